@@ -1,0 +1,188 @@
+/* gradcomp/collective.h: the interface of a collective plugin.
+ *
+ * A collective moves payloads between the ranks of a group. It is a shared
+ * object NAME.so with one exported constant:
+ *
+ *     GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = { ... };
+ *
+ * Its primitives are straight blocking code over links: ordered, reliable byte
+ * channels to the peers of the group. A primitive that is missing (NULL) is one
+ * the plugin does not serve; the host refuses a compressor that would need it
+ * before the job starts.
+ *
+ * Thread rule. An instance belongs to one channel of one group; the host runs
+ * one function of it at a time, on a thread that may sleep. All ranks of the
+ * group call the same functions in the same order with matching arguments.
+ * Nothing but the wait functions of the links blocks.
+ *
+ * Agreement. Every primitive that leaves a result on all ranks leaves the same
+ * bits on all ranks, and the same from run to run.
+ */
+#ifndef GRADCOMP_COLLECTIVE_H
+#define GRADCOMP_COLLECTIVE_H
+
+#include "abi.h"
+#include "compressor.h"
+#include "operators.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A transfer in flight. The caller owns it, keeps it in place until it has been
+ * waited for, and looks at nothing inside. Needs no initialisation. */
+typedef struct gradcomp_request {
+	uint64_t opaque[24];
+} gradcomp_request;
+
+/* The links of one channel of a group. Transfers between two ranks match in
+ * the order they were posted, and must have equal lengths on both sides: a
+ * difference fails with GRADCOMP_ERR_MISMATCH on the receiver. Posting never
+ * blocks and moves what it can; progress of all posted transfers is made inside
+ * wait. A posted buffer is the link's until its request has been waited for.
+ * After a failure every further call on the links fails with the same error:
+ * requests need not be waited for any more, their buffers are free. */
+typedef struct gradcomp_links {
+	uint32_t struct_size;
+	int32_t rank, nranks;
+	int32_t nnodes;
+	const int32_t *node; /* node[r]: 0..nnodes-1, numbered by first appearance */
+	void *ctx;
+
+	gradcomp_status (*send)(void *ctx, int peer, const void *buf, size_t bytes, gradcomp_request *req,
+	                        gradcomp_error *err);
+	gradcomp_status (*recv)(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req,
+	                        gradcomp_error *err);
+	/* Returns when the transfer is complete. Waiting again is fine. */
+	gradcomp_status (*wait)(void *ctx, gradcomp_request *req, gradcomp_error *err);
+	/* *done = 1 when complete. Makes progress, never sleeps. */
+	gradcomp_status (*test)(void *ctx, gradcomp_request *req, int *done, gradcomp_error *err);
+
+	/* The piece size at which a pipeline over these links runs best, in bytes. */
+	size_t chunk;
+	/* A receive, an operation on what came and a send as one, when the link can
+	 * do better than three calls; NULL otherwise (never required):
+	 * acc = acc OP incoming. */
+	gradcomp_status (*recv_reduce)(void *ctx, int peer, void *acc, size_t count, gradcomp_dtype dtype,
+	                               gradcomp_op op, gradcomp_request *req, gradcomp_error *err);
+} gradcomp_links;
+
+/* The code a CODED exchange runs under; a view of the compressor's functions. */
+typedef struct gradcomp_codec {
+	uint32_t struct_size;
+	uint32_t reserved0;
+	void *ctx;
+	uint64_t (*bound)(void *ctx, uint64_t n);
+	gradcomp_status (*code)(void *ctx, const float *in, uint64_t n, uint64_t counter, void *out,
+	                        uint64_t *bytes, gradcomp_error *err);
+	gradcomp_status (*decode)(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
+	                          gradcomp_error *err);
+	gradcomp_status (*decode_add)(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
+	                              gradcomp_error *err);
+} gradcomp_codec;
+
+/* How two MERGED payloads become one; calls the compressor's merge(). */
+typedef struct gradcomp_merger {
+	uint32_t struct_size;
+	uint32_t reserved0;
+	void *ctx;
+	gradcomp_status (*merge)(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b,
+	                         gradcomp_payload *out, gradcomp_error *err);
+} gradcomp_merger;
+
+/* The bucket as seen by a collective that brings a plan of its own (two levels,
+ * all-to-all with a second error memory). The functions run the compressor on
+ * the compute side and return when done. */
+typedef struct gradcomp_exchange {
+	uint32_t struct_size;
+	uint32_t traits; /* of the compressor */
+	const gradcomp_work *work;
+	const gradcomp_plan *plan;
+	void *ctx;
+	gradcomp_status (*encode)(void *ctx, uint32_t round, gradcomp_payload *out, gradcomp_error *err);
+	gradcomp_status (*decode)(void *ctx, uint32_t round, const gradcomp_payload *in, uint32_t n,
+	                          gradcomp_error *err);
+	const gradcomp_codec *codec; /* NULL unless CODED */
+	/* Resident memory of this collective for this bucket's tensors (a shard's or
+	 * an owner's error memory), as many floats as resident() asked for. */
+	float *resident;
+} gradcomp_exchange;
+
+/* Primitives, as bits of what a plugin serves. */
+#define GRADCOMP_CAN_ALLREDUCE (1u << 0)
+#define GRADCOMP_CAN_REDUCE_SCATTER (1u << 1)
+#define GRADCOMP_CAN_ALLGATHER (1u << 2)
+#define GRADCOMP_CAN_ALLTOALL (1u << 3)
+#define GRADCOMP_CAN_BROADCAST (1u << 4)
+#define GRADCOMP_CAN_BARRIER (1u << 5)
+#define GRADCOMP_CAN_MERGE (1u << 6)
+#define GRADCOMP_CAN_CODED_ALLREDUCE (1u << 7)
+#define GRADCOMP_CAN_CODED_ALLGATHER (1u << 8)
+#define GRADCOMP_CAN_EXCHANGE (1u << 9)
+
+struct gradcomp_collective_v1 {
+	gradcomp_plugin_info info;
+	uint32_t serves; /* GRADCOMP_CAN_*; a set bit has its function */
+	uint32_t traits; /* GRADCOMP_TRAIT_CUDA: takes device buffers */
+
+	/* Optional, as in gradcomp_compressor_v1. */
+	gradcomp_status (*check)(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err);
+	/* May allocate. `host` and `links` outlive the instance. */
+	gradcomp_status (*create)(const gradcomp_host *host, const gradcomp_value *values,
+	                          const gradcomp_links *links, void **instance, gradcomp_error *err);
+	void (*destroy)(void *instance);
+
+	/* buf (count elements of dtype, on every rank) = OP over ranks; for SUM of a
+	 * floating type every element is then multiplied by `scale` (1.0: left as it
+	 * is) exactly once. In place. */
+	gradcomp_status (*allreduce)(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype,
+	                             gradcomp_op op, double scale, gradcomp_error *err);
+	/* buf holds nranks blocks, block r of counts[r] elements; on return this
+	 * rank's own block is reduced and scaled, the rest of buf is undefined. */
+	gradcomp_status (*reduce_scatter)(void *instance, void *buf, const uint64_t *counts,
+	                                  gradcomp_dtype dtype, gradcomp_op op, double scale,
+	                                  gradcomp_error *err);
+	/* buf holds nranks blocks one after another, block r of bytes[r]; on entry
+	 * this rank's own is in place, on return all are. */
+	gradcomp_status (*allgather)(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
+	/* Block r of `in` (in_bytes[r]) goes to rank r; block r of `out`
+	 * (out_bytes[r]) comes from rank r. */
+	gradcomp_status (*alltoall)(void *instance, const void *in, const uint64_t *in_bytes, void *out,
+	                            const uint64_t *out_bytes, gradcomp_error *err);
+	gradcomp_status (*broadcast)(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
+	/* No rank leaves before every rank has entered. */
+	gradcomp_status (*barrier)(void *instance, gradcomp_error *err);
+
+	/* All payloads merged into one, left in *inout on every rank; `bound` is the
+	 * capacity of inout and of every intermediate payload. */
+	gradcomp_status (*merge)(void *instance, gradcomp_payload *inout, uint64_t bound,
+	                         const gradcomp_merger *merger, gradcomp_error *err);
+	/* As allreduce (SUM) and allgather on floats, coded on the way. residual
+	 * (count floats, may be NULL) receives what this rank's own coding lost. */
+	gradcomp_status (*coded_allreduce)(void *instance, float *buf, uint64_t count, double scale,
+	                                   const gradcomp_codec *codec, uint64_t counter, float *residual,
+	                                   gradcomp_error *err);
+	gradcomp_status (*coded_allgather)(void *instance, float *buf, const uint64_t *counts,
+	                                   const gradcomp_codec *codec, uint64_t counter, float *residual,
+	                                   gradcomp_error *err);
+
+	/* A plan of its own for a whole bucket, all rounds; and the resident floats
+	 * it wants for a bucket. */
+	gradcomp_status (*exchange)(void *instance, const gradcomp_exchange *x, gradcomp_error *err);
+	uint64_t (*resident)(void *instance, const gradcomp_bucket *bucket);
+
+	/* Device primitives take the caller's stream; set before a call when traits
+	 * has CUDA, ignored otherwise. */
+	gradcomp_status (*set_queue)(void *instance, void *queue, gradcomp_error *err);
+
+	/* Optional: bytes this rank sends for an all-reduce of `bytes`, and messages
+	 * on its critical path, for planners. */
+	void (*cost)(void *instance, uint64_t bytes, double *sent, double *messages);
+
+	uint64_t reserved[8];
+};
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,248 @@
+/* gradcomp/gradcomp.h: the application's interface.
+ *
+ * A program joins its job, makes a reducer for the tensors of its model, tells
+ * it when each gradient is ready, and gets the average over all ranks in the
+ * same memory:
+ *
+ *     gradcomp_job *job;
+ *     gradcomp_reducer *red;
+ *     gradcomp_job_create(NULL, &job, &err);
+ *     gradcomp_reducer_create(gradcomp_job_world(job), tensors, n, NULL, &red, &err);
+ *     for (...) {
+ *             for (i = n; i-- > 0;)                     // as backward yields them
+ *                     gradcomp_reducer_ready(red, i, grad[i], &err);
+ *             gradcomp_reducer_wait(red, &err);         // grad[i] is the average now
+ *     }
+ *     gradcomp_reducer_free(red);
+ *     gradcomp_job_free(job, &err);
+ *
+ * Which compressor, collective and settings: the srun option, then the
+ * environment, then the site's gradcomp.conf, then defaults; see
+ * gradcomp.conf(5).
+ *
+ * Threads. Objects of different jobs are independent. Calls on one job's groups
+ * and reducers may come from any thread; calls that communicate on one group
+ * must be made in the same order on all its ranks, so a program that uses
+ * several threads gives each its own group. The library starts a few threads a
+ * job, which block all signals.
+ *
+ * Failures. When a rank dies, leaves or stops answering, every pending and
+ * later call on the job fails with GRADCOMP_ERR_PEER or _TIMEOUT and a text that
+ * names the rank and its host. The job cannot be used again; free it.
+ *
+ * fork(). A child must not use objects it inherited.
+ */
+#ifndef GRADCOMP_H
+#define GRADCOMP_H
+
+#include "abi.h"
+#include "compressor.h"
+#include "collective.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gradcomp_job gradcomp_job;
+typedef struct gradcomp_group gradcomp_group;
+typedef struct gradcomp_reducer gradcomp_reducer;
+
+/* "1.2.3" of the library in use. Never freed. */
+GRADCOMP_EXPORT const char *gradcomp_version(void);
+/* A few words for a status. Never NULL, never freed. */
+GRADCOMP_EXPORT const char *gradcomp_strerror(gradcomp_status status);
+
+/* ---- job ---------------------------------------------------------------- */
+
+/* A key-value store that a framework already has (torchrun's, for one), as a
+ * way for ranks to find each other. Values are bytes. */
+typedef struct gradcomp_store {
+	uint32_t struct_size;
+	int32_t rank, nranks;
+	uint32_t reserved0;
+	void *ctx;
+	/* Returns 0 or negative. */
+	int (*set)(void *ctx, const char *key, const void *value, size_t bytes);
+	/* Waits until `key` is set, at most timeout_ms, and copies at most `capacity`
+	 * bytes. Returns the value's length, or negative. */
+	long (*get)(void *ctx, const char *key, void *value, size_t capacity, int timeout_ms);
+} gradcomp_store;
+
+typedef struct gradcomp_job_options {
+	uint32_t struct_size;
+	uint32_t reserved0;
+	/* NULL: PMIx when the process was started by a PMIx server, else a job of one
+	 * rank. The store is used during gradcomp_job_create only. */
+	const gradcomp_store *store;
+	/* NULL or settings "section.key=value" that win over everything, ended by
+	 * NULL. */
+	const char *const *settings;
+} gradcomp_job_options;
+
+/* Joins the job. Collective over all ranks: returns when all have joined, or
+ * fails within `transport.timeout`. `options` may be NULL. On failure *job is
+ * NULL. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcomp_job **job,
+                                                    gradcomp_error *err);
+/* Leaves the job: waits for the other ranks to leave too, writes the report
+ * (rank 0) and frees everything. Groups and reducers must have been freed.
+ * NULL is fine. The job is gone whatever is returned: GRADCOMP_ERR_IO when the
+ * report could not be written, PEER or TIMEOUT when another rank never came. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err);
+
+GRADCOMP_EXPORT int gradcomp_job_rank(const gradcomp_job *job);
+GRADCOMP_EXPORT int gradcomp_job_nranks(const gradcomp_job *job);
+/* The host of a rank; NULL when there is no such rank. Owned by the job. */
+GRADCOMP_EXPORT const char *gradcomp_job_host(const gradcomp_job *job, int rank);
+/* The group of all ranks. Owned by the job. */
+GRADCOMP_EXPORT gradcomp_group *gradcomp_job_world(gradcomp_job *job);
+/* The effective value of a setting, for instance "gradcomp.compressor"; NULL
+ * when there is no such setting. Owned by the job. */
+GRADCOMP_EXPORT const char *gradcomp_job_setting(const gradcomp_job *job, const char *name);
+
+/* 1 when this process runs under --gradcomp or GRADCOMP is set to anything but
+ * "off", else 0. Needs no job. */
+GRADCOMP_EXPORT int gradcomp_requested(void);
+
+/* ---- groups and plain collectives --------------------------------------- */
+
+/* Ranks that pass the same colour (>= 0) form a group, ordered by key, then by
+ * their rank in `parent`. Colour -1: in none, *out = NULL. Collective over
+ * `parent`. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key,
+                                                     gradcomp_group **out, gradcomp_error *err);
+/* Local. NULL and the world are ignored. */
+GRADCOMP_EXPORT void gradcomp_group_free(gradcomp_group *group);
+GRADCOMP_EXPORT int gradcomp_group_rank(const gradcomp_group *group);
+GRADCOMP_EXPORT int gradcomp_group_nranks(const gradcomp_group *group);
+/* Rank in the world of rank r of the group; -1 when there is no such rank. */
+GRADCOMP_EXPORT int gradcomp_group_world_rank(const gradcomp_group *group, int r);
+
+/* Plain, blocking, uncompressed, through the job's collective plugin. Host
+ * memory. Counts are elements. A call with a count of 0 still takes part. */
+
+/* buf = OP over all ranks, in place. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_allreduce(gradcomp_group *group, void *buf, uint64_t count,
+                                                   gradcomp_dtype dtype, gradcomp_op op,
+                                                   gradcomp_error *err);
+/* out holds nranks blocks; block r has counts[r] elements (counts equal on all
+ * ranks). `in` is this rank's block and may be its place in `out`. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_allgather(gradcomp_group *group, const void *in, void *out,
+                                                   const uint64_t *counts, gradcomp_dtype dtype,
+                                                   gradcomp_error *err);
+/* in holds nranks blocks and is used as workspace; on return `out` has this
+ * rank's reduced block, counts[rank] elements. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_reduce_scatter(gradcomp_group *group, void *in, void *out,
+                                                        const uint64_t *counts, gradcomp_dtype dtype,
+                                                        gradcomp_op op, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_broadcast(gradcomp_group *group, void *buf, uint64_t count,
+                                                   gradcomp_dtype dtype, int root, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_barrier(gradcomp_group *group, gradcomp_error *err);
+
+/* ---- reducer ------------------------------------------------------------ */
+
+/* A tensor as the application declares it, in forward (registration) order. */
+typedef struct gradcomp_tensor_desc {
+	const char *name;     /* copied; NULL: named by its index */
+	const uint64_t *dims; /* copied; ndim of them */
+	uint32_t ndim;
+	gradcomp_dtype dtype; /* F32, F16 or BF16 */
+} gradcomp_tensor_desc;
+
+typedef struct gradcomp_reducer_options {
+	uint32_t struct_size;
+	uint32_t reserved0;
+	const char *compressor; /* SPEC; NULL: the job's */
+	const char *collective; /* SPEC; NULL: the job's */
+	uint64_t bucket_bytes;  /* 0: setting reducer.bucket_bytes */
+	uint64_t seed;          /* must be equal on all ranks */
+	/* Called once for every tensor whose average is in place, on a thread of the
+	 * library, or with a negative status and `err` when the step has failed.
+	 * Must not call into the reducer. May be NULL. */
+	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
+	void *ctx;
+	gradcomp_device device; /* where gradients live */
+	uint32_t reserved1;
+} gradcomp_reducer_options;
+
+/* Collective over `group`: checks that all ranks declared the same tensors and
+ * the same SPEC (GRADCOMP_ERR_MISMATCH names the ranks that differ), loads the
+ * plugins, lays out the arena. Memory that stays: 4 bytes a parameter with a
+ * compressor that keeps error memory, else none beside the workspace of the
+ * buckets in flight. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_create(gradcomp_group *group,
+                                                        const gradcomp_tensor_desc *tensors,
+                                                        uint32_t ntensors,
+                                                        const gradcomp_reducer_options *options,
+                                                        gradcomp_reducer **out, gradcomp_error *err);
+/* Waits for the step in flight, if all of its tensors were handed over. Local.
+ * NULL is fine. */
+GRADCOMP_EXPORT void gradcomp_reducer_free(gradcomp_reducer *reducer);
+
+/* Gives the gradient of tensor `index` (its index in the declaration) to the
+ * reducer; its memory (numel elements of the declared type, contiguous) is the
+ * reducer's until the tensor is done, and then holds the average over ranks.
+ * Any order, any thread. Does not block. Each tensor once a step; a step ends
+ * when all were given and reduced. A second ready() of a tensor for the next
+ * step before the present one has ended is GRADCOMP_ERR_STATE. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *reducer, uint32_t index,
+                                                       void *gradient, gradcomp_error *err);
+/* Returns when all tensors of the step are done. GRADCOMP_ERR_STATE when some
+ * were never given (the text names one). */
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_wait(gradcomp_reducer *reducer, gradcomp_error *err);
+
+/* This rank's state (error memory, plugin state, step) as a byte string, to go
+ * into a checkpoint. Between steps only. With buf NULL only *bytes is set. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save(gradcomp_reducer *reducer, void *buf,
+                                                      uint64_t capacity, uint64_t *bytes,
+                                                      gradcomp_error *err);
+/* Takes up a state saved by the same rank of an equal reducer: the next step
+ * continues to the bit. On failure the reducer is as before. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_load(gradcomp_reducer *reducer, const void *buf,
+                                                      uint64_t bytes, gradcomp_error *err);
+
+/* Counters since creation. Times are seconds summed over buckets. */
+typedef struct gradcomp_reducer_stats {
+	uint32_t struct_size; /* set by the caller */
+	uint32_t buckets;
+	uint64_t steps;
+	uint64_t nonfinite_steps;
+	double dense_bytes;      /* what `none` + ring would have sent from this rank, as F32 */
+	double wire_bytes;       /* payload bytes handed to the links by this rank */
+	double encode_s, exchange_s, decode_s;
+	double exposed_s;        /* time the application spent in wait() */
+} gradcomp_reducer_stats;
+GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer,
+                                                gradcomp_reducer_stats *stats);
+
+/* ---- looking at what is installed ---------------------------------------- */
+
+typedef enum gradcomp_plugin_kind {
+	GRADCOMP_KIND_COMPRESSOR = 0,
+	GRADCOMP_KIND_COLLECTIVE = 1
+} gradcomp_plugin_kind;
+
+/* Calls `each` for every plugin of a kind on the plugin path, by name. One that
+ * cannot be used is passed with info NULL and the reason. Stops when `each`
+ * returns non-zero, and returns that. */
+GRADCOMP_EXPORT int gradcomp_plugin_each(gradcomp_plugin_kind kind,
+                                         int (*each)(void *ctx, const char *name, const char *path,
+                                                     const gradcomp_plugin_info *info, const char *reason),
+                                         void *ctx);
+/* Checks a compressor SPEC, a collective SPEC and the pair, without a job. NULL
+ * stands for what the configuration says. The error text lists what is
+ * possible. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_spec_check(const char *compressor, const char *collective,
+                                                    gradcomp_error *err);
+/* Calls `each` for every setting with its effective value and where it came
+ * from ("default", "/etc/gradcomp/gradcomp.conf:12", "environment GRADCOMP",
+ * "option --gradcomp"). Fails when the configuration is unusable. */
+GRADCOMP_EXPORT gradcomp_status
+gradcomp_setting_each(void (*each)(void *ctx, const char *name, const char *value, const char *origin,
+                                   const char *help),
+                      void *ctx, gradcomp_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

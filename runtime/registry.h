@@ -1,0 +1,36 @@
+/* Finding and loading plugins: by exact name from the directories of
+ * gradcomp.plugin_path (PATH/compressors/NAME.so, PATH/collectives/NAME.so),
+ * RTLD_NOW | RTLD_LOCAL, never unloaded. Before dlopen a file is refused when it,
+ * or a directory above it, could have been written by someone other than root
+ * or the user, and when it is not a whole ELF object of this machine; after it,
+ * when the descriptor is missing, of a newer ABI, or inconsistent. Thread-safe. */
+#ifndef REGISTRY_H
+#define REGISTRY_H
+
+#include "config.h"
+#include "gradcomp/gradcomp.h"
+
+typedef struct plugin {
+	gradcomp_plugin_kind kind;
+	const char *path;
+	const gradcomp_plugin_info *info;
+	const struct gradcomp_compressor_v1 *compressor; /* by kind; the other is NULL */
+	const struct gradcomp_collective_v1 *collective;
+} plugin;
+
+/* *out is owned by the registry and lives for ever. NOTFOUND lists the names
+ * that exist. */
+gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const char *name,
+                              const plugin **out, gradcomp_error *err);
+int registry_each(const config *c, gradcomp_plugin_kind kind,
+                  int (*each)(void *ctx, const char *name, const char *path,
+                              const gradcomp_plugin_info *info, const char *reason),
+                  void *ctx);
+/* Whether the collective serves every pattern the compressor may ask for. The
+ * text lists the collectives that do. */
+gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
+                              gradcomp_error *err);
+/* The services handed to plugins; `log` must outlive every instance. */
+void registry_host(gradcomp_host *host, const struct log_sink *log);
+
+#endif

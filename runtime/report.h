@@ -1,0 +1,55 @@
+/* The job's report: one JSON file (schema in doc/report.md), written by rank 0
+ * when the job ends, by rename, so that a reader never sees half of it. Room for
+ * it is taken when the job starts, so a full disk or a wrong path is an error
+ * before the training and not after it. */
+#ifndef REPORT_H
+#define REPORT_H
+
+#include "gradcomp/gradcomp.h"
+
+typedef struct report report;
+
+typedef struct report_tensor {
+	const char *name;
+	uint64_t numel;
+	const char *choice; /* what was done with it: the SPEC's name, or "dense" */
+} report_tensor;
+
+typedef struct report_reducer {
+	const char *compressor, *collective; /* canonical SPECs */
+	int nranks;
+	gradcomp_reducer_stats stats;
+	const report_tensor *tensors;
+	uint32_t ntensors;
+} report_reducer;
+
+typedef struct report_link {
+	const char *transport; /* "shm", "tcp" */
+	uint64_t pairs;        /* connections this rank used of this kind */
+	uint64_t sent, received; /* bytes */
+} report_link;
+
+typedef struct report_job {
+	const char *job_id, *step_id; /* Slurm's; NULL outside */
+	int nranks, nnodes;
+	const char *const *hosts; /* nranks of them */
+	double wall_s;
+	const report_reducer *reducers;
+	uint32_t nreducers;
+	const report_link *links;
+	uint32_t nlinks;
+	const char *failure; /* NULL: ended well */
+} report_job;
+
+/* `path` may hold %j (job), %s (step). The file does not appear yet. */
+gradcomp_status report_open(const char *path, report **out, gradcomp_error *err);
+/* Writes and publishes; frees the report either way. */
+gradcomp_status report_close(report *r, const report_job *job, gradcomp_error *err);
+/* Frees without a trace. NULL is fine. */
+void report_abandon(report *r);
+/* The one line for people, at most `capacity` bytes, no newline: "powersgd:rank=4
+ * on 4 ranks of 4 nodes: 450 steps, 26.1x fewer bytes (0.67 of 17.46 MB a step),
+ * encode 1.2 ms, exchange 8.1 ms, decode 0.9 ms, 35 % hidden". */
+void report_line(const report_job *job, char *out, size_t capacity);
+
+#endif

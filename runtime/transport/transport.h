@@ -1,0 +1,91 @@
+/* Links between the ranks of a job.
+ *
+ * transport_listen() opens this rank's doors and makes its business card; the
+ * wire-up spreads the cards; transport_start() gets all cards and begins. Data
+ * connections are made on first use, per peer and channel, over shm when the
+ * card's node key is this rank's, else tcp. Every connection begins with a mutual
+ * keyed challenge-response over the job's secret (doc/wire-format.md); nothing a
+ * stranger sends is believed, and a flood costs a bounded number of slots.
+ *
+ * Control tree. Each rank keeps an authenticated control connection to its
+ * parent and children in a binary tree over ranks, served by one thread that
+ * also accepts connections. It carries heartbeats, the news of a failure and the
+ * leave barrier. Whatever set of ranks dies, every connected rest of the tree
+ * touches a dead one, so all learn the name of the culprit without a connection
+ * to it.
+ *
+ * Time limits. A peer whose connection closes without a goodbye is dead at once;
+ * one that is silent on the control tree for `timeout` seconds (stopped,
+ * partitioned) is dead then; one that is alive but does not take part in a
+ * collective for `wait_timeout` seconds fails the wait. */
+#ifndef TRANSPORT_H
+#define TRANSPORT_H
+
+#include "gradcomp/collective.h"
+#include "log.h"
+
+#define TRANSPORT_SECRET_BYTES 32
+#define TRANSPORT_CARD_MAX 1024
+
+typedef struct transport transport;
+typedef struct channel channel;
+
+typedef struct transport_options {
+	int rank, nranks;
+	double timeout;      /* s; setting transport.timeout */
+	double wait_timeout; /* s; transport.wait_timeout */
+	int streams;         /* tcp connections a peer and channel; transport.streams */
+	size_t chunk;        /* bytes; transport.chunk */
+	int spin_us;         /* how long a wait spins before it sleeps; transport.spin_us */
+	const char *interface; /* name, CIDR or ""; transport.interface */
+	const char *allow;   /* "shm,tcp"; transport.allow */
+	int cma;             /* process_vm_readv between ranks of a node; transport.cma */
+	const log_sink *log; /* outlives the transport */
+} transport_options;
+
+/* Opens sockets; nothing is accepted yet. */
+gradcomp_status transport_listen(const transport_options *o, transport **out, gradcomp_error *err);
+/* This rank's card: printable text, no newline, at most TRANSPORT_CARD_MAX with
+ * the final 0. Owned by the transport. */
+const char *transport_card(const transport *t);
+/* Fresh random bytes, for rank 0 to make the job's secret. */
+gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
+/* cards[r] of every rank (untrusted text), the secret. Starts the control thread
+ * and joins the tree; returns when this rank's parent and children are
+ * connected, or fails within `timeout` naming who is missing. */
+gradcomp_status transport_start(transport *t, const char *const *cards,
+                                const unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
+/* Waits (at most `timeout` after the last rank could have come, and not at all
+ * after a failure) until every rank has called it, then closes everything and
+ * frees t. NULL is fine. */
+gradcomp_status transport_stop(transport *t, gradcomp_error *err);
+
+const char *transport_host(const transport *t, int rank);
+/* Node number of each rank, numbered by first appearance; nnodes of them. */
+const int32_t *transport_nodes(const transport *t, int *nnodes);
+/* "shm" or "tcp" for a pair. */
+const char *transport_kind(const transport *t, int rank);
+
+/* Declares the job failed: pending and later waits on all ranks return this
+ * error. The first failure wins. `culprit` is a rank, or -1. */
+void transport_fail(transport *t, gradcomp_status status, int culprit, const char *text);
+/* GRADCOMP_OK, or the failure the job has had. */
+gradcomp_status transport_failure(const transport *t, gradcomp_error *err);
+
+/* Opens this rank's end of a channel between ranks[0..n-1] (world ranks; `me` is
+ * the index of this one). `id` must be the same on all of them and not used
+ * twice at a time. Local, makes no connection. A channel is used by one thread
+ * at a time; different channels are independent. */
+gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n, int me, channel **out,
+                             gradcomp_error *err);
+const gradcomp_links *channel_links(const channel *c);
+void channel_close(channel *c);
+
+typedef struct transport_counts {
+	const char *transport;
+	uint64_t pairs, sent, received;
+} transport_counts;
+/* One row a kind of link that was used; returns how many (at most 4). */
+int transport_stats(const transport *t, transport_counts out[4]);
+
+#endif
