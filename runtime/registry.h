@@ -8,6 +8,7 @@
 #define REGISTRY_H
 
 #include "config.h"
+#include "log.h"
 #include "gradcomp/gradcomp.h"
 
 typedef struct plugin {
@@ -31,6 +32,6 @@ int registry_each(const config *c, gradcomp_plugin_kind kind,
 gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
                               gradcomp_error *err);
 /* The services handed to plugins; `log` must outlive every instance. */
-void registry_host(gradcomp_host *host, const struct log_sink *log);
+void registry_host(gradcomp_host *host, const log_sink *log);
 
 #endif
