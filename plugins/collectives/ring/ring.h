@@ -1,0 +1,51 @@
+/* The ring collective's instance and the parts it is made of. */
+#ifndef RING_H
+#define RING_H
+
+#include "gradcomp/collective.h"
+
+/* Receives posted ahead of the piece being worked on. */
+#define RING_AHEAD 8
+/* A block is cut into at most this many pieces; longer blocks get longer
+ * pieces. */
+#define RING_MAX_PIECES 256
+
+typedef struct ring {
+	const gradcomp_host *host;
+	const gradcomp_links *links;
+	int rank, nranks;
+	size_t piece;      /* bytes, before RING_MAX_PIECES stretches it */
+	uint64_t small;    /* all-reduces up to this many bytes go to all peers at once */
+	char *pieces;      /* room for arriving pieces */
+	size_t pieces_cap; /* its bytes */
+	gradcomp_request recv[RING_AHEAD];
+	gradcomp_request send[RING_MAX_PIECES + RING_AHEAD];
+	uint64_t offset[]; /* of the blocks of the call in progress; nranks + 1, the first is 0 */
+} ring;
+
+/* Blocks that travel around the ring, one step a neighbour at a time. In step s
+ * this rank sends block (start - s) and receives block (start - s - 1), both mod
+ * nranks; in the first `reduce_steps` steps what arrives is reduced into the
+ * block, later it replaces it. */
+typedef struct ring_route {
+	char *buf;
+	const uint64_t *offset; /* of each block in buf, bytes; nranks + 1 entries */
+	int start, steps, reduce_steps;
+	gradcomp_dtype dtype;
+	gradcomp_op op;
+	double scale; /* applied to the block of the last reducing step */
+} ring_route;
+
+gradcomp_status ring_travel(ring *r, const ring_route *route, gradcomp_error *err);
+
+/* Makes sure `pieces` holds `bytes`. */
+gradcomp_status ring_room(ring *r, size_t bytes, gradcomp_error *err);
+
+gradcomp_status ring_small_allreduce(ring *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                                     double scale, gradcomp_error *err);
+gradcomp_status ring_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
+gradcomp_status ring_barrier(void *instance, gradcomp_error *err);
+
+size_t ring_dtype_size(gradcomp_dtype dtype);
+
+#endif
