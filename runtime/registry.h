@@ -31,6 +31,10 @@ int registry_each(const config *c, gradcomp_plugin_kind kind,
  * text lists the collectives that do. */
 gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
                               gradcomp_error *err);
+/* A module of the runtime itself, PATH/REL of the first directory that has it,
+ * under the same checks; *symbol is the address of `name` in it. */
+gradcomp_status registry_module(const config *c, const char *rel, const char *name, const void **symbol,
+                                gradcomp_error *err);
 /* The services handed to plugins; `log` must outlive every instance. */
 void registry_host(gradcomp_host *host, const log_sink *log);
 
