@@ -1,0 +1,152 @@
+"""The C interface, as in gradcomp/gradcomp.h: structures, prototypes, errors."""
+
+import ctypes
+import ctypes.util
+import glob
+import os
+from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32, c_long, c_size_t, c_uint32, c_uint64, c_void_p
+
+F32, F16, BF16, F64, I32, I64, U8 = range(7)
+SUM, MAX, MIN, BOR = range(4)
+ERR_INVALID, ERR_NOTFOUND, ERR_UNSUPPORTED, ERR_MISMATCH, ERR_STATE = -1, -3, -4, -9, -12
+ITEMSIZE = {F32: 4, F16: 2, BF16: 2, F64: 8, I32: 4, I64: 8, U8: 1}
+
+
+class Error(RuntimeError):
+    """A call failed. `status` is the library's code, str() its text."""
+
+    def __init__(self, status, text):
+        super().__init__(text)
+        self.status = status
+
+
+class ErrorText(Structure):
+    _fields_ = [("status", c_int), ("text", c_char * 508)]
+
+    def message(self):
+        return self.text.decode("utf-8", "replace")
+
+
+STORE_SET = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
+STORE_GET = ctypes.CFUNCTYPE(c_long, c_void_p, c_char_p, c_void_p, c_size_t, c_int)
+DONE = ctypes.CFUNCTYPE(None, c_void_p, c_uint32, c_int, POINTER(ErrorText))
+
+
+class Store(Structure):
+    _fields_ = [("struct_size", c_uint32), ("rank", c_int32), ("nranks", c_int32), ("reserved0", c_uint32),
+                ("ctx", c_void_p), ("set", STORE_SET), ("get", STORE_GET)]
+
+
+class JobOptions(Structure):
+    _fields_ = [("struct_size", c_uint32), ("reserved0", c_uint32), ("store", POINTER(Store)),
+                ("settings", POINTER(c_char_p))]
+
+
+class TensorDesc(Structure):
+    _fields_ = [("name", c_char_p), ("dims", POINTER(c_uint64)), ("ndim", c_uint32), ("dtype", c_int)]
+
+
+class ReducerOptions(Structure):
+    _fields_ = [("struct_size", c_uint32), ("reserved0", c_uint32), ("compressor", c_char_p),
+                ("collective", c_char_p), ("bucket_bytes", c_uint64), ("seed", c_uint64), ("done", DONE),
+                ("ctx", c_void_p), ("device", c_int), ("reserved1", c_uint32)]
+
+
+class ReducerStats(Structure):
+    _fields_ = [("struct_size", c_uint32), ("buckets", c_uint32), ("steps", c_uint64), ("nonfinite_steps", c_uint64),
+                ("dense_bytes", c_double), ("wire_bytes", c_double), ("encode_s", c_double),
+                ("exchange_s", c_double), ("decode_s", c_double), ("exposed_s", c_double)]
+
+
+_ERR = POINTER(ErrorText)
+_PROTOTYPES = {
+    "version": (c_char_p, []),
+    "strerror": (c_char_p, [c_int]),
+    "requested": (c_int, []),
+    "job_create": (c_int, [POINTER(JobOptions), POINTER(c_void_p), _ERR]),
+    "job_free": (c_int, [c_void_p, _ERR]),
+    "job_rank": (c_int, [c_void_p]),
+    "job_nranks": (c_int, [c_void_p]),
+    "job_host": (c_char_p, [c_void_p, c_int]),
+    "job_world": (c_void_p, [c_void_p]),
+    "job_setting": (c_char_p, [c_void_p, c_char_p]),
+    "group_split": (c_int, [c_void_p, c_int, c_int, POINTER(c_void_p), _ERR]),
+    "group_free": (None, [c_void_p]),
+    "group_rank": (c_int, [c_void_p]),
+    "group_nranks": (c_int, [c_void_p]),
+    "group_world_rank": (c_int, [c_void_p, c_int]),
+    "allreduce": (c_int, [c_void_p, c_void_p, c_uint64, c_int, c_int, _ERR]),
+    "allgather": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(c_uint64), c_int, _ERR]),
+    "reduce_scatter": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(c_uint64), c_int, c_int, _ERR]),
+    "broadcast": (c_int, [c_void_p, c_void_p, c_uint64, c_int, c_int, _ERR]),
+    "barrier": (c_int, [c_void_p, _ERR]),
+    "reducer_create": (c_int, [c_void_p, POINTER(TensorDesc), c_uint32, POINTER(ReducerOptions),
+                               POINTER(c_void_p), _ERR]),
+    "reducer_free": (None, [c_void_p]),
+    "reducer_ready": (c_int, [c_void_p, c_uint32, c_void_p, _ERR]),
+    "reducer_wait": (c_int, [c_void_p, _ERR]),
+    "reducer_save": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
+    "reducer_load": (c_int, [c_void_p, c_void_p, c_uint64, _ERR]),
+    "reducer_get_stats": (None, [c_void_p, POINTER(ReducerStats)]),
+}
+
+
+def _candidates():
+    named = os.environ.get("GRADCOMP_LIBRARY")
+    if named:
+        return [named]
+    # Installed as LIBDIR/gradcomp/python/gradcomp/_lib.py.
+    libdir = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
+    beside = sorted(glob.glob(os.path.join(glob.escape(libdir), "libgradcomp.so*")), key=len)
+    found = ctypes.util.find_library("gradcomp")
+    return beside[:1] + ([found] if found else [])
+
+
+class _Library:
+    """Every function of the header by its short name, with its prototype."""
+
+    def __init__(self, path):
+        cdll = ctypes.CDLL(path)
+        for name, (result, arguments) in _PROTOTYPES.items():
+            function = getattr(cdll, "gradcomp_" + name)
+            function.restype, function.argtypes = result, arguments
+            setattr(self, name, function)
+
+    def call(self, name, *arguments):
+        """Calls a function that returns a status; raises what it reports."""
+        err = ErrorText()
+        status = getattr(self, name)(*arguments, ctypes.byref(err))
+        if status < 0:
+            raise Error(status, err.message() or self.strerror(status).decode())
+
+
+_loaded = None
+
+
+def lib():
+    """The library; loaded at first use. Raises Error when there is none."""
+    global _loaded
+    if _loaded is None:
+        paths = _candidates()
+        if not paths:
+            raise Error(ERR_NOTFOUND, "libgradcomp.so not found beside this package or among the system's "
+                                      "libraries; set GRADCOMP_LIBRARY to its path")
+        try:
+            _loaded = _Library(paths[0])
+        except (OSError, AttributeError) as e:
+            raise Error(ERR_NOTFOUND, f"cannot use {paths[0]}: {e}") from None
+    return _loaded
+
+
+def requested():
+    """Whether this process was started with --gradcomp or GRADCOMP is set."""
+    try:
+        return bool(lib().requested())
+    except Error:
+        # No library to ask: the run is untouched unless someone asked for it.
+        return os.environ.get("GRADCOMP", "off") not in ("", "off")
+
+
+def version():
+    """The version of the library in use."""
+    return lib().version().decode()

@@ -1,0 +1,199 @@
+"""Job, Group and Reducer: the library's objects, with gradcomp.Error on failure.
+
+Buffers are torch CPU tensors, numpy arrays or anything with a writable buffer,
+contiguous; their memory is used in place.
+"""
+
+import ctypes
+from ctypes import c_char_p, c_uint64, c_void_p
+
+from . import _lib
+from ._lib import Error, lib
+
+_DTYPES = {"float32": _lib.F32, "float16": _lib.F16, "bfloat16": _lib.BF16, "float64": _lib.F64,
+           "int32": _lib.I32, "int64": _lib.I64, "uint8": _lib.U8}
+_FORMATS = {"f": "float32", "e": "float16", "d": "float64", "i": "int32", "l": "int64", "q": "int64", "B": "uint8"}
+_OPS = {"sum": _lib.SUM, "max": _lib.MAX, "min": _lib.MIN, "bor": _lib.BOR}
+
+
+def dtype_code(name):
+    """'float32', torch.float32 or numpy.dtype('float32') as the library's code."""
+    code = _DTYPES.get(str(name).replace("torch.", ""))
+    if code is None:
+        raise Error(_lib.ERR_UNSUPPORTED, f"element type {name} is not one of {', '.join(_DTYPES)}")
+    return code
+
+
+def _memory(buf):
+    """(address, elements, dtype code) of a buffer."""
+    if hasattr(buf, "data_ptr"):
+        if buf.device.type != "cpu" or not buf.is_contiguous():
+            raise Error(_lib.ERR_INVALID, "a tensor must be contiguous and in host memory")
+        return buf.data_ptr(), buf.numel(), dtype_code(buf.dtype)
+    view = memoryview(buf)
+    if view.readonly or not view.c_contiguous or view.format not in _FORMATS:
+        raise Error(_lib.ERR_INVALID, f"a buffer must be writable, contiguous and of a known type, not '{view.format}'")
+    count = view.nbytes // view.itemsize
+    address = ctypes.addressof(ctypes.c_char.from_buffer(view)) if count else 0
+    return address, count, _DTYPES[_FORMATS[view.format]]
+
+
+class Job:
+    """Membership of this process in its job; collective over all ranks.
+
+    `settings` are "section.key=value" strings that win over everything. `store`
+    is an object with rank, nranks, set(key, bytes) and get(key, timeout_ms) ->
+    bytes, for launchers without PMIx; it is used during creation only."""
+
+    def __init__(self, settings=None, store=None):
+        options = _lib.JobOptions(struct_size=ctypes.sizeof(_lib.JobOptions))
+        if settings:
+            options.settings = (c_char_p * (len(settings) + 1))(*[s.encode() for s in settings], None)
+        if store is not None:
+            c_store = _c_store(store)
+            options.store = ctypes.pointer(c_store)
+        self._handle = c_void_p()
+        lib().call("job_create", ctypes.byref(options), ctypes.byref(self._handle))
+        self.rank = lib().job_rank(self._handle)
+        self.nranks = lib().job_nranks(self._handle)
+        self.world = Group(lib().job_world(self._handle))
+
+    def host(self, rank):
+        name = lib().job_host(self._handle, rank)
+        return name.decode() if name is not None else None
+
+    def setting(self, name):
+        value = lib().job_setting(self._handle, name.encode())
+        return value.decode() if value is not None else None
+
+    def free(self):
+        """Leaves the job; waits for the other ranks to leave too."""
+        handle, self._handle = self._handle, None
+        if handle:
+            lib().call("job_free", handle)
+
+
+def _c_store(store):
+    def put(_ctx, key, value, size):
+        try:
+            store.set(key.decode(), ctypes.string_at(value, size))
+            return 0
+        except Exception:  # the library reports which key could not be set
+            return -1
+
+    def get(_ctx, key, value, capacity, timeout_ms):
+        try:
+            data = store.get(key.decode(), timeout_ms)
+        except Exception:  # as above; a timeout is one of these
+            return -1
+        ctypes.memmove(value, data, min(len(data), capacity))
+        return len(data)
+
+    return _lib.Store(ctypes.sizeof(_lib.Store), store.rank, store.nranks, 0, None, _lib.STORE_SET(put),
+                      _lib.STORE_GET(get))
+
+
+class Group:
+    """Some ranks of a job, and plain blocking collectives among them."""
+
+    def __init__(self, handle):
+        self._handle = handle
+        self.rank = lib().group_rank(handle)
+        self.nranks = lib().group_nranks(handle)
+
+    def split(self, colour, key=0):
+        """Collective: the group of all ranks with this colour; None for -1."""
+        out = c_void_p()
+        lib().call("group_split", self._handle, colour, key, ctypes.byref(out))
+        return Group(out.value) if out else None
+
+    def world_rank(self, r):
+        return lib().group_world_rank(self._handle, r)
+
+    def allreduce(self, buf, op="sum"):
+        address, count, dtype = _memory(buf)
+        lib().call("allreduce", self._handle, address, count, dtype, _OPS[op])
+
+    def allgather(self, part, out, counts):
+        """`out` gets every rank's part; counts[r] elements from rank r."""
+        source, own, dtype = _memory(part)
+        target, total, out_dtype = _memory(out)
+        self._check_counts(counts, own, total, dtype == out_dtype)
+        lib().call("allgather", self._handle, source, target, (c_uint64 * len(counts))(*counts), dtype)
+
+    def reduce_scatter(self, parts, out, counts, op="sum"):
+        """`out` gets this rank's block of the sum; `parts` is used as workspace."""
+        source, total, dtype = _memory(parts)
+        target, own, out_dtype = _memory(out)
+        self._check_counts(counts, own, total, dtype == out_dtype)
+        lib().call("reduce_scatter", self._handle, source, target, (c_uint64 * len(counts))(*counts), dtype, _OPS[op])
+
+    def _check_counts(self, counts, own, total, same_type):
+        if len(counts) != self.nranks or own < counts[self.rank] or total < sum(counts) or not same_type:
+            raise Error(_lib.ERR_INVALID, f"counts {list(counts)} of {self.nranks} ranks do not fit buffers of "
+                                          f"{own} and {total} elements, or their types differ")
+
+    def broadcast(self, buf, root=0):
+        address, count, dtype = _memory(buf)
+        lib().call("broadcast", self._handle, address, count, dtype, root)
+
+    def barrier(self):
+        lib().call("barrier", self._handle)
+
+    def free(self):
+        handle, self._handle = self._handle, None
+        lib().group_free(handle)
+
+
+class Reducer:
+    """Averages the gradients of a model over a group; collective to create.
+
+    `tensors` is a list of (name, shape, dtype) in forward order. `done(index,
+    error)` is called on a thread of the library once for every tensor and step,
+    error being None or an Error; it must not call into the reducer."""
+
+    def __init__(self, group, tensors, done=None, compressor=None, collective=None, bucket_bytes=0, seed=0):
+        described = (_lib.TensorDesc * len(tensors))()
+        for d, (name, shape, dtype) in zip(described, tensors):
+            d.name, d.ndim, d.dtype = name.encode(), len(shape), dtype_code(dtype)
+            d.dims = (c_uint64 * len(shape))(*shape)
+
+        def call_done(_ctx, index, status, err):
+            done(index, None if status >= 0 else Error(status, err.contents.message() if err else ""))
+
+        # Held for as long as the library may call it.
+        self._done = _lib.DONE(call_done) if done else _lib.DONE()
+        options = _lib.ReducerOptions(ctypes.sizeof(_lib.ReducerOptions), 0, compressor and compressor.encode(),
+                                      collective and collective.encode(), bucket_bytes, seed, self._done)
+        self._handle = c_void_p()
+        lib().call("reducer_create", group._handle, described, len(tensors), ctypes.byref(options),
+                   ctypes.byref(self._handle))
+
+    def ready(self, index, address):
+        """Hands over the gradient at `address`; its memory is the reducer's until
+        the tensor is done."""
+        lib().call("reducer_ready", self._handle, index, address)
+
+    def wait(self):
+        lib().call("reducer_wait", self._handle)
+
+    def save(self):
+        """This rank's state as bytes; between steps only."""
+        size = c_uint64()
+        lib().call("reducer_save", self._handle, None, 0, ctypes.byref(size))
+        state = ctypes.create_string_buffer(max(1, size.value))
+        lib().call("reducer_save", self._handle, state, size, ctypes.byref(size))
+        return state.raw[:size.value]
+
+    def load(self, state):
+        lib().call("reducer_load", self._handle, state, len(state))
+
+    def stats(self):
+        stats = _lib.ReducerStats(struct_size=ctypes.sizeof(_lib.ReducerStats))
+        lib().reducer_get_stats(self._handle, ctypes.byref(stats))
+        return {name: getattr(stats, name) for name, _ in stats._fields_[1:]}
+
+    def free(self):
+        """Waits for a step in flight."""
+        handle, self._handle = self._handle, None
+        lib().reducer_free(handle)

@@ -1,0 +1,113 @@
+"""Finding the other ranks: torch.distributed from Slurm or torchrun, and the
+store that torch.distributed already has as a way to wire a job up."""
+
+import datetime
+import fcntl
+import os
+import re
+import socket
+import struct
+import subprocess
+
+import torch.distributed as dist
+
+
+def init_process_group(backend="gloo", **options):
+    """torch.distributed.init_process_group() with what it needs from the launcher:
+    torchrun's variables as they are, else Slurm's step, else one process alone."""
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        pass
+    elif "SLURM_STEP_ID" in os.environ and "SLURM_PROCID" in os.environ:
+        os.environ["RANK"] = os.environ["SLURM_PROCID"]
+        os.environ["WORLD_SIZE"] = os.environ["SLURM_STEP_NUM_TASKS"]
+        os.environ.setdefault("LOCAL_RANK", os.environ["SLURM_LOCALID"])
+        if "MASTER_ADDR" not in os.environ:
+            os.environ["MASTER_ADDR"] = _node_address(_first_host(os.environ["SLURM_STEP_NODELIST"]))
+        # Equal on all ranks, another one for every step, below the ephemeral ports.
+        step = int(os.environ["SLURM_JOB_ID"]) * 61 + int(os.environ["SLURM_STEP_ID"])
+        os.environ.setdefault("MASTER_PORT", str(12000 + step % 16000))
+    else:
+        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1, **options)
+        return
+    if backend == "gloo" and "GLOO_SOCKET_IFNAME" not in os.environ and int(os.environ["WORLD_SIZE"]) > 1:
+        # Left alone, Gloo listens where the host's name resolves to: often 127.0.1.1.
+        name = _interface_to(os.environ["MASTER_ADDR"])
+        if name is not None:
+            os.environ["GLOO_SOCKET_IFNAME"] = name
+    dist.init_process_group(backend, **options)
+
+
+def _first_host(hostlist):
+    """The first name of a Slurm host list: n[03-07,9]-ib,m1 -> n03-ib."""
+    prefix, bracket, rest = re.match(r"([^\[,]*)(\[?)(.*)", hostlist).groups()
+    if not bracket:
+        return prefix
+    inside, _, after = rest.partition("]")
+    return prefix + re.split("[-,]", inside)[0] + re.match(r"[^\[,]*", after).group()
+
+
+def _node_address(name):
+    """The node's address as the resolver, or else Slurm, knows it."""
+    try:
+        return socket.gethostbyname(name)
+    except OSError:
+        pass
+    try:
+        shown = subprocess.run(["scontrol", "-o", "show", "node", name], capture_output=True, text=True, timeout=10)
+        found = re.search(r"\bNodeAddr=(\S+)", shown.stdout)
+    except (OSError, subprocess.TimeoutExpired):
+        found = None
+    if not found:
+        raise RuntimeError(f"no address for node {name}: neither the resolver nor scontrol knows it; set MASTER_ADDR")
+    return found.group(1)
+
+
+def _interface_to(address):
+    """The name of the interface that traffic to `address` leaves by."""
+    try:
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
+            s.connect((address, 9))
+            own = s.getsockname()[0]
+            for _, name in socket.if_nameindex():
+                try:
+                    got = fcntl.ioctl(s, 0x8915, struct.pack("256s", name.encode()[:15]))  # SIOCGIFADDR
+                except OSError:
+                    continue
+                # The master's own node routes to itself by lo, yet has the address on its interface.
+                if socket.inet_ntoa(got[20:24]) == own:
+                    return name
+    except OSError:
+        pass
+    return None
+
+
+class TorchStore:
+    """torch.distributed's own store, as a Job takes one."""
+
+    jobs = 0
+
+    def __init__(self):
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        TorchStore.jobs += 1
+        self.rank, self.nranks = dist.get_rank(), dist.get_world_size()
+        self._store = dist.PrefixStore(f"gradcomp/{TorchStore.jobs}", _get_default_store())
+
+    def set(self, key, value):
+        self._store.set(key, value)
+
+    def get(self, key, timeout_ms):
+        self._store.wait([key], datetime.timedelta(milliseconds=timeout_ms))
+        return self._store.get(key)
+
+
+def global_ranks(process_group):
+    """The global ranks of a process group, in its order."""
+    if hasattr(dist, "get_process_group_ranks"):
+        return list(dist.get_process_group_ranks(process_group))
+    from torch.distributed import distributed_c10d as c10d
+
+    if process_group is c10d._get_default_group():
+        return list(range(dist.get_world_size()))
+    ranks = c10d._pg_group_ranks[process_group]
+    return sorted(ranks, key=ranks.get)
