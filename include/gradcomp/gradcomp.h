@@ -229,6 +229,9 @@ GRADCOMP_EXPORT int gradcomp_plugin_each(gradcomp_plugin_kind kind,
                                          int (*each)(void *ctx, const char *name, const char *path,
                                                      const gradcomp_plugin_info *info, const char *reason),
                                          void *ctx);
+/* One row of a parameter table as text, "rank=INT (1..64, default 4)", cut to
+ * `capacity` bytes with its final 0. */
+GRADCOMP_EXPORT void gradcomp_param_text(const gradcomp_param *row, char *out, size_t capacity);
 /* Checks a compressor SPEC, a collective SPEC and the pair, without a job. NULL
  * stands for what the configuration says. The error text lists what is
  * possible. */
