@@ -119,6 +119,9 @@ typedef struct gradcomp_round {
 /* SUMMED in F32: the payload is `flat` itself, reduced in place; encode() is
  * not called. */
 #define GRADCOMP_ROUND_IN_PLACE (1u << 1)
+/* GATHERED: every rank's payload has exactly `bound` bytes, so that lengths need
+ * not be exchanged first. */
+#define GRADCOMP_ROUND_FIXED (1u << 2)
 
 #define GRADCOMP_MAX_ROUNDS 8
 
@@ -240,6 +243,11 @@ struct gradcomp_compressor_v1 {
 	/* Optional: an estimate for planners. Needs no exchange. */
 	gradcomp_status (*cost)(void *instance, const gradcomp_bucket *bucket, uint64_t step,
 	                        gradcomp_cost *cost, gradcomp_error *err);
+
+	/* Optional: what is done with tensor `tensor` of the layout, in a word or two
+	 * for the report ("rank 4", "dense"). Lives as long as the instance. NULL
+	 * function: the plugin's name stands for all. */
+	const char *(*choice)(void *instance, uint32_t tensor);
 
 	uint64_t reserved[8];
 };

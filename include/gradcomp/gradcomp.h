@@ -85,8 +85,9 @@ typedef struct gradcomp_job_options {
 GRADCOMP_EXPORT gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcomp_job **job,
                                                     gradcomp_error *err);
 /* Leaves the job: waits for the other ranks to leave too, writes the report
- * (rank 0) and frees everything. Groups and reducers must have been freed.
- * NULL is fine. The job is gone whatever is returned: GRADCOMP_ERR_IO when the
+ * (rank 0) and frees everything. Groups and reducers must have been freed, else
+ * GRADCOMP_ERR_STATE and nothing is done. NULL is fine. The job is gone whatever
+ * else is returned: GRADCOMP_ERR_IO when the
  * report could not be written, PEER or TIMEOUT when another rank never came. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err);
 
@@ -175,8 +176,9 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_create(gradcomp_group *group,
                                                         uint32_t ntensors,
                                                         const gradcomp_reducer_options *options,
                                                         gradcomp_reducer **out, gradcomp_error *err);
-/* Waits for the step in flight, if all of its tensors were handed over. Local.
- * NULL is fine. */
+/* Waits for the step in flight, if all of its tensors were handed over; a step
+ * that lacks some is given up, which fails the job on all ranks. Local. NULL is
+ * fine. */
 GRADCOMP_EXPORT void gradcomp_reducer_free(gradcomp_reducer *reducer);
 
 /* Gives the gradient of tensor `index` (its index in the declaration) to the
@@ -210,7 +212,7 @@ typedef struct gradcomp_reducer_stats {
 	double dense_bytes;      /* what `none` + ring would have sent from this rank, as F32 */
 	double wire_bytes;       /* payload bytes handed to the links by this rank */
 	double encode_s, exchange_s, decode_s;
-	double exposed_s;        /* time the application spent in wait() */
+	double exposed_s;        /* from the last gradient given to the end of the step */
 } gradcomp_reducer_stats;
 GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer,
                                                 gradcomp_reducer_stats *stats);

@@ -41,6 +41,7 @@ typedef struct transport_options {
 	const char *allow;   /* "shm,tcp"; transport.allow */
 	int cma;             /* process_vm_readv between ranks of a node; transport.cma */
 	const log_sink *log; /* outlives the transport */
+	const gradcomp_operators *operators; /* for recv_reduce; NULL: the links have none */
 } transport_options;
 
 /* Opens sockets; nothing is accepted yet. */
@@ -55,9 +56,9 @@ gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], g
  * connected, or fails within `timeout` naming who is missing. */
 gradcomp_status transport_start(transport *t, const char *const *cards,
                                 const unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
-/* Waits (at most `timeout` after the last rank could have come, and not at all
- * after a failure) until every rank has called it, then closes everything and
- * frees t. NULL is fine. */
+/* Waits until every rank has called it (at most `wait_timeout`, and not at all
+ * after a failure), then closes everything and frees t. Channels must have been
+ * closed. NULL is fine. */
 gradcomp_status transport_stop(transport *t, gradcomp_error *err);
 
 const char *transport_host(const transport *t, int rank);
@@ -80,6 +81,8 @@ gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n,
                              gradcomp_error *err);
 const gradcomp_links *channel_links(const channel *c);
 void channel_close(channel *c);
+/* Payload bytes sent on the channel so far; any thread. */
+uint64_t channel_sent(const channel *c);
 
 typedef struct transport_counts {
 	const char *transport;

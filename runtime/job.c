@@ -1,0 +1,340 @@
+/* Joining and leaving a job.
+ *
+ * A rank that cannot join says so in its card, so that all the others fail with
+ * its reason instead of waiting for it. */
+#include "job.h"
+
+#include "error.h"
+#include "wireup/wireup.h"
+#include "operators/operators.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A card: "V<version>, secret in hex or -, SPECs, transport card" parted by tabs,
+ * or "E<text>" of a rank that cannot join. */
+#define CARD_MAX WIREUP_MAX
+
+double job_clock(void)
+{
+	struct timespec ts;
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
+}
+
+void job_count(gradcomp_job *job, int delta)
+{
+	pthread_mutex_lock(&job->lock);
+	job->live += delta;
+	pthread_mutex_unlock(&job->lock);
+}
+
+/* The job's SPECs in canonical form: an error here is one before training. */
+static gradcomp_status canonical_specs(const gradcomp_job *job, char *out, size_t capacity, gradcomp_error *err)
+{
+	const char *setting[2] = {"gradcomp.compressor", "gradcomp.collective"};
+	const plugin *p[2];
+	spec s[2] = {{0}, {0}};
+	char name[SPEC_NAME_MAX];
+	gradcomp_status st = GRADCOMP_OK;
+	for (int k = 0; !st && k < 2; k++) {
+		const char *text = config_str(job->config, setting[k]);
+		st = spec_name(text, name, err);
+		if (!st)
+			st = registry_open(job->config, (gradcomp_plugin_kind)k, name, &p[k], err);
+		if (!st)
+			st = spec_parse(p[k]->info, text, &s[k], err);
+	}
+	if (!st)
+		st = registry_pair(job->config, p[0], p[1], err);
+	if (!st && snprintf(out, capacity, "%s/%s", s[0].text, s[1].text) >= (int)capacity)
+		st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", s[0].text);
+	spec_clear(&s[0]);
+	spec_clear(&s[1]);
+	return st;
+}
+
+static gradcomp_status prepare(gradcomp_job *job, char card[CARD_MAX], gradcomp_error *err)
+{
+	unsigned char secret[TRANSPORT_SECRET_BYTES];
+	char specs[1024], hex[2 * TRANSPORT_SECRET_BYTES + 1] = "-";
+	const config *c = job->config;
+	transport_options o = {
+		.rank = job->rank,
+		.nranks = job->nranks,
+		.timeout = config_float(c, "transport.timeout"),
+		.wait_timeout = config_float(c, "transport.wait_timeout"),
+		.streams = (int)config_int(c, "transport.streams"),
+		.chunk = (size_t)config_int(c, "transport.chunk"),
+		.spin_us = (int)config_int(c, "transport.spin_us"),
+		.interface = config_str(c, "transport.interface"),
+		.allow = config_str(c, "transport.allow"),
+		.cma = (int)config_int(c, "transport.cma"),
+		.log = &job->log,
+		.operators = operators_cpu(),
+	};
+	gradcomp_status st = canonical_specs(job, specs, sizeof specs, err);
+	if (st)
+		return st;
+	if (job->rank == 0 && *config_str(c, "gradcomp.report")) {
+		st = report_open(config_str(c, "gradcomp.report"), &job->report, err);
+		if (st)
+			return st;
+	}
+	st = transport_listen(&o, &job->transport, err);
+	if (!st && job->rank == 0)
+		st = transport_secret(secret, err);
+	if (st)
+		return st;
+	if (job->rank == 0)
+		for (size_t i = 0; i < sizeof secret; i++)
+			snprintf(hex + 2 * i, 3, "%02x", secret[i]);
+	snprintf(card, CARD_MAX, "V%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, hex, specs, transport_card(job->transport));
+	memset(hex, 0, sizeof hex);
+	memset(secret, 0, sizeof secret);
+	return GRADCOMP_OK;
+}
+
+static int parse_secret(const char *hex, unsigned char secret[TRANSPORT_SECRET_BYTES])
+{
+	if (strlen(hex) != 2 * TRANSPORT_SECRET_BYTES)
+		return -1;
+	for (size_t i = 0; i < TRANSPORT_SECRET_BYTES; i++) {
+		char pair[3] = {hex[2 * i], hex[2 * i + 1], 0}, *end;
+		if (!isxdigit((unsigned char)pair[0]))
+			return -1;
+		secret[i] = (unsigned char)strtoul(pair, &end, 16);
+		if (*end)
+			return -1;
+	}
+	return 0;
+}
+
+/* Splits the cards; cards[r] becomes rank r's transport card. Names every rank
+ * that is not like rank 0. */
+static gradcomp_status read_cards(gradcomp_job *job, char **all, const char **cards,
+                                  unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
+{
+	const char *version0 = NULL, *specs0 = NULL;
+	for (int r = 0; r < job->nranks; r++)
+		if (all[r][0] == 'E')
+			return r == job->rank ? error_set(err, GRADCOMP_ERR_STATE, "%s", all[r] + 1)
+			                      : error_set(err, GRADCOMP_ERR_PEER, "rank %d cannot join: %s", r, all[r] + 1);
+	for (int r = 0; r < job->nranks; r++) {
+		char *rest = NULL;
+		const char *version = strtok_r(all[r], "\t", &rest), *hex = strtok_r(NULL, "\t", &rest),
+			   *specs = strtok_r(NULL, "\t", &rest);
+		if (!version || version[0] != 'V' || !hex || !specs || !rest || !*rest)
+			return error_set(err, GRADCOMP_ERR_INVALID, "the card of rank %d is not one of gradcomp", r);
+		if (r == 0) {
+			version0 = version;
+			specs0 = specs;
+			if (parse_secret(hex, secret))
+				return error_set(err, GRADCOMP_ERR_INVALID, "the card of rank 0 has no secret");
+		}
+		if (strcmp(version, version0))
+			return error_set(err, GRADCOMP_ERR_MISMATCH,
+			                 "rank %d runs gradcomp %s, rank 0 runs %s: use one installation", r, version + 1,
+			                 version0 + 1);
+		if (strcmp(specs, specs0))
+			return error_set(err, GRADCOMP_ERR_MISMATCH,
+			                 "rank %d asks for '%s', rank 0 for '%s': all ranks must use the same SPEC", r, specs,
+			                 specs0);
+		cards[r] = rest;
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status join(gradcomp_job *job, wireup *w, gradcomp_error *err)
+{
+	unsigned char secret[TRANSPORT_SECRET_BYTES];
+	char card[CARD_MAX];
+	double timeout = config_float(job->config, "transport.timeout");
+	char **all = calloc((size_t)job->nranks, sizeof *all);
+	const char **cards = calloc((size_t)job->nranks, sizeof *cards);
+	gradcomp_error own = {0};
+	gradcomp_status mine, st;
+	if (!all || !cards) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", job->nranks);
+		goto done;
+	}
+	mine = prepare(job, card, &own);
+	if (mine)
+		snprintf(card, sizeof card, "E%s", own.text);
+	st = wireup_exchange(w, card, timeout, all, err);
+	if (mine) {
+		st = error_set(err, mine, "%s", own.text);
+		goto done;
+	}
+	if (!st)
+		st = read_cards(job, all, cards, secret, err);
+	if (!st)
+		st = transport_start(job->transport, cards, secret, err);
+	memset(secret, 0, sizeof secret);
+done:
+	memset(card, 0, sizeof card);
+	for (int r = 0; all && r < job->nranks; r++) {
+		if (all[r])
+			memset(all[r], 0, strlen(all[r]));
+		free(all[r]);
+	}
+	free(all);
+	free(cards);
+	return st;
+}
+
+static void job_destroy(gradcomp_job *job)
+{
+	for (uint32_t i = 0; i < job->nreducers; i++) {
+		for (uint32_t t = 0; t < job->reducers[i].ntensors; t++) {
+			free((char *)job->reducers[i].tensors[t].name);
+			free((char *)job->reducers[i].tensors[t].choice);
+		}
+		free((void *)job->reducers[i].tensors);
+		free((char *)job->reducers[i].compressor);
+		free((char *)job->reducers[i].collective);
+	}
+	free(job->reducers);
+	report_abandon(job->report);
+	config_free(job->config);
+	pthread_mutex_destroy(&job->lock);
+	free(job);
+}
+
+gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcomp_job **out, gradcomp_error *err)
+{
+	const gradcomp_store *store = options && GRADCOMP_HAS(options, store) ? options->store : NULL;
+	const char *const *settings = options && GRADCOMP_HAS(options, settings) ? options->settings : NULL;
+	gradcomp_job *job = calloc(1, sizeof *job);
+	int *ranks = NULL;
+	wireup w = {0};
+	gradcomp_status st;
+	*out = NULL;
+	if (!job)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a job");
+	pthread_mutex_init(&job->lock, NULL);
+	job->started = job_clock();
+	job->log.level = GRADCOMP_LOG_INFO;
+	job->log.rank = -1;
+	st = config_load(settings, &job->config, err);
+	if (!st)
+		st = log_level_parse(config_str(job->config, "gradcomp.log"), &job->log.level, err);
+	if (!st)
+		st = wireup_open(job->config, store, &w, err);
+	if (st)
+		goto fail;
+	job->rank = job->log.rank = w.rank;
+	job->nranks = w.nranks;
+	registry_host(&job->host, &job->log);
+	st = join(job, &w, err);
+	wireup_close(&w);
+	ranks = malloc((size_t)job->nranks * sizeof *ranks);
+	if (!st && !ranks)
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
+	for (int r = 0; !st && r < job->nranks; r++)
+		ranks[r] = r;
+	if (!st)
+		st = group_create(job, 1, ranks, job->nranks, job->rank, &job->world, err);
+	if (st)
+		goto fail;
+	free(ranks);
+	*out = job;
+	return GRADCOMP_OK;
+fail:
+	free(ranks);
+	if (job->transport) {
+		transport_fail(job->transport, st, -1, "a rank could not join");
+		transport_stop(job->transport, NULL);
+	}
+	job_destroy(job);
+	return st;
+}
+
+void job_keep_reducer(gradcomp_job *job, report_reducer *r)
+{
+	pthread_mutex_lock(&job->lock);
+	report_reducer *more = realloc(job->reducers, (job->nreducers + 1) * sizeof *more);
+	if (more) {
+		job->reducers = more;
+		job->reducers[job->nreducers++] = *r;
+	} else {
+		log_line(&job->log, GRADCOMP_LOG_WARN, "no memory to keep a reducer for the report");
+	}
+	pthread_mutex_unlock(&job->lock);
+}
+
+/* The report and the closing line, from rank 0. */
+static gradcomp_status tell(gradcomp_job *job, const char *failure, gradcomp_error *err)
+{
+	transport_counts counts[4];
+	report_link links[4];
+	int n = transport_stats(job->transport, counts), nnodes;
+	const char **hosts = calloc((size_t)job->nranks, sizeof *hosts);
+	gradcomp_status st = GRADCOMP_OK;
+	char line[512];
+	if (!hosts)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the report");
+	for (int r = 0; r < job->nranks; r++)
+		hosts[r] = transport_host(job->transport, r);
+	for (int i = 0; i < n; i++)
+		links[i] = (report_link){counts[i].transport, counts[i].pairs, counts[i].sent, counts[i].received};
+	transport_nodes(job->transport, &nnodes);
+	report_job r = {.job_id = getenv("SLURM_JOB_ID"), .step_id = getenv("SLURM_STEP_ID"), .nranks = job->nranks,
+	                .nnodes = nnodes, .hosts = hosts, .wall_s = job_clock() - job->started,
+	                .reducers = job->reducers, .nreducers = job->nreducers, .links = links, .nlinks = (uint32_t)n,
+	                .failure = failure};
+	if (job->nreducers && !failure) {
+		report_line(&r, line, sizeof line);
+		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
+	}
+	if (job->report) {
+		st = report_close(job->report, &r, err);
+		job->report = NULL;
+	}
+	free(hosts);
+	return st;
+}
+
+gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
+{
+	gradcomp_error failed = {0};
+	gradcomp_status st, left;
+	if (!job)
+		return GRADCOMP_OK;
+	if (job->live)
+		return error_set(err, GRADCOMP_ERR_STATE, "%d groups or reducers of the job have not been freed", job->live);
+	st = transport_failure(job->transport, &failed);
+	left = job->rank == 0 ? tell(job, st ? failed.text : NULL, err) : GRADCOMP_OK;
+	group_destroy(job->world);
+	st = transport_stop(job->transport, left ? NULL : err);
+	job_destroy(job);
+	return left ? left : st;
+}
+
+int gradcomp_job_rank(const gradcomp_job *job)
+{
+	return job->rank;
+}
+
+int gradcomp_job_nranks(const gradcomp_job *job)
+{
+	return job->nranks;
+}
+
+const char *gradcomp_job_host(const gradcomp_job *job, int rank)
+{
+	return rank >= 0 && rank < job->nranks ? transport_host(job->transport, rank) : NULL;
+}
+
+gradcomp_group *gradcomp_job_world(gradcomp_job *job)
+{
+	return job->world;
+}
+
+const char *gradcomp_job_setting(const gradcomp_job *job, const char *name)
+{
+	return config_find(job->config, name);
+}

@@ -1,0 +1,71 @@
+/* Inside of gradcomp_job and gradcomp_group. */
+#ifndef JOB_H
+#define JOB_H
+
+#include "config.h"
+#include "gradcomp/gradcomp.h"
+#include "log.h"
+#include "registry.h"
+#include "report.h"
+#include "spec.h"
+#include "transport/transport.h"
+
+#include <pthread.h>
+
+/* A collective plugin at work on one channel of a group. */
+typedef struct port {
+	channel *channel;
+	const struct gradcomp_collective_v1 *collective;
+	void *instance;
+} port;
+
+struct gradcomp_group {
+	gradcomp_job *job;
+	uint64_t id; /* equal on all ranks of the group, of no other group */
+	int me, nranks;
+	int *ranks;        /* in the world */
+	uint64_t splits;   /* made so far: equal on all ranks */
+	uint64_t channels; /* likewise */
+	pthread_mutex_t lock;
+	port plain; /* of the blocking collectives; opened on first use */
+};
+
+struct gradcomp_job {
+	config *config;
+	log_sink log;
+	gradcomp_host host;
+	int rank, nranks;
+	transport *transport;
+	gradcomp_group *world;
+	report *report; /* rank 0, when asked for */
+	double started;
+	pthread_mutex_t lock; /* of what follows */
+	report_reducer *reducers; /* of reducers that have been freed; owned */
+	uint32_t nreducers;
+	int live; /* groups but the world, and reducers */
+};
+
+double job_clock(void); /* monotonic seconds */
+
+/* Takes over `r` and what it points to. */
+void job_keep_reducer(gradcomp_job *job, report_reducer *r);
+void job_count(gradcomp_job *job, int delta);
+
+/* The group of ranks[0..n-1] (copied). */
+gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, int n, int me, gradcomp_group **out,
+                             gradcomp_error *err);
+void group_destroy(gradcomp_group *g);
+
+/* Opens the next channel of the group with a collective on it. Every rank of the
+ * group opens the same ports in the same order. */
+gradcomp_status port_open(gradcomp_group *g, const plugin *collective, const spec *spec, port *out,
+                          gradcomp_error *err);
+void port_close(port *p);
+
+/* An all-gather of equal blocks over the group's plain port. */
+gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, size_t bytes, gradcomp_error *err);
+
+/* Mixes ids of groups and channels (splitmix64's finisher). */
+uint64_t id_mix(uint64_t a, uint64_t b);
+
+#endif
