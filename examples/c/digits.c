@@ -18,7 +18,6 @@ enum { W1 = 0, B1 = W1 + HIDDEN * PIXELS, W2 = B1 + HIDDEN, B2 = W2 + CLASSES * 
 
 static float weight[PARAMETERS], gradient[PARAMETERS];
 static const int offset[] = {W1, B1, W2, B2};
-
 static uint64_t random_state;
 
 static double uniform(void) /* xorshift64 */
