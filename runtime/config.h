@@ -5,7 +5,8 @@
  * Environment: GRADCOMP is gradcomp.compressor; GRADCOMP_KEY is gradcomp.key;
  * GRADCOMP_SECTION_KEY is section.key. The SPANK plugin hands options over in
  * the same variables and names them in GRADCOMP_OPTIONS ("compressor
- * collective"). GRADCOMP_CONF names another file.
+ * collective"). GRADCOMP empty or "off" sets nothing. GRADCOMP_CONF names
+ * another file, which must exist.
  *
  * The file is refused as a whole, with file:line, for an unknown section or
  * key, a key given twice, an overlong line, a value its row does not allow, and
@@ -26,6 +27,8 @@ void config_free(config *c);
 const char *config_str(const config *c, const char *name);
 int64_t config_int(const config *c, const char *name); /* INT, SIZE (bytes), BOOL */
 double config_float(const config *c, const char *name);
+/* Where the value came from, as gradcomp_setting_each() gives it. */
+const char *config_origin(const config *c, const char *name);
 /* NULL when there is no such setting. */
 const char *config_find(const config *c, const char *name);
 void config_each(const config *c,

@@ -102,7 +102,7 @@ GRADCOMP_EXPORT gradcomp_group *gradcomp_job_world(gradcomp_job *job);
 GRADCOMP_EXPORT const char *gradcomp_job_setting(const gradcomp_job *job, const char *name);
 
 /* 1 when this process runs under --gradcomp or GRADCOMP is set to anything but
- * "off", else 0. Needs no job. */
+ * "off" and "", else 0. Needs no job. */
 GRADCOMP_EXPORT int gradcomp_requested(void);
 
 /* ---- groups and plain collectives --------------------------------------- */
@@ -239,6 +239,10 @@ GRADCOMP_EXPORT void gradcomp_param_text(const gradcomp_param *row, char *out, s
  * possible. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_spec_check(const char *compressor, const char *collective,
                                                     gradcomp_error *err);
+/* Whether a report could be asked for under this name: its form alone, since the
+ * file is made on another node. %j stands for the job, %s for the step, %% for
+ * '%'. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_report_check(const char *path, gradcomp_error *err);
 /* Calls `each` for every setting with its effective value and where it came
  * from ("default", "/etc/gradcomp/gradcomp.conf:12", "environment GRADCOMP",
  * "option --gradcomp"). Fails when the configuration is unusable. */

@@ -1,0 +1,11 @@
+/* The name of the report: %j and %s filled in. */
+#ifndef REPORT_PATH_H
+#define REPORT_PATH_H
+
+#include "gradcomp/gradcomp.h"
+
+/* %j becomes SLURM_JOB_ID, or the process id outside of Slurm; %s becomes
+ * SLURM_STEP_ID, or 0; %% becomes '%'. *out is the caller's. */
+gradcomp_status report_path_expand(const char *path, char **out, gradcomp_error *err);
+
+#endif

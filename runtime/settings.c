@@ -1,0 +1,144 @@
+#include "settings.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "error.h"
+#include "report.h"
+#include "spec.h"
+
+static gradcomp_status check_spec(const char *value, gradcomp_error *err)
+{
+	char name[SPEC_NAME_MAX];
+
+	return spec_name(value, name, err);
+}
+
+static gradcomp_status check_report(const char *value, gradcomp_error *err)
+{
+	return *value ? gradcomp_report_check(value, err) : GRADCOMP_OK;
+}
+
+/* A relative directory would make what runs depend on where the user stands. */
+static gradcomp_status check_directories(const char *value, gradcomp_error *err)
+{
+	const char *p = value;
+
+	for (;;) {
+		size_t n = strcspn(p, ":");
+
+		if (*p != '/')
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "'%s': '%.*s' is not an absolute path; directories are separated by ':'",
+			                 value, (int)n, p);
+		if (!p[n])
+			return GRADCOMP_OK;
+		p += n + 1;
+	}
+}
+
+static gradcomp_status check_directory(const char *value, gradcomp_error *err)
+{
+	if (*value != '/')
+		return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is not an absolute path", value);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status check_transports(const char *value, gradcomp_error *err)
+{
+	const char *p = value;
+
+	for (;;) {
+		size_t n = strcspn(p, ",");
+
+		if (n != 3 || (strncmp(p, "shm", 3) && strncmp(p, "tcp", 3)))
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "'%s': '%.*s' is not a transport; write shm, tcp or both, separated by ','",
+			                 value, (int)n, p);
+		if (!p[n])
+			return GRADCOMP_OK;
+		p += n + 1;
+	}
+}
+
+/* In the order of gradcomp_log_level. */
+static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
+
+#define TEXT(n, d, h) .row = {.name = n, .type = GRADCOMP_PARAM_STRING, .def = d, .help = h}
+#define NUMBER(t, n, d, lo, hi, h) \
+	.row = {.name = n, .type = GRADCOMP_PARAM_##t, .def = d, .min = lo, .max = hi, .help = h}
+
+const setting settings[] = {
+	{TEXT("gradcomp.compressor", "none", "SPEC of the compressor"), .check = check_spec},
+	{TEXT("gradcomp.collective", "ring", "SPEC of the collective"), .check = check_spec},
+	{TEXT("gradcomp.report", "", "file of the job's report, %j is the job, %s the step; empty: none"),
+	 .check = check_report},
+	{.row = {.name = "gradcomp.log",
+	         .type = GRADCOMP_PARAM_CHOICE,
+	         .def = "info",
+	         .choices = log_levels,
+	         .help = "the most verbose level that is printed"}},
+	{TEXT("gradcomp.plugin_path", GRADCOMP_PLUGINDIR,
+	      "directories with compressors/NAME.so and collectives/NAME.so, separated by ':'"),
+	 .check = check_directories},
+
+	{NUMBER(FLOAT, "transport.timeout", "30", 0.1, 86400,
+	        "seconds to join the job, and of silence after which a rank counts as dead")},
+	{NUMBER(FLOAT, "transport.wait_timeout", "1800", 0.1, 604800,
+	        "seconds a collective waits for a rank that lives but does not take part")},
+	{NUMBER(INT, "transport.streams", "2", 1, 16, "TCP connections between two ranks, a channel")},
+	{NUMBER(SIZE, "transport.chunk", "256K", 4096, 1 << 26, "bytes of a piece in a pipelined transfer")},
+	{NUMBER(INT, "transport.spin_us", "50", 0, 1000000, "microseconds a wait spins before it sleeps")},
+	{TEXT("transport.interface", "",
+	      "interface or network (eth1, 10.1.0.0/16) for TCP; empty: the one that leads to the other nodes")},
+	{TEXT("transport.allow", "shm,tcp", "transports that may be used, separated by ','"),
+	 .check = check_transports},
+	{.row = {.name = "transport.cma",
+	         .type = GRADCOMP_PARAM_BOOL,
+	         .def = "yes",
+	         .help = "read large messages out of a neighbour's memory (process_vm_readv)"}},
+
+	{NUMBER(SIZE, "reducer.bucket_bytes", "25M", 1, 1LL << 40,
+	        "bytes of gradients that are reduced together")},
+
+	{TEXT("stage.cache_dir", "/var/tmp/gradcomp", "directory of the node's cache of staged data"),
+	 .check = check_directory},
+	{NUMBER(SIZE, "stage.max_bytes", "0", 0, INFINITY, "most bytes the cache may hold; 0: no limit")},
+};
+const size_t settings_count = sizeof settings / sizeof settings[0];
+
+int settings_find(const char *name)
+{
+	for (size_t i = 0; i < settings_count; i++)
+		if (!strcmp(settings[i].row.name, name))
+			return (int)i;
+	return -1;
+}
+
+void settings_env(const setting *s, char out[SETTINGS_ENV_MAX])
+{
+	const char *name = s->row.name;
+
+	if (!strcmp(name, "gradcomp.compressor")) {
+		snprintf(out, SETTINGS_ENV_MAX, "GRADCOMP");
+		return;
+	}
+	if (!strncmp(name, "gradcomp.", 9))
+		name += 9;
+	snprintf(out, SETTINGS_ENV_MAX, "GRADCOMP_%s", name);
+	for (char *p = out; *p; p++)
+		*p = *p == '.' ? '_' : (char)toupper((unsigned char)*p);
+}
+
+gradcomp_status settings_check(const setting *s, const char *text, gradcomp_value *out, gradcomp_error *err)
+{
+	gradcomp_status status = spec_value(&s->row, text, out, err);
+	gradcomp_error inner;
+
+	if (status || !s->check)
+		return status;
+	status = s->check(text, &inner);
+	return status ? error_set(err, status, "%s: %s", s->row.name, inner.text) : GRADCOMP_OK;
+}

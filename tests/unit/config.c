@@ -1,0 +1,259 @@
+/* Settings: where values come from, and every way a file can be wrong. */
+#include "config.h"
+
+#include "conffile.h"
+#include "settings.h"
+
+#include "../tap.h"
+
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/gradcomp-config-XXXXXX";
+static char conf[64];
+static gradcomp_error e;
+
+static void write_conf(const char *text, size_t bytes)
+{
+	FILE *f = fopen(conf, "w");
+
+	if (!f || fwrite(text, 1, bytes, f) != bytes || fclose(f))
+		exit(2);
+	chmod(conf, 0644);
+}
+
+/* The value of a setting after loading `text` as the file, or the error. */
+static const char *loaded(const char *text, const char *name)
+{
+	static char out[600];
+	config *c;
+
+	write_conf(text, strlen(text));
+	if (config_load(NULL, &c, &e))
+		return e.text;
+	snprintf(out, sizeof out, "%s (%s)", config_str(c, name), config_origin(c, name));
+	config_free(c);
+	return out;
+}
+
+static void count_origin(void *ctx, const char *name, const char *value, const char *origin, const char *help)
+{
+	(void)name;
+	(void)value;
+	*(int *)ctx += strcmp(origin, "default") != 0 || !*help;
+}
+
+static void defaults(void)
+{
+	config *c;
+	int other = 0;
+
+	write_conf("", 0);
+	is_int(config_load(NULL, &c, &e), 0, "an empty file");
+	config_each(c, count_origin, &other);
+	is_int(other, 0, "everything is default and has help");
+	is_str(config_str(c, "gradcomp.compressor"), "none", "compressor");
+	is_int(config_int(c, "transport.chunk"), 262144, "a size in bytes");
+	is_int(config_int(c, "transport.cma"), 1, "a bool");
+	is_int(config_int(c, "gradcomp.log"), GRADCOMP_LOG_INFO, "a log level is its number");
+	ok(config_float(c, "transport.timeout") == 30, "a float");
+	ok(!config_find(c, "transport.nothing"), "no such setting");
+	is_str(config_find(c, "transport.allow"), "shm,tcp", "a setting by name");
+	config_free(c);
+	config_free(NULL);
+}
+
+static void good_files(void)
+{
+	char at[128];
+
+	snprintf(at, sizeof at, "45 (%s:3)", conf);
+	is_str(loaded("# a comment\n[transport]\ntimeout = 45\n", "transport.timeout"), at, "file:line");
+	is_str(loaded("\xef\xbb\xbf[transport]\r\n\r\ntimeout=45 ; why\r\n", "transport.timeout"), at,
+	       "BOM, CRLF, a comment behind the value");
+	snprintf(at, sizeof at, "powersgd:rank=4 (%s:2)", conf);
+	is_str(loaded("[gradcomp]\ncompressor = powersgd:rank=4", "gradcomp.compressor"), at,
+	       "a SPEC, no newline at the end");
+	snprintf(at, sizeof at, "3 (%s:4)", conf);
+	is_str(loaded("[transport]\ncma = no\n[transport] ; again\nstreams=3\n  # indented comment\n  \n",
+	              "transport.streams"),
+	       at, "a section in two pieces");
+	snprintf(at, sizeof at, " (%s:2)", conf);
+	is_str(loaded("[gradcomp]\nreport =\n", "gradcomp.report"), at, "an empty text");
+}
+
+static void bad_files(void)
+{
+	static const struct {
+		const char *text, *says;
+	} cases[] = {
+		{"[transport]\ntimeuot = 3\n", ":2: unknown key 'timeuot' in section [transport] (did you mean "
+		                               "'transport.timeout'?)"},
+		{"[gradcomp]\ntimeout = 3\n", ":2: unknown key 'timeout' in section [gradcomp]"},
+		{"\n[transprot]\n", ":2: unknown section [transprot]; there are [gradcomp], [transport], [reducer], [stage]"},
+		{"[trans]\n", ":1: unknown section [trans]"},
+		{"[]\n", ":1: unknown section []"},
+		{"[transport\ntimeout=3\n", ":1: '[transport' is not a section"},
+		{"[transport] timeout=3\n", ":1: '[transport] timeout=3' is not a section"},
+		{"timeout = 3\n", ":1: 'timeout' stands before the first [section]"},
+		{"[transport]\ntimeout\n", ":2: this is no comment, no [section] and no key = value"},
+		{"[transport]\ntimeout = 3\nstreams = 2\ntimeout = 3\n", ":4: transport.timeout was given in line 2 already"},
+		{"[transport]\ntimeout = 3\n  4\n", ":3: the line is indented"},
+		{"[transport]\n\ttimeout = 3\n", ":2: the line is indented"},
+		{"[transport]\ntimeout = soon\n", ":2: transport.timeout: 'soon' is not a number; "
+		                                  "transport.timeout=FLOAT (0.1..86400, default 30)"},
+		{"[transport]\ntimeout =\n", ":2: transport.timeout: '' is not a number"},
+		{"[transport]\nstreams = 99\n", ":2: transport.streams: '99' is too large"},
+		{"[transport]\ncma = perhaps\n", ":2: transport.cma: 'perhaps' is not yes or no"},
+		{"[transport]\nallow = shm,ib\n", ":2: transport.allow: 'shm,ib': 'ib' is not a transport"},
+		{"[transport]\nallow =\n", ":2: transport.allow: '': '' is not a transport"},
+		{"[gradcomp]\nlog = loud\n", ":2: gradcomp.log: 'loud' is not a choice; gradcomp.log=error|warn|info|debug"},
+		{"[gradcomp]\ncompressor = ../evil\n", ":2: gradcomp.compressor: '../evil' cannot be a name"},
+		{"[gradcomp]\nplugin_path = /a:b\n", ":2: gradcomp.plugin_path: '/a:b': 'b' is not an absolute path"},
+		{"[gradcomp]\nplugin_path = /a:\n", ": '' is not an absolute path"},
+		{"[gradcomp]\nreport = a%q\n", ":2: gradcomp.report: report 'a%q': after '%' may come"},
+		{"[stage]\ncache_dir = tmp\n", ":2: stage.cache_dir: 'tmp' is not an absolute path"},
+		{"[stage]\nmax_bytes = -1\n", ":2: stage.max_bytes: '-1' is not a size"},
+		{"[transport]\ntimeout = 3\001\n", ":2: there is a control character (0x01)"},
+	};
+	char line[400];
+
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		char name[64];
+		snprintf(name, sizeof name, "refused: case %zu, %.40s", i, cases[i].says);
+		like(loaded(cases[i].text, "gradcomp.log"), cases[i].says, name);
+	}
+
+	/* 197 characters are the most that inih 55 hands on whole. */
+	snprintf(line, sizeof line, "[gradcomp]\nreport = /%0186d\n", 0);
+	is_int(strlen(line), 11 + 196 + 1, "196 characters");
+	like(loaded(line, "gradcomp.report"), ":2)", "is read whole");
+	snprintf(line, sizeof line, "[gradcomp]\nreport = /%0190d\n", 0);
+	like(loaded(line, "gradcomp.report"), ":2: the line is too long; at most", "a longer one is refused");
+	write_conf("[transport]\ntime\0out = 3\n", 25);
+	config *c;
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INVALID, "a zero byte");
+	like(e.text, ":2: there is a control character (0x00)", "is named");
+}
+
+static void insecure(void)
+{
+	char other[128];
+
+	write_conf("[transport]\nstreams = 3\n", 24);
+	chmod(conf, 0646);
+	config *c;
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INSECURE, "a file everybody can write");
+	like(e.text, "it can be written by everybody (mode 0646); mend it with: chmod go-w", "says so");
+	chmod(conf, 0664);
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INSECURE, "a file its group can write");
+	chmod(conf, 0600);
+	chmod(dir, 0777);
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INSECURE, "a directory everybody can write");
+	like(e.text, dir, "names the directory");
+	chmod(dir, 01777);
+	is_int(config_load(NULL, &c, &e), 0, "unless it is sticky");
+	config_free(c);
+	chmod(dir, 0700);
+	if (geteuid() == 0) {
+		if (chown(conf, 12345, 12345))
+			exit(2);
+		is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INSECURE, "a file of somebody else");
+		like(e.text, "belongs to user 12345", "says whose");
+		if (chown(conf, 0, 0))
+			exit(2);
+	} else {
+		skip("needs root", "a file of somebody else");
+	}
+
+	snprintf(other, sizeof other, "%s/link", dir);
+	if (symlink(conf, other))
+		exit(2);
+	setenv("GRADCOMP_CONF", other, 1);
+	is_int(config_load(NULL, &c, &e), 0, "a link to a good file");
+	config_free(c);
+	unlink(other);
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_NOTFOUND, "a named file that is missing");
+	like(e.text, "GRADCOMP_CONF: ", "says who named it");
+	if (mkfifo(other, 0600))
+		exit(2);
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INVALID, "a FIFO");
+	like(e.text, "is a FIFO, not a regular file", "is not opened");
+	unlink(other);
+	setenv("GRADCOMP_CONF", dir, 1);
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INVALID, "a directory");
+	setenv("GRADCOMP_CONF", "/dev/null", 1);
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INVALID, "a device");
+	setenv("GRADCOMP_CONF", conf, 1);
+}
+
+static void environment(void)
+{
+	static const char file[] = "[gradcomp]\ncompressor = topk\ncollective = hier\n[transport]\ntimeout = 5\n";
+	static const char *const set[] = {"transport.timeout=7", "gradcomp.collective=ring:x=1", NULL};
+	static const char *const unknown[] = {"transport.tiemout=7", NULL};
+	static const char *const wrong[] = {"transport.timeout=x", NULL};
+	static const char *const shapeless[] = {"transport.timeout", NULL};
+	config *c;
+
+	setenv("GRADCOMP", "powersgd:rank=2", 1);
+	is_str(loaded(file, "gradcomp.compressor"), "powersgd:rank=2 (environment GRADCOMP)", "over the file");
+	setenv("GRADCOMP_OPTIONS", "compressor collective", 1);
+	is_str(loaded(file, "gradcomp.compressor"), "powersgd:rank=2 (option --gradcomp)", "an option");
+	setenv("GRADCOMP_COLLECTIVE", "tree", 1);
+	is_str(loaded(file, "gradcomp.collective"), "tree (option --gradcomp-collective)", "another option");
+	setenv("GRADCOMP_REPORT", "/r.json", 1);
+	is_str(loaded(file, "gradcomp.report"), "/r.json (environment GRADCOMP_REPORT)", "not named as an option");
+	unsetenv("GRADCOMP_OPTIONS");
+	setenv("GRADCOMP", "off", 1);
+	like(loaded(file, "gradcomp.compressor"), "topk (", "GRADCOMP=off sets nothing");
+	setenv("GRADCOMP", "", 1);
+	like(loaded(file, "gradcomp.compressor"), "topk (", "nor does an empty one");
+	setenv("GRADCOMP_TRANSPORT_TIMEOUT", "6", 1);
+	is_str(loaded(file, "transport.timeout"), "6 (environment GRADCOMP_TRANSPORT_TIMEOUT)", "section and key");
+
+	is_int(config_load(set, &c, &e), 0, "overrides");
+	is_str(config_str(c, "transport.timeout"), "7", "win over everything");
+	is_str(config_origin(c, "transport.timeout"), "application", "and say so");
+	is_str(config_str(c, "gradcomp.collective"), "ring:x=1", "a value may have '='");
+	config_free(c);
+	is_int(config_load(unknown, &c, &e), GRADCOMP_ERR_NOTFOUND, "an unknown override");
+	is_int(config_load(wrong, &c, &e), GRADCOMP_ERR_INVALID, "a wrong override");
+	like(e.text, "application: transport.timeout: 'x' is not a number", "says who");
+	is_int(config_load(shapeless, &c, &e), GRADCOMP_ERR_INVALID, "an override without '='");
+
+	setenv("GRADCOMP_TRANSPORT_TIMEOUT", "never", 1);
+	like(loaded(file, "transport.timeout"), "environment GRADCOMP_TRANSPORT_TIMEOUT: transport.timeout: 'never'",
+	     "a wrong variable is named");
+	unsetenv("GRADCOMP_TRANSPORT_TIMEOUT");
+	setenv("GRADCOMP_COMPRESSOR", "topk", 1);
+	like(loaded(file, "transport.timeout"), "the variable for the compressor is GRADCOMP", "GRADCOMP_COMPRESSOR");
+	unsetenv("GRADCOMP_COMPRESSOR");
+	unsetenv("GRADCOMP");
+	unsetenv("GRADCOMP_REPORT");
+	unsetenv("GRADCOMP_COLLECTIVE");
+}
+
+int main(void)
+{
+	umask(022);
+	if (!mkdtemp(dir))
+		return 2;
+	snprintf(conf, sizeof conf, "%s/gradcomp.conf", dir);
+	for (size_t i = 0; i < settings_count; i++) {
+		char env[SETTINGS_ENV_MAX];
+		settings_env(&settings[i], env);
+		unsetenv(env);
+	}
+	unsetenv("GRADCOMP_OPTIONS");
+	setenv("GRADCOMP_CONF", conf, 1);
+	defaults();
+	good_files();
+	bad_files();
+	insecure();
+	environment();
+	unlink(conf);
+	rmdir(dir);
+	return done_testing();
+}
