@@ -7,7 +7,7 @@
 
 The only line gradcomp needs is attach(); without --gradcomp it does nothing and
 DDP averages the gradients itself. The network is far wider than 8x8 images need
-(a linear classifier reaches 95 %): 3.2 million parameters at 8 images a rank make
+(a linear classifier does as well): 3.2 million parameters at 8 images a rank make
 gradients the larger part of a step on a 1 Gbit/s link, as they are for large
 models on fast machines. A small network would have nothing to compress.
 """
