@@ -1,0 +1,142 @@
+/* Arena layout and buckets. */
+#include "reducer.h"
+
+#include "error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static gradcomp_status copy_tensor(gradcomp_tensor *t, const gradcomp_tensor_desc *d, uint32_t index,
+                                   gradcomp_error *err)
+{
+	char unnamed[32];
+	uint64_t numel = 1, *dims;
+	snprintf(unnamed, sizeof unnamed, "tensor %u", index);
+	t->name = strdup(d->name ? d->name : unnamed);
+	t->dims = dims = malloc((d->ndim ? d->ndim : 1) * sizeof *dims);
+	if (!t->name || !dims)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for tensor %u", index);
+	if (d->dtype != GRADCOMP_F32 && d->dtype != GRADCOMP_F16 && d->dtype != GRADCOMP_BF16)
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "tensor %u '%s' has element type %d: gradients are F32, F16 or BF16", index, t->name,
+		                 (int)d->dtype);
+	if (d->ndim && !d->dims)
+		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s' has %u dimensions, but dims is NULL", index,
+		                 t->name, d->ndim);
+	for (uint32_t k = 0; k < d->ndim; k++) {
+		dims[k] = d->dims[k];
+		if (dims[k] && numel > LAYOUT_MAX_NUMEL / dims[k])
+			return error_set(err, GRADCOMP_ERR_RANGE, "tensor %u '%s' has more than 2^48 elements", index, t->name);
+		numel *= dims[k];
+	}
+	t->ndim = d->ndim;
+	t->dtype = d->dtype;
+	t->numel = numel;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status layout_make(gradcomp_reducer *r, const gradcomp_tensor_desc *tensors, uint32_t n, uint64_t seed,
+                            gradcomp_error *err)
+{
+	uint64_t at = 0;
+	if (!n || !tensors)
+		return error_set(err, GRADCOMP_ERR_INVALID, "a reducer needs at least one tensor");
+	r->tensors = calloc(n, sizeof *r->tensors);
+	r->bucket_of = calloc(n, sizeof *r->bucket_of);
+	r->given = calloc(n, sizeof *r->given);
+	if (!r->tensors || !r->bucket_of || !r->given)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
+	r->layout = (gradcomp_layout){.struct_size = sizeof r->layout, .ntensors = n, .tensors = r->tensors,
+	                              .rank = r->group->me, .nranks = r->group->nranks, .seed = seed};
+	for (uint32_t i = 0; i < n; i++) {
+		gradcomp_tensor *t = &r->tensors[i];
+		gradcomp_status st = copy_tensor(t, &tensors[n - 1 - i], n - 1 - i, err);
+		if (st)
+			return st;
+		t->offset = at;
+		at += t->numel;
+		if (at > LAYOUT_MAX_NUMEL)
+			return error_set(err, GRADCOMP_ERR_RANGE, "the model has more than 2^48 parameters");
+	}
+	r->layout.numel = at;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status bucket_arrays(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+{
+	uint32_t n = b->pub.ntensors, states = r->compressor->state_arrays;
+	b->x = calloc(n, sizeof *b->x);
+	b->error = calloc(n, sizeof *b->error);
+	b->state = calloc(states + 1, sizeof *b->state);
+	b->parts = calloc((size_t)r->layout.nranks, sizeof *b->parts);
+	if (!b->x || !b->error || !b->state || !b->parts)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for bucket %u", b->pub.index);
+	for (uint32_t i = 0; r->error && i < n; i++)
+		b->error[i] = r->error + r->tensors[b->pub.first + i].offset;
+	for (uint32_t s = 0; s < states; s++)
+		b->state[s] = r->state[s] + b->pub.offset;
+	b->work = (gradcomp_work){.struct_size = sizeof b->work, .device = GRADCOMP_HOST, .bucket = &b->pub, .x = b->x,
+	                          .error = r->error ? b->error : NULL,
+	                          .error_flat = r->error ? r->error + b->pub.offset : NULL, .state = b->state,
+	                          .operators = r->job->host.operators};
+	return GRADCOMP_OK;
+}
+
+gradcomp_status layout_buckets(gradcomp_reducer *r, gradcomp_error *err)
+{
+	uint64_t max = r->compressor->max_bucket, full = r->bucket_bytes / sizeof(float);
+	uint32_t n = r->layout.ntensors;
+	r->buckets = calloc(n, sizeof *r->buckets);
+	if (!r->buckets)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u buckets", n);
+	for (uint32_t i = 0; i < n; i++) {
+		const gradcomp_tensor *t = &r->tensors[i];
+		bucket *b = r->nbuckets ? &r->buckets[r->nbuckets - 1] : NULL;
+		if (max && t->numel > max)
+			return error_set(err, GRADCOMP_ERR_RANGE,
+			                 "tensor '%s' has %llu elements; compressor '%s' counts up to %llu in one bucket", t->name,
+			                 (unsigned long long)t->numel, r->compressor->info.name, (unsigned long long)max);
+		if (!b || b->pub.numel >= full || (max && b->pub.numel + t->numel > max)) {
+			b = &r->buckets[r->nbuckets];
+			b->pub = (gradcomp_bucket){.struct_size = sizeof b->pub, .index = r->nbuckets, .first = i,
+			                           .offset = t->offset};
+			r->nbuckets++;
+		}
+		b->pub.ntensors++;
+		b->pub.numel += t->numel;
+		r->bucket_of[i] = b->pub.index;
+	}
+	for (uint32_t i = 0; i < r->nbuckets; i++) {
+		gradcomp_status st = bucket_arrays(r, &r->buckets[i], err);
+		if (st)
+			return st;
+	}
+	return GRADCOMP_OK;
+}
+
+void layout_free(gradcomp_reducer *r)
+{
+	for (uint32_t i = 0; r->tensors && i < r->layout.ntensors; i++) {
+		free((char *)r->tensors[i].name);
+		free((uint64_t *)r->tensors[i].dims);
+	}
+	for (uint32_t i = 0; i < r->nbuckets; i++) {
+		free(r->buckets[i].x);
+		free(r->buckets[i].error);
+		free(r->buckets[i].state);
+		free(r->buckets[i].parts);
+	}
+	free(r->buckets);
+	free(r->tensors);
+	free(r->bucket_of);
+	free(r->given);
+}
+
+uint64_t layout_hash_tensor(const gradcomp_tensor *t)
+{
+	uint64_t h = id_mix(t->ndim, (uint64_t)t->dtype);
+	for (uint32_t k = 0; k < t->ndim; k++)
+		h = id_mix(h, t->dims[k]);
+	return h;
+}

@@ -1,0 +1,265 @@
+/* gradcomp_reducer: making one, feeding it, waiting for it. */
+#include "reducer.h"
+
+#include "error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What the options leave out comes from the job's settings. */
+static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_options *o, const plugin *plugins[2],
+                              spec specs[2], gradcomp_error *err)
+{
+	const config *c = r->job->config;
+	const char *text[2] = {o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"),
+	                       o->collective ? o->collective : config_str(c, "gradcomp.collective")};
+	gradcomp_status st = GRADCOMP_OK;
+	char name[SPEC_NAME_MAX];
+	for (int k = 0; !st && k < 2; k++) {
+		st = spec_name(text[k], name, err);
+		if (!st)
+			st = registry_open(c, (gradcomp_plugin_kind)k, name, &plugins[k], err);
+		if (!st)
+			st = spec_parse(plugins[k]->info, text[k], &specs[k], err);
+	}
+	if (!st)
+		st = registry_pair(c, plugins[0], plugins[1], err);
+	if (st)
+		return st;
+	r->compressor = plugins[0]->compressor;
+	r->compressor_spec = strdup(specs[0].text);
+	r->collective_spec = strdup(specs[1].text);
+	r->bucket_bytes = o->bucket_bytes ? o->bucket_bytes : (uint64_t)config_int(c, "reducer.bucket_bytes");
+	r->done = o->done;
+	r->ctx = o->ctx;
+	if (!r->compressor_spec || !r->collective_spec)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	if (o->device != GRADCOMP_HOST)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "gradients on device %d: this build reduces in host memory (device 0) only", (int)o->device);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status allocate(gradcomp_reducer *r, gradcomp_error *err)
+{
+	size_t bytes = r->layout.numel * sizeof(float) + sizeof(float);
+	uint32_t states = r->compressor->state_arrays;
+	if (r->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK) {
+		r->error = calloc(1, bytes);
+		if (!r->error)
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for an error memory of %zu bytes", bytes);
+	}
+	r->state = calloc(states + 1, sizeof *r->state);
+	if (!r->state)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	for (uint32_t s = 0; s < states; s++) {
+		r->state[s] = calloc(1, bytes);
+		if (!r->state[s])
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a state array of %zu bytes", bytes);
+	}
+	return GRADCOMP_OK;
+}
+
+static void destroy(gradcomp_reducer *r)
+{
+	if (r->instance)
+		r->compressor->destroy(r->instance);
+	port_close(&r->port);
+	for (uint32_t s = 0; r->state && s < r->compressor->state_arrays; s++)
+		free(r->state[s]);
+	for (int s = 0; s < REDUCER_SLOTS; s++) {
+		free(r->slots[s].flat.p);
+		free(r->slots[s].own.p);
+		free(r->slots[s].gathered.p);
+		free(r->slots[s].scratch.p);
+	}
+	free(r->state);
+	free(r->error);
+	layout_free(r);
+	free(r->compressor_spec);
+	free(r->collective_spec);
+	pthread_cond_destroy(&r->compute_wake);
+	pthread_cond_destroy(&r->exchange_wake);
+	pthread_cond_destroy(&r->step_over);
+	pthread_mutex_destroy(&r->lock);
+	free(r);
+}
+
+/* The caller's options, however old the headers it was built with. */
+static gradcomp_reducer_options read_options(const gradcomp_reducer_options *o)
+{
+	gradcomp_reducer_options full = {0};
+	if (o)
+		memcpy(&full, o, o->struct_size < sizeof full ? o->struct_size : sizeof full);
+	return full;
+}
+
+gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
+                                        const gradcomp_reducer_options *options, gradcomp_reducer **out,
+                                        gradcomp_error *err)
+{
+	gradcomp_reducer_options o = read_options(options);
+	const plugin *plugins[2] = {0};
+	spec specs[2] = {{0}, {0}};
+	gradcomp_error own = {0};
+	gradcomp_reducer *r;
+	gradcomp_status st;
+	*out = NULL;
+	if (!group)
+		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
+	r = calloc(1, sizeof *r);
+	if (!r)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->compute_wake, NULL);
+	pthread_cond_init(&r->exchange_wake, NULL);
+	pthread_cond_init(&r->step_over, NULL);
+	r->job = group->job;
+	r->group = group;
+	st = choose(r, &o, plugins, specs, &own);
+	if (!st)
+		st = layout_make(r, tensors, ntensors, o.seed, &own);
+	if (!st)
+		st = allocate(r, &own);
+	if (!st)
+		st = layout_buckets(r, &own);
+	if (!st)
+		st = r->compressor->create(&r->job->host, specs[0].values, &r->layout, &r->instance, &own);
+	st = agree(r, group, st, st ? &own : err);
+	if (st && own.status && err)
+		*err = own;
+	if (!st)
+		st = port_open(group, plugins[1], &specs[1], &r->port, err);
+	if (!st)
+		st = queue_start(r, err);
+	spec_clear(&specs[0]);
+	spec_clear(&specs[1]);
+	if (st) {
+		if (r->port.channel)
+			transport_fail(r->job->transport, st, r->job->rank, "a rank could not start its reducer");
+		queue_stop(r);
+		destroy(r);
+		return st;
+	}
+	r->stats.buckets = r->nbuckets;
+	job_count(r->job, 1);
+	*out = r;
+	return GRADCOMP_OK;
+}
+
+/* What the report keeps of a reducer that goes. */
+static void keep(gradcomp_reducer *r)
+{
+	uint32_t n = r->layout.ntensors;
+	report_tensor *t = calloc(n, sizeof *t);
+	report_reducer kept = {.nranks = r->layout.nranks, .tensors = t, .ntensors = n};
+	if (!t)
+		return;
+	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
+	gradcomp_reducer_get_stats(r, &stats);
+	kept.stats = stats;
+	for (uint32_t i = 0; i < n; i++) {
+		const gradcomp_tensor *from = &r->tensors[n - 1 - i];
+		const char *choice = r->compressor->choice ? r->compressor->choice(r->instance, n - 1 - i)
+		                                           : r->compressor->info.name;
+		t[i] = (report_tensor){.name = strdup(from->name), .numel = from->numel, .choice = strdup(choice)};
+	}
+	kept.compressor = r->compressor_spec;
+	kept.collective = r->collective_spec;
+	r->compressor_spec = r->collective_spec = NULL;
+	job_keep_reducer(r->job, &kept);
+}
+
+void gradcomp_reducer_free(gradcomp_reducer *r)
+{
+	if (!r)
+		return;
+	pthread_mutex_lock(&r->lock);
+	while ((r->ngiven == r->layout.ntensors && !r->failed) || r->callbacks)
+		pthread_cond_wait(&r->step_over, &r->lock);
+	if (r->ngiven && !r->failed) {
+		gradcomp_error err;
+		error_set(&err, GRADCOMP_ERR_STATE, "rank %d gave up its reducer in the middle of a step", r->job->rank);
+		queue_fail(r, GRADCOMP_ERR_STATE, &err);
+	}
+	pthread_mutex_unlock(&r->lock);
+	queue_stop(r);
+	keep(r);
+	job_count(r->job, -1);
+	destroy(r);
+}
+
+/* With the lock held: tensor i of the layout was given in this step. */
+static int was_given(const gradcomp_reducer *r, uint32_t i)
+{
+	return r->given[i] || r->buckets[r->bucket_of[i]].over > r->stats.steps;
+}
+
+/* With the lock held: a failure of the job shows even when nothing is in flight. */
+static gradcomp_status failure(gradcomp_reducer *r, gradcomp_error *err)
+{
+	gradcomp_error known;
+	if (!r->failed && transport_failure(r->job->transport, &known))
+		queue_fail(r, known.status, &known);
+	return r->failed ? error_set(err, r->failed, "%s", r->failure.text) : GRADCOMP_OK;
+}
+
+gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *r, uint32_t index, void *gradient, gradcomp_error *err)
+{
+	uint32_t n = r->layout.ntensors, i = n - 1 - index;
+	static char nothing[8];
+	gradcomp_status st;
+	if (index >= n)
+		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u: the reducer has tensors 0..%u", index, n - 1);
+	if (!gradient && r->tensors[i].numel)
+		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s': gradient is NULL", index, r->tensors[i].name);
+	pthread_mutex_lock(&r->lock);
+	st = failure(r, err);
+	if (!st && was_given(r, i))
+		st = error_set(err, GRADCOMP_ERR_STATE,
+		               "tensor %u '%s' was given twice in step %llu: wait for the step to end first", index,
+		               r->tensors[i].name, (unsigned long long)r->step);
+	if (!st) {
+		bucket *b = &r->buckets[r->bucket_of[i]];
+		r->given[i] = gradient ? gradient : nothing;
+		r->last_given = job_clock();
+		r->ngiven++;
+		b->given++;
+		queue_admit(r);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return st;
+}
+
+gradcomp_status gradcomp_reducer_wait(gradcomp_reducer *r, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	pthread_mutex_lock(&r->lock);
+	if (r->ngiven && r->ngiven < r->layout.ntensors && !r->failed) {
+		uint32_t i = 0, n = r->layout.ntensors;
+		while (was_given(r, i))
+			i++;
+		st = error_set(err, GRADCOMP_ERR_STATE,
+		               "wait: only %u of %u tensors were given in step %llu; tensor %u '%s' is missing", r->ngiven, n,
+		               (unsigned long long)r->step, n - 1 - i, r->tensors[i].name);
+	}
+	uint64_t step = r->step;
+	while (!st && !r->failed && ((r->ngiven && r->step == step) || r->callbacks))
+		pthread_cond_wait(&r->step_over, &r->lock);
+	if (!st)
+		st = failure(r, err);
+	pthread_mutex_unlock(&r->lock);
+	return st;
+}
+
+void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer, gradcomp_reducer_stats *stats)
+{
+	gradcomp_reducer *r = (gradcomp_reducer *)reducer;
+	uint32_t size = stats->struct_size;
+	pthread_mutex_lock(&r->lock);
+	gradcomp_reducer_stats full = r->stats;
+	pthread_mutex_unlock(&r->lock);
+	full.struct_size = size;
+	full.wire_bytes = (double)channel_sent(r->port.channel);
+	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
+}

@@ -1,0 +1,135 @@
+/* Inside of gradcomp_reducer: what happens to a gradient between ready and done.
+ *
+ * Tensors get offsets in backward order (the reverse of declaration), buckets are
+ * runs of neighbours, and a bucket's way through a step is a short list of tasks:
+ *
+ *     BEGIN                          u = gradient + error memory, finite or not
+ *     ENCODE 0  EXCHANGE 0  DECODE 0
+ *     ENCODE 1  EXCHANGE 1  DECODE 1     as many rounds as the compressor plans
+ *     FINISH                         copy out, tell the application
+ *
+ * Two threads run them: the compute thread takes buckets as they come, the
+ * exchange thread takes EXCHANGE tasks in the order (bucket, round), which is the
+ * same on all ranks whatever order gradients become ready in. Workspace comes
+ * from a few slots, given to buckets in their order, so that a late bucket never
+ * holds what an earlier one waits for.
+ *
+ * Ownership. A bucket in flight belongs to the thread that runs its task and is
+ * handed on under `lock`; everything else that changes is under `lock`. */
+#ifndef REDUCER_H
+#define REDUCER_H
+
+#include "job.h"
+
+typedef enum task_kind { TASK_BEGIN, TASK_ENCODE, TASK_EXCHANGE, TASK_DECODE, TASK_FINISH } task_kind;
+
+typedef struct task {
+	task_kind kind;
+	uint32_t round;
+} task;
+
+#define REDUCER_SLOTS 3
+#define MAX_TASKS (2 + 3 * GRADCOMP_MAX_ROUNDS)
+
+/* Memory of a bucket in flight; grows to what was needed most. */
+typedef struct slot {
+	struct area {
+		void *p;
+		size_t bytes;
+	} flat, own, gathered, scratch;
+	int taken;
+} slot;
+
+typedef struct bucket {
+	gradcomp_bucket pub;
+	uint32_t given; /* tensors handed over in this step */
+	uint64_t over;  /* steps it has been through */
+	slot *slot;
+	gradcomp_plan plan;
+	task tasks[MAX_TASKS];
+	int ntasks, next;
+	int at_exchange; /* its next task is an EXCHANGE, not begun */
+	int local_bad;   /* this rank's gradient is not finite; index of the tensor + 1 */
+	int bad;         /* some rank's is: known after round 0 */
+	int copy_out;    /* x is workspace, not the caller's memory */
+	gradcomp_work work;
+	gradcomp_payload own;
+	gradcomp_payload *parts; /* GATHERED: nranks of them */
+	float **x, **error;      /* of each tensor */
+	float **state;           /* of each resident array */
+	struct bucket *after;    /* in the compute queue */
+} bucket;
+
+struct gradcomp_reducer {
+	gradcomp_job *job;
+	gradcomp_group *group;
+	const struct gradcomp_compressor_v1 *compressor;
+	void *instance;
+	char *compressor_spec, *collective_spec;
+	port port;
+	gradcomp_layout layout;
+	gradcomp_tensor *tensors; /* of the layout; names and dims are owned */
+	bucket *buckets;
+	uint32_t nbuckets;
+	uint32_t *bucket_of; /* by tensor of the layout */
+	uint64_t bucket_bytes;
+	float *error;  /* numel, or NULL */
+	float **state; /* compressor->state_arrays of numel */
+	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
+	void *ctx;
+
+	pthread_mutex_t lock;
+	pthread_cond_t compute_wake, exchange_wake, step_over;
+	pthread_t compute, exchange;
+	int threads; /* started */
+	int stop;
+	uint64_t step;
+	void **given;        /* by tensor of the layout: the gradient of this step, or NULL */
+	uint32_t ngiven;
+	uint32_t nfinished;  /* buckets */
+	uint32_t begun;      /* buckets that got a slot in this step */
+	uint32_t exchanging; /* the bucket whose EXCHANGE comes next */
+	int callbacks;       /* running */
+	int running;         /* tasks: they may touch the caller's gradients */
+	bucket *queue, **queue_end;
+	slot slots[REDUCER_SLOTS];
+	gradcomp_status failed;
+	gradcomp_error failure;
+	double last_given;
+	int step_bad; /* this step has been counted as non-finite */
+	int warned;   /* non-finite gradients told of */
+	gradcomp_reducer_stats stats;
+};
+
+/* layout.c: fills layout, tensors, buckets. */
+gradcomp_status layout_make(gradcomp_reducer *r, const gradcomp_tensor_desc *tensors, uint32_t n, uint64_t seed,
+                            gradcomp_error *err);
+gradcomp_status layout_buckets(gradcomp_reducer *r, gradcomp_error *err);
+void layout_free(gradcomp_reducer *r);
+/* The largest bucket's workspace must be countable on every machine. */
+#define LAYOUT_MAX_NUMEL ((uint64_t)1 << 48)
+/* Of everything all ranks must agree on about tensor t. */
+uint64_t layout_hash_tensor(const gradcomp_tensor *t);
+
+/* agree.c: `mine` is this rank's status so far, with `err` when it is not OK.
+ * Every rank calls it; all return an error when one does. */
+gradcomp_status agree(gradcomp_reducer *r, gradcomp_group *g, gradcomp_status mine, gradcomp_error *err);
+
+/* tasks.c */
+gradcomp_status task_run(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err);
+/* exchange.c */
+gradcomp_status exchange_run(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
+size_t dtype_bytes(gradcomp_dtype dtype);
+/* Grows an area to `bytes`; its content is lost. */
+gradcomp_status area_grow(struct area *a, size_t bytes, gradcomp_error *err);
+
+/* queue.c */
+gradcomp_status queue_start(gradcomp_reducer *r, gradcomp_error *err);
+void queue_stop(gradcomp_reducer *r);
+/* With the lock held: gives slots to buckets that are complete and next. */
+void queue_admit(gradcomp_reducer *r);
+/* With the lock held: the first failure is kept, told to all ranks, and every
+ * tensor in the reducer's hands is done with it. Drops and takes the lock. */
+void queue_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_error *err);
+
+#endif

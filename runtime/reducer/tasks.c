@@ -1,0 +1,203 @@
+/* The compute tasks of a bucket: BEGIN, ENCODE, DECODE, FINISH. */
+#include "reducer.h"
+
+#include "error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Gradients are read in runs that stay in the first-level cache, so that the
+ * finite check, the cast and the addition pass over memory once. */
+#define RUN 4096
+
+/* u = gradient + error memory, into x. Returns whether the gradient was finite. */
+static int accumulate(const gradcomp_operators *ops, float *x, const void *gradient, gradcomp_dtype dtype,
+                      const float *error, uint64_t n)
+{
+	int bad = 0;
+	for (uint64_t at = 0; at < n; at += RUN) {
+		size_t len = n - at < RUN ? n - at : RUN;
+		int run_bad;
+		if ((const void *)x != gradient)
+			ops->cast_to_f32(NULL, x + at, (const char *)gradient + at * dtype_bytes(dtype), len, dtype);
+		ops->nonfinite(NULL, x + at, len, &run_bad);
+		bad |= run_bad;
+		if (error)
+			ops->add(NULL, x + at, error + at, len);
+	}
+	return !bad;
+}
+
+/* Whether the compressor can work in the caller's own memory: floats, and in one
+ * piece if it wants them so. */
+static int in_callers_memory(const gradcomp_reducer *r, bucket *b)
+{
+	uint32_t first = b->pub.first;
+	float *next = NULL, *flat = NULL;
+	int together = 1;
+	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
+		const gradcomp_tensor *t = &r->tensors[first + i];
+		float *g = r->given[first + i];
+		if (t->dtype != GRADCOMP_F32 || (uintptr_t)g % sizeof(float))
+			return 0;
+		b->x[i] = g;
+		if (!t->numel)
+			continue;
+		if (!flat)
+			flat = g;
+		else if (g != next)
+			together = 0;
+		next = g + t->numel;
+	}
+	b->work.flat = together ? flat : NULL;
+	return together || (r->compressor->traits & GRADCOMP_TRAIT_SHAPED);
+}
+
+static int needs_flat(const bucket *b)
+{
+	for (uint32_t k = 0; k < b->plan.nrounds; k++)
+		if (b->plan.rounds[k].flags & GRADCOMP_ROUND_IN_PLACE)
+			return 1;
+	return 0;
+}
+
+static gradcomp_status room(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+{
+	slot *s = b->slot;
+	gradcomp_status st = area_grow(&s->scratch, b->plan.scratch_bytes, err);
+	for (uint32_t k = 0; !st && k < b->plan.nrounds; k++) {
+		const gradcomp_round *rd = &b->plan.rounds[k];
+		if (rd->pattern == GRADCOMP_SUMMED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE))
+			st = area_grow(&s->own, (rd->count + 1) * dtype_bytes(rd->dtype), err);
+		if (rd->pattern == GRADCOMP_GATHERED)
+			st = rd->flags & GRADCOMP_ROUND_FIXED
+			             ? area_grow(&s->gathered, (16 + rd->bound) * (size_t)r->layout.nranks, err)
+			             : area_grow(&s->own, rd->bound, err);
+	}
+	b->work.scratch = s->scratch.p;
+	b->work.scratch_bytes = b->plan.scratch_bytes;
+	return st;
+}
+
+static gradcomp_status check_plan(const gradcomp_reducer *r, const bucket *b, gradcomp_error *err)
+{
+	const char *name = r->compressor->info.name;
+	if (!b->plan.nrounds || b->plan.nrounds > GRADCOMP_MAX_ROUNDS)
+		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned %u rounds: must be 1..%d", name,
+		                 b->plan.nrounds, GRADCOMP_MAX_ROUNDS);
+	for (uint32_t k = 0; k < b->plan.nrounds; k++) {
+		const gradcomp_round *rd = &b->plan.rounds[k];
+		if (rd->pattern != GRADCOMP_SUMMED && rd->pattern != GRADCOMP_GATHERED)
+			return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "compressor '%s' planned payload pattern %d", name,
+			                 (int)rd->pattern);
+		if (rd->count > LAYOUT_MAX_NUMEL || rd->bound > LAYOUT_MAX_NUMEL)
+			return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned a payload of more than 2^48", name);
+		if ((rd->flags & GRADCOMP_ROUND_IN_PLACE) && (rd->dtype != GRADCOMP_F32 || rd->count != b->pub.numel))
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "compressor '%s' planned an in-place round that is not the bucket's floats", name);
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status begin(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+{
+	const gradcomp_operators *ops = r->job->host.operators;
+	uint32_t first = b->pub.first;
+	gradcomp_status st;
+	memset(&b->plan, 0, sizeof b->plan);
+	b->plan.struct_size = sizeof b->plan;
+	b->work.step = r->step;
+	b->local_bad = b->bad = 0;
+	st = r->compressor->plan(r->instance, &b->pub, r->step, &b->plan, err);
+	if (!st)
+		st = check_plan(r, b, err);
+	if (!st)
+		st = room(r, b, err);
+	if (st)
+		return st;
+	b->copy_out = !in_callers_memory(r, b) || (needs_flat(b) && !b->work.flat);
+	if (b->copy_out) {
+		st = area_grow(&b->slot->flat, b->pub.numel * sizeof(float), err);
+		if (st)
+			return st;
+		b->work.flat = b->slot->flat.p;
+		for (uint32_t i = 0; i < b->pub.ntensors; i++)
+			b->x[i] = b->work.flat + (r->tensors[first + i].offset - b->pub.offset);
+	}
+	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
+		const gradcomp_tensor *t = &r->tensors[first + i];
+		if (!accumulate(ops, b->x[i], r->given[first + i], t->dtype, r->error ? b->error[i] : NULL, t->numel) &&
+		    !b->local_bad)
+			b->local_bad = (int)i + 1;
+	}
+	if (b->local_bad && (r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE) && r->warned < 5) {
+		r->warned++;
+		log_line(&r->job->log, GRADCOMP_LOG_WARN, "step %llu: the gradient of '%s' on rank %d is not finite%s",
+		         (unsigned long long)r->step, r->tensors[first + (uint32_t)b->local_bad - 1].name,
+		         r->group->ranks[r->layout.rank], r->warned == 5 ? " (not told again)" : "");
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status encode(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
+{
+	const gradcomp_round *rd = &b->plan.rounds[round];
+	int passes = !!(r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+	uint64_t want = rd->pattern == GRADCOMP_SUMMED ? rd->count * dtype_bytes(rd->dtype) : rd->bound;
+	int exact = rd->pattern == GRADCOMP_SUMMED || (rd->flags & GRADCOMP_ROUND_FIXED);
+	gradcomp_status st = GRADCOMP_OK;
+	if (rd->flags & GRADCOMP_ROUND_IN_PLACE)
+		return GRADCOMP_OK;
+	b->own = (gradcomp_payload){b->slot->own.p, want, want};
+	if (rd->pattern == GRADCOMP_GATHERED && (rd->flags & GRADCOMP_ROUND_FIXED))
+		b->own.data = (char *)b->slot->gathered.p +
+		              (size_t)r->layout.rank * (8 + ((rd->bound + 7) & ~(uint64_t)7)) + 8;
+	if (b->local_bad && !passes) {
+		b->own.bytes = exact ? want : 0;
+		return GRADCOMP_OK;
+	}
+	st = r->compressor->encode(r->instance, &b->work, round, &b->own, err);
+	if (!st && (b->own.bytes > want || (exact && b->own.bytes != want)))
+		st = error_set(err, GRADCOMP_ERR_INTERNAL,
+		               "compressor '%s' made a payload of %llu bytes in round %u where it planned %s%llu",
+		               r->compressor->info.name, (unsigned long long)b->own.bytes, round, exact ? "" : "at most ",
+		               (unsigned long long)want);
+	return st;
+}
+
+static gradcomp_status decode(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
+{
+	if (b->plan.rounds[round].pattern == GRADCOMP_SUMMED)
+		return r->compressor->decode(r->instance, &b->work, round, &b->own, 1, err);
+	return r->compressor->decode(r->instance, &b->work, round, b->parts, (uint32_t)r->layout.nranks, err);
+}
+
+static void finish(gradcomp_reducer *r, bucket *b)
+{
+	const gradcomp_operators *ops = r->job->host.operators;
+	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
+		const gradcomp_tensor *t = &r->tensors[b->pub.first + i];
+		for (uint64_t k = 0; b->bad && k < t->numel; k++)
+			b->x[i][k] = NAN;
+		if (b->copy_out)
+			ops->cast_from_f32(NULL, r->given[b->pub.first + i], b->x[i], t->numel, t->dtype, 0);
+	}
+}
+
+gradcomp_status task_run(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err)
+{
+	switch (t->kind) {
+	case TASK_BEGIN:
+		return begin(r, b, err);
+	case TASK_ENCODE:
+		return encode(r, b, t->round, err);
+	case TASK_EXCHANGE:
+		return exchange_run(r, b, t->round, err);
+	case TASK_DECODE:
+		return decode(r, b, t->round, err);
+	case TASK_FINISH:
+		finish(r, b);
+	}
+	return GRADCOMP_OK;
+}
