@@ -1,0 +1,64 @@
+#include <string.h>
+
+#include "half.h"
+#include "kernels.h"
+
+#ifdef __AVX2__
+#define EIGHTS(i, n, statement)            \
+	for (; (i) + 8 <= (n); (i) += 8) { \
+		statement;                 \
+	}
+#else
+#define EIGHTS(i, n, statement)
+#endif
+
+gradcomp_status KERNEL(cast_from_f32)(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to,
+                                      int saturate)
+{
+	(void)queue;
+	uint16_t *h = out;
+	size_t i = 0;
+	switch (to) {
+	case GRADCOMP_F32:
+		if (n)
+			memcpy(out, in, n * sizeof *in);
+		return GRADCOMP_OK;
+	case GRADCOMP_BF16:
+		EIGHTS(i, n, float_bf168(h + i, _mm256_loadu_ps(in + i), saturate))
+		for (; i < n; i++)
+			h[i] = float_bf16(in[i], saturate);
+		return GRADCOMP_OK;
+	case GRADCOMP_F16:
+		EIGHTS(i, n, float_f168(h + i, _mm256_loadu_ps(in + i), saturate))
+		for (; i < n; i++)
+			h[i] = float_f16(in[i], saturate);
+		return GRADCOMP_OK;
+	default:
+		return GRADCOMP_ERR_UNSUPPORTED;
+	}
+}
+
+gradcomp_status KERNEL(cast_to_f32)(void *queue, float *out, const void *in, size_t n, gradcomp_dtype from)
+{
+	(void)queue;
+	const uint16_t *h = in;
+	size_t i = 0;
+	switch (from) {
+	case GRADCOMP_F32:
+		if (n)
+			memcpy(out, in, n * sizeof *out);
+		return GRADCOMP_OK;
+	case GRADCOMP_BF16:
+		EIGHTS(i, n, _mm256_storeu_ps(out + i, bf16_float8(h + i)))
+		for (; i < n; i++)
+			out[i] = bf16_float(h[i]);
+		return GRADCOMP_OK;
+	case GRADCOMP_F16:
+		EIGHTS(i, n, _mm256_storeu_ps(out + i, f16_float8(h + i)))
+		for (; i < n; i++)
+			out[i] = f16_float(h[i]);
+		return GRADCOMP_OK;
+	default:
+		return GRADCOMP_ERR_UNSUPPORTED;
+	}
+}

@@ -1,0 +1,85 @@
+/* How the host operators are built. Every kernel file is compiled twice: as it
+ * stands, and through kernels_avx2.c with AVX2, FMA and F16C switched on. Both
+ * see the same vector types (GCC's and clang's vector extension, 32 bytes wide),
+ * which the compiler splits where registers are narrower. So the order of
+ * additions is the same in both, and as contraction is off, so are the bits.
+ * Only kernels marked LOCAL in gradcomp/operators.h say FMA(). */
+#ifndef KERNELS_H
+#define KERNELS_H
+
+#include "gradcomp/operators.h"
+
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+#ifndef KERNEL
+#define KERNEL(name) name##_portable
+#endif
+
+/* Vectors only travel between inlined functions. */
+#pragma GCC diagnostic ignored "-Wpsabi"
+
+#define INLINE static inline __attribute__((always_inline))
+
+typedef float v8f __attribute__((vector_size(32)));
+typedef int32_t v8i __attribute__((vector_size(32)));
+typedef uint32_t v8u __attribute__((vector_size(32)));
+typedef double v4d __attribute__((vector_size(32)));
+typedef float v4f __attribute__((vector_size(16)));
+/* The same anywhere in memory. */
+typedef float v8f_any __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint32_t v8u_any __attribute__((vector_size(32), aligned(4), may_alias));
+typedef float v4f_any __attribute__((vector_size(16), aligned(4), may_alias));
+
+#define LOAD8(p) (*(const v8f_any *)(p))
+#define STORE8(p, v) (*(v8f_any *)(p) = (v))
+#define SPLAT8(a) ((v8f){(a), (a), (a), (a), (a), (a), (a), (a)})
+
+#ifdef __FMA__
+#define FMA(a, b, c) ((v8f)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#else
+#define FMA(a, b, c) ((a) * (b) + (c))
+#endif
+
+void KERNEL(add)(void *queue, float *y, const float *x, size_t n);
+void KERNEL(scale)(void *queue, float *x, float a, size_t n);
+gradcomp_status KERNEL(reduce)(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype,
+                               gradcomp_op op);
+gradcomp_status KERNEL(scale_as)(void *queue, void *x, double a, size_t n, gradcomp_dtype dtype);
+void KERNEL(nonfinite)(void *queue, const float *x, size_t n, int *bad);
+gradcomp_status KERNEL(cast_from_f32)(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to,
+                                      int saturate);
+gradcomp_status KERNEL(cast_to_f32)(void *queue, float *out, const void *in, size_t n, gradcomp_dtype from);
+void KERNEL(product_mq)(void *queue, float *P, const float *M, const float *Q, size_t n, size_t m, size_t r);
+void KERNEL(product_mtp)(void *queue, float *Q, const float *M, const float *P, size_t n, size_t m, size_t r);
+void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, const float *Elocal,
+                             const float *Q, size_t n, size_t m, size_t r);
+void KERNEL(orthonormalise)(void *queue, float *A, size_t n, size_t r);
+size_t KERNEL(topk_scratch)(size_t n, size_t k);
+void KERNEL(topk)(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, void *scratch);
+gradcomp_status KERNEL(scatter_add)(void *queue, float *y, size_t n, const uint32_t *idx, const float *val,
+                                    size_t k, float a);
+
+/* Built once: integer and plain double arithmetic, the same everywhere. */
+void random_uniform(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
+void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
+/* One block of Philox4x32-10 (Salmon et al., SC11). */
+void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+
+#define KERNEL_TABLE                                                                                   \
+	{                                                                                              \
+		.struct_size = sizeof(gradcomp_operators), .device = GRADCOMP_HOST, .add = KERNEL(add),\
+		.scale = KERNEL(scale), .reduce = KERNEL(reduce), .scale_as = KERNEL(scale_as),        \
+		.nonfinite = KERNEL(nonfinite), .cast_from_f32 = KERNEL(cast_from_f32),                \
+		.cast_to_f32 = KERNEL(cast_to_f32), .product_mq = KERNEL(product_mq),                  \
+		.product_mtp = KERNEL(product_mtp), .low_rank_finish = KERNEL(low_rank_finish),        \
+		.orthonormalise = KERNEL(orthonormalise), .topk_scratch = KERNEL(topk_scratch),        \
+		.topk = KERNEL(topk), .scatter_add = KERNEL(scatter_add),                              \
+		.random_uniform = random_uniform, .random_normal = random_normal,                      \
+	}
+
+/* The table of kernels_avx2.c, when that is part of the build. */
+extern const gradcomp_operators kernels_avx2;
+
+#endif

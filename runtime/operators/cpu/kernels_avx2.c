@@ -1,0 +1,11 @@
+/* The same kernels for processors with AVX2, FMA and F16C; part of the build when
+ * the compiler can (HAVE_AVX2_OBJECTS). */
+#define KERNEL(name) name##_avx2
+
+#include "arithmetic.c"
+#include "cast.c"
+#include "low_rank.c"
+#include "orthonormalise.c"
+#include "topk.c"
+
+const gradcomp_operators kernels_avx2 = KERNEL_TABLE;

@@ -1,0 +1,225 @@
+/* Products of a large matrix with a thin one, each in one pass over the large
+ * one. The thin factor is held transposed in a tile on the stack, so that
+ * vectors run along the rows of M. Columns of the factor are taken in groups of
+ * at most 8, each group with its own unrolled code. */
+#include <string.h>
+
+#include "kernels.h"
+
+enum { GROUP = 8, TILE = 1024 };
+
+/* Runs statement with W a constant from 1 to 8. */
+#define WITH_WIDTH(w, call)     \
+	switch (w) {            \
+	case 1: call(1); break; \
+	case 2: call(2); break; \
+	case 3: call(3); break; \
+	case 4: call(4); break; \
+	case 5: call(5); break; \
+	case 6: call(6); break; \
+	case 7: call(7); break; \
+	default: call(8);       \
+	}
+
+INLINE float sum8(const v8f *v)
+{
+	const v8f a = *v;
+	return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+}
+
+/* T[c][k] = A[k][c] for k < count, c < w; the rest of the last eight is 0. */
+INLINE void transpose_in(float *T, const float *A, size_t lda, size_t count, size_t w)
+{
+	for (size_t c = 0; c < w; c++) {
+		for (size_t k = 0; k < count; k++)
+			T[c * TILE + k] = A[k * lda + c];
+		for (size_t k = count; k % 8; k++)
+			T[c * TILE + k] = 0;
+	}
+}
+
+/* `rows` rows of P (+)= M T^T. */
+INLINE void mq_rows(float *P, size_t ldp, const float *M, size_t ldm, const float *T, size_t count, int add,
+                    const size_t rows, const size_t W)
+{
+	v8f acc[4][GROUP];
+	size_t k = 0;
+	for (size_t i = 0; i < rows; i++)
+		for (size_t c = 0; c < W; c++)
+			acc[i][c] = SPLAT8(0);
+	for (; k + 8 <= count; k += 8) {
+		v8f a[4];
+		for (size_t i = 0; i < rows; i++)
+			a[i] = LOAD8(M + i * ldm + k);
+		for (size_t c = 0; c < W; c++) {
+			v8f t = LOAD8(T + c * TILE + k);
+			for (size_t i = 0; i < rows; i++)
+				acc[i][c] = FMA(a[i], t, acc[i][c]);
+		}
+	}
+	for (size_t i = 0; i < rows; i++)
+		for (size_t c = 0; c < W; c++) {
+			float s = sum8(&acc[i][c]);
+			for (size_t j = k; j < count; j++)
+				s += M[i * ldm + j] * T[c * TILE + j];
+			P[i * ldp + c] = add ? P[i * ldp + c] + s : s;
+		}
+}
+
+INLINE void mq_tile(float *P, size_t ldp, const float *M, size_t ldm, const float *T, size_t count, size_t n,
+                    int add, const size_t W)
+{
+	const size_t rows = W <= 3 ? 4 : W <= 6 ? 2 : 1;
+	size_t i = 0;
+	for (; i + rows <= n; i += rows)
+		mq_rows(P + i * ldp, ldp, M + i * ldm, ldm, T, count, add, rows, W);
+	for (; i < n; i++)
+		mq_rows(P + i * ldp, ldp, M + i * ldm, ldm, T, count, add, 1, W);
+}
+
+void KERNEL(product_mq)(void *queue, float *P, const float *M, const float *Q, size_t n, size_t m, size_t r)
+{
+	(void)queue;
+	float T[GROUP * TILE] __attribute__((aligned(64)));
+	if (!m && n && r)
+		memset(P, 0, n * r * sizeof *P);
+	for (size_t c = 0; c < r; c += GROUP)
+		for (size_t k = 0; k < m; k += TILE) {
+			size_t count = m - k < TILE ? m - k : TILE, w = r - c < GROUP ? r - c : GROUP;
+			transpose_in(T, Q + k * r + c, r, count, w);
+#define CALL(W) mq_tile(P + c, r, M + k, m, T, count, n, k != 0, W)
+			WITH_WIDTH(w, CALL)
+#undef CALL
+		}
+}
+
+/* T += (rows of M)^T (rows of P), for one run of `step` (8 or 16) columns. */
+INLINE void mtp_columns(float *T, const float *M, size_t ldm, const float *P, size_t ldp, const size_t rows,
+                        const size_t vectors, const size_t W)
+{
+	v8f acc[2][GROUP];
+	for (size_t v = 0; v < vectors; v++)
+		for (size_t c = 0; c < W; c++)
+			acc[v][c] = LOAD8(T + c * TILE + 8 * v);
+	for (size_t i = 0; i < rows; i++)
+		for (size_t v = 0; v < vectors; v++) {
+			v8f a = LOAD8(M + i * ldm + 8 * v);
+			for (size_t c = 0; c < W; c++)
+				acc[v][c] = FMA(a, SPLAT8(P[i * ldp + c]), acc[v][c]);
+		}
+	for (size_t v = 0; v < vectors; v++)
+		for (size_t c = 0; c < W; c++)
+			STORE8(T + c * TILE + 8 * v, acc[v][c]);
+}
+
+INLINE void mtp_rows(float *T, const float *M, size_t ldm, const float *P, size_t ldp, size_t count,
+                     const size_t rows, const size_t W)
+{
+	const size_t vectors = W <= 4 ? 2 : 1;
+	size_t k = 0;
+	for (; k + 8 * vectors <= count; k += 8 * vectors)
+		mtp_columns(T + k, M + k, ldm, P, ldp, rows, vectors, W);
+	for (; k + 8 <= count; k += 8)
+		mtp_columns(T + k, M + k, ldm, P, ldp, rows, 1, W);
+	for (; k < count; k++)
+		for (size_t c = 0; c < W; c++)
+			for (size_t i = 0; i < rows; i++)
+				T[c * TILE + k] += M[i * ldm + k] * P[i * ldp + c];
+}
+
+INLINE void mtp_tile(float *T, const float *M, size_t ldm, const float *P, size_t ldp, size_t count, size_t n,
+                     const size_t W)
+{
+	size_t i = 0;
+	for (; i + 8 <= n; i += 8)
+		mtp_rows(T, M + i * ldm, ldm, P + i * ldp, ldp, count, 8, W);
+	for (; i < n; i++)
+		mtp_rows(T, M + i * ldm, ldm, P + i * ldp, ldp, count, 1, W);
+}
+
+void KERNEL(product_mtp)(void *queue, float *Q, const float *M, const float *P, size_t n, size_t m, size_t r)
+{
+	(void)queue;
+	float T[GROUP * TILE] __attribute__((aligned(64)));
+	for (size_t c = 0; c < r; c += GROUP)
+		for (size_t k = 0; k < m; k += TILE) {
+			size_t count = m - k < TILE ? m - k : TILE, w = r - c < GROUP ? r - c : GROUP;
+			memset(T, 0, w * TILE * sizeof *T);
+#define CALL(W) mtp_tile(T, M + k, m, P + c, r, count, n, W)
+			WITH_WIDTH(w, CALL)
+#undef CALL
+			for (size_t j = 0; j < count; j++)
+				for (size_t i = 0; i < w; i++)
+					Q[(k + j) * r + c + i] = T[i * TILE + j];
+		}
+}
+
+/* One row of the last pass: e = x - p TE, x = p TQ. The second product is
+ * REPLICATED: a plain multiplication and addition a term, columns ascending. */
+INLINE void finish_row(float *x, float *e, const float *p, const float *TE, const float *TQ, size_t ldt,
+                       size_t count, const size_t r)
+{
+	size_t k = 0;
+	for (; k + 8 <= count; k += 8) {
+		v8f s = SPLAT8(p[0]) * LOAD8(TQ + k);
+		for (size_t c = 1; c < r; c++)
+			s += SPLAT8(p[c]) * LOAD8(TQ + c * ldt + k);
+		if (e) {
+			v8f left = LOAD8(x + k);
+			for (size_t c = 0; c < r; c++)
+				left = FMA(SPLAT8(-p[c]), LOAD8(TE + c * ldt + k), left);
+			STORE8(e + k, left);
+		}
+		STORE8(x + k, s);
+	}
+	for (; k < count; k++) {
+		float s = p[0] * TQ[k], left = x[k];
+		for (size_t c = 1; c < r; c++)
+			s += p[c] * TQ[c * ldt + k];
+		if (e) {
+			for (size_t c = 0; c < r; c++)
+				left -= p[c] * TE[c * ldt + k];
+			e[k] = left;
+		}
+		x[k] = s;
+	}
+}
+
+INLINE void finish_tile(float *X, float *E, const float *P, const float *TE, const float *TQ, size_t ldt,
+                        size_t count, size_t n, size_t m, const size_t r)
+{
+	for (size_t i = 0; i < n; i++)
+		if (E)
+			finish_row(X + i * m, E + i * m, P + i * r, TE, TQ, ldt, count, r);
+		else
+			finish_row(X + i * m, NULL, P + i * r, TE, TQ, ldt, count, r);
+}
+
+void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, const float *Elocal,
+                             const float *Q, size_t n, size_t m, size_t r)
+{
+	(void)queue;
+	float TE[GROUP * TILE] __attribute__((aligned(64))), TQ[GROUP * TILE] __attribute__((aligned(64)));
+	if (!r) {
+		if (E && n && m)
+			memcpy(E, X, n * m * sizeof *E);
+		if (n && m)
+			memset(X, 0, n * m * sizeof *X);
+		return;
+	}
+	size_t width = r <= GROUP ? TILE : GROUP * TILE / r / 8 * 8;
+	for (size_t k = 0; k < m; k += width) {
+		size_t count = m - k < width ? m - k : width;
+		for (size_t c = 0; c < r; c++)
+			for (size_t j = 0; j < count; j++) {
+				TQ[c * width + j] = Q[(k + j) * r + c];
+				TE[c * width + j] = E ? Elocal[(k + j) * r + c] : 0;
+			}
+#define CALL(W) finish_tile(X + k, E ? E + k : NULL, P, TE, TQ, width, count, n, m, W)
+		if (r > GROUP)
+			CALL(r);
+		else
+			WITH_WIDTH(r, CALL)
+#undef CALL
+	}
+}
