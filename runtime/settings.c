@@ -105,7 +105,8 @@ const setting settings[] = {
 
 	{TEXT("stage.cache_dir", "/var/tmp/gradcomp", "directory of the node's cache of staged data"),
 	 .check = check_directory},
-	{NUMBER(SIZE, "stage.max_bytes", "0", 0, INFINITY, "most bytes the cache may hold; 0: no limit")},
+	{NUMBER(SIZE, "stage.max_bytes", "0", 0, INFINITY, "bytes of the largest dataset that is staged; 0: no limit")},
+	{NUMBER(INT, "stage.workers", "2", 1, 64, "threads that copy when a dataset is staged")},
 };
 const size_t settings_count = sizeof settings / sizeof settings[0];
 
