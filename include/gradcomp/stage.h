@@ -42,12 +42,12 @@ extern "C" {
 #define GRADCOMP_STAGE_DRY_RUN (1u << 1)
 
 typedef enum gradcomp_stage_phase {
-	GRADCOMP_STAGE_SCAN = 0,   /* listing the source */
-	GRADCOMP_STAGE_WAIT = 1,   /* another process copies the same dataset */
+	GRADCOMP_STAGE_SCAN = 0, /* listing the source */
+	GRADCOMP_STAGE_WAIT = 1, /* another process copies the same dataset */
 	GRADCOMP_STAGE_COPY = 2,
-	GRADCOMP_STAGE_CHECK = 3,  /* reading a copy again */
-	GRADCOMP_STAGE_SYNC = 4,   /* bringing it to the disk */
-	GRADCOMP_STAGE_NOTICE = 5  /* `notice` is worth a line to the user */
+	GRADCOMP_STAGE_CHECK = 3, /* reading a copy again */
+	GRADCOMP_STAGE_SYNC = 4,  /* bringing it to the disk */
+	GRADCOMP_STAGE_NOTICE = 5 /* `notice` is worth a line to the user */
 } gradcomp_stage_phase;
 
 typedef struct gradcomp_stage_progress {
@@ -55,9 +55,9 @@ typedef struct gradcomp_stage_progress {
 	gradcomp_stage_phase phase;
 	uint64_t files, files_total; /* totals are 0 while scanning */
 	uint64_t bytes, bytes_total;
-	double seconds;              /* since this phase began */
-	int64_t pid;                 /* WAIT: the process waited for; 0: not known */
-	const char *notice;          /* NOTICE: text without newline; else NULL */
+	double seconds;     /* since this phase began */
+	int64_t pid;        /* WAIT: the process waited for; 0: not known */
+	const char *notice; /* NOTICE: text without newline; else NULL */
 } gradcomp_stage_progress;
 
 typedef struct gradcomp_stage_options {
@@ -76,15 +76,15 @@ typedef struct gradcomp_stage_options {
 } gradcomp_stage_options;
 
 typedef struct gradcomp_stage_result {
-	uint32_t struct_size;  /* set by the caller */
-	uint32_t cached;       /* 1: there was a copy already */
-	uint64_t files;        /* regular files, hard links included */
-	uint64_t bytes;        /* their sizes, each hard-linked file once */
-	uint64_t resumed;      /* bytes taken over from a copy that a dead process began */
+	uint32_t struct_size; /* set by the caller */
+	uint32_t cached;      /* 1: there was a copy already */
+	uint64_t files;       /* regular files, hard links included */
+	uint64_t bytes;       /* their sizes, each hard-linked file once */
+	uint64_t resumed;     /* bytes taken over from a copy that a dead process began */
 	double seconds;
-	char key[65];          /* 64 hex digits */
-	char path[4096];       /* where the copy is, or with DRY_RUN would be */
-	char source[4096];     /* the source with symbolic links resolved */
+	char key[65];      /* 64 hex digits */
+	char path[4096];   /* where the copy is, or with DRY_RUN would be */
+	char source[4096]; /* the source with symbolic links resolved */
 } gradcomp_stage_result;
 
 /* Returns when *result names a complete copy. Failures, all of which leave the
@@ -99,13 +99,16 @@ typedef struct gradcomp_stage_result {
  *   STATE        the source changed each time it was copied, or `progress`
  *                asked to stop
  * Names in the text are fit for a terminal: control bytes appear as \xNN. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_stage(const gradcomp_stage_options *options,
-                                               gradcomp_stage_result *result, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_stage_result *result,
+                                               gradcomp_error *err);
 
 /* `name` for a terminal: control bytes, backslashes and bytes that are not
  * UTF-8 become \xNN, and the middle of a long name becomes "...". Writes at most
  * `capacity` bytes, always terminated. Returns `out`. */
 GRADCOMP_EXPORT const char *gradcomp_printable(const char *name, char *out, size_t capacity);
+
+/* "3.2 GB" (powers of 1000), "17 bytes". Returns `out`. */
+GRADCOMP_EXPORT const char *gradcomp_size_text(uint64_t bytes, char out[32]);
 
 #ifdef __cplusplus
 }

@@ -1,0 +1,174 @@
+/* The user's area of the cache: opened so that nobody but root and the user could
+ * have put it, or could take it, from under us. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "staging.h"
+
+#define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+/* A directory whose entries only root and the user can replace. */
+static gradcomp_status check_dir(int fd, const char *path, gradcomp_error *err)
+{
+	char name[STAGE_NAME_MAX];
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return stage_fail(err, "look at", path);
+	if (st.st_uid != 0 && st.st_uid != geteuid())
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s belongs to uid %u, not to root or to you: a cache below it cannot be trusted; "
+		                 "ask the administrator, or set stage.cache_dir",
+		                 gradcomp_printable(path, name, sizeof name), (unsigned)st.st_uid);
+	if ((st.st_mode & 022) && !(st.st_mode & S_ISVTX))
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s can be written by others (mode %04o) and is not sticky: a cache below it "
+		                 "cannot be trusted; chmod go-w or +t, or set stage.cache_dir",
+		                 gradcomp_printable(path, name, sizeof name), (unsigned)(st.st_mode & 07777));
+	return GRADCOMP_OK;
+}
+
+/* The directory that holds the cache: its real path is walked from / and every
+ * step checked, so it does not matter what it is reached by. */
+static gradcomp_status open_parent(const char *path, int *out, gradcomp_error *err)
+{
+	char real[PATH_MAX], shown[PATH_MAX];
+	gradcomp_status status;
+	int fd = -1;
+	if (!realpath(path, real)) {
+		if (errno == ENOENT) {
+			char name[STAGE_NAME_MAX];
+			return error_set(err, GRADCOMP_ERR_IO,
+			                 "there is no directory %s for the cache (setting stage.cache_dir)",
+			                 gradcomp_printable(path, name, sizeof name));
+		}
+		return stage_fail(err, "find", path);
+	}
+	strcpy(shown, "/");
+	if ((fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
+		return stage_fail(err, "open", "/");
+	if ((status = check_dir(fd, shown, err)))
+		goto fail;
+	char *save = NULL;
+	for (char *part = strtok_r(real, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
+		if (shown[1])
+			strcat(shown, "/");
+		strcat(shown, part);
+		int next = openat(fd, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (next < 0) {
+			status = stage_fail(err, "open", shown);
+			goto fail;
+		}
+		close(fd);
+		fd = next;
+		if ((status = check_dir(fd, shown, err)))
+			goto fail;
+	}
+	*out = fd;
+	return GRADCOMP_OK;
+fail:
+	close(fd);
+	return status;
+}
+
+/* Opens parent/name, making it with `mode` when asked to and absent. Its umask
+ * is nobody's business. */
+static gradcomp_status open_or_make(int parent, const char *name, const char *path, bool make, mode_t mode,
+                                    int *out, gradcomp_error *err)
+{
+	char text[STAGE_NAME_MAX];
+	bool made = make && mkdirat(parent, name, 0700) == 0;
+	if (make && !made && errno != EEXIST)
+		return stage_fail(err, "make the directory", path);
+	int fd = openat(parent, name, OPEN_DIR);
+	if (fd < 0 && errno == ENOENT)
+		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s yet",
+		                 gradcomp_printable(path, text, sizeof text));
+	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s is not a directory (symbolic links are not followed there): remove it, or set "
+		                 "stage.cache_dir",
+		                 gradcomp_printable(path, text, sizeof text));
+	if (fd < 0)
+		return stage_fail(err, "open", path);
+	if (made && fchmod(fd, mode) < 0) {
+		close(fd);
+		return stage_fail(err, "set the mode of", path);
+	}
+	*out = fd;
+	return GRADCOMP_OK;
+}
+
+/* The area itself: ours, and nobody else's. */
+static gradcomp_status check_area(int fd, const char *path, gradcomp_error *err)
+{
+	char name[STAGE_NAME_MAX];
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return stage_fail(err, "look at", path);
+	if (st.st_uid != geteuid())
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s belongs to uid %u instead of you (uid %u): nothing is read from it or written "
+		                 "to it; ask the administrator to remove it",
+		                 gradcomp_printable(path, name, sizeof name), (unsigned)st.st_uid,
+		                 (unsigned)geteuid());
+	if (st.st_mode & 077)
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s has mode %04o, so others can get at it: nothing is read from it or written to "
+		                 "it; remove it, or chmod 700 it if you trust what is there",
+		                 gradcomp_printable(path, name, sizeof name), (unsigned)(st.st_mode & 07777));
+	return GRADCOMP_OK;
+}
+
+gradcomp_status stage_area_open(const char *cache_dir, bool create, int *out, char path[4096], gradcomp_error *err)
+{
+	char dir[PATH_MAX], cache[PATH_MAX], uid[16], text[STAGE_NAME_MAX];
+	int parent = -1, fd = -1, area = -1;
+	struct stat st;
+	size_t n = strlen(cache_dir);
+	while (n > 1 && cache_dir[n - 1] == '/')
+		n--;
+	/* Room for "-UID/KEY/data" and names below it. */
+	if (cache_dir[0] != '/' || n < 2 || n > PATH_MAX - 256)
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "stage.cache_dir is '%s'; it must be an absolute path below /",
+		                 gradcomp_printable(cache_dir, text, sizeof text));
+	snprintf(cache, sizeof cache, "%.*s", (int)n, cache_dir);
+	snprintf(dir, sizeof dir, "%s", cache);
+	char *slash = strrchr(dir, '/');
+	char base[PATH_MAX];
+	snprintf(base, sizeof base, "%s", slash + 1);
+	slash[slash == dir] = 0;
+	snprintf(uid, sizeof uid, "%u", (unsigned)geteuid());
+
+	gradcomp_status status = open_parent(dir, &parent, err);
+	if (status)
+		return status;
+	if (geteuid() != 0 && fstatat(parent, base, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
+		/* Only root can make a cache that all users may trust. Without one a
+		 * user has an area of his own beside its place. */
+		snprintf(path, PATH_MAX, "%.*s-%s", (int)n, cache, uid);
+		status = open_or_make(parent, strrchr(path, '/') + 1, path, create, 0700, &area, err);
+	} else {
+		snprintf(path, PATH_MAX, "%.*s/%s", (int)n, cache, uid);
+		status = open_or_make(parent, base, cache, create && geteuid() == 0, 01777, &fd, err);
+		if (!status)
+			status = check_dir(fd, cache, err);
+		if (!status)
+			status = open_or_make(fd, uid, path, create, 0700, &area, err);
+	}
+	if (!status)
+		status = check_area(area, path, err);
+	if (status && area >= 0)
+		close(area);
+	else
+		*out = area;
+	if (fd >= 0)
+		close(fd);
+	close(parent);
+	return status;
+}

@@ -1,0 +1,145 @@
+/* The manifest as a file: what is in a published copy, with checksums, and a last
+ * line that proves the rest. Lines are those the key is made of, so reading is
+ * comparing; nothing is parsed but checksums. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "staging.h"
+
+#define HEX (2 * SHA256_BYTES)
+
+struct out {
+	FILE *f;
+	sha256 hash;
+};
+
+static void put(struct out *o, const char *text, size_t n)
+{
+	sha256_update(&o->hash, text, n);
+	fwrite(text, 1, n, o->f); /* ferror() is looked at once, at the end */
+}
+
+/* What comes before the entries. The source has its own escape: it is the same
+ * as in an entry's line. */
+static char *head(const stage_manifest *m, size_t *bytes)
+{
+	stage_entry e = {.path = m->source, .type = STAGE_DIR};
+	char *line = NULL, *text = NULL;
+	size_t capacity = 0;
+	ssize_t n = stage_entry_line(&e, &line, &capacity);
+	static const char before[] = "d 0000 0 0 ";
+	int len = -1;
+	if (n > 0)
+		len = asprintf(&text, "gradcomp-manifest 1\nsource %.*s\nentries %zu\nfiles %llu\nbytes %llu\n",
+		               (int)(n - (ssize_t)sizeof before + 1), line + sizeof before - 1, m->n,
+		               (unsigned long long)m->files, (unsigned long long)m->bytes);
+	free(line);
+	if (len < 0)
+		return NULL;
+	*bytes = (size_t)len;
+	return text;
+}
+
+int stage_manifest_write(const stage_manifest *m, int dirfd, const char *name)
+{
+	char sum[HEX + 2], *line = NULL, *first = NULL;
+	unsigned char digest[SHA256_BYTES];
+	size_t capacity = 0, bytes;
+	struct out o = {0};
+	int result = -1;
+	int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (fd < 0 || !(o.f = fdopen(fd, "w")))
+		goto done;
+	sha256_init(&o.hash);
+	if (!(first = head(m, &bytes)))
+		goto done;
+	put(&o, first, bytes);
+	for (size_t i = 0; i < m->n; i++) {
+		ssize_t n = stage_entry_line(&m->entries[i], &line, &capacity);
+		if (n < 0)
+			goto done;
+		if (m->entries[i].type == STAGE_FILE)
+			sha256_hex(m->entries[i].sha256, sum);
+		else
+			strcpy(sum, "-");
+		strcat(sum, " ");
+		put(&o, sum, strlen(sum));
+		line[n] = '\n';
+		put(&o, line, (size_t)n + 1);
+	}
+	sha256_final(&o.hash, digest);
+	sha256_hex(digest, sum);
+	fprintf(o.f, "end %s\n", sum);
+	if (fflush(o.f) == 0 && !ferror(o.f) && fsync(fd) == 0)
+		result = 0;
+done:;
+	int e = errno;
+	free(line);
+	free(first);
+	if (o.f)
+		fclose(o.f);
+	else if (fd >= 0)
+		close(fd);
+	errno = e;
+	return result;
+}
+
+/* The next line is SUM SPACE REST. */
+static bool read_entry(FILE *f, sha256 *hash, stage_entry *e, char **got, size_t *got_capacity, char **want,
+                       size_t *want_capacity)
+{
+	ssize_t n = getline(got, got_capacity, f), w = stage_entry_line(e, want, want_capacity);
+	size_t sum = e->type == STAGE_FILE ? HEX : 1;
+	if (w < 0 || n != (ssize_t)sum + 1 + w + 1 || (*got)[sum] != ' ' || (*got)[n - 1] != '\n' ||
+	    memcmp(*got + sum + 1, *want, (size_t)w))
+		return false;
+	if (e->type == STAGE_FILE && !stage_unhex(*got, e->sha256))
+		return false;
+	e->sealed = true;
+	sha256_update(hash, *got, (size_t)n);
+	return true;
+}
+
+bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const char **why)
+{
+	unsigned char digest[SHA256_BYTES], last[SHA256_BYTES];
+	char *got = NULL, *want = NULL, *first = NULL;
+	size_t got_capacity = 0, want_capacity = 0, bytes = 0;
+	sha256 hash;
+	FILE *f = NULL;
+	*why = "its manifest cannot be opened";
+	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || !(f = fdopen(fd, "r")))
+		goto fail;
+	*why = "its manifest is not the one of this source";
+	if (!(first = head(m, &bytes)) || !(got = malloc(bytes)) || fread(got, 1, bytes, f) != bytes ||
+	    memcmp(got, first, bytes))
+		goto fail;
+	got_capacity = bytes;
+	sha256_init(&hash);
+	sha256_update(&hash, first, bytes);
+	for (size_t i = 0; i < m->n; i++)
+		if (!read_entry(f, &hash, &m->entries[i], &got, &got_capacity, &want, &want_capacity))
+			goto fail;
+	sha256_final(&hash, digest);
+	*why = "its manifest is damaged";
+	if (getline(&got, &got_capacity, f) != 4 + HEX + 1 || memcmp(got, "end ", 4) ||
+	    !stage_unhex(got + 4, last) || memcmp(last, digest, sizeof digest) || fgetc(f) != EOF)
+		goto fail;
+	*why = NULL;
+fail:
+	free(got);
+	free(want);
+	free(first);
+	if (f)
+		fclose(f);
+	else if (fd >= 0)
+		close(fd);
+	/* What was read of a bad manifest proves nothing. */
+	for (size_t i = 0; *why && i < m->n; i++)
+		m->entries[i].sealed = false;
+	return !*why;
+}

@@ -1,0 +1,56 @@
+/* The state of one call and what it tells the caller. */
+#include <time.h>
+
+#include "staging.h"
+
+double stage_clock(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static int report(stage_run *run, const char *notice)
+{
+	double now = stage_clock();
+	const gradcomp_stage_progress p = {
+		.struct_size = sizeof p,
+		.phase = notice ? GRADCOMP_STAGE_NOTICE : run->phase,
+		.files = atomic_load(&run->files),
+		.bytes = atomic_load(&run->bytes),
+		.files_total = run->files_total,
+		.bytes_total = run->bytes_total,
+		.seconds = now - run->phase_begin,
+		.pid = run->pid,
+		.notice = notice,
+	};
+	run->last_call = now;
+	return run->options->progress ? run->options->progress(run->options->ctx, &p) : 0;
+}
+
+void stage_run_phase(stage_run *run, gradcomp_stage_phase phase, uint64_t files, uint64_t bytes)
+{
+	run->phase = phase;
+	run->phase_begin = stage_clock();
+	run->files_total = files;
+	run->bytes_total = bytes;
+	atomic_store(&run->files, 0);
+	atomic_store(&run->bytes, 0);
+}
+
+gradcomp_status stage_run_tick(stage_run *run, gradcomp_error *err)
+{
+	if (stage_clock() - run->last_call < 0.1 || !report(run, NULL))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_STATE, "stopped before the copy was complete");
+}
+
+void stage_run_notice(stage_run *run, const char *fmt, ...)
+{
+	char text[sizeof((gradcomp_error *)0)->text];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	report(run, text);
+}
