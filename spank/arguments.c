@@ -1,0 +1,68 @@
+#include "arguments.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STAGE_TIMEOUT 3600
+
+/* The value when `arg` is NAME=value. */
+static const char *value_of(const char *arg, const char *name)
+{
+	size_t n = strlen(name);
+	return !strncmp(arg, name, n) && arg[n] == '=' ? arg + n + 1 : NULL;
+}
+
+static int take_path(char *out, const char *value)
+{
+	if (*value != '/' || strlen(value) >= PATH_MAX)
+		return -1;
+	strcpy(out, value);
+	return 0;
+}
+
+static int take_seconds(int *out, const char *value)
+{
+	char *end;
+	long n = strtol(value, &end, 10);
+	if (*value < '0' || *value > '9' || *end || n > 30 * 86400)
+		return -1;
+	*out = (int)n;
+	return 0;
+}
+
+void arguments_parse(arguments *a, int ac, char **av)
+{
+	enum { HELPER = 1, CONF = 2, TIMEOUT = 4 };
+	int seen = 0;
+
+	memset(a, 0, sizeof *a);
+	strcpy(a->helper, GRADCOMP_BINDIR "/gradcomp");
+	a->stage_timeout = STAGE_TIMEOUT;
+	for (int i = 0; i < ac; i++) {
+		const char *value, *want = "an absolute path";
+		int which = 0, bad = 0;
+		if ((value = value_of(av[i], "helper"))) {
+			which = HELPER;
+			bad = take_path(a->helper, value);
+		} else if ((value = value_of(av[i], "conf"))) {
+			which = CONF;
+			bad = take_path(a->conf, value);
+		} else if ((value = value_of(av[i], "stage_timeout"))) {
+			which = TIMEOUT;
+			bad = take_seconds(&a->stage_timeout, value);
+			want = "seconds, from 0 (no limit) to 2592000";
+		}
+		if (!which)
+			snprintf(a->error, sizeof a->error,
+			         "plugstack.conf: unknown argument '%.200s' (known: helper=FILE conf=FILE "
+			         "stage_timeout=SECONDS)", av[i]);
+		else if (bad)
+			snprintf(a->error, sizeof a->error, "plugstack.conf: '%.200s' is not %s", av[i], want);
+		else if (seen & which)
+			snprintf(a->error, sizeof a->error, "plugstack.conf: '%.200s' repeats an argument", av[i]);
+		if (a->error[0])
+			return;
+		seen |= which;
+	}
+}

@@ -1,0 +1,175 @@
+#include "local.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "options.h"
+#include "run.h"
+#include "say.h"
+
+extern char **environ;
+
+#define CHECK_TIMEOUT 20 /* s */
+#define WHY_BYTES 512
+#define COMPONENTS_MAX 128 /* as many as Slurm has (MAX_HET_JOB_COMPS) */
+
+/* A heterogeneous command goes through options and local_options_end() once a
+ * component, in one process. */
+static struct {
+	arguments args;
+	options now;     /* of the component being parsed */
+	options *sets;   /* of those before it */
+	int nsets;
+	char *checked;   /* text of the last set that passed */
+} local;
+
+static void show(void *ctx, const char *line)
+{
+	(void)ctx;
+	say_error("%s", line);
+}
+
+/* The gradcomp command as the user, in the user's environment. */
+static int command(char *const *argv, int show_output)
+{
+	char why[WHY_BYTES];
+	run r = { .argv = argv, .env = environ, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show };
+
+	if (local.args.conf[0])
+		setenv("GRADCOMP_CONF", local.args.conf, 0);
+	int status = run_command(&r, why, sizeof why);
+	if (status < 0)
+		say_error("%s; helper=FILE in plugstack.conf says where the gradcomp command is", why);
+	return status;
+}
+
+static void help(void)
+{
+	char *argv[] = { local.args.helper, "help-option", NULL };
+	exit(command(argv, 1) == 0 ? 0 : 1);
+}
+
+static int on_option(int which, const char *value, int remote)
+{
+	char why[WHY_BYTES];
+
+	(void)remote;
+	if (local.args.error[0]) {
+		say_error("%s", local.args.error);
+		return -1;
+	}
+	if (options_set(&local.now, which, value, why, sizeof why) < 0) {
+		say_error("%s", why);
+		return -1;
+	}
+	if (which == OPTION_COMPRESSOR && !strcmp(value, "help"))
+		help();
+	return 0;
+}
+
+int local_init(spank_t sp, int ac, char **av)
+{
+	arguments_parse(&local.args, ac, av);
+	return options_register(sp, on_option);
+}
+
+static int check(const options *o)
+{
+	static const char *const flag[] = { "--compressor", "--collective", "--report" };
+	char *argv[9] = { local.args.helper, "check" };
+	int n = 2;
+
+	for (int i = OPTION_COMPRESSOR; i <= OPTION_REPORT; i++) {
+		if (!options_value(o, i))
+			continue;
+		argv[n++] = (char *)flag[i];
+		argv[n++] = o->value[i];
+	}
+	if (n == 2 || options_off(o))
+		return 0;
+	return command(argv, 0);
+}
+
+/* A collective or a report alone does nothing in a step; for sbatch and salloc
+ * they may be what every later srun builds on. */
+static int useless(const options *o)
+{
+	if (spank_context() != S_CTX_LOCAL || o->value[OPTION_COMPRESSOR] || getenv("GRADCOMP"))
+		return 0;
+	int which = options_value(o, OPTION_COLLECTIVE) ? OPTION_COLLECTIVE : OPTION_REPORT;
+	if (!options_value(o, which))
+		return 0;
+	say_error("%s does nothing without --gradcomp=SPEC; --gradcomp=none sends gradients uncompressed",
+	          option_name(which));
+	return 1;
+}
+
+static int equal(const options *a, const options *b)
+{
+	for (int i = 0; i < OPTION_COUNT; i++)
+		if (!a->value[i] != !b->value[i] || (a->value[i] && strcmp(a->value[i], b->value[i])))
+			return 0;
+	return 1;
+}
+
+/* Slurm would hand the last component's values to all: components that differ
+ * get theirs through the environment, when it is known which is which. */
+static int tell_components(void)
+{
+	int differ = 0;
+
+	for (int k = 1; k < local.nsets; k++)
+		differ |= !equal(&local.sets[0], &local.sets[k]);
+	if (!differ)
+		return 0;
+	if (spank_context() != S_CTX_LOCAL || getenv("SLURM_JOB_ID")) {
+		say_error("the components of this job differ in their --gradcomp options, which Slurm cannot keep "
+		          "apart here; give them all the same, or start each with its own srun");
+		return -1;
+	}
+	char *text = options_join(local.sets, local.nsets);
+	int failed = !text || setenv(OPTIONS_COMPONENTS, text, 1) < 0;
+	free(text);
+	if (failed)
+		say_error("out of memory");
+	return failed ? -1 : 0;
+}
+
+int local_options_end(void)
+{
+	if (local.nsets == 0)
+		unsetenv(OPTIONS_COMPONENTS);
+	/* One that names no option may still follow one that does. */
+	options *sets = realloc(local.sets, (size_t)(local.nsets + 1) * sizeof *sets);
+	char *text = options_join(&local.now, 1);
+	if (!sets || !text || local.nsets == COMPONENTS_MAX) {
+		say_error("out of memory, or more than %d components", COMPONENTS_MAX);
+		exit(1);
+	}
+	if (options_any(&local.now) && (!local.checked || strcmp(local.checked, text))) {
+		if (useless(&local.now) || check(&local.now) != 0)
+			exit(1);
+		free(local.checked);
+		local.checked = text;
+		text = NULL;
+	}
+	free(text);
+	local.sets = sets;
+	local.sets[local.nsets++] = local.now;
+	memset(&local.now, 0, sizeof local.now);
+	if (tell_components() < 0)
+		exit(1);
+	return 0;
+}
+
+void local_exit(void)
+{
+	options_clear(&local.now);
+	while (local.nsets > 0)
+		options_clear(&local.sets[--local.nsets]);
+	free(local.sets);
+	free(local.checked);
+	memset(&local, 0, sizeof local);
+}

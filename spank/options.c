@@ -1,0 +1,156 @@
+#include "options.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Optional arguments (has_arg 2) end srun with an assertion: `help` and `none`
+ * are values instead. */
+static struct spank_option table[OPTION_COUNT] = {
+	[OPTION_COMPRESSOR] = {
+		"gradcomp", "SPEC|none|off|help",
+		"compress the gradients of this job, for instance powersgd:rank=4; none: send them whole "
+		"through gradcomp; off: leave the job alone; help: list what there is",
+		1, OPTION_COMPRESSOR, NULL },
+	[OPTION_COLLECTIVE] = {
+		"gradcomp-collective", "SPEC", "how the ranks exchange what they compressed, for instance ring",
+		1, OPTION_COLLECTIVE, NULL },
+	[OPTION_REPORT] = {
+		"gradcomp-report", "FILE|none", "write a report of the job to FILE (JSON)",
+		1, OPTION_REPORT, NULL },
+	[OPTION_STAGE] = {
+		"gradcomp-stage", "DIR|none",
+		"copy DIR to a cache on every node before the tasks start; they find the copy in GRADCOMP_DATA",
+		1, OPTION_STAGE, NULL },
+};
+
+int options_register(spank_t sp, spank_opt_cb_f cb)
+{
+	for (int i = 0; i < OPTION_COUNT; i++) {
+		table[i].cb = cb;
+		if (spank_option_register(sp, &table[i]) != ESPANK_SUCCESS)
+			return -1;
+	}
+	return 0;
+}
+
+static int known(int which)
+{
+	return which >= 0 && which < OPTION_COUNT;
+}
+
+const char *option_name(int which)
+{
+	static const char *const names[OPTION_COUNT] = {
+		"--gradcomp", "--gradcomp-collective", "--gradcomp-report", "--gradcomp-stage"
+	};
+	return known(which) ? names[which] : "an unknown option";
+}
+
+static const char *fault(const char *value)
+{
+	if (!value || !*value)
+		return "needs a value";
+	if (strlen(value) >= OPTION_BYTES)
+		return "has a value of more than 4095 bytes";
+	for (const char *c = value; *c; c++)
+		if ((unsigned char)*c < 0x20 || *c == 0x7f)
+			return "has a control character in its value";
+	if (strchr(value, '#'))
+		return "has a '#' in its value, where an #SBATCH line would end";
+	return NULL;
+}
+
+int options_set(options *o, int which, const char *value, char *why, size_t size)
+{
+	if (!known(which)) {
+		snprintf(why, size, "no option has number %d", which);
+		return -1;
+	}
+	const char *wrong = fault(value);
+	if (wrong) {
+		snprintf(why, size, "%s %s", option_name(which), wrong);
+		return -1;
+	}
+	char *copy = strdup(value);
+	if (!copy) {
+		snprintf(why, size, "%s: out of memory", option_name(which));
+		return -1;
+	}
+	free(o->value[which]);
+	o->value[which] = copy;
+	return 0;
+}
+
+const char *options_value(const options *o, int which)
+{
+	const char *v = o->value[which];
+	const char *none = which == OPTION_COMPRESSOR ? "off" : which == OPTION_COLLECTIVE ? NULL : "none";
+	return v && none && !strcmp(v, none) ? NULL : v;
+}
+
+int options_off(const options *o)
+{
+	const char *v = o->value[OPTION_COMPRESSOR];
+	return v && !strcmp(v, "off");
+}
+
+int options_any(const options *o)
+{
+	for (int i = 0; i < OPTION_COUNT; i++)
+		if (o->value[i])
+			return 1;
+	return 0;
+}
+
+void options_clear(options *o)
+{
+	for (int i = 0; i < OPTION_COUNT; i++)
+		free(o->value[i]);
+	memset(o, 0, sizeof *o);
+}
+
+/* Values hold no control characters, so tab and newline can part them. */
+char *options_join(const options *sets, int n)
+{
+	size_t bytes = 1;
+	for (int k = 0; k < n; k++)
+		for (int i = 0; i < OPTION_COUNT; i++)
+			bytes += 1 + (sets[k].value[i] ? strlen(sets[k].value[i]) : 0);
+	char *text = malloc(bytes), *at = text;
+	if (!text)
+		return NULL;
+	*at = 0;
+	for (int k = 0; k < n; k++)
+		for (int i = 0; i < OPTION_COUNT; i++)
+			at += sprintf(at, "%s%c", sets[k].value[i] ? sets[k].value[i] : "",
+			              i + 1 < OPTION_COUNT ? '\t' : '\n');
+	return text;
+}
+
+int options_split(const char *text, int k, options *o, char *why, size_t size)
+{
+	options_clear(o);
+	for (; k > 0 && text; k--) {
+		text = strchr(text, '\n');
+		text = text ? text + 1 : NULL;
+	}
+	if (!text || !*text) {
+		snprintf(why, size, "the options of this component of the job are not known");
+		return -1;
+	}
+	for (int i = 0; i < OPTION_COUNT; i++) {
+		size_t n = strcspn(text, "\t\n");
+		char value[OPTION_BYTES];
+		if (n >= sizeof value || text[n] != (i + 1 < OPTION_COUNT ? '\t' : '\n')) {
+			snprintf(why, size, "%s is damaged", OPTIONS_COMPONENTS);
+			return -1;
+		}
+		memcpy(value, text, n);
+		value[n] = 0;
+		text += n + 1;
+		if (n && options_set(o, i, value, why, size) < 0)
+			return -1;
+	}
+	return 0;
+}

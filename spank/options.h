@@ -1,0 +1,41 @@
+/* The options a user gives to srun, sbatch and salloc. */
+#ifndef SPANK_OPTIONS_H
+#define SPANK_OPTIONS_H
+
+#include <slurm/spank.h>
+#include <stddef.h>
+
+enum { OPTION_COMPRESSOR, OPTION_COLLECTIVE, OPTION_REPORT, OPTION_STAGE, OPTION_COUNT };
+
+#define OPTION_BYTES 4096 /* of a value, with the final 0 */
+
+typedef struct options {
+	char *value[OPTION_COUNT]; /* NULL: not given; owned */
+} options;
+
+/* Registers the options in any context; `cb` gets OPTION_... as its val. */
+int options_register(spank_t sp, spank_opt_cb_f cb);
+/* "--gradcomp" and so on. */
+const char *option_name(int which);
+/* Takes a copy of a value that is within bounds, in place of an earlier one.
+ * Else returns -1, *o unchanged, with the reason in `why`. */
+int options_set(options *o, int which, const char *value, char *why, size_t size);
+/* The value; NULL when it was not given or is the word that turns the option off. */
+const char *options_value(const options *o, int which);
+/* --gradcomp=off: leave the job alone. */
+int options_off(const options *o);
+int options_any(const options *o);
+void options_clear(options *o);
+
+/* A heterogeneous srun has one set of options a component, but Slurm hands only
+ * the last value of an option to all of them: these carry the sets in a job's
+ * environment. */
+#define OPTIONS_COMPONENTS "GRADCOMP_COMPONENTS"
+
+/* Text for n sets, to be freed; NULL when out of memory. */
+char *options_join(const options *sets, int n);
+/* Set number k (from 0) of such a text, replacing *o. -1 and `why` when there is
+ * none or a value is out of bounds. */
+int options_split(const char *text, int k, options *o, char *why, size_t size);
+
+#endif

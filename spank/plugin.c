@@ -1,0 +1,62 @@
+/* What Slurm calls. One file a context: local.c is srun, sbatch and salloc,
+ * step.c is slurmstepd. slurmd itself and the prolog have nothing to do. */
+#include <slurm/spank.h>
+
+#include "local.h"
+#include "step.h"
+
+SPANK_PLUGIN(gradcomp, 1)
+
+int slurm_spank_init(spank_t sp, int ac, char **av)
+{
+	switch (spank_context()) {
+	case S_CTX_LOCAL:
+	case S_CTX_ALLOCATOR:
+		return local_init(sp, ac, av);
+	case S_CTX_REMOTE:
+		return step_init(sp, ac, av);
+	default:
+		return 0;
+	}
+}
+
+int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
+{
+	(void)sp, (void)ac, (void)av;
+	switch (spank_context()) {
+	case S_CTX_LOCAL:
+	case S_CTX_ALLOCATOR:
+		return local_options_end();
+	default:
+		return 0;
+	}
+}
+
+int slurm_spank_user_init(spank_t sp, int ac, char **av)
+{
+	(void)ac, (void)av;
+	return step_user_init(sp);
+}
+
+int slurm_spank_task_init(spank_t sp, int ac, char **av)
+{
+	(void)sp, (void)ac, (void)av;
+	return step_task_init();
+}
+
+int slurm_spank_exit(spank_t sp, int ac, char **av)
+{
+	(void)sp, (void)ac, (void)av;
+	switch (spank_context()) {
+	case S_CTX_LOCAL:
+	case S_CTX_ALLOCATOR:
+		local_exit();
+		break;
+	case S_CTX_REMOTE:
+		step_exit();
+		break;
+	default:
+		break;
+	}
+	return 0;
+}

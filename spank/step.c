@@ -1,0 +1,151 @@
+#include "step.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "arguments.h"
+#include "options.h"
+#include "say.h"
+#include "stage.h"
+
+#define WHY_BYTES 512
+
+/* Numbers of the steps that are no srun. */
+#define STEP_EXTERN 0xfffffffcu
+#define STEP_BATCH 0xfffffffbu
+#define STEP_INTERACTIVE 0xfffffffau
+
+static struct {
+	arguments args;
+	options opt;
+	char error[WHY_BYTES]; /* why options could not be taken; "" */
+	int failed;            /* the tasks must not start */
+} step;
+
+/* Called twice with each value before Slurm 24.05. */
+static int on_option(int which, const char *value, int remote)
+{
+	(void)remote;
+	if (options_set(&step.opt, which, value, step.error, sizeof step.error) < 0)
+		return 0; /* said in user_init, where the user sees it */
+	return 0;
+}
+
+int step_init(spank_t sp, int ac, char **av)
+{
+	arguments_parse(&step.args, ac, av);
+	if (options_register(sp, on_option) < 0)
+		snprintf(step.error, sizeof step.error, "Slurm does not take the options of this plugin");
+	return 0;
+}
+
+/* What srun said about the components of a heterogeneous step: their jobs are
+ * numbered in order from the leader's, which is the one in the environment. */
+static void take_components(spank_t sp)
+{
+	static char text[65536];
+	char leader[32];
+	uint32_t job;
+
+	spank_err_t rc = spank_getenv(sp, OPTIONS_COMPONENTS, text, sizeof text);
+	if (rc == ESPANK_ENV_NOEXIST)
+		return;
+	spank_unsetenv(sp, OPTIONS_COMPONENTS);
+	if (rc == ESPANK_SUCCESS && spank_get_item(sp, S_JOB_ID, &job) == ESPANK_SUCCESS &&
+	    spank_getenv(sp, "SLURM_JOB_ID", leader, sizeof leader) == ESPANK_SUCCESS)
+		options_split(text, (int)(job - (uint32_t)strtoul(leader, NULL, 10)), &step.opt, step.error,
+		              sizeof step.error);
+	else
+		snprintf(step.error, sizeof step.error, "the options of the job's components are too long");
+}
+
+static int set(spank_t sp, const char *name, const char *value)
+{
+	if (spank_setenv(sp, name, value, 1) == ESPANK_SUCCESS)
+		return 0;
+	snprintf(step.error, sizeof step.error, "cannot set %s in the environment", name);
+	return -1;
+}
+
+/* A relative report is in the directory the tasks start in, which is ours by now. */
+static int set_report(spank_t sp, const char *file)
+{
+	char here[PATH_MAX], full[2 * PATH_MAX];
+
+	if (*file == '/')
+		return set(sp, "GRADCOMP_REPORT", file);
+	if (!getcwd(here, sizeof here)) {
+		snprintf(step.error, sizeof step.error, "--gradcomp-report=%s: the working directory is gone", file);
+		return -1;
+	}
+	snprintf(full, sizeof full, "%s/%s", strcmp(here, "/") ? here : "", file);
+	return set(sp, "GRADCOMP_REPORT", full);
+}
+
+static int export_options(spank_t sp)
+{
+	static const char *const word[] = { "compressor", "collective", "report" };
+	static const char *const variable[] = { "GRADCOMP", "GRADCOMP_COLLECTIVE", "GRADCOMP_REPORT" };
+	char names[64] = "";
+
+	if (options_off(&step.opt)) {
+		for (int i = OPTION_COMPRESSOR; i <= OPTION_REPORT; i++)
+			spank_unsetenv(sp, variable[i]);
+		spank_unsetenv(sp, "GRADCOMP_OPTIONS");
+		return 0;
+	}
+	for (int i = OPTION_COMPRESSOR; i <= OPTION_REPORT; i++) {
+		const char *value = options_value(&step.opt, i);
+		if (!step.opt.value[i])
+			continue;
+		if (!value)
+			spank_unsetenv(sp, variable[i]);
+		else if ((i == OPTION_REPORT ? set_report(sp, value) : set(sp, variable[i], value)) < 0)
+			return -1;
+		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? " " : "", word[i]);
+	}
+	if (step.args.conf[0] && *names)
+		spank_setenv(sp, "GRADCOMP_CONF", step.args.conf, 0);
+	return *names ? set(sp, "GRADCOMP_OPTIONS", names) : 0;
+}
+
+int step_user_init(spank_t sp)
+{
+	uint32_t id;
+	const char *dir;
+
+	if (spank_get_item(sp, S_JOB_STEPID, &id) != ESPANK_SUCCESS || id == STEP_EXTERN)
+		return 0;
+	take_components(sp);
+	if (!options_any(&step.opt) && !step.error[0])
+		return 0;
+	if (!step.error[0] && step.args.error[0])
+		snprintf(step.error, sizeof step.error, "%s", step.args.error);
+	if (!step.error[0])
+		export_options(sp);
+	dir = options_value(&step.opt, OPTION_STAGE);
+	if (!step.error[0] && dir && id != STEP_BATCH && id != STEP_INTERACTIVE)
+		stage(sp, dir, &step.args, step.error, sizeof step.error);
+	if (step.error[0]) {
+		say("error: %s", step.error);
+		step.failed = 1;
+	}
+	return 0;
+}
+
+/* In the task's process, about to become the program. Ends it here: a return
+ * value counts only when plugstack.conf says "required". */
+int step_task_init(void)
+{
+	if (step.failed)
+		_exit(1);
+	return 0;
+}
+
+void step_exit(void)
+{
+	options_clear(&step.opt);
+}
