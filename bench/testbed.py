@@ -77,6 +77,14 @@ class Cluster:
     def run(self, *argv, timeout=120, env=None):
         return run(self._command + ["run"] + list(argv), dict(self.env, **(env or {})), timeout)
 
+    def run_on(self, node, *argv, timeout=120):
+        return run(self._command + ["node", str(node)] + list(argv), self.env, timeout)
+
+    def sent(self):
+        """Bytes all nodes have sent so far."""
+        rows = run(self._command + ["bytes"], self.env, 30)
+        return sum(int(line.split()[1]) for line in rows.splitlines())
+
     def start(self, node, *argv):
         """A command on node 1, 2, ... in the background."""
         return subprocess.Popen(self._command + ["node", str(node)] + list(argv), env=self.env,

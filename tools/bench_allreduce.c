@@ -104,8 +104,8 @@ int bench_allreduce(gradcomp_job *job, const bench_options *o, FILE *json, gradc
 			printf("%14llu %14.1f %12.3f\n", (unsigned long long)o->sizes[s], median * 1e6,
 			       (double)o->sizes[s] / median / 1e9);
 		if (json)
-			fprintf(json, "%s {\"bytes\": %llu, \"seconds\": %.9f, \"correct\": true}", s ? ",\n" : "",
-			        (unsigned long long)o->sizes[s], median);
+			fprintf(json, "%s {\"bytes\": %llu, \"seconds\": %.9f, \"ranks\": %d, \"correct\": true}", s ? ",\n" : "",
+			        (unsigned long long)o->sizes[s], median, gradcomp_job_nranks(job));
 	}
 	status = 0;
 out:

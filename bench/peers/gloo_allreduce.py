@@ -35,7 +35,7 @@ def measure(iterations, size):
         seconds[i] = (time.perf_counter() - start) / calls
     dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
     if rank == 0:
-        print(json.dumps({"bytes": size, "seconds": statistics.median(seconds.tolist()),
+        print(json.dumps({"bytes": size, "seconds": statistics.median(seconds.tolist()), "ranks": nranks,
                           "correct": bool(correct.item())}), flush=True)
 
 

@@ -61,8 +61,8 @@ int main(int argc, char **argv)
 		MPI_Allreduce(MPI_IN_PLACE, seconds, iterations, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 		qsort(seconds, (size_t)iterations, sizeof *seconds, by_value);
 		if (rank == 0)
-			printf("{\"bytes\": %ld, \"seconds\": %.9f, \"correct\": %s}\n", bytes,
-			       (seconds[iterations / 2] + seconds[(iterations - 1) / 2]) / 2, status ? "false" : "true");
+			printf("{\"bytes\": %ld, \"seconds\": %.9f, \"ranks\": %d, \"correct\": %s}\n", bytes,
+			       (seconds[iterations / 2] + seconds[(iterations - 1) / 2]) / 2, nranks, status ? "false" : "true");
 		free(buf);
 	}
 	free(seconds);
