@@ -1,0 +1,370 @@
+#define _GNU_SOURCE
+#include "link.h"
+
+#include "error.h"
+
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define SLEEP_SECONDS 1.0
+#define SLEEP_EOF_SECONDS 0.05
+#define SHM_CHUNK_BYTES (256u << 10)
+
+static int channel_progress(channel *c)
+{
+	unsigned inbound = atomic_load_explicit(&c->inbound, memory_order_acquire);
+	int moved = 0;
+	peer_link *next;
+
+	/* Then the posted buffers are not this side's any more. */
+	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+		return 0;
+	for (peer_link *l = c->active; l; l = next) {
+		next = l->next;
+		if (!l->ops && inbound != c->adopted)
+			link_adopt(l);
+		if (l->ops)
+			moved |= l->ops->progress(l);
+	}
+	c->adopted = inbound;
+	return moved;
+}
+
+/* Fills *err with the job's failure and what this rank was at. */
+static gradcomp_status channel_failure(channel *c, const request *r, gradcomp_error *err)
+{
+	transport *t = c->t;
+
+	if (!c->revoked) {
+		c->revoked = 1;
+		for (int i = 0; i < c->n; i++)
+			if (c->links[i] && c->links[i]->ops)
+				c->links[i]->ops->revoke(c->links[i]);
+	}
+	if (!r || r->done)
+		return transport_failure(t, err);
+	return error_set(err, t->failure.status, "%s; rank %d was waiting to %s %zu bytes %s rank %d on %s",
+	                 t->failure.text, t->rank, r->sending ? "send" : "receive", r->bytes,
+	                 r->sending ? "to" : "from", r->link->world, transport_host(t, r->link->world));
+}
+
+/* Waits for the kernel to say that something can be done. Everything that could
+ * wake this thread is armed before the last look, so nothing is missed. */
+static void channel_sleep(channel *c, const request *r)
+{
+	double limit = SLEEP_SECONDS, begin = clock_now(), slept;
+	struct pollfd *p = c->poll;
+	peer_link *sleepers = NULL;
+	int n = 2;
+
+	p[0] = (struct pollfd){c->t->failed_fd, POLLIN, 0};
+	p[1] = (struct pollfd){c->inbound_fd, POLLIN, 0};
+	for (peer_link *l = c->active; l; l = l->next) {
+		if (l->eof) {
+			limit = SLEEP_EOF_SECONDS;
+			link_judge(l, begin);
+		} else if (l->ops) {
+			l->slot = n;
+			l->nslots = l->ops->sleep(l, p + n);
+			n += l->nslots;
+			l->sleeper = sleepers;
+			sleepers = l;
+		}
+	}
+	if (!channel_progress(c) && !r->done && !atomic_load(&c->t->failed)) {
+		poll(p, (nfds_t)n, (int)(limit * 1e3));
+		/* Time in which this process was stopped is nobody's fault. */
+		slept = clock_now() - begin;
+		c->idle += slept < 2 * limit ? slept : limit;
+		if (p[1].revents) {
+			eventfd_t events;
+
+			eventfd_read(c->inbound_fd, &events);
+		}
+	}
+	for (peer_link *l = sleepers; l; l = l->sleeper)
+		l->ops->wake(l, p + l->slot, l->nslots);
+}
+
+static void channel_overdue(channel *c, const request *r)
+{
+	transport *t = c->t;
+
+	if (c->idle < t->o.wait_timeout)
+		return;
+	link_fail(r->link, GRADCOMP_ERR_TIMEOUT,
+	          "rank %d on %s has waited %.3g s for rank %d on %s, which is alive but takes no part", t->rank,
+	          transport_host(t, t->rank), t->o.wait_timeout, r->link->world,
+	          transport_host(t, r->link->world));
+}
+
+static int channel_bulk(const channel *c)
+{
+	for (const peer_link *l = c->active; l; l = l->next)
+		if (l->bulk)
+			return 1;
+	return 0;
+}
+
+static inline void channel_relax(const channel *c)
+{
+	if (c->t->crowded)
+		sched_yield();
+#if defined(__x86_64__) || defined(__i386__)
+	else
+		__builtin_ia32_pause();
+#endif
+}
+
+static gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_error *err)
+{
+	request *r = (request *)(void *)req;
+	channel *c = ctx;
+	double spin_end = 0;
+
+	c->idle = 0;
+	for (;;) {
+		int moved;
+
+		if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+			return channel_failure(c, r, err);
+		if (r->done)
+			return GRADCOMP_OK;
+		moved = channel_progress(c);
+		if (r->done)
+			continue;
+		if (moved) {
+			c->idle = spin_end = 0;
+			continue;
+		}
+		if (c->spin > 0 && !channel_bulk(c)) {
+			double now = clock_now();
+
+			if (!(spin_end > 0))
+				spin_end = now + c->spin;
+			if (now < spin_end) {
+				channel_relax(c);
+				continue;
+			}
+		}
+		channel_sleep(c, r);
+		channel_overdue(c, r);
+	}
+}
+
+static gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done, gradcomp_error *err)
+{
+	request *r = (request *)(void *)req;
+	channel *c = ctx;
+
+	*done = 0;
+	if (!r->done)
+		channel_progress(c);
+	if (atomic_load(&c->t->failed))
+		return channel_failure(c, r, err);
+	if (r->link->eof)
+		link_judge(r->link, clock_now());
+	*done = r->done;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status channel_post(channel *c, int peer, request *r, gradcomp_error *err)
+{
+	peer_link *l;
+
+	r->done = 0;
+	r->link = NULL;
+	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+		return channel_failure(c, NULL, err);
+	if (peer < 0 || peer >= c->n || peer == c->me)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%d is no peer of rank %d in a group of %d", peer, c->me,
+		                 c->n);
+	l = link_get(c, peer);
+	if (!l)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", c->ranks[peer]);
+	link_post(l, r);
+	if (!l->ops)
+		link_connect(l);
+	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+		return channel_failure(c, r, err);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status channel_send(void *ctx, int peer, const void *buf, size_t bytes, gradcomp_request *req,
+                                    gradcomp_error *err)
+{
+	request *r = (request *)(void *)req;
+
+	r->buf = (unsigned char *)(uintptr_t)buf;
+	r->bytes = bytes;
+	r->sending = 1;
+	r->reduce = 0;
+	return channel_post(ctx, peer, r, err);
+}
+
+static gradcomp_status channel_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req,
+                                    gradcomp_error *err)
+{
+	request *r = (request *)(void *)req;
+
+	r->buf = buf;
+	r->bytes = bytes;
+	r->sending = r->reduce = 0;
+	return channel_post(ctx, peer, r, err);
+}
+
+static gradcomp_status channel_recv_reduce(void *ctx, int peer, void *acc, size_t count, gradcomp_dtype dtype,
+                                           gradcomp_op op, gradcomp_request *req, gradcomp_error *err)
+{
+	request *r = (request *)(void *)req;
+	channel *c = ctx;
+	/* Asked with no elements, the table says whether it knows the pair. */
+	gradcomp_status st = c->t->o.operators->reduce(NULL, acc, acc, 0, dtype, op);
+
+	if (st || !dtype_bytes(dtype))
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "operation %d has no meaning on elements of type %d", op,
+		                 dtype);
+	r->buf = acc;
+	r->bytes = count * dtype_bytes(dtype);
+	r->sending = 0;
+	r->reduce = 1;
+	r->dtype = dtype;
+	r->op = op;
+	return channel_post(c, peer, r, err);
+}
+
+static void channel_describe(channel *c)
+{
+	transport *t = c->t;
+	int first = -1, tcp = 0;
+
+	/* World's node numbers, renumbered by first appearance in the group. */
+	for (int i = 0; i < c->n; i++) {
+		int j = 0;
+
+		while (j < i && t->node[c->ranks[j]] != t->node[c->ranks[i]])
+			j++;
+		c->node[i] = j < i ? c->node[j] : ++first;
+		tcp |= i != c->me && connect_kind(t, c->ranks[i]) == KIND_TCP;
+	}
+	c->api = (gradcomp_links){.struct_size = sizeof c->api,
+	                          .rank = c->me,
+	                          .nranks = c->n,
+	                          .nnodes = first + 1,
+	                          .node = c->node,
+	                          .ctx = c,
+	                          .send = channel_send,
+	                          .recv = channel_recv,
+	                          .wait = channel_wait,
+	                          .test = channel_test,
+	                          .chunk = tcp ? t->o.chunk : SHM_CHUNK_BYTES,
+	                          .recv_reduce = t->o.operators ? channel_recv_reduce : NULL};
+}
+
+gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n, int me, channel **out,
+                             gradcomp_error *err)
+{
+	channel *c;
+
+	*out = NULL;
+	for (int i = 0; i < n; i++)
+		if (ranks[i] < 0 || ranks[i] >= t->nranks)
+			return error_set(err, GRADCOMP_ERR_INVALID, "%d is no rank of a job of %d", ranks[i], t->nranks);
+	if (me < 0 || me >= n || ranks[me] != t->rank)
+		return error_set(err, GRADCOMP_ERR_INVALID, "rank %d is not at place %d of the group", t->rank, me);
+	c = calloc(1, sizeof *c);
+	if (!c)
+		goto nomem;
+	c->inbound_fd = -1;
+	c->t = t;
+	c->id = id;
+	c->n = n;
+	c->me = me;
+	c->npoll = 2;
+	c->spin = t->crowded ? 0 : 1e-6 * t->o.spin_us;
+	c->ranks = malloc((size_t)n * sizeof *c->ranks);
+	c->node = malloc((size_t)n * sizeof *c->node);
+	c->links = calloc((size_t)n, sizeof *c->links);
+	c->poll = malloc(c->npoll * sizeof *c->poll);
+	c->inbound_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (!c->ranks || !c->node || !c->links || !c->poll || c->inbound_fd < 0)
+		goto nomem;
+	memcpy(c->ranks, ranks, (size_t)n * sizeof *ranks);
+	channel_describe(c);
+	pthread_mutex_lock(&t->lock);
+	c->next = t->channels;
+	t->channels = c;
+	pthread_mutex_unlock(&t->lock);
+	*out = c;
+	return GRADCOMP_OK;
+nomem:
+	if (c) {
+		c->n = 0;
+		channel_close(c);
+	}
+	return error_set(err, GRADCOMP_ERR_NOMEM, "no memory or descriptors for a channel of %d ranks", n);
+}
+
+const gradcomp_links *channel_links(const channel *c)
+{
+	return &c->api;
+}
+
+void channel_close(channel *c)
+{
+	transport *t;
+
+	if (!c)
+		return;
+	t = c->t;
+	pthread_mutex_lock(&t->lock);
+	for (channel **at = &t->channels; *at; at = &(*at)->next)
+		if (*at == c) {
+			*at = c->next;
+			break;
+		}
+	pthread_mutex_unlock(&t->lock);
+	for (int i = 0; i < c->n; i++)
+		link_free(c->links[i]);
+	if (c->inbound_fd >= 0)
+		close(c->inbound_fd);
+	free(c->ranks);
+	free(c->node);
+	free(c->links);
+	free(c->poll);
+	free(c);
+}
+
+int channel_park(transport *t, const hello *h, int fd, int passed)
+{
+	/* Every rank may be ahead of this one by a few channels, no more. */
+	int most = 1024 + 16 * t->nranks, done = -1;
+	parked *p = malloc(sizeof *p);
+
+	if (!p)
+		return -1;
+	*p = (parked){.h = *h, .fd = fd, .passed = passed};
+	pthread_mutex_lock(&t->lock);
+	if (t->nparked < most) {
+		parked **end = &t->parked;
+
+		while (*end)
+			end = &(*end)->next;
+		*end = p;
+		t->nparked++;
+		done = 0;
+		for (channel *c = t->channels; c; c = c->next)
+			if (c->id == h->channel) {
+				atomic_fetch_add_explicit(&c->inbound, 1, memory_order_release);
+				eventfd_write(c->inbound_fd, 1);
+			}
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (done)
+		free(p);
+	return done;
+}

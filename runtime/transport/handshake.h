@@ -1,0 +1,43 @@
+/* The mutual proof of the job's secret that begins every connection. Sizes and
+ * fields are in doc/wire-format.md. Both sides sign the whole HELLO and both
+ * nonces under their own role, so a proof serves one connection, one direction
+ * and one purpose only. */
+#ifndef HANDSHAKE_H
+#define HANDSHAKE_H
+
+#include "gradcomp/abi.h"
+#include "sha256.h"
+
+#define HELLO_BYTES 64
+#define CHALLENGE_BYTES 64
+#define PROOF_BYTES 32
+#define WELCOME_BYTES 4
+#define NONCE_BYTES 32
+#define STREAMS_MAX 16
+#define PART_MIN 4096u
+#define PART_MAX (64u << 20)
+
+typedef enum hello_kind { HELLO_CONTROL = 0, HELLO_TCP = 1, HELLO_SHM = 2 } hello_kind;
+
+typedef struct hello {
+	uint64_t channel;
+	uint32_t from, to, nranks;
+	uint32_t part; /* bytes: a chunk of a striped message, or one ring of shared memory */
+	uint8_t kind, stream, streams;
+	unsigned char nonce[NONCE_BYTES];
+} hello;
+
+typedef enum handshake_role { ROLE_ACCEPT = 0, ROLE_CONNECT = 1 } handshake_role;
+
+extern const unsigned char handshake_welcome[WELCOME_BYTES];
+
+void hello_write(const hello *h, unsigned char out[HELLO_BYTES]);
+/* Checks form and limits, not the sender. NULL, or what is wrong. */
+const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h);
+/* What `role` must present for this HELLO and the accepting side's nonce. */
+void handshake_mac(const unsigned char secret[32], handshake_role role, const unsigned char hello[HELLO_BYTES],
+                   const unsigned char nonce[NONCE_BYTES], unsigned char mac[SHA256_BYTES]);
+/* Fresh random bytes from the kernel. */
+gradcomp_status handshake_random(void *out, size_t bytes, gradcomp_error *err);
+
+#endif

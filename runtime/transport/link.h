@@ -1,0 +1,117 @@
+/* Channels and their links, as the transports see them.
+ *
+ * A link is one channel's way to one peer. Its requests stand in two queues in
+ * the order they were posted; sends may finish out of order, receives do not
+ * start before the ones posted earlier have been matched. Everything here runs
+ * on the thread that uses the channel. */
+#ifndef LINK_H
+#define LINK_H
+
+#include "state.h"
+
+typedef struct peer_link peer_link;
+
+/* What stands in a gradcomp_request. */
+typedef struct request {
+	struct request *next, *prev;
+	peer_link *link;
+	unsigned char *buf; /* a send only reads it */
+	size_t bytes;
+	size_t left;     /* not moved yet; tcp counts the header */
+	uint64_t first;  /* tcp: number of its first part; shm: its ticket */
+	uint64_t parts;  /* tcp; 0: not taken up by the transport yet */
+	uint32_t seq;
+	uint8_t sending, done, checked, reduce;
+	gradcomp_dtype dtype;
+	gradcomp_op op;
+} request;
+_Static_assert(sizeof(request) <= sizeof(gradcomp_request), "a request must fit");
+
+typedef struct queue {
+	request *head, *tail;
+	uint32_t seq;
+} queue;
+
+typedef struct link_ops {
+	/* A request was put at the end of its queue. Moves nothing. */
+	void (*posted)(peer_link *l, request *r);
+	/* Moves what can be moved; 1 when something moved. */
+	int (*progress)(peer_link *l);
+	/* Before sleeping: asks the peer for a wake-up and puts what to poll in p[];
+	 * returns how many (at most `streams`). */
+	int (*sleep)(peer_link *l, struct pollfd *p);
+	void (*wake)(peer_link *l, const struct pollfd *p, int n);
+	/* The job has failed: the caller's buffers are free from now on. */
+	void (*revoke)(peer_link *l);
+	/* `goodbye`: this rank leaves in good order. */
+	void (*close)(peer_link *l, int goodbye);
+} link_ops;
+
+struct peer_link {
+	channel *c;
+	int world; /* rank of the peer */
+	int kind;
+	const link_ops *ops; /* NULL: not connected yet */
+	void *impl;
+	queue send, recv;
+	peer_link *next, *prev; /* active links */
+	peer_link *sleeper;     /* those armed for the sleep at hand */
+	int slot, nslots;  /* their places in what is polled */
+	int active;
+	int bulk;        /* in the middle of something long: spinning does not pay */
+	int goodbye;     /* the peer said it leaves */
+	double eof;      /* when its connection closed; 0: it has not */
+	hello h;         /* what the connections were made with */
+	int fd[STREAMS_MAX], passed, nfd;
+};
+
+struct channel {
+	transport *t;
+	channel *next;
+	uint64_t id;
+	int n, me;
+	int *ranks;
+	int32_t *node;
+	peer_link **links; /* made on first use */
+	peer_link *active;
+	int inbound_fd; /* eventfd: a connection has been parked for this channel */
+	atomic_uint inbound;
+	unsigned adopted;
+	struct pollfd *poll;
+	size_t npoll;
+	double spin, idle;
+	int revoked;
+	gradcomp_links api;
+};
+
+/* link.c */
+peer_link *link_get(channel *c, int peer);
+/* Connects, or takes a parked connection if there is one. */
+void link_connect(peer_link *l);
+void link_adopt(peer_link *l);
+void link_post(peer_link *l, request *r);
+void link_done(request *r);
+void link_free(peer_link *l);
+/* The connection is gone: the tree gets a moment to say why. */
+void link_eof(peer_link *l);
+/* That moment is over, or the peer has said goodbye. */
+void link_judge(peer_link *l, double now);
+/* Fails the job; `culprit` is the link's peer. */
+void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
+/* Checks what a message's header says against what was posted. 0 when it fits. */
+int link_check(peer_link *l, const request *r, uint32_t seq, uint64_t bytes);
+void link_count(peer_link *l, int sent, uint64_t bytes);
+size_t dtype_bytes(gradcomp_dtype dtype);
+/* acc OP= in, on `bytes` bytes at offset `at` of a receive that reduces. */
+void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t bytes);
+
+/* Take over the link's descriptors; -1 with the job failed. */
+int tcp_open(peer_link *l);
+int shm_open_link(peer_link *l);
+/* Makes the memory for a link of `ring` bytes each way; its descriptor, or -1. */
+int shm_create(uint32_t ring, gradcomp_error *err);
+
+#define SHM_RING_BYTES (256u << 10)
+#define REDUCE_PIECE (64u << 10)
+
+#endif

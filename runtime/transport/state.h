@@ -1,0 +1,137 @@
+/* The transport's insides, shared by the files of this folder.
+ *
+ * Threads. The application's threads use channels, one thread a channel at a
+ * time. The control thread owns the doors and serves the tree. What they share
+ * is under `lock`: the tree's sockets, the failure, parked connections and the
+ * list of channels. `failed` may be read without it. */
+#ifndef STATE_H
+#define STATE_H
+
+#include "card.h"
+#include "handshake.h"
+#include "transport.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define DOORS_MAX 5         /* listening sockets: one local, four for tcp */
+#define STRANGERS_MAX 64    /* connections that have not proved anything yet */
+#define STRANGER_SECONDS 3.0
+#define CULPRIT_TEXT 400
+#define FRAME_BYTES 16
+#define TREE_OUT 1024
+
+/* A connection whose other end has not proved the secret yet. */
+typedef struct stranger {
+	int fd; /* -1: free */
+	int local, stage;
+	double deadline;
+	struct sockaddr_storage from;
+	unsigned have;
+	unsigned char in[HELLO_BYTES];
+	unsigned char hello[HELLO_BYTES], nonce[NONCE_BYTES];
+	int passed; /* a descriptor that came with the proof, or -1 */
+	uint64_t order;
+} stranger;
+
+typedef struct doors {
+	int fd[DOORS_MAX], local[DOORS_MAX], n;
+	stranger strangers[STRANGERS_MAX];
+	uint64_t arrivals;
+	double shut_until; /* out of descriptors: no accept until then */
+	double log_window;
+	unsigned log_lines, log_hidden;
+} doors;
+
+/* An authenticated data connection that its channel has not taken yet. */
+typedef struct parked {
+	struct parked *next;
+	hello h;
+	int fd, passed;
+} parked;
+
+/* A neighbour on the control tree. */
+typedef struct neighbour {
+	int rank; /* -1: there is none */
+	int fd;   /* -1: not connected */
+	int left; /* child: its subtree has entered the leave barrier */
+	double heard;
+	unsigned have, unsent;
+	unsigned char in[FRAME_BYTES + CULPRIT_TEXT], out[TREE_OUT];
+} neighbour;
+
+enum { TREE_PARENT, TREE_LEFT, TREE_RIGHT, TREE_NEIGHBOURS };
+
+struct transport {
+	transport_options o;
+	char *interface, *allow;
+	int allow_shm, allow_tcp;
+	int rank, nranks;
+	unsigned char secret[TRANSPORT_SECRET_BYTES];
+	unsigned char cookie[16]; /* what a peer reads to see whether it can */
+	char card[TRANSPORT_CARD_MAX];
+	address own[ADDRESS_MAX];
+	int nown;
+
+	card *cards;   /* of every rank */
+	int32_t *node; /* of every rank */
+	int nnodes, crowded; /* more ranks than CPUs on this node */
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	pthread_t thread;
+	int running, quit;
+	int wake_fd;   /* eventfd: the control thread should look */
+	int failed_fd; /* eventfd: readable for ever once the job has failed */
+	atomic_int failed;
+	gradcomp_error failure;
+
+	doors doors;
+	neighbour tree[TREE_NEIGHBOURS];
+	int leaving, leave_sent, left;
+	parked *parked;
+	int nparked;
+	channel *channels;
+	struct {
+		atomic_uint_fast64_t pairs, sent, received;
+	} counts[2]; /* shm, tcp */
+};
+
+enum { KIND_SHM, KIND_TCP };
+
+double clock_now(void); /* s, monotonic */
+
+/* door.c: accepting and authenticating, on the control thread. */
+gradcomp_status door_open(transport *t, char unix_name[CARD_UNIX], size_t *unix_bytes, gradcomp_error *err);
+void door_close(transport *t);
+/* Adds its descriptors to p[]; returns how many (at most DOORS_MAX +
+ * STRANGERS_MAX). */
+struct pollfd;
+int door_poll(transport *t, struct pollfd *p, double now);
+/* When the next stranger's time is up; 1e9 when there is none. */
+double door_deadline(const transport *t);
+void door_serve(transport *t, const struct pollfd *p, int n);
+
+/* connect.c: the other side of it, on the caller's thread: blocks until the
+ * connection stands, the transport fails or `deadline` has passed. `passed` is
+ * a descriptor to hand over (shm), or -1. */
+gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd,
+                             gradcomp_error *err);
+int connect_kind(const transport *t, int rank); /* KIND_*, or -1 */
+
+/* tree.c */
+void *tree_main(void *transport);
+/* Takes the connection to a neighbour; -1 when that rank is none, or is
+ * connected already. Locks. */
+int tree_attach(transport *t, int rank, int fd);
+/* With the lock held: enters or moves on the leave barrier. */
+void tree_leave(transport *t);
+/* With the lock held: writes what is still unsent, waiting at most `seconds`. */
+void tree_flush(transport *t, double seconds);
+void tree_wake(transport *t);
+
+/* channel.c: hands an authenticated connection over; takes ownership of both
+ * descriptors unless it returns -1 (too many wait already). Locks. */
+int channel_park(transport *t, const hello *h, int fd, int passed);
+
+#endif
