@@ -9,6 +9,7 @@
 
 #include "config.h"
 #include "log.h"
+#include "spec.h"
 #include "gradcomp/gradcomp.h"
 
 typedef struct plugin {
@@ -35,6 +36,10 @@ gradcomp_status registry_pair(const config *c, const plugin *compressor, const p
  * under the same checks; *symbol is the address of `name` in it. */
 gradcomp_status registry_module(const config *c, const char *rel, const char *name, const void **symbol,
                                 gradcomp_error *err);
+/* A SPEC as a user wrote it: finds and loads the plugin, checks the parameters,
+ * also with the plugin's own check(). *values is the caller's, for spec_clear(). */
+gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text,
+                                 const plugin **out, spec *values, gradcomp_error *err);
 /* The services handed to plugins; `log` must outlive every instance. */
 void registry_host(gradcomp_host *host, const log_sink *log);
 

@@ -226,11 +226,12 @@ typedef enum gradcomp_plugin_kind {
 
 /* Calls `each` for every plugin of a kind on the plugin path, by name. One that
  * cannot be used is passed with info NULL and the reason. Stops when `each`
- * returns non-zero, and returns that. */
+ * returns non-zero, and returns that. A negative status when the configuration
+ * is unusable, so `each` had better return positive numbers. */
 GRADCOMP_EXPORT int gradcomp_plugin_each(gradcomp_plugin_kind kind,
                                          int (*each)(void *ctx, const char *name, const char *path,
                                                      const gradcomp_plugin_info *info, const char *reason),
-                                         void *ctx);
+                                         void *ctx, gradcomp_error *err);
 /* One row of a parameter table as text, "rank=INT (1..64, default 4)", cut to
  * `capacity` bytes with its final 0. */
 GRADCOMP_EXPORT void gradcomp_param_text(const gradcomp_param *row, char *out, size_t capacity);

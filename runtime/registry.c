@@ -1,0 +1,240 @@
+#include "registry.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "descriptor.h"
+#include "elf_check.h"
+#include "error.h"
+#include "names.h"
+#include "secure.h"
+#include "spec.h"
+#include "suggest.h"
+
+static const char *const kind_word[] = {"compressor", "collective"};
+static const char *const kind_folder[] = {"compressors", "collectives"};
+static const char *const kind_symbol[] = {"gradcomp_compressor_v1", "gradcomp_collective_v1"};
+
+/* What has been loaded, for ever. */
+typedef struct loaded {
+	plugin plugin;
+	struct loaded *next;
+} loaded;
+
+static loaded *registry_loaded;
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const plugin *registry_known(gradcomp_plugin_kind kind, const char *path)
+{
+	for (const loaded *l = registry_loaded; l; l = l->next)
+		if (l->plugin.kind == kind && !strcmp(l->plugin.path, path))
+			return &l->plugin;
+	return NULL;
+}
+
+/* The descriptor of an open object and how many bytes of it are exported. */
+static gradcomp_status registry_symbol(void *handle, gradcomp_plugin_kind kind, const char *path,
+                                       const void **out, size_t *bytes, gradcomp_error *err)
+{
+	const char *symbol = kind_symbol[kind];
+	const Elf64_Sym *entry = NULL;
+	void *address = dlsym(handle, symbol);
+	Dl_info where;
+
+	if (!address && dlsym(handle, kind_symbol[!kind]))
+		return error_set(err, GRADCOMP_ERR_ABI, "%s is a %s plugin; it belongs into the folder %s", path,
+		                 kind_word[!kind], kind_folder[!kind]);
+	if (!address)
+		return error_set(err, GRADCOMP_ERR_ABI, "%s is no gradcomp plugin: it does not export %s", path, symbol);
+	if (!dladdr1(address, &where, (void **)&entry, RTLD_DL_SYMENT) || !entry ||
+	    ELF64_ST_TYPE(entry->st_info) != STT_OBJECT)
+		return error_set(err, GRADCOMP_ERR_ABI, "%s: %s is not a constant", path, symbol);
+	*out = address;
+	*bytes = entry->st_size;
+	return GRADCOMP_OK;
+}
+
+/* Opens one file; the lock is held. */
+static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name, const char *path,
+                                     const plugin **out, gradcomp_error *err)
+{
+	loaded *l = NULL;
+	char *real = NULL;
+	const void *descriptor = NULL;
+	gradcomp_status status;
+	void *handle;
+	size_t bytes = 0;
+	int fd = -1;
+
+	status = secure_open(path, &fd, &real, err);
+	if (status)
+		return status;
+	status = elf_check(fd, path, err);
+	close(fd);
+	if (status)
+		goto fail;
+	l = calloc(1, sizeof *l);
+	if (!l || !(l->plugin.path = strdup(path))) {
+		status = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+		goto fail;
+	}
+	handle = dlopen(real, RTLD_NOW | RTLD_LOCAL);
+	if (!handle) {
+		status = error_set(err, GRADCOMP_ERR_ABI, "%s cannot be loaded: %s", path, dlerror());
+		goto fail;
+	}
+	/* A handle stays open whatever is found: code that has run is not unmapped. */
+	status = registry_symbol(handle, kind, path, &descriptor, &bytes, err);
+	if (!status)
+		status = descriptor_check(kind, name, path, descriptor, bytes, err);
+	if (status)
+		goto fail;
+	l->plugin.kind = kind;
+	l->plugin.info = descriptor;
+	if (kind == GRADCOMP_KIND_COMPRESSOR)
+		l->plugin.compressor = descriptor;
+	else
+		l->plugin.collective = descriptor;
+	l->next = registry_loaded;
+	registry_loaded = l;
+	*out = &l->plugin;
+	free(real);
+	return GRADCOMP_OK;
+fail:
+	if (l)
+		free((char *)l->plugin.path);
+	free(l);
+	free(real);
+	return status;
+}
+
+static gradcomp_status registry_get(gradcomp_plugin_kind kind, const char *name, const char *path,
+                                    const plugin **out, gradcomp_error *err)
+{
+	gradcomp_status status = GRADCOMP_OK;
+
+	pthread_mutex_lock(&registry_lock);
+	*out = registry_known(kind, path);
+	if (!*out)
+		status = registry_load(kind, name, path, out, err);
+	pthread_mutex_unlock(&registry_lock);
+	return status;
+}
+
+/* The first DIRECTORY/FOLDER/NAME.so of the plugin path that exists, malloc'ed;
+ * NULL when there is none. */
+static char *registry_find(const config *c, gradcomp_plugin_kind kind, const char *name)
+{
+	const char *p = config_str(c, "gradcomp.plugin_path");
+
+	for (;;) {
+		size_t n = strcspn(p, ":");
+		char *path;
+
+		if (asprintf(&path, "%.*s/%s/%s.so", (int)n, p, kind_folder[kind], name) < 0)
+			return NULL;
+		if (!access(path, F_OK))
+			return path;
+		free(path);
+		if (!p[n])
+			return NULL;
+		p += n + 1;
+	}
+}
+
+/* The names NAME.so in all directories of the plugin path. */
+static void registry_names(const config *c, gradcomp_plugin_kind kind, names *out)
+{
+	const char *p = config_str(c, "gradcomp.plugin_path");
+	struct dirent *entry;
+	char *path;
+	DIR *d;
+
+	for (;; p++) {
+		size_t n = strcspn(p, ":");
+
+		d = asprintf(&path, "%.*s/%s", (int)n, p, kind_folder[kind]) < 0 ? NULL : opendir(path);
+		while (d && (entry = readdir(d))) {
+			size_t length = strlen(entry->d_name);
+
+			if (length > 3 && entry->d_name[0] != '.' && !strcmp(entry->d_name + length - 3, ".so"))
+				names_add(out, entry->d_name, length - 3);
+		}
+		if (d)
+			closedir(d);
+		free(path);
+		p += n;
+		if (!*p)
+			return;
+	}
+}
+
+static gradcomp_status registry_missing(const config *c, gradcomp_plugin_kind kind, const char *name,
+                                        gradcomp_error *err)
+{
+	names all = {0};
+	gradcomp_status status;
+	suggest near;
+	char *list;
+
+	registry_names(c, kind, &all);
+	suggest_start(&near, name);
+	for (size_t i = 0; i < all.count; i++)
+		suggest_try(&near, all.name[i]);
+	list = names_join(&all);
+	status = error_set(err, GRADCOMP_ERR_NOTFOUND, "%s '%s' is not installed%s; there %s %s (in %s of %s)",
+	                   kind_word[kind], name, suggest_text(&near), all.count == 1 ? "is" : "are",
+	                   !all.count ? "none" : list ? list : "others", kind_folder[kind],
+	                   config_str(c, "gradcomp.plugin_path"));
+	free(list);
+	names_clear(&all);
+	return status;
+}
+
+gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const char *name,
+                              const plugin **out, gradcomp_error *err)
+{
+	char checked[SPEC_NAME_MAX], *path;
+	gradcomp_status status = spec_name(name, checked, err);
+
+	if (status)
+		return status;
+	path = registry_find(c, kind, checked);
+	if (!path)
+		return registry_missing(c, kind, checked, err);
+	status = registry_get(kind, checked, path, out, err);
+	free(path);
+	return status;
+}
+
+int registry_each(const config *c, gradcomp_plugin_kind kind,
+                  int (*each)(void *ctx, const char *name, const char *path,
+                              const gradcomp_plugin_info *info, const char *reason),
+                  void *ctx)
+{
+	names all = {0};
+	int result = 0;
+
+	registry_names(c, kind, &all);
+	for (size_t i = 0; i < all.count && !result; i++) {
+		char *path = registry_find(c, kind, all.name[i]);
+		char checked[SPEC_NAME_MAX];
+		const plugin *p = NULL;
+		gradcomp_error err = {0};
+
+		if (!path)
+			error_set(&err, GRADCOMP_ERR_NOTFOUND, "the file cannot be reached");
+		else if (!spec_name(all.name[i], checked, &err))
+			registry_get(kind, checked, path, &p, &err);
+		result = each(ctx, all.name[i], path ? path : "", p ? p->info : NULL, p ? NULL : err.text);
+		free(path);
+	}
+	names_clear(&all);
+	return result;
+}
