@@ -1,0 +1,34 @@
+#!/bin/sh
+# Each public header stands alone, in C and in C++, and needs no other folder.
+# shellcheck source=tests/tap.sh
+. "$GRADCOMP_SRC/tests/tap.sh"
+
+try () {
+	compiler=$1
+	shift
+	if ! command -v "$compiler" >/dev/null; then
+		skip "$compiler $*" "$compiler is not installed"
+		return
+	fi
+	for header in "$GRADCOMP_SRC"/include/gradcomp/*.h; do
+		name=gradcomp/${header##*/}
+		case $compiler in *++) file=$tmp/t.cc ;; *) file=$tmp/t.c ;; esac
+		printf '#include <%s>\n#include <%s>\nint main(void) { return 0; }\n' "$name" "$name" >"$file"
+		check "$compiler $*: $name" "$compiler" "$@" -Wall -Wextra -Werror -fsyntax-only \
+			-I"$GRADCOMP_SRC/include" "$file"
+	done
+}
+try gcc -std=c11 -pedantic
+try gcc -std=gnu17 -Wstrict-prototypes -Wundef
+try clang -std=c11
+try g++ -std=c++11
+try g++ -std=c++20
+try clang++ -std=c++17
+
+is "they include each other and the C library alone" \
+	"$(grep -h '#include' "$GRADCOMP_SRC"/include/gradcomp/*.h | grep -v -x -E \
+		-e '#include "(gradcomp/)?(abi|gradcomp|compressor|collective|operators|stage)\.h"' \
+		-e '#include <std(arg|bool|def|int|io|lib)\.h>')" ""
+is "plugins include public headers and their own" \
+	"$(cd "$GRADCOMP_SRC/plugins" && grep -rn '#include "\(\.\.\|runtime\|transport\|reducer\|io\|spank\)' .)" ""
+done_testing

@@ -1,0 +1,97 @@
+#!/bin/sh
+# A build with nothing but a C compiler and inih, and what install and uninstall
+# do with it.
+# shellcheck source=tests/tap.sh disable=SC2317
+. "$GRADCOMP_SRC/tests/tap.sh"
+unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG DESTDIR 2>/dev/null
+
+prefix=$tmp/prefix
+mkdir "$tmp/build"
+cd "$tmp/build" || exit 1
+check "configure without any optional library" "$GRADCOMP_SRC/configure" --prefix="$prefix" CFLAGS=-O1 \
+	--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-jansson
+check "make" make -j2
+check "nothing is left to do after it" make -q
+is "no PMIx module" "$(ls lib/gradcomp/wireup 2>/dev/null)" ""
+is "no SPANK plugin" "$(ls lib/slurm 2>/dev/null)" ""
+check "the command runs in the build folder" bin/gradcomp version
+like "... and says the version" "$said" "$(cat "$GRADCOMP_SRC/VERSION")"
+if ldd bin/gradcomp >"$tmp/ldd"; then
+	unlike "the command needs no PMIx" "$(cat "$tmp/ldd")" pmix
+	unlike "the command needs no jansson" "$(cat "$tmp/ldd")" jansson
+fi
+
+# ---- the shared objects
+
+lib=lib/libgradcomp.so
+like "soname" "$(readelf -d $lib)" "soname: [libgradcomp.so.0]"
+exported=$(nm -D --defined-only $lib | awk '{ print $3 }')
+is "libgradcomp exports gradcomp_* alone" "$(printf '%s\n' "$exported" | grep -v '^gradcomp_')" ""
+is "... exactly what the headers declare" \
+	"$(printf '%s\n' "$exported" | sort)" \
+	"$(cat "$GRADCOMP_SRC"/include/gradcomp/*.h | cc -fpreprocessed -dD -E -P -x c - 2>/dev/null |
+		tr '\n' ' ' | grep -o 'GRADCOMP_EXPORT [^;]*;' | grep -v _v1 | grep -o 'gradcomp_[a-z0-9_]*(' | tr -d '(' | sort -u)"
+like "relocations are read-only" "$(readelf -l $lib)" GNU_RELRO
+like "... from the start" "$(readelf -d $lib)" NOW
+like "the command is position-independent" "$(readelf -h bin/gradcomp)" DYN
+for so in lib/gradcomp/compressors/*.so; do
+	is "${so#lib/gradcomp/} exports its descriptor alone" "$(nm -D --defined-only "$so" | awk '{ print $3 }')" \
+		gradcomp_compressor_v1
+	unlike "${so#lib/gradcomp/} does not need libgradcomp" "$(readelf -d "$so")" libgradcomp
+done
+for so in lib/gradcomp/collectives/*.so; do
+	is "${so#lib/gradcomp/} exports its descriptor alone" "$(nm -D --defined-only "$so" | awk '{ print $3 }')" \
+		gradcomp_collective_v1
+	unlike "${so#lib/gradcomp/} does not need libgradcomp" "$(readelf -d "$so")" libgradcomp
+done
+
+# ---- staged
+
+list () { (cd "$1" && find . \( -type f -o -type l \) | sort); }
+check "install below DESTDIR" make install DESTDIR="$tmp/stage"
+is "... and nowhere else" "$(ls -d "$prefix" 2>/dev/null)" ""
+is "... in the prefix alone" "$(cd "$tmp/stage" && find . -type f ! -path ".$prefix/*")" ""
+staged=$tmp/stage$prefix
+for file in bin/gradcomp lib/libgradcomp.so.0 lib/pkgconfig/gradcomp.pc include/gradcomp/gradcomp.h \
+	lib/gradcomp/compressors/none.so lib/gradcomp/collectives/ring.so etc/gradcomp/gradcomp.conf \
+	lib/gradcomp/python/gradcomp/__init__.py; do
+	check "installed: $file" test -f "$staged/$file"
+done
+is "no folder of the build is named in the configuration" \
+	"$(grep -rl -e "$tmp/stage" -e "$GRADCOMP_SRC" "$staged/etc" "$staged/lib/pkgconfig")" ""
+is "no @variable@ is left in it" "$(grep -rl '@[a-z]*@' "$staged/etc" "$staged/lib/pkgconfig")" ""
+list "$tmp/stage" >"$tmp/first"
+check "install again" make install DESTDIR="$tmp/stage"
+is "... is the same" "$(list "$tmp/stage")" "$(cat "$tmp/first")"
+check "uninstall" make uninstall DESTDIR="$tmp/stage"
+is "... leaves nothing" "$(find "$tmp/stage" -mindepth 1)" ""
+
+mkdir -p "$staged/lib" "$staged/etc/gradcomp"
+echo theirs >"$staged/lib/libother.so"
+echo '# ours' >"$staged/etc/gradcomp/gradcomp.conf"
+check "install beside others' files" make install DESTDIR="$tmp/stage"
+is "... keeps an edited configuration" "$(cat "$staged/etc/gradcomp/gradcomp.conf")" "# ours"
+check "... and puts the new one beside it" test -f "$staged/etc/gradcomp/gradcomp.conf.new"
+check "uninstall again" make uninstall DESTDIR="$tmp/stage"
+is "... leaves others' files and the edited one" "$(list "$staged")" "./etc/gradcomp/gradcomp.conf
+./lib/libother.so"
+
+# ---- in place, and used from there
+
+check "install in the prefix" make install
+check "the installed command finds its library" "$prefix/bin/gradcomp" version
+export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
+if command -v pkg-config >/dev/null; then
+	is "gradcomp.pc: version" "$(pkg-config --modversion gradcomp)" "$(cat "$GRADCOMP_SRC/VERSION")"
+	is "gradcomp.pc: plugins" "$(pkg-config --variable=plugindir gradcomp)" "$prefix/lib/gradcomp"
+	printf '%s\n' '#include <gradcomp/gradcomp.h>' 'int main(void) { return !gradcomp_version(); }' >"$tmp/use.c"
+	# shellcheck disable=SC2046
+	check "a program builds with gradcomp.pc" cc -o "$tmp/use" "$tmp/use.c" $(pkg-config --cflags --libs gradcomp)
+	check "... and runs" env LD_LIBRARY_PATH="$prefix/lib" "$tmp/use"
+else
+	skip "gradcomp.pc" "pkg-config is not installed"
+fi
+check "make clean" make clean
+check "make distclean" make distclean
+is "... leaves nothing of the build" "$(find "$tmp/build" -mindepth 1)" ""
+done_testing

@@ -1,0 +1,108 @@
+#!/bin/sh
+# tests/run itself: every way in which a test can go wrong is counted.
+# shellcheck source=tests/tap.sh disable=SC2317
+. "$GRADCOMP_SRC/tests/tap.sh"
+
+mkdir -p "$tmp/src/tests/unit" "$tmp/src/tests/cluster"
+script () {
+	{
+		echo '#!/bin/sh'
+		cat
+	} >"$tmp/src/tests/$1"
+	chmod +x "$tmp/src/tests/$1"
+}
+runner=$GRADCOMP_SRC/tests/run
+run () { env GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" "$runner" -t 3 "$@"; }
+last () { printf '%s\n' "$said" | tail -n 1; }
+
+script unit/good.t <<'END'
+echo "ok 1 - one"
+echo "ok 2 - two # SKIP no device"
+echo "1..2"
+END
+script unit/skip.t <<'END'
+echo "1..0 # SKIP not root"
+END
+script unit/bad.t <<'END'
+echo "not ok 1 - wrong answer"
+echo "# got 41"
+echo "to be seen" >&2
+echo "1..1"
+exit 1
+END
+script unit/crash.t <<'END'
+echo "ok 1 - before"
+kill -SEGV $$
+END
+script unit/status.t <<'END'
+echo "ok 1 - x"
+echo "1..1"
+exit 3
+END
+script unit/short.t <<'END'
+echo "ok 1 - x"
+echo "1..2"
+END
+script unit/silent.t <<'END'
+exit 0
+END
+script unit/late.t <<'END'
+trap 'echo stopped >"$GRADCOMP_BUILD/late"; exit 1' TERM
+echo "ok 1 - x"
+echo >"$GRADCOMP_BUILD/began"
+sleep 60 &
+wait
+END
+script unit/child.t <<'END'
+sleep 60 &
+echo "ok 1 - x"
+echo "1..1"
+END
+script cluster/env.t <<'END'
+echo "ok 1 - ${GRADCOMP-unset} ${GRADCOMP_REPORT-unset} ${MAKEFLAGS-unset}"
+echo "1..1"
+END
+
+check "passed and skipped" run tests/unit/good.t tests/unit/skip.t
+is "... counted" "$(last)" "1 passed, 0 failed, 2 skipped"
+like "... with the reason" "$said" "skipped: no device (two)"
+like "... of a whole file too" "$said" "skipped: not root"
+
+# failing NAME WORDS: NAME fails, is counted once, and the report has WORDS
+failing () {
+	refuse "$1" run "tests/unit/$1.t"
+	like "... is counted" "$(last)" " passed, 1 failed, 0 skipped"
+	like "... and explained" "$said" "$2"
+}
+failing bad "not ok 1 - wrong answer"
+like "... with its comments" "$said" "# got 41"
+like "... and what it wrote to stderr" "$said" "to be seen"
+failing status "exit status 3"
+failing child "left behind: sleep"
+failing late "took more than 3 s"
+is "... after it could clean up" "$(cat "$tmp/build/late")" stopped
+refuse "crash" run tests/unit/crash.t
+like "... by a signal" "$said" "ended by signal 11"
+refuse "fewer tests than planned" run tests/unit/short.t
+refuse "no output" run tests/unit/silent.t
+refuse "a test that is not there" run tests/unit/none.t
+refuse "one bad among good ones" run -j 2 tests/unit/good.t tests/unit/bad.t
+like "... is named at the end" "$said" "failed: tests/unit/bad.t"
+check "surroundings" env GRADCOMP=topk GRADCOMP_REPORT=x MAKEFLAGS=w GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" \
+	"$runner" tests/cluster/env.t
+like "... do not reach a test" "$(cat "$tmp/build/tests/log/cluster-env.t.tap")" "unset unset unset"
+
+# Interrupted: the running test is told, and the runner fails.
+rm -f "$tmp/build/late" "$tmp/build/began"
+env GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" "$runner" -t 60 tests/unit/late.t >"$tmp/out" &
+pid=$!
+n=0
+until [ -f "$tmp/build/began" ] || [ $n -ge 100 ]; do
+	sleep 0.1
+	n=$((n + 1))
+done
+kill -TERM $pid
+wait $pid
+is "interrupted: exit status" $? 130
+is "... the test could clean up" "$(cat "$tmp/build/late")" stopped
+done_testing
