@@ -1,10 +1,13 @@
 /* What Slurm calls. One file a context: local.c is srun, sbatch and salloc,
  * step.c is slurmstepd. slurmd itself and the prolog have nothing to do. */
+/* The build hides all that is not said to be seen. */
+#pragma GCC visibility push(default)
 #include <slurm/spank.h>
 
 #include "local.h"
 #include "step.h"
 
+/* cppcheck-suppress unknownMacro */
 SPANK_PLUGIN(gradcomp, 1)
 
 int slurm_spank_init(spank_t sp, int ac, char **av)
@@ -40,8 +43,14 @@ int slurm_spank_user_init(spank_t sp, int ac, char **av)
 
 int slurm_spank_task_init(spank_t sp, int ac, char **av)
 {
+	(void)ac, (void)av;
+	return step_task_init(sp);
+}
+
+int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
+{
 	(void)sp, (void)ac, (void)av;
-	return step_task_init();
+	return step_task_post_fork();
 }
 
 int slurm_spank_exit(spank_t sp, int ac, char **av)

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -22,44 +21,6 @@
 
 /* ---- in the child, between fork and exec: no malloc, no stdio ------------- */
 
-enum { STEP_EXEC = 1, STEP_USER };
-
-static int limit(int which, rlim_t most)
-{
-	struct rlimit l;
-	if (getrlimit(which, &l) < 0)
-		return -1;
-	if (l.rlim_max == RLIM_INFINITY || l.rlim_max > most)
-		l.rlim_max = most;
-	if (l.rlim_cur == RLIM_INFINITY || l.rlim_cur > l.rlim_max)
-		l.rlim_cur = l.rlim_max;
-	return setrlimit(which, &l);
-}
-
-static int become(const run_user *u)
-{
-	uid_t r, e, s;
-	gid_t rg, eg, sg;
-
-	/* In user_init slurmstepd is the user by its effective id only. */
-	if (getuid() == 0 && geteuid() != 0 && seteuid(0) < 0)
-		return -1;
-	if (geteuid() == 0 && setgroups(u->ngroups, u->groups) < 0)
-		return -1;
-	if (setresgid(u->gid, u->gid, u->gid) < 0 || setresuid(u->uid, u->uid, u->uid) < 0)
-		return -1;
-	errno = EPERM;
-	if (getresuid(&r, &e, &s) < 0 || r != u->uid || e != u->uid || s != u->uid)
-		return -1;
-	if (getresgid(&rg, &eg, &sg) < 0 || rg != u->gid || eg != u->gid || sg != u->gid)
-		return -1;
-	if (u->uid != 0 && setuid(0) == 0)
-		return -1;
-	errno = 0;
-	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || limit(RLIMIT_CORE, 0) < 0 ||
-	       limit(RLIMIT_NOFILE, 4096) < 0 || limit(RLIMIT_AS, (rlim_t)4 << 30) < 0 ? -1 : 0;
-}
-
 static void close_from(int low)
 {
 #ifdef SYS_close_range
@@ -73,19 +34,18 @@ static void close_from(int low)
 
 static _Noreturn void child(const run *r, int out, int err, int status, pid_t parent)
 {
-	struct { int step, code; } failed = { STEP_USER, 0 };
+	struct rlimit no_core = { 0, 0 };
 	sigset_t none;
 
 	for (int sig = 1; sig < NSIG; sig++)
 		signal(sig, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	setpgid(0, 0);
-	if (r->user && become(r->user) < 0)
+	/* Stays in its parent's process group, by which Slurm may find what to kill.
+	 * The parent may be gone already. */
+	if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
 		goto fail;
-	failed.step = STEP_EXEC;
-	/* Cleared by a change of user, so only now; and the parent may be gone already. */
-	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &no_core) < 0)
 		goto fail;
 	int in = open("/dev/null", O_RDONLY);
 	if (in < 0 || dup2(in, 0) < 0 || (!r->show_output && dup2(out, 1) < 0) || dup2(err, 2) < 0 ||
@@ -94,9 +54,9 @@ static _Noreturn void child(const run *r, int out, int err, int status, pid_t pa
 	status = 3;
 	close_from(4);
 	execve(r->argv[0], r->argv, r->env);
-fail:
-	failed.code = errno;
-	(void)!write(status, &failed, sizeof failed);
+fail:;
+	int code = errno;
+	(void)!write(status, &code, sizeof code);
 	_exit(127);
 }
 
@@ -189,7 +149,7 @@ static int follow(run *r, pid_t pid, int out, int err)
 			ended = w == pid;
 		}
 		if (!ended && deadline > 0 && now() > deadline) {
-			kill(-pid, late ? SIGKILL : SIGTERM);
+			kill(pid, late ? SIGKILL : SIGTERM);
 			late = 1;
 			deadline = now() + GRACE;
 		}
@@ -202,8 +162,7 @@ static int follow(run *r, pid_t pid, int out, int err)
 
 int run_command(run *r, char *why, size_t size)
 {
-	int out[2] = { -1, -1 }, err[2] = { -1, -1 }, status[2] = { -1, -1 }, result = -1;
-	struct { int step, code; } failed;
+	int out[2] = { -1, -1 }, err[2] = { -1, -1 }, status[2] = { -1, -1 }, result = -1, code;
 	const char *command = r->argv[0];
 
 	r->output[0] = 0;
@@ -218,18 +177,16 @@ int run_command(run *r, char *why, size_t size)
 	}
 	if (pid == 0)
 		child(r, out[1], err[1], status[1], parent);
-	setpgid(pid, pid);
 	close(out[1]), close(err[1]), close(status[1]);
 	out[1] = err[1] = status[1] = -1;
 
 	ssize_t n;
 	do
-		n = read(status[0], &failed, sizeof failed);
+		n = read(status[0], &code, sizeof code);
 	while (n < 0 && errno == EINTR);
 	int wstatus = follow(r, pid, out[0], err[0]);
-	if (n == (ssize_t)sizeof failed)
-		snprintf(why, size, failed.step == STEP_USER ? "cannot become the user to run %s: %s" : "cannot run %s: %s",
-		         command, strerror(failed.code));
+	if (n == (ssize_t)sizeof code)
+		snprintf(why, size, "cannot run %s: %s", command, strerror(code));
 	else if (wstatus < 0 && errno == ETIMEDOUT)
 		snprintf(why, size, "%s did not end within %d s and was stopped", command, r->timeout);
 	else if (wstatus < 0)

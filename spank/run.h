@@ -4,23 +4,12 @@
 
 #include <limits.h>
 #include <stddef.h>
-#include <sys/types.h>
-
-/* Whom the child is to become, for good: no other user, no new privileges, with
- * limits on its resources. */
-typedef struct run_user {
-	uid_t uid;
-	gid_t gid;
-	const gid_t *groups;
-	size_t ngroups;
-} run_user;
 
 typedef struct run {
-	char *const *argv;    /* argv[0] is an absolute path */
+	char *const *argv; /* argv[0] is an absolute path */
 	char *const *env;
-	const run_user *user; /* NULL: stay as we are */
-	int timeout;          /* s; 0: none */
-	int show_output;      /* stdout is ours; else it is kept in `output` */
+	int timeout;       /* s; 0: none */
+	int show_output;   /* stdout is ours; else it is kept in `output` */
 	/* Called with every line of its stderr, printable, without newline and without
 	 * a "gradcomp: " in front. */
 	void (*line)(void *ctx, const char *text);
@@ -30,7 +19,8 @@ typedef struct run {
 
 /* Waits for the child to end. Returns its exit status, or -1 with the reason in
  * `why`: it could not be run, was killed by a signal, or took too long (and was
- * killed, with its process group). The child dies when the calling thread does. */
+ * killed). The child cannot gain privileges, has no open files but the standard
+ * ones, and is sent SIGTERM when the calling thread ends. */
 int run_command(run *r, char *why, size_t size);
 
 #endif

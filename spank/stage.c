@@ -1,11 +1,12 @@
 #include "stage.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "run.h"
@@ -36,8 +37,7 @@ static void tell(const news *n)
 		say("%s: %s", n->host, n->kept[i % KEPT]);
 }
 
-/* A small environment: nothing of root's, and of the user's only what gradcomp
- * and the libc look at. `keep` and the strings in `job` outlive the result. */
+/* A small environment: of the user's only what gradcomp and the libc look at. `keep` and the strings in `job` outlive the result. */
 static void environment(char **job, const arguments *args, char *keep, size_t size, char **env)
 {
 	static const char *const names[] = {
@@ -78,38 +78,40 @@ static int absolute(const char *dir, char *full, size_t size, char *why, size_t 
 	return 0;
 }
 
-/* Whose the job is. */
-static int find_user(spank_t sp, run_user *u, char *why, size_t size)
-{
-	gid_t *groups = NULL;
-	int ngroups = 0;
+/* What the first task tells the others: the path, "" when it failed; the end of
+ * the pipe, of which the first task alone holds the writing end, says when. */
+static struct {
+	char *path;
+	int pipe[2];
+} shared = { NULL, { -1, -1 } };
 
-	if (spank_get_item(sp, S_JOB_UID, &u->uid) != ESPANK_SUCCESS ||
-	    spank_get_item(sp, S_JOB_GID, &u->gid) != ESPANK_SUCCESS) {
-		snprintf(why, size, "Slurm does not say whose job this is");
+int stage_prepare(char *why, size_t size)
+{
+	shared.path = mmap(NULL, PATH_MAX + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared.path == MAP_FAILED || pipe2(shared.pipe, O_CLOEXEC) < 0) {
+		snprintf(why, size, "--gradcomp-stage: %s", strerror(errno));
 		return -1;
-	}
-	if (spank_get_item(sp, S_JOB_SUPPLEMENTARY_GIDS, &groups, &ngroups) == ESPANK_SUCCESS && ngroups > 0) {
-		u->groups = groups;
-		u->ngroups = (size_t)ngroups;
-	} else {
-		u->groups = &u->gid;
-		u->ngroups = 1;
 	}
 	return 0;
 }
 
-int stage(spank_t sp, const char *dir, const arguments *args, char *why, size_t size)
+void stage_forked(void)
+{
+	if (shared.pipe[1] >= 0)
+		close(shared.pipe[1]);
+	shared.pipe[1] = -1;
+}
+
+/* Runs the command; the path goes to `path`. */
+static int copy(spank_t sp, const char *dir, const arguments *args, char *path, char *why, size_t size)
 {
 	char full[PATH_MAX], conf[PATH_MAX + 32], reason[512], *env[ENV_MAX], **job = NULL;
 	char *argv[] = { (char *)args->helper, "stage", full, NULL };
 	news news = { 0 };
-	run_user user;
 	uint32_t node = 0;
-	run r = { .argv = argv, .env = env, .user = &user, .timeout = args->stage_timeout, .line = on_line,
-		  .ctx = &news };
+	run r = { .argv = argv, .env = env, .timeout = args->stage_timeout, .line = on_line, .ctx = &news };
 
-	if (absolute(dir, full, sizeof full, why, size) < 0 || find_user(sp, &user, why, size) < 0)
+	if (absolute(dir, full, sizeof full, why, size) < 0)
 		return -1;
 	spank_get_item(sp, S_JOB_NODEID, &node);
 	spank_get_item(sp, S_JOB_ENV, &job);
@@ -119,15 +121,36 @@ int stage(spank_t sp, const char *dir, const arguments *args, char *why, size_t 
 
 	int status = run_command(&r, reason, sizeof reason);
 	if (status == 0 && r.output[0] == '/') {
-		if (spank_setenv(sp, "GRADCOMP_DATA", r.output, 1) == ESPANK_SUCCESS)
-			return 0;
-		snprintf(reason, sizeof reason, "cannot set GRADCOMP_DATA");
-	} else if (status == 0) {
-		snprintf(reason, sizeof reason, "%.300s printed no absolute path", args->helper);
-	} else if (status > 0) {
-		snprintf(reason, sizeof reason, "%.300s ended with status %d", args->helper, status);
+		strcpy(path, r.output);
+		return 0;
 	}
+	if (status >= 0)
+		snprintf(reason, sizeof reason, status ? "%.300s ended with status %d" : "%.300s printed no absolute path",
+		         args->helper, status);
 	tell(&news);
 	snprintf(why, size, "%s: --gradcomp-stage=%.200s failed: %.200s", news.host, dir, reason);
+	return -1;
+}
+
+int stage_task(spank_t sp, const char *dir, const arguments *args, char *why, size_t size)
+{
+	int task = -1;
+
+	spank_get_item(sp, S_TASK_ID, &task);
+	if (task == 0) {
+		/* The writing end stays open until this process becomes the program, or dies. */
+		if (copy(sp, dir, args, shared.path, why, size) < 0)
+			return -1;
+	} else {
+		char none;
+		stage_forked();
+		while (read(shared.pipe[0], &none, 1) < 0 && errno == EINTR)
+			;
+		if (!shared.path[0])
+			return -1;
+	}
+	if (spank_setenv(sp, "GRADCOMP_DATA", shared.path, 1) == ESPANK_SUCCESS)
+		return 0;
+	snprintf(why, size, "cannot set GRADCOMP_DATA");
 	return -1;
 }

@@ -1,5 +1,10 @@
-/* --gradcomp-stage: the gradcomp command, run as the job's user, copies a
- * directory to this node's cache. */
+/* --gradcomp-stage: the gradcomp command copies a directory to this node's cache.
+ *
+ * It runs in task_init as a child of the node's first task: by then Slurm has
+ * made the process the user's, with the job's limits, and whatever ends a task
+ * (scancel, a time limit, srun interrupted) ends the copying too. In user_init
+ * it would be out of reach: a step that has not started its tasks takes no
+ * signal. The node's other tasks wait for the first one. */
 #ifndef SPANK_STAGE_H
 #define SPANK_STAGE_H
 
@@ -8,8 +13,13 @@
 
 #include "arguments.h"
 
-/* From user_init. Waits for the copy and sets GRADCOMP_DATA. A relative `dir` is
- * in the job's working directory. Returns -1 with the reason in `why`. */
-int stage(spank_t sp, const char *dir, const arguments *args, char *why, size_t size);
+/* From user_init, before the tasks are forked. -1 with the reason in `why`. */
+int stage_prepare(char *why, size_t size);
+/* From task_post_fork. */
+void stage_forked(void);
+/* From task_init. Returns when the copy is there and GRADCOMP_DATA is set. A
+ * relative `dir` is in the job's working directory. -1 with the reason in `why`,
+ * which is empty in all tasks of the node but the first. */
+int stage_task(spank_t sp, const char *dir, const arguments *args, char *why, size_t size);
 
 #endif

@@ -23,6 +23,7 @@ static struct {
 	options opt;
 	char error[WHY_BYTES]; /* why options could not be taken; "" */
 	int failed;            /* the tasks must not start */
+	int staging;
 } step;
 
 /* Called twice with each value before Slurm 24.05. */
@@ -115,7 +116,6 @@ static int export_options(spank_t sp)
 int step_user_init(spank_t sp)
 {
 	uint32_t id;
-	const char *dir;
 
 	if (spank_get_item(sp, S_JOB_STEPID, &id) != ESPANK_SUCCESS || id == STEP_EXTERN)
 		return 0;
@@ -126,9 +126,8 @@ int step_user_init(spank_t sp)
 		snprintf(step.error, sizeof step.error, "%s", step.args.error);
 	if (!step.error[0])
 		export_options(sp);
-	dir = options_value(&step.opt, OPTION_STAGE);
-	if (!step.error[0] && dir && id != STEP_BATCH && id != STEP_INTERACTIVE)
-		stage(sp, dir, &step.args, step.error, sizeof step.error);
+	if (!step.error[0] && options_value(&step.opt, OPTION_STAGE) && id != STEP_BATCH && id != STEP_INTERACTIVE)
+		step.staging = stage_prepare(step.error, sizeof step.error) == 0;
 	if (step.error[0]) {
 		say("error: %s", step.error);
 		step.failed = 1;
@@ -136,10 +135,23 @@ int step_user_init(spank_t sp)
 	return 0;
 }
 
-/* In the task's process, about to become the program. Ends it here: a return
- * value counts only when plugstack.conf says "required". */
-int step_task_init(void)
+int step_task_post_fork(void)
 {
+	if (step.staging)
+		stage_forked();
+	return 0;
+}
+
+/* In the task's process, which is the user's, about to become the program. Ends
+ * it here: a return value counts only when plugstack.conf says "required". */
+int step_task_init(spank_t sp)
+{
+	if (step.staging && stage_task(sp, options_value(&step.opt, OPTION_STAGE), &step.args, step.error,
+	                               sizeof step.error) < 0) {
+		if (step.error[0])
+			say("error: %s", step.error);
+		step.failed = 1;
+	}
 	if (step.failed)
 		_exit(1);
 	return 0;

@@ -2,7 +2,7 @@
  *
  * No hook fails: a remote hook's failure drains the node, or lets srun exit 0
  * without having run anything. What is wrong is said in user_init, which srun
- * shows, and then the tasks end with status 1 before they start. */
+ * shows, or in task_init, and then the tasks end with status 1 before they start. */
 #ifndef SPANK_STEP_H
 #define SPANK_STEP_H
 
@@ -10,7 +10,8 @@
 
 int step_init(spank_t sp, int ac, char **av);
 int step_user_init(spank_t sp);
-int step_task_init(void);
+int step_task_post_fork(void);
+int step_task_init(spank_t sp);
 void step_exit(void);
 
 #endif
