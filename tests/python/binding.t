@@ -1,0 +1,120 @@
+#!/usr/bin/python3
+"""The ctypes binding: the header's structures to the byte, errors, collectives."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from tap import BUILD, SOURCE, done_testing, environment, ok, skip_all  # noqa: E402
+
+if not os.path.exists(os.path.join(BUILD, "lib/libgradcomp.so")):
+    skip_all(f"no libgradcomp.so in {BUILD}/lib")
+os.environ.update(environment())
+sys.path.insert(0, os.environ["PYTHONPATH"])
+import gradcomp  # noqa: E402
+from gradcomp import _lib  # noqa: E402
+
+STRUCTURES = {"gradcomp_error": _lib.ErrorText, "gradcomp_store": _lib.Store, "gradcomp_job_options": _lib.JobOptions,
+              "gradcomp_tensor_desc": _lib.TensorDesc, "gradcomp_reducer_options": _lib.ReducerOptions,
+              "gradcomp_reducer_stats": _lib.ReducerStats}
+CONSTANTS = {"GRADCOMP_" + n: getattr(_lib, n) for n in
+             ("F32", "F16", "BF16", "F64", "I32", "I64", "U8", "SUM", "MAX", "MIN", "BOR", "ERR_INVALID",
+              "ERR_NOTFOUND", "ERR_UNSUPPORTED", "ERR_MISMATCH", "ERR_STATE")}
+
+
+def header_says(folder):
+    """{expression: value} as the C compiler sees the header."""
+    expressions = list(CONSTANTS)
+    for c, py in STRUCTURES.items():
+        expressions += [f"sizeof({c})"] + [f"offsetof({c},{f[0]})" for f in py._fields_]
+    source, program = os.path.join(folder, "h.c"), os.path.join(folder, "h")
+    with open(source, "w", encoding="ascii") as f:
+        f.write('#include <stdio.h>\n#include "gradcomp/gradcomp.h"\nint main(void)\n{\n')
+        f.writelines(f'\tprintf("{e} %ld\\n", (long)({e}));\n' for e in expressions)
+        f.write("\treturn 0;\n}\n")
+    subprocess.run([os.environ.get("CC", "cc"), "-I", os.path.join(SOURCE, "include"), "-o", program, source], check=True)
+    out = subprocess.run([program], capture_output=True, text=True, check=True).stdout
+    return {line.split()[0]: int(line.split()[1]) for line in out.splitlines()}
+
+
+with tempfile.TemporaryDirectory() as folder:
+    header = header_says(folder)
+for name, value in CONSTANTS.items():
+    ok(header[name] == value, f"{name} is {header[name]}", f"python has {value}")
+for name, py in STRUCTURES.items():
+    ok(header[f"sizeof({name})"] == ctypes.sizeof(py), f"size of {name}", ctypes.sizeof(py))
+    wrong = [f for f, *_ in py._fields_ if header[f"offsetof({name},{f})"] != getattr(py, f).offset]
+    ok(not wrong, f"fields of {name}", wrong)
+
+
+def python(code, **more):
+    return subprocess.run([sys.executable, "-c", code], env=environment(**more), capture_output=True, text=True,
+                          timeout=60)
+
+
+r = python("import gradcomp; print(gradcomp.requested()); gradcomp.version()", GRADCOMP_LIBRARY="/nonexistent/lib.so")
+ok(r.stdout == "False\n", "without the library, importing works and nothing is requested", r.stdout, r.stderr)
+ok("gradcomp._lib.Error" in r.stderr and "/nonexistent/lib.so" in r.stderr, "its first use says which file is missing",
+   r.stderr)
+for value, wanted in (("off", "False"), ("none", "True"), ("topk:density=0.1", "True")):
+    r = python("import gradcomp; print(gradcomp.requested())", GRADCOMP=value)
+    ok(r.stdout.strip() == wanted, f"GRADCOMP={value}: requested is {wanted}", r.stderr)
+
+
+def error_of(function, *arguments, **named):
+    try:
+        function(*arguments, **named)
+    except gradcomp.Error as e:
+        return e
+    return None
+
+
+e = error_of(gradcomp.Job, settings=["nothing.such=1"])
+ok(e is not None and e.status < 0 and "nothing.such" in str(e), "an unknown setting is an Error that names it", e)
+job = gradcomp.Job(settings=["gradcomp.log=error"])
+ok((job.rank, job.nranks) == (0, 1), "a job of one")
+ok(isinstance(job.host(0), str) and job.host(1) is None, "it knows its hosts", job.host(0), job.host(1))
+ok(job.setting("gradcomp.log") == "error" and job.setting("no.such") is None, "and its settings")
+
+buf = (ctypes.c_float * 5)(1, 2, 3, 4, 5)
+job.world.allreduce(buf)
+ok(list(buf) == [1, 2, 3, 4, 5], "an all-reduce of one rank")
+job.world.broadcast(buf)
+job.world.barrier()
+out = (ctypes.c_float * 5)()
+job.world.allgather(buf, out, [5])
+ok(list(out) == [1, 2, 3, 4, 5], "an all-gather")
+job.world.reduce_scatter(buf, out, [5], op="max")
+ok(list(out) == [1, 2, 3, 4, 5], "a reduce-scatter")
+e = error_of(job.world.allgather, buf, out, [6])
+ok(e is not None and e.status == _lib.ERR_INVALID, "counts that do not fit the buffers are refused", e)
+e = error_of(job.world.allreduce, b"12345678")
+ok(e is not None and e.status == _lib.ERR_INVALID, "a read-only buffer is refused", e)
+ok(job.world.split(-1) is None, "colour -1 is in no group")
+part = job.world.split(0)
+ok((part.rank, part.nranks, part.world_rank(0)) == (0, 1, 0), "a group split off")
+
+heard = []
+reducer = gradcomp.Reducer(part, [("w", (2, 2), "float32"), ("b", (1,), "float32")], done=lambda i, e: heard.append((i, e)))
+w, b = (ctypes.c_float * 4)(1, 2, 3, 4), (ctypes.c_float * 1)(7)
+reducer.ready(1, ctypes.addressof(b))
+e = error_of(reducer.wait)
+ok(e is not None and e.status == _lib.ERR_STATE and "w" in str(e), "waiting for a tensor never given names it", e)
+reducer.ready(0, ctypes.addressof(w))
+reducer.wait()
+ok(sorted(heard) == [(0, None), (1, None)], "done is called once for every tensor", heard)
+ok(list(w) == [1, 2, 3, 4] and b[0] == 7, "the average of one rank is its own gradient", list(w), b[0])
+ok(reducer.stats()["steps"] == 1, "counters", reducer.stats())
+reducer.load(reducer.save())
+e = error_of(reducer.load, b"nonsense")
+ok(e is not None and e.status < 0, "a state that is none is refused", e)
+e = error_of(gradcomp.Reducer, part, [("n", (3,), "int32")])
+ok(e is not None and e.status < 0, "a tensor of integers is refused", e)
+reducer.free()
+part.free()
+job.free()
+done_testing()

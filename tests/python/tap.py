@@ -1,0 +1,75 @@
+"""TAP for Python tests, and groups of ranks on this machine."""
+
+import os
+import socket
+import subprocess
+import sys
+
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+BUILD = os.environ.get("GRADCOMP_BUILD", os.path.join(SOURCE, "build"))
+_count = _failed = 0
+
+
+def ok(passed, name, *details):
+    global _count, _failed
+    _count += 1
+    _failed += not passed
+    print(f"{'ok' if passed else 'not ok'} {_count} - {name}", flush=True)
+    if not passed:
+        for d in details:
+            for line in str(d).splitlines():
+                print(f"#   {line}")
+    return passed
+
+
+def skip_all(why):
+    print(f"1..0 # SKIP {why}")
+    sys.exit(0)
+
+
+def done_testing():
+    print(f"1..{_count}")
+    sys.exit(_failed != 0)
+
+
+def environment(**more):
+    """The library and plugins of the build folder, and nobody else's settings."""
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("GRADCOMP", "SLURM_", "PMIX_", "RANK", "WORLD_"))}
+    env.update(PYTHONPATH=os.path.join(SOURCE, "python"), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1",
+               GRADCOMP_LIBRARY=os.path.join(BUILD, "lib/libgradcomp.so"),
+               GRADCOMP_PLUGIN_PATH=os.path.join(BUILD, "lib/gradcomp"), GRADCOMP_CONF="/dev/null")
+    env.update(more)
+    return env
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def ranks(nranks, argv, timeout=60, **more):
+    """Runs nranks processes as torchrun would. [(status, stdout, stderr)] by rank;
+    all are killed when one takes longer than `timeout` seconds (status None)."""
+    port = str(free_port())
+    started = []
+    try:
+        for r in range(nranks):
+            env = environment(RANK=str(r), WORLD_SIZE=str(nranks), LOCAL_RANK=str(r), MASTER_ADDR="127.0.0.1",
+                              MASTER_PORT=port, **more)
+            started.append(subprocess.Popen([sys.executable] + argv, env=env, stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+        out = []
+        for p in started:
+            try:
+                text = p.communicate(timeout=timeout)
+                out.append((p.returncode, *text))
+            except subprocess.TimeoutExpired:
+                p.kill()
+                out.append((None, *p.communicate()))
+        return out
+    finally:
+        for p in started:
+            if p.poll() is None:
+                p.kill()
+                p.wait()
