@@ -3,7 +3,7 @@
  * see the same vector types (GCC's and clang's vector extension, 32 bytes wide),
  * which the compiler splits where registers are narrower. So the order of
  * additions is the same in both, and as contraction is off, so are the bits.
- * Only kernels marked LOCAL in gradcomp/operators.h say FMA(). */
+ * Only kernels marked LOCAL in gradcomp/operators.h say FMA() (a b + c) or FNMA() (c - a b). */
 #ifndef KERNELS_H
 #define KERNELS_H
 
@@ -20,6 +20,13 @@
 /* Vectors only travel between inlined functions. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 
+/* Before a loop over a constant count that must become straight code. */
+#ifdef __clang__
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 
 typedef float v8f __attribute__((vector_size(32)));
@@ -34,12 +41,14 @@ typedef float v4f_any __attribute__((vector_size(16), aligned(4), may_alias));
 
 #define LOAD8(p) (*(const v8f_any *)(p))
 #define STORE8(p, v) (*(v8f_any *)(p) = (v))
-#define SPLAT8(a) ((v8f){(a), (a), (a), (a), (a), (a), (a), (a)})
+#define SPLAT8(a) ((a) - (v8f){0})
 
 #ifdef __FMA__
 #define FMA(a, b, c) ((v8f)_mm256_fmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
+#define FNMA(a, b, c) ((v8f)_mm256_fnmadd_ps((__m256)(a), (__m256)(b), (__m256)(c)))
 #else
 #define FMA(a, b, c) ((a) * (b) + (c))
+#define FNMA(a, b, c) ((c) - (a) * (b))
 #endif
 
 void KERNEL(add)(void *queue, float *y, const float *x, size_t n);

@@ -44,20 +44,27 @@ INLINE void mq_rows(float *P, size_t ldp, const float *M, size_t ldm, const floa
 {
 	v8f acc[4][GROUP];
 	size_t k = 0;
+	UNROLL
 	for (size_t i = 0; i < rows; i++)
+		UNROLL
 		for (size_t c = 0; c < W; c++)
 			acc[i][c] = SPLAT8(0);
 	for (; k + 8 <= count; k += 8) {
 		v8f a[4];
+		UNROLL
 		for (size_t i = 0; i < rows; i++)
 			a[i] = LOAD8(M + i * ldm + k);
+		UNROLL
 		for (size_t c = 0; c < W; c++) {
 			v8f t = LOAD8(T + c * TILE + k);
+			UNROLL
 			for (size_t i = 0; i < rows; i++)
 				acc[i][c] = FMA(a[i], t, acc[i][c]);
 		}
 	}
+	UNROLL
 	for (size_t i = 0; i < rows; i++)
+		UNROLL
 		for (size_t c = 0; c < W; c++) {
 			float s = sum8(&acc[i][c]);
 			for (size_t j = k; j < count; j++)
@@ -66,15 +73,26 @@ INLINE void mq_rows(float *P, size_t ldp, const float *M, size_t ldm, const floa
 		}
 }
 
+/* At most four columns at a time, or the sums do not fit in registers. */
 INLINE void mq_tile(float *P, size_t ldp, const float *M, size_t ldm, const float *T, size_t count, size_t n,
                     int add, const size_t W)
 {
-	const size_t rows = W <= 3 ? 4 : W <= 6 ? 2 : 1;
-	size_t i = 0;
-	for (; i + rows <= n; i += rows)
-		mq_rows(P + i * ldp, ldp, M + i * ldm, ldm, T, count, add, rows, W);
-	for (; i < n; i++)
-		mq_rows(P + i * ldp, ldp, M + i * ldm, ldm, T, count, add, 1, W);
+	const size_t rows = W <= 3 ? 4 : 2, low = W <= 4 ? W : 4, high = W - low;
+	for (size_t i = 0; i < n;) {
+		float *p = P + i * ldp;
+		const float *a = M + i * ldm;
+		if (i + rows <= n) {
+			mq_rows(p, ldp, a, ldm, T, count, add, rows, low);
+			if (high)
+				mq_rows(p + 4, ldp, a, ldm, T + 4 * TILE, count, add, rows, high);
+			i += rows;
+		} else {
+			mq_rows(p, ldp, a, ldm, T, count, add, 1, low);
+			if (high)
+				mq_rows(p + 4, ldp, a, ldm, T + 4 * TILE, count, add, 1, high);
+			i++;
+		}
+	}
 }
 
 void KERNEL(product_mq)(void *queue, float *P, const float *M, const float *Q, size_t n, size_t m, size_t r)
@@ -98,16 +116,23 @@ INLINE void mtp_columns(float *T, const float *M, size_t ldm, const float *P, si
                         const size_t vectors, const size_t W)
 {
 	v8f acc[2][GROUP];
+	UNROLL
 	for (size_t v = 0; v < vectors; v++)
+		UNROLL
 		for (size_t c = 0; c < W; c++)
 			acc[v][c] = LOAD8(T + c * TILE + 8 * v);
+	UNROLL
 	for (size_t i = 0; i < rows; i++)
+		UNROLL
 		for (size_t v = 0; v < vectors; v++) {
 			v8f a = LOAD8(M + i * ldm + 8 * v);
+			UNROLL
 			for (size_t c = 0; c < W; c++)
 				acc[v][c] = FMA(a, SPLAT8(P[i * ldp + c]), acc[v][c]);
 		}
+	UNROLL
 	for (size_t v = 0; v < vectors; v++)
+		UNROLL
 		for (size_t c = 0; c < W; c++)
 			STORE8(T + c * TILE + 8 * v, acc[v][c]);
 }
@@ -154,20 +179,28 @@ void KERNEL(product_mtp)(void *queue, float *Q, const float *M, const float *P, 
 		}
 }
 
+enum { FINISH = 4 * TILE };
+
 /* One row of the last pass: e = x - p TE, x = p TQ. The second product is
  * REPLICATED: a plain multiplication and addition a term, columns ascending. */
 INLINE void finish_row(float *x, float *e, const float *p, const float *TE, const float *TQ, size_t ldt,
                        size_t count, const size_t r)
 {
+	v8f splat[64];
 	size_t k = 0;
+	UNROLL
+	for (size_t c = 0; c < r; c++)
+		splat[c] = SPLAT8(p[c]);
 	for (; k + 8 <= count; k += 8) {
-		v8f s = SPLAT8(p[0]) * LOAD8(TQ + k);
+		v8f s = splat[0] * LOAD8(TQ + k);
+		UNROLL
 		for (size_t c = 1; c < r; c++)
-			s += SPLAT8(p[c]) * LOAD8(TQ + c * ldt + k);
+			s += splat[c] * LOAD8(TQ + c * ldt + k);
 		if (e) {
 			v8f left = LOAD8(x + k);
+			UNROLL
 			for (size_t c = 0; c < r; c++)
-				left = FMA(SPLAT8(-p[c]), LOAD8(TE + c * ldt + k), left);
+				left = FNMA(splat[c], LOAD8(TE + c * ldt + k), left);
 			STORE8(e + k, left);
 		}
 		STORE8(x + k, s);
@@ -199,7 +232,7 @@ void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, co
                              const float *Q, size_t n, size_t m, size_t r)
 {
 	(void)queue;
-	float TE[GROUP * TILE] __attribute__((aligned(64))), TQ[GROUP * TILE] __attribute__((aligned(64)));
+	float TE[FINISH] __attribute__((aligned(64))), TQ[FINISH] __attribute__((aligned(64)));
 	if (!r) {
 		if (E && n && m)
 			memcpy(E, X, n * m * sizeof *E);
@@ -207,7 +240,7 @@ void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, co
 			memset(X, 0, n * m * sizeof *X);
 		return;
 	}
-	size_t width = r <= GROUP ? TILE : GROUP * TILE / r / 8 * 8;
+	size_t width = r <= 4 ? TILE : FINISH / r / 8 * 8;
 	for (size_t k = 0; k < m; k += width) {
 		size_t count = m - k < width ? m - k : width;
 		for (size_t c = 0; c < r; c++)

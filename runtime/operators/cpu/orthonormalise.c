@@ -36,6 +36,15 @@ typedef int32_t v4i __attribute__((vector_size(16)));
 #define PICK(a, b, i, j, k, l) __builtin_shuffle(a, b, (v4i){i, j, k, l})
 #endif
 
+/* Exact one way and rounded once the other, however it is done; GCC's own is slow. */
+#ifdef __AVX2__
+#define WIDEN(v) ((v4d)_mm256_cvtps_pd((__m128)(v)))
+#define NARROW(v) ((v4f)_mm256_cvtpd_ps((__m256d)(v)))
+#else
+#define WIDEN(v) __builtin_convertvector(v, v4d)
+#define NARROW(v) __builtin_convertvector(v, v4f)
+#endif
+
 INLINE void transpose4(v4f v[4])
 {
 	v4f a = PICK(v[0], v[1], 0, 4, 1, 5), b = PICK(v[2], v[3], 0, 4, 1, 5);
@@ -57,8 +66,9 @@ static void tile_load(ortho *o, const float *A, size_t rows)
 			v4f v[4] = {*(const v4f_any *)p, *(const v4f_any *)(p + r),
 			            *(const v4f_any *)(p + 2 * r), *(const v4f_any *)(p + 3 * r)};
 			transpose4(v);
+			UNROLL
 			for (int j = 0; j < 4; j++)
-				*(v4d *)&o->tile[c + (size_t)j][i] = __builtin_convertvector(v[j], v4d);
+				*(v4d *)&o->tile[c + (size_t)j][i] = WIDEN(v[j]);
 		}
 		for (; i < rows; i++)
 			for (size_t j = c; j < c + 4; j++)
@@ -79,9 +89,11 @@ static void tile_store(const ortho *o, float *A, size_t rows)
 		for (; i + 4 <= rows; i += 4) {
 			float *p = A + i * r + c;
 			v4f v[4];
+			UNROLL
 			for (int j = 0; j < 4; j++)
-				v[j] = __builtin_convertvector(*(const v4d *)&o->tile[c + (size_t)j][i], v4f);
+				v[j] = NARROW(*(const v4d *)&o->tile[c + (size_t)j][i]);
 			transpose4(v);
+			UNROLL
 			for (size_t j = 0; j < 4; j++)
 				*(v4f_any *)(p + j * r) = v[j];
 		}
@@ -162,7 +174,23 @@ static double factor(ortho *o)
 	return smallest;
 }
 
-/* A := A R^-1 on the kept columns, 0 on the others. */
+/* out = out * keep, and out += in * a. */
+INLINE void tile_scale(double *out, double keep)
+{
+	const v4d k = {keep, keep, keep, keep};
+	for (int i = 0; i < BLOCK; i += 4)
+		*(v4d *)(out + i) *= k;
+}
+
+INLINE void tile_add(double *out, const double *in, double a)
+{
+	const v4d k = {a, a, a, a};
+	for (int i = 0; i < BLOCK; i += 4)
+		*(v4d *)(out + i) += *(const v4d *)(in + i) * k;
+}
+
+/* A := A R^-1 on the kept columns, 0 on the others. From the last column down,
+ * so that each can be made where it stands. */
 static void apply(ortho *o, float *A)
 {
 	for (size_t i = 0; i < o->n; i += BLOCK) {
@@ -175,16 +203,9 @@ static void apply(ortho *o, float *A)
 				memset(out, 0, sizeof o->tile[j]);
 				continue;
 			}
-			for (int k = 0; k < BLOCK; k += 8) {
-				v4d s = *(v4d *)(out + k) * o->inv[a][a], t = *(v4d *)(out + k + 4) * o->inv[a][a];
-				for (int b = a - 1; b >= 0; b--) {
-					const double *in = o->tile[o->kept[b]];
-					s += *(const v4d *)(in + k) * o->inv[b][a];
-					t += *(const v4d *)(in + k + 4) * o->inv[b][a];
-				}
-				*(v4d *)(out + k) = s;
-				*(v4d *)(out + k + 4) = t;
-			}
+			tile_scale(out, o->inv[a][a]);
+			for (int b = 0; b < a; b++)
+				tile_add(out, o->tile[o->kept[b]], o->inv[b][a]);
 			a--;
 		}
 		tile_store(o, A + i * o->r, rows);

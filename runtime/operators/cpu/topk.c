@@ -28,17 +28,14 @@ INLINE uint32_t key_of(float x)
 /* Bit i: the key of x[i] is at least `key`, which is below 2^31. */
 INLINE unsigned reach8(const float *x, uint32_t key)
 {
-	v8i reach = ((v8i)LOAD8(x) & 0x7fffffff) >= (int32_t)key;
+	const v8i reach = ((int32_t)key - 1) - ((v8i)LOAD8(x) & 0x7fffffff); /* negative: yes */
 #ifdef __AVX2__
 	return (unsigned)_mm256_movemask_ps((__m256)reach);
 #else
-	/* Mostly nobody does: say so without looking at each. */
-	typedef int64_t v4q __attribute__((vector_size(32)));
-	v4q any = (v4q)reach;
+	int32_t any = reach[0] | reach[1] | reach[2] | reach[3] | reach[4] | reach[5] | reach[6] | reach[7];
 	unsigned mask = 0;
-	if (any[0] | any[1] | any[2] | any[3])
-		for (int i = 0; i < 8; i++)
-			mask |= (unsigned)(reach[i] & 1) << i;
+	for (int i = 0; any < 0 && i < 8; i++)
+		mask |= ((uint32_t)reach[i] >> 31) << i;
 	return mask;
 #endif
 }

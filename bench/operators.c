@@ -1,0 +1,186 @@
+/* Speed of the operators on this machine, one thread: time of a call, and the
+ * bytes it must at least move over that time, beside memcpy's on equal terms.
+ *
+ *     bench/operators [--json FILE] [--quick]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "operators/operators.h"
+
+typedef struct bench {
+	const gradcomp_operators *op;
+	float *a, *b, *c, *P, *Q, *L;
+	uint32_t *idx;
+	void *scratch;
+	size_t n, m, r, k; /* n x m matrices, or n * m numbers */
+} bench;
+
+static FILE *json;
+static int rows;
+static double budget = 0.3; /* seconds a row */
+
+static double now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static void run(const char *name, const char *table, void (*call)(bench *), bench *w, double bytes)
+{
+	enum { MOST = 1000 };
+	static double t[MOST];
+	int n = 0;
+	call(w);
+	for (double start = now(); n < MOST && (n < 3 || now() - start < budget); n++) {
+		double begin = now();
+		call(w);
+		t[n] = now() - begin;
+	}
+	qsort(t, (size_t)n, sizeof *t, by_value);
+	double median = t[n / 2];
+	char size[64];
+	snprintf(size, sizeof size, w->r ? "%zux%zu r=%zu" : w->k ? "%zux%zu k=%zu" : "%zux%zu", w->n, w->m,
+	         w->r ? w->r : w->k);
+	printf("%-16s %-9s %-20s %9.4f ms %7.1f GB/s\n", name, table, size, median * 1e3, bytes / median * 1e-9);
+	fflush(stdout);
+	if (json)
+		fprintf(json, "%s\n  {\"operator\": \"%s\", \"table\": \"%s\", \"size\": \"%s\", \"ms\": %.6f, \"gb_per_s\": %.3f}",
+		        rows++ ? "," : "", name, table, size, median * 1e3, bytes / median * 1e-9);
+}
+
+static void do_memcpy(bench *w) { memcpy(w->b, w->a, w->n * w->m * 4); }
+static void do_add(bench *w) { w->op->add(NULL, w->b, w->a, w->n * w->m); }
+static void do_bf16_sum(bench *w) { w->op->reduce(NULL, w->b, w->a, w->n * w->m, GRADCOMP_BF16, GRADCOMP_SUM); }
+static void do_f16_sum(bench *w) { w->op->reduce(NULL, w->b, w->a, w->n * w->m, GRADCOMP_F16, GRADCOMP_SUM); }
+static void do_scale(bench *w) { w->op->scale(NULL, w->b, 1.0f, w->n * w->m); }
+static void do_nonfinite(bench *w)
+{
+	int bad;
+	w->op->nonfinite(NULL, w->a, w->n * w->m, &bad);
+	if (bad)
+		abort();
+}
+static void do_to_bf16(bench *w) { w->op->cast_from_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_BF16, 0); }
+static void do_to_f16(bench *w) { w->op->cast_from_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_F16, 0); }
+static void do_from_bf16(bench *w) { w->op->cast_to_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_BF16); }
+static void do_from_f16(bench *w) { w->op->cast_to_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_F16); }
+static void do_mq(bench *w) { w->op->product_mq(NULL, w->P, w->a, w->Q, w->n, w->m, w->r); }
+static void do_mtp(bench *w) { w->op->product_mtp(NULL, w->L, w->a, w->P, w->n, w->m, w->r); }
+static void do_finish(bench *w)
+{
+	w->op->low_rank_finish(NULL, w->b, w->c, w->P, w->L, w->Q, w->n, w->m, w->r);
+}
+static void do_ortho(bench *w)
+{
+	memcpy(w->P, w->a, w->n * w->r * 4);
+	w->op->orthonormalise(NULL, w->P, w->n, w->r);
+}
+static void do_topk(bench *w) { w->op->topk(NULL, w->idx, w->c, w->a, w->n * w->m, w->k, w->scratch); }
+static void do_scatter(bench *w) { w->op->scatter_add(NULL, w->b, w->n * w->m, w->idx, w->c, w->k, 0.25f); }
+static void do_normal(bench *w) { w->op->random_normal(NULL, w->b, w->n * w->m, 1, 2, 0); }
+
+static float *room(size_t n)
+{
+	float *p = aligned_alloc(64, (n * 4 + 127) / 64 * 64);
+	if (!p) {
+		perror("bench/operators");
+		exit(1);
+	}
+	memset(p, 0, n * 4);
+	return p;
+}
+
+static void table(const char *name, const gradcomp_operators *op)
+{
+	static const size_t sizes[][2] = {{1024, 1024}, {4096, 4096}};
+	for (int s = 0; s < 2; s++) {
+		bench w = {.op = op, .n = sizes[s][0], .m = sizes[s][1]};
+		size_t d = w.n * w.m;
+		w.a = room(d), w.b = room(d), w.c = room(d), w.idx = (uint32_t *)room(d);
+		w.P = room(w.n * 8), w.Q = room(w.m * 8), w.L = room(w.m * 8);
+		op->random_normal(NULL, w.a, d, 7, 1, 0);
+		op->random_normal(NULL, w.P, w.n * 8, 7, 2, 0);
+		op->random_normal(NULL, w.Q, w.m * 8, 7, 3, 0);
+		double b = 4.0 * (double)d;
+		run("memcpy", "libc", do_memcpy, &w, 2 * b);
+		run("add", name, do_add, &w, 3 * b);
+		run("scale", name, do_scale, &w, 2 * b);
+		run("nonfinite", name, do_nonfinite, &w, b);
+		run("f32 to bf16", name, do_to_bf16, &w, 1.5 * b);
+		run("f32 to f16", name, do_to_f16, &w, 1.5 * b);
+		memset(w.b, 0, d * 4);
+		run("sum of bf16", name, do_bf16_sum, &w, 1.5 * b);
+		run("sum of f16", name, do_f16_sum, &w, 1.5 * b);
+		run("bf16 to f32", name, do_from_bf16, &w, 1.5 * b);
+		run("f16 to f32", name, do_from_f16, &w, 1.5 * b);
+		for (w.r = 1; w.r <= 8; w.r *= 2) {
+			run("product_mq", name, do_mq, &w, b);
+			run("product_mtp", name, do_mtp, &w, b);
+			memcpy(w.b, w.a, d * 4);
+			run("low_rank_finish", name, do_finish, &w, 3 * b);
+		}
+		w.r = 0;
+		op->random_normal(NULL, w.a, d, 7, 1, 0);
+		for (size_t part = 1000; part >= 10; part /= 10) {
+			w.k = d / part;
+			w.scratch = room(op->topk_scratch(d, w.k) / 4 + 1);
+			run("topk", name, do_topk, &w, b);
+			run("scatter_add", name, do_scatter, &w, 16.0 * (double)w.k);
+			free(w.scratch);
+		}
+		w.k = 0;
+		if (!s)
+			run("random_normal", name, do_normal, &w, b);
+		free(w.a), free(w.b), free(w.c), free(w.idx), free(w.P), free(w.Q), free(w.L);
+	}
+	static const size_t tall[][2] = {{1024, 4}, {65536, 4}, {65536, 1}, {65536, 8}, {4096, 32}};
+	for (int s = 0; s < 5; s++) {
+		bench w = {.op = op, .n = tall[s][0], .m = tall[s][1], .r = tall[s][1]};
+		w.a = room(w.n * w.r), w.P = room(w.n * w.r);
+		op->random_normal(NULL, w.a, w.n * w.r, 7, 1, 0);
+		run("orthonormalise", name, do_ortho, &w, 12.0 * (double)(w.n * w.r));
+		free(w.a), free(w.P);
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const names[] = {"portable", "avx2"};
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--quick"))
+			budget = 0.02;
+		else if (!strcmp(argv[i], "--json") && i + 1 < argc && !json) {
+			json = fopen(argv[++i], "w");
+			if (!json) {
+				perror(argv[i]);
+				return 1;
+			}
+		} else {
+			fprintf(stderr, "usage: bench/operators [--json FILE] [--quick]\n");
+			return 2;
+		}
+	}
+	if (json)
+		fprintf(json, "[");
+	for (int i = 0; i < 2; i++)
+		if (operators_cpu_variant(names[i]))
+			table(names[i], operators_cpu_variant(names[i]));
+	if (!json)
+		return 0;
+	fprintf(json, "\n]\n");
+	if (fclose(json)) {
+		perror("bench/operators: writing the JSON file");
+		return 1;
+	}
+	return 0;
+}

@@ -1,0 +1,105 @@
+/* Casts to and from the 16-bit types, against rounding done in double. */
+#include <math.h>
+
+#include "operators.h"
+
+static double half_value(uint16_t h, gradcomp_dtype t)
+{
+	int ebits = t == GRADCOMP_F16 ? 5 : 8, mbits = 15 - ebits, bias = (1 << (ebits - 1)) - 1;
+	int e = h >> mbits & ((1 << ebits) - 1), m = h & ((1 << mbits) - 1);
+	double v = e == (1 << ebits) - 1 ? (m ? NAN : INFINITY) : e ? ldexp(m + (1 << mbits), e - bias - mbits) : ldexp(m, 1 - bias - mbits);
+	return h & 0x8000 ? -v : v;
+}
+
+/* x rounded to nearest even in type t. */
+static double rounded(float x, gradcomp_dtype t, int saturate)
+{
+	int mbits = t == GRADCOMP_F16 ? 10 : 7, least = t == GRADCOMP_F16 ? -14 : -126, e;
+	if (isnan(x) || isinf(x) || x == 0)
+		return x;
+	frexp(x, &e);
+	int unit = (e - 1 > least ? e - 1 : least) - mbits;
+	double v = ldexp(nearbyint(ldexp(x, -unit)), unit);
+	double most = t == GRADCOMP_F16 ? 65504 : half_value(0x7f7f, t);
+	if (fabs(v) > most)
+		v = copysign(saturate ? most : INFINITY, v);
+	return v;
+}
+
+static int same(double a, double b)
+{
+	return isnan(a) ? isnan(b) : a == b && !signbit(a) == !signbit(b);
+}
+
+static void back(const char *name, const gradcomp_operators *op, gradcomp_dtype t)
+{
+	static uint16_t h[65536], again[65536];
+	static float f[65536];
+	int right = 1, identical = 1;
+	for (int i = 0; i < 65536; i++)
+		h[i] = (uint16_t)i;
+	op->cast_to_f32(NULL, f, h, 65536, t);
+	op->cast_from_f32(NULL, again, f, 65536, t, (int)(test_random() & 1));
+	for (int i = 0; i < 65536; i++) {
+		right &= same(f[i], half_value(h[i], t));
+		identical &= isnan(f[i]) ? isnan(half_value(again[i], t)) : again[i] == h[i];
+	}
+	ok(right, "%s: every number of type %d becomes the right float", name, t);
+	ok(identical, "%s: and comes back", name);
+}
+
+static void forth(const char *name, const gradcomp_operators *op, gradcomp_dtype t, int saturate)
+{
+	enum { N = 400003 };
+	static float x[N];
+	static uint16_t h[N], p[N];
+	for (int i = 0; i < N; i++) {
+		uint32_t b = (uint32_t)test_random();
+		/* All floats; those in the range of F16; the ties of each and their
+		 * neighbours; NaNs and infinities. */
+		if (i % 4 == 1)
+			b = (b & 0x8fffffff) | 0x30000000;
+		else if (i % 4 == 2)
+			b = (b & 0xfffff000) + (uint32_t)(i % 3) - 1;
+		else if (i % 4 == 3)
+			b = (b & 0xffff8000) + (uint32_t)(i % 3) - 1;
+		if (i % 1000 == 0)
+			b |= 0x7f800000;
+		if (i % 1000 == 500)
+			b = 0x477fe000 + ((b & 0xfff) << 1 | (b & 0x80000000)); /* about 65504..65536 */
+		x[i] = test_bits(b);
+	}
+	int odd = (int)(test_random() % 7), right = 1;
+	size_t n = N - 8;
+	op->cast_from_f32(NULL, h + odd, x + odd, n, t, saturate);
+	operators_cpu_variant("portable")->cast_from_f32(NULL, p + odd, x + odd, n, t, saturate);
+	for (size_t i = (size_t)odd; right && i < n + (size_t)odd; i++) {
+		right = same(half_value(h[i], t), rounded(x[i], t, saturate));
+		if (!right)
+			printf("# %a became %a, not %a\n", x[i], half_value(h[i], t), rounded(x[i], t, saturate));
+	}
+	ok(right, "%s: floats to type %d%s round to nearest even", name, t, saturate ? ", saturating" : "");
+	ok(!memcmp(h + odd, p + odd, n * sizeof *h), "%s: the same bits as in plain code, NaNs included", name);
+}
+
+static void each(const char *name, const gradcomp_operators *op)
+{
+	static const gradcomp_dtype types[] = {GRADCOMP_F16, GRADCOMP_BF16};
+	for (int t = 0; t < 2; t++) {
+		back(name, op, types[t]);
+		forth(name, op, types[t], 0);
+		forth(name, op, types[t], 1);
+	}
+	float in[5] = {1, -0.0f, INFINITY, 1e-40f, 3}, out[5] = {0};
+	is_int(op->cast_from_f32(NULL, out, in, 5, GRADCOMP_F32, 0), GRADCOMP_OK, "%s: F32 from F32", name);
+	ok(!memcmp(in, out, sizeof in), "%s: is a copy", name);
+	is_int(op->cast_to_f32(NULL, in, out, 5, GRADCOMP_I32), GRADCOMP_ERR_UNSUPPORTED, "%s: no cast from I32", name);
+	is_int(op->cast_from_f32(NULL, out, in, 5, GRADCOMP_F64, 0), GRADCOMP_ERR_UNSUPPORTED, "%s: no cast to F64", name);
+}
+
+int main(void)
+{
+	test_seed();
+	test_variants(each);
+	return done_testing();
+}
