@@ -12,6 +12,7 @@ own all-reduce. PyTorch 1.13 and 2.x; gradients in host memory.
 """
 
 import atexit
+import ctypes
 import os
 import sys
 import threading
@@ -52,7 +53,8 @@ class Attachment:
 
     def load_state_dict(self, state):
         if state.get("gradcomp") is not None:
-            self._reducer.load(state["gradcomp"].contiguous().numpy().tobytes())
+            saved = state["gradcomp"].contiguous()
+            self._reducer.load(ctypes.string_at(saved.data_ptr(), saved.numel()))
 
     def stats(self):
         return self._reducer.stats()
