@@ -91,6 +91,9 @@ if command -v pkg-config >/dev/null; then
 else
 	skip "gradcomp.pc" "pkg-config is not installed"
 fi
+check "uninstall from the prefix" make uninstall
+is "... leaves nothing" "$(ls -d "$prefix" 2>/dev/null)" ""
+check "... and touches nothing above it" test -d "$tmp"
 check "make clean" make clean
 check "make distclean" make distclean
 is "... leaves nothing of the build" "$(find "$tmp/build" -mindepth 1)" ""

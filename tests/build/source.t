@@ -1,0 +1,65 @@
+#!/bin/sh
+# The source archive, a build in the source folder by another compiler, and what
+# is compiled again after a change.
+# shellcheck source=tests/tap.sh disable=SC2317
+. "$GRADCOMP_SRC/tests/tap.sh"
+unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG DESTDIR 2>/dev/null
+
+version=$(cat "$GRADCOMP_SRC/VERSION")
+archive=gradcomp-$version.tar.gz
+none="--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-jansson"
+mkdir "$tmp/out"
+cd "$tmp/out" || exit 1
+# shellcheck disable=SC2086
+check "configure" "$GRADCOMP_SRC/configure" $none
+check "make dist" make dist
+cp "$archive" "$tmp/first.tar.gz"
+check "make dist again" make dist
+check "... gives the same archive" cmp "$archive" "$tmp/first.tar.gz"
+is "everything is below one folder" "$(tar -tzf "$archive" | grep -v "^gradcomp-$version/")" ""
+is "nothing that was built is in it" \
+	"$(tar -tzf "$archive" | grep -E '\.(o|so|a|pyc)$|/(config\.(mk|log|status)|Makefile)$|/_?build/')" ""
+tar -xzf "$archive" -C "$tmp"
+
+cc=cc
+if command -v clang >/dev/null; then cc=clang; else skip "build with clang" "clang is not installed"; fi
+cd "$tmp/gradcomp-$version" || exit 1
+find . | sort >"$tmp/before"
+# shellcheck disable=SC2086
+check "configure in the source folder with $cc" ./configure $none CC=$cc CFLAGS=-O0 --enable-werror
+check "make -j" make -j4
+is "what it made is in _build and five files" \
+	"$(find . -mindepth 1 ! -path './_build/*' | sort | comm -13 "$tmp/before" - | tr '\n' ' ')" \
+	"./Makefile ./_build ./config.log ./config.mk ./config.status "
+check "nothing is left to do" make -q
+check "the command runs" _build/bin/gradcomp version
+
+# ---- dependencies
+
+made () { make V=1 -n | grep -o ' -c -o [^ ]* ' | sed 's|.*/_build/obj/||; s/ $//' | sort; }
+sleep 1
+touch include/gradcomp/abi.h
+like "a changed header: its users are compiled again (library)" "$(made)" runtime/error.o
+like "... (plugins)" "$(made)" plugins/compressors/none.o
+check "make" make -j4
+touch runtime/error.c
+is "a changed file: it alone" "$(made)" runtime/error.o
+check "make" make
+echo 9.8.7 >VERSION
+check "make after a change of VERSION" make -j4
+check "... configures again" grep -q '"9.8.7"' _build/gradcomp_config.h
+check "... and builds it" test -f _build/lib/libgradcomp.so.9.8.7
+echo "$version" >VERSION
+
+check "make dist without git" make dist
+is "... has the same files" "$(tar -tzf "$archive" | sort)" "$(tar -tzf "$tmp/first.tar.gz" | sort)"
+rm -f "$archive"
+check "make distclean" make distclean
+is "... leaves the source folder as it was" "$(find . | sort | comm -3 "$tmp/before" -)" ""
+
+# ---- the checks of the makefile itself
+
+cd "$tmp/out" || exit 1
+refuse "CHECK_TESTS that matches nothing" make check CHECK_TESTS='tests/unit/no-such-*'
+like "... says so" "$said" "no test matches"
+done_testing
