@@ -1,0 +1,171 @@
+#include "report_text.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "json.h"
+
+#define REPORT_SCHEMA 1
+
+double report_ratio(const gradcomp_reducer_stats *s)
+{
+	return s->wire_bytes > 0 ? s->dense_bytes / s->wire_bytes : 0;
+}
+
+double report_hidden(const gradcomp_reducer_stats *s)
+{
+	double work = s->encode_s + s->exchange_s + s->decode_s;
+	double hidden = work > 0 ? 1 - s->exposed_s / work : -1;
+
+	return work > 0 && hidden < 0 ? 0 : hidden;
+}
+
+/* The reducer that had the most to send stands for the job. */
+static const report_reducer *main_reducer(const report_job *job)
+{
+	const report_reducer *most = NULL;
+
+	for (uint32_t i = 0; i < job->nreducers; i++)
+		if (job->reducers[i].stats.steps && (!most || job->reducers[i].stats.dense_bytes > most->stats.dense_bytes))
+			most = &job->reducers[i];
+	return most;
+}
+
+/* "ranks" of anything: 1 rank, 2 ranks. */
+static const char *plural(uint64_t n)
+{
+	return n == 1 ? "" : "s";
+}
+
+static void put_traffic(FILE *f, const gradcomp_reducer_stats *s)
+{
+	double steps = (double)s->steps, ratio = report_ratio(s);
+
+	if (s->wire_bytes <= 0)
+		fputs(", nothing sent", f);
+	else if (ratio >= 1.05)
+		fprintf(f, ", %.1fx fewer bytes (%.2f of %.2f MB a step)", ratio, s->wire_bytes / steps / 1e6,
+		        s->dense_bytes / steps / 1e6);
+	else
+		fprintf(f, ", %.2f MB a step", s->wire_bytes / steps / 1e6);
+}
+
+void report_line(const report_job *job, char *out, size_t capacity)
+{
+	const report_reducer *r = main_reducer(job);
+	const gradcomp_reducer_stats *s;
+	double steps;
+	FILE *f;
+
+	if (!capacity)
+		return;
+	memset(out, 0, capacity);
+	f = fmemopen(out, capacity, "w");
+	if (!f)
+		return;
+	/* A stream of fmemopen keeps the last byte for the final 0. */
+	if (!r) {
+		fprintf(f, "no gradient was reduced on %d rank%s of %d node%s", job->nranks, plural((uint64_t)job->nranks),
+		        job->nnodes, plural((uint64_t)job->nnodes));
+		goto done;
+	}
+	s = &r->stats;
+	steps = (double)s->steps;
+	fprintf(f, "%s on %d rank%s of %d node%s: %llu step%s", r->compressor, r->nranks, plural((uint64_t)r->nranks),
+	        job->nnodes, plural((uint64_t)job->nnodes), (unsigned long long)s->steps, plural(s->steps));
+	put_traffic(f, s);
+	fprintf(f, ", encode %.1f ms, exchange %.1f ms, decode %.1f ms", s->encode_s / steps * 1e3,
+	        s->exchange_s / steps * 1e3, s->decode_s / steps * 1e3);
+	if (report_hidden(s) >= 0)
+		fprintf(f, ", %.0f %% hidden", report_hidden(s) * 100);
+	if (s->nonfinite_steps)
+		fprintf(f, ", %llu step%s with NaN or Inf", (unsigned long long)s->nonfinite_steps,
+		        plural(s->nonfinite_steps));
+	if (job->nreducers > 1)
+		fprintf(f, "; %u more reducer%s", job->nreducers - 1, plural(job->nreducers - 1));
+done:
+	if (job->failure)
+		fprintf(f, "; failed: %s", job->failure);
+	fclose(f);
+	out[capacity - 1] = '\0';
+}
+
+static void write_reducer(json *j, const report_reducer *r)
+{
+	const gradcomp_reducer_stats *s = &r->stats;
+	double hidden = report_hidden(s);
+
+	json_object(j, NULL);
+	json_string(j, "compressor", r->compressor);
+	json_string(j, "collective", r->collective);
+	json_int(j, "ranks", r->nranks);
+	json_uint(j, "buckets", s->buckets);
+	json_uint(j, "steps", s->steps);
+	json_uint(j, "nonfinite_steps", s->nonfinite_steps);
+	json_float(j, "dense_bytes", s->dense_bytes);
+	json_float(j, "wire_bytes", s->wire_bytes);
+	if (report_ratio(s) > 0)
+		json_float(j, "ratio", report_ratio(s));
+	else
+		json_null(j, "ratio");
+	json_float(j, "encode_s", s->encode_s);
+	json_float(j, "exchange_s", s->exchange_s);
+	json_float(j, "decode_s", s->decode_s);
+	json_float(j, "exposed_s", s->exposed_s);
+	if (hidden >= 0)
+		json_float(j, "hidden", hidden);
+	else
+		json_null(j, "hidden");
+	json_array(j, "tensors");
+	for (uint32_t i = 0; i < r->ntensors; i++) {
+		json_object(j, NULL);
+		json_string(j, "name", r->tensors[i].name);
+		json_uint(j, "numel", r->tensors[i].numel);
+		json_string(j, "choice", r->tensors[i].choice);
+		json_end(j);
+	}
+	json_end(j);
+	json_end(j);
+}
+
+void report_write(FILE *out, const report_job *job)
+{
+	char when[32] = "";
+	time_t now = time(NULL);
+	struct tm tm;
+	json j;
+
+	if (gmtime_r(&now, &tm))
+		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
+	json_start(&j, out);
+	json_object(&j, NULL);
+	json_int(&j, "schema", REPORT_SCHEMA);
+	json_string(&j, "gradcomp", GRADCOMP_VERSION_STRING);
+	json_string(&j, "job", job->job_id);
+	json_string(&j, "step", job->step_id);
+	json_string(&j, "ended", when);
+	json_float(&j, "wall_s", job->wall_s);
+	json_string(&j, "failure", job->failure);
+	json_int(&j, "ranks", job->nranks);
+	json_int(&j, "nodes", job->nnodes);
+	json_array(&j, "hosts");
+	for (int i = 0; job->hosts && i < job->nranks; i++)
+		json_string(&j, NULL, job->hosts[i]);
+	json_end(&j);
+	json_array(&j, "links");
+	for (uint32_t i = 0; i < job->nlinks; i++) {
+		json_object(&j, NULL);
+		json_string(&j, "transport", job->links[i].transport);
+		json_uint(&j, "pairs", job->links[i].pairs);
+		json_uint(&j, "sent_bytes", job->links[i].sent);
+		json_uint(&j, "received_bytes", job->links[i].received);
+		json_end(&j);
+	}
+	json_end(&j);
+	json_array(&j, "reducers");
+	for (uint32_t i = 0; i < job->nreducers; i++)
+		write_reducer(&j, &job->reducers[i]);
+	json_end(&j);
+	json_end(&j);
+	json_finish(&j);
+}

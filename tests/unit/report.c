@@ -1,0 +1,299 @@
+/* The report: its name, its room, that it appears whole or not at all, and the
+ * one line for people. */
+#include "report.h"
+
+#include "report_path.h"
+#include "report_text.h"
+
+#include "../tap.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char dir[] = "/tmp/gradcomp-report-XXXXXX";
+static gradcomp_error e;
+
+static const report_tensor tensors[] = {{"fc1.weight", 65536, "powersgd"}, {"fc1.bias \"q\"\xff", 256, "dense"}};
+static const char *const hosts[] = {"n1", "n1", "n2", "n2"};
+static const report_link links[] = {{"shm", 1, 1000, 2000}, {"tcp", 2, 3000000000u, 4}};
+
+static report_reducer reducer(void)
+{
+	return (report_reducer){
+		.compressor = "powersgd:rank=4",
+		.collective = "ring",
+		.nranks = 4,
+		.stats = {.struct_size = sizeof(gradcomp_reducer_stats),
+	                  .buckets = 2,
+	                  .steps = 450,
+	                  .dense_bytes = 450 * 17.46e6,
+	                  .wire_bytes = 450 * 0.67e6,
+	                  .encode_s = 450 * 1.2e-3,
+	                  .exchange_s = 450 * 8.1e-3,
+	                  .decode_s = 450 * 0.9e-3,
+	                  .exposed_s = 450 * 6.63e-3},
+		.tensors = tensors,
+		.ntensors = 2,
+	};
+}
+
+static report_job job_of(const report_reducer *r, uint32_t n)
+{
+	return (report_job){.job_id = "77",
+	                    .step_id = "0",
+	                    .nranks = 4,
+	                    .nnodes = 2,
+	                    .hosts = hosts,
+	                    .wall_s = 12.5,
+	                    .reducers = r,
+	                    .nreducers = n,
+	                    .links = links,
+	                    .nlinks = 2};
+}
+
+static int entries(const char *path)
+{
+	DIR *d = opendir(path);
+	int n = 0;
+
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n - 2;
+}
+
+static const char *expanded(const char *path)
+{
+	static char out[300];
+	char *text;
+
+	if (report_path_expand(path, &text, &e))
+		return e.text;
+	snprintf(out, sizeof out, "%s", text);
+	free(text);
+	return out;
+}
+
+static void paths(void)
+{
+	char pid[40];
+
+	setenv("SLURM_JOB_ID", "12", 1);
+	setenv("SLURM_STEP_ID", "3", 1);
+	is_str(expanded("/a/%j-%s-100%%.json"), "/a/12-3-100%.json", "job and step");
+	setenv("SLURM_JOB_ID", "../../etc", 1);
+	snprintf(pid, sizeof pid, "%ld", (long)getpid());
+	is_str(expanded("%j"), pid, "a job id that is no number is not believed");
+	unsetenv("SLURM_JOB_ID");
+	unsetenv("SLURM_STEP_ID");
+	is_str(expanded("%j"), pid, "outside of Slurm");
+	is_str(expanded("%s"), "0", "no step");
+	like(expanded(""), "needs a file name", "empty");
+	like(expanded("/tmp/"), "names a directory", "a directory");
+	like(expanded("a%x"), "after '%' may come j (job), s (step)", "an unknown letter");
+	like(expanded("a%"), "after '%' may come", "'%' at the end");
+	like(expanded("a\nb"), "control character", "newline");
+}
+
+static void whole(void)
+{
+	report_reducer red = reducer();
+	report_job job = job_of(&red, 1);
+	char path[100], command[900];
+	struct stat st;
+	report *r;
+
+	snprintf(path, sizeof path, "%s/r.json", dir);
+	is_int(report_open(path, &r, &e), 0, "open");
+	is_int(access(path, F_OK), -1, "the file is not there yet");
+	is_int(report_close(r, &job, &e), 0, "close");
+	is_int(stat(path, &st), 0, "the file is there");
+	is_int(st.st_mode & 07777, 0644, "as the umask says");
+	ok(st.st_size > 500 && st.st_size < 4000, "cut to its length (%ld bytes)", (long)st.st_size);
+	is_int(entries(dir), 1, "and nothing else");
+
+	snprintf(command, sizeof command,
+	         "python3 - '%s' <<'END'\nimport json, sys\nd = json.load(open(sys.argv[1], encoding='utf-8'))\n"
+	         "r = d['reducers'][0]\n"
+	         "assert d['schema'] == 1 and d['job'] == '77' and d['failure'] is None and d['hosts'] == ['n1', 'n1', "
+	         "'n2', 'n2']\n"
+	         "assert d['links'][1] == dict(transport='tcp', pairs=2, sent_bytes=3000000000, received_bytes=4)\n"
+	         "assert r['steps'] == 450 and abs(r['ratio'] - 26.06) < 0.01 and abs(r['hidden'] - 0.35) < 1e-6\n"
+	         "assert r['tensors'][1] == dict(name='fc1.bias \"q\"\\ufffd', numel=256, choice='dense')\nEND",
+	         path);
+	is_int(system(command), 0, "Python reads what was meant");
+
+	is_int(report_open(path, &r, &e), 0, "open over an older report");
+	ok(!stat(path, &st) && st.st_size > 500, "which stays until the end");
+	report_abandon(r);
+	report_abandon(NULL);
+	ok(!stat(path, &st) && st.st_size > 500, "and when the new one is abandoned");
+	is_int(entries(dir), 1, "nothing is left behind");
+
+	job.failure = "rank 3 on n2 died";
+	is_int(report_open(path, &r, &e), 0, "again");
+	if (chdir("/"))
+		exit(2);
+	is_int(report_close(r, &job, &e), 0, "replaced");
+	snprintf(command, sizeof command, "grep -q '\"failure\": \"rank 3 on n2 died\"' '%s'", path);
+	is_int(system(command), 0, "with the failure");
+	unlink(path);
+}
+
+static void bad_places(void)
+{
+	char path[100];
+	report *r;
+
+	is_int(report_open("/nonexistent/r.json", &r, &e), GRADCOMP_ERR_IO, "no such directory");
+	like(e.text, "report /nonexistent/r.json: directory /nonexistent/: No such file", "says which");
+	is_int(report_open("/dev/full", &r, &e), GRADCOMP_ERR_IO, "a device");
+	snprintf(path, sizeof path, "%s/d", dir);
+	mkdir(path, 0755);
+	is_int(report_open(path, &r, &e), GRADCOMP_ERR_IO, "a directory");
+	like(e.text, "something of that name that is no file", "says so");
+	rmdir(path);
+	is_int(entries(dir), 0, "nothing is left behind");
+}
+
+/* Runs in a child that has a mount namespace of its own. */
+static int in_small_file_system(const char *size, int (*body)(void))
+{
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		char options[40];
+		snprintf(options, sizeof options, "size=%s", size);
+		if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+		    mount("none", dir, "tmpfs", 0, options))
+			_exit(99);
+		_exit(body());
+	}
+	return waitpid(pid, &status, 0) == pid && WIFEXITED(status) ? WEXITSTATUS(status) : 98;
+}
+
+static int full_at_start(void)
+{
+	char path[100];
+	report *r;
+
+	snprintf(path, sizeof path, "%s/r.json", dir);
+	if (report_open(path, &r, &e) != GRADCOMP_ERR_IO)
+		return 1;
+	return !strstr(e.text, "no room of 1048576 bytes: No space left on device") || entries(dir) != 0;
+}
+
+static int filled_meanwhile(void)
+{
+	report_reducer red = reducer();
+	report_job job = job_of(&red, 1);
+	char path[100], block[4096] = {0};
+	report *r;
+
+	snprintf(path, sizeof path, "%s/r.json", dir);
+	if (report_open(path, &r, &e))
+		return 1;
+	char filler[100];
+	snprintf(filler, sizeof filler, "%s/filler", dir);
+	int fd = open(filler, O_WRONLY | O_CREAT, 0600);
+	while (write(fd, block, sizeof block) > 0)
+		;
+	close(fd);
+	/* Room was taken before the disk filled up. */
+	return report_close(r, &job, &e) != 0 || access(path, F_OK) != 0;
+}
+
+static void full_disk(void)
+{
+	int status = in_small_file_system("64k", full_at_start);
+
+	if (status == 99) {
+		skip("cannot mount here", "a full disk at the start");
+		skip("cannot mount here", "a disk that fills up meanwhile");
+		return;
+	}
+	is_int(status, 0, "a full disk is an error at the start");
+	is_int(in_small_file_system("2m", filled_meanwhile), 0, "a disk that fills up meanwhile is not");
+}
+
+/* Killed in the middle: no half file, no hidden file. */
+static void killed(void)
+{
+	char path[100];
+	pid_t pid = fork();
+	report *r;
+
+	snprintf(path, sizeof path, "%s/r.json", dir);
+	if (!pid) {
+		if (report_open(path, &r, &e))
+			_exit(1);
+		kill(getpid(), SIGKILL);
+	}
+	int status;
+	waitpid(pid, &status, 0);
+	ok(WIFSIGNALED(status), "killed with a report open");
+	is_int(entries(dir), 0, "leaves nothing");
+}
+
+static void lines(void)
+{
+	report_reducer red[2] = {reducer(), reducer()};
+	report_job job = job_of(red, 1);
+	char line[400], tiny[10];
+
+	job.nnodes = 4;
+	report_line(&job, line, sizeof line);
+	is_str(line,
+	       "powersgd:rank=4 on 4 ranks of 4 nodes: 450 steps, 26.1x fewer bytes (0.67 of 17.46 MB a step), encode "
+	       "1.2 ms, exchange 8.1 ms, decode 0.9 ms, 35 % hidden",
+	       "the line");
+	report_line(&job, tiny, sizeof tiny);
+	is_str(tiny, "powersgd:", "cut to fit");
+	red[0].stats.wire_bytes = red[0].stats.dense_bytes;
+	red[0].stats.steps = 1;
+	red[0].stats.nonfinite_steps = 1;
+	red[0].stats.exposed_s = 1e9;
+	job.failure = "rank 1 died";
+	report_line(&job, line, sizeof line);
+	like(line, ": 1 step, 7857.00 MB a step, encode", "no gain is not called one");
+	like(line, ", 0 % hidden, 1 step with NaN or Inf; failed: rank 1 died", "nothing hidden, a failure");
+	red[0].stats.dense_bytes = 1;
+	job.nreducers = 2;
+	report_line(&job, line, sizeof line);
+	like(line, "450 steps, 26.1x", "the larger reducer speaks");
+	like(line, "; 1 more reducer", "and names the other");
+	job.nreducers = 0;
+	job.failure = NULL;
+	report_line(&job, line, sizeof line);
+	is_str(line, "no gradient was reduced on 4 ranks of 4 nodes", "no reducer");
+	memset(&red[0].stats, 0, sizeof red[0].stats);
+	red[0].stats.steps = 3;
+	job.nreducers = 1;
+	report_line(&job, line, sizeof line);
+	like(line, "3 steps, nothing sent, encode 0.0 ms, exchange 0.0 ms, decode 0.0 ms", "one rank sends nothing");
+	ok(!strstr(line, "hidden"), "and hides nothing");
+}
+
+int main(void)
+{
+	umask(022);
+	if (!mkdtemp(dir))
+		return 2;
+	paths();
+	whole();
+	bad_places();
+	full_disk();
+	killed();
+	lines();
+	rmdir(dir);
+	return done_testing();
+}
