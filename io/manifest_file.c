@@ -126,7 +126,7 @@ bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const c
 			goto fail;
 	sha256_final(&hash, digest);
 	*why = "its manifest is damaged";
-	if (getline(&got, &got_capacity, f) != 4 + HEX + 1 || memcmp(got, "end ", 4) ||
+	if (getline(&got, &got_capacity, f) != 4 + HEX + 1 || memcmp(got, "end ", 4) || got[4 + HEX] != '\n' ||
 	    !stage_unhex(got + 4, last) || memcmp(last, digest, sizeof digest) || fgetc(f) != EOF)
 		goto fail;
 	*why = NULL;

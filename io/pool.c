@@ -76,6 +76,9 @@ gradcomp_status stage_pool(stage_run *run, size_t n, int from, int to,
 	uint32_t want = n < run->workers ? (uint32_t)n : run->workers, started;
 	pthread_condattr_t attr;
 	pthread_t threads[64];
+	gradcomp_status status = stage_run_tick(run, err);
+	if (status)
+		return status;
 	pthread_mutex_init(&p.lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

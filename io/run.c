@@ -32,6 +32,7 @@ void stage_run_phase(stage_run *run, gradcomp_stage_phase phase, uint64_t files,
 {
 	run->phase = phase;
 	run->phase_begin = stage_clock();
+	run->last_call = 0;
 	run->files_total = files;
 	run->bytes_total = bytes;
 	atomic_store(&run->files, 0);

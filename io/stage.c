@@ -113,7 +113,6 @@ static gradcomp_status produce(stage_run *run, struct staging *s, gradcomp_error
 	if ((run->options->flags & GRADCOMP_STAGE_VERIFY) && (status = stage_verify(run, &s->m, temp, err)))
 		goto fail;
 	stage_run_phase(run, GRADCOMP_STAGE_SYNC, s->m.files, s->m.bytes);
-	run->last_call = 0;
 	if ((status = stage_run_tick(run, err)) || (status = stage_publish(run, &s->m, s->area, temp, err)))
 		goto fail;
 	close(temp);
@@ -254,7 +253,6 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	run->cache_dir = o.cache_dir ? o.cache_dir : config_str(c, "stage.cache_dir");
 	run->max_bytes = o.max_bytes ? o.max_bytes : (uint64_t)config_int(c, "stage.max_bytes");
 	run->workers = o.workers ? o.workers : (uint32_t)config_int(c, "stage.workers");
-	run->last_call = begin;
 	for (int i = 1;; i++) {
 		atomic_store(&run->changed, false);
 		status = stage_once(run, &r, &error);

@@ -137,6 +137,7 @@ typedef struct stage_run {
 } stage_run;
 
 double stage_clock(void);
+/* The next tick of the new phase calls progress at once. */
 void stage_run_phase(stage_run *run, gradcomp_stage_phase phase, uint64_t files, uint64_t bytes);
 /* Calls progress when it is due. STATE when the caller wants to stop. */
 gradcomp_status stage_run_tick(stage_run *run, gradcomp_error *err);

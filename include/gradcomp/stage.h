@@ -68,9 +68,9 @@ typedef struct gradcomp_stage_options {
 	uint64_t max_bytes;    /* a larger dataset is refused; 0: setting stage.max_bytes */
 	uint32_t workers;      /* 1..64 copying threads, 1 MiB each; 0: setting stage.workers */
 	uint32_t reserved0;
-	/* Called on the thread of gradcomp_stage(), about ten times a second while
-	 * work goes on. Non-zero stops the call: it removes what is unfinished and
-	 * returns GRADCOMP_ERR_STATE. May be NULL. */
+	/* Called on the thread of gradcomp_stage() when a phase begins and then about
+	 * ten times a second. Non-zero stops the call: it removes what is unfinished
+	 * and returns GRADCOMP_ERR_STATE. May be NULL. */
 	int (*progress)(void *ctx, const gradcomp_stage_progress *p);
 	void *ctx;
 } gradcomp_stage_options;
