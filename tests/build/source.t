@@ -18,7 +18,7 @@ check "make dist again" make dist
 check "... gives the same archive" cmp "$archive" "$tmp/first.tar.gz"
 is "everything is below one folder" "$(tar -tzf "$archive" | grep -v "^gradcomp-$version/")" ""
 is "nothing that was built is in it" \
-	"$(tar -tzf "$archive" | grep -E '\.(o|so|a|pyc)$|/(config\.(mk|log|status)|Makefile)$|/_?build/')" ""
+	"$(tar -tzf "$archive" | grep -E '\.(o|so|a|pyc)$|^[^/]*/(config\.(mk|log|status)|Makefile)$|^[^/]*/_?build/')" ""
 tar -xzf "$archive" -C "$tmp"
 
 cc=cc
