@@ -31,16 +31,17 @@ def environment(prefix):
     return env
 
 
-def run(argv, env, timeout, **options):
-    """stdout of a command, which must succeed within `timeout` seconds."""
+def run(argv, env, timeout, accept=(0,)):
+    """stdout of a command, which must end with an accepted status within `timeout`
+    seconds."""
     text = " ".join(argv)
     try:
         done = subprocess.run(argv, env=env, timeout=timeout, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, text=True, check=False, **options)
+                              stderr=subprocess.PIPE, text=True, check=False)
     except subprocess.TimeoutExpired as e:
         tail = (e.stderr or b"").decode(errors="replace").splitlines()[-8:]
         raise Failed(f"no end after {timeout} s: {text}\n" + "\n".join(tail)) from None
-    if done.returncode != 0:
+    if done.returncode not in accept:
         tail = (done.stdout + done.stderr).splitlines()[-15:]
         raise Failed(f"exit status {done.returncode}: {text}\n" + "\n".join(tail))
     return done.stdout
