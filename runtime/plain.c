@@ -1,6 +1,7 @@
 /* The plain collectives of a group: blocking, uncompressed, one at a time. */
 #include "job.h"
 
+#include "dtype.h"
 #include "error.h"
 
 #include <stdlib.h>
@@ -42,25 +43,18 @@ static gradcomp_status lacks(const port *p, const char *what, gradcomp_error *er
 	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "collective '%s' serves no %s", p->collective->info.name, what);
 }
 
-static size_t dtype_size(gradcomp_dtype dtype)
-{
-	static const size_t size[] = {[GRADCOMP_F32] = 4, [GRADCOMP_F16] = 2, [GRADCOMP_BF16] = 2, [GRADCOMP_F64] = 8,
-	                              [GRADCOMP_I32] = 4, [GRADCOMP_I64] = 8, [GRADCOMP_U8] = 1};
-	return (unsigned)dtype < sizeof size / sizeof size[0] ? size[dtype] : 0;
-}
-
 static gradcomp_status check(const gradcomp_group *g, const void *buf, uint64_t count, gradcomp_dtype dtype,
                              gradcomp_error *err)
 {
 	if (!g)
 		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
-	if (!dtype_size(dtype))
+	if (!dtype_bytes(dtype))
 		return error_set(err, GRADCOMP_ERR_INVALID, "element type %d: must be 0..%d", (int)dtype, GRADCOMP_U8);
 	if (count && !buf)
 		return error_set(err, GRADCOMP_ERR_INVALID, "buffer is NULL for %llu elements", (unsigned long long)count);
-	if (count > INT64_MAX / dtype_size(dtype))
+	if (count > INT64_MAX / dtype_bytes(dtype))
 		return error_set(err, GRADCOMP_ERR_RANGE, "%llu elements of %zu bytes are more than memory can have",
-		                 (unsigned long long)count, dtype_size(dtype));
+		                 (unsigned long long)count, dtype_bytes(dtype));
 	return GRADCOMP_OK;
 }
 
@@ -96,11 +90,11 @@ static gradcomp_status block_bytes(const gradcomp_group *g, const uint64_t *coun
 	for (int r = 0; r < g->nranks; r++) {
 		if (r == g->me)
 			*before = total;
-		if (counts[r] > (INT64_MAX - total) / dtype_size(dtype)) {
+		if (counts[r] > (INT64_MAX - total) / dtype_bytes(dtype)) {
 			free(*bytes);
 			return error_set(err, GRADCOMP_ERR_RANGE, "counts up to rank %d are more than memory can have", r);
 		}
-		(*bytes)[r] = counts[r] * dtype_size(dtype);
+		(*bytes)[r] = counts[r] * dtype_bytes(dtype);
 		total += (*bytes)[r];
 	}
 	return GRADCOMP_OK;
@@ -163,7 +157,7 @@ gradcomp_status gradcomp_broadcast(gradcomp_group *g, void *buf, uint64_t count,
 	if (st)
 		return st;
 	st = p->collective->broadcast
-	             ? p->collective->broadcast(p->instance, buf, count * dtype_size(dtype), root, err)
+	             ? p->collective->broadcast(p->instance, buf, count * dtype_bytes(dtype), root, err)
 	             : lacks(p, "broadcast", err);
 	pthread_mutex_unlock(&g->lock);
 	return st;

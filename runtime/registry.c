@@ -60,35 +60,44 @@ static gradcomp_status registry_symbol(void *handle, gradcomp_plugin_kind kind, 
 	return GRADCOMP_OK;
 }
 
-/* Opens one file; the lock is held. */
-static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name, const char *path,
-                                     const plugin **out, gradcomp_error *err)
+/* The object in a file that nobody else could have written, and that is whole. */
+static gradcomp_status registry_dlopen(const char *path, void **handle, gradcomp_error *err)
 {
-	loaded *l = NULL;
 	char *real = NULL;
-	const void *descriptor = NULL;
-	gradcomp_status status;
-	void *handle;
-	size_t bytes = 0;
 	int fd = -1;
+	gradcomp_status status = secure_open(path, &fd, &real, err);
 
-	status = secure_open(path, &fd, &real, err);
 	if (status)
 		return status;
 	status = elf_check(fd, path, err);
 	close(fd);
-	if (status)
-		goto fail;
+	if (!status) {
+		*handle = dlopen(real, RTLD_NOW | RTLD_LOCAL);
+		if (!*handle)
+			status = error_set(err, GRADCOMP_ERR_ABI, "%s cannot be loaded: %s", path, dlerror());
+	}
+	free(real);
+	return status;
+}
+
+/* Opens one file; the lock is held. */
+static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name, const char *path,
+                                     const plugin **out, gradcomp_error *err)
+{
+	const void *descriptor = NULL;
+	gradcomp_status status;
+	void *handle;
+	size_t bytes = 0;
+	loaded *l;
+
 	l = calloc(1, sizeof *l);
 	if (!l || !(l->plugin.path = strdup(path))) {
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
 		goto fail;
 	}
-	handle = dlopen(real, RTLD_NOW | RTLD_LOCAL);
-	if (!handle) {
-		status = error_set(err, GRADCOMP_ERR_ABI, "%s cannot be loaded: %s", path, dlerror());
+	status = registry_dlopen(path, &handle, err);
+	if (status)
 		goto fail;
-	}
 	/* A handle stays open whatever is found: code that has run is not unmapped. */
 	status = registry_symbol(handle, kind, path, &descriptor, &bytes, err);
 	if (!status)
@@ -104,13 +113,11 @@ static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name
 	l->next = registry_loaded;
 	registry_loaded = l;
 	*out = &l->plugin;
-	free(real);
 	return GRADCOMP_OK;
 fail:
 	if (l)
 		free((char *)l->plugin.path);
 	free(l);
-	free(real);
 	return status;
 }
 
@@ -127,9 +134,9 @@ static gradcomp_status registry_get(gradcomp_plugin_kind kind, const char *name,
 	return status;
 }
 
-/* The first DIRECTORY/FOLDER/NAME.so of the plugin path that exists, malloc'ed;
- * NULL when there is none. */
-static char *registry_find(const config *c, gradcomp_plugin_kind kind, const char *name)
+/* The first DIRECTORY/REL of the plugin path that exists, malloc'ed; NULL when
+ * there is none. */
+static char *registry_search(const config *c, const char *rel)
 {
 	const char *p = config_str(c, "gradcomp.plugin_path");
 
@@ -137,7 +144,7 @@ static char *registry_find(const config *c, gradcomp_plugin_kind kind, const cha
 		size_t n = strcspn(p, ":");
 		char *path;
 
-		if (asprintf(&path, "%.*s/%s/%s.so", (int)n, p, kind_folder[kind], name) < 0)
+		if (asprintf(&path, "%.*s/%s", (int)n, p, rel) < 0)
 			return NULL;
 		if (!access(path, F_OK))
 			return path;
@@ -146,6 +153,14 @@ static char *registry_find(const config *c, gradcomp_plugin_kind kind, const cha
 			return NULL;
 		p += n + 1;
 	}
+}
+
+static char *registry_find(const config *c, gradcomp_plugin_kind kind, const char *name)
+{
+	char rel[sizeof "collectives/.so" + SPEC_NAME_MAX];
+
+	snprintf(rel, sizeof rel, "%s/%s.so", kind_folder[kind], name);
+	return registry_search(c, rel);
 }
 
 /* The names NAME.so in all directories of the plugin path. */
@@ -237,4 +252,23 @@ int registry_each(const config *c, gradcomp_plugin_kind kind,
 	}
 	names_clear(&all);
 	return result;
+}
+
+gradcomp_status registry_module(const config *c, const char *rel, const char *name, const void **symbol,
+                                gradcomp_error *err)
+{
+	char *path = registry_search(c, rel);
+	gradcomp_status status;
+	void *handle;
+
+	if (!path)
+		return error_set(err, GRADCOMP_ERR_NOTFOUND, "%s is not installed in %s (gradcomp was built without it)", rel,
+		                 config_str(c, "gradcomp.plugin_path"));
+	pthread_mutex_lock(&registry_lock);
+	status = registry_dlopen(path, &handle, err);
+	if (!status && !(*symbol = dlsym(handle, name)))
+		status = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
+	pthread_mutex_unlock(&registry_lock);
+	free(path);
+	return status;
 }

@@ -14,22 +14,6 @@
 #define HEAD sizeof(uint64_t)
 #define HEAD_BAD ((uint64_t)1 << 63)
 
-size_t dtype_bytes(gradcomp_dtype dtype)
-{
-	switch (dtype) {
-	case GRADCOMP_F64:
-	case GRADCOMP_I64:
-		return 8;
-	case GRADCOMP_F16:
-	case GRADCOMP_BF16:
-		return 2;
-	case GRADCOMP_U8:
-		return 1;
-	default:
-		return 4;
-	}
-}
-
 gradcomp_status area_grow(struct area *a, size_t bytes, gradcomp_error *err)
 {
 	void *p;

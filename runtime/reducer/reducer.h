@@ -19,6 +19,7 @@
 #ifndef REDUCER_H
 #define REDUCER_H
 
+#include "dtype.h"
 #include "job.h"
 
 typedef enum task_kind { TASK_BEGIN, TASK_ENCODE, TASK_EXCHANGE, TASK_DECODE, TASK_FINISH } task_kind;
@@ -119,7 +120,6 @@ gradcomp_status agree(gradcomp_reducer *r, gradcomp_group *g, gradcomp_status mi
 gradcomp_status task_run(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err);
 /* exchange.c */
 gradcomp_status exchange_run(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
-size_t dtype_bytes(gradcomp_dtype dtype);
 /* Grows an area to `bytes`; its content is lost. */
 gradcomp_status area_grow(struct area *a, size_t bytes, gradcomp_error *err);
 

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "link.h"
 
+#include "dtype.h"
 #include "error.h"
 
 #include <poll.h>
@@ -367,4 +368,9 @@ int channel_park(transport *t, const hello *h, int fd, int passed)
 	if (done)
 		free(p);
 	return done;
+}
+
+uint64_t channel_sent(const channel *c)
+{
+	return atomic_load_explicit(&c->sent, memory_order_relaxed);
 }

@@ -1,6 +1,7 @@
 #define _GNU_SOURCE
 #include "link.h"
 
+#include "dtype.h"
 #include "error.h"
 
 #include <poll.h>
@@ -248,26 +249,10 @@ void link_count(peer_link *l, int sent, uint64_t bytes)
 {
 	transport *t = l->c->t;
 
+	if (sent)
+		atomic_fetch_add_explicit(&l->c->sent, bytes, memory_order_relaxed);
 	atomic_fetch_add_explicit(sent ? &t->counts[l->kind].sent : &t->counts[l->kind].received, bytes,
 	                          memory_order_relaxed);
-}
-
-size_t dtype_bytes(gradcomp_dtype dtype)
-{
-	switch (dtype) {
-	case GRADCOMP_F16:
-	case GRADCOMP_BF16:
-		return 2;
-	case GRADCOMP_F32:
-	case GRADCOMP_I32:
-		return 4;
-	case GRADCOMP_F64:
-	case GRADCOMP_I64:
-		return 8;
-	case GRADCOMP_U8:
-		return 1;
-	}
-	return 0;
 }
 
 void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t bytes)

@@ -77,6 +77,7 @@ struct channel {
 	int inbound_fd; /* eventfd: a connection has been parked for this channel */
 	atomic_uint inbound;
 	unsigned adopted;
+	atomic_uint_fast64_t sent; /* payload bytes */
 	struct pollfd *poll;
 	size_t npoll;
 	double spin, idle;
@@ -101,7 +102,6 @@ void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADC
 /* Checks what a message's header says against what was posted. 0 when it fits. */
 int link_check(peer_link *l, const request *r, uint32_t seq, uint64_t bytes);
 void link_count(peer_link *l, int sent, uint64_t bytes);
-size_t dtype_bytes(gradcomp_dtype dtype);
 /* acc OP= in, on `bytes` bytes at offset `at` of a receive that reduces. */
 void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t bytes);
 
