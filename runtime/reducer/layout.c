@@ -63,6 +63,18 @@ gradcomp_status layout_make(gradcomp_reducer *r, const gradcomp_tensor_desc *ten
 	return GRADCOMP_OK;
 }
 
+gradcomp_status layout_limits(const gradcomp_reducer *r, gradcomp_error *err)
+{
+	uint64_t max = r->compressor->max_bucket;
+	for (uint32_t i = 0; max && i < r->layout.ntensors; i++)
+		if (r->tensors[i].numel > max)
+			return error_set(err, GRADCOMP_ERR_RANGE,
+			                 "tensor '%s' has %llu elements; compressor '%s' counts up to %llu in one bucket",
+			                 r->tensors[i].name, (unsigned long long)r->tensors[i].numel, r->compressor->info.name,
+			                 (unsigned long long)max);
+	return GRADCOMP_OK;
+}
+
 static gradcomp_status bucket_arrays(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 {
 	uint32_t n = b->pub.ntensors, states = r->compressor->state_arrays;
@@ -93,10 +105,6 @@ gradcomp_status layout_buckets(gradcomp_reducer *r, gradcomp_error *err)
 	for (uint32_t i = 0; i < n; i++) {
 		const gradcomp_tensor *t = &r->tensors[i];
 		bucket *b = r->nbuckets ? &r->buckets[r->nbuckets - 1] : NULL;
-		if (max && t->numel > max)
-			return error_set(err, GRADCOMP_ERR_RANGE,
-			                 "tensor '%s' has %llu elements; compressor '%s' counts up to %llu in one bucket", t->name,
-			                 (unsigned long long)t->numel, r->compressor->info.name, (unsigned long long)max);
 		if (!b || b->pub.numel >= full || (max && b->pub.numel + t->numel > max)) {
 			b = &r->buckets[r->nbuckets];
 			b->pub = (gradcomp_bucket){.struct_size = sizeof b->pub, .index = r->nbuckets, .first = i,

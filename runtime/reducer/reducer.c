@@ -120,6 +120,8 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 	if (!st)
 		st = layout_make(r, tensors, ntensors, o.seed, &own);
 	if (!st)
+		st = layout_limits(r, &own);
+	if (!st)
 		st = allocate(r, &own);
 	if (!st)
 		st = layout_buckets(r, &own);

@@ -105,6 +105,9 @@ struct gradcomp_reducer {
 /* layout.c: fills layout, tensors, buckets. */
 gradcomp_status layout_make(gradcomp_reducer *r, const gradcomp_tensor_desc *tensors, uint32_t n, uint64_t seed,
                             gradcomp_error *err);
+/* Before anything of the model's size is allocated: what the compressor can
+ * count. */
+gradcomp_status layout_limits(const gradcomp_reducer *r, gradcomp_error *err);
 gradcomp_status layout_buckets(gradcomp_reducer *r, gradcomp_error *err);
 void layout_free(gradcomp_reducer *r);
 /* The largest bucket's workspace must be countable on every machine. */

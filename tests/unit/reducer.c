@@ -163,11 +163,9 @@ static void conserve_body(gradcomp_job *job, int rank, int P, void *arg)
 			run->failed[rank] |= nans != (int)numel(4);
 			/* Another bucket does not notice. */
 			run->failed[rank] |= run->bucket_bytes == 1 && others;
-			if (run->bucket_bytes != 1)
-				continue;
 			for (int t = 0; t < T; t++)
-				for (uint64_t i = 0; t != 4 && i < numel(t); i++)
-					sum[t][i] += m.grad[t][i];
+				for (uint64_t i = 0; i < numel(t); i++)
+					sum[t][i] += isnan(m.grad[t][i]) ? 0 : m.grad[t][i];
 			continue;
 		}
 		run->failed[rank] |= model_step(&m, rank, s ? -1 : 0, &err) != 0;
