@@ -27,7 +27,8 @@ static struct {
 
 static void show(void *ctx, const char *line)
 {
-	(void)ctx;
+	int *lines = ctx;
+	++*lines;
 	say_error("%s", line);
 }
 
@@ -35,13 +36,17 @@ static void show(void *ctx, const char *line)
 static int command(char *const *argv, int show_output)
 {
 	char why[WHY_BYTES];
-	run r = { .argv = argv, .env = environ, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show };
+	int lines = 0;
+	run r = { .argv = argv, .env = environ, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show,
+		  .ctx = &lines };
 
 	if (local.args.conf[0])
 		setenv("GRADCOMP_CONF", local.args.conf, 0);
 	int status = run_command(&r, why, sizeof why);
 	if (status < 0)
 		say_error("%s; helper=FILE in plugstack.conf says where the gradcomp command is", why);
+	else if (status > 0 && lines == 0)
+		say_error("%s %s ended with status %d and no reason", argv[0], argv[1], status);
 	return status;
 }
 
@@ -58,11 +63,11 @@ static int on_option(int which, const char *value, int remote)
 	(void)remote;
 	if (local.args.error[0]) {
 		say_error("%s", local.args.error);
-		return -1;
+		exit(1);
 	}
 	if (options_set(&local.now, which, value, why, sizeof why) < 0) {
 		say_error("%s", why);
-		return -1;
+		exit(1);
 	}
 	if (which == OPTION_COMPRESSOR && !strcmp(value, "help"))
 		help();

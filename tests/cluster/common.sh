@@ -1,0 +1,57 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154 # said, tmp: of tap.sh
+# What the cluster tests share: a cluster of this test's own, and the plugin in it
+# with a stand-in for the gradcomp command, copied to where every user can read.
+#
+#   start_cluster ARG...   up, with $tmp seen by all nodes
+#   plugin MODE ARG...     load the plugin: MODE required or optional, ARG for its line
+#   on / as USER CMD...    run on the login node, as alice / USER; at most 60 s
+#   all_idle NAME          every node is idle: none drained, none stuck
+#   submitted              number of the last job ever submitted
+: "${GRADCOMP_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${GRADCOMP_BUILD:?set it to the build directory}"
+# shellcheck source=tests/tap.sh
+. "$GRADCOMP_SRC/tests/tap.sh"
+
+bed=("$GRADCOMP_SRC/tests/cluster/cluster" --name "t$$")
+state=/var/tmp/gradcomp-cluster-t$$
+so=$GRADCOMP_BUILD/lib/slurm/spank_gradcomp.so
+nodes=4
+
+[ "$(id -u)" = 0 ] || skip_all "a cluster needs root"
+for command in slurmctld slurmd srun munged ip tc nsenter; do
+	command -v $command > /dev/null || skip_all "$command is not installed"
+done
+unshare --mount --pid --net --fork true 2>/dev/null || skip_all "no new namespaces can be made here"
+
+# shellcheck disable=SC2329 # called by tap.sh
+cleanup () { "${bed[@]}" down; }
+chmod 755 "$tmp"
+cd "$tmp" || exit 1
+
+start_cluster () {
+	"${bed[@]}" up --share "$tmp" "$@" > "$tmp/up.log" 2>&1 && return
+	note "$(cat "$tmp/up.log")"
+	echo "Bail out! no cluster"
+	exit 1
+}
+
+plugin () {
+	[ -e "$so" ] || skip_all "no SPANK plugin was built"
+	[ -e "$tmp/spank_gradcomp.so" ] || install -m 755 "$so" "$GRADCOMP_SRC/tests/cluster/stand-in" "$tmp"
+	echo "$1 $tmp/spank_gradcomp.so helper=$tmp/stand-in ${*:2}" > "$state/etc/plugstack.conf.d/gradcomp.conf"
+}
+
+as () { timeout 60 "${bed[@]}" run -u "$@"; }
+on () { as alice "$@"; }
+
+submitted () { as root scontrol show config | sed -n 's/^NEXT_JOB_ID *= //p'; }
+
+# A job that has just ended takes a moment to leave its node.
+all_idle () {
+	for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+		idle=$(as root sinfo -h -o '%n %t %E' | grep -c ' idle none$')
+		[ "$idle" = "$nodes" ] && break
+		sleep 0.25
+	done
+	is "$1" "$idle" "$nodes" || note "$(as root sinfo -h -o '%n %t %E'; as root squeue)"
+}
