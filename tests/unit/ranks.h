@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #define MAX_RANKS 16
 
@@ -109,12 +110,15 @@ __attribute__((unused)) static void run_ranks(int P, const char *const *settings
 	run_ranks_with(P, all, NULL, body, arg);
 }
 
-/* "gradcomp.plugin_path=BUILD/lib/gradcomp" of the build under test. */
+/* "gradcomp.plugin_path=BUILD/lib/gradcomp" of the build this program,
+ * BUILD/tests/unit/NAME, belongs to. */
 __attribute__((unused)) static const char *plugin_path_setting(void)
 {
-	static char text[4096];
-	const char *build = getenv("GRADCOMP_BUILD");
-	snprintf(text, sizeof text, "gradcomp.plugin_path=%s/lib/gradcomp", build ? build : ".");
+	static char text[4200], exe[4096];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+	for (int up = 0; n > 0 && up < 3; up++)
+		*strrchr(exe, '/') = 0;
+	snprintf(text, sizeof text, "gradcomp.plugin_path=%s/lib/gradcomp", exe);
 	return text;
 }
 
