@@ -7,13 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "descriptor.h"
-#include "elf_check.h"
 #include "error.h"
+#include "module.h"
 #include "names.h"
-#include "secure.h"
 #include "spec.h"
 #include "suggest.h"
 
@@ -60,26 +58,6 @@ static gradcomp_status registry_symbol(void *handle, gradcomp_plugin_kind kind, 
 	return GRADCOMP_OK;
 }
 
-/* The object in a file that nobody else could have written, and that is whole. */
-static gradcomp_status registry_dlopen(const char *path, void **handle, gradcomp_error *err)
-{
-	char *real = NULL;
-	int fd = -1;
-	gradcomp_status status = secure_open(path, &fd, &real, err);
-
-	if (status)
-		return status;
-	status = elf_check(fd, path, err);
-	close(fd);
-	if (!status) {
-		*handle = dlopen(real, RTLD_NOW | RTLD_LOCAL);
-		if (!*handle)
-			status = error_set(err, GRADCOMP_ERR_ABI, "%s cannot be loaded: %s", path, dlerror());
-	}
-	free(real);
-	return status;
-}
-
 /* Opens one file; the lock is held. */
 static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name, const char *path,
                                      const plugin **out, gradcomp_error *err)
@@ -90,20 +68,15 @@ static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name
 	size_t bytes = 0;
 	loaded *l;
 
+	if ((status = module_open(path, &handle, err)) ||
+	    (status = registry_symbol(handle, kind, path, &descriptor, &bytes, err)) ||
+	    (status = descriptor_check(kind, name, path, descriptor, bytes, err)))
+		return status;
 	l = calloc(1, sizeof *l);
 	if (!l || !(l->plugin.path = strdup(path))) {
-		status = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
-		goto fail;
+		free(l);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
 	}
-	status = registry_dlopen(path, &handle, err);
-	if (status)
-		goto fail;
-	/* A handle stays open whatever is found: code that has run is not unmapped. */
-	status = registry_symbol(handle, kind, path, &descriptor, &bytes, err);
-	if (!status)
-		status = descriptor_check(kind, name, path, descriptor, bytes, err);
-	if (status)
-		goto fail;
 	l->plugin.kind = kind;
 	l->plugin.info = descriptor;
 	if (kind == GRADCOMP_KIND_COMPRESSOR)
@@ -114,11 +87,6 @@ static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name
 	registry_loaded = l;
 	*out = &l->plugin;
 	return GRADCOMP_OK;
-fail:
-	if (l)
-		free((char *)l->plugin.path);
-	free(l);
-	return status;
 }
 
 static gradcomp_status registry_get(gradcomp_plugin_kind kind, const char *name, const char *path,
@@ -134,33 +102,15 @@ static gradcomp_status registry_get(gradcomp_plugin_kind kind, const char *name,
 	return status;
 }
 
-/* The first DIRECTORY/REL of the plugin path that exists, malloc'ed; NULL when
- * there is none. */
-static char *registry_search(const config *c, const char *rel)
-{
-	const char *p = config_str(c, "gradcomp.plugin_path");
-
-	for (;;) {
-		size_t n = strcspn(p, ":");
-		char *path;
-
-		if (asprintf(&path, "%.*s/%s", (int)n, p, rel) < 0)
-			return NULL;
-		if (!access(path, F_OK))
-			return path;
-		free(path);
-		if (!p[n])
-			return NULL;
-		p += n + 1;
-	}
-}
-
 static char *registry_find(const config *c, gradcomp_plugin_kind kind, const char *name)
 {
-	char rel[sizeof "collectives/.so" + SPEC_NAME_MAX];
+	char *relative, *path;
 
-	snprintf(rel, sizeof rel, "%s/%s.so", kind_folder[kind], name);
-	return registry_search(c, rel);
+	if (asprintf(&relative, "%s/%s.so", kind_folder[kind], name) < 0)
+		return NULL;
+	path = module_find(config_str(c, "gradcomp.plugin_path"), relative);
+	free(relative);
+	return path;
 }
 
 /* The names NAME.so in all directories of the plugin path. */
@@ -174,7 +124,9 @@ static void registry_names(const config *c, gradcomp_plugin_kind kind, names *ou
 	for (;; p++) {
 		size_t n = strcspn(p, ":");
 
-		d = asprintf(&path, "%.*s/%s", (int)n, p, kind_folder[kind]) < 0 ? NULL : opendir(path);
+		if (asprintf(&path, "%.*s/%s", (int)n, p, kind_folder[kind]) < 0)
+			return;
+		d = opendir(path);
 		while (d && (entry = readdir(d))) {
 			size_t length = strlen(entry->d_name);
 
@@ -257,18 +209,20 @@ int registry_each(const config *c, gradcomp_plugin_kind kind,
 gradcomp_status registry_module(const config *c, const char *rel, const char *name, const void **symbol,
                                 gradcomp_error *err)
 {
-	char *path = registry_search(c, rel);
+	char *path = module_find(config_str(c, "gradcomp.plugin_path"), rel);
 	gradcomp_status status;
 	void *handle;
 
+	/* A plugin path of the user's own need not name the installation. */
 	if (!path)
-		return error_set(err, GRADCOMP_ERR_NOTFOUND, "%s is not installed in %s (gradcomp was built without it)", rel,
-		                 config_str(c, "gradcomp.plugin_path"));
-	pthread_mutex_lock(&registry_lock);
-	status = registry_dlopen(path, &handle, err);
+		path = module_find(GRADCOMP_PLUGINDIR, rel);
+	if (!path)
+		return error_set(err, GRADCOMP_ERR_NOTFOUND,
+		                 "%s is not installed in %s or %s (gradcomp was built without it)", rel,
+		                 config_str(c, "gradcomp.plugin_path"), GRADCOMP_PLUGINDIR);
+	status = module_open(path, &handle, err);
 	if (!status && !(*symbol = dlsym(handle, name)))
 		status = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
-	pthread_mutex_unlock(&registry_lock);
 	free(path);
 	return status;
 }

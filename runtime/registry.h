@@ -32,8 +32,8 @@ int registry_each(const config *c, gradcomp_plugin_kind kind,
  * text lists the collectives that do. */
 gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
                               gradcomp_error *err);
-/* A module of the runtime itself, PATH/REL of the first directory that has it,
- * under the same checks; *symbol is the address of `name` in it. */
+/* A module of the runtime itself, PATH/REL of the first directory that has it
+ * (the installation's is searched last, named or not), under the same checks; *symbol is the address of `name` in it. */
 gradcomp_status registry_module(const config *c, const char *rel, const char *name, const void **symbol,
                                 gradcomp_error *err);
 /* A SPEC as a user wrote it: finds and loads the plugin, checks the parameters,

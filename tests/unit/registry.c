@@ -293,6 +293,18 @@ static void resolving(const config *c)
 	is_str(e.text, "sample: rank 40 goes with a density of at most 0.5, not 0.9", "in its words");
 }
 
+static void modules(const config *c)
+{
+	const void *symbol;
+
+	is_int(registry_module(c, "collectives/both.so", "gradcomp_collective_v1", &symbol, &e), 0, "a module");
+	ok(symbol != NULL, "its symbol");
+	is_int(registry_module(c, "collectives/both.so", "nothing", &symbol, &e), GRADCOMP_ERR_ABI, "another symbol");
+	like(e.text, "both.so does not export nothing", "says which");
+	is_int(registry_module(c, "wireup/nothing.so", "x", &symbol, &e), GRADCOMP_ERR_NOTFOUND, "no such module");
+	like(e.text, "wireup/nothing.so is not installed in ", "says where it was sought");
+}
+
 static void host(void)
 {
 	log_sink log = {GRADCOMP_LOG_ERROR, 0};
@@ -343,6 +355,7 @@ int main(void)
 	listing(c);
 	pairs(c);
 	resolving(c);
+	modules(c);
 	host();
 	config_free(c);
 	char remove_all[400];
