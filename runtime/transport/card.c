@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 static void card_cpus(char *out, size_t room)
@@ -35,14 +36,15 @@ static void card_cpus(char *out, size_t room)
 
 void card_this_node(card_node *out)
 {
+	struct utsname machine = {0};
 	char boot[40] = "";
 	struct stat net = {0};
 	int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
 	ssize_t n = 0;
 
 	memset(out, 0, sizeof *out);
-	if (gethostname(out->host, sizeof out->host - 1) || !out->host[0])
-		strcpy(out->host, "localhost");
+	uname(&machine);
+	snprintf(out->host, sizeof out->host, "%s", machine.nodename[0] ? machine.nodename : "localhost");
 	for (char *p = out->host; *p; p++)
 		if (*p <= ' ' || *p > '~')
 			*p = '_';

@@ -1,0 +1,172 @@
+/* Ranks of a transport as threads or as processes. They meet over memory that
+ * both kinds share; what a rank has to report it leaves there. */
+#ifndef TRANSPORT_RANKS_H
+#define TRANSPORT_RANKS_H
+
+#include "tap.h"
+#include "transport.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define BOARD_RANKS 16
+
+typedef struct board {
+	int n;
+	transport_options options;
+	void (*body)(struct board *b, transport *t, int rank);
+	void *arg;
+	int late_rank; /* joins only when `late` is set; -1: nobody */
+	atomic_int late, there, ready;
+	unsigned char secret[TRANSPORT_SECRET_BYTES];
+	char card[BOARD_RANKS][TRANSPORT_CARD_MAX];
+	pid_t pid[BOARD_RANKS];
+	/* The results. */
+	gradcomp_status started[BOARD_RANKS], stopped[BOARD_RANKS];
+	gradcomp_error start_error[BOARD_RANKS], stop_error[BOARD_RANKS], error[BOARD_RANKS];
+	gradcomp_status status[BOARD_RANKS];
+	double when[BOARD_RANKS];
+	atomic_int wrong; /* bytes that were not what they should be */
+} board;
+
+typedef struct seat {
+	board *b;
+	int rank;
+} seat;
+
+static const log_sink board_log = {GRADCOMP_LOG_ERROR, -1};
+
+static inline double board_now(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
+}
+
+static inline board *board_new(int n)
+{
+	board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (b == MAP_FAILED)
+		abort();
+	b->n = n;
+	b->late_rank = -1;
+	b->options = (transport_options){.nranks = n, .timeout = 10, .wait_timeout = 60, .streams = 2, .chunk = 64 << 10,
+	                                 .spin_us = 20, .interface = "", .allow = "shm,tcp", .cma = 1, .log = &board_log};
+	transport_secret(b->secret, NULL);
+	return b;
+}
+
+static inline void board_free(board *b)
+{
+	munmap(b, sizeof *b);
+}
+
+static inline void *board_seat(void *arg)
+{
+	seat *s = arg;
+	board *b = s->b;
+	transport_options o = b->options;
+	const char *cards[BOARD_RANKS];
+	transport *t;
+	int r = s->rank;
+
+	o.rank = r;
+	b->started[r] = transport_listen(&o, &t, &b->start_error[r]);
+	if (b->started[r]) {
+		atomic_fetch_add(&b->there, 1);
+		return NULL;
+	}
+	strcpy(b->card[r], transport_card(t));
+	atomic_fetch_add(&b->there, 1);
+	while (atomic_load(&b->there) < b->n)
+		usleep(200);
+	for (int i = 0; i < b->n; i++)
+		cards[i] = b->card[i];
+	while (r == b->late_rank && !atomic_load(&b->late))
+		usleep(1000);
+	b->started[r] = transport_start(t, cards, b->secret, &b->start_error[r]);
+	if (!b->started[r])
+		b->body(b, t, r);
+	b->stopped[r] = transport_stop(t, &b->stop_error[r]);
+	return NULL;
+}
+
+/* Everybody inside before anybody goes on. */
+static inline void board_meet(board *b)
+{
+	atomic_fetch_add(&b->ready, 1);
+	while (atomic_load(&b->ready) < b->n)
+		usleep(200);
+}
+
+static inline void board_threads(board *b)
+{
+	pthread_t thread[BOARD_RANKS];
+	seat s[BOARD_RANKS];
+
+	for (int r = 0; r < b->n; r++) {
+		s[r] = (seat){b, r};
+		pthread_create(&thread[r], NULL, board_seat, &s[r]);
+	}
+	for (int r = 0; r < b->n; r++)
+		pthread_join(thread[r], NULL);
+}
+
+static inline void board_fork(board *b)
+{
+	fflush(stdout);
+	for (int r = 0; r < b->n; r++) {
+		b->pid[r] = fork();
+		if (!b->pid[r]) {
+			seat s = {b, r};
+
+			/* A test that is interrupted leaves nobody behind. */
+			alarm(60);
+			board_seat(&s);
+			_exit(0);
+		}
+	}
+}
+
+/* Waits for all ranks; those that must be killed first are killed by now. */
+static inline void board_join(board *b)
+{
+	for (int r = 0; r < b->n; r++)
+		waitpid(b->pid[r], NULL, 0);
+}
+
+static inline channel *board_channel(board *b, transport *t, int rank, uint64_t id)
+{
+	int ranks[BOARD_RANKS];
+	channel *c;
+
+	for (int i = 0; i < b->n; i++)
+		ranks[i] = i;
+	return channel_open(t, id, ranks, b->n, rank, &c, NULL) ? NULL : c;
+}
+
+/* All ranks came and left without an error. */
+static inline int board_well(const board *b)
+{
+	for (int r = 0; r < b->n; r++) {
+		if (b->started[r])
+			printf("# rank %d start: %s\n", r, b->start_error[r].text);
+		if (b->status[r])
+			printf("# rank %d: %s\n", r, b->error[r].text);
+		if (b->stopped[r])
+			printf("# rank %d stop: %s\n", r, b->stop_error[r].text);
+		if (b->started[r] || b->stopped[r] || b->status[r])
+			return 0;
+	}
+	return 1;
+}
+
+#endif
