@@ -59,6 +59,7 @@ static void channel_sleep(channel *c, const request *r)
 {
 	double limit = SLEEP_SECONDS, begin = clock_now(), slept;
 	struct pollfd *p = c->poll;
+	unsigned adopted = c->adopted;
 	peer_link *sleepers = NULL;
 	int n = 2;
 
@@ -76,7 +77,8 @@ static void channel_sleep(channel *c, const request *r)
 			sleepers = l;
 		}
 	}
-	if (!channel_progress(c) && !r->done && !atomic_load(&c->t->failed)) {
+	/* A link that came just now is not armed, and may have moved the array. */
+	if (!channel_progress(c) && !r->done && c->adopted == adopted && !atomic_load(&c->t->failed)) {
 		poll(p, (nfds_t)n, (int)(limit * 1e3));
 		/* Time in which this process was stopped is nobody's fault. */
 		slept = clock_now() - begin;
@@ -88,7 +90,7 @@ static void channel_sleep(channel *c, const request *r)
 		}
 	}
 	for (peer_link *l = sleepers; l; l = l->sleeper)
-		l->ops->wake(l, p + l->slot, l->nslots);
+		l->ops->wake(l, c->poll + l->slot, l->nslots);
 }
 
 static void channel_overdue(channel *c, const request *r)
