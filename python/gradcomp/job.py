@@ -5,6 +5,7 @@ contiguous; their memory is used in place.
 """
 
 import ctypes
+import sys
 from ctypes import c_char_p, c_uint64, c_void_p
 
 from . import _lib
@@ -31,11 +32,12 @@ def _memory(buf):
             raise Error(_lib.ERR_INVALID, "a tensor must be contiguous and in host memory")
         return buf.data_ptr(), buf.numel(), dtype_code(buf.dtype)
     view = memoryview(buf)
-    if view.readonly or not view.c_contiguous or view.format not in _FORMATS:
+    letter = view.format.lstrip("@=<" if sys.byteorder == "little" else "@=>")
+    if view.readonly or not view.c_contiguous or letter not in _FORMATS:
         raise Error(_lib.ERR_INVALID, f"a buffer must be writable, contiguous and of a known type, not '{view.format}'")
     count = view.nbytes // view.itemsize
     address = ctypes.addressof(ctypes.c_char.from_buffer(view)) if count else 0
-    return address, count, _DTYPES[_FORMATS[view.format]]
+    return address, count, _DTYPES[_FORMATS[letter]]
 
 
 class Job:

@@ -4,10 +4,12 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BUILD = os.environ.get("GRADCOMP_BUILD", os.path.join(SOURCE, "build"))
 _count = _failed = 0
+_no_settings = tempfile.NamedTemporaryFile(prefix="gradcomp-test-", suffix=".conf")
 
 
 def ok(passed, name, *details):
@@ -37,7 +39,7 @@ def environment(**more):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GRADCOMP", "SLURM_", "PMIX_", "RANK", "WORLD_"))}
     env.update(PYTHONPATH=os.path.join(SOURCE, "python"), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1",
                GRADCOMP_LIBRARY=os.path.join(BUILD, "lib/libgradcomp.so"),
-               GRADCOMP_PLUGIN_PATH=os.path.join(BUILD, "lib/gradcomp"), GRADCOMP_CONF="/dev/null")
+               GRADCOMP_PLUGIN_PATH=os.path.join(BUILD, "lib/gradcomp"), GRADCOMP_CONF=_no_settings.name)
     env.update(more)
     return env
 
