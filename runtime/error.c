@@ -35,7 +35,7 @@ static void error_vset(gradcomp_error *err, gradcomp_status status, const char *
 	memcpy(err->text, text, sizeof text);
 }
 
-gradcomp_status error_set(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
+gradcomp_status (error_set)(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -47,7 +47,7 @@ gradcomp_status error_set(gradcomp_error *err, gradcomp_status status, const cha
 	return status;
 }
 
-gradcomp_status error_errno(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
+gradcomp_status (error_errno)(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
 {
 	char buf[128];
 	int code = errno;
