@@ -148,6 +148,8 @@ int local_options_end(void)
 		unsetenv(OPTIONS_COMPONENTS);
 	/* One that names no option may still follow one that does. */
 	options *sets = realloc(local.sets, (size_t)(local.nsets + 1) * sizeof *sets);
+	if (sets)
+		local.sets = sets;
 	char *text = options_join(&local.now, 1);
 	if (!sets || !text || local.nsets == COMPONENTS_MAX) {
 		say_error("out of memory, or more than %d components", COMPONENTS_MAX);
@@ -161,7 +163,6 @@ int local_options_end(void)
 		text = NULL;
 	}
 	free(text);
-	local.sets = sets;
 	local.sets[local.nsets++] = local.now;
 	memset(&local.now, 0, sizeof local.now);
 	if (tell_components() < 0)

@@ -1,0 +1,115 @@
+#!/bin/bash
+# What the tasks of a job find in their environment.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/common.sh"
+start_cluster --nodes "$nodes"
+plugin required
+home=$state/home/alice
+
+# Prints "NODE VARIABLE=value ..." for every task, sorted by node.
+cat > show <<'SHOW'
+#!/bin/sh
+echo $(hostname) $(env | grep '^GRADCOMP' | grep -v '^GRADCOMP_\(BUILD\|SRC\)=' | sort)
+SHOW
+chmod 755 show
+tasks () { on srun "$@" "$tmp/show" 2>&1 | sort; }
+
+is 'no option: nothing' "$(tasks "-wn[1-2]")" 'n1
+n2'
+is 'one option, on every node' "$(tasks -N4 --gradcomp=topk:density=0.5)" "$(for k in 1 2 3 4; do
+	echo "n$k GRADCOMP=topk:density=0.5 GRADCOMP_OPTIONS=compressor"
+done)"
+is 'all options' "$(tasks -wn1 --gradcomp=topk --gradcomp-collective=tree --gradcomp-report=/r.json)" \
+	'n1 GRADCOMP=topk GRADCOMP_COLLECTIVE=tree GRADCOMP_OPTIONS=compressor collective report GRADCOMP_REPORT=/r.json'
+is 'the last value of an option counts' "$(tasks -wn1 --gradcomp=topk --gradcomp=powersgd)" \
+	'n1 GRADCOMP=powersgd GRADCOMP_OPTIONS=compressor'
+is 'a relative report is in the working directory' "$(tasks -wn1 -D "$home" --gradcomp=topk --gradcomp-report=r.json)" \
+	"n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor report GRADCOMP_REPORT=$home/r.json"
+is 'none is a compressor' "$(tasks -wn1 --gradcomp=none)" 'n1 GRADCOMP=none GRADCOMP_OPTIONS=compressor'
+is 'off: nothing' "$(tasks -wn1 --gradcomp=off --gradcomp-collective=ring --gradcomp-report=x)" n1
+is 'a value with blanks and quotes arrives as it is' \
+	"$(tasks -wn1 --gradcomp=topk "--gradcomp-report=/a  \"b\" 'c' \$(id) ü.json")" \
+	"n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor report GRADCOMP_REPORT=/a \"b\" 'c' \$(id) ü.json"
+long=/$(printf 'x%.0s' {1..4090})
+is 'a value as long as a path may be' "$(tasks -wn1 --gradcomp=none "--gradcomp-report=$long" | wc -c)" \
+	"$(echo "n1 GRADCOMP=none GRADCOMP_OPTIONS=compressor report GRADCOMP_REPORT=$long" | wc -c)"
+
+export GRADCOMP=powersgd GRADCOMP_REPORT=/mine.json GRADCOMP_STREAMS=3
+is 'no option: the environment of the user as it is' "$(tasks -wn1)" \
+	'n1 GRADCOMP=powersgd GRADCOMP_REPORT=/mine.json GRADCOMP_STREAMS=3'
+is 'an option wins over the environment' "$(tasks -wn1 --gradcomp=topk)" \
+	'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor GRADCOMP_REPORT=/mine.json GRADCOMP_STREAMS=3'
+is 'report=none takes the report away' "$(tasks -wn1 --gradcomp-report=none)" \
+	'n1 GRADCOMP=powersgd GRADCOMP_OPTIONS=report GRADCOMP_STREAMS=3'
+is 'off takes the choice away' "$(tasks -wn1 --gradcomp=off)" 'n1 GRADCOMP_STREAMS=3'
+unset GRADCOMP GRADCOMP_REPORT GRADCOMP_STREAMS
+
+# An allocation hands its options to every srun in it.
+cat > steps <<'STEPS'
+#!/bin/bash
+#SBATCH --gradcomp=topk --gradcomp-collective=tree
+#SBATCH -wn1
+for more in "" --gradcomp=powersgd\ --gradcomp-collective=ring --gradcomp=none --gradcomp=off; do
+	srun -n1 $more "${0%/*}/show" 2>&1 | sed "s/^/${more:-inherited}: /"
+done
+STEPS
+sed -i "s|\${0%/\*}|$tmp|" steps
+chmod 755 steps
+want='inherited: n1 GRADCOMP=topk GRADCOMP_COLLECTIVE=tree GRADCOMP_OPTIONS=compressor collective
+--gradcomp=powersgd --gradcomp-collective=ring: n1 GRADCOMP=powersgd GRADCOMP_COLLECTIVE=ring GRADCOMP_OPTIONS=compressor collective
+--gradcomp=none: srun: error: gradcomp: none does not work with tree
+--gradcomp=off: n1'
+check 'sbatch' on sbatch --wait -o "$home/out" steps
+is 'sbatch: #SBATCH options reach every srun, which may override them' "$(cat "$home/out")" "$want"
+is 'salloc: the same' "$(on salloc -wn1 --gradcomp=topk --gradcomp-collective=tree "$tmp/steps" 2>/dev/null)" "$want"
+
+check 'a job array' on sbatch --wait -a 1-3 -o "$home/array.%a" --gradcomp=topk --wrap "srun -n1 $tmp/show"
+is 'a job array: every job of it' "$(sed 's/^n. //' "$home"/array.*)" "$(for _ in 1 2 3; do
+	echo 'GRADCOMP=topk GRADCOMP_OPTIONS=compressor'
+done)"
+
+is 'heterogeneous: to each its own' \
+	"$(on srun -wn1 --gradcomp=topk --gradcomp-collective=tree "$tmp/show" : -wn2 --gradcomp=powersgd "$tmp/show" 2>/dev/null | sort)" \
+	'n1 GRADCOMP=topk GRADCOMP_COLLECTIVE=tree GRADCOMP_OPTIONS=compressor collective
+n2 GRADCOMP=powersgd GRADCOMP_OPTIONS=compressor'
+is 'heterogeneous: none for one' \
+	"$(on srun -wn1 --gradcomp=topk "$tmp/show" : -wn2 "$tmp/show" 2>/dev/null | sort)" \
+	'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor
+n2'
+is 'heterogeneous: the same for both' \
+	"$(on srun -wn1 --gradcomp=topk "$tmp/show" : -wn2 --gradcomp=topk "$tmp/show" 2>/dev/null | sort)" \
+	'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor
+n2 GRADCOMP=topk GRADCOMP_OPTIONS=compressor'
+refuse 'heterogeneous: a mistake in the second component' \
+	on srun -wn1 --gradcomp=topk "$tmp/show" : -wn2 --gradcomp=nope "$tmp/show"
+like 'heterogeneous: is named' "$said" "gradcomp: no compressor 'nope'"
+refuse 'heterogeneous sbatch: cannot keep two apart' \
+	on sbatch -N1 --gradcomp=topk : -N1 --gradcomp=powersgd show
+like 'heterogeneous sbatch: says what to do' "$said" 'give them all the same, or start each with its own srun'
+
+# Two jobs of two users on one node at one time.
+as bob srun -n1 -wn1 --gradcomp=topk sh -c "sleep 1; $tmp/show" > bob.out 2>&1 &
+is 'two jobs on a node: alice' "$(tasks -wn1 -n1 --gradcomp=powersgd)" \
+	'n1 GRADCOMP=powersgd GRADCOMP_OPTIONS=compressor'
+wait $!
+is 'two jobs on a node: bob' "$(cat bob.out)" 'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor'
+is 'root' "$(as root srun -n1 -wn1 --gradcomp=topk "$tmp/show")" 'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor'
+is 'without MPI' "$(tasks -n1 -wn1 --mpi=none --gradcomp=topk)" 'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor'
+
+# What nobody typed: values that came another way than through a checked option.
+SLURM_SPANK__SLURM_SPANK_OPTION_gradcomp_gradcomp=nope refuse 'an inherited value is checked too' on srun -n1 true
+like 'an inherited value: named' "$said" "no compressor 'nope'"
+GRADCOMP_COMPONENTS=junk check 'a foreign GRADCOMP_COMPONENTS is ignored' on srun -n1 --gradcomp=topk true
+
+# The helper is asked once a command, and not at all without the option.
+export STAND_IN_LOG=$tmp/asked
+: > asked
+chmod 666 asked
+tasks "-wn[1-2]" > /dev/null
+is 'no option: no helper' "$(cat asked)" ""
+tasks "-wn[1-2]" --gradcomp=topk --gradcomp-report=r > /dev/null
+is 'options: the helper is asked once' "$(cat asked)" '--compressor topk --report r'
+tasks -wn1 --gradcomp=off > /dev/null
+is 'off: no helper' "$(wc -l < asked)" 1
+all_idle 'every node is idle'
+done_testing
