@@ -7,7 +7,7 @@
 
 #include "error.h"
 
-gradcomp_status gradcomp_report_check(const char *path, gradcomp_error *err)
+gradcomp_status report_path_check(const char *path, gradcomp_error *err)
 {
 	size_t n = strlen(path);
 
@@ -38,7 +38,7 @@ static const char *number_from(const char *variable, const char *otherwise)
 
 gradcomp_status report_path_expand(const char *path, char **out, gradcomp_error *err)
 {
-	gradcomp_status status = gradcomp_report_check(path, err);
+	gradcomp_status status = report_path_check(path, err);
 	char pid[24], *text = NULL;
 	size_t bytes;
 	FILE *f;

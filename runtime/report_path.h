@@ -2,8 +2,10 @@
 #ifndef REPORT_PATH_H
 #define REPORT_PATH_H
 
-#include "gradcomp/gradcomp.h"
+#include "gradcomp/abi.h"
 
+/* The form of the name alone: its directory may exist on another node only. */
+gradcomp_status report_path_check(const char *path, gradcomp_error *err);
 /* %j becomes SLURM_JOB_ID, or the process id outside of Slurm; %s becomes
  * SLURM_STEP_ID, or 0; %% becomes '%'. *out is the caller's. */
 gradcomp_status report_path_expand(const char *path, char **out, gradcomp_error *err);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "error.h"
-#include "report.h"
+#include "report_path.h"
 #include "spec.h"
 
 static gradcomp_status check_spec(const char *value, gradcomp_error *err)
@@ -18,7 +18,7 @@ static gradcomp_status check_spec(const char *value, gradcomp_error *err)
 
 static gradcomp_status check_report(const char *value, gradcomp_error *err)
 {
-	return *value ? gradcomp_report_check(value, err) : GRADCOMP_OK;
+	return *value ? report_path_check(value, err) : GRADCOMP_OK;
 }
 
 /* A relative directory would make what runs depend on where the user stands. */

@@ -240,10 +240,6 @@ GRADCOMP_EXPORT void gradcomp_param_text(const gradcomp_param *row, char *out, s
  * possible. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_spec_check(const char *compressor, const char *collective,
                                                     gradcomp_error *err);
-/* Whether a report could be asked for under this name: its form alone, since the
- * file is made on another node. %j stands for the job, %s for the step, %% for
- * '%'. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_report_check(const char *path, gradcomp_error *err);
 /* Calls `each` for every setting with its effective value and where it came
  * from ("default", "/etc/gradcomp/gradcomp.conf:12", "environment GRADCOMP",
  * "option --gradcomp"). Fails when the configuration is unusable. */

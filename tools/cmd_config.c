@@ -1,0 +1,68 @@
+/* gradcomp config: the effective settings. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "json.h"
+
+static const char usage[] = "usage: gradcomp config [--json]\n"
+			    "\n"
+			    "Prints every setting, its value, and where the value comes from.\n";
+
+static void print_one(void *ctx, const char *name, const char *value, const char *origin, const char *help)
+{
+	(void)ctx;
+	(void)help;
+	printf("  %-23s = %-20s (%s)\n", name, value, origin);
+}
+
+static void write_one(void *ctx, const char *name, const char *value, const char *origin, const char *help)
+{
+	json *j = ctx;
+
+	json_object(j, NULL);
+	json_string(j, "name", name);
+	json_string(j, "value", value);
+	json_string(j, "origin", origin);
+	json_string(j, "help", help);
+	json_end(j);
+}
+
+gradcomp_status print_settings(gradcomp_error *err)
+{
+	return gradcomp_setting_each(print_one, NULL, err);
+}
+
+int cmd_config(int argc, char **argv)
+{
+	int as_json = 0, status;
+	const command_option options[] = {{"--json", NULL, &as_json}, {NULL, NULL, NULL}};
+	gradcomp_error err;
+	char *text = NULL;
+	size_t bytes;
+	FILE *f;
+	json j;
+
+	status = take_options(argc, argv, usage, options, NULL, 0);
+	if (status >= 0)
+		return status;
+	if (!as_json)
+		return print_settings(&err) ? failed(&err) : 0;
+
+	/* Collected first: a wrong configuration prints no half of a document. */
+	f = open_memstream(&text, &bytes);
+	if (!f) {
+		perror("gradcomp");
+		return 1;
+	}
+	json_start(&j, f);
+	json_array(&j, NULL);
+	status = gradcomp_setting_each(write_one, &j, &err);
+	json_end(&j);
+	json_finish(&j);
+	fclose(f);
+	if (!status)
+		fputs(text, stdout);
+	free(text);
+	return status ? failed(&err) : 0;
+}

@@ -1,0 +1,185 @@
+/* gradcomp report: a job's report (doc/report.md) as a table. */
+#include "commands.h"
+
+static const char usage[] = "usage: gradcomp report [--json] [--tensors] FILE\n"
+			    "\n"
+			    "Prints what a job did, from its report: bytes and times a step of rank 0. With\n"
+			    "--tensors also what was done with each tensor; with --json the report itself,\n"
+			    "after checking that it is one.\n";
+
+#ifdef HAVE_JANSSON
+#include <jansson.h>
+#include <string.h>
+
+#include "gradcomp/stage.h"
+
+#define REPORT_SCHEMA 1
+
+/* Text of the report for a terminal: the file may come from anywhere. */
+static const char *text_of(const json_t *object, const char *key, char out[256])
+{
+	const char *text = json_string_value(json_object_get(object, key));
+
+	return text ? gradcomp_printable(text, out, 256) : "?";
+}
+
+static double number_of(const json_t *object, const char *key)
+{
+	return json_number_value(json_object_get(object, key));
+}
+
+static long long count_of(const json_t *object, const char *key)
+{
+	return (long long)json_integer_value(json_object_get(object, key));
+}
+
+static void print_job(const json_t *root)
+{
+	const json_t *hosts = json_object_get(root, "hosts"), *links = json_object_get(root, "links"), *link;
+	char a[256], b[256];
+	size_t i;
+
+	if (json_is_string(json_object_get(root, "job")))
+		printf("job         %s, step %s\n", text_of(root, "job", a), text_of(root, "step", b));
+	printf("ended       %s after %.1f s\n", text_of(root, "ended", a), number_of(root, "wall_s"));
+	if (json_is_string(json_object_get(root, "failure")))
+		printf("failed      %s\n", text_of(root, "failure", a));
+	printf("ranks       %lld on %lld nodes, rank 0 on %s\n", count_of(root, "ranks"), count_of(root, "nodes"),
+	       json_is_string(json_array_get(hosts, 0))
+	               ? gradcomp_printable(json_string_value(json_array_get(hosts, 0)), b, sizeof b)
+	               : "?");
+	printf("gradcomp    %s\n", text_of(root, "gradcomp", a));
+	json_array_foreach(links, i, link)
+		printf("link        %-4s to %lld rank%s: %.2f MB sent, %.2f MB received\n", text_of(link, "transport", a),
+		       count_of(link, "pairs"), count_of(link, "pairs") == 1 ? "" : "s", number_of(link, "sent_bytes") / 1e6,
+		       number_of(link, "received_bytes") / 1e6);
+}
+
+/* How many tensors and elements went each way. */
+static void print_choices(const json_t *tensors)
+{
+	json_t *counts = json_object(), *tensor;
+	const char *choice;
+	char a[256];
+	size_t i;
+
+	json_array_foreach(tensors, i, tensor) {
+		const char *name = json_string_value(json_object_get(tensor, "choice"));
+		json_t *row = name ? json_object_get(counts, name) : NULL;
+
+		if (!name)
+			continue;
+		if (!row)
+			json_object_set_new(counts, name, row = json_pack("{s:I,s:I}", "n", (json_int_t)0, "d", (json_int_t)0));
+		json_object_set_new(row, "n", json_integer(count_of(row, "n") + 1));
+		json_object_set_new(row, "d", json_integer(count_of(row, "d") + count_of(tensor, "numel")));
+	}
+	json_object_foreach(counts, choice, tensor)
+		printf("  %-9s %lld tensor%s, %lld elements\n", gradcomp_printable(choice, a, sizeof a), count_of(tensor, "n"),
+		       count_of(tensor, "n") == 1 ? "" : "s", count_of(tensor, "d"));
+	json_decref(counts);
+}
+
+static void print_reducer(const json_t *r, int every_tensor)
+{
+	const json_t *tensors = json_object_get(r, "tensors"), *tensor;
+	double steps = number_of(r, "steps") > 0 ? number_of(r, "steps") : 1;
+	char a[256], b[256];
+	size_t i;
+
+	printf("\n%s over %s\n", text_of(r, "compressor", a), text_of(r, "collective", b));
+	printf("  steps     %lld on %lld ranks, in %lld bucket%s", count_of(r, "steps"), count_of(r, "ranks"),
+	       count_of(r, "buckets"), count_of(r, "buckets") == 1 ? "" : "s");
+	if (count_of(r, "nonfinite_steps"))
+		printf(", %lld with NaN or Inf", count_of(r, "nonfinite_steps"));
+	printf("\n  sent      %.3f MB a step, dense %.3f MB", number_of(r, "wire_bytes") / steps / 1e6,
+	       number_of(r, "dense_bytes") / steps / 1e6);
+	if (json_is_number(json_object_get(r, "ratio")))
+		printf(", ratio %.1f", number_of(r, "ratio"));
+	printf("\n  encode    %.2f ms a step\n  exchange  %.2f ms\n  decode    %.2f ms\n  waited    %.2f ms",
+	       number_of(r, "encode_s") / steps * 1e3, number_of(r, "exchange_s") / steps * 1e3,
+	       number_of(r, "decode_s") / steps * 1e3, number_of(r, "exposed_s") / steps * 1e3);
+	if (json_is_number(json_object_get(r, "hidden")))
+		printf(", %.0f %% hidden", number_of(r, "hidden") * 100);
+	putchar('\n');
+	print_choices(tensors);
+	if (every_tensor)
+		json_array_foreach(tensors, i, tensor)
+			printf("    %-40s %12lld  %s\n", text_of(tensor, "name", a), count_of(tensor, "numel"),
+			       text_of(tensor, "choice", b));
+}
+
+static json_t *load(const char *path)
+{
+	json_error_t e;
+	json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
+	char name[256], text[256];
+
+	gradcomp_printable(path, name, sizeof name);
+	if (!root) {
+		if (e.line > 0)
+			fprintf(stderr, "gradcomp: %s:%d: this is no report: %s\n", name, e.line,
+			        gradcomp_printable(e.text, text, sizeof text));
+		else
+			fprintf(stderr, "gradcomp: %s\n", gradcomp_printable(e.text, text, sizeof text));
+		return NULL;
+	}
+	if (json_is_integer(json_object_get(root, "schema")) && count_of(root, "schema") == REPORT_SCHEMA)
+		return root;
+	if (json_is_integer(json_object_get(root, "schema")))
+		fprintf(stderr, "gradcomp: %s is a report of schema %lld; this command reads schema %d\n", name,
+		        count_of(root, "schema"), REPORT_SCHEMA);
+	else
+		fprintf(stderr, "gradcomp: %s is JSON, but no report of gradcomp\n", name);
+	json_decref(root);
+	return NULL;
+}
+
+int cmd_report(int argc, char **argv)
+{
+	const char *words[1] = {NULL};
+	int as_json = 0, every_tensor = 0, status;
+	const command_option options[] = {
+		{"--json", NULL, &as_json}, {"--tensors", NULL, &every_tensor}, {NULL, NULL, NULL}};
+	json_t *root, *reducer;
+	size_t i;
+
+	status = take_options(argc, argv, usage, options, words, 1);
+	if (status >= 0)
+		return status;
+	if (!words[0])
+		return usage_error(usage, "report: which file?");
+	root = load(words[0]);
+	if (!root)
+		return 1;
+	if (as_json) {
+		json_dumpf(root, stdout, JSON_INDENT(2));
+		putchar('\n');
+	} else {
+		print_job(root);
+		json_array_foreach(json_object_get(root, "reducers"), i, reducer)
+			print_reducer(reducer, every_tensor);
+	}
+	json_decref(root);
+	return 0;
+}
+
+#else
+
+int cmd_report(int argc, char **argv)
+{
+	const char *words[1];
+	int as_json, every_tensor;
+	const command_option options[] = {
+		{"--json", NULL, &as_json}, {"--tensors", NULL, &every_tensor}, {NULL, NULL, NULL}};
+	int status = take_options(argc, argv, usage, options, words, 1);
+
+	if (status >= 0)
+		return status;
+	fputs("gradcomp: this gradcomp was built without jansson and cannot read reports; python3 -m json.tool FILE "
+	      "prints one\n",
+	      stderr);
+	return 1;
+}
+
+#endif

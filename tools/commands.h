@@ -1,0 +1,46 @@
+/* The subcommands of gradcomp: one file each, called cmd_NAME.c. argv[0] is the
+ * subcommand's name. A command returns the exit status: 0, 1 for a failure whose
+ * message it has printed, 2 for wrong usage. Whether stdout could be written is
+ * checked by main(). */
+#ifndef COMMANDS_H
+#define COMMANDS_H
+
+#include <stdio.h>
+
+#include "gradcomp/gradcomp.h"
+
+int cmd_bench(int argc, char **argv);
+int cmd_check(int argc, char **argv);
+int cmd_config(int argc, char **argv);
+int cmd_help_option(int argc, char **argv);
+int cmd_list(int argc, char **argv);
+int cmd_report(int argc, char **argv);
+
+/* `text` to stdout, the status 0. */
+int usage_help(const char *text);
+/* One line on stderr about what is wrong, then the first line of `text`; the
+ * status 2. */
+int usage_error(const char *text, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
+/* The text of an error on stderr, the status 1. */
+int failed(const gradcomp_error *err);
+
+/* The options of a command. Each takes `--name VALUE` and `--name=VALUE`, or, with
+ * value NULL, is a switch. */
+typedef struct command_option {
+	const char *name;   /* with "--" */
+	const char **value; /* or */
+	int *flag;
+} command_option;
+
+/* Takes options and at most `nwords` words out of argv. Returns -1 to go on, or
+ * the exit status (after --help or an error). */
+int take_options(int argc, char **argv, const char *usage, const command_option *options, const char **words,
+                 int nwords);
+
+/* "rank=INT (1..64, default 4)    help" for every parameter of every plugin, in
+ * two groups. `only` is a name or NULL; *found counts what was printed. */
+gradcomp_status print_plugins(const char *only, int *found, int *unusable, gradcomp_error *err);
+/* Every setting with its value and origin. */
+gradcomp_status print_settings(gradcomp_error *err);
+
+#endif

@@ -1,0 +1,74 @@
+/* gradcomp: looks at what is installed and configured, measures, prints reports. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+
+static const struct {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *summary;
+} commands[] = {
+	{"list", cmd_list, "plugins and their parameters"},
+	{"config", cmd_config, "settings, their values and where they come from"},
+	{"check", cmd_check, "whether compressor, collective and report can be used"},
+	{"report", cmd_report, "the report of a job as a table"},
+	{"bench", cmd_bench, "how fast this job's ranks reduce"},
+	{"help-option", cmd_help_option, "what srun --gradcomp=help prints"},
+};
+
+static int print_usage(void)
+{
+	puts("usage: gradcomp COMMAND [ARGUMENTS]\n\ncommands:");
+	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+		printf("  %-12s %s\n", commands[i].name, commands[i].summary);
+	printf("  %-12s %s\n  %-12s %s\n\ngradcomp COMMAND --help says more.\n", "version", "the version of the library",
+	       "help", "this text");
+	return 0;
+}
+
+static int run(int argc, char **argv)
+{
+	const char *name = argc > 1 ? argv[1] : "";
+
+	if (!strcmp(name, "help") || !strcmp(name, "--help") || !strcmp(name, "-h"))
+		return print_usage();
+	if (!strcmp(name, "version") || !strcmp(name, "--version") || !strcmp(name, "-V")) {
+		printf("gradcomp %s\n", gradcomp_version());
+		return 0;
+	}
+	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+		if (!strcmp(name, commands[i].name))
+			return commands[i].run(argc - 1, argv + 1);
+	if (*name)
+		fprintf(stderr, "gradcomp: unknown command '%s'\n", name);
+	fputs("usage: gradcomp COMMAND [ARGUMENTS]; gradcomp help lists the commands\n", stderr);
+	return 2;
+}
+
+/* A file opened by us must not become stdout because that was closed: its place is
+ * taken by something that cannot be written. */
+static void fill_standard_files(void)
+{
+	for (int fd = 0; fd <= 2; fd++)
+		if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) != fd)
+			exit(1);
+}
+
+int main(int argc, char **argv)
+{
+	int status, bad;
+
+	fill_standard_files();
+	status = run(argc, argv);
+	bad = ferror(stdout) | (fclose(stdout) != 0);
+	if (!bad)
+		return status;
+	/* Who closed a pipe knows. */
+	if (errno != EPIPE)
+		fprintf(stderr, "gradcomp: cannot write the output: %s\n", strerror(errno));
+	return status ? status : 1;
+}

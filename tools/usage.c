@@ -1,0 +1,77 @@
+/* Options, usage and errors, alike in all commands. */
+#include <string.h>
+
+#include "commands.h"
+
+int usage_help(const char *text)
+{
+	fputs(text, stdout);
+	return 0;
+}
+
+int usage_error(const char *text, const char *fmt, ...)
+{
+	va_list ap;
+
+	fputs("gradcomp: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	fprintf(stderr, "\n%.*s\n", (int)strcspn(text, "\n"), text);
+	return 2;
+}
+
+int failed(const gradcomp_error *err)
+{
+	fprintf(stderr, "gradcomp: %s\n", err->text[0] ? err->text : gradcomp_strerror(err->status));
+	return 1;
+}
+
+/* The value of the option `name` in argv[*i], or NULL when it has none. */
+static const char *option_value(int argc, char **argv, int *i, size_t name_length)
+{
+	if (argv[*i][name_length] == '=')
+		return argv[*i] + name_length + 1;
+	return *i + 1 < argc ? argv[++*i] : NULL;
+}
+
+static const command_option *find_option(const command_option *options, const char *arg)
+{
+	for (; options->name; options++) {
+		size_t n = strlen(options->name);
+
+		if (!strncmp(options->name, arg, n) && (!arg[n] || (arg[n] == '=' && options->value)))
+			return options;
+	}
+	return NULL;
+}
+
+int take_options(int argc, char **argv, const char *usage, const command_option *options, const char **words,
+                 int nwords)
+{
+	int taken = 0;
+
+	for (int i = 1; i < argc; i++) {
+		const command_option *o;
+
+		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+			return usage_help(usage);
+		if (argv[i][0] != '-') {
+			if (taken == nwords)
+				return usage_error(usage, "%s: one argument too many: '%s'", argv[0], argv[i]);
+			words[taken++] = argv[i];
+			continue;
+		}
+		o = find_option(options, argv[i]);
+		if (!o)
+			return usage_error(usage, "%s: unknown option '%s'", argv[0], argv[i]);
+		if (o->flag) {
+			*o->flag = 1;
+			continue;
+		}
+		*o->value = option_value(argc, argv, &i, strlen(o->name));
+		if (!*o->value)
+			return usage_error(usage, "%s: %s needs a value", argv[0], o->name);
+	}
+	return -1;
+}
