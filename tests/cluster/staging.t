@@ -1,0 +1,93 @@
+#!/bin/bash
+# --gradcomp-stage in the plugin: who copies, when, as whom, and what a failure does.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/common.sh"
+start_cluster --nodes "$nodes" --conf UnkillableStepTimeout=20
+plugin optional
+mkdir -m 777 data endless confused facts
+export GRADCOMP_TEST_LOG=$tmp/log
+stage_log () { sort "$tmp/log"; : > "$tmp/log"; }
+: > log
+chmod 666 log
+
+check '3 tasks on each of two nodes' on srun '-wn[1-2]' -n6 --gradcomp-stage="$tmp/data" printenv GRADCOMP_DATA
+is 'every task is told where the copy is' "$(grep -c "^/copy/of$tmp/data$" <<< "$said")" 6
+is 'one progress line, of the first node' "$(grep '^gradcomp: ' <<< "$said")" 'gradcomp: n1: staged data'
+is 'one copy a node, as the user' "$(stage_log)" "n1 alice $tmp/data
+n2 alice $tmp/data"
+is 'only staging: no compressor is set' "$(on srun -n1 --gradcomp-stage="$tmp/data" printenv GRADCOMP 2>/dev/null)" ""
+stage_log > /dev/null
+check 'a relative directory is in the working directory' on srun -wn1 -D "$tmp" --gradcomp-stage=data true
+is 'and passed on whole' "$(stage_log)" "n1 alice $tmp/data"
+check 'none' on srun -wn1 --gradcomp-stage=none true
+is 'none stages nothing' "$(stage_log)" ""
+
+# shellcheck disable=SC2016 # expanded by the job
+check 'sbatch' on sbatch --wait -wn3 -o "$state/home/alice/out" --gradcomp-stage="$tmp/data" \
+	--wrap 'echo "${GRADCOMP_DATA-nothing}"; srun -n1 printenv GRADCOMP_DATA
+		srun -n1 --gradcomp-stage=none printenv GRADCOMP_DATA; true'
+is 'sbatch: for its sruns, not for the script' "$(sed '/^gradcomp: /d; /^srun: error/d' "$state/home/alice/out")" "nothing
+/copy/of$tmp/data"
+is 'sbatch: staged by the one srun that did not decline' "$(stage_log)" "n3 alice $tmp/data"
+
+GRADCOMP_SECTION_KEY=1 LD_PRELOAD='' SECRET=1 check 'the child' on srun -wn1 --gradcomp-stage="$tmp/facts" true
+facts=$(cat facts/facts.n1)
+uid=$(as alice id -u)
+like 'the child is the user' "$facts" "Uid:	$uid	$uid	$uid	$uid"
+like 'the child has the group of the user' "$facts" "Gid:	$uid	$uid	$uid	$uid"
+is 'the child has no other group' "$(sed -n 's/^Groups:[ \t]*//p' <<< "$facts" | tr -d ' ')" "$uid"
+like 'the child has no capability' "$facts" 'CapEff:	0000000000000000'
+like 'the child can gain no privilege' "$facts" 'NoNewPrivs:	1'
+is 'the child has the standard files open only' "$(grep -c ' [0-9]* -> ' <<< "$facts")" 4
+like 'the child has the settings of the user' "$facts" 'GRADCOMP_SECTION_KEY=1'
+unlike 'the child has nothing else of its environment' "$facts" 'SECRET'
+
+# failed NAME WORDS SRUN_ARG...: the step ends with 1, no task ran, the reason is shown
+failed () {
+	rm -f ran
+	shown=$(on srun "${@:3}" touch "$tmp/ran" 2>&1)
+	is "$1: exit status" $? 1
+	like "$1: the reason" "$shown" "$2"
+	check "$1: no task ran" test ! -e ran
+}
+for mode in optional required; do
+	plugin $mode
+	failed "$mode, no such directory" "gradcomp: error: n1: --gradcomp-stage=$tmp/no failed: $tmp/stand-in ended with status 1" \
+		'-wn[1-2]' -n4 --gradcomp-stage="$tmp/no"
+	like "$mode, no such directory: what the command said, on each node" "$shown" "gradcomp: n2: no directory '$tmp/no'"
+	failed "$mode, no path printed" 'printed no absolute path' -wn1 --gradcomp-stage="$tmp/confused"
+	all_idle "$mode: every node is idle"
+done
+sed -i "s|helper=[^ ]*|helper=$tmp/missing|" "$state/etc/plugstack.conf.d/gradcomp.conf"
+failed 'no command' "cannot run $tmp/missing: No such file" -wn1 --gradcomp-stage="$tmp/data"
+plugin required stage_timeout=1
+failed 'too slow' 'did not end within 1 s and was stopped' -wn1 --gradcomp-stage="$tmp/endless"
+plugin required
+mkdir -m 777 "$state/n1/tmp/here"
+on srun '-wn[1-2]' --kill-on-bad-exit --gradcomp-stage=/tmp/here sleep 30 > srun.out 2>&1
+check 'on one node of two: srun fails' test $? -gt 0
+like 'on one node of two: the reason' "$(cat srun.out)" "gradcomp: n2: no directory '/tmp/here'"
+
+# Cancelled while it copies: gone at once, and the nodes with it.
+for how in scancel interrupt; do
+	rm -f endless/pids ran
+	began=$(date +%s)
+	"${bed[@]}" run -u alice srun '-wn[1-2]' -n4 --gradcomp-stage="$tmp/endless" touch "$tmp/ran" > srun.out 2>&1 &
+	srun=$!
+	for _ in {1..100}; do
+		[ "$(wc -l 2>/dev/null < endless/pids)" = 2 ] && break
+		sleep 0.1
+	done
+	case $how in
+	scancel) as root scancel "$(as root squeue -h -o %i)" ;;
+	interrupt) kill -TERM $srun ;;
+	esac
+	wait $srun
+	check "$how: srun fails" test $? -gt 0
+	check "$how: in time" test $(($(date +%s) - began)) -lt 30
+	sleep 0.5
+	is "$how: no copying goes on" "$(for k in 1 2; do "${bed[@]}" node $k ps -C sleep -o args= ; done | grep -c 'sleep 600')" 0
+	check "$how: no task ran" test ! -e ran
+	all_idle "$how: every node is idle"
+done
+done_testing
