@@ -2,10 +2,10 @@
  *
  *     payload_w = round(u_w / P)        average = float(sum over ranks of payload_w)
  *
- * Each rank divides by P, in float, before it rounds. So the sum never passes
- * the size of the largest gradient, and averaging cannot overflow F16 where the
- * gradients themselves did not; the price is log2 P bits less of F16's range
- * below. Rounding is to nearest even, here and at each hop of the collective.
+ * Each rank divides by P, in float, before it rounds. So the sum is never much
+ * larger than the largest gradient, where a sum of F16 that is divided afterwards
+ * overflows at 65504 / P; the price is log2 P bits less of F16's range below.
+ * Rounding is to nearest even, here and at each hop of the collective.
  *
  * There is no error memory. Rounding to nearest has no direction, so it averages
  * out over steps; what the hops of the collective round away belongs to no rank;
@@ -13,8 +13,9 @@
  * conserved to rounding in the 16-bit type: (1 + P) units in the last place of
  * the largest partial sum. For the same reason NaN and Inf are simply passed on.
  *
- * saturate=yes turns a contribution beyond the largest finite number of the type
- * into that number; a NaN or Inf in the gradient still comes out as one. */
+ * saturate=yes limits what a rank adds to its P-th part of the largest number of
+ * the type, less what the hops can round upwards: finite gradients never make
+ * Inf. A NaN or Inf in a gradient still comes out as one. */
 #include <string.h>
 
 #include "gradcomp/compressor.h"
@@ -27,7 +28,7 @@ static const gradcomp_param params[] = {
 	[TYPE] = {.name = "type", .type = GRADCOMP_PARAM_CHOICE, .def = "bf16", .choices = types,
 	          .help = "bf16 has the range of a float and 8 bits, fp16 ends at 65504 and has 11"},
 	[SATURATE] = {.name = "saturate", .type = GRADCOMP_PARAM_BOOL, .def = "no",
-	              .help = "what is too large becomes the largest number of the type, not Inf"},
+	              .help = "what is too large becomes about the largest number of the type, not Inf"},
 };
 
 typedef struct cast {
@@ -35,7 +36,26 @@ typedef struct cast {
 	gradcomp_dtype type;
 	int saturate;
 	int nranks;
+	float limit; /* of a rank's part of the mean, when saturating */
 } cast;
+
+static float limit_of(gradcomp_dtype type, int nranks)
+{
+	double most = type == GRADCOMP_F16 ? 65504 : 0x1.fep127, hop = 1 + (type == GRADCOMP_F16 ? 0x1p-11 : 0x1p-8);
+	double limit = most / nranks;
+	for (int w = 1; w < nranks; w++)
+		limit /= hop;
+	return nranks == 1 ? (float)most : (float)(limit / hop);
+}
+
+/* Leaves NaN and Inf alone. */
+static void clamp(float *x, uint64_t n, float limit)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		float v = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+		x[i] = x[i] - x[i] == 0 ? v : x[i];
+	}
+}
 
 static gradcomp_status cast_create(const gradcomp_host *host, const gradcomp_value *values,
                                    const gradcomp_layout *layout, void **instance, gradcomp_error *err)
@@ -47,6 +67,7 @@ static gradcomp_status cast_create(const gradcomp_host *host, const gradcomp_val
 	c->type = values[TYPE].i ? GRADCOMP_F16 : GRADCOMP_BF16;
 	c->saturate = values[SATURATE].i != 0;
 	c->nranks = layout->nranks;
+	c->limit = limit_of(c->type, c->nranks);
 	*instance = c;
 	return GRADCOMP_OK;
 }
@@ -88,6 +109,8 @@ static gradcomp_status cast_encode(void *instance, const gradcomp_work *work, ui
 		uint64_t count = n - i < TILE ? n - i : TILE;
 		memcpy(work->scratch, work->flat + i, count * sizeof(float));
 		op->scale(work->queue, work->scratch, 1.0f / (float)c->nranks, count);
+		if (c->saturate)
+			clamp(work->scratch, count, c->limit);
 		s = op->cast_from_f32(work->queue, to + i, work->scratch, count, c->type, c->saturate);
 	}
 	out->bytes = n * sizeof *to;

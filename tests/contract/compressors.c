@@ -1,0 +1,220 @@
+/* The compressors that come with gradcomp, held to the contract, and to the bytes
+ * and values of their methods. */
+#include <dlfcn.h>
+
+#include "contract/checks.h"
+#include "spec.h"
+
+static uint64_t bytes_none(const gradcomp_value *v, const ranks *s)
+{
+	(void)v;
+	return 4 * s->layout[0].numel;
+}
+
+static uint64_t bytes_cast(const gradcomp_value *v, const ranks *s)
+{
+	(void)v;
+	return 2 * s->layout[0].numel;
+}
+
+static uint64_t bytes_topk(const gradcomp_value *v, const ranks *s)
+{
+	uint64_t bytes = 0;
+	for (uint32_t b = 0; b < s->nbuckets; b++) {
+		double k = round(v[0].f * (double)s->buckets[b].numel);
+		bytes += s->buckets[b].numel ? 8 * (uint64_t)fmax(k, 1) : 0;
+	}
+	return bytes;
+}
+
+static uint64_t bytes_powersgd(const gradcomp_value *v, const ranks *s)
+{
+	uint64_t floats = 0;
+	for (uint32_t i = 0; i < s->layout[0].ntensors; i++) {
+		const gradcomp_tensor *t = &s->tensors[i];
+		uint64_t n = t->dims[0], m = t->ndim > 1 ? t->dims[1] : 0, r = (uint64_t)v[0].i;
+		r = r < n ? r : n;
+		r = r < m ? r : m;
+		/* s->step has been counted already */
+		if (!r || (double)(n + m) * (double)r * v[1].f >= (double)(n * m) || s->step - 1 < (uint64_t)v[2].i)
+			floats += t->numel;
+		else
+			floats += (n + m) * r;
+	}
+	return 4 * floats;
+}
+
+/* However large finite gradients are, saturating makes no Inf of them. */
+static void cast_values(const subject *t)
+{
+	int finite = 1;
+	for (int P = 1; P <= 9; P++) {
+		ranks s;
+		float *g[RANKS_MAX];
+		if (!opened(t, &s, P, &models[5]))
+			return;
+		gradients_new(&s, g);
+		for (int w = 0; w < P; w++)
+			for (uint64_t i = 0; i < s.layout[0].numel; i++)
+				g[w][i] = i % 4 == 0 ? 65504 : i % 4 == 1 ? -3.4e38f : i % 4 == 2 ? 65519 : 1e20f * test_normal();
+		finite &= stepped(t, &s, g, 0);
+		for (uint64_t i = 0; i < s.layout[0].numel; i++)
+			finite &= isfinite(g[0][i]) && (i % 4 != 0 || fabs(g[0][i] - 65504) < 65504 * 9 * 0x1p-7);
+		gradients_free(&s, g);
+		ranks_close(&s);
+	}
+	ok(finite, "%s: no Inf out of 65504, 65519, 1e20 and 3.4e38 on 1 to 9 ranks", t->spec);
+}
+
+/* With one rank and nothing left over, top-k's average and memory are known. */
+static void topk_values(const subject *t)
+{
+	ranks s;
+	float *g[RANKS_MAX];
+	int right = 1;
+	if (!opened(t, &s, 2, &models[5]))
+		return;
+	gradients_new(&s, g);
+	uint64_t d = s.layout[0].numel;
+	fill(t, &s, g, KIND_TIES);
+	float *u[2];
+	for (int w = 0; w < 2; w++) {
+		u[w] = malloc(d * sizeof(float));
+		memcpy(u[w], g[w], d * sizeof(float));
+	}
+	if (stepped(t, &s, g, 0)) {
+		uint64_t k = bytes_topk(t->values, &s) / 8;
+		float *want = calloc(d, sizeof *want);
+		for (int w = 0; w < 2; w++) {
+			uint64_t left = k;
+			for (int size = 2; size >= 0; size--)
+				for (uint64_t i = 0; i < d; i++) {
+					int taken = fabsf(u[w][i]) == (float)size && left;
+					if (fabsf(u[w][i]) != (float)size)
+						continue;
+					left -= (uint64_t)taken;
+					want[i] += taken ? 0.5f * u[w][i] : 0;
+					right &= s.error[w][i] == (taken ? 0 : u[w][i]);
+				}
+		}
+		ok(right, "%s: keeps exactly what it does not send, lower index first", t->spec);
+		ok(!memcmp(want, g[0], d * sizeof *want), "%s: the average is that of what was sent", t->spec);
+		free(want);
+	}
+	free(u[0]), free(u[1]);
+	gradients_free(&s, g);
+	ranks_close(&s);
+}
+
+/* Gradients of rank 2 through factors of rank 4: exact once the factor has seen
+ * them. And with any gradient: what is sent adds up to what was given. */
+static void powersgd_values(const subject *t)
+{
+	model one = {"a matrix", 1, {{60, 80}}};
+	ranks s;
+	float *g[RANKS_MAX], left[2][60], right[2][80];
+	if (!opened(t, &s, 3, &one))
+		return;
+	gradients_new(&s, g);
+	for (int k = 0; k < 2; k++) {
+		for (int i = 0; i < 60; i++)
+			left[k][i] = test_normal();
+		for (int j = 0; j < 80; j++)
+			right[k][j] = test_normal();
+	}
+	double worst = 0;
+	for (int step = 0; step < 4; step++) {
+		double mean[4800] = {0};
+		for (int w = 0; w < 3; w++) {
+			float a = test_normal(), b = test_normal();
+			for (int i = 0; i < 4800; i++) {
+				g[w][i] = a * left[0][i / 80] * right[0][i % 80] + b * left[1][i / 80] * right[1][i % 80];
+				mean[i] += (g[w][i] + s.error[w][i]) / 3.0;
+			}
+		}
+		if (!stepped(t, &s, g, 0))
+			break;
+		worst = 0;
+		for (int i = 0; i < 4800; i++)
+			worst = fmax(worst, fabs(g[0][i] - mean[i]));
+	}
+	ok(worst < 1e-4, "%s: gradients of rank 2 come through, within %.1e", t->spec, worst);
+	double total = 0, off = 0, sum[4800] = {0};
+	for (int step = 0; step < 200; step++) {
+		for (int w = 0; w < 3; w++)
+			for (int i = 0; i < 4800; i++)
+				g[w][i] = (float)((i * 7919 + w) % 101) - 50; /* full rank, the same every step */
+		if (!stepped(t, &s, g, 0))
+			break;
+		for (int i = 0; i < 4800; i++)
+			sum[i] += g[0][i];
+	}
+	for (int i = 0; i < 4800; i++) {
+		double want = 200 * ((i * 7919 % 101 + (i * 7919 + 1) % 101 + (i * 7919 + 2) % 101) / 3.0 - 50);
+		total += want * want;
+		off += (sum[i] - want) * (sum[i] - want);
+	}
+	ok(sqrt(off / total) < 0.15, "%s: after 200 steps all but %.3f of a constant gradient has come through", t->spec,
+	   sqrt(off / total));
+	gradients_free(&s, g);
+	ranks_close(&s);
+}
+
+static const struct {
+	const char *spec;
+	double relative, absolute, largest;
+	uint64_t (*bytes)(const gradcomp_value *, const ranks *);
+	void (*values)(const subject *);
+} list[] = {
+	{"none", 1e-6, 0, 0, bytes_none, NULL},
+	{"cast", 0x1p-8, 0x1p-133, 0, bytes_cast, NULL},
+	{"cast:saturate=yes", 0x1p-8, 0x1p-133, 0, bytes_cast, cast_values},
+	{"cast:type=fp16", 0x1p-11, 0x1p-24, 65000, bytes_cast, NULL},
+	{"cast:type=fp16,saturate=yes", 0x1p-11, 0x1p-24, 65000, bytes_cast, cast_values},
+	{"topk", 1e-6, 0, 0, bytes_topk, topk_values},
+	{"topk:density=0.3", 1e-6, 0, 0, bytes_topk, topk_values},
+	{"topk:density=1", 1e-6, 0, 0, bytes_topk, topk_values},
+	{"powersgd", 2e-5, 0, 0, bytes_powersgd, powersgd_values},
+	{"powersgd:rank=1,min_ratio=0", 2e-5, 0, 0, bytes_powersgd, NULL},
+	{"powersgd:rank=64,min_ratio=0", 2e-5, 0, 0, bytes_powersgd, powersgd_values},
+	{"powersgd:rank=3,start_step=2", 2e-5, 0, 0, bytes_powersgd, NULL},
+	{"powersgd:warm_start=no", 2e-5, 0, 0, bytes_powersgd, NULL},
+};
+
+static void one(size_t i)
+{
+	char path[4096], name[SPEC_NAME_MAX];
+	const char *build = getenv("GRADCOMP_BUILD");
+	gradcomp_error err = {0};
+	if (spec_name(list[i].spec, name, &err)) {
+		ok(0, "%s: %s", list[i].spec, err.text);
+		return;
+	}
+	snprintf(path, sizeof path, "%s/lib/gradcomp/compressors/%s.so", build ? build : ".", name);
+	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	const struct gradcomp_compressor_v1 *plugin = so ? dlsym(so, "gradcomp_compressor_v1") : NULL;
+	if (!ok(plugin != NULL, "%s: loads from %s", list[i].spec, path)) {
+		printf("# %s\n", dlerror());
+		return;
+	}
+	spec parsed = {0};
+	gradcomp_status st = spec_parse(&plugin->info, list[i].spec, &parsed, &err);
+	if (!is_int(st, GRADCOMP_OK, "%s: the SPEC is right%s%s", list[i].spec, st ? ": " : "", st ? err.text : ""))
+		return;
+	subject t = {.spec = list[i].spec, .plugin = plugin, .values = parsed.values, .op = operators_cpu(),
+	             .relative = list[i].relative, .absolute = list[i].absolute, .largest = list[i].largest,
+	             .bytes = list[i].bytes};
+	check_contract(&t);
+	if (list[i].values)
+		list[i].values(&t);
+	spec_clear(&parsed);
+}
+
+int main(int argc, char **argv)
+{
+	test_seed();
+	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++)
+		if (argc < 2 || !strncmp(list[i].spec, argv[1], strlen(argv[1])))
+			one(i);
+	return done_testing();
+}
