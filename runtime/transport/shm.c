@@ -359,7 +359,7 @@ static int shm_progress(peer_link *l)
 		shm_probe(l, m);
 	if (shm_move(l, m))
 		return 1;
-	if (l->eof || !atomic_load_explicit(&m->theirs->goodbye, memory_order_acquire))
+	if (l->goodbye || !atomic_load_explicit(&m->theirs->goodbye, memory_order_acquire))
 		return 0;
 	/* What it sent before the goodbye is there by now. */
 	if (shm_move(l, m))

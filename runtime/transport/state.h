@@ -124,6 +124,8 @@ void *tree_main(void *transport);
 /* Takes the connection to a neighbour; -1 when that rank is none, or is
  * connected already. Locks. */
 int tree_attach(transport *t, int rank, int fd);
+/* With the lock held: fails the job, unless it has failed or everybody has left. */
+void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text);
 /* With the lock held: enters or moves on the leave barrier. */
 void tree_leave(transport *t);
 /* With the lock held: writes what is still unsent, waiting at most `seconds`. */

@@ -292,21 +292,20 @@ gradcomp_status transport_start(transport *t, const char *const *cards,
 static gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 {
 	double until = clock_now() + t->o.wait_timeout;
+	char text[CULPRIT_TEXT];
 	gradcomp_status st;
 
 	pthread_mutex_lock(&t->lock);
 	t->leaving = 1;
-	if (!atomic_load(&t->failed))
-		tree_leave(t);
+	tree_leave(t);
 	while (!t->left && !atomic_load(&t->failed) && transport_sleep(t, until))
 		;
+	if (!t->left) {
+		snprintf(text, sizeof text, "rank %d on %s has waited %.3g s for the other ranks to leave the job",
+		         t->rank, transport_host(t, t->rank), t->o.wait_timeout);
+		tree_fail(t, GRADCOMP_ERR_TIMEOUT, -1, text);
+	}
 	st = transport_failure(t, err);
-	if (!st && !t->left)
-		st = error_set(err, GRADCOMP_ERR_TIMEOUT,
-		               "rank %d on %s has waited %.3g s for the other ranks to leave the job", t->rank,
-		               transport_host(t, t->rank), t->o.wait_timeout);
-	if (t->left)
-		st = GRADCOMP_OK;
 	t->left = 1;
 	tree_flush(t, 1);
 	t->quit = 1;

@@ -55,12 +55,11 @@ static void neighbour_send(neighbour *n, int type, int a, int b, const char *tex
 	neighbour_flush(n);
 }
 
-/* With the lock held. The news is on its way to every neighbour before anybody
- * here can act on it, so a process that exits on the error does not take it to
- * its grave. */
-static void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text)
+/* The news is on its way to every neighbour before anybody here can act on it,
+ * so a process that exits on the error does not take it to its grave. */
+void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text)
 {
-	if (atomic_load(&t->failed))
+	if (atomic_load(&t->failed) || t->left)
 		return;
 	error_set(&t->failure, status, "%.*s", CULPRIT_TEXT, text);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
@@ -115,7 +114,7 @@ void tree_leave(transport *t)
 {
 	neighbour *parent = &t->tree[TREE_PARENT];
 
-	if (!t->leaving || t->leave_sent)
+	if (!t->leaving || t->leave_sent || atomic_load(&t->failed))
 		return;
 	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
 		if (t->tree[i].rank >= 0 && !t->tree[i].left)
@@ -174,8 +173,10 @@ static int neighbour_frame(transport *t, int i, const unsigned char *p, size_t b
 		tree_leave(t);
 		return 0;
 	case FRAME_LEFT:
-		if (i != TREE_PARENT || !t->leave_sent)
+		if (i != TREE_PARENT || (!t->leave_sent && !atomic_load(&t->failed)))
 			return -1;
+		if (atomic_load(&t->failed))
+			return 0;
 		t->left = 1;
 		for (int c = TREE_LEFT; c <= TREE_RIGHT; c++)
 			neighbour_send(&t->tree[c], FRAME_LEFT, 0, 0, NULL);
@@ -192,9 +193,7 @@ static void neighbour_lost(transport *t, neighbour *n, gradcomp_status status, c
 
 	close(n->fd);
 	n->fd = -1;
-	/* After the goodbye everybody may close when they like. */
-	if (t->left)
-		return;
+	/* After the goodbye everybody may close when they like: tree_fail() knows. */
 	snprintf(text, sizeof text, "rank %d on %s %s", n->rank, transport_host(t, n->rank), how);
 	tree_fail(t, status, n->rank, text);
 }

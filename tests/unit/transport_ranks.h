@@ -124,8 +124,11 @@ static inline void board_fork(board *b)
 {
 	fflush(stdout);
 	for (int r = 0; r < b->n; r++) {
-		b->pid[r] = fork();
-		if (!b->pid[r]) {
+		pid_t pid = fork();
+
+		if (pid < 0)
+			abort();
+		if (!pid) {
 			seat s = {b, r};
 
 			/* A test that is interrupted leaves nobody behind. */
@@ -133,6 +136,8 @@ static inline void board_fork(board *b)
 			board_seat(&s);
 			_exit(0);
 		}
+		/* By the parent alone: the board is shared. */
+		b->pid[r] = pid;
 	}
 }
 
