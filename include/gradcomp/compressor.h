@@ -133,7 +133,7 @@ typedef struct gradcomp_plan {
 	uint64_t scratch_bytes;
 } gradcomp_plan;
 
-/* A packed buffer. In encode() data and capacity (>= count * element size, or
+/* A packed buffer, its data aligned to 8. In encode() data and capacity (>= count * element size, or
  * bound) are the host's; the plugin sets bytes. In decode() it is read-only. */
 typedef struct gradcomp_payload {
 	void *data;

@@ -16,7 +16,8 @@
  * Two promises on rounding. Operators marked LOCAL work on one rank's own data:
  * the result is right to the stated bound and may differ in the last bits
  * between processors. Operators marked REPLICATED are run by every rank on
- * equal data and give the same bits on every processor of every kind.
+ * equal data and give the same bits on every processor of every kind (but for
+ * the payload of a NaN that an addition or multiplication makes).
  */
 #ifndef GRADCOMP_OPERATORS_H
 #define GRADCOMP_OPERATORS_H
@@ -37,7 +38,7 @@ typedef struct gradcomp_operators {
 	void (*scale)(void *queue, float *x, float a, size_t n);
 	/* acc[i] = acc[i] OP in[i], rounded once per element to `dtype`. REPLICATED.
 	 * Returns GRADCOMP_ERR_UNSUPPORTED for a pair without meaning (BOR on
-	 * floats). MAX and MIN pass a NaN on. */
+	 * floats). MAX and MIN pass a NaN on. Sums of integers wrap around. */
 	gradcomp_status (*reduce)(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype,
 	                          gradcomp_op op);
 	/* x[i] = x[i] * a in `dtype` (floating types only; others: UNSUPPORTED).
@@ -46,8 +47,9 @@ typedef struct gradcomp_operators {
 	/* *bad = 0 when all n values are finite, else 1. Host memory for `bad`. */
 	void (*nonfinite)(void *queue, const float *x, size_t n, int *bad);
 
-	/* Casts between float and F16/BF16 (F32 copies): round to nearest even,
-	 * NaN stays NaN, overflow becomes Inf, or the largest finite value when
+	/* Casts between float and F16/BF16 (F32 copies; other types: UNSUPPORTED):
+	 * round to nearest even, denormals honoured, NaN stays NaN and becomes quiet,
+	 * Inf stays Inf, overflow becomes Inf, or the largest finite value when
 	 * `saturate`. REPLICATED. */
 	gradcomp_status (*cast_from_f32)(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to,
 	                                 int saturate);
@@ -66,7 +68,9 @@ typedef struct gradcomp_operators {
 	/* Orthonormalises the columns of A (n x r, r <= 64) in place. REPLICATED.
 	 * Columns that are zero, or depend on earlier ones, are replaced by unit
 	 * vectors orthogonal to the rest while n allows (r > n: the surplus columns
-	 * become zero). No NaN for finite input. */
+	 * become zero). Columns dependent within float rounding count as dependent,
+	 * whatever their scale; a column that is not finite counts as zero. No NaN
+	 * comes out. Does nothing when r > 64. */
 	void (*orthonormalise)(void *queue, float *A, size_t n, size_t r);
 
 	/* Exactly k (<= n < 2^32) indices of the largest |x|, ascending; equal
@@ -79,10 +83,12 @@ typedef struct gradcomp_operators {
 	gradcomp_status (*scatter_add)(void *queue, float *y, size_t n, const uint32_t *idx, const float *val,
 	                               size_t k, float a);
 
-	/* out[i] for i in [0,n): numbers of the Philox4x32-10 counter generator at
-	 * key `seed`, stream `stream`, counter `first` + i: equal for equal
-	 * arguments on every device. Uniform in [0,1) with 24 bits; normal by
-	 * Box-Muller, mean 0, variance 1. REPLICATED. */
+	/* out[i] for i in [0,n) is number j = first + i of a stream of the
+	 * Philox4x32-10 counter generator, whatever n is: word j % 4 of the block with
+	 * counter (j/4 low, j/4 high, stream low, stream high) and key (seed low, seed
+	 * high). Uniform in [0,1): its upper 24 bits. Normal, mean 0, variance 1, by
+	 * Box-Muller: words 2i and 2i+1 are radius and angle of numbers 2i and 2i+1.
+	 * REPLICATED. */
 	void (*random_uniform)(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
 	void (*random_normal)(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
 } gradcomp_operators;

@@ -58,7 +58,7 @@ static gradcomp_status topk_plan(void *instance, const gradcomp_bucket *bucket, 
 	uint64_t k = kept(t, bucket->numel);
 	(void)step, (void)err;
 	plan->nrounds = 1;
-	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_GATHERED, .bound = k * 8};
+	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_GATHERED, .flags = GRADCOMP_ROUND_FIXED, .bound = k * 8};
 	plan->scratch_bytes = t->host->operators->topk_scratch(bucket->numel, k);
 	return GRADCOMP_OK;
 }
