@@ -154,7 +154,7 @@ ssize_t stage_entry_line(const stage_entry *e, char **buf, size_t *capacity)
 {
 	const char *path = *e->path ? e->path : ".";
 	size_t need = 80 + 4 * strlen(path) + (e->target ? 4 * strlen(e->target) : 0);
-	if (need > *capacity) {
+	if (!*buf || need > *capacity) {
 		char *p = realloc(*buf, need);
 		if (!p)
 			return -1;

@@ -15,6 +15,7 @@ int cmd_config(int argc, char **argv);
 int cmd_help_option(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_report(int argc, char **argv);
+int cmd_stage(int argc, char **argv);
 
 /* `text` to stdout, the status 0. */
 int usage_help(const char *text);

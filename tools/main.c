@@ -16,6 +16,7 @@ static const struct {
 	{"config", cmd_config, "settings, their values and where they come from"},
 	{"check", cmd_check, "whether compressor, collective and report can be used"},
 	{"report", cmd_report, "the report of a job as a table"},
+	{"stage", cmd_stage, "a copy of a dataset in this node's cache"},
 	{"bench", cmd_bench, "how fast this job's ranks reduce"},
 	{"help-option", cmd_help_option, "what srun --gradcomp=help prints"},
 };
