@@ -1,0 +1,110 @@
+#!/bin/bash
+# The test bed itself: it comes up, does what it says, and leaves nothing.
+# shellcheck source-path=SCRIPTDIR disable=SC2317
+. "$(dirname "$0")/common.sh"
+other=("$GRADCOMP_SRC/tests/cluster/cluster" --name "u$$")
+cleanup () { "${bed[@]}" down; "${other[@]}" down; }
+
+# What of a cluster is still there: processes by its state directory, and that.
+left () {
+	pgrep -fc -- "--state /var/tmp/gradcomp-cluster-[tu]${$} "
+	ls -d /var/tmp/gradcomp-cluster-[tu]$$ 2>/dev/null
+}
+gone () {
+	for _ in {1..40}; do
+		[ "$(left)" = 0 ] && break
+		sleep 0.1
+	done
+	is "$1: nothing is left" "$(left)" 0
+}
+before=$(ip -o link | wc -l; ls /run/netns 2>/dev/null; wc -l < /proc/mounts; cksum < /etc/passwd)
+
+check 'up' "${bed[@]}" up --nodes 3 --cpus 2
+check 'another one beside it' "${other[@]}" up --nodes 2
+check 'two clusters leave traces while they are up' test "$(left)" != 0
+is 'three nodes' "$("${bed[@]}" run srun -N3 hostname | sort | tr '\n' ' ')" 'n1 n2 n3 '
+is 'two nodes' "$("${other[@]}" run srun -N2 hostname | sort | tr '\n' ' ')" 'n1 n2 '
+is 'CPUs' "$("${bed[@]}" run sinfo -h -o %c)" 2
+is 'users' "$("${bed[@]}" run -u alice srun -N3 id -un | sort -u; "${bed[@]}" node 2 -u bob id -un)" 'alice
+bob'
+is 'a home that is theirs' "$("${bed[@]}" run -u bob sh -c 'echo x > ~/f && srun -N1 cat ~/f')" x
+"${bed[@]}" node 1 touch /tmp/mine /var/tmp/mine /dev/shm/mine
+refuse 'no other node sees a /tmp' "${bed[@]}" node 2 ls /tmp/mine
+refuse 'no other node sees a /var/tmp' "${bed[@]}" node 2 ls /var/tmp/mine
+refuse 'no other node sees a /dev/shm' "${bed[@]}" node 2 ls /dev/shm/mine
+check 'all see the source' "${bed[@]}" node 3 test -x "$GRADCOMP_SRC/tests/cluster/cluster"
+check 'status' "${bed[@]}" status
+like 'status says where' "$said" "up: 3 nodes, state in $state"
+refuse 'up twice' "${bed[@]}" up
+like 'up twice: the reason' "$said" 'is up already'
+refuse 'an exit status arrives' "${bed[@]}" run sh -c 'exit 3'
+is 'an exit status arrives whole' "$tap_status" 3
+
+# 4 MB through a link of 40 Mbit/s take 0.8 s; unshaped a few ms.
+send () {
+	"${bed[@]}" node 2 python3 -c 'import socket; s = socket.create_server(("", 7777)); c = s.accept()[0]
+while c.recv(65536): pass' &
+	"${bed[@]}" node 1 python3 -c 'import socket, time
+for i in range(50):
+    try: s = socket.create_connection(("n2", 7777)); break
+    except OSError: time.sleep(0.1)
+t = time.time(); s.sendall(bytes(4000000)); s.shutdown(socket.SHUT_WR); s.recv(1)
+print(int(1000 * (time.time() - t)))'
+	wait $!
+}
+check 'rate' "${bed[@]}" rate 40mbit
+sent=$("${bed[@]}" bytes | awk '$1 == "n1" { print $2 }')
+ms=$(send)
+check "rate: 4 MB in $ms ms" test "$ms" -gt 600 -a "$ms" -lt 1600
+sent=$(($("${bed[@]}" bytes | awk '$1 == "n1" { print $2 }') - sent))
+check "bytes: $sent sent" test "$sent" -gt 4000000 -a "$sent" -lt 4400000
+check 'rate off' "${bed[@]}" off
+ms=$(send)
+check "rate off: 4 MB in $ms ms" test "$ms" -lt 400
+refuse 'a rate that is none' "${bed[@]}" rate fast
+like 'a rate that is none: the reason' "$said" "rate 'fast' is neither off nor like 1gbit"
+
+check 'down' "${bed[@]}" down
+refuse 'down: status says so' "${bed[@]}" status
+check 'down: the other goes on' "${other[@]}" run srun -N2 true
+check 'down twice' "${bed[@]}" down
+check 'down, the other one' "${other[@]}" down
+gone 'down'
+
+refuse 'a line Slurm does not know' "${bed[@]}" up --conf Nonsense=1
+like 'a line Slurm does not know: the reason' "$said" 'unrecognized key: Nonsense'
+gone 'a line Slurm does not know'
+refuse 'a name that is none' "$GRADCOMP_SRC/tests/cluster/cluster" --name ../x up
+refuse 'no nodes' "${bed[@]}" up --nodes 0
+mkdir foreign
+touch foreign/precious
+refuse "somebody's directory" "$GRADCOMP_SRC/tests/cluster/cluster" --state "$tmp/foreign" up
+check "somebody's directory: kept" test -e foreign/precious
+refuse "somebody's directory: not removed either" "$GRADCOMP_SRC/tests/cluster/cluster" --state "$tmp/foreign" down
+check "somebody's directory: still kept" test -e foreign/precious
+
+for after in 0.05 0.15 0.25; do
+	setsid "${bed[@]}" up > /dev/null 2>&1 &
+	sleep $after
+	kill -TERM $!
+	wait $! 2>/dev/null
+	gone "interrupted after $after s"
+	setsid "${bed[@]}" up > /dev/null 2>&1 &
+	sleep $after
+	kill -KILL $!
+	wait $! 2>/dev/null
+	"${bed[@]}" down
+	gone "killed after $after s, then down"
+done
+setsid "${bed[@]}" up --nodes 1 > /dev/null 2>&1 &
+sleep 0.1
+kill -KILL $!
+wait $! 2>/dev/null
+check 'up after a killed up' "${bed[@]}" up --nodes 1
+"${bed[@]}" run srun -n1 sleep 100 > /dev/null 2>&1 &
+sleep 0.5
+check 'down while a job runs' "${bed[@]}" down
+wait $! 2> /dev/null
+gone 'down while a job runs'
+is 'the host is as it was' "$(ip -o link | wc -l; ls /run/netns 2>/dev/null; wc -l < /proc/mounts; cksum < /etc/passwd)" "$before"
+done_testing
