@@ -21,7 +21,7 @@ static int utf8_length(const unsigned char *s)
 	return n;
 }
 
-static void json_quote(json *j, const char *text)
+static void jsonw_quote(jsonw *j, const char *text)
 {
 	const unsigned char *s = (const unsigned char *)text;
 
@@ -44,7 +44,7 @@ static void json_quote(json *j, const char *text)
 	fputc('"', j->out);
 }
 
-static void json_line(json *j)
+static void jsonw_line(jsonw *j)
 {
 	fputc('\n', j->out);
 	for (int i = 0; i < j->depth; i++)
@@ -52,32 +52,32 @@ static void json_line(json *j)
 }
 
 /* Comma, new line and key of the next value. */
-static void json_next(json *j, const char *key)
+static void jsonw_next(jsonw *j, const char *key)
 {
 	if (!j->first)
 		fputc(',', j->out);
 	if (j->depth)
-		json_line(j);
+		jsonw_line(j);
 	j->first = 0;
 	if (key) {
-		json_quote(j, key);
+		jsonw_quote(j, key);
 		fputs(": ", j->out);
 	}
 }
 
-void json_start(json *j, FILE *out)
+void jsonw_start(jsonw *j, FILE *out)
 {
-	*j = (json){.out = out, .first = 1};
+	*j = (jsonw){.out = out, .first = 1};
 }
 
-void json_finish(json *j)
+void jsonw_finish(jsonw *j)
 {
 	fputc('\n', j->out);
 }
 
-static void json_enter(json *j, const char *key, char open, char close)
+static void jsonw_enter(jsonw *j, const char *key, char open, char close)
 {
-	json_next(j, key);
+	jsonw_next(j, key);
 	if (j->depth == JSON_DEPTH_MAX)
 		abort();
 	j->close[j->depth++] = close;
@@ -85,69 +85,69 @@ static void json_enter(json *j, const char *key, char open, char close)
 	fputc(open, j->out);
 }
 
-void json_object(json *j, const char *key)
+void jsonw_object(jsonw *j, const char *key)
 {
-	json_enter(j, key, '{', '}');
+	jsonw_enter(j, key, '{', '}');
 }
 
-void json_array(json *j, const char *key)
+void jsonw_array(jsonw *j, const char *key)
 {
-	json_enter(j, key, '[', ']');
+	jsonw_enter(j, key, '[', ']');
 }
 
-void json_end(json *j)
+void jsonw_end(jsonw *j)
 {
 	char close = j->close[--j->depth];
 
 	if (!j->first)
-		json_line(j);
+		jsonw_line(j);
 	fputc(close, j->out);
 	j->first = 0;
 }
 
-void json_string(json *j, const char *key, const char *text)
+void jsonw_string(jsonw *j, const char *key, const char *text)
 {
 	if (!text) {
-		json_null(j, key);
+		jsonw_null(j, key);
 		return;
 	}
-	json_next(j, key);
-	json_quote(j, text);
+	jsonw_next(j, key);
+	jsonw_quote(j, text);
 }
 
-void json_int(json *j, const char *key, int64_t value)
+void jsonw_int(jsonw *j, const char *key, int64_t value)
 {
-	json_next(j, key);
+	jsonw_next(j, key);
 	fprintf(j->out, "%" PRId64, value);
 }
 
-void json_uint(json *j, const char *key, uint64_t value)
+void jsonw_uint(jsonw *j, const char *key, uint64_t value)
 {
-	json_next(j, key);
+	jsonw_next(j, key);
 	fprintf(j->out, "%" PRIu64, value);
 }
 
-void json_float(json *j, const char *key, double value)
+void jsonw_float(jsonw *j, const char *key, double value)
 {
 	char text[NUMBER_TEXT];
 
 	if (!isfinite(value)) {
-		json_null(j, key);
+		jsonw_null(j, key);
 		return;
 	}
-	json_next(j, key);
+	jsonw_next(j, key);
 	number_put_float(text, value);
 	fputs(text, j->out);
 }
 
-void json_bool(json *j, const char *key, int value)
+void jsonw_bool(jsonw *j, const char *key, int value)
 {
-	json_next(j, key);
+	jsonw_next(j, key);
 	fputs(value ? "true" : "false", j->out);
 }
 
-void json_null(json *j, const char *key)
+void jsonw_null(jsonw *j, const char *key)
 {
-	json_next(j, key);
+	jsonw_next(j, key);
 	fputs("null", j->out);
 }

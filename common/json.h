@@ -1,16 +1,16 @@
 /* Writing JSON: members one a line, indented by two spaces, commas where they
  * belong. What goes wrong with the stream is the stream's (ferror). One thread
- * at a time.
+ * at a time. The prefix keeps clear of jansson's names.
  *
- *     json j;
- *     json_start(&j, stdout);
- *     json_object(&j, NULL);
- *     json_string(&j, "name", "topk");
- *     json_array(&j, "sizes");
- *     json_uint(&j, NULL, 4096);
- *     json_end(&j);
- *     json_end(&j);
- *     json_finish(&j);
+ *     jsonw j;
+ *     jsonw_start(&j, stdout);
+ *     jsonw_object(&j, NULL);
+ *     jsonw_string(&j, "name", "topk");
+ *     jsonw_array(&j, "sizes");
+ *     jsonw_uint(&j, NULL, 4096);
+ *     jsonw_end(&j);
+ *     jsonw_end(&j);
+ *     jsonw_finish(&j);
  */
 #ifndef JSON_H
 #define JSON_H
@@ -20,28 +20,28 @@
 
 #define JSON_DEPTH_MAX 32
 
-typedef struct json {
+typedef struct jsonw {
 	FILE *out;
 	int depth;
 	char close[JSON_DEPTH_MAX]; /* '}' or ']' of each level */
 	char first;                 /* nothing in this level yet */
-} json;
+} jsonw;
 
-void json_start(json *j, FILE *out);
+void jsonw_start(jsonw *j, FILE *out);
 /* The last newline. */
-void json_finish(json *j);
+void jsonw_finish(jsonw *j);
 
 /* `key` is NULL in an array and at the top. */
-void json_object(json *j, const char *key);
-void json_array(json *j, const char *key);
-void json_end(json *j);
+void jsonw_object(jsonw *j, const char *key);
+void jsonw_array(jsonw *j, const char *key);
+void jsonw_end(jsonw *j);
 /* NULL becomes null. Bytes that are not UTF-8 become U+FFFD, one each. */
-void json_string(json *j, const char *key, const char *text);
-void json_int(json *j, const char *key, int64_t value);
-void json_uint(json *j, const char *key, uint64_t value);
+void jsonw_string(jsonw *j, const char *key, const char *text);
+void jsonw_int(jsonw *j, const char *key, int64_t value);
+void jsonw_uint(jsonw *j, const char *key, uint64_t value);
 /* NaN and infinities, which JSON does not have, become null. */
-void json_float(json *j, const char *key, double value);
-void json_bool(json *j, const char *key, int value);
-void json_null(json *j, const char *key);
+void jsonw_float(jsonw *j, const char *key, double value);
+void jsonw_bool(jsonw *j, const char *key, int value);
+void jsonw_null(jsonw *j, const char *key);
 
 #endif

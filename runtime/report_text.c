@@ -90,42 +90,42 @@ done:
 	out[capacity - 1] = '\0';
 }
 
-static void write_reducer(json *j, const report_reducer *r)
+static void write_reducer(jsonw *j, const report_reducer *r)
 {
 	const gradcomp_reducer_stats *s = &r->stats;
 	double hidden = report_hidden(s);
 
-	json_object(j, NULL);
-	json_string(j, "compressor", r->compressor);
-	json_string(j, "collective", r->collective);
-	json_int(j, "ranks", r->nranks);
-	json_uint(j, "buckets", s->buckets);
-	json_uint(j, "steps", s->steps);
-	json_uint(j, "nonfinite_steps", s->nonfinite_steps);
-	json_float(j, "dense_bytes", s->dense_bytes);
-	json_float(j, "wire_bytes", s->wire_bytes);
+	jsonw_object(j, NULL);
+	jsonw_string(j, "compressor", r->compressor);
+	jsonw_string(j, "collective", r->collective);
+	jsonw_int(j, "ranks", r->nranks);
+	jsonw_uint(j, "buckets", s->buckets);
+	jsonw_uint(j, "steps", s->steps);
+	jsonw_uint(j, "nonfinite_steps", s->nonfinite_steps);
+	jsonw_float(j, "dense_bytes", s->dense_bytes);
+	jsonw_float(j, "wire_bytes", s->wire_bytes);
 	if (report_ratio(s) > 0)
-		json_float(j, "ratio", report_ratio(s));
+		jsonw_float(j, "ratio", report_ratio(s));
 	else
-		json_null(j, "ratio");
-	json_float(j, "encode_s", s->encode_s);
-	json_float(j, "exchange_s", s->exchange_s);
-	json_float(j, "decode_s", s->decode_s);
-	json_float(j, "exposed_s", s->exposed_s);
+		jsonw_null(j, "ratio");
+	jsonw_float(j, "encode_s", s->encode_s);
+	jsonw_float(j, "exchange_s", s->exchange_s);
+	jsonw_float(j, "decode_s", s->decode_s);
+	jsonw_float(j, "exposed_s", s->exposed_s);
 	if (hidden >= 0)
-		json_float(j, "hidden", hidden);
+		jsonw_float(j, "hidden", hidden);
 	else
-		json_null(j, "hidden");
-	json_array(j, "tensors");
+		jsonw_null(j, "hidden");
+	jsonw_array(j, "tensors");
 	for (uint32_t i = 0; i < r->ntensors; i++) {
-		json_object(j, NULL);
-		json_string(j, "name", r->tensors[i].name);
-		json_uint(j, "numel", r->tensors[i].numel);
-		json_string(j, "choice", r->tensors[i].choice);
-		json_end(j);
+		jsonw_object(j, NULL);
+		jsonw_string(j, "name", r->tensors[i].name);
+		jsonw_uint(j, "numel", r->tensors[i].numel);
+		jsonw_string(j, "choice", r->tensors[i].choice);
+		jsonw_end(j);
 	}
-	json_end(j);
-	json_end(j);
+	jsonw_end(j);
+	jsonw_end(j);
 }
 
 void report_write(FILE *out, const report_job *job)
@@ -133,39 +133,39 @@ void report_write(FILE *out, const report_job *job)
 	char when[32] = "";
 	time_t now = time(NULL);
 	struct tm tm;
-	json j;
+	jsonw j;
 
 	if (gmtime_r(&now, &tm))
 		strftime(when, sizeof when, "%Y-%m-%dT%H:%M:%SZ", &tm);
-	json_start(&j, out);
-	json_object(&j, NULL);
-	json_int(&j, "schema", REPORT_SCHEMA);
-	json_string(&j, "gradcomp", GRADCOMP_VERSION_STRING);
-	json_string(&j, "job", job->job_id);
-	json_string(&j, "step", job->step_id);
-	json_string(&j, "ended", when);
-	json_float(&j, "wall_s", job->wall_s);
-	json_string(&j, "failure", job->failure);
-	json_int(&j, "ranks", job->nranks);
-	json_int(&j, "nodes", job->nnodes);
-	json_array(&j, "hosts");
+	jsonw_start(&j, out);
+	jsonw_object(&j, NULL);
+	jsonw_int(&j, "schema", REPORT_SCHEMA);
+	jsonw_string(&j, "gradcomp", GRADCOMP_VERSION_STRING);
+	jsonw_string(&j, "job", job->job_id);
+	jsonw_string(&j, "step", job->step_id);
+	jsonw_string(&j, "ended", when);
+	jsonw_float(&j, "wall_s", job->wall_s);
+	jsonw_string(&j, "failure", job->failure);
+	jsonw_int(&j, "ranks", job->nranks);
+	jsonw_int(&j, "nodes", job->nnodes);
+	jsonw_array(&j, "hosts");
 	for (int i = 0; job->hosts && i < job->nranks; i++)
-		json_string(&j, NULL, job->hosts[i]);
-	json_end(&j);
-	json_array(&j, "links");
+		jsonw_string(&j, NULL, job->hosts[i]);
+	jsonw_end(&j);
+	jsonw_array(&j, "links");
 	for (uint32_t i = 0; i < job->nlinks; i++) {
-		json_object(&j, NULL);
-		json_string(&j, "transport", job->links[i].transport);
-		json_uint(&j, "pairs", job->links[i].pairs);
-		json_uint(&j, "sent_bytes", job->links[i].sent);
-		json_uint(&j, "received_bytes", job->links[i].received);
-		json_end(&j);
+		jsonw_object(&j, NULL);
+		jsonw_string(&j, "transport", job->links[i].transport);
+		jsonw_uint(&j, "pairs", job->links[i].pairs);
+		jsonw_uint(&j, "sent_bytes", job->links[i].sent);
+		jsonw_uint(&j, "received_bytes", job->links[i].received);
+		jsonw_end(&j);
 	}
-	json_end(&j);
-	json_array(&j, "reducers");
+	jsonw_end(&j);
+	jsonw_array(&j, "reducers");
 	for (uint32_t i = 0; i < job->nreducers; i++)
 		write_reducer(&j, &job->reducers[i]);
-	json_end(&j);
-	json_end(&j);
-	json_finish(&j);
+	jsonw_end(&j);
+	jsonw_end(&j);
+	jsonw_finish(&j);
 }

@@ -105,7 +105,6 @@ const setting settings[] = {
 
 	{TEXT("stage.cache_dir", "/var/tmp/gradcomp", "directory of the node's cache of staged data"),
 	 .check = check_directory},
-	{NUMBER(INT, "stage.workers", "4", 1, 64, "threads that copy a dataset")},
 	{NUMBER(SIZE, "stage.max_bytes", "0", 0, INFINITY, "bytes of the largest dataset that is staged; 0: no limit")},
 	{NUMBER(INT, "stage.workers", "2", 1, 64, "threads that copy when a dataset is staged")},
 };

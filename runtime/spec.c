@@ -36,6 +36,8 @@ static void put_bound(char *out, size_t capacity, size_t *at, const gradcomp_par
 
 	if (row->type == GRADCOMP_PARAM_SIZE && bound < 9e18)
 		number_put_size(text, (int64_t)bound);
+	else if (row->type == GRADCOMP_PARAM_INT && fabs(bound) < 1e19)
+		snprintf(text, sizeof text, "%.0f", bound);
 	else
 		number_put_float(text, bound);
 	put(out, capacity, at, "%s", text);

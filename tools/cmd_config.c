@@ -1,6 +1,7 @@
 /* gradcomp config: the effective settings. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "commands.h"
 #include "json.h"
@@ -18,18 +19,26 @@ static void print_one(void *ctx, const char *name, const char *value, const char
 
 static void write_one(void *ctx, const char *name, const char *value, const char *origin, const char *help)
 {
-	json *j = ctx;
+	jsonw *j = ctx;
 
-	json_object(j, NULL);
-	json_string(j, "name", name);
-	json_string(j, "value", value);
-	json_string(j, "origin", origin);
-	json_string(j, "help", help);
-	json_end(j);
+	jsonw_object(j, NULL);
+	jsonw_string(j, "name", name);
+	jsonw_string(j, "value", value);
+	jsonw_string(j, "origin", origin);
+	jsonw_string(j, "help", help);
+	jsonw_end(j);
+}
+
+static const char *settings_file(void)
+{
+	const char *named = getenv("GRADCOMP_CONF");
+
+	return named && *named ? named : GRADCOMP_SYSCONFDIR "/gradcomp/gradcomp.conf";
 }
 
 gradcomp_status print_settings(gradcomp_error *err)
 {
+	printf("settings (%s%s)\n", settings_file(), access(settings_file(), F_OK) ? " is not there" : "");
 	return gradcomp_setting_each(print_one, NULL, err);
 }
 
@@ -41,7 +50,7 @@ int cmd_config(int argc, char **argv)
 	char *text = NULL;
 	size_t bytes;
 	FILE *f;
-	json j;
+	jsonw j;
 
 	status = take_options(argc, argv, usage, options, NULL, 0);
 	if (status >= 0)
@@ -55,11 +64,14 @@ int cmd_config(int argc, char **argv)
 		perror("gradcomp");
 		return 1;
 	}
-	json_start(&j, f);
-	json_array(&j, NULL);
+	jsonw_start(&j, f);
+	jsonw_object(&j, NULL);
+	jsonw_string(&j, "file", settings_file());
+	jsonw_array(&j, "settings");
 	status = gradcomp_setting_each(write_one, &j, &err);
-	json_end(&j);
-	json_finish(&j);
+	jsonw_end(&j);
+	jsonw_end(&j);
+	jsonw_finish(&j);
 	fclose(f);
 	if (!status)
 		fputs(text, stdout);

@@ -30,6 +30,6 @@ int cmd_help_option(int argc, char **argv)
 	fputs(text, stdout);
 	if (print_plugins(NULL, &found, &unusable, &err))
 		return failed(&err);
-	puts("\nsettings in force");
+	putchar('\n');
 	return print_settings(&err) ? failed(&err) : 0;
 }

@@ -12,67 +12,67 @@ static const char usage[] = "usage: gradcomp list [--json] [NAME]\n"
 			    "parameters, and for those that cannot be used the reason.\n";
 
 typedef struct writer {
-	json j;
+	jsonw j;
 	const char *only;
 	int found, unusable;
 } writer;
 
-static void write_bound(json *j, const char *key, const gradcomp_param *row, double bound)
+static void write_bound(jsonw *j, const char *key, const gradcomp_param *row, double bound)
 {
 	int numeric = row->type == GRADCOMP_PARAM_INT || row->type == GRADCOMP_PARAM_FLOAT ||
 	              row->type == GRADCOMP_PARAM_SIZE;
 
 	if (numeric && row->min != row->max)
-		json_float(j, key, bound);
+		jsonw_float(j, key, bound);
 	else
-		json_null(j, key);
+		jsonw_null(j, key);
 }
 
-static void write_param(json *j, const gradcomp_param *row)
+static void write_param(jsonw *j, const gradcomp_param *row)
 {
 	static const char *const types[] = {"int", "float", "bool", "size", "choice", "string"};
 
-	json_object(j, NULL);
-	json_string(j, "name", row->name);
-	json_string(j, "type", types[row->type]);
-	json_string(j, "default", row->def);
+	jsonw_object(j, NULL);
+	jsonw_string(j, "name", row->name);
+	jsonw_string(j, "type", types[row->type]);
+	jsonw_string(j, "default", row->def);
 	write_bound(j, "min", row, row->min);
 	write_bound(j, "max", row, row->max);
-	json_array(j, "choices");
+	jsonw_array(j, "choices");
 	for (int i = 0; row->type == GRADCOMP_PARAM_CHOICE && row->choices[i]; i++)
-		json_string(j, NULL, row->choices[i]);
-	json_end(j);
-	json_string(j, "help", row->help);
-	json_end(j);
+		jsonw_string(j, NULL, row->choices[i]);
+	jsonw_end(j);
+	jsonw_string(j, "help", row->help);
+	jsonw_end(j);
 }
 
 static int write_plugin(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
                         const char *reason)
 {
 	writer *w = ctx;
-	json *j = &w->j;
+	jsonw *j = &w->j;
 
 	if (w->only && strcmp(w->only, name))
 		return 0;
 	w->found++;
 	w->unusable += !info;
-	json_object(j, NULL);
-	json_string(j, "name", name);
-	json_string(j, "path", path);
-	json_bool(j, "usable", info != NULL);
+	jsonw_object(j, NULL);
+	jsonw_string(j, "name", name);
+	jsonw_string(j, "path", path);
+	jsonw_bool(j, "usable", info != NULL);
 	if (info) {
-		json_uint(j, "abi", info->abi_version);
-		json_string(j, "version", info->version);
-		json_string(j, "summary", info->summary);
-		json_string(j, "licence", info->licence);
-		json_array(j, "parameters");
+		jsonw_uint(j, "abi", info->abi_version);
+		jsonw_string(j, "version", info->version);
+		jsonw_string(j, "summary", info->summary);
+		jsonw_string(j, "licence", info->licence);
+		jsonw_array(j, "parameters");
 		for (uint32_t i = 0; i < info->nparams; i++)
 			write_param(j, &info->params[i]);
-		json_end(j);
+		jsonw_end(j);
 	} else {
-		json_string(j, "reason", reason);
+		jsonw_string(j, "reason", reason);
 	}
-	json_end(j);
+	jsonw_end(j);
 	return 0;
 }
 
@@ -80,19 +80,19 @@ static gradcomp_status write_all(FILE *f, writer *w, gradcomp_error *err)
 {
 	int status;
 
-	json_start(&w->j, f);
-	json_object(&w->j, NULL);
-	json_string(&w->j, "gradcomp", gradcomp_version());
-	json_uint(&w->j, "abi", GRADCOMP_ABI_VERSION);
-	json_array(&w->j, "compressors");
+	jsonw_start(&w->j, f);
+	jsonw_object(&w->j, NULL);
+	jsonw_string(&w->j, "gradcomp", gradcomp_version());
+	jsonw_uint(&w->j, "abi", GRADCOMP_ABI_VERSION);
+	jsonw_array(&w->j, "compressors");
 	status = gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, write_plugin, w, err);
-	json_end(&w->j);
-	json_array(&w->j, "collectives");
+	jsonw_end(&w->j);
+	jsonw_array(&w->j, "collectives");
 	if (!status)
 		status = gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, write_plugin, w, err);
-	json_end(&w->j);
-	json_end(&w->j);
-	json_finish(&w->j);
+	jsonw_end(&w->j);
+	jsonw_end(&w->j);
+	jsonw_finish(&w->j);
 	return (gradcomp_status)status;
 }
 

@@ -156,20 +156,20 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 
 static void print_json(const gradcomp_stage_result *r, int dry)
 {
-	json j;
-	json_start(&j, stdout);
-	json_object(&j, NULL);
-	json_string(&j, "source", r->source);
-	json_string(&j, "path", r->path);
-	json_string(&j, "key", r->key);
-	json_bool(&j, "cached", (int)r->cached);
-	json_bool(&j, "dry_run", dry);
-	json_uint(&j, "files", r->files);
-	json_uint(&j, "bytes", r->bytes);
-	json_uint(&j, "resumed_bytes", r->resumed);
-	json_float(&j, "seconds", r->seconds);
-	json_end(&j);
-	json_finish(&j);
+	jsonw j;
+	jsonw_start(&j, stdout);
+	jsonw_object(&j, NULL);
+	jsonw_string(&j, "source", r->source);
+	jsonw_string(&j, "path", r->path);
+	jsonw_string(&j, "key", r->key);
+	jsonw_bool(&j, "cached", (int)r->cached);
+	jsonw_bool(&j, "dry_run", dry);
+	jsonw_uint(&j, "files", r->files);
+	jsonw_uint(&j, "bytes", r->bytes);
+	jsonw_uint(&j, "resumed_bytes", r->resumed);
+	jsonw_float(&j, "seconds", r->seconds);
+	jsonw_end(&j);
+	jsonw_finish(&j);
 }
 
 static void closing_line(const struct show *s, const gradcomp_stage_result *r, int dry)

@@ -59,6 +59,8 @@ static void defaults(void)
 	is_int(config_int(c, "gradcomp.log"), GRADCOMP_LOG_INFO, "a log level is its number");
 	ok(config_float(c, "transport.timeout") == 30, "a float");
 	ok(!config_find(c, "transport.nothing"), "no such setting");
+	for (size_t i = 0; i < settings_count; i++)
+		is_int(settings_find(settings[i].row.name), i, "%s stands in the table once", settings[i].row.name);
 	is_str(config_find(c, "transport.allow"), "shm,tcp", "a setting by name");
 	config_free(c);
 	config_free(NULL);

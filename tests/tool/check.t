@@ -1,0 +1,109 @@
+#!/bin/sh
+# gradcomp check: what srun, sbatch and salloc ask before submission.
+# shellcheck source=tests/tool/tool.sh
+. "$GRADCOMP_SRC/tests/tool/tool.sh"
+
+try () { "$gradcomp" check "$@"; }
+quiet () { said=$(try "$@" 2>&1) && [ -z "$said" ]; }
+
+check "a good pair" quiet --compressor sample:rank=8 --collective both
+check "--name=VALUE" quiet --compressor=sample --collective=both:
+check "an exchange of its own carries what is gathered" quiet --compressor gatherer --collective whole
+check "a report" quiet --compressor sample --collective both --report '/r/%j.%s.json'
+
+# bad NAME TEXT OPTION...: refused with status 1 and one line, "gradcomp: ...TEXT..."
+bad () {
+	bad_name=$1 bad_text=$2
+	shift 2
+	said=$(try "$@" 2>&1)
+	is "$bad_name: status" $? 1
+	like "$bad_name: says so" "$said" "$bad_text"
+	is "$bad_name: one line with the prefix" "$(printf '%s\n' "$said" | grep -c -v '^gradcomp: ')" 0
+}
+bad "unknown compressor" "compressor 'smaple' is not installed (did you mean 'sample'?); there are " \
+	--compressor smaple --collective both
+bad "unknown collective" "collective 'ring' is not installed; there are both, promise, sumonly, whole" \
+	--compressor sample
+bad "unknown key" "sample: unknown parameter 'rnak' (did you mean 'rank'?); it takes rank=INT (1..64, default 4), density=" \
+	--compressor sample:rnak=4 --collective both
+bad "value out of range" "sample: rank: '65' is too large; rank=INT (1..64, default 4)" \
+	--compressor sample:rank=65 --collective both
+bad "key twice" "parameter given twice: 'rank'" --compressor sample:rank=1,rank=2 --collective both
+bad "NaN" "'nan' is not a number" --compressor sample:density=nan --collective both
+bad "trailing junk" "is not an integer" --compressor sample:rank=4x --collective both
+bad "no value" "no value for parameter 'rank'" --compressor sample:rank= --collective both
+bad "empty SPEC" "does not begin with a name" --compressor "" --collective both
+bad "a path" "cannot be a name" --compressor ../sample --collective both
+bad "control characters" "cannot be a name" --compressor "$(printf 'a\033[2Jb')" --collective both
+unlike "control characters: none come back" "$said" "$(printf '\033')"
+bad "two parameters that do not agree" "rank 40 goes with a density of at most 0.5" \
+	--compressor sample:rank=40,density=0.9 --collective both
+bad "impossible pair" "compressor 'gatherer' needs an all-gather, which collective 'sumonly' does not have; collectives that serve it: both, whole" \
+	--compressor gatherer --collective sumonly
+bad "newer ABI" "field abi_version: found 2, expected at most 1" --compressor newer_abi --collective both
+bad "report with an unknown letter" "after '%' may come j (job), s (step)" --compressor sample --collective both --report '%x'
+bad "report that is a folder" "names a directory" --compressor sample --collective both --report /tmp/
+bad "empty report" "needs a file name" --compressor sample --collective both --report ""
+
+# What is not given comes from the environment and the file, and is named by it.
+GRADCOMP=sample:rank=0 bad "wrong value in the environment" "gradcomp.compressor (environment GRADCOMP): sample: rank: '0' is too small" \
+	--collective both
+(GRADCOMP=../x quiet --compressor sample --collective both)
+is "an option replaces a wrong variable" $? 0
+printf '[gradcomp]\ncollective = nowhere\n' >"$tmp/conf"
+bad "wrong collective in the file" "gradcomp.collective ($tmp/conf:2): collective 'nowhere' is not installed" \
+	--compressor sample
+printf '[gradcomp]\ncolective = both\n' >"$tmp/conf"
+bad "unknown key in the file" "$tmp/conf:2: unknown key 'colective' in section [gradcomp] (did you mean 'gradcomp.collective'?)" \
+	--compressor sample
+printf '[gradcomp]\nreport = %0300d\n' 0 >"$tmp/conf"
+bad "overlong line in the file" "$tmp/conf:2: the line is too long; at most" --compressor sample
+: >"$tmp/conf"
+chmod 666 "$tmp/conf"
+bad "file that everybody can write" "$tmp/conf is not trusted: it can be written by everybody (mode 0666); mend it with: chmod go-w $tmp/conf" \
+	--compressor sample
+chmod 644 "$tmp/conf"
+GRADCOMP_CONF=$tmp/nothing bad "file that is missing" "GRADCOMP_CONF: $tmp/nothing: No such file" --compressor sample
+
+# Plugins that are not what they should be.
+export GRADCOMP_PLUGIN_PATH="$tmp/plugins:$fixtures"
+there=$tmp/plugins/compressors
+echo text >"$there/text.so"
+bad "text file" "text.so is not a shared object (no ELF header)" --compressor text --collective both
+cp "$fixtures/compressors/sample.so" "$there/cut.so"
+truncate -s 4096 "$there/cut.so"
+bad "truncated plugin" "cut.so is truncated: it has 4096 bytes" --compressor cut --collective both
+cp "$fixtures/compressors/sample.so" "$there/other.so"
+bad "plugin under another name" "field name: found 'sample', expected 'other'" --compressor other --collective both
+chmod 646 "$there/other.so"
+bad "plugin that everybody can write" "it can be written by everybody (mode 0646)" --compressor other --collective both
+mkdir "$there/folder.so"
+bad "directory" "folder.so is a directory, not a regular file" --compressor folder --collective both
+mkfifo "$there/pipe.so"
+bad "FIFO" "pipe.so is a FIFO, not a regular file" --compressor pipe --collective both
+ln -s /dev/zero "$there/device.so"
+bad "device" "device.so is a device, not a regular file" --compressor device --collective both
+cp "$fixtures/compressors/gatherer.so" "$there/gatherer.so"
+chmod 777 "$there"
+bad "directory that everybody can write" "$there can be written by everybody (mode 0777)" --compressor gatherer --collective both
+chmod 755 "$there"
+
+# Only the named plugins are opened: the others of this path would be complained
+# about, and a file that cannot be used does not matter.
+if command -v strace >/dev/null; then
+	opened=$(strace -f -e trace=openat "$gradcomp" check --compressor gatherer --collective both 2>&1 |
+		grep -c 'plugins/co.*\.so')
+	is "each of two plugins is opened twice, to check and to load" "$opened" 4
+else
+	skip "only the named plugins are opened" "strace is not installed"
+fi
+
+# Usage.
+for wrong in "--compresor x" "--compressor" "word" "--compressor=x extra"; do
+	# shellcheck disable=SC2086
+	try $wrong >"$tmp/out" 2>&1
+	is "usage error: check $wrong" $? 2
+done
+like "and the usage is shown" "$(cat "$tmp/out")" "usage: gradcomp check"
+check "--help" try --help
+done_testing

@@ -1,0 +1,69 @@
+#!/bin/sh
+# gradcomp list and help-option: what can be asked for.
+# shellcheck source=tests/tool/tool.sh
+. "$GRADCOMP_SRC/tests/tool/tool.sh"
+
+check "list" "$gradcomp" list
+like "a plugin" "$said" "  sample       a fixture (version 1.2, Apache-2.0)"
+like "a parameter with type, range, default and help" "$said" "rank=INT (1..64, default 4)              columns that are kept"
+like "a size" "$said" "block=SIZE (4K..1G, default 256K)"
+like "a choice" "$said" "type=fp16|bf16 (default fp16)"
+like "a plugin that cannot be used, with the reason" "$said" "  newer_abi    cannot be used: $fixtures/compressors/newer_abi.so: field abi_version: found 2"
+like "collectives come second" "$said" "
+collectives
+  both "
+
+check "list NAME" "$gradcomp" list gatherer
+is "prints one" "$(printf '%s\n' "$said" | wc -l)" 2
+refuse "list of a name that is not there" "$gradcomp" list nowhere
+like "says so" "$said" "gradcomp: no plugin is called 'nowhere'"
+refuse "list of a plugin that cannot be used" "$gradcomp" list twin
+like "says why" "$said" "parameter 'rank' stands in the table twice"
+
+if command -v python3 >/dev/null; then
+	"$gradcomp" list --json >"$tmp/list.json"
+	check "list --json is JSON, and says what the table does" python3 - "$tmp/list.json" <<'END'
+import json, sys
+d = json.load(open(sys.argv[1], encoding="utf-8"))
+assert d["abi"] == 1 and d["gradcomp"]
+c = {p["name"]: p for p in d["compressors"]}
+assert [p["name"] for p in d["collectives"]] == ["both", "promise", "sumonly", "whole"]
+assert not c["newer_abi"]["usable"] and "found 2, expected at most 1" in c["newer_abi"]["reason"]
+s = c["sample"]
+assert s["usable"] and s["path"].endswith("/compressors/sample.so") and s["version"] == "1.2"
+p = {q["name"]: q for q in s["parameters"]}
+assert p["rank"] == dict(name="rank", type="int", default="4", min=1, max=64, choices=[], help="columns that are kept")
+assert p["type"]["choices"] == ["fp16", "bf16"] and p["type"]["min"] is None
+assert p["block"]["help"] == 'bytes of a "block"' and p["block"]["max"] == 2**30
+assert p["layers"]["default"] == "" and p["warm"]["type"] == "bool"
+END
+	"$gradcomp" list --json both >"$tmp/one.json"
+	check "list --json NAME" python3 -c '
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["compressors"] == [] and [p["name"] for p in d["collectives"]] == ["both"]' "$tmp/one.json"
+else
+	skip "list --json" "python3 is not installed"
+fi
+
+check "an empty plugin path" env GRADCOMP_PLUGIN_PATH="$tmp/plugins" "$gradcomp" list
+like "says that there is nothing" "$said" "compressors
+  none is installed"
+echo '[gradcomp' >"$tmp/conf"
+refuse "list under a wrong file" "$gradcomp" list
+like "names file and line" "$said" "gradcomp: $tmp/conf:1: '[gradcomp' is not a section"
+is "list --json under a wrong file prints no half of a document" "$("$gradcomp" list --json 2>/dev/null)" ""
+printf '[transport]\ntimeout = 45\n' >"$tmp/conf"
+
+check "help-option" "$gradcomp" help-option
+like "explains a SPEC" "$said" "A SPEC is NAME[:key=value[,key=value...]]"
+like "lists plugins" "$said" "density=FLOAT (0..1, default 0.01)"
+like "names the file in force" "$said" "settings ($tmp/conf)"
+like "lists settings and origins" "$said" "transport.timeout       = 45                   ($tmp/conf:2)"
+
+for wrong in "list a b" "list --jsno" "help-option x"; do
+	# shellcheck disable=SC2086
+	"$gradcomp" $wrong >"$tmp/out" 2>&1
+	is "usage error: $wrong" $? 2
+done
+done_testing

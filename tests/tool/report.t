@@ -1,0 +1,58 @@
+#!/bin/sh
+# gradcomp report: a good one, and files that are none.
+# shellcheck source=tests/tool/tool.sh
+. "$GRADCOMP_SRC/tests/tool/tool.sh"
+cat >"$tmp/r.json" <<'END'
+{"schema": 1, "gradcomp": "0.1.0", "job": "77", "step": "0", "ended": "2026-01-02T03:04:05Z", "wall_s": 12.5,
+ "failure": null, "ranks": 4, "nodes": 2, "hosts": ["n1", "n1", "n2", "n2"],
+ "links": [{"transport": "tcp", "pairs": 1, "sent_bytes": 3000000, "received_bytes": 2000000}],
+ "reducers": [{"compressor": "powersgd:rank=4", "collective": "ring", "ranks": 4, "buckets": 2, "steps": 100,
+  "nonfinite_steps": 0, "dense_bytes": 1746000000, "wire_bytes": 67000000, "ratio": 26.06, "encode_s": 0.12,
+  "exchange_s": 0.81, "decode_s": 0.09, "exposed_s": 0.663, "hidden": 0.35,
+  "tensors": [{"name": "fc1.weight", "numel": 65536, "choice": "powersgd"},
+              {"name": "fc1.bias\u001b[2J", "numel": 256, "choice": "dense"},
+              {"name": "fc2.weight", "numel": 1000, "choice": "powersgd"}]}]}
+END
+"$gradcomp" report "$tmp/r.json" >"$tmp/out" 2>&1
+case $(cat "$tmp/out") in *"built without jansson"*) skip_all "built without jansson" ;; esac
+
+check "report" "$gradcomp" report "$tmp/r.json"
+like "job" "$said" "job         77, step 0"
+like "ranks" "$said" "ranks       4 on 2 nodes, rank 0 on n1"
+like "link" "$said" "link        tcp  to 1 rank: 3.00 MB sent, 2.00 MB received"
+like "reducer" "$said" "powersgd:rank=4 over ring"
+like "bytes" "$said" "sent      0.670 MB a step, dense 17.460 MB, ratio 26.1"
+like "times" "$said" "exchange  8.10 ms"
+like "hidden" "$said" "waited    6.63 ms, 35 % hidden"
+like "choices" "$said" "powersgd  2 tensors, 66536 elements"
+unlike "no single tensor" "$said" "fc1.weight"
+check "report --tensors" "$gradcomp" report --tensors "$tmp/r.json"
+like "every tensor" "$said" "fc1.weight                                      65536  powersgd"
+unlike "control characters stay away from the terminal" "$said" "$(printf '\033')"
+if command -v python3 >/dev/null; then
+	"$gradcomp" report --json "$tmp/r.json" >"$tmp/again.json"
+	check "report --json is the report" python3 -c '
+import json, sys
+assert json.load(open(sys.argv[1])) == json.load(open(sys.argv[2]))' "$tmp/r.json" "$tmp/again.json"
+else
+	skip "report --json is the report" "python3 is not installed"
+fi
+
+bad () {
+	refuse "$1" "$gradcomp" report "$2"
+	like "$1: says so" "$said" "$3"
+}
+bad "a missing file" "$tmp/nothing" "nothing: No such file or directory"
+echo '{"schema": 1, "ranks": ' >"$tmp/half"
+bad "half a file" "$tmp/half" "this is no report: "
+echo '[1, 2]' >"$tmp/array"
+bad "other JSON" "$tmp/array" "is JSON, but no report of gradcomp"
+echo '{"schema": 2}' >"$tmp/newer"
+bad "a newer schema" "$tmp/newer" "is a report of schema 2; this command reads schema 1"
+echo '{"schema": 1, "hosts": 7, "reducers": [3, {"steps": "x", "tensors": {"a": 1}}], "links": "y"}' >"$tmp/odd"
+check "members of other types do no harm" "$gradcomp" report "$tmp/odd"
+head -c 100000 /dev/zero | tr '\0' '[' >"$tmp/deep"
+bad "a deep nest" "$tmp/deep" "this is no report: maximum parsing depth reached"
+"$gradcomp" report >"$tmp/out" 2>&1
+is "no file: usage" $? 2
+done_testing
