@@ -1,0 +1,92 @@
+#!/bin/bash
+# Jobs of the real library on four nodes: they start, they agree, and when a rank
+# dies or stops the others say which one.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/common.sh"
+[ -e "$GRADCOMP_BUILD/lib/gradcomp/wireup/pmix.so" ] || skip_all 'no PMIx module was built'
+[ -e "$GRADCOMP_BUILD/bin/gradcomp" ] || skip_all 'no gradcomp command was built'
+
+# Where every user can read it, unlike the build directory perhaps.
+cp -r "$GRADCOMP_BUILD/bin" "$GRADCOMP_BUILD/lib" "$tmp"
+if ! cc -std=c11 -D_GNU_SOURCE -O2 -Wall -I"$GRADCOMP_SRC/include" -o job "$GRADCOMP_SRC/tests/cluster/job.c" \
+	-L"$tmp/lib" -lgradcomp -lm 2> cc.log; then
+	note "$(cat cc.log)"
+	skip_all 'no C compiler'
+fi
+chmod -R go=rX bin lib job
+mkdir -m 777 run
+start_cluster --nodes "$nodes"
+on srun --mpi=list 2>&1 | grep -q pmix || skip_all 'this Slurm has no PMIx'
+plugin required
+sed -i "s|helper=[^ ]*|helper=$tmp/bin/gradcomp|" "$state/etc/plugstack.conf.d/gradcomp.conf"
+export LD_LIBRARY_PATH=$tmp/lib GRADCOMP_PLUGIN_PATH=$tmp/lib/gradcomp
+job () { on srun --mpi=pmix -D "$tmp/run" "$@" 2>&1; }
+
+check '4 ranks on 4 nodes' job -N4 --gradcomp=none "$tmp/job" sums
+is '4 ranks on 4 nodes: all right' "$(grep -c '^rank [0-3] of 4 right$' <<< "$said")" 4
+check '8 ranks on 4 nodes' job -N4 -n8 --gradcomp=none "$tmp/job" sums
+is '8 ranks on 4 nodes: all right' "$(grep -c '^rank [0-7] of 8 right$' <<< "$said")" 8
+check 'two jobs at once' sh -c "
+	\"\$@\" --gradcomp=none $tmp/job sums > first & \"\$@\" --gradcomp=none $tmp/job sums > second && wait \$!" - \
+	timeout 60 "${bed[@]}" run -u alice srun --mpi=pmix -N4 -D "$tmp/run"
+is 'two jobs at once: all right' "$(cat first second | grep -c 'of 4 right$')" 8
+for spec in none cast:type=bf16 topk:density=0.1 powersgd:rank=2; do
+	check "steps with $spec" job -N4 --gradcomp=$spec "$tmp/job" steps
+	is "steps with $spec: one result" "$(sed -n 's/^rank . agrees on //p' <<< "$said" | sort | uniq -c | awk '{ print $1 }')" 4
+done
+check 'a report' job -N4 --gradcomp=powersgd --gradcomp-report=report.json "$tmp/job" steps
+check 'a report: is JSON that names the compressor' grep -q powersgd run/report.json
+is 'a report: belongs to the user' "$(stat -c %u run/report.json)" "$(as alice id -u)"
+refuse 'no such parameter' job -N4 --gradcomp=topk:densty=0.1 "$tmp/job" steps
+like 'no such parameter: what there is' "$said" 'density'
+
+said=$(job -N4 --mpi=none --gradcomp=none "$tmp/job" sums)
+is '--mpi=pmix forgotten: every task says what to type' "$(grep -c 'type srun --mpi=pmix' <<< "$said")" 4
+
+said=$(job -N4 --kill-on-bad-exit=1 --gradcomp=none "$tmp/job" steps topk)
+like 'ranks that differ are named' "$said" 'rank 1'
+like 'ranks that differ: by what' "$said" topk
+
+# begin SRUN_ARG...: a job that goes on until something happens to it
+begin () {
+	rm -f run/pid.*
+	timeout 60 "${bed[@]}" run -u alice srun --mpi=pmix -N4 -D "$tmp/run" --gradcomp=none "$@" "$tmp/job" until-failure > out 2>&1 &
+	srun=$!
+	for _ in {1..100}; do
+		[ "$(cat run/pid.* 2> /dev/null | wc -l)" = 4 ] && return
+		sleep 0.1
+	done
+	note "$(cat out)"
+	false
+}
+milliseconds () { echo $(($(date +%s%N) / 1000000)); }
+# hurt SIGNAL RANK: sends it to the rank on its node, and waits for srun; $took in ms
+hurt () {
+	began=$(milliseconds)
+	"${bed[@]}" node $(($2 + 1)) kill "-$1" "$(cat "run/pid.$2")"
+	wait $srun
+	status=$?
+	took=$(($(milliseconds) - began))
+}
+for culprit in 2 0; do
+	begin
+	tap_result $? "rank $culprit killed: the job was running"
+	hurt KILL $culprit
+	check "rank $culprit killed: srun ends within 5 s: $took ms" test $took -lt 5000
+	check "rank $culprit killed: srun fails" test $status -gt 0
+	for other in 0 1 2 3; do
+		[ $other = $culprit ] || like "rank $culprit killed: rank $other names it and its host" \
+			"$(grep "^rank $other stopped: .*rank $culprit.*n$((culprit + 1))" out)" stopped
+	done
+done
+export GRADCOMP_TRANSPORT_TIMEOUT=3
+begin --kill-on-bad-exit=1
+hurt STOP 1
+check "rank 1 stopped: srun ends within the timeout and 5 s: $took ms" test $took -lt 8000
+check "rank 1 stopped: not before" test $took -gt 2500
+check 'rank 1 stopped: srun fails' test $status -gt 0
+like 'rank 1 stopped: it is named' "$(grep '^rank [023] stopped: ' out)" 'rank 1'
+unset GRADCOMP_TRANSPORT_TIMEOUT
+
+all_idle 'every node is idle'
+done_testing
