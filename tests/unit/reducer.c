@@ -55,7 +55,7 @@ static gradcomp_status model_open(model *m, gradcomp_group *g, const char *spec,
 	memset(m, 0, sizeof *m);
 	for (int t = 0; t < T; t++) {
 		desc[t] = (gradcomp_tensor_desc){.name = names[t], .dims = dims[t], .ndim = ndim[t]};
-		m->grad[t] = malloc(numel(t) * sizeof(float) + 4);
+		m->grad[t] = calloc(numel(t) + 1, sizeof(float));
 	}
 	return gradcomp_reducer_create(g, desc, T, &o, &m->red, err);
 }
