@@ -1,6 +1,7 @@
 /* SHA-256 against FIPS 180-4's examples and the NIST long message, HMAC against
  * RFC 4231. */
 #include "sha256.h"
+#include "sha256_block.h"
 
 #include "../tap.h"
 
@@ -76,6 +77,29 @@ static void pieces(void)
 	is_int(wrong, 0, "the same digest however the message is cut");
 }
 
+/* Both ways to do blocks, with every count of them. */
+static void ways(void)
+{
+	unsigned char data[64 * 33];
+	uint32_t a[8], b[8];
+	int wrong = 0;
+
+	for (size_t i = 0; i < sizeof data; i++)
+		data[i] = (unsigned char)(i * i * 31 + (i >> 3));
+	memset(a, 0x5a, sizeof a);
+	if (!sha256_blocks_native(a, data, 0)) {
+		skip("this CPU has no SHA instructions", "both ways agree");
+		return;
+	}
+	for (size_t n = 0; n <= 33; n++) {
+		memcpy(b, a, sizeof b);
+		sha256_blocks_portable(a, data, n);
+		sha256_blocks_native(b, data, n);
+		wrong += memcmp(a, b, sizeof a) != 0;
+	}
+	is_int(wrong, 0, "both ways agree");
+}
+
 static void rfc4231(void)
 {
 	unsigned char key[131], data[50];
@@ -100,6 +124,7 @@ int main(void)
 	vectors();
 	million();
 	pieces();
+	ways();
 	rfc4231();
 	memset(a, 7, sizeof a);
 	memcpy(b, a, sizeof b);
