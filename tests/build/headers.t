@@ -25,6 +25,16 @@ try g++ -std=c++11
 try g++ -std=c++20
 try clang++ -std=c++17
 
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+if command -v "$nvcc" >/dev/null; then
+	for header in "$GRADCOMP_SRC"/include/gradcomp/*.h; do
+		echo "#include <gradcomp/${header##*/}>"
+	done >"$tmp/t.cu"
+	check "nvcc: all of them" "$nvcc" -Werror all-warnings -c -o "$tmp/t.o" -I"$GRADCOMP_SRC/include" "$tmp/t.cu"
+else
+	skip "nvcc: all of them" "nvcc is not installed"
+fi
+
 is "they include each other and the C library alone" \
 	"$(grep -h '#include' "$GRADCOMP_SRC"/include/gradcomp/*.h | grep -v -x -E \
 		-e '#include "(gradcomp/)?(abi|gradcomp|compressor|collective|operators|stage)\.h"' \
