@@ -7,7 +7,7 @@ try () { "$gradcomp" check "$@"; }
 quiet () { said=$(try "$@" 2>&1) && [ -z "$said" ]; }
 
 check "a good pair" quiet --compressor sample:rank=8 --collective both
-check "--name=VALUE" quiet --compressor=sample --collective=both:
+check "--name=VALUE" quiet --compressor=sample --collective=both
 check "an exchange of its own carries what is gathered" quiet --compressor gatherer --collective whole
 check "a report" quiet --compressor sample --collective both --report '/r/%j.%s.json'
 
@@ -34,7 +34,7 @@ bad "trailing junk" "is not an integer" --compressor sample:rank=4x --collective
 bad "no value" "no value for parameter 'rank'" --compressor sample:rank= --collective both
 bad "empty SPEC" "does not begin with a name" --compressor "" --collective both
 bad "a path" "cannot be a name" --compressor ../sample --collective both
-bad "control characters" "cannot be a name" --compressor "$(printf 'a\033[2Jb')" --collective both
+bad "control characters" "has a control character" --compressor "$(printf 'a\033[2Jb')" --collective both
 unlike "control characters: none come back" "$said" "$(printf '\033')"
 bad "two parameters that do not agree" "rank 40 goes with a density of at most 0.5" \
 	--compressor sample:rank=40,density=0.9 --collective both

@@ -5,7 +5,7 @@
 
 check "list" "$gradcomp" list
 like "a plugin" "$said" "  sample       a fixture (version 1.2, Apache-2.0)"
-like "a parameter with type, range, default and help" "$said" "rank=INT (1..64, default 4)              columns that are kept"
+like "a parameter with type, range, default and help" "$said" "rank=INT (1..64, default 4)         columns that are kept"
 like "a size" "$said" "block=SIZE (4K..1G, default 256K)"
 like "a choice" "$said" "type=fp16|bf16 (default fp16)"
 like "a plugin that cannot be used, with the reason" "$said" "  newer_abi    cannot be used: $fixtures/compressors/newer_abi.so: field abi_version: found 2"
