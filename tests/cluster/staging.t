@@ -4,7 +4,7 @@
 . "$(dirname "$0")/common.sh"
 start_cluster --nodes "$nodes" --conf UnkillableStepTimeout=20
 plugin optional
-mkdir -m 777 data endless confused facts
+mkdir -m 777 data endless confused facts out
 export GRADCOMP_TEST_LOG=$tmp/log
 stage_log () { sort "$tmp/log"; : > "$tmp/log"; }
 : > log
@@ -19,6 +19,9 @@ is 'only staging: no compressor is set' "$(on srun -n1 --gradcomp-stage="$tmp/da
 stage_log > /dev/null
 check 'a relative directory is in the working directory' on srun -wn1 -D "$tmp" --gradcomp-stage=data true
 is 'and passed on whole' "$(stage_log)" "n1 alice $tmp/data"
+on srun -wn1 --gradcomp-stage="$tmp/data" touch "$tmp/out/ran" 2> /dev/null
+check 'a task runs after it' test -e out/ran
+stage_log > /dev/null
 check 'none' on srun -wn1 --gradcomp-stage=none true
 is 'none stages nothing' "$(stage_log)" ""
 
@@ -44,11 +47,11 @@ unlike 'the child has nothing else of its environment' "$facts" 'SECRET'
 
 # failed NAME WORDS SRUN_ARG...: the step ends with 1, no task ran, the reason is shown
 failed () {
-	rm -f ran
-	shown=$(on srun "${@:3}" touch "$tmp/ran" 2>&1)
+	rm -f out/ran
+	shown=$(on srun "${@:3}" touch "$tmp/out/ran" 2>&1)
 	is "$1: exit status" $? 1
 	like "$1: the reason" "$shown" "$2"
-	check "$1: no task ran" test ! -e ran
+	check "$1: no task ran" test ! -e out/ran
 }
 for mode in optional required; do
 	plugin $mode
@@ -70,9 +73,9 @@ like 'on one node of two: the reason' "$(cat srun.out)" "gradcomp: n2: no direct
 
 # Cancelled while it copies: gone at once, and the nodes with it.
 for how in scancel interrupt; do
-	rm -f endless/pids ran
+	rm -f endless/pids out/ran
 	began=$(date +%s)
-	"${bed[@]}" run -u alice srun '-wn[1-2]' -n4 --gradcomp-stage="$tmp/endless" touch "$tmp/ran" > srun.out 2>&1 &
+	"${bed[@]}" run -u alice srun '-wn[1-2]' -n4 --gradcomp-stage="$tmp/endless" touch "$tmp/out/ran" > srun.out 2>&1 &
 	srun=$!
 	for _ in {1..100}; do
 		[ "$(wc -l 2>/dev/null < endless/pids)" = 2 ] && break
@@ -87,7 +90,7 @@ for how in scancel interrupt; do
 	check "$how: in time" test $(($(date +%s) - began)) -lt 30
 	sleep 0.5
 	is "$how: no copying goes on" "$(for k in 1 2; do "${bed[@]}" node $k ps -C sleep -o args= ; done | grep -c 'sleep 600')" 0
-	check "$how: no task ran" test ! -e ran
+	check "$how: no task ran" test ! -e out/ran
 	all_idle "$how: every node is idle"
 done
 done_testing
