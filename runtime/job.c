@@ -38,16 +38,10 @@ static gradcomp_status canonical_specs(const gradcomp_job *job, char *out, size_
 	const char *setting[2] = {"gradcomp.compressor", "gradcomp.collective"};
 	const plugin *p[2];
 	spec s[2] = {{0}, {0}};
-	char name[SPEC_NAME_MAX];
 	gradcomp_status st = GRADCOMP_OK;
-	for (int k = 0; !st && k < 2; k++) {
-		const char *text = config_str(job->config, setting[k]);
-		st = spec_name(text, name, err);
-		if (!st)
-			st = registry_open(job->config, (gradcomp_plugin_kind)k, name, &p[k], err);
-		if (!st)
-			st = spec_parse(p[k]->info, text, &s[k], err);
-	}
+	for (int k = 0; !st && k < 2; k++)
+		st = registry_resolve(job->config, (gradcomp_plugin_kind)k, config_str(job->config, setting[k]), &p[k], &s[k],
+		                      err);
 	if (!st)
 		st = registry_pair(job->config, p[0], p[1], err);
 	if (!st && snprintf(out, capacity, "%s/%s", s[0].text, s[1].text) >= (int)capacity)

@@ -12,17 +12,12 @@ static gradcomp_status plain_lock(gradcomp_group *g, port **out, gradcomp_error 
 {
 	gradcomp_job *job = g->job;
 	gradcomp_status st = GRADCOMP_OK;
-	char name[SPEC_NAME_MAX];
-	const char *text = config_str(job->config, "gradcomp.collective");
 	const plugin *p;
 	spec s;
 	pthread_mutex_lock(&g->lock);
 	if (!g->plain.channel) {
-		st = spec_name(text, name, err);
-		if (!st)
-			st = registry_open(job->config, GRADCOMP_KIND_COLLECTIVE, name, &p, err);
-		if (!st)
-			st = spec_parse(p->info, text, &s, err);
+		st = registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, config_str(job->config, "gradcomp.collective"), &p,
+		                      &s, err);
 		if (!st) {
 			st = port_open(g, p, &s, &g->plain, err);
 			spec_clear(&s);

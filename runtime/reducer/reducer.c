@@ -14,14 +14,8 @@ static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_option
 	const char *text[2] = {o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"),
 	                       o->collective ? o->collective : config_str(c, "gradcomp.collective")};
 	gradcomp_status st = GRADCOMP_OK;
-	char name[SPEC_NAME_MAX];
-	for (int k = 0; !st && k < 2; k++) {
-		st = spec_name(text[k], name, err);
-		if (!st)
-			st = registry_open(c, (gradcomp_plugin_kind)k, name, &plugins[k], err);
-		if (!st)
-			st = spec_parse(plugins[k]->info, text[k], &specs[k], err);
-	}
+	for (int k = 0; !st && k < 2; k++)
+		st = registry_resolve(c, (gradcomp_plugin_kind)k, text[k], &plugins[k], &specs[k], err);
 	if (!st)
 		st = registry_pair(c, plugins[0], plugins[1], err);
 	if (st)
