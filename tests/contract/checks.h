@@ -10,7 +10,7 @@
 #include "unit/operators.h"
 
 /* A compressor under test. Figures of rounding are relative to the largest
- * sum over ranks of |u| in a tensor, and absolute. */
+ * sum over ranks of |u| in a bucket, and absolute. */
 typedef struct subject {
 	const char *spec;
 	const struct gradcomp_compressor_v1 *plugin;
@@ -108,12 +108,12 @@ static int agree(const ranks *s, float **g)
 	return 1;
 }
 
-/* sum of u = P a + sum of e', tensor by tensor. */
+/* sum of u = P a + sum of e', bucket by bucket. */
 static int conserved(const subject *t, const ranks *s, float **a, const double *sum, const double *mag)
 {
 	int remembers = !!(t->plugin->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK);
-	for (uint32_t k = 0; k < s->layout[0].ntensors; k++) {
-		uint64_t from = s->tensors[k].offset, to = from + s->tensors[k].numel;
+	for (uint32_t k = 0; k < s->nbuckets; k++) {
+		uint64_t from = s->buckets[k].offset, to = from + s->buckets[k].numel;
 		double scale = 0;
 		for (uint64_t i = from; i < to; i++)
 			scale = fmax(scale, mag[i]);
@@ -122,7 +122,7 @@ static int conserved(const subject *t, const ranks *s, float **a, const double *
 			for (int w = 0; remembers && w < s->P; w++)
 				got += s->error[w][i];
 			if (!(fabs(got - sum[i]) <= s->P * (t->relative * scale + t->absolute * s->P) + 1e-42)) {
-				printf("# tensor %u, number %llu: %.9g is accounted for, %.9g went in\n", k,
+				printf("# bucket %u, number %llu: %.9g is accounted for, %.9g went in\n", k,
 				       (unsigned long long)(i - from), got, sum[i]);
 				return 0;
 			}

@@ -188,8 +188,9 @@ INLINE void finish_row(float *x, float *e, const float *p, const float *TE, cons
 {
 	v8f splat[64];
 	size_t k = 0;
+	splat[0] = SPLAT8(p[0]);
 	UNROLL
-	for (size_t c = 0; c < r; c++)
+	for (size_t c = 1; c < r; c++)
 		splat[c] = SPLAT8(p[c]);
 	for (; k + 8 <= count; k += 8) {
 		v8f s = splat[0] * LOAD8(TQ + k);

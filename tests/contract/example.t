@@ -1,0 +1,39 @@
+#!/bin/sh
+# examples/plugin as its author would do it: a copy of the folder, installed
+# headers, pkg-config and make; then the contract.
+set -u
+: "${GRADCOMP_BUILD:?}" "${GRADCOMP_SRC:?}"
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+trap 'exit 1' HUP INT TERM
+n=0
+ok () {
+	status=$1
+	shift
+	n=$((n + 1))
+	[ "$status" -eq 0 ] && echo "ok $n - $*" || echo "not ok $n - $*"
+}
+
+if ! command -v pkg-config >/dev/null; then
+	echo "1..0 # SKIP pkg-config is missing"
+	exit 0
+fi
+mkdir -p "$work/prefix/include" "$work/prefix/lib/pkgconfig" &&
+	cp -R "$GRADCOMP_SRC/include/gradcomp" "$work/prefix/include/" &&
+	sed "s|^prefix=.*|prefix=$work/prefix|; s|^\(libdir\)=.*|\1=$work/prefix/lib|; s|^\(includedir\)=.*|\1=$work/prefix/include|" \
+		"$GRADCOMP_BUILD/gradcomp.pc" >"$work/prefix/lib/pkgconfig/gradcomp.pc" &&
+	cp -R "$GRADCOMP_SRC/examples/plugin" "$work/plugin" && chmod -R u+w "$work/plugin"
+ok $? "a prefix with headers and gradcomp.pc"
+
+PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
+export PKG_CONFIG_PATH
+make -C "$work/plugin" CFLAGS='-O2 -Wall -Wextra -Werror' install >"$work/log" 2>&1
+ok $? "builds and installs with those alone" || :
+sed 's/^/# /' "$work/log"
+so=$work/prefix/lib/gradcomp/compressors/cyclic.so
+[ -f "$so" ]
+ok $? "is where gradcomp looks for compressors"
+"$GRADCOMP_BUILD/tests/contract/compressors" "$so" >"$work/tap"
+ok $? "meets the contract ($(grep -c '^ok' "$work/tap") checks)"
+grep -v '^ok' "$work/tap" | sed 's/^/# /'
+echo "1..$n"
