@@ -1,6 +1,6 @@
 #!/bin/sh
 # gradcomp stage: what goes where, exit statuses, other users, signals, death.
-# shellcheck source=tests/tap.sh disable=SC1091,SC2154
+# shellcheck source=tests/tap.sh disable=SC1091,SC2154,SC2317
 . "$GRADCOMP_SRC/tests/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 uid=61234

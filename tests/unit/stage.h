@@ -38,10 +38,10 @@ static void put(const char *path, const char *text)
 }
 
 /* Ends the test when there is no folder to work in. */
-static void bench_begin(void)
+static void bench_begin_in(const char *top)
 {
 	char cache[128];
-	strcpy(bench_dir, "/var/tmp/gradcomp-stage.XXXXXX");
+	snprintf(bench_dir, sizeof bench_dir, "%s/gradcomp-stage.XXXXXX", top);
 	if (!mkdtemp(bench_dir) || chdir(bench_dir) < 0 || mkdir("src", 0755) < 0 || mkdir("cache", 0755) < 0) {
 		printf("Bail out! no folder to work in: %s\n", strerror(errno));
 		exit(1);
@@ -52,6 +52,11 @@ static void bench_begin(void)
 	snprintf(cache, sizeof cache, "%s/conf", bench_dir);
 	setenv("GRADCOMP_CONF", cache, 1);
 	put("conf", "");
+}
+
+__attribute__((unused)) static void bench_begin(void)
+{
+	bench_begin_in("/var/tmp");
 }
 
 __attribute__((unused)) static void must(int result, const char *what)
