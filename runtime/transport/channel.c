@@ -14,6 +14,7 @@
 #define SLEEP_SECONDS 1.0
 #define SLEEP_EOF_SECONDS 0.05
 #define SHM_CHUNK_BYTES (256u << 10)
+#define CROWDED_SPIN_BYTES 4096u
 
 static int channel_progress(channel *c)
 {
@@ -105,12 +106,17 @@ static void channel_overdue(channel *c, const request *r)
 	          transport_host(t, r->link->world));
 }
 
-static int channel_bulk(const channel *c)
+/* Whether looking again and again may pay. Not while something long is on its
+ * way, and with more ranks than CPUs only for short messages, since whoever is
+ * to send a long one needs the CPU. */
+static int channel_spins(const channel *c, const request *r)
 {
+	if (!(c->spin > 0) || (c->t->crowded && r->bytes > CROWDED_SPIN_BYTES))
+		return 0;
 	for (const peer_link *l = c->active; l; l = l->next)
 		if (l->bulk)
-			return 1;
-	return 0;
+			return 0;
+	return 1;
 }
 
 static inline void channel_relax(const channel *c)
@@ -144,7 +150,7 @@ static gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_e
 			c->idle = spin_end = 0;
 			continue;
 		}
-		if (c->spin > 0 && !channel_bulk(c)) {
+		if (channel_spins(c, r)) {
 			double now = clock_now();
 
 			if (!(spin_end > 0))
@@ -288,7 +294,7 @@ gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n,
 	c->n = n;
 	c->me = me;
 	c->npoll = 2;
-	c->spin = t->crowded ? 0 : 1e-6 * t->o.spin_us;
+	c->spin = 1e-6 * t->o.spin_us;
 	c->ranks = malloc((size_t)n * sizeof *c->ranks);
 	c->node = malloc((size_t)n * sizeof *c->node);
 	c->links = calloc((size_t)n, sizeof *c->links);
