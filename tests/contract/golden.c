@@ -1,0 +1,96 @@
+/* Payloads must stay what they are: ranks of different builds meet in one job, and
+ * states are loaded by later versions. Fixed input; the digests of what is gathered,
+ * of the average and of the first state are in tests/golden/compressors.txt.
+ * powersgd's payloads are products that may differ in the last bit between
+ * processors, so only its first state is there.
+ *
+ * After an intended change of format (a new version of the plugin), run with
+ * `--write` and say why in the commit. */
+#include <dlfcn.h>
+
+#include "contract/ranks.h"
+#include "operators/operators.h"
+#include "spec.h"
+#include "tap.h"
+
+static const char *const specs[] = {"none", "cast:type=bf16", "cast:type=fp16", "cast:type=fp16,saturate=yes",
+                                    "topk:density=0.05", "powersgd:rank=3"};
+static uint64_t dims[4][2] = {{37, 0}, {40, 50}, {1, 0}, {0, 3}};
+static uint64_t digest;
+
+static void add(const void *p, uint64_t bytes)
+{
+	for (uint64_t i = 0; i < bytes; i++)
+		digest = (digest ^ ((const unsigned char *)p)[i]) * 1099511628211u; /* FNV-1a */
+}
+
+static void seen(ranks *s, gradcomp_payload *in)
+{
+	for (int w = 0; w < s->P; w++)
+		add(in[w].data, in[w].bytes);
+}
+
+static int digest_of(const char *text, char *line, size_t size)
+{
+	char path[4096], name[SPEC_NAME_MAX];
+	const char *build = getenv("GRADCOMP_BUILD");
+	spec parsed = {0};
+	gradcomp_error err = {0};
+	ranks s;
+	float *g[3];
+	spec_name(text, name, &err);
+	snprintf(path, sizeof path, "%s/lib/gradcomp/compressors/%s.so", build ? build : ".", name);
+	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	const struct gradcomp_compressor_v1 *plugin = so ? dlsym(so, "gradcomp_compressor_v1") : NULL;
+	if (!plugin || spec_parse(&plugin->info, text, &parsed, &err))
+		return 0;
+	if (ranks_open(&s, plugin, operators_cpu(), parsed.values, 3, 4, dims, 42))
+		return 0;
+	digest = 14695981039346656037u;
+	s.tamper = seen;
+	if (plugin->save) {
+		char state[8192];
+		uint64_t bytes = 0;
+		plugin->save(s.instance[0], state, sizeof state, &bytes, &err);
+		add(state, bytes);
+	} else {
+		uint64_t d = s.layout[0].numel;
+		for (int w = 0; w < 3; w++)
+			g[w] = malloc(d * sizeof(float));
+		for (int step = 0; step < 3; step++) {
+			for (int w = 0; w < 3; w++)
+				s.host.operators->random_normal(NULL, g[w], d, 7, (uint64_t)w, (uint64_t)step * d);
+			if (ranks_step(&s, g, step & 1))
+				digest = 0;
+			add(g[0], d * sizeof(float));
+		}
+		for (int w = 0; w < 3; w++)
+			free(g[w]);
+	}
+	ranks_close(&s);
+	spec_clear(&parsed);
+	snprintf(line, size, "%s %016llx\n", text, (unsigned long long)digest);
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	int writing = argc > 1 && !strcmp(argv[1], "--write");
+	const char *src = getenv("GRADCOMP_SRC");
+	char path[4096], line[256], want[256];
+	snprintf(path, sizeof path, "%s/tests/golden/compressors.txt", src ? src : ".");
+	FILE *f = fopen(path, writing ? "w" : "r");
+	if (!f) {
+		perror(path);
+		return 1;
+	}
+	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+		if (!digest_of(specs[i], line, sizeof line))
+			ok(0, "%s runs", specs[i]);
+		else if (writing)
+			fputs(line, f);
+		else
+			is_str(line, fgets(want, sizeof want, f) ? want : "", specs[i]);
+	}
+	return fclose(f) || (!writing && done_testing());
+}
