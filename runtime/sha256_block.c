@@ -101,11 +101,11 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void native(uint32_t state[8]
 
 	for (; blocks; blocks--, data += BLOCK) {
 		__m128i w[4], abef_was = abef, cdgh_was = cdgh;
+		for (int i = 0; i < 4; i++)
+			w[i] = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(data + 16 * i)), swap);
 		for (int i = 0; i < 16; i++) {
 			__m128i *now = &w[i & 3], before = w[(i + 3) & 3];
-			if (i < 4)
-				*now = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(data + 16 * i)), swap);
-			else
+			if (i >= 4)
 				*now = _mm_sha256msg2_epu32(_mm_add_epi32(_mm_sha256msg1_epu32(*now,
 				                                                               w[(i + 1) & 3]),
 				                                          _mm_alignr_epi8(before, w[(i + 2) & 3],
