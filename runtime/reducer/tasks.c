@@ -118,7 +118,7 @@ static gradcomp_status begin(gradcomp_reducer *r, bucket *b, gradcomp_error *err
 		return st;
 	b->copy_out = !in_callers_memory(r, b) || (needs_flat(b) && !b->work.flat);
 	if (b->copy_out) {
-		st = area_grow(&b->slot->flat, b->pub.numel * sizeof(float), err);
+		st = area_grow(&b->slot->flat, (b->pub.numel + 1) * sizeof(float), err);
 		if (st)
 			return st;
 		b->work.flat = b->slot->flat.p;
