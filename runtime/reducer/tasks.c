@@ -65,7 +65,7 @@ static int needs_flat(const bucket *b)
 static gradcomp_status room(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 {
 	slot *s = b->slot;
-	gradcomp_status st = area_grow(&s->scratch, b->plan.scratch_bytes, err);
+	gradcomp_status st = area_grow(&s->scratch, b->plan.scratch_bytes + 1, err);
 	for (uint32_t k = 0; !st && k < b->plan.nrounds; k++) {
 		const gradcomp_round *rd = &b->plan.rounds[k];
 		if (rd->pattern == GRADCOMP_SUMMED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE))
