@@ -216,6 +216,12 @@ static void check_resume(const subject *t, int P, model *m)
 		st = ranks_carry(&a, &b, w);
 	is_int(st, GRADCOMP_OK, "%s: P=%d, %s: state is saved and loaded", t->spec, P, m->name);
 	ok(!st && run_alike(t, &a, &b, 3), "%s: P=%d, %s: goes on to the bit after a load", t->spec, P, m->name);
+	fill(t, &a, g, KIND_NORMAL);
+	a.abandon = 1;
+	stepped(t, &a, g, 1);
+	a.abandon = 0;
+	b.step++;
+	ok(run_alike(t, &a, &b, 3), "%s: P=%d, %s: a step that is given up after encode leaves no trace", t->spec, P, m->name);
 	gradients_free(&a, g);
 	ranks_close(&a);
 	ranks_close(&b);

@@ -106,10 +106,30 @@ static void topk_values(const subject *t)
 	ranks_close(&s);
 }
 
+/* A rank that gave nothing owes nothing: its error is against its own factor. */
+static void powersgd_own(const subject *t)
+{
+	model one = {"a matrix", 1, {{60, 80}}};
+	ranks s;
+	float *g[RANKS_MAX];
+	if (!opened(t, &s, 3, &one))
+		return;
+	gradients_new(&s, g);
+	fill(t, &s, g, KIND_NORMAL);
+	memset(g[1], 0, 4800 * sizeof(float));
+	int zero = stepped(t, &s, g, 0);
+	for (int i = 0; i < 4800; i++)
+		zero &= s.error[1][i] == 0;
+	ok(zero, "%s: a rank with a gradient of zero keeps an error of zero", t->spec);
+	gradients_free(&s, g);
+	ranks_close(&s);
+}
+
 /* Gradients of rank 2 through factors of rank 4: exact once the factor has seen
  * them. And with any gradient: what is sent adds up to what was given. */
 static void powersgd_values(const subject *t)
 {
+	powersgd_own(t);
 	model one = {"a matrix", 1, {{60, 80}}};
 	ranks s;
 	float *g[RANKS_MAX], left[2][60], right[2][80];

@@ -126,6 +126,7 @@ typedef struct ranks {
 	float *error[RANKS_MAX], *state[RANKS_MAX]; /* layout.numel, and state_arrays times that */
 	uint64_t step;
 	uint64_t sent; /* payload bytes of a rank in the last step */
+	int abandon;   /* encode round 0 and stop, as when a gradient is not finite */
 	int whole;     /* no buffer was written outside of its bounds, no input changed */
 	/* Called with every gathered payload before decode, to tamper with it. */
 	void (*tamper)(struct ranks *s, gradcomp_payload *in);
@@ -326,7 +327,7 @@ __attribute__((unused)) static gradcomp_status ranks_step(ranks *s, float **grad
 				if (!st)
 					flight_begin(s, &f[b * (uint32_t)s->P + (uint32_t)w], w, &s->buckets[b], &plan[b], grad[w]);
 			}
-		for (uint32_t round = 0; !st && round < GRADCOMP_MAX_ROUNDS; round++) {
+		for (uint32_t round = 0; !st && round < (s->abandon ? 1 : GRADCOMP_MAX_ROUNDS); round++) {
 			for (uint32_t b = first; !st && b < first + together; b++)
 				for (int w = 0; !st && round < plan[b].nrounds && w < s->P; w++) {
 					flight *mine = &f[b * (uint32_t)s->P + (uint32_t)w];
@@ -334,7 +335,7 @@ __attribute__((unused)) static gradcomp_status ranks_step(ranks *s, float **grad
 					s->sent += w ? 0 : mine->out.bytes;
 				}
 			for (uint32_t b = first + together; !st && b-- > first;)
-				if (round < plan[b].nrounds)
+				if (round < plan[b].nrounds && !s->abandon)
 					st = exchange_and_decode(s, &f[b * (uint32_t)s->P], &plan[b].rounds[round], round);
 		}
 	}
