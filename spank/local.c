@@ -37,11 +37,11 @@ static int command(char *const *argv, int show_output)
 {
 	char why[WHY_BYTES];
 	int lines = 0;
-	run r = { .argv = argv, .env = environ, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show,
-		  .ctx = &lines };
+	run r = { .argv = argv, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show, .ctx = &lines };
 
 	if (local.args.conf[0])
 		setenv("GRADCOMP_CONF", local.args.conf, 0);
+	r.env = environ; /* moved by setenv() */
 	int status = run_command(&r, why, sizeof why);
 	if (status < 0)
 		say_error("%s; helper=FILE in plugstack.conf says where the gradcomp command is", why);

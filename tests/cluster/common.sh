@@ -5,6 +5,7 @@
 #
 #   start_cluster ARG...   up, with $tmp seen by all nodes
 #   plugin MODE ARG...     load the plugin: MODE required or optional, ARG for its line
+#   real MODE ARG...       the same with this build's own gradcomp command
 #   on / as USER CMD...    run on the login node, as alice / USER; at most 60 s
 #   all_idle NAME          every node is idle: none drained, none stuck
 #   submitted              number of the last job ever submitted
@@ -39,6 +40,17 @@ plugin () {
 	[ -e "$so" ] || skip_all "no SPANK plugin was built"
 	[ -e "$tmp/spank_gradcomp.so" ] || install -m 755 "$so" "$GRADCOMP_SRC/tests/cluster/stand-in" "$tmp"
 	echo "$1 $tmp/spank_gradcomp.so helper=$tmp/stand-in ${*:2}" > "$state/etc/plugstack.conf.d/gradcomp.conf"
+}
+
+real () {
+	[ -e "$GRADCOMP_BUILD/bin/gradcomp" ] || skip_all 'no gradcomp command was built'
+	if [ ! -e "$tmp/bin" ]; then # the build directory may be closed to users
+		cp -r "$GRADCOMP_BUILD/bin" "$GRADCOMP_BUILD/lib" "$tmp"
+		chmod -R go=rX "$tmp/bin" "$tmp/lib"
+	fi
+	export GRADCOMP_PLUGIN_PATH=$tmp/lib/gradcomp LD_LIBRARY_PATH=$tmp/lib
+	plugin "$@"
+	sed -i "s|helper=[^ ]*|helper=$tmp/bin/gradcomp|" "$state/etc/plugstack.conf.d/gradcomp.conf"
 }
 
 as () { timeout 60 "${bed[@]}" run -u "$@"; }

@@ -4,8 +4,7 @@
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
 start_cluster --nodes "$nodes"
-plugin required
-sed -i "s|helper=[^ ]*|helper=$GRADCOMP_BUILD/bin/gradcomp|" "$state/etc/plugstack.conf.d/gradcomp.conf"
+real required
 
 cp -r "$GRADCOMP_SRC/include" "$GRADCOMP_SRC/runtime" .
 mkdir data
