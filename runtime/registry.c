@@ -116,13 +116,11 @@ static char *registry_find(const config *c, gradcomp_plugin_kind kind, const cha
 /* The names NAME.so in all directories of the plugin path. */
 static void registry_names(const config *c, gradcomp_plugin_kind kind, names *out)
 {
-	const char *p = config_str(c, "gradcomp.plugin_path");
-	struct dirent *entry;
-	char *path;
-	DIR *d;
-
-	for (;; p++) {
+	for (const char *p = config_str(c, "gradcomp.plugin_path");; p++) {
 		size_t n = strcspn(p, ":");
+		struct dirent *entry;
+		char *path;
+		DIR *d;
 
 		if (asprintf(&path, "%.*s/%s", (int)n, p, kind_folder[kind]) < 0)
 			return;

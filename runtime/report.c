@@ -108,7 +108,7 @@ void report_abandon(report *r)
 {
 	if (!r)
 		return;
-	if (r->named)
+	if (r->hidden && r->named)
 		unlinkat(r->dir, r->hidden, 0);
 	if (r->stream)
 		fclose(r->stream);

@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2034
 # For the tests of the gradcomp command: the command of the build, the fixtures as
 # its plugins, no settings but its own. plugins/ is a copy to be damaged.
 . "$GRADCOMP_SRC/tests/tap.sh"

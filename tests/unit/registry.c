@@ -8,6 +8,7 @@
 
 #include <elf.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -150,8 +151,8 @@ static int survives_truncation(const config *c, const char *data, size_t bytes, 
 		}
 		put_file("sample", data, bytes - 1, 0644);
 		const plugin *p;
-		_exit(registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &p, &e) != GRADCOMP_ERR_ABI ||
-		      !strstr(e.text, "is truncated: it has "));
+		int refused = registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &p, &e) == GRADCOMP_ERR_ABI;
+		_exit(refused && strstr(e.text, "is truncated: it has ") ? 0 : 1);
 	}
 	return waitpid(pid, &status, 0) == pid && status == 0;
 }
@@ -293,6 +294,39 @@ static void resolving(const config *c)
 	is_str(e.text, "sample: rank 40 goes with a density of at most 0.5, not 0.9", "in its words");
 }
 
+static void *open_both(void *c)
+{
+	const plugin *sample = NULL, *both = NULL;
+	gradcomp_error mine;
+
+	registry_open(c, GRADCOMP_KIND_COLLECTIVE, "both", &both, &mine);
+	registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &sample, &mine);
+	return both ? (void *)sample : NULL;
+}
+
+/* From a path of its own, so that this is the first time. */
+static void threads(void)
+{
+	enum { N = 8 };
+	char path[500];
+	config *c;
+	pthread_t thread[N];
+	void *got[N];
+	int same = 1;
+
+	snprintf(path, sizeof path, "%s/.", fixtures);
+	c = config_with(path);
+	for (int i = 0; i < N; i++)
+		if (pthread_create(&thread[i], NULL, open_both, c))
+			exit(2);
+	for (int i = 0; i < N; i++)
+		pthread_join(thread[i], &got[i]);
+	for (int i = 0; i < N; i++)
+		same &= got[i] && got[i] == got[0];
+	ok(same, "threads that open a plugin at once get the same one");
+	config_free(c);
+}
+
 static void modules(const config *c)
 {
 	const void *symbol;
@@ -355,6 +389,7 @@ int main(void)
 	listing(c);
 	pairs(c);
 	resolving(c);
+	threads();
 	modules(c);
 	host();
 	config_free(c);

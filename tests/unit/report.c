@@ -8,12 +8,17 @@
 #include "../tap.h"
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -225,6 +230,56 @@ static void full_disk(void)
 	is_int(in_small_file_system("2m", filled_meanwhile), 0, "a disk that fills up meanwhile is not");
 }
 
+/* From now on openat() knows no O_TMPFILE, as on NFS. */
+static int forget_tmpfile(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_openat, 0, 3),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[2])),
+		BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, O_TMPFILE & ~O_DIRECTORY, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EOPNOTSUPP),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {sizeof code / sizeof code[0], code};
+
+	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+}
+
+static int hidden_file(void)
+{
+	report_reducer red = reducer();
+	report_job job = job_of(&red, 1);
+	char path[100];
+	report *r;
+
+	if (forget_tmpfile())
+		return 99;
+	snprintf(path, sizeof path, "%s/r.json", dir);
+	if (report_open(path, &r, &e) || entries(dir) != 1 || !access(path, F_OK))
+		return 1;
+	report_abandon(r);
+	if (entries(dir) != 0)
+		return 2;
+	if (report_open(path, &r, &e) || report_close(r, &job, &e))
+		return 3;
+	return access(path, F_OK) || entries(dir) != 1 || unlink(path) ? 4 : 0;
+}
+
+static void no_tmpfile(void)
+{
+	int status = 98;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(hidden_file());
+	waitpid(pid, &status, 0);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == 99)
+		skip("seccomp is not available", "a file system without O_TMPFILE");
+	else
+		is_int(status, 0, "a file system without O_TMPFILE: a hidden file, gone when abandoned");
+}
+
 /* Killed in the middle: no half file, no hidden file. */
 static void killed(void)
 {
@@ -292,6 +347,7 @@ int main(void)
 	whole();
 	bad_places();
 	full_disk();
+	no_tmpfile();
 	killed();
 	lines();
 	rmdir(dir);
