@@ -1,0 +1,28 @@
+#!/bin/bash
+# What bash offers after `gradcomp`.
+# shellcheck source=tests/tool/tool.sh
+. "$GRADCOMP_SRC/tests/tool/tool.sh"
+# shellcheck source=tools/gradcomp.bash
+. "$GRADCOMP_SRC/tools/gradcomp.bash"
+
+# offered WORD...: for the last of the words typed
+offered () {
+	COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMPREPLY=()
+	_gradcomp "$gradcomp" 2>/dev/null
+	echo "${COMPREPLY[*]}"
+}
+
+is "the beginning of one command" "$(offered gradcomp con)" config
+is "the beginning of another" "$(offered gradcomp re)" report
+is "of none" "$(offered gradcomp zz)" ""
+for command in $(offered gradcomp ""); do
+	[ "$command" = help ] || [ "$command" = version ] ||
+		check "$command is a command" "$gradcomp" "$command" --help
+done
+like "all of them" " $(offered gradcomp "") " " check "
+is "an option" "$(offered gradcomp list --js)" --json
+is "an option of another command" "$(offered gradcomp list --dry)" ""
+is "a command that is none" "$(offered gradcomp frob --)" ""
+is "a file is left to the shell" "$(offered gradcomp report some)" ""
+like "it is made known" "$(complete -p gradcomp)" "-F _gradcomp gradcomp"
+done_testing

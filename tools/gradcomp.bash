@@ -1,0 +1,18 @@
+# shellcheck shell=bash
+# Completion of the gradcomp command. What there is to complete is asked of the
+# command itself, so this file never falls behind.
+_gradcomp ()
+{
+	local word=${COMP_WORDS[COMP_CWORD]} text
+	COMPREPLY=()
+	if [ "$COMP_CWORD" = 1 ]; then
+		text=$("$1" help 2>/dev/null | sed -n 's/^  \([a-z][a-z-]*\)  .*/\1/p')
+	elif [[ $word == -* ]]; then
+		text=$("$1" "${COMP_WORDS[1]}" --help </dev/null 2>/dev/null | grep -o -e '--[a-z][a-z-]*' | sort -u)
+	else
+		compopt -o default 2>/dev/null
+		return
+	fi
+	mapfile -t COMPREPLY < <(compgen -W "$text" -- "$word")
+}
+complete -F _gradcomp gradcomp
