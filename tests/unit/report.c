@@ -178,7 +178,7 @@ static int in_small_file_system(const char *size, int (*body)(void))
 	if (!pid) {
 		char options[40];
 		snprintf(options, sizeof options, "size=%s", size);
-		if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+		if (unshare(CLONE_NEWNS) || mount("none", "/", "none", MS_REC | MS_PRIVATE, "") ||
 		    mount("none", dir, "tmpfs", 0, options))
 			_exit(99);
 		_exit(body());
