@@ -10,7 +10,8 @@
  * - Pointers are to the table's device. Inputs and outputs do not overlap
  *   unless said otherwise. A count of 0 does nothing.
  * - An operator never allocates; where it needs room it takes `scratch`, whose
- *   size its *_scratch() function gives, in bytes, aligned to 64.
+ *   size its *_scratch() function gives, in bytes, aligned to 64. It may use
+ *   200 KiB of stack.
  * - May be called on any thread, at the same time on different buffers.
  *
  * Two promises on rounding. Operators marked LOCAL work on one rank's own data:
