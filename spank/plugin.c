@@ -25,11 +25,13 @@ int slurm_spank_init(spank_t sp, int ac, char **av)
 
 int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
 {
-	(void)sp, (void)ac, (void)av;
+	(void)ac, (void)av;
 	switch (spank_context()) {
 	case S_CTX_LOCAL:
 	case S_CTX_ALLOCATOR:
 		return local_options_end();
+	case S_CTX_REMOTE:
+		return step_options_end(sp);
 	default:
 		return 0;
 	}

@@ -43,6 +43,21 @@ int step_init(spank_t sp, int ac, char **av)
 	return 0;
 }
 
+/* Between nodes the stepds' PMIx servers talk directly and show each other Munge
+ * credentials, which a stepd cannot check while it is the user for a moment, as it
+ * starts the tasks: a server refused then never comes back, and ranks wait for
+ * ever (Slurm 22.05: 5 in 100 jobs of four nodes). Through the slurmds it cannot
+ * happen; root's stepd is never anybody else. */
+int step_options_end(spank_t sp)
+{
+	uid_t uid;
+
+	if (options_any(&step.opt) && !options_off(&step.opt) &&
+	    spank_get_item(sp, S_JOB_UID, &uid) == ESPANK_SUCCESS && uid != 0)
+		spank_setenv(sp, "SLURM_PMIX_DIRECT_CONN", "false", 0);
+	return 0;
+}
+
 /* What srun said about the components of a heterogeneous step: their jobs are
  * numbered in order from the leader's, which is the one in the environment. */
 static void take_components(spank_t sp)

@@ -9,6 +9,7 @@
 #include <slurm/spank.h>
 
 int step_init(spank_t sp, int ac, char **av);
+int step_options_end(spank_t sp);
 int step_user_init(spank_t sp);
 int step_task_post_fork(void);
 int step_task_init(spank_t sp);

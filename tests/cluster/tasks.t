@@ -59,6 +59,8 @@ want='inherited: n1 GRADCOMP=topk GRADCOMP_COLLECTIVE=tree GRADCOMP_OPTIONS=comp
 --gradcomp=powersgd --gradcomp-collective=ring: n1 GRADCOMP=powersgd GRADCOMP_COLLECTIVE=ring GRADCOMP_OPTIONS=compressor collective
 --gradcomp=none: srun: error: gradcomp: none does not work with tree
 --gradcomp=off: n1'
+check 'a batch script' on sbatch --wait -wn1 -o "$home/script" --gradcomp=topk show
+is 'a batch script: finds them itself' "$(cat "$home/script")" 'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor'
 check 'sbatch' on sbatch --wait -o "$home/out" steps
 is 'sbatch: #SBATCH options reach every srun, which may override them' "$(cat "$home/out")" "$want"
 is 'salloc: the same' "$(on salloc -wn1 --gradcomp=topk --gradcomp-collective=tree "$tmp/steps" 2>/dev/null)" "$want"
@@ -95,6 +97,14 @@ wait $!
 is 'two jobs on a node: bob' "$(cat bob.out)" 'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor'
 is 'root' "$(as root srun -n1 -wn1 --gradcomp=topk "$tmp/show")" 'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor'
 is 'without MPI' "$(tasks -n1 -wn1 --mpi=none --gradcomp=topk)" 'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor'
+
+# Direct connections between slurmstepds lose a race now and then unless they are root's.
+# shellcheck disable=SC2016 # expanded by the task
+direct () { as "$1" srun -n1 "${@:2}" sh -c 'echo ${SLURM_PMIX_DIRECT_CONN-unset}'; }
+is 'PMIx through the slurmds' "$(direct alice --gradcomp=none)" false
+is 'PMIx: not for root' "$(direct root --gradcomp=none)" unset
+is 'PMIx: not without gradcomp' "$(direct alice) $(direct alice --gradcomp=off)" 'unset unset'
+is 'PMIx: the user wins' "$(SLURM_PMIX_DIRECT_CONN=true direct alice --gradcomp=none)" true
 
 # What nobody typed: values that came another way than through a checked option.
 SLURM_SPANK__SLURM_SPANK_OPTION_gradcomp_gradcomp=nope refuse 'an inherited value is checked too' on srun -n1 true
