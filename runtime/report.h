@@ -12,7 +12,7 @@ typedef struct report report;
 typedef struct report_tensor {
 	const char *name;
 	uint64_t numel;
-	const char *choice; /* what was done with it: the SPEC's name, or "dense" */
+	const char *choice; /* what was done with it, in the compressor's words */
 } report_tensor;
 
 typedef struct report_reducer {

@@ -179,7 +179,7 @@ int main(void)
 {
 	const char *seed = getenv("GRADCOMP_FUZZ_SEED"), *times = getenv("GRADCOMP_FUZZ_ROUNDS");
 	const char *build = getenv("GRADCOMP_BUILD");
-	long rounds = times ? atol(times) : 20000;
+	long rounds = times ? strtol(times, NULL, 10) : 20000;
 	char path[500];
 	struct stat st;
 	FILE *f;
