@@ -47,7 +47,7 @@ static gradcomp_status channel_failure(channel *c, const request *r, gradcomp_er
 			if (c->links[i] && c->links[i]->ops)
 				c->links[i]->ops->revoke(c->links[i]);
 	}
-	if (!r || r->done)
+	if (!r || r->done || !r->link)
 		return transport_failure(t, err);
 	return error_set(err, t->failure.status, "%s; rank %d was waiting to %s %zu bytes %s rank %d on %s",
 	                 t->failure.text, t->rank, r->sending ? "send" : "receive", r->bytes,
@@ -58,7 +58,7 @@ static gradcomp_status channel_failure(channel *c, const request *r, gradcomp_er
  * wake this thread is armed before the last look, so nothing is missed. */
 static void channel_sleep(channel *c, const request *r)
 {
-	double limit = SLEEP_SECONDS, begin = clock_now(), slept;
+	double limit = SLEEP_SECONDS, begin = clock_now();
 	struct pollfd *p = c->poll;
 	unsigned adopted = c->adopted;
 	peer_link *sleepers = NULL;
@@ -82,7 +82,8 @@ static void channel_sleep(channel *c, const request *r)
 	if (!channel_progress(c) && !r->done && c->adopted == adopted && !atomic_load(&c->t->failed)) {
 		poll(p, (nfds_t)n, (int)(limit * 1e3));
 		/* Time in which this process was stopped is nobody's fault. */
-		slept = clock_now() - begin;
+		double slept = clock_now() - begin;
+
 		c->idle += slept < 2 * limit ? slept : limit;
 		if (p[1].revents) {
 			eventfd_t events;
@@ -143,6 +144,8 @@ static gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_e
 			return channel_failure(c, r, err);
 		if (r->done)
 			return GRADCOMP_OK;
+		if (!r->link)
+			return error_set(err, GRADCOMP_ERR_STATE, "a transfer is waited for that was refused when posted");
 		moved = channel_progress(c);
 		if (r->done)
 			continue;
@@ -175,6 +178,8 @@ static gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done,
 		channel_progress(c);
 	if (atomic_load(&c->t->failed))
 		return channel_failure(c, r, err);
+	if (!r->link)
+		return error_set(err, GRADCOMP_ERR_STATE, "a transfer is tested that was refused when posted");
 	if (r->link->eof)
 		link_judge(r->link, clock_now());
 	*done = r->done;
@@ -246,24 +251,28 @@ static gradcomp_status channel_recv_reduce(void *ctx, int peer, void *acc, size_
 	return channel_post(c, peer, r, err);
 }
 
-static void channel_describe(channel *c)
+/* The group's own node numbers, and what its links offer. */
+static int channel_describe(channel *c)
 {
 	transport *t = c->t;
-	int first = -1, tcp = 0;
+	int32_t *number = calloc((size_t)t->nnodes, sizeof *number); /* plus 1; 0: not seen */
+	int nodes = 0, tcp = 0;
 
-	/* World's node numbers, renumbered by first appearance in the group. */
+	if (!number)
+		return -1;
 	for (int i = 0; i < c->n; i++) {
-		int j = 0;
+		int32_t *at = &number[t->node[c->ranks[i]]];
 
-		while (j < i && t->node[c->ranks[j]] != t->node[c->ranks[i]])
-			j++;
-		c->node[i] = j < i ? c->node[j] : ++first;
+		if (!*at)
+			*at = ++nodes;
+		c->node[i] = *at - 1;
 		tcp |= i != c->me && connect_kind(t, c->ranks[i]) == KIND_TCP;
 	}
+	free(number);
 	c->api = (gradcomp_links){.struct_size = sizeof c->api,
 	                          .rank = c->me,
 	                          .nranks = c->n,
-	                          .nnodes = first + 1,
+	                          .nnodes = nodes,
 	                          .node = c->node,
 	                          .ctx = c,
 	                          .send = channel_send,
@@ -272,6 +281,7 @@ static void channel_describe(channel *c)
 	                          .test = channel_test,
 	                          .chunk = tcp ? t->o.chunk : SHM_CHUNK_BYTES,
 	                          .recv_reduce = t->o.operators ? channel_recv_reduce : NULL};
+	return 0;
 }
 
 gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n, int me, channel **out,
@@ -303,7 +313,8 @@ gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n,
 	if (!c->ranks || !c->node || !c->links || !c->poll || c->inbound_fd < 0)
 		goto nomem;
 	memcpy(c->ranks, ranks, (size_t)n * sizeof *ranks);
-	channel_describe(c);
+	if (channel_describe(c))
+		goto nomem;
 	pthread_mutex_lock(&t->lock);
 	c->next = t->channels;
 	t->channels = c;

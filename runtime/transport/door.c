@@ -86,7 +86,6 @@ gradcomp_status door_open(transport *t, char unix_name[CARD_UNIX], size_t *unix_
 {
 	struct sockaddr_un un;
 	socklen_t bytes = sizeof un;
-	gradcomp_status st = GRADCOMP_OK;
 
 	for (int i = 0; i < STRANGERS_MAX; i++)
 		t->doors.strangers[i].fd = t->doors.strangers[i].passed = -1;
@@ -96,7 +95,8 @@ gradcomp_status door_open(transport *t, char unix_name[CARD_UNIX], size_t *unix_
 		un.sun_family = AF_UNIX;
 		/* An address of the family alone: the kernel picks a free abstract
 		 * name, which needs no file and vanishes with the process. */
-		st = door_listen(&t->doors, (struct sockaddr *)&un, sizeof un.sun_family, err);
+		gradcomp_status st = door_listen(&t->doors, (struct sockaddr *)&un, sizeof un.sun_family, err);
+
 		if (st)
 			return st;
 		if (getsockname(t->doors.fd[0], (struct sockaddr *)&un, &bytes) ||
@@ -133,7 +133,6 @@ static void stranger_drop(transport *t, stranger *s, const char *why)
 {
 	doors *d = &t->doors;
 	double now = clock_now();
-	char from[ADDRESS_TEXT];
 
 	if (why && now >= d->log_window) {
 		if (d->log_hidden)
@@ -142,6 +141,8 @@ static void stranger_drop(transport *t, stranger *s, const char *why)
 		d->log_lines = d->log_hidden = 0;
 	}
 	if (why && d->log_lines++ < LOG_LINES) {
+		char from[ADDRESS_TEXT];
+
 		address_text(&s->from, from);
 		log_line(t->o.log, GRADCOMP_LOG_WARN, "dropped a connection from %s: %s", from, why);
 	} else if (why) {
@@ -307,7 +308,7 @@ static const char *stranger_proof(transport *t, stranger *s)
 
 static void stranger_serve(transport *t, stranger *s)
 {
-	const char *why = NULL;
+	const char *why;
 	int got = stranger_read(s, s->stage == STAGE_HELLO ? HELLO_BYTES : PROOF_BYTES);
 
 	if (got < 0) {
@@ -316,8 +317,9 @@ static void stranger_serve(transport *t, stranger *s)
 		stranger_drop(t, s, s->have || s->stage ? "it went away before its proof" : NULL);
 		return;
 	}
-	if (got)
-		why = s->stage == STAGE_HELLO ? stranger_hello(t, s) : stranger_proof(t, s);
+	if (!got)
+		return;
+	why = s->stage == STAGE_HELLO ? stranger_hello(t, s) : stranger_proof(t, s);
 	if (why)
 		stranger_drop(t, s, why);
 }

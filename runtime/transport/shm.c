@@ -399,6 +399,9 @@ static void shm_revoke(peer_link *l)
 {
 	shm *m = l->impl;
 
+	/* The page is shared with the rank a process was forked off, too. */
+	if (l->c->t->forked)
+		return;
 	atomic_store_explicit(&m->mine->revoked, 1, memory_order_seq_cst);
 }
 

@@ -81,6 +81,8 @@ struct transport {
 	pthread_cond_t changed;
 	pthread_t thread;
 	int running, quit;
+	int forked;            /* this process is a fork of the rank */
+	transport *next_alive; /* forked.c */
 	int wake_fd;   /* eventfd: the control thread should look */
 	int failed_fd; /* eventfd: readable for ever once the job has failed */
 	atomic_int failed;
@@ -131,6 +133,12 @@ void tree_leave(transport *t);
 /* With the lock held: writes what is still unsent, waiting at most `seconds`. */
 void tree_flush(transport *t, double seconds);
 void tree_wake(transport *t);
+
+/* forked.c: a process forked off a rank (a data loader's worker) holds copies of
+ * the rank's connections. They are closed there, so that the rank's death is
+ * seen, and the copy of the transport refuses to work. */
+void forked_watch(transport *t);
+void forked_forget(transport *t);
 
 /* channel.c: hands an authenticated connection over; takes ownership of both
  * descriptors unless it returns -1 (too many wait already). Locks. */

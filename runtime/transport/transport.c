@@ -280,6 +280,7 @@ gradcomp_status transport_start(transport *t, const char *const *cards,
 	if (rc)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "cannot start the control thread: %s", strerror(rc));
 	t->running = 1;
+	forked_watch(t);
 	st = transport_join(t, deadline, &why);
 	if (!st)
 		return GRADCOMP_OK;
@@ -292,7 +293,6 @@ gradcomp_status transport_start(transport *t, const char *const *cards,
 static gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 {
 	double until = clock_now() + t->o.wait_timeout;
-	char text[CULPRIT_TEXT];
 	gradcomp_status st;
 
 	pthread_mutex_lock(&t->lock);
@@ -301,6 +301,8 @@ static gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 	while (!t->left && !atomic_load(&t->failed) && transport_sleep(t, until))
 		;
 	if (!t->left) {
+		char text[CULPRIT_TEXT];
+
 		snprintf(text, sizeof text, "rank %d on %s has waited %.3g s for the other ranks to leave the job",
 		         t->rank, transport_host(t, t->rank), t->o.wait_timeout);
 		tree_fail(t, GRADCOMP_ERR_TIMEOUT, -1, text);
@@ -321,6 +323,7 @@ gradcomp_status transport_stop(transport *t, gradcomp_error *err)
 
 	if (!t)
 		return GRADCOMP_OK;
+	forked_forget(t);
 	if (t->running)
 		st = transport_leave(t, err);
 	transport_release(t);

@@ -268,11 +268,11 @@ void *tree_main(void *arg)
 {
 	transport *t = arg;
 	struct pollfd p[1 + TREE_NEIGHBOURS + DOORS_MAX + STRANGERS_MAX];
-	double beat = 0, due;
+	double beat = 0;
 
 	for (;;) {
 		int doors, fd[TREE_NEIGHBOURS];
-		double now = clock_now();
+		double now = clock_now(), due;
 		eventfd_t events;
 
 		pthread_mutex_lock(&t->lock);

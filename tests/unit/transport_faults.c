@@ -5,6 +5,7 @@
 #define SHIFT_BYTES (4u << 20)
 
 static int culprit;
+static int with_workers; /* each rank has forked a process that outlives it */
 static const char *expect;
 
 /* Everybody sends to the right and receives from the left, for ever. */
@@ -17,6 +18,16 @@ static void shifting(board *b, transport *t, int rank)
 	gradcomp_request s, r;
 	gradcomp_status st = GRADCOMP_OK;
 
+	if (with_workers && !fork()) {
+		alarm(5);
+		if (l->send(l->ctx, right, out, 1, &s, NULL) != GRADCOMP_ERR_STATE)
+			atomic_fetch_add(&b->wrong, 1);
+		channel_close(c);
+		if (transport_stop(t, NULL))
+			atomic_fetch_add(&b->wrong, 1);
+		pause();
+		_exit(0);
+	}
 	for (int k = 0; !st; k++) {
 		if (k == 3)
 			atomic_fetch_add(&b->ready, 1);
@@ -119,6 +130,52 @@ static void quiet(board *b, transport *t, int rank)
 	board_meet(b);
 	while (!atomic_load(&b->late))
 		usleep(1000);
+}
+
+/* A worker forked off a rank cleans up what it thinks is its own. */
+static void beside(board *b, transport *t, int rank)
+{
+	channel *c = board_channel(b, t, rank, 3);
+	const gradcomp_links *l = channel_links(c);
+	char *out = calloc(1, SHIFT_BYTES), *in = calloc(1, SHIFT_BYTES);
+	gradcomp_request s, r;
+
+	for (int k = 0; k < 4 && !b->status[rank]; k++) {
+		b->status[rank] = l->recv(l->ctx, !rank, in, SHIFT_BYTES, &r, &b->error[rank]);
+		if (!b->status[rank])
+			b->status[rank] = l->send(l->ctx, !rank, out, SHIFT_BYTES, &s, &b->error[rank]);
+		if (k == 2) {
+			pid_t pid = fork();
+
+			if (!pid) {
+				if (l->wait(l->ctx, &r, NULL) != GRADCOMP_ERR_STATE)
+					atomic_fetch_add(&b->wrong, 1);
+				channel_close(c);
+				transport_stop(t, NULL);
+				_exit(0);
+			}
+			waitpid(pid, NULL, 0);
+		}
+		if (!b->status[rank])
+			b->status[rank] = l->wait(l->ctx, &r, &b->error[rank]);
+		if (!b->status[rank])
+			b->status[rank] = l->wait(l->ctx, &s, &b->error[rank]);
+	}
+	channel_close(c);
+	free(out);
+	free(in);
+}
+
+static void workers(const char *allow)
+{
+	board *b = board_new(2);
+
+	b->options.allow = allow;
+	b->body = beside;
+	board_fork(b);
+	board_join(b);
+	ok(board_well(b) && !atomic_load(&b->wrong), "a worker forked off a rank changes nothing when it ends, %s", allow);
+	board_free(b);
 }
 
 /* Stopped for less than the limit, and then all stopped for longer than it. */
@@ -298,9 +355,14 @@ int main(void)
 	for (int n = 2; n <= 7; n++)
 		for (int who = 0; who < n; who++)
 			killed(n, who, allow[(n + who) % 2], who % 3 != 0);
+	with_workers = 1;
+	killed(4, 1, "shm", 1);
+	killed(3, 2, "tcp", 1);
+	with_workers = 0;
 	for (int a = 0; a < 2; a++) {
 		for (int who = 0; who < 3; who++)
 			stopped(3, who, allow[a]);
+		workers(allow[a]);
 		leaving(allow[a], 0);
 		leaving(allow[a], 1);
 		mismatch(allow[a], 1, 100, 64);
