@@ -11,6 +11,7 @@ static const unsigned char hello_magic[4] = {'G', 'C', 'H', '1'};
 const unsigned char handshake_welcome[WELCOME_BYTES] = {'G', 'C', 'O', 'K'};
 
 #define HELLO_VERSION 1
+#define LABEL_BYTES 16 /* the shorter one ends in a 0 byte */
 
 void hello_write(const hello *h, unsigned char out[HELLO_BYTES])
 {
@@ -55,11 +56,11 @@ const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h)
 void handshake_mac(const unsigned char secret[32], handshake_role role, const unsigned char hello[HELLO_BYTES],
                    const unsigned char nonce[NONCE_BYTES], unsigned char mac[SHA256_BYTES])
 {
-	static const char label[2][16] = {"gradcomp accept", "gradcomp connect"};
+	static const char label[2][LABEL_BYTES + 1] = {"gradcomp accept", "gradcomp connect"};
 	hmac_sha256_ctx h;
 
 	hmac_sha256_init(&h, secret, 32);
-	hmac_sha256_update(&h, label[role], sizeof label[role]);
+	hmac_sha256_update(&h, label[role], LABEL_BYTES);
 	hmac_sha256_update(&h, hello, HELLO_BYTES);
 	hmac_sha256_update(&h, nonce, NONCE_BYTES);
 	hmac_sha256_final(&h, mac);

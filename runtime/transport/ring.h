@@ -35,7 +35,7 @@ typedef struct ring_page {
 } ring_page;
 
 #define RING_PAGE 4096
-_Static_assert(sizeof(ring_page) <= RING_PAGE, "the indices fit a page");
+_Static_assert(sizeof(ring_side) == 256 && sizeof(ring_page) <= RING_PAGE, "as in doc/wire-format.md");
 
 /* Bytes between a consumer's and a producer's index, or -1 when the producer's
  * (or, turned round, the consumer's) is impossible. */
