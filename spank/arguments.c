@@ -56,7 +56,8 @@ void arguments_parse(arguments *a, int ac, char **av)
 		if (!which)
 			snprintf(a->error, sizeof a->error,
 			         "plugstack.conf: unknown argument '%.200s' (known: helper=FILE conf=FILE "
-			         "stage_timeout=SECONDS)", av[i]);
+			         "stage_timeout=SECONDS)",
+			         av[i]);
 		else if (bad)
 			snprintf(a->error, sizeof a->error, "plugstack.conf: '%.200s' is not %s", av[i], want);
 		else if (seen & which)

@@ -19,10 +19,10 @@ extern char **environ;
  * component, in one process. */
 static struct {
 	arguments args;
-	options now;     /* of the component being parsed */
-	options *sets;   /* of those before it */
+	options now;   /* of the component being parsed */
+	options *sets; /* of those before it */
 	int nsets;
-	char *checked;   /* text of the last set that passed */
+	char *checked; /* text of the last set that passed */
 } local;
 
 static void show(void *ctx, const char *line)
@@ -37,7 +37,7 @@ static int command(char *const *argv, int show_output)
 {
 	char why[WHY_BYTES];
 	int lines = 0;
-	run r = { .argv = argv, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show, .ctx = &lines };
+	run r = {.argv = argv, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show, .ctx = &lines};
 
 	if (local.args.conf[0])
 		setenv("GRADCOMP_CONF", local.args.conf, 0);
@@ -52,7 +52,7 @@ static int command(char *const *argv, int show_output)
 
 static void help(void)
 {
-	char *argv[] = { local.args.helper, "help-option", NULL };
+	char *argv[] = {local.args.helper, "help-option", NULL};
 	exit(command(argv, 1) == 0 ? 0 : 1);
 }
 
@@ -82,8 +82,8 @@ int local_init(spank_t sp, int ac, char **av)
 
 static int check(const options *o)
 {
-	static const char *const flag[] = { "--compressor", "--collective", "--report" };
-	char *argv[9] = { local.args.helper, "check" };
+	static const char *const flag[] = {"--compressor", "--collective", "--report"};
+	char *argv[9] = {local.args.helper, "check"};
 	int n = 2;
 
 	for (int i = OPTION_COMPRESSOR; i <= OPTION_REPORT; i++) {

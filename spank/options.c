@@ -4,31 +4,34 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Optional arguments (has_arg 2) end srun with an assertion: `help` and `none`
- * are values instead. */
-static struct spank_option table[OPTION_COUNT] = {
-	[OPTION_COMPRESSOR] = {
-		"gradcomp", "SPEC|none|off|help",
-		"compress the gradients of this job, for instance powersgd:rank=4; none: send them whole "
-		"through gradcomp; off: leave the job alone; help: list what there is",
-		1, OPTION_COMPRESSOR, NULL },
-	[OPTION_COLLECTIVE] = {
-		"gradcomp-collective", "SPEC", "how the ranks exchange what they compressed, for instance ring",
-		1, OPTION_COLLECTIVE, NULL },
-	[OPTION_REPORT] = {
-		"gradcomp-report", "FILE|none", "write a report of the job to FILE (JSON)",
-		1, OPTION_REPORT, NULL },
-	[OPTION_STAGE] = {
-		"gradcomp-stage", "DIR|none",
-		"copy DIR to a cache on every node before the tasks start; they find the copy in GRADCOMP_DATA",
-		1, OPTION_STAGE, NULL },
+static const char *const names[OPTION_COUNT] = {"--gradcomp", "--gradcomp-collective", "--gradcomp-report",
+                                                "--gradcomp-stage"};
+
+static const struct {
+	const char *value, *usage;
+} help[OPTION_COUNT] = {
+	{"SPEC|none|off|help", "compress the gradients of this job, for instance powersgd:rank=4; none: send them "
+                               "whole through gradcomp; off: leave the job alone; help: list what there is"},
+	{"SPEC", "how the ranks exchange what they compressed, for instance ring"},
+	{"FILE|none", "write a report of the job to FILE (JSON)"},
+	{"DIR|none",
+         "copy DIR to a cache on every node before the tasks start; they find the copy in GRADCOMP_DATA"},
 };
 
 int options_register(spank_t sp, spank_opt_cb_f cb)
 {
+	/* Optional arguments (has_arg 2) end srun with an assertion: `help` and `none`
+	 * are values instead. Slurm takes a copy. */
 	for (int i = 0; i < OPTION_COUNT; i++) {
-		table[i].cb = cb;
-		if (spank_option_register(sp, &table[i]) != ESPANK_SUCCESS)
+		struct spank_option o = {
+			.name = (char *)names[i] + 2,
+			.arginfo = (char *)help[i].value,
+			.usage = (char *)help[i].usage,
+			.has_arg = 1,
+			.val = i,
+			.cb = cb,
+		};
+		if (spank_option_register(sp, &o) != ESPANK_SUCCESS)
 			return -1;
 	}
 	return 0;
@@ -41,9 +44,6 @@ static int known(int which)
 
 const char *option_name(int which)
 {
-	static const char *const names[OPTION_COUNT] = {
-		"--gradcomp", "--gradcomp-collective", "--gradcomp-report", "--gradcomp-stage"
-	};
 	return known(which) ? names[which] : "an unknown option";
 }
 
@@ -135,7 +135,7 @@ int options_split(const char *text, int k, options *o, char *why, size_t size)
 		text = strchr(text, '\n');
 		text = text ? text + 1 : NULL;
 	}
-	if (!text || !*text) {
+	if (k < 0 || !text || !*text) {
 		snprintf(why, size, "the options of this component of the job are not known");
 		return -1;
 	}

@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #define LINE_BYTES 1000
-#define LINES_MAX 200   /* of stderr that are passed on */
-#define GRACE 3.0       /* s between SIGTERM and SIGKILL */
-#define TICK_MS 100     /* how often to look whether a silent child has ended */
+#define LINES_MAX 200 /* of stderr that are passed on */
+#define GRACE 3.0     /* s between SIGTERM and SIGKILL */
+#define TICK_MS 100   /* how often to look whether a silent child has ended */
 
 /* ---- in the child, between fork and exec: no malloc, no stdio ------------- */
 
@@ -34,7 +34,7 @@ static void close_from(int low)
 
 static _Noreturn void child(const run *r, int out, int err, int status, pid_t parent)
 {
-	struct rlimit no_core = { 0, 0 };
+	struct rlimit no_core = {0, 0};
 	sigset_t none;
 
 	for (int sig = 1; sig < NSIG; sig++)
@@ -121,8 +121,8 @@ static int read_output(run *r, int fd, size_t *have)
  * or -1 with errno. */
 static int follow(run *r, pid_t pid, int out, int err)
 {
-	reader lines = { .fd = err };
-	struct pollfd fds[2] = { { .fd = out, .events = POLLIN }, { .fd = err, .events = POLLIN } };
+	reader lines = {.fd = err};
+	struct pollfd fds[2] = {{.fd = out, .events = POLLIN}, {.fd = err, .events = POLLIN}};
 	double deadline = r->timeout ? now() + r->timeout : 0;
 	size_t have = 0;
 	int wstatus = 0, late = 0, ended = 0;
@@ -162,7 +162,7 @@ static int follow(run *r, pid_t pid, int out, int err)
 
 int run_command(run *r, char *why, size_t size)
 {
-	int out[2] = { -1, -1 }, err[2] = { -1, -1 }, status[2] = { -1, -1 }, result = -1, code;
+	int out[2] = {-1, -1}, err[2] = {-1, -1}, status[2] = {-1, -1}, result = -1, code;
 	const char *command = r->argv[0];
 
 	r->output[0] = 0;

@@ -8,8 +8,8 @@
 typedef struct run {
 	char *const *argv; /* argv[0] is an absolute path */
 	char *const *env;
-	int timeout;       /* s; 0: none */
-	int show_output;   /* stdout is ours; else it is kept in `output` */
+	int timeout;     /* s; 0: none */
+	int show_output; /* stdout is ours; else it is kept in `output` */
 	/* Called with every line of its stderr, printable, without newline and without
 	 * a "gradcomp: " in front. */
 	void (*line)(void *ctx, const char *text);

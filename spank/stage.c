@@ -40,10 +40,8 @@ static void tell(const news *n)
 /* A small environment: of the user's only what gradcomp and the libc look at. `keep` and the strings in `job` outlive the result. */
 static void environment(char **job, const arguments *args, char *keep, size_t size, char **env)
 {
-	static const char *const names[] = {
-		"GRADCOMP", "HOME=", "USER=", "LOGNAME=", "LANG=", "LC_ALL=", "TZ=", "TMPDIR=",
-		"SLURM_JOB_ID=", "SLURM_STEP_ID="
-	};
+	static const char *const names[] = {"GRADCOMP", "HOME=", "USER=",   "LOGNAME=",      "LANG=",
+	                                    "LC_ALL=",  "TZ=",   "TMPDIR=", "SLURM_JOB_ID=", "SLURM_STEP_ID="};
 	int n = 0, conf = 0;
 
 	env[n++] = "PATH=/usr/local/bin:/usr/bin:/bin";
@@ -83,7 +81,7 @@ static int absolute(const char *dir, char *full, size_t size, char *why, size_t 
 static struct {
 	char *path;
 	int pipe[2];
-} shared = { NULL, { -1, -1 } };
+} shared = {NULL, {-1, -1}};
 
 int stage_prepare(char *why, size_t size)
 {
@@ -106,10 +104,10 @@ void stage_forked(void)
 static int copy(spank_t sp, const char *dir, const arguments *args, char *path, char *why, size_t size)
 {
 	char full[PATH_MAX], conf[PATH_MAX + 32], reason[512], *env[ENV_MAX], **job = NULL;
-	char *argv[] = { (char *)args->helper, "stage", full, NULL };
-	news news = { 0 };
+	char *argv[] = {(char *)args->helper, "stage", full, NULL};
+	news news = {0};
 	uint32_t node = 0;
-	run r = { .argv = argv, .env = env, .timeout = args->stage_timeout, .line = on_line, .ctx = &news };
+	run r = {.argv = argv, .env = env, .timeout = args->stage_timeout, .line = on_line, .ctx = &news};
 
 	if (absolute(dir, full, sizeof full, why, size) < 0)
 		return -1;
@@ -125,8 +123,9 @@ static int copy(spank_t sp, const char *dir, const arguments *args, char *path, 
 		return 0;
 	}
 	if (status >= 0)
-		snprintf(reason, sizeof reason, status ? "%.300s ended with status %d" : "%.300s printed no absolute path",
-		         args->helper, status);
+		snprintf(reason, sizeof reason,
+		         status ? "%.300s ended with status %d" : "%.300s printed no absolute path", args->helper,
+		         status);
 	tell(&news);
 	snprintf(why, size, "%s: --gradcomp-stage=%.200s failed: %.200s", news.host, dir, reason);
 	return -1;

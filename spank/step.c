@@ -94,7 +94,8 @@ static int set_report(spank_t sp, const char *file)
 	if (*file == '/')
 		return set(sp, "GRADCOMP_REPORT", file);
 	if (!getcwd(here, sizeof here)) {
-		snprintf(step.error, sizeof step.error, "--gradcomp-report=%s: the working directory is gone", file);
+		snprintf(step.error, sizeof step.error, "--gradcomp-report=%s: the working directory is gone",
+		         file);
 		return -1;
 	}
 	snprintf(full, sizeof full, "%s/%s", strcmp(here, "/") ? here : "", file);
@@ -103,8 +104,8 @@ static int set_report(spank_t sp, const char *file)
 
 static int export_options(spank_t sp)
 {
-	static const char *const word[] = { "compressor", "collective", "report" };
-	static const char *const variable[] = { "GRADCOMP", "GRADCOMP_COLLECTIVE", "GRADCOMP_REPORT" };
+	static const char *const word[] = {"compressor", "collective", "report"};
+	static const char *const variable[] = {"GRADCOMP", "GRADCOMP_COLLECTIVE", "GRADCOMP_REPORT"};
 	char names[64] = "";
 
 	if (options_off(&step.opt)) {
@@ -161,8 +162,8 @@ int step_task_post_fork(void)
  * it here: a return value counts only when plugstack.conf says "required". */
 int step_task_init(spank_t sp)
 {
-	if (step.staging && stage_task(sp, options_value(&step.opt, OPTION_STAGE), &step.args, step.error,
-	                               sizeof step.error) < 0) {
+	if (step.staging &&
+	    stage_task(sp, options_value(&step.opt, OPTION_STAGE), &step.args, step.error, sizeof step.error) < 0) {
 		if (step.error[0])
 			say("error: %s", step.error);
 		step.failed = 1;

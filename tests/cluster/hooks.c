@@ -5,13 +5,12 @@
 
 SPANK_PLUGIN(hooks, 1)
 
-#define HOOK(name)                                                            \
-	int slurm_spank_##name(spank_t sp, int ac, char **av)                 \
-	{                                                                     \
-		int remote = spank_context() == S_CTX_REMOTE ||               \
-			     spank_context() == S_CTX_JOB_SCRIPT;             \
-		(void)sp;                                                     \
-		return remote && ac == 1 && !strcmp(av[0], #name) ? -1 : 0;   \
+#define HOOK(name) \
+	int slurm_spank_##name(spank_t sp, int ac, char **av) \
+	{ \
+		int remote = spank_context() == S_CTX_REMOTE || spank_context() == S_CTX_JOB_SCRIPT; \
+		(void)sp; \
+		return remote && ac == 1 && !strcmp(av[0], #name) ? -1 : 0; \
 	}
 
 HOOK(init)

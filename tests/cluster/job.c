@@ -42,9 +42,9 @@ static int steps(gradcomp_group *world, const char *spec)
 {
 	enum { N = 64 * 48, STEPS = 5 };
 	static float g[N];
-	const uint64_t dims[2] = { 64, 48 };
-	const gradcomp_tensor_desc tensor = { "weight", dims, 2, GRADCOMP_F32 };
-	gradcomp_reducer_options opt = { .struct_size = sizeof opt, .compressor = rank == 1 ? spec : NULL };
+	const uint64_t dims[2] = {64, 48};
+	const gradcomp_tensor_desc tensor = {"weight", dims, 2, GRADCOMP_F32};
+	gradcomp_reducer_options opt = {.struct_size = sizeof opt, .compressor = rank == 1 ? spec : NULL};
 	gradcomp_reducer *red;
 	double sum = 0;
 
@@ -66,7 +66,7 @@ static int steps(gradcomp_group *world, const char *spec)
 static int until_failure(gradcomp_group *world)
 {
 	char name[32];
-	float v[1000] = { 0 };
+	float v[1000] = {0};
 
 	for (long n = 0;; n++) {
 		if (gradcomp_allreduce(world, v, 1000, GRADCOMP_F32, GRADCOMP_SUM, &err))
