@@ -104,7 +104,7 @@ static const char usage[] = "usage: gradcomp stage [OPTION]... DIRECTORY\n"
 			    "  --json             print an object instead of the path\n"
 			    "  --label TEXT       put TEXT before every message, a node's name for one\n"
 			    "  --max-bytes SIZE   refuse a larger dataset: 500M, 2T (setting stage.max_bytes)\n"
-			    "  --quiet            print errors only\n"
+			    "  --quiet            print errors and warnings only\n"
 			    "  --verify           read the copy and compare it with its checksums\n"
 			    "  --workers N        threads that copy, 1 to 64 (setting stage.workers)\n\n"
 			    "Exit status: 0 there is a copy, 1 there is none, 2 wrong usage, 128+N signal N.\n";
