@@ -47,6 +47,8 @@ static void check_steps(const subject *t, int P, model *m, int kind)
 		return;
 	uint64_t d = s.layout[0].numel;
 	double *sum = calloc(d + 1, sizeof *sum), *mag = calloc(d + 1, sizeof *mag);
+	if (!sum || !mag)
+		exit(1);
 	gradients_new(&s, g);
 	for (int step = 0; step < 4; step++) {
 		fill(t, &s, g, kind);

@@ -73,8 +73,11 @@ static void fill(const subject *t, ranks *s, float **g, int kind)
 
 static void gradients_new(const ranks *s, float **g)
 {
-	for (int w = 0; w < s->P; w++)
+	for (int w = 0; w < s->P; w++) {
 		g[w] = calloc(s->layout[w].numel + 1, sizeof(float));
+		if (!g[w])
+			exit(1);
+	}
 }
 
 static void gradients_free(const ranks *s, float **g)
