@@ -9,6 +9,7 @@
 #include "spec.h"
 
 #include "../tap.h"
+#include "unit/tmpdir.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -116,7 +117,7 @@ static int one_spec(void)
 	return good;
 }
 
-static char conf[] = "/tmp/gradcomp-fuzz-XXXXXX";
+static char conf[128];
 
 static int one_conf(void)
 {
@@ -183,15 +184,12 @@ int main(void)
 	char path[500];
 	struct stat st;
 	FILE *f;
-	int fd;
 
 	state = (seed ? strtoull(seed, NULL, 10) : 1) * 0x9e3779b97f4a7c15u + 1;
 	umask(022);
 	unsetenv("GRADCOMP");
-	fd = mkstemp(conf);
-	if (fd < 0)
-		return 2;
-	close(fd);
+	tmpdir_make("fuzz");
+	snprintf(conf, sizeof conf, "%s/gradcomp.conf", tmpdir);
 	setenv("GRADCOMP_CONF", conf, 1);
 	snprintf(path, sizeof path, "%s/tests/plugins/compressors/sample.so", build ? build : ".");
 	f = fopen(path, "r");
@@ -206,6 +204,5 @@ int main(void)
 	run("settings file", one_conf, rounds / 4);
 	run("ELF header", one_elf, rounds);
 	free(object);
-	unlink(conf);
 	return done_testing();
 }

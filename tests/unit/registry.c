@@ -5,6 +5,7 @@
 #include "error.h"
 
 #include "../tap.h"
+#include "tmpdir.h"
 
 #include <elf.h>
 #include <fcntl.h>
@@ -13,8 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static char dir[] = "/tmp/gradcomp-registry-XXXXXX";
-static char fixtures[400], compressors[64];
+static char fixtures[400], compressors[128];
 static gradcomp_error e;
 
 static config *config_with(const char *directories)
@@ -56,7 +56,7 @@ static char *slurp(const char *path, size_t *bytes)
 
 static const char *place(const char *name)
 {
-	static char path[160];
+	static char path[200];
 
 	snprintf(path, sizeof path, "%s/%s.so", compressors, name);
 	return path;
@@ -151,7 +151,7 @@ static int refused_when_cut(const config *c, const char *data, size_t bytes, siz
 
 static void damaged(void)
 {
-	config *c = config_with(dir);
+	config *c = config_with(tmpdir);
 	char from[500], says[500];
 	Elf64_Ehdr h;
 	size_t bytes;
@@ -241,13 +241,13 @@ static void listing(const config *fixed)
 	is_int(l.unusable, 1, "one cannot");
 
 	memset(&l, 0, sizeof l);
-	snprintf(both, sizeof both, "%s:%s", dir, fixtures);
+	snprintf(both, sizeof both, "%s:%s", tmpdir, fixtures);
 	config *c = config_with(both);
 	is_int(registry_each(c, GRADCOMP_KIND_COMPRESSOR, list_one, &l), 7, "stops when told to");
 	ok(!strncmp(l.names, "Upper bad_choice ", 17), "two directories in one list");
 	const plugin *p;
 	is_int(registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &p, &e), 0, "a name in both");
-	ok(!strncmp(p->path, dir, strlen(dir)), "the first directory wins");
+	ok(!strncmp(p->path, tmpdir, strlen(tmpdir)), "the first directory wins");
 	config_free(c);
 }
 
@@ -363,10 +363,9 @@ int main(void)
 
 	umask(022);
 	snprintf(fixtures, sizeof fixtures, "%s/tests/plugins", build ? build : ".");
-	if (!mkdtemp(dir))
-		return 2;
-	snprintf(compressors, sizeof compressors, "%s/compressors", dir);
-	snprintf(path, sizeof path, "%s/empty.conf", dir);
+	tmpdir_make("registry");
+	snprintf(compressors, sizeof compressors, "%s/compressors", tmpdir);
+	snprintf(path, sizeof path, "%s/empty.conf", tmpdir);
 	FILE *f = fopen(path, "w");
 	if (!f || fclose(f) || mkdir(compressors, 0755))
 		return 2;
@@ -385,7 +384,5 @@ int main(void)
 	modules(c);
 	host();
 	config_free(c);
-	char remove_all[400];
-	snprintf(remove_all, sizeof remove_all, "rm -rf '%s'", dir);
-	return system(remove_all) | done_testing();
+	return done_testing();
 }

@@ -6,6 +6,7 @@
 #include "report_text.h"
 
 #include "../tap.h"
+#include "tmpdir.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -22,7 +23,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static char dir[] = "/tmp/gradcomp-report-XXXXXX";
 static gradcomp_error e;
 
 static const report_tensor tensors[] = {{"fc1.weight", 65536, "powersgd"}, {"fc1.bias \"q\"\xff", 256, "dense"}};
@@ -116,14 +116,14 @@ static void whole(void)
 	struct stat st;
 	report *r;
 
-	snprintf(path, sizeof path, "%s/r.json", dir);
+	snprintf(path, sizeof path, "%s/r.json", tmpdir);
 	is_int(report_open(path, &r, &e), 0, "open");
 	is_int(access(path, F_OK), -1, "the file is not there yet");
 	is_int(report_close(r, &job, &e), 0, "close");
 	is_int(stat(path, &st), 0, "the file is there");
 	is_int(st.st_mode & 07777, 0644, "as the umask says");
 	ok(st.st_size > 500 && st.st_size < 4000, "cut to its length (%ld bytes)", (long)st.st_size);
-	is_int(entries(dir), 1, "and nothing else");
+	is_int(entries(tmpdir), 1, "and nothing else");
 
 	snprintf(command, sizeof command,
 	         "python3 - '%s' <<'END'\nimport json, sys\nd = json.load(open(sys.argv[1], encoding='utf-8'))\n"
@@ -141,7 +141,7 @@ static void whole(void)
 	report_abandon(r);
 	report_abandon(NULL);
 	ok(!stat(path, &st) && st.st_size > 500, "and when the new one is abandoned");
-	is_int(entries(dir), 1, "nothing is left behind");
+	is_int(entries(tmpdir), 1, "nothing is left behind");
 
 	job.failure = "rank 3 on n2 died";
 	is_int(report_open(path, &r, &e), 0, "again");
@@ -161,12 +161,12 @@ static void bad_places(void)
 	is_int(report_open("/nonexistent/r.json", &r, &e), GRADCOMP_ERR_IO, "no such directory");
 	like(e.text, "report /nonexistent/r.json: directory /nonexistent/: No such file", "says which");
 	is_int(report_open("/dev/full", &r, &e), GRADCOMP_ERR_IO, "a device");
-	snprintf(path, sizeof path, "%s/d", dir);
+	snprintf(path, sizeof path, "%s/d", tmpdir);
 	mkdir(path, 0755);
 	is_int(report_open(path, &r, &e), GRADCOMP_ERR_IO, "a directory");
 	like(e.text, "something of that name that is no file", "says so");
 	rmdir(path);
-	is_int(entries(dir), 0, "nothing is left behind");
+	is_int(entries(tmpdir), 0, "nothing is left behind");
 }
 
 /* Runs in a child that has a mount namespace of its own. */
@@ -179,7 +179,7 @@ static int in_small_file_system(const char *size, int (*body)(void))
 		char options[40];
 		snprintf(options, sizeof options, "size=%s", size);
 		if (unshare(CLONE_NEWNS) || mount("none", "/", "none", MS_REC | MS_PRIVATE, "") ||
-		    mount("none", dir, "tmpfs", 0, options))
+		    mount("none", tmpdir, "tmpfs", 0, options))
 			_exit(99);
 		_exit(body());
 	}
@@ -191,10 +191,10 @@ static int full_at_start(void)
 	char path[100];
 	report *r;
 
-	snprintf(path, sizeof path, "%s/r.json", dir);
+	snprintf(path, sizeof path, "%s/r.json", tmpdir);
 	if (report_open(path, &r, &e) != GRADCOMP_ERR_IO)
 		return 1;
-	return !strstr(e.text, "no room of 1048576 bytes: No space left on device") || entries(dir) != 0;
+	return !strstr(e.text, "no room of 1048576 bytes: No space left on device") || entries(tmpdir) != 0;
 }
 
 static int filled_meanwhile(void)
@@ -204,11 +204,11 @@ static int filled_meanwhile(void)
 	char path[100], block[4096] = {0};
 	report *r;
 
-	snprintf(path, sizeof path, "%s/r.json", dir);
+	snprintf(path, sizeof path, "%s/r.json", tmpdir);
 	if (report_open(path, &r, &e))
 		return 1;
 	char filler[100];
-	snprintf(filler, sizeof filler, "%s/filler", dir);
+	snprintf(filler, sizeof filler, "%s/filler", tmpdir);
 	int fd = open(filler, O_WRONLY | O_CREAT, 0600);
 	while (write(fd, block, sizeof block) > 0)
 		;
@@ -255,15 +255,15 @@ static int hidden_file(void)
 
 	if (forget_tmpfile())
 		return 99;
-	snprintf(path, sizeof path, "%s/r.json", dir);
-	if (report_open(path, &r, &e) || entries(dir) != 1 || !access(path, F_OK))
+	snprintf(path, sizeof path, "%s/r.json", tmpdir);
+	if (report_open(path, &r, &e) || entries(tmpdir) != 1 || !access(path, F_OK))
 		return 1;
 	report_abandon(r);
-	if (entries(dir) != 0)
+	if (entries(tmpdir) != 0)
 		return 2;
 	if (report_open(path, &r, &e) || report_close(r, &job, &e))
 		return 3;
-	return access(path, F_OK) || entries(dir) != 1 || unlink(path) ? 4 : 0;
+	return access(path, F_OK) || entries(tmpdir) != 1 || unlink(path) ? 4 : 0;
 }
 
 static void no_tmpfile(void)
@@ -287,7 +287,7 @@ static void killed(void)
 	pid_t pid = fork();
 	report *r;
 
-	snprintf(path, sizeof path, "%s/r.json", dir);
+	snprintf(path, sizeof path, "%s/r.json", tmpdir);
 	if (!pid) {
 		if (report_open(path, &r, &e))
 			_exit(1);
@@ -296,7 +296,7 @@ static void killed(void)
 	int status;
 	waitpid(pid, &status, 0);
 	ok(WIFSIGNALED(status), "killed with a report open");
-	is_int(entries(dir), 0, "leaves nothing");
+	is_int(entries(tmpdir), 0, "leaves nothing");
 }
 
 static void lines(void)
@@ -341,8 +341,7 @@ static void lines(void)
 int main(void)
 {
 	umask(022);
-	if (!mkdtemp(dir))
-		return 2;
+	tmpdir_make("report");
 	paths();
 	whole();
 	bad_places();
@@ -350,6 +349,5 @@ int main(void)
 	no_tmpfile();
 	killed();
 	lines();
-	rmdir(dir);
 	return done_testing();
 }

@@ -6,6 +6,7 @@
 #include "suggest.h"
 
 #include "../tap.h"
+#include "tmpdir.h"
 
 #include <locale.h>
 #include <math.h>
@@ -163,19 +164,16 @@ static void sizes(void)
 /* A locale with a decimal comma, made for this test where none is installed. */
 static int comma_locale(void)
 {
-	static char dir[] = "/tmp/gradcomp-locale-XXXXXX";
 	char command[200];
 	int found;
 
 	if (setlocale(LC_NUMERIC, "de_DE.UTF-8") || setlocale(LC_NUMERIC, "fr_FR.UTF-8"))
 		return 1;
-	if (!mkdtemp(dir))
-		return 0;
-	snprintf(command, sizeof command, "localedef --no-archive -i de_DE -f UTF-8 %s/de_DE.UTF-8 2>/dev/null", dir);
-	found = system(command) != -1 && !setenv("LOCPATH", dir, 1) && setlocale(LC_NUMERIC, "de_DE.UTF-8");
+	tmpdir_make("locale");
+	snprintf(command, sizeof command, "localedef --no-archive -i de_DE -f UTF-8 %s/de_DE.UTF-8 2>/dev/null", tmpdir);
+	found = system(command) != -1 && !setenv("LOCPATH", tmpdir, 1) && setlocale(LC_NUMERIC, "de_DE.UTF-8");
 	unsetenv("LOCPATH");
-	snprintf(command, sizeof command, "rm -rf %s", dir);
-	return system(command) == 0 && found;
+	return found;
 }
 
 /* Every float comes back to the bit, in a locale that writes "0,5" too. */
