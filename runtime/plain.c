@@ -99,7 +99,7 @@ gradcomp_status gradcomp_allgather(gradcomp_group *g, const void *in, void *out,
                                    gradcomp_dtype dtype, gradcomp_error *err)
 {
 	port *p;
-	uint64_t *bytes, before;
+	uint64_t *bytes, before = 0;
 	gradcomp_status st = check(g, out, 0, dtype, err);
 	if (!st)
 		st = block_bytes(g, counts, dtype, &bytes, &before, err);
@@ -121,7 +121,7 @@ gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, 
                                         gradcomp_dtype dtype, gradcomp_op op, gradcomp_error *err)
 {
 	port *p;
-	uint64_t *bytes, before;
+	uint64_t *bytes, before = 0;
 	gradcomp_status st = check(g, out, 0, dtype, err);
 	if (!st)
 		st = block_bytes(g, counts, dtype, &bytes, &before, err);

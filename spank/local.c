@@ -9,8 +9,6 @@
 #include "run.h"
 #include "say.h"
 
-extern char **environ;
-
 #define CHECK_TIMEOUT 20 /* s */
 #define WHY_BYTES 512
 #define COMPONENTS_MAX 128 /* as many as Slurm has (MAX_HET_JOB_COMPS) */

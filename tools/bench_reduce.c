@@ -20,7 +20,7 @@ int bench_reduce(gradcomp_job *job, const bench_options *o, FILE *json, gradcomp
 	gradcomp_tensor_desc tensors[BENCH_TENSORS] = {{0}};
 	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
 	gradcomp_reducer *reducer = NULL;
-	uint64_t at[BENCH_TENSORS + 1];
+	uint64_t at[BENCH_TENSORS + 1] = {0};
 	uint32_t state = 12345u + (uint32_t)gradcomp_job_rank(job);
 	double *seconds = calloc((size_t)o->iters, sizeof *seconds), median;
 	float *g = gradients(o, at);

@@ -141,7 +141,7 @@ gradcomp_status gradcomp_reducer_load(gradcomp_reducer *r, const void *buf, uint
 {
 	const unsigned char *p = buf;
 	gradcomp_status st;
-	head h;
+	head h = {0};
 	pthread_mutex_lock(&r->lock);
 	st = between_steps(r, "load", err);
 	if (!st)
