@@ -54,6 +54,22 @@ wait
 is 'three jobs at once on a node' "$(cat together.? | grep -c '^n2 alice ')" 3
 is 'have one copy' "$(cat together.? | grep '^n2 alice ' | sort -u | wc -l)" 1
 
+# Cancelled while it copies: the next job makes it whole.
+mkdir large
+for i in 1 2 3 4; do head -c 100M /dev/zero > large/$i; done
+on srun -wn3 -n1 --gradcomp-stage="$tmp/large" echo it ran > cancelled 2>&1 &
+for _ in {1..200}; do
+	"${bed[@]}" node 3 sh -c 'test -s /var/tmp/gradcomp-*/*.tmp/journal' 2>/dev/null && break
+	sleep 0.05
+done
+as root scancel "$(as root squeue -h -o %i)"
+wait
+unlike 'cancelled while it copies: no task ran' "$(cat cancelled)" 'it ran'
+# shellcheck disable=SC2016 # expanded by the task
+check 'the next job' on srun -wn3 -n1 --gradcomp-stage="$tmp/large" sh -c 'cmp "$GRADCOMP_DATA/4" '"$tmp/large/4"
+is 'and leaves no working files' "$("${bed[@]}" node 3 sh -c 'ls -d /var/tmp/gradcomp-*/*.tmp /var/tmp/gradcomp-*/*.lock' 2>/dev/null)" ""
+note "$(grep '^gradcomp: ' <<< "$said")"
+
 # failed NAME WORDS DIRECTORY: the step ends with 1, no task ran, the reason is shown
 failed () {
 	shown=$(on srun -N4 -n4 --gradcomp-stage="$3" echo it ran 2>&1)
