@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +20,13 @@ static const char *secure_kind(mode_t mode)
 	case S_IFREG: return "a regular file";
 	default: return "a device";
 	}
+}
+
+static gradcomp_status secure_regular(const char *path, const struct stat *st, gradcomp_error *err)
+{
+	if (S_ISREG(st->st_mode))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID, "%s is %s, not a regular file", path, secure_kind(st->st_mode));
 }
 
 /* `part` is `path` or a directory above it. */
@@ -91,26 +97,14 @@ gradcomp_status secure_open(const char *path, int *fd, char **real, gradcomp_err
 		goto fail;
 	}
 	/* Opening a device or a FIFO can do things or wait: look first. */
-	if (!S_ISREG(st.st_mode)) {
-		status = error_set(err, GRADCOMP_ERR_INVALID, "%s is %s, not a regular file", path,
-		                   secure_kind(st.st_mode));
-		goto fail;
-	}
-	status = secure_walk(where, part, err);
-	if (status)
+	if ((status = secure_regular(path, &st, err)) || (status = secure_walk(where, part, err)))
 		goto fail;
 	f = open(where, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
 	if (f < 0 || fstat(f, &st)) {
 		status = secure_errno(path, err);
 		goto fail;
 	}
-	if (!S_ISREG(st.st_mode)) {
-		status = error_set(err, GRADCOMP_ERR_INVALID, "%s is %s, not a regular file", path,
-		                   secure_kind(st.st_mode));
-		goto fail;
-	}
-	status = secure_judge(where, where, &st, err);
-	if (status)
+	if ((status = secure_regular(path, &st, err)) || (status = secure_judge(where, where, &st, err)))
 		goto fail;
 	free(part);
 	*fd = f;
