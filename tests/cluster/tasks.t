@@ -12,7 +12,7 @@ cat > show <<'SHOW'
 echo $(hostname) $(env | grep '^GRADCOMP' | grep -v '^GRADCOMP_\(BUILD\|SRC\)=' | sort)
 SHOW
 chmod 755 show
-tasks () { on srun "$@" "$tmp/show" 2>&1 | sort; }
+tasks () { on srun -Q "$@" "$tmp/show" 2>&1 | sort; }
 
 is 'no option: nothing' "$(tasks "-wn[1-2]")" 'n1
 n2'
@@ -50,7 +50,7 @@ cat > steps <<'STEPS'
 #SBATCH --gradcomp=topk --gradcomp-collective=tree
 #SBATCH -wn1
 for more in "" --gradcomp=powersgd\ --gradcomp-collective=ring --gradcomp=none --gradcomp=off; do
-	srun -n1 $more "${0%/*}/show" 2>&1 | sed "s/^/${more:-inherited}: /"
+	srun -Q -n1 $more "${0%/*}/show" 2>&1 | sed "s/^/${more:-inherited}: /"
 done
 STEPS
 sed -i "s|\${0%/\*}|$tmp|" steps
@@ -90,7 +90,7 @@ refuse 'heterogeneous sbatch: cannot keep two apart' \
 like 'heterogeneous sbatch: says what to do' "$said" 'give them all the same, or start each with its own srun'
 
 # Two jobs of two users on one node at one time.
-as bob srun -n1 -wn1 --gradcomp=topk sh -c "sleep 1; $tmp/show" > bob.out 2>&1 &
+as bob srun -Q -n1 -wn1 --gradcomp=topk sh -c "sleep 1; $tmp/show" > bob.out 2>&1 &
 is 'two jobs on a node: alice' "$(tasks -wn1 -n1 --gradcomp=powersgd)" \
 	'n1 GRADCOMP=powersgd GRADCOMP_OPTIONS=compressor'
 wait $!
