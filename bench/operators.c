@@ -49,20 +49,40 @@ static void run(const char *name, const char *table, void (*call)(bench *), benc
 	qsort(t, (size_t)n, sizeof *t, by_value);
 	double median = t[n / 2];
 	char size[64];
-	snprintf(size, sizeof size, w->r ? "%zux%zu r=%zu" : w->k ? "%zux%zu k=%zu" : "%zux%zu", w->n, w->m,
-	         w->r ? w->r : w->k);
+	snprintf(size, sizeof size,
+	         w->r   ? "%zux%zu r=%zu"
+	         : w->k ? "%zux%zu k=%zu"
+	                : "%zux%zu",
+	         w->n, w->m, w->r ? w->r : w->k);
 	printf("%-16s %-9s %-20s %9.4f ms %7.1f GB/s\n", name, table, size, median * 1e3, bytes / median * 1e-9);
 	fflush(stdout);
 	if (json)
-		fprintf(json, "%s\n  {\"operator\": \"%s\", \"table\": \"%s\", \"size\": \"%s\", \"ms\": %.6f, \"gb_per_s\": %.3f}",
+		fprintf(json,
+		        "%s\n  {\"operator\": \"%s\", \"table\": \"%s\", \"size\": \"%s\", \"ms\": %.6f, "
+		        "\"gb_per_s\": %.3f}",
 		        rows++ ? "," : "", name, table, size, median * 1e3, bytes / median * 1e-9);
 }
 
-static void do_memcpy(bench *w) { memcpy(w->b, w->a, w->n * w->m * 4); }
-static void do_add(bench *w) { w->op->add(NULL, w->b, w->a, w->n * w->m); }
-static void do_bf16_sum(bench *w) { w->op->reduce(NULL, w->b, w->a, w->n * w->m, GRADCOMP_BF16, GRADCOMP_SUM); }
-static void do_f16_sum(bench *w) { w->op->reduce(NULL, w->b, w->a, w->n * w->m, GRADCOMP_F16, GRADCOMP_SUM); }
-static void do_scale(bench *w) { w->op->scale(NULL, w->b, 1.0f, w->n * w->m); }
+static void do_memcpy(bench *w)
+{
+	memcpy(w->b, w->a, w->n * w->m * 4);
+}
+static void do_add(bench *w)
+{
+	w->op->add(NULL, w->b, w->a, w->n * w->m);
+}
+static void do_bf16_sum(bench *w)
+{
+	w->op->reduce(NULL, w->b, w->a, w->n * w->m, GRADCOMP_BF16, GRADCOMP_SUM);
+}
+static void do_f16_sum(bench *w)
+{
+	w->op->reduce(NULL, w->b, w->a, w->n * w->m, GRADCOMP_F16, GRADCOMP_SUM);
+}
+static void do_scale(bench *w)
+{
+	w->op->scale(NULL, w->b, 1.0f, w->n * w->m);
+}
 static void do_nonfinite(bench *w)
 {
 	int bad;
@@ -70,12 +90,30 @@ static void do_nonfinite(bench *w)
 	if (bad)
 		abort();
 }
-static void do_to_bf16(bench *w) { w->op->cast_from_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_BF16, 0); }
-static void do_to_f16(bench *w) { w->op->cast_from_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_F16, 0); }
-static void do_from_bf16(bench *w) { w->op->cast_to_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_BF16); }
-static void do_from_f16(bench *w) { w->op->cast_to_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_F16); }
-static void do_mq(bench *w) { w->op->product_mq(NULL, w->P, w->a, w->Q, w->n, w->m, w->r); }
-static void do_mtp(bench *w) { w->op->product_mtp(NULL, w->L, w->a, w->P, w->n, w->m, w->r); }
+static void do_to_bf16(bench *w)
+{
+	w->op->cast_from_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_BF16, 0);
+}
+static void do_to_f16(bench *w)
+{
+	w->op->cast_from_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_F16, 0);
+}
+static void do_from_bf16(bench *w)
+{
+	w->op->cast_to_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_BF16);
+}
+static void do_from_f16(bench *w)
+{
+	w->op->cast_to_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_F16);
+}
+static void do_mq(bench *w)
+{
+	w->op->product_mq(NULL, w->P, w->a, w->Q, w->n, w->m, w->r);
+}
+static void do_mtp(bench *w)
+{
+	w->op->product_mtp(NULL, w->L, w->a, w->P, w->n, w->m, w->r);
+}
 static void do_finish(bench *w)
 {
 	w->op->low_rank_finish(NULL, w->b, w->c, w->P, w->L, w->Q, w->n, w->m, w->r);
@@ -85,9 +123,18 @@ static void do_ortho(bench *w)
 	memcpy(w->P, w->a, w->n * w->r * 4);
 	w->op->orthonormalise(NULL, w->P, w->n, w->r);
 }
-static void do_topk(bench *w) { w->op->topk(NULL, w->idx, w->c, w->a, w->n * w->m, w->k, w->scratch); }
-static void do_scatter(bench *w) { w->op->scatter_add(NULL, w->b, w->n * w->m, w->idx, w->c, w->k, 0.25f); }
-static void do_normal(bench *w) { w->op->random_normal(NULL, w->b, w->n * w->m, 1, 2, 0); }
+static void do_topk(bench *w)
+{
+	w->op->topk(NULL, w->idx, w->c, w->a, w->n * w->m, w->k, w->scratch);
+}
+static void do_scatter(bench *w)
+{
+	w->op->scatter_add(NULL, w->b, w->n * w->m, w->idx, w->c, w->k, 0.25f);
+}
+static void do_normal(bench *w)
+{
+	w->op->random_normal(NULL, w->b, w->n * w->m, 1, 2, 0);
+}
 
 static float *room(size_t n)
 {

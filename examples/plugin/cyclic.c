@@ -8,11 +8,16 @@ typedef struct cyclic {
 } cyclic;
 
 static const gradcomp_param params[] = {
-	{.name = "every", .type = GRADCOMP_PARAM_INT, .def = "8", .min = 1, .max = 1e6, .help = "send one number in this many"},
+	{.name = "every",
+         .type = GRADCOMP_PARAM_INT,
+         .def = "8",
+         .min = 1,
+         .max = 1e6,
+         .help = "send one number in this many"},
 };
 
-static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_layout *layout,
-                              void **instance, gradcomp_error *err)
+static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
+                              const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
 	cyclic *c = host->alloc(sizeof *c);
 	(void)layout;
@@ -35,7 +40,8 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	uint64_t every = ((cyclic *)instance)->every, first = step % every;
 	(void)err;
 	plan->nrounds = 1;
-	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_SUMMED, .dtype = GRADCOMP_F32, .flags = GRADCOMP_ROUND_MEAN};
+	plan->rounds[0] =
+		(gradcomp_round){.pattern = GRADCOMP_SUMMED, .dtype = GRADCOMP_F32, .flags = GRADCOMP_ROUND_MEAN};
 	plan->rounds[0].count = bucket->numel > first ? (bucket->numel - first + every - 1) / every : 0;
 	return GRADCOMP_OK;
 }
@@ -65,8 +71,14 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_compressor_v1, .name = "cyclic",
-	         .version = "1.0", .summary = "one number in so many, in turn", .licence = "MIT", .params = params, .nparams = 1},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof gradcomp_compressor_v1,
+                 .name = "cyclic",
+                 .version = "1.0",
+                 .summary = "one number in so many, in turn",
+                 .licence = "MIT",
+                 .params = params,
+                 .nparams = 1},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = create,

@@ -25,10 +25,15 @@ enum { TILE = 4096 }; /* floats divided at a time: small enough for the cache */
 
 static const char *const types[] = {"bf16", "fp16", NULL};
 static const gradcomp_param params[] = {
-	[TYPE] = {.name = "type", .type = GRADCOMP_PARAM_CHOICE, .def = "bf16", .choices = types,
-	          .help = "bf16 has the range of a float and 8 bits, fp16 ends at 65504 and has 11"},
-	[SATURATE] = {.name = "saturate", .type = GRADCOMP_PARAM_BOOL, .def = "no",
-	              .help = "what is too large becomes about the largest number of the type, not Inf"},
+	[TYPE] = {.name = "type",
+                  .type = GRADCOMP_PARAM_CHOICE,
+                  .def = "bf16",
+                  .choices = types,
+                  .help = "bf16 has the range of a float and 8 bits, fp16 ends at 65504 and has 11"},
+	[SATURATE] = {.name = "saturate",
+                      .type = GRADCOMP_PARAM_BOOL,
+                      .def = "no",
+                      .help = "what is too large becomes about the largest number of the type, not Inf"},
 };
 
 typedef struct cast {
@@ -41,7 +46,8 @@ typedef struct cast {
 
 static float limit_of(gradcomp_dtype type, int nranks)
 {
-	double most = type == GRADCOMP_F16 ? 65504 : 0x1.fep127, hop = 1 + (type == GRADCOMP_F16 ? 0x1p-11 : 0x1p-8);
+	double most = type == GRADCOMP_F16 ? 65504 : 0x1.fep127,
+	       hop = 1 + (type == GRADCOMP_F16 ? 0x1p-11 : 0x1p-8);
 	double limit = most / nranks;
 	for (int w = 1; w < nranks; w++)
 		limit /= hop;
@@ -114,7 +120,8 @@ static gradcomp_status cast_encode(void *instance, const gradcomp_work *work, ui
 		s = op->cast_from_f32(work->queue, to + i, work->scratch, count, c->type, c->saturate);
 	}
 	out->bytes = n * sizeof *to;
-	return s ? c->host->fail(err, s, "cast: these operators cannot write %s", types[c->type == GRADCOMP_F16]) : s;
+	return s ? c->host->fail(err, s, "cast: these operators cannot write %s", types[c->type == GRADCOMP_F16])
+	         : s;
 }
 
 static gradcomp_status cast_decode(void *instance, const gradcomp_work *work, uint32_t round,
@@ -126,8 +133,10 @@ static gradcomp_status cast_decode(void *instance, const gradcomp_work *work, ui
 	if (in->bytes != want)
 		return c->host->fail(err, GRADCOMP_ERR_INTERNAL, "cast: bucket %u brought %llu bytes, not %llu",
 		                     work->bucket->index, (unsigned long long)in->bytes, (unsigned long long)want);
-	gradcomp_status s = work->operators->cast_to_f32(work->queue, work->flat, in->data, work->bucket->numel, c->type);
-	return s ? c->host->fail(err, s, "cast: these operators cannot read %s", types[c->type == GRADCOMP_F16]) : s;
+	gradcomp_status s =
+		work->operators->cast_to_f32(work->queue, work->flat, in->data, work->bucket->numel, c->type);
+	return s ? c->host->fail(err, s, "cast: these operators cannot read %s", types[c->type == GRADCOMP_F16])
+	         : s;
 }
 
 static gradcomp_status cast_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
@@ -141,16 +150,17 @@ static gradcomp_status cast_cost(void *instance, const gradcomp_bucket *bucket, 
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {
-		.abi_version = GRADCOMP_ABI_VERSION,
-		.struct_size = sizeof gradcomp_compressor_v1,
-		.name = "cast",
-		.version = "1.0",
-		.summary = "gradients are sent and added in 16 bits",
-		.licence = "MIT",
-		.params = params,
-		.nparams = sizeof params / sizeof params[0],
-	},
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "cast",
+			.version = "1.0",
+			.summary = "gradients are sent and added in 16 bits",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
 	.traits = GRADCOMP_TRAIT_PASSES_NONFINITE,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = cast_create,

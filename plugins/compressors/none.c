@@ -33,8 +33,8 @@ static gradcomp_status none_encode(void *instance, const gradcomp_work *work, ui
 {
 	const gradcomp_host *host = instance;
 	(void)work, (void)out;
-	return host->fail(err, GRADCOMP_ERR_INTERNAL, "none: encode of round %u was called, but its payload is in place",
-	                  round);
+	return host->fail(err, GRADCOMP_ERR_INTERNAL,
+	                  "none: encode of round %u was called, but its payload is in place", round);
 }
 
 static gradcomp_status none_decode(void *instance, const gradcomp_work *work, uint32_t round,
@@ -54,14 +54,15 @@ static gradcomp_status none_cost(void *instance, const gradcomp_bucket *bucket, 
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {
-		.abi_version = GRADCOMP_ABI_VERSION,
-		.struct_size = sizeof gradcomp_compressor_v1,
-		.name = "none",
-		.version = "1.0",
-		.summary = "no compression: gradients are averaged as they are",
-		.licence = "MIT",
-	},
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "none",
+			.version = "1.0",
+			.summary = "no compression: gradients are averaged as they are",
+			.licence = "MIT",
+		},
 	.traits = GRADCOMP_TRAIT_PASSES_NONFINITE,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = none_create,

@@ -14,8 +14,12 @@
 enum { DENSITY };
 
 static const gradcomp_param params[] = {
-	[DENSITY] = {.name = "density", .type = GRADCOMP_PARAM_FLOAT, .def = "0.01", .min = 1e-9, .max = 1,
-	             .help = "the share of numbers that is sent"},
+	[DENSITY] = {.name = "density",
+                     .type = GRADCOMP_PARAM_FLOAT,
+                     .def = "0.01",
+                     .min = 1e-9,
+                     .max = 1,
+                     .help = "the share of numbers that is sent"},
 };
 
 typedef struct topk {
@@ -58,7 +62,8 @@ static gradcomp_status topk_plan(void *instance, const gradcomp_bucket *bucket, 
 	uint64_t k = kept(t, bucket->numel);
 	(void)step, (void)err;
 	plan->nrounds = 1;
-	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_GATHERED, .flags = GRADCOMP_ROUND_FIXED, .bound = k * 8};
+	plan->rounds[0] =
+		(gradcomp_round){.pattern = GRADCOMP_GATHERED, .flags = GRADCOMP_ROUND_FIXED, .bound = k * 8};
 	plan->scratch_bytes = t->host->operators->topk_scratch(bucket->numel, k);
 	return GRADCOMP_OK;
 }
@@ -91,10 +96,11 @@ static gradcomp_status check(const topk *t, const gradcomp_work *work, const gra
 	uint64_t d = work->bucket->numel, k = kept(t, d);
 	int bad = 0;
 	if (p->bytes != k * 8)
-		return t->host->fail(err, GRADCOMP_ERR_MISMATCH,
-		                     "topk: rank %u sent %llu bytes for bucket %u, %llu are right (%llu of %llu numbers)",
-		                     rank, (unsigned long long)p->bytes, work->bucket->index,
-		                     (unsigned long long)(k * 8), (unsigned long long)k, (unsigned long long)d);
+		return t->host
+		        ->fail(err, GRADCOMP_ERR_MISMATCH,
+		               "topk: rank %u sent %llu bytes for bucket %u, %llu are right (%llu of %llu numbers)",
+		               rank, (unsigned long long)p->bytes, work->bucket->index, (unsigned long long)(k * 8),
+		               (unsigned long long)k, (unsigned long long)d);
 	const uint32_t *idx = indices_of(p, k);
 	for (uint64_t j = 0; j < k; j++)
 		bad |= j && idx[j] <= idx[j - 1];
@@ -129,8 +135,8 @@ static gradcomp_status topk_decode(void *instance, const gradcomp_work *work, ui
 	for (uint64_t j = 0; j < k; j++)
 		work->error_flat[own[j]] = 0;
 	for (uint32_t w = 0; w < n && !s; w++)
-		s = work->operators->scatter_add(work->queue, work->flat, d, indices_of(&in[w], k), values_of(&in[w]), k,
-		                                 1.0f / (float)n);
+		s = work->operators->scatter_add(work->queue, work->flat, d, indices_of(&in[w], k),
+		                                 values_of(&in[w]), k, 1.0f / (float)n);
 	return s;
 }
 
@@ -146,16 +152,17 @@ static gradcomp_status topk_cost(void *instance, const gradcomp_bucket *bucket, 
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {
-		.abi_version = GRADCOMP_ABI_VERSION,
-		.struct_size = sizeof gradcomp_compressor_v1,
-		.name = "topk",
-		.version = "1.0",
-		.summary = "the largest numbers of each bucket, exactly k of them",
-		.licence = "MIT",
-		.params = params,
-		.nparams = sizeof params / sizeof params[0],
-	},
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "topk",
+			.version = "1.0",
+			.summary = "the largest numbers of each bucket, exactly k of them",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED),
 	.max_bucket = UINT32_MAX,

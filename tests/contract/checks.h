@@ -67,13 +67,13 @@ static void check_steps(const subject *t, int P, model *m, int kind)
 		same &= agree(&s, g);
 		uint64_t want = t->bytes ? t->bytes(t->values, &s) : s.sent;
 		if (s.sent != want) {
-			printf("# %llu bytes were sent, %llu are right\n", (unsigned long long)s.sent, (unsigned long long)want);
+			printf("# %llu bytes were sent, %llu are right\n", (unsigned long long)s.sent,
+			       (unsigned long long)want);
 			honest = 0;
 		}
 	}
-	ok(sums && same && honest && s.whole && s.step == 4,
-	   "%s: P=%d, %s, %s:%s%s%s%s", t->spec, P, m->name, kind_names[kind],
-	   sums ? " conserved" : " NOT CONSERVED", same ? ", agreed" : ", RANKS DIFFER",
+	ok(sums && same && honest && s.whole && s.step == 4, "%s: P=%d, %s, %s:%s%s%s%s", t->spec, P, m->name,
+	   kind_names[kind], sums ? " conserved" : " NOT CONSERVED", same ? ", agreed" : ", RANKS DIFFER",
 	   honest ? ", bytes as said" : ", OTHER BYTES", s.whole ? "" : ", BOUNDS BROKEN");
 	free(sum), free(mag);
 	gradients_free(&s, g);
@@ -116,7 +116,8 @@ static void check_resume(const subject *t, int P, model *m)
 	}
 	ranks_plan(&a, 3000);
 	ranks_plan(&b, 3000);
-	ok(run_alike(t, &a, &b, 2), "%s: P=%d, %s: the same in two runs, buckets in turn or interleaved", t->spec, P, m->name);
+	ok(run_alike(t, &a, &b, 2), "%s: P=%d, %s: the same in two runs, buckets in turn or interleaved", t->spec,
+	   P, m->name);
 	gradients_new(&a, g);
 	fill(t, &a, g, KIND_NORMAL);
 	stepped(t, &a, g, 0); /* now a is a step ahead of b */
@@ -129,7 +130,8 @@ static void check_resume(const subject *t, int P, model *m)
 	stepped(t, &a, g, 1);
 	a.abandon = 0;
 	b.step++;
-	ok(run_alike(t, &a, &b, 3), "%s: P=%d, %s: a step that is given up after encode leaves no trace", t->spec, P, m->name);
+	ok(run_alike(t, &a, &b, 3), "%s: P=%d, %s: a step that is given up after encode leaves no trace", t->spec,
+	   P, m->name);
 	gradients_free(&a, g);
 	ranks_close(&a);
 	ranks_close(&b);
@@ -153,7 +155,8 @@ static void check_bad_state(const subject *t)
 	t->plugin->save(s.instance[0], good, bytes, &less, &s.err);
 	is_int(less, bytes, "%s: save gives as much as it said", t->spec);
 	if (bytes)
-		ok(t->plugin->save(s.instance[0], now, bytes - 1, &less, &s.err) < 0, "%s: save wants its room", t->spec);
+		ok(t->plugin->save(s.instance[0], now, bytes - 1, &less, &s.err) < 0, "%s: save wants its room",
+		   t->spec);
 	for (uint64_t n = 0; n < bytes; n += 1 + bytes / 97) {
 		guarded g = guard(n, 8);
 		memcpy(g.data, good, n);
@@ -164,8 +167,8 @@ static void check_bad_state(const subject *t)
 	}
 	ok(refused && told, "%s: a state cut short is refused in words", t->spec);
 	if (opened(t, &other, 1, &models[7])) {
-		ok(t->plugin->load(other.instance[0], good, bytes, &other.err) < 0, "%s: another model's state is refused: %s",
-		   t->spec, other.err.text);
+		ok(t->plugin->load(other.instance[0], good, bytes, &other.err) < 0,
+		   "%s: another model's state is refused: %s", t->spec, other.err.text);
 		ranks_close(&other);
 	}
 	t->plugin->save(s.instance[0], now, bytes, &less, &s.err);
@@ -218,7 +221,9 @@ static void check_nonfinite(const subject *t, int P)
 	if (stepped(t, &s, g, 0)) {
 		int right = agree(&s, g);
 		for (uint64_t i = 0; i < s.layout[0].numel; i++)
-			right &= i == nan_at ? isnan(g[0][i]) : i == inf_at ? g[0][i] == -INFINITY : isfinite(g[0][i]);
+			right &= i == nan_at   ? isnan(g[0][i])
+			         : i == inf_at ? g[0][i] == -INFINITY
+			                       : isfinite(g[0][i]);
 		ok(right, "%s: P=%d: a NaN and an Inf come out where they went in", t->spec, P);
 	}
 	gradients_free(&s, g);
@@ -266,8 +271,8 @@ static void check_liar(const subject *t)
 		ranks_close(&s);
 	}
 	guard_free(&lie);
-	ok(refused > 0 && told && whole, "%s: of 300 tampered payloads %d were refused, in words, the others did no harm", t->spec,
-	   refused);
+	ok(refused > 0 && told && whole,
+	   "%s: of 300 tampered payloads %d were refused, in words, the others did no harm", t->spec, refused);
 }
 
 __attribute__((unused)) static void check_contract(const subject *t)

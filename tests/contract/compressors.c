@@ -26,21 +26,21 @@ static const struct {
 	{"powersgd:warm_start=no", 2e-5, 0, 0, bytes_powersgd, powersgd_fresh},
 };
 
-static void one(const char *path, subject t, void (*values)(const subject *))
+static void one(void *so, subject t, void (*values)(const subject *))
 {
 	gradcomp_error err = {0};
-	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	spec parsed = {0};
 	t.plugin = so ? dlsym(so, "gradcomp_compressor_v1") : NULL;
-	ok(t.plugin != NULL, "%s: loads from %s", t.spec ? t.spec : "a plugin", path);
+	ok(t.plugin != NULL, "%s: is a compressor", t.spec ? t.spec : "this plugin");
 	if (!t.plugin) {
 		printf("# %s\n", dlerror());
 		return;
 	}
 	if (!t.spec)
 		t.spec = t.plugin->info.name;
-	spec parsed = {0};
 	gradcomp_status st = spec_parse(&t.plugin->info, t.spec, &parsed, &err);
-	if (!is_int(st, GRADCOMP_OK, "%s: the SPEC is right%s%s", t.spec, st ? ": " : "", st ? err.text : ""))
+	is_int(st, GRADCOMP_OK, "%s: the SPEC is right%s%s", t.spec, st ? ": " : "", st ? err.text : "");
+	if (st)
 		return;
 	t.values = parsed.values;
 	t.op = operators_cpu();
@@ -48,6 +48,14 @@ static void one(const char *path, subject t, void (*values)(const subject *))
 	if (values)
 		values(&t);
 	spec_clear(&parsed);
+}
+
+static void from(const char *path, subject t, void (*values)(const subject *))
+{
+	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	one(so, t, values);
+	if (so)
+		dlclose(so);
 }
 
 /* Without arguments: the compressors of this build. With the path of another one:
@@ -58,7 +66,7 @@ int main(int argc, char **argv)
 	char path[4096], name[SPEC_NAME_MAX];
 	test_seed();
 	if (argc > 1) {
-		one(argv[1], (subject){.relative = 1e-5}, NULL);
+		from(argv[1], (subject){.relative = 1e-5}, NULL);
 		return done_testing();
 	}
 	for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
@@ -67,9 +75,13 @@ int main(int argc, char **argv)
 			continue;
 		}
 		snprintf(path, sizeof path, "%s/lib/gradcomp/compressors/%s.so", build ? build : ".", name);
-		one(path, (subject){.spec = list[i].spec, .relative = list[i].relative, .absolute = list[i].absolute,
-		                    .largest = list[i].largest, .bytes = list[i].bytes},
-		    list[i].values);
+		from(path,
+		     (subject){.spec = list[i].spec,
+		               .relative = list[i].relative,
+		               .absolute = list[i].absolute,
+		               .largest = list[i].largest,
+		               .bytes = list[i].bytes},
+		     list[i].values);
 	}
 	return done_testing();
 }

@@ -85,8 +85,9 @@ __attribute__((unused)) static void host_release(void *p)
 	free(p);
 }
 
-__attribute__((format(printf, 3, 4), unused)) static gradcomp_status host_fail(gradcomp_error *err, gradcomp_status s,
-                                                                               const char *fmt, ...)
+__attribute__((format(printf, 3, 4), unused)) static gradcomp_status host_fail(gradcomp_error *err,
+                                                                               gradcomp_status s, const char *fmt,
+                                                                               ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
@@ -98,8 +99,8 @@ __attribute__((format(printf, 3, 4), unused)) static gradcomp_status host_fail(g
 	return s;
 }
 
-__attribute__((format(printf, 3, 4), unused)) static void host_log(void *ctx, gradcomp_log_level level, const char *fmt,
-                                                                   ...)
+__attribute__((format(printf, 3, 4), unused)) static void host_log(void *ctx, gradcomp_log_level level,
+                                                                   const char *fmt, ...)
 {
 	(void)ctx, (void)level, (void)fmt;
 }

@@ -56,7 +56,10 @@ static void cast_values(const subject *t)
 		gradients_new(&s, g);
 		for (int w = 0; w < P; w++)
 			for (uint64_t i = 0; i < s.layout[0].numel; i++)
-				g[w][i] = i % 4 == 0 ? 65504 : i % 4 == 1 ? -3.4e38f : i % 4 == 2 ? 65519 : 1e20f * test_normal();
+				g[w][i] = i % 4 == 0   ? 65504
+				          : i % 4 == 1 ? -3.4e38f
+				          : i % 4 == 2 ? 65519
+				                       : 1e20f * test_normal();
 		finite &= stepped(t, &s, g, 0);
 		for (uint64_t i = 0; i < s.layout[0].numel; i++)
 			finite &= isfinite(g[0][i]) && (i % 4 != 0 || fabs(g[0][i] - 65504) < 65504 * 9 * 0x1p-7);
@@ -68,8 +71,8 @@ static void cast_values(const subject *t)
 
 /* One lie at a time, each of which must be refused before anything changes. */
 enum { LIE_TWICE, LIE_ORDER, LIE_RANGE, LIE_NAN, LIE_INF, LIE_SHORT, LIE_LONG, LIES };
-static const char *const lies[] = {"an index twice", "descending indices", "an index too large", "a NaN", "an Inf",
-                                   "too few bytes", "too many bytes"};
+static const char *const lies[] = {"an index twice", "descending indices", "an index too large", "a NaN",
+                                   "an Inf",         "too few bytes",      "too many bytes"};
 static int topk_told;
 
 static void topk_tamper(ranks *s, gradcomp_payload *in)
@@ -116,8 +119,8 @@ static void topk_lies(const subject *t)
 		int clean = 1;
 		for (uint64_t i = 0; i < s.layout[0].numel; i++)
 			clean &= s.error[0][i] == 0;
-		ok(st == GRADCOMP_ERR_MISMATCH && clean, "%s: %s from rank 1 is refused: %s", t->spec, lies[topk_told],
-		   st ? s.err.text : "(it was not)");
+		ok(st == GRADCOMP_ERR_MISMATCH && clean, "%s: %s from rank 1 is refused: %s", t->spec,
+		   lies[topk_told], st ? s.err.text : "(it was not)");
 		gradients_free(&s, g);
 		ranks_close(&s);
 	}
@@ -207,7 +210,8 @@ static void powersgd_values(const subject *t)
 		for (int w = 0; w < 3; w++) {
 			float a = test_normal(), b = test_normal();
 			for (int i = 0; i < 4800; i++) {
-				g[w][i] = a * left[0][i / 80] * right[0][i % 80] + b * left[1][i / 80] * right[1][i % 80];
+				g[w][i] = a * left[0][i / 80] * right[0][i % 80] +
+				          b * left[1][i / 80] * right[1][i % 80];
 				mean[i] += (g[w][i] + s.error[w][i]) / 3.0;
 			}
 		}
@@ -233,8 +237,8 @@ static void powersgd_values(const subject *t)
 		total += want * want;
 		off += (sum[i] - want) * (sum[i] - want);
 	}
-	ok(sqrt(off / total) < 0.15, "%s: after 200 steps all but %.3f of a constant gradient has come through", t->spec,
-	   sqrt(off / total));
+	ok(sqrt(off / total) < 0.15, "%s: after 200 steps all but %.3f of a constant gradient has come through",
+	   t->spec, sqrt(off / total));
 	gradients_free(&s, g);
 	ranks_close(&s);
 }
@@ -254,7 +258,8 @@ static void powersgd_fresh(const subject *t)
 	fill(t, &s[0], g[0], KIND_NORMAL);
 	memcpy(g[1][0], g[0][0], 4800 * sizeof(float));
 	int ran = stepped(t, &s[0], g[0], 0) && stepped(t, &s[1], g[1], 0);
-	ok(ran && memcmp(g[0][0], g[1][0], 4800 * sizeof(float)), "%s: steps 0 and 1 begin with different factors", t->spec);
+	ok(ran && memcmp(g[0][0], g[1][0], 4800 * sizeof(float)), "%s: steps 0 and 1 begin with different factors",
+	   t->spec);
 	for (int k = 0; k < 2; k++) {
 		gradients_free(&s[k], g[k]);
 		ranks_close(&s[k]);

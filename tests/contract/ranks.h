@@ -43,7 +43,9 @@ __attribute__((unused)) static void ranks_plan(ranks *s, uint64_t most)
 		gradcomp_bucket *b = s->nbuckets ? &s->buckets[s->nbuckets - 1] : NULL;
 		if (!b || b->numel + s->tensors[i].numel > most) {
 			b = &s->buckets[s->nbuckets];
-			*b = (gradcomp_bucket){.struct_size = sizeof *b, .index = s->nbuckets++, .first = i,
+			*b = (gradcomp_bucket){.struct_size = sizeof *b,
+			                       .index = s->nbuckets++,
+			                       .first = i,
 			                       .offset = s->tensors[i].offset};
 		}
 		b->ntensors++;
@@ -63,28 +65,40 @@ __attribute__((unused)) static void ranks_close(ranks *s)
 /* dims: two numbers a tensor; 0 in the second place: a vector of the first. They
  * must outlive s. */
 __attribute__((unused)) static gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin,
-                                                          const gradcomp_operators *op, const gradcomp_value *values,
-                                                          int P, uint32_t ntensors, uint64_t (*dims)[2], uint64_t seed)
+                                                          const gradcomp_operators *op,
+                                                          const gradcomp_value *values, int P, uint32_t ntensors,
+                                                          uint64_t (*dims)[2], uint64_t seed)
 {
 	uint64_t numel = 0;
 	*s = (ranks){.plugin = plugin, .values = values, .P = P, .whole = 1};
-	s->host = (gradcomp_host){.struct_size = sizeof s->host, .abi_version = GRADCOMP_ABI_VERSION, .log = host_log,
-	                          .fail = host_fail, .alloc = host_alloc, .release = host_release, .operators = op};
+	s->host = (gradcomp_host){.struct_size = sizeof s->host,
+	                          .abi_version = GRADCOMP_ABI_VERSION,
+	                          .log = host_log,
+	                          .fail = host_fail,
+	                          .alloc = host_alloc,
+	                          .release = host_release,
+	                          .operators = op};
 	for (uint32_t i = 0; i < ntensors; i++) {
-		s->tensors[i] = (gradcomp_tensor){.name = "tensor", .offset = numel, .dims = dims[i],
+		s->tensors[i] = (gradcomp_tensor){.name = "tensor",
+		                                  .offset = numel,
+		                                  .dims = dims[i],
 		                                  .ndim = dims[i][1] ? 2 : 1,
 		                                  .numel = dims[i][0] * (dims[i][1] ? dims[i][1] : 1)};
 		numel += s->tensors[i].numel;
 	}
 	for (int w = 0; w < P; w++) {
-		s->layout[w] = (gradcomp_layout){.struct_size = sizeof s->layout[w], .ntensors = ntensors,
-		                                 .tensors = s->tensors, .numel = numel, .rank = w, .nranks = P,
+		s->layout[w] = (gradcomp_layout){.struct_size = sizeof s->layout[w],
+		                                 .ntensors = ntensors,
+		                                 .tensors = s->tensors,
+		                                 .numel = numel,
+		                                 .rank = w,
+		                                 .nranks = P,
 		                                 .seed = seed};
 		s->error[w] = calloc(numel + 1, sizeof(float));
 		s->state[w] = calloc(numel * plugin->state_arrays + 1, sizeof(float));
-		gradcomp_status st = s->error[w] && s->state[w]
-		                             ? plugin->create(&s->host, values, &s->layout[w], &s->instance[w], &s->err)
-		                             : GRADCOMP_ERR_NOMEM;
+		gradcomp_status st = s->error[w] && s->state[w] ? plugin->create(&s->host, values, &s->layout[w],
+		                                                                 &s->instance[w], &s->err)
+		                                                : GRADCOMP_ERR_NOMEM;
 		if (st) {
 			s->P = w + 1;
 			ranks_close(s);
@@ -107,7 +121,10 @@ typedef struct flight {
 
 static size_t element(gradcomp_dtype t)
 {
-	return t == GRADCOMP_F64 || t == GRADCOMP_I64 ? 8 : t == GRADCOMP_F16 || t == GRADCOMP_BF16 ? 2 : t == GRADCOMP_U8 ? 1 : 4;
+	return t == GRADCOMP_F64 || t == GRADCOMP_I64    ? 8
+	       : t == GRADCOMP_F16 || t == GRADCOMP_BF16 ? 2
+	       : t == GRADCOMP_U8                        ? 1
+	                                                 : 4;
 }
 
 static void flight_begin(ranks *s, flight *f, int w, const gradcomp_bucket *b, const gradcomp_plan *plan, float *g)
@@ -224,10 +241,12 @@ __attribute__((unused)) static gradcomp_status ranks_step(ranks *s, float **grad
 				gradcomp_plan mine = {.struct_size = sizeof mine};
 				st = s->plugin->plan(s->instance[w], &s->buckets[b], s->step, &mine, &s->err);
 				if (!st && w && memcmp(&mine, &plan[b], sizeof mine))
-					st = host_fail(&s->err, GRADCOMP_ERR_INTERNAL, "ranks 0 and %d have different plans", w);
+					st = host_fail(&s->err, GRADCOMP_ERR_INTERNAL,
+					               "ranks 0 and %d have different plans", w);
 				plan[b] = mine;
 				if (!st)
-					flight_begin(s, &f[b * (uint32_t)s->P + (uint32_t)w], w, &s->buckets[b], &plan[b], grad[w]);
+					flight_begin(s, &f[b * (uint32_t)s->P + (uint32_t)w], w, &s->buckets[b],
+					             &plan[b], grad[w]);
 			}
 		for (uint32_t round = 0; !st && round < (s->abandon ? 1 : GRADCOMP_MAX_ROUNDS); round++) {
 			for (uint32_t b = first; !st && b < first + together; b++)
@@ -238,7 +257,8 @@ __attribute__((unused)) static gradcomp_status ranks_step(ranks *s, float **grad
 				}
 			for (uint32_t b = first + together; !st && b-- > first;)
 				if (round < plan[b].nrounds && !s->abandon)
-					st = exchange_and_decode(s, &f[b * (uint32_t)s->P], &plan[b].rounds[round], round);
+					st = exchange_and_decode(s, &f[b * (uint32_t)s->P], &plan[b].rounds[round],
+					                         round);
 		}
 	}
 	for (uint32_t i = 0; i < s->nbuckets * (uint32_t)s->P; i++) {

@@ -112,12 +112,13 @@ static void one(const char *name, const gradcomp_operators *op, gradcomp_dtype t
 		for (size_t i = 0; i < bytes; i++)
 			if (acc + i < a || acc + i >= a + n * type_bytes[t])
 				clean &= acc[i] == 0x5a;
-		ok(right && clean, "%s: %s of %zu %s, %zu past an even place", name, op_names[o], n, type_names[t], odd);
+		ok(right && clean, "%s: %s of %zu %s, %zu past an even place", name, op_names[o], n, type_names[t],
+		   odd);
 		operators_cpu_variant("portable")->reduce(NULL, plain + odd * type_bytes[t], x, n, t, o);
 		int same = 1;
 		for (size_t i = 0; i < n; i++)
-			same &= isnan(want[i]) || !memcmp(a + i * type_bytes[t],
-			                                  plain + (odd + i) * type_bytes[t], type_bytes[t]);
+			same &= isnan(want[i]) ||
+			        !memcmp(a + i * type_bytes[t], plain + (odd + i) * type_bytes[t], type_bytes[t]);
 		ok(same, "%s: to the bit as in plain code", name);
 	}
 	free(acc), free(in), free(plain), free(want);
@@ -167,7 +168,8 @@ static void floats(const char *name, const gradcomp_operators *op, size_t n)
 		x[at] = keep;
 	}
 	ok(right, "%s: one NaN or Inf among %zu is found wherever it is", name, n);
-	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(z, n, 0), "%s: nothing written outside", name);
+	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(z, n, 0), "%s: nothing written outside",
+	   name);
 }
 
 static void each(const char *name, const gradcomp_operators *op)
@@ -187,7 +189,8 @@ static void each(const char *name, const gradcomp_operators *op)
 	int bad = 7;
 	op->nonfinite(NULL, &most, 1, &bad);
 	is_int(bad, 0, "%s: the largest float is finite", name);
-	is_int(op->scale_as(NULL, &i, 2, 1, GRADCOMP_I32), GRADCOMP_ERR_UNSUPPORTED, "%s: integers are not scaled", name);
+	is_int(op->scale_as(NULL, &i, 2, 1, GRADCOMP_I32), GRADCOMP_ERR_UNSUPPORTED, "%s: integers are not scaled",
+	       name);
 }
 
 int main(void)

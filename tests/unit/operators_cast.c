@@ -7,7 +7,9 @@ static double half_value(uint16_t h, gradcomp_dtype t)
 {
 	int ebits = t == GRADCOMP_F16 ? 5 : 8, mbits = 15 - ebits, bias = (1 << (ebits - 1)) - 1;
 	int e = h >> mbits & ((1 << ebits) - 1), m = h & ((1 << mbits) - 1);
-	double v = e == (1 << ebits) - 1 ? (m ? NAN : INFINITY) : e ? ldexp(m + (1 << mbits), e - bias - mbits) : ldexp(m, 1 - bias - mbits);
+	double v = e == (1 << ebits) - 1 ? (m ? NAN : INFINITY)
+	           : e                   ? ldexp(m + (1 << mbits), e - bias - mbits)
+	                                 : ldexp(m, 1 - bias - mbits);
 	return h & 0x8000 ? -v : v;
 }
 
@@ -93,8 +95,10 @@ static void each(const char *name, const gradcomp_operators *op)
 	float in[5] = {1, -0.0f, INFINITY, 1e-40f, 3}, out[5] = {0};
 	is_int(op->cast_from_f32(NULL, out, in, 5, GRADCOMP_F32, 0), GRADCOMP_OK, "%s: F32 from F32", name);
 	ok(!memcmp(in, out, sizeof in), "%s: is a copy", name);
-	is_int(op->cast_to_f32(NULL, in, out, 5, GRADCOMP_I32), GRADCOMP_ERR_UNSUPPORTED, "%s: no cast from I32", name);
-	is_int(op->cast_from_f32(NULL, out, in, 5, GRADCOMP_F64, 0), GRADCOMP_ERR_UNSUPPORTED, "%s: no cast to F64", name);
+	is_int(op->cast_to_f32(NULL, in, out, 5, GRADCOMP_I32), GRADCOMP_ERR_UNSUPPORTED, "%s: no cast from I32",
+	       name);
+	is_int(op->cast_from_f32(NULL, out, in, 5, GRADCOMP_F64, 0), GRADCOMP_ERR_UNSUPPORTED, "%s: no cast to F64",
+	       name);
 }
 
 int main(void)

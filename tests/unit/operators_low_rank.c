@@ -4,9 +4,9 @@
 #include "operators.h"
 
 static const size_t shapes[][3] = {
-	{1, 1, 1},   {1, 9, 1},  {9, 1, 1},   {2, 3, 2},    {7, 5, 5},     {8, 8, 8},      {33, 17, 3}, {17, 33, 4},
-	{64, 64, 4}, {5, 1030, 4}, {1030, 5, 4}, {40, 2049, 6}, {12, 1024, 7}, {31, 1025, 16}, {20, 300, 64}, {3, 0, 2},
-	{0, 3, 2},   {129, 65, 9},
+	{1, 1, 1},     {1, 9, 1},      {9, 1, 1},     {2, 3, 2},    {7, 5, 5},    {8, 8, 8},
+	{33, 17, 3},   {17, 33, 4},    {64, 64, 4},   {5, 1030, 4}, {1030, 5, 4}, {40, 2049, 6},
+	{12, 1024, 7}, {31, 1025, 16}, {20, 300, 64}, {3, 0, 2},    {0, 3, 2},    {129, 65, 9},
 };
 
 static float *filled(size_t n, size_t odd, double size)
@@ -18,7 +18,8 @@ static float *filled(size_t n, size_t odd, double size)
 }
 
 /* Whether got = A B to the promised bound; A is n x k by (ra, ca), B k x r. */
-static int within(const float *got, const float *A, size_t ra, size_t ca, const float *B, size_t n, size_t k, size_t r)
+static int within(const float *got, const float *A, size_t ra, size_t ca, const float *B, size_t n, size_t k,
+                  size_t r)
 {
 	for (size_t i = 0; i < n; i++)
 		for (size_t c = 0; c < r; c++) {
@@ -74,8 +75,8 @@ static void one(const char *name, const gradcomp_operators *op, size_t n, size_t
 			exact &= X[i * m + j] == f;
 		}
 	ok(right, "%s: last pass, %zux%zu, r=%zu", name, n, m, r);
-	ok(exact && !memcmp(X, Y, n * m * sizeof *X), "%s: P Q^T is to the bit what plain code gives, with and without E",
-	   name);
+	ok(exact && !memcmp(X, Y, n * m * sizeof *X),
+	   "%s: P Q^T is to the bit what plain code gives, with and without E", name);
 	int whole = test_free(M, n * m, odd) & test_free(Q, m * r, odd + 1) & test_free(P, n * r, odd);
 	whole &= test_free(L, m * r, odd) & test_free(E, n * m, odd + 2) & test_free(X, n * m, odd + 3);
 	whole &= test_free(Y, n * m, odd) & test_free(T, m * r, odd);

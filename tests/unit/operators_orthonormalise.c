@@ -64,10 +64,12 @@ static void check(const char *what, const float *in, size_t n, size_t r, double 
 			worst = d > worst ? d : worst;
 		}
 		if (zero == 0)
-			ok(worst <= span, "%s: %zux%zu %s: spans the input within %.1e", names[v], n, r, what, worst);
+			ok(worst <= span, "%s: %zux%zu %s: spans the input within %.1e", names[v], n, r, what,
+			   worst);
 	}
 	if (op[1])
-		ok(!memcmp(result[0], result[1], n * r * sizeof *in), "%zux%zu %s: both paths agree to the bit", n, r, what);
+		ok(!memcmp(result[0], result[1], n * r * sizeof *in), "%zux%zu %s: both paths agree to the bit", n,
+		   r, what);
 	for (int v = 0; v < 2; v++)
 		if (op[v])
 			ok(test_free(result[v], n * r, 3), "%s: nothing written outside", names[v]);
@@ -75,8 +77,9 @@ static void check(const char *what, const float *in, size_t n, size_t r, double 
 
 static void random_ones(void)
 {
-	static const size_t shapes[][2] = {{1, 1}, {2, 2}, {5, 3}, {64, 4}, {127, 4}, {128, 1}, {129, 8}, {1000, 5},
-	                                   {4099, 4}, {300, 64}, {64, 64}, {3, 7}, {1, 4}, {20000, 2}};
+	static const size_t shapes[][2] = {{1, 1},   {2, 2},   {5, 3},    {64, 4},   {127, 4},
+	                                   {128, 1}, {129, 8}, {1000, 5}, {4099, 4}, {300, 64},
+	                                   {64, 64}, {3, 7},   {1, 4},    {20000, 2}};
 	static const double sizes[] = {1, 1e-30, 1e30, 1e-40};
 	for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++)
 		for (int k = 0; k < 4; k++) {

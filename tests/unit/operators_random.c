@@ -11,11 +11,11 @@ static const struct {
 } known[] = {
 	{{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
 	{{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
-	 {0xffffffff, 0xffffffff},
-	 {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
 	{{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
-	 {0xa4093822, 0x299f31d0},
-	 {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
 };
 
 static void vectors(void)
@@ -61,7 +61,8 @@ static void against_libm(const gradcomp_operators *op)
 		random_philox(counter, key, w);
 		double radius = sqrt(-2 * log((w[i % 4] + 1.0) / 4294967296.0));
 		double angle = 2 * M_PI * (w[i % 4 + 1] / 4294967296.0);
-		worst = fmax(worst, fmax(fabs(got[i] - radius * cos(angle)), fabs(got[i + 1] - radius * sin(angle))));
+		worst = fmax(worst,
+		             fmax(fabs(got[i] - radius * cos(angle)), fabs(got[i + 1] - radius * sin(angle))));
 	}
 	ok(worst < 4e-7, "normal numbers are Box-Muller's, within %.1e of libm's", worst);
 }

@@ -26,8 +26,8 @@ static uint32_t *sorted(const float *x, size_t n)
 	return idx;
 }
 
-static void one(const char *name, const gradcomp_operators *op, const char *what, const float *x, const uint32_t *order,
-                size_t n, size_t k)
+static void one(const char *name, const gradcomp_operators *op, const char *what, const float *x,
+                const uint32_t *order, size_t n, size_t k)
 {
 	uint32_t *want = malloc(k * sizeof *want + 1);
 	memcpy(want, order, k * sizeof *want);
@@ -40,14 +40,15 @@ static void one(const char *name, const gradcomp_operators *op, const char *what
 	for (size_t j = 0; right && j < k; j++)
 		right = !memcmp(&val[j], &x[want[j]], sizeof *x);
 	ok(right, "%s: %zu largest of %zu, %s", name, k, n, what);
-	ok(test_free(val, k, 1) & test_free(idx, k, 2) & test_free(scratch, bytes / 4, 0), "%s: nothing written outside",
-	   name);
+	ok(test_free(val, k, 1) & test_free(idx, k, 2) & test_free(scratch, bytes / 4, 0),
+	   "%s: nothing written outside", name);
 	free(want);
 }
 
 enum { NORMAL, UNIFORM, CONSTANT, ZERO, TIES, SIGNED_ZERO, DENORMAL, ASCENDING, PERIODIC, SPREAD, KINDS };
-static const char *const kinds[] = {"normal", "uniform", "constant", "all zero", "many ties", "zeroes of both signs",
-                                    "denormal", "ascending", "periodic", "all exponents"};
+static const char *const kinds[] = {
+	"normal",   "uniform",   "constant", "all zero",     "many ties", "zeroes of both signs",
+	"denormal", "ascending", "periodic", "all exponents"};
 
 static float value(int kind, size_t i)
 {
@@ -108,12 +109,13 @@ static void each(const char *name, const gradcomp_operators *op)
 	for (int j = 0; j < K; j += 19) {
 		uint32_t keep = idx[j];
 		idx[j] = j % 2 ? N : UINT32_MAX;
-		is_int(op->scatter_add(NULL, y, N, idx, val, K, 1), GRADCOMP_ERR_RANGE, "%s: index %u of %d is refused",
-		       name, idx[j], N);
+		is_int(op->scatter_add(NULL, y, N, idx, val, K, 1), GRADCOMP_ERR_RANGE,
+		       "%s: index %u of %d is refused", name, idx[j], N);
 		idx[j] = keep;
 	}
 	ok(!memcmp(y, z, sizeof y), "%s: and nothing was added", name);
-	is_int(op->scatter_add(NULL, y, 0, idx, val, 1, 1), GRADCOMP_ERR_RANGE, "%s: nothing can be added to nothing", name);
+	is_int(op->scatter_add(NULL, y, 0, idx, val, 1, 1), GRADCOMP_ERR_RANGE,
+	       "%s: nothing can be added to nothing", name);
 	is_int(op->scatter_add(NULL, NULL, 0, NULL, NULL, 0, 1), GRADCOMP_OK, "%s: nothing to add", name);
 }
 

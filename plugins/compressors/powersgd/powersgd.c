@@ -24,14 +24,28 @@
 enum { RANK, MIN_RATIO, START_STEP, WARM_START };
 
 static const gradcomp_param params[] = {
-	[RANK] = {.name = "rank", .type = GRADCOMP_PARAM_INT, .def = "4", .min = 1, .max = 64,
-	          .help = "columns of the factors; more is closer to the gradient and more to send"},
-	[MIN_RATIO] = {.name = "min_ratio", .type = GRADCOMP_PARAM_FLOAT, .def = "2", .min = 0, .max = 1e6,
-	               .help = "a tensor that would not shrink by more than this factor is sent whole"},
-	[START_STEP] = {.name = "start_step", .type = GRADCOMP_PARAM_INT, .def = "0", .min = 0, .max = 1e15,
-	                .help = "this many steps at the start send everything whole"},
-	[WARM_START] = {.name = "warm_start", .type = GRADCOMP_PARAM_BOOL, .def = "yes",
-	                .help = "begin each step with the factor of the step before, not with a random one"},
+	[RANK] = {.name = "rank",
+                  .type = GRADCOMP_PARAM_INT,
+                  .def = "4",
+                  .min = 1,
+                  .max = 64,
+                  .help = "columns of the factors; more is closer to the gradient and more to send"},
+	[MIN_RATIO] = {.name = "min_ratio",
+                       .type = GRADCOMP_PARAM_FLOAT,
+                       .def = "2",
+                       .min = 0,
+                       .max = 1e6,
+                       .help = "a tensor that would not shrink by more than this factor is sent whole"},
+	[START_STEP] = {.name = "start_step",
+                        .type = GRADCOMP_PARAM_INT,
+                        .def = "0",
+                        .min = 0,
+                        .max = 1e15,
+                        .help = "this many steps at the start send everything whole"},
+	[WARM_START] = {.name = "warm_start",
+                        .type = GRADCOMP_PARAM_BOOL,
+                        .def = "yes",
+                        .help = "begin each step with the factor of the step before, not with a random one"},
 };
 
 static matrix shape(const gradcomp_tensor *t, const gradcomp_value *values)
@@ -110,16 +124,17 @@ static const char *powersgd_choice(void *instance, uint32_t tensor)
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {
-		.abi_version = GRADCOMP_ABI_VERSION,
-		.struct_size = sizeof gradcomp_compressor_v1,
-		.name = "powersgd",
-		.version = "1.0",
-		.summary = "low-rank factors by one warm-started power iteration a step",
-		.licence = "MIT",
-		.params = params,
-		.nparams = sizeof params / sizeof params[0],
-	},
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "powersgd",
+			.version = "1.0",
+			.summary = "low-rank factors by one warm-started power iteration a step",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = powersgd_create,

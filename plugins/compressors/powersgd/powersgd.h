@@ -30,8 +30,8 @@ gradcomp_status powersgd_plan(void *instance, const gradcomp_bucket *bucket, uin
                               gradcomp_error *err);
 gradcomp_status powersgd_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
                                 gradcomp_error *err);
-gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
-                                uint32_t n, gradcomp_error *err);
+gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                                const gradcomp_payload *in, uint32_t n, gradcomp_error *err);
 gradcomp_status powersgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                               gradcomp_error *err);
 gradcomp_status powersgd_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);

@@ -29,8 +29,8 @@ static void place_next(const powersgd *p, uint32_t tensor, uint64_t step, place 
 	end->P = at->Q + (t->m * t->r + 15) / 16 * 16;
 }
 
-gradcomp_status powersgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                     gradcomp_plan *plan, gradcomp_error *err)
+gradcomp_status powersgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                              gradcomp_error *err)
 {
 	const powersgd *p = instance;
 	place at, end = {0};
@@ -68,8 +68,8 @@ static void encode_first(const powersgd *p, const gradcomp_work *work, uint32_t 
 	op->product_mq(work->queue, out + at.first, work->x[i], Q, t->n, t->m, t->r);
 }
 
-gradcomp_status powersgd_encode(void *instance, const gradcomp_work *work, uint32_t round,
-                                       gradcomp_payload *out, gradcomp_error *err)
+gradcomp_status powersgd_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                                gradcomp_error *err)
 {
 	const powersgd *p = instance;
 	const gradcomp_operators *op = work->operators;
@@ -132,7 +132,7 @@ static void decode_last(powersgd *p, const gradcomp_work *work, uint32_t i, plac
 }
 
 gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                                       const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+                                const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
 {
 	powersgd *p = instance;
 	place at, end = {0};
@@ -141,9 +141,9 @@ gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work, uint3
 		place_next(p, work->bucket->first + i, work->step, &at, &end);
 	uint64_t want = (round ? end.second : end.first) * sizeof(float);
 	if (in->bytes != want)
-		return p->host->fail(err, GRADCOMP_ERR_INTERNAL, "powersgd: round %u of bucket %u brought %llu bytes, not %llu",
-		                     round, work->bucket->index, (unsigned long long)in->bytes,
-		                     (unsigned long long)want);
+		return p->host->fail(err, GRADCOMP_ERR_INTERNAL,
+		                     "powersgd: round %u of bucket %u brought %llu bytes, not %llu", round,
+		                     work->bucket->index, (unsigned long long)in->bytes, (unsigned long long)want);
 	int last = round || !end.second;
 	end = (place){0};
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
@@ -156,8 +156,8 @@ gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work, uint3
 	return GRADCOMP_OK;
 }
 
-gradcomp_status powersgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step,
-                                     gradcomp_cost *cost, gradcomp_error *err)
+gradcomp_status powersgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                              gradcomp_error *err)
 {
 	const powersgd *p = instance;
 	place at, end = {0};

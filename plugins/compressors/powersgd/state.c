@@ -13,7 +13,10 @@ typedef struct saved {
 
 static saved header(const powersgd *p)
 {
-	saved s = {.magic = "powersgd", .version = 1, .warm = (uint32_t)p->warm, .floats = p->q_floats,
+	saved s = {.magic = "powersgd",
+	           .version = 1,
+	           .warm = (uint32_t)p->warm,
+	           .floats = p->q_floats,
 	           .shapes = 14695981039346656037u};
 	for (uint32_t i = 0; i < p->layout->ntensors; i++) {
 		const uint64_t dims[] = {p->tensors[i].n, p->tensors[i].m, p->tensors[i].r};
@@ -23,8 +26,7 @@ static saved header(const powersgd *p)
 	return s;
 }
 
-gradcomp_status powersgd_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes,
-                                     gradcomp_error *err)
+gradcomp_status powersgd_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	const powersgd *p = instance;
 	saved s = header(p);
@@ -32,7 +34,8 @@ gradcomp_status powersgd_save(void *instance, void *out, uint64_t capacity, uint
 	if (!out)
 		return GRADCOMP_OK;
 	if (capacity < *bytes)
-		return p->host->fail(err, GRADCOMP_ERR_INVALID, "powersgd: state needs %llu bytes, there is room for %llu",
+		return p->host->fail(err, GRADCOMP_ERR_INVALID,
+		                     "powersgd: state needs %llu bytes, there is room for %llu",
 		                     (unsigned long long)*bytes, (unsigned long long)capacity);
 	memcpy(out, &s, sizeof s);
 	if (p->Q)
@@ -52,14 +55,16 @@ gradcomp_status powersgd_load(void *instance, const void *in, uint64_t bytes, gr
 	if (memcmp(got.magic, want.magic, sizeof got.magic))
 		return p->host->fail(err, GRADCOMP_ERR_INVALID, "powersgd: this is not a state of powersgd");
 	if (got.version != want.version)
-		return p->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "powersgd: state of version %u, this plugin reads %u",
-		                     got.version, want.version);
+		return p->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+		                     "powersgd: state of version %u, this plugin reads %u", got.version,
+		                     want.version);
 	if (got.shapes != want.shapes || got.floats != want.floats || got.warm != want.warm || bytes != total)
-		return p->host->fail(err, GRADCOMP_ERR_MISMATCH,
-		                     "powersgd: state of another model or other parameters (%llu floats in %llu bytes, "
-		                     "this one has %llu in %llu)", (unsigned long long)got.floats,
-		                     (unsigned long long)bytes, (unsigned long long)want.floats,
-		                     (unsigned long long)total);
+		return p->host
+		        ->fail(err, GRADCOMP_ERR_MISMATCH,
+		               "powersgd: state of another model or other parameters (%llu floats in %llu bytes, "
+		               "this one has %llu in %llu)",
+		               (unsigned long long)got.floats, (unsigned long long)bytes,
+		               (unsigned long long)want.floats, (unsigned long long)total);
 	if (p->Q)
 		memcpy(p->Q, (const char *)in + sizeof got, p->q_floats * sizeof *p->Q);
 	return GRADCOMP_OK;

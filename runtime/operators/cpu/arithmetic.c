@@ -41,21 +41,21 @@ void KERNEL(scale)(void *queue, float *x, float a, size_t n)
 #define MIN_OF(a, b) ((a) <= (b) ? (a) : (b))
 #define SUM_OF(a, b) ((a) + (b))
 #define OR_OF(a, b) ((a) | (b))
-#define EACH(type, OP)                                     \
-	do {                                               \
-		type *y = acc;                             \
-		const type *x = in;                        \
-		for (size_t i = 0; i < n; i++)             \
-			y[i] = (type)OP(y[i], x[i]);       \
+#define EACH(type, OP) \
+	do { \
+		type *y = acc; \
+		const type *x = in; \
+		for (size_t i = 0; i < n; i++) \
+			y[i] = (type)OP(y[i], x[i]); \
 	} while (0)
-#define EACH_HALF(kind, OP)                                                \
-	do {                                                               \
-		uint16_t *y = acc;                                         \
-		const uint16_t *x = in;                                    \
-		for (; i < n; i++) {                                       \
+#define EACH_HALF(kind, OP) \
+	do { \
+		uint16_t *y = acc; \
+		const uint16_t *x = in; \
+		for (; i < n; i++) { \
 			float a = kind##_float(y[i]), b = kind##_float(x[i]); \
-			y[i] = float_##kind(OP(a, b), 0);                  \
-		}                                                          \
+			y[i] = float_##kind(OP(a, b), 0); \
+		} \
 	} while (0)
 
 static gradcomp_status reduce_half(uint16_t *acc, const uint16_t *in, size_t n, gradcomp_dtype dtype,
@@ -111,24 +111,24 @@ static gradcomp_status reduce_sum(void *acc, const void *in, size_t n, gradcomp_
 	}
 }
 
-#define EACH_TYPE(FOP, OP)                    \
-	switch (dtype) {                      \
-	case GRADCOMP_F32:                    \
-		EACH(float, FOP);             \
-		return GRADCOMP_OK;           \
-	case GRADCOMP_F64:                    \
-		EACH(double, FOP);            \
-		return GRADCOMP_OK;           \
-	case GRADCOMP_I32:                    \
-		EACH(int32_t, OP);            \
-		return GRADCOMP_OK;           \
-	case GRADCOMP_I64:                    \
-		EACH(int64_t, OP);            \
-		return GRADCOMP_OK;           \
-	case GRADCOMP_U8:                     \
-		EACH(uint8_t, OP);            \
-		return GRADCOMP_OK;           \
-	default:                              \
+#define EACH_TYPE(FOP, OP) \
+	switch (dtype) { \
+	case GRADCOMP_F32: \
+		EACH(float, FOP); \
+		return GRADCOMP_OK; \
+	case GRADCOMP_F64: \
+		EACH(double, FOP); \
+		return GRADCOMP_OK; \
+	case GRADCOMP_I32: \
+		EACH(int32_t, OP); \
+		return GRADCOMP_OK; \
+	case GRADCOMP_I64: \
+		EACH(int64_t, OP); \
+		return GRADCOMP_OK; \
+	case GRADCOMP_U8: \
+		EACH(uint8_t, OP); \
+		return GRADCOMP_OK; \
+	default: \
 		return GRADCOMP_ERR_UNSUPPORTED; \
 	}
 

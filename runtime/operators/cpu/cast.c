@@ -4,9 +4,9 @@
 #include "kernels.h"
 
 #ifdef __AVX2__
-#define EIGHTS(i, n, statement)            \
+#define EIGHTS(i, n, statement) \
 	for (; (i) + 8 <= (n); (i) += 8) { \
-		statement;                 \
+		statement; \
 	}
 #else
 #define EIGHTS(i, n, statement)

@@ -62,8 +62,8 @@ gradcomp_status KERNEL(cast_from_f32)(void *queue, void *out, const float *in, s
 gradcomp_status KERNEL(cast_to_f32)(void *queue, float *out, const void *in, size_t n, gradcomp_dtype from);
 void KERNEL(product_mq)(void *queue, float *P, const float *M, const float *Q, size_t n, size_t m, size_t r);
 void KERNEL(product_mtp)(void *queue, float *Q, const float *M, const float *P, size_t n, size_t m, size_t r);
-void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, const float *Elocal,
-                             const float *Q, size_t n, size_t m, size_t r);
+void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, const float *Elocal, const float *Q,
+                             size_t n, size_t m, size_t r);
 void KERNEL(orthonormalise)(void *queue, float *A, size_t n, size_t r);
 size_t KERNEL(topk_scratch)(size_t n, size_t k);
 void KERNEL(topk)(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, void *scratch);
@@ -76,16 +76,16 @@ void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t st
 /* One block of Philox4x32-10 (Salmon et al., SC11). */
 void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
-#define KERNEL_TABLE                                                                                   \
-	{                                                                                              \
-		.struct_size = sizeof(gradcomp_operators), .device = GRADCOMP_HOST, .add = KERNEL(add),\
-		.scale = KERNEL(scale), .reduce = KERNEL(reduce), .scale_as = KERNEL(scale_as),        \
-		.nonfinite = KERNEL(nonfinite), .cast_from_f32 = KERNEL(cast_from_f32),                \
-		.cast_to_f32 = KERNEL(cast_to_f32), .product_mq = KERNEL(product_mq),                  \
-		.product_mtp = KERNEL(product_mtp), .low_rank_finish = KERNEL(low_rank_finish),        \
-		.orthonormalise = KERNEL(orthonormalise), .topk_scratch = KERNEL(topk_scratch),        \
-		.topk = KERNEL(topk), .scatter_add = KERNEL(scatter_add),                              \
-		.random_uniform = random_uniform, .random_normal = random_normal,                      \
+#define KERNEL_TABLE \
+	{ \
+		.struct_size = sizeof(gradcomp_operators), .device = GRADCOMP_HOST, .add = KERNEL(add), \
+		.scale = KERNEL(scale), .reduce = KERNEL(reduce), .scale_as = KERNEL(scale_as), \
+		.nonfinite = KERNEL(nonfinite), .cast_from_f32 = KERNEL(cast_from_f32), \
+		.cast_to_f32 = KERNEL(cast_to_f32), .product_mq = KERNEL(product_mq), \
+		.product_mtp = KERNEL(product_mtp), .low_rank_finish = KERNEL(low_rank_finish), \
+		.orthonormalise = KERNEL(orthonormalise), .topk_scratch = KERNEL(topk_scratch), \
+		.topk = KERNEL(topk), .scatter_add = KERNEL(scatter_add), .random_uniform = random_uniform, \
+		.random_normal = random_normal, \
 	}
 
 /* The table of kernels_avx2.c, when that is part of the build. */

@@ -9,16 +9,31 @@
 enum { GROUP = 8, TILE = 1024 };
 
 /* Runs statement with W a constant from 1 to 8. */
-#define WITH_WIDTH(w, call)     \
-	switch (w) {            \
-	case 1: call(1); break; \
-	case 2: call(2); break; \
-	case 3: call(3); break; \
-	case 4: call(4); break; \
-	case 5: call(5); break; \
-	case 6: call(6); break; \
-	case 7: call(7); break; \
-	default: call(8);       \
+#define WITH_WIDTH(w, call) \
+	switch (w) { \
+	case 1: \
+		call(1); \
+		break; \
+	case 2: \
+		call(2); \
+		break; \
+	case 3: \
+		call(3); \
+		break; \
+	case 4: \
+		call(4); \
+		break; \
+	case 5: \
+		call(5); \
+		break; \
+	case 6: \
+		call(6); \
+		break; \
+	case 7: \
+		call(7); \
+		break; \
+	default: \
+		call(8); \
 	}
 
 INLINE float sum8(const v8f *v)
@@ -45,10 +60,11 @@ INLINE void mq_rows(float *P, size_t ldp, const float *M, size_t ldm, const floa
 	v8f acc[4][GROUP];
 	size_t k = 0;
 	UNROLL
-	for (size_t i = 0; i < rows; i++)
+	for (size_t i = 0; i < rows; i++) {
 		UNROLL
 		for (size_t c = 0; c < W; c++)
 			acc[i][c] = SPLAT8(0);
+	}
 	for (; k + 8 <= count; k += 8) {
 		v8f a[4];
 		UNROLL
@@ -63,7 +79,7 @@ INLINE void mq_rows(float *P, size_t ldp, const float *M, size_t ldm, const floa
 		}
 	}
 	UNROLL
-	for (size_t i = 0; i < rows; i++)
+	for (size_t i = 0; i < rows; i++) {
 		UNROLL
 		for (size_t c = 0; c < W; c++) {
 			float s = sum8(&acc[i][c]);
@@ -71,6 +87,7 @@ INLINE void mq_rows(float *P, size_t ldp, const float *M, size_t ldm, const floa
 				s += M[i * ldm + j] * T[c * TILE + j];
 			P[i * ldp + c] = add ? P[i * ldp + c] + s : s;
 		}
+	}
 }
 
 /* At most four columns at a time, or the sums do not fit in registers. */
@@ -111,18 +128,19 @@ void KERNEL(product_mq)(void *queue, float *P, const float *M, const float *Q, s
 		}
 }
 
-/* T += (rows of M)^T (rows of P), for one run of `step` (8 or 16) columns. */
+/* T += (rows of M)^T (rows of P), for one run of 8 * vectors columns. */
 INLINE void mtp_columns(float *T, const float *M, size_t ldm, const float *P, size_t ldp, const size_t rows,
                         const size_t vectors, const size_t W)
 {
 	v8f acc[2][GROUP];
 	UNROLL
-	for (size_t v = 0; v < vectors; v++)
+	for (size_t v = 0; v < vectors; v++) {
 		UNROLL
 		for (size_t c = 0; c < W; c++)
 			acc[v][c] = LOAD8(T + c * TILE + 8 * v);
+	}
 	UNROLL
-	for (size_t i = 0; i < rows; i++)
+	for (size_t i = 0; i < rows; i++) {
 		UNROLL
 		for (size_t v = 0; v < vectors; v++) {
 			v8f a = LOAD8(M + i * ldm + 8 * v);
@@ -130,11 +148,13 @@ INLINE void mtp_columns(float *T, const float *M, size_t ldm, const float *P, si
 			for (size_t c = 0; c < W; c++)
 				acc[v][c] = FMA(a, SPLAT8(P[i * ldp + c]), acc[v][c]);
 		}
+	}
 	UNROLL
-	for (size_t v = 0; v < vectors; v++)
+	for (size_t v = 0; v < vectors; v++) {
 		UNROLL
 		for (size_t c = 0; c < W; c++)
 			STORE8(T + c * TILE + 8 * v, acc[v][c]);
+	}
 }
 
 INLINE void mtp_rows(float *T, const float *M, size_t ldm, const float *P, size_t ldp, size_t count,
@@ -229,8 +249,8 @@ INLINE void finish_tile(float *X, float *E, const float *P, const float *TE, con
 			finish_row(X + i * m, NULL, P + i * r, TE, TQ, ldt, count, r);
 }
 
-void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, const float *Elocal,
-                             const float *Q, size_t n, size_t m, size_t r)
+void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, const float *Elocal, const float *Q,
+                             size_t n, size_t m, size_t r)
 {
 	(void)queue;
 	float TE[FINISH] __attribute__((aligned(64))), TQ[FINISH] __attribute__((aligned(64)));

@@ -63,8 +63,8 @@ static void tile_load(ortho *o, const float *A, size_t rows)
 		size_t i = 0;
 		for (; i + 4 <= rows; i += 4) {
 			const float *p = A + i * r + c;
-			v4f v[4] = {*(const v4f_any *)p, *(const v4f_any *)(p + r),
-			            *(const v4f_any *)(p + 2 * r), *(const v4f_any *)(p + 3 * r)};
+			v4f v[4] = {*(const v4f_any *)p, *(const v4f_any *)(p + r), *(const v4f_any *)(p + 2 * r),
+			            *(const v4f_any *)(p + 3 * r)};
 			transpose4(v);
 			UNROLL
 			for (int j = 0; j < 4; j++)

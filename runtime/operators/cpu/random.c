@@ -26,7 +26,8 @@ void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 /* Numbers 4 * block .. 4 * block + 3 of a stream. */
 static void draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block)
 {
-	uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream, (uint32_t)(stream >> 32)};
+	uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
+	                       (uint32_t)(stream >> 32)};
 	uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
 	random_philox(counter, key, out);
 }
@@ -59,10 +60,15 @@ static void circle(uint32_t w, double *cosine, double *sine)
 	if (octant & 1)
 		rest = 0x20000000 - rest;
 	double x = rest * (0.7853981633974483 / 0x1p29), z = x * x;
-	double s = x * (1 + z * (-1.0 / 6 + z * (1.0 / 120 + z * (-1.0 / 5040 + z * (1.0 / 362880 +
-	           z * (-1.0 / 39916800 + z * (1.0 / 6227020800)))))));
-	double c = 1 + z * (-1.0 / 2 + z * (1.0 / 24 + z * (-1.0 / 720 + z * (1.0 / 40320 +
-	           z * (-1.0 / 3628800 + z * (1.0 / 479001600 + z * (-1.0 / 87178291200)))))));
+	double s = x * (1 + z * (-1.0 / 6 +
+	                         z * (1.0 / 120 +
+	                              z * (-1.0 / 5040 +
+	                                   z * (1.0 / 362880 + z * (-1.0 / 39916800 + z * (1.0 / 6227020800)))))));
+	double c = 1 + z * (-1.0 / 2 +
+	                    z * (1.0 / 24 +
+	                         z * (-1.0 / 720 +
+	                              z * (1.0 / 40320 + z * (-1.0 / 3628800 +
+	                                                      z * (1.0 / 479001600 + z * (-1.0 / 87178291200)))))));
 	int swap = (octant + 1) & 2;
 	*cosine = swap ? s : c;
 	*sine = swap ? c : s;

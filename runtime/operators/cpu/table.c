@@ -12,8 +12,8 @@ static const gradcomp_operators portable = KERNEL_TABLE;
 static int can_avx2(void)
 {
 	unsigned a, b, c = 0, d;
-	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-	       __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+	return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __get_cpuid(1, &a, &b, &c, &d) &&
+	       (c & bit_F16C);
 }
 #endif
 
