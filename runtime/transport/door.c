@@ -39,7 +39,7 @@ static gradcomp_status door_listen(doors *d, const struct sockaddr *sa, socklen_
 
 static uint16_t door_port(int fd)
 {
-	struct sockaddr_storage sa;
+	struct sockaddr_storage sa = {0};
 	socklen_t bytes = sizeof sa;
 
 	if (getsockname(fd, (struct sockaddr *)&sa, &bytes))
