@@ -198,7 +198,8 @@ int main(int argc, char **argv)
 		}
 	if (b == MAP_FAILED || options.nranks < 2 || options.nranks > RANKS_MAX)
 		return 2;
-	must(transport_secret(b->secret, NULL), NULL);
+	gradcomp_error err;
+	must(transport_secret(b->secret, &err), &err);
 	for (int r = 0; r < options.nranks; r++)
 		if (!fork())
 			rank_main(b, r);
