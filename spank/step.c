@@ -89,7 +89,8 @@ static int set(spank_t sp, const char *name, const char *value)
 /* A relative report is in the directory the tasks start in, which is ours by now. */
 static int set_report(spank_t sp, const char *file)
 {
-	char here[PATH_MAX], full[2 * PATH_MAX];
+	char here[PATH_MAX], full[3 * PATH_MAX];
+	size_t n = 0;
 
 	if (*file == '/')
 		return set(sp, "GRADCOMP_REPORT", file);
@@ -98,7 +99,13 @@ static int set_report(spank_t sp, const char *file)
 		         file);
 		return -1;
 	}
-	snprintf(full, sizeof full, "%s/%s", strcmp(here, "/") ? here : "", file);
+	/* In FILE "%j" is the job; in the name of the directory '%' is itself. */
+	for (const char *p = strcmp(here, "/") ? here : ""; *p; p++) {
+		full[n++] = *p;
+		if (*p == '%')
+			full[n++] = '%';
+	}
+	snprintf(full + n, sizeof full - n, "/%s", file);
 	return set(sp, "GRADCOMP_REPORT", full);
 }
 

@@ -25,6 +25,9 @@ is 'the last value of an option counts' "$(tasks -wn1 --gradcomp=topk --gradcomp
 	'n1 GRADCOMP=powersgd GRADCOMP_OPTIONS=compressor'
 is 'a relative report is in the working directory' "$(tasks -wn1 -D "$home" --gradcomp=topk --gradcomp-report=r.json)" \
 	"n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor report GRADCOMP_REPORT=$home/r.json"
+mkdir "$home/50%done"
+is 'a % in the name of that directory is no %j' "$(tasks -wn1 -D "$home/50%done" --gradcomp=topk --gradcomp-report=r.json)" \
+	"n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor report GRADCOMP_REPORT=$home/50%%done/r.json"
 is 'none is a compressor' "$(tasks -wn1 --gradcomp=none)" 'n1 GRADCOMP=none GRADCOMP_OPTIONS=compressor'
 is 'off: nothing' "$(tasks -wn1 --gradcomp=off --gradcomp-collective=ring --gradcomp-report=x)" n1
 is 'a value with blanks and quotes arrives as it is' \
