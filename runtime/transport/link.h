@@ -85,6 +85,13 @@ struct channel {
 	gradcomp_links api;
 };
 
+/* channel_wait.c: a channel's wait() and test(). */
+gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_error *err);
+gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done, gradcomp_error *err);
+/* The job has failed: gives the caller's buffers back and fills *err with the
+ * failure and what this rank was at; r may be NULL. */
+gradcomp_status channel_failure(channel *c, const request *r, gradcomp_error *err);
+
 /* link.c */
 peer_link *link_get(channel *c, int peer);
 /* Connects, or takes a parked connection if there is one. */
