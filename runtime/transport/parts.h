@@ -1,0 +1,61 @@
+/* How a message over tcp is cut: parts go round the streams and are numbered
+ * through all messages, so short messages use the streams in turn too. Both ends
+ * compute which part goes where from the posted lengths. */
+#ifndef PARTS_H
+#define PARTS_H
+
+#include "link.h"
+
+#define HEAD_BYTES 16
+
+typedef struct cursor {
+	request *r; /* NULL: at the end of the queue */
+	uint64_t part;
+	size_t off; /* bytes of the part gone by; the header counts in part 0 */
+} cursor;
+
+typedef struct stream {
+	cursor out, in;
+	unsigned char head[HEAD_BYTES];
+	unsigned char *piece; /* what came for a receive that reduces */
+	size_t filled;
+} stream;
+
+typedef struct tcp {
+	int n;
+	size_t part;
+	uint64_t out_parts, in_parts; /* parts of all messages posted so far */
+	stream s[];
+} tcp;
+
+/* Puts the cursor on the first part for stream i at or after request r. */
+static inline void tcp_seek(const tcp *t, cursor *c, unsigned i, request *r)
+{
+	unsigned n = (unsigned)t->n;
+
+	c->off = 0;
+	for (c->r = r; c->r; c->r = c->r->next) {
+		c->part = (i + n - c->r->first % n) % n;
+		if (c->part < c->r->parts)
+			return;
+	}
+}
+
+static inline void tcp_advance(const tcp *t, cursor *c, unsigned i)
+{
+	c->part += (unsigned)t->n;
+	c->off = 0;
+	if (c->part >= c->r->parts)
+		tcp_seek(t, c, i, c->r->next);
+}
+
+/* Where the cursor's part lies: its place in the message and its length. */
+static inline size_t tcp_part(const tcp *t, const cursor *c, size_t *bytes)
+{
+	size_t at = c->part * t->part;
+
+	*bytes = c->r->bytes - at < t->part ? c->r->bytes - at : t->part;
+	return at;
+}
+
+#endif
