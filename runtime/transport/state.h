@@ -102,8 +102,13 @@ struct transport {
 enum { KIND_SHM, KIND_TCP };
 
 double clock_now(void); /* s, monotonic */
+/* transport.c: closes and frees all; no thread runs any more. */
+void transport_release(transport *t);
 
-/* door.c: accepting and authenticating, on the control thread. */
+/* roster.c: reads everybody's card. */
+gradcomp_status roster_read(transport *t, const char *const *texts, gradcomp_error *err);
+
+/* door.c: accepting, on the control thread. */
 gradcomp_status door_open(transport *t, char unix_name[CARD_UNIX], size_t *unix_bytes, gradcomp_error *err);
 void door_close(transport *t);
 /* Adds its descriptors to p[]; returns how many (at most DOORS_MAX +
@@ -113,6 +118,15 @@ int door_poll(transport *t, struct pollfd *p, double now);
 /* When the next stranger's time is up; 1e9 when there is none. */
 double door_deadline(const transport *t);
 void door_serve(transport *t, const struct pollfd *p, int n);
+
+/* stranger.c, on the control thread. */
+/* A free place, or that of whom the flood is taken out on. */
+stranger *stranger_place(transport *t);
+/* Reads on; hands the connection over once it has proved the secret. */
+void stranger_serve(transport *t, stranger *s);
+/* Closes it; `why` is logged now and then, NULL is not. */
+void stranger_drop(transport *t, stranger *s, const char *why);
+void stranger_free(stranger *s);
 
 /* connect.c: the other side of it, on the caller's thread: blocks until the
  * connection stands, the transport fails or `deadline` has passed. `passed` is

@@ -69,23 +69,6 @@ void tree_fail(transport *t, gradcomp_status status, int culprit, const char *te
 	pthread_cond_broadcast(&t->changed);
 }
 
-void transport_fail(transport *t, gradcomp_status status, int culprit, const char *text)
-{
-	pthread_mutex_lock(&t->lock);
-	tree_fail(t, status, culprit, text);
-	pthread_mutex_unlock(&t->lock);
-	if (t->running)
-		tree_wake(t);
-}
-
-gradcomp_status transport_failure(const transport *t, gradcomp_error *err)
-{
-	/* The text never changes once `failed` is set. */
-	if (!atomic_load(&t->failed))
-		return GRADCOMP_OK;
-	return error_set(err, t->failure.status, "%s", t->failure.text);
-}
-
 int tree_attach(transport *t, int rank, int fd)
 {
 	int done = -1;

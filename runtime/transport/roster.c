@@ -1,0 +1,87 @@
+/* Who is in the job, as their cards say: hosts, nodes, the kind of link to each,
+ * and whether this node is crowded. */
+#define _GNU_SOURCE
+#include "state.h"
+
+#include "error.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* More ranks on this node than CPUs they may run on? Then a rank that spins
+ * keeps the one it waits for from running. */
+static void roster_crowd(transport *t, const card_node *nodes, const char **lists)
+{
+	int here = 0, cpus;
+
+	for (int r = 0; r < t->nranks; r++)
+		if (t->node[r] == t->node[t->rank])
+			lists[here++] = nodes[r].cpus;
+	cpus = card_count_cpus(lists, here);
+	t->crowded = here > (cpus ? cpus : (int)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+gradcomp_status roster_read(transport *t, const char *const *texts, gradcomp_error *err)
+{
+	size_t n = (size_t)t->nranks;
+	card_node *nodes = calloc(n, sizeof *nodes);
+	const char **keys = calloc(n, sizeof *keys);
+	gradcomp_status st = GRADCOMP_OK;
+	gradcomp_error why;
+
+	t->cards = calloc(n, sizeof *t->cards);
+	t->node = calloc(n, sizeof *t->node);
+	if (!nodes || !keys || !t->cards || !t->node) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", t->nranks);
+		goto out;
+	}
+	for (int r = 0; r < t->nranks; r++) {
+		st = card_read(texts[r], &t->cards[r], &nodes[r], &why);
+		if (st) {
+			error_set(err, st, "rank %d: %s", r, why.text);
+			goto out;
+		}
+		keys[r] = nodes[r].key;
+	}
+	t->nnodes = card_number_nodes(keys, t->nranks, t->node);
+	if (t->nnodes < 0) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", t->nranks);
+		goto out;
+	}
+	roster_crowd(t, nodes, keys);
+out:
+	free(nodes);
+	free(keys);
+	return st;
+}
+
+const char *transport_host(const transport *t, int rank)
+{
+	return t->cards && rank >= 0 && rank < t->nranks && t->cards[rank].host ? t->cards[rank].host : "?";
+}
+
+const int32_t *transport_nodes(const transport *t, int *nnodes)
+{
+	*nnodes = t->nnodes;
+	return t->node;
+}
+
+const char *transport_kind(const transport *t, int rank)
+{
+	if (rank == t->rank)
+		return "self";
+	return connect_kind(t, rank) == KIND_SHM ? "shm" : "tcp";
+}
+
+int transport_stats(const transport *t, transport_counts out[4])
+{
+	static const char *const name[] = {"shm", "tcp"};
+	int n = 0;
+
+	for (int k = 0; k < 2; k++)
+		if (atomic_load(&t->counts[k].pairs))
+			out[n++] = (transport_counts){name[k], atomic_load(&t->counts[k].pairs),
+			                              atomic_load(&t->counts[k].sent),
+			                              atomic_load(&t->counts[k].received)};
+	return n;
+}

@@ -1,0 +1,185 @@
+/* Connections that have not proved anything yet: a bounded number of places, who
+ * loses one in a flood, and the accepting side of the greeting. */
+#define _GNU_SOURCE
+#include "state.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STAGE_HELLO 0
+#define STAGE_PROOF 1
+#define LOG_LINES 5 /* of strangers, in LOG_SECONDS */
+#define LOG_SECONDS 10.0
+
+void stranger_free(stranger *s)
+{
+	if (s->fd >= 0)
+		close(s->fd);
+	if (s->passed >= 0)
+		close(s->passed);
+	s->fd = s->passed = -1;
+}
+
+/* Says why a connection was dropped, but not so often that a flood of them
+ * fills the log. */
+void stranger_drop(transport *t, stranger *s, const char *why)
+{
+	doors *d = &t->doors;
+	double now = clock_now();
+
+	if (why && now >= d->log_window) {
+		if (d->log_hidden)
+			log_line(t->o.log, GRADCOMP_LOG_WARN, "dropped %u more strangers' connections", d->log_hidden);
+		d->log_window = now + LOG_SECONDS;
+		d->log_lines = d->log_hidden = 0;
+	}
+	if (why && d->log_lines++ < LOG_LINES) {
+		char from[ADDRESS_TEXT];
+
+		address_text(&s->from, from);
+		log_line(t->o.log, GRADCOMP_LOG_WARN, "dropped a connection from %s: %s", from, why);
+	} else if (why) {
+		d->log_hidden++;
+	}
+	stranger_free(s);
+}
+
+static int same_source(const stranger *a, const stranger *b)
+{
+	if (a->from.ss_family != b->from.ss_family)
+		return 0;
+	if (a->from.ss_family == AF_INET6)
+		return !memcmp(&((const struct sockaddr_in6 *)&a->from)->sin6_addr,
+		               &((const struct sockaddr_in6 *)&b->from)->sin6_addr, 16);
+	if (a->from.ss_family == AF_INET)
+		return ((const struct sockaddr_in *)&a->from)->sin_addr.s_addr ==
+		       ((const struct sockaddr_in *)&b->from)->sin_addr.s_addr;
+	return 1;
+}
+
+/* A free place; when there is none, the oldest of the address that holds the
+ * most places loses its own, so one flooding machine only evicts itself. */
+stranger *stranger_place(transport *t)
+{
+	stranger *all = t->doors.strangers, *worst = NULL;
+	int most = 0;
+
+	for (int i = 0; i < STRANGERS_MAX; i++) {
+		int count = 0;
+
+		if (all[i].fd < 0)
+			return &all[i];
+		for (int j = 0; j < STRANGERS_MAX; j++)
+			count += all[j].fd >= 0 && same_source(&all[i], &all[j]);
+		if (count > most || (count == most && all[i].order < worst->order)) {
+			most = count;
+			worst = &all[i];
+		}
+	}
+	stranger_drop(t, worst, "too many connections wait for their proof");
+	return worst;
+}
+
+/* Reads into s->in; the descriptor that comes with the proof of a local peer is
+ * kept. Returns 1 when `want` bytes are there, 0 for not yet, -1 for gone. */
+static int stranger_read(stranger *s, unsigned want)
+{
+	union {
+		char room[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {s->in + s->have, want - s->have};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct cmsghdr *c;
+	ssize_t n;
+
+	if (s->local && s->stage == STAGE_PROOF) {
+		m.msg_control = control.room;
+		m.msg_controllen = sizeof control.room;
+	}
+	n = recvmsg(s->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -1;
+	c = m.msg_controllen ? CMSG_FIRSTHDR(&m) : NULL;
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	    c->cmsg_len == CMSG_LEN(sizeof(int))) {
+		if (s->passed >= 0)
+			close(s->passed);
+		memcpy(&s->passed, CMSG_DATA(c), sizeof(int));
+	}
+	if (!n)
+		return -1;
+	s->have += (unsigned)n;
+	return s->have == want;
+}
+
+/* NULL, or why this HELLO is not for us. */
+static const char *stranger_hello(transport *t, stranger *s)
+{
+	unsigned char challenge[CHALLENGE_BYTES];
+	const char *why;
+	hello h;
+
+	why = hello_read(s->in, &h);
+	if (why)
+		return why;
+	if (h.nranks != (uint32_t)t->nranks || h.to != (uint32_t)t->rank)
+		return "it looks for another rank or job";
+	if ((h.kind == HELLO_SHM) != s->local && h.kind != HELLO_CONTROL)
+		return "its greeting is malformed";
+	if (handshake_random(s->nonce, NONCE_BYTES, NULL))
+		return "no random bytes";
+	memcpy(s->hello, s->in, HELLO_BYTES);
+	memcpy(challenge, s->nonce, NONCE_BYTES);
+	handshake_mac(t->secret, ROLE_ACCEPT, s->hello, s->nonce, challenge + NONCE_BYTES);
+	/* A fresh socket's buffer takes these few bytes, or something is wrong. */
+	if (send(s->fd, challenge, sizeof challenge, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof challenge)
+		return "it does not listen";
+	s->stage = STAGE_PROOF;
+	s->have = 0;
+	return NULL;
+}
+
+static const char *stranger_proof(transport *t, stranger *s)
+{
+	unsigned char mac[SHA256_BYTES];
+	hello h;
+	int fd = s->fd, passed = s->passed;
+
+	handshake_mac(t->secret, ROLE_CONNECT, s->hello, s->nonce, mac);
+	if (!sha256_equal(mac, s->in, sizeof mac))
+		return "it does not have the job's secret";
+	hello_read(s->hello, &h);
+	if ((h.kind == HELLO_SHM) != (passed >= 0))
+		return "its greeting is malformed";
+	/* From here on it is a rank of this job. The welcome goes out before the
+	 * hand-over: nothing may precede it on the wire. */
+	if (send(fd, handshake_welcome, WELCOME_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT) != WELCOME_BYTES)
+		return "it does not listen";
+	s->fd = s->passed = -1;
+	if (h.kind == HELLO_CONTROL ? !tree_attach(t, (int)h.from, fd) : !channel_park(t, &h, fd, passed))
+		return NULL;
+	s->fd = fd;
+	s->passed = passed;
+	return "it is connected already, or too many connections wait to be used";
+}
+
+void stranger_serve(transport *t, stranger *s)
+{
+	const char *why;
+	int got = stranger_read(s, s->stage == STAGE_HELLO ? HELLO_BYTES : PROOF_BYTES);
+
+	if (got < 0) {
+		/* A connection that came and went without a word is a port scan or a
+		 * peer that tried another address first. */
+		stranger_drop(t, s, s->have || s->stage ? "it went away before its proof" : NULL);
+		return;
+	}
+	if (!got)
+		return;
+	why = s->stage == STAGE_HELLO ? stranger_hello(t, s) : stranger_proof(t, s);
+	if (why)
+		stranger_drop(t, s, why);
+}
