@@ -32,6 +32,15 @@ static int address_from(const struct sockaddr *sa, address *out)
 	return -1;
 }
 
+/* A number of plain digits, at most `most`; -1 when it is none. */
+static long address_number(const char *text, long most)
+{
+	char *end;
+	long n = strtol(text, &end, 10);
+
+	return text[0] >= '0' && text[0] <= '9' && !*end && n <= most ? n : -1;
+}
+
 static uint8_t address_prefix(const struct sockaddr *mask, int bytes)
 {
 	address m;
@@ -57,8 +66,8 @@ static int address_in(const address *a, const address *net, int prefix)
 static int address_block(const char *text, address *net)
 {
 	const char *slash = strchr(text, '/');
-	char ip[INET6_ADDRSTRLEN], *end;
-	unsigned long prefix;
+	char ip[INET6_ADDRSTRLEN];
+	long prefix;
 
 	if (!slash || (size_t)(slash - text) >= sizeof ip)
 		return -1;
@@ -68,8 +77,8 @@ static int address_block(const char *text, address *net)
 	net->bytes = strchr(ip, ':') ? 16 : 4;
 	if (inet_pton(net->bytes == 16 ? AF_INET6 : AF_INET, ip, net->ip) != 1)
 		return -1;
-	prefix = strtoul(slash + 1, &end, 10);
-	if (end == slash + 1 || *end || prefix > 8UL * net->bytes)
+	prefix = address_number(slash + 1, 8L * net->bytes);
+	if (prefix < 0)
 		return -1;
 	net->prefix = (uint8_t)prefix;
 	return 0;
@@ -199,8 +208,8 @@ int address_format(const address *a, char out[ADDRESS_TEXT])
 
 int address_parse(const char *text, size_t bytes, address *out)
 {
-	char copy[ADDRESS_TEXT], *at, *end;
-	unsigned long port;
+	char copy[ADDRESS_TEXT], *at;
+	long port;
 
 	if (bytes >= sizeof copy)
 		return -1;
@@ -212,8 +221,8 @@ int address_parse(const char *text, size_t bytes, address *out)
 	*at++ = '\0';
 	if (address_block(copy, out))
 		return -1;
-	port = strtoul(at, &end, 10);
-	if (end == at || *end || !port || port > 65535)
+	port = address_number(at, 65535);
+	if (port <= 0)
 		return -1;
 	out->port = (uint16_t)port;
 	return 0;

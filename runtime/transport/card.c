@@ -2,6 +2,7 @@
 #include "card.h"
 
 #include "error.h"
+#include "transport.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -112,11 +113,11 @@ static int card_hex(const char *v, size_t n, char *out, size_t room)
 	if (n % 2 || n / 2 > room)
 		return -1;
 	for (size_t i = 0; i < n / 2; i++) {
-		char two[3] = {v[2 * i], v[2 * i + 1], 0}, *end;
+		char two[3] = {v[2 * i], v[2 * i + 1], 0};
 
-		out[i] = (char)strtoul(two, &end, 16);
-		if (end != two + 2)
+		if (strspn(two, "0123456789abcdef") != 2)
 			return -1;
+		out[i] = (char)strtoul(two, NULL, 16);
 	}
 	return (int)(n / 2);
 }
@@ -124,7 +125,7 @@ static int card_hex(const char *v, size_t n, char *out, size_t room)
 gradcomp_status card_read(const char *text, card *out, card_node *node, gradcomp_error *err)
 {
 	address addr[ADDRESS_MAX];
-	const char *v, *what = "card";
+	const char *v, *what = "text";
 	size_t n;
 	int len;
 
@@ -135,7 +136,7 @@ gradcomp_status card_read(const char *text, card *out, card_node *node, gradcomp
 		return error_set(err, GRADCOMP_ERR_INVALID, "its address card is not of this version: \"%.40s\"",
 		                 text ? text : "");
 	for (const char *p = text; *p; p++)
-		if (*p < ' ' || *p > '~' || p - text >= 1024)
+		if (*p < ' ' || *p > '~' || p - text >= TRANSPORT_CARD_MAX - 1)
 			goto bad;
 	what = "host";
 	if (card_copy(text, "host", node->host, sizeof node->host) || !node->host[0])
