@@ -100,6 +100,8 @@ const setting settings[] = {
 	         .def = "yes",
 	         .help = "read large messages out of a neighbour's memory (process_vm_readv)"}},
 
+	{NUMBER(SIZE, "reducer.first_bucket_bytes", "1M", 1, 1LL << 40,
+	        "bytes of gradients (as floats) in the first bucket, so that sending starts early")},
 	{NUMBER(SIZE, "reducer.bucket_bytes", "25M", 1, 1LL << 40,
 	        "bytes of gradients that are reduced together")},
 

@@ -155,7 +155,7 @@ typedef struct gradcomp_reducer_options {
 	uint32_t reserved0;
 	const char *compressor; /* SPEC; NULL: the job's */
 	const char *collective; /* SPEC; NULL: the job's */
-	uint64_t bucket_bytes;  /* 0: setting reducer.bucket_bytes */
+	uint64_t bucket_bytes;  /* 0: settings reducer.first_bucket_bytes and reducer.bucket_bytes; else of all */
 	uint64_t seed;          /* must be equal on all ranks */
 	/* Called once for every tensor whose average is in place, on a thread of the
 	 * library, or with a negative status and `err` when the step has failed.

@@ -12,8 +12,8 @@ typedef struct claim {
 	int32_t status;
 	uint32_t ntensors;
 	uint64_t tensors; /* hash of all */
-	uint64_t bucket_bytes, seed;
-	char text[480]; /* SPECs, or what is wrong */
+	uint64_t bucket_bytes, first_bucket_bytes, seed;
+	char text[472]; /* SPECs, or what is wrong */
 } claim;
 
 static void fill(const gradcomp_reducer *r, gradcomp_status mine, const gradcomp_error *err, claim *c)
@@ -28,6 +28,7 @@ static void fill(const gradcomp_reducer *r, gradcomp_status mine, const gradcomp
 	for (uint32_t i = 0; i < r->layout.ntensors; i++)
 		c->tensors = id_mix(c->tensors, layout_hash_tensor(&r->tensors[i]));
 	c->bucket_bytes = r->bucket_bytes;
+	c->first_bucket_bytes = r->first_bucket_bytes;
 	c->seed = r->layout.seed;
 	snprintf(c->text, sizeof c->text, "%s + %s", r->compressor_spec, r->collective_spec);
 }
@@ -107,10 +108,13 @@ gradcomp_status agree(gradcomp_reducer *r, gradcomp_group *g, gradcomp_status mi
 		else if (strcmp(all[p].text, all[0].text))
 			st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'", world, host,
 			               all[p].text, g->ranks[0], all[0].text);
-		else if (all[p].bucket_bytes != all[0].bucket_bytes || all[p].seed != all[0].seed)
+		else if (all[p].bucket_bytes != all[0].bucket_bytes || all[p].seed != all[0].seed ||
+		         all[p].first_bucket_bytes != all[0].first_bucket_bytes)
 			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "rank %d on %s has bucket_bytes %llu and seed %llu, rank %d has %llu and %llu", world, host,
+			               "rank %d on %s has buckets of %llu and %llu bytes and seed %llu, rank %d of %llu and %llu and seed %llu",
+			               world, host, (unsigned long long)all[p].first_bucket_bytes,
 			               (unsigned long long)all[p].bucket_bytes, (unsigned long long)all[p].seed, g->ranks[0],
+			               (unsigned long long)all[0].first_bucket_bytes,
 			               (unsigned long long)all[0].bucket_bytes, (unsigned long long)all[0].seed);
 	}
 	for (int p = 0; !st && p < g->nranks; p++)

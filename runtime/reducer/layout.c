@@ -97,7 +97,7 @@ static gradcomp_status bucket_arrays(gradcomp_reducer *r, bucket *b, gradcomp_er
 
 gradcomp_status layout_buckets(gradcomp_reducer *r, gradcomp_error *err)
 {
-	uint64_t max = r->compressor->max_bucket, full = r->bucket_bytes / sizeof(float);
+	uint64_t max = r->compressor->max_bucket;
 	uint32_t n = r->layout.ntensors;
 	r->buckets = calloc(n, sizeof *r->buckets);
 	if (!r->buckets)
@@ -105,6 +105,7 @@ gradcomp_status layout_buckets(gradcomp_reducer *r, gradcomp_error *err)
 	for (uint32_t i = 0; i < n; i++) {
 		const gradcomp_tensor *t = &r->tensors[i];
 		bucket *b = r->nbuckets ? &r->buckets[r->nbuckets - 1] : NULL;
+		uint64_t full = (r->nbuckets == 1 ? r->first_bucket_bytes : r->bucket_bytes) / sizeof(float);
 		if (!b || b->pub.numel >= full || (max && b->pub.numel + t->numel > max)) {
 			b = &r->buckets[r->nbuckets];
 			b->pub = (gradcomp_bucket){.struct_size = sizeof b->pub, .index = r->nbuckets, .first = i,

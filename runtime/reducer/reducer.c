@@ -24,6 +24,7 @@ static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_option
 	r->compressor_spec = strdup(specs[0].text);
 	r->collective_spec = strdup(specs[1].text);
 	r->bucket_bytes = o->bucket_bytes ? o->bucket_bytes : (uint64_t)config_int(c, "reducer.bucket_bytes");
+	r->first_bucket_bytes = o->bucket_bytes ? o->bucket_bytes : (uint64_t)config_int(c, "reducer.first_bucket_bytes");
 	r->done = o->done;
 	r->ctx = o->ctx;
 	if (!r->compressor_spec || !r->collective_spec)

@@ -73,7 +73,7 @@ struct gradcomp_reducer {
 	bucket *buckets;
 	uint32_t nbuckets;
 	uint32_t *bucket_of; /* by tensor of the layout */
-	uint64_t bucket_bytes;
+	uint64_t bucket_bytes, first_bucket_bytes;
 	float *error;  /* numel, or NULL */
 	float **state; /* compressor->state_arrays of numel */
 	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
