@@ -23,6 +23,7 @@
 typedef struct board {
 	int n;
 	transport_options options;
+	void (*enter)(int rank); /* what a rank that is a process does first; may be NULL */
 	void (*body)(struct board *b, transport *t, int rank);
 	void *arg;
 	int late_rank; /* joins only when `late` is set; -1: nobody */
@@ -136,6 +137,8 @@ static inline void board_fork(board *b)
 
 			/* A test that is interrupted leaves nobody behind. */
 			alarm(60);
+			if (b->enter)
+				b->enter(r);
 			board_seat(&s);
 			_exit(0);
 		}

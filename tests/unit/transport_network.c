@@ -1,0 +1,267 @@
+/* Two machines, each a network namespace with two cables to the other one and a
+ * bridge that has the same address on both. The namespaces have no names: they
+ * are gone with the last process in them, however the test ends. */
+#define _GNU_SOURCE
+#include "transport_ranks.h"
+
+#include "error.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+
+#define RANKS 4 /* 0 and 1 on the left machine, 2 and 3 on the right one */
+#define MESSAGE_BYTES ((size_t)4 << 20)
+
+static int machine[2]; /* namespaces: left, right */
+
+/* What each rank has seen, where the test can read it. */
+static struct seen {
+	int nodes, well;
+	char kind[RANKS][8];
+	uint64_t one, two; /* bytes received over either cable */
+} * seen;
+
+static int shell(const char *fmt, ...) GRADCOMP_PRINTF(1, 2);
+
+static int shell(const char *fmt, ...)
+{
+	char line[1000];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(line, sizeof line, fmt, ap);
+	va_end(ap);
+	return system(line);
+}
+
+static void enter(int rank)
+{
+	const char *name = rank < RANKS / 2 ? "left" : "right";
+
+	/* Nobody is left behind, and no namespace, when the test is killed. */
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (setns(machine[rank >= RANKS / 2], CLONE_NEWNET) || unshare(CLONE_NEWUTS) ||
+	    sethostname(name, strlen(name)))
+		_exit(1);
+}
+
+static int in_machine(int k, const char *command)
+{
+	return setns(machine[k], CLONE_NEWNET) || shell("%s", command);
+}
+
+/* NULL, or why there can be no such machines here. */
+static const char *machines_make(void)
+{
+	static const char up[] =
+		"ip link set lo up && ip link add bridge type bridge && ip addr add 172.31.0.1/16 dev bridge &&"
+		"ip link set bridge up && ip link set one up && ip link set two up &&"
+		"ip addr add 10.77.1.%d/24 dev one && ip addr add fd77:1::%d/64 dev one nodad &&"
+		"ip addr add 10.77.2.%d/24 dev two && ip addr add fd77:2::%d/64 dev two nodad";
+	char command[sizeof up + 20];
+
+	if (geteuid())
+		return "only root can make network namespaces";
+	if (shell("command -v ip >/dev/null"))
+		return "there is no ip command (Debian: iproute2)";
+	for (int k = 0; k < 2; k++) {
+		if (unshare(CLONE_NEWNET))
+			return "this machine lets nobody make network namespaces";
+		machine[k] = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	}
+	for (int c = 0; c < 2; c++)
+		if (shell("ip link add %s type veth peer name %s netns /proc/%d/fd/%d", c ? "two" : "one",
+		          c ? "two" : "one", (int)getpid(), machine[0]))
+			return "this machine has no veth";
+	for (int k = 0; k < 2; k++) {
+		snprintf(command, sizeof command, up, k + 1, k + 1, k + 1, k + 1);
+		if (in_machine(k, command))
+			return "the two machines cannot be wired";
+	}
+	return NULL;
+}
+
+/* Bytes an interface of this process's namespace has received. */
+static uint64_t received(const char *name)
+{
+	char line[300], key[20];
+	uint64_t bytes = 0;
+	FILE *f = fopen("/proc/self/net/dev", "re");
+
+	snprintf(key, sizeof key, " %s:", name);
+	while (f && fgets(line, sizeof line, f))
+		if (strstr(line, key))
+			bytes = strtoull(strstr(line, key) + strlen(key), NULL, 10);
+	if (f)
+		fclose(f);
+	return bytes;
+}
+
+static gradcomp_status shift(board *b, const gradcomp_links *l, int rank, char *out, char *in)
+{
+	int right = (rank + 1) % b->n, left = (rank + b->n - 1) % b->n;
+	gradcomp_request s, r;
+	gradcomp_status st = l->recv(l->ctx, left, in, MESSAGE_BYTES, &r, &b->error[rank]);
+
+	if (!st)
+		st = l->send(l->ctx, right, out, MESSAGE_BYTES, &s, &b->error[rank]);
+	if (!st)
+		st = l->wait(l->ctx, &r, &b->error[rank]);
+	if (!st)
+		st = l->wait(l->ctx, &s, &b->error[rank]);
+	return st;
+}
+
+/* A few messages round the ring, or, when b->arg is set, messages until something
+ * goes wrong. */
+static void body(board *b, transport *t, int rank)
+{
+	channel *c = board_channel(b, t, rank, 3);
+	const gradcomp_links *l = channel_links(c);
+	char *out = malloc(MESSAGE_BYTES), *in = malloc(MESSAGE_BYTES);
+	int left = (rank + b->n - 1) % b->n;
+	struct seen *mine = &seen[rank];
+
+	memset(out, 'a' + rank, MESSAGE_BYTES);
+	transport_nodes(t, &mine->nodes);
+	for (int i = 0; i < b->n; i++)
+		snprintf(mine->kind[i], sizeof mine->kind[i], "%s", transport_kind(t, i));
+	mine->well = 1;
+	mine->one = received("one");
+	mine->two = received("two");
+	board_meet(b);
+	for (int k = 0; !b->status[rank] && (b->arg || k < 3); k++) {
+		memset(in, 0, MESSAGE_BYTES);
+		b->status[rank] = shift(b, l, rank, out, in);
+		if (!b->status[rank])
+			mine->well &= in[0] == 'a' + left && !memcmp(in, in + 1, MESSAGE_BYTES - 1);
+		if (k == 2)
+			atomic_fetch_add(&b->late, 1);
+	}
+	b->when[rank] = board_now();
+	mine->one = received("one") - mine->one;
+	mine->two = received("two") - mine->two;
+	channel_close(c);
+	free(out);
+	free(in);
+}
+
+static board *job(const char *interface, double timeout, int endless)
+{
+	board *b = board_new(RANKS);
+
+	memset(seen, 0, RANKS * sizeof *seen);
+	b->options.interface = interface;
+	b->options.timeout = timeout;
+	b->arg = endless ? b : NULL;
+	b->enter = enter;
+	b->body = body;
+	board_fork(b);
+	return b;
+}
+
+/* Ranks 0 and 2 receive from the other machine; cable 0 is any. */
+static int all_seen(int cable)
+{
+	int good = 1;
+
+	for (int r = 0; r < RANKS; r++) {
+		const struct seen *s = &seen[r];
+		uint64_t used = cable == 2 ? s->two : cable == 1 ? s->one : s->one + s->two;
+
+		good &= s->well && s->nodes == 2 && !strcmp(s->kind[r ^ 1], "shm") &&
+		        !strcmp(s->kind[r ^ 2], "tcp") && !strcmp(s->kind[r ^ 3], "tcp") &&
+		        (r % 2 || used >= 3 * MESSAGE_BYTES) && s->one + s->two - used < MESSAGE_BYTES / 16;
+		printf("# rank %d: %s to 0, %s to 3, %llu bytes over one, %llu over two\n", r, s->kind[0],
+		       s->kind[3], (unsigned long long)s->one, (unsigned long long)s->two);
+	}
+	return good;
+}
+
+/* The cards of the left and of the right machine offer so many addresses, all of
+ * which begin with `first`. */
+static int offers(const board *b, const char *first, int left, int right)
+{
+	for (int r = 0; r < b->n; r++) {
+		const char *p = strstr(b->card[r], " tcp=");
+		int n = 0;
+
+		while (p && (p = strpbrk(p, "=,"))) {
+			n++;
+			if (strncmp(++p, first, strlen(first)))
+				return 0;
+		}
+		if (n != (r < RANKS / 2 ? left : right)) {
+			printf("# rank %d: %s\n", r, b->card[r]);
+			return 0;
+		}
+	}
+	return 1;
+}
+
+static void chosen(const char *interface, const char *first, int left, int right, int cable)
+{
+	board *b = job(interface, 10, 0);
+
+	board_join(b);
+	ok(board_well(b), "interface='%s': all ranks come and go", interface);
+	ok(all_seen(cable), "shm within a machine, tcp between them%s", cable ? ", over the right cable" : "");
+	ok(offers(b, first, left, right), "cards offer %d and %d addresses%s%s", left, right,
+	   *first ? ", all of " : "", first);
+	board_free(b);
+}
+
+/* The cable is pulled while messages are on it: nobody's connection closes, so it
+ * is the silence that tells. */
+static void pulled(void)
+{
+	board *b = job("10.77.1.0/24", 2, 1);
+	double begin, until = board_now() + 20;
+
+	while (atomic_load(&b->late) < b->n && board_now() < until)
+		usleep(1000);
+	is_int(atomic_load(&b->late), b->n, "messages are on the cable");
+	begin = board_now();
+	ok(!in_machine(0, "ip link set one down"), "it is pulled");
+	board_join(b);
+	for (int r = 0; r < b->n; r++) {
+		char who[2][20];
+		int there = r < RANKS / 2 ? RANKS / 2 : 0;
+
+		for (int k = 0; k < 2; k++)
+			snprintf(who[k], sizeof who[k], "rank %d on %s ", there + k, there ? "right" : "left");
+		if (!ok(b->status[r] == GRADCOMP_ERR_TIMEOUT && b->when[r] - begin < b->options.timeout + 2 &&
+		                (!strncmp(b->error[r].text, who[0], strlen(who[0])) ||
+		                 !strncmp(b->error[r].text, who[1], strlen(who[1]))),
+		        "rank %d blames a rank at the other end, %.1f s later", r, b->when[r] - begin))
+			printf("# %d: %s\n", b->status[r], b->error[r].text);
+		ok(seen[r].well, "what came until then was right");
+	}
+	board_free(b);
+}
+
+int main(void)
+{
+	const char *why = machines_make();
+
+	if (why) {
+		skip(why, "two machines with two cables");
+		return done_testing();
+	}
+	seen = mmap(NULL, RANKS * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (seen == MAP_FAILED)
+		return 1;
+	chosen("", "", 5, 5, 0);
+	chosen("10.77.1.0/24", "10.77.1.", 1, 1, 1);
+	chosen("10.77.2.0/24", "10.77.2.", 1, 1, 2);
+	chosen("fd77:2::/64", "fd77:2::", 1, 1, 2);
+	chosen("two", "", 2, 2, 2);
+	pulled();
+	/* The left machine still offers its end of a cable that is down at the right. */
+	ok(!in_machine(0, "ip link set one up && ip addr replace fd77:1::1/64 dev one nodad") &&
+	           !in_machine(1, "ip link set one down"),
+	   "one cable is down at one end");
+	chosen("", "", 5, 3, 2);
+	munmap(seen, RANKS * sizeof *seen);
+	return done_testing();
+}
