@@ -50,7 +50,7 @@ static void ordered(void)
 	static const char *const other_bridge[] = {"2001:db8::5/64@2", "172.17.0.2/16@2"};
 	static const char *const equal[] = {"10.0.0.9/24@2", "10.0.0.2/24@2", "10.0.0.5/24@2"};
 	static const char *const edge[] = {"10.0.1.0/24@2", "10.0.0.255/24@2"};
-	static const char *const odd_own[] = {"10.0.8.1/21@1"};
+	static const char *const odd_own[] = {"10.0.8.1/21@1", "198.51.100.1/24@1"};
 	static const char *const odd[] = {"10.0.16.1/21@2", "10.0.7.255/21@2", "10.0.15.255/21@2"};
 	static const char *const mapped[] = {"a00:2::/64@2", "10.0.0.2/24@2"};
 
