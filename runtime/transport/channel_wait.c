@@ -13,6 +13,7 @@
 #define SLEEP_SECONDS 1.0
 #define SLEEP_EOF_SECONDS 0.05
 #define CROWDED_SPIN_BYTES 4096u
+#define NETWORK_SPIN_BYTES (16u << 10)
 
 static int channel_progress(channel *c)
 {
@@ -106,11 +107,14 @@ static void channel_overdue(channel *c, const request *r)
 }
 
 /* Whether looking again and again may pay. Not while something long is on its
- * way, and with more ranks than CPUs only for short messages, since whoever is
- * to send a long one needs the CPU. */
+ * way. Over a network only for what is bound by latency: the wire takes longer
+ * over the rest than a sleep does. With more ranks than CPUs only for short
+ * messages, since whoever is to send a long one needs the CPU. */
 static int channel_spins(const channel *c, const request *r)
 {
-	if (!(c->spin > 0) || (c->t->crowded && r->bytes > CROWDED_SPIN_BYTES))
+	size_t most = c->t->crowded ? CROWDED_SPIN_BYTES : r->link->kind == KIND_TCP ? NETWORK_SPIN_BYTES : SIZE_MAX;
+
+	if (!(c->spin > 0) || r->bytes > most)
 		return 0;
 	for (const peer_link *l = c->active; l; l = l->next)
 		if (l->bulk)
