@@ -216,13 +216,14 @@ static atomic_int copying, waited;
 
 static int meet(void *ctx, const gradcomp_stage_progress *p)
 {
+	static _Thread_local int counted;
 	(void)ctx;
 	if (p->phase == GRADCOMP_STAGE_COPY && !atomic_fetch_add(&copying, 1)) {
 		/* The one who copies goes on when the others wait for it. */
 		for (int i = 0; i < 1000 && atomic_load(&waited) < 3; i++)
 			usleep(10000);
 	}
-	if (p->phase == GRADCOMP_STAGE_WAIT && p->seconds < 0.01 && p->pid == getpid())
+	if (p->phase == GRADCOMP_STAGE_WAIT && p->pid == getpid() && !counted++)
 		atomic_fetch_add(&waited, 1);
 	return 0;
 }
