@@ -122,9 +122,11 @@ static int channel_spins(const channel *c, const request *r)
 	return 1;
 }
 
-static inline void channel_relax(const channel *c)
+/* A look over a network takes a system call anyway; one more leaves the CPU to
+ * whoever has work, which may be the peer's host when machines are virtual. */
+static inline void channel_relax(const channel *c, const request *r)
 {
-	if (c->t->crowded)
+	if (c->t->crowded || r->link->kind == KIND_TCP)
 		sched_yield();
 #if defined(__x86_64__) || defined(__i386__)
 	else
@@ -161,7 +163,7 @@ gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_error *e
 			if (!(spin_end > 0))
 				spin_end = now + c->spin;
 			if (now < spin_end) {
-				channel_relax(c);
+				channel_relax(c, r);
 				continue;
 			}
 		}

@@ -56,6 +56,7 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	r->rank = links->rank;
 	r->nranks = links->nranks;
 	r->piece = values[PARAM_CHUNK].i ? ((size_t)values[PARAM_CHUNK].i + 63) & ~(size_t)63 : links->chunk;
+	r->piece_given = values[PARAM_CHUNK].i != 0;
 	r->small = (uint64_t)values[PARAM_SMALL].i;
 	*instance = r;
 	return GRADCOMP_OK;

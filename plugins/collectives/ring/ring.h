@@ -15,6 +15,7 @@ typedef struct ring {
 	const gradcomp_links *links;
 	int rank, nranks;
 	size_t piece;      /* bytes, before RING_MAX_PIECES stretches it */
+	int piece_given; /* by the user: kept as it is */
 	uint64_t small;    /* all-reduces up to this many bytes go to all peers at once */
 	char *pieces;      /* room for arriving pieces */
 	size_t pieces_cap; /* its bytes */

@@ -16,6 +16,11 @@ typedef struct travel {
 	int in_place;             /* links reduce into the block by themselves */
 } travel;
 
+/* Between nodes a short block is cut finer than the links would have it, so that
+ * its pieces overlap too. Within a node each piece costs a wake-up instead. */
+#define PIECES_WANTED 4
+#define SHORTEST_PIECE ((size_t)16 << 10)
+
 #define SENDS (sizeof(((ring *)0)->send) / sizeof(((ring *)0)->send[0]))
 
 /* Piece of transfer i: the block it belongs to is `back` further around. */
@@ -112,6 +117,9 @@ gradcomp_status ring_travel(ring *r, const ring_route *route, gradcomp_error *er
 	for (int b = 0; b < r->nranks; b++)
 		if (route->offset[b + 1] - route->offset[b] > longest)
 			longest = route->offset[b + 1] - route->offset[b];
+	if (!r->piece_given && r->links->nnodes > 1 && longest / PIECES_WANTED < t.piece)
+		t.piece = longest / PIECES_WANTED > SHORTEST_PIECE ? (longest / PIECES_WANTED + 63) & ~(size_t)63
+		                                                   : SHORTEST_PIECE;
 	if (longest > (uint64_t)t.piece * RING_MAX_PIECES)
 		t.piece = (longest / RING_MAX_PIECES + 64) & ~(size_t)63;
 	t.pieces = longest ? (longest + t.piece - 1) / t.piece : 0;
