@@ -105,7 +105,7 @@ static void refusals(gradcomp_job *job, int rank, int P, void *arg)
 
 int main(void)
 {
-	static const uint64_t sizes[] = {0, 1, 2, 7, 4097, 300001};
+	static const uint64_t sizes[] = {0, 1, 2, 7, 4097, 300001, 1200007};
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=20", NULL};
 	for (int P = 1; P <= 9; P++) {
 		for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
