@@ -1,7 +1,6 @@
 /* The plain collectives of a group: blocking, uncompressed, one at a time. */
 #include "job.h"
 
-#include "dtype.h"
 #include "error.h"
 
 #include <stdlib.h>
@@ -43,13 +42,13 @@ static gradcomp_status check(const gradcomp_group *g, const void *buf, uint64_t 
 {
 	if (!g)
 		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
-	if (!dtype_bytes(dtype))
+	if (!gradcomp_dtype_bytes(dtype))
 		return error_set(err, GRADCOMP_ERR_INVALID, "element type %d: must be 0..%d", (int)dtype, GRADCOMP_U8);
 	if (count && !buf)
 		return error_set(err, GRADCOMP_ERR_INVALID, "buffer is NULL for %llu elements", (unsigned long long)count);
-	if (count > INT64_MAX / dtype_bytes(dtype))
+	if (count > INT64_MAX / gradcomp_dtype_bytes(dtype))
 		return error_set(err, GRADCOMP_ERR_RANGE, "%llu elements of %zu bytes are more than memory can have",
-		                 (unsigned long long)count, dtype_bytes(dtype));
+		                 (unsigned long long)count, gradcomp_dtype_bytes(dtype));
 	return GRADCOMP_OK;
 }
 
@@ -85,11 +84,11 @@ static gradcomp_status block_bytes(const gradcomp_group *g, const uint64_t *coun
 	for (int r = 0; r < g->nranks; r++) {
 		if (r == g->me)
 			*before = total;
-		if (counts[r] > (INT64_MAX - total) / dtype_bytes(dtype)) {
+		if (counts[r] > (INT64_MAX - total) / gradcomp_dtype_bytes(dtype)) {
 			free(*bytes);
 			return error_set(err, GRADCOMP_ERR_RANGE, "counts up to rank %d are more than memory can have", r);
 		}
-		(*bytes)[r] = counts[r] * dtype_bytes(dtype);
+		(*bytes)[r] = counts[r] * gradcomp_dtype_bytes(dtype);
 		total += (*bytes)[r];
 	}
 	return GRADCOMP_OK;
@@ -152,7 +151,7 @@ gradcomp_status gradcomp_broadcast(gradcomp_group *g, void *buf, uint64_t count,
 	if (st)
 		return st;
 	st = p->collective->broadcast
-	             ? p->collective->broadcast(p->instance, buf, count * dtype_bytes(dtype), root, err)
+	             ? p->collective->broadcast(p->instance, buf, count * gradcomp_dtype_bytes(dtype), root, err)
 	             : lacks(p, "broadcast", err);
 	pthread_mutex_unlock(&g->lock);
 	return st;

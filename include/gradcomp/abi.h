@@ -78,6 +78,25 @@ typedef enum gradcomp_dtype {
 	GRADCOMP_U8 = 6
 } gradcomp_dtype;
 
+/* Bytes of one element; 0 for a number that is no type. */
+static inline size_t gradcomp_dtype_bytes(gradcomp_dtype dtype)
+{
+	switch (dtype) {
+	case GRADCOMP_F64:
+	case GRADCOMP_I64:
+		return 8;
+	case GRADCOMP_F32:
+	case GRADCOMP_I32:
+		return 4;
+	case GRADCOMP_F16:
+	case GRADCOMP_BF16:
+		return 2;
+	case GRADCOMP_U8:
+		return 1;
+	}
+	return 0;
+}
+
 /* What an all-reduce does with the elements that stand at one index. */
 typedef enum gradcomp_op {
 	GRADCOMP_SUM = 0,

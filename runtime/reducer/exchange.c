@@ -57,7 +57,7 @@ static void put_one(void *p, gradcomp_dtype dtype)
 		memcpy(p, &bhalf, 2);
 		return;
 	default:
-		memcpy(p, &i, dtype_bytes(dtype)); /* little-endian hosts only, as the wire */
+		memcpy(p, &i, gradcomp_dtype_bytes(dtype)); /* little-endian hosts only, as the wire */
 	}
 }
 
@@ -67,7 +67,7 @@ static gradcomp_status summed(gradcomp_reducer *r, bucket *b, uint32_t round, gr
 	const gradcomp_operators *ops = r->job->host.operators;
 	double scale = rd->flags & GRADCOMP_ROUND_MEAN ? 1.0 / r->layout.nranks : 1.0;
 	int passes = !!(r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
-	size_t size = dtype_bytes(rd->dtype);
+	size_t size = gradcomp_dtype_bytes(rd->dtype);
 	gradcomp_status st;
 	if (rd->flags & GRADCOMP_ROUND_IN_PLACE) {
 		st = r->port.collective->allreduce(r->port.instance, b->work.flat, rd->count, GRADCOMP_F32, GRADCOMP_SUM,

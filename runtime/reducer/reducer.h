@@ -19,7 +19,6 @@
 #ifndef REDUCER_H
 #define REDUCER_H
 
-#include "dtype.h"
 #include "job.h"
 
 typedef enum task_kind { TASK_BEGIN, TASK_ENCODE, TASK_EXCHANGE, TASK_DECODE, TASK_FINISH } task_kind;

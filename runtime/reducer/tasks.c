@@ -20,7 +20,7 @@ static int accumulate(const gradcomp_operators *ops, float *x, const void *gradi
 		size_t len = n - at < RUN ? n - at : RUN;
 		int run_bad;
 		if ((const void *)x != gradient)
-			ops->cast_to_f32(NULL, x + at, (const char *)gradient + at * dtype_bytes(dtype), len, dtype);
+			ops->cast_to_f32(NULL, x + at, (const char *)gradient + at * gradcomp_dtype_bytes(dtype), len, dtype);
 		ops->nonfinite(NULL, x + at, len, &run_bad);
 		bad |= run_bad;
 		if (error)
@@ -69,7 +69,7 @@ static gradcomp_status room(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 	for (uint32_t k = 0; !st && k < b->plan.nrounds; k++) {
 		const gradcomp_round *rd = &b->plan.rounds[k];
 		if (rd->pattern == GRADCOMP_SUMMED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE))
-			st = area_grow(&s->own, (rd->count + 1) * dtype_bytes(rd->dtype), err);
+			st = area_grow(&s->own, (rd->count + 1) * gradcomp_dtype_bytes(rd->dtype), err);
 		if (rd->pattern == GRADCOMP_GATHERED)
 			st = rd->flags & GRADCOMP_ROUND_FIXED
 			             ? area_grow(&s->gathered, (16 + rd->bound) * (size_t)r->layout.nranks, err)
@@ -144,7 +144,7 @@ static gradcomp_status encode(gradcomp_reducer *r, bucket *b, uint32_t round, gr
 {
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	int passes = !!(r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
-	uint64_t want = rd->pattern == GRADCOMP_SUMMED ? rd->count * dtype_bytes(rd->dtype) : rd->bound;
+	uint64_t want = rd->pattern == GRADCOMP_SUMMED ? rd->count * gradcomp_dtype_bytes(rd->dtype) : rd->bound;
 	int exact = rd->pattern == GRADCOMP_SUMMED || (rd->flags & GRADCOMP_ROUND_FIXED);
 	gradcomp_status st = GRADCOMP_OK;
 	if (rd->flags & GRADCOMP_ROUND_IN_PLACE)

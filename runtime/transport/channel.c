@@ -3,7 +3,6 @@
 #define _GNU_SOURCE
 #include "link.h"
 
-#include "dtype.h"
 #include "error.h"
 
 #include <poll.h>
@@ -67,11 +66,11 @@ static gradcomp_status channel_recv_reduce(void *ctx, int peer, void *acc, size_
 	/* Asked with no elements, the table says whether it knows the pair. */
 	gradcomp_status st = c->t->o.operators->reduce(NULL, acc, acc, 0, dtype, op);
 
-	if (st || !dtype_bytes(dtype))
+	if (st || !gradcomp_dtype_bytes(dtype))
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "operation %d has no meaning on elements of type %d", op,
 		                 dtype);
 	r->buf = acc;
-	r->bytes = count * dtype_bytes(dtype);
+	r->bytes = count * gradcomp_dtype_bytes(dtype);
 	r->sending = 0;
 	r->reduce = 1;
 	r->dtype = dtype;

@@ -1,7 +1,6 @@
 #define _GNU_SOURCE
 #include "link.h"
 
-#include "dtype.h"
 #include "error.h"
 
 #include <poll.h>
@@ -257,5 +256,5 @@ void link_count(peer_link *l, int sent, uint64_t bytes)
 
 void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t bytes)
 {
-	l->c->t->o.operators->reduce(NULL, r->buf + at, in, bytes / dtype_bytes(r->dtype), r->dtype, r->op);
+	l->c->t->o.operators->reduce(NULL, r->buf + at, in, bytes / gradcomp_dtype_bytes(r->dtype), r->dtype, r->op);
 }

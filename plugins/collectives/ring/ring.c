@@ -13,24 +13,6 @@ static const gradcomp_param params[] = {
 	 .help = "all-reduces up to this size go to all peers at once (up to 8 ranks)"},
 };
 
-size_t ring_dtype_size(gradcomp_dtype dtype)
-{
-	switch (dtype) {
-	case GRADCOMP_F64:
-	case GRADCOMP_I64:
-		return 8;
-	case GRADCOMP_F32:
-	case GRADCOMP_I32:
-		return 4;
-	case GRADCOMP_F16:
-	case GRADCOMP_BF16:
-		return 2;
-	case GRADCOMP_U8:
-		break;
-	}
-	return 1;
-}
-
 gradcomp_status ring_room(ring *r, size_t bytes, gradcomp_error *err)
 {
 	if (bytes <= r->pieces_cap)
@@ -76,7 +58,7 @@ static gradcomp_status allreduce(void *instance, void *buf, uint64_t count, grad
                                  gradcomp_op op, double scale, gradcomp_error *err)
 {
 	ring *r = instance;
-	size_t size = ring_dtype_size(dtype);
+	size_t size = gradcomp_dtype_bytes(dtype);
 	uint64_t P = (uint64_t)r->nranks, *offset = r->offset;
 	if (!count)
 		return GRADCOMP_OK;
@@ -95,7 +77,7 @@ static gradcomp_status reduce_scatter(void *instance, void *buf, const uint64_t 
                                       gradcomp_op op, double scale, gradcomp_error *err)
 {
 	ring *r = instance;
-	size_t size = ring_dtype_size(dtype);
+	size_t size = gradcomp_dtype_bytes(dtype);
 	uint64_t *offset = r->offset;
 	if (r->nranks == 1)
 		return scale == 1.0 ? GRADCOMP_OK

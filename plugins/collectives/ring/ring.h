@@ -47,6 +47,4 @@ gradcomp_status ring_small_allreduce(ring *r, void *buf, uint64_t count, gradcom
 gradcomp_status ring_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
 gradcomp_status ring_barrier(void *instance, gradcomp_error *err);
 
-size_t ring_dtype_size(gradcomp_dtype dtype);
-
 #endif

@@ -10,7 +10,7 @@ gradcomp_status ring_small_allreduce(ring *r, void *buf, uint64_t count, gradcom
 {
 	const gradcomp_links *l = r->links;
 	const gradcomp_operators *ops = r->host->operators;
-	size_t bytes = count * ring_dtype_size(dtype);
+	size_t bytes = count * gradcomp_dtype_bytes(dtype);
 	gradcomp_status st = ring_room(r, bytes * (size_t)r->nranks, err);
 	if (st)
 		return st;

@@ -73,7 +73,7 @@ static gradcomp_status post_recv(travel *t, uint64_t i, gradcomp_error *err)
 		return GRADCOMP_OK;
 	if (i / t->pieces < (uint64_t)t->route->reduce_steps) {
 		if (t->in_place)
-			return l->recv_reduce(l->ctx, left, p, len / ring_dtype_size(t->route->dtype),
+			return l->recv_reduce(l->ctx, left, p, len / gradcomp_dtype_bytes(t->route->dtype),
 			                      t->route->dtype, t->route->op, req, err);
 		return l->recv(l->ctx, left, r->pieces + (i % RING_AHEAD) * t->piece, len, req, err);
 	}
@@ -99,7 +99,7 @@ static gradcomp_status finish_recv(travel *t, uint64_t i, gradcomp_error *err)
 	gradcomp_status st = r->links->wait(r->links->ctx, &r->recv[i % RING_AHEAD], err);
 	if (st || step >= (uint64_t)route->reduce_steps)
 		return st;
-	count = len / ring_dtype_size(route->dtype);
+	count = len / gradcomp_dtype_bytes(route->dtype);
 	if (!t->in_place)
 		st = ops->reduce(NULL, p, r->pieces + (i % RING_AHEAD) * t->piece, count, route->dtype, route->op);
 	if (!st && step + 1 == (uint64_t)route->reduce_steps && route->scale != 1.0)
