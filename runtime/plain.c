@@ -94,24 +94,35 @@ static gradcomp_status block_bytes(const gradcomp_group *g, const uint64_t *coun
 	return GRADCOMP_OK;
 }
 
+/* What both collectives of blocks begin with; on success the group's lock is held
+ * and *bytes is the caller's to free. */
+static gradcomp_status blocks_begin(gradcomp_group *g, const void *out, const uint64_t *counts, gradcomp_dtype dtype,
+                                    port **p, uint64_t **bytes, uint64_t *before, gradcomp_error *err)
+{
+	gradcomp_status st = check(g, out, 0, dtype, err);
+	if (!st)
+		st = block_bytes(g, counts, dtype, bytes, before, err);
+	if (st)
+		return st;
+	st = plain_lock(g, p, err);
+	if (st)
+		free(*bytes);
+	return st;
+}
+
 gradcomp_status gradcomp_allgather(gradcomp_group *g, const void *in, void *out, const uint64_t *counts,
                                    gradcomp_dtype dtype, gradcomp_error *err)
 {
 	port *p;
 	uint64_t *bytes, before = 0;
-	gradcomp_status st = check(g, out, 0, dtype, err);
-	if (!st)
-		st = block_bytes(g, counts, dtype, &bytes, &before, err);
+	gradcomp_status st = blocks_begin(g, out, counts, dtype, &p, &bytes, &before, err);
 	if (st)
 		return st;
-	st = plain_lock(g, &p, err);
-	if (!st) {
-		if (bytes[g->me] && (char *)out + before != (const char *)in)
-			memmove((char *)out + before, in, bytes[g->me]);
-		st = p->collective->allgather ? p->collective->allgather(p->instance, out, bytes, err)
-		                              : lacks(p, "all-gather", err);
-		pthread_mutex_unlock(&g->lock);
-	}
+	if (bytes[g->me] && (char *)out + before != (const char *)in)
+		memmove((char *)out + before, in, bytes[g->me]);
+	st = p->collective->allgather ? p->collective->allgather(p->instance, out, bytes, err)
+	                              : lacks(p, "all-gather", err);
+	pthread_mutex_unlock(&g->lock);
 	free(bytes);
 	return st;
 }
@@ -121,20 +132,15 @@ gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, 
 {
 	port *p;
 	uint64_t *bytes, before = 0;
-	gradcomp_status st = check(g, out, 0, dtype, err);
-	if (!st)
-		st = block_bytes(g, counts, dtype, &bytes, &before, err);
+	gradcomp_status st = blocks_begin(g, out, counts, dtype, &p, &bytes, &before, err);
 	if (st)
 		return st;
-	st = plain_lock(g, &p, err);
-	if (!st) {
-		st = p->collective->reduce_scatter
-		             ? p->collective->reduce_scatter(p->instance, in, counts, dtype, op, 1.0, err)
-		             : lacks(p, "reduce-scatter", err);
-		if (!st && bytes[g->me])
-			memmove(out, (char *)in + before, bytes[g->me]);
-		pthread_mutex_unlock(&g->lock);
-	}
+	st = p->collective->reduce_scatter
+	             ? p->collective->reduce_scatter(p->instance, in, counts, dtype, op, 1.0, err)
+	             : lacks(p, "reduce-scatter", err);
+	if (!st && bytes[g->me])
+		memmove(out, (char *)in + before, bytes[g->me]);
+	pthread_mutex_unlock(&g->lock);
 	free(bytes);
 	return st;
 }

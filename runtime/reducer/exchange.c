@@ -103,12 +103,10 @@ static gradcomp_status gathered(gradcomp_reducer *r, bucket *b, uint32_t round, 
 {
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	int P = r->layout.nranks, me = r->layout.rank, fixed = !!(rd->flags & GRADCOMP_ROUND_FIXED);
-	uint64_t *bytes = malloc((size_t)P * sizeof *bytes * 2), *heads = bytes ? bytes + P : NULL;
+	uint64_t *bytes = r->lengths, *heads = bytes + P;
 	size_t stride = HEAD + ((rd->bound + 7) & ~(uint64_t)7), at = 0;
 	gradcomp_status st = GRADCOMP_OK;
 	char *buf;
-	if (!bytes)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d lengths", P);
 	uint64_t head = b->own.bytes | (b->local_bad ? HEAD_BAD : 0);
 	if (fixed) {
 		for (int p = 0; p < P; p++)
@@ -138,7 +136,7 @@ static gradcomp_status gathered(gradcomp_reducer *r, bucket *b, uint32_t round, 
 		b->parts[p] = (gradcomp_payload){NULL, len, len};
 	}
 	if (st || b->bad)
-		goto done;
+		return st;
 	st = fixed ? GRADCOMP_OK : area_grow(&b->slot->gathered, stride * (size_t)P, err);
 	buf = b->slot->gathered.p;
 	for (int p = 0; !st && p < P; at += bytes[p++])
@@ -148,8 +146,6 @@ static gradcomp_status gathered(gradcomp_reducer *r, bucket *b, uint32_t round, 
 		memset((char *)b->parts[me].data + b->own.bytes, 0, bytes[me] - b->own.bytes);
 		st = gather_blocks(r, bytes, err, buf);
 	}
-done:
-	free(bytes);
 	return st;
 }
 
@@ -157,10 +153,8 @@ done:
 static gradcomp_status name_bad(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 {
 	int P = r->layout.nranks;
-	uint64_t *mark = calloc((size_t)P * 2, sizeof *mark), *bytes = mark ? mark + P : NULL;
+	uint64_t *bytes = r->lengths, *mark = bytes + P;
 	gradcomp_status st;
-	if (!mark)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d marks", P);
 	for (int p = 0; p < P; p++)
 		bytes[p] = sizeof *mark;
 	mark[r->layout.rank] = (uint64_t)b->local_bad;
@@ -175,7 +169,6 @@ static gradcomp_status name_bad(gradcomp_reducer *r, bucket *b, gradcomp_error *
 		         (unsigned long long)r->step, r->tensors[b->pub.first + mark[p] - 1].name, r->group->ranks[p],
 		         r->warned == 5 ? " (not told again)" : "");
 	}
-	free(mark);
 	return st;
 }
 

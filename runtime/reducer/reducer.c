@@ -45,7 +45,8 @@ static gradcomp_status allocate(gradcomp_reducer *r, gradcomp_error *err)
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for an error memory of %zu bytes", bytes);
 	}
 	r->state = calloc(states + 1, sizeof *r->state);
-	if (!r->state)
+	r->lengths = calloc((size_t)r->layout.nranks, 2 * sizeof *r->lengths);
+	if (!r->state || !r->lengths)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	for (uint32_t s = 0; s < states; s++) {
 		r->state[s] = calloc(1, bytes);
@@ -69,6 +70,7 @@ static void destroy(gradcomp_reducer *r)
 		free(r->slots[s].scratch.p);
 	}
 	free(r->state);
+	free(r->lengths);
 	free(r->error);
 	layout_free(r);
 	free(r->compressor_spec);

@@ -75,6 +75,7 @@ struct gradcomp_reducer {
 	uint64_t bucket_bytes, first_bucket_bytes;
 	float *error;  /* numel, or NULL */
 	float **state; /* compressor->state_arrays of numel */
+	uint64_t *lengths; /* 2 nranks words of the exchange thread's: lengths, and what comes with them */
 	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
 	void *ctx;
 
