@@ -175,8 +175,12 @@ int step_task_init(spank_t sp)
 			say("error: %s", step.error);
 		step.failed = 1;
 	}
-	if (step.failed)
+	if (step.failed) {
+		/* Under --kill-on-bad-exit the end of a task can overtake its last words on
+		 * the way to srun. */
+		usleep(300000);
 		_exit(1);
+	}
 	return 0;
 }
 
