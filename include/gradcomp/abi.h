@@ -75,7 +75,9 @@ typedef enum gradcomp_dtype {
 	GRADCOMP_F64 = 3,
 	GRADCOMP_I32 = 4,
 	GRADCOMP_I64 = 5,
-	GRADCOMP_U8 = 6
+	GRADCOMP_U8 = 6,
+	GRADCOMP_F8E4M3 = 7, /* OCP 8-bit floats: storage only, see cast_from_f32() */
+	GRADCOMP_F8E5M2 = 8
 } gradcomp_dtype;
 
 /* Bytes of one element; 0 for a number that is no type. */
@@ -92,6 +94,8 @@ static inline size_t gradcomp_dtype_bytes(gradcomp_dtype dtype)
 	case GRADCOMP_BF16:
 		return 2;
 	case GRADCOMP_U8:
+	case GRADCOMP_F8E4M3:
+	case GRADCOMP_F8E5M2:
 		return 1;
 	}
 	return 0;

@@ -36,7 +36,9 @@
  *                              x = a, error = e'
  *
  * Thread rule. The host never runs two functions of one instance at the same
- * time; it may run them on different threads. Buckets interleave: after
+ * time, but for merge() and the code functions, which it may run on one bucket
+ * while others run on other buckets: they write to nothing of the instance. It
+ * may run functions on different threads. Buckets interleave: after
  * encode(b0, 0) may come encode(b1, 0) before decode(b0, 0), but decode(b, r)
  * comes before encode(b, r+1). What an encode leaves for its decode goes into
  * `scratch`, which lives from the first encode to the last decode of the bucket
@@ -59,15 +61,21 @@ extern "C" {
 #define GRADCOMP_TRAIT_PASSES_NONFINITE (1u << 2) /* NaN and Inf come out as they went in */
 #define GRADCOMP_TRAIT_CUDA (1u << 3)             /* accepts GRADCOMP_CUDA work */
 #define GRADCOMP_TRAIT_STOCHASTIC (1u << 4)       /* draws random numbers in encode */
-#define GRADCOMP_TRAIT_OWN_MOMENTUM (1u << 5)     /* the optimizer must apply none (DGC) */
+/* The optimizer must apply no momentum (DGC). The plugin gets the bare gradient,
+ * and its error memory is the last of its state arrays. */
+#define GRADCOMP_TRAIT_OWN_MOMENTUM (1u << 5)
 #define GRADCOMP_TRAIT_UNBIASED (1u << 6)         /* E[a] = mean u without error memory */
+#define GRADCOMP_TRAIT_LOSSLESS (1u << 7)         /* CODED: what is decoded is what was coded, to the bit */
 
 /* What a round's payloads are, hence which collective can carry them. */
 typedef enum gradcomp_pattern {
 	GRADCOMP_SUMMED = 0,   /* payloads add element by element: all-reduce */
 	GRADCOMP_GATHERED = 1, /* everybody needs everybody's: all-gather(v) */
-	GRADCOMP_MERGED = 2,   /* two payloads make one: merge(), on a tree */
-	GRADCOMP_CODED = 3     /* floats under a value-preserving code: codec functions */
+	GRADCOMP_MERGED = 2,   /* two payloads make one: merge(), on a tree; all have `bound` bytes */
+	/* The bucket's own floats, summed in place under the code functions, whose
+	 * losses go to the error memory of the rank that made them. The only round;
+	 * encode() is not called, decode() may be NULL. */
+	GRADCOMP_CODED = 3
 } gradcomp_pattern;
 #define GRADCOMP_PATTERN_BIT(p) (1u << (p))
 
@@ -164,6 +172,10 @@ typedef struct gradcomp_work {
 	uint64_t scratch_bytes;
 	const gradcomp_operators *operators;
 	void *queue; /* stream for the operators; NULL on the host */
+	/* A word on `device` for operators that check what peers sent. When it is set
+	 * by the end of the bucket's step the host fails the job. A plugin on the host
+	 * reads it at once, to name the rank. */
+	int *fault;
 } gradcomp_work;
 
 /* Ranges an auto-tuner or a planner may assume; see cost(). */
@@ -214,16 +226,19 @@ struct gradcomp_compressor_v1 {
 	gradcomp_status (*decode)(void *instance, const gradcomp_work *work, uint32_t round,
 	                          const gradcomp_payload *in, uint32_t n, gradcomp_error *err);
 
-	/* MERGED only: out = a (+) b; what is dropped is added to this rank's own
-	 * error memory by way of scratch. out overlaps neither. */
+	/* MERGED only: out = a (+) b, one of them this rank's, the other untrusted. What
+	 * is dropped is noted in scratch and added to this rank's own error memory by
+	 * decode(). A rank of a step of P ranks merges at most 2 + log2(P) times. out
+	 * overlaps neither. */
 	gradcomp_status (*merge)(void *instance, const gradcomp_work *work, uint32_t round,
 	                         const gradcomp_payload *a, const gradcomp_payload *b, gradcomp_payload *out,
 	                         gradcomp_error *err);
 
 	/* CODED only: a code for runs of n floats, used inside a collective, on one
-	 * of its threads. `counter` names the run, for stochastic rounding. code
-	 * returns through *bytes at most code_bound(n); decode_add adds to out what
-	 * decode writes. `in` is untrusted. */
+	 * of its threads. `counter` names the run, for stochastic rounding; no two
+	 * runs of a rank and step share one. code returns through *bytes at most
+	 * code_bound(n), which is at most 4 n + n / 64 + 64; decode_add adds to out
+	 * what decode writes. `in` is untrusted, aligned to 8. */
 	uint64_t (*code_bound)(void *instance, uint64_t n);
 	gradcomp_status (*code)(void *instance, const float *in, uint64_t n, uint64_t counter, void *out,
 	                        uint64_t *bytes, gradcomp_error *err);

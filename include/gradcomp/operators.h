@@ -12,6 +12,12 @@
  * - An operator never allocates; where it needs room it takes `scratch`, whose
  *   size its *_scratch() function gives, in bytes, aligned to 64. It may use
  *   200 KiB of stack.
+ * - Results that are one number (counts, sums, thresholds, faults) are written to
+ *   and read from memory of the table's device, so that one operator can use
+ *   what another found without anybody waiting for the queue. Arrays of pointers
+ *   and structures of settings are host memory, read before the call returns.
+ * - A `fault` word is set to 1 when input is not what it should be, and left
+ *   alone otherwise; on a device it tells when the queue has got there.
  * - May be called on any thread, at the same time on different buffers.
  *
  * Two promises on rounding. Operators marked LOCAL work on one rank's own data:
@@ -28,6 +34,38 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* Numbers in few bits: every block shares a step, code * step is the value.
+ *
+ * In memory: the steps of all blocks, one float each (none with NORM_GIVEN), then
+ * the codes, two's complement, 8 / bits to a byte, the first in the lowest bits;
+ * unused bits are 0. */
+typedef enum gradcomp_norm {
+	GRADCOMP_NORM_ABSMAX = 0, /* step = largest magnitude of the block / levels */
+	GRADCOMP_NORM_L2 = 1,     /* step = Euclidean norm of the block / levels (QSGD) */
+	GRADCOMP_NORM_GIVEN = 2   /* step = *given for all */
+} gradcomp_norm;
+typedef enum gradcomp_rounding {
+	GRADCOMP_TO_NEAREST = 0, /* to even */
+	GRADCOMP_TO_EITHER = 1,  /* up with the probability of the fraction: unbiased */
+	GRADCOMP_TO_ZERO = 2     /* cut off */
+} gradcomp_rounding;
+typedef struct gradcomp_quantiser {
+	uint32_t struct_size;
+	uint32_t bits;     /* of a code: 2, 4 or 8 */
+	uint32_t levels;   /* codes are -levels..levels; 1..2^(bits-1) - 1 */
+	uint32_t block;    /* numbers a block: a multiple of 32, at most 65536 */
+	uint32_t norm;     /* gradcomp_norm */
+	uint32_t rounding; /* gradcomp_rounding */
+	const float *given; /* NORM_GIVEN: one float on the table's device, finite, not negative */
+	/* TO_EITHER: number i rounds up when random_uniform's number first + i is less
+	 * than the fraction. */
+	uint64_t seed, stream, first;
+} gradcomp_quantiser;
+
+/* Bins of histogram(): the exponent and the upper four bits of the mantissa. */
+#define GRADCOMP_HISTOGRAM_BINS 4096
+#define GRADCOMP_NO_INDEX UINT32_MAX
 
 typedef struct gradcomp_operators {
 	uint32_t struct_size;
@@ -48,10 +86,11 @@ typedef struct gradcomp_operators {
 	/* *bad = 0 when all n values are finite, else 1. Host memory for `bad`. */
 	void (*nonfinite)(void *queue, const float *x, size_t n, int *bad);
 
-	/* Casts between float and F16/BF16 (F32 copies; other types: UNSUPPORTED):
-	 * round to nearest even, denormals honoured, NaN stays NaN and becomes quiet,
-	 * Inf stays Inf, overflow becomes Inf, or the largest finite value when
-	 * `saturate`. REPLICATED. */
+	/* Casts between float and F16, BF16, F8E4M3, F8E5M2 (F32 copies; other types:
+	 * UNSUPPORTED): round to nearest even, denormals honoured, NaN stays NaN and
+	 * becomes quiet, Inf stays Inf, overflow becomes Inf, or the largest finite
+	 * value when `saturate`. F8E4M3 has no Inf: there it becomes NaN, or 448.
+	 * REPLICATED. */
 	gradcomp_status (*cast_from_f32)(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to,
 	                                 int saturate);
 	gradcomp_status (*cast_to_f32)(void *queue, float *out, const void *in, size_t n, gradcomp_dtype from);
@@ -79,8 +118,10 @@ typedef struct gradcomp_operators {
 	 * REPLICATED. val[j] = x[idx[j]]. */
 	size_t (*topk_scratch)(size_t n, size_t k);
 	void (*topk)(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, void *scratch);
-	/* y[idx[j]] += a * val[j], j ascending. idx comes from a peer and is checked:
-	 * an index >= n returns GRADCOMP_ERR_RANGE before y is touched. REPLICATED. */
+	/* y[idx[j]] += a * val[j], j ascending; GRADCOMP_NO_INDEX is passed over. idx
+	 * comes from a peer and is checked: any other index >= n returns
+	 * GRADCOMP_ERR_RANGE before y is touched. (On a device it is left out and the
+	 * call returns OK: use sparse_check() there.) REPLICATED. */
 	gradcomp_status (*scatter_add)(void *queue, float *y, size_t n, const uint32_t *idx, const float *val,
 	                               size_t k, float a);
 
@@ -92,6 +133,119 @@ typedef struct gradcomp_operators {
 	 * REPLICATED. */
 	void (*random_uniform)(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
 	void (*random_normal)(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
+
+	/* ---- memory and sums ---- */
+
+	void (*copy)(void *queue, void *to, const void *from, size_t bytes);
+	void (*fill)(void *queue, float *x, float a, size_t n);
+	/* y[i] += a * x[i], rounded after the product and after the sum. REPLICATED. */
+	void (*axpy)(void *queue, float *y, float a, const float *x, size_t n);
+	/* y[i] = x[i] held within -*limit..*limit; y may be x. REPLICATED. */
+	void (*clamp)(void *queue, float *y, const float *x, const float *limit, size_t n);
+	/* *out = sum of x, of |x|, of x^2, each term and sum in double: LOCAL, within
+	 * n * 2^-52 of the sum of magnitudes, and the same in every run. */
+	size_t (*sum_scratch)(size_t n);
+	void (*sum)(void *queue, double *out, const float *x, size_t n, void *scratch);
+	void (*sum_abs)(void *queue, double *out, const float *x, size_t n, void *scratch);
+	void (*sum_squares)(void *queue, double *out, const float *x, size_t n, void *scratch);
+	/* Largest |x|, 0 for n = 0; x is finite. REPLICATED. */
+	void (*absmax)(void *queue, float *out, const float *x, size_t n, void *scratch);
+
+	/* ---- low rank, many matrices of one shape at once ---- */
+
+	/* As the operators without _batch on P[i], M[i], Q[i], and so on, i < count,
+	 * with the same bits; faster where matrices are small. */
+	size_t (*product_scratch)(size_t count, size_t n, size_t m, size_t r);
+	void (*product_mq_batch)(void *queue, float *const *P, const float *const *M, const float *const *Q,
+	                         size_t count, size_t n, size_t m, size_t r, void *scratch);
+	void (*product_mtp_batch)(void *queue, float *const *Q, const float *const *M, const float *const *P,
+	                          size_t count, size_t n, size_t m, size_t r, void *scratch);
+	void (*low_rank_finish_batch)(void *queue, float *const *X, float *const *E, const float *const *P,
+	                              const float *const *Elocal, const float *const *Q, size_t count, size_t n,
+	                              size_t m, size_t r);
+	void (*orthonormalise_batch)(void *queue, float *const *A, size_t count, size_t n, size_t r);
+
+	/* ---- selection; n < 2^32, x finite, -0 equals 0. All REPLICATED ---- */
+
+	/* counts[b] = how many i have bin (bits of |x[i]|) >> 19 == b. */
+	void (*histogram)(void *queue, uint32_t *counts, const float *x, size_t n);
+	/* *out = the k-th largest |x|, 1 <= k <= n. Scratch as topk. */
+	void (*kth_magnitude)(void *queue, float *out, const float *x, size_t n, size_t k, void *scratch);
+	/* *count = how many |x| >= *threshold. */
+	void (*count_above)(void *queue, uint64_t *count, const float *x, size_t n, const float *threshold);
+	/* Indices and values of all |x| > *threshold and of the lowest-indexed
+	 * |x| == *threshold while fewer than k are taken, ascending; when there are
+	 * more than k above it, the k lowest-indexed. *count = how many. Scratch as
+	 * topk. */
+	void (*compact)(void *queue, uint32_t *idx, float *val, uint64_t *count, const float *x, size_t n,
+	                const float *threshold, size_t k, void *scratch);
+	/* MSTopK (Shi et al. 2020): k indices found by bisecting the threshold
+	 * `samplings` times between mean and maximum of |x| (between 0 and the mean
+	 * when k reaches below it), the last of them a run with a random start: number
+	 * 0 of random stream (seed, stream). Exactly k, ascending. */
+	size_t (*mstopk_scratch)(size_t n, size_t k);
+	void (*mstopk)(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, int samplings,
+	               uint64_t seed, uint64_t stream, void *scratch);
+
+	/* ---- sparse vectors: k ascending indices and their values ---- */
+
+	/* val[j] = x[idx[j]]; idx is this rank's own. */
+	void (*gather)(void *queue, float *val, const float *x, const uint32_t *idx, size_t k);
+	/* y[idx[j]] = val[j], or 0 when val is NULL; idx is this rank's own. */
+	void (*scatter)(void *queue, float *y, const uint32_t *idx, const float *val, size_t k);
+	/* *fault = 1 unless idx ascends strictly below n and val is finite. */
+	void (*sparse_check)(void *queue, int *fault, const uint32_t *idx, const float *val, size_t k, size_t n);
+	/* gTop-k's sum: of a + b (k pairs each) the k largest by magnitude, ties to
+	 * the lower index, go to (idx, val), and the rest of the union to (left_idx,
+	 * left_val): k pairs, filled up with GRADCOMP_NO_INDEX and 0. scatter_add()
+	 * passes over those. All ascending; a and b have passed sparse_check().
+	 * REPLICATED. */
+	size_t (*sparse_merge_scratch)(size_t k);
+	void (*sparse_merge)(void *queue, uint32_t *idx, float *val, uint32_t *left_idx, float *left_val,
+	                     const uint32_t *a_idx, const float *a_val, const uint32_t *b_idx, const float *b_val,
+	                     size_t k, void *scratch);
+
+	/* ---- quantisers ---- */
+
+	/* Bytes of n quantised numbers; 0 when a field of q is out of its range. */
+	size_t (*quantised_bytes)(const gradcomp_quantiser *q, size_t n);
+	/* REPLICATED, but for NORM_L2. x is finite. A step that would be less than
+	 * 2^-126 is 0, and so are its codes. */
+	void (*quantise)(void *queue, void *out, const float *x, size_t n, const gradcomp_quantiser *q);
+	/* *fault = 1 unless all steps are finite and not negative, and all codes within
+	 * the levels. Dequantising anything else is safe and gives what it gives. */
+	void (*quantised_check)(void *queue, int *fault, const void *in, size_t n, const gradcomp_quantiser *q);
+	/* v[i] = code * step, rounded once. y = v; y += a * v (rounded after each); e =
+	 * x - v (e may be x). REPLICATED. */
+	void (*dequantise)(void *queue, float *y, const void *in, size_t n, const gradcomp_quantiser *q);
+	void (*dequantise_add)(void *queue, float *y, float a, const void *in, size_t n, const gradcomp_quantiser *q);
+	void (*dequantise_error)(void *queue, float *e, const float *x, const void *in, size_t n,
+	                         const gradcomp_quantiser *q);
+
+	/* Signs: x is runs of `segment` numbers, the last may be shorter; every run
+	 * begins a new word of 32 bits, lowest first, 1 for x < 0; unused bits are 0.
+	 * pairs[2 s] and pairs[2 s + 1] are the values that stand for 0 and 1 in run s. */
+	size_t (*sign_words)(size_t n, size_t segment);
+	void (*sign_pack)(void *queue, uint32_t *bits, const float *x, size_t n, size_t segment);
+	/* pairs = means of the non-negative and of the negative numbers of each run,
+	 * 0 where there are none. LOCAL, and the same in every run. */
+	void (*sign_means)(void *queue, float *pairs, const float *x, size_t n, size_t segment);
+	/* y += a * v, e = x - v, as above. REPLICATED. */
+	void (*sign_add)(void *queue, float *y, float a, const uint32_t *bits, const float *pairs, size_t n,
+	                 size_t segment);
+	void (*sign_error)(void *queue, float *e, const float *x, const uint32_t *bits, const float *pairs, size_t n,
+	                   size_t segment);
+
+	/* Ternary, five to a byte: the sum of (t + 1) 3^j over a byte's numbers j,
+	 * t = sign of x with probability |x| / *scale (random_uniform's number
+	 * first + i is less than it), else 0; numbers past the end count as t = 0. All
+	 * t are 0 when *scale is 0. REPLICATED. */
+	void (*ternary_pack)(void *queue, uint8_t *out, const float *x, size_t n, const float *scale, uint64_t seed,
+	                     uint64_t stream, uint64_t first);
+	/* y[i] += a * (*scale t); a byte above 242 counts as five 0s and sets *fault.
+	 * REPLICATED. */
+	void (*ternary_add)(void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n,
+	                    int *fault);
 } gradcomp_operators;
 
 #ifdef __cplusplus
