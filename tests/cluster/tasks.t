@@ -73,20 +73,22 @@ is 'a job array: every job of it' "$(sed 's/^n. //' "$home"/array.*)" "$(for _ i
 	echo 'GRADCOMP=topk GRADCOMP_OPTIONS=compressor'
 done)"
 
+# Slurm 22.05's pmix module can hang in srun at the end of a heterogeneous step
+# (pmixp_abort_agent_stop joins one thread twice).
 is 'heterogeneous: to each its own' \
-	"$(on srun -wn1 --gradcomp=topk --gradcomp-collective=tree "$tmp/show" : -wn2 --gradcomp=powersgd "$tmp/show" 2>/dev/null | sort)" \
+	"$(on srun --mpi=none -wn1 --gradcomp=topk --gradcomp-collective=tree "$tmp/show" : --mpi=none -wn2 --gradcomp=powersgd "$tmp/show" 2>/dev/null | sort)" \
 	'n1 GRADCOMP=topk GRADCOMP_COLLECTIVE=tree GRADCOMP_OPTIONS=compressor collective
 n2 GRADCOMP=powersgd GRADCOMP_OPTIONS=compressor'
 is 'heterogeneous: none for one' \
-	"$(on srun -wn1 --gradcomp=topk "$tmp/show" : -wn2 "$tmp/show" 2>/dev/null | sort)" \
+	"$(on srun --mpi=none -wn1 --gradcomp=topk "$tmp/show" : --mpi=none -wn2 "$tmp/show" 2>/dev/null | sort)" \
 	'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor
 n2'
 is 'heterogeneous: the same for both' \
-	"$(on srun -wn1 --gradcomp=topk "$tmp/show" : -wn2 --gradcomp=topk "$tmp/show" 2>/dev/null | sort)" \
+	"$(on srun --mpi=none -wn1 --gradcomp=topk "$tmp/show" : --mpi=none -wn2 --gradcomp=topk "$tmp/show" 2>/dev/null | sort)" \
 	'n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor
 n2 GRADCOMP=topk GRADCOMP_OPTIONS=compressor'
 refuse 'heterogeneous: a mistake in the second component' \
-	on srun -wn1 --gradcomp=topk "$tmp/show" : -wn2 --gradcomp=nope "$tmp/show"
+	on srun --mpi=none -wn1 --gradcomp=topk "$tmp/show" : --mpi=none -wn2 --gradcomp=nope "$tmp/show"
 like 'heterogeneous: is named' "$said" "gradcomp: no compressor 'nope'"
 refuse 'heterogeneous sbatch: cannot keep two apart' \
 	on sbatch -N1 --gradcomp=topk : -N1 --gradcomp=powersgd show
