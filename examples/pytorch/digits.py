@@ -42,6 +42,8 @@ def parse():
                    help="who reduces gradients: gradcomp when it is asked for (default), DDP itself, or PyTorch's "
                         "PowerSGD hook at rank 4")
     p.add_argument("--json", metavar="FILE", help="rank 0 writes its figures there")
+    p.add_argument("--gradients", metavar="FILE",
+                   help="rank 0 writes every fiftieth step's gradient there, as raw floats for gradcomp bench compressors")
     args = p.parse_args()
     if not 0 <= args.warm_up < args.steps:
         p.error(f"--warm-up {args.warm_up} leaves nothing of --steps {args.steps}")
@@ -123,6 +125,10 @@ def main():
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(model(x[rows]), y[rows])
         loss.backward()
+        if args.gradients and rank == 0 and (step + 1) % 50 == 0:
+            with open(args.gradients, "wb" if step < 50 else "ab") as f:
+                for p in model.parameters():
+                    f.write(p.grad.numpy().tobytes())
         optimizer.step()
         times.append(time.perf_counter() - start)
         if rank == 0 and (step + 1) % 50 == 0:
