@@ -34,6 +34,7 @@ typedef int32_t v8i __attribute__((vector_size(32)));
 typedef uint32_t v8u __attribute__((vector_size(32)));
 typedef double v4d __attribute__((vector_size(32)));
 typedef float v4f __attribute__((vector_size(16)));
+typedef int32_t v4i __attribute__((vector_size(16)));
 /* The same anywhere in memory. */
 typedef float v8f_any __attribute__((vector_size(32), aligned(4), may_alias));
 typedef uint32_t v8u_any __attribute__((vector_size(32), aligned(4), may_alias));
@@ -49,6 +50,16 @@ typedef float v4f_any __attribute__((vector_size(16), aligned(4), may_alias));
 #else
 #define FMA(a, b, c) ((a) * (b) + (c))
 #define FNMA(a, b, c) ((c) - (a) * (b))
+#endif
+
+/* Four floats to doubles and back. Exact one way and rounded once the other,
+ * however it is done; GCC's own is slow. */
+#ifdef __AVX2__
+#define WIDEN(v) ((v4d)_mm256_cvtps_pd((__m128)(v)))
+#define NARROW(v) ((v4f)_mm256_cvtpd_ps((__m256d)(v)))
+#else
+#define WIDEN(v) __builtin_convertvector(v, v4d)
+#define NARROW(v) __builtin_convertvector(v, v4f)
 #endif
 
 void KERNEL(add)(void *queue, float *y, const float *x, size_t n);
@@ -70,6 +81,40 @@ void KERNEL(topk)(void *queue, uint32_t *idx, float *val, const float *x, size_t
 gradcomp_status KERNEL(scatter_add)(void *queue, float *y, size_t n, const uint32_t *idx, const float *val,
                                     size_t k, float a);
 
+void KERNEL(copy)(void *queue, void *to, const void *from, size_t bytes);
+void KERNEL(fill)(void *queue, float *x, float a, size_t n);
+void KERNEL(axpy)(void *queue, float *y, float a, const float *x, size_t n);
+void KERNEL(clamp)(void *queue, float *y, const float *x, const float *limit, size_t n);
+size_t KERNEL(sum_scratch)(size_t n);
+void KERNEL(sum)(void *queue, double *out, const float *x, size_t n, void *scratch);
+void KERNEL(sum_abs)(void *queue, double *out, const float *x, size_t n, void *scratch);
+void KERNEL(sum_squares)(void *queue, double *out, const float *x, size_t n, void *scratch);
+void KERNEL(absmax)(void *queue, float *out, const float *x, size_t n, void *scratch);
+size_t KERNEL(product_scratch)(size_t count, size_t n, size_t m, size_t r);
+void KERNEL(product_mq_batch)(void *queue, float *const *P, const float *const *M, const float *const *Q,
+                              size_t count, size_t n, size_t m, size_t r, void *scratch);
+void KERNEL(product_mtp_batch)(void *queue, float *const *Q, const float *const *M, const float *const *P,
+                               size_t count, size_t n, size_t m, size_t r, void *scratch);
+void KERNEL(low_rank_finish_batch)(void *queue, float *const *X, float *const *E, const float *const *P,
+                                   const float *const *Elocal, const float *const *Q, size_t count, size_t n,
+                                   size_t m, size_t r);
+void KERNEL(orthonormalise_batch)(void *queue, float *const *A, size_t count, size_t n, size_t r);
+void KERNEL(histogram)(void *queue, uint32_t *counts, const float *x, size_t n);
+void KERNEL(kth_magnitude)(void *queue, float *out, const float *x, size_t n, size_t k, void *scratch);
+void KERNEL(count_above)(void *queue, uint64_t *count, const float *x, size_t n, const float *threshold);
+void KERNEL(compact)(void *queue, uint32_t *idx, float *val, uint64_t *count, const float *x, size_t n,
+                     const float *threshold, size_t k, void *scratch);
+size_t KERNEL(mstopk_scratch)(size_t n, size_t k);
+void KERNEL(mstopk)(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, int samplings,
+                    uint64_t seed, uint64_t stream, void *scratch);
+void KERNEL(gather)(void *queue, float *val, const float *x, const uint32_t *idx, size_t k);
+void KERNEL(scatter)(void *queue, float *y, const uint32_t *idx, const float *val, size_t k);
+void KERNEL(sparse_check)(void *queue, int *fault, const uint32_t *idx, const float *val, size_t k, size_t n);
+size_t KERNEL(sparse_merge_scratch)(size_t k);
+void KERNEL(sparse_merge)(void *queue, uint32_t *idx, float *val, uint32_t *left_idx, float *left_val,
+                          const uint32_t *a_idx, const float *a_val, const uint32_t *b_idx, const float *b_val,
+                          size_t k, void *scratch);
+
 /* Built once: integer and plain double arithmetic, the same everywhere. */
 void random_uniform(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
 void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
@@ -86,6 +131,18 @@ void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 		.orthonormalise = KERNEL(orthonormalise), .topk_scratch = KERNEL(topk_scratch), \
 		.topk = KERNEL(topk), .scatter_add = KERNEL(scatter_add), .random_uniform = random_uniform, \
 		.random_normal = random_normal, \
+		.copy = KERNEL(copy), .fill = KERNEL(fill), .axpy = KERNEL(axpy), .clamp = KERNEL(clamp), \
+		.sum_scratch = KERNEL(sum_scratch), .sum = KERNEL(sum), .sum_abs = KERNEL(sum_abs), \
+		.sum_squares = KERNEL(sum_squares), .absmax = KERNEL(absmax), \
+		.product_scratch = KERNEL(product_scratch), .product_mq_batch = KERNEL(product_mq_batch), \
+		.product_mtp_batch = KERNEL(product_mtp_batch), \
+		.low_rank_finish_batch = KERNEL(low_rank_finish_batch), \
+		.orthonormalise_batch = KERNEL(orthonormalise_batch), .histogram = KERNEL(histogram), \
+		.kth_magnitude = KERNEL(kth_magnitude), .count_above = KERNEL(count_above), \
+		.compact = KERNEL(compact), .mstopk_scratch = KERNEL(mstopk_scratch), \
+		.mstopk = KERNEL(mstopk), .gather = KERNEL(gather), .scatter = KERNEL(scatter), \
+		.sparse_check = KERNEL(sparse_check), .sparse_merge_scratch = KERNEL(sparse_merge_scratch), \
+		.sparse_merge = KERNEL(sparse_merge), \
 	}
 
 /* The table of kernels_avx2.c, when that is part of the build. */

@@ -5,7 +5,14 @@
 #include "arithmetic.c"
 #include "cast.c"
 #include "low_rank.c"
+#include "low_rank_batch.c"
+#include "mstopk.c"
 #include "orthonormalise.c"
+#include "select.c"
+#include "sparse.c"
+#include "sums.c"
+#include "threshold.c"
 #include "topk.c"
+#include "vectors.c"
 
 const gradcomp_operators kernels_avx2 = KERNEL_TABLE;

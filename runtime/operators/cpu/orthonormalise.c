@@ -32,17 +32,7 @@ typedef struct ortho {
 #if defined(__clang__) || __GNUC__ >= 12
 #define PICK(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
 #else
-typedef int32_t v4i __attribute__((vector_size(16)));
 #define PICK(a, b, i, j, k, l) __builtin_shuffle(a, b, (v4i){i, j, k, l})
-#endif
-
-/* Exact one way and rounded once the other, however it is done; GCC's own is slow. */
-#ifdef __AVX2__
-#define WIDEN(v) ((v4d)_mm256_cvtps_pd((__m128)(v)))
-#define NARROW(v) ((v4f)_mm256_cvtpd_ps((__m256d)(v)))
-#else
-#define WIDEN(v) __builtin_convertvector(v, v4d)
-#define NARROW(v) __builtin_convertvector(v, v4f)
 #endif
 
 INLINE void transpose4(v4f v[4])
