@@ -4,7 +4,26 @@
 #ifndef CONTRACT_CHECKS_H
 #define CONTRACT_CHECKS_H
 
-#include "contract/subject.h"
+#include <math.h>
+
+#include "check/subject.h"
+#include "unit/operators.h"
+
+static int opened(const subject *t, ranks *s, int P, model *m)
+{
+	gradcomp_status st = ranks_open(s, t->plugin, t->op, t->values, P, m->n, m->dims, test_random());
+	if (st)
+		ok(0, "%s: P=%d, %s: create fails (%d): %s", t->spec, P, m->name, st, s->err.text);
+	return !st;
+}
+
+static int stepped(const subject *t, ranks *s, float **g, int interleave)
+{
+	gradcomp_status st = ranks_step(s, g, interleave);
+	if (st)
+		ok(0, "%s: a step fails (%d): %s", t->spec, st, s->err.text);
+	return !st;
+}
 
 static int agree(const ranks *s, float **g)
 {
@@ -158,7 +177,7 @@ static void check_bad_state(const subject *t)
 		ok(t->plugin->save(s.instance[0], now, bytes - 1, &less, &s.err) < 0, "%s: save wants its room",
 		   t->spec);
 	for (uint64_t n = 0; n < bytes; n += 1 + bytes / 97) {
-		guarded g = guard(n, 8);
+		guarded g = guard("a state cut short", n, 8);
 		memcpy(g.data, good, n);
 		s.err.text[0] = 0;
 		refused &= t->plugin->load(s.instance[0], g.data, n, &s.err) < 0;
@@ -234,13 +253,13 @@ static void check_nonfinite(const subject *t, int P)
  * and a refusal has words. */
 static guarded lie;
 
-static void tamper(ranks *s, gradcomp_payload *in)
+static void tamper(ranks *s, gradcomp_payload *in, uint32_t n)
 {
-	int w = 1; /* rank 0's own stays */
+	int w = n > 1; /* rank 0's own stays */
 	(void)s;
 	uint64_t bytes = test_random() % 3 ? in[w].bytes : test_random() % (in[w].capacity + 1);
 	guard_free(&lie);
-	lie = guard(bytes, 8);
+	lie = guard("a lie", bytes, 8);
 	memcpy(lie.data, in[w].data, bytes < in[w].bytes ? bytes : in[w].bytes);
 	for (uint64_t k = test_random() % 4; bytes && k--;)
 		lie.data[test_random() % bytes] ^= (char)(1 + test_random() % 255);

@@ -65,6 +65,7 @@ int main(int argc, char **argv)
 	const char *build = getenv("GRADCOMP_BUILD");
 	char path[4096], name[SPEC_NAME_MAX];
 	test_seed();
+	check_seed(test_random());
 	if (argc > 1) {
 		from(argv[1], (subject){.relative = 1e-5}, NULL);
 		return done_testing();

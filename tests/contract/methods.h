@@ -75,11 +75,12 @@ static const char *const lies[] = {"an index twice", "descending indices", "an i
                                    "an Inf",         "too few bytes",      "too many bytes"};
 static int topk_told;
 
-static void topk_tamper(ranks *s, gradcomp_payload *in)
+static void topk_tamper(ranks *s, gradcomp_payload *in, uint32_t n)
 {
+	(void)n;
 	uint64_t k = in[1].bytes / 8, d = s->layout[0].numel;
 	guard_free(&lie);
-	lie = guard(in[1].bytes + 8, 8);
+	lie = guard("a lie", in[1].bytes + 8, 8);
 	memcpy(lie.data, in[1].data, in[1].bytes);
 	float *val = (float *)(void *)lie.data;
 	uint32_t *idx = (uint32_t *)(void *)lie.data + k;
