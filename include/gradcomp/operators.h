@@ -179,10 +179,14 @@ typedef struct gradcomp_operators {
 	 * topk. */
 	void (*compact)(void *queue, uint32_t *idx, float *val, uint64_t *count, const float *x, size_t n,
 	                const float *threshold, size_t k, void *scratch);
-	/* MSTopK (Shi et al. 2020): k indices found by bisecting the threshold
-	 * `samplings` times between mean and maximum of |x| (between 0 and the mean
-	 * when k reaches below it), the last of them a run with a random start: number
-	 * 0 of random stream (seed, stream). Exactly k, ascending. */
+	/* MSTopK (Shi et al. 2020): exactly k indices, ascending. mu is the exact sum of
+	 * |x|, rounded to double, over n; z(t) counts the |x| >= t. Start with t1 =
+	 * infinity, t2 = 0, on [low, high] = [mu, max |x|]; when z(mu) < k, with t1 = mu,
+	 * t2 = 0, on [0, mu]. `samplings` times, in double, t = low + q (high - low), where
+	 * q halves what is left of [0, 1]: z(t) <= k gives t1 = t and the lower half next,
+	 * else t2 = t and the upper half. Taken are all |x| >= t1, and of the others >= t2,
+	 * by index, k - z(t1) in a row from number floor(u (z(t2) - k + 1)) on; u is number
+	 * 0 of random_uniform's stream. */
 	size_t (*mstopk_scratch)(size_t n, size_t k);
 	void (*mstopk)(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, int samplings,
 	               uint64_t seed, uint64_t stream, void *scratch);
