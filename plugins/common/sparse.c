@@ -1,0 +1,238 @@
+/* What all sparse methods with error memory do with a bucket:
+ *
+ *     encode   choose k of u, send them
+ *     decode   average = 1/P * sum of what was sent     error = u - own share of it */
+#include "sparse.h"
+
+gradcomp_status sparse_open(sparse *s, const gradcomp_host *host, const gradcomp_value *values,
+                            const gradcomp_layout *layout, const char *name, int rows, gradcomp_error *err)
+{
+	s->host = host;
+	s->layout = layout;
+	s->name = name;
+	if (rows > SPARSE_INDICES)
+		s->coding.indices = (uint32_t)values[SPARSE_INDICES].i;
+	if (rows > SPARSE_VALUES)
+		s->coding.values = (uint32_t)values[SPARSE_VALUES].i;
+	return sparse_schedule_read(&s->schedule, host, values, name, err);
+}
+
+void sparse_destroy(void *instance)
+{
+	sparse *s = instance;
+	if (s)
+		s->host->release(s);
+}
+
+uint32_t sparse_parts(const sparse *s, const gradcomp_bucket *bucket)
+{
+	return s->layerwise ? bucket->ntensors : 1;
+}
+
+sparse_part sparse_part_at(const sparse *s, const gradcomp_bucket *bucket, uint64_t step, uint32_t i)
+{
+	sparse_part p = {.d = bucket->numel, .tensor = bucket->first};
+	if (s->layerwise) {
+		const gradcomp_tensor *t = &s->layout->tensors[bucket->first + i];
+		p = (sparse_part){.at = t->offset - bucket->offset, .d = t->numel, .tensor = bucket->first + i};
+	}
+	if (p.d)
+		p.k = s->kept ? s->kept(s, &p, step) : sparse_share(sparse_density(&s->schedule, step), p.d);
+	return p;
+}
+
+/* The parts of a payload, one after another; begins as {0}. */
+typedef struct walk {
+	uint32_t i;
+	uint64_t from, bytes; /* of the part, in the payload */
+	sparse_part p;
+} walk;
+
+static int next(const sparse *s, const gradcomp_bucket *bucket, uint64_t step, walk *w)
+{
+	if (w->i == sparse_parts(s, bucket))
+		return 0;
+	w->from += w->bytes;
+	w->p = sparse_part_at(s, bucket, step, w->i++);
+	w->bytes = sparse_bytes(s->host->operators, s->coding, w->p.d, w->p.k);
+	return 1;
+}
+
+#define EACH_PART(s, bucket, step, w) for (walk w = {0}; next(s, bucket, step, &w);)
+
+uint64_t sparse_payload_bytes(const sparse *s, const gradcomp_bucket *bucket, uint64_t step)
+{
+	uint64_t bytes = 0;
+	EACH_PART(s, bucket, step, w)
+		bytes += w.bytes;
+	return bytes;
+}
+
+/* Scratch: the unpacked pairs of one part, unless they lie in the payload; then
+ * what choosing them needs. */
+static uint64_t room(const sparse *s, uint64_t k)
+{
+	return sparse_plain(s->coding) ? 0 : (k * (sizeof(float) + sizeof(uint32_t)) + 63) / 64 * 64;
+}
+
+uint64_t sparse_scratch(const sparse *s, const gradcomp_bucket *bucket, uint64_t step)
+{
+	uint64_t most = 0;
+	EACH_PART(s, bucket, step, w) {
+		uint64_t select = s->select_scratch ? s->select_scratch(s, w.p.d, w.p.k) : 0;
+		uint64_t bytes = room(s, w.p.k) + (select + 63) / 64 * 64;
+		most = bytes > most ? bytes : most;
+	}
+	return most;
+}
+
+static sparse_pairs pairs_in(void *memory, uint64_t k)
+{
+	return (sparse_pairs){.val = memory, .idx = (uint32_t *)memory + k};
+}
+
+/* The pairs of a part that has been checked. */
+static sparse_pairs unpacked(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, const walk *w)
+{
+	char *at = (char *)in->data + w->from;
+	if (sparse_plain(s->coding))
+		return pairs_in(at, w->p.k);
+	sparse_pairs p = pairs_in(work->scratch, w->p.k);
+	sparse_unpack(work->operators, s->coding, at, p, w->p.d, w->p.k);
+	return p;
+}
+
+gradcomp_status sparse_encode_from(const sparse *s, const gradcomp_work *work, const float *from,
+                                   gradcomp_payload *out, gradcomp_error *err)
+{
+	int plain = sparse_plain(s->coding);
+	if (!plain && work->device != GRADCOMP_HOST)
+		return s->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+		                     "%s: in the memory of a device only indices=raw with values=f32 work", s->name);
+	EACH_PART(s, work->bucket, work->step, w) {
+		char *at = (char *)out->data + w.from;
+		if (!w.p.k)
+			continue;
+		sparse_pairs p = pairs_in(plain ? (void *)at : work->scratch, w.p.k);
+		s->select(s, work, &w.p, from + w.p.at, p, (char *)work->scratch + room(s, w.p.k));
+		if (!plain)
+			sparse_pack(work->operators, s->coding, at, p, w.p.d, w.p.k);
+	}
+	out->bytes = sparse_payload_bytes(s, work->bucket, work->step);
+	return GRADCOMP_OK;
+}
+
+static const char *check_part(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, const walk *w)
+{
+	const gradcomp_operators *op = work->operators;
+	char *at = (char *)in->data + w->from;
+	if (!sparse_plain(s->coding))
+		return sparse_unpack(op, s->coding, at, pairs_in(work->scratch, w->p.k), w->p.d, w->p.k);
+	sparse_pairs p = pairs_in(at, w->p.k);
+	if (work->device != GRADCOMP_HOST) {
+		op->sparse_check(work->queue, work->fault, p.idx, p.val, w->p.k, w->p.d);
+		return NULL;
+	}
+	const char *wrong = sparse_index_check(p.idx, w->p.d, w->p.k);
+	return wrong ? wrong : sparse_value_check(op, p.val, w->p.k);
+}
+
+gradcomp_status sparse_verify(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
+                              gradcomp_error *err)
+{
+	uint64_t bytes = sparse_payload_bytes(s, work->bucket, work->step);
+	uint32_t bucket = work->bucket->index;
+	if (n != (uint32_t)s->layout->nranks)
+		return s->host->fail(err, GRADCOMP_ERR_INTERNAL, "%s: %u payloads for %d ranks", s->name, n,
+		                     s->layout->nranks);
+	for (uint32_t r = 0; r < n; r++) {
+		if (in[r].bytes != bytes)
+			return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
+			                     "%s: rank %u sent %llu bytes for bucket %u, %llu are right", s->name, r,
+			                     (unsigned long long)in[r].bytes, bucket, (unsigned long long)bytes);
+		EACH_PART(s, work->bucket, work->step, w) {
+			const char *wrong = check_part(s, work, &in[r], &w);
+			if (wrong)
+				return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
+				                     "%s: rank %u's payload for bucket %u %s (%llu of %llu numbers from '%s' on)",
+				                     s->name, r, bucket, wrong, (unsigned long long)w.p.k,
+				                     (unsigned long long)w.p.d, s->layout->tensors[w.p.tensor].name);
+		}
+	}
+	return GRADCOMP_OK;
+}
+
+void sparse_add(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, float a, float *y)
+{
+	EACH_PART(s, work->bucket, work->step, w) {
+		sparse_pairs p = unpacked(s, work, in, &w);
+		work->operators->scatter_add(work->queue, y + w.p.at, w.p.d, p.idx, p.val, w.p.k, a);
+	}
+}
+
+void sparse_clear(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, float *y)
+{
+	EACH_PART(s, work->bucket, work->step, w)
+		work->operators->scatter(work->queue, y + w.p.at, unpacked(s, work, in, &w).idx, NULL, w.p.k);
+}
+
+void sparse_average(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n)
+{
+	work->operators->fill(work->queue, work->flat, 0, work->bucket->numel);
+	for (uint32_t r = 0; r < n; r++)
+		sparse_add(s, work, &in[r], 1.0f / (float)n, work->flat);
+}
+
+gradcomp_status sparse_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                            gradcomp_error *err)
+{
+	const sparse *s = instance;
+	(void)err;
+	if (sparse_is_dense(s, step)) {
+		dense_plan(bucket, plan);
+		return GRADCOMP_OK;
+	}
+	plan->nrounds = 1;
+	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_GATHERED,
+	                                   .flags = GRADCOMP_ROUND_FIXED,
+	                                   .bound = sparse_payload_bytes(s, bucket, step)};
+	plan->scratch_bytes = sparse_scratch(s, bucket, step);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status sparse_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                              gradcomp_error *err)
+{
+	(void)round;
+	return sparse_encode_from(instance, work, work->flat, out, err);
+}
+
+gradcomp_status sparse_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                              const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+{
+	const sparse *s = instance;
+	(void)round;
+	if (sparse_is_dense(s, work->step)) {
+		dense_decode(work);
+		return GRADCOMP_OK;
+	}
+	gradcomp_status st = sparse_verify(s, work, in, n, err);
+	if (st)
+		return st;
+	work->operators->copy(work->queue, work->error_flat, work->flat, work->bucket->numel * sizeof(float));
+	sparse_add(s, work, &in[s->layout->rank], -1, work->error_flat);
+	sparse_average(s, work, in, n);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status sparse_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                            gradcomp_error *err)
+{
+	const sparse *s = instance;
+	int dense = sparse_is_dense(s, step);
+	(void)err;
+	cost->rounds = 1;
+	cost->wire_bytes = dense ? 4.0 * (double)bucket->numel : (double)sparse_payload_bytes(s, bucket, step);
+	cost->passes = dense ? 1 : 4; /* choosing reads once; x to the error; x cleared */
+	return GRADCOMP_OK;
+}
