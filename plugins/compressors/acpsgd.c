@@ -1,0 +1,184 @@
+/* acpsgd: low rank with one reduction a step, half the bytes of powersgd and no
+ * communication between its products (Zhang et al.: Evaluation and Optimization of
+ * Gradient Compression for Distributed Deep Learning, ICDCS 2023). The factors
+ * alternate. Of the steps that compress, rank w does for every matrix M_w
+ *
+ *     even   Q := orth(Q), P_w = M_w Q,   P := mean of P_w, average = P Q^T, error = M_w - P_w Q^T
+ *     odd    P := orth(P), Q_w = M_w^T P, Q := mean of Q_w, average = P Q^T, error = M_w - P Q_w^T
+ *
+ * The errors are of what the rank sent itself, known before the reduction; since
+ * the mean is linear in the factors they add up to what the average lacks.
+ *
+ * Payload, F32: P_w or Q_w of the bucket's matrices, then the tensors sent whole. */
+#include "dense.h"
+#include "lowrank.h"
+
+static const gradcomp_param params[] = {
+	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
+	[LOWRANK_MIN_RATIO] = LOWRANK_MIN_RATIO_ROW,
+	[LOWRANK_START_STEP] = DENSE_START_STEP,
+};
+
+static gradcomp_status acpsgd_create(const gradcomp_host *host, const gradcomp_value *values,
+                                     const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+{
+	lowrank *l = host->alloc(sizeof *l);
+	gradcomp_status st;
+	if (!l)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "acpsgd: no memory");
+	st = lowrank_open(l, host, values, layout, "acpsgd", LOWRANK_KEEP_P | LOWRANK_KEEP_Q, "", err);
+	if (st)
+		host->release(l);
+	else
+		*instance = l;
+	return st;
+}
+
+static void acpsgd_destroy(void *instance)
+{
+	lowrank *l = instance;
+	if (!l)
+		return;
+	lowrank_close(l);
+	l->host->release(l);
+}
+
+/* Whether this step sends Q. */
+static int sends_q(const lowrank *l, uint64_t step)
+{
+	return (step - l->start_step) % 2 == 1;
+}
+
+/* Scratch: the factor that is kept, orthonormal; this rank's other one; and room
+ * for the products. Sent is the length of the latter. */
+typedef struct parts {
+	float *kept, *own;
+	void *room;
+	uint64_t held, sent, bytes;
+} parts;
+
+static parts divide(const lowrank *l, const gradcomp_bucket *bucket, uint64_t step, float *scratch)
+{
+	lowrank_place size = lowrank_sizes(l, bucket);
+	uint64_t room = (size.P + size.Q + 15) / 16 * 16;
+	uint64_t held = sends_q(l, step) ? size.P : size.Q;
+	return (parts){.kept = scratch,
+	               .own = scratch + held,
+	               .room = scratch + room,
+	               .held = held,
+	               .sent = size.P + size.Q - held,
+	               .bytes = room * sizeof(float) + lowrank_scratch(l, bucket)};
+}
+
+static uint64_t floats(const lowrank *l, const gradcomp_bucket *bucket, uint64_t step)
+{
+	return divide(l, bucket, step, NULL).sent + lowrank_sizes(l, bucket).whole;
+}
+
+static gradcomp_status acpsgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
+                                   gradcomp_plan *plan, gradcomp_error *err)
+{
+	const lowrank *l = instance;
+	(void)err;
+	if (lowrank_is_dense(l, bucket, step)) {
+		dense_plan(bucket, plan);
+		return GRADCOMP_OK;
+	}
+	plan->nrounds = 1;
+	plan->rounds[0] = lowrank_mean_of(floats(l, bucket, step));
+	plan->scratch_bytes = divide(l, bucket, step, NULL).bytes;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status acpsgd_encode(void *instance, const gradcomp_work *work, uint32_t round,
+                                     gradcomp_payload *out, gradcomp_error *err)
+{
+	const lowrank *l = instance;
+	const gradcomp_operators *op = work->operators;
+	const lowrank_place *at = &l->tensors[work->bucket->first].at;
+	parts s = divide(l, work->bucket, work->step, work->scratch);
+	float *to = out->data;
+	(void)round, (void)err;
+	if (sends_q(l, work->step)) {
+		op->copy(work->queue, s.kept, l->P + at->P, s.held * sizeof *to);
+		lowrank_orthonormalise_p(l, work, s.kept);
+		lowrank_product_mtp(l, work, s.own, s.kept, s.room);
+	} else {
+		op->copy(work->queue, s.kept, l->Q + at->Q, s.held * sizeof *to);
+		lowrank_orthonormalise_q(l, work, s.kept);
+		lowrank_product_mq(l, work, s.own, s.kept, s.room);
+	}
+	op->copy(work->queue, to, s.own, s.sent * sizeof *to);
+	lowrank_pack(l, work, to + s.sent);
+	out->bytes = floats(l, work->bucket, work->step) * sizeof *to;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status acpsgd_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                                     const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+{
+	lowrank *l = instance;
+	const gradcomp_operators *op = work->operators;
+	const gradcomp_bucket *b = work->bucket;
+	const lowrank_place *at = &l->tensors[b->first].at;
+	(void)n;
+	if (lowrank_is_dense(l, b, work->step)) {
+		dense_decode(work);
+		return GRADCOMP_OK;
+	}
+	gradcomp_status st = lowrank_expect(l, work, round, in, floats(l, b, work->step) * sizeof(float), err);
+	parts s = divide(l, b, work->step, work->scratch);
+	const float *mean = in->data;
+	if (st || lowrank_overflown(l, work, mean, s.sent))
+		return st;
+	lowrank_unpack(l, work, mean + s.sent);
+	if (sends_q(l, work->step)) {
+		lowrank_finish(l, work, s.kept, s.own, mean);
+		op->copy(work->queue, l->Q + at->Q, mean, s.sent * sizeof *mean);
+	} else {
+		/* The operator's local factor is on the other side: once for the error
+		 * and once for the average. */
+		lowrank_finish(l, work, s.own, s.kept, s.kept);
+		lowrank_finish(l, work, mean, NULL, s.kept);
+		op->copy(work->queue, l->P + at->P, mean, s.sent * sizeof *mean);
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status acpsgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step,
+                                   gradcomp_cost *cost, gradcomp_error *err)
+{
+	const lowrank *l = instance;
+	int dense = lowrank_is_dense(l, bucket, step);
+	(void)err;
+	cost->rounds = 1;
+	cost->wire_bytes = 4.0 * (double)(dense ? bucket->numel : floats(l, bucket, step));
+	cost->passes = dense ? 0 : sends_q(l, step) ? 4 : 5;
+	cost->flops = dense ? 0 : lowrank_flops(l, bucket, sends_q(l, step) ? 3 : 4);
+	return GRADCOMP_OK;
+}
+
+GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "acpsgd",
+			.version = "1.0",
+			.summary = "low-rank factors, one of the two each step: half the bytes, one reduction",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA,
+	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.create = acpsgd_create,
+	.destroy = acpsgd_destroy,
+	.plan = acpsgd_plan,
+	.encode = acpsgd_encode,
+	.decode = acpsgd_decode,
+	.save = lowrank_save,
+	.load = lowrank_load,
+	.cost = acpsgd_cost,
+	.choice = lowrank_choice,
+};

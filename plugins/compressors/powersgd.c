@@ -1,0 +1,246 @@
+/* powersgd: low-rank compression by one step of subspace iteration (Vogels,
+ * Karimireddy, Jaggi: PowerSGD, NeurIPS 2019). With Q kept from the step before,
+ * rank w does, for every matrix M_w,
+ *
+ *     encode 0   Q := orth(Q), P_w = M_w Q
+ *     decode 0   P := orth(mean of P_w)
+ *     encode 1   Q_w = M_w^T P
+ *     decode 1   Q := mean of Q_w, average = P Q^T, error = M_w - P Q_w^T
+ *
+ * The error is against the rank's own Q_w: the sum over ranks is the same, and
+ * no rank drifts by what the others sent.
+ *
+ * One iteration a step follows a gradient that turns slowly. With restart=T
+ * (PowerSGD+, arXiv 2509.11254) every T-th step takes EXTRA iterations more, two
+ * rounds each, and begins with Q and some noise, so that a direction Q has
+ * nothing of can enter. What converges is the subspace of the mean of M_w.
+ *
+ * Payloads, F32: even rounds have P_w of the bucket's matrices, round 0 after
+ * these the tensors sent whole; odd rounds have Q_w. */
+#include <math.h>
+
+#include "dense.h"
+#include "lowrank.h"
+
+enum { WARM_START = LOWRANK_PARAMS, RESTART };
+enum { EXTRA = 2 };
+#define NOISE 0.1 /* of the length of a column of Q */
+
+static const gradcomp_param params[] = {
+	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
+	[LOWRANK_MIN_RATIO] = LOWRANK_MIN_RATIO_ROW,
+	[LOWRANK_START_STEP] = DENSE_START_STEP,
+	[WARM_START] = {.name = "warm_start",
+                        .type = GRADCOMP_PARAM_BOOL,
+                        .def = "yes",
+                        .help = "begin each step with the factor of the step before, not with a random one"},
+	[RESTART] = {.name = "restart",
+                     .type = GRADCOMP_PARAM_INT,
+                     .def = "0",
+                     .min = 0,
+                     .max = 1e9,
+                     .help = "every so many steps iterate three times, to find a gradient that has turned; 0: never"},
+};
+
+typedef struct powersgd {
+	lowrank l;
+	uint64_t restart;
+} powersgd;
+
+static gradcomp_status powersgd_create(const gradcomp_host *host, const gradcomp_value *values,
+                                       const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+{
+	powersgd *p = host->alloc(sizeof *p);
+	gradcomp_status st;
+	if (!p)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "powersgd: no memory");
+	st = lowrank_open(&p->l, host, values, layout, "powersgd", values[WARM_START].i ? LOWRANK_KEEP_Q : 0, "", err);
+	if (st) {
+		host->release(p);
+		return st;
+	}
+	p->restart = (uint64_t)values[RESTART].i;
+	*instance = p;
+	return GRADCOMP_OK;
+}
+
+static void powersgd_destroy(void *instance)
+{
+	powersgd *p = instance;
+	if (!p)
+		return;
+	lowrank_close(&p->l);
+	p->l.host->release(p);
+}
+
+static int restarts(const powersgd *p, uint64_t step)
+{
+	return p->restart && (step - p->l.start_step) % p->restart == 0;
+}
+
+static uint32_t rounds(const powersgd *p, uint64_t step)
+{
+	return restarts(p, step) ? 2 * (1 + EXTRA) : 2;
+}
+
+/* Scratch: P, Q, the noise of a restart, and room for the products. */
+typedef struct parts {
+	float *P, *Q, *noise;
+	void *room;
+	uint64_t bytes;
+} parts;
+
+static parts divide(const powersgd *p, const gradcomp_bucket *bucket, uint64_t step, float *scratch)
+{
+	lowrank_place size = lowrank_sizes(&p->l, bucket);
+	uint64_t end = size.P + (restarts(p, step) ? 2 : 1) * size.Q;
+	uint64_t room = (end + 15) / 16 * 16;
+	return (parts){.P = scratch,
+	               .Q = scratch + size.P,
+	               .noise = scratch + size.P + size.Q,
+	               .room = scratch + room,
+	               .bytes = room * sizeof(float) + lowrank_scratch(&p->l, bucket)};
+}
+
+static uint64_t floats(const powersgd *p, const gradcomp_bucket *bucket, uint32_t round)
+{
+	lowrank_place size = lowrank_sizes(&p->l, bucket);
+	return round % 2 ? size.Q : round ? size.P : size.P + size.whole;
+}
+
+static gradcomp_status powersgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
+                                     gradcomp_plan *plan, gradcomp_error *err)
+{
+	const powersgd *p = instance;
+	(void)err;
+	if (lowrank_is_dense(&p->l, bucket, step)) {
+		dense_plan(bucket, plan);
+		return GRADCOMP_OK;
+	}
+	plan->nrounds = rounds(p, step);
+	for (uint32_t r = 0; r < plan->nrounds; r++)
+		plan->rounds[r] = lowrank_mean_of(floats(p, bucket, r));
+	plan->scratch_bytes = divide(p, bucket, step, NULL).bytes;
+	return GRADCOMP_OK;
+}
+
+static void first_q(const powersgd *p, const gradcomp_work *work, const parts *s)
+{
+	const lowrank *l = &p->l;
+	const gradcomp_operators *op = work->operators;
+	const gradcomp_bucket *b = work->bucket;
+	const lowrank_tensor *t = &l->tensors[b->first];
+	uint64_t from = t->at.Q;
+	if (l->Q)
+		op->copy(work->queue, s->Q, l->Q + from, lowrank_sizes(l, b).Q * sizeof *s->Q);
+	else
+		lowrank_draw_q(l, work, s->Q, 1 + work->step);
+	lowrank_orthonormalise_q(l, work, s->Q);
+	if (!restarts(p, work->step))
+		return;
+	lowrank_draw_q(l, work, s->noise, 1 + work->step);
+	for (const lowrank_tensor *end = t + b->ntensors; t < end; t++)
+		if (t->r)
+			op->axpy(work->queue, s->Q + (t->at.Q - from), (float)(NOISE / sqrt((double)t->m)),
+			         s->noise + (t->at.Q - from), t->m * t->r);
+}
+
+static gradcomp_status powersgd_encode(void *instance, const gradcomp_work *work, uint32_t round,
+                                       gradcomp_payload *out, gradcomp_error *err)
+{
+	const powersgd *p = instance;
+	const lowrank *l = &p->l;
+	parts s = divide(p, work->bucket, work->step, work->scratch);
+	lowrank_place size = lowrank_sizes(l, work->bucket);
+	float *to = out->data;
+	(void)err;
+	if (round % 2) {
+		lowrank_product_mtp(l, work, s.Q, s.P, s.room);
+		work->operators->copy(work->queue, to, s.Q, size.Q * sizeof *to);
+	} else {
+		if (!round) {
+			first_q(p, work, &s);
+			lowrank_pack(l, work, to + size.P);
+		}
+		lowrank_product_mq(l, work, to, s.Q, s.room);
+	}
+	out->bytes = floats(p, work->bucket, round) * sizeof *to;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                                       const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+{
+	powersgd *p = instance;
+	lowrank *l = &p->l;
+	const gradcomp_operators *op = work->operators;
+	const gradcomp_bucket *b = work->bucket;
+	(void)n;
+	if (lowrank_is_dense(l, b, work->step)) {
+		dense_decode(work);
+		return GRADCOMP_OK;
+	}
+	gradcomp_status st = lowrank_expect(l, work, round, in, floats(p, b, round) * sizeof(float), err);
+	parts s = divide(p, b, work->step, work->scratch);
+	lowrank_place size = lowrank_sizes(l, b);
+	const float *mean = in->data;
+	if (st)
+		return st;
+	if (round % 2 == 0) {
+		op->copy(work->queue, s.P, mean, size.P * sizeof *s.P);
+		lowrank_orthonormalise_p(l, work, s.P);
+		if (!round)
+			lowrank_unpack(l, work, mean + size.P);
+	} else if (round + 1 < rounds(p, work->step)) {
+		op->copy(work->queue, s.Q, mean, size.Q * sizeof *s.Q);
+		lowrank_orthonormalise_q(l, work, s.Q);
+	} else if (!lowrank_overflown(l, work, mean, size.Q)) {
+		lowrank_finish(l, work, s.P, s.Q, mean);
+		if (l->Q)
+			op->copy(work->queue, l->Q + l->tensors[b->first].at.Q, mean, size.Q * sizeof *mean);
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status powersgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step,
+                                     gradcomp_cost *cost, gradcomp_error *err)
+{
+	const powersgd *p = instance;
+	(void)err;
+	if (lowrank_is_dense(&p->l, bucket, step)) {
+		cost->rounds = 1;
+		cost->wire_bytes = 4.0 * (double)bucket->numel;
+		return GRADCOMP_OK;
+	}
+	cost->rounds = rounds(p, step);
+	for (uint32_t r = 0; r < cost->rounds; r++)
+		cost->wire_bytes += 4.0 * (double)floats(p, bucket, r);
+	cost->passes = 3 + cost->rounds;
+	cost->flops = lowrank_flops(&p->l, bucket, 2 + (int)cost->rounds);
+	return GRADCOMP_OK;
+}
+
+GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "powersgd",
+			.version = "1.0",
+			.summary = "low-rank factors by one warm-started power iteration a step",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA,
+	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.create = powersgd_create,
+	.destroy = powersgd_destroy,
+	.plan = powersgd_plan,
+	.encode = powersgd_encode,
+	.decode = powersgd_decode,
+	.save = lowrank_save,
+	.load = lowrank_load,
+	.cost = powersgd_cost,
+	.choice = lowrank_choice,
+};
