@@ -37,7 +37,9 @@
  *
  * Thread rule. The host never runs two functions of one instance at the same
  * time, but for merge() and the code functions, which it may run on one bucket
- * while others run on other buckets: they write to nothing of the instance. It
+ * while others run on other buckets: they write to nothing of the instance that
+ * others touch. Of the code functions it runs at most one code() and one decoder of
+ * an instance at a time, so that each may have a workspace of its own there. It
  * may run functions on different threads. Buckets interleave: after
  * encode(b0, 0) may come encode(b1, 0) before decode(b0, 0), but decode(b, r)
  * comes before encode(b, r+1). What an encode leaves for its decode goes into
@@ -236,7 +238,7 @@ struct gradcomp_compressor_v1 {
 
 	/* CODED only: a code for runs of n floats, used inside a collective, on one
 	 * of its threads. `counter` names the run, for stochastic rounding; no two
-	 * runs of a rank and step share one. code returns through *bytes at most
+	 * runs of a rank share one, in whatever step. code returns through *bytes at most
 	 * code_bound(n), which is at most 4 n + n / 64 + 64; decode_add adds to out
 	 * what decode writes. `in` is untrusted, aligned to 8. */
 	uint64_t (*code_bound)(void *instance, uint64_t n);

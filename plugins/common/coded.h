@@ -1,0 +1,26 @@
+/* What compressors share that give the collective a code and are otherwise dense:
+ * an instance of theirs begins with a struct coded. */
+#ifndef CODED_H
+#define CODED_H
+
+#include "gradcomp/compressor.h"
+
+typedef struct coded {
+	const gradcomp_host *host;
+	const char *name;
+	uint64_t start_step; /* steps before it are not compressed */
+} coded;
+
+/* As in gradcomp_compressor_v1. The host calls no encode(), and what the code loses
+ * it has put into the error memory before decode(). */
+gradcomp_status coded_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                           gradcomp_error *err);
+gradcomp_status coded_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                             gradcomp_error *err);
+gradcomp_status coded_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                             const gradcomp_payload *in, uint32_t n, gradcomp_error *err);
+
+/* A run of n floats that is not as long as it must be. */
+gradcomp_status coded_length(const coded *c, uint64_t bytes, uint64_t want, uint64_t n, gradcomp_error *err);
+
+#endif

@@ -1,0 +1,171 @@
+#include "signs.h"
+
+#include "dense.h"
+#include "gathered.h"
+
+/* Where a tensor's part of a payload begins, in 32-bit words. */
+typedef struct place {
+	uint64_t value, bits, run;
+} place;
+
+static place after(const signs *s, place at, const gradcomp_tensor *t)
+{
+	at.run = t->numel ? s->run(s, t) : 1;
+	at.value += s->values * ((t->numel + at.run - 1) / at.run);
+	at.bits += t->numel ? s->host->operators->sign_words(t->numel, at.run) : 0;
+	return at;
+}
+
+static place total(const signs *s, const gradcomp_bucket *bucket)
+{
+	place at = {0};
+	for (uint32_t i = 0; i < bucket->ntensors; i++)
+		at = after(s, at, &s->layout->tensors[bucket->first + i]);
+	return at;
+}
+
+static uint64_t payload_bytes(const signs *s, const gradcomp_bucket *bucket)
+{
+	place all = total(s, bucket);
+	return 4 * (all.value + all.bits);
+}
+
+/* One value a tensor: a sum in double, then its sum's scratch. */
+enum { SUM_ROOM = 64 };
+
+gradcomp_status signs_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                           gradcomp_error *err)
+{
+	const signs *s = instance;
+	(void)err;
+	if (step < s->start_step) {
+		dense_plan(bucket, plan);
+		return GRADCOMP_OK;
+	}
+	plan->nrounds = 1;
+	plan->rounds[0] = gathered_round(payload_bytes(s, bucket));
+	plan->scratch_bytes = s->values == 1 ? SUM_ROOM + s->host->operators->sum_scratch(bucket->numel) : 0;
+	return GRADCOMP_OK;
+}
+
+/* The magnitudes of one tensor. */
+static void measure(const signs *s, const gradcomp_work *work, float *out, const float *x, uint64_t n, uint64_t run)
+{
+	if (s->values == 2) {
+		work->operators->sign_means(work->queue, out, x, n, run);
+	} else {
+		double *sum = work->scratch;
+		work->operators->sum_abs(work->queue, sum, x, n, (char *)work->scratch + SUM_ROOM);
+		*out = (float)(*sum / (double)n);
+	}
+}
+
+gradcomp_status signs_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                             gradcomp_error *err)
+{
+	const signs *s = instance;
+	uint64_t values = total(s, work->bucket).value;
+	place at = {0};
+	(void)round, (void)err;
+	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
+		const gradcomp_tensor *t = &s->layout->tensors[work->bucket->first + i];
+		place next = after(s, at, t);
+		if (t->numel) {
+			measure(s, work, (float *)out->data + at.value, work->x[i], t->numel, next.run);
+			work->operators->sign_pack(work->queue, (uint32_t *)out->data + values + at.bits, work->x[i],
+			                           t->numel, next.run);
+		}
+		at = next;
+	}
+	out->bytes = payload_bytes(s, work->bucket);
+	return GRADCOMP_OK;
+}
+
+/* On a device only what the operators do about it: such a number comes out on all
+ * ranks as it went in. */
+static gradcomp_status check(const signs *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
+                             gradcomp_error *err)
+{
+	gradcomp_status st =
+		gathered_expect(s->host, s->layout, s->name, work, in, n, payload_bytes(s, work->bucket), err);
+	uint64_t values = total(s, work->bucket).value;
+	for (uint32_t w = 0; w < n && !st && work->device == GRADCOMP_HOST; w++) {
+		int bad = 0;
+		work->operators->nonfinite(work->queue, in[w].data, values, &bad);
+		if (bad)
+			st = gathered_refuse(s->host, s->name, work, w, "a magnitude that is not finite", err);
+	}
+	return st;
+}
+
+/* Two values that stand for a run's bits. */
+static const float *pairs_of(const signs *s, const float *values, float pair[2])
+{
+	if (s->values == 2)
+		return values;
+	pair[0] = *values;
+	pair[1] = -*values;
+	return pair;
+}
+
+gradcomp_status signs_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                             const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+{
+	const signs *s = instance;
+	const gradcomp_operators *op = work->operators;
+	gradcomp_status st;
+	uint64_t values = total(s, work->bucket).value;
+	place at = {0};
+	(void)round;
+	if (work->step < s->start_step) {
+		dense_decode(work);
+		return GRADCOMP_OK;
+	}
+	st = check(s, work, in, n, err);
+	for (uint32_t i = 0; i < work->bucket->ntensors && !st; i++) {
+		const gradcomp_tensor *t = &s->layout->tensors[work->bucket->first + i];
+		place next = after(s, at, t);
+		for (uint32_t k = 0; t->numel && k <= n; k++) {
+			uint32_t w = k ? k - 1 : (uint32_t)s->layout->rank;
+			const uint32_t *bits = (const uint32_t *)in[w].data + values + at.bits;
+			float pair[2];
+			const float *pairs = pairs_of(s, (const float *)in[w].data + at.value, pair);
+			if (k == 0) {
+				op->sign_error(work->queue, work->error[i], work->x[i], bits, pairs, t->numel, next.run);
+				op->fill(work->queue, work->x[i], 0, t->numel);
+			} else {
+				op->sign_add(work->queue, work->x[i], 1.0f / (float)n, bits, pairs, t->numel, next.run);
+			}
+		}
+		at = next;
+	}
+	return st;
+}
+
+gradcomp_status signs_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                           gradcomp_error *err)
+{
+	const signs *s = instance;
+	(void)err;
+	cost->rounds = 1;
+	cost->wire_bytes = step < s->start_step ? 4.0 * (double)bucket->numel : (double)payload_bytes(s, bucket);
+	cost->passes = step < s->start_step ? 0 : 5 + 2 * s->layout->nranks;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status signs_create(const gradcomp_host *host, const signs *from, void **instance, gradcomp_error *err)
+{
+	signs *s = host->alloc(sizeof *s);
+	if (!s)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", from->name);
+	*s = *from;
+	*instance = s;
+	return GRADCOMP_OK;
+}
+
+void signs_destroy(void *instance)
+{
+	signs *s = instance;
+	if (s)
+		s->host->release(s);
+}

@@ -1,0 +1,39 @@
+/* What compressors to one bit a number share. Every tensor is cut into runs; a run
+ * is sent as its signs, and one or two magnitudes that stand for them.
+ *
+ *     average = 1/P * sum over ranks of sign * magnitude    error = u - own sign * magnitude
+ *
+ * Payload: the magnitudes (F32) of all runs of the bucket, then the signs: a bit a
+ * number, 1 for a negative one, every run beginning a new word of 32 bits. */
+#ifndef SIGNS_H
+#define SIGNS_H
+
+#include "gradcomp/compressor.h"
+
+/* Instances begin with it. */
+typedef struct signs {
+	const gradcomp_host *host;
+	const gradcomp_layout *layout;
+	const char *name;
+	uint64_t start_step;
+	/* Numbers a run of this tensor, which is not empty; the last may be shorter. */
+	uint64_t (*run)(const struct signs *s, const gradcomp_tensor *t);
+	uint64_t length; /* for run() */
+	/* 2: the means of the non-negative and of the negative numbers of a run; 1: the
+	 * mean magnitude, and runs are whole tensors. */
+	uint32_t values;
+} signs;
+
+/* As in gradcomp_compressor_v1. */
+gradcomp_status signs_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                           gradcomp_error *err);
+gradcomp_status signs_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                             gradcomp_error *err);
+gradcomp_status signs_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                             const gradcomp_payload *in, uint32_t n, gradcomp_error *err);
+gradcomp_status signs_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                           gradcomp_error *err);
+gradcomp_status signs_create(const gradcomp_host *host, const signs *from, void **instance, gradcomp_error *err);
+void signs_destroy(void *instance);
+
+#endif

@@ -1,0 +1,173 @@
+/* block: numbers travel as integers of 8, 4 or 2 bits; `block` of them share a step,
+ * their largest magnitude divided by 127, 7 or 1 (Dettmers, ICLR 2016). It is a
+ * code: the collective adds floats, and codes them wherever they go over a link.
+ *
+ *     value = code * step        error: at most half a step, all of one when stochastic
+ *
+ * A run of n numbers: ceil(n / block) steps (F32), then the codes, two's complement,
+ * 8 / bits to a byte: 4 ceil(n / block) + ceil(n bits / 8) bytes. What a rank's codes
+ * lose stays in that rank's error memory, so that nothing is lost for good. */
+#include "gradcomp/compressor.h"
+
+#include "coded.h"
+#include "dense.h"
+
+enum { BITS, BLOCK, ROUNDING, START_STEP };
+
+static const char *const widths[] = {"8", "4", "2", NULL};
+static const char *const roundings[] = {"nearest", "stochastic", NULL};
+static const gradcomp_param params[] = {
+	[BITS] = {.name = "bits",
+                  .type = GRADCOMP_PARAM_CHOICE,
+                  .def = "8",
+                  .choices = widths,
+                  .help = "of a number"},
+	[BLOCK] = {.name = "block",
+                   .type = GRADCOMP_PARAM_INT,
+                   .def = "256",
+                   .min = 32,
+                   .max = 65536,
+                   .help = "numbers that share a step, a multiple of 32"},
+	[ROUNDING] = {.name = "rounding",
+                      .type = GRADCOMP_PARAM_CHOICE,
+                      .def = "nearest",
+                      .choices = roundings,
+                      .help = "stochastic: up with the probability of the fraction"},
+	[START_STEP] = DENSE_START_STEP,
+};
+
+typedef struct block {
+	coded c;
+	gradcomp_quantiser q;
+} block;
+
+static gradcomp_status block_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
+{
+	if (values[BLOCK].i % 32 == 0)
+		return GRADCOMP_OK;
+	return host->fail(err, GRADCOMP_ERR_INVALID, "block: block=%lld: give a multiple of 32 from 32 to 65536",
+	                  (long long)values[BLOCK].i);
+}
+
+static gradcomp_status block_create(const gradcomp_host *host, const gradcomp_value *values,
+                                    const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+{
+	uint32_t bits = 8u >> values[BITS].i;
+	gradcomp_status s = block_check(host, values, err);
+	block *b = s ? NULL : host->alloc(sizeof *b);
+	if (s)
+		return s;
+	if (!b)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "block: no memory");
+	b->c = (coded){.host = host, .name = "block", .start_step = (uint64_t)values[START_STEP].i};
+	b->q = (gradcomp_quantiser){
+		.struct_size = sizeof b->q,
+		.bits = bits,
+		.levels = (1u << (bits - 1)) - 1,
+		.block = (uint32_t)values[BLOCK].i,
+		.norm = GRADCOMP_NORM_ABSMAX,
+		.rounding = values[ROUNDING].i ? GRADCOMP_TO_EITHER : GRADCOMP_TO_NEAREST,
+		/* A run's counter is one rank's: ranks must not draw alike. */
+		.seed = layout->seed + ((uint64_t)layout->rank + 1) * 0x9e3779b97f4a7c15u,
+	};
+	*instance = b;
+	return GRADCOMP_OK;
+}
+
+static void block_destroy(void *instance)
+{
+	block *b = instance;
+	if (b)
+		b->c.host->release(b);
+}
+
+static uint64_t block_bound(void *instance, uint64_t n)
+{
+	const block *b = instance;
+	return b->c.host->operators->quantised_bytes(&b->q, n);
+}
+
+static gradcomp_status block_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out,
+                                  uint64_t *bytes, gradcomp_error *err)
+{
+	const block *b = instance;
+	gradcomp_quantiser q = b->q;
+	(void)err;
+	q.stream = counter;
+	b->c.host->operators->quantise(NULL, out, in, n, &q);
+	*bytes = block_bound(instance, n);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status checked(const block *b, const void *in, uint64_t bytes, uint64_t n, gradcomp_error *err)
+{
+	int bad = 0;
+	gradcomp_status s = coded_length(&b->c, bytes, b->c.host->operators->quantised_bytes(&b->q, n), n, err);
+	if (s)
+		return s;
+	b->c.host->operators->quantised_check(NULL, &bad, in, n, &b->q);
+	return !bad ? GRADCOMP_OK
+	            : b->c.host->fail(err, GRADCOMP_ERR_MISMATCH,
+	                              "block: a run of %llu numbers came with a step that is not finite and positive, "
+	                              "or a code outside of -%u..%u",
+	                              (unsigned long long)n, b->q.levels, b->q.levels);
+}
+
+static gradcomp_status block_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                         gradcomp_error *err)
+{
+	const block *b = instance;
+	gradcomp_status s = checked(b, in, bytes, n, err);
+	if (!s)
+		b->c.host->operators->dequantise(NULL, out, in, n, &b->q);
+	return s;
+}
+
+static gradcomp_status block_code_decode_add(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                             gradcomp_error *err)
+{
+	const block *b = instance;
+	gradcomp_status s = checked(b, in, bytes, n, err);
+	if (!s)
+		b->c.host->operators->dequantise_add(NULL, out, 1, in, n, &b->q);
+	return s;
+}
+
+static gradcomp_status block_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                                  gradcomp_error *err)
+{
+	const block *b = instance;
+	(void)err;
+	cost->rounds = 1;
+	cost->wire_bytes = step < b->c.start_step ? 4.0 * (double)bucket->numel
+	                                          : (double)block_bound(instance, bucket->numel);
+	cost->passes = step < b->c.start_step ? 0 : 5;
+	return GRADCOMP_OK;
+}
+
+GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "block",
+			.version = "1.0",
+			.summary = "integers of 8, 4 or 2 bits, a step for each block of numbers",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_STOCHASTIC,
+	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.check = block_check,
+	.create = block_create,
+	.destroy = block_destroy,
+	.plan = coded_plan,
+	.encode = coded_encode,
+	.decode = coded_decode,
+	.code_bound = block_bound,
+	.code = block_code,
+	.code_decode = block_code_decode,
+	.code_decode_add = block_code_decode_add,
+	.cost = block_cost,
+};

@@ -1,0 +1,63 @@
+/* signsgd: a number is sent as its sign; the mean magnitude of its tensor stands for
+ * all of them, and what that is off by stays in the error memory (EF-SignSGD:
+ * Karimireddy et al., ICML 2019).
+ *
+ *     average = 1/P * sum over ranks of mean|u| sign(u), with sign(0) = 1
+ *
+ * There is no majority vote: it forgets how many were outvoted, so that what the
+ * ranks gave is neither in the average nor in anybody's memory.
+ *
+ * Payload: a mean (F32) a tensor, then the signs, 32 to a word, tensors beginning a
+ * new one: 4 + 4 ceil(n / 32) bytes for a tensor of n numbers. */
+#include "gradcomp/compressor.h"
+
+#include "dense.h"
+#include "signs.h"
+
+enum { START_STEP };
+
+static const gradcomp_param params[] = {
+	[START_STEP] = DENSE_START_STEP,
+};
+
+static uint64_t whole(const signs *s, const gradcomp_tensor *t)
+{
+	(void)s;
+	return t->numel;
+}
+
+static gradcomp_status signsgd_create(const gradcomp_host *host, const gradcomp_value *values,
+                                      const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+{
+	signs s = {
+		.host = host,
+		.layout = layout,
+		.name = "signsgd",
+		.start_step = (uint64_t)values[START_STEP].i,
+		.run = whole,
+		.values = 1,
+	};
+	return signs_create(host, &s, instance, err);
+}
+
+GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "signsgd",
+			.version = "1.0",
+			.summary = "signs, and the mean magnitude of each tensor",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
+	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.create = signsgd_create,
+	.destroy = signs_destroy,
+	.plan = signs_plan,
+	.encode = signs_encode,
+	.decode = signs_decode,
+	.cost = signs_cost,
+};
