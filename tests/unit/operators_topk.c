@@ -1,5 +1,5 @@
-/* topk against a full sort, scatter_add against plain code. */
-#include "operators.h"
+/* topk against a full sort. */
+#include "magnitudes.h"
 
 static const float *sort_x;
 
@@ -45,47 +45,14 @@ static void one(const char *name, const gradcomp_operators *op, const char *what
 	free(want);
 }
 
-enum { NORMAL, UNIFORM, CONSTANT, ZERO, TIES, SIGNED_ZERO, DENORMAL, ASCENDING, PERIODIC, SPREAD, KINDS };
-static const char *const kinds[] = {
-	"normal",   "uniform",   "constant", "all zero",     "many ties", "zeroes of both signs",
-	"denormal", "ascending", "periodic", "all exponents"};
-
-static float value(int kind, size_t i)
-{
-	switch (kind) {
-	case NORMAL:
-		return test_normal();
-	case UNIFORM:
-		return (float)test_uniform() - 0.5f;
-	case CONSTANT:
-		return i % 2 ? -2.5f : 2.5f;
-	case ZERO:
-		return 0;
-	case TIES:
-		return (float)(int)(test_random() % 7) - 3;
-	case SIGNED_ZERO:
-		return test_random() % 1000 ? (i % 2 ? -0.0f : 0.0f) : 1.0f;
-	case DENORMAL:
-		return test_bits((uint32_t)test_random() % 5000 | (uint32_t)(i % 2) << 31);
-	case ASCENDING:
-		return (float)i;
-	case PERIODIC:
-		return i % 64 ? 0.001f * test_normal() : test_normal();
-	default:
-		return test_bits((uint32_t)(test_random() % 0x7f800000u) | (uint32_t)(i % 2) << 31);
-	}
-}
-
 static void each(const char *name, const gradcomp_operators *op)
 {
 	const size_t sizes[] = {1, 2, 7, 8, 9, 100, 4097, 65535, 65536, 200000 + test_random() % 1000};
 	for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
 		for (int kind = 0; kind < KINDS; kind++) {
 			size_t n = sizes[s];
-			float *x = test_alloc(n, 1 + test_random() % 8);
-			size_t odd = ((uintptr_t)x & 63) / 4;
-			for (size_t i = 0; i < n; i++)
-				x[i] = value(kind, i);
+			size_t odd = 1 + test_random() % 8;
+			float *x = magnitudes(kind, n, odd);
 			uint32_t *order = sorted(x, n);
 			const size_t ks[] = {0, 1, n / 1000, n / 100, n / 9, n / 2, n - 1, n};
 			for (size_t k = 0; k < sizeof ks / sizeof ks[0]; k++)
@@ -93,30 +60,6 @@ static void each(const char *name, const gradcomp_operators *op)
 			free(order);
 			test_free(x, n, odd);
 		}
-
-	enum { N = 1000, K = 77 };
-	float y[N], z[N], val[K];
-	uint32_t idx[K];
-	for (int i = 0; i < N; i++)
-		y[i] = z[i] = test_normal();
-	for (int j = 0; j < K; j++) {
-		idx[j] = (uint32_t)test_random() % N; /* repetitions, too */
-		val[j] = test_normal();
-		z[idx[j]] += 0.3f * val[j];
-	}
-	is_int(op->scatter_add(NULL, y, N, idx, val, K, 0.3f), GRADCOMP_OK, "%s: scatter_add", name);
-	ok(!memcmp(y, z, sizeof y), "%s: scatter_add adds in order, repeated indices too", name);
-	for (int j = 0; j < K; j += 19) {
-		uint32_t keep = idx[j];
-		idx[j] = j % 2 ? N : UINT32_MAX - 1;
-		is_int(op->scatter_add(NULL, y, N, idx, val, K, 1), GRADCOMP_ERR_RANGE,
-		       "%s: index %u of %d is refused", name, idx[j], N);
-		idx[j] = keep;
-	}
-	ok(!memcmp(y, z, sizeof y), "%s: and nothing was added", name);
-	is_int(op->scatter_add(NULL, y, 0, idx, val, 1, 1), GRADCOMP_ERR_RANGE,
-	       "%s: nothing can be added to nothing", name);
-	is_int(op->scatter_add(NULL, NULL, 0, NULL, NULL, 0, 1), GRADCOMP_OK, "%s: nothing to add", name);
 }
 
 int main(void)

@@ -1,0 +1,110 @@
+/* copy, fill, axpy and clamp to the bit; the sums to their bound; absmax. */
+#include <math.h>
+
+#include "magnitudes.h"
+
+static void steps(const char *name, const gradcomp_operators *op, size_t n)
+{
+	size_t odd = test_random() % 9;
+	float *x = magnitudes(NORMAL, n, odd), *y = magnitudes(NORMAL, n, odd + 1), *z = test_alloc(n, odd + 3);
+	float *want = test_alloc(n, 0), a = test_normal(), limit = (float)fabs(test_normal());
+	for (size_t i = 0; i < n; i++) {
+		if (i % 13 == 0)
+			x[i] = i % 2 ? limit : -limit;
+		if (i % 11 == 0)
+			x[i] *= 1e-40f;
+		want[i] = a * x[i];
+		want[i] = y[i] + want[i];
+	}
+	op->axpy(NULL, y, a, x, n);
+	ok(!memcmp(y, want, n * sizeof *y), "%s: axpy, %zu", name, n);
+
+	for (size_t i = 0; i < n; i++)
+		want[i] = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
+	op->clamp(NULL, z, x, &limit, n);
+	ok(!memcmp(z, want, n * sizeof *z), "%s: clamp, %zu", name, n);
+	op->clamp(NULL, x, x, &limit, n);
+	ok(!memcmp(x, want, n * sizeof *x), "%s: clamp in place", name);
+
+	op->copy(NULL, y, x, n * sizeof *x);
+	ok(!memcmp(y, x, n * sizeof *x), "%s: copy of %zu bytes", name, n * sizeof *x);
+	op->copy(NULL, (char *)y + 1, x, n ? n * sizeof *x - 3 : 0);
+	ok(!n || !memcmp((char *)y + 1, x, n * sizeof *x - 3), "%s: copy to an odd place", name);
+
+	op->fill(NULL, z, a, n);
+	int right = 1;
+	for (size_t i = 0; i < n; i++)
+		right &= !memcmp(&z[i], &a, sizeof a);
+	ok(right, "%s: fill", name);
+	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(z, n, odd + 3) & test_free(want, n, 0),
+	   "%s: nothing written outside", name);
+}
+
+/* Sums with their rounding errors caught (Neumaier), so that order hardly matters. */
+typedef struct sum {
+	double value, rest, size;
+} sum;
+
+static void add_to(sum *s, double v)
+{
+	double t = s->value + v;
+	s->rest += fabs(s->value) >= fabs(v) ? (s->value - t) + v : (v - t) + s->value;
+	s->value = t;
+	s->size += fabs(v);
+}
+
+static int close_to(double got, const sum *s, size_t n)
+{
+	return fabs(got - (s->value + s->rest)) <= ((double)n + 1) * 0x1p-52 * s->size;
+}
+
+static void sums(const char *name, const gradcomp_operators *op, int kind, size_t n)
+{
+	size_t odd = test_random() % 9, bytes = op->sum_scratch(n);
+	float *x = magnitudes(kind, n, odd), *scratch = test_alloc(bytes / 4, 0), largest = 7, want = 0;
+	double got[3] = {7, 7, 7}, again = 7;
+	sum s = {0}, a = {0}, q = {0};
+	for (size_t i = 0; i < n; i++) {
+		double v = x[i];
+		add_to(&s, v);
+		add_to(&a, fabs(v));
+		add_to(&q, v * v);
+		want = fabs(v) > want ? (float)fabs(v) : want;
+	}
+	op->sum(NULL, &got[0], x, n, scratch);
+	op->sum_abs(NULL, &got[1], x, n, scratch);
+	op->sum_squares(NULL, &got[2], x, n, scratch);
+	op->absmax(NULL, &largest, x, n, scratch);
+	ok(close_to(got[0], &s, n), "%s: sum of %zu, %s", name, n, kinds[kind]);
+	ok(close_to(got[1], &a, n), "%s: sum of magnitudes", name);
+	ok(close_to(got[2], &q, n), "%s: sum of squares", name);
+	ok(!memcmp(&largest, &want, sizeof want), "%s: largest magnitude", name);
+	op->sum_squares(NULL, &again, x, n, scratch);
+	ok(again == got[2], "%s: the same again", name);
+	ok(test_free(scratch, bytes / 4, 0) & test_free(x, n, odd), "%s: nothing written outside", name);
+}
+
+static void each(const char *name, const gradcomp_operators *op)
+{
+	static const size_t sizes[] = {0, 1, 7, 8, 31, 32, 33, 63, 4097, 20011};
+	for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+		steps(name, op, sizes[s]);
+		for (int kind = 0; kind < KINDS; kind++)
+			sums(name, op, kind, sizes[s]);
+	}
+	steps(name, op, (1 << 20) + 3);
+	sums(name, op, HEAVY, (1 << 20) + 3);
+
+	float x[3] = {NAN, -0.0f, 1e30f}, y[3], limit = 0;
+	op->clamp(NULL, y, x, &limit, 3);
+	ok(isnan(y[0]) && signbit(y[1]) && y[2] == 0, "%s: clamp to 0 leaves a NaN and the sign of 0", name);
+	op->copy(NULL, NULL, NULL, 0);
+	op->fill(NULL, NULL, 1, 0);
+}
+
+int main(void)
+{
+	test_seed();
+	test_variants(each);
+	return done_testing();
+}
