@@ -4,6 +4,8 @@
  *     decode   average = 1/P * sum of what was sent     error = u - own share of it */
 #include "sparse.h"
 
+#include "gathered.h"
+
 gradcomp_status sparse_open(sparse *s, const gradcomp_host *host, const gradcomp_value *values,
                             const gradcomp_layout *layout, const char *name, int rows, gradcomp_error *err)
 {
@@ -14,7 +16,23 @@ gradcomp_status sparse_open(sparse *s, const gradcomp_host *host, const gradcomp
 		s->coding.indices = (uint32_t)values[SPARSE_INDICES].i;
 	if (rows > SPARSE_VALUES)
 		s->coding.values = (uint32_t)values[SPARSE_VALUES].i;
+	s->layerwise = rows > SPARSE_LAYERWISE && values[SPARSE_LAYERWISE].i;
 	return sparse_schedule_read(&s->schedule, host, values, name, err);
+}
+
+gradcomp_status sparse_new(size_t bytes, const gradcomp_host *host, const gradcomp_value *values,
+                           const gradcomp_layout *layout, const char *name, int rows, void **instance,
+                           gradcomp_error *err)
+{
+	sparse *s = host->alloc(bytes);
+	if (!s)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", name);
+	gradcomp_status st = sparse_open(s, host, values, layout, name, rows, err);
+	if (st)
+		host->release(s);
+	else
+		*instance = s;
+	return st;
 }
 
 void sparse_destroy(void *instance)
@@ -140,26 +158,18 @@ static const char *check_part(const sparse *s, const gradcomp_work *work, const 
 gradcomp_status sparse_verify(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                               gradcomp_error *err)
 {
-	uint64_t bytes = sparse_payload_bytes(s, work->bucket, work->step);
-	uint32_t bucket = work->bucket->index;
-	if (n != (uint32_t)s->layout->nranks)
-		return s->host->fail(err, GRADCOMP_ERR_INTERNAL, "%s: %u payloads for %d ranks", s->name, n,
-		                     s->layout->nranks);
-	for (uint32_t r = 0; r < n; r++) {
-		if (in[r].bytes != bytes)
-			return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
-			                     "%s: rank %u sent %llu bytes for bucket %u, %llu are right", s->name, r,
-			                     (unsigned long long)in[r].bytes, bucket, (unsigned long long)bytes);
+	gradcomp_status st = gathered_expect(s->host, s->layout, s->name, work, in, n,
+	                                     sparse_payload_bytes(s, work->bucket, work->step), err);
+	for (uint32_t r = 0; r < n && !st; r++)
 		EACH_PART(s, work->bucket, work->step, w) {
-			const char *wrong = check_part(s, work, &in[r], &w);
+			const char *wrong = st ? NULL : check_part(s, work, &in[r], &w);
 			if (wrong)
-				return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
-				                     "%s: rank %u's payload for bucket %u %s (%llu of %llu numbers from '%s' on)",
-				                     s->name, r, bucket, wrong, (unsigned long long)w.p.k,
-				                     (unsigned long long)w.p.d, s->layout->tensors[w.p.tensor].name);
+				st = s->host->fail(err, GRADCOMP_ERR_MISMATCH,
+				                   "%s: rank %u's payload for bucket %u %s (%llu of %llu numbers from '%s' on)",
+				                   s->name, r, work->bucket->index, wrong, (unsigned long long)w.p.k,
+				                   (unsigned long long)w.p.d, s->layout->tensors[w.p.tensor].name);
 		}
-	}
-	return GRADCOMP_OK;
+	return st;
 }
 
 void sparse_add(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, float a, float *y)
@@ -193,9 +203,7 @@ gradcomp_status sparse_plan(void *instance, const gradcomp_bucket *bucket, uint6
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 1;
-	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_GATHERED,
-	                                   .flags = GRADCOMP_ROUND_FIXED,
-	                                   .bound = sparse_payload_bytes(s, bucket, step)};
+	plan->rounds[0] = gathered_round(sparse_payload_bytes(s, bucket, step));
 	plan->scratch_bytes = sparse_scratch(s, bucket, step);
 	return GRADCOMP_OK;
 }

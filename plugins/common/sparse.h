@@ -78,6 +78,14 @@ extern const char *const sparse_value_codings[];
 	                   .choices = sparse_value_codings, \
 	                   .help = "how values are coded; what that loses stays in the error memory"}
 
+/* For methods that can choose from each tensor on its own. */
+enum { SPARSE_LAYERWISE = SPARSE_PARAMS, SPARSE_LAYERWISE_PARAMS };
+#define SPARSE_LAYERWISE_ROW \
+	[SPARSE_LAYERWISE] = {.name = "layerwise", \
+	                      .type = GRADCOMP_PARAM_BOOL, \
+	                      .def = "no", \
+	                      .help = "choose from each tensor on its own, not from the whole bucket"}
+
 /* Densities by step. */
 typedef struct sparse_schedule {
 	double density;         /* in the end */
@@ -151,9 +159,14 @@ struct sparse {
 };
 
 /* `rows`: how many of the rows above the plugin's table has: SPARSE_INDICES,
- * SPARSE_VALUES or SPARSE_PARAMS. */
+ * SPARSE_VALUES, SPARSE_PARAMS or SPARSE_LAYERWISE_PARAMS. */
 gradcomp_status sparse_open(sparse *s, const gradcomp_host *host, const gradcomp_value *values,
                             const gradcomp_layout *layout, const char *name, int rows, gradcomp_error *err);
+/* The same in new memory of `bytes`, of which a sparse is the beginning; the rest is
+ * zero. On failure *instance is as it was. */
+gradcomp_status sparse_new(size_t bytes, const gradcomp_host *host, const gradcomp_value *values,
+                           const gradcomp_layout *layout, const char *name, int rows, void **instance,
+                           gradcomp_error *err);
 
 uint32_t sparse_parts(const sparse *s, const gradcomp_bucket *bucket);
 sparse_part sparse_part_at(const sparse *s, const gradcomp_bucket *bucket, uint64_t step, uint32_t i);

@@ -9,17 +9,8 @@
  * strictly ascending): 8k bytes and no header. An empty bucket sends nothing. */
 #include "sparse.h"
 
-enum { LAYERWISE = SPARSE_PARAMS };
-
-static const gradcomp_param params[] = {
-	SPARSE_SCHEDULE_ROWS,
-	SPARSE_INDICES_ROW,
-	SPARSE_VALUES_ROW,
-	[LAYERWISE] = {.name = "layerwise",
-                       .type = GRADCOMP_PARAM_BOOL,
-                       .def = "no",
-                       .help = "choose from each tensor on its own, not from the whole bucket"},
-};
+static const gradcomp_param params[] = {SPARSE_SCHEDULE_ROWS, SPARSE_INDICES_ROW, SPARSE_VALUES_ROW,
+                                        SPARSE_LAYERWISE_ROW};
 
 static size_t scratch(const sparse *s, uint64_t d, uint64_t k)
 {
@@ -42,18 +33,13 @@ static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *va
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
                               const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	sparse *s = host->alloc(sizeof *s);
-	if (!s)
-		return host->fail(err, GRADCOMP_ERR_NOMEM, "topk: no memory");
-	gradcomp_status st = sparse_open(s, host, values, layout, "topk", SPARSE_PARAMS, err);
-	if (st) {
-		host->release(s);
+	gradcomp_status st = sparse_new(sizeof(sparse), host, values, layout, "topk", SPARSE_LAYERWISE_PARAMS, instance,
+	                                err);
+	if (st)
 		return st;
-	}
-	s->layerwise = values[LAYERWISE].i != 0;
+	sparse *s = *instance;
 	s->select_scratch = scratch;
 	s->select = select_largest;
-	*instance = s;
 	return GRADCOMP_OK;
 }
 
