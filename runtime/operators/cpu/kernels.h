@@ -24,7 +24,7 @@
 #ifdef __clang__
 #define UNROLL _Pragma("unroll")
 #else
-#define UNROLL _Pragma("GCC unroll 8")
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -115,11 +115,33 @@ void KERNEL(sparse_merge)(void *queue, uint32_t *idx, float *val, uint32_t *left
                           const uint32_t *a_idx, const float *a_val, const uint32_t *b_idx, const float *b_val,
                           size_t k, void *scratch);
 
+void KERNEL(quantise)(void *queue, void *out, const float *x, size_t n, const gradcomp_quantiser *q);
+void KERNEL(quantised_check)(void *queue, int *fault, const void *in, size_t n, const gradcomp_quantiser *q);
+void KERNEL(dequantise)(void *queue, float *y, const void *in, size_t n, const gradcomp_quantiser *q);
+void KERNEL(dequantise_add)(void *queue, float *y, float a, const void *in, size_t n,
+                            const gradcomp_quantiser *q);
+void KERNEL(dequantise_error)(void *queue, float *e, const float *x, const void *in, size_t n,
+                              const gradcomp_quantiser *q);
+void KERNEL(sign_pack)(void *queue, uint32_t *bits, const float *x, size_t n, size_t segment);
+void KERNEL(sign_means)(void *queue, float *pairs, const float *x, size_t n, size_t segment);
+void KERNEL(sign_add)(void *queue, float *y, float a, const uint32_t *bits, const float *pairs, size_t n,
+                      size_t segment);
+void KERNEL(sign_error)(void *queue, float *e, const float *x, const uint32_t *bits, const float *pairs, size_t n,
+                        size_t segment);
+void KERNEL(ternary_pack)(void *queue, uint8_t *out, const float *x, size_t n, const float *scale, uint64_t seed,
+                          uint64_t stream, uint64_t first);
+void KERNEL(ternary_add)(void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n,
+                         int *fault);
+void KERNEL(random_uniform)(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
+
 /* Built once: integer and plain double arithmetic, the same everywhere. */
-void random_uniform(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
+size_t quantised_bytes(const gradcomp_quantiser *q, size_t n);
+size_t sign_words(size_t n, size_t segment);
 void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
 /* One block of Philox4x32-10 (Salmon et al., SC11). */
 void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
+/* Numbers 4 * block .. 4 * block + 3 of a stream. */
+void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block);
 
 #define KERNEL_TABLE \
 	{ \
@@ -129,9 +151,8 @@ void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 		.cast_to_f32 = KERNEL(cast_to_f32), .product_mq = KERNEL(product_mq), \
 		.product_mtp = KERNEL(product_mtp), .low_rank_finish = KERNEL(low_rank_finish), \
 		.orthonormalise = KERNEL(orthonormalise), .topk_scratch = KERNEL(topk_scratch), \
-		.topk = KERNEL(topk), .scatter_add = KERNEL(scatter_add), .random_uniform = random_uniform, \
-		.random_normal = random_normal, \
-		.copy = KERNEL(copy), .fill = KERNEL(fill), .axpy = KERNEL(axpy), .clamp = KERNEL(clamp), \
+		.topk = KERNEL(topk), .scatter_add = KERNEL(scatter_add), \
+		.random_uniform = KERNEL(random_uniform), .random_normal = random_normal, .copy = KERNEL(copy), .fill = KERNEL(fill), .axpy = KERNEL(axpy), .clamp = KERNEL(clamp), \
 		.sum_scratch = KERNEL(sum_scratch), .sum = KERNEL(sum), .sum_abs = KERNEL(sum_abs), \
 		.sum_squares = KERNEL(sum_squares), .absmax = KERNEL(absmax), \
 		.product_scratch = KERNEL(product_scratch), .product_mq_batch = KERNEL(product_mq_batch), \
@@ -142,7 +163,13 @@ void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 		.compact = KERNEL(compact), .mstopk_scratch = KERNEL(mstopk_scratch), \
 		.mstopk = KERNEL(mstopk), .gather = KERNEL(gather), .scatter = KERNEL(scatter), \
 		.sparse_check = KERNEL(sparse_check), .sparse_merge_scratch = KERNEL(sparse_merge_scratch), \
-		.sparse_merge = KERNEL(sparse_merge), \
+		.sparse_merge = KERNEL(sparse_merge), .quantised_bytes = quantised_bytes, \
+		.quantise = KERNEL(quantise), .quantised_check = KERNEL(quantised_check), \
+		.dequantise = KERNEL(dequantise), .dequantise_add = KERNEL(dequantise_add), \
+		.dequantise_error = KERNEL(dequantise_error), .sign_words = sign_words, \
+		.sign_pack = KERNEL(sign_pack), .sign_means = KERNEL(sign_means), .sign_add = KERNEL(sign_add), \
+		.sign_error = KERNEL(sign_error), .ternary_pack = KERNEL(ternary_pack), \
+		.ternary_add = KERNEL(ternary_add), \
 	}
 
 /* The table of kernels_avx2.c, when that is part of the build. */

@@ -23,8 +23,7 @@ void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t ou
 	out[3] = c3;
 }
 
-/* Numbers 4 * block .. 4 * block + 3 of a stream. */
-static void draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block)
+void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block)
 {
 	uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
 	                       (uint32_t)(stream >> 32)};
@@ -78,18 +77,6 @@ static void circle(uint32_t w, double *cosine, double *sine)
 		*sine = -*sine;
 }
 
-void random_uniform(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
-{
-	(void)queue;
-	uint32_t w[4];
-	for (size_t i = 0; i < n; i++) {
-		uint64_t at = first + i;
-		if (!i || at % 4 == 0)
-			draw(w, seed, stream, at / 4);
-		out[i] = (float)(w[at % 4] >> 8) * 0x1p-24f;
-	}
-}
-
 /* Numbers 2j and 2j+1 are a pair made of uniform numbers 2j (its radius, in
  * (0, 1]) and 2j+1 (its angle). */
 void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
@@ -100,7 +87,7 @@ void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t st
 	for (size_t i = 0; i < n; i++) {
 		uint64_t at = first + i;
 		if (!i || at % 4 == 0)
-			draw(w, seed, stream, at / 4);
+			random_draw(w, seed, stream, at / 4);
 		if (!i || at % 2 == 0) {
 			uint64_t p = at % 4 / 2 * 2;
 			double c, s, radius = __builtin_sqrt(-2 * log_fixed((w[p] + 1.0) * 0x1p-32));

@@ -1,0 +1,29 @@
+/* What the quantisers share: where steps and codes are in memory. */
+#ifndef QUANTISE_H
+#define QUANTISE_H
+
+#include "half.h"
+#include "lanes.h"
+
+/* Codes are made and read in groups of this many; blocks are multiples of it. */
+enum { QUANTISE_GROUP = 32 };
+
+/* Bytes of the steps alone, and of n codes. */
+INLINE size_t quantised_steps(const gradcomp_quantiser *q, size_t n)
+{
+	return q->norm == GRADCOMP_NORM_GIVEN ? 0 : (n + q->block - 1) / q->block * sizeof(float);
+}
+
+INLINE size_t quantised_codes(size_t n, unsigned bits)
+{
+	return n / 8 * bits + (n % 8 * bits + 7) / 8;
+}
+
+INLINE float load_float(const uint8_t *p)
+{
+	float f;
+	memcpy(&f, p, sizeof f);
+	return f;
+}
+
+#endif
