@@ -111,7 +111,8 @@ static gradcomp_status check_compressor(const subject *s, const struct gradcomp_
 		              COMPRESSOR_PATTERNS);
 	if (c->traits & ~COMPRESSOR_TRAITS)
 		return refuse(s, "field traits: found 0x%x, expected bits of 0x%x", c->traits, COMPRESSOR_TRAITS);
-	if (!c->create || !c->destroy || !c->plan || !c->encode || !c->decode)
+	int payloads = c->patterns != GRADCOMP_PATTERN_BIT(GRADCOMP_CODED); /* that encode() and decode() see */
+	if (!c->create || !c->destroy || !c->plan || (payloads && (!c->encode || !c->decode)))
 		return missing(s,
 		               !c->create    ? "create"
 		               : !c->destroy ? "destroy"

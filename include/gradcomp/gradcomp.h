@@ -213,6 +213,10 @@ typedef struct gradcomp_reducer_stats {
 	double wire_bytes;       /* payload bytes handed to the links by this rank */
 	double encode_s, exchange_s, decode_s;
 	double exposed_s;        /* from the last gradient given to the end of the step */
+	/* |e| / |u|: the share that stayed in this rank's error memory, of what was to be sent; read from a sample.
+	 * A compressor without error memory has none, nor a step with NaN. */
+	uint64_t error_steps;
+	double error_mean, error_last; /* over error_steps, and of the last of them */
 } gradcomp_reducer_stats;
 GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer,
                                                 gradcomp_reducer_stats *stats);

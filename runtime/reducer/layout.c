@@ -91,7 +91,7 @@ static gradcomp_status bucket_arrays(gradcomp_reducer *r, bucket *b, gradcomp_er
 	b->work = (gradcomp_work){.struct_size = sizeof b->work, .device = GRADCOMP_HOST, .bucket = &b->pub, .x = b->x,
 	                          .error = r->error ? b->error : NULL,
 	                          .error_flat = r->error ? r->error + b->pub.offset : NULL, .state = b->state,
-	                          .operators = r->job->host.operators};
+	                          .operators = r->job->host.operators, .fault = &b->fault};
 	return GRADCOMP_OK;
 }
 

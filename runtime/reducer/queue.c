@@ -95,6 +95,7 @@ static void bucket_done(gradcomp_reducer *r, bucket *b)
 		r->stats.steps++;
 		r->stats.dense_bytes += 8.0 * (r->layout.nranks - 1) / r->layout.nranks * (double)r->layout.numel;
 		r->step++;
+		held_step(r);
 		r->ngiven = r->nfinished = r->begun = r->exchanging = 0;
 		r->step_bad = 0;
 	}

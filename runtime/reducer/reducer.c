@@ -46,13 +46,17 @@ static gradcomp_status allocate(gradcomp_reducer *r, gradcomp_error *err)
 	}
 	r->state = calloc(states + 1, sizeof *r->state);
 	r->lengths = calloc((size_t)r->layout.nranks, 2 * sizeof *r->lengths);
-	if (!r->state || !r->lengths)
+	r->held = calloc(r->layout.ntensors, sizeof *r->held);
+	if (!r->state || !r->lengths || !r->held)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	for (uint32_t s = 0; s < states; s++) {
 		r->state[s] = calloc(1, bytes);
 		if (!r->state[s])
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a state array of %zu bytes", bytes);
 	}
+	r->memory = r->error;
+	if (states && (r->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM))
+		r->memory = r->state[states - 1];
 	return GRADCOMP_OK;
 }
 
@@ -71,6 +75,7 @@ static void destroy(gradcomp_reducer *r)
 	}
 	free(r->state);
 	free(r->lengths);
+	free(r->held);
 	free(r->error);
 	layout_free(r);
 	free(r->compressor_spec);

@@ -51,6 +51,7 @@ typedef struct bucket {
 	int at_exchange; /* its next task is an EXCHANGE, not begun */
 	int local_bad;   /* this rank's gradient is not finite; index of the tensor + 1 */
 	int bad;         /* some rank's is: known after round 0 */
+	int fault;       /* what peers sent is not what it should be: set by operators */
 	int copy_out;    /* x is workspace, not the caller's memory */
 	gradcomp_work work;
 	gradcomp_payload own;
@@ -75,6 +76,11 @@ struct gradcomp_reducer {
 	uint64_t bucket_bytes, first_bucket_bytes;
 	float *error;  /* numel, or NULL */
 	float **state; /* compressor->state_arrays of numel */
+	const float *memory; /* the one of them that holds back what was not sent, or NULL */
+	struct held {        /* of each tensor of the layout: see held.c */
+		double u, shares; /* sampled |u|^2 of this step; sum of |e| / |u| over steps */
+		uint64_t steps;
+	} *held;
 	uint64_t *lengths; /* 2 nranks words of the exchange thread's: lengths, and what comes with them */
 	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
 	void *ctx;
@@ -97,6 +103,7 @@ struct gradcomp_reducer {
 	gradcomp_status failed;
 	gradcomp_error failure;
 	double last_given;
+	double step_e, step_u; /* |e|^2 and |u|^2 of this step: the compute thread's */
 	int step_bad; /* this step has been counted as non-finite */
 	int warned;   /* non-finite gradients told of */
 	gradcomp_reducer_stats stats;
@@ -121,10 +128,32 @@ gradcomp_status agree(gradcomp_reducer *r, gradcomp_group *g, gradcomp_status mi
 
 /* tasks.c */
 gradcomp_status task_run(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err);
-/* exchange.c */
+/* exchange.c, and a file for each pattern. */
 gradcomp_status exchange_run(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
+gradcomp_status exchange_summed(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
+gradcomp_status exchange_gathered(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
+gradcomp_status exchange_merged(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
+gradcomp_status exchange_coded(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
+/* An all-gather of blocks of these lengths. */
+gradcomp_status exchange_blocks(gradcomp_reducer *r, void *buf, const uint64_t *bytes, gradcomp_error *err);
+/* A word in front of gathered and merged payloads; what a merged one takes with it. */
+#define PAYLOAD_HEAD sizeof(uint64_t)
+static inline uint64_t merged_bytes(uint64_t bound)
+{
+	return PAYLOAD_HEAD + ((bound + 7) & ~(uint64_t)7);
+}
 /* Grows an area to `bytes`; its content is lost. */
 gradcomp_status area_grow(struct area *a, size_t bytes, gradcomp_error *err);
+
+/* held.c: numbers read out of every so many. */
+#define HELD_RUN 256
+#define HELD_EVERY 8192
+/* |x|^2, or |x + more|^2, of the run that begins at element `at` of n, if one does. */
+double held_run(const float *x, const float *more, uint64_t at, uint64_t n);
+/* The compute thread's, when the bucket's last decode is over. */
+void held_bucket(gradcomp_reducer *r, const bucket *b);
+/* With the lock held, when the step is over. */
+void held_step(gradcomp_reducer *r);
 
 /* queue.c */
 gradcomp_status queue_start(gradcomp_reducer *r, gradcomp_error *err);

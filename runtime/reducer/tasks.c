@@ -11,11 +11,13 @@
  * finite check, the cast and the addition pass over memory once. */
 #define RUN 4096
 
-/* u = gradient + error memory, into x. Returns whether the gradient was finite. */
+/* u = gradient + error memory, into x. Returns whether the gradient was finite. A
+ * memory that is not the host's to add still counts in *squares, of u. */
 static int accumulate(const gradcomp_operators *ops, float *x, const void *gradient, gradcomp_dtype dtype,
-                      const float *error, uint64_t n)
+                      const float *error, const float *memory, uint64_t n, double *squares)
 {
 	int bad = 0;
+	*squares = 0;
 	for (uint64_t at = 0; at < n; at += RUN) {
 		size_t len = n - at < RUN ? n - at : RUN;
 		int run_bad;
@@ -25,6 +27,8 @@ static int accumulate(const gradcomp_operators *ops, float *x, const void *gradi
 		bad |= run_bad;
 		if (error)
 			ops->add(NULL, x + at, error + at, len);
+		if (memory)
+			*squares += held_run(x, error ? NULL : memory, at, n);
 	}
 	return !bad;
 }
@@ -57,7 +61,7 @@ static int in_callers_memory(const gradcomp_reducer *r, bucket *b)
 static int needs_flat(const bucket *b)
 {
 	for (uint32_t k = 0; k < b->plan.nrounds; k++)
-		if (b->plan.rounds[k].flags & GRADCOMP_ROUND_IN_PLACE)
+		if (b->plan.rounds[k].pattern == GRADCOMP_CODED || (b->plan.rounds[k].flags & GRADCOMP_ROUND_IN_PLACE))
 			return 1;
 	return 0;
 }
@@ -70,6 +74,8 @@ static gradcomp_status room(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 		const gradcomp_round *rd = &b->plan.rounds[k];
 		if (rd->pattern == GRADCOMP_SUMMED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE))
 			st = area_grow(&s->own, (rd->count + 1) * gradcomp_dtype_bytes(rd->dtype), err);
+		if (rd->pattern == GRADCOMP_MERGED)
+			st = area_grow(&s->own, merged_bytes(rd->bound), err);
 		if (rd->pattern == GRADCOMP_GATHERED)
 			st = rd->flags & GRADCOMP_ROUND_FIXED
 			             ? area_grow(&s->gathered, (16 + rd->bound) * (size_t)r->layout.nranks, err)
@@ -88,16 +94,33 @@ static gradcomp_status check_plan(const gradcomp_reducer *r, const bucket *b, gr
 		                 b->plan.nrounds, GRADCOMP_MAX_ROUNDS);
 	for (uint32_t k = 0; k < b->plan.nrounds; k++) {
 		const gradcomp_round *rd = &b->plan.rounds[k];
-		if (rd->pattern != GRADCOMP_SUMMED && rd->pattern != GRADCOMP_GATHERED)
-			return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "compressor '%s' planned payload pattern %d", name,
+		if ((unsigned)rd->pattern > GRADCOMP_CODED || !(r->compressor->patterns & GRADCOMP_PATTERN_BIT(rd->pattern)))
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "compressor '%s' planned payload pattern %d, which is none of those it names", name,
 			                 (int)rd->pattern);
+		if (rd->pattern == GRADCOMP_CODED && (b->plan.nrounds != 1 || rd->count != b->pub.numel))
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "compressor '%s' planned a coded round that is not the only one or not of the whole bucket",
+			                 name);
 		if (rd->count > LAYOUT_MAX_NUMEL || rd->bound > LAYOUT_MAX_NUMEL)
 			return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned a payload of more than 2^48", name);
-		if ((rd->flags & GRADCOMP_ROUND_IN_PLACE) && (rd->dtype != GRADCOMP_F32 || rd->count != b->pub.numel))
+		if ((rd->flags & GRADCOMP_ROUND_IN_PLACE) && (rd->pattern != GRADCOMP_SUMMED || rd->dtype != GRADCOMP_F32 || rd->count != b->pub.numel))
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
 			                 "compressor '%s' planned an in-place round that is not the bucket's floats", name);
 	}
 	return GRADCOMP_OK;
+}
+
+/* A compressor that passes NaN and Inf on: it is told of and otherwise forgotten. */
+static void pass_on(gradcomp_reducer *r, bucket *b)
+{
+	if (r->warned < 5) {
+		r->warned++;
+		log_line(&r->job->log, GRADCOMP_LOG_WARN, "step %llu: the gradient of '%s' on rank %d is not finite%s",
+		         (unsigned long long)r->step, r->tensors[b->pub.first + (uint32_t)b->local_bad - 1].name,
+		         r->group->ranks[r->layout.rank], r->warned == 5 ? " (not told again)" : "");
+	}
+	b->local_bad = 0;
 }
 
 static gradcomp_status begin(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
@@ -108,7 +131,7 @@ static gradcomp_status begin(gradcomp_reducer *r, bucket *b, gradcomp_error *err
 	memset(&b->plan, 0, sizeof b->plan);
 	b->plan.struct_size = sizeof b->plan;
 	b->work.step = r->step;
-	b->local_bad = b->bad = 0;
+	b->local_bad = b->bad = b->fault = 0;
 	st = r->compressor->plan(r->instance, &b->pub, r->step, &b->plan, err);
 	if (!st)
 		st = check_plan(r, b, err);
@@ -127,33 +150,31 @@ static gradcomp_status begin(gradcomp_reducer *r, bucket *b, gradcomp_error *err
 	}
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &r->tensors[first + i];
-		if (!accumulate(ops, b->x[i], r->given[first + i], t->dtype, r->error ? b->error[i] : NULL, t->numel) &&
+		if (!accumulate(ops, b->x[i], r->given[first + i], t->dtype, r->error ? b->error[i] : NULL,
+		                r->memory ? r->memory + t->offset : NULL, t->numel, &r->held[first + i].u) &&
 		    !b->local_bad)
 			b->local_bad = (int)i + 1;
 	}
-	if (b->local_bad && (r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE) && r->warned < 5) {
-		r->warned++;
-		log_line(&r->job->log, GRADCOMP_LOG_WARN, "step %llu: the gradient of '%s' on rank %d is not finite%s",
-		         (unsigned long long)r->step, r->tensors[first + (uint32_t)b->local_bad - 1].name,
-		         r->group->ranks[r->layout.rank], r->warned == 5 ? " (not told again)" : "");
-	}
+	if (b->local_bad && (r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
+		pass_on(r, b);
 	return GRADCOMP_OK;
 }
 
 static gradcomp_status encode(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
 {
 	const gradcomp_round *rd = &b->plan.rounds[round];
-	int passes = !!(r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
 	uint64_t want = rd->pattern == GRADCOMP_SUMMED ? rd->count * gradcomp_dtype_bytes(rd->dtype) : rd->bound;
-	int exact = rd->pattern == GRADCOMP_SUMMED || (rd->flags & GRADCOMP_ROUND_FIXED);
+	int exact = rd->pattern != GRADCOMP_GATHERED || (rd->flags & GRADCOMP_ROUND_FIXED);
 	gradcomp_status st = GRADCOMP_OK;
-	if (rd->flags & GRADCOMP_ROUND_IN_PLACE)
+	if (rd->pattern == GRADCOMP_CODED || (rd->flags & GRADCOMP_ROUND_IN_PLACE))
 		return GRADCOMP_OK;
 	b->own = (gradcomp_payload){b->slot->own.p, want, want};
+	if (rd->pattern == GRADCOMP_MERGED)
+		b->own.data = (char *)b->slot->own.p + PAYLOAD_HEAD;
 	if (rd->pattern == GRADCOMP_GATHERED && (rd->flags & GRADCOMP_ROUND_FIXED))
 		b->own.data = (char *)b->slot->gathered.p +
-		              (size_t)r->layout.rank * (8 + ((rd->bound + 7) & ~(uint64_t)7)) + 8;
-	if (b->local_bad && !passes) {
+		              (size_t)r->layout.rank * (PAYLOAD_HEAD + ((rd->bound + 7) & ~(uint64_t)7)) + PAYLOAD_HEAD;
+	if (b->local_bad) {
 		b->own.bytes = exact ? want : 0;
 		return GRADCOMP_OK;
 	}
@@ -168,14 +189,21 @@ static gradcomp_status encode(gradcomp_reducer *r, bucket *b, uint32_t round, gr
 
 static gradcomp_status decode(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
 {
-	if (b->plan.rounds[round].pattern == GRADCOMP_SUMMED)
+	if (!r->compressor->decode)
+		return GRADCOMP_OK;
+	if (b->plan.rounds[round].pattern != GRADCOMP_GATHERED)
 		return r->compressor->decode(r->instance, &b->work, round, &b->own, 1, err);
 	return r->compressor->decode(r->instance, &b->work, round, b->parts, (uint32_t)r->layout.nranks, err);
 }
 
-static void finish(gradcomp_reducer *r, bucket *b)
+static gradcomp_status finish(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 {
 	const gradcomp_operators *ops = r->job->host.operators;
+	if (b->fault)
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "compressor '%s': what a rank sent in step %llu for the bucket of '%s' is damaged",
+		                 r->compressor->info.name, (unsigned long long)r->step, r->tensors[b->pub.first].name);
+	held_bucket(r, b);
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &r->tensors[b->pub.first + i];
 		for (uint64_t k = 0; b->bad && k < t->numel; k++)
@@ -183,6 +211,7 @@ static void finish(gradcomp_reducer *r, bucket *b)
 		if (b->copy_out)
 			ops->cast_from_f32(NULL, r->given[b->pub.first + i], b->x[i], t->numel, t->dtype, 0);
 	}
+	return GRADCOMP_OK;
 }
 
 gradcomp_status task_run(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err)
@@ -197,7 +226,7 @@ gradcomp_status task_run(gradcomp_reducer *r, bucket *b, const task *t, gradcomp
 	case TASK_DECODE:
 		return decode(r, b, t->round, err);
 	case TASK_FINISH:
-		finish(r, b);
+		return finish(r, b, err);
 	}
 	return GRADCOMP_OK;
 }

@@ -16,6 +16,7 @@ typedef struct ring {
 	int rank, nranks;
 	size_t piece;      /* bytes, before RING_MAX_PIECES stretches it */
 	int piece_given; /* by the user: kept as it is */
+	int hop;         /* code at every hop */
 	uint64_t small;    /* all-reduces up to this many bytes go to all peers at once */
 	char *pieces;      /* room for arriving pieces */
 	size_t pieces_cap; /* its bytes */
@@ -38,6 +39,29 @@ typedef struct ring_route {
 } ring_route;
 
 gradcomp_status ring_travel(ring *r, const ring_route *route, gradcomp_error *err);
+
+/* Bytes of a piece of blocks of which the longest has `longest` bytes. */
+size_t ring_piece(const ring *r, uint64_t longest);
+/* offset[] of nranks blocks of about the same length, count numbers of `size` in all. */
+void ring_split(ring *r, uint64_t count, size_t size);
+
+/* As a route, of floats under a code. */
+typedef struct ring_codes {
+	float *buf;
+	const uint64_t *offset; /* in floats */
+	int start, steps, reduce_steps;
+	double scale;
+	const gradcomp_codec *codec;
+	uint64_t counter;
+	float *residual;        /* of buf from element residual_from on, or NULL */
+	uint64_t residual_from;
+} ring_codes;
+
+gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count, double scale,
+                                     const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                     gradcomp_error *err);
+gradcomp_status ring_coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                     uint64_t counter, float *residual, gradcomp_error *err);
 
 /* Makes sure `pieces` holds `bytes`. */
 gradcomp_status ring_room(ring *r, size_t bytes, gradcomp_error *err);

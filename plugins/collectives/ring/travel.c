@@ -109,19 +109,25 @@ static gradcomp_status finish_recv(travel *t, uint64_t i, gradcomp_error *err)
 	          : GRADCOMP_OK;
 }
 
+size_t ring_piece(const ring *r, uint64_t longest)
+{
+	size_t piece = r->piece;
+	if (!r->piece_given && r->links->nnodes > 1 && longest / PIECES_WANTED < piece)
+		piece = longest / PIECES_WANTED > SHORTEST_PIECE ? (longest / PIECES_WANTED + 63) & ~(size_t)63 : SHORTEST_PIECE;
+	if (longest > (uint64_t)piece * RING_MAX_PIECES)
+		piece = (longest / RING_MAX_PIECES + 64) & ~(size_t)63;
+	return piece;
+}
+
 gradcomp_status ring_travel(ring *r, const ring_route *route, gradcomp_error *err)
 {
-	travel t = {.r = r, .route = route, .piece = r->piece};
+	travel t = {.r = r, .route = route};
 	uint64_t longest = 0, posted = 0;
 	gradcomp_status st = GRADCOMP_OK;
 	for (int b = 0; b < r->nranks; b++)
 		if (route->offset[b + 1] - route->offset[b] > longest)
 			longest = route->offset[b + 1] - route->offset[b];
-	if (!r->piece_given && r->links->nnodes > 1 && longest / PIECES_WANTED < t.piece)
-		t.piece = longest / PIECES_WANTED > SHORTEST_PIECE ? (longest / PIECES_WANTED + 63) & ~(size_t)63
-		                                                   : SHORTEST_PIECE;
-	if (longest > (uint64_t)t.piece * RING_MAX_PIECES)
-		t.piece = (longest / RING_MAX_PIECES + 64) & ~(size_t)63;
+	t.piece = ring_piece(r, longest);
 	t.pieces = longest ? (longest + t.piece - 1) / t.piece : 0;
 	t.in_place = GRADCOMP_HAS(r->links, recv_reduce) && r->links->recv_reduce;
 

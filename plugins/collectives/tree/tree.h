@@ -1,0 +1,45 @@
+/* The tree collective's instance and the parts it is made of.
+ *
+ * Ranks are numbered from the root of a call. With Q the largest power of two up to
+ * P, ranks Q and more are folded onto rank - Q first; the rest form a binomial
+ * tree. The longest way to the root is ceil(log2 P) either way. */
+#ifndef TREE_H
+#define TREE_H
+
+#include "gradcomp/collective.h"
+
+#define TREE_MAX_CHILDREN 32
+/* Sends of a piece to all children that may be on their way at once. */
+#define TREE_AHEAD 4
+
+typedef struct tree {
+	const gradcomp_host *host;
+	const gradcomp_links *links;
+	int rank, nranks;
+	size_t piece; /* bytes */
+	char *room;   /* for what arrives */
+	size_t room_bytes;
+	gradcomp_request arriving[2][TREE_MAX_CHILDREN];
+	gradcomp_request send[TREE_AHEAD][TREE_MAX_CHILDREN];
+} tree;
+
+/* This rank's place in a call: ranks of the group. */
+typedef struct tree_place {
+	int parent;                     /* -1: this is the root */
+	int child[TREE_MAX_CHILDREN];   /* in the order in which they are added */
+	int nchildren;
+} tree_place;
+
+tree_place tree_find(const tree *t, int root);
+/* Makes sure `room` holds `bytes`. */
+gradcomp_status tree_room(tree *t, size_t bytes, gradcomp_error *err);
+
+gradcomp_status tree_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                               double scale, gradcomp_error *err);
+gradcomp_status tree_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
+gradcomp_status tree_barrier(void *instance, gradcomp_error *err);
+gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
+gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
+                           gradcomp_error *err);
+
+#endif

@@ -1,0 +1,60 @@
+/* GATHERED rounds: everybody gets everybody's payload. A word in front of each, or
+ * its length on its own, also says whether the rank's gradient is not finite. */
+#include "reducer.h"
+
+#include "error.h"
+
+#include <string.h>
+
+#define HEAD_BAD ((uint64_t)1 << 63)
+
+/* Lengths first, unless they are fixed; then the payloads. */
+gradcomp_status exchange_gathered(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
+{
+	const gradcomp_round *rd = &b->plan.rounds[round];
+	int P = r->layout.nranks, me = r->layout.rank, fixed = !!(rd->flags & GRADCOMP_ROUND_FIXED);
+	uint64_t *bytes = r->lengths, *heads = bytes + P;
+	size_t stride = PAYLOAD_HEAD + ((rd->bound + 7) & ~(uint64_t)7), at = 0;
+	gradcomp_status st = GRADCOMP_OK;
+	char *buf;
+	uint64_t head = b->own.bytes | (b->local_bad ? HEAD_BAD : 0);
+	if (fixed) {
+		for (int p = 0; p < P; p++)
+			bytes[p] = stride;
+		buf = (char *)b->slot->gathered.p;
+		memcpy(buf + (size_t)me * stride, &head, PAYLOAD_HEAD);
+		if (b->local_bad)
+			memset(buf + (size_t)me * stride + PAYLOAD_HEAD, 0, stride - PAYLOAD_HEAD);
+		st = exchange_blocks(r, buf, bytes, err);
+		for (int p = 0; !st && p < P; p++)
+			memcpy(&heads[p], buf + (size_t)p * stride, PAYLOAD_HEAD);
+	} else {
+		for (int p = 0; p < P; p++)
+			bytes[p] = PAYLOAD_HEAD;
+		heads[me] = head;
+		st = exchange_blocks(r, heads, bytes, err);
+	}
+	for (int p = 0; !st && p < P; p++) {
+		uint64_t len = heads[p] & ~HEAD_BAD;
+		b->bad |= !!(heads[p] & HEAD_BAD);
+		if (len > rd->bound || (fixed && !(heads[p] & HEAD_BAD) && len != rd->bound))
+			st = error_set(err, GRADCOMP_ERR_MISMATCH,
+			               "rank %d sent a payload of %llu bytes for bucket %u, this rank expects %s%llu",
+			               r->group->ranks[p], (unsigned long long)len, b->pub.index, fixed ? "" : "at most ",
+			               (unsigned long long)rd->bound);
+		bytes[p] = fixed ? stride : (len + 7) & ~(uint64_t)7;
+		b->parts[p] = (gradcomp_payload){NULL, len, len};
+	}
+	if (st || b->bad)
+		return st;
+	st = fixed ? GRADCOMP_OK : area_grow(&b->slot->gathered, stride * (size_t)P, err);
+	buf = b->slot->gathered.p;
+	for (int p = 0; !st && p < P; at += bytes[p++])
+		b->parts[p].data = buf + at + (fixed ? PAYLOAD_HEAD : 0);
+	if (!st && !fixed) {
+		memcpy(b->parts[me].data, b->own.data, b->own.bytes);
+		memset((char *)b->parts[me].data + b->own.bytes, 0, bytes[me] - b->own.bytes);
+		st = exchange_blocks(r, buf, bytes, err);
+	}
+	return st;
+}
