@@ -12,13 +12,20 @@
 		.help = "steps at the start that are not compressed", \
 	}
 
+/* The mean of `count` floats that encode() gives. */
+static inline gradcomp_round dense_round(uint64_t count)
+{
+	return (gradcomp_round){.pattern = GRADCOMP_SUMMED,
+	                        .dtype = GRADCOMP_F32,
+	                        .flags = GRADCOMP_ROUND_MEAN,
+	                        .count = count};
+}
+
 static inline void dense_plan(const gradcomp_bucket *bucket, gradcomp_plan *plan)
 {
 	plan->nrounds = 1;
-	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_SUMMED,
-	                                   .dtype = GRADCOMP_F32,
-	                                   .flags = GRADCOMP_ROUND_MEAN | GRADCOMP_ROUND_IN_PLACE,
-	                                   .count = bucket->numel};
+	plan->rounds[0] = dense_round(bucket->numel);
+	plan->rounds[0].flags |= GRADCOMP_ROUND_IN_PLACE;
 }
 
 /* The mean is in x already. What u held of older errors has been sent with it. */

@@ -73,14 +73,6 @@ int lowrank_is_dense(const lowrank *l, const gradcomp_bucket *bucket, uint64_t s
 uint64_t lowrank_scratch(const lowrank *l, const gradcomp_bucket *bucket);
 double lowrank_flops(const lowrank *l, const gradcomp_bucket *bucket, int products);
 
-static inline gradcomp_round lowrank_mean_of(uint64_t floats)
-{
-	return (gradcomp_round){.pattern = GRADCOMP_SUMMED,
-	                        .dtype = GRADCOMP_F32,
-	                        .flags = GRADCOMP_ROUND_MEAN,
-	                        .count = floats};
-}
-
 /* A payload whose length is not what was planned is our own mistake. */
 gradcomp_status lowrank_expect(const lowrank *l, const gradcomp_work *work, uint32_t round,
                                const gradcomp_payload *in, uint64_t bytes, gradcomp_error *err);

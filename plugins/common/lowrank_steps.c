@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-enum { BATCH = 32 };
+enum { BATCH = 16 };
 
 /* A run of a bucket's matrices of one shape. */
 typedef struct batch {

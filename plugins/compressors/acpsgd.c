@@ -49,30 +49,32 @@ static int sends_q(const lowrank *l, uint64_t step)
 	return (step - l->start_step) % 2 == 1;
 }
 
-/* Scratch: the factor that is kept, orthonormal; this rank's other one; and room
- * for the products. Sent is the length of the latter. */
-typedef struct parts {
-	float *kept, *own;
-	void *room;
-	uint64_t held, sent, bytes;
-} parts;
+/* Floats of the factor that is held, and of the one that is sent. */
+typedef struct sizes {
+	uint64_t held, sent, whole;
+} sizes;
 
-static parts divide(const lowrank *l, const gradcomp_bucket *bucket, uint64_t step, float *scratch)
+static sizes measure(const lowrank *l, const gradcomp_bucket *bucket, uint64_t step)
 {
 	lowrank_place size = lowrank_sizes(l, bucket);
-	uint64_t room = (size.P + size.Q + 15) / 16 * 16;
-	uint64_t held = sends_q(l, step) ? size.P : size.Q;
-	return (parts){.kept = scratch,
-	               .own = scratch + held,
-	               .room = scratch + room,
-	               .held = held,
-	               .sent = size.P + size.Q - held,
-	               .bytes = room * sizeof(float) + lowrank_scratch(l, bucket)};
+	return sends_q(l, step) ? (sizes){size.P, size.Q, size.whole} : (sizes){size.Q, size.P, size.whole};
 }
 
-static uint64_t floats(const lowrank *l, const gradcomp_bucket *bucket, uint64_t step)
+/* Scratch: the factor that is held, orthonormal; this rank's other one; room for the
+ * products. */
+typedef struct parts {
+	float *held, *own;
+	void *room;
+} parts;
+
+static uint64_t before_room(const sizes *n)
 {
-	return divide(l, bucket, step, NULL).sent + lowrank_sizes(l, bucket).whole;
+	return (n->held + n->sent + 15) / 16 * 16;
+}
+
+static parts divide(const sizes *n, float *scratch)
+{
+	return (parts){scratch, scratch + n->held, scratch + before_room(n)};
 }
 
 static gradcomp_status acpsgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
@@ -84,9 +86,10 @@ static gradcomp_status acpsgd_plan(void *instance, const gradcomp_bucket *bucket
 		dense_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
+	sizes n = measure(l, bucket, step);
 	plan->nrounds = 1;
-	plan->rounds[0] = lowrank_mean_of(floats(l, bucket, step));
-	plan->scratch_bytes = divide(l, bucket, step, NULL).bytes;
+	plan->rounds[0] = dense_round(n.sent + n.whole);
+	plan->scratch_bytes = before_room(&n) * sizeof(float) + lowrank_scratch(l, bucket);
 	return GRADCOMP_OK;
 }
 
@@ -96,51 +99,53 @@ static gradcomp_status acpsgd_encode(void *instance, const gradcomp_work *work, 
 	const lowrank *l = instance;
 	const gradcomp_operators *op = work->operators;
 	const lowrank_place *at = &l->tensors[work->bucket->first].at;
-	parts s = divide(l, work->bucket, work->step, work->scratch);
+	sizes n = measure(l, work->bucket, work->step);
+	parts s = divide(&n, work->scratch);
 	float *to = out->data;
 	(void)round, (void)err;
 	if (sends_q(l, work->step)) {
-		op->copy(work->queue, s.kept, l->P + at->P, s.held * sizeof *to);
-		lowrank_orthonormalise_p(l, work, s.kept);
-		lowrank_product_mtp(l, work, s.own, s.kept, s.room);
+		op->copy(work->queue, s.held, l->P + at->P, n.held * sizeof *to);
+		lowrank_orthonormalise_p(l, work, s.held);
+		lowrank_product_mtp(l, work, s.own, s.held, s.room);
 	} else {
-		op->copy(work->queue, s.kept, l->Q + at->Q, s.held * sizeof *to);
-		lowrank_orthonormalise_q(l, work, s.kept);
-		lowrank_product_mq(l, work, s.own, s.kept, s.room);
+		op->copy(work->queue, s.held, l->Q + at->Q, n.held * sizeof *to);
+		lowrank_orthonormalise_q(l, work, s.held);
+		lowrank_product_mq(l, work, s.own, s.held, s.room);
 	}
-	op->copy(work->queue, to, s.own, s.sent * sizeof *to);
-	lowrank_pack(l, work, to + s.sent);
-	out->bytes = floats(l, work->bucket, work->step) * sizeof *to;
+	op->copy(work->queue, to, s.own, n.sent * sizeof *to);
+	lowrank_pack(l, work, to + n.sent);
+	out->bytes = (n.sent + n.whole) * sizeof *to;
 	return GRADCOMP_OK;
 }
 
 static gradcomp_status acpsgd_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                                     const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+                                     const gradcomp_payload *in, uint32_t count, gradcomp_error *err)
 {
 	lowrank *l = instance;
 	const gradcomp_operators *op = work->operators;
 	const gradcomp_bucket *b = work->bucket;
 	const lowrank_place *at = &l->tensors[b->first].at;
-	(void)n;
+	(void)count;
 	if (lowrank_is_dense(l, b, work->step)) {
 		dense_decode(work);
 		return GRADCOMP_OK;
 	}
-	gradcomp_status st = lowrank_expect(l, work, round, in, floats(l, b, work->step) * sizeof(float), err);
-	parts s = divide(l, b, work->step, work->scratch);
+	sizes n = measure(l, b, work->step);
+	parts s = divide(&n, work->scratch);
 	const float *mean = in->data;
-	if (st || lowrank_overflown(l, work, mean, s.sent))
+	gradcomp_status st = lowrank_expect(l, work, round, in, (n.sent + n.whole) * sizeof *mean, err);
+	if (st || lowrank_overflown(l, work, mean, n.sent))
 		return st;
-	lowrank_unpack(l, work, mean + s.sent);
+	lowrank_unpack(l, work, mean + n.sent);
 	if (sends_q(l, work->step)) {
-		lowrank_finish(l, work, s.kept, s.own, mean);
-		op->copy(work->queue, l->Q + at->Q, mean, s.sent * sizeof *mean);
+		lowrank_finish(l, work, s.held, s.own, mean);
+		op->copy(work->queue, l->Q + at->Q, mean, n.sent * sizeof *mean);
 	} else {
 		/* The operator's local factor is on the other side: once for the error
 		 * and once for the average. */
-		lowrank_finish(l, work, s.own, s.kept, s.kept);
-		lowrank_finish(l, work, mean, NULL, s.kept);
-		op->copy(work->queue, l->P + at->P, mean, s.sent * sizeof *mean);
+		lowrank_finish(l, work, s.own, s.held, s.held);
+		lowrank_finish(l, work, mean, NULL, s.held);
+		op->copy(work->queue, l->P + at->P, mean, n.sent * sizeof *mean);
 	}
 	return GRADCOMP_OK;
 }
@@ -150,9 +155,10 @@ static gradcomp_status acpsgd_cost(void *instance, const gradcomp_bucket *bucket
 {
 	const lowrank *l = instance;
 	int dense = lowrank_is_dense(l, bucket, step);
+	sizes n = measure(l, bucket, step);
 	(void)err;
 	cost->rounds = 1;
-	cost->wire_bytes = 4.0 * (double)(dense ? bucket->numel : floats(l, bucket, step));
+	cost->wire_bytes = 4.0 * (double)(dense ? bucket->numel : n.sent + n.whole);
 	cost->passes = dense ? 0 : sends_q(l, step) ? 4 : 5;
 	cost->flops = dense ? 0 : lowrank_flops(l, bucket, sends_q(l, step) ? 3 : 4);
 	return GRADCOMP_OK;

@@ -87,19 +87,21 @@ static uint32_t rounds(const powersgd *p, uint64_t step)
 typedef struct parts {
 	float *P, *Q, *noise;
 	void *room;
-	uint64_t bytes;
 } parts;
 
-static parts divide(const powersgd *p, const gradcomp_bucket *bucket, uint64_t step, float *scratch)
+/* Floats before the room. */
+static uint64_t held(const powersgd *p, const gradcomp_bucket *bucket, uint64_t step)
 {
 	lowrank_place size = lowrank_sizes(&p->l, bucket);
-	uint64_t end = size.P + (restarts(p, step) ? 2 : 1) * size.Q;
-	uint64_t room = (end + 15) / 16 * 16;
-	return (parts){.P = scratch,
-	               .Q = scratch + size.P,
-	               .noise = scratch + size.P + size.Q,
-	               .room = scratch + room,
-	               .bytes = room * sizeof(float) + lowrank_scratch(&p->l, bucket)};
+	return (size.P + (restarts(p, step) ? 2 : 1) * size.Q + 15) / 16 * 16;
+}
+
+static parts divide(const powersgd *p, const gradcomp_work *work)
+{
+	lowrank_place size = lowrank_sizes(&p->l, work->bucket);
+	float *scratch = work->scratch;
+	return (parts){scratch, scratch + size.P, scratch + size.P + size.Q,
+	               scratch + held(p, work->bucket, work->step)};
 }
 
 static uint64_t floats(const powersgd *p, const gradcomp_bucket *bucket, uint32_t round)
@@ -119,8 +121,8 @@ static gradcomp_status powersgd_plan(void *instance, const gradcomp_bucket *buck
 	}
 	plan->nrounds = rounds(p, step);
 	for (uint32_t r = 0; r < plan->nrounds; r++)
-		plan->rounds[r] = lowrank_mean_of(floats(p, bucket, r));
-	plan->scratch_bytes = divide(p, bucket, step, NULL).bytes;
+		plan->rounds[r] = dense_round(floats(p, bucket, r));
+	plan->scratch_bytes = held(p, bucket, step) * sizeof(float) + lowrank_scratch(&p->l, bucket);
 	return GRADCOMP_OK;
 }
 
@@ -150,7 +152,7 @@ static gradcomp_status powersgd_encode(void *instance, const gradcomp_work *work
 {
 	const powersgd *p = instance;
 	const lowrank *l = &p->l;
-	parts s = divide(p, work->bucket, work->step, work->scratch);
+	parts s = divide(p, work);
 	lowrank_place size = lowrank_sizes(l, work->bucket);
 	float *to = out->data;
 	(void)err;
@@ -181,7 +183,7 @@ static gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work
 		return GRADCOMP_OK;
 	}
 	gradcomp_status st = lowrank_expect(l, work, round, in, floats(p, b, round) * sizeof(float), err);
-	parts s = divide(p, b, work->step, work->scratch);
+	parts s = divide(p, work);
 	lowrank_place size = lowrank_sizes(l, b);
 	const float *mean = in->data;
 	if (st)

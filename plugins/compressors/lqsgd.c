@@ -1,0 +1,354 @@
+/* lqsgd: low-rank factors that are sent in 8 or 4 bits (LQ-SGD; PowerSGD, Vogels
+ * et al. 2019, with quantised factors). With ~ for what a payload decodes to, rank w
+ * does, for every matrix M_w,
+ *
+ *     Q := orth(Q), P_w = M_w Q               sends P_w
+ *     P := orth(mean of P~_w), Q_w = M_w^T P   sends Q_w
+ *     Q := mean of Q~_w, average = P Q^T, error = M_w - P Q~_w^T
+ *
+ * What quantising P loses only turns the subspace, for all ranks alike. What
+ * quantising Q_w loses is in the error, since each rank subtracts what it sent:
+ *
+ *     sum of errors = sum of M_w - P (sum of Q~_w)^T = sum of M_w - nranks * average
+ *
+ * Numbers share a step by blocks of `block`, of one tensor and factor: the largest
+ * magnitude is the highest level.
+ *
+ * Rounds: the tensors sent whole, if there are any, SUMMED; P_w and Q_w, GATHERED,
+ * the matrices in order: steps (F32) and codes of each, padded to 4 bytes. */
+#include "dense.h"
+#include "gathered.h"
+#include "lowrank.h"
+
+enum { BITS = LOWRANK_PARAMS, BLOCK };
+
+static const char *const widths[] = {"8", "4", NULL};
+
+static const gradcomp_param params[] = {
+	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
+	[LOWRANK_MIN_RATIO] = LOWRANK_MIN_RATIO_ROW,
+	[LOWRANK_START_STEP] = DENSE_START_STEP,
+	[BITS] = {.name = "bits",
+                  .type = GRADCOMP_PARAM_CHOICE,
+                  .def = "8",
+                  .choices = widths,
+                  .help = "bits of a number of a factor"},
+	[BLOCK] = {.name = "block",
+                   .type = GRADCOMP_PARAM_INT,
+                   .def = "256",
+                   .min = 32,
+                   .max = 65536,
+                   .help = "numbers that share a scale, a multiple of 32"},
+};
+
+/* Bytes of payload before a tensor. */
+typedef struct place {
+	uint64_t P, Q;
+} place;
+
+typedef struct lqsgd {
+	lowrank l;
+	gradcomp_quantiser q;
+	place *at; /* ntensors + 1 */
+} lqsgd;
+
+static gradcomp_status lqsgd_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
+{
+	if (values[BLOCK].i % 32)
+		return host->fail(err, GRADCOMP_ERR_INVALID, "lqsgd: block=%lld is not a multiple of 32",
+		                  (long long)values[BLOCK].i);
+	return GRADCOMP_OK;
+}
+
+static void lqsgd_destroy(void *instance)
+{
+	lqsgd *p = instance;
+	if (!p)
+		return;
+	lowrank_close(&p->l);
+	p->l.host->release(p->at);
+	p->l.host->release(p);
+}
+
+static gradcomp_status lqsgd_create(const gradcomp_host *host, const gradcomp_value *values,
+                                    const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+{
+	uint32_t bits = values[BITS].i ? 4 : 8;
+	lqsgd *p = host->alloc(sizeof *p);
+	gradcomp_status st;
+	if (!p)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "lqsgd: no memory");
+	st = lowrank_open(&p->l, host, values, layout, "lqsgd", LOWRANK_KEEP_Q, bits == 8 ? ", 8 bits" : ", 4 bits",
+	                  err);
+	if (st) {
+		host->release(p);
+		return st;
+	}
+	p->q = (gradcomp_quantiser){.struct_size = sizeof p->q,
+	                            .bits = bits,
+	                            .levels = (1u << (bits - 1)) - 1,
+	                            .block = (uint32_t)values[BLOCK].i,
+	                            .norm = GRADCOMP_NORM_ABSMAX,
+	                            .rounding = GRADCOMP_TO_NEAREST};
+	p->at = host->alloc((layout->ntensors + 1) * sizeof *p->at);
+	if (!p->at) {
+		lqsgd_destroy(p);
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "lqsgd: no memory for %u tensors", layout->ntensors);
+	}
+	for (uint32_t i = 0; i < layout->ntensors; i++) {
+		const lowrank_tensor *t = &p->l.tensors[i];
+		const gradcomp_operators *op = host->operators;
+		p->at[i + 1] = p->at[i];
+		if (!t->r)
+			continue;
+		p->at[i + 1].P += (op->quantised_bytes(&p->q, t->n * t->r) + 3) / 4 * 4;
+		p->at[i + 1].Q += (op->quantised_bytes(&p->q, t->m * t->r) + 3) / 4 * 4;
+	}
+	*instance = p;
+	return GRADCOMP_OK;
+}
+
+/* What a round sends. */
+enum { WHOLE, SEND_P, SEND_Q };
+
+static int sends(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t round)
+{
+	return (int)round + (lowrank_sizes(&p->l, bucket).whole ? WHOLE : SEND_P);
+}
+
+/* Scratch: P, Q, what this rank sent of Q, and room for the products. */
+typedef struct parts {
+	float *P, *Q, *own;
+	void *room;
+} parts;
+
+/* Floats before the room. */
+static uint64_t held(const lqsgd *p, const gradcomp_bucket *bucket)
+{
+	lowrank_place size = lowrank_sizes(&p->l, bucket);
+	return (size.P + 2 * size.Q + 15) / 16 * 16;
+}
+
+static parts divide(const lqsgd *p, const gradcomp_work *work)
+{
+	lowrank_place size = lowrank_sizes(&p->l, work->bucket);
+	float *scratch = work->scratch;
+	return (parts){scratch, scratch + size.P, scratch + size.P + size.Q, scratch + held(p, work->bucket)};
+}
+
+/* Payload bytes of a factor. */
+static uint64_t packed(const lqsgd *p, const gradcomp_bucket *bucket, int factor)
+{
+	const place *a = &p->at[bucket->first], *b = a + bucket->ntensors;
+	return factor == SEND_P ? b->P - a->P : b->Q - a->Q;
+}
+
+static gradcomp_status lqsgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                                  gradcomp_error *err)
+{
+	const lqsgd *p = instance;
+	(void)err;
+	if (lowrank_is_dense(&p->l, bucket, step)) {
+		dense_plan(bucket, plan);
+		return GRADCOMP_OK;
+	}
+	for (int what; (what = sends(p, bucket, plan->nrounds)) <= SEND_Q; plan->nrounds++)
+		plan->rounds[plan->nrounds] =
+			what == WHOLE ? dense_round(lowrank_sizes(&p->l, bucket).whole)
+				      : gathered_round(packed(p, bucket, what));
+	plan->scratch_bytes = held(p, bucket) * sizeof(float) + lowrank_scratch(&p->l, bucket);
+	return GRADCOMP_OK;
+}
+
+/* Where a matrix's factor is among the bucket's floats and in its payloads. */
+typedef struct piece {
+	uint64_t at, count, packed;
+} piece;
+
+static piece piece_of(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t i, int factor)
+{
+	const lowrank_tensor *first = &p->l.tensors[bucket->first], *t = first + i;
+	const place *at = &p->at[bucket->first];
+	if (factor == SEND_P)
+		return (piece){t->at.P - first->at.P, t->n * t->r, at[i].P - at->P};
+	return (piece){t->at.Q - first->at.Q, t->m * t->r, at[i].Q - at->Q};
+}
+
+/* Only finite numbers can be quantised. Products that are not (of gradients near
+ * the end of the range) are sent as 0, and stay in the error whole. On a device
+ * the peers' check stops the job instead. */
+static void quantise(const lqsgd *p, const gradcomp_work *work, char *out, float *factors, uint64_t floats,
+                     int factor)
+{
+	const gradcomp_operators *op = work->operators;
+	int bad = 0;
+	if (work->device == GRADCOMP_HOST)
+		op->nonfinite(work->queue, factors, floats, &bad);
+	if (bad)
+		op->fill(work->queue, factors, 0, floats);
+	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
+		piece f = piece_of(p, work->bucket, i, factor);
+		if (f.count)
+			op->quantise(work->queue, out + f.packed, factors + f.at, f.count, &p->q);
+	}
+}
+
+static gradcomp_status lqsgd_encode(void *instance, const gradcomp_work *work, uint32_t round,
+                                    gradcomp_payload *out, gradcomp_error *err)
+{
+	const lqsgd *p = instance;
+	const lowrank *l = &p->l;
+	lowrank_place size = lowrank_sizes(l, work->bucket);
+	parts s = divide(p, work);
+	int what = sends(p, work->bucket, round);
+	(void)err;
+	if (what == WHOLE) {
+		lowrank_pack(l, work, out->data);
+		out->bytes = size.whole * sizeof(float);
+		return GRADCOMP_OK;
+	}
+	if (what == SEND_P) {
+		work->operators->copy(work->queue, s.Q, l->Q + l->tensors[work->bucket->first].at.Q,
+		                      size.Q * sizeof *s.Q);
+		lowrank_orthonormalise_q(l, work, s.Q);
+		lowrank_product_mq(l, work, s.P, s.Q, s.room);
+		quantise(p, work, out->data, s.P, size.P, what);
+	} else {
+		lowrank_product_mtp(l, work, s.own, s.P, s.room);
+		quantise(p, work, out->data, s.own, size.Q, what);
+	}
+	out->bytes = packed(p, work->bucket, what);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status check(const lqsgd *p, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
+                             int factor, gradcomp_error *err)
+{
+	const gradcomp_host *host = p->l.host;
+	gradcomp_status st = gathered_expect(host, p->l.layout, "lqsgd", work, in, n,
+	                                     packed(p, work->bucket, factor), err);
+	for (uint32_t w = 0; w < n && !st; w++) {
+		int bad = 0;
+		for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
+			piece f = piece_of(p, work->bucket, i, factor);
+			if (f.count)
+				work->operators->quantised_check(work->queue, gathered_fault(work, &bad),
+				                                 (const char *)in[w].data + f.packed, f.count, &p->q);
+		}
+		if (bad)
+			st = gathered_refuse(host, "lqsgd", work, w, "a factor that is no quantised matrix", err);
+	}
+	return st;
+}
+
+/* mean = that of what all ranks sent, in their order. */
+static gradcomp_status average(const lqsgd *p, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
+                               int factor, float *mean, uint64_t floats, gradcomp_error *err)
+{
+	const gradcomp_operators *op = work->operators;
+	gradcomp_status st = check(p, work, in, n, factor, err);
+	if (st)
+		return st;
+	op->fill(work->queue, mean, 0, floats);
+	for (uint32_t w = 0; w < n; w++)
+		for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
+			piece f = piece_of(p, work->bucket, i, factor);
+			if (f.count)
+				op->dequantise_add(work->queue, mean + f.at, 1.0f / (float)n,
+				                   (const char *)in[w].data + f.packed, f.count, &p->q);
+		}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status decode_last(lqsgd *p, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
+                                   gradcomp_error *err)
+{
+	lowrank *l = &p->l;
+	const gradcomp_bucket *b = work->bucket;
+	const gradcomp_operators *op = work->operators;
+	const char *own = in[l->layout->rank].data;
+	uint64_t floats = lowrank_sizes(l, b).Q;
+	parts s = divide(p, work);
+	gradcomp_status st = average(p, work, in, n, SEND_Q, s.Q, floats, err);
+	if (st || lowrank_overflown(l, work, s.Q, floats))
+		return st;
+	for (uint32_t i = 0; i < b->ntensors; i++) {
+		piece f = piece_of(p, b, i, SEND_Q);
+		if (f.count)
+			op->dequantise(work->queue, s.own + f.at, own + f.packed, f.count, &p->q);
+	}
+	lowrank_finish(l, work, s.P, s.own, s.Q);
+	op->copy(work->queue, l->Q + l->tensors[b->first].at.Q, s.Q, floats * sizeof *s.Q);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status lqsgd_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                                    const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+{
+	lqsgd *p = instance;
+	lowrank *l = &p->l;
+	lowrank_place size = lowrank_sizes(l, work->bucket);
+	if (lowrank_is_dense(l, work->bucket, work->step)) {
+		dense_decode(work);
+		return GRADCOMP_OK;
+	}
+	int what = sends(p, work->bucket, round);
+	if (what == WHOLE) {
+		gradcomp_status st = lowrank_expect(l, work, round, in, size.whole * sizeof(float), err);
+		if (!st)
+			lowrank_unpack(l, work, in->data);
+		return st;
+	}
+	if (what == SEND_Q)
+		return decode_last(p, work, in, n, err);
+	parts s = divide(p, work);
+	gradcomp_status st = average(p, work, in, n, SEND_P, s.P, size.P, err);
+	if (!st)
+		lowrank_orthonormalise_p(l, work, s.P);
+	return st;
+}
+
+static gradcomp_status lqsgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                                  gradcomp_error *err)
+{
+	const lqsgd *p = instance;
+	lowrank_place size = lowrank_sizes(&p->l, bucket);
+	(void)err;
+	if (lowrank_is_dense(&p->l, bucket, step)) {
+		cost->rounds = 1;
+		cost->wire_bytes = 4.0 * (double)bucket->numel;
+		return GRADCOMP_OK;
+	}
+	cost->rounds = size.whole ? 3 : 2;
+	cost->wire_bytes = 4.0 * (double)size.whole + (double)packed(p, bucket, SEND_P) +
+	                   (double)packed(p, bucket, SEND_Q);
+	cost->passes = 5;
+	cost->flops = lowrank_flops(&p->l, bucket, 4);
+	return GRADCOMP_OK;
+}
+
+GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "lqsgd",
+			.version = "1.0",
+			.summary = "low-rank factors sent in 8 or 4 bits",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA,
+	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED) | GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED),
+	.check = lqsgd_check,
+	.create = lqsgd_create,
+	.destroy = lqsgd_destroy,
+	.plan = lqsgd_plan,
+	.encode = lqsgd_encode,
+	.decode = lqsgd_decode,
+	.save = lowrank_save,
+	.load = lowrank_load,
+	.cost = lqsgd_cost,
+	.choice = lowrank_choice,
+};

@@ -1,0 +1,502 @@
+/* powersgd, acpsgd and lqsgd against their formulas in double, and in the cases that
+ * low-rank compressors get wrong. */
+#include <dlfcn.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "check/ranks.h"
+#include "check/subject.h"
+#include "spec.h"
+#include "unit/operators.h"
+
+typedef struct job {
+	void *so;
+	spec parsed;
+	ranks s;
+	float *g[RANKS_MAX];
+} job;
+
+static int job_open(job *j, const char *text, int P, uint32_t n, uint64_t (*dims)[2])
+{
+	const char *build = getenv("GRADCOMP_BUILD");
+	char path[4096], name[SPEC_NAME_MAX] = "";
+	gradcomp_error err = {0};
+	memset(j, 0, sizeof *j);
+	spec_name(text, name, &err);
+	snprintf(path, sizeof path, "%s/lib/gradcomp/compressors/%s.so", build ? build : ".", name);
+	j->so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	const struct gradcomp_compressor_v1 *plugin = j->so ? dlsym(j->so, "gradcomp_compressor_v1") : NULL;
+	if (!plugin || spec_parse(&plugin->info, text, &j->parsed, &err) ||
+	    ranks_open(&j->s, plugin, operators_cpu(), j->parsed.values, P, n, dims, 7)) {
+		ok(0, "%s opens: %s", text, err.text);
+		return 0;
+	}
+	gradients_new(&j->s, j->g);
+	return 1;
+}
+
+static void job_close(job *j)
+{
+	gradients_free(&j->s, j->g);
+	ranks_close(&j->s);
+	spec_clear(&j->parsed);
+	dlclose(j->so);
+}
+
+static int job_step(job *j)
+{
+	gradcomp_status st = ranks_step(&j->s, j->g, 0);
+	if (st)
+		ok(0, "a step fails (%d): %s", st, j->s.err.text);
+	return !st;
+}
+
+/* ---- in double ---------------------------------------------------------------------- */
+
+enum { N = 60, M = 80, R = 4 };
+
+/* Gram-Schmidt, twice: the Q of the QR factorisation with a positive diagonal. */
+static void orth(double *A, int n, int r)
+{
+	for (int c = 0; c < r; c++) {
+		double len = 0;
+		for (int k = 0; k < 2 * c; k++) {
+			double dot = 0;
+			for (int i = 0; i < n; i++)
+				dot += A[i * r + c] * A[i * r + k % c];
+			for (int i = 0; i < n; i++)
+				A[i * r + c] -= dot * A[i * r + k % c];
+		}
+		for (int i = 0; i < n; i++)
+			len += A[i * r + c] * A[i * r + c];
+		for (int i = 0; i < n; i++)
+			A[i * r + c] /= sqrt(len);
+	}
+}
+
+static void random_orth(double *A, int n, int r)
+{
+	for (int i = 0; i < n * r; i++)
+		A[i] = test_normal();
+	orth(A, n, r);
+}
+
+/* out (n x r) = A (n x m) B (m x r) */
+static void times(double *out, const double *A, const double *B, int n, int m, int r)
+{
+	for (int i = 0; i < n; i++)
+		for (int c = 0; c < r; c++) {
+			double s = 0;
+			for (int k = 0; k < m; k++)
+				s += A[i * m + k] * B[k * r + c];
+			out[i * r + c] = s;
+		}
+}
+
+/* out (m x n) = A^T */
+static void flip(double *out, const double *A, int n, int m)
+{
+	for (int i = 0; i < n; i++)
+		for (int k = 0; k < m; k++)
+			out[k * n + i] = A[i * m + k];
+}
+
+static double norm(const double *x, int n)
+{
+	double s = 0;
+	for (int i = 0; i < n; i++)
+		s += x[i] * x[i];
+	return sqrt(s);
+}
+
+/* A matrix with given singular values; U and V are new. */
+static void spectrum(double *A, const double *sigma, int k)
+{
+	double U[N * N], V[M * N], W[N * M];
+	random_orth(U, N, k);
+	random_orth(V, M, k);
+	flip(W, V, M, k);
+	for (int i = 0; i < N; i++)
+		for (int c = 0; c < k; c++)
+			U[i * k + c] *= sigma[c];
+	times(A, U, W, N, k, M);
+}
+
+/* ---- against the formulas ------------------------------------------------------------ */
+
+/* The factors that an instance keeps begin its state behind a header. */
+static void saved_factors(job *j, double *out, int floats)
+{
+	char state[65536];
+	uint64_t bytes = 0;
+	j->s.plugin->save(j->s.instance[0], state, sizeof state, &bytes, &j->s.err);
+	const float *p = (const float *)(void *)(state + bytes) - floats;
+	for (int i = 0; i < floats; i++)
+		out[i] = p[i];
+}
+
+/* One step of each in double; u of 3 ranks, e and the factors are taken on. */
+typedef struct model_state {
+	double P[N * R], Q[M * R], e[3][N * M], a[N * M];
+} model_state;
+
+static void left_over(model_state *s, int w, const double *u, const double *P, const double *Q)
+{
+	double T[R * M], c[N * M];
+	flip(T, Q, M, R);
+	times(c, P, T, N, R, M);
+	for (int i = 0; i < N * M; i++) {
+		s->e[w][i] = u[i] - c[i];
+		s->a[i] += c[i] / 3;
+	}
+}
+
+static void powersgd_double(model_state *s, double u[3][N * M], int step)
+{
+	double mean[N * M] = {0}, T[M * N], own[M * R], flat[N * M];
+	(void)step;
+	for (int i = 0; i < N * M; i++)
+		mean[i] = (u[0][i] + u[1][i] + u[2][i]) / 3;
+	orth(s->Q, M, R);
+	times(s->P, mean, s->Q, N, M, R);
+	orth(s->P, N, R);
+	flip(T, mean, N, M);
+	times(s->Q, T, s->P, M, N, R);
+	memset(s->a, 0, sizeof s->a);
+	for (int w = 0; w < 3; w++) {
+		memcpy(flat, u[w], sizeof flat);
+		flip(T, flat, N, M);
+		times(own, T, s->P, M, N, R);
+		left_over(s, w, u[w], s->P, own);
+	}
+}
+
+static void acpsgd_double(model_state *s, double u[3][N * M], int step)
+{
+	double T[M * N], own[M * R], mean[M * R] = {0};
+	int count = step % 2 ? M * R : N * R;
+	if (step % 2)
+		orth(s->P, N, R);
+	else
+		orth(s->Q, M, R);
+	memset(s->a, 0, sizeof s->a);
+	for (int w = 0; w < 3; w++) {
+		if (step % 2) {
+			flip(T, u[w], N, M);
+			times(own, T, s->P, M, N, R);
+			left_over(s, w, u[w], s->P, own);
+		} else {
+			times(own, u[w], s->Q, N, M, R);
+			left_over(s, w, u[w], own, s->Q);
+		}
+		for (int i = 0; i < count; i++)
+			mean[i] += own[i] / 3;
+	}
+	memcpy(step % 2 ? s->Q : s->P, mean, (size_t)count * sizeof *mean);
+}
+
+static void follows(const char *text, void (*formula)(model_state *, double u[3][N * M], int))
+{
+	static uint64_t dims[1][2] = {{N, M}};
+	static double u[3][N * M], off[N * M], G[N * M];
+	model_state *s = calloc(1, sizeof *s);
+	double sigma[8] = {8, 6, 4, 3, 2, 1, 0.5, 0.25}, worst = 0;
+	job j;
+	if (!s || !job_open(&j, text, 3, 1, dims))
+		return;
+	double factors[N * R + M * R];
+	if (formula == acpsgd_double) {
+		saved_factors(&j, factors, N * R + M * R);
+		memcpy(s->P, factors, sizeof s->P);
+		memcpy(s->Q, factors + N * R, sizeof s->Q);
+	} else {
+		saved_factors(&j, s->Q, M * R);
+	}
+	for (int step = 0; step < 8; step++) {
+		for (int w = 0; w < 3; w++) {
+			spectrum(G, sigma, 8);
+			for (int i = 0; i < N * M; i++) {
+				j.g[w][i] = (float)G[i];
+				u[w][i] = j.g[w][i] + s->e[w][i];
+			}
+		}
+		if (!job_step(&j))
+			break;
+		formula(s, u, step);
+		for (int i = 0; i < N * M; i++)
+			off[i] = j.g[0][i] - s->a[i];
+		worst = fmax(worst, norm(off, N * M) / norm(s->a, N * M));
+		for (int w = 0; w < 3; w++) {
+			for (int i = 0; i < N * M; i++)
+				off[i] = j.s.error[w][i] - s->e[w][i];
+			worst = fmax(worst, norm(off, N * M) / norm(s->e[w], N * M));
+		}
+	}
+	ok(worst < 1e-4, "%s: 8 steps on 3 ranks are the formula's, in double, within %.1e", text, worst);
+	free(s);
+	job_close(&j);
+}
+
+/* ---- what the iteration finds --------------------------------------------------------- */
+
+/* How much of G a step leaves behind, in the Frobenius norm. */
+static double lost(job *j, const double *G)
+{
+	static double off[N * M];
+	for (int i = 0; i < N * M; i++)
+		j->g[0][i] = (float)G[i];
+	memset(j->s.error[0], 0, N * M * sizeof(float));
+	if (!job_step(j))
+		return INFINITY;
+	for (int i = 0; i < N * M; i++)
+		off[i] = j->g[0][i] - G[i];
+	return norm(off, N * M);
+}
+
+static void converges(const char *text, int steps, double within)
+{
+	static uint64_t dims[1][2] = {{N, M}};
+	static double G[N * M];
+	double sigma[N], left = 0;
+	job j;
+	if (!job_open(&j, text, 1, 1, dims))
+		return;
+	for (int i = 0; i < N; i++)
+		sigma[i] = pow(0.8, i);
+	spectrum(G, sigma, N);
+	for (int i = 0; i < steps; i++)
+		left = lost(&j, G);
+	double best = norm(sigma + R, N - R);
+	ok(left < best * within, "%s: %d steps on one matrix leave %.4f times what the SVD leaves", text, steps,
+	   left / best);
+	ok(left > best * 0.9999, "%s: and no less than the SVD", text);
+	job_close(&j);
+}
+
+/* A gradient of rank 8 whose subspaces are new every fifth step. */
+static double turning(const char *text)
+{
+	static uint64_t dims[1][2] = {{N, M}};
+	static double G[N * M];
+	double sigma[8] = {8, 8, 8, 8, 1, 1, 1, 1}, sum = 0;
+	job j;
+	if (!job_open(&j, text, 1, 1, dims))
+		return INFINITY;
+	for (int step = 0; step < 40; step++) {
+		if (step % 5 == 0)
+			spectrum(G, sigma, 8);
+		sum += lost(&j, G) / 40;
+	}
+	job_close(&j);
+	return sum;
+}
+
+static void restarts(void)
+{
+	double with = turning("powersgd:restart=5"), without = turning("powersgd"), best = 2;
+	ok(with < 0.9 * without, "powersgd:restart=5 leaves %.3f of a gradient that turns, without %.3f, the SVD %.3f",
+	   with, without, best);
+	ok(with < 1.1 * best, "powersgd:restart=5: close to the SVD");
+	converges("powersgd:restart=1", 3, 1.01);
+}
+
+/* ---- what goes wrong elsewhere ----------------------------------------------------------- */
+
+/* r = 1 and as many tensors of one shape as there can be, some of them zero: what
+ * they share must not mix them. Two ranks: the order of a sum depends on where in a
+ * payload it stands. */
+static void many_alike(const char *text)
+{
+	uint64_t dims[TENSORS_MAX][2];
+	job a, b;
+	for (int i = 0; i < TENSORS_MAX; i++)
+		dims[i][0] = 12, dims[i][1] = i % 5 == 4 ? 7 : 9;
+	if (!job_open(&a, text, 2, TENSORS_MAX, dims) || !job_open(&b, text, 2, TENSORS_MAX, dims))
+		return;
+	ranks_plan(&b.s, 1); /* every tensor in a bucket of its own */
+	uint64_t d = a.s.layout[0].numel;
+	int same = 1, zero = 1;
+	for (int step = 0; step < 4; step++) {
+		for (int w = 0; w < 2; w++)
+			for (uint32_t t = 0; t < TENSORS_MAX; t++)
+				for (uint64_t i = 0; i < a.s.tensors[t].numel; i++) {
+					float *at = &a.g[w][a.s.tensors[t].offset + i];
+					*at = t % 3 == 2 ? 0 : test_normal();
+					b.g[w][a.s.tensors[t].offset + i] = *at;
+				}
+		if (!job_step(&a) || !job_step(&b))
+			break;
+		for (int w = 0; w < 2; w++) {
+			same &= !memcmp(a.g[w], b.g[w], d * sizeof(float));
+			same &= !memcmp(a.s.error[w], b.s.error[w], d * sizeof(float));
+		}
+		for (uint32_t t = 2; t < TENSORS_MAX; t += 3)
+			for (uint64_t i = 0; i < a.s.tensors[t].numel; i++)
+				zero &= a.g[0][a.s.tensors[t].offset + i] == 0;
+	}
+	ok(same, "%s: %d small matrices give the same bits together and alone", text, TENSORS_MAX);
+	ok(zero, "%s: zero matrices among them stay zero", text);
+	job_close(&a), job_close(&b);
+}
+
+static uint64_t state_of(job *j, char *out, size_t room)
+{
+	uint64_t bytes = 0;
+	j->s.plugin->save(j->s.instance[0], out, room, &bytes, &j->s.err);
+	return bytes;
+}
+
+/* Finite gradients whose factors are not: what the average is then, and that the
+ * next step is as if nothing had been. */
+static void overflow(const char *text, int nan)
+{
+	uint64_t dims[2][2] = {{30, 40}, {5, 0}};
+	char before[16384], after[16384];
+	job j;
+	if (!job_open(&j, text, 3, 2, dims))
+		return;
+	for (int w = 0; w < 3; w++)
+		for (int i = 0; i < 1205; i++)
+			j.g[w][i] = test_normal();
+	job_step(&j);
+	uint64_t bytes = state_of(&j, before, sizeof before);
+	float error[1205];
+	memcpy(error, j.s.error[1], sizeof error);
+	for (int w = 0; w < 3; w++)
+		for (int i = 0; i < 1205; i++)
+			j.g[w][i] = i < 1200 ? 3e38f : 1;
+	int all = job_step(&j), agreed = 1;
+	for (int i = 0; i < 1200; i++)
+		all &= nan ? isnan(j.g[0][i]) : isfinite(j.g[0][i]);
+	for (int w = 1; w < 3; w++)
+		agreed &= !memcmp(j.g[0], j.g[w], 1205 * sizeof(float));
+	state_of(&j, after, sizeof after);
+	ok(all && agreed, "%s: 3e38 everywhere comes out as %s, on all ranks", text, nan ? "NaN" : "finite numbers");
+	if (nan) {
+		ok(!memcmp(before, after, bytes) && !memcmp(error, j.s.error[1], sizeof error),
+		   "%s: and leaves factors and errors as they were", text);
+		for (int w = 0; w < 3; w++)
+			for (int i = 0; i < 1205; i++)
+				j.g[w][i] = test_normal();
+		int finite = job_step(&j);
+		for (int i = 0; i < 1205; i++)
+			finite &= isfinite(j.g[0][i]) && isfinite(j.s.error[2][i]);
+		ok(finite, "%s: the next step is well again", text);
+	}
+	job_close(&j);
+}
+
+/* A rank that gave nothing owes nothing: its error is against its own factor, as it
+ * was sent. */
+static void owes_nothing(const char *text)
+{
+	uint64_t dims[1][2] = {{N, M}};
+	job j;
+	if (!job_open(&j, text, 3, 1, dims))
+		return;
+	int zero = 1;
+	for (int step = 0; step < 4; step++) {
+		for (int w = 0; w < 3; w++)
+			for (int i = 0; i < N * M; i++)
+				j.g[w][i] = w == 1 ? 0 : test_normal();
+		zero &= job_step(&j);
+		for (int i = 0; i < N * M; i++)
+			zero &= j.s.error[1][i] == 0;
+	}
+	ok(zero, "%s: a rank with a gradient of zero keeps an error of zero", text);
+	job_close(&j);
+}
+
+/* What quantising costs, against powersgd on the same gradients. */
+static double with_errors(const char *text, uint64_t *sent)
+{
+	uint64_t dims[1][2] = {{N, M}};
+	static double G[N * M];
+	double sigma[N], sum = 0;
+	job j;
+	if (!job_open(&j, text, 3, 1, dims))
+		return INFINITY;
+	for (int i = 0; i < N; i++)
+		sigma[i] = pow(0.7, i);
+	for (int step = 0; step < 30; step++) {
+		if (step % 10 == 0)
+			spectrum(G, sigma, N);
+		for (int w = 0; w < 3; w++)
+			for (int i = 0; i < N * M; i++)
+				j.g[w][i] = (float)G[i];
+		if (!job_step(&j))
+			break;
+		double s = 0;
+		for (int i = 0; i < N * M; i++)
+			s += (double)j.s.error[0][i] * j.s.error[0][i];
+		sum += sqrt(s) / 30;
+	}
+	*sent = j.s.sent;
+	job_close(&j);
+	return sum;
+}
+
+static void quantised(void)
+{
+	uint64_t plain, eight, four;
+	double a = with_errors("powersgd", &plain), b = with_errors("lqsgd", &eight), c = with_errors("lqsgd:bits=4", &four);
+	is_int((long long)plain, 4 * (N + M) * R, "powersgd sends 4 (n + m) r bytes");
+	is_int((long long)eight, (N * R + 4) + (M * R + 8), "lqsgd sends a byte a number and a float a block of 256");
+	is_int((long long)four, (N * R / 2 + 4) + (M * R / 2 + 8), "lqsgd:bits=4 half a byte");
+	ok(b < 1.1 * a, "lqsgd: 8 bits leave an error of %.3f, floats %.3f", b, a);
+	ok(c < 2 * a, "lqsgd: 4 bits leave %.3f", c);
+}
+
+/* ---- states of others ---------------------------------------------------------------------- */
+
+static void refuses(const char *mine, const char *theirs, int P, uint64_t n, const char *word)
+{
+	uint64_t here[1][2] = {{N, M}}, there[1][2] = {{n, M}};
+	char state[16384];
+	job a, b;
+	if (!job_open(&a, mine, 2, 1, here) || !job_open(&b, theirs, P, 1, there))
+		return;
+	uint64_t bytes = state_of(&b, state, sizeof state);
+	int st = a.s.plugin->load(a.s.instance[0], state, bytes, &a.s.err);
+	ok(st < 0 && strstr(a.s.err.text, word), "%s refuses a state of %s, %d ranks, %llu x %d: %s", mine, theirs, P,
+	   (unsigned long long)n, M, st < 0 ? a.s.err.text : "(it does not)");
+	job_close(&a), job_close(&b);
+}
+
+static void states(void)
+{
+	refuses("powersgd", "acpsgd", 2, N, "not a state of powersgd");
+	refuses("powersgd", "powersgd", 3, N, "3 ranks");
+	refuses("powersgd", "powersgd", 2, N + 1, "other shapes");
+	refuses("powersgd", "powersgd:rank=3", 2, N, "other parameters");
+	refuses("powersgd", "powersgd:warm_start=no", 2, N, "other parameters");
+	refuses("acpsgd", "lqsgd", 2, N, "not a state of acpsgd");
+}
+
+int main(void)
+{
+	test_seed();
+	check_seed(test_random());
+	follows("powersgd", powersgd_double);
+	follows("acpsgd", acpsgd_double);
+	converges("powersgd", 25, 1.001);
+	converges("acpsgd", 50, 1.001);
+	converges("lqsgd", 25, 1.01);
+	restarts();
+	many_alike("powersgd:rank=1,min_ratio=0");
+	many_alike("powersgd:rank=1,min_ratio=0,restart=2");
+	many_alike("acpsgd:rank=1,min_ratio=0");
+	many_alike("lqsgd:rank=1,min_ratio=0");
+	overflow("powersgd", 1);
+	overflow("acpsgd", 1);
+	overflow("lqsgd", 0);
+	owes_nothing("powersgd");
+	owes_nothing("acpsgd");
+	owes_nothing("lqsgd");
+	owes_nothing("lqsgd:bits=4");
+	quantised();
+	states();
+	return done_testing();
+}
