@@ -87,10 +87,10 @@ typedef struct gradcomp_operators {
 	void (*nonfinite)(void *queue, const float *x, size_t n, int *bad);
 
 	/* Casts between float and F16, BF16, F8E4M3, F8E5M2 (F32 copies; other types:
-	 * UNSUPPORTED): round to nearest even, denormals honoured, NaN stays NaN and
-	 * becomes quiet, Inf stays Inf, overflow becomes Inf, or the largest finite
-	 * value when `saturate`. F8E4M3 has no Inf: there it becomes NaN, or 448.
-	 * REPLICATED. */
+	 * UNSUPPORTED): round to nearest even, denormals honoured, NaN stays NaN with its
+	 * sign and upper bits and becomes quiet, Inf stays Inf, overflow becomes Inf, or
+	 * the largest finite value when `saturate`. F8E4M3 has no Inf, and one NaN of
+	 * each sign: there both become NaN, or 448. REPLICATED. */
 	gradcomp_status (*cast_from_f32)(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to,
 	                                 int saturate);
 	gradcomp_status (*cast_to_f32)(void *queue, float *out, const void *in, size_t n, gradcomp_dtype from);
@@ -213,8 +213,10 @@ typedef struct gradcomp_operators {
 
 	/* Bytes of n quantised numbers; 0 when a field of q is out of its range. */
 	size_t (*quantised_bytes)(const gradcomp_quantiser *q, size_t n);
-	/* REPLICATED, but for NORM_L2. x is finite. A step that would be less than
-	 * 2^-126 is 0, and so are its codes. */
+	/* A code is x / step, rounded to float, held within the levels, and rounded as
+	 * asked. REPLICATED, but for NORM_L2. x is finite. A step that would be less
+	 * than 2^-126 is 0, and so are its codes. One found in a block is at most the
+	 * largest whose product with the levels is finite. */
 	void (*quantise)(void *queue, void *out, const float *x, size_t n, const gradcomp_quantiser *q);
 	/* *fault = 1 unless all steps are finite and not negative, and all codes within
 	 * the levels. Dequantising anything else is safe and gives what it gives. */

@@ -1,4 +1,5 @@
-/* Casts to and from the 16-bit types, against rounding done in double. */
+/* Casts to and from the 16-bit types, against rounding done in double, and to and
+ * from the 8-bit ones, against a search among all their values. */
 #include <math.h>
 
 #include "operators.h"
@@ -84,6 +85,96 @@ static void forth(const char *name, const gradcomp_operators *op, gradcomp_dtype
 	ok(!memcmp(h + odd, p + odd, n * sizeof *h), "%s: the same bits as in plain code, NaNs included", name);
 }
 
+/* Of a code without its sign: its value, counting on past the largest. */
+static double fp8_value(int code, gradcomp_dtype t)
+{
+	int mbits = t == GRADCOMP_F8E4M3 ? 3 : 2, bias = t == GRADCOMP_F8E4M3 ? 7 : 15;
+	int e = code >> mbits, m = code & ((1 << mbits) - 1);
+	return e ? ldexp(m + (1 << mbits), e - bias - mbits) : ldexp(m, 1 - bias - mbits);
+}
+
+static int fp8_expected(float x, gradcomp_dtype t, int saturate)
+{
+	int e4m3 = t == GRADCOMP_F8E4M3, most = e4m3 ? 0x7e : 0x7b, sign = signbit(x) ? 0x80 : 0;
+	uint32_t b;
+	memcpy(&b, &x, sizeof b);
+	if (isnan(x))
+		return sign | (e4m3 ? 0x7f : 0x7e | (int)(b >> 21 & 1));
+	if (isinf(x))
+		return sign | (e4m3 ? (saturate ? most : 0x7f) : 0x7c);
+	int best = 0;
+	for (int c = 1; c <= most + 1; c++) {
+		double near = fabs(fabs(x) - fp8_value(best, t)), here = fabs(fabs(x) - fp8_value(c, t));
+		if (here < near || (here == near && c % 2 == 0))
+			best = c;
+	}
+	if (fabs(x) > fp8_value(most + 1, t)) /* a double cannot tell such differences */
+		best = most + 1;
+	return sign | (best > most && saturate ? most : best);
+}
+
+static void fp8_back(const char *name, const gradcomp_operators *op, gradcomp_dtype t)
+{
+	int top = t == GRADCOMP_F8E4M3 ? 0x7f : 0x7c, right = 1, identical = 1;
+	uint8_t codes[256], again[256 + 1] = {0};
+	float f[256];
+	for (int i = 0; i < 256; i++)
+		codes[i] = (uint8_t)i;
+	op->cast_to_f32(NULL, f, codes, 256, t);
+	op->cast_from_f32(NULL, again, f, 256, t, 0);
+	for (int i = 0; i < 256; i++) {
+		int m = i & 0x7f;
+		double v = m < top ? fp8_value(m, t) : m == 0x7c ? INFINITY : NAN;
+		int quiet = t == GRADCOMP_F8E5M2 && m > top ? 2 : 0;
+		right &= same(f[i], i & 0x80 ? -v : v) && !signbit(f[i]) == !(i & 0x80);
+		identical &= again[i] == (i | quiet);
+	}
+	ok(right, "%s: every number of type %d becomes the right float", name, t);
+	ok(identical, "%s: and comes back, NaNs with their payload, quiet", name);
+}
+
+static void fp8_forth(const char *name, const gradcomp_operators *op, gradcomp_dtype t, int saturate)
+{
+	enum { N = 40009 };
+	static float x[N + 8];
+	static uint8_t codes[N + 16];
+	size_t n = 0, odd = test_random() % 8, wrong = 0;
+	/* Every value, every tie, and what lies beside them. */
+	for (int c = 0; c <= 0x80; c++)
+		for (int tie = 0; tie < 2; tie++) {
+			float v = (float)(tie ? (fp8_value(c, t) + fp8_value(c + 1, t)) / 2 : fp8_value(c, t));
+			const float some[] = {v, nextafterf(v, INFINITY), nextafterf(v, -INFINITY)};
+			for (int k = 0; k < 6; k++)
+				x[odd + n++] = k % 2 ? -some[k / 2] : some[k / 2];
+		}
+	for (; n < N; n++) {
+		uint32_t b = (uint32_t)test_random();
+		x[odd + n] = test_bits(n % 3 == 0    ? b
+		                       : n % 3 == 1  ? (b & 0x83ffffff) | 0x3c000000
+		                       : n % 51 == 2 ? b | 0x7f800000
+		                                     : (b & 0x81ffffff) + 0x36000000);
+	}
+	memset(codes, 0x5a, sizeof codes);
+	op->cast_from_f32(NULL, codes + odd, x + odd, N, t, saturate);
+	for (size_t i = odd; i < odd + N; i++)
+		if (codes[i] != fp8_expected(x[i], t, saturate) && wrong++ < 5)
+			printf("# %a became %#x, not %#x\n", x[i], codes[i], fp8_expected(x[i], t, saturate));
+	ok(!wrong, "%s: floats to type %d%s round to nearest even", name, t, saturate ? ", saturating" : "");
+	int whole = 1;
+	for (size_t len = 0; len < 70; len++) {
+		memset(codes, 0x5a, 200);
+		op->cast_from_f32(NULL, codes + odd, x + odd, len, t, saturate);
+		for (size_t i = 0; i < 100; i++)
+			whole &= codes[i] == (i >= odd && i < odd + len ? fp8_expected(x[i], t, saturate) : 0x5a);
+		float *back = test_alloc(len, odd);
+		op->cast_to_f32(NULL, back, codes + odd, len, t);
+		for (size_t i = 0; i < len; i++)
+			whole &= fp8_expected(back[i], t, 0) == codes[odd + i];
+		whole &= test_free(back, len, odd);
+	}
+	ok(whole, "%s: any length, and nothing written beside it", name);
+}
+
 static void each(const char *name, const gradcomp_operators *op)
 {
 	static const gradcomp_dtype types[] = {GRADCOMP_F16, GRADCOMP_BF16};
@@ -91,6 +182,11 @@ static void each(const char *name, const gradcomp_operators *op)
 		back(name, op, types[t]);
 		forth(name, op, types[t], 0);
 		forth(name, op, types[t], 1);
+	}
+	for (int t = GRADCOMP_F8E4M3; t <= GRADCOMP_F8E5M2; t++) {
+		fp8_back(name, op, (gradcomp_dtype)t);
+		fp8_forth(name, op, (gradcomp_dtype)t, 0);
+		fp8_forth(name, op, (gradcomp_dtype)t, 1);
 	}
 	float in[5] = {1, -0.0f, INFINITY, 1e-40f, 3}, out[5] = {0};
 	is_int(op->cast_from_f32(NULL, out, in, 5, GRADCOMP_F32, 0), GRADCOMP_OK, "%s: F32 from F32", name);

@@ -1,5 +1,5 @@
-#include <string.h>
-
+/* Casts between float and the smaller types. */
+#include "fp8.h"
 #include "half.h"
 #include "kernels.h"
 
@@ -33,6 +33,18 @@ gradcomp_status KERNEL(cast_from_f32)(void *queue, void *out, const float *in, s
 		for (; i < n; i++)
 			h[i] = float_f16(in[i], saturate);
 		return GRADCOMP_OK;
+	case GRADCOMP_F8E4M3:
+		if (saturate)
+			fp8_encode(out, in, n, 1, 1);
+		else
+			fp8_encode(out, in, n, 0, 1);
+		return GRADCOMP_OK;
+	case GRADCOMP_F8E5M2:
+		if (saturate)
+			fp8_encode(out, in, n, 1, 0);
+		else
+			fp8_encode(out, in, n, 0, 0);
+		return GRADCOMP_OK;
 	default:
 		return GRADCOMP_ERR_UNSUPPORTED;
 	}
@@ -57,6 +69,12 @@ gradcomp_status KERNEL(cast_to_f32)(void *queue, float *out, const void *in, siz
 		EIGHTS(i, n, _mm256_storeu_ps(out + i, f16_float8(h + i)))
 		for (; i < n; i++)
 			out[i] = f16_float(h[i]);
+		return GRADCOMP_OK;
+	case GRADCOMP_F8E4M3:
+		fp8_decode(out, in, n, 1);
+		return GRADCOMP_OK;
+	case GRADCOMP_F8E5M2:
+		fp8_decode(out, in, n, 0);
 		return GRADCOMP_OK;
 	default:
 		return GRADCOMP_ERR_UNSUPPORTED;

@@ -3,7 +3,7 @@
 #include "philox.h"
 
 /* Numbers at a time: whole bytes, and whole vectors. */
-enum { FIVE = 5, TERNARY_PIECE = 640 };
+enum { TERNARY_BYTE = 5, TERNARY_PIECE = 640 };
 /* Five zeros, and the largest byte. */
 enum { TERNARY_ZEROS = 121, TERNARY_MOST = 242 };
 
@@ -35,7 +35,7 @@ void KERNEL(ternary_pack)(void *queue, uint8_t *out, const float *x, size_t n, c
 	_Alignas(64) float tile[PHILOX_ROOM(TERNARY_PIECE)];
 	uint8_t t[TERNARY_PIECE + 8];
 	if (!(*scale > 0)) {
-		memset(out, TERNARY_ZEROS, (n + FIVE - 1) / FIVE);
+		memset(out, TERNARY_ZEROS, (n + TERNARY_BYTE - 1) / TERNARY_BYTE);
 		return;
 	}
 	for (size_t i = 0; i < n; i += TERNARY_PIECE) {
@@ -48,19 +48,21 @@ void KERNEL(ternary_pack)(void *queue, uint8_t *out, const float *x, size_t n, c
 			memcpy(rest, x + i + j, (count - j) * sizeof *x);
 			draw32(t + j, rest, u + j, *scale);
 		}
-		memset(t + count, 1, FIVE);
-		for (j = 0; j < count; j += FIVE)
+		memset(t + count, 1, TERNARY_BYTE);
+		for (j = 0; j < count; j += TERNARY_BYTE)
 			*out++ = join5(t + j);
 	}
 }
 
 /* t of every byte, one to a byte, so that five are one load and one store. */
-#define DIGIT(b, power, at) ((uint64_t)(uint8_t)((b) > TERNARY_MOST ? 0 : (b) / (power) % 3 - 1) << 8 * (at))
-#define DIGITS(b) DIGIT(b, 1, 0) | DIGIT(b, 3, 1) | DIGIT(b, 9, 2) | DIGIT(b, 27, 3) | DIGIT(b, 81, 4)
-#define DIGITS4(b) DIGITS(b), DIGITS((b) + 1), DIGITS((b) + 2), DIGITS((b) + 3)
-#define DIGITS16(b) DIGITS4(b), DIGITS4((b) + 4), DIGITS4((b) + 8), DIGITS4((b) + 12)
-#define DIGITS64(b) DIGITS16(b), DIGITS16((b) + 16), DIGITS16((b) + 32), DIGITS16((b) + 48)
-static const uint64_t split[256] = {DIGITS64(0), DIGITS64(64), DIGITS64(128), DIGITS64(192)};
+#define TERNARY_T(b, power) ((uint64_t)(uint8_t)((b) > TERNARY_MOST ? 0 : (b) / (power) % 3 - 1))
+#define TERNARY_1(b) \
+	TERNARY_T(b, 1) | TERNARY_T(b, 3) << 8 | TERNARY_T(b, 9) << 16 | TERNARY_T(b, 27) << 24 | \
+		TERNARY_T(b, 81) << 32
+#define TERNARY_4(b) TERNARY_1(b), TERNARY_1((b) + 1), TERNARY_1((b) + 2), TERNARY_1((b) + 3)
+#define TERNARY_16(b) TERNARY_4(b), TERNARY_4((b) + 4), TERNARY_4((b) + 8), TERNARY_4((b) + 12)
+#define TERNARY_64(b) TERNARY_16(b), TERNARY_16((b) + 16), TERNARY_16((b) + 32), TERNARY_16((b) + 48)
+static const uint64_t ternary_digits[256] = {TERNARY_64(0), TERNARY_64(64), TERNARY_64(128), TERNARY_64(192)};
 
 void KERNEL(ternary_add)(void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n,
                          int *fault)
@@ -70,8 +72,8 @@ void KERNEL(ternary_add)(void *queue, float *y, float a, const uint8_t *in, cons
 	int bad = 0;
 	for (size_t i = 0; i < n; i += TERNARY_PIECE) {
 		size_t count = n - i < TERNARY_PIECE ? n - i : TERNARY_PIECE, j = 0;
-		for (; j < count; j += FIVE) {
-			memcpy(t + j, &split[*in], sizeof *split);
+		for (; j < count; j += TERNARY_BYTE) {
+			memcpy(t + j, &ternary_digits[*in], sizeof *ternary_digits);
 			bad |= *in++ > TERNARY_MOST;
 		}
 		for (j = 0; j + 32 <= count; j += 32) {
