@@ -24,6 +24,15 @@ static const struct {
 	{"powersgd:rank=64,min_ratio=0", 2e-5, 0, 0, bytes_powersgd, powersgd_values},
 	{"powersgd:rank=3,start_step=2", 2e-5, 0, 0, bytes_powersgd, NULL},
 	{"powersgd:warm_start=no", 2e-5, 0, 0, bytes_powersgd, powersgd_fresh},
+	{"powersgd:rank=2,min_ratio=0,restart=2", 2e-5, 0, 0, NULL, powersgd_values},
+	{"acpsgd", 2e-5, 0, 0, NULL, NULL},
+	{"acpsgd:rank=1,min_ratio=0", 2e-5, 0, 0, NULL, NULL},
+	{"acpsgd:rank=3,start_step=1", 2e-5, 0, 0, NULL, NULL},
+	{"lqsgd", 2e-5, 0, 0, NULL, NULL},
+	{"lqsgd:rank=1,min_ratio=0,bits=4,block=32", 2e-5, 0, 0, NULL, NULL},
+	{"lqsgd:rank=64,min_ratio=0,start_step=1", 2e-5, 0, 0, NULL, NULL},
+	{"threshold:t=0.5", 1e-5, 0, 0, bytes_threshold, NULL},
+	{"threshold:t=1e-30,start_step=2", 1e-5, 0, 0, NULL, NULL},
 };
 
 static void one(void *so, subject t, void (*values)(const subject *))

@@ -1,12 +1,15 @@
 /* Payloads must stay what they are: ranks of different builds meet in one job, and
  * states are loaded by later versions. Fixed input; the digests of what is gathered,
  * of the average and of the first state are in tests/golden/compressors.txt.
- * powersgd's payloads are products that may differ in the last bit between
- * processors, so only its first state is there.
+ * The payloads of powersgd, acpsgd and lqsgd come from products that may differ in the
+ * last bit between processors, so only their first states are there.
  *
  * After an intended change of format (a new version of the plugin), run with
  * `--write` and say why in the commit. */
 #include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "check/ranks.h"
 #include "operators/operators.h"
@@ -15,7 +18,7 @@
 
 static const char *const specs[] = {
 	"none",           "cast:type=bf16", "cast:type=fp16", "cast:type=fp16,saturate=yes", "topk:density=0.05",
-	"powersgd:rank=3"};
+	"powersgd:rank=3", "acpsgd:rank=3", "lqsgd:rank=3", "threshold:t=1.5"};
 static uint64_t dims[4][2] = {{37, 0}, {40, 50}, {1, 0}, {0, 3}};
 static uint64_t digest;
 

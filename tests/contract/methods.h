@@ -17,6 +17,15 @@ static uint64_t bytes_cast(const gradcomp_value *v, const ranks *s)
 	return 2 * s->layout[0].numel;
 }
 
+static uint64_t bytes_threshold(const gradcomp_value *v, const ranks *s)
+{
+	uint64_t bytes = 0;
+	(void)v;
+	for (uint32_t b = 0; b < s->nbuckets; b++)
+		bytes += (s->buckets[b].numel + 3) / 4;
+	return bytes;
+}
+
 static uint64_t bytes_topk(const gradcomp_value *v, const ranks *s)
 {
 	uint64_t bytes = 0;
