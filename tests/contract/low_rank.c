@@ -449,6 +449,35 @@ static void quantised(void)
 	ok(c < 2 * a, "lqsgd: 4 bits leave %.3f", c);
 }
 
+/* Before start_step the average is the mean, and older errors go out with it. */
+static void starts_dense(const char *text)
+{
+	uint64_t dims[3][2] = {{4, 0}, {20, 30}, {0, 5}};
+	job j;
+	if (!job_open(&j, text, 2, 3, dims))
+		return;
+	int whole = 1, partial = 0;
+	for (int step = 0; step < 3; step++) {
+		float mean[604];
+		for (int i = 0; i < 604; i++) {
+			j.g[0][i] = test_normal(), j.g[1][i] = test_normal();
+			if (!step)
+				j.s.error[0][i] = test_normal(), j.s.error[1][i] = test_normal();
+			mean[i] = ((j.g[0][i] + j.s.error[0][i]) + (j.g[1][i] + j.s.error[1][i])) * 0.5f;
+		}
+		whole &= job_step(&j);
+		for (int i = 0; i < 604; i++) {
+			int plain = j.g[0][i] == mean[i] && j.s.error[0][i] == 0 && j.s.error[1][i] == 0;
+			if (step < 2)
+				whole &= plain;
+			else
+				partial |= !plain;
+		}
+	}
+	ok(whole && partial, "%s: two steps are plain means, the third is not", text);
+	job_close(&j);
+}
+
 /* ---- states of others ---------------------------------------------------------------------- */
 
 static void refuses(const char *mine, const char *theirs, int P, uint64_t n, const char *word)
@@ -497,6 +526,10 @@ int main(void)
 	owes_nothing("lqsgd");
 	owes_nothing("lqsgd:bits=4");
 	quantised();
+	starts_dense("powersgd:start_step=2");
+	starts_dense("acpsgd:start_step=2");
+	starts_dense("lqsgd:start_step=2");
+	starts_dense("threshold:start_step=2");
 	states();
 	return done_testing();
 }

@@ -1,0 +1,336 @@
+/* dgc: top-k with momentum on each rank before the selection (Lin, Han, Mao, Wang,
+ * Dally: Deep Gradient Compression, ICLR 2018). The optimizer must apply no
+ * momentum. For each matrix, with g clipped first, rank w does
+ *
+ *     m := mu m + g,  v := v + m             (nesterov: m := mu (m + g), v := v + m + g)
+ *     sends the k of largest |v|, then v = 0 and m = 0 there
+ *     average = 1/P * sum of what was sent
+ *
+ * Vectors (biases, norms), and everything before start_step, are averaged whole and
+ * get their momentum afterwards, as an optimizer would do it:
+ *
+ *     m := mu m + mean g, average = m        (nesterov: m := mu (m + mean g), average = m + mean g)
+ *
+ * so that m of one is m of the other, averaged over ranks, when the warm-up ends.
+ * clip=C holds the length of each rank's gradient, tensor by tensor, to C / sqrt(P):
+ * then that of a sum of independent ones is about C.
+ *
+ * Rounds: the tensors averaged whole, SUMMED, if there are any; the parts of the
+ * others, GATHERED (sparse.h), if there are any. m and v are the state arrays. */
+#include <math.h>
+
+#include "gathered.h"
+#include "sparse.h"
+
+enum { MOMENTUM = SPARSE_PARAMS, NESTEROV, CLIP };
+enum { M, V };
+
+static const gradcomp_param params[] = {
+	SPARSE_SCHEDULE_ROWS,
+	SPARSE_INDICES_ROW,
+	SPARSE_VALUES_ROW,
+	[MOMENTUM] = {.name = "momentum",
+                      .type = GRADCOMP_PARAM_FLOAT,
+                      .def = "0.9",
+                      .min = 0,
+                      .max = 0.999999,
+                      .help = "what remains of the velocity after a step"},
+	[NESTEROV] = {.name = "nesterov", .type = GRADCOMP_PARAM_BOOL, .def = "no", .help = "Nesterov's momentum"},
+	[CLIP] = {.name = "clip",
+                  .type = GRADCOMP_PARAM_FLOAT,
+                  .def = "0",
+                  .min = 0,
+                  .max = 1e30,
+                  .help = "longest gradient of a tensor, over all ranks; 0: any. Host memory only"},
+};
+
+typedef struct dgc {
+	sparse s;
+	float momentum;
+	int nesterov;
+	double clip; /* of one rank */
+} dgc;
+
+static int whole(const dgc *p, uint32_t tensor, uint64_t step)
+{
+	return sparse_is_dense(&p->s, step) || p->s.layout->tensors[tensor].ndim < 2;
+}
+
+static uint64_t kept(const sparse *s, const sparse_part *part, uint64_t step)
+{
+	if (whole((const dgc *)s, part->tensor, step))
+		return 0;
+	return sparse_share(sparse_density(&s->schedule, step), part->d);
+}
+
+static size_t select_scratch(const sparse *s, uint64_t d, uint64_t k)
+{
+	return s->host->operators->topk_scratch(d, k);
+}
+
+static void select_largest(const sparse *s, const gradcomp_work *work, const sparse_part *p, const float *x,
+                           sparse_pairs out, void *scratch)
+{
+	(void)s;
+	work->operators->topk(work->queue, out.idx, out.val, x, p->d, p->k, scratch);
+}
+
+static gradcomp_status dgc_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
+{
+	sparse_schedule s;
+	return sparse_schedule_read(&s, host, values, "dgc", err);
+}
+
+static gradcomp_status dgc_create(const gradcomp_host *host, const gradcomp_value *values,
+                                  const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+{
+	dgc *p = host->alloc(sizeof *p);
+	if (!p)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "dgc: no memory");
+	gradcomp_status st = sparse_open(&p->s, host, values, layout, "dgc", SPARSE_PARAMS, err);
+	if (st) {
+		host->release(p);
+		return st;
+	}
+	p->s.layerwise = 1;
+	p->s.kept = kept;
+	p->s.select_scratch = select_scratch;
+	p->s.select = select_largest;
+	p->momentum = (float)values[MOMENTUM].f;
+	p->nesterov = values[NESTEROV].i != 0;
+	p->clip = values[CLIP].f / sqrt((double)layout->nranks);
+	*instance = p;
+	return GRADCOMP_OK;
+}
+
+/* What a bucket has: numbers averaged whole, and bytes of the parts. */
+typedef struct sizes {
+	uint64_t whole, parts;
+	uint32_t rounds;
+} sizes;
+
+static sizes measure(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
+{
+	sizes a = {.parts = sparse_payload_bytes(&p->s, bucket, step)};
+	for (uint32_t i = bucket->first; i < bucket->first + bucket->ntensors; i++)
+		a.whole += whole(p, i, step) ? p->s.layout->tensors[i].numel : 0;
+	a.rounds = !a.whole + !a.parts ? 1 : 2;
+	return a;
+}
+
+static int is_sum(const sizes *a, uint32_t round)
+{
+	return !round && (a->whole || !a->parts);
+}
+
+/* Scratch: what the parts need; v with this step's momentum; the mean of the whole
+ * tensors; room for a norm, and the norm. Floats before each, and bytes. */
+typedef struct places {
+	uint64_t v, mean, norm, bytes;
+} places;
+
+static places divide(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
+{
+	uint64_t room = p->clip > 0 ? p->s.host->operators->sum_scratch(bucket->numel) : 0;
+	places a = {.v = sparse_scratch(&p->s, bucket, step) / sizeof(float)};
+	a.mean = a.v + bucket->numel;
+	a.norm = (a.mean + measure(p, bucket, step).whole + 15) / 16 * 16;
+	a.bytes = a.norm * sizeof(float) + room;
+	return a;
+}
+
+static gradcomp_status dgc_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                                gradcomp_error *err)
+{
+	const dgc *p = instance;
+	sizes a = measure(p, bucket, step);
+	(void)err;
+	plan->nrounds = a.rounds;
+	for (uint32_t r = 0; r < a.rounds; r++)
+		plan->rounds[r] = is_sum(&a, r) ? dense_round(a.whole) : gathered_round(a.parts);
+	plan->scratch_bytes = divide(p, bucket, step).bytes;
+	return GRADCOMP_OK;
+}
+
+/* How much of a tensor's gradient is left after clipping. */
+static float clipped(const dgc *p, const gradcomp_work *work, uint32_t i)
+{
+	float *scratch = work->scratch;
+	double squares = 0;
+	if (!(p->clip > 0))
+		return 1;
+	work->operators->sum_squares(work->queue, &squares, work->x[i],
+	                             p->s.layout->tensors[work->bucket->first + i].numel,
+	                             scratch + divide(p, work->bucket, work->step).norm);
+	return sqrt(squares) > p->clip ? (float)(p->clip / sqrt(squares)) : 1;
+}
+
+/* m after this step; a g is the clipped gradient. */
+static void accumulate(const dgc *p, const gradcomp_work *work, float *m, const float *g, float a, uint64_t n)
+{
+	const gradcomp_operators *op = work->operators;
+	if (!p->nesterov)
+		op->scale(work->queue, m, p->momentum, n);
+	op->axpy(work->queue, m, a, g, n);
+	if (p->nesterov)
+		op->scale(work->queue, m, p->momentum, n);
+}
+
+/* Where tensor i of the bucket begins in it. */
+static uint64_t from(const dgc *p, const gradcomp_work *work, uint32_t i)
+{
+	return p->s.layout->tensors[work->bucket->first + i].offset - work->bucket->offset;
+}
+
+/* out = v after this step, before anything is sent. On the host in runs that stay in
+ * the cache. */
+static void gather_velocity(const dgc *p, const gradcomp_work *work, float *out, uint32_t i)
+{
+	const gradcomp_operators *op = work->operators;
+	uint64_t d = p->s.layout->tensors[work->bucket->first + i].numel;
+	uint64_t run = work->device == GRADCOMP_HOST ? 8192 : d;
+	float a = clipped(p, work, i);
+	for (uint64_t at = 0; at < d; at += run) {
+		uint64_t n = d - at < run ? d - at : run, in_bucket = from(p, work, i) + at;
+		const float *g = work->x[i] + at;
+		op->copy(work->queue, out + in_bucket, work->state[M] + in_bucket, n * sizeof *out);
+		accumulate(p, work, out + in_bucket, g, a, n);
+		if (p->nesterov)
+			op->axpy(work->queue, out + in_bucket, a, g, n);
+		op->add(work->queue, out + in_bucket, work->state[V] + in_bucket, n);
+	}
+}
+
+static gradcomp_status dgc_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                                  gradcomp_error *err)
+{
+	const dgc *p = instance;
+	const gradcomp_operators *op = work->operators;
+	const gradcomp_bucket *b = work->bucket;
+	sizes size = measure(p, b, work->step);
+	float *to = out->data, *v = (float *)work->scratch + divide(p, b, work->step).v;
+	if (p->clip > 0 && work->device != GRADCOMP_HOST)
+		return p->s.host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+		                       "dgc: clip works in host memory only; clip in the training program");
+	for (uint32_t i = 0; i < b->ntensors; i++) {
+		uint64_t n = p->s.layout->tensors[b->first + i].numel;
+		if (whole(p, b->first + i, work->step) != is_sum(&size, round))
+			continue;
+		if (!is_sum(&size, round)) {
+			gather_velocity(p, work, v, i);
+			continue;
+		}
+		float a = clipped(p, work, i);
+		op->copy(work->queue, to, work->x[i], n * sizeof *to);
+		if (a < 1)
+			op->scale(work->queue, to, a, n);
+		to += n;
+	}
+	out->bytes = size.whole * sizeof *to;
+	return is_sum(&size, round) ? GRADCOMP_OK : sparse_encode_from(&p->s, work, v, out, err);
+}
+
+/* The parts: m and v of this step, cleared where they were sent; x is the average. */
+static gradcomp_status decode_parts(const dgc *p, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
+                                    gradcomp_error *err)
+{
+	const gradcomp_bucket *b = work->bucket;
+	const float *v = (const float *)work->scratch + divide(p, b, work->step).v;
+	const gradcomp_payload *own = &in[p->s.layout->rank];
+	gradcomp_status st = sparse_verify(&p->s, work, in, n, err);
+	if (st)
+		return st;
+	for (uint32_t i = 0; i < b->ntensors; i++) {
+		uint64_t d = p->s.layout->tensors[b->first + i].numel, at = from(p, work, i);
+		if (whole(p, b->first + i, work->step))
+			continue;
+		accumulate(p, work, work->state[M] + at, work->x[i], clipped(p, work, i), d);
+		work->operators->copy(work->queue, work->state[V] + at, v + at, d * sizeof *v);
+	}
+	sparse_clear(&p->s, work, own, work->state[M]);
+	sparse_add(&p->s, work, own, -1, work->state[V]);
+	sparse_average(&p->s, work, in, n);
+	return GRADCOMP_OK;
+}
+
+static void decode_whole(const dgc *p, const gradcomp_work *work, const float *mean)
+{
+	const gradcomp_operators *op = work->operators;
+	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
+		uint64_t d = p->s.layout->tensors[work->bucket->first + i].numel;
+		float *m = work->state[M] + from(p, work, i);
+		if (!whole(p, work->bucket->first + i, work->step))
+			continue;
+		accumulate(p, work, m, mean, 1, d);
+		op->copy(work->queue, work->x[i], m, d * sizeof *m);
+		if (p->nesterov)
+			op->add(work->queue, work->x[i], mean, d);
+		mean += d;
+	}
+}
+
+static gradcomp_status dgc_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                                  const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+{
+	const dgc *p = instance;
+	sizes size = measure(p, work->bucket, work->step);
+	float *mean = (float *)work->scratch + divide(p, work->bucket, work->step).mean;
+	gradcomp_status st = GRADCOMP_OK;
+	if (is_sum(&size, round)) {
+		if (in->bytes != size.whole * sizeof *mean)
+			return p->s.host->fail(err, GRADCOMP_ERR_INTERNAL,
+			                       "dgc: a sum of %llu bytes for bucket %u, %llu are right",
+			                       (unsigned long long)in->bytes, work->bucket->index,
+			                       (unsigned long long)(size.whole * sizeof *mean));
+		work->operators->copy(work->queue, mean, in->data, size.whole * sizeof *mean);
+	} else {
+		st = decode_parts(p, work, in, n, err);
+	}
+	if (!st && round + 1 == size.rounds)
+		decode_whole(p, work, mean);
+	return st;
+}
+
+static gradcomp_status dgc_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                                gradcomp_error *err)
+{
+	const dgc *p = instance;
+	sizes size = measure(p, bucket, step);
+	(void)err;
+	cost->rounds = size.rounds;
+	cost->wire_bytes = 4.0 * (double)size.whole + (double)size.parts;
+	cost->passes = size.parts ? 12 : 6;
+	return GRADCOMP_OK;
+}
+
+static const char *dgc_choice(void *instance, uint32_t tensor)
+{
+	const dgc *p = instance;
+	return tensor >= p->s.layout->ntensors ? NULL : p->s.layout->tensors[tensor].ndim < 2 ? "dense" : "top-k";
+}
+
+GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "dgc",
+			.version = "1.0",
+			.summary = "top-k of each matrix, with momentum before the selection",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
+	.traits = GRADCOMP_TRAIT_OWN_MOMENTUM | GRADCOMP_TRAIT_CUDA,
+	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.state_arrays = 2,
+	.max_bucket = UINT32_MAX,
+	.check = dgc_check,
+	.create = dgc_create,
+	.destroy = sparse_destroy,
+	.plan = dgc_plan,
+	.encode = dgc_encode,
+	.decode = dgc_decode,
+	.cost = dgc_cost,
+	.choice = dgc_choice,
+};
