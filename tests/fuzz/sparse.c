@@ -1,0 +1,166 @@
+/* What a peer sends as a sparse payload, decoded: whatever it is, nothing is read or
+ * written past its end, and what is taken is k indices that ascend below d, with
+ * finite values.
+ *
+ * As a program: good payloads mutated at random, and the files given as arguments.
+ * GRADCOMP_FUZZ_SEED and GRADCOMP_FUZZ_ROUNDS repeat a run or make a longer one.
+ * For libFuzzer, without main():
+ *
+ *     clang -fsanitize=fuzzer,address -DLIBFUZZER ... tests/fuzz/sparse.c */
+#include "check/guard.h"
+#include "operators/operators.h"
+#include "plugins/common/sparse.h"
+#include "tap.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 4096 }; /* of k */
+
+/* An input: how it is to be read, then the payload; what is missing of that is 0. */
+typedef struct head {
+	uint32_t d;
+	uint16_t k;
+	uint8_t indices, values;
+} head;
+
+static guarded payload, indices, numbers;
+static long taken, refused;
+
+/* The last `bytes` before the wall. */
+static void *end_of(const guarded *g, uint64_t bytes)
+{
+	return g->data + g->bytes - bytes;
+}
+
+static void read_head(head *h, const uint8_t *data)
+{
+	memcpy(h, data, sizeof *h);
+	h->k %= MOST + 1;
+	h->d = h->d == UINT32_MAX ? 0 : h->d;
+	h->d = h->d < h->k ? h->k : h->d;
+	h->indices %= 4;
+	h->values %= 5;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	const gradcomp_operators *op = operators_cpu();
+	head h;
+	if (size < sizeof h)
+		return 0;
+	if (!payload.map) {
+		payload = guard("the payload", 8 * MOST + 4096, 8);
+		indices = guard("indices", 4 * MOST, 8);
+		numbers = guard("values", 4 * MOST, 8);
+	}
+	read_head(&h, data);
+	sparse_coding c = {h.indices, h.values};
+	uint64_t bytes = sparse_bytes(op, c, h.d, h.k), given = size - sizeof h < bytes ? size - sizeof h : bytes;
+	if (bytes > payload.bytes)
+		abort();
+	char *in = end_of(&payload, bytes);
+	memset(in, 0, bytes);
+	memcpy(in, data + sizeof h, given);
+	sparse_pairs out = {end_of(&indices, 4 * (uint64_t)h.k), end_of(&numbers, 4 * (uint64_t)h.k)};
+	const char *wrong = sparse_unpack(op, c, in, out, h.d, h.k);
+	if (wrong) {
+		refused++;
+		return 0;
+	}
+	for (uint32_t j = 0; j < h.k; j++)
+		if (out.idx[j] >= h.d || (j && out.idx[j] <= out.idx[j - 1]) || !isfinite(out.val[j]))
+			abort();
+	taken++;
+	return 0;
+}
+
+#ifndef LIBFUZZER
+static uint64_t state;
+
+static uint32_t draw(uint32_t below)
+{
+	state ^= state << 13;
+	state ^= state >> 7;
+	state ^= state << 17;
+	return (uint32_t)((state >> 33) % below);
+}
+
+/* A payload as encode() makes it, and its head; returns the bytes. */
+static size_t make(uint8_t *data)
+{
+	uint32_t idx[MOST];
+	float val[MOST];
+	uint16_t k = (uint16_t)draw(draw(4) ? 100 : MOST);
+	head h = {.k = k, .d = k + (k ? draw(draw(2) ? 100 : 4000000) : 0), .indices = (uint8_t)draw(4),
+	          .values = (uint8_t)draw(5)};
+	memcpy(data, &h, sizeof h);
+	read_head(&h, data);
+	sparse_coding c = {h.indices, h.values};
+	for (uint32_t j = 0; j < h.k; j++) {
+		uint64_t from = (uint64_t)j * h.d / h.k, to = (uint64_t)(j + 1) * h.d / h.k;
+		idx[j] = (uint32_t)from + draw((uint32_t)(to - from));
+		val[j] = ((float)draw(2001) - 1000) * 1e-3f;
+	}
+	sparse_pack(operators_cpu(), c, data + sizeof h, (sparse_pairs){idx, val}, h.d, h.k);
+	return sizeof h + sparse_bytes(operators_cpu(), c, h.d, h.k);
+}
+
+static void mutate(uint8_t *data, size_t bytes)
+{
+	static const uint32_t words[] = {0x7f800000, 0xffffffff, 0x7fc00000, 0};
+	for (uint32_t edits = 1 + draw(4); edits && bytes > sizeof(head); edits--) {
+		size_t at = sizeof(head) + draw((uint32_t)(bytes - sizeof(head)));
+		switch (draw(4)) {
+		case 0:
+			data[at] ^= (uint8_t)(1u << draw(8));
+			break;
+		case 1:
+			data[at] = (uint8_t)(draw(2) ? 0xff : 0);
+			break;
+		case 2: /* a word that means something */
+			memcpy(data + at - at % 4, &words[draw(4)], sizeof words[0]);
+			break;
+		default:
+			data[at] = (uint8_t)draw(256);
+		}
+	}
+}
+
+static int run_file(const char *path)
+{
+	static uint8_t data[1 << 16];
+	FILE *f = fopen(path, "rb");
+	size_t n = f ? fread(data, 1, sizeof data, f) : 0;
+	if (!f || fclose(f))
+		return 0;
+	LLVMFuzzerTestOneInput(data, n);
+	return 1;
+}
+
+int main(int argc, char **argv)
+{
+	const char *seed = getenv("GRADCOMP_FUZZ_SEED"), *times = getenv("GRADCOMP_FUZZ_ROUNDS");
+	long rounds = times ? strtol(times, NULL, 10) : 100000;
+	static _Alignas(8) uint8_t data[sizeof(head) + 8 * MOST + 4096];
+	state = (seed ? strtoull(seed, NULL, 10) : 1) * 0x9e3779b97f4a7c15u + 1;
+	for (int i = 1; i < argc; i++)
+		ok(run_file(argv[i]), "%s", argv[i]);
+	for (long i = 0; i < 2000; i++)
+		LLVMFuzzerTestOneInput(data, make(data));
+	is_int(refused, 0, "2000 good payloads are taken");
+	is_int(taken, 2000, "all of them");
+	for (long i = 0; i < rounds; i++) {
+		size_t n = make(data);
+		mutate(data, n);
+		LLVMFuzzerTestOneInput(data, n);
+	}
+	ok(refused > rounds / 10 && taken - 2000 > rounds / 10,
+	   "of %ld mutated ones %ld are refused, the others are lists of numbers too", rounds, refused);
+	return done_testing();
+}
+#endif
