@@ -44,38 +44,21 @@ gradcomp_status gradcomp_setting_each(void (*each)(void *ctx, const char *name, 
 	return GRADCOMP_OK;
 }
 
-/* A SPEC that was given, or the configured one; then its error names the origin. */
-static gradcomp_status inspect_spec(const config *c, gradcomp_plugin_kind kind, const char *text,
-                                    const char *setting, const plugin **out, gradcomp_error *err)
-{
-	gradcomp_error inner;
-	gradcomp_status status;
-	spec s;
-
-	status = registry_resolve(c, kind, text ? text : config_str(c, setting), out, &s, &inner);
-	if (!status)
-		spec_clear(&s);
-	else if (text)
-		error_set(err, status, "%s", inner.text);
-	else
-		error_set(err, status, "%s (%s): %s", setting, config_origin(c, setting), inner.text);
-	return status;
-}
-
 gradcomp_status gradcomp_spec_check(const char *compressor, const char *collective, gradcomp_error *err)
 {
 	const plugin *p[2];
+	spec s[2];
 	gradcomp_status status;
 	config *c;
 
 	status = config_load(NULL, &c, err);
 	if (status)
 		return status;
-	status = inspect_spec(c, GRADCOMP_KIND_COMPRESSOR, compressor, "gradcomp.compressor", &p[0], err);
-	if (!status)
-		status = inspect_spec(c, GRADCOMP_KIND_COLLECTIVE, collective, "gradcomp.collective", &p[1], err);
-	if (!status)
-		status = registry_pair(c, p[0], p[1], err);
+	status = registry_both(c, compressor, collective, p, s, err);
+	if (!status) {
+		spec_clear(&s[0]);
+		spec_clear(&s[1]);
+	}
 	config_free(c);
 	return status;
 }

@@ -35,15 +35,9 @@ void job_count(gradcomp_job *job, int delta)
 /* The job's SPECs in canonical form: an error here is one before training. */
 static gradcomp_status canonical_specs(const gradcomp_job *job, char *out, size_t capacity, gradcomp_error *err)
 {
-	const char *setting[2] = {"gradcomp.compressor", "gradcomp.collective"};
 	const plugin *p[2];
-	spec s[2] = {{0}, {0}};
-	gradcomp_status st = GRADCOMP_OK;
-	for (int k = 0; !st && k < 2; k++)
-		st = registry_resolve(job->config, (gradcomp_plugin_kind)k, config_str(job->config, setting[k]), &p[k], &s[k],
-		                      err);
-	if (!st)
-		st = registry_pair(job->config, p[0], p[1], err);
+	spec s[2];
+	gradcomp_status st = registry_both(job->config, NULL, NULL, p, s, err);
 	if (!st && snprintf(out, capacity, "%s/%s", s[0].text, s[1].text) >= (int)capacity)
 		st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", s[0].text);
 	spec_clear(&s[0]);

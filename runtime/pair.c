@@ -9,29 +9,25 @@
 #include "operators/operators.h"
 #include "registry.h"
 
-static const struct {
-	uint32_t pattern, needs;
-	const char *name;
-} pair_rules[] = {
-	{GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED), GRADCOMP_CAN_ALLREDUCE, "an all-reduce"},
-	{GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED), GRADCOMP_CAN_ALLGATHER, "an all-gather"},
-	{GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED), GRADCOMP_CAN_MERGE, "a merge tree"},
-	{GRADCOMP_PATTERN_BIT(GRADCOMP_CODED), GRADCOMP_CAN_CODED_ALLREDUCE, "a coded all-reduce"},
+static const char *const primitive_names[] = {
+	"an all-reduce", "a reduce-scatter", "an all-gather", "an all-to-all", "a broadcast",
+	"a barrier", "a merge tree", "a coded all-reduce", "a coded all-gather", "an exchange of its own",
 };
 
-/* What the collective lacks for these patterns; NULL: nothing. */
-static const char *pair_lacks(uint32_t patterns, uint32_t serves)
+/* Bits of GRADCOMP_CAN_* that payloads of these patterns need and are not served. */
+static uint32_t pair_lacks(uint32_t patterns, uint32_t serves)
 {
-	if (serves & GRADCOMP_CAN_EXCHANGE)
-		return NULL;
-	for (size_t i = 0; i < sizeof pair_rules / sizeof pair_rules[0]; i++)
-		if (patterns & pair_rules[i].pattern && !(serves & pair_rules[i].needs))
-			return pair_rules[i].name;
-	return NULL;
+	uint32_t needs = 0;
+
+	for (int p = GRADCOMP_SUMMED; p <= GRADCOMP_CODED; p++)
+		if (patterns & GRADCOMP_PATTERN_BIT(p))
+			needs |= gradcomp_pattern_needs((gradcomp_pattern)p);
+	return needs & ~serves;
 }
 
 typedef struct pair_search {
 	uint32_t patterns;
+	int whole; /* an exchange of its own will do */
 	names able;
 } pair_search;
 
@@ -43,31 +39,101 @@ static int pair_try(void *ctx, const char *name, const char *path, const gradcom
 
 	(void)path;
 	(void)reason;
-	if (c && !pair_lacks(s->patterns, c->serves))
+	if (c && ((s->whole && c->serves & GRADCOMP_CAN_EXCHANGE) || !pair_lacks(s->patterns, c->serves)))
 		names_add(&s->able, name, strlen(name));
 	return 0;
 }
 
-gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
-                              gradcomp_error *err)
+/* Why the pair does not work, with the collectives that would. */
+static gradcomp_status pair_refuse(const config *c, const plugin *compressor, const plugin *collective,
+                                   uint32_t lacks, gradcomp_error *err)
 {
-	pair_search s = {.patterns = compressor->compressor->patterns};
-	const char *lacks = pair_lacks(s.patterns, collective->collective->serves);
+	pair_search s = {.patterns = compressor->compressor->patterns, .whole = 1};
 	gradcomp_status status;
+	int first = 0;
 	char *list;
 
-	if (!lacks)
-		return GRADCOMP_OK;
+	while (!(lacks & 1u << first))
+		first++;
 	registry_each(c, GRADCOMP_KIND_COLLECTIVE, pair_try, &s);
 	list = names_join(&s.able);
 	status = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 	                   "compressor '%s' needs %s, which collective '%s' does not have; collectives that serve "
 	                   "it: %s",
-	                   compressor->info->name, lacks, collective->info->name,
+	                   compressor->info->name, primitive_names[first], collective->info->name,
 	                   list && *list ? list : "none is installed");
 	free(list);
 	names_clear(&s.able);
 	return status;
+}
+
+gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
+                              gradcomp_error *err)
+{
+	uint32_t lacks = pair_lacks(compressor->compressor->patterns, collective->collective->serves);
+
+	if (!lacks || collective->collective->serves & GRADCOMP_CAN_EXCHANGE)
+		return GRADCOMP_OK;
+	return pair_refuse(c, compressor, collective, lacks, err);
+}
+
+/* A SPEC that was given, or the configured one; then its error names the origin. */
+static gradcomp_status pair_spec(const config *c, gradcomp_plugin_kind kind, const char *text, const plugin **out,
+                                 spec *values, gradcomp_error *err)
+{
+	static const char *const settings[] = {"gradcomp.compressor", "gradcomp.collective"};
+	const char *setting = settings[kind];
+	gradcomp_error inner;
+	gradcomp_status status = registry_resolve(c, kind, text ? text : config_str(c, setting), out, values, &inner);
+
+	if (!status)
+		return GRADCOMP_OK;
+	return text ? error_set(err, status, "%s", inner.text)
+	            : error_set(err, status, "%s (%s): %s", setting, config_origin(c, setting), inner.text);
+}
+
+/* Nobody named a collective and the default cannot carry the compressor: the first
+ * installed one that can. */
+static void pair_instead(const config *c, const plugin *p[2], spec s[2])
+{
+	pair_search search = {.patterns = p[0]->compressor->patterns};
+	const plugin *other;
+	spec values;
+
+	registry_each(c, GRADCOMP_KIND_COLLECTIVE, pair_try, &search);
+	if (search.able.count &&
+	    !registry_resolve(c, GRADCOMP_KIND_COLLECTIVE, search.able.name[0], &other, &values, NULL)) {
+		spec_clear(&s[1]);
+		p[1] = other;
+		s[1] = values;
+	}
+	names_clear(&search.able);
+}
+
+gradcomp_status registry_both(const config *c, const char *compressor, const char *collective, const plugin *p[2],
+                              spec s[2], gradcomp_error *err)
+{
+	gradcomp_status status;
+
+	s[0] = s[1] = (spec){0};
+	status = pair_spec(c, GRADCOMP_KIND_COMPRESSOR, compressor, &p[0], &s[0], err);
+	if (!status)
+		status = pair_spec(c, GRADCOMP_KIND_COLLECTIVE, collective, &p[1], &s[1], err);
+	if (!status && !collective && !strcmp(config_origin(c, "gradcomp.collective"), "default") &&
+	    pair_lacks(p[0]->compressor->patterns, p[1]->collective->serves))
+		pair_instead(c, p, s);
+	if (!status)
+		status = registry_pair(c, p[0], p[1], err);
+	if (status) {
+		spec_clear(&s[0]);
+		spec_clear(&s[1]);
+	}
+	return status;
+}
+
+int registry_carries(const plugin *compressor, const plugin *collective)
+{
+	return !pair_lacks(compressor->compressor->patterns, collective->collective->serves);
 }
 
 gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text,

@@ -24,6 +24,8 @@ typedef struct plugin {
  * that exist. */
 gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const char *name,
                               const plugin **out, gradcomp_error *err);
+/* The plugin in the file NAME.so, in whatever folder, of whatever kind. */
+gradcomp_status registry_file(const char *path, const plugin **out, gradcomp_error *err);
 int registry_each(const config *c, gradcomp_plugin_kind kind,
                   int (*each)(void *ctx, const char *name, const char *path,
                               const gradcomp_plugin_info *info, const char *reason),
@@ -32,6 +34,14 @@ int registry_each(const config *c, gradcomp_plugin_kind kind,
  * text lists the collectives that do. */
 gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
                               gradcomp_error *err);
+/* Whether it does so by primitives, without an exchange of its own. */
+int registry_carries(const plugin *compressor, const plugin *collective);
+/* Compressor p[0] and collective p[1] from their SPECs, and the pair checked. NULL
+ * stands for what is configured; a collective that nobody configured is the default
+ * one, or the first installed one that can carry the compressor. s[] is the caller's,
+ * for spec_clear(); after an error there is nothing to clear. */
+gradcomp_status registry_both(const config *c, const char *compressor, const char *collective, const plugin *p[2],
+                              spec s[2], gradcomp_error *err);
 /* A module of the runtime itself, PATH/REL of the first directory that has it
  * (the installation's is searched last, named or not), under the same checks; *symbol is the address of `name` in it. */
 gradcomp_status registry_module(const config *c, const char *rel, const char *name, const void **symbol,

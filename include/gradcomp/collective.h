@@ -120,6 +120,22 @@ typedef struct gradcomp_exchange {
 #define GRADCOMP_CAN_CODED_ALLGATHER (1u << 8)
 #define GRADCOMP_CAN_EXCHANGE (1u << 9)
 
+/* The primitives that payloads of a pattern travel by. */
+static inline uint32_t gradcomp_pattern_needs(gradcomp_pattern pattern)
+{
+	switch (pattern) {
+	case GRADCOMP_SUMMED:
+		return GRADCOMP_CAN_ALLREDUCE;
+	case GRADCOMP_GATHERED:
+		return GRADCOMP_CAN_ALLGATHER;
+	case GRADCOMP_MERGED:
+		return GRADCOMP_CAN_MERGE;
+	case GRADCOMP_CODED: /* whether there is a NaN is asked without a code */
+		return GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_ALLREDUCE;
+	}
+	return ~0u;
+}
+
 struct gradcomp_collective_v1 {
 	gradcomp_plugin_info info;
 	uint32_t serves; /* GRADCOMP_CAN_*; a set bit has its function */
@@ -157,8 +173,10 @@ struct gradcomp_collective_v1 {
 	 * capacity of inout and of every intermediate payload. */
 	gradcomp_status (*merge)(void *instance, gradcomp_payload *inout, uint64_t bound,
 	                         const gradcomp_merger *merger, gradcomp_error *err);
-	/* As allreduce (SUM) and allgather on floats, coded on the way. residual
-	 * (count floats, may be NULL) receives what this rank's own coding lost. */
+	/* As allreduce (SUM) and allgather on floats, coded on the way. residual (count
+	 * floats, or counts[rank]; may be NULL) receives what this rank's own coding
+	 * lost: in units of the sum, so that sum_w u_w = buf / scale + sum_w residual_w.
+	 * Runs are numbered from `counter` on, fewer than 2^24 of them. */
 	gradcomp_status (*coded_allreduce)(void *instance, float *buf, uint64_t count, double scale,
 	                                   const gradcomp_codec *codec, uint64_t counter, float *residual,
 	                                   gradcomp_error *err);

@@ -11,15 +11,17 @@ static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_option
                               spec specs[2], gradcomp_error *err)
 {
 	const config *c = r->job->config;
-	const char *text[2] = {o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"),
-	                       o->collective ? o->collective : config_str(c, "gradcomp.collective")};
-	gradcomp_status st = GRADCOMP_OK;
-	for (int k = 0; !st && k < 2; k++)
-		st = registry_resolve(c, (gradcomp_plugin_kind)k, text[k], &plugins[k], &specs[k], err);
-	if (!st)
-		st = registry_pair(c, plugins[0], plugins[1], err);
+	const char *usual = config_str(c, "gradcomp.collective");
+	gradcomp_status st = registry_both(c, o->compressor, o->collective, plugins, specs, err);
 	if (st)
 		return st;
+	if (!registry_carries(plugins[0], plugins[1]))
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "collective '%s' would carry '%s' by an exchange of its own, which this version does not run",
+		                 plugins[1]->info->name, plugins[0]->info->name);
+	if (!o->collective && strncmp(usual, plugins[1]->info->name, strcspn(usual, ":")))
+		log_line(&r->job->log, GRADCOMP_LOG_INFO, "'%s' goes over collective '%s', since '%s' cannot carry it",
+		         plugins[0]->info->name, plugins[1]->info->name, usual);
 	r->compressor = plugins[0]->compressor;
 	r->compressor_spec = strdup(specs[0].text);
 	r->collective_spec = strdup(specs[1].text);

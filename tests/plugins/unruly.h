@@ -1,0 +1,164 @@
+/* In order by default: a small method with error memory that works, merged or coded
+ * as UNRULY_PATTERN says. Told so, it breaks one rule on rank 1. */
+#include "gradcomp/compressor.h"
+
+#include <string.h>
+
+enum { FAULT };
+enum { SOUND, CUT, BEYOND, BROAD, MARK, OTHER };
+
+static const char *const faults[] = {"none", "cut", "beyond", "broad", "mark", "other", NULL};
+static const gradcomp_param params[] = {
+	[FAULT] = {.name = "fault", .type = GRADCOMP_PARAM_CHOICE, .def = "none", .choices = faults, .help = "what rank 1 does"},
+};
+
+typedef struct unruly {
+	const gradcomp_host *host;
+	int fault, nranks;
+} unruly;
+
+static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_layout *layout,
+                              void **instance, gradcomp_error *err)
+{
+	unruly *u = host->alloc(sizeof *u);
+	if (!u)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "unruly: no memory");
+	*u = (unruly){host, layout->rank == 1 ? (int)values[FAULT].i : SOUND, layout->nranks};
+	*instance = u;
+	return GRADCOMP_OK;
+}
+
+static void destroy(void *instance)
+{
+	unruly *u = instance;
+	if (u)
+		u->host->release(u);
+}
+
+static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                            gradcomp_error *err)
+{
+	const unruly *u = instance;
+	(void)step, (void)err;
+	plan->nrounds = 1;
+	plan->scratch_bytes = bucket->numel * sizeof(float);
+	plan->rounds[0] = (gradcomp_round){.pattern = u->fault == OTHER ? GRADCOMP_GATHERED : UNRULY_PATTERN,
+	                                   .count = bucket->numel, .bound = 4 * bucket->numel};
+	return GRADCOMP_OK;
+}
+
+/* Merged: all numbers go; merging drops what is small. */
+static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                              gradcomp_error *err)
+{
+	(void)instance, (void)round, (void)err;
+	memcpy(out->data, work->flat, 4 * work->bucket->numel);
+	if (work->bucket->numel)
+		memset(work->scratch, 0, 4 * work->bucket->numel);
+	out->bytes = 4 * work->bucket->numel;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
+                             const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err)
+{
+	const unruly *u = instance;
+	const float *x = a->data, *y = b->data;
+	float *dropped = work->scratch, *sum = out->data;
+	(void)round, (void)err;
+	for (uint64_t i = 0; i < work->bucket->numel; i++) {
+		float v = x[i] + y[i];
+		sum[i] = v < 0.125f && v > -0.125f ? 0 : v;
+		dropped[i] += v - sum[i];
+	}
+	out->bytes = u->fault == CUT ? 1 : 4 * work->bucket->numel;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                              uint32_t n, gradcomp_error *err)
+{
+	const unruly *u = instance;
+	(void)round, (void)n, (void)err;
+	if (u->fault == MARK)
+		*work->fault = 1;
+	if (UNRULY_PATTERN == GRADCOMP_CODED || !work->bucket->numel)
+		return GRADCOMP_OK;
+	memcpy(work->error_flat, work->scratch, 4 * work->bucket->numel);
+	for (uint64_t i = 0; i < work->bucket->numel; i++)
+		work->flat[i] = ((const float *)in->data)[i] / (float)u->nranks;
+	return GRADCOMP_OK;
+}
+
+/* Coded: the upper 16 bits of every number; trailing zeroes are left out. */
+static uint64_t code_bound(void *instance, uint64_t n)
+{
+	const unruly *u = instance;
+	return u->fault == BROAD ? 4 * n + n / 64 + 64 : 2 * n;
+}
+
+static gradcomp_status code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
+                            gradcomp_error *err)
+{
+	const unruly *u = instance;
+	uint16_t *to = out;
+	uint64_t last = 0;
+	(void)counter, (void)err;
+	for (uint64_t i = 0; i < n; i++) {
+		uint32_t w;
+		memcpy(&w, &in[i], 4);
+		to[i] = (uint16_t)(w >> 16);
+		last = to[i] ? i + 1 : last;
+	}
+	*bytes = u->fault == CUT      ? 2 * last / 4 * 2 + 1
+	         : u->fault == BEYOND ? code_bound(instance, n) + 1
+	         : u->fault == BROAD  ? code_bound(instance, n)
+	                              : 2 * last;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status get(const unruly *u, const void *in, uint64_t bytes, float *out, uint64_t n, int add,
+                           gradcomp_error *err)
+{
+	const uint16_t *from = in;
+	if (bytes % 2 || bytes > 2 * n)
+		return u->host->fail(err, GRADCOMP_ERR_MISMATCH, "unruly: %llu bytes are no code of %llu numbers",
+		                     (unsigned long long)bytes, (unsigned long long)n);
+	for (uint64_t i = 0; i < n; i++) {
+		uint32_t w = i < bytes / 2 ? (uint32_t)from[i] << 16 : 0;
+		float v;
+		memcpy(&v, &w, 4);
+		out[i] = add ? out[i] + v : v;
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                   gradcomp_error *err)
+{
+	return get(instance, in, bytes, out, n, 0, err);
+}
+
+static gradcomp_status code_decode_add(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                       gradcomp_error *err)
+{
+	return get(instance, in, bytes, out, n, 1, err);
+}
+
+GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
+	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_compressor_v1, .name = UNRULY_NAME,
+	         .version = "1.2", .summary = "a fixture", .licence = "MIT", .params = params,
+	         .nparams = sizeof params / sizeof params[0]},
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
+	.patterns = GRADCOMP_PATTERN_BIT(UNRULY_PATTERN),
+	.create = create,
+	.destroy = destroy,
+	.plan = plan,
+	.encode = encode,
+	.decode = decode,
+	.merge = merge,
+	.code_bound = code_bound,
+	.code = code,
+	.code_decode = code_decode,
+	.code_decode_add = code_decode_add,
+};

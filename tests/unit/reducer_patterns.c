@@ -1,0 +1,321 @@
+/* Every installed compressor through the reducer, over the links: u = a P + what error
+ * memories hold, to rounding; the same bits on all ranks; NaN told and survived. Then
+ * plugins that break the rules of merged and coded payloads, what error memory holds
+ * back, and which collective is taken. */
+#include "model.h"
+
+#include "config.h"
+#include "reducer.h"
+#include "registry.h"
+
+#include <math.h>
+
+enum { NUMEL = 4096, STEPS = 4 };
+
+/* What the ranks of a run show each other. */
+typedef struct show {
+	const char *spec;
+	uint64_t bucket_bytes;
+	int nan_step; /* -1: none */
+	model *models[MAX_RANKS];
+	float before[MAX_RANKS][NUMEL]; /* error memory */
+	int failed[MAX_RANKS];
+	int passes, unbiased; /* traits */
+	char cannot[508];     /* why a reducer is not to be had on this machine */
+	uint64_t prints[MAX_RANKS];
+	double off, apart; /* from conservation; from the mean, as a share of it */
+} show;
+
+/* Error memory as tensor t has it; NULL: there is none. */
+static const float *memory_of(const model *m, int t)
+{
+	return m->red->error ? m->red->error + m->red->tensors[T - 1 - t].offset : NULL;
+}
+
+/* With all ranks standing still: everything that went in came out or is held. */
+static void compare(show *s, int P, int step)
+{
+	double squares = 0, wrong = 0;
+	for (int t = 0; t < T; t++)
+		for (uint64_t i = 0; i < numel(t); i++) {
+			double in = 0, held = 0, mean = 0, a = s->models[0]->grad[t][i];
+			for (int r = 0; r < P; r++) {
+				const float *e = memory_of(s->models[r], t);
+				double g = gradient(r, step, t, i);
+				mean += g / P;
+				in += g + (e ? s->before[r][s->models[r]->red->tensors[T - 1 - t].offset + i] : 0);
+				held += e ? e[i] : 0;
+			}
+			double off = fabs(in - P * a - held);
+			if (memory_of(s->models[0], t) && !s->unbiased && !(off <= s->off))
+				s->off = off;
+			squares += mean * mean;
+			wrong += (a - mean) * (a - mean);
+		}
+	double apart = sqrt(wrong / squares);
+	if (!(apart <= s->apart))
+		s->apart = apart;
+}
+
+static gradcomp_status poisoned_step(model *m, int rank, int P, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	for (int t = 0; t < T; t++)
+		for (uint64_t i = 0; i < numel(t); i++)
+			m->grad[t][i] = gradient(rank, 99, t, i);
+	if (rank == P - 1)
+		m->grad[4][7] = INFINITY;
+	for (int t = T - 1; !st && t >= 0; t--)
+		st = gradcomp_reducer_ready(m->red, (uint32_t)t, m->grad[t], err);
+	return st ? st : gradcomp_reducer_wait(m->red, err);
+}
+
+static void steps_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	gradcomp_group *world = gradcomp_job_world(job);
+	show *s = arg;
+	gradcomp_error err = {0};
+	model m;
+	gradcomp_status st = model_open(&m, world, s->spec, s->bucket_bytes, &err);
+	if (st == GRADCOMP_ERR_UNSUPPORTED && rank == 0)
+		memcpy(s->cannot, err.text, sizeof s->cannot);
+	if (st) {
+		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
+		s->failed[rank] = 1;
+		return;
+	}
+	uint64_t bytes = m.red->layout.numel * sizeof(float);
+	s->models[rank] = &m;
+	s->passes = !!(m.red->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+	s->unbiased = !!(m.red->compressor->traits & GRADCOMP_TRAIT_UNBIASED);
+	gradcomp_barrier(world, &err);
+	for (int step = 0; step < STEPS && !s->failed[rank]; step++) {
+		if (m.red->error)
+			memcpy(s->before[rank], m.red->error, bytes);
+		if (step == s->nan_step) {
+			s->failed[rank] |= poisoned_step(&m, rank, P, &err) != 0;
+			for (uint64_t i = 0; i < numel(4); i++)
+				s->failed[rank] |= (s->passes ? i == 7 && isfinite(m.grad[4][i]) : !isnan(m.grad[4][i])) << 1;
+			s->failed[rank] |= m.red->error && memcmp(s->before[rank], m.red->error, bytes) && s->bucket_bytes > 1e6 ? 4 : 0;
+			continue;
+		}
+		s->failed[rank] |= model_step(&m, rank, step, &err) != 0;
+		gradcomp_barrier(world, &err);
+		if (rank == 0)
+			compare(s, P, step);
+		gradcomp_barrier(world, &err);
+		s->prints[rank] = mix(s->prints[rank] ^ fingerprint(&m));
+	}
+	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
+	gradcomp_reducer_get_stats(m.red, &stats);
+	s->failed[rank] |= (stats.nonfinite_steps != (uint64_t)(s->nan_step >= 0 && !s->passes)) << 3;
+	if (err.status)
+		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
+	model_close(&m);
+}
+
+/* apart: how far from the mean a step may be, as a share of it; 0: to rounding. */
+static void run_spec(const char *spec, int P, uint64_t bucket_bytes, int nan_step, const char *const *settings,
+                     double apart)
+{
+	show *s = calloc(1, sizeof *s);
+	int failed = 0, differ = 0;
+	s->spec = spec;
+	s->bucket_bytes = bucket_bytes;
+	s->nan_step = nan_step;
+	run_ranks(P, settings, steps_body, s);
+	if (*s->cannot) {
+		skip(s->cannot, spec);
+		free(s);
+		return;
+	}
+	for (int r = 0; r < P; r++) {
+		failed |= s->failed[r];
+		differ |= s->prints[r] != s->prints[0];
+	}
+	ok(!failed && !differ && s->off <= 2e-5 && s->apart <= apart,
+	   "%s%s on %d ranks, buckets of %llu bytes: %.1e lost, %.2g from the mean", spec, nan_step < 0 ? "" : " with an Inf", P,
+	   (unsigned long long)bucket_bytes, s->off, s->apart);
+	if (failed || differ)
+		printf("# %s, %#x\n", differ ? "ranks differ" : "a rank failed", (unsigned)failed);
+	free(s);
+}
+
+/* ---- rules that are broken ---- */
+
+typedef struct broken {
+	const char *spec;
+	gradcomp_status status[MAX_RANKS];
+	char text[MAX_RANKS][508];
+} broken;
+
+static void broken_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	broken *b = arg;
+	gradcomp_error err = {0};
+	model m;
+	(void)P;
+	b->status[rank] = model_open(&m, gradcomp_job_world(job), b->spec, 1 << 20, &err);
+	if (!b->status[rank]) {
+		for (int step = 0; !b->status[rank] && step < 2; step++)
+			b->status[rank] = model_step(&m, rank, step, &err);
+		model_close(&m);
+	}
+	memcpy(b->text[rank], err.text, sizeof err.text);
+}
+
+static void breaks(const char *spec, gradcomp_status status, const char *text, const char *const *settings)
+{
+	const char *const *all[MAX_RANKS] = {settings};
+	broken *b = calloc(1, sizeof *b);
+	rank_arg left[MAX_RANKS];
+	int failed = 0, named = 0, right = 0;
+	b->spec = spec;
+	run_ranks_with(6, all, left, broken_body, b);
+	for (int r = 0; r < 6; r++) {
+		failed += b->status[r] != 0;
+		right += b->status[r] == status;
+		named += strstr(b->text[r], text) != NULL;
+	}
+	ok(failed == 6 && right == 6 && named == 6, "%s: all ranks fail (%d) with status %d (%d) and \"%s\" (%d)", spec, failed,
+	   (int)status, right, text, named);
+	if (named != 6)
+		printf("# %s\n", b->text[0]);
+	free(b);
+}
+
+/* ---- what error memory holds back ---- */
+
+static void held_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	enum { BIG = 1 << 18 };
+	static float grad[4][BIG];
+	const uint64_t small = 200, big = BIG;
+	gradcomp_tensor_desc desc[2] = {{.name = "small", .dims = &small, .ndim = 1}, {.name = "big", .dims = &big, .ndim = 1}};
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "topk:density=0.1", .bucket_bytes = 1};
+	gradcomp_reducer_stats st = {.struct_size = sizeof st};
+	gradcomp_error err = {0};
+	gradcomp_reducer *red;
+	float little[200];
+	double u = 0, e = 0, share[2];
+	(void)P, (void)arg;
+	if (gradcomp_reducer_create(gradcomp_job_world(job), desc, 2, &o, &red, &err)) {
+		ok(0, "rank %d: %s", rank, err.text);
+		return;
+	}
+	for (int i = 0; i < 200; i++)
+		little[i] = gradient(rank, 0, 0, (uint64_t)i);
+	for (uint64_t i = 0; i < BIG; i++)
+		grad[rank][i] = gradient(rank, 0, 1, i);
+	for (int i = 0; i < 200; i++)
+		u += (double)little[i] * little[i];
+	for (uint64_t i = 0; i < BIG; i++)
+		u += (double)grad[rank][i] * grad[rank][i];
+	gradcomp_reducer_ready(red, 0, little, &err);
+	gradcomp_reducer_ready(red, 1, grad[rank], &err);
+	gradcomp_reducer_wait(red, &err);
+	for (uint64_t i = 0; i < red->layout.numel; i++)
+		e += (double)red->error[i] * red->error[i];
+	gradcomp_reducer_get_stats(red, &st);
+	share[0] = red->held[1].shares;
+	share[1] = red->held[0].shares;
+	double exact = 0, all = 0;
+	for (int i = 0; i < 200; i++) {
+		double v = gradient(rank, 0, 0, (uint64_t)i), left = red->error[BIG + i];
+		all += v * v;
+		exact += left * left;
+	}
+	ok(st.error_steps == 1 && st.error_mean == st.error_last && fabs(st.error_last / sqrt(e / u) - 1) < 0.02,
+	   "rank %d: sampled %.4f of u held back, %.4f in truth", rank, st.error_last, sqrt(e / u));
+	ok(fabs(share[0] / sqrt(exact / all) - 1) < 1e-6, "rank %d: of a small tensor every number counts (%.6f)", rank, share[0]);
+	ok(share[1] > 0.5 && share[1] < 1, "rank %d: and the large one has its own (%.4f)", rank, share[1]);
+	gradcomp_reducer_free(red);
+}
+
+/* ---- which collective ---- */
+
+static void named_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	gradcomp_error err = {0};
+	model m;
+	(void)rank, (void)P, (void)arg;
+	is_int(model_open(&m, gradcomp_job_world(job), "meeter", 1 << 20, &err), GRADCOMP_ERR_UNSUPPORTED,
+	       "a collective that was named is not replaced");
+	like(err.text, "compressor 'meeter' needs a merge tree, which collective 'ring' does not have", "what it lacks is said");
+	like(err.text, "collectives that serve it: tree", "and what would do");
+}
+
+static void default_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	gradcomp_error err = {0};
+	model m;
+	(void)rank, (void)P, (void)arg;
+	is_int(model_open(&m, gradcomp_job_world(job), "meeter", 1 << 20, &err), GRADCOMP_OK,
+	       "a collective that nobody named is one that works");
+	is_str(m.red->port.collective->info.name, "tree", "the tree, for what merges");
+	model_close(&m);
+	is_int(model_open(&m, gradcomp_job_world(job), "coder", 1 << 20, &err), GRADCOMP_OK, "coded sums go over");
+	is_str(m.red->port.collective->info.name, "ring", "the default, which can");
+	model_close(&m);
+}
+
+/* ---- all that is installed ---- */
+
+static int each(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
+{
+	const struct gradcomp_compressor_v1 *c = (const void *)info;
+	const uint32_t here = GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) | GRADCOMP_PATTERN_BIT(GRADCOMP_CODED);
+	const char *const *settings = *(const char *const **)ctx;
+	(void)reason;
+	if (!c || !strstr(path, "/lib/gradcomp/")) /* not of the tests */
+		return 0;
+	int merged_or_coded = !!(c->patterns & here);
+	double apart = c->traits & (GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_OWN_MOMENTUM)
+	                       ? HUGE_VAL
+	                       : 0.3;
+	if (c->traits & GRADCOMP_TRAIT_LOSSLESS)
+		apart = 1e-6;
+	for (int P = merged_or_coded ? 1 : 3; P <= (merged_or_coded ? 6 : 3); P++) {
+		run_spec(name, P, 5000, -1, settings, apart);
+		run_spec(name, P, 25 << 20, -1, settings, apart);
+	}
+	run_spec(name, 3, 25 << 20, 2, settings, c->traits & GRADCOMP_TRAIT_PASSES_NONFINITE ? HUGE_VAL : apart);
+	return 0;
+}
+
+int main(void)
+{
+	static char path[8400];
+	const char *installed = plugin_path_setting();
+	size_t n = strlen(installed) - strlen("lib/gradcomp");
+	snprintf(path, sizeof path, "%s:%.*stests/plugins", installed, (int)(n - strlen("gradcomp.plugin_path=")),
+	         installed + strlen("gradcomp.plugin_path="));
+	const char *settings[] = {path, "transport.timeout=20", "gradcomp.log=error", NULL};
+	const char *ring[] = {path, "transport.timeout=20", "gradcomp.log=error", "gradcomp.collective=ring", NULL};
+	gradcomp_error err;
+	config *c;
+	model_seed();
+	run_ranks(2, settings, held_body, NULL);
+	run_ranks(2, settings, default_body, NULL);
+	run_ranks(2, ring, named_body, NULL);
+	for (int P = 1; P <= 9; P++) {
+		run_spec("meeter", P, 5000, -1, settings, HUGE_VAL);
+		run_spec("coder", P, 5000, -1, settings, HUGE_VAL);
+		run_spec("meeter", P, 25 << 20, 1, settings, HUGE_VAL);
+		run_spec("coder", P, 25 << 20, 1, settings, HUGE_VAL);
+	}
+	breaks("meeter:fault=cut", GRADCOMP_ERR_INTERNAL, "compressor 'meeter' merged to 1 bytes where it planned", settings);
+	breaks("meeter:fault=mark", GRADCOMP_ERR_MISMATCH, "what a rank sent in step 0 for the bucket of 'w2' is damaged", settings);
+	breaks("meeter:fault=other", GRADCOMP_ERR_INTERNAL, "planned payload pattern 1, which is none of those it names", settings);
+	breaks("coder:fault=cut", GRADCOMP_ERR_MISMATCH, "bytes are no code of", settings);
+	breaks("coder:fault=beyond", GRADCOMP_ERR_INTERNAL, "where it promised at most", settings);
+	breaks("coder:fault=broad", GRADCOMP_ERR_MISMATCH, "bytes", settings);
+	breaks("coder:fault=mark", GRADCOMP_ERR_MISMATCH, "is damaged", settings);
+	if (config_load(settings, &c, &err)) {
+		ok(0, "%s", err.text);
+		return done_testing();
+	}
+	registry_each(c, GRADCOMP_KIND_COMPRESSOR, each, &(const char *const *){settings});
+	config_free(c);
+	return done_testing();
+}
