@@ -102,6 +102,31 @@ static gradcomp_status registry_get(gradcomp_plugin_kind kind, const char *name,
 	return status;
 }
 
+gradcomp_status registry_file(const char *path, const plugin **out, gradcomp_error *err)
+{
+	const char *file = strrchr(path, '/');
+	char name[SPEC_NAME_MAX];
+	gradcomp_status status;
+	size_t length;
+	void *handle;
+
+	file = file ? file + 1 : path;
+	length = strlen(file);
+	if (length < 4 || length - 3 >= sizeof name || strcmp(file + length - 3, ".so"))
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "%s is not called NAME.so, with a NAME of at most %d characters", path,
+		                 SPEC_NAME_MAX - 1);
+	snprintf(name, sizeof name, "%.*s", (int)length - 3, file);
+	status = module_open(path, &handle, err);
+	if (status)
+		return status;
+	return registry_get(dlsym(handle, kind_symbol[GRADCOMP_KIND_COLLECTIVE]) &&
+	                                    !dlsym(handle, kind_symbol[GRADCOMP_KIND_COMPRESSOR])
+	                            ? GRADCOMP_KIND_COLLECTIVE
+	                            : GRADCOMP_KIND_COMPRESSOR,
+	                    name, path, out, err);
+}
+
 static char *registry_find(const config *c, gradcomp_plugin_kind kind, const char *name)
 {
 	char *relative, *path;

@@ -14,6 +14,7 @@ int cmd_check(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_help_option(int argc, char **argv);
 int cmd_list(int argc, char **argv);
+int cmd_plugin_check(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_stage(int argc, char **argv);
 

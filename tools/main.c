@@ -18,6 +18,7 @@ static const struct {
 	{"report", cmd_report, "the report of a job as a table"},
 	{"stage", cmd_stage, "a copy of a dataset in this node's cache"},
 	{"bench", cmd_bench, "how fast this job's ranks reduce"},
+	{"plugin-check", cmd_plugin_check, "whether a plugin keeps the rules"},
 	{"help-option", cmd_help_option, "what srun --gradcomp=help prints"},
 };
 

@@ -2,9 +2,13 @@
 
 #include <pthread.h>
 
-call_which call_running;
-int call_rank, call_nranks;
-uint32_t call_round;
+static call_state own_state;
+call_state *call_now = &own_state;
+
+int call_in_step(void)
+{
+	return call_now->which >= CALL_PLAN && call_now->which <= CALL_CODE_DECODE_ADD;
+}
 
 const char *call_name(call_which which)
 {
@@ -17,15 +21,16 @@ const char *call_name(call_which which)
 
 void call_begin(call_which which, int rank, int nranks, uint32_t round)
 {
-	call_rank = rank;
-	call_nranks = nranks;
-	call_round = round;
-	call_running = which;
+	call_now->rank = rank;
+	call_now->nranks = nranks;
+	call_now->round = round;
+	call_now->count++;
+	call_now->which = which;
 }
 
 void call_end(void)
 {
-	call_running = CALL_NONE;
+	call_now->which = CALL_NONE;
 }
 
 static gradcomp_status dispatch(ranks *s, const call *c)
@@ -76,8 +81,9 @@ static void *run_elsewhere(void *ctx)
 
 gradcomp_status ranks_call(ranks *s, const call *c)
 {
-	/* merge() and the code functions may run beside others of the instance. */
-	int shared = c->which >= CALL_MERGE && c->which <= CALL_CODE_DECODE_ADD;
+	/* It may run beside others of the instance. So may the code functions, but one of
+	 * each direction at a time, which may therefore have workspaces there. */
+	int shared = c->which == CALL_MERGE;
 	elsewhere e = {s, c, GRADCOMP_OK};
 	pthread_t thread;
 

@@ -39,10 +39,17 @@ typedef struct call {
 	uint64_t *bytes;
 } call;
 
-/* The function that runs, for a signal handler. */
-extern call_which call_running;
-extern int call_rank, call_nranks;
-extern uint32_t call_round;
+/* What runs: read by a signal handler and, when it is in shared memory, by the
+ * process that waits. */
+typedef struct call_state {
+	volatile call_which which;
+	volatile int rank, nranks;
+	volatile uint32_t round;
+	volatile uint64_t count; /* of calls that began */
+} call_state;
+extern call_state *call_now;
+/* A function of a step, which must allocate nothing. */
+int call_in_step(void);
 const char *call_name(call_which which);
 
 gradcomp_status ranks_call(ranks *s, const call *c);

@@ -1,7 +1,7 @@
 /* The CODED exchange: a ring that codes what it sends. In the reduce-scatter a rank
  * codes its partial sum of a block, remembers what that lost, and the next rank adds
- * what it decodes; in the all-gather the owner codes the sum once and takes, as all
- * do, what is decoded. Blocks travel in pieces. */
+ * what it decodes; in the all-gather the owner codes the mean once and takes, as all
+ * do, what is decoded; its loss counts P times. Blocks travel in pieces. */
 #include "flight.h"
 
 #include <string.h>
@@ -20,7 +20,7 @@ static gradcomp_status code_run(ranks *s, int w, const float *x, uint64_t n, uin
 	if (bound > 4 * n + n / 64 + 64) {
 		guard_free(&in);
 		*wire = guard("a coded run", 0, 8);
-		return host_fail(&s->err, GRADCOMP_ERR_INTERNAL,
+		return ranks_broke(s, RULE_CODE,
 		                 "code_bound(%llu) is %llu, more than 4 n + n / 64 + 64", (unsigned long long)n,
 		                 (unsigned long long)bound);
 	}
@@ -36,7 +36,7 @@ static gradcomp_status code_run(ranks *s, int w, const float *x, uint64_t n, uin
 	                           .to = wire->data,
 	                           .bytes = bytes});
 	if (!st && *bytes > bound)
-		st = host_fail(&s->err, GRADCOMP_ERR_INTERNAL, "code() of %llu floats made %llu bytes, its bound is %llu",
+		st = ranks_broke(s, RULE_CODE, "code() of %llu floats made %llu bytes, its bound is %llu",
 		               (unsigned long long)n, (unsigned long long)*bytes, (unsigned long long)bound);
 	s->whole &= guard_whole(wire);
 	guard_free(&in);
@@ -52,7 +52,7 @@ static gradcomp_status code_run(ranks *s, int w, const float *x, uint64_t n, uin
 	for (uint64_t i = 0; !st && i < n; i++)
 		lost[i] = x[i] - ((float *)(void *)back.data)[i];
 	if (!st && (s->plugin->traits & GRADCOMP_TRAIT_LOSSLESS) && memcmp(back.data, x, n * sizeof(float)))
-		st = host_fail(&s->err, GRADCOMP_ERR_INTERNAL, "what is decoded is not what was coded, to the bit");
+		st = ranks_broke(s, RULE_CODE, "what is decoded is not what was coded, to the bit");
 	guard_free(&back);
 	return st;
 }
@@ -94,19 +94,21 @@ static gradcomp_status piece(ranks *s, flight *f, float *const *lost, int c, uin
 	uint64_t bytes = 0;
 
 	for (int k = 0; !st && k < s->P; k++) {
-		int w = (c + 1 + k) % s->P, next = (w + 1) % s->P;
+		int w = (c + 1 + k) % s->P, next = (w + 1) % s->P, complete = k == s->P - 1;
+		float *x = (float *)(void *)f[w].flat.data + at;
 		guard_free(&wire);
-		st = code_run(s, w, (float *)(void *)f[w].flat.data + at, n, counter, lost[w] + at, &wire, &bytes);
+		if (complete)
+			s->host.operators->scale(NULL, x, 1.0f / (float)s->P, n);
+		st = code_run(s, w, x, n, counter, lost[w] + at, &wire, &bytes);
+		for (uint64_t i = 0; complete && i < n; i++)
+			lost[w][at + i] *= (float)s->P;
 		s->sent_of[w] += bytes;
-		if (!st && k < s->P - 1)
+		if (!st && !complete)
 			st = take_run(s, next, CALL_CODE_DECODE_ADD, &wire, bytes,
 			              (float *)(void *)f[next].flat.data + at, n);
 	}
-	for (int w = 0; !st && w < s->P; w++) {
-		float *x = (float *)(void *)f[w].flat.data + at;
-		st = take_run(s, w, CALL_CODE_DECODE, &wire, bytes, x, n);
-		s->host.operators->scale(NULL, x, 1.0f / (float)s->P, n);
-	}
+	for (int w = 0; !st && w < s->P; w++)
+		st = take_run(s, w, CALL_CODE_DECODE, &wire, bytes, (float *)(void *)f[w].flat.data + at, n);
 	guard_free(&wire);
 	return st;
 }
@@ -128,7 +130,7 @@ gradcomp_status exchange_coded(ranks *s, flight *f, const gradcomp_round *rd)
 		uint64_t end = rd->count * (c + 1) / P;
 		for (uint64_t at = rd->count * c / P, k = 0; !st && at < end; at += PIECE, k++)
 			st = piece(s, f, lost, (int)c, at, end - at < PIECE ? end - at : PIECE,
-			           index << 40 | c << 20 | k);
+			           s->step << 44 | index << 36 | c << 24 | k);
 	}
 	for (int w = 0; w < s->P; w++) {
 		if (remembers && !st)

@@ -77,7 +77,7 @@ static gradcomp_status merge_pair(ranks *s, flight *f, int w, uint32_t round, gu
 	                                           .out = &out});
 	flight_lock(&f[w], 0);
 	if (!st && (out.data != room.data || out.bytes != bound))
-		st = host_fail(&s->err, GRADCOMP_ERR_INTERNAL, "merge() gave a payload of %llu bytes, all have %llu",
+		st = ranks_broke(s, RULE_BYTES, "merge() gave a payload of %llu bytes, all have %llu",
 		               (unsigned long long)out.bytes, (unsigned long long)bound);
 	s->whole &= guard_whole(&room);
 	guard_free(acc);

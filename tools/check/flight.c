@@ -102,7 +102,7 @@ gradcomp_status flight_encode(ranks *s, flight *f, int w, const gradcomp_round *
 		ranks_call(s, &(call){.which = CALL_ENCODE, .rank = w, .round = round, .work = &f->work, .out = &f->out});
 	flight_lock(f, 0);
 	if (!st && (f->out.data != f->payload.data || f->out.bytes > capacity || (exact && f->out.bytes != capacity)))
-		st = host_fail(&s->err, GRADCOMP_ERR_INTERNAL,
+		st = ranks_broke(s, RULE_BYTES,
 		               "a payload of %llu bytes in round %u, %s%zu were planned",
 		               (unsigned long long)f->out.bytes, round, exact ? "" : "at most ", capacity);
 	return st;

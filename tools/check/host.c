@@ -4,17 +4,20 @@
 #include <string.h>
 
 #include "guard.h"
+#include "hooks.h"
 
 #define ALLOCATIONS_MAX 4096
 
 int host_allocated, host_fail_at = -1;
 
 static guarded allocations[ALLOCATIONS_MAX];
+static int most; /* of them in use so far */
 
 static void *host_alloc(size_t bytes)
 {
 	int i = 0;
 
+	hooks_note("host->alloc");
 	if (host_fail_at == 0)
 		return NULL;
 	host_fail_at -= host_fail_at > 0;
@@ -25,6 +28,7 @@ static void *host_alloc(size_t bytes)
 	allocations[i] = guard("memory of the instance", bytes, 64);
 	memset(allocations[i].data, 0, bytes);
 	host_allocated++;
+	most = i < most ? most : i + 1;
 	return allocations[i].data;
 }
 
@@ -32,6 +36,7 @@ static void host_release(void *p)
 {
 	if (!p)
 		return;
+	hooks_note("host->release");
 	for (int i = 0; i < ALLOCATIONS_MAX; i++)
 		if (allocations[i].map && allocations[i].data == p) {
 			guard_free(&allocations[i]);
@@ -44,7 +49,7 @@ static void host_release(void *p)
 
 void host_lock(int read_only)
 {
-	for (int i = 0; i < ALLOCATIONS_MAX; i++)
+	for (int i = 0; i < most; i++)
 		guard_lock(&allocations[i], read_only);
 }
 

@@ -1,9 +1,22 @@
 #include "ranks.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "call.h"
+
+gradcomp_status ranks_broke(ranks *s, rule r, const char *fmt, ...)
+{
+	va_list ap;
+
+	s->broke = r;
+	s->err.status = GRADCOMP_ERR_INTERNAL;
+	va_start(ap, fmt);
+	vsnprintf(s->err.text, sizeof s->err.text, fmt, ap);
+	va_end(ap);
+	return GRADCOMP_ERR_INTERNAL;
+}
 
 void ranks_plan(ranks *s, uint64_t most)
 {

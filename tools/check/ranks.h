@@ -11,6 +11,7 @@
 
 #include "check/guard.h"
 #include "check/host.h"
+#include "check/rules.h"
 #include "gradcomp/compressor.h"
 
 enum { RANKS_MAX = 16, TENSORS_MAX = 32, STATES_MAX = 8 };
@@ -39,6 +40,7 @@ typedef struct ranks {
 	 * merge() and the code functions (in[0].data is NULL there). A rank's own
 	 * gathered payload reaches it as it was. */
 	void (*tamper)(struct ranks *s, gradcomp_payload *in, uint32_t n);
+	rule broke; /* by the plugin, found by the harness */
 	gradcomp_error err;
 } ranks;
 
@@ -56,5 +58,8 @@ gradcomp_status ranks_step(ranks *s, float **grad, int interleave);
 /* All of rank w's state goes from one set of ranks to another, as through a
  * checkpoint. */
 gradcomp_status ranks_carry(ranks *from, ranks *to, int w);
+
+/* The plugin has broken a rule: remembered with its text, the status INTERNAL. */
+gradcomp_status ranks_broke(ranks *s, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 
 #endif

@@ -7,25 +7,25 @@
 static gradcomp_status plan_ok(ranks *s, const gradcomp_bucket *b, const gradcomp_plan *p)
 {
 	if (!p->nrounds || p->nrounds > GRADCOMP_MAX_ROUNDS)
-		return host_fail(&s->err, GRADCOMP_ERR_INTERNAL, "plan() wants %u rounds, 1 to %d are possible",
+		return ranks_broke(s, RULE_DESCRIPTOR, "plan() wants %u rounds, 1 to %d are possible",
 		                 p->nrounds, GRADCOMP_MAX_ROUNDS);
 	for (uint32_t k = 0; k < p->nrounds; k++) {
 		const gradcomp_round *rd = &p->rounds[k];
 		int summed = rd->pattern == GRADCOMP_SUMMED, coded = rd->pattern == GRADCOMP_CODED;
 		if ((int)rd->pattern < 0 || rd->pattern > GRADCOMP_CODED ||
 		    !(s->plugin->patterns & GRADCOMP_PATTERN_BIT(rd->pattern)))
-			return host_fail(&s->err, GRADCOMP_ERR_INTERNAL,
+			return ranks_broke(s, RULE_DESCRIPTOR,
 			                 "plan() wants pattern %d, which `patterns` does not have", (int)rd->pattern);
 		if (rd->reserved0 || rd->reserved[0] || rd->reserved[1])
-			return host_fail(&s->err, GRADCOMP_ERR_INTERNAL, "plan() has set a reserved word of round %u", k);
+			return ranks_broke(s, RULE_DESCRIPTOR, "plan() has set a reserved word of round %u", k);
 		if (summed && !gradcomp_dtype_bytes(rd->dtype))
-			return host_fail(&s->err, GRADCOMP_ERR_INTERNAL, "plan() sums elements of type %d", (int)rd->dtype);
+			return ranks_broke(s, RULE_DESCRIPTOR, "plan() sums elements of type %d", (int)rd->dtype);
 		if ((rd->flags & GRADCOMP_ROUND_IN_PLACE) &&
 		    (!summed || rd->dtype != GRADCOMP_F32 || rd->count != b->numel))
-			return host_fail(&s->err, GRADCOMP_ERR_INTERNAL,
+			return ranks_broke(s, RULE_DESCRIPTOR,
 			                 "plan() wants an in-place round that is not the bucket's floats");
 		if (coded && (p->nrounds != 1 || rd->count != b->numel))
-			return host_fail(&s->err, GRADCOMP_ERR_INTERNAL,
+			return ranks_broke(s, RULE_DESCRIPTOR,
 			                 "plan() wants a coded round of %llu floats among %u; it is the only one, of %llu",
 			                 (unsigned long long)rd->count, p->nrounds, (unsigned long long)b->numel);
 	}
@@ -40,7 +40,7 @@ static gradcomp_status begin_bucket(ranks *s, flight *f, uint32_t b, gradcomp_pl
 		gradcomp_plan mine = {.struct_size = sizeof mine};
 		st = ranks_call(s, &(call){.which = CALL_PLAN, .rank = w, .bucket = &s->buckets[b], .plan = &mine});
 		if (!st && w && memcmp(&mine, plan, sizeof mine))
-			st = host_fail(&s->err, GRADCOMP_ERR_INTERNAL, "ranks 0 and %d have different plans", w);
+			st = ranks_broke(s, RULE_AGREEMENT, "ranks 0 and %d have different plans", w);
 		*plan = mine;
 		if (!st)
 			st = plan_ok(s, &s->buckets[b], &mine);

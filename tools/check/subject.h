@@ -12,6 +12,9 @@ typedef struct subject {
 	const char *spec;
 	const struct gradcomp_compressor_v1 *plugin;
 	const gradcomp_value *values;
+	/* The same without momentum and clipping, under which nothing is lost; NULL:
+	 * `values` are such. */
+	const gradcomp_value *plain;
 	const gradcomp_operators *op;
 	double relative, absolute;
 	double largest; /* gradients above this are not tried; 0: all floats */
