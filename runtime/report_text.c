@@ -78,6 +78,8 @@ void report_line(const report_job *job, char *out, size_t capacity)
 	        s->exchange_s / steps * 1e3, s->decode_s / steps * 1e3);
 	if (report_hidden(s) >= 0)
 		fprintf(f, ", %.0f %% hidden", report_hidden(s) * 100);
+	if (s->error_mean > 0)
+		fprintf(f, ", error %.*f %%", s->error_mean < 0.1, s->error_mean * 100);
 	if (s->nonfinite_steps)
 		fprintf(f, ", %llu step%s with NaN or Inf", (unsigned long long)s->nonfinite_steps,
 		        plural(s->nonfinite_steps));
@@ -88,6 +90,15 @@ done:
 		fprintf(f, "; failed: %s", job->failure);
 	fclose(f);
 	out[capacity - 1] = '\0';
+}
+
+/* A share that may not have been measured. */
+static void write_share(jsonw *j, const char *key, double share, int measured)
+{
+	if (measured)
+		jsonw_float(j, key, share);
+	else
+		jsonw_null(j, key);
 }
 
 static void write_reducer(jsonw *j, const report_reducer *r)
@@ -104,24 +115,21 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 	jsonw_uint(j, "nonfinite_steps", s->nonfinite_steps);
 	jsonw_float(j, "dense_bytes", s->dense_bytes);
 	jsonw_float(j, "wire_bytes", s->wire_bytes);
-	if (report_ratio(s) > 0)
-		jsonw_float(j, "ratio", report_ratio(s));
-	else
-		jsonw_null(j, "ratio");
+	write_share(j, "ratio", report_ratio(s), report_ratio(s) > 0);
 	jsonw_float(j, "encode_s", s->encode_s);
 	jsonw_float(j, "exchange_s", s->exchange_s);
 	jsonw_float(j, "decode_s", s->decode_s);
 	jsonw_float(j, "exposed_s", s->exposed_s);
-	if (hidden >= 0)
-		jsonw_float(j, "hidden", hidden);
-	else
-		jsonw_null(j, "hidden");
+	write_share(j, "hidden", hidden, hidden >= 0);
+	write_share(j, "error_mean", s->error_mean, s->error_steps > 0);
+	write_share(j, "error_last", s->error_last, s->error_steps > 0);
 	jsonw_array(j, "tensors");
 	for (uint32_t i = 0; i < r->ntensors; i++) {
 		jsonw_object(j, NULL);
 		jsonw_string(j, "name", r->tensors[i].name);
 		jsonw_uint(j, "numel", r->tensors[i].numel);
 		jsonw_string(j, "choice", r->tensors[i].choice);
+		write_share(j, "error", r->tensors[i].error, r->tensors[i].error >= 0);
 		jsonw_end(j);
 	}
 	jsonw_end(j);

@@ -7,9 +7,11 @@
 #include "json.h"
 
 static const char usage[] = "usage: gradcomp list [--json] [NAME]\n"
+			    "       gradcomp list --pairs\n"
 			    "\n"
 			    "Prints the plugins on the plugin path (all, or those called NAME), their\n"
-			    "parameters, and for those that cannot be used the reason.\n";
+			    "parameters, and for those that cannot be used the reason. With --pairs: which\n"
+			    "collective carries which payloads, and which payloads a compressor has.\n";
 
 typedef struct writer {
 	jsonw j;
@@ -118,14 +120,18 @@ static gradcomp_status list_json(writer *w, gradcomp_error *err)
 int cmd_list(int argc, char **argv)
 {
 	const char *words[1] = {NULL};
-	int as_json = 0, status;
-	const command_option options[] = {{"--json", NULL, &as_json}, {NULL, NULL, NULL}};
+	int as_json = 0, pairs = 0, status;
+	const command_option options[] = {{"--json", NULL, &as_json}, {"--pairs", NULL, &pairs}, {NULL, NULL, NULL}};
 	gradcomp_error err;
 	writer w = {.only = NULL};
 
 	status = take_options(argc, argv, usage, options, words, 1);
 	if (status >= 0)
 		return status;
+	if (pairs && (as_json || words[0]))
+		return usage_error(usage, "list: --pairs stands alone");
+	if (pairs)
+		return print_pairs(&err) ? failed(&err) : 0;
 	w.only = words[0];
 	if (as_json ? list_json(&w, &err) : print_plugins(w.only, &w.found, &w.unusable, &err))
 		return failed(&err);

@@ -101,12 +101,20 @@ static void print_reducer(const json_t *r, int every_tensor)
 	       number_of(r, "decode_s") / steps * 1e3, number_of(r, "exposed_s") / steps * 1e3);
 	if (json_is_number(json_object_get(r, "hidden")))
 		printf(", %.0f %% hidden", number_of(r, "hidden") * 100);
+	if (number_of(r, "error_mean") > 0)
+		printf("\n  error     %.1f %% of what was to be sent stayed back, %.1f %% in the last step",
+		       number_of(r, "error_mean") * 100, number_of(r, "error_last") * 100);
 	putchar('\n');
 	print_choices(tensors);
 	if (every_tensor)
 		json_array_foreach(tensors, i, tensor)
-			printf("    %-40s %12lld  %s\n", text_of(tensor, "name", a), count_of(tensor, "numel"),
+		{
+			printf("    %-40s %12lld  %s", text_of(tensor, "name", a), count_of(tensor, "numel"),
 			       text_of(tensor, "choice", b));
+			if (json_is_number(json_object_get(tensor, "error")))
+				printf(", error %.1f %%", number_of(tensor, "error") * 100);
+			putchar('\n');
+		}
 }
 
 static json_t *load(const char *path)

@@ -42,6 +42,8 @@ int take_options(int argc, char **argv, const char *usage, const command_option 
 /* "rank=INT (1..64, default 4)    help" for every parameter of every plugin, in
  * two groups. `only` is a name or NULL; *found counts what was printed. */
 gradcomp_status print_plugins(const char *only, int *found, int *unusable, gradcomp_error *err);
+/* Which collective carries which payloads and compressors, as two Markdown tables. */
+gradcomp_status print_pairs(gradcomp_error *err);
 /* Every setting with its value and origin. */
 gradcomp_status print_settings(gradcomp_error *err);
 

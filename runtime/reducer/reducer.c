@@ -168,7 +168,9 @@ static void keep(gradcomp_reducer *r)
 		const gradcomp_tensor *from = &r->tensors[n - 1 - i];
 		const char *choice = r->compressor->choice ? r->compressor->choice(r->instance, n - 1 - i)
 		                                           : r->compressor->info.name;
-		t[i] = (report_tensor){.name = strdup(from->name), .numel = from->numel, .choice = strdup(choice)};
+		const struct held *held = &r->held[n - 1 - i];
+		t[i] = (report_tensor){.name = strdup(from->name), .numel = from->numel, .choice = strdup(choice),
+		                       .error = held->steps ? held->shares / (double)held->steps : -1};
 	}
 	kept.compressor = r->compressor_spec;
 	kept.collective = r->collective_spec;

@@ -40,6 +40,10 @@ bad "two parameters that do not agree" "rank 40 goes with a density of at most 0
 	--compressor sample:rank=40,density=0.9 --collective both
 bad "impossible pair" "compressor 'gatherer' needs an all-gather, which collective 'sumonly' does not have; collectives that serve it: both, whole" \
 	--compressor gatherer --collective sumonly
+bad "payloads that merge, and nothing to merge them" "compressor 'meeter' needs a merge tree, which collective 'both' does not have; collectives that serve it: whole" \
+	--compressor meeter --collective both
+bad "coded sums" "compressor 'coder' needs a coded all-reduce, which collective 'both' does not have; collectives that serve it: whole" \
+	--compressor coder --collective both
 bad "newer ABI" "field abi_version: found 2, expected at most 1" --compressor newer_abi --collective both
 bad "report with an unknown letter" "after '%' may come j (job), s (step)" --compressor sample --collective both --report '%x'
 bad "report that is a folder" "names a directory" --compressor sample --collective both --report /tmp/
@@ -64,6 +68,23 @@ bad "file that everybody can write" "$tmp/conf is not trusted: it can be written
 	--compressor sample
 chmod 644 "$tmp/conf"
 GRADCOMP_CONF=$tmp/nothing bad "file that is missing" "GRADCOMP_CONF: $tmp/nothing: No such file" --compressor sample
+
+# With the collectives of this build: nobody named one, so one that works will do.
+if [ -e "$GRADCOMP_BUILD/lib/gradcomp/collectives/tree.so" ] && [ -e "$GRADCOMP_BUILD/lib/gradcomp/collectives/ring.so" ]; then
+	real=$GRADCOMP_BUILD/lib/gradcomp:$fixtures
+	: >"$tmp/conf"
+	(GRADCOMP_PLUGIN_PATH=$real quiet --compressor meeter)
+	is "the default collective cannot merge: another one is found" $? 0
+	(GRADCOMP_PLUGIN_PATH=$real quiet --compressor coder)
+	is "the default collective can code" $? 0
+	GRADCOMP_PLUGIN_PATH=$real bad "a collective that was named stays" "compressor 'meeter' needs a merge tree, which collective 'ring' does not have; collectives that serve it: tree" \
+		--compressor meeter --collective ring
+	printf '[gradcomp]\ncollective = ring\n' >"$tmp/conf"
+	GRADCOMP_PLUGIN_PATH=$real bad "one that the file names too" "collectives that serve it: tree, whole" --compressor meeter
+	: >"$tmp/conf"
+else
+	skip "the default collective" "ring and tree were not built"
+fi
 
 # Plugins that are not what they should be.
 export GRADCOMP_PLUGIN_PATH="$tmp/plugins:$fixtures"

@@ -9,7 +9,8 @@ cat >"$tmp/r.json" <<'END'
  "reducers": [{"compressor": "powersgd:rank=4", "collective": "ring", "ranks": 4, "buckets": 2, "steps": 100,
   "nonfinite_steps": 0, "dense_bytes": 1746000000, "wire_bytes": 67000000, "ratio": 26.06, "encode_s": 0.12,
   "exchange_s": 0.81, "decode_s": 0.09, "exposed_s": 0.663, "hidden": 0.35,
-  "tensors": [{"name": "fc1.weight", "numel": 65536, "choice": "powersgd"},
+  "error_mean": 0.621, "error_last": 0.5,
+  "tensors": [{"name": "fc1.weight", "numel": 65536, "choice": "powersgd", "error": 0.75},
               {"name": "fc1.bias\u001b[2J", "numel": 256, "choice": "dense"},
               {"name": "fc2.weight", "numel": 1000, "choice": "powersgd"}]}]}
 END
@@ -24,10 +25,11 @@ like "reducer" "$said" "powersgd:rank=4 over ring"
 like "bytes" "$said" "sent      0.670 MB a step, dense 17.460 MB, ratio 26.1"
 like "times" "$said" "exchange  8.10 ms"
 like "hidden" "$said" "waited    6.63 ms, 35 % hidden"
+like "error" "$said" "error     62.1 % of what was to be sent stayed back, 50.0 % in the last step"
 like "choices" "$said" "powersgd  2 tensors, 66536 elements"
 unlike "no single tensor" "$said" "fc1.weight"
 check "report --tensors" "$gradcomp" report --tensors "$tmp/r.json"
-like "every tensor" "$said" "fc1.weight                                      65536  powersgd"
+like "every tensor" "$said" "fc1.weight                                      65536  powersgd, error 75.0 %"
 unlike "control characters stay away from the terminal" "$said" "$(printf '\033')"
 if command -v python3 >/dev/null; then
 	"$gradcomp" report --json "$tmp/r.json" >"$tmp/again.json"

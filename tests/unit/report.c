@@ -25,7 +25,7 @@
 
 static gradcomp_error e;
 
-static const report_tensor tensors[] = {{"fc1.weight", 65536, "powersgd"}, {"fc1.bias \"q\"\xff", 256, "dense"}};
+static const report_tensor tensors[] = {{"fc1.weight", 65536, "powersgd", 0.75}, {"fc1.bias \"q\"\xff", 256, "dense", -1}};
 static const char *const hosts[] = {"n1", "n1", "n2", "n2"};
 static const report_link links[] = {{"shm", 1, 1000, 2000}, {"tcp", 2, 3000000000u, 4}};
 
@@ -43,7 +43,10 @@ static report_reducer reducer(void)
 	                  .encode_s = 450 * 1.2e-3,
 	                  .exchange_s = 450 * 8.1e-3,
 	                  .decode_s = 450 * 0.9e-3,
-	                  .exposed_s = 450 * 6.63e-3},
+	                  .exposed_s = 450 * 6.63e-3,
+	                  .error_steps = 450,
+	                  .error_mean = 0.62,
+	                  .error_last = 0.5},
 		.tensors = tensors,
 		.ntensors = 2,
 	};
@@ -132,7 +135,8 @@ static void whole(void)
 	         "'n2', 'n2']\n"
 	         "assert d['links'][1] == dict(transport='tcp', pairs=2, sent_bytes=3000000000, received_bytes=4)\n"
 	         "assert r['steps'] == 450 and abs(r['ratio'] - 26.06) < 0.01 and abs(r['hidden'] - 0.35) < 1e-6\n"
-	         "assert r['tensors'][1] == dict(name='fc1.bias \"q\"\\ufffd', numel=256, choice='dense')\nEND",
+	         "assert r['error_mean'] == 0.62 and r['error_last'] == 0.5 and r['tensors'][0]['error'] == 0.75\n"
+	         "assert r['tensors'][1] == dict(name='fc1.bias \"q\"\\ufffd', numel=256, choice='dense', error=None)\nEND",
 	         path);
 	is_int(system(command), 0, "Python reads what was meant");
 
@@ -309,7 +313,7 @@ static void lines(void)
 	report_line(&job, line, sizeof line);
 	is_str(line,
 	       "powersgd:rank=4 on 4 ranks of 4 nodes: 450 steps, 26.1x fewer bytes (0.67 of 17.46 MB a step), encode "
-	       "1.2 ms, exchange 8.1 ms, decode 0.9 ms, 35 % hidden",
+	       "1.2 ms, exchange 8.1 ms, decode 0.9 ms, 35 % hidden, error 62 %",
 	       "the line");
 	report_line(&job, tiny, sizeof tiny);
 	is_str(tiny, "powersgd:", "cut to fit");
@@ -320,7 +324,7 @@ static void lines(void)
 	job.failure = "rank 1 died";
 	report_line(&job, line, sizeof line);
 	like(line, ": 1 step, 7857.00 MB a step, encode", "no gain is not called one");
-	like(line, ", 0 % hidden, 1 step with NaN or Inf; failed: rank 1 died", "nothing hidden, a failure");
+	like(line, ", 0 % hidden, error 62 %, 1 step with NaN or Inf; failed: rank 1 died", "nothing hidden, a failure");
 	red[0].stats.dense_bytes = 1;
 	job.nreducers = 2;
 	report_line(&job, line, sizeof line);
@@ -335,7 +339,11 @@ static void lines(void)
 	job.nreducers = 1;
 	report_line(&job, line, sizeof line);
 	like(line, "3 steps, nothing sent, encode 0.0 ms, exchange 0.0 ms, decode 0.0 ms", "one rank sends nothing");
-	ok(!strstr(line, "hidden"), "and hides nothing");
+	ok(!strstr(line, "hidden") && !strstr(line, "error"), "and hides nothing");
+	red[0].stats.error_steps = 3;
+	red[0].stats.error_mean = 0.0123;
+	report_line(&job, line, sizeof line);
+	like(line, "decode 0.0 ms, error 1.2 %", "a small error has a digit more");
 }
 
 int main(void)

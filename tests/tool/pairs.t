@@ -1,0 +1,32 @@
+#!/bin/sh
+# gradcomp list --pairs: what goes with what, and that the documentation says the same.
+# shellcheck source=tests/tool/tool.sh
+. "$GRADCOMP_SRC/tests/tool/tool.sh"
+
+check "of the fixtures" "$gradcomp" list --pairs
+like "what collectives carry" "$said" "| merged     | -    | -       | yes   |"
+like "what a compressor needs" "$said" "| gatherer   | yes  | -       | yes   | gathered |"
+like "one that no primitive here carries" "$said" "| coder      | -    | -       | yes   | coded |"
+unlike "no plugin that cannot be used" "$said" "promise"
+
+installed=$GRADCOMP_BUILD/lib/gradcomp
+said=$(GRADCOMP_PLUGIN_PATH=$installed "$gradcomp" list --pairs)
+like "of this build" "$said" "| none       | "
+is "doc/collectives.md has the same table" \
+	"$(sed -n '/^| payloads/,/^$/p' "$GRADCOMP_SRC/doc/collectives.md" | grep .)" \
+	"$(printf '%s\n' "$said" | sed -n '1,/^$/p' | grep .)"
+# Every cell of the second table, against what check says.
+wrong=
+for compressor in $(printf '%s\n' "$said" | sed -n '/^| compressor/,$p' | sed '1,2d' | cut -d' ' -f2); do
+	for collective in $(printf '%s\n' "$said" | sed -n 's/|//g; 1p' | cut -d' ' -f3-); do
+		column=$(printf '%s\n' "$said" | sed -n '1p' | tr -d ' ' | tr '|' '\n' | grep -n "^$collective\$" | cut -d: -f1)
+		cell=$(printf '%s\n' "$said" | sed -n '/^| compressor/,$p' | grep "^| $compressor " | tr -d ' ' | cut -d'|' -f"$column")
+		GRADCOMP_PLUGIN_PATH=$installed "$gradcomp" check --compressor "$compressor" --collective "$collective" \
+			>/dev/null 2>&1 && works=yes || works=-
+		[ "$cell" = "$works" ] || wrong="$wrong $compressor+$collective"
+	done
+done
+is "every cell is what check says" "$wrong" ""
+"$gradcomp" list --pairs sample >/dev/null 2>&1
+is "usage error: --pairs with a name" $? 2
+done_testing

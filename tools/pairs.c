@@ -1,0 +1,100 @@
+/* Which collective carries which payloads, from what the plugins say of themselves. */
+#include <string.h>
+
+#include "commands.h"
+#include "gradcomp/collective.h"
+
+enum { COLLECTIVES_MAX = 64 };
+
+typedef struct pairs {
+	const char *name[COLLECTIVES_MAX];
+	uint32_t serves[COLLECTIVES_MAX];
+	int count;
+} pairs;
+
+static const char *const patterns[] = {"summed", "gathered", "merged", "coded"};
+
+static int take_collective(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                           const char *reason)
+{
+	const struct gradcomp_collective_v1 *c = (const void *)info;
+	pairs *p = ctx;
+
+	(void)name, (void)path, (void)reason;
+	if (!c || p->count == COLLECTIVES_MAX)
+		return 0;
+	p->name[p->count] = info->name;
+	p->serves[p->count++] = c->serves;
+	return 0;
+}
+
+/* Payloads of all of these patterns. */
+static int carries(uint32_t serves, uint32_t asked)
+{
+	uint32_t needs = 0;
+
+	for (int k = GRADCOMP_SUMMED; k <= GRADCOMP_CODED; k++)
+		if (asked & GRADCOMP_PATTERN_BIT(k))
+			needs |= gradcomp_pattern_needs((gradcomp_pattern)k);
+	return serves & GRADCOMP_CAN_EXCHANGE || !(needs & ~serves);
+}
+
+static int width(const char *name)
+{
+	return strlen(name) < 3 ? 3 : (int)strlen(name);
+}
+
+static void print_row(const pairs *p, const char *name, uint32_t asked)
+{
+	printf("| %-10s |", name);
+	for (int i = 0; i < p->count; i++)
+		printf(" %-*s |", width(p->name[i]), carries(p->serves[i], asked) ? "yes" : "-");
+}
+
+static int print_compressor(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                            const char *reason)
+{
+	const struct gradcomp_compressor_v1 *c = (const void *)info;
+	const char *before = " ";
+
+	(void)path, (void)reason;
+	if (!c)
+		return 0;
+	print_row(ctx, name, c->patterns);
+	for (int k = GRADCOMP_SUMMED; k <= GRADCOMP_CODED; k++) {
+		if (c->patterns & GRADCOMP_PATTERN_BIT(k)) {
+			printf("%s%s", before, patterns[k]);
+			before = ", ";
+		}
+	}
+	puts(" |");
+	return 0;
+}
+
+static void print_head(const pairs *p, const char *first, const char *last)
+{
+	printf("| %-10s |", first);
+	for (int i = 0; i < p->count; i++)
+		printf(" %-*s |", width(p->name[i]), p->name[i]);
+	printf("%s\n| ---------- |", last);
+	for (int i = 0; i < p->count; i++)
+		printf(" %.*s |", width(p->name[i]), "----------------------------------------------------------------");
+	puts(*last ? " --- |" : "");
+}
+
+gradcomp_status print_pairs(gradcomp_error *err)
+{
+	pairs p = {.count = 0};
+	int status = gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, take_collective, &p, err);
+
+	if (status)
+		return (gradcomp_status)status;
+	print_head(&p, "payloads", "");
+	for (int k = GRADCOMP_SUMMED; k <= GRADCOMP_CODED; k++) {
+		print_row(&p, patterns[k], GRADCOMP_PATTERN_BIT(k));
+		putchar('\n');
+	}
+	putchar('\n');
+	print_head(&p, "compressor", " payloads |");
+	return (gradcomp_status)gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, print_compressor, &p, err);
+}
