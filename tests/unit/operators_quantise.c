@@ -58,8 +58,9 @@ static float step_expected(const float *x, size_t n, const gradcomp_quantiser *q
 	float step = q->norm == GRADCOMP_NORM_GIVEN ? *q->given
 	             : q->norm == GRADCOMP_NORM_L2  ? (float)(sqrt(squares) / q->levels)
 	                                            : (float)most / (float)q->levels;
-	while (q->norm != GRADCOMP_NORM_GIVEN && step * (float)q->levels > FLT_MAX)
-		step = isinf(step) ? FLT_MAX : nextafterf(step, 0);
+	if (q->norm != GRADCOMP_NORM_GIVEN && step * (float)q->levels > FLT_MAX)
+		for (step = FLT_MAX / (float)q->levels; step * (float)q->levels > FLT_MAX;)
+			step = nextafterf(step, 0);
 	return step < FLT_MIN ? 0 : step;
 }
 
@@ -185,9 +186,173 @@ static void definition(const char *name, const gradcomp_operators *op)
 		}
 }
 
+/* As the portable table, in long vectors; everything but the norm is REPLICATED. */
+static void replicated(const char *name, const gradcomp_operators *op)
+{
+	enum { N = (1 << 20) + 3 };
+	const gradcomp_operators *plain = operators_cpu_variant("portable");
+	float *x = test_alloc(N, 1), *y = test_alloc(N, 3), *z = test_alloc(N, 2), given = 0.05f;
+	uint8_t *a = malloc(2 * N), *b = malloc(2 * N);
+	int quantised = 1, back = 1;
+	fill_kinds(x, N);
+	for (unsigned k = 0; k < 18; k++) {
+		unsigned bits = all_bits[k % 3];
+		gradcomp_quantiser q = quantiser(bits, (1u << (bits - 1)) - 1, 256, k / 9 ? 2 : 0, k / 3 % 3);
+		q.given = &given;
+		size_t bytes = op->quantised_bytes(&q, N);
+		op->quantise(NULL, a + k % 2, x, N, &q);
+		plain->quantise(NULL, b, x, N, &q);
+		quantised &= !memcmp(a + k % 2, b, bytes);
+		memset(y, 0, N * sizeof *y);
+		memset(z, 0, N * sizeof *z);
+		op->dequantise_add(NULL, y, 0.1f, a + k % 2, N, &q);
+		plain->dequantise_add(NULL, z, 0.1f, b, N, &q);
+		op->dequantise_error(NULL, y, y, a + k % 2, N, &q);
+		plain->dequantise_error(NULL, z, z, b, N, &q);
+		back &= !memcmp(y, z, N * sizeof *y);
+	}
+	ok(quantised, "%s: the same bytes as from portable code", name);
+	ok(back, "%s: the same numbers from them", name);
+	ok(test_free(x, N, 1) && test_free(y, N, 3) && test_free(z, N, 2), "%s: and nothing written beside", name);
+	free(a), free(b);
+}
+
+/* To the nearest: half a step; to zero: a step, and never further from 0. */
+static void bounds(const char *name, const gradcomp_operators *op)
+{
+	enum { N = 4096 };
+	static float x[N], e[N], y[N];
+	static uint8_t out[2 * N];
+	int near = 1, cut = 1;
+	for (size_t i = 0; i < N; i++)
+		x[i] = test_normal();
+	for (unsigned b = 0; b < 3; b++) {
+		gradcomp_quantiser q = quantiser(all_bits[b], (1u << (all_bits[b] - 1)) - 1, 64, 0, 0);
+		for (q.rounding = 0; q.rounding < 3; q.rounding += 2) {
+			op->quantise(NULL, out, x, N, &q);
+			op->dequantise_error(NULL, e, x, out, N, &q);
+			op->dequantise(NULL, y, out, N, &q);
+			for (size_t i = 0; i < N; i++) {
+				float step;
+				memcpy(&step, out + i / 64 * 4, 4);
+				near &= q.rounding || fabsf(e[i]) <= step * 0.50001f;
+				cut &= !q.rounding || (fabsf(e[i]) <= step * 1.00001f && fabsf(y[i]) <= fabsf(x[i]) * 1.000001f);
+			}
+		}
+	}
+	ok(near, "%s: the nearest is within half a step", name);
+	ok(cut, "%s: to zero is within a step, and not away from 0", name);
+}
+
+/* The mean of many draws is the number itself, within 5 standard deviations. */
+static void unbiased(const char *name, const gradcomp_operators *op)
+{
+	enum { N = 75, DRAWS = 10000 };
+	for (unsigned b = 0; b < 3; b++)
+		for (unsigned norm = 0; norm < 2; norm++) {
+			gradcomp_quantiser q = quantiser(all_bits[b], (1u << (all_bits[b] - 1)) - 1, 32, norm,
+			                                 GRADCOMP_TO_EITHER);
+			float x[N], y[N];
+			double sum[N] = {0};
+			uint8_t out[256];
+			int right = 1;
+			for (int i = 0; i < N; i++)
+				x[i] = test_normal();
+			for (int d = 0; d < DRAWS; d++, q.first += N) {
+				op->quantise(NULL, out, x, N, &q);
+				op->dequantise(NULL, y, out, N, &q);
+				for (int i = 0; i < N; i++)
+					sum[i] += y[i];
+			}
+			for (int i = 0; i < N; i++) {
+				float step;
+				memcpy(&step, out + i / 32 * 4, 4);
+				double f = x[i] / step - floor(x[i] / step), sigma = step * sqrt(f * (1 - f) / DRAWS);
+				right &= fabs(sum[i] / DRAWS - x[i]) <= 5 * sigma + 1e-4 * step;
+			}
+			ok(right, "%s: %u bits, norm %u: the mean of %d draws is the number", name, q.bits, norm, DRAWS);
+		}
+}
+
+/* What comes from a peer. */
+static void check(const char *name, const gradcomp_operators *op)
+{
+	static const uint32_t bad_steps[] = {0x7f800000, 0x7fc00000, 0xff800000, 0x80000001, 0xbf800000, 0x7f800001};
+	enum { N = 301 };
+	uint8_t in[2 * N];
+	float y[N] = {0};
+	int found = 1, silent = 1, survived = 1;
+	for (int k = 0; k < 3000; k++) {
+		unsigned bits = all_bits[k % 3], most = (1u << (bits - 1)) - 1;
+		gradcomp_quantiser q = quantiser(bits, 1 + (unsigned)(test_random() % most), 64, k % 2 ? 0 : 2, 0);
+		float given = 1;
+		q.given = &given;
+		size_t n = 1 + test_random() % N, blocks = k % 2 ? (n + 63) / 64 : 0, bytes = op->quantised_bytes(&q, n);
+		uint8_t *codes = in + 4 * blocks;
+		int fault = 0, bad = 0;
+		for (size_t i = 0; i < sizeof in; i++)
+			in[i] = 0xff; /* what lies behind is no part of it */
+		memset(codes, 0, bytes - 4 * blocks);
+		for (size_t i = 0; i < n; i++) {
+			int wild = test_random() % 1000 == 0, levels = (int)q.levels;
+			int code = wild ? -(int)most - 1 : (int)(test_random() % (2 * q.levels + 1)) - levels;
+			bad |= wild;
+			codes[i * bits / 8] |= (uint8_t)(((unsigned)code & ((1u << bits) - 1)) << i * bits % 8);
+		}
+		for (size_t i = 0; i < blocks; i++) {
+			int wild = test_random() % 20 == 0;
+			float step = (float)test_uniform();
+			memcpy(in + 4 * i, wild ? (const void *)&bad_steps[test_random() % 6] : &step, 4);
+			bad |= wild;
+		}
+		op->quantised_check(NULL, &fault, in, n, &q);
+		if (fault != bad)
+			printf("# %zu numbers of %u bits, %u levels: fault %d, not %d\n", n, bits, q.levels, fault, bad);
+		found &= !bad || fault;
+		silent &= bad || !fault;
+		for (size_t i = 0; i < sizeof in; i++)
+			in[i] = (uint8_t)test_random();
+		op->dequantise_add(NULL, y, 1, in, n, &q);
+		fault = 7;
+		op->quantised_check(NULL, &fault, codes, 0, &q);
+		survived &= fault == 7;
+	}
+	ok(found, "%s: wrong steps and codes are found", name);
+	ok(silent, "%s: right ones are not reported, nor what lies behind them", name);
+	ok(survived, "%s: a fault word is left alone without a fault", name);
+}
+
+static void refusals(const char *name, const gradcomp_operators *op)
+{
+	const gradcomp_quantiser right = quantiser(8, 127, 256, 0, 0);
+	gradcomp_quantiser q[12];
+	uint8_t out[64] = {7};
+	float x[8] = {1}, y[8] = {7};
+	int none = 1, untouched = 1;
+	for (int i = 0; i < 12; i++)
+		q[i] = right;
+	q[0].bits = 3, q[1].bits = 16, q[2].levels = 0, q[3].levels = 128, q[4].block = 0, q[5].block = 100;
+	q[6].block = 65536 + 32, q[7].norm = 3, q[8].rounding = 3, q[9].struct_size = 8;
+	q[10].bits = 4, q[10].levels = 8, q[11].bits = 2, q[11].levels = 2;
+	for (int i = 0; i < 12; i++) {
+		none &= op->quantised_bytes(&q[i], 8) == 0;
+		op->quantise(NULL, out, x, 8, &q[i]);
+		op->dequantise(NULL, y, out, 8, &q[i]);
+		untouched &= out[0] == 7 && y[0] == 7;
+	}
+	is_int((long)op->quantised_bytes(&right, 8), 12, "%s: 8 numbers in a block are 12 bytes", name);
+	ok(none, "%s: settings out of their range have no size", name);
+	ok(untouched, "%s: and nothing is done with them", name);
+}
+
 static void each(const char *name, const gradcomp_operators *op)
 {
 	definition(name, op);
+	replicated(name, op);
+	bounds(name, op);
+	unbiased(name, op);
+	check(name, op);
+	refusals(name, op);
 }
 
 int main(void)
