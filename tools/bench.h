@@ -33,6 +33,8 @@ long bench_resident(void);
 /* The median over samples of the slowest rank's time; sorts `seconds`. */
 gradcomp_status bench_median(gradcomp_group *world, double *seconds, long n, double *out, gradcomp_error *err);
 /* Fills *err with an error of this program itself. Returns -1. */
-int bench_failed(gradcomp_error *err, gradcomp_status status, const char *text);
+int bench_failed(gradcomp_error *err, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
+/* gradcomp bench compressors: of one process, without a job. The exit status. */
+int bench_compressors(int argc, char **argv);
 
 #endif

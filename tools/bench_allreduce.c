@@ -43,10 +43,13 @@ gradcomp_status bench_median(gradcomp_group *world, double *seconds, long n, dou
 	return GRADCOMP_OK;
 }
 
-int bench_failed(gradcomp_error *err, gradcomp_status status, const char *text)
+int bench_failed(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
 {
+	va_list ap;
 	err->status = status;
-	snprintf(err->text, sizeof err->text, "%s", text);
+	va_start(ap, fmt);
+	vsnprintf(err->text, sizeof err->text, fmt, ap);
+	va_end(ap);
 	return -1;
 }
 

@@ -2,6 +2,7 @@
  *
  *   allreduce   plain all-reduce of floats through the collective plugin
  *   reduce      whole steps of a reducer, through compressor and collective
+ *   compressors local work alone, of one process (bench_compressors.c)
  *
  * A sample is the time of the slowest rank, after a barrier; the figure is the
  * median. Results of allreduce are checked before they are timed. */
@@ -15,7 +16,8 @@ static int usage(FILE *to)
 {
 	fputs("usage: gradcomp bench allreduce [--bytes SIZE[,SIZE...]] [--iters N] [--json FILE]\n"
 	      "       gradcomp bench reduce [--tensors SHAPE[,SHAPE...]] [--iters N] [--json FILE]\n"
-	      "Started by srun: one rank a task. SIZE: 1K, 64M. SHAPE: 1024x1024, 4096.\n"
+	      "       gradcomp bench compressors [--help]\n"
+	      "The first two are started by srun: one rank a task. SIZE: 1K, 64M. SHAPE: 1024x1024, 4096.\n"
 	      "defaults: --bytes 1K,1M,16M,64M --tensors 1024x1024,1024 --iters 20\n",
 	      to);
 	return to == stderr ? 2 : 0;
@@ -128,6 +130,8 @@ int cmd_bench(int argc, char **argv)
 
 	if (argc > 1 && (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")))
 		return usage(stdout);
+	if (argc > 1 && !strcmp(argv[1], "compressors"))
+		return bench_compressors(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "allreduce"))
 		body = bench_allreduce;
 	else if (argc > 1 && !strcmp(argv[1], "reduce"))

@@ -1,0 +1,230 @@
+/* gradcomp bench compressors: the local work of a step, on one thread and without
+ * links, as multiples of a memcpy of the same array in the same run. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench.h"
+#include "bench_local.h"
+#include "commands.h"
+#include "json.h"
+
+enum { MOST_SPECS = 64, MOST_RUNS = 101 };
+
+static const char usage_text[] =
+	"usage: gradcomp bench compressors [--compressors SPEC[;SPEC...]] [--rows N] [--columns N]\n"
+	"                                  [--gradients FILE] [--runs N] [--json FILE]\n"
+	"One rank, one thread, no job. Without --compressors: all that are installed, with their defaults.\n"
+	"Input is Gaussian, heavy-tailed (cubed Gaussian) and, when given, FILE: raw floats, repeated.\n"
+	"defaults: --rows 4096 --columns 4096 --runs 5\n";
+
+typedef struct bench {
+	uint64_t rows, columns;
+	long runs;
+	jsonw *json; /* NULL: none */
+	struct found {
+		char spec[256], path[512];
+	} specs[MOST_SPECS];
+	int nspecs;
+	const char *wanted; /* a name, while looking for its file */
+	float *u, *copy;
+} bench;
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return (x > y) - (x < y);
+}
+
+static double median(double *t, long n)
+{
+	qsort(t, (size_t)n, sizeof *t, by_value);
+	return t[n / 2];
+}
+
+static int note(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
+{
+	bench *b = ctx;
+	(void)reason;
+	if (!info || (b->wanted && strcmp(b->wanted, name)) || b->nspecs == MOST_SPECS)
+		return 0;
+	struct found *f = &b->specs[b->nspecs++];
+	if (!b->wanted)
+		snprintf(f->spec, sizeof f->spec, "%s", name);
+	snprintf(f->path, sizeof f->path, "%s", path);
+	return b->wanted != NULL;
+}
+
+/* The file behind each of "SPEC;SPEC". ';' because ',' is a SPEC's own. */
+static int find(bench *b, const char *list, gradcomp_error *err)
+{
+	char name[64];
+	if (!list)
+		return gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, note, b, err) < 0;
+	for (const char *p = list;; p++) {
+		size_t n = strcspn(p, ";"), head = strcspn(p, ":;");
+		int before = b->nspecs;
+		snprintf(name, sizeof name, "%.*s", (int)head, p);
+		b->wanted = name;
+		if (gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, note, b, err) < 0)
+			return 1;
+		if (b->nspecs == before)
+			return bench_failed(err, GRADCOMP_ERR_NOTFOUND,
+			                    "--compressors: '%s' is not installed; gradcomp list shows what is", name);
+		snprintf(b->specs[before].spec, sizeof b->specs[before].spec, "%.*s", (int)n, p);
+		p += n;
+		if (!*p)
+			return 0;
+	}
+}
+
+static double time_memcpy(const bench *b)
+{
+	double t[MOST_RUNS];
+	for (long i = -1; i < b->runs; i++) {
+		double start = bench_now();
+		memcpy(b->copy, b->u, b->rows * b->columns * sizeof(float));
+		/* Or it would not be done. */
+		__asm__ volatile("" : : "r"(b->copy) : "memory");
+		if (i >= 0)
+			t[i] = bench_now() - start;
+	}
+	return median(t, b->runs);
+}
+
+static int measure(bench *b, const struct found *f, const char *input, gradcomp_error *err)
+{
+	double encode[MOST_RUNS], decode[MOST_RUNS], both[MOST_RUNS], unit;
+	local_times t = {0};
+	local l;
+	if (local_open(&l, f->path, f->spec, b->rows, b->columns, err))
+		return 1;
+	unit = time_memcpy(b);
+	for (long i = -2; i < b->runs; i++) {
+		if (local_step(&l, b->u, &t, err)) {
+			local_close(&l);
+			return 1;
+		}
+		if (i < 0)
+			continue;
+		encode[i] = t.encode;
+		decode[i] = t.decode;
+		both[i] = t.encode + t.decode;
+	}
+	unit = (unit + time_memcpy(b)) / 2;
+	double in = median(encode, b->runs) / unit, out = median(decode, b->runs) / unit;
+	double all = median(both, b->runs) / unit, bits = 8.0 * (double)t.bytes / (double)(b->rows * b->columns);
+	printf("%-34s %-10s %8.2f %8.2f %8.2f %9.4f %10.2e\n", f->spec, input, in, out, all, bits, t.relative_error);
+	fflush(stdout);
+	if (b->json) {
+		jsonw_object(b->json, NULL);
+		jsonw_string(b->json, "compressor", f->spec);
+		jsonw_string(b->json, "input", input);
+		jsonw_float(b->json, "encode", in);
+		jsonw_float(b->json, "decode", out);
+		jsonw_float(b->json, "both", all);
+		jsonw_float(b->json, "bits_per_number", bits);
+		jsonw_float(b->json, "relative_error", t.relative_error);
+		jsonw_float(b->json, "memcpy_s", unit);
+		jsonw_end(b->json);
+	}
+	local_close(&l);
+	return 0;
+}
+
+/* One that cannot run says why; the others are measured all the same. */
+static int all(bench *b, const char *input, gradcomp_error *err)
+{
+	int status = 0;
+	for (int k = 0; k < b->nspecs; k++)
+		if (measure(b, &b->specs[k], input, err)) {
+			fprintf(stderr, "gradcomp bench: %s: %s\n", b->specs[k].spec, err->text);
+			status = bench_failed(err, GRADCOMP_ERR_UNSUPPORTED, "not all compressors could be measured");
+		}
+	return status;
+}
+
+static int from_file(bench *b, const char *path, gradcomp_error *err)
+{
+	uint64_t n = b->rows * b->columns, have;
+	FILE *f = fopen(path, "rb");
+	have = f ? fread(b->u, sizeof(float), n, f) : 0;
+	if (f)
+		fclose(f);
+	for (uint64_t i = 0; i < have; i++)
+		if (!isfinite(b->u[i]))
+			have = 0;
+	if (!have)
+		return bench_failed(err, GRADCOMP_ERR_IO, "--gradients %s: not a file of finite floats", path);
+	for (uint64_t i = have; i < n; i++)
+		b->u[i] = b->u[i - have];
+	return all(b, "file", err);
+}
+
+static int run(bench *b, const char *gradients, gradcomp_error *err)
+{
+	uint64_t n = b->rows * b->columns;
+	const gradcomp_operators *op = gradcomp_host_operators();
+	int status;
+	b->u = malloc(n * sizeof(float) + 64);
+	b->copy = malloc(n * sizeof(float) + 64);
+	if (!b->u || !b->copy)
+		return bench_failed(err, GRADCOMP_ERR_NOMEM, "no memory for the gradients");
+	printf("%llu x %llu numbers, multiples of a memcpy of them\n%-34s %-10s %8s %8s %8s %9s %10s\n",
+	       (unsigned long long)b->rows, (unsigned long long)b->columns, "compressor", "input", "encode", "decode",
+	       "both", "bits", "error");
+	op->random_normal(NULL, b->u, n, 1, 1, 0);
+	status = all(b, "gaussian", err);
+	for (uint64_t i = 0; i < n; i++)
+		b->u[i] *= b->u[i] * b->u[i];
+	status |= all(b, "heavy", err);
+	return gradients ? status | from_file(b, gradients, err) : status;
+}
+
+/* A whole number from 1 to most; 0 when it is none. */
+static long number(const char *text, long most)
+{
+	char *end;
+	long v = strtol(text, &end, 10);
+	return *text && !*end && v >= 1 && v <= most ? v : 0;
+}
+
+int bench_compressors(int argc, char **argv)
+{
+	const char *list = NULL, *rows = "4096", *columns = "4096", *runs = "5", *gradients = NULL, *json = NULL;
+	const command_option options[] = {{"--compressors", &list, NULL}, {"--rows", &rows, NULL},
+	                                  {"--columns", &columns, NULL},  {"--runs", &runs, NULL},
+	                                  {"--gradients", &gradients, NULL}, {"--json", &json, NULL}, {0}};
+	static bench b;
+	gradcomp_error err = {0};
+	FILE *file = NULL;
+	jsonw writer;
+	int status = take_options(argc, argv, usage_text, options, NULL, 0);
+	if (status >= 0)
+		return status;
+	b.rows = (uint64_t)number(rows, 1 << 16);
+	b.columns = (uint64_t)number(columns, 1 << 16);
+	b.runs = number(runs, MOST_RUNS);
+	if (!b.rows || !b.columns || !b.runs)
+		return usage_error(usage_text, "--rows '%s', --columns '%s' and --runs '%s' must be from 1 to 65536, 65536 and %d",
+		                   rows, columns, runs, MOST_RUNS);
+	if (json && !(file = fopen(json, "w"))) {
+		bench_failed(&err, GRADCOMP_ERR_IO, "cannot write %s", json);
+		return failed(&err);
+	}
+	if (file) {
+		b.json = &writer;
+		jsonw_start(b.json, file);
+		jsonw_array(b.json, NULL);
+	}
+	status = find(&b, list, &err) || run(&b, gradients, &err);
+	if (file) {
+		jsonw_end(b.json);
+		jsonw_finish(b.json);
+		if ((ferror(file) | fclose(file)) && !status)
+			status = bench_failed(&err, GRADCOMP_ERR_IO, "cannot write %s", json);
+	}
+	free(b.u);
+	free(b.copy);
+	return status ? failed(&err) : 0;
+}
