@@ -4,6 +4,10 @@
 
 #include "magnitudes.h"
 
+/* Inside of the library. */
+double exact_sum_portable(float *top, const float *x, size_t n);
+double exact_sum_avx2(float *top, const float *x, size_t n);
+
 /* The exact sum of magnitudes, rounded once (Shewchuk 1997, as in Python's fsum). */
 static double exact_sum(const float *x, size_t n)
 {
@@ -111,11 +115,26 @@ static void one(const char *name, const gradcomp_operators *op, int kind, const 
 	free(want);
 }
 
+static void summed(const char *name, double (*sum)(float *top, const float *x, size_t n), const float *x, size_t n)
+{
+	double want = exact_sum(x, n);
+	float top = 7, most = 0;
+	for (size_t i = 0; i < n; i++)
+		most = fabsf(x[i]) > most ? fabsf(x[i]) : most;
+	ok(sum(&top, x, n) == want && top == most, "%s: the sum of %zu is exact", name, n);
+}
+
 static void sizes(const char *name, const gradcomp_operators *op, int kind, size_t n)
 {
 	static const int samplings[] = {30, 0, 1, 3, 8, 100};
 	size_t odd = 1 + test_random() % 8;
 	float *x = magnitudes(kind, n, odd);
+	if (!strcmp(name, "portable"))
+		summed(name, exact_sum_portable, x, n);
+#ifdef HAVE_AVX2_OBJECTS
+	else if (!strcmp(name, "avx2"))
+		summed(name, exact_sum_avx2, x, n);
+#endif
 	const size_t ks[] = {0, 1, n / 1000, n / 100, n / 9, n / 3, n * 3 / 5, n - 1, n};
 	for (size_t i = 0; i < sizeof ks / sizeof ks[0]; i++)
 		if (ks[i] <= n)

@@ -5,6 +5,7 @@
 #include "arithmetic.c"
 #include "cast.c"
 #include "dequantise.c"
+#include "exact_sum.c"
 #include "low_rank.c"
 #include "low_rank_batch.c"
 #include "mstopk.c"

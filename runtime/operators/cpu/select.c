@@ -1,13 +1,42 @@
-/* The k-th largest magnitude.
+/* The k-th largest magnitude, exactly, in about one pass over memory.
  *
- * Its key is found digit by digit with histograms of 11, 10 and 10 bits. To read
- * x once and not three times, a sample first gives a key that a little more than
- * k elements should reach; these are picked out in one pass and the exact search
- * runs among them. When the guess was too high, or let too many through (ties),
- * the search runs over x itself. Either way the result is the same. */
+ * A sample tells about where it is. When k is small, the elements that reach a
+ * key somewhat below are picked out together with their places, and the exact
+ * search runs among them. Otherwise only those between two keys are, while the ones
+ * above are counted; where copies of few values crowd that interval (zeroes, ties)
+ * they are counted first. The exact search takes the key digit by digit, with
+ * histograms of 11, 10 and 10 bits. Where a guess was wrong it runs over x itself,
+ * so the result is always the same. */
 #include "select.h"
 
-enum { BINS = 2048, SAMPLES = 16384 };
+enum { BINS = 2048, SAMPLES = 16384, SAMPLED = 65536 };
+
+#ifdef __AVX2__
+#define LANE(m, b, rest) ((rest) << 4 * ((m) >> (b) & 1) | ((m) >> (b) & 1) * (b))
+#define LANES(m) LANE(m, 0u, LANE(m, 1, LANE(m, 2, LANE(m, 3, LANE(m, 4, LANE(m, 5, LANE(m, 6, LANE(m, 7, 0u))))))))
+#define LANES4(m) LANES(m), LANES((m) + 1), LANES((m) + 2), LANES((m) + 3)
+#define LANES16(m) LANES4(m), LANES4((m) + 4), LANES4((m) + 8), LANES4((m) + 12)
+#define LANES64(m) LANES16(m), LANES16((m) + 16), LANES16((m) + 32), LANES16((m) + 48)
+const uint32_t KERNEL(select_lanes)[256] = {LANES64(0u), LANES64(64u), LANES64(128u), LANES64(192u)};
+#endif
+
+size_t KERNEL(select_count)(const float *x, size_t n, uint32_t key)
+{
+	const int32_t below = (int32_t)key - 1;
+	size_t total = 0, i = 0;
+	v8i a = {0}, b = {0};
+	/* At most 2^28 a lane. */
+	for (; i + 16 <= n; i += 16) {
+		a += ((v8i)LOAD8(x + i) & 0x7fffffff) > below;
+		b += ((v8i)LOAD8(x + i + 8) & 0x7fffffff) > below;
+	}
+	a += b;
+	for (int j = 0; j < 8; j++)
+		total += (size_t)-(int64_t)a[j];
+	for (; i < n; i++)
+		total += key_of(x[i]) >= key;
+	return total;
+}
 
 /* From the highest bin down to the one that holds the *k-th; *k becomes its place
  * in that bin. */
@@ -22,36 +51,19 @@ static uint32_t find_bin(const uint32_t *count, uint32_t bins, size_t *k)
 /* count[digit] over the elements whose key has `prefix` above `shift` + 10 bits. */
 static void count_digit(uint32_t *count, const float *x, size_t n, uint32_t prefix, int shift)
 {
-	uint32_t low = prefix << (shift + 10);
+	const int32_t low = (int32_t)(prefix << (shift + 10)), span = 1024 << shift;
+	size_t i = 0;
 	memset(count, 0, 1024 * sizeof *count);
-	for (size_t i = 0; i < n; i += 8)
-		for (unsigned hit = reach_at(x, i, n, low); hit; hit &= hit - 1) {
-			uint32_t key = key_of(x[i + (unsigned)__builtin_ctz(hit)]);
-			count[key >> shift & 1023] += key >> (shift + 10) == prefix;
-		}
-}
-
-size_t KERNEL(select_count)(const float *x, size_t n, uint32_t key)
-{
-	enum { BLOCK = 1 << 20 };
-	size_t total = 0, i = 0;
-	while (i + 16 <= n) {
-		size_t end = n - i < BLOCK ? n : i + BLOCK;
-		v8i a = {0}, b = {0};
-		for (; i + 16 <= end; i += 16) {
-			a += ((v8i)LOAD8(x + i) & 0x7fffffff) > (int32_t)key - 1;
-			b += ((v8i)LOAD8(x + i + 8) & 0x7fffffff) > (int32_t)key - 1;
-		}
-		a += b;
-		for (int j = 0; j < 8; j++)
-			total += (size_t)-a[j];
+	for (; i + 8 <= n; i += 8) {
+		const v8i off = ((v8i)LOAD8(x + i) & 0x7fffffff) - low, inside = (off - span) & ~off;
+		for (unsigned hit = negative8(&inside); hit; hit &= hit - 1)
+			count[key_of(x[i + (unsigned)__builtin_ctz(hit)]) >> shift & 1023]++;
 	}
 	for (; i < n; i++)
-		total += key_of(x[i]) >= key;
-	return total;
+		count[key_of(x[i]) >> shift & 1023] += key_of(x[i]) >> (shift + 10) == prefix;
 }
 
-cut KERNEL(select_cut)(const float *x, size_t n, size_t k)
+static cut search(const float *x, size_t n, size_t k)
 {
 	/* Four counters a bin: neighbours often share one, and the next increment
 	 * need not wait for the last. */
@@ -73,82 +85,126 @@ cut KERNEL(select_cut)(const float *x, size_t n, size_t k)
 	return (cut){key, k};
 }
 
-size_t KERNEL(select_take)(uint32_t *idx, float *val, const float *x, const uint32_t *names, size_t n, cut c)
-{
-	size_t j = 0;
-	for (size_t i = 0; i < n; i += 8)
-		for (unsigned hit = reach_at(x, i, n, c.key); hit; hit &= hit - 1) {
-			size_t at = i + (unsigned)__builtin_ctz(hit);
-			if (key_of(x[at]) == c.key) {
-				if (!c.ties)
-					continue;
-				c.ties--;
-			}
-			val[j] = x[at];
-			idx[j++] = names ? names[at] : (uint32_t)at;
-		}
-	return j;
-}
+/* What a sample of x says of the k-th key: with near certainty it is at least
+ * `low`, and less than `high`. */
+typedef struct guess {
+	const float *sample;
+	size_t count;
+	uint32_t low, high;
+} guess;
 
-/* All elements that reach `key`, if they are at most `most`; else most + 1. */
-static size_t collect(float *val, uint32_t *idx, const float *x, size_t n, uint32_t key, size_t most)
+/* Four standard deviations and a bit further on either side of the sample's
+ * quantile. The sample is spread with jitter, so that a period in x does not
+ * matter. */
+static guess look(float *sample, const float *x, size_t n, size_t k)
 {
-	size_t j = 0;
-	for (size_t i = 0; i < n; i += 8) {
-		unsigned hit = reach_at(x, i, n, key);
-		if (!hit)
-			continue;
-		if (j + (unsigned)__builtin_popcount(hit) > most)
-			return most + 1;
-		for (; hit; hit &= hit - 1) {
-			size_t at = i + (unsigned)__builtin_ctz(hit);
-			val[j] = x[at];
-			idx[j++] = (uint32_t)at;
-		}
-	}
-	return j;
-}
-
-/* How many elements are picked at most; 0: sampling does not pay. */
-static size_t room(size_t n, size_t k)
-{
-	return n < 65536 || k > n / 8 ? 0 : 3 * k + n / 128 + 1024;
-}
-
-/* A key that k of n elements reach with near certainty, and not many more:
- * the sample's quantile, four standard deviations and a bit further down. The
- * sample is spread with jitter, so that a period in x does not matter. */
-static uint32_t guess(float *sample, const float *x, size_t n, size_t k)
-{
-	size_t stride = n / SAMPLES < 4 ? 4 : n / SAMPLES, count = n / stride;
-	if (count > SAMPLES)
-		count = SAMPLES;
+	size_t stride = n / SAMPLES, count = SAMPLES;
 	uint32_t h = 1;
 	for (size_t i = 0; i < count; i++) {
 		h = h * 1664525 + 1013904223;
 		sample[i] = x[i * stride + (size_t)((uint64_t)h * stride >> 32)];
 	}
-	double want = (double)count * (double)k / (double)n, spread = 1;
-	while (spread * spread < want)
+	double part = (double)k / (double)n, want = (double)count * part, variance = want * (1 - part), spread = 1;
+	while (spread * spread < variance)
 		spread++;
-	size_t at = (size_t)(want + 4 * spread + 8);
-	return KERNEL(select_cut)(sample, count, at < count ? at : count).key;
+	size_t at = (size_t)want + 1, off = (size_t)(4 * spread + 8);
+	guess g = {sample, count, 0, KEY_INF};
+	if (at + off <= count)
+		g.low = search(sample, count, at + off).key;
+	if (at > off)
+		g.high = search(sample, count, at - off).key + 1;
+	return g;
+}
+
+/* Counts the elements whose keys are at least `high`, and appends those from `low`
+ * on to s while there is room. *inside is how many the latter are. */
+static size_t divide(sink *s, size_t *inside, const float *x, size_t n, uint32_t low, uint32_t high)
+{
+	const picked all = {x, NULL, n};
+	size_t above = 0, in = 0;
+	for (size_t i = 0; i < n; i += 32) {
+		uint32_t over = reach32(x, i, n, high), hit = reach32(x, i, n, low) & ~over;
+		above += (unsigned)__builtin_popcount(over);
+		in += (unsigned)__builtin_popcount(hit);
+		if (s->n + 32 <= s->room)
+			emit32(s, &all, i, hit);
+	}
+	*inside = in;
+	return above;
+}
+
+/* How many elements are picked at most; 0: k is too large, or n too small. */
+static size_t picks(size_t n, size_t k)
+{
+	return n < SAMPLED || k > n / 32 ? 0 : 3 * k + n / 128 + 1024;
 }
 
 size_t KERNEL(select_scratch)(size_t n, size_t k)
 {
-	size_t most = room(n, k);
-	return most ? (most * (sizeof(float) + sizeof(uint32_t)) + SAMPLES * sizeof(float) + 63) / 64 * 64 : 0;
+	if (n < SAMPLED)
+		return 0;
+	size_t pick = picks(n, k) * (sizeof(float) + sizeof(uint32_t)), between = n / 16 * sizeof(float);
+	return (SAMPLES * sizeof(float) + (pick > between ? pick : between) + 63) / 64 * 64;
+}
+
+cut KERNEL(select_cut)(const float *x, size_t n, size_t k, void *scratch)
+{
+	if (!scratch || n < SAMPLED)
+		return search(x, n, k);
+	float *sample = scratch;
+	sink s = {NULL, sample + SAMPLES, 0, 0};
+	size_t above, inside;
+	guess g = look(sample, x, n, k);
+	/* A crowd is copies of few values; the one in its middle is looked at first. */
+	for (int tries = 0; tries < 3; tries++) {
+		size_t higher = KERNEL(select_count)(sample, g.count, g.high);
+		size_t crowd = KERNEL(select_count)(sample, g.count, g.low) - higher;
+		if (crowd <= g.count / 20)
+			break;
+		uint32_t key = search(sample, g.count, higher + crowd / 2).key;
+		above = divide(&s, &inside, x, n, key, key + 1);
+		if (above < k && k <= above + inside)
+			return (cut){key, k - above};
+		if (k <= above)
+			g.low = key + 1;
+		else
+			g.high = key;
+	}
+	s.room = n / 16;
+	above = divide(&s, &inside, x, n, g.low, g.high);
+	if (above < k && k <= above + inside && inside == s.n)
+		return search(s.val, s.n, k - above);
+	return search(x, n, k);
+}
+
+void KERNEL(select_take)(sink *s, const picked *p, cut c)
+{
+	for (size_t i = 0; i < p->n; i += 32) {
+		uint32_t hit = reach32(p->val, i, p->n, c.key + 1);
+		if (c.ties) {
+			uint32_t ties = lowest(reach32(p->val, i, p->n, c.key) & ~hit, c.ties);
+			c.ties -= (unsigned)__builtin_popcount(ties);
+			hit |= ties;
+		}
+		emit32(s, p, i, hit);
+	}
 }
 
 int KERNEL(select_pick)(picked *p, uint32_t *key, const float *x, size_t n, size_t k, void *scratch)
 {
-	size_t most = room(n, k);
+	size_t most = picks(n, k);
 	if (!most)
 		return 0;
-	float *sample = scratch, *val = sample + SAMPLES;
-	uint32_t *idx = (uint32_t *)(val + most);
-	*key = guess(sample, x, n, k);
-	*p = (picked){val, idx, collect(val, idx, x, n, *key, most)};
-	return p->n >= k && p->n <= most;
+	float *sample = scratch;
+	sink s = {(uint32_t *)(sample + SAMPLES + most), sample + SAMPLES, 0, most};
+	const picked all = {x, NULL, n};
+	*key = look(sample, x, n, k).low;
+	for (size_t i = 0; i < n; i += 32) {
+		uint32_t hit = reach32(x, i, n, *key);
+		if (s.n + (unsigned)__builtin_popcount(hit) > most)
+			return 0;
+		emit32(&s, &all, i, hit);
+	}
+	*p = (picked){s.val, s.idx, s.n};
+	return s.n >= k;
 }

@@ -9,14 +9,15 @@ size_t KERNEL(topk_scratch)(size_t n, size_t k)
 void KERNEL(topk)(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, void *scratch)
 {
 	(void)queue;
-	picked p;
+	picked p = {x, NULL, n};
+	sink s = {idx, val, 0, k};
 	uint32_t key;
 	if (!k)
 		return;
 	if (k >= n)
-		KERNEL(select_take)(idx, val, x, NULL, n, (cut){0, n});
+		KERNEL(select_take)(&s, &p, (cut){0, n});
 	else if (KERNEL(select_pick)(&p, &key, x, n, k, scratch))
-		KERNEL(select_take)(idx, val, p.val, p.idx, p.n, KERNEL(select_cut)(p.val, p.n, k));
+		KERNEL(select_take)(&s, &p, KERNEL(select_cut)(p.val, p.n, k, NULL));
 	else
-		KERNEL(select_take)(idx, val, x, NULL, n, KERNEL(select_cut)(x, n, k));
+		KERNEL(select_take)(&s, &p, KERNEL(select_cut)(x, n, k, scratch));
 }
