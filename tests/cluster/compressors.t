@@ -1,0 +1,51 @@
+#!/bin/bash
+# Every compressor of this build trains under srun, four ranks on two nodes: it needs
+# nothing but its name, the ranks end with the same bits, and the loss falls.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/common.sh"
+[ -e "$GRADCOMP_BUILD/lib/gradcomp/wireup/pmix.so" ] || skip_all 'no PMIx module was built'
+
+nodes=2
+mkdir -m 777 run
+start_cluster --nodes "$nodes"
+on srun --mpi=list 2>&1 | grep -q pmix || skip_all 'this Slurm has no PMIx'
+real required
+if ! cc -std=c11 -D_GNU_SOURCE -O2 -Wall -I"$GRADCOMP_SRC/include" -o train "$GRADCOMP_SRC/tests/cluster/train.c" \
+	-L"$tmp/lib" -lgradcomp -lm 2> cc.log; then
+	note "$(cat cc.log)"
+	skip_all 'no C compiler'
+fi
+# train SPEC [ARG...]: what the ranks say goes to $heard, the closing line to $closing
+train () {
+	heard=$(on srun --mpi=pmix -N2 -n4 -D "$tmp/run" "--gradcomp=$1" "$tmp/train" "${@:2}" 2>&1)
+	status=$?
+	closing=$(grep '^gradcomp: .* steps*, ' <<< "$heard")
+}
+# learns NAME: four ranks, one result, less than half of the loss
+learns () {
+	check "$1: the job ends well" test $status = 0
+	is "$1: one result" "$(sed -n 's/^rank [0-3] agrees on \([0-9a-f]*\),.*/\1/p' <<< "$heard" | sort | uniq -c | awk '{ print $1 }')" 4
+	check "$1: the loss falls:$(sed -n 's/^rank 0.*, loss/ loss/p' <<< "$heard")" test \
+		"$(sed -n 's/^rank 0.*, loss \([0-9.]*\) to \([0-9.]*\)$/\1 \2/p' <<< "$heard" | awk '{ print $2 < $1 / 2 }')" = 1
+	[ -n "$closing" ] && note "$closing" || note "$heard"
+}
+for compressor in $(GRADCOMP_PLUGIN_PATH=$tmp/lib/gradcomp "$GRADCOMP_BUILD/bin/gradcomp" list --pairs |
+	sed -n '/^| compressor/,$p' | sed '1,2d' | cut -d' ' -f2); do
+	case $compressor in
+	threshold) spec=threshold:t=0.5 ;; # its default is for gradients of another size
+	*) spec=$compressor ;;
+	esac
+	train $spec 800 0.002
+	learns $spec
+	case $closing in *', '[0-9]*x\ fewer\ bytes*) fewer="$fewer $compressor" ;; esac
+done
+note "fewer bytes:$fewer"
+
+# What cannot be is refused by srun itself, with what would do.
+refuse 'a collective that does not merge' on srun --mpi=pmix -N2 -n4 --gradcomp=gtopk --gradcomp-collective=ring "$tmp/train"
+like 'is refused with what would' "$said" "which collective 'ring' does not have; collectives that serve it: tree"
+check 'a report' on srun --mpi=pmix -N2 -n4 -D "$tmp/run" --gradcomp=gtopk --gradcomp-report=r.json "$tmp/train" 20
+check 'a report: has the collective that was found' grep -q '"collective": *"tree' run/r.json
+check 'a report: has the share held back' grep -q '"error_mean": *[01]\.[0-9]' run/r.json
+all_idle 'every node is idle'
+done_testing
