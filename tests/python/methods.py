@@ -99,28 +99,33 @@ def gtopk(density):
 
 
 def dgc(density, momentum=0.9, nesterov=False, clip=0.0):
-    """The gradient comes bare; m and v are the two halves of the state."""
+    """The gradient comes bare; the memory is m, then v. Matrices send the largest of
+    v, tensor by tensor; vectors get their momentum after the mean."""
     def method(ranks, gs, before):
-        averages, errors = [], []
-        for g, state in zip(gs, before):
-            m, v = state[:ranks.numel].astype(np.float64), state[ranks.numel:2 * ranks.numel].astype(np.float64)
-            norm = np.linalg.norm(g)
-            limit = clip / np.sqrt(len(gs))
-            if clip and norm > limit:
-                g = g * (limit / norm)
-            m = momentum * (m + g) if nesterov else momentum * m + g
-            v = v + m + (g if nesterov else 0)
-            mask = np.zeros(len(g), bool)
-            at = 0
-            for part in ranks.pieces(v):
-                if part.ndim < 2:
-                    mask[at:at + part.size] = True
-                at += part.size
-            matrices = np.flatnonzero(~mask)
-            mask[matrices[largest(v[matrices], kept(density, len(matrices)))]] = True
-            averages.append(np.where(mask, v, 0))
-            errors.append(np.concatenate([np.where(mask, 0, m), np.where(mask, 0, v)]))
-        return mean(averages), errors
+        P, d = len(gs), ranks.numel
+        average, memories = np.zeros(d), [s[:2 * d].astype(np.float64) for s in before]
+        at = 0
+        for part in ranks.pieces(gs[0]):
+            here = slice(at, at + part.size)
+            if part.ndim < 2:
+                total = mean([g[here] for g in gs])
+                for s in memories:
+                    m = momentum * (s[here] + total) if nesterov else momentum * s[here] + total
+                    s[here] = m
+                average[here] = memories[0][here] + (total if nesterov else 0)
+            else:
+                for g, s in zip(gs, memories):
+                    g, m, v = g[here], s[here], s[d + at:d + at + part.size]
+                    limit, norm = clip / np.sqrt(P), np.linalg.norm(g)
+                    if clip and norm > limit:
+                        g = g * (limit / norm)
+                    m[:] = momentum * (m + g) if nesterov else momentum * m + g
+                    v += m + (g if nesterov else 0)
+                    sent = largest(v, kept(density, part.size))
+                    average[at + sent] += v[sent] / P
+                    m[sent] = v[sent] = 0
+            at += part.size
+        return average, memories
     return method
 
 
@@ -196,3 +201,51 @@ def powersgd(rank):
                 e.append((m - p @ (p.T @ m)).ravel())
         return np.concatenate(average), [np.concatenate(e) for e in errors]
     return method
+
+
+def acpsgd(rank):
+    """Steps 0, 2, ... send P of the Q that the state ends with; steps 1, 3, ... Q of
+    the P before it."""
+    def method(ranks, us, before, step):
+        average, errors = [], [[] for _ in us]
+        shapes = list(reversed(ranks.shapes))
+        ranked = [(s[0], int(np.prod(s[1:])), compressible(s, rank)) for s in shapes]
+        p_size, q_size = sum(n * r for n, _, r in ranked), sum(m * r for _, m, r in ranked)
+        saved = before[0][len(before[0]) - p_size - q_size:].astype(np.float64)
+        factors, at = (saved[:p_size], 0) if step % 2 else (saved[p_size:], 0)
+        for t, (n, m, r) in enumerate(ranked):
+            ms = [ranks.pieces(u)[t].reshape(n, -1) for u in us]
+            side = n if step % 2 else m
+            basis = orth(factors[at:at + side * r].reshape(side, r)) if r else None
+            at += side * r
+
+            def project(a, basis=basis):
+                return basis @ (basis.T @ a) if step % 2 else (a @ basis) @ basis.T
+            average.append((project(mean(ms)) if r else mean(ms)).ravel())
+            for e, a in zip(errors, ms):
+                e.append((a - project(a) if r else np.zeros_like(a)).ravel())
+        return np.concatenate(average), [np.concatenate(e) for e in errors]
+    return method
+
+
+def between(u, k, samplings):
+    """MSTopK's two thresholds: more than k reach the lower, at most k the upper."""
+    a = np.abs(u)
+    mu, top = a.mean(), a.max()
+    base, span = (0, mu) if k > (a >= mu).sum() else (mu, top - mu)
+    lo, hi, k1, t1, k2, t2 = 0.0, 1.0, 0, np.inf, len(a), 0.0
+    for _ in range(samplings):
+        q = (lo + hi) / 2
+        t = base + q * span
+        z = (a >= t).sum()
+        if z <= k:
+            hi = q
+            if z > k1:
+                k1, t1 = z, t
+        else:
+            lo = q
+            if z < k2:
+                k2, t2 = z, t
+        if z == k:
+            break
+    return t1, t2
