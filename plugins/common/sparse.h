@@ -99,6 +99,9 @@ typedef struct sparse_schedule {
  * compressor. Also what check() of a plugin does. */
 gradcomp_status sparse_schedule_read(sparse_schedule *s, const gradcomp_host *host, const gradcomp_value *values,
                                      const char *name, gradcomp_error *err);
+/* A decimal number as users write it, in every locale; 0 when there is none. Returns
+ * what is behind it. */
+const char *sparse_number(const char *p, double *out);
 double sparse_density(const sparse_schedule *s, uint64_t step);
 /* max(1, round(density * d)), but no more than d. */
 uint64_t sparse_share(double density, uint64_t d);

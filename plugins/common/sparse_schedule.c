@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* A decimal number as users write it, in every locale; 0 when there is none. */
-static const char *number(const char *p, double *out)
+const char *sparse_number(const char *p, double *out)
 {
 	double value = 0, scale = 1;
 	int digits = 0;
@@ -33,7 +32,7 @@ static gradcomp_status read_list(sparse_schedule *s, const gradcomp_host *host, 
 			return host->fail(err, GRADCOMP_ERR_INVALID, "%s: warmup=%.80s: at most %d densities", name, text,
 			                  MOST);
 		double *w = &s->warmup[s->count++];
-		p = number(p, w);
+		p = sparse_number(p, w);
 		if (!(*w >= 1e-9 && *w <= 1) || (*p && *p != '/'))
 			return host->fail(err, GRADCOMP_ERR_INVALID,
 			                  "%s: warmup=%.80s: must be 'exp' or densities from 1e-9 to 1, as 0.25/0.0625",

@@ -1,0 +1,301 @@
+/* lags: top-k of each tensor, with a density of its own (Shi, Tang, Wang, Zhao, Chu:
+ * Layer-wise Adaptive Gradient Sparsification for Distributed Deep Learning with
+ * Convergence Guarantees, ECAI 2020).
+ *
+ * The densities are given, one for all or one for each tensor; or adaptive: in the
+ * first measure_steps steps every rank times its backward pass, the choosing and the
+ * exchanges. Then a mean over the ranks of a few floats makes what was measured
+ * equal, and each tensor sends as much as can travel while the next one's gradient is
+ * computed (solve.h), one in max_ratio numbers at least.
+ *
+ * Rounds: that mean, in the one step it is due; and the parts, GATHERED (sparse.h). */
+#include <stdio.h>
+
+#include "gathered.h"
+#include "lags.h"
+
+enum { DENSITIES = SPARSE_PARAMS, ADAPTIVE, MAX_RATIO, MEASURE_STEPS };
+
+static const gradcomp_param params[] = {
+	SPARSE_SCHEDULE_ROWS,
+	SPARSE_INDICES_ROW,
+	SPARSE_VALUES_ROW,
+	[DENSITIES] = {.name = "densities",
+                       .type = GRADCOMP_PARAM_STRING,
+                       .def = "",
+                       .help = "densities of all tensors in the model's order, as 0.01/0.001; density for all if empty"},
+	[ADAPTIVE] = {.name = "adaptive",
+                      .type = GRADCOMP_PARAM_BOOL,
+                      .def = "no",
+                      .help = "as much of each tensor as can travel while the next one is computed. Host memory only"},
+	[MAX_RATIO] = {.name = "max_ratio",
+                       .type = GRADCOMP_PARAM_FLOAT,
+                       .def = "1000",
+                       .min = 1,
+                       .max = 1e9,
+                       .help = "adaptive: at least one in so many numbers is sent"},
+	[MEASURE_STEPS] = {.name = "measure_steps",
+                           .type = GRADCOMP_PARAM_INT,
+                           .def = "20",
+                           .min = 2,
+                           .max = 1e6,
+                           .help = "adaptive: steps that are timed, at density and a quarter of it"},
+};
+
+static gradcomp_status refuse(const gradcomp_host *host, const char *text, gradcomp_error *err)
+{
+	return host->fail(err, GRADCOMP_ERR_INVALID, "lags: densities=%.80s: must be numbers from 1e-9 to 1, as 0.01/0.001",
+	                  text);
+}
+
+/* How many densities the list has; out may be NULL. */
+static gradcomp_status read_densities(const gradcomp_host *host, const char *text, float *out, uint32_t *count,
+                                      gradcomp_error *err)
+{
+	*count = 0;
+	for (const char *p = text; *p; p++) {
+		double density;
+		p = sparse_number(p, &density);
+		if (!(density >= 1e-9 && density <= 1) || (*p && (*p != '/' || !p[1])))
+			return refuse(host, text, err);
+		if (out)
+			out[*count] = (float)density;
+		++*count;
+		if (!*p)
+			break;
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status lags_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
+{
+	sparse_schedule s;
+	uint32_t count;
+	if (values[ADAPTIVE].i && values[DENSITIES].s[0])
+		return host->fail(err, GRADCOMP_ERR_INVALID, "lags: densities are given or adaptive, not both");
+	gradcomp_status st = read_densities(host, values[DENSITIES].s, NULL, &count, err);
+	return st ? st : sparse_schedule_read(&s, host, values, "lags", err);
+}
+
+static uint64_t kept(const sparse *s, const sparse_part *part, uint64_t step)
+{
+	const lags *l = (const lags *)s;
+	double density = sparse_density(&s->schedule, step);
+	if (l->given)
+		density = (double)l->given[part->tensor];
+	if (l->adaptive)
+		density = lags_density_of(l, part->tensor, step, density);
+	return sparse_share(density, part->d);
+}
+
+static size_t select_scratch(const sparse *s, uint64_t d, uint64_t k)
+{
+	return s->host->operators->topk_scratch(d, k);
+}
+
+static void select_largest(const sparse *s, const gradcomp_work *work, const sparse_part *p, const float *x,
+                           sparse_pairs out, void *scratch)
+{
+	(void)s;
+	work->operators->topk(work->queue, out.idx, out.val, x, p->d, p->k, scratch);
+}
+
+static void lags_destroy(void *instance)
+{
+	lags *l = instance;
+	if (!l)
+		return;
+	const gradcomp_host *host = l->s.host;
+	host->release(l->given);
+	host->release(l->agreed);
+	host->release(l->measured);
+	host->release(l->choice);
+	host->release(l);
+}
+
+/* The list is in the model's order, the layout in that of the backward pass. */
+static gradcomp_status give(lags *l, const char *text, gradcomp_error *err)
+{
+	const gradcomp_host *host = l->s.host;
+	uint32_t n = l->s.layout->ntensors, count;
+	gradcomp_status st = read_densities(host, text, NULL, &count, err);
+	if (st || !count)
+		return st;
+	if (count != n)
+		return host->fail(err, GRADCOMP_ERR_INVALID, "lags: densities has %u numbers, the model %u tensors", count, n);
+	l->given = host->alloc((n + 1) * sizeof *l->given);
+	if (!l->given)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "lags: no memory for %u densities", n);
+	read_densities(host, text, l->given, &count, err);
+	for (uint32_t i = 0; i < n / 2; i++) {
+		float first = l->given[i];
+		l->given[i] = l->given[n - 1 - i];
+		l->given[n - 1 - i] = first;
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status prepare(lags *l, const gradcomp_value *values, gradcomp_error *err)
+{
+	const gradcomp_host *host = l->s.host;
+	uint32_t n = l->s.layout->ntensors;
+	l->adaptive = values[ADAPTIVE].i != 0;
+	l->max_ratio = values[MAX_RATIO].f;
+	l->agree_step = l->s.schedule.start_step + (uint64_t)values[MEASURE_STEPS].i;
+	l->choice = host->alloc((n + 1) * sizeof *l->choice);
+	if (l->adaptive) {
+		l->agreed = host->alloc((n + 1) * sizeof *l->agreed);
+		l->measured = host->alloc((n + 1) * sizeof *l->measured);
+	}
+	if (!l->choice || (l->adaptive && (!l->agreed || !l->measured)))
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "lags: no memory for %u tensors", n);
+	gradcomp_status st = give(l, values[DENSITIES].s, err);
+	for (uint32_t i = 0; !st && i < n; i++) {
+		if (l->adaptive) {
+			l->agreed[i].step = l->measured[i].step = LAGS_NEVER;
+			snprintf(l->choice[i], sizeof l->choice[i], "adaptive");
+		} else {
+			snprintf(l->choice[i], sizeof l->choice[i], "density %.3g",
+			         l->given ? (double)l->given[i] : l->s.schedule.density);
+		}
+	}
+	return st;
+}
+
+static gradcomp_status lags_create(const gradcomp_host *host, const gradcomp_value *values,
+                                   const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+{
+	lags *l = host->alloc(sizeof *l);
+	if (!l)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "lags: no memory");
+	gradcomp_status st = sparse_open(&l->s, host, values, layout, "lags", SPARSE_PARAMS, err);
+	l->s.layerwise = 1;
+	l->s.kept = kept;
+	l->s.select_scratch = select_scratch;
+	l->s.select = select_largest;
+	if (!st)
+		st = prepare(l, values, err);
+	if (st)
+		lags_destroy(l);
+	else
+		*instance = l;
+	return st;
+}
+
+static int times_this(const lags *l, uint64_t step)
+{
+	return l->adaptive && step >= l->s.schedule.start_step && step < l->agree_step;
+}
+
+/* Scratch: what the parts need, a line's points when they are told, times. */
+static uint64_t room(const lags *l, const gradcomp_bucket *bucket, uint64_t step)
+{
+	return sparse_scratch(&l->s, bucket, step) +
+	       (lags_agrees(l, bucket, step) ? lags_line(l) * sizeof(double) : 0);
+}
+
+static gradcomp_status lags_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                                 gradcomp_error *err)
+{
+	const lags *l = instance;
+	gradcomp_status st = sparse_plan(instance, bucket, step, plan, err);
+	if (st || sparse_is_dense(&l->s, step))
+		return st;
+	if (lags_agrees(l, bucket, step)) {
+		plan->rounds[1] = plan->rounds[0];
+		plan->rounds[0] = dense_round(lags_floats(bucket));
+		plan->nrounds = 2;
+	}
+	plan->scratch_bytes = room(l, bucket, step) + (times_this(l, step) ? sizeof(lags_flight) : 0);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status lags_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                                   gradcomp_error *err)
+{
+	const lags *l = instance;
+	const gradcomp_bucket *b = work->bucket;
+	char *scratch = work->scratch;
+	if (l->adaptive && work->device != GRADCOMP_HOST)
+		return l->s.host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+		                       "lags: adaptive works in host memory only: on a device nothing tells when work is done");
+	if (!round && lags_agrees(l, b, work->step)) {
+		lags_tell(l, b, (double *)(void *)(scratch + sparse_scratch(&l->s, b, work->step)), out->data);
+		out->bytes = lags_floats(b) * sizeof(float);
+		return GRADCOMP_OK;
+	}
+	if (!times_this(l, work->step))
+		return sparse_encode(instance, work, 0, out, err);
+	lags_flight *f = (lags_flight *)(void *)(scratch + room(l, b, work->step));
+	f->began = lags_now();
+	gradcomp_status st = sparse_encode(instance, work, 0, out, err);
+	f->chosen = lags_now();
+	return st;
+}
+
+static gradcomp_status lags_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                                   const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+{
+	lags *l = instance;
+	const gradcomp_bucket *b = work->bucket;
+	int timed = times_this(l, work->step);
+	double arrived = timed ? lags_now() : 0;
+	if (!round && lags_agrees(l, b, work->step)) {
+		if (in->bytes != lags_floats(b) * sizeof(float))
+			return l->s.host->fail(err, GRADCOMP_ERR_INTERNAL, "lags: times of %llu bytes, %llu are right",
+			                       (unsigned long long)in->bytes,
+			                       (unsigned long long)(lags_floats(b) * sizeof(float)));
+		lags_take(l, b, work->step, in->data);
+		return GRADCOMP_OK;
+	}
+	gradcomp_status st = sparse_decode(instance, work, 0, in, n, err);
+	if (!st && timed)
+		lags_note(l, b, work->step, (const lags_flight *)(const void *)((char *)work->scratch + room(l, b, work->step)),
+		          arrived);
+	return st;
+}
+
+static gradcomp_status lags_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                                 gradcomp_error *err)
+{
+	const lags *l = instance;
+	gradcomp_status st = sparse_cost(instance, bucket, step, cost, err);
+	if (!sparse_is_dense(&l->s, step) && lags_agrees(l, bucket, step)) {
+		cost->rounds++;
+		cost->wire_bytes += 4.0 * (double)lags_floats(bucket);
+	}
+	return st;
+}
+
+static const char *lags_choice(void *instance, uint32_t tensor)
+{
+	const lags *l = instance;
+	return tensor < l->s.layout->ntensors ? l->choice[tensor] : NULL;
+}
+
+GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "lags",
+			.version = "1.0",
+			.summary = "top-k of each tensor, as much of it as hides behind the backward pass",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
+	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.max_bucket = UINT32_MAX,
+	.check = lags_check,
+	.create = lags_create,
+	.destroy = lags_destroy,
+	.plan = lags_plan,
+	.encode = lags_encode,
+	.decode = lags_decode,
+	.save = lags_save,
+	.load = lags_load,
+	.cost = lags_cost,
+	.choice = lags_choice,
+};

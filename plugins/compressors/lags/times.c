@@ -1,0 +1,118 @@
+/* Measuring, and making what was measured equal on all ranks.
+ *
+ * A bucket's backward pass lasts from the encoding of the bucket before it, in the
+ * same step, to its own; its tensors share that by their numbers. An exchange lasts
+ * from the end of encode to the beginning of decode; waiting behind others is no part
+ * of it, so the shortest counts. Densities alternate while measuring, so that there
+ * are two sizes to put a line through. */
+#include "lags.h"
+
+#include <time.h>
+
+enum { TIMES = 3, EACH = 2 }; /* floats of a bucket, and of each of its tensors */
+
+double lags_now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static int holds(const lags *l, uint32_t tensor, uint64_t step)
+{
+	return l->agreed[tensor].step != LAGS_NEVER && l->agreed[tensor].step < step;
+}
+
+int lags_agrees(const lags *l, const gradcomp_bucket *bucket, uint64_t step)
+{
+	int missing = 0;
+	for (uint32_t i = 0; l->adaptive && i < bucket->ntensors; i++)
+		missing |= !holds(l, bucket->first + i, step);
+	return missing && step >= l->agree_step;
+}
+
+uint64_t lags_floats(const gradcomp_bucket *bucket)
+{
+	return TIMES + (uint64_t)EACH * bucket->ntensors;
+}
+
+double lags_density_of(const lags *l, uint32_t tensor, uint64_t step, double otherwise)
+{
+	uint32_t n = l->s.layout->ntensors, next = tensor + 1;
+	uint64_t d = l->s.layout->tensors[tensor].numel;
+	if (step < l->agree_step)
+		return (step - l->s.schedule.start_step) % 2 ? otherwise / 4 : otherwise;
+	if (!holds(l, tensor, step) || (next < n && !holds(l, next, step)))
+		return otherwise;
+	if (next < n && !(l->agreed[next].known > 0))
+		return otherwise;
+	const lags_agreed *a = &l->agreed[tensor];
+	lags_times t = {(double)a->latency, (double)a->per_byte, (double)a->per_number};
+	double k = (double)sparse_share(otherwise, d);
+	double pair = k > 0 ? (double)sparse_bytes(l->s.host->operators, l->s.coding, d, (uint64_t)k) / k : 0;
+	return lags_density(&t, (double)d, pair, next < n ? (double)l->agreed[next].backward : 0, l->max_ratio);
+}
+
+uint64_t lags_line(const lags *l)
+{
+	return 4 * (uint64_t)l->s.layout->ntensors;
+}
+
+void lags_tell(const lags *l, const gradcomp_bucket *bucket, double *line, float *out)
+{
+	double *bytes = line, *seconds = line + lags_line(l) / 2;
+	lags_times t = {0};
+	size_t n = 0;
+	for (uint32_t i = 0; i < l->s.layout->ntensors; i++)
+		for (int k = 0; k < 2; k++)
+			if (l->measured[i].seconds[k] > 0) {
+				bytes[n] = l->measured[i].bytes[k];
+				seconds[n++] = l->measured[i].seconds[k];
+			}
+	lags_fit(&t, bytes, seconds, n);
+	*out++ = (float)t.latency;
+	*out++ = (float)t.per_byte;
+	*out++ = l->selected > 0 ? (float)(l->selecting / l->selected) : 0;
+	for (uint32_t i = 0; i < bucket->ntensors; i++) {
+		const lags_measured *m = &l->measured[bucket->first + i];
+		*out++ = m->steps ? (float)(m->backward / (double)m->steps) : 0;
+		*out++ = m->steps ? 1 : 0;
+	}
+}
+
+/* Ranks that have no time for a tensor (their first step after a load) do not count. */
+void lags_take(lags *l, const gradcomp_bucket *bucket, uint64_t step, const float *mean)
+{
+	for (uint32_t i = 0; i < bucket->ntensors; i++) {
+		const float *of = mean + TIMES + EACH * i;
+		l->agreed[bucket->first + i] = (lags_agreed){.step = step,
+		                                             .latency = mean[0],
+		                                             .per_byte = mean[1],
+		                                             .per_number = mean[2],
+		                                             .backward = of[1] > 0 ? of[0] / of[1] : 0,
+		                                             .known = of[1]};
+	}
+}
+
+void lags_note(lags *l, const gradcomp_bucket *bucket, uint64_t step, const lags_flight *f, double arrived)
+{
+	uint32_t first = bucket->first, size = (step - l->s.schedule.start_step) % 2;
+	lags_measured *m = &l->measured[first], *end = m + bucket->ntensors - 1;
+	double bytes = (double)sparse_payload_bytes(&l->s, bucket, step), took = arrived - f->chosen;
+	l->selecting += f->chosen - f->began;
+	l->selected += (double)bucket->numel;
+	if (m->bytes[size] != bytes || took < m->seconds[size]) {
+		m->bytes[size] = bytes;
+		m->seconds[size] = took;
+	}
+	end->began = f->began;
+	end->step = step;
+	/* When the bucket before is decoded after this one, this step does not count. */
+	if (!first || m[-1].step != step || !bucket->numel)
+		return;
+	for (uint32_t i = 0; i < bucket->ntensors; i++) {
+		double part = (double)l->s.layout->tensors[first + i].numel / (double)bucket->numel;
+		m[i].backward += (f->began - m[-1].began) * part;
+		m[i].steps++;
+	}
+}
