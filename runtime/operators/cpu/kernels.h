@@ -1,8 +1,9 @@
-/* How the host operators are built. Every kernel file is compiled twice: as it
- * stands, and through kernels_avx2.c with AVX2, FMA and F16C switched on. Both
- * see the same vector types (GCC's and clang's vector extension, 32 bytes wide),
- * which the compiler splits where registers are narrower. So the order of
- * additions is the same in both, and as contraction is off, so are the bits.
+/* How the host operators are built. Every kernel file is compiled up to three
+ * times: as it stands (NEON on Arm), through kernels_avx2.c with AVX2, FMA and F16C
+ * switched on, and through kernels_avx512.c with AVX-512 as well. All see the same
+ * vector types (GCC's and clang's vector extension, 32 bytes wide), which the
+ * compiler splits where registers are narrower. So the order of additions is the
+ * same in all, and as contraction is off, so are the bits.
  * Only kernels marked LOCAL in gradcomp/operators.h say FMA() (a b + c) or FNMA() (c - a b). */
 #ifndef KERNELS_H
 #define KERNELS_H
@@ -15,6 +16,9 @@
 
 #ifndef KERNEL
 #define KERNEL(name) name##_portable
+#endif
+#ifndef KERNEL_DEVICE
+#define KERNEL_DEVICE GRADCOMP_HOST
 #endif
 
 /* Vectors only travel between inlined functions. */
@@ -145,7 +149,7 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 
 #define KERNEL_TABLE \
 	{ \
-		.struct_size = sizeof(gradcomp_operators), .device = GRADCOMP_HOST, .add = KERNEL(add), \
+		.struct_size = sizeof(gradcomp_operators), .device = KERNEL_DEVICE, .add = KERNEL(add), \
 		.scale = KERNEL(scale), .reduce = KERNEL(reduce), .scale_as = KERNEL(scale_as), \
 		.nonfinite = KERNEL(nonfinite), .cast_from_f32 = KERNEL(cast_from_f32), \
 		.cast_to_f32 = KERNEL(cast_to_f32), .product_mq = KERNEL(product_mq), \
@@ -172,7 +176,7 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 		.ternary_add = KERNEL(ternary_add), \
 	}
 
-/* The table of kernels_avx2.c, when that is part of the build. */
-extern const gradcomp_operators kernels_avx2;
+/* The tables of kernels_avx2.c and kernels_avx512.c, when they are part of the build. */
+extern const gradcomp_operators kernels_avx2, kernels_avx512;
 
 #endif

@@ -1,26 +1,9 @@
-/* Random numbers by counter: Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC11),
- * Box-Muller on top. No libm: its last bits differ between machines, and ranks
- * must draw alike. */
-#include <string.h>
-
-#include "kernels.h"
+/* Random numbers by counter: single blocks, and normal numbers. */
+#include "box_muller.h"
 
 void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {
-	uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
-	for (int round = 0; round < 10; round++) {
-		uint64_t a = (uint64_t)0xD2511F53 * c0, b = (uint64_t)0xCD9E8D57 * c2;
-		c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
-		c1 = (uint32_t)b;
-		c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-		c3 = (uint32_t)a;
-		k0 += 0x9E3779B9;
-		k1 += 0xBB67AE85;
-	}
-	out[0] = c0;
-	out[1] = c1;
-	out[2] = c2;
-	out[3] = c3;
+	philox_block(counter, key, out);
 }
 
 void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block)
@@ -28,53 +11,7 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 	uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
 	                       (uint32_t)(stream >> 32)};
 	uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-	random_philox(counter, key, out);
-}
-
-/* ln x for normal x > 0: x = 2^e * m with m in [sqrt(1/2), sqrt(2)), then the
- * series of 2 atanh((m-1)/(m+1)); off by less than 1e-15 relative to 1. */
-static double log_fixed(double x)
-{
-	uint64_t b;
-	memcpy(&b, &x, sizeof b);
-	int e = (int)(b >> 52) - 1023;
-	b = (b & 0xfffffffffffff) | (uint64_t)1023 << 52;
-	double m;
-	memcpy(&m, &b, sizeof m);
-	if (m > 1.4142135623730951) {
-		m *= 0.5;
-		e++;
-	}
-	double s = (m - 1) / (m + 1), z = s * s, p = 1.0 / 21;
-	for (int k = 19; k >= 1; k -= 2)
-		p = p * z + 1.0 / k;
-	return 2 * s * p + e * 0.6931471805599453;
-}
-
-/* cos and sin of 2 pi u, u = w / 2^32: the octant is exact in integers, Taylor
- * series do the rest on [0, pi/4]. */
-static void circle(uint32_t w, double *cosine, double *sine)
-{
-	uint32_t octant = w >> 29, rest = w & 0x1fffffff;
-	if (octant & 1)
-		rest = 0x20000000 - rest;
-	double x = rest * (0.7853981633974483 / 0x1p29), z = x * x;
-	double s = x * (1 + z * (-1.0 / 6 +
-	                         z * (1.0 / 120 +
-	                              z * (-1.0 / 5040 +
-	                                   z * (1.0 / 362880 + z * (-1.0 / 39916800 + z * (1.0 / 6227020800)))))));
-	double c = 1 + z * (-1.0 / 2 +
-	                    z * (1.0 / 24 +
-	                         z * (-1.0 / 720 +
-	                              z * (1.0 / 40320 + z * (-1.0 / 3628800 +
-	                                                      z * (1.0 / 479001600 + z * (-1.0 / 87178291200)))))));
-	int swap = (octant + 1) & 2;
-	*cosine = swap ? s : c;
-	*sine = swap ? c : s;
-	if (octant >= 2 && octant < 6)
-		*cosine = -*cosine;
-	if (octant >= 4)
-		*sine = -*sine;
+	philox_block(counter, key, out);
 }
 
 /* Numbers 2j and 2j+1 are a pair made of uniform numbers 2j (its radius, in
