@@ -202,7 +202,7 @@ static void table(const char *name, const gradcomp_operators *op)
 
 int main(int argc, char **argv)
 {
-	static const char *const names[] = {"portable", "avx2"};
+	static const char *const names[] = {"portable", "avx2", "avx512"};
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--quick"))
 			budget = 0.02;
@@ -219,7 +219,7 @@ int main(int argc, char **argv)
 	}
 	if (json)
 		fprintf(json, "[");
-	for (int i = 0; i < 2; i++)
+	for (int i = 0; i < 3; i++)
 		if (operators_cpu_variant(names[i]))
 			table(names[i], operators_cpu_variant(names[i]));
 	if (!json)

@@ -80,8 +80,8 @@ __attribute__((unused)) static int test_free(float *p, size_t n, size_t odd)
 /* Every table of this machine in turn; says which are left out. */
 __attribute__((unused)) static void test_variants(void (*each)(const char *name, const gradcomp_operators *op))
 {
-	static const char *const names[] = {"portable", "avx2"};
-	for (int i = 0; i < 2; i++) {
+	static const char *const names[] = {"portable", "avx2", "avx512"};
+	for (int i = 0; i < 3; i++) {
 		const gradcomp_operators *op = operators_cpu_variant(names[i]);
 		if (op)
 			each(names[i], op);

@@ -4,7 +4,8 @@
 
 #include "operators.h"
 
-static float *result[2];
+enum { VARIANTS = 3 };
+static float *result[VARIANTS];
 
 /* Largest departure of A^T A from the unit matrix; `zero` columns at the end are
  * expected to be 0. */
@@ -45,10 +46,11 @@ static double outside(const float *in, const float *A, size_t n, size_t r, size_
 
 static void check(const char *what, const float *in, size_t n, size_t r, double span)
 {
-	static const char *const names[] = {"portable", "avx2"};
+	static const char *const names[VARIANTS] = {"portable", "avx2", "avx512"};
+	const gradcomp_operators *op[VARIANTS];
 	size_t zero = r > n ? r - n : 0;
-	const gradcomp_operators *op[2] = {operators_cpu_variant("portable"), operators_cpu_variant("avx2")};
-	for (int v = 0; v < 2; v++) {
+	for (int v = 0; v < VARIANTS; v++) {
+		op[v] = operators_cpu_variant(names[v]);
 		if (!op[v]) {
 			skip("not run by this processor", "%s: %s", names[v], what);
 			continue;
@@ -67,10 +69,11 @@ static void check(const char *what, const float *in, size_t n, size_t r, double 
 			ok(worst <= span, "%s: %zux%zu %s: spans the input within %.1e", names[v], n, r, what,
 			   worst);
 	}
-	if (op[1])
-		ok(!memcmp(result[0], result[1], n * r * sizeof *in), "%zux%zu %s: both paths agree to the bit", n,
-		   r, what);
-	for (int v = 0; v < 2; v++)
+	for (int v = 1; v < VARIANTS; v++)
+		if (op[v])
+			ok(!memcmp(result[0], result[v], n * r * sizeof *in), "%zux%zu %s: portable and %s agree to the bit", n,
+			   r, what, names[v]);
+	for (int v = 0; v < VARIANTS; v++)
 		if (op[v])
 			ok(test_free(result[v], n * r, 3), "%s: nothing written outside", names[v]);
 }

@@ -17,6 +17,14 @@ static int can_avx2(void)
 }
 #endif
 
+#ifdef HAVE_AVX512_OBJECTS
+static int can_avx512(void)
+{
+	return can_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
 const gradcomp_operators *operators_cpu_variant(const char *name)
 {
 	if (!strcmp(name, "portable"))
@@ -25,11 +33,18 @@ const gradcomp_operators *operators_cpu_variant(const char *name)
 	if (!strcmp(name, "avx2") && can_avx2())
 		return &kernels_avx2;
 #endif
+#ifdef HAVE_AVX512_OBJECTS
+	if (!strcmp(name, "avx512") && can_avx512())
+		return &kernels_avx512;
+#endif
 	return NULL;
 }
 
 const gradcomp_operators *operators_cpu(void)
 {
-	const gradcomp_operators *best = operators_cpu_variant("avx2");
-	return best ? best : &portable;
+	static const char *const best_first[] = {"avx512", "avx2"};
+	for (int i = 0; i < 2; i++)
+		if (operators_cpu_variant(best_first[i]))
+			return operators_cpu_variant(best_first[i]);
+	return &portable;
 }
