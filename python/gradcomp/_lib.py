@@ -55,7 +55,8 @@ class ReducerOptions(Structure):
 class ReducerStats(Structure):
     _fields_ = [("struct_size", c_uint32), ("buckets", c_uint32), ("steps", c_uint64), ("nonfinite_steps", c_uint64),
                 ("dense_bytes", c_double), ("wire_bytes", c_double), ("encode_s", c_double),
-                ("exchange_s", c_double), ("decode_s", c_double), ("exposed_s", c_double)]
+                ("exchange_s", c_double), ("decode_s", c_double), ("exposed_s", c_double), ("error_steps", c_uint64),
+                ("error_mean", c_double), ("error_last", c_double)]
 
 
 _ERR = POINTER(ErrorText)
