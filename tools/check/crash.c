@@ -29,10 +29,13 @@ static void report(int number, const void *address)
 		         function, call_now->round, call_now->rank, call_now->nranks, address, rule_text(r));
 		return;
 	}
+	if (call_now->which == CALL_ENCODE || call_now->which == CALL_CODE)
+		r = RULE_BOUNDS; /* of what peers send these know nothing */
 	if (hit.offset >= 0 && (size_t)hit.offset >= hit.bytes) {
-		kit_fail(watched, r == RULE_PEERS ? r : RULE_BOUNDS, "%s() of round %u, rank %d of %d, reaches %td bytes behind the end of %s (%zu bytes)",
-		         function, call_now->round, call_now->rank, call_now->nranks, hit.offset - (ptrdiff_t)hit.bytes,
-		         hit.what, hit.bytes);
+		kit_fail(watched, r == RULE_PEERS ? r : RULE_BOUNDS,
+		         "%s() of round %u, rank %d of %d, reaches %td bytes behind the end of %s (%zu bytes)", function,
+		         call_now->round, call_now->rank, call_now->nranks, hit.offset - (ptrdiff_t)hit.bytes, hit.what,
+		         hit.bytes);
 		return;
 	}
 	if (hit.access == GUARD_SHUT) {

@@ -1,0 +1,5 @@
+/* steady: tells stdout what it does. */
+#define FAULT_NAME "prints"
+#include <stdio.h>
+#define FAULT_DECODE printf("decoding %u payloads\n", n)
+#include "plugins/faulty_compressor.h"
