@@ -32,12 +32,14 @@ void queue_admit(gradcomp_reducer *r)
 {
 	while (r->begun < r->nbuckets && r->buckets[r->begun].given == r->buckets[r->begun].pub.ntensors) {
 		bucket *b = &r->buckets[r->begun];
-		for (int s = 0; s < REDUCER_SLOTS && !b->slot; s++)
-			if (!r->slots[s].taken)
-				b->slot = &r->slots[s];
-		if (!b->slot)
+		/* Always the same: then its workspace has grown when every bucket has been
+		 * through once. Buckets end in their order, so another would not be free
+		 * earlier. */
+		slot *s = &r->slots[b->pub.index % REDUCER_SLOTS];
+		if (s->taken)
 			return;
-		b->slot->taken = 1;
+		b->slot = s;
+		s->taken = 1;
 		b->tasks[0] = (task){TASK_BEGIN, 0};
 		b->ntasks = 1;
 		b->next = 0;

@@ -27,7 +27,7 @@ learns () {
 	is "$1: one result" "$(sed -n 's/^rank [0-3] agrees on \([0-9a-f]*\),.*/\1/p' <<< "$heard" | sort | uniq -c | awk '{ print $1 }')" 4
 	check "$1: the loss falls:$(sed -n 's/^rank 0.*, loss/ loss/p' <<< "$heard")" test \
 		"$(sed -n 's/^rank 0.*, loss \([0-9.]*\) to \([0-9.]*\)$/\1 \2/p' <<< "$heard" | awk '{ print $2 < $1 / 2 }')" = 1
-	[ -n "$closing" ] && note "$closing" || note "$heard"
+	note "${closing:-$heard}"
 }
 for compressor in $(GRADCOMP_PLUGIN_PATH=$tmp/lib/gradcomp "$GRADCOMP_BUILD/bin/gradcomp" list --pairs |
 	sed -n '/^| compressor/,$p' | sed '1,2d' | cut -d' ' -f2); do
@@ -35,8 +35,8 @@ for compressor in $(GRADCOMP_PLUGIN_PATH=$tmp/lib/gradcomp "$GRADCOMP_BUILD/bin/
 	threshold) spec=threshold:t=0.5 ;; # its default is for gradients of another size
 	*) spec=$compressor ;;
 	esac
-	train $spec 800 0.002
-	learns $spec
+	train "$spec" 800 0.002
+	learns "$spec"
 	case $closing in *', '[0-9]*x\ fewer\ bytes*) fewer="$fewer $compressor" ;; esac
 done
 note "fewer bytes:$fewer"

@@ -45,6 +45,13 @@ static void on_done(void *ctx, uint32_t tensor, gradcomp_status status, const gr
 	__atomic_add_fetch((int *)ctx, status ? 1000 : 1, __ATOMIC_SEQ_CST);
 }
 
+__attribute__((unused)) static void model_close(model *m)
+{
+	gradcomp_reducer_free(m->red);
+	for (int t = 0; t < T; t++)
+		free(m->grad[t]);
+}
+
 __attribute__((unused)) static gradcomp_status model_open(model *m, gradcomp_group *g, const char *spec, uint64_t bucket_bytes,
                                   gradcomp_error *err)
 {
@@ -56,14 +63,10 @@ __attribute__((unused)) static gradcomp_status model_open(model *m, gradcomp_gro
 		desc[t] = (gradcomp_tensor_desc){.name = names[t], .dims = dims[t], .ndim = ndim[t]};
 		m->grad[t] = calloc(numel(t) + 1, sizeof(float));
 	}
-	return gradcomp_reducer_create(g, desc, T, &o, &m->red, err);
-}
-
-__attribute__((unused)) static void model_close(model *m)
-{
-	gradcomp_reducer_free(m->red);
-	for (int t = 0; t < T; t++)
-		free(m->grad[t]);
+	gradcomp_status st = gradcomp_reducer_create(g, desc, T, &o, &m->red, err);
+	if (st)
+		model_close(m);
+	return st;
 }
 
 /* One step on gradients of `step` (-1: zeroes), given in an order of the rank's

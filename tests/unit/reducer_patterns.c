@@ -125,7 +125,7 @@ static void run_spec(const char *spec, int P, uint64_t bucket_bytes, int nan_ste
 	s->nan_step = nan_step;
 	run_ranks(P, settings, steps_body, s);
 	if (*s->cannot) {
-		skip(s->cannot, spec);
+		skip(s->cannot, "%s", spec);
 		free(s);
 		return;
 	}
@@ -232,6 +232,84 @@ static void held_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_reducer_free(red);
 }
 
+/* ---- what a steady step allocates ---- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define COUNTS_ALLOCATIONS 0
+#else
+#define COUNTS_ALLOCATIONS 1
+/* glibc's own names of what stands here in their place, for plugins too. */
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t),
+	*__libc_memalign(size_t, size_t);
+static int counting, allocations;
+
+static void note_allocation(void)
+{
+	if (__atomic_load_n(&counting, __ATOMIC_SEQ_CST))
+		__atomic_add_fetch(&allocations, 1, __ATOMIC_SEQ_CST);
+}
+
+void *malloc(size_t n)
+{
+	note_allocation();
+	return __libc_malloc(n);
+}
+
+void *calloc(size_t n, size_t size)
+{
+	note_allocation();
+	return __libc_calloc(n, size);
+}
+
+void *realloc(void *p, size_t n)
+{
+	note_allocation();
+	return __libc_realloc(p, n);
+}
+
+void *aligned_alloc(size_t alignment, size_t n)
+{
+	note_allocation();
+	return __libc_memalign(alignment, n);
+}
+
+typedef struct steady {
+	const char *spec;
+	int failed;
+} steady;
+
+static void steady_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	gradcomp_group *world = gradcomp_job_world(job);
+	gradcomp_error err = {0};
+	steady *s = arg;
+	model m;
+	(void)P;
+	if (model_open(&m, world, s->spec, 5000, &err)) {
+		s->failed = 1;
+		return;
+	}
+	for (int step = 0; step < 12; step++) {
+		if (step == 6 || step == 11) {
+			gradcomp_barrier(world, &err);
+			if (rank == 0)
+				__atomic_store_n(&counting, step == 6, __ATOMIC_SEQ_CST);
+			gradcomp_barrier(world, &err);
+		}
+		s->failed |= model_step(&m, rank, step % 3, &err) != 0;
+	}
+	model_close(&m);
+}
+
+static void stays_steady(const char *spec, const char *const *settings)
+{
+	steady s = {.spec = spec};
+	allocations = 0;
+	run_ranks(3, settings, steady_body, &s);
+	ok(!s.failed && allocations == 0, "%s: 5 steps of 3 ranks allocate nothing (%d times)", spec, allocations);
+}
+#endif
+
 /* ---- which collective ---- */
 
 static void named_body(gradcomp_job *job, int rank, int P, void *arg)
@@ -304,6 +382,12 @@ int main(void)
 		run_spec("meeter", P, 25 << 20, 1, settings, HUGE_VAL);
 		run_spec("coder", P, 25 << 20, 1, settings, HUGE_VAL);
 	}
+#if COUNTS_ALLOCATIONS
+	stays_steady("meeter", settings);
+	stays_steady("coder", settings);
+	stays_steady("topk", settings);
+	stays_steady("powersgd", settings);
+#endif
 	breaks("meeter:fault=cut", GRADCOMP_ERR_INTERNAL, "compressor 'meeter' merged to 1 bytes where it planned", settings);
 	breaks("meeter:fault=mark", GRADCOMP_ERR_MISMATCH, "what a rank sent in step 0 for the bucket of 'w2' is damaged", settings);
 	breaks("meeter:fault=other", GRADCOMP_ERR_INTERNAL, "planned payload pattern 1, which is none of those it names", settings);
