@@ -1,10 +1,8 @@
 /* Payloads of sparse compressors: their bytes, index codings against plain code bit
  * by bit, value codings, and everything that must be refused. */
-#include <math.h>
-
 #include "check/guard.h"
-#include "plugins/common/sparse.h"
 #include "unit/operators.h"
+#include "unit/sparse.h"
 
 enum { CODINGS = 4, VALUES = 5 };
 
@@ -17,19 +15,6 @@ static void places(uint32_t *idx, uint64_t d, uint64_t k, int shape)
 	}
 }
 
-/* The formulas of sparse.h. */
-static uint64_t bytes_by_formula(uint32_t coding, uint64_t d, uint64_t k)
-{
-	uint64_t l = k ? (uint64_t)floor(log2((double)(d / k))) : 0;
-	uint64_t raw = 4 * k, bitmap = 4 * ((d + 31) / 32);
-	uint64_t delta = k ? 4 * ((k * l + 31) / 32) + 4 * ((k + ((d - 1) >> l) + 31) / 32) : 0, best = raw;
-	if (coding == SPARSE_DELTA || coding == SPARSE_AUTO)
-		best = delta < best ? delta : best;
-	if (coding == SPARSE_BITMAP || coding == SPARSE_AUTO)
-		best = bitmap < best ? bitmap : best;
-	return coding == SPARSE_AUTO && k == d ? 0 : best;
-}
-
 static void set(uint32_t *words, uint64_t bit)
 {
 	words[bit / 32] |= 1u << bit % 32;
@@ -38,13 +23,13 @@ static void set(uint32_t *words, uint64_t bit)
 /* What the words must be, one bit at a time. */
 static void words_by_formula(uint32_t *out, uint32_t coding, const uint32_t *idx, uint64_t d, uint64_t k)
 {
-	uint64_t bytes = bytes_by_formula(coding, d, k), l = k ? (uint64_t)floor(log2((double)(d / k))) : 0;
+	uint64_t bytes = index_formula(coding, d, k), l = lower_bits(d, k);
 	memset(out, 0, bytes);
 	if (bytes == 0)
 		return;
 	if (coding == SPARSE_RAW || bytes == 4 * k) {
 		memcpy(out, idx, bytes);
-	} else if (bytes == bytes_by_formula(SPARSE_DELTA, d, k) && coding != SPARSE_BITMAP) {
+	} else if (bytes == index_formula(SPARSE_DELTA, d, k) && coding != SPARSE_BITMAP) {
 		for (uint64_t j = 0; j < k; j++) {
 			for (uint64_t i = 0; i < l; i++)
 				if (idx[j] >> i & 1)
@@ -68,7 +53,7 @@ static void index_coding(uint64_t d, uint64_t k)
 			places(idx, d, k, shape);
 			words_by_formula(want, c, idx, d, k);
 			sparse_index_pack(c, out.data, idx, d, k);
-			right &= bytes == bytes_by_formula(c, d, k) && bytes <= 4 * k &&
+			right &= bytes == index_formula(c, d, k) && bytes <= 4 * k &&
 			         sparse_index_bytes(SPARSE_AUTO, d, k) <= bytes;
 			same &= !memcmp(out.data, want, bytes);
 			back &= !sparse_index_unpack(c, out.data, (uint32_t *)(void *)in.data, d, k) &&
@@ -84,13 +69,6 @@ static void index_coding(uint64_t d, uint64_t k)
 }
 
 /* ---- values ------------------------------------------------------------------------ */
-
-static uint64_t value_bytes(int values, uint64_t k)
-{
-	static const double each[] = {4, 2, 2, 1, 0.5};
-	uint64_t bytes = (uint64_t)ceil(each[values] * (double)k);
-	return (bytes + (values >= SPARSE_BLOCK8 ? 4 * ((k + 255) / 256) : 0) + 3) / 4 * 4;
-}
 
 static void values(const char *name, const gradcomp_operators *op)
 {
@@ -122,7 +100,7 @@ static void values(const char *name, const gradcomp_operators *op)
 				close &= fabs((double)got.val[j] - in.val[j]) <= loss[v] * scale * 1.0001 + 0x1p-25;
 			}
 			ok(!wrong && close && !memcmp(in.idx, got.idx, 4 * k) &&
-			           bytes == value_bytes((int)v, k) + sparse_index_bytes(SPARSE_AUTO, d, k) &&
+			           bytes == value_formula(v, k) + index_formula(SPARSE_AUTO, d, k) &&
 			           guard_whole(&out) && guard_whole(&a) && guard_whole(&b),
 			   "%s: %llu values as %s in %llu bytes%s%s", name, (unsigned long long)k, sparse_value_codings[v],
 			   (unsigned long long)bytes, wrong ? ": " : "", wrong ? wrong : "");
