@@ -35,7 +35,7 @@ static const gradcomp_param params[] = {
                    .def = "1",
                    .min = 1,
                    .max = 19,
-                   .help = "of the codec: higher is slower and seldom smaller; lz4 ends at 12"},
+                   .help = "of the codec: higher is slower and seldom smaller; lz4 ends at 9"},
 };
 
 /* Each direction has its workspace. */

@@ -9,8 +9,10 @@
 #ifdef HAVE_LZ4
 #include <lz4.h>
 #include <lz4hc.h>
-enum { LZ4_FIRST_HC = 3 };
 #endif
+
+/* LZ4's levels from 10 on allocate. */
+enum { LZ4_FIRST_HC = 3, LZ4_LEVELS = 9 };
 
 const char *const codec_names[] = {"zstd", "lz4", NULL};
 
@@ -24,9 +26,9 @@ static const struct {
 	[CODEC_ZSTD] = {0, 19, "libzstd-dev"},
 #endif
 #ifdef HAVE_LZ4
-	[CODEC_LZ4] = {1, LZ4HC_CLEVEL_MAX, "liblz4-dev"},
+	[CODEC_LZ4] = {1, LZ4_LEVELS, "liblz4-dev"},
 #else
-	[CODEC_LZ4] = {0, 12, "liblz4-dev"},
+	[CODEC_LZ4] = {0, LZ4_LEVELS, "liblz4-dev"},
 #endif
 };
 
