@@ -136,6 +136,8 @@ typedef struct gradcomp_operators {
 
 	/* ---- memory and sums ---- */
 
+	/* Either side may also be memory of gradcomp_host.alloc(): so an instance keeps a
+	 * few floats (warm-start factors) from step to step. */
 	void (*copy)(void *queue, void *to, const void *from, size_t bytes);
 	void (*fill)(void *queue, float *x, float a, size_t n);
 	/* y[i] += a * x[i], rounded after the product and after the sum. REPLICATED. */

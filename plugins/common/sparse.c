@@ -6,12 +6,26 @@
 
 #include "gathered.h"
 
+static size_t largest_scratch(const sparse *s, uint64_t d, uint64_t k)
+{
+	return s->host->operators->topk_scratch(d, k);
+}
+
+static void select_largest(const sparse *s, const gradcomp_work *work, const sparse_part *p, const float *x,
+                           sparse_pairs out, void *scratch)
+{
+	(void)s;
+	work->operators->topk(work->queue, out.idx, out.val, x, p->d, p->k, scratch);
+}
+
 gradcomp_status sparse_open(sparse *s, const gradcomp_host *host, const gradcomp_value *values,
                             const gradcomp_layout *layout, const char *name, int rows, gradcomp_error *err)
 {
 	s->host = host;
 	s->layout = layout;
 	s->name = name;
+	s->select_scratch = largest_scratch;
+	s->select = select_largest;
 	if (rows > SPARSE_INDICES)
 		s->coding.indices = (uint32_t)values[SPARSE_INDICES].i;
 	if (rows > SPARSE_VALUES)

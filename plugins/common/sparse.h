@@ -144,7 +144,7 @@ typedef struct sparse_part {
 	uint32_t tensor; /* of the layout; the first of the bucket when it is one part */
 } sparse_part;
 
-/* Instances begin with this. sparse_open() fills it but for the functions. */
+/* Instances begin with this. sparse_open() fills it, for exact top-k of each bucket. */
 typedef struct sparse sparse;
 struct sparse {
 	const gradcomp_host *host;

@@ -63,18 +63,6 @@ static uint64_t kept(const sparse *s, const sparse_part *part, uint64_t step)
 	return sparse_share(sparse_density(&s->schedule, step), part->d);
 }
 
-static size_t select_scratch(const sparse *s, uint64_t d, uint64_t k)
-{
-	return s->host->operators->topk_scratch(d, k);
-}
-
-static void select_largest(const sparse *s, const gradcomp_work *work, const sparse_part *p, const float *x,
-                           sparse_pairs out, void *scratch)
-{
-	(void)s;
-	work->operators->topk(work->queue, out.idx, out.val, x, p->d, p->k, scratch);
-}
-
 static gradcomp_status dgc_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
 	sparse_schedule s;
@@ -84,22 +72,15 @@ static gradcomp_status dgc_check(const gradcomp_host *host, const gradcomp_value
 static gradcomp_status dgc_create(const gradcomp_host *host, const gradcomp_value *values,
                                   const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	dgc *p = host->alloc(sizeof *p);
-	if (!p)
-		return host->fail(err, GRADCOMP_ERR_NOMEM, "dgc: no memory");
-	gradcomp_status st = sparse_open(&p->s, host, values, layout, "dgc", SPARSE_PARAMS, err);
-	if (st) {
-		host->release(p);
+	gradcomp_status st = sparse_new(sizeof(dgc), host, values, layout, "dgc", SPARSE_PARAMS, instance, err);
+	if (st)
 		return st;
-	}
+	dgc *p = *instance;
 	p->s.layerwise = 1;
 	p->s.kept = kept;
-	p->s.select_scratch = select_scratch;
-	p->s.select = select_largest;
 	p->momentum = (float)values[MOMENTUM].f;
 	p->nesterov = values[NESTEROV].i != 0;
 	p->clip = values[CLIP].f / sqrt((double)layout->nranks);
-	*instance = p;
 	return GRADCOMP_OK;
 }
 

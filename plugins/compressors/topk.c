@@ -12,18 +12,6 @@
 static const gradcomp_param params[] = {SPARSE_SCHEDULE_ROWS, SPARSE_INDICES_ROW, SPARSE_VALUES_ROW,
                                         SPARSE_LAYERWISE_ROW};
 
-static size_t scratch(const sparse *s, uint64_t d, uint64_t k)
-{
-	return s->host->operators->topk_scratch(d, k);
-}
-
-static void select_largest(const sparse *s, const gradcomp_work *work, const sparse_part *p, const float *x,
-                           sparse_pairs out, void *room)
-{
-	(void)s;
-	work->operators->topk(work->queue, out.idx, out.val, x, p->d, p->k, room);
-}
-
 static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
 	sparse_schedule s;
@@ -33,14 +21,7 @@ static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *va
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
                               const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	gradcomp_status st = sparse_new(sizeof(sparse), host, values, layout, "topk", SPARSE_LAYERWISE_PARAMS, instance,
-	                                err);
-	if (st)
-		return st;
-	sparse *s = *instance;
-	s->select_scratch = scratch;
-	s->select = select_largest;
-	return GRADCOMP_OK;
+	return sparse_new(sizeof(sparse), host, values, layout, "topk", SPARSE_LAYERWISE_PARAMS, instance, err);
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {

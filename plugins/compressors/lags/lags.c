@@ -88,18 +88,6 @@ static uint64_t kept(const sparse *s, const sparse_part *part, uint64_t step)
 	return sparse_share(density, part->d);
 }
 
-static size_t select_scratch(const sparse *s, uint64_t d, uint64_t k)
-{
-	return s->host->operators->topk_scratch(d, k);
-}
-
-static void select_largest(const sparse *s, const gradcomp_work *work, const sparse_part *p, const float *x,
-                           sparse_pairs out, void *scratch)
-{
-	(void)s;
-	work->operators->topk(work->queue, out.idx, out.val, x, p->d, p->k, scratch);
-}
-
 static void lags_destroy(void *instance)
 {
 	lags *l = instance;
@@ -165,16 +153,14 @@ static gradcomp_status prepare(lags *l, const gradcomp_value *values, gradcomp_e
 static gradcomp_status lags_create(const gradcomp_host *host, const gradcomp_value *values,
                                    const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	lags *l = host->alloc(sizeof *l);
-	if (!l)
-		return host->fail(err, GRADCOMP_ERR_NOMEM, "lags: no memory");
-	gradcomp_status st = sparse_open(&l->s, host, values, layout, "lags", SPARSE_PARAMS, err);
+	void *made;
+	gradcomp_status st = sparse_new(sizeof(lags), host, values, layout, "lags", SPARSE_PARAMS, &made, err);
+	if (st)
+		return st;
+	lags *l = made;
 	l->s.layerwise = 1;
 	l->s.kept = kept;
-	l->s.select_scratch = select_scratch;
-	l->s.select = select_largest;
-	if (!st)
-		st = prepare(l, values, err);
+	st = prepare(l, values, err);
 	if (st)
 		lags_destroy(l);
 	else
