@@ -92,7 +92,7 @@ def learn(task, spec, momentum, seed):
         out = model.module(task.test[0])
     return {"loss": cross_entropy(out, task.test[1]).item(),
             "accuracy": (out.argmax(1) == task.test[1]).float().mean().item(),
-            "relative_error": stats.get("relative_error"),
+            "relative_error": stats["error_mean"] if stats["error_steps"] else None,
             "wire_ratio": stats["dense_bytes"] / stats["wire_bytes"] if stats["wire_bytes"] else None}
 
 
