@@ -4,7 +4,7 @@
  * at most 8, each group with its own unrolled code. */
 #include <string.h>
 
-#include "kernels.h"
+#include "four.h"
 
 enum { GROUP = 8, TILE = 1024 };
 
@@ -36,10 +36,15 @@ enum { GROUP = 8, TILE = 1024 };
 		call(8); \
 	}
 
-INLINE float sum8(const v8f *v)
+/* The sums of four vectors. */
+INLINE void sum8x4(float out[4], const v8f v[4])
 {
-	const v8f a = *v;
-	return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
+	v4f s[4];
+	UNROLL
+	for (int i = 0; i < 4; i++)
+		s[i] = LOW4(v[i]) + HIGH4(v[i]);
+	transpose4(s);
+	*(v4f_any *)out = (s[0] + s[2]) + (s[1] + s[3]);
 }
 
 /* T[c][k] = A[k][c] for k < count, c < w; the rest of the last eight is 0. */
@@ -78,11 +83,21 @@ INLINE void mq_rows(float *P, size_t ldp, const float *M, size_t ldm, const floa
 				acc[i][c] = FMA(a[i], t, acc[i][c]);
 		}
 	}
+	float sum[16];
+	UNROLL
+	for (size_t i = 0; i < 16; i += 4) {
+		v8f four[4];
+		UNROLL
+		for (size_t j = 0; j < 4; j++)
+			four[j] = i + j < rows * W ? acc[(i + j) / W][(i + j) % W] : SPLAT8(0);
+		if (i < rows * W)
+			sum8x4(sum + i, four);
+	}
 	UNROLL
 	for (size_t i = 0; i < rows; i++) {
 		UNROLL
 		for (size_t c = 0; c < W; c++) {
-			float s = sum8(&acc[i][c]);
+			float s = sum[i * W + c];
 			for (size_t j = k; j < count; j++)
 				s += M[i * ldm + j] * T[c * TILE + j];
 			P[i * ldp + c] = add ? P[i * ldp + c] + s : s;

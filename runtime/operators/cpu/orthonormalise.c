@@ -13,11 +13,20 @@
  * reach equal bits, so nothing here depends on the processor. */
 #include <string.h>
 
-#include "kernels.h"
+#include "four.h"
 
 enum { MOST = 64, BLOCK = 128 };
 #define DEPENDENT 1e-12
 #define ONE_ROUND 1e-7
+
+/* Sums run in eight lanes, whatever a register holds; SIDE columns of the Gram
+ * matrix by SIDE are summed together. */
+#ifdef __AVX512F__
+enum { SIDE = 4, LANES = 8 };
+#else
+enum { SIDE = 2, LANES = 4 };
+#endif
+typedef double lanes __attribute__((vector_size(LANES * 8)));
 
 typedef struct ortho {
 	size_t n, r;
@@ -29,97 +38,101 @@ typedef struct ortho {
 	double tile[MOST][BLOCK] __attribute__((aligned(64)));
 } ortho;
 
-#if defined(__clang__) || __GNUC__ >= 12
-#define PICK(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
-#else
-#define PICK(a, b, i, j, k, l) __builtin_shuffle(a, b, (v4i){i, j, k, l})
-#endif
-
-INLINE void transpose4(v4f v[4])
+/* Columns c.. of the tile from those of A, or the other way. */
+INLINE void move_columns(ortho *o, float *A, size_t rows, size_t c, const size_t w, const int store)
 {
-	v4f a = PICK(v[0], v[1], 0, 4, 1, 5), b = PICK(v[2], v[3], 0, 4, 1, 5);
-	v4f c = PICK(v[0], v[1], 2, 6, 3, 7), d = PICK(v[2], v[3], 2, 6, 3, 7);
-	v[0] = PICK(a, b, 0, 1, 4, 5);
-	v[1] = PICK(a, b, 2, 3, 6, 7);
-	v[2] = PICK(c, d, 0, 1, 4, 5);
-	v[3] = PICK(c, d, 2, 3, 6, 7);
-}
-
-/* tile[c][i] = A[i][c]; rows that are not there are 0. */
-static void tile_load(ortho *o, const float *A, size_t rows)
-{
-	size_t r = o->r, c = 0;
-	for (; c + 4 <= r; c += 4) {
-		size_t i = 0;
-		for (; i + 4 <= rows; i += 4) {
-			const float *p = A + i * r + c;
-			v4f v[4] = {*(const v4f_any *)p, *(const v4f_any *)(p + r), *(const v4f_any *)(p + 2 * r),
-			            *(const v4f_any *)(p + 3 * r)};
-			transpose4(v);
-			UNROLL
-			for (int j = 0; j < 4; j++)
-				*(v4d *)&o->tile[c + (size_t)j][i] = WIDEN(v[j]);
+	size_t i = 0, r = o->r;
+	for (; i + 4 <= rows; i += 4) {
+		v4f v[4];
+		if (!store)
+			load_columns(v, A + i * r + c, r, w);
+		UNROLL
+		for (size_t j = 0; j < w; j++) {
+			v4d *at = (v4d *)&o->tile[c + j][i];
+			if (store)
+				v[j] = NARROW(*at);
+			else
+				*at = WIDEN(v[j]);
 		}
-		for (; i < rows; i++)
-			for (size_t j = c; j < c + 4; j++)
-				o->tile[j][i] = A[i * r + j];
+		if (store)
+			store_columns(A + i * r + c, v, r, w);
 	}
-	for (; c < r; c++)
-		for (size_t i = 0; i < rows; i++)
-			o->tile[c][i] = A[i * r + c];
-	for (c = 0; rows < BLOCK && c < r; c++)
-		memset(&o->tile[c][rows], 0, (BLOCK - rows) * sizeof o->tile[c][0]);
-}
-
-static void tile_store(const ortho *o, float *A, size_t rows)
-{
-	size_t r = o->r, c = 0;
-	for (; c + 4 <= r; c += 4) {
-		size_t i = 0;
-		for (; i + 4 <= rows; i += 4) {
-			float *p = A + i * r + c;
-			v4f v[4];
-			UNROLL
-			for (int j = 0; j < 4; j++)
-				v[j] = NARROW(*(const v4d *)&o->tile[c + (size_t)j][i]);
-			transpose4(v);
-			UNROLL
-			for (size_t j = 0; j < 4; j++)
-				*(v4f_any *)(p + j * r) = v[j];
-		}
-		for (; i < rows; i++)
-			for (size_t j = c; j < c + 4; j++)
+	for (; i < rows; i++)
+		for (size_t j = c; j < c + w; j++) {
+			if (store)
 				A[i * r + j] = (float)o->tile[j][i];
+			else
+				o->tile[j][i] = A[i * r + j];
+		}
+}
+
+/* tile[c][i] = A[i][c], or back. The last four columns may overlap those before. */
+INLINE void move_tile(ortho *o, float *A, size_t rows, const int store)
+{
+	size_t r = o->r;
+	if (r == 1)
+		move_columns(o, A, rows, 0, 1, store);
+	else if (r == 2)
+		move_columns(o, A, rows, 0, 2, store);
+	else if (r == 3)
+		move_columns(o, A, rows, 0, 3, store);
+	else
+		for (size_t c = 0; c < r; c = r - c < 8 && r - c > 4 ? r - 4 : c + 4)
+			move_columns(o, A, rows, c, 4, store);
+}
+
+/* Returns how long the columns are: rows that are not there are 0. */
+static size_t tile_load(ortho *o, float *A, size_t rows)
+{
+	size_t length = (rows + 7) / 8 * 8;
+	for (size_t c = 0; rows < length && c < o->r; c++)
+		memset(&o->tile[c][length - 8], 0, 8 * sizeof(double));
+	move_tile(o, A, rows, 0);
+	return length;
+}
+
+/* Columns i.. times columns j.., wi and wj of them. */
+INLINE void gram_part(ortho *o, size_t i, size_t j, size_t length, const size_t wi, const size_t wj)
+{
+	lanes sum[SIDE][SIDE][8 / LANES] = {{{{0}}}};
+	for (size_t k = 0; k < length; k += 8) {
+		UNROLL
+		for (size_t a = 0; a < wi; a++) {
+			UNROLL
+			for (size_t b = 0; b < wj; b++) {
+				UNROLL
+				for (size_t h = 0; h < 8 / LANES; h++)
+					sum[a][b][h] += *(const lanes *)&o->tile[i + a][k + h * LANES] *
+					                *(const lanes *)&o->tile[j + b][k + h * LANES];
+			}
+		}
 	}
-	for (; c < r; c++)
-		for (size_t i = 0; i < rows; i++)
-			A[i * r + c] = (float)o->tile[c][i];
-}
-
-INLINE double tile_dot(const double *a, const double *b)
-{
-	v4d s = {0}, t = {0};
-	for (int i = 0; i < BLOCK; i += 8) {
-		s += *(const v4d *)(a + i) * *(const v4d *)(b + i);
-		t += *(const v4d *)(a + i + 4) * *(const v4d *)(b + i + 4);
+	UNROLL
+	for (size_t a = 0; a < wi; a++) {
+		UNROLL
+		for (size_t b = 0; b < wj; b++) {
+			double s[8];
+			memcpy(s, sum[a][b], sizeof s);
+			o->gram[i + a][j + b] += ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+		}
 	}
-	s += t;
-	return (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-static void gram_block(ortho *o)
+static void gram(ortho *o, float *A)
 {
-	for (size_t i = 0; i < o->r; i++)
-		for (size_t j = i; j < o->r; j++)
-			o->gram[i][j] += tile_dot(o->tile[i], o->tile[j]);
-}
-
-static void gram(ortho *o, const float *A)
-{
+	const size_t even = o->r / SIDE * SIDE;
 	memset(o->gram, 0, sizeof o->gram[0] * o->r);
-	for (size_t i = 0; i < o->n; i += BLOCK) {
-		tile_load(o, A + i * o->r, o->n - i < BLOCK ? o->n - i : BLOCK);
-		gram_block(o);
+	for (size_t row = 0; row < o->n; row += BLOCK) {
+		size_t length = tile_load(o, A + row * o->r, o->n - row < BLOCK ? o->n - row : BLOCK);
+		for (size_t i = 0; i < even; i += SIDE) {
+			for (size_t j = i; j < even; j += SIDE)
+				gram_part(o, i, j, length, SIDE, SIDE);
+			for (size_t j = even; j < o->r; j++)
+				gram_part(o, i, j, length, SIDE, 1);
+		}
+		for (size_t i = even; i < o->r; i++)
+			for (size_t j = i; j < o->r; j++)
+				gram_part(o, i, j, length, 1, 1);
 	}
 }
 
@@ -164,19 +177,17 @@ static double factor(ortho *o)
 	return smallest;
 }
 
-/* out = out * keep, and out += in * a. */
-INLINE void tile_scale(double *out, double keep)
+/* The a-th kept column := the combination of the first a + 1 that makes it one of
+ * A R^-1. */
+INLINE void combine(ortho *o, int a, size_t length)
 {
-	const v4d k = {keep, keep, keep, keep};
-	for (int i = 0; i < BLOCK; i += 4)
-		*(v4d *)(out + i) *= k;
-}
-
-INLINE void tile_add(double *out, const double *in, double a)
-{
-	const v4d k = {a, a, a, a};
-	for (int i = 0; i < BLOCK; i += 4)
-		*(v4d *)(out + i) += *(const v4d *)(in + i) * k;
+	double *out = o->tile[o->kept[a]];
+	for (size_t i = 0; i < length; i += LANES) {
+		lanes s = *(const lanes *)(out + i) * o->inv[a][a];
+		for (int b = 0; b < a; b++)
+			s += *(const lanes *)&o->tile[o->kept[b]][i] * o->inv[b][a];
+		*(lanes *)(out + i) = s;
+	}
 }
 
 /* A := A R^-1 on the kept columns, 0 on the others. From the last column down,
@@ -184,21 +195,14 @@ INLINE void tile_add(double *out, const double *in, double a)
 static void apply(ortho *o, float *A)
 {
 	for (size_t i = 0; i < o->n; i += BLOCK) {
-		size_t rows = o->n - i < BLOCK ? o->n - i : BLOCK;
-		tile_load(o, A + i * o->r, rows);
+		size_t rows = o->n - i < BLOCK ? o->n - i : BLOCK, length = tile_load(o, A + i * o->r, rows);
 		int a = o->nkept - 1;
-		for (int j = (int)o->r - 1; j >= 0; j--) {
-			double *out = o->tile[j];
-			if (a < 0 || o->kept[a] != j) {
-				memset(out, 0, sizeof o->tile[j]);
-				continue;
-			}
-			tile_scale(out, o->inv[a][a]);
-			for (int b = 0; b < a; b++)
-				tile_add(out, o->tile[o->kept[b]], o->inv[b][a]);
-			a--;
-		}
-		tile_store(o, A + i * o->r, rows);
+		for (int j = (int)o->r - 1; j >= 0; j--)
+			if (a < 0 || o->kept[a] != j)
+				memset(o->tile[j], 0, sizeof o->tile[j]);
+			else
+				combine(o, a--, length);
+		move_tile(o, A + i * o->r, rows, 1);
 	}
 }
 
