@@ -49,6 +49,8 @@ void held_bucket(gradcomp_reducer *r, const bucket *b)
 	for (uint32_t i = b->pub.first; r->memory && !b->bad && i < b->pub.first + b->pub.ntensors; i++) {
 		uint64_t n = r->tensors[i].numel;
 		double e = of_tensor(r->memory + r->tensors[i].offset, n), u = r->held[i].u;
+		if (!isfinite(u)) /* a compressor that passes NaN on */
+			continue;
 		r->held[i].steps++;
 		r->held[i].shares += u > 0 ? sqrt(e / u) : 0;
 		r->step_e += e * weight(n);

@@ -369,6 +369,7 @@ int main(void)
 	snprintf(path, sizeof path, "%s:%.*stests/plugins", installed, (int)(n - strlen("gradcomp.plugin_path=")),
 	         installed + strlen("gradcomp.plugin_path="));
 	const char *settings[] = {path, "transport.timeout=20", "gradcomp.log=error", NULL};
+	const char *tree[] = {path, "transport.timeout=20", "gradcomp.log=error", "gradcomp.collective=tree", NULL};
 	const char *ring[] = {path, "transport.timeout=20", "gradcomp.log=error", "gradcomp.collective=ring", NULL};
 	gradcomp_error err;
 	config *c;
@@ -381,6 +382,10 @@ int main(void)
 		run_spec("coder", P, 5000, -1, settings, HUGE_VAL);
 		run_spec("meeter", P, 25 << 20, 1, settings, HUGE_VAL);
 		run_spec("coder", P, 25 << 20, 1, settings, HUGE_VAL);
+	}
+	for (int P = 2; P <= 5; P++) {
+		run_spec("none", P, 5000, -1, tree, 1e-6);
+		run_spec("topk", P, 5000, 1, tree, HUGE_VAL);
 	}
 #if COUNTS_ALLOCATIONS
 	stays_steady("meeter", settings);
