@@ -83,6 +83,7 @@ enum { LIE_TWICE, LIE_ORDER, LIE_RANGE, LIE_NAN, LIE_INF, LIE_SHORT, LIE_LONG, L
 static const char *const lies[] = {"an index twice", "descending indices", "an index too large", "a NaN",
                                    "an Inf",         "too few bytes",      "too many bytes"};
 static int topk_told;
+static guarded lie;
 
 static void topk_tamper(ranks *s, gradcomp_payload *in, uint32_t n)
 {

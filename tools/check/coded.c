@@ -91,6 +91,7 @@ static gradcomp_status piece(ranks *s, flight *f, float *const *lost, int c, uin
 {
 	gradcomp_status st = GRADCOMP_OK;
 	guarded wire = {.map = NULL};
+	gradcomp_payload made;
 	uint64_t bytes = 0;
 
 	for (int k = 0; !st && k < s->P; k++) {
@@ -103,6 +104,10 @@ static gradcomp_status piece(ranks *s, flight *f, float *const *lost, int c, uin
 		for (uint64_t i = 0; complete && i < n; i++)
 			lost[w][at + i] *= (float)s->P;
 		s->sent_of[w] += bytes;
+		made = (gradcomp_payload){wire.data, wire.bytes, bytes};
+		if (!st && s->made)
+			s->made(s, f->work.bucket, 0, w, &made);
+		bytes = made.bytes;
 		if (!st && !complete)
 			st = take_run(s, next, CALL_CODE_DECODE_ADD, &wire, bytes,
 			              (float *)(void *)f[next].flat.data + at, n);

@@ -93,6 +93,8 @@ gradcomp_status flight_encode(ranks *s, flight *f, int w, const gradcomp_round *
 	guard_free(&f->payload);
 	if (rd->pattern == GRADCOMP_CODED || (rd->flags & GRADCOMP_ROUND_IN_PLACE)) {
 		f->out = (gradcomp_payload){f->flat.data, capacity, capacity};
+		if (s->made && rd->pattern == GRADCOMP_SUMMED)
+			s->made(s, f->work.bucket, round, w, &f->out);
 		return GRADCOMP_OK;
 	}
 	f->payload = place(s, "the payload", capacity, 8);
@@ -105,6 +107,8 @@ gradcomp_status flight_encode(ranks *s, flight *f, int w, const gradcomp_round *
 		st = ranks_broke(s, RULE_BYTES,
 		               "a payload of %llu bytes in round %u, %s%zu were planned",
 		               (unsigned long long)f->out.bytes, round, exact ? "" : "at most ", capacity);
+	if (!st && s->made)
+		s->made(s, f->work.bucket, round, w, &f->out);
 	return st;
 }
 

@@ -35,6 +35,9 @@ int kit_run(const kit_options *options, kit_result *out);
 /* As kit_run() on a plugin that is loaded already; only `seed`, ranks, `thorough`
  * and `seconds` of the options count. */
 int kit_run_subject(const kit_options *options, const subject *t, kit_result *out);
+/* The parameters with momentum and clipping off, of a plugin that has them, for
+ * subject.plain; NULL when there is nothing to switch off, or it cannot be. */
+gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameters);
 
 /* ---- for the groups ---- */
 

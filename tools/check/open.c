@@ -56,9 +56,7 @@ static int has_row(const gradcomp_plugin_info *info, const char *name)
 	return 0;
 }
 
-/* Momentum and clipping, of those that have them, are off in the checks of sums; NULL
- * when there is nothing to switch off, or it cannot be. */
-static gradcomp_spec *plain_of(const gradcomp_plugin_info *info, const char *parameters)
+gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameters)
 {
 	static const char *const off[] = {"momentum", "clip"};
 	gradcomp_spec *spec = NULL;
@@ -99,7 +97,7 @@ static int run_compressor(const kit_options *o, const gradcomp_plugin_info *info
 		return 1;
 	}
 	snprintf(out->spec, sizeof out->spec, "%s", spec->text);
-	plain = plain_of(info, o->parameters);
+	plain = kit_plain(info, o->parameters);
 	t.spec = spec->text;
 	t.values = spec->values;
 	t.plain = plain ? plain->values : NULL;

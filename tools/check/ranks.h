@@ -40,6 +40,10 @@ typedef struct ranks {
 	 * merge() and the code functions (in[0].data is NULL there). A rank's own
 	 * gathered payload reaches it as it was. */
 	void (*tamper)(struct ranks *s, gradcomp_payload *in, uint32_t n);
+	/* Called with every payload as it was made, in order, to record it or to put
+	 * another in its place; at most `capacity` bytes. */
+	void (*made)(struct ranks *s, const gradcomp_bucket *bucket, uint32_t round, int rank,
+	             gradcomp_payload *payload);
 	rule broke; /* by the plugin, found by the harness */
 	gradcomp_error err;
 } ranks;

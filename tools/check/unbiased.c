@@ -11,7 +11,7 @@ void group_unbiased(kit *k)
 {
 	static model vector = {"96 numbers", 1, {{NUMBERS, 0}}};
 	subject *t = &k->subject;
-	int times = k->options->thorough ? 4000 : 600;
+	int times = k->options->thorough ? 4000 : 600, remembers = 0;
 	double sum[NUMBERS] = {0}, squares[NUMBERS] = {0}, worst = 0, want[NUMBERS] = {0};
 	float u[RANKS][NUMBERS], *g[RANKS_MAX];
 	const gradcomp_value *values = t->values;
@@ -40,10 +40,16 @@ void group_unbiased(kit *k)
 			sum[i] += g[0][i];
 			squares[i] += (double)g[0][i] * g[0][i];
 		}
+		for (int i = 0; kit_memory(t, &s, 0) && i < NUMBERS; i++)
+			remembers |= kit_memory(t, &s, 0)[i] != 0;
 		gradients_free(&s, g);
 		ranks_close(&s);
 	}
 	t->values = values;
+	if (remembers) {
+		kit_skip(k, RULE_UNBIASED, "with these parameters error memory makes up for the bias");
+		return;
+	}
 	for (int i = 0; i < NUMBERS; i++) {
 		double mean = sum[i] / times, var = fmax(squares[i] / times - mean * mean, 0);
 		double z = fabs(mean - want[i]) / (sqrt(var / times) + 1e-6);
