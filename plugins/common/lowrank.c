@@ -66,10 +66,8 @@ gradcomp_status lowrank_open(lowrank *l, const gradcomp_host *host, const gradco
                              gradcomp_error *err)
 {
 	uint32_t n = layout->ntensors;
-	*l = (lowrank){.host = host,
-	               .layout = layout,
-	               .name = name,
-	               .start_step = (uint64_t)values[LOWRANK_START_STEP].i};
+	*l = (lowrank){
+		.host = host, .layout = layout, .name = name, .start_step = (uint64_t)values[LOWRANK_START_STEP].i};
 	l->tensors = host->alloc((n + 1) * sizeof *l->tensors);
 	if (!l->tensors)
 		goto fail;

@@ -34,8 +34,8 @@ typedef struct lowrank_place {
 } lowrank_place;
 
 typedef struct lowrank_tensor {
-	uint64_t n, m, r; /* r = 0: sent whole */
-	lowrank_place at; /* in the layout */
+	uint64_t n, m, r;       /* r = 0: sent whole */
+	lowrank_place at;       /* in the layout */
 	uint32_t before, after; /* neighbours of the same shape, or LOWRANK_NONE */
 	char choice[24];
 } lowrank_tensor;
@@ -81,9 +81,11 @@ gradcomp_status lowrank_expect(const lowrank *l, const gradcomp_work *work, uint
 void lowrank_pack(const lowrank *l, const gradcomp_work *work, float *out);
 void lowrank_unpack(const lowrank *l, const gradcomp_work *work, const float *in);
 
-/* P, Q: the bucket's factors. `room` is of lowrank_scratch() bytes. */
-void lowrank_draw_p(const lowrank *l, const gradcomp_work *work, float *P, uint64_t draw);
+/* Random numbers, the same on all ranks and for all bucketings; draws 0 and 1 are the
+ * first P and Q. */
 void lowrank_draw_q(const lowrank *l, const gradcomp_work *work, float *Q, uint64_t draw);
+
+/* P, Q: the bucket's factors. `room` is of lowrank_scratch() bytes. */
 void lowrank_orthonormalise_p(const lowrank *l, const gradcomp_work *work, float *P);
 void lowrank_orthonormalise_q(const lowrank *l, const gradcomp_work *work, float *Q);
 /* P = M Q and Q = M^T P, of what is compressed. */

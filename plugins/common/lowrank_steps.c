@@ -61,8 +61,8 @@ void lowrank_pack(const lowrank *l, const gradcomp_work *work, float *out)
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		const lowrank_tensor *t = &l->tensors[b->first + i];
 		if (!t->r)
-			work->operators->copy(work->queue, out + (t->at.whole - l->tensors[b->first].at.whole), work->x[i],
-			                      l->layout->tensors[b->first + i].numel * sizeof *out);
+			work->operators->copy(work->queue, out + (t->at.whole - l->tensors[b->first].at.whole),
+			                      work->x[i], l->layout->tensors[b->first + i].numel * sizeof *out);
 	}
 }
 
@@ -78,17 +78,10 @@ void lowrank_unpack(const lowrank *l, const gradcomp_work *work, const float *in
 	}
 }
 
-/* Streams 0 and 1 are the first factors of all tensors; every draw has its own. */
-void lowrank_draw_p(const lowrank *l, const gradcomp_work *work, float *P, uint64_t draw)
-{
-	work->operators->random_normal(work->queue, P, lowrank_sizes(l, work->bucket).P, l->layout->seed,
-	                               2 * draw, l->tensors[work->bucket->first].at.P);
-}
-
 void lowrank_draw_q(const lowrank *l, const gradcomp_work *work, float *Q, uint64_t draw)
 {
-	work->operators->random_normal(work->queue, Q, lowrank_sizes(l, work->bucket).Q, l->layout->seed,
-	                               2 * draw + 1, l->tensors[work->bucket->first].at.Q);
+	work->operators->random_normal(work->queue, Q, lowrank_sizes(l, work->bucket).Q, l->layout->seed, draw,
+	                               l->tensors[work->bucket->first].at.Q);
 }
 
 void lowrank_orthonormalise_p(const lowrank *l, const gradcomp_work *work, float *P)
@@ -139,8 +132,7 @@ void lowrank_product_mtp(const lowrank *l, const gradcomp_work *work, float *Q, 
 	}
 }
 
-void lowrank_finish(const lowrank *l, const gradcomp_work *work, const float *P, const float *local,
-                    const float *Q)
+void lowrank_finish(const lowrank *l, const gradcomp_work *work, const float *P, const float *local, const float *Q)
 {
 	EACH_BATCH(l, work->bucket, k) {
 		float *x[BATCH], *e[BATCH];

@@ -47,17 +47,18 @@ gradcomp_status saved_check(const gradcomp_host *host, const saved *want, const 
 	if (memcmp(got.compressor, want->compressor, sizeof got.compressor))
 		return host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: this is not a state of %s", name, name);
 	if (got.version != want->version)
-		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "%s: state of version %u, this plugin reads %u", name,
-		                  got.version, want->version);
+		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "%s: state of version %u, this plugin reads %u",
+		                  name, got.version, want->version);
 	if (got.nranks != want->nranks)
-		return host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: state of a job of %u ranks, this one has %u", name,
-		                  got.nranks, want->nranks);
+		return host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: state of a job of %u ranks, this one has %u",
+		                  name, got.nranks, want->nranks);
 	if (got.shapes != want->shapes)
-		return host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: state of a model whose tensors have other shapes", name);
+		return host->fail(err, GRADCOMP_ERR_MISMATCH,
+		                  "%s: state of a model whose tensors have other shapes", name);
 	if (got.parameters != want->parameters || got.bytes != want->bytes)
 		return host->fail(err, GRADCOMP_ERR_MISMATCH,
-		                  "%s: state of other parameters: it holds %llu bytes, with these it would be %llu", name,
-		                  (unsigned long long)got.bytes, (unsigned long long)want->bytes);
+		                  "%s: state of other parameters: it holds %llu bytes, with these it would be %llu",
+		                  name, (unsigned long long)got.bytes, (unsigned long long)want->bytes);
 	if (bytes != sizeof got + want->bytes)
 		return host->fail(err, GRADCOMP_ERR_INVALID, "%s: a state of %llu bytes, %llu are right", name,
 		                  (unsigned long long)bytes, (unsigned long long)(sizeof got + want->bytes));

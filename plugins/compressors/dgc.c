@@ -95,7 +95,7 @@ static sizes measure(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
 	sizes a = {.parts = sparse_payload_bytes(&p->s, bucket, step)};
 	for (uint32_t i = bucket->first; i < bucket->first + bucket->ntensors; i++)
 		a.whole += whole(p, i, step) ? p->s.layout->tensors[i].numel : 0;
-	a.rounds = !a.whole + !a.parts ? 1 : 2;
+	a.rounds = a.whole && a.parts ? 2 : 1;
 	return a;
 }
 

@@ -153,9 +153,8 @@ static gradcomp_status lqsgd_plan(void *instance, const gradcomp_bucket *bucket,
 		return GRADCOMP_OK;
 	}
 	for (int what; (what = sends(p, bucket, plan->nrounds)) <= SEND_Q; plan->nrounds++)
-		plan->rounds[plan->nrounds] =
-			what == WHOLE ? dense_round(lowrank_sizes(&p->l, bucket).whole)
-				      : gathered_round(packed(p, bucket, what));
+		plan->rounds[plan->nrounds] = what == WHOLE ? dense_round(lowrank_sizes(&p->l, bucket).whole)
+		                                            : gathered_round(packed(p, bucket, what));
 	plan->scratch_bytes = held(p, bucket) * sizeof(float) + lowrank_scratch(&p->l, bucket);
 	return GRADCOMP_OK;
 }
@@ -225,15 +224,16 @@ static gradcomp_status check(const lqsgd *p, const gradcomp_work *work, const gr
                              int factor, gradcomp_error *err)
 {
 	const gradcomp_host *host = p->l.host;
-	gradcomp_status st = gathered_expect(host, p->l.layout, "lqsgd", work, in, n,
-	                                     packed(p, work->bucket, factor), err);
+	gradcomp_status st =
+		gathered_expect(host, p->l.layout, "lqsgd", work, in, n, packed(p, work->bucket, factor), err);
 	for (uint32_t w = 0; w < n && !st; w++) {
 		int bad = 0;
 		for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 			piece f = piece_of(p, work->bucket, i, factor);
 			if (f.count)
 				work->operators->quantised_check(work->queue, gathered_fault(work, &bad),
-				                                 (const char *)in[w].data + f.packed, f.count, &p->q);
+				                                 (const char *)in[w].data + f.packed, f.count,
+				                                 &p->q);
 		}
 		if (bad)
 			st = gathered_refuse(host, "lqsgd", work, w, "a factor that is no quantised matrix", err);
@@ -320,8 +320,8 @@ static gradcomp_status lqsgd_cost(void *instance, const gradcomp_bucket *bucket,
 		return GRADCOMP_OK;
 	}
 	cost->rounds = size.whole ? 3 : 2;
-	cost->wire_bytes = 4.0 * (double)size.whole + (double)packed(p, bucket, SEND_P) +
-	                   (double)packed(p, bucket, SEND_Q);
+	cost->wire_bytes =
+		4.0 * (double)size.whole + (double)packed(p, bucket, SEND_P) + (double)packed(p, bucket, SEND_Q);
 	cost->passes = 5;
 	cost->flops = lowrank_flops(&p->l, bucket, 4);
 	return GRADCOMP_OK;

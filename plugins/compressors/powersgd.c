@@ -34,12 +34,13 @@ static const gradcomp_param params[] = {
                         .type = GRADCOMP_PARAM_BOOL,
                         .def = "yes",
                         .help = "begin each step with the factor of the step before, not with a random one"},
-	[RESTART] = {.name = "restart",
-                     .type = GRADCOMP_PARAM_INT,
-                     .def = "0",
-                     .min = 0,
-                     .max = 1e9,
-                     .help = "every so many steps iterate three times, to find a gradient that has turned; 0: never"},
+	[RESTART] =
+		{.name = "restart",
+                 .type = GRADCOMP_PARAM_INT,
+                 .def = "0",
+                 .min = 0,
+                 .max = 1e9,
+                 .help = "every so many steps iterate three times, to find a gradient that has turned; 0: never"},
 };
 
 typedef struct powersgd {
@@ -54,7 +55,8 @@ static gradcomp_status powersgd_create(const gradcomp_host *host, const gradcomp
 	gradcomp_status st;
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "powersgd: no memory");
-	st = lowrank_open(&p->l, host, values, layout, "powersgd", values[WARM_START].i ? LOWRANK_KEEP_Q : 0, "", err);
+	st = lowrank_open(&p->l, host, values, layout, "powersgd", values[WARM_START].i ? LOWRANK_KEEP_Q : 0, "",
+	                  err);
 	if (st) {
 		host->release(p);
 		return st;
@@ -136,11 +138,11 @@ static void first_q(const powersgd *p, const gradcomp_work *work, const parts *s
 	if (l->Q)
 		op->copy(work->queue, s->Q, l->Q + from, lowrank_sizes(l, b).Q * sizeof *s->Q);
 	else
-		lowrank_draw_q(l, work, s->Q, 1 + work->step);
+		lowrank_draw_q(l, work, s->Q, 2 + work->step);
 	lowrank_orthonormalise_q(l, work, s->Q);
 	if (!restarts(p, work->step))
 		return;
-	lowrank_draw_q(l, work, s->noise, 1 + work->step);
+	lowrank_draw_q(l, work, s->noise, 2 + work->step);
 	for (const lowrank_tensor *end = t + b->ntensors; t < end; t++)
 		if (t->r)
 			op->axpy(work->queue, s->Q + (t->at.Q - from), (float)(NOISE / sqrt((double)t->m)),

@@ -105,8 +105,8 @@ static void follows(const char *text, plain settings)
 				worst = fmax(worst, fabs(j.s.state[w][D + i] - s.v[w][i]));
 			}
 	}
-	ok(worst < 1e-4 && j.s.whole && j.s.step == STEPS, "%s: %d steps on %d ranks: average, m and v within %.1e", text,
-	   STEPS, P, worst);
+	ok(worst < 1e-4 && j.s.whole && j.s.step == STEPS, "%s: %d steps on %d ranks: average, m and v within %.1e",
+	   text, STEPS, P, worst);
 	job_close(&j);
 }
 

@@ -111,8 +111,8 @@ static void adapts(const char *text, uint64_t most)
 		j.s.plugin->save(j.s.instance[w], state[k], sizeof state[k], &bytes[k], &j.s.err);
 		agreed &= bytes[k] == bytes[0] && !memcmp(state[0], state[k], bytes[0]);
 	}
-	ok(j.s.step == 12 && agreed && conserved, "%s, %u buckets: 12 steps on 3 ranks, equal densities, nothing lost", text,
-	   j.s.nbuckets);
+	ok(j.s.step == 12 && agreed && conserved,
+	   "%s, %u buckets: 12 steps on 3 ranks, equal densities, nothing lost", text, j.s.nbuckets);
 	ok(one_extra, "%s: one step has a round more", text);
 	ok(after != measuring, "%s: %llu bytes a step, %llu while measuring", text, (unsigned long long)after,
 	   (unsigned long long)measuring);

@@ -247,8 +247,9 @@ static double turning(const char *text)
 static void restarts(void)
 {
 	double with = turning("powersgd:restart=5"), without = turning("powersgd"), best = 2;
-	ok(with < 0.9 * without, "powersgd:restart=5 leaves %.3f of a gradient that turns, without %.3f, the SVD %.3f",
-	   with, without, best);
+	ok(with < 0.9 * without,
+	   "powersgd:restart=5 leaves %.3f of a gradient that turns, without %.3f, the SVD %.3f", with, without,
+	   best);
 	ok(with < 1.1 * best, "powersgd:restart=5: close to the SVD");
 	converges("powersgd:restart=1", 3, 1.01);
 }
@@ -324,7 +325,8 @@ static void overflow(const char *text, int nan)
 	for (int w = 1; w < 3; w++)
 		agreed &= !memcmp(j.g[0], j.g[w], 1205 * sizeof(float));
 	state_of(&j, after, sizeof after);
-	ok(all && agreed, "%s: 3e38 everywhere comes out as %s, on all ranks", text, nan ? "NaN" : "finite numbers");
+	ok(all && agreed, "%s: 3e38 everywhere comes out as %s, on all ranks", text,
+	   nan ? "NaN" : "finite numbers");
 	if (nan) {
 		ok(!memcmp(before, after, bytes) && !memcmp(error, j.s.error[1], sizeof error),
 		   "%s: and leaves factors and errors as they were", text);
@@ -392,9 +394,11 @@ static double with_errors(const char *text, uint64_t *sent)
 static void quantised(void)
 {
 	uint64_t plain, eight, four;
-	double a = with_errors("powersgd", &plain), b = with_errors("lqsgd", &eight), c = with_errors("lqsgd:bits=4", &four);
+	double a = with_errors("powersgd", &plain), b = with_errors("lqsgd", &eight),
+	       c = with_errors("lqsgd:bits=4", &four);
 	is_int((long long)plain, 4 * (N + M) * R, "powersgd sends 4 (n + m) r bytes");
-	is_int((long long)eight, (N * R + 4) + (M * R + 8), "lqsgd sends a byte a number and a float a block of 256");
+	is_int((long long)eight, (N * R + 4) + (M * R + 8),
+	       "lqsgd sends a byte a number and a float a block of 256");
 	is_int((long long)four, (N * R / 2 + 4) + (M * R / 2 + 8), "lqsgd:bits=4 half a byte");
 	ok(b < 1.1 * a, "lqsgd: 8 bits leave an error of %.3f, floats %.3f", b, a);
 	ok(c < 2 * a, "lqsgd: 4 bits leave %.3f", c);
@@ -440,8 +444,8 @@ static void refuses(const char *mine, const char *theirs, int P, uint64_t n, con
 		return;
 	uint64_t bytes = state_of(&b, state, sizeof state);
 	int st = a.s.plugin->load(a.s.instance[0], state, bytes, &a.s.err);
-	ok(st < 0 && strstr(a.s.err.text, word), "%s refuses a state of %s, %d ranks, %llu x %d: %s", mine, theirs, P,
-	   (unsigned long long)n, M, st < 0 ? a.s.err.text : "(it does not)");
+	ok(st < 0 && strstr(a.s.err.text, word), "%s refuses a state of %s, %d ranks, %llu x %d: %s", mine, theirs,
+	   P, (unsigned long long)n, M, st < 0 ? a.s.err.text : "(it does not)");
 	job_close(&a), job_close(&b);
 }
 

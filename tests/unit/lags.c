@@ -28,7 +28,8 @@ static void against_trying(void)
 		bounded &= got >= 1 / ratio && got <= 1;
 		all += got == 1, least += got == 1 / ratio, between += got < 1 && got > 1 / ratio;
 		if (got > 1 / ratio)
-			hides &= t.latency + t.per_byte * pair * d * got + t.per_number * d <= backward * (1 + 1e-12);
+			hides &= t.latency + t.per_byte * pair * d * got + t.per_number * d <=
+			         backward * (1 + 1e-12);
 	}
 	ok(worst < 2e-4, "500 layers: the density of trying all, within %.1e", worst);
 	ok(hides && bounded, "it hides, and is within its bounds");
@@ -66,13 +67,15 @@ static void fits(void)
 	ok(worst < 1e-6, "200 lines are found again, within %.1e", worst);
 	bytes[0] = bytes[1] = 1000, seconds[0] = 1, seconds[1] = 3;
 	lags_fit(&t, bytes, seconds, 2);
-	ok(t.latency >= 0 && t.latency < 1e-9 && fabs(t.per_byte - 0.002) < 1e-12, "one size: all is put down to the bytes");
+	ok(t.latency >= 0 && t.latency < 1e-9 && fabs(t.per_byte - 0.002) < 1e-12,
+	   "one size: all is put down to the bytes");
 	bytes[1] = 2000, seconds[1] = 0.5;
 	lags_fit(&t, bytes, seconds, 2);
 	ok(t.per_byte == 0 && t.latency == 0.75, "a falling line is flat");
 	seconds[0] = 1, seconds[1] = 3;
 	lags_fit(&t, bytes, seconds, 2);
-	ok(t.latency == 0 && fabs(t.per_byte - 7e6 / 5e9) < 1e-15, "no time before 0: the best line through the origin");
+	ok(t.latency == 0 && fabs(t.per_byte - 7e6 / 5e9) < 1e-15,
+	   "no time before 0: the best line through the origin");
 	lags_fit(&t, bytes, seconds, 0);
 	ok(t.latency == 0 && t.per_byte == 0, "nothing measured is no time");
 }

@@ -23,11 +23,11 @@ static const gradcomp_param params[] = {
 	[DENSITIES] = {.name = "densities",
                        .type = GRADCOMP_PARAM_STRING,
                        .def = "",
-                       .help = "densities of all tensors in the model's order, as 0.01/0.001; density for all if empty"},
+                       .help = "one a tensor, in the order of the model, as 0.01/0.001; empty: density"},
 	[ADAPTIVE] = {.name = "adaptive",
                       .type = GRADCOMP_PARAM_BOOL,
                       .def = "no",
-                      .help = "as much of each tensor as can travel while the next one is computed. Host memory only"},
+                      .help = "as much as travels while the next tensor is computed; host memory only"},
 	[MAX_RATIO] = {.name = "max_ratio",
                        .type = GRADCOMP_PARAM_FLOAT,
                        .def = "1000",
@@ -44,8 +44,8 @@ static const gradcomp_param params[] = {
 
 static gradcomp_status refuse(const gradcomp_host *host, const char *text, gradcomp_error *err)
 {
-	return host->fail(err, GRADCOMP_ERR_INVALID, "lags: densities=%.80s: must be numbers from 1e-9 to 1, as 0.01/0.001",
-	                  text);
+	return host->fail(err, GRADCOMP_ERR_INVALID,
+	                  "lags: densities=%.80s: must be numbers from 1e-9 to 1, as 0.01/0.001", text);
 }
 
 /* How many densities the list has; out may be NULL. */
@@ -110,7 +110,8 @@ static gradcomp_status give(lags *l, const char *text, gradcomp_error *err)
 	if (st || !count)
 		return st;
 	if (count != n)
-		return host->fail(err, GRADCOMP_ERR_INVALID, "lags: densities has %u numbers, the model %u tensors", count, n);
+		return host->fail(err, GRADCOMP_ERR_INVALID, "lags: densities has %u numbers, the model %u tensors",
+		                  count, n);
 	l->given = host->alloc((n + 1) * sizeof *l->given);
 	if (!l->given)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "lags: no memory for %u densities", n);
@@ -204,7 +205,7 @@ static gradcomp_status lags_encode(void *instance, const gradcomp_work *work, ui
 	char *scratch = work->scratch;
 	if (l->adaptive && work->device != GRADCOMP_HOST)
 		return l->s.host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-		                       "lags: adaptive works in host memory only: on a device nothing tells when work is done");
+		                       "lags: adaptive works in host memory only: nothing times a device");
 	if (!round && lags_agrees(l, b, work->step)) {
 		lags_tell(l, b, (double *)(void *)(scratch + sparse_scratch(&l->s, b, work->step)), out->data);
 		out->bytes = lags_floats(b) * sizeof(float);
@@ -228,7 +229,8 @@ static gradcomp_status lags_decode(void *instance, const gradcomp_work *work, ui
 	double arrived = timed ? lags_now() : 0;
 	if (!round && lags_agrees(l, b, work->step)) {
 		if (in->bytes != lags_floats(b) * sizeof(float))
-			return l->s.host->fail(err, GRADCOMP_ERR_INTERNAL, "lags: times of %llu bytes, %llu are right",
+			return l->s.host->fail(err, GRADCOMP_ERR_INTERNAL,
+			                       "lags: times of %llu bytes, %llu are right",
 			                       (unsigned long long)in->bytes,
 			                       (unsigned long long)(lags_floats(b) * sizeof(float)));
 		lags_take(l, b, work->step, in->data);
@@ -236,7 +238,8 @@ static gradcomp_status lags_decode(void *instance, const gradcomp_work *work, ui
 	}
 	gradcomp_status st = sparse_decode(instance, work, 0, in, n, err);
 	if (!st && timed)
-		lags_note(l, b, work->step, (const lags_flight *)(const void *)((char *)work->scratch + room(l, b, work->step)),
+		lags_note(l, b, work->step,
+		          (const lags_flight *)(const void *)((char *)work->scratch + room(l, b, work->step)),
 		          arrived);
 	return st;
 }

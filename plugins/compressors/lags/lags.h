@@ -16,8 +16,8 @@ typedef struct lags_agreed {
 
 /* What this rank has measured for a tensor. */
 typedef struct lags_measured {
-	double began; /* when encoding began of the bucket that it is the last of, */
-	uint64_t step; /* in this step */
+	double began;    /* when encoding began of the bucket that it is the last of, */
+	uint64_t step;   /* in this step */
 	double backward; /* sum over so many steps */
 	uint64_t steps;
 	double seconds[2], bytes[2]; /* the shortest exchange of a bucket that it is the first of, for both sizes */

@@ -39,8 +39,8 @@ gradcomp_status lags_load(void *instance, const void *in, uint64_t bytes, gradco
 	for (uint32_t i = 0; !st && l->adaptive && i < l->s.layout->ntensors; i++) {
 		lags_agreed a;
 		memcpy(&a, body + i * sizeof a, sizeof a);
-		if (!sensible(a.latency) || !sensible(a.per_byte) || !sensible(a.per_number) || !sensible(a.backward) ||
-		    !sensible(a.known))
+		if (!sensible(a.latency) || !sensible(a.per_byte) || !sensible(a.per_number) ||
+		    !sensible(a.backward) || !sensible(a.known))
 			st = l->s.host->fail(err, GRADCOMP_ERR_INVALID,
 			                     "lags: the state is damaged: a time of '%s' is no time",
 			                     l->s.layout->tensors[i].name);
