@@ -1,10 +1,10 @@
 /* The sum of magnitudes as if it were exact: in integers, so that it depends on no
  * order, and all who add the same numbers get the same bits.
  *
- * The largest number of a block is less than 2^28 times the power of two above which
- * numbers are multiples of one unit that 2^51 of them exceed. Added to 2^52 units in
- * double, such a number stands in the low bits as an integer. The few that are
- * smaller are added one by one. */
+ * In a block whose largest number is below 2^51 units, the unit being the last bit of
+ * floats 2^27 times smaller, all but the still smaller ones are multiples of it. Added
+ * to 2^52 units in double, they stand in the low bits as integers. The others are
+ * added one by one. */
 #include "select.h"
 
 enum { RUN = 1024, REACH = 27, UNITS = 320 };
@@ -47,9 +47,8 @@ INLINE uint32_t range(uint32_t *least, const float *x)
 	for (size_t i = 0; i < RUN; i += 8) {
 		/* 0 becomes the largest of all. */
 		v8i key = (v8i)LOAD8(x + i) & 0x7fffffff, turned = (v8i)((v8u)key + INT32_MAX);
-		v8i more = key > most, less = turned < low;
-		most = (key & more) | (most & ~more);
-		low = (turned & less) | (low & ~less);
+		most = LARGER8(most, key);
+		low = SMALLER8(low, turned);
 	}
 	for (int i = 1; i < 8; i++) {
 		most[0] = most[i] > most[0] ? most[i] : most[0];

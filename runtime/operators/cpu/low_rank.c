@@ -47,15 +47,53 @@ INLINE void sum8x4(float out[4], const v8f v[4])
 	*(v4f_any *)out = (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/* T[c][k] = A[k][c] for k < count, c < w; the rest of the last eight is 0. */
-INLINE void transpose_in(float *T, const float *A, size_t lda, size_t count, size_t w)
+/* T[c][k] = in[k][c], or with in NULL out[k][c] = T[c][k], for w <= 4 columns. */
+INLINE void turn4(float *T, size_t ldt, const float *in, float *out, size_t lda, size_t count, const size_t w)
 {
-	for (size_t c = 0; c < w; c++) {
-		for (size_t k = 0; k < count; k++)
-			T[c * TILE + k] = A[k * lda + c];
-		for (size_t k = count; k % 8; k++)
-			T[c * TILE + k] = 0;
+	size_t k = 0;
+	for (; k + 4 <= count; k += 4) {
+		v4f v[4];
+		if (in)
+			load_columns(v, in + k * lda, lda, w);
+		UNROLL
+		for (size_t c = 0; c < w; c++) {
+			if (in)
+				STORE4(T + c * ldt + k, v[c]);
+			else
+				v[c] = LOAD4(T + c * ldt + k);
+		}
+		if (!in)
+			store_columns(out + k * lda, v, lda, w);
 	}
+	for (; k < count; k++)
+		for (size_t c = 0; c < w; c++) {
+			if (in)
+				T[c * ldt + k] = in[k * lda + c];
+			else
+				out[k * lda + c] = T[c * ldt + k];
+		}
+}
+
+/* The same for any number of columns; the last four may overlap those before. */
+INLINE void turn(float *T, size_t ldt, const float *in, float *out, size_t lda, size_t count, size_t w)
+{
+	if (lda == 1)
+		turn4(T, ldt, in, out, 1, count, 1);
+	else if (lda == 2)
+		turn4(T, ldt, in, out, 2, count, 2);
+	else if (lda == 3)
+		turn4(T, ldt, in, out, 3, count, 3);
+	else if (w >= 4)
+		for (size_t c = 0; c < w; c = w - c > 4 && w - c < 8 ? w - 4 : c + 4)
+			turn4(T + c * ldt, ldt, in ? in + c : NULL, in ? NULL : out + c, lda, count, 4);
+	else
+		for (size_t k = 0; k < count; k++)
+			for (size_t c = 0; c < w; c++) {
+				if (in)
+					T[c * ldt + k] = in[k * lda + c];
+				else
+					out[k * lda + c] = T[c * ldt + k];
+			}
 }
 
 /* `rows` rows of P (+)= M T^T. */
@@ -136,7 +174,7 @@ void KERNEL(product_mq)(void *queue, float *P, const float *M, const float *Q, s
 	for (size_t c = 0; c < r; c += GROUP)
 		for (size_t k = 0; k < m; k += TILE) {
 			size_t count = m - k < TILE ? m - k : TILE, w = r - c < GROUP ? r - c : GROUP;
-			transpose_in(T, Q + k * r + c, r, count, w);
+			turn(T, TILE, Q + k * r + c, NULL, r, count, w);
 #define CALL(W) mq_tile(P + c, r, M + k, m, T, count, n, k != 0, W)
 			WITH_WIDTH(w, CALL)
 #undef CALL
@@ -208,9 +246,7 @@ void KERNEL(product_mtp)(void *queue, float *Q, const float *M, const float *P, 
 #define CALL(W) mtp_tile(T, M + k, m, P + c, r, count, n, W)
 			WITH_WIDTH(w, CALL)
 #undef CALL
-			for (size_t j = 0; j < count; j++)
-				for (size_t i = 0; i < w; i++)
-					Q[(k + j) * r + c + i] = T[i * TILE + j];
+			turn(T, TILE, NULL, Q + k * r + c, r, count, w);
 		}
 }
 
@@ -279,11 +315,9 @@ void KERNEL(low_rank_finish)(void *queue, float *X, float *E, const float *P, co
 	size_t width = r <= 4 ? TILE : FINISH / r / 8 * 8;
 	for (size_t k = 0; k < m; k += width) {
 		size_t count = m - k < width ? m - k : width;
-		for (size_t c = 0; c < r; c++)
-			for (size_t j = 0; j < count; j++) {
-				TQ[c * width + j] = Q[(k + j) * r + c];
-				TE[c * width + j] = E ? Elocal[(k + j) * r + c] : 0;
-			}
+		turn(TQ, width, Q + k * r, NULL, r, count, r);
+		if (E)
+			turn(TE, width, Elocal + k * r, NULL, r, count, r);
 #define CALL(W) finish_tile(X + k, E ? E + k : NULL, P, TE, TQ, width, count, n, m, W)
 		if (r > GROUP)
 			CALL(r);

@@ -11,7 +11,7 @@
 
 enum { BINS = 2048, SAMPLES = 16384, SAMPLED = 65536 };
 
-#ifdef __AVX2__
+#if defined(__AVX2__) && !defined(__AVX512F__)
 #define LANE(m, b, rest) ((rest) << 4 * ((m) >> (b) & 1) | ((m) >> (b) & 1) * (b))
 #define LANES(m) LANE(m, 0u, LANE(m, 1, LANE(m, 2, LANE(m, 3, LANE(m, 4, LANE(m, 5, LANE(m, 6, LANE(m, 7, 0u))))))))
 #define LANES4(m) LANES(m), LANES((m) + 1), LANES((m) + 2), LANES((m) + 3)

@@ -47,6 +47,15 @@ INLINE uint32_t reach_of(double t)
 	return float_bits(f) + (f < t);
 }
 
+/* The larger and the smaller of two vectors. */
+#ifdef __AVX2__
+#define LARGER8(a, b) ((v8i)_mm256_max_epi32((__m256i)(a), (__m256i)(b)))
+#define SMALLER8(a, b) ((v8i)_mm256_min_epi32((__m256i)(a), (__m256i)(b)))
+#else
+#define LARGER8(a, b) (((b) & ((b) > (a))) | ((a) & ((b) <= (a))))
+#define SMALLER8(a, b) (((b) & ((b) < (a))) | ((a) & ((b) >= (a))))
+#endif
+
 /* Bit i: lane i is negative. */
 INLINE unsigned negative8(const v8i *v)
 {
@@ -63,10 +72,16 @@ INLINE unsigned negative8(const v8i *v)
 }
 
 /* Bit i: the key of x[i] is at least `key`, which is below 2^31. */
-INLINE unsigned reach8(const float *x, uint32_t key)
+INLINE uint32_t reach16(const float *x, uint32_t key)
 {
-	const v8i below = ((int32_t)key - 1) - ((v8i)LOAD8(x) & 0x7fffffff);
-	return negative8(&below);
+#ifdef __AVX512F__
+	__m512i v = _mm512_and_epi32(_mm512_loadu_si512(x), _mm512_set1_epi32(0x7fffffff));
+	return _mm512_cmpgt_epi32_mask(v, _mm512_set1_epi32((int32_t)key - 1));
+#else
+	const int32_t below = (int32_t)key - 1;
+	const v8i a = below - ((v8i)LOAD8(x) & 0x7fffffff), b = below - ((v8i)LOAD8(x + 8) & 0x7fffffff);
+	return negative8(&a) | negative8(&b) << 8;
+#endif
 }
 
 /* The same of elements i to i + 31 of n; those past the end do not reach it. */
@@ -74,8 +89,7 @@ INLINE uint32_t reach32(const float *x, size_t i, size_t n, uint32_t key)
 {
 	uint32_t hit = 0;
 	if (i + 32 <= n)
-		return reach8(x + i, key) | reach8(x + i + 8, key) << 8 | reach8(x + i + 16, key) << 16 |
-		       reach8(x + i + 24, key) << 24;
+		return reach16(x + i, key) | reach16(x + i + 16, key) << 16;
 	for (size_t j = i; j < n; j++)
 		hit |= (uint32_t)(key_of(x[j]) >= key) << (j - i);
 	return hit;
@@ -89,18 +103,41 @@ INLINE uint32_t lowest(uint32_t mask, size_t most)
 	return mask;
 }
 
-#ifdef __AVX2__
+#ifdef __AVX512F__
+/* Sixteen elements, called at, at + 1, ... or as in `names`. */
+INLINE void emit16(sink *s, const float *val, const uint32_t *names, uint32_t at, unsigned hit)
+{
+	const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+	const __mmask16 mask = (__mmask16)hit;
+	_mm512_storeu_ps(s->val + s->n, _mm512_maskz_compress_ps(mask, _mm512_loadu_ps(val)));
+	if (s->idx) {
+		__m512i idx = names ? _mm512_loadu_si512(names)
+		                    : _mm512_add_epi32(_mm512_set1_epi32((int32_t)at), lane);
+		_mm512_storeu_si512(s->idx + s->n, _mm512_maskz_compress_epi32(mask, idx));
+	}
+	s->n += (unsigned)__builtin_popcount(hit);
+}
+#elif defined(__AVX2__)
 /* The lanes that are set in a byte, in order, four bits each. */
 extern const uint32_t KERNEL(select_lanes)[256];
 
-INLINE void emit8(sink *s, const float *val, __m256i idx, unsigned hit)
+INLINE void emit8(sink *s, const float *val, const uint32_t *names, uint32_t at, unsigned hit)
 {
-	__m256i lanes = _mm256_srlv_epi32(_mm256_set1_epi32((int)KERNEL(select_lanes)[hit]),
-	                                  _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
+	const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), four = _mm256_slli_epi32(lane, 2);
+	__m256i lanes = _mm256_srlv_epi32(_mm256_set1_epi32((int32_t)KERNEL(select_lanes)[hit]), four);
 	_mm256_storeu_ps(s->val + s->n, _mm256_permutevar8x32_ps(_mm256_loadu_ps(val), lanes));
-	if (s->idx)
-		_mm256_storeu_si256((__m256i *)(s->idx + s->n), _mm256_permutevar8x32_epi32(idx, lanes));
+	if (s->idx) {
+		__m256i idx = names ? _mm256_loadu_si256((const __m256i *)(const void *)names)
+		                    : _mm256_add_epi32(_mm256_set1_epi32((int32_t)at), lane);
+		_mm256_storeu_si256((__m256i *)(void *)(s->idx + s->n), _mm256_permutevar8x32_epi32(idx, lanes));
+	}
 	s->n += (unsigned)__builtin_popcount(hit);
+}
+
+INLINE void emit16(sink *s, const float *val, const uint32_t *names, uint32_t at, unsigned hit)
+{
+	emit8(s, val, names, at, hit & 255);
+	emit8(s, val + 8, names ? names + 8 : NULL, at + 8, hit >> 8);
 }
 #endif
 
@@ -111,13 +148,9 @@ INLINE void emit32(sink *s, const picked *p, size_t i, uint32_t hit)
 		return;
 #ifdef __AVX2__
 	if (i + 32 <= p->n && s->n + 32 <= s->room) {
-		const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-		UNROLL
-		for (size_t j = 0; j < 32; j += 8) {
-			__m256i idx = p->idx ? _mm256_loadu_si256((const __m256i *)(p->idx + i + j))
-			                     : _mm256_add_epi32(_mm256_set1_epi32((int)(uint32_t)(i + j)), lane);
-			emit8(s, p->val + i + j, idx, hit >> j & 255);
-		}
+		const uint32_t *names = p->idx ? p->idx + i : NULL;
+		emit16(s, p->val + i, names, (uint32_t)i, hit & 65535);
+		emit16(s, p->val + i + 16, names ? names + 16 : NULL, (uint32_t)i + 16, hit >> 16);
 		return;
 	}
 #endif

@@ -50,8 +50,6 @@ void KERNEL(sum_squares)(void *queue, double *out, const float *x, size_t n, voi
 	*out = sum_of(x, n, SUM_SQUARES);
 }
 
-#define LARGER(a, b) (((b) & ((b) > (a))) | ((a) & ((b) <= (a))))
-
 void KERNEL(absmax)(void *queue, float *out, const float *x, size_t n, void *scratch)
 {
 	(void)queue;
@@ -63,7 +61,7 @@ void KERNEL(absmax)(void *queue, float *out, const float *x, size_t n, void *scr
 		UNROLL
 		for (size_t j = 0; j < 4; j++) {
 			v8i v = (v8i)LOAD8(x + i + 8 * j) & 0x7fffffff;
-			most[j] = LARGER(most[j], v);
+			most[j] = LARGER8(most[j], v);
 		}
 	}
 	for (int j = 0; j < 32; j++)
