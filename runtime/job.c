@@ -7,6 +7,7 @@
 #include "error.h"
 #include "wireup/wireup.h"
 #include "operators/operators.h"
+#include "operators/threads.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -182,10 +183,13 @@ static void job_destroy(gradcomp_job *job)
 			free((char *)job->reducers[i].tensors[t].choice);
 		}
 		free((void *)job->reducers[i].tensors);
+		free((char *)job->reducers[i].asked);
 		free((char *)job->reducers[i].compressor);
 		free((char *)job->reducers[i].collective);
 	}
 	free(job->reducers);
+	if (job->operator_threads)
+		threads_stop();
 	report_abandon(job->report);
 	config_free(job->config);
 	pthread_mutex_destroy(&job->lock);
@@ -210,6 +214,9 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	st = config_load(settings, &job->config, err);
 	if (!st)
 		st = log_level_parse(config_str(job->config, "gradcomp.log"), &job->log.level, err);
+	if (!st)
+		st = threads_start(threads_parse(config_str(job->config, "operators.threads")), err);
+	job->operator_threads = !st;
 	if (!st)
 		st = wireup_open(job->config, store, &w, err);
 	if (st)

@@ -17,6 +17,7 @@ typedef struct report_tensor {
 } report_tensor;
 
 typedef struct report_reducer {
+	const char *asked; /* the compressor's SPEC as it was typed */
 	const char *compressor, *collective; /* canonical SPECs */
 	int nranks;
 	gradcomp_reducer_stats stats;

@@ -71,7 +71,7 @@ void report_line(const report_job *job, char *out, size_t capacity)
 	}
 	s = &r->stats;
 	steps = (double)s->steps;
-	fprintf(f, "%s on %d rank%s of %d node%s: %llu step%s", r->compressor, r->nranks, plural((uint64_t)r->nranks),
+	fprintf(f, "%s on %d rank%s of %d node%s: %llu step%s", r->asked, r->nranks, plural((uint64_t)r->nranks),
 	        job->nnodes, plural((uint64_t)job->nnodes), (unsigned long long)s->steps, plural(s->steps));
 	put_traffic(f, s);
 	fprintf(f, ", encode %.1f ms, exchange %.1f ms, decode %.1f ms", s->encode_s / steps * 1e3,

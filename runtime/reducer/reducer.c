@@ -23,13 +23,14 @@ static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_option
 		log_line(&r->job->log, GRADCOMP_LOG_INFO, "'%s' goes over collective '%s', since '%s' cannot carry it",
 		         plugins[0]->info->name, plugins[1]->info->name, usual);
 	r->compressor = plugins[0]->compressor;
+	r->asked = strdup(o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"));
 	r->compressor_spec = strdup(specs[0].text);
 	r->collective_spec = strdup(specs[1].text);
 	r->bucket_bytes = o->bucket_bytes ? o->bucket_bytes : (uint64_t)config_int(c, "reducer.bucket_bytes");
 	r->first_bucket_bytes = o->bucket_bytes ? o->bucket_bytes : (uint64_t)config_int(c, "reducer.first_bucket_bytes");
 	r->done = o->done;
 	r->ctx = o->ctx;
-	if (!r->compressor_spec || !r->collective_spec)
+	if (!r->asked || !r->compressor_spec || !r->collective_spec)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	if (o->device != GRADCOMP_HOST)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
@@ -80,6 +81,7 @@ static void destroy(gradcomp_reducer *r)
 	free(r->held);
 	free(r->error);
 	layout_free(r);
+	free(r->asked);
 	free(r->compressor_spec);
 	free(r->collective_spec);
 	pthread_cond_destroy(&r->compute_wake);
@@ -172,9 +174,10 @@ static void keep(gradcomp_reducer *r)
 		t[i] = (report_tensor){.name = strdup(from->name), .numel = from->numel, .choice = strdup(choice),
 		                       .error = held->steps ? held->shares / (double)held->steps : -1};
 	}
+	kept.asked = r->asked;
 	kept.compressor = r->compressor_spec;
 	kept.collective = r->collective_spec;
-	r->compressor_spec = r->collective_spec = NULL;
+	r->asked = r->compressor_spec = r->collective_spec = NULL;
 	job_keep_reducer(r->job, &kept);
 }
 

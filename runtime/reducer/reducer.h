@@ -66,6 +66,7 @@ struct gradcomp_reducer {
 	gradcomp_group *group;
 	const struct gradcomp_compressor_v1 *compressor;
 	void *instance;
+	char *asked; /* the compressor's SPEC as it was typed */
 	char *compressor_spec, *collective_spec;
 	port port;
 	gradcomp_layout layout;

@@ -32,6 +32,7 @@ static const report_link links[] = {{"shm", 1, 1000, 2000}, {"tcp", 2, 300000000
 static report_reducer reducer(void)
 {
 	return (report_reducer){
+		.asked = "powersgd:rank=4",
 		.compressor = "powersgd:rank=4",
 		.collective = "ring",
 		.nranks = 4,
