@@ -38,6 +38,7 @@ struct gradcomp_job {
 	transport *transport;
 	gradcomp_group *world;
 	report *report; /* rank 0, when asked for */
+	int operator_threads; /* started */
 	double started;
 	pthread_mutex_t lock; /* of what follows */
 	report_reducer *reducers; /* of reducers that have been freed; owned */

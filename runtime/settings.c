@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "error.h"
+#include "operators/threads.h"
 #include "report_path.h"
 #include "spec.h"
 
@@ -63,6 +64,13 @@ static gradcomp_status check_transports(const char *value, gradcomp_error *err)
 	}
 }
 
+static gradcomp_status check_threads(const char *value, gradcomp_error *err)
+{
+	if (threads_parse(value))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither auto nor a number from 1 to %d", value, THREADS_MAX);
+}
+
 /* In the order of gradcomp_log_level. */
 static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
 
@@ -104,6 +112,10 @@ const setting settings[] = {
 	        "bytes of gradients (as floats) in the first bucket, so that sending starts early")},
 	{NUMBER(SIZE, "reducer.bucket_bytes", "25M", 1, 1LL << 40,
 	        "bytes of gradients that are reduced together")},
+
+	{TEXT("operators.threads", "auto",
+	      "threads that share the work of large operators; auto: as many CPUs as Slurm gives the task"),
+	 .check = check_threads},
 
 	{TEXT("stage.cache_dir", "/var/tmp/gradcomp", "directory of the node's cache of staged data"),
 	 .check = check_directory},

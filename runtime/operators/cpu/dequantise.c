@@ -20,56 +20,87 @@ INLINE void value32(float *y, const float *x, float a, const uint8_t *in, float 
 	}
 }
 
-INLINE void dequantise_as(float *y, const float *x, float a, const void *in, size_t n,
-                          const gradcomp_quantiser *q, const unsigned bits, const int what)
+typedef struct dequantise_call {
+	const uint8_t *steps, *codes;
+	float *y;
+	const float *x;
+	float a;
+	int what;
+	size_t n, length;
+	const gradcomp_quantiser *q;
+} dequantise_call;
+
+/* Numbers `from` to `to`, which are bounds of blocks. */
+INLINE void dequantise_as(const dequantise_call *c, size_t from, size_t to, const unsigned bits, const int what)
 {
-	const uint8_t *steps = in, *codes = steps + quantised_steps(q, n);
-	for (size_t i = 0; i < n; i += q->block) {
-		size_t end = n - i < q->block ? n : i + q->block, j = i;
-		float step = q->norm == GRADCOMP_NORM_GIVEN ? *q->given : load_float(steps + i / q->block * sizeof step);
+	const gradcomp_quantiser *q = c->q;
+	for (size_t i = from; i < to; i += q->block) {
+		size_t end = to - i < q->block ? to : i + q->block, j = i;
+		float step = q->norm == GRADCOMP_NORM_GIVEN ? *q->given : load_float(c->steps + i / q->block * sizeof step);
 		for (; j + QUANTISE_GROUP <= end; j += QUANTISE_GROUP)
-			value32(y + j, what == ERROR ? x + j : NULL, a, codes + j / 8 * bits, step, bits, what);
+			value32(c->y + j, what == ERROR ? c->x + j : NULL, c->a, c->codes + j / 8 * bits, step, bits, what);
 		if (j == end)
 			continue;
-		float from[QUANTISE_GROUP] = {0}, to[QUANTISE_GROUP] = {0};
+		float x[QUANTISE_GROUP] = {0}, y[QUANTISE_GROUP] = {0};
 		uint8_t last[QUANTISE_GROUP] = {0};
-		memcpy(last, codes + j / 8 * bits, quantised_codes(end - j, bits));
+		memcpy(last, c->codes + j / 8 * bits, quantised_codes(end - j, bits));
 		if (what == ERROR)
-			memcpy(from, x + j, (end - j) * sizeof *x);
+			memcpy(x, c->x + j, (end - j) * sizeof *x);
 		else if (what == ADD)
-			memcpy(to, y + j, (end - j) * sizeof *y);
-		value32(to, from, a, last, step, bits, what);
-		memcpy(y + j, to, (end - j) * sizeof *y);
+			memcpy(y, c->y + j, (end - j) * sizeof *y);
+		value32(y, x, c->a, last, step, bits, what);
+		memcpy(c->y + j, y, (end - j) * sizeof *y);
 	}
 }
 
-#define WITH_BITS(what, y, x, a) \
+#define WITH_WHAT(bits) \
 	do { \
-		(void)queue; \
-		if (!quantised_bytes(q, n)) \
-			return; \
-		if (q->bits == 8) \
-			dequantise_as(y, x, a, in, n, q, 8, what); \
-		else if (q->bits == 4) \
-			dequantise_as(y, x, a, in, n, q, 4, what); \
+		if (c->what == SET) \
+			dequantise_as(c, from, to, bits, SET); \
+		else if (c->what == ADD) \
+			dequantise_as(c, from, to, bits, ADD); \
 		else \
-			dequantise_as(y, x, a, in, n, q, 2, what); \
+			dequantise_as(c, from, to, bits, ERROR); \
 	} while (0)
+
+static void dequantise_part(void *arg, size_t i)
+{
+	const dequantise_call *c = arg;
+	size_t from = i * c->length, to = c->n - from < c->length ? c->n : from + c->length;
+	if (c->q->bits == 8)
+		WITH_WHAT(8);
+	else if (c->q->bits == 4)
+		WITH_WHAT(4);
+	else
+		WITH_WHAT(2);
+}
+
+static void dequantise_all(float *y, const float *x, float a, const void *in, size_t n, const gradcomp_quantiser *q,
+                           int what)
+{
+	if (!quantised_bytes(q, n))
+		return;
+	dequantise_call c = {in, (const uint8_t *)in + quantised_steps(q, n), y, x, a, what, n, quantised_part(q), q};
+	threads_run(dequantise_part, &c, (n + c.length - 1) / c.length);
+}
 
 void KERNEL(dequantise)(void *queue, float *y, const void *in, size_t n, const gradcomp_quantiser *q)
 {
-	WITH_BITS(SET, y, NULL, 0);
+	(void)queue;
+	dequantise_all(y, NULL, 0, in, n, q, SET);
 }
 
 void KERNEL(dequantise_add)(void *queue, float *y, float a, const void *in, size_t n, const gradcomp_quantiser *q)
 {
-	WITH_BITS(ADD, y, NULL, a);
+	(void)queue;
+	dequantise_all(y, NULL, a, in, n, q, ADD);
 }
 
 void KERNEL(dequantise_error)(void *queue, float *e, const float *x, const void *in, size_t n,
                               const gradcomp_quantiser *q)
 {
-	WITH_BITS(ERROR, e, x, 0);
+	(void)queue;
+	dequantise_all(e, x, 0, in, n, q, ERROR);
 }
 
 /* Whether one of 32 codes is beyond the levels. */

@@ -115,47 +115,62 @@ INLINE void code_piece(uint8_t *out, const float *x, size_t n, float step, const
 	memcpy(out + i / 8 * bits, codes, quantised_codes(n - i, bits));
 }
 
-INLINE void quantise_as(uint8_t *steps, uint8_t *codes, const float *x, size_t n, const gradcomp_quantiser *q,
-                        const unsigned bits, const unsigned rounding)
+/* One call, and its numbers from `from` to `to`, which are bounds of blocks. */
+typedef struct quantise_call {
+	uint8_t *steps, *codes;
+	const float *x;
+	size_t n, length;
+	const gradcomp_quantiser *q;
+} quantise_call;
+
+INLINE void quantise_as(const quantise_call *c, size_t from, size_t to, const unsigned bits, const unsigned rounding)
 {
-	for (size_t i = 0; i < n; i += q->block) {
-		size_t count = n - i < q->block ? n - i : q->block;
-		float step = step_of(x + i, count, q);
-		if (q->norm != GRADCOMP_NORM_GIVEN) {
-			memcpy(steps, &step, sizeof step);
-			steps += sizeof step;
-		}
+	const gradcomp_quantiser *q = c->q;
+	for (size_t i = from; i < to; i += q->block) {
+		size_t count = to - i < q->block ? to - i : q->block;
+		float step = step_of(c->x + i, count, q);
+		uint8_t *codes = c->codes + i / 8 * bits;
+		if (q->norm != GRADCOMP_NORM_GIVEN)
+			memcpy(c->steps + i / q->block * sizeof step, &step, sizeof step);
 		if (step == 0) {
-			memset(codes + i / 8 * bits, 0, quantised_codes(count, bits));
+			memset(codes, 0, quantised_codes(count, bits));
 			continue;
 		}
 		for (size_t j = 0; j < count; j += QUANTISE_PIECE)
-			code_piece(codes + (i + j) / 8 * bits, x + i + j, count - j < QUANTISE_PIECE ? count - j : QUANTISE_PIECE, step,
-			           q, q->first + i + j, bits, rounding);
+			code_piece(codes + j / 8 * bits, c->x + i + j,
+			           count - j < QUANTISE_PIECE ? count - j : QUANTISE_PIECE, step, q, q->first + i + j,
+			           bits, rounding);
 	}
 }
 
 /* Own code for every width and rounding. */
 #define WITH_ROUNDING(bits) \
 	do { \
-		if (q->rounding == GRADCOMP_TO_NEAREST) \
-			quantise_as(steps, codes, x, n, q, bits, GRADCOMP_TO_NEAREST); \
-		else if (q->rounding == GRADCOMP_TO_EITHER) \
-			quantise_as(steps, codes, x, n, q, bits, GRADCOMP_TO_EITHER); \
+		if (c->q->rounding == GRADCOMP_TO_NEAREST) \
+			quantise_as(c, from, to, bits, GRADCOMP_TO_NEAREST); \
+		else if (c->q->rounding == GRADCOMP_TO_EITHER) \
+			quantise_as(c, from, to, bits, GRADCOMP_TO_EITHER); \
 		else \
-			quantise_as(steps, codes, x, n, q, bits, GRADCOMP_TO_ZERO); \
+			quantise_as(c, from, to, bits, GRADCOMP_TO_ZERO); \
 	} while (0)
+
+static void quantise_part(void *arg, size_t i)
+{
+	const quantise_call *c = arg;
+	size_t from = i * c->length, to = c->n - from < c->length ? c->n : from + c->length;
+	if (c->q->bits == 8)
+		WITH_ROUNDING(8);
+	else if (c->q->bits == 4)
+		WITH_ROUNDING(4);
+	else
+		WITH_ROUNDING(2);
+}
 
 void KERNEL(quantise)(void *queue, void *out, const float *x, size_t n, const gradcomp_quantiser *q)
 {
 	(void)queue;
 	if (!quantised_bytes(q, n))
 		return;
-	uint8_t *steps = out, *codes = steps + quantised_steps(q, n);
-	if (q->bits == 8)
-		WITH_ROUNDING(8);
-	else if (q->bits == 4)
-		WITH_ROUNDING(4);
-	else
-		WITH_ROUNDING(2);
+	quantise_call c = {out, (uint8_t *)out + quantised_steps(q, n), x, n, quantised_part(q), q};
+	threads_run(quantise_part, &c, (n + c.length - 1) / c.length);
 }

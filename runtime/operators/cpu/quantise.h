@@ -2,6 +2,7 @@
 #ifndef QUANTISE_H
 #define QUANTISE_H
 
+#include "../threads.h"
 #include "half.h"
 #include "lanes.h"
 
@@ -17,6 +18,12 @@ INLINE size_t quantised_steps(const gradcomp_quantiser *q, size_t n)
 INLINE size_t quantised_codes(size_t n, unsigned bits)
 {
 	return n / 8 * bits + (n % 8 * bits + 7) / 8;
+}
+
+/* Numbers a part for a thread: whole blocks. */
+INLINE size_t quantised_part(const gradcomp_quantiser *q)
+{
+	return THREADS_PART / q->block ? THREADS_PART / q->block * q->block : q->block;
 }
 
 INLINE float load_float(const uint8_t *p)

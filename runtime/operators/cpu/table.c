@@ -1,7 +1,9 @@
 /* Which table runs on this processor. */
+#include <pthread.h>
 #include <string.h>
 
 #include "../operators.h"
+#include "../split.h"
 #include "kernels.h"
 
 static const gradcomp_operators portable = KERNEL_TABLE;
@@ -40,11 +42,20 @@ const gradcomp_operators *operators_cpu_variant(const char *name)
 	return NULL;
 }
 
+static gradcomp_operators shared;
+
+static void make_shared(void)
+{
+	static const char *const best_first[] = {"avx512", "avx2", "portable"};
+	const gradcomp_operators *best = NULL;
+	for (int i = 0; !best; i++)
+		best = operators_cpu_variant(best_first[i]);
+	split_table(&shared, best);
+}
+
 const gradcomp_operators *operators_cpu(void)
 {
-	static const char *const best_first[] = {"avx512", "avx2"};
-	for (int i = 0; i < 2; i++)
-		if (operators_cpu_variant(best_first[i]))
-			return operators_cpu_variant(best_first[i]);
-	return &portable;
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	pthread_once(&once, make_shared);
+	return &shared;
 }

@@ -1,0 +1,217 @@
+/* Operators that are one loop, by runs of elements. An element's bits do not depend on where its run begins; sums are made of one
+ * number a run, added in order, whether or not there are threads. */
+#include "split.h"
+
+static const gradcomp_operators *plain;
+
+/* Of one call, what its parts need. */
+typedef struct call {
+	size_t n, length;
+	void *out;
+	const void *in;
+	const float *limit;
+	double a;
+	gradcomp_dtype dtype;
+	gradcomp_op op;
+	int flag;
+	uint64_t seed, stream, first;
+} call;
+
+static void run(call *c, size_t n, size_t length, void (*part)(void *, size_t))
+{
+	c->n = n;
+	c->length = length;
+	threads_run(part, c, split_parts(n, length));
+}
+
+/* One operator: its part, in which s is the run and c the call, and itself. */
+#define PART(name, statement) \
+	static void name##_part(void *arg, size_t i) \
+	{ \
+		const call *c = arg; \
+		const split_span s = split_part(c->n, c->length, i); \
+		statement; \
+	}
+#define OUT(type) ((type *)c->out + s.from)
+#define IN(type) ((const type *)c->in + s.from)
+
+PART(add, plain->add(NULL, OUT(float), IN(float), s.count))
+static void add(void *queue, float *y, const float *x, size_t n)
+{
+	(void)queue;
+	run(&(call){.out = y, .in = x}, n, THREADS_PART, add_part);
+}
+
+PART(scale, plain->scale(NULL, OUT(float), (float)c->a, s.count))
+static void scale(void *queue, float *x, float a, size_t n)
+{
+	(void)queue;
+	run(&(call){.out = x, .a = a}, n, THREADS_PART, scale_part);
+}
+
+PART(axpy, plain->axpy(NULL, OUT(float), (float)c->a, IN(float), s.count))
+static void axpy(void *queue, float *y, float a, const float *x, size_t n)
+{
+	(void)queue;
+	run(&(call){.out = y, .in = x, .a = a}, n, THREADS_PART, axpy_part);
+}
+
+PART(clamp, plain->clamp(NULL, OUT(float), IN(float), c->limit, s.count))
+static void clamp(void *queue, float *y, const float *x, const float *limit, size_t n)
+{
+	(void)queue;
+	run(&(call){.out = y, .in = x, .limit = limit}, n, THREADS_PART, clamp_part);
+}
+
+PART(fill, plain->fill(NULL, OUT(float), (float)c->a, s.count))
+static void fill(void *queue, float *x, float a, size_t n)
+{
+	(void)queue;
+	run(&(call){.out = x, .a = a}, n, THREADS_PART, fill_part);
+}
+
+PART(copy, plain->copy(NULL, OUT(char), IN(char), s.count))
+static void copy(void *queue, void *to, const void *from, size_t bytes)
+{
+	(void)queue;
+	run(&(call){.out = to, .in = from}, bytes, 4 * THREADS_PART, copy_part);
+}
+
+/* Those that can refuse are asked first, with no elements. */
+#define AT(p, type) ((char *)(p) + s.from * gradcomp_dtype_bytes(type))
+#define IN_AT(p, type) ((const char *)(p) + s.from * gradcomp_dtype_bytes(type))
+
+PART(reduce, plain->reduce(NULL, AT(c->out, c->dtype), IN_AT(c->in, c->dtype), s.count, c->dtype, c->op))
+static gradcomp_status reduce(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype, gradcomp_op op)
+{
+	gradcomp_status st = plain->reduce(queue, acc, in, 0, dtype, op);
+	if (!st)
+		run(&(call){.out = acc, .in = in, .dtype = dtype, .op = op}, n, THREADS_PART, reduce_part);
+	return st;
+}
+
+PART(scale_as, plain->scale_as(NULL, AT(c->out, c->dtype), c->a, s.count, c->dtype))
+static gradcomp_status scale_as(void *queue, void *x, double a, size_t n, gradcomp_dtype dtype)
+{
+	gradcomp_status st = plain->scale_as(queue, x, a, 0, dtype);
+	if (!st)
+		run(&(call){.out = x, .a = a, .dtype = dtype}, n, THREADS_PART, scale_as_part);
+	return st;
+}
+
+PART(cast_from, plain->cast_from_f32(NULL, AT(c->out, c->dtype), IN(float), s.count, c->dtype, c->flag))
+static gradcomp_status cast_from_f32(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to,
+                                     int saturate)
+{
+	gradcomp_status st = plain->cast_from_f32(queue, out, in, 0, to, saturate);
+	if (!st)
+		run(&(call){.out = out, .in = in, .dtype = to, .flag = saturate}, n, THREADS_PART, cast_from_part);
+	return st;
+}
+
+PART(cast_to, plain->cast_to_f32(NULL, OUT(float), IN_AT(c->in, c->dtype), s.count, c->dtype))
+static gradcomp_status cast_to_f32(void *queue, float *out, const void *in, size_t n, gradcomp_dtype from)
+{
+	gradcomp_status st = plain->cast_to_f32(queue, out, in, 0, from);
+	if (!st)
+		run(&(call){.out = out, .in = in, .dtype = from}, n, THREADS_PART, cast_to_part);
+	return st;
+}
+
+PART(uniform, plain->random_uniform(NULL, OUT(float), s.count, c->seed, c->stream, c->first + s.from))
+static void random_uniform(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
+{
+	(void)queue;
+	run(&(call){.out = out, .seed = seed, .stream = stream, .first = first}, n, THREADS_PART, uniform_part);
+}
+
+PART(normal, plain->random_normal(NULL, OUT(float), s.count, c->seed, c->stream, c->first + s.from))
+static void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
+{
+	(void)queue;
+	run(&(call){.out = out, .seed = seed, .stream = stream, .first = first}, n, THREADS_PART, normal_part);
+}
+
+/* ---- one number: runs of a length that n gives, and their results in order ---- */
+
+static double added(const double *part, size_t n)
+{
+	double total = 0;
+	for (size_t i = 0; i < split_parts(n, split_length(n)); i++)
+		total += part[i];
+	return total;
+}
+
+#define SUM(name) \
+	PART(name, plain->name(NULL, (double *)c->out + i, IN(float), s.count, NULL)) \
+	static void name(void *queue, double *out, const float *x, size_t n, void *scratch) \
+	{ \
+		double part[SPLIT_RUNS]; \
+		(void)queue; \
+		(void)scratch; \
+		run(&(call){.out = part, .in = x}, n, split_length(n), name##_part); \
+		*out = added(part, n); \
+	}
+SUM(sum)
+SUM(sum_abs)
+SUM(sum_squares)
+
+PART(absmax, plain->absmax(NULL, (float *)c->out + i, IN(float), s.count, NULL))
+static void absmax(void *queue, float *out, const float *x, size_t n, void *scratch)
+{
+	float part[SPLIT_RUNS] = {0}, most = 0;
+	(void)queue;
+	(void)scratch;
+	run(&(call){.out = part, .in = x}, n, split_length(n), absmax_part);
+	for (size_t i = 0; i < SPLIT_RUNS; i++)
+		most = part[i] > most ? part[i] : most;
+	*out = most;
+}
+
+PART(count_above, plain->count_above(NULL, (uint64_t *)c->out + i, IN(float), s.count, c->limit))
+static void count_above(void *queue, uint64_t *count, const float *x, size_t n, const float *threshold)
+{
+	uint64_t part[SPLIT_RUNS] = {0};
+	(void)queue;
+	run(&(call){.out = part, .in = x, .limit = threshold}, n, split_length(n), count_above_part);
+	*count = 0;
+	for (size_t i = 0; i < SPLIT_RUNS; i++)
+		*count += part[i];
+}
+
+PART(nonfinite, plain->nonfinite(NULL, IN(float), s.count, (int *)c->out + i))
+static void nonfinite(void *queue, const float *x, size_t n, int *bad)
+{
+	int part[SPLIT_RUNS] = {0};
+	(void)queue;
+	run(&(call){.out = part, .in = x}, n, split_length(n), nonfinite_part);
+	*bad = 0;
+	for (size_t i = 0; i < SPLIT_RUNS; i++)
+		*bad |= part[i];
+}
+
+void split_table(gradcomp_operators *table, const gradcomp_operators *from)
+{
+	plain = from;
+	*table = *from;
+	table->add = add;
+	table->scale = scale;
+	table->axpy = axpy;
+	table->clamp = clamp;
+	table->fill = fill;
+	table->copy = copy;
+	table->reduce = reduce;
+	table->scale_as = scale_as;
+	table->cast_from_f32 = cast_from_f32;
+	table->cast_to_f32 = cast_to_f32;
+	table->random_uniform = random_uniform;
+	table->random_normal = random_normal;
+	table->sum = sum;
+	table->sum_abs = sum_abs;
+	table->sum_squares = sum_squares;
+	table->absmax = absmax;
+	table->count_above = count_above;
+	table->nonfinite = nonfinite;
+	split_products(table, from);
+	split_codes(table, from);
+}

@@ -1,0 +1,34 @@
+/* A table whose large operators are split into parts, for threads.h to share out.
+ * The quantisers split themselves, block by block. */
+#ifndef OPERATOR_SPLIT_H
+#define OPERATOR_SPLIT_H
+
+#include "gradcomp/operators.h"
+#include "threads.h"
+
+/* Makes *table from `plain`; called once. */
+void split_table(gradcomp_operators *table, const gradcomp_operators *plain);
+/* Its parts. */
+void split_products(gradcomp_operators *table, const gradcomp_operators *plain);
+void split_codes(gradcomp_operators *table, const gradcomp_operators *plain);
+
+/* How many parts n numbers have, and part i of them. */
+typedef struct split_span {
+	size_t from, count;
+} split_span;
+static inline size_t split_parts(size_t n, size_t length)
+{
+	return n / length + (n % length != 0);
+}
+static inline split_span split_part(size_t n, size_t length, size_t i)
+{
+	return (split_span){i * length, n - i * length < length ? n - i * length : length};
+}
+/* Results that are one number come from at most this many parts, of this length. */
+enum { SPLIT_RUNS = 256 };
+static inline size_t split_length(size_t n)
+{
+	return n ? split_parts(split_parts(n, SPLIT_RUNS), THREADS_PART) * THREADS_PART : THREADS_PART;
+}
+
+#endif
