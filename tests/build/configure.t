@@ -51,7 +51,7 @@ for option in $accepted; do
 	*) like "$option is in --help" "$listed" "$option" ;;
 	esac
 done
-for lib in inih slurm pmix jansson cuda nccl verbs; do
+for lib in inih slurm pmix jansson cuda nccl verbs zfp lz4 zstd; do
 	like "--with-$lib is in --help" "$help" "--with-${lib}[=DIR]"
 done
 
@@ -65,7 +65,8 @@ refuse "a prefix with a blank is an error" conf bad "--prefix=/opt/a b"
 refuse "a prefix with a dollar is an error" conf bad "--prefix=/opt/\$HOME"
 is "a refused option leaves nothing" "$(ls "$tmp/bad")" ""
 
-none="--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-jansson"
+none="--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-jansson --without-zfp
+--without-lz4 --without-zstd"
 # shellcheck disable=SC2086
 check "unknown --enable and --with are accepted" conf warn $none --enable-frob --with-nic=x --disable-static
 like "... with a warning (enable)" "$said" "warning: unknown option --enable-frob"
@@ -149,12 +150,27 @@ missing slurm slurm/spank.h libslurm-dev slurm-devel
 missing pmix pmix.h libpmix-dev pmix-devel
 missing jansson jansson.h libjansson-dev jansson-devel
 missing verbs infiniband/verbs.h libibverbs-dev rdma-core-devel
+missing zfp zfp.h libzfp-dev zfp-devel
+missing lz4 lz4.h liblz4-dev lz4-devel
+missing zstd zstd.h libzstd-dev libzstd-devel
 missing cuda cuda_runtime.h nvidia-cuda-toolkit cuda-toolkit
 if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
 	missing nccl nccl.h libnccl-dev libnccl-devel
 else
 	refuse "--with-nccl without CUDA" conf miss-nccl --with-nccl --without-cuda
 	like "... says what it needs" "$said" "needs CUDA"
+fi
+
+# What is lost with a codec depends on the other.
+like "without libzfp no zfp" "$(cat "$tmp/auto-zfp/config.log")" "zfp-devel): no compressor zfp"
+like "without LZ4 and zstd no lossless" "$(cat "$tmp/auto-lz4/config.log")" "lz4-devel): no compressor lossless"
+others=$(echo "$none" | sed "s/--without-lz4//; s/--without-zstd//")
+if printf '#include <lz4.h>\n' | cc -E - >/dev/null 2>&1; then
+	# shellcheck disable=SC2086
+	HIDE=zstd.h check "LZ4 without zstd" conf half-lossless $others --with-lz4 CC="$tmp/cc"
+	like "... has the compressor, without the codec" "$said" "libzstd-devel): no codec zstd in the compressor lossless"
+else
+	skip "LZ4 without zstd" "no lz4.h"
 fi
 
 # Slurm's version and the two later additions, from headers made here.

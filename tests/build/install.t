@@ -9,10 +9,12 @@ prefix=$tmp/prefix
 mkdir "$tmp/build"
 cd "$tmp/build" || exit 1
 check "configure without any optional library" "$GRADCOMP_SRC/configure" --prefix="$prefix" CFLAGS=-O1 \
-	--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-jansson
+	--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-jansson --without-zfp \
+	--without-lz4 --without-zstd
 check "make" make -j2
 check "nothing is left to do after it" make -q
 is "no PMIx module" "$(ls lib/gradcomp/wireup 2>/dev/null)" ""
+is "no compressor without its library" "$(ls lib/gradcomp/compressors/zfp.so lib/gradcomp/compressors/lossless.so 2>/dev/null)" ""
 is "no SPANK plugin" "$(ls lib/slurm 2>/dev/null)" ""
 check "the command runs in the build folder" bin/gradcomp version
 like "... and says the version" "$said" "$(cat "$GRADCOMP_SRC/VERSION")"
