@@ -90,7 +90,6 @@ static double run_one(gradcomp_job *job, port *port, primitive what, uint64_t n,
 {
 	const struct gradcomp_collective_v1 *c = port->collective;
 	gradcomp_error err = {0};
-	gradcomp_group *world = gradcomp_job_world(job);
 	test_code code = {.kind = what == CODED_EXACT ? CODE_EXACT : CODE_BYTES, .host = &job->host};
 	test_merger merging = {.dropped = dropped[rank]};
 	gradcomp_codec codec = test_codec(&code);
@@ -151,7 +150,7 @@ static double run_one(gradcomp_job *job, port *port, primitive what, uint64_t n,
 	o->hash = hash_of(x + from, 4 * (to - from));
 	o->calls = code.calls;
 	o->counters = code.counters;
-	gradcomp_barrier(world, &err);
+	pthread_barrier_wait(&ranks_meet);
 	for (uint64_t i = from; (rank == 0 || what == REDUCE_SCATTER) && i < to; i++) {
 		double want = sum[P][i] / P, kept = 0;
 		if (what == ALLREDUCE_MAX) {
@@ -179,7 +178,7 @@ static double run_one(gradcomp_job *job, port *port, primitive what, uint64_t n,
 		if (!(wrong <= off))
 			off = wrong;
 	}
-	gradcomp_barrier(world, &err);
+	pthread_barrier_wait(&ranks_meet);
 	return off;
 }
 
@@ -195,7 +194,8 @@ static void trial_body(gradcomp_job *job, int rank, int P, void *arg)
 		free(x);
 		return;
 	}
-	t->serves = port.collective->serves;
+	if (rank == 0)
+		t->serves = port.collective->serves;
 	for (int k = 0; k < 5; k++) {
 		__atomic_add_fetch(&t->entered, 1, __ATOMIC_SEQ_CST);
 		if (port.collective->barrier(port.instance, &err) ||
@@ -251,7 +251,7 @@ static void check_spec(const char *spec, int P, const char *const *settings)
 
 int main(void)
 {
-	static const char *const specs[] = {"ring", "ring:chunk=4096,small=0", "ring:mode=hop", "tree", "tree:chunk=4096"};
+	static const char *const specs[] = {"ring", "tree", "ring:chunk=4096,small=0", "ring:mode=hop", "tree:chunk=4096"};
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error", NULL};
 	test_seed();
 	for (int r = 0; r < RANKS; r++) {
@@ -268,7 +268,7 @@ int main(void)
 			sum[P][i] = sum[P - 1][i] + input[P - 1][i];
 	}
 	for (int P = 1; P <= RANKS; P++)
-		for (size_t k = 0; k < sizeof specs / sizeof specs[0]; k++)
+		for (size_t k = 0; k < (P == 2 || P == 3 || P == 5 || P == 8 ? sizeof specs / sizeof specs[0] : 2); k++)
 			check_spec(specs[k], P, settings);
 	for (int r = 0; r < RANKS; r++)
 		free(input[r]), free(residual[r]), free(dropped[r]);

@@ -72,11 +72,10 @@ static gradcomp_status poisoned_step(model *m, int rank, int P, gradcomp_error *
 
 static void steps_body(gradcomp_job *job, int rank, int P, void *arg)
 {
-	gradcomp_group *world = gradcomp_job_world(job);
 	show *s = arg;
 	gradcomp_error err = {0};
 	model m;
-	gradcomp_status st = model_open(&m, world, s->spec, s->bucket_bytes, &err);
+	gradcomp_status st = model_open(&m, gradcomp_job_world(job), s->spec, s->bucket_bytes, &err);
 	if (st == GRADCOMP_ERR_UNSUPPORTED && rank == 0)
 		memcpy(s->cannot, err.text, sizeof s->cannot);
 	if (st) {
@@ -86,9 +85,11 @@ static void steps_body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	uint64_t bytes = m.red->layout.numel * sizeof(float);
 	s->models[rank] = &m;
-	s->passes = !!(m.red->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
-	s->unbiased = !!(m.red->compressor->traits & GRADCOMP_TRAIT_UNBIASED);
-	gradcomp_barrier(world, &err);
+	if (rank == 0) {
+		s->passes = !!(m.red->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+		s->unbiased = !!(m.red->compressor->traits & GRADCOMP_TRAIT_UNBIASED);
+	}
+	pthread_barrier_wait(&ranks_meet);
 	for (int step = 0; step < STEPS && !s->failed[rank]; step++) {
 		if (m.red->error)
 			memcpy(s->before[rank], m.red->error, bytes);
@@ -100,10 +101,10 @@ static void steps_body(gradcomp_job *job, int rank, int P, void *arg)
 			continue;
 		}
 		s->failed[rank] |= model_step(&m, rank, step, &err) != 0;
-		gradcomp_barrier(world, &err);
+		pthread_barrier_wait(&ranks_meet);
 		if (rank == 0)
 			compare(s, P, step);
-		gradcomp_barrier(world, &err);
+		pthread_barrier_wait(&ranks_meet);
 		s->prints[rank] = mix(s->prints[rank] ^ fingerprint(&m));
 	}
 	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};

@@ -4,6 +4,8 @@
  * handed on, so all ranks end with the same bits. */
 #include "ring.h"
 
+#include "room.h"
+
 enum { PARAM_CHUNK, PARAM_SMALL, PARAM_MODE };
 enum { MODE_ASSISTED, MODE_HOP };
 
@@ -20,15 +22,7 @@ static const gradcomp_param params[] = {
 
 gradcomp_status ring_room(ring *r, size_t bytes, gradcomp_error *err)
 {
-	if (bytes <= r->pieces_cap)
-		return GRADCOMP_OK;
-	char *p = r->host->alloc(bytes);
-	if (!p)
-		return r->host->fail(err, GRADCOMP_ERR_NOMEM, "ring: no memory for %zu bytes of pieces", bytes);
-	r->host->release(r->pieces);
-	r->pieces = p;
-	r->pieces_cap = bytes;
-	return GRADCOMP_OK;
+	return room_grow(r->host, &r->pieces, &r->pieces_cap, bytes, "ring", err);
 }
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,

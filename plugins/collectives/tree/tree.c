@@ -4,6 +4,8 @@
  * computes a result and hands out its bytes, so all ranks end with the same bits. */
 #include "tree.h"
 
+#include "room.h"
+
 enum { PARAM_CHUNK };
 
 static const gradcomp_param params[] = {
@@ -13,15 +15,7 @@ static const gradcomp_param params[] = {
 
 gradcomp_status tree_room(tree *t, size_t bytes, gradcomp_error *err)
 {
-	if (bytes <= t->room_bytes)
-		return GRADCOMP_OK;
-	char *p = t->host->alloc(bytes);
-	if (!p)
-		return t->host->fail(err, GRADCOMP_ERR_NOMEM, "tree: no memory for %zu bytes", bytes);
-	t->host->release(t->room);
-	t->room = p;
-	t->room_bytes = bytes;
-	return GRADCOMP_OK;
+	return room_grow(t->host, &t->room, &t->room_bytes, bytes, "tree", err);
 }
 
 tree_place tree_find(const tree *t, int root)
