@@ -3,10 +3,7 @@
  *
  *     bench/operators [--json FILE] [--quick]
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <time.h>
+#include "timing.h"
 
 #include "operators/operators.h"
 
@@ -18,49 +15,22 @@ typedef struct bench {
 	size_t n, m, r, k; /* n x m matrices, or n * m numbers */
 } bench;
 
-static FILE *json;
-static int rows;
-static double budget = 0.3; /* seconds a row */
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
 static void run(const char *name, const char *table, void (*call)(bench *), bench *w, double bytes)
 {
-	enum { MOST = 1000 };
-	static double t[MOST];
-	int n = 0;
-	call(w);
-	for (double start = now(); n < MOST && (n < 3 || now() - start < budget); n++) {
-		double begin = now();
-		call(w);
-		t[n] = now() - begin;
-	}
-	qsort(t, (size_t)n, sizeof *t, by_value);
-	double median = t[n / 2];
+	double t = median(call, w);
 	char size[64];
 	snprintf(size, sizeof size,
 	         w->r   ? "%zux%zu r=%zu"
 	         : w->k ? "%zux%zu k=%zu"
 	                : "%zux%zu",
 	         w->n, w->m, w->r ? w->r : w->k);
-	printf("%-16s %-9s %-20s %9.4f ms %7.1f GB/s\n", name, table, size, median * 1e3, bytes / median * 1e-9);
-	fflush(stdout);
-	if (json)
-		fprintf(json,
-		        "%s\n  {\"operator\": \"%s\", \"table\": \"%s\", \"size\": \"%s\", \"ms\": %.6f, "
+	printf("%-16s %-9s %-20s %9.4f ms %7.1f GB/s\n", name, table, size, t * 1e3, bytes / t * 1e-9);
+	next_row();
+	if (timing.json)
+		fprintf(timing.json,
+		        "{\"operator\": \"%s\", \"table\": \"%s\", \"size\": \"%s\", \"ms\": %.6f, "
 		        "\"gb_per_s\": %.3f}",
-		        rows++ ? "," : "", name, table, size, median * 1e3, bytes / median * 1e-9);
+		        name, table, size, t * 1e3, bytes / t * 1e-9);
 }
 
 static void do_memcpy(bench *w)
@@ -123,6 +93,25 @@ static void do_ortho(bench *w)
 	memcpy(w->P, w->a, w->n * w->r * 4);
 	w->op->orthonormalise(NULL, w->P, w->n, w->r);
 }
+static void do_axpy(bench *w)
+{
+	w->op->axpy(NULL, w->b, 0.5f, w->a, w->n * w->m);
+}
+static void do_sum(bench *w)
+{
+	double sum;
+	w->op->sum(NULL, &sum, w->a, w->n * w->m, w->scratch);
+}
+static void do_sum_squares(bench *w)
+{
+	double sum;
+	w->op->sum_squares(NULL, &sum, w->a, w->n * w->m, w->scratch);
+}
+static void do_absmax(bench *w)
+{
+	float most;
+	w->op->absmax(NULL, &most, w->a, w->n * w->m, w->scratch);
+}
 static void do_topk(bench *w)
 {
 	w->op->topk(NULL, w->idx, w->c, w->a, w->n * w->m, w->k, w->scratch);
@@ -134,17 +123,6 @@ static void do_scatter(bench *w)
 static void do_normal(bench *w)
 {
 	w->op->random_normal(NULL, w->b, w->n * w->m, 1, 2, 0);
-}
-
-static float *room(size_t n)
-{
-	float *p = aligned_alloc(64, (n * 4 + 127) / 64 * 64);
-	if (!p) {
-		perror("bench/operators");
-		exit(1);
-	}
-	memset(p, 0, n * 4);
-	return p;
 }
 
 static void table(const char *name, const gradcomp_operators *op)
@@ -163,6 +141,12 @@ static void table(const char *name, const gradcomp_operators *op)
 		run("add", name, do_add, &w, 3 * b);
 		run("scale", name, do_scale, &w, 2 * b);
 		run("nonfinite", name, do_nonfinite, &w, b);
+		run("axpy", name, do_axpy, &w, 3 * b);
+		w.scratch = room(op->sum_scratch(d) / 4 + 1);
+		run("sum", name, do_sum, &w, b);
+		run("sum_squares", name, do_sum_squares, &w, b);
+		run("absmax", name, do_absmax, &w, b);
+		free(w.scratch);
 		run("f32 to bf16", name, do_to_bf16, &w, 1.5 * b);
 		run("f32 to f16", name, do_to_f16, &w, 1.5 * b);
 		memset(w.b, 0, d * 4);
@@ -203,31 +187,9 @@ static void table(const char *name, const gradcomp_operators *op)
 int main(int argc, char **argv)
 {
 	static const char *const names[] = {"portable", "avx2", "avx512"};
-	for (int i = 1; i < argc; i++) {
-		if (!strcmp(argv[i], "--quick"))
-			budget = 0.02;
-		else if (!strcmp(argv[i], "--json") && i + 1 < argc && !json) {
-			json = fopen(argv[++i], "w");
-			if (!json) {
-				perror(argv[i]);
-				return 1;
-			}
-		} else {
-			fprintf(stderr, "usage: bench/operators [--json FILE] [--quick]\n");
-			return 2;
-		}
-	}
-	if (json)
-		fprintf(json, "[");
+	begin(argc, argv, "bench/operators");
 	for (int i = 0; i < 3; i++)
 		if (operators_cpu_variant(names[i]))
 			table(names[i], operators_cpu_variant(names[i]));
-	if (!json)
-		return 0;
-	fprintf(json, "\n]\n");
-	if (fclose(json)) {
-		perror("bench/operators: writing the JSON file");
-		return 1;
-	}
-	return 0;
+	return end();
 }
