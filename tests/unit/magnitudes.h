@@ -54,7 +54,7 @@ static float magnitude(int kind, size_t i)
 }
 
 /* n numbers of a kind, `odd` floats after a boundary. */
-static float *magnitudes(int kind, size_t n, size_t odd)
+__attribute__((unused)) static float *magnitudes(int kind, size_t n, size_t odd)
 {
 	float *x = test_alloc(n, odd);
 	for (size_t i = 0; i < n; i++)

@@ -1,0 +1,50 @@
+/* The CUDA module, operators/cuda.so, loaded when it is first asked for. */
+#include <pthread.h>
+#include <string.h>
+
+#include "config.h"
+#include "cuda/module.h"
+#include "error.h"
+#include "operators.h"
+#include "registry.h"
+
+static gradcomp_status load(const gradcomp_operators **table, gradcomp_error *err)
+{
+	const void *symbol = NULL;
+	const cuda_module *module;
+	char why[256];
+	config *c;
+	gradcomp_status status = config_load(NULL, &c, err);
+
+	if (status)
+		return status;
+	status = registry_module(c, "operators/cuda.so", CUDA_MODULE_SYMBOL, &symbol, err);
+	config_free(c);
+	if (status)
+		return status;
+	module = symbol;
+	if (module->struct_size != sizeof *module || module->version != CUDA_MODULE_VERSION ||
+	    module->table->struct_size != sizeof *module->table)
+		return error_set(err, GRADCOMP_ERR_ABI,
+		                 "the CUDA module operators/cuda.so is of version %u, this library wants %d: install both "
+		                 "from one build",
+		                 module->version, CUDA_MODULE_VERSION);
+	if (module->missing(why, sizeof why))
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "operators/cuda.so cannot be used: %s", why);
+	*table = module->table;
+	return GRADCOMP_OK;
+}
+
+const gradcomp_operators *operators_cuda(gradcomp_error *err)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static const gradcomp_operators *table;
+	const gradcomp_operators *found;
+
+	pthread_mutex_lock(&lock);
+	if (!table)
+		load(&table, err);
+	found = table;
+	pthread_mutex_unlock(&lock);
+	return found;
+}

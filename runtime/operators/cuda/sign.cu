@@ -1,0 +1,122 @@
+/* One bit a number, and the two values a run of numbers is rebuilt from (1-bit SGD,
+ * Seide et al. 2014). */
+#include "each.h"
+
+/* Of runs of `segment` numbers: whole words. */
+struct runs {
+	size_t segment, words;
+};
+
+static runs runs_of(size_t segment)
+{
+	return runs{segment, (segment + 31) / 32};
+}
+
+INLINE size_t quotient(size_t a, size_t b)
+{
+	return (a | b) <= UINT32_MAX ? uint32_t(a) / uint32_t(b) : a / b;
+}
+
+/* A warp makes AT_ONCE words. */
+static __global__ void __launch_bounds__(THREADS) pack_kernel(uint32_t *bits, const float *x, size_t n, size_t words, runs r)
+{
+	enum { AT_ONCE = 4 };
+	const size_t warps = thread_count() / WARP, l = lane_id();
+	for (size_t w = thread_id() / WARP * AT_ONCE; w < words; w += warps * AT_ONCE) {
+		bool below[AT_ONCE];
+#pragma unroll
+		for (int u = 0; u < AT_ONCE; u++) {
+			const size_t run = quotient(w + u, r.words), at = (w + u - run * r.words) * 32 + l;
+			const size_t i = run * r.segment + at;
+			below[u] = at < r.segment && i < n && x[i] < 0;
+		}
+#pragma unroll
+		for (int u = 0; u < AT_ONCE; u++) {
+			const uint32_t word = __ballot_sync(ALL_LANES, below[u]);
+			if (!l && w + u < words)
+				bits[w + u] = word;
+		}
+	}
+}
+
+extern "C" void sign_pack_cuda(void *queue, uint32_t *bits, const float *x, size_t n, size_t segment)
+{
+	const size_t words = sign_words(n, segment);
+	if (words)
+		launch(pack_kernel, blocks_for(words, THREADS / WARP * 4, 1 << 20), THREADS, 0, queue, bits, x, n, words,
+		       runs_of(segment));
+}
+
+/* A block a run. */
+static __global__ void __launch_bounds__(4 * THREADS) means_kernel(float *pairs, const float *x, size_t n, size_t segment)
+{
+	enum { AT_ONCE = 4 };
+	SHARED(double, room_above, WARP);
+	SHARED(double, room_below, WARP);
+	SHARED(u64, room_count, WARP);
+	const size_t all = (n + segment - 1) / segment;
+	for (size_t run = blockIdx.x; run < all; run += gridDim.x) {
+		const size_t from = run * segment, to = from + segment < n ? from + segment : n;
+		double above = 0, below = 0;
+		u64 negative = 0;
+		for (size_t i = from + threadIdx.x; i < to; i += size_t(AT_ONCE) * blockDim.x) {
+			float v[AT_ONCE];
+#pragma unroll
+			for (unsigned u = 0; u < AT_ONCE; u++)
+				v[u] = i + u * blockDim.x < to ? x[i + u * blockDim.x] : 0;
+#pragma unroll
+			for (int u = 0; u < AT_ONCE; u++) {
+				const bool less = v[u] < 0;
+				above += less ? 0 : v[u];
+				below += less ? v[u] : 0;
+				negative += less;
+			}
+		}
+		above = block_fold(above, sum_of(), room_above);
+		below = block_fold(below, sum_of(), room_below);
+		negative = block_fold(negative, sum_of(), room_count);
+		if (!threadIdx.x) {
+			pairs[2 * run] = negative < to - from ? float(above / double(to - from - negative)) : 0;
+			pairs[2 * run + 1] = negative ? float(below / double(negative)) : 0;
+		}
+		__syncthreads();
+	}
+}
+
+extern "C" void sign_means_cuda(void *queue, float *pairs, const float *x, size_t n, size_t segment)
+{
+	if (n && segment)
+		launch(means_kernel, blocks_for((n + segment - 1) / segment, 1, 1 << 20),
+		       segment > 8 * THREADS ? 4 * THREADS : THREADS, 0, queue, pairs, x, n, segment);
+}
+
+template <bool ADD> struct rebuilt : element_wise {
+	const uint32_t *bits;
+	const float *pairs;
+	runs r;
+	float a;
+	rebuilt(const uint32_t *b, const float *p, size_t segment, float factor)
+		: bits(b), pairs(p), r(runs_of(segment)), a(factor)
+	{
+	}
+	__device__ float operator()(nothing, size_t i, int, float x, absent) const
+	{
+		const size_t run = quotient(i, r.segment), at = i - run * r.segment;
+		const float v = pairs[2 * run + (bits[run * r.words + at / 32] >> at % 32 & 1)];
+		return ADD ? x + a * v : x - v;
+	}
+};
+
+extern "C" void sign_add_cuda(void *queue, float *y, float a, const uint32_t *bits, const float *pairs, size_t n,
+                              size_t segment)
+{
+	if (segment)
+		each(queue, rebuilt<true>(bits, pairs, segment, a), y, y, no_operand, n);
+}
+
+extern "C" void sign_error_cuda(void *queue, float *e, const float *x, const uint32_t *bits, const float *pairs, size_t n,
+                                size_t segment)
+{
+	if (segment)
+		each(queue, rebuilt<false>(bits, pairs, segment, 0), e, x, no_operand, n);
+}

@@ -1,0 +1,203 @@
+/* Sparse vectors: ascending indices and their values. */
+#include "select.h"
+
+static __global__ void __launch_bounds__(THREADS) gather_kernel(float *val, const float *x, const uint32_t *idx, size_t k)
+{
+	for (size_t j = thread_id(); j < k; j += thread_count())
+		val[j] = x[idx[j]];
+}
+
+static __global__ void __launch_bounds__(THREADS) scatter_kernel(float *y, const uint32_t *idx, const float *val, size_t k)
+{
+	for (size_t j = thread_id(); j < k; j += thread_count())
+		y[idx[j]] = val ? val[j] : 0;
+}
+
+/* No index stands twice in what has passed sparse_check(), so no two threads meet. */
+static __global__ void __launch_bounds__(THREADS)
+scatter_add_kernel(float *y, size_t n, const uint32_t *idx, const float *val, size_t k, float a)
+{
+	for (size_t j = thread_id(); j < k; j += thread_count())
+		if (idx[j] < n && idx[j] != GRADCOMP_NO_INDEX)
+			y[idx[j]] += a * val[j];
+}
+
+static __global__ void __launch_bounds__(THREADS)
+sparse_check_kernel(int *fault, const uint32_t *idx, const float *val, size_t k, size_t n)
+{
+	for (size_t j = thread_id(); j < k; j += thread_count())
+		if ((j + 1 < k ? idx[j] >= idx[j + 1] : idx[j] >= n) || key_of(val[j]) >= KEY_INF)
+			*fault = 1;
+}
+
+static unsigned blocks_of(size_t k)
+{
+	return blocks_for(k, THREADS, 1 << 20);
+}
+
+extern "C" void gather_cuda(void *queue, float *val, const float *x, const uint32_t *idx, size_t k)
+{
+	if (k)
+		launch(gather_kernel, blocks_of(k), THREADS, 0, queue, val, x, idx, k);
+}
+
+extern "C" void scatter_cuda(void *queue, float *y, const uint32_t *idx, const float *val, size_t k)
+{
+	if (k)
+		launch(scatter_kernel, blocks_of(k), THREADS, 0, queue, y, idx, val, k);
+}
+
+extern "C" gradcomp_status scatter_add_cuda(void *queue, float *y, size_t n, const uint32_t *idx, const float *val,
+                                            size_t k, float a)
+{
+	if (k)
+		launch(scatter_add_kernel, blocks_of(k), THREADS, 0, queue, y, n, idx, val, k, a);
+	return GRADCOMP_OK;
+}
+
+extern "C" void sparse_check_cuda(void *queue, int *fault, const uint32_t *idx, const float *val, size_t k, size_t n)
+{
+	if (k)
+		launch(sparse_check_kernel, blocks_of(k), THREADS, 0, queue, fault, idx, val, k, n);
+}
+
+/* ---- gTop-k's sum ----
+ *
+ * Every pair of a and of b finds its place in the union by a binary search in the
+ * other. Where both have an index, a's place gets the sum and b's stays a hole. What
+ * is selected by is a key that is one more than the sum's, and 0 for a hole. */
+
+struct merging {
+	uint32_t *idx;
+	float *val, *key;
+	void *select;
+};
+
+static merging merge_layout(void *scratch, size_t k)
+{
+	uint32_t *p = static_cast<uint32_t *>(scratch);
+	return merging{p, reinterpret_cast<float *>(p + 2 * k), reinterpret_cast<float *>(p + 4 * k),
+	               p + (6 * k + 15) / 16 * 16};
+}
+
+/* How many of idx[0..k) are below v. */
+INLINE size_t below(const uint32_t *idx, size_t k, uint32_t v)
+{
+	size_t from = 0;
+	while (k) {
+		size_t half = k / 2;
+		if (idx[from + half] < v) {
+			from += half + 1;
+			k -= half + 1;
+		} else {
+			k = half;
+		}
+	}
+	return from;
+}
+
+static __global__ void __launch_bounds__(THREADS)
+unite(merging m, const uint32_t *a_idx, const float *a_val, const uint32_t *b_idx, const float *b_val, size_t k)
+{
+	for (size_t t = thread_id(); t < 2 * k; t += thread_count()) {
+		const bool is_a = t < k;
+		const size_t i = is_a ? t : t - k;
+		const uint32_t *other = is_a ? b_idx : a_idx, index = is_a ? a_idx[i] : b_idx[i];
+		const size_t j = below(other, k, index);
+		const bool both = j < k && other[j] == index;
+		const bool hole = both && !is_a;
+		/* b's own place is behind a's. */
+		const size_t at = i + j + hole;
+		const float v = is_a ? both ? a_val[i] + b_val[j] : a_val[i] : b_val[i];
+		m.idx[at] = hole ? GRADCOMP_NO_INDEX : index;
+		m.val[at] = v;
+		m.key[at] = bits_float(hole ? 0 : key_of(v) + 1);
+	}
+}
+
+static __global__ void __launch_bounds__(SELECT_THREADS)
+part(select_room r, merging m, uint32_t *idx, float *val, size_t k)
+{
+	SHARED(uint32_t, room, WARP);
+	const size_t n = 2 * k;
+	const size_t size = segment_size(n), from = blockIdx.x * size, to = from + size < n ? from + size : n;
+	const counts above = counts_before(r.above, blockIdx.x, gridDim.x, room);
+	const counts ties = counts_before(r.middle, blockIdx.x, gridDim.x, room);
+	const uint64_t take = k - above.y;
+	const uint32_t high = r.s->above, low = r.s->low;
+	walk(
+		m.key, from, to, counts{above.x, ties.x},
+		[=](size_t, uint32_t key) { return key >= high ? ABOVE : key >= low ? MIDDLE : LEFT_OUT; },
+		[=](size_t i, int kind, uint32_t a, uint32_t t) {
+			if (kind == MIDDLE && t >= take)
+				return;
+			const size_t at = a + (t < take ? t : take);
+			idx[at] = m.idx[i];
+			val[at] = m.val[i];
+		});
+}
+
+/* What is left, by the same walk: of the pairs below the cut all, and of the ties
+ * those that were not taken. */
+static __global__ void __launch_bounds__(SELECT_THREADS)
+count_left(select_room r, merging m, size_t k)
+{
+	SHARED(uint32_t, room, WARP);
+	const size_t n = 2 * k;
+	const size_t size = segment_size(n), from = blockIdx.x * size, to = from + size < n ? from + size : n;
+	uint32_t c = 0;
+	for (size_t i = from + threadIdx.x; i < to; i += SELECT_THREADS)
+		c += key_of(m.key[i]) > 0 && key_of(m.key[i]) < r.s->low;
+	c = block_fold(c, sum_of(), room);
+	if (!threadIdx.x)
+		r.digit0[blockIdx.x] = c;
+}
+
+static __global__ void __launch_bounds__(SELECT_THREADS)
+leave(select_room r, merging m, uint32_t *left_idx, float *left_val, size_t k)
+{
+	SHARED(uint32_t, room, WARP);
+	const size_t n = 2 * k;
+	const size_t size = segment_size(n), from = blockIdx.x * size, to = from + size < n ? from + size : n;
+	const counts above = counts_before(r.above, blockIdx.x, gridDim.x, room);
+	const counts ties = counts_before(r.middle, blockIdx.x, gridDim.x, room);
+	const counts less = counts_before(r.digit0, blockIdx.x, gridDim.x, room);
+	const uint64_t take = k - above.y, end = less.y + (ties.y - take);
+	const uint32_t high = r.s->above, low = r.s->low;
+	walk(
+		m.key, from, to, counts{less.x, ties.x},
+		[=](size_t, uint32_t key) { return key >= high || !key ? LEFT_OUT : key >= low ? MIDDLE : ABOVE; },
+		[=](size_t i, int kind, uint32_t b, uint32_t t) {
+			if (kind == MIDDLE && t < take)
+				return;
+			const size_t at = b + (t > take ? t - take : 0);
+			left_idx[at] = m.idx[i];
+			left_val[at] = m.val[i];
+		});
+	for (size_t i = end + thread_id(); i < k; i += thread_count()) {
+		left_idx[i] = GRADCOMP_NO_INDEX;
+		left_val[i] = 0;
+	}
+}
+
+extern "C" size_t sparse_merge_scratch_cuda(size_t k)
+{
+	return (6 * k + 15) / 16 * 64 + select_scratch(2 * k, 2 * k);
+}
+
+extern "C" void sparse_merge_cuda(void *queue, uint32_t *idx, float *val, uint32_t *left_idx, float *left_val,
+                                  const uint32_t *a_idx, const float *a_val, const uint32_t *b_idx,
+                                  const float *b_val, size_t k, void *scratch)
+{
+	if (!k)
+		return;
+	const merging m = merge_layout(scratch, k);
+	/* 2 k of 2 k: no candidates, whose layout would depend on k. */
+	const select_room r = select_layout(m.select, 2 * k, 2 * k);
+	launch(unite, blocks_of(2 * k), THREADS, 0, queue, m, a_idx, a_val, b_idx, b_val, k);
+	select_key(queue, r, m.key, 2 * k, k, false);
+	select_count(queue, r, m.key, 2 * k);
+	launch(part, r.segments, SELECT_THREADS, 0, queue, r, m, idx, val, k);
+	launch(count_left, r.segments, SELECT_THREADS, 0, queue, r, m, k);
+	launch(leave, r.segments, SELECT_THREADS, 0, queue, r, m, left_idx, left_val, k);
+}

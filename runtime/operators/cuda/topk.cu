@@ -1,0 +1,247 @@
+/* The operators that select: top-k, MSTopK, and selection in parts. */
+#include "draw.h"
+#include "select.h"
+
+/* MSTopK takes a run of the others that begins at a number drawn; the others take
+ * the first ones. */
+struct run {
+	int drawn;
+	drawing d;
+};
+
+static __global__ void __launch_bounds__(SELECT_THREADS)
+take(select_room r, const float *x, size_t n, size_t k, run how, uint32_t *idx, float *val, uint64_t *count)
+{
+	SHARED(uint32_t, room, WARP);
+	const source src = source_of(r, x, n);
+	const size_t size = segment_size(src.n), from = blockIdx.x * size, to = from + size < src.n ? from + size : src.n;
+	counts above = counts_before(r.above, blockIdx.x, gridDim.x, room);
+	counts middle = counts_before(r.middle, blockIdx.x, gridDim.x, room);
+	uint64_t run = above.y >= k ? 0 : k - above.y, first = 0;
+	run = run < middle.y ? run : middle.y;
+	if (how.drawn) {
+		uint32_t w[4];
+		draw_block(w, how.d, 0);
+		first = uint64_t(w[0] >> 8) * (uint64_t(above.y) + middle.y - k + 1) >> 24;
+	}
+	if (count && !blockIdx.x && !threadIdx.x)
+		*count = above.y + run < k ? above.y + run : k;
+	const uint32_t high = r.s->above, low = r.s->low;
+	walk(
+		src.val, from, to, counts{above.x, middle.x},
+		[=](size_t, uint32_t key) { return key >= high ? ABOVE : key >= low ? MIDDLE : LEFT_OUT; },
+		[=](size_t i, int kind, uint32_t a, uint32_t m) {
+			const uint64_t in_run = m < first ? 0 : m - first < run ? m - first : run;
+			const uint64_t at = a + in_run;
+			if ((kind == MIDDLE && (m < first || m - first >= run)) || at >= k)
+				return;
+			val[at] = src.val[i];
+			idx[at] = src.idx ? src.idx[i] : uint32_t(i);
+		});
+}
+
+static __global__ void __launch_bounds__(THREADS) take_all(uint32_t *idx, float *val, const float *x, size_t n)
+{
+	for (size_t i = thread_id(); i < n; i += thread_count()) {
+		idx[i] = uint32_t(i);
+		val[i] = x[i];
+	}
+}
+
+static void all_of(void *queue, uint32_t *idx, float *val, const float *x, size_t n)
+{
+	if (n)
+		launch(take_all, blocks_for(n, THREADS, 1 << 20), THREADS, 0, queue, idx, val, x, n);
+}
+
+extern "C" size_t topk_scratch_cuda(size_t n, size_t k)
+{
+	return select_scratch(n, k);
+}
+
+extern "C" void topk_cuda(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, void *scratch)
+{
+	if (k >= n) {
+		all_of(queue, idx, val, x, n);
+		return;
+	}
+	if (!k)
+		return;
+	const select_room r = select_layout(scratch, n, k);
+	select_key(queue, r, x, n, k, false);
+	select_count(queue, r, x, n);
+	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{0, {}}, idx, val, nullptr);
+}
+
+/* ---- selection in parts ---- */
+
+static __global__ void put_key(select_room r, float *out)
+{
+	if (!threadIdx.x)
+		*out = bits_float(r.s->prefix);
+}
+
+extern "C" void kth_magnitude_cuda(void *queue, float *out, const float *x, size_t n, size_t k, void *scratch)
+{
+	if (!k || k > n)
+		return;
+	const select_room r = select_layout(scratch, n, k);
+	select_key(queue, r, x, n, k, false);
+	launch(put_key, 1, WARP, 0, queue, r, out);
+}
+
+static __global__ void set_threshold(select_room r, const float *threshold)
+{
+	if (threadIdx.x)
+		return;
+	const float t = *threshold;
+	const uint32_t key = reach_of(t);
+	r.s->picked = 0;
+	r.s->low = key;
+	r.s->above = t < 0 || key == KEY_INF ? key : key + 1;
+}
+
+extern "C" void compact_cuda(void *queue, uint32_t *idx, float *val, uint64_t *count, const float *x, size_t n,
+                             const float *threshold, size_t k, void *scratch)
+{
+	const select_room r = select_layout(scratch, n, k);
+	launch(set_threshold, 1, WARP, 0, queue, r, threshold);
+	select_count(queue, r, x, n);
+	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{0, {}}, idx, val, count);
+}
+
+static __global__ void __launch_bounds__(SELECT_THREADS) histogram_kernel(uint32_t *counts, const float *x, size_t n)
+{
+	SHARED(uint32_t, count, GRADCOMP_HISTOGRAM_BINS);
+	for (unsigned b = threadIdx.x; b < GRADCOMP_HISTOGRAM_BINS; b += SELECT_THREADS)
+		count[b] = 0;
+	__syncthreads();
+	for (size_t i = thread_id(); i < n; i += thread_count())
+		atomicAdd(&count[key_of(x[i]) >> 19], 1u);
+	__syncthreads();
+	for (unsigned b = threadIdx.x; b < GRADCOMP_HISTOGRAM_BINS; b += SELECT_THREADS)
+		if (count[b])
+			atomicAdd(&counts[b], count[b]);
+}
+
+extern "C" void histogram_cuda(void *queue, uint32_t *counts, const float *x, size_t n)
+{
+	device_zero(queue, counts, GRADCOMP_HISTOGRAM_BINS * sizeof *counts);
+	if (n)
+		launch(histogram_kernel, blocks_for(n, SELECT_SHARE, SELECT_SEGMENTS), SELECT_THREADS, 0, queue,
+		       counts, x, n);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+count_above_kernel(u64 *count, const float *x, size_t n, const float *threshold)
+{
+	enum { AT_ONCE = 8 };
+	SHARED(u64, room, WARP);
+	const uint32_t least = reach_of(*threshold);
+	u64 c = 0;
+	for (size_t i = size_t(blockIdx.x) * THREADS * AT_ONCE + threadIdx.x; i < n; i += thread_count() * AT_ONCE)
+#pragma unroll
+		for (int u = 0; u < AT_ONCE; u++)
+			c += i + u * THREADS < n && key_of(x[i + u * THREADS]) >= least;
+	c = block_fold(c, sum_of(), room);
+	if (!threadIdx.x && c)
+		atomicAdd(count, c);
+}
+
+extern "C" void count_above_cuda(void *queue, uint64_t *count, const float *x, size_t n, const float *threshold)
+{
+	device_zero(queue, count, sizeof *count);
+	if (n)
+		launch(count_above_kernel, blocks_for(n, SELECT_SHARE, 4 * SELECT_SEGMENTS), THREADS, 0, queue,
+		       reinterpret_cast<u64 *>(count), x, n, threshold);
+}
+
+/* ---- MSTopK ---- */
+
+/* The mean from the exact sum: part[e] is in units of 2^(e - 150), e >= 1. Rounded
+ * once, to even. Then the mean's key is what select_count() counts. */
+static __global__ void mean_kernel(select_room r, double n)
+{
+	enum { BITS = SUM_PARTS + 64 };
+	SHARED(u64, part, SUM_PARTS);
+	SHARED(uint8_t, bit, BITS);
+	for (unsigned i = threadIdx.x; i < SUM_PARTS; i += WARP)
+		part[i] = r.sum[i];
+	__syncwarp();
+	if (threadIdx.x)
+		return;
+	u64 rest = 0, mantissa = 0;
+	int top = 0, beyond = 0;
+	for (int i = 0; i < BITS; i++) {
+		rest += i + 1 < SUM_PARTS ? part[i + 1] : 0;
+		bit[i] = rest & 1;
+		rest >>= 1;
+		top = bit[i] ? i : top;
+	}
+	const int low = top < 53 ? 0 : top - 52;
+	for (int i = top; i >= low; i--)
+		mantissa = mantissa << 1 | bit[i];
+	for (int i = 0; i < low - 1; i++)
+		beyond |= bit[i];
+	if (low && bit[low - 1] && (beyond || mantissa & 1))
+		mantissa++;
+	const uint64_t unit = uint64_t(low - 149 + 1023) << 52;
+	double scale;
+	memcpy(&scale, &unit, sizeof scale);
+	r.s->mean = double(mantissa) * scale / n;
+	r.s->above = r.s->low = reach_of(r.s->mean);
+}
+
+/* Whether more than k reach a threshold is whether the (k+1)-th largest, v, does. */
+static __global__ void __launch_bounds__(SELECT_THREADS)
+bisect(select_room r, size_t k, int samplings)
+{
+	SHARED(uint32_t, room, WARP);
+	const uint32_t reach_mean = counts_before(r.above, 0, r.segments, room).y;
+	if (threadIdx.x)
+		return;
+	const double v = bits_float(r.s->prefix), mean = r.s->mean;
+	const bool few = v < mean && reach_mean < k;
+	const double from = few ? 0 : mean, span = few ? mean : bits_float(r.s->top) - mean;
+	uint32_t taken = few ? reach_of(mean) : KEY_INF, open = 0;
+	double lo = 0, hi = 1;
+	for (int s = 0; s < samplings; s++) {
+		const double q = (lo + hi) / 2, t = from + q * span;
+		if (q == lo || q == hi)
+			break;
+		if (v >= t) {
+			lo = q;
+			open = reach_of(t);
+		} else {
+			hi = q;
+			taken = reach_of(t);
+		}
+	}
+	r.s->above = taken;
+	r.s->low = open;
+	if (open < r.s->bin << 19)
+		r.s->picked = 0;
+}
+
+extern "C" size_t mstopk_scratch_cuda(size_t n, size_t k)
+{
+	return select_scratch(n, k + 1);
+}
+
+extern "C" void mstopk_cuda(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, int samplings,
+                            uint64_t seed, uint64_t stream, void *scratch)
+{
+	if (k >= n) {
+		all_of(queue, idx, val, x, n);
+		return;
+	}
+	if (!k)
+		return;
+	const select_room r = select_layout(scratch, n, k + 1);
+	select_key(queue, r, x, n, k + 1, true);
+	launch(mean_kernel, 1, WARP, 0, queue, r, double(n));
+	select_count(queue, r, x, n);
+	launch(bisect, 1, SELECT_THREADS, 0, queue, r, k, samplings);
+	select_count(queue, r, x, n);
+	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{1, {seed, stream, 0}}, idx, val, nullptr);
+}

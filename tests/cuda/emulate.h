@@ -1,0 +1,88 @@
+/* CUDA in one thread of the host, so that kernels can be tested where there is no
+ * GPU: what runtime/operators/cuda/device.h needs of the language and its library.
+ *
+ * The blocks of a launch run one after another, in an order that changes from
+ * launch to launch. The threads of a block are fibers that give way at barriers and
+ * warp collectives only; each stretch between them runs in another order, so a
+ * missing barrier shows. Shared memory is fresh for every block, of the exact size,
+ * and full of rubbish. A barrier that not all threads reach ends the program.
+ * Memory models and everything about speed are not emulated. */
+#ifndef EMULATE_H
+#define EMULATE_H
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+
+struct dim3 {
+	unsigned x, y, z;
+	dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c) {}
+};
+
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+void emulate_launch(dim3 blocks, unsigned threads, size_t shared, void (*call)(void *), void *body);
+void emulate_barrier();
+/* All 32 values of a warp, each of at most 8 bytes, once all lanes have come. */
+const uint64_t *emulate_warp(uint64_t mine);
+void *emulate_shared(const void *key, size_t bytes);
+void *emulate_shared_dynamic();
+
+#define SHARED(type, name, count) \
+	static char name##_key; \
+	type *const name = static_cast<type *>(emulate_shared(&name##_key, sizeof(type) * (count)))
+#define SHARED_DYNAMIC(type, name) type *const name = static_cast<type *>(emulate_shared_dynamic())
+
+template <class... P, class... A>
+static void launch(void (*kernel)(P...), dim3 blocks, unsigned threads, size_t shared, void *queue, A... args)
+{
+	(void)queue;
+	auto body = [&] { kernel(args...); };
+	emulate_launch(blocks, threads, shared, [](void *b) { (*static_cast<decltype(body) *>(b))(); }, &body);
+}
+
+template <class K> static void allow_shared(K, size_t) {}
+static inline void device_copy(void *, void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
+static inline void device_zero(void *, void *to, size_t bytes) { memset(to, 0, bytes); }
+
+static inline void __syncthreads() { emulate_barrier(); }
+static inline void __syncwarp() { emulate_warp(0); }
+
+template <class T> static T emulate_lane(T v, unsigned lane)
+{
+	static_assert(sizeof(T) <= 8, "a register or two");
+	uint64_t mine = 0;
+	memcpy(&mine, &v, sizeof v);
+	memcpy(&v, &emulate_warp(mine)[lane], sizeof v);
+	return v;
+}
+static inline unsigned emulate_me() { return threadIdx.x % 32; }
+template <class T> static T __shfl_sync(unsigned, T v, int lane) { return emulate_lane(v, unsigned(lane) % 32); }
+template <class T> static T __shfl_xor_sync(unsigned, T v, int bits) { return emulate_lane(v, emulate_me() ^ unsigned(bits)); }
+template <class T> static T __shfl_up_sync(unsigned, T v, unsigned by)
+{
+	return emulate_lane(v, emulate_me() < by ? emulate_me() : emulate_me() - by);
+}
+static inline unsigned __ballot_sync(unsigned, int yes)
+{
+	const uint64_t *all = emulate_warp(yes != 0);
+	unsigned mask = 0;
+	for (unsigned i = 0; i < 32; i++)
+		mask |= unsigned(all[i]) << i;
+	return mask;
+}
+
+static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+template <class T> static T atomicAdd(T *p, T v) { T was = *p; *p = T(was + v); return was; }
+template <class T> static T atomicMax(T *p, T v) { T was = *p; *p = was > v ? was : v; return was; }
+
+#endif

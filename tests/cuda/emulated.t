@@ -1,0 +1,42 @@
+#!/bin/sh
+# The CUDA operators without a GPU: their source, compiled by the C++ compiler of the
+# host against an emulation of the language, under the sanitisers, held against the
+# host's operators. What this cannot show is said in emulate.h.
+# shellcheck source=tests/tap.sh
+. "$GRADCOMP_SRC/tests/tap.sh"
+
+src=$GRADCOMP_SRC cuda=$GRADCOMP_SRC/runtime/operators/cuda cxx=
+for name in ${CXX:-} c++ g++ clang++; do
+	command -v "$name" >/dev/null && cxx=$name && break
+done
+[ -n "$cxx" ] || skip_all "there is no C++ compiler"
+[ "$(uname -m)" = x86_64 ] || skip_all "the emulation switches stacks on x86-64 only"
+command -v "${CC:=cc}" >/dev/null || skip_all "there is no C compiler '$CC'"
+
+sane="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+echo 'int main() { return 0; }' >"$tmp/t.cpp"
+# shellcheck disable=SC2086
+"$cxx" $sane -o "$tmp/t" "$tmp/t.cpp" 2>/dev/null && "$tmp/t" || sane=
+flags="-O1 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=off -fno-strict-aliasing -DGRADCOMP_EMULATE
+	-I$src/include -I$src/runtime -I$src/tests -I$src/tests/cuda $sane"
+
+build () {
+	objects=
+	for f in "$cuda"/*.cu "$src"/tests/cuda/*.cpp; do
+		case $f in */missing.cu) continue ;; esac
+		echo "$cxx -std=c++17 -x c++ $(printf '%s ' $flags) -c -o $tmp/${f##*/}.o $f"
+	done >"$tmp/commands"
+	for f in "$cuda"/*.c "$src"/tests/cuda/*.c; do
+		echo "$CC -std=gnu11 $(printf '%s ' $flags) -I$src -D_GNU_SOURCE -c -o $tmp/${f##*/}.o $f"
+	done >>"$tmp/commands"
+	xargs -P 2 -I '{}' sh -c '{}' <"$tmp/commands" || return
+	# shellcheck disable=SC2086
+	"$cxx" $sane -o "$tmp/test" "$tmp"/*.o "$GRADCOMP_BUILD/lib/libgradcomp.a" ${INIH_LIBS--linih} -ldl -lrt -lm -lpthread
+}
+if ! said=$(build 2>&1); then
+	echo "not ok 1 - the kernels compile for the host"
+	note "$(printf '%s\n' "$said" | tail -n 25)"
+	echo "1..1"
+	exit 1
+fi
+ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 "$tmp/test"

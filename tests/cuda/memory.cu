@@ -1,0 +1,67 @@
+/* A real device. */
+#include <cuda_runtime.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "memory.h"
+
+static void must(cudaError_t e, const char *what)
+{
+	if (e) {
+		printf("Bail out! %s: %s\n", what, cudaGetErrorString(e));
+		exit(1);
+	}
+}
+
+const gradcomp_operators *device_table(const char **why)
+{
+	static gradcomp_error err;
+	const gradcomp_operators *table = operators_cuda(&err);
+	*why = err.text;
+	return table;
+}
+
+void *device_alloc(size_t bytes)
+{
+	void *p = NULL;
+	must(cudaMalloc(&p, bytes ? bytes : 1), "cudaMalloc");
+	must(cudaMemset(p, 0xa7, bytes), "cudaMemset");
+	return p;
+}
+
+void device_free(void *p)
+{
+	must(cudaFree(p), "cudaFree");
+}
+
+void to_device(void *to, const void *from, size_t bytes)
+{
+	if (bytes)
+		must(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copy to the device");
+}
+
+void from_device(void *to, const void *from, size_t bytes)
+{
+	must(cudaGetLastError(), "a launch");
+	must(cudaDeviceSynchronize(), "the device");
+	if (bytes)
+		must(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost), "copy from the device");
+}
+
+double device_seconds(void (*work)(void *), void *ctx, int repeat)
+{
+	cudaEvent_t begin, end;
+	float ms = 0;
+	must(cudaEventCreate(&begin), "event");
+	must(cudaEventCreate(&end), "event");
+	work(ctx);
+	must(cudaEventRecord(begin, 0), "event");
+	for (int i = 0; i < repeat; i++)
+		work(ctx);
+	must(cudaEventRecord(end, 0), "event");
+	must(cudaEventSynchronize(end), "event");
+	must(cudaEventElapsedTime(&ms, begin, end), "event");
+	cudaEventDestroy(begin);
+	cudaEventDestroy(end);
+	return ms / 1e3 / repeat;
+}

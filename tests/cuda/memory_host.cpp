@@ -1,0 +1,52 @@
+/* The emulated device. Its memory is the host's, so the sanitisers see every access. */
+#include <chrono>
+
+#include "emulate.h"
+#include "memory.h"
+#include "operators/cuda/module.h"
+
+extern "C" const cuda_module gradcomp_operators_cuda;
+
+extern "C" int cuda_missing(char *, size_t)
+{
+	return 0;
+}
+
+const gradcomp_operators *device_table(const char **)
+{
+	return gradcomp_operators_cuda.table;
+}
+
+void *device_alloc(size_t bytes)
+{
+	/* The exact size, on a boundary as cudaMalloc() gives, full of rubbish. */
+	void *p = nullptr;
+	if (posix_memalign(&p, 256, bytes ? bytes : 1))
+		exit(1);
+	return memset(p, 0xa7, bytes);
+}
+
+void device_free(void *p)
+{
+	free(p);
+}
+
+void to_device(void *to, const void *from, size_t bytes)
+{
+	if (bytes)
+		memcpy(to, from, bytes);
+}
+
+void from_device(void *to, const void *from, size_t bytes)
+{
+	if (bytes)
+		memcpy(to, from, bytes);
+}
+
+double device_seconds(void (*work)(void *), void *ctx, int repeat)
+{
+	auto begin = std::chrono::steady_clock::now();
+	for (int i = 0; i < repeat; i++)
+		work(ctx);
+	return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / repeat;
+}

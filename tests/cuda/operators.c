@@ -1,0 +1,27 @@
+/* Every operator of the CUDA table against the portable table of the host: to the bit
+ * where it is REPLICATED, else to the stated bound. */
+#include "device.h"
+
+#include "codes.h"
+#include "elements.h"
+#include "low_rank.h"
+#include "selection.h"
+
+int main(void)
+{
+	const char *why = "";
+	gpu = device_table(&why);
+	cpu = operators_cpu_variant("portable");
+	if (!gpu) {
+		printf("1..0 # SKIP %s\n", why);
+		return 77;
+	}
+	test_seed();
+	is_int(gpu->device, GRADCOMP_CUDA, "the table is the device's");
+	is_int(gpu->struct_size, sizeof *gpu, "and whole");
+	test_elements();
+	test_selection();
+	test_low_rank();
+	test_codes();
+	return done_testing();
+}
