@@ -140,7 +140,8 @@ gradcomp_status sparse_encode_from(const sparse *s, const gradcomp_work *work, c
 	int plain = sparse_plain(s->coding);
 	if (!plain && work->device != GRADCOMP_HOST)
 		return s->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-		                     "%s: in the memory of a device only indices=raw with values=f32 work", s->name);
+		                     "%s: in the memory of a device only indices=raw with values=f32 work",
+		                     s->name);
 	EACH_PART(s, work->bucket, work->step, w) {
 		char *at = (char *)out->data + w.from;
 		if (!w.p.k)
@@ -169,6 +170,15 @@ static const char *check_part(const sparse *s, const gradcomp_work *work, const 
 	return wrong ? wrong : sparse_value_check(op, p.val, w->p.k);
 }
 
+static gradcomp_status refuse(const sparse *s, const gradcomp_work *work, uint32_t rank, const sparse_part *p,
+                              const char *wrong, gradcomp_error *err)
+{
+	return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
+	                     "%s: rank %u's payload for bucket %u %s (%llu of %llu numbers from '%s' on)", s->name,
+	                     rank, work->bucket->index, wrong, (unsigned long long)p->k, (unsigned long long)p->d,
+	                     s->layout->tensors[p->tensor].name);
+}
+
 gradcomp_status sparse_verify(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                               gradcomp_error *err)
 {
@@ -178,10 +188,7 @@ gradcomp_status sparse_verify(const sparse *s, const gradcomp_work *work, const 
 		EACH_PART(s, work->bucket, work->step, w) {
 			const char *wrong = st ? NULL : check_part(s, work, &in[r], &w);
 			if (wrong)
-				st = s->host->fail(err, GRADCOMP_ERR_MISMATCH,
-				                   "%s: rank %u's payload for bucket %u %s (%llu of %llu numbers from '%s' on)",
-				                   s->name, r, work->bucket->index, wrong, (unsigned long long)w.p.k,
-				                   (unsigned long long)w.p.d, s->layout->tensors[w.p.tensor].name);
+				st = refuse(s, work, r, &w.p, wrong, err);
 		}
 	return st;
 }
@@ -229,8 +236,8 @@ gradcomp_status sparse_encode(void *instance, const gradcomp_work *work, uint32_
 	return sparse_encode_from(instance, work, work->flat, out, err);
 }
 
-gradcomp_status sparse_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                              const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+gradcomp_status sparse_decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                              uint32_t n, gradcomp_error *err)
 {
 	const sparse *s = instance;
 	(void)round;

@@ -54,10 +54,11 @@ extern const char *const sparse_value_codings[];
 	                    .min = 1e-9, \
 	                    .max = 1, \
 	                    .help = "the share of numbers that is sent"}, \
-	[SPARSE_WARMUP] = {.name = "warmup", \
-	                   .type = GRADCOMP_PARAM_STRING, \
-	                   .def = "", \
-	                   .help = "densities to begin with, as 0.25/0.0625, or exp: 1/4, 1/16, ... down to density"}, \
+	[SPARSE_WARMUP] = \
+		{.name = "warmup", \
+	         .type = GRADCOMP_PARAM_STRING, \
+	         .def = "", \
+	         .help = "densities to begin with, as 0.25/0.0625, or exp: 1/4, 1/16, ... down to density"}, \
 	[SPARSE_WARMUP_STEPS] = {.name = "warmup_steps", \
 	                         .type = GRADCOMP_PARAM_INT, \
 	                         .def = "100", \
@@ -66,11 +67,12 @@ extern const char *const sparse_value_codings[];
 	                         .help = "steps that each density of warmup lasts"}, \
 	[SPARSE_START_STEP] = DENSE_START_STEP
 #define SPARSE_INDICES_ROW \
-	[SPARSE_INDICES] = {.name = "indices", \
-	                    .type = GRADCOMP_PARAM_CHOICE, \
-	                    .def = "raw", \
-	                    .choices = sparse_index_codings, \
-	                    .help = "how places are coded: 32 bits each, Elias-Fano, one bit a number, or the shortest"}
+	[SPARSE_INDICES] = { \
+		.name = "indices", \
+		.type = GRADCOMP_PARAM_CHOICE, \
+		.def = "raw", \
+		.choices = sparse_index_codings, \
+		.help = "how places are coded: 32 bits each, Elias-Fano, one bit a number, or the shortest"}
 #define SPARSE_VALUES_ROW \
 	[SPARSE_VALUES] = {.name = "values", \
 	                   .type = GRADCOMP_PARAM_CHOICE, \
@@ -88,11 +90,11 @@ enum { SPARSE_LAYERWISE = SPARSE_PARAMS, SPARSE_LAYERWISE_PARAMS };
 
 /* Densities by step. */
 typedef struct sparse_schedule {
-	double density;         /* in the end */
-	double warmup[16];      /* before it, each for `each` steps */
+	double density;    /* in the end */
+	double warmup[16]; /* before it, each for `each` steps */
 	uint32_t count;
 	uint64_t each;
-	uint64_t start_step;    /* dense before */
+	uint64_t start_step; /* dense before */
 } sparse_schedule;
 
 /* Reads the first four values; refuses a list that is none. `name` is of the
@@ -129,8 +131,8 @@ uint64_t sparse_bytes(const gradcomp_operators *op, sparse_coding c, uint64_t d,
  * payload is not ("has indices that do not ascend"); idx and val are then worthless.
  * Reads sparse_bytes() and writes k pairs, whatever `in` holds. */
 void sparse_pack(const gradcomp_operators *op, sparse_coding c, void *out, sparse_pairs p, uint64_t d, uint64_t k);
-const char *sparse_unpack(const gradcomp_operators *op, sparse_coding c, const void *in, sparse_pairs p,
-                          uint64_t d, uint64_t k);
+const char *sparse_unpack(const gradcomp_operators *op, sparse_coding c, const void *in, sparse_pairs p, uint64_t d,
+                          uint64_t k);
 void sparse_index_pack(uint32_t coding, void *out, const uint32_t *idx, uint64_t d, uint64_t k);
 const char *sparse_index_unpack(uint32_t coding, const void *in, uint32_t *idx, uint64_t d, uint64_t k);
 const char *sparse_index_check(const uint32_t *idx, uint64_t d, uint64_t k);
@@ -139,7 +141,7 @@ const char *sparse_value_check(const gradcomp_operators *op, const float *val, u
 /* ---- a bucket ---------------------------------------------------------------------- */
 
 typedef struct sparse_part {
-	uint64_t at, d;  /* where in the bucket, and how many */
+	uint64_t at, d; /* where in the bucket, and how many */
 	uint64_t k;
 	uint32_t tensor; /* of the layout; the first of the bucket when it is one part */
 } sparse_part;
@@ -201,8 +203,8 @@ gradcomp_status sparse_plan(void *instance, const gradcomp_bucket *bucket, uint6
                             gradcomp_error *err);
 gradcomp_status sparse_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
                               gradcomp_error *err);
-gradcomp_status sparse_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                              const gradcomp_payload *in, uint32_t n, gradcomp_error *err);
+gradcomp_status sparse_decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                              uint32_t n, gradcomp_error *err);
 gradcomp_status sparse_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                             gradcomp_error *err);
 void sparse_destroy(void *instance);

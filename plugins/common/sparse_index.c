@@ -64,7 +64,7 @@ static void pack_delta(uint32_t *out, const uint32_t *idx, uint64_t d, uint64_t 
 	uint64_t bits = 0;
 	memset(high, 0, words(high_bits(d, k)) * sizeof *high);
 	for (uint64_t j = 0; j < k; j++) {
-		uint64_t at = (idx[j] >> l) + j;
+		uint64_t at = ((uint64_t)idx[j] >> l) + j;
 		high[at / 32] |= (uint32_t)1 << at % 32;
 		bits |= (uint64_t)(idx[j] & mask) << used;
 		used += l;

@@ -29,13 +29,14 @@ static gradcomp_status read_list(sparse_schedule *s, const gradcomp_host *host, 
 	enum { MOST = sizeof s->warmup / sizeof s->warmup[0] };
 	for (const char *p = text;; p++) {
 		if (s->count == MOST)
-			return host->fail(err, GRADCOMP_ERR_INVALID, "%s: warmup=%.80s: at most %d densities", name, text,
-			                  MOST);
+			return host->fail(err, GRADCOMP_ERR_INVALID, "%s: warmup=%.80s: at most %d densities", name,
+			                  text, MOST);
 		double *w = &s->warmup[s->count++];
 		p = sparse_number(p, w);
 		if (!(*w >= 1e-9 && *w <= 1) || (*p && *p != '/'))
 			return host->fail(err, GRADCOMP_ERR_INVALID,
-			                  "%s: warmup=%.80s: must be 'exp' or densities from 1e-9 to 1, as 0.25/0.0625",
+			                  "%s: warmup=%.80s: must be 'exp' or densities from 1e-9 to 1, as "
+			                  "0.25/0.0625",
 			                  name, text);
 		if (!*p)
 			return GRADCOMP_OK;

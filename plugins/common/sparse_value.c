@@ -62,8 +62,8 @@ void sparse_pack(const gradcomp_operators *op, sparse_coding c, void *out, spars
 	sparse_index_pack(c.indices, places, p.idx, d, k);
 }
 
-const char *sparse_unpack(const gradcomp_operators *op, sparse_coding c, const void *in, sparse_pairs p,
-                          uint64_t d, uint64_t k)
+const char *sparse_unpack(const gradcomp_operators *op, sparse_coding c, const void *in, sparse_pairs p, uint64_t d,
+                          uint64_t k)
 {
 	gradcomp_quantiser q = blocks(c.values);
 	int bad = 0;

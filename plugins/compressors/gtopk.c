@@ -33,11 +33,10 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
  * merges of a rank come one after another. */
 typedef struct notes {
 	uint64_t d, k;
-	uint32_t *merges; /* so far */
-	uint32_t *sent;   /* k indices; */
-	uint32_t *a, *b;  /* of two payloads, */
-	uint32_t *out;    /* and of what becomes of them */
-	uint32_t *left_idx; /* k for each merge */
+	uint32_t *merges;      /* so far */
+	uint32_t *sent;        /* k indices that encode() sent */
+	uint32_t *a, *b, *out; /* k each: of two payloads, and of what becomes of them */
+	uint32_t *left_idx;    /* k for each merge */
 	float *left_val;
 	void *room; /* for operators */
 } notes;
@@ -49,11 +48,6 @@ static uint32_t most_merges(const sparse *s)
 	return 2 + 31 - (uint32_t)__builtin_clz((uint32_t)s->layout->nranks);
 }
 
-static uint64_t kept(const sparse *s, const gradcomp_bucket *bucket, uint64_t step)
-{
-	return sparse_share(sparse_density(&s->schedule, step), bucket->numel);
-}
-
 static uint64_t words_before_room(const sparse *s, uint64_t k)
 {
 	return (FIRST + 4 * k + 2 * k * most_merges(s) + 15) / 16 * 16;
@@ -61,7 +55,9 @@ static uint64_t words_before_room(const sparse *s, uint64_t k)
 
 static notes notes_of(const sparse *s, const gradcomp_work *work)
 {
-	notes n = {.d = work->bucket->numel, .k = kept(s, work->bucket, work->step), .merges = work->scratch};
+	notes n = {.d = work->bucket->numel,
+	           .k = sparse_part_at(s, work->bucket, work->step, 0).k,
+	           .merges = work->scratch};
 	n.sent = n.merges + FIRST;
 	n.a = n.sent + n.k;
 	n.b = n.a + n.k;
@@ -82,8 +78,8 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 {
 	const sparse *s = instance;
 	const gradcomp_operators *op = s->host->operators;
-	uint64_t d = bucket->numel, k = kept(s, bucket, step);
-	uint64_t choose = op->topk_scratch(d, k), merge = op->sparse_merge_scratch(k);
+	uint64_t d = bucket->numel, k = sparse_part_at(s, bucket, step, 0).k;
+	uint64_t choosing = op->topk_scratch(d, k), merging = op->sparse_merge_scratch(k);
 	(void)err;
 	if (sparse_is_dense(s, step)) {
 		dense_plan(bucket, plan);
@@ -91,7 +87,8 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	}
 	plan->nrounds = 1;
 	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_MERGED, .bound = payload_bytes(s, d, k)};
-	plan->scratch_bytes = words_before_room(s, k) * sizeof(uint32_t) + (choose > merge ? choose : merge);
+	plan->scratch_bytes =
+		words_before_room(s, k) * sizeof(uint32_t) + (choosing > merging ? choosing : merging);
 	return GRADCOMP_OK;
 }
 
@@ -142,8 +139,9 @@ static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t
 	float *val = out->data;
 	(void)round;
 	if (*n.merges == most_merges(s))
-		return s->host->fail(err, GRADCOMP_ERR_INTERNAL, "gtopk: more than %u merges for bucket %u on rank %d",
-		                     *n.merges, work->bucket->index, s->layout->rank);
+		return s->host->fail(err, GRADCOMP_ERR_INTERNAL,
+		                     "gtopk: more than %u merges for bucket %u on rank %d", *n.merges,
+		                     work->bucket->index, s->layout->rank);
 	gradcomp_status st = read_indices(s, work, a, &n, n.a, err);
 	if (!st)
 		st = read_indices(s, work, b, &n, n.b, err);
@@ -161,8 +159,8 @@ static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_t round,
-                              const gradcomp_payload *in, uint32_t n_in, gradcomp_error *err)
+static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                              uint32_t n_in, gradcomp_error *err)
 {
 	const sparse *s = instance;
 	const gradcomp_operators *op = work->operators;
@@ -196,7 +194,7 @@ static gradcomp_status cost(void *instance, const gradcomp_bucket *bucket, uint6
 	(void)err;
 	cost->rounds = 1;
 	cost->wire_bytes = (double)(dense ? 4 * bucket->numel
-	                                  : payload_bytes(s, bucket->numel, kept(s, bucket, step)));
+	                                  : payload_bytes(s, bucket->numel, sparse_part_at(s, bucket, step, 0).k));
 	cost->passes = dense ? 1 : 4;
 	return GRADCOMP_OK;
 }

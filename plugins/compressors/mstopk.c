@@ -53,8 +53,8 @@ static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *va
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
                               const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	gradcomp_status st = sparse_new(sizeof(mstopk), host, values, layout, "mstopk", SPARSE_LAYERWISE_PARAMS,
-	                                instance, err);
+	gradcomp_status st =
+		sparse_new(sizeof(mstopk), host, values, layout, "mstopk", SPARSE_LAYERWISE_PARAMS, instance, err);
 	if (st)
 		return st;
 	mstopk *m = *instance;
@@ -71,7 +71,8 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.struct_size = sizeof gradcomp_compressor_v1,
 			.name = "mstopk",
 			.version = "1.0",
-			.summary = "nearly the largest numbers of each bucket, exactly k of them, found by bisection",
+			.summary =
+				"nearly the largest numbers of each bucket, exactly k of them, found by bisection",
 			.licence = "MIT",
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],

@@ -65,11 +65,6 @@ static uint32_t image(const permutation *p, uint64_t at)
 	return (uint32_t)at;
 }
 
-static uint64_t kept(const sparse *s, const gradcomp_bucket *bucket, uint64_t step)
-{
-	return sparse_share(sparse_density(&s->schedule, step), bucket->numel);
-}
-
 static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
 	sparse_schedule s;
@@ -86,7 +81,7 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
                             gradcomp_error *err)
 {
 	const sparse *s = instance;
-	uint64_t k = kept(s, bucket, step);
+	uint64_t k = sparse_part_at(s, bucket, step, 0).k;
 	(void)err;
 	if (sparse_is_dense(s, step)) {
 		dense_plan(bucket, plan);
@@ -103,7 +98,7 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
                               gradcomp_error *err)
 {
 	const sparse *s = instance;
-	uint64_t k = kept(s, work->bucket, work->step);
+	uint64_t k = sparse_part_at(s, work->bucket, work->step, 0).k;
 	uint32_t *idx = work->scratch;
 	(void)round, (void)err;
 	permutation p = permute(s, work);
@@ -114,19 +109,20 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_t round,
-                              const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
+                              uint32_t n, gradcomp_error *err)
 {
 	const sparse *s = instance;
 	const gradcomp_operators *op = work->operators;
-	uint64_t d = work->bucket->numel, k = kept(s, work->bucket, work->step);
+	uint64_t d = work->bucket->numel, k = sparse_part_at(s, work->bucket, work->step, 0).k;
 	(void)round;
 	if (sparse_is_dense(s, work->step)) {
 		dense_decode(work);
 		return GRADCOMP_OK;
 	}
 	if (n != 1 || in->bytes != k * sizeof(float))
-		return s->host->fail(err, GRADCOMP_ERR_INTERNAL, "randomk: a sum of %llu bytes for bucket %u, %llu are right",
+		return s->host->fail(err, GRADCOMP_ERR_INTERNAL,
+		                     "randomk: a sum of %llu bytes for bucket %u, %llu are right",
 		                     (unsigned long long)in->bytes, work->bucket->index,
 		                     (unsigned long long)(k * sizeof(float)));
 	op->copy(work->queue, work->error_flat, work->flat, d * sizeof(float));
@@ -142,7 +138,8 @@ static gradcomp_status cost(void *instance, const gradcomp_bucket *bucket, uint6
 	const sparse *s = instance;
 	(void)err;
 	cost->rounds = 1;
-	cost->wire_bytes = 4.0 * (double)(sparse_is_dense(s, step) ? bucket->numel : kept(s, bucket, step));
+	cost->wire_bytes =
+		4.0 * (double)(sparse_is_dense(s, step) ? bucket->numel : sparse_part_at(s, bucket, step, 0).k);
 	cost->passes = sparse_is_dense(s, step) ? 1 : 3;
 	return GRADCOMP_OK;
 }

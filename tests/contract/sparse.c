@@ -20,7 +20,7 @@ static void choose(char *in, const double *u, int d, uint64_t k)
 {
 	for (int i = 0; i < d; i++) {
 		uint64_t before = 0;
-		for (int j = 0; j < d && before < k; j++)
+		for (int j = 0; before < k && j < d; j++)
 			before += larger(u, j, i);
 		in[i] = before < k;
 	}
@@ -68,11 +68,14 @@ static void topk_follows(const char *text, int kind, int layerwise, double densi
 			right &= fabs(a[i] - j.g[0][i]) <= 1e-6 * most;
 	}
 	/* Of the largest: what BF16, FP16 and blocks may lose, nothing in F32. */
-	double may = strstr(text, "bf16") ? 0x1p-8 : strstr(text, "fp16") ? 0x1p-11 : strstr(text, "block8") ? 1 / 250.0
-	             : strstr(text, "block4") ? 1 / 13.0 : 0;
+	double may = strstr(text, "bf16")     ? 0x1p-8
+	             : strstr(text, "fp16")   ? 0x1p-11
+	             : strstr(text, "block8") ? 1 / 250.0
+	             : strstr(text, "block4") ? 1 / 13.0
+	                                      : 0;
 	ok(right && worst <= may * most && (may == 0 || kind == KIND_TIES || worst > 0),
-	   "%s, %s: the largest, lower index first; %.2g of the largest is not sent of them", text, kind_names[kind],
-	   most > 0 ? worst / most : 0);
+	   "%s, %s: the largest, lower index first; %.2g of the largest is not sent of them", text,
+	   kind_names[kind], most > 0 ? worst / most : 0);
 	job_close(&j);
 }
 
@@ -106,8 +109,10 @@ static void codings_alike(const char *name)
 	uint64_t k = share_formula(0.02, D);
 	for (uint32_t c = 0; c < 4; c++)
 		same &= sent[c] == 4 * k + index_formula(c, D, k);
-	ok(same && sent[SPARSE_AUTO] < sent[SPARSE_RAW], "%s: the same to the bit as raw, delta, bitmap and auto, in %d, "
-	   "%d, %d and %d bytes", name, (int)sent[0], (int)sent[1], (int)sent[2], (int)sent[3]);
+	ok(same && sent[SPARSE_AUTO] < sent[SPARSE_RAW],
+	   "%s: the same to the bit as raw, delta, bitmap and auto, in %d, "
+	   "%d, %d and %d bytes",
+	   name, (int)sent[0], (int)sent[1], (int)sent[2], (int)sent[3]);
 	for (int c = 0; c < opened; c++)
 		job_close(&j[c]);
 }
@@ -175,8 +180,9 @@ static void mstopk_counts(const char *text, int kind, double density)
 			got += fabs(u[0][seen[0][i]]);
 		least = best > 0 ? fmin(least, got / best) : least;
 	}
-	ok(exact && differ && least > 0.98, "%s, %s: exactly k, %.2f %% of the largest k's mass, each rank its own run",
-	   text, kind_names[kind], 100 * least);
+	ok(exact && differ && least > 0.98,
+	   "%s, %s: exactly k, %.2f %% of the largest k's mass, each rank its own run", text, kind_names[kind],
+	   100 * least);
 	job_close(&j);
 }
 
@@ -290,7 +296,7 @@ static void gtopk_overflows(void)
 static void randomk_uniform(uint64_t d, double density, int steps)
 {
 	uint64_t one[1][2] = {{d, 0}}, k = share_formula(density, d), pairs = 0;
-	double *count = calloc(d, sizeof *count), p = (double)k / (double)d, chi = 0;
+	double count[4096] = {0}, p = (double)k / (double)d, chi = 0;
 	char text[60];
 	int exact = 1;
 	job j;
@@ -317,11 +323,13 @@ static void randomk_uniform(uint64_t d, double density, int steps)
 		chi += (count[i] - steps * p) * (count[i] - steps * p) / (steps * p * (1 - p));
 	/* k of d without putting back: (d - 1) / d times chi has d - 1 degrees of freedom. */
 	double free_ = (double)d - 1, z = (chi * free_ / (double)d - free_) / sqrt(2 * free_);
-	double expected = steps * (double)k * (double)(k - 1) / (double)d, zp = ((double)pairs - expected) / sqrt(expected + 1);
-	ok(exact && fabs(z) < 5 && fabs(zp) < 5, "randomk: %llu of %llu places in %d steps: chi-square %.1f sigma, "
-	   "neighbours %.1f sigma off", (unsigned long long)k, (unsigned long long)d, steps, z, zp);
+	double expected = steps * (double)k * (double)(k - 1) / (double)d,
+	       zp = ((double)pairs - expected) / sqrt(expected + 1);
+	ok(exact && fabs(z) < 5 && fabs(zp) < 5,
+	   "randomk: %llu of %llu places in %d steps: chi-square %.1f sigma, "
+	   "neighbours %.1f sigma off",
+	   (unsigned long long)k, (unsigned long long)d, steps, z, zp);
 	job_close(&j);
-	free(count);
 }
 
 /* All subsets of a small set are as likely. */
@@ -350,7 +358,8 @@ static void randomk_subsets(void)
 			chi += (count[m] - STEPS / SUBSETS) * (count[m] - STEPS / SUBSETS) / (STEPS / SUBSETS);
 		else if (count[m] > 0)
 			chi = INFINITY;
-	ok(chi < 19 + 6 * sqrt(38), "randomk: the 20 triples of 6 are as likely: chi-square %.1f of 19 degrees", chi);
+	ok(chi < 19 + 6 * sqrt(38), "randomk: the 20 triples of 6 are as likely: chi-square %.1f of 19 degrees",
+	   chi);
 	job_close(&j);
 }
 

@@ -80,15 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifndef LIBFUZZER
-static uint64_t state;
-
-static uint32_t draw(uint32_t below)
-{
-	state ^= state << 13;
-	state ^= state >> 7;
-	state ^= state << 17;
-	return (uint32_t)((state >> 33) % below);
-}
+#include "mutate.h"
 
 /* A payload as encode() makes it, and its head; returns the bytes. */
 static size_t make(uint8_t *data)
@@ -96,7 +88,9 @@ static size_t make(uint8_t *data)
 	uint32_t idx[MOST];
 	float val[MOST];
 	uint16_t k = (uint16_t)draw(draw(4) ? 100 : MOST);
-	head h = {.k = k, .d = k + (k ? draw(draw(2) ? 100 : 4000000) : 0), .indices = (uint8_t)draw(4),
+	head h = {.k = k,
+	          .d = k + (k ? draw(draw(2) ? 100 : 4000000) : 0),
+	          .indices = (uint8_t)draw(4),
 	          .values = (uint8_t)draw(5)};
 	memcpy(data, &h, sizeof h);
 	read_head(&h, data);
@@ -108,27 +102,6 @@ static size_t make(uint8_t *data)
 	}
 	sparse_pack(operators_cpu(), c, data + sizeof h, (sparse_pairs){idx, val}, h.d, h.k);
 	return sizeof h + sparse_bytes(operators_cpu(), c, h.d, h.k);
-}
-
-static void mutate(uint8_t *data, size_t bytes)
-{
-	static const uint32_t words[] = {0x7f800000, 0xffffffff, 0x7fc00000, 0};
-	for (uint32_t edits = 1 + draw(4); edits && bytes > sizeof(head); edits--) {
-		size_t at = sizeof(head) + draw((uint32_t)(bytes - sizeof(head)));
-		switch (draw(4)) {
-		case 0:
-			data[at] ^= (uint8_t)(1u << draw(8));
-			break;
-		case 1:
-			data[at] = (uint8_t)(draw(2) ? 0xff : 0);
-			break;
-		case 2: /* a word that means something */
-			memcpy(data + at - at % 4, &words[draw(4)], sizeof words[0]);
-			break;
-		default:
-			data[at] = (uint8_t)draw(256);
-		}
-	}
 }
 
 static int run_file(const char *path)
@@ -144,10 +117,8 @@ static int run_file(const char *path)
 
 int main(int argc, char **argv)
 {
-	const char *seed = getenv("GRADCOMP_FUZZ_SEED"), *times = getenv("GRADCOMP_FUZZ_ROUNDS");
-	long rounds = times ? strtol(times, NULL, 10) : 100000;
+	long rounds = mutate_begin(100000);
 	static _Alignas(8) uint8_t data[sizeof(head) + 8 * MOST + 4096];
-	state = (seed ? strtoull(seed, NULL, 10) : 1) * 0x9e3779b97f4a7c15u + 1;
 	for (int i = 1; i < argc; i++)
 		ok(run_file(argv[i]), "%s", argv[i]);
 	for (long i = 0; i < 2000; i++)
@@ -156,7 +127,7 @@ int main(int argc, char **argv)
 	is_int(taken, 2000, "all of them");
 	for (long i = 0; i < rounds; i++) {
 		size_t n = make(data);
-		mutate(data, n);
+		mutate(data + sizeof(head), n - sizeof(head));
 		LLVMFuzzerTestOneInput(data, n);
 	}
 	ok(refused > rounds / 10 && taken - 2000 > rounds / 10,

@@ -80,7 +80,8 @@ static void values(const char *name, const gradcomp_operators *op)
 			uint64_t k = counts[n], d = 10 * k;
 			sparse_coding c = {SPARSE_AUTO, v};
 			uint64_t bytes = sparse_bytes(op, c, d, k);
-			guarded out = guard("payload", bytes, 8), a = guard("indices", 4 * k, 4), b = guard("values", 4 * k, 4);
+			guarded out = guard("payload", bytes, 8), a = guard("indices", 4 * k, 4),
+				b = guard("values", 4 * k, 4);
 			sparse_pairs in = {malloc(4 * k), malloc(4 * k)};
 			sparse_pairs got = {(uint32_t *)(void *)a.data, (float *)(void *)b.data};
 			places(in.idx, d, k, 0);
@@ -95,15 +96,17 @@ static void values(const char *name, const gradcomp_operators *op)
 					close &= got.val[j] == copysignf(65504, in.val[j]);
 					continue;
 				}
-				for (uint64_t i = j / 256 * 256; v >= SPARSE_BLOCK8 && i < k && i < j / 256 * 256 + 256; i++)
+				for (uint64_t i = j / 256 * 256;
+				     v >= SPARSE_BLOCK8 && i < k && i < j / 256 * 256 + 256; i++)
 					scale = fmax(scale, fabs(in.val[i]));
 				close &= fabs((double)got.val[j] - in.val[j]) <= loss[v] * scale * 1.0001 + 0x1p-25;
 			}
 			ok(!wrong && close && !memcmp(in.idx, got.idx, 4 * k) &&
 			           bytes == value_formula(v, k) + index_formula(SPARSE_AUTO, d, k) &&
 			           guard_whole(&out) && guard_whole(&a) && guard_whole(&b),
-			   "%s: %llu values as %s in %llu bytes%s%s", name, (unsigned long long)k, sparse_value_codings[v],
-			   (unsigned long long)bytes, wrong ? ": " : "", wrong ? wrong : "");
+			   "%s: %llu values as %s in %llu bytes%s%s", name, (unsigned long long)k,
+			   sparse_value_codings[v], (unsigned long long)bytes, wrong ? ": " : "",
+			   wrong ? wrong : "");
 			free(in.idx), free(in.val);
 			guard_free(&out), guard_free(&a), guard_free(&b);
 		}
@@ -210,8 +213,10 @@ static gradcomp_status schedule(sparse_schedule *s, double density, const char *
 static void densities(void)
 {
 	static const double listed[] = {0.25, 0.0625, 0.015625, 0.004};
-	static const char *const wrong[] = {"0", "2", "-0.1", "0.5/", "/0.5", "0.5//0.1", "0.5,0.1", "nan", "1e-10", "0.5x",
-	                                    "exp2", "1e", ".", "0x1", "1/1/1/1/1/1/1/1/1/1/1/1/1/1/1/1/1"};
+	static const char *const wrong[] = {
+		"0",        "2",       "-0.1", "0.5/",  "/0.5",
+		"0.5//0.1", "0.5,0.1", "nan",  "1e-10", "0.5x",
+		"exp2",     "1e",      ".",    "0x1",   "1/1/1/1/1/1/1/1/1/1/1/1/1/1/1/1/1"};
 	sparse_schedule s;
 	gradcomp_error err;
 	int right = 1;
@@ -230,8 +235,8 @@ static void densities(void)
 	   "numbers as users write them");
 	ok(!schedule(&s, 0.1, "", &err) && s.count == 0 && sparse_density(&s, 3) == 0.1, "none at all");
 	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-		ok(schedule(&s, 0.1, wrong[i], &err) == GRADCOMP_ERR_INVALID && strstr(err.text, "warmup="), "refused: %s",
-		   err.text);
+		ok(schedule(&s, 0.1, wrong[i], &err) == GRADCOMP_ERR_INVALID && strstr(err.text, "warmup="),
+		   "refused: %s", err.text);
 	is_int(sparse_share(0.01, 0), 0, "nothing of nothing");
 	is_int(sparse_share(1e-9, 1000), 1, "at least one");
 	is_int(sparse_share(1, 1000), 1000, "at most all");
@@ -240,10 +245,13 @@ static void densities(void)
 
 int main(void)
 {
-	static const uint64_t sizes[][2] = {{0, 0}, {1, 1}, {2, 1}, {3, 2}, {31, 7}, {32, 32}, {33, 32}, {64, 1},
-	                                    {100, 50}, {1000, 999}, {4096, 1024}, {4097, 1023}, {100000, 100},
-	                                    {1 << 20, 1049}, {1 << 20, 1 << 16}, {UINT32_MAX, 1}, {UINT32_MAX, 2},
-	                                    {UINT32_MAX, 5000}, {1u << 31, 3}};
+	static const uint64_t sizes[][2] = {{0, 0},          {1, 1},          {2, 1},
+	                                    {3, 2},          {31, 7},         {32, 32},
+	                                    {33, 32},        {64, 1},         {100, 50},
+	                                    {1000, 999},     {4096, 1024},    {4097, 1023},
+	                                    {100000, 100},   {1 << 20, 1049}, {1 << 20, 1 << 16},
+	                                    {UINT32_MAX, 1}, {UINT32_MAX, 2}, {UINT32_MAX, 5000},
+	                                    {1u << 31, 3}};
 	test_seed();
 	for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
 		index_coding(sizes[i][0], sizes[i][1]);
