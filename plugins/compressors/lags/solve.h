@@ -1,6 +1,6 @@
-/* How much may be sent of a layer without anybody waiting for it (Shi et al.: A
- * Distributed Synchronous SGD Algorithm with Global Top-k Sparsification / Layer-wise
- * Adaptive Gradient Sparsification, ECAI 2020): the smallest compression c with
+/* How much may be sent of a layer without anybody waiting for it (Shi, Tang, Wang, Zhao,
+ * Chu: Layer-wise Adaptive Gradient Sparsification, ECAI 2020): the smallest
+ * compression c with
  *
  *     t_comm(c) + t_select <= t_backward of the next layer,   1 <= c <= max_ratio
  *
