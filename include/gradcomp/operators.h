@@ -83,7 +83,8 @@ typedef struct gradcomp_operators {
 	/* x[i] = x[i] * a in `dtype` (floating types only; others: UNSUPPORTED).
 	 * REPLICATED. */
 	gradcomp_status (*scale_as)(void *queue, void *x, double a, size_t n, gradcomp_dtype dtype);
-	/* *bad = 0 when all n values are finite, else 1. Host memory for `bad`. */
+	/* *bad = 0 when all n values are finite, else 1. On a device `bad` is its memory, or
+	 * host memory that it can write. */
 	void (*nonfinite)(void *queue, const float *x, size_t n, int *bad);
 
 	/* Casts between float and F16, BF16, F8E4M3, F8E5M2 (F32 copies; other types:
@@ -121,7 +122,8 @@ typedef struct gradcomp_operators {
 	/* y[idx[j]] += a * val[j], j ascending; GRADCOMP_NO_INDEX is passed over. idx
 	 * comes from a peer and is checked: any other index >= n returns
 	 * GRADCOMP_ERR_RANGE before y is touched. (On a device it is left out and the
-	 * call returns OK: use sparse_check() there.) REPLICATED. */
+	 * call returns OK: use sparse_check() there; no index may stand twice.)
+	 * REPLICATED. */
 	gradcomp_status (*scatter_add)(void *queue, float *y, size_t n, const uint32_t *idx, const float *val,
 	                               size_t k, float a);
 
