@@ -156,43 +156,38 @@ static gradcomp_status zfp_code(void *instance, const float *in, uint64_t n, uin
 	return GRADCOMP_OK;
 }
 
-/* A piece into room. */
-static void decode_piece(zfp *z, const char *from, uint64_t count)
+/* Piece by piece onto out, or added to it. */
+static gradcomp_status decode(zfp *z, const void *in, uint64_t bytes, float *out, uint64_t n, int adding,
+                              gradcomp_error *err)
 {
 	static const float most = 0x1.fffffep127f;
-	memcpy(z->in.words, from, zfp_bound(z, count));
-	blocks(&z->in, z->in.room, count, zfp_decode_block_float_1);
-	z->c.host->operators->clamp(NULL, z->in.room, z->in.room, &most, count);
+	const gradcomp_operators *op = z->c.host->operators;
+	const char *from = in;
+	gradcomp_status s = coded_length(&z->c, bytes, zfp_bound(z, n), n, err);
+	for (uint64_t i = 0; i < n && !s; i += PIECE) {
+		uint64_t count = n - i < PIECE ? n - i : PIECE;
+		memcpy(z->in.words, from, zfp_bound(z, count));
+		blocks(&z->in, z->in.room, count, zfp_decode_block_float_1);
+		op->clamp(NULL, z->in.room, z->in.room, &most, count);
+		if (adding)
+			op->add(NULL, out + i, z->in.room, count);
+		else
+			memcpy(out + i, z->in.room, count * sizeof(float));
+		from += zfp_bound(z, count);
+	}
+	return s;
 }
 
 static gradcomp_status zfp_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
                                        gradcomp_error *err)
 {
-	zfp *z = instance;
-	const char *from = in;
-	gradcomp_status s = coded_length(&z->c, bytes, zfp_bound(z, n), n, err);
-	for (uint64_t i = 0; i < n && !s; i += PIECE) {
-		uint64_t count = n - i < PIECE ? n - i : PIECE;
-		decode_piece(z, from, count);
-		memcpy(out + i, z->in.room, count * sizeof(float));
-		from += zfp_bound(z, count);
-	}
-	return s;
+	return decode(instance, in, bytes, out, n, 0, err);
 }
 
 static gradcomp_status zfp_code_decode_add(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
                                            gradcomp_error *err)
 {
-	zfp *z = instance;
-	const char *from = in;
-	gradcomp_status s = coded_length(&z->c, bytes, zfp_bound(z, n), n, err);
-	for (uint64_t i = 0; i < n && !s; i += PIECE) {
-		uint64_t count = n - i < PIECE ? n - i : PIECE;
-		decode_piece(z, from, count);
-		z->c.host->operators->add(NULL, out + i, z->in.room, count);
-		from += zfp_bound(z, count);
-	}
-	return s;
+	return decode(instance, in, bytes, out, n, 1, err);
 }
 
 static gradcomp_status zfp_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,

@@ -170,8 +170,20 @@ static int decode_piece(lossless *l, float *out, uint64_t n, rest *from)
 	return 1;
 }
 
-static gradcomp_status refuse(const lossless *l, uint64_t bytes, uint64_t n, gradcomp_error *err)
+/* Piece by piece onto out, or added to it. */
+static gradcomp_status decode(lossless *l, const void *in, uint64_t bytes, float *out, uint64_t n, int adding,
+                              gradcomp_error *err)
 {
+	rest from = {in, bytes};
+	int right = 1;
+	for (uint64_t i = 0; right && i < n; i += PIECE) {
+		uint64_t count = n - i < PIECE ? n - i : PIECE;
+		right = decode_piece(l, adding ? l->room : out + i, count, &from);
+		if (right && adding)
+			l->c.host->operators->add(NULL, out + i, l->room, count);
+	}
+	if (right && !from.bytes)
+		return GRADCOMP_OK;
 	return l->c.host->fail(err, GRADCOMP_ERR_MISMATCH,
 	                       "lossless: %llu bytes that came for a run of %llu numbers are not what %s packs",
 	                       (unsigned long long)bytes, (unsigned long long)n, codec_names[l->codec.codec]);
@@ -180,26 +192,13 @@ static gradcomp_status refuse(const lossless *l, uint64_t bytes, uint64_t n, gra
 static gradcomp_status lossless_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
                                        gradcomp_error *err)
 {
-	lossless *l = instance;
-	rest from = {in, bytes};
-	for (uint64_t i = 0; i < n; i += PIECE)
-		if (!decode_piece(l, out + i, n - i < PIECE ? n - i : PIECE, &from))
-			return refuse(l, bytes, n, err);
-	return from.bytes ? refuse(l, bytes, n, err) : GRADCOMP_OK;
+	return decode(instance, in, bytes, out, n, 0, err);
 }
 
 static gradcomp_status lossless_decode_add(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
                                            gradcomp_error *err)
 {
-	lossless *l = instance;
-	rest from = {in, bytes};
-	for (uint64_t i = 0; i < n; i += PIECE) {
-		uint64_t count = n - i < PIECE ? n - i : PIECE;
-		if (!decode_piece(l, l->room, count, &from))
-			return refuse(l, bytes, n, err);
-		l->c.host->operators->add(NULL, out + i, l->room, count);
-	}
-	return from.bytes ? refuse(l, bytes, n, err) : GRADCOMP_OK;
+	return decode(instance, in, bytes, out, n, 1, err);
 }
 
 /* Bytes as if nothing packed: what does depends on the gradients. */
