@@ -112,6 +112,9 @@ static gradcomp_status check_head(const gradcomp_reducer *r, const void *buf, ui
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state", (unsigned long long)bytes);
 	memcpy(h, buf, sizeof *h);
 	h->compressor[sizeof h->compressor - 1] = 0;
+	if (!memcmp(h->magic, magic, sizeof magic - 1) && h->magic[sizeof magic - 1] != magic[sizeof magic - 1])
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "load: a state of version '%c', this library reads version '%c'",
+		                 h->magic[sizeof magic - 1], magic[sizeof magic - 1]);
 	if (memcmp(h->magic, magic, sizeof magic))
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of a reducer");
 	describe(r, h->plugin_bytes, &want);

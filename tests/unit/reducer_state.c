@@ -1,0 +1,83 @@
+/* A saved state that does not belong: each is refused with a message that says what
+ * it is and what was wanted, and the reducer goes on as if nothing had been. */
+#include "model.h"
+
+static unsigned char *kept[MAX_RANKS];
+static uint64_t kept_bytes[MAX_RANKS];
+
+/* Only rank 0 prints: TAP is not for threads. */
+static void refused(model *m, int rank, const void *state, uint64_t bytes, const char *words, const char *what)
+{
+	gradcomp_error err = {0};
+	gradcomp_status st = gradcomp_reducer_load(m->red, state, bytes, &err);
+	if (rank == 0)
+		ok(st < 0 && strstr(err.text, words), "%s: %s", what, st ? err.text : "was taken");
+}
+
+static void body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	gradcomp_group *world = gradcomp_job_world(job);
+	gradcomp_error err = {0};
+	gradcomp_reducer *smaller = NULL;
+	gradcomp_tensor_desc desc = {.name = "w1", .dims = dims[0], .ndim = 2};
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "topk:density=0.1"};
+	model a, b, c;
+	(void)arg;
+	if (model_open(&a, world, "topk:density=0.1", 1 << 20, &err) ||
+	    model_open(&b, world, "topk:density=0.2", 1 << 20, &err) ||
+	    model_open(&c, world, "powersgd:rank=2", 1 << 20, &err) ||
+	    gradcomp_reducer_create(world, &desc, 1, &o, &smaller, &err)) {
+		ok(0, "rank %d: %s", rank, err.text);
+		return;
+	}
+	model_step(&a, rank, 0, &err);
+	gradcomp_reducer_save(a.red, NULL, 0, &kept_bytes[rank], &err);
+	kept[rank] = malloc(kept_bytes[rank]);
+	gradcomp_reducer_save(a.red, kept[rank], kept_bytes[rank], &kept_bytes[rank], &err);
+	pthread_barrier_wait(&ranks_meet);
+
+	unsigned char *state = kept[rank];
+	uint64_t bytes = kept_bytes[rank];
+	refused(&b, rank, state, bytes, "topk:density=0.1", "other parameters");
+	refused(&c, rank, state, bytes, "this reducer is 'powersgd", "another compressor");
+	model_close(&b);
+	model_close(&c);
+	model_open(&b, world, "topk:density=0.1", 1 << 20, &err);
+	gradcomp_error into = {0};
+	gradcomp_status st = gradcomp_reducer_load(smaller, state, bytes, &into);
+	if (rank == 0)
+		ok(st < 0 && strstr(into.text, "other tensors"), "another model: %s", st ? into.text : "was taken");
+	refused(&b, rank, kept[(rank + 1) % P], kept_bytes[(rank + 1) % P], "rank 1 of 2, this is rank 0 of 2", "another rank");
+	pthread_barrier_wait(&ranks_meet);
+	state[7] = '9';
+	refused(&b, rank, state, bytes, "version '9'", "another version");
+	state[7] = '1';
+	state[0] = 'g';
+	refused(&b, rank, state, bytes, "not a saved state", "something else");
+	state[0] = 'G';
+	refused(&b, rank, state, 100, "100 bytes", "cut short");
+	refused(&b, rank, NULL, 0, "0 bytes", "nothing");
+	st = gradcomp_reducer_load(b.red, state, bytes, &err);
+	if (rank == 0)
+		is_int(st, GRADCOMP_OK, "the right one is taken after all of these");
+	for (int s = 1; s < 3; s++) {
+		model_step(&a, rank, s, &err);
+		uint64_t mark = fingerprint(&a);
+		model_step(&b, rank, s, &err);
+		if (rank == 0)
+			ok(mark == fingerprint(&b), "step %d is the same to the bit", s);
+	}
+	gradcomp_reducer_free(smaller);
+	model_close(&a);
+	model_close(&b);
+}
+
+int main(void)
+{
+	const char *settings[] = {plugin_path_setting(), "transport.timeout=20", "gradcomp.log=error", NULL};
+	model_seed();
+	run_ranks(2, settings, body, NULL);
+	free(kept[0]);
+	free(kept[1]);
+	return done_testing();
+}
