@@ -4,20 +4,7 @@
 
 #include "operators.h"
 
-enum {
-	NORMAL,
-	UNIFORM,
-	CONSTANT,
-	ZERO,
-	TIES,
-	SIGNED_ZERO,
-	DENORMAL,
-	ASCENDING,
-	PERIODIC,
-	SPREAD,
-	HEAVY,
-	KINDS
-};
+enum { NORMAL, UNIFORM, CONSTANT, ZERO, TIES, SIGNED_ZERO, DENORMAL, ASCENDING, PERIODIC, SPREAD, HEAVY, KINDS };
 static const char *const kinds[] = {
 	"normal",   "uniform",   "constant", "all zero",      "many ties",   "zeroes of both signs",
 	"denormal", "ascending", "periodic", "all exponents", "heavy tails",

@@ -27,8 +27,8 @@ static void kth(const char *name, const gradcomp_operators *op, const float *x, 
 	size_t bytes = op->topk_scratch(n, k);
 	float *scratch = test_alloc(bytes / 4, 0), v = -7;
 	op->kth_magnitude(NULL, &v, x, n, k, scratch);
-	ok(!signbit(v) && count(x, n, v, 0) < k && count(x, n, v, 1) >= k, "%s: magnitude %zu of %zu is %g", name, k,
-	   n, v);
+	ok(!signbit(v) && count(x, n, v, 0) < k && count(x, n, v, 1) >= k, "%s: magnitude %zu of %zu is %g", name,
+	   k, n, v);
 	ok(test_free(scratch, bytes / 4, 0), "%s: nothing written outside", name);
 }
 
@@ -53,7 +53,8 @@ static void thresholds(const char *name, const gradcomp_operators *op, const flo
 	op->compact(NULL, (uint32_t *)idx, val, &c, x, n, &t, k, scratch);
 	ok(c == m && !memcmp(idx, at, m * sizeof *at) && !memcmp(val, want, m * sizeof *val),
 	   "%s: at most %zu above %g", name, k, t);
-	ok(test_free(scratch, bytes / 4, 0) & test_free(idx, k, 1) & test_free(val, k, 2), "%s: nothing written outside", name);
+	ok(test_free(scratch, bytes / 4, 0) & test_free(idx, k, 1) & test_free(val, k, 2),
+	   "%s: nothing written outside", name);
 	test_free(want, k, 0), test_free(places, k, 0);
 }
 
@@ -67,8 +68,14 @@ static void one(const char *name, const gradcomp_operators *op, int kind, size_t
 	for (size_t k = 0; n && k < sizeof ks / sizeof ks[0]; k++)
 		kth(name, op, x, n, ks[k] ? ks[k] : 1);
 	/* Thresholds that are met, and such that are not. */
-	const float ts[] = {n ? fabsf(x[test_random() % n]) : 1, n ? fabsf(x[test_random() % n]) : 2, 0, -0.0f, -1,
-	                    INFINITY, 1e-42f, test_normal()};
+	const float ts[] = {n ? fabsf(x[test_random() % n]) : 1,
+	                    n ? fabsf(x[test_random() % n]) : 2,
+	                    0,
+	                    -0.0f,
+	                    -1,
+	                    INFINITY,
+	                    1e-42f,
+	                    test_normal()};
 	for (size_t i = 0; i < sizeof ts / sizeof ts[0]; i++) {
 		size_t all = count(x, n, ts[i], 1), more = count(x, n, ts[i], 0);
 		thresholds(name, op, x, n, ts[i], all);

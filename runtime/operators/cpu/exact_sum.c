@@ -5,6 +5,7 @@
  * floats 2^27 times smaller, all but the still smaller ones are multiples of it. Added
  * to 2^52 units in double, they stand in the low bits as integers. The others are
  * added one by one. */
+#include "four.h"
 #include "select.h"
 
 enum { RUN = 1024, REACH = 27, UNITS = 320 };
@@ -30,7 +31,7 @@ INLINE void add_block(parts *p, const float *x, uint32_t unit)
 	for (size_t i = 0; i < RUN; i += 8) {
 		UNROLL
 		for (size_t j = 0; j < 2; j++) {
-			v4f v = (v4f)((v4i)*(const v4f_any *)(x + i + 4 * j) & 0x7fffffff);
+			v4f v = (v4f)((v4i)LOAD4(x + i + 4 * j) & 0x7fffffff);
 			sum[j] += (v4l)(WIDEN(v) + (v4d)offset) - offset;
 		}
 	}

@@ -1,4 +1,4 @@
-/* Vectors of four floats, put together and taken apart. */
+/* Vectors of four floats, and thin matrices turned by them. */
 #ifndef FOUR_H
 #define FOUR_H
 
@@ -74,6 +74,55 @@ INLINE void store_columns(float *p, v4f v[4], size_t r, const size_t w)
 	UNROLL
 	for (size_t j = 0; j < w; j++)
 		STORE4(p + j * (w == 4 ? r : 4), a[j]);
+}
+
+/* T[c][k] = in[k][c], or with in NULL out[k][c] = T[c][k], for w <= 4 columns. */
+INLINE void turn4(float *T, size_t ldt, const float *in, float *out, size_t lda, size_t count, const size_t w)
+{
+	size_t k = 0;
+	for (; k + 4 <= count; k += 4) {
+		v4f v[4];
+		if (in)
+			load_columns(v, in + k * lda, lda, w);
+		UNROLL
+		for (size_t c = 0; c < w; c++) {
+			if (in)
+				STORE4(T + c * ldt + k, v[c]);
+			else
+				v[c] = LOAD4(T + c * ldt + k);
+		}
+		if (!in)
+			store_columns(out + k * lda, v, lda, w);
+	}
+	for (; k < count; k++)
+		for (size_t c = 0; c < w; c++) {
+			if (in)
+				T[c * ldt + k] = in[k * lda + c];
+			else
+				out[k * lda + c] = T[c * ldt + k];
+		}
+}
+
+/* The same for any number of columns; the last four may overlap those before. */
+INLINE void turn(float *T, size_t ldt, const float *in, float *out, size_t lda, size_t count, size_t w)
+{
+	if (lda == 1)
+		turn4(T, ldt, in, out, 1, count, 1);
+	else if (lda == 2)
+		turn4(T, ldt, in, out, 2, count, 2);
+	else if (lda == 3)
+		turn4(T, ldt, in, out, 3, count, 3);
+	else if (w >= 4)
+		for (size_t c = 0; c<w; c = w - c> 4 && w - c < 8 ? w - 4 : c + 4)
+			turn4(T + c * ldt, ldt, in ? in + c : NULL, in ? NULL : out + c, lda, count, 4);
+	else
+		for (size_t k = 0; k < count; k++)
+			for (size_t c = 0; c < w; c++) {
+				if (in)
+					T[c * ldt + k] = in[k * lda + c];
+				else
+					out[k * lda + c] = T[c * ldt + k];
+			}
 }
 
 #endif

@@ -47,55 +47,6 @@ INLINE void sum8x4(float out[4], const v8f v[4])
 	*(v4f_any *)out = (s[0] + s[2]) + (s[1] + s[3]);
 }
 
-/* T[c][k] = in[k][c], or with in NULL out[k][c] = T[c][k], for w <= 4 columns. */
-INLINE void turn4(float *T, size_t ldt, const float *in, float *out, size_t lda, size_t count, const size_t w)
-{
-	size_t k = 0;
-	for (; k + 4 <= count; k += 4) {
-		v4f v[4];
-		if (in)
-			load_columns(v, in + k * lda, lda, w);
-		UNROLL
-		for (size_t c = 0; c < w; c++) {
-			if (in)
-				STORE4(T + c * ldt + k, v[c]);
-			else
-				v[c] = LOAD4(T + c * ldt + k);
-		}
-		if (!in)
-			store_columns(out + k * lda, v, lda, w);
-	}
-	for (; k < count; k++)
-		for (size_t c = 0; c < w; c++) {
-			if (in)
-				T[c * ldt + k] = in[k * lda + c];
-			else
-				out[k * lda + c] = T[c * ldt + k];
-		}
-}
-
-/* The same for any number of columns; the last four may overlap those before. */
-INLINE void turn(float *T, size_t ldt, const float *in, float *out, size_t lda, size_t count, size_t w)
-{
-	if (lda == 1)
-		turn4(T, ldt, in, out, 1, count, 1);
-	else if (lda == 2)
-		turn4(T, ldt, in, out, 2, count, 2);
-	else if (lda == 3)
-		turn4(T, ldt, in, out, 3, count, 3);
-	else if (w >= 4)
-		for (size_t c = 0; c < w; c = w - c > 4 && w - c < 8 ? w - 4 : c + 4)
-			turn4(T + c * ldt, ldt, in ? in + c : NULL, in ? NULL : out + c, lda, count, 4);
-	else
-		for (size_t k = 0; k < count; k++)
-			for (size_t c = 0; c < w; c++) {
-				if (in)
-					T[c * ldt + k] = in[k * lda + c];
-				else
-					out[k * lda + c] = T[c * ldt + k];
-			}
-}
-
 /* `rows` rows of P (+)= M T^T. */
 INLINE void mq_rows(float *P, size_t ldp, const float *M, size_t ldm, const float *T, size_t count, int add,
                     const size_t rows, const size_t W)
@@ -121,7 +72,7 @@ INLINE void mq_rows(float *P, size_t ldp, const float *M, size_t ldm, const floa
 				acc[i][c] = FMA(a[i], t, acc[i][c]);
 		}
 	}
-	float sum[16];
+	float sum[16] = {0};
 	UNROLL
 	for (size_t i = 0; i < 16; i += 4) {
 		v8f four[4];

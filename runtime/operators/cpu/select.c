@@ -12,7 +12,8 @@
 enum { BINS = 2048, SAMPLES = 16384, SAMPLED = 65536 };
 
 #if defined(__AVX2__) && !defined(__AVX512F__)
-#define LANE(m, b, rest) ((rest) << 4 * ((m) >> (b) & 1) | ((m) >> (b) & 1) * (b))
+#define SET(m, b) (((m) >> (b)) % 2)
+#define LANE(m, b, rest) ((rest) << 4 * SET(m, b) | SET(m, b) * (b))
 #define LANES(m) LANE(m, 0u, LANE(m, 1, LANE(m, 2, LANE(m, 3, LANE(m, 4, LANE(m, 5, LANE(m, 6, LANE(m, 7, 0u))))))))
 #define LANES4(m) LANES(m), LANES((m) + 1), LANES((m) + 2), LANES((m) + 3)
 #define LANES16(m) LANES4(m), LANES4((m) + 4), LANES4((m) + 8), LANES4((m) + 12)
@@ -32,7 +33,7 @@ size_t KERNEL(select_count)(const float *x, size_t n, uint32_t key)
 	}
 	a += b;
 	for (int j = 0; j < 8; j++)
-		total += (size_t)-(int64_t)a[j];
+		total -= (size_t)a[j]; /* -1 each */
 	for (; i < n; i++)
 		total += key_of(x[i]) >= key;
 	return total;
@@ -196,7 +197,7 @@ int KERNEL(select_pick)(picked *p, uint32_t *key, const float *x, size_t n, size
 	if (!most)
 		return 0;
 	float *sample = scratch;
-	sink s = {(uint32_t *)(sample + SAMPLES + most), sample + SAMPLES, 0, most};
+	sink s = {(uint32_t *)(void *)(sample + SAMPLES + most), sample + SAMPLES, 0, most};
 	const picked all = {x, NULL, n};
 	*key = look(sample, x, n, k).low;
 	for (size_t i = 0; i < n; i += 32) {

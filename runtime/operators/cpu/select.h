@@ -56,7 +56,7 @@ INLINE uint32_t reach_of(double t)
 #define SMALLER8(a, b) (((b) & ((b) < (a))) | ((a) & ((b) >= (a))))
 #endif
 
-/* Bit i: lane i is negative. */
+/* Bit i: lane i is negative. Quick when none is. */
 INLINE unsigned negative8(const v8i *v)
 {
 #ifdef __AVX2__
@@ -111,8 +111,8 @@ INLINE void emit16(sink *s, const float *val, const uint32_t *names, uint32_t at
 	const __mmask16 mask = (__mmask16)hit;
 	_mm512_storeu_ps(s->val + s->n, _mm512_maskz_compress_ps(mask, _mm512_loadu_ps(val)));
 	if (s->idx) {
-		__m512i idx = names ? _mm512_loadu_si512(names)
-		                    : _mm512_add_epi32(_mm512_set1_epi32((int32_t)at), lane);
+		__m512i idx =
+			names ? _mm512_loadu_si512(names) : _mm512_add_epi32(_mm512_set1_epi32((int32_t)at), lane);
 		_mm512_storeu_si512(s->idx + s->n, _mm512_maskz_compress_epi32(mask, idx));
 	}
 	s->n += (unsigned)__builtin_popcount(hit);

@@ -97,7 +97,7 @@ void KERNEL(sparse_merge)(void *queue, uint32_t *idx, float *val, uint32_t *left
 	if (!k)
 		return;
 	float *sum = scratch;
-	uint32_t *names = (uint32_t *)(sum + 2 * k);
+	uint32_t *names = (uint32_t *)(void *)(sum + 2 * k);
 	size_t n = unite(names, sum, a_idx, a_val, b_idx, b_val, k), kept = 0, left = 0;
 	cut c = KERNEL(select_cut)(sum, n, k, NULL);
 	for (size_t i = 0; i < n; i++) {

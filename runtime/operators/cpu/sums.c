@@ -1,4 +1,5 @@
 /* Numbers about a vector. Sums run in double, in an order fixed by n. */
+#include "four.h"
 #include "select.h"
 
 enum { SUM, SUM_ABS, SUM_SQUARES };
@@ -18,7 +19,7 @@ INLINE double sum_of(const float *x, size_t n, const int of)
 	for (; i + 32 <= n; i += 32) {
 		UNROLL
 		for (size_t j = 0; j < 8; j++) {
-			v4d v = WIDEN((v4f)((v4i)*(const v4f_any *)(x + i + 4 * j) & keep));
+			v4d v = WIDEN((v4f)((v4i)LOAD4(x + i + 4 * j) & keep));
 			s[j] += of == SUM_SQUARES ? v * v : v;
 		}
 	}
