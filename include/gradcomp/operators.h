@@ -179,8 +179,8 @@ typedef struct gradcomp_operators {
 	void (*count_above)(void *queue, uint64_t *count, const float *x, size_t n, const float *threshold);
 	/* Indices and values of all |x| > *threshold and of the lowest-indexed
 	 * |x| == *threshold while fewer than k are taken, ascending; when there are
-	 * more than k above it, the k lowest-indexed. *count = how many. Scratch as
-	 * topk. */
+	 * more than k above it, the k lowest-indexed. *count = how many; idx and val have
+	 * room for k, and what lies behind may be overwritten. Scratch as topk. */
 	void (*compact)(void *queue, uint32_t *idx, float *val, uint64_t *count, const float *x, size_t n,
 	                const float *threshold, size_t k, void *scratch);
 	/* MSTopK (Shi et al. 2020): exactly k indices, ascending. mu is the exact sum of
