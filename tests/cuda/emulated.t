@@ -2,7 +2,7 @@
 # The CUDA operators without a GPU: their source, compiled by the C++ compiler of the
 # host against an emulation of the language, under the sanitisers, held against the
 # host's operators. What this cannot show is said in emulate.h.
-# shellcheck source=tests/tap.sh
+# shellcheck source=tests/tap.sh disable=SC2154
 . "$GRADCOMP_SRC/tests/tap.sh"
 
 src=$GRADCOMP_SRC cuda=$GRADCOMP_SRC/runtime/operators/cuda cxx=
@@ -21,11 +21,12 @@ flags="-O1 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=off -fno-
 	-I$src/include -I$src/runtime -I$src/tests -I$src/tests/cuda $sane"
 
 build () {
-	objects=
+	# shellcheck disable=SC2086
 	for f in "$cuda"/*.cu "$src"/tests/cuda/*.cpp; do
 		case $f in */missing.cu) continue ;; esac
 		echo "$cxx -std=c++17 -x c++ $(printf '%s ' $flags) -c -o $tmp/${f##*/}.o $f"
 	done >"$tmp/commands"
+	# shellcheck disable=SC2086
 	for f in "$cuda"/*.c "$src"/tests/cuda/*.c; do
 		echo "$CC -std=gnu11 $(printf '%s ' $flags) -I$src -D_GNU_SOURCE -c -o $tmp/${f##*/}.o $f"
 	done >>"$tmp/commands"

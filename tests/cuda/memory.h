@@ -3,11 +3,11 @@
 #ifndef TEST_CUDA_MEMORY_H
 #define TEST_CUDA_MEMORY_H
 
-#include "operators/operators.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+#include "operators/operators.h"
+
 /* The table that is tested; NULL and the reason when there is none. */
 const gradcomp_operators *device_table(const char **why);
 void *device_alloc(size_t bytes);
