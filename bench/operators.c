@@ -125,6 +125,65 @@ static void do_normal(bench *w)
 	w->op->random_normal(NULL, w->b, w->n * w->m, 1, 2, 0);
 }
 
+static void do_to_e4m3(bench *w)
+{
+	w->op->cast_from_f32(NULL, w->b, w->a, w->n * w->m, GRADCOMP_F8E4M3, 0);
+}
+static void do_from_e4m3(bench *w)
+{
+	w->op->cast_to_f32(NULL, w->b, w->c, w->n * w->m, GRADCOMP_F8E4M3);
+}
+static void do_uniform(bench *w)
+{
+	w->op->random_uniform(NULL, w->b, w->n * w->m, 1, 2, 0);
+}
+static void do_sign_encode(bench *w)
+{
+	w->op->sign_pack(NULL, w->idx, w->a, w->n * w->m, w->m);
+	w->op->sign_means(NULL, w->b, w->a, w->n * w->m, w->m);
+}
+static void do_sign_add(bench *w)
+{
+	w->op->sign_add(NULL, w->c, 0.5f, w->idx, w->b, w->n * w->m, w->m);
+}
+static void do_ternary_pack(bench *w)
+{
+	float scale = 5;
+	w->op->ternary_pack(NULL, (uint8_t *)w->idx, w->a, w->n * w->m, &scale, 1, 2, 0);
+}
+static void do_ternary_add(bench *w)
+{
+	float scale = 5;
+	int fault = 0;
+	w->op->ternary_add(NULL, w->c, 0.5f, (uint8_t *)w->idx, &scale, w->n * w->m, &fault);
+}
+/* Blocks of 256 numbers in 8 bits. */
+static const gradcomp_quantiser block8 = {
+	.struct_size = sizeof block8, .bits = 8, .levels = 127, .block = 256, .norm = GRADCOMP_NORM_ABSMAX};
+static const gradcomp_quantiser qsgd = {.struct_size = sizeof qsgd,
+                                        .bits = 4,
+                                        .levels = 7,
+                                        .block = 256,
+                                        .norm = GRADCOMP_NORM_L2,
+                                        .rounding = GRADCOMP_TO_EITHER};
+static void do_quantise(bench *w)
+{
+	w->op->quantise(NULL, w->idx, w->a, w->n * w->m, &block8);
+}
+static void do_quantise_error(bench *w)
+{
+	w->op->quantise(NULL, w->idx, w->b, w->n * w->m, &block8);
+	w->op->dequantise_error(NULL, w->b, w->b, w->idx, w->n * w->m, &block8);
+}
+static void do_dequantise_add(bench *w)
+{
+	w->op->dequantise_add(NULL, w->c, 0.5f, w->idx, w->n * w->m, &block8);
+}
+static void do_qsgd(bench *w)
+{
+	w->op->quantise(NULL, w->idx, w->a, w->n * w->m, &qsgd);
+}
+
 static void table(const char *name, const gradcomp_operators *op)
 {
 	static const size_t sizes[][2] = {{1024, 1024}, {4096, 4096}};
@@ -154,6 +213,19 @@ static void table(const char *name, const gradcomp_operators *op)
 		run("sum of f16", name, do_f16_sum, &w, 1.5 * b);
 		run("bf16 to f32", name, do_from_bf16, &w, 1.5 * b);
 		run("f16 to f32", name, do_from_f16, &w, 1.5 * b);
+		memset(w.c, 0, d * 4);
+		run("f32 to e4m3", name, do_to_e4m3, &w, 1.25 * b);
+		run("e4m3 to f32", name, do_from_e4m3, &w, 1.25 * b);
+		run("sign_pack, means", name, do_sign_encode, &w, 2 * b);
+		run("sign_add", name, do_sign_add, &w, 2 * b);
+		run("ternary_pack", name, do_ternary_pack, &w, b);
+		run("ternary_add", name, do_ternary_add, &w, 2 * b);
+		run("quantise 8", name, do_quantise, &w, 1.25 * b);
+		run("dequantise_add 8", name, do_dequantise_add, &w, 2.25 * b);
+		memcpy(w.b, w.a, d * 4);
+		run("quantise + error", name, do_quantise_error, &w, 3.5 * b);
+		run("QSGD 4", name, do_qsgd, &w, b);
+		run("random_uniform", name, do_uniform, &w, b);
 		for (w.r = 1; w.r <= 8; w.r *= 2) {
 			run("product_mq", name, do_mq, &w, b);
 			run("product_mtp", name, do_mtp, &w, b);
