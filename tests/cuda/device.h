@@ -16,7 +16,8 @@ static const gradcomp_operators *gpu, *cpu;
 enum { GUARD = 64 };
 
 typedef struct watched {
-	uint8_t *base, *at;
+	uint8_t *base;
+	void *at;
 	size_t bytes, odd;
 } watched;
 

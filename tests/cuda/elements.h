@@ -124,7 +124,7 @@ static void vectors(size_t n, size_t odd)
 	is_int(bad, 0, "%zu finite numbers", n);
 	if (n) {
 		float nan = test_random() % 2 ? NAN : -INFINITY;
-		to_device(X.at + 4 * (test_random() % n), &nan, 4);
+		to_device((float *)X.at + (test_random() % n), &nan, 4);
 		gpu->nonfinite(NULL, (float *)X.at, n, (int *)B.at);
 		from_device(&bad, B.at, sizeof bad);
 		is_int(bad, 1, "one of %zu is not", n);

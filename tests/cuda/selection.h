@@ -185,9 +185,9 @@ static void sparse(size_t k, size_t n)
 		to_device(I.at, idx, 4 * k), to_device(V.at, val, 4 * k);
 		bad = what == 0 ? idx[j ? j - 1 : 1] : what == 1 ? (uint32_t)n : 0;
 		if (what < 2)
-			to_device(I.at + 4 * (what ? k - 1 : j), &bad, 4);
+			to_device((float *)I.at + (what ? k - 1 : j), &bad, 4);
 		else if (what == 2)
-			to_device(V.at + 4 * j, &nan, 4);
+			to_device((float *)V.at + j, &nan, 4);
 		is_int(check(&I, &V, k, n), what < 3, "fault %d of %zu", what, k);
 	}
 	ok(unwatch(&I, NULL) & unwatch(&V, NULL), "nothing written outside");
