@@ -4,6 +4,7 @@
 #
 #   gcc -std=gnu11 -O2 -fPIC -shared -fvisibility=hidden -ffp-contract=off -Iinclude \
 #       -Wl,-z,relro,-z,now -Wl,--build-id=none -s -o abi1_cyclic.x86_64 abi1_cyclic.c -lm
+# shellcheck source=tests/tap.sh
 . "$GRADCOMP_SRC/tests/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 

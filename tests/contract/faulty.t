@@ -1,6 +1,7 @@
 #!/bin/sh
 # gradcomp plugin-check names the rule that a faulty plugin breaks. The first word of
 # each file in tests/plugins/faulty says which that is.
+# shellcheck source=tests/tap.sh
 . "$GRADCOMP_SRC/tests/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 

@@ -1,6 +1,7 @@
 #!/bin/sh
 # plugins.c under libFuzzer, for FUZZ_SECONDS (20): compressors that clang instruments,
 # the walls of the kit, seeds from the frozen payloads.
+# shellcheck source=tests/tap.sh
 . "$GRADCOMP_SRC/tests/tap.sh"
 seconds=${FUZZ_SECONDS:-20}
 
@@ -20,7 +21,7 @@ for so in "$GRADCOMP_BUILD"/lib/gradcomp/compressors/*.so; do
 		-I"$GRADCOMP_SRC/plugins/compressors/$name" -o "$tmp/plugins/$name.so" $files $libraries -lm 2>"$tmp/log" ||
 		note "$name is left out: $(grep -m1 error "$tmp/log")"
 done
-# shellcheck disable=SC2086
+# shellcheck disable=SC2046,SC2086
 check "plugins.c is built with libFuzzer" clang $common -DFUZZ_ENGINE -fsanitize=fuzzer -rdynamic -I"$GRADCOMP_SRC/tools" \
 	-o "$tmp/fuzz" "$GRADCOMP_SRC/tests/fuzz/plugins.c" "$GRADCOMP_SRC"/tools/check/*.c \
 	"$GRADCOMP_BUILD/lib/libgradcomp.a" $(sed -n 's/^INIH_LIBS *=//p' "$GRADCOMP_BUILD/config.mk") -lm -ldl -lrt -pthread

@@ -119,8 +119,8 @@ void group_saved_state(kit *k)
 	if (fine && good.bytes)
 		taken = damaged(k, &good, times);
 	if (fine)
-		kit_ok(k, RULE_SAVED_STATE, "%d cut short and one of another model refused in words; of %d damaged ones %d were taken, without harm",
-		       cut, good.bytes ? times : 0, taken);
+		kit_ok(k, RULE_SAVED_STATE,
+		       "%d cut short refused in words; of %d damaged ones %d were taken, without harm", cut, good.bytes ? times : 0, taken);
 	guard_free(&good);
 	gradients_free(&s, g);
 	ranks_close(&s);
