@@ -312,5 +312,8 @@ int main(void)
 	callers();
 	forked();
 	settings();
+	ok(test_free(in.x, N, 1) && test_free(in.y, N, 2) && test_free(in.P, ROWS * RANK, 0) &&
+	           test_free(in.Q, COLUMNS * RANK + 100, 0) && test_free(in.L, COLUMNS * RANK, 0),
+	   "no input is written behind");
 	return done_testing();
 }
