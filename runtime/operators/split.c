@@ -146,7 +146,7 @@ static double added(const double *part, size_t n)
 	PART(name, plain->name(NULL, (double *)c->out + i, IN(float), s.count, NULL)) \
 	static void name(void *queue, double *out, const float *x, size_t n, void *scratch) \
 	{ \
-		double part[SPLIT_RUNS]; \
+		double part[SPLIT_RUNS] = {0}; \
 		(void)queue; \
 		(void)scratch; \
 		run(&(call){.out = part, .in = x}, n, split_length(n), name##_part); \

@@ -14,7 +14,7 @@ INLINE void draw32(uint8_t *out, const float *x, const float *u, float scale)
 	UNROLL
 	for (int j = 0; j < 4; j++) {
 		v8f v = LOAD8(x + 8 * j);
-		v8i kept = (v8i)(LOAD8(u + 8 * j) < ABS8(v) / scale), negative = (v8i)v >> 31 & kept;
+		v8i kept = (v8i)(LOAD8(u + 8 * j) < ABS8(v) / scale), negative = (v8i)(v < 0) & kept;
 		t[j] = 1 + ((-kept ^ negative) - negative);
 	}
 	narrow32(out, t, 8);
