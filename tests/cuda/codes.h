@@ -22,7 +22,8 @@ static void dequantised(const uint8_t *payload, size_t bytes, size_t n, const gr
 	cpu->quantised_check(NULL, &want, payload, n, q), gpu->quantised_check(NULL, (int *)F.at, C.at, n, g);
 	unwatch(&F, &got);
 	is_int(got, want, "check of %zu, %s", n, what);
-	cpu->dequantise_add(NULL, y, 0.7f, payload, n, q), gpu->dequantise_add(NULL, (float *)Y.at, 0.7f, C.at, n, g);
+	cpu->dequantise_add(NULL, y, 0.7f, payload, n, q),
+		gpu->dequantise_add(NULL, (float *)Y.at, 0.7f, C.at, n, g);
 	from_device(z, Y.at, 4 * n);
 	same &= same_floats(y, z, n);
 	cpu->dequantise(NULL, y, payload, n, q), gpu->dequantise(NULL, (float *)Y.at, C.at, n, g);
@@ -49,8 +50,9 @@ static void quantiser(size_t n, int kind, gradcomp_quantiser q, float given)
 	cpu->quantise(NULL, want, x, n, &q), gpu->quantise(NULL, O.at, (float *)X.at, n, &g);
 	int whole = unwatch(&O, got) & unwatch(&X, NULL);
 	if (q.norm != GRADCOMP_NORM_L2) {
-		ok(whole && !memcmp(want, got, bytes), "%zu to %u bits, %u levels, block %u, norm %u, rounding %u, %s", n,
-		   q.bits, q.levels, q.block, q.norm, q.rounding, kinds[kind]);
+		ok(whole && !memcmp(want, got, bytes),
+		   "%zu to %u bits, %u levels, block %u, norm %u, rounding %u, %s", n, q.bits, q.levels, q.block,
+		   q.norm, q.rounding, kinds[kind]);
 	} else {
 		/* Steps are the device's own; codes follow from them. */
 		size_t blocks = (n + q.block - 1) / q.block;
@@ -68,7 +70,8 @@ static void quantiser(size_t n, int kind, gradcomp_quantiser q, float given)
 			same &= !memcmp(codes, got + 4 * blocks + from / 8 * q.bits, part);
 			free(codes);
 		}
-		ok(whole && near && same, "%zu to %u bits by norm, rounding %u, %s", n, q.bits, q.rounding, kinds[kind]);
+		ok(whole && near && same, "%zu to %u bits by norm, rounding %u, %s", n, q.bits, q.rounding,
+		   kinds[kind]);
 	}
 	dequantised(got, bytes, n, &q, &g, odd, "own");
 	code_bytes(got, bytes);
@@ -85,11 +88,17 @@ static void quantisers(void)
 			for (unsigned rounding = 0; rounding < 3; rounding++)
 				for (int s = 0; s < 6; s++) {
 					unsigned most = (1u << (bits - 1)) - 1;
-					gradcomp_quantiser q = {.struct_size = sizeof q, .bits = bits,
+					gradcomp_quantiser q = {.struct_size = sizeof q,
+					                        .bits = bits,
 					                        .levels = 1 + (unsigned)test_random() % most,
-					                        .block = s % 3 == 0 ? 32 : s % 3 == 1 ? 2080 : 256, .norm = norm,
-					                        .rounding = rounding, .seed = test_random(),
-					                        .stream = test_random(), .first = test_random() % 9};
+					                        .block = s % 3 == 0   ? 32
+					                                 : s % 3 == 1 ? 2080
+					                                              : 256,
+					                        .norm = norm,
+					                        .rounding = rounding,
+					                        .seed = test_random(),
+					                        .stream = test_random(),
+					                        .first = test_random() % 9};
 					quantiser(sizes[s], (int)(test_random() % KINDS), q, (float)test_uniform());
 				}
 	gradcomp_quantiser bad = {.struct_size = sizeof bad, .bits = 3, .levels = 1, .block = 32};
@@ -105,9 +114,12 @@ static void signs(size_t n, size_t segment)
 	int near = 1;
 	for (size_t i = 0; i < n; i++)
 		x[i] = test_random() % 9 ? test_normal() : i % 2 ? -0.0f : 0, y[i] = test_normal();
-	watched X = watch(x, 4 * n, 4), Y = watch(y, 4 * n, 8), B = watch(NULL, 4 * words, 4), P = watch(NULL, 8 * runs, 4);
-	cpu->sign_pack(NULL, bits, x, n, segment), gpu->sign_pack(NULL, (uint32_t *)B.at, (float *)X.at, n, segment);
-	cpu->sign_means(NULL, pairs, x, n, segment), gpu->sign_means(NULL, (float *)P.at, (float *)X.at, n, segment);
+	watched X = watch(x, 4 * n, 4), Y = watch(y, 4 * n, 8), B = watch(NULL, 4 * words, 4),
+		P = watch(NULL, 8 * runs, 4);
+	cpu->sign_pack(NULL, bits, x, n, segment),
+		gpu->sign_pack(NULL, (uint32_t *)B.at, (float *)X.at, n, segment);
+	cpu->sign_means(NULL, pairs, x, n, segment),
+		gpu->sign_means(NULL, (float *)P.at, (float *)X.at, n, segment);
 	from_device(got_pairs, P.at, 8 * runs);
 	for (size_t i = 0; i < 2 * runs; i++)
 		near &= fabsf(pairs[i] - got_pairs[i]) <= 1e-6f * fabsf(pairs[i]);
@@ -119,7 +131,8 @@ static void signs(size_t n, size_t segment)
 	cpu->sign_error(NULL, x, x, bits, pairs, n, segment);
 	gpu->sign_error(NULL, (float *)X.at, (float *)X.at, (uint32_t *)B.at, (float *)P.at, n, segment);
 	ok(unwatch(&X, z) && same_floats(x, z, n), "and taken away");
-	ok(unwatch(&B, got) & unwatch(&P, NULL) && !memcmp(bits, got, 4 * words), "signs of %zu in runs of %zu", n, segment);
+	ok(unwatch(&B, got) & unwatch(&P, NULL) && !memcmp(bits, got, 4 * words), "signs of %zu in runs of %zu", n,
+	   segment);
 	free(x), free(y), free(z), free(pairs), free(got_pairs), free(bits), free(got);
 }
 

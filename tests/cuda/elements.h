@@ -15,8 +15,9 @@ static void any_bits(void *p, size_t bytes)
 		b[i] = (uint8_t)test_random();
 	for (size_t i = 0; i + 4 <= bytes; i += 4)
 		if (test_random() % 4 == 0) {
-			static const uint32_t odd[] = {0,          0x80000000, 1,          0x807fffff, 0x7f800000, 0xff800000,
-			                               0x7fc00001, 0xffa00000, 0x3f800000, 0x477fefff, 0x477ff000, 0x33000001};
+			static const uint32_t odd[] = {0,          0x80000000, 1,          0x807fffff,
+			                               0x7f800000, 0xff800000, 0x7fc00001, 0xffa00000,
+			                               0x3f800000, 0x477fefff, 0x477ff000, 0x33000001};
 			memcpy(b + i, &odd[test_random() % 12], 4);
 		}
 }
@@ -53,7 +54,8 @@ static void reduce(size_t n, size_t odd)
 			uint8_t *a = malloc(bytes + 1), *b = malloc(bytes + 1), *c = malloc(bytes + 1);
 			any_bits(a, bytes), any_bits(b, bytes);
 			watched A = watch(a, bytes, odd * e), B = watch(b, bytes, odd * e);
-			gradcomp_status want = cpu->reduce(NULL, a, b, n, t, o), got = gpu->reduce(NULL, A.at, B.at, n, t, o);
+			gradcomp_status want = cpu->reduce(NULL, a, b, n, t, o),
+					got = gpu->reduce(NULL, A.at, B.at, n, t, o);
 			ok(unwatch(&A, c) & unwatch(&B, NULL) && got == want && same(a, c, n, t),
 			   "reduce %zu of type %d by %d", n, t, o);
 			free(a), free(b), free(c);
@@ -96,7 +98,8 @@ static void casts(size_t n, size_t odd)
 
 static void vectors(size_t n, size_t odd)
 {
-	float *y = malloc(4 * n + 1), *x = malloc(4 * n + 1), *z = malloc(4 * n + 1), a = test_normal(), limit = 0.5f;
+	float *y = malloc(4 * n + 1), *x = malloc(4 * n + 1), *z = malloc(4 * n + 1), a = test_normal(),
+	      limit = 0.5f;
 	any_bits(y, 4 * n), any_bits(x, 4 * n);
 	watched Y = watch(y, 4 * n, 4 * odd), X = watch(x, 4 * n, 4 * (odd + n % 2)), L = watch(&limit, 4, 0);
 	float *gy = (float *)Y.at, *gx = (float *)X.at;
@@ -150,7 +153,8 @@ static void sums(size_t n, int kind)
 	gpu->sum_abs(NULL, out, (float *)X.at, n, S.at), r[1] = get_double(out);
 	gpu->sum_squares(NULL, out, (float *)X.at, n, S.at), r[2] = get_double(out);
 	for (int i = 0; i < 3; i++)
-		ok(fabs(r[i] - want[i]) <= 2 * (double)n * 0x1p-52 * size[i], "sum %d of %zu, %s", i, n, kinds[kind]);
+		ok(fabs(r[i] - want[i]) <= 2 * (double)n * 0x1p-52 * size[i], "sum %d of %zu, %s", i, n,
+		   kinds[kind]);
 	gpu->absmax(NULL, (float *)out, (float *)X.at, n, S.at);
 	from_device(&got, out, 4);
 	ok(got == most, "largest of %zu, %s", n, kinds[kind]);
@@ -168,8 +172,8 @@ static void numbers(size_t n)
 		watched B = watch(NULL, 4 * n, 4 * (n % 4));
 		(normal ? cpu->random_normal : cpu->random_uniform)(NULL, a, n, seed, stream, first);
 		(normal ? gpu->random_normal : gpu->random_uniform)(NULL, (float *)B.at, n, seed, stream, first);
-		ok(unwatch(&B, b) && !memcmp(a, b, 4 * n), "%zu %s numbers from %llu", n, normal ? "normal" : "uniform",
-		   (unsigned long long)first);
+		ok(unwatch(&B, b) && !memcmp(a, b, 4 * n), "%zu %s numbers from %llu", n,
+		   normal ? "normal" : "uniform", (unsigned long long)first);
 	}
 	free(a), free(b);
 }

@@ -66,7 +66,10 @@ template <class T> static T emulate_lane(T v, unsigned lane)
 }
 static inline unsigned emulate_me() { return threadIdx.x % 32; }
 template <class T> static T __shfl_sync(unsigned, T v, int lane) { return emulate_lane(v, unsigned(lane) % 32); }
-template <class T> static T __shfl_xor_sync(unsigned, T v, int bits) { return emulate_lane(v, emulate_me() ^ unsigned(bits)); }
+template <class T> static T __shfl_xor_sync(unsigned, T v, int bits)
+{
+	return emulate_lane(v, emulate_me() ^ unsigned(bits));
+}
 template <class T> static T __shfl_up_sync(unsigned, T v, unsigned by)
 {
 	return emulate_lane(v, emulate_me() < by ? emulate_me() : emulate_me() - by);

@@ -71,7 +71,8 @@ static int stack_free(stack *s)
 
 static void step(size_t n, size_t m, size_t r)
 {
-	stack M = stack_of(n * m), X = stack_of(n * m), E = stack_of(n * m), P = stack_of(n * r), Q = stack_of(m * r);
+	stack M = stack_of(n * m), X = stack_of(n * m), E = stack_of(n * m), P = stack_of(n * r),
+	      Q = stack_of(m * r);
 	watched S = watch(NULL, gpu->product_scratch(MATRICES, n, m, r), 0);
 	watched O = watch(NULL, 4 * (n > m ? n : m) * r, 4);
 	float *one = malloc(O.bytes + 1), *x = malloc(4 * n * m + 1), *e = malloc(4 * n * m + 1);
@@ -110,8 +111,8 @@ static void step(size_t n, size_t m, size_t r)
 		stack L = stack_of(m * r);
 		for (int i = 0; i < MATRICES; i++)
 			to_device(X.at[i], X.host[i], 4 * n * m);
-		gpu->low_rank_finish_batch(NULL, X.at, error ? E.at : NULL, CONST(P), error ? CONST(L) : NULL, CONST(Q),
-		                           MATRICES, n, m, r);
+		gpu->low_rank_finish_batch(NULL, X.at, error ? E.at : NULL, CONST(P), error ? CONST(L) : NULL,
+		                           CONST(Q), MATRICES, n, m, r);
 		good = same = 1;
 		for (int i = 0; i < MATRICES; i++) {
 			memcpy(e, X.host[i], 4 * n * m);

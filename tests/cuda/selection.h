@@ -88,12 +88,14 @@ static void one(int kind, size_t n)
 	watched X = watch(x, 4 * n, 4 * (n % 3)), H = watch(NULL, 4 * GRADCOMP_HISTOGRAM_BINS, 0);
 	const float *gx = (const float *)X.at;
 	cpu->histogram(NULL, want, x, n), gpu->histogram(NULL, (uint32_t *)H.at, gx, n);
-	ok(unwatch(&H, got) && !memcmp(want, got, 4 * GRADCOMP_HISTOGRAM_BINS), "histogram of %zu, %s", n, kinds[kind]);
+	ok(unwatch(&H, got) && !memcmp(want, got, 4 * GRADCOMP_HISTOGRAM_BINS), "histogram of %zu, %s", n,
+	   kinds[kind]);
 	const size_t ks[] = {0, n ? 1 : 0, n / 100, n / 9, n / 2, n ? n - 1 : 0, n};
 	for (size_t i = 0; i < 7; i++)
 		if (!i || ks[i] != ks[i - 1])
 			top(x, gx, n, ks[i], kind);
-	const float ts[] = {n ? fabsf(x[test_random() % n]) : 1, 0, -0.0f, -1, INFINITY, NAN, 1e-42f, test_normal()};
+	const float ts[] = {
+		n ? fabsf(x[test_random() % n]) : 1, 0, -0.0f, -1, INFINITY, NAN, 1e-42f, test_normal()};
 	for (size_t i = 0; i < 8; i++) {
 		threshold(x, gx, n, n, ts[i]);
 		threshold(x, gx, n, n / 5, ts[i]);
@@ -126,7 +128,8 @@ static void merge(size_t k, size_t n, int kind)
 		if (j < k && bi[j] == ai[i] && test_random() % 3 == 0)
 			bv[j] = -av[i];
 	}
-	watched AI = watch(ai, 4 * k, 0), AV = watch(av, 4 * k, 4), BI = watch(bi, 4 * k, 8), BV = watch(bv, 4 * k, 0);
+	watched AI = watch(ai, 4 * k, 0), AV = watch(av, 4 * k, 4), BI = watch(bi, 4 * k, 8),
+		BV = watch(bv, 4 * k, 0);
 	watched S = watch(NULL, gpu->sparse_merge_scratch(k), 0);
 	result kept = result_make(k), left = result_make(k);
 	cpu->sparse_merge(NULL, kept.idx, kept.val, left.idx, left.val, ai, av, bi, bv, k, room);
@@ -154,7 +157,8 @@ static void sparse(size_t k, size_t n)
 	fill_sparse(idx, val, k, n, NORMAL);
 	for (size_t i = 0; i < n; i++)
 		x[i] = magnitude(NORMAL, i);
-	watched I = watch(idx, 4 * k, 4), V = watch(val, 4 * k, 0), X = watch(x, 4 * n, 0), G = watch(NULL, 4 * k, 4);
+	watched I = watch(idx, 4 * k, 4), V = watch(val, 4 * k, 0), X = watch(x, 4 * n, 0),
+		G = watch(NULL, 4 * k, 4);
 	is_int(check(&I, &V, k, n), 0, "%zu of %zu are sound", k, n);
 	gpu->gather(NULL, (float *)G.at, (float *)X.at, (uint32_t *)I.at, k), from_device(y, G.at, 4 * k);
 	int same = 1;
@@ -177,7 +181,8 @@ static void sparse(size_t k, size_t n)
 		x[idx[j]] += 2 * val[j];
 	}
 	to_device(I.at, idx, 4 * k);
-	is_int(gpu->scatter_add(NULL, (float *)X.at, n, (uint32_t *)I.at, (float *)V.at, k, 2), GRADCOMP_OK, "bad indices");
+	is_int(gpu->scatter_add(NULL, (float *)X.at, n, (uint32_t *)I.at, (float *)V.at, k, 2), GRADCOMP_OK,
+	       "bad indices");
 	ok(unwatch(&X, y) && !memcmp(x, y, 4 * n), "are left out");
 	for (int what = 0; k > 1 && what < 4; what++) {
 		fill_sparse(idx, val, k, n, NORMAL);
@@ -201,7 +206,8 @@ static void test_selection(void)
 		for (int i = 0; i < 6; i++)
 			if (i < 4 || i % 2 == kind % 2 || kind == NORMAL)
 				one(kind, ns[i]);
-		merge(1, 5, kind), merge(37, 60, kind), merge(700, 2000, kind), merge(50, 50, kind), merge(30, 100000, kind);
+		merge(1, 5, kind), merge(37, 60, kind), merge(700, 2000, kind), merge(50, 50, kind),
+			merge(30, 100000, kind);
 		merge(9000, 20000, kind);
 	}
 	sparse(0, 10), sparse(1, 1), sparse(33, 100), sparse(1025, 5000);

@@ -56,11 +56,23 @@ static const struct {
 	void (*work)(void *);
 	double bytes;
 } works[] = {
-	{"copy", copy, 8},           {"add", add, 12},           {"scale", scale, 8},       {"axpy", axpy, 12},
-	{"to BF16", to_bf16, 6},     {"from BF16", from_bf16, 6}, {"to F8E4M3", to_fp8, 5}, {"sum_squares", sum_squares, 4},
-	{"absmax", absmax, 4},       {"nonfinite", nonfinite, 4}, {"histogram", histogram, 4}, {"random_uniform", uniform, 4},
-	{"quantise 8 bits", quantise, 5}, {"dequantise 8 bits", dequantise, 5}, {"sign_pack", sign_pack, 4.125},
-	{"sign_means", sign_means, 4}, {"ternary_pack", ternary, 4.2},
+	{"copy", copy, 8},
+	{"add", add, 12},
+	{"scale", scale, 8},
+	{"axpy", axpy, 12},
+	{"to BF16", to_bf16, 6},
+	{"from BF16", from_bf16, 6},
+	{"to F8E4M3", to_fp8, 5},
+	{"sum_squares", sum_squares, 4},
+	{"absmax", absmax, 4},
+	{"nonfinite", nonfinite, 4},
+	{"histogram", histogram, 4},
+	{"random_uniform", uniform, 4},
+	{"quantise 8 bits", quantise, 5},
+	{"dequantise 8 bits", dequantise, 5},
+	{"sign_pack", sign_pack, 4.125},
+	{"sign_means", sign_means, 4},
+	{"ternary_pack", ternary, 4.2},
 };
 
 int main(void)

@@ -7,10 +7,16 @@ struct plus : element_wise {
 };
 /* Of floats: an unordered comparison is false, so a NaN on either side comes through. */
 struct larger : element_wise {
-	template <class T> __device__ T operator()(nothing, size_t, int, T y, T x) const { return y >= x || y != y ? y : x; }
+	template <class T> __device__ T operator()(nothing, size_t, int, T y, T x) const
+	{
+		return y >= x || y != y ? y : x;
+	}
 };
 struct smaller : element_wise {
-	template <class T> __device__ T operator()(nothing, size_t, int, T y, T x) const { return y <= x || y != y ? y : x; }
+	template <class T> __device__ T operator()(nothing, size_t, int, T y, T x) const
+	{
+		return y <= x || y != y ? y : x;
+	}
 };
 struct either_bit : element_wise {
 	template <class T> __device__ T operator()(nothing, size_t, int, T y, T x) const { return T(y | x); }

@@ -13,7 +13,8 @@ template <int ARRAYS> struct matrices {
 
 /* Calls with(part, first, count) for up to BATCH matrices at a time. An array that is
  * NULL gives NULLs. */
-template <int ARRAYS, class F> static void in_parts(const float *const *const (&from)[ARRAYS], size_t count, const F &with)
+template <int ARRAYS, class F>
+static void in_parts(const float *const *const (&from)[ARRAYS], size_t count, const F &with)
 {
 	for (size_t i = 0; i < count; i += BATCH) {
 		matrices<ARRAYS> part;

@@ -4,12 +4,18 @@
 struct to_f16 : element_wise {
 	int saturate;
 	explicit to_f16(int s) : saturate(s) {}
-	__device__ uint16_t operator()(nothing, size_t, int, float x, absent) const { return float_f16(x, saturate); }
+	__device__ uint16_t operator()(nothing, size_t, int, float x, absent) const
+	{
+		return float_f16(x, saturate);
+	}
 };
 struct to_bf16 : element_wise {
 	int saturate;
 	explicit to_bf16(int s) : saturate(s) {}
-	__device__ uint16_t operator()(nothing, size_t, int, float x, absent) const { return float_bf16(x, saturate); }
+	__device__ uint16_t operator()(nothing, size_t, int, float x, absent) const
+	{
+		return float_bf16(x, saturate);
+	}
 };
 struct from_f16 : element_wise {
 	__device__ float operator()(nothing, size_t, int, uint16_t x, absent) const { return f16_float(x); }
@@ -52,7 +58,8 @@ template <bool E4M3> struct from_fp8 : fp8<E4M3> {
 	{
 		uint32_t m = x & 0x7f, sign = uint32_t(x & 0x80) << 24;
 		if (m > my::most)
-			return bits_float(sign | (E4M3 || m > 0x7c ? 0x7fc00000 : 0x7f800000) | (E4M3 ? 0 : m << my::shift & 0x7fffff));
+			return bits_float(sign | (E4M3 || m > 0x7c ? 0x7fc00000 : 0x7f800000) |
+			                  (E4M3 ? 0 : m << my::shift & 0x7fffff));
 		if (m < 1u << (23 - my::shift))
 			return bits_float(sign | float_bits(float(m) * my::unit()));
 		return bits_float(sign | ((m << my::shift) + my::base));

@@ -36,15 +36,18 @@ template <int WHAT, int BITS> struct value {
 };
 
 template <int WHAT, int BITS, class A>
-static void each_value(void *queue, float *y, const A *x, float a, const void *in, size_t n, const gradcomp_quantiser *q)
+static void each_value(void *queue, float *y, const A *x, float a, const void *in, size_t n,
+                       const gradcomp_quantiser *q)
 {
 	const uint8_t *steps = static_cast<const uint8_t *>(in);
 	const float *given = q->norm == GRADCOMP_NORM_GIVEN ? q->given : nullptr;
-	each(queue, value<WHAT, BITS>{steps, steps + step_bytes(q, n), given, q->block / 32, a}, y, x, no_operand, n);
+	each(queue, value<WHAT, BITS>{steps, steps + step_bytes(q, n), given, q->block / 32, a}, y, x, no_operand,
+	     n);
 }
 
 template <int WHAT, class A>
-static void each_bits(void *queue, float *y, const A *x, float a, const void *in, size_t n, const gradcomp_quantiser *q)
+static void each_bits(void *queue, float *y, const A *x, float a, const void *in, size_t n,
+                      const gradcomp_quantiser *q)
 {
 	if (!quantised_bytes(q, n))
 		return;

@@ -74,8 +74,8 @@ static void each(void *queue, F f, O *out, const A *a, const B *b, size_t n)
 		launch(each_kernel<F, O, A, B, 1, 4>, blocks_for(n, THREADS * 4, most), THREADS, 0, queue, f, out,
 		       a, b, n);
 	else
-		launch(each_kernel<F, O, A, B, W, 2>, blocks_for(n / W, THREADS * 2, most), THREADS, 0, queue, f, out,
-		       a, b, n);
+		launch(each_kernel<F, O, A, B, W, 2>, blocks_for(n / W, THREADS * 2, most), THREADS, 0, queue, f,
+		       out, a, b, n);
 }
 
 static const absent *const no_operand = nullptr;

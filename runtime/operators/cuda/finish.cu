@@ -47,7 +47,8 @@ static __global__ void __launch_bounds__(THREADS) finish_kernel(matrices<5> all,
 	}
 }
 
-template <int R> static void finish(void *queue, const matrices<5> &part, unsigned some, bool error, size_t n, size_t m, size_t r)
+template <int R>
+static void finish(void *queue, const matrices<5> &part, unsigned some, bool error, size_t n, size_t m, size_t r)
 {
 	const unsigned threads = m >= THREADS ? unsigned(THREADS) : unsigned((m + WARP - 1) / WARP * WARP);
 	const dim3 blocks(unsigned((m + threads - 1) / threads), blocks_for(n, ROWS, 65535), some);
@@ -58,8 +59,8 @@ template <int R> static void finish(void *queue, const matrices<5> &part, unsign
 }
 
 extern "C" void low_rank_finish_batch_cuda(void *queue, float *const *X, float *const *E, const float *const *P,
-                                           const float *const *Elocal, const float *const *Q, size_t count, size_t n,
-                                           size_t m, size_t r)
+                                           const float *const *Elocal, const float *const *Q, size_t count,
+                                           size_t n, size_t m, size_t r)
 {
 	const float *const *const from[] = {X, E, P, Elocal, Q};
 	if (!n || !m || r > 64)

@@ -44,7 +44,8 @@ INLINE void tile_load(const ortho &o, const float *A, size_t row, unsigned rows)
 /* Eight lanes sum the product of two columns over a block; then lanes in pairs. */
 INLINE void gram(const ortho &o, const float *A)
 {
-	const unsigned square = o.r * o.r, all = o.blocks * square, rounds = (all * 8 + ORTHO_THREADS - 1) / ORTHO_THREADS;
+	const unsigned square = o.r * o.r, all = o.blocks * square,
+		       rounds = (all * 8 + ORTHO_THREADS - 1) / ORTHO_THREADS;
 	for (unsigned p = threadIdx.x; p < square; p += ORTHO_THREADS)
 		o.gram[p] = 0;
 	for (size_t row = 0; row < o.n; row += o.blocks * BLOCK) {
@@ -91,7 +92,8 @@ INLINE void factor(const ortho &o)
 				s[h] = o.gram[i * r + j] * o.scale[i] * scale;
 			}
 		for (unsigned b = 0; b < nk; b++) {
-			const double v = __shfl_sync(ALL_LANES, (b < WARP ? s[0] : s[1]) / o.factor[b * r + b], b % WARP);
+			const double v =
+				__shfl_sync(ALL_LANES, (b < WARP ? s[0] : s[1]) / o.factor[b * r + b], b % WARP);
 			pivot -= v * v;
 			for (unsigned h = 0; h < 2; h++)
 				if (l + WARP * h > b && l + WARP * h < nk)
@@ -284,7 +286,8 @@ extern "C" void orthonormalise_batch_cuda(void *queue, float *const *A, size_t c
 		return;
 	allow_shared(ortho_kernel, shared_of(r));
 	in_parts(from, count, [=](const matrices<1> &part, size_t, unsigned some) {
-		launch(ortho_kernel, some, ORTHO_THREADS, shared_of(r), queue, part, n, unsigned(r), unsigned(square_of(r)));
+		launch(ortho_kernel, some, ORTHO_THREADS, shared_of(r), queue, part, n, unsigned(r),
+		       unsigned(square_of(r)));
 	});
 }
 

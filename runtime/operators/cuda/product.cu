@@ -62,11 +62,11 @@ template <int R> static void mq(void *queue, const matrices<3> &all, unsigned co
 	constexpr int MANY = R <= 16 ? 4 : R == 32 ? 2 : 1;
 	const size_t warps = THREADS / WARP, enough = 4096;
 	if (MANY == 1 || n / MANY * count < enough)
-		launch(mq_kernel<R, 1>, dim3(unsigned((n + warps - 1) / warps), count), THREADS, 0, queue, all, n, m,
-		       unsigned(r));
+		launch(mq_kernel<R, 1>, dim3(unsigned((n + warps - 1) / warps), count), THREADS, 0, queue, all, n,
+		       m, unsigned(r));
 	else
-		launch(mq_kernel<R, MANY>, dim3(unsigned((n + warps * MANY - 1) / (warps * MANY)), count), THREADS, 0,
-		       queue, all, n, m, unsigned(r));
+		launch(mq_kernel<R, MANY>, dim3(unsigned((n + warps * MANY - 1) / (warps * MANY)), count), THREADS,
+		       0, queue, all, n, m, unsigned(r));
 }
 
 extern "C" void product_mq_batch_cuda(void *queue, float *const *P, const float *const *M, const float *const *Q,
@@ -198,11 +198,11 @@ static void mtp(void *queue, const matrices<3> &part, unsigned some, float *scra
 	const unsigned chunks = chunks_of(n);
 	const size_t strips = (m + COLUMNS * WARP - 1) / (COLUMNS * WARP);
 	float *room = chunks > 1 ? scratch : nullptr;
-	launch(mtp_kernel<R, COLUMNS>, dim3(unsigned(strips * (room ? chunks : 1)), some), THREADS, 0, queue, part, room,
-	       n, m, unsigned(r), chunks);
+	launch(mtp_kernel<R, COLUMNS>, dim3(unsigned(strips * (room ? chunks : 1)), some), THREADS, 0, queue, part,
+	       room, n, m, unsigned(r), chunks);
 	if (room)
-		launch(add_chunks, dim3(blocks_for(m * r, THREADS, 4096), some), THREADS, 0, queue, part, room, m * r,
-		       chunks);
+		launch(add_chunks, dim3(blocks_for(m * r, THREADS, 4096), some), THREADS, 0, queue, part, room,
+		       m * r, chunks);
 }
 
 extern "C" size_t product_scratch_cuda(size_t count, size_t n, size_t m, size_t r)
@@ -230,7 +230,8 @@ extern "C" void product_mtp_batch_cuda(void *queue, float *const *Q, const float
 	});
 }
 
-extern "C" void product_mtp_cuda(void *queue, float *Q, const float *M, const float *P, size_t n, size_t m, size_t r)
+extern "C" void product_mtp_cuda(void *queue, float *Q, const float *M, const float *P, size_t n, size_t m,
+                                 size_t r)
 {
 	product_mtp_batch_cuda(queue, &Q, &M, &P, 1, n, m, r, nullptr);
 }

@@ -81,7 +81,8 @@ quantise_kernel(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quanti
 	const size_t size = size_t(q.groups) * 32, blocks = (n + size - 1) / size;
 	const unsigned me = BLOCK ? threadIdx.x : lane_id(), lanes = BLOCK ? THREADS : WARP;
 	const size_t step_by = BLOCK ? gridDim.x : size_t(gridDim.x) * (THREADS / WARP);
-	for (size_t b = BLOCK ? blockIdx.x : size_t(blockIdx.x) * (THREADS / WARP) + warp_id(); b < blocks; b += step_by) {
+	for (size_t b = BLOCK ? blockIdx.x : size_t(blockIdx.x) * (THREADS / WARP) + warp_id(); b < blocks;
+	     b += step_by) {
 		const size_t from = b * size, to = from + size < n ? from + size : n;
 		float most = 0;
 		double squares = 0;
@@ -116,6 +117,6 @@ extern "C" void quantise_cuda(void *queue, void *out, const float *x, size_t n, 
 		launch(quantise_kernel<true>, blocks_for(blocks, 1, 1 << 20), THREADS, 0, queue, steps, codes, x, n,
 		       quantiser_of(q));
 	else
-		launch(quantise_kernel<false>, blocks_for(blocks, THREADS / WARP, 1 << 20), THREADS, 0, queue, steps,
-		       codes, x, n, quantiser_of(q));
+		launch(quantise_kernel<false>, blocks_for(blocks, THREADS / WARP, 1 << 20), THREADS, 0, queue,
+		       steps, codes, x, n, quantiser_of(q));
 }

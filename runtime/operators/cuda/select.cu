@@ -193,7 +193,8 @@ next_histogram(select_room r, const float *x, size_t n, uint32_t *total, unsigne
 	enum { AT_ONCE = 8, STEP = SELECT_THREADS * AT_ONCE };
 	SHARED(uint32_t, count, DIGIT1);
 	const source src = source_of(r, x, n);
-	const size_t size = segment_size(src.n), from = blockIdx.x * size, to = from + size < src.n ? from + size : src.n;
+	const size_t size = segment_size(src.n), from = blockIdx.x * size,
+		     to = from + size < src.n ? from + size : src.n;
 	const uint32_t prefix = r.s->prefix;
 	if (from >= to)
 		return;
@@ -261,7 +262,8 @@ static __global__ void set_key(select_room r)
 void select_key(void *queue, const select_room &r, const float *x, size_t n, size_t k, bool sums)
 {
 	device_zero(queue, r.s, size_t(reinterpret_cast<char *>(r.above) - reinterpret_cast<char *>(r.s)));
-	launch(sums ? first_histogram<true> : first_histogram<false>, r.segments, SELECT_THREADS, 0, queue, r, x, n);
+	launch(sums ? first_histogram<true> : first_histogram<false>, r.segments, SELECT_THREADS, 0, queue, r, x,
+	       n);
 	launch(find_first, 1, SELECT_THREADS, 0, queue, r, uint32_t(k));
 	if (r.rows) {
 		launch(count_candidates, r.segments, SELECT_THREADS, 0, queue, r);
@@ -279,7 +281,8 @@ static __global__ void __launch_bounds__(SELECT_THREADS) count_kernel(select_roo
 	enum { AT_ONCE = 8, STEP = SELECT_THREADS * AT_ONCE };
 	SHARED(uint32_t, room, WARP);
 	const source src = source_of(r, x, n);
-	const size_t size = segment_size(src.n), from = blockIdx.x * size, to = from + size < src.n ? from + size : src.n;
+	const size_t size = segment_size(src.n), from = blockIdx.x * size,
+		     to = from + size < src.n ? from + size : src.n;
 	const uint32_t high = r.s->above, low = r.s->low;
 	uint32_t above = 0, middle = 0;
 	for (size_t i = from + threadIdx.x; i < to; i += STEP) {

@@ -18,7 +18,8 @@ INLINE size_t quotient(size_t a, size_t b)
 }
 
 /* A warp makes AT_ONCE words. */
-static __global__ void __launch_bounds__(THREADS) pack_kernel(uint32_t *bits, const float *x, size_t n, size_t words, runs r)
+static __global__ void __launch_bounds__(THREADS)
+	pack_kernel(uint32_t *bits, const float *x, size_t n, size_t words, runs r)
 {
 	enum { AT_ONCE = 4 };
 	const size_t warps = thread_count() / WARP, l = lane_id();
@@ -43,12 +44,13 @@ extern "C" void sign_pack_cuda(void *queue, uint32_t *bits, const float *x, size
 {
 	const size_t words = sign_words(n, segment);
 	if (words)
-		launch(pack_kernel, blocks_for(words, THREADS / WARP * 4, 1 << 20), THREADS, 0, queue, bits, x, n, words,
-		       runs_of(segment));
+		launch(pack_kernel, blocks_for(words, THREADS / WARP * 4, 1 << 20), THREADS, 0, queue, bits, x, n,
+		       words, runs_of(segment));
 }
 
 /* A block a run. */
-static __global__ void __launch_bounds__(4 * THREADS) means_kernel(float *pairs, const float *x, size_t n, size_t segment)
+static __global__ void __launch_bounds__(4 * THREADS)
+	means_kernel(float *pairs, const float *x, size_t n, size_t segment)
 {
 	enum { AT_ONCE = 4 };
 	SHARED(double, room_above, WARP);
@@ -114,8 +116,8 @@ extern "C" void sign_add_cuda(void *queue, float *y, float a, const uint32_t *bi
 		each(queue, rebuilt<true>(bits, pairs, segment, a), y, y, no_operand, n);
 }
 
-extern "C" void sign_error_cuda(void *queue, float *e, const float *x, const uint32_t *bits, const float *pairs, size_t n,
-                                size_t segment)
+extern "C" void sign_error_cuda(void *queue, float *e, const float *x, const uint32_t *bits, const float *pairs,
+                                size_t n, size_t segment)
 {
 	if (segment)
 		each(queue, rebuilt<false>(bits, pairs, segment, 0), e, x, no_operand, n);

@@ -1,13 +1,15 @@
 /* Sparse vectors: ascending indices and their values. */
 #include "select.h"
 
-static __global__ void __launch_bounds__(THREADS) gather_kernel(float *val, const float *x, const uint32_t *idx, size_t k)
+static __global__ void __launch_bounds__(THREADS)
+	gather_kernel(float *val, const float *x, const uint32_t *idx, size_t k)
 {
 	for (size_t j = thread_id(); j < k; j += thread_count())
 		val[j] = x[idx[j]];
 }
 
-static __global__ void __launch_bounds__(THREADS) scatter_kernel(float *y, const uint32_t *idx, const float *val, size_t k)
+static __global__ void __launch_bounds__(THREADS)
+	scatter_kernel(float *y, const uint32_t *idx, const float *val, size_t k)
 {
 	for (size_t j = thread_id(); j < k; j += thread_count())
 		y[idx[j]] = val ? val[j] : 0;
@@ -55,7 +57,8 @@ extern "C" gradcomp_status scatter_add_cuda(void *queue, float *y, size_t n, con
 	return GRADCOMP_OK;
 }
 
-extern "C" void sparse_check_cuda(void *queue, int *fault, const uint32_t *idx, const float *val, size_t k, size_t n)
+extern "C" void sparse_check_cuda(void *queue, int *fault, const uint32_t *idx, const float *val, size_t k,
+                                  size_t n)
 {
 	if (k)
 		launch(sparse_check_kernel, blocks_of(k), THREADS, 0, queue, fault, idx, val, k, n);

@@ -38,7 +38,9 @@ struct digit : element_wise {
 	const float *scale;
 	int *fault;
 	float a;
-	digit(const uint8_t *bytes, const float *s, int *f, float factor) : in(bytes), scale(s), fault(f), a(factor) {}
+	digit(const uint8_t *bytes, const float *s, int *f, float factor) : in(bytes), scale(s), fault(f), a(factor)
+	{
+	}
 	__device__ float operator()(nothing, size_t i, int, float y, absent) const
 	{
 		const size_t b = i <= UINT32_MAX ? uint32_t(i) / FIVE : i / FIVE;

@@ -14,7 +14,8 @@ take(select_room r, const float *x, size_t n, size_t k, run how, uint32_t *idx, 
 {
 	SHARED(uint32_t, room, WARP);
 	const source src = source_of(r, x, n);
-	const size_t size = segment_size(src.n), from = blockIdx.x * size, to = from + size < src.n ? from + size : src.n;
+	const size_t size = segment_size(src.n), from = blockIdx.x * size,
+		     to = from + size < src.n ? from + size : src.n;
 	counts above = counts_before(r.above, blockIdx.x, gridDim.x, room);
 	counts middle = counts_before(r.middle, blockIdx.x, gridDim.x, room);
 	uint64_t run = above.y >= k ? 0 : k - above.y, first = 0;
@@ -110,7 +111,8 @@ extern "C" void compact_cuda(void *queue, uint32_t *idx, float *val, uint64_t *c
 	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{0, {}}, idx, val, count);
 }
 
-static __global__ void __launch_bounds__(SELECT_THREADS) histogram_kernel(uint32_t *counts, const float *x, size_t n)
+static __global__ void __launch_bounds__(SELECT_THREADS)
+	histogram_kernel(uint32_t *counts, const float *x, size_t n)
 {
 	SHARED(uint32_t, count, GRADCOMP_HISTOGRAM_BINS);
 	for (unsigned b = threadIdx.x; b < GRADCOMP_HISTOGRAM_BINS; b += SELECT_THREADS)
@@ -228,8 +230,8 @@ extern "C" size_t mstopk_scratch_cuda(size_t n, size_t k)
 	return select_scratch(n, k + 1);
 }
 
-extern "C" void mstopk_cuda(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, int samplings,
-                            uint64_t seed, uint64_t stream, void *scratch)
+extern "C" void mstopk_cuda(void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k,
+                            int samplings, uint64_t seed, uint64_t stream, void *scratch)
 {
 	if (k >= n) {
 		all_of(queue, idx, val, x, n);
@@ -243,5 +245,6 @@ extern "C" void mstopk_cuda(void *queue, uint32_t *idx, float *val, const float 
 	select_count(queue, r, x, n);
 	launch(bisect, 1, SELECT_THREADS, 0, queue, r, k, samplings);
 	select_count(queue, r, x, n);
-	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{1, {seed, stream, 0}}, idx, val, nullptr);
+	launch(take, r.segments, SELECT_THREADS, 0, queue, r, x, n, k, run{1, {seed, stream, 0}}, idx, val,
+	       nullptr);
 }
