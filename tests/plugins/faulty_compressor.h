@@ -121,8 +121,10 @@ static gradcomp_status runs_decode(void *instance, const gradcomp_work *work, ui
 	FAULT_DECODE;
 #endif
 	begins = run_begins(r, work);
-	memcpy(work->error_flat, work->flat, d * 4);
-	memset(work->error_flat + begins, 0, k * 4);
+	if (work->error_flat) {
+		memcpy(work->error_flat, work->flat, d * 4);
+		memset(work->error_flat + begins, 0, k * 4);
+	}
 	memset(work->flat, 0, d * 4);
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t w = (FAULT_FIRST + i) % n;
@@ -199,7 +201,7 @@ static gradcomp_status runs_cost(void *instance, const gradcomp_bucket *bucket, 
 #define FAULT_ABI GRADCOMP_ABI_VERSION
 #endif
 #ifndef FAULT_TRAITS
-#define FAULT_TRAITS 0
+#define FAULT_TRAITS GRADCOMP_TRAIT_ERROR_FEEDBACK
 #endif
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
@@ -214,7 +216,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = FAULT_PARAMS,
 			.nparams = FAULT_NPARAMS,
 		},
-	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | FAULT_TRAITS,
+	.traits = FAULT_TRAITS,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED),
 	.create = runs_create,
 	.destroy = runs_destroy,
