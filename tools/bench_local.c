@@ -115,8 +115,8 @@ static gradcomp_status coded(local *l, const gradcomp_work *w, local_times *t, g
 		st = l->plugin->code(l->instance, x, len, at, l->payload, &bytes, err);
 		if (!st)
 			st = l->plugin->code_decode(l->instance, l->payload, bytes, e, len, err);
-		for (uint64_t i = 0; i < len; i++)
-			e[i] = x[i] - e[i];
+		l->host.operators->scale(NULL, e, -1, len);
+		l->host.operators->add(NULL, e, x, len);
 		between = bench_now();
 		/* Onto what a neighbour would have there. */
 		if (!st)

@@ -84,18 +84,22 @@ static gradcomp_status note_loss(const coded *t, float *x, uint64_t n, const cha
                                  gradcomp_error *err)
 {
 	const gradcomp_codec *codec = t->c->codec;
-	double back = complete ? 1 / t->c->scale : 1;
+	double back = 1 / t->c->scale;
 	uint64_t bytes;
 	memcpy(&bytes, slot, HEAD);
 	if (!t->c->residual)
 		return complete ? codec->decode(codec->ctx, slot + HEAD, bytes, x, n, err) : GRADCOMP_OK;
 	float *e = t->c->residual + ((uint64_t)(x - t->c->buf) - t->c->residual_from);
 	gradcomp_status st = codec->decode(codec->ctx, slot + HEAD, bytes, e, n, err);
+	if (!st && !complete) {
+		t->r->host->operators->scale(NULL, e, -1, n);
+		t->r->host->operators->add(NULL, e, x, n);
+		return GRADCOMP_OK;
+	}
 	for (uint64_t k = 0; !st && k < n; k++) {
 		float v = e[k];
-		e[k] = complete ? (float)(((double)x[k] - v) * back) : x[k] - v;
-		if (complete)
-			x[k] = v;
+		e[k] = (float)(((double)x[k] - v) * back);
+		x[k] = v;
 	}
 	return st;
 }
