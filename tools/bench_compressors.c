@@ -80,7 +80,7 @@ static int find(bench *b, const char *list, gradcomp_error *err)
 
 static double time_memcpy(const bench *b)
 {
-	double t[MOST_RUNS];
+	double t[MOST_RUNS] = {0};
 	for (long i = -1; i < b->runs; i++) {
 		double start = bench_now();
 		memcpy(b->copy, b->u, b->rows * b->columns * sizeof(float));
@@ -94,7 +94,7 @@ static double time_memcpy(const bench *b)
 
 static int measure(bench *b, const struct found *f, const char *input, gradcomp_error *err)
 {
-	double encode[MOST_RUNS], decode[MOST_RUNS], both[MOST_RUNS], unit;
+	double encode[MOST_RUNS] = {0}, decode[MOST_RUNS] = {0}, both[MOST_RUNS] = {0}, unit;
 	local_times t = {0};
 	local l;
 	if (local_open(&l, f->path, f->spec, b->rows, b->columns, err))
@@ -113,8 +113,9 @@ static int measure(bench *b, const struct found *f, const char *input, gradcomp_
 	}
 	unit = (unit + time_memcpy(b)) / 2;
 	double in = median(encode, b->runs) / unit, out = median(decode, b->runs) / unit;
-	double all = median(both, b->runs) / unit, bits = 8.0 * (double)t.bytes / (double)(b->rows * b->columns);
-	printf("%-34s %-10s %8.2f %8.2f %8.2f %9.4f %10.2e\n", f->spec, input, in, out, all, bits, t.relative_error);
+	double sum = median(both, b->runs) / unit;
+	double bits = 8.0 * (double)t.bytes / (double)(b->rows * b->columns);
+	printf("%-34s %-10s %8.2f %8.2f %8.2f %9.4f %10.2e\n", f->spec, input, in, out, sum, bits, t.relative_error);
 	fflush(stdout);
 	if (b->json) {
 		jsonw_object(b->json, NULL);
@@ -122,7 +123,7 @@ static int measure(bench *b, const struct found *f, const char *input, gradcomp_
 		jsonw_string(b->json, "input", input);
 		jsonw_float(b->json, "encode", in);
 		jsonw_float(b->json, "decode", out);
-		jsonw_float(b->json, "both", all);
+		jsonw_float(b->json, "both", sum);
 		jsonw_float(b->json, "bits_per_number", bits);
 		jsonw_float(b->json, "relative_error", t.relative_error);
 		jsonw_float(b->json, "memcpy_s", unit);
@@ -206,8 +207,8 @@ int bench_compressors(int argc, char **argv)
 	b.columns = (uint64_t)number(columns, 1 << 16);
 	b.runs = number(runs, MOST_RUNS);
 	if (!b.rows || !b.columns || !b.runs)
-		return usage_error(usage_text, "--rows '%s', --columns '%s' and --runs '%s' must be from 1 to 65536, 65536 and %d",
-		                   rows, columns, runs, MOST_RUNS);
+		return usage_error(usage_text,
+		                   "--rows '%s', --columns '%s' and --runs '%s' must be from 1 to 65536, 65536 and %d", rows, columns, runs, MOST_RUNS);
 	if (json && !(file = fopen(json, "w"))) {
 		bench_failed(&err, GRADCOMP_ERR_IO, "cannot write %s", json);
 		return failed(&err);
