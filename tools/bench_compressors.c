@@ -208,7 +208,8 @@ int bench_compressors(int argc, char **argv)
 	b.runs = number(runs, MOST_RUNS);
 	if (!b.rows || !b.columns || !b.runs)
 		return usage_error(usage_text,
-		                   "--rows '%s', --columns '%s' and --runs '%s' must be from 1 to 65536, 65536 and %d", rows, columns, runs, MOST_RUNS);
+		                   "--rows '%s', --columns '%s' and --runs '%s' must be from 1 to 65536, 65536 and %d", rows,
+		                   columns, runs, MOST_RUNS);
 	if (json && !(file = fopen(json, "w"))) {
 		bench_failed(&err, GRADCOMP_ERR_IO, "cannot write %s", json);
 		return failed(&err);
