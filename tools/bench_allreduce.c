@@ -32,14 +32,19 @@ static int by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
+double bench_middle(double *numbers, long n)
+{
+	qsort(numbers, (size_t)n, sizeof *numbers, by_value);
+	return (numbers[n / 2] + numbers[(n - 1) / 2]) / 2;
+}
+
 gradcomp_status bench_median(gradcomp_group *world, double *seconds, long n, double *out, gradcomp_error *err)
 {
 	gradcomp_status status =
 		gradcomp_allreduce(world, seconds, (uint64_t)n, GRADCOMP_F64, GRADCOMP_MAX, err);
 	if (status < 0)
 		return status;
-	qsort(seconds, (size_t)n, sizeof *seconds, by_value);
-	*out = (seconds[n / 2] + seconds[(n - 1) / 2]) / 2;
+	*out = bench_middle(seconds, n);
 	return GRADCOMP_OK;
 }
 

@@ -30,18 +30,6 @@ typedef struct bench {
 	float *u, *copy;
 } bench;
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-static double median(double *t, long n)
-{
-	qsort(t, (size_t)n, sizeof *t, by_value);
-	return t[n / 2];
-}
-
 static int note(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
 {
 	bench *b = ctx;
@@ -89,7 +77,7 @@ static double time_memcpy(const bench *b)
 		if (i >= 0)
 			t[i] = bench_now() - start;
 	}
-	return median(t, b->runs);
+	return bench_middle(t, b->runs);
 }
 
 static int measure(bench *b, const struct found *f, const char *input, gradcomp_error *err)
@@ -112,8 +100,8 @@ static int measure(bench *b, const struct found *f, const char *input, gradcomp_
 		both[i] = t.encode + t.decode;
 	}
 	unit = (unit + time_memcpy(b)) / 2;
-	double in = median(encode, b->runs) / unit, out = median(decode, b->runs) / unit;
-	double sum = median(both, b->runs) / unit;
+	double in = bench_middle(encode, b->runs) / unit, out = bench_middle(decode, b->runs) / unit;
+	double sum = bench_middle(both, b->runs) / unit;
 	double bits = 8.0 * (double)t.bytes / (double)(b->rows * b->columns);
 	printf("%-34s %-10s %8.2f %8.2f %8.2f %9.4f %10.2e\n", f->spec, input, in, out, sum, bits, t.relative_error);
 	fflush(stdout);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "bench.h"
+#include "check/host.h"
 
 /* Floats of a piece under a code: a ring's pieces stay in the second-level cache. */
 enum { PIECE = 65536 };
@@ -18,17 +19,6 @@ static void say(void *ctx, gradcomp_log_level level, const char *fmt, ...)
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
 	putc('\n', stderr);
-}
-
-static gradcomp_status fail(gradcomp_error *err, gradcomp_status status, const char *fmt, ...)
-{
-	va_list ap;
-	if (!err)
-		return status;
-	va_start(ap, fmt);
-	vsnprintf(err->text, sizeof err->text, fmt, ap);
-	va_end(ap);
-	return err->status = status;
 }
 
 static void *aligned(size_t bytes)
@@ -52,7 +42,7 @@ gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_
 		return st;
 	l->plugin = (const struct gradcomp_compressor_v1 *)(const void *)info;
 	l->host = (gradcomp_host){.struct_size = sizeof l->host, .abi_version = GRADCOMP_ABI_VERSION, .log = say,
-	                          .fail = fail, .alloc = aligned, .release = free,
+	                          .fail = host_fail, .alloc = aligned, .release = free,
 	                          .operators = gradcomp_host_operators()};
 	l->dims[0] = rows;
 	l->dims[1] = columns;
@@ -66,10 +56,10 @@ gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_
 	l->error = aligned(bytes);
 	l->state = calloc(l->plugin->state_arrays + 1, sizeof *l->state);
 	if (!l->x || !l->error || !l->state)
-		st = fail(err, GRADCOMP_ERR_NOMEM, "no memory for a gradient of %zu bytes", bytes);
+		st = host_fail(err, GRADCOMP_ERR_NOMEM, "no memory for a gradient of %zu bytes", bytes);
 	for (uint32_t s = 0; !st && s < l->plugin->state_arrays; s++)
 		if (!(l->state[s] = aligned(bytes)))
-			st = fail(err, GRADCOMP_ERR_NOMEM, "no memory for a state of %zu bytes", bytes);
+			st = host_fail(err, GRADCOMP_ERR_NOMEM, "no memory for a state of %zu bytes", bytes);
 	if (!st && l->plugin->check)
 		st = l->plugin->check(&l->host, l->spec->values, err);
 	if (!st)
@@ -101,7 +91,7 @@ static gradcomp_status room(void **p, uint64_t *have, uint64_t want, gradcomp_er
 	*p = aligned(want);
 	*have = want;
 	return *p ? GRADCOMP_OK
-	          : fail(err, GRADCOMP_ERR_NOMEM, "no memory for %llu bytes", (unsigned long long)want);
+	          : host_fail(err, GRADCOMP_ERR_NOMEM, "no memory for %llu bytes", (unsigned long long)want);
 }
 
 static gradcomp_status coded(local *l, const gradcomp_work *w, local_times *t, gradcomp_error *err)

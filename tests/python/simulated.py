@@ -92,12 +92,6 @@ class Ranks:
     def state(self, r):
         return self._reducers[r].save()[STATE_HEAD:]
 
-    def errors(self):
-        return [np.frombuffer(self.state(r), np.float32, self.numel).copy() for r in range(self.nranks)]
-
-    def wire_bytes(self):
-        return [r.stats()["wire_bytes"] for r in self._reducers]
-
     def close(self):
         on_ranks(self.nranks, lambda r: self._reducers[r].free())
         on_ranks(self.nranks, lambda r: self._jobs[r].free())
