@@ -19,11 +19,11 @@ static gradcomp_status channel_post(channel *c, int peer, request *r, gradcomp_e
 
 	r->done = 0;
 	r->link = NULL;
-	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
-		return channel_failure(c, NULL, err);
 	if (peer < 0 || peer >= c->n || peer == c->me)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%d is no peer of rank %d in a group of %d", peer, c->me,
 		                 c->n);
+	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+		return channel_failure(c, r, c->ranks[peer], err);
 	l = link_get(c, peer);
 	if (!l)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", c->ranks[peer]);
@@ -31,7 +31,7 @@ static gradcomp_status channel_post(channel *c, int peer, request *r, gradcomp_e
 	if (!l->ops)
 		link_connect(l);
 	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
-		return channel_failure(c, r, err);
+		return channel_failure(c, r, l->world, err);
 	return GRADCOMP_OK;
 }
 

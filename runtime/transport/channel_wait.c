@@ -35,8 +35,7 @@ static int channel_progress(channel *c)
 	return moved;
 }
 
-/* Fills *err with the job's failure and what this rank was at. */
-gradcomp_status channel_failure(channel *c, const request *r, gradcomp_error *err)
+gradcomp_status channel_failure(channel *c, const request *r, int world, gradcomp_error *err)
 {
 	transport *t = c->t;
 
@@ -46,11 +45,11 @@ gradcomp_status channel_failure(channel *c, const request *r, gradcomp_error *er
 			if (c->links[i] && c->links[i]->ops)
 				c->links[i]->ops->revoke(c->links[i]);
 	}
-	if (!r || r->done || !r->link)
+	if (r->done || world < 0)
 		return transport_failure(t, err);
 	return error_set(err, t->failure.status, "%s; rank %d was waiting to %s %zu bytes %s rank %d on %s",
 	                 t->failure.text, t->rank, r->sending ? "send" : "receive", r->bytes,
-	                 r->sending ? "to" : "from", r->link->world, transport_host(t, r->link->world));
+	                 r->sending ? "to" : "from", world, transport_host(t, world));
 }
 
 /* Waits for the kernel to say that something can be done. Everything that could
@@ -145,7 +144,7 @@ gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_error *e
 		int moved;
 
 		if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
-			return channel_failure(c, r, err);
+			return channel_failure(c, r, r->link ? r->link->world : -1, err);
 		if (r->done)
 			return GRADCOMP_OK;
 		if (!r->link)
@@ -181,7 +180,7 @@ gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done, gradco
 	if (!r->done)
 		channel_progress(c);
 	if (atomic_load(&c->t->failed))
-		return channel_failure(c, r, err);
+		return channel_failure(c, r, r->link ? r->link->world : -1, err);
 	if (!r->link)
 		return error_set(err, GRADCOMP_ERR_STATE, "a transfer is tested that was refused when posted");
 	if (r->link->eof)

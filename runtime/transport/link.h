@@ -89,8 +89,8 @@ struct channel {
 gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_error *err);
 gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done, gradcomp_error *err);
 /* The job has failed: gives the caller's buffers back and fills *err with the
- * failure and what this rank was at; r may be NULL. */
-gradcomp_status channel_failure(channel *c, const request *r, gradcomp_error *err);
+ * failure and what this rank was at: r, with rank `world` (-1: nothing). */
+gradcomp_status channel_failure(channel *c, const request *r, int world, gradcomp_error *err);
 
 /* link.c */
 peer_link *link_get(channel *c, int peer);
