@@ -90,23 +90,32 @@ typedef struct gradcomp_merger {
 	                         gradcomp_payload *out, gradcomp_error *err);
 } gradcomp_merger;
 
-/* The bucket as seen by a collective that brings a plan of its own (two levels,
- * all-to-all with a second error memory). The functions run the compressor on
- * the compute side and return when done. */
+/* A CODED sum by a collective with a memory of its own, `resident`: what is lost
+ * where the complete sum is coded waits there for the next step, instead of going
+ * into the error memory of the rank that coded it. With m that memory before, m'
+ * after, in units of the sum:
+ * sum_w (u_w + m_w) = buf / scale + sum_w (residual_w + m'_w). */
 typedef struct gradcomp_exchange {
 	uint32_t struct_size;
-	uint32_t traits; /* of the compressor */
-	const gradcomp_work *work;
-	const gradcomp_plan *plan;
-	void *ctx;
-	gradcomp_status (*encode)(void *ctx, uint32_t round, gradcomp_payload *out, gradcomp_error *err);
-	gradcomp_status (*decode)(void *ctx, uint32_t round, const gradcomp_payload *in, uint32_t n,
-	                          gradcomp_error *err);
-	const gradcomp_codec *codec; /* NULL unless CODED */
-	/* Resident memory of this collective for this bucket's tensors (a shard's or
-	 * an owner's error memory), as many floats as resident() asked for. */
-	float *resident;
+	uint32_t reserved0;
+	float *buf; /* count floats; the result in place */
+	uint64_t count;
+	double scale;
+	const gradcomp_codec *codec;
+	uint64_t counter; /* as in coded_allreduce */
+	float *residual;  /* likewise; may be NULL */
+	float *resident;  /* as many floats as resident() asked for; zero at first */
 } gradcomp_exchange;
+
+/* Two levels: ranks of a node sum among themselves, and the compressor works on
+ * the part of a bucket that this rank then holds the node's sum of, between it and
+ * the ranks of other nodes that hold the same part. */
+typedef struct gradcomp_shard {
+	uint32_t struct_size;
+	int32_t rank, nranks; /* among the holders of the part; rank -1: this rank holds nothing */
+	uint32_t reserved0;
+	uint64_t begin, numel; /* of the bucket, in elements */
+} gradcomp_shard;
 
 /* Primitives, as bits of what a plugin serves. */
 #define GRADCOMP_CAN_ALLREDUCE (1u << 0)
@@ -119,6 +128,7 @@ typedef struct gradcomp_exchange {
 #define GRADCOMP_CAN_CODED_ALLREDUCE (1u << 7)
 #define GRADCOMP_CAN_CODED_ALLGATHER (1u << 8)
 #define GRADCOMP_CAN_EXCHANGE (1u << 9)
+#define GRADCOMP_CAN_SHARD (1u << 10)
 
 /* The primitives that payloads of a pattern travel by. */
 static inline uint32_t gradcomp_pattern_needs(gradcomp_pattern pattern)
@@ -184,10 +194,10 @@ struct gradcomp_collective_v1 {
 	                                   const gradcomp_codec *codec, uint64_t counter, float *residual,
 	                                   gradcomp_error *err);
 
-	/* A plan of its own for a whole bucket, all rounds; and the resident floats
-	 * it wants for a bucket. */
+	/* Used in place of coded_allreduce where it is served. resident: floats of memory
+	 * for a bucket of `count`; the host keeps, saves and loads them. */
 	gradcomp_status (*exchange)(void *instance, const gradcomp_exchange *x, gradcomp_error *err);
-	uint64_t (*resident)(void *instance, const gradcomp_bucket *bucket);
+	uint64_t (*resident)(void *instance, uint64_t count);
 
 	/* Device primitives take the caller's stream; set before a call when traits
 	 * has CUDA, ignored otherwise. */
@@ -197,7 +207,21 @@ struct gradcomp_collective_v1 {
 	 * on its critical path, for planners. */
 	void (*cost)(void *instance, uint64_t bytes, double *sent, double *messages);
 
-	uint64_t reserved[8];
+	/* GRADCOMP_CAN_SHARD: all five. A function of the group and `numel` alone. */
+	gradcomp_status (*shard)(void *instance, uint64_t numel, gradcomp_shard *out, gradcomp_error *err);
+	/* buf: numel floats. On return this rank's shard is the sum over its node times
+	 * `scale`, the rest of buf is undefined. */
+	gradcomp_status (*shard_reduce)(void *instance, float *buf, uint64_t numel, double scale,
+	                                gradcomp_error *err);
+	/* As allreduce and allgather, among the holders of this rank's shard; called on
+	 * those alone that hold one. */
+	gradcomp_status (*shard_allreduce)(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype,
+	                                   gradcomp_op op, double scale, gradcomp_error *err);
+	gradcomp_status (*shard_allgather)(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
+	/* Every rank's shard is in place in buf; on return all of buf is. */
+	gradcomp_status (*shard_spread)(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
+
+	uint64_t reserved[3];
 };
 
 #ifdef __cplusplus

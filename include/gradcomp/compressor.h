@@ -102,6 +102,10 @@ typedef struct gradcomp_layout {
 	uint64_t numel;
 	int32_t rank, nranks;
 	uint64_t seed; /* equal on all ranks */
+	/* What plan() may ask for with this job's collective: the descriptor's
+	 * `patterns`, or its `instead` where the collective does not carry those. */
+	uint32_t patterns;
+	uint32_t reserved0;
 } gradcomp_layout;
 
 /* A run of neighbouring tensors reduced together. */
@@ -196,7 +200,9 @@ struct gradcomp_compressor_v1 {
 	/* Resident F32 arrays of the layout the host keeps, saves and loads for the
 	 * instance beside the error memory (momentum, velocity); zeroed at first. */
 	uint32_t state_arrays;
-	uint32_t reserved0;
+	/* GRADCOMP_PATTERN_BIT()s that plan() can do with in place of `patterns`, see
+	 * gradcomp_layout; 0: none. */
+	uint32_t instead;
 	uint64_t max_bucket; /* largest bucket it can count, in elements; 0: no limit */
 
 	/* Optional. Checks what single rows cannot (one parameter against another).

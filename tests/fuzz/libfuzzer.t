@@ -15,7 +15,7 @@ libraries=$(sed -n -e 's/^ZFP_LIBS *= *//p' -e 's/^LZ4_LIBS *= *//p' -e 's/^ZSTD
 for so in "$GRADCOMP_BUILD"/lib/gradcomp/compressors/*.so; do
 	name=$(basename "$so" .so)
 	files=$(find "$GRADCOMP_SRC/plugins/compressors/$name.c" "$GRADCOMP_SRC/plugins/compressors/$name" \
-		"$GRADCOMP_SRC/plugins/common" -name '*.c' 2>/dev/null)
+		"$GRADCOMP_SRC/plugins/common" -maxdepth 1 -name '*.c' 2>/dev/null)
 	# shellcheck disable=SC2086
 	clang $common -fPIC -shared -fsanitize=fuzzer-no-link -I"$GRADCOMP_SRC/plugins/common" \
 		-I"$GRADCOMP_SRC/plugins/compressors/$name" -o "$tmp/plugins/$name.so" $files $libraries -lm 2>"$tmp/log" ||

@@ -45,6 +45,12 @@ __attribute__((unused)) static gradcomp_status fixture_exchange(void *instance, 
 	return GRADCOMP_ERR_UNSUPPORTED;
 }
 
+__attribute__((unused)) static uint64_t fixture_resident(void *instance, uint64_t count)
+{
+	(void)instance;
+	return count;
+}
+
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.info = {
 		.abi_version = GRADCOMP_ABI_VERSION,
@@ -60,4 +66,5 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.allreduce = FIXTURE_ALLREDUCE,
 	.allgather = FIXTURE_ALLGATHER,
 	.exchange = FIXTURE_EXCHANGE,
+	.resident = fixture_resident,
 };

@@ -10,7 +10,7 @@ static int has(const struct gradcomp_compressor_v1 *c, uint32_t trait)
 
 static int bit(const struct gradcomp_compressor_v1 *c, gradcomp_pattern p)
 {
-	return (c->patterns & GRADCOMP_PATTERN_BIT(p)) != 0;
+	return ((c->patterns | c->instead) & GRADCOMP_PATTERN_BIT(p)) != 0;
 }
 
 static const char *contradiction(const struct gradcomp_compressor_v1 *c)
@@ -27,8 +27,8 @@ static const char *contradiction(const struct gradcomp_compressor_v1 *c)
 		return "merge() is there and pattern MERGED is not";
 	if (c->code && !bit(c, GRADCOMP_CODED))
 		return "code() is there and pattern CODED is not";
-	if (c->reserved0)
-		return "reserved0 is not zero";
+	if (c->instead & ~0xfu)
+		return "`instead` has bits that are no pattern";
 	for (int i = 0; i < 8; i++)
 		if (c->reserved[i])
 			return "a reserved word at the end is not zero";

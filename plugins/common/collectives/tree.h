@@ -1,4 +1,5 @@
-/* The tree collective's instance and the parts it is made of.
+/* The tree collective: its calls, as in collective.h with a `tree` for an instance, and
+ * the parts they are made of.
  *
  * Ranks are numbered from the root of a call. With Q the largest power of two up to
  * P, ranks Q and more are folded onto rank - Q first; the rest form a binomial
@@ -34,6 +35,10 @@ tree_place tree_find(const tree *t, int root);
 /* Makes sure `room` holds `bytes`. */
 gradcomp_status tree_room(tree *t, size_t bytes, gradcomp_error *err);
 
+/* `host` and `links` outlive the tree. chunk: bytes of a piece; 0: what the links do best. */
+gradcomp_status tree_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, tree **out,
+                            gradcomp_error *err);
+void tree_destroy(void *instance);
 gradcomp_status tree_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                double scale, gradcomp_error *err);
 gradcomp_status tree_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
@@ -41,5 +46,6 @@ gradcomp_status tree_barrier(void *instance, gradcomp_error *err);
 gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
 gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
                            gradcomp_error *err);
+void tree_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 
 #endif

@@ -1,4 +1,5 @@
-/* The ring collective's instance and the parts it is made of. */
+/* The ring collective: its calls, as in collective.h with a `ring` for an instance, and
+ * the parts they are made of. */
 #ifndef RING_H
 #define RING_H
 
@@ -24,6 +25,30 @@ typedef struct ring {
 	gradcomp_request send[RING_MAX_PIECES + RING_AHEAD];
 	uint64_t offset[]; /* of the blocks of the call in progress; nranks + 1, the first is 0 */
 } ring;
+
+typedef struct ring_options {
+	size_t chunk;   /* bytes of a piece; 0: what the links do best */
+	uint64_t small; /* bytes */
+	int hop;
+} ring_options;
+
+/* `host` and `links` outlive the ring. */
+gradcomp_status ring_create(const gradcomp_host *host, const gradcomp_links *links, const ring_options *o, ring **out,
+                            gradcomp_error *err);
+void ring_destroy(void *instance);
+gradcomp_status ring_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                               double scale, gradcomp_error *err);
+gradcomp_status ring_reduce_scatter(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype,
+                                    gradcomp_op op, double scale, gradcomp_error *err);
+gradcomp_status ring_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
+gradcomp_status ring_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
+gradcomp_status ring_barrier(void *instance, gradcomp_error *err);
+gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count, double scale,
+                                     const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                     gradcomp_error *err);
+gradcomp_status ring_coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                     uint64_t counter, float *residual, gradcomp_error *err);
+void ring_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 
 /* Blocks that travel around the ring, one step a neighbour at a time. In step s
  * this rank sends block (start - s) and receives block (start - s - 1), both mod
@@ -57,18 +82,10 @@ typedef struct ring_codes {
 	uint64_t residual_from;
 } ring_codes;
 
-gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count, double scale,
-                                     const gradcomp_codec *codec, uint64_t counter, float *residual,
-                                     gradcomp_error *err);
-gradcomp_status ring_coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
-                                     uint64_t counter, float *residual, gradcomp_error *err);
-
 /* Makes sure `pieces` holds `bytes`. */
 gradcomp_status ring_room(ring *r, size_t bytes, gradcomp_error *err);
 
 gradcomp_status ring_small_allreduce(ring *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                      double scale, gradcomp_error *err);
-gradcomp_status ring_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
-gradcomp_status ring_barrier(void *instance, gradcomp_error *err);
 
 #endif

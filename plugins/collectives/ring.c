@@ -1,0 +1,52 @@
+/* ring: all-reduce, reduce-scatter and all-gather on a ring of ranks, each rank
+ * sending 2 (P-1)/P * S bytes for an all-reduce of S (Patarasuk and Yuan 2009,
+ * bandwidth-optimal). Every block is summed along one path and its bytes are then
+ * handed on, so all ranks end with the same bits. */
+#include "ring.h"
+
+enum { PARAM_CHUNK, PARAM_SMALL, PARAM_MODE };
+enum { MODE_ASSISTED, MODE_HOP };
+
+static const char *const modes[] = {"assisted", "hop", NULL};
+
+static const gradcomp_param params[] = {
+	{.name = "chunk", .type = GRADCOMP_PARAM_SIZE, .def = "0", .min = 0, .max = 1 << 30,
+	 .help = "piece of a block that is sent at a time; 0: what the links do best"},
+	{.name = "small", .type = GRADCOMP_PARAM_SIZE, .def = "8K", .min = 0, .max = 1 << 20,
+	 .help = "all-reduces up to this size go to all peers at once (up to 8 ranks)"},
+	{.name = "mode", .type = GRADCOMP_PARAM_CHOICE, .def = "assisted", .choices = modes,
+	 .help = "coded sums: coded once and forwarded, or coded at every hop, to compare with"},
+};
+
+static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
+                              void **instance, gradcomp_error *err)
+{
+	const ring_options o = {.chunk = (size_t)values[PARAM_CHUNK].i,
+	                        .small = (uint64_t)values[PARAM_SMALL].i,
+	                        .hop = values[PARAM_MODE].i == MODE_HOP};
+	ring *r;
+	gradcomp_status st = ring_create(host, links, &o, &r, err);
+	if (!st)
+		*instance = r;
+	return st;
+}
+
+GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
+	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
+	         .name = "ring", .version = "1.0", .licence = "MIT",
+	         .summary = "chunk-pipelined ring: bandwidth-optimal all-reduce, all-gather, reduce-scatter",
+	         .params = params, .nparams = sizeof params / sizeof params[0]},
+	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
+	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
+	          GRADCOMP_CAN_CODED_ALLGATHER,
+	.create = create,
+	.destroy = ring_destroy,
+	.allreduce = ring_allreduce,
+	.reduce_scatter = ring_reduce_scatter,
+	.allgather = ring_allgather,
+	.broadcast = ring_broadcast,
+	.barrier = ring_barrier,
+	.coded_allreduce = ring_coded_allreduce,
+	.coded_allgather = ring_coded_allgather,
+	.cost = ring_cost,
+};
