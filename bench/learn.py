@@ -75,9 +75,9 @@ def learn(task, spec, momentum, seed):
     torch.manual_seed(seed)
     model = DistributedDataParallel(task.network(), gradient_as_bucket_view=True)
     attached = gradcomp.torch.attach(model, compressor=spec, seed=seed)
-    # A step without momentum is as long as one with it is in the end. dgc has its own.
-    rate = task.rate * (1 if momentum or spec.startswith("dgc") else 10)
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum)
+    # A step without momentum is as long as one with it is in the end.
+    rate = task.rate * (10 if momentum == 0 else 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum or 0)
     # The last third goes down to nothing, so that the end is not a matter of luck.
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, 3 * (1 - s / task.steps)))
     generator = torch.Generator().manual_seed(1000 * seed + dist.get_rank())

@@ -189,17 +189,9 @@ static __global__ void __launch_bounds__(THREADS) nonfinite_kernel(const float *
 {
 	enum { AT_ONCE = 8 };
 	for (size_t i = size_t(blockIdx.x) * THREADS * AT_ONCE + threadIdx.x; i < n;
-	     i += size_t(gridDim.x) * THREADS * AT_ONCE) {
-		uint32_t key[AT_ONCE], most = 0;
-#pragma unroll
-		for (int u = 0; u < AT_ONCE; u++)
-			key[u] = i + u * THREADS < n ? key_of(x[i + u * THREADS]) : 0;
-#pragma unroll
-		for (int u = 0; u < AT_ONCE; u++)
-			most = key[u] > most ? key[u] : most;
-		if (most >= KEY_INF)
+	     i += size_t(gridDim.x) * THREADS * AT_ONCE)
+		if (most_key<AT_ONCE>(x, i, n) >= KEY_INF)
 			*bad = 1;
-	}
 }
 
 extern "C" void nonfinite_cuda(void *queue, const float *x, size_t n, int *bad)

@@ -90,6 +90,20 @@ INLINE uint32_t key_of(float x)
 	return float_bits(x) & 0x7fffffff;
 }
 
+/* The largest key of this thread's N numbers, which stand THREADS apart from i on.
+ * All are loaded before one is looked at. */
+template <int N> INLINE uint32_t most_key(const float *x, size_t i, size_t n)
+{
+	uint32_t key[N], most = 0;
+#pragma unroll
+	for (int u = 0; u < N; u++)
+		key[u] = i + u * THREADS < n ? key_of(x[i + u * THREADS]) : 0;
+#pragma unroll
+	for (int u = 0; u < N; u++)
+		most = key[u] > most ? key[u] : most;
+	return most;
+}
+
 struct sum_of {
 	template <class T> __device__ T operator()(T a, T b) const { return a + b; }
 };

@@ -53,13 +53,8 @@ static __global__ void __launch_bounds__(THREADS) absmax_kernel(uint32_t *part, 
 	uint32_t most = 0;
 	const size_t step = size_t(gridDim.x) * THREADS * AT_ONCE;
 	for (size_t i = size_t(blockIdx.x) * THREADS * AT_ONCE + threadIdx.x; i < n; i += step) {
-		uint32_t key[AT_ONCE];
-#pragma unroll
-		for (int u = 0; u < AT_ONCE; u++)
-			key[u] = i + u * THREADS < n ? key_of(x[i + u * THREADS]) : 0;
-#pragma unroll
-		for (int u = 0; u < AT_ONCE; u++)
-			most = key[u] > most ? key[u] : most;
+		uint32_t key = most_key<AT_ONCE>(x, i, n);
+		most = key > most ? key : most;
 	}
 	most = block_fold(most, largest_of(), room);
 	if (!threadIdx.x)
