@@ -10,7 +10,7 @@
 #define DESCRIPTOR_PARAMS_MAX 256
 #define COMPRESSOR_TRAITS ((GRADCOMP_TRAIT_LOSSLESS << 1) - 1)
 #define COMPRESSOR_PATTERNS ((GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) << 1) - 1)
-#define COLLECTIVE_SERVES ((GRADCOMP_CAN_SHARD << 1) - 1)
+#define COLLECTIVE_SERVES ((GRADCOMP_CAN_CODED_REDUCE_SCATTER << 1) - 1)
 
 /* Where the checks stand: which file they talk about. */
 typedef struct subject {
@@ -151,6 +151,7 @@ static gradcomp_status check_collective(const subject *s, const struct gradcomp_
 		{GRADCOMP_CAN_MERGE, c->merge != NULL, "merge"},
 		{GRADCOMP_CAN_CODED_ALLREDUCE, c->coded_allreduce != NULL, "coded_allreduce"},
 		{GRADCOMP_CAN_CODED_ALLGATHER, c->coded_allgather != NULL, "coded_allgather"},
+		{GRADCOMP_CAN_CODED_REDUCE_SCATTER, c->coded_reduce_scatter != NULL, "coded_reduce_scatter"},
 		{GRADCOMP_CAN_EXCHANGE, c->exchange && c->resident, "exchange and resident"},
 		{GRADCOMP_CAN_SHARD,
 		 c->shard && c->shard_reduce && c->shard_allreduce && c->shard_allgather && c->shard_spread,

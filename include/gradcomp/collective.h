@@ -129,6 +129,7 @@ typedef struct gradcomp_shard {
 #define GRADCOMP_CAN_CODED_ALLGATHER (1u << 8)
 #define GRADCOMP_CAN_EXCHANGE (1u << 9)
 #define GRADCOMP_CAN_SHARD (1u << 10)
+#define GRADCOMP_CAN_CODED_REDUCE_SCATTER (1u << 11)
 
 /* The primitives that payloads of a pattern travel by. */
 static inline uint32_t gradcomp_pattern_needs(gradcomp_pattern pattern)
@@ -221,7 +222,14 @@ struct gradcomp_collective_v1 {
 	/* Every rank's shard is in place in buf; on return all of buf is. */
 	gradcomp_status (*shard_spread)(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
 
-	uint64_t reserved[3];
+	/* As reduce_scatter (SUM) on floats, coded on the way: on return this rank's own
+	 * block is the scaled sum, uncoded. residual as in coded_allreduce, of all of buf:
+	 * in every block, sum_w u_w = (its owner's buf) / scale + sum_w residual_w. */
+	gradcomp_status (*coded_reduce_scatter)(void *instance, float *buf, const uint64_t *counts, double scale,
+	                                        const gradcomp_codec *codec, uint64_t counter, float *residual,
+	                                        gradcomp_error *err);
+
+	uint64_t reserved[2];
 };
 
 #ifdef __cplusplus

@@ -38,7 +38,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	         .params = params, .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
 	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |
-	          GRADCOMP_CAN_CODED_ALLGATHER,
+	          GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
 	.create = create,
 	.destroy = ring_destroy,
 	.allreduce = ring_allreduce,
@@ -48,5 +48,6 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.barrier = ring_barrier,
 	.coded_allreduce = ring_coded_allreduce,
 	.coded_allgather = ring_coded_allgather,
+	.coded_reduce_scatter = ring_coded_reduce_scatter,
 	.cost = ring_cost,
 };

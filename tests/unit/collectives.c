@@ -18,7 +18,7 @@ static double *sum[RANKS + 1]; /* sum[P][i] of input[0..P-1][i] */
 
 typedef enum primitive {
 	ALLREDUCE, ALLREDUCE_MAX, REDUCE_SCATTER, ALLGATHER, BROADCAST, MERGE, CODED_EXACT, CODED_BYTES, CODED_GATHER,
-	PRIMITIVES
+	CODED_SCATTER, PRIMITIVES
 } primitive;
 static const struct {
 	const char *name;
@@ -33,19 +33,19 @@ static const struct {
 	{"coded all-reduce, exact", GRADCOMP_CAN_CODED_ALLREDUCE},
 	{"coded all-reduce, bytes", GRADCOMP_CAN_CODED_ALLREDUCE},
 	{"coded all-gather", GRADCOMP_CAN_CODED_ALLGATHER},
+	{"coded reduce-scatter", GRADCOMP_CAN_CODED_REDUCE_SCATTER},
 };
 
 /* What one run of a primitive left, by rank. */
 typedef struct outcome {
 	int failed;
 	uint64_t hash, calls, counters;
-	float *result; /* rank 0's */
+	double off; /* of what this rank looks at */
 } outcome;
 typedef struct trial {
 	const char *spec;
 	uint32_t serves;
 	outcome at[PRIMITIVES][SIZES][2][RANKS];
-	double off[PRIMITIVES][SIZES]; /* seen by rank 0 */
 	int barrier_early;
 	int entered;
 } trial;
@@ -75,6 +75,11 @@ static gradcomp_status open_port(gradcomp_job *job, const char *text, port *out,
 	return st;
 }
 
+static int scatters(primitive what)
+{
+	return what == REDUCE_SCATTER || what == CODED_SCATTER;
+}
+
 /* Blocks that differ by a lot, some of them empty. */
 static void split(uint64_t n, int P, uint64_t *counts)
 {
@@ -85,7 +90,7 @@ static void split(uint64_t n, int P, uint64_t *counts)
 	}
 }
 
-/* Runs one and returns where it is off most, from rank 0's place. */
+/* Runs one and returns by how much it is off at most, from this rank's place. */
 static double run_one(gradcomp_job *job, port *port, primitive what, uint64_t n, int rank, int P, float *x, outcome *o)
 {
 	const struct gradcomp_collective_v1 *c = port->collective;
@@ -141,6 +146,10 @@ static double run_one(gradcomp_job *job, port *port, primitive what, uint64_t n,
 	case CODED_BYTES:
 		st = c->coded_allreduce(port->instance, x, n, 1.0 / P, &codec, 1000, residual[rank], &err);
 		break;
+	case CODED_SCATTER:
+		st = c->coded_reduce_scatter(port->instance, x, counts, 1.0 / P, &codec, 1000, residual[rank], &err);
+		from = at, to = at + counts[rank];
+		break;
 	case PRIMITIVES:
 		break;
 	}
@@ -151,7 +160,7 @@ static double run_one(gradcomp_job *job, port *port, primitive what, uint64_t n,
 	o->calls = code.calls;
 	o->counters = code.counters;
 	pthread_barrier_wait(&ranks_meet);
-	for (uint64_t i = from; (rank == 0 || what == REDUCE_SCATTER) && i < to; i++) {
+	for (uint64_t i = from; (rank == 0 || scatters(what)) && i < to; i++) {
 		double want = sum[P][i] / P, kept = 0;
 		if (what == ALLREDUCE_MAX) {
 			want = input[0][i];
@@ -168,7 +177,7 @@ static double run_one(gradcomp_job *job, port *port, primitive what, uint64_t n,
 		}
 		if (what == BROADCAST)
 			want = input[P / 2][i];
-		if (what == CODED_BYTES || what == CODED_EXACT || what == MERGE) {
+		if (what == CODED_BYTES || what == CODED_EXACT || what == CODED_SCATTER || what == MERGE) {
 			for (int r = 0; r < P; r++)
 				kept += (double)(what == MERGE ? dropped[r][i] : residual[r][i]) / P;
 			if (what == MERGE)
@@ -205,9 +214,8 @@ static void trial_body(gradcomp_job *job, int rank, int P, void *arg)
 	for (int what = 0; what < PRIMITIVES; what++)
 		for (int s = 0; s < SIZES; s++)
 			for (int again = 0; port.collective->serves & primitives[what].serves && again < 2; again++) {
-				double off = run_one(job, &port, (primitive)what, sizes[s], rank, P, x, &t->at[what][s][again][rank]);
-				if (rank == 0)
-					t->off[what][s] = off;
+				outcome *o = &t->at[what][s][again][rank];
+				o->off = run_one(job, &port, (primitive)what, sizes[s], rank, P, x, o);
 			}
 	port_close(&port);
 	free(x);
@@ -221,17 +229,17 @@ static void check_spec(const char *spec, int P, const char *const *settings)
 	ok(!t->barrier_early, "%s, %d ranks: nobody leaves a barrier early", spec, P);
 	for (int what = 0; what < PRIMITIVES; what++) {
 		int failed = 0, differ = 0, moved = 0;
-		double worst = 0, limit = what == CODED_BYTES ? 1e-5 : what == CODED_EXACT || what == MERGE ? 1e-5 : 2e-6;
+		double worst = 0, limit = what >= MERGE && what != CODED_GATHER ? 1e-5 : 2e-6;
 		if (!(t->serves & primitives[what].serves))
 			continue;
 		for (int s = 0; s < SIZES; s++) {
 			for (int r = 0; r < P; r++) {
 				const outcome *o = t->at[what][s][0] + r, *o2 = t->at[what][s][1] + r;
 				failed |= o->failed || o2->failed;
-				differ |= what != REDUCE_SCATTER && o->hash != t->at[what][s][0][0].hash;
+				differ |= !scatters((primitive)what) && o->hash != t->at[what][s][0][0].hash;
 				moved |= o->hash != o2->hash || o->counters != o2->counters;
+				worst = o->off <= worst ? worst : o->off;
 			}
-			worst = t->off[what][s] <= worst ? worst : t->off[what][s];
 		}
 		ok(!failed && !differ && !moved && worst <= limit, "%s, %d ranks: %s (off by %.2g)%s%s%s", spec, P,
 		   primitives[what].name, worst, failed ? "; a call failed" : "", differ ? "; ranks differ" : "",

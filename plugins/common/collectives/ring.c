@@ -44,6 +44,12 @@ void ring_split(ring *r, uint64_t count, size_t size)
 		r->offset[b] = (count / P * b + (b < count % P ? b : count % P)) * size;
 }
 
+void ring_offsets(ring *r, const uint64_t *counts, size_t size)
+{
+	for (int b = 0; b < r->nranks; b++)
+		r->offset[b + 1] = r->offset[b] + counts[b] * size;
+}
+
 gradcomp_status ring_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype,
                                  gradcomp_op op, double scale, gradcomp_error *err)
 {
@@ -67,13 +73,11 @@ gradcomp_status ring_reduce_scatter(void *instance, void *buf, const uint64_t *c
 {
 	ring *r = instance;
 	size_t size = gradcomp_dtype_bytes(dtype);
-	uint64_t *offset = r->offset;
 	if (r->nranks == 1)
 		return scale == 1.0 ? GRADCOMP_OK
 		                    : r->host->operators->scale_as(NULL, buf, scale, counts[0], dtype);
-	for (int b = 0; b < r->nranks; b++)
-		offset[b + 1] = offset[b] + counts[b] * size;
-	ring_route route = {.buf = buf, .offset = offset, .start = (r->rank + r->nranks - 1) % r->nranks,
+	ring_offsets(r, counts, size);
+	ring_route route = {.buf = buf, .offset = r->offset, .start = (r->rank + r->nranks - 1) % r->nranks,
 	                    .steps = r->nranks - 1, .reduce_steps = r->nranks - 1, .dtype = dtype, .op = op,
 	                    .scale = scale};
 	return ring_travel(r, &route, err);
@@ -82,12 +86,10 @@ gradcomp_status ring_reduce_scatter(void *instance, void *buf, const uint64_t *c
 gradcomp_status ring_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {
 	ring *r = instance;
-	uint64_t *offset = r->offset;
 	if (r->nranks == 1)
 		return GRADCOMP_OK;
-	for (int b = 0; b < r->nranks; b++)
-		offset[b + 1] = offset[b] + bytes[b];
-	ring_route route = {.buf = buf, .offset = offset, .start = r->rank, .steps = r->nranks - 1, .scale = 1.0};
+	ring_offsets(r, bytes, 1);
+	ring_route route = {.buf = buf, .offset = r->offset, .start = r->rank, .steps = r->nranks - 1, .scale = 1.0};
 	return ring_travel(r, &route, err);
 }
 

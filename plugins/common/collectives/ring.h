@@ -48,6 +48,9 @@ gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count,
                                      gradcomp_error *err);
 gradcomp_status ring_coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
                                      uint64_t counter, float *residual, gradcomp_error *err);
+gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint64_t *counts, double scale,
+                                          const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                          gradcomp_error *err);
 void ring_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 
 /* Blocks that travel around the ring, one step a neighbour at a time. In step s
@@ -69,6 +72,9 @@ gradcomp_status ring_travel(ring *r, const ring_route *route, gradcomp_error *er
 size_t ring_piece(const ring *r, uint64_t longest);
 /* offset[] of nranks blocks of about the same length, count numbers of `size` in all. */
 void ring_split(ring *r, uint64_t count, size_t size);
+
+/* offset[] of nranks blocks of counts[b] things of `size`. */
+void ring_offsets(ring *r, const uint64_t *counts, size_t size);
 
 /* As a route, of floats under a code. */
 typedef struct ring_codes {

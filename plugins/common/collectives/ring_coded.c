@@ -6,7 +6,7 @@
  * on; every rank codes every block once, and what that loses is the executing
  * rank's residual. The sum that is complete is scaled and coded once; from there on
  * the coded bytes travel unchanged, and the owner too takes what they decode to, so
- * all ranks end with the same bits.
+ * all ranks end with the same bits. A reduce-scatter ends with the complete sum.
  *
  * A code may have any length up to its bound. A long one follows a message with its
  * length; a short one goes with its length in front, at its bound, as one message.
@@ -199,8 +199,13 @@ static gradcomp_status finish_recv(coded *t, uint64_t i, gradcomp_error *err)
 		st = post_recv(t, i + 1, err);
 	if (st)
 		return st;
-	return i / t->pieces < (uint64_t)t->c->reduce_steps ? codec->decode_add(codec->ctx, slot + HEAD, bytes, x, n, err)
-	                                                    : codec->decode(codec->ctx, slot + HEAD, bytes, x, n, err);
+	if (i / t->pieces >= (uint64_t)t->c->reduce_steps)
+		return codec->decode(codec->ctx, slot + HEAD, bytes, x, n, err);
+	st = codec->decode_add(codec->ctx, slot + HEAD, bytes, x, n, err);
+	/* A complete sum that goes nowhere. */
+	if (!st && i / t->pieces + 1 == (uint64_t)t->c->steps && t->c->scale != 1.0)
+		st = r->host->operators->scale_as(NULL, x, t->c->scale, n, GRADCOMP_F32);
+	return st;
 }
 
 /* The longest code there can be, whatever the last piece of a block has. */
@@ -245,6 +250,15 @@ static gradcomp_status travel(ring *r, const ring_codes *c, gradcomp_error *err)
 	return st ? st : collect_sends(&t, t.total, err);
 }
 
+/* What the calls do on one rank: nothing is coded. */
+static gradcomp_status alone(const ring *r, float *buf, uint64_t count, double scale, float *residual)
+{
+	const gradcomp_operators *ops = r->host->operators;
+	if (residual)
+		ops->fill(NULL, residual, 0, count);
+	return scale == 1.0 ? GRADCOMP_OK : ops->scale_as(NULL, buf, scale, count, GRADCOMP_F32);
+}
+
 gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count, double scale,
                                      const gradcomp_codec *codec, uint64_t counter, float *residual,
                                      gradcomp_error *err)
@@ -257,9 +271,7 @@ gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count,
 		ring_split(r, count, 1);
 		return travel(r, &c, err);
 	}
-	if (residual)
-		r->host->operators->fill(NULL, residual, 0, count);
-	return scale == 1.0 ? GRADCOMP_OK : r->host->operators->scale_as(NULL, buf, scale, count, GRADCOMP_F32);
+	return alone(r, buf, count, scale, residual);
 }
 
 gradcomp_status ring_coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
@@ -268,12 +280,25 @@ gradcomp_status ring_coded_allgather(void *instance, float *buf, const uint64_t 
 	ring *r = instance;
 	ring_codes c = {.buf = buf, .offset = r->offset, .start = r->rank, .steps = r->nranks - 1, .scale = 1.0,
 	                .codec = codec, .counter = counter, .residual = residual};
-	for (int b = 0; b < r->nranks; b++)
-		r->offset[b + 1] = r->offset[b] + counts[b];
+	ring_offsets(r, counts, 1);
 	c.residual_from = r->offset[r->rank];
 	if (r->nranks > 1)
 		return travel(r, &c, err);
+	return alone(r, buf, counts[0], 1.0, residual);
+}
+
+gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint64_t *counts, double scale,
+                                          const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                          gradcomp_error *err)
+{
+	ring *r = instance;
+	ring_codes c = {.buf = buf, .offset = r->offset, .start = (r->rank + r->nranks - 1) % r->nranks,
+	                .steps = r->nranks - 1, .reduce_steps = r->nranks - 1, .scale = scale, .codec = codec,
+	                .counter = counter, .residual = residual};
+	if (r->nranks == 1)
+		return alone(r, buf, counts[0], scale, residual);
+	ring_offsets(r, counts, 1);
 	if (residual)
-		r->host->operators->fill(NULL, residual, 0, counts[0]);
-	return GRADCOMP_OK;
+		r->host->operators->fill(NULL, residual + r->offset[r->rank], 0, counts[r->rank]);
+	return travel(r, &c, err);
 }
