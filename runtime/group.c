@@ -44,14 +44,18 @@ void group_destroy(gradcomp_group *g)
 	free(g);
 }
 
+gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err)
+{
+	return channel_open(g->job->transport, id_mix(g->id, ++g->channels), g->ranks, g->nranks, g->me, out, err);
+}
+
 gradcomp_status port_open(gradcomp_group *g, const plugin *collective, const spec *spec, port *out,
                           gradcomp_error *err)
 {
 	gradcomp_job *job = g->job;
 	gradcomp_status st;
 	memset(out, 0, sizeof *out);
-	st = channel_open(job->transport, id_mix(g->id, ++g->channels), g->ranks, g->nranks, g->me, &out->channel,
-	                  err);
+	st = group_channel(g, &out->channel, err);
 	if (st)
 		return st;
 	st = collective->collective->create(&job->host, spec->values, channel_links(out->channel), &out->instance, err);

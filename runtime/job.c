@@ -62,6 +62,7 @@ static gradcomp_status prepare(gradcomp_job *job, char card[CARD_MAX], gradcomp_
 		.interface = config_str(c, "transport.interface"),
 		.allow = config_str(c, "transport.allow"),
 		.cma = (int)config_int(c, "transport.cma"),
+		.frames = (frames_mode)config_int(c, "security.frames"),
 		.log = &job->log,
 		.operators = operators_cpu(),
 	};
@@ -300,7 +301,7 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 	if (!job)
 		return GRADCOMP_OK;
 	if (job->live)
-		return error_set(err, GRADCOMP_ERR_STATE, "%d groups or reducers of the job have not been freed", job->live);
+		return error_set(err, GRADCOMP_ERR_STATE, "%d groups, links or reducers of the job have not been freed", job->live);
 	st = transport_failure(job->transport, &failed);
 	left = job->rank == 0 ? tell(job, st ? failed.text : NULL, err) : GRADCOMP_OK;
 	group_destroy(job->world);

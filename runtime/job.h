@@ -57,8 +57,10 @@ gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, i
                              gradcomp_error *err);
 void group_destroy(gradcomp_group *g);
 
-/* Opens the next channel of the group with a collective on it. Every rank of the
- * group opens the same ports in the same order. */
+/* The next channel of the group. Every rank of the group opens the same channels,
+ * with and without ports, in the same order. */
+gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err);
+/* The next channel with a collective on it. */
 gradcomp_status port_open(gradcomp_group *g, const plugin *collective, const spec *spec, port *out,
                           gradcomp_error *err);
 void port_close(port *p);

@@ -85,7 +85,7 @@ typedef struct gradcomp_job_options {
 GRADCOMP_EXPORT gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcomp_job **job,
                                                     gradcomp_error *err);
 /* Leaves the job: waits for the other ranks to leave too, writes the report
- * (rank 0) and frees everything. Groups and reducers must have been freed, else
+ * (rank 0) and frees everything. Groups, links and reducers must have been freed, else
  * GRADCOMP_ERR_STATE and nothing is done. NULL is fine. The job is gone whatever
  * else is returned: GRADCOMP_ERR_IO when the
  * report could not be written, PEER or TIMEOUT when another rank never came. */
@@ -139,6 +139,15 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reduce_scatter(gradcomp_group *group, v
 GRADCOMP_EXPORT gradcomp_status gradcomp_broadcast(gradcomp_group *group, void *buf, uint64_t count,
                                                    gradcomp_dtype dtype, int root, gradcomp_error *err);
 GRADCOMP_EXPORT gradcomp_status gradcomp_barrier(gradcomp_group *group, gradcomp_error *err);
+
+/* Links on a channel of their own between the ranks of a group, as a collective
+ * plugin gets them (collective.h), for a program that runs a plugin or a protocol of
+ * its own. Local, but all ranks of the group open and create what works on it in the
+ * same order. To be closed before the group is freed. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_links_open(gradcomp_group *group, const gradcomp_links **out,
+                                                    gradcomp_error *err);
+/* NULL links are fine. */
+GRADCOMP_EXPORT void gradcomp_links_close(gradcomp_group *group, const gradcomp_links *links);
 
 /* ---- reducer ------------------------------------------------------------ */
 

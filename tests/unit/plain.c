@@ -88,12 +88,32 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	free(own);
 }
 
+/* A shift by one on links of the program's own, and a job that is not left under them. */
+static void own_links(gradcomp_job *job, int rank, int P, void *arg)
+{
+	gradcomp_group *w = gradcomp_job_world(job);
+	const gradcomp_links *a, *b;
+	gradcomp_error err = {0};
+	gradcomp_request in, out;
+	int32_t mine = rank, got = -1, *bad = arg;
+	bad[rank] = gradcomp_links_open(w, &a, &err) != 0 || gradcomp_links_open(w, &b, &err) != 0 ||
+	            a->rank != rank || a->nranks != P ||
+	            b->recv(b->ctx, (rank + P - 1) % P, &got, sizeof got, &in, &err) != 0 ||
+	            b->send(b->ctx, (rank + 1) % P, &mine, sizeof mine, &out, &err) != 0 || b->wait(b->ctx, &in, &err) != 0 ||
+	            b->wait(b->ctx, &out, &err) != 0 || got != (rank + P - 1) % P ||
+	            gradcomp_job_free(job, &err) != GRADCOMP_ERR_STATE;
+	gradcomp_links_close(w, a);
+	gradcomp_links_close(w, b);
+	gradcomp_links_close(w, NULL);
+}
+
 static void refusals(gradcomp_job *job, int rank, int P, void *arg)
 {
 	gradcomp_group *w = gradcomp_job_world(job);
 	gradcomp_error err;
 	float x = 0;
 	(void)rank, (void)P, (void)arg;
+	is_int(gradcomp_links_open(NULL, NULL, &err), GRADCOMP_ERR_INVALID, "links to nowhere");
 	is_int(gradcomp_broadcast(w, &x, 1, GRADCOMP_F32, 7, &err), GRADCOMP_ERR_INVALID, "a root that is no rank");
 	like(err.text, "root 7: must be 0..0", "is named with what would be right");
 	is_int(gradcomp_allreduce(w, &x, 1, GRADCOMP_F32, GRADCOMP_BOR, &err), GRADCOMP_ERR_UNSUPPORTED,
@@ -124,6 +144,9 @@ int main(void)
 			ok(!differ, "%d ranks, %llu elements: all ranks have the same bits", P, (unsigned long long)sizes[k]);
 		}
 	}
+	int32_t bad[3] = {0};
+	run_ranks(3, settings, own_links, bad);
+	ok(!bad[0] && !bad[1] && !bad[2], "links of a program's own carry, and keep the job from being left");
 	run_ranks(1, settings, refusals, NULL);
 	return done_testing();
 }
