@@ -62,6 +62,7 @@ static gradcomp_status prepare(gradcomp_job *job, char card[CARD_MAX], gradcomp_
 		.interface = config_str(c, "transport.interface"),
 		.allow = config_str(c, "transport.allow"),
 		.cma = (int)config_int(c, "transport.cma"),
+		.delay = config_str(c, "transport.delay_us"),
 		.log = &job->log,
 		.operators = operators_cpu(),
 	};

@@ -9,6 +9,7 @@
 #include "operators/threads.h"
 #include "report_path.h"
 #include "spec.h"
+#include "transport/delay.h"
 
 static gradcomp_status check_spec(const char *value, gradcomp_error *err)
 {
@@ -64,6 +65,13 @@ static gradcomp_status check_transports(const char *value, gradcomp_error *err)
 	}
 }
 
+static gradcomp_status check_delay(const char *value, gradcomp_error *err)
+{
+	delay d;
+
+	return delay_parse(value, &d, err);
+}
+
 static gradcomp_status check_threads(const char *value, gradcomp_error *err)
 {
 	if (threads_parse(value))
@@ -107,6 +115,9 @@ const setting settings[] = {
 	         .type = GRADCOMP_PARAM_BOOL,
 	         .def = "yes",
 	         .help = "read large messages out of a neighbour's memory (process_vm_readv)"}},
+	{TEXT("transport.delay_us", "0",
+	      "for experiments: microseconds by which what comes over TCP is held back, 500 or with jitter 500/100"),
+	 .check = check_delay},
 
 	{NUMBER(SIZE, "reducer.first_bucket_bytes", "1M", 1, 1LL << 40,
 	        "bytes of gradients (as floats) in the first bucket, so that sending starts early")},

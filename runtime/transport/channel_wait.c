@@ -12,6 +12,7 @@
 
 #define SLEEP_SECONDS 1.0
 #define SLEEP_EOF_SECONDS 0.05
+#define SLACK_SECONDS 60e-6
 #define CROWDED_SPIN_BYTES 4096u
 #define NETWORK_SPIN_BYTES (16u << 10)
 
@@ -30,6 +31,8 @@ static int channel_progress(channel *c)
 			link_adopt(l);
 		if (l->ops)
 			moved |= l->ops->progress(l);
+		if (l->late.head)
+			moved |= delay_release(l);
 	}
 	c->adopted = inbound;
 	return moved;
@@ -52,6 +55,20 @@ gradcomp_status channel_failure(channel *c, const request *r, int world, gradcom
 	                 r->sending ? "to" : "from", world, transport_host(t, world));
 }
 
+/* A sleep that ends by the clock ends late by the kernel's timer slack. Where that
+ * would be noticed, before a delayed message is shown, the last of it is spent
+ * yielding. */
+static void channel_poll(struct pollfd *p, int n, double limit)
+{
+	double sleep = limit < SLEEP_EOF_SECONDS ? limit - SLACK_SECONDS : limit;
+	struct timespec ts = {(time_t)sleep, (long)((sleep - (double)(time_t)sleep) * 1e9)};
+
+	if (sleep > 0)
+		ppoll(p, (nfds_t)n, &ts, NULL);
+	else
+		sched_yield();
+}
+
 /* Waits for the kernel to say that something can be done. Everything that could
  * wake this thread is armed before the last look, so nothing is missed. */
 static void channel_sleep(channel *c, const request *r)
@@ -65,8 +82,10 @@ static void channel_sleep(channel *c, const request *r)
 	p[0] = (struct pollfd){c->t->failed_fd, POLLIN, 0};
 	p[1] = (struct pollfd){c->inbound_fd, POLLIN, 0};
 	for (peer_link *l = c->active; l; l = l->next) {
+		if (l->late.head && l->late.head->release < begin + limit)
+			limit = l->late.head->release > begin ? l->late.head->release - begin : 0;
 		if (l->eof) {
-			limit = SLEEP_EOF_SECONDS;
+			limit = limit < SLEEP_EOF_SECONDS ? limit : SLEEP_EOF_SECONDS;
 			link_judge(l, begin);
 		} else if (l->ops) {
 			l->slot = n;
@@ -78,7 +97,7 @@ static void channel_sleep(channel *c, const request *r)
 	}
 	/* A link that came just now is not armed, and may have moved the array. */
 	if (!channel_progress(c) && !r->done && c->adopted == adopted && !atomic_load(&c->t->failed)) {
-		poll(p, (nfds_t)n, (int)(limit * 1e3));
+		channel_poll(p, n, limit);
 		/* Time in which this process was stopped is nobody's fault. */
 		double slept = clock_now() - begin;
 

@@ -59,6 +59,7 @@ static void link_ready(peer_link *l)
 	if (l->kind == KIND_SHM ? shm_open_link(l) : tcp_open(l))
 		return;
 	atomic_fetch_add_explicit(&c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
+	delay_start(l);
 	for (request *r = l->send.head; r; r = r->next)
 		l->ops->posted(l, r);
 	for (request *r = l->recv.head; r; r = r->next)
@@ -145,16 +146,10 @@ void link_post(peer_link *l, request *r)
 	channel *c = l->c;
 
 	r->link = l;
-	r->next = NULL;
-	r->prev = q->tail;
 	r->seq = q->seq++;
 	r->done = r->checked = 0;
 	r->parts = 0;
-	if (q->tail)
-		q->tail->next = r;
-	else
-		q->head = r;
-	q->tail = r;
+	queue_add(q, r);
 	if (!l->active) {
 		l->active = 1;
 		l->prev = NULL;
@@ -174,13 +169,20 @@ void link_post(peer_link *l, request *r)
 void link_done(request *r)
 {
 	peer_link *l = r->link;
-	queue *q = r->sending ? &l->send : &l->recv;
 
-	*(r->prev ? &r->prev->next : &q->head) = r->next;
-	*(r->next ? &r->next->prev : &q->tail) = r->prev;
+	queue_remove(r->sending ? &l->send : &l->recv, r);
 	link_count(l, r->sending, r->bytes);
+	if (l->delayed && !r->sending) {
+		delay_hold(l, r);
+		return;
+	}
 	r->done = 1;
-	if (l->send.head || l->recv.head)
+	link_rest(l);
+}
+
+void link_rest(peer_link *l)
+{
+	if (l->send.head || l->recv.head || l->late.head)
 		return;
 	*(l->prev ? &l->prev->next : &l->c->active) = l->next;
 	if (l->next)
@@ -208,7 +210,8 @@ void link_judge(peer_link *l, double now)
 {
 	const char *host = transport_host(l->c->t, l->world);
 
-	if (!l->eof || (!l->goodbye && now - l->eof < EOF_GRACE_SECONDS))
+	/* What came before the end is still to be seen. */
+	if (!l->eof || l->late.head || (!l->goodbye && now - l->eof < EOF_GRACE_SECONDS))
 		return;
 	if (l->goodbye)
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s left the job", l->world, host);

@@ -24,6 +24,7 @@ typedef struct request {
 	uint8_t sending, done, checked, reduce;
 	gradcomp_dtype dtype;
 	gradcomp_op op;
+	double release;  /* when a delayed message may be seen */
 } request;
 _Static_assert(sizeof(request) <= sizeof(gradcomp_request), "a request must fit");
 
@@ -59,6 +60,9 @@ struct peer_link {
 	int slot, nslots;  /* their places in what is polled */
 	int active;
 	int bulk;        /* in the middle of something long: spinning does not pay */
+	int delayed;     /* what comes is held back (delay.h): */
+	double arrived;  /* when the last bytes did */
+	queue late;      /* and what waits for its time */
 	int goodbye;     /* the peer said it leaves */
 	double eof;      /* when its connection closed; 0: it has not */
 	hello h;         /* what the connections were made with */
@@ -99,6 +103,8 @@ void link_connect(peer_link *l);
 void link_adopt(peer_link *l);
 void link_post(peer_link *l, request *r);
 void link_done(request *r);
+/* Off the list of active links, when nothing is left to do. */
+void link_rest(peer_link *l);
 void link_free(peer_link *l);
 /* The connection is gone: the tree gets a moment to say why. */
 void link_eof(peer_link *l);
@@ -117,6 +123,31 @@ int tcp_open(peer_link *l);
 int shm_open_link(peer_link *l);
 /* Makes the memory for a link of `ring` bytes each way; its descriptor, or -1. */
 int shm_create(uint32_t ring, gradcomp_error *err);
+
+/* delay.c */
+struct iovec;
+/* The link's connections stand: is what comes over them to be held back? */
+void delay_start(peer_link *l);
+/* readv(), and notes when what it read arrived at this machine. */
+ssize_t delay_read(peer_link *l, int fd, struct iovec *iov, int n);
+/* A receive that is complete, but not to be seen yet. */
+void delay_hold(peer_link *l, request *r);
+/* Shows those whose time has come; 1 when there was one. */
+int delay_release(peer_link *l);
+
+static inline void queue_add(queue *q, request *r)
+{
+	r->next = NULL;
+	r->prev = q->tail;
+	*(q->tail ? &q->tail->next : &q->head) = r;
+	q->tail = r;
+}
+
+static inline void queue_remove(queue *q, request *r)
+{
+	*(r->prev ? &r->prev->next : &q->head) = r->next;
+	*(r->next ? &r->next->prev : &q->tail) = r->prev;
+}
 
 #define SHM_RING_BYTES (256u << 10)
 #define REDUCE_PIECE (64u << 10)

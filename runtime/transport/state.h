@@ -8,6 +8,7 @@
 #define STATE_H
 
 #include "card.h"
+#include "delay.h"
 #include "handshake.h"
 #include "transport.h"
 
@@ -66,6 +67,7 @@ struct transport {
 	transport_options o;
 	char *interface, *allow;
 	int allow_shm, allow_tcp;
+	delay delay;
 	int rank, nranks;
 	unsigned char secret[TRANSPORT_SECRET_BYTES];
 	unsigned char cookie[16]; /* what a peer reads to see whether it can */

@@ -89,13 +89,17 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	size_t unix_bytes = 0;
 	card_node node;
 	transport *t;
+	delay late;
 
 	*out = NULL;
+	if (!st)
+		st = delay_parse(o->delay, &late, err);
 	if (st)
 		return st;
 	t = calloc(1, sizeof *t);
 	if (!t)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the transport");
+	t->delay = late;
 	t->o = *o;
 	t->o.chunk &= ~(size_t)63;
 	t->rank = o->rank;

@@ -40,6 +40,7 @@ typedef struct transport_options {
 	const char *interface; /* name, CIDR or ""; transport.interface */
 	const char *allow;   /* "shm,tcp"; transport.allow */
 	int cma;             /* process_vm_readv between ranks of a node; transport.cma */
+	const char *delay;   /* of what comes over tcp, "us/jitter/seed"; transport.delay_us */
 	const log_sink *log; /* outlives the transport */
 	const gradcomp_operators *operators; /* for recv_reduce; NULL: the links have none */
 } transport_options;
