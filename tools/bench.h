@@ -20,11 +20,15 @@ typedef struct bench_options {
 	long iters;
 	long resident_before; /* bytes, before the job was joined */
 	const char *json;     /* NULL: none */
+	const char *collectives, *compressors; /* "SPEC;SPEC"; NULL: all, and none */
+	const char *primitives; /* "NAME,NAME"; NULL: all */
+	double seconds;         /* about so long a row */
 } bench_options;
 
 /* Each measures on all ranks, prints a table on rank 0 and appends rows to `json`
  * when it is not NULL. 0, or negative with *err filled. */
 int bench_allreduce(gradcomp_job *job, const bench_options *o, FILE *json, gradcomp_error *err);
+int bench_collectives(gradcomp_job *job, const bench_options *o, FILE *json, gradcomp_error *err);
 int bench_reduce(gradcomp_job *job, const bench_options *o, FILE *json, gradcomp_error *err);
 
 double bench_now(void); /* seconds */

@@ -6,6 +6,7 @@
 
 #include "bench.h"
 #include "bench_local.h"
+#include "bench_specs.h"
 #include "commands.h"
 #include "json.h"
 
@@ -22,49 +23,10 @@ typedef struct bench {
 	uint64_t rows, columns;
 	long runs;
 	jsonw *json; /* NULL: none */
-	struct found {
-		char spec[256], path[512];
-	} specs[MOST_SPECS];
+	bench_spec specs[MOST_SPECS];
 	int nspecs;
-	const char *wanted; /* a name, while looking for its file */
 	float *u, *copy;
 } bench;
-
-static int note(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
-{
-	bench *b = ctx;
-	(void)reason;
-	if (!info || (b->wanted && strcmp(b->wanted, name)) || b->nspecs == MOST_SPECS)
-		return 0;
-	struct found *f = &b->specs[b->nspecs++];
-	if (!b->wanted)
-		snprintf(f->spec, sizeof f->spec, "%s", name);
-	snprintf(f->path, sizeof f->path, "%s", path);
-	return b->wanted != NULL;
-}
-
-/* The file behind each of "SPEC;SPEC". ';' because ',' is a SPEC's own. */
-static int find(bench *b, const char *list, gradcomp_error *err)
-{
-	char name[64];
-	if (!list)
-		return gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, note, b, err) < 0;
-	for (const char *p = list;; p++) {
-		size_t n = strcspn(p, ";"), head = strcspn(p, ":;");
-		int before = b->nspecs;
-		snprintf(name, sizeof name, "%.*s", (int)head, p);
-		b->wanted = name;
-		if (gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, note, b, err) < 0)
-			return 1;
-		if (b->nspecs == before)
-			return bench_failed(err, GRADCOMP_ERR_NOTFOUND,
-			                    "--compressors: '%s' is not installed; gradcomp list shows what is", name);
-		snprintf(b->specs[before].spec, sizeof b->specs[before].spec, "%.*s", (int)n, p);
-		p += n;
-		if (!*p)
-			return 0;
-	}
-}
 
 static double time_memcpy(const bench *b)
 {
@@ -80,7 +42,7 @@ static double time_memcpy(const bench *b)
 	return bench_middle(t, b->runs);
 }
 
-static int measure(bench *b, const struct found *f, const char *input, gradcomp_error *err)
+static int measure(bench *b, const bench_spec *f, const char *input, gradcomp_error *err)
 {
 	double encode[MOST_RUNS] = {0}, decode[MOST_RUNS] = {0}, both[MOST_RUNS] = {0}, unit;
 	local_times t = {0};
@@ -207,7 +169,8 @@ int bench_compressors(int argc, char **argv)
 		jsonw_start(b.json, file);
 		jsonw_array(b.json, NULL);
 	}
-	status = find(&b, list, &err) || run(&b, gradients, &err);
+	b.nspecs = bench_specs_find(GRADCOMP_KIND_COMPRESSOR, list, "--compressors", b.specs, MOST_SPECS, &err);
+	status = b.nspecs < 0 || run(&b, gradients, &err);
 	if (file) {
 		jsonw_end(b.json);
 		jsonw_finish(b.json);

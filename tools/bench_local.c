@@ -28,6 +28,13 @@ static void *aligned(size_t bytes)
 	return p ? memset(p, 0, whole) : NULL;
 }
 
+void local_host(gradcomp_host *host)
+{
+	*host = (gradcomp_host){.struct_size = sizeof *host, .abi_version = GRADCOMP_ABI_VERSION, .log = say,
+	                        .fail = host_fail, .alloc = aligned, .release = free,
+	                        .operators = gradcomp_host_operators()};
+}
+
 gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_t rows, uint64_t columns,
                            gradcomp_error *err)
 {
@@ -41,9 +48,7 @@ gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_
 	if (st)
 		return st;
 	l->plugin = (const struct gradcomp_compressor_v1 *)(const void *)info;
-	l->host = (gradcomp_host){.struct_size = sizeof l->host, .abi_version = GRADCOMP_ABI_VERSION, .log = say,
-	                          .fail = host_fail, .alloc = aligned, .release = free,
-	                          .operators = gradcomp_host_operators()};
+	local_host(&l->host);
 	l->dims[0] = rows;
 	l->dims[1] = columns;
 	l->tensor = (gradcomp_tensor){.name = "gradient", .numel = rows * columns, .dims = l->dims, .ndim = 2};

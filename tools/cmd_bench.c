@@ -1,11 +1,12 @@
 /* gradcomp bench: how fast this job's ranks reduce, started by srun (or alone).
  *
  *   allreduce   plain all-reduce of floats through the collective plugin
+ *   collectives every primitive of the installed collectives
  *   reduce      whole steps of a reducer, through compressor and collective
  *   compressors local work alone, of one process (bench_compressors.c)
  *
  * A sample is the time of the slowest rank, after a barrier; the figure is the
- * median. Results of allreduce are checked before they are timed. */
+ * median. Results of the first two are checked before they are timed. */
 #include "gradcomp/gradcomp.h"
 #include "bench.h"
 #include <stdio.h>
@@ -15,10 +16,15 @@
 static int usage(FILE *to)
 {
 	fputs("usage: gradcomp bench allreduce [--bytes SIZE[,SIZE...]] [--iters N] [--json FILE]\n"
+	      "       gradcomp bench collectives [--collectives SPEC[;SPEC...]] [--primitives NAME[,NAME...]]\n"
+	      "                      [--compressors SPEC[;SPEC...]] [--bytes SIZE[,SIZE...]] [--iters N] [--seconds S]\n"
+	      "                      [--json FILE]\n"
 	      "       gradcomp bench reduce [--tensors SHAPE[,SHAPE...]] [--iters N] [--json FILE]\n"
 	      "       gradcomp bench compressors [--help]\n"
-	      "The first two are started by srun: one rank a task. SIZE: 1K, 64M. SHAPE: 1024x1024, 4096.\n"
-	      "defaults: --bytes 1K,1M,16M,64M --tensors 1024x1024,1024 --iters 20\n",
+	      "All but the last are started by srun: one rank a task. SIZE: 1K, 64M. SHAPE: 1024x1024, 4096.\n"
+	      "Under every SPEC of --compressors, which are codes, the coded primitives are measured; otherwise none.\n"
+	      "defaults: --bytes 1K,1M,16M,64M --tensors 1024x1024,1024 --iters 20; collectives: all that are\n"
+	      "installed, all that they serve, --seconds 1 a row at most\n",
 	      to);
 	return to == stderr ? 2 : 0;
 }
@@ -82,6 +88,7 @@ static int parse(int argc, char **argv, bench_options *o)
 {
 	const char *sizes = "1K,1M,16M,64M", *tensors = "1024x1024,1024";
 	o->iters = 20;
+	o->seconds = 1;
 	for (int i = 0; i < argc; i += 2) {
 		const char *value = i + 1 < argc ? argv[i + 1] : NULL;
 		char *end = NULL;
@@ -94,6 +101,18 @@ static int parse(int argc, char **argv, bench_options *o)
 			tensors = value;
 		else if (!strcmp(argv[i], "--json"))
 			o->json = value;
+		else if (!strcmp(argv[i], "--collectives"))
+			o->collectives = value;
+		else if (!strcmp(argv[i], "--compressors"))
+			o->compressors = value;
+		else if (!strcmp(argv[i], "--primitives"))
+			o->primitives = value;
+		else if (!strcmp(argv[i], "--seconds")) {
+			o->seconds = strtod(value, &end);
+			bad = *end || !(o->seconds > 0 && o->seconds <= 3600);
+			if (bad)
+				fprintf(stderr, "gradcomp bench: --seconds '%s' is not above 0 and up to 3600\n", value);
+		}
 		else if (!strcmp(argv[i], "--iters")) {
 			o->iters = strtol(value, &end, 10);
 			bad = *end || o->iters < 1 || o->iters > 1000000;
@@ -134,6 +153,8 @@ int cmd_bench(int argc, char **argv)
 		return bench_compressors(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "allreduce"))
 		body = bench_allreduce;
+	else if (argc > 1 && !strcmp(argv[1], "collectives"))
+		body = bench_collectives;
 	else if (argc > 1 && !strcmp(argv[1], "reduce"))
 		body = bench_reduce;
 	else

@@ -1,6 +1,7 @@
 #!/bin/sh
 # gradcomp bench compressors: every installed compressor gives a row for each kind of
-# input, and what it is told wrongly is refused by name.
+# input; bench collectives: so does every primitive of a collective; and what they are
+# told wrongly is refused by name.
 # shellcheck source=tests/tap.sh
 . "$GRADCOMP_SRC/tests/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
@@ -34,4 +35,28 @@ is 'a file with a NaN' "$?" 1
 bench --rows 0 >/dev/null
 is 'no rows' "$?" 2
 like 'says what would be right' "$(cat "$tmp/err")" "must be from 1 to 65536"
+
+collectives () { "$gradcomp" bench collectives --bytes 4K,12 --iters 3 --seconds 0.01 "$@" 2>"$tmp/err"; }
+collectives --json "$tmp/rows" --compressors 'block;lossless' >"$tmp/table"
+is 'all collectives are measured' "$?" 0
+installed=$(find "$GRADCOMP_PLUGIN_PATH/collectives" -name '*.so' | sed 's|.*/||; s|\.so$||' | sort)
+is 'each of them' "$(sed 1d "$tmp/table" | cut -d' ' -f1 | sort -u)" "$installed"
+is 'a ring codes in three ways, under each code and for each size' \
+	"$(grep -c '"ring", "primitive": "coded-' "$tmp/rows")" 12
+python3 -c 'import json, sys; [r["seconds"] for r in json.load(open(sys.argv[1]))]' "$tmp/rows"
+is 'the file is JSON' "$?" 0
+collectives --collectives 'ring:small=0;tree' --primitives all-reduce >"$tmp/table"
+is 'SPECs and primitives that are asked for' "$(sed 1d "$tmp/table" | tr -s ' ' | cut -d' ' -f1,2 | sort -u | tr '\n' ' ')" \
+	'ring:small=0 all-reduce tree all-reduce '
+collectives --collectives nope >/dev/null
+is 'a collective that is not there' "$?" 1
+like 'is named' "$(cat "$tmp/err")" "--collectives: 'nope' is not installed"
+collectives --primitives all-reduce,all-red >/dev/null
+is 'a primitive that is none' "$?" 1
+like 'is named, with those that are' "$(cat "$tmp/err")" "'all-red' is none of all-reduce, reduce-scatter"
+collectives --compressors topk >/dev/null
+is 'a compressor that is no code' "$?" 1
+like 'is named' "$(cat "$tmp/err")" "'topk' is no code"
+collectives --seconds 0 >/dev/null
+is 'no time' "$?" 2
 done_testing
