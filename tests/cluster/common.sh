@@ -60,7 +60,7 @@ submitted () { as root scontrol show config | sed -n 's/^NEXT_JOB_ID *= //p'; }
 
 # A job that has just ended takes a moment to leave its node.
 all_idle () {
-	for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+	for _ in {1..80}; do
 		idle=$(as root sinfo -h -o '%n %t %E' | grep -c ' idle none$')
 		[ "$idle" = "$nodes" ] && break
 		sleep 0.25

@@ -10,10 +10,16 @@ line=$state/etc/plugstack.conf.d/gradcomp.conf
 # What becomes of an srun, of a batch job and of its node.
 fate () {
 	rm -f ran
-	timeout 20 "${bed[@]}" run srun -n1 -wn1 touch "$tmp/ran" > /dev/null 2>&1
+	timeout 60 "${bed[@]}" run srun -n1 -wn1 touch "$tmp/ran" > /dev/null 2>&1
 	echo "srun $?, task $([ -e ran ] && echo ran || echo did not run)"
 	rm -f ran
-	timeout 5 "${bed[@]}" run sbatch -Q -W -wn2 -o /dev/null --wrap "touch $tmp/ran" > /dev/null
+	batch=$(as root sbatch --parsable -wn2 -o /dev/null --wrap "touch $tmp/ran")
+	# Its end: it ran, it failed, or it waits for a node that was drained.
+	for _ in {1..300}; do
+		state_of_n2=$(as root sinfo -h -n n2 -o %T)
+		[ -n "$(as root squeue -h -j "$batch" 2> /dev/null)" ] && [ "${state_of_n2#drain}" = "$state_of_n2" ] || break
+		sleep 0.1
+	done
 	echo "batch job $([ -e ran ] && echo ran || echo did not run), node $(settled)"
 	as root scancel -u root 2>/dev/null
 	[ "$(settled)" = idle ] || as root scontrol update nodename=n2 state=resume
@@ -22,7 +28,7 @@ fate () {
 
 # The state of n2 when no job is on it.
 settled () {
-	for _ in {1..40}; do
+	for _ in {1..300}; do
 		now=$(as root sinfo -h -n n2 -o %T)
 		case $now in idle | drained) break ;; esac
 		sleep 0.1

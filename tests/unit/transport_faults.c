@@ -3,6 +3,8 @@
 #include "transport_ranks.h"
 
 #define SHIFT_BYTES (4u << 20)
+#define CLOSED_SECONDS 5  /* the limit for a connection that closed */
+#define SILENT_SECONDS 2.0 /* transport.timeout where a rank is silent; more than a loaded machine starves one */
 
 static int culprit;
 static int with_workers; /* each rank has forked a process that outlives it */
@@ -72,7 +74,7 @@ static int all_blame(board *b, gradcomp_status status, double begin, double seco
 
 static void wait_ready(board *b)
 {
-	double until = board_now() + 20;
+	double until = board_now() + 40;
 
 	while (atomic_load(&b->ready) < b->n && board_now() < until)
 		usleep(1000);
@@ -87,13 +89,14 @@ static void killed(int n, int who, const char *allow, int cma)
 	b->options.cma = cma;
 	b->body = shifting;
 	culprit = who;
-	expect = "died (its connection closed)";
+	/* The control tree says that it died; a link whose control thread gets no CPU, that it closed. */
+	expect = "connection";
 	board_fork(b);
 	wait_ready(b);
 	begin = board_now();
 	kill(b->pid[who], SIGKILL);
 	board_join(b);
-	ok(all_blame(b, GRADCOMP_ERR_PEER, begin, 2), "rank %d of %d killed in a transfer over %s%s: all others name it", who,
+	ok(all_blame(b, GRADCOMP_ERR_PEER, begin, CLOSED_SECONDS), "rank %d of %d killed in a transfer over %s%s: all others name it", who,
 	   n, allow, cma ? "" : " without cma");
 	board_free(b);
 }
@@ -104,10 +107,10 @@ static void stopped(int n, int who, const char *allow)
 	double begin;
 
 	b->options.allow = allow;
-	b->options.timeout = 1;
+	b->options.timeout = SILENT_SECONDS;
 	b->body = shifting;
 	culprit = who;
-	expect = "has not answered for 1 s";
+	expect = "has not answered for 2 s";
 	board_fork(b);
 	wait_ready(b);
 	begin = board_now();
@@ -115,7 +118,7 @@ static void stopped(int n, int who, const char *allow)
 	for (int r = 0; r < n; r++)
 		if (r != who)
 			waitpid(b->pid[r], NULL, 0);
-	ok(all_blame(b, GRADCOMP_ERR_TIMEOUT, begin, 3.5), "rank %d of %d stopped (%s): all others name it in time", who, n,
+	ok(all_blame(b, GRADCOMP_ERR_TIMEOUT, begin, SILENT_SECONDS + CLOSED_SECONDS), "rank %d of %d stopped (%s): all others name it in time", who, n,
 	   allow);
 	kill(b->pid[who], SIGCONT);
 	waitpid(b->pid[who], NULL, 0);
@@ -183,7 +186,7 @@ static void suspended(void)
 {
 	board *b = board_new(3);
 
-	b->options.timeout = 1;
+	b->options.timeout = SILENT_SECONDS;
 	b->body = quiet;
 	board_fork(b);
 	wait_ready(b);
@@ -193,7 +196,7 @@ static void suspended(void)
 	usleep(500000);
 	for (int r = 0; r < 3; r++)
 		kill(b->pid[r], SIGSTOP);
-	sleep(2);
+	sleep(3);
 	for (int r = 0; r < 3; r++)
 		kill(b->pid[r], SIGCONT);
 	usleep(500000);
@@ -239,9 +242,9 @@ static void leaving(const char *allow, int crash)
 	board_fork(b);
 	board_join(b);
 	is_int(b->status[0], GRADCOMP_ERR_PEER, "%s, rank 1 %s: an error", allow, crash ? "exits" : "leaves");
-	like(b->error[0].text, crash ? "died (its connection closed)" : "left the job", "it says how");
+	like(b->error[0].text, crash ? "connection" : "left the job", "it says how");
 	like(b->error[0].text, "rank 0 was waiting to receive 100 bytes from rank 1 on ", "and what was waited for");
-	ok(b->when[0] - begin < 2, "soon");
+	ok(b->when[0] - begin < CLOSED_SECONDS, "soon");
 	is_int(b->stopped[2], GRADCOMP_ERR_PEER, "a rank that had nothing to do with it learns of it in stop()");
 	board_free(b);
 }
@@ -332,7 +335,7 @@ static void absent(void)
 	board *b = board_new(4);
 	double begin = board_now();
 
-	b->options.timeout = 1;
+	b->options.timeout = SILENT_SECONDS;
 	b->late_rank = 3;
 	b->body = nothing;
 	board_fork(b);
@@ -341,7 +344,7 @@ static void absent(void)
 	is_int(b->started[1], GRADCOMP_ERR_TIMEOUT, "a rank that never comes: its parent says so");
 	like(b->start_error[1].text, "rank 3 on ", "and names it");
 	is_int(b->started[0] ? b->started[0] : b->stopped[0], GRADCOMP_ERR_TIMEOUT, "and so do the others");
-	ok(board_now() - begin < 5, "in time");
+	ok(board_now() - begin < SILENT_SECONDS + CLOSED_SECONDS, "in time");
 	kill(b->pid[3], SIGKILL);
 	waitpid(b->pid[3], NULL, 0);
 	board_free(b);
