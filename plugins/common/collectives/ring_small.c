@@ -1,6 +1,8 @@
 /* What is bound by latency: short all-reduces, broadcast and barrier. */
 #include "ring.h"
 
+#include "disseminate.h"
+
 #include <string.h>
 
 /* Everybody sends to everybody, then adds in rank order: one trip instead of
@@ -87,21 +89,8 @@ gradcomp_status ring_broadcast(void *instance, void *buf, uint64_t bytes, int ro
 	return st;
 }
 
-/* Dissemination: in round k everybody tells the rank 2^k further on. */
 gradcomp_status ring_barrier(void *instance, gradcomp_error *err)
 {
-	ring *r = instance;
-	const gradcomp_links *l = r->links;
-	gradcomp_status st = GRADCOMP_OK;
-	char out = 0, in;
-	for (int64_t d = 1; !st && d < r->nranks; d <<= 1) {
-		st = l->recv(l->ctx, (int)((r->rank + r->nranks - d) % r->nranks), &in, 1, &r->recv[0], err);
-		if (!st)
-			st = l->send(l->ctx, (int)((r->rank + d) % r->nranks), &out, 1, &r->send[0], err);
-		if (!st)
-			st = l->wait(l->ctx, &r->recv[0], err);
-		if (!st)
-			st = l->wait(l->ctx, &r->send[0], err);
-	}
-	return st;
+	const ring *r = instance;
+	return disseminate(r->links, err);
 }

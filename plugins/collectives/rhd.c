@@ -1,0 +1,41 @@
+/* rhd: recursive halving and doubling for any number of ranks: all-reduce, reduce-scatter,
+ * all-gather, broadcast and barrier in ceil(log2 P) trips, or twice as many, with as few
+ * bytes as a ring; short all-reduces in half the trips by doubling whole buffers. */
+#include "rhd.h"
+
+enum { PARAM_CHUNK, PARAM_SHORT };
+
+static const gradcomp_param params[] = {
+	[PARAM_CHUNK] = {.name = "chunk", .type = GRADCOMP_PARAM_SIZE, .def = "0", .min = 0, .max = 1 << 30,
+	                 .help = "piece that is sent at a time; 0: what the links do best"},
+	[PARAM_SHORT] = {.name = "short", .type = GRADCOMP_PARAM_SIZE, .def = "64K", .min = 0, .max = 1 << 30,
+	                 .help = "all-reduces and broadcasts up to this size go whole, in half the trips"},
+};
+
+static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
+                              void **instance, gradcomp_error *err)
+{
+	rhd *r;
+	gradcomp_status st = rhd_create(host, links, (size_t)values[PARAM_CHUNK].i, (uint64_t)values[PARAM_SHORT].i, &r,
+	                                err);
+	if (!st)
+		*instance = r;
+	return st;
+}
+
+GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
+	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
+	         .name = "rhd", .version = "1.0", .licence = "MIT",
+	         .summary = "recursive halving and doubling: log2 P trips, as few bytes as a ring, any number of ranks",
+	         .params = params, .nparams = sizeof params / sizeof params[0]},
+	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
+	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER,
+	.create = create,
+	.destroy = rhd_destroy,
+	.allreduce = rhd_allreduce,
+	.reduce_scatter = rhd_reduce_scatter,
+	.allgather = rhd_allgather,
+	.broadcast = rhd_broadcast,
+	.barrier = rhd_barrier,
+	.cost = rhd_cost,
+};

@@ -1,0 +1,91 @@
+/* The rhd collective, recursive halving and doubling: its calls, as in collective.h with
+ * an `rhd` for an instance, and the parts they are made of.
+ *
+ * Halving and doubling of blocks go over a circulant graph (Traff 2024, "Optimal,
+ * non-pipelined reduce-scatter and allreduce algorithms"): with skips P = s0 > s1 > ...
+ * > 1, each at least half of the one before, the rank at place v of a circle sends what
+ * it has of the blocks of places v + s1 to v + s0 - 1 to place v + s1, then those from
+ * v + s2 on to v + s2, and so on: ceil(log2 P) trips and P - 1 blocks for any P. Every
+ * block is summed along one tree whose root is its owner, and the owner's bytes are
+ * handed out the same way back, so all ranks have the same bits.
+ *
+ * Where nodes have equally many ranks, places go around the nodes, and skips are multiples
+ * of the number of nodes m as long as they can be: the long trips stay within nodes, and
+ * over the network goes about what a two-level scheme would send. */
+#ifndef RHD_H
+#define RHD_H
+
+#include "gradcomp/collective.h"
+#include "load.h"
+#include "tree.h"
+
+/* Pieces on their way at once, each way. */
+#define RHD_AHEAD 8
+/* Skips there can be: one halving more than bits of a rank. */
+#define RHD_SKIPS 34
+
+typedef struct rhd {
+	const gradcomp_host *host;
+	const gradcomp_links *links;
+	tree *tree;              /* for short broadcasts */
+	int rank, nranks, place; /* place: this rank's on the circle */
+	size_t piece;            /* bytes */
+	uint64_t brief;          /* bytes; up to it whole buffers are doubled */
+	int full;                /* largest power of two up to nranks */
+	int skip[RHD_SKIPS], nskips; /* nranks ... 1 */
+	int senders[RHD_SKIPS];      /* of a node, to other nodes: by skip */
+	int doubling[RHD_SKIPS];     /* likewise, by the bit of the place; [0] is the fold */
+	char *room;
+	size_t room_bytes;
+	gradcomp_request send[RHD_AHEAD], recv[RHD_AHEAD];
+	uint64_t *offset; /* nranks + 1, the first is 0 */
+	int *order;       /* order[place] is a rank; NULL: the place itself */
+	int *place_of;    /* of a rank; NULL likewise */
+} rhd;
+
+/* `host` and `links` outlive it. chunk: bytes of a piece; 0: what the links do best. */
+gradcomp_status rhd_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, uint64_t brief,
+                           rhd **out, gradcomp_error *err);
+void rhd_destroy(void *instance);
+gradcomp_status rhd_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                              double scale, gradcomp_error *err);
+gradcomp_status rhd_reduce_scatter(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype,
+                                   gradcomp_op op, double scale, gradcomp_error *err);
+gradcomp_status rhd_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
+gradcomp_status rhd_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
+gradcomp_status rhd_barrier(void *instance, gradcomp_error *err);
+void rhd_cost(void *instance, uint64_t bytes, double *sent, double *messages);
+
+/* The two ways of an all-reduce; count is not 0 and nranks not 1. */
+gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
+                            gradcomp_error *err);
+gradcomp_status rhd_halved(rhd *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
+                           gradcomp_error *err);
+/* A broadcast in blocks: scattered, then gathered. */
+gradcomp_status rhd_scattered(rhd *r, void *buf, uint64_t bytes, int root, gradcomp_error *err);
+
+/* An all-reduce as rhd_doubled does it. */
+void rhd_load_doubled(const rhd *r, uint64_t bytes, load *out);
+/* Everything else: of `bytes` in all. */
+void rhd_load(const rhd *r, load_call call, uint64_t bytes, load *out);
+
+/* Blocks of a call: block b, from offset[b] on, is that of place_of[b] (NULL: b). */
+typedef struct rhd_blocks {
+	char *buf;
+	const uint64_t *offset;
+	const int *place_of;
+	int reduce; /* what comes is reduced into the blocks, else it replaces them */
+	gradcomp_dtype dtype;
+	gradcomp_op op;
+} rhd_blocks;
+
+/* The blocks of places begin ... begin + n - 1 around the circle, which go to, or come
+ * from, the rank at place `peer`. n = 0: nothing. */
+typedef struct rhd_run {
+	int peer, begin, n;
+} rhd_run;
+
+/* One trip: sends the blocks of `out` and receives those of `in`. */
+gradcomp_status rhd_trip(rhd *r, const rhd_blocks *c, const rhd_run *out, const rhd_run *in, gradcomp_error *err);
+
+#endif
