@@ -109,9 +109,12 @@ static gradcomp_status check_compressor(const subject *s, const struct gradcomp_
 	if (!c->patterns || c->patterns & ~COMPRESSOR_PATTERNS)
 		return refuse(s, "field patterns: found 0x%x, expected one or more bits of 0x%x", c->patterns,
 		              COMPRESSOR_PATTERNS);
+	if (c->instead & ~COMPRESSOR_PATTERNS)
+		return refuse(s, "field instead: found 0x%x, expected bits of 0x%x, or none", c->instead, COMPRESSOR_PATTERNS);
 	if (c->traits & ~COMPRESSOR_TRAITS)
 		return refuse(s, "field traits: found 0x%x, expected bits of 0x%x", c->traits, COMPRESSOR_TRAITS);
-	int payloads = c->patterns != GRADCOMP_PATTERN_BIT(GRADCOMP_CODED); /* that encode() and decode() see */
+	uint32_t any = c->patterns | c->instead;
+	int payloads = any != GRADCOMP_PATTERN_BIT(GRADCOMP_CODED); /* that encode() and decode() see */
 	if (!c->create || !c->destroy || !c->plan || (payloads && (!c->encode || !c->decode)))
 		return missing(s,
 		               !c->create    ? "create"
@@ -120,9 +123,9 @@ static gradcomp_status check_compressor(const subject *s, const struct gradcomp_
 		               : !c->encode  ? "encode"
 		                             : "decode",
 		               "");
-	if (c->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && !c->merge)
+	if (any & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && !c->merge)
 		return missing(s, "merge", ", which pattern MERGED needs");
-	if (c->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) &&
+	if (any & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) &&
 	    (!c->code_bound || !c->code || !c->code_decode || !c->code_decode_add))
 		return missing(s,
 		               !c->code_bound    ? "code_bound"

@@ -11,23 +11,11 @@
 
 static const char *const primitive_names[] = {
 	"an all-reduce", "a reduce-scatter", "an all-gather", "an all-to-all", "a broadcast",
-	"a barrier", "a merge tree", "a coded all-reduce", "a coded all-gather", "an exchange of its own",
+	"a barrier", "a merge tree", "a coded all-reduce", "a coded all-gather",
 };
 
-/* Bits of GRADCOMP_CAN_* that payloads of these patterns need and are not served. */
-static uint32_t pair_lacks(uint32_t patterns, uint32_t serves)
-{
-	uint32_t needs = 0;
-
-	for (int p = GRADCOMP_SUMMED; p <= GRADCOMP_CODED; p++)
-		if (patterns & GRADCOMP_PATTERN_BIT(p))
-			needs |= gradcomp_pattern_needs((gradcomp_pattern)p);
-	return needs & ~serves;
-}
-
 typedef struct pair_search {
-	uint32_t patterns;
-	int whole; /* an exchange of its own will do */
+	const struct gradcomp_compressor_v1 *compressor;
 	names able;
 } pair_search;
 
@@ -39,42 +27,45 @@ static int pair_try(void *ctx, const char *name, const char *path, const gradcom
 
 	(void)path;
 	(void)reason;
-	if (c && ((s->whole && c->serves & GRADCOMP_CAN_EXCHANGE) || !pair_lacks(s->patterns, c->serves)))
+	if (c && gradcomp_pair_patterns(s->compressor, c->serves))
 		names_add(&s->able, name, strlen(name));
 	return 0;
 }
 
-/* Why the pair does not work, with the collectives that would. */
-static gradcomp_status pair_refuse(const config *c, const plugin *compressor, const plugin *collective,
-                                   uint32_t lacks, gradcomp_error *err)
+/* The first primitive that is not there, an index of primitive_names. */
+static int pair_lacks(uint32_t patterns, uint32_t serves)
 {
-	pair_search s = {.patterns = compressor->compressor->patterns, .whole = 1};
-	gradcomp_status status;
+	uint32_t needs = 0;
 	int first = 0;
-	char *list;
 
-	while (!(lacks & 1u << first))
+	for (int p = GRADCOMP_SUMMED; p <= GRADCOMP_CODED; p++)
+		if (patterns & GRADCOMP_PATTERN_BIT(p) && !gradcomp_carries(serves, GRADCOMP_PATTERN_BIT(p)))
+			needs |= gradcomp_pattern_needs((gradcomp_pattern)p);
+	while (!((needs & ~serves) & 1u << first))
 		first++;
-	registry_each(c, GRADCOMP_KIND_COLLECTIVE, pair_try, &s);
-	list = names_join(&s.able);
-	status = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-	                   "compressor '%s' needs %s, which collective '%s' does not have; collectives that serve "
-	                   "it: %s",
-	                   compressor->info->name, primitive_names[first], collective->info->name,
-	                   list && *list ? list : "none is installed");
-	free(list);
-	names_clear(&s.able);
-	return status;
+	return first;
 }
 
 gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
                               gradcomp_error *err)
 {
-	uint32_t lacks = pair_lacks(compressor->compressor->patterns, collective->collective->serves);
+	const struct gradcomp_compressor_v1 *of = compressor->compressor;
+	pair_search s = {.compressor = of};
+	gradcomp_status status;
+	char *list;
 
-	if (!lacks || collective->collective->serves & GRADCOMP_CAN_EXCHANGE)
+	if (registry_patterns(compressor, collective))
 		return GRADCOMP_OK;
-	return pair_refuse(c, compressor, collective, lacks, err);
+	registry_each(c, GRADCOMP_KIND_COLLECTIVE, pair_try, &s);
+	list = names_join(&s.able);
+	status = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                   "compressor '%s' needs %s, which collective '%s' does not have; collectives that serve "
+	                   "it: %s",
+	                   of->info.name, primitive_names[pair_lacks(of->patterns, collective->collective->serves)],
+	                   collective->info->name, list && *list ? list : "none is installed");
+	free(list);
+	names_clear(&s.able);
+	return status;
 }
 
 /* A SPEC that was given, or the configured one; then its error names the origin. */
@@ -96,7 +87,7 @@ static gradcomp_status pair_spec(const config *c, gradcomp_plugin_kind kind, con
  * installed one that can. */
 static void pair_instead(const config *c, const plugin *p[2], spec s[2])
 {
-	pair_search search = {.patterns = p[0]->compressor->patterns};
+	pair_search search = {.compressor = p[0]->compressor};
 	const plugin *other;
 	spec values;
 
@@ -120,7 +111,7 @@ gradcomp_status registry_both(const config *c, const char *compressor, const cha
 	if (!status)
 		status = pair_spec(c, GRADCOMP_KIND_COLLECTIVE, collective, &p[1], &s[1], err);
 	if (!status && !collective && !strcmp(config_origin(c, "gradcomp.collective"), "default") &&
-	    pair_lacks(p[0]->compressor->patterns, p[1]->collective->serves))
+	    !registry_patterns(p[0], p[1]))
 		pair_instead(c, p, s);
 	if (!status)
 		status = registry_pair(c, p[0], p[1], err);
@@ -131,9 +122,9 @@ gradcomp_status registry_both(const config *c, const char *compressor, const cha
 	return status;
 }
 
-int registry_carries(const plugin *compressor, const plugin *collective)
+uint32_t registry_patterns(const plugin *compressor, const plugin *collective)
 {
-	return !pair_lacks(compressor->compressor->patterns, collective->collective->serves);
+	return gradcomp_pair_patterns(compressor->compressor, collective->collective->serves);
 }
 
 gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text,
@@ -183,6 +174,15 @@ static void *host_alloc(size_t bytes)
 	return p ? memset(p, 0, whole) : NULL;
 }
 
+static const gradcomp_operators *host_operators_on(gradcomp_device device, gradcomp_error *err)
+{
+	if (device == GRADCOMP_CUDA)
+		return operators_cuda(err);
+	if (device != GRADCOMP_HOST)
+		error_set(err, GRADCOMP_ERR_INVALID, "device %d: must be 0 (host) or 1 (CUDA)", (int)device);
+	return device == GRADCOMP_HOST ? operators_cpu() : NULL;
+}
+
 void registry_host(gradcomp_host *host, const log_sink *log)
 {
 	*host = (gradcomp_host){
@@ -194,5 +194,6 @@ void registry_host(gradcomp_host *host, const log_sink *log)
 		.alloc = host_alloc,
 		.release = free,
 		.operators = operators_cpu(),
+		.operators_on = host_operators_on,
 	};
 }

@@ -30,12 +30,12 @@ int registry_each(const config *c, gradcomp_plugin_kind kind,
                   int (*each)(void *ctx, const char *name, const char *path,
                               const gradcomp_plugin_info *info, const char *reason),
                   void *ctx);
-/* Whether the collective serves every pattern the compressor may ask for. The
- * text lists the collectives that do. */
+/* Whether the two go together. The text lists the collectives that go with this
+ * compressor. */
 gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
                               gradcomp_error *err);
-/* Whether it does so by primitives, without an exchange of its own. */
-int registry_carries(const plugin *compressor, const plugin *collective);
+/* What the compressor may plan then; 0: they do not go together. */
+uint32_t registry_patterns(const plugin *compressor, const plugin *collective);
 /* Compressor p[0] and collective p[1] from their SPECs, and the pair checked. NULL
  * stands for what is configured; a collective that nobody configured is the default
  * one, or the first installed one that can carry the compressor. s[] is the caller's,

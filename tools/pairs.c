@@ -28,44 +28,54 @@ static int take_collective(void *ctx, const char *name, const char *path, const 
 	return 0;
 }
 
-/* Payloads of all of these patterns. */
-static int carries(uint32_t serves, uint32_t asked)
-{
-	uint32_t needs = 0;
-
-	for (int k = GRADCOMP_SUMMED; k <= GRADCOMP_CODED; k++)
-		if (asked & GRADCOMP_PATTERN_BIT(k))
-			needs |= gradcomp_pattern_needs((gradcomp_pattern)k);
-	return serves & GRADCOMP_CAN_EXCHANGE || !(needs & ~serves);
-}
-
 static int width(const char *name)
 {
 	return strlen(name) < 3 ? 3 : (int)strlen(name);
 }
 
-static void print_row(const pairs *p, const char *name, uint32_t asked)
+static void print_cell(const pairs *p, int i, const char *text)
 {
-	printf("| %-10s |", name);
+	printf(" %-*s |", width(p->name[i]), text);
+}
+
+static void print_payloads(const pairs *p, gradcomp_pattern pattern)
+{
+	printf("| %-10s |", patterns[pattern]);
 	for (int i = 0; i < p->count; i++)
-		printf(" %-*s |", width(p->name[i]), carries(p->serves[i], asked) ? "yes" : "-");
+		print_cell(p, i, gradcomp_carries(p->serves[i], GRADCOMP_PATTERN_BIT(pattern)) ? "yes" : "-");
+	putchar('\n');
+}
+
+static void list_patterns(uint32_t of)
+{
+	const char *before = " ";
+
+	for (int k = GRADCOMP_SUMMED; k <= GRADCOMP_CODED; k++) {
+		if (of & GRADCOMP_PATTERN_BIT(k)) {
+			printf("%s%s", before, patterns[k]);
+			before = ", ";
+		}
+	}
 }
 
 static int print_compressor(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
                             const char *reason)
 {
 	const struct gradcomp_compressor_v1 *c = (const void *)info;
-	const char *before = " ";
+	const pairs *p = ctx;
 
 	(void)path, (void)reason;
 	if (!c)
 		return 0;
-	print_row(ctx, name, c->patterns);
-	for (int k = GRADCOMP_SUMMED; k <= GRADCOMP_CODED; k++) {
-		if (c->patterns & GRADCOMP_PATTERN_BIT(k)) {
-			printf("%s%s", before, patterns[k]);
-			before = ", ";
-		}
+	printf("| %-10s |", name);
+	for (int i = 0; i < p->count; i++) {
+		uint32_t planned = gradcomp_pair_patterns(c, p->serves[i]);
+		print_cell(p, i, !planned ? "-" : planned == c->patterns ? "yes" : "or");
+	}
+	list_patterns(c->patterns);
+	if (c->instead) {
+		fputs("; or", stdout);
+		list_patterns(c->instead);
 	}
 	puts(" |");
 	return 0;
@@ -90,10 +100,8 @@ gradcomp_status print_pairs(gradcomp_error *err)
 	if (status)
 		return (gradcomp_status)status;
 	print_head(&p, "payloads", "");
-	for (int k = GRADCOMP_SUMMED; k <= GRADCOMP_CODED; k++) {
-		print_row(&p, patterns[k], GRADCOMP_PATTERN_BIT(k));
-		putchar('\n');
-	}
+	for (int k = GRADCOMP_SUMMED; k <= GRADCOMP_CODED; k++)
+		print_payloads(&p, (gradcomp_pattern)k);
 	putchar('\n');
 	print_head(&p, "compressor", " payloads |");
 	return (gradcomp_status)gradcomp_plugin_each(GRADCOMP_KIND_COMPRESSOR, print_compressor, &p, err);

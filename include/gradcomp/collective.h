@@ -94,7 +94,8 @@ typedef struct gradcomp_merger {
  * where the complete sum is coded waits there for the next step, instead of going
  * into the error memory of the rank that coded it. With m that memory before, m'
  * after, in units of the sum:
- * sum_w (u_w + m_w) = buf / scale + sum_w (residual_w + m'_w). */
+ * sum_w (u_w + m_w) = buf / scale + sum_w (residual_w + m'_w). Without a resident
+ * memory it is as coded_allreduce. */
 typedef struct gradcomp_exchange {
 	uint32_t struct_size;
 	uint32_t reserved0;
@@ -104,7 +105,7 @@ typedef struct gradcomp_exchange {
 	const gradcomp_codec *codec;
 	uint64_t counter; /* as in coded_allreduce */
 	float *residual;  /* likewise; may be NULL */
-	float *resident;  /* as many floats as resident() asked for; zero at first */
+	float *resident;  /* as many floats as resident() asked for; zero at first. NULL: none is kept */
 } gradcomp_exchange;
 
 /* Two levels: ranks of a node sum among themselves, and the compressor works on
@@ -145,6 +146,29 @@ static inline uint32_t gradcomp_pattern_needs(gradcomp_pattern pattern)
 		return GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_ALLREDUCE;
 	}
 	return ~0u;
+}
+
+/* Whether payloads of all these patterns travel. Coded sums go by an exchange too. */
+static inline int gradcomp_carries(uint32_t serves, uint32_t patterns)
+{
+	uint32_t has = serves & GRADCOMP_CAN_EXCHANGE ? serves | GRADCOMP_CAN_CODED_ALLREDUCE : serves;
+
+	for (int p = GRADCOMP_SUMMED; p <= GRADCOMP_CODED; p++)
+		if (patterns & GRADCOMP_PATTERN_BIT(p) && gradcomp_pattern_needs((gradcomp_pattern)p) & ~has)
+			return 0;
+	return 1;
+}
+
+/* What a compressor may plan over a collective, 0 when the two do not go together: its
+ * `patterns`; its `instead` where those are not carried, or where sums of codes are
+ * what the collective is for (it serves an exchange). */
+static inline uint32_t gradcomp_pair_patterns(const struct gradcomp_compressor_v1 *c, uint32_t serves)
+{
+	int instead = c->instead && gradcomp_carries(serves, c->instead);
+
+	if (instead && c->instead & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && serves & GRADCOMP_CAN_EXCHANGE)
+		return c->instead;
+	return gradcomp_carries(serves, c->patterns) ? c->patterns : instead ? c->instead : 0;
 }
 
 struct gradcomp_collective_v1 {
@@ -196,7 +220,8 @@ struct gradcomp_collective_v1 {
 	                                   gradcomp_error *err);
 
 	/* Used in place of coded_allreduce where it is served. resident: floats of memory
-	 * for a bucket of `count`; the host keeps, saves and loads them. */
+	 * for a bucket of `count`; the host keeps, saves and loads them for a compressor
+	 * with GRADCOMP_TRAIT_ERROR_FEEDBACK. */
 	gradcomp_status (*exchange)(void *instance, const gradcomp_exchange *x, gradcomp_error *err);
 	uint64_t (*resident)(void *instance, uint64_t count);
 

@@ -103,7 +103,7 @@ typedef struct gradcomp_layout {
 	int32_t rank, nranks;
 	uint64_t seed; /* equal on all ranks */
 	/* What plan() may ask for with this job's collective: the descriptor's
-	 * `patterns`, or its `instead` where the collective does not carry those. */
+	 * `patterns`, or its `instead`, see gradcomp_pair_patterns(). */
 	uint32_t patterns;
 	uint32_t reserved0;
 } gradcomp_layout;

@@ -15,10 +15,6 @@ static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_option
 	gradcomp_status st = registry_both(c, o->compressor, o->collective, plugins, specs, err);
 	if (st)
 		return st;
-	if (!registry_carries(plugins[0], plugins[1]))
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "collective '%s' would carry '%s' by an exchange of its own, which this version does not run",
-		                 plugins[1]->info->name, plugins[0]->info->name);
 	if (!o->collective && strncmp(usual, plugins[1]->info->name, strcspn(usual, ":")))
 		log_line(&r->job->log, GRADCOMP_LOG_INFO, "'%s' goes over collective '%s', since '%s' cannot carry it",
 		         plugins[0]->info->name, plugins[1]->info->name, usual);

@@ -20,6 +20,9 @@
 #ifndef FIXTURE_PATTERNS
 #define FIXTURE_PATTERNS GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED)
 #endif
+#ifndef FIXTURE_INSTEAD
+#define FIXTURE_INSTEAD 0
+#endif
 #ifndef FIXTURE_CHECK
 #define FIXTURE_CHECK NULL
 #endif
@@ -67,6 +70,28 @@ static gradcomp_status fixture_decode(void *instance, const gradcomp_work *work,
 	return GRADCOMP_ERR_UNSUPPORTED;
 }
 
+#ifdef FIXTURE_CODES
+static uint64_t fixture_bound(void *instance, uint64_t n)
+{
+	(void)instance;
+	return 4 * n;
+}
+
+static gradcomp_status fixture_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out,
+                                    uint64_t *bytes, gradcomp_error *err)
+{
+	(void)instance, (void)in, (void)n, (void)counter, (void)out, (void)bytes, (void)err;
+	return GRADCOMP_ERR_UNSUPPORTED;
+}
+
+static gradcomp_status fixture_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                           gradcomp_error *err)
+{
+	(void)instance, (void)in, (void)bytes, (void)out, (void)n, (void)err;
+	return GRADCOMP_ERR_UNSUPPORTED;
+}
+#endif
+
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.info = {
 		.abi_version = FIXTURE_ABI,
@@ -81,6 +106,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	},
 	.traits = FIXTURE_TRAITS,
 	.patterns = FIXTURE_PATTERNS,
+	.instead = FIXTURE_INSTEAD,
 	.check = FIXTURE_CHECK,
 	.create = fixture_create,
 	.destroy = fixture_destroy,
@@ -88,4 +114,10 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.encode = FIXTURE_ENCODE,
 	.decode = fixture_decode,
 	.save = FIXTURE_SAVE,
+#ifdef FIXTURE_CODES
+	.code_bound = fixture_bound,
+	.code = fixture_code,
+	.code_decode = fixture_code_decode,
+	.code_decode_add = fixture_code_decode,
+#endif
 };

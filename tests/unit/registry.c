@@ -253,10 +253,11 @@ static void listing(const config *fixed)
 
 static void pairs(const config *c)
 {
-	const plugin *sample, *gatherer, *both, *sumonly, *whole;
+	const plugin *sample, *gatherer, *either, *both, *sumonly, *whole;
 
 	if (registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &sample, &e) ||
 	    registry_open(c, GRADCOMP_KIND_COMPRESSOR, "gatherer", &gatherer, &e) ||
+	    registry_open(c, GRADCOMP_KIND_COMPRESSOR, "either", &either, &e) ||
 	    registry_open(c, GRADCOMP_KIND_COLLECTIVE, "both", &both, &e) ||
 	    registry_open(c, GRADCOMP_KIND_COLLECTIVE, "sumonly", &sumonly, &e) ||
 	    registry_open(c, GRADCOMP_KIND_COLLECTIVE, "whole", &whole, &e)) {
@@ -265,11 +266,16 @@ static void pairs(const config *c)
 	}
 	is_int(registry_pair(c, sample, sumonly, &e), 0, "sum on sum");
 	is_int(registry_pair(c, gatherer, both, &e), 0, "gather on both");
-	is_int(registry_pair(c, gatherer, whole, &e), 0, "an exchange of its own serves all");
+	is_int(registry_patterns(gatherer, whole), 0, "an exchange is no gather");
+	is_int(registry_patterns(either, both), GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED), "what it rather does, where that goes");
+	is_int(registry_patterns(either, whole), GRADCOMP_PATTERN_BIT(GRADCOMP_CODED), "what it can do instead, where codes are summed");
+	is_int(registry_pair(c, either, whole, &e), 0, "that is a pair");
+	is_int(registry_pair(c, either, sumonly, &e), GRADCOMP_ERR_UNSUPPORTED, "neither goes");
+	like(e.text, "collectives that serve it: both, whole", "and both kinds are named");
 	is_int(registry_pair(c, gatherer, sumonly, &e), GRADCOMP_ERR_UNSUPPORTED, "gather on sum");
 	is_str(e.text,
 	       "compressor 'gatherer' needs an all-gather, which collective 'sumonly' does not have; collectives that "
-	       "serve it: both, whole",
+	       "serve it: both",
 	       "says which would do");
 }
 

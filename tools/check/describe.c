@@ -29,7 +29,7 @@ static const char *contradiction(const struct gradcomp_compressor_v1 *c)
 		return "code() is there and pattern CODED is not";
 	if (c->instead & ~0xfu)
 		return "`instead` has bits that are no pattern";
-	for (int i = 0; i < 8; i++)
+	for (size_t i = 0; i < sizeof c->reserved / sizeof c->reserved[0]; i++)
 		if (c->reserved[i])
 			return "a reserved word at the end is not zero";
 	if (!*c->info.version || !*c->info.licence || !*c->info.summary)

@@ -1,5 +1,6 @@
-/* In order: brings an exchange of its own. */
+/* In order: brings a coded sum of its own. */
 #define FIXTURE_NAME "whole"
-#define FIXTURE_SERVES GRADCOMP_CAN_EXCHANGE
+#define FIXTURE_SERVES (GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_EXCHANGE)
+#define FIXTURE_ALLREDUCE fixture_allreduce
 #define FIXTURE_EXCHANGE fixture_exchange
 #include "plugins/fixture_collective.h"
