@@ -199,6 +199,9 @@ typedef struct gradcomp_host {
 
 	/* Operators on host memory (gradcomp/operators.h). */
 	const struct gradcomp_operators *operators;
+	/* Operators on a device's memory; NULL and the reason in *err (may be NULL) where
+	 * there are none. The first call for a device may take long. */
+	const struct gradcomp_operators *(*operators_on)(gradcomp_device device, gradcomp_error *err);
 } gradcomp_host;
 
 #ifdef __cplusplus

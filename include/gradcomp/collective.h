@@ -65,6 +65,9 @@ typedef struct gradcomp_links {
 	 * acc = acc OP incoming. */
 	gradcomp_status (*recv_reduce)(void *ctx, int peer, void *acc, size_t count, gradcomp_dtype dtype,
 	                               gradcomp_op op, gradcomp_request *req, gradcomp_error *err);
+	/* GRADCOMP_OK, or the failure the job has had, which no link need have met yet: for
+	 * those who wait for something else than links. Never sleeps. */
+	gradcomp_status (*failure)(void *ctx, gradcomp_error *err);
 } gradcomp_links;
 
 /* The code a CODED exchange runs under; a view of the compressor's functions. */

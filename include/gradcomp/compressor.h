@@ -272,7 +272,14 @@ struct gradcomp_compressor_v1 {
 	 * function: the plugin's name stands for all. */
 	const char *(*choice)(void *instance, uint32_t tensor);
 
-	uint64_t reserved[8];
+	/* CODED with GRADCOMP_TRAIT_CUDA, optional: from now on the code functions of this
+	 * instance work on memory of that device, putting their work on `queue`, and note
+	 * what is wrong with input in *fault. There a code has exactly code_bound(n)
+	 * bytes. Called before the first step. */
+	gradcomp_status (*code_on)(void *instance, const gradcomp_operators *operators, void *queue, int *fault,
+	                           gradcomp_error *err);
+
+	uint64_t reserved[7];
 };
 
 #ifdef __cplusplus

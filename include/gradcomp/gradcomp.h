@@ -173,6 +173,11 @@ typedef struct gradcomp_reducer_options {
 	void *ctx;
 	gradcomp_device device; /* where gradients live */
 	uint32_t reserved1;
+	/* GRADCOMP_CUDA: the stream (cudaStream_t) that makes gradients; NULL: the default one.
+	 * What was put on it before ready() comes before the tensor is read. A tensor that
+	 * is done can be read on any stream. The device is the one that was current when
+	 * the reducer was made. */
+	void *queue;
 } gradcomp_reducer_options;
 
 /* Collective over `group`: checks that all ranks declared the same tensors and

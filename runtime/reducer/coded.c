@@ -3,7 +3,7 @@
  *
  * A code may be lossy, so the news that a gradient is not finite goes ahead of it
  * as an exact all-reduce of one word. */
-#include "reducer.h"
+#include "where.h"
 
 #include "error.h"
 
@@ -45,7 +45,6 @@ static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, flo
 gradcomp_status exchange_coded(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = r->port.collective;
-	const gradcomp_operators *ops = r->job->host.operators;
 	const gradcomp_codec codec = {.struct_size = sizeof codec, .ctx = r, .bound = code_bound, .code = code,
 	                              .decode = decode, .decode_add = decode_add};
 	uint64_t n = b->pub.numel;
@@ -63,9 +62,9 @@ gradcomp_status exchange_coded(gradcomp_reducer *r, bucket *b, gradcomp_error *e
 	st = c->coded_allreduce(r->port.instance, b->work.flat, n, 1.0 / r->layout.nranks, &codec, counter,
 	                        b->work.error_flat, err);
 	if (!st && !passes)
-		ops->nonfinite(NULL, b->work.flat, n, &b->bad);
+		st = where_nonfinite(r, b->work.flat, n, &b->bad, err);
 	/* Finite gradients whose sum is not: what could not be sent is not kept either. */
 	if (!st && b->bad && b->work.error_flat)
-		ops->fill(NULL, b->work.error_flat, 0, n);
+		st = where_zero(r, b->work.error_flat, n * sizeof(float), err);
 	return st;
 }

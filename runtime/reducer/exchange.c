@@ -7,23 +7,7 @@
 
 #include "error.h"
 
-#include <stdlib.h>
 #include <string.h>
-
-gradcomp_status area_grow(struct area *a, size_t bytes, gradcomp_error *err)
-{
-	void *p;
-	if (bytes <= a->bytes)
-		return GRADCOMP_OK;
-	bytes = (bytes + 4095) & ~(size_t)4095;
-	p = aligned_alloc(64, bytes);
-	if (!p)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a workspace of %zu bytes", bytes);
-	free(a->p);
-	a->p = p;
-	a->bytes = bytes;
-	return GRADCOMP_OK;
-}
 
 gradcomp_status exchange_blocks(gradcomp_reducer *r, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {

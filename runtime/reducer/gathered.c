@@ -1,10 +1,8 @@
 /* GATHERED rounds: everybody gets everybody's payload. A word in front of each, or
  * its length on its own, also says whether the rank's gradient is not finite. */
-#include "reducer.h"
+#include "where.h"
 
 #include "error.h"
-
-#include <string.h>
 
 #define HEAD_BAD ((uint64_t)1 << 63)
 
@@ -22,12 +20,13 @@ gradcomp_status exchange_gathered(gradcomp_reducer *r, bucket *b, uint32_t round
 		for (int p = 0; p < P; p++)
 			bytes[p] = stride;
 		buf = (char *)b->slot->gathered.p;
-		memcpy(buf + (size_t)me * stride, &head, PAYLOAD_HEAD);
-		if (b->local_bad)
-			memset(buf + (size_t)me * stride + PAYLOAD_HEAD, 0, stride - PAYLOAD_HEAD);
-		st = exchange_blocks(r, buf, bytes, err);
-		for (int p = 0; !st && p < P; p++)
-			memcpy(&heads[p], buf + (size_t)p * stride, PAYLOAD_HEAD);
+		st = where_put(r, buf + (size_t)me * stride, &head, PAYLOAD_HEAD, err);
+		if (!st && b->local_bad)
+			st = where_zero(r, buf + (size_t)me * stride + PAYLOAD_HEAD, stride - PAYLOAD_HEAD, err);
+		if (!st)
+			st = exchange_blocks(r, buf, bytes, err);
+		if (!st)
+			st = where_get_all(r, heads, buf, stride, PAYLOAD_HEAD, (size_t)P, err);
 	} else {
 		for (int p = 0; p < P; p++)
 			bytes[p] = PAYLOAD_HEAD;
@@ -52,9 +51,11 @@ gradcomp_status exchange_gathered(gradcomp_reducer *r, bucket *b, uint32_t round
 	for (int p = 0; !st && p < P; at += bytes[p++])
 		b->parts[p].data = buf + at + (fixed ? PAYLOAD_HEAD : 0);
 	if (!st && !fixed) {
-		memcpy(b->parts[me].data, b->own.data, b->own.bytes);
-		memset((char *)b->parts[me].data + b->own.bytes, 0, bytes[me] - b->own.bytes);
-		st = exchange_blocks(r, buf, bytes, err);
+		st = where_move(r, b->parts[me].data, b->own.data, b->own.bytes, err);
+		if (!st)
+			st = where_zero(r, (char *)b->parts[me].data + b->own.bytes, bytes[me] - b->own.bytes, err);
+		if (!st)
+			st = exchange_blocks(r, buf, bytes, err);
 	}
 	return st;
 }

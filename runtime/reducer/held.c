@@ -44,18 +44,22 @@ static double weight(uint64_t n)
 	return seen ? (double)n / (double)seen : 0;
 }
 
+void held_tensor(gradcomp_reducer *r, uint32_t i, double e)
+{
+	uint64_t n = r->tensors[i].numel;
+	double u = r->held[i].u;
+	if (!isfinite(u)) /* a compressor that passes NaN on */
+		return;
+	r->held[i].steps++;
+	r->held[i].shares += u > 0 ? sqrt(e / u) : 0;
+	r->step_e += e * weight(n);
+	r->step_u += u * weight(n);
+}
+
 void held_bucket(gradcomp_reducer *r, const bucket *b)
 {
-	for (uint32_t i = b->pub.first; r->memory && !b->bad && i < b->pub.first + b->pub.ntensors; i++) {
-		uint64_t n = r->tensors[i].numel;
-		double e = of_tensor(r->memory + r->tensors[i].offset, n), u = r->held[i].u;
-		if (!isfinite(u)) /* a compressor that passes NaN on */
-			continue;
-		r->held[i].steps++;
-		r->held[i].shares += u > 0 ? sqrt(e / u) : 0;
-		r->step_e += e * weight(n);
-		r->step_u += u * weight(n);
-	}
+	for (uint32_t i = b->pub.first; r->memory && !b->bad && i < b->pub.first + b->pub.ntensors; i++)
+		held_tensor(r, i, of_tensor(r->memory + r->tensors[i].offset, r->tensors[i].numel));
 }
 
 void held_step(gradcomp_reducer *r)

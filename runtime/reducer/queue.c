@@ -1,5 +1,5 @@
 /* The two queues of a reducer and the hand-over between them. */
-#include "reducer.h"
+#include "gpu.h"
 
 #include "error.h"
 
@@ -26,6 +26,15 @@ static void push_compute(gradcomp_reducer *r, bucket *b)
 	*r->queue_end = b;
 	r->queue_end = &b->after;
 	pthread_cond_signal(&r->compute_wake);
+}
+
+bucket *queue_take(gradcomp_reducer *r, bucket **at)
+{
+	bucket *b = *at;
+	*at = b->after;
+	if (!b->after)
+		r->queue_end = at;
+	return b;
 }
 
 void queue_admit(gradcomp_reducer *r)
@@ -74,6 +83,7 @@ void queue_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_erro
 	while (r->running)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
+	gpu_drain(r->gpu);
 	for (uint32_t i = 0; i < r->layout.ntensors; i++)
 		if (r->given[i])
 			tell(r, i, 1, r->failed, &r->failure);
@@ -138,7 +148,9 @@ static int run_next(gradcomp_reducer *r, bucket *b)
 		queue_fail(r, st, &err);
 		return 0;
 	}
-	if (t->kind == TASK_BEGIN)
+	if (b->later)
+		b->next--;
+	else if (t->kind == TASK_BEGIN)
 		compose(b);
 	return !r->failed;
 }
@@ -146,6 +158,7 @@ static int run_next(gradcomp_reducer *r, bucket *b)
 static void *compute_main(void *arg)
 {
 	gradcomp_reducer *r = arg;
+	gpu_enter(r->gpu);
 	pthread_mutex_lock(&r->lock);
 	while (!r->stop && !r->failed) {
 		bucket *b = r->queue;
@@ -153,15 +166,20 @@ static void *compute_main(void *arg)
 			pthread_cond_wait(&r->compute_wake, &r->lock);
 			continue;
 		}
-		r->queue = b->after;
-		if (!r->queue)
-			r->queue_end = &r->queue;
+		if (r->gpu)
+			b = gpu_next(r);
+		else
+			queue_take(r, &r->queue);
+		if (r->failed)
+			break;
 		while (b->next < b->ntasks && b->tasks[b->next].kind != TASK_EXCHANGE)
-			if (!run_next(r, b))
+			if (!run_next(r, b) || b->later)
 				break;
 		if (r->failed)
 			break;
-		if (b->next == b->ntasks) {
+		if (b->later) {
+			push_compute(r, b);
+		} else if (b->next == b->ntasks) {
 			bucket_done(r, b);
 		} else {
 			b->at_exchange = 1;
@@ -175,6 +193,7 @@ static void *compute_main(void *arg)
 static void *exchange_main(void *arg)
 {
 	gradcomp_reducer *r = arg;
+	gpu_enter(r->gpu);
 	pthread_mutex_lock(&r->lock);
 	while (!r->stop && !r->failed) {
 		bucket *b = r->exchanging < r->nbuckets ? &r->buckets[r->exchanging] : NULL;

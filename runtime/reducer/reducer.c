@@ -1,5 +1,5 @@
 /* gradcomp_reducer: making one, feeding it, waiting for it. */
-#include "reducer.h"
+#include "gpu.h"
 
 #include "error.h"
 
@@ -28,35 +28,59 @@ static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_option
 	r->ctx = o->ctx;
 	if (!r->asked || !r->compressor_spec || !r->collective_spec)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
-	if (o->device != GRADCOMP_HOST)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "gradients on device %d: this build reduces in host memory (device 0) only", (int)o->device);
-	return GRADCOMP_OK;
+	if (o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
+		return error_set(err, GRADCOMP_ERR_INVALID, "gradients on device %d: must be 0 (host) or 1 (CUDA)",
+		                 (int)o->device);
+	return o->device == GRADCOMP_CUDA ? gpu_open(r, plugins[1]->collective, o->queue, err) : GRADCOMP_OK;
+}
+
+/* Zeroed, where the compressor works. */
+static gradcomp_status array(const gradcomp_reducer *r, size_t bytes, const char *what, float **out, gradcomp_error *err)
+{
+	const gpu *g = r->gpu;
+	void *p = NULL;
+	if (g && g->way == GPU_ON_DEVICE) {
+		const char *why = g->d->alloc(&p, bytes);
+		*out = p;
+		if (!why)
+			why = g->d->zero(g->compute, p, bytes);
+		return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for %s of %zu bytes: %s", what, bytes, why)
+		           : GRADCOMP_OK;
+	}
+	*out = calloc(1, bytes);
+	return *out ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %s of %zu bytes", what, bytes);
+}
+
+static void array_free(const gradcomp_reducer *r, float *p)
+{
+	if (r->gpu && r->gpu->way == GPU_ON_DEVICE)
+		r->gpu->d->release(p);
+	else
+		free(p);
 }
 
 static gradcomp_status allocate(gradcomp_reducer *r, gradcomp_error *err)
 {
+	gradcomp_status st = GRADCOMP_OK;
 	size_t bytes = r->layout.numel * sizeof(float) + sizeof(float);
 	uint32_t states = r->compressor->state_arrays;
 	if (r->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK) {
-		r->error = calloc(1, bytes);
-		if (!r->error)
-			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for an error memory of %zu bytes", bytes);
+		st = array(r, bytes, "an error memory", &r->error, err);
+		if (st)
+			return st;
 	}
 	r->state = calloc(states + 1, sizeof *r->state);
 	r->lengths = calloc((size_t)r->layout.nranks, 2 * sizeof *r->lengths);
 	r->held = calloc(r->layout.ntensors, sizeof *r->held);
 	if (!r->state || !r->lengths || !r->held)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
-	for (uint32_t s = 0; s < states; s++) {
-		r->state[s] = calloc(1, bytes);
-		if (!r->state[s])
-			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a state array of %zu bytes", bytes);
-	}
+	for (uint32_t s = 0; !st && s < states; s++)
+		st = array(r, bytes, "a state array", &r->state[s], err);
+	r->grads = r->given;
 	r->memory = r->error;
 	if (states && (r->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM))
 		r->memory = r->state[states - 1];
-	return GRADCOMP_OK;
+	return st;
 }
 
 static void destroy(gradcomp_reducer *r)
@@ -65,17 +89,14 @@ static void destroy(gradcomp_reducer *r)
 		r->compressor->destroy(r->instance);
 	port_close(&r->port);
 	for (uint32_t s = 0; r->state && s < r->compressor->state_arrays; s++)
-		free(r->state[s]);
-	for (int s = 0; s < REDUCER_SLOTS; s++) {
-		free(r->slots[s].flat.p);
-		free(r->slots[s].own.p);
-		free(r->slots[s].gathered.p);
-		free(r->slots[s].scratch.p);
-	}
+		array_free(r, r->state[s]);
+	for (int s = 0; s < REDUCER_SLOTS; s++)
+		slot_free(&r->slots[s]);
 	free(r->state);
 	free(r->lengths);
 	free(r->held);
-	free(r->error);
+	array_free(r, r->error);
+	gpu_close(r);
 	layout_free(r);
 	free(r->asked);
 	free(r->compressor_spec);
@@ -127,6 +148,8 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 		st = allocate(r, &own);
 	if (!st)
 		st = layout_buckets(r, &own);
+	if (!st && r->gpu)
+		st = gpu_buckets(r, &own);
 	if (!st)
 		st = r->compressor->create(&r->job->host, specs[0].values, &r->layout, &r->instance, &own);
 	st = agree(r, group, st, st ? &own : err);
@@ -134,6 +157,8 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 		*err = own;
 	if (!st)
 		st = port_open(group, plugins[1], &specs[1], &r->port, err);
+	if (!st && r->gpu)
+		st = gpu_port(r, err);
 	if (!st)
 		st = queue_start(r, err);
 	spec_clear(&specs[0]);
@@ -226,6 +251,8 @@ gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *r, uint32_t index, void
 		st = error_set(err, GRADCOMP_ERR_STATE,
 		               "tensor %u '%s' was given twice in step %llu: wait for the step to end first", index,
 		               r->tensors[i].name, (unsigned long long)r->step);
+	if (!st && r->gpu)
+		st = gpu_ready(r, i, err);
 	if (!st) {
 		bucket *b = &r->buckets[r->bucket_of[i]];
 		r->given[i] = gradient ? gradient : nothing;

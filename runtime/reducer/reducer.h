@@ -31,11 +31,15 @@ typedef struct task {
 #define REDUCER_SLOTS 3
 #define MAX_TASKS (2 + 3 * GRADCOMP_MAX_ROUNDS)
 
+typedef struct gpu gpu; /* gpu.h */
+
 /* Memory of a bucket in flight; grows to what was needed most. */
 typedef struct slot {
 	struct area {
 		void *p;
 		size_t bytes;
+		const struct device_calls *on; /* of a device, or its pinned host memory; NULL: plain */
+		int pinned;
 	} flat, own, gathered, scratch;
 	int taken;
 } slot;
@@ -53,6 +57,7 @@ typedef struct bucket {
 	int bad;         /* some rank's is: known after round 0 */
 	int fault;       /* what peers sent is not what it should be: set by operators */
 	int copy_out;    /* x is workspace, not the caller's memory */
+	int later;       /* its next task waits for what it has put on the device: see gpu.h */
 	gradcomp_work work;
 	gradcomp_payload own;
 	gradcomp_payload *parts; /* GATHERED: nranks of them */
@@ -69,6 +74,7 @@ struct gradcomp_reducer {
 	char *asked; /* the compressor's SPEC as it was typed */
 	char *compressor_spec, *collective_spec;
 	port port;
+	gpu *gpu; /* gradients are in GPU memory; else NULL */
 	gradcomp_layout layout;
 	gradcomp_tensor *tensors; /* of the layout; names and dims are owned */
 	bucket *buckets;
@@ -93,6 +99,7 @@ struct gradcomp_reducer {
 	int stop;
 	uint64_t step;
 	void **given;        /* by tensor of the layout: the gradient of this step, or NULL */
+	void **grads;        /* what tasks work on: `given`, or where it has been copied to */
 	uint32_t ngiven;
 	uint32_t nfinished;  /* buckets */
 	uint32_t begun;      /* buckets that got a slot in this step */
@@ -129,6 +136,13 @@ gradcomp_status agree(gradcomp_reducer *r, gradcomp_group *g, gradcomp_status mi
 
 /* tasks.c */
 gradcomp_status task_run(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err);
+/* The same in the memory of the host. */
+gradcomp_status task_host(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err);
+/* The parts of it that are as good for a device: what BEGIN settles before it touches a
+ * gradient, a gradient passed on that is not finite, and a fault. */
+gradcomp_status task_place(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
+void task_pass_on(gradcomp_reducer *r, bucket *b);
+gradcomp_status task_damaged(const gradcomp_reducer *r, const bucket *b, gradcomp_error *err);
 /* exchange.c, and a file for each pattern. */
 gradcomp_status exchange_run(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
 gradcomp_status exchange_summed(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
@@ -143,8 +157,12 @@ static inline uint64_t merged_bytes(uint64_t bound)
 {
 	return PAYLOAD_HEAD + ((bound + 7) & ~(uint64_t)7);
 }
-/* Grows an area to `bytes`; its content is lost. */
+/* area.c: grows an area to `bytes`; its content is lost. */
 gradcomp_status area_grow(struct area *a, size_t bytes, gradcomp_error *err);
+void area_free(struct area *a);
+/* All areas of a slot are in such memory from now on. */
+void slot_place(slot *s, const struct device_calls *on, int pinned);
+void slot_free(slot *s);
 
 /* held.c: numbers read out of every so many. */
 #define HELD_RUN 256
@@ -153,12 +171,16 @@ gradcomp_status area_grow(struct area *a, size_t bytes, gradcomp_error *err);
 double held_run(const float *x, const float *more, uint64_t at, uint64_t n);
 /* The compute thread's, when the bucket's last decode is over. */
 void held_bucket(gradcomp_reducer *r, const bucket *b);
+/* The same of one tensor whose memory's sum is `e`. */
+void held_tensor(gradcomp_reducer *r, uint32_t tensor, double e);
 /* With the lock held, when the step is over. */
 void held_step(gradcomp_reducer *r);
 
 /* queue.c */
 gradcomp_status queue_start(gradcomp_reducer *r, gradcomp_error *err);
 void queue_stop(gradcomp_reducer *r);
+/* With the lock held: takes the bucket at *at out of the compute queue. */
+bucket *queue_take(gradcomp_reducer *r, bucket **at);
 /* With the lock held: gives slots to buckets that are complete and next. */
 void queue_admit(gradcomp_reducer *r);
 /* With the lock held: the first failure is kept, told to all ranks, and every

@@ -3,7 +3,7 @@
  * One byte string: a head, the error memory, the resident arrays, the plugin's
  * own bytes. The head has what the state belongs to and a checksum of the rest,
  * so that a wrong or damaged checkpoint is refused before anything changes. */
-#include "reducer.h"
+#include "gpu.h"
 
 #include "error.h"
 
@@ -55,6 +55,20 @@ static uint64_t array_bytes(const gradcomp_reducer *r)
 	return (uint64_t)(!!r->error + r->compressor->state_arrays) * r->layout.numel * sizeof(float);
 }
 
+/* One of the arrays, to or from host memory. */
+static gradcomp_status array_copy(const gradcomp_reducer *r, void *to, const void *from, gradcomp_error *err)
+{
+	size_t bytes = r->layout.numel * sizeof(float);
+	const gpu *g = r->gpu;
+	if (!g || g->way == GPU_WHOLE) {
+		memcpy(to, from, bytes);
+		return GRADCOMP_OK;
+	}
+	const char *why = g->d->copy(g->compute, to, from, bytes);
+	gpu_drain(g);
+	return gpu_check(why, "the reducer's state could not be copied", err);
+}
+
 /* With the lock held. */
 static gradcomp_status between_steps(const gradcomp_reducer *r, const char *what, gradcomp_error *err)
 {
@@ -89,11 +103,13 @@ gradcomp_status gradcomp_reducer_save(gradcomp_reducer *r, void *buf, uint64_t c
 	describe(r, own, &h);
 	p += sizeof h;
 	if (r->error) {
-		memcpy(p, r->error, r->layout.numel * sizeof(float));
+		st = array_copy(r, p, r->error, err);
 		p += r->layout.numel * sizeof(float);
 	}
-	for (uint32_t s = 0; s < r->compressor->state_arrays; s++, p += r->layout.numel * sizeof(float))
-		memcpy(p, r->state[s], r->layout.numel * sizeof(float));
+	for (uint32_t s = 0; !st && s < r->compressor->state_arrays; s++, p += r->layout.numel * sizeof(float))
+		st = array_copy(r, p, r->state[s], err);
+	if (st)
+		goto done;
 	if (own)
 		st = r->compressor->save(r->instance, p, own, &own, err);
 	memcpy(buf, &h, sizeof h);
@@ -154,11 +170,11 @@ gradcomp_status gradcomp_reducer_load(gradcomp_reducer *r, const void *buf, uint
 	if (!st) {
 		p += sizeof h;
 		if (r->error) {
-			memcpy(r->error, p, r->layout.numel * sizeof(float));
+			st = array_copy(r, r->error, p, err);
 			p += r->layout.numel * sizeof(float);
 		}
-		for (uint32_t s = 0; s < r->compressor->state_arrays; s++, p += r->layout.numel * sizeof(float))
-			memcpy(r->state[s], p, r->layout.numel * sizeof(float));
+		for (uint32_t s = 0; !st && s < r->compressor->state_arrays; s++, p += r->layout.numel * sizeof(float))
+			st = array_copy(r, r->state[s], p, err);
 		r->step = h.step;
 	}
 	pthread_mutex_unlock(&r->lock);

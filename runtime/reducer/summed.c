@@ -1,8 +1,6 @@
 /* SUMMED rounds: payloads add element by element, so an all-reduce carries them.
  * In round 0 one more element says whether a rank's gradient is not finite. */
-#include "reducer.h"
-
-#include <string.h>
+#include "where.h"
 
 static int is_zero(const unsigned char *p, size_t n)
 {
@@ -39,7 +37,6 @@ static void put_one(void *p, gradcomp_dtype dtype)
 gradcomp_status exchange_summed(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
 {
 	const gradcomp_round *rd = &b->plan.rounds[round];
-	const gradcomp_operators *ops = r->job->host.operators;
 	double scale = rd->flags & GRADCOMP_ROUND_MEAN ? 1.0 / r->layout.nranks : 1.0;
 	int passes = !!(r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
 	size_t size = gradcomp_dtype_bytes(rd->dtype);
@@ -48,22 +45,25 @@ gradcomp_status exchange_summed(gradcomp_reducer *r, bucket *b, uint32_t round, 
 		st = r->port.collective->allreduce(r->port.instance, b->work.flat, rd->count, GRADCOMP_F32, GRADCOMP_SUM,
 		                                   scale, err);
 		if (!st && !passes)
-			ops->nonfinite(NULL, b->work.flat, b->pub.numel, &b->bad);
+			st = where_nonfinite(r, b->work.flat, b->pub.numel, &b->bad, err);
 		b->own = (gradcomp_payload){b->work.flat, rd->count * 4, rd->count * 4};
 		return st;
 	}
-	unsigned char *flag = (unsigned char *)b->own.data + rd->count * size;
+	unsigned char *flag = (unsigned char *)b->own.data + rd->count * size, word[8] = {0};
 	int flagged = round == 0 && !passes;
-	if (flagged) {
-		memset(flag, 0, size);
-		if (b->local_bad) {
-			memset(b->own.data, 0, rd->count * size);
-			put_one(flag, rd->dtype);
-		}
+	st = GRADCOMP_OK;
+	if (flagged && b->local_bad) {
+		put_one(word, rd->dtype);
+		st = where_zero(r, b->own.data, rd->count * size, err);
 	}
-	st = r->port.collective->allreduce(r->port.instance, b->own.data, rd->count + (uint64_t)flagged, rd->dtype,
-	                                   GRADCOMP_SUM, scale, err);
-	if (!st && flagged)
-		b->bad = !is_zero(flag, size);
+	if (flagged && !st)
+		st = where_put(r, flag, word, size, err);
+	if (!st)
+		st = r->port.collective->allreduce(r->port.instance, b->own.data, rd->count + (uint64_t)flagged, rd->dtype,
+		                                   GRADCOMP_SUM, scale, err);
+	if (!st && flagged) {
+		st = where_get(r, word, flag, size, err);
+		b->bad = !is_zero(word, size);
+	}
 	return st;
 }

@@ -1,5 +1,5 @@
 /* The compute tasks of a bucket: BEGIN, ENCODE, DECODE, FINISH. */
-#include "reducer.h"
+#include "gpu.h"
 
 #include "error.h"
 
@@ -42,7 +42,7 @@ static int in_callers_memory(const gradcomp_reducer *r, bucket *b)
 	int together = 1;
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &r->tensors[first + i];
-		float *g = r->given[first + i];
+		float *g = r->grads[first + i];
 		if (t->dtype != GRADCOMP_F32 || (uintptr_t)g % sizeof(float))
 			return 0;
 		b->x[i] = g;
@@ -112,7 +112,7 @@ static gradcomp_status check_plan(const gradcomp_reducer *r, const bucket *b, gr
 }
 
 /* A compressor that passes NaN and Inf on: it is told of and otherwise forgotten. */
-static void pass_on(gradcomp_reducer *r, bucket *b)
+void task_pass_on(gradcomp_reducer *r, bucket *b)
 {
 	if (r->warned < 5) {
 		r->warned++;
@@ -123,9 +123,8 @@ static void pass_on(gradcomp_reducer *r, bucket *b)
 	b->local_bad = 0;
 }
 
-static gradcomp_status begin(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+gradcomp_status task_place(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 {
-	const gradcomp_operators *ops = r->job->host.operators;
 	uint32_t first = b->pub.first;
 	gradcomp_status st;
 	memset(&b->plan, 0, sizeof b->plan);
@@ -148,15 +147,25 @@ static gradcomp_status begin(gradcomp_reducer *r, bucket *b, gradcomp_error *err
 		for (uint32_t i = 0; i < b->pub.ntensors; i++)
 			b->x[i] = b->work.flat + (r->tensors[first + i].offset - b->pub.offset);
 	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status begin(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+{
+	const gradcomp_operators *ops = r->job->host.operators;
+	uint32_t first = b->pub.first;
+	gradcomp_status st = task_place(r, b, err);
+	if (st)
+		return st;
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &r->tensors[first + i];
-		if (!accumulate(ops, b->x[i], r->given[first + i], t->dtype, r->error ? b->error[i] : NULL,
+		if (!accumulate(ops, b->x[i], r->grads[first + i], t->dtype, r->error ? b->error[i] : NULL,
 		                r->memory ? r->memory + t->offset : NULL, t->numel, &r->held[first + i].u) &&
 		    !b->local_bad)
 			b->local_bad = (int)i + 1;
 	}
 	if (b->local_bad && (r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
-		pass_on(r, b);
+		task_pass_on(r, b);
 	return GRADCOMP_OK;
 }
 
@@ -196,25 +205,35 @@ static gradcomp_status decode(gradcomp_reducer *r, bucket *b, uint32_t round, gr
 	return r->compressor->decode(r->instance, &b->work, round, b->parts, (uint32_t)r->layout.nranks, err);
 }
 
+gradcomp_status task_damaged(const gradcomp_reducer *r, const bucket *b, gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_MISMATCH,
+	                 "compressor '%s': what a rank sent in step %llu for the bucket of '%s' is damaged",
+	                 r->compressor->info.name, (unsigned long long)r->step, r->tensors[b->pub.first].name);
+}
+
 static gradcomp_status finish(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 {
 	const gradcomp_operators *ops = r->job->host.operators;
 	if (b->fault)
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "compressor '%s': what a rank sent in step %llu for the bucket of '%s' is damaged",
-		                 r->compressor->info.name, (unsigned long long)r->step, r->tensors[b->pub.first].name);
+		return task_damaged(r, b, err);
 	held_bucket(r, b);
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &r->tensors[b->pub.first + i];
 		for (uint64_t k = 0; b->bad && k < t->numel; k++)
 			b->x[i][k] = NAN;
 		if (b->copy_out)
-			ops->cast_from_f32(NULL, r->given[b->pub.first + i], b->x[i], t->numel, t->dtype, 0);
+			ops->cast_from_f32(NULL, r->grads[b->pub.first + i], b->x[i], t->numel, t->dtype, 0);
 	}
 	return GRADCOMP_OK;
 }
 
 gradcomp_status task_run(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err)
+{
+	return r->gpu ? gpu_task(r, b, t, err) : task_host(r, b, t, err);
+}
+
+gradcomp_status task_host(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err)
 {
 	switch (t->kind) {
 	case TASK_BEGIN:

@@ -1,0 +1,56 @@
+/* Memory, streams and events of GPUs, for the runtime itself. They come from a module,
+ * device/cuda.so, that is loaded when a job first has gradients on a GPU: libgradcomp
+ * is linked with nothing of CUDA's.
+ *
+ * Functions that can fail return NULL, or a few words of CUDA's. They act on the
+ * device of the calling thread, see use(). */
+#ifndef DEVICE_H
+#define DEVICE_H
+
+#include "gradcomp/abi.h"
+
+typedef struct device_calls {
+	uint32_t struct_size;
+	uint32_t version; /* DEVICE_VERSION */
+
+	/* The device of the calling thread. A thread begins with device 0. */
+	const char *(*current)(int *id);
+	const char *(*use)(int id);
+
+	const char *(*alloc)(void **p, size_t bytes);
+	/* Waits for the whole device. NULL is fine. */
+	void (*release)(void *p);
+	/* Host memory that the device reads and writes while the host goes on. */
+	const char *(*pin)(void **p, size_t bytes);
+	void (*unpin)(void *p);
+
+	/* Streams that do not wait for the default one. NULL may be freed. */
+	const char *(*stream)(void **stream);
+	void (*stream_free)(void *stream);
+	const char *(*event)(void **event);
+	void (*event_free)(void *event);
+	/* The event is what has been put on the stream so far. */
+	const char *(*record)(void *event, void *stream);
+	/* What is put on the stream from now on comes after the event. */
+	const char *(*follow)(void *stream, void *event);
+	const char *(*test)(void *event, int *done);
+	/* Returns when the event has come. Sleeps after a short spin. */
+	const char *(*wait)(void *event);
+
+	/* On a stream; either side is memory of the device or of the host. */
+	const char *(*copy)(void *stream, void *to, const void *from, size_t bytes);
+	/* `rows` rows of `width` bytes, the next one `pitch` bytes on. */
+	const char *(*copy_rows)(void *stream, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+	                         size_t width, size_t rows);
+	const char *(*zero)(void *stream, void *p, size_t bytes);
+} device_calls;
+
+#define DEVICE_VERSION 1
+#define DEVICE_MODULE "device/cuda.so"
+#define DEVICE_SYMBOL "gradcomp_device_cuda"
+
+struct config;
+/* The module, for ever. NULL and the reason in *err where there is none. Any thread. */
+const device_calls *device_open(const struct config *c, gradcomp_error *err);
+
+#endif
