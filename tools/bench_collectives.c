@@ -15,6 +15,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 enum { MOST_SPECS = 32, SMALL = 65536, SMALL_CALLS = 100, FEWEST = 3 };
 
@@ -52,7 +53,7 @@ typedef struct bench {
 	uint64_t n, *counts, *bytes;
 	uint64_t begin; /* of this rank's block */
 	float *in, *x, *lost, *room;
-	double *seconds;
+	double *seconds, cpu; /* seconds of samples, and of CPUs in all of them */
 } bench;
 
 static gradcomp_status call(bench *b, primitive what, gradcomp_error *err)
@@ -154,16 +155,25 @@ static int checked(bench *b, primitive what, gradcomp_error *err)
 	             : 0;
 }
 
+/* Seconds that this process has had a CPU. */
+static double worked(void)
+{
+	struct rusage u;
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) + 1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
+}
+
 /* Seconds of a sample of `calls`, of this rank; negative with an error. */
 static double sample(bench *b, primitive what, int calls, gradcomp_error *err)
 {
 	memcpy(b->x, b->in, b->n * sizeof(float));
 	if (gradcomp_barrier(b->world, err) < 0)
 		return -1;
-	double start = bench_now();
+	double start = bench_now(), before = worked();
 	for (int c = 0; c < calls; c++)
 		if (call(b, what, err) < 0)
 			return -1;
+	b->cpu += (worked() - before) / calls;
 	return (bench_now() - start) / calls;
 }
 
@@ -177,17 +187,17 @@ static void row(bench *b, primitive what, double seconds, const double *counts, 
 {
 	double bytes = (double)(b->n * sizeof(float));
 	const char *code = what < CODED_ALLREDUCE ? "-" : b->code_spec;
-	printf("%-22s %-20s %-16s %12.0f %14.1f %9.3f %14.0f %9.0f %7.2f\n", b->spec, primitives[what].name, code, bytes,
-	       seconds * 1e6, bytes / seconds / 1e9, counts[0], counts[1], counts[3]);
+	printf("%-22s %-20s %-16s %12.0f %14.1f %9.3f %12.1f %14.0f %9.0f %7.2f\n", b->spec, primitives[what].name, code,
+	       bytes, seconds * 1e6, bytes / seconds / 1e9, b->cpu * 1e6, counts[0], counts[1], counts[3]);
 	fflush(stdout);
 	if (!b->json)
 		return;
 	fprintf(b->json,
 	        "%s {\"collective\": \"%s\", \"primitive\": \"%s\", \"compressor\": \"%s\", \"bytes\": %.0f, \"ranks\": %d, "
-	        "\"nodes\": %d, \"seconds\": %.9f, \"samples\": %ld, \"sent_bytes\": %.0f, \"messages\": %.0f, "
+	        "\"nodes\": %d, \"seconds\": %.9f, \"cpu_seconds\": %.9f, \"samples\": %ld, \"sent_bytes\": %.0f, \"messages\": %.0f, "
 	        "\"code_calls\": %.0f, \"blocks_coded\": %.4f, \"correct\": true}",
 	        b->rows++ ? ",\n" : "", b->spec, primitives[what].name, code, bytes, b->P, b->links.api.nnodes, seconds,
-	        samples, counts[0], counts[1], counts[2], counts[3]);
+	        b->cpu, samples, counts[0], counts[1], counts[2], counts[3]);
 }
 
 static int measure(bench *b, primitive what, gradcomp_error *err)
@@ -199,6 +209,7 @@ static int measure(bench *b, primitive what, gradcomp_error *err)
 		return -1;
 	if (what < CODED_ALLREDUCE)
 		memset(b->in, 0, b->n * sizeof(float));
+	b->cpu = 0;
 	b->links.bytes = b->links.messages = b->codec.calls = b->codec.numbers = 0;
 	once = sample(b, what, 1, err);
 	/* Of one call; the rank that sends and codes most. */
@@ -215,7 +226,9 @@ static int measure(bench *b, primitive what, gradcomp_error *err)
 		if (i >= 0)
 			b->seconds[i] = t;
 	}
-	if (bench_median(b->world, b->seconds, samples, &median, err) < 0)
+	b->cpu /= (double)(1 + samples + (samples > FEWEST));
+	if (bench_median(b->world, b->seconds, samples, &median, err) < 0 ||
+	    gradcomp_allreduce(b->world, &b->cpu, 1, GRADCOMP_F64, GRADCOMP_SUM, err) < 0)
 		return -1;
 	if (b->rank == 0)
 		row(b, what, median, counts, samples);
@@ -353,8 +366,8 @@ int bench_collectives(gradcomp_job *job, const bench_options *o, FILE *json, gra
 	if (!b.seconds || !b.counts)
 		status = bench_failed(err, GRADCOMP_ERR_NOMEM, "no memory for the samples");
 	else if (b.rank == 0)
-		printf("%-22s %-20s %-16s %12s %14s %9s %14s %9s %7s   %d ranks\n", "collective", "primitive", "compressor",
-		       "bytes", "microseconds", "GB/s", "bytes sent", "messages", "coded", b.P);
+		printf("%-22s %-20s %-16s %12s %14s %9s %12s %14s %9s %7s   %d ranks\n", "collective", "primitive",
+		       "compressor", "bytes", "microseconds", "GB/s", "CPU", "bytes sent", "messages", "coded", b.P);
 	for (int k = 0; !status && k < nspecs; k++)
 		status = one(&b, &specs[k], codes, ncodes, err);
 	free(b.seconds);

@@ -103,31 +103,39 @@ void KERNEL(dequantise_error)(void *queue, float *e, const float *x, const void 
 	dequantise_all(e, x, 0, in, n, q, ERROR);
 }
 
-/* Whether one of 32 codes is beyond the levels. */
-INLINE int beyond32(const uint8_t *in, int levels, const unsigned bits)
+/* Codes of 32 bytes beyond the levels leave bits. A code as a number from 0 on is its
+ * field with the sign bit turned. */
+typedef uint8_t v32b __attribute__((vector_size(32)));
+INLINE v32b beyond(const uint8_t *in, unsigned levels, const unsigned bits)
 {
-	v8i c[4];
-	widen32(c, in, bits);
-	v8i out = {0};
-	for (int j = 0; j < 4; j++)
-		out |= (levels - c[j]) | (levels + c[j]); /* negative: beyond */
-	return mask8(&out) != 0;
+	const uint8_t mask = (uint8_t)((1u << bits) - 1), half = (uint8_t)(1u << (bits - 1));
+	const uint8_t least = (uint8_t)(levels < half ? half - levels : 0);
+	const uint8_t most = (uint8_t)(levels < half ? half + levels : mask);
+	v32b c, out = {0};
+	memcpy(&c, in, sizeof c);
+	UNROLL
+	for (unsigned k = 0; k < 8; k += bits) {
+		v32b v = (c >> k & mask) ^ half;
+		out |= (v32b)(v < least) | (v32b)(v > most);
+	}
+	return out;
 }
 
-INLINE int codes_beyond(const uint8_t *codes, size_t n, int levels, const unsigned bits)
+INLINE int codes_beyond(const uint8_t *codes, size_t n, unsigned levels, const unsigned bits)
 {
-	uint8_t last[QUANTISE_GROUP] = {0};
-	size_t i = 0;
-	for (; i + QUANTISE_GROUP <= n; i += QUANTISE_GROUP)
-		if (beyond32(codes + i / 8 * bits, levels, bits))
-			return 1;
-	if (i == n)
-		return 0;
-	memcpy(last, codes + i / 8 * bits, quantised_codes(n - i, bits));
+	v32b out = {0};
+	uint8_t last[sizeof out] = {0};
+	size_t bytes = quantised_codes(n, bits), i = 0;
+	uint64_t word[4];
+	for (; i + sizeof last <= n * bits / 8; i += sizeof last)
+		out |= beyond(codes + i, levels, bits);
+	memcpy(last, codes + i, bytes - i);
 	/* The unused bits of the last byte are not looked at. */
-	if ((n - i) * bits % 8)
-		last[(n - i) * bits / 8] &= (uint8_t)((1u << (n - i) * bits % 8) - 1);
-	return beyond32(last, levels, bits);
+	if (n * bits % 8)
+		last[bytes - i - 1] &= (uint8_t)((1u << n * bits % 8) - 1);
+	out |= beyond(last, levels, bits);
+	memcpy(word, &out, sizeof word);
+	return (word[0] | word[1] | word[2] | word[3]) != 0;
 }
 
 void KERNEL(quantised_check)(void *queue, int *fault, const void *in, size_t n, const gradcomp_quantiser *q)
@@ -136,7 +144,8 @@ void KERNEL(quantised_check)(void *queue, int *fault, const void *in, size_t n, 
 	if (!quantised_bytes(q, n))
 		return;
 	const uint8_t *steps = in, *codes = steps + quantised_steps(q, n);
-	int bad = 0, levels = (int)q->levels;
+	int bad = 0;
+	unsigned levels = q->levels;
 	for (; steps < codes; steps += sizeof(float)) {
 		float step = load_float(steps);
 		bad |= !(step >= 0 && step <= 0x1.fffffep127f);
