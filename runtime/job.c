@@ -63,6 +63,7 @@ static gradcomp_status prepare(gradcomp_job *job, char card[CARD_MAX], gradcomp_
 		.allow = config_str(c, "transport.allow"),
 		.cma = (int)config_int(c, "transport.cma"),
 		.delay = config_str(c, "transport.delay_us"),
+		.frames = (frames_mode)config_int(c, "security.frames"),
 		.log = &job->log,
 		.operators = operators_cpu(),
 	};

@@ -79,8 +79,17 @@ static gradcomp_status check_threads(const char *value, gradcomp_error *err)
 	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither auto nor a number from 1 to %d", value, THREADS_MAX);
 }
 
+static gradcomp_status check_secret(const char *value, gradcomp_error *err)
+{
+	if (!strcmp(value, "pmix") || !strncmp(value, "file:/", 6))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither pmix nor file:PATH with an absolute path", value);
+}
+
 /* In the order of gradcomp_log_level. */
 static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
+/* In the order of frames_mode in transport/transport.h. */
+static const char *const frame_modes[] = {"none", "mac", "encrypt", NULL};
 
 #define TEXT(n, d, h) .row = {.name = n, .type = GRADCOMP_PARAM_STRING, .def = d, .help = h}
 #define NUMBER(t, n, d, lo, hi, h) \
@@ -118,6 +127,14 @@ const setting settings[] = {
 	{TEXT("transport.delay_us", "0",
 	      "for experiments: microseconds by which what comes over TCP is held back, 500 or with jitter 500/100"),
 	 .check = check_delay},
+
+	{.row = {.name = "security.frames",
+	         .type = GRADCOMP_PARAM_CHOICE,
+	         .def = "none",
+	         .choices = frame_modes,
+	         .help = "what ranks send over a network after the hand-shake: as it is, authenticated, or encrypted"}},
+	{TEXT("security.secret", "pmix", "where the job's secret comes from: pmix, or file:PATH of the user's own"),
+	 .check = check_secret},
 
 	{NUMBER(SIZE, "reducer.first_bucket_bytes", "1M", 1, 1LL << 40,
 	        "bytes of gradients (as floats) in the first bucket, so that sending starts early")},

@@ -2,6 +2,7 @@
 #include "card.h"
 
 #include "error.h"
+#include "seal.h"
 #include "transport.h"
 
 #include <fcntl.h>
@@ -77,6 +78,9 @@ gradcomp_status card_write(const card_node *node, const char *unix_name, size_t 
 		address_format(&addr[i], text);
 		used += (size_t)snprintf(out + used, capacity - used, "%s%s", i ? "," : "", text);
 	}
+	if (used < capacity && node->frames)
+		used += (size_t)snprintf(out + used, capacity - used, " frames=%s%s",
+		                         seal_mode_name((frames_mode)node->frames), node->aes ? " aes=1" : "");
 	if (used >= capacity)
 		return error_set(err, GRADCOMP_ERR_RANGE, "this rank's address card is longer than %zu bytes", capacity);
 	return GRADCOMP_OK;
@@ -120,6 +124,33 @@ static int card_hex(const char *v, size_t n, char *out, size_t room)
 		out[i] = (char)strtoul(two, NULL, 16);
 	}
 	return (int)(n / 2);
+}
+
+/* Absent, it is none. */
+static int card_frames(const char *text, card_node *node)
+{
+	size_t n;
+	const char *v = card_field(text, "frames", &n), *name;
+
+	for (frames_mode m = FRAMES_MAC; v && m <= FRAMES_ENCRYPT; m++) {
+		name = seal_mode_name(m);
+		if (n == strlen(name) && !strncmp(v, name, n))
+			node->frames = (int)m;
+	}
+	if (v && !node->frames)
+		return -1;
+	v = card_field(text, "aes", &n);
+	node->aes = v && n == 1 && *v == '1';
+	return v && !node->aes ? -1 : 0;
+}
+
+static uint64_t card_hash(const char *s)
+{
+	uint64_t h = 14695981039346656037u;
+
+	while (*s)
+		h = (h ^ (unsigned char)*s++) * 1099511628211u;
+	return h;
 }
 
 gradcomp_status card_read(const char *text, card *out, card_node *node, gradcomp_error *err)
@@ -167,6 +198,10 @@ gradcomp_status card_read(const char *text, card *out, card_node *node, gradcomp
 		v += one + (one < n);
 		n -= one + (one < n);
 	}
+	what = "frames";
+	if (card_frames(text, node))
+		goto bad;
+	out->aes = (unsigned char)node->aes;
 	out->host = strdup(node->host);
 	if (out->naddr)
 		out->addr = malloc(out->naddr * sizeof *addr);
@@ -186,15 +221,6 @@ void card_clear(card *c)
 	free(c->host);
 	free(c->addr);
 	memset(c, 0, sizeof *c);
-}
-
-static uint64_t card_hash(const char *s)
-{
-	uint64_t h = 14695981039346656037u;
-
-	while (*s)
-		h = (h ^ (unsigned char)*s++) * 1099511628211u;
-	return h;
 }
 
 int card_number_nodes(const char *const *keys, int n, int32_t *node)

@@ -1,6 +1,6 @@
 /* Business cards: what a rank tells the others about where it can be reached.
  *
- *     gc1 host=NAME node=BOOTID-NETNS-UID cpus=LIST unix=HEX tcp=ADDR,ADDR
+ *     gc1 host=NAME node=BOOTID-NETNS-UID cpus=LIST unix=HEX tcp=ADDR,ADDR frames=MODE aes=1
  *
  * A card is untrusted text: it says where to knock, never who answers. */
 #ifndef CARD_H
@@ -18,6 +18,7 @@ typedef struct card {
 	address *addr;
 	unsigned char naddr;
 	atomic_schar good; /* the address that led there last, or -1 */
+	unsigned char aes;        /* it encrypts with AES-GCM */
 	unsigned char unix_bytes; /* 0: no local door */
 	char unix_name[CARD_UNIX]; /* abstract, without the leading 0 */
 } card;
@@ -28,6 +29,8 @@ typedef struct card_node {
 	char host[CARD_HOST];
 	char key[128];
 	char cpus[96]; /* those this process may run on, as 0-3,8; "" when not known */
+	int frames;    /* security.frames: frames_mode */
+	int aes;       /* as in card */
 } card_node;
 
 void card_this_node(card_node *out);

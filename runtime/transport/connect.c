@@ -76,6 +76,7 @@ static const char *connect_proof(transport *t, int fd, unsigned char proof[PROOF
 	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room,
 	                   .msg_controllen = sizeof control.room};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
+	ssize_t n;
 
 	if (passed < 0)
 		return connect_io(t, fd, proof, PROOF_BYTES, 1, until);
@@ -83,9 +84,11 @@ static const char *connect_proof(transport *t, int fd, unsigned char proof[PROOF
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &passed, sizeof(int));
-	if (sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT) != PROOF_BYTES)
-		return "cannot hand over shared memory";
-	return NULL;
+	/* The descriptor goes with the first byte, whatever becomes of the others. */
+	while ((n = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0)
+		if (errno != EINTR && (errno != EAGAIN || connect_wait(t, fd, POLLOUT, until) <= 0))
+			return "cannot hand over shared memory";
+	return connect_io(t, fd, proof + n, PROOF_BYTES - (size_t)n, 1, until);
 }
 
 static const char *connect_handshake(transport *t, int fd, hello *h, int passed, double until, double deadline)
@@ -94,7 +97,7 @@ static const char *connect_handshake(transport *t, int fd, hello *h, int passed,
 	const char *why;
 
 	/* A nonce of each attempt: a proof is never good twice. */
-	if (handshake_random(h->nonce, NONCE_BYTES, NULL))
+	if (secret_random(h->nonce, NONCE_BYTES, NULL))
 		return "no random bytes";
 	hello_write(h, text);
 	why = connect_io(t, fd, text, sizeof text, 1, until);
@@ -102,8 +105,9 @@ static const char *connect_handshake(transport *t, int fd, hello *h, int passed,
 		why = connect_io(t, fd, challenge, sizeof challenge, 0, until);
 	if (why)
 		return why;
+	memcpy(h->answer, challenge, NONCE_BYTES);
 	handshake_mac(t->secret, ROLE_ACCEPT, text, challenge, mac);
-	if (!sha256_equal(mac, challenge + NONCE_BYTES, sizeof mac))
+	if (!secret_equal(mac, challenge + NONCE_BYTES, sizeof mac))
 		return "who answers does not have the job's secret";
 	handshake_mac(t->secret, ROLE_CONNECT, text, challenge, mac);
 	why = connect_proof(t, fd, mac, passed, until);
@@ -208,6 +212,7 @@ gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline
 		                 t->cards[t->rank].host, h->to, c->host, t->allow);
 	h->from = (uint32_t)t->rank;
 	h->nranks = (uint32_t)t->nranks;
+	h->frames = (uint8_t)seal_choose(kind == KIND_SHM ? FRAMES_NONE : t->o.frames, c->aes);
 	while (clock_now() < deadline) {
 		why = connect_round(t, c, kind == KIND_SHM, h, passed, limit, deadline, fd, where);
 		if (!why)

@@ -1,22 +1,15 @@
-#define _GNU_SOURCE
 #include "handshake.h"
 
-#include "error.h"
+#include "seal.h"
 #include "wire.h"
 
-#include <errno.h>
-#include <sys/random.h>
-
-static const unsigned char hello_magic[4] = {'G', 'C', 'H', '1'};
+static const unsigned char hello_magic[4] = {'G', 'C', 'H', HELLO_VERSION};
 const unsigned char handshake_welcome[WELCOME_BYTES] = {'G', 'C', 'O', 'K'};
-
-#define HELLO_VERSION 1
-#define LABEL_BYTES 16 /* the shorter one ends in a 0 byte */
 
 void hello_write(const hello *h, unsigned char out[HELLO_BYTES])
 {
 	memcpy(out, hello_magic, 4);
-	out[4] = HELLO_VERSION;
+	out[4] = h->frames;
 	out[5] = h->kind;
 	out[6] = h->stream;
 	out[7] = h->streams;
@@ -30,10 +23,11 @@ void hello_write(const hello *h, unsigned char out[HELLO_BYTES])
 
 const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h)
 {
-	if (memcmp(in, hello_magic, 4))
+	if (memcmp(in, hello_magic, 3))
 		return "it does not speak gradcomp";
-	if (in[4] != HELLO_VERSION)
+	if (in[3] != HELLO_VERSION)
 		return "it speaks another version of gradcomp's protocol";
+	h->frames = in[4];
 	h->kind = in[5];
 	h->stream = in[6];
 	h->streams = in[7];
@@ -44,7 +38,7 @@ const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h)
 	h->channel = get64(in + 24);
 	memcpy(h->nonce, in + 32, NONCE_BYTES);
 	if (h->kind > HELLO_SHM || h->from >= h->nranks || h->to >= h->nranks || h->from <= h->to ||
-	    !h->streams || h->streams > STREAMS_MAX || h->stream >= h->streams)
+	    h->frames > SEAL_AES || !h->streams || h->streams > STREAMS_MAX || h->stream >= h->streams)
 		return "its greeting is malformed";
 	if (h->kind != HELLO_CONTROL && (h->part < PART_MIN || h->part > PART_MAX || h->part % 64))
 		return "its greeting is malformed";
@@ -56,29 +50,14 @@ const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h)
 void handshake_mac(const unsigned char secret[32], handshake_role role, const unsigned char hello[HELLO_BYTES],
                    const unsigned char nonce[NONCE_BYTES], unsigned char mac[SHA256_BYTES])
 {
-	static const char label[2][LABEL_BYTES + 1] = {"gradcomp accept", "gradcomp connect"};
-	hmac_sha256_ctx h;
+	static const char *const label[] = {"gradcomp 2 accept", "gradcomp 2 connect"};
+	unsigned char key[SECRET_BYTES];
+	secret_mac m;
 
-	hmac_sha256_init(&h, secret, 32);
-	hmac_sha256_update(&h, label[role], LABEL_BYTES);
-	hmac_sha256_update(&h, hello, HELLO_BYTES);
-	hmac_sha256_update(&h, nonce, NONCE_BYTES);
-	hmac_sha256_final(&h, mac);
-}
-
-gradcomp_status handshake_random(void *out, size_t bytes, gradcomp_error *err)
-{
-	unsigned char *p = out;
-
-	while (bytes) {
-		ssize_t n = getrandom(p, bytes, 0);
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return error_errno(err, GRADCOMP_ERR_IO, "the kernel gives no random bytes");
-		p += n;
-		bytes -= (size_t)n;
-	}
-	return GRADCOMP_OK;
+	secret_expand(secret, label[role], NULL, 0, key);
+	secret_mac_init(&m, key, sizeof key);
+	secret_mac_update(&m, hello, HELLO_BYTES);
+	secret_mac_update(&m, nonce, NONCE_BYTES);
+	secret_mac_final(&m, mac);
+	secret_wipe(key, sizeof key);
 }

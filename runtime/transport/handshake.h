@@ -1,12 +1,12 @@
 /* The mutual proof of the job's secret that begins every connection. Sizes and
  * fields are in doc/wire-format.md. Both sides sign the whole HELLO and both
- * nonces under their own role, so a proof serves one connection, one direction
- * and one purpose only. */
+ * nonces with a key of their role's, so a proof serves one connection, one
+ * direction and one purpose only. The secret is of one job and step. */
 #ifndef HANDSHAKE_H
 #define HANDSHAKE_H
 
 #include "gradcomp/abi.h"
-#include "sha256.h"
+#include "secret.h"
 
 #define HELLO_BYTES 64
 #define CHALLENGE_BYTES 64
@@ -17,6 +17,9 @@
 #define PART_MIN 4096u
 #define PART_MAX (64u << 20)
 
+/* The last byte of what begins every greeting. */
+#define HELLO_VERSION '2'
+
 typedef enum hello_kind { HELLO_CONTROL = 0, HELLO_TCP = 1, HELLO_SHM = 2 } hello_kind;
 
 typedef struct hello {
@@ -24,7 +27,9 @@ typedef struct hello {
 	uint32_t from, to, nranks;
 	uint32_t part; /* bytes: a chunk of a striped message, or one ring of shared memory */
 	uint8_t kind, stream, streams;
+	uint8_t frames; /* seal_kind of what follows */
 	unsigned char nonce[NONCE_BYTES];
+	unsigned char answer[NONCE_BYTES]; /* the accepting side's nonce; not in a HELLO */
 } hello;
 
 typedef enum handshake_role { ROLE_ACCEPT = 0, ROLE_CONNECT = 1 } handshake_role;
@@ -37,7 +42,5 @@ const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h);
 /* What `role` must present for this HELLO and the accepting side's nonce. */
 void handshake_mac(const unsigned char secret[32], handshake_role role, const unsigned char hello[HELLO_BYTES],
                    const unsigned char nonce[NONCE_BYTES], unsigned char mac[SHA256_BYTES]);
-/* Fresh random bytes from the kernel. */
-gradcomp_status handshake_random(void *out, size_t bytes, gradcomp_error *err);
 
 #endif

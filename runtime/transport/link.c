@@ -36,6 +36,8 @@ static void link_drop_fds(peer_link *l)
 		if (l->fd[i] >= 0)
 			close(l->fd[i]);
 		l->fd[i] = -1;
+		seal_free(l->seal[i]);
+		l->seal[i] = NULL;
 	}
 	if (l->passed >= 0)
 		close(l->passed);
@@ -56,7 +58,7 @@ static void link_ready(peer_link *l)
 	}
 	c->poll = p;
 	c->npoll = need;
-	if (l->kind == KIND_SHM ? shm_open_link(l) : tcp_open(l))
+	if (l->kind == KIND_SHM ? shm_open_link(l) : l->h.frames ? sealed_open(l) : tcp_open(l))
 		return;
 	atomic_fetch_add_explicit(&c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
 	delay_start(l);
@@ -100,6 +102,7 @@ void link_connect(peer_link *l)
 			return;
 		}
 		l->nfd++;
+		l->seal[i] = l->h.frames ? seal_new(t->secret, &l->h, 1) : NULL;
 	}
 	link_ready(l);
 }
@@ -126,6 +129,8 @@ void link_adopt(peer_link *l)
 		else
 			l->nfd++;
 		l->fd[p->h.stream] = p->fd;
+		seal_free(l->seal[p->h.stream]);
+		l->seal[p->h.stream] = p->h.frames ? seal_new(t->secret, &p->h, 0) : NULL;
 		if (l->passed >= 0)
 			close(l->passed);
 		l->passed = p->passed;

@@ -67,6 +67,7 @@ struct peer_link {
 	double eof;      /* when its connection closed; 0: it has not */
 	hello h;         /* what the connections were made with */
 	int fd[STREAMS_MAX], passed, nfd;
+	seals *seal[STREAMS_MAX]; /* where h.frames says so */
 };
 
 struct channel {
@@ -120,6 +121,7 @@ void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t byt
 
 /* Take over the link's descriptors; -1 with the job failed. */
 int tcp_open(peer_link *l);
+int sealed_open(peer_link *l);
 int shm_open_link(peer_link *l);
 /* Makes the memory for a link of `ring` bytes each way; its descriptor, or -1. */
 int shm_create(uint32_t ring, gradcomp_error *err);

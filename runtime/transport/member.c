@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 static gradcomp_status transport_missing(const transport *t, gradcomp_error *err)
 {
@@ -52,7 +53,10 @@ static gradcomp_status transport_join(transport *t, double deadline, gradcomp_er
 		st = connect_peer(t, &h, -1, deadline, &fd, err);
 		if (st)
 			return st;
-		tree_attach(t, (int)h.to, fd);
+		if (tree_attach(t, (int)h.to, fd, &h)) {
+			close(fd);
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the connection to rank %u", h.to);
+		}
 	}
 	pthread_mutex_lock(&t->lock);
 	while (!transport_complete(t) && !atomic_load(&t->failed) && transport_sleep(t, deadline))
@@ -75,7 +79,7 @@ gradcomp_status transport_start(transport *t, const char *const *cards,
 
 	if (st)
 		return st;
-	memcpy(t->secret, secret, sizeof t->secret);
+	memcpy(t->secret, secret, TRANSPORT_SECRET_BYTES);
 	if (t->nranks == 1)
 		return GRADCOMP_OK;
 	for (int r = 0; r < t->nranks; r++)

@@ -1,12 +1,18 @@
 /* How a message over tcp is cut: parts go round the streams and are numbered
  * through all messages, so short messages use the streams in turn too. Both ends
- * compute which part goes where from the posted lengths. */
+ * compute which part goes where from the posted lengths. tcp.c moves the bytes as
+ * they are, sealed.c in records. */
 #ifndef PARTS_H
 #define PARTS_H
 
 #include "link.h"
+#include "wire.h"
 
 #define HEAD_BYTES 16
+#define MESSAGE_MAGIC 0x4d434731u /* "1GCM" */
+#define GOODBYE_MAGIC 0x42434731u /* "1GCB" */
+#define TURN_BYTES (1u << 20) /* moved on a stream before others have their turn */
+#define BULK_BYTES (32u << 10)
 
 typedef struct cursor {
 	request *r; /* NULL: at the end of the queue */
@@ -17,6 +23,7 @@ typedef struct cursor {
 typedef struct stream {
 	cursor out, in;
 	unsigned char head[HEAD_BYTES];
+	struct sealed *sealed; /* of sealed.c; NULL: bytes go as they are */
 	unsigned char *piece; /* what came for a receive that reduces */
 	size_t filled;
 } stream;
@@ -57,5 +64,20 @@ static inline size_t tcp_part(const tcp *t, const cursor *c, size_t *bytes)
 	*bytes = c->r->bytes - at < t->part ? c->r->bytes - at : t->part;
 	return at;
 }
+
+static inline void tcp_head(unsigned char head[HEAD_BYTES], uint32_t magic, uint32_t seq, uint64_t bytes)
+{
+	put32(head, magic);
+	put32(head + 4, seq);
+	put64(head + 8, bytes);
+}
+
+/* tcp.c */
+/* As in link_ops. */
+void tcp_posted(peer_link *l, request *r);
+int tcp_sleep(peer_link *l, struct pollfd *p);
+void tcp_revoke(peer_link *l);
+/* The header of the message at the cursor is whole. 0 when it fits. */
+int tcp_accept(peer_link *l, request *r, const unsigned char head[HEAD_BYTES]);
 
 #endif

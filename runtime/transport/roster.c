@@ -41,6 +41,13 @@ gradcomp_status roster_read(transport *t, const char *const *texts, gradcomp_err
 			error_set(err, st, "rank %d: %s", r, why.text);
 			goto out;
 		}
+		if (nodes[r].frames != (int)t->o.frames) {
+			st = error_set(err, GRADCOMP_ERR_MISMATCH,
+			               "rank %d on %s has security.frames=%s, rank %d has %s: all ranks must have the same", r,
+			               nodes[r].host, seal_mode_name((frames_mode)nodes[r].frames), t->rank,
+			               seal_mode_name(t->o.frames));
+			goto out;
+		}
 		keys[r] = nodes[r].key;
 	}
 	t->nnodes = card_number_nodes(keys, t->nranks, t->node);

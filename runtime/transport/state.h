@@ -9,6 +9,7 @@
 
 #include "card.h"
 #include "delay.h"
+#include "frame.h"
 #include "handshake.h"
 #include "transport.h"
 
@@ -18,8 +19,7 @@
 #define DOORS_MAX 5         /* listening sockets: one local, four for tcp */
 #define STRANGERS_MAX 64    /* connections that have not proved anything yet */
 #define STRANGER_SECONDS 3.0
-#define CULPRIT_TEXT 400
-#define FRAME_BYTES 16
+#define CULPRIT_TEXT FRAME_TEXT
 #define TREE_OUT 1024
 
 /* A connection whose other end has not proved the secret yet. */
@@ -57,8 +57,9 @@ typedef struct neighbour {
 	int fd;   /* -1: not connected */
 	int left; /* child: its subtree has entered the leave barrier */
 	double heard;
+	seals *seal; /* NULL: frames go as they are */
 	unsigned have, unsent;
-	unsigned char in[FRAME_BYTES + CULPRIT_TEXT], out[TREE_OUT];
+	unsigned char in[FRAME_MOST], out[TREE_OUT];
 } neighbour;
 
 enum { TREE_PARENT, TREE_LEFT, TREE_RIGHT, TREE_NEIGHBOURS };
@@ -69,7 +70,7 @@ struct transport {
 	int allow_shm, allow_tcp;
 	delay delay;
 	int rank, nranks;
-	unsigned char secret[TRANSPORT_SECRET_BYTES];
+	unsigned char *secret; /* of secret_alloc() */
 	unsigned char cookie[16]; /* what a peer reads to see whether it can */
 	char card[TRANSPORT_CARD_MAX];
 	address own[ADDRESS_MAX];
@@ -139,9 +140,11 @@ int connect_kind(const transport *t, int rank); /* KIND_*, or -1 */
 
 /* tree.c */
 void *tree_main(void *transport);
-/* Takes the connection to a neighbour; -1 when that rank is none, or is
- * connected already. Locks. */
-int tree_attach(transport *t, int rank, int fd);
+/* Takes the connection to a neighbour, made with this greeting; -1 when that
+ * rank is none, or is connected already, or without memory. Locks. */
+int tree_attach(transport *t, int rank, int fd, const hello *h);
+/* Closes the connection, if there is one. */
+void tree_drop(neighbour *n);
 /* With the lock held: fails the job, unless it has failed or everybody has left. */
 void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text);
 /* With the lock held: enters or moves on the leave barrier. */

@@ -10,6 +10,7 @@
 
 #define STAGE_HELLO 0
 #define STAGE_PROOF 1
+#define SEND_TRIES 16
 #define LOG_LINES 5 /* of strangers, in LOG_SECONDS */
 #define LOG_SECONDS 10.0
 
@@ -115,6 +116,20 @@ static int stranger_read(stranger *s, unsigned want)
 	return s->have == want;
 }
 
+/* A fresh socket's buffer takes these few bytes, or something is wrong. */
+static int stranger_send(int fd, const unsigned char *buf, size_t bytes)
+{
+	for (int tries = 0; bytes && tries < SEND_TRIES; tries++) {
+		ssize_t n = send(fd, buf, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && errno != EINTR && errno != EAGAIN)
+			return -1;
+		buf += n > 0 ? n : 0;
+		bytes -= n > 0 ? (size_t)n : 0;
+	}
+	return bytes ? -1 : 0;
+}
+
 /* NULL, or why this HELLO is not for us. */
 static const char *stranger_hello(transport *t, stranger *s)
 {
@@ -129,13 +144,14 @@ static const char *stranger_hello(transport *t, stranger *s)
 		return "it looks for another rank or job";
 	if ((h.kind == HELLO_SHM) != s->local && h.kind != HELLO_CONTROL)
 		return "its greeting is malformed";
-	if (handshake_random(s->nonce, NONCE_BYTES, NULL))
+	if (!seal_fits(s->local ? FRAMES_NONE : t->o.frames, h.frames))
+		return "it has another security.frames, or a cipher that this CPU has not";
+	if (secret_random(s->nonce, NONCE_BYTES, NULL))
 		return "no random bytes";
 	memcpy(s->hello, s->in, HELLO_BYTES);
 	memcpy(challenge, s->nonce, NONCE_BYTES);
 	handshake_mac(t->secret, ROLE_ACCEPT, s->hello, s->nonce, challenge + NONCE_BYTES);
-	/* A fresh socket's buffer takes these few bytes, or something is wrong. */
-	if (send(s->fd, challenge, sizeof challenge, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof challenge)
+	if (stranger_send(s->fd, challenge, sizeof challenge))
 		return "it does not listen";
 	s->stage = STAGE_PROOF;
 	s->have = 0;
@@ -149,17 +165,18 @@ static const char *stranger_proof(transport *t, stranger *s)
 	int fd = s->fd, passed = s->passed;
 
 	handshake_mac(t->secret, ROLE_CONNECT, s->hello, s->nonce, mac);
-	if (!sha256_equal(mac, s->in, sizeof mac))
+	if (!secret_equal(mac, s->in, sizeof mac))
 		return "it does not have the job's secret";
 	hello_read(s->hello, &h);
+	memcpy(h.answer, s->nonce, NONCE_BYTES);
 	if ((h.kind == HELLO_SHM) != (passed >= 0))
 		return "its greeting is malformed";
 	/* From here on it is a rank of this job. The welcome goes out before the
 	 * hand-over: nothing may precede it on the wire. */
-	if (send(fd, handshake_welcome, WELCOME_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT) != WELCOME_BYTES)
+	if (stranger_send(fd, handshake_welcome, WELCOME_BYTES))
 		return "it does not listen";
 	s->fd = s->passed = -1;
-	if (h.kind == HELLO_CONTROL ? !tree_attach(t, (int)h.from, fd) : !channel_park(t, &h, fd, passed))
+	if (h.kind == HELLO_CONTROL ? !tree_attach(t, (int)h.from, fd, &h) : !channel_park(t, &h, fd, passed))
 		return NULL;
 	s->fd = fd;
 	s->passed = passed;

@@ -3,8 +3,6 @@
 #define _GNU_SOURCE
 #include "parts.h"
 
-#include "wire.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -12,12 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define MESSAGE_MAGIC 0x4d434731u /* "1GCM" */
-#define GOODBYE_MAGIC 0x42434731u /* "1GCB" */
-#define TURN_BYTES (1u << 20) /* moved on a stream before others have their turn */
-#define BULK_BYTES (32u << 10)
-
-static void tcp_posted(peer_link *l, request *r)
+void tcp_posted(peer_link *l, request *r)
 {
 	tcp *t = l->impl;
 	uint64_t *count = r->sending ? &t->out_parts : &t->in_parts;
@@ -32,13 +25,6 @@ static void tcp_posted(peer_link *l, request *r)
 		if (!c->r)
 			tcp_seek(t, c, i, r);
 	}
-}
-
-static void tcp_head(unsigned char head[HEAD_BYTES], uint32_t magic, uint32_t seq, uint64_t bytes)
-{
-	put32(head, magic);
-	put32(head + 4, seq);
-	put64(head + 8, bytes);
 }
 
 static int tcp_push(peer_link *l, tcp *t, unsigned i)
@@ -83,8 +69,7 @@ static int tcp_push(peer_link *l, tcp *t, unsigned i)
 	return moved > 0;
 }
 
-/* The header of the message at the cursor is whole. 0 when it fits. */
-static int tcp_accept(peer_link *l, request *r, const unsigned char head[HEAD_BYTES])
+int tcp_accept(peer_link *l, request *r, const unsigned char head[HEAD_BYTES])
 {
 	uint32_t magic = get32(head);
 
@@ -198,7 +183,7 @@ static int tcp_progress(peer_link *l)
 	return moved;
 }
 
-static int tcp_sleep(peer_link *l, struct pollfd *p)
+int tcp_sleep(peer_link *l, struct pollfd *p)
 {
 	tcp *t = l->impl;
 	int n = 0;
@@ -230,7 +215,7 @@ static void tcp_wake(peer_link *l, const struct pollfd *p, int n)
 	}
 }
 
-static void tcp_revoke(peer_link *l)
+void tcp_revoke(peer_link *l)
 {
 	(void)l; /* what is sent has been copied */
 }

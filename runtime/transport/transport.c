@@ -21,7 +21,7 @@ double clock_now(void)
 
 gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
 {
-	return handshake_random(secret, TRANSPORT_SECRET_BYTES, err);
+	return secret_random(secret, TRANSPORT_SECRET_BYTES, err);
 }
 
 static int transport_allows(const char *list, const char *name)
@@ -38,8 +38,7 @@ void transport_release(transport *t)
 {
 	door_close(t);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
-		if (t->tree[i].fd >= 0)
-			close(t->tree[i].fd);
+		tree_drop(&t->tree[i]);
 	while (t->parked) {
 		parked *p = t->parked;
 
@@ -61,7 +60,7 @@ void transport_release(transport *t)
 	free(t->node);
 	free(t->interface);
 	free(t->allow);
-	explicit_bzero(t->secret, sizeof t->secret);
+	secret_free(t->secret, TRANSPORT_SECRET_BYTES);
 	free(t);
 }
 
@@ -79,6 +78,11 @@ static gradcomp_status transport_check(const transport_options *o, gradcomp_erro
 	if (o->chunk < PART_MIN || o->chunk > PART_MAX)
 		return error_set(err, GRADCOMP_ERR_INVALID, "transport.chunk=%zu is not within %u..%u bytes", o->chunk,
 		                 PART_MIN, PART_MAX);
+	if (o->frames && !seal_available())
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "security.frames=%s: this gradcomp was built without libsodium, which it takes "
+		                 "(configure --with-sodium)",
+		                 seal_mode_name(o->frames));
 	return GRADCOMP_OK;
 }
 
@@ -92,6 +96,8 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	delay late;
 
 	*out = NULL;
+	if (!st)
+		st = secret_start(err);
 	if (!st)
 		st = delay_parse(o->delay, &late, err);
 	if (st)
@@ -121,7 +127,8 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	t->allow = strdup(o->allow && *o->allow ? o->allow : "shm,tcp");
 	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	t->failed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (!t->interface || !t->allow || t->wake_fd < 0 || t->failed_fd < 0) {
+	t->secret = secret_alloc(TRANSPORT_SECRET_BYTES);
+	if (!t->interface || !t->allow || !t->secret || t->wake_fd < 0 || t->failed_fd < 0) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory or descriptors for the transport");
 		goto fail;
 	}
@@ -134,10 +141,12 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 		               t->allow);
 		goto fail;
 	}
-	st = handshake_random(t->cookie, sizeof t->cookie, err);
+	st = secret_random(t->cookie, sizeof t->cookie, err);
 	if (!st && t->nranks > 1)
 		st = door_open(t, unix_name, &unix_bytes, err);
 	card_this_node(&node);
+	node.frames = (int)t->o.frames;
+	node.aes = seal_fast_aes();
 	if (!st)
 		st = card_write(&node, unix_name, unix_bytes, t->own, t->nranks > 1 ? t->nown : 0, t->card,
 		                sizeof t->card, err);

@@ -30,6 +30,10 @@
 typedef struct transport transport;
 typedef struct channel channel;
 
+/* What protects the bytes that follow a connection's hand-shake, where it is one
+ * over a network. */
+typedef enum frames_mode { FRAMES_NONE = 0, FRAMES_MAC = 1, FRAMES_ENCRYPT = 2 } frames_mode;
+
 typedef struct transport_options {
 	int rank, nranks;
 	double timeout;      /* s; setting transport.timeout */
@@ -39,6 +43,7 @@ typedef struct transport_options {
 	int spin_us;         /* how long a wait spins before it sleeps; transport.spin_us */
 	const char *interface; /* name, CIDR or ""; transport.interface */
 	const char *allow;   /* "shm,tcp"; transport.allow */
+	frames_mode frames;  /* security.frames */
 	int cma;             /* process_vm_readv between ranks of a node; transport.cma */
 	const char *delay;   /* of what comes over tcp, "us/jitter/seed"; transport.delay_us */
 	const log_sink *log; /* outlives the transport */

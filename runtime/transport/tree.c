@@ -3,18 +3,15 @@
 #include "state.h"
 
 #include "error.h"
-#include "wire.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#define FRAME_MAGIC 0x46434731u /* "1GCF" */
 #define HEARTBEAT_SECONDS 1.0
-
-enum { FRAME_HEARTBEAT = 1, FRAME_FAIL, FRAME_LEAVE, FRAME_LEFT };
 
 void tree_wake(transport *t)
 {
@@ -36,22 +33,11 @@ static void neighbour_flush(neighbour *n)
  * not fit are left out, and a FAIL is the last frame that matters. */
 static void neighbour_send(neighbour *n, int type, int a, int b, const char *text)
 {
-	size_t bytes = text ? strnlen(text, CULPRIT_TEXT) : 0;
-	unsigned char *p = n->out + n->unsent;
+	frame f = {type, a, b, text, text ? strnlen(text, FRAME_TEXT) : 0};
 
-	if (n->fd < 0 || n->unsent + FRAME_BYTES + bytes > sizeof n->out ||
-	    (type == FRAME_HEARTBEAT && n->unsent))
+	if (n->fd < 0 || n->unsent + FRAME_MOST > sizeof n->out || (type == FRAME_HEARTBEAT && n->unsent))
 		return;
-	put32(p, FRAME_MAGIC);
-	p[4] = (unsigned char)type;
-	p[5] = 0;
-	p[6] = (unsigned char)(bytes & 0xff);
-	p[7] = (unsigned char)(bytes >> 8);
-	put32(p + 8, (uint32_t)a);
-	put32(p + 12, (uint32_t)b);
-	if (bytes)
-		memcpy(p + FRAME_BYTES, text, bytes);
-	n->unsent += FRAME_BYTES + (unsigned)bytes;
+	n->unsent += (unsigned)frame_write(n->out + n->unsent, &f, n->seal);
 	neighbour_flush(n);
 }
 
@@ -69,10 +55,13 @@ void tree_fail(transport *t, gradcomp_status status, int culprit, const char *te
 	pthread_cond_broadcast(&t->changed);
 }
 
-int tree_attach(transport *t, int rank, int fd)
+int tree_attach(transport *t, int rank, int fd, const hello *h)
 {
+	seals *seal = h->frames ? seal_new(t->secret, h, (int)h->from == t->rank) : NULL;
 	int done = -1;
 
+	if (h->frames && !seal)
+		return -1;
 	pthread_mutex_lock(&t->lock);
 	for (int i = 0; i < TREE_NEIGHBOURS && done; i++) {
 		neighbour *n = &t->tree[i];
@@ -80,6 +69,7 @@ int tree_attach(transport *t, int rank, int fd)
 		if (n->rank != rank || n->fd >= 0)
 			continue;
 		n->fd = fd;
+		n->seal = seal;
 		n->heard = clock_now();
 		n->have = n->unsent = 0;
 		/* It joined after the news had gone round. */
@@ -89,6 +79,8 @@ int tree_attach(transport *t, int rank, int fd)
 	}
 	pthread_cond_broadcast(&t->changed);
 	pthread_mutex_unlock(&t->lock);
+	if (done)
+		seal_free(seal);
 	tree_wake(t);
 	return done;
 }
@@ -133,21 +125,20 @@ void tree_flush(transport *t, double seconds)
 }
 
 /* One whole frame of neighbour i. 0, or -1 when it makes no sense. */
-static int neighbour_frame(transport *t, int i, const unsigned char *p, size_t bytes)
+static int neighbour_frame(transport *t, int i, const frame *f)
 {
 	neighbour *n = &t->tree[i];
-	int a = (int)get32(p + 8), b = (int)get32(p + 12);
 	char text[CULPRIT_TEXT + 1];
 
-	switch (p[4]) {
+	switch (f->type) {
 	case FRAME_HEARTBEAT:
 		return 0;
 	case FRAME_FAIL:
-		if (a >= 0 || a < GRADCOMP_ERR_INTERNAL || b < -1 || b >= t->nranks)
+		if (f->a >= 0 || f->a < GRADCOMP_ERR_INTERNAL || f->b < -1 || f->b >= t->nranks)
 			return -1;
-		memcpy(text, p + FRAME_BYTES, bytes);
-		text[bytes] = '\0';
-		tree_fail(t, a, b, text);
+		memcpy(text, f->text, f->bytes);
+		text[f->bytes] = '\0';
+		tree_fail(t, f->a, f->b, text);
 		return 0;
 	case FRAME_LEAVE:
 		if (i == TREE_PARENT || n->left)
@@ -170,12 +161,20 @@ static int neighbour_frame(transport *t, int i, const unsigned char *p, size_t b
 	}
 }
 
+void tree_drop(neighbour *n)
+{
+	if (n->fd >= 0)
+		close(n->fd);
+	n->fd = -1;
+	seal_free(n->seal);
+	n->seal = NULL;
+}
+
 static void neighbour_lost(transport *t, neighbour *n, gradcomp_status status, const char *how)
 {
 	char text[CULPRIT_TEXT];
 
-	close(n->fd);
-	n->fd = -1;
+	tree_drop(n);
 	/* After the goodbye everybody may close when they like: tree_fail() knows. */
 	snprintf(text, sizeof text, "rank %d on %s %s", n->rank, transport_host(t, n->rank), how);
 	tree_fail(t, status, n->rank, text);
@@ -184,6 +183,8 @@ static void neighbour_lost(transport *t, neighbour *n, gradcomp_status status, c
 static void neighbour_read(transport *t, int i)
 {
 	neighbour *n = &t->tree[i];
+	frame f;
+	int taken;
 
 	for (;;) {
 		ssize_t got = recv(n->fd, n->in + n->have, sizeof n->in - n->have, MSG_DONTWAIT);
@@ -196,22 +197,21 @@ static void neighbour_read(transport *t, int i)
 		}
 		n->heard = clock_now();
 		n->have += (unsigned)got;
-		while (n->have >= FRAME_BYTES) {
-			size_t text = n->in[6] | (size_t)n->in[7] << 8;
-
-			if (get32(n->in) != FRAME_MAGIC || text > CULPRIT_TEXT ||
-			    (text && n->in[4] != FRAME_FAIL)) {
+		while ((taken = frame_read(n->in, n->have, n->seal, &f))) {
+			if (taken == FRAME_ALTERED) {
+				neighbour_lost(t, n, GRADCOMP_ERR_AUTH, "sent a control frame that was " SEAL_BROKEN);
+				return;
+			}
+			if (taken < 0) {
 				neighbour_lost(t, n, GRADCOMP_ERR_INTERNAL, "sent a malformed control frame");
 				return;
 			}
-			if (n->have < FRAME_BYTES + text)
-				break;
-			if (neighbour_frame(t, i, n->in, text)) {
+			if (neighbour_frame(t, i, &f)) {
 				neighbour_lost(t, n, GRADCOMP_ERR_INTERNAL, "sent a control frame out of order");
 				return;
 			}
-			n->have -= FRAME_BYTES + (unsigned)text;
-			memmove(n->in, n->in + FRAME_BYTES + text, n->have);
+			n->have -= (unsigned)taken;
+			memmove(n->in, n->in + taken, n->have);
 		}
 	}
 }

@@ -32,7 +32,8 @@ build () {
 	done >>"$tmp/commands"
 	xargs -P 2 -I '{}' sh -c '{}' <"$tmp/commands" || return
 	# shellcheck disable=SC2086
-	"$cxx" $sane -o "$tmp/test" "$tmp"/*.o "$GRADCOMP_BUILD/lib/libgradcomp.a" ${INIH_LIBS--linih} -ldl -lrt -lm -lpthread
+	"$cxx" $sane -o "$tmp/test" "$tmp"/*.o "$GRADCOMP_BUILD/lib/libgradcomp.a" \
+		$(sed -n 's/^LIB_LIBS *=//p' "$GRADCOMP_BUILD/config.mk") -ldl -lrt -lm -lpthread
 }
 if ! said=$(build 2>&1); then
 	echo "not ok 1 - the kernels compile for the host"

@@ -24,7 +24,7 @@ done
 # shellcheck disable=SC2046,SC2086
 check "plugins.c is built with libFuzzer" clang $common -DFUZZ_ENGINE -fsanitize=fuzzer -rdynamic -I"$GRADCOMP_SRC/tools" \
 	-o "$tmp/fuzz" "$GRADCOMP_SRC/tests/fuzz/plugins.c" "$GRADCOMP_SRC"/tools/check/*.c \
-	"$GRADCOMP_BUILD/lib/libgradcomp.a" $(sed -n 's/^INIH_LIBS *=//p' "$GRADCOMP_BUILD/config.mk") -lm -ldl -lrt -pthread
+	"$GRADCOMP_BUILD/lib/libgradcomp.a" $(sed -n 's/^LIB_LIBS *=//p' "$GRADCOMP_BUILD/config.mk") -lm -ldl -lrt -pthread
 is "all compressors are there" "$(find "$tmp/plugins" -name '*.so' | wc -l)" \
 	"$(find "$GRADCOMP_BUILD/lib/gradcomp/compressors" -name '*.so' | wc -l)"
 "$GRADCOMP_BUILD/tests/fuzz/plugins" "$tmp/seeds" >/dev/null

@@ -71,7 +71,7 @@ static void shuffled(void)
 	int bad = 0;
 	unsigned seed;
 
-	handshake_random(&seed, sizeof seed, NULL);
+	secret_random(&seed, sizeof seed, NULL);
 	printf("# seed %u\n", seed);
 	srand(seed);
 	for (int k = 0; k < SHUFFLES; k++) {

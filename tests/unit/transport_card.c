@@ -246,7 +246,7 @@ static void mutated(void)
 	if (seed)
 		state = strtoull(seed, NULL, 10);
 	else
-		handshake_random(&state, sizeof state, NULL);
+		secret_random(&state, sizeof state, NULL);
 	printf("# GRADCOMP_FUZZ_SEED=%" PRIu64 "\n", state);
 	for (int i = 0; i < MUTATIONS; i++) {
 		snprintf(text, sizeof text, "%s", good);

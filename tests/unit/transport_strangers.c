@@ -79,7 +79,7 @@ static hello greeting(uint32_t from, uint32_t to, uint32_t n, int kind)
 {
 	hello h = {.channel = 3, .from = from, .to = to, .nranks = n, .part = 65536, .kind = (uint8_t)kind, .streams = 1};
 
-	handshake_random(h.nonce, sizeof h.nonce, NULL);
+	secret_random(h.nonce, sizeof h.nonce, NULL);
 	return h;
 }
 
@@ -140,7 +140,7 @@ static void rude(int port, const board *b)
 
 	for (int i = 0; i < 200; i++) {
 		fd = dial(port);
-		handshake_random(junk, HELLO_BYTES, NULL);
+		secret_random(junk, HELLO_BYTES, NULL);
 		h = greeting(1, 0, 2, HELLO_TCP);
 		hello_write(&h, text);
 		memcpy(junk, text, (size_t)(i % 20));

@@ -1,0 +1,278 @@
+/* Links over TCP whose bytes go in sealed records (seal.h). What is in the records
+ * is what tcp.c sends: headers and parts. A record holds bytes of one part: the
+ * header and the first of them, or what follows. */
+#define _GNU_SOURCE
+#include "parts.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+
+/* Bytes of a part in a record: whole elements of every type. */
+#define SEALED_PIECE (SEAL_RECORD - 64)
+_Static_assert(HEAD_BYTES + SEALED_PIECE <= SEAL_CONTENT, "a header and a piece fit");
+
+typedef struct sealed {
+	_Alignas(64) unsigned char piece[SEAL_RECORD]; /* opened, of a receive that reduces */
+	unsigned char out[SEAL_RECORD], in[2 * SEAL_RECORD];
+	size_t sent, sending; /* of the record in out[]; 0: there is none */
+	size_t content;       /* how much of a part is in it */
+	size_t from, to;      /* what has come and was not opened, in in[] */
+} sealed;
+
+/* The next record at the cursor. The caller's bytes are copied, but the send is not
+ * done before the record is on its way. */
+static void sealed_make(const tcp *t, const cursor *c, sealed *s, seals *seal)
+{
+	unsigned char *p = s->out + SEAL_HEAD;
+	size_t bytes, at = tcp_part(t, c, &bytes), skip = c->part ? 0 : HEAD_BYTES, done, n;
+
+	s->content = 0;
+	if (c->off < skip) {
+		tcp_head(p, MESSAGE_MAGIC, c->r->seq, c->r->bytes);
+		s->content = skip;
+	}
+	done = c->off + s->content - skip;
+	n = bytes - done < SEALED_PIECE ? bytes - done : SEALED_PIECE;
+	if (n)
+		memcpy(p + s->content, c->r->buf + at + done, n);
+	s->content += n;
+	s->sent = 0;
+	s->sending = seal_record(seal, s->out, s->content);
+}
+
+static int sealed_push(peer_link *l, tcp *t, unsigned i)
+{
+	sealed *s = t->s[i].sealed;
+	cursor *c = &t->s[i].out;
+	size_t moved = 0;
+
+	while (c->r && moved < TURN_BYTES) {
+		request *r = c->r;
+		size_t bytes;
+		ssize_t n;
+
+		if (!s->sending)
+			sealed_make(t, c, s, l->seal[i]);
+		n = send(l->fd[i], s->out + s->sent, s->sending - s->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0) {
+			if (errno == EINTR)
+				continue;
+			if (errno != EAGAIN)
+				link_eof(l);
+			else
+				l->bulk = 1;
+			break;
+		}
+		moved += (size_t)n;
+		s->sent += (size_t)n;
+		if (s->sent < s->sending)
+			continue;
+		s->sending = 0;
+		c->off += s->content;
+		r->left -= s->content;
+		tcp_part(t, c, &bytes);
+		if (c->off < (c->part ? 0 : HEAD_BYTES) + bytes)
+			continue;
+		tcp_advance(t, c, i);
+		if (!r->left)
+			link_done(r);
+	}
+	return moved > 0;
+}
+
+/* Reads what there is room for: 1, 0 when nothing has come, -1 at the end. */
+static int sealed_read(peer_link *l, sealed *s, int fd)
+{
+	struct iovec iov;
+	ssize_t n;
+
+	if (s->from) {
+		memmove(s->in, s->in + s->from, s->to - s->from);
+		s->to -= s->from;
+		s->from = 0;
+	}
+	iov = (struct iovec){s->in + s->to, sizeof s->in - s->to};
+	do
+		n = l->delayed ? delay_read(l, fd, &iov, 1) : recv(fd, iov.iov_base, iov.iov_len, MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
+	if (n < 0 && errno == EAGAIN)
+		return 0;
+	if (n <= 0)
+		return -1;
+	s->to += (size_t)n;
+	return 1;
+}
+
+static int sealed_broken(peer_link *l)
+{
+	link_fail(l, GRADCOMP_ERR_AUTH, "what rank %d on %s sent to rank %d was " SEAL_BROKEN, l->world,
+	          transport_host(l->c->t, l->world), l->c->t->rank);
+	return -1;
+}
+
+/* How long the content of the first record is that has come, 0 when it is not
+ * whole yet; -1 with the job failed when it cannot be one. */
+static long sealed_whole(peer_link *l, const sealed *s)
+{
+	const unsigned char *rec = s->in + s->from;
+	size_t have = s->to - s->from, n;
+
+	if (have < SEAL_HEAD)
+		return 0;
+	n = seal_length(rec);
+	if (!n)
+		return sealed_broken(l);
+	return have < n + SEAL_EXTRA ? 0 : (long)n;
+}
+
+/* Opens a record with n bytes of content at the cursor. 0, or -1 when there is
+ * nothing more to read. */
+static int sealed_take(peer_link *l, tcp *t, unsigned i, size_t n)
+{
+	sealed *s = t->s[i].sealed;
+	cursor *c = &t->s[i].in;
+	request *r = c->r;
+	unsigned char *rec = s->in + s->from, *in = rec + SEAL_HEAD, *to;
+	size_t bytes, at = tcp_part(t, c, &bytes), head = c->part || c->off ? 0 : HEAD_BYTES, done;
+
+	done = c->off + head - (c->part ? 0 : HEAD_BYTES);
+	/* Bytes that follow no header go where they are wanted at once. */
+	to = head ? in : r->reduce ? s->piece : r->buf + at + done;
+	if (n < head || (!head && n > bytes - done) || seal_open(l->seal[i], rec, n, to))
+		return sealed_broken(l);
+	if (head && tcp_accept(l, r, in))
+		return -1;
+	n -= head;
+	if (n > bytes - done || (r->reduce && n % gradcomp_dtype_bytes(r->dtype)))
+		return sealed_broken(l);
+	if (head && n)
+		memcpy(r->reduce ? s->piece : r->buf + at, in + head, n);
+	if (r->reduce && n)
+		link_reduce(l, r, at + done, s->piece, n);
+	s->from += head + n + SEAL_EXTRA;
+	c->off += head + n;
+	r->left -= head + n;
+	if (done + n == bytes) {
+		tcp_advance(t, c, i);
+		if (!r->left)
+			link_done(r);
+	} else {
+		l->bulk = r->left > BULK_BYTES;
+	}
+	return 0;
+}
+
+static int sealed_pull(peer_link *l, tcp *t, unsigned i)
+{
+	sealed *s = t->s[i].sealed;
+	cursor *c = &t->s[i].in;
+	size_t moved = 0;
+
+	while (c->r && moved < TURN_BYTES && (c->r->checked || (!c->part && !c->off))) {
+		long n = sealed_whole(l, s);
+
+		if (n > 0 && !sealed_take(l, t, i, (size_t)n)) {
+			moved += (size_t)n;
+		} else if (n) {
+			break;
+		} else {
+			int got = sealed_read(l, s, l->fd[i]);
+
+			if (got < 0)
+				link_eof(l);
+			if (got <= 0)
+				break;
+			moved++;
+		}
+	}
+	return moved > 0;
+}
+
+static int sealed_progress(peer_link *l)
+{
+	tcp *t = l->impl;
+	int moved = 0;
+
+	l->bulk = 0;
+	for (unsigned i = 0; i < (unsigned)t->n; i++) {
+		if (t->s[i].out.r)
+			moved |= sealed_push(l, t, i);
+		if (t->s[i].in.r && !atomic_load_explicit(&l->c->t->failed, memory_order_relaxed))
+			moved |= sealed_pull(l, t, i);
+	}
+	return moved;
+}
+
+/* A peer that closes while this side only sends: did it say goodbye? */
+static void sealed_wake(peer_link *l, const struct pollfd *p, int n)
+{
+	tcp *t = l->impl;
+
+	for (int k = 0; k < n; k++) {
+		if (p[k].events & POLLIN || !(p[k].revents & (POLLRDHUP | POLLERR | POLLHUP)))
+			continue;
+		for (int i = 0; i < t->n; i++) {
+			unsigned char head[HEAD_BYTES];
+			sealed *s = t->s[i].sealed;
+
+			if (l->fd[i] != p[k].fd)
+				continue;
+			while (s->to - s->from < HEAD_BYTES + SEAL_EXTRA && sealed_read(l, s, l->fd[i]) > 0)
+				;
+			if (s->to - s->from >= HEAD_BYTES + SEAL_EXTRA && seal_length(s->in + s->from) == HEAD_BYTES &&
+			    !seal_peek(l->seal[i], s->in + s->from, HEAD_BYTES, head) && get32(head) == GOODBYE_MAGIC)
+				l->goodbye = 1;
+		}
+		link_eof(l);
+	}
+}
+
+static void sealed_close(peer_link *l, int goodbye)
+{
+	tcp *t = l->impl;
+
+	for (int i = 0; i < t->n; i++) {
+		sealed *s = t->s[i].sealed;
+
+		/* Where a send was cut short, nothing that follows makes sense. */
+		if (s && goodbye && !l->send.head) {
+			tcp_head(s->out + SEAL_HEAD, GOODBYE_MAGIC, l->send.seq, 0);
+			send(l->fd[i], s->out, seal_record(l->seal[i], s->out, HEAD_BYTES), MSG_NOSIGNAL | MSG_DONTWAIT);
+		}
+		free(s);
+	}
+	free(t);
+}
+
+static const link_ops sealed_ops = {tcp_posted, sealed_progress, tcp_sleep, sealed_wake, tcp_revoke, sealed_close};
+
+int sealed_open(peer_link *l)
+{
+	int n = l->h.streams;
+	tcp *t = calloc(1, sizeof *t + (size_t)n * sizeof t->s[0]);
+
+	if (!t)
+		goto nomem;
+	t->n = n;
+	t->part = n > 1 ? l->h.part : SIZE_MAX / 2;
+	l->impl = t;
+	for (int i = 0; i < n; i++) {
+		sealed *s = aligned_alloc(_Alignof(sealed), sizeof *s);
+
+		if (!s || !l->seal[i]) {
+			free(s);
+			sealed_close(l, 0);
+			goto nomem;
+		}
+		s->sent = s->sending = s->from = s->to = 0;
+		t->s[i].sealed = s;
+	}
+	l->ops = &sealed_ops;
+	return 0;
+nomem:
+	link_fail(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
+	return -1;
+}
