@@ -12,12 +12,17 @@ gradcomp_status gpu_check(const char *why, const char *what, gradcomp_error *err
 	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: %s: %s", what, why) : GRADCOMP_OK;
 }
 
+static uint32_t patterns_of(const gradcomp_reducer *r)
+{
+	return r->layout.patterns ? r->layout.patterns : r->compressor->patterns;
+}
+
 /* Whether the compressor's part can be done on the device. Codes are made where the
  * collective has the floats. */
 static gpu_way way_of(const gradcomp_reducer *r, const struct gradcomp_collective_v1 *collective)
 {
 	const struct gradcomp_compressor_v1 *c = r->compressor;
-	uint32_t patterns = r->layout.patterns ? r->layout.patterns : c->patterns;
+	uint32_t patterns = patterns_of(r);
 	int direct = !!(collective->traits & GRADCOMP_TRAIT_CUDA);
 	if (!(c->traits & GRADCOMP_TRAIT_CUDA) || patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED))
 		return GPU_WHOLE;
@@ -158,7 +163,7 @@ gradcomp_status gpu_port(gradcomp_reducer *r, gradcomp_error *err)
 	if (!st)
 		st = r->port.collective->allreduce(r->port.instance, g->words + gpu_exchange_word(r), 1, GRADCOMP_I32,
 		                                   GRADCOMP_SUM, 1.0, err);
-	if (!st && r->layout.patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
+	if (!st && patterns_of(r) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
 		st = c->code_on(r->instance, g->ops, g->exchange, g->words + gpu_code_word(r), err);
 	return st;
 }

@@ -1,0 +1,189 @@
+/* Coded sums on device memory, in two steps as in 1-bit SGD and others' two-step
+ * all-reduces: the bucket is cut into a stripe for each rank; every rank codes the
+ * stripes of the others and sends them, adds what comes to its own, and codes the sum
+ * once, which goes to all. The owner takes what its code decodes to, so that all
+ * ranks end with the same bits.
+ *
+ * A rank's losses go to its residual: what its codes of others' stripes lost, and, in
+ * units of the sum, what the code of its own complete stripe lost. A code has
+ * exactly bound(n) bytes here (compressor.h, code_on), so both sides know lengths. */
+#include "comm.h"
+
+/* Numbers a stripe is a multiple of: codes work in blocks. */
+#define GRAIN 1024u
+
+static size_t rounded(uint64_t bytes)
+{
+	return (bytes + 63) & ~(size_t)63;
+}
+
+/* How a buffer is cut: equal stripes, or what `counts` says. Codes lie `stride` apart. */
+typedef struct cut {
+	const gradcomp_codec *codec;
+	uint64_t count, each;   /* floats */
+	const uint64_t *counts; /* or NULL */
+	size_t stride;
+} cut;
+
+typedef struct part {
+	uint64_t from, n;
+	size_t bytes; /* of its code */
+} part;
+
+static uint64_t bound(const gradcomp_codec *codec, uint64_t n)
+{
+	return n ? codec->bound(codec->ctx, n) : 0;
+}
+
+static cut cut_stripes(const gradcomp_codec *codec, uint64_t count, int P)
+{
+	uint64_t each = ((count + (uint64_t)P - 1) / (uint64_t)P + GRAIN - 1) / GRAIN * GRAIN;
+
+	return (cut){.codec = codec, .count = count, .each = each, .stride = rounded(bound(codec, each))};
+}
+
+static part part_at(const cut *c, int r)
+{
+	part p = {.from = 0};
+
+	if (c->counts) {
+		for (int k = 0; k < r; k++)
+			p.from += c->counts[k];
+		p.n = c->counts[r];
+	} else {
+		p.from = (uint64_t)r * c->each < c->count ? (uint64_t)r * c->each : c->count;
+		p.n = c->count - p.from < c->each ? c->count - p.from : c->each;
+	}
+	p.bytes = bound(c->codec, p.n);
+	return p;
+}
+
+static gradcomp_status code(nccl *n, const gradcomp_codec *codec, const float *x, uint64_t count, uint64_t counter,
+                            void *out, size_t want, gradcomp_error *err)
+{
+	uint64_t bytes = 0;
+	gradcomp_status st = codec->code(codec->ctx, x, count, counter, out, &bytes, err);
+
+	if (!st && bytes != want)
+		st = n->host->fail(err, GRADCOMP_ERR_INTERNAL,
+		                   "nccl: a code of %llu bytes for %llu numbers; in CUDA memory it must have %zu",
+		                   (unsigned long long)bytes, (unsigned long long)count, want);
+	return st;
+}
+
+/* e = what the code of x lost, times `back`; with `take` x becomes what was coded. */
+static gradcomp_status note(nccl *n, const gradcomp_codec *codec, const void *coded, size_t bytes, float *x, float *e,
+                            uint64_t count, float back, int take, gradcomp_error *err)
+{
+	const gradcomp_operators *op = n->ops;
+	gradcomp_status st = GRADCOMP_OK;
+
+	if (e) {
+		st = codec->decode(codec->ctx, coded, bytes, e, count, err);
+		op->scale(n->queue, e, -1, count);
+		op->add(n->queue, e, x, count);
+		if (back != 1)
+			op->scale(n->queue, e, back, count);
+	}
+	if (!st && take)
+		st = codec->decode(codec->ctx, coded, bytes, x, count, err);
+	return st;
+}
+
+/* Codes of all stripes to their owners; what comes lies one after another at `came`. */
+static gradcomp_status scatter(nccl *n, const cut *c, const char *codes, char *came, gradcomp_error *err)
+{
+	int P = n->links->nranks, me = n->links->rank;
+	part own = part_at(c, me);
+	ncclResult_t rc = n->f.ncclGroupStart();
+
+	for (int r = 0; rc == ncclSuccess && r < P; r++) {
+		part p = part_at(c, r);
+		if (r != me && p.n)
+			rc = n->f.ncclSend(codes + (size_t)r * c->stride, p.bytes, ncclUint8, r, n->comm, n->queue);
+		if (rc == ncclSuccess && r != me && own.n)
+			rc = n->f.ncclRecv(came + (size_t)r * c->stride, own.bytes, ncclUint8, r, n->comm, n->queue);
+	}
+	rc = rc == ncclSuccess || rc == ncclInProgress ? n->f.ncclGroupEnd() : rc;
+	return nccl_launched(n, rc, "send coded stripes to their ranks", err);
+}
+
+/* Every rank's code to all, and decoded into buf; this rank's own is there already. */
+static gradcomp_status spread(nccl *n, const cut *c, char *codes, float *buf, gradcomp_error *err)
+{
+	static const char what[] = "gather the coded parts";
+	int P = n->links->nranks;
+	ncclResult_t rc = n->f.ncclGroupStart();
+	gradcomp_status st;
+
+	for (int r = 0; rc == ncclSuccess && r < P; r++) {
+		char *at = codes + (size_t)r * c->stride;
+		part p = part_at(c, r);
+		if (p.n)
+			rc = n->f.ncclBroadcast(at, at, p.bytes, ncclUint8, r, n->comm, n->queue);
+	}
+	rc = rc == ncclSuccess || rc == ncclInProgress ? n->f.ncclGroupEnd() : rc;
+	st = nccl_launched(n, rc, what, err);
+	for (int r = 0; !st && r < P; r++) {
+		part p = part_at(c, r);
+		if (p.n && r != n->links->rank)
+			st = c->codec->decode(c->codec->ctx, codes + (size_t)r * c->stride, p.bytes, buf + p.from, p.n, err);
+	}
+	return st ? st : nccl_done(n, what, err);
+}
+
+gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double scale, const gradcomp_codec *codec,
+                                     uint64_t counter, float *residual, gradcomp_error *err)
+{
+	int P = n->links->nranks, me = n->links->rank;
+	const cut c = cut_stripes(codec, count, P);
+	size_t all = (size_t)P * c.stride;
+	part own = part_at(&c, me);
+	float *x = buf + own.from;
+	gradcomp_status st = nccl_room(n, 2 * all, err);
+	char *codes = n->room, *came = n->room + all;
+
+	for (int r = 0; !st && r < P; r++) {
+		part p = part_at(&c, r);
+		char *at = codes + (size_t)r * c.stride;
+		if (r == me || !p.n)
+			continue;
+		st = code(n, codec, buf + p.from, p.n, counter + (uint64_t)r, at, p.bytes, err);
+		if (!st)
+			st = note(n, codec, at, p.bytes, buf + p.from, residual ? residual + p.from : NULL, p.n, 1, 0, err);
+	}
+	if (!st)
+		st = scatter(n, &c, codes, came, err);
+	for (int r = 0; !st && own.n && r < P; r++)
+		if (r != me)
+			st = codec->decode_add(codec->ctx, came + (size_t)r * c.stride, own.bytes, x, own.n, err);
+	if (!st && own.n && scale != 1.0)
+		st = n->ops->scale_as(n->queue, x, scale, own.n, GRADCOMP_F32);
+	if (!st && own.n)
+		st = code(n, codec, x, own.n, counter + (uint64_t)P, codes + (size_t)me * c.stride, own.bytes, err);
+	if (!st && own.n)
+		st = note(n, codec, codes + (size_t)me * c.stride, own.bytes, x, residual ? residual + own.from : NULL, own.n,
+		          (float)(1 / scale), 1, err);
+	return st ? st : spread(n, &c, codes, buf, err);
+}
+
+gradcomp_status nccl_coded_allgather(nccl *n, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                     uint64_t counter, float *residual, gradcomp_error *err)
+{
+	int P = n->links->nranks, me = n->links->rank;
+	cut c = {.codec = codec, .counts = counts};
+	part own;
+	gradcomp_status st;
+
+	for (int r = 0; r < P; r++)
+		if (rounded(bound(codec, counts[r])) > c.stride)
+			c.stride = rounded(bound(codec, counts[r]));
+	st = nccl_room(n, (size_t)P * c.stride, err);
+	own = part_at(&c, me);
+	char *at = n->room + (size_t)me * c.stride;
+	if (!st && own.n)
+		st = code(n, codec, buf + own.from, own.n, counter, at, own.bytes, err);
+	if (!st && own.n)
+		st = note(n, codec, at, own.bytes, buf + own.from, residual, own.n, 1, 1, err);
+	return st ? st : spread(n, &c, n->room, buf, err);
+}

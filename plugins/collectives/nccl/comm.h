@@ -1,0 +1,73 @@
+/* The nccl collective: its communicator, and what its calls are made of. */
+#ifndef NCCL_COMM_H
+#define NCCL_COMM_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "gradcomp/collective.h"
+#include "direct.h"
+#include "ring.h"
+
+/* NCCL's functions. It is looked for when the first payload in CUDA memory comes, so
+ * that the plugin can be listed and looked at anywhere. */
+#define NCCL_FUNCTIONS(F) \
+	F(ncclGetUniqueId) F(ncclCommInitRankConfig) F(ncclCommFinalize) F(ncclCommDestroy) F(ncclCommAbort) \
+	F(ncclCommGetAsyncError) F(ncclGetErrorString) F(ncclGetLastError) F(ncclAllReduce) F(ncclReduce) \
+	F(ncclReduceScatter) F(ncclAllGather) F(ncclBroadcast) F(ncclSend) F(ncclRecv) F(ncclGroupStart) \
+	F(ncclGroupEnd)
+
+typedef struct nccl_functions {
+#define NCCL_POINTER(name) __typeof__(&name) name;
+	NCCL_FUNCTIONS(NCCL_POINTER)
+#undef NCCL_POINTER
+} nccl_functions;
+
+typedef struct nccl {
+	const gradcomp_host *host;
+	const gradcomp_links *links;
+	ring *ring; /* for host memory, and for meeting */
+	direct *direct;
+	nccl_functions f;
+	const gradcomp_operators *ops; /* of the device */
+	ncclComm_t comm;
+	cudaStream_t queue;
+	cudaEvent_t event;
+	double timeout;       /* s */
+	gradcomp_error failed; /* every call after the first failure gives it */
+	char *room;           /* device memory */
+	size_t room_bytes;
+} nccl;
+
+/* library.c */
+gradcomp_status nccl_load(nccl *n, gradcomp_error *err);
+
+/* comm.c. Whether a buffer is in memory of a device. */
+int nccl_on_device(const void *buf);
+/* Before anything is asked of NCCL: the communicator is made the first time, so all
+ * ranks come here together. */
+gradcomp_status nccl_ready(nccl *n, gradcomp_error *err);
+/* After NCCL was asked for something: waits until it is on the stream. `what` is the
+ * end of "rank 3 was waiting for NCCL to ...". */
+gradcomp_status nccl_launched(nccl *n, ncclResult_t rc, const char *what, gradcomp_error *err);
+/* Waits until all that is on the stream has been done. */
+gradcomp_status nccl_done(nccl *n, const char *what, gradcomp_error *err);
+/* Room of at least `bytes` at `room`; its content is lost. */
+gradcomp_status nccl_room(nccl *n, size_t bytes, gradcomp_error *err);
+void nccl_close(nccl *n);
+
+/* primitives.c and coded.c: as in collective.h, on device memory. */
+gradcomp_status nccl_allreduce(nccl *n, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
+                               gradcomp_error *err);
+gradcomp_status nccl_reduce_scatter(nccl *n, void *buf, const uint64_t *counts, gradcomp_dtype dtype, gradcomp_op op,
+                                    double scale, gradcomp_error *err);
+gradcomp_status nccl_allgather(nccl *n, void *buf, const uint64_t *bytes, gradcomp_error *err);
+gradcomp_status nccl_alltoall(nccl *n, const void *in, const uint64_t *in_bytes, void *out, const uint64_t *out_bytes,
+                              gradcomp_error *err);
+gradcomp_status nccl_broadcast(nccl *n, void *buf, uint64_t bytes, int root, gradcomp_error *err);
+gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double scale, const gradcomp_codec *codec,
+                                     uint64_t counter, float *residual, gradcomp_error *err);
+gradcomp_status nccl_coded_allgather(nccl *n, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                     uint64_t counter, float *residual, gradcomp_error *err);
+
+#endif
