@@ -81,6 +81,8 @@ gradcomp_status card_write(const card_node *node, const char *unix_name, size_t 
 	if (used < capacity && node->frames)
 		used += (size_t)snprintf(out + used, capacity - used, " frames=%s%s",
 		                         seal_mode_name((frames_mode)node->frames), node->aes ? " aes=1" : "");
+	if (used < capacity && node->verbs[0])
+		used += (size_t)snprintf(out + used, capacity - used, " verbs=%s", node->verbs);
 	if (used >= capacity)
 		return error_set(err, GRADCOMP_ERR_RANGE, "this rank's address card is longer than %zu bytes", capacity);
 	return GRADCOMP_OK;
@@ -202,6 +204,10 @@ gradcomp_status card_read(const char *text, card *out, card_node *node, gradcomp
 	if (card_frames(text, node))
 		goto bad;
 	out->aes = (unsigned char)node->aes;
+	what = "verbs";
+	if (card_field(text, "verbs", &n) && card_copy(text, "verbs", node->verbs, sizeof node->verbs))
+		goto bad;
+	out->verbs = node->verbs[0] ? card_hash(node->verbs) : 0;
 	out->host = strdup(node->host);
 	if (out->naddr)
 		out->addr = malloc(out->naddr * sizeof *addr);

@@ -1,12 +1,13 @@
 /* Business cards: what a rank tells the others about where it can be reached.
  *
- *     gc1 host=NAME node=BOOTID-NETNS-UID cpus=LIST unix=HEX tcp=ADDR,ADDR frames=MODE aes=1
+ *     gc1 host=NAME node=BOOTID-NETNS-UID cpus=LIST unix=HEX tcp=ADDR,ADDR frames=MODE aes=1 verbs=KEY
  *
  * A card is untrusted text: it says where to knock, never who answers. */
 #ifndef CARD_H
 #define CARD_H
 
 #include "address.h"
+#include "fabric.h"
 
 #include <stdatomic.h>
 
@@ -19,6 +20,8 @@ typedef struct card {
 	unsigned char naddr;
 	atomic_schar good; /* the address that led there last, or -1 */
 	unsigned char aes;        /* it encrypts with AES-GCM */
+	atomic_uchar no_verbs;    /* it was tried, in vain */
+	uint64_t verbs;           /* of two ranks with the same that is not 0 verbs may lead from one to the other */
 	unsigned char unix_bytes; /* 0: no local door */
 	char unix_name[CARD_UNIX]; /* abstract, without the leading 0 */
 } card;
@@ -31,6 +34,7 @@ typedef struct card_node {
 	char cpus[96]; /* those this process may run on, as 0-3,8; "" when not known */
 	int frames;    /* security.frames: frames_mode */
 	int aes;       /* as in card */
+	char verbs[FABRIC_KEY]; /* what network its RDMA device is on; "": none */
 } card_node;
 
 void card_this_node(card_node *out);

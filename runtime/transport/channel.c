@@ -78,12 +78,19 @@ static gradcomp_status channel_recv_reduce(void *ctx, int peer, void *acc, size_
 	return channel_post(c, peer, r, err);
 }
 
+static gradcomp_status channel_job_failure(void *ctx, gradcomp_error *err)
+{
+	const channel *c = ctx;
+
+	return transport_failure(c->t, err);
+}
+
 /* The group's own node numbers, and what its links offer. */
 static int channel_describe(channel *c)
 {
 	transport *t = c->t;
 	int32_t *number = calloc((size_t)t->nnodes, sizeof *number); /* plus 1; 0: not seen */
-	int nodes = 0, tcp = 0;
+	int nodes = 0, network = 0;
 
 	if (!number)
 		return -1;
@@ -93,7 +100,7 @@ static int channel_describe(channel *c)
 		if (!*at)
 			*at = ++nodes;
 		c->node[i] = *at - 1;
-		tcp |= i != c->me && connect_kind(t, c->ranks[i]) == KIND_TCP;
+		network |= i != c->me && connect_kind(t, c->ranks[i]) != KIND_SHM;
 	}
 	free(number);
 	c->api = (gradcomp_links){.struct_size = sizeof c->api,
@@ -106,8 +113,9 @@ static int channel_describe(channel *c)
 	                          .recv = channel_recv,
 	                          .wait = channel_wait,
 	                          .test = channel_test,
-	                          .chunk = tcp ? t->o.chunk : SHM_CHUNK_BYTES,
-	                          .recv_reduce = t->o.operators ? channel_recv_reduce : NULL};
+	                          .chunk = network ? t->o.chunk : SHM_CHUNK_BYTES,
+	                          .recv_reduce = t->o.operators ? channel_recv_reduce : NULL,
+	                          .failure = channel_job_failure};
 	return 0;
 }
 

@@ -21,6 +21,9 @@ int connect_kind(const transport *t, int rank)
 
 	if (t->allow_shm && c->unix_bytes && t->node[rank] == t->node[t->rank])
 		return KIND_SHM;
+	if (t->verbs && c->verbs && c->verbs == t->cards[t->rank].verbs && c->naddr &&
+	    !atomic_load_explicit(&c->no_verbs, memory_order_relaxed))
+		return KIND_VERBS;
 	return t->allow_tcp && c->naddr ? KIND_TCP : -1;
 }
 

@@ -104,7 +104,8 @@ gradcomp_status door_open(transport *t, char unix_name[CARD_UNIX], size_t *unix_
 		*unix_bytes = bytes - offsetof(struct sockaddr_un, sun_path) - 1;
 		memcpy(unix_name, un.sun_path + 1, *unix_bytes);
 	}
-	return t->allow_tcp ? door_open_tcp(t, err) : GRADCOMP_OK;
+	/* Verbs begins over tcp, and is watched over it. */
+	return t->allow_tcp || t->allow_verbs ? door_open_tcp(t, err) : GRADCOMP_OK;
 }
 
 void door_close(transport *t)

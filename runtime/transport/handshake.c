@@ -37,10 +37,12 @@ const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h)
 	h->part = get32(in + 20);
 	h->channel = get64(in + 24);
 	memcpy(h->nonce, in + 32, NONCE_BYTES);
-	if (h->kind > HELLO_SHM || h->from >= h->nranks || h->to >= h->nranks || h->from <= h->to ||
+	if (h->kind > HELLO_VERBS || h->from >= h->nranks || h->to >= h->nranks || h->from <= h->to ||
 	    h->frames > SEAL_AES || !h->streams || h->streams > STREAMS_MAX || h->stream >= h->streams)
 		return "its greeting is malformed";
 	if (h->kind != HELLO_CONTROL && (h->part < PART_MIN || h->part > PART_MAX || h->part % 64))
+		return "its greeting is malformed";
+	if (h->kind == HELLO_VERBS && (h->streams != 1 || h->frames))
 		return "its greeting is malformed";
 	if (h->kind == HELLO_SHM && (h->streams != 1 || (h->part & (h->part - 1))))
 		return "its greeting is malformed";

@@ -20,7 +20,7 @@
 /* The last byte of what begins every greeting. */
 #define HELLO_VERSION '2'
 
-typedef enum hello_kind { HELLO_CONTROL = 0, HELLO_TCP = 1, HELLO_SHM = 2 } hello_kind;
+typedef enum hello_kind { HELLO_CONTROL = 0, HELLO_TCP = 1, HELLO_SHM = 2, HELLO_VERBS = 3 } hello_kind;
 
 typedef struct hello {
 	uint64_t channel;

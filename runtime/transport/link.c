@@ -45,11 +45,22 @@ static void link_drop_fds(peer_link *l)
 	l->nfd = 0;
 }
 
-/* All connections stand: the transport takes over, with what was posted so far. */
+void link_begin(peer_link *l)
+{
+	atomic_fetch_add_explicit(&l->c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
+	delay_start(l);
+	for (request *r = l->send.head; r; r = r->next)
+		l->ops->posted(l, r);
+	for (request *r = l->recv.head; r; r = r->next)
+		l->ops->posted(l, r);
+	l->ops->progress(l);
+}
+
+/* All connections stand. Verbs has more to agree on first. */
 static void link_ready(peer_link *l)
 {
 	channel *c = l->c;
-	size_t need = c->npoll + l->h.streams;
+	size_t need = c->npoll + (l->kind == KIND_VERBS ? 2 : l->h.streams);
 	struct pollfd *p = realloc(c->poll, need * sizeof *p);
 
 	if (!p) {
@@ -58,16 +69,18 @@ static void link_ready(peer_link *l)
 	}
 	c->poll = p;
 	c->npoll = need;
+	if (l->kind == KIND_VERBS) {
+		if (!verbs_open(l))
+			l->ops->progress(l);
+		return;
+	}
 	if (l->kind == KIND_SHM ? shm_open_link(l) : l->h.frames ? sealed_open(l) : tcp_open(l))
 		return;
-	atomic_fetch_add_explicit(&c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
-	delay_start(l);
-	for (request *r = l->send.head; r; r = r->next)
-		l->ops->posted(l, r);
-	for (request *r = l->recv.head; r; r = r->next)
-		l->ops->posted(l, r);
-	l->ops->progress(l);
+	link_begin(l);
 }
+
+static const char *const link_name[] = {[HELLO_TCP] = "tcp", [HELLO_SHM] = "shm", [HELLO_VERBS] = "verbs"};
+static const hello_kind link_hello[] = {[KIND_SHM] = HELLO_SHM, [KIND_TCP] = HELLO_TCP, [KIND_VERBS] = HELLO_VERBS};
 
 /* The higher rank connects, the lower one accepts. */
 void link_connect(peer_link *l)
@@ -81,10 +94,10 @@ void link_connect(peer_link *l)
 		link_adopt(l);
 		return;
 	}
-	l->h = (hello){.kind = l->kind == KIND_SHM ? HELLO_SHM : HELLO_TCP,
+	l->h = (hello){.kind = link_hello[l->kind],
 	               .to = (uint32_t)l->world,
 	               .channel = l->c->id,
-	               .streams = l->kind == KIND_SHM ? 1 : (uint8_t)t->o.streams,
+	               .streams = l->kind == KIND_TCP ? (uint8_t)t->o.streams : 1,
 	               .part = l->kind == KIND_SHM ? SHM_RING_BYTES : (uint32_t)t->o.chunk};
 	if (l->kind == KIND_SHM) {
 		passed = l->passed = shm_create(l->h.part, &err);
@@ -110,7 +123,7 @@ void link_connect(peer_link *l)
 void link_adopt(peer_link *l)
 {
 	transport *t = l->c->t;
-	hello_kind want = l->kind == KIND_SHM ? HELLO_SHM : HELLO_TCP;
+	hello_kind want = link_hello[l->kind];
 
 	pthread_mutex_lock(&t->lock);
 	for (parked **at = &t->parked, *p; (p = *at);) {
@@ -121,7 +134,7 @@ void link_adopt(peer_link *l)
 		*at = p->next;
 		t->nparked--;
 		/* A connection made again takes the place of the one given up. */
-		if (p->h.kind != want || (l->nfd && (l->h.streams != p->h.streams || l->h.part != p->h.part)))
+		if (l->nfd && (l->h.kind != p->h.kind || l->h.streams != p->h.streams || l->h.part != p->h.part))
 			link_drop_fds(l);
 		l->h = p->h;
 		if (l->fd[p->h.stream] >= 0)
@@ -137,10 +150,14 @@ void link_adopt(peer_link *l)
 		free(p);
 	}
 	pthread_mutex_unlock(&t->lock);
+	/* The peer may know better by now whether verbs leads here. */
+	if (l->nfd && want != HELLO_SHM && (l->h.kind == HELLO_VERBS || (l->h.kind == HELLO_TCP && t->allow_tcp))) {
+		want = (hello_kind)l->h.kind;
+		l->kind = want == HELLO_VERBS ? KIND_VERBS : KIND_TCP;
+	}
 	if (l->nfd && l->h.kind != want)
 		link_fail(l, GRADCOMP_ERR_MISMATCH, "rank %d on %s connects over %s, this rank expects %s", l->world,
-		          transport_host(t, l->world), want == HELLO_SHM ? "tcp" : "shm",
-		          want == HELLO_SHM ? "shm" : "tcp");
+		          transport_host(t, l->world), link_name[l->h.kind], link_name[want]);
 	else if (l->nfd && l->nfd == l->h.streams)
 		link_ready(l);
 }

@@ -18,10 +18,11 @@ typedef struct request {
 	unsigned char *buf; /* a send only reads it */
 	size_t bytes;
 	size_t left;     /* not moved yet; tcp counts the header */
-	uint64_t first;  /* tcp: number of its first part; shm: its ticket */
+	uint64_t first;  /* tcp: number of its first part; shm: its ticket; verbs: bytes granted */
 	uint64_t parts;  /* tcp; 0: not taken up by the transport yet */
 	uint32_t seq;
 	uint8_t sending, done, checked, reduce;
+	int8_t region;   /* verbs: number of its registration; 0: not tried, -1: none */
 	gradcomp_dtype dtype;
 	gradcomp_op op;
 	double release;  /* when a delayed message may be seen */
@@ -39,7 +40,7 @@ typedef struct link_ops {
 	/* Moves what can be moved; 1 when something moved. */
 	int (*progress)(peer_link *l);
 	/* Before sleeping: asks the peer for a wake-up and puts what to poll in p[];
-	 * returns how many (at most `streams`). */
+	 * returns how many (at most `streams`; verbs: 2). */
 	int (*sleep)(peer_link *l, struct pollfd *p);
 	void (*wake)(peer_link *l, const struct pollfd *p, int n);
 	/* The job has failed: the caller's buffers are free from now on. */
@@ -102,6 +103,8 @@ peer_link *link_get(channel *c, int peer);
 /* Connects, or takes a parked connection if there is one. */
 void link_connect(peer_link *l);
 void link_adopt(peer_link *l);
+/* The transport has taken over: it gets what was posted so far. */
+void link_begin(peer_link *l);
 void link_post(peer_link *l, request *r);
 void link_done(request *r);
 /* Off the list of active links, when nothing is left to do. */
@@ -123,6 +126,7 @@ void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t byt
 int tcp_open(peer_link *l);
 int sealed_open(peer_link *l);
 int shm_open_link(peer_link *l);
+int verbs_open(peer_link *l);
 /* Makes the memory for a link of `ring` bytes each way; its descriptor, or -1. */
 int shm_create(uint32_t ring, gradcomp_error *err);
 

@@ -56,6 +56,7 @@ gradcomp_status roster_read(transport *t, const char *const *texts, gradcomp_err
 		goto out;
 	}
 	roster_crowd(t, nodes, keys);
+	verbs_lacking(t);
 out:
 	free(nodes);
 	free(keys);
@@ -73,21 +74,25 @@ const int32_t *transport_nodes(const transport *t, int *nnodes)
 	return t->node;
 }
 
+static const char *const kind_name[KINDS] = {[KIND_SHM] = "shm", [KIND_TCP] = "tcp", [KIND_VERBS] = "verbs"};
+
 const char *transport_kind(const transport *t, int rank)
 {
+	int kind;
+
 	if (rank == t->rank)
 		return "self";
-	return connect_kind(t, rank) == KIND_SHM ? "shm" : "tcp";
+	kind = connect_kind(t, rank);
+	return kind < 0 ? "none" : kind_name[kind];
 }
 
 int transport_stats(const transport *t, transport_counts out[4])
 {
-	static const char *const name[] = {"shm", "tcp"};
 	int n = 0;
 
-	for (int k = 0; k < 2; k++)
+	for (int k = 0; k < KINDS; k++)
 		if (atomic_load(&t->counts[k].pairs))
-			out[n++] = (transport_counts){name[k], atomic_load(&t->counts[k].pairs),
+			out[n++] = (transport_counts){kind_name[k], atomic_load(&t->counts[k].pairs),
 			                              atomic_load(&t->counts[k].sent),
 			                              atomic_load(&t->counts[k].received)};
 	return n;

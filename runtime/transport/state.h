@@ -64,10 +64,12 @@ typedef struct neighbour {
 
 enum { TREE_PARENT, TREE_LEFT, TREE_RIGHT, TREE_NEIGHBOURS };
 
+enum { KIND_SHM, KIND_TCP, KIND_VERBS, KINDS };
+
 struct transport {
 	transport_options o;
 	char *interface, *allow;
-	int allow_shm, allow_tcp;
+	int allow_shm, allow_tcp, allow_verbs;
 	delay delay;
 	int rank, nranks;
 	unsigned char *secret; /* of secret_alloc() */
@@ -99,10 +101,9 @@ struct transport {
 	channel *channels;
 	struct {
 		atomic_uint_fast64_t pairs, sent, received;
-	} counts[2]; /* shm, tcp */
+	} counts[KINDS];
+	struct verbs_device *verbs; /* NULL: not used */
 };
-
-enum { KIND_SHM, KIND_TCP };
 
 double clock_now(void); /* s, monotonic */
 /* transport.c: closes and frees all; no thread runs any more. */
@@ -137,6 +138,13 @@ void stranger_free(stranger *s);
 gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd,
                              gradcomp_error *err);
 int connect_kind(const transport *t, int rank); /* KIND_*, or -1 */
+
+/* verbs_device.c: opens the device for verbs, where it is allowed; err says why
+ * there is none, which is logged. */
+gradcomp_status verbs_device_open(transport *t, gradcomp_error *err);
+void verbs_device_close(transport *t);
+/* Tells of ranks that verbs could lead to and does not. */
+void verbs_lacking(const transport *t);
 
 /* tree.c */
 void *tree_main(void *transport);

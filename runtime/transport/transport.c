@@ -4,6 +4,7 @@
 #include "state.h"
 
 #include "error.h"
+#include "verbs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +38,7 @@ static int transport_allows(const char *list, const char *name)
 void transport_release(transport *t)
 {
 	door_close(t);
+	verbs_device_close(t);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		tree_drop(&t->tree[i]);
 	while (t->parked) {
@@ -93,6 +95,7 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	size_t unix_bytes = 0;
 	card_node node;
 	transport *t;
+	gradcomp_error why;
 	delay late;
 
 	*out = NULL;
@@ -136,17 +139,22 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	t->o.allow = t->allow;
 	t->allow_shm = transport_allows(t->allow, "shm");
 	t->allow_tcp = transport_allows(t->allow, "tcp");
-	if (!t->allow_shm && !t->allow_tcp) {
-		st = error_set(err, GRADCOMP_ERR_INVALID, "transport.allow=%s names no transport: shm, tcp or shm,tcp",
+	t->allow_verbs = transport_allows(t->allow, "verbs");
+	if (!t->allow_shm && !t->allow_tcp && !t->allow_verbs) {
+		st = error_set(err, GRADCOMP_ERR_INVALID, "transport.allow=%s names no transport: shm, tcp, verbs",
 		               t->allow);
 		goto fail;
 	}
 	st = secret_random(t->cookie, sizeof t->cookie, err);
 	if (!st && t->nranks > 1)
 		st = door_open(t, unix_name, &unix_bytes, err);
+	if (!st && verbs_device_open(t, &why) && !t->allow_shm && !t->allow_tcp)
+		st = error_set(err, why.status, "transport.allow=%s, but verbs cannot be used: %s", t->allow, why.text);
 	card_this_node(&node);
 	node.frames = (int)t->o.frames;
 	node.aes = seal_fast_aes();
+	if (t->verbs)
+		memcpy(node.verbs, t->verbs->facts.key, sizeof node.verbs);
 	if (!st)
 		st = card_write(&node, unix_name, unix_bytes, t->own, t->nranks > 1 ? t->nown : 0, t->card,
 		                sizeof t->card, err);

@@ -42,7 +42,13 @@ typedef struct transport_options {
 	size_t chunk;        /* bytes; transport.chunk */
 	int spin_us;         /* how long a wait spins before it sleeps; transport.spin_us */
 	const char *interface; /* name, CIDR or ""; transport.interface */
-	const char *allow;   /* "shm,tcp"; transport.allow */
+	const char *allow;   /* "shm,tcp,verbs"; transport.allow */
+	const struct fabric_ops *fabric; /* for verbs; NULL: there is none, */
+	const char *verbs_missing;       /* and why */
+	int verbs_named;                 /* transport.allow was set by somebody */
+	const char *verbs_device;        /* NAME, NAME:PORT, "auto" or NULL; transport.verbs_device */
+	int verbs_gid;                   /* index or -1; transport.verbs_gid */
+	size_t verbs_memory;             /* bytes; transport.verbs_memory */
 	frames_mode frames;  /* security.frames */
 	int cma;             /* process_vm_readv between ranks of a node; transport.cma */
 	const char *delay;   /* of what comes over tcp, "us/jitter/seed"; transport.delay_us */
@@ -70,7 +76,7 @@ gradcomp_status transport_stop(transport *t, gradcomp_error *err);
 const char *transport_host(const transport *t, int rank);
 /* Node number of each rank, numbered by first appearance; nnodes of them. */
 const int32_t *transport_nodes(const transport *t, int *nnodes);
-/* "shm" or "tcp" for a pair. */
+/* "shm", "tcp" or "verbs" for a pair. */
 const char *transport_kind(const transport *t, int rank);
 
 /* Declares the job failed: pending and later waits on all ranks return this

@@ -25,6 +25,8 @@ typedef struct board {
 	transport_options options;
 	void (*enter)(int rank); /* what a rank that is a process does first; may be NULL */
 	void (*body)(struct board *b, transport *t, int rank);
+	void (*leave)(struct board *b, int rank); /* and last */
+	int per_node; /* ranks of one node by their cards; 0: all, as it is */
 	void *arg;
 	int late_rank; /* joins only when `late` is set; -1: nobody */
 	atomic_int late, there, ready;
@@ -63,7 +65,8 @@ static inline board *board_new(int n)
 	b->n = n;
 	b->late_rank = -1;
 	b->options = (transport_options){.nranks = n, .timeout = 10, .wait_timeout = 60, .streams = 2, .chunk = 64 << 10,
-	                                 .spin_us = 20, .interface = "", .allow = "shm,tcp", .cma = 1, .log = &board_log};
+	                                 .spin_us = 20, .interface = "", .allow = "shm,tcp", .cma = 1, .log = &board_log,
+	                                 .verbs_gid = -1, .verbs_memory = 64 << 20};
 	transport_secret(b->secret, NULL);
 	return b;
 }
@@ -89,6 +92,8 @@ static inline void *board_seat(void *arg)
 		return NULL;
 	}
 	strcpy(b->card[r], transport_card(t));
+	if (b->per_node)
+		strstr(b->card[r], " node=")[6] = (char)('A' + r / b->per_node);
 	atomic_fetch_add(&b->there, 1);
 	while (atomic_load(&b->there) < b->n)
 		usleep(200);
@@ -140,6 +145,8 @@ static inline void board_fork(board *b)
 			if (b->enter)
 				b->enter(r);
 			board_seat(&s);
+			if (b->leave)
+				b->leave(b, r);
 			_exit(0);
 		}
 		/* By the parent alone: the board is shared. */
