@@ -81,10 +81,14 @@ class Cluster:
     def run_on(self, node, *argv, timeout=120):
         return run(self._command + ["node", str(node)] + list(argv), self.env, timeout)
 
+    def counted(self):
+        """[(sent, received)] bytes of every node's interface so far."""
+        rows = run(self._command + ["bytes"], self.env, 30)
+        return [tuple(map(int, line.split()[1:])) for line in rows.splitlines()]
+
     def sent(self):
         """Bytes all nodes have sent so far."""
-        rows = run(self._command + ["bytes"], self.env, 30)
-        return sum(int(line.split()[1]) for line in rows.splitlines())
+        return sum(sent for sent, _ in self.counted())
 
     def start(self, node, *argv):
         """A command on node 1, 2, ... in the background."""

@@ -19,21 +19,35 @@ FORMULAS = [("none", RING * 4 * D),
             ("powersgd:rank=16,start_step=0", RING * 4 * (16 * MATRICES * 2 * SIDE + VECTOR))]
 
 
-def _steps(cluster, spec, iterations):
-    """Bytes all nodes have sent during a run."""
-    before = cluster.sent()
-    cluster.srun(f"--gradcomp={spec}", "--mpi=pmix", "gradcomp", "bench", "reduce", "--tensors", TENSORS, "--iters",
-                 str(iterations), timeout=240)
-    return cluster.sent() - before
+def _counted(cluster, options, tensors, iterations):
+    """[(sent, received)] of every node during a run."""
+    before = cluster.counted()
+    cluster.run("srun", *options, "--time=4", "--kill-on-bad-exit=1", "--mpi=pmix", "gradcomp", "bench", "reduce",
+                "--tensors", tensors, "--iters", str(iterations), timeout=240)
+    return [(s - s0, r - r0) for (s, r), (s0, r0) in zip(cluster.counted(), before)]
+
+
+def a_step(cluster, options, tensors):
+    """[(sent, received)] bytes of every node a step of a reducer. Start and end of a
+    run cancel out between a short and a long one."""
+    short, long = 2, 8
+    few, many = _counted(cluster, options, tensors, short), _counted(cluster, options, tensors, long)
+    return [tuple((m - f) / (long - short) for f, m in zip(*pair)) for pair in zip(few, many)]
 
 
 def compressors(cluster):
-    """Start and end of a run cancel out between a short and a long one."""
     for spec, formula in FORMULAS:
-        short, long = 2, 8
-        sent = (_steps(cluster, spec, long) - _steps(cluster, spec, short)) / (long - short) / cluster.nodes
+        sent = sum(s for s, _ in a_step(cluster, [f"-N{cluster.nodes}", f"--gradcomp={spec}"], TENSORS)) / cluster.nodes
         yield {"bench": "bytes a node and step on the interface", "case": spec, "value": sent / 1e6, "unit": "MB",
                "peer": "formula", "peer_value": formula / 1e6, "ratio": sent / formula, "limit": 1.03, "least": 0.97}
+
+
+def step_seconds(cluster, options, tensors, folder):
+    result = os.path.join(folder, "steps.json")
+    cluster.run("srun", *options, "--time=4", "--kill-on-bad-exit=1", "--mpi=pmix", "gradcomp", "bench", "reduce",
+                "--tensors", tensors, "--iters", "9", "--json", result, timeout=240)
+    with open(result, encoding="utf-8") as f:
+        return json.load(f)[0]["seconds"]
 
 
 def memory(cluster, folder):

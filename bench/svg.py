@@ -1,0 +1,87 @@
+"""Line plots on two logarithmic axes, as SVG."""
+
+import math
+from xml.sax.saxutils import escape
+
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 420, 320, 62, 14, 34, 46
+COLOURS = ("#0b62a4", "#d1495b", "#3a7d44", "#e09f3e", "#6f4e7c", "#555555", "#17a2b8", "#a05d2c")
+SYMBOLS = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T"}
+
+
+def short(value):
+    """1e-5 as 10u."""
+    power = math.floor(round(math.log10(value), 6) / 3) * 3
+    return f"{value / 10 ** power:g}{SYMBOLS.get(power, f'e{power}')}"
+
+
+def binary(value):
+    """65536 as 64Ki."""
+    for power, symbol in ((30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if value >= 1 << power:
+            return f"{value / (1 << power):g}{symbol}"
+    return f"{value:g}"
+
+
+class Axis:
+    def __init__(self, values, begin, end):
+        low, high = math.log10(min(values)), math.log10(max(values))
+        margin = max(0.04 * (high - low), 0.02)
+        self.low, self.high, self.begin, self.end = low - margin, high + margin, begin, end
+
+    def place(self, value):
+        return self.begin + (math.log10(value) - self.low) / (self.high - self.low) * (self.end - self.begin)
+
+    def ticks(self):
+        steps = (1, 2, 5) if self.high - self.low < 2.2 else (1,)
+        all_ = [m * 10.0 ** p for p in range(math.floor(self.low), math.ceil(self.high) + 1) for m in steps]
+        return [v for v in all_ if self.low <= math.log10(v) <= self.high]
+
+
+def _text(x, y, text, size=11, anchor="middle", more=""):
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{more}>{escape(text)}</text>'
+
+
+def _panel(panel, colours, x0, y0):
+    points = [p for _, line in panel["lines"] for p in line]
+    x = Axis([p[0] for p in points], x0 + LEFT, x0 + WIDTH - RIGHT)
+    y = Axis([p[1] for p in points], y0 + HEIGHT - BOTTOM, y0 + TOP)
+    out = [_text((x.begin + x.end) / 2, y0 + 20, panel["title"], 13),
+           _text((x.begin + x.end) / 2, y0 + HEIGHT - 10, panel["x"]),
+           _text(x0 + 14, (y.begin + y.end) / 2, panel["y"],
+                 more=f' transform="rotate(-90 {x0 + 14} {(y.begin + y.end) / 2:.1f})"')]
+    for v in panel.get("at") or x.ticks():
+        out.append(f'<path d="M{x.place(v):.1f} {y.begin}V{y.end}" stroke="#ddd"/>')
+        out.append(_text(x.place(v), y.begin + 15, (binary if panel.get("at") else short)(v), 10))
+    for v in y.ticks():
+        out.append(f'<path d="M{x.begin} {y.place(v):.1f}H{x.end}" stroke="#ddd"/>')
+        out.append(_text(x.begin - 5, y.place(v) + 4, short(v), 10, "end"))
+    out.append(f'<path d="M{x.begin} {y.end}V{y.begin}H{x.end}" fill="none" stroke="#333"/>')
+    for name, line in panel["lines"]:
+        at = [(x.place(p), y.place(q)) for p, q in sorted(line)]
+        path = "M" + "L".join(f"{p:.1f} {q:.1f}" for p, q in at)
+        dashed = ' stroke-dasharray="5 4"' if name in panel.get("dashed", ()) else ""
+        out.append(f'<path d="{path}" fill="none" stroke="{colours[name]}" stroke-width="1.8"{dashed}/>')
+        out += [f'<circle cx="{p:.1f}" cy="{q:.1f}" r="2.6" fill="{colours[name]}"/>' for p, q in at]
+    return out
+
+
+def plot(path, title, panels, columns=3):
+    """panels: dicts of title, x, y (captions), lines [(name, [(x, y)...])...], and
+    perhaps `at` (where x is marked, in powers of two) and `dashed` (names of lines)."""
+    panels = [dict(p, lines=[(n, line) for n, line in p["lines"] if line]) for p in panels]
+    panels = [p for p in panels if p["lines"]]
+    names = list(dict.fromkeys(n for p in panels for n, _ in p["lines"]))
+    colours = {n: COLOURS[i % len(COLOURS)] for i, n in enumerate(names)}
+    columns = max(1, min(columns, len(panels)))
+    width, rows = columns * WIDTH, (len(panels) + columns - 1) // columns
+    height = rows * HEIGHT + 60
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
+           f'<rect width="{width}" height="{height}" fill="white"/>', _text(width / 2, 20, title, 15)]
+    step = width / max(len(names), 1)
+    for i, name in enumerate(names):
+        out.append(f'<path d="M{i * step + 12:.1f} 42h22" stroke="{colours[name]}" stroke-width="3"/>')
+        out.append(_text(i * step + 40, 46, name, 12, "start"))
+    for i, panel in enumerate(panels):
+        out += _panel(panel, colours, i % columns * WIDTH, 60 + i // columns * HEIGHT)
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("\n".join(out + ["</svg>", ""]))
