@@ -5,6 +5,7 @@
 #include "job.h"
 
 #include "error.h"
+#include "job_secret.h"
 #include "wireup/wireup.h"
 #include "operators/operators.h"
 #include "operators/threads.h"
@@ -15,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-/* A card: "V<version>, secret in hex or -, SPECs, transport card" parted by tabs,
+/* A card: "V<version>, about the secret, SPECs, transport card" parted by tabs,
  * or "E<text>" of a rank that cannot join. */
 #define CARD_MAX WIREUP_MAX
 
@@ -48,8 +49,7 @@ static gradcomp_status canonical_specs(const gradcomp_job *job, char *out, size_
 
 static gradcomp_status prepare(gradcomp_job *job, char card[CARD_MAX], gradcomp_error *err)
 {
-	unsigned char secret[TRANSPORT_SECRET_BYTES];
-	char specs[1024], hex[2 * TRANSPORT_SECRET_BYTES + 1] = "-";
+	char specs[1024], secret[JOB_SECRET_TEXT];
 	const config *c = job->config;
 	transport_options o = {
 		.rank = job->rank,
@@ -76,55 +76,37 @@ static gradcomp_status prepare(gradcomp_job *job, char card[CARD_MAX], gradcomp_
 			return st;
 	}
 	st = transport_listen(&o, &job->transport, err);
-	if (!st && job->rank == 0)
-		st = transport_secret(secret, err);
+	if (!st)
+		st = job_secret_offer(config_str(c, "security.secret"), job->rank, secret, err);
 	if (st)
 		return st;
-	if (job->rank == 0)
-		for (size_t i = 0; i < sizeof secret; i++)
-			snprintf(hex + 2 * i, 3, "%02x", secret[i]);
-	snprintf(card, CARD_MAX, "V%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, hex, specs, transport_card(job->transport));
-	memset(hex, 0, sizeof hex);
-	memset(secret, 0, sizeof secret);
+	snprintf(card, CARD_MAX, "V%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, transport_card(job->transport));
+	secret_wipe(secret, sizeof secret);
 	return GRADCOMP_OK;
-}
-
-static int parse_secret(const char *hex, unsigned char secret[TRANSPORT_SECRET_BYTES])
-{
-	if (strlen(hex) != 2 * TRANSPORT_SECRET_BYTES)
-		return -1;
-	for (size_t i = 0; i < TRANSPORT_SECRET_BYTES; i++) {
-		char pair[3] = {hex[2 * i], hex[2 * i + 1], 0}, *end;
-		if (!isxdigit((unsigned char)pair[0]))
-			return -1;
-		secret[i] = (unsigned char)strtoul(pair, &end, 16);
-		if (*end)
-			return -1;
-	}
-	return 0;
 }
 
 /* Splits the cards; cards[r] becomes rank r's transport card. Names every rank
  * that is not like rank 0. */
-static gradcomp_status read_cards(gradcomp_job *job, char **all, const char **cards,
+static gradcomp_status read_cards(gradcomp_job *job, const char *space, char **all, const char **cards,
                                   unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
 {
 	const char *version0 = NULL, *specs0 = NULL;
+	const char *secrets0 = "";
+	gradcomp_status st;
 	for (int r = 0; r < job->nranks; r++)
 		if (all[r][0] == 'E')
 			return r == job->rank ? error_set(err, GRADCOMP_ERR_STATE, "%s", all[r] + 1)
 			                      : error_set(err, GRADCOMP_ERR_PEER, "rank %d cannot join: %s", r, all[r] + 1);
 	for (int r = 0; r < job->nranks; r++) {
 		char *rest = NULL;
-		const char *version = strtok_r(all[r], "\t", &rest), *hex = strtok_r(NULL, "\t", &rest),
+		const char *version = strtok_r(all[r], "\t", &rest), *secrets = strtok_r(NULL, "\t", &rest),
 			   *specs = strtok_r(NULL, "\t", &rest);
-		if (!version || version[0] != 'V' || !hex || !specs || !rest || !*rest)
+		if (!version || version[0] != 'V' || !secrets || !specs || !rest || !*rest)
 			return error_set(err, GRADCOMP_ERR_INVALID, "the card of rank %d is not one of gradcomp", r);
 		if (r == 0) {
 			version0 = version;
 			specs0 = specs;
-			if (parse_secret(hex, secret))
-				return error_set(err, GRADCOMP_ERR_INVALID, "the card of rank 0 has no secret");
+			secrets0 = secrets;
 		}
 		if (strcmp(version, version0))
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
@@ -134,19 +116,24 @@ static gradcomp_status read_cards(gradcomp_job *job, char **all, const char **ca
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
 			                 "rank %d asks for '%s', rank 0 for '%s': all ranks must use the same SPEC", r, specs,
 			                 specs0);
+		st = r ? job_secret_alike(secrets0, secrets, r, err) : GRADCOMP_OK;
+		if (st)
+			return st;
 		cards[r] = rest;
 	}
-	return GRADCOMP_OK;
+	return job_secret_take(config_str(job->config, "security.secret"), secrets0, space, secret, err);
 }
 
 static gradcomp_status join(gradcomp_job *job, wireup *w, gradcomp_error *err)
 {
 	unsigned char secret[TRANSPORT_SECRET_BYTES];
+	const char *space = strcmp(w->way->name, "pmix") ? NULL : getenv("PMIX_NAMESPACE");
 	char card[CARD_MAX];
 	double timeout = config_float(job->config, "transport.timeout");
 	char **all = calloc((size_t)job->nranks, sizeof *all);
 	const char **cards = calloc((size_t)job->nranks, sizeof *cards);
 	gradcomp_error own = {0};
+	size_t secrets = 0; /* bytes of rank 0's text, before it is cut up */
 	gradcomp_status mine, st;
 	if (!all || !cards) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", job->nranks);
@@ -156,22 +143,23 @@ static gradcomp_status join(gradcomp_job *job, wireup *w, gradcomp_error *err)
 	if (mine)
 		snprintf(card, sizeof card, "E%s", own.text);
 	st = wireup_exchange(w, card, timeout, all, err);
+	if (all[0])
+		secrets = strlen(all[0]);
 	if (mine) {
 		st = error_set(err, mine, "%s", own.text);
 		goto done;
 	}
 	if (!st)
-		st = read_cards(job, all, cards, secret, err);
+		st = read_cards(job, space, all, cards, secret, err);
 	if (!st)
 		st = transport_start(job->transport, cards, secret, err);
-	memset(secret, 0, sizeof secret);
+	secret_wipe(secret, sizeof secret);
 done:
-	memset(card, 0, sizeof card);
-	for (int r = 0; all && r < job->nranks; r++) {
-		if (all[r])
-			memset(all[r], 0, strlen(all[r]));
+	secret_wipe(card, sizeof card);
+	if (secrets)
+		secret_wipe(all[0], secrets);
+	for (int r = 0; all && r < job->nranks; r++)
 		free(all[r]);
-	}
 	free(all);
 	free(cards);
 	return st;

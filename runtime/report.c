@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "error.h"
-#include "report_path.h"
+#include "job_path.h"
 #include "report_text.h"
 
 /* Room taken at the start: a report of some ten thousand tensors. */
@@ -88,7 +88,7 @@ gradcomp_status report_open(const char *path, report **out, gradcomp_error *err)
 	if (!r)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the report");
 	r->dir = r->fd = -1;
-	status = report_path_expand(path, &r->path, err);
+	status = job_path_expand("report", path, &r->path, err);
 	if (status)
 		goto fail;
 	if (!report_name(r)) {

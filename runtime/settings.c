@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "error.h"
+#include "job_path.h"
 #include "operators/threads.h"
-#include "report_path.h"
 #include "spec.h"
 #include "transport/delay.h"
 
@@ -20,7 +20,7 @@ static gradcomp_status check_spec(const char *value, gradcomp_error *err)
 
 static gradcomp_status check_report(const char *value, gradcomp_error *err)
 {
-	return *value ? report_path_check(value, err) : GRADCOMP_OK;
+	return *value ? job_path_check("report", value, err) : GRADCOMP_OK;
 }
 
 /* A relative directory would make what runs depend on where the user stands. */
@@ -81,8 +81,10 @@ static gradcomp_status check_threads(const char *value, gradcomp_error *err)
 
 static gradcomp_status check_secret(const char *value, gradcomp_error *err)
 {
-	if (!strcmp(value, "pmix") || !strncmp(value, "file:/", 6))
+	if (!strcmp(value, "pmix"))
 		return GRADCOMP_OK;
+	if (!strncmp(value, "file:/", 6))
+		return job_path_check("secret", value + 5, err);
 	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither pmix nor file:PATH with an absolute path", value);
 }
 

@@ -131,6 +131,9 @@ static gradcomp_status get_card(client *c, int r, char **card, gradcomp_error *e
 		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no card of rank %d (%s)", r, PMIx_Error_string(rc));
 	if (value->type == PMIX_STRING && value->data.string && strlen(value->data.string) < WIREUP_MAX)
 		*card = strdup(value->data.string);
+	/* Rank 0's has the job's secret in it. */
+	if (value->type == PMIX_STRING && value->data.string)
+		explicit_bzero(value->data.string, strlen(value->data.string));
 	PMIX_VALUE_RELEASE(value);
 	return *card ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_INVALID, "pmix: the card of rank %d is no text", r);
 }

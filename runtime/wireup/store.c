@@ -48,6 +48,7 @@ static gradcomp_status exchange(void *ctx, const char *mine, double timeout, cha
 			return error_set(err, GRADCOMP_ERR_INVALID, "store: key '%s' is no card of a rank (%ld bytes)", key, n);
 		value[n] = 0;
 		all[r] = strdup(value);
+		explicit_bzero(value, (size_t)n);
 		if (!all[r])
 			return error_set(err, GRADCOMP_ERR_NOMEM, "store: no memory");
 	}

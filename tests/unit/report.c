@@ -2,7 +2,7 @@
  * one line for people. */
 #include "report.h"
 
-#include "report_path.h"
+#include "job_path.h"
 #include "report_text.h"
 
 #include "../tap.h"
@@ -84,7 +84,7 @@ static const char *expanded(const char *path)
 	static char out[300];
 	char *text;
 
-	if (report_path_expand(path, &text, &e))
+	if (job_path_expand("report", path, &text, &e))
 		return e.text;
 	snprintf(out, sizeof out, "%s", text);
 	free(text);

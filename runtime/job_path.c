@@ -1,4 +1,4 @@
-#include "report_path.h"
+#include "job_path.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,23 +7,23 @@
 
 #include "error.h"
 
-gradcomp_status report_path_check(const char *path, gradcomp_error *err)
+gradcomp_status job_path_check(const char *what, const char *path, gradcomp_error *err)
 {
 	size_t n = strlen(path);
 
 	if (!n)
-		return error_set(err, GRADCOMP_ERR_INVALID, "a report needs a file name");
+		return error_set(err, GRADCOMP_ERR_INVALID, "a %s needs a file name", what);
 	if (path[n - 1] == '/')
-		return error_set(err, GRADCOMP_ERR_INVALID, "report '%s' names a directory, not a file", path);
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s '%s' names a directory, not a file", what, path);
 	for (const char *p = path; *p; p++) {
 		if ((unsigned char)*p < 0x20 || *p == 0x7f)
-			return error_set(err, GRADCOMP_ERR_INVALID, "report '%s' has a control character", path);
+			return error_set(err, GRADCOMP_ERR_INVALID, "%s '%s' has a control character", what, path);
 		if (*p != '%')
 			continue;
 		p++;
 		if (*p != 'j' && *p != 's' && *p != '%')
 			return error_set(err, GRADCOMP_ERR_INVALID,
-			                 "report '%s': after '%%' may come j (job), s (step) or another '%%'", path);
+			                 "%s '%s': after '%%' may come j (job), s (step) or another '%%'", what, path);
 	}
 	return GRADCOMP_OK;
 }
@@ -36,9 +36,9 @@ static const char *number_from(const char *variable, const char *otherwise)
 	return v && *v && strlen(v) <= 20 && !v[strspn(v, "0123456789")] ? v : otherwise;
 }
 
-gradcomp_status report_path_expand(const char *path, char **out, gradcomp_error *err)
+gradcomp_status job_path_expand(const char *what, const char *path, char **out, gradcomp_error *err)
 {
-	gradcomp_status status = report_path_check(path, err);
+	gradcomp_status status = job_path_check(what, path, err);
 	char pid[24], *text = NULL;
 	size_t bytes;
 	FILE *f;
@@ -48,7 +48,7 @@ gradcomp_status report_path_expand(const char *path, char **out, gradcomp_error 
 	snprintf(pid, sizeof pid, "%ld", (long)getpid());
 	f = open_memstream(&text, &bytes);
 	if (!f)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the report's name");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the name of the %s", what);
 	for (const char *p = path; *p; p++) {
 		if (*p != '%')
 			fputc(*p, f);
@@ -61,7 +61,7 @@ gradcomp_status report_path_expand(const char *path, char **out, gradcomp_error 
 	}
 	if (fclose(f)) {
 		free(text);
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the report's name");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the name of the %s", what);
 	}
 	*out = text;
 	return GRADCOMP_OK;
