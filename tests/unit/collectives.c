@@ -259,7 +259,7 @@ static void check_spec(const char *spec, int P, const char *const *settings)
 
 int main(void)
 {
-	static const char *const specs[] = {"ring", "tree", "rhd", "ring:chunk=4096,small=0", "ring:mode=hop", "tree:chunk=4096", "rhd:chunk=4096,short=0"};
+	static const char *const specs[] = {"auto", "ring", "tree", "rhd", "ring:chunk=4096,small=0", "ring:mode=hop", "tree:chunk=4096", "rhd:chunk=4096,short=0"};
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error", NULL};
 	test_seed();
 	for (int r = 0; r < RANKS; r++) {
@@ -276,7 +276,7 @@ int main(void)
 			sum[P][i] = sum[P - 1][i] + input[P - 1][i];
 	}
 	for (int P = 1; P <= RANKS; P++)
-		for (size_t k = 0; k < (P == 2 || P == 3 || P == 5 || P == 8 ? sizeof specs / sizeof specs[0] : 3); k++)
+		for (size_t k = 0; k < (P == 2 || P == 3 || P == 5 || P == 8 ? sizeof specs / sizeof specs[0] : 4); k++)
 			check_spec(specs[k], P, settings);
 	for (int r = 0; r < RANKS; r++)
 		free(input[r]), free(residual[r]), free(dropped[r]);

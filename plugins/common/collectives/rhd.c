@@ -162,8 +162,8 @@ static gradcomp_status scale_block(rhd *r, const rhd_blocks *c, int b, double sc
 	return GRADCOMP_OK;
 }
 
-gradcomp_status rhd_halved(rhd *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
-                           gradcomp_error *err)
+static gradcomp_status halved(rhd *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
+                              gradcomp_error *err)
 {
 	rhd_blocks c = {.buf = buf, .offset = r->offset, .reduce = 1, .dtype = dtype, .op = op};
 	gradcomp_status st;
@@ -183,7 +183,7 @@ gradcomp_status rhd_allreduce(void *instance, void *buf, uint64_t count, gradcom
 		return GRADCOMP_OK;
 	if (r->nranks == 1)
 		return scale == 1.0 ? GRADCOMP_OK : r->host->operators->scale_as(NULL, buf, scale, count, dtype);
-	return (count * gradcomp_dtype_bytes(dtype) <= r->brief ? rhd_doubled : rhd_halved)(r, buf, count, dtype, op, scale,
+	return (count * gradcomp_dtype_bytes(dtype) <= r->brief ? rhd_doubled : halved)(r, buf, count, dtype, op, scale,
 	                                                                                  err);
 }
 
@@ -208,7 +208,7 @@ gradcomp_status rhd_allgather(void *instance, void *buf, const uint64_t *bytes, 
 
 /* van de Geijn 1994. A rank that has the blocks of n places from `a` on, counted from
  * the root's, gives those from a + s on to the rank at place a + s. */
-gradcomp_status rhd_scattered(rhd *r, void *buf, uint64_t bytes, int root, gradcomp_error *err)
+static gradcomp_status scatter(rhd *r, void *buf, uint64_t bytes, int root, gradcomp_error *err)
 {
 	rhd_blocks c = {.buf = buf, .offset = r->offset};
 	int P = r->nranks, base = r->place_of ? r->place_of[root] : root, me = (r->place - base + P) % P, a = 0, n = P;
@@ -238,7 +238,7 @@ gradcomp_status rhd_broadcast(void *instance, void *buf, uint64_t bytes, int roo
 	rhd *r = instance;
 	if (r->nranks == 1 || !bytes)
 		return GRADCOMP_OK;
-	return bytes <= r->brief ? tree_broadcast(r->tree, buf, bytes, root, err) : rhd_scattered(r, buf, bytes, root, err);
+	return bytes <= r->brief ? tree_broadcast(r->tree, buf, bytes, root, err) : scatter(r, buf, bytes, root, err);
 }
 
 gradcomp_status rhd_barrier(void *instance, gradcomp_error *err)
@@ -249,26 +249,40 @@ gradcomp_status rhd_barrier(void *instance, gradcomp_error *err)
 
 /* ---- what they cost ---- */
 
+static void load_doubled(const rhd *r, uint64_t bytes, load *out)
+{
+	if (r->full < r->nranks)
+		load_add(out, r->doubling[0], 2, (double)bytes);
+	for (int k = 1, d = 1; d < r->full; d *= 2, k++)
+		load_add(out, r->doubling[k], 1, (double)bytes);
+}
+
 void rhd_load(const rhd *r, load_call call, uint64_t bytes, load *out)
 {
-	double times = call == LOAD_ALLREDUCE || call == LOAD_BROADCAST ? 2 : 1;
-	*out = (load){{0}, {0}};
+	int both = call == LOAD_ALLREDUCE || call == LOAD_BROADCAST;
+	out->n = 0;
+	if (both && bytes <= r->brief) {
+		if (call == LOAD_ALLREDUCE)
+			load_doubled(r, bytes, out);
+		else
+			tree_load(r->tree, call, bytes, out);
+		return;
+	}
 	for (int k = 1; k < r->nskips; k++)
-		load_add(out, r->senders[k], times, times * (r->skip[k - 1] - r->skip[k]) / r->nranks * (double)bytes);
+		load_add(out, r->senders[k], 1 + both, (double)bytes / r->nranks * (r->skip[k - 1] - r->skip[k]));
 }
 
 void rhd_cost(void *instance, uint64_t bytes, double *sent, double *messages)
 {
 	const rhd *r = instance;
-	double trips = 0;
-	if (bytes > r->brief) {
-		*sent = 2.0 * (r->nranks - 1) / r->nranks * (double)bytes;
-		*messages = 2.0 * (r->nskips - 1);
+	int trips = 0;
+	load l;
+	rhd_load(r, LOAD_ALLREDUCE, bytes, &l);
+	*messages = load_messages(&l);
+	*sent = 2.0 * (r->nranks - 1) / r->nranks * (double)bytes;
+	if (bytes > r->brief)
 		return;
-	}
-	for (int d = 1; d < r->full; d *= 2)
+	while (1 << trips < r->full)
 		trips++;
-	int folds = r->full < r->nranks;
-	*messages = trips + 2 * folds;
 	*sent = (double)bytes * (r->place >= r->full ? 1 : trips + (r->place + r->full < r->nranks));
 }

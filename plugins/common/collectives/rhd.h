@@ -55,19 +55,12 @@ gradcomp_status rhd_allgather(void *instance, void *buf, const uint64_t *bytes, 
 gradcomp_status rhd_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
 gradcomp_status rhd_barrier(void *instance, gradcomp_error *err);
 void rhd_cost(void *instance, uint64_t bytes, double *sent, double *messages);
+/* Of a call of `bytes` in all. */
+void rhd_load(const rhd *r, load_call call, uint64_t bytes, load *out);
 
-/* The two ways of an all-reduce; count is not 0 and nranks not 1. */
+/* A short all-reduce; count is not 0 and nranks not 1. */
 gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
                             gradcomp_error *err);
-gradcomp_status rhd_halved(rhd *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
-                           gradcomp_error *err);
-/* A broadcast in blocks: scattered, then gathered. */
-gradcomp_status rhd_scattered(rhd *r, void *buf, uint64_t bytes, int root, gradcomp_error *err);
-
-/* An all-reduce as rhd_doubled does it. */
-void rhd_load_doubled(const rhd *r, uint64_t bytes, load *out);
-/* Everything else: of `bytes` in all. */
-void rhd_load(const rhd *r, load_call call, uint64_t bytes, load *out);
 
 /* Blocks of a call: block b, from offset[b] on, is that of place_of[b] (NULL: b). */
 typedef struct rhd_blocks {

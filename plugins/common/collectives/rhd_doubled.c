@@ -74,12 +74,3 @@ gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dt
 		memcpy(buf, have, bytes);
 	return st || folded < 0 ? st : one_way(r, folded, 1, buf, bytes, err);
 }
-
-void rhd_load_doubled(const rhd *r, uint64_t bytes, load *out)
-{
-	*out = (load){{0}, {0}};
-	if (r->full < r->nranks)
-		load_add(out, r->doubling[0], 2, 2 * (double)bytes);
-	for (int k = 1, d = 1; d < r->full; d *= 2, k++)
-		load_add(out, r->doubling[k], 1, (double)bytes);
-}

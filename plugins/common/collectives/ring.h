@@ -4,6 +4,7 @@
 #define RING_H
 
 #include "gradcomp/collective.h"
+#include "load.h"
 
 /* Receives posted ahead of the piece being worked on. */
 #define RING_AHEAD 8
@@ -52,6 +53,8 @@ gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint
                                           const gradcomp_codec *codec, uint64_t counter, float *residual,
                                           gradcomp_error *err);
 void ring_cost(void *instance, uint64_t bytes, double *sent, double *messages);
+/* `senders`: ranks of the busiest node whose right neighbour is on another node. */
+void ring_load(const ring *r, int senders, load_call call, uint64_t bytes, load *out);
 
 /* Blocks that travel around the ring, one step a neighbour at a time. In step s
  * this rank sends block (start - s) and receives block (start - s - 1), both mod

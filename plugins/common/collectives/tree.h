@@ -8,6 +8,7 @@
 #define TREE_H
 
 #include "gradcomp/collective.h"
+#include "load.h"
 
 #define TREE_MAX_CHILDREN 32
 /* Sends of a piece to all children that may be on their way at once. */
@@ -17,7 +18,9 @@ typedef struct tree {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	int rank, nranks;
+	int full;     /* largest power of two up to nranks */
 	size_t piece; /* bytes */
+	int senders[TREE_MAX_CHILDREN]; /* of a node, to other nodes: [0] in the fold, then by bit, from root 0 */
 	char *room;   /* for what arrives */
 	size_t room_bytes;
 	gradcomp_request arriving[2][TREE_MAX_CHILDREN];
@@ -47,5 +50,7 @@ gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes,
 gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
                            gradcomp_error *err);
 void tree_cost(void *instance, uint64_t bytes, double *sent, double *messages);
+/* All-reduce and broadcast. */
+void tree_load(const tree *t, load_call call, uint64_t bytes, load *out);
 
 #endif

@@ -1,0 +1,203 @@
+/* auto: every call goes the way that is fastest for its size over this group's links, as
+ * they were measured when the group first used them: between all peers at once, by
+ * recursive doubling or halving, down a tree, or around the ring. Coded sums go around
+ * the ring, merges down the tree. */
+#include "auto.h"
+
+enum { PARAM_CHUNK, PARAM_FIT };
+
+static const gradcomp_param params[] = {
+	[PARAM_CHUNK] = {.name = "chunk", .type = GRADCOMP_PARAM_SIZE, .def = "0", .min = 0, .max = 1 << 30,
+	                 .help = "piece that is sent at a time; 0: what the links do best"},
+	[PARAM_FIT] = {.name = "fit", .type = GRADCOMP_PARAM_STRING, .def = "",
+	               .help = "what messages cost, as an earlier job logged it; empty: it is measured"},
+};
+
+static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
+{
+	const char *fit = values[PARAM_FIT].s;
+	link_fit read;
+	if (*fit && auto_fit_read(fit, &read))
+		return host->fail(err, GRADCOMP_ERR_INVALID,
+		                  "fit=%.60s is not %d or %d whole numbers of nanoseconds with '/' between them", fit, FIT_SIZES,
+		                  LOAD_WAYS * FIT_SIZES);
+	return GRADCOMP_OK;
+}
+
+static void destroy(void *instance)
+{
+	automatic *a = instance;
+	if (!a)
+		return;
+	const gradcomp_host *host = a->host;
+	ring_destroy(a->ring);
+	rhd_destroy(a->rhd);
+	host->release(a);
+}
+
+static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
+                              void **instance, gradcomp_error *err)
+{
+	size_t chunk = (size_t)values[PARAM_CHUNK].i;
+	automatic *a = host->alloc(sizeof *a);
+	int32_t *count = host->alloc((size_t)links->nnodes * sizeof *count);
+	gradcomp_status st = GRADCOMP_OK;
+	if (a)
+		a->host = host;
+	if (!a || !count) {
+		st = host->fail(err, GRADCOMP_ERR_NOMEM, "auto: no memory for an instance of %d ranks", links->nranks);
+		goto done;
+	}
+	a->links = links;
+	a->measured = *values[PARAM_FIT].s && !auto_fit_read(values[PARAM_FIT].s, &a->fit);
+	a->senders = load_senders(links, NULL, load_shift, 1, count);
+	st = ring_create(host, links, &(ring_options){.chunk = chunk}, &a->ring, err);
+	if (!st)
+		st = rhd_create(host, links, chunk, 0, &a->rhd, err);
+done:
+	host->release(count);
+	if (st)
+		destroy(a);
+	else
+		*instance = a;
+	return st;
+}
+
+static gradcomp_status allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                                 double scale, gradcomp_error *err)
+{
+	automatic *a = instance;
+	gradcomp_status st = auto_measure(a, err);
+	if (st)
+		return st;
+	switch (auto_choose(a, LOAD_ALLREDUCE, count * gradcomp_dtype_bytes(dtype))) {
+	case PEERS:
+	case RING:
+		return ring_allreduce(a->ring, buf, count, dtype, op, scale, err);
+	case TREE:
+		return tree_allreduce(a->rhd->tree, buf, count, dtype, op, scale, err);
+	default:
+		return rhd_allreduce(a->rhd, buf, count, dtype, op, scale, err);
+	}
+}
+
+static uint64_t total(const automatic *a, const uint64_t *counts)
+{
+	uint64_t sum = 0;
+	for (int r = 0; r < a->links->nranks; r++)
+		sum += counts[r];
+	return sum;
+}
+
+static gradcomp_status reduce_scatter(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype,
+                                      gradcomp_op op, double scale, gradcomp_error *err)
+{
+	automatic *a = instance;
+	gradcomp_status st = auto_measure(a, err);
+	if (st)
+		return st;
+	return auto_choose(a, LOAD_REDUCE_SCATTER, total(a, counts) * gradcomp_dtype_bytes(dtype)) == RING
+	               ? ring_reduce_scatter(a->ring, buf, counts, dtype, op, scale, err)
+	               : rhd_reduce_scatter(a->rhd, buf, counts, dtype, op, scale, err);
+}
+
+static gradcomp_status allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err)
+{
+	automatic *a = instance;
+	gradcomp_status st = auto_measure(a, err);
+	if (st)
+		return st;
+	return auto_choose(a, LOAD_ALLGATHER, total(a, bytes)) == RING ? ring_allgather(a->ring, buf, bytes, err)
+	                                                               : rhd_allgather(a->rhd, buf, bytes, err);
+}
+
+static gradcomp_status broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err)
+{
+	automatic *a = instance;
+	gradcomp_status st = auto_measure(a, err);
+	if (st)
+		return st;
+	switch (auto_choose(a, LOAD_BROADCAST, bytes)) {
+	case TREE:
+		return tree_broadcast(a->rhd->tree, buf, bytes, root, err);
+	case RING:
+		return ring_broadcast(a->ring, buf, bytes, root, err);
+	default:
+		return rhd_broadcast(a->rhd, buf, bytes, root, err);
+	}
+}
+
+static gradcomp_status barrier(void *instance, gradcomp_error *err)
+{
+	automatic *a = instance;
+	return rhd_barrier(a->rhd, err);
+}
+
+static gradcomp_status merge(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
+                             gradcomp_error *err)
+{
+	automatic *a = instance;
+	return tree_merge(a->rhd->tree, inout, bound, merger, err);
+}
+
+static gradcomp_status coded_allreduce(void *instance, float *buf, uint64_t count, double scale,
+                                       const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                       gradcomp_error *err)
+{
+	automatic *a = instance;
+	return ring_coded_allreduce(a->ring, buf, count, scale, codec, counter, residual, err);
+}
+
+static gradcomp_status coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                       uint64_t counter, float *residual, gradcomp_error *err)
+{
+	automatic *a = instance;
+	return ring_coded_allgather(a->ring, buf, counts, codec, counter, residual, err);
+}
+
+static gradcomp_status coded_reduce_scatter(void *instance, float *buf, const uint64_t *counts, double scale,
+                                            const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                            gradcomp_error *err)
+{
+	automatic *a = instance;
+	return ring_coded_reduce_scatter(a->ring, buf, counts, scale, codec, counter, residual, err);
+}
+
+static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
+{
+	automatic *a = instance;
+	switch (a->measured ? auto_choose(a, LOAD_ALLREDUCE, bytes) : HALVED) {
+	case PEERS:
+	case RING:
+		ring_cost(a->ring, bytes, sent, messages);
+		break;
+	case TREE:
+		tree_cost(a->rhd->tree, bytes, sent, messages);
+		break;
+	default:
+		rhd_cost(a->rhd, bytes, sent, messages);
+	}
+}
+
+GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
+	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
+	         .name = "auto", .version = "1.0", .licence = "MIT",
+	         .summary = "ring, rhd or tree, call by call, by message size and what the links were measured to cost",
+	         .params = params, .nparams = sizeof params / sizeof params[0]},
+	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
+	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_MERGE | GRADCOMP_CAN_CODED_ALLREDUCE |
+	          GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
+	.check = check,
+	.create = create,
+	.destroy = destroy,
+	.allreduce = allreduce,
+	.reduce_scatter = reduce_scatter,
+	.allgather = allgather,
+	.broadcast = broadcast,
+	.barrier = barrier,
+	.merge = merge,
+	.coded_allreduce = coded_allreduce,
+	.coded_allgather = coded_allgather,
+	.coded_reduce_scatter = coded_reduce_scatter,
+	.cost = cost,
+};
