@@ -1,0 +1,223 @@
+/* scaling: ranks of one job as processes of one machine, from few to many: what joining
+ * takes, what every installed collective takes the first time (its connections are made
+ * then) and again, and the memory, descriptors and sockets of a rank.
+ *
+ *     scaling [--json FILE] [--links LIST] [--collectives NAME,...] [RANKS...]
+ *
+ * LIST is transport.allow, "tcp" by default, so that all goes through the loopback
+ * device as it would between nodes. Without RANKS: 2 8 32 128 512. Times are those of
+ * the slowest rank on the cores there are, so they grow with all work together. */
+#include "../tests/unit/processes.h"
+
+#include "../tests/unit/every_collective.h"
+
+#include "job.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+
+enum { MOST = 16 };
+
+typedef struct usage {
+	double pss, cpu; /* bytes of memory, its part of what is shared; seconds */
+	int fds, sockets;
+} usage;
+
+/* How a rank saw a collective. */
+typedef struct view {
+	double first, again; /* seconds */
+	usage at;
+	int failed;
+} view;
+
+typedef struct place {
+	usage joined;
+	view seen[MOST];
+	gradcomp_error err;
+} place;
+
+static char names[MOST][64];
+static int nnames;
+static const char *only;
+
+static int listed(const char *name)
+{
+	size_t n = strlen(name);
+	for (const char *p = only; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
+		if (!strncmp(p, name, n) && (!p[n] || p[n] == ','))
+			return 1;
+	return !only;
+}
+
+static int note(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
+{
+	const struct gradcomp_collective_v1 *c = (const void *)info;
+	(void)ctx, (void)path, (void)reason;
+	if (c && !(c->traits & GRADCOMP_TRAIT_CUDA) && nnames < MOST && listed(name))
+		snprintf(names[nnames++], sizeof names[0], "%s", name);
+	return 0;
+}
+
+static usage look(void)
+{
+	usage u = {0};
+	struct rusage r;
+	char line[256], target[64];
+	long kib;
+	FILE *f = fopen("/proc/self/smaps_rollup", "r");
+	while (f && fgets(line, sizeof line, f))
+		if (sscanf(line, "Pss: %ld kB", &kib) == 1)
+			u.pss = 1024.0 * (double)kib;
+	if (f)
+		fclose(f);
+	DIR *d = opendir("/proc/self/fd");
+	for (struct dirent *e; d && (e = readdir(d));) {
+		ssize_t n = readlinkat(dirfd(d), e->d_name, target, sizeof target - 1);
+		u.fds += n > 0;
+		u.sockets += n > 7 && !strncmp(target, "socket:", 7);
+	}
+	if (d)
+		closedir(d);
+	getrusage(RUSAGE_SELF, &r);
+	u.cpu = (double)(r.ru_utime.tv_sec + r.ru_stime.tv_sec) + 1e-6 * (double)(r.ru_utime.tv_usec + r.ru_stime.tv_usec);
+	return u;
+}
+
+static double timed(every *e, process_board *board)
+{
+	pthread_barrier_wait(&board->meet);
+	double start = process_now();
+	every_run(e);
+	return process_now() - start;
+}
+
+static void body(gradcomp_job *job, int rank, process_board *board, void *room)
+{
+	place *at = room;
+	pthread_barrier_wait(&board->meet);
+	at->joined = look();
+	for (int k = 0; k < nnames; k++) {
+		const plugin *p;
+		spec s;
+		port port;
+		at->seen[k].failed = 1;
+		if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, names[k], &p, &s, &at->err) ||
+		    port_open(gradcomp_job_world(job), p, &s, &port, &at->err))
+			exit(1);
+		every e = {.c = port.collective, .instance = port.instance, .host = &job->host, .rank = rank, .P = board->P};
+		at->seen[k].first = timed(&e, board);
+		at->seen[k].again = timed(&e, board);
+		pthread_barrier_wait(&board->meet);
+		at->seen[k].at = look();
+		at->seen[k].failed = e.failed;
+		at->err = e.err;
+		/* All look before one closes. */
+		pthread_barrier_wait(&board->meet);
+		port_close(&port);
+		spec_clear(&s);
+	}
+}
+
+static void row(FILE *json, int *rows, int P, const char *what, double first, double again, const usage *all)
+{
+	usage most = {0}, sum = {0};
+	for (int r = 0; r < P; r++) {
+		const usage *u = &all[r];
+		sum.pss += u->pss;
+		sum.cpu += u->cpu;
+		most.pss = u->pss > most.pss ? u->pss : most.pss;
+		most.fds = u->fds > most.fds ? u->fds : most.fds;
+		most.sockets = u->sockets > most.sockets ? u->sockets : most.sockets;
+	}
+	printf("%6d %-8s %10.4f %10.4f %10.2f %10.2f %6d %8d %9.2f\n", P, what, first, again, sum.pss / P / 1e6,
+	       most.pss / 1e6, most.fds, most.sockets, sum.cpu);
+	fflush(stdout);
+	if (json)
+		fprintf(json,
+		        "%s {\"ranks\": %d, \"what\": \"%s\", \"first_s\": %.6f, \"again_s\": %.6f, \"mean_pss\": %.0f, "
+		        "\"most_pss\": %.0f, \"descriptors\": %d, \"sockets\": %d, \"cpu_s\": %.3f}",
+		        (*rows)++ ? ",\n" : "", P, what, first, again, sum.pss / P, most.pss, most.fds, most.sockets, sum.cpu);
+}
+
+static int measure(int P, const char *const *settings, FILE *json, int *rows)
+{
+	process_board *b = run_processes(P, settings, body, sizeof(place));
+	usage *u = calloc((size_t)P, sizeof *u);
+	double joining = 0;
+	int failed = 0;
+	if (!b || !u) {
+		fprintf(stderr, "scaling: %d processes cannot be started\n", P);
+		return 1;
+	}
+	for (int r = 0; r < P; r++) {
+		const process_seat *s = &b->seat[r];
+		const place *at = process_room(b, r);
+		joining = s->joining > joining ? s->joining : joining;
+		u[r] = at->joined;
+		if (!s->left && failed++ < 3)
+			fprintf(stderr, "scaling: rank %d of %d: %s%s\n", r, P, s->error.text, at->err.text);
+	}
+	if (!failed)
+		row(json, rows, P, "join", joining, 0, u);
+	for (int k = 0; k < nnames && !failed; k++) {
+		double first = 0, again = 0;
+		int wrong = 0;
+		for (int r = 0; r < P; r++) {
+			const view *v = &((const place *)process_room(b, r))->seen[k];
+			first = v->first > first ? v->first : first;
+			again = v->again > again ? v->again : again;
+			wrong += v->failed;
+			u[r] = v->at;
+		}
+		row(json, rows, P, names[k], first, again, u);
+		if (wrong)
+			fprintf(stderr, "scaling: %s on %d ranks was wrong on some\n", names[k], P);
+		failed += wrong;
+	}
+	free(u);
+	end_processes(b);
+	return failed != 0;
+}
+
+int main(int argc, char **argv)
+{
+	char path[4200], exe[4096], allow[64] = "transport.allow=tcp";
+	const char *settings[] = {"transport.timeout=120", "transport.wait_timeout=200", "gradcomp.log=error", allow, NULL};
+	int ranks[16] = {2, 8, 32, 128, 512}, n = 0, rows = 0, status = 0;
+	gradcomp_error err = {0};
+	FILE *json = NULL;
+	for (int i = 1; i < argc; i++) {
+		const char *value = i + 1 < argc ? argv[i + 1] : "";
+		if (!strcmp(argv[i], "--json") && *value)
+			json = fopen(argv[++i], "w");
+		else if (!strcmp(argv[i], "--links") && *value)
+			snprintf(allow, sizeof allow, "transport.allow=%s", argv[++i]);
+		else if (!strcmp(argv[i], "--collectives") && *value)
+			only = argv[++i];
+		else if (n < 16 && (ranks[n] = atoi(argv[i])) > 0)
+			n++;
+		else {
+			fputs("usage: scaling [--json FILE] [--links LIST] [--collectives NAME,...] [RANKS...]\n", stderr);
+			return 2;
+		}
+	}
+	ssize_t length = readlink("/proc/self/exe", exe, sizeof exe - 1);
+	exe[length > 0 ? length : 0] = 0;
+	for (int up = 0; length > 0 && up < 2; up++)
+		*strrchr(exe, '/') = 0;
+	snprintf(path, sizeof path, "%s/lib/gradcomp", exe);
+	setenv("GRADCOMP_PLUGIN_PATH", path, 0);
+	if (gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, note, NULL, &err) < 0) {
+		fprintf(stderr, "scaling: %s\n", err.text);
+		return 1;
+	}
+	printf("%6s %-8s %10s %10s %10s %10s %6s %8s %9s\n", "ranks", "", "first s", "again s", "MB a rank", "MB at most",
+	       "fds", "sockets", "CPU s");
+	if (json)
+		fputs("[\n", json);
+	for (int k = 0; k < (n ? n : 5) && !status; k++)
+		status = measure(ranks[k], settings, json, &rows);
+	if (json && (fputs("\n]\n", json) < 0 || fclose(json)))
+		status = 1;
+	return status;
+}

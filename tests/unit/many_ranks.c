@@ -1,0 +1,84 @@
+/* 64 ranks on one machine: all join, every installed collective is right once, and all
+ * leave. How it goes on from there is bench/scaling's to measure. */
+#include "processes.h"
+
+#include "every_collective.h"
+#include "tap.h"
+
+#include "job.h"
+
+enum { RANKS = 64, MOST = 16 };
+
+static char names[MOST][64];
+static int nnames;
+
+typedef struct place {
+	int failed[MOST];
+	gradcomp_error err;
+} place;
+
+static int note(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
+{
+	const struct gradcomp_collective_v1 *c = (const void *)info;
+	(void)ctx, (void)path, (void)reason;
+	if (c && !(c->traits & GRADCOMP_TRAIT_CUDA) && nnames < MOST)
+		snprintf(names[nnames++], sizeof names[0], "%s", name);
+	return 0;
+}
+
+static void body(gradcomp_job *job, int rank, process_board *board, void *room)
+{
+	place *at = room;
+	for (int k = 0; k < nnames; k++) {
+		const plugin *p;
+		spec s;
+		port port;
+		at->failed[k] = 1;
+		if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, names[k], &p, &s, &at->err))
+			continue;
+		if (!port_open(gradcomp_job_world(job), p, &s, &port, &at->err)) {
+			every e = {.c = port.collective, .instance = port.instance, .host = &job->host, .rank = rank, .P = board->P};
+			at->failed[k] = every_run(&e);
+			at->err = e.err;
+			port_close(&port);
+		}
+		spec_clear(&s);
+	}
+}
+
+int main(void)
+{
+	char path[4200], exe[4096];
+	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+	for (int up = 0; n > 0 && up < 3; up++)
+		*strrchr(exe, '/') = 0;
+	snprintf(path, sizeof path, "%s/lib/gradcomp", exe);
+	setenv("GRADCOMP_PLUGIN_PATH", path, 1);
+	const char *settings[] = {"transport.timeout=60", "gradcomp.log=error", NULL};
+	gradcomp_error err = {0};
+	ok(gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, note, NULL, &err) >= 0 && nnames >= 2,
+	   "collectives are installed%s%s", *err.text ? ": " : "", err.text);
+	process_board *b = run_processes(RANKS, settings, body, sizeof(place));
+	int left = 0;
+	ok(b != NULL, "%d processes are started", RANKS);
+	if (!b)
+		return done_testing();
+	for (int r = 0; r < RANKS; r++) {
+		left += b->seat[r].left;
+		if (!b->seat[r].left)
+			printf("# rank %d: %s\n", r, b->seat[r].error.text);
+	}
+	is_int(left, RANKS, "all join and leave");
+	for (int k = 0; k < nnames; k++) {
+		int failed = 0;
+		for (int r = 0; r < RANKS; r++) {
+			const place *at = process_room(b, r);
+			failed += at->failed[k];
+			if (at->failed[k] && failed < 4)
+				printf("# rank %d: %s\n", r, at->err.text);
+		}
+		ok(!failed, "%s on %d ranks", names[k], RANKS);
+	}
+	end_processes(b);
+	return done_testing();
+}
