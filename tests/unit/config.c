@@ -61,7 +61,7 @@ static void defaults(void)
 	ok(!config_find(c, "transport.nothing"), "no such setting");
 	for (size_t i = 0; i < settings_count; i++)
 		is_int(settings_find(settings[i].row.name), i, "%s stands in the table once", settings[i].row.name);
-	is_str(config_find(c, "transport.allow"), "shm,tcp", "a setting by name");
+	is_str(config_find(c, "transport.allow"), "shm,tcp,verbs", "a setting by name");
 	config_free(c);
 	config_free(NULL);
 }
