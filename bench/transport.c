@@ -33,7 +33,7 @@ typedef struct board {
 } board;
 
 static transport_options options = {.nranks = 2, .timeout = 10, .wait_timeout = 60, .streams = 2,
-                                    .chunk = 256 << 10, .spin_us = 50, .interface = "", .allow = "shm,tcp", .cma = 1};
+                                    .chunk = 256 << 10, .spin_us = 50, .interface = "", .allow = "shm,tcp"};
 static size_t only_bytes;
 static int only_iterations;
 static char *spaces;
@@ -186,7 +186,7 @@ int main(int argc, char **argv)
 	while ((opt = getopt(argc, argv, "a:c:n:s:k:u:w:b:i:")) != -1)
 		switch (opt) {
 		case 'a': options.allow = optarg; break;
-		case 'c': options.cma = strcmp(optarg, "no") != 0; break;
+		case 'c': options.cma = !strcmp(optarg, "yes"); break;
 		case 'n': options.nranks = atoi(optarg); break;
 		case 's': options.streams = atoi(optarg); break;
 		case 'k': options.chunk = (size_t)atol(optarg); break;

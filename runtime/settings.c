@@ -124,7 +124,7 @@ const setting settings[] = {
 	 .check = check_transports},
 	{.row = {.name = "transport.cma",
 	         .type = GRADCOMP_PARAM_BOOL,
-	         .def = "yes",
+	         .def = "no",
 	         .help = "read large messages out of a neighbour's memory (process_vm_readv)"}},
 	{TEXT("transport.delay_us", "0",
 	      "for experiments: microseconds by which what comes over TCP is held back, 500 or with jitter 500/100"),

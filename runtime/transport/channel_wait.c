@@ -15,6 +15,7 @@
 #define SLACK_SECONDS 60e-6
 #define CROWDED_SPIN_BYTES 4096u
 #define NETWORK_SPIN_BYTES (16u << 10)
+#define YIELD_LOOKS 16
 
 static int channel_progress(channel *c)
 {
@@ -124,15 +125,16 @@ static void channel_overdue(channel *c, const request *r)
 	          transport_host(t, r->link->world));
 }
 
-/* Whether looking again and again may pay. Not while something long is on its
- * way. Over a network only for what is bound by latency: the wire takes longer
- * over the rest than a sleep does. With more ranks than CPUs only for short
- * messages, since whoever is to send a long one needs the CPU. */
+/* Whether looking again and again may pay. Through shared memory always: a sleep
+ * and a wake-up take longer than copying a ring full of bytes. Over a network
+ * only for what is bound by latency, and not while something long is on its way:
+ * the wire takes longer over the rest than a sleep does; with more ranks than CPUs
+ * for still less. */
 static int channel_spins(const channel *c, const request *r)
 {
-	size_t most = c->t->crowded ? CROWDED_SPIN_BYTES : r->link->kind == KIND_TCP ? NETWORK_SPIN_BYTES : SIZE_MAX;
+	size_t most = c->t->crowded ? CROWDED_SPIN_BYTES : NETWORK_SPIN_BYTES;
 
-	if (!(c->spin > 0) || r->bytes > most)
+	if (!(c->spin > 0) || (r->link->kind != KIND_SHM && r->bytes > most))
 		return 0;
 	for (const peer_link *l = c->active; l; l = l->next)
 		if (l->bulk)
@@ -140,11 +142,13 @@ static int channel_spins(const channel *c, const request *r)
 	return 1;
 }
 
-/* A look over a network takes a system call anyway; one more leaves the CPU to
- * whoever has work, which may be the peer's host when machines are virtual. */
-static inline void channel_relax(const channel *c, const request *r)
+/* The rank that is waited for may need this CPU: where there are more ranks than
+ * CPUs each time, else now and then, since the two may stand on one CPU for a
+ * while. A look over a network takes a system call anyway; one more leaves the CPU
+ * to whoever has work, which may be the peer's host when machines are virtual. */
+static inline void channel_relax(const channel *c, const request *r, unsigned looks)
 {
-	if (c->t->crowded || r->link->kind == KIND_TCP)
+	if (c->t->crowded || r->link->kind != KIND_SHM || looks % YIELD_LOOKS == 0)
 		sched_yield();
 #if defined(__x86_64__) || defined(__i386__)
 	else
@@ -157,6 +161,7 @@ gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_error *e
 	request *r = (request *)(void *)req;
 	channel *c = ctx;
 	double spin_end = 0;
+	unsigned looks = 0;
 
 	c->idle = 0;
 	for (;;) {
@@ -181,7 +186,7 @@ gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_error *e
 			if (!(spin_end > 0))
 				spin_end = now + c->spin;
 			if (now < spin_end) {
-				channel_relax(c, r);
+				channel_relax(c, r, ++looks);
 				continue;
 			}
 		}

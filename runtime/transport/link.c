@@ -98,7 +98,7 @@ void link_connect(peer_link *l)
 	               .to = (uint32_t)l->world,
 	               .channel = l->c->id,
 	               .streams = l->kind == KIND_TCP ? (uint8_t)t->o.streams : 1,
-	               .part = l->kind == KIND_SHM ? SHM_RING_BYTES : (uint32_t)t->o.chunk};
+	               .part = l->kind == KIND_SHM ? shm_ring_bytes(t) : (uint32_t)t->o.chunk};
 	if (l->kind == KIND_SHM) {
 		passed = l->passed = shm_create(l->h.part, &err);
 		if (passed < 0) {

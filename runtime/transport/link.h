@@ -155,7 +155,9 @@ static inline void queue_remove(queue *q, request *r)
 	*(r->next ? &r->next->prev : &q->tail) = r->prev;
 }
 
-#define SHM_RING_BYTES (256u << 10)
+/* How long the rings of a link between ranks of this node are. */
+uint32_t shm_ring_bytes(const transport *t);
+
 #define REDUCE_PIECE (64u << 10)
 
 #endif

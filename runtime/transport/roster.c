@@ -18,6 +18,7 @@ static void roster_crowd(transport *t, const card_node *nodes, const char **list
 		if (t->node[r] == t->node[t->rank])
 			lists[here++] = nodes[r].cpus;
 	cpus = card_count_cpus(lists, here);
+	t->here = here;
 	t->crowded = here > (cpus ? cpus : (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 

@@ -6,6 +6,7 @@
 #include "shm.h"
 
 #include "error.h"
+#include "numa.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +18,22 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#define RING_MOST (1u << 20)
+#define RING_LEAST (64u << 10)
+#define RINGS_BYTES (16u << 20) /* of one rank's outgoing rings, when it talks to all others here */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* A piece of a collective fits in a ring, so that neither side waits for the other
+ * within one; where every rank of a big node talks to all others their rings are
+ * not to need more than they have to say. */
+uint32_t shm_ring_bytes(const transport *t)
+{
+	uint32_t ring = RING_MOST;
+
+	while (ring > RING_LEAST && (uint64_t)ring * (unsigned)t->here > RINGS_BYTES)
+		ring /= 2;
+	return ring;
+}
 
 int shm_create(uint32_t ring, gradcomp_error *err)
 {
@@ -187,6 +203,9 @@ int shm_open_link(peer_link *l)
 	m->theirs = &m->page->side[!side];
 	m->out = (unsigned char *)map + RING_PAGE + (side ? m->ring : 0);
 	m->in = (unsigned char *)map + RING_PAGE + (side ? 0 : m->ring);
+	/* Whoever reads waits for memory, whoever writes does not. */
+	if (t->numa)
+		numa_near(m->in, m->ring);
 	memcpy(m->mine->cookie, t->cookie, sizeof t->cookie);
 	m->mine->cookie_at = (uintptr_t)t->cookie;
 	atomic_store_explicit(&m->mine->cookie_set, 1, memory_order_release);

@@ -80,7 +80,10 @@ struct transport {
 
 	card *cards;   /* of every rank */
 	int32_t *node; /* of every rank */
-	int nnodes, crowded; /* more ranks than CPUs on this node */
+	int nnodes;
+	int here;      /* ranks on this node */
+	int crowded;   /* more of them than CPUs */
+	int numa;      /* this machine has several memory nodes */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;

@@ -4,6 +4,7 @@
 #include "state.h"
 
 #include "error.h"
+#include "numa.h"
 #include "verbs.h"
 
 #include <stdlib.h>
@@ -109,6 +110,7 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	if (!t)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the transport");
 	t->delay = late;
+	t->numa = numa_nodes() > 1;
 	t->o = *o;
 	t->o.chunk &= ~(size_t)63;
 	t->rank = o->rank;

@@ -55,7 +55,7 @@ static void defaults(void)
 	is_int(other, 0, "everything is default and has help");
 	is_str(config_str(c, "gradcomp.compressor"), "none", "compressor");
 	is_int(config_int(c, "transport.chunk"), 262144, "a size in bytes");
-	is_int(config_int(c, "transport.cma"), 1, "a bool");
+	is_int(config_int(c, "transport.cma"), 0, "a bool");
 	is_int(config_int(c, "gradcomp.log"), GRADCOMP_LOG_INFO, "a log level is its number");
 	ok(config_float(c, "transport.timeout") == 30, "a float");
 	ok(!config_find(c, "transport.nothing"), "no such setting");
@@ -78,7 +78,7 @@ static void good_files(void)
 	is_str(loaded("[gradcomp]\ncompressor = powersgd:rank=4", "gradcomp.compressor"), at,
 	       "a SPEC, no newline at the end");
 	snprintf(at, sizeof at, "3 (%s:4)", conf);
-	is_str(loaded("[transport]\ncma = no\n[transport] ; again\nstreams=3\n  # indented comment\n  \n",
+	is_str(loaded("[transport]\ncma = yes\n[transport] ; again\nstreams=3\n  # indented comment\n  \n",
 	              "transport.streams"),
 	       at, "a section in two pieces");
 	snprintf(at, sizeof at, " (%s:2)", conf);

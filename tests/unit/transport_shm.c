@@ -1,0 +1,210 @@
+/* Memory shared by the ranks of a node: how much of it, where it lies, and that
+ * nothing is left of it when all of them are killed. */
+#define _GNU_SOURCE
+#include "transport_ranks.h"
+
+#include "link.h"
+#include "numa.h"
+
+#include <dirent.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+
+#define RANKS 3
+#define INODES 64
+
+static void ring_sizes(void)
+{
+	static const struct {
+		int ranks;
+		uint32_t ring;
+	} want[] = {{1, 1 << 20}, {2, 1 << 20}, {16, 1 << 20}, {17, 512 << 10}, {64, 256 << 10}, {256, 64 << 10}, {4096, 64 << 10}};
+
+	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+		transport t = {.here = want[i].ranks};
+
+		is_int(shm_ring_bytes(&t), want[i].ring, "rings on a node of %d ranks", want[i].ranks);
+	}
+}
+
+/* Every memory node there is here is asked for, from one of its CPUs. */
+static void near_the_reader(void)
+{
+	size_t bytes = 1 << 20;
+	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	unsigned long mask[16] = {0};
+	cpu_set_t all;
+	int mode = -1;
+
+	ok(numa_nodes() >= 1, "there are %d memory nodes", numa_nodes());
+	if (numa_near(p, bytes)) {
+		skip("this kernel has no memory policies or forbids them", "shared memory near its reader");
+		munmap(p, bytes);
+		return;
+	}
+	if (syscall(SYS_get_mempolicy, &mode, mask, 8 * sizeof mask, (char *)p + 4096, MPOL_F_ADDR))
+		mode = -1;
+	is_int(mode, MPOL_PREFERRED, "the memory has a preferred node");
+	sched_getaffinity(0, sizeof all, &all);
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+		unsigned node, on = ~0u;
+		cpu_set_t one;
+
+		if (!CPU_ISSET(cpu, &all))
+			continue;
+		CPU_ZERO(&one);
+		CPU_SET(cpu, &one);
+		sched_setaffinity(0, sizeof one, &one);
+		getcpu(NULL, &node);
+		munmap(p, bytes);
+		p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		numa_near(p, bytes);
+		memset(p, 1, bytes);
+		if (syscall(SYS_get_mempolicy, &on, NULL, 0ul, (char *)p + bytes / 2, MPOL_F_NODE | MPOL_F_ADDR))
+			on = ~0u;
+		is_int(on, node, "CPU %d: a page lies on its node", cpu);
+	}
+	sched_setaffinity(0, sizeof all, &all);
+	munmap(p, bytes);
+	ok(numa_near((char *)NULL + 1, 4096) < 0, "what is no memory is refused");
+}
+
+/* The inodes of the job's shared memory that a process maps. */
+static int mapped(const char *pid, uint64_t inode[INODES])
+{
+	char path[300], line[500];
+	int n = 0;
+	FILE *f;
+
+	snprintf(path, sizeof path, "/proc/%s/maps", pid);
+	f = fopen(path, "re");
+	while (f && fgets(line, sizeof line, f)) {
+		unsigned long long number;
+
+		if (n < INODES && strstr(line, "/memfd:gradcomp") &&
+		    sscanf(line, "%*s %*s %*s %*s %llu", &number) == 1)
+			inode[n++] = number;
+	}
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* How many processes of this machine map one of them. */
+static int mapping(const uint64_t *ours, int n)
+{
+	DIR *d = opendir("/proc");
+	uint64_t inode[INODES];
+	int found = 0;
+
+	for (struct dirent *e; d && (e = readdir(d));)
+		for (int k = e->d_name[0] >= '1' && e->d_name[0] <= '9' ? mapped(e->d_name, inode) : 0; k > 0; k--)
+			for (int i = 0; i < n; i++)
+				found += inode[k - 1] == ours[i];
+	if (d)
+		closedir(d);
+	return found;
+}
+
+static int entries(const char *path)
+{
+	DIR *d = opendir(path);
+	int n = 0;
+
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+/* Lines of a file of /proc that hold the text. */
+static int lines(const char *path, const char *text)
+{
+	char line[500];
+	int n = 0;
+	FILE *f = fopen(path, "re");
+
+	while (f && fgets(line, sizeof line, f))
+		n += strstr(line, text) != NULL;
+	if (f)
+		fclose(f);
+	return n;
+}
+
+/* What the kernel has of a rank's doors: its local socket, and listeners at its
+ * port. */
+static int doors_of(const char *card)
+{
+	const char *unix_name = strstr(card, " unix="), *port = strrchr(card, '@');
+	char name[40] = "@", listener[20];
+	unsigned byte;
+
+	for (const char *p = unix_name + 6; sscanf(p, "%2x", &byte) == 1 && *p != ' ' && strlen(name) < 38; p += 2)
+		name[strlen(name)] = (char)byte;
+	snprintf(listener, sizeof listener, ":%04X ", (unsigned)atoi(port + 1));
+	return lines("/proc/net/unix", name) + lines("/proc/net/tcp", listener) + lines("/proc/net/tcp6", listener);
+}
+
+static void shifting(board *b, transport *t, int rank)
+{
+	size_t bytes = 3 << 20;
+	channel *c = board_channel(b, t, rank, 3);
+	const gradcomp_links *l = channel_links(c);
+	char *out = calloc(1, bytes), *in = calloc(1, bytes);
+	gradcomp_request s, r;
+
+	for (int k = 0;; k++) {
+		if (l->recv(l->ctx, (rank + b->n - 1) % b->n, in, bytes, &r, NULL) ||
+		    l->send(l->ctx, (rank + 1) % b->n, out, bytes, &s, NULL) || l->wait(l->ctx, &r, NULL) ||
+		    l->wait(l->ctx, &s, NULL))
+			break;
+		if (k == 2)
+			atomic_fetch_add(&b->ready, 1);
+	}
+	channel_close(c);
+	free(out);
+	free(in);
+}
+
+static void all_killed(int cma)
+{
+	board *b = board_new(RANKS);
+	int before = entries("/dev/shm"), n = 0, open_doors = 0, left = 0;
+	double until = board_now() + 20;
+	uint64_t ours[RANKS * INODES];
+
+	b->options.cma = cma;
+	b->body = shifting;
+	board_fork(b);
+	while (atomic_load(&b->ready) < RANKS && board_now() < until)
+		usleep(1000);
+	is_int(atomic_load(&b->ready), RANKS, "messages pass, %s each other's memory", cma ? "read out of" : "without");
+	for (int r = 0; r < RANKS; r++) {
+		char pid[20];
+
+		snprintf(pid, sizeof pid, "%d", (int)b->pid[r]);
+		n += mapped(pid, ours + n);
+		open_doors += doors_of(b->card[r]) > 1;
+	}
+	ok(n >= 2 * RANKS && mapping(ours, n) >= n, "they share memory: %d mappings", n);
+	is_int(open_doors, RANKS, "and listen");
+	for (int r = 0; r < RANKS; r++)
+		kill(b->pid[r], SIGKILL);
+	board_join(b);
+	is_int(mapping(ours, n), 0, "all are killed: nobody maps it any more");
+	is_int(entries("/dev/shm"), before, "nothing was put into /dev/shm");
+	for (int r = 0; r < RANKS; r++)
+		left += doors_of(b->card[r]);
+	is_int(left, 0, "no socket is left");
+	board_free(b);
+}
+
+int main(void)
+{
+	ring_sizes();
+	near_the_reader();
+	all_killed(0);
+	all_killed(1);
+	return done_testing();
+}
