@@ -81,8 +81,10 @@ gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, s
 {
 	uint64_t *counts = malloc((size_t)g->nranks * sizeof *counts);
 	gradcomp_status st;
-	if (!counts)
+	if (!counts) {
+		job_fail(g->job, GRADCOMP_ERR_NOMEM, "no memory to talk to its group");
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d counts", g->nranks);
+	}
 	for (int r = 0; r < g->nranks; r++)
 		counts[r] = bytes;
 	st = gradcomp_allgather(g, mine, all, counts, GRADCOMP_U8, err);
@@ -115,6 +117,7 @@ gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key
 	ranks = calloc((size_t)parent->nranks, sizeof *ranks);
 	if (!all || !ranks) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to split a group of %d ranks", parent->nranks);
+		job_fail(parent->job, st, "no memory to split a group");
 		goto done;
 	}
 	st = group_exchange(parent, &mine, all, sizeof mine, err);

@@ -34,6 +34,13 @@ void job_count(gradcomp_job *job, int delta)
 	pthread_mutex_unlock(&job->lock);
 }
 
+void job_fail(gradcomp_job *job, gradcomp_status status, const char *text)
+{
+	gradcomp_error named;
+	error_set(&named, status, "rank %d on %s: %s", job->rank, transport_host(job->transport, job->rank), text);
+	transport_fail(job->transport, status, job->rank, named.text);
+}
+
 /* The job's SPECs in canonical form: an error here is one before training. */
 static gradcomp_status canonical_specs(const gradcomp_job *job, char *out, size_t capacity, gradcomp_error *err)
 {
@@ -193,8 +200,10 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	gradcomp_job *job = calloc(1, sizeof *job);
 	int *ranks = NULL;
 	wireup w = {0};
+	gradcomp_error own;
 	gradcomp_status st;
 	*out = NULL;
+	err = err ? err : &own;
 	if (!job)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a job");
 	pthread_mutex_init(&job->lock, NULL);
@@ -231,7 +240,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 fail:
 	free(ranks);
 	if (job->transport) {
-		transport_fail(job->transport, st, -1, "a rank could not join");
+		job_fail(job, st, err->text);
 		transport_stop(job->transport, NULL);
 	}
 	job_destroy(job);

@@ -48,6 +48,9 @@ struct gradcomp_job {
 
 double job_clock(void); /* monotonic seconds */
 
+/* This rank drops out of something that the others are in, for a reason of its own:
+ * the job ends, and everybody reads who it was and why. */
+void job_fail(gradcomp_job *job, gradcomp_status status, const char *text);
 /* Takes over `r` and what it points to. */
 void job_keep_reducer(gradcomp_job *job, report_reducer *r);
 void job_count(gradcomp_job *job, int delta);

@@ -31,6 +31,15 @@ static gradcomp_status plain_lock(gradcomp_group *g, port **out, gradcomp_error 
 	return st;
 }
 
+/* What was wrong with the arguments is so on all ranks, and the job goes on. Another
+ * reason is this rank's own: the others must not wait for it. */
+static gradcomp_status plain_end(gradcomp_group *g, gradcomp_status st, const gradcomp_error *err)
+{
+	if (st && st != GRADCOMP_ERR_INVALID && st != GRADCOMP_ERR_UNSUPPORTED && st != GRADCOMP_ERR_RANGE)
+		job_fail(g->job, st, err ? err->text : gradcomp_strerror(st));
+	return st;
+}
+
 /* What a missing primitive means to the caller. */
 static gradcomp_status lacks(const port *p, const char *what, gradcomp_error *err)
 {
@@ -64,11 +73,11 @@ gradcomp_status gradcomp_allreduce(gradcomp_group *g, void *buf, uint64_t count,
 	if (!st)
 		st = plain_lock(g, &p, err);
 	if (st)
-		return st;
+		return plain_end(g, st, err);
 	st = p->collective->allreduce ? p->collective->allreduce(p->instance, buf, count, dtype, op, 1.0, err)
 	                              : lacks(p, "all-reduce", err);
 	pthread_mutex_unlock(&g->lock);
-	return st;
+	return plain_end(g, st, err);
 }
 
 /* Bytes of every block, and of all; freed by the caller. */
@@ -117,14 +126,14 @@ gradcomp_status gradcomp_allgather(gradcomp_group *g, const void *in, void *out,
 	uint64_t *bytes, before = 0;
 	gradcomp_status st = blocks_begin(g, out, counts, dtype, &p, &bytes, &before, err);
 	if (st)
-		return st;
+		return plain_end(g, st, err);
 	if (bytes[g->me] && (char *)out + before != (const char *)in)
 		memmove((char *)out + before, in, bytes[g->me]);
 	st = p->collective->allgather ? p->collective->allgather(p->instance, out, bytes, err)
 	                              : lacks(p, "all-gather", err);
 	pthread_mutex_unlock(&g->lock);
 	free(bytes);
-	return st;
+	return plain_end(g, st, err);
 }
 
 gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, const uint64_t *counts,
@@ -134,7 +143,7 @@ gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, 
 	uint64_t *bytes, before = 0;
 	gradcomp_status st = blocks_begin(g, out, counts, dtype, &p, &bytes, &before, err);
 	if (st)
-		return st;
+		return plain_end(g, st, err);
 	st = p->collective->reduce_scatter
 	             ? p->collective->reduce_scatter(p->instance, in, counts, dtype, op, 1.0, err)
 	             : lacks(p, "reduce-scatter", err);
@@ -142,7 +151,7 @@ gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, 
 		memmove(out, (char *)in + before, bytes[g->me]);
 	pthread_mutex_unlock(&g->lock);
 	free(bytes);
-	return st;
+	return plain_end(g, st, err);
 }
 
 gradcomp_status gradcomp_broadcast(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, int root,
@@ -155,12 +164,12 @@ gradcomp_status gradcomp_broadcast(gradcomp_group *g, void *buf, uint64_t count,
 	if (!st)
 		st = plain_lock(g, &p, err);
 	if (st)
-		return st;
+		return plain_end(g, st, err);
 	st = p->collective->broadcast
 	             ? p->collective->broadcast(p->instance, buf, count * gradcomp_dtype_bytes(dtype), root, err)
 	             : lacks(p, "broadcast", err);
 	pthread_mutex_unlock(&g->lock);
-	return st;
+	return plain_end(g, st, err);
 }
 
 gradcomp_status gradcomp_barrier(gradcomp_group *g, gradcomp_error *err)
@@ -170,8 +179,8 @@ gradcomp_status gradcomp_barrier(gradcomp_group *g, gradcomp_error *err)
 	if (!st)
 		st = plain_lock(g, &p, err);
 	if (st)
-		return st;
+		return plain_end(g, st, err);
 	st = p->collective->barrier ? p->collective->barrier(p->instance, err) : lacks(p, "barrier", err);
 	pthread_mutex_unlock(&g->lock);
-	return st;
+	return plain_end(g, st, err);
 }

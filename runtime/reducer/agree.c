@@ -56,6 +56,7 @@ static gradcomp_status name_tensors(gradcomp_reducer *r, gradcomp_group *g, cons
 	gradcomp_status st = GRADCOMP_OK;
 	if (!theirs || !places) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to compare %u tensors", n);
+		job_fail(g->job, st, "no memory to compare tensors");
 		goto done;
 	}
 	for (uint32_t i = 0; g->me == 0 && i < n; i++)
@@ -92,8 +93,10 @@ gradcomp_status agree(gradcomp_reducer *r, gradcomp_group *g, gradcomp_status mi
 {
 	claim own, *all = calloc((size_t)g->nranks, sizeof *all);
 	gradcomp_status st;
-	if (!all)
+	if (!all) {
+		job_fail(g->job, GRADCOMP_ERR_NOMEM, "no memory for what the ranks declare");
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %d ranks declare", g->nranks);
+	}
 	fill(r, mine, err, &own);
 	st = group_exchange(g, &own, all, sizeof own, err);
 	if (mine)

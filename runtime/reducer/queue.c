@@ -75,7 +75,7 @@ void queue_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_erro
 	if (!r->failed) {
 		r->failed = status;
 		error_set(&r->failure, status, "%s", err->text);
-		transport_fail(r->job->transport, status, r->job->rank, err->text);
+		job_fail(r->job, status, err->text);
 	}
 	r->callbacks++;
 	pthread_cond_broadcast(&r->compute_wake);

@@ -124,15 +124,18 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 	gradcomp_reducer_options o = read_options(options);
 	const plugin *plugins[2] = {0};
 	spec specs[2] = {{0}, {0}};
-	gradcomp_error own = {0};
+	gradcomp_error own = {0}, why = {0};
 	gradcomp_reducer *r;
 	gradcomp_status st;
+	int agreed;
 	*out = NULL;
 	if (!group)
 		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
 	r = calloc(1, sizeof *r);
-	if (!r)
+	if (!r) {
+		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	}
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->compute_wake, NULL);
 	pthread_cond_init(&r->exchange_wake, NULL);
@@ -152,23 +155,23 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 		st = gpu_buckets(r, &own);
 	if (!st)
 		st = r->compressor->create(&r->job->host, specs[0].values, &r->layout, &r->instance, &own);
-	st = agree(r, group, st, st ? &own : err);
-	if (st && own.status && err)
-		*err = own;
+	why = own;
+	st = agree(r, group, st, &why);
+	agreed = !st;
 	if (!st)
-		st = port_open(group, plugins[1], &specs[1], &r->port, err);
+		st = port_open(group, plugins[1], &specs[1], &r->port, &why);
 	if (!st && r->gpu)
-		st = gpu_port(r, err);
+		st = gpu_port(r, &why);
 	if (!st)
-		st = queue_start(r, err);
+		st = queue_start(r, &why);
 	spec_clear(&specs[0]);
 	spec_clear(&specs[1]);
 	if (st) {
-		if (r->port.channel)
-			transport_fail(r->job->transport, st, r->job->rank, "a rank could not start its reducer");
+		if (agreed)
+			job_fail(r->job, st, why.text);
 		queue_stop(r);
 		destroy(r);
-		return st;
+		return error_set(err, st, "%s", own.status ? own.text : why.text);
 	}
 	r->stats.buckets = r->nbuckets;
 	job_count(r->job, 1);
