@@ -93,7 +93,7 @@ gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, s
 }
 
 struct claim {
-	int32_t colour, key, rank, world;
+	int32_t colour, key, rank;
 };
 
 static int by_key(const void *a, const void *b)
@@ -105,14 +105,14 @@ static int by_key(const void *a, const void *b)
 gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out,
                                      gradcomp_error *err)
 {
-	struct claim mine = {colour, key, 0, 0}, *all = NULL;
+	struct claim mine = {colour, key, 0}, *all = NULL;
 	int *ranks = NULL, n = 0, me = 0;
 	gradcomp_status st;
+	if (!out)
+		return error_set(err, GRADCOMP_ERR_INVALID, "out is NULL");
 	*out = NULL;
-	if (!parent || colour < -1)
-		return error_set(err, GRADCOMP_ERR_INVALID, "colour %d: must be -1 (in none) or more", colour);
-	mine.rank = parent->me;
-	mine.world = parent->ranks[parent->me];
+	if (!parent)
+		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
 	all = calloc((size_t)parent->nranks, sizeof *all);
 	ranks = calloc((size_t)parent->nranks, sizeof *ranks);
 	if (!all || !ranks) {
@@ -124,7 +124,14 @@ gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key
 	if (st)
 		goto done;
 	parent->splits++;
-	if (colour < 0)
+	/* On all ranks alike: a rank that gave up alone would leave the others waiting. */
+	for (int r = 0; !st && r < parent->nranks; r++) {
+		all[r].rank = r;
+		if (all[r].colour < -1)
+			st = error_set(err, GRADCOMP_ERR_INVALID, "colour %d of rank %d: must be -1 (in none) or more", all[r].colour,
+			               parent->ranks[r]);
+	}
+	if (st || colour < 0)
 		goto done;
 	qsort(all, (size_t)parent->nranks, sizeof *all, by_key);
 	for (int r = 0; r < parent->nranks; r++) {
@@ -132,7 +139,7 @@ gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key
 			continue;
 		if (all[r].rank == parent->me)
 			me = n;
-		ranks[n++] = all[r].world;
+		ranks[n++] = parent->ranks[all[r].rank];
 	}
 	st = group_create(parent->job, id_mix(id_mix(parent->id, parent->splits), (uint64_t)colour), ranks, n, me, out,
 	                  err);

@@ -109,10 +109,14 @@ GRADCOMP_EXPORT int gradcomp_requested(void);
 
 /* Ranks that pass the same colour (>= 0) form a group, ordered by key, then by
  * their rank in `parent`. Colour -1: in none, *out = NULL. Collective over
- * `parent`. */
+ * `parent`: an all-gather of 12 bytes a rank; nothing is connected before the new
+ * group is used. A colour below -1 fails on all ranks, which may go on. Groups may
+ * overlap and be at work at the same time, each on a thread of its own; a group
+ * may outlive its parent. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key,
                                                      gradcomp_group **out, gradcomp_error *err);
-/* Local. NULL and the world are ignored. */
+/* Local, when nothing is under way on the group on any thread; its reducers and links
+ * have been freed. NULL and the world are ignored. */
 GRADCOMP_EXPORT void gradcomp_group_free(gradcomp_group *group);
 GRADCOMP_EXPORT int gradcomp_group_rank(const gradcomp_group *group);
 GRADCOMP_EXPORT int gradcomp_group_nranks(const gradcomp_group *group);
