@@ -6,6 +6,7 @@
 #include "error.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -200,8 +201,15 @@ int channel_park(transport *t, const hello *h, int fd, int passed)
 	int most = 1024 + 16 * t->nranks, done = -1;
 	parked *p = malloc(sizeof *p);
 
-	if (!p)
+	if (!p) {
+		char text[CULPRIT_TEXT];
+
+		/* The peer has been welcomed, and would wait. */
+		snprintf(text, sizeof text, "rank %d on %s: no memory for a connection of rank %u", t->rank,
+		         transport_host(t, t->rank), h->from);
+		transport_fail(t, GRADCOMP_ERR_NOMEM, t->rank, text);
 		return -1;
+	}
 	*p = (parked){.h = *h, .fd = fd, .passed = passed};
 	pthread_mutex_lock(&t->lock);
 	if (t->nparked < most) {
