@@ -260,11 +260,28 @@ void job_keep_reducer(gradcomp_job *job, report_reducer *r)
 	pthread_mutex_unlock(&job->lock);
 }
 
+#define PAIRS_RANKS 16 /* larger jobs' reports have the numbers of pairs alone */
+
+/* What leads from where to where; r->pair is allocated. */
+static void tell_ways(const transport *t, transport_way ways[4], report_way out[4], report_job *r)
+{
+	r->nways = (uint32_t)transport_ways(t, ways);
+	r->ways = out;
+	for (uint32_t i = 0; i < r->nways; i++)
+		out[i] = (report_way){ways[i].transport, ways[i].pairs, ways[i].why_not};
+	const char **pair = r->nranks <= PAIRS_RANKS ? calloc((size_t)r->nranks * (size_t)r->nranks, sizeof *pair) : NULL;
+	for (int i = 0; pair && i < r->nranks * r->nranks; i++)
+		pair[i] = transport_pair(t, i / r->nranks, i % r->nranks);
+	r->pair = pair;
+}
+
 /* The report and the closing line, from rank 0. */
 static gradcomp_status tell(gradcomp_job *job, const char *failure, gradcomp_error *err)
 {
 	transport_counts counts[4];
 	report_link links[4];
+	transport_way ways[4];
+	report_way lines[4];
 	int n = transport_stats(job->transport, counts), nnodes;
 	const char **hosts = calloc((size_t)job->nranks, sizeof *hosts);
 	gradcomp_status st = GRADCOMP_OK;
@@ -280,6 +297,7 @@ static gradcomp_status tell(gradcomp_job *job, const char *failure, gradcomp_err
 	                .nnodes = nnodes, .hosts = hosts, .wall_s = job_clock() - job->started,
 	                .reducers = job->reducers, .nreducers = job->nreducers, .links = links, .nlinks = (uint32_t)n,
 	                .failure = failure};
+	tell_ways(job->transport, ways, lines, &r);
 	if (job->nreducers && !failure) {
 		report_line(&r, line, sizeof line);
 		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
@@ -288,6 +306,7 @@ static gradcomp_status tell(gradcomp_job *job, const char *failure, gradcomp_err
 		st = report_close(job->report, &r, err);
 		job->report = NULL;
 	}
+	free((void *)r.pair);
 	free(hosts);
 	return st;
 }

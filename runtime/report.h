@@ -31,6 +31,12 @@ typedef struct report_link {
 	uint64_t sent, received; /* bytes */
 } report_link;
 
+typedef struct report_way {
+	const char *transport;
+	uint64_t pairs;      /* of ranks that this kind of link leads to each other */
+	const char *why_not; /* NULL when there are some */
+} report_way;
+
 typedef struct report_job {
 	const char *job_id, *step_id; /* Slurm's; NULL outside */
 	int nranks, nnodes;
@@ -40,6 +46,9 @@ typedef struct report_job {
 	uint32_t nreducers;
 	const report_link *links;
 	uint32_t nlinks;
+	const report_way *ways;
+	uint32_t nways;          /* 0: the job is too large to count its pairs */
+	const char *const *pair; /* nranks rows of nranks: the kind of link; NULL: too many to show */
 	const char *failure; /* NULL: ended well */
 } report_job;
 

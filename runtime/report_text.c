@@ -136,6 +136,27 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 	jsonw_end(j);
 }
 
+static void write_ways(jsonw *j, const report_job *job)
+{
+	jsonw_array(j, "ways");
+	for (uint32_t i = 0; i < job->nways; i++) {
+		jsonw_object(j, NULL);
+		jsonw_string(j, "transport", job->ways[i].transport);
+		jsonw_uint(j, "pairs", job->ways[i].pairs);
+		jsonw_string(j, "why_not", job->ways[i].why_not);
+		jsonw_end(j);
+	}
+	jsonw_end(j);
+	jsonw_array(j, "pairs");
+	for (int a = 0; job->pair && a < job->nranks; a++) {
+		jsonw_array(j, NULL);
+		for (int b = 0; b < job->nranks; b++)
+			jsonw_string(j, NULL, job->pair[a * job->nranks + b]);
+		jsonw_end(j);
+	}
+	jsonw_end(j);
+}
+
 void report_write(FILE *out, const report_job *job)
 {
 	char when[32] = "";
@@ -170,6 +191,7 @@ void report_write(FILE *out, const report_job *job)
 		jsonw_end(&j);
 	}
 	jsonw_end(&j);
+	write_ways(&j, job);
 	jsonw_array(&j, "reducers");
 	for (uint32_t i = 0; i < job->nreducers; i++)
 		write_reducer(&j, &job->reducers[i]);

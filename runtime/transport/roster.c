@@ -75,7 +75,7 @@ const int32_t *transport_nodes(const transport *t, int *nnodes)
 	return t->node;
 }
 
-static const char *const kind_name[KINDS] = {[KIND_SHM] = "shm", [KIND_TCP] = "tcp", [KIND_VERBS] = "verbs"};
+const char *const kind_name[KINDS] = {[KIND_SHM] = "shm", [KIND_TCP] = "tcp", [KIND_VERBS] = "verbs"};
 
 const char *transport_kind(const transport *t, int rank)
 {

@@ -65,6 +65,7 @@ typedef struct neighbour {
 enum { TREE_PARENT, TREE_LEFT, TREE_RIGHT, TREE_NEIGHBOURS };
 
 enum { KIND_SHM, KIND_TCP, KIND_VERBS, KINDS };
+extern const char *const kind_name[KINDS];
 
 struct transport {
 	transport_options o;

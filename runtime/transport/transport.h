@@ -103,4 +103,17 @@ typedef struct transport_counts {
 /* One row a kind of link that was used; returns how many (at most 4). */
 int transport_stats(const transport *t, transport_counts out[4]);
 
+/* What leads from rank a to rank b: as transport_kind(), for any two. */
+const char *transport_pair(const transport *t, int a, int b);
+
+typedef struct transport_way {
+	const char *transport;
+	uint64_t pairs;      /* of ranks that use it when they talk to each other */
+	const char *why_not; /* when there are none */
+} transport_way;
+/* Pairs take a while to count: of a job of more ranks nothing is said. */
+#define WAYS_RANKS_MAX 4096
+/* One row a kind of link there is; returns how many (at most 4). */
+int transport_ways(const transport *t, transport_way out[4]);
+
 #endif

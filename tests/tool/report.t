@@ -6,6 +6,9 @@ cat >"$tmp/r.json" <<'END'
 {"schema": 1, "gradcomp": "0.1.0", "job": "77", "step": "0", "ended": "2026-01-02T03:04:05Z", "wall_s": 12.5,
  "failure": null, "ranks": 4, "nodes": 2, "hosts": ["n1", "n1", "n2", "n2"],
  "links": [{"transport": "tcp", "pairs": 1, "sent_bytes": 3000000, "received_bytes": 2000000}],
+ "ways": [{"transport": "shm", "pairs": 0, "why_not": "not allowed by transport.allow"},
+          {"transport": "tcp", "pairs": 1, "why_not": null}],
+ "pairs": [["self", "tcp"], ["tcp\u001b[2J", "self"]],
  "reducers": [{"compressor": "powersgd:rank=4", "collective": "ring", "ranks": 4, "buckets": 2, "steps": 100,
   "nonfinite_steps": 0, "dense_bytes": 1746000000, "wire_bytes": 67000000, "ratio": 26.06, "encode_s": 0.12,
   "exchange_s": 0.81, "decode_s": 0.09, "exposed_s": 0.663, "hidden": 0.35,
@@ -21,6 +24,9 @@ check "report" "$gradcomp" report "$tmp/r.json"
 like "job" "$said" "job         77, step 0"
 like "ranks" "$said" "ranks       4 on 2 nodes, rank 0 on n1"
 like "link" "$said" "link        tcp  to 1 rank: 3.00 MB sent, 2.00 MB received"
+like "ways" "$said" "way         tcp   between 1 pair of ranks"
+like "a kind that leads nowhere" "$said" "no way      shm   not allowed by transport.allow"
+like "from whom to whom" "$said" "from 0      self  tcp"
 like "reducer" "$said" "powersgd:rank=4 over ring"
 like "bytes" "$said" "sent      0.670 MB a step, dense 17.460 MB, ratio 26.1"
 like "times" "$said" "exchange  8.10 ms"

@@ -27,6 +27,9 @@ static gradcomp_error e;
 
 static const report_tensor tensors[] = {{"fc1.weight", 65536, "powersgd", 0.75}, {"fc1.bias \"q\"\xff", 256, "dense", -1}};
 static const char *const hosts[] = {"n1", "n1", "n2", "n2"};
+static const report_way ways[] = {{"shm", 2, NULL}, {"tcp", 4, NULL}, {"verbs", 0, "not allowed"}};
+static const char *const pairs[16] = {"self", "shm", "tcp", "tcp", "shm", "self", "tcp", "tcp",
+                                      "tcp", "tcp", "self", "shm", "tcp", "tcp", "shm", "self"};
 static const report_link links[] = {{"shm", 1, 1000, 2000}, {"tcp", 2, 3000000000u, 4}};
 
 static report_reducer reducer(void)
@@ -64,7 +67,10 @@ static report_job job_of(const report_reducer *r, uint32_t n)
 	                    .reducers = r,
 	                    .nreducers = n,
 	                    .links = links,
-	                    .nlinks = 2};
+	                    .nlinks = 2,
+	                    .ways = ways,
+	                    .nways = 3,
+	                    .pair = pairs};
 }
 
 static int entries(const char *path)
@@ -116,7 +122,7 @@ static void whole(void)
 {
 	report_reducer red = reducer();
 	report_job job = job_of(&red, 1);
-	char path[100], command[900];
+	char path[100], command[1200];
 	struct stat st;
 	report *r;
 
@@ -135,6 +141,9 @@ static void whole(void)
 	         "assert d['schema'] == 1 and d['job'] == '77' and d['failure'] is None and d['hosts'] == ['n1', 'n1', "
 	         "'n2', 'n2']\n"
 	         "assert d['links'][1] == dict(transport='tcp', pairs=2, sent_bytes=3000000000, received_bytes=4)\n"
+	         "assert d['ways'][1] == dict(transport='tcp', pairs=4, why_not=None)\n"
+	         "assert d['ways'][2] == dict(transport='verbs', pairs=0, why_not='not allowed')\n"
+	         "assert len(d['pairs']) == 4 and d['pairs'][2] == ['tcp', 'tcp', 'self', 'shm']\n"
 	         "assert r['steps'] == 450 and abs(r['ratio'] - 26.06) < 0.01 and abs(r['hidden'] - 0.35) < 1e-6\n"
 	         "assert r['error_mean'] == 0.62 and r['error_last'] == 0.5 and r['tensors'][0]['error'] == 0.75\n"
 	         "assert r['tensors'][1] == dict(name='fc1.bias \"q\"\\ufffd', numel=256, choice='dense', error=None)\nEND",

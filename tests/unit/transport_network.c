@@ -16,7 +16,7 @@ static int machine[2]; /* namespaces: left, right */
 
 /* What each rank has seen, where the test can read it. */
 static struct seen {
-	int nodes, well;
+	int nodes, well, ways;
 	char kind[RANKS][8];
 	uint64_t one, two; /* bytes received over either cable */
 } * seen;
@@ -121,12 +121,16 @@ static void body(board *b, transport *t, int rank)
 	char *out = malloc(MESSAGE_BYTES), *in = malloc(MESSAGE_BYTES);
 	int left = (rank + b->n - 1) % b->n;
 	struct seen *mine = &seen[rank];
+	transport_way way[4];
 
 	memset(out, 'a' + rank, MESSAGE_BYTES);
 	transport_nodes(t, &mine->nodes);
 	for (int i = 0; i < b->n; i++)
 		snprintf(mine->kind[i], sizeof mine->kind[i], "%s", transport_kind(t, i));
 	mine->well = 1;
+	mine->ways = transport_ways(t, way);
+	mine->ways = mine->ways < 2 ? -1 : (int)(100 * way[0].pairs + 10 * way[1].pairs) + !strcmp(transport_pair(t, 0, 1), "shm") +
+	             !strcmp(transport_pair(t, 1, 2), "tcp") + !strcmp(transport_pair(t, 3, 2), "shm");
 	mine->one = received("one");
 	mine->two = received("two");
 	board_meet(b);
@@ -169,7 +173,8 @@ static int all_seen(int cable)
 		const struct seen *s = &seen[r];
 		uint64_t used = cable == 2 ? s->two : cable == 1 ? s->one : s->one + s->two;
 
-		good &= s->well && s->nodes == 2 && !strcmp(s->kind[r ^ 1], "shm") &&
+		/* Two pairs over shm, four over tcp, and three pairs asked for singly. */
+		good &= s->well && s->ways == 243 && s->nodes == 2 && !strcmp(s->kind[r ^ 1], "shm") &&
 		        !strcmp(s->kind[r ^ 2], "tcp") && !strcmp(s->kind[r ^ 3], "tcp") &&
 		        (r % 2 || used >= 3 * MESSAGE_BYTES) && s->one + s->two - used < MESSAGE_BYTES / 16;
 		printf("# rank %d: %s to 0, %s to 3, %llu bytes over one, %llu over two\n", r, s->kind[0],
@@ -197,6 +202,24 @@ static int offers(const board *b, const char *first, int left, int right)
 		}
 	}
 	return 1;
+}
+
+/* Shared memory does not reach the other machine: all ranks say so, and where. */
+static void out_of_reach(void)
+{
+	board *b = board_new(RANKS);
+
+	b->options.allow = "shm";
+	b->enter = enter;
+	b->body = body;
+	board_fork(b);
+	board_join(b);
+	for (int r = 0; r < RANKS; r++)
+		is_int(b->started[r], GRADCOMP_ERR_UNSUPPORTED, "allow=shm: rank %d cannot start", r);
+	like(b->start_error[0].text, "no transport leads from rank 0 on left to rank 2 on right: transport.allow=shm",
+	     "the message names both ends and the setting");
+	like(b->start_error[3].text, "no transport leads from rank 3 on right to rank 0 on left", "on both sides");
+	board_free(b);
 }
 
 static void chosen(const char *interface, const char *first, int left, int right, int cable)
@@ -251,6 +274,7 @@ int main(void)
 	seen = mmap(NULL, RANKS * sizeof *seen, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (seen == MAP_FAILED)
 		return 1;
+	out_of_reach();
 	chosen("", "", 5, 5, 0);
 	chosen("10.77.1.0/24", "10.77.1.", 1, 1, 1);
 	chosen("10.77.2.0/24", "10.77.2.", 1, 1, 2);
