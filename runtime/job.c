@@ -172,18 +172,22 @@ done:
 	return st;
 }
 
+static void job_drop_reducer(report_reducer *r)
+{
+	for (uint32_t t = 0; t < r->ntensors; t++) {
+		free((char *)r->tensors[t].name);
+		free((char *)r->tensors[t].choice);
+	}
+	free((void *)r->tensors);
+	free((char *)r->asked);
+	free((char *)r->compressor);
+	free((char *)r->collective);
+}
+
 static void job_destroy(gradcomp_job *job)
 {
-	for (uint32_t i = 0; i < job->nreducers; i++) {
-		for (uint32_t t = 0; t < job->reducers[i].ntensors; t++) {
-			free((char *)job->reducers[i].tensors[t].name);
-			free((char *)job->reducers[i].tensors[t].choice);
-		}
-		free((void *)job->reducers[i].tensors);
-		free((char *)job->reducers[i].asked);
-		free((char *)job->reducers[i].compressor);
-		free((char *)job->reducers[i].collective);
-	}
+	for (uint32_t i = 0; i < job->nreducers; i++)
+		job_drop_reducer(&job->reducers[i]);
 	free(job->reducers);
 	if (job->operator_threads)
 		threads_stop();
@@ -256,6 +260,7 @@ void job_keep_reducer(gradcomp_job *job, report_reducer *r)
 		job->reducers[job->nreducers++] = *r;
 	} else {
 		log_line(&job->log, GRADCOMP_LOG_WARN, "no memory to keep a reducer for the report");
+		job_drop_reducer(r);
 	}
 	pthread_mutex_unlock(&job->lock);
 }

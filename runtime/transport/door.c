@@ -85,8 +85,6 @@ gradcomp_status door_open(transport *t, char unix_name[CARD_UNIX], size_t *unix_
 	struct sockaddr_un un;
 	socklen_t bytes = sizeof un;
 
-	for (int i = 0; i < STRANGERS_MAX; i++)
-		t->doors.strangers[i].fd = t->doors.strangers[i].passed = -1;
 	*unix_bytes = 0;
 	if (t->allow_shm) {
 		memset(&un, 0, sizeof un);

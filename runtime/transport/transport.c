@@ -116,6 +116,9 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	t->rank = o->rank;
 	t->nranks = o->nranks;
 	t->wake_fd = t->failed_fd = -1;
+	/* A transport of one rank closes its doors without having opened them. */
+	for (int i = 0; i < STRANGERS_MAX; i++)
+		t->doors.strangers[i].fd = t->doors.strangers[i].passed = -1;
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_condattr_t attr;
 	pthread_condattr_init(&attr);
