@@ -5,9 +5,9 @@
 #include "ring.h"
 
 enum { PARAM_CHUNK, PARAM_SMALL, PARAM_MODE };
-enum { MODE_ASSISTED, MODE_HOP };
+enum { MODE_ASSISTED, MODE_HOP, MODE_DIRECT };
 
-static const char *const modes[] = {"assisted", "hop", NULL};
+static const char *const modes[] = {"assisted", "hop", "direct", NULL};
 
 static const gradcomp_param params[] = {
 	{.name = "chunk", .type = GRADCOMP_PARAM_SIZE, .def = "0", .min = 0, .max = 1 << 30,
@@ -15,7 +15,7 @@ static const gradcomp_param params[] = {
 	{.name = "small", .type = GRADCOMP_PARAM_SIZE, .def = "8K", .min = 0, .max = 1 << 20,
 	 .help = "all-reduces up to this size go to all peers at once (up to 8 ranks)"},
 	{.name = "mode", .type = GRADCOMP_PARAM_CHOICE, .def = "assisted", .choices = modes,
-	 .help = "coded sums: coded once and forwarded, or coded at every hop, to compare with"},
+	 .help = "coded sums: coded once and forwarded; to compare with: coded at every hop, or in two steps to and from owners"},
 };
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
@@ -23,7 +23,8 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 {
 	const ring_options o = {.chunk = (size_t)values[PARAM_CHUNK].i,
 	                        .small = (uint64_t)values[PARAM_SMALL].i,
-	                        .hop = values[PARAM_MODE].i == MODE_HOP};
+	                        .hop = values[PARAM_MODE].i == MODE_HOP,
+	                        .direct = values[PARAM_MODE].i == MODE_DIRECT};
 	ring *r;
 	gradcomp_status st = ring_create(host, links, &o, &r, err);
 	if (!st)

@@ -1,6 +1,8 @@
 /* The ring's instance, and its calls as routes of blocks. */
 #include "ring.h"
 
+#include "blocks.h"
+#include "direct.h"
 #include "room.h"
 
 gradcomp_status ring_room(ring *r, size_t bytes, gradcomp_error *err)
@@ -23,8 +25,13 @@ gradcomp_status ring_create(const gradcomp_host *host, const gradcomp_links *lin
 	r->piece_given = o->chunk != 0;
 	r->small = o->small;
 	r->hop = o->hop;
-	*out = r;
-	return GRADCOMP_OK;
+	r->whole = o->whole;
+	gradcomp_status st = o->direct ? direct_create(host, links, o->chunk, &r->direct, err) : GRADCOMP_OK;
+	if (st)
+		host->release(r);
+	else
+		*out = r;
+	return st;
 }
 
 void ring_destroy(void *instance)
@@ -33,21 +40,19 @@ void ring_destroy(void *instance)
 	if (!r)
 		return;
 	const gradcomp_host *host = r->host;
+	direct_destroy(r->direct);
 	host->release(r->pieces);
 	host->release(r);
 }
 
 void ring_split(ring *r, uint64_t count, size_t size)
 {
-	uint64_t P = (uint64_t)r->nranks;
-	for (uint64_t b = 0; b <= P; b++)
-		r->offset[b] = (count / P * b + (b < count % P ? b : count % P)) * size;
+	blocks_split(r->offset, r->nranks, count, size);
 }
 
 void ring_offsets(ring *r, const uint64_t *counts, size_t size)
 {
-	for (int b = 0; b < r->nranks; b++)
-		r->offset[b + 1] = r->offset[b] + counts[b] * size;
+	blocks_given(r->offset, r->nranks, counts, size);
 }
 
 gradcomp_status ring_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype,

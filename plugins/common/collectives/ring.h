@@ -19,6 +19,8 @@ typedef struct ring {
 	size_t piece;      /* bytes, before RING_MAX_PIECES stretches it */
 	int piece_given; /* by the user: kept as it is */
 	int hop;         /* code at every hop */
+	int whole;       /* a block is coded in one run */
+	struct direct *direct; /* coded sums go by it, or NULL */
 	uint64_t small;    /* all-reduces up to this many bytes go to all peers at once */
 	char *pieces;      /* room for arriving pieces */
 	size_t pieces_cap; /* its bytes */
@@ -30,7 +32,7 @@ typedef struct ring {
 typedef struct ring_options {
 	size_t chunk;   /* bytes of a piece; 0: what the links do best */
 	uint64_t small; /* bytes */
-	int hop;
+	int hop, whole, direct; /* how codes travel, see ring_coded.c */
 } ring_options;
 
 /* `host` and `links` outlive the ring. */

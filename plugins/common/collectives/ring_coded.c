@@ -8,23 +8,18 @@
  * the coded bytes travel unchanged, and the owner too takes what they decode to, so
  * all ranks end with the same bits. A reduce-scatter ends with the complete sum.
  *
- * A code may have any length up to its bound. A long one follows a message with its
- * length; a short one goes with its length in front, at its bound, as one message.
- *
  * mode=hop is there to compare with: blocks go whole, and are coded anew at every hop
- * of the gathering too. The ranks would not agree if that code were sent on. */
+ * of the gathering too. The ranks would not agree if that code were sent on. So is
+ * mode=direct: in two steps, without a ring (direct_coded.c). */
 #include "ring.h"
 
-#include <string.h>
-
-#define HEAD sizeof(uint64_t)
-#define SHORT_CODE 8192u
-/* Numbers a piece is a multiple of: codes work in blocks. */
-#define GRAIN 1024u
+#include "coding.h"
+#include "direct.h"
 
 typedef struct coded {
 	ring *r;
 	const ring_codes *c;
+	coding code;
 	uint64_t piece, pieces; /* floats of a piece, pieces of a block */
 	uint64_t total;
 	uint64_t stride;        /* bytes of a slot: head and code */
@@ -58,61 +53,28 @@ static int forwarded(const coded *t, uint64_t i)
 	return i / t->pieces > (uint64_t)t->c->reduce_steps;
 }
 
-static uint64_t bound_of(const coded *t, uint64_t n)
-{
-	return t->c->codec->bound(t->c->codec->ctx, n);
-}
-
-static gradcomp_status make(const coded *t, const float *x, uint64_t n, uint64_t i, char *slot, gradcomp_error *err)
-{
-	const gradcomp_codec *codec = t->c->codec;
-	uint64_t bound = bound_of(t, n), bytes = 0;
-	gradcomp_status st = codec->code(codec->ctx, x, n, t->c->counter + i, slot + HEAD, &bytes, err);
-	if (!st && bytes > bound)
-		st = t->r->host->fail(err, GRADCOMP_ERR_INTERNAL, "ring: a code of %llu bytes for %llu numbers, at most %llu "
-		                      "were promised", (unsigned long long)bytes, (unsigned long long)n,
-		                      (unsigned long long)bound);
-	memcpy(slot, &bytes, HEAD);
-	if (!st && bound <= SHORT_CODE)
-		memset(slot + HEAD + bytes, 0, bound - bytes);
-	return st;
-}
-
-/* x as it was, against what its code in `slot` decodes to. The owner of a complete
- * sum takes that, and counts its loss in units of the sum. */
+/* x as it was, against what its code in `slot` decodes to. */
 static gradcomp_status note_loss(const coded *t, float *x, uint64_t n, const char *slot, int complete,
                                  gradcomp_error *err)
 {
-	const gradcomp_codec *codec = t->c->codec;
-	double back = 1 / t->c->scale;
-	uint64_t bytes;
-	memcpy(&bytes, slot, HEAD);
-	if (!t->c->residual)
-		return complete ? codec->decode(codec->ctx, slot + HEAD, bytes, x, n, err) : GRADCOMP_OK;
-	float *e = t->c->residual + ((uint64_t)(x - t->c->buf) - t->c->residual_from);
-	gradcomp_status st = codec->decode(codec->ctx, slot + HEAD, bytes, e, n, err);
-	if (!st && !complete) {
-		t->r->host->operators->scale(NULL, e, -1, n);
-		t->r->host->operators->add(NULL, e, x, n);
-		return GRADCOMP_OK;
-	}
-	for (uint64_t k = 0; !st && k < n; k++) {
-		float v = e[k];
-		e[k] = (float)(((double)x[k] - v) * back);
-		x[k] = v;
-	}
-	return st;
+	float *e = t->c->residual ? t->c->residual + ((uint64_t)(x - t->c->buf) - t->c->residual_from) : NULL;
+	return complete ? coding_settle(&t->code, x, n, t->c->scale, slot, e, err)
+	                : coding_loss(&t->code, x, n, slot, e, err);
+}
+
+static gradcomp_request *sending(const coded *t, uint64_t i)
+{
+	return &t->r->send[2 * (i % RING_AHEAD)];
 }
 
 static gradcomp_status collect_sends(coded *t, uint64_t until, gradcomp_error *err)
 {
-	ring *r = t->r;
 	gradcomp_status st = GRADCOMP_OK;
 	uint64_t n;
 	for (; !st && t->collected < until; t->collected++) {
 		locate(t, t->collected, 0, &n);
-		for (int k = 0; !st && n && k < (bound_of(t, n) > SHORT_CODE ? 2 : 1); k++)
-			st = r->links->wait(r->links->ctx, &r->send[2 * (t->collected % RING_AHEAD) + (uint64_t)k], err);
+		if (n)
+			st = coding_sent(&t->code, n, sending(t, t->collected), err);
 	}
 	return st;
 }
@@ -120,42 +82,30 @@ static gradcomp_status collect_sends(coded *t, uint64_t until, gradcomp_error *e
 static gradcomp_status post_send(coded *t, gradcomp_error *err)
 {
 	ring *r = t->r;
-	const gradcomp_links *l = r->links;
 	const ring_codes *c = t->c;
-	uint64_t i = t->sent++, n, bytes;
+	uint64_t i = t->sent++, n;
 	float *x = locate(t, i, 0, &n);
 	int right = (r->rank + 1) % r->nranks, complete = i / t->pieces == (uint64_t)c->reduce_steps;
 	char *slot = forwarded(t, i) ? came_slot(t, i - t->pieces) : own_slot(t, i);
 	gradcomp_status st = i >= RING_AHEAD ? collect_sends(t, i - RING_AHEAD + 1, err) : GRADCOMP_OK;
 	if (st || !n)
 		return st;
-	if (!forwarded(t, i)) {
-		if (complete && c->scale != 1.0)
-			st = r->host->operators->scale_as(NULL, x, c->scale, n, GRADCOMP_F32);
-		if (!st)
-			st = make(t, x, n, i, slot, err);
-	} else if (r->hop) {
-		st = make(t, x, n, i, own_slot(t, i), err);
-	}
-	if (st)
-		return st;
-	memcpy(&bytes, slot, HEAD);
-	gradcomp_request *req = &r->send[2 * (i % RING_AHEAD)];
-	if (bound_of(t, n) <= SHORT_CODE)
-		st = l->send(l->ctx, right, slot, HEAD + bound_of(t, n), req, err);
-	else if (!(st = l->send(l->ctx, right, slot, HEAD, req, err)))
-		st = l->send(l->ctx, right, slot + HEAD, bytes, req + 1, err);
+	if (!forwarded(t, i) && complete && c->scale != 1.0)
+		st = r->host->operators->scale_as(NULL, x, c->scale, n, GRADCOMP_F32);
+	if (!st && (!forwarded(t, i) || r->hop))
+		st = coding_make(&t->code, x, n, c->counter + i, forwarded(t, i) ? own_slot(t, i) : slot, err);
+	if (!st)
+		st = coding_send(&t->code, right, slot, n, sending(t, i), err);
 	/* The wire is busy meanwhile. */
 	return st || forwarded(t, i) ? st : note_loss(t, x, n, slot, complete, err);
 }
 
-/* What comes first of transfer i: all of it, or its length. */
+/* What comes first of transfer i. */
 static gradcomp_status post_recv(coded *t, uint64_t i, gradcomp_error *err)
 {
 	ring *r = t->r;
-	const gradcomp_links *l = r->links;
 	int left = (r->rank + r->nranks - 1) % r->nranks;
-	uint64_t n, bound;
+	uint64_t n;
 	gradcomp_status st = GRADCOMP_OK;
 	locate(t, i, 1, &n);
 	if (!n)
@@ -163,66 +113,42 @@ static gradcomp_status post_recv(coded *t, uint64_t i, gradcomp_error *err)
 	/* The code that is about to be overwritten went on one round later. */
 	if (i >= t->came && i - t->came + t->pieces < t->total && forwarded(t, i - t->came + t->pieces))
 		st = collect_sends(t, i - t->came + t->pieces + 1, err);
-	bound = bound_of(t, n);
-	return st ? st
-	          : l->recv(l->ctx, left, came_slot(t, i), bound > SHORT_CODE ? HEAD : HEAD + bound, &r->recv[0], err);
+	return st ? st : coding_recv(&t->code, left, came_slot(t, i), n, &r->recv[0], err);
 }
 
 static gradcomp_status finish_recv(coded *t, uint64_t i, gradcomp_error *err)
 {
 	ring *r = t->r;
-	const gradcomp_links *l = r->links;
-	const gradcomp_codec *codec = t->c->codec;
-	int left = (r->rank + r->nranks - 1) % r->nranks;
 	char *slot = came_slot(t, i);
-	uint64_t n, bytes, bound;
+	uint64_t n;
 	float *x = locate(t, i, 1, &n);
-	if (!n)
-		return i + 1 < t->total ? post_recv(t, i + 1, err) : GRADCOMP_OK;
-	gradcomp_status st = l->wait(l->ctx, &r->recv[0], err);
-	if (st)
-		return st;
-	bound = bound_of(t, n);
-	memcpy(&bytes, slot, HEAD);
-	if (bytes > bound)
-		return r->host->fail(err, GRADCOMP_ERR_MISMATCH,
-		                     "ring: rank %d of the group announces a code of %llu bytes for %llu numbers, at most %llu "
-		                     "are possible", left, (unsigned long long)bytes, (unsigned long long)n,
-		                     (unsigned long long)bound);
-	if (bound > SHORT_CODE) {
-		st = l->recv(l->ctx, left, slot + HEAD, bytes, &r->recv[0], err);
-		if (!st)
-			st = l->wait(l->ctx, &r->recv[0], err);
-	}
+	gradcomp_status st = GRADCOMP_OK;
+	if (n)
+		st = coding_arrive(&t->code, (r->rank + r->nranks - 1) % r->nranks, slot, n, &r->recv[0], err);
 	/* The next one can come while this is decoded. */
 	if (!st && i + 1 < t->total)
 		st = post_recv(t, i + 1, err);
-	if (st)
+	if (st || !n)
 		return st;
 	if (i / t->pieces >= (uint64_t)t->c->reduce_steps)
-		return codec->decode(codec->ctx, slot + HEAD, bytes, x, n, err);
-	st = codec->decode_add(codec->ctx, slot + HEAD, bytes, x, n, err);
+		return coding_take(&t->code, slot, x, n, err);
+	st = coding_add(&t->code, slot, x, n, err);
 	/* A complete sum that goes nowhere. */
 	if (!st && i / t->pieces + 1 == (uint64_t)t->c->steps && t->c->scale != 1.0)
 		st = r->host->operators->scale_as(NULL, x, t->c->scale, n, GRADCOMP_F32);
 	return st;
 }
 
-/* The longest code there can be, whatever the last piece of a block has. */
-static uint64_t longest_code(const coded *t)
+/* Numbers of a piece. */
+static uint64_t piece_of(const ring *r, uint64_t longest)
 {
-	uint64_t most = bound_of(t, t->piece);
-	for (int b = 0; b < t->r->nranks; b++) {
-		uint64_t rest = (t->c->offset[b + 1] - t->c->offset[b]) % t->piece;
-		uint64_t bound = rest ? bound_of(t, rest) : 0;
-		most = bound > most ? bound : most;
-	}
-	return most;
+	uint64_t piece = ring_piece(r, longest * sizeof(float)) / sizeof(float);
+	return r->hop || r->whole ? longest : (piece + CODING_GRAIN - 1) / CODING_GRAIN * CODING_GRAIN;
 }
 
 static gradcomp_status travel(ring *r, const ring_codes *c, gradcomp_error *err)
 {
-	coded t = {.r = r, .c = c};
+	coded t = {.r = r, .c = c, .code = {.host = r->host, .links = r->links, .who = "ring", .codec = c->codec}};
 	uint64_t longest = 0;
 	gradcomp_status st;
 	for (int b = 0; b < r->nranks; b++)
@@ -230,13 +156,13 @@ static gradcomp_status travel(ring *r, const ring_codes *c, gradcomp_error *err)
 			longest = c->offset[b + 1] - c->offset[b];
 	if (!longest)
 		return GRADCOMP_OK;
-	t.piece = r->hop ? longest : (ring_piece(r, longest * sizeof(float)) / sizeof(float) + GRAIN - 1) / GRAIN * GRAIN;
+	t.piece = piece_of(r, longest);
 	t.pieces = (longest + t.piece - 1) / t.piece;
 	t.total = (uint64_t)c->steps * t.pieces;
 	uint64_t ahead = t.pieces < RING_AHEAD / 2 ? t.pieces : RING_AHEAD / 2;
 	t.came = t.pieces + RING_AHEAD;
 	t.own = RING_AHEAD + 1;
-	t.stride = (HEAD + longest_code(&t) + 63) & ~(uint64_t)63;
+	t.stride = coding_stride(&t.code, c->offset, r->nranks, t.piece);
 	st = ring_room(r, (t.came + t.own) * t.stride, err);
 	if (!st)
 		st = post_recv(&t, 0, err);
@@ -267,6 +193,8 @@ gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count,
 	ring_codes c = {.buf = buf, .offset = r->offset, .start = r->rank, .steps = 2 * (r->nranks - 1),
 	                .reduce_steps = r->nranks - 1, .scale = scale, .codec = codec, .counter = counter,
 	                .residual = residual};
+	if (r->direct)
+		return direct_coded_allreduce(r->direct, buf, count, scale, codec, counter, residual, err);
 	if (r->nranks > 1) {
 		ring_split(r, count, 1);
 		return travel(r, &c, err);
@@ -280,6 +208,8 @@ gradcomp_status ring_coded_allgather(void *instance, float *buf, const uint64_t 
 	ring *r = instance;
 	ring_codes c = {.buf = buf, .offset = r->offset, .start = r->rank, .steps = r->nranks - 1, .scale = 1.0,
 	                .codec = codec, .counter = counter, .residual = residual};
+	if (r->direct)
+		return direct_coded_allgather(r->direct, buf, counts, codec, counter, residual, err);
 	ring_offsets(r, counts, 1);
 	c.residual_from = r->offset[r->rank];
 	if (r->nranks > 1)
@@ -295,6 +225,8 @@ gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint
 	ring_codes c = {.buf = buf, .offset = r->offset, .start = (r->rank + r->nranks - 1) % r->nranks,
 	                .steps = r->nranks - 1, .reduce_steps = r->nranks - 1, .scale = scale, .codec = codec,
 	                .counter = counter, .residual = residual};
+	if (r->direct)
+		return direct_coded_reduce_scatter(r->direct, buf, counts, scale, codec, counter, residual, err);
 	if (r->nranks == 1)
 		return alone(r, buf, counts[0], scale, residual);
 	ring_offsets(r, counts, 1);

@@ -1,0 +1,167 @@
+/* The direct collective's instance, and the order of its transfers. */
+#include "direct.h"
+
+#include "room.h"
+
+gradcomp_status direct_room(direct *d, size_t bytes, gradcomp_error *err)
+{
+	return room_grow(d->host, &d->room, &d->room_bytes, bytes, "direct", err);
+}
+
+gradcomp_status direct_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, direct **out,
+                              gradcomp_error *err)
+{
+	size_t blocks = 2 * ((size_t)links->nranks + 1);
+	direct *d = host->alloc(sizeof *d + blocks * sizeof d->offset[0]);
+	if (!d)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "direct: no memory for an instance of %d ranks", links->nranks);
+	d->host = host;
+	d->links = links;
+	d->rank = links->rank;
+	d->nranks = links->nranks;
+	d->piece = ((chunk ? chunk : links->chunk) + 63) & ~(size_t)63;
+	gradcomp_status st = tree_create(host, links, chunk, &d->tree, err);
+	if (st)
+		host->release(d);
+	else
+		*out = d;
+	return st;
+}
+
+void direct_destroy(void *instance)
+{
+	direct *d = instance;
+	if (!d)
+		return;
+	const gradcomp_host *host = d->host;
+	tree_destroy(d->tree);
+	host->release(d->room);
+	host->release(d);
+}
+
+uint64_t direct_longest(const direct *d)
+{
+	uint64_t longest = 0;
+	for (int b = 0; b < d->nranks; b++)
+		if (d->offset[b + 1] - d->offset[b] > longest)
+			longest = d->offset[b + 1] - d->offset[b];
+	return longest;
+}
+
+typedef struct run {
+	direct *d;
+	const direct_calls *calls;
+	void *ctx;
+	uint64_t others, ahead;
+	uint64_t pieces, total;
+	int reduces, gathers;
+	uint64_t posted, sent, collected; /* transfers; `collected` sends have been waited for */
+	uint64_t complete;                /* pieces */
+} run;
+
+/* With both halves the order is R0, then R1 G0, R2 G1, ..., and the last G: phases of a
+ * transfer with every other rank. */
+static direct_step step_of(const run *r, uint64_t i)
+{
+	const direct *d = r->d;
+	uint64_t phase = i / r->others;
+	int far = 1 + (int)(i % r->others);
+	direct_step s = {.index = i, .piece = phase, .gather = !r->reduces, .to = (int)((d->rank + (int64_t)far) % d->nranks),
+	                 .from = (int)((d->rank + (int64_t)d->nranks - far) % d->nranks)};
+	if (r->reduces && r->gathers) {
+		int last = phase == 2 * r->pieces - 1;
+		s.gather = last || (phase && phase % 2 == 0);
+		s.piece = last ? r->pieces - 1 : s.gather ? phase / 2 - 1 : (phase + 1) / 2;
+	}
+	return s;
+}
+
+static gradcomp_status collect(run *r, uint64_t until, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	for (; !st && r->collected < until; r->collected++)
+		st = r->calls->sent(r->ctx, step_of(r, r->collected), err);
+	return st;
+}
+
+/* Before transfer i. What a piece that is given out overwrites has been sent to its owner
+ * before, and that send must have been waited for. */
+static gradcomp_status post_recvs(run *r, uint64_t i, uint64_t until, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	while (!st && r->posted < until) {
+		direct_step s = step_of(r, r->posted);
+		uint64_t brought = (s.piece ? 2 * s.piece : 1) * r->others;
+		if (s.gather && r->reduces && i < brought)
+			return GRADCOMP_OK;
+		if (s.gather && r->reduces)
+			st = collect(r, brought, err);
+		if (!st)
+			st = r->calls->recv(r->ctx, s, err);
+		r->posted++;
+	}
+	return st;
+}
+
+static gradcomp_status post_sends(run *r, uint64_t until, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	while (!st && r->sent < until) {
+		direct_step s = step_of(r, r->sent);
+		if (s.gather && r->reduces && s.piece >= r->complete)
+			return GRADCOMP_OK;
+		if (r->sent >= r->ahead)
+			st = collect(r, r->sent - r->ahead + 1, err);
+		if (!st && !r->reduces && s.piece >= r->complete) {
+			st = r->calls->complete(r->ctx, s.piece, err);
+			r->complete = s.piece + 1;
+		}
+		if (!st)
+			st = r->calls->send(r->ctx, s, err);
+		r->sent++;
+	}
+	return st;
+}
+
+/* No rank waits for ever: whoever is at transfer i waits for a send only when it is one
+ * before i, which all ranks that have come as far have received; and has itself sent i
+ * before it waits for it. Between two ranks transfers are `others` or more apart, which
+ * is no less than the distance ahead: the head and the code of one are through before
+ * the head of the next is posted. */
+gradcomp_status direct_run(direct *d, const direct_calls *calls, void *ctx, uint64_t pieces, int reduces, int gathers,
+                           gradcomp_error *err)
+{
+	uint64_t others = (uint64_t)d->nranks - 1;
+	run r = {.d = d, .calls = calls, .ctx = ctx, .others = others,
+	         .ahead = others < DIRECT_AHEAD ? others : DIRECT_AHEAD, .pieces = pieces,
+	         .total = (uint64_t)(reduces + gathers) * pieces * others, .reduces = reduces, .gathers = gathers};
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint64_t i = 0; !st && i < r.total; i++) {
+		uint64_t until = i + r.ahead < r.total ? i + r.ahead : r.total;
+		direct_step s = step_of(&r, i);
+		st = post_recvs(&r, i, until, err);
+		if (!st)
+			st = post_sends(&r, until, err);
+		if (!st)
+			st = calls->arrive(ctx, s, err);
+		if (!st && !s.gather && i % others == others - 1) {
+			st = calls->complete(ctx, s.piece, err);
+			r.complete = s.piece + 1;
+		}
+	}
+	return st ? st : collect(&r, r.total, err);
+}
+
+uint64_t direct_resident(void *instance, uint64_t count)
+{
+	const direct *d = instance;
+	uint64_t P = (uint64_t)d->nranks;
+	return P == 1 ? 0 : count / P + ((uint64_t)d->rank < count % P);
+}
+
+void direct_cost(void *instance, uint64_t bytes, double *sent, double *messages)
+{
+	const direct *d = instance;
+	*sent = 2 * (double)bytes * (d->nranks - 1) / d->nranks;
+	*messages = 2.0 * (d->nranks - 1);
+}
