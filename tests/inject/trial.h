@@ -16,6 +16,7 @@ typedef struct trial {
 	unsigned seed;
 	int who;    /* the rank that has them; -1: all */
 	int joins;  /* from the start; else only while the body asks for them */
+	int keeps;  /* it loads plugins, which stay */
 	void *arg;  /* the body's */
 	/* What came of it. */
 	inject_counts seen[BOARD_RANKS];
@@ -154,7 +155,7 @@ static inline const char *trial_judge(const board *b, int may_fail)
 	for (int r = 0; r < b->n; r++) {
 		if (t->how[r])
 			return t->how[r] < 0 ? "a rank hangs" : "a rank crashed";
-		if (t->seen[r].live)
+		if (t->seen[r].live && !t->keeps)
 			return "memory is lost";
 		if (t->fds[r])
 			return "a descriptor is lost";

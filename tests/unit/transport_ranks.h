@@ -26,6 +26,7 @@ typedef struct board {
 	void (*enter)(int rank); /* what a rank that is a process does first; may be NULL */
 	void (*body)(struct board *b, transport *t, int rank);
 	void (*leave)(struct board *b, int rank); /* and last */
+	void (*seat)(struct board *b, int rank);  /* in place of transport and body, for a rank that is a process */
 	int per_node; /* ranks of one node by their cards; 0: all, as it is */
 	void *arg;
 	int late_rank; /* joins only when `late` is set; -1: nobody */
@@ -144,7 +145,10 @@ static inline void board_fork(board *b)
 			alarm(60);
 			if (b->enter)
 				b->enter(r);
-			board_seat(&s);
+			if (b->seat)
+				b->seat(b, r);
+			else
+				board_seat(&s);
 			if (b->leave)
 				b->leave(b, r);
 			_exit(0);
