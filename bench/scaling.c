@@ -32,7 +32,7 @@ typedef struct view {
 
 typedef struct place {
 	usage joined;
-	view seen[MOST];
+	view seen[MOST][2]; /* plain, and coded */
 	gradcomp_error err;
 } place;
 
@@ -56,6 +56,12 @@ static int note(void *ctx, const char *name, const char *path, const gradcomp_pl
 	if (c && !(c->traits & GRADCOMP_TRAIT_CUDA) && nnames < MOST && listed(name))
 		snprintf(names[nnames++], sizeof names[0], "%s", name);
 	return 0;
+}
+
+static int codes(const struct gradcomp_collective_v1 *c)
+{
+	return (c->serves & (GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_REDUCE_SCATTER |
+	                     GRADCOMP_CAN_CODED_ALLGATHER)) != 0;
 }
 
 static usage look(void)
@@ -91,6 +97,19 @@ static double timed(every *e, process_board *board)
 	return process_now() - start;
 }
 
+/* Every primitive twice. */
+static void view_kind(view *v, every *e, process_board *board)
+{
+	e->failed = 0;
+	v->first = timed(e, board);
+	v->again = timed(e, board);
+	pthread_barrier_wait(&board->meet);
+	v->at = look();
+	v->failed = e->failed;
+	/* All look before one goes on. */
+	pthread_barrier_wait(&board->meet);
+}
+
 static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 {
 	place *at = room;
@@ -100,19 +119,15 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 		const plugin *p;
 		spec s;
 		port port;
-		at->seen[k].failed = 1;
 		if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, names[k], &p, &s, &at->err) ||
 		    port_open(gradcomp_job_world(job), p, &s, &port, &at->err))
 			exit(1);
 		every e = {.c = port.collective, .instance = port.instance, .host = &job->host, .rank = rank, .P = board->P};
-		at->seen[k].first = timed(&e, board);
-		at->seen[k].again = timed(&e, board);
-		pthread_barrier_wait(&board->meet);
-		at->seen[k].at = look();
-		at->seen[k].failed = e.failed;
+		view_kind(&at->seen[k][0], &e, board);
+		e.coded = 1;
+		if (codes(port.collective))
+			view_kind(&at->seen[k][1], &e, board);
 		at->err = e.err;
-		/* All look before one closes. */
-		pthread_barrier_wait(&board->meet);
 		port_close(&port);
 		spec_clear(&s);
 	}
@@ -129,7 +144,7 @@ static void row(FILE *json, int *rows, int P, const char *what, double first, do
 		most.fds = u->fds > most.fds ? u->fds : most.fds;
 		most.sockets = u->sockets > most.sockets ? u->sockets : most.sockets;
 	}
-	printf("%6d %-8s %10.4f %10.4f %10.2f %10.2f %6d %8d %9.2f\n", P, what, first, again, sum.pss / P / 1e6,
+	printf("%6d %-14s %10.4f %10.4f %10.2f %10.2f %6d %8d %9.2f\n", P, what, first, again, sum.pss / P / 1e6,
 	       most.pss / 1e6, most.fds, most.sockets, sum.cpu);
 	fflush(stdout);
 	if (json)
@@ -159,19 +174,22 @@ static int measure(int P, const char *const *settings, FILE *json, int *rows)
 	}
 	if (!failed)
 		row(json, rows, P, "join", joining, 0, u);
-	for (int k = 0; k < nnames && !failed; k++) {
+	for (int k = 0; k < 2 * nnames && !failed; k++) {
+		char what[80];
 		double first = 0, again = 0;
 		int wrong = 0;
 		for (int r = 0; r < P; r++) {
-			const view *v = &((const place *)process_room(b, r))->seen[k];
+			const view *v = &((const place *)process_room(b, r))->seen[k / 2][k % 2];
 			first = v->first > first ? v->first : first;
 			again = v->again > again ? v->again : again;
 			wrong += v->failed;
 			u[r] = v->at;
 		}
-		row(json, rows, P, names[k], first, again, u);
+		snprintf(what, sizeof what, "%s%s", names[k / 2], k % 2 ? ", coded" : "");
+		if (first > 0)
+			row(json, rows, P, what, first, again, u);
 		if (wrong)
-			fprintf(stderr, "scaling: %s on %d ranks was wrong on some\n", names[k], P);
+			fprintf(stderr, "scaling: %s on %d ranks was wrong on some\n", what, P);
 		failed += wrong;
 	}
 	free(u);
@@ -211,7 +229,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "scaling: %s\n", err.text);
 		return 1;
 	}
-	printf("%6s %-8s %10s %10s %10s %10s %6s %8s %9s\n", "ranks", "", "first s", "again s", "MB a rank", "MB at most",
+	printf("%6s %-14s %10s %10s %10s %10s %6s %8s %9s\n", "ranks", "", "first s", "again s", "MB a rank", "MB at most",
 	       "fds", "sockets", "CPU s");
 	if (json)
 		fputs("[\n", json);

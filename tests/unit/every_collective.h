@@ -1,4 +1,4 @@
-/* Every primitive of a collective once, on few numbers that tell whether it was right. */
+/* Every primitive of a collective once, plain or coded, on few numbers that tell whether it was right. */
 #ifndef EVERY_COLLECTIVE_H
 #define EVERY_COLLECTIVE_H
 
@@ -17,7 +17,8 @@ typedef struct every {
 	int rank, P;
 	float *x, *lost; /* numbers and four a rank */
 	uint64_t *counts;
-	uint64_t n;
+	uint64_t n; /* 0: a thousand */
+	int coded;  /* those under a code, or the others */
 	int failed; /* primitives that failed or were wrong */
 	gradcomp_error err;
 } every;
@@ -38,59 +39,65 @@ static void every_sum(every *e, gradcomp_status st, uint64_t from, uint64_t to)
 	e->failed += bad;
 }
 
+/* Whether it is among those asked for, and served. */
+static int every_wants(const every *e, uint32_t primitive)
+{
+	uint32_t coded = GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_CODED_ALLGATHER;
+	return (e->c->serves & primitive) && !(primitive & coded) == !e->coded;
+}
+
 static void every_reduction(every *e, const gradcomp_codec *codec)
 {
 	const struct gradcomp_collective_v1 *c = e->c;
-	uint64_t from = 0;
+	uint64_t from = 0, to;
 	for (int r = 0; r < e->P; r++) {
 		e->counts[r] = e->n / (uint64_t)e->P + ((uint64_t)r < e->n % (uint64_t)e->P);
 		from += r < e->rank ? e->counts[r] : 0;
 	}
+	to = from + e->counts[e->rank];
 	every_fill(e, e->rank);
-	if (c->serves & GRADCOMP_CAN_ALLREDUCE)
+	if (every_wants(e, GRADCOMP_CAN_ALLREDUCE))
 		every_sum(e, c->allreduce(e->instance, e->x, e->n, GRADCOMP_F32, GRADCOMP_SUM, 1.0, &e->err), 0, e->n);
-	every_fill(e, e->rank);
-	if (c->serves & GRADCOMP_CAN_REDUCE_SCATTER)
-		every_sum(e, c->reduce_scatter(e->instance, e->x, e->counts, GRADCOMP_F32, GRADCOMP_SUM, 1.0, &e->err), from,
-		          from + e->counts[e->rank]);
-	every_fill(e, e->rank);
-	if (c->serves & GRADCOMP_CAN_CODED_ALLREDUCE)
+	if (every_wants(e, GRADCOMP_CAN_CODED_ALLREDUCE))
 		every_sum(e, c->coded_allreduce(e->instance, e->x, e->n, 1.0, codec, 0, e->lost, &e->err), 0, e->n);
+	every_fill(e, e->rank);
+	if (every_wants(e, GRADCOMP_CAN_REDUCE_SCATTER))
+		every_sum(e, c->reduce_scatter(e->instance, e->x, e->counts, GRADCOMP_F32, GRADCOMP_SUM, 1.0, &e->err), from, to);
+	if (every_wants(e, GRADCOMP_CAN_CODED_REDUCE_SCATTER))
+		every_sum(e, c->coded_reduce_scatter(e->instance, e->x, e->counts, 1.0, codec, 0, e->lost, &e->err), from, to);
 }
 
 /* Four numbers a rank, which all ranks are to have. */
 static void every_gather(every *e, const gradcomp_codec *codec)
 {
 	const struct gradcomp_collective_v1 *c = e->c;
-	for (int coded = 0; coded < 2; coded++) {
-		int bad = 0;
-		if (!(c->serves & (coded ? GRADCOMP_CAN_CODED_ALLGATHER : GRADCOMP_CAN_ALLGATHER)))
-			continue;
-		for (int i = 0; i < 4 * e->P; i++)
-			e->x[i] = i / 4 == e->rank ? (float)i : NAN;
-		for (int r = 0; r < e->P; r++)
-			e->counts[r] = coded ? 4 : 4 * sizeof(float);
-		bad = coded ? c->coded_allgather(e->instance, e->x, e->counts, codec, 0, e->lost, &e->err)
-		            : c->allgather(e->instance, e->x, e->counts, &e->err);
-		for (int i = 0; i < 4 * e->P; i++)
-			bad |= e->x[i] != (float)i;
-		e->failed += bad != 0;
-	}
+	int bad = 0;
+	if (!every_wants(e, e->coded ? GRADCOMP_CAN_CODED_ALLGATHER : GRADCOMP_CAN_ALLGATHER))
+		return;
+	for (int i = 0; i < 4 * e->P; i++)
+		e->x[i] = i / 4 == e->rank ? (float)i : NAN;
+	for (int r = 0; r < e->P; r++)
+		e->counts[r] = e->coded ? 4 : 4 * sizeof(float);
+	bad = e->coded ? c->coded_allgather(e->instance, e->x, e->counts, codec, 0, e->lost, &e->err)
+	               : c->allgather(e->instance, e->x, e->counts, &e->err);
+	for (int i = 0; i < 4 * e->P; i++)
+		bad |= e->x[i] != (float)i;
+	e->failed += bad != 0;
 }
 
 static void every_other(every *e)
 {
 	const struct gradcomp_collective_v1 *c = e->c;
 	int bad = 0, root = e->P / 2;
-	if (c->serves & GRADCOMP_CAN_BROADCAST) {
+	if (every_wants(e, GRADCOMP_CAN_BROADCAST)) {
 		every_fill(e, e->rank);
 		bad = c->broadcast(e->instance, e->x, e->n * sizeof(float), root, &e->err) != 0;
 		for (uint64_t i = 0; i < e->n; i++)
 			bad |= e->x[i] != (float)((uint64_t)root + i % 5);
 	}
-	if (c->serves & GRADCOMP_CAN_BARRIER)
+	if (every_wants(e, GRADCOMP_CAN_BARRIER))
 		bad |= c->barrier(e->instance, &e->err) != 0;
-	if (c->serves & GRADCOMP_CAN_MERGE) {
+	if (every_wants(e, GRADCOMP_CAN_MERGE)) {
 		test_merger merging = {.dropped = e->lost};
 		gradcomp_merger merger = {.struct_size = sizeof merger, .ctx = &merging, .merge = test_merge};
 		gradcomp_payload p = {e->x, e->n * sizeof(float), e->n * sizeof(float)};
@@ -105,7 +112,7 @@ static int every_run(every *e)
 {
 	test_code code = {.kind = CODE_EXACT, .host = e->host};
 	const gradcomp_codec codec = test_codec(&code);
-	e->n = EVERY_NUMBERS;
+	e->n = e->n ? e->n : EVERY_NUMBERS;
 	e->x = malloc((e->n + 4 * (uint64_t)e->P) * sizeof *e->x);
 	e->lost = calloc(e->n + 4 * (uint64_t)e->P, sizeof *e->lost);
 	e->counts = malloc((uint64_t)e->P * sizeof *e->counts);

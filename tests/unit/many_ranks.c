@@ -1,5 +1,6 @@
 /* 64 ranks on one machine: all join, every installed collective is right once, and all
- * leave. How it goes on from there is bench/scaling's to measure. */
+ * leave. Or as many ranks, on as many numbers, as arguments say. How it goes on from
+ * there is bench/scaling's to measure. */
 #include "processes.h"
 
 #include "every_collective.h"
@@ -7,7 +8,9 @@
 
 #include "job.h"
 
-enum { RANKS = 64, MOST = 16 };
+enum { MOST = 16 };
+static int ranks = 64;
+static uint64_t numbers;
 
 static char names[MOST][64];
 static int nnames;
@@ -37,7 +40,10 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 		if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, names[k], &p, &s, &at->err))
 			continue;
 		if (!port_open(gradcomp_job_world(job), p, &s, &port, &at->err)) {
-			every e = {.c = port.collective, .instance = port.instance, .host = &job->host, .rank = rank, .P = board->P};
+			every e = {.c = port.collective, .instance = port.instance, .host = &job->host, .rank = rank,
+			           .P = board->P, .n = numbers};
+			every_run(&e);
+			e.coded = 1;
 			at->failed[k] = every_run(&e);
 			at->err = e.err;
 			port_close(&port);
@@ -46,7 +52,7 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	}
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	char path[4200], exe[4096];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
@@ -54,30 +60,35 @@ int main(void)
 		*strrchr(exe, '/') = 0;
 	snprintf(path, sizeof path, "%s/lib/gradcomp", exe);
 	setenv("GRADCOMP_PLUGIN_PATH", path, 1);
-	const char *settings[] = {"transport.timeout=60", "gradcomp.log=error", NULL};
+	setenv("GRADCOMP_LOG", "error", 0);
+	if (argc > 1)
+		ranks = atoi(argv[1]);
+	if (argc > 2)
+		numbers = (uint64_t)atoll(argv[2]);
+	const char *settings[] = {"transport.timeout=60", NULL};
 	gradcomp_error err = {0};
 	ok(gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, note, NULL, &err) >= 0 && nnames >= 2,
 	   "collectives are installed%s%s", *err.text ? ": " : "", err.text);
-	process_board *b = run_processes(RANKS, settings, body, sizeof(place));
+	process_board *b = run_processes(ranks, settings, body, sizeof(place));
 	int left = 0;
-	ok(b != NULL, "%d processes are started", RANKS);
+	ok(b != NULL, "%d processes are started", ranks);
 	if (!b)
 		return done_testing();
-	for (int r = 0; r < RANKS; r++) {
+	for (int r = 0; r < ranks; r++) {
 		left += b->seat[r].left;
 		if (!b->seat[r].left)
 			printf("# rank %d: %s\n", r, b->seat[r].error.text);
 	}
-	is_int(left, RANKS, "all join and leave");
+	is_int(left, ranks, "all join and leave");
 	for (int k = 0; k < nnames; k++) {
 		int failed = 0;
-		for (int r = 0; r < RANKS; r++) {
+		for (int r = 0; r < ranks; r++) {
 			const place *at = process_room(b, r);
 			failed += at->failed[k];
 			if (at->failed[k] && failed < 4)
 				printf("# rank %d: %s\n", r, at->err.text);
 		}
-		ok(!failed, "%s on %d ranks", names[k], RANKS);
+		ok(!failed, "%s on %d ranks", names[k], ranks);
 	}
 	end_processes(b);
 	return done_testing();
