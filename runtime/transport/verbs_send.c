@@ -110,15 +110,16 @@ static int verbs_find(peer_link *l, const duty *d, request **out)
 		return 0;
 	while (r && r->seq != d->seq)
 		r = r->next;
-	if (r && r->bytes != d->total) {
+	/* A short one has gone, and is not in the queue any more. */
+	if (!r || r->bytes != d->total) {
 		link_fail(l, GRADCOMP_ERR_MISMATCH,
-		          "rank %d on %s expects %llu bytes where rank %d on %s sends %zu: the ranks do not do the same",
+		          "rank %d on %s expects %llu bytes where rank %d on %s sends %s%zu: the ranks do not do the same",
 		          l->world, transport_host(t, l->world), (unsigned long long)d->total, t->rank,
-		          transport_host(t, t->rank), r->bytes);
+		          transport_host(t, t->rank), r ? "" : "at most ", r ? r->bytes : (size_t)EAGER_BYTES);
 		return -1;
 	}
 	/* Pieces are granted in order, each once. */
-	if (!r || d->at + d->done != r->first)
+	if (d->at + d->done != r->first)
 		return verbs_corrupt(l);
 	*out = r;
 	return r->checked;
