@@ -11,8 +11,7 @@ gradcomp_status coded_plan(void *instance, const gradcomp_bucket *bucket, uint64
 		dense_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
-	plan->nrounds = 1;
-	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_CODED, .dtype = GRADCOMP_F32, .count = bucket->numel};
+	coded_round(bucket, plan);
 	return GRADCOMP_OK;
 }
 

@@ -1,5 +1,6 @@
 #include "signs.h"
 
+#include "coded.h"
 #include "dense.h"
 #include "gathered.h"
 
@@ -30,9 +31,6 @@ static uint64_t payload_bytes(const signs *s, const gradcomp_bucket *bucket)
 	return 4 * (all.value + all.bits);
 }
 
-/* One value a tensor: a sum in double, then its sum's scratch. */
-enum { SUM_ROOM = 64 };
-
 gradcomp_status signs_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                            gradcomp_error *err)
 {
@@ -42,9 +40,13 @@ gradcomp_status signs_plan(void *instance, const gradcomp_bucket *bucket, uint64
 		dense_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
+	if (s->coded) {
+		coded_round(bucket, plan);
+		return GRADCOMP_OK;
+	}
 	plan->nrounds = 1;
 	plan->rounds[0] = gathered_round(payload_bytes(s, bucket));
-	plan->scratch_bytes = s->values == 1 ? SUM_ROOM + s->host->operators->sum_scratch(bucket->numel) : 0;
+	plan->scratch_bytes = s->values == 1 ? SIGNS_SUM_ROOM + s->host->operators->sum_scratch(bucket->numel) : 0;
 	return GRADCOMP_OK;
 }
 
@@ -55,7 +57,7 @@ static void measure(const signs *s, const gradcomp_work *work, float *out, const
 		work->operators->sign_means(work->queue, out, x, n, run);
 	} else {
 		double *sum = work->scratch;
-		work->operators->sum_abs(work->queue, sum, x, n, (char *)work->scratch + SUM_ROOM);
+		work->operators->sum_abs(work->queue, sum, x, n, (char *)work->scratch + SIGNS_SUM_ROOM);
 		*out = (float)(*sum / (double)n);
 	}
 }
@@ -121,8 +123,8 @@ gradcomp_status signs_decode(void *instance, const gradcomp_work *work, uint32_t
 		dense_decode(work);
 		return GRADCOMP_OK;
 	}
-	st = check(s, work, in, n, err);
-	for (uint32_t i = 0; i < work->bucket->ntensors && !st; i++) {
+	st = s->coded ? GRADCOMP_OK : check(s, work, in, n, err);
+	for (uint32_t i = 0; !s->coded && i < work->bucket->ntensors && !st; i++) {
 		const gradcomp_tensor *t = &s->layout->tensors[work->bucket->first + i];
 		place next = after(s, at, t);
 		for (uint32_t k = 0; t->numel && k <= n; k++) {
@@ -148,8 +150,8 @@ gradcomp_status signs_cost(void *instance, const gradcomp_bucket *bucket, uint64
 	const signs *s = instance;
 	(void)err;
 	cost->rounds = 1;
-	cost->wire_bytes = step < s->start_step ? 4.0 * (double)bucket->numel : (double)payload_bytes(s, bucket);
-	cost->passes = step < s->start_step ? 0 : 5 + 2 * s->layout->nranks;
+	cost->wire_bytes = step < s->start_step ? 4.0 * (double)bucket->numel : (double)(s->coded ? signs_code_bound(instance, bucket->numel) : payload_bytes(s, bucket));
+	cost->passes = step < s->start_step ? 0 : s->coded ? 8 : 5 + 2 * s->layout->nranks;
 	return GRADCOMP_OK;
 }
 
@@ -159,6 +161,12 @@ gradcomp_status signs_create(const gradcomp_host *host, const signs *from, void 
 	if (!s)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", from->name);
 	*s = *from;
+	s->coded = coded_instead(s->layout);
+	s->room = s->coded ? host->alloc(SIGNS_SUM_ROOM + host->operators->sum_scratch(s->layout->numel)) : NULL;
+	if (s->coded && !s->room) {
+		host->release(s);
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", from->name);
+	}
 	*instance = s;
 	return GRADCOMP_OK;
 }
@@ -166,6 +174,8 @@ gradcomp_status signs_create(const gradcomp_host *host, const signs *from, void 
 void signs_destroy(void *instance)
 {
 	signs *s = instance;
-	if (s)
-		s->host->release(s);
+	if (!s)
+		return;
+	s->host->release(s->room);
+	s->host->release(s);
 }

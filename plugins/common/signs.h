@@ -10,6 +10,9 @@
 
 #include "gradcomp/compressor.h"
 
+/* One value a run: a sum in double, then that sum's scratch. */
+enum { SIGNS_SUM_ROOM = 64 };
+
 /* Instances begin with it. */
 typedef struct signs {
 	const gradcomp_host *host;
@@ -22,7 +25,12 @@ typedef struct signs {
 	/* 2: the means of the non-negative and of the negative numbers of a run; 1: the
 	 * mean magnitude, and runs are whole tensors. */
 	uint32_t values;
+	int coded;  /* the collective takes codes: see signs_code.c */
+	void *room; /* for code() */
 } signs;
+
+/* What such compressors do instead of gathering. */
+#define SIGNS_INSTEAD (GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED))
 
 /* As in gradcomp_compressor_v1. */
 gradcomp_status signs_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
@@ -33,6 +41,13 @@ gradcomp_status signs_decode(void *instance, const gradcomp_work *work, uint32_t
                              const gradcomp_payload *in, uint32_t n, gradcomp_error *err);
 gradcomp_status signs_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                            gradcomp_error *err);
+uint64_t signs_code_bound(void *instance, uint64_t n);
+gradcomp_status signs_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
+                           gradcomp_error *err);
+gradcomp_status signs_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                  gradcomp_error *err);
+gradcomp_status signs_code_decode_add(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                      gradcomp_error *err);
 gradcomp_status signs_create(const gradcomp_host *host, const signs *from, void **instance, gradcomp_error *err);
 void signs_destroy(void *instance);
 

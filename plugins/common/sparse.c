@@ -4,6 +4,7 @@
  *     decode   average = 1/P * sum of what was sent     error = u - own share of it */
 #include "sparse.h"
 
+#include "coded.h"
 #include "gathered.h"
 
 static size_t largest_scratch(const sparse *s, uint64_t d, uint64_t k)
@@ -52,8 +53,11 @@ gradcomp_status sparse_new(size_t bytes, const gradcomp_host *host, const gradco
 void sparse_destroy(void *instance)
 {
 	sparse *s = instance;
-	if (s)
-		s->host->release(s);
+	if (!s)
+		return;
+	s->host->release(s->room_to);
+	s->host->release(s->room_from);
+	s->host->release(s);
 }
 
 uint32_t sparse_parts(const sparse *s, const gradcomp_bucket *bucket)
@@ -223,6 +227,10 @@ gradcomp_status sparse_plan(void *instance, const gradcomp_bucket *bucket, uint6
 		dense_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
+	if (s->coded) {
+		coded_round(bucket, plan);
+		return GRADCOMP_OK;
+	}
 	plan->nrounds = 1;
 	plan->rounds[0] = gathered_round(sparse_payload_bytes(s, bucket, step));
 	plan->scratch_bytes = sparse_scratch(s, bucket, step);
@@ -245,6 +253,8 @@ gradcomp_status sparse_decode(void *instance, const gradcomp_work *work, uint32_
 		dense_decode(work);
 		return GRADCOMP_OK;
 	}
+	if (s->coded)
+		return GRADCOMP_OK;
 	gradcomp_status st = sparse_verify(s, work, in, n, err);
 	if (st)
 		return st;
@@ -261,7 +271,8 @@ gradcomp_status sparse_cost(void *instance, const gradcomp_bucket *bucket, uint6
 	int dense = sparse_is_dense(s, step);
 	(void)err;
 	cost->rounds = 1;
-	cost->wire_bytes = dense ? 4.0 * (double)bucket->numel : (double)sparse_payload_bytes(s, bucket, step);
+	cost->wire_bytes = dense ? 4.0 * (double)bucket->numel : s->coded ? (double)sparse_code_bound(instance, bucket->numel)
+	                         : (double)sparse_payload_bytes(s, bucket, step);
 	cost->passes = dense ? 1 : 4; /* choosing reads once; x to the error; x cleared */
 	return GRADCOMP_OK;
 }

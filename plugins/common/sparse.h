@@ -155,6 +155,8 @@ struct sparse {
 	sparse_schedule schedule;
 	sparse_coding coding;
 	int layerwise;
+	int coded;        /* the collective takes codes: see sparse_code.c */
+	void *room_to, *room_from; /* workspaces of code() and of the decoders */
 	/* How many of a part are sent, 1..d; NULL: what the schedule says. */
 	uint64_t (*kept)(const sparse *s, const sparse_part *p, uint64_t step);
 	/* Chooses exactly p->k of x[0..p->d), ascending, with operators alone. */
@@ -208,5 +210,21 @@ gradcomp_status sparse_decode(void *instance, const gradcomp_work *work, uint32_
 gradcomp_status sparse_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                             gradcomp_error *err);
 void sparse_destroy(void *instance);
+
+/* ---- as a code for runs, over collectives that sum codes ---------------------------- */
+
+/* A run of n numbers: max(1, round(density * n)) pairs of it, packed as above; all n
+ * floats where those would be more bytes. */
+#define SPARSE_INSTEAD (GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED))
+/* For create(): what the code needs, when it is asked for; refuses parameters that have no
+ * meaning for it. On failure there is nothing to undo. */
+gradcomp_status sparse_code_open(sparse *s, gradcomp_error *err);
+uint64_t sparse_code_bound(void *instance, uint64_t n);
+gradcomp_status sparse_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
+                            gradcomp_error *err);
+gradcomp_status sparse_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                   gradcomp_error *err);
+gradcomp_status sparse_code_decode_add(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                       gradcomp_error *err);
 
 #endif

@@ -7,7 +7,10 @@
  * it N numbers instead, whatever the shape.
  *
  * Payload: two means (F32) a column, then the signs, 32 to a word, columns beginning
- * a new one: about d / 8 + 8 columns bytes, 3 bits a number at the very worst. */
+ * a new one: about d / 8 + 8 columns bytes, 3 bits a number at the very worst.
+ *
+ * Over a collective that sums codes (direct: the paper's own aggregation) runs of the
+ * bucket are coded the same way. Rows are not known there: a column is 1024 numbers. */
 #include "gradcomp/compressor.h"
 
 #include "dense.h"
@@ -22,7 +25,7 @@ static const gradcomp_param params[] = {
                     .def = "0",
                     .min = 0,
                     .max = 1 << 30,
-                    .help = "numbers that share two means; 0: a row of the tensor"},
+                    .help = "numbers that share two means; 0: a row of the tensor, 1024 where sums are coded"},
 	[START_STEP] = DENSE_START_STEP,
 };
 
@@ -65,7 +68,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.abi_version = GRADCOMP_ABI_VERSION,
 			.struct_size = sizeof gradcomp_compressor_v1,
 			.name = "onebit",
-			.version = "1.0",
+			.version = "1.1",
 			.summary = "signs, and two means for each row of a tensor",
 			.licence = "MIT",
 			.params = params,
@@ -73,11 +76,16 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 		},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.instead = SIGNS_INSTEAD,
 	.check = onebit_check,
 	.create = onebit_create,
 	.destroy = signs_destroy,
 	.plan = signs_plan,
 	.encode = signs_encode,
 	.decode = signs_decode,
+	.code_bound = signs_code_bound,
+	.code = signs_code,
+	.code_decode = signs_code_decode,
+	.code_decode_add = signs_code_decode_add,
 	.cost = signs_cost,
 };

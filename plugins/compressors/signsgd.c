@@ -8,7 +8,10 @@
  * ranks gave is neither in the average nor in anybody's memory.
  *
  * Payload: a mean (F32) a tensor, then the signs, 32 to a word, tensors beginning a
- * new one: 4 + 4 ceil(n / 32) bytes for a tensor of n numbers. */
+ * new one: 4 + 4 ceil(n / 32) bytes for a tensor of n numbers.
+ *
+ * Over a collective that sums codes a run of the bucket takes the place of a tensor, as
+ * in dist-EF-SGD (Zheng, Huang, Kwok, NeurIPS 2019), which compresses both ways. */
 #include "gradcomp/compressor.h"
 
 #include "dense.h"
@@ -46,7 +49,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.abi_version = GRADCOMP_ABI_VERSION,
 			.struct_size = sizeof gradcomp_compressor_v1,
 			.name = "signsgd",
-			.version = "1.0",
+			.version = "1.1",
 			.summary = "signs, and the mean magnitude of each tensor",
 			.licence = "MIT",
 			.params = params,
@@ -54,10 +57,15 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 		},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.instead = SIGNS_INSTEAD,
 	.create = signsgd_create,
 	.destroy = signs_destroy,
 	.plan = signs_plan,
 	.encode = signs_encode,
 	.decode = signs_decode,
+	.code_bound = signs_code_bound,
+	.code = signs_code,
+	.code_decode = signs_code_decode,
+	.code_decode_add = signs_code_decode_add,
 	.cost = signs_cost,
 };

@@ -6,7 +6,10 @@
  *     average = 1/P * sum over ranks of what they sent       error = u - own share
  *
  * Payload: see sparse.h. By default k values (F32), then their k indices (32-bit,
- * strictly ascending): 8k bytes and no header. An empty bucket sends nothing. */
+ * strictly ascending): 8k bytes and no header. An empty bucket sends nothing.
+ *
+ * Over a collective that sums codes k is of each run that it codes (sparse: of a block,
+ * at every hop), and what a rank drops on the way stays in its own error memory. */
 #include "sparse.h"
 
 static const gradcomp_param params[] = {SPARSE_SCHEDULE_ROWS, SPARSE_INDICES_ROW, SPARSE_VALUES_ROW,
@@ -21,7 +24,13 @@ static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *va
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
                               const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	return sparse_new(sizeof(sparse), host, values, layout, "topk", SPARSE_LAYERWISE_PARAMS, instance, err);
+	gradcomp_status st =
+		sparse_new(sizeof(sparse), host, values, layout, "topk", SPARSE_LAYERWISE_PARAMS, instance, err);
+	if (st || !(st = sparse_code_open(*instance, err)))
+		return st;
+	sparse_destroy(*instance);
+	*instance = NULL;
+	return st;
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
@@ -30,7 +39,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.abi_version = GRADCOMP_ABI_VERSION,
 			.struct_size = sizeof gradcomp_compressor_v1,
 			.name = "topk",
-			.version = "1.1",
+			.version = "1.2",
 			.summary = "the largest numbers of each bucket, exactly k of them",
 			.licence = "MIT",
 			.params = params,
@@ -38,6 +47,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 		},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.instead = SPARSE_INSTEAD,
 	.max_bucket = UINT32_MAX,
 	.check = check,
 	.create = create,
@@ -45,5 +55,9 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.plan = sparse_plan,
 	.encode = sparse_encode,
 	.decode = sparse_decode,
+	.code_bound = sparse_code_bound,
+	.code = sparse_code,
+	.code_decode = sparse_code_decode,
+	.code_decode_add = sparse_code_decode_add,
 	.cost = sparse_cost,
 };

@@ -28,7 +28,7 @@ static void tamper(ranks *s, gradcomp_payload *in, uint32_t n)
 	if (lies_left-- > 0 && check_random() % 2)
 		return; /* not every one of a step */
 	/* Lengths are the host's for what is summed or merged. */
-	if ((s->plugin->patterns & ~GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED) & ~GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED)) &&
+	if ((s->patterns & ~GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED) & ~GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED)) &&
 	    n > 1 && check_random() % 3 == 0)
 		bytes = check_random() % (in[w].capacity + 1);
 	guard_free(&lie);

@@ -60,11 +60,19 @@ static void describe_tensors(ranks *s, uint32_t ntensors, uint64_t (*dims)[2])
 	}
 }
 
+uint32_t ranks_patterns;
+
+uint32_t ranks_planned(const struct gradcomp_compressor_v1 *plugin)
+{
+	return ranks_patterns ? ranks_patterns : plugin->patterns;
+}
+
 gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin, const gradcomp_operators *op,
                            const gradcomp_value *values, int P, uint32_t ntensors, uint64_t (*dims)[2],
                            uint64_t seed)
 {
-	*s = (ranks){.plugin = plugin, .values = values, .P = P, .whole = 1};
+	*s = (ranks){.plugin = plugin, .values = values, .P = P, .whole = 1,
+	             .patterns = ranks_planned(plugin)};
 	host_services(&s->host, op);
 	if (plugin->state_arrays > STATES_MAX) {
 		s->P = 0;
@@ -80,7 +88,8 @@ gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin
 		                                 .numel = numel,
 		                                 .rank = w,
 		                                 .nranks = P,
-		                                 .seed = seed};
+		                                 .seed = seed,
+		                                 .patterns = s->patterns};
 		s->error[w] = calloc(numel + 1, sizeof(float));
 		s->state[w] = calloc(numel * plugin->state_arrays + 1, sizeof(float));
 		gradcomp_status st = GRADCOMP_ERR_NOMEM;

@@ -21,6 +21,7 @@ typedef struct ranks {
 	const gradcomp_value *values;
 	gradcomp_host host;
 	int P;
+	uint32_t patterns; /* that plan() may ask for; 0: the descriptor's */
 	gradcomp_tensor tensors[TENSORS_MAX];
 	gradcomp_layout layout[RANKS_MAX];
 	gradcomp_bucket buckets[TENSORS_MAX];
@@ -47,6 +48,11 @@ typedef struct ranks {
 	rule broke; /* by the plugin, found by the harness */
 	gradcomp_error err;
 } ranks;
+
+/* What plan() may ask for in ranks that are opened from now on: a descriptor's `instead`,
+ * or 0 for its `patterns`. */
+extern uint32_t ranks_patterns;
+uint32_t ranks_planned(const struct gradcomp_compressor_v1 *plugin);
 
 /* dims: two numbers a tensor; 0 in the second place: a vector of the first. They
  * must outlive s. */

@@ -92,11 +92,12 @@ void kit_note(kit_result *out, rule r, verdict v, const char *fmt, ...)
 static const struct {
 	void (*run)(kit *k);
 	rule crash;
+	int instead; /* asked again of what the plugin can do instead */
 } groups[] = {
-	{group_steps, RULE_BOUNDS},         {group_nonfinite, RULE_NONFINITE}, {group_unbiased, RULE_UNBIASED},
-	{group_resume, RULE_RESUME},        {group_instances, RULE_GLOBALS},   {group_threads, RULE_THREADS},
-	{group_parameters, RULE_PARAMETERS}, {group_saved_state, RULE_SAVED_STATE}, {group_peers, RULE_PEERS},
-	{group_memory, RULE_MEMORY},        {group_device, RULE_DEVICE},
+	{group_steps, RULE_BOUNDS, 1},       {group_nonfinite, RULE_NONFINITE, 0},     {group_unbiased, RULE_UNBIASED, 1},
+	{group_resume, RULE_RESUME, 1},      {group_instances, RULE_GLOBALS, 0},       {group_threads, RULE_THREADS, 1},
+	{group_parameters, RULE_PARAMETERS, 1}, {group_saved_state, RULE_SAVED_STATE, 0}, {group_peers, RULE_PEERS, 1},
+	{group_memory, RULE_MEMORY, 1},      {group_device, RULE_DEVICE, 0},
 };
 enum { GROUPS = sizeof groups / sizeof groups[0] };
 
@@ -222,6 +223,11 @@ int kit_run_subject(const kit_options *options, const subject *t, kit_result *ou
 	descriptor_notes(t->plugin, out);
 	for (int g = 0; g < GROUPS && going; g++)
 		going = run_group(&k, g, out);
+	ranks_patterns = t->plugin->instead;
+	for (int g = 0; g < GROUPS && going && ranks_patterns; g++)
+		if (groups[g].instead)
+			going = run_group(&k, g, out);
+	ranks_patterns = 0;
 	if (going)
 		kit_note(out, RULE_TIME, VERDICT_OK, "every call returned");
 	for (int r = RULE_NONE + 1; r < RULES; r++) {

@@ -13,9 +13,9 @@ static gradcomp_status plan_ok(ranks *s, const gradcomp_bucket *b, const gradcom
 		const gradcomp_round *rd = &p->rounds[k];
 		int summed = rd->pattern == GRADCOMP_SUMMED, coded = rd->pattern == GRADCOMP_CODED;
 		if ((int)rd->pattern < 0 || rd->pattern > GRADCOMP_CODED ||
-		    !(s->plugin->patterns & GRADCOMP_PATTERN_BIT(rd->pattern)))
+		    !(s->patterns & GRADCOMP_PATTERN_BIT(rd->pattern)))
 			return ranks_broke(s, RULE_DESCRIPTOR,
-			                 "plan() wants pattern %d, which `patterns` does not have", (int)rd->pattern);
+			                 "plan() wants pattern %d, which is none of those it may use", (int)rd->pattern);
 		if (rd->reserved0 || rd->reserved[0] || rd->reserved[1])
 			return ranks_broke(s, RULE_DESCRIPTOR, "plan() has set a reserved word of round %u", k);
 		if (summed && !gradcomp_dtype_bytes(rd->dtype))

@@ -194,7 +194,7 @@ void group_steps(kit *k)
 	       k->subject.plugin->cost ? ", as cost() says" : "; there is no cost() to compare with");
 	kit_ok(k, RULE_BOUNDS, "walls behind all buffers, inputs read-only: untouched in %ld steps", n.steps);
 	kit_ok(k, RULE_TENSORS, "buckets rebuilt between %ld steps", n.steps);
-	if (k->subject.plugin->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
+	if (ranks_planned(k->subject.plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
 		kit_ok(k, RULE_CODE, "code_bound() holds%s", k->subject.plugin->traits & GRADCOMP_TRAIT_LOSSLESS
 		                                                     ? ", what is decoded is what was coded"
 		                                                     : "");

@@ -109,10 +109,10 @@ void group_threads(kit *k)
 		}
 		ranks_close(&a);
 	}
-	if (t->plugin->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
+	if (ranks_planned(t->plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
 		codes_together(k);
 	kit_ok(k, RULE_THREADS, "buckets in turn or interleaved, every call on another thread%s: the same bits",
-	       t->plugin->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)    ? ", code() beside a decoder"
-	       : t->plugin->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) ? ", the instance read-only in merge()"
+	       ranks_planned(t->plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)    ? ", code() beside a decoder"
+	       : ranks_planned(t->plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) ? ", the instance read-only in merge()"
 	                                                                     : "");
 }
