@@ -17,7 +17,7 @@ static gradcomp_status settle(const gpu *g, const char *why, gradcomp_error *err
  * gathered payloads all of `gathered`. */
 static gradcomp_status through_host(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
 {
-	const gpu *g = r->gpu;
+	gpu *g = r->gpu;
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	slot *mirror = &g->mirror[b->pub.index % REDUCER_SLOTS];
 	bucket view = *b;
