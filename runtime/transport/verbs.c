@@ -182,7 +182,7 @@ static int verbs_progress(peer_link *l)
 	return moved > 0;
 }
 
-static int verbs_sleep(peer_link *l, struct pollfd *p)
+int verbs_sleep(peer_link *l, struct pollfd *p)
 {
 	verbs *v = l->impl;
 

@@ -144,6 +144,7 @@ static inline int verbs_usable(const verbs *v)
 /* 0 or an errno; verbs_repost() fails the job then. */
 int verbs_post_receive(verbs *v, unsigned i);
 int verbs_repost(peer_link *l, verbs *v, unsigned i);
+int verbs_sleep(peer_link *l, struct pollfd *p);
 void verbs_free(peer_link *l, verbs *v);
 
 /* verbs_send.c */

@@ -70,8 +70,10 @@ gradcomp_status verbs_device_open(transport *t, gradcomp_error *err)
 		st = error_set(err, GRADCOMP_ERR_NOTFOUND, "%s",
 		               t->o.verbs_missing ? t->o.verbs_missing : "this program has no module for it");
 	} else {
-		level = GRADCOMP_LOG_WARN;
 		st = verbs_device_make(t, err);
+		/* A port that is not in use is no fault either; a limit is. */
+		level = t->o.verbs_named || (st != GRADCOMP_ERR_NOTFOUND && st != GRADCOMP_ERR_UNSUPPORTED) ? GRADCOMP_LOG_WARN
+		                                                                                            : GRADCOMP_LOG_INFO;
 	}
 	if (!st) {
 		log_line(t->o.log, GRADCOMP_LOG_DEBUG, "verbs over %s", t->verbs->facts.name);

@@ -212,17 +212,12 @@ static int setup_progress(peer_link *l)
 
 static int setup_sleep(peer_link *l, struct pollfd *p)
 {
-	verbs *v = l->impl;
+	const verbs *v = l->impl;
+	int n = verbs_sleep(l, p);
 
-	p[0] = (struct pollfd){l->fd[0], (short)(POLLIN | (v->unsent ? POLLOUT : 0)), 0};
-	if (!v->queue)
-		return 1;
-	if (!v->armed) {
-		v->armed = 1;
-		v->d->f->arm(v->queue);
-	}
-	p[1] = (struct pollfd){v->fd, POLLIN, 0};
-	return 2;
+	if (v->unsent)
+		p->events |= POLLOUT;
+	return n;
 }
 
 static void setup_wake(peer_link *l, const struct pollfd *p, int n)

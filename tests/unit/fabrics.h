@@ -252,9 +252,9 @@ static inline int fake_write(void *queue, uint64_t id, const void *at, uint32_t 
 		rc = ENOMEM;
 	p = rc ? NULL : fake_peer(q, id, tell);
 	if (p) {
-		unsigned char *base = fake.region[i].at, *dst = (unsigned char *)(uintptr_t)to;
-		int open = fake.region[i].used && (uint32_t)fake.region[i].used == remote >> 10 && dst >= base &&
-		           bytes <= fake.region[i].bytes && (size_t)(dst - base) <= fake.region[i].bytes - bytes;
+		unsigned char *from = fake.region[i].at, *dst = (unsigned char *)(uintptr_t)to;
+		int open = fake.region[i].used && (uint32_t)fake.region[i].used == remote >> 10 && dst >= from &&
+		           bytes <= fake.region[i].bytes && (size_t)(dst - from) <= fake.region[i].bytes - bytes;
 
 		if (open) {
 			memcpy(dst, at, bytes);

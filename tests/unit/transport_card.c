@@ -74,6 +74,14 @@ static void written_and_read(void)
 	ok(c.naddr == 2 && same_address(&c.addr[0], &own[0]) && same_address(&c.addr[1], &own[1]), "its addresses");
 	is_int(atomic_load(&c.good), -1, "of which none has been tried");
 	card_clear(&c);
+	ok(!here.verbs[0] && !c.verbs, "without an RDMA device");
+	strcpy(here.verbs, "ib-fe80000000000000");
+	ok(!card_write(&here, name, 0, own, 1, text, sizeof text, &err) && !card_read(text, &c, &there, &err),
+	   "a card with one is written and read");
+	is_str(there.verbs, here.verbs, "what network it is on");
+	ok(c.verbs, "which can be compared");
+	card_clear(&c);
+	here.verbs[0] = 0;
 	is_int(card_write(&here, name, 0, NULL, 0, text, sizeof text, &err), 0, "a card without a door is written");
 	ok(!card_read(text, &c, &there, &err) && !c.naddr && !c.addr && !c.unix_bytes, "and read");
 	card_clear(&c);
@@ -117,6 +125,7 @@ static void refused(void)
 		{"a subnet of 129 bits", "gc1 host=a node=b cpus= unix= tcp=fd00::1/129@80", "tcp"},
 		{"a subnet with a sign", "gc1 host=a node=b cpus= unix= tcp=10.0.0.1/+24@80", "tcp"},
 		{"a name for an address", "gc1 host=a node=b cpus= unix= tcp=localhost/8@80", "tcp"},
+		{"a network of 32 bytes", "gc1 host=a node=b cpus= unix= tcp= verbs=0123456789abcdef0123456789abcdef", "verbs"},
 		{"an empty address", "gc1 host=a node=b cpus= unix= tcp=10.0.0.1/24@80,,10.0.0.2/24@80", "tcp"},
 		{"an address of 64 bytes",
 	         "gc1 host=a node=b cpus= unix= "

@@ -221,7 +221,7 @@ static void alone(board *b, transport *t, int rank)
 	free(buf);
 }
 
-static void left(int sending, size_t n)
+static void leaves(int sending, size_t n)
 {
 	board *b = verbs_board(2, "tcp,verbs");
 
@@ -413,9 +413,9 @@ static void everything(const fabric_ops *f, const char *name)
 	mismatch(200000, 300000);
 	wrong_key(10000);
 	wrong_key(1 << 20);
-	left(0, 10);
-	left(0, 200000);
-	left(1, 200000);
+	leaves(0, 10);
+	leaves(0, 200000);
+	leaves(1, 200000);
 	fallbacks();
 	forbidden();
 	small_pool();

@@ -43,13 +43,13 @@ for ranks in 2 4; do
 	run long\$ranks ./many_ranks \$ranks 300000
 done
 export GRADCOMP_TRANSPORT_ALLOW=tcp,verbs
+GRADCOMP_TRANSPORT_ALLOW=verbs GRADCOMP_TRANSPORT_VERBS_DEVICE=rxe0:1 GRADCOMP_TRANSPORT_VERBS_GID=1 run given ./many_ranks 2
+GRADCOMP_TRANSPORT_ALLOW=verbs GRADCOMP_TRANSPORT_INTERFACE=lo run interface ./many_ranks 2
 run none bash -c 'limited 64 ./many_ranks 2'
 run some bash -c 'limited 1024 ./many_ranks 2 300000'
 GRADCOMP_TRANSPORT_VERBS_DEVICE=mlx5_0 run device ./many_ranks 2
 GRADCOMP_TRANSPORT_VERBS_GID=9 run gid ./many_ranks 2
 GRADCOMP_TRANSPORT_VERBS_GID=0 run path ./many_ranks 2
-ip link set lo down
-ip link set lo up
 rdma link delete rxe0
 run gone ./many_ranks 2
 END
@@ -80,6 +80,8 @@ for ranks in 2 4; do
 	good "short$ranks" "every installed collective, $ranks ranks, verbs alone, short messages"
 	good "long$ranks" "every installed collective, $ranks ranks, verbs alone, long messages"
 done
+good given 'a device, port and GID that are given'
+good interface 'the GID of an interface that is given'
 falls_back missing 'no device' 'verbs is not used: this machine has no RDMA device'
 falls_back none 'a low limit of locked memory' 'KiB; raise it, best to unlimited'
 falls_back some 'a limit that allows the pool alone' 'long messages are copied through memory'
