@@ -71,7 +71,8 @@ void queue_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_erro
 		return;
 	/* A failure of another rank may be why this one failed: then it is the news. */
 	r->failed = transport_failure(r->job->transport, &known);
-	r->failure = known;
+	/* What this rank was at is said too, where the exchange has failed with the news. */
+	r->failure = r->failed && !strncmp(err->text, known.text, strlen(known.text)) ? *err : known;
 	if (!r->failed) {
 		r->failed = status;
 		error_set(&r->failure, status, "%s", err->text);

@@ -64,7 +64,7 @@ static void link_ready(peer_link *l)
 	struct pollfd *p = realloc(c->poll, need * sizeof *p);
 
 	if (!p) {
-		link_fail(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
+		link_lack(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
 		return;
 	}
 	c->poll = p;
@@ -102,7 +102,7 @@ void link_connect(peer_link *l)
 	if (l->kind == KIND_SHM) {
 		passed = l->passed = shm_create(l->h.part, &err);
 		if (passed < 0) {
-			link_fail(l, err.status, "%s", err.text);
+			link_lack(l, err.status, "%s", err.text);
 			return;
 		}
 	}
@@ -250,6 +250,19 @@ void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...)
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
 	transport_fail(l->c->t, status, l->world, text);
+}
+
+void link_lack(peer_link *l, gradcomp_status status, const char *fmt, ...)
+{
+	transport *t = l->c->t;
+	char text[CULPRIT_TEXT];
+	int n = snprintf(text, sizeof text, "rank %d on %s: ", t->rank, transport_host(t, t->rank));
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text + n, sizeof text - (size_t)n, fmt, ap);
+	va_end(ap);
+	transport_fail(t, status, t->rank, text);
 }
 
 int link_check(peer_link *l, const request *r, uint32_t seq, uint64_t bytes)

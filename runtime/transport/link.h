@@ -116,6 +116,8 @@ void link_eof(peer_link *l);
 void link_judge(peer_link *l, double now);
 /* Fails the job; `culprit` is the link's peer. */
 void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
+/* The same for what this rank lacks; the text is put behind its name. */
+void link_lack(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 /* Checks what a message's header says against what was posted. 0 when it fits. */
 int link_check(peer_link *l, const request *r, uint32_t seq, uint64_t bytes);
 void link_count(peer_link *l, int sent, uint64_t bytes);

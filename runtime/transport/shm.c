@@ -192,7 +192,7 @@ int shm_open_link(peer_link *l)
 		map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->passed, 0);
 	if (map == MAP_FAILED) {
 		free(m);
-		link_fail(l, GRADCOMP_ERR_NOMEM, "cannot map %zu bytes shared with rank %d", bytes, l->world);
+		link_lack(l, GRADCOMP_ERR_NOMEM, "cannot map %zu bytes shared with rank %d", bytes, l->world);
 		return -1;
 	}
 	close(l->passed);

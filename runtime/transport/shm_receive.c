@@ -96,7 +96,7 @@ static int shm_pull_read(peer_link *l, shm *m, request *r)
 	ssize_t got;
 
 	if (r->reduce && !m->piece && !(m->piece = aligned_alloc(64, REDUCE_PIECE))) {
-		link_fail(l, GRADCOMP_ERR_NOMEM, "no memory to receive from rank %d", l->world);
+		link_lack(l, GRADCOMP_ERR_NOMEM, "no memory to receive from rank %d", l->world);
 		return -1;
 	}
 	local = (struct iovec){r->reduce ? m->piece : r->buf + m->got, remote.iov_len};

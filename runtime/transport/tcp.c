@@ -120,7 +120,7 @@ static int tcp_pull(peer_link *l, tcp *t, unsigned i)
 		ssize_t n;
 
 		if (r->reduce && !s->piece && !(s->piece = aligned_alloc(64, REDUCE_PIECE))) {
-			link_fail(l, GRADCOMP_ERR_NOMEM, "no memory to receive from rank %d", l->world);
+			link_lack(l, GRADCOMP_ERR_NOMEM, "no memory to receive from rank %d", l->world);
 			break;
 		}
 		done = c->off > skip ? c->off - skip : 0;
@@ -242,7 +242,7 @@ int tcp_open(peer_link *l)
 	tcp *t = calloc(1, sizeof *t + l->h.streams * sizeof t->s[0]);
 
 	if (!t) {
-		link_fail(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
+		link_lack(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
 		return -1;
 	}
 	t->n = l->h.streams;
