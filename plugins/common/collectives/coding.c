@@ -49,14 +49,14 @@ gradcomp_status coding_loss(const coding *c, const float *x, uint64_t n, const c
 gradcomp_status coding_settle(const coding *c, float *x, uint64_t n, double scale, const char *slot, float *e,
                               gradcomp_error *err)
 {
-	double back = 1 / scale;
-	gradcomp_status st = coding_take(c, slot, e ? e : x, n, err);
-	for (uint64_t k = 0; !st && e && k < n; k++) {
-		float v = e[k];
-		e[k] = (float)(((double)x[k] - v) * back);
-		x[k] = v;
-	}
-	return st;
+	const gradcomp_operators *ops = c->host->operators;
+	if (e)
+		ops->copy(NULL, e, x, n * sizeof *e);
+	gradcomp_status st = coding_take(c, slot, x, n, err);
+	if (st || !e)
+		return st;
+	ops->axpy(NULL, e, -1, x, n);
+	return scale == 1.0 ? GRADCOMP_OK : ops->scale_as(NULL, e, 1 / scale, n, GRADCOMP_F32);
 }
 
 gradcomp_status coding_send(const coding *c, int peer, const char *slot, uint64_t n, gradcomp_request *req,

@@ -16,6 +16,9 @@
 #include "coding.h"
 #include "direct.h"
 
+/* A block becomes at least this many pieces before they are made longer. */
+#define CODED_PIECES 8u
+
 typedef struct coded {
 	ring *r;
 	const ring_codes *c;
@@ -139,11 +142,24 @@ static gradcomp_status finish_recv(coded *t, uint64_t i, gradcomp_error *err)
 	return st;
 }
 
-/* Numbers of a piece. */
-static uint64_t piece_of(const ring *r, uint64_t longest)
+static uint64_t grains(uint64_t n)
 {
-	uint64_t piece = ring_piece(r, longest * sizeof(float)) / sizeof(float);
-	return r->hop || r->whole ? longest : (piece + CODING_GRAIN - 1) / CODING_GRAIN * CODING_GRAIN;
+	return n / CODING_GRAIN * CODING_GRAIN;
+}
+
+/* Numbers of a piece. The links do best with so many bytes at a time, which are codes
+ * here; but a block is to be on its way before all of it is coded. */
+static uint64_t piece_of(const coded *t, uint64_t longest)
+{
+	const ring *r = t->r;
+	uint64_t piece = grains(ring_piece(r, longest * sizeof(float)) / sizeof(float) + CODING_GRAIN - 1);
+	uint64_t bound = coding_bound(&t->code, piece), grown = grains(piece * sizeof(float) * piece / (bound + !bound));
+	uint64_t most = grains(longest / CODED_PIECES);
+	if (r->hop || r->whole)
+		return longest;
+	if (!r->piece_given && piece < grown && piece < most)
+		piece = grown < most ? grown : most;
+	return piece < longest ? piece : longest;
 }
 
 static gradcomp_status travel(ring *r, const ring_codes *c, gradcomp_error *err)
@@ -156,7 +172,7 @@ static gradcomp_status travel(ring *r, const ring_codes *c, gradcomp_error *err)
 			longest = c->offset[b + 1] - c->offset[b];
 	if (!longest)
 		return GRADCOMP_OK;
-	t.piece = piece_of(r, longest);
+	t.piece = piece_of(&t, longest);
 	t.pieces = (longest + t.piece - 1) / t.piece;
 	t.total = (uint64_t)c->steps * t.pieces;
 	uint64_t ahead = t.pieces < RING_AHEAD / 2 ? t.pieces : RING_AHEAD / 2;
