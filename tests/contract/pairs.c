@@ -1,0 +1,105 @@
+/* The table of compressors and collectives, cell by cell: what is said to go together is
+ * run, on 1 to 4 ranks and on two nodes; what is not is refused, with what would do. */
+#include "grid.h"
+
+#include "unit/conserve.h"
+
+enum { MOST_COMPRESSORS = 64 };
+
+static const struct {
+	const char *name;
+	int P, nodes[MAX_RANKS];
+} places[] = {
+	{"one node", 1, {0}}, {"one node", 2, {0}}, {"one node", 3, {0}}, {"one node", 4, {0}}, {"2 + 2", 4, {0, 0, 1, 1}}, {"3 + 1", 4, {0, 0, 0, 1}},
+};
+
+static char compressors[MOST_COMPRESSORS][SPEC_NAME_MAX];
+static int ncompressors;
+
+static int note_compressor(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                           const char *reason)
+{
+	(void)ctx, (void)path, (void)reason;
+	if (info && ncompressors < MOST_COMPRESSORS)
+		snprintf(compressors[ncompressors++], sizeof compressors[0], "%s", name);
+	return 0;
+}
+
+static gradcomp_status pair(const config *c, const char *compressor, const char *collective, double *apart,
+                            gradcomp_error *err)
+{
+	const plugin *p[2];
+	spec s[2];
+	gradcomp_status st = registry_both(c, compressor, collective, p, s, err);
+	*apart = st ? 0 : apart_of(p[0]->compressor);
+	for (int k = 0; !st && k < 2; k++)
+		spec_clear(&s[k]);
+	return st;
+}
+
+static void no_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	(void)job, (void)rank, (void)P, (void)arg;
+}
+
+/* The error names both, what is lacking, and all that would do and no other. */
+static void refused(const config *c, const char *compressor, const char *collective, const gradcomp_error *said,
+                    const char *const *settings)
+{
+	static const char before[] = "collectives that serve it: ";
+	char text[200], list[900] = "";
+	const char *const *all[1] = {settings};
+	rank_arg joined[1];
+	gradcomp_error other;
+	double apart;
+	snprintf(text, sizeof text, "compressor '%.60s' needs a", compressor);
+	const char *needs = strstr(said->text, text), *at = strstr(said->text, before);
+	snprintf(text, sizeof text, "which collective '%.60s' does not have", collective);
+	for (int k = 0; k < ncollectives; k++)
+		if (!pair(c, compressor, collectives[k], &apart, &other)) {
+			size_t n = strlen(list);
+			snprintf(list + n, sizeof list - n, "%s%.60s", n ? ", " : "", collectives[k]);
+		}
+	ok(said->status == GRADCOMP_ERR_UNSUPPORTED && needs && strstr(said->text, text) && at &&
+	           !strcmp(at + strlen(before), *list ? list : "none is installed"),
+	   "%s with %s is refused: %s", compressor, collective, said->text);
+	run_ranks_with(1, all, joined, no_body, NULL);
+	ok(joined[0].joined == said->status && strstr(joined[0].error.text, said->text), "%s with %s: nor is there a job",
+	   compressor, collective);
+}
+
+int main(void)
+{
+	const char *usual[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error", NULL};
+	gradcomp_error err;
+	config *c;
+	int work = 0, not = 0;
+	model_seed();
+	if (!grid_find(usual) || config_load(usual, &c, &err))
+		return done_testing();
+	registry_each(c, GRADCOMP_KIND_COMPRESSOR, note_compressor, NULL);
+	for (int i = 0; i < ncompressors; i++)
+		for (int k = 0; k < ncollectives; k++) {
+			char with[2][100];
+			const char *settings[] = {usual[0], usual[1], usual[2], with[0], with[1], NULL};
+			double apart;
+			snprintf(with[0], sizeof with[0], "gradcomp.compressor=%.60s", compressors[i]);
+			snprintf(with[1], sizeof with[1], "gradcomp.collective=%.60s", collectives[k]);
+			if (pair(c, compressors[i], collectives[k], &apart, &err)) {
+				not++;
+				refused(c, compressors[i], collectives[k], &err, settings);
+				continue;
+			}
+			work++;
+			for (size_t l = 0; l < sizeof places / sizeof places[0]; l++) {
+				char where[100];
+				snprintf(where, sizeof where, " with %.60s, %s", collectives[k], places[l].name);
+				ranks_nodes = places[l].nodes;
+				run_spec_on(where, compressors[i], places[l].P, 5000, -1, settings, apart);
+				ranks_nodes = NULL;
+			}
+		}
+	config_free(c);
+	ok(ncompressors > 0 && work > 0 && not > 0, "%d pairs work, %d do not", work, not);
+	return done_testing();
+}
