@@ -105,7 +105,10 @@ typedef struct gradcomp_layout {
 	/* What plan() may ask for with this job's collective: the descriptor's
 	 * `patterns`, or its `instead`, see gradcomp_pair_patterns(). */
 	uint32_t patterns;
-	uint32_t reserved0;
+	/* Where work will be, for a plugin with GRADCOMP_TRAIT_CUDA that cannot do with some
+	 * parameters there: create() then gives GRADCOMP_ERR_UNSUPPORTED, and is called
+	 * again for work on the host. */
+	gradcomp_device device;
 } gradcomp_layout;
 
 /* A run of neighbouring tensors reduced together. */

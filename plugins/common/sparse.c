@@ -19,6 +19,14 @@ static void select_largest(const sparse *s, const gradcomp_work *work, const spa
 	work->operators->topk(work->queue, out.idx, out.val, x, p->d, p->k, scratch);
 }
 
+static gradcomp_status suits(const sparse *s, gradcomp_device device, gradcomp_error *err)
+{
+	if (device == GRADCOMP_HOST || sparse_plain(s->coding))
+		return GRADCOMP_OK;
+	return s->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+	                     "%s: in the memory of a device only indices=raw with values=f32 work", s->name);
+}
+
 gradcomp_status sparse_open(sparse *s, const gradcomp_host *host, const gradcomp_value *values,
                             const gradcomp_layout *layout, const char *name, int rows, gradcomp_error *err)
 {
@@ -32,7 +40,8 @@ gradcomp_status sparse_open(sparse *s, const gradcomp_host *host, const gradcomp
 	if (rows > SPARSE_VALUES)
 		s->coding.values = (uint32_t)values[SPARSE_VALUES].i;
 	s->layerwise = rows > SPARSE_LAYERWISE && values[SPARSE_LAYERWISE].i;
-	return sparse_schedule_read(&s->schedule, host, values, name, err);
+	gradcomp_status st = suits(s, layout->device, err);
+	return st ? st : sparse_schedule_read(&s->schedule, host, values, name, err);
 }
 
 gradcomp_status sparse_new(size_t bytes, const gradcomp_host *host, const gradcomp_value *values,
@@ -142,10 +151,9 @@ gradcomp_status sparse_encode_from(const sparse *s, const gradcomp_work *work, c
                                    gradcomp_payload *out, gradcomp_error *err)
 {
 	int plain = sparse_plain(s->coding);
-	if (!plain && work->device != GRADCOMP_HOST)
-		return s->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-		                     "%s: in the memory of a device only indices=raw with values=f32 work",
-		                     s->name);
+	gradcomp_status st = suits(s, work->device, err);
+	if (st)
+		return st;
 	EACH_PART(s, work->bucket, work->step, w) {
 		char *at = (char *)out->data + w.from;
 		if (!w.p.k)

@@ -39,6 +39,9 @@ static const gradcomp_param params[] = {
 typedef struct block {
 	coded c;
 	gradcomp_quantiser q;
+	const gradcomp_operators *op; /* where the code works */
+	void *queue;
+	int *fault; /* on a device, else NULL */
 } block;
 
 static gradcomp_status block_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
@@ -60,6 +63,7 @@ static gradcomp_status block_create(const gradcomp_host *host, const gradcomp_va
 	if (!b)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "block: no memory");
 	b->c = (coded){.host = host, .name = "block", .start_step = (uint64_t)values[START_STEP].i};
+	b->op = host->operators;
 	b->q = (gradcomp_quantiser){
 		.struct_size = sizeof b->q,
 		.bits = bits,
@@ -94,7 +98,7 @@ static gradcomp_status block_code(void *instance, const float *in, uint64_t n, u
 	gradcomp_quantiser q = b->q;
 	(void)err;
 	q.stream = counter;
-	b->c.host->operators->quantise(NULL, out, in, n, &q);
+	b->op->quantise(b->queue, out, in, n, &q);
 	*bytes = block_bound(instance, n);
 	return GRADCOMP_OK;
 }
@@ -105,7 +109,7 @@ static gradcomp_status checked(const block *b, const void *in, uint64_t bytes, u
 	gradcomp_status s = coded_length(&b->c, bytes, b->c.host->operators->quantised_bytes(&b->q, n), n, err);
 	if (s)
 		return s;
-	b->c.host->operators->quantised_check(NULL, &bad, in, n, &b->q);
+	b->op->quantised_check(b->queue, b->fault ? b->fault : &bad, in, n, &b->q);
 	return !bad ? GRADCOMP_OK
 	            : b->c.host->fail(err, GRADCOMP_ERR_MISMATCH,
 	                              "block: a run of %llu numbers came with a step that is not finite and positive, "
@@ -119,7 +123,7 @@ static gradcomp_status block_code_decode(void *instance, const void *in, uint64_
 	const block *b = instance;
 	gradcomp_status s = checked(b, in, bytes, n, err);
 	if (!s)
-		b->c.host->operators->dequantise(NULL, out, in, n, &b->q);
+		b->op->dequantise(b->queue, out, in, n, &b->q);
 	return s;
 }
 
@@ -129,8 +133,19 @@ static gradcomp_status block_code_decode_add(void *instance, const void *in, uin
 	const block *b = instance;
 	gradcomp_status s = checked(b, in, bytes, n, err);
 	if (!s)
-		b->c.host->operators->dequantise_add(NULL, out, 1, in, n, &b->q);
+		b->op->dequantise_add(b->queue, out, 1, in, n, &b->q);
 	return s;
+}
+
+static gradcomp_status block_code_on(void *instance, const gradcomp_operators *operators, void *queue, int *fault,
+                                     gradcomp_error *err)
+{
+	block *b = instance;
+	(void)err;
+	b->op = operators;
+	b->queue = queue;
+	b->fault = fault;
+	return GRADCOMP_OK;
 }
 
 static gradcomp_status block_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
@@ -157,7 +172,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_STOCHASTIC,
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_STOCHASTIC | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.check = block_check,
 	.create = block_create,
@@ -170,4 +185,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.code_decode = block_code_decode,
 	.code_decode_add = block_code_decode_add,
 	.cost = block_cost,
+	.code_on = block_code_on,
 };

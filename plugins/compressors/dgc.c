@@ -69,19 +69,33 @@ static gradcomp_status dgc_check(const gradcomp_host *host, const gradcomp_value
 	return sparse_schedule_read(&s, host, values, "dgc", err);
 }
 
+static gradcomp_status suits(const dgc *p, gradcomp_device device, gradcomp_error *err)
+{
+	if (p->clip <= 0 || device == GRADCOMP_HOST)
+		return GRADCOMP_OK;
+	return p->s.host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+	                       "dgc: clip works in host memory only; clip in the training program");
+}
+
 static gradcomp_status dgc_create(const gradcomp_host *host, const gradcomp_value *values,
                                   const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	gradcomp_status st = sparse_new(sizeof(dgc), host, values, layout, "dgc", SPARSE_PARAMS, instance, err);
+	void *made;
+	gradcomp_status st = sparse_new(sizeof(dgc), host, values, layout, "dgc", SPARSE_PARAMS, &made, err);
 	if (st)
 		return st;
-	dgc *p = *instance;
+	dgc *p = made;
 	p->s.layerwise = 1;
 	p->s.kept = kept;
 	p->momentum = (float)values[MOMENTUM].f;
 	p->nesterov = values[NESTEROV].i != 0;
 	p->clip = values[CLIP].f / sqrt((double)layout->nranks);
-	return GRADCOMP_OK;
+	st = suits(p, layout->device, err);
+	if (st)
+		sparse_destroy(p);
+	else
+		*instance = p;
+	return st;
 }
 
 /* What a bucket has: numbers averaged whole, and bytes of the parts. */
@@ -190,9 +204,9 @@ static gradcomp_status dgc_encode(void *instance, const gradcomp_work *work, uin
 	const gradcomp_bucket *b = work->bucket;
 	sizes size = measure(p, b, work->step);
 	float *to = out->data, *v = (float *)work->scratch + divide(p, b, work->step).v;
-	if (p->clip > 0 && work->device != GRADCOMP_HOST)
-		return p->s.host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-		                       "dgc: clip works in host memory only; clip in the training program");
+	gradcomp_status st = suits(p, work->device, err);
+	if (st)
+		return st;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		uint64_t n = p->s.layout->tensors[b->first + i].numel;
 		if (whole(p, b->first + i, work->step) != is_sum(&size, round))

@@ -63,7 +63,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.summary = "no compression: gradients are averaged as they are",
 			.licence = "MIT",
 		},
-	.traits = GRADCOMP_TRAIT_PASSES_NONFINITE,
+	.traits = GRADCOMP_TRAIT_PASSES_NONFINITE | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = none_create,
 	.destroy = none_destroy,

@@ -43,8 +43,22 @@ static gradcomp_status streams(gpu *g, gradcomp_error *err)
 	return gpu_check(why, "a stream could not be made", err);
 }
 
-gradcomp_status gpu_open(gradcomp_reducer *r, const struct gradcomp_collective_v1 *collective, void *queue,
-                         gradcomp_error *err)
+static gradcomp_status create(gradcomp_reducer *r, const gradcomp_value *values, gradcomp_error *err)
+{
+	gradcomp_error inner = {0};
+	r->layout.device = GRADCOMP_CUDA;
+	gradcomp_status st = r->compressor->create(&r->job->host, values, &r->layout, &r->instance, &inner);
+	if (st == GRADCOMP_ERR_UNSUPPORTED) {
+		log_line(&r->job->log, GRADCOMP_LOG_INFO, "%s", inner.text);
+		r->layout.device = GRADCOMP_HOST;
+		r->gpu->way = GPU_WHOLE;
+		st = GRADCOMP_OK;
+	}
+	return st ? error_set(err, st, "%s", inner.text) : GRADCOMP_OK;
+}
+
+gradcomp_status gpu_open(gradcomp_reducer *r, const struct gradcomp_collective_v1 *collective,
+                         const gradcomp_value *values, void *queue, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
 	gradcomp_status st;
@@ -59,6 +73,10 @@ gradcomp_status gpu_open(gradcomp_reducer *r, const struct gradcomp_collective_v
 	if (st)
 		return st;
 	g->way = way_of(r, collective);
+	if (g->way == GPU_ON_DEVICE)
+		st = create(r, values, err);
+	if (st)
+		return st;
 	g->direct = g->way == GPU_ON_DEVICE && collective->traits & GRADCOMP_TRAIT_CUDA;
 	if (g->way == GPU_ON_DEVICE) {
 		g->ops = operators_cuda(&inner);

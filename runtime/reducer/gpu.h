@@ -40,10 +40,11 @@ struct gpu {
 	void *sum_room;
 };
 
-/* gpu.c: opened before anything of the model's size is allocated. `queue` is the
- * caller's stream. */
-gradcomp_status gpu_open(gradcomp_reducer *r, const struct gradcomp_collective_v1 *collective, void *queue,
-                         gradcomp_error *err);
+/* gpu.c: opened when the layout is known and before anything of the model's size is
+ * allocated. `queue` is the caller's stream. A compressor that works on the device is
+ * created here, since its parameters decide whether it does. */
+gradcomp_status gpu_open(gradcomp_reducer *r, const struct gradcomp_collective_v1 *collective,
+                         const gradcomp_value *values, void *queue, gradcomp_error *err);
 /* When layout, arenas and buckets are there, and when there is a port. */
 gradcomp_status gpu_buckets(gradcomp_reducer *r, gradcomp_error *err);
 gradcomp_status gpu_port(gradcomp_reducer *r, gradcomp_error *err);

@@ -31,7 +31,7 @@ static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_option
 	if (o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
 		return error_set(err, GRADCOMP_ERR_INVALID, "gradients on device %d: must be 0 (host) or 1 (CUDA)",
 		                 (int)o->device);
-	return o->device == GRADCOMP_CUDA ? gpu_open(r, plugins[1]->collective, o->queue, err) : GRADCOMP_OK;
+	return GRADCOMP_OK;
 }
 
 /* Zeroed, where the compressor works. */
@@ -147,13 +147,15 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 		st = layout_make(r, tensors, ntensors, o.seed, &own);
 	if (!st)
 		st = layout_limits(r, &own);
+	if (!st && o.device == GRADCOMP_CUDA)
+		st = gpu_open(r, plugins[1]->collective, specs[0].values, o.queue, &own);
 	if (!st)
 		st = allocate(r, &own);
 	if (!st)
 		st = layout_buckets(r, &own);
 	if (!st && r->gpu)
 		st = gpu_buckets(r, &own);
-	if (!st)
+	if (!st && !r->instance)
 		st = r->compressor->create(&r->job->host, specs[0].values, &r->layout, &r->instance, &own);
 	why = own;
 	st = agree(r, group, st, &why);

@@ -151,6 +151,14 @@ static gradcomp_status prepare(lags *l, const gradcomp_value *values, gradcomp_e
 	return st;
 }
 
+static gradcomp_status suits(const lags *l, gradcomp_device device, gradcomp_error *err)
+{
+	if (!l->adaptive || device == GRADCOMP_HOST)
+		return GRADCOMP_OK;
+	return l->s.host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+	                       "lags: adaptive works in host memory only: nothing times a device");
+}
+
 static gradcomp_status lags_create(const gradcomp_host *host, const gradcomp_value *values,
                                    const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
@@ -162,6 +170,8 @@ static gradcomp_status lags_create(const gradcomp_host *host, const gradcomp_val
 	l->s.layerwise = 1;
 	l->s.kept = kept;
 	st = prepare(l, values, err);
+	if (!st)
+		st = suits(l, layout->device, err);
 	if (st)
 		lags_destroy(l);
 	else
@@ -203,9 +213,9 @@ static gradcomp_status lags_encode(void *instance, const gradcomp_work *work, ui
 	const lags *l = instance;
 	const gradcomp_bucket *b = work->bucket;
 	char *scratch = work->scratch;
-	if (l->adaptive && work->device != GRADCOMP_HOST)
-		return l->s.host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-		                       "lags: adaptive works in host memory only: nothing times a device");
+	gradcomp_status st = suits(l, work->device, err);
+	if (st)
+		return st;
 	if (!round && lags_agrees(l, b, work->step)) {
 		lags_tell(l, b, (double *)(void *)(scratch + sparse_scratch(&l->s, b, work->step)), out->data);
 		out->bytes = lags_floats(b) * sizeof(float);
@@ -215,7 +225,7 @@ static gradcomp_status lags_encode(void *instance, const gradcomp_work *work, ui
 		return sparse_encode(instance, work, 0, out, err);
 	lags_flight *f = (lags_flight *)(void *)(scratch + room(l, b, work->step));
 	f->began = lags_now();
-	gradcomp_status st = sparse_encode(instance, work, 0, out, err);
+	st = sparse_encode(instance, work, 0, out, err);
 	f->chosen = lags_now();
 	return st;
 }
