@@ -1,0 +1,65 @@
+/* The two-level collective: its calls, as in collective.h with a `hier` for an instance,
+ * and the parts they are made of.
+ *
+ * With n the fewest ranks a node has, a buffer is cut into n shards; rank j < n of every
+ * node holds shard j, the others of a node none. What is summed goes to the holders
+ * within the node, then the holders of a shard, one a node, work among themselves, then
+ * the shards are handed out within the node. */
+#ifndef HIER_H
+#define HIER_H
+
+#include "ring.h"
+#include "sublinks.h"
+
+typedef struct hier {
+	const gradcomp_host *host;
+	const gradcomp_links *links;
+	int nranks, nodes, shards;
+	int node, local, locals; /* of this rank: its node, its place there, of how many */
+	int rank_at;             /* its place in order[] */
+	int sorted;              /* order[] is 0, 1, 2, ... */
+	int *order;              /* ranks, node by node */
+	int *first;              /* of each node, in order[]; nodes + 1 */
+	int *holders;            /* of this rank's shard, by node */
+	sublinks *inside, *across;
+	ring *inner, *outer; /* outer: NULL on a rank that holds nothing */
+	char *room;          /* for blocks in the order of nodes */
+	size_t room_bytes;
+	uint64_t *counts; /* of a call within the node, or among the nodes */
+} hier;
+
+/* ranks_per_node: this many ranks in a row are taken for a node; 0: as the links say. */
+gradcomp_status hier_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, int ranks_per_node,
+                            hier **out, gradcomp_error *err);
+void hier_destroy(void *instance);
+gradcomp_status hier_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                               double scale, gradcomp_error *err);
+gradcomp_status hier_reduce_scatter(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype,
+                                    gradcomp_op op, double scale, gradcomp_error *err);
+gradcomp_status hier_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
+gradcomp_status hier_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
+gradcomp_status hier_barrier(void *instance, gradcomp_error *err);
+gradcomp_status hier_coded_allreduce(void *instance, float *buf, uint64_t count, double scale,
+                                     const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                     gradcomp_error *err);
+gradcomp_status hier_shard(void *instance, uint64_t numel, gradcomp_shard *out, gradcomp_error *err);
+gradcomp_status hier_shard_reduce(void *instance, float *buf, uint64_t numel, double scale, gradcomp_error *err);
+gradcomp_status hier_shard_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                                     double scale, gradcomp_error *err);
+gradcomp_status hier_shard_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
+gradcomp_status hier_shard_spread(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
+void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages);
+
+/* Where shard j of `total` things begins. */
+static inline uint64_t hier_begin(const hier *h, uint64_t total, int j)
+{
+	uint64_t n = (uint64_t)h->shards, k = (uint64_t)j;
+	return k >= n ? total : total / n * k + (k < total % n ? k : total % n);
+}
+
+/* Within the node: sums go to the holders of their shards, shards to everybody. */
+gradcomp_status hier_bring(hier *h, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
+                           gradcomp_error *err);
+gradcomp_status hier_hand_out(hier *h, void *buf, uint64_t count, size_t size, gradcomp_error *err);
+
+#endif
