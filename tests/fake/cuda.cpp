@@ -1,0 +1,474 @@
+/* A CUDA device that is none, to test without a GPU what the host does with one.
+ *
+ * Memory of the device is mapped twice: where the host sees it nothing may be touched,
+ * so that a host which does is ended by SIGSEGV; streams use the other place. It is
+ * full of rubbish when it is given out. A stream is a thread that starts late and at
+ * random, so that whoever forgets to wait finds rubbish. Pinned memory is read and
+ * written when a copy runs, plain memory before its call returns, as with CUDA.
+ *
+ * FAKE_CUDA_DEVICES=0: there is no device. FAKE_CUDA_BYTES: how much memory it has.
+ * FAKE_CUDA_LATE: the most a stream waits before each piece of work, in us. */
+#include "device.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <sys/mman.h>
+#include <thread>
+#include <unistd.h>
+
+namespace {
+
+constexpr size_t ALIGNED = 256;
+
+long setting(const char *name, long otherwise)
+{
+	const char *v = getenv(name);
+	return v ? atol(v) : otherwise;
+}
+
+/* One block of address space, given out from the front; what was freed is not used
+ * again, so that a use after it shows. */
+struct arena {
+	std::mutex lock;
+	size_t bytes = size_t(setting("FAKE_CUDA_BYTES", 2l << 30)), used = 0, live = 0;
+	char *seen = nullptr, *real = nullptr;
+	std::map<size_t, size_t> blocks;
+
+	arena()
+	{
+		size_t room = bytes * 8; /* of addresses */
+		int fd = memfd_create("fake-cuda", MFD_CLOEXEC);
+		if (fd < 0 || ftruncate(fd, off_t(room)))
+			fake_die("no memory for a device");
+		seen = static_cast<char *>(mmap(nullptr, room, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0));
+		real = static_cast<char *>(mmap(nullptr, room, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0));
+		close(fd);
+		if (seen == MAP_FAILED || real == MAP_FAILED)
+			fake_die("no addresses for a device");
+	}
+	bool has(const void *p) const { return p >= seen && p < seen + bytes * 8; }
+	void *alloc(size_t n)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		size_t whole = (n + ALIGNED - 1) / ALIGNED * ALIGNED + ALIGNED;
+		if (live + n > bytes || used + whole > bytes * 8)
+			return nullptr;
+		size_t at = used;
+		used += whole;
+		live += n;
+		blocks[at] = n;
+		memset(real + at, 0xa7, n);
+		return seen + at;
+	}
+	void free(void *p)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		auto b = blocks.find(size_t(static_cast<char *>(p) - seen));
+		if (b == blocks.end())
+			fake_die("cudaFree() of what was not allocated");
+		live -= b->second;
+		blocks.erase(b);
+	}
+	void *at(const void *p, size_t n)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		size_t from = size_t(static_cast<const char *>(p) - seen);
+		auto b = blocks.upper_bound(from);
+		if (b == blocks.begin() || from + n > (--b)->first + b->second)
+			fake_die("work on a stream touches device memory that is not allocated");
+		return real + from;
+	}
+};
+
+arena &device()
+{
+	static arena *a = new arena;
+	return *a;
+}
+
+struct pins {
+	std::mutex lock;
+	std::map<const char *, size_t> blocks;
+	bool has(const void *p, size_t n)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		const char *c = static_cast<const char *>(p);
+		auto b = blocks.upper_bound(c);
+		return b != blocks.begin() && c + n <= (--b)->first + b->second;
+	}
+};
+
+pins &pinned()
+{
+	static pins *p = new pins;
+	return *p;
+}
+
+/* Work is numbered from 1. */
+struct stream {
+	std::mutex lock;
+	std::condition_variable change;
+	std::deque<std::function<void()>> work;
+	uint64_t given = 0, done = 0;
+	uint64_t random = 88172645463325252u;
+
+	void run()
+	{
+		const uint64_t late = uint64_t(setting("FAKE_CUDA_LATE", 60));
+		for (;;) {
+			std::function<void()> next;
+			{
+				std::unique_lock<std::mutex> hold(lock);
+				change.wait(hold, [&] { return !work.empty(); });
+				next = std::move(work.front());
+				work.pop_front();
+			}
+			random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+			if (late && random % 4 == 0)
+				usleep(useconds_t(random / 7 % late));
+			next();
+			next = nullptr;
+			std::lock_guard<std::mutex> hold(lock);
+			done++;
+			change.notify_all();
+		}
+	}
+	uint64_t put(std::function<void()> w)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		work.push_back(std::move(w));
+		change.notify_all();
+		return ++given;
+	}
+	void wait(uint64_t until)
+	{
+		std::unique_lock<std::mutex> hold(lock);
+		change.wait(hold, [&] { return done >= until; });
+	}
+	bool has(uint64_t n)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		return done >= n;
+	}
+	uint64_t last()
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		return given;
+	}
+};
+
+/* Never freed: events may name one that is gone. */
+stream *new_stream()
+{
+	stream *s = new stream;
+	std::thread([s] { s->run(); }).detach();
+	return s;
+}
+
+std::mutex streams_lock;
+std::map<stream *, bool> &streams()
+{
+	static auto *all = new std::map<stream *, bool>;
+	return *all;
+}
+
+stream *of(cudaStream_t s)
+{
+	std::lock_guard<std::mutex> hold(streams_lock);
+	if (!s) {
+		static stream *usual = new_stream();
+		streams()[usual] = true;
+		return usual;
+	}
+	stream *found = reinterpret_cast<stream *>(s);
+	if (!streams().count(found))
+		fake_die("a stream that does not exist, or no more");
+	return found;
+}
+
+struct event {
+	std::mutex lock;
+	stream *on = nullptr;
+	uint64_t number = 0;
+	void set(stream *s, uint64_t n)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		on = s, number = n;
+	}
+	void get(stream **s, uint64_t *n)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		*s = on, *n = number;
+	}
+};
+
+event *of(cudaEvent_t e)
+{
+	if (!e)
+		fake_die("an event that is NULL");
+	return reinterpret_cast<event *>(e);
+}
+
+std::atomic<long> allocations;
+
+bool no_device()
+{
+	return setting("FAKE_CUDA_DEVICES", 1) < 1;
+}
+
+} // namespace
+
+void fake_die(const char *what)
+{
+	printf("Bail out! fake CUDA: %s\n", what);
+	fflush(stdout);
+	abort();
+}
+
+bool fake_plain(const void *p)
+{
+	return p && !device().has(p) && !pinned().has(p, 1);
+}
+
+void *fake_at(const void *p, size_t bytes)
+{
+	if (!p || device().has(p))
+		return p ? device().at(p, bytes) : nullptr;
+	if (!pinned().has(p, bytes))
+		fake_die("work on a stream touches host memory that is not pinned");
+	return const_cast<void *>(p);
+}
+
+void fake_enqueue(cudaStream_t s, std::function<void()> work)
+{
+	of(s)->put(std::move(work));
+}
+
+extern "C" {
+
+long fake_cuda_allocations(void)
+{
+	return allocations;
+}
+
+const char *cudaGetErrorString(cudaError_t e)
+{
+	switch (e) {
+	case cudaSuccess:
+		return "no error";
+	case cudaErrorMemoryAllocation:
+		return "out of memory";
+	case cudaErrorNoDevice:
+		return "no CUDA-capable device is detected";
+	case cudaErrorNotReady:
+		return "device not ready";
+	default:
+		return "invalid argument";
+	}
+}
+
+cudaError_t cudaGetLastError(void)
+{
+	return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceCount(int *n)
+{
+	*n = no_device() ? 0 : 1;
+	return no_device() ? cudaErrorNoDevice : cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int *id)
+{
+	*id = 0;
+	return no_device() ? cudaErrorNoDevice : cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int id)
+{
+	return id ? cudaErrorInvalidDevice : cudaSuccess;
+}
+
+cudaError_t cudaMalloc(void **p, size_t bytes)
+{
+	allocations++;
+	*p = no_device() ? nullptr : device().alloc(bytes ? bytes : 1);
+	return *p ? cudaSuccess : no_device() ? cudaErrorNoDevice : cudaErrorMemoryAllocation;
+}
+
+/* Waits for all streams, as CUDA's does. */
+cudaError_t cudaFree(void *p)
+{
+	if (!p)
+		return cudaSuccess;
+	std::map<stream *, bool> all;
+	{
+		std::lock_guard<std::mutex> hold(streams_lock);
+		all = streams();
+	}
+	for (auto &s : all)
+		s.first->wait(s.first->last());
+	device().free(p);
+	return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t bytes, unsigned)
+{
+	allocations++;
+	if (no_device())
+		return cudaErrorNoDevice;
+	if (posix_memalign(p, 4096, bytes ? bytes : 1))
+		return cudaErrorMemoryAllocation;
+	memset(*p, 0xb7, bytes);
+	std::lock_guard<std::mutex> hold(pinned().lock);
+	pinned().blocks[static_cast<char *>(*p)] = bytes;
+	return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+	{
+		std::lock_guard<std::mutex> hold(pinned().lock);
+		if (!pinned().blocks.erase(static_cast<char *>(p)))
+			fake_die("cudaFreeHost() of what was not allocated");
+	}
+	free(p);
+	return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
+{
+	*a = {};
+	if (no_device())
+		return cudaErrorNoDevice;
+	a->type = device().has(p) ? cudaMemoryTypeDevice
+	          : pinned().has(p, 1) ? cudaMemoryTypeHost : cudaMemoryTypeUnregistered;
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
+{
+	if (no_device())
+		return cudaErrorNoDevice;
+	stream *made = new_stream();
+	std::lock_guard<std::mutex> hold(streams_lock);
+	streams()[made] = true;
+	*s = reinterpret_cast<cudaStream_t>(made);
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t s)
+{
+	stream *gone = of(s);
+	std::lock_guard<std::mutex> hold(streams_lock);
+	streams().erase(gone);
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t s)
+{
+	stream *on = of(s);
+	return on->has(on->last()) ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s)
+{
+	stream *on = of(s);
+	on->wait(on->last());
+	return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
+{
+	stream *on;
+	uint64_t number;
+	of(e)->get(&on, &number);
+	if (on)
+		of(s)->put([=] { on->wait(number); });
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+	*e = reinterpret_cast<cudaEvent_t>(new event);
+	return no_device() ? cudaErrorNoDevice : cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+	delete of(e);
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+	stream *on = of(s);
+	of(e)->set(on, on->put([] {}));
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+	stream *on;
+	uint64_t number;
+	of(e)->get(&on, &number);
+	return !on || on->has(number) ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+	stream *on;
+	uint64_t number;
+	of(e)->get(&on, &number);
+	if (on)
+		on->wait(number);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s)
+{
+	return cudaMemcpy2DAsync(to, bytes, from, bytes, bytes, 1, kind, s);
+}
+
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
+                              cudaMemcpyKind, cudaStream_t s)
+{
+	bool from_plain = fake_plain(from), to_plain = fake_plain(to);
+	std::shared_ptr<char> taken;
+	if (!width || !rows)
+		return cudaSuccess;
+	if (width > to_pitch || width > from_pitch)
+		return cudaErrorInvalidValue;
+	if (from_plain) {
+		taken.reset(static_cast<char *>(malloc(width * rows)), free);
+		for (size_t r = 0; r < rows; r++)
+			memcpy(taken.get() + r * width, static_cast<const char *>(from) + r * from_pitch, width);
+		from_pitch = width;
+	}
+	stream *on = of(s);
+	uint64_t number = on->put([=] {
+		const char *f = taken ? taken.get() : static_cast<char *>(fake_at(from, (rows - 1) * from_pitch + width));
+		char *t = static_cast<char *>(to_plain ? to : fake_at(to, (rows - 1) * to_pitch + width));
+		for (size_t r = 0; r < rows; r++)
+			memmove(t + r * to_pitch, f + r * from_pitch, width);
+	});
+	if (to_plain)
+		on->wait(number);
+	return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
+{
+	if (bytes)
+		of(s)->put([=] { memset(fake_at(p, bytes), value, bytes); });
+	return cudaSuccess;
+}
+}

@@ -1,0 +1,65 @@
+#!/bin/sh
+# Everything that works with a GPU, without one: the reducer's device path, the module
+# of memory and streams and the collective nccl are compiled against a fake CUDA and a
+# fake NCCL, under the sanitisers, and run with ranks as processes.
+# shellcheck source=tests/tap.sh disable=SC2154
+. "$GRADCOMP_SRC/tests/tap.sh"
+
+src=$GRADCOMP_SRC fake=$GRADCOMP_SRC/tests/fake cxx=
+for name in ${CXX:-} c++ g++ clang++; do
+	command -v "$name" >/dev/null && cxx=$name && break
+done
+[ -n "$cxx" ] || skip_all "there is no C++ compiler"
+command -v "${CC:=cc}" >/dev/null || skip_all "there is no C compiler '$CC'"
+
+sane="-fsanitize=address,undefined -fno-sanitize-recover=undefined"
+echo 'int main() { return 0; }' >"$tmp/t.cpp"
+# shellcheck disable=SC2086
+"$cxx" $sane -o "$tmp/t" "$tmp/t.cpp" 2>/dev/null && "$tmp/t" || sane=
+
+lib=$tmp/lib
+mkdir -p "$lib/gradcomp/device" "$lib/gradcomp/operators" "$lib/gradcomp/collectives"
+flags="-O1 -g -Wall -Wextra -Werror -fPIC $sane -I$fake/include -I$src/include -I$src/runtime -I$src -I$src/tests"
+libs=$(sed -n 's/^LIB_LIBS = //p' "$GRADCOMP_BUILD/config.mk")
+archive=$GRADCOMP_BUILD/lib/libgradcomp.a
+cuda="-L$lib -lfakecuda -Wl,-rpath,$lib"
+c="$CC -std=gnu11 -D_GNU_SOURCE -fvisibility=hidden"
+plugin="-I$src/plugins/collectives/nccl -I$src/plugins/common -I$src/plugins/common/collectives"
+
+build () {
+	# shellcheck disable=SC2086
+	"$cxx" -std=c++17 $flags -shared -o "$lib/libfakecuda.so" "$fake/cuda.cpp" -lpthread || return
+	{
+		echo "$cxx -std=c++17 $flags -shared -o $lib/gradcomp/operators/cuda.so $fake/operators.cpp $archive" \
+			"-Wl,--exclude-libs,ALL $cuda $libs -lm -ldl -lpthread"
+		echo "$cxx -std=c++17 $flags -shared -Wl,-soname,libnccl.so.2 -o $lib/libnccl.so.2 $fake/nccl.cpp $archive" \
+			"-Wl,--exclude-libs,ALL $cuda $libs -lm -ldl -lpthread"
+		echo "$c $flags -shared -o $lib/gradcomp/device/cuda.so $src/runtime/device/cuda.c $cuda"
+		echo "$c $flags $plugin -shared -o $lib/gradcomp/collectives/nccl.so $src/plugins/collectives/nccl.c" \
+			"$src/plugins/collectives/nccl/*.c $GRADCOMP_BUILD/lib/plugins.a $cuda -lm -ldl"
+		for program in reducer collective faults; do
+			echo "$c $flags -o $tmp/$program $fake/$program.c $archive $cuda $libs -lm -ldl -lrt -lpthread"
+		done
+	} >"$tmp/commands"
+	xargs -P 2 -I '{}' sh -c '{}' <"$tmp/commands"
+}
+if ! said=$(build 2>&1); then
+	echo "not ok 1 - the device's code compiles against the fake"
+	note "$(printf '%s\n' "$said" | tail -n 25)"
+	echo "1..1"
+	exit 1
+fi
+
+LD_LIBRARY_PATH=$lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+GRADCOMP_PLUGIN_PATH=$lib/gradcomp:$GRADCOMP_BUILD/lib/gradcomp
+UBSAN_OPTIONS=print_stacktrace=1
+export LD_LIBRARY_PATH GRADCOMP_PLUGIN_PATH UBSAN_OPTIONS
+# Each program numbers its own results; here they are one list.
+for program in reducer collective faults; do
+	"$tmp/$program" >"$tmp/out" 2>&1
+	status=$?
+	sed -n "s/^\(not ok\|ok\) [0-9]* - \(.*\)/\1 - $program: \2/p; /^#/p; /^Bail/p; /^==/p; /ERROR/p" "$tmp/out"
+	tail -n 1 "$tmp/out" | grep -q '^1\.\.' || { echo "not ok - $program ends (status $status)"; tail -n 20 "$tmp/out" | sed 's/^/# /'; }
+done >"$tmp/all"
+awk '/^(not )?ok - / { n++; sub(/ok - /, "ok " n " - ") } { print } END { print "1.." n }' "$tmp/all"
+! grep -q '^not ok' "$tmp/all"

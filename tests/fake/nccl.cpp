@@ -1,0 +1,437 @@
+/* NCCL as libnccl.so.2 without a GPU: ranks are threads or processes of one machine,
+ * data goes over sockets between them, on the stream's thread. Sums are added in the
+ * order of ranks.
+ *
+ * What matters for who uses it is as with the real one: a communicator that does not
+ * block says ncclInProgress for a while, also after every call; a peer that is gone
+ * is an asynchronous error, and work that cannot be done keeps its stream until the
+ * communicator is aborted. FAKE_NCCL_SILENT=1: a peer that is gone is not noticed.
+ * FAKE_NCCL_DAMAGE=1: what is gathered from others has ones for its last bytes. */
+#include <nccl.h>
+
+#include "device.h"
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <memory>
+#include <poll.h>
+#include <string>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+extern "C" {
+#include "operators/operators.h"
+}
+
+namespace {
+
+struct transfer {
+	int peer;
+	char *at;
+	size_t bytes;
+	bool sending;
+};
+
+/* Of one call: what moves, and what is done with it then. */
+struct part {
+	std::vector<transfer> moves;
+	std::function<void()> after;
+};
+
+struct world {
+	int rank, nranks;
+	std::string name;
+	std::vector<int> fd;
+	std::atomic<int> aborted{0}, state{ncclInProgress}, busy{0};
+	std::thread meeting;
+
+	~world()
+	{
+		for (int f : fd)
+			if (f >= 0)
+				close(f);
+	}
+};
+
+sockaddr_un address(const std::string &name, int rank, socklen_t *length)
+{
+	sockaddr_un a = {};
+	a.sun_family = AF_UNIX;
+	int n = snprintf(a.sun_path + 1, sizeof a.sun_path - 1, "fake-nccl-%s-%d", name.c_str(), rank);
+	*length = socklen_t(offsetof(sockaddr_un, sun_path) + 1 + size_t(n));
+	return a;
+}
+
+/* Connects to all lower ranks, accepts all higher ones. */
+void meet(world *w)
+{
+	socklen_t length;
+	sockaddr_un mine = address(w->name, w->rank, &length);
+	int door = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (bind(door, reinterpret_cast<sockaddr *>(&mine), length) || listen(door, 64)) {
+		w->state = ncclSystemError;
+		return;
+	}
+	for (int r = 0; r < w->rank; r++) {
+		sockaddr_un other = address(w->name, r, &length);
+		int s = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+		while (connect(s, reinterpret_cast<sockaddr *>(&other), length)) {
+			if (w->aborted)
+				return;
+			usleep(1000);
+		}
+		if (write(s, &w->rank, sizeof w->rank) != sizeof w->rank)
+			w->state = ncclSystemError;
+		w->fd[size_t(r)] = s;
+	}
+	for (int left = w->nranks - 1 - w->rank; left;) {
+		int who, s = accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
+		if (s < 0) {
+			if (w->aborted)
+				break;
+			usleep(1000);
+			continue;
+		}
+		if (read(s, &who, sizeof who) == sizeof who)
+			w->fd[size_t(who)] = s, left--;
+	}
+	close(door);
+	for (int f : w->fd)
+		if (f >= 0)
+			fcntl(f, F_SETFL, O_NONBLOCK);
+	if (w->state == ncclInProgress)
+		w->state = ncclSuccess;
+}
+
+/* The work cannot go on: as a kernel would, it stays until it is aborted. */
+void lost(world *w)
+{
+	if (!getenv("FAKE_NCCL_SILENT"))
+		w->state = ncclRemoteError;
+	while (!w->aborted)
+		usleep(1000);
+}
+
+/* All of it at once, in order between any two ranks. False: given up. */
+bool move(world *w, std::vector<transfer> &all)
+{
+	size_t left = 0;
+	for (auto &t : all)
+		left += t.bytes != 0;
+	while (left) {
+		bool moved = false;
+		std::vector<char> sent(size_t(w->nranks)), received(size_t(w->nranks));
+		for (auto &t : all) {
+			char *turn = t.sending ? &sent[size_t(t.peer)] : &received[size_t(t.peer)];
+			if (!t.bytes || *turn)
+				continue;
+			*turn = 1;
+			int f = w->fd[size_t(t.peer)];
+			ssize_t n = t.sending ? send(f, t.at, t.bytes, MSG_NOSIGNAL) : recv(f, t.at, t.bytes, 0);
+			if (n > 0) {
+				moved = true;
+				t.at += n;
+				t.bytes -= size_t(n);
+				left -= !t.bytes;
+			} else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
+				lost(w);
+				return false;
+			}
+		}
+		if (w->aborted)
+			return false;
+		if (!moved)
+			usleep(20);
+	}
+	return true;
+}
+
+gradcomp_dtype dtype_of(ncclDataType_t t)
+{
+	switch (t) {
+	case ncclFloat16:
+		return GRADCOMP_F16;
+	case ncclBfloat16:
+		return GRADCOMP_BF16;
+	case ncclFloat64:
+		return GRADCOMP_F64;
+	case ncclInt32:
+		return GRADCOMP_I32;
+	case ncclInt64:
+		return GRADCOMP_I64;
+	case ncclFloat32:
+		return GRADCOMP_F32;
+	default:
+		return GRADCOMP_U8;
+	}
+}
+
+gradcomp_op op_of(ncclRedOp_t op)
+{
+	return op == ncclMax ? GRADCOMP_MAX : op == ncclMin ? GRADCOMP_MIN : GRADCOMP_SUM;
+}
+
+} // namespace
+
+struct ncclComm {
+	std::shared_ptr<world> w;
+};
+
+namespace {
+
+/* The calls of a group, or of a single call. Plans are made when they run. */
+struct call {
+	ncclComm_t comm;
+	cudaStream_t stream;
+	std::function<part(world *)> plan;
+};
+
+thread_local int depth;
+thread_local std::vector<call> grouped;
+
+ncclResult_t launch()
+{
+	if (grouped.empty())
+		return ncclSuccess;
+	auto calls = std::make_shared<std::vector<call>>(std::move(grouped));
+	grouped.clear();
+	std::shared_ptr<world> w = calls->front().comm->w;
+	if (w->state == ncclRemoteError)
+		return ncclRemoteError;
+	w->busy++;
+	w->state = ncclInProgress;
+	fake_enqueue(calls->front().stream, [w, calls] {
+		std::vector<part> parts;
+		std::vector<transfer> moves;
+		for (auto &c : *calls) {
+			parts.push_back(c.plan(w.get()));
+			moves.insert(moves.end(), parts.back().moves.begin(), parts.back().moves.end());
+		}
+		if (move(w.get(), moves))
+			for (auto &p : parts)
+				if (p.after)
+					p.after();
+		w->busy--;
+	});
+	/* What was asked for is on its way a moment later. */
+	std::thread([w] {
+		usleep(50);
+		int was = ncclInProgress;
+		w->state.compare_exchange_strong(was, ncclSuccess);
+	}).detach();
+	return ncclInProgress;
+}
+
+ncclResult_t add(ncclComm_t comm, cudaStream_t stream, std::function<part(world *)> plan)
+{
+	grouped.push_back({comm, stream, std::move(plan)});
+	return depth ? ncclSuccess : launch();
+}
+
+/* Every rank's `bytes` come to `root` (-1: to all), put together in their order. */
+ncclResult_t reduce(const void *in, void *out, size_t count, size_t skip, ncclDataType_t type, ncclRedOp_t op, int root,
+                    ncclComm_t comm, cudaStream_t stream)
+{
+	gradcomp_dtype dtype = dtype_of(type);
+	size_t bytes = count * gradcomp_dtype_bytes(dtype), away = skip * gradcomp_dtype_bytes(dtype);
+	return add(comm, stream, [=](world *w) {
+		part p;
+		char *from = static_cast<char *>(fake_at(in, away * size_t(w->nranks - 1) + bytes));
+		bool mine = root < 0 || root == w->rank;
+		char *to = mine ? static_cast<char *>(fake_at(out, bytes)) : nullptr;
+		auto came = std::make_shared<std::vector<char>>(mine ? bytes * size_t(w->nranks) : 0);
+		for (int r = 0; r < w->nranks; r++) {
+			if (r != w->rank && (root < 0 || root == r))
+				p.moves.push_back({r, from + away * size_t(r), bytes, true});
+			if (r != w->rank && mine)
+				p.moves.push_back({r, came->data() + bytes * size_t(r), bytes, false});
+		}
+		int me = w->rank, n = w->nranks;
+		if (mine)
+			p.after = [=] {
+				memcpy(came->data() + bytes * size_t(me), from + away * size_t(me), bytes);
+				for (int r = 1; r < n; r++)
+					operators_cpu_variant("portable")->reduce(nullptr, came->data(), came->data() + bytes * size_t(r),
+					                                          count, dtype, op_of(op));
+				memcpy(to, came->data(), bytes);
+			};
+		return p;
+	});
+}
+
+} // namespace
+
+extern "C" {
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+	uint64_t random[2];
+	if (getrandom(random, sizeof random, 0) != sizeof random)
+		return ncclSystemError;
+	memset(id, 0, sizeof *id);
+	snprintf(id->internal, sizeof id->internal, "%016lx%016lx", random[0], random[1]);
+	return ncclSuccess;
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId id, int rank, ncclConfig_t *config)
+{
+	if (config->blocking || rank < 0 || rank >= nranks)
+		return ncclInvalidArgument;
+	auto w = std::make_shared<world>();
+	w->rank = rank;
+	w->nranks = nranks;
+	w->name = id.internal;
+	w->fd.assign(size_t(nranks), -1);
+	w->meeting = std::thread(meet, w.get());
+	*comm = new ncclComm{w};
+	return ncclInProgress;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+	if (comm->w->meeting.joinable())
+		comm->w->meeting.join();
+	return ncclSuccess;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+	if (comm->w->busy)
+		fake_die("a communicator is destroyed with work under way");
+	ncclCommFinalize(comm);
+	delete comm;
+	return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+	comm->w->aborted = 1;
+	ncclCommFinalize(comm);
+	delete comm;
+	return ncclSuccess;
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
+{
+	*state = ncclResult_t(comm->w->state.load());
+	return ncclSuccess;
+}
+
+const char *ncclGetErrorString(ncclResult_t rc)
+{
+	return rc == ncclRemoteError ? "remote process exited or there was a network error"
+	       : rc == ncclSystemError ? "unhandled system error"
+	       : rc == ncclInvalidArgument ? "invalid argument" : "no error";
+}
+
+const char *ncclGetLastError(ncclComm_t)
+{
+	return "";
+}
+
+ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+	return reduce(in, out, count, 0, type, op, -1, comm, stream);
+}
+
+ncclResult_t ncclReduce(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op, int root,
+                        ncclComm_t comm, cudaStream_t stream)
+{
+	return reduce(in, out, count, 0, type, op, root, comm, stream);
+}
+
+ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type, ncclRedOp_t op,
+                               ncclComm_t comm, cudaStream_t stream)
+{
+	return reduce(in, out, count, count, type, op, -1, comm, stream);
+}
+
+ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+	size_t bytes = count * gradcomp_dtype_bytes(dtype_of(type));
+	return add(comm, stream, [=](world *w) {
+		part p;
+		char *from = static_cast<char *>(fake_at(in, bytes));
+		char *to = static_cast<char *>(fake_at(out, bytes * size_t(w->nranks)));
+		if (to + bytes * size_t(w->rank) != from)
+			memcpy(to + bytes * size_t(w->rank), from, bytes);
+		for (int r = 0; r < w->nranks; r++)
+			if (r != w->rank) {
+				p.moves.push_back({r, from, bytes, true});
+				p.moves.push_back({r, to + bytes * size_t(r), bytes, false});
+			}
+		int me = w->rank, n = w->nranks;
+		if (getenv("FAKE_NCCL_DAMAGE") && bytes > 64)
+			p.after = [=] {
+				for (int r = 0; r < n; r++)
+					if (r != me)
+						memset(to + bytes * size_t(r + 1) - 8, 0xff, 8);
+			};
+		return p;
+	});
+}
+
+ncclResult_t ncclBroadcast(const void *in, void *out, size_t count, ncclDataType_t type, int root, ncclComm_t comm,
+                           cudaStream_t stream)
+{
+	size_t bytes = count * gradcomp_dtype_bytes(dtype_of(type));
+	return add(comm, stream, [=](world *w) {
+		part p;
+		char *from = static_cast<char *>(fake_at(in, bytes)), *to = static_cast<char *>(fake_at(out, bytes));
+		for (int r = 0; r < w->nranks && w->rank == root; r++)
+			if (r != root)
+				p.moves.push_back({r, from, bytes, true});
+		if (w->rank != root)
+			p.moves.push_back({root, to, bytes, false});
+		else if (from != to)
+			memcpy(to, from, bytes);
+		return p;
+	});
+}
+
+static ncclResult_t one(const void *at, size_t count, ncclDataType_t type, int peer, bool sending, ncclComm_t comm,
+                        cudaStream_t stream)
+{
+	size_t bytes = count * gradcomp_dtype_bytes(dtype_of(type));
+	if (peer < 0 || peer >= comm->w->nranks || peer == comm->w->rank)
+		return ncclInvalidArgument;
+	return add(comm, stream, [=](world *) {
+		part p;
+		p.moves.push_back({peer, static_cast<char *>(fake_at(at, bytes)), bytes, sending});
+		return p;
+	});
+}
+
+ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
+{
+	return one(in, count, type, peer, true, comm, stream);
+}
+
+ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream)
+{
+	return one(out, count, type, peer, false, comm, stream);
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+	depth++;
+	return ncclSuccess;
+}
+
+ncclResult_t ncclGroupEnd(void)
+{
+	return --depth ? ncclSuccess : launch();
+}
+}

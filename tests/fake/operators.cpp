@@ -1,0 +1,163 @@
+/* The operators of the fake device, as its module operators/cuda.so: the host's, run on
+ * the stream's thread with the places the arguments really have. Arrays of pointers
+ * and settings are read when the call is made, as with real ones. */
+#include "device.h"
+
+#include <cstdio>
+#include <type_traits>
+#include <vector>
+
+extern "C" {
+#include "operators/cuda/module.h"
+#include "operators/operators.h"
+}
+
+namespace {
+
+const gradcomp_operators *host()
+{
+	static const gradcomp_operators *table = operators_cpu_variant("portable");
+	return table;
+}
+
+/* An argument, kept until the work is done. */
+template <class T> struct kept {
+	T v;
+	T get() const { return v; }
+};
+template <class T> struct kept<T *> {
+	T *v;
+	T *get() const { return static_cast<T *>(fake_at(v)); }
+};
+template <> struct kept<const gradcomp_quantiser *> {
+	gradcomp_quantiser v;
+	mutable gradcomp_quantiser real;
+	explicit kept(const gradcomp_quantiser *q) : v(*q), real(*q) {}
+	const gradcomp_quantiser *get() const
+	{
+		real.given = static_cast<const float *>(fake_at(v.given));
+		return &real;
+	}
+};
+
+template <auto M> struct later;
+template <class R, class... A, R (*gradcomp_operators::*M)(void *, A...)> struct later<M> {
+	static R call(void *queue, A... a)
+	{
+		run(queue, kept<A>{a}...);
+		if constexpr (!std::is_void_v<R>)
+			return R(0);
+	}
+	static void run(void *queue, kept<A>... a)
+	{
+		fake_enqueue(static_cast<cudaStream_t>(queue), [=] { (host()->*M)(nullptr, a.get()...); });
+	}
+};
+
+/* Either side may be plain memory of the host's. */
+void copy(void *queue, void *to, const void *from, size_t bytes)
+{
+	cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(queue));
+}
+
+/* Unknown pairs of type and operation are refused at once. */
+gradcomp_status reduce(void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype, gradcomp_op op)
+{
+	char none[8] = {0};
+	gradcomp_status st = host()->reduce(nullptr, none, none, 0, dtype, op);
+	return st ? st : later<&gradcomp_operators::reduce>::call(queue, acc, in, n, dtype, op);
+}
+
+/* Matrices in many places. */
+struct places {
+	std::vector<float *> at;
+	template <class P> places(P const *from, size_t count) : at(count)
+	{
+		for (size_t i = 0; from && i < count; i++)
+			at[i] = const_cast<float *>(from[i]);
+		if (!from)
+			at.clear();
+	}
+	std::vector<float *> real() const
+	{
+		std::vector<float *> r;
+		for (float *p : at)
+			r.push_back(static_cast<float *>(fake_at(p)));
+		return r;
+	}
+};
+
+void enqueue(void *queue, std::function<void()> work)
+{
+	fake_enqueue(static_cast<cudaStream_t>(queue), std::move(work));
+}
+
+template <auto M>
+void products(void *queue, float *const *P, const float *const *A, const float *const *B, size_t count, size_t n, size_t m,
+              size_t r, void *scratch)
+{
+	places p(P, count), a(A, count), b(B, count);
+	enqueue(queue, [=] {
+		auto x = p.real(), y = a.real(), z = b.real();
+		(host()->*M)(nullptr, x.data(), y.data(), z.data(), count, n, m, r, fake_at(scratch));
+	});
+}
+
+void finish_batch(void *queue, float *const *X, float *const *E, const float *const *P, const float *const *L,
+                  const float *const *Q, size_t count, size_t n, size_t m, size_t r)
+{
+	places x(X, count), e(E, count), p(P, count), l(L, count), q(Q, count);
+	enqueue(queue, [=] {
+		auto xr = x.real(), er = e.real(), pr = p.real(), lr = l.real(), qr = q.real();
+		host()->low_rank_finish_batch(nullptr, xr.data(), er.empty() ? nullptr : er.data(), pr.data(),
+		                              lr.empty() ? nullptr : lr.data(), qr.data(), count, n, m, r);
+	});
+}
+
+void orthonormalise_batch(void *queue, float *const *A, size_t count, size_t n, size_t r)
+{
+	places a(A, count);
+	enqueue(queue, [=] {
+		auto x = a.real();
+		host()->orthonormalise_batch(nullptr, x.data(), count, n, r);
+	});
+}
+
+/* Sizes touch no memory and stay as they are. */
+gradcomp_operators make()
+{
+	gradcomp_operators t = *host();
+	t.device = GRADCOMP_CUDA;
+#define LATER(name) t.name = later<&gradcomp_operators::name>::call
+	LATER(add), LATER(scale), LATER(scale_as), LATER(nonfinite), LATER(cast_from_f32), LATER(cast_to_f32);
+	LATER(product_mq), LATER(product_mtp), LATER(low_rank_finish), LATER(orthonormalise), LATER(topk);
+	LATER(scatter_add), LATER(random_uniform), LATER(random_normal), LATER(fill), LATER(axpy), LATER(clamp);
+	LATER(sum), LATER(sum_abs), LATER(sum_squares), LATER(absmax), LATER(histogram), LATER(kth_magnitude);
+	LATER(count_above), LATER(compact), LATER(mstopk), LATER(gather), LATER(scatter), LATER(sparse_check);
+	LATER(sparse_merge), LATER(quantise), LATER(quantised_check), LATER(dequantise), LATER(dequantise_add);
+	LATER(dequantise_error), LATER(sign_pack), LATER(sign_means), LATER(sign_add), LATER(sign_error);
+	LATER(ternary_pack), LATER(ternary_add);
+	t.copy = copy;
+	t.reduce = reduce;
+	t.product_mq_batch = products<&gradcomp_operators::product_mq_batch>;
+	t.product_mtp_batch = products<&gradcomp_operators::product_mtp_batch>;
+	t.low_rank_finish_batch = finish_batch;
+	t.orthonormalise_batch = orthonormalise_batch;
+	return t;
+}
+
+const gradcomp_operators table = make();
+
+int missing(char *why, size_t room)
+{
+	int n = 0;
+	if (cudaGetDeviceCount(&n) == cudaSuccess && n)
+		return 0;
+	snprintf(why, room, "there is no CUDA device: %s", cudaGetErrorString(cudaErrorNoDevice));
+	return 1;
+}
+
+} // namespace
+
+extern "C" GRADCOMP_EXPORT const cuda_module gradcomp_operators_cuda;
+const cuda_module gradcomp_operators_cuda = {sizeof(cuda_module), CUDA_MODULE_VERSION, &table, missing};

@@ -1,0 +1,160 @@
+/* The reducer with gradients in GPU memory, against the same in host memory: results,
+ * error memory's share, NaN, resume, types; over a collective that takes device
+ * memory and one that does not; with compressors that work there and others. */
+#include "gpu.h"
+
+struct run {
+	const char *compressor, *collective;
+	uint64_t bucket_bytes;
+	gradcomp_dtype dtype;
+	double within, share_within;
+};
+
+/* What a rank leaves. */
+enum { WORST, SHARE };
+
+static int told(int rank, const gradcomp_error *err, gradcomp_status st)
+{
+	if (st)
+		printf("# rank %d: %s\n", rank, err->text);
+	return st != 0;
+}
+
+static double share_of(const gpu_model *m)
+{
+	gradcomp_reducer_stats s = {.struct_size = sizeof s};
+	gradcomp_reducer_get_stats(m->red, &s);
+	return s.error_mean;
+}
+
+/* Steps on both, a NaN in the third; then the device's state goes into another reducer
+ * and both go on. */
+static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const struct run *run = arg;
+	gradcomp_group *w = gradcomp_job_world(job);
+	gradcomp_error err = {0};
+	gpu_model host, dev, again;
+	uint64_t bytes = 0;
+	out->failed = 1;
+	/* The host's collective adds in another order than the device's may. */
+	if (told(rank, &err, gpu_model_open(&host, w, GRADCOMP_HOST, run->dtype, run->compressor, NULL, run->bucket_bytes, &err)))
+		return;
+	if (told(rank, &err, gpu_model_open(&dev, w, GRADCOMP_CUDA, run->dtype, run->compressor, run->collective,
+	                                    run->bucket_bytes, &err)))
+		goto no_device;
+	if (told(rank, &err, gpu_model_open(&again, w, GRADCOMP_CUDA, run->dtype, run->compressor, run->collective,
+	                                    run->bucket_bytes, &err)))
+		goto no_other;
+	out->failed = 0;
+	for (int s = 0; !out->failed && s < 5; s++) {
+		int poison = s == 2 && rank == P - 1;
+		gradcomp_status st = gpu_step(&host, rank, s, poison, &err);
+		if (!st)
+			st = gpu_step(&dev, rank, s, poison, &err);
+		out->failed |= told(rank, &err, st);
+		out->number[WORST] = fmax(out->number[WORST], gpu_distance(&host, &dev));
+		out->mark = mixed(out->mark ^ gpu_fingerprint(&dev));
+		if (s == 3 && !out->failed) {
+			gradcomp_reducer_save(dev.red, NULL, 0, &bytes, &err);
+			void *state = malloc(bytes);
+			st = gradcomp_reducer_save(dev.red, state, bytes, &bytes, &err);
+			if (!st)
+				st = gradcomp_reducer_load(again.red, state, bytes, &err);
+			out->failed |= told(rank, &err, st);
+			free(state);
+		}
+	}
+	if (!out->failed) {
+		out->failed |= told(rank, &err, gpu_step(&again, rank, 4, 0, &err));
+		out->failed |= gpu_fingerprint(&again) != gpu_fingerprint(&dev);
+		out->failed |= dev.done != 5 * N_TENSORS;
+		out->number[SHARE] = fabs(share_of(&dev) - share_of(&host));
+	}
+	gpu_model_close(&again);
+no_other:
+	gpu_model_close(&dev);
+no_device:
+	gpu_model_close(&host);
+}
+
+static void check(int P, const char *const *settings, struct run run)
+{
+	int failed = 0, differ = 0;
+	double worst = 0, share = 0;
+	const outcome *o = run_processes(P, 60, settings, alike, &run);
+	for (int r = 0; r < P; r++) {
+		failed |= o[r].failed;
+		differ |= o[r].mark != o[0].mark;
+		worst = fmax(worst, o[r].number[WORST]);
+		share = fmax(share, o[r].number[SHARE]);
+	}
+	ok(!failed && !differ && worst <= run.within && share <= run.share_within,
+	   "%s over %s, %d ranks, buckets of %llu bytes, %s: as on the host (off by %.2g, share held back by %.2g)",
+	   run.compressor, run.collective, P, (unsigned long long)run.bucket_bytes,
+	   run.dtype == GRADCOMP_F32 ? "float" : "bfloat16", worst, share);
+	if (failed || differ)
+		printf("# %s%s\n", failed ? "a call failed, or resuming differs, or a rank was killed; " : "",
+		       differ ? "ranks differ" : "");
+}
+
+int main(int argc, char **argv)
+{
+	const char *const settings[] = {"transport.timeout=20", "gradcomp.log=error", NULL};
+	static const struct {
+		const char *spec;
+		double within;
+	} all[] = {
+		{"none", 1e-6},
+		{"topk:density=0.1", 1e-6},
+		{"dgc:density=0.1", 1e-6},
+		{"mstopk:density=0.1", 1e-6},
+		{"threshold:t=0.3", 1e-6},
+		{"lags:density=0.1", 1e-6},
+		{"onebit", 1e-5},
+		{"qsgd:levels=7", 1e-3},
+		{"powersgd:rank=4", 1e-4},
+		{"acpsgd:rank=2", 1e-4},
+		{"lqsgd:rank=2", 0.2},
+		/* Not on the device, or not with these parameters: by pinned memory. */
+		{"topk:density=0.05,indices=delta,layerwise=yes", 1e-6},
+		{"dgc:density=0.1,clip=1", 1e-6},
+		{"cast:type=bf16", 1e-2},
+		{"block:bits=8", 2e-2},
+		{"signsgd", 1e-4},
+		{"gtopk:density=0.1", 1e-5},
+		{"randomk:density=0.1", 1e-6},
+	};
+	const char *only = argc > 1 ? argv[1] : NULL;
+	struct timespec now;
+	clock_gettime(CLOCK_REALTIME, &now);
+	test_seed_value = getenv("TEST_SEED") ? strtoull(getenv("TEST_SEED"), NULL, 0) : mixed((uint64_t)now.tv_nsec);
+	printf("# seed %llu\n", (unsigned long long)test_seed_value);
+	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+		if (only && strncmp(all[i].spec, only, strlen(only)))
+			continue;
+		struct run run = {.compressor = all[i].spec, .within = all[i].within, .bucket_bytes = 5000,
+		                  /* Codes are made elsewhere than in a ring. */
+		                  .share_within = strncmp(all[i].spec, "block", 5) ? 1e-4 : 1e-2};
+		int merges = !strncmp(all[i].spec, "gtopk", 5);
+		run.collective = merges ? "tree" : "ring";
+		check(3, settings, run);
+		if (merges)
+			continue;
+		run.collective = "nccl";
+		check(1 + (int)i % 4, settings, run);
+		run.bucket_bytes = 1 << 20;
+		check(3, settings, run);
+	}
+	if (!only) {
+		struct run half = {.compressor = "topk:density=0.1", .collective = "nccl", .bucket_bytes = 5000,
+		                   .dtype = GRADCOMP_BF16, .within = 1e-2, .share_within = 1e-2};
+		check(2, settings, half);
+		half.collective = "ring";
+		check(2, settings, half);
+		half.compressor = "block:bits=4";
+		half.within = 0.1;
+		check(2, settings, half);
+	}
+	return done_testing();
+}
