@@ -1,11 +1,11 @@
 #!/bin/sh
 # What comes over the wire under libFuzzer, with AddressSanitizer and UBSan, for
-# FUZZ_SECONDS (4) each: greetings, cards, frames of the control tree, messages and
-# sealed records. FUZZ_ONLY='card frame' names some of them.
+# FUZZ_SECONDS (4) each: greetings, cards, frames of the control tree, messages,
+# sealed records and verbs. FUZZ_ONLY='card frame' names some of them.
 # shellcheck source=tests/tap.sh
 . "$GRADCOMP_SRC/tests/tap.sh"
 seconds=${FUZZ_SECONDS:-4}
-names=${FUZZ_ONLY:-greeting card frame message}
+names=${FUZZ_ONLY:-greeting card frame message verbs}
 
 command -v clang >/dev/null || skip_all "clang is not installed"
 echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d && n ? 0 : 0; }' >"$tmp/try.c"

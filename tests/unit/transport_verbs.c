@@ -74,7 +74,7 @@ static void many(board *b, transport *t, int rank)
 	channel *c = board_channel(b, t, rank, 3);
 	const gradcomp_links *l = channel_links(c);
 	gradcomp_request out[MANY], in[MANY];
-	unsigned char *from[MANY], *to[MANY];
+	unsigned char *from[MANY] = {0}, *to[MANY] = {0};
 	transport_counts counts[4];
 	int peer = !rank;
 
@@ -101,13 +101,15 @@ static void many(board *b, transport *t, int rank)
 			}
 		if (to[i][sizes[i % 6]])
 			atomic_fetch_add(&b->wrong, 1);
-		free(from[i]);
-		free(to[i]);
 	}
 	b->when[rank] = transport_stats(t, counts);
 	if (!b->status[rank])
 		snprintf(b->error[rank].text, sizeof b->error[rank].text, "%s %s", transport_kind(t, peer), counts[0].transport);
 	channel_close(c);
+	for (int i = 0; i < MANY; i++) {
+		free(from[i]);
+		free(to[i]);
+	}
 }
 
 static void used(void)
