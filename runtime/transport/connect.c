@@ -10,10 +10,13 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #define ATTEMPT_SECONDS 3.0
+
+static const char no_descriptor[] = "no descriptor is left";
 
 int connect_kind(const transport *t, int rank)
 {
@@ -134,7 +137,7 @@ static const char *connect_once(transport *t, const struct sockaddr *sa, socklen
 	socklen_t error_len = sizeof error;
 
 	if (fd < 0)
-		return strerror(errno);
+		return errno == EMFILE ? no_descriptor : strerror(errno);
 	if (connect(fd, sa, bytes) && errno != EINPROGRESS && errno != EINTR) {
 		why = strerror(errno);
 		goto fail;
@@ -201,6 +204,17 @@ static const char *connect_round(transport *t, card *c, int local, hello *h, int
 	return why;
 }
 
+/* Trying again would not help: what takes descriptors are this job's own connections. */
+static gradcomp_status connect_short(const hello *h, const card *c, gradcomp_error *err)
+{
+	struct rlimit r;
+	unsigned long long most = getrlimit(RLIMIT_NOFILE, &r) ? 0 : (unsigned long long)r.rlim_cur;
+
+	return error_set(err, GRADCOMP_ERR_NOMEM,
+	                 "rank %u has no descriptor left to reach rank %u on %s: it may open %llu (ulimit -n), of which a "
+	                 "collective that connects every pair of ranks takes one or more a rank", h->from, h->to, c->host, most);
+}
+
 gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd, gradcomp_error *err)
 {
 	card *c = &t->cards[h->to];
@@ -220,6 +234,8 @@ gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline
 		why = connect_round(t, c, kind == KIND_SHM, h, passed, limit, deadline, fd, where);
 		if (!why)
 			return GRADCOMP_OK;
+		if (why == no_descriptor)
+			return connect_short(h, c, err);
 		if (connect_wait(t, -1, 0, clock_now() + pause) < 0)
 			return transport_failure(t, err);
 		pause = pause < 0.2 ? 2 * pause : 0.25;

@@ -97,6 +97,18 @@ static void every_other(every *e)
 	}
 	if (every_wants(e, GRADCOMP_CAN_BARRIER))
 		bad |= c->barrier(e->instance, &e->err) != 0;
+	if (every_wants(e, GRADCOMP_CAN_ALLTOALL)) {
+		float *out = malloc((size_t)e->P * sizeof *out);
+		for (int r = 0; r < e->P; r++) {
+			e->counts[r] = sizeof *out;
+			e->x[r] = (float)(e->rank * e->P + r);
+			out[r] = NAN;
+		}
+		bad |= c->alltoall(e->instance, e->x, e->counts, out, e->counts, &e->err) != 0;
+		for (int r = 0; r < e->P; r++)
+			bad |= out[r] != (float)(r * e->P + e->rank);
+		free(out);
+	}
 	if (every_wants(e, GRADCOMP_CAN_MERGE)) {
 		test_merger merging = {.dropped = e->lost};
 		gradcomp_merger merger = {.struct_size = sizeof merger, .ctx = &merging, .merge = test_merge};

@@ -8,6 +8,8 @@
 
 #include "job.h"
 
+#include <sys/resource.h>
+
 enum { MOST = 16 };
 static int ranks = 64;
 static uint64_t numbers;
@@ -29,27 +31,62 @@ static int note(void *ctx, const char *name, const char *path, const gradcomp_pl
 	return 0;
 }
 
+/* The collective's primitives once; 1 when something was wrong. */
+static int run(gradcomp_job *job, const char *name, int rank, int P, gradcomp_error *err)
+{
+	const plugin *p;
+	spec s;
+	port port;
+	int failed = 1;
+	if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, name, &p, &s, err))
+		return 1;
+	if (!port_open(gradcomp_job_world(job), p, &s, &port, err)) {
+		every e = {.c = port.collective, .instance = port.instance, .host = &job->host, .rank = rank, .P = P, .n = numbers};
+		every_run(&e);
+		e.coded = 1;
+		failed = every_run(&e);
+		*err = e.err;
+		port_close(&port);
+	}
+	spec_clear(&s);
+	return failed;
+}
+
 static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 {
 	place *at = room;
-	for (int k = 0; k < nnames; k++) {
-		const plugin *p;
-		spec s;
-		port port;
-		at->failed[k] = 1;
-		if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, names[k], &p, &s, &at->err))
-			continue;
-		if (!port_open(gradcomp_job_world(job), p, &s, &port, &at->err)) {
-			every e = {.c = port.collective, .instance = port.instance, .host = &job->host, .rank = rank,
-			           .P = board->P, .n = numbers};
-			every_run(&e);
-			e.coded = 1;
-			at->failed[k] = every_run(&e);
-			at->err = e.err;
-			port_close(&port);
-		}
-		spec_clear(&s);
+	for (int k = 0; k < nnames; k++)
+		at->failed[k] = run(job, names[k], rank, board->P, &at->err);
+}
+
+/* A connection to every rank is more than it may have. */
+static void starved(gradcomp_job *job, int rank, process_board *board, void *room)
+{
+	const struct rlimit few = {40, 40};
+	place *at = room;
+	setrlimit(RLIMIT_NOFILE, &few);
+	at->failed[0] = run(job, "direct", rank, board->P, &at->err) != 0;
+}
+
+static void test_starved(void)
+{
+	const char *settings[] = {"transport.timeout=60", "gradcomp.log=error", "transport.allow=tcp", NULL};
+	enum { RANKS = 64 };
+	double begin = process_now();
+	process_board *b = run_processes(RANKS, settings, starved, sizeof(place));
+	int failed = 0, named = 0;
+	for (int r = 0; b && r < RANKS; r++) {
+		const place *at = process_room(b, r);
+		failed += at->failed[0];
+		named += strstr(at->err.text, "has no descriptor left to reach rank") && strstr(at->err.text, "ulimit -n");
+		if (!strstr(at->err.text, "ulimit -n"))
+			printf("# rank %d: %s\n", r, at->err.text);
 	}
+	is_int(failed, RANKS, "without descriptors for all connections every rank fails");
+	is_int(named, RANKS, "and says who had none left, and of what");
+	ok(process_now() - begin < 30, "at once");
+	if (b)
+		end_processes(b);
 }
 
 int main(int argc, char **argv)
@@ -91,5 +128,7 @@ int main(int argc, char **argv)
 		ok(!failed, "%s on %d ranks", names[k], ranks);
 	}
 	end_processes(b);
+	if (argc == 1)
+		test_starved();
 	return done_testing();
 }
