@@ -69,6 +69,7 @@ static gradcomp_status prepare(gradcomp_job *job, char card[CARD_MAX], gradcomp_
 		.interface = config_str(c, "transport.interface"),
 		.allow = config_str(c, "transport.allow"),
 		.cma = (int)config_int(c, "transport.cma"),
+		.zerocopy = (zerocopy_mode)config_int(c, "transport.zerocopy"),
 		.delay = config_str(c, "transport.delay_us"),
 		.frames = (frames_mode)config_int(c, "security.frames"),
 		.log = &job->log,

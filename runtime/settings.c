@@ -90,6 +90,8 @@ static gradcomp_status check_secret(const char *value, gradcomp_error *err)
 
 /* In the order of gradcomp_log_level. */
 static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
+/* In the order of zerocopy_mode in transport/transport.h. */
+static const char *const zerocopy_modes[] = {"auto", "yes", "no", NULL};
 /* In the order of frames_mode in transport/transport.h. */
 static const char *const frame_modes[] = {"none", "mac", "encrypt", NULL};
 
@@ -126,6 +128,11 @@ const setting settings[] = {
 	         .type = GRADCOMP_PARAM_BOOL,
 	         .def = "no",
 	         .help = "read large messages out of a neighbour's memory (process_vm_readv)"}},
+	{.row = {.name = "transport.zerocopy",
+	         .type = GRADCOMP_PARAM_CHOICE,
+	         .def = "auto",
+	         .choices = zerocopy_modes,
+	         .help = "long messages leave straight from their buffers over TCP; auto: unless the kernel copies after all"}},
 	{TEXT("transport.delay_us", "0",
 	      "for experiments: microseconds by which what comes over TCP is held back, 500 or with jitter 500/100"),
 	 .check = check_delay},

@@ -96,6 +96,11 @@ static void channel_sleep(channel *c, const request *r)
 			sleepers = l;
 		}
 	}
+	if (begin - c->asked > SLEEP_SECONDS) {
+		c->asked = begin;
+		for (peer_link *l = sleepers; l; l = l->sleeper)
+			link_ask(l);
+	}
 	/* A link that came just now is not armed, and may have moved the array. */
 	if (!channel_progress(c) && !r->done && c->adopted == adopted && !atomic_load(&c->t->failed)) {
 		channel_poll(p, n, limit);

@@ -70,7 +70,7 @@ void delay_start(peer_link *l)
 	const delay *d = &l->c->t->delay;
 	int on = 1;
 
-	l->delayed = l->kind == KIND_TCP && d->fixed + d->jitter > 0;
+	l->delayed = l->kind != KIND_SHM && d->fixed + d->jitter > 0;
 	for (int i = 0; l->delayed && i < l->nfd; i++)
 		setsockopt(l->fd[i], SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof on);
 }
@@ -109,7 +109,9 @@ void delay_hold(peer_link *l, request *r)
 {
 	const transport *t = l->c->t;
 
-	r->release = l->arrived + delay_of(&t->delay, l->c->id, l->world, t->rank, r->seq);
+	/* Where nobody noted it, the last bytes arrived just now. */
+	r->release = (l->arrived > 0 ? l->arrived : clock_now()) + delay_of(&t->delay, l->c->id, l->world, t->rank, r->seq);
+	l->arrived = 0;
 	if (l->late.tail && r->release < l->late.tail->release)
 		r->release = l->late.tail->release;
 	queue_add(&l->late, r);

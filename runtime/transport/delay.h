@@ -1,5 +1,5 @@
 /* Added latency, for experiments on a network that has none: what comes
- * over tcp is shown to the caller only a while after it has arrived. What
+ * over tcp or verbs is shown to the caller only a while after it has arrived. What
  * follows keeps arriving meanwhile, so bandwidth stays what it is, and messages
  * stay in order. */
 #ifndef DELAY_H

@@ -2,6 +2,7 @@
 #include "link.h"
 
 #include "error.h"
+#include "keepalive.h"
 
 #include <poll.h>
 #include <stdio.h>
@@ -49,6 +50,8 @@ void link_begin(peer_link *l)
 {
 	atomic_fetch_add_explicit(&l->c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
 	delay_start(l);
+	for (int i = 0; l->kind == KIND_TCP && i < l->nfd; i++)
+		keepalive_start(l->fd[i], l->c->t->o.timeout);
 	for (request *r = l->send.head; r; r = r->next)
 		l->ops->posted(l, r);
 	for (request *r = l->recv.head; r; r = r->next)
@@ -239,6 +242,16 @@ void link_judge(peer_link *l, double now)
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s left the job", l->world, host);
 	else
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s closed its connection", l->world, host);
+}
+
+void link_ask(peer_link *l)
+{
+	for (int i = 0; l->kind == KIND_TCP && !l->eof && i < l->nfd; i++)
+		if (keepalive_lost(l->fd[i], l->c->t->o.timeout)) {
+			link_fail(l, GRADCOMP_ERR_TIMEOUT, "the host of rank %d on %s has not answered rank %d's for %.3g s",
+			          l->world, transport_host(l->c->t, l->world), l->c->t->rank, l->c->t->o.timeout);
+			return;
+		}
 }
 
 void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...)

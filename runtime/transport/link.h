@@ -25,6 +25,7 @@ typedef struct request {
 	int8_t region;   /* verbs: number of its registration; 0: not tried, -1: none */
 	gradcomp_dtype dtype;
 	gradcomp_op op;
+	uint32_t held;   /* tcp: calls for it that the kernel is not done with */
 	double release;  /* when a delayed message may be seen */
 } request;
 _Static_assert(sizeof(request) <= sizeof(gradcomp_request), "a request must fit");
@@ -87,6 +88,7 @@ struct channel {
 	struct pollfd *poll;
 	size_t npoll;
 	double spin, idle;
+	double asked; /* when the hosts of silent peers were last thought of */
 	int revoked;
 	gradcomp_links api;
 };
@@ -114,6 +116,8 @@ void link_free(peer_link *l);
 void link_eof(peer_link *l);
 /* That moment is over, or the peer has said goodbye. */
 void link_judge(peer_link *l, double now);
+/* Fails the job when the peer's host does not answer any more. */
+void link_ask(peer_link *l);
 /* Fails the job; `culprit` is the link's peer. */
 void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 /* The same for what this rank lacks; the text is put behind its name. */

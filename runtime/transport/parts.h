@@ -24,6 +24,7 @@ typedef struct stream {
 	cursor out, in;
 	unsigned char head[HEAD_BYTES];
 	struct sealed *sealed; /* of sealed.c; NULL: bytes go as they are */
+	struct zerocopy *zero; /* NULL: what is sent is copied */
 	unsigned char *piece; /* what came for a receive that reduces */
 	size_t filled;
 } stream;

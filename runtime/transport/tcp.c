@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "parts.h"
 
+#include "zerocopy.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -18,6 +20,7 @@ void tcp_posted(peer_link *l, request *r)
 	r->first = *count;
 	r->parts = r->bytes ? (r->bytes - 1) / t->part + 1 : 1;
 	r->left = r->bytes + HEAD_BYTES;
+	r->held = 0;
 	*count += r->parts;
 	for (unsigned i = 0; i < (unsigned)t->n; i++) {
 		cursor *c = r->sending ? &t->s[i].out : &t->s[i].in;
@@ -30,6 +33,7 @@ void tcp_posted(peer_link *l, request *r)
 static int tcp_push(peer_link *l, tcp *t, unsigned i)
 {
 	cursor *c = &t->s[i].out;
+	zerocopy *z = t->s[i].zero;
 	size_t moved = 0;
 
 	while (c->r && moved < TURN_BYTES) {
@@ -37,20 +41,27 @@ static int tcp_push(peer_link *l, tcp *t, unsigned i)
 		struct iovec iov[2];
 		struct msghdr m = {.msg_iov = iov};
 		size_t bytes, at = tcp_part(t, c, &bytes), skip = c->part ? 0 : HEAD_BYTES;
+		size_t done = c->off > skip ? c->off - skip : 0;
+		int zero = zerocopy_flag(z, bytes - done), ahead = zero && c->off < skip;
 		request *r = c->r;
 		ssize_t n;
 
 		if (c->off < skip) {
 			tcp_head(head, MESSAGE_MAGIC, r->seq, r->bytes);
 			iov[m.msg_iovlen++] = (struct iovec){head + c->off, skip - c->off};
-			iov[m.msg_iovlen++] = (struct iovec){r->buf, bytes};
-		} else {
-			iov[m.msg_iovlen++] = (struct iovec){r->buf + at + (c->off - skip), bytes - (c->off - skip)};
 		}
-		n = sendmsg(l->fd[i], &m, MSG_NOSIGNAL | MSG_DONTWAIT);
+		/* The header's place here is not the kernel's to keep: it goes ahead. */
+		if (!ahead)
+			iov[m.msg_iovlen++] = (struct iovec){r->buf + at + done, bytes - done};
+		n = sendmsg(l->fd[i], &m, MSG_NOSIGNAL | MSG_DONTWAIT | (ahead ? MSG_MORE : zero));
 		if (n < 0) {
 			if (errno == EINTR)
 				continue;
+			if (zero && !ahead && errno == ENOBUFS) {
+				/* Over what the process may lock or the socket may note. */
+				z->off = 1;
+				continue;
+			}
 			if (errno != EAGAIN)
 				link_eof(l);
 			else
@@ -60,10 +71,12 @@ static int tcp_push(peer_link *l, tcp *t, unsigned i)
 		moved += (size_t)n;
 		c->off += (size_t)n;
 		r->left -= (size_t)n;
+		if (zero && !ahead)
+			zerocopy_sent(z, r);
 		if (c->off < skip + bytes)
 			continue;
 		tcp_advance(t, c, i);
-		if (!r->left)
+		if (!r->left && !r->held)
 			link_done(r);
 	}
 	return moved > 0;
@@ -175,6 +188,8 @@ static int tcp_progress(peer_link *l)
 
 	l->bulk = 0;
 	for (unsigned i = 0; i < (unsigned)t->n; i++) {
+		if (zerocopy_busy(t->s[i].zero))
+			moved |= zerocopy_reap(l->c->t, t->s[i].zero, l->fd[i]);
 		if (t->s[i].out.r)
 			moved |= tcp_push(l, t, i);
 		if (t->s[i].in.r)
@@ -194,30 +209,40 @@ int tcp_sleep(peer_link *l, struct pollfd *p)
 
 		if (t->s[i].out.r)
 			events |= POLLOUT | (events ? 0 : POLLRDHUP);
-		if (events)
+		/* The kernel's notifications count as an error, which is always polled for. */
+		if (events || zerocopy_busy(t->s[i].zero))
 			p[n++] = (struct pollfd){l->fd[i], events, 0};
 	}
 	return n;
 }
 
 /* A peer that closes while this side only sends: did it say goodbye? */
-static void tcp_wake(peer_link *l, const struct pollfd *p, int n)
+static void tcp_wake(peer_link *l, const struct pollfd *p, int polled)
 {
-	for (int i = 0; i < n; i++) {
+	for (int i = 0; i < polled; i++) {
 		unsigned char head[HEAD_BYTES];
+		ssize_t n;
 
 		if (p[i].events & POLLIN || !(p[i].revents & (POLLRDHUP | POLLERR | POLLHUP)))
 			continue;
-		if (recv(p[i].fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT) == HEAD_BYTES &&
-		    get32(head) == GOODBYE_MAGIC)
+		n = recv(p[i].fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT);
+		/* Only a notification about what was sent. */
+		if (n < 0 && errno == EAGAIN)
+			continue;
+		if (n == HEAD_BYTES && get32(head) == GOODBYE_MAGIC)
 			l->goodbye = 1;
 		link_eof(l);
 	}
 }
 
+/* What is sent has been copied, or is not sent. */
 void tcp_revoke(peer_link *l)
 {
-	(void)l; /* what is sent has been copied */
+	tcp *t = l->impl;
+
+	/* The connection is also that of the rank a process was forked off. */
+	for (int i = 0; i < t->n && !l->c->t->forked; i++)
+		zerocopy_abort(t->s[i].zero, l->fd[i]);
 }
 
 static void tcp_close(peer_link *l, int goodbye)
@@ -230,6 +255,8 @@ static void tcp_close(peer_link *l, int goodbye)
 		/* Where a send was cut short, nothing that follows makes sense. */
 		if (goodbye && !l->send.head)
 			send(l->fd[i], head, sizeof head, MSG_NOSIGNAL | MSG_DONTWAIT);
+		zerocopy_abort(t->s[i].zero, l->fd[i]);
+		free(t->s[i].zero);
 		free(t->s[i].piece);
 	}
 	free(t);
@@ -248,6 +275,8 @@ int tcp_open(peer_link *l)
 	t->n = l->h.streams;
 	/* One stream needs no parts. */
 	t->part = t->n > 1 ? l->h.part : SIZE_MAX / 2;
+	for (int i = 0; i < t->n; i++)
+		t->s[i].zero = zerocopy_start(l->c->t, l->fd[i]);
 	l->impl = t;
 	l->ops = &tcp_ops;
 	return 0;

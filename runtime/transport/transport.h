@@ -34,6 +34,9 @@ typedef struct channel channel;
  * over a network. */
 typedef enum frames_mode { FRAMES_NONE = 0, FRAMES_MAC = 1, FRAMES_ENCRYPT = 2 } frames_mode;
 
+/* In the order of the setting's choices. */
+typedef enum zerocopy_mode { ZEROCOPY_AUTO = 0, ZEROCOPY_YES = 1, ZEROCOPY_NO = 2 } zerocopy_mode;
+
 typedef struct transport_options {
 	int rank, nranks;
 	double timeout;      /* s; setting transport.timeout */
@@ -51,6 +54,7 @@ typedef struct transport_options {
 	size_t verbs_memory;             /* bytes; transport.verbs_memory */
 	frames_mode frames;  /* security.frames */
 	int cma;             /* process_vm_readv between ranks of a node; transport.cma */
+	zerocopy_mode zerocopy; /* of long sends over tcp; transport.zerocopy */
 	const char *delay;   /* of what comes over tcp, "us/jitter/seed"; transport.delay_us */
 	const log_sink *log; /* outlives the transport */
 	const gradcomp_operators *operators; /* for recv_reduce; NULL: the links have none */

@@ -203,12 +203,15 @@ static void run(const char *name, board *b, void (*body)(board *, transport *, i
 static const struct kind {
 	const char *name, *allow, *interface;
 	int cma, streams, spin_us, fake, real;
+	zerocopy_mode zerocopy;
 	size_t lockable;
 } kinds[] = {
 	{"shm", "shm", "", 1, 1, .spin_us = 20},
 	{"shm without reading each other's memory", "shm,tcp", "", 0, 1, .spin_us = 0},
 	{"tcp, 1 stream", "tcp", "", 1, 1, .spin_us = 20},
 	{"tcp, 3 streams", "tcp", "", 1, 3, .spin_us = 0},
+	{"tcp, zero-copy", "tcp", "", 1, 1, .spin_us = 0, .zerocopy = ZEROCOPY_YES},
+	{"tcp, 2 streams, zero-copy", "tcp", "", 1, 2, .spin_us = 20, .zerocopy = ZEROCOPY_YES},
 	{"tcp, loopback by name", "tcp", "lo", 1, 2, .spin_us = 0},
 	{"tcp, IPv6 loopback", "tcp", "::1/128", 1, 2, .spin_us = 20},
 	{"verbs", "tcp,verbs", "", 1, 1, 20, .fake = 1},
@@ -248,6 +251,7 @@ int main(int argc, char **argv)
 					b->options.cma = kinds[k].cma;
 					b->options.streams = kinds[k].streams;
 					b->options.spin_us = kinds[k].spin_us;
+					b->options.zerocopy = kinds[k].zerocopy;
 					b->options.operators = &table;
 					b->options.fabric = kinds[k].fake ? &fake_fabric : kinds[k].real ? device : NULL;
 					fake.lockable = kinds[k].lockable;
