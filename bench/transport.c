@@ -3,6 +3,7 @@
  *
  *     transport [-a shm|tcp] [-c yes|no] [-n RANKS] [-s STREAMS] [-k CHUNK]
  *               [-u SPIN_US] [-w NETNS,NETNS] [-b BYTES] [-i ITERATIONS]
+ *               [-f none|mac|encrypt]
  *
  * Ranks are processes; with -w each enters a network namespace of
  * /var/run/netns, in turn. Prints one line a size: bytes, half the round trip
@@ -183,9 +184,10 @@ int main(int argc, char **argv)
 	board *b = mmap(NULL, sizeof *b, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	int opt, status, bad = 0;
 
-	while ((opt = getopt(argc, argv, "a:c:n:s:k:u:w:b:i:")) != -1)
+	while ((opt = getopt(argc, argv, "a:c:n:s:k:u:w:b:i:f:")) != -1)
 		switch (opt) {
 		case 'a': options.allow = optarg; break;
+		case 'f': options.frames = *optarg == 'm' ? FRAMES_MAC : *optarg == 'e' ? FRAMES_ENCRYPT : FRAMES_NONE; break;
 		case 'c': options.cma = !strcmp(optarg, "yes"); break;
 		case 'n': options.nranks = atoi(optarg); break;
 		case 's': options.streams = atoi(optarg); break;

@@ -108,6 +108,7 @@ gradcomp_status door_open(transport *t, char unix_name[CARD_UNIX], size_t *unix_
 
 void door_close(transport *t)
 {
+	stranger_sum(t);
 	for (int i = 0; i < t->doors.n; i++)
 		close(t->doors.fd[i]);
 	t->doors.n = 0;

@@ -135,6 +135,8 @@ void stranger_serve(transport *t, stranger *s);
 /* Closes it; `why` is logged now and then, NULL is not. */
 void stranger_drop(transport *t, stranger *s, const char *why);
 void stranger_free(stranger *s);
+/* Tells of how many nothing was logged so far. */
+void stranger_sum(transport *t);
 
 /* connect.c: the other side of it, on the caller's thread: blocks until the
  * connection stands, the transport fails or `deadline` has passed. `passed` is

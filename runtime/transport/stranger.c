@@ -23,6 +23,13 @@ void stranger_free(stranger *s)
 	s->fd = s->passed = -1;
 }
 
+void stranger_sum(transport *t)
+{
+	if (t->doors.log_hidden)
+		log_line(t->o.log, GRADCOMP_LOG_WARN, "dropped %u more strangers' connections", t->doors.log_hidden);
+	t->doors.log_lines = t->doors.log_hidden = 0;
+}
+
 /* Says why a connection was dropped, but not so often that a flood of them
  * fills the log. */
 void stranger_drop(transport *t, stranger *s, const char *why)
@@ -31,10 +38,8 @@ void stranger_drop(transport *t, stranger *s, const char *why)
 	double now = clock_now();
 
 	if (why && now >= d->log_window) {
-		if (d->log_hidden)
-			log_line(t->o.log, GRADCOMP_LOG_WARN, "dropped %u more strangers' connections", d->log_hidden);
+		stranger_sum(t);
 		d->log_window = now + LOG_SECONDS;
-		d->log_lines = d->log_hidden = 0;
 	}
 	if (why && d->log_lines++ < LOG_LINES) {
 		char from[ADDRESS_TEXT];
@@ -104,11 +109,12 @@ static int stranger_read(stranger *s, unsigned want)
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -1;
 	c = m.msg_controllen ? CMSG_FIRSTHDR(&m) : NULL;
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-	    c->cmsg_len == CMSG_LEN(sizeof(int))) {
+	/* There is room for more than one, by alignment; only the last is kept. */
+	for (size_t at = 0; c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	                    c->cmsg_len >= CMSG_LEN(at + sizeof(int)); at += sizeof(int)) {
 		if (s->passed >= 0)
 			close(s->passed);
-		memcpy(&s->passed, CMSG_DATA(c), sizeof(int));
+		memcpy(&s->passed, CMSG_DATA(c) + at, sizeof(int));
 	}
 	if (!n)
 		return -1;

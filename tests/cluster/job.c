@@ -2,6 +2,8 @@
  *   job sums            an all-reduce, checked
  *   job steps [SPEC]    reducer steps, checked on every rank; SPEC on rank 1 only
  *   job until-failure   all-reduces until one fails; writes its pid to pid.RANK
+ *   job until-told      all-reduces of the job and of new groups, checked, until there
+ *                       is a file `stop`; writes its pid too
  * Prints "rank R ..." lines; exit status 3 when the library reports an error. */
 #include <math.h>
 #include <stdio.h>
@@ -63,21 +65,64 @@ static int steps(gradcomp_group *world, const char *spec)
 	return 0;
 }
 
-static int until_failure(gradcomp_group *world)
+/* The pid, for others to see. */
+static int tell_pid(void)
 {
 	char name[32];
+	FILE *f;
+
+	snprintf(name, sizeof name, "pid.%d", rank);
+	f = fopen(name, "w");
+	return !f || fprintf(f, "%d\n", getpid()) < 0 || fclose(f);
+}
+
+static int until_failure(gradcomp_group *world)
+{
 	float v[1000] = {0};
 
 	for (long n = 0;; n++) {
 		if (gradcomp_allreduce(world, v, 1000, GRADCOMP_F32, GRADCOMP_SUM, &err))
 			return failed("stopped");
-		if (n == 10) {
-			snprintf(name, sizeof name, "pid.%d", rank);
-			FILE *f = fopen(name, "w");
-			if (!f || fprintf(f, "%d\n", getpid()) < 0 || fclose(f))
-				return 5;
-		}
+		if (n == 10 && tell_pid())
+			return 5;
 	}
+}
+
+static int until_told(gradcomp_group *world)
+{
+	enum { N = 50000 };
+	static float v[N];
+	gradcomp_group *pair = NULL;
+	long n = 0;
+
+	for (float stop = 0; stop == 0; n++) {
+		gradcomp_group *g = world;
+
+		/* New connections, again and again. */
+		if (n % 20 == 19) {
+			if (gradcomp_group_split(world, 0, rank, &pair, &err))
+				return failed("split");
+			g = pair;
+		}
+		for (int i = 1; i < N; i++)
+			v[i] = (float)(rank + 1 + i % 7);
+		v[0] = !rank && !access("stop", F_OK) ? 1 : 0;
+		if (gradcomp_allreduce(g, v, N, GRADCOMP_F32, GRADCOMP_SUM, &err))
+			return failed("stopped");
+		for (int i = 1; i < N; i++)
+			if (v[i] != (float)(nranks * (nranks + 1) / 2 + nranks * (i % 7))) {
+				printf("rank %d wrong at %d in round %ld: %g\n", rank, i, n, v[i]);
+				return 4;
+			}
+		stop = v[0];
+		gradcomp_group_free(pair);
+		pair = NULL;
+		if (n == 10 && tell_pid())
+			return 5;
+		usleep(1000);
+	}
+	printf("rank %d of %d right in %ld rounds\n", rank, nranks, n);
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -97,6 +142,8 @@ int main(int argc, char **argv)
 		status = steps(gradcomp_job_world(job), argc > 2 ? argv[2] : NULL);
 	else if (!strcmp(mode, "until-failure"))
 		status = until_failure(gradcomp_job_world(job));
+	else if (!strcmp(mode, "until-told"))
+		status = until_told(gradcomp_job_world(job));
 	if (status)
 		return status; /* a job that has failed has nothing to leave in order */
 	return gradcomp_job_free(job, &err) ? failed("leave") : 0;

@@ -1,0 +1,134 @@
+#!/bin/bash
+# Another user on the nodes of a running job, and a machine outside of it: they knock,
+# repeat what they have recorded, flood, pry into its processes, and get nowhere. The
+# job works on, with the right results.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/common.sh"
+[ -e "$GRADCOMP_BUILD/lib/gradcomp/wireup/pmix.so" ] || skip_all 'no PMIx module was built'
+
+mkdir -m 777 run
+start_cluster --nodes "$nodes"
+on srun --mpi=list 2>&1 | grep -q pmix || skip_all 'this Slurm has no PMIx'
+real required
+if ! cc -std=gnu11 -O2 -Wall -I"$GRADCOMP_SRC/include" -o job "$GRADCOMP_SRC/tests/cluster/job.c" -L"$tmp/lib" -lgradcomp \
+	-lm 2> cc.log || ! cc -std=gnu11 -O2 -Wall -Wextra -o attack "$GRADCOMP_SRC/tests/cluster/attack.c" 2>> cc.log; then
+	note "$(cat cc.log)"
+	skip_all 'no C compiler'
+fi
+alice=$(as alice id -u)
+sodium=$(sed -n 's/^HAVE_SODIUM = //p' "$GRADCOMP_BUILD/config.mk")
+
+# 8 ranks on 4 nodes, until there is a file run/stop.
+begin () {
+	rm -f run/pid.* run/stop
+	timeout 90 "${bed[@]}" run -u alice srun --mpi=pmix -N4 --ntasks-per-node=2 -D "$tmp/run" --gradcomp=none "$@" > out 2>&1 &
+	srun=$!
+	for _ in {1..150}; do
+		[ "$(cat run/pid.* 2> /dev/null | wc -l)" = 8 ] && return
+		sleep 0.1
+	done
+	note "$(cat out)"
+	false
+}
+finish () {
+	as alice touch run/stop
+	wait $srun
+	status=$?
+	is "$1: the job ends well" "$status" 0 || note "$(tail -n 20 out)"
+	is "$1: all ranks have had the right sums" "$(grep -c '^rank [0-7] of 8 right in [0-9]* rounds$' out)" 8 ||
+		note "$(tail -n 20 out)"
+}
+# evil MACHINE DEED...: as bob. login is no node of the job.
+evil () {
+	if [ "$1" = login ]; then as bob "$tmp/attack" "${@:2}"; else timeout 60 "${bed[@]}" node "$1" -u bob "$tmp/attack" "${@:2}"; fi
+}
+# The doors of alice's processes on a node, which everybody can list.
+doors () { "${bed[@]}" node "$1" -u bob awk -v uid="$alice" '$4 == "0A" && $8 == uid { split($2, a, ":"); print strtonum("0x" a[2]) }' \
+	/proc/net/tcp6 /proc/net/tcp 2> /dev/null; }
+command -v gawk > /dev/null || doors () { # hexadecimal is beyond other awks
+	"${bed[@]}" node "$1" -u bob awk -v uid="$alice" '$4 == "0A" && $8 == uid { split($2, a, ":"); print "0x" a[2] }' \
+		/proc/net/tcp6 /proc/net/tcp | while read -r port; do echo $((port)); done
+}
+
+: > recording
+"${bed[@]}" node 1 "$tmp/attack" record eth0 "$tmp/recorded" > recording 2>&1 &
+recorder=$!
+for _ in {1..50}; do grep -q recording recording && break; sleep 0.1; done
+begin "$tmp/job" until-told
+tap_result $? 'the job runs'
+wait $recorder
+like 'a hand-shake of the job was recorded on the wire' "$(cat recording)" 'recorded: rank'
+door=$(sed -n 's/.*, port //p' recording)
+ports=$(doors 1)
+like 'the doors are there for all to see' "$ports" "$door"
+refused () {
+	said=$(evil "${@:2}" 2>&1)
+	is "$1" "$?" 0 || note "$said"
+}
+for from in 1 3 login; do
+	refused "from $from: what was recorded is worth nothing" "$from" replay 10.77.0.1 "$door" "$tmp/recorded"
+done
+for from in 1 login; do
+	refused "from $from: garbage is dropped" "$from" garbage 10.77.0.1 "$door"
+done
+refused 'half a greeting is dropped after a while' 3 half 10.77.0.1 "$door"
+refused 'the local sockets: another user is dropped' 1 local
+for rank in 0 1 2; do
+	refused "rank $rank: process, memory, descriptors and signals are closed to others" $((rank / 2 + 1)) pry \
+		"$(cat run/pid.$rank)"
+	[ $rank = 0 ] && like 'of which this was tried' "$said" 'its memory: refused, Operation not permitted'
+done
+evil login flood 10.77.0.1 "$door" 4 > flood.1 2>&1 &
+flood1=$!
+evil 2 flood 10.77.0.1 "$door" 4 > flood.2 2>&1 &
+flood2=$!
+refused 'garbage while two others flood' 3 garbage 10.77.0.1 "$door"
+wait $flood1
+tap_result $? "a flood: $(cat flood.1)"
+wait $flood2
+tap_result $? "another: $(cat flood.2)"
+finish 'after all that'
+like 'the log tells of it' "$(cat out)" 'dropped a connection from '
+like 'and why' "$(cat out)" "it does not have the job's secret"
+check 'but not too much of it' test "$(grep -c 'dropped a connection' out)" -lt 60
+like 'and of how many it does not tell' "$(cat out)" "more strangers' connections"
+
+# A secret of the job's own, which does not go through PMIx.
+install -d -o "$alice" -m 755 alice
+for name in secret other; do
+	as alice sh -c "umask 077; head -c 32 /dev/urandom > alice/$name"
+done
+export GRADCOMP_SECURITY_SECRET=file:$tmp/alice/secret
+begin "$tmp/job" until-told
+tap_result $? 'a secret in a file: the job runs'
+refused 'a secret in a file: nobody else reads it' 1 read "$tmp/alice/secret"
+finish 'a secret in a file'
+as alice chmod 644 alice/secret
+said=$(on srun --mpi=pmix -N4 -D "$tmp/run" --gradcomp=none "$tmp/job" sums 2>&1)
+like 'a file that others can read is refused' "$said" "secret $tmp/alice/secret is open to others (mode 0644)"
+is 'and all ranks know' "$(grep -c 'open to others' <<< "$said")" 4 || note "$said"
+as alice chmod 600 alice/secret
+export GRADCOMP_TRANSPORT_TIMEOUT=4
+# shellcheck disable=SC2016
+said=$(on srun --mpi=pmix -N4 -D "$tmp/run" --gradcomp=none sh -c \
+	'[ "$SLURM_PROCID" != 3 ] || export GRADCOMP_SECURITY_SECRET=file:'"$tmp"'/alice/other; exec '"$tmp/job sums" 2>&1)
+is 'a rank with another secret: nobody gets anywhere' "$(grep -c ' right' <<< "$said")" 0
+like 'a rank with another secret: it says why' "$said" "does not have the job's secret"
+like 'a rank with another secret: the others say who did not come' "$said" 'rank 3 on n4 did not join'
+unset GRADCOMP_TRANSPORT_TIMEOUT GRADCOMP_SECURITY_SECRET
+
+if [ "$sodium" = yes ]; then
+	for frames in mac encrypt; do
+		check "frames=$frames: 8 ranks on 4 nodes" env GRADCOMP_SECURITY_FRAMES=$frames timeout 60 "${bed[@]}" run -u alice \
+			srun --mpi=pmix -N4 -n8 -D "$tmp/run" --gradcomp=none "$tmp/job" sums
+		is "frames=$frames: all right" "$(grep -c ' of 8 right$' <<< "$said")" 8
+	done
+	# shellcheck disable=SC2016
+	said=$(on srun --mpi=pmix -N4 -D "$tmp/run" --gradcomp=none sh -c \
+		'[ "$SLURM_PROCID" = 2 ] || export GRADCOMP_SECURITY_FRAMES=mac; exec '"$tmp/job sums" 2>&1)
+	like 'frames: a rank with another setting is named' "$said" 'rank 2 on n3 has security.frames=none, rank 0 has mac'
+else
+	skip 'security.frames' 'built without libsodium'
+fi
+all_idle 'every node is idle'
+done_testing
