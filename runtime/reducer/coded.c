@@ -59,12 +59,18 @@ gradcomp_status exchange_coded(gradcomp_reducer *r, bucket *b, gradcomp_error *e
 	b->bad = bad != 0 && !passes;
 	if (st || b->bad)
 		return st;
-	st = c->coded_allreduce(r->port.instance, b->work.flat, n, 1.0 / r->layout.nranks, &codec, counter,
-	                        b->work.error_flat, err);
+	const gradcomp_exchange x = {.struct_size = sizeof x, .buf = b->work.flat, .count = n,
+	                             .scale = 1.0 / r->layout.nranks, .codec = &codec, .counter = counter,
+	                             .residual = b->work.error_flat, .resident = b->resident};
+	st = c->serves & GRADCOMP_CAN_EXCHANGE
+	             ? c->exchange(r->port.instance, &x, err)
+	             : c->coded_allreduce(r->port.instance, x.buf, n, x.scale, &codec, counter, x.residual, err);
 	if (!st && !passes)
 		st = where_nonfinite(r, b->work.flat, n, &b->bad, err);
 	/* Finite gradients whose sum is not: what could not be sent is not kept either. */
 	if (!st && b->bad && b->work.error_flat)
 		st = where_zero(r, b->work.error_flat, n * sizeof(float), err);
+	if (!st && b->bad && b->resident)
+		memset(b->resident, 0, b->nresident * sizeof(float));
 	return st;
 }

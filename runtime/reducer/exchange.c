@@ -32,8 +32,7 @@ static gradcomp_status share_words(gradcomp_reducer *r, uint64_t *mark, gradcomp
 	return GRADCOMP_OK;
 }
 
-/* Which rank's, and which tensor: an exchange that only a bad step pays. */
-static gradcomp_status name_bad(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+gradcomp_status exchange_tell(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 {
 	int P = r->layout.nranks, named = 0;
 	uint64_t *mark = r->lengths + P;
@@ -79,5 +78,5 @@ gradcomp_status exchange_run(gradcomp_reducer *r, bucket *b, uint32_t round, gra
 		st = exchange_coded(r, b, err);
 		break;
 	}
-	return !st && b->bad ? name_bad(r, b, err) : st;
+	return !st && b->bad ? exchange_tell(r, b, err) : st;
 }

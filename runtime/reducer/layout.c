@@ -75,7 +75,7 @@ gradcomp_status layout_limits(const gradcomp_reducer *r, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status bucket_arrays(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+gradcomp_status layout_arrays(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 {
 	uint32_t n = b->pub.ntensors, states = r->compressor->state_arrays;
 	b->x = calloc(n, sizeof *b->x);
@@ -87,7 +87,7 @@ static gradcomp_status bucket_arrays(gradcomp_reducer *r, bucket *b, gradcomp_er
 	for (uint32_t i = 0; r->error && i < n; i++)
 		b->error[i] = r->error + r->tensors[b->pub.first + i].offset;
 	for (uint32_t s = 0; s < states; s++)
-		b->state[s] = r->state[s] + b->pub.offset;
+		b->state[s] = r->state[s] ? r->state[s] + b->pub.offset : NULL;
 	b->work = (gradcomp_work){.struct_size = sizeof b->work, .device = GRADCOMP_HOST, .bucket = &b->pub, .x = b->x,
 	                          .error = r->error ? b->error : NULL,
 	                          .error_flat = r->error ? r->error + b->pub.offset : NULL, .state = b->state,
@@ -117,11 +117,19 @@ gradcomp_status layout_buckets(gradcomp_reducer *r, gradcomp_error *err)
 		r->bucket_of[i] = b->pub.index;
 	}
 	for (uint32_t i = 0; i < r->nbuckets; i++) {
-		gradcomp_status st = bucket_arrays(r, &r->buckets[i], err);
+		gradcomp_status st = layout_arrays(r, &r->buckets[i], err);
 		if (st)
 			return st;
 	}
 	return GRADCOMP_OK;
+}
+
+void layout_release(bucket *b)
+{
+	free(b->x);
+	free(b->error);
+	free(b->state);
+	free(b->parts);
 }
 
 void layout_free(gradcomp_reducer *r)
@@ -131,10 +139,7 @@ void layout_free(gradcomp_reducer *r)
 		free((uint64_t *)r->tensors[i].dims);
 	}
 	for (uint32_t i = 0; i < r->nbuckets; i++) {
-		free(r->buckets[i].x);
-		free(r->buckets[i].error);
-		free(r->buckets[i].state);
-		free(r->buckets[i].parts);
+		layout_release(&r->buckets[i]);
 	}
 	free(r->buckets);
 	free(r->tensors);

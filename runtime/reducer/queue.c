@@ -1,5 +1,6 @@
 /* The two queues of a reducer and the hand-over between them. */
 #include "gpu.h"
+#include "shards.h"
 
 #include "error.h"
 
@@ -10,11 +11,20 @@
  * BEGIN that finds them out. */
 static void compose(bucket *b)
 {
+	const gradcomp_plan *plan = b->part ? &b->part->plan : &b->plan;
 	int n = 1;
-	for (uint32_t k = 0; k < b->plan.nrounds; k++) {
+	if (b->part) {
+		b->tasks[n++] = (task){TASK_REDUCE, 0};
+		b->tasks[n++] = (task){TASK_ENTER, 0};
+	}
+	for (uint32_t k = 0; k < plan->nrounds; k++) {
 		b->tasks[n++] = (task){TASK_ENCODE, k};
 		b->tasks[n++] = (task){TASK_EXCHANGE, k};
 		b->tasks[n++] = (task){TASK_DECODE, k};
+	}
+	if (b->part) {
+		b->tasks[n++] = (task){TASK_LEAVE, 0};
+		b->tasks[n++] = (task){TASK_SPREAD, 0};
 	}
 	b->tasks[n++] = (task){TASK_FINISH, 0};
 	b->ntasks = n;
@@ -108,7 +118,10 @@ static void bucket_done(gradcomp_reducer *r, bucket *b)
 		r->stats.steps++;
 		r->stats.dense_bytes += 8.0 * (r->layout.nranks - 1) / r->layout.nranks * (double)r->layout.numel;
 		r->step++;
-		held_step(r);
+		if (r->shards)
+			shards_step(r);
+		else
+			held_step(r);
 		r->ngiven = r->nfinished = r->begun = r->exchanging = 0;
 		r->step_bad = 0;
 	}
@@ -123,9 +136,9 @@ static void bucket_done(gradcomp_reducer *r, bucket *b)
 
 static void count_time(gradcomp_reducer *r, task_kind kind, double seconds)
 {
-	if (kind == TASK_BEGIN || kind == TASK_ENCODE)
+	if (kind == TASK_BEGIN || kind == TASK_ENTER || kind == TASK_ENCODE)
 		r->stats.encode_s += seconds;
-	else if (kind == TASK_EXCHANGE)
+	else if (task_exchanges(kind))
 		r->stats.exchange_s += seconds;
 	else
 		r->stats.decode_s += seconds;
@@ -151,7 +164,7 @@ static int run_next(gradcomp_reducer *r, bucket *b)
 	}
 	if (b->later)
 		b->next--;
-	else if (t->kind == TASK_BEGIN)
+	else if (t->kind == TASK_BEGIN || t->kind == TASK_ENTER)
 		compose(b);
 	return !r->failed;
 }
@@ -173,7 +186,7 @@ static void *compute_main(void *arg)
 			queue_take(r, &r->queue);
 		if (r->failed)
 			break;
-		while (b->next < b->ntasks && b->tasks[b->next].kind != TASK_EXCHANGE)
+		while (b->next < b->ntasks && !task_exchanges(b->tasks[b->next].kind))
 			if (!run_next(r, b) || b->later)
 				break;
 		if (r->failed)
@@ -210,7 +223,10 @@ static void *exchange_main(void *arg)
 			r->stats.nonfinite_steps += !r->step_bad;
 			r->step_bad = 1;
 		}
-		if (b->next >= b->ntasks - 2)
+		/* Only the shard is given up: what was summed beside it is spread. */
+		if (b->part && b->part->bad && b->next < b->ntasks - 3)
+			b->next = b->ntasks - 3;
+		if (b->next >= b->ntasks - (b->part ? 1 : 2))
 			r->exchanging++;
 		push_compute(r, b);
 	}

@@ -1,5 +1,6 @@
 /* gradcomp_reducer: making one, feeding it, waiting for it. */
 #include "gpu.h"
+#include "shards.h"
 
 #include "error.h"
 
@@ -59,12 +60,12 @@ static void array_free(const gradcomp_reducer *r, float *p)
 		free(p);
 }
 
-static gradcomp_status allocate(gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status reducer_allocate(gradcomp_reducer *r, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	size_t bytes = r->layout.numel * sizeof(float) + sizeof(float);
 	uint32_t states = r->compressor->state_arrays;
-	if (r->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK) {
+	if (r->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK && !r->shards) {
 		st = array(r, bytes, "an error memory", &r->error, err);
 		if (st)
 			return st;
@@ -74,12 +75,27 @@ static gradcomp_status allocate(gradcomp_reducer *r, gradcomp_error *err)
 	r->held = calloc(r->layout.ntensors, sizeof *r->held);
 	if (!r->state || !r->lengths || !r->held)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
-	for (uint32_t s = 0; !st && s < states; s++)
+	for (uint32_t s = 0; !st && s < states && !r->shards; s++)
 		st = array(r, bytes, "a state array", &r->state[s], err);
 	r->grads = r->given;
 	r->memory = r->error;
-	if (states && (r->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM))
+	if (states && !r->shards && (r->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM))
 		r->memory = r->state[states - 1];
+	return st;
+}
+
+/* What the compressor works on, and the compressor. */
+static gradcomp_status equip(gradcomp_reducer *r, const gradcomp_value *values, gradcomp_error *err)
+{
+	gradcomp_status st = reducer_allocate(r, err);
+	if (!st)
+		st = layout_buckets(r, err);
+	if (!st && r->shards)
+		return shards_make(r, values, err);
+	if (!st && r->gpu)
+		st = gpu_buckets(r, err);
+	if (!st && !r->instance)
+		st = r->compressor->create(&r->job->host, values, &r->layout, &r->instance, err);
 	return st;
 }
 
@@ -87,7 +103,9 @@ static void destroy(gradcomp_reducer *r)
 {
 	if (r->instance)
 		r->compressor->destroy(r->instance);
+	shards_free(r);
 	port_close(&r->port);
+	free(r->resident);
 	for (uint32_t s = 0; r->state && s < r->compressor->state_arrays; s++)
 		array_free(r, r->state[s]);
 	for (int s = 0; s < REDUCER_SLOTS; s++)
@@ -146,24 +164,32 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 	if (!st)
 		st = layout_make(r, tensors, ntensors, o.seed, &own);
 	if (!st)
+		r->layout.patterns = registry_patterns(plugins[0], plugins[1]);
+	if (!st)
 		st = layout_limits(r, &own);
 	if (!st && o.device == GRADCOMP_CUDA)
 		st = gpu_open(r, plugins[1]->collective, specs[0].values, o.queue, &own);
-	if (!st)
-		st = allocate(r, &own);
-	if (!st)
-		st = layout_buckets(r, &own);
-	if (!st && r->gpu)
-		st = gpu_buckets(r, &own);
-	if (!st && !r->instance)
-		st = r->compressor->create(&r->job->host, specs[0].values, &r->layout, &r->instance, &own);
+	/* What the compressor works on is known when the nodes are, from the collective. */
+	int late = !st && !r->gpu && shards_wanted(r, plugins[1]->collective);
+	if (!st && !late)
+		st = equip(r, specs[0].values, &own);
 	why = own;
 	st = agree(r, group, st, &why);
 	agreed = !st;
 	if (!st)
 		st = port_open(group, plugins[1], &specs[1], &r->port, &why);
+	if (!st && late) {
+		st = shards_open(r, &own);
+		if (!st)
+			st = equip(r, specs[0].values, &own);
+		why = own;
+		st = agree(r, group, st, &why);
+		agreed = !st;
+	}
 	if (!st && r->gpu)
 		st = gpu_port(r, &why);
+	if (!st)
+		st = resident_open(r, &why);
 	if (!st)
 		st = queue_start(r, &why);
 	spec_clear(&specs[0]);
@@ -194,9 +220,10 @@ static void keep(gradcomp_reducer *r)
 	kept.stats = stats;
 	for (uint32_t i = 0; i < n; i++) {
 		const gradcomp_tensor *from = &r->tensors[n - 1 - i];
-		const char *choice = r->compressor->choice ? r->compressor->choice(r->instance, n - 1 - i)
-		                                           : r->compressor->info.name;
-		const struct held *held = &r->held[n - 1 - i];
+		const char *choice = r->shards                ? shards_choice(r, n - 1 - i)
+		                     : r->compressor->choice ? r->compressor->choice(r->instance, n - 1 - i)
+		                                             : r->compressor->info.name;
+		const struct held *held = r->shards ? shards_held(r, n - 1 - i) : &r->held[n - 1 - i];
 		t[i] = (report_tensor){.name = strdup(from->name), .numel = from->numel, .choice = strdup(choice),
 		                       .error = held->steps ? held->shares / (double)held->steps : -1};
 	}

@@ -21,7 +21,24 @@
 
 #include "job.h"
 
-typedef enum task_kind { TASK_BEGIN, TASK_ENCODE, TASK_EXCHANGE, TASK_DECODE, TASK_FINISH } task_kind;
+typedef enum task_kind {
+	TASK_BEGIN,
+	TASK_ENCODE,
+	TASK_EXCHANGE,
+	TASK_DECODE,
+	TASK_FINISH,
+	/* Of two levels, see shards.h. */
+	TASK_REDUCE,
+	TASK_ENTER,
+	TASK_LEAVE,
+	TASK_SPREAD
+} task_kind;
+
+/* Whether the exchange thread runs it. */
+static inline int task_exchanges(task_kind kind)
+{
+	return kind == TASK_EXCHANGE || kind == TASK_REDUCE || kind == TASK_SPREAD;
+}
 
 typedef struct task {
 	task_kind kind;
@@ -29,7 +46,7 @@ typedef struct task {
 } task;
 
 #define REDUCER_SLOTS 3
-#define MAX_TASKS (2 + 3 * GRADCOMP_MAX_ROUNDS)
+#define MAX_TASKS (6 + 3 * GRADCOMP_MAX_ROUNDS)
 
 typedef struct gpu gpu; /* gpu.h */
 
@@ -63,6 +80,9 @@ typedef struct bucket {
 	gradcomp_payload *parts; /* GATHERED: nranks of them */
 	float **x, **error;      /* of each tensor */
 	float **state;           /* of each resident array */
+	float *resident;         /* the collective's memory, or NULL */
+	uint64_t nresident;
+	struct bucket *part;     /* this rank's shard of it, or NULL: see shards.h */
 	struct bucket *after;    /* in the compute queue */
 } bucket;
 
@@ -83,6 +103,9 @@ struct gradcomp_reducer {
 	uint64_t bucket_bytes, first_bucket_bytes;
 	float *error;  /* numel, or NULL */
 	float **state; /* compressor->state_arrays of numel */
+	float *resident; /* of all buckets, one after another, or NULL: see resident.c */
+	uint64_t nresident;
+	struct shards *shards; /* two levels; else NULL */
 	const float *memory; /* the one of them that holds back what was not sent, or NULL */
 	struct held {        /* of each tensor of the layout: see held.c */
 		double u, shares; /* sampled |u|^2 of this step; sum of |e| / |u| over steps */
@@ -117,6 +140,8 @@ struct gradcomp_reducer {
 	gradcomp_reducer_stats stats;
 };
 
+/* reducer.c: the arrays of a layout, zeroed; none of the compressor's with two levels. */
+gradcomp_status reducer_allocate(gradcomp_reducer *r, gradcomp_error *err);
 /* layout.c: fills layout, tensors, buckets. */
 gradcomp_status layout_make(gradcomp_reducer *r, const gradcomp_tensor_desc *tensors, uint32_t n, uint64_t seed,
                             gradcomp_error *err);
@@ -124,6 +149,9 @@ gradcomp_status layout_make(gradcomp_reducer *r, const gradcomp_tensor_desc *ten
  * count. */
 gradcomp_status layout_limits(const gradcomp_reducer *r, gradcomp_error *err);
 gradcomp_status layout_buckets(gradcomp_reducer *r, gradcomp_error *err);
+/* What belongs to bucket b of r->error and r->state. */
+gradcomp_status layout_arrays(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
+void layout_release(bucket *b);
 void layout_free(gradcomp_reducer *r);
 /* The largest bucket's workspace must be countable on every machine. */
 #define LAYOUT_MAX_NUMEL ((uint64_t)1 << 48)
@@ -149,6 +177,11 @@ gradcomp_status exchange_summed(gradcomp_reducer *r, bucket *b, uint32_t round, 
 gradcomp_status exchange_gathered(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
 gradcomp_status exchange_merged(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
 gradcomp_status exchange_coded(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
+/* Tells which rank's gradient, and which tensor's, is not finite: an exchange that only a
+ * bad step pays. */
+gradcomp_status exchange_tell(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
+/* resident.c: the memory of a collective that serves an exchange, zeroed. */
+gradcomp_status resident_open(gradcomp_reducer *r, gradcomp_error *err);
 /* An all-gather of blocks of these lengths. */
 gradcomp_status exchange_blocks(gradcomp_reducer *r, void *buf, const uint64_t *bytes, gradcomp_error *err);
 /* A word in front of gathered and merged payloads; what a merged one takes with it. */

@@ -1,5 +1,6 @@
 /* The compute tasks of a bucket: BEGIN, ENCODE, DECODE, FINISH. */
 #include "gpu.h"
+#include "shards.h"
 
 #include "error.h"
 
@@ -94,7 +95,7 @@ static gradcomp_status check_plan(const gradcomp_reducer *r, const bucket *b, gr
 		                 b->plan.nrounds, GRADCOMP_MAX_ROUNDS);
 	for (uint32_t k = 0; k < b->plan.nrounds; k++) {
 		const gradcomp_round *rd = &b->plan.rounds[k];
-		if ((unsigned)rd->pattern > GRADCOMP_CODED || !(r->compressor->patterns & GRADCOMP_PATTERN_BIT(rd->pattern)))
+		if ((unsigned)rd->pattern > GRADCOMP_CODED || !(r->layout.patterns & GRADCOMP_PATTERN_BIT(rd->pattern)))
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
 			                 "compressor '%s' planned payload pattern %d, which is none of those it names", name,
 			                 (int)rd->pattern);
@@ -131,8 +132,8 @@ gradcomp_status task_place(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 	b->plan.struct_size = sizeof b->plan;
 	b->work.step = r->step;
 	b->local_bad = b->bad = b->fault = 0;
-	st = r->compressor->plan(r->instance, &b->pub, r->step, &b->plan, err);
-	if (!st)
+	st = r->shards ? GRADCOMP_OK : r->compressor->plan(r->instance, &b->pub, r->step, &b->plan, err);
+	if (!st && !r->shards)
 		st = check_plan(r, b, err);
 	if (!st)
 		st = room(r, b, err);
@@ -164,6 +165,8 @@ static gradcomp_status begin(gradcomp_reducer *r, bucket *b, gradcomp_error *err
 		    !b->local_bad)
 			b->local_bad = (int)i + 1;
 	}
+	if (b->part)
+		b->part->plan.nrounds = 0;
 	if (b->local_bad && (r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
 		task_pass_on(r, b);
 	return GRADCOMP_OK;
@@ -235,6 +238,8 @@ gradcomp_status task_run(gradcomp_reducer *r, bucket *b, const task *t, gradcomp
 
 gradcomp_status task_host(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err)
 {
+	if (r->shards && t->kind != TASK_BEGIN && t->kind != TASK_FINISH)
+		return shards_task(r, b, t, err);
 	switch (t->kind) {
 	case TASK_BEGIN:
 		return begin(r, b, err);
@@ -242,10 +247,9 @@ gradcomp_status task_host(gradcomp_reducer *r, bucket *b, const task *t, gradcom
 		return encode(r, b, t->round, err);
 	case TASK_EXCHANGE:
 		return exchange_run(r, b, t->round, err);
-	case TASK_DECODE:
+	default: /* DECODE: the others are of shards.c */
 		return decode(r, b, t->round, err);
 	case TASK_FINISH:
 		return finish(r, b, err);
 	}
-	return GRADCOMP_OK;
 }

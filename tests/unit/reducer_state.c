@@ -51,7 +51,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	pthread_barrier_wait(&ranks_meet);
 	state[7] = '9';
 	refused(&b, rank, state, bytes, "version '9'", "another version");
-	state[7] = '1';
+	state[7] = '2';
 	state[0] = 'g';
 	refused(&b, rank, state, bytes, "not a saved state", "something else");
 	state[0] = 'G';
