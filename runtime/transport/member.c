@@ -113,6 +113,8 @@ static gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 	pthread_mutex_lock(&t->lock);
 	t->leaving = 1;
 	tree_leave(t);
+	/* What the socket did not take at once is the control thread's to send. */
+	tree_wake(t);
 	while (!t->left && !atomic_load(&t->failed) && transport_sleep(t, until))
 		;
 	if (!t->left) {
