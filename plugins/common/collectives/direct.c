@@ -162,6 +162,10 @@ uint64_t direct_resident(void *instance, uint64_t count)
 void direct_cost(void *instance, uint64_t bytes, double *sent, double *messages)
 {
 	const direct *d = instance;
+	if (direct_is_short(d, bytes)) {
+		tree_cost(d->tree, bytes, sent, messages);
+		return;
+	}
 	*sent = 2 * (double)bytes * (d->nranks - 1) / d->nranks;
 	*messages = 2.0 * (d->nranks - 1);
 }

@@ -52,6 +52,12 @@ gradcomp_status direct_exchange(void *instance, const gradcomp_exchange *x, grad
 uint64_t direct_resident(void *instance, uint64_t count);
 void direct_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 
+/* All-reduces that go along a tree. */
+static inline int direct_is_short(const direct *d, uint64_t bytes)
+{
+	return d->nranks > 8 && bytes <= 8192;
+}
+
 /* ---- the order of transfers ---- */
 
 /* Transfer i of a call: this rank sends to `to` and receives from `from`. */

@@ -9,10 +9,6 @@
 
 /* For parts that wait to be added, two pieces of every rank. */
 #define ROOM_MOST ((size_t)64 << 20)
-/* All-reduces up to this size go along a tree when there are more ranks than this. */
-#define TREE_BYTES 8192u
-#define TREE_RANKS 8
-
 typedef struct dense {
 	direct *d;
 	char *buf;        /* gathered and reduced in place */
@@ -143,7 +139,7 @@ gradcomp_status direct_allreduce(void *instance, void *buf, uint64_t count, grad
 	dense t = {.d = d, .buf = buf, .dtype = dtype, .op = op, .scale = scale};
 	if (d->nranks == 1)
 		return alone(d, buf, count, dtype, scale);
-	if (d->nranks > TREE_RANKS && count * gradcomp_dtype_bytes(dtype) <= TREE_BYTES)
+	if (direct_is_short(d, count * gradcomp_dtype_bytes(dtype)))
 		return tree_allreduce(d->tree, buf, count, dtype, op, scale, err);
 	blocks_split(d->offset, d->nranks, count, gradcomp_dtype_bytes(dtype));
 	return run(&t, 1, 1, err);

@@ -97,11 +97,3 @@ gradcomp_status ring_allgather(void *instance, void *buf, const uint64_t *bytes,
 	ring_route route = {.buf = buf, .offset = r->offset, .start = r->rank, .steps = r->nranks - 1, .scale = 1.0};
 	return ring_travel(r, &route, err);
 }
-
-void ring_cost(void *instance, uint64_t bytes, double *sent, double *messages)
-{
-	const ring *r = instance;
-	int direct = r->nranks <= RING_AHEAD && bytes <= r->small;
-	*sent = direct ? (r->nranks - 1.0) * (double)bytes : 2.0 * (r->nranks - 1) / r->nranks * (double)bytes;
-	*messages = direct ? r->nranks - 1.0 : 2.0 * (r->nranks - 1);
-}

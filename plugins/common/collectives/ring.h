@@ -55,6 +55,8 @@ gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint
                                           const gradcomp_codec *codec, uint64_t counter, float *residual,
                                           gradcomp_error *err);
 void ring_cost(void *instance, uint64_t bytes, double *sent, double *messages);
+/* The same of a ring of so many ranks. */
+void ring_cost_of(int nranks, uint64_t small, uint64_t bytes, double *sent, double *messages);
 /* `senders`: ranks of the busiest node whose right neighbour is on another node. */
 void ring_load(const ring *r, int senders, load_call call, uint64_t bytes, load *out);
 

@@ -35,3 +35,16 @@ void ring_load(const ring *r, int senders, load_call call, uint64_t bytes, load 
 		load_add(out, senders, steps - 1, (double)r->piece);
 	load_add(out, senders, 1, (double)bytes);
 }
+
+void ring_cost_of(int nranks, uint64_t small, uint64_t bytes, double *sent, double *messages)
+{
+	int peers = nranks <= RING_AHEAD && bytes <= small;
+	*sent = (nranks - 1.0) * (double)bytes * (peers ? 1 : 2.0 / nranks);
+	*messages = (nranks - 1.0) * (peers ? 1 : 2);
+}
+
+void ring_cost(void *instance, uint64_t bytes, double *sent, double *messages)
+{
+	const ring *r = instance;
+	ring_cost_of(r->nranks, r->small, bytes, sent, messages);
+}
