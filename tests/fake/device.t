@@ -58,8 +58,15 @@ export LD_LIBRARY_PATH GRADCOMP_PLUGIN_PATH UBSAN_OPTIONS
 for program in reducer collective faults; do
 	"$tmp/$program" >"$tmp/out" 2>&1
 	status=$?
-	sed -n "s/^\(not ok\|ok\) [0-9]* - \(.*\)/\1 - $program: \2/p; /^#/p; /^Bail/p; /^==/p; /ERROR/p" "$tmp/out"
-	tail -n 1 "$tmp/out" | grep -q '^1\.\.' || { echo "not ok - $program ends (status $status)"; tail -n 20 "$tmp/out" | sed 's/^/# /'; }
-done >"$tmp/all"
-awk '/^(not )?ok - / { n++; sub(/ok - /, "ok " n " - ") } { print } END { print "1.." n }' "$tmp/all"
-! grep -q '^not ok' "$tmp/all"
+	while IFS= read -r line; do
+		case $line in
+		"ok "*) tap_result 0 "$program: ${line#ok * - }" ;;
+		"not ok "*) tap_result 1 "$program: ${line#not ok * - }" ;;
+		"1.."*) ended=$program ;;
+		*) note "${line#\# }" ;;
+		esac
+	done <"$tmp/out"
+	[ "${ended-}" = "$program" ]
+	tap_result $? "$program reaches its end (status $status)"
+done
+done_testing

@@ -5,6 +5,9 @@
 
 enum { TOOK };
 
+/* The fake's; on a real device there is none, and what needs a fake is passed over. */
+__attribute__((weak)) extern long fake_cuda_allocations(void);
+
 typedef struct fault {
 	const char *what;
 	const char *compressor, *collective;
@@ -142,7 +145,7 @@ int main(void)
 		{.what = "a rank is killed while payloads are gathered", .compressor = "topk:density=0.1", .collective = "nccl",
 		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = {"rank 1", "was waiting for NCCL to gather"}, .within = 6},
 		{.what = "a rank is killed while codes are exchanged", .compressor = "block", .collective = "nccl", .does = DIES,
-		 .status = GRADCOMP_ERR_PEER, .says = {"rank 1", "was waiting for NCCL to send coded"}, .within = 6},
+		 .status = GRADCOMP_ERR_PEER, .says = {"rank 1", "was waiting to receive"}, .within = 6},
 		{.what = "a rank is killed in a step through pinned memory", .compressor = "topk:density=0.1",
 		 .collective = "ring", .does = DIES, .status = GRADCOMP_ERR_PEER, .says = {"rank 1", "was waiting to"}, .within = 6},
 		{.what = "a rank is killed before it has a reducer", .compressor = "none", .collective = "nccl",
@@ -160,7 +163,10 @@ int main(void)
 	};
 	test_seed_value = 3;
 	for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
-		try(&faults[i], settings);
+		if (fake_cuda_allocations || !faults[i].name)
+			try(&faults[i], settings);
+	if (!fake_cuda_allocations)
+		return done_testing();
 
 	static const char *const pairs[][2] = {{"topk:density=0.1", "nccl"}, {"topk:density=0.1", "ring"}, {"powersgd", "nccl"},
 	                                       {"block", "nccl"}, {"none", "nccl"}, {"signsgd", "ring"}};

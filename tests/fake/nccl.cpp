@@ -257,7 +257,7 @@ ncclResult_t reduce(const void *in, void *out, size_t count, size_t skip, ncclDa
 				p.moves.push_back({r, came->data() + bytes * size_t(r), bytes, false});
 		}
 		int me = w->rank, n = w->nranks;
-		if (mine)
+		if (mine && bytes)
 			p.after = [=] {
 				memcpy(came->data() + bytes * size_t(me), from + away * size_t(me), bytes);
 				for (int r = 1; r < n; r++)
@@ -365,7 +365,7 @@ ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType
 		part p;
 		char *from = static_cast<char *>(fake_at(in, bytes));
 		char *to = static_cast<char *>(fake_at(out, bytes * size_t(w->nranks)));
-		if (to + bytes * size_t(w->rank) != from)
+		if (bytes && to + bytes * size_t(w->rank) != from)
 			memcpy(to + bytes * size_t(w->rank), from, bytes);
 		for (int r = 0; r < w->nranks; r++)
 			if (r != w->rank) {

@@ -37,9 +37,6 @@ struct cudaPointerAttributes {
 #define cudaEventBlockingSync 1
 #define cudaHostAllocPortable 1
 
-/* The fake's own: how often memory was asked for. */
-long fake_cuda_allocations(void);
-
 const char *cudaGetErrorString(cudaError_t e);
 cudaError_t cudaGetLastError(void);
 cudaError_t cudaGetDeviceCount(int *n);

@@ -1,0 +1,72 @@
+#!/bin/sh
+# What stands on CUDA and NCCL in this build: it is linked, nothing else is, and where
+# there is no GPU it says so. tests/gpu/run goes on from here on a machine with one.
+# shellcheck source=tests/tap.sh disable=SC2154
+. "$GRADCOMP_SRC/tests/tap.sh"
+
+src=$GRADCOMP_SRC build=$GRADCOMP_BUILD
+conf () { sed -n "s/^$1 = *//p" "$build/config.mk"; }
+[ "$(conf HAVE_CUDA)" = yes ] && [ -n "$(conf NVCC)" ] || skip_all "this build was configured without CUDA"
+[ -f "$build/lib/gradcomp/device/cuda.so" ] || skip_all "this build was made without CUDA"
+command -v "${CC:=cc}" >/dev/null || skip_all "there is no C compiler '$CC'"
+
+needs () { readelf -d "$1" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'; }
+unlike "libgradcomp is not linked with CUDA" "$(needs "$build/lib/libgradcomp.so")" cuda
+for module in device/cuda operators/cuda; do
+	unlike "$module.so brings the CUDA runtime along, and finds the driver later" \
+		"$(needs "$build/lib/gradcomp/$module.so")" cuda
+done
+
+flags="-std=gnu11 -D_GNU_SOURCE -O1 -Wall -Wextra -I$src/include -I$src/runtime -I$src/tests -I$src"
+cudart="$(conf CUDA_LIBS | tr ' ' '\n' | grep '^-L' | tr '\n' ' ') -lcudart_static"
+link () {
+	# shellcheck disable=SC2046,SC2086
+	"$CC" $flags $(conf CUDA_CFLAGS) -o "$tmp/$1" "$2" "$build/lib/libgradcomp.a" $cudart $(conf LIB_LIBS) -lm -ldl -lrt -lpthread
+}
+for program in fake/reducer fake/collective fake/faults gpu/steps; do
+	check "tests/$program.c is linked with CUDA's own" link "${program#*/}" "$src/tests/$program.c"
+done
+
+cat >"$tmp/alone.c" <<'END'
+/* One rank with a gradient in GPU memory: what it is told. */
+#include <stdio.h>
+#include "gradcomp/gradcomp.h"
+int main(int argc, char **argv)
+{
+	const uint64_t dims[] = {4};
+	const gradcomp_tensor_desc d = {.name = "w", .dims = dims, .ndim = 1};
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = argc > 1 ? argv[1] : "none",
+	                              .collective = argc > 2 ? argv[2] : "ring", .device = GRADCOMP_CUDA};
+	gradcomp_error err = {0};
+	gradcomp_reducer *red = NULL;
+	gradcomp_job *job;
+	if (gradcomp_job_create(NULL, &job, &err))
+		return 1;
+	gradcomp_status st = gradcomp_reducer_create(gradcomp_job_world(job), &d, 1, &o, &red, &err);
+	printf("%d %s\n", st, st ? err.text : "");
+	gradcomp_reducer_free(red);
+	gradcomp_job_free(job, NULL);
+	return 0;
+}
+END
+check "a program that asks for GPU memory" link alone "$tmp/alone.c"
+GRADCOMP_PLUGIN_PATH=$build/lib/gradcomp
+export GRADCOMP_PLUGIN_PATH
+if said=$("$tmp/alone" 2>&1) && [ "${said#0}" != "$said" ]; then
+	skip "a reducer without a GPU" "there is one: see tests/gpu/run"
+else
+	like "without a GPU it is told what is not there" "$said" "the CUDA device"
+fi
+GRADCOMP_PLUGIN_PATH=$tmp
+mkdir -p "$tmp/compressors" "$tmp/collectives"
+cp "$build/lib/gradcomp/compressors/none.so" "$tmp/compressors/" && cp "$build/lib/gradcomp/collectives/ring.so" "$tmp/collectives/"
+said=$("$tmp/alone" 2>&1)
+like "without the module it is told what is not installed" "$said" "gradients in CUDA memory are not served here: device/cuda.so"
+GRADCOMP_PLUGIN_PATH=$build/lib/gradcomp
+if [ "$(conf HAVE_NCCL)" = yes ]; then
+	like "nccl is listed with its parameters, GPU or not" "$("$build/bin/gradcomp" list 2>&1)" nccl
+	unlike "and NCCL is looked for when it is needed" "$(needs "$build/lib/gradcomp/collectives/nccl.so")" nccl
+else
+	skip "nccl is listed" "this build was configured without NCCL"
+fi
+done_testing
