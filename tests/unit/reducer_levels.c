@@ -290,22 +290,27 @@ static void seide(int P)
 	}
 }
 
-/* ---- bytes of a sum that is pruned at every hop ---- */
+/* ---- bytes of a sum that is pruned at every hop, and of one that is merged ---- */
 
-static void pruned_body(gradcomp_job *job, int rank, int P, void *arg)
+typedef struct bytes_of {
+	const char *spec;
+	double sent[MAX_RANKS];
+} bytes_of;
+
+static void bytes_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	gradcomp_error err = {0};
-	double *sent = arg;
+	bytes_of *b = arg;
 	model m;
 	(void)P;
-	if (model_open(&m, gradcomp_job_world(job), "topk:density=0.05", 1 << 20, &err)) {
+	if (model_open(&m, gradcomp_job_world(job), b->spec, 1 << 20, &err)) {
 		fprintf(stderr, "# %s\n", err.text);
 		return;
 	}
 	model_step(&m, rank, 0, &err);
 	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
 	gradcomp_reducer_get_stats(m.red, &stats);
-	sent[rank] = stats.wire_bytes;
+	b->sent[rank] = stats.wire_bytes;
 	model_close(&m);
 }
 
@@ -318,19 +323,38 @@ static void pruned(int P)
 {
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error",
 	                          "gradcomp.collective=sparse", NULL};
-	double sent[MAX_RANKS] = {0};
+	bytes_of b = {.spec = "topk:density=0.05"};
 	int right = 1;
-	run_ranks(P, settings, pruned_body, sent);
+	run_ranks(P, settings, bytes_body, &b);
 	for (int r = 0; r < P; r++) {
 		uint64_t want = 8 * (uint64_t)(P - 1); /* the news of NaN */
 		for (int step = 0; step < 2 * (P - 1); step++) {
 			uint64_t block = (uint64_t)((r - step) % P + P) % (uint64_t)P;
 			want += code_bytes(D / (uint64_t)P + (block < D % (uint64_t)P));
 		}
-		right &= sent[r] == (double)want;
+		right &= b.sent[r] == (double)want;
 	}
 	ok(right, "topk over sparse, %d ranks: 8 k/P bytes and a head at each of %d hops, exactly (rank 0: %.0f)", P,
-	   2 * (P - 1), sent[0]);
+	   2 * (P - 1), b.sent[0]);
+}
+
+/* The root of the tree is on the longest way: it gets a payload in each of ceil(log2 P)
+ * rounds, and sends the result as often. */
+static void merged(int P)
+{
+	const char *settings[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error",
+	                          "gradcomp.collective=tree", NULL};
+	bytes_of b = {.spec = "gtopk:density=0.05"};
+	double payload = (double)code_bytes(D), all = 0;
+	int trips = 0;
+	run_ranks(P, settings, bytes_body, &b);
+	for (int reach = 1; reach < P; reach *= 2)
+		trips++;
+	for (int r = 0; r < P; r++)
+		all += b.sent[r];
+	ok(b.sent[0] == trips * payload && all == 2 * (P - 1) * payload,
+	   "gtopk over tree, %d ranks: 2 * 8 k * %d bytes and heads on the longest way (%.0f out of the root)", P, trips,
+	   b.sent[0]);
 }
 
 int main(void)
@@ -350,6 +374,10 @@ int main(void)
 		seide(P);
 	for (int P = 2; P <= 6; P += 2)
 		pruned(P);
+	for (int P = 2; P <= 9; P++)
+		merged(P);
+	for (int P = 2; P <= 7; P++)
+		run("gtopk:density=0.1", "tree", P, 5000, -1, 0, 0);
 	/* 3 + 1, 2 x 3, 3 x 2, one node, one rank a node, 2 + 2 + 1. */
 	run("topk:density=0.1", "hier:ranks_per_node=3", 4, 5000, -1, 2, 2);
 	run("topk:density=0.1", "hier:ranks_per_node=3", 6, 5000, 1, 2, 6);
