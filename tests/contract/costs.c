@@ -100,5 +100,7 @@ int main(void)
 	/* Nothing but starts counts: whole buffers are doubled. Nothing but bytes: they are halved. */
 	chosen("auto:fit=1000/1000/1000/1000/1000/1000/1000", &layouts[7], 3, 3.0 * sizes[3], 3, settings);
 	chosen("auto:fit=0/4096/8192/16384/65536/262144/1048576", &layouts[7], 3, 2.0 * 7 / 8 * sizes[3], 6, settings);
+	/* 3 + 1 ranks, and only bytes between nodes count: two levels, with one shard. */
+	chosen("auto:fit=0/0/0/0/0/0/0/0/4096/8192/16384/65536/262144/1048576", &layouts[11], 3, 2.0 * sizes[3], 6, settings);
 	return done_testing();
 }

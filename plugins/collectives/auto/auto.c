@@ -1,7 +1,7 @@
 /* auto: every call goes the way that is fastest for its size over this group's links, as
  * they were measured when the group first used them: between all peers at once, by
- * recursive doubling or halving, down a tree, or around the ring. Coded sums go around
- * the ring, merges down the tree. */
+ * recursive doubling or halving, down a tree, in two levels, or around the ring. Coded
+ * sums go around the ring, merges down the tree. */
 #include "auto.h"
 
 enum { PARAM_CHUNK, PARAM_FIT };
@@ -32,6 +32,7 @@ static void destroy(void *instance)
 	const gradcomp_host *host = a->host;
 	ring_destroy(a->ring);
 	rhd_destroy(a->rhd);
+	hier_destroy(a->levels);
 	host->release(a);
 }
 
@@ -54,6 +55,8 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	st = ring_create(host, links, &(ring_options){.chunk = chunk}, &a->ring, err);
 	if (!st)
 		st = rhd_create(host, links, chunk, 0, &a->rhd, err);
+	if (!st && links->nnodes > 1 && links->nnodes < links->nranks)
+		st = hier_create(host, links, chunk, 0, &a->levels, err);
 done:
 	host->release(count);
 	if (st)
@@ -76,6 +79,8 @@ static gradcomp_status allreduce(void *instance, void *buf, uint64_t count, grad
 		return ring_allreduce(a->ring, buf, count, dtype, op, scale, err);
 	case TREE:
 		return tree_allreduce(a->rhd->tree, buf, count, dtype, op, scale, err);
+	case LEVELS:
+		return hier_allreduce(a->levels, buf, count, dtype, op, scale, err);
 	default:
 		return rhd_allreduce(a->rhd, buf, count, dtype, op, scale, err);
 	}
@@ -174,6 +179,9 @@ static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
 	case TREE:
 		tree_cost(a->rhd->tree, bytes, sent, messages);
 		break;
+	case LEVELS:
+		hier_cost(a->levels, bytes, sent, messages);
+		break;
 	default:
 		rhd_cost(a->rhd, bytes, sent, messages);
 	}
@@ -182,7 +190,7 @@ static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
 	         .name = "auto", .version = "1.0", .licence = "MIT",
-	         .summary = "ring, rhd or tree, call by call, by message size and what the links were measured to cost",
+	         .summary = "ring, rhd, tree or hier, call by call, by size and what the links were measured to cost",
 	         .params = params, .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
 	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_MERGE | GRADCOMP_CAN_CODED_ALLREDUCE |

@@ -2,10 +2,11 @@
 #ifndef AUTO_H
 #define AUTO_H
 
+#include "hier.h"
 #include "rhd.h"
 #include "ring.h"
 
-typedef enum way { DOUBLED, PEERS, TREE, HALVED, RING, WAYS } way;
+typedef enum way { DOUBLED, PEERS, TREE, HALVED, LEVELS, RING, WAYS } way;
 
 /* Seconds of a message of sizes[k] bytes, by LOAD_WITHIN and LOAD_BETWEEN. In between
  * it is a line: short and long messages begin in different ways. */
@@ -19,7 +20,8 @@ typedef struct automatic {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	ring *ring;
-	rhd *rhd; /* its tree is the tree */
+	rhd *rhd;     /* its tree is the tree */
+	hier *levels; /* NULL: there are none */
 	int senders; /* see ring_load() */
 	int measured;
 	link_fit fit; /* equal on all ranks, to the bit */

@@ -7,7 +7,7 @@
 /* All-reduces between peers need room for every rank's. */
 #define PEERS_MOST (1u << 20)
 
-static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "ring"};
+static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring"};
 
 void auto_set(automatic *a, way w)
 {
@@ -25,6 +25,8 @@ static int serves(const automatic *a, way w, load_call call, uint64_t bytes)
 		return call == LOAD_ALLREDUCE;
 	case TREE:
 		return call == LOAD_ALLREDUCE || call == LOAD_BROADCAST;
+	case LEVELS:
+		return call == LOAD_ALLREDUCE && a->levels;
 	case RING: /* a short broadcast is a tree there too */
 		return call != LOAD_BROADCAST || bytes > a->ring->piece;
 	default:
@@ -48,6 +50,8 @@ static double seconds(automatic *a, way w, load_call call, uint64_t bytes)
 	auto_set(a, w);
 	if (w == PEERS || w == RING)
 		ring_load(a->ring, a->senders, call, bytes, &l);
+	else if (w == LEVELS)
+		hier_load(a->levels, bytes, &l);
 	else if (w == TREE)
 		tree_load(a->rhd->tree, call, bytes, &l);
 	else

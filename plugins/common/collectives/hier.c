@@ -197,18 +197,32 @@ gradcomp_status hier_barrier(void *instance, gradcomp_error *err)
 	return st ? st : disseminate(&h->inside->links, err);
 }
 
+static int largest_node(const hier *h)
+{
+	int most = 0;
+	for (int k = 0; k < h->nodes; k++)
+		most = h->first[k + 1] - h->first[k] > most ? h->first[k + 1] - h->first[k] : most;
+	return most;
+}
+
+void hier_load(const hier *h, uint64_t bytes, load *out)
+{
+	double shard = (double)bytes / h->shards;
+	out->n = 0;
+	load_add(out, 0, 2.0 * (largest_node(h) - 1), shard);
+	load_add(out, h->shards, 2.0 * (h->nodes - 1), shard / h->nodes);
+}
+
 /* Within a node every shard but one goes out of a rank each way: on the way in its own
  * stays, on the way out its neighbour's. */
 void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages)
 {
 	const hier *h = instance;
 	double shard = (double)bytes / h->shards, across, trips;
-	int next = (h->local + 1) % h->locals, most = 0;
-	for (int k = 0; k < h->nodes; k++)
-		most = h->first[k + 1] - h->first[k] > most ? h->first[k + 1] - h->first[k] : most;
+	int next = (h->local + 1) % h->locals;
 	ring_cost_of(h->nodes, h->inner->small, bytes / (uint64_t)h->shards, &across, &trips);
 	*sent = h->outer ? across : 0;
 	if (h->locals > 1)
 		*sent += 2 * (double)bytes - shard * ((h->local < h->shards) + (next < h->shards));
-	*messages = 2.0 * (most - 1) + trips;
+	*messages = 2.0 * (largest_node(h) - 1) + trips;
 }

@@ -49,6 +49,8 @@ gradcomp_status hier_shard_allreduce(void *instance, void *buf, uint64_t count, 
 gradcomp_status hier_shard_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
 gradcomp_status hier_shard_spread(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
 void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages);
+/* Of an all-reduce. */
+void hier_load(const hier *h, uint64_t bytes, load *out);
 
 /* Where shard j of `total` things begins. */
 static inline uint64_t hier_begin(const hier *h, uint64_t total, int j)
