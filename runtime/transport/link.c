@@ -248,8 +248,9 @@ void link_ask(peer_link *l)
 {
 	for (int i = 0; l->kind == KIND_TCP && !l->eof && i < l->nfd; i++)
 		if (keepalive_lost(l->fd[i], l->c->t->o.timeout)) {
-			link_fail(l, GRADCOMP_ERR_TIMEOUT, "the host of rank %d on %s has not answered rank %d's for %.3g s",
-			          l->world, transport_host(l->c->t, l->world), l->c->t->rank, l->c->t->o.timeout);
+			link_fail(l, GRADCOMP_ERR_TIMEOUT, "the host of rank %d on %s has not answered that of rank %d on %s for %.3g s",
+			          l->world, transport_host(l->c->t, l->world), l->c->t->rank,
+			          transport_host(l->c->t, l->c->t->rank), l->c->t->o.timeout);
 			return;
 		}
 }

@@ -4,15 +4,12 @@
 #define _GNU_SOURCE
 #include "transport_ranks.h"
 
-#include "error.h"
+#include "machines.h"
 
-#include <fcntl.h>
 #include <sys/prctl.h>
 
 #define RANKS 4 /* 0 and 1 on the left machine, 2 and 3 on the right one */
 #define MESSAGE_BYTES ((size_t)4 << 20)
-
-static int machine[2]; /* namespaces: left, right */
 
 /* What each rank has seen, where the test can read it. */
 static struct seen {
@@ -20,19 +17,6 @@ static struct seen {
 	char kind[RANKS][8];
 	uint64_t one, two; /* bytes received over either cable */
 } * seen;
-
-static int shell(const char *fmt, ...) GRADCOMP_PRINTF(1, 2);
-
-static int shell(const char *fmt, ...)
-{
-	char line[1000];
-	va_list ap;
-
-	va_start(ap, fmt);
-	vsnprintf(line, sizeof line, fmt, ap);
-	va_end(ap);
-	return system(line);
-}
 
 static void enter(int rank)
 {
@@ -45,11 +29,6 @@ static void enter(int rank)
 		_exit(1);
 }
 
-static int in_machine(int k, const char *command)
-{
-	return setns(machine[k], CLONE_NEWNET) || shell("%s", command);
-}
-
 /* NULL, or why there can be no such machines here. */
 static const char *machines_make(void)
 {
@@ -60,19 +39,12 @@ static const char *machines_make(void)
 		"ip addr add 10.77.2.%d/24 dev two && ip addr add fd77:2::%d/64 dev two nodad";
 	char command[sizeof up + 20];
 
-	if (geteuid())
-		return "only root can make network namespaces";
-	if (shell("command -v ip >/dev/null"))
-		return "there is no ip command (Debian: iproute2)";
-	for (int k = 0; k < 2; k++) {
-		if (unshare(CLONE_NEWNET))
-			return "this machine lets nobody make network namespaces";
-		machine[k] = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-	}
-	for (int c = 0; c < 2; c++)
-		if (shell("ip link add %s type veth peer name %s netns /proc/%d/fd/%d", c ? "two" : "one",
-		          c ? "two" : "one", (int)getpid(), machine[0]))
-			return "this machine has no veth";
+	const char *why = machines_new(2);
+
+	if (why)
+		return why;
+	if (machines_wire(1, "one", 0, "one") || machines_wire(1, "two", 0, "two"))
+		return "this machine has no veth";
 	for (int k = 0; k < 2; k++) {
 		snprintf(command, sizeof command, up, k + 1, k + 1, k + 1, k + 1);
 		if (in_machine(k, command))
