@@ -19,12 +19,15 @@ typedef struct client {
 	int nranks;
 } client;
 
-typedef struct fence {
+/* A call that is waited for with an end: without one, a task that never comes or has
+ * died would hang the job. */
+typedef struct call {
 	pthread_mutex_t lock;
 	pthread_cond_t done_cond;
 	int done, abandoned;
 	pmix_status_t status;
-} fence;
+	char *card; /* what a Get brought, NULL when it is no text */
+} call;
 
 static gradcomp_status open_pmix(void **ctx, const gradcomp_store *store, int *rank, int *nranks,
                                  gradcomp_error *err)
@@ -59,17 +62,36 @@ static gradcomp_status open_pmix(void **ctx, const gradcomp_store *store, int *r
 	return GRADCOMP_OK;
 }
 
-static void fence_free(fence *f)
+static void card_free(char *card)
 {
+	/* Rank 0's has the job's secret in it. */
+	if (card)
+		explicit_bzero(card, strlen(card));
+	free(card);
+}
+
+static call *call_new(void)
+{
+	call *f = calloc(1, sizeof *f);
+	if (!f)
+		return NULL;
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_cond_init(&f->done_cond, NULL);
+	return f;
+}
+
+static void call_free(call *f)
+{
+	card_free(f->card);
 	pthread_cond_destroy(&f->done_cond);
 	pthread_mutex_destroy(&f->lock);
 	free(f);
 }
 
 /* On PMIx's thread. The waiter may have given up; the last one frees. */
-static void fence_done(pmix_status_t status, void *cbdata)
+static void call_done(pmix_status_t status, void *cbdata)
 {
-	fence *f = cbdata;
+	call *f = cbdata;
 	pthread_mutex_lock(&f->lock);
 	int abandoned = f->abandoned;
 	f->status = status;
@@ -77,64 +99,81 @@ static void fence_done(pmix_status_t status, void *cbdata)
 	pthread_cond_signal(&f->done_cond);
 	pthread_mutex_unlock(&f->lock);
 	if (abandoned)
-		fence_free(f);
+		call_free(f);
 }
 
-/* PMIx_Fence without an end would hang the job when a task never comes. */
-static gradcomp_status timed_fence(client *c, double timeout, gradcomp_error *err)
+static void card_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
 {
-	fence *f = calloc(1, sizeof *f);
-	struct timespec until;
+	call *f = cbdata;
+	if (status == PMIX_SUCCESS && value && value->type == PMIX_STRING && value->data.string &&
+	    strlen(value->data.string) < WIREUP_MAX)
+		f->card = strdup(value->data.string);
+	call_done(status, f);
+}
+
+/* 0 when it has come to an end; then it is the caller's to free. */
+static int call_wait(call *f, const struct timespec *until)
+{
+	int waited = 0, done;
+	pthread_mutex_lock(&f->lock);
+	while (!f->done && waited != ETIMEDOUT)
+		waited = pthread_cond_timedwait(&f->done_cond, &f->lock, until);
+	done = f->done;
+	f->abandoned = !done;
+	pthread_mutex_unlock(&f->lock);
+	return done ? 0 : -1;
+}
+
+static gradcomp_status timed_fence(client *c, double timeout, const struct timespec *until, gradcomp_error *err)
+{
+	call *f = call_new();
 	pmix_info_t collect;
 	bool yes = true;
 	pmix_status_t rc;
-	int waited = 0;
 	if (!f)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "pmix: no memory");
-	pthread_mutex_init(&f->lock, NULL);
-	pthread_cond_init(&f->done_cond, NULL);
-	clock_gettime(CLOCK_REALTIME, &until);
-	until.tv_sec += (time_t)timeout + 1;
-
 	PMIX_INFO_CONSTRUCT(&collect);
 	PMIX_INFO_LOAD(&collect, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
-	rc = PMIx_Fence_nb(NULL, 0, &collect, 1, fence_done, f);
+	rc = PMIx_Fence_nb(NULL, 0, &collect, 1, call_done, f);
 	if (rc != PMIX_SUCCESS) {
-		fence_free(f);
+		call_free(f);
 		return error_set(err, GRADCOMP_ERR_IO, "pmix: fence refused (%s)", PMIx_Error_string(rc));
 	}
-	pthread_mutex_lock(&f->lock);
-	while (!f->done && waited != ETIMEDOUT)
-		waited = pthread_cond_timedwait(&f->done_cond, &f->lock, &until);
-	rc = f->status;
-	if (!f->done) {
-		f->abandoned = 1;
-		pthread_mutex_unlock(&f->lock);
+	if (call_wait(f, until))
 		return error_set(err, GRADCOMP_ERR_TIMEOUT,
 		                 "pmix: not all %d ranks joined within %.0f s; every task of the step must join the job",
 		                 c->nranks, timeout);
-	}
-	pthread_mutex_unlock(&f->lock);
-	fence_free(f);
+	rc = f->status;
+	call_free(f);
 	if (rc != PMIX_SUCCESS)
 		return error_set(err, GRADCOMP_ERR_PEER, "pmix: fence failed (%s)", PMIx_Error_string(rc));
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status get_card(client *c, int r, char **card, gradcomp_error *err)
+/* A fence may end without a task that has died; nobody has its card then. */
+static gradcomp_status get_card(client *c, int r, double timeout, const struct timespec *until, char **card,
+                                gradcomp_error *err)
 {
-	pmix_value_t *value = NULL;
+	call *f = call_new();
+	pmix_status_t rc;
 	pmix_proc_t peer;
+	if (!f)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "pmix: no memory");
 	PMIX_PROC_LOAD(&peer, c->self.nspace, (pmix_rank_t)r);
-	pmix_status_t rc = PMIx_Get(&peer, CARD_KEY, NULL, 0, &value);
+	rc = PMIx_Get_nb(&peer, CARD_KEY, NULL, 0, card_done, f);
+	if (rc != PMIX_SUCCESS) {
+		call_free(f);
+		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no card of rank %d (%s)", r, PMIx_Error_string(rc));
+	}
+	if (call_wait(f, until))
+		return error_set(err, GRADCOMP_ERR_TIMEOUT, "pmix: rank %d did not join within %.0f s: it left no card", r,
+		                 timeout);
+	rc = f->status;
+	*card = f->card;
+	f->card = NULL;
+	call_free(f);
 	if (rc != PMIX_SUCCESS)
 		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no card of rank %d (%s)", r, PMIx_Error_string(rc));
-	if (value->type == PMIX_STRING && value->data.string && strlen(value->data.string) < WIREUP_MAX)
-		*card = strdup(value->data.string);
-	/* Rank 0's has the job's secret in it. */
-	if (value->type == PMIX_STRING && value->data.string)
-		explicit_bzero(value->data.string, strlen(value->data.string));
-	PMIX_VALUE_RELEASE(value);
 	return *card ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_INVALID, "pmix: the card of rank %d is no text", r);
 }
 
@@ -142,7 +181,10 @@ static gradcomp_status exchange(void *ctx, const char *mine, double timeout, cha
 {
 	client *c = ctx;
 	pmix_value_t value;
+	struct timespec until;
 	gradcomp_status st;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += (time_t)timeout + 1;
 	PMIX_VALUE_CONSTRUCT(&value);
 	value.type = PMIX_STRING;
 	value.data.string = (char *)mine;
@@ -151,9 +193,9 @@ static gradcomp_status exchange(void *ctx, const char *mine, double timeout, cha
 		rc = PMIx_Commit();
 	if (rc != PMIX_SUCCESS)
 		return error_set(err, GRADCOMP_ERR_IO, "pmix: could not publish this rank's card (%s)", PMIx_Error_string(rc));
-	st = timed_fence(c, timeout, err);
+	st = timed_fence(c, timeout, &until, err);
 	for (int r = 0; !st && r < c->nranks; r++)
-		st = get_card(c, r, &all[r], err);
+		st = get_card(c, r, timeout, &until, &all[r], err);
 	return st;
 }
 
