@@ -22,14 +22,20 @@ static int address_from(const struct sockaddr *sa, address *out)
 	if (sa->sa_family == AF_INET6) {
 		const struct in6_addr *ip = &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr;
 
-		/* A link-local address means nothing on another machine. */
-		if (IN6_IS_ADDR_LINKLOCAL(ip) || IN6_IS_ADDR_V4MAPPED(ip))
+		if (IN6_IS_ADDR_V4MAPPED(ip))
 			return -1;
 		out->bytes = 16;
 		memcpy(out->ip, ip, 16);
+		if (address_link_local(out))
+			out->scope = ((const struct sockaddr_in6 *)(const void *)sa)->sin6_scope_id;
 		return 0;
 	}
 	return -1;
+}
+
+int address_link_local(const address *a)
+{
+	return a->bytes == 16 && a->ip[0] == 0xfe && (a->ip[1] & 0xc0) == 0x80;
 }
 
 /* A number of plain digits, at most `most`; -1 when it is none. */
@@ -84,20 +90,30 @@ static int address_block(const char *text, address *net)
 	return 0;
 }
 
-static void address_note(char *seen, size_t room, const char *name)
+/* "lo 127.0.0.1/8, eth0 10.0.0.5/24": for who has to choose. */
+static void address_note(char *seen, size_t room, const char *name, const address *a)
 {
 	size_t used = strlen(seen);
+	char ip[INET6_ADDRSTRLEN];
 
-	if (!strstr(seen, name))
-		snprintf(seen + used, room - used, "%s%s", used ? ", " : "", name);
+	inet_ntop(a->bytes == 16 ? AF_INET6 : AF_INET, a->ip, ip, sizeof ip);
+	snprintf(seen + used, room - used, "%s%s %s/%u", used ? ", " : "", name, ip, a->prefix);
+}
+
+/* In which round an address is taken, if the rounds before brought none; -1: never. */
+static int address_round(const address *a, int loopback, int filtered)
+{
+	if (address_link_local(a))
+		return filtered ? 1 : -1;
+	return loopback && !filtered ? 1 : 0;
 }
 
 gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n, gradcomp_error *err)
 {
 	struct ifaddrs *list = NULL, *i;
 	address net;
-	char seen[256] = "";
-	int block = strchr(filter, '/') != NULL, loopback, named;
+	char seen[300] = "";
+	int block = strchr(filter, '/') != NULL;
 
 	*n = 0;
 	if (block && address_block(filter, &net))
@@ -105,20 +121,19 @@ gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n
 		                 "transport.interface=%s is no address block; write for instance 10.0.0.0/8 or eth0", filter);
 	if (getifaddrs(&list))
 		return error_errno(err, GRADCOMP_ERR_IO, "cannot list the network interfaces");
-	for (loopback = 0; loopback < 2 && !*n; loopback++) {
+	for (int round = 0; round < 2 && !*n; round++) {
 		for (i = list; i && *n < ADDRESS_MAX; i = i->ifa_next) {
 			address a;
 
 			if (!i->ifa_addr || !(i->ifa_flags & IFF_UP) || address_from(i->ifa_addr, &a))
 				continue;
-			address_note(seen, sizeof seen, i->ifa_name);
-			named = !block && *filter && !strcmp(filter, i->ifa_name);
-			if (*filter && !named && !(block && address_in(&a, &net, net.prefix)))
-				continue;
-			if (!*filter && ((i->ifa_flags & IFF_LOOPBACK) != 0) != loopback)
-				continue;
 			a.prefix = address_prefix(i->ifa_netmask, a.bytes);
-			out[(*n)++] = a;
+			if (!round)
+				address_note(seen, sizeof seen, i->ifa_name, &a);
+			if (*filter && (block ? !address_in(&a, &net, net.prefix) : strcmp(filter, i->ifa_name) != 0))
+				continue;
+			if (address_round(&a, (i->ifa_flags & IFF_LOOPBACK) != 0, *filter != 0) == round)
+				out[(*n)++] = a;
 		}
 	}
 	freeifaddrs(list);
@@ -126,7 +141,7 @@ gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n
 		return GRADCOMP_OK;
 	if (*filter)
 		return error_set(err, GRADCOMP_ERR_NOTFOUND,
-		                 "transport.interface=%s fits no address of this machine; its interfaces are %s", filter,
+		                 "transport.interface=%s fits no address of this machine; it has %s", filter,
 		                 *seen ? seen : "none");
 	return error_set(err, GRADCOMP_ERR_NOTFOUND, "this machine has no network address (no interface is up)");
 }
@@ -170,6 +185,7 @@ socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out)
 
 	in6->sin6_family = AF_INET6;
 	in6->sin6_port = htons(a->port);
+	in6->sin6_scope_id = a->scope;
 	memcpy(&in6->sin6_addr, a->ip, 16);
 	return sizeof *in6;
 }

@@ -14,12 +14,14 @@ typedef struct address {
 	uint16_t port;
 	uint8_t bytes;  /* 4 or 16 */
 	uint8_t prefix; /* of its subnet */
+	uint32_t scope; /* an own link-local address: its interface; 0 in a card */
 } address;
 
-/* Addresses of this machine's interfaces that are up, at most ADDRESS_MAX,
- * without link-local ones. `filter` is an interface's name, an address block
- * (10.0.0.0/8) or "" (all; loopback only when there is nothing else). *n > 0
- * on success; NOTFOUND says what there is. */
+/* Addresses of this machine's interfaces that are up, at most ADDRESS_MAX.
+ * `filter` is an interface's name, an address block (10.0.0.0/8) or "" (all;
+ * loopback only when there is nothing else). Link-local ones of IPv6 only where a
+ * filter leaves nothing else: they mean something on one cable alone. *n > 0 on
+ * success; NOTFOUND says what there is. */
 gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n, gradcomp_error *err);
 
 /* Orders the n addresses of a peer by how likely they lead there: those in a
@@ -27,6 +29,9 @@ gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n
  * last, unless the peer is on this node. */
 void address_order(const address *own, int nown, int same_node, const address *peer, int n,
                    int order[ADDRESS_MAX]);
+
+/* Only to be used together with an interface of one's own. */
+int address_link_local(const address *a);
 
 /* A socket address for it, with its length. */
 socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out);

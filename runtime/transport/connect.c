@@ -168,11 +168,29 @@ fail:
 	return why;
 }
 
+/* One address of the peer. A link-local one may be at the end of any of this rank's
+ * own cables. */
+static const char *connect_address(transport *t, address a, hello *h, int passed, double limit, double deadline, int *fd,
+                                   char where[ADDRESS_TEXT])
+{
+	const char *why = "this rank has no link-local address";
+	struct sockaddr_storage sa;
+	socklen_t bytes;
+
+	for (int i = 0; i < (address_link_local(&a) ? t->nown : 1) && why && !atomic_load(&t->failed); i++) {
+		if (address_link_local(&a) && !(a.scope = t->own[i].scope))
+			continue;
+		bytes = address_sockaddr(&a, &sa);
+		address_text(&sa, where);
+		why = connect_once(t, (struct sockaddr *)&sa, bytes, h, passed, limit, deadline, fd);
+	}
+	return why;
+}
+
 /* One round over all ways to the peer. */
 static const char *connect_round(transport *t, card *c, int local, hello *h, int passed, double limit,
                                  double deadline, int *fd, char where[ADDRESS_TEXT])
 {
-	struct sockaddr_storage sa;
 	int order[ADDRESS_MAX];
 	const char *why = "it has no address";
 
@@ -189,13 +207,10 @@ static const char *connect_round(transport *t, card *c, int local, hello *h, int
 	for (int i = -1; i < c->naddr && clock_now() < deadline && !atomic_load(&t->failed); i++) {
 		/* What worked before is tried first. */
 		int a = i < 0 ? atomic_load_explicit(&c->good, memory_order_relaxed) : order[i];
-		socklen_t bytes;
 
 		if (a < 0)
 			continue;
-		bytes = address_sockaddr(&c->addr[a], &sa);
-		address_text(&sa, where);
-		why = connect_once(t, (struct sockaddr *)&sa, bytes, h, passed, limit, deadline, fd);
+		why = connect_address(t, c->addr[a], h, passed, limit, deadline, fd, where);
 		if (!why) {
 			atomic_store_explicit(&c->good, (signed char)a, memory_order_relaxed);
 			break;

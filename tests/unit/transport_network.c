@@ -36,17 +36,19 @@ static const char *machines_make(void)
 		"ip link set lo up && ip link add bridge type bridge && ip addr add 172.31.0.1/16 dev bridge &&"
 		"ip link set bridge up && ip link set one up && ip link set two up &&"
 		"ip addr add 10.77.1.%d/24 dev one && ip addr add fd77:1::%d/64 dev one nodad &&"
-		"ip addr add 10.77.2.%d/24 dev two && ip addr add fd77:2::%d/64 dev two nodad";
+		"ip addr add 10.77.2.%d/24 dev two && ip addr add fd77:2::%d/64 dev two nodad &&"
+		/* A cable that has nothing but link-local addresses. */
+		"ip link set three addrgenmode none && ip link set three up && ip addr add fe80::%d/64 dev three nodad";
 	char command[sizeof up + 20];
 
 	const char *why = machines_new(2);
 
 	if (why)
 		return why;
-	if (machines_wire(1, "one", 0, "one") || machines_wire(1, "two", 0, "two"))
+	if (machines_wire(1, "one", 0, "one") || machines_wire(1, "two", 0, "two") || machines_wire(1, "three", 0, "three"))
 		return "this machine has no veth";
 	for (int k = 0; k < 2; k++) {
-		snprintf(command, sizeof command, up, k + 1, k + 1, k + 1, k + 1);
+		snprintf(command, sizeof command, up, k + 1, k + 1, k + 1, k + 1, k + 1);
 		if (in_machine(k, command))
 			return "the two machines cannot be wired";
 	}
@@ -176,6 +178,18 @@ static int offers(const board *b, const char *first, int left, int right)
 	return 1;
 }
 
+static void link_local(const char *interface)
+{
+	board *b = job(interface, 10, 0);
+
+	board_join(b);
+	ok(board_well(b), "interface=%s, whose addresses are link-local: all ranks come and go", interface);
+	for (int r = 0; r < RANKS; r++)
+		ok(seen[r].well && seen[r].ways == 243, "rank %d heard the others", r);
+	ok(offers(b, "fe80::", 1, 1), "the cards offer them");
+	board_free(b);
+}
+
 /* Shared memory does not reach the other machine: all ranks say so, and where. */
 static void out_of_reach(void)
 {
@@ -252,6 +266,7 @@ int main(void)
 	chosen("10.77.2.0/24", "10.77.2.", 1, 1, 2);
 	chosen("fd77:2::/64", "fd77:2::", 1, 1, 2);
 	chosen("two", "", 2, 2, 2);
+	link_local("three");
 	pulled();
 	/* The left machine still offers its end of a cable that is down at the right. */
 	ok(!in_machine(0, "ip link set one up && ip addr replace fd77:1::1/64 dev one nodad") &&
