@@ -6,6 +6,10 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+/* A device whose work does not end in this time is lost. */
+#define DRAIN_SECONDS 30.0
 
 gradcomp_status gpu_check(const char *why, const char *what, gradcomp_error *err)
 {
@@ -24,7 +28,8 @@ static gpu_way way_of(const gradcomp_reducer *r, const struct gradcomp_collectiv
 	const struct gradcomp_compressor_v1 *c = r->compressor;
 	uint32_t patterns = patterns_of(r);
 	int direct = !!(collective->traits & GRADCOMP_TRAIT_CUDA);
-	if (!(c->traits & GRADCOMP_TRAIT_CUDA) || patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED))
+	if (!(c->traits & GRADCOMP_TRAIT_CUDA) || patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) ||
+	    collective->serves & GRADCOMP_CAN_SHARD)
 		return GPU_WHOLE;
 	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && !(direct && c->code_on))
 		return GPU_WHOLE;
@@ -199,10 +204,14 @@ gradcomp_status gpu_ready(gradcomp_reducer *r, uint32_t tensor, gradcomp_error *
 
 void gpu_drain(const gpu *g)
 {
+	static const struct timespec nap = {.tv_nsec = 1000000};
 	void *const streams[] = {g ? g->compute : NULL, g ? g->exchange : NULL};
-	for (size_t i = 0; g && i < sizeof streams / sizeof *streams; i++)
-		if (g->exchanged && !g->d->record(g->exchanged, streams[i]))
-			g->d->wait(g->exchanged);
+	double until = job_clock() + DRAIN_SECONDS;
+	for (size_t i = 0; g && g->exchanged && i < sizeof streams / sizeof *streams; i++) {
+		int done = !!g->d->record(g->exchanged, streams[i]);
+		while (!done && !g->d->test(g->exchanged, &done) && !done && job_clock() < until)
+			nanosleep(&nap, NULL);
+	}
 }
 
 void gpu_close(gradcomp_reducer *r)

@@ -48,7 +48,8 @@ gradcomp_status gpu_open(gradcomp_reducer *r, const struct gradcomp_collective_v
 /* When layout, arenas and buckets are there, and when there is a port. */
 gradcomp_status gpu_buckets(gradcomp_reducer *r, gradcomp_error *err);
 gradcomp_status gpu_port(gradcomp_reducer *r, gradcomp_error *err);
-/* Nothing of the reducer's is on the device any more. NULL is fine, as below. */
+/* Returns when nothing of the reducer's is on the device any more, or the device is lost.
+ * NULL is fine, as below. */
 void gpu_drain(const gpu *g);
 void gpu_close(gradcomp_reducer *r);
 /* The calling thread is one of the reducer's from now on. */
