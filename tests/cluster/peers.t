@@ -25,6 +25,7 @@ calc () { awk "BEGIN { print ($*) }"; }
 # Listening ports, local sockets, shared memory and processes of both nodes.
 things () {
 	for k in $(seq $nodes); do
+		# shellcheck disable=SC2016 # expanded over there
 		node "$k" bash -c 'awk "\$4 == \"0A\" { print \"port\" }" /proc/net/tcp /proc/net/tcp6
 			awk "NR > 1 && \$8 ~ /^@/ { print \"socket\" }" /proc/net/unix; ls /dev/shm; ps -eo comm= | grep -x peers' |
 			sort | uniq -c | sed "s/^/n$k /"

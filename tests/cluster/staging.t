@@ -71,6 +71,23 @@ on srun '-wn[1-2]' --kill-on-bad-exit --gradcomp-stage=/tmp/here sleep 30 > srun
 check 'on one node of two: srun fails' test $? -gt 0
 like 'on one node of two: the reason' "$(cat srun.out)" "gradcomp: n2: no directory '/tmp/here'"
 
+# The command dies in the middle of it, on one node of two.
+rm -f endless/pids out/ran
+"${bed[@]}" run -u alice srun '-wn[1-2]' -n4 --kill-on-bad-exit --gradcomp-stage="$tmp/endless" touch "$tmp/out/ran" > srun.out 2>&1 &
+srun=$!
+for _ in {1..300}; do
+	[ "$(wc -l 2>/dev/null < endless/pids)" = 2 ] && break
+	sleep 0.1
+done
+for pid in $("${bed[@]}" node 1 ps -C sleep -o pid=,args= | awk '/sleep 600/ { print $1 }'); do
+	"${bed[@]}" node 1 kill -KILL "$pid"
+done
+wait $srun
+check 'killed while it copies: srun fails' test $? -gt 0
+like 'killed while it copies: the reason' "$(cat srun.out)" 'gradcomp: error: n1: --gradcomp-stage='
+check 'killed while it copies: no task ran' test ! -e out/ran
+all_idle 'killed while it copies: every node is idle'
+
 # Cancelled while it copies: gone at once, and the nodes with it.
 for how in scancel interrupt; do
 	rm -f endless/pids out/ran

@@ -12,7 +12,7 @@
 #define TRIAL_SECONDS 20 /* whoever is still there hangs */
 
 typedef struct trial {
-	char faults[120]; /* GRADCOMP_INJECT's form; the seed is added, of each rank another */
+	char faults[120]; /* GRADCOMP_INJECT's form; without a seed each rank has another */
 	unsigned seed;
 	int who;    /* the rank that has them; -1: all */
 	int joins;  /* from the start; else only while the body asks for them */
@@ -53,7 +53,7 @@ static void trial_enter(int rank)
 	trial *t = trial_of(trial_board);
 	char text[200];
 
-	snprintf(text, sizeof text, "%s%sseed=%u", t->faults, *t->faults ? ";" : "", t->seed * 16 + (unsigned)rank);
+	snprintf(text, sizeof text, "seed=%u;%s", t->seed * 16 + (unsigned)rank, t->faults);
 	if (inject_set(text))
 		_exit(9);
 	t->fds[rank] = open_files();
