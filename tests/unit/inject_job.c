@@ -136,6 +136,9 @@ static void seat_taken(board *b, int rank)
 	if (!t->joins)
 		trial_begin(b, rank);
 	b->status[rank] = work(job, t, rank, b->n, &b->error[rank]);
+	/* Who has seen everybody leave need not hear of a connection that breaks then. */
+	if (strstr(t->faults, "reset"))
+		inject_off();
 	b->stopped[rank] = gradcomp_job_free(job, &b->stop_error[rank]);
 }
 
