@@ -3,7 +3,8 @@
  * transport_listen() opens this rank's doors and makes its business card; the
  * wire-up spreads the cards; transport_start() gets all cards and begins. Data
  * connections are made on first use, per peer and channel, over shm when the
- * card's node key is this rank's, else tcp. Every connection begins with a mutual
+ * card's node key is this rank's, over verbs when both have a device of the same
+ * network, else tcp. Every connection begins with a mutual
  * keyed challenge-response over the job's secret (doc/wire-format.md); nothing a
  * stranger sends is believed, and a flood costs a bounded number of slots.
  *

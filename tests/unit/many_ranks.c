@@ -1,6 +1,6 @@
 /* 64 ranks on one machine: all join, every installed collective is right once, and all
- * leave. Or as many ranks, on as many numbers, as arguments say. How it goes on from
- * there is bench/scaling's to measure. */
+ * leave. Arguments: as many ranks, on as many numbers, with this collective alone. How
+ * it goes on from there is bench/scaling's to measure. */
 #include "processes.h"
 
 #include "every_collective.h"
@@ -25,7 +25,10 @@ typedef struct place {
 static int note(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
 {
 	const struct gradcomp_collective_v1 *c = (const void *)info;
-	(void)ctx, (void)path, (void)reason;
+	const char *only = ctx;
+	(void)path, (void)reason;
+	if (only && strcmp(name, only))
+		return 0;
 	if (c && !(c->traits & GRADCOMP_TRAIT_CUDA) && nnames < MOST)
 		snprintf(names[nnames++], sizeof names[0], "%s", name);
 	return 0;
@@ -104,7 +107,7 @@ int main(int argc, char **argv)
 		numbers = (uint64_t)atoll(argv[2]);
 	const char *settings[] = {"transport.timeout=60", NULL};
 	gradcomp_error err = {0};
-	ok(gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, note, NULL, &err) >= 0 && nnames >= 2,
+	ok(gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, note, argc > 3 ? argv[3] : NULL, &err) >= 0 && nnames >= (argc > 3 ? 1 : 2),
 	   "collectives are installed%s%s", *err.text ? ": " : "", err.text);
 	process_board *b = run_processes(ranks, settings, body, sizeof(place));
 	int left = 0;

@@ -32,7 +32,7 @@ limited () {
 	(ulimit -l \$1 && shift && exec setpriv --bounding-set -ipc_lock --inh-caps -ipc_lock "\$@")
 }
 export -f limited
-run missing ./many_ranks 2
+run missing ./many_ranks 2 0 ring
 modprobe -a ib_uverbs rdma_rxe
 rdma link add rxe0 type rxe netdev lo
 run links ./transport_links 'verbs, a device'
@@ -43,18 +43,20 @@ for ranks in 2 4; do
 	run long\$ranks ./many_ranks \$ranks 300000
 done
 export GRADCOMP_TRANSPORT_ALLOW=tcp,verbs
-GRADCOMP_TRANSPORT_ALLOW=verbs GRADCOMP_TRANSPORT_VERBS_DEVICE=rxe0:1 GRADCOMP_TRANSPORT_VERBS_GID=1 run given ./many_ranks 2
-GRADCOMP_TRANSPORT_ALLOW=verbs GRADCOMP_TRANSPORT_INTERFACE=lo run interface ./many_ranks 2
-run none bash -c 'limited 64 ./many_ranks 2'
-run some bash -c 'limited 1024 ./many_ranks 2 300000'
-GRADCOMP_TRANSPORT_VERBS_DEVICE=mlx5_0 run device ./many_ranks 2
-GRADCOMP_TRANSPORT_VERBS_GID=9 run gid ./many_ranks 2
-GRADCOMP_TRANSPORT_VERBS_GID=0 run path ./many_ranks 2
+GRADCOMP_TRANSPORT_ALLOW=verbs GRADCOMP_TRANSPORT_VERBS_DEVICE=rxe0:1 GRADCOMP_TRANSPORT_VERBS_GID=1 run given ./many_ranks 2 0 ring
+GRADCOMP_TRANSPORT_ALLOW=verbs GRADCOMP_TRANSPORT_INTERFACE=lo run interface ./many_ranks 2 0 ring
+run none bash -c 'limited 64 ./many_ranks 2 0 ring'
+run some bash -c 'limited 1024 ./many_ranks 2 300000 ring'
+GRADCOMP_TRANSPORT_VERBS_DEVICE=mlx5_0 run device ./many_ranks 2 0 ring
+GRADCOMP_TRANSPORT_VERBS_GID=9 run gid ./many_ranks 2 0 ring
+GRADCOMP_TRANSPORT_VERBS_GID=0 run path ./many_ranks 2 0 ring
+for library in /usr/lib/*/libibverbs.so.1; do mount --bind /dev/null \$library; done
+run library ./many_ranks 2 0 ring
 rdma link delete rxe0
-run gone ./many_ranks 2
+run gone ./many_ranks 2 0 ring
 END
 
-"$here/vm" run "$GRADCOMP_BUILD/vm" "$tmp/job" 170 bash /mnt/job/all > "$tmp/out" 2>&1
+"$here/vm" run "$GRADCOMP_BUILD/vm" "$tmp/job" 240 bash /mnt/job/all > "$tmp/out" 2>&1
 is 'the machine runs to its end' $? 0 || note "$(tail -n 20 "$tmp/out")"
 
 # What NAME says in the end, and that no line of it is a failure.
@@ -88,5 +90,6 @@ falls_back some 'a limit that allows the pool alone' 'long messages are copied t
 falls_back device 'another device' 'verbs is not used: transport.verbs_device=mlx5_0: there is no such RDMA device'
 falls_back gid 'a GID that is not there' 'the GID of transport.verbs_gid is not there'
 falls_back path 'a GID that does not lead there' 'not verbs: '
+falls_back library 'a libibverbs that cannot be loaded' 'transport/verbs.so cannot be loaded: '
 falls_back gone 'the device was removed' 'verbs is not used: this machine has no RDMA device'
 done_testing
