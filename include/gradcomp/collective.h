@@ -154,7 +154,7 @@ static inline uint32_t gradcomp_pattern_needs(gradcomp_pattern pattern)
 /* Whether payloads of all these patterns travel. Coded sums go by an exchange too. */
 static inline int gradcomp_carries(uint32_t serves, uint32_t patterns)
 {
-	uint32_t has = serves & GRADCOMP_CAN_EXCHANGE ? serves | GRADCOMP_CAN_CODED_ALLREDUCE : serves;
+	uint32_t has = (serves & GRADCOMP_CAN_EXCHANGE) ? serves | GRADCOMP_CAN_CODED_ALLREDUCE : serves;
 
 	for (int p = GRADCOMP_SUMMED; p <= GRADCOMP_CODED; p++)
 		if (patterns & GRADCOMP_PATTERN_BIT(p) && gradcomp_pattern_needs((gradcomp_pattern)p) & ~has)

@@ -150,7 +150,7 @@ static gradcomp_status run(coded *t, int reduces, int gathers, gradcomp_error *e
 	return st ? st : direct_run(d, &calls, t, t->pieces, reduces, gathers, err);
 }
 
-static coded begin(direct *d, float *buf, double scale, const gradcomp_codec *codec, uint64_t counter, float *residual)
+static coded prepare(direct *d, float *buf, double scale, const gradcomp_codec *codec, uint64_t counter, float *residual)
 {
 	return (coded){.d = d, .c = {.host = d->host, .links = d->links, .who = "direct", .codec = codec}, .buf = buf,
 	               .scale = scale, .counter = counter, .residual = residual};
@@ -167,7 +167,7 @@ static gradcomp_status alone(direct *d, float *buf, uint64_t n, double scale, fl
 gradcomp_status direct_exchange(void *instance, const gradcomp_exchange *x, gradcomp_error *err)
 {
 	direct *d = instance;
-	coded t = begin(d, x->buf, x->scale, x->codec, x->counter, x->residual);
+	coded t = prepare(d, x->buf, x->scale, x->codec, x->counter, x->residual);
 	if (d->nranks == 1)
 		return alone(d, x->buf, x->count, x->scale, x->residual);
 	t.resident = x->resident;
@@ -189,7 +189,7 @@ gradcomp_status direct_coded_allgather(void *instance, float *buf, const uint64_
                                        gradcomp_error *err)
 {
 	direct *d = instance;
-	coded t = begin(d, buf, 1.0, codec, counter, residual);
+	coded t = prepare(d, buf, 1.0, codec, counter, residual);
 	if (d->nranks == 1)
 		return alone(d, buf, counts[0], 1.0, residual);
 	blocks_given(d->offset, d->nranks, counts, 1);
@@ -202,7 +202,7 @@ gradcomp_status direct_coded_reduce_scatter(void *instance, float *buf, const ui
                                             gradcomp_error *err)
 {
 	direct *d = instance;
-	coded t = begin(d, buf, scale, codec, counter, residual);
+	coded t = prepare(d, buf, scale, codec, counter, residual);
 	if (d->nranks == 1)
 		return alone(d, buf, counts[0], scale, residual);
 	blocks_given(d->offset, d->nranks, counts, 1);

@@ -50,7 +50,8 @@ gradcomp_status hier_create(const gradcomp_host *host, const gradcomp_links *lin
 {
 	size_t P = (size_t)links->nranks;
 	int nodes = ranks_per_node ? (links->nranks - 1) / ranks_per_node + 1 : links->nnodes;
-	hier *h = host->alloc(sizeof *h + (P + 1) * sizeof *h->counts + (P + 2 * (size_t)nodes + 1) * sizeof *h->order);
+	hier *h = host->alloc(sizeof *h + (2 * (P + 1) + (size_t)nodes + 1) * sizeof *h->counts +
+	                      (P + 2 * (size_t)nodes + 1) * sizeof *h->order);
 	gradcomp_status st;
 	if (!h)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "hier: no memory for an instance of %d ranks", links->nranks);
@@ -59,7 +60,9 @@ gradcomp_status hier_create(const gradcomp_host *host, const gradcomp_links *lin
 	h->nranks = links->nranks;
 	h->nodes = nodes;
 	h->counts = (uint64_t *)(void *)(h + 1);
-	h->order = (int *)(void *)(h->counts + P + 1);
+	h->place = h->counts + P + 1;
+	h->start = h->place + P + 1;
+	h->order = (int *)(void *)(h->start + nodes + 1);
 	h->first = h->order + P;
 	h->holders = h->first + nodes + 1;
 	find_nodes(h, ranks_per_node);

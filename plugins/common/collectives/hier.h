@@ -26,6 +26,8 @@ typedef struct hier {
 	char *room;          /* for blocks in the order of nodes */
 	size_t room_bytes;
 	uint64_t *counts; /* of a call within the node, or among the nodes */
+	uint64_t *place;  /* of a call: where each rank's block begins; nranks + 1 */
+	uint64_t *start;  /* where the blocks of each node would in the order of nodes; nodes + 1 */
 } hier;
 
 /* ranks_per_node: this many ranks in a row are taken for a node; 0: as the links say. */

@@ -5,6 +5,7 @@
  * of it belongs to a node travels to, or from, that node's holder of the shard. */
 #include "hier.h"
 
+#include "blocks.h"
 #include "room.h"
 
 #include <string.h>
@@ -17,40 +18,29 @@ typedef struct blocks {
 	char *buf; /* in the order of nodes */
 } blocks;
 
-/* Where the blocks of the ranks up to place `at` of the order end. */
-static uint64_t until(const blocks *b, int at)
-{
-	uint64_t n = 0;
-	for (int k = 0; k < at; k++)
-		n += b->length[b->h->order[k]];
-	return n;
-}
-
-/* What shard j and the blocks of a node have in common, from *begin on. */
-static uint64_t common(const blocks *b, int j, int node, uint64_t *begin)
+/* What shard j and the blocks of a node have in common. */
+static uint64_t common(const blocks *b, int j, int node)
 {
 	uint64_t from = hier_begin(b->h, b->total, j), to = hier_begin(b->h, b->total, j + 1);
-	uint64_t first = until(b, b->h->first[node]), last = until(b, b->h->first[node + 1]);
-	*begin = from > first ? from : first;
+	uint64_t first = b->h->start[node], last = b->h->start[node + 1];
+	from = from > first ? from : first;
 	to = to < last ? to : last;
-	return to > *begin ? to - *begin : 0;
+	return to > from ? to - from : 0;
 }
 
 /* Of this rank's shard, what belongs to each node. */
-static const uint64_t *by_node(const blocks *b, size_t size)
+static const uint64_t *by_node(const blocks *b)
 {
-	uint64_t begin;
 	for (int k = 0; k < b->h->nodes; k++)
-		b->h->counts[k] = common(b, b->h->local, k, &begin) * size;
+		b->h->counts[k] = common(b, b->h->local, k);
 	return b->h->counts;
 }
 
 /* Of this node's blocks, what is in each shard. */
 static const uint64_t *by_shard(const blocks *b)
 {
-	uint64_t begin;
 	for (int j = 0; j < b->h->locals; j++)
-		b->h->counts[j] = j < b->h->shards ? common(b, j, b->h->node, &begin) * b->size : 0;
+		b->h->counts[j] = j < b->h->shards ? common(b, j, b->h->node) * b->size : 0;
 	return b->h->counts;
 }
 
@@ -62,27 +52,47 @@ static const uint64_t *of_node(const blocks *b)
 	return h->counts;
 }
 
-/* Copies the blocks of places [from, to) between the caller's buffer and ours. */
-static void copy(const blocks *b, char *user, int from, int to, int back)
+/* This node's own, in our buffer. */
+static char *of_own(const blocks *b)
+{
+	return b->buf + b->h->start[b->h->node] * b->size;
+}
+
+/* Copies the blocks of places [from, to), the first `before` bytes into our buffer, between
+ * it and the caller's. */
+static void copy(const blocks *b, char *user, int from, int to, uint64_t before, int back)
 {
 	const hier *h = b->h;
-	uint64_t at = until(b, from) * b->size;
+	char *ours = b->buf + before;
 	for (int k = from; user != b->buf && k < to; k++) {
-		uint64_t place = 0, bytes = b->length[h->order[k]] * b->size;
-		for (int r = 0; r < h->order[k]; r++)
-			place += b->length[r] * b->size;
-		if (bytes && back)
-			memcpy(user + place, b->buf + at, bytes);
-		else if (bytes)
-			memcpy(b->buf + at, user + place, bytes);
-		at += bytes;
+		char *theirs = user + h->place[h->order[k]] * b->size;
+		uint64_t bytes = b->length[h->order[k]] * b->size;
+		if (bytes)
+			memcpy(back ? theirs : ours, back ? ours : theirs, bytes);
+		ours += bytes;
 	}
 }
 
-static gradcomp_status begin(blocks *b, hier *h, void *buf, const uint64_t *length, size_t size, gradcomp_error *err)
+/* This rank's alone. */
+static void copy_own(const blocks *b, char *user, int back)
+{
+	const hier *h = b->h;
+	uint64_t before = h->start[h->node];
+	for (int k = h->first[h->node]; k < h->rank_at; k++)
+		before += b->length[h->order[k]];
+	copy(b, user, h->rank_at, h->rank_at + 1, before * b->size, back);
+}
+
+static gradcomp_status prepare(blocks *b, hier *h, void *buf, const uint64_t *length, size_t size, gradcomp_error *err)
 {
 	*b = (blocks){.h = h, .length = length, .size = size, .buf = buf};
-	b->total = until(b, h->nranks);
+	blocks_given(h->place, h->nranks, length, 1);
+	b->total = h->place[h->nranks];
+	for (int k = 0; k < h->nodes; k++) {
+		h->start[k + 1] = h->start[k];
+		for (int at = h->first[k]; at < h->first[k + 1]; at++)
+			h->start[k + 1] += length[h->order[at]];
+	}
 	if (h->sorted)
 		return GRADCOMP_OK;
 	gradcomp_status st = room_grow(h->host, &h->room, &h->room_bytes, b->total * size + 1, "hier", err);
@@ -94,17 +104,17 @@ gradcomp_status hier_allgather(void *instance, void *buf, const uint64_t *bytes,
 {
 	hier *h = instance;
 	blocks b;
-	gradcomp_status st = begin(&b, h, buf, bytes, 1, err);
+	gradcomp_status st = prepare(&b, h, buf, bytes, 1, err);
 	if (st)
 		return st;
-	copy(&b, buf, h->rank_at, h->rank_at + 1, 0);
-	st = ring_allgather(h->inner, b.buf + until(&b, h->first[h->node]), of_node(&b), err);
+	copy_own(&b, buf, 0);
+	st = ring_allgather(h->inner, of_own(&b), of_node(&b), err);
 	if (!st && h->outer)
-		st = ring_allgather(h->outer, b.buf + hier_begin(h, b.total, h->local), by_node(&b, 1), err);
+		st = ring_allgather(h->outer, b.buf + hier_begin(h, b.total, h->local), by_node(&b), err);
 	if (!st)
 		st = hier_hand_out(h, b.buf, b.total, 1, err);
 	if (!st)
-		copy(&b, buf, 0, h->nranks, 1);
+		copy(&b, buf, 0, h->nranks, 0, 1);
 	return st;
 }
 
@@ -114,17 +124,17 @@ gradcomp_status hier_reduce_scatter(void *instance, void *buf, const uint64_t *c
 	hier *h = instance;
 	size_t size = gradcomp_dtype_bytes(dtype);
 	blocks b;
-	gradcomp_status st = begin(&b, h, buf, counts, size, err);
+	gradcomp_status st = prepare(&b, h, buf, counts, size, err);
 	if (st)
 		return st;
-	copy(&b, buf, 0, h->nranks, 0);
+	copy(&b, buf, 0, h->nranks, 0, 0);
 	st = hier_bring(h, b.buf, b.total, dtype, op, 1.0, err);
 	if (!st && h->outer)
-		st = ring_reduce_scatter(h->outer, b.buf + hier_begin(h, b.total, h->local) * size, by_node(&b, 1), dtype, op,
+		st = ring_reduce_scatter(h->outer, b.buf + hier_begin(h, b.total, h->local) * size, by_node(&b), dtype, op,
 		                         scale, err);
 	if (!st)
-		st = ring_allgather(h->inner, b.buf + until(&b, h->first[h->node]) * size, by_shard(&b), err);
+		st = ring_allgather(h->inner, of_own(&b), by_shard(&b), err);
 	if (!st)
-		copy(&b, buf, h->rank_at, h->rank_at + 1, 1);
+		copy_own(&b, buf, 1);
 	return st;
 }
