@@ -19,7 +19,7 @@
 enum { MOST = 16 };
 
 typedef struct usage {
-	double pss, cpu; /* bytes of memory, its part of what is shared; seconds */
+	double own, cpu; /* bytes of memory that no other process sees; seconds */
 	int fds, sockets;
 } usage;
 
@@ -32,12 +32,12 @@ typedef struct view {
 
 typedef struct place {
 	usage joined;
-	view seen[MOST][2]; /* plain, and coded */
+	view seen[2]; /* plain, and coded */
 	gradcomp_error err;
 } place;
 
 static char names[MOST][64];
-static int nnames;
+static int nnames, present; /* the one at work */
 static const char *only;
 
 static int listed(const char *name)
@@ -69,11 +69,12 @@ static usage look(void)
 	usage u = {0};
 	struct rusage r;
 	char line[256], target[64];
-	long kib;
+	long kib, all = 0;
 	FILE *f = fopen("/proc/self/smaps_rollup", "r");
 	while (f && fgets(line, sizeof line, f))
-		if (sscanf(line, "Pss: %ld kB", &kib) == 1)
-			u.pss = 1024.0 * (double)kib;
+		if (sscanf(line, "Private_Clean: %ld kB", &kib) == 1 || sscanf(line, "Private_Dirty: %ld kB", &kib) == 1)
+			all += kib;
+	u.own = 1024.0 * (double)all;
 	if (f)
 		fclose(f);
 	DIR *d = opendir("/proc/self/fd");
@@ -115,22 +116,22 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	place *at = room;
 	pthread_barrier_wait(&board->meet);
 	at->joined = look();
-	for (int k = 0; k < nnames; k++) {
-		const plugin *p;
-		spec s;
-		port port;
-		if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, names[k], &p, &s, &at->err) ||
-		    port_open(gradcomp_job_world(job), p, &s, &port, &at->err))
-			exit(1);
-		every e = {.c = port.collective, .instance = port.instance, .host = &job->host, .rank = rank, .P = board->P};
-		view_kind(&at->seen[k][0], &e, board);
-		e.coded = 1;
-		if (codes(port.collective))
-			view_kind(&at->seen[k][1], &e, board);
-		at->err = e.err;
-		port_close(&port);
-		spec_clear(&s);
+	const plugin *p;
+	spec s;
+	port port;
+	if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, names[present], &p, &s, &at->err) ||
+	    port_open(gradcomp_job_world(job), p, &s, &port, &at->err)) {
+		fprintf(stderr, "scaling: rank %d: %s\n", rank, at->err.text);
+		exit(1);
 	}
+	every e = {.c = port.collective, .instance = port.instance, .host = &job->host, .rank = rank, .P = board->P};
+	view_kind(&at->seen[0], &e, board);
+	e.coded = 1;
+	if (codes(port.collective))
+		view_kind(&at->seen[1], &e, board);
+	at->err = e.err;
+	port_close(&port);
+	spec_clear(&s);
 }
 
 static void row(FILE *json, int *rows, int P, const char *what, double first, double again, const usage *all)
@@ -138,22 +139,23 @@ static void row(FILE *json, int *rows, int P, const char *what, double first, do
 	usage most = {0}, sum = {0};
 	for (int r = 0; r < P; r++) {
 		const usage *u = &all[r];
-		sum.pss += u->pss;
+		sum.own += u->own;
 		sum.cpu += u->cpu;
-		most.pss = u->pss > most.pss ? u->pss : most.pss;
+		most.own = u->own > most.own ? u->own : most.own;
 		most.fds = u->fds > most.fds ? u->fds : most.fds;
 		most.sockets = u->sockets > most.sockets ? u->sockets : most.sockets;
 	}
-	printf("%6d %-14s %10.4f %10.4f %10.2f %10.2f %6d %8d %9.2f\n", P, what, first, again, sum.pss / P / 1e6,
-	       most.pss / 1e6, most.fds, most.sockets, sum.cpu);
+	printf("%6d %-14s %10.4f %10.4f %10.2f %10.2f %6d %8d %9.2f\n", P, what, first, again, sum.own / P / 1e6,
+	       most.own / 1e6, most.fds, most.sockets, sum.cpu);
 	fflush(stdout);
 	if (json)
 		fprintf(json,
-		        "%s {\"ranks\": %d, \"what\": \"%s\", \"first_s\": %.6f, \"again_s\": %.6f, \"mean_pss\": %.0f, "
-		        "\"most_pss\": %.0f, \"descriptors\": %d, \"sockets\": %d, \"cpu_s\": %.3f}",
-		        (*rows)++ ? ",\n" : "", P, what, first, again, sum.pss / P, most.pss, most.fds, most.sockets, sum.cpu);
+		        "%s {\"ranks\": %d, \"what\": \"%s\", \"first_s\": %.6f, \"again_s\": %.6f, \"mean_bytes\": %.0f, "
+		        "\"most_bytes\": %.0f, \"descriptors\": %d, \"sockets\": %d, \"cpu_s\": %.6f}",
+		        (*rows)++ ? ",\n" : "", P, what, first, again, sum.own / P, most.own, most.fds, most.sockets, sum.cpu);
 }
 
+/* One job, of one collective: what it leaves behind is not another's. */
 static int measure(int P, const char *const *settings, FILE *json, int *rows)
 {
 	process_board *b = run_processes(P, settings, body, sizeof(place));
@@ -169,23 +171,28 @@ static int measure(int P, const char *const *settings, FILE *json, int *rows)
 		const place *at = process_room(b, r);
 		joining = s->joining > joining ? s->joining : joining;
 		u[r] = at->joined;
-		if (!s->left && failed++ < 3)
-			fprintf(stderr, "scaling: rank %d of %d: %s%s\n", r, P, s->error.text, at->err.text);
+		if (WIFSIGNALED(s->status))
+			fprintf(stderr, "scaling: rank %d of %d was ended by signal %d\n", r, P, WTERMSIG(s->status));
+		/* The news of a failure names its rank; what that rank says itself is another text. */
+		if (!s->left && (failed++ < 1 || !strstr(at->err.text, "was waiting")))
+			fprintf(stderr, "scaling: rank %d of %d: %s; in a collective: %s\n", r, P, s->error.text, at->err.text);
 	}
-	if (!failed)
+	if (!failed && !present)
 		row(json, rows, P, "join", joining, 0, u);
-	for (int k = 0; k < 2 * nnames && !failed; k++) {
+	for (int k = 0; k < 2 && !failed; k++) {
 		char what[80];
 		double first = 0, again = 0;
 		int wrong = 0;
 		for (int r = 0; r < P; r++) {
-			const view *v = &((const place *)process_room(b, r))->seen[k / 2][k % 2];
+			const view *v = &((const place *)process_room(b, r))->seen[k];
 			first = v->first > first ? v->first : first;
 			again = v->again > again ? v->again : again;
 			wrong += v->failed;
 			u[r] = v->at;
+			u[r].cpu -= k ? ((const place *)process_room(b, r))->seen[0].at.cpu
+			              : ((const place *)process_room(b, r))->joined.cpu;
 		}
-		snprintf(what, sizeof what, "%s%s", names[k / 2], k % 2 ? ", coded" : "");
+		snprintf(what, sizeof what, "%s%s", names[present], k ? ", coded" : "");
 		if (first > 0)
 			row(json, rows, P, what, first, again, u);
 		if (wrong)
@@ -234,7 +241,8 @@ int main(int argc, char **argv)
 	if (json)
 		fputs("[\n", json);
 	for (int k = 0; k < (n ? n : 5) && !status; k++)
-		status = measure(ranks[k], settings, json, &rows);
+		for (present = 0; present < nnames && !status; present++)
+			status = measure(ranks[k], settings, json, &rows);
 	if (json && (fputs("\n]\n", json) < 0 || fclose(json)))
 		status = 1;
 	return status;

@@ -29,6 +29,7 @@ typedef struct process_seat {
 	double joining;       /* seconds */
 	gradcomp_error error; /* of joining or leaving */
 	int left;             /* in good order */
+	int status;           /* as waitpid() tells it */
 } process_seat;
 
 typedef struct process_board {
@@ -122,7 +123,7 @@ static process_board *run_processes(int P, const char *const *settings, process_
 	for (int r = 0; r < started; r++) {
 		if (started < P)
 			kill(b->seat[r].pid, SIGKILL);
-		waitpid(b->seat[r].pid, NULL, 0);
+		waitpid(b->seat[r].pid, &b->seat[r].status, 0);
 	}
 	return b;
 }
