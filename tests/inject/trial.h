@@ -5,9 +5,9 @@
 #define INJECT_TRIAL_H
 
 #include "inject/inject.h"
+#include "unit/entries.h"
 #include "unit/transport_ranks.h"
 
-#include <dirent.h>
 
 #define TRIAL_SECONDS 20 /* whoever is still there hangs */
 
@@ -34,18 +34,6 @@ static inline int trial_hits(const trial *t, int rank)
 	return t->who < 0 || t->who == rank;
 }
 
-static inline int open_files(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (d && readdir(d))
-		n++;
-	if (d)
-		closedir(d);
-	return n;
-}
-
 static board *trial_board; /* of the processes forked next */
 
 static void trial_enter(int rank)
@@ -56,7 +44,7 @@ static void trial_enter(int rank)
 	snprintf(text, sizeof text, "seed=%u;%s", t->seed * 16 + (unsigned)rank, t->faults);
 	if (inject_set(text))
 		_exit(9);
-	t->fds[rank] = open_files();
+	t->fds[rank] = entries("/proc/self/fd");
 	if (t->joins && trial_hits(t, rank))
 		inject_on();
 }
@@ -67,7 +55,7 @@ static void trial_leave(board *b, int rank)
 
 	inject_off();
 	t->seen[rank] = inject_seen();
-	t->fds[rank] = open_files() - t->fds[rank];
+	t->fds[rank] = entries("/proc/self/fd") - t->fds[rank];
 }
 
 /* The board's own body, with the faults on where they are to be. */

@@ -1,8 +1,8 @@
 /* Groups: who is in them and in which order, several at work at once, from several
  * threads, on several channels; splits of splits, very many of them, and wrong ones. */
 #include "model.h"
+#include "entries.h"
 
-#include <dirent.h>
 #include <limits.h>
 #include <math.h>
 
@@ -200,17 +200,6 @@ static void channels_body(gradcomp_job *job, int rank, int nranks, void *arg)
 
 /* ---- many, and wrong ones ---- */
 
-static int descriptors(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-	while (d && readdir(d))
-		n++;
-	if (d)
-		closedir(d);
-	return n;
-}
-
 static void many_body(gradcomp_job *job, int rank, int nranks, void *arg)
 {
 	enum { SPLITS = 300 };
@@ -221,7 +210,7 @@ static void many_body(gradcomp_job *job, int rank, int nranks, void *arg)
 	for (int k = 0; !bad && k < SPLITS + 20; k++) {
 		if (k == 20) {
 			bad |= gradcomp_barrier(world, &err) != 0;
-			before = rank == 0 ? descriptors() : 0;
+			before = rank == 0 ? entries("/proc/self/fd") : 0;
 			bad |= gradcomp_barrier(world, &err) != 0;
 		}
 		bad |= gradcomp_group_split(world, k % 3 ? rank % 2 : 0, k % 5 ? 0 : -rank, &g, &err) != 0;
@@ -229,7 +218,7 @@ static void many_body(gradcomp_job *job, int rank, int nranks, void *arg)
 		gradcomp_group_free(g);
 	}
 	bad |= gradcomp_barrier(world, &err) != 0;
-	int after = rank == 0 ? descriptors() : 0;
+	int after = rank == 0 ? entries("/proc/self/fd") : 0;
 	bad |= gradcomp_barrier(world, &err) != 0;
 	ok(!bad, "rank %d: %d groups made, used and freed, one after another%s%s", rank, SPLITS, bad ? ": " : "",
 	   bad ? err.text : "");

@@ -2,10 +2,10 @@
  * not take what it is sent makes nobody grow. */
 #define _GNU_SOURCE
 #include "transport_ranks.h"
+#include "entries.h"
 
 #include "link.h"
 
-#include <dirent.h>
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
 
@@ -17,18 +17,6 @@ static struct counted {
 	int before, opened, ring, closed;
 	long grown, queued; /* KiB */
 } * counted;
-
-static int descriptors(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	while (d && readdir(d))
-		n++;
-	if (d)
-		closedir(d);
-	return n;
-}
 
 static long resident(void)
 {
@@ -60,10 +48,10 @@ static void ring(board *b, transport *t, int rank)
 	channel *c;
 
 	board_meet(b);
-	mine->before = descriptors();
+	mine->before = entries("/proc/self/fd");
 	c = board_channel(b, t, rank, 3);
 	const gradcomp_links *l = channel_links(c);
-	mine->opened = descriptors();
+	mine->opened = entries("/proc/self/fd");
 	/* Nobody connects before everybody has counted. */
 	together(b, 1);
 	b->status[rank] = l->recv(l->ctx, left, &in, sizeof in, &r, &b->error[rank]);
@@ -76,10 +64,10 @@ static void ring(board *b, transport *t, int rank)
 	if (in != left)
 		atomic_fetch_add(&b->wrong, 1);
 	/* Both neighbours have had what they wanted, so both connections stand. */
-	mine->ring = descriptors();
+	mine->ring = entries("/proc/self/fd");
 	together(b, 2);
 	channel_close(c);
-	mine->closed = descriptors();
+	mine->closed = entries("/proc/self/fd");
 }
 
 static void connections(int n, const char *allow, int streams)

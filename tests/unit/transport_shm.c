@@ -2,11 +2,11 @@
  * nothing is left of it when all of them are killed. */
 #define _GNU_SOURCE
 #include "transport_ranks.h"
+#include "entries.h"
 
 #include "link.h"
 #include "numa.h"
 
-#include <dirent.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
 
@@ -104,18 +104,6 @@ static int mapping(const uint64_t *ours, int n)
 	if (d)
 		closedir(d);
 	return found;
-}
-
-static int entries(const char *path)
-{
-	DIR *d = opendir(path);
-	int n = 0;
-
-	while (d && readdir(d))
-		n++;
-	if (d)
-		closedir(d);
-	return n;
 }
 
 /* Lines of a file of /proc that hold the text. */

@@ -40,6 +40,7 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
                               void **instance, gradcomp_error *err)
 {
 	size_t chunk = (size_t)values[PARAM_CHUNK].i;
+	const ring_options pieces = {.chunk = chunk};
 	automatic *a = host->alloc(sizeof *a);
 	int32_t *count = host->alloc((size_t)links->nnodes * sizeof *count);
 	gradcomp_status st = GRADCOMP_OK;
@@ -52,7 +53,7 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	a->links = links;
 	a->measured = *values[PARAM_FIT].s && !auto_fit_read(values[PARAM_FIT].s, &a->fit);
 	a->senders = load_senders(links, NULL, load_shift, 1, count);
-	st = ring_create(host, links, &(ring_options){.chunk = chunk}, &a->ring, err);
+	st = ring_create(host, links, &pieces, &a->ring, err);
 	if (!st)
 		st = rhd_create(host, links, chunk, 0, &a->rhd, err);
 	if (!st && links->nnodes > 1 && links->nnodes < links->nranks)

@@ -73,7 +73,7 @@ static gradcomp_status follow(automatic *a, int peer, char *room, gradcomp_error
 static gradcomp_status sample(automatic *a, int peer, char *room, uint64_t bytes, int n, double *seconds,
                               gradcomp_error *err)
 {
-	double t[SAMPLES], one;
+	double t[SAMPLES] = {0}, one;
 	gradcomp_status st = GRADCOMP_OK;
 	for (int k = 0; !st && k < n; k++) {
 		int at = k;
@@ -112,9 +112,9 @@ static int partner(const gradcomp_links *l, int way)
 {
 	int mine = l->node[l->rank], before = 0, last = -1, next = -1, first = -1, other = mine ^ 1;
 	for (int r = 0; r < l->nranks; r++) {
-		if (l->node[r] == mine && r < l->rank)
+		if (r < l->rank && l->node[r] == mine)
 			before++, last = r;
-		if (l->node[r] == mine && r > l->rank && next < 0)
+		if (r > l->rank && next < 0 && l->node[r] == mine)
 			next = r;
 		if (l->node[r] == other && first < 0)
 			first = r;

@@ -1,0 +1,19 @@
+/* How many entries a folder has, for tests of what is left behind. */
+#ifndef TEST_ENTRIES_H
+#define TEST_ENTRIES_H
+
+#include <dirent.h>
+
+static inline int entries(const char *path)
+{
+	DIR *d = opendir(path);
+	int n = 0;
+
+	while (d && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	return n;
+}
+
+#endif
