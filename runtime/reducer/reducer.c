@@ -54,7 +54,7 @@ static gradcomp_status array(const gradcomp_reducer *r, size_t bytes, const char
 
 static void array_free(const gradcomp_reducer *r, float *p)
 {
-	if (r->gpu && r->gpu->way == GPU_ON_DEVICE)
+	if (p && r->gpu && r->gpu->way == GPU_ON_DEVICE)
 		r->gpu->d->release(p);
 	else
 		free(p);
