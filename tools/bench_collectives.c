@@ -245,11 +245,11 @@ static int sized(bench *b, uint64_t n, gradcomp_error *err)
 		b->bytes[r] = b->counts[r] * sizeof(float);
 		b->begin += r < (uint64_t)b->rank ? b->counts[r] : 0;
 	}
-	float **all[] = {&b->in, &b->x, &b->lost, &b->room};
+	float **vectors[] = {&b->in, &b->x, &b->lost, &b->room};
 	for (int k = 0; k < 4; k++) {
-		free(*all[k]);
-		*all[k] = calloc(n + 16, sizeof(float));
-		if (!*all[k])
+		free(*vectors[k]);
+		*vectors[k] = calloc(n + 16, sizeof(float));
+		if (!*vectors[k])
 			return bench_failed(err, GRADCOMP_ERR_NOMEM, "no memory for vectors of %llu numbers", (unsigned long long)n);
 	}
 	return 0;
@@ -268,7 +268,7 @@ static int wanted(const bench *b, primitive what)
 }
 
 /* All primitives and sizes, plain ones when there is no code. */
-static int all(bench *b, gradcomp_error *err)
+static int each_primitive(bench *b, gradcomp_error *err)
 {
 	for (uint32_t s = 0; s < b->o->nsizes; s++) {
 		if (sized(b, b->o->sizes[s] / sizeof(float), err))
@@ -293,7 +293,7 @@ static int under_codes(bench *b, const bench_spec *codes, int ncodes, gradcomp_e
 		}
 		count_codec(&b->codec, l.plugin, l.instance);
 		b->code_spec = codes[k].spec;
-		int status = all(b, err);
+		int status = each_primitive(b, err);
 		local_close(&l);
 		b->code_spec = NULL;
 		if (status)
@@ -326,7 +326,7 @@ static int one(bench *b, const bench_spec *s, const bench_spec *codes, int ncode
 	if ((b->plugin->check && b->plugin->check(&host, values->values, err)) ||
 	    b->plugin->create(&host, values->values, &b->links.api, &b->instance, err))
 		goto out;
-	status = all(b, err) || under_codes(b, codes, ncodes, err) ? -1 : 0;
+	status = each_primitive(b, err) || under_codes(b, codes, ncodes, err) ? -1 : 0;
 	b->plugin->destroy(b->instance);
 out:
 	gradcomp_links_close(b->world, links);

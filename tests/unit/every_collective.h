@@ -32,10 +32,10 @@ static void every_fill(every *e, int rank)
 /* Elements from..to-1 are the sum of all ranks'. */
 static void every_sum(every *e, gradcomp_status st, uint64_t from, uint64_t to)
 {
-	double ranks = 0.5 * e->P * (e->P - 1);
+	double all = 0.5 * e->P * (e->P - 1);
 	int bad = st != GRADCOMP_OK;
 	for (uint64_t i = from; i < to; i++)
-		bad |= fabs((double)e->x[i] - (ranks + e->P * (double)(i % 5))) > 1e-6 * ranks;
+		bad |= fabs((double)e->x[i] - (all + e->P * (double)(i % 5))) > 1e-6 * all;
 	e->failed += bad;
 }
 
