@@ -178,6 +178,8 @@ static inline channel *board_channel(board *b, transport *t, int rank, uint64_t 
 /* All ranks came and left without an error. */
 static inline int board_well(const board *b)
 {
+	int well = 1;
+
 	for (int r = 0; r < b->n; r++) {
 		if (b->started[r])
 			printf("# rank %d start: %s\n", r, b->start_error[r].text);
@@ -185,10 +187,9 @@ static inline int board_well(const board *b)
 			printf("# rank %d: %s\n", r, b->error[r].text);
 		if (b->stopped[r])
 			printf("# rank %d stop: %s\n", r, b->stop_error[r].text);
-		if (b->started[r] || b->stopped[r] || b->status[r])
-			return 0;
+		well &= !b->started[r] && !b->stopped[r] && !b->status[r];
 	}
-	return 1;
+	return well;
 }
 
 #endif
