@@ -152,9 +152,12 @@ class Reducer:
 
     `tensors` is a list of (name, shape, dtype) in forward order. `done(index,
     error)` is called on a thread of the library once for every tensor and step,
-    error being None or an Error; it must not call into the reducer."""
+    error being None or an Error; it must not call into the reducer. With `cuda`
+    gradients are in the memory of the current CUDA device, and made on the stream
+    `queue` (its handle as a number; 0: the default one)."""
 
-    def __init__(self, group, tensors, done=None, compressor=None, collective=None, bucket_bytes=0, seed=0):
+    def __init__(self, group, tensors, done=None, compressor=None, collective=None, bucket_bytes=0, seed=0,
+                 cuda=False, queue=0):
         described = (_lib.TensorDesc * len(tensors))()
         for d, (name, shape, dtype) in zip(described, tensors):
             d.name, d.ndim, d.dtype = name.encode(), len(shape), dtype_code(dtype)
@@ -167,6 +170,7 @@ class Reducer:
         self._done = _lib.DONE(call_done) if done else _lib.DONE()
         options = _lib.ReducerOptions(ctypes.sizeof(_lib.ReducerOptions), 0, compressor and compressor.encode(),
                                       collective and collective.encode(), bucket_bytes, seed, self._done)
+        options.device, options.queue = int(cuda), queue or None
         self._handle = c_void_p()
         lib().call("reducer_create", group._handle, described, len(tensors), ctypes.byref(options),
                    ctypes.byref(self._handle))

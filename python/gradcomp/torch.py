@@ -37,15 +37,24 @@ class Attachment:
     def __init__(self, model, group, options):
         named = [(n, p) for n, p in model.module.named_parameters()
                  if p.requires_grad and n not in model.parameters_to_ignore]
+        where = named[0][1].device if named else torch.device("cpu")
         for name, p in named:
-            if p.device.type != "cpu":
-                raise _lib.Error(_lib.ERR_UNSUPPORTED, f"parameter {name} is on {p.device}; gradients must be in "
-                                                       "host memory")
+            if p.device != where or where.type not in ("cpu", "cuda"):
+                raise _lib.Error(_lib.ERR_UNSUPPORTED, f"parameter {name} is on {p.device}; all gradients must be in "
+                                                       "host memory, or all on one CUDA device")
+        # What the reducer waits for: it follows whatever stream backward runs on.
+        self._stream = torch.cuda.Stream(where) if where.type == "cuda" else None
         self._index = {p: i for i, (_, p) in enumerate(named)}
         self._names = [n for n, _ in named]
         self._lock = threading.Lock()
         self._bucket_of = [None] * len(named)
-        self._reducer = Reducer(group, [(n, tuple(p.shape), p.dtype) for n, p in named], self._done, **options)
+        tensors = [(n, tuple(p.shape), p.dtype) for n, p in named]
+        if self._stream is None:
+            self._reducer = Reducer(group, tensors, self._done, **options)
+        else:
+            with torch.cuda.device(where):
+                self._reducer = Reducer(group, tensors, self._done, cuda=True, queue=self._stream.cuda_stream,
+                                        **options)
 
     def state_dict(self):
         """This rank's state (error memory, warm-start factors); between steps only."""
@@ -65,6 +74,8 @@ class Attachment:
         flight = _Flight(bucket, self)
         for i in flight.indices:
             self._bucket_of[i] = flight
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         for i, gradient in zip(flight.indices, flight.gradients):
             try:
                 self._reducer.ready(i, gradient.data_ptr())
