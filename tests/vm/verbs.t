@@ -2,9 +2,10 @@
 # Links over verbs on a real kernel's RDMA device, in software (rdma_rxe), in a virtual
 # machine: messages of all sizes between two, four and five ranks, every installed
 # collective, killed peers, wrong keys, and every way back to tcp with its line.
-# shellcheck source-path=SCRIPTDIR/..
-. "$(dirname "$0")/../tap.sh"
-: "${GRADCOMP_SRC:?}" "${GRADCOMP_BUILD:?}"
+# shellcheck disable=SC2154 # tmp: of tap.sh
+: "${GRADCOMP_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${GRADCOMP_BUILD:?set it to the build directory}"
+# shellcheck source=tests/tap.sh
+. "$GRADCOMP_SRC/tests/tap.sh"
 here=$GRADCOMP_SRC/tests/vm
 unit=$GRADCOMP_BUILD/tests/unit
 
