@@ -37,7 +37,7 @@ gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bou
 		next = have;
 		have = out;
 	}
-	if (!st && have.data != inout->data)
+	if (!st && bound && have.data != inout->data)
 		memcpy(inout->data, have.data, bound);
 	if (!st && p.parent >= 0)
 		st = l->send(l->ctx, p.parent, inout->data, bound, &t->send[0][0], err);
