@@ -54,7 +54,7 @@ static gradcomp_status canonical_specs(const gradcomp_job *job, char *out, size_
 	return st;
 }
 
-static gradcomp_status prepare(gradcomp_job *job, char card[CARD_MAX], gradcomp_error *err)
+static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[CARD_MAX], gradcomp_error *err)
 {
 	char specs[1024], secret[JOB_SECRET_TEXT];
 	const config *c = job->config;
@@ -85,7 +85,7 @@ static gradcomp_status prepare(gradcomp_job *job, char card[CARD_MAX], gradcomp_
 	}
 	st = transport_listen(&o, &job->transport, err);
 	if (!st)
-		st = job_secret_offer(config_str(c, "security.secret"), job->rank, secret, err);
+		st = job_secret_offer(config_str(c, "security.secret"), job->rank, space, &job->log, secret, err);
 	if (st)
 		return st;
 	snprintf(card, CARD_MAX, "V%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, transport_card(job->transport));
@@ -99,7 +99,7 @@ static gradcomp_status read_cards(gradcomp_job *job, const char *space, char **a
                                   unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
 {
 	const char *version0 = NULL, *specs0 = NULL;
-	const char *secrets0 = "";
+	const char *secrets0 = "", *own = "";
 	gradcomp_status st;
 	for (int r = 0; r < job->nranks; r++)
 		if (all[r][0] == 'E')
@@ -127,9 +127,11 @@ static gradcomp_status read_cards(gradcomp_job *job, const char *space, char **a
 		st = r ? job_secret_alike(secrets0, secrets, r, err) : GRADCOMP_OK;
 		if (st)
 			return st;
+		if (r == job->rank)
+			own = secrets;
 		cards[r] = rest;
 	}
-	return job_secret_take(config_str(job->config, "security.secret"), secrets0, space, secret, err);
+	return job_secret_take(config_str(job->config, "security.secret"), secrets0, own, space, secret, err);
 }
 
 static gradcomp_status join(gradcomp_job *job, wireup *w, gradcomp_error *err)
@@ -147,7 +149,7 @@ static gradcomp_status join(gradcomp_job *job, wireup *w, gradcomp_error *err)
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", job->nranks);
 		goto done;
 	}
-	mine = prepare(job, card, &own);
+	mine = prepare(job, space, card, &own);
 	if (mine)
 		snprintf(card, sizeof card, "E%s", own.text);
 	st = wireup_exchange(w, card, timeout, all, err);

@@ -3,6 +3,7 @@
 
 #include "error.h"
 #include "job_path.h"
+#include "munge_seal.h"
 #include "secure.h"
 
 #include <stdio.h>
@@ -14,8 +15,27 @@
 #define NAME_BYTES 128
 #define FILE_MOST 4096
 
-/* "SECRET/RUN/NAME": the secret in hexadecimal or "file", 32 random bytes in
- * hexadecimal, and who the job is. */
+/* A rank's text is "WAY"; rank 0's "WAY RUN NAME SECRET": 32 random bytes in
+ * hexadecimal, who the job is, and the secret in hexadecimal (pmix), in a credential
+ * (munge) or "-" (file). */
+typedef enum way { WAY_PMIX, WAY_MUNGE, WAY_FILE, WAYS } way;
+static const char *const way_name[WAYS] = {"pmix", "munge", "file"};
+
+static way way_of(const char *text)
+{
+	size_t n = strcspn(text, " :");
+	int w = 0;
+
+	while (w < WAYS && (strlen(way_name[w]) != n || strncmp(text, way_name[w], n)))
+		w++;
+	return (way)w;
+}
+
+/* munged's socket, out of munge or munge:PATH. */
+static const char *way_socket(const char *setting)
+{
+	return strncmp(setting, "munge:", 6) ? "" : setting + 6;
+}
 
 static int hex_read(const char *hex, unsigned char out[SECRET_BYTES])
 {
@@ -96,29 +116,55 @@ static gradcomp_status file_secret(const char *pattern, const unsigned char run[
 	return st;
 }
 
-gradcomp_status job_secret_offer(const char *setting, int rank, char text[JOB_SECRET_TEXT], gradcomp_error *err)
+/* auto: what nobody else on the nodes can read, where Slurm is. */
+static gradcomp_status way_choose(const char *setting, const char *space, const log_sink *log,
+                                  const unsigned char secret[SECRET_BYTES], char sealed[MUNGE_TEXT], way *w,
+                                  gradcomp_error *err)
+{
+	gradcomp_error why;
+
+	*w = way_of(setting);
+	if (*w == WAY_MUNGE)
+		return munge_seal(way_socket(setting), secret, sealed, err);
+	if (*w != WAYS)
+		return GRADCOMP_OK;
+	*w = WAY_PMIX;
+	if (!space || !getenv("SLURM_JOB_ID"))
+		return GRADCOMP_OK;
+	if (!munge_seal("", secret, sealed, &why))
+		*w = WAY_MUNGE;
+	else
+		log_line(log, GRADCOMP_LOG_DEBUG, "other users of the nodes can ask PMIx for the job's secret: %s", why.text);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status job_secret_offer(const char *setting, int rank, const char *space, const log_sink *log,
+                                 char text[JOB_SECRET_TEXT], gradcomp_error *err)
 {
 	unsigned char secret[SECRET_BYTES] = {0}, run[SECRET_BYTES] = {0};
-	int file = strcmp(setting, "pmix") != 0;
-	char hex[2][2 * SECRET_BYTES + 1], name[NAME_BYTES];
+	char hex[2][2 * SECRET_BYTES + 1], name[NAME_BYTES], sealed[MUNGE_TEXT];
 	gradcomp_status st = secret_start(err);
+	way w = WAY_PMIX;
 
-	if (!st && file)
-		st = file_secret(setting + 5, run, secret, err);
-	if (!st && rank) {
-		snprintf(text, JOB_SECRET_TEXT, "%s", file ? "file" : "pmix");
-		goto done;
-	}
-	if (!st && !file)
+	if (!st)
 		st = secret_random(secret, sizeof secret, err);
 	if (!st)
 		st = secret_random(run, sizeof run, err);
+	if (!st)
+		st = way_choose(setting, space, log, secret, sealed, &w, err);
+	if (!st && w == WAY_FILE)
+		st = file_secret(setting + 5, run, secret, err);
 	if (st)
 		goto done;
+	if (rank) {
+		snprintf(text, JOB_SECRET_TEXT, "%s", way_name[w]);
+		goto done;
+	}
 	sha256_hex(secret, hex[0]);
 	sha256_hex(run, hex[1]);
 	job_name(name);
-	snprintf(text, JOB_SECRET_TEXT, "%s/%s/%s", file ? "file" : hex[0], hex[1], name);
+	snprintf(text, JOB_SECRET_TEXT, "%s %s %s %s", way_name[w], hex[1], name,
+	         w == WAY_PMIX ? hex[0] : w == WAY_MUNGE ? sealed : "-");
 	secret_wipe(hex, sizeof hex);
 done:
 	secret_wipe(secret, sizeof secret);
@@ -127,38 +173,44 @@ done:
 
 gradcomp_status job_secret_alike(const char *text0, const char *text, int rank, gradcomp_error *err)
 {
-	int file0 = !strncmp(text0, "file/", 5), file = !strcmp(text, "file");
+	way w0 = way_of(text0), w = way_of(text);
 
-	if (file == file0)
+	if (w0 == WAYS || w == WAYS)
+		return error_set(err, GRADCOMP_ERR_INVALID, "the card of rank %d has no secret", w0 == WAYS ? 0 : rank);
+	if (w == w0)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_MISMATCH,
-	                 "rank %d has security.secret=%s, rank 0 has %s: all ranks must have the same", rank,
-	                 file ? "file:..." : "pmix", file0 ? "file:..." : "pmix");
+	                 "rank %d takes the secret by %s, rank 0 by %s: security.secret must be the same on all ranks%s",
+	                 rank, way_name[w], way_name[w0],
+	                 w == WAY_MUNGE || w0 == WAY_MUNGE ? ", and munged run on all nodes or on none" : "");
 }
 
-gradcomp_status job_secret_take(const char *setting, const char *text, const char *space,
+gradcomp_status job_secret_take(const char *setting, const char *text0, const char *mine, const char *space,
                                 unsigned char key[SECRET_BYTES], gradcomp_error *err)
 {
 	unsigned char secret[SECRET_BYTES] = {0}, run[SECRET_BYTES], prk[SECRET_BYTES];
-	const char *run_at = strchr(text, '/'), *name = run_at ? strchr(run_at + 1, '/') : NULL;
-	int file = strcmp(setting, "pmix") != 0, theirs = !strncmp(text, "file/", 5);
+	char kind[8], hex[2 * SECRET_BYTES + 1], name[NAME_BYTES];
+	way w = way_of(mine);
 	gradcomp_status st = secret_start(err);
+	int at = 0;
 
 	if (st)
 		return st;
-	if (!name || name - run_at != 2 * SECRET_BYTES + 1 || hex_read(run_at + 1, run) ||
-	    (!theirs && (run_at - text != 2 * SECRET_BYTES || hex_read(text, secret))) || strlen(name + 1) >= NAME_BYTES)
+	/* The limits are those of kind, hex and name. */
+	if (sscanf(text0, "%7s %64s %127s %n", kind, hex, name, &at) != 3 || !at || strlen(hex) != sizeof hex - 1 ||
+	    hex_read(hex, run) || way_of(text0) != w ||
+	    (w == WAY_PMIX && (strlen(text0 + at) != 2 * SECRET_BYTES || hex_read(text0 + at, secret))))
 		return error_set(err, GRADCOMP_ERR_INVALID, "the card of rank 0 has no secret");
-	if (file != theirs)
-		st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank 0 does not take the secret from where this rank does");
-	else if (space && strcmp(space, name + 1))
-		st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank 0 is of job %.100s, this rank of job %.100s", name + 1, space);
-	else if (file)
+	if (space && strcmp(space, name))
+		st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank 0 is of job %.100s, this rank of job %.100s", name, space);
+	if (!st && w == WAY_MUNGE)
+		st = munge_open(way_socket(setting), text0 + at, secret, err);
+	if (!st && w == WAY_FILE)
 		st = file_secret(setting + 5, run, prk, err);
-	else
+	else if (!st)
 		secret_extract(run, sizeof run, secret, sizeof secret, prk);
 	if (!st)
-		secret_expand(prk, "gradcomp 2 job", name + 1, strlen(name + 1), key);
+		secret_expand(prk, "gradcomp 2 job", name, strlen(name), key);
 	secret_wipe(secret, sizeof secret);
 	secret_wipe(prk, sizeof prk);
 	return st;

@@ -81,11 +81,11 @@ static gradcomp_status check_threads(const char *value, gradcomp_error *err)
 
 static gradcomp_status check_secret(const char *value, gradcomp_error *err)
 {
-	if (!strcmp(value, "pmix"))
+	if (!strcmp(value, "auto") || !strcmp(value, "pmix") || !strcmp(value, "munge") || !strncmp(value, "munge:/", 7))
 		return GRADCOMP_OK;
 	if (!strncmp(value, "file:/", 6))
 		return job_path_check("secret", value + 5, err);
-	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither pmix nor file:PATH with an absolute path", value);
+	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is none of auto, pmix, munge, munge:SOCKET and file:PATH (absolute paths)", value);
 }
 
 /* In the order of gradcomp_log_level. */
@@ -142,7 +142,8 @@ const setting settings[] = {
 	         .def = "none",
 	         .choices = frame_modes,
 	         .help = "what ranks send over a network after the hand-shake: as it is, authenticated, or encrypted"}},
-	{TEXT("security.secret", "pmix", "where the job's secret comes from: pmix, or file:PATH of the user's own"),
+	{TEXT("security.secret", "auto",
+	      "how the job's secret comes to the ranks: pmix, munge (sealed), munge:SOCKET, file:PATH; auto: munge where it is"),
 	 .check = check_secret},
 
 	{NUMBER(SIZE, "reducer.first_bucket_bytes", "1M", 1, 1LL << 40,
