@@ -45,7 +45,7 @@ static void cut(struct shards *s, const gradcomp_tensor *t, uint32_t origin, uin
 		add(s, t, origin, 1, n);
 		return;
 	}
-	head = from % row ? least(row - from % row, n) : 0;
+	head = (from % row) ? least(row - from % row, n) : 0;
 	add(s, t, origin, 1, head);
 	add(s, t, origin, (n - head) / row, row);
 	add(s, t, origin, 1, (n - head) % row);
@@ -105,10 +105,12 @@ static gradcomp_status enter(gradcomp_reducer *r, bucket *b, gradcomp_error *err
 	bucket *part = b->part;
 	const task begin = {TASK_BEGIN, 0};
 	part->bad = 0;
+	/* Later the others may be with the exchange thread. */
+	if (b->pub.index == 0)
+		in->step = r->step;
 	if (!part->pub.numel)
 		return GRADCOMP_OK;
 	part->slot = b->slot;
-	in->step = r->step;
 	for (uint32_t i = part->pub.first; i < part->pub.first + part->pub.ntensors; i++)
 		s->grads[i] = b->work.flat + s->of[b->pub.index].begin + (in->tensors[i].offset - part->pub.offset);
 	return task_host(in, part, &begin, err);

@@ -19,7 +19,7 @@ typedef struct nodes {
 	int even; /* ranks of every node, or 0 */
 } nodes;
 
-static const nodes all[] = {
+static const nodes shapes[] = {
 	{"3 + 1", 4, 2, {0, 0, 0, 1}, 0},       {"2 x 3", 6, 2, {0, 0, 0, 1, 1, 1}, 3},
 	{"3 x 2", 6, 3, {0, 0, 1, 1, 2, 2}, 2}, {"2 x 3 in turn", 6, 2, {0, 1, 0, 1, 0, 1}, 3},
 	{"2 + 2 + 1, mixed", 5, 3, {0, 1, 1, 2, 0}, 0}, {"one node", 3, 1, {0, 0, 0}, 3},
@@ -269,8 +269,8 @@ int main(void)
 		for (int i = 0; i < NUMBERS; i++)
 			input[r][i] = (float)(test_uniform() - 0.5);
 	}
-	for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
-		check(&all[k], settings);
+	for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
+		check(&shapes[k], settings);
 	for (int P = 1; P <= MOST; P++) {
 		int failed[MOST] = {0}, any = 0;
 		run_ranks(P, settings, alltoall_body, failed);
