@@ -5,7 +5,8 @@
 
 Only what belongs to one rank is extrapolated: its CPU time for a call of every
 primitive, its memory and its descriptors. Each is fitted to a + b x, x being the number
-of ranks or its logarithm, whichever leaves less (in relative terms)."""
+of ranks or its logarithm, whichever leaves less (in relative terms); memory to the
+number of ranks, since every rank has a list of all."""
 
 import argparse
 import json
@@ -25,10 +26,10 @@ def own_cpu(rows):
     return rows
 
 
-def fit(points):
+def fit(points, laws):
     """(law, a, b): the better of two straight lines, by squares of relative errors."""
     best = None
-    for name, law in LAWS:
+    for name, law in laws:
         xs, ys = [law(p) for p, _ in points], [y for _, y in points]
         w = [1 / y ** 2 for y in ys]
         mx, my = (sum(wi * v for wi, v in zip(w, vs)) / sum(w) for vs in (xs, ys))
@@ -41,20 +42,23 @@ def fit(points):
     return best[1:]
 
 
-def extrapolated(points):
+def extrapolated(points, laws):
     """The law's name, and the values at FAR; "-" for fewer than three points."""
     points = [(p, y) for p, y in points if y > 0]
     if len(points) < 3:
         return ["-"] * (1 + len(FAR))
-    name, law, a, b = fit(points)
+    name, law, a, b = fit(points, laws)
     return [name] + [a + b * law(p) for p in FAR]
 
 
 def shown(value, scale, digits=3):
-    return f"{value * scale:.{digits}g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    rounded = float(f"{value * scale:.{digits}g}")
+    return f"{rounded:,.0f}" if rounded >= 100 else f"{rounded:g}"
 
 
-def table(rows, key, scale, caption, which=lambda _: True):
+def table(rows, key, scale, caption, which=lambda _: True, laws=LAWS):
     counts = sorted({r["ranks"] for r in rows})
     lines = [f"| {caption} | " + " | ".join(map(str, counts)) + " | grows as | " + " | ".join(f"{p:,}" for p in FAR) + " |",
              "|---" * (len(counts) + 2 + len(FAR)) + "|"]
@@ -62,7 +66,7 @@ def table(rows, key, scale, caption, which=lambda _: True):
         points = [(r["ranks"], float(r[key])) for r in rows if r["what"] == what]
         there = dict(points)
         cells = [shown(there[p], scale) if p in there else "-" for p in counts]
-        law, *far = extrapolated(points)
+        law, *far = extrapolated(points, laws)
         lines.append(f"| {what} | " + " | ".join(cells + [law] + [shown(v, scale, 2) for v in far]) + " |")
     return "\n".join(lines) + "\n"
 
@@ -92,7 +96,7 @@ def main():
     with open(args.file, encoding="utf-8") as f:
         rows = own_cpu(json.load(f))
     print(table(rows, "call_s", 1e3, "CPU of a rank, ms"))
-    print(table(rows, "mean_bytes", 1e-6, "memory of a rank, MB"))
+    print(table(rows, "mean_bytes", 1e-6, "memory of a rank, MB", lambda w: "coded" not in w, LAWS[:1]))
     print(table(rows, "descriptors", 1, "descriptors of a rank", lambda w: "coded" not in w))
     if args.svg:
         plot(args.svg, rows)

@@ -31,10 +31,12 @@ class Axis:
     def place(self, value):
         return self.begin + (math.log10(value) - self.low) / (self.high - self.low) * (self.end - self.begin)
 
+    def within(self, values):
+        return [v for v in values if self.low <= math.log10(v) <= self.high]
+
     def ticks(self):
         steps = (1, 2, 5) if self.high - self.low < 2.2 else (1,)
-        all_ = [m * 10.0 ** p for p in range(math.floor(self.low), math.ceil(self.high) + 1) for m in steps]
-        return [v for v in all_ if self.low <= math.log10(v) <= self.high]
+        return self.within([m * 10.0 ** p for p in range(math.floor(self.low), math.ceil(self.high) + 1) for m in steps])
 
 
 def _text(x, y, text, size=11, anchor="middle", more=""):
@@ -49,9 +51,9 @@ def _panel(panel, colours, x0, y0):
            _text((x.begin + x.end) / 2, y0 + HEIGHT - 10, panel["x"]),
            _text(x0 + 14, (y.begin + y.end) / 2, panel["y"],
                  more=f' transform="rotate(-90 {x0 + 14} {(y.begin + y.end) / 2:.1f})"')]
-    for v in panel.get("at") or x.ticks():
+    for v in x.within(panel["at"]) if "at" in panel else x.ticks():
         out.append(f'<path d="M{x.place(v):.1f} {y.begin}V{y.end}" stroke="#ddd"/>')
-        out.append(_text(x.place(v), y.begin + 15, (binary if panel.get("at") else short)(v), 10))
+        out.append(_text(x.place(v), y.begin + 15, (binary if "at" in panel else short)(v), 10))
     for v in y.ticks():
         out.append(f'<path d="M{x.begin} {y.place(v):.1f}H{x.end}" stroke="#ddd"/>')
         out.append(_text(x.begin - 5, y.place(v) + 4, short(v), 10, "end"))
