@@ -248,7 +248,7 @@ int main(void)
 			disturbed(3, "");
 			disturbed(3, a ? "short=40;eagain=30;eintr=20;delay=2;delay_us=300" : "eagain=20;eintr=20;delay=2;delay_us=300");
 			if (all || c % 2 == (size_t)a)
-				broken(2, "reset", 0, 0, 1 + seed % 7, all ? 1 : 23);
+				broken(2, "reset", 0, 0, 1, all ? 1 : a ? 17 + seed % 9 : 2);
 			broken(3, "alloc", 0, 0, all ? 1 : 1 + (seed + (unsigned)a) % 7, all ? 1 : 7);
 		}
 		broken(1, "alloc", 1, 0, all ? 1 : 1 + seed % 17, all ? 1 : 17);
