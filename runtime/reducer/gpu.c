@@ -28,8 +28,7 @@ static gpu_way way_of(const gradcomp_reducer *r, const struct gradcomp_collectiv
 	const struct gradcomp_compressor_v1 *c = r->compressor;
 	uint32_t patterns = patterns_of(r);
 	int direct = !!(collective->traits & GRADCOMP_TRAIT_CUDA);
-	if (!(c->traits & GRADCOMP_TRAIT_CUDA) || patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) ||
-	    collective->serves & GRADCOMP_CAN_SHARD)
+	if (!(c->traits & GRADCOMP_TRAIT_CUDA) || patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED))
 		return GPU_WHOLE;
 	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && !(direct && c->code_on))
 		return GPU_WHOLE;

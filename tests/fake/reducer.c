@@ -141,7 +141,7 @@ int main(int argc, char **argv)
 		                  /* Codes are made elsewhere than in a ring. */
 		                  .share_within = strncmp(all[i].spec, "block", 5) ? 1e-4 : 1e-2};
 		int merges = !strncmp(all[i].spec, "gtopk", 5);
-		run.collective = merges ? "tree" : "ring";
+		run.collective = merges ? "tree" : i % 5 == 1 ? "hier" : i % 5 == 3 ? "direct" : "ring";
 		check(3, settings, run);
 		if (merges || !with_nccl)
 			continue;
