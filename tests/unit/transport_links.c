@@ -259,6 +259,16 @@ int main(int argc, char **argv)
 					run(name, b, what ? reducing : all_pairs, processes);
 				}
 	}
+	/* Who connects decides, so ranks need not agree. */
+	for (int what = 0; what < 2 && argc == 1; what++) {
+		static const int streams[] = {16, 1, 3, 16, 7};
+		board *b = board_new(5);
+
+		b->options.allow = "tcp";
+		b->options.operators = &table;
+		memcpy(b->streams, streams, sizeof streams);
+		run(what ? "reducing, unequal streams" : "all pairs, unequal streams", b, what ? reducing : all_pairs, 1);
+	}
 	for (int tcp = 0; tcp < 2 && argc == 1; tcp++) {
 		board *b = board_new(2);
 

@@ -23,6 +23,7 @@
 typedef struct board {
 	int n;
 	transport_options options;
+	int streams[BOARD_RANKS]; /* of a rank that is not to have those of `options`; 0: as there */
 	void (*enter)(int rank); /* what a rank that is a process does first; may be NULL */
 	void (*body)(struct board *b, transport *t, int rank);
 	void (*leave)(struct board *b, int rank); /* and last */
@@ -87,6 +88,8 @@ static inline void *board_seat(void *arg)
 	int r = s->rank;
 
 	o.rank = r;
+	if (b->streams[r])
+		o.streams = b->streams[r];
 	b->started[r] = transport_listen(&o, &t, &b->start_error[r]);
 	if (b->started[r]) {
 		atomic_fetch_add(&b->there, 1);
