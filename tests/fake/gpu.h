@@ -28,7 +28,8 @@ static uint64_t tensor_numel(int t)
 /* Any rank's gradient. */
 static float made(int rank, int step, int t, uint64_t i)
 {
-	uint64_t h = mixed(test_seed_value + mixed((uint64_t)rank * 1000003 + (uint64_t)step * 10007 + (uint64_t)t * 101 + i * 7919));
+	uint64_t h = mixed((uint64_t)rank * 1000003 + (uint64_t)step * 10007 + (uint64_t)t * 101 + i * 7919);
+	h = mixed(test_seed_value + h);
 	return (float)((double)(h >> 11) / 9007199254740992.0 - 0.5);
 }
 
