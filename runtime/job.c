@@ -9,6 +9,7 @@
 #include "wireup/wireup.h"
 #include "operators/operators.h"
 #include "operators/threads.h"
+#include "verbs_module.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -75,6 +76,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[C
 		.log = &job->log,
 		.operators = operators_cpu(),
 	};
+	gradcomp_error missing = {0};
 	gradcomp_status st = canonical_specs(job, specs, sizeof specs, err);
 	if (st)
 		return st;
@@ -83,6 +85,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[C
 		if (st)
 			return st;
 	}
+	verbs_options(c, &o, &missing);
 	st = transport_listen(&o, &job->transport, err);
 	if (!st)
 		st = job_secret_offer(config_str(c, "security.secret"), job->rank, space, &job->log, secret, err);

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
@@ -55,14 +56,33 @@ static gradcomp_status check_transports(const char *value, gradcomp_error *err)
 	for (;;) {
 		size_t n = strcspn(p, ",");
 
-		if (n != 3 || (strncmp(p, "shm", 3) && strncmp(p, "tcp", 3)))
+		if (!(n == 3 && (!strncmp(p, "shm", 3) || !strncmp(p, "tcp", 3))) && !(n == 5 && !strncmp(p, "verbs", 5)))
 			return error_set(err, GRADCOMP_ERR_INVALID,
-			                 "'%s': '%.*s' is not a transport; write shm, tcp or both, separated by ','",
+			                 "'%s': '%.*s' is not a transport; write some of shm,tcp,verbs, separated by ','",
 			                 value, (int)n, p);
 		if (!p[n])
 			return GRADCOMP_OK;
 		p += n + 1;
 	}
+}
+
+/* NAME or NAME:PORT. */
+static gradcomp_status check_device(const char *value, gradcomp_error *err)
+{
+	size_t n = strcspn(value, ":");
+	const char *port = value[n] ? value + n + 1 : "1";
+
+	if (n && n < 60 && strlen(port) <= 3 && strspn(port, "0123456789") == strlen(port) && atoi(port) > 0)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither auto nor an RDMA device like mlx5_0 or mlx5_0:1", value);
+}
+
+static gradcomp_status check_gid(const char *value, gradcomp_error *err)
+{
+	if (!strcmp(value, "auto") || (*value && strlen(value) <= 3 && strspn(value, "0123456789") == strlen(value) &&
+	                               atoi(value) <= 255))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither auto nor the index of a GID, 0 to 255", value);
 }
 
 static gradcomp_status check_delay(const char *value, gradcomp_error *err)
@@ -122,12 +142,19 @@ const setting settings[] = {
 	{NUMBER(INT, "transport.spin_us", "50", 0, 1000000, "microseconds a wait spins before it sleeps")},
 	{TEXT("transport.interface", "",
 	      "interface or network (eth1, 10.1.0.0/16) for TCP; empty: the one that leads to the other nodes")},
-	{TEXT("transport.allow", "shm,tcp", "transports that may be used, separated by ','"),
+	{TEXT("transport.allow", "shm,tcp,verbs", "transports that may be used, separated by ','"),
 	 .check = check_transports},
 	{.row = {.name = "transport.cma",
 	         .type = GRADCOMP_PARAM_BOOL,
 	         .def = "no",
 	         .help = "read large messages out of a neighbour's memory (process_vm_readv)"}},
+	{TEXT("transport.verbs_device", "auto", "RDMA device and port for verbs (mlx5_0, mlx5_0:1); auto: the first active one"),
+	 .check = check_device},
+	{TEXT("transport.verbs_gid", "auto",
+	      "index of the GID for verbs; auto: the RoCE v2 one of an address that transport.interface names"),
+	 .check = check_gid},
+	{NUMBER(SIZE, "transport.verbs_memory", "64M", 1 << 20, 1LL << 40,
+	        "bytes of registered memory that a rank's links over verbs may use")},
 	{.row = {.name = "transport.zerocopy",
 	         .type = GRADCOMP_PARAM_CHOICE,
 	         .def = "auto",
