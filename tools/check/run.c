@@ -124,6 +124,18 @@ static void after_steps(kit *k, const struct sigaction *before, int printed)
 		kit_ok(k, RULE_STEADY, "no allocation, lock, sleep, output or new signal handler");
 }
 
+/* Parameters that mean nothing to what a plugin does instead may be refused, in words. */
+static int suits(const kit *k)
+{
+	const subject *t = &k->subject;
+	ranks s;
+	gradcomp_status st = ranks_open(&s, t->plugin, t->op, t->values, 1, models[6].n, models[6].dims, 1);
+
+	if (!st)
+		ranks_close(&s);
+	return st != GRADCOMP_ERR_UNSUPPORTED || !s.err.text[0];
+}
+
 /* In the child. */
 static void group_process(kit *k, int group)
 {
@@ -138,6 +150,10 @@ static void group_process(kit *k, int group)
 	crash_watch(k);
 	for (int n = 1; n < 32; n++)
 		sigaction(n, NULL, &before[n]);
+	if (ranks_patterns && !suits(k))
+		_exit(0);
+	if (ranks_patterns)
+		k->subject.bytes = NULL; /* a formula of the payloads */
 	if (k->subject.relative <= 0)
 		subject_rounding(&k->subject);
 	groups[group].run(k);
