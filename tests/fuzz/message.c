@@ -135,6 +135,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #ifndef LIBFUZZER
 int main(void)
 {
-	return wire_main("message", 60000, &taken, &refused);
+	return wire_main("message", 20000, &taken, &refused);
 }
 #endif
