@@ -16,7 +16,8 @@
  * Nothing but the wait functions of the links blocks.
  *
  * Agreement. Every primitive that leaves a result on all ranks leaves the same
- * bits on all ranks, and the same from run to run.
+ * bits on all ranks, and the same from run to run; a plugin that chooses its way by
+ * what it measures says so and has a parameter that fixes the choice.
  */
 #ifndef GRADCOMP_COLLECTIVE_H
 #define GRADCOMP_COLLECTIVE_H
