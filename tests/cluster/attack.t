@@ -113,7 +113,7 @@ elif [ "$munge" = yes ]; then
 	like 'but what it tells is sealed' "$said" ' MUNGE:'
 	sealed=$(grep -o 'MUNGE:[^[:space:]]*' <<< "$said")
 	like 'which he cannot open' "$("${bed[@]}" node 2 -u bob unmunge -S "$state/munge/socket" <<< "$sealed" 2>&1)" 'Unauthorized'
-	like 'and alice can' "$("${bed[@]}" node 2 -u alice unmunge -n -S "$state/munge/socket" <<< "$sealed" 2>&1)" 'ENCODE_HOST'
+	like 'and alice can' "$("${bed[@]}" node 2 -u alice unmunge -o /dev/null -S "$state/munge/socket" <<< "$sealed" 2>&1)" 'ENCODE_HOST'
 	finish 'munge'
 	export GRADCOMP_SECURITY_SECRET=pmix
 	spy
