@@ -8,7 +8,7 @@
 #include "kit.h"
 
 typedef struct tally {
-	double worst; /* relative to the largest sum of |u| of a bucket */
+	double worst; /* relative to the largest sum of |u| of a bucket so far */
 	long steps, agreed;
 	double sent, dense;
 	long conserved;
@@ -137,13 +137,17 @@ static int steps_of(kit *k, int P, model *m, int kind, tally *n)
 		double want, headers;
 		int fixed;
 		fill(t, &s, g, kind);
-		memset(sum, 0, 2 * d * sizeof *sum);
-		for (int w = 0; w < P; w++)
-			for (uint64_t i = 0; i < d; i++) {
+		for (uint64_t i = 0; i < d; i++) {
+			double all = 0;
+			sum[i] = 0;
+			for (int w = 0; w < P; w++) {
 				float u = kit_memory(t, &s, w) ? g[w][i] + kit_memory(t, &s, w)[i] : g[w][i];
 				sum[i] += u;
-				mag[i] += fabs(u);
+				all += fabs(u);
 			}
+			/* Earlier steps count too: a plugin may send differences from what it remembers. */
+			mag[i] = fmax(mag[i], all);
+		}
 		ranks_plan(&s, !n->rebuild ? 3000 : step % 2 ? 1 + check_random() % (d + 1) : UINT64_MAX);
 		snprintf(where, sizeof where, "%d ranks, %s, %s gradients, step %d in %u buckets", P, m->name,
 		         kind_names[kind], step, s.nbuckets);
