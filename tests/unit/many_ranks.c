@@ -107,8 +107,9 @@ int main(int argc, char **argv)
 		numbers = (uint64_t)atoll(argv[2]);
 	const char *settings[] = {"transport.timeout=60", NULL};
 	gradcomp_error err = {0};
-	ok(gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, note, argc > 3 ? argv[3] : NULL, &err) >= 0 && nnames >= (argc > 3 ? 1 : 2),
-	   "collectives are installed%s%s", *err.text ? ": " : "", err.text);
+	int found = gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, note, argc > 3 ? argv[3] : NULL, &err);
+	ok(found >= 0 && nnames >= (argc > 3 ? 1 : 2), "collectives are installed%s%s", found < 0 ? ": " : "",
+	   found < 0 ? err.text : "");
 	process_board *b = run_processes(ranks, settings, body, sizeof(place));
 	int left = 0;
 	ok(b != NULL, "%d processes are started", ranks);
