@@ -13,7 +13,7 @@ sys.path.insert(0, os.environ["PYTHONPATH"])
 from gradcomp.job import Job, Reducer  # noqa: E402
 
 # gradcomp_reducer_save()'s head (runtime/reducer/state.c), before the error memory.
-STATE_HEAD = 320
+STATE_HEAD = 344
 
 
 class _Store:
