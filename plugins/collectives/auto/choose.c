@@ -4,14 +4,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* All-reduces between peers need room for every rank's. */
-#define PEERS_MOST (1u << 20)
+/* Beyond this a buffer that goes whole is added from memory, not from the cache, while
+ * nothing is on its way: what messages cost does not tell that. */
+#define WHOLE_MOST (64u << 10)
 
 static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring"};
 
 void auto_set(automatic *a, way w)
 {
-	a->ring->small = w == PEERS ? PEERS_MOST : 0;
+	a->ring->small = w == PEERS ? WHOLE_MOST : 0;
 	a->rhd->brief = w == DOUBLED ? UINT64_MAX : 0;
 }
 
@@ -20,9 +21,9 @@ static int serves(const automatic *a, way w, load_call call, uint64_t bytes)
 {
 	switch (w) {
 	case PEERS:
-		return call == LOAD_ALLREDUCE && a->links->nranks <= RING_AHEAD && bytes <= PEERS_MOST;
+		return call == LOAD_ALLREDUCE && a->links->nranks <= RING_AHEAD && bytes <= WHOLE_MOST;
 	case DOUBLED:
-		return call == LOAD_ALLREDUCE;
+		return call == LOAD_ALLREDUCE && bytes <= WHOLE_MOST;
 	case TREE:
 		return call == LOAD_ALLREDUCE || call == LOAD_BROADCAST;
 	case LEVELS:
