@@ -97,9 +97,11 @@ int main(void)
 	wrong_fit("auto:fit=1/2/3/4/5/6/7/");
 	wrong_fit("auto:fit=1/2/3/4/5/6/7/8");
 	wrong_fit("auto:fit=1/2/3/4/5/6/9999999999999");
-	/* Nothing but starts counts: whole buffers are doubled. Nothing but bytes: they are halved. */
-	chosen("auto:fit=1000/1000/1000/1000/1000/1000/1000", &layouts[7], 3, 3.0 * sizes[3], 3, settings);
-	chosen("auto:fit=0/4096/8192/16384/65536/262144/1048576", &layouts[7], 3, 2.0 * 7 / 8 * sizes[3], 6, settings);
+	/* Nothing but starts counts: a short buffer is doubled, a long one goes down a tree. Nothing
+	 * but bytes: around the ring, which wins what is a tie with halving. */
+	chosen("auto:fit=1000/1000/1000/1000/1000/1000/1000", &layouts[7], 1, 3.0 * sizes[1], 3, settings);
+	chosen("auto:fit=1000/1000/1000/1000/1000/1000/1000", &layouts[7], 3, 3.0 * sizes[3], 6, settings);
+	chosen("auto:fit=0/4096/8192/16384/65536/262144/1048576", &layouts[7], 3, 2.0 * 7 / 8 * sizes[3], 14, settings);
 	/* 3 + 1 ranks, and only bytes between nodes count: two levels, with one shard. */
 	chosen("auto:fit=0/0/0/0/0/0/0/0/4096/8192/16384/65536/262144/1048576", &layouts[11], 3, 2.0 * sizes[3], 6, settings);
 	return done_testing();
