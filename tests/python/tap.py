@@ -1,6 +1,8 @@
 """TAP for Python tests, and groups of ranks on this machine."""
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -45,9 +47,12 @@ def environment(**more):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Below the range out of which the kernel gives ports to others meanwhile."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with contextlib.suppress(OSError), socket.socket() as s:
+            s.bind(("", port))
+            return port
 
 
 def ranks(nranks, argv, timeout=60, **more):
