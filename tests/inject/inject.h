@@ -1,4 +1,4 @@
-/* Faults on purpose: a test program linked with inject.c (the Makefile does it for
+/* Faults on purpose: a test program linked with these files (the Makefile does it for
  * tests/unit/inject_*) has the system calls of the transport and every allocation of
  * libgradcomp go through here (ld --wrap), where they fail as told:
  *
