@@ -74,6 +74,11 @@ static inline void tcp_head(unsigned char head[HEAD_BYTES], uint32_t magic, uint
 }
 
 /* tcp.c */
+/* The link's streams, with nothing on them yet; NULL with the job failed. */
+tcp *tcp_new(peer_link *l);
+/* A turn of every stream. */
+typedef int tcp_move(peer_link *l, tcp *t, unsigned i);
+int tcp_turn(peer_link *l, tcp_move *push, tcp_move *pull);
 /* As in link_ops. */
 void tcp_posted(peer_link *l, request *r);
 int tcp_sleep(peer_link *l, struct pollfd *p);

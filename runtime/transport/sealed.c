@@ -171,6 +171,9 @@ static int sealed_pull(peer_link *l, tcp *t, unsigned i)
 	cursor *c = &t->s[i].in;
 	size_t moved = 0;
 
+	/* Then the posted buffers are not this side's any more. */
+	if (atomic_load_explicit(&l->c->t->failed, memory_order_relaxed))
+		return 0;
 	while (c->r && moved < TURN_BYTES && (c->r->checked || (!c->part && !c->off))) {
 		long n = sealed_whole(l, s);
 
@@ -193,17 +196,7 @@ static int sealed_pull(peer_link *l, tcp *t, unsigned i)
 
 static int sealed_progress(peer_link *l)
 {
-	tcp *t = l->impl;
-	int moved = 0;
-
-	l->bulk = 0;
-	for (unsigned i = 0; i < (unsigned)t->n; i++) {
-		if (t->s[i].out.r)
-			moved |= sealed_push(l, t, i);
-		if (t->s[i].in.r && !atomic_load_explicit(&l->c->t->failed, memory_order_relaxed))
-			moved |= sealed_pull(l, t, i);
-	}
-	return moved;
+	return tcp_turn(l, sealed_push, sealed_pull);
 }
 
 /* A peer that closes while this side only sends: did it say goodbye? */
@@ -251,28 +244,22 @@ static const link_ops sealed_ops = {tcp_posted, sealed_progress, tcp_sleep, seal
 
 int sealed_open(peer_link *l)
 {
-	int n = l->h.streams;
-	tcp *t = calloc(1, sizeof *t + (size_t)n * sizeof t->s[0]);
+	tcp *t = tcp_new(l);
 
 	if (!t)
-		goto nomem;
-	t->n = n;
-	t->part = n > 1 ? l->h.part : SIZE_MAX / 2;
-	l->impl = t;
-	for (int i = 0; i < n; i++) {
+		return -1;
+	for (int i = 0; i < t->n; i++) {
 		sealed *s = aligned_alloc(_Alignof(sealed), sizeof *s);
 
 		if (!s || !l->seal[i]) {
 			free(s);
 			sealed_close(l, 0);
-			goto nomem;
+			link_lack(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
+			return -1;
 		}
 		s->sent = s->sending = s->from = s->to = 0;
 		t->s[i].sealed = s;
 	}
 	l->ops = &sealed_ops;
 	return 0;
-nomem:
-	link_fail(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
-	return -1;
 }

@@ -181,21 +181,30 @@ static int tcp_pull(peer_link *l, tcp *t, unsigned i)
 	return moved > 0;
 }
 
-static int tcp_progress(peer_link *l)
+int tcp_turn(peer_link *l, tcp_move *push, tcp_move *pull)
 {
 	tcp *t = l->impl;
 	int moved = 0;
 
 	l->bulk = 0;
 	for (unsigned i = 0; i < (unsigned)t->n; i++) {
-		if (zerocopy_busy(t->s[i].zero))
-			moved |= zerocopy_reap(l->c->t, t->s[i].zero, l->fd[i]);
 		if (t->s[i].out.r)
-			moved |= tcp_push(l, t, i);
+			moved |= push(l, t, i);
 		if (t->s[i].in.r)
-			moved |= tcp_pull(l, t, i);
+			moved |= pull(l, t, i);
 	}
 	return moved;
+}
+
+static int tcp_progress(peer_link *l)
+{
+	tcp *t = l->impl;
+	int moved = 0;
+
+	for (int i = 0; i < t->n; i++)
+		if (zerocopy_busy(t->s[i].zero))
+			moved |= zerocopy_reap(l->c->t, t->s[i].zero, l->fd[i]);
+	return moved | tcp_turn(l, tcp_push, tcp_pull);
 }
 
 int tcp_sleep(peer_link *l, struct pollfd *p)
@@ -264,20 +273,29 @@ static void tcp_close(peer_link *l, int goodbye)
 
 static const link_ops tcp_ops = {tcp_posted, tcp_progress, tcp_sleep, tcp_wake, tcp_revoke, tcp_close};
 
-int tcp_open(peer_link *l)
+tcp *tcp_new(peer_link *l)
 {
 	tcp *t = calloc(1, sizeof *t + l->h.streams * sizeof t->s[0]);
 
 	if (!t) {
 		link_lack(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
-		return -1;
+		return NULL;
 	}
 	t->n = l->h.streams;
 	/* One stream needs no parts. */
 	t->part = t->n > 1 ? l->h.part : SIZE_MAX / 2;
+	l->impl = t;
+	return t;
+}
+
+int tcp_open(peer_link *l)
+{
+	tcp *t = tcp_new(l);
+
+	if (!t)
+		return -1;
 	for (int i = 0; i < t->n; i++)
 		t->s[i].zero = zerocopy_start(l->c->t, l->fd[i]);
-	l->impl = t;
 	l->ops = &tcp_ops;
 	return 0;
 }
