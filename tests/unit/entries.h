@@ -7,7 +7,7 @@
 static inline int entries(const char *path)
 {
 	DIR *d = opendir(path);
-	int n = 0;
+	int n = -2; /* . and .. */
 
 	while (d && readdir(d))
 		n++;

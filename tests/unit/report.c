@@ -6,9 +6,9 @@
 #include "report_text.h"
 
 #include "../tap.h"
+#include "entries.h"
 #include "tmpdir.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -71,18 +71,6 @@ static report_job job_of(const report_reducer *r, uint32_t n)
 	                    .ways = ways,
 	                    .nways = 3,
 	                    .pair = pairs};
-}
-
-static int entries(const char *path)
-{
-	DIR *d = opendir(path);
-	int n = 0;
-
-	while (d && readdir(d))
-		n++;
-	if (d)
-		closedir(d);
-	return n - 2;
 }
 
 static const char *expanded(const char *path)
