@@ -88,6 +88,21 @@ refuse "no output" run tests/unit/silent.t
 refuse "a test that is not there" run tests/unit/none.t
 refuse "one bad among good ones" run -j 2 tests/unit/good.t tests/unit/bad.t
 like "... is named at the end" "$said" "failed: tests/unit/bad.t"
+script unit/unsteady.t <<'END'
+[ -e "$GRADCOMP_BUILD/tried" ] && echo "ok 1 - x" || echo "not ok 1 - x"
+touch "$GRADCOMP_BUILD/tried"
+echo "1..1"
+END
+check "one that passes the second time" run tests/unit/good.t tests/unit/unsteady.t
+is "... counts once" "$(last)" "2 passed, 0 failed, 1 skipped"
+like "... is named" "$said" "unsteady: tests/unit/unsteady.t"
+like "... with what failed" "$said" "not ok 1 - x"
+rm "$tmp/build/tried"
+refuse "alone it has no second try" run tests/unit/unsteady.t
+refuse "more than three that fail have none" run tests/unit/good.t tests/unit/bad.t tests/unit/status.t tests/unit/short.t \
+	tests/unit/silent.t
+unlike "... nor are they run" "$said" "again:"
+
 check "surroundings" env GRADCOMP=topk GRADCOMP_REPORT=x MAKEFLAGS=w GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" \
 	"$runner" tests/cluster/env.t
 like "... do not reach a test" "$(cat "$tmp/build/tests/log/cluster-env.t.tap")" "unset unset unset"

@@ -4,17 +4,10 @@
 # job works on, with the right results.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
-[ -e "$GRADCOMP_BUILD/lib/gradcomp/wireup/pmix.so" ] || skip_all 'no PMIx module was built'
 
-mkdir -m 777 run
-start_cluster --nodes "$nodes"
-on srun --mpi=list 2>&1 | grep -q pmix || skip_all 'this Slurm has no PMIx'
-real required
-if ! cc -std=gnu11 -O2 -Wall -I"$GRADCOMP_SRC/include" -o job "$GRADCOMP_SRC/tests/cluster/job.c" -L"$tmp/lib" -lgradcomp \
-	-lm 2> cc.log || ! cc -std=gnu11 -O2 -Wall -Wextra -o attack "$GRADCOMP_SRC/tests/cluster/attack.c" 2>> cc.log; then
-	note "$(cat cc.log)"
-	skip_all 'no C compiler'
-fi
+real_jobs
+library_program job
+program attack -Wextra
 alice=$(as alice id -u)
 sodium=$(sed -n 's/^HAVE_SODIUM = //p' "$GRADCOMP_BUILD/config.mk")
 
@@ -157,7 +150,9 @@ if [ "$sodium" = yes ]; then
 	# shellcheck disable=SC2016
 	said=$(on srun --mpi=pmix -N4 -D "$tmp/run" --gradcomp=none sh -c \
 		'[ "$SLURM_PROCID" = 2 ] || export GRADCOMP_SECURITY_FRAMES=mac; exec '"$tmp/job sums" 2>&1)
-	like 'frames: a rank with another setting is named' "$said" 'rank 2 on n3 has security.frames=none, rank 0 has mac'
+	# Whichever of the others looks first says it.
+	is 'frames: a rank with another setting is named' \
+		"$(grep -c 'rank 2 on n3 has security.frames=none, rank [013] has mac' <<< "$said" | sed 's/[1-9].*/named/')" named || note "$said"
 else
 	skip 'security.frames' 'built without libsodium'
 fi

@@ -4,13 +4,9 @@
 # once where one at every hop is made three times.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
-[ -e "$GRADCOMP_BUILD/lib/gradcomp/wireup/pmix.so" ] || skip_all 'no PMIx module was built'
 
 nodes=2
-mkdir -m 777 run
-start_cluster --nodes "$nodes"
-on srun --mpi=list 2>&1 | grep -q pmix || skip_all 'this Slurm has no PMIx'
-real required
+real_jobs
 bench () {
 	check "$1" timeout 60 "${bed[@]}" run -u alice srun --mpi=pmix -N2 -n4 -D "$tmp/run" --gradcomp=none \
 		"$tmp/bin/gradcomp" bench collectives --iters 3 --seconds 0.01 --json rows "${@:2}"

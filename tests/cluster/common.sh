@@ -6,6 +6,9 @@
 #   start_cluster ARG...   up, with $tmp seen by all nodes
 #   plugin MODE ARG...     load the plugin: MODE required or optional, ARG for its line
 #   real MODE ARG...       the same with this build's own gradcomp command
+#   real_jobs ARG...       a cluster for jobs of the real library, and a folder run all users write
+#   program NAME ARG...    compiles tests/cluster/NAME.c, with ARGs behind it
+#   library_program NAME   the same against the library
 #   on / as USER CMD...    run on the login node, as alice / USER; at most 60 s
 #   all_idle NAME          every node is idle: none drained, none stuck
 #   submitted              number of the last job ever submitted
@@ -52,6 +55,22 @@ real () {
 	plugin "$@"
 	sed -i "s|helper=[^ ]*|helper=$tmp/bin/gradcomp|" "$state/etc/plugstack.conf.d/gradcomp.conf"
 }
+
+# shellcheck disable=SC2120 # most have none
+real_jobs () {
+	[ -e "$GRADCOMP_BUILD/lib/gradcomp/wireup/pmix.so" ] || skip_all 'no PMIx module was built'
+	mkdir -m 777 run
+	start_cluster --nodes "$nodes" "$@"
+	on srun --mpi=list 2>&1 | grep -q pmix || skip_all 'this Slurm has no PMIx'
+	real required
+}
+
+program () {
+	cc -std=gnu11 -O2 -Wall -o "$1" "$GRADCOMP_SRC/tests/cluster/$1.c" "${@:2}" 2> cc.log && return
+	note "$(cat cc.log)"
+	skip_all 'no C compiler'
+}
+library_program () { program "$1" -I"$GRADCOMP_SRC/include" -L"$tmp/lib" -lgradcomp -lm; }
 
 as () { timeout 60 "${bed[@]}" run -u "$@"; }
 on () { as alice "$@"; }

@@ -3,18 +3,10 @@
 # nothing but its name, the ranks end with the same bits, and the loss falls.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
-[ -e "$GRADCOMP_BUILD/lib/gradcomp/wireup/pmix.so" ] || skip_all 'no PMIx module was built'
 
 nodes=2
-mkdir -m 777 run
-start_cluster --nodes "$nodes"
-on srun --mpi=list 2>&1 | grep -q pmix || skip_all 'this Slurm has no PMIx'
-real required
-if ! cc -std=c11 -D_GNU_SOURCE -O2 -Wall -I"$GRADCOMP_SRC/include" -o train "$GRADCOMP_SRC/tests/cluster/train.c" \
-	-L"$tmp/lib" -lgradcomp -lm 2> cc.log; then
-	note "$(cat cc.log)"
-	skip_all 'no C compiler'
-fi
+real_jobs
+library_program train
 # train SPEC [ARG...]: what the ranks say goes to $heard, the closing line to $closing
 train () {
 	heard=$(on srun --mpi=pmix -N2 -n4 -D "$tmp/run" "--gradcomp=$1" "$tmp/train" "${@:2}" 2>&1)

@@ -3,17 +3,9 @@
 # dies or stops the others say which one.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
-[ -e "$GRADCOMP_BUILD/lib/gradcomp/wireup/pmix.so" ] || skip_all 'no PMIx module was built'
 
-mkdir -m 777 run
-start_cluster --nodes "$nodes"
-on srun --mpi=list 2>&1 | grep -q pmix || skip_all 'this Slurm has no PMIx'
-real required
-if ! cc -std=c11 -D_GNU_SOURCE -O2 -Wall -I"$GRADCOMP_SRC/include" -o job "$GRADCOMP_SRC/tests/cluster/job.c" \
-	-L"$tmp/lib" -lgradcomp -lm 2> cc.log; then
-	note "$(cat cc.log)"
-	skip_all 'no C compiler'
-fi
+real_jobs
+library_program job
 job () { on srun --mpi=pmix -D "$tmp/run" "$@" 2>&1; }
 
 check '4 ranks on 4 nodes' job -N4 --gradcomp=none "$tmp/job" sums

@@ -5,19 +5,11 @@
 # packets.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
-[ -e "$GRADCOMP_BUILD/lib/gradcomp/wireup/pmix.so" ] || skip_all 'no PMIx module was built'
 [ -e "$GRADCOMP_BUILD/lib/gradcomp/collectives/hier.so" ] || skip_all 'hier was not built'
 
 nodes=2
-mkdir -m 777 run
-start_cluster --nodes "$nodes"
-on srun --mpi=list 2>&1 | grep -q pmix || skip_all 'this Slurm has no PMIx'
-real required
-if ! cc -std=c11 -D_GNU_SOURCE -O2 -Wall -I"$GRADCOMP_SRC/include" -o train "$GRADCOMP_SRC/tests/cluster/train.c" \
-	-L"$tmp/lib" -lgradcomp -lm 2> cc.log; then
-	note "$(cat cc.log)"
-	skip_all 'no C compiler'
-fi
+real_jobs
+library_program train
 
 numbers=$((64 * 48 + 48)) density=0.25
 received () { "${bed[@]}" bytes | awk '$1 == "n2" { print $3 }'; }
