@@ -1,5 +1,5 @@
-/* gradcomp/stage.h: a dataset directory, copied once into the user's cache on
- * this node.
+/* gradcomp/stage.h: a dataset, a directory or a file, copied once into the user's
+ * cache on this node.
  *
  *     gradcomp_stage_options opt = { .struct_size = sizeof opt, .source = "/nfs/digits" };
  *     gradcomp_stage_result res = { .struct_size = sizeof res };
@@ -40,6 +40,15 @@ extern "C" {
 #define GRADCOMP_STAGE_VERIFY (1u << 0)
 /* Look, count, and write nothing. */
 #define GRADCOMP_STAGE_DRY_RUN (1u << 1)
+/* Read the source again when there is a copy, and compare contents: what was
+ * exchanged without a change of size and time is noticed, and staged anew. */
+#define GRADCOMP_STAGE_CONTENT (1u << 2)
+
+typedef enum gradcomp_stage_mode {
+	GRADCOMP_STAGE_FULL = 0,  /* every node has all of it */
+	GRADCOMP_STAGE_SHARD = 1, /* node i of n has the files at i, i + n, i + 2n ... of the sorted list */
+	GRADCOMP_STAGE_LINK = 2   /* nothing is copied: the source is listed and checked, result.path is the source */
+} gradcomp_stage_mode;
 
 typedef enum gradcomp_stage_phase {
 	GRADCOMP_STAGE_SCAN = 0, /* listing the source */
@@ -60,10 +69,12 @@ typedef struct gradcomp_stage_progress {
 	const char *notice; /* NOTICE: text without newline; else NULL */
 } gradcomp_stage_progress;
 
+struct gradcomp_group;
+
 typedef struct gradcomp_stage_options {
 	uint32_t struct_size;
 	uint32_t flags;
-	const char *source;    /* a directory */
+	const char *source;    /* a directory or a file, or nfs://SERVER/EXPORT/PATH */
 	const char *cache_dir; /* absolute; NULL: setting stage.cache_dir */
 	uint64_t max_bytes;    /* a larger dataset is refused; 0: setting stage.max_bytes */
 	uint32_t workers;      /* 1..64 copying threads, 1 MiB each; 0: setting stage.workers */
@@ -73,24 +84,38 @@ typedef struct gradcomp_stage_options {
 	 * and returns GRADCOMP_ERR_STATE. May be NULL. */
 	int (*progress)(void *ctx, const gradcomp_stage_progress *p);
 	void *ctx;
+	/* Stage together: the call is collective over the group, each node reads its
+	 * share of the source and gets the rest from the other nodes. The first rank of
+	 * a node does it for all ranks there. A failure on one node is a failure on all,
+	 * and names the node. NULL: this node alone. */
+	struct gradcomp_group *group;
+	gradcomp_stage_mode mode;
+	uint32_t reserved1;
+	/* Keeps the copy from eviction as long as this process lives; 0: nothing does.
+	 * `holder` is what `gradcomp cache list` shows for it ("job 12.0"); may be NULL. */
+	int64_t hold_pid;
+	const char *holder;
 } gradcomp_stage_options;
 
 typedef struct gradcomp_stage_result {
 	uint32_t struct_size; /* set by the caller */
-	uint32_t cached;      /* 1: there was a copy already */
-	uint64_t files;       /* regular files, hard links included */
+	uint32_t cached;      /* 1: there was a copy already, on every node of the group */
+	uint64_t files;       /* regular files of the dataset, hard links included */
 	uint64_t bytes;       /* their sizes, each hard-linked file once */
 	uint64_t resumed;     /* bytes taken over from a copy that a dead process began */
 	double seconds;
 	char key[65];      /* 64 hex digits */
-	char path[4096];   /* where the copy is, or with DRY_RUN would be */
+	char path[4096];   /* where the copy is, or with DRY_RUN would be; of a file: the file */
 	char source[4096]; /* the source with symbolic links resolved */
+	uint64_t read;     /* bytes of file data this node read from the source */
+	uint64_t received; /* and got from other nodes */
+	uint32_t node, nnodes; /* this node's place in the group; 0 of 1 alone */
 } gradcomp_stage_result;
 
 /* Returns when *result names a complete copy. Failures, all of which leave the
  * cache as it was:
  *   NOTFOUND     there is no such source
- *   INVALID      the source is no directory, or holds the cache; an option is wrong
+ *   INVALID      the source holds the cache; an option is wrong
  *   UNSUPPORTED  the tree holds something that cannot be copied
  *   RANGE        larger than max_bytes
  *   INSECURE     the cache area could be written by another user
@@ -98,6 +123,7 @@ typedef struct gradcomp_stage_result {
  *                how much is needed and how much there is) or no quota
  *   STATE        the source changed each time it was copied, or `progress`
  *                asked to stop
+ *   PEER, TIMEOUT  another node of the group died or does not answer
  * Names in the text are fit for a terminal: control bytes appear as \xNN. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_stage_result *result,
                                                gradcomp_error *err);

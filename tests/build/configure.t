@@ -51,7 +51,7 @@ for option in $accepted; do
 	*) like "$option is in --help" "$listed" "$option" ;;
 	esac
 done
-for lib in inih slurm pmix jansson cuda nccl verbs zfp lz4 zstd sodium munge; do
+for lib in inih slurm pmix jansson cuda nccl verbs nfs zfp lz4 zstd sodium munge; do
 	like "--with-$lib is in --help" "$help" "--with-${lib}[=DIR]"
 done
 
@@ -66,7 +66,7 @@ refuse "a prefix with a dollar is an error" conf bad "--prefix=/opt/\$HOME"
 is "a refused option leaves nothing" "$(ls "$tmp/bad")" ""
 
 none="--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-jansson --without-zfp
---without-lz4 --without-zstd --without-sodium --without-munge"
+--without-lz4 --without-zstd --without-sodium --without-munge --without-nfs"
 # shellcheck disable=SC2086
 check "unknown --enable and --with are accepted" conf warn $none --enable-frob --with-nic=x --disable-static
 like "... with a warning (enable)" "$said" "warning: unknown option --enable-frob"
@@ -150,6 +150,7 @@ missing slurm slurm/spank.h libslurm-dev slurm-devel
 missing pmix pmix.h libpmix-dev pmix-devel
 missing jansson jansson.h libjansson-dev jansson-devel
 missing verbs infiniband/verbs.h libibverbs-dev rdma-core-devel
+missing nfs nfsc/libnfs.h libnfs-dev libnfs-devel
 missing zfp zfp.h libzfp-dev zfp-devel
 missing lz4 lz4.h liblz4-dev lz4-devel
 missing zstd zstd.h libzstd-dev libzstd-devel

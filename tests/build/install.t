@@ -9,7 +9,7 @@ prefix=$tmp/prefix
 mkdir "$tmp/build"
 cd "$tmp/build" || exit 1
 check "configure without any optional library" "$GRADCOMP_SRC/configure" --prefix="$prefix" CFLAGS=-O1 \
-	--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-jansson --without-zfp \
+	--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-nfs --without-jansson --without-zfp \
 	--without-lz4 --without-zstd
 check "make" make -j2
 check "nothing is left to do after it" make -q

@@ -7,7 +7,7 @@ unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG DESTDIR 2>/dev/null
 
 version=$(cat "$GRADCOMP_SRC/VERSION")
 archive=gradcomp-$version.tar.gz
-none="--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-jansson"
+none="--without-slurm --without-pmix --without-cuda --without-nccl --without-verbs --without-nfs --without-jansson"
 mkdir "$tmp/out"
 cd "$tmp/out" || exit 1
 # shellcheck disable=SC2086

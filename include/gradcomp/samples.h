@@ -1,0 +1,95 @@
+/* gradcomp/samples.h: the samples of a dataset on a filesystem, by number.
+ *
+ * Three layouts are read: a folder tree (each file a sample, its label the first
+ * folder of its path), tar shards as WebDataset writes them (members that share a
+ * name up to the first dot behind the last '/' are one sample, what follows the
+ * dot names its parts), and a record file with an index (doc/records.md).
+ *
+ *     gradcomp_samples *s;
+ *     gradcomp_samples_open(getenv("GRADCOMP_DATA"), NULL, &s, &err);
+ *     for (uint64_t i = 0; i < gradcomp_samples_count(s); i++) {
+ *             gradcomp_sample_info info = { .struct_size = sizeof info };
+ *             gradcomp_samples_info(s, i, &info, &err);
+ *             gradcomp_samples_read(s, i, 0, buf, sizeof buf, &bytes, &err);
+ *     }
+ *
+ * Samples are numbered from 0 in the order of their paths as bytes (a tree), of
+ * shards by path and of members in a shard (tar), of the index (records): the same
+ * numbers on every node that sees the same files.
+ *
+ * Threads. After open() every call but close() may be made on any thread at the
+ * same time, and in a forked child. What a file says is checked before it is
+ * believed: a corrupt one is GRADCOMP_ERR_INVALID with its name and offset. */
+#ifndef GRADCOMP_SAMPLES_H
+#define GRADCOMP_SAMPLES_H
+
+#include "abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct gradcomp_samples gradcomp_samples;
+
+typedef enum gradcomp_sample_format {
+	GRADCOMP_SAMPLES_AUTO = 0, /* by what is there: a record file, *.tar in a directory or as a file, else a tree */
+	GRADCOMP_SAMPLES_TREE = 1,
+	GRADCOMP_SAMPLES_TAR = 2,
+	GRADCOMP_SAMPLES_RECORDS = 3
+} gradcomp_sample_format;
+
+typedef struct gradcomp_samples_options {
+	uint32_t struct_size;
+	gradcomp_sample_format format;
+	/* A tree: only files whose name ends in one of these, "jpg/png"; NULL: all. */
+	const char *suffixes;
+} gradcomp_samples_options;
+
+typedef struct gradcomp_sample_info {
+	uint32_t struct_size; /* set by the caller */
+	uint32_t nparts;      /* 1 in a tree */
+	int32_t label;        /* number of the sample's class among the sorted classes; -1: it has none */
+	uint32_t reserved0;
+	uint64_t bytes;       /* of all parts */
+	const char *key;      /* path in the tree, member name without suffix, key of the record; owned by the samples */
+} gradcomp_sample_info;
+
+/* Lists the dataset; `path` is a directory or a file. `options` may be NULL. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_options *options,
+                                                      gradcomp_samples **out, gradcomp_error *err);
+/* NULL is fine. */
+GRADCOMP_EXPORT void gradcomp_samples_close(gradcomp_samples *s);
+GRADCOMP_EXPORT uint64_t gradcomp_samples_count(const gradcomp_samples *s);
+GRADCOMP_EXPORT gradcomp_sample_format gradcomp_samples_format(const gradcomp_samples *s);
+/* Names of the classes by label; NULL behind the last. Owned by the samples. */
+GRADCOMP_EXPORT const char *gradcomp_samples_class(const gradcomp_samples *s, uint32_t label);
+/* RANGE: there is no such sample. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_samples_info(const gradcomp_samples *s, uint64_t index,
+                                                      gradcomp_sample_info *info, gradcomp_error *err);
+/* Name ("jpg"; "" in a tree) and bytes of a part. Either pointer may be NULL. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_samples_part(const gradcomp_samples *s, uint64_t index, uint32_t part,
+                                                      const char **name, uint64_t *bytes, gradcomp_error *err);
+/* Reads a part into buf. RANGE when `capacity` is less than it has; *bytes says how
+ * many it has in either case. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_samples_read(const gradcomp_samples *s, uint64_t index, uint32_t part,
+                                                      void *buf, uint64_t capacity, uint64_t *bytes,
+                                                      gradcomp_error *err);
+
+/* Writes a record file, whole or not at all: under a temporary name until finish(). */
+typedef struct gradcomp_records_writer gradcomp_records_writer;
+GRADCOMP_EXPORT gradcomp_status gradcomp_records_create(const char *path, gradcomp_records_writer **out,
+                                                        gradcomp_error *err);
+/* One record with `nparts` parts; label -1: none. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_records_add(gradcomp_records_writer *w, const char *key, int32_t label,
+                                                     uint32_t nparts, const char *const *names,
+                                                     const void *const *data, const uint64_t *bytes,
+                                                     gradcomp_error *err);
+/* Frees the writer whatever it returns. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_records_finish(gradcomp_records_writer *w, gradcomp_error *err);
+/* Gives up: nothing is left. NULL is fine. */
+GRADCOMP_EXPORT void gradcomp_records_abandon(gradcomp_records_writer *w);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

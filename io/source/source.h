@@ -1,0 +1,66 @@
+/* Where a dataset comes from: a directory or file of a mounted filesystem, or of
+ * an NFS server spoken to directly (a module, so that the library needs no
+ * libnfs). Everything below is reached one component at a time without following
+ * symbolic links.
+ *
+ * A source is shared by threads; a reader is one thread's way to it. Paths are
+ * relative to the root ("" is the root itself) and of at most PATH_MAX bytes.
+ * Functions that return a status name the path in the text. */
+#ifndef SOURCE_H
+#define SOURCE_H
+
+#include <stdbool.h>
+
+#include "error.h"
+
+typedef struct source source;
+typedef struct source_reader source_reader;
+struct config;
+
+/* What a listing says of an entry. */
+typedef struct source_stat {
+	uint32_t mode; /* S_IFMT and permission bits */
+	uint32_t nlink;
+	uint64_t dev, ino, size;
+	uint64_t stored; /* bytes it takes there; less than size: it may have holes */
+	int64_t mtime_ns;
+} source_stat;
+
+/* `spec`: a path, or nfs://SERVER[:PORT]/EXPORT/PATH[?key=value&...] with libnfs's
+ * arguments (version, nfsport, uid, gid ...). NOTFOUND, UNSUPPORTED (no libnfs in
+ * this build), INVALID (neither directory nor file). */
+gradcomp_status source_open(const struct config *c, const char *spec, source **out, gradcomp_error *err);
+void source_close(source *s);
+/* Its path with symbolic links resolved, or the URL without arguments: the name in
+ * the key and in messages. Owned by the source. */
+const char *source_name(const source *s);
+/* The source is one file: its tree is a directory that holds it alone. */
+bool source_is_file(const source *s);
+/* A mounted filesystem: entries can be reached by source_name() as a path. */
+bool source_is_mounted(const source *s);
+
+gradcomp_status source_reader_open(source *s, source_reader **out, gradcomp_error *err);
+void source_reader_close(source_reader *r);
+
+/* Calls each() for every entry of a directory but . and .., in any order, until one
+ * returns a failure, which is returned. The names last for the call. */
+gradcomp_status source_list(source_reader *r, const char *dir,
+                            gradcomp_status (*each)(void *ctx, const char *name, const source_stat *st,
+                                                    gradcomp_error *err),
+                            void *ctx, gradcomp_error *err);
+gradcomp_status source_lookup(source_reader *r, const char *path, source_stat *st, gradcomp_error *err);
+/* Up to PATH_MAX - 1 bytes and a 0; longer ones are UNSUPPORTED. */
+gradcomp_status source_readlink(source_reader *r, const char *path, char target[4096], gradcomp_error *err);
+
+/* One file at a time is open in a reader; opening the next closes it. NOTFOUND also
+ * when something else has taken its place. *st is that of the open file. */
+gradcomp_status source_file(source_reader *r, const char *path, source_stat *st, gradcomp_error *err);
+/* Bytes read from the open file at `at`: fewer than n at its end only. -1 and errno. */
+int64_t source_read(source_reader *r, void *buf, uint64_t n, uint64_t at);
+/* The next byte at or behind `at` that may not be zero, and the end of that run; both
+ * the file's size when there is none. Servers that cannot tell have one run. */
+void source_run(source_reader *r, uint64_t at, uint64_t size, uint64_t *data, uint64_t *hole);
+/* The open file as it is now: for those who look again when they have read it. */
+gradcomp_status source_again(source_reader *r, source_stat *st, gradcomp_error *err);
+
+#endif
