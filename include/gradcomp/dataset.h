@@ -1,0 +1,145 @@
+/* gradcomp/dataset.h: samples read and prepared once, then served from the memory
+ * of the job's nodes.
+ *
+ *     gradcomp_dataset_options opt = { .struct_size = sizeof opt, .count = n, .make = decode, .ctx = files };
+ *     gradcomp_dataset *ds;
+ *     gradcomp_dataset_create(gradcomp_job_world(job), &opt, &ds, &err);
+ *     for (uint64_t epoch = 0; epoch < 90; epoch++) {
+ *             gradcomp_dataset_begin(ds, epoch, 0, &err);
+ *             gradcomp_value_view v = { .struct_size = sizeof v };
+ *             while (gradcomp_dataset_next(ds, &v, &err) == 0 && v.data) {
+ *                     train_on(v.data, v.bytes);
+ *                     gradcomp_dataset_release(ds, &v);
+ *             }
+ *     }
+ *
+ * A key-value store: the key is a sample's index, the value the bytes that make()
+ * returned for it the first time anybody asked (Shi et al., "Towards scalable
+ * distributed training of deep learning on public cloud clusters", 2020, section
+ * 3.1). Every sample has an owner, the node whose memory keeps its value. The
+ * owner of a sample is the node of the rank that the order of epoch 0 gives it to,
+ * so that the first epoch moves nothing between nodes. Ranks of a node share one
+ * memory; a value there is handed out where it stands, one of another node is
+ * fetched from its owner, several at a time, over the job's authenticated links.
+ *
+ * Order. In epoch e, position p of rank r is sample perm(seed, e, p * nranks + r),
+ * perm a permutation of 0..count-1 that depends on nothing else: the same on all
+ * ranks without a word, each sample exactly once an epoch, every rank's length
+ * equal or one more than another's. next() goes along it, and what comes next is
+ * prepared and fetched ahead.
+ *
+ * Memory. A node keeps at most `memory` bytes of values. What does not fit goes to
+ * files below `spill` if that is set, else it is made anew each time it is wanted.
+ *
+ * Forked children (PyTorch's DataLoader workers) may call get(), release(), order()
+ * and length() on a dataset their parent made, as long as the parent lives. They
+ * make values themselves, and the parent fetches for them.
+ *
+ * Checks. Each value has a checksum, taken when it was made and compared when it
+ * has come over a network or from a spill file; one that does not match is made
+ * again from the source, counted and reported.
+ *
+ * Threads: all calls but create() and free() may come from any thread, next() from
+ * one at a time. Failures: as gradcomp.h says; a rank that dies fails all calls that
+ * wait for it, with its name. */
+#ifndef GRADCOMP_DATASET_H
+#define GRADCOMP_DATASET_H
+
+#include "abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gradcomp_group;
+typedef struct gradcomp_dataset gradcomp_dataset;
+
+/* Where make() puts a value: calls out->room(out, bytes) once for memory of that
+ * many bytes and fills it; NULL: there is none, and make() returns
+ * GRADCOMP_ERR_NOMEM. */
+typedef struct gradcomp_value_room {
+	uint32_t struct_size;
+	uint32_t reserved0;
+	void *(*room)(struct gradcomp_value_room *out, uint64_t bytes);
+	void *ctx; /* the library's */
+} gradcomp_value_room;
+
+typedef struct gradcomp_dataset_options {
+	uint32_t struct_size;
+	uint32_t workers; /* threads that make values ahead of next(); 0: the caller's thread makes them */
+	uint64_t count;   /* samples; equal on all ranks, as are seed and shuffle */
+	uint64_t seed;
+	uint64_t memory; /* bytes a node keeps; 0: setting dataset.memory */
+	const char *spill; /* a directory on this node for what does not fit; NULL: none */
+	uint32_t ahead;    /* samples prepared or fetched before next() asks; 0: setting dataset.ahead */
+	uint32_t shuffle;  /* 0: in order: perm is the identity */
+	/* Reads, decodes, preprocesses sample `index`. Called on any thread, on several
+	 * at a time, and in forked children; once a sample unless its value was lost. A
+	 * failure fails the call that wanted the sample, not the job. */
+	gradcomp_status (*make)(void *ctx, uint64_t index, gradcomp_value_room *out, gradcomp_error *err);
+	void *ctx;
+} gradcomp_dataset_options;
+
+/* A value on loan. */
+typedef struct gradcomp_value_view {
+	uint32_t struct_size; /* set by the caller */
+	uint32_t source;      /* GRADCOMP_VALUE_... */
+	uint64_t index;
+	const void *data; /* aligned to 64 bytes; NULL: the epoch is over */
+	uint64_t bytes;
+	void *hold; /* the library's */
+} gradcomp_value_view;
+
+#define GRADCOMP_VALUE_LOCAL 0u  /* in this node's memory */
+#define GRADCOMP_VALUE_REMOTE 1u /* fetched from its owner */
+#define GRADCOMP_VALUE_MADE 2u   /* by make(), just now */
+#define GRADCOMP_VALUE_SPILL 3u  /* read from a spill file */
+
+/* Collective over the group. MISMATCH names the ranks whose count, seed or shuffle
+ * differ; RANGE: the node has not the memory. `make` may be NULL when every value
+ * will be put(). */
+GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_create(struct gradcomp_group *group,
+                                                        const gradcomp_dataset_options *options,
+                                                        gradcomp_dataset **out, gradcomp_error *err);
+/* Collective: others may still want values of this node. NULL is fine. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err);
+
+/* Samples of this rank in an epoch, and the one at a position (>= length: RANGE). */
+GRADCOMP_EXPORT uint64_t gradcomp_dataset_length(const gradcomp_dataset *ds);
+GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
+                                                       uint64_t *index, gradcomp_error *err);
+/* next() goes on at `position` of `epoch`: a job that resumes gives those it had
+ * reached. Local; what was fetched ahead and not asked for is dropped. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
+                                                       gradcomp_error *err);
+/* The next sample of the order; view->data is NULL at the epoch's end. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view *view,
+                                                      gradcomp_error *err);
+/* Sample `index`, whatever the order. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_get(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
+                                                     gradcomp_error *err);
+/* Says that these will be wanted soon, in this order: for those who have an order of
+ * their own (DistributedSampler). Local, does not wait. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *indices, uint64_t n,
+                                                        gradcomp_error *err);
+/* The view's data must not be looked at any more. A released view is fine. */
+GRADCOMP_EXPORT void gradcomp_dataset_release(gradcomp_dataset *ds, gradcomp_value_view *view);
+
+/* Counters of this rank and its forked children since create(). */
+typedef struct gradcomp_dataset_stats {
+	uint32_t struct_size; /* set by the caller */
+	uint32_t reserved0;
+	uint64_t local, remote, made, spilled; /* values handed out, by where they came from */
+	uint64_t remote_bytes;
+	uint64_t damaged;   /* checksums that did not match; each value was made again */
+	uint64_t unkept;    /* values made that no memory was left for */
+	uint64_t memory_used, memory_limit; /* of the node */
+	double wait_s;      /* next() and get() had to wait */
+	double make_s;      /* spent in make(), summed over threads */
+} gradcomp_dataset_stats;
+GRADCOMP_EXPORT void gradcomp_dataset_get_stats(const gradcomp_dataset *ds, gradcomp_dataset_stats *stats);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
