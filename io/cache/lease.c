@@ -1,0 +1,193 @@
+/* Leases: KEY.lease/NAME says who needs the copy. Three lines:
+ *
+ *     gradcomp-lease 1
+ *     pid 4711 start 90210 boot 5f0c... space 4026531836     or    job 12 boot 5f0c...     or    pin
+ *     holder job 12.0
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cache/cache.h"
+
+#define MAGIC "gradcomp-lease 1\n"
+#define LEASE_MAX 512
+
+/* A decimal number behind `word`; false when it is none or has more than 18 digits. */
+static bool take_number(const char **at, const char *word, uint64_t *out)
+{
+	size_t n = strlen(word), digits;
+	if (strncmp(*at, word, n))
+		return false;
+	digits = strspn(*at + n, "0123456789");
+	if (!digits || digits > 18)
+		return false;
+	*out = strtoull(*at + n, NULL, 10);
+	*at += n + digits;
+	return true;
+}
+
+static bool take_boot(const char **at, char boot[CACHE_BOOT_BYTES])
+{
+	if (strncmp(*at, " boot ", 6))
+		return false;
+	size_t n = strspn(*at + 6, "0123456789abcdef-");
+	if (!n || n >= CACHE_BOOT_BYTES)
+		return false;
+	memcpy(boot, *at + 6, n);
+	boot[n] = 0;
+	*at += 6 + n;
+	return true;
+}
+
+static bool parse(const char *text, cache_lease_info *l)
+{
+	uint64_t n;
+	if (strncmp(text, MAGIC, sizeof MAGIC - 1))
+		return false;
+	text += sizeof MAGIC - 1;
+	if (!strncmp(text, "pin\n", 4)) {
+		l->pin = true;
+		text += 3;
+	} else if (take_number(&text, "job ", &n)) {
+		l->job = (int64_t)n;
+		if (!n || !take_boot(&text, l->boot))
+			return false;
+	} else {
+		if (!take_number(&text, "pid ", &n) || n < 1 || n > INT32_MAX ||
+		    !take_number(&text, " start ", &l->start) || !take_boot(&text, l->boot) ||
+		    !take_number(&text, " space ", &l->space))
+			return false;
+		l->pid = (int64_t)n;
+	}
+	if (strncmp(text, "\nholder ", 8))
+		return false;
+	text += 8;
+	size_t length = strcspn(text, "\n");
+	if (text[length] != '\n' || text[length + 1])
+		return false;
+	char raw[LEASE_MAX];
+	memcpy(raw, text, length);
+	raw[length] = 0;
+	gradcomp_printable(raw, l->holder, sizeof l->holder);
+	return true;
+}
+
+bool cache_lease_read(int dir, const char *name, cache_lease_info *out)
+{
+	char text[LEASE_MAX];
+	struct stat st;
+	*out = (cache_lease_info){0};
+	if (snprintf(out->name, sizeof out->name, "%s", name) >= (int)sizeof out->name)
+		return false;
+	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	ssize_t n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? read(fd, text, sizeof text - 1) : -1;
+	close(fd);
+	if (n <= 0)
+		return false;
+	text[n] = 0;
+	return strlen(text) == (size_t)n && parse(text, out);
+}
+
+bool cache_lease_alive(const cache_lease_info *l)
+{
+	char boot[CACHE_BOOT_BYTES];
+	if (l->pin)
+		return true;
+	if (strcmp(l->boot, cache_boot(boot)))
+		return false;
+	if (l->job)
+		return true;
+	uint64_t space = cache_pid_space();
+	if (!space || space != l->space)
+		return true;
+	if (kill((pid_t)l->pid, 0) < 0 && errno == ESRCH)
+		return false;
+	/* Hidden processes (hidepid) have no start that we could see. */
+	uint64_t start = cache_process_start(l->pid);
+	return !start || !l->start || start == l->start;
+}
+
+static int put(int gate, const char *name, const char *text, size_t n)
+{
+	char temp[48];
+	uint64_t random;
+	int fd = -1;
+	for (int i = 0; fd < 0 && i < 100; i++) {
+		if (getrandom(&random, sizeof random, 0) != sizeof random)
+			return -1;
+		snprintf(temp, sizeof temp, ".%016llx", (unsigned long long)random);
+		fd = openat(gate, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+		if (fd < 0 && errno != EEXIST)
+			return -1;
+	}
+	if (fd < 0)
+		return -1;
+	ssize_t w = write(fd, text, n);
+	int e = w < 0 ? errno : ENOSPC;
+	if (close(fd) == 0 && w == (ssize_t)n && renameat(gate, temp, gate, name) == 0)
+		return 0;
+	e = w == (ssize_t)n ? errno : e;
+	unlinkat(gate, temp, 0);
+	errno = e;
+	return -1;
+}
+
+gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_info *l, gradcomp_error *err)
+{
+	char text[LEASE_MAX], holder[CACHE_HOLDER_BYTES];
+	int n = snprintf(text, sizeof text, "%s", MAGIC);
+	if (l->pin)
+		n += snprintf(text + n, sizeof text - (size_t)n, "pin");
+	else if (l->job)
+		n += snprintf(text + n, sizeof text - (size_t)n, "job %lld boot %s", (long long)l->job, l->boot);
+	else
+		n += snprintf(text + n, sizeof text - (size_t)n, "pid %lld start %llu boot %s space %llu",
+		              (long long)l->pid, (unsigned long long)l->start, l->boot,
+		              (unsigned long long)l->space);
+	n += snprintf(text + n, sizeof text - (size_t)n, "\nholder %s\n",
+	              gradcomp_printable(l->holder, holder, sizeof holder));
+	int gate = -1, result = -1;
+	/* The directory may go between the two calls when it is empty. */
+	for (int i = 0; i < 100; i++) {
+		if ((gate = cache_gate_enter(area, key, false)) < 0)
+			break;
+		result = put(gate, l->name, text, (size_t)n);
+		int e = errno;
+		cache_gate_leave(area, key, gate, false);
+		errno = e;
+		if (result == 0 || e != ENOENT)
+			break;
+	}
+	if (result == 0)
+		return GRADCOMP_OK;
+	return gate < 0 && errno == EWOULDBLOCK
+	               ? error_set(err, GRADCOMP_ERR_IO,
+	                           "cannot lease %s: another process has held %s.lease for 10 s (is it stopped?)", key, key)
+	               : stage_fail(err, "write the lease of", key);
+}
+
+gradcomp_status cache_lease(int area, const char *key, int64_t pid, const char *holder, gradcomp_error *err)
+{
+	cache_lease_info l = {.pid = pid, .space = cache_pid_space()};
+	if (!pid)
+		return GRADCOMP_OK;
+	if (pid < 1 || pid > INT32_MAX || (kill((pid_t)pid, 0) < 0 && errno == ESRCH))
+		return error_set(err, GRADCOMP_ERR_INVALID, "there is no process %lld that could hold a lease",
+		                 (long long)pid);
+	l.start = cache_process_start(pid);
+	cache_boot(l.boot);
+	snprintf(l.name, sizeof l.name, "%lld-%llu", (long long)pid, (unsigned long long)l.start);
+	if (holder)
+		snprintf(l.holder, sizeof l.holder, "%s", holder);
+	else
+		snprintf(l.holder, sizeof l.holder, "process %lld", (long long)pid);
+	return cache_lease_write(area, key, &l, err);
+}
