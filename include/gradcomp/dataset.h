@@ -101,7 +101,9 @@ typedef struct gradcomp_value_view {
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_create(struct gradcomp_group *group,
                                                         const gradcomp_dataset_options *options,
                                                         gradcomp_dataset **out, gradcomp_error *err);
-/* Collective: others may still want values of this node. NULL is fine. */
+/* Collective: others may still want values of this node. make() is not called any
+ * more when it returns. Views on loan stay readable, and release() stays allowed for
+ * them: their memory goes with the last one. NULL is fine. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err);
 
 /* Samples of this rank in an epoch, and the one at a position (>= length: RANGE). */
