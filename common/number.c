@@ -89,6 +89,19 @@ number_result number_size(const char *text, int64_t *out)
 	return NUMBER_OK;
 }
 
+number_result number_share(const char *text, int64_t *bytes, int *percent)
+{
+	size_t digits = strspn(text, "0123456789");
+
+	*percent = 0;
+	if (strcmp(text + digits, "%"))
+		return number_size(text, bytes);
+	if (digits < 1 || digits > 3)
+		return NUMBER_MALFORMED;
+	*percent = atoi(text);
+	return *percent >= 1 && *percent <= 100 ? NUMBER_OK : NUMBER_MALFORMED;
+}
+
 void number_put_float(char out[NUMBER_TEXT], double x)
 {
 	locale_t outer = number_enter();

@@ -20,6 +20,8 @@ number_result number_float(const char *text, double *out);
 /* Bytes: digits and an optional K, M, G or T (powers of 1024), which may be
  * followed by B or iB; upper and lower case. */
 number_result number_size(const char *text, int64_t *out);
+/* A size, or a share of something as "90%" (1 to 100): *percent is 0 for a size. */
+number_result number_share(const char *text, int64_t *bytes, int *percent);
 
 #define NUMBER_TEXT 32
 

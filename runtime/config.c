@@ -125,6 +125,9 @@ static gradcomp_status config_environment(config *c, gradcomp_error *err)
 		value = secure_getenv(env);
 		if (!value || (!strcmp(env, "GRADCOMP") && (!*value || !strcmp(value, "off"))))
 			continue;
+		if (settings[i].site)
+			return error_set(err, GRADCOMP_ERR_INVALID, "environment %s: %s can be set in gradcomp.conf only", env,
+			                 settings[i].row.name);
 		environment_origin(settings[i].row.name, env, origin, sizeof origin);
 		status = config_set(c, (int)i, value, origin, err);
 		if (status)
@@ -149,6 +152,8 @@ static gradcomp_status config_overrides(config *c, const char *const *overrides,
 		index = settings_find(name);
 		if (index < 0)
 			status = error_set(err, GRADCOMP_ERR_NOTFOUND, "application: unknown setting '%s'", name);
+		else if (settings[index].site)
+			status = error_set(err, GRADCOMP_ERR_INVALID, "application: %s can be set in gradcomp.conf only", name);
 		else
 			status = config_set(c, index, equals + 1, "application", err);
 		free(name);

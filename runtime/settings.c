@@ -8,6 +8,7 @@
 
 #include "error.h"
 #include "job_path.h"
+#include "number.h"
 #include "operators/threads.h"
 #include "spec.h"
 #include "transport/delay.h"
@@ -108,6 +109,33 @@ static gradcomp_status check_secret(const char *value, gradcomp_error *err)
 	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is none of auto, pmix, munge, munge:SOCKET and file:PATH (absolute paths)", value);
 }
 
+static gradcomp_status check_share(const char *value, gradcomp_error *err)
+{
+	int64_t bytes;
+	int percent;
+
+	if (number_share(value, &bytes, &percent) == NUMBER_OK && (percent || bytes > 0))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID,
+	                 "'%s' is neither a size such as 500G nor a share of the filesystem from 1%% to 100%%", value);
+}
+
+/* Paths and URLs, separated by ','. */
+static gradcomp_status check_sources(const char *value, gradcomp_error *err)
+{
+	for (const char *p = value; *p;) {
+		size_t n = strcspn(p, ",");
+
+		if (*p != '/' && strncmp(p, "nfs://", 6))
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "'%.*s' is neither an absolute path nor nfs://SERVER/PATH; sources are separated "
+			                 "by ',' without blanks",
+			                 (int)n, p);
+		p += n + (p[n] == ',');
+	}
+	return GRADCOMP_OK;
+}
+
 /* In the order of gradcomp_log_level. */
 static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
 /* In the order of zerocopy_mode in transport/transport.h. */
@@ -186,6 +214,14 @@ const setting settings[] = {
 	 .check = check_directory},
 	{NUMBER(SIZE, "stage.max_bytes", "0", 0, INFINITY, "bytes of the largest dataset that is staged; 0: no limit")},
 	{NUMBER(INT, "stage.workers", "2", 1, 64, "threads that copy when a dataset is staged")},
+	{TEXT("stage.cache_bytes", "90%", "what a user's area of the cache may take: a size, or a share of the filesystem"),
+	 .check = check_share},
+	{NUMBER(INT, "stage.high_mark", "95", 1, 100, "percent of cache_bytes above which copies are evicted")},
+	{NUMBER(INT, "stage.low_mark", "80", 1, 100, "percent of cache_bytes down to which copies are evicted")},
+	{NUMBER(SIZE, "stage.user_bytes", "0", 0, INFINITY, "quota of each user in the cache; 0: none")},
+	{TEXT("stage.shared", "", "sources whose copies all users of a node share, separated by ','"),
+	 .check = check_sources, .site = 1},
+	{TEXT("stage.shared_user", "root", "the account that stages what is shared"), .site = 1},
 };
 const size_t settings_count = sizeof settings / sizeof settings[0];
 

@@ -11,6 +11,7 @@ typedef struct setting {
 	gradcomp_param row; /* row.name is "section.key" */
 	/* What the row cannot say; NULL: nothing more. The text has no prefix. */
 	gradcomp_status (*check)(const char *value, gradcomp_error *err);
+	int site; /* the administrator's: only a configuration file may set it */
 } setting;
 
 extern const setting settings[];
