@@ -47,10 +47,18 @@ static gradcomp_status changed(stage_run *run, const stage_entry *e, const char 
 	                 gradcomp_printable(e->path, name, sizeof name), how);
 }
 
-static bool same(const struct stat *st, const stage_entry *e)
+static bool same(const source_stat *st, const stage_entry *e)
 {
-	return S_ISREG(st->st_mode) && (uint64_t)st->st_size == e->size &&
-	       (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec == e->mtime_ns;
+	return st->size == e->size && st->mtime_ns == e->mtime_ns;
+}
+
+/* Also of times before 1970. */
+static struct timespec time_of(int64_t ns)
+{
+	int64_t rest = ns % 1000000000;
+	if (rest < 0)
+		rest += 1000000000;
+	return (struct timespec){.tv_sec = (ns - rest) / 1000000000, .tv_nsec = rest};
 }
 
 static int write_all(int fd, const unsigned char *data, size_t n, off_t at)
@@ -89,45 +97,35 @@ static void hash_zeroes(sha256 *hash, uint64_t n)
 }
 
 /* Copies the bytes; the entry's size is not exceeded. */
-static gradcomp_status copy_bytes(stage_run *run, stage_worker *w, stage_entry *e, int in, int out,
-                                  gradcomp_error *err)
+static gradcomp_status copy_bytes(stage_run *run, stage_worker *w, stage_entry *e, int out, gradcomp_error *err)
 {
 	bool sparse = e->stored < e->size;
-	off_t at = 0, end = (off_t)e->size, data_end = sparse ? 0 : end;
+	uint64_t at = 0, end = e->size, data_end = sparse ? 0 : end, data, n;
 	sha256 hash;
 	sha256_init(&hash);
 	while (at < end) {
 		if (atomic_load(w->stop))
 			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
 		if (at >= data_end) {
-			off_t data = lseek(in, at, SEEK_DATA);
-			if (data < 0)
-				data = errno == ENXIO ? end : at;
-			if (data > end)
-				data = end;
-			hash_zeroes(&hash, (uint64_t)(data - at));
-			atomic_fetch_add(&run->bytes, (uint64_t)(data - at));
+			source_run(w->from, at, end, &data, &data_end);
+			hash_zeroes(&hash, data - at);
+			atomic_fetch_add(&run->bytes, data - at);
 			if ((at = data) >= end)
 				break;
-			data_end = lseek(in, at, SEEK_HOLE);
-			if (data_end <= at || data_end > end)
-				data_end = end;
 		}
-		size_t want = data_end - at < (off_t)STAGE_BUFFER ? (size_t)(data_end - at) : STAGE_BUFFER;
-		ssize_t n = pread(in, w->buffer, want, at);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return stage_fail(err, "read", e->path);
-		if (n == 0)
+		uint64_t want = data_end - at < STAGE_BUFFER ? data_end - at : STAGE_BUFFER;
+		gradcomp_status status = source_read(w->from, w->buffer, want, at, &n, err);
+		if (status)
+			return status;
+		if (n < want)
 			return changed(run, e, "became shorter", err);
-		sha256_update(&hash, w->buffer, (size_t)n);
-		if (write_data(out, w->buffer, (size_t)n, at, sparse) < 0)
+		sha256_update(&hash, w->buffer, n);
+		if (write_data(out, w->buffer, n, (off_t)at, sparse) < 0)
 			return stage_write_failed(run, e->path, err);
 		at += n;
-		atomic_fetch_add(&run->bytes, (uint64_t)n);
+		atomic_fetch_add(&run->bytes, n);
 	}
-	if (sparse && ftruncate(out, end) < 0)
+	if (sparse && ftruncate(out, (off_t)end) < 0)
 		return stage_write_failed(run, e->path, err);
 	sha256_final(&hash, e->sha256);
 	return GRADCOMP_OK;
@@ -136,40 +134,27 @@ static gradcomp_status copy_bytes(stage_run *run, stage_worker *w, stage_entry *
 gradcomp_status stage_copy(stage_run *run, stage_worker *w, stage_entry *e, gradcomp_error *err)
 {
 	const char *base;
-	struct stat st;
-	int in = -1, out = -1;
-	gradcomp_status status;
-	int dir = stage_walk_parent(&w->from, e->path, &base);
-	/* Non-blocking, should a FIFO have taken the file's place. */
-	if (dir >= 0)
-		in = openat(dir, base, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	if (in < 0 && (errno == ENOENT || errno == ELOOP || errno == ENOTDIR || errno == ENXIO))
+	source_stat st;
+	int out = -1;
+	gradcomp_status status = source_file(w->from, e->path, &st, err);
+	if (status == GRADCOMP_ERR_NOTFOUND)
 		return changed(run, e, "was removed or replaced", err);
-	if (in < 0)
-		return stage_fail(err, "read", e->path);
-	if (fstat(in, &st) < 0) {
-		status = stage_fail(err, "look at", e->path);
+	if (status)
+		return status;
+	if (!same(&st, e))
+		return changed(run, e, "was written to", err);
+	int dir = stage_walk_parent(&w->to, e->path, &base);
+	if (dir >= 0 && (unlinkat(dir, base, 0) == 0 || errno == ENOENT))
+		out = openat(dir, base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	if (out < 0)
+		return stage_write_failed(run, e->path, err);
+	if ((status = copy_bytes(run, w, e, out, err)) || (status = source_again(w->from, &st, err)))
 		goto done;
-	}
 	if (!same(&st, e)) {
 		status = changed(run, e, "was written to", err);
 		goto done;
 	}
-	posix_fadvise(in, 0, 0, POSIX_FADV_SEQUENTIAL);
-	dir = stage_walk_parent(&w->to, e->path, &base);
-	if (dir >= 0 && (unlinkat(dir, base, 0) == 0 || errno == ENOENT))
-		out = openat(dir, base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (out < 0) {
-		status = stage_write_failed(run, e->path, err);
-		goto done;
-	}
-	if ((status = copy_bytes(run, w, e, in, out, err)))
-		goto done;
-	if (fstat(in, &st) < 0 || !same(&st, e)) {
-		status = changed(run, e, "was written to", err);
-		goto done;
-	}
-	const struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, st.st_mtim};
+	const struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, time_of(st.mtime_ns)};
 	bool failed =
 		fchmod(out, e->mode) < 0 || futimens(out, times) < 0 || (e->size >= SYNC_BYTES && fsync(out) < 0);
 	/* close() too may bring the news of a full disk. */
@@ -181,7 +166,6 @@ gradcomp_status stage_copy(stage_run *run, stage_worker *w, stage_entry *e, grad
 	else
 		e->sealed = true;
 done:
-	close(in);
 	if (out >= 0)
 		close(out);
 	return status;

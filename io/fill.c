@@ -118,7 +118,7 @@ static gradcomp_status set_dir_modes(struct fill *f, stage_walk *to, int temp, g
 	return GRADCOMP_OK;
 }
 
-gradcomp_status stage_fill(stage_run *run, stage_manifest *m, int source, int temp, uint64_t *resumed,
+gradcomp_status stage_fill(stage_run *run, stage_manifest *m, source *from, int temp, uint64_t *resumed,
                            gradcomp_error *err)
 {
 	struct fill f = {.run = run, .m = m, .journal = -1};
@@ -137,7 +137,7 @@ gradcomp_status stage_fill(stage_run *run, stage_manifest *m, int source, int te
 	stage_walk_begin(&old, data);
 	stage_run_phase(run, GRADCOMP_STAGE_COPY, m->files, m->bytes);
 	if ((status = make_dirs(&f, &to, err)) ||
-	    (status = stage_pool(run, m->n, source, data, fill_file, &f, err)) ||
+	    (status = stage_pool(run, m->n, from, data, fill_file, &f, err)) ||
 	    (status = make_links(&f, &to, &old, err)) || (status = set_dir_modes(&f, &to, temp, err)))
 		goto done;
 	*resumed = atomic_load(&f.resumed);
@@ -149,28 +149,26 @@ done:
 	return status;
 }
 
-gradcomp_status stage_unchanged(stage_run *run, const stage_manifest *m, int source, gradcomp_error *err)
+static gradcomp_status look_again(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
 {
+	const struct fill *f = ctx;
+	const stage_entry *e = &f->m->entries[i];
 	char name[STAGE_NAME_MAX];
-	gradcomp_status status = GRADCOMP_OK;
-	stage_walk from;
-	struct stat st;
-	stage_walk_begin(&from, source);
-	for (size_t i = 0; !status && i < m->n; i++) {
-		const stage_entry *e = &m->entries[i];
-		if (e->type != STAGE_DIR)
-			continue;
-		int fd = stage_walk_to(&from, e->path, strlen(e->path));
-		if (fd >= 0 && fstat(fd, &st) == 0 &&
-		    (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec == e->mtime_ns)
-			status = stage_run_tick(run, err);
-		else {
-			atomic_store(&run->changed, true);
-			status = error_set(err, GRADCOMP_ERR_STATE,
-			                   "the source changed while it was staged: names came or went in %s",
-			                   gradcomp_printable(*e->path ? e->path : run->source, name, sizeof name));
-		}
-	}
-	stage_walk_end(&from);
-	return status;
+	source_stat st;
+	if (e->type != STAGE_DIR)
+		return GRADCOMP_OK;
+	gradcomp_status status = source_lookup(w->from, e->path, &st, err);
+	if (status == GRADCOMP_OK && S_ISDIR(st.mode) && st.mtime_ns == e->mtime_ns)
+		return GRADCOMP_OK;
+	if (status && status != GRADCOMP_ERR_NOTFOUND)
+		return status;
+	atomic_store(&f->run->changed, true);
+	return error_set(err, GRADCOMP_ERR_STATE, "the source changed while it was staged: names came or went in %s",
+	                 gradcomp_printable(*e->path ? e->path : f->run->source, name, sizeof name));
+}
+
+gradcomp_status stage_unchanged(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err)
+{
+	struct fill f = {.run = run, .m = m};
+	return stage_pool(run, m->n, from, -1, look_again, &f, err);
 }

@@ -12,7 +12,8 @@ struct pool {
 	gradcomp_status (*each)(void *ctx, stage_worker *w, size_t i, gradcomp_error *err);
 	void *ctx;
 	size_t n;
-	int from, to;
+	source *from;
+	int to;
 	atomic_size_t next;
 	atomic_bool stop;
 	pthread_mutex_t lock;
@@ -22,19 +23,25 @@ struct pool {
 	gradcomp_error error;
 };
 
+static int stopped(void *stop)
+{
+	return atomic_load((const atomic_bool *)stop);
+}
+
 static void *work(void *arg)
 {
 	struct pool *p = arg;
 	stage_worker w = {.stop = &p->stop, .buffer = malloc(STAGE_BUFFER)};
 	gradcomp_error error = {0};
 	gradcomp_status status = GRADCOMP_OK;
-	stage_walk_begin(&w.from, p->from);
 	stage_walk_begin(&w.to, p->to);
 	if (!w.buffer)
 		status = error_set(&error, GRADCOMP_ERR_NOMEM, "out of memory, trying to start a copying thread");
+	else if (p->from)
+		status = source_reader_open(p->from, (source_wait){stopped, &p->stop}, &w.from, &error);
 	for (size_t i; !status && !atomic_load(&p->stop) && (i = atomic_fetch_add(&p->next, 1)) < p->n;)
 		status = p->each(p->ctx, &w, i, &error);
-	stage_walk_end(&w.from);
+	source_reader_close(w.from);
 	stage_walk_end(&w.to);
 	free(w.buffer);
 
@@ -68,7 +75,7 @@ static void start(struct pool *p, pthread_t *threads, uint32_t want, uint32_t *s
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
-gradcomp_status stage_pool(stage_run *run, size_t n, int from, int to,
+gradcomp_status stage_pool(stage_run *run, size_t n, source *from, int to,
                            gradcomp_status (*each)(void *ctx, stage_worker *w, size_t i, gradcomp_error *err),
                            void *ctx, gradcomp_error *err)
 {

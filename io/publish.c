@@ -57,7 +57,7 @@ gradcomp_status stage_verify(stage_run *run, stage_manifest *m, int dir, gradcom
 	if (data < 0)
 		return stage_fail(err, "open the copy of", m->source);
 	stage_run_phase(run, GRADCOMP_STAGE_CHECK, m->files, m->bytes);
-	gradcomp_status status = stage_pool(run, m->n, -1, data, check_file, &c, err);
+	gradcomp_status status = stage_pool(run, m->n, NULL, data, check_file, &c, err);
 	close(data);
 	return status;
 }

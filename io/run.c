@@ -46,6 +46,16 @@ gradcomp_status stage_run_tick(stage_run *run, gradcomp_error *err)
 	return error_set(err, GRADCOMP_ERR_STATE, "stopped before the copy was complete");
 }
 
+static int wants_stop(void *run)
+{
+	return stage_run_tick(run, NULL) != 0;
+}
+
+source_wait stage_run_wait(stage_run *run)
+{
+	return (source_wait){wants_stop, run};
+}
+
 void stage_run_notice(stage_run *run, const char *fmt, ...)
 {
 	char text[sizeof((gradcomp_error *)0)->text];

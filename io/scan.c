@@ -1,27 +1,20 @@
 /* Listing a source tree; what cannot be staged is refused here, by name. */
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "staging.h"
 
 struct scan {
 	stage_run *run;
 	stage_manifest *m;
-	stage_walk walk;
-	char **todo; /* directories not listed yet; strings of the manifest */
+	source_reader *from;
+	const char *dir; /* being listed */
+	char **todo;     /* directories not listed yet; strings of the manifest */
 	size_t ntodo, capacity;
 };
-
-static int64_t mtime_ns(const struct stat *st)
-{
-	return (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec;
-}
 
 static int push(struct scan *s, char *path)
 {
@@ -50,17 +43,14 @@ static gradcomp_status refuse(gradcomp_error *err, const char *path, mode_t mode
 	                 gradcomp_printable(path, text, sizeof text), what);
 }
 
-static gradcomp_status add_symlink(struct scan *s, int fd, const char *name, char *path, gradcomp_error *err)
+static gradcomp_status add_symlink(struct scan *s, char *path, gradcomp_error *err)
 {
 	char target[PATH_MAX];
-	ssize_t n = readlinkat(fd, name, target, sizeof target);
-	if (n < 0)
-		return stage_fail(err, "read the symbolic link", path);
-	if ((size_t)n == sizeof target)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "a symbolic link is longer than %d bytes",
-		                 PATH_MAX);
+	gradcomp_status status = source_readlink(s->from, path, target, err);
+	if (status)
+		return status;
 	stage_entry *e = stage_manifest_add(s->m);
-	if (!e || !(target[n] = 0, e->target = stage_manifest_join(s->m, "", target)))
+	if (!e || !(e->target = stage_manifest_join(s->m, "", target)))
 		return stage_fail(err, "list", path);
 	e->path = path;
 	e->type = STAGE_SYMLINK;
@@ -68,83 +58,61 @@ static gradcomp_status add_symlink(struct scan *s, int fd, const char *name, cha
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status add(struct scan *s, int fd, const char *name, char *path, const struct stat *st,
-                           gradcomp_error *err)
+static gradcomp_status add(struct scan *s, char *path, const source_stat *st, gradcomp_error *err)
 {
-	if (S_ISLNK(st->st_mode))
-		return add_symlink(s, fd, name, path, err);
-	if (!S_ISREG(st->st_mode) && !S_ISDIR(st->st_mode))
-		return refuse(err, path, st->st_mode);
+	if (S_ISLNK(st->mode))
+		return add_symlink(s, path, err);
+	if (!S_ISREG(st->mode) && !S_ISDIR(st->mode))
+		return refuse(err, path, st->mode);
 	stage_entry *e = stage_manifest_add(s->m);
 	if (!e)
 		return stage_fail(err, "list", path);
 	e->path = path;
-	e->mtime_ns = mtime_ns(st);
-	if (S_ISDIR(st->st_mode)) {
+	e->mtime_ns = st->mtime_ns;
+	if (S_ISDIR(st->mode)) {
 		e->type = STAGE_DIR;
-		e->mode = (st->st_mode & 0777) | 0500;
+		e->mode = (st->mode & 0777) | 0500;
 		return push(s, path) < 0 ? stage_fail(err, "list", path) : GRADCOMP_OK;
 	}
 	e->type = STAGE_FILE;
-	e->mode = (st->st_mode & 0777) | 0400;
-	e->size = (uint64_t)st->st_size;
-	e->stored = (uint64_t)st->st_blocks * 512;
-	if (st->st_nlink > 1 && stage_manifest_inode(s->m, st->st_dev, st->st_ino, path) < 0)
+	e->mode = (st->mode & 0777) | 0400;
+	e->size = st->size;
+	e->stored = st->stored;
+	if (st->nlink > 1 && stage_manifest_inode(s->m, st->dev, st->ino, path) < 0)
 		return stage_fail(err, "list", path);
 	atomic_fetch_add(&s->run->files, 1);
 	atomic_fetch_add(&s->run->bytes, e->size);
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status scan_dir(struct scan *s, const char *dir, gradcomp_error *err)
+static gradcomp_status add_name(void *ctx, const char *name, const source_stat *st, gradcomp_error *err)
 {
-	int fd = stage_walk_to(&s->walk, dir, strlen(dir));
-	int list = fd < 0 ? -1 : openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	DIR *d = list < 0 ? NULL : fdopendir(list);
-	if (!d) {
-		gradcomp_status status = stage_fail(err, "list", *dir ? dir : s->m->source);
-		if (list >= 0)
-			close(list);
-		return status;
-	}
-	gradcomp_status status = GRADCOMP_OK;
-	struct dirent *de;
-	while (!status && (errno = 0, de = readdir(d))) {
-		struct stat st;
-		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
-			continue;
-		char *path = stage_manifest_join(s->m, dir, de->d_name);
-		if (!path)
-			status = stage_fail(err, "list", dir);
-		else if (fstatat(list, de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			status = stage_fail(err, "look at", path);
-		else
-			status = add(s, list, de->d_name, path, &st, err);
-		if (!status)
-			status = stage_run_tick(s->run, err);
-	}
-	if (!status && errno)
-		status = stage_fail(err, "list", *dir ? dir : s->m->source);
-	closedir(d);
-	return status;
+	struct scan *s = ctx;
+	char *path = stage_manifest_join(s->m, s->dir, name);
+	gradcomp_status status = path ? add(s, path, st, err) : stage_fail(err, "list", s->dir);
+	return status ? status : stage_run_tick(s->run, err);
 }
 
-gradcomp_status stage_scan(stage_run *run, stage_manifest *m, int root, gradcomp_error *err)
+gradcomp_status stage_scan(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err)
 {
 	struct scan s = {.run = run, .m = m};
 	char name[STAGE_NAME_MAX];
-	gradcomp_status status;
-	struct stat st;
-	stage_walk_begin(&s.walk, root);
+	source_stat st;
+	gradcomp_status status = source_reader_open(from, stage_run_wait(run), &s.from, err);
+	if (status)
+		return status;
 	stage_run_phase(run, GRADCOMP_STAGE_SCAN, 0, 0);
 	char *top = stage_manifest_join(m, "", "");
-	if (!top || fstat(root, &st) < 0) {
+	if (!top) {
 		status = stage_fail(err, "list", m->source);
 		goto done;
 	}
-	status = add(&s, root, "", top, &st, err);
-	while (!status && s.ntodo)
-		status = scan_dir(&s, s.todo[--s.ntodo], err);
+	if (!(status = source_lookup(s.from, "", &st, err)))
+		status = add(&s, top, &st, err);
+	while (!status && s.ntodo) {
+		s.dir = s.todo[--s.ntodo];
+		status = source_list(s.from, s.dir, add_name, &s, err);
+	}
 	if (!status)
 		status = stage_manifest_finish(m, err);
 	for (size_t i = 0; !status && i < m->n; i++)
@@ -155,6 +123,6 @@ gradcomp_status stage_scan(stage_run *run, stage_manifest *m, int root, gradcomp
 			                  gradcomp_printable(m->entries[i].path, name, sizeof name));
 done:
 	free(s.todo);
-	stage_walk_end(&s.walk);
+	source_reader_close(s.from);
 	return status;
 }

@@ -20,29 +20,21 @@
 struct staging {
 	stage_run *run;
 	stage_manifest m;
-	int source, area;
+	source *from;
+	int area;
 	bool cached;
 	uint64_t resumed;
 };
 
 static gradcomp_status open_source(stage_run *run, struct staging *s, gradcomp_error *err)
 {
-	char name[STAGE_NAME_MAX];
-	struct stat st;
-	char *real = realpath(run->options->source, NULL);
-	if (!real && (errno == ENOENT || errno == ENOTDIR))
-		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no directory %s to stage",
-		                 gradcomp_printable(run->options->source, name, sizeof name));
-	if (!real)
-		return stage_fail(err, "find", run->options->source);
-	s->m.source = real;
-	run->source = real;
-	s->source = open(real, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-	if (s->source < 0 && errno == ENOTDIR)
-		return error_set(err, GRADCOMP_ERR_INVALID, "%s is not a directory; only directories can be staged",
-		                 gradcomp_printable(real, name, sizeof name));
-	if (s->source < 0 || fstat(s->source, &st) < 0)
-		return stage_fail(err, "read", real);
+	gradcomp_status status =
+		source_open(run->config, run->options->source, stage_run_wait(run), &s->from, err);
+	if (status)
+		return status;
+	run->source = source_name(s->from);
+	if (!(s->m.source = strdup(run->source)))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	return GRADCOMP_OK;
 }
 
@@ -107,8 +99,8 @@ static gradcomp_status produce(stage_run *run, struct staging *s, gradcomp_error
 	for (size_t i = 0; i < s->m.n; i++)
 		have += s->m.entries[i].sealed ? s->m.entries[i].stored : 0;
 	if ((status = stage_room(run, &s->m, s->area, have, err)) ||
-	    (status = stage_fill(run, &s->m, s->source, temp, &s->resumed, err)) ||
-	    (status = stage_unchanged(run, &s->m, s->source, err)))
+	    (status = stage_fill(run, &s->m, s->from, temp, &s->resumed, err)) ||
+	    (status = stage_unchanged(run, &s->m, s->from, err)))
 		goto fail;
 	if ((run->options->flags & GRADCOMP_STAGE_VERIFY) && (status = stage_verify(run, &s->m, temp, err)))
 		goto fail;
@@ -179,7 +171,7 @@ static gradcomp_status look_only(stage_run *run, struct staging *s, gradcomp_err
 
 static gradcomp_status stage_once(stage_run *run, gradcomp_stage_result *result, gradcomp_error *err)
 {
-	struct staging s = {.run = run, .source = -1, .area = -1};
+	struct staging s = {.run = run, .area = -1};
 	bool dry = run->options->flags & GRADCOMP_STAGE_DRY_RUN;
 	char size[32], limit[32];
 	gradcomp_status status;
@@ -188,8 +180,8 @@ static gradcomp_status stage_once(stage_run *run, gradcomp_stage_result *result,
 	status = stage_area_open(run->cache_dir, !dry, &s.area, run->where, err);
 	if (status && !(dry && status == GRADCOMP_ERR_NOTFOUND))
 		goto done;
-	if ((!status && (status = check_apart(run, s.m.source, err))) ||
-	    (status = stage_scan(run, &s.m, s.source, err)))
+	if ((!status && source_is_mounted(s.from) && (status = check_apart(run, s.m.source, err))) ||
+	    (status = stage_scan(run, &s.m, s.from, err)))
 		goto done;
 	if (run->max_bytes && s.m.bytes > run->max_bytes) {
 		status = error_set(err, GRADCOMP_ERR_RANGE, "the dataset has %s; stage.max_bytes allows %s",
@@ -203,12 +195,12 @@ static gradcomp_status stage_once(stage_run *run, gradcomp_stage_result *result,
 	result->resumed = s.resumed;
 	memcpy(result->key, s.m.key, sizeof result->key);
 	snprintf(result->source, sizeof result->source, "%s", s.m.source);
-	if (snprintf(result->path, sizeof result->path, "%s/%s/data", run->where, s.m.key) >=
-	    (int)sizeof result->path)
+	const char *file = source_is_file(s.from);
+	if (snprintf(result->path, sizeof result->path, "%s/%s/data%s%s", run->where, s.m.key, file ? "/" : "",
+	             file ? file : "") >= (int)sizeof result->path)
 		status = error_set(err, GRADCOMP_ERR_INVALID, "the path of stage.cache_dir is too long");
 done:
-	if (s.source >= 0)
-		close(s.source);
+	source_close(s.from);
 	if (s.area >= 0)
 		close(s.area);
 	stage_manifest_clear(&s.m);
@@ -250,6 +242,7 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 		goto done;
 	}
 	run->options = &o;
+	run->config = c;
 	run->cache_dir = o.cache_dir ? o.cache_dir : config_str(c, "stage.cache_dir");
 	run->max_bytes = o.max_bytes ? o.max_bytes : (uint64_t)config_int(c, "stage.max_bytes");
 	run->workers = o.workers ? o.workers : (uint32_t)config_int(c, "stage.workers");

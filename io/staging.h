@@ -15,6 +15,7 @@
 #include "error.h"
 #include "gradcomp/stage.h"
 #include "sha256.h"
+#include "source/source.h"
 
 #define STAGE_BUFFER (1u << 20)
 #define STAGE_KEY_BYTES 65
@@ -100,8 +101,8 @@ int stage_manifest_write(const stage_manifest *m, int dirfd, const char *name);
 bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const char **why);
 
 struct stage_run;
-/* Lists the tree under `root`; m->source must be set. */
-gradcomp_status stage_scan(struct stage_run *run, stage_manifest *m, int root, gradcomp_error *err);
+/* Lists the tree of a source; m->source must be set. */
+gradcomp_status stage_scan(struct stage_run *run, stage_manifest *m, source *from, gradcomp_error *err);
 /* Whether the symbolic link at `e`, followed through the tree, never leaves it. */
 bool stage_symlink_inside(const stage_manifest *m, const stage_entry *e);
 
@@ -123,6 +124,7 @@ void stage_sweep(int area, const char *key);
 
 typedef struct stage_run {
 	const gradcomp_stage_options *options;
+	const struct config *config;
 	const char *source; /* as resolved, for messages */
 	const char *cache_dir;
 	char where[4096]; /* path of the cache area */
@@ -137,6 +139,8 @@ typedef struct stage_run {
 } stage_run;
 
 double stage_clock(void);
+/* For calls on the thread of gradcomp_stage() that wait for a server. */
+source_wait stage_run_wait(stage_run *run);
 /* The next tick of the new phase calls progress at once. */
 void stage_run_phase(stage_run *run, gradcomp_stage_phase phase, uint64_t files, uint64_t bytes);
 /* Calls progress when it is due. STATE when the caller wants to stop. */
@@ -146,15 +150,16 @@ void stage_run_notice(stage_run *run, const char *fmt, ...) GRADCOMP_PRINTF(2, 3
 
 /* What each thread of a pool has. */
 typedef struct stage_worker {
-	stage_walk from, to;
+	source_reader *from; /* NULL when there is no source */
+	stage_walk to;
 	unsigned char *buffer;   /* STAGE_BUFFER bytes */
 	const atomic_bool *stop; /* long loops look at it and give up */
 } stage_worker;
 
 /* Calls each(ctx, worker, i) for every i < n on run->workers threads, while the
- * calling thread reports progress. `from` and `to` are the roots of the workers'
- * walks; -1: none. The first failure ends it. */
-gradcomp_status stage_pool(stage_run *run, size_t n, int from, int to,
+ * calling thread reports progress. `from` is what the workers read, or NULL; `to`
+ * the root of their walks, or -1. The first failure ends it. */
+gradcomp_status stage_pool(stage_run *run, size_t n, source *from, int to,
                            gradcomp_status (*each)(void *ctx, stage_worker *w, size_t i, gradcomp_error *err),
                            void *ctx, gradcomp_error *err);
 
@@ -174,11 +179,11 @@ gradcomp_status stage_write_failed(stage_run *run, const char *path, gradcomp_er
 gradcomp_status stage_room(stage_run *run, const stage_manifest *m, int area, uint64_t have, gradcomp_error *err);
 /* Makes data/ under `temp` complete, keeping the files that a dead producer
  * finished; *resumed counts their bytes. */
-gradcomp_status stage_fill(stage_run *run, stage_manifest *m, int source, int temp, uint64_t *resumed,
+gradcomp_status stage_fill(stage_run *run, stage_manifest *m, source *from, int temp, uint64_t *resumed,
                            gradcomp_error *err);
 /* Whether the source's directories are still as listed; a file is checked when
  * it is copied. */
-gradcomp_status stage_unchanged(stage_run *run, const stage_manifest *m, int source, gradcomp_error *err);
+gradcomp_status stage_unchanged(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err);
 
 /* The journal of finished files in a directory that is being filled. Reading
  * marks the entries it names as sealed: a claim, to be checked. */

@@ -26,28 +26,39 @@ typedef struct source_stat {
 	int64_t mtime_ns;
 } source_stat;
 
+/* Asked about ten times a second by a call that waits for a server; non-zero ends
+ * the call with STATE. stop may be NULL; ctx lives as long as the reader. */
+typedef struct source_wait {
+	int (*stop)(void *ctx);
+	void *ctx;
+} source_wait;
+
 /* `spec`: a path, or nfs://SERVER[:PORT]/EXPORT/PATH[?key=value&...] with libnfs's
  * arguments (version, nfsport, uid, gid ...). NOTFOUND, UNSUPPORTED (no libnfs in
  * this build), INVALID (neither directory nor file). */
-gradcomp_status source_open(const struct config *c, const char *spec, source **out, gradcomp_error *err);
+gradcomp_status source_open(const struct config *c, const char *spec, source_wait wait, source **out,
+                            gradcomp_error *err);
+/* After the last reader; NULL is nothing. */
 void source_close(source *s);
 /* Its path with symbolic links resolved, or the URL without arguments: the name in
  * the key and in messages. Owned by the source. */
 const char *source_name(const source *s);
-/* The source is one file: its tree is a directory that holds it alone. */
-bool source_is_file(const source *s);
+/* The source is one file: its tree is a directory that holds it alone, by this name.
+ * NULL: it is a directory. */
+const char *source_is_file(const source *s);
 /* A mounted filesystem: entries can be reached by source_name() as a path. */
 bool source_is_mounted(const source *s);
 
-gradcomp_status source_reader_open(source *s, source_reader **out, gradcomp_error *err);
+gradcomp_status source_reader_open(source *s, source_wait wait, source_reader **out, gradcomp_error *err);
 void source_reader_close(source_reader *r);
 
+typedef gradcomp_status source_each(void *ctx, const char *name, const source_stat *st, gradcomp_error *err);
+
 /* Calls each() for every entry of a directory but . and .., in any order, until one
- * returns a failure, which is returned. The names last for the call. */
-gradcomp_status source_list(source_reader *r, const char *dir,
-                            gradcomp_status (*each)(void *ctx, const char *name, const source_stat *st,
-                                                    gradcomp_error *err),
-                            void *ctx, gradcomp_error *err);
+ * returns a failure, which is returned. The names last for the call. `dir` is open
+ * meanwhile: each() may call source_readlink() for an entry of it, and nothing else
+ * of the reader. A server may give any name, and the same one twice. */
+gradcomp_status source_list(source_reader *r, const char *dir, source_each *each, void *ctx, gradcomp_error *err);
 gradcomp_status source_lookup(source_reader *r, const char *path, source_stat *st, gradcomp_error *err);
 /* Up to PATH_MAX - 1 bytes and a 0; longer ones are UNSUPPORTED. */
 gradcomp_status source_readlink(source_reader *r, const char *path, char target[4096], gradcomp_error *err);
@@ -55,8 +66,9 @@ gradcomp_status source_readlink(source_reader *r, const char *path, char target[
 /* One file at a time is open in a reader; opening the next closes it. NOTFOUND also
  * when something else has taken its place. *st is that of the open file. */
 gradcomp_status source_file(source_reader *r, const char *path, source_stat *st, gradcomp_error *err);
-/* Bytes read from the open file at `at`: fewer than n at its end only. -1 and errno. */
-int64_t source_read(source_reader *r, void *buf, uint64_t n, uint64_t at);
+/* Reads the open file at `at`: *got is less than n at its end only. */
+gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
+                            gradcomp_error *err);
 /* The next byte at or behind `at` that may not be zero, and the end of that run; both
  * the file's size when there is none. Servers that cannot tell have one run. */
 void source_run(source_reader *r, uint64_t at, uint64_t size, uint64_t *data, uint64_t *hole);

@@ -77,7 +77,7 @@ failed () {
 	like "$1: the reason" "$shown" "$2"
 	unlike "$1: no task ran" "$shown" 'it ran'
 }
-failed 'no such directory' "there is no directory $tmp/missing to stage" "$tmp/missing"
+failed 'no such directory' "there is no directory or file $tmp/missing to stage" "$tmp/missing"
 chmod 600 data/SUMS
 failed 'an unreadable file' 'cannot read SUMS: Permission denied' "$tmp/data"
 chmod 644 data/SUMS

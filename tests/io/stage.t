@@ -41,7 +41,7 @@ like 'a hit says so' "$log" "gradcomp: using cached copy of $tmp/src (2 files, 8
 
 stage --label=n2 "$tmp/nothing"
 is 'no source' "$status" 1
-is 'says which' "$log" "gradcomp: n2: there is no directory $tmp/nothing to stage"
+is 'says which' "$log" "gradcomp: n2: there is no directory or file $tmp/nothing to stage"
 is 'and prints no path' "$out" ''
 for wrong in '' --what '--workers=0 x' '--workers=2x x' '--max-bytes=-1 x' '--max-bytes=0 x' 'a b'; do
 	# shellcheck disable=SC2086

@@ -87,7 +87,7 @@ static void changes(void)
 	fresh();
 	struct script fifo = {.phase = GRADCOMP_STAGE_COPY, .times = 1, .act = exchange};
 	is_int(staged(0, &fifo), GRADCOMP_ERR_UNSUPPORTED, "a FIFO in place of a file does not hang");
-	like(fifo.notice, "b was written to", "the change is seen");
+	like(fifo.notice, "b was removed or replaced", "the change is seen");
 	like(why.text, "b is a FIFO", "and then the FIFO");
 	is_int(in_cache(""), 0, "nothing is in the cache");
 

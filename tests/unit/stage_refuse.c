@@ -48,8 +48,10 @@ static void sources(void)
 	is_int(gradcomp_stage(&o, &got, &why), GRADCOMP_ERR_NOTFOUND, "no source");
 	like(why.text, "src/missing", "is named");
 	o.source = "src/file";
-	is_int(gradcomp_stage(&o, &got, &why), GRADCOMP_ERR_INVALID, "a file as source");
-	like(why.text, "is not a directory", "is told so");
+	must(mkfifo("pipe", 0644), "fifo");
+	o.source = "pipe";
+	is_int(gradcomp_stage(&o, &got, &why), GRADCOMP_ERR_INVALID, "a FIFO as source");
+	like(why.text, "pipe is neither a directory nor a file", "is told so");
 	o.source = ".";
 	is_int(gradcomp_stage(&o, &got, &why), GRADCOMP_ERR_INVALID, "a source that holds the cache");
 	like(why.text, "is inside", "is told so");

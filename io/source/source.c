@@ -1,0 +1,123 @@
+/* Sources of any kind: which one a text names, and files as trees of one entry. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "ops.h"
+#include "staging.h"
+
+gradcomp_status source_open(const struct config *c, const char *spec, source_wait wait, source **out,
+                            gradcomp_error *err)
+{
+	(void)c;
+	(void)wait;
+	return source_local_open(spec, out, err);
+}
+
+void source_close(source *s)
+{
+	if (!s)
+		return;
+	free(s->name);
+	free(s->only);
+	s->ops->close(s);
+}
+
+const char *source_name(const source *s)
+{
+	return s->name;
+}
+
+const char *source_is_file(const source *s)
+{
+	return s->only;
+}
+
+bool source_is_mounted(const source *s)
+{
+	return s->mounted;
+}
+
+gradcomp_status source_reader_open(source *s, source_wait wait, source_reader **out, gradcomp_error *err)
+{
+	return s->ops->reader_open(s, wait, out, err);
+}
+
+void source_reader_close(source_reader *r)
+{
+	if (!r)
+		return;
+	free(r->path);
+	r->from->ops->reader_close(r);
+}
+
+/* Of the root of a source that is a file nothing depends on the directory in which
+ * it happens to be. */
+static const source_stat alone = {.mode = S_IFDIR | 0755, .nlink = 1};
+
+/* Whether the path can be there: all of them, unless the source is a file. */
+static bool within(const source_reader *r, const char *path)
+{
+	return !r->from->only || !*path || !strcmp(path, r->from->only);
+}
+
+static gradcomp_status missing(const char *path, gradcomp_error *err)
+{
+	char name[STAGE_NAME_MAX];
+	return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s in the source",
+	                 gradcomp_printable(path, name, sizeof name));
+}
+
+gradcomp_status source_list(source_reader *r, const char *dir, source_each *each, void *ctx, gradcomp_error *err)
+{
+	const char *only = r->from->only;
+	source_stat st;
+	if (!only)
+		return r->from->ops->list(r, dir, each, ctx, err);
+	if (*dir)
+		return missing(dir, err);
+	gradcomp_status status = r->from->ops->lookup(r, only, &st, err);
+	return status ? status : each(ctx, only, &st, err);
+}
+
+gradcomp_status source_lookup(source_reader *r, const char *path, source_stat *st, gradcomp_error *err)
+{
+	if (!within(r, path))
+		return missing(path, err);
+	if (r->from->only && !*path) {
+		*st = alone;
+		return GRADCOMP_OK;
+	}
+	return r->from->ops->lookup(r, path, st, err);
+}
+
+gradcomp_status source_readlink(source_reader *r, const char *path, char target[4096], gradcomp_error *err)
+{
+	return within(r, path) ? r->from->ops->readlink(r, path, target, err) : missing(path, err);
+}
+
+gradcomp_status source_file(source_reader *r, const char *path, source_stat *st, gradcomp_error *err)
+{
+	if (!within(r, path))
+		return missing(path, err);
+	free(r->path);
+	if (!(r->path = strdup(path)))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
+	return r->from->ops->file(r, path, st, err);
+}
+
+gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
+                            gradcomp_error *err)
+{
+	return r->from->ops->read(r, buf, n, at, got, err);
+}
+
+void source_run(source_reader *r, uint64_t at, uint64_t size, uint64_t *data, uint64_t *hole)
+{
+	r->from->ops->run(r, at, size, data, hole);
+}
+
+gradcomp_status source_again(source_reader *r, source_stat *st, gradcomp_error *err)
+{
+	return r->from->ops->again(r, st, err);
+}
