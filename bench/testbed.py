@@ -48,10 +48,13 @@ def run(argv, env, timeout, accept=(0,)):
 
 
 class Cluster:
-    """tests/cluster/cluster, up for the length of a `with` block."""
+    """tests/cluster/cluster, up for the length of a `with` block; with an NFS server of
+    the folder `nfs` when that is given."""
 
-    def __init__(self, name, prefix, nodes=4, share=()):
+    def __init__(self, name, prefix, nodes=4, share=(), nfs=None):
         self.nodes, self.env = nodes, environment(prefix)
+        self._nfs = ["--nfs", nfs] if nfs else []
+        share = list(share) + ([nfs] if nfs else [])
         self._command = [os.path.join(SOURCE, "tests/cluster/cluster"), "--name", name]
         self._plugstack = os.path.join(prefix, "etc/slurm/plugstack.conf.d/gradcomp.conf")
         self._share = list(share) + [prefix]
@@ -62,7 +65,7 @@ class Cluster:
         up = self._command + ["up", "--nodes", str(self.nodes), "--plugstack", self._plugstack]
         for folder in self._share:
             up += ["--share", folder] if folder.startswith(("/tmp/", "/var/tmp/")) else []
-        run(up, self.env, 120)
+        run(up + self._nfs, self.env, 120)
         return self
 
     def __exit__(self, *_):
@@ -85,6 +88,14 @@ class Cluster:
         """[(sent, received)] bytes of every node's interface so far."""
         rows = run(self._command + ["bytes"], self.env, 30)
         return [tuple(map(int, line.split()[1:])) for line in rows.splitlines()]
+
+    def counted_by_name(self):
+        """The same of every machine, by its name."""
+        rows = run(self._command + ["bytes"], self.env, 30)
+        return {line.split()[0]: tuple(map(int, line.split()[1:])) for line in rows.splitlines()}
+
+    def nfs(self, command):
+        return run(self._command + ["nfs", command], self.env, 30)
 
     def sent(self):
         """Bytes all nodes have sent so far."""
