@@ -136,7 +136,7 @@ gradcomp_status stage_copy(stage_run *run, stage_worker *w, stage_entry *e, grad
 	const char *base;
 	source_stat st;
 	int out = -1;
-	gradcomp_status status = source_file(w->from, e->path, &st, err);
+	gradcomp_status status = source_file(w->from, e->path, e->size < STAGE_BUFFER ? e->size : STAGE_BUFFER, &st, err);
 	if (status == GRADCOMP_ERR_NOTFOUND)
 		return changed(run, e, "was removed or replaced", err);
 	if (status)

@@ -143,8 +143,10 @@ static gradcomp_status local_readlink(source_reader *base, const char *path, cha
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status local_file(source_reader *base, const char *path, source_stat *out, gradcomp_error *err)
+static gradcomp_status local_file(source_reader *base, const char *path, uint64_t ahead, source_stat *out,
+                                  gradcomp_error *err)
 {
+	(void)ahead; /* the kernel reads ahead */
 	struct local_reader *r = local_reader(base);
 	char name[STAGE_NAME_MAX];
 	const char *last;

@@ -96,14 +96,15 @@ gradcomp_status source_readlink(source_reader *r, const char *path, char target[
 	return within(r, path) ? r->from->ops->readlink(r, path, target, err) : missing(path, err);
 }
 
-gradcomp_status source_file(source_reader *r, const char *path, source_stat *st, gradcomp_error *err)
+gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, source_stat *st,
+                            gradcomp_error *err)
 {
 	if (!within(r, path))
 		return missing(path, err);
 	free(r->path);
 	if (!(r->path = strdup(path)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
-	return r->from->ops->file(r, path, st, err);
+	return r->from->ops->file(r, path, ahead, st, err);
 }
 
 gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,

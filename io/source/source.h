@@ -64,8 +64,11 @@ gradcomp_status source_lookup(source_reader *r, const char *path, source_stat *s
 gradcomp_status source_readlink(source_reader *r, const char *path, char target[4096], gradcomp_error *err);
 
 /* One file at a time is open in a reader; opening the next closes it. NOTFOUND also
- * when something else has taken its place. *st is that of the open file. */
-gradcomp_status source_file(source_reader *r, const char *path, source_stat *st, gradcomp_error *err);
+ * when something else has taken its place. *st is that of the open file. The caller
+ * will next read `ahead` bytes from its beginning: a server may send them along, which
+ * spares small files a round trip. 0 when it will not. */
+gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, source_stat *st,
+                            gradcomp_error *err);
 /* Reads the open file at `at`: *got is less than n at its end only. */
 gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
                             gradcomp_error *err);
