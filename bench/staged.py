@@ -70,7 +70,7 @@ def _size(folder):
 URL = "nfs://10.77.0.253/export"
 
 
-def _fresh(cluster):
+def fresh(cluster):
     """Empty caches, a tmpfs a node: all nodes would share this machine's one disk."""
     for node in range(1, cluster.nodes + 1):
         cluster.run_on(node, "sh", "-c", "umount /var/tmp/gradcomp 2>/dev/null; mkdir -p /var/tmp/gradcomp && "
@@ -124,13 +124,21 @@ def _memory(cluster, part):
     return max(int(line) for line in said.split()) * 1024
 
 
-def figures(args, folder):
+def dataset(folder, quick):
+    """(place, files, bytes) of the dataset below `folder`, built the first time."""
     data = os.path.join(folder, "data")
-    files, total = build(data, args.quick)
-    say(f"bench: a dataset of {files} files, {total / 1e9:.2f} GB")
+    if not os.path.exists(data):
+        files, total = build(data, quick)
+        say(f"bench: a dataset of {files} files, {total / 1e9:.2f} GB")
+    tree = os.path.join(data, "tree")
+    return data, sum(len(names) for _, _, names in os.walk(tree)), _size(tree)
+
+
+def figures(args, folder):
+    data, _, total = dataset(folder, args.quick)
     with Cluster(args.name, args.prefix, nfs=data) as cluster:
         cluster.rate("1gbit")
-        plain = median(_runs(args, lambda: _fresh(cluster) or _plain(cluster, sorted(os.listdir(os.path.join(data, "tar"))))))
+        plain = median(_runs(args, lambda: fresh(cluster) or _plain(cluster, sorted(os.listdir(os.path.join(data, "tar"))))))
         yield from _parts(args, cluster, data, total, plain)
 
 
@@ -143,7 +151,7 @@ def _parts(args, cluster, data, total, plain):
     goodput = collectives.goodput(cluster)
     for part, size in (("tree", total), ("tar", _size(os.path.join(data, "tar")))):
         bench = f"staging {size / 1e9:.2f} GB ({part}) on 4 nodes, 1 Gbit/s"
-        cold = _runs(args, lambda: _fresh(cluster) or _stage(cluster, part))
+        cold = _runs(args, lambda: fresh(cluster) or _stage(cluster, part))
         seconds = median([t for t, _ in cold])
         read, sent = (median([c[1][k] for c in cold]) for k in (0, 1))
         yield {"bench": bench, "case": "read from the server's files", "value": read / 1e6, "unit": "MB",
@@ -164,11 +172,11 @@ def _parts(args, cluster, data, total, plain):
         again = max(w[1][0] for w in warm)
         yield {"bench": bench, "case": "again, read from the server's files", "value": again / 1e6, "unit": "MB",
                "peer": "dataset", "peer_value": size / 1e6, "ratio": again / size, "limit": 0.0}
-        _fresh(cluster)
+        fresh(cluster)
         resident = _memory(cluster, part)
         yield {"bench": bench, "case": "memory of a stager", "value": resident / 2**20, "unit": "MiB", "peer": "promised",
                "peer_value": 64, "ratio": resident / 2**20 / 64, "limit": 1.0}
-    _fresh(cluster)
+    fresh(cluster)
     alone = _stage(cluster, "tree", together=False)[0]
     yield {"bench": f"staging {total / 1e9:.2f} GB (tree) on 4 nodes, 1 Gbit/s", "case": "each node for itself, one run",
            "value": alone, "unit": "s", "peer": "4 times the dataset over the link", "peer_value": 4 * total / goodput,

@@ -1,0 +1,67 @@
+"""Samples served from the memory of the nodes: later epochs beside the first, values
+of the own node beside memcpy, of others beside the link, and a step's added time."""
+
+import json
+import os
+import time
+
+import staged
+from testbed import Cluster, Failed
+
+
+def _bench(cluster, folder, nodes, *options, source=None):
+    """{case: row} of gradcomp bench io on so many nodes, a rank each."""
+    result = os.path.join(folder, "io.json")
+    command = 'exec gradcomp bench io ${GRADCOMP_DATA:+--source "$GRADCOMP_DATA"} --json "$0" "$@"'
+    stage = [f"--gradcomp-stage={source}"] if source else []
+    cluster.run("srun", f"-N{nodes}", "--time=10", "--kill-on-bad-exit=1", "--gradcomp=none", "--mpi=pmix", *stage,
+                "sh", "-c", command, result, *options, timeout=600)
+    with open(result, encoding="utf-8") as f:
+        return {row["case"]: row for row in json.load(f)}
+
+
+def _row(case, bench, said, limit=None, least=None):
+    return {"bench": bench, "case": case, "value": said["value"], "unit": said["unit"], "peer": said["peer"],
+            "peer_value": said["peer_value"], "ratio": said["value"] / said["peer_value"], "limit": limit, "least": least}
+
+
+def _median(runs, case):
+    """The run whose value is in the middle."""
+    rows = sorted((r[case] for r in runs if case in r), key=lambda r: r["value"] / r.get("peer_value", 1))
+    if not rows:
+        raise Failed(f"gradcomp bench io has no row '{case}'")
+    return rows[len(rows) // 2]
+
+
+def _epochs(args, cluster, folder, nodes, total):
+    """The first epoch with its staging, cold, against the second."""
+    first, second = [], []
+    source = f"{staged.URL}/tree?version=4"
+    for _ in range(args.runs):
+        staged.fresh(cluster)
+        start = time.monotonic()
+        cluster.run("srun", f"-N{nodes}", "--time=10", f"--gradcomp-stage={source}", "true", timeout=600)
+        cold = time.monotonic() - start
+        said = _bench(cluster, folder, nodes, "--steps", "1", "--memory", "4G", source=source)
+        first.append(cold + said["epoch 1"]["value"])
+        second.append(said["epoch 2"]["value"])
+    early, late = sorted(first)[len(first) // 2], sorted(second)[len(second) // 2]
+    # Between nodes a later epoch moves (n-1)/n of each node's share at least.
+    return {"bench": f"epoch 2 of {total / 1e9:.2f} GB on {nodes} nodes, 1 Gbit/s", "case": "from memory", "value": late,
+            "unit": "s", "peer": "epoch 1 with staging over NFS", "peer_value": early, "ratio": late / early, "limit": 0.1}
+
+
+def figures(args, folder):
+    data, _, total = staged.dataset(folder, args.quick)
+    with Cluster(args.name, args.prefix, share=[folder], nfs=data) as cluster:
+        cluster.rate("1gbit")
+        for nodes in (1, 4):
+            yield _epochs(args, cluster, folder, nodes, total)
+        alone = [_bench(cluster, folder, 1) for _ in range(args.runs)]
+        yield _row("values of the own node, copied out", "100 KiB values, 1 rank", _median(alone, "local values, a rank"),
+                   least=0.7, limit=1e9)
+        four = [_bench(cluster, folder, 4) for _ in range(args.runs)]
+        yield _row("values of other nodes", "100 KiB values, 4 nodes, 1 Gbit/s", _median(four, "remote values, a rank"),
+                   least=0.85, limit=1e9)
+        yield _row("8 values a step of 50 ms", "100 KiB values, 4 nodes, 1 Gbit/s", _median(four, "a step with its batch"),
+                   limit=1.03)
