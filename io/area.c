@@ -81,11 +81,18 @@ static gradcomp_status open_or_make(int parent, const char *name, const char *pa
                                     int *out, gradcomp_error *err)
 {
 	char text[STAGE_NAME_MAX];
-	bool made = make && mkdirat(parent, name, 0700) == 0;
-	if (make && !made && errno != EEXIST)
-		return stage_fail(err, "make the directory", path);
-	int fd = openat(parent, name, OPEN_DIR);
-	if (fd < 0 && errno == ENOENT)
+	bool made;
+	int fd;
+	/* Who may make names here may also take one away before it is opened. */
+	for (int i = 0; i < 10; i++) {
+		made = make && mkdirat(parent, name, 0700) == 0;
+		if (make && !made && errno != EEXIST)
+			return stage_fail(err, "make the directory", path);
+		fd = openat(parent, name, OPEN_DIR);
+		if (fd >= 0 || errno != ENOENT || !make)
+			break;
+	}
+	if (fd < 0 && errno == ENOENT && !make)
 		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s yet",
 		                 gradcomp_printable(path, text, sizeof text));
 	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
