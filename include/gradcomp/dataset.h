@@ -106,6 +106,12 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_create(struct gradcomp_group *g
  * them: their memory goes with the last one. NULL is fine. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err);
 
+/* Local, and waits for nobody but make() calls under way: when it returns no thread of
+ * the library calls make() any more, and calls that want a value fail with STATE. For a
+ * program that ends without free(), because something failed, and whose make() goes
+ * away before the process does. */
+GRADCOMP_EXPORT void gradcomp_dataset_stop(gradcomp_dataset *ds);
+
 /* Samples of this rank in an epoch, and the one at a position (>= length: RANGE). */
 GRADCOMP_EXPORT uint64_t gradcomp_dataset_length(const gradcomp_dataset *ds);
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoch, uint64_t position,

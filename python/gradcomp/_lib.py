@@ -19,6 +19,9 @@ class Error(RuntimeError):
         super().__init__(text)
         self.status = status
 
+    def __reduce__(self):  # from a process to another
+        return Error, (self.status, str(self))
+
 
 class ErrorText(Structure):
     _fields_ = [("status", c_int), ("text", c_char * 508)]
@@ -107,9 +110,12 @@ class _Library:
     """Every function of the header by its short name, with its prototype."""
 
     def __init__(self, path):
-        cdll = ctypes.CDLL(path)
-        for name, (result, arguments) in _PROTOTYPES.items():
-            function = getattr(cdll, "gradcomp_" + name)
+        self._cdll = ctypes.CDLL(path)
+        self.bind(_PROTOTYPES)
+
+    def bind(self, prototypes):
+        for name, (result, arguments) in prototypes.items():
+            function = getattr(self._cdll, "gradcomp_" + name)
             function.restype, function.argtypes = result, arguments
             setattr(self, name, function)
 

@@ -4,7 +4,9 @@ Buffers are torch CPU tensors, numpy arrays or anything with a writable buffer,
 contiguous; their memory is used in place.
 """
 
+import atexit
 import ctypes
+import os
 import sys
 from ctypes import c_char_p, c_uint64, c_void_p
 
@@ -40,6 +42,47 @@ def _memory(buf):
     return address, count, _DTYPES[_FORMATS[letter]]
 
 
+_current = None  # the Job made last, until it is left
+_joined = None  # the one of join()
+_ends = []
+
+
+def join(store=None):
+    """The job that all of this process shares: made at the first call, left at exit.
+    `store` makes the store where there is no PMIx server, which wires ranks up too."""
+    global _joined
+    if _joined is None or _joined._handle is None:
+        _joined = Job(store=None if store is None or "PMIX_NAMESPACE" in os.environ else store())
+    return _joined
+
+
+def at_exit(end):
+    """end(failed) is called at exit, those that came last first, before the job of
+    join() is left; `failed` when an exception ends the program. A forked child calls
+    them too, and owns nothing of its parent's."""
+    _ends.append(end)
+
+
+@atexit.register
+def _leave():
+    failed = getattr(sys, "last_value", None) is not None
+    for end in reversed(_ends):
+        end(failed)
+    # A process that ends by an exception must not wait for the others: they learn
+    # from its end who failed.
+    if failed or _joined is None or os.getpid() != _joined._pid:
+        return
+    try:
+        _joined.free()
+    except Error as e:
+        print(f"gradcomp: {e}", file=sys.stderr)
+
+
+def current():
+    """The Job made last in this process; None when it has none."""
+    return _current if _current is not None and _current._pid == os.getpid() else None
+
+
 class Job:
     """Membership of this process in its job; collective over all ranks.
 
@@ -59,6 +102,9 @@ class Job:
         self.rank = lib().job_rank(self._handle)
         self.nranks = lib().job_nranks(self._handle)
         self.world = Group(lib().job_world(self._handle))
+        self._pid = os.getpid()
+        global _current
+        _current = self
 
     def host(self, rank):
         name = lib().job_host(self._handle, rank)
@@ -70,9 +116,18 @@ class Job:
 
     def free(self):
         """Leaves the job; waits for the other ranks to leave too."""
+        global _current
         handle, self._handle = self._handle, None
-        if handle:
-            lib().call("job_free", handle)
+        try:
+            if handle:
+                lib().call("job_free", handle)
+        except Error as e:
+            if e.status == _lib.ERR_STATE:  # something of it is still in use, and nothing was done
+                self._handle = handle
+            raise
+        finally:
+            if _current is self and self._handle is None:
+                _current = None
 
 
 def _c_store(store):

@@ -11,7 +11,6 @@ static_graph. Without --gradcomp it does nothing and the model trains over DDP's
 own all-reduce. PyTorch 1.13 and 2.x; gradients in host memory.
 """
 
-import atexit
 import ctypes
 import os
 import sys
@@ -21,11 +20,11 @@ import torch
 import torch.distributed as dist
 
 from . import _lib, launch
-from .job import Job, Reducer
+from . import job as _jobs
+from .job import Reducer
 
 init_process_group = launch.init_process_group
 
-_job = None  # one a process: made by the first attach(), left at exit
 _attached = []
 _told = False
 
@@ -46,6 +45,7 @@ class Attachment:
         self._stream = torch.cuda.Stream(where) if where.type == "cuda" else None
         self._index = {p: i for i, (_, p) in enumerate(named)}
         self._names = [n for n, _ in named]
+        self._pid = os.getpid()  # a forked child owns none of this
         self._lock = threading.Lock()
         self._bucket_of = [None] * len(named)
         tensors = [(n, tuple(p.shape), p.dtype) for n, p in named]
@@ -156,17 +156,13 @@ def attach(model, compressor=None, collective=None, bucket_bytes=0, seed=0):
 
 
 def _join():
-    global _job
-    if _job is None:
-        # A PMIx server wires the ranks up; elsewhere the store they already share does.
-        store = None if "PMIX_NAMESPACE" in os.environ else launch.TorchStore()
-        _job = Job(store=store)
-        atexit.register(_leave, os.getpid())
-    if (_job.rank, _job.nranks) != (dist.get_rank(), dist.get_world_size()):
-        raise _lib.Error(_lib.ERR_MISMATCH, f"rank {_job.rank} of {_job.nranks} in the job is rank {dist.get_rank()} of "
+    """The job that all models of this process share."""
+    job = _jobs.join(launch.TorchStore)
+    if (job.rank, job.nranks) != (dist.get_rank(), dist.get_world_size()):
+        raise _lib.Error(_lib.ERR_MISMATCH, f"rank {job.rank} of {job.nranks} in the job is rank {dist.get_rank()} of "
                                             f"{dist.get_world_size()} in torch.distributed; give both the same ranks "
                                             "(gradcomp.torch.init_process_group() does)")
-    return _job
+    return job
 
 
 def _group(job, process_group):
@@ -178,15 +174,13 @@ def _group(job, process_group):
     return job.world.split(min(ranks), ranks.index(job.rank))
 
 
-def _leave(pid):
-    # A process that ends by an exception must not wait for the others: they learn
-    # from its end who failed. A forked child owns none of this.
-    if os.getpid() != pid or getattr(sys, "last_value", None) is not None:
+def _detach(failed):
+    if failed:
         return
     for attachment in _attached:
-        attachment._reducer.free()
+        if attachment._pid == os.getpid():
+            attachment._reducer.free()
     _attached.clear()
-    try:
-        _job.free()
-    except _lib.Error as e:
-        print(f"gradcomp: {e}", file=sys.stderr)
+
+
+_jobs.at_exit(_detach)

@@ -1,0 +1,174 @@
+"""A dataset of the library: its handle, the function that makes values, values on
+loan, and its end."""
+
+import ctypes
+import os
+import sys
+import traceback
+from ctypes import c_uint64, c_void_p
+
+from . import _data_lib, _lib, job
+from ._data_lib import lib
+from ._data_value import Packed, Sample, read
+from ._lib import Error
+
+_open = []  # by creation; closed in reverse at exit, which is the same order on all ranks
+_FAILURES = 32  # kept until the call that asked for the sample comes for them
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def _what(failure):
+    """An exception in one line, for those who see no more of it than the library carries."""
+    if isinstance(failure, Error):
+        return str(failure)  # says already what and where
+    text = " ".join(traceback.format_exception_only(type(failure), failure)[-1].split())
+    frames = [f for f in traceback.extract_tb(failure.__traceback__) if os.path.dirname(f.filename) != _HERE]
+    at = [f"{os.path.basename(f.filename)}:{f.lineno} in {f.name}" for f in reversed(frames[-3:])]
+    return text[:320] + (f" ({', from '.join(at)})" if at else "")
+
+
+def _maker(source, prepare, failures):
+    """The library's make(): on any of its threads, and in forked children."""
+
+    def make(_ctx, index, room, err):
+        name = f"sample {index}"
+        try:
+            value = source[index]
+            if type(value) is Sample:
+                name += f" ({value.key})"
+            packed = Packed(value if prepare is None else prepare(value))
+            memory = room.contents.room(room, packed.bytes)
+            if not memory:
+                return _lib.ERR_NOMEM
+            packed.write(memory)
+            return 0
+        except BaseException as e:  # all of it: the caller in C could not do anything with it
+            if len(failures) < _FAILURES:
+                failures[index] = e
+            status = e.status if isinstance(e, Error) else _lib.ERR_IO if isinstance(e, OSError) else _lib.ERR_INVALID
+            if err:
+                err.contents.status = status
+                err.contents.text = f"{name}: {_what(e)}".encode("utf-8", "replace")[:507]
+            return status
+
+    return _data_lib.MAKE(make)
+
+
+class _Loan:
+    """Gives a value back when the last array that looks at it is gone."""
+
+    __slots__ = ("_release", "_handle", "_view", "_pid")
+
+    def __init__(self, release, handle, view):
+        self._release, self._handle, self._view, self._pid = release, handle, view, os.getpid()
+
+    def __del__(self):
+        # What a child inherited is its parent's to give back.
+        if os.getpid() == self._pid:
+            self._release(self._handle, ctypes.byref(self._view))
+
+
+class Core:
+    """gradcomp_dataset_*; collective to make and to close."""
+
+    def __init__(self, group, source, prepare, count, seed, memory, spill, ahead, shuffle, workers):
+        self._failures, self._pid, self._handle = {}, os.getpid(), None
+        self._make = _maker(source, prepare, self._failures)  # held for as long as the library may call it
+        options = _data_lib.DatasetOptions(ctypes.sizeof(_data_lib.DatasetOptions), workers, count, seed, memory,
+                                           spill and os.fsencode(spill), ahead, int(shuffle), self._make)
+        handle = c_void_p()
+        lib().call("dataset_create", group._handle, ctypes.byref(options), ctypes.byref(handle))
+        self._handle, self._lib, self.alone = handle, lib(), group.nranks == 1
+        self.length = self._lib.dataset_length(handle)
+        _open.append(self)
+
+    def _used(self, parents=None):
+        """The handle; `parents` names what a forked child must not do."""
+        if self._handle is None:
+            raise Error(_lib.ERR_STATE, "the dataset is closed")
+        if parents and os.getpid() != self._pid:
+            raise Error(_lib.ERR_STATE, f"{parents} is for the process that made the dataset ({self._pid}), not for a "
+                                        f"forked worker ({os.getpid()}): workers read by index")
+        return self._handle
+
+    def _fail(self, status, err, index):
+        failure = self._failures.pop(index, None)
+        if failure is not None and not isinstance(failure, Exception):
+            raise failure  # KeyboardInterrupt and its like mean the program, not the sample
+        raise Error(status, err.message() or self._lib.strerror(status).decode()) from failure
+
+    def _value(self, handle, view):
+        try:
+            return read(view.data, view.bytes, _Loan(self._lib.dataset_release, handle, view))
+        except Error as e:
+            raise Error(e.status, f"sample {view.index}: {e}") from None
+
+    def get(self, index):
+        handle = self._used()
+        view, err = _data_lib.ValueView(struct_size=ctypes.sizeof(_data_lib.ValueView)), _lib.ErrorText()
+        status = self._lib.dataset_get(handle, index, ctypes.byref(view), ctypes.byref(err))
+        if status < 0:
+            self._fail(status, err, index)
+        return self._value(handle, view)
+
+    def order(self, epoch, position):
+        index = c_uint64()
+        self._lib.call("dataset_order", self._used(), epoch, position, ctypes.byref(index))
+        return index.value
+
+    def begin(self, epoch, position):
+        self._lib.call("dataset_begin", self._used("iteration"), epoch, position)
+
+    def next(self, index):
+        """The value at the position that begin() and earlier calls came to, which is
+        that of sample `index`."""
+        handle = self._used("iteration")
+        view, err = _data_lib.ValueView(struct_size=ctypes.sizeof(_data_lib.ValueView)), _lib.ErrorText()
+        status = self._lib.dataset_next(handle, ctypes.byref(view), ctypes.byref(err))
+        if status < 0:
+            self._fail(status, err, index)
+        if not view.data or view.index != index:
+            raise Error(_lib.ERR_INTERNAL, f"the library went on to sample {view.index}, not {index}: report it")
+        return self._value(handle, view)
+
+    def expect(self, indices):
+        self._lib.call("dataset_expect", self._used("expect()"), (c_uint64 * len(indices))(*indices), len(indices))
+
+    def stats(self):
+        stats = _data_lib.DatasetStats(struct_size=ctypes.sizeof(_data_lib.DatasetStats))
+        self._lib.dataset_get_stats(self._used("stats()"), ctypes.byref(stats))
+        return {name: getattr(stats, name) for name, _ in stats._fields_[2:]}
+
+    def owned(self):
+        """Whether it is this process's to close, and open."""
+        return self._handle is not None and os.getpid() == self._pid
+
+    def close(self):
+        """Collective. In a forked child, and a second time: nothing."""
+        if not self.owned():
+            return
+        handle, self._handle = self._handle, None
+        _open.remove(self)
+        self._lib.call("dataset_free", handle)
+
+    def stop(self):
+        """What a program that ends by an exception does in place of close()."""
+        self._lib.dataset_stop(self._handle)
+
+
+def _close_all(failed):
+    for core in reversed(_open[:]):
+        if not core.owned():
+            continue
+        if failed:
+            # The others learn from this process's end that it failed: do not wait for
+            # them, but let no thread come back into an interpreter that is gone.
+            core.stop()
+            continue
+        try:
+            core.close()
+        except Error as e:
+            print(f"gradcomp: {e}", file=sys.stderr)
+
+
+job.at_exit(_close_all)

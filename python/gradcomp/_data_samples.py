@@ -1,0 +1,132 @@
+"""Samples of a dataset on a filesystem, and record files."""
+
+import ctypes
+import operator
+import os
+from ctypes import c_char_p, c_uint64, c_void_p
+
+from . import _data_lib, _lib
+from ._data_lib import lib
+from ._data_value import Sample
+from ._lib import Error
+
+
+class Samples:
+    """The samples below `path`: a folder tree, tar shards as WebDataset writes them,
+    or a record file. `format` is "auto", "tree", "tar" or "records"; `suffixes`, for
+    a tree, the endings of the files that count: "jpg/png" or ["jpg", "png"].
+
+    len(), and [i] -> Sample. Forked workers may use what their parent opened; a
+    spawned one opens `path` again."""
+
+    def __init__(self, path, format="auto", suffixes=None):
+        if format not in _data_lib.FORMATS:
+            raise Error(_lib.ERR_INVALID, f"format {format!r} is not one of {', '.join(_data_lib.FORMATS)}")
+        if suffixes is not None and not isinstance(suffixes, str):
+            suffixes = "/".join(suffixes)
+        self._handle = None
+        self._again = (path, format, suffixes)
+        options = _data_lib.SamplesOptions(ctypes.sizeof(_data_lib.SamplesOptions), _data_lib.FORMATS[format],
+                                           suffixes and os.fsencode(suffixes))
+        handle = c_void_p()
+        lib().call("samples_open", os.fsencode(path), ctypes.byref(options), ctypes.byref(handle))
+        self._handle, self._close = handle, lib().samples_close
+        self._count = lib().samples_count(handle)
+        found = lib().samples_format(handle)
+        self.format = next(name for name, number in _data_lib.FORMATS.items() if number == found)
+
+    def __del__(self):
+        if getattr(self, "_handle", None):
+            self._close(self._handle)
+            self._handle = None
+
+    def __reduce__(self):
+        return Samples, self._again
+
+    def __len__(self):
+        return self._count
+
+    @property
+    def classes(self):
+        """Names of the classes; a sample's label is a place among them."""
+        names = []
+        while (name := lib().samples_class(self._handle, len(names))) is not None:
+            names.append(os.fsdecode(name))
+        return names
+
+    def info(self, index):
+        """(key, label, bytes) of a sample, without reading it."""
+        info = self._info(self._checked(index))
+        return os.fsdecode(info.key), _label(info.label), info.bytes
+
+    def __getitem__(self, index):
+        index = self._checked(index)
+        info = self._info(index)
+        parts = {}
+        for part in range(info.nparts):
+            name, size = c_char_p(), c_uint64()
+            lib().call("samples_part", self._handle, index, part, ctypes.byref(name), ctypes.byref(size))
+            memory = bytearray(size.value)
+            target = (ctypes.c_char * len(memory)).from_buffer(memory)
+            lib().call("samples_read", self._handle, index, part, target, len(memory), ctypes.byref(size))
+            parts[os.fsdecode(name.value)] = bytes(memoryview(memory)[:size.value])
+        return Sample(os.fsdecode(info.key), _label(info.label), parts)
+
+    def _checked(self, index):
+        i = operator.index(index)
+        if not -self._count <= i < self._count:
+            raise IndexError(f"sample {i} of {self._count}")
+        return i % self._count
+
+    def _info(self, index):
+        info = _data_lib.SampleInfo(struct_size=ctypes.sizeof(_data_lib.SampleInfo))
+        lib().call("samples_info", self._handle, index, ctypes.byref(info))
+        return info
+
+
+def _label(number):
+    return None if number < 0 else number
+
+
+class RecordWriter:
+    """Writes a record file; a context manager. The file is there when the block
+    ends, and whole; after an exception nothing is."""
+
+    def __init__(self, path):
+        self._handle = None
+        handle = c_void_p()
+        lib().call("records_create", os.fsencode(path), ctypes.byref(handle))
+        self._handle, self._abandon = handle, lib().records_abandon
+
+    def add(self, key, parts, label=None):
+        """One record: `parts` are bytes, or bytes by name; `label` an int or None."""
+        if self._handle is None:
+            raise Error(_lib.ERR_STATE, "the record file is finished")
+        if not isinstance(parts, dict):
+            parts = {"": parts}
+        data = [bytes(p) for p in parts.values()]
+        n = len(data)
+        names = (c_char_p * n)(*[os.fsencode(name) for name in parts])
+        lib().call("records_add", self._handle, os.fsencode(key), -1 if label is None else label, n, names,
+                   (c_char_p * n)(*data), (c_uint64 * n)(*map(len, data)))
+
+    def finish(self):
+        handle, self._handle = self._handle, None
+        if handle:
+            lib().call("records_finish", handle)
+
+    def abandon(self):
+        handle, self._handle = self._handle, None
+        if handle:
+            self._abandon(handle)
+
+    __del__ = abandon
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, _value, _traceback):
+        if kind is None:
+            self.finish()
+        else:
+            self.abandon()

@@ -1,0 +1,199 @@
+"""Datasets read and prepared once, then served from the memory of the job's nodes.
+
+    ds = gradcomp.data.Dataset(os.environ["GRADCOMP_DATA"], prepare=decode, transform=augment)
+    loader = DataLoader(ds, batch_size=64, sampler=ds.sampler)
+    for epoch in range(90):
+        ds.sampler.set_epoch(epoch)
+        for batch in loader:
+            ...
+
+or, with or without PyTorch,
+
+    for value in ds.epoch(0):
+        ...
+
+What is stored, where, and how much: doc/data.md and gradcomp/dataset.h.
+"""
+
+import operator
+import os
+import re
+import sys
+import warnings
+
+from . import _lib
+from . import job as _job
+from ._data_core import Core
+from ._data_samples import RecordWriter, Samples
+from ._data_sampler import Following, Sampler
+from ._data_value import Sample
+from ._lib import Error
+
+try:
+    from torch.utils.data import Dataset as _Base
+except Exception:  # no torch, or one that cannot be loaded
+    _Base = object
+
+__all__ = ["Dataset", "RecordWriter", "Sample", "Sampler", "Samples"]
+
+
+class Dataset(_Base):
+    """Samples of `source` (a path, Samples, or anything with len() and [i]), each
+    prepared once by the job and kept in its nodes' memory. Collective over the ranks
+    of `group` or of `job`; without either over the job that gradcomp.torch or
+    gradcomp.Job has made, else one of its own.
+
+    prepare(sample) -> value is called once a sample: reading, decoding, resizing. It
+    runs in DataLoader's workers, in `workers` threads of the library ahead of the
+    loop, or in the thread that asks. transform(value) is called at every access: what
+    is random. `memory` is what a node may keep ("8G" or bytes), `spill` a directory on
+    the node for the rest, `ahead` how many samples are made ready before they are
+    asked for; 0 and None: the job's settings."""
+
+    def __init__(self, source, prepare=None, transform=None, *, group=None, job=None, memory=None, spill=None, seed=0,
+                 shuffle=True, ahead=0, workers=0):
+        self._core = None
+        if isinstance(source, (str, bytes, os.PathLike)):
+            source = Samples(source)
+        if not hasattr(source, "__len__") or not hasattr(source, "__getitem__"):
+            raise Error(_lib.ERR_INVALID, f"a source is a path, Samples, or an object with len() and [i], not a "
+                                          f"{type(source).__name__}")
+        for name, function in (("prepare", prepare), ("transform", transform)):
+            if function is not None and not callable(function):
+                raise Error(_lib.ERR_INVALID, f"{name} is a {type(function).__name__}, which cannot be called")
+        self.source, self.transform = source, transform
+        self._count, self._seed, self._shuffle = len(source), _number("seed", seed, 64), bool(shuffle)
+        group = _group(group, job)
+        self.rank, self.nranks = group.rank, group.nranks
+        self._core = Core(group, source, prepare, self._count, self._seed, _bytes(memory), spill,
+                          _number("ahead", ahead, 32), self._shuffle, _number("workers", workers, 32))
+        self.sampler = Sampler(self)
+        self._epochs = 0
+
+    def __len__(self):
+        """Samples of the whole dataset; `length` are this rank's in an epoch."""
+        return self._count
+
+    @property
+    def length(self):
+        return self._core.length
+
+    def __getitem__(self, index):
+        i = operator.index(index)
+        if not -self._count <= i < self._count:
+            raise IndexError(f"sample {i} of {self._count}")
+        return self._changed(self._core.get(i % self._count))
+
+    def epoch(self, number, start=0):
+        """This rank's values of an epoch, from position `start` on, in the order of
+        ds.sampler. One at a time: beginning another ends this one."""
+        self._epochs += 1
+        own = self._epochs
+        self._core.begin(_number("epoch", number, 64), _number("start", start, 64))
+        return self._iterate(own, number, start)
+
+    def _iterate(self, own, number, start):
+        for position in range(start, self.length):
+            if self._epochs != own:
+                raise Error(_lib.ERR_STATE, f"epoch {number} was ended by the beginning of another")
+            yield self._changed(self._core.next(self._core.order(number, position)))
+
+    def _changed(self, value):
+        return value if self.transform is None else self.transform(value)
+
+    def order(self, epoch, position):
+        """The sample at a position of this rank's order."""
+        return self._core.order(epoch, position)
+
+    def expect(self, indices):
+        """Says that these will be asked for soon, in this order."""
+        self._core.expect(indices)
+
+    def follow(self, sampler):
+        """`sampler`, for one DistributedSampler(ds), so that the dataset prepares and
+        fetches along its order: DataLoader(ds, sampler=ds.follow(sampler))."""
+        return Following(self, sampler)
+
+    def stats(self):
+        """Counters of this rank and its workers since creation."""
+        return self._core.stats()
+
+    def identity(self):
+        """What the order follows from."""
+        return {"count": self._count, "seed": self._seed, "shuffle": self._shuffle}
+
+    def close(self):
+        """Collective, since others may still want values of this node. At exit it is
+        done for those still open. Values handed out stay readable."""
+        if self._core is not None:
+            self._core.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, _value, _traceback):
+        # After an exception the others may be anywhere: what ends them is our end.
+        if kind is None or self._core.alone:
+            self.close()
+
+    def __del__(self):
+        core = getattr(self, "_core", None)
+        if core is None or not core.owned():
+            return
+        if core.alone:
+            core.close()
+        else:
+            # When this is called differs from rank to rank, so nobody can be waited for.
+            warnings.warn("a gradcomp dataset was dropped without close(); its memory stays until exit",
+                          ResourceWarning, stacklevel=2)
+
+    def __reduce__(self):
+        raise Error(_lib.ERR_UNSUPPORTED, "a gradcomp dataset cannot be sent to another process: it is this process's "
+                                          "memory. DataLoader's workers must be forked: "
+                                          "DataLoader(..., multiprocessing_context='fork')")
+
+
+def _number(name, value, bits):
+    n = operator.index(value)
+    if not 0 <= n < 1 << bits:
+        raise Error(_lib.ERR_INVALID, f"{name} is {n}; it is 0 or more, and has at most {bits} bits")
+    return n
+
+
+def _bytes(size):
+    """Bytes, or "500M", "8G" (powers of 1024, as in settings); None: 0."""
+    if size is None:
+        return 0
+    if isinstance(size, str):
+        parts = re.fullmatch(r"([0-9]+)([KMGT]?)", size.strip())
+        if parts is None:
+            raise Error(_lib.ERR_INVALID, f"memory={size!r}: bytes, or a number with K, M, G or T")
+        size = int(parts[1]) << (10 * " KMGT".index(parts[2] or " "))
+    return _number("memory", size, 64)
+
+
+def _group(group, job):
+    """The group of the ranks that hold the dataset together."""
+    if group is not None:
+        return group
+    job = job or _job.current()
+    if job is None:
+        dist = sys.modules.get("torch.distributed")
+        if dist is not None and dist.is_available() and dist.is_initialized():
+            from . import torch as with_torch
+
+            job = with_torch._join()
+        else:
+            job = _own_job()
+    return job.world
+
+
+def _own_job():
+    """A job by PMIx, or of this process alone, left at exit."""
+    if "PMIX_NAMESPACE" not in os.environ:
+        for name in ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS"):
+            if os.environ.get(name, "1") not in ("", "1"):
+                raise Error(_lib.ERR_STATE, f"{name}={os.environ[name]}, but this process has not joined the others: "
+                                            "call gradcomp.torch.init_process_group() first, start with srun "
+                                            "--mpi=pmix, or pass job= or group=")
+    return _job.join()
