@@ -55,10 +55,12 @@ static bool same(const source_stat *st, const stage_entry *e)
 /* Also of times before 1970. */
 static struct timespec time_of(int64_t ns)
 {
-	int64_t rest = ns % 1000000000;
-	if (rest < 0)
-		rest += 1000000000;
-	return (struct timespec){.tv_sec = (ns - rest) / 1000000000, .tv_nsec = rest};
+	struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
+	if (t.tv_nsec < 0) {
+		t.tv_sec--;
+		t.tv_nsec += 1000000000;
+	}
+	return t;
 }
 
 static int write_all(int fd, const unsigned char *data, size_t n, off_t at)

@@ -31,7 +31,7 @@ static void take_stat(source_stat *out, const struct stat *st)
 		.ino = st->st_ino,
 		.size = (uint64_t)st->st_size,
 		.stored = (uint64_t)st->st_blocks * 512,
-		.mtime_ns = (int64_t)st->st_mtim.tv_sec * 1000000000 + st->st_mtim.tv_nsec,
+		.mtime_ns = source_time_ns(st->st_mtim.tv_sec, st->st_mtim.tv_nsec),
 	};
 }
 

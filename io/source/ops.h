@@ -38,6 +38,16 @@ struct source_ops {
 	gradcomp_status (*again)(source_reader *r, source_stat *st, gradcomp_error *err);
 };
 
+/* Nanoseconds since 1970. What a filesystem or server says of times that 64 bits cannot
+ * count becomes the first or last one that they can. */
+static inline int64_t source_time_ns(int64_t seconds, int64_t ns)
+{
+	int64_t t;
+	if (__builtin_mul_overflow(seconds, 1000000000, &t) || __builtin_add_overflow(t, ns, &t))
+		return seconds < 0 ? INT64_MIN : INT64_MAX;
+	return t;
+}
+
 /* A path of a mounted filesystem. */
 gradcomp_status source_local_open(const char *path, source **out, gradcomp_error *err);
 
