@@ -4,42 +4,21 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "staging.h"
-
-/* Field 22 of /proc/self/stat: with the boot id it tells a process from a later
- * one of the same pid. */
-static unsigned long long start_time(void)
-{
-	char text[1024];
-	int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-	if (fd >= 0)
-		close(fd);
-	if (n <= 0)
-		return 0;
-	text[n] = 0;
-	char *s = strrchr(text, ')'); /* the name before it may hold anything */
-	for (int field = 2; s && field < 22; field++)
-		s = strchr(s + 1, ' ');
-	return s ? strtoull(s, NULL, 10) : 0;
-}
+#include "cache/cache.h"
 
 static void write_holder(int fd)
 {
-	char boot[40] = "-", text[128];
-	int b = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-	if (b >= 0) {
-		ssize_t n = read(b, boot, 36);
-		boot[n > 0 ? n : 0] = 0;
-		close(b);
-	}
-	int n = snprintf(text, sizeof text, "pid %ld start %llu boot %s\n", (long)getpid(), start_time(), boot);
+	char boot[CACHE_BOOT_BYTES], text[128];
+	int n = snprintf(text, sizeof text, "pid %ld start %llu boot %s\n", (long)getpid(),
+	                 (unsigned long long)cache_process_start(getpid()), cache_boot(boot));
 	if (ftruncate(fd, 0) == 0)
 		(void)!pwrite(fd, text, (size_t)n, 0);
 }
@@ -94,17 +73,6 @@ void stage_lock_release(int area, const char *key, int fd)
 	close(fd);
 }
 
-/* KEY.tmp and KEY.lock, where KEY is 64 hex digits. */
-static bool is_leftover(const char *name, char key[STAGE_KEY_BYTES])
-{
-	if (strspn(name, "0123456789abcdef") != STAGE_KEY_BYTES - 1)
-		return false;
-	const char *suffix = name + STAGE_KEY_BYTES - 1;
-	memcpy(key, name, STAGE_KEY_BYTES - 1);
-	key[STAGE_KEY_BYTES - 1] = 0;
-	return !strcmp(suffix, ".tmp") || !strcmp(suffix, ".lock");
-}
-
 void stage_sweep(int area, const char *key)
 {
 	int copy = openat(area, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), lock;
@@ -117,13 +85,48 @@ void stage_sweep(int area, const char *key)
 	for (struct dirent *de; (de = readdir(d));) {
 		char other[STAGE_KEY_BYTES], temp[STAGE_KEY_BYTES + 8];
 		int64_t holder;
-		if (!is_leftover(de->d_name, other) || !strcmp(other, key))
+		struct stat st;
+		cache_kind kind = cache_name(de->d_name, other);
+		if ((kind != CACHE_LOCK && kind != CACHE_UNFINISHED) || !strcmp(other, key))
 			continue;
-		if (stage_lock_try(area, other, &lock, &holder) != 1)
+		/* Beside a published copy it is the damaged one that it replaced. */
+		bool replaced = fstatat(area, other, &st, AT_SYMLINK_NOFOLLOW) == 0;
+		if ((kind == CACHE_UNFINISHED && !replaced) || stage_lock_try(area, other, &lock, &holder) != 1)
 			continue;
 		snprintf(temp, sizeof temp, "%s.tmp", other);
-		(void)!stage_remove(area, temp);
+		if (replaced)
+			(void)!stage_remove(area, temp);
 		stage_lock_release(area, other, lock);
 	}
 	closedir(d);
+}
+
+/* Names that come and go in the area are few: a lock is given back, a copy is
+ * published. That a holder died shows in no name, so who waits looks now and then
+ * as well. */
+int stage_lock_watch(int area)
+{
+	char path[64];
+	int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	snprintf(path, sizeof path, "/proc/self/fd/%d", area);
+	if (fd >= 0 && inotify_add_watch(fd, path, IN_DELETE | IN_MOVED_TO) < 0) {
+		close(fd);
+		fd = -1;
+	}
+	return fd;
+}
+
+bool stage_lock_sleep(int watch, int ms)
+{
+	struct pollfd p = {.fd = watch, .events = POLLIN};
+	char events[4096];
+	if (watch < 0) {
+		poll(NULL, 0, ms < 50 ? ms : 50);
+		return true;
+	}
+	if (poll(&p, 1, ms) != 1)
+		return false;
+	while (read(watch, events, sizeof events) > 0)
+		;
+	return true;
 }

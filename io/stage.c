@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "cache/cache.h"
 #include "config.h"
 #include "staging.h"
 
@@ -63,24 +63,27 @@ static bool exists(int area, const char *key)
 static gradcomp_status wait_turn(stage_run *run, int area, const char *key, bool damaged, int *lock,
                                  gradcomp_error *err)
 {
-	const struct timespec pause = {.tv_nsec = 50000000};
-	bool waiting = false;
-	for (;;) {
+	gradcomp_status status = GRADCOMP_OK;
+	int watch = -1;
+	for (bool waiting = false; !status; waiting = true) {
 		int got = stage_lock_try(area, key, lock, &run->pid);
-		if (got > 0)
-			return GRADCOMP_OK;
 		if (got < 0)
-			return stage_write_failed(run, "the lock", err);
-		if (!damaged && exists(area, key))
-			return GRADCOMP_OK;
-		if (!waiting)
+			status = stage_write_failed(run, "the lock", err);
+		if (got || (!damaged && exists(area, key)))
+			break;
+		if (!waiting) {
 			stage_run_phase(run, GRADCOMP_STAGE_WAIT, 0, 0);
-		waiting = true;
-		gradcomp_status status = stage_run_tick(run, err);
-		if (status)
-			return status;
-		nanosleep(&pause, NULL);
+			watch = stage_lock_watch(area);
+			continue;
+		}
+		/* A holder that dies is noticed within half a second. */
+		for (int i = 0; i < 5 && !(status = stage_run_tick(run, err)); i++)
+			if (stage_lock_sleep(watch, 100))
+				break;
 	}
+	if (watch >= 0)
+		close(watch);
+	return status;
 }
 
 /* With the lock held: what a dead producer left is gone on with. */

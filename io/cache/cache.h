@@ -24,6 +24,15 @@ gradcomp_status cache_lease(int area, const char *key, int64_t pid, const char *
 gradcomp_status cache_make_room(stage_run *run, int area, const char *key, uint64_t bytes, uint64_t inodes,
                                 gradcomp_error *err);
 
+/* ---- waiting for a lock (../lock.c) ------------------------------------------ */
+
+/* For who waits for a lock or for area/KEY: a descriptor to close(), or -1, which
+ * stage_lock_sleep() takes too. */
+int stage_lock_watch(int area);
+/* Sleeps until a lock was given back or a copy came, at most `ms` or until a signal.
+ * True when it is worth to look again at once. */
+bool stage_lock_sleep(int watch, int ms);
+
 /* ---- processes (process.c) ------------------------------------------------- */
 
 #define CACHE_BOOT_BYTES 40
@@ -50,7 +59,7 @@ typedef struct cache_lease_info {
 	bool pin;
 } cache_lease_info;
 
-/* False when the file is gone or is no lease. */
+/* False, and nothing that could hold, when the file is gone or is no lease. */
 bool cache_lease_read(int dir, const char *name, cache_lease_info *out);
 /* A lease ends with its process, a job's with the boot; what cannot be judged
  * from here (another pid name space) holds. */
@@ -64,5 +73,80 @@ gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_i
 int cache_gate_enter(int area, const char *key, bool exclusive);
 /* Removes the directory when it is empty and was entered exclusively. */
 void cache_gate_leave(int area, const char *key, int gate, bool exclusive);
+
+/* ---- names (items.c) --------------------------------------------------------- */
+
+typedef enum cache_kind {
+	CACHE_PUBLISHED,  /* KEY */
+	CACHE_UNFINISHED, /* KEY.tmp */
+	CACHE_GONE,       /* KEY.gone-XXXXXXXX: evicted, being removed */
+	CACHE_LOCK,       /* KEY.lock */
+	CACHE_LEASES,     /* KEY.lease */
+	CACHE_FOREIGN     /* not ours: left alone */
+} cache_kind;
+
+/* What a name in an area is, and its key ("" of a foreign one). */
+cache_kind cache_name(const char *name, char key[STAGE_KEY_BYTES]);
+
+/* ---- sizes (size.c) ---------------------------------------------------------- */
+
+typedef struct cache_size {
+	uint64_t bytes, inodes; /* as allocated on disk, hard-linked files once */
+} cache_size;
+
+/* Sums up the tree. -1 and errno. */
+int cache_measure(int dir, cache_size *out);
+/* The size of a copy from dir/size, or measured and noted there. */
+int cache_size_of(int dir, cache_size *out);
+/* What the copy that is made in `dir` will take; kept in dir/size until it is published. */
+int cache_reserve(int dir, const cache_size *all);
+bool cache_reserved(int dir, cache_size *out);
+
+/* ---- entries (items.c) ------------------------------------------------------- */
+
+typedef struct cache_item {
+	char *name;
+	char key[STAGE_KEY_BYTES];
+	cache_kind kind; /* PUBLISHED, UNFINISHED, GONE or FOREIGN */
+	bool producing;  /* somebody makes it, or makes it anew */
+	bool pinned;
+	uint32_t held;                   /* leases that hold */
+	char holder[CACHE_HOLDER_BYTES]; /* of one of them */
+	int64_t used;                    /* when it was asked for last, seconds since 1970, never in the future */
+	cache_size size;                 /* what is there */
+	cache_size whole;                /* what it will be when it is finished; else as size */
+} cache_item;
+
+typedef struct cache_items {
+	cache_item *item; /* what is to be evicted first comes first, foreign ones last */
+	size_t n;
+} cache_items;
+
+/* Everything in the area but locks and leases. A zeroed list is empty. */
+gradcomp_status cache_items_read(int area, cache_items *out, gradcomp_error *err);
+void cache_items_free(cache_items *items);
+
+/* Calls each() for what is in KEY.lease: leases, dead ones, and what is none. `name`
+ * is that of the file, `dir` KEY.lease. -1 and errno. */
+int cache_lease_each(int area, const char *key,
+                     void (*each)(void *ctx, int dir, const char *name, const cache_lease_info *l), void *ctx);
+
+/* ---- eviction (evict.c) ------------------------------------------------------- */
+
+#define CACHE_PINNED_TOO 1u /* evict what is pinned */
+#define CACHE_LOCKED 2u     /* the caller holds KEY.lock */
+
+/* 1: the item is gone; 0: it is in use, *why says by whom; -1: errno. */
+int cache_evict(int area, const cache_item *item, unsigned flags, char why[CACHE_HOLDER_BYTES]);
+
+/* ---- budget (room.c) ----------------------------------------------------------- */
+
+typedef struct cache_budget {
+	uint64_t bytes, high, low;
+	uint64_t quota; /* 0: none */
+} cache_budget;
+
+/* From the settings, for the filesystem of the area. */
+gradcomp_status cache_budget_load(int area, cache_budget *out, gradcomp_error *err);
 
 #endif

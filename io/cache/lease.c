@@ -83,8 +83,6 @@ bool cache_lease_read(int dir, const char *name, cache_lease_info *out)
 	char text[LEASE_MAX];
 	struct stat st;
 	*out = (cache_lease_info){0};
-	if (snprintf(out->name, sizeof out->name, "%s", name) >= (int)sizeof out->name)
-		return false;
 	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return false;
@@ -93,7 +91,11 @@ bool cache_lease_read(int dir, const char *name, cache_lease_info *out)
 	if (n <= 0)
 		return false;
 	text[n] = 0;
-	return strlen(text) == (size_t)n && parse(text, out);
+	if (strlen(text) == (size_t)n && parse(text, out) &&
+	    snprintf(out->name, sizeof out->name, "%s", name) < (int)sizeof out->name)
+		return true;
+	*out = (cache_lease_info){0};
+	return false;
 }
 
 bool cache_lease_alive(const cache_lease_info *l)
@@ -101,6 +103,8 @@ bool cache_lease_alive(const cache_lease_info *l)
 	char boot[CACHE_BOOT_BYTES];
 	if (l->pin)
 		return true;
+	if (!l->pid && !l->job)
+		return false;
 	if (strcmp(l->boot, cache_boot(boot)))
 		return false;
 	if (l->job)
@@ -168,6 +172,10 @@ gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_i
 	}
 	if (result == 0)
 		return GRADCOMP_OK;
+	int e = errno, empty = gate < 0 ? -1 : cache_gate_enter(area, key, true);
+	if (empty >= 0) /* a full disk must not leave the directory behind */
+		cache_gate_leave(area, key, empty, true);
+	errno = e;
 	return gate < 0 && errno == EWOULDBLOCK
 	               ? error_set(err, GRADCOMP_ERR_IO,
 	                           "cannot lease %s: another process has held %s.lease for 10 s (is it stopped?)", key, key)

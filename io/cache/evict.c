@@ -1,0 +1,103 @@
+/* Evicting an entry. Nothing leased goes: leases are looked at and the entry is
+ * renamed away under the key's gate, which a lease has to pass too, so each lease
+ * is there before the look (and seen) or its owner looks for the entry after the
+ * rename (and finds none). KEY.lock keeps producers out. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "cache/cache.h"
+
+struct look {
+	unsigned flags;
+	bool held;
+	char *why;
+};
+
+/* Whoever writes a lease holds the gate: with it shut, what is not one is dead. */
+static void look_at(void *ctx, int dir, const char *name, const cache_lease_info *l)
+{
+	struct look *look = ctx;
+	if (l->pin && !(look->flags & CACHE_PINNED_TOO)) {
+		look->held = true;
+		snprintf(look->why, CACHE_HOLDER_BYTES, "pinned");
+	} else if (!l->pin && cache_lease_alive(l)) {
+		look->held = true;
+		snprintf(look->why, CACHE_HOLDER_BYTES, "leased by %.100s", l->holder);
+	} else {
+		unlinkat(dir, name, 0);
+	}
+}
+
+/* Out of the way under a name that nothing is looked for. 0, or -1 and errno. */
+static int rename_away(int area, const char *name, const char *key, char gone[STAGE_KEY_BYTES + 16])
+{
+	uint32_t random;
+	for (int i = 0; i < 100; i++) {
+		if (getrandom(&random, sizeof random, 0) != sizeof random)
+			return -1;
+		snprintf(gone, STAGE_KEY_BYTES + 16, "%s.gone-%08x", key, random);
+		if (renameat2(area, name, area, gone, RENAME_NOREPLACE) == 0)
+			return 0;
+		if (errno != EEXIST)
+			return -1;
+	}
+	return -1;
+}
+
+/* The decision, under the gate. */
+static int retire(int area, const cache_item *item, unsigned flags, char gone[STAGE_KEY_BYTES + 16],
+                  char why[CACHE_HOLDER_BYTES])
+{
+	struct look look = {.flags = flags, .why = why};
+	if (item->kind != CACHE_PUBLISHED) /* leases are on published copies */
+		return rename_away(area, item->name, item->key, gone) == 0 ? 1 : errno == ENOENT ? 1 : -1;
+	int gate = cache_gate_enter(area, item->key, true), result;
+	if (gate < 0 && errno == EWOULDBLOCK) {
+		snprintf(why, CACHE_HOLDER_BYTES, "being asked for");
+		return 0;
+	}
+	if (gate < 0)
+		return -1;
+	if (cache_lease_each(area, item->key, look_at, &look) < 0)
+		result = -1;
+	else if (look.held)
+		result = 0;
+	else
+		result = rename_away(area, item->name, item->key, gone) == 0 || errno == ENOENT ? 1 : -1;
+	int e = errno;
+	cache_gate_leave(area, item->key, gate, true);
+	errno = e;
+	return result;
+}
+
+int cache_evict(int area, const cache_item *item, unsigned flags, char why[CACHE_HOLDER_BYTES])
+{
+	char gone[STAGE_KEY_BYTES + 16] = "";
+	int64_t holder = 0;
+	int lock = -1;
+	why[0] = 0;
+	if (item->kind == CACHE_FOREIGN) {
+		snprintf(why, CACHE_HOLDER_BYTES, "not made by gradcomp");
+		return 0;
+	}
+	if (item->kind == CACHE_GONE)
+		return stage_remove(area, item->name) == 0 ? 1 : -1;
+	if (!(flags & CACHE_LOCKED)) {
+		int got = stage_lock_try(area, item->key, &lock, &holder);
+		if (got == 0)
+			snprintf(why, CACHE_HOLDER_BYTES, "being staged by process %lld", (long long)holder);
+		if (got != 1)
+			return got;
+	}
+	int result = retire(area, item, flags, gone, why), e = errno;
+	if (lock >= 0)
+		stage_lock_release(area, item->key, lock);
+	/* It takes long and needs no lock; what is left of it after a crash is removed by the next. */
+	if (result == 1 && *gone && stage_remove(area, gone) < 0)
+		return -1;
+	errno = e;
+	return result;
+}

@@ -1,0 +1,201 @@
+/* What is in an area, in the order in which it would be evicted. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cache/cache.h"
+
+#define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+cache_kind cache_name(const char *name, char key[STAGE_KEY_BYTES])
+{
+	static const char hex[] = "0123456789abcdef";
+	const char *suffix = name + STAGE_KEY_BYTES - 1;
+	key[0] = 0;
+	if (strspn(name, hex) != STAGE_KEY_BYTES - 1)
+		return CACHE_FOREIGN;
+	cache_kind kind = !*suffix                    ? CACHE_PUBLISHED
+	                  : !strcmp(suffix, ".tmp")   ? CACHE_UNFINISHED
+	                  : !strcmp(suffix, ".lock")  ? CACHE_LOCK
+	                  : !strcmp(suffix, ".lease") ? CACHE_LEASES
+	                  : !strncmp(suffix, ".gone-", 6) && strspn(suffix + 6, hex) == 8 && !suffix[14]
+	                          ? CACHE_GONE
+	                          : CACHE_FOREIGN;
+	if (kind != CACHE_FOREIGN) {
+		memcpy(key, name, STAGE_KEY_BYTES - 1);
+		key[STAGE_KEY_BYTES - 1] = 0;
+	}
+	return kind;
+}
+
+int cache_lease_each(int area, const char *key,
+                     void (*each)(void *ctx, int dir, const char *name, const cache_lease_info *l), void *ctx)
+{
+	char name[STAGE_KEY_BYTES + 8];
+	cache_lease_info l;
+	snprintf(name, sizeof name, "%s.lease", key);
+	int fd = openat(area, name, OPEN_DIR);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	if (!d) {
+		int e = errno;
+		if (fd >= 0)
+			close(fd);
+		errno = e;
+		return e == ENOENT ? 0 : -1;
+	}
+	errno = 0;
+	for (struct dirent *de; (de = readdir(d)); errno = 0)
+		if (strcmp(de->d_name, ".") && strcmp(de->d_name, "..")) {
+			cache_lease_read(fd, de->d_name, &l);
+			each(ctx, fd, de->d_name, &l);
+		}
+	int e = errno;
+	closedir(d);
+	errno = e;
+	return e ? -1 : 0;
+}
+
+static void note_lease(void *ctx, int dir, const char *name, const cache_lease_info *l)
+{
+	cache_item *item = ctx;
+	(void)dir;
+	(void)name;
+	if (l->pin) {
+		item->pinned = true;
+	} else if (cache_lease_alive(l)) {
+		item->held++;
+		memcpy(item->holder, l->holder, sizeof item->holder);
+	}
+}
+
+/* Asked of the lock's file without making one or saying who asks. */
+static bool is_producing(int area, const char *key)
+{
+	char name[STAGE_KEY_BYTES + 8];
+	snprintf(name, sizeof name, "%s.lock", key);
+	int fd = openat(area, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	bool held = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+	if (fd >= 0)
+		close(fd);
+	return held;
+}
+
+/* The clock may have been set back since, or a file's time forward. */
+static int64_t last_use(int dir)
+{
+	static const char *const names[] = {"used", "manifest", "journal", "."};
+	int64_t now = (int64_t)time(NULL);
+	struct stat st;
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		if (fstatat(dir, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
+			return st.st_mtim.tv_sec < now ? st.st_mtim.tv_sec : now;
+	return 0;
+}
+
+/* 1 taken, 0 not listed, -1 errno. */
+static int describe(int area, const char *name, cache_item *item)
+{
+	int dir = -1, result;
+	item->kind = cache_name(name, item->key);
+	if (item->kind == CACHE_LOCK || item->kind == CACHE_LEASES)
+		return 0;
+	if (item->kind != CACHE_FOREIGN && (dir = openat(area, name, OPEN_DIR)) < 0) {
+		if (errno == ENOENT)
+			return 0;
+		if (errno != ENOTDIR && errno != ELOOP)
+			return -1;
+		/* Something has taken the place of a copy. */
+		item->kind = CACHE_FOREIGN;
+		item->key[0] = 0;
+	}
+	if (!(item->name = strdup(name)))
+		result = -1;
+	else if (dir < 0)
+		result = 1;
+	else {
+		item->used = last_use(dir);
+		result = item->kind == CACHE_PUBLISHED ? cache_size_of(dir, &item->size)
+		                                       : cache_measure(dir, &item->size);
+		item->whole = item->size;
+		item->producing = item->kind != CACHE_GONE && is_producing(area, item->key);
+		if (item->kind == CACHE_UNFINISHED && item->producing)
+			cache_reserved(dir, &item->whole);
+		if (item->whole.bytes < item->size.bytes)
+			item->whole = item->size;
+		if (!result && item->kind != CACHE_GONE)
+			result = cache_lease_each(area, item->key, note_lease, item);
+		result = result < 0 ? -1 : 1;
+	}
+	if (dir >= 0)
+		close(dir);
+	return result;
+}
+
+static int rank(const cache_item *i)
+{
+	return i->kind == CACHE_GONE ? 0 : i->kind == CACHE_UNFINISHED ? 1 : i->kind == CACHE_PUBLISHED ? 2 : 3;
+}
+
+static int by_turn(const void *a, const void *b)
+{
+	const cache_item *x = a, *y = b;
+	if (rank(x) != rank(y))
+		return rank(x) - rank(y);
+	if (x->used != y->used)
+		return x->used < y->used ? -1 : 1;
+	return strcmp(x->name, y->name);
+}
+
+gradcomp_status cache_items_read(int area, cache_items *out, gradcomp_error *err)
+{
+	size_t capacity = 0;
+	*out = (cache_items){0};
+	int fd = openat(area, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	if (!d) {
+		if (fd >= 0)
+			close(fd);
+		return stage_fail(err, "list", "the cache");
+	}
+	errno = 0;
+	for (struct dirent *de; (de = readdir(d)); errno = 0) {
+		cache_item item = {0};
+		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
+			continue;
+		if (out->n == capacity) {
+			capacity = capacity ? 2 * capacity : 64;
+			cache_item *more = realloc(out->item, capacity * sizeof *more);
+			if (!more)
+				break;
+			out->item = more;
+		}
+		int got = describe(area, de->d_name, &item);
+		if (got > 0)
+			out->item[out->n++] = item;
+		else
+			free(item.name);
+		if (got < 0)
+			break;
+	}
+	gradcomp_status status = errno ? stage_fail(err, "list", "the cache") : GRADCOMP_OK;
+	closedir(d);
+	if (status)
+		cache_items_free(out);
+	else if (out->n)
+		qsort(out->item, out->n, sizeof *out->item, by_turn);
+	return status;
+}
+
+void cache_items_free(cache_items *items)
+{
+	for (size_t i = 0; i < items->n; i++)
+		free(items->item[i].name);
+	free(items->item);
+	*items = (cache_items){0};
+}
