@@ -31,6 +31,9 @@ gradcomp_status munge_seal(const char *socket, const unsigned char secret[SECRET
 
 	if (c)
 		rc = munge_ctx_set(c, MUNGE_OPT_UID_RESTRICTION, geteuid());
+	/* Ranks, and the stagers of a step, may come minutes later. */
+	if (c && rc == EMUNGE_SUCCESS)
+		rc = munge_ctx_set(c, MUNGE_OPT_TTL, MUNGE_TTL_MAXIMUM);
 	if (c && rc == EMUNGE_SUCCESS)
 		rc = munge_encode(&cred, c, secret, SECRET_BYTES);
 	if (rc != EMUNGE_SUCCESS)

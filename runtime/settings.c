@@ -12,6 +12,7 @@
 #include "operators/threads.h"
 #include "spec.h"
 #include "transport/delay.h"
+#include "transport/ports.h"
 
 static gradcomp_status check_spec(const char *value, gradcomp_error *err)
 {
@@ -107,6 +108,13 @@ static gradcomp_status check_secret(const char *value, gradcomp_error *err)
 	if (!strncmp(value, "file:/", 6))
 		return job_path_check("secret", value + 5, err);
 	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is none of auto, pmix, munge, munge:SOCKET and file:PATH (absolute paths)", value);
+}
+
+static gradcomp_status check_ports(const char *value, gradcomp_error *err)
+{
+	uint16_t first, last;
+
+	return ports_parse(value, &first, &last, err);
 }
 
 static gradcomp_status check_share(const char *value, gradcomp_error *err)
@@ -222,6 +230,20 @@ const setting settings[] = {
 	{TEXT("stage.shared", "", "sources whose copies all users of a node share, separated by ','"),
 	 .check = check_sources, .site = 1},
 	{TEXT("stage.shared_user", "root", "the account that stages what is shared"), .site = 1},
+	{.row = {.name = "stage.together",
+	         .type = GRADCOMP_PARAM_BOOL,
+	         .def = "yes",
+	         .help = "the nodes of a step read a source once and exchange it; no: each reads all of it"}},
+	{NUMBER(FLOAT, "stage.meet_timeout", "300", 1, 86400, "seconds the nodes of a step wait for each other to stage together")},
+	{TEXT("stage.meet_ports", "", "ports beside srun where the nodes of a step meet, 60001-60200; empty: any free one"),
+	 .check = check_ports},
+	{.row = {.name = "stage.prolog",
+	         .type = GRADCOMP_PARAM_BOOL,
+	         .def = "no",
+	         .help = "the prolog of every job stages what is shared"},
+	 .site = 1},
+	{NUMBER(INT, "stage.prolog_timeout", "240", 1, 86400, "seconds the prolog may stage; then the job starts without"),
+	 .site = 1},
 };
 const size_t settings_count = sizeof settings / sizeof settings[0];
 

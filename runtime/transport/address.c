@@ -190,6 +190,17 @@ socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out)
 	return sizeof *in6;
 }
 
+int address_same(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	if (a->ss_family != b->ss_family)
+		return 0;
+	if (a->ss_family == AF_INET6)
+		return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
+	if (a->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+	return 1;
+}
+
 void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT])
 {
 	char ip[INET6_ADDRSTRLEN];

@@ -35,6 +35,8 @@ int address_link_local(const address *a);
 
 /* A socket address for it, with its length. */
 socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out);
+/* Whether two sockets' peers are one machine, whatever their ports; local ones are. */
+int address_same(const struct sockaddr_storage *a, const struct sockaddr_storage *b);
 /* What a connected or accepted socket's peer is, in words: "10.0.0.2:4711". */
 void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT]);
 

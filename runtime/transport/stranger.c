@@ -4,7 +4,6 @@
 #include "state.h"
 
 #include <errno.h>
-#include <netinet/in.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -52,19 +51,6 @@ void stranger_drop(transport *t, stranger *s, const char *why)
 	stranger_free(s);
 }
 
-static int same_source(const stranger *a, const stranger *b)
-{
-	if (a->from.ss_family != b->from.ss_family)
-		return 0;
-	if (a->from.ss_family == AF_INET6)
-		return !memcmp(&((const struct sockaddr_in6 *)&a->from)->sin6_addr,
-		               &((const struct sockaddr_in6 *)&b->from)->sin6_addr, 16);
-	if (a->from.ss_family == AF_INET)
-		return ((const struct sockaddr_in *)&a->from)->sin_addr.s_addr ==
-		       ((const struct sockaddr_in *)&b->from)->sin_addr.s_addr;
-	return 1;
-}
-
 /* A free place; when there is none, the oldest of the address that holds the
  * most places loses its own, so one flooding machine only evicts itself. */
 stranger *stranger_place(transport *t)
@@ -78,7 +64,7 @@ stranger *stranger_place(transport *t)
 		if (all[i].fd < 0)
 			return &all[i];
 		for (int j = 0; j < STRANGERS_MAX; j++)
-			count += all[j].fd >= 0 && same_source(&all[i], &all[j]);
+			count += all[j].fd >= 0 && address_same(&all[i].from, &all[j].from);
 		if (count > most || (count == most && all[i].order < worst->order)) {
 			most = count;
 			worst = &all[i];
