@@ -1,7 +1,9 @@
 #!/bin/bash
 # A hundred who want the same dataset at the same time: one copies, also when he who
 # does is killed, and all have the same path in the end.
-# shellcheck source=tests/tap.sh disable=SC2154
+# shellcheck disable=SC2154 # tmp: of tap.sh
+: "${GRADCOMP_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${GRADCOMP_BUILD:?set it to the build directory}"
+# shellcheck source=tests/tap.sh
 . "$GRADCOMP_SRC/tests/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 crowd=100
@@ -9,7 +11,8 @@ producer='' pids=()
 
 # shellcheck disable=SC2317 # called by tap.sh
 cleanup () {
-	[ -z "$producer$*" ] || kill -9 $producer "${pids[@]}" 2>/dev/null
+	local pid
+	for pid in $producer "${pids[@]}"; do kill -9 "$pid" 2>/dev/null; done
 	wait 2>/dev/null
 }
 mkdir "$tmp/src" "$tmp/cache" "$tmp/who"
