@@ -43,6 +43,8 @@ typedef struct gradcomp_samples_options {
 	gradcomp_sample_format format;
 	/* A tree: only files whose name ends in one of these, "jpg/png"; NULL: all. */
 	const char *suffixes;
+	uint32_t workers; /* threads that list and index while open() runs, 1 to 64; 0: 8 */
+	uint32_t reserved0;
 } gradcomp_samples_options;
 
 typedef struct gradcomp_sample_info {
@@ -79,7 +81,12 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_samples_read(const gradcomp_samples *s,
 typedef struct gradcomp_records_writer gradcomp_records_writer;
 GRADCOMP_EXPORT gradcomp_status gradcomp_records_create(const char *path, gradcomp_records_writer **out,
                                                         gradcomp_error *err);
-/* One record with `nparts` parts; label -1: none. */
+/* Names of the classes that labels count; at most once, before or after records are
+ * added. finish() refuses a label without a class then. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_records_classes(gradcomp_records_writer *w, uint32_t nclasses,
+                                                         const char *const *names, gradcomp_error *err);
+/* One record with 1 to 65536 parts; label -1: none; names NULL: all are "". A failure
+ * of the file leaves the writer to be abandoned or finished, which fails. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_records_add(gradcomp_records_writer *w, const char *key, int32_t label,
                                                      uint32_t nparts, const char *const *names,
                                                      const void *const *data, const uint64_t *bytes,

@@ -1,0 +1,142 @@
+/* A folder tree: each file is a sample of one part without a name. Sizes are asked for
+ * when they are wanted, so that opening needs nothing but the names. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gradcomp/stage.h"
+#include "reader.h"
+
+struct tree {
+	gradcomp_samples base;
+	int root;
+	file_list files;
+};
+
+static void tree_close(gradcomp_samples *s)
+{
+	struct tree *t = (struct tree *)s;
+	close(t->root);
+	list_clear(&t->files);
+	free(t->base.path);
+	free(t);
+}
+
+static const char *tree_key(const gradcomp_samples *s, uint64_t index)
+{
+	return ((const struct tree *)s)->files.paths[index];
+}
+
+static int32_t tree_label(const gradcomp_samples *s, uint64_t index)
+{
+	return ((const struct tree *)s)->files.labels[index];
+}
+
+static uint32_t tree_nparts(const gradcomp_samples *s, uint64_t index)
+{
+	(void)s, (void)index;
+	return 1;
+}
+
+/* Opens the file, which must still be one. */
+static gradcomp_status open_file(const struct tree *t, const char *path, int flags, int *fd, struct stat *st,
+                                 gradcomp_error *err)
+{
+	char name[READER_NAME];
+	*fd = beneath_open(t->root, path, flags);
+	if (*fd < 0 && errno == EXDEV)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s: a symbolic link on its way leads out of %s by now",
+		                 gradcomp_printable(path, name, sizeof name), t->base.path);
+	if (*fd < 0 || fstat(*fd, st) < 0) {
+		gradcomp_status status = reader_fail(err, "read", path);
+		if (*fd >= 0)
+			close(*fd);
+		return status;
+	}
+	if (S_ISREG(st->st_mode))
+		return GRADCOMP_OK;
+	close(*fd);
+	return error_set(err, GRADCOMP_ERR_STATE, "%s is no file any more",
+	                 gradcomp_printable(path, name, sizeof name));
+}
+
+static gradcomp_status tree_part(const gradcomp_samples *s, uint64_t index, uint32_t part, const char **name,
+                                 uint64_t *bytes, gradcomp_error *err)
+{
+	const struct tree *t = (const struct tree *)s;
+	struct stat st = {0};
+	int fd;
+	(void)part;
+	gradcomp_status status = bytes ? open_file(t, tree_key(s, index), O_PATH, &fd, &st, err) : GRADCOMP_OK;
+	if (status)
+		return status;
+	if (name)
+		*name = "";
+	if (bytes) {
+		close(fd);
+		*bytes = (uint64_t)st.st_size;
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status tree_read(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf,
+                                 uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+{
+	const struct tree *t = (const struct tree *)s;
+	const char *path = tree_key(s, index);
+	char name[READER_NAME];
+	struct stat st;
+	int fd;
+	(void)part;
+	/* Non-blocking, should a FIFO have taken the file's place. */
+	gradcomp_status status = open_file(t, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, &fd, &st, err);
+	if (status)
+		return status;
+	*bytes = (uint64_t)st.st_size;
+	if (*bytes > capacity) {
+		status = reader_range(err, path, *bytes, capacity);
+	} else {
+		int whole = read_whole(fd, buf, *bytes, 0);
+		if (whole < 0)
+			status = reader_fail(err, "read", path);
+		else if (!whole)
+			status = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter while it was read",
+			                   gradcomp_printable(path, name, sizeof name));
+	}
+	close(fd);
+	return status;
+}
+
+static const sample_ops tree_ops = {
+	.close = tree_close,
+	.key = tree_key,
+	.label = tree_label,
+	.nparts = tree_nparts,
+	.part = tree_part,
+	.read = tree_read,
+};
+
+gradcomp_status tree_open(int fd, char *path, const char *suffixes, uint32_t workers, gradcomp_samples **out,
+                          gradcomp_error *err)
+{
+	struct tree *t = calloc(1, sizeof *t);
+	gradcomp_status status = t ? list_files(fd, path, suffixes, workers, &t->files, err)
+	                           : reader_fail(err, "open", path);
+	if (status) {
+		close(fd);
+		free(path);
+		free(t);
+		return status;
+	}
+	t->root = fd;
+	t->base = (gradcomp_samples){.ops = &tree_ops,
+	                             .format = GRADCOMP_SAMPLES_TREE,
+	                             .count = t->files.n,
+	                             .path = path,
+	                             .classes = (const char *const *)t->files.folders,
+	                             .nclasses = t->files.nfolders};
+	*out = &t->base;
+	return GRADCOMP_OK;
+}
