@@ -132,57 +132,23 @@ static void find_hard_links(stage_manifest *m)
 	}
 }
 
-/* Text of a name in key and file: no byte of it is a space or a newline. */
-static size_t put_name(char *out, const char *name)
-{
-	static const char hex[] = "0123456789abcdef";
-	size_t o = 0;
-	for (const unsigned char *s = (const unsigned char *)name; *s; s++) {
-		if (*s > 0x20 && *s != 0x7f && *s != '\\') {
-			out[o++] = (char)*s;
-			continue;
-		}
-		out[o++] = '\\';
-		out[o++] = 'x';
-		out[o++] = hex[*s >> 4];
-		out[o++] = hex[*s & 15];
-	}
-	return o;
-}
-
-ssize_t stage_entry_line(const stage_entry *e, char **buf, size_t *capacity)
-{
-	const char *path = *e->path ? e->path : ".";
-	size_t need = 80 + 4 * strlen(path) + (e->target ? 4 * strlen(e->target) : 0);
-	if (!*buf || need > *capacity) {
-		char *p = realloc(*buf, need);
-		if (!p)
-			return -1;
-		*buf = p;
-		*capacity = need;
-	}
-	bool file = e->type == STAGE_FILE;
-	int n = snprintf(*buf, *capacity, "%c %04o %llu %lld ", e->type, e->mode,
-	                 file ? (unsigned long long)e->size : 0ULL, file ? (long long)e->mtime_ns : 0LL);
-	size_t o = (size_t)n + put_name(*buf + n, path);
-	if (e->target) {
-		(*buf)[o++] = ' ';
-		o += put_name(*buf + o, e->target);
-	}
-	return (ssize_t)o;
-}
-
 gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err)
 {
+	char name[STAGE_NAME_MAX];
 	unsigned char digest[SHA256_BYTES];
 	char *line = NULL;
 	size_t capacity = 0;
 	sha256 hash;
+	m->files = m->bytes = 0;
 	if (m->n)
 		qsort(m->entries, m->n, sizeof *m->entries, by_path);
+	for (size_t i = 1; i < m->n; i++)
+		if (!strcmp(m->entries[i - 1].path, m->entries[i].path))
+			return error_set(err, GRADCOMP_ERR_IO, "%s was listed twice",
+			                 gradcomp_printable(m->entries[i].path, name, sizeof name));
 	find_hard_links(m);
 	sha256_init(&hash);
-	sha256_update(&hash, "gradcomp-stage 1\n", 17);
+	sha256_update(&hash, "gradcomp-stage 2\n", 17);
 	sha256_update(&hash, m->source, strlen(m->source) + 1);
 	for (size_t i = 0; i < m->n; i++) {
 		stage_entry *e = &m->entries[i];

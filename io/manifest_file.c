@@ -1,15 +1,16 @@
 /* The manifest as a file: what is in a published copy, with checksums, and a last
- * line that proves the rest. Lines are those the key is made of, so reading is
- * comparing; nothing is parsed but checksums. */
+ * line that proves the rest. Lines are those the key is made of, so reading with a
+ * listing at hand is comparing. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "staging.h"
+#include "manifest.h"
 
 #define HEX (2 * SHA256_BYTES)
+#define FIRST "gradcomp-manifest 2"
 
 struct out {
 	FILE *f;
@@ -20,27 +21,6 @@ static void put(struct out *o, const char *text, size_t n)
 {
 	sha256_update(&o->hash, text, n);
 	fwrite(text, 1, n, o->f); /* ferror() is looked at once, at the end */
-}
-
-/* What comes before the entries. The source has its own escape: it is the same
- * as in an entry's line. */
-static char *head(const stage_manifest *m, size_t *bytes)
-{
-	stage_entry e = {.path = m->source, .type = STAGE_DIR};
-	char *line = NULL, *text = NULL;
-	size_t capacity = 0;
-	ssize_t n = stage_entry_line(&e, &line, &capacity);
-	static const char before[] = "d 0000 0 0 ";
-	int len = -1;
-	if (n > 0)
-		len = asprintf(&text, "gradcomp-manifest 1\nsource %.*s\nentries %zu\nfiles %llu\nbytes %llu\n",
-		               (int)(n - (ssize_t)sizeof before + 1), line + sizeof before - 1, m->n,
-		               (unsigned long long)m->files, (unsigned long long)m->bytes);
-	free(line);
-	if (len < 0)
-		return NULL;
-	*bytes = (size_t)len;
-	return text;
 }
 
 int stage_manifest_write(const stage_manifest *m, int dirfd, const char *name)
@@ -54,7 +34,7 @@ int stage_manifest_write(const stage_manifest *m, int dirfd, const char *name)
 	if (fd < 0 || !(o.f = fdopen(fd, "w")))
 		goto done;
 	sha256_init(&o.hash);
-	if (!(first = head(m, &bytes)))
+	if (!(first = stage_manifest_head(m, FIRST, &bytes)))
 		goto done;
 	put(&o, first, bytes);
 	for (size_t i = 0; i < m->n; i++) {
@@ -115,7 +95,7 @@ bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const c
 	if (fd < 0 || !(f = fdopen(fd, "r")))
 		goto fail;
 	*why = "its manifest is not the one of this source";
-	if (!(first = head(m, &bytes)) || !(got = malloc(bytes)) || fread(got, 1, bytes, f) != bytes ||
+	if (!(first = stage_manifest_head(m, FIRST, &bytes)) || !(got = malloc(bytes)) || fread(got, 1, bytes, f) != bytes ||
 	    memcmp(got, first, bytes))
 		goto fail;
 	got_capacity = bytes;
@@ -141,5 +121,57 @@ fail:
 	/* What was read of a bad manifest proves nothing. */
 	for (size_t i = 0; *why && i < m->n; i++)
 		m->entries[i].sealed = false;
+	return !*why;
+}
+
+/* The next line, without its newline, which is hashed too. */
+static ssize_t next_line(FILE *f, sha256 *hash, char **line, size_t *capacity)
+{
+	ssize_t n = getline(line, capacity, f);
+	if (n < 1 || n > STAGE_LINE_MAX || (*line)[n - 1] != '\n')
+		return -1;
+	if (hash)
+		sha256_update(hash, *line, (size_t)n);
+	return n - 1;
+}
+
+static const char *load(stage_manifest *m, FILE *f, char **line, size_t *capacity)
+{
+	unsigned char digest[SHA256_BYTES], last[SHA256_BYTES];
+	const char *why;
+	sha256 hash;
+	ssize_t n;
+	sha256_init(&hash);
+	for (int i = 0; i < STAGE_HEAD_LINES; i++)
+		if ((n = next_line(f, &hash, line, capacity)) < 0 ||
+		    !stage_manifest_head_line(m, i, FIRST, *line, (size_t)n))
+			return "its first lines are wrong";
+	while (m->n < m->promised.entries) {
+		if ((n = next_line(f, &hash, line, capacity)) < 0)
+			return "it does not have all its entries";
+		if ((why = stage_manifest_take(m, *line, (size_t)n, false)))
+			return why;
+	}
+	sha256_final(&hash, digest);
+	if (next_line(f, NULL, line, capacity) != 4 + HEX || memcmp(*line, "end ", 4) ||
+	    !stage_unhex(*line + 4, last) || memcmp(last, digest, sizeof digest) || fgetc(f) != EOF)
+		return "it does not have its checksum";
+	return stage_manifest_complete(m);
+}
+
+bool stage_manifest_load(stage_manifest *m, int dirfd, const char *name, const char **why)
+{
+	size_t capacity = STAGE_LINE_MAX;
+	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
+	char *line = malloc(capacity);
+	*why = !f ? "it cannot be opened" : line ? load(m, f, &line, &capacity) : "there is no memory for it";
+	free(line);
+	if (f)
+		fclose(f);
+	else if (fd >= 0)
+		close(fd);
+	if (*why)
+		stage_manifest_clear(m);
 	return !*why;
 }

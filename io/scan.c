@@ -115,12 +115,11 @@ gradcomp_status stage_scan(stage_run *run, stage_manifest *m, source *from, grad
 	}
 	if (!status)
 		status = stage_manifest_finish(m, err);
-	for (size_t i = 0; !status && i < m->n; i++)
-		if (m->entries[i].type == STAGE_SYMLINK && !stage_symlink_inside(m, &m->entries[i]))
-			status =
-				error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-			                  "the symbolic link %s leads out of the tree; it would not work in a copy",
-			                  gradcomp_printable(m->entries[i].path, name, sizeof name));
+	const stage_entry *outside = status ? NULL : stage_symlink_outside(m);
+	if (outside)
+		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                   "the symbolic link %s leads out of the tree; it would not work in a copy",
+		                   gradcomp_printable(outside->path, name, sizeof name));
 done:
 	free(s.todo);
 	source_reader_close(s.from);

@@ -77,6 +77,9 @@ typedef struct stage_manifest {
 	struct stage_inode *inodes; /* of files with several links, while scanning */
 	size_t ninodes, inode_capacity;
 	uint64_t files, bytes;
+	struct {
+		uint64_t lines, entries, files, bytes; /* what its head says, while it is taken from text */
+	} promised;
 	char key[STAGE_KEY_BYTES];
 } stage_manifest;
 
@@ -105,6 +108,8 @@ struct stage_run;
 gradcomp_status stage_scan(struct stage_run *run, stage_manifest *m, source *from, gradcomp_error *err);
 /* Whether the symbolic link at `e`, followed through the tree, never leaves it. */
 bool stage_symlink_inside(const stage_manifest *m, const stage_entry *e);
+/* The first symbolic link that, followed through the tree, would leave it; or NULL. */
+const stage_entry *stage_symlink_outside(const stage_manifest *m);
 
 /* ---- the cache area (area.c, lock.c, entry.c) ------------------------------ */
 

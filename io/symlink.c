@@ -72,3 +72,11 @@ bool stage_symlink_inside(const stage_manifest *m, const stage_entry *e)
 	free(t.at);
 	return inside;
 }
+
+const stage_entry *stage_symlink_outside(const stage_manifest *m)
+{
+	for (size_t i = 0; i < m->n; i++)
+		if (m->entries[i].type == STAGE_SYMLINK && !stage_symlink_inside(m, &m->entries[i]))
+			return &m->entries[i];
+	return NULL;
+}

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "staging.h"
+#include "manifest.h"
 
 /* Length of the UTF-8 character at s (n bytes left) that is safe to print, 0 when
  * there is none: control characters of both ranges and bad sequences. */
@@ -102,7 +102,7 @@ gradcomp_status stage_fail(gradcomp_error *err, const char *what, const char *na
 	return error_errno(err, GRADCOMP_ERR_IO, "cannot %s %s", what, gradcomp_printable(name, text, sizeof text));
 }
 
-static int digit(char c)
+int stage_hex_digit(char c)
 {
 	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
@@ -110,7 +110,7 @@ static int digit(char c)
 bool stage_unhex(const char *hex, unsigned char digest[SHA256_BYTES])
 {
 	for (int i = 0; i < SHA256_BYTES; i++) {
-		int hi = digit(hex[2 * i]), lo = hi < 0 ? -1 : digit(hex[2 * i + 1]);
+		int hi = stage_hex_digit(hex[2 * i]), lo = hi < 0 ? -1 : stage_hex_digit(hex[2 * i + 1]);
 		if (lo < 0)
 			return false;
 		digest[i] = (unsigned char)(hi << 4 | lo);
