@@ -101,6 +101,20 @@ static gradcomp_status check_threads(const char *value, gradcomp_error *err)
 	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither auto nor a number from 1 to %d", value, THREADS_MAX);
 }
 
+/* Bytes, or a part of what there is: 50%. */
+static gradcomp_status check_part(const char *value, gradcomp_error *err)
+{
+	size_t n = strlen(value);
+	char digits[4] = "";
+	int64_t x;
+
+	if (n >= 2 && n <= sizeof digits && value[n - 1] == '%')
+		memcpy(digits, value, n - 1);
+	if (number_int(digits, &x) == NUMBER_OK ? x >= 1 && x <= 90 : number_size(value, &x) == NUMBER_OK && x >= 1 << 20)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither bytes from 1M on nor a share from 1%% to 90%%", value);
+}
+
 static gradcomp_status check_secret(const char *value, gradcomp_error *err)
 {
 	if (!strcmp(value, "auto") || !strcmp(value, "pmix") || !strcmp(value, "munge") || !strncmp(value, "munge:/", 7))
@@ -244,6 +258,10 @@ const setting settings[] = {
 	 .site = 1},
 	{NUMBER(INT, "stage.prolog_timeout", "240", 1, 86400, "seconds the prolog may stage; then the job starts without"),
 	 .site = 1},
+
+	{TEXT("dataset.memory", "50%", "bytes that a node keeps of a dataset's values, or a share of its free memory, 50%"),
+	 .check = check_part},
+	{NUMBER(INT, "dataset.ahead", "64", 1, 1 << 20, "samples of a dataset that a rank makes or fetches before they are asked for")},
 };
 const size_t settings_count = sizeof settings / sizeof settings[0];
 

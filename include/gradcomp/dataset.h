@@ -96,8 +96,9 @@ typedef struct gradcomp_value_view {
 #define GRADCOMP_VALUE_SPILL 3u  /* read from a spill file */
 
 /* Collective over the group. MISMATCH names the ranks whose count, seed or shuffle
- * differ; RANGE: the node has not the memory. `make` may be NULL when every value
- * will be put(). */
+ * differ; RANGE: the node has not the memory. The first rank of a node decides on
+ * `memory` and `spill`; the others' are not looked at. next() stands at position 0 of
+ * epoch 0. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_create(struct gradcomp_group *group,
                                                         const gradcomp_dataset_options *options,
                                                         gradcomp_dataset **out, gradcomp_error *err);
@@ -120,7 +121,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *d
  * reached. Local; what was fetched ahead and not asked for is dropped. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
                                                        gradcomp_error *err);
-/* The next sample of the order; view->data is NULL at the epoch's end. */
+/* The next sample of the order; view->data is NULL at the epoch's end. When it fails
+ * it stays where it is: another call tries again, begin() can go past. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view *view,
                                                       gradcomp_error *err);
 /* Sample `index`, whatever the order. */

@@ -7,6 +7,7 @@
 #define PROCESSES_H
 
 #include "gradcomp/gradcomp.h"
+#include "nodes.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -53,13 +54,23 @@ static double process_now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* The node of each rank, for jobs that are to look as if on several; NULL: one node. */
+static const int *processes_nodes;
+
 static int process_set(void *ctx, const char *key, const void *value, size_t bytes)
 {
 	process_board *b = ctx;
-	process_seat *s = &b->seat[atoi(strchr(key, '/') + 1)];
-	if (bytes > sizeof s->text)
+	int rank = atoi(strchr(key, '/') + 1);
+	process_seat *s = &b->seat[rank];
+	char *card = processes_nodes ? card_of_node(value, bytes, processes_nodes[rank]) : NULL;
+	if (card)
+		bytes = strlen(card);
+	if (bytes > sizeof s->text) {
+		free(card);
 		return -1;
-	memcpy(s->text, value, bytes);
+	}
+	memcpy(s->text, card ? card : value, bytes);
+	free(card);
 	atomic_store(&s->bytes, (unsigned)bytes);
 	return 0;
 }

@@ -5,6 +5,7 @@
 #define RANKS_H
 
 #include "gradcomp/gradcomp.h"
+#include "nodes.h"
 #include "tap.h"
 
 #include <errno.h>
@@ -36,19 +37,6 @@ typedef struct rank_arg {
 /* The node of each rank, for jobs that are to look as if on several: their cards say so,
  * and nodes speak over tcp. NULL: all are on one. */
 __attribute__((unused)) static const int *ranks_nodes;
-
-static char *card_of_node(const char *card, size_t bytes, int node)
-{
-	static const char field[] = " node=";
-	char *out = calloc(1, bytes + 16);
-	const char *at = memmem(card, bytes, field, strlen(field));
-	size_t before = at ? (size_t)(at - card) + strlen(field) : 0;
-	memcpy(out, card, before);
-	if (at)
-		snprintf(out + before, 16, "n%d-", node);
-	memcpy(out + strlen(out), card + before, bytes - before);
-	return out;
-}
 
 static int store_set(void *ctx, const char *key, const void *value, size_t bytes)
 {

@@ -1,0 +1,256 @@
+/* A dataset's life: agreed between the ranks, shared on each node, freed together. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "job.h"
+#include "store.h"
+
+/* What the ranks tell each other when one is made. */
+typedef struct claim {
+	uint64_t count, seed;
+	uint32_t shuffle;
+	int32_t status;
+	share_name name;
+} claim;
+
+void owner_of(const gradcomp_dataset *ds, uint64_t index, place *out)
+{
+	uint64_t at = order_find(&ds->first, index), n = (uint64_t)ds->nranks;
+
+	out->rank = (int)(at % n);
+	out->slot = at / n * (uint64_t)ds->nlocal + (uint64_t)ds->local_of[out->rank];
+}
+
+void dataset_unuse(gradcomp_dataset *ds)
+{
+	if (atomic_fetch_sub(&ds->users, 1) > 1)
+		return;
+	share_drop(ds);
+	free(ds->node_of);
+	free(ds->local_of);
+	free(ds->spill);
+	free(ds);
+}
+
+/* Which ranks are on which node, and which of them are here. */
+static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
+{
+	const gradcomp_group *g = ds->group;
+	const int32_t *world = transport_nodes(g->job->transport, &ds->nnodes);
+	int32_t *number = calloc((size_t)ds->nnodes, sizeof *number), *ranks = calloc((size_t)ds->nnodes, sizeof *ranks);
+	int nodes = 0;
+
+	ds->node_of = calloc((size_t)g->nranks, sizeof *ds->node_of);
+	ds->local_of = calloc((size_t)g->nranks, sizeof *ds->local_of);
+	if (!number || !ranks || !ds->node_of || !ds->local_of) {
+		free(number);
+		free(ranks);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a dataset of %d ranks", g->nranks);
+	}
+	for (int r = 0; r < g->nranks; r++) {
+		int32_t *at = &number[world[g->ranks[r]]];
+
+		if (!*at)
+			*at = ++nodes;
+		ds->node_of[r] = *at - 1;
+		ds->local_of[r] = ranks[*at - 1]++;
+	}
+	ds->nnodes = nodes;
+	ds->node = ds->node_of[g->me];
+	ds->local = ds->local_of[g->me];
+	ds->nlocal = ranks[ds->node];
+	free(number);
+	free(ranks);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_options *o, gradcomp_error *err)
+{
+	if (!o || !GRADCOMP_HAS(o, ctx))
+		return error_set(err, GRADCOMP_ERR_INVALID, "options of a dataset are missing, or shorter than this library knows them");
+	if (!o->make)
+		return error_set(err, GRADCOMP_ERR_INVALID, "a dataset needs a function make() that its values come from");
+	if (ds->nnodes > 1)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "a dataset over %d nodes: one node it must be", ds->nnodes);
+	if (o->count > ORDER_COUNT_MAX)
+		return error_set(err, GRADCOMP_ERR_RANGE, "%llu samples: at most 2^62 can be counted", (unsigned long long)o->count);
+	if (o->workers > 1024)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%u workers: at most 1024", o->workers);
+	if (o->ahead > 1u << 20)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%u samples ahead: at most %u", o->ahead, 1u << 20);
+	ds->o = *o;
+	if (!ds->o.ahead)
+		ds->o.ahead = (uint32_t)config_int(ds->group->job->config, "dataset.ahead");
+	if (o->spill && !(ds->spill = strdup(o->spill)))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the name of a directory");
+	ds->o.spill = ds->spill;
+	order_begin(&ds->first, o->seed, 0, o->count, o->shuffle != 0);
+	ds->nslots = order_length(o->count, (uint64_t)ds->nranks, 0) * (uint64_t)ds->nlocal;
+	return GRADCOMP_OK;
+}
+
+/* All ranks hear of it when one could not; `st` and *err are this rank's own. */
+static gradcomp_status agree(gradcomp_dataset *ds, gradcomp_status st, gradcomp_error *err)
+{
+	int32_t mine = st, *states = calloc((size_t)ds->nranks, sizeof *states), failed = -1;
+	gradcomp_error why = {.status = st}, *all;
+	gradcomp_status sent;
+
+	if (st)
+		why = *err;
+	if (!states)
+		job_fail(ds->group->job, GRADCOMP_ERR_NOMEM, "no memory to agree on a dataset");
+	sent = states ? group_exchange(ds->group, &mine, states, sizeof *states, &why)
+	              : error_set(&why, GRADCOMP_ERR_NOMEM, "no memory to agree on a dataset");
+	for (int r = 0; !sent && failed < 0 && r < ds->nranks; r++)
+		if (states[r])
+			failed = r;
+	free(states);
+	if (!sent && failed < 0)
+		return GRADCOMP_OK;
+	all = sent ? NULL : calloc((size_t)ds->nranks, sizeof *all);
+	if (!sent && !all)
+		sent = error_set(&why, GRADCOMP_ERR_NOMEM, "no memory for what %d ranks say", ds->nranks);
+	if (!sent)
+		sent = group_exchange(ds->group, &why, all, sizeof *all, &why);
+	if (sent)
+		st = error_set(err, sent, "%s", why.text);
+	else if (!st)
+		st = error_set(err, all[failed].status, "rank %d on %s: %.*s", ds->group->ranks[failed],
+		               transport_host(ds->group->job->transport, ds->group->ranks[failed]),
+		               (int)sizeof all->text - 1, all[failed].text);
+	free(all);
+	return st;
+}
+
+/* "1, 2 and 5": the ranks whose claims differ from rank 0's, a few of them. */
+static int differing(const gradcomp_dataset *ds, const claim *all, char *text, size_t bytes)
+{
+	int n = 0;
+	size_t at = 0;
+
+	for (int r = 1; r < ds->nranks; r++) {
+		if (all[r].count == all[0].count && all[r].seed == all[0].seed && all[r].shuffle == all[0].shuffle)
+			continue;
+		if (n++ < 8)
+			at += (size_t)snprintf(text + at, bytes - at, "%s%d (%llu samples, seed %llu, %s)", n > 1 ? ", " : "",
+			                       ds->group->ranks[r], (unsigned long long)all[r].count,
+			                       (unsigned long long)all[r].seed, all[r].shuffle ? "shuffled" : "in order");
+		if (at >= bytes)
+			break;
+	}
+	return n;
+}
+
+/* Each rank's claim, after which the ranks of a node share its memory. */
+static gradcomp_status meet(gradcomp_dataset *ds, claim *mine, int door, gradcomp_error *err)
+{
+	double seconds = config_float(ds->group->job->config, "transport.timeout");
+	claim *all = calloc((size_t)ds->nranks, sizeof *all);
+	char text[300];
+	gradcomp_status st;
+	int first = 0, failed = 0;
+
+	if (!all)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %d ranks say", ds->nranks);
+	st = group_exchange(ds->group, mine, all, sizeof *all, err);
+	if (!st && differing(ds, all, text, sizeof text))
+		st = error_set(err, GRADCOMP_ERR_MISMATCH, "the ranks do not mean the same dataset: rank %d has %llu samples, seed %llu, "
+		               "%s; differently rank %s", ds->group->ranks[0], (unsigned long long)all[0].count,
+		               (unsigned long long)all[0].seed, all[0].shuffle ? "shuffled" : "in order", text);
+	while (!st && ds->node_of[first] != ds->node)
+		first++;
+	/* Of what one of them could not do agree() tells the others. */
+	for (int r = 0; !st && r < ds->nranks; r++)
+		failed |= all[r].status != 0;
+	if (!st && !failed && ds->local)
+		st = share_take(ds, &all[first].name, seconds, err);
+	else if (!st && !failed && door >= 0)
+		st = share_give(ds, door, seconds, err);
+	free(all);
+	return st;
+}
+
+static void destroy(gradcomp_dataset *ds)
+{
+	ahead_stop(ds->ahead);
+	ds->ahead = NULL;
+	if (ds->area)
+		atomic_store(&ds->area->rank, 0);
+	process_unregister(ds);
+	dataset_unuse(ds);
+}
+
+gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_dataset_options *options,
+                                        gradcomp_dataset **out, gradcomp_error *err)
+{
+	claim mine = {0};
+	gradcomp_error own;
+	gradcomp_dataset *ds;
+	gradcomp_status st, met;
+	int door = -1;
+
+	err = err ? err : &own;
+	if (!group || !out)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", group ? "out" : "group");
+	*out = NULL;
+	ds = calloc(1, sizeof *ds);
+	if (!ds) {
+		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a dataset");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a dataset");
+	}
+	atomic_store(&ds->users, 1);
+	ds->fd = ds->spill_fd = -1;
+	ds->group = group;
+	ds->rank = group->me;
+	ds->nranks = group->nranks;
+	atomic_store(&ds->forks, process_forks());
+	st = nodes_of(ds, err);
+	if (st) {
+		job_fail(group->job, st, err->text);
+		destroy(ds);
+		return st;
+	}
+	st = options_of(ds, options, err);
+	if (!st && !ds->local)
+		st = share_make(ds, &mine.name, &door, err);
+	mine.count = ds->o.count;
+	mine.seed = ds->o.seed;
+	mine.shuffle = ds->o.shuffle != 0;
+	mine.status = st;
+	met = meet(ds, &mine, door, st ? NULL : err);
+	if (door >= 0)
+		close(door);
+	st = st ? st : met;
+	if (!st && ds->head)
+		st = process_register(ds, err);
+	if (!st && ds->head)
+		st = ahead_start(ds, err);
+	if (!st && ds->head)
+		atomic_store(&ds->area->rank, atomic_load(&ds->self));
+	st = agree(ds, st, err);
+	if (st) {
+		destroy(ds);
+		return st;
+	}
+	job_count(group->job, 1);
+	*out = ds;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err)
+{
+	gradcomp_status st;
+
+	/* A forked child's copy goes with the child. */
+	if (!ds || process_is_child(ds))
+		return GRADCOMP_OK;
+	ahead_stop(ds->ahead);
+	ds->ahead = NULL;
+	st = gradcomp_barrier(ds->group, err);
+	job_count(ds->group->job, -1);
+	destroy(ds);
+	return st;
+}

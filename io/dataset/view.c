@@ -1,0 +1,106 @@
+/* Values by index: lent, given back, counted. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "job.h"
+#include "store.h"
+
+gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view, gradcomp_error *err)
+{
+	place at;
+
+	owner_of(ds, index, &at);
+	return slot_obtain(ds, index, at.slot, view, err);
+}
+
+gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err)
+{
+	if (!ds || !view)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "view" : "dataset");
+	if (!GRADCOMP_HAS(view, hold))
+		return error_set(err, GRADCOMP_ERR_INVALID, "the view's struct_size is %u: must be sizeof of it, %zu",
+		                 view->struct_size, sizeof *view);
+	view->data = NULL;
+	view->hold = NULL;
+	view->bytes = 0;
+	return process_enter(ds, err);
+}
+
+gradcomp_status gradcomp_dataset_get(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
+                                     gradcomp_error *err)
+{
+	gradcomp_status st = value_view_check(ds, view, err);
+
+	if (st)
+		return st;
+	if (index >= ds->o.count)
+		return error_set(err, GRADCOMP_ERR_RANGE, "there is no sample %llu: the dataset has %llu",
+		                 (unsigned long long)index, (unsigned long long)ds->o.count);
+	return value_obtain(ds, index, view, err);
+}
+
+void gradcomp_dataset_release(gradcomp_dataset *ds, gradcomp_value_view *view)
+{
+	if (!ds || !view || !view->data)
+		return;
+	free(view->hold);
+	view->data = view->hold = NULL;
+	dataset_unuse(ds);
+}
+
+gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *indices, uint64_t n, gradcomp_error *err)
+{
+	gradcomp_status st;
+
+	if (!ds || (n && !indices))
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "indices" : "dataset");
+	st = process_enter(ds, err);
+	for (uint64_t i = 0; !st && i < n; i++)
+		if (indices[i] >= ds->o.count)
+			st = error_set(err, GRADCOMP_ERR_RANGE, "there is no sample %llu: the dataset has %llu",
+			               (unsigned long long)indices[i], (unsigned long long)ds->o.count);
+	return st;
+}
+
+uint64_t gradcomp_dataset_length(const gradcomp_dataset *ds)
+{
+	return order_length(ds->o.count, (uint64_t)ds->nranks, (uint64_t)ds->rank);
+}
+
+gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoch, uint64_t position, uint64_t *index,
+                                       gradcomp_error *err)
+{
+	order o;
+
+	if (!ds || !index)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "index" : "dataset");
+	if (position >= gradcomp_dataset_length(ds))
+		return error_set(err, GRADCOMP_ERR_RANGE, "there is no position %llu: rank %d has %llu samples an epoch",
+		                 (unsigned long long)position, ds->rank, (unsigned long long)gradcomp_dataset_length(ds));
+	order_begin(&o, ds->o.seed, epoch, ds->o.count, ds->o.shuffle != 0);
+	*index = order_at(&o, position * (uint64_t)ds->nranks + (uint64_t)ds->rank);
+	return GRADCOMP_OK;
+}
+
+void gradcomp_dataset_get_stats(const gradcomp_dataset *ds, gradcomp_dataset_stats *stats)
+{
+	gradcomp_dataset_stats s = {0};
+	const counters *c;
+
+	if (!ds || !stats)
+		return;
+	c = &ds->area->counts;
+	s.struct_size = stats->struct_size < sizeof s ? stats->struct_size : (uint32_t)sizeof s;
+	s.local = atomic_load(&c->local);
+	s.remote = atomic_load(&c->remote);
+	s.made = atomic_load(&c->made);
+	s.spilled = atomic_load(&c->spilled);
+	s.remote_bytes = atomic_load(&c->remote_bytes);
+	s.damaged = atomic_load(&c->damaged);
+	s.unkept = atomic_load(&c->unkept);
+	s.memory_used = atomic_load(&ds->head->arena_used);
+	s.memory_limit = ds->head->memory;
+	s.wait_s = 1e-9 * (double)atomic_load(&c->wait_ns);
+	s.make_s = 1e-9 * (double)atomic_load(&c->make_ns);
+	memcpy(stats, &s, s.struct_size);
+}
