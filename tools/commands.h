@@ -14,7 +14,9 @@ int cmd_check(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_help_option(int argc, char **argv);
 int cmd_list(int argc, char **argv);
+int cmd_meet(int argc, char **argv);
 int cmd_plugin_check(int argc, char **argv);
+int cmd_records(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_stage(int argc, char **argv);
 
@@ -38,6 +40,12 @@ typedef struct command_option {
  * the exit status (after --help or an error). */
 int take_options(int argc, char **argv, const char *usage, const command_option *options, const char **words,
                  int nwords);
+
+/* From now on SIGINT, SIGTERM and SIGHUP are only noted, but those that are ignored, and
+ * SIGPIPE is ignored. The signal that came, or 0: a command that sees one cleans up and
+ * ends with 128 + its number. */
+void catch_signals(void);
+int caught_signal(void);
 
 /* "rank=INT (1..64, default 4)    help" for every parameter of every plugin, in
  * two groups. `only` is a name or NULL; *found counts what was printed. */

@@ -276,10 +276,23 @@ static uint64_t behind_hole(const struct indexing *s, uint64_t at)
 	return (uint64_t)data > at ? (uint64_t)data - (uint64_t)data % TAR_BLOCK : at;
 }
 
+static gradcomp_status refuse_compressed(struct indexing *s, gradcomp_error *err)
+{
+	char name[READER_NAME];
+	gradcomp_status status = GRADCOMP_OK;
+	uint64_t n = s->bytes < TAR_BLOCK ? s->bytes : TAR_BLOCK;
+	const unsigned char *head = look(s, 0, n, &status, err);
+	const char *how = head ? tar_compression(head, n) : NULL;
+	if (how)
+		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s is compressed (%s): unpack the shard, it is read in parts",
+		                   gradcomp_printable(s->shard, name, sizeof name), how);
+	return status;
+}
+
 static gradcomp_status index_all(struct indexing *s, gradcomp_error *err)
 {
 	bool ended = false; /* the last block was of zeros */
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status status = refuse_compressed(s, err);
 	uint64_t at = 0, size;
 	tar_header h;
 	while (!status && s->bytes - at >= TAR_BLOCK) {
@@ -297,10 +310,8 @@ static gradcomp_status index_all(struct indexing *s, gradcomp_error *err)
 			ended = true;
 			continue;
 		}
-		const char *why = at ? NULL : tar_compression(block, TAR_BLOCK);
+		const char *why = tar_parse_header(block, &h);
 		if (why)
-			return bad(s, at, err, "is compressed (%s): unpack the shard, it is read in parts", why);
-		if ((why = tar_parse_header(block, &h)))
 			return bad(s, at, err, "%s", why);
 		ended = false;
 		size = h.size;
