@@ -1,5 +1,4 @@
-/* One file from the source into the cache, with its checksum; and reading a copy
- * again. */
+/* What copying says when it fails, and reading a copy again. */
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -7,14 +6,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "digest.h"
 #include "staging.h"
-
-#define ZERO_BLOCK 65536u
-/* From this size on a file is brought to the disk by the thread that wrote it,
- * while others copy; one syncfs() at the end does the small ones. */
-#define SYNC_BYTES (4u << 20)
-
-static const unsigned char zeroes[ZERO_BLOCK];
 
 gradcomp_status stage_write_failed(stage_run *run, const char *path, gradcomp_error *err)
 {
@@ -39,7 +32,7 @@ gradcomp_status stage_write_failed(stage_run *run, const char *path, gradcomp_er
 	return stage_fail(err, "write the copy of", path);
 }
 
-static gradcomp_status changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err)
+gradcomp_status stage_changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err)
 {
 	char name[STAGE_NAME_MAX];
 	atomic_store(&run->changed, true);
@@ -47,130 +40,35 @@ static gradcomp_status changed(stage_run *run, const stage_entry *e, const char 
 	                 gradcomp_printable(e->path, name, sizeof name), how);
 }
 
-static bool same(const source_stat *st, const stage_entry *e)
+bool stage_same(const source_stat *st, const stage_entry *e)
 {
 	return st->size == e->size && st->mtime_ns == e->mtime_ns;
 }
 
-/* Also of times before 1970. */
-static struct timespec time_of(int64_t ns)
+/* 0, or what errno says: the file's blocks into a checksum, as far as it goes. */
+static int digest_file(stage_run *run, stage_worker *w, const stage_entry *e, int fd, stage_digest *d)
 {
-	struct timespec t = {.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000};
-	if (t.tv_nsec < 0) {
-		t.tv_sec--;
-		t.tv_nsec += 1000000000;
-	}
-	return t;
-}
-
-static int write_all(int fd, const unsigned char *data, size_t n, off_t at)
-{
-	while (n) {
-		ssize_t w = pwrite(fd, data, n, at);
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w <= 0)
-			return -1;
-		data += w;
-		n -= (size_t)w;
-		at += w;
-	}
-	return 0;
-}
-
-/* Of a sparse file blocks of zeroes are not written: a server that cannot tell
- * holes (NFS before 4.2) sends them as data. */
-static int write_data(int fd, const unsigned char *data, size_t n, off_t at, bool sparse)
-{
-	if (!sparse)
-		return write_all(fd, data, n, at);
-	for (size_t i = 0; i < n; i += ZERO_BLOCK) {
-		size_t len = n - i < ZERO_BLOCK ? n - i : ZERO_BLOCK;
-		if (memcmp(data + i, zeroes, len) && write_all(fd, data + i, len, at + (off_t)i) < 0)
-			return -1;
-	}
-	return 0;
-}
-
-static void hash_zeroes(sha256 *hash, uint64_t n)
-{
-	for (; n; n -= n < ZERO_BLOCK ? n : ZERO_BLOCK)
-		sha256_update(hash, zeroes, n < ZERO_BLOCK ? n : ZERO_BLOCK);
-}
-
-/* Copies the bytes; the entry's size is not exceeded. */
-static gradcomp_status copy_bytes(stage_run *run, stage_worker *w, stage_entry *e, int out, gradcomp_error *err)
-{
-	bool sparse = e->stored < e->size;
-	uint64_t at = 0, end = e->size, data_end = sparse ? 0 : end, data, n;
-	sha256 hash;
-	sha256_init(&hash);
-	while (at < end) {
-		if (atomic_load(w->stop))
-			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
-		if (at >= data_end) {
-			source_run(w->from, at, end, &data, &data_end);
-			hash_zeroes(&hash, data - at);
-			atomic_fetch_add(&run->bytes, data - at);
-			if ((at = data) >= end)
+	unsigned char digest[SHA256_BYTES];
+	for (uint64_t i = 0, blocks = stage_digest_blocks(e->size); i < blocks; i++) {
+		size_t have = 0;
+		while (have < STAGE_BLOCK) {
+			if (atomic_load(w->stop))
+				return ECANCELED;
+			ssize_t n = pread(fd, w->buffer + have, STAGE_BLOCK - have, (off_t)(i * STAGE_BLOCK + have));
+			if (n < 0 && errno == EINTR)
+				continue;
+			if (n < 0)
+				return errno;
+			if (n == 0)
 				break;
+			have += (size_t)n;
 		}
-		uint64_t want = data_end - at < STAGE_BUFFER ? data_end - at : STAGE_BUFFER;
-		gradcomp_status status = source_read(w->from, w->buffer, want, at, &n, err);
-		if (status)
-			return status;
-		if (n < want)
-			return changed(run, e, "became shorter", err);
-		sha256_update(&hash, w->buffer, n);
-		if (write_data(out, w->buffer, n, (off_t)at, sparse) < 0)
-			return stage_write_failed(run, e->path, err);
-		at += n;
-		atomic_fetch_add(&run->bytes, n);
+		sha256_digest(w->buffer, have, digest);
+		if (stage_digest_block(d, i, digest) < 0)
+			return ENOMEM;
+		atomic_fetch_add(&run->bytes, have);
 	}
-	if (sparse && ftruncate(out, (off_t)end) < 0)
-		return stage_write_failed(run, e->path, err);
-	sha256_final(&hash, e->sha256);
-	return GRADCOMP_OK;
-}
-
-gradcomp_status stage_copy(stage_run *run, stage_worker *w, stage_entry *e, gradcomp_error *err)
-{
-	const char *base;
-	source_stat st;
-	int out = -1;
-	gradcomp_status status = source_file(w->from, e->path, e->size < STAGE_BUFFER ? e->size : STAGE_BUFFER, &st, err);
-	if (status == GRADCOMP_ERR_NOTFOUND)
-		return changed(run, e, "was removed or replaced", err);
-	if (status)
-		return status;
-	if (!same(&st, e))
-		return changed(run, e, "was written to", err);
-	int dir = stage_walk_parent(&w->to, e->path, &base);
-	if (dir >= 0 && (unlinkat(dir, base, 0) == 0 || errno == ENOENT))
-		out = openat(dir, base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (out < 0)
-		return stage_write_failed(run, e->path, err);
-	if ((status = copy_bytes(run, w, e, out, err)) || (status = source_again(w->from, &st, err)))
-		goto done;
-	if (!same(&st, e)) {
-		status = changed(run, e, "was written to", err);
-		goto done;
-	}
-	const struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, time_of(st.mtime_ns)};
-	bool failed =
-		fchmod(out, e->mode) < 0 || futimens(out, times) < 0 || (e->size >= SYNC_BYTES && fsync(out) < 0);
-	/* close() too may bring the news of a full disk. */
-	if (close(out) < 0)
-		failed = true;
-	out = -1;
-	if (failed)
-		status = stage_write_failed(run, e->path, err);
-	else
-		e->sealed = true;
-done:
-	if (out >= 0)
-		close(out);
-	return status;
+	return 0;
 }
 
 int stage_check(stage_run *run, stage_worker *w, const stage_entry *e)
@@ -178,40 +76,22 @@ int stage_check(stage_run *run, stage_worker *w, const stage_entry *e)
 	unsigned char digest[SHA256_BYTES];
 	const char *base;
 	struct stat st;
-	sha256 hash;
-	int result = -1;
+	stage_digest d;
 	int dir = stage_walk_parent(&w->to, e->path, &base);
 	int fd = dir < 0 ? -1 : openat(dir, base, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (fd < 0)
 		return errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == ENXIO ? 0 : -1;
-	if (fstat(fd, &st) < 0)
-		goto done;
-	result = 0;
-	if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != e->size)
-		goto done;
-	sha256_init(&hash);
-	for (;;) {
-		if (atomic_load(w->stop)) {
-			errno = ECANCELED;
-			result = -1;
-			goto done;
-		}
-		ssize_t n = read(fd, w->buffer, STAGE_BUFFER);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			result = -1;
-		if (n <= 0)
-			break;
-		sha256_update(&hash, w->buffer, (size_t)n);
-		atomic_fetch_add(&run->bytes, (uint64_t)n);
+	int wrong = fstat(fd, &st) < 0 ? errno : 0, result = -1;
+	if (!wrong && (!S_ISREG(st.st_mode) || (uint64_t)st.st_size != e->size)) {
+		result = 0;
+	} else if (!wrong) {
+		stage_digest_begin(&d, e->size);
+		wrong = digest_file(run, w, e, fd, &d);
+		stage_digest_end(&d, digest);
+		if (!wrong)
+			result = !memcmp(digest, e->sha256, sizeof digest);
 	}
-	sha256_final(&hash, digest);
-	if (result == 0)
-		result = !memcmp(digest, e->sha256, sizeof digest);
-done:;
-	int e2 = errno;
 	close(fd);
-	errno = e2;
+	errno = wrong;
 	return result;
 }

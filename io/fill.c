@@ -1,40 +1,48 @@
 /* Filling data/ of a temporary directory from the manifest. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "exchange/pieces.h"
 #include "staging.h"
 
 struct fill {
 	stage_run *run;
 	stage_manifest *m;
-	int journal;
 	atomic_uint_fast64_t resumed;
 };
 
-gradcomp_status stage_room(stage_run *run, const stage_manifest *m, int area, uint64_t have, gradcomp_error *err)
+void stage_needs(const stage_manifest *m, uint64_t block, uint64_t *bytes, uint64_t *inodes)
 {
-	char need_text[32], left_text[32];
+	*bytes = *inodes = 0;
+	for (size_t i = 0; i < m->n; i++) {
+		const stage_entry *e = &m->entries[i];
+		uint64_t size = e->type == STAGE_DIR ? block : e->stored < e->size ? e->stored : e->size;
+		if (e->sealed)
+			continue;
+		*bytes += (size + block - 1) / block * block;
+		*inodes += e->type != STAGE_HARDLINK;
+	}
+}
+
+gradcomp_status stage_room(stage_run *run, const stage_manifest *m, int area, gradcomp_error *err)
+{
+	char need[32], left[32];
+	uint64_t bytes, inodes;
 	struct statvfs fs;
 	if (fstatvfs(area, &fs) < 0 || !fs.f_frsize)
 		return stage_fail(err, "ask for the free space of", run->where);
-	uint64_t block = fs.f_frsize, need = 0, left = (uint64_t)fs.f_bavail * block;
-	for (size_t i = 0; i < m->n; i++) {
-		const stage_entry *e = &m->entries[i];
-		uint64_t bytes = e->type == STAGE_DIR ? block : e->stored < e->size ? e->stored : e->size;
-		need += (bytes + block - 1) / block * block;
-	}
-	need -= have < need ? have : need;
-	if (need > left)
-		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %s, %s free on %s",
-		                 gradcomp_size_text(need, need_text), gradcomp_size_text(left, left_text),
-		                 run->where);
-	if (fs.f_files && m->n > fs.f_favail)
-		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %zu inodes, %llu free on %s", m->n,
-		                 (unsigned long long)fs.f_favail, run->where);
+	stage_needs(m, fs.f_frsize, &bytes, &inodes);
+	if (bytes > (uint64_t)fs.f_bavail * fs.f_frsize)
+		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %s, %s free on %s", gradcomp_size_text(bytes, need),
+		                 gradcomp_size_text((uint64_t)fs.f_bavail * fs.f_frsize, left), run->where);
+	if (fs.f_files && inodes > fs.f_favail)
+		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %llu inodes, %llu free on %s",
+		                 (unsigned long long)inodes, (unsigned long long)fs.f_favail, run->where);
 	return GRADCOMP_OK;
 }
 
@@ -57,22 +65,19 @@ static gradcomp_status make_dirs(struct fill *f, stage_walk *to, gradcomp_error 
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status fill_file(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
+/* A file that a dead producer finished: its journal is a claim. */
+static gradcomp_status check_file(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
 {
 	struct fill *f = ctx;
 	stage_entry *e = &f->m->entries[i];
-	if (e->type != STAGE_FILE)
+	(void)err;
+	if (e->type != STAGE_FILE || !e->sealed)
 		return GRADCOMP_OK;
-	if (e->sealed && stage_check(f->run, w, e) == 1) {
+	e->sealed = stage_check(f->run, w, e) == 1;
+	if (e->sealed) {
 		atomic_fetch_add(&f->resumed, e->size);
-	} else {
-		gradcomp_status status = stage_copy(f->run, w, e, err);
-		if (status)
-			return status;
-		if (stage_journal_add(f->journal, i, e) < 0)
-			return stage_write_failed(f->run, "the journal", err);
+		atomic_fetch_add(&f->run->files, 1);
 	}
-	atomic_fetch_add(&f->run->files, 1);
 	return GRADCOMP_OK;
 }
 
@@ -118,35 +123,59 @@ static gradcomp_status set_dir_modes(struct fill *f, stage_walk *to, int temp, g
 	return GRADCOMP_OK;
 }
 
-gradcomp_status stage_fill(stage_run *run, stage_manifest *m, source *from, int temp, uint64_t *resumed,
-                           gradcomp_error *err)
+static gradcomp_status open_data(stage_run *run, int temp, int *data, gradcomp_error *err)
 {
-	struct fill f = {.run = run, .m = m, .journal = -1};
-	stage_walk to, old;
-	gradcomp_status status;
-	int data = -1;
 	if ((mkdirat(temp, "data", 0700) < 0 && errno != EEXIST) || fchmodat(temp, "data", 0700, 0) < 0 ||
-	    (data = openat(temp, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0 ||
-	    (f.journal = stage_journal_open(temp)) < 0) {
-		status = stage_write_failed(run, "data", err);
-		if (data >= 0)
-			close(data);
+	    (*data = openat(temp, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+		return stage_write_failed(run, "data", err);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status stage_fill_begin(stage_run *run, stage_manifest *m, int temp, stage_filling *out,
+                                 gradcomp_error *err)
+{
+	struct fill f = {.run = run, .m = m};
+	stage_walk to;
+	*out = (stage_filling){.temp = temp, .data = -1};
+	gradcomp_status status = open_data(run, temp, &out->data, err);
+	if (!status && !(out->wanted = calloc(1, m->n / 8 + 1)))
+		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of %zu files", m->n);
+	if (status)
 		return status;
-	}
-	stage_walk_begin(&to, data);
-	stage_walk_begin(&old, data);
 	stage_run_phase(run, GRADCOMP_STAGE_COPY, m->files, m->bytes);
-	if ((status = make_dirs(&f, &to, err)) ||
-	    (status = stage_pool(run, m->n, from, data, fill_file, &f, err)) ||
-	    (status = make_links(&f, &to, &old, err)) || (status = set_dir_modes(&f, &to, temp, err)))
-		goto done;
-	*resumed = atomic_load(&f.resumed);
-done:
+	stage_walk_begin(&to, out->data);
+	status = make_dirs(&f, &to, err);
+	stage_walk_end(&to);
+	if (!status)
+		status = stage_pool(run, m->n, NULL, out->data, check_file, &f, err);
+	for (size_t i = 0; i < m->n; i++)
+		if (m->entries[i].type == STAGE_FILE && !m->entries[i].sealed)
+			piece_set(out->wanted, i);
+	out->resumed = atomic_load(&f.resumed);
+	atomic_store(&run->bytes, out->resumed); /* without what was read and found wrong */
+	return status;
+}
+
+gradcomp_status stage_fill_end(stage_run *run, stage_manifest *m, const stage_filling *filling, gradcomp_error *err)
+{
+	struct fill f = {.run = run, .m = m};
+	stage_walk to, old;
+	stage_walk_begin(&to, filling->data);
+	stage_walk_begin(&old, filling->data);
+	gradcomp_status status = make_links(&f, &to, &old, err);
+	if (!status)
+		status = set_dir_modes(&f, &to, filling->temp, err);
 	stage_walk_end(&to);
 	stage_walk_end(&old);
-	close(f.journal);
-	close(data);
 	return status;
+}
+
+void stage_fill_free(stage_filling *filling)
+{
+	if (filling->data >= 0)
+		close(filling->data);
+	free(filling->wanted);
+	*filling = (stage_filling){.data = -1};
 }
 
 static gradcomp_status look_again(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)

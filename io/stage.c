@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "cache/cache.h"
 #include "config.h"
+#include "exchange/exchange.h"
 #include "staging.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -86,12 +88,39 @@ static gradcomp_status wait_turn(stage_run *run, int area, const char *key, bool
 	return status;
 }
 
+static gradcomp_status make_room(stage_run *run, struct staging *s, gradcomp_error *err)
+{
+	uint64_t bytes, inodes;
+	struct statvfs fs;
+	if (fstatvfs(s->area, &fs) < 0 || !fs.f_frsize)
+		return stage_fail(err, "ask for the free space of", run->where);
+	stage_needs(&s->m, fs.f_frsize, &bytes, &inodes);
+	return cache_make_room(run, s->area, s->m.key, bytes, inodes, err);
+}
+
+static gradcomp_status fill(stage_run *run, struct staging *s, int temp, gradcomp_error *err)
+{
+	const exchange_ring ring = {.nnodes = 1};
+	exchange_counts counts;
+	stage_filling f;
+	exchange *x;
+	gradcomp_status status = stage_fill_begin(run, &s->m, temp, &f, err);
+	exchange_plan plan = {.run = run, .m = &s->m, .ring = &ring, .from = s->from, .server = true, .needed = f.wanted,
+	                      .wanted = f.wanted, .temp = temp, .data = f.data};
+	if (!status && !(status = exchange_begin(&plan, &x, err)))
+		status = exchange_end(x, true, &counts, err);
+	if (!status)
+		status = stage_fill_end(run, &s->m, &f, err);
+	s->resumed = f.resumed;
+	stage_fill_free(&f);
+	return status;
+}
+
 /* With the lock held: what a dead producer left is gone on with. */
 static gradcomp_status produce(stage_run *run, struct staging *s, gradcomp_error *err)
 {
 	char name[STAGE_KEY_BYTES + 8];
 	gradcomp_status status;
-	uint64_t have = 0;
 	int temp = -1;
 	stage_sweep(s->area, s->m.key);
 	snprintf(name, sizeof name, "%s.tmp", s->m.key);
@@ -99,10 +128,7 @@ static gradcomp_status produce(stage_run *run, struct staging *s, gradcomp_error
 	if ((mkdirat(s->area, name, 0700) < 0 && errno != EEXIST) || (temp = openat(s->area, name, OPEN_DIR)) < 0)
 		return stage_write_failed(run, name, err);
 	stage_journal_read(&s->m, temp);
-	for (size_t i = 0; i < s->m.n; i++)
-		have += s->m.entries[i].sealed ? s->m.entries[i].stored : 0;
-	if ((status = stage_room(run, &s->m, s->area, have, err)) ||
-	    (status = stage_fill(run, &s->m, s->from, temp, &s->resumed, err)) ||
+	if ((status = make_room(run, s, err)) || (status = fill(run, s, temp, err)) ||
 	    (status = stage_unchanged(run, &s->m, s->from, err)))
 		goto fail;
 	if ((run->options->flags & GRADCOMP_STAGE_VERIFY) && (status = stage_verify(run, &s->m, temp, err)))
@@ -161,7 +187,7 @@ static gradcomp_status look_only(stage_run *run, struct staging *s, gradcomp_err
 		for (char *slash; dir && s->area < 0 && (slash = strrchr(dir, '/')); *slash = 0)
 			s->area = open(slash == dir ? "/" : dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 		free(dir);
-		return stage_room(run, &s->m, s->area, 0, err);
+		return stage_room(run, &s->m, s->area, err);
 	}
 	int found = stage_published(run, &s->m, s->area, run->options->flags & GRADCOMP_STAGE_VERIFY, damage, err);
 	if (found < 0)
@@ -169,7 +195,7 @@ static gradcomp_status look_only(stage_run *run, struct staging *s, gradcomp_err
 	s->cached = found;
 	if (*damage)
 		stage_run_notice(run, "the cached copy is damaged (%s)", damage);
-	return found ? GRADCOMP_OK : stage_room(run, &s->m, s->area, 0, err);
+	return found ? GRADCOMP_OK : stage_room(run, &s->m, s->area, err);
 }
 
 static gradcomp_status stage_once(stage_run *run, gradcomp_stage_result *result, gradcomp_error *err)

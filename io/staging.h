@@ -170,9 +170,9 @@ gradcomp_status stage_pool(stage_run *run, size_t n, source *from, int to,
 
 /* ---- copying (copy.c, fill.c, journal.c, publish.c) ------------------------- */
 
-/* Copies the file of an entry and seals it. STATE with run->changed set when the
- * source is not what the manifest says. */
-gradcomp_status stage_copy(stage_run *run, stage_worker *w, stage_entry *e, gradcomp_error *err);
+/* The source is not what the manifest says: STATE, and run->changed is set. */
+gradcomp_status stage_changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err);
+bool stage_same(const source_stat *st, const stage_entry *e);
 /* Whether the copy has the entry's size and checksum: 1, 0, or -1 and errno
  * (ECANCELED when the pool stops). */
 int stage_check(stage_run *run, stage_worker *w, const stage_entry *e);
@@ -180,12 +180,26 @@ int stage_check(stage_run *run, stage_worker *w, const stage_entry *e);
  * no space and no quota. */
 gradcomp_status stage_write_failed(stage_run *run, const char *path, gradcomp_error *err);
 
-/* Refuses a dataset for which there is no room; `have` bytes are there already. */
-gradcomp_status stage_room(stage_run *run, const stage_manifest *m, int area, uint64_t have, gradcomp_error *err);
-/* Makes data/ under `temp` complete, keeping the files that a dead producer
- * finished; *resumed counts their bytes. */
-gradcomp_status stage_fill(stage_run *run, stage_manifest *m, source *from, int temp, uint64_t *resumed,
-                           gradcomp_error *err);
+/* What is still to be written of what is not sealed. */
+void stage_needs(const stage_manifest *m, uint64_t block, uint64_t *bytes, uint64_t *inodes);
+/* Refuses a dataset for which there is no room now; for a dry run. */
+gradcomp_status stage_room(stage_run *run, const stage_manifest *m, int area, gradcomp_error *err);
+
+/* A directory KEY.tmp being filled. */
+typedef struct stage_filling {
+	int temp, data;        /* temp is the caller's */
+	unsigned char *wanted; /* bits by entry: files that are not there yet */
+	uint64_t resumed;      /* bytes of those that are */
+} stage_filling;
+
+/* Makes data/ and its directories, and checks the files that a dead producer finished.
+ * To be freed whatever is returned. */
+gradcomp_status stage_fill_begin(stage_run *run, stage_manifest *m, int temp, stage_filling *out,
+                                 gradcomp_error *err);
+/* When all files are there: links, and the modes of directories. */
+gradcomp_status stage_fill_end(stage_run *run, stage_manifest *m, const stage_filling *filling,
+                               gradcomp_error *err);
+void stage_fill_free(stage_filling *filling);
 /* Whether the source's directories are still as listed; a file is checked when
  * it is copied. */
 gradcomp_status stage_unchanged(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err);

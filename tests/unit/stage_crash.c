@@ -62,7 +62,8 @@ static const char *stray(void)
 		snprintf(path, sizeof path, "%s/%s", area, e->d_name);
 		DIR *copy = opendir(path);
 		for (struct dirent *f; copy && (f = readdir(copy));) {
-			int known = f->d_name[0] == '.';
+			/* The note of its size, also as it is written. */
+			int known = f->d_name[0] == '.' || !strncmp(f->d_name, "size", 4);
 			for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
 				known |= !strcmp(f->d_name, inside[i]);
 			if (!known)

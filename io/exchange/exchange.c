@@ -1,0 +1,265 @@
+/* Buffers and threads of an exchange: from the plan to the end of it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "exchange.h"
+
+#define READERS_MAX 16
+#define WRITERS_MAX 8
+/* Own pieces beyond those that are being read: one on its way, others ready. */
+#define AHEAD 4
+
+void exchange_push(exchange_queue *q, exchange_buffer *b)
+{
+	q->item[(q->head + q->n++) % EXCHANGE_BUFFERS] = b;
+}
+
+exchange_buffer *exchange_pop(exchange_queue *q)
+{
+	exchange_buffer *b = q->item[q->head];
+	q->head = (q->head + 1) % EXCHANGE_BUFFERS;
+	q->n--;
+	return b;
+}
+
+void exchange_sleep(exchange *x)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	t.tv_nsec += 200000000;
+	t.tv_sec += t.tv_nsec / 1000000000;
+	t.tv_nsec %= 1000000000;
+	pthread_cond_timedwait(&x->changed, &x->lock, &t);
+}
+
+void exchange_fail(exchange *x, gradcomp_status status, const gradcomp_error *err)
+{
+	pthread_mutex_lock(&x->lock);
+	/* What ends because another has failed is no reason. */
+	if (!x->status && !atomic_load(&x->stopping)) {
+		x->status = status;
+		x->error = *err;
+	}
+	atomic_store(&x->stopping, true);
+	pthread_cond_broadcast(&x->changed);
+	pthread_mutex_unlock(&x->lock);
+}
+
+void exchange_release(exchange *x, exchange_buffer *b)
+{
+	pthread_mutex_lock(&x->lock);
+	if (!--b->refs) {
+		exchange_push(b->own ? &x->free_own : &x->free_in, b);
+		pthread_cond_broadcast(&x->changed);
+	}
+	pthread_mutex_unlock(&x->lock);
+}
+
+void exchange_stop_at(exchange *x, uint64_t round)
+{
+	if (round + x->lag + 1 < x->end)
+		x->end = round + x->lag + 1;
+	atomic_store(&x->stopping, true);
+	pthread_cond_broadcast(&x->changed);
+}
+
+/* ---- threads ---------------------------------------------------------------- */
+
+struct start {
+	exchange *x;
+	void (*work)(exchange *x);
+};
+
+static void *enter(void *arg)
+{
+	struct start s = *(struct start *)arg;
+	exchange *x = s.x;
+	free(arg);
+	pthread_mutex_lock(&x->lock);
+	while (!x->go && !x->cancelled)
+		pthread_cond_wait(&x->changed, &x->lock);
+	bool go = x->go;
+	pthread_mutex_unlock(&x->lock);
+	if (go)
+		s.work(x);
+	pthread_mutex_lock(&x->lock);
+	x->running--;
+	pthread_cond_broadcast(&x->changed);
+	pthread_mutex_unlock(&x->lock);
+	return NULL;
+}
+
+static gradcomp_status start(exchange *x, void (*work)(exchange *x), gradcomp_error *err)
+{
+	sigset_t all, old;
+	struct start *s = malloc(sizeof *s);
+	if (!s)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory, trying to start a copying thread");
+	*s = (struct start){x, work};
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	errno = pthread_create(&x->threads[x->nthreads], NULL, enter, s);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (errno) {
+		free(s);
+		return error_errno(err, GRADCOMP_ERR_NOMEM, "cannot start a copying thread");
+	}
+	x->nthreads++;
+	x->running++;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status start_all(exchange *x, gradcomp_error *err)
+{
+	gradcomp_status status = GRADCOMP_OK;
+	pthread_mutex_lock(&x->lock); /* `running` is counted under it */
+	for (uint32_t i = 0; !status && i < x->readers; i++)
+		status = start(x, exchange_read, err);
+	for (uint32_t i = 0; !status && i < x->writers; i++)
+		status = start(x, exchange_write, err);
+	if (!status && x->rounds && x->plan->ring->nnodes > 1 && !(status = start(x, exchange_send, err)))
+		status = start(x, exchange_receive, err);
+	pthread_mutex_unlock(&x->lock);
+	return status;
+}
+
+/* ---- the plan ----------------------------------------------------------------- */
+
+static gradcomp_status add_buffers(exchange *x, unsigned n, bool own, gradcomp_error *err)
+{
+	for (unsigned i = 0; i < n; i++) {
+		exchange_buffer *b = &x->buffers[x->nbuffers];
+		/* Zeroed: what is sent of a void piece is nobody's data. */
+		if (!(b->message = calloc(1, PIECE_ROOM)))
+			return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for %u buffers of 1 MiB to copy with", n);
+		b->own = own;
+		x->nbuffers++;
+		exchange_push(own ? &x->free_own : &x->free_in, b);
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status count_pieces(exchange *x, gradcomp_error *err)
+{
+	const exchange_plan *p = x->plan;
+	int n = p->ring->nnodes;
+	piece_cursor c = {.m = p->m, .needed = p->needed};
+	stage_piece piece;
+	if (!(x->place = malloc((size_t)n * sizeof *x->place)))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for a list of %d nodes", n);
+	for (int i = 0; i < n; i++)
+		x->place[i] = !p->owners || piece_bit(p->owners, (size_t)i) ? (int)x->owners++ : -1;
+	x->own = x->place[p->ring->node];
+	x->sends.cursor = x->receives.cursor = x->cursor = c;
+	while (piece_next(&c, &piece))
+		x->total++;
+	x->end = x->rounds = (x->total + x->owners - 1) / x->owners;
+	if (x->own >= 0 && x->total > (uint64_t)x->own)
+		x->mine = (x->total - (uint64_t)x->own - 1) / x->owners + 1;
+	if (n == 1)
+		return GRADCOMP_OK;
+	x->lag = 1 + EXCHANGE_POSTED / (uint32_t)(n - 1);
+	x->sends.round = calloc(x->owners, sizeof *x->sends.round);
+	x->receives.round = calloc(x->owners, sizeof *x->receives.round);
+	x->empty.message = calloc(1, PIECE_ROOM);
+	if (!x->sends.round || !x->receives.round || !x->empty.message)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for the pieces of %u nodes", x->owners);
+	return GRADCOMP_OK;
+}
+
+static void finish(exchange *x)
+{
+	pthread_mutex_lock(&x->lock);
+	if (!x->go)
+		x->cancelled = true;
+	pthread_cond_broadcast(&x->changed);
+	pthread_mutex_unlock(&x->lock);
+	for (uint32_t i = 0; i < x->nthreads; i++)
+		pthread_join(x->threads[i], NULL);
+	exchange_abandon(x);
+	if (x->journal >= 0)
+		close(x->journal);
+	for (unsigned i = 0; i < x->nbuffers; i++)
+		free(x->buffers[i].message);
+	free(x->place);
+	free(x->sends.round);
+	free(x->receives.round);
+	free(x->empty.message);
+	pthread_cond_destroy(&x->changed);
+	pthread_mutex_destroy(&x->files_lock);
+	pthread_mutex_destroy(&x->lock);
+	free(x);
+}
+
+gradcomp_status exchange_begin(const exchange_plan *plan, exchange **out, gradcomp_error *err)
+{
+	bool alone = plan->ring->nnodes == 1;
+	uint32_t workers = plan->run->workers;
+	pthread_condattr_t attr;
+	exchange *x = calloc(1, sizeof *x);
+	if (!x)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
+	x->plan = plan;
+	x->journal = -1;
+	pthread_mutex_init(&x->lock, NULL);
+	pthread_mutex_init(&x->files_lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&x->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	gradcomp_status status = count_pieces(x, err);
+	if (status) {
+		finish(x);
+		return status;
+	}
+	x->readers = alone || workers < READERS_MAX ? workers : READERS_MAX;
+	if (x->readers > x->mine)
+		x->readers = (uint32_t)x->mine;
+	if (!alone && plan->wanted && x->rounds)
+		x->writers = workers < WRITERS_MAX ? workers : WRITERS_MAX;
+	static const unsigned char none[STAGE_BLOCK];
+	sha256_digest(none, sizeof none, x->zeroes);
+	if (plan->wanted && (x->journal = stage_journal_open(plan->temp)) < 0)
+		status = stage_write_failed(plan->run, "the journal", err);
+	if (!status && x->mine)
+		status = add_buffers(x, x->readers + (alone ? 0 : AHEAD), true, err);
+	if (!status && !alone && x->rounds)
+		status = add_buffers(x, EXCHANGE_POSTED + x->writers + 8, false, err);
+	if (!status)
+		status = start_all(x, err);
+	if (status) {
+		finish(x);
+		return status;
+	}
+	*out = x;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status exchange_end(exchange *x, bool go, exchange_counts *counts, gradcomp_error *err)
+{
+	gradcomp_error error;
+	pthread_mutex_lock(&x->lock);
+	x->go = go;
+	pthread_cond_broadcast(&x->changed);
+	while (go && x->running) {
+		exchange_sleep(x);
+		pthread_mutex_unlock(&x->lock);
+		gradcomp_status stopped = stage_run_tick(x->plan->run, &error);
+		if (stopped)
+			exchange_fail(x, stopped, &error);
+		pthread_mutex_lock(&x->lock);
+	}
+	gradcomp_status status = x->status;
+	if (status && err)
+		*err = x->error;
+	*counts = (exchange_counts){atomic_load(&x->read), atomic_load(&x->came),
+	                            !status && atomic_load(&x->stopping)};
+	pthread_mutex_unlock(&x->lock);
+	finish(x);
+	return status;
+}

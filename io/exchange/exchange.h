@@ -1,0 +1,152 @@
+/* Copying a stream of pieces (pieces.h) into a directory, on one node or on several
+ * that read each its share and pass it round a ring.
+ *
+ * In round r the node that is owner k of h reads piece r * h + k. Every node sends
+ * its own piece of the round (an empty one if it has none) to the next node, then
+ * what came from the one before, until each piece has been everywhere; a piece is
+ * checked and written by threads that do nothing else. Buffers are bounded: those
+ * of a node's own pieces, and those it receives into, are apart, so that a full node
+ * delays the others and never blocks them for good.
+ *
+ * A node that fails says so in the head of its next piece. All nodes end LAG rounds
+ * behind the first such head, with every message sent and received, and can then
+ * agree on what happened. doc/staging.md has the protocol. */
+#ifndef EXCHANGE_H
+#define EXCHANGE_H
+
+#include <pthread.h>
+
+#include "gradcomp/gradcomp.h"
+#include "pieces.h"
+#include "source/source.h"
+
+/* Which way pieces go. Alone: nnodes is 1 and there are no links. */
+typedef struct exchange_ring {
+	int node, nnodes;
+	const gradcomp_links *out, *in; /* channels apart, a thread each */
+	const char *const *hosts;       /* of the nodes, for messages */
+} exchange_ring;
+
+typedef struct exchange_plan {
+	stage_run *run;
+	stage_manifest *m;            /* entries that this node wants are sealed */
+	const exchange_ring *ring;
+	source *from;                 /* what this node reads its pieces from */
+	bool server;                  /* that is the source, not a copy on this node */
+	const unsigned char *owners;  /* bits by node; NULL: all nodes */
+	const unsigned char *needed;  /* bits by entry, the same on all nodes */
+	const unsigned char *wanted;  /* bits by entry; NULL: this node only passes on */
+	int temp, data;               /* directories being filled; -1 with wanted NULL */
+} exchange_plan;
+
+typedef struct exchange_counts {
+	uint64_t read, received; /* bytes of file data */
+	bool ended;              /* another node has failed, and says why */
+} exchange_counts;
+
+typedef struct exchange exchange;
+
+/* Takes all memory and starts all threads, which wait: what is left to fail is
+ * reading, writing and the network. The plan outlives the exchange. */
+gradcomp_status exchange_begin(const exchange_plan *plan, exchange **out, gradcomp_error *err);
+/* Copies, reporting progress, and frees it. With `go` false nothing is done. */
+gradcomp_status exchange_end(exchange *x, bool go, exchange_counts *counts, gradcomp_error *err);
+
+/* ---- inside --------------------------------------------------------------- */
+
+#define EXCHANGE_POSTED 4   /* receives ahead */
+#define EXCHANGE_BUFFERS 96 /* of a kind at most */
+
+typedef struct exchange_buffer {
+	stage_piece piece;
+	unsigned refs;
+	bool own, dropped; /* dropped: its bytes are void */
+	int owner;         /* node */
+	unsigned char *message;
+	size_t bytes; /* behind the digests, on the wire */
+} exchange_buffer;
+
+typedef struct exchange_queue {
+	exchange_buffer *item[EXCHANGE_BUFFERS];
+	unsigned head, n;
+} exchange_queue;
+
+/* A large file of which blocks have come. */
+typedef struct exchange_file {
+	struct exchange_file *next;
+	size_t entry;
+	int fd;
+	stage_digest digest;
+} exchange_file;
+
+/* Rounds are asked for one after the other, the owners of one in any order. */
+typedef struct exchange_schedule {
+	piece_cursor cursor;
+	stage_piece *round; /* of the owners */
+	uint64_t next;      /* round that is not cut yet */
+} exchange_schedule;
+
+struct exchange {
+	const exchange_plan *plan;
+	uint32_t readers, writers, nthreads;
+	pthread_t threads[2 * 64 + 2];
+	int *place;     /* a node's number among the owners; -1: it is none */
+	int own;        /* this node's */
+	uint32_t owners;
+	uint32_t lag;   /* rounds */
+	uint64_t total, mine, rounds; /* pieces, own pieces, rounds of the ring */
+	unsigned char zeroes[SHA256_BYTES]; /* SHA-256 of a block of them */
+	int journal;
+
+	pthread_mutex_t lock; /* over all that follows */
+	pthread_cond_t changed;
+	bool go, cancelled;
+	uint32_t running;
+	gradcomp_status status; /* the first failure here */
+	gradcomp_error error;
+	bool dead;              /* the links are of no use any more */
+	atomic_bool stopping;   /* reading and writing may end */
+	uint64_t end;           /* rounds there will be */
+
+	exchange_queue free_own, free_in, to_send, to_write;
+	exchange_buffer *ready[EXCHANGE_BUFFERS]; /* own pieces by round */
+	piece_cursor cursor;  /* of own pieces */
+	uint64_t next;        /* own piece to be read */
+	uint64_t received;    /* messages of the ring */
+	bool arrived;         /* nothing more will */
+	pthread_mutex_t files_lock;
+	exchange_file *files;
+	/* Which piece a node has in a round: of the one who sends, and the one who receives. */
+	exchange_schedule sends, receives;
+	exchange_buffer empty; /* in place of an own piece that is not read any more */
+	exchange_buffer buffers[2 * EXCHANGE_BUFFERS];
+	unsigned nbuffers;
+	atomic_uint_fast64_t read, came;
+};
+
+/* The first failure of this node ends its part. */
+void exchange_fail(exchange *x, gradcomp_status status, const gradcomp_error *err);
+void exchange_push(exchange_queue *q, exchange_buffer *b);
+exchange_buffer *exchange_pop(exchange_queue *q);
+/* With the lock held; at most a fifth of a second. */
+void exchange_sleep(exchange *x);
+/* One reference less; the last gives the buffer back. */
+void exchange_release(exchange *x, exchange_buffer *b);
+/* Another node's failure, or this one's, in the head of round r. With the lock held. */
+void exchange_stop_at(exchange *x, uint64_t round);
+
+/* Threads (feed.c, sink.c, ring.c). */
+void exchange_read(exchange *x);
+void exchange_write(exchange *x);
+void exchange_send(exchange *x);
+void exchange_receive(exchange *x);
+
+/* Hashes the parts of a piece that was just read: its message is whole then. */
+void exchange_seal(exchange *x, exchange_buffer *b);
+/* Writes the parts that this node wants; `check` compares them with the digests that
+ * came along. */
+gradcomp_status exchange_store(exchange *x, stage_walk *to, exchange_buffer *b, bool check, gradcomp_error *err);
+/* Closes what is left open of large files. */
+void exchange_abandon(exchange *x);
+
+#endif

@@ -1,0 +1,249 @@
+/* What moves pieces from node to node: one thread sends, one receives, each over
+ * links of its own. */
+
+#include "exchange.h"
+
+/* How many messages a node receives in a round. */
+static uint64_t step(const exchange *x)
+{
+	return (uint64_t)x->plan->ring->nnodes - 1;
+}
+
+static void links_failed(exchange *x, gradcomp_status status, const gradcomp_error *err)
+{
+	exchange_fail(x, status, err);
+	pthread_mutex_lock(&x->lock);
+	x->dead = true;
+	if (!x->status) { /* although it was about to end */
+		x->status = status;
+		x->error = *err;
+	}
+	pthread_cond_broadcast(&x->changed);
+	pthread_mutex_unlock(&x->lock);
+}
+
+/* With the lock held: waits for news from this node's other threads, and looks whether
+ * the network still is. */
+static bool wait_alive(exchange *x, const gradcomp_links *links)
+{
+	gradcomp_error error;
+	exchange_sleep(x);
+	if (x->dead)
+		return false;
+	pthread_mutex_unlock(&x->lock);
+	gradcomp_status status = links->failure(links->ctx, &error);
+	if (status)
+		links_failed(x, status, &error);
+	pthread_mutex_lock(&x->lock);
+	return !status;
+}
+
+/* The piece of a node in a round; of no parts when there is none. */
+static stage_piece piece_of(exchange_schedule *s, const exchange *x, uint64_t round, int owner)
+{
+	for (; s->next <= round; s->next++)
+		for (uint32_t k = 0; k < x->owners; k++)
+			if (!piece_next(&s->cursor, &s->round[k]))
+				s->round[k] = (stage_piece){.number = s->next};
+	return x->place[owner] < 0 ? (stage_piece){.number = round} : s->round[x->place[owner]];
+}
+
+/* Bytes that are known beforehand: all but those of a piece with holes. */
+static size_t known_bytes(exchange_buffer *b)
+{
+	size_t head = (size_t)(piece_bytes(b->message, &b->piece) - b->message);
+	return head + (b->piece.holes ? 0 : b->piece.bytes);
+}
+
+/* ---- sending -------------------------------------------------------------------- */
+
+static gradcomp_status send_message(exchange *x, exchange_buffer *b, gradcomp_error *err)
+{
+	const exchange_ring *ring = x->plan->ring;
+	const gradcomp_links *l = ring->out;
+	int next = (ring->node + 1) % ring->nnodes;
+	size_t known = known_bytes(b);
+	gradcomp_request first, rest;
+	bool more = b->piece.holes && b->bytes;
+	gradcomp_status status = l->send(l->ctx, next, b->message, known, &first, err);
+	if (!status && more)
+		status = l->send(l->ctx, next, b->message + known, b->bytes, &rest, err);
+	if (!status)
+		status = l->wait(l->ctx, &first, err);
+	return status || !more ? status : l->wait(l->ctx, &rest, err);
+}
+
+/* False when the exchange ends before round r. */
+static bool enter_round(exchange *x, uint64_t r)
+{
+	bool alive = !x->dead;
+	while (alive && r < x->end && r > x->lag && x->received < (r - x->lag) * step(x))
+		alive = wait_alive(x, x->plan->ring->out);
+	return alive && r < x->end;
+}
+
+/* This node's piece of the round: as it was read, or void where that has ended. */
+static exchange_buffer *own_piece(exchange *x, const stage_piece *p, uint64_t r)
+{
+	bool alive = !x->dead;
+	exchange_buffer **ready = &x->ready[r % EXCHANGE_BUFFERS], *empty = &x->empty;
+	while (alive && p->parts && !*ready && !atomic_load(&x->stopping))
+		alive = wait_alive(x, x->plan->ring->out);
+	if (!alive)
+		return NULL;
+	if (p->parts && !atomic_load(&x->stopping)) {
+		exchange_buffer *b = *ready;
+		*ready = NULL;
+		return b;
+	}
+	empty->piece = *p;
+	empty->bytes = p->holes ? 0 : p->bytes;
+	piece_head(empty->message, p, atomic_load(&x->stopping) ? PIECE_STOP : 0);
+	if (atomic_load(&x->stopping))
+		exchange_stop_at(x, r);
+	return empty;
+}
+
+static exchange_buffer *passing_piece(exchange *x)
+{
+	bool alive = !x->dead;
+	while (alive && !x->to_send.n)
+		alive = wait_alive(x, x->plan->ring->out);
+	return alive ? exchange_pop(&x->to_send) : NULL;
+}
+
+void exchange_send(exchange *x)
+{
+	gradcomp_error error;
+	gradcomp_status status = GRADCOMP_OK;
+	exchange_buffer *b;
+	pthread_mutex_lock(&x->lock);
+	for (uint64_t r = 0; !status && enter_round(x, r); r++) {
+		stage_piece p = piece_of(&x->sends, x, r, x->plan->ring->node);
+		for (uint64_t d = 0; !status && d < step(x); d++) {
+			if (!(b = d ? passing_piece(x) : own_piece(x, &p, r)))
+				break;
+			pthread_mutex_unlock(&x->lock);
+			if ((status = send_message(x, b, &error)))
+				links_failed(x, status, &error);
+			else if (b != &x->empty)
+				exchange_release(x, b);
+			pthread_mutex_lock(&x->lock);
+		}
+	}
+	pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- receiving ------------------------------------------------------------------ */
+
+struct inbox {
+	gradcomp_request request[EXCHANGE_POSTED];
+	exchange_buffer *buffer[EXCHANGE_POSTED];
+	uint64_t posted, done; /* messages */
+};
+
+/* Another receive can be posted: its round will come, and what was posted last does not
+ * have bytes of a number that is not known yet. */
+static bool can_post(const exchange *x, const struct inbox *in)
+{
+	if (in->posted - in->done == EXCHANGE_POSTED || in->posted >= x->end * step(x))
+		return false;
+	if (in->posted == in->done)
+		return true;
+	return in->posted / step(x) <= in->done / step(x) + x->lag &&
+	       !in->buffer[(in->posted - 1) % EXCHANGE_POSTED]->piece.holes;
+}
+
+static gradcomp_status post(exchange *x, struct inbox *in, gradcomp_error *err)
+{
+	const exchange_ring *ring = x->plan->ring;
+	const gradcomp_links *l = ring->in;
+	while (!x->dead && can_post(x, in)) {
+		if (!x->free_in.n && in->posted > in->done)
+			break;
+		if (!x->free_in.n) {
+			if (!wait_alive(x, l))
+				break;
+			continue;
+		}
+		exchange_buffer *b = exchange_pop(&x->free_in);
+		unsigned slot = in->posted % EXCHANGE_POSTED;
+		int far = 1 + (int)(in->posted % step(x)), from = (ring->node + ring->nnodes - 1) % ring->nnodes;
+		b->owner = (ring->node + ring->nnodes - far) % ring->nnodes;
+		b->piece = piece_of(&x->receives, x, in->posted / step(x), b->owner);
+		in->buffer[slot] = b;
+		gradcomp_status status = l->recv(l->ctx, from, b->message, known_bytes(b), &in->request[slot], err);
+		if (status)
+			return status;
+		in->posted++;
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status take(exchange *x, exchange_buffer *b, gradcomp_request *request, uint32_t *flags,
+                            gradcomp_error *err)
+{
+	const exchange_ring *ring = x->plan->ring;
+	const gradcomp_links *l = ring->in;
+	gradcomp_status status = l->wait(l->ctx, request, err);
+	if (status)
+		return status;
+	int64_t packed = b->piece.bytes;
+	if (piece_head_check(b->message, &b->piece, flags) && b->piece.holes)
+		packed = piece_packed(b->message, &b->piece);
+	else if (!piece_head_check(b->message, &b->piece, flags))
+		packed = -1;
+	if (packed < 0)
+		return error_set(err, GRADCOMP_ERR_INTERNAL, "what came from node %d (%s) is not piece %llu", b->owner,
+		                 ring->hosts[b->owner], (unsigned long long)b->piece.number);
+	b->bytes = (size_t)packed;
+	if (!b->piece.holes || !packed)
+		return GRADCOMP_OK;
+	status = l->recv(l->ctx, (ring->node + ring->nnodes - 1) % ring->nnodes, piece_bytes(b->message, &b->piece),
+	                 b->bytes, request, err);
+	return status ? status : l->wait(l->ctx, request, err);
+}
+
+/* To those who write and to the one who sends. */
+static void hand_on(exchange *x, exchange_buffer *b, uint64_t number, uint32_t flags)
+{
+	bool pass = number % step(x) + 1 < step(x), write = x->writers && b->piece.parts && !(flags & PIECE_STOP);
+	b->refs = (unsigned)pass + (unsigned)write;
+	if (pass)
+		exchange_push(&x->to_send, b);
+	if (write)
+		exchange_push(&x->to_write, b);
+	if (!b->refs)
+		exchange_push(&x->free_in, b);
+	if (flags & PIECE_STOP)
+		exchange_stop_at(x, number / step(x));
+	x->received++;
+	pthread_cond_broadcast(&x->changed);
+}
+
+void exchange_receive(exchange *x)
+{
+	struct inbox in = {.posted = 0};
+	gradcomp_error error;
+	gradcomp_status status = GRADCOMP_OK;
+	pthread_mutex_lock(&x->lock);
+	while (!status && !x->dead && in.done < x->end * step(x)) {
+		if ((status = post(x, &in, &error)) || x->dead)
+			break;
+		unsigned slot = in.done % EXCHANGE_POSTED;
+		exchange_buffer *b = in.buffer[slot];
+		uint32_t flags = 0;
+		pthread_mutex_unlock(&x->lock);
+		status = take(x, b, &in.request[slot], &flags, &error);
+		pthread_mutex_lock(&x->lock);
+		if (!status) {
+			atomic_fetch_add(&x->came, b->bytes);
+			hand_on(x, b, in.done++, flags);
+		}
+	}
+	x->arrived = true;
+	pthread_cond_broadcast(&x->changed);
+	pthread_mutex_unlock(&x->lock);
+	if (status)
+		links_failed(x, status, &error);
+}
