@@ -1,242 +1,256 @@
-/* gradcomp stage DIR: a copy of DIR in the user's cache on this node. The path of
- * the copy is all that goes to stdout; progress and errors go to stderr. */
-#include <signal.h>
+/* gradcomp stage SPEC...: copies of datasets in the cache on this node. What they are
+ * called is all that goes to stdout; progress and errors go to stderr. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "commands.h"
-#include "gradcomp/stage.h"
-#include "json.h"
 #include "number.h"
+#include "stage_group.h"
+#include "stage_show.h"
+#include "stage_spec.h"
 
-/* Seconds between two lines of progress, on a terminal and in a file. */
-#define EVERY_TTY 0.2
-#define EVERY_PLAIN 5.0
-
-static volatile sig_atomic_t caught;
-
-static void on_signal(int sig)
+static int stop(void)
 {
-	caught = sig;
+	return caught_signal() != 0;
 }
 
-struct show {
-	char prefix[128]; /* "gradcomp: " or "gradcomp: n2: " */
-	const char *source;
-	int tty, quiet, open; /* open: an unfinished line stands on the terminal */
-	gradcomp_stage_phase phase;
-	double next; /* seconds of the phase at which the next line is due */
-};
-
-static void clear_line(struct show *s)
-{
-	if (s->open)
-		fputs("\r\033[K", stderr);
-	s->open = 0;
-}
-
-static int amount(char *out, size_t room, const char *verb, const gradcomp_stage_progress *p, const char *source)
-{
-	char done[32], total[32], rate[32];
-	uint64_t bytes = p->bytes < p->bytes_total ? p->bytes : p->bytes_total;
-	double speed = p->seconds > 0 ? (double)p->bytes / p->seconds : 0;
-	int n = snprintf(out, room, "%s %s: %llu of %llu files, %s of %s", verb, source,
-	                 (unsigned long long)p->files, (unsigned long long)p->files_total,
-	                 gradcomp_size_text(bytes, done), gradcomp_size_text(p->bytes_total, total));
-	if (speed > 0 && p->seconds > 0.5)
-		n += snprintf(out + n, room - (size_t)n, ", %s/s, %.0f s left",
-		              gradcomp_size_text((uint64_t)speed, rate), (double)(p->bytes_total - bytes) / speed);
-	return n;
-}
-
-static void describe(char *out, size_t room, const gradcomp_stage_progress *p, const char *source)
-{
-	switch (p->phase) {
-	case GRADCOMP_STAGE_SCAN:
-		snprintf(out, room, "listing %s: %llu files", source, (unsigned long long)p->files);
-		break;
-	case GRADCOMP_STAGE_WAIT:
-		snprintf(out, room, "waiting for process %lld, which stages the same data, for %.0f s",
-		         (long long)p->pid, p->seconds);
-		break;
-	case GRADCOMP_STAGE_COPY:
-		amount(out, room, "staging", p, source);
-		break;
-	case GRADCOMP_STAGE_CHECK:
-		amount(out, room, "checking the copy of", p, source);
-		break;
-	default:
-		snprintf(out, room, "bringing the copy of %s to the disk", source);
-	}
-}
-
-static int on_progress(void *ctx, const gradcomp_stage_progress *p)
-{
-	struct show *s = ctx;
-	char name[120], line[400];
-	if (p->phase == GRADCOMP_STAGE_NOTICE) {
-		clear_line(s);
-		fprintf(stderr, "%s%s\n", s->prefix, p->notice);
-		return caught != 0;
-	}
-	if (s->quiet)
-		return caught != 0;
-	if (p->phase != s->phase) {
-		s->phase = p->phase;
-		s->next = s->tty ? 0 : EVERY_PLAIN;
-	}
-	if (p->seconds >= s->next && (s->tty || p->phase != GRADCOMP_STAGE_SYNC)) {
-		s->next = p->seconds + (s->tty ? EVERY_TTY : EVERY_PLAIN);
-		describe(line, sizeof line, p, gradcomp_printable(s->source, name, sizeof name));
-		clear_line(s);
-		fprintf(stderr, "%s%s%s", s->prefix, line, s->tty ? "" : "\n");
-		s->open = s->tty;
-	}
-	return caught != 0;
-}
-
-static const char usage[] = "usage: gradcomp stage [OPTION]... DIRECTORY\n"
-			    "Copies DIRECTORY into your cache on this node, unless a copy is there already,\n"
-			    "and prints the path of the copy.\n\n"
-			    "  --cache-dir DIR    the cache (setting stage.cache_dir)\n"
-			    "  --dry-run          say what would be done; write nothing\n"
-			    "  --json             print an object instead of the path\n"
-			    "  --label TEXT       put TEXT before every message, a node's name for one\n"
-			    "  --max-bytes SIZE   refuse a larger dataset: 500M, 2T (setting stage.max_bytes)\n"
-			    "  --quiet            print errors and warnings only\n"
-			    "  --verify           read the copy and compare it with its checksums\n"
-			    "  --workers N        threads that copy, 1 to 64 (setting stage.workers)\n\n"
-			    "Exit status: 0 there is a copy, 1 there is none, 2 wrong usage, 128+N signal N.\n";
+static const char usage[] =
+	"usage: gradcomp stage [OPTION]... SPEC...\n"
+	"Copies each source into your cache on this node, unless a copy is there already,\n"
+	"and prints the paths of the copies, one a line.\n\n"
+	"A SPEC is SOURCE[:key=value[,key=value...]], or several parted by commas. SOURCE is\n"
+	"a directory, a file, or nfs://SERVER/PATH; ',' ':' and '\\' in it may be written\n"
+	"behind a '\\'. Keys:\n"
+	"  mode=full|shard|link     all of it, this node's part, or nothing but a check\n"
+	"  verify=mtime|sha|copy    what tells that a copy is good: names, sizes and times;\n"
+	"                           the source's contents; the copy's checksums\n\n"
+	"  --cache-dir DIR    the cache (setting stage.cache_dir)\n"
+	"  --check            say what the SPECs mean; look at nothing\n"
+	"  --content          verify=sha for all that say nothing else\n"
+	"  --dry-run          say what would be done; write nothing\n"
+	"  --env              print GRADCOMP_DATA=PATH and so on, as tasks of a step find it\n"
+	"  --hold PID         keep the copies as long as this process lives\n"
+	"  --holder TEXT      what the cache says of it\n"
+	"  --json             print objects instead of paths\n"
+	"  --label TEXT       put TEXT before every message, a node's name for one\n"
+	"  --live             end lines of progress with a carriage return\n"
+	"  --max-bytes SIZE   refuse a larger dataset: 500M, 2T (setting stage.max_bytes)\n"
+	"  --meet             together with the step's other nodes, where the SPANK plugin says\n"
+	"  --mode MODE        for all that say nothing else\n"
+	"  --pmix             together with the step's other nodes (srun --mpi=pmix)\n"
+	"  --quiet            print errors and warnings only\n"
+	"  --verify           verify=copy for all that say nothing else\n"
+	"  --workers N        threads that copy, 1 to 64 (setting stage.workers)\n\n"
+	"Exit status: 0 there are copies, 1 there are not, 2 wrong usage, 128+N signal N.\n";
 
 struct arguments {
-	const char *source, *label, *max_bytes, *workers;
-	int dry, verify, json;
+	const char *specs[STAGE_SOURCES], *label, *max_bytes, *workers, *mode, *hold;
+	int dry, verify, content, json, check, env, live, meet, pmix;
+	stage_spec spec;
 };
 
-/* -1 go on, else the exit status. */
-static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_options *o, struct show *s)
+static int wrong_value(const char *option, const char *value, const char *want)
 {
-	const command_option options[] = {
-		{"--cache-dir", &o->cache_dir, NULL},
-		{"--dry-run", NULL, &a->dry},
-		{"--json", NULL, &a->json},
-		{"--label", &a->label, NULL},
-		{"--quiet", NULL, &s->quiet},
-		{"--verify", NULL, &a->verify},
-		{"--max-bytes", &a->max_bytes, NULL},
-		{"--workers", &a->workers, NULL},
-		{0},
-	};
 	char name[120];
+
+	return usage_error(usage, "%s is '%s'; %s", option, gradcomp_printable(value, name, sizeof name), want);
+}
+
+static int take_numbers(const struct arguments *a, gradcomp_stage_options *o)
+{
 	int64_t n;
-	int status = take_options(argc, argv, usage, options, &a->source, 1);
-	if (status >= 0)
-		return status;
-	if (!a->source || !*a->source)
-		return usage_error(usage, "stage needs a directory");
+
 	if (a->max_bytes) {
 		if (number_size(a->max_bytes, &n) != NUMBER_OK || n < 1)
-			return usage_error(usage, "--max-bytes is '%s'; give a size such as 500M or 2T",
-			                   gradcomp_printable(a->max_bytes, name, sizeof name));
+			return wrong_value("--max-bytes", a->max_bytes, "give a size such as 500M or 2T");
 		o->max_bytes = (uint64_t)n;
 	}
 	if (a->workers) {
 		if (number_int(a->workers, &n) != NUMBER_OK || n < 1 || n > 64)
-			return usage_error(usage, "--workers is '%s'; it can be 1 to 64",
-			                   gradcomp_printable(a->workers, name, sizeof name));
+			return wrong_value("--workers", a->workers, "it can be 1 to 64");
 		o->workers = (uint32_t)n;
 	}
-	if (a->label)
-		snprintf(s->prefix, sizeof s->prefix, "gradcomp: %s: ", gradcomp_printable(a->label, name, 100));
-	o->source = s->source = a->source;
-	o->flags = (a->dry ? GRADCOMP_STAGE_DRY_RUN : 0) | (a->verify ? GRADCOMP_STAGE_VERIFY : 0);
+	if (a->hold) {
+		if (number_int(a->hold, &n) != NUMBER_OK || n < 1)
+			return wrong_value("--hold", a->hold, "give the number of a process");
+		o->hold_pid = n;
+	}
 	return -1;
 }
 
-static void print_json(const gradcomp_stage_result *r, int dry)
+/* `none` stands alone and means nothing is to be done. */
+static int take_specs(struct arguments *a)
 {
+	char why[300];
+
+	if (a->specs[0] && !a->specs[1] && !strcmp(a->specs[0], "none"))
+		return -1;
+	for (int i = 0; i < STAGE_SOURCES && a->specs[i]; i++)
+		if (stage_spec_parse(a->specs[i], &a->spec, why, sizeof why)) {
+			fprintf(stderr, "gradcomp: %s\n", why);
+			return 2;
+		}
+	for (int i = 0; i < a->spec.n; i++) {
+		stage_source *s = &a->spec.source[i];
+		if (s->mode < 0)
+			s->mode = a->mode ? stage_spec_mode(a->mode) : GRADCOMP_STAGE_FULL;
+		if (s->verify < 0)
+			s->verify = (a->verify ? GRADCOMP_STAGE_VERIFY : 0) | (a->content ? GRADCOMP_STAGE_CONTENT : 0);
+	}
+	return -1;
+}
+
+/* -1 go on, else the exit status. */
+static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_options *o, stage_show *s)
+{
+	const command_option options[] = {
+		{"--cache-dir", &o->cache_dir, NULL},
+		{"--check", NULL, &a->check},
+		{"--content", NULL, &a->content},
+		{"--dry-run", NULL, &a->dry},
+		{"--env", NULL, &a->env},
+		{"--hold", &a->hold, NULL},
+		{"--holder", &o->holder, NULL},
+		{"--json", NULL, &a->json},
+		{"--label", &a->label, NULL},
+		{"--live", NULL, &a->live},
+		{"--max-bytes", &a->max_bytes, NULL},
+		{"--meet", NULL, &a->meet},
+		{"--mode", &a->mode, NULL},
+		{"--pmix", NULL, &a->pmix},
+		{"--quiet", NULL, &s->quiet},
+		{"--verify", NULL, &a->verify},
+		{"--workers", &a->workers, NULL},
+		{0},
+	};
+	char name[120];
+	int status = take_options(argc, argv, usage, options, a->specs, STAGE_SOURCES);
+
+	if (status >= 0)
+		return status;
+	if (!a->specs[0])
+		return usage_error(usage, "stage needs a directory, a file or nfs://SERVER/PATH");
+	if (a->mode && stage_spec_mode(a->mode) < 0)
+		return wrong_value("--mode", a->mode, "it can be full, shard or link");
+	if (a->meet && a->pmix)
+		return usage_error(usage, "--meet and --pmix are two ways to one end; give one");
+	status = take_numbers(a, o);
+	if (status < 0)
+		status = take_specs(a);
+	if (a->label)
+		snprintf(s->prefix, sizeof s->prefix, "gradcomp: %s: ", gradcomp_printable(a->label, name, 100));
+	s->live = a->live ? STAGE_RETURNS : isatty(STDERR_FILENO) ? STAGE_TERMINAL : STAGE_LINES;
+	return status;
+}
+
+static int explain(const stage_spec *spec)
+{
+	char name[STAGE_SPEC_BYTES];
+
+	for (int i = 0; i < spec->n; i++)
+		printf("%s mode=%s verify=%s\n", gradcomp_printable(spec->source[i].path, name, sizeof name),
+		       stage_spec_mode_name(spec->source[i].mode), stage_spec_verify_name(spec->source[i].verify));
+	return 0;
+}
+
+/* GRADCOMP_DATA is the first, GRADCOMP_DATA_1 the second ... */
+static void print_env(int i, const gradcomp_stage_result *r, int mode)
+{
+	char number[16] = "";
+
+	if (i)
+		snprintf(number, sizeof number, "_%d", i);
+	printf("GRADCOMP_DATA%s=%s\n", number, r->path);
+	if (mode == GRADCOMP_STAGE_SHARD)
+		printf("GRADCOMP_DATA%s_SHARD=%u/%u\n", number, r->node, r->nnodes ? r->nnodes : 1);
+}
+
+static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show *s, gradcomp_error *err)
+{
+	static gradcomp_stage_result r;
+	uint32_t flags = a->dry ? GRADCOMP_STAGE_DRY_RUN : 0;
 	jsonw j;
-	jsonw_start(&j, stdout);
-	jsonw_object(&j, NULL);
-	jsonw_string(&j, "source", r->source);
-	jsonw_string(&j, "path", r->path);
-	jsonw_string(&j, "key", r->key);
-	jsonw_bool(&j, "cached", (int)r->cached);
-	jsonw_bool(&j, "dry_run", dry);
-	jsonw_uint(&j, "files", r->files);
-	jsonw_uint(&j, "bytes", r->bytes);
-	jsonw_uint(&j, "resumed_bytes", r->resumed);
-	jsonw_float(&j, "seconds", r->seconds);
-	jsonw_end(&j);
-	jsonw_finish(&j);
+
+	if (a->json) {
+		jsonw_start(&j, stdout);
+		if (a->spec.n > 1)
+			jsonw_array(&j, NULL);
+	}
+	for (int i = 0; i < a->spec.n; i++) {
+		const stage_source *src = &a->spec.source[i];
+
+		memset(&r, 0, sizeof r);
+		r.struct_size = sizeof r;
+		o->source = s->source = src->path;
+		o->mode = (gradcomp_stage_mode)src->mode;
+		o->flags = flags | (uint32_t)src->verify;
+		s->phase = GRADCOMP_STAGE_NOTICE;
+		gradcomp_status st = gradcomp_stage(o, &r, err);
+		stage_show_clear(s);
+		if (st)
+			return (int)st;
+		if (!s->quiet)
+			stage_show_result(s, &r, src->mode, a->dry);
+		if (a->json)
+			stage_show_json(&j, &r, src->mode, a->dry);
+		else if (a->env && !a->dry)
+			print_env(i, &r, src->mode);
+		else if (!a->dry)
+			puts(r.path);
+	}
+	if (a->json) {
+		if (a->spec.n > 1)
+			jsonw_end(&j);
+		jsonw_finish(&j);
+	}
+	return 0;
 }
 
-static void closing_line(const struct show *s, const gradcomp_stage_result *r, int dry)
+/* The nodes of this step do not stage together: a part of each would be all of it. */
+static int shard_alone(const stage_spec *spec)
 {
-	char source[256], path[512], bytes[32], rate[32], part[32];
-	gradcomp_printable(r->source, source, sizeof source);
-	gradcomp_printable(r->path, path, sizeof path);
-	gradcomp_size_text(r->bytes, bytes);
-	unsigned long long files = r->files;
-	const char *plural = files == 1 ? "" : "s";
-	if (r->cached) {
-		fprintf(stderr, "%susing cached copy of %s (%llu file%s, %s)\n", s->prefix, source, files, plural,
-		        bytes);
-	} else if (dry) {
-		fprintf(stderr, "%swould stage %llu file%s, %s of %s into %s\n", s->prefix, files, plural, bytes,
-		        source, path);
-	} else {
-		uint64_t speed = r->seconds > 0 ? (uint64_t)((double)(r->bytes - r->resumed) / r->seconds) : 0;
-		fprintf(stderr, "%sstaged %llu file%s, %s in %.1f s (%s/s) into %s", s->prefix, files, plural,
-		        bytes, r->seconds, gradcomp_size_text(speed, rate), path);
-		if (r->resumed)
-			fprintf(stderr, "; %s were there from an interrupted copy",
-			        gradcomp_size_text(r->resumed, part));
-		fputc('\n', stderr);
-	}
-}
-
-static void catch_signals(void)
-{
-	static const int sigs[] = {SIGINT, SIGTERM, SIGHUP};
-	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
-	sigemptyset(&sa.sa_mask);
-	for (size_t i = 0; i < sizeof sigs / sizeof sigs[0]; i++) {
-		struct sigaction old;
-		/* What the parent ignores (nohup) stays ignored. */
-		if (sigaction(sigs[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
-			sigaction(sigs[i], &sa, NULL);
-	}
-	/* A reader that went away must not leave half a copy behind. */
-	signal(SIGPIPE, SIG_IGN);
+	for (int i = 0; i < spec->n; i++)
+		if (spec->source[i].mode == GRADCOMP_STAGE_SHARD)
+			return stage_group_nodes() > 1;
+	return 0;
 }
 
 int cmd_stage(int argc, char **argv)
 {
+	static struct arguments a;
 	gradcomp_stage_options o = {.struct_size = sizeof o};
-	static gradcomp_stage_result r;
-	struct show s = {.prefix = "gradcomp: ", .tty = isatty(STDERR_FILENO), .phase = GRADCOMP_STAGE_NOTICE};
-	struct arguments a = {0};
+	stage_show s = {.prefix = "gradcomp: ", .stop = stop};
+	gradcomp_job *job = NULL;
 	gradcomp_error err;
 	int status = parse(argc, argv, &a, &o, &s);
+
+	if (status < 0 && a.check)
+		status = explain(&a.spec);
 	if (status >= 0)
-		return status;
-	o.progress = on_progress;
+		goto done;
+	o.progress = stage_show_progress;
 	o.ctx = &s;
-	r.struct_size = sizeof r;
 	catch_signals();
-	gradcomp_status staged = gradcomp_stage(&o, &r, &err);
-	clear_line(&s);
-	if (staged) {
-		fprintf(stderr, "%s%s\n", s.prefix, err.text);
-		return staged == GRADCOMP_ERR_STATE && caught ? 128 + caught : 1;
+	if (a.meet || a.pmix)
+		status = stage_group_open(a.pmix, stop, &job, &err);
+	else
+		status = 0;
+	if (!status && a.meet && !job && shard_alone(&a.spec)) {
+		fprintf(stderr, "%smode=shard needs the step's nodes to stage together, and they do not here\n", s.prefix);
+		status = 1;
+		goto done;
 	}
-	if (!s.quiet)
-		closing_line(&s, &r, a.dry);
-	if (a.json)
-		print_json(&r, a.dry);
-	else if (!a.dry)
-		puts(r.path);
-	return 0;
+	if (!status) {
+		o.group = job ? gradcomp_job_world(job) : NULL;
+		status = stage_all(&a, &o, &s, &err);
+	}
+	if (status) {
+		fprintf(stderr, "%s%s\n", s.prefix, err.text);
+		status = status == GRADCOMP_ERR_STATE && caught_signal() ? 128 + caught_signal() : 1;
+	}
+	gradcomp_job_free(job, NULL);
+done:
+	stage_spec_clear(&a.spec);
+	return status;
 }

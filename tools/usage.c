@@ -49,14 +49,18 @@ static const command_option *find_option(const command_option *options, const ch
 int take_options(int argc, char **argv, const char *usage, const command_option *options, const char **words,
                  int nwords)
 {
-	int taken = 0;
+	int taken = 0, ended = 0; /* by "--" */
 
 	for (int i = 1; i < argc; i++) {
 		const command_option *o;
 
-		if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+		if (!ended && !strcmp(argv[i], "--")) {
+			ended = 1;
+			continue;
+		}
+		if (!ended && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")))
 			return usage_help(usage);
-		if (argv[i][0] != '-') {
+		if (ended || argv[i][0] != '-') {
 			if (taken == nwords)
 				return usage_error(usage, "%s: one argument too many: '%s'", argv[0], argv[i]);
 			words[taken++] = argv[i];

@@ -43,11 +43,35 @@ stage --label=n2 "$tmp/nothing"
 is 'no source' "$status" 1
 is 'says which' "$log" "gradcomp: n2: there is no directory or file $tmp/nothing to stage"
 is 'and prints no path' "$out" ''
-for wrong in '' --what '--workers=0 x' '--workers=2x x' '--max-bytes=-1 x' '--max-bytes=0 x' 'a b'; do
+for wrong in '' --what '--workers=0 x' '--workers=2x x' '--max-bytes=-1 x' '--max-bytes=0 x' 'a:mode=half' 'a,,b' '--mode=half a' \
+	'--hold=0 a' '--meet --pmix a' 'a help'; do
 	# shellcheck disable=SC2086
 	stage $wrong
 	is "usage: '$wrong'" "$status" 2
 done
+stage --check 'a:mode=shard,b:verify=sha' c
+is 'check says what SPECs mean' "$out" 'a mode=shard verify=mtime
+b mode=full verify=sha
+c mode=full verify=mtime'
+mkdir "$tmp/two"
+echo three >"$tmp/two/three"
+stage "$tmp/src,$tmp/two"
+is 'two sources' "$status" 0
+is 'have a line each' "$(wc -l <"$tmp/out")" 2
+check 'in their order' diff -r "$tmp/two" "$(sed -n 2p "$tmp/out")"
+stage --env "$tmp/src:mode=shard" -- "$tmp/two"
+is 'as tasks find them' "$(sed 's|/.*/data|PATH|' "$tmp/out")" 'GRADCOMP_DATA=PATH
+GRADCOMP_DATA_SHARD=0/1
+GRADCOMP_DATA_1=PATH'
+stage --json "$tmp/src" "$tmp/two"
+check 'JSON of two' python3 -c '
+import json, sys
+r = json.load(open(sys.argv[1]))
+assert len(r) == 2 and r[1]["files"] == 1 and r[0]["mode"] == "full", r' "$tmp/out"
+stage none
+is 'none is nothing' "$status:$out" 0:
+GRADCOMP_MEET_RANKS=2 stage --meet --mode=shard "$tmp/src"
+like 'a part of a step that does not meet' "$log" "mode=shard needs the step's nodes to stage together"
 stage --max-bytes=7 "$tmp/src"
 is 'too large' "$status" 1
 like 'says what is allowed' "$log" 'the dataset has 8 bytes; stage.max_bytes allows 7 bytes'

@@ -1,0 +1,54 @@
+#include "stage_group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradcomp/meet.h"
+#include "number.h"
+
+/* The job is there to copy: what the user has set for training is not meant for it. */
+static const char *const settings[] = {"gradcomp.compressor=none", "gradcomp.collective=auto", "gradcomp.report=",
+                                       "operators.threads=1", NULL};
+
+static int number_of(const char *variable, int otherwise)
+{
+	const char *text = getenv(variable);
+	int64_t n;
+
+	return text && number_int(text, &n) == NUMBER_OK && n >= 0 && n <= 1 << 20 ? (int)n : otherwise;
+}
+
+int stage_group_nodes(void)
+{
+	return number_of(STAGE_MEET_RANKS, 1);
+}
+
+static int ask(void *ctx)
+{
+	int (*const *stop)(void) = ctx;
+
+	return (*stop)();
+}
+
+gradcomp_status stage_group_open(int pmix, int (*stop)(void), gradcomp_job **job, gradcomp_error *err)
+{
+	gradcomp_job_options o = {.struct_size = sizeof o, .settings = settings};
+	gradcomp_guest_options who = {.struct_size = sizeof who, .where = getenv(STAGE_MEET),
+	                              .token = getenv(STAGE_MEET_TOKEN), .rank = number_of(STAGE_MEET_RANK, -1),
+	                              .nranks = stage_group_nodes(), .stop = ask, .ctx = &stop};
+	gradcomp_guest *guest = NULL;
+	gradcomp_status st = GRADCOMP_OK;
+
+	*job = NULL;
+	if (!pmix) {
+		if (!who.where || !*who.where || !who.token)
+			return GRADCOMP_OK;
+		st = gradcomp_meet_join(&who, &guest, err);
+		if (st)
+			return st;
+		o.store = gradcomp_meet_store(guest);
+	}
+	st = gradcomp_job_create(&o, job, err);
+	gradcomp_meet_leave(guest);
+	return st;
+}
