@@ -17,9 +17,27 @@
  * shards by path and of members in a shard (tar), of the index (records): the same
  * numbers on every node that sees the same files.
  *
+ * A tree. Names that begin with a dot are passed over, files and folders. The classes
+ * are the names of all first folders, sorted as bytes, also of those without a sample:
+ * the labels of a part of the data set are those of the whole. Files at the top have
+ * no label. Symbolic links are followed as long as they stay in the tree; one that
+ * leads out or to nothing, a link to a folder that it is in or below another such
+ * link, and what is no file are UNSUPPORTED, by name. Sizes are not asked for until
+ * they are wanted.
+ *
+ * Tar: ustar, pax, GNU and the old form, not compressed; all *.tar below the directory.
+ * Parts are called what follows the dot, in small letters. Members that follow each
+ * other with one key are a sample; a key that comes again later is another one, and a
+ * part that comes twice in a sample is INVALID. Passed over: directories, devices,
+ * names without a dot or beginning with it, and what is below or called __NAME__.
+ * Refused by name: sparse members, and links that would be parts. The label is the
+ * number in a part "cls", if there is one. An archive without its end was cut off and
+ * is refused; archives that stand one behind another in a file are all read.
+ *
  * Threads. After open() every call but close() may be made on any thread at the
  * same time, and in a forked child. What a file says is checked before it is
- * believed: a corrupt one is GRADCOMP_ERR_INVALID with its name and offset. */
+ * believed: a corrupt one is GRADCOMP_ERR_INVALID with its name and offset; a file
+ * that is not any more what it was when it was opened is GRADCOMP_ERR_STATE. */
 #ifndef GRADCOMP_SAMPLES_H
 #define GRADCOMP_SAMPLES_H
 
@@ -41,7 +59,8 @@ typedef enum gradcomp_sample_format {
 typedef struct gradcomp_samples_options {
 	uint32_t struct_size;
 	gradcomp_sample_format format;
-	/* A tree: only files whose name ends in one of these, "jpg/png"; NULL: all. */
+	/* A tree: only files whose name ends in a dot and one of these, "jpg/png", small or
+	 * capital letters; NULL: all. */
 	const char *suffixes;
 	uint32_t workers; /* threads that list and index while open() runs, 1 to 64; 0: 8 */
 	uint32_t reserved0;
@@ -76,6 +95,31 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_samples_part(const gradcomp_samples *s,
 GRADCOMP_EXPORT gradcomp_status gradcomp_samples_read(const gradcomp_samples *s, uint64_t index, uint32_t part,
                                                       void *buf, uint64_t capacity, uint64_t *bytes,
                                                       gradcomp_error *err);
+
+/* A sample as a value of a data set: to be the `make` of gradcomp_dataset_options with
+ * the samples as its ctx. The value, numbers little-endian:
+ *
+ *     0             4  parts
+ *     4             4  label, -1: none
+ *     8             4  bytes of head, table and strings
+ *     12            4  0
+ *     16 + 24 i     8  where the data of part i begins, from the start of the value: a multiple of 64
+ *     24 + 24 i     8  its bytes
+ *     32 + 24 i     4  where its name begins
+ *     36 + 24 i     4  0
+ *     16 + 24 parts    the key, then the names of the parts, each ended by a zero byte
+ *
+ * and the data. STATE: a file changed while it was read. */
+struct gradcomp_value_room;
+GRADCOMP_EXPORT gradcomp_status gradcomp_samples_make(void *samples, uint64_t index, struct gradcomp_value_room *out,
+                                                      gradcomp_error *err);
+/* What such a value says, checked. The key and the name lie in the value. Pointers but
+ * `value` and `info` may be NULL. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_value_sample(const void *value, uint64_t bytes, gradcomp_sample_info *info,
+                                                      gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_value_part(const void *value, uint64_t bytes, uint32_t part,
+                                                    const char **name, const void **data, uint64_t *data_bytes,
+                                                    gradcomp_error *err);
 
 /* Writes a record file, whole or not at all: under a temporary name until finish(). */
 typedef struct gradcomp_records_writer gradcomp_records_writer;
