@@ -44,7 +44,7 @@ static inline int64_t source_time_ns(int64_t seconds, int64_t ns)
 {
 	int64_t t;
 	if (__builtin_mul_overflow(seconds, 1000000000, &t) || __builtin_add_overflow(t, ns, &t))
-		return seconds < 0 ? INT64_MIN : INT64_MAX;
+		return seconds < 0 ? -INT64_MAX : INT64_MAX;
 	return t;
 }
 
