@@ -160,17 +160,25 @@ gradcomp_status ahead_start(gradcomp_dataset *ds, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
+void ahead_halt(ahead *a)
+{
+	bool before;
+
+	ahead_clear(a);
+	pthread_mutex_lock(&a->lock);
+	before = a->stop;
+	a->stop = true;
+	pthread_cond_broadcast(&a->work);
+	pthread_mutex_unlock(&a->lock);
+	for (unsigned i = 0; !before && i < a->nthreads; i++)
+		pthread_join(a->threads[i], NULL);
+}
+
 void ahead_stop(ahead *a)
 {
 	if (!a)
 		return;
-	ahead_clear(a);
-	pthread_mutex_lock(&a->lock);
-	a->stop = true;
-	pthread_cond_broadcast(&a->work);
-	pthread_mutex_unlock(&a->lock);
-	for (unsigned i = 0; i < a->nthreads; i++)
-		pthread_join(a->threads[i], NULL);
+	ahead_halt(a);
 	pthread_cond_destroy(&a->done);
 	pthread_cond_destroy(&a->work);
 	pthread_mutex_destroy(&a->lock);

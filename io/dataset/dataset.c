@@ -254,3 +254,10 @@ gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err)
 	destroy(ds);
 	return st;
 }
+
+void gradcomp_dataset_stop(gradcomp_dataset *ds)
+{
+	if (!ds || process_is_child(ds) || atomic_exchange(&ds->stopped, true))
+		return;
+	ahead_halt(ds->ahead);
+}

@@ -115,6 +115,17 @@ bool process_is_child(const gradcomp_dataset *ds)
 	return ds->child || atomic_load(&ds->forks) != atomic_load(&forks);
 }
 
+void process_failed(gradcomp_dataset *ds, const gradcomp_error *err)
+{
+	failure *f = &ds->head->failed;
+	unsigned none = 0;
+
+	if (!atomic_compare_exchange_strong(&f->told, &none, 1))
+		return;
+	f->error = *err;
+	atomic_store_explicit(&f->told, 2, memory_order_release);
+}
+
 static gradcomp_status told(const gradcomp_dataset *ds, gradcomp_error *err)
 {
 	const failure *f = &ds->head->failed;
@@ -122,6 +133,22 @@ static gradcomp_status told(const gradcomp_dataset *ds, gradcomp_error *err)
 	if (atomic_load_explicit(&f->told, memory_order_acquire) != 2)
 		return GRADCOMP_OK;
 	return error_set(err, f->error.status, "%s", f->error.text);
+}
+
+/* What has failed, as far as this process can know at once. */
+static gradcomp_status job_state(gradcomp_dataset *ds, gradcomp_error *err)
+{
+	gradcomp_error why;
+	gradcomp_status st = told(ds, err);
+
+	if (st || ds->child)
+		return st;
+	st = transport_failure(ds->group->job->transport, &why);
+	if (st) {
+		process_failed(ds, &why);
+		error_set(err, st, "%s", why.text);
+	}
+	return st;
 }
 
 gradcomp_status process_enter(gradcomp_dataset *ds, gradcomp_error *err)
@@ -132,7 +159,9 @@ gradcomp_status process_enter(gradcomp_dataset *ds, gradcomp_error *err)
 		if (st)
 			return st;
 	}
-	return told(ds, err);
+	if (atomic_load_explicit(&ds->stopped, memory_order_relaxed))
+		return error_set(err, GRADCOMP_ERR_STATE, "the dataset was stopped");
+	return job_state(ds, err);
 }
 
 bool process_alive(const gradcomp_dataset *ds, uint32_t word)
@@ -147,32 +176,13 @@ bool process_alive(const gradcomp_dataset *ds, uint32_t word)
 	return byte_lock(ds->fd, F_GETLK, WORD_PROCESS(word), F_WRLCK, &l) || l.l_type != F_UNLCK;
 }
 
-void process_failed(gradcomp_dataset *ds, const gradcomp_error *err)
-{
-	failure *f = &ds->head->failed;
-	unsigned none = 0;
-
-	if (!atomic_compare_exchange_strong(&f->told, &none, 1))
-		return;
-	f->error = *err;
-	atomic_store_explicit(&f->told, 2, memory_order_release);
-}
-
 static gradcomp_status go_on(gradcomp_dataset *ds, gradcomp_error *err)
 {
-	gradcomp_error why;
+	gradcomp_status st = job_state(ds, err);
 	uint32_t rank;
 
-	if (told(ds, err))
-		return told(ds, err);
-	if (!ds->child) {
-		gradcomp_status st = transport_failure(ds->group->job->transport, &why);
-
-		if (!st)
-			return st;
-		process_failed(ds, &why);
-		return error_set(err, st, "%s", why.text);
-	}
+	if (st || !ds->child)
+		return st;
 	rank = atomic_load(&ds->area->rank);
 	if (rank && process_alive(ds, rank))
 		return GRADCOMP_OK;

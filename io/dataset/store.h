@@ -97,6 +97,7 @@ struct gradcomp_dataset {
 	atomic_uint forks; /* which process of those forked off each other `self` is of */
 	atomic_uint self;  /* this process's word without a state; 0: not in the table */
 	bool child;
+	atomic_bool stopped;
 	atomic_uint users; /* views on loan, and 1 until it is freed */
 	ahead *ahead;
 };
@@ -200,7 +201,9 @@ bool spill_read(gradcomp_dataset *ds, uint64_t offset, void *data, uint64_t byte
 
 /* Starts at position 0 of epoch 0. */
 gradcomp_status ahead_start(gradcomp_dataset *ds, gradcomp_error *err);
-/* No make() is under way any more when it returns. NULL is fine. */
+/* The threads end: none of them is in make() any more. next() may still be at work. */
+void ahead_halt(ahead *a);
+/* And nothing of it is left. NULL is fine. */
 void ahead_stop(ahead *a);
 /* What get() and next() begin with: an empty view, and process_enter(). */
 gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err);
