@@ -31,11 +31,11 @@ def _maker(source, prepare, failures):
     """The library's make(): on any of its threads, and in forked children."""
 
     def make(_ctx, index, room, err):
-        name = f"sample {index}"
+        name = ""  # the library puts the index before it
         try:
             value = source[index]
             if type(value) is Sample:
-                name += f" ({value.key})"
+                name = f"{value.key}: "
             packed = Packed(value if prepare is None else prepare(value))
             memory = room.contents.room(room, packed.bytes)
             if not memory:
@@ -48,7 +48,7 @@ def _maker(source, prepare, failures):
             status = e.status if isinstance(e, Error) else _lib.ERR_IO if isinstance(e, OSError) else _lib.ERR_INVALID
             if err:
                 err.contents.status = status
-                err.contents.text = f"{name}: {_what(e)}".encode("utf-8", "replace")[:507]
+                err.contents.text = f"{name}{_what(e)}".encode("utf-8", "replace")[:507]
             return status
 
     return _data_lib.MAKE(make)

@@ -10,7 +10,8 @@ FORMATS = {"auto": AUTO, "tree": TREE, "tar": TAR, "records": RECORDS}
 
 
 class SamplesOptions(Structure):
-    _fields_ = [("struct_size", c_uint32), ("format", c_int), ("suffixes", c_char_p)]
+    _fields_ = [("struct_size", c_uint32), ("format", c_int), ("suffixes", c_char_p),
+                ("workers", c_uint32), ("reserved0", c_uint32)]
 
 
 class SampleInfo(Structure):
@@ -47,7 +48,6 @@ class DatasetStats(Structure):
 
 _ERR = POINTER(_lib.ErrorText)
 _PROTOTYPES = {
-    "samples_open": (c_int, [c_char_p, POINTER(SamplesOptions), POINTER(c_void_p), _ERR]),
     "samples_close": (None, [c_void_p]),
     "samples_count": (c_uint64, [c_void_p]),
     "samples_format": (c_int, [c_void_p]),
@@ -56,6 +56,7 @@ _PROTOTYPES = {
     "samples_part": (c_int, [c_void_p, c_uint64, c_uint32, POINTER(c_char_p), POINTER(c_uint64), _ERR]),
     "samples_read": (c_int, [c_void_p, c_uint64, c_uint32, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
     "records_create": (c_int, [c_char_p, POINTER(c_void_p), _ERR]),
+    "records_classes": (c_int, [c_void_p, c_uint32, POINTER(c_char_p), _ERR]),
     "records_add": (c_int, [c_void_p, c_char_p, c_int32, c_uint32, POINTER(c_char_p), POINTER(c_char_p),
                             POINTER(c_uint64), _ERR]),
     "records_finish": (c_int, [c_void_p, _ERR]),
@@ -71,12 +72,17 @@ _PROTOTYPES = {
     "dataset_expect": (c_int, [c_void_p, POINTER(c_uint64), c_uint64, _ERR]),
     "dataset_release": (None, [c_void_p, POINTER(ValueView)]),
     "dataset_get_stats": (None, [c_void_p, POINTER(DatasetStats)]),
+    # Last: that it is bound says that all are.
+    "samples_open": (c_int, [c_char_p, POINTER(SamplesOptions), POINTER(c_void_p), _ERR]),
 }
 
 
 def lib():
     """The library, with these functions."""
     library = _lib.lib()
-    if not hasattr(library, "dataset_get"):
-        library.bind(_PROTOTYPES)
+    if not hasattr(library, "samples_open"):
+        try:
+            library.bind(_PROTOTYPES)
+        except AttributeError as e:
+            raise _lib.Error(_lib.ERR_NOTFOUND, f"libgradcomp is older than this package: {e}") from None
     return library

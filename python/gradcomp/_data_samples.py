@@ -90,13 +90,17 @@ def _label(number):
 
 class RecordWriter:
     """Writes a record file; a context manager. The file is there when the block
-    ends, and whole; after an exception nothing is."""
+    ends, and whole; after an exception nothing is. `classes` are the names of what
+    labels count."""
 
-    def __init__(self, path):
+    def __init__(self, path, classes=None):
         self._handle = None
         handle = c_void_p()
         lib().call("records_create", os.fsencode(path), ctypes.byref(handle))
         self._handle, self._abandon = handle, lib().records_abandon
+        if classes is not None:
+            names = (c_char_p * len(classes))(*map(os.fsencode, classes))
+            lib().call("records_classes", handle, len(classes), names)
 
     def add(self, key, parts, label=None):
         """One record: `parts` are bytes, or bytes by name; `label` an int or None."""

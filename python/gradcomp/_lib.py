@@ -8,7 +8,8 @@ from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int3
 
 F32, F16, BF16, F64, I32, I64, U8 = range(7)
 SUM, MAX, MIN, BOR = range(4)
-ERR_INVALID, ERR_NOTFOUND, ERR_UNSUPPORTED, ERR_MISMATCH, ERR_STATE = -1, -3, -4, -9, -12
+ERR_INVALID, ERR_NOMEM, ERR_NOTFOUND, ERR_UNSUPPORTED, ERR_IO = -1, -2, -3, -4, -7
+ERR_MISMATCH, ERR_STATE, ERR_INTERNAL = -9, -12, -14
 ITEMSIZE = {F32: 4, F16: 2, BF16: 2, F64: 8, I32: 4, I64: 8, U8: 1}
 
 

@@ -9,21 +9,25 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, SOURCE, done_testing, environment, ok, skip_all  # noqa: E402
+from tap import BUILD, SOURCE, done_testing, environment, error_of, ok, skip_all  # noqa: E402
 
 if not os.path.exists(os.path.join(BUILD, "lib/libgradcomp.so")):
     skip_all(f"no libgradcomp.so in {BUILD}/lib")
 os.environ.update(environment())
 sys.path.insert(0, os.environ["PYTHONPATH"])
 import gradcomp  # noqa: E402
-from gradcomp import _lib  # noqa: E402
+from gradcomp import _data_lib, _lib  # noqa: E402
 
 STRUCTURES = {"gradcomp_error": _lib.ErrorText, "gradcomp_store": _lib.Store, "gradcomp_job_options": _lib.JobOptions,
               "gradcomp_tensor_desc": _lib.TensorDesc, "gradcomp_reducer_options": _lib.ReducerOptions,
-              "gradcomp_reducer_stats": _lib.ReducerStats}
+              "gradcomp_reducer_stats": _lib.ReducerStats, "gradcomp_samples_options": _data_lib.SamplesOptions,
+              "gradcomp_sample_info": _data_lib.SampleInfo, "gradcomp_value_room": _data_lib.ValueRoom,
+              "gradcomp_dataset_options": _data_lib.DatasetOptions, "gradcomp_value_view": _data_lib.ValueView,
+              "gradcomp_dataset_stats": _data_lib.DatasetStats}
 CONSTANTS = {"GRADCOMP_" + n: getattr(_lib, n) for n in
              ("F32", "F16", "BF16", "F64", "I32", "I64", "U8", "SUM", "MAX", "MIN", "BOR", "ERR_INVALID",
-              "ERR_NOTFOUND", "ERR_UNSUPPORTED", "ERR_MISMATCH", "ERR_STATE")}
+              "ERR_NOMEM", "ERR_NOTFOUND", "ERR_UNSUPPORTED", "ERR_IO", "ERR_MISMATCH", "ERR_STATE", "ERR_INTERNAL")}
+CONSTANTS.update({"GRADCOMP_SAMPLES_" + name.upper(): number for name, number in _data_lib.FORMATS.items()})
 
 
 def header_says(folder):
@@ -33,7 +37,8 @@ def header_says(folder):
         expressions += [f"sizeof({c})"] + [f"offsetof({c},{f[0]})" for f in py._fields_]
     source, program = os.path.join(folder, "h.c"), os.path.join(folder, "h")
     with open(source, "w", encoding="ascii") as f:
-        f.write('#include <stdio.h>\n#include "gradcomp/gradcomp.h"\nint main(void)\n{\n')
+        f.write('#include <stdio.h>\n#include "gradcomp/gradcomp.h"\n'
+                '#include "gradcomp/dataset.h"\n#include "gradcomp/samples.h"\nint main(void)\n{\n')
         f.writelines(f'\tprintf("{e} %ld\\n", (long)({e}));\n' for e in expressions)
         f.write("\treturn 0;\n}\n")
     subprocess.run([os.environ.get("CC", "cc"), "-I", os.path.join(SOURCE, "include"), "-o", program, source], check=True)
@@ -63,14 +68,6 @@ ok("gradcomp._lib.Error" in r.stderr and "/nonexistent/lib.so" in r.stderr, "its
 for value, wanted in (("off", "False"), ("none", "True"), ("topk:density=0.1", "True")):
     r = python("import gradcomp; print(gradcomp.requested())", GRADCOMP=value)
     ok(r.stdout.strip() == wanted, f"GRADCOMP={value}: requested is {wanted}", r.stderr)
-
-
-def error_of(function, *arguments, **named):
-    try:
-        function(*arguments, **named)
-    except gradcomp.Error as e:
-        return e
-    return None
 
 
 e = error_of(gradcomp.Job, settings=["nothing.such=1"])

@@ -26,6 +26,15 @@ def ok(passed, name, *details):
     return passed
 
 
+def error_of(function, *arguments, **named):
+    """The exception that a call ends with; None when it does not."""
+    try:
+        function(*arguments, **named)
+    except BaseException as e:  # KeyboardInterrupt is tested for too
+        return e
+    return None
+
+
 def skip_all(why):
     print(f"1..0 # SKIP {why}")
     sys.exit(0)
