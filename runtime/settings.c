@@ -236,6 +236,7 @@ const setting settings[] = {
 	 .check = check_directory},
 	{NUMBER(SIZE, "stage.max_bytes", "0", 0, INFINITY, "bytes of the largest dataset that is staged; 0: no limit")},
 	{NUMBER(INT, "stage.workers", "2", 1, 64, "threads that copy when a dataset is staged")},
+	{NUMBER(FLOAT, "stage.source_timeout", "60", 1, 86400, "seconds an NFS server may be away while it is staged from")},
 	{TEXT("stage.cache_bytes", "90%", "what a user's area of the cache may take: a size, or a share of the filesystem"),
 	 .check = check_share},
 	{NUMBER(INT, "stage.high_mark", "95", 1, 100, "percent of cache_bytes above which copies are evicted")},
