@@ -1,5 +1,5 @@
-/* The user's area of the cache: opened so that nobody but root and the user could
- * have put it, or could take it, from under us. */
+/* Areas of the cache, a user's and the one that all share: opened so that nobody but
+ * root and the owner could have put it, or could take it, from under us. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -8,18 +8,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "staging.h"
+#include "cache/cache.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
-/* A directory whose entries only root and the user can replace. */
-static gradcomp_status check_dir(int fd, const char *path, gradcomp_error *err)
+/* A directory whose entries only root, the user and `owner` can replace. */
+static gradcomp_status check_dir(int fd, const char *path, uid_t owner, gradcomp_error *err)
 {
 	char name[STAGE_NAME_MAX];
 	struct stat st;
 	if (fstat(fd, &st) < 0)
 		return stage_fail(err, "look at", path);
-	if (st.st_uid != 0 && st.st_uid != geteuid())
+	if (st.st_uid != 0 && st.st_uid != geteuid() && st.st_uid != owner)
 		return error_set(err, GRADCOMP_ERR_INSECURE,
 		                 "%s belongs to uid %u, not to root or to you: a cache below it cannot be trusted; "
 		                 "ask the administrator, or set stage.cache_dir",
@@ -34,7 +34,7 @@ static gradcomp_status check_dir(int fd, const char *path, gradcomp_error *err)
 
 /* The directory that holds the cache: its real path is walked from / and every
  * step checked, so it does not matter what it is reached by. */
-static gradcomp_status open_parent(const char *path, int *out, gradcomp_error *err)
+static gradcomp_status open_parent(const char *path, uid_t owner, int *out, gradcomp_error *err)
 {
 	char real[PATH_MAX], shown[PATH_MAX];
 	gradcomp_status status;
@@ -51,7 +51,7 @@ static gradcomp_status open_parent(const char *path, int *out, gradcomp_error *e
 	strcpy(shown, "/");
 	if ((fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
 		return stage_fail(err, "open", "/");
-	if ((status = check_dir(fd, shown, err)))
+	if ((status = check_dir(fd, shown, owner, err)))
 		goto fail;
 	char *save = NULL;
 	for (char *part = strtok_r(real, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
@@ -65,7 +65,7 @@ static gradcomp_status open_parent(const char *path, int *out, gradcomp_error *e
 		}
 		close(fd);
 		fd = next;
-		if ((status = check_dir(fd, shown, err)))
+		if ((status = check_dir(fd, shown, owner, err)))
 			goto fail;
 	}
 	*out = fd;
@@ -131,42 +131,82 @@ static gradcomp_status check_area(int fd, const char *path, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-gradcomp_status stage_area_open(const char *cache_dir, bool create, int *out, char path[4096], gradcomp_error *err)
+/* The shared one: its owner's, or root's, and nobody else can write there. */
+static gradcomp_status check_shared(int fd, const char *path, uid_t owner, gradcomp_error *err)
 {
-	char dir[PATH_MAX], cache[PATH_MAX], uid[16], text[STAGE_NAME_MAX];
-	int parent = -1, fd = -1, area = -1;
+	char name[STAGE_NAME_MAX];
 	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return stage_fail(err, "look at", path);
+	if ((st.st_uid != 0 && st.st_uid != owner) || st.st_mode & 022)
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s belongs to uid %u and has mode %04o; it must belong to root or to stage.shared_user "
+		                 "(uid %u) and be writable by nobody else: it is not used",
+		                 gradcomp_printable(path, name, sizeof name), (unsigned)st.st_uid,
+		                 (unsigned)(st.st_mode & 07777), (unsigned)owner);
+	return GRADCOMP_OK;
+}
+
+/* Room for "-UID/KEY/data" and names below it. */
+#define CACHE_MAX (PATH_MAX - 256)
+
+/* CACHE: its path, the directory that holds it, and its name there. */
+struct place {
+	char whole[CACHE_MAX + 1], dir[CACHE_MAX + 1];
+	const char *base;
+};
+
+static gradcomp_status take_place(const char *cache_dir, struct place *p, gradcomp_error *err)
+{
+	char text[STAGE_NAME_MAX];
 	size_t n = strlen(cache_dir);
 	while (n > 1 && cache_dir[n - 1] == '/')
 		n--;
-	/* Room for "-UID/KEY/data" and names below it. */
-	if (cache_dir[0] != '/' || n < 2 || n > PATH_MAX - 256)
+	if (cache_dir[0] != '/' || n < 2 || n > CACHE_MAX)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "stage.cache_dir is '%s'; it must be an absolute path below /",
 		                 gradcomp_printable(cache_dir, text, sizeof text));
-	snprintf(cache, sizeof cache, "%.*s", (int)n, cache_dir);
-	snprintf(dir, sizeof dir, "%s", cache);
-	char *slash = strrchr(dir, '/');
-	char base[PATH_MAX];
-	snprintf(base, sizeof base, "%s", slash + 1);
-	slash[slash == dir] = 0;
-	snprintf(uid, sizeof uid, "%u", (unsigned)geteuid());
+	snprintf(p->whole, sizeof p->whole, "%.*s", (int)n, cache_dir);
+	memcpy(p->dir, p->whole, sizeof p->dir);
+	char *slash = strrchr(p->dir, '/');
+	slash[slash == p->dir] = 0;
+	p->base = strrchr(p->whole, '/') + 1;
+	return GRADCOMP_OK;
+}
 
-	gradcomp_status status = open_parent(dir, &parent, err);
+/* CACHE/NAME; CACHE itself is made by root only. */
+static gradcomp_status open_below(int parent, const struct place *p, const char *name, uid_t owner, bool create,
+                                  mode_t mode, int *out, char path[4096], gradcomp_error *err)
+{
+	int fd = -1;
+	gradcomp_status status = open_or_make(parent, p->base, p->whole, create && geteuid() == 0, 01777, &fd, err);
 	if (status)
 		return status;
-	if (geteuid() != 0 && fstatat(parent, base, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
+	if (!(status = check_dir(fd, p->whole, owner, err))) {
+		snprintf(path, PATH_MAX, "%s/%s", p->whole, name);
+		status = open_or_make(fd, name, path, create, mode, out, err);
+	}
+	close(fd);
+	return status;
+}
+
+gradcomp_status stage_area_open(const char *cache_dir, bool create, int *out, char path[4096], gradcomp_error *err)
+{
+	struct place p;
+	char uid[16];
+	int parent = -1, area = -1;
+	struct stat st;
+	gradcomp_status status = take_place(cache_dir, &p, err);
+	if (status || (status = open_parent(p.dir, geteuid(), &parent, err)))
+		return status;
+	snprintf(uid, sizeof uid, "%u", (unsigned)geteuid());
+	if (geteuid() != 0 && fstatat(parent, p.base, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
 		/* Only root can make a cache that all users may trust. Without one a
 		 * user has an area of his own beside its place. */
-		snprintf(path, PATH_MAX, "%.*s-%s", (int)n, cache, uid);
+		snprintf(path, PATH_MAX, "%s-%s", p.whole, uid);
 		status = open_or_make(parent, strrchr(path, '/') + 1, path, create, 0700, &area, err);
 	} else {
-		snprintf(path, PATH_MAX, "%.*s/%s", (int)n, cache, uid);
-		status = open_or_make(parent, base, cache, create && geteuid() == 0, 01777, &fd, err);
-		if (!status)
-			status = check_dir(fd, cache, err);
-		if (!status)
-			status = open_or_make(fd, uid, path, create, 0700, &area, err);
+		status = open_below(parent, &p, uid, geteuid(), create, 0700, &area, path, err);
 	}
 	if (!status)
 		status = check_area(area, path, err);
@@ -174,8 +214,25 @@ gradcomp_status stage_area_open(const char *cache_dir, bool create, int *out, ch
 		close(area);
 	else
 		*out = area;
-	if (fd >= 0)
-		close(fd);
+	close(parent);
+	return status;
+}
+
+gradcomp_status cache_shared_area(const char *cache_dir, uid_t owner, bool create, int *out, char path[4096],
+                                  gradcomp_error *err)
+{
+	struct place p;
+	int parent = -1, area = -1;
+	gradcomp_status status = take_place(cache_dir, &p, err);
+	if (status || (status = open_parent(p.dir, owner, &parent, err)))
+		return status;
+	status = open_below(parent, &p, "shared", owner, create, 0755, &area, path, err);
+	if (!status)
+		status = check_shared(area, path, owner, err);
+	if (status && area >= 0)
+		close(area);
+	else
+		*out = area;
 	close(parent);
 	return status;
 }

@@ -10,6 +10,7 @@
 #include "gradcomp/gradcomp.h"
 
 int cmd_bench(int argc, char **argv);
+int cmd_cache(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_help_option(int argc, char **argv);

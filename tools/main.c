@@ -17,6 +17,7 @@ static const struct {
 	{"check", cmd_check, "whether compressor, collective and report can be used"},
 	{"report", cmd_report, "the report of a job as a table"},
 	{"stage", cmd_stage, "copies of datasets in this node's cache"},
+	{"cache", cmd_cache, "what is in this node's cache, and how it is kept in order"},
 	{"records", cmd_records, "samples in one file: pack, list, verify, cat"},
 	{"meet", cmd_meet, "where the nodes of a step find each other to stage"},
 	{"bench", cmd_bench, "how fast this job's ranks reduce"},

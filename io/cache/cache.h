@@ -24,6 +24,19 @@ gradcomp_status cache_lease(int area, const char *key, int64_t pid, const char *
 gradcomp_status cache_make_room(stage_run *run, int area, const char *key, uint64_t bytes, uint64_t inodes,
                                 gradcomp_error *err);
 
+/* ---- the shared area (../area.c, shared.c) ------------------------------------- */
+
+struct config;
+
+/* CACHE/shared of the node, which belongs to `owner` or root. As stage_area_open(). */
+gradcomp_status cache_shared_area(const char *cache_dir, uid_t owner, bool create, int *fd, char path[4096],
+                                  gradcomp_error *err);
+/* The uid of stage.shared_user. INSECURE when a file decides that others than root
+ * could have written. */
+gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_error *err);
+/* Whether `source` (as resolved) is one that the site declares shared. */
+bool cache_is_shared(const struct config *c, const char *source);
+
 /* ---- waiting for a lock (../lock.c) ------------------------------------------ */
 
 /* For who waits for a lock or for area/KEY: a descriptor to close(), or -1, which
@@ -66,6 +79,9 @@ bool cache_lease_read(int dir, const char *name, cache_lease_info *out);
 bool cache_lease_alive(const cache_lease_info *l);
 /* Writes the lease as KEY.lease/NAME: whole or not at all. */
 gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_info *l, gradcomp_error *err);
+
+/* Removes a lease. 0 also when there is none; -1 and errno. */
+int cache_lease_drop(int area, const char *key, const char *name);
 
 /* KEY.lease is a directory and the gate of the key: who leases holds flock(2) on it
  * shared while the file appears, who evicts exclusively while he looks and renames.
@@ -125,6 +141,11 @@ typedef struct cache_items {
 /* Everything in the area but locks and leases. A zeroed list is empty. */
 gradcomp_status cache_items_read(int area, cache_items *out, gradcomp_error *err);
 void cache_items_free(cache_items *items);
+/* One of them; its name is NULL when there is no such thing. */
+gradcomp_status cache_item_read(int area, const char *name, cache_item *out, gradcomp_error *err);
+void cache_item_free(cache_item *item);
+/* Whether nothing keeps it. */
+bool cache_evictable(const cache_item *item);
 
 /* Calls each() for what is in KEY.lease: leases, dead ones, and what is none. `name`
  * is that of the file, `dir` KEY.lease. -1 and errno. */

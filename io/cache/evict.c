@@ -59,6 +59,10 @@ static int retire(int area, const cache_item *item, unsigned flags, char gone[ST
 		snprintf(why, CACHE_HOLDER_BYTES, "being asked for");
 		return 0;
 	}
+	if (gate < 0 && (errno == ENOTDIR || errno == ELOOP)) {
+		snprintf(why, CACHE_HOLDER_BYTES, "without a directory for leases: what has its name is not ours");
+		return 0;
+	}
 	if (gate < 0)
 		return -1;
 	if (cache_lease_each(area, item->key, look_at, &look) < 0)

@@ -47,7 +47,8 @@ int cache_lease_each(int area, const char *key,
 		if (fd >= 0)
 			close(fd);
 		errno = e;
-		return e == ENOENT ? 0 : -1;
+		/* Something foreign has its name: there are no leases in it. */
+		return e == ENOENT || e == ENOTDIR || e == ELOOP ? 0 : -1;
 	}
 	errno = 0;
 	for (struct dirent *de; (de = readdir(d)); errno = 0)
@@ -98,14 +99,33 @@ static int64_t last_use(int dir)
 	return 0;
 }
 
+/* What is in the directory of an entry of ours. 0, or -1 and errno. */
+static int look_inside(int area, int dir, cache_item *item)
+{
+	int result = item->kind == CACHE_PUBLISHED ? cache_size_of(dir, &item->size)
+	                                           : cache_measure(dir, &item->size);
+	if (result < 0)
+		return -1;
+	item->used = last_use(dir);
+	item->whole = item->size;
+	if (item->kind == CACHE_GONE)
+		return 0;
+	item->producing = is_producing(area, item->key);
+	if (item->kind == CACHE_UNFINISHED && item->producing && cache_reserved(dir, &item->whole) &&
+	    item->whole.bytes < item->size.bytes)
+		item->whole = item->size;
+	return cache_lease_each(area, item->key, note_lease, item);
+}
+
 /* 1 taken, 0 not listed, -1 errno. */
 static int describe(int area, const char *name, cache_item *item)
 {
-	int dir = -1, result;
+	int dir = -1, result = 1;
 	item->kind = cache_name(name, item->key);
 	if (item->kind == CACHE_LOCK || item->kind == CACHE_LEASES)
 		return 0;
-	if (item->kind != CACHE_FOREIGN && (dir = openat(area, name, OPEN_DIR)) < 0) {
+	/* In the shared area others cannot look into what is being made. */
+	if (item->kind != CACHE_FOREIGN && (dir = openat(area, name, OPEN_DIR)) < 0 && errno != EACCES) {
 		if (errno == ENOENT)
 			return 0;
 		if (errno != ENOTDIR && errno != ELOOP)
@@ -114,27 +134,31 @@ static int describe(int area, const char *name, cache_item *item)
 		item->kind = CACHE_FOREIGN;
 		item->key[0] = 0;
 	}
-	if (!(item->name = strdup(name)))
+	if (!(item->name = strdup(name)) || (dir >= 0 && look_inside(area, dir, item) < 0))
 		result = -1;
-	else if (dir < 0)
-		result = 1;
-	else {
-		item->used = last_use(dir);
-		result = item->kind == CACHE_PUBLISHED ? cache_size_of(dir, &item->size)
-		                                       : cache_measure(dir, &item->size);
-		item->whole = item->size;
-		item->producing = item->kind != CACHE_GONE && is_producing(area, item->key);
-		if (item->kind == CACHE_UNFINISHED && item->producing)
-			cache_reserved(dir, &item->whole);
-		if (item->whole.bytes < item->size.bytes)
-			item->whole = item->size;
-		if (!result && item->kind != CACHE_GONE)
-			result = cache_lease_each(area, item->key, note_lease, item);
-		result = result < 0 ? -1 : 1;
-	}
-	if (dir >= 0)
+	if (dir >= 0) {
+		int e = errno;
 		close(dir);
+		errno = e;
+	}
 	return result;
+}
+
+gradcomp_status cache_item_read(int area, const char *name, cache_item *out, gradcomp_error *err)
+{
+	*out = (cache_item){0};
+	int got = describe(area, name, out);
+	if (got < 0) {
+		cache_item_free(out);
+		return stage_fail(err, "look at", name);
+	}
+	return GRADCOMP_OK;
+}
+
+void cache_item_free(cache_item *item)
+{
+	free(item->name);
+	item->name = NULL;
 }
 
 static int rank(const cache_item *i)
@@ -179,7 +203,7 @@ gradcomp_status cache_items_read(int area, cache_items *out, gradcomp_error *err
 		if (got > 0)
 			out->item[out->n++] = item;
 		else
-			free(item.name);
+			cache_item_free(&item);
 		if (got < 0)
 			break;
 	}
@@ -195,7 +219,13 @@ gradcomp_status cache_items_read(int area, cache_items *out, gradcomp_error *err
 void cache_items_free(cache_items *items)
 {
 	for (size_t i = 0; i < items->n; i++)
-		free(items->item[i].name);
+		cache_item_free(&items->item[i]);
 	free(items->item);
 	*items = (cache_items){0};
+}
+
+bool cache_evictable(const cache_item *item)
+{
+	return item->kind != CACHE_FOREIGN && !item->producing &&
+	       (item->kind != CACHE_PUBLISHED || (!item->pinned && !item->held));
 }

@@ -199,3 +199,19 @@ gradcomp_status cache_lease(int area, const char *key, int64_t pid, const char *
 		snprintf(l.holder, sizeof l.holder, "process %lld", (long long)pid);
 	return cache_lease_write(area, key, &l, err);
 }
+
+int cache_lease_drop(int area, const char *key, const char *name)
+{
+	char dir[STAGE_KEY_BYTES + 8];
+	snprintf(dir, sizeof dir, "%s.lease", key);
+	int fd = openat(area, dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : -1;
+	int result = unlinkat(fd, name, 0) == 0 || errno == ENOENT ? 0 : -1, e = errno;
+	close(fd);
+	int gate = result ? -1 : cache_gate_enter(area, key, true);
+	if (gate >= 0)
+		cache_gate_leave(area, key, gate, true);
+	errno = e;
+	return result;
+}

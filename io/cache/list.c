@@ -1,0 +1,183 @@
+/* Listing an area, and how full it is. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "cache/area.h"
+
+#define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+/* ---- leases of one key ------------------------------------------------------------ */
+
+struct leases {
+	gradcomp_cache_lease *lease;
+	uint32_t n, capacity, held;
+	bool failed;
+};
+
+static void add_lease(void *ctx, int dir, const char *name, const cache_lease_info *l)
+{
+	struct leases *s = ctx;
+	(void)dir;
+	(void)name;
+	if (!l->pin && !l->pid && !l->job)
+		return;
+	if (s->n == s->capacity) {
+		uint32_t capacity = s->capacity ? 2 * s->capacity : 8;
+		gradcomp_cache_lease *more = realloc(s->lease, capacity * sizeof *more);
+		s->failed |= !more;
+		if (!more)
+			return;
+		s->lease = more;
+		s->capacity = capacity;
+	}
+	char *holder = strdup(l->pin ? "pin" : l->holder);
+	s->failed |= !holder;
+	if (!holder)
+		return;
+	bool alive = cache_lease_alive(l);
+	s->lease[s->n++] =
+		(gradcomp_cache_lease){.holder = holder, .pid = l->pid, .job = l->job, .alive = alive};
+	s->held += alive;
+}
+
+static void free_leases(struct leases *s)
+{
+	for (uint32_t i = 0; i < s->n; i++)
+		free((char *)s->lease[i].holder);
+	free(s->lease);
+}
+
+/* ---- entries ------------------------------------------------------------------------ */
+
+/* 0, what each() returned, or a negative status. */
+static int show(const cache_area *a, const cache_item *item, int (*each)(void *ctx, const gradcomp_cache_entry *e),
+                void *ctx, gradcomp_error *err)
+{
+	static const gradcomp_cache_kind kinds[] = {
+		[CACHE_PUBLISHED] = GRADCOMP_CACHE_PUBLISHED,
+		[CACHE_UNFINISHED] = GRADCOMP_CACHE_UNFINISHED,
+		[CACHE_GONE] = GRADCOMP_CACHE_EVICTED,
+		[CACHE_FOREIGN] = GRADCOMP_CACHE_FOREIGN,
+	};
+	char path[4096 + 300];
+	struct leases leases = {0};
+	cache_head head = {0};
+	int dir = item->kind == CACHE_PUBLISHED ? openat(a->fd, item->name, OPEN_DIR) : -1, result;
+	if (dir >= 0) {
+		cache_head_read(dir, &head);
+		close(dir);
+	}
+	if (item->kind == CACHE_PUBLISHED && cache_lease_each(a->fd, item->key, add_lease, &leases) < 0) {
+		result = stage_fail(err, "list the leases of", item->key);
+		goto done;
+	}
+	if (leases.failed) {
+		result = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to list the cache");
+		goto done;
+	}
+	snprintf(path, sizeof path, "%s/%.260s%s", a->path, item->name,
+	         item->kind == CACHE_PUBLISHED ? "/data" : "");
+	const gradcomp_cache_entry e = {
+		.struct_size = sizeof e,
+		.kind = kinds[item->kind],
+		.name = item->name,
+		.key = item->key,
+		.source = head.source,
+		.path = path,
+		.files = head.files,
+		.bytes = head.bytes,
+		.allocated = item->size.bytes,
+		.inodes = item->size.inodes,
+		.last_use = item->used,
+		.pinned = item->pinned,
+		.producing = item->producing,
+		.nleases = leases.n,
+		.held = leases.held,
+		.leases = leases.lease,
+	};
+	result = each(ctx, &e);
+	if (result < 0)
+		result = 1;
+done:
+	free_leases(&leases);
+	free(head.source);
+	return result;
+}
+
+gradcomp_status gradcomp_cache_each(const gradcomp_cache_options *options,
+                                    int (*each)(void *ctx, const gradcomp_cache_entry *e), void *ctx,
+                                    gradcomp_error *err)
+{
+	cache_area a;
+	cache_items items = {0};
+	gradcomp_status status = cache_area_begin(&a, options, false, err);
+	if (!status && !a.empty)
+		status = cache_items_read(a.fd, &items, err);
+	for (size_t i = 0; !status && i < items.n; i++) {
+		int result = show(&a, &items.item[i], each, ctx, err);
+		if (result > 0)
+			break;
+		status = (gradcomp_status)result;
+		if (!status)
+			status = cache_area_tick(&a, err);
+	}
+	cache_items_free(&items);
+	cache_area_end(&a);
+	return status;
+}
+
+/* ---- how full ------------------------------------------------------------------------- */
+
+/* The nearest directory above `path` that there is. */
+static int open_above(const char *path)
+{
+	char dir[4096];
+	int fd = -1;
+	snprintf(dir, sizeof dir, "%s", path);
+	for (char *slash; fd < 0 && (slash = strrchr(dir, '/')); *slash = 0)
+		fd = open(slash == dir ? "/" : dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	return fd;
+}
+
+gradcomp_status gradcomp_cache_get_usage(const gradcomp_cache_options *options, gradcomp_cache_usage *usage,
+                                         gradcomp_error *err)
+{
+	gradcomp_cache_usage u = {.struct_size = usage->struct_size};
+	cache_budget budget;
+	cache_items items = {0};
+	struct statvfs fs;
+	cache_area a;
+	gradcomp_status status = cache_area_begin(&a, options, false, err);
+	if (status)
+		return status;
+	if (a.empty)
+		a.fd = open_above(a.path);
+	else
+		status = cache_items_read(a.fd, &items, err);
+	if (!status && (a.fd < 0 || fstatvfs(a.fd, &fs) < 0))
+		status = stage_fail(err, "ask for the free space of", a.path);
+	if (!status && !(status = cache_budget_load(a.fd, &budget, err))) {
+		u.budget = budget.bytes;
+		u.high = budget.high;
+		u.low = budget.low;
+		u.quota = budget.quota;
+		u.disk_size = (uint64_t)fs.f_blocks * fs.f_frsize;
+		u.disk_free = (uint64_t)fs.f_bavail * fs.f_frsize;
+		snprintf(u.path, sizeof u.path, "%s", a.path);
+	}
+	for (size_t i = 0; i < items.n; i++) {
+		const cache_item *item = &items.item[i];
+		u.entries += item->kind == CACHE_PUBLISHED;
+		u.bytes += item->size.bytes;
+		if (cache_evictable(item))
+			u.evictable += item->size.bytes;
+	}
+	if (!status)
+		memcpy(usage, &u, usage->struct_size < sizeof u ? usage->struct_size : sizeof u);
+	cache_items_free(&items);
+	cache_area_end(&a);
+	return status;
+}
