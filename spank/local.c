@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "arguments.h"
+#include "meet.h"
 #include "options.h"
 #include "run.h"
 #include "say.h"
@@ -23,9 +24,10 @@ static struct {
 	char *checked; /* text of the last set that passed */
 } local;
 
-static void show(void *ctx, const char *line)
+static void show(void *ctx, const char *line, int passing)
 {
 	int *lines = ctx;
+	(void)passing;
 	++*lines;
 	say_error("%s", line);
 }
@@ -33,10 +35,11 @@ static void show(void *ctx, const char *line)
 /* The gradcomp command as the user, in the user's environment. */
 static int command(char *const *argv, int show_output)
 {
+	static run r;
 	char why[WHY_BYTES];
 	int lines = 0;
-	run r = {.argv = argv, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show, .ctx = &lines};
 
+	r = (run){.argv = argv, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show, .ctx = &lines};
 	if (local.args.conf[0])
 		setenv("GRADCOMP_CONF", local.args.conf, 0);
 	r.env = environ; /* moved by setenv() */
@@ -48,9 +51,9 @@ static int command(char *const *argv, int show_output)
 	return status;
 }
 
-static void help(void)
+static void help(const char *about)
 {
-	char *argv[] = {local.args.helper, "help-option", NULL};
+	char *argv[] = {local.args.helper, "help-option", (char *)about, NULL};
 	exit(command(argv, 1) == 0 ? 0 : 1);
 }
 
@@ -67,8 +70,8 @@ static int on_option(int which, const char *value, int remote)
 		say_error("%s", why);
 		exit(1);
 	}
-	if (which == OPTION_COMPRESSOR && !strcmp(value, "help"))
-		help();
+	if ((which == OPTION_COMPRESSOR || which == OPTION_STAGE) && !strcmp(value, "help"))
+		help(which == OPTION_STAGE ? "stage" : NULL);
 	return 0;
 }
 
@@ -90,9 +93,11 @@ static int check(const options *o)
 		argv[n++] = (char *)flag[i];
 		argv[n++] = o->value[i];
 	}
-	if (n == 2 || options_off(o))
-		return 0;
-	return command(argv, 0);
+	if (n > 2 && !options_off(o) && command(argv, 0) != 0)
+		return -1;
+	const char *spec = options_value(o, OPTION_STAGE);
+	char *stage[] = {local.args.helper, "stage", "--check", "--", (char *)spec, NULL};
+	return spec ? command(stage, 0) : 0;
 }
 
 /* A collective or a report alone does nothing in a step; for sbatch and salloc
@@ -142,8 +147,10 @@ static int tell_components(void)
 
 int local_options_end(void)
 {
-	if (local.nsets == 0)
+	if (local.nsets == 0) {
 		unsetenv(OPTIONS_COMPONENTS);
+		meet_forget();
+	}
 	/* One that names no option may still follow one that does. */
 	options *sets = realloc(local.sets, (size_t)(local.nsets + 1) * sizeof *sets);
 	if (sets)
@@ -168,8 +175,20 @@ int local_options_end(void)
 	return 0;
 }
 
+/* After the allocation, before the launch. Components of a heterogeneous step are
+ * launched by threads of their own, and each stages for itself. */
+int local_launch(spank_t sp)
+{
+	const char *spec = local.nsets == 1 ? options_value(&local.sets[0], OPTION_STAGE) : NULL;
+
+	if (spec && spank_context() == S_CTX_LOCAL)
+		meet_open(sp, &local.args, spec, show);
+	return 0;
+}
+
 void local_exit(void)
 {
+	meet_close();
 	options_clear(&local.now);
 	while (local.nsets > 0)
 		options_clear(&local.sets[--local.nsets]);

@@ -12,6 +12,8 @@
 int local_init(spank_t sp, int ac, char **av);
 /* All options of a command, or of one component of a heterogeneous one, are in. */
 int local_options_end(void);
+/* srun alone: the step is about to be launched. */
+int local_launch(spank_t sp);
 void local_exit(void);
 
 #endif

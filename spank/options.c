@@ -14,8 +14,8 @@ static const struct {
                                "whole through gradcomp; off: leave the job alone; help: list what there is"},
 	{"SPEC", "how the ranks exchange what they compressed, for instance ring"},
 	{"FILE|none", "write a report of the job to FILE (JSON)"},
-	{"DIR|none",
-         "copy DIR to a cache on every node before the tasks start; they find the copy in GRADCOMP_DATA"},
+	{"SPEC|none|help", "copy datasets to a cache on every node before the tasks start, for instance /nfs/images; "
+                           "they find the copy in GRADCOMP_DATA"},
 };
 
 int options_register(spank_t sp, spank_opt_cb_f cb)

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -41,13 +42,18 @@ static _Noreturn void child(const run *r, int out, int err, int status, pid_t pa
 		signal(sig, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
+	/* All that root has goes with the user id; what fails here must not run. */
+	if (r->user && (setgroups((size_t)r->user->ngroups, r->user->groups) < 0 ||
+	                setresgid(r->user->gid, r->user->gid, r->user->gid) < 0 ||
+	                setresuid(r->user->uid, r->user->uid, r->user->uid) < 0 || chdir("/") < 0))
+		goto fail;
 	/* Stays in its parent's process group, by which Slurm may find what to kill.
 	 * The parent may be gone already. */
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
 		goto fail;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || setrlimit(RLIMIT_CORE, &no_core) < 0)
 		goto fail;
-	int in = open("/dev/null", O_RDONLY);
+	int in = r->in ? r->in : open("/dev/null", O_RDONLY);
 	if (in < 0 || dup2(in, 0) < 0 || (!r->show_output && dup2(out, 1) < 0) || dup2(err, 2) < 0 ||
 	    dup2(status, 3) < 0 || fcntl(3, F_SETFD, FD_CLOEXEC) < 0)
 		goto fail;
@@ -75,7 +81,7 @@ typedef struct reader {
 	char text[LINE_BYTES];
 } reader;
 
-static void pass_line(run *r, reader *in)
+static void pass_line(run *r, reader *in, char end)
 {
 	in->text[in->n] = 0;
 	in->n = 0;
@@ -83,8 +89,8 @@ static void pass_line(run *r, reader *in)
 		if ((unsigned char)*c < 0x20 || *c == 0x7f)
 			*c = ' ';
 	char *text = strncmp(in->text, "gradcomp: ", 10) ? in->text : in->text + 10;
-	if (*text && in->lines++ < LINES_MAX && r->line)
-		r->line(r->ctx, text);
+	if (*text && (end == '\r' || in->lines++ < LINES_MAX) && r->line)
+		r->line(r->ctx, text, end == '\r');
 }
 
 /* Returns 0 at the end of the stream. */
@@ -96,12 +102,12 @@ static int read_lines(run *r, reader *in)
 		return errno == EINTR || errno == EAGAIN;
 	for (ssize_t i = 0; i < n; i++) {
 		if (buf[i] == '\n' || buf[i] == '\r' || in->n == sizeof in->text - 1)
-			pass_line(r, in);
+			pass_line(r, in, buf[i]);
 		if (buf[i] != '\n' && buf[i] != '\r')
 			in->text[in->n++] = buf[i];
 	}
 	if (n == 0 && in->n)
-		pass_line(r, in);
+		pass_line(r, in, '\n');
 	return n != 0;
 }
 
@@ -155,7 +161,6 @@ static int follow(run *r, pid_t pid, int out, int err)
 		}
 	}
 	r->output[have < sizeof r->output ? have : 0] = 0;
-	r->output[strcspn(r->output, "\n")] = 0;
 	errno = late ? ETIMEDOUT : 0;
 	return late ? -1 : wstatus;
 }

@@ -4,18 +4,31 @@
 
 #include <limits.h>
 #include <stddef.h>
+#include <sys/types.h>
+
+#define RUN_OUTPUT (16 * (PATH_MAX + 64)) /* a line for each source that can be staged */
 
 typedef struct run {
 	char *const *argv; /* argv[0] is an absolute path */
 	char *const *env;
 	int timeout;     /* s; 0: none */
 	int show_output; /* stdout is ours; else it is kept in `output` */
-	/* Called with every line of its stderr, printable, without newline and without
-	 * a "gradcomp: " in front. */
-	void (*line)(void *ctx, const char *text);
+	int in;          /* what it has for stdin; 0: /dev/null */
+	/* Called with every line of its stderr, printable, without its end and without
+	 * a "gradcomp: " in front; `passing`: it ended in a carriage return, and the next
+	 * one takes its place. */
+	void (*line)(void *ctx, const char *text, int passing);
 	void *ctx;
-	char output[PATH_MAX + 1]; /* first line of its stdout; "" when that is longer */
+	const struct run_user *user; /* whom the child becomes; NULL: it stays who we are */
+	char output[RUN_OUTPUT + 1]; /* its stdout; "" when that is longer */
 } run;
+
+typedef struct run_user {
+	uid_t uid;
+	gid_t gid;
+	gid_t groups[64];
+	int ngroups;
+} run_user;
 
 /* Waits for the child to end. Returns its exit status, or -1 with the reason in
  * `why`: it could not be run, was killed by a signal, or took too long (and was

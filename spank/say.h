@@ -7,5 +7,7 @@
 #define say_error(...) slurm_error("gradcomp: " __VA_ARGS__)
 /* Reaches the terminal of srun from user_init on, without "error:". */
 #define say(...) slurm_spank_log("gradcomp: " __VA_ARGS__)
+/* The same behind a few control characters for a terminal. */
+#define say_over(before, fmt, ...) slurm_spank_log("%sgradcomp: " fmt, before, __VA_ARGS__)
 
 #endif

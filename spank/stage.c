@@ -9,26 +9,34 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "meet.h"
 #include "run.h"
 #include "say.h"
 
 #define KEPT 8 /* last lines of a node that is not to speak unless it fails */
 #define ENV_MAX 64
+#define ANOTHER_NODE 3 /* the command's exit status when another node failed, and says so */
+#define REWRITE "\033[A\033[2K\r" /* the line above, on srun's terminal */
 
 typedef struct news {
-	int live; /* the job's first node speaks for all while it goes well */
+	int speaks; /* the step's first node speaks for all while it goes well */
+	int drawn;  /* the last line was of progress, and is to be rewritten */
 	int count;
 	char host[65];
 	char kept[KEPT][400];
 } news;
 
-static void on_line(void *ctx, const char *line)
+static void on_line(void *ctx, const char *line, int passing)
 {
 	news *n = ctx;
-	if (n->live)
-		say("%s: %s", n->host, line);
-	else
+
+	if (n->speaks) {
+		/* Slurm passes on whole lines only: each takes the place of the one above. */
+		say_over(n->drawn ? REWRITE : "", "%s: %s", n->host, line);
+		n->drawn = passing;
+	} else if (!passing) {
 		snprintf(n->kept[n->count++ % KEPT], sizeof n->kept[0], "%s", line);
+	}
 }
 
 static void tell(const news *n)
@@ -37,14 +45,19 @@ static void tell(const news *n)
 		say("%s: %s", n->host, n->kept[i % KEPT]);
 }
 
-/* A small environment: of the user's only what gradcomp and the libc look at. `keep` and the strings in `job` outlive the result. */
-static void environment(char **job, const arguments *args, char *keep, size_t size, char **env)
+/* A small environment: of the user's only what gradcomp and the libc look at. `keep` and
+ * the strings in `job` and `m` outlive the result. */
+static void environment(char **job, const arguments *args, const meeting *m, char *keep, size_t size, char **env)
 {
 	static const char *const names[] = {"GRADCOMP", "HOME=", "USER=",   "LOGNAME=",      "LANG=",
 	                                    "LC_ALL=",  "TZ=",   "TMPDIR=", "SLURM_JOB_ID=", "SLURM_STEP_ID="};
+	const char *const ours[] = {m->where, m->token, m->rank, m->ranks};
 	int n = 0, conf = 0;
 
 	env[n++] = "PATH=/usr/local/bin:/usr/bin:/bin";
+	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+		if (*ours[i])
+			env[n++] = (char *)ours[i];
 	for (; job && *job && n < ENV_MAX - 2; job++) {
 		for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 			if (!strncmp(*job, names[i], strlen(names[i]))) {
@@ -60,33 +73,19 @@ static void environment(char **job, const arguments *args, char *keep, size_t si
 	env[n] = NULL;
 }
 
-static int absolute(const char *dir, char *full, size_t size, char *why, size_t why_size)
-{
-	char here[PATH_MAX] = "";
-
-	if (*dir != '/' && !getcwd(here, sizeof here)) {
-		snprintf(why, why_size, "--gradcomp-stage=%s: the working directory is gone", dir);
-		return -1;
-	}
-	int n = snprintf(full, size, "%s%s%s", strcmp(here, "/") ? here : "", *dir == '/' ? "" : "/", dir);
-	if (n < 0 || (size_t)n >= size) {
-		snprintf(why, why_size, "--gradcomp-stage=%.200s...: the path is too long", dir);
-		return -1;
-	}
-	return 0;
-}
-
-/* What the first task tells the others: the path, "" when it failed; the end of
- * the pipe, of which the first task alone holds the writing end, says when. */
+/* What the first task tells the others: lines NAME=VALUE, none when it failed; the end
+ * of the pipe, of which the first task alone holds the writing end, says when. */
 static struct {
-	char *path;
+	char *lines;
 	int pipe[2];
-} shared = {NULL, {-1, -1}};
+	meeting meeting;
+} shared = {NULL, {-1, -1}, {.node = 0}};
 
-int stage_prepare(char *why, size_t size)
+int stage_prepare(spank_t sp, char *why, size_t size)
 {
-	shared.path = mmap(NULL, PATH_MAX + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (shared.path == MAP_FAILED || pipe2(shared.pipe, O_CLOEXEC) < 0) {
+	meet_take(sp, &shared.meeting);
+	shared.lines = mmap(NULL, RUN_OUTPUT + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared.lines == MAP_FAILED || pipe2(shared.pipe, O_CLOEXEC) < 0) {
 		snprintf(why, size, "--gradcomp-stage: %s", strerror(errno));
 		return -1;
 	}
@@ -100,55 +99,105 @@ void stage_forked(void)
 	shared.pipe[1] = -1;
 }
 
-/* Runs the command; the path goes to `path`. */
-static int copy(spank_t sp, const char *dir, const arguments *args, char *path, char *why, size_t size)
+/* The next line of *text, whose newline becomes a 0; its value. NULL: there is none,
+ * or it is not about a copy. */
+static char *next_copy(char **text, char **name)
 {
-	char full[PATH_MAX], conf[PATH_MAX + 32], reason[512], *env[ENV_MAX], **job = NULL;
-	char *argv[] = {(char *)args->helper, "stage", full, NULL};
-	news news = {0};
-	uint32_t node = 0;
-	run r = {.argv = argv, .env = env, .timeout = args->stage_timeout, .line = on_line, .ctx = &news};
+	char *line = *text, *end = strchr(line, '\n'), *value = strchr(line, '=');
 
-	if (absolute(dir, full, sizeof full, why, size) < 0)
-		return -1;
-	spank_get_item(sp, S_JOB_NODEID, &node);
+	if (!end || !value || value > end || strncmp(line, "GRADCOMP_DATA", 13))
+		return NULL;
+	*end = *value = 0;
+	*text = end + 1;
+	*name = line;
+	return value + 1;
+}
+
+static int plausible(const char *lines)
+{
+	static char copy[RUN_OUTPUT + 1];
+	char *at = copy, *name, *value;
+	int n = 0;
+
+	strcpy(copy, lines);
+	for (; *at; n++) {
+		value = next_copy(&at, &name);
+		if (!value || (*value != '/' && !strstr(name, "_SHARD")))
+			return 0;
+	}
+	return n > 0;
+}
+
+/* Runs the command; what it says of the copies goes to `lines`. */
+static int copy(spank_t sp, const char *spec, const arguments *args, char *lines, char *why, size_t size)
+{
+	static run r;
+	char conf[PATH_MAX + 32], reason[512], stepd[24], holder[64], *env[ENV_MAX], **job = NULL;
+	char *argv[16] = {(char *)args->helper, "stage", "--env", "--hold", stepd, "--holder", holder};
+	const meeting *m = &shared.meeting;
+	news news = {0};
+	uint32_t id = 0, step = 0;
+	int n = 7;
+
+	spank_get_item(sp, S_JOB_ID, &id);
+	spank_get_item(sp, S_JOB_STEPID, &step);
 	spank_get_item(sp, S_JOB_ENV, &job);
-	news.live = node == 0;
+	snprintf(stepd, sizeof stepd, "%ld", (long)getppid());
+	snprintf(holder, sizeof holder, "job %u.%u", (unsigned)id, (unsigned)step);
+	if (m->nodes > 1)
+		argv[n++] = "--meet";
+	if (m->live && m->node == 0)
+		argv[n++] = "--live";
+	argv[n++] = "--";
+	argv[n++] = (char *)spec;
+	news.speaks = m->node == 0;
 	gethostname(news.host, sizeof news.host - 1);
-	environment(job, args, conf, sizeof conf, env);
+	environment(job, args, m, conf, sizeof conf, env);
+	r = (run){.argv = argv, .env = env, .timeout = args->stage_timeout, .line = on_line, .ctx = &news};
 
 	int status = run_command(&r, reason, sizeof reason);
-	if (status == 0 && r.output[0] == '/') {
-		strcpy(path, r.output);
+	if (status == 0 && plausible(r.output)) {
+		strcpy(lines, r.output);
 		return 0;
 	}
+	if (status == ANOTHER_NODE && m->node != 0)
+		return -1; /* a thousand nodes need not say what one of them has said */
 	if (status >= 0)
 		snprintf(reason, sizeof reason,
-		         status ? "%.300s ended with status %d" : "%.300s printed no absolute path", args->helper,
-		         status);
+		         status ? "%.300s ended with status %d" : "%.300s printed no path of a copy", args->helper, status);
 	tell(&news);
-	snprintf(why, size, "%s: --gradcomp-stage=%.200s failed: %.200s", news.host, dir, reason);
+	/* On a terminal the next line of progress takes the place of the empty one. */
+	snprintf(why, size, "%s: --gradcomp-stage=%.200s failed: %.200s%s", news.host, spec, reason,
+	         m->live ? "\n" : "");
 	return -1;
 }
 
-int stage_task(spank_t sp, const char *dir, const arguments *args, char *why, size_t size)
+int stage_task(spank_t sp, const char *spec, const arguments *args, char *why, size_t size)
 {
+	char *at = shared.lines, *name, *value;
 	int task = -1;
 
 	spank_get_item(sp, S_TASK_ID, &task);
 	if (task == 0) {
 		/* The writing end stays open until this process becomes the program, or dies. */
-		if (copy(sp, dir, args, shared.path, why, size) < 0)
+		if (copy(sp, spec, args, shared.lines, why, size) < 0)
 			return -1;
 	} else {
 		char none;
 		stage_forked();
 		while (read(shared.pipe[0], &none, 1) < 0 && errno == EINTR)
 			;
-		if (!shared.path[0])
+		if (!shared.lines[0])
 			return -1;
 	}
-	if (spank_setenv(sp, "GRADCOMP_DATA", shared.path, 1) == ESPANK_SUCCESS)
+	/* The others read the same memory: each cuts up a copy. */
+	char *lines = strdup(at);
+	for (at = lines; at && *at && (value = next_copy(&at, &name));)
+		if (spank_setenv(sp, name, value, 1) != ESPANK_SUCCESS)
+			break;
+	int done = at && !*at;
+	free(lines);
+	if (done)
 		return 0;
 	snprintf(why, size, "cannot set GRADCOMP_DATA");
 	return -1;

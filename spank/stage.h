@@ -1,4 +1,4 @@
-/* --gradcomp-stage: the gradcomp command copies a directory to this node's cache.
+/* --gradcomp-stage: the gradcomp command copies datasets to this node's cache.
  *
  * It runs in task_init as a child of the node's first task: by then Slurm has
  * made the process the user's, with the job's limits, and whatever ends a task
@@ -14,12 +14,12 @@
 #include "arguments.h"
 
 /* From user_init, before the tasks are forked. -1 with the reason in `why`. */
-int stage_prepare(char *why, size_t size);
+int stage_prepare(spank_t sp, char *why, size_t size);
 /* From task_post_fork. */
 void stage_forked(void);
-/* From task_init. Returns when the copy is there and GRADCOMP_DATA is set. A
- * relative `dir` is in the job's working directory. -1 with the reason in `why`,
- * which is empty in all tasks of the node but the first. */
-int stage_task(spank_t sp, const char *dir, const arguments *args, char *why, size_t size);
+/* From task_init. Returns when the copies are there and GRADCOMP_DATA and so on are
+ * set. Relative sources are in the working directory. -1 with the reason in `why`,
+ * which is empty where another task of the node, or another node, has said it. */
+int stage_task(spank_t sp, const char *spec, const arguments *args, char *why, size_t size);
 
 #endif

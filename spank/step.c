@@ -150,7 +150,7 @@ int step_user_init(spank_t sp)
 	if (!step.error[0])
 		export_options(sp);
 	if (!step.error[0] && options_value(&step.opt, OPTION_STAGE) && id != STEP_BATCH && id != STEP_INTERACTIVE)
-		step.staging = stage_prepare(step.error, sizeof step.error) == 0;
+		step.staging = stage_prepare(sp, step.error, sizeof step.error) == 0;
 	if (step.error[0]) {
 		say("error: %s", step.error);
 		step.failed = 1;

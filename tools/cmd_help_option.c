@@ -1,10 +1,12 @@
 /* gradcomp help-option: what srun --gradcomp=help prints. */
+#include <string.h>
+
 #include "commands.h"
 
-static const char usage[] = "usage: gradcomp help-option\n"
+static const char usage[] = "usage: gradcomp help-option [stage]\n"
 			    "\n"
-			    "Explains the option --gradcomp of srun, sbatch and salloc: how to write it, the\n"
-			    "plugins found, the settings in force.\n";
+			    "Explains the option --gradcomp of srun, sbatch and salloc, or --gradcomp-stage:\n"
+			    "how to write it, the plugins found, the settings in force.\n";
 
 static const char text[] =
 	"srun --gradcomp=SPEC reduces the gradients of programs that use gradcomp.\n"
@@ -16,20 +18,46 @@ static const char text[] =
 	"\n"
 	"  --gradcomp-collective=SPEC   how the ranks exchange what was compressed\n"
 	"  --gradcomp-report=FILE       a report of the job (JSON; %j is the job, %s the step)\n"
-	"  --gradcomp-stage=DIR         copy DIR to every node first; GRADCOMP_DATA says where\n"
+	"  --gradcomp-stage=SPEC        copy datasets to every node first; see --gradcomp-stage=help\n"
+	"\n";
+
+static const char stage_text[] =
+	"srun --gradcomp-stage=SPEC copies datasets to a cache on every node of a step, before\n"
+	"its tasks start. They find the copy in GRADCOMP_DATA.\n"
+	"\n"
+	"A SPEC is SOURCE[:key=value[,key=value...]], or several parted by commas:\n"
+	"  /nfs/images                              a directory, or a file\n"
+	"  nfs://server/export/images               the same without a mount\n"
+	"  /nfs/images:mode=shard,/nfs/labels.json  two; the second is in GRADCOMP_DATA_1\n"
+	"  none                                     nothing, whatever an outer sbatch asked for\n"
+	"  help                                     this text\n"
+	"\n"
+	"  mode=full    every node has all of it (default)\n"
+	"  mode=shard   node i of n has every n-th file; GRADCOMP_DATA_SHARD is i/n\n"
+	"  mode=link    nothing is copied: the source is checked, and used where it is\n"
+	"  verify=mtime a copy is good when names, sizes and times agree (default)\n"
+	"  verify=sha   when the source's contents agree too: it is read again\n"
+	"  verify=copy  when the copy's checksums agree: the copy is read again\n"
+	"\n"
+	"A relative SOURCE is in the working directory of the tasks. A comma, a backslash and\n"
+	"a colon in it may be written behind a backslash.\n"
 	"\n";
 
 int cmd_help_option(int argc, char **argv)
 {
 	const command_option none = {NULL, NULL, NULL};
-	int found, unusable, status = take_options(argc, argv, usage, &none, NULL, 0);
+	const char *about = NULL;
+	int found, unusable, status = take_options(argc, argv, usage, &none, &about, 1);
 	gradcomp_error err;
 
 	if (status >= 0)
 		return status;
-	fputs(text, stdout);
-	if (print_plugins(NULL, &found, &unusable, &err))
+	if (about && strcmp(about, "stage") != 0)
+		return usage_error(usage, "help-option knows nothing of '%s'", about);
+	fputs(about ? stage_text : text, stdout);
+	if (!about && print_plugins(NULL, &found, &unusable, &err))
 		return failed(&err);
-	putchar('\n');
+	if (!about)
+		putchar('\n');
 	return print_settings(&err) ? failed(&err) : 0;
 }

@@ -42,7 +42,8 @@ static const char usage[] =
 	"  --quiet            print errors and warnings only\n"
 	"  --verify           verify=copy for all that say nothing else\n"
 	"  --workers N        threads that copy, 1 to 64 (setting stage.workers)\n\n"
-	"Exit status: 0 there are copies, 1 there are not, 2 wrong usage, 128+N signal N.\n";
+	"Exit status: 0 there are copies, 1 there are not, 2 wrong usage, 3 another\n"
+	"node died, 128+N signal N.\n";
 
 struct arguments {
 	const char *specs[STAGE_SOURCES], *label, *max_bytes, *workers, *mode, *hold;
@@ -247,7 +248,9 @@ int cmd_stage(int argc, char **argv)
 	}
 	if (status) {
 		fprintf(stderr, "%s%s\n", s.prefix, err.text);
-		status = status == GRADCOMP_ERR_STATE && caught_signal() ? 128 + caught_signal() : 1;
+		status = status == GRADCOMP_ERR_STATE && caught_signal() ? 128 + caught_signal()
+		         : status == GRADCOMP_ERR_PEER                   ? 3
+		                                                         : 1;
 	}
 	gradcomp_job_free(job, NULL);
 done:

@@ -6,6 +6,7 @@ start_cluster --nodes "$nodes" --conf UnkillableStepTimeout=20
 plugin optional
 mkdir -m 777 data endless confused facts out
 export GRADCOMP_TEST_LOG=$tmp/log
+submitted_last () { echo $(($(submitted) - 1)); }
 stage_log () { sort "$tmp/log"; : > "$tmp/log"; }
 : > log
 chmod 666 log
@@ -18,7 +19,7 @@ n2 alice $tmp/data"
 is 'only staging: no compressor is set' "$(on srun -n1 --gradcomp-stage="$tmp/data" printenv GRADCOMP 2>/dev/null)" ""
 stage_log > /dev/null
 check 'a relative directory is in the working directory' on srun -wn1 -D "$tmp" --gradcomp-stage=data true
-is 'and passed on whole' "$(stage_log)" "n1 alice $tmp/data"
+is 'and passed on as it is' "$(stage_log)" "n1 alice data"
 on srun -wn1 --gradcomp-stage="$tmp/data" touch "$tmp/out/ran" 2> /dev/null
 check 'a task runs after it' test -e out/ran
 stage_log > /dev/null
@@ -44,6 +45,15 @@ like 'the child can gain no privilege' "$facts" 'NoNewPrivs:	1'
 is 'the child has the standard files open only' "$(grep -c ' [0-9]* -> ' <<< "$facts")" 4
 like 'the child has the settings of the user' "$facts" 'GRADCOMP_SECTION_KEY=1'
 unlike 'the child has nothing else of its environment' "$facts" 'SECRET'
+like 'the copies are held by the slurmstepd' "$facts" 'held by slurmstepd: '
+like 'in the name of the job and step' "$facts" " for job $(submitted_last).0"
+
+from=$(submitted)
+refuse 'a wrong SPEC' on srun -wn1 --gradcomp-stage="$tmp/data:mode=wrong" true
+is 'a wrong SPEC: is named' "$said" 'srun: error: gradcomp: mode=wrong: it can be full, shard or link'
+refuse 'a wrong SPEC for sbatch' on sbatch --gradcomp-stage="$tmp/data:mode=wrong" --wrap true
+refuse 'a wrong SPEC for salloc' on salloc --gradcomp-stage="$tmp/data:mode=wrong" true
+is 'nothing was submitted for them' "$(submitted)" "$from"
 
 # failed NAME WORDS SRUN_ARG...: the step ends with 1, no task ran, the reason is shown
 failed () {
@@ -58,7 +68,7 @@ for mode in optional required; do
 	failed "$mode, no such directory" "gradcomp: error: n1: --gradcomp-stage=$tmp/no failed: $tmp/stand-in ended with status 1" \
 		'-wn[1-2]' -n4 --gradcomp-stage="$tmp/no"
 	like "$mode, no such directory: what the command said, on each node" "$shown" "gradcomp: n2: no directory '$tmp/no'"
-	failed "$mode, no path printed" 'printed no absolute path' -wn1 --gradcomp-stage="$tmp/confused"
+	failed "$mode, no path printed" 'printed no path of a copy' -wn1 --gradcomp-stage="$tmp/confused"
 	all_idle "$mode: every node is idle"
 done
 sed -i "s|helper=[^ ]*|helper=$tmp/missing|" "$state/etc/plugstack.conf.d/gradcomp.conf"

@@ -117,17 +117,20 @@ static void line(void)
 
 static char lines[4000];
 static int nlines;
-static void keep(void *ctx, const char *text)
+static void keep(void *ctx, const char *text, int passing)
 {
 	(void)ctx;
 	nlines++;
-	snprintf(lines + strlen(lines), sizeof lines - strlen(lines), "[%s]", text);
+	snprintf(lines + strlen(lines), sizeof lines - strlen(lines), passing ? "(%s)" : "[%s]", text);
 }
+
+static int feed; /* the command's stdin */
 
 static int sh(const char *script, int timeout, char *output, char *why)
 {
 	char *argv[] = {(char *)"/bin/sh", (char *)"-c", (char *)script, NULL}, *env[] = {(char *)"A=b", NULL};
-	run r = {.argv = argv, .env = env, .timeout = timeout, .line = keep};
+	static run r;
+	r = (run){.argv = argv, .env = env, .timeout = timeout, .line = keep, .in = feed};
 	lines[0] = why[0] = 0;
 	nlines = 0;
 	int status = run_command(&r, why, 300);
@@ -137,13 +140,17 @@ static int sh(const char *script, int timeout, char *output, char *why)
 
 static void command(void)
 {
-	char out[PATH_MAX + 1], why[300];
+	static char out[RUN_OUTPUT + 1];
+	char why[300];
 	char *missing[] = {(char *)"/no/such/file", NULL}, *env[] = {NULL};
-	run r = {.argv = missing, .env = env};
+	static run r;
+	int ends[2];
+
+	r = (run){.argv = missing, .env = env};
 
 	is_int(sh("echo path; echo more; echo a >&2; echo gradcomp: b >&2; printf c >&2", 0, out, why), 0,
 	       "a command");
-	is_str(out, "path", "the first line of its output");
+	is_str(out, "path\nmore\n", "its output");
 	is_str(lines, "[a][b][c]", "the lines of its errors, without the prefix");
 	is_int(sh("exit 7", 0, out, why), 7, "exit status");
 	is_int(sh("kill -9 $$", 0, out, why), -1, "a signal");
@@ -152,15 +159,37 @@ static void command(void)
 	is_str(lines, "[ [31mred ]", "do not reach the terminal");
 	is_int(sh("yes | head -n 5000 >&2", 0, out, why), 0, "a flood of lines");
 	is_int(nlines, LINES_MAX, "ends");
-	is_int(sh("head -c 100000 /dev/zero | tr '\\0' x", 0, out, why), 0, "more output than a path has");
-	is_str(out, "", "is no path");
+	is_int(sh("printf '1\\r2\\r3\\n' >&2; yes x | head -n 300 | tr '\\n' '\\r' >&2; echo last >&2", 0, out, why), 0,
+	       "lines of progress");
+	is_int(!strncmp(lines, "(1)(2)[3](x)", 12), 1, "are told from others");
+	is_int(nlines, 304, "and are not counted against them");
+	is_int(pipe(ends), 0, "a pipe");
+	(void)!write(ends[1], "told\n", 5);
+	feed = ends[0];
+	is_int(sh("cat; echo done", 1, out, why), -1, "a command that reads its stdin to the end");
+	close(ends[1]);
+	is_int(sh("cat; echo done", 0, out, why), 0, "ends when we close ours");
+	feed = 0;
+	close(ends[0]);
+	if (getuid() == 0) {
+		run_user nobody = {65534, 65534, {65534}, 1};
+		char *who[] = {(char *)"/bin/sh", (char *)"-c", (char *)"id -u; id -g; id -G; grep CapEff /proc/self/status", NULL};
+		r = (run){.argv = who, .env = env, .user = &nobody};
+		is_int(run_command(&r, why, sizeof why), 0, "as another user");
+		is_str(r.output, "65534\n65534\n65534\nCapEff:\t0000000000000000\n", "with nothing of root's");
+		r.argv = missing;
+	} else {
+		skip("needs root", "as another user");
+	}
+	is_int(sh("head -c 100000 /dev/zero | tr '\\0' x", 0, out, why), 0, "more output than 16 paths have");
+	is_str(out, "", "is none");
 	is_int(sh("trap '' TERM; exec sleep 60", 1, out, why), -1, "a command that does not end, nor on SIGTERM");
 	like(why, "did not end within 1 s", "is stopped");
 	is_int(sh("sleep 60 & echo $!", 0, out, why), 0, "a grandchild that keeps the pipe does not hold us up");
 	if (atoi(out) > 1)
 		kill(atoi(out), SIGKILL);
 	is_int(sh("echo $A $(ls /proc/self/fd | wc -l)", 0, out, why), 0, "what the child has");
-	is_str(out, "b 4", "its environment, and the three standard files (the fourth is ls's own)");
+	is_str(out, "b 4\n", "its environment, and the three standard files (the fourth is ls's own)");
 	is_int(sh("grep -c 'NoNewPrivs:.1' /proc/self/status", 0, out, why), 0, "it can gain no privilege");
 	is_int(run_command(&r, why, sizeof why), -1, "a command that is not there");
 	like(why, "cannot run /no/such/file: No such file or directory", "is named");

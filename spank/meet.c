@@ -1,0 +1,100 @@
+#include "meet.h"
+
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "say.h"
+
+#define OPEN_TIMEOUT 20 /* s */
+#define LIVE "GRADCOMP_STAGE_LIVE"
+
+static const char *const names[] = {"GRADCOMP_MEET", "GRADCOMP_MEET_TOKEN", "GRADCOMP_MEET_RANKS", LIVE};
+enum { WHERE, TOKEN, RANKS, NAMES = sizeof names / sizeof *names };
+
+static int keep = -1; /* the place's stdin: it ends when this is closed */
+
+void meet_forget(void)
+{
+	for (int i = 0; i < NAMES; i++)
+		unsetenv(names[i]);
+}
+
+/* "WHERE TOKEN" into the environment. */
+static int publish(char *text, unsigned nodes)
+{
+	char ranks[16], *token = strchr(text, ' ');
+
+	if (!token)
+		return -1;
+	*token++ = 0;
+	token[strcspn(token, "\n")] = 0;
+	snprintf(ranks, sizeof ranks, "%u", nodes);
+	return setenv(names[WHERE], text, 1) || setenv(names[TOKEN], token, 1) || setenv(names[RANKS], ranks, 1) ? -1 : 0;
+}
+
+void meet_open(spank_t sp, const arguments *args, const char *spec, void (*line)(void *ctx, const char *text, int passing))
+{
+	char why[512] = "", nodes_text[16];
+	char *argv[] = {(char *)args->helper, "meet", "--detach", "--nodes", nodes_text, "--stage", (char *)spec, NULL};
+	uint32_t nodes = 0;
+	int ends[2], lines = 0;
+	static run r; /* srun has one main thread, and is here once */
+
+	if (isatty(STDERR_FILENO))
+		setenv(LIVE, "1", 1);
+	if (spank_get_item(sp, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS || nodes < 2)
+		return;
+	if (args->conf[0])
+		setenv("GRADCOMP_CONF", args->conf, 0);
+	snprintf(nodes_text, sizeof nodes_text, "%u", (unsigned)nodes);
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return;
+	r = (run){.argv = argv, .env = environ, .timeout = OPEN_TIMEOUT, .line = line, .ctx = &lines, .in = ends[0]};
+	int status = run_command(&r, why, sizeof why);
+	close(ends[0]);
+	if (status == 0 && r.output[0] && publish(r.output, nodes) == 0) {
+		keep = ends[1];
+		return;
+	}
+	close(ends[1]);
+	if (status == 0 && !r.output[0])
+		return; /* stage.together=no */
+	if (status >= 0)
+		snprintf(why, sizeof why, "gradcomp meet ended with status %d", status);
+	say_error("the nodes of this step cannot stage together, each reads the source for itself: %s", why);
+}
+
+void meet_close(void)
+{
+	if (keep >= 0)
+		close(keep);
+	keep = -1;
+}
+
+void meet_take(spank_t sp, meeting *m)
+{
+	char where[1000], token[1000], ranks[16] = "", live[4] = "";
+	uint32_t node = 0, nodes = 1;
+
+	spank_get_item(sp, S_JOB_NODEID, &node);
+	spank_get_item(sp, S_JOB_NNODES, &nodes);
+	int there = spank_getenv(sp, names[WHERE], where, sizeof where) == ESPANK_SUCCESS &&
+	            spank_getenv(sp, names[TOKEN], token, sizeof token) == ESPANK_SUCCESS &&
+	            spank_getenv(sp, names[RANKS], ranks, sizeof ranks) == ESPANK_SUCCESS;
+	m->live = spank_getenv(sp, LIVE, live, sizeof live) == ESPANK_SUCCESS;
+	for (int i = 0; i < NAMES; i++)
+		spank_unsetenv(sp, names[i]);
+	m->node = node;
+	m->nodes = nodes;
+	snprintf(m->rank, sizeof m->rank, "GRADCOMP_MEET_RANK=%u", m->node);
+	snprintf(m->ranks, sizeof m->ranks, "GRADCOMP_MEET_RANKS=%u", m->nodes);
+	/* A component of a heterogeneous step counts its own nodes only. */
+	if (!there || strtoul(ranks, NULL, 10) != nodes)
+		return;
+	snprintf(m->where, sizeof m->where, "%s=%s", names[WHERE], where);
+	snprintf(m->token, sizeof m->token, "%s=%s", names[TOKEN], token);
+}
