@@ -29,7 +29,7 @@
  * Parts are called what follows the dot, in small letters. Members that follow each
  * other with one key are a sample; a key that comes again later is another one, and a
  * part that comes twice in a sample is INVALID. Passed over: directories, devices,
- * names without a dot or beginning with it, and what is below or called __NAME__.
+ * names without a dot or beginning with it, and what is below a folder __NAME__.
  * Refused by name: sparse members, and links that would be parts. The label is the
  * number in a part "cls", if there is one. An archive without its end was cut off and
  * is refused; archives that stand one behind another in a file are all read.

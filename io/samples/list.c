@@ -240,6 +240,12 @@ static int by_name(const void *a, const void *b)
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static void sort_names(struct names *l)
+{
+	if (l->n)
+		qsort(l->at, l->n, sizeof *l->at, by_name);
+}
+
 static gradcomp_status list_branch(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err)
 {
 	struct listing *l = ctx;
@@ -253,7 +259,7 @@ static gradcomp_status list_branch(void *ctx, uint32_t worker, uint64_t i, gradc
 	}
 	free(w.todo.at);
 	free(w.todo_linked.at);
-	qsort(b->files.at, b->files.n, sizeof *b->files.at, by_name);
+	sort_names(&b->files);
 	return status;
 }
 
@@ -311,8 +317,9 @@ static gradcomp_status gather(struct listing *l, struct names *top, file_list *o
 	out->labels = calloc(n + 1, sizeof *out->labels);
 	if (!out->paths || !out->labels)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for %zu files", n);
-	qsort(top->at, top->n, sizeof *top->at, by_name);
-	qsort(l->branches, l->n, sizeof *l->branches, by_folder);
+	sort_names(top);
+	if (l->n)
+		qsort(l->branches, l->n, sizeof *l->branches, by_folder);
 	for (size_t i = 0; i <= l->n; i++) {
 		for (; t < top->n && (i == l->n || strcmp(top->at[t], l->branches[i].folder) < 0); t++) {
 			out->paths[out->n] = top->at[t];

@@ -135,7 +135,7 @@ static bool parse_decimal(const char *p, const char *end, uint64_t *out)
 	if (p == end)
 		return false;
 	for (; p < end; p++) {
-		if (*p < '0' || *p > '9' || v > (INT64_MAX - 9) / 10)
+		if (*p < '0' || *p > '9' || v > (uint64_t)(INT64_MAX - (*p - '0')) / 10)
 			return false;
 		v = 10 * v + (uint64_t)(*p - '0');
 	}
