@@ -87,6 +87,8 @@ void stage_sweep(int area, const char *key)
 		int64_t holder;
 		struct stat st;
 		cache_kind kind = cache_name(de->d_name, other);
+		if (kind == CACHE_GONE) /* its evictor died, or is at it: then there are two */
+			(void)!stage_remove(area, de->d_name);
 		if ((kind != CACHE_LOCK && kind != CACHE_UNFINISHED) || !strcmp(other, key))
 			continue;
 		/* Beside a published copy it is the damaged one that it replaced. */

@@ -130,7 +130,7 @@ static int empty_until_dir(int fd, char sub[256])
 
 /* One descriptor at a time, up again by "..": the tree is the user's own and
  * only he could move it. */
-int stage_remove(int parent, const char *name)
+static int remove_once(int parent, const char *name)
 {
 	char sub[256];
 	struct level {
@@ -184,5 +184,15 @@ done:
 		close(fd);
 		errno = e;
 	}
+	return result;
+}
+
+/* Others may be at it too: what they took from under us is looked for again, and there
+ * is less of it each time. */
+int stage_remove(int parent, const char *name)
+{
+	int result = -1;
+	for (int i = 0; i < 100000 && (result = remove_once(parent, name)) < 0 && errno == ENOENT; i++)
+		;
 	return result;
 }

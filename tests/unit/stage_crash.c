@@ -17,8 +17,15 @@ static int whole(void)
 }
 
 /* What a walk starts from. */
-enum { FROM_NOTHING, FROM_DAMAGE, FROM_HALF, STARTS };
-static const char *const start_names[] = {"from nothing", "in place of a damaged copy", "from half a copy"};
+enum { FROM_NOTHING, FROM_DAMAGE, FROM_HALF, FROM_FULL, STARTS };
+static const char *const start_names[] = {"from nothing", "in place of a damaged copy", "from half a copy",
+                                          "with an eviction"};
+
+static gradcomp_status stage_another(const char *source)
+{
+	gradcomp_stage_options o = {.struct_size = sizeof o, .source = source};
+	return gradcomp_stage(&o, &got, &why);
+}
 
 static int body(void *arg)
 {
@@ -32,6 +39,11 @@ static void prepare(int start)
 {
 	char command[8192];
 	must(system("rm -rf cache/*") ? -1 : 0, "cache");
+	unsetenv("GRADCOMP_STAGE_CACHE_BYTES");
+	if (start == FROM_FULL) {
+		must(stage_another("old"), "old copy");
+		setenv("GRADCOMP_STAGE_CACHE_BYTES", "600K", 1);
+	}
 	if (start == FROM_DAMAGE) {
 		must(stage(), "first copy");
 		snprintf(command, sizeof command, "echo damage >'%s/a'", got.path);
@@ -46,7 +58,7 @@ static void prepare(int start)
 /* A name that the layout does not have, or "". */
 static const char *stray(void)
 {
-	static const char *const inside[] = {"data", "manifest", "used", "journal"};
+	static const char *const inside[] = {"data", "manifest", "used", "size", "journal"};
 	static char found[600];
 	char area[64], path[400];
 	snprintf(area, sizeof area, "cache/%u", geteuid());
@@ -55,7 +67,10 @@ static const char *stray(void)
 	for (struct dirent *e; d && (e = readdir(d));) {
 		if (e->d_name[0] == '.')
 			continue;
-		if (strspn(e->d_name, "0123456789abcdef") != 64 || e->d_name[64]) {
+		const char *suffix = e->d_name + strspn(e->d_name, "0123456789abcdef");
+		if (suffix - e->d_name == 64 && !strcmp(suffix, ".lease"))
+			continue;
+		if (suffix - e->d_name != 64 || *suffix) {
 			snprintf(found, sizeof found, "%s", e->d_name);
 			continue;
 		}
@@ -81,14 +96,13 @@ static const char *stray(void)
  * after the dead. NULL or what is wrong. */
 static const char *recovers(bool was)
 {
-	gradcomp_stage_options other = {.struct_size = sizeof other, .source = "src2"};
 	if (stage())
 		return why.text;
 	if (got.cached != was)
 		return "a copy came or went";
 	if (strcmp(copied("a"), "one\n") || strcmp(copied("d/b"), "two\n") || !whole())
 		return "the copy is wrong";
-	if (gradcomp_stage(&other, &got, &why))
+	if (stage_another("src2"))
 		return why.text;
 	return *stray() ? stray() : NULL;
 }
@@ -107,6 +121,8 @@ static void kill_everywhere(int start)
 		bool was = whole();
 		published += was;
 		const char *bad = recovers(was);
+		if (!bad && start == FROM_FULL && in_cache("") - in_cache(".lease") != 2)
+			bad = "what was to be evicted is still there";
 		if (bad) {
 			printf("# killed at call %d, %s %s %s: %s\n", n, t.last.call, t.last.path, t.last.other, bad);
 			wrong++;
@@ -149,7 +165,8 @@ int main(void)
 {
 	bench_begin_in("/dev/shm");
 	must(system("mkdir -p src/d/e src2 && echo one >src/a && echo two >src/d/b && ln src/a src/d/c && ln -s ../a "
-	            "src/d/l && echo three >src2/x && truncate -s 300000 src/h && echo hole >>src/h")
+	            "src/d/l && echo three >src2/x && truncate -s 300000 src/h && echo hole >>src/h && "
+	            "mkdir old && head -c 500000 /dev/urandom >old/x && head -c 200000 /dev/urandom >src/d/e/y")
 	             ? -1
 	             : 0,
 	     "source");
