@@ -164,7 +164,9 @@ static int write_note(int dir, const char *word, const cache_size *size)
 	snprintf(temp, sizeof temp, NAME ".%ld", (long)getpid());
 	int n = snprintf(text, sizeof text, MAGIC "%s %llu %llu\n", word, (unsigned long long)size->bytes,
 	                 (unsigned long long)size->inodes);
-	int fd = openat(dir, temp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+	/* Never into a file that is there: it may have another name elsewhere. */
+	unlinkat(dir, temp, 0);
+	int fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -1;
 	ssize_t w = write(fd, text, (size_t)n);
