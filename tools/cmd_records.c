@@ -11,22 +11,23 @@
 #define NAME_BYTES 256
 #define WORKERS 8u
 
-static const char usage[] = "usage: gradcomp records {pack|list|verify|cat} [OPTION]... PATH ...\n"
-			    "\n"
-			    "  pack SOURCE FILE      the samples of a folder tree or of tar shards in one record file\n"
-			    "  list PATH             number, label, bytes, parts and key of each sample\n"
-			    "  verify PATH           reads everything and compares checksums\n"
-			    "  cat PATH NUMBER [PART]  a part of a sample to standard output\n"
-			    "\n"
-			    "PATH and SOURCE are a folder tree, a directory of tar shards, a shard, or a record file.\n\n"
-			    "  --force             pack: replace FILE\n"
-			    "  --format NAME       auto, tree, tar or records\n"
-			    "  --json              print an object\n"
-			    "  --quiet             pack, verify: print errors only\n"
-			    "  --suffixes A/B      of a tree only files whose names end in .A or .B\n"
-			    "  --summary           list: the totals alone\n"
-			    "  --workers N         threads that read, 1 to 64; 8 when not given\n\n"
-			    "Exit status: 0 done, 1 failed, 2 wrong usage, 128+N signal N.\n";
+static const char usage[] =
+	"usage: gradcomp records {pack|list|verify|cat} [OPTION]... PATH ...\n"
+	"\n"
+	"  pack SOURCE FILE      the samples of a folder tree or of tar shards in one record file\n"
+	"  list PATH             number, label, bytes, parts and key of each sample\n"
+	"  verify PATH           reads everything and compares checksums\n"
+	"  cat PATH NUMBER [PART]  a part of a sample to standard output\n"
+	"\n"
+	"PATH and SOURCE are a folder tree, a directory of tar shards, a shard, or a record file.\n\n"
+	"  --force             pack: replace FILE\n"
+	"  --format NAME       auto, tree, tar or records\n"
+	"  --json              print an object\n"
+	"  --quiet             pack, verify: print errors only\n"
+	"  --suffixes A/B      of a tree only files whose names end in .A or .B\n"
+	"  --summary           list: the totals alone\n"
+	"  --workers N         threads that read, 1 to 64; 8 when not given\n\n"
+	"Exit status: 0 done, 1 failed, 2 wrong usage, 128+N signal N.\n";
 
 static const char *const formats[] = {"auto", "tree", "tar", "records"};
 
@@ -35,7 +36,8 @@ const char *format_name(gradcomp_sample_format format)
 	return formats[format];
 }
 
-int open_dataset(const char *text, const char *path, const dataset_words *w, gradcomp_samples **out, uint32_t *workers)
+int open_dataset(const char *text, const char *path, const dataset_words *w, gradcomp_samples **out,
+                 uint32_t *workers)
 {
 	gradcomp_samples_options o = {.struct_size = sizeof o, .suffixes = w->suffixes, .workers = WORKERS};
 	char name[NAME_BYTES];
@@ -109,14 +111,16 @@ static gradcomp_status list_one(const gradcomp_samples *s, uint64_t index, jsonw
 		if (info.label < 0)
 			printf("%8llu      -  %10llu", (unsigned long long)index, (unsigned long long)info.bytes);
 		else
-			printf("%8llu %6d  %10llu", (unsigned long long)index, info.label, (unsigned long long)info.bytes);
+			printf("%8llu %6d  %10llu", (unsigned long long)index, info.label,
+			       (unsigned long long)info.bytes);
 		status = print_parts(NULL, s, index, &info, err);
 		printf("  %s\n", gradcomp_printable(info.key, key, sizeof key));
 	}
 	return status;
 }
 
-static gradcomp_status list_all(const gradcomp_samples *s, const char *path, int json, int summary, gradcomp_error *err)
+static gradcomp_status list_all(const gradcomp_samples *s, const char *path, int json, int summary,
+                                gradcomp_error *err)
 {
 	uint64_t bytes = 0, n = gradcomp_samples_count(s);
 	gradcomp_status status = GRADCOMP_OK;
@@ -211,8 +215,10 @@ static int records_cat(int argc, char **argv)
 {
 	const char *words[3] = {0};
 	dataset_words w = {0};
-	const command_option options[] = {
-		{"--format", &w.format, NULL}, {"--suffixes", &w.suffixes, NULL}, {"--workers", &w.workers, NULL}, {0}};
+	const command_option options[] = {{"--format", &w.format, NULL},
+	                                  {"--suffixes", &w.suffixes, NULL},
+	                                  {"--workers", &w.workers, NULL},
+	                                  {0}};
 	gradcomp_samples *s;
 	gradcomp_error err;
 	sample_part p;
@@ -226,7 +232,8 @@ static int records_cat(int argc, char **argv)
 	if (!words[1])
 		return usage_error(usage, "records cat needs a path and a number");
 	if (number_int(words[1], &n) != NUMBER_OK || n < 0)
-		return usage_error(usage, "'%s' is no number of a sample", gradcomp_printable(words[1], name, sizeof name));
+		return usage_error(usage, "'%s' is no number of a sample",
+		                   gradcomp_printable(words[1], name, sizeof name));
 	if ((status = open_dataset(usage, words[0], &w, &s, NULL)) >= 0)
 		return status;
 	if (sample_read(s, (uint64_t)n, &got, &err)) {

@@ -13,16 +13,17 @@
 #define EVERY_TTY 0.2
 #define EVERY_PLAIN 5.0
 
-static const char usage_pack[] = "usage: gradcomp records pack [OPTION]... SOURCE FILE\n"
-				 "\n"
-				 "Writes the samples of a folder tree, of tar shards or of another record file to the\n"
-				 "record file FILE, in their order. FILE appears when it is complete.\n\n"
-				 "  --force             replace FILE\n"
-				 "  --format NAME       of SOURCE: auto, tree, tar or records\n"
-				 "  --json              print an object\n"
-				 "  --quiet             print errors only\n"
-				 "  --suffixes A/B      of a tree only files whose names end in .A or .B\n"
-				 "  --workers N         threads that read, 1 to 64; 8 when not given\n";
+static const char usage_pack[] =
+	"usage: gradcomp records pack [OPTION]... SOURCE FILE\n"
+	"\n"
+	"Writes the samples of a folder tree, of tar shards or of another record file to the\n"
+	"record file FILE, in their order. FILE appears when it is complete.\n\n"
+	"  --force             replace FILE\n"
+	"  --format NAME       of SOURCE: auto, tree, tar or records\n"
+	"  --json              print an object\n"
+	"  --quiet             print errors only\n"
+	"  --suffixes A/B      of a tree only files whose names end in .A or .B\n"
+	"  --workers N         threads that read, 1 to 64; 8 when not given\n";
 static const char usage_verify[] = "usage: gradcomp records verify [OPTION]... PATH\n"
 				   "\n"
 				   "Reads every part of every sample; in a record file, compares checksums.\n\n"
@@ -116,8 +117,8 @@ static gradcomp_status take(void *ctx, uint64_t index, const sample *s, gradcomp
 	progress(p);
 	if (!p->writer)
 		return GRADCOMP_OK;
-	return gradcomp_records_add(p->writer, s->info.key, s->info.label, s->info.nparts, p->names, p->data, p->sizes,
-	                            err);
+	return gradcomp_records_add(p->writer, s->info.key, s->info.label, s->info.nparts, p->names, p->data,
+	                            p->sizes, err);
 }
 
 /* Names of the classes, to be freed; *n of them. */
@@ -180,9 +181,11 @@ static void closing_line(const struct pass *p, const gradcomp_samples *s, const 
 {
 	char source[256], out[256], bytes[32], rate[32];
 	double t = now() - p->began;
-	const char *done = file ? "packed" : gradcomp_samples_format(s) == GRADCOMP_SAMPLES_RECORDS ? "checked" : "read";
-	fprintf(stderr, "gradcomp: %s %llu sample%s, %s of %s in %.1f s (%s/s)", done, (unsigned long long)p->samples,
-	        p->samples == 1 ? "" : "s", gradcomp_size_text(p->bytes, bytes),
+	const char *done = file                                                     ? "packed"
+	                   : gradcomp_samples_format(s) == GRADCOMP_SAMPLES_RECORDS ? "checked"
+	                                                                            : "read";
+	fprintf(stderr, "gradcomp: %s %llu sample%s, %s of %s in %.1f s (%s/s)", done,
+	        (unsigned long long)p->samples, p->samples == 1 ? "" : "s", gradcomp_size_text(p->bytes, bytes),
 	        gradcomp_printable(p->source, source, sizeof source), t,
 	        gradcomp_size_text(t > 0 ? (uint64_t)((double)p->bytes / t) : 0, rate));
 	if (file)
@@ -192,7 +195,10 @@ static void closing_line(const struct pass *p, const gradcomp_samples *s, const 
 
 static int work(const char *usage, const char *path, const char *file, const dataset_words *w, int json, int quiet)
 {
-	struct pass p = {.verb = file ? "packing" : "checking", .source = path, .quiet = quiet, .tty = isatty(STDERR_FILENO)};
+	struct pass p = {.verb = file ? "packing" : "checking",
+	                 .source = path,
+	                 .quiet = quiet,
+	                 .tty = isatty(STDERR_FILENO)};
 	gradcomp_samples *s;
 	gradcomp_error err = {0};
 	uint32_t workers;
@@ -218,8 +224,12 @@ int records_pack(int argc, char **argv)
 	dataset_words w = {0};
 	int json = 0, quiet = 0, force = 0;
 	const command_option options[] = {
-		{"--format", &w.format, NULL}, {"--suffixes", &w.suffixes, NULL}, {"--workers", &w.workers, NULL},
-		{"--force", NULL, &force},     {"--json", NULL, &json},           {"--quiet", NULL, &quiet},
+		{"--format", &w.format, NULL},
+		{"--suffixes", &w.suffixes, NULL},
+		{"--workers", &w.workers, NULL},
+		{"--force", NULL, &force},
+		{"--json", NULL, &json},
+		{"--quiet", NULL, &quiet},
 		{0},
 	};
 	char name[256];

@@ -50,7 +50,7 @@ extern "C" {
 typedef struct gradcomp_samples gradcomp_samples;
 
 typedef enum gradcomp_sample_format {
-	GRADCOMP_SAMPLES_AUTO = 0, /* by what is there: a record file, *.tar in a directory or as a file, else a tree */
+	GRADCOMP_SAMPLES_AUTO = 0, /* a record file, *.tar in a directory or as a file, else a tree */
 	GRADCOMP_SAMPLES_TREE = 1,
 	GRADCOMP_SAMPLES_TAR = 2,
 	GRADCOMP_SAMPLES_RECORDS = 3
@@ -72,7 +72,7 @@ typedef struct gradcomp_sample_info {
 	int32_t label;        /* number of the sample's class among the sorted classes; -1: it has none */
 	uint32_t reserved0;
 	uint64_t bytes;       /* of all parts */
-	const char *key;      /* path in the tree, member name without suffix, key of the record; owned by the samples */
+	const char *key;      /* path in the tree, member name up to the dot, key of the record; the samples' */
 } gradcomp_sample_info;
 
 /* Lists the dataset; `path` is a directory or a file. `options` may be NULL. */
@@ -111,8 +111,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_samples_read(const gradcomp_samples *s,
  *
  * and the data. STATE: a file changed while it was read. */
 struct gradcomp_value_room;
-GRADCOMP_EXPORT gradcomp_status gradcomp_samples_make(void *samples, uint64_t index, struct gradcomp_value_room *out,
-                                                      gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_samples_make(void *samples, uint64_t index,
+                                                      struct gradcomp_value_room *out, gradcomp_error *err);
 /* What such a value says, checked. The key and the name lie in the value. Pointers but
  * `value` and `info` may be NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_value_sample(const void *value, uint64_t bytes, gradcomp_sample_info *info,

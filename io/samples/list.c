@@ -128,12 +128,14 @@ static gradcomp_status add_branch(struct listing *l, char *folder, bool linked, 
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status add_folder(struct walk *w, const char *dir, const char *name, bool linked, gradcomp_error *err)
+static gradcomp_status add_folder(struct walk *w, const char *dir, const char *name, bool linked,
+                                  gradcomp_error *err)
 {
 	char *p = text_add(w->text, dir, name, "/");
 	if (w->top)
 		return add_branch(w->l, p, linked, err);
-	return names_add(linked ? &w->todo_linked : &w->todo, p) < 0 ? reader_fail(err, "list", w->l->name) : GRADCOMP_OK;
+	return names_add(linked ? &w->todo_linked : &w->todo, p) < 0 ? reader_fail(err, "list", w->l->name)
+	                                                             : GRADCOMP_OK;
 }
 
 /* Whether `st` is a directory on the way to `dir`. */
@@ -146,7 +148,8 @@ static bool above(const struct listing *l, const char *dir, const struct stat *s
 		memcpy(path, dir, n);
 		path[n] = 0;
 		int fd = beneath_open(l->root, path, O_PATH | O_DIRECTORY);
-		bool same = fd >= 0 && fstat(fd, &other) == 0 && other.st_dev == st->st_dev && other.st_ino == st->st_ino;
+		bool same = fd >= 0 && fstat(fd, &other) == 0 && other.st_dev == st->st_dev &&
+		            other.st_ino == st->st_ino;
 		if (fd >= 0)
 			close(fd);
 		if (same)
@@ -180,7 +183,8 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 		return reader_fail(err, "look at", path);
 	if (S_ISDIR(st.st_mode)) {
 		if (linked)
-			return refuse(w->l, path, "is a symbolic link to a directory, below another such link", err);
+			return refuse(w->l, path, "is a symbolic link to a directory, below another such link",
+			              err);
 		if (above(w->l, dir, &st))
 			return refuse(w->l, path, "is a symbolic link to a directory that it is in", err);
 		return add_folder(w, dir, name, true, err);
@@ -189,7 +193,8 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 		return GRADCOMP_OK;
 	if (!S_ISREG(st.st_mode))
 		return refuse(w->l, path, "leads to what is neither a file nor a directory", err);
-	return names_add(w->files, text_add(w->text, dir, name, "")) < 0 ? reader_fail(err, "list", path) : GRADCOMP_OK;
+	return names_add(w->files, text_add(w->text, dir, name, "")) < 0 ? reader_fail(err, "list", path)
+	                                                                 : GRADCOMP_OK;
 }
 
 static gradcomp_status add_entry(struct walk *w, int fd, const char *dir, bool linked, const struct dirent *de,

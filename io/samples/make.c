@@ -39,14 +39,15 @@ static gradcomp_status measure(const gradcomp_samples *s, uint64_t index, uint32
 			                 (unsigned long long)index);
 		*total = aligned(*total) + bytes;
 	}
-	return *head > UINT32_MAX ? error_set(err, GRADCOMP_ERR_RANGE, "the names of sample %llu are too long for a value",
-	                                      (unsigned long long)index)
-	                          : GRADCOMP_OK;
+	return *head > UINT32_MAX
+	               ? error_set(err, GRADCOMP_ERR_RANGE, "the names of sample %llu are too long for a value",
+	                           (unsigned long long)index)
+	               : GRADCOMP_OK;
 }
 
 /* The parts behind the head, which has been cleared. */
-static gradcomp_status fill(const gradcomp_samples *s, uint64_t index, uint32_t nparts, unsigned char *v, uint64_t total,
-                            uint64_t text, gradcomp_error *err)
+static gradcomp_status fill(const gradcomp_samples *s, uint64_t index, uint32_t nparts, unsigned char *v,
+                            uint64_t total, uint64_t text, gradcomp_error *err)
 {
 	uint64_t at = text, bytes;
 	const char *name;
@@ -60,9 +61,11 @@ static gradcomp_status fill(const gradcomp_samples *s, uint64_t index, uint32_t 
 	}
 	for (uint32_t i = 0; i < nparts; i++) {
 		uint64_t data = aligned(at);
-		gradcomp_status status = s->ops->read(s, index, i, v + data, data < total ? total - data : 0, &bytes, err);
+		gradcomp_status status =
+			s->ops->read(s, index, i, v + data, data < total ? total - data : 0, &bytes, err);
 		if (status == GRADCOMP_ERR_RANGE)
-			return error_set(err, GRADCOMP_ERR_STATE, "sample %llu (%s) became longer while it was read",
+			return error_set(err, GRADCOMP_ERR_STATE,
+			                 "sample %llu (%s) became longer while it was read",
 			                 (unsigned long long)index, s->ops->key(s, index));
 		if (status)
 			return status;
@@ -103,8 +106,8 @@ gradcomp_status gradcomp_samples_make(void *samples, uint64_t index, gradcomp_va
 /* Whether the head lies in the value and its strings end in it. */
 static bool head_is_right(const unsigned char *v, uint64_t bytes)
 {
-	return bytes >= HEAD && get32(v + 8) <= bytes &&
-	       get32(v + 8) > HEAD + (uint64_t)get32(v) * ROW && !v[get32(v + 8) - 1];
+	return bytes >= HEAD && get32(v + 8) <= bytes && get32(v + 8) > HEAD + (uint64_t)get32(v) * ROW &&
+	       !v[get32(v + 8) - 1];
 }
 
 static gradcomp_status no_sample(gradcomp_error *err)
@@ -135,7 +138,8 @@ gradcomp_status gradcomp_value_part(const void *value, uint64_t bytes, uint32_t 
 	if (!head_is_right(v, bytes))
 		return no_sample(err);
 	if (part >= get32(v))
-		return error_set(err, GRADCOMP_ERR_RANGE, "the sample has %u parts; there is no part %u", get32(v), part);
+		return error_set(err, GRADCOMP_ERR_RANGE, "the sample has %u parts; there is no part %u", get32(v),
+		                 part);
 	const unsigned char *row = v + HEAD + (uint64_t)part * ROW;
 	uint64_t at = get64(row), n = get64(row + 8);
 	if (at > bytes || n > bytes - at || get32(row + 16) >= get32(v + 8))

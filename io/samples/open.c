@@ -40,7 +40,8 @@ static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_forma
 		return reader_fail(err, "list", path);
 	if (*packed && *format == GRADCOMP_SAMPLES_TREE)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "%s holds %s: compressed shards cannot be read in parts; unpack them to .tar, or ask for "
+		                 "%s holds %s: compressed shards cannot be read in parts; unpack them to .tar, or "
+		                 "ask for "
 		                 "the format tree if the files themselves are the samples",
 		                 gradcomp_printable(path, name, sizeof name), packed);
 	return GRADCOMP_OK;
@@ -61,7 +62,8 @@ static gradcomp_status look_at(int fd, const char *path, gradcomp_sample_format 
 	         (n == sizeof head && tar_looks_like(head)))
 		*format = GRADCOMP_SAMPLES_TAR;
 	else
-		return error_set(err, GRADCOMP_ERR_INVALID, "%s is neither a directory nor a tar archive nor a record file",
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "%s is neither a directory nor a tar archive nor a record file",
 		                 gradcomp_printable(path, name, sizeof name));
 	return GRADCOMP_OK;
 }
@@ -96,7 +98,8 @@ static gradcomp_status check_options(const char *path, const gradcomp_samples_op
 		return error_set(err, GRADCOMP_ERR_INVALID, "samples: there is no format %d; struct_size is %u",
 		                 GRADCOMP_HAS(o, format) ? (int)o->format : -1, o->struct_size);
 	if (o && GRADCOMP_HAS(o, workers) && o->workers > 64)
-		return error_set(err, GRADCOMP_ERR_INVALID, "samples: workers is %u; it can be 1 to 64, or 0", o->workers);
+		return error_set(err, GRADCOMP_ERR_INVALID, "samples: workers is %u; it can be 1 to 64, or 0",
+		                 o->workers);
 	return GRADCOMP_OK;
 }
 
@@ -133,7 +136,8 @@ gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_o
 		goto fail;
 	char *copy = strdup(path);
 	if (copy)
-		return open_as(fd, copy, directory, format, suffixes && *suffixes ? suffixes : NULL, workers, out, err);
+		return open_as(fd, copy, directory, format, suffixes && *suffixes ? suffixes : NULL, workers, out,
+		               err);
 	status = reader_fail(err, "open", path);
 fail:
 	if (fd >= 0)
@@ -172,7 +176,8 @@ static gradcomp_status check_index(const gradcomp_samples *s, uint64_t index, ui
 	if (part >= s->ops->nparts(s, index))
 		return error_set(err, GRADCOMP_ERR_RANGE, "sample %llu (%s) has %u parts; there is no part %u",
 		                 (unsigned long long)index,
-		                 gradcomp_printable(s->ops->key(s, index), name, sizeof name), s->ops->nparts(s, index), part);
+		                 gradcomp_printable(s->ops->key(s, index), name, sizeof name),
+		                 s->ops->nparts(s, index), part);
 	return GRADCOMP_OK;
 }
 

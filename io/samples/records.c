@@ -24,8 +24,8 @@ struct records {
 static gradcomp_status bad(const char *path, uint64_t at, const char *what, gradcomp_error *err)
 {
 	char name[READER_NAME];
-	return error_set(err, GRADCOMP_ERR_INVALID, "%s: %s at byte %llu", gradcomp_printable(path, name, sizeof name),
-	                 what, (unsigned long long)at);
+	return error_set(err, GRADCOMP_ERR_INVALID, "%s: %s at byte %llu",
+	                 gradcomp_printable(path, name, sizeof name), what, (unsigned long long)at);
 }
 
 static void records_free(gradcomp_samples *s)
@@ -123,7 +123,8 @@ static gradcomp_status read_ends(struct records *r, uint64_t bytes, unsigned cha
 		                 gradcomp_printable(path, name, sizeof name), get32(head + 8), RECORDS_VERSION);
 	if (get32(head + 12))
 		return bad(path, 12, "has flags that version 1 does not know,", err);
-	whole = bytes < RECORDS_HEAD + RECORDS_FOOT ? 0 : read_whole(r->fd, foot, RECORDS_FOOT, bytes - RECORDS_FOOT);
+	whole = bytes < RECORDS_HEAD + RECORDS_FOOT ? 0
+	                                            : read_whole(r->fd, foot, RECORDS_FOOT, bytes - RECORDS_FOOT);
 	if (whole < 0)
 		return reader_fail(err, "read", path);
 	if (!whole || memcmp(foot + 56, records_end, sizeof records_end))
@@ -164,7 +165,8 @@ static const char *check_tables(const struct records *r, uint64_t *where)
 		const unsigned char *row = r->parts + i * RECORDS_PART;
 		uint64_t at = get64(row), bytes = get64(row + 8);
 		*where = (uint64_t)(row - r->index);
-		if (at < end || at % RECORDS_ALIGN || at > r->data_end || bytes > r->data_end - at || !is_text(r, get64(row + 24)))
+		if (at < end || at % RECORDS_ALIGN || at > r->data_end || bytes > r->data_end - at ||
+		    !is_text(r, get64(row + 24)))
 			return "a part that cannot be";
 		end = at + bytes;
 	}

@@ -148,14 +148,15 @@ static gradcomp_status check_record(const char *key, int32_t label, uint32_t npa
 		return error_set(err, GRADCOMP_ERR_INVALID, "a record needs a key of at most %u bytes", TEXT_MAX);
 	gradcomp_printable(key, shown, sizeof shown);
 	if (label < -1)
-		return error_set(err, GRADCOMP_ERR_INVALID, "%s has the label %d; it can be -1 (none) or more", shown, label);
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s has the label %d; it can be -1 (none) or more",
+		                 shown, label);
 	if (!nparts || nparts > RECORDS_PARTS_MAX)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s has %u parts; there can be 1 to %u", shown, nparts,
 		                 RECORDS_PARTS_MAX);
 	for (uint32_t i = 0; names && i < nparts; i++)
 		if (!names[i] || strlen(names[i]) > TEXT_MAX)
-			return error_set(err, GRADCOMP_ERR_INVALID, "part %u of %s needs a name of at most %u bytes", i, shown,
-			                 TEXT_MAX);
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "part %u of %s needs a name of at most %u bytes", i, shown, TEXT_MAX);
 	return GRADCOMP_OK;
 }
 

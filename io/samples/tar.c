@@ -239,7 +239,8 @@ static gradcomp_status list_shards(struct tar *t, gradcomp_error *err)
 	for (uint64_t i = 0; i < t->files.n; i++)
 		if (!list_suffix(t->files.paths[i], "tar"))
 			return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-			                 "%s holds %s: compressed shards cannot be read in parts; unpack them to .tar",
+			                 "%s holds %s: compressed shards cannot be read in parts; unpack them to "
+			                 ".tar",
 			                 gradcomp_printable(t->base.path, name, sizeof name),
 			                 gradcomp_printable(t->files.paths[i], shown, sizeof shown));
 	if (!t->files.n)

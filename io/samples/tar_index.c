@@ -32,17 +32,21 @@ struct indexing {
 	uint64_t window_at, window_bytes;
 };
 
-GRADCOMP_PRINTF(4, 5)
-static gradcomp_status bad(const struct indexing *s, uint64_t at, gradcomp_error *err, const char *fmt, ...)
+GRADCOMP_PRINTF(5, 6)
+static gradcomp_status refuse(const struct indexing *s, gradcomp_status status, uint64_t at, gradcomp_error *err,
+                              const char *fmt, ...)
 {
 	char name[READER_NAME / 2], what[READER_NAME];
 	va_list ap;
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof what, fmt, ap);
 	va_end(ap);
-	return error_set(err, GRADCOMP_ERR_INVALID, "%s: the block at byte %llu %s",
+	return error_set(err, status, "%s: the block at byte %llu %s",
 	                 gradcomp_printable(s->shard, name, sizeof name), (unsigned long long)at, what);
 }
+
+#define bad(s, at, err, ...) refuse(s, GRADCOMP_ERR_INVALID, at, err, __VA_ARGS__)
+#define unsupported(s, at, err, ...) refuse(s, GRADCOMP_ERR_UNSUPPORTED, at, err, __VA_ARGS__)
 
 static gradcomp_status no_memory(const struct indexing *s, gradcomp_error *err)
 {
@@ -63,7 +67,8 @@ static const unsigned char *look(struct indexing *s, uint64_t at, uint64_t n, gr
 		if (whole <= 0) {
 			char name[READER_NAME];
 			*status = whole < 0 ? reader_fail(err, "read", s->shard)
-			                    : error_set(err, GRADCOMP_ERR_STATE, "%s became shorter while it was read",
+			                    : error_set(err, GRADCOMP_ERR_STATE,
+			                                "%s became shorter while it was read",
 			                                gradcomp_printable(s->shard, name, sizeof name));
 			return NULL;
 		}
@@ -249,18 +254,21 @@ static gradcomp_status take_member(struct indexing *s, uint64_t at, const tar_he
 		s->pax_data[s->pax.path - s->pax_data + (ptrdiff_t)n] = 0;
 	gradcomp_printable(name, shown, sizeof shown);
 	if (h->type == 'S' || s->pax.sparse)
-		status = bad(s, at, err, "is %s, a sparse member: write it without holes (tar without --sparse)", shown);
+		status =
+			unsupported(s, at, err,
+		                    "is %s, a sparse member: write it without holes (tar without --sparse)", shown);
 	else if (h->type == 'M')
-		status = bad(s, at, err, "is %s, the rest of a member that began in another volume", shown);
+		status = unsupported(s, at, err, "is %s, the rest of a member that began in another volume", shown);
 	else if (part && (h->type == '1' || h->type == '2'))
-		status = bad(s, at, err,
-		             "is %s, a %s link: a part of a sample must be there itself (tar --dereference "
-		             "--hard-dereference)",
-		             shown, h->type == '1' ? "hard" : "symbolic");
+		status = unsupported(s, at, err,
+		                     "is %s, a %s link: a part of a sample must be there itself (tar --dereference "
+		                     "--hard-dereference)",
+		                     shown, h->type == '1' ? "hard" : "symbolic");
 	else if (*size > s->bytes - at - TAR_BLOCK)
 		status = bad(s, at, err,
-		             "is %s with %llu bytes, and the file ends %llu bytes behind it: the archive was cut off", shown,
-		             (unsigned long long)*size, (unsigned long long)(s->bytes - at - TAR_BLOCK));
+		             "is %s with %llu bytes, and the file ends %llu bytes behind it: the archive was cut "
+		             "off",
+		             shown, (unsigned long long)*size, (unsigned long long)(s->bytes - at - TAR_BLOCK));
 	else if (part && h->type == '0')
 		status = add_part(s, name, n, key, at + TAR_BLOCK, *size, err);
 	forget_extra(s);
@@ -284,7 +292,8 @@ static gradcomp_status refuse_compressed(struct indexing *s, gradcomp_error *err
 	const unsigned char *head = look(s, 0, n, &status, err);
 	const char *how = head ? tar_compression(head, n) : NULL;
 	if (how)
-		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s is compressed (%s): unpack the shard, it is read in parts",
+		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                   "%s is compressed (%s): unpack the shard, it is read in parts",
 		                   gradcomp_printable(s->shard, name, sizeof name), how);
 	return status;
 }
@@ -316,7 +325,8 @@ static gradcomp_status index_all(struct indexing *s, gradcomp_error *err)
 		ended = false;
 		size = h.size;
 		if (strchr("xgXLK", h.type) && size > s->bytes - at - TAR_BLOCK)
-			return bad(s, at, err, "announces %llu bytes and the file ends before: the archive was cut off",
+			return bad(s, at, err,
+			           "announces %llu bytes and the file ends before: the archive was cut off",
 			           (unsigned long long)size);
 		if (h.type == 'x' || h.type == 'X' || h.type == 'g')
 			status = take_pax(s, at + TAR_BLOCK, size, h.type == 'g', err);

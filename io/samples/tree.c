@@ -47,7 +47,8 @@ static gradcomp_status open_file(const struct tree *t, const char *path, int fla
 	char name[READER_NAME];
 	*fd = beneath_open(t->root, path, flags);
 	if (*fd < 0 && errno == EXDEV)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s: a symbolic link on its way leads out of %s by now",
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "%s: a symbolic link on its way leads out of %s by now",
 		                 gradcomp_printable(path, name, sizeof name), t->base.path);
 	if (*fd < 0 || fstat(*fd, st) < 0) {
 		gradcomp_status status = reader_fail(err, "read", path);
@@ -122,8 +123,8 @@ gradcomp_status tree_open(int fd, char *path, const char *suffixes, uint32_t wor
                           gradcomp_error *err)
 {
 	struct tree *t = calloc(1, sizeof *t);
-	gradcomp_status status = t ? list_files(fd, path, suffixes, workers, &t->files, err)
-	                           : reader_fail(err, "open", path);
+	gradcomp_status status =
+		t ? list_files(fd, path, suffixes, workers, &t->files, err) : reader_fail(err, "open", path);
 	if (status) {
 		close(fd);
 		free(path);

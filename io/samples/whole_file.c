@@ -128,12 +128,14 @@ gradcomp_status whole_failed(whole_file *f, gradcomp_error *err)
 	gradcomp_printable(f->path, name, sizeof name);
 	gradcomp_size_text(f->at, done);
 	if (e == ENOSPC)
-		return error_set(err, GRADCOMP_ERR_IO, "no space: %s needs more than %s, and its filesystem has %s left", name,
-		                 done,
-		                 fstatvfs(f->fd, &fs) == 0 ? gradcomp_size_text((uint64_t)fs.f_bavail * fs.f_frsize, left)
-		                                           : "nothing");
+		return error_set(err, GRADCOMP_ERR_IO,
+		                 "no space: %s needs more than %s, and its filesystem has %s left", name, done,
+		                 fstatvfs(f->fd, &fs) == 0
+		                         ? gradcomp_size_text((uint64_t)fs.f_bavail * fs.f_frsize, left)
+		                         : "nothing");
 	if (e == EDQUOT)
-		return error_set(err, GRADCOMP_ERR_IO, "your disk quota is used up: %s needs more than %s", name, done);
+		return error_set(err, GRADCOMP_ERR_IO, "your disk quota is used up: %s needs more than %s", name,
+		                 done);
 	errno = e;
 	return reader_fail(err, "write", f->path);
 }

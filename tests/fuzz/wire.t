@@ -1,44 +1,9 @@
 #!/bin/sh
-# What comes over the wire under libFuzzer, with AddressSanitizer and UBSan, for
-# FUZZ_SECONDS (4) each: greetings, cards, frames of the control tree, messages,
-# sealed records and verbs. FUZZ_ONLY='card frame' names some of them.
-# shellcheck source=tests/tap.sh
+# What comes over the wire: greetings, cards, frames of the control tree, messages,
+# sealed records and verbs.
+# shellcheck source=tests/tap.sh disable=SC1091
 . "$GRADCOMP_SRC/tests/tap.sh"
-seconds=${FUZZ_SECONDS:-4}
-names=${FUZZ_ONLY:-greeting card frame message verbs}
-
-command -v clang >/dev/null || skip_all "clang is not installed"
-echo 'int LLVMFuzzerTestOneInput(const unsigned char *d, unsigned long n) { return d && n ? 0 : 0; }' >"$tmp/try.c"
-clang -fsanitize=fuzzer,address,undefined -o "$tmp/try" "$tmp/try.c" 2>/dev/null || skip_all "this clang has no libFuzzer"
-
-cd "$GRADCOMP_SRC" || exit 1
-value () { sed -n "s/^$1 *= *//p" "$GRADCOMP_BUILD/config.mk"; }
-flags="-std=gnu11 -O1 -g -D_GNU_SOURCE= -include $GRADCOMP_BUILD/gradcomp_config.h -DLIBFUZZER -I. -Iinclude -Icommon -Iruntime
-	-Iruntime/transport -Itests -Itools -fsanitize=address,undefined -fno-sanitize-recover=undefined $(value SODIUM_CFLAGS)"
-
-# What is fuzzed is instrumented; the rest is as in this build.
-build () {
-	for f in runtime/transport/*.c runtime/error.c runtime/log.c; do
-		echo "$f"
-	done >"$tmp/files"
-	for f in $names; do echo "tests/fuzz/$f.c"; done >>"$tmp/files"
-	# shellcheck disable=SC2016
-	xargs -P 2 -I '{}' sh -c 'clang '"$(printf '%s ' $flags)"' -fsanitize=fuzzer-no-link -c \
-		-o "$1/$(echo "$2" | tr / -).o" "$2"' - "$tmp" '{}' <"$tmp/files"
-}
-check "the transport is built for libFuzzer" build
-for name in $names; do
-	# shellcheck disable=SC2046
-	check "$name: linked" clang -fsanitize=fuzzer,address,undefined -o "$tmp/$name" "$tmp/tests-fuzz-$name.c.o" \
-		"$tmp"/runtime-*.o "$GRADCOMP_BUILD/lib/check.a" "$GRADCOMP_BUILD/lib/libgradcomp.a" $(value LIB_LIBS) -lm -ldl -lrt -pthread
-	mkdir "$tmp/corpus-$name"
-	(cd "$tmp" && "./$name" -max_total_time="$seconds" -timeout=10 -max_len=8192 -rss_limit_mb=2048 -print_final_stats=1 \
-		"corpus-$name" "$GRADCOMP_SRC/tests/fuzz/corpus/$name") >"$tmp/log" 2>&1
-	tap_result $? "$name, $seconds s: $(sed -n 's/^stat::number_of_executed_units: */runs: /p' "$tmp/log")" || {
-		note "$(tail -n 30 "$tmp/log")"
-		for f in "$tmp"/crash-* "$tmp"/timeout-* "$tmp"/oom-*; do
-			[ -f "$f" ] && note "$f: $(od -An -tx1 -v "$f" | tr -d ' \n' | cut -c1-2000)" && rm "$f"
-		done
-	}
-done
+# shellcheck source=tests/fuzz/engine.sh
+. "$GRADCOMP_SRC/tests/fuzz/engine.sh"
+fuzz "the transport is" "greeting card frame message verbs" "runtime/transport/*.c runtime/error.c runtime/log.c"
 done_testing

@@ -15,8 +15,8 @@
 static unsigned char file[1 << 16];
 static size_t file_bytes;
 
-static gradcomp_status add(gradcomp_records_writer *w, const char *key, int32_t label, uint32_t n, const char *const *names,
-                           const char *const *texts)
+static gradcomp_status add(gradcomp_records_writer *w, const char *key, int32_t label, uint32_t n,
+                           const char *const *names, const char *const *texts)
 {
 	const void *data[8];
 	uint64_t bytes[8];
@@ -49,7 +49,8 @@ static int entries(void)
 /* The same file as tests/golden/records-1.gcr. */
 static void write_small(const char *path)
 {
-	static const char *const names[] = {"jpg", "cls", "json"}, *const texts[] = {"not a picture", "1", "{\"a\": 1}"};
+	static const char *const names[] = {"jpg", "cls", "json"}, *const texts[] = {"not a picture", "1",
+	                                                                             "{\"a\": 1}"};
 	static const char *const classes[] = {"cat", "dog"}, *const empty[] = {""};
 	gradcomp_records_writer *w;
 	must(gradcomp_records_create(path, &w, &why), why.text);
@@ -60,7 +61,8 @@ static void write_small(const char *path)
 	is_int(gradcomp_records_finish(w, &why), 0, "finished");
 }
 
-static const char small[] = "dir/\xff\n0001:1[jpg=not a picture cls=1 json={\"a\": 1}] none:-1[=] :0[cls=1 json={\"a\": 1}]";
+static const char small[] =
+	"dir/\xff\n0001:1[jpg=not a picture cls=1 json={\"a\": 1}] none:-1[=] :0[cls=1 json={\"a\": 1}]";
 
 static void writing(void)
 {
@@ -169,7 +171,8 @@ static void damage(void)
 	is_int(bad, 0, "a bit turned at any byte is noticed");
 	is_int(pads, 3 + 7 + 0 + 0 + 7, "but between parts, where nobody looks");
 	file[8] = 2;
-	wrong("is a record file of version 2; this library reads version 1", GRADCOMP_ERR_UNSUPPORTED, "another version");
+	wrong("is a record file of version 2; this library reads version 1", GRADCOMP_ERR_UNSUPPORTED,
+	      "another version");
 	file[12] = 1;
 	wrong("has flags that version 1 does not know", GRADCOMP_ERR_INVALID, "an unknown flag");
 	file[4] = '\n';
@@ -275,12 +278,15 @@ static void values(void)
 	uint64_t n;
 	is_int(gradcomp_samples_make(s, 0, &out, &why), 0, "a sample as a value");
 	is_int(gradcomp_value_sample(value, value_bytes, &info, &why), 0, "which says");
-	ok(info.nparts == 3 && info.label == 1 && info.bytes == 22 && !strcmp(info.key, "dir/\xff\n0001"), "what it is");
+	ok(info.nparts == 3 && info.label == 1 && info.bytes == 22 && !strcmp(info.key, "dir/\xff\n0001"),
+	   "what it is");
 	is_int(gradcomp_value_part(value, value_bytes, 2, &name, &data, &n, &why), 0, "its last part");
-	ok(!strcmp(name, "json") && n == 8 && !memcmp(data, "{\"a\": 1}", 8) && ((const unsigned char *)data - value) % 64 == 0,
+	ok(!strcmp(name, "json") && n == 8 && !memcmp(data, "{\"a\": 1}", 8) &&
+	           ((const unsigned char *)data - value) % 64 == 0,
 	   "is where it should be");
 	is_int(gradcomp_value_part(value, value_bytes, 3, NULL, NULL, NULL, &why), GRADCOMP_ERR_RANGE, "no part 3");
-	is_int(gradcomp_value_part(value, 100, 0, NULL, NULL, NULL, &why), GRADCOMP_ERR_INVALID, "a value that was cut off");
+	is_int(gradcomp_value_part(value, 100, 0, NULL, NULL, NULL, &why), GRADCOMP_ERR_INVALID,
+	       "a value that was cut off");
 	int crossed = 0;
 	for (uint64_t i = 0; i < value_bytes; i++) {
 		value[i] ^= 0xff;

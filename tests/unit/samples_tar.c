@@ -31,7 +31,8 @@ static void grouping(void)
 	tar_member("cont.bin", '7', "c", 1);
 	tar_end("d/b.tar");
 	shows("d/b.tar", 0, NULL,
-	      "d/one:7[jpg=1j cls=7 seg.png=1s] d/two:-1[jpg=2j] d/one:12[txt=again cls=12\n] d/x.y/z:-1[jpg=zj cls=cat] "
+	      "d/one:7[jpg=1j cls=7 seg.png=1s] d/two:-1[jpg=2j] d/one:12[txt=again cls=12\n] d/x.y/z:-1[jpg=zj "
+	      "cls=cat] "
 	      "__meta__:-1[json=x] __a/b:-1[jpg=ab] e:-1[=empty] tail:-1[bin=] cont:-1[bin=c]",
 	      "members of a sample, and those that are none");
 	tar_end("d/a.tar");
@@ -51,7 +52,8 @@ static void grouping(void)
 	tar_file("a.cls", "1");
 	tar_file("a.JPG", "y");
 	tar_end("twice.tar");
-	refused("twice.tar", 0, GRADCOMP_ERR_INVALID, "twice.tar: the block at byte 2048 is a.JPG, which the sample has already",
+	refused("twice.tar", 0, GRADCOMP_ERR_INVALID,
+	        "twice.tar: the block at byte 2048 is a.JPG, which the sample has already",
 	        "a part that comes twice");
 	for (int i = 0; i < 1025; i++) {
 		char name[40];
@@ -61,7 +63,8 @@ static void grouping(void)
 		tar_file(name, "");
 	}
 	tar_end("parts.tar");
-	refused("parts.tar", 0, GRADCOMP_ERR_INVALID, "is part 1025 of a sample; there may be 1024", "too many parts");
+	refused("parts.tar", 0, GRADCOMP_ERR_INVALID, "is part 1025 of a sample; there may be 1024",
+	        "too many parts");
 }
 
 static void labels(void)
@@ -69,14 +72,18 @@ static void labels(void)
 	static const struct {
 		const char *text;
 		int32_t label;
-	} cases[] = {{"0", 0},   {"2147483647", 2147483647}, {"2147483648", -1}, {"", -1},    {"\n", -1},
-	             {"-1", -1}, {"3 ", 3},                  {"0x1", -1},        {"007", 7}, {"99999999999999999", -1}};
+	} cases[] = {{"0", 0},           {"2147483647", 2147483647},
+	             {"2147483648", -1}, {"", -1},
+	             {"\n", -1},         {"-1", -1},
+	             {"3 ", 3},          {"0x1", -1},
+	             {"007", 7},         {"99999999999999999", -1}};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		gradcomp_sample_info info = {.struct_size = sizeof info};
 		tar_file("a.cls", cases[i].text);
 		tar_end("label.tar");
 		gradcomp_samples *s = open_as("label.tar", 0, NULL);
-		is_int(s && !gradcomp_samples_info(s, 0, &info, &why) ? info.label : -2, cases[i].label, "label %zu", i);
+		is_int(s && !gradcomp_samples_info(s, 0, &info, &why) ? info.label : -2, cases[i].label,
+		       "label %zu", i);
 		gradcomp_samples_close(s);
 	}
 }
@@ -114,7 +121,8 @@ static void names(void)
 	memcpy(tar_out + at + 345, "time", 4);
 	tar_sum(at);
 	tar_end("prefix.tar");
-	shows("prefix.tar", 0, NULL, "pre/fix/name:-1[jpg=x] gnu:-1[jpg=y]", "the prefix of ustar, which GNU has not");
+	shows("prefix.tar", 0, NULL, "pre/fix/name:-1[jpg=x] gnu:-1[jpg=y]",
+	      "the prefix of ustar, which GNU has not");
 	at = tar_file("x", "full");
 	memset(tar_out + at, 'f', 96);
 	memcpy(tar_out + at + 96, ".jpg", 4);
@@ -126,7 +134,8 @@ static void names(void)
 	tar_member("g", 'g', "16 comment=hello\n", 17);
 	tar_file("\xff\n.jpg", "odd");
 	tar_end("odd.tar");
-	refused("odd.tar", 0, GRADCOMP_ERR_INVALID, "at byte 0 has a pax record whose length is wrong", "a pax length that is wrong");
+	refused("odd.tar", 0, GRADCOMP_ERR_INVALID, "at byte 0 has a pax record whose length is wrong",
+	        "a pax length that is wrong");
 	tar_member("g", 'g', "17 comment=hello\n", 17);
 	tar_file("\xff\n.jpg", "odd");
 	tar_end("odd.tar");
@@ -152,16 +161,20 @@ static void sizes(void)
 	tar_end("sizes.tar");
 	shows("sizes.tar", 0, NULL, "a:-1[jpg=base256] b:-1[jpg=pax] c:-1[jpg=spaces]",
 	      "sizes in base 256, of pax, with spaces");
-	static const unsigned char wrong[][12] = {
-		{0x80, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 1}, {0xff, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255},
-		"0000000000x", "-0000000001", {0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}, {0x81, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+	static const unsigned char wrong[][12] = {{0x80, 0, 0, 0, 0x80, 0, 0, 0, 0, 0, 0, 1},
+	                                          {0xff, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255, 255},
+	                                          "0000000000x",
+	                                          "-0000000001",
+	                                          {0xc0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
+	                                          {0x81, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
 	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
 		tar_file("a.jpg", "first");
 		at = tar_file("b.jpg", "x");
 		memcpy(tar_out + at + 124, wrong[i], 12);
 		tar_sum(at);
 		tar_end("wrong.tar");
-		refused("wrong.tar", 0, GRADCOMP_ERR_INVALID, "the block at byte 1024 has a size that is no number, negative or too large",
+		refused("wrong.tar", 0, GRADCOMP_ERR_INVALID,
+		        "the block at byte 1024 has a size that is no number, negative or too large",
 		        "a size that cannot be");
 	}
 	static const char *const lies[] = {"99999999999999999999", "9223372036854775807", "-1", "1x", " 1"};
@@ -171,7 +184,8 @@ static void sizes(void)
 		tar_member("x", 'x', pax, strlen(pax));
 		tar_file("b.jpg", "x");
 		tar_end("wrong.tar");
-		refused("wrong.tar", 0, GRADCOMP_ERR_INVALID, i == 1 ? "the archive was cut off" : "has a pax size that is no number",
+		refused("wrong.tar", 0, GRADCOMP_ERR_INVALID,
+		        i == 1 ? "the archive was cut off" : "has a pax size that is no number",
 		        "a pax size that cannot be");
 	}
 }
@@ -182,17 +196,18 @@ static void refusals(void)
 	tar_file("a.jpg", "a");
 	tar_member("s.jpg", 'S', "x", 1);
 	tar_end("x.tar");
-	refused("x.tar", 0, GRADCOMP_ERR_INVALID, "byte 1024 is s.jpg, a sparse member", "GNU sparse");
+	refused("x.tar", 0, GRADCOMP_ERR_UNSUPPORTED, "byte 1024 is s.jpg, a sparse member", "GNU sparse");
 	pax_add(pax, sizeof pax, "GNU.sparse.major", "1");
 	pax_add(pax, sizeof pax, "path", "GNUSparseFile.0/s.jpg");
 	tar_member("x", 'x', pax, strlen(pax));
 	tar_file("b.jpg", "x");
 	tar_end("x.tar");
-	refused("x.tar", 0, GRADCOMP_ERR_INVALID, "a sparse member", "pax sparse");
+	refused("x.tar", 0, GRADCOMP_ERR_UNSUPPORTED, "a sparse member", "pax sparse");
 	for (int i = 0; i < 2; i++) {
 		tar_member("h.jpg", i ? '2' : '1', "", 0);
 		tar_end("x.tar");
-		refused("x.tar", 0, GRADCOMP_ERR_INVALID, i ? "h.jpg, a symbolic link: a part" : "h.jpg, a hard link: a part",
+		refused("x.tar", 0, GRADCOMP_ERR_UNSUPPORTED,
+		        i ? "h.jpg, a symbolic link: a part" : "h.jpg, a hard link: a part",
 		        "a link that would be a part");
 	}
 	tar_member("h", '1', "", 0);
@@ -216,9 +231,10 @@ static void refusals(void)
 	refused("x.tar", 0, GRADCOMP_ERR_INVALID, "gives all members one name", "a name for all");
 	tar_member("x", 'x', "10 path=a\n", 10);
 	tar_end("x.tar");
-	refused("x.tar", 0, GRADCOMP_ERR_INVALID, "byte 1024 is the end of the archive, where a member was announced",
-	        "a pax header before nothing");
-	static const char *const magics[] = {"\x1f\x8b\x08\x00", "BZh9", "\xfd"
+	refused("x.tar", 0, GRADCOMP_ERR_INVALID,
+	        "byte 1024 is the end of the archive, where a member was announced", "a pax header before nothing");
+	static const char *const magics[] = {"\x1f\x8b\x08\x00", "BZh9",
+	                                     "\xfd"
 	                                     "7zXZ",
 	                                     "\x28\xb5\x2f\xfd"};
 	static const char *const names[] = {"gzip", "bzip2", "xz", "zstd"};
@@ -228,9 +244,11 @@ static void refusals(void)
 	}
 	must(mkdir("gz", 0755), "mkdir");
 	must(rename("c.tar.gz", "gz/c.tar.gz"), "rename");
-	refused("gz", 0, GRADCOMP_ERR_UNSUPPORTED, "gz holds c.tar.gz: compressed shards cannot be read", "a directory of them");
+	refused("gz", 0, GRADCOMP_ERR_UNSUPPORTED, "gz holds c.tar.gz: compressed shards cannot be read",
+	        "a directory of them");
 	must(rename("x.tar", "gz/x.tar"), "rename");
-	refused("gz", 0, GRADCOMP_ERR_UNSUPPORTED, "gz holds c.tar.gz: compressed shards cannot be read", "some of them");
+	refused("gz", 0, GRADCOMP_ERR_UNSUPPORTED, "gz holds c.tar.gz: compressed shards cannot be read",
+	        "some of them");
 }
 
 static void cut(void)
@@ -273,7 +291,8 @@ static void cut(void)
 	is_int(bad, 0, "a header with a bit turned is refused");
 	put_bytes("hole.tar", whole, n);
 	must(truncate("hole.tar", (off_t)1 << 40), "truncate");
-	shows("hole.tar", 0, NULL, "a:-1[jpg=aaaa] b:-1[jpg=bbbb]", "a hole of a terabyte behind it is passed over");
+	shows("hole.tar", 0, NULL, "a:-1[jpg=aaaa] b:-1[jpg=bbbb]",
+	      "a hole of a terabyte behind it is passed over");
 }
 
 static void changes(void)
@@ -284,7 +303,8 @@ static void changes(void)
 	tar_end("d/b.tar");
 	gradcomp_samples *file = open_as("d/b.tar", 0, NULL), *s;
 	put("d/b.tar", "short");
-	is_int(gradcomp_samples_read(file, 0, 0, buf, 20, &n, &why), GRADCOMP_ERR_STATE, "a shard that became shorter");
+	is_int(gradcomp_samples_read(file, 0, 0, buf, 20, &n, &why), GRADCOMP_ERR_STATE,
+	       "a shard that became shorter");
 	like(why.text, "d/b.tar became shorter than byte 516", "... is named");
 	gradcomp_samples_close(file);
 	/* More shards than descriptors may stay open. */
@@ -304,7 +324,8 @@ static void changes(void)
 		for (int round = 0; s && round < 3; round++)
 			for (uint64_t i = 0; i < 100; i++) {
 				memset(buf, 0, sizeof buf);
-				bad |= gradcomp_samples_read(s, i, 0, buf, 20, &n, NULL) != 0 || (uint64_t)atoi(buf) != i;
+				bad |= gradcomp_samples_read(s, i, 0, buf, 20, &n, NULL) != 0 ||
+				       (uint64_t)atoi(buf) != i;
 			}
 		tar_file("new.txt", "new");
 		tar_end("many/099.tar");
@@ -313,7 +334,8 @@ static void changes(void)
 		_exit(bad || !s);
 	}
 	int state;
-	ok(waitpid(child, &state, 0) == child && state == 0, "100 shards with 40 descriptors; one that changed is noticed");
+	ok(waitpid(child, &state, 0) == child && state == 0,
+	   "100 shards with 40 descriptors; one that changed is noticed");
 }
 
 int main(void)

@@ -26,10 +26,12 @@ static void order(void)
 	put("t/a.jpg", "top");
 	put("t/xjpg", "no dot");
 	shows("t", 0, NULL,
-	      "a-b/x.png:1[=x] a.jpg:-1[=top] a/10.JPG:0[=a10] a/2.jpg:0[=a2] b/deep/\xff\n.jpg:2[=odd] b/empty.jpg:2[=] "
+	      "a-b/x.png:1[=x] a.jpg:-1[=top] a/10.JPG:0[=a10] a/2.jpg:0[=a2] b/deep/\xff\n.jpg:2[=odd] "
+	      "b/empty.jpg:2[=] "
 	      "xjpg:-1[=no dot]",
 	      "files in the order of bytes; labels in the order of names");
-	shows("t", 0, "jpg", "a.jpg:-1[=top] a/10.JPG:0[=a10] a/2.jpg:0[=a2] b/deep/\xff\n.jpg:2[=odd] b/empty.jpg:2[=]",
+	shows("t", 0, "jpg",
+	      "a.jpg:-1[=top] a/10.JPG:0[=a10] a/2.jpg:0[=a2] b/deep/\xff\n.jpg:2[=odd] b/empty.jpg:2[=]",
 	      "a suffix, in capitals too; labels stay");
 	shows("t", 0, ".png/x", "a-b/x.png:1[=x]", "two suffixes, a dot before one");
 	s = open_as("t", GRADCOMP_SAMPLES_TREE, NULL);
@@ -44,7 +46,8 @@ static void order(void)
 static void reading(void)
 {
 	gradcomp_samples *s = open_as("t", GRADCOMP_SAMPLES_TREE, "jpg");
-	gradcomp_sample_info info = {.struct_size = sizeof info}, part = {.struct_size = offsetof(gradcomp_sample_info, bytes)};
+	gradcomp_sample_info info = {.struct_size = sizeof info},
+			     part = {.struct_size = offsetof(gradcomp_sample_info, bytes)};
 	uint64_t n = 99;
 	char buf[20];
 	is_int(gradcomp_samples_info(s, 5, &info, &why), GRADCOMP_ERR_RANGE, "no sample 5");
@@ -63,10 +66,12 @@ static void reading(void)
 	is_int(gradcomp_samples_read(s, 2, 0, buf, 20, &n, &why), GRADCOMP_ERR_IO, "a file that is gone");
 	like(why.text, "cannot read a/2.jpg: No such file", "... is named");
 	must(mkfifo("t/a/2.jpg", 0600), "mkfifo");
-	is_int(gradcomp_samples_read(s, 2, 0, buf, 20, &n, &why), GRADCOMP_ERR_STATE, "a FIFO in its place does not block");
+	is_int(gradcomp_samples_read(s, 2, 0, buf, 20, &n, &why), GRADCOMP_ERR_STATE,
+	       "a FIFO in its place does not block");
 	must(unlink("t/a/2.jpg"), "unlink");
 	must(symlink("/etc/hostname", "t/a/2.jpg"), "symlink");
-	is_int(gradcomp_samples_read(s, 2, 0, buf, 20, &n, &why), GRADCOMP_ERR_UNSUPPORTED, "a link out of the tree in its place");
+	is_int(gradcomp_samples_read(s, 2, 0, buf, 20, &n, &why), GRADCOMP_ERR_UNSUPPORTED,
+	       "a link out of the tree in its place");
 	like(why.text, "leads out of t", "... is said");
 	must(unlink("t/a/2.jpg"), "unlink");
 	put("t/a/2.jpg", "a2");
@@ -90,7 +95,8 @@ static void links(void)
 	must(symlink("../out.jpg", "l/README"), "symlink");
 	shows("l", 0, "jpg", "a/1.jpg:0[=one] b/2.jpg:1[=one] c/1.jpg:2[=one]",
 	      "links in the tree are followed; others that are not asked for are passed over");
-	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "l: README is a symbolic link that leads out of the dataset or to nothing",
+	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED,
+	        "l: README is a symbolic link that leads out of the dataset or to nothing",
 	        "a link out of the tree");
 	must(unlink("l/README"), "unlink");
 	must(symlink("nothing.jpg", "l/b/3.jpg"), "symlink");
@@ -100,10 +106,12 @@ static void links(void)
 	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "b/3.jpg is a symbolic link that", "an absolute link");
 	must(unlink("l/b/3.jpg"), "unlink");
 	must(symlink("..", "l/b/up"), "symlink");
-	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "b/up is a symbolic link to a directory that it is in", "a circle");
+	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "b/up is a symbolic link to a directory that it is in",
+	        "a circle");
 	must(unlink("l/b/up"), "unlink");
 	must(symlink("../c", "l/a/d"), "symlink");
-	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "/d is a symbolic link to a directory", "a circle through two links");
+	refused("l", 0, GRADCOMP_ERR_UNSUPPORTED, "/d is a symbolic link to a directory",
+	        "a circle through two links");
 	must(unlink("l/a/d"), "unlink");
 	must(mkdir("l/e", 0755), "mkdir");
 	must(symlink("../e", "l/a/e"), "symlink");
@@ -121,9 +129,19 @@ static void beneath(void)
 	static const struct {
 		const char *path;
 		int want;
-	} cases[] = {{"b/2.jpg", 0},        {"c/1.jpg", 0},      {"b/../a/./1.jpg", 0}, {"../out.jpg", EXDEV}, {"c/../a/1.jpg", 0},
-	             {"none", ENOENT},      {"a/1.jpg/x", ENOTDIR}, {"w/1", ELOOP},     {"c/../../out.jpg", EXDEV},
-	             {"x/../l/a", EXDEV},   {"", 0},             {"c", 0},              {"y/1.jpg", 0}};
+	} cases[] = {{"b/2.jpg", 0},
+	             {"c/1.jpg", 0},
+	             {"b/../a/./1.jpg", 0},
+	             {"../out.jpg", EXDEV},
+	             {"c/../a/1.jpg", 0},
+	             {"none", ENOENT},
+	             {"a/1.jpg/x", ENOTDIR},
+	             {"w/1", ELOOP},
+	             {"c/../../out.jpg", EXDEV},
+	             {"x/../l/a", EXDEV},
+	             {"", 0},
+	             {"c", 0},
+	             {"y/1.jpg", 0}};
 	int root = open("l", O_PATH | O_DIRECTORY);
 	must(symlink("w", "l/w"), "symlink");
 	must(symlink("../l", "l/x"), "symlink");
@@ -133,7 +151,8 @@ static void beneath(void)
 		errno = 0;
 		int fd = beneath_open(root, cases[i].path, O_RDONLY | O_NONBLOCK), e = fd < 0 ? errno : 0;
 		int walked = beneath_walk(root, cases[i].path, O_RDONLY | O_NONBLOCK), e2 = walked < 0 ? errno : 0;
-		ok(e == cases[i].want && e2 == cases[i].want, "'%s': %s and %s", cases[i].path, strerror(e), strerror(e2));
+		ok(e == cases[i].want && e2 == cases[i].want, "'%s': %s and %s", cases[i].path, strerror(e),
+		   strerror(e2));
 		if (fd >= 0 && walked >= 0)
 			ok(!fstat(fd, &a) && !fstat(walked, &b) && a.st_ino == b.st_ino, "... the same file");
 		if (fd >= 0)
