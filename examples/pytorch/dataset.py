@@ -2,7 +2,7 @@
 """Trains on files through gradcomp.data: read and decoded once, then served from memory.
 
     python3 dataset.py /tmp/digits
-    torchrun --nproc-per-node=4 dataset.py /tmp/digits
+    torchrun --nproc_per_node=4 dataset.py /tmp/digits
     srun -N4 --gradcomp-stage=/nfs/digits python3 dataset.py
 
 The path is that of --gradcomp-stage when none is given. A path that is not there is

@@ -9,7 +9,8 @@ from ctypes import c_uint64, c_void_p
 
 from . import _data_lib, _lib, job
 from ._data_lib import lib
-from ._data_value import Packed, Sample, read
+from ._data_read import read
+from ._data_value import Packed, Sample
 from ._lib import Error
 
 _open = []  # by creation; closed in reverse at exit, which is the same order on all ranks
@@ -54,17 +55,28 @@ def _maker(source, prepare, failures):
     return _data_lib.MAKE(make)
 
 
+_forks = 0  # this process is so many away from the first
+
+
+def _forked():
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
 class _Loan:
     """Gives a value back when the last array that looks at it is gone."""
 
-    __slots__ = ("_release", "_handle", "_view", "_pid")
+    __slots__ = ("_release", "_handle", "_view", "_by")
 
     def __init__(self, release, handle, view):
-        self._release, self._handle, self._view, self._pid = release, handle, view, os.getpid()
+        self._release, self._handle, self._view, self._by = release, handle, view, _forks
 
     def __del__(self):
         # What a child inherited is its parent's to give back.
-        if os.getpid() == self._pid:
+        if self._by == _forks:
             self._release(self._handle, ctypes.byref(self._view))
 
 
@@ -119,16 +131,15 @@ class Core:
     def begin(self, epoch, position):
         self._lib.call("dataset_begin", self._used("iteration"), epoch, position)
 
-    def next(self, index):
-        """The value at the position that begin() and earlier calls came to, which is
-        that of sample `index`."""
+    def next(self, epoch, position):
+        """The value at `position`, which is where begin() and earlier calls came to."""
         handle = self._used("iteration")
         view, err = _data_lib.ValueView(struct_size=ctypes.sizeof(_data_lib.ValueView)), _lib.ErrorText()
         status = self._lib.dataset_next(handle, ctypes.byref(view), ctypes.byref(err))
         if status < 0:
-            self._fail(status, err, index)
-        if not view.data or view.index != index:
-            raise Error(_lib.ERR_INTERNAL, f"the library went on to sample {view.index}, not {index}: report it")
+            self._fail(status, err, self.order(epoch, position))
+        if not view.data:
+            raise Error(_lib.ERR_INTERNAL, f"epoch {epoch} ended at position {position} of {self.length}: report it")
         return self._value(handle, view)
 
     def expect(self, indices):

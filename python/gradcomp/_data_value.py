@@ -9,7 +9,7 @@ makes objects of the types below and nothing else, and every length is checked.
     buffers arrays, tensors and bytes in the order of the description, each at the
             next multiple of 64
 
-All numbers are little-endian. Arrays are handed out where they stand.
+All numbers are little-endian. _data_read.py reads it.
 """
 
 import ctypes
@@ -20,16 +20,15 @@ from typing import NamedTuple, Optional
 from . import _lib
 from ._lib import Error
 
-_HEAD = struct.Struct("<4sIQ")
-_MAGIC = b"GCV1"
-_ALIGN = 64
-_DEPTH = 16
+HEAD = struct.Struct("<4sIQ")
+MAGIC = b"GCV1"
+ALIGN = 64
+DEPTH = 16
 # The number of an element type is its place here.
-_ELEMENTS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64",
+ELEMENTS = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex64",
              "complex128", "uint16", "uint32", "uint64", "bfloat16")
-_NUMBERS = {name: i for i, name in enumerate(_ELEMENTS)}
-_SIZES = (1, 1, 1, 2, 4, 8, 2, 4, 8, 8, 16, 2, 4, 8, 2)
-_TYPESTR = ("|b1", "|u1", "|i1", "<i2", "<i4", "<i8", "<f2", "<f4", "<f8", "<c8", "<c16", "<u2", "<u4", "<u8", None)
+_NUMBERS = {name: i for i, name in enumerate(ELEMENTS)}
+SIZES = (1, 1, 1, 2, 4, 8, 2, 4, 8, 8, 16, 2, 4, 8, 2)
 STORABLE = ("None, bool, int (64 bits), float, str, bytes, numpy arrays and scalars, torch tensors in host memory, "
             "gradcomp.data.Sample, and tuples, lists and dicts (keys str or int) of those")
 
@@ -63,8 +62,8 @@ class _Writer:
         self.buffers = []  # (address, bytes, what keeps it alive)
 
     def put(self, value, where, depth=0):
-        if depth > _DEPTH:
-            _refuse(f"nested more than {_DEPTH} deep", where)
+        if depth > DEPTH:
+            _refuse(f"nested more than {DEPTH} deep", where)
         kind, meta = type(value), self.meta
         if value is None:
             meta += b"N"
@@ -128,7 +127,7 @@ class _Writer:
         for n in shape:
             count *= n
         self.meta += struct.pack(f"<cBB{len(shape)}Q", letter, number, len(shape), *shape)
-        self.buffers.append((address, count * _SIZES[number], keep))
+        self.buffers.append((address, count * SIZES[number], keep))
 
 
 class Packed:
@@ -138,153 +137,16 @@ class Packed:
         writer = _Writer()
         writer.put(value, "")
         self._meta, self._places = bytes(writer.meta), []
-        at = _HEAD.size + len(self._meta)
+        at = HEAD.size + len(self._meta)
         for source, size, keep in writer.buffers:
-            at = -(-at // _ALIGN) * _ALIGN
+            at = -(-at // ALIGN) * ALIGN
             self._places.append((at, source, size, keep))
             at += size
         self.bytes = at
 
     def write(self, address):
-        ctypes.memmove(address, _HEAD.pack(_MAGIC, len(self._meta), self.bytes) + self._meta,
-                       _HEAD.size + len(self._meta))
+        ctypes.memmove(address, HEAD.pack(MAGIC, len(self._meta), self.bytes) + self._meta,
+                       HEAD.size + len(self._meta))
         for at, source, size, _ in self._places:
             if size:
                 ctypes.memmove(address + at, source, size)
-
-
-class _Span:
-    """Memory on loan as numpy takes it: the array keeps this, and this the loan."""
-
-    __slots__ = ("__array_interface__", "_loan")
-
-    def __init__(self, address, shape, typestr, loan):
-        self.__array_interface__ = {"version": 3, "data": (address, True), "shape": shape, "typestr": typestr}
-        self._loan = loan
-
-
-class _Reader:
-    def __init__(self, address, size, meta, loan):
-        self.address, self.size, self.meta, self.loan = address, size, meta, loan
-        self.at, self.buffers = 0, _HEAD.size + len(meta)
-
-    def unpack(self, form):
-        got = struct.unpack_from(form, self.meta, self.at)  # struct.error: behind the end
-        self.at += struct.calcsize(form)
-        return got
-
-    def text(self, size):
-        if size > len(self.meta) - self.at:
-            raise ValueError(f"a string of {size} bytes ends behind the description")
-        self.at += size
-        return self.meta[self.at - size:self.at].decode("utf-8", "surrogateescape")
-
-    def buffer(self, size):
-        """The address of the next buffer."""
-        at = -(-self.buffers // _ALIGN) * _ALIGN
-        if size > self.size - at:
-            raise ValueError(f"{size} bytes at {at} end behind the value's {self.size}")
-        self.buffers = at + size
-        return self.address + at
-
-    def places(self):
-        """As many turns as there are items."""
-        (count,) = self.unpack("<I")
-        if count > len(self.meta) - self.at:
-            raise ValueError(f"{count} items in {len(self.meta) - self.at} bytes of description")
-        return range(count)
-
-    def value(self, depth=0):
-        if depth > _DEPTH + 1:
-            raise ValueError("nested too deep")
-        letter = self.meta[self.at:self.at + 1]
-        self.at += 1
-        if letter == b"i":
-            return self.unpack("<q")[0]
-        if letter in (b"a", b"t", b"v"):
-            return self._array(letter)
-        if letter == b"(":
-            return tuple([self.value(depth + 1) for _ in self.places()])
-        if letter == b"f":
-            return self.unpack("<d")[0]
-        if letter == b"s":
-            return self.text(self.unpack("<I")[0])
-        if letter == b"b":
-            (size,) = self.unpack("<Q")
-            return ctypes.string_at(self.buffer(size), size)
-        if letter == b"[":
-            return [self.value(depth + 1) for _ in self.places()]
-        if letter == b"{":
-            return {self.key(depth): self.value(depth + 1) for _ in self.places()}
-        if letter == b"S":
-            return Sample(*[self.value(depth + 1) for _ in Sample._fields])
-        if letter in (b"N", b"n", b"y"):
-            return {b"N": None, b"n": False, b"y": True}[letter]
-        raise ValueError(f"{letter!r} is no type")
-
-    def key(self, depth):
-        key = self.value(depth + 1)
-        if type(key) is not str and type(key) is not int:
-            raise ValueError("a dict with a key that is neither str nor int")
-        return key
-
-    def _array(self, letter):
-        number, ndim = self.unpack("<BB")
-        if number >= len(_ELEMENTS):
-            raise ValueError(f"{number} is no element type")
-        shape = self.unpack(f"<{ndim}Q")
-        count = 1
-        for n in shape:
-            count *= n
-        size = count * _SIZES[number]
-        if max(shape, default=0) >= 1 << 62:
-            raise ValueError(f"an array of shape {shape}")
-        address = self.buffer(size)
-        if letter == b"t":
-            return self._tensor(number, shape, address, size)
-        import numpy
-
-        if _TYPESTR[number] is None:
-            raise ValueError(f"a numpy array of {_ELEMENTS[number]}")
-        if size == 0:
-            array = numpy.empty(shape, _TYPESTR[number])
-            array.flags.writeable = False
-            return array
-        array = numpy.asarray(_Span(address, shape, _TYPESTR[number], self.loan))
-        return array[()] if letter == b"v" else array
-
-    @staticmethod
-    def _tensor(number, shape, address, size):
-        # There are no read-only tensors: a view of the memory that all share would be
-        # changed by the first step that works in place.
-        import torch
-
-        dtype = getattr(torch, _ELEMENTS[number], None)
-        if dtype is None:
-            raise ImportError(f"torch has no {_ELEMENTS[number]}")
-        try:
-            tensor = torch.empty(shape, dtype=dtype)
-        except RuntimeError as e:
-            raise ValueError(str(e)) from None
-        if size:
-            ctypes.memmove(tensor.data_ptr(), address, size)
-        return tensor
-
-
-def read(address, size, loan):
-    """The value in `size` bytes at `address`. Its arrays are views that hold `loan`."""
-    try:
-        if size < _HEAD.size:
-            raise ValueError(f"{size} bytes are less than a head")
-        magic, meta_size, total = _HEAD.unpack(ctypes.string_at(address, _HEAD.size))
-        if magic != _MAGIC or total != size or meta_size > size - _HEAD.size:
-            raise ValueError(f"a head that says {magic!r}, {meta_size} of {total} bytes, on {size} bytes")
-        reader = _Reader(address, size, ctypes.string_at(address + _HEAD.size, meta_size), loan)
-        value = reader.value()
-        if reader.at != meta_size or reader.buffers != size:
-            raise ValueError(f"{meta_size - reader.at} bytes of description and {size - reader.buffers} of buffers left over")
-        return value
-    except ImportError as e:
-        raise Error(_lib.ERR_UNSUPPORTED, f"the value was stored by a Python that has more than this one: {e}") from None
-    except (ValueError, struct.error, OverflowError, MemoryError) as e:
-        raise Error(_lib.ERR_INVALID, f"not a value: {e}") from None

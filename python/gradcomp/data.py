@@ -96,7 +96,7 @@ class Dataset(_Base):
         for position in range(start, self.length):
             if self._epochs != own:
                 raise Error(_lib.ERR_STATE, f"epoch {number} was ended by the beginning of another")
-            yield self._changed(self._core.next(self._core.order(number, position)))
+            yield self._changed(self._core.next(number, position))
 
     def _changed(self, value):
         return value if self.transform is None else self.transform(value)

@@ -27,7 +27,7 @@ sys.path.insert(0, os.environ["PYTHONPATH"])
 sys.modules["torch"] = None  # as where there is none
 import gradcomp  # noqa: E402
 import gradcomp.data  # noqa: E402
-from gradcomp import _data_value, _lib  # noqa: E402
+from gradcomp import _data_read, _data_value, _lib  # noqa: E402
 from gradcomp.data import Dataset, RecordWriter, Sample, Samples  # noqa: E402
 
 folder = tempfile.TemporaryDirectory(prefix="gradcomp-test-")
@@ -54,7 +54,7 @@ def packed(value):
 
 def there_and_back(value):
     place = packed(value)
-    return _data_value.read(place.address, len(place.bytes), place)
+    return _data_read.read(place.address, len(place.bytes), place)
 
 
 def same(a, b):
@@ -80,7 +80,7 @@ array = np.arange(12, dtype=">f4").reshape(3, 4)
 ok((there_and_back(array.T) == array.T).all(), "of the other byte order, and not contiguous")
 ok(there_and_back(np.array(5)).shape == (), "an array without dimensions")
 place = packed((np.zeros(1000), b"x", np.ones(3, np.float32)))
-first, _, second = _data_value.read(place.address, len(place.bytes), place)
+first, _, second = _data_read.read(place.address, len(place.bytes), place)
 ok(first.ctypes.data % 64 == 0 and second.ctypes.data % 64 == 0, "buffers are aligned to 64 bytes")
 place.bytes[first.ctypes.data - place.address + 7] = 64
 ok(first[0] == 2.0, "an array is a view, not a copy")
@@ -104,7 +104,7 @@ for _ in range(20000):
     for _ in range(rng.randrange(1, 4)):
         good.bytes[rng.randrange(140)] = rng.choice((0, 1, 255, rng.randrange(256)))
     try:
-        _data_value.read(good.address, rng.choice((len(whole), len(whole), rng.randrange(len(whole)))), good)
+        _data_read.read(good.address, rng.choice((len(whole), len(whole), rng.randrange(len(whole)))), good)
         read += 1
     except gradcomp.Error:
         pass
@@ -263,6 +263,16 @@ e = error_of(Dataset(list(range(25)), seed=1).sampler.load_state_dict, state)
 ok(isinstance(e, gradcomp.Error) and "seed 0 (here 1)" in str(e), "a state of another order is refused, and what differs named", e)
 for bad in ({}, {**state, "reached": -1}, {**state, "epoch": "1"}):
     ok(isinstance(error_of(again.load_state_dict, bad), gradcomp.Error), f"no state: {str(bad)[:40]}")
+
+job = gradcomp.Job()
+ds = Dataset([1, 2], job=job)
+e = error_of(job.free)
+ok(isinstance(e, gradcomp.Error) and e.status == _lib.ERR_STATE, "a job with an open dataset is not left", e)
+ok(ds[0] == 1, "and both can be used")
+ds.close()
+job.free()
+with Dataset([1, 2]) as ds:
+    ok(ds[1] == 2, "after its end there is another")
 
 # ---- failures -------------------------------------------------------------------
 

@@ -110,6 +110,9 @@ said = [line.get("errors", {"seen": []})["seen"] for line in lines]
 ok([s for s, _, _ in result] == [0, 0], "a sample that cannot be prepared does not end the job", errors(result))
 ok(sum(map(len, said)) == 2 and all("five is bad" in e and "sample 5" in e for s in said for e in s),
    "whoever asks for it hears why", said)
+lines, result, _ = run(2, "dropped", tree)
+ok([s for s, _, _ in result] == [0, 0] and all(line["held"]["right"] for line in lines)
+   and sorted(seen(lines, "epoch 0")) == list(range(COUNT)), "a dataset dropped without close() is in nobody's way", errors(result))
 lines, result, _ = run(2, "mismatch", tree)
 ok(all(s not in (0, None) and "seed" in err for s, _, err in result), "ranks of different seeds are told", errors(result))
 for how, word in (("killed", "killed by signal"), ("raises", "no more")):
@@ -117,4 +120,18 @@ for how, word in (("killed", "killed by signal"), ("raises", "no more")):
     ok(result[0][0] not in (0, None) and word in result[0][2], f"a worker that is {how} is an error, not a hang", errors(result))
     if how == "raises":
         ok("in broken" in result[0][2] and "gradcomp" in result[0][2], "with the worker's traceback", errors(result))
+
+EXAMPLE = os.path.join(SOURCE, "examples/pytorch/dataset.py")
+for form in ("tree", "tar"):
+    path = os.path.join(folder.name, "digits-" + form)
+    result = ranks(2, [EXAMPLE, path, "--as", form, "--epochs", "4", "--workers", "1"], GRADCOMP="cast:type=bf16")
+    if result[0][0] != 0 and "No module named 'sklearn'" in result[0][2]:
+        print("# no scikit-learn: the example was not run")
+        break
+    ok([s for s, _, _ in result] == [0, 0], f"the example: trains on a {form}", errors(result))
+    lines = result[0][1].splitlines()
+    accuracy = [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("epoch")]
+    ok(len(accuracy) == 4 and accuracy[-1] > 0.85, f"the example: {form}: and learns", lines)
+    made = [int(line.split("made ")[1].split(",")[0]) for _, out, _ in result for line in out.splitlines() if "made " in line]
+    ok(len(made) == 1 and 0 < made[0] < 1797, f"the example: {form}: each rank prepared its part", lines)
 done_testing()

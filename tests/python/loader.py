@@ -147,6 +147,16 @@ def worker(how):
             pass
 
 
+def dropped():
+    """Datasets that nobody closes, and one beside them."""
+    ds = Dataset(samples, prepare)
+    half = [v for v, _ in zip(ds.epoch(0), range(10))]
+    del ds
+    with Dataset(samples, prepare, seed=1) as ds:
+        say("epoch 0", ds.epoch(0))
+    print(json.dumps({"word": "held", "right": all(right(i, a) for i, a, _ in half)}))
+
+
 def mismatch():
     Dataset(samples, prepare, seed=rank)
 
@@ -154,4 +164,4 @@ def mismatch():
 words = mode.split(":")
 {"plain": lambda: plain(int(words[1])), "loader": lambda: loader(int(words[1])),
  "distributed": lambda: distributed(words[1] == "follow"), "die": lambda: die(words[1]), "fail": fail,
- "worker": lambda: worker(words[1]), "mismatch": mismatch}[words[0]]()
+ "worker": lambda: worker(words[1]), "mismatch": mismatch, "dropped": dropped}[words[0]]()
