@@ -42,5 +42,7 @@ gradcomp_status bench_median(gradcomp_group *world, double *seconds, long n, dou
 int bench_failed(gradcomp_error *err, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 /* gradcomp bench compressors: of one process, without a job. The exit status. */
 int bench_compressors(int argc, char **argv);
+/* gradcomp bench io: makes its own job. The exit status. */
+int bench_io(int argc, char **argv);
 
 #endif

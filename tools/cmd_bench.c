@@ -4,6 +4,7 @@
  *   collectives every primitive of the installed collectives
  *   reduce      whole steps of a reducer, through compressor and collective
  *   compressors local work alone, of one process (bench_compressors.c)
+ *   io          a dataset in the nodes' memory (bench_io.c)
  *
  * A sample is the time of the slowest rank, after a barrier; the figure is the
  * median. Results of the first two are checked before they are timed. */
@@ -21,7 +22,8 @@ static int usage(FILE *to)
 	      "                      [--json FILE]\n"
 	      "       gradcomp bench reduce [--tensors SHAPE[,SHAPE...]] [--iters N] [--json FILE]\n"
 	      "       gradcomp bench compressors [--help]\n"
-	      "All but the last are started by srun: one rank a task. SIZE: 1K, 64M. SHAPE: 1024x1024, 4096.\n"
+	      "       gradcomp bench io [--help]\n"
+	      "All but compressors are started by srun: one rank a task. SIZE: 1K, 64M. SHAPE: 1024x1024, 4096.\n"
 	      "Under every SPEC of --compressors, which are codes, the coded primitives are measured; otherwise none.\n"
 	      "defaults: --bytes 1K,1M,16M,64M --tensors 1024x1024,1024 --iters 20; collectives: all that are\n"
 	      "installed, all that they serve, --seconds 1 a row at most\n",
@@ -151,6 +153,8 @@ int cmd_bench(int argc, char **argv)
 		return usage(stdout);
 	if (argc > 1 && !strcmp(argv[1], "compressors"))
 		return bench_compressors(argc - 1, argv + 1);
+	if (argc > 1 && !strcmp(argv[1], "io"))
+		return bench_io(argc - 1, argv + 1);
 	if (argc > 1 && !strcmp(argv[1], "allreduce"))
 		body = bench_allreduce;
 	else if (argc > 1 && !strcmp(argv[1], "collectives"))

@@ -1,0 +1,28 @@
+/* gradcomp bench io: what its two parts share. */
+#ifndef BENCH_IO_H
+#define BENCH_IO_H
+
+#include "gradcomp/dataset.h"
+#include "gradcomp/gradcomp.h"
+#include "gradcomp/samples.h"
+#include "json.h"
+
+typedef struct bench_dataset {
+	gradcomp_job *job;
+	gradcomp_group *world;
+	gradcomp_dataset *ds;
+	gradcomp_samples *samples; /* NULL: values are made up */
+	uint64_t count, bytes;     /* of the dataset; of the largest value */
+	int64_t epochs, steps, step_ms, batch;
+	uint64_t *own, nown, *others, nothers; /* samples of this node, of the others */
+	unsigned char *out;                    /* room for a value */
+	jsonw *json;
+} bench_dataset;
+
+/* Each measures and prints its rows, rank 0 alone. 0, or -1 with *err filled. */
+int bench_epochs(bench_dataset *b, gradcomp_error *err);
+int bench_local_values(bench_dataset *b, gradcomp_error *err);
+int bench_remote_values(bench_dataset *b, gradcomp_error *err);
+int bench_steps(bench_dataset *b, gradcomp_error *err);
+
+#endif
