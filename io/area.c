@@ -179,13 +179,12 @@ static gradcomp_status open_below(int parent, const struct place *p, const char 
                                   mode_t mode, int *out, char path[4096], gradcomp_error *err)
 {
 	int fd = -1;
+	snprintf(path, PATH_MAX, "%s/%s", p->whole, name);
 	gradcomp_status status = open_or_make(parent, p->base, p->whole, create && geteuid() == 0, 01777, &fd, err);
 	if (status)
 		return status;
-	if (!(status = check_dir(fd, p->whole, owner, err))) {
-		snprintf(path, PATH_MAX, "%s/%s", p->whole, name);
+	if (!(status = check_dir(fd, p->whole, owner, err)))
 		status = open_or_make(fd, name, path, create, mode, out, err);
-	}
 	close(fd);
 	return status;
 }

@@ -14,6 +14,7 @@ gradcomp_status stage_write_failed(stage_run *run, const char *path, gradcomp_er
 	char name[STAGE_NAME_MAX], need[32], left[32];
 	struct statvfs fs;
 	int e = errno;
+	atomic_store(&run->unwritable, true);
 	gradcomp_printable(path, name, sizeof name);
 	if (e == EDQUOT)
 		return error_set(err, GRADCOMP_ERR_IO,

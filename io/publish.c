@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "manifest.h"
 #include "staging.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
@@ -62,14 +63,28 @@ gradcomp_status stage_verify(stage_run *run, stage_manifest *m, int dir, gradcom
 	return status;
 }
 
+/* The checksums for a listing, or where there is none the list that is the key's. */
+static bool read_manifest(stage_manifest *m, int dir, const char *key, const char **why)
+{
+	if (m->n)
+		return stage_manifest_read(m, dir, "manifest", why);
+	if (!stage_manifest_load(m, dir, "manifest", why))
+		return false;
+	if (!strcmp(m->key, key))
+		return true;
+	stage_manifest_clear(m);
+	*why = "its manifest is that of another copy";
+	return false;
+}
+
 /* The quick look: *damage stays empty when all is well. */
-static void look(stage_manifest *m, int dir, char damage[DAMAGE_BYTES])
+static void look(stage_manifest *m, int dir, const char *key, char damage[DAMAGE_BYTES])
 {
 	char name[STAGE_NAME_MAX];
 	const char *why;
 	struct stat st;
 	stage_walk w;
-	if (!stage_manifest_read(m, dir, "manifest", &why)) {
+	if (!read_manifest(m, dir, key, &why)) {
 		snprintf(damage, DAMAGE_BYTES, "%s", why);
 		return;
 	}
@@ -89,17 +104,17 @@ static void look(stage_manifest *m, int dir, char damage[DAMAGE_BYTES])
 	close(data);
 }
 
-int stage_published(stage_run *run, stage_manifest *m, int area, bool deep, char damage[DAMAGE_BYTES],
-                    gradcomp_error *err)
+int stage_published(stage_run *run, stage_manifest *m, int area, const char *key, bool deep,
+                    char damage[DAMAGE_BYTES], gradcomp_error *err)
 {
 	damage[0] = 0;
-	int dir = openat(area, m->key, OPEN_DIR);
+	int dir = openat(area, key, OPEN_DIR);
 	if (dir < 0 && errno == ENOENT)
 		return 0;
 	if (dir < 0)
 		snprintf(damage, DAMAGE_BYTES, "it cannot be opened");
 	else
-		look(m, dir, damage);
+		look(m, dir, key, damage);
 	gradcomp_status status = GRADCOMP_OK;
 	if (!*damage && deep) {
 		gradcomp_error why;
@@ -133,20 +148,21 @@ void stage_touch(int area, const char *key)
 /* The order: the data and its directories, the manifest, the temporary
  * directory's own names, the new name, the directory that has it. A machine
  * that dies at any point comes back with no copy or a whole one. */
-gradcomp_status stage_publish(stage_run *run, const stage_manifest *m, int area, int temp, gradcomp_error *err)
+gradcomp_status stage_publish(stage_run *run, const stage_manifest *m, int area, const char *key, int temp,
+                              gradcomp_error *err)
 {
 	char name[STAGE_KEY_BYTES + 8];
-	snprintf(name, sizeof name, "%s.tmp", m->key);
+	snprintf(name, sizeof name, "%s.tmp", key);
 	if (syncfs(temp) < 0 || stage_manifest_write(m, temp, "manifest") < 0 || fsync(temp) < 0)
 		return stage_write_failed(run, "the manifest", err);
-	if (renameat2(area, name, area, m->key, RENAME_NOREPLACE) == 0)
+	if (renameat2(area, name, area, key, RENAME_NOREPLACE) == 0)
 		;
-	else if (errno == EEXIST && renameat2(area, name, area, m->key, RENAME_EXCHANGE) == 0)
+	else if (errno == EEXIST && renameat2(area, name, area, key, RENAME_EXCHANGE) == 0)
 		(void)!stage_remove(area, name); /* the damaged one; a failure leaves it to stage_sweep() */
 	else
-		return stage_write_failed(run, m->key, err);
+		return stage_write_failed(run, key, err);
 	if (fsync(area) < 0)
-		return stage_write_failed(run, m->key, err);
+		return stage_write_failed(run, key, err);
 	unlinkat(temp, "journal", 0);
 	return GRADCOMP_OK;
 }

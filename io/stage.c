@@ -4,40 +4,35 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
 #include "config.h"
-#include "exchange/exchange.h"
-#include "staging.h"
+#include "exchange/together.h"
+#include "wire.h"
 
-#define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define ATTEMPTS 3
-#define FLAGS (GRADCOMP_STAGE_VERIFY | GRADCOMP_STAGE_DRY_RUN)
+#define FLAGS (GRADCOMP_STAGE_VERIFY | GRADCOMP_STAGE_DRY_RUN | GRADCOMP_STAGE_CONTENT)
 
-/* ---- one source, one listing ---------------------------------------------- */
+/* ---- what node 0 finds --------------------------------------------------------- */
 
-struct staging {
-	stage_run *run;
-	stage_manifest m;
-	source *from;
-	int area;
-	bool cached;
-	uint64_t resumed;
+/* Bytes only: the same on all machines. */
+struct finding {
+	unsigned char options[SHA256_BYTES];
+	char key[STAGE_KEY_BYTES], source[4096], file[256];
+	unsigned char mounted, files[8], bytes[8];
 };
 
-static gradcomp_status open_source(stage_run *run, struct staging *s, gradcomp_error *err)
+/* All nodes must want the same. */
+static void digest_options(const gradcomp_stage_options *o, unsigned char digest[SHA256_BYTES])
 {
-	gradcomp_status status =
-		source_open(run->config, run->options->source, stage_run_wait(run), &s->from, err);
-	if (status)
-		return status;
-	run->source = source_name(s->from);
-	if (!(s->m.source = strdup(run->source)))
-		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
-	return GRADCOMP_OK;
+	unsigned char numbers[8];
+	sha256 hash;
+	put32(numbers, o->flags);
+	put32(numbers + 4, (uint32_t)o->mode);
+	sha256_init(&hash);
+	sha256_update(&hash, numbers, sizeof numbers);
+	sha256_update(&hash, o->source, strlen(o->source));
+	sha256_final(&hash, digest);
 }
 
 /* A copy of the source inside the source would have no end. */
@@ -54,132 +49,77 @@ static gradcomp_status check_apart(stage_run *run, const char *source, gradcomp_
 	                 gradcomp_printable(source, name, sizeof name));
 }
 
-static bool exists(int area, const char *key)
+static gradcomp_status open_area(staging *s, gradcomp_error *err)
 {
-	struct stat st;
-	return fstatat(area, key, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	bool dry = s->run->options->flags & GRADCOMP_STAGE_DRY_RUN;
+	gradcomp_status status = stage_area_open(s->run->cache_dir, !dry, &s->area, s->run->where, err);
+	return dry && status == GRADCOMP_ERR_NOTFOUND ? GRADCOMP_OK : status;
 }
 
-/* Until the lock is ours (*lock >= 0) or, when there was no copy, somebody has
- * published one. */
-static gradcomp_status wait_turn(stage_run *run, int area, const char *key, bool damaged, int *lock,
-                                 gradcomp_error *err)
+static gradcomp_status scan_source(staging *s, gradcomp_error *err)
 {
-	gradcomp_status status = GRADCOMP_OK;
-	int watch = -1;
-	for (bool waiting = false; !status; waiting = true) {
-		int got = stage_lock_try(area, key, lock, &run->pid);
-		if (got < 0)
-			status = stage_write_failed(run, "the lock", err);
-		if (got || (!damaged && exists(area, key)))
-			break;
-		if (!waiting) {
-			stage_run_phase(run, GRADCOMP_STAGE_WAIT, 0, 0);
-			watch = stage_lock_watch(area);
-			continue;
-		}
-		/* A holder that dies is noticed within half a second. */
-		for (int i = 0; i < 5 && !(status = stage_run_tick(run, err)); i++)
-			if (stage_lock_sleep(watch, 100))
-				break;
-	}
-	if (watch >= 0)
-		close(watch);
-	return status;
-}
-
-static gradcomp_status make_room(stage_run *run, struct staging *s, gradcomp_error *err)
-{
-	uint64_t bytes, inodes;
-	struct statvfs fs;
-	if (fstatvfs(s->area, &fs) < 0 || !fs.f_frsize)
-		return stage_fail(err, "ask for the free space of", run->where);
-	stage_needs(&s->m, fs.f_frsize, &bytes, &inodes);
-	return cache_make_room(run, s->area, s->m.key, bytes, inodes, err);
-}
-
-static gradcomp_status fill(stage_run *run, struct staging *s, int temp, gradcomp_error *err)
-{
-	const exchange_ring ring = {.nnodes = 1};
-	exchange_counts counts;
-	stage_filling f;
-	exchange *x;
-	gradcomp_status status = stage_fill_begin(run, &s->m, temp, &f, err);
-	exchange_plan plan = {.run = run, .m = &s->m, .ring = &ring, .from = s->from, .server = true, .needed = f.wanted,
-	                      .wanted = f.wanted, .temp = temp, .data = f.data};
-	if (!status && !(status = exchange_begin(&plan, &x, err)))
-		status = exchange_end(x, true, &counts, err);
-	if (!status)
-		status = stage_fill_end(run, &s->m, &f, err);
-	s->resumed = f.resumed;
-	stage_fill_free(&f);
-	return status;
-}
-
-/* With the lock held: what a dead producer left is gone on with. */
-static gradcomp_status produce(stage_run *run, struct staging *s, gradcomp_error *err)
-{
-	char name[STAGE_KEY_BYTES + 8];
-	gradcomp_status status;
-	int temp = -1;
-	stage_sweep(s->area, s->m.key);
-	snprintf(name, sizeof name, "%s.tmp", s->m.key);
-	run->bytes_total = s->m.bytes;
-	if ((mkdirat(s->area, name, 0700) < 0 && errno != EEXIST) || (temp = openat(s->area, name, OPEN_DIR)) < 0)
-		return stage_write_failed(run, name, err);
-	stage_journal_read(&s->m, temp);
-	if ((status = make_room(run, s, err)) || (status = fill(run, s, temp, err)) ||
-	    (status = stage_unchanged(run, &s->m, s->from, err)))
-		goto fail;
-	if ((run->options->flags & GRADCOMP_STAGE_VERIFY) && (status = stage_verify(run, &s->m, temp, err)))
-		goto fail;
-	stage_run_phase(run, GRADCOMP_STAGE_SYNC, s->m.files, s->m.bytes);
-	if ((status = stage_run_tick(run, err)) || (status = stage_publish(run, &s->m, s->area, temp, err)))
-		goto fail;
-	close(temp);
+	const stage_run *run = s->run;
+	char size[32], limit[32];
+	gradcomp_status status = staging_open(s, err);
+	if (status)
+		return status;
+	if (!(s->m.source = strdup(source_name(s->from))))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
+	s->run->source = s->m.source;
+	if (s->area >= 0 && source_is_mounted(s->from) && (status = check_apart(s->run, s->m.source, err)))
+		return status;
+	if ((status = stage_scan(s->run, &s->m, s->from, err)))
+		return status;
+	if (run->max_bytes && s->m.bytes > run->max_bytes)
+		return error_set(err, GRADCOMP_ERR_RANGE, "the dataset has %s; stage.max_bytes allows %s",
+		                 gradcomp_size_text(s->m.bytes, size), gradcomp_size_text(run->max_bytes, limit));
 	return GRADCOMP_OK;
-fail:
-	close(temp);
-	if (stage_remove(s->area, name) < 0)
-		stage_run_notice(run, "%s/%s could not be removed", run->where, name);
-	return status;
 }
 
-static gradcomp_status find_or_produce(stage_run *run, struct staging *s, gradcomp_error *err)
+static gradcomp_status fill_finding(const staging *s, struct finding *f, gradcomp_error *err)
 {
-	bool deep = run->options->flags & GRADCOMP_STAGE_VERIFY;
-	char damage[sizeof err->text];
-	int lock = -1;
-	for (;;) {
-		int found = stage_published(run, &s->m, s->area, deep, damage, err);
-		if (found < 0) {
-			if (lock >= 0)
-				stage_lock_release(s->area, s->m.key, lock);
-			return (gradcomp_status)found;
-		}
-		if (found || lock >= 0) {
-			s->cached = found;
-			break;
-		}
-		gradcomp_status status = wait_turn(run, s->area, s->m.key, *damage, &lock, err);
-		if (status)
-			return status;
-	}
+	const char *file = source_is_file(s->from);
+	memcpy(f->key, s->m.key, sizeof f->key);
+	f->mounted = source_is_mounted(s->from);
+	put64(f->files, s->m.files);
+	put64(f->bytes, s->m.bytes);
+	if (snprintf(f->source, sizeof f->source, "%s", s->m.source) < (int)sizeof f->source &&
+	    snprintf(f->file, sizeof f->file, "%s", file ? file : "") < (int)sizeof f->file)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "the name of the source is too long");
+}
+
+/* Node 0 lists the source; the others are told what it is. */
+static gradcomp_status find_source(staging *s, gradcomp_error *err)
+{
+	struct finding f = {.mounted = 0};
+	unsigned char mine[SHA256_BYTES];
 	gradcomp_status status = GRADCOMP_OK;
-	if (!s->cached) {
-		if (*damage)
-			stage_run_notice(run, "the cached copy is damaged (%s): copying again", damage);
-		status = produce(run, s, err);
-	}
-	if (!status)
-		stage_touch(s->area, s->m.key);
-	if (lock >= 0)
-		stage_lock_release(s->area, s->m.key, lock);
-	return status;
+	digest_options(s->run->options, mine);
+	memcpy(f.options, mine, sizeof mine);
+	if (s->run->options->mode != GRADCOMP_STAGE_LINK)
+		status = open_area(s, err);
+	if (!status && !s->crew->ring.node && !(status = scan_source(s, err)))
+		status = fill_finding(s, &f, err);
+	if ((status = crew_agree(s->crew, status, err)) || (status = crew_share(s->crew, &f, sizeof f, err)))
+		return status;
+	if (memcmp(f.options, mine, sizeof mine))
+		status = error_set(err, GRADCOMP_ERR_MISMATCH, "this node stages another source, or in another way, than node 0");
+	f.key[sizeof f.key - 1] = f.source[sizeof f.source - 1] = f.file[sizeof f.file - 1] = 0;
+	memcpy(s->key, f.key, sizeof s->key);
+	memcpy(s->source, f.source, sizeof s->source);
+	memcpy(s->file, f.file, sizeof s->file);
+	s->mounted = f.mounted;
+	s->files = get64(f.files);
+	s->bytes = get64(f.bytes);
+	s->run->source = s->source;
+	if (!status && s->area >= 0 && s->mounted && s->crew->ring.node)
+		status = check_apart(s->run, s->source, err);
+	return crew_agree(s->crew, status, err);
 }
 
 /* Free space is asked of the area, or of the place where it would be. */
-static gradcomp_status look_only(stage_run *run, struct staging *s, gradcomp_error *err)
+static gradcomp_status look_only(stage_run *run, staging *s, gradcomp_error *err)
 {
 	char damage[sizeof err->text];
 	if (s->area < 0) {
@@ -189,7 +129,7 @@ static gradcomp_status look_only(stage_run *run, struct staging *s, gradcomp_err
 		free(dir);
 		return stage_room(run, &s->m, s->area, err);
 	}
-	int found = stage_published(run, &s->m, s->area, run->options->flags & GRADCOMP_STAGE_VERIFY, damage, err);
+	int found = stage_published(run, &s->m, s->area, s->key, run->options->flags & GRADCOMP_STAGE_VERIFY, damage, err);
 	if (found < 0)
 		return (gradcomp_status)found;
 	s->cached = found;
@@ -198,37 +138,77 @@ static gradcomp_status look_only(stage_run *run, struct staging *s, gradcomp_err
 	return found ? GRADCOMP_OK : stage_room(run, &s->m, s->area, err);
 }
 
-static gradcomp_status stage_once(stage_run *run, gradcomp_stage_result *result, gradcomp_error *err)
+/* ---- modes --------------------------------------------------------------------- */
+
+/* Nothing is copied: there has to be a path, and this node has to reach it. */
+static gradcomp_status link_source(staging *s, gradcomp_error *err)
 {
-	struct staging s = {.run = run, .area = -1};
-	bool dry = run->options->flags & GRADCOMP_STAGE_DRY_RUN;
-	char size[32], limit[32];
-	gradcomp_status status;
-	if ((status = open_source(run, &s, err)))
-		goto done;
-	status = stage_area_open(run->cache_dir, !dry, &s.area, run->where, err);
-	if (status && !(dry && status == GRADCOMP_ERR_NOTFOUND))
-		goto done;
-	if ((!status && source_is_mounted(s.from) && (status = check_apart(run, s.m.source, err))) ||
-	    (status = stage_scan(run, &s.m, s.from, err)))
-		goto done;
-	if (run->max_bytes && s.m.bytes > run->max_bytes) {
-		status = error_set(err, GRADCOMP_ERR_RANGE, "the dataset has %s; stage.max_bytes allows %s",
-		                   gradcomp_size_text(s.m.bytes, size), gradcomp_size_text(run->max_bytes, limit));
-		goto done;
-	}
-	status = dry ? look_only(run, &s, err) : find_or_produce(run, &s, err);
-	result->cached = s.cached;
-	result->files = s.m.files;
-	result->bytes = s.m.bytes;
-	result->resumed = s.resumed;
-	memcpy(result->key, s.m.key, sizeof result->key);
-	snprintf(result->source, sizeof result->source, "%s", s.m.source);
-	const char *file = source_is_file(s.from);
-	if (snprintf(result->path, sizeof result->path, "%s/%s/data%s%s", run->where, s.m.key, file ? "/" : "",
-	             file ? file : "") >= (int)sizeof result->path)
-		status = error_set(err, GRADCOMP_ERR_INVALID, "the path of stage.cache_dir is too long");
-done:
+	source_reader *r = NULL;
+	source_stat st;
+	gradcomp_status status = GRADCOMP_OK;
+	if (!s->mounted)
+		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s is not mounted: mode link has no path to give", s->source);
+	else if (!(status = staging_open(s, err)) &&
+	         !(status = source_reader_open(s->from, stage_run_wait(s->run), &r, err)))
+		status = source_lookup(r, s->file, &st, err);
+	source_reader_close(r);
+	return crew_agree(s->crew, status, err);
+}
+
+/* What this node's part of the dataset is, in place of all. */
+static gradcomp_status take_shard(staging *s, gradcomp_error *err)
+{
+	gradcomp_status status = crew_list(s->crew, &s->m, err);
+	if (!status)
+		status = staging_shard(&s->m, s->crew->ring.node, s->crew->ring.nnodes, err);
+	memcpy(s->key, s->m.key, sizeof s->key);
+	s->files = s->m.files;
+	s->bytes = s->m.bytes;
+	return crew_agree(s->crew, status, err);
+}
+
+static gradcomp_status copy_source(staging *s, gradcomp_error *err)
+{
+	stage_run *run = s->run;
+	gradcomp_status status = GRADCOMP_OK;
+	if (run->options->mode == GRADCOMP_STAGE_SHARD && (status = take_shard(s, err)))
+		return status;
+	if (!(run->options->flags & GRADCOMP_STAGE_DRY_RUN))
+		return staging_make(s, err);
+	if (run->options->mode != GRADCOMP_STAGE_SHARD && (status = crew_list(s->crew, &s->m, err)))
+		return status;
+	return crew_agree(s->crew, look_only(run, s, err), err);
+}
+
+static gradcomp_status fill_result(const staging *s, gradcomp_stage_result *r, gradcomp_error *err)
+{
+	bool link = s->run->options->mode == GRADCOMP_STAGE_LINK;
+	int n = link ? snprintf(r->path, sizeof r->path, "%s", s->source)
+	             : snprintf(r->path, sizeof r->path, "%s/%s/data%s%s", s->run->where, s->key, *s->file ? "/" : "",
+	                        s->file);
+	r->cached = s->cached;
+	r->files = s->files;
+	r->bytes = s->bytes;
+	r->resumed = s->resumed;
+	r->read = s->read;
+	r->received = s->received;
+	r->node = (uint32_t)s->crew->ring.node;
+	r->nnodes = (uint32_t)s->crew->ring.nnodes;
+	memcpy(r->key, s->key, sizeof r->key);
+	memcpy(r->source, s->source, sizeof r->source);
+	return n < (int)sizeof r->path ? GRADCOMP_OK
+	                               : error_set(err, GRADCOMP_ERR_INVALID, "the path of stage.cache_dir is too long");
+}
+
+static gradcomp_status stage_once(stage_run *run, crew *crew, gradcomp_stage_result *result, gradcomp_error *err)
+{
+	staging s = {.run = run, .crew = crew, .area = -1};
+	atomic_store(&run->unwritable, false);
+	gradcomp_status status = find_source(&s, err);
+	if (!status)
+		status = run->options->mode == GRADCOMP_STAGE_LINK ? link_source(&s, err) : copy_source(&s, err);
+	if (!status)
+		status = fill_result(&s, result, err);
 	source_close(s.from);
 	if (s.area >= 0)
 		close(s.area);
@@ -249,6 +229,8 @@ static gradcomp_status take_options(const gradcomp_stage_options *given, gradcom
 	if (o->flags & ~FLAGS)
 		return error_set(err, GRADCOMP_ERR_INVALID, "stage flags are 0x%x; 0x%x are known", o->flags,
 		                 FLAGS);
+	if ((unsigned)o->mode > GRADCOMP_STAGE_LINK)
+		return error_set(err, GRADCOMP_ERR_INVALID, "stage mode is %d; 0 (full) to 2 (link) are known", (int)o->mode);
 	if (o->workers > 64)
 		return error_set(err, GRADCOMP_ERR_INVALID, "workers is %u; it can be 1 to 64", o->workers);
 	return GRADCOMP_OK;
@@ -262,6 +244,7 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	gradcomp_stage_result r = {.struct_size = sizeof r};
 	config *c = NULL;
 	stage_run *run = NULL;
+	crew crew;
 	gradcomp_error error = {0};
 	gradcomp_status status = take_options(options, &o, &error);
 	if (status || (status = config_load(NULL, &c, &error)))
@@ -275,13 +258,17 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	run->cache_dir = o.cache_dir ? o.cache_dir : config_str(c, "stage.cache_dir");
 	run->max_bytes = o.max_bytes ? o.max_bytes : (uint64_t)config_int(c, "stage.max_bytes");
 	run->workers = o.workers ? o.workers : (uint32_t)config_int(c, "stage.workers");
-	for (int i = 1;; i++) {
+	status = crew_open(&crew, run, o.group, &error);
+	for (int i = 1; !status && crew.acting; i++) {
 		atomic_store(&run->changed, false);
-		status = stage_once(run, &r, &error);
+		status = stage_once(run, &crew, &r, &error);
 		if (!status || !atomic_load(&run->changed) || i == ATTEMPTS)
 			break;
 		stage_run_notice(run, "%s; starting again", error.text);
+		status = GRADCOMP_OK;
 	}
+	status = crew_tell(&crew, &r, status, &error);
+	crew_close(&crew);
 	r.seconds = stage_clock() - begin;
 	r.struct_size = result->struct_size;
 	memcpy(result, &r, result->struct_size < sizeof r ? result->struct_size : sizeof r);

@@ -141,6 +141,7 @@ typedef struct stage_run {
 	uint64_t files_total, bytes_total;
 	int64_t pid;
 	atomic_bool changed; /* the failure was a source that changed */
+	atomic_bool unwritable; /* or a cache that could not be written to */
 } stage_run;
 
 double stage_clock(void);
@@ -210,13 +211,16 @@ void stage_journal_read(stage_manifest *m, int temp);
 int stage_journal_open(int temp);
 int stage_journal_add(int journal, size_t index, const stage_entry *e);
 
-/* 1: area/KEY is a whole copy (with `deep`: every byte read), *data is open; 0:
- * there is none, or it is damaged: *damage is not empty then. Negative: status. */
-int stage_published(stage_run *run, stage_manifest *m, int area, bool deep, char damage[508], gradcomp_error *err);
+/* 1: area/KEY is a whole copy (with `deep`: every byte read) of what *m lists, or when
+ * that is empty it is filled with the copy's own list; 0: there is none, or it is
+ * damaged: *damage is not empty then. Negative: status. */
+int stage_published(stage_run *run, stage_manifest *m, int area, const char *key, bool deep, char damage[508],
+                    gradcomp_error *err);
 /* Reads every byte of the copy dir/data. MISMATCH names a file that is wrong. */
 gradcomp_status stage_verify(stage_run *run, stage_manifest *m, int dir, gradcomp_error *err);
 /* Brings `temp` to the disk and makes it area/KEY, in place of a damaged one. */
-gradcomp_status stage_publish(stage_run *run, const stage_manifest *m, int area, int temp, gradcomp_error *err);
+gradcomp_status stage_publish(stage_run *run, const stage_manifest *m, int area, const char *key, int temp,
+                              gradcomp_error *err);
 /* Notes that the copy was used now. */
 void stage_touch(int area, const char *key);
 

@@ -1,0 +1,397 @@
+/* What the nodes that stage together tell each other. */
+#include <errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "crew.h"
+#include "manifest.h"
+#include "wire.h"
+
+/* ---- aside: a call that waits for others, while progress is reported --------------- */
+
+struct aside {
+	gradcomp_status (*call)(void *ctx, gradcomp_error *err);
+	void *ctx;
+	gradcomp_status status;
+	gradcomp_error error;
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	bool done;
+};
+
+static void *aside_main(void *arg)
+{
+	struct aside *a = arg;
+	a->status = a->call(a->ctx, &a->error);
+	pthread_mutex_lock(&a->lock);
+	a->done = true;
+	pthread_cond_signal(&a->ended);
+	pthread_mutex_unlock(&a->lock);
+	return NULL;
+}
+
+/* A caller who wants to stop is heard now and obeyed at the next agreement: the others
+ * are in this call, too. */
+static void listen_to_caller(crew *c)
+{
+	gradcomp_error error;
+	gradcomp_status status = stage_run_tick(c->run, &error);
+	if (!status || c->stopped)
+		return;
+	c->stopped = status;
+	c->stop = error;
+}
+
+static gradcomp_status aside(crew *c, gradcomp_status (*call)(void *ctx, gradcomp_error *err), void *ctx,
+                             gradcomp_error *err)
+{
+	struct aside a = {.call = call, .ctx = ctx};
+	pthread_condattr_t attr;
+	sigset_t all, old;
+	pthread_t thread;
+	pthread_mutex_init(&a.lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&a.ended, &attr);
+	pthread_condattr_destroy(&attr);
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old);
+	int failed = pthread_create(&thread, NULL, aside_main, &a);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (failed) { /* then without progress: the others wait for this node */
+		aside_main(&a);
+	} else {
+		pthread_mutex_lock(&a.lock);
+		while (!a.done) {
+			struct timespec t;
+			clock_gettime(CLOCK_MONOTONIC, &t);
+			t.tv_nsec += 100000000;
+			t.tv_sec += t.tv_nsec / 1000000000;
+			t.tv_nsec %= 1000000000;
+			if (pthread_cond_timedwait(&a.ended, &a.lock, &t) != ETIMEDOUT)
+				continue;
+			pthread_mutex_unlock(&a.lock);
+			listen_to_caller(c);
+			pthread_mutex_lock(&a.lock);
+		}
+		pthread_mutex_unlock(&a.lock);
+		pthread_join(thread, NULL);
+	}
+	pthread_cond_destroy(&a.ended);
+	pthread_mutex_destroy(&a.lock);
+	if (a.status && err)
+		*err = a.error;
+	return a.status;
+}
+
+/* ---- plain messages ----------------------------------------------------------------- */
+
+struct bytes {
+	crew *c;
+	const void *in;
+	void *out;
+	size_t n;
+};
+
+static gradcomp_status share(void *ctx, gradcomp_error *err)
+{
+	const struct bytes *b = ctx;
+	return gradcomp_broadcast(b->c->nodes, b->out, b->n, GRADCOMP_U8, 0, err);
+}
+
+gradcomp_status crew_share(crew *c, void *bytes, size_t n, gradcomp_error *err)
+{
+	struct bytes b = {.c = c, .out = bytes, .n = n};
+	return c->nodes ? aside(c, share, &b, err) : GRADCOMP_OK;
+}
+
+static gradcomp_status or_bytes(void *ctx, gradcomp_error *err)
+{
+	const struct bytes *b = ctx;
+	return gradcomp_allreduce(b->c->nodes, b->out, b->n, GRADCOMP_U8, GRADCOMP_BOR, err);
+}
+
+gradcomp_status crew_or(crew *c, unsigned char *bytes, size_t n, gradcomp_error *err)
+{
+	struct bytes b = {.c = c, .out = bytes, .n = n};
+	return c->nodes ? aside(c, or_bytes, &b, err) : GRADCOMP_OK;
+}
+
+static gradcomp_status gather(void *ctx, gradcomp_error *err)
+{
+	const struct bytes *b = ctx;
+	int n = b->c->ring.nnodes;
+	uint64_t *counts = malloc((size_t)n * sizeof *counts);
+	if (!counts)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %d nodes", n);
+	for (int i = 0; i < n; i++)
+		counts[i] = b->n;
+	gradcomp_status status = gradcomp_allgather(b->c->nodes, b->in, b->out, counts, GRADCOMP_U8, err);
+	free(counts);
+	return status;
+}
+
+gradcomp_status crew_gather(crew *c, const void *mine, void *all, size_t n, gradcomp_error *err)
+{
+	struct bytes b = {.c = c, .in = mine, .out = all, .n = n};
+	if (c->nodes)
+		return aside(c, gather, &b, err);
+	memcpy(all, mine, n);
+	return GRADCOMP_OK;
+}
+
+/* ---- agreement ------------------------------------------------------------------------ */
+
+/* A failure on its way: status, whether the source changed (32 bits each), text. */
+#define TEXT_BYTES sizeof((gradcomp_error *)0)->text
+#define NEWS_BYTES (8 + TEXT_BYTES)
+
+struct agreement {
+	crew *c;
+	gradcomp_status status;
+	gradcomp_error error;
+	bool changed;
+};
+
+static gradcomp_status agree(void *ctx, gradcomp_error *err)
+{
+	struct agreement *a = ctx;
+	crew *c = a->c;
+	unsigned char news[NEWS_BYTES] = {0};
+	/* The first node that has failed has the largest number. */
+	int32_t culprit = a->status ? c->ring.nnodes - c->ring.node : 0;
+	gradcomp_status status = gradcomp_allreduce(c->nodes, &culprit, 1, GRADCOMP_I32, GRADCOMP_MAX, err);
+	if (status || culprit <= 0) {
+		a->status = GRADCOMP_OK;
+		return status;
+	}
+	culprit = c->ring.nnodes - culprit;
+	if (culprit == c->ring.node) {
+		put32(news, (uint32_t)-a->status);
+		put32(news + 4, a->changed);
+		snprintf((char *)news + 8, TEXT_BYTES, "%s", a->error.text);
+	}
+	if ((status = gradcomp_broadcast(c->nodes, news, sizeof news, GRADCOMP_U8, culprit, err)))
+		return status;
+	if (culprit == c->ring.node)
+		return GRADCOMP_OK;
+	uint32_t code = get32(news);
+	news[NEWS_BYTES - 1] = 0;
+	a->changed = get32(news + 4);
+	a->status = error_set(&a->error, code >= 1 && code <= 14 ? (gradcomp_status) - (int)code : GRADCOMP_ERR_INTERNAL,
+	                      "node %d (%s): %s", culprit, c->hosts[culprit], (const char *)news + 8);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status crew_agree(crew *c, gradcomp_status status, gradcomp_error *err)
+{
+	if (!status && c->stopped) {
+		status = c->stopped;
+		*err = c->stop;
+	}
+	if (!c->nodes)
+		return status;
+	struct agreement a = {.c = c, .status = status, .changed = status && atomic_load(&c->run->changed)};
+	if (status)
+		a.error = *err;
+	if ((status = aside(c, agree, &a, err)))
+		return status;
+	atomic_store(&c->run->changed, a.status && a.changed);
+	if (a.status)
+		*err = a.error;
+	return a.status;
+}
+
+/* ---- the listing ------------------------------------------------------------------------ */
+
+#define LIST_PIECE (1u << 20)
+
+struct listing {
+	crew *c;
+	stage_manifest *m;
+	char *text; /* LIST_PIECE bytes */
+};
+
+/* Pieces: the length, of which 0 is the end and one that is too long means that node 0
+ * has no memory; then the text. */
+static gradcomp_status list(void *ctx, gradcomp_error *err)
+{
+	const struct listing *l = ctx;
+	gradcomp_group *nodes = l->c->nodes;
+	bool first = !l->c->ring.node;
+	gradcomp_error error;
+	gradcomp_status status = GRADCOMP_OK, failed = GRADCOMP_OK;
+	unsigned char word[8] = {0};
+	size_t next = 0;
+	for (;;) {
+		if (first)
+			put64(word, (uint64_t)stage_manifest_pack(l->m, &next, l->text, LIST_PIECE));
+		if ((status = gradcomp_broadcast(nodes, word, sizeof word, GRADCOMP_U8, 0, err)))
+			return status;
+		uint64_t n = get64(word);
+		if (n > LIST_PIECE)
+			return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of files");
+		if (!n)
+			break;
+		if ((status = gradcomp_broadcast(nodes, l->text, n, GRADCOMP_U8, 0, err)))
+			return status;
+		if (!first && !failed)
+			failed = stage_manifest_unpack(l->m, l->text, n, &error);
+	}
+	if (!first && !failed)
+		failed = stage_manifest_unpacked(l->m, &error);
+	if (failed)
+		*err = error;
+	return failed;
+}
+
+gradcomp_status crew_list(crew *c, stage_manifest *m, gradcomp_error *err)
+{
+	struct listing l = {c, m, c->nodes ? malloc(LIST_PIECE) : NULL};
+	gradcomp_status status = GRADCOMP_OK;
+	if (!c->nodes)
+		return GRADCOMP_OK;
+	if (!l.text)
+		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of files");
+	if (c->ring.node)
+		stage_manifest_clear(m);
+	if (!(status = crew_agree(c, status, err)))
+		/* What is wrong with it on one node all agree on. */
+		status = crew_agree(c, aside(c, list, &l, err), err);
+	free(l.text);
+	return status;
+}
+
+/* ---- who acts ---------------------------------------------------------------------------- */
+
+struct opening {
+	crew *c;
+	gradcomp_group *group;
+	const int32_t *node; /* of its ranks */
+};
+
+static gradcomp_status split(void *ctx, gradcomp_error *err)
+{
+	const struct opening *o = ctx;
+	crew *c = o->c;
+	int me = gradcomp_group_rank(o->group), n = gradcomp_group_nranks(o->group), first = me, mates = 0;
+	bool one = true; /* a rank a node, everywhere */
+	for (int r = n; r-- > 0;)
+		if (o->node[r] == o->node[me]) {
+			first = r;
+			mates++;
+		}
+	for (int r = 1; r < n; r++)
+		one = one && o->node[r] > o->node[r - 1];
+	c->acting = first == me;
+	if (one) {
+		c->nodes = o->group;
+		return GRADCOMP_OK;
+	}
+	c->split = true;
+	gradcomp_status status = gradcomp_group_split(o->group, c->acting ? 0 : -1, me, &c->nodes, err);
+	return status ? status : gradcomp_group_split(o->group, o->node[me], me, &c->mates, err);
+}
+
+static gradcomp_status meet(crew *c, gradcomp_error *err)
+{
+	char mine[CREW_HOST] = "";
+	c->ring.node = c->nodes ? gradcomp_group_rank(c->nodes) : 0;
+	c->ring.nnodes = c->nodes ? gradcomp_group_nranks(c->nodes) : 1;
+	c->host = calloc((size_t)c->ring.nnodes, sizeof *c->host);
+	c->hosts = calloc((size_t)c->ring.nnodes, sizeof *c->hosts);
+	if (!c->host || !c->hosts)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for the names of %d nodes", c->ring.nnodes);
+	gethostname(mine, sizeof mine - 1);
+	gradcomp_status status = crew_gather(c, mine, c->host, sizeof mine, err);
+	for (int i = 0; !status && i < c->ring.nnodes; i++) {
+		c->host[i][CREW_HOST - 1] = 0;
+		c->hosts[i] = c->host[i];
+	}
+	c->ring.hosts = c->hosts;
+	return status;
+}
+
+gradcomp_status crew_open(crew *c, stage_run *run, gradcomp_group *group, gradcomp_error *err)
+{
+	struct opening o = {.c = c, .group = group};
+	const gradcomp_links *links = NULL;
+	gradcomp_status status = GRADCOMP_OK;
+	*c = (crew){.run = run, .acting = true};
+	if (group && gradcomp_group_nranks(group) > 1) {
+		if ((status = gradcomp_links_open(group, &links, err)))
+			return status;
+		o.node = links->node;
+		status = aside(c, split, &o, err);
+		gradcomp_links_close(group, links);
+	}
+	return status || !c->acting ? status : meet(c, err);
+}
+
+void crew_close(crew *c)
+{
+	for (int i = 0; i < 3; i++)
+		if (c->links[i])
+			gradcomp_links_close(c->nodes, c->links[i]);
+	if (c->split) {
+		gradcomp_group_free(c->nodes);
+		gradcomp_group_free(c->mates);
+	}
+	free(c->host);
+	free(c->hosts);
+}
+
+/* Three channels, so that a node sends over another one than it receives over: each
+ * belongs to one thread. */
+gradcomp_status crew_ring(crew *c, gradcomp_error *err)
+{
+	int n = c->ring.nnodes, me = c->ring.node, before = (me + n - 1) % n;
+	gradcomp_status status = GRADCOMP_OK;
+	for (int i = 0; n > 1 && !status && i < 3; i++)
+		if (!c->links[i])
+			status = gradcomp_links_open(c->nodes, &c->links[i], err);
+	c->ring.out = c->links[n % 2 && me == n - 1 ? 2 : me % 2];
+	c->ring.in = c->links[n % 2 && before == n - 1 ? 2 : before % 2];
+	return status;
+}
+
+/* ---- the other ranks of a node ------------------------------------------------------------- */
+
+struct outcome {
+	int32_t status;
+	char text[TEXT_BYTES];
+	gradcomp_stage_result result;
+};
+
+struct telling {
+	crew *c;
+	struct outcome *outcome;
+};
+
+static gradcomp_status tell(void *ctx, gradcomp_error *err)
+{
+	const struct telling *t = ctx;
+	return gradcomp_broadcast(t->c->mates, t->outcome, sizeof *t->outcome, GRADCOMP_U8, 0, err);
+}
+
+gradcomp_status crew_tell(crew *c, gradcomp_stage_result *result, gradcomp_status status, gradcomp_error *err)
+{
+	struct outcome o;
+	struct telling t = {c, &o};
+	if (!c->mates)
+		return status;
+	memset(&o, 0, sizeof o);
+	o.status = status;
+	memcpy(&o.result, result, sizeof o.result);
+	if (status)
+		snprintf(o.text, sizeof o.text, "%s", err->text);
+	gradcomp_status told = aside(c, tell, &t, err);
+	if (told)
+		return status ? status : told;
+	*result = o.result;
+	o.text[sizeof o.text - 1] = 0;
+	return o.status ? error_set(err, (gradcomp_status)o.status, "%s", o.text) : GRADCOMP_OK;
+}
