@@ -160,7 +160,10 @@ gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err)
 		line[n] = '\n';
 		sha256_update(&hash, line, (size_t)n + 1);
 		m->files += e->type == STAGE_FILE || e->type == STAGE_HARDLINK;
-		m->bytes += e->size;
+		if (__builtin_add_overflow(m->bytes, e->size, &m->bytes) || m->bytes > INT64_MAX) {
+			free(line);
+			return error_set(err, GRADCOMP_ERR_RANGE, "the sizes of the files add up to more than 64 bits can count");
+		}
 	}
 	free(line);
 	sha256_final(&hash, digest);

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "staging.h"
+#include "manifest.h"
 
 struct scan {
 	stage_run *run;
@@ -46,9 +46,13 @@ static gradcomp_status refuse(gradcomp_error *err, const char *path, mode_t mode
 static gradcomp_status add_symlink(struct scan *s, char *path, gradcomp_error *err)
 {
 	char target[PATH_MAX];
+	char name[STAGE_NAME_MAX];
 	gradcomp_status status = source_readlink(s->from, path, target, err);
 	if (status)
 		return status;
+	if (!*target)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "the symbolic link %s says nothing",
+		                 gradcomp_printable(path, name, sizeof name));
 	stage_entry *e = stage_manifest_add(s->m);
 	if (!e || !(e->target = stage_manifest_join(s->m, "", target)))
 		return stage_fail(err, "list", path);
@@ -85,9 +89,24 @@ static gradcomp_status add(struct scan *s, char *path, const source_stat *st, gr
 	return GRADCOMP_OK;
 }
 
+static gradcomp_status impossible(const struct scan *s, const char *name, const char *how, gradcomp_error *err)
+{
+	char shown[STAGE_NAME_MAX], in[STAGE_NAME_MAX];
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "'%s' in %s %s", gradcomp_printable(name, shown, sizeof shown),
+	                 gradcomp_printable(*s->dir ? s->dir : s->m->source, in, sizeof in), how);
+}
+
 static gradcomp_status add_name(void *ctx, const char *name, const source_stat *st, gradcomp_error *err)
 {
 	struct scan *s = ctx;
+	size_t n = strlen(name);
+	/* A server may say anything: a name that is none would be written outside of the copy. */
+	if (!stage_name_ok(name, n))
+		return impossible(s, name, "is listed there, but no file can have such a name", err);
+	if (strlen(s->dir) + 1 + n >= PATH_MAX)
+		return impossible(s, name, "has a path of more than 4095 bytes", err);
+	if (S_ISREG(st->mode) && st->size > INT64_MAX)
+		return impossible(s, name, "is listed with more bytes than a file can have", err);
 	char *path = stage_manifest_join(s->m, s->dir, name);
 	gradcomp_status status = path ? add(s, path, st, err) : stage_fail(err, "list", s->dir);
 	return status ? status : stage_run_tick(s->run, err);

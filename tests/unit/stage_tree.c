@@ -3,7 +3,7 @@
 
 #include "stage.h"
 
-#define DEEP 1200 /* levels; the path is longer than PATH_MAX */
+#define DEEP 800 /* levels; with the path of the copy it is longer than PATH_MAX */
 #define WIDE 5000
 
 static const char *const odd_names[] = {"new\nline",          "tab\tand space ", "-rf",          "\\x41",
