@@ -3,6 +3,8 @@
 #ifndef SOURCE_OPS_H
 #define SOURCE_OPS_H
 
+#include <stdatomic.h>
+
 #include "source.h"
 
 typedef struct source_ops source_ops;
@@ -12,6 +14,7 @@ struct source {
 	char *name; /* the back end's, allocated */
 	char *only; /* the source is this file of the back end's root; allocated */
 	bool mounted;
+	atomic_uint silent_ms;
 };
 
 struct source_reader {
@@ -21,7 +24,6 @@ struct source_reader {
 };
 
 struct source_ops {
-	uint32_t version, struct_size;
 	/* Frees all but name, only and path, which are source.c's to free. */
 	void (*close)(source *s);
 	gradcomp_status (*reader_open)(source *s, source_wait wait, source_reader **out, gradcomp_error *err);

@@ -3,15 +3,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "ops.h"
+#include "nfs_module.h"
 #include "staging.h"
 
 gradcomp_status source_open(const struct config *c, const char *spec, source_wait wait, source **out,
                             gradcomp_error *err)
 {
-	(void)c;
-	(void)wait;
-	return source_local_open(spec, out, err);
+	return source_url_is(spec) ? source_nfs_open(c, spec, wait, out, err) : source_local_open(spec, out, err);
 }
 
 void source_close(source *s)
@@ -36,6 +34,11 @@ const char *source_is_file(const source *s)
 bool source_is_mounted(const source *s)
 {
 	return s->mounted;
+}
+
+unsigned source_silent(const source *s)
+{
+	return atomic_load(&s->silent_ms);
 }
 
 gradcomp_status source_reader_open(source *s, source_wait wait, source_reader **out, gradcomp_error *err)

@@ -49,6 +49,9 @@ const char *source_is_file(const source *s);
 /* A mounted filesystem: entries can be reached by source_name() as a path. */
 bool source_is_mounted(const source *s);
 
+/* Milliseconds for which its server has not answered somebody; 0: it does. Any thread. */
+unsigned source_silent(const source *s);
+
 gradcomp_status source_reader_open(source *s, source_wait wait, source_reader **out, gradcomp_error *err);
 void source_reader_close(source_reader *r);
 

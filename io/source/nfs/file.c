@@ -1,0 +1,195 @@
+/* Reading a file. Several requests are under way at a time; when the caller has said
+ * how much he will read, also beyond what he has asked for so far. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "nfs.h"
+
+#define CALLS 8
+/* What comes along with the looking up. */
+#define FIRST (64u << 10)
+
+struct nfs_file {
+	struct nfs_handle fh;
+	source_stat st, after; /* at the beginning; behind the last byte, when it came along */
+	bool after_known;
+	uint64_t ahead; /* the caller reads up to here */
+	uint32_t first; /* bytes of `begin` */
+	char begin[FIRST];
+	char *slots; /* of the calls, NFS_READ_MAX bytes each */
+	struct nfs_call calls[CALLS]; /* in the order of their offsets, from `head` on */
+	unsigned head, n;
+};
+
+static struct nfs_call *call_at(struct nfs_file *f, unsigned i)
+{
+	return &f->calls[(f->head + i) % CALLS];
+}
+
+/* The places of answers under way that nobody wants any more are not free yet. */
+static gradcomp_status forget(struct nfs_reader *r, gradcomp_error *err)
+{
+	struct nfs_file *f = r->file;
+	gradcomp_status status = GRADCOMP_OK;
+	for (; f->n && !status; f->n--, f->head++) {
+		struct nfs_call *call = call_at(f, 0);
+		if (call->state == NFS_SENT)
+			status = nfs_ask(r, call, err);
+	}
+	return status;
+}
+
+/* Without their connection no request is under way. */
+void nfs_file_close(struct nfs_reader *r)
+{
+	bool sent = false;
+	for (unsigned i = 0; r->file && i < r->file->n; i++)
+		sent |= call_at(r->file, i)->state == NFS_SENT;
+	if (sent) {
+		nfs_conn_free(r->conn);
+		r->conn = NULL;
+	}
+	if (r->file)
+		free(r->file->slots);
+	free(r->file);
+	r->file = NULL;
+}
+
+gradcomp_status nfs_file_open(source_reader *base, const char *path, uint64_t ahead, source_stat *st, gradcomp_error *err)
+{
+	struct nfs_reader *r = (struct nfs_reader *)base;
+	struct nfs_source *s = (struct nfs_source *)base->from;
+	gradcomp_status status;
+	if (r->file && (status = forget(r, err)))
+		return status;
+	if (!r->file && !(r->file = calloc(1, sizeof *r->file)))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
+	struct nfs_file *f = r->file;
+	f->head = f->n = f->first = 0;
+	uint32_t along = FIRST < s->read_max ? FIRST : s->read_max;
+	struct nfs_call call = {.n = ahead < along ? (uint32_t)ahead : along, .buf = f->begin};
+	if ((status = nfs_find(r, path, &call, err)))
+		return status;
+	if (!S_ISREG(call.st.mode))
+		return nfs_failed(s, ENOENT, "read", path, err);
+	if (call.read_error)
+		return nfs_failed(s, call.read_error, "read", path, err);
+	f->fh = call.found;
+	*st = f->st = call.st;
+	f->ahead = ahead < f->st.size ? ahead : f->st.size;
+	f->first = call.got;
+	/* Only when all of the file came along was it looked at behind its last byte. */
+	f->after_known = call.after_known && call.got >= f->st.size;
+	f->after = call.after;
+	return GRADCOMP_OK;
+}
+
+static void send_all(struct nfs_reader *r)
+{
+	struct nfs_file *f = r->file;
+	struct nfs_source *s = (struct nfs_source *)r->base.from;
+	unsigned first = f->head % CALLS, straight = f->n < CALLS - first ? f->n : CALLS - first;
+	nfs_send(s, r->conn, f->calls + first, straight);
+	nfs_send(s, r->conn, f->calls, f->n - straight);
+}
+
+/* Requests from `at`, or from where the last one ends, up to `end`, as many as there is
+ * room for. */
+static void request(struct nfs_reader *r, uint64_t at, uint64_t end)
+{
+	struct nfs_file *f = r->file;
+	uint64_t max = ((struct nfs_source *)r->base.from)->read_max;
+	uint64_t next = f->n ? call_at(f, f->n - 1)->at + call_at(f, f->n - 1)->n : at;
+	while (next < end && f->n < CALLS) {
+		struct nfs_call *call = call_at(f, f->n);
+		*call = (struct nfs_call){
+			.kind = NFS_READ,
+			.fh = &f->fh,
+			.at = next,
+			.n = (uint32_t)(end - next < max ? end - next : max),
+			.buf = f->slots + (size_t)(call - f->calls) * NFS_READ_MAX,
+		};
+		next += call->n;
+		f->n++;
+	}
+	send_all(r);
+}
+
+/* Of the first request's answer what belongs to [at, at + n), once it is there. 0 bytes:
+ * the file ends before. */
+static gradcomp_status take_answer(struct nfs_reader *r, char *buf, uint64_t at, uint64_t n, uint64_t *got,
+                                   gradcomp_error *err)
+{
+	struct nfs_source *s = (struct nfs_source *)r->base.from;
+	struct nfs_file *f = r->file;
+	struct nfs_call *call = call_at(f, 0);
+	gradcomp_status status = nfs_ask(r, call, err);
+	if (status)
+		return status;
+	if (call->error)
+		return nfs_failed(s, call->error, "read", r->base.path, err);
+	uint64_t skip = at - call->at, have = call->got > skip ? call->got - skip : 0;
+	*got = n < have ? n : have;
+	memcpy(buf, call->buf + skip, *got);
+	f->after_known = call->after_known && call->at == 0 && call->n >= f->st.size;
+	f->after = call->after;
+	if (skip + *got == call->n) {
+		f->head++;
+		f->n--;
+	}
+	return GRADCOMP_OK;
+}
+
+gradcomp_status nfs_file_read(source_reader *base, void *buf, uint64_t n, uint64_t at, uint64_t *got, gradcomp_error *err)
+{
+	struct nfs_reader *r = (struct nfs_reader *)base;
+	struct nfs_file *f = r->file;
+	gradcomp_status status = GRADCOMP_OK;
+	uint64_t end = at + n > f->ahead ? at + n : f->ahead, more = 0;
+	if ((*got = at < f->first ? f->first - at : 0) > n)
+		*got = n;
+	memcpy(buf, f->begin + (*got ? at : 0), *got);
+	if (!f->slots && *got < n && !(f->slots = malloc((size_t)CALLS * NFS_READ_MAX)))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
+	for (; !status && *got < n; *got += more) {
+		uint64_t from = at + *got;
+		if (f->n && (from < call_at(f, 0)->at || from >= call_at(f, 0)->at + call_at(f, 0)->n) &&
+		    (status = forget(r, err)))
+			break;
+		request(r, from, end);
+		status = take_answer(r, (char *)buf + *got, from, n - *got, &more, err);
+		if (!status && !more)
+			break;
+	}
+	/* While the caller is busy with these, the next are on their way. */
+	if (!status && at + *got < f->ahead && at + *got >= f->first)
+		request(r, at + *got, f->ahead);
+	return status;
+}
+
+/* NFS before 4.2 does not tell holes. */
+void nfs_file_run(source_reader *r, uint64_t at, uint64_t size, uint64_t *data, uint64_t *hole)
+{
+	(void)r;
+	*data = at < size ? at : size;
+	*hole = size;
+}
+
+gradcomp_status nfs_file_again(source_reader *base, source_stat *st, gradcomp_error *err)
+{
+	struct nfs_reader *r = (struct nfs_reader *)base;
+	struct nfs_file *f = r->file;
+	if (f->after_known) {
+		*st = f->after;
+		return GRADCOMP_OK;
+	}
+	struct nfs_call call = {.kind = NFS_GETATTR, .fh = &f->fh};
+	gradcomp_status status = nfs_ask(r, &call, err);
+	if (status)
+		return status;
+	*st = call.st;
+	return call.error ? nfs_failed((struct nfs_source *)base->from, call.error, "look at", base->path, err)
+	                  : GRADCOMP_OK;
+}

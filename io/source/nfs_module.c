@@ -1,0 +1,36 @@
+/* Sources on NFS servers come out of a module: the library does not need libnfs. */
+#include "config.h"
+#include "nfs_module.h"
+#include "registry.h"
+
+static const source_nfs_module *nfs_module(const config *c, gradcomp_error *err)
+{
+	const void *symbol;
+	gradcomp_error why = {0};
+	gradcomp_status status = registry_module(c, SOURCE_NFS_MODULE, SOURCE_NFS_SYMBOL, &symbol, &why);
+	if (status) {
+		error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		          "nfs:// needs the module %s: %s; a mounted filesystem can be staged by its path",
+		          SOURCE_NFS_MODULE, why.text);
+		return NULL;
+	}
+	const source_nfs_module *m = symbol;
+	if (m->version == SOURCE_NFS_VERSION && m->struct_size == sizeof *m)
+		return m;
+	error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	          "%s is of version %u, this library wants %u: install both from one build", SOURCE_NFS_MODULE,
+	          m->version, SOURCE_NFS_VERSION);
+	return NULL;
+}
+
+gradcomp_status source_nfs_open(const struct config *c, const char *spec, source_wait wait, source **out,
+                                gradcomp_error *err)
+{
+	source_url url;
+	gradcomp_status status = source_url_parse(spec, &url, err);
+	if (status)
+		return status;
+	const source_nfs_module *m = nfs_module(c, err);
+	return m ? m->open(&url, config_float(c, "stage.source_timeout"), wait, out, err)
+	         : GRADCOMP_ERR_UNSUPPORTED;
+}

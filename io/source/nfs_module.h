@@ -1,0 +1,23 @@
+/* What source/nfs.so exports. */
+#ifndef SOURCE_NFS_MODULE_H
+#define SOURCE_NFS_MODULE_H
+
+#include "ops.h"
+#include "url.h"
+
+#define SOURCE_NFS_MODULE "source/nfs.so"
+#define SOURCE_NFS_SYMBOL "gradcomp_source_nfs"
+#define SOURCE_NFS_VERSION 1
+
+typedef struct source_nfs_module {
+	uint32_t version, struct_size;
+	/* `timeout`: seconds without an answer after which the server counts as gone. */
+	gradcomp_status (*open)(const source_url *url, double timeout, source_wait wait, source **out,
+	                        gradcomp_error *err);
+} source_nfs_module;
+
+/* Finds and loads it. */
+gradcomp_status source_nfs_open(const struct config *c, const char *spec, source_wait wait, source **out,
+                                gradcomp_error *err);
+
+#endif
