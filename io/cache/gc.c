@@ -136,9 +136,9 @@ gradcomp_status gradcomp_cache_gc(const gradcomp_cache_options *options, int64_t
 	if ((status = cache_area_begin(&a, options, true, err)))
 		return status;
 	if (!a.empty && !(status = leases(&g, err)) && !job) {
-		if (!cache_area_dry(&a))
-			stage_sweep(a.fd, "");
 		status = copies(&g, err);
+		if (!cache_area_dry(&a))
+			stage_sweep(a.fd, ""); /* the locks of dead producers */
 	}
 	cache_area_end(&a);
 	return status;
