@@ -9,10 +9,9 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, SOURCE, done_testing, environment, error_of, ok, skip_all  # noqa: E402
+from tap import SOURCE, done_testing, environment, error_of, need_library, ok  # noqa: E402
 
-if not os.path.exists(os.path.join(BUILD, "lib/libgradcomp.so")):
-    skip_all(f"no libgradcomp.so in {BUILD}/lib")
+need_library()
 os.environ.update(environment())
 sys.path.insert(0, os.environ["PYTHONPATH"])
 import gradcomp  # noqa: E402

@@ -14,14 +14,13 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, done_testing, environment, error_of, ok, skip_all  # noqa: E402
+from tap import done_testing, environment, error_of, need_library, ok, skip_all  # noqa: E402
 
 try:
     import numpy as np
 except ImportError:
     skip_all("no numpy for " + sys.executable)
-if not os.path.exists(os.path.join(BUILD, "lib/libgradcomp.so")):
-    skip_all(f"no libgradcomp.so in {BUILD}/lib")
+need_library()
 os.environ.update(environment())
 sys.path.insert(0, os.environ["PYTHONPATH"])
 sys.modules["torch"] = None  # as where there is none

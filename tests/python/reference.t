@@ -8,14 +8,13 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, done_testing, ok, skip_all  # noqa: E402
+from tap import done_testing, need_library, ok, skip_all  # noqa: E402
 
 try:
     import numpy as np
 except ImportError:
     skip_all("no numpy for " + sys.executable)
-if not os.path.exists(os.path.join(BUILD, "lib/libgradcomp.so")):
-    skip_all(f"no libgradcomp.so in {BUILD}/lib")
+need_library()
 import methods  # noqa: E402
 import simulated  # noqa: E402
 import gradcomp  # noqa: E402

@@ -12,6 +12,7 @@ SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file_
 BUILD = os.environ.get("GRADCOMP_BUILD", os.path.join(SOURCE, "build"))
 _count = _failed = 0
 _no_settings = tempfile.NamedTemporaryFile(prefix="gradcomp-test-", suffix=".conf")
+os.chmod(_no_settings.name, 0o644)  # for ranks() of other users
 
 
 def ok(passed, name, *details):
@@ -40,6 +41,25 @@ def skip_all(why):
     sys.exit(0)
 
 
+def need_library():
+    if not os.path.exists(os.path.join(BUILD, "lib/libgradcomp.so")):
+        skip_all(f"no libgradcomp.so in {BUILD}/lib")
+
+
+def need_gloo():
+    try:
+        import torch
+    except ImportError:
+        skip_all("no PyTorch for " + sys.executable)
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        skip_all("PyTorch without Gloo")
+
+
+def errors(result):
+    """What ranks() returned, for a failed test's details."""
+    return "\n".join(f"rank {r}: status {status}\n{err[-1500:]}" for r, (status, _, err) in enumerate(result))
+
+
 def done_testing():
     print(f"1..{_count}")
     sys.exit(_failed != 0)
@@ -64,9 +84,11 @@ def free_port():
             return port
 
 
-def ranks(nranks, argv, timeout=60, **more):
+def ranks(nranks, argv, timeout=60, users=None, **more):
     """Runs nranks processes as torchrun would. [(status, stdout, stderr)] by rank;
-    all are killed when one takes longer than `timeout` seconds (status None)."""
+    all are killed when one takes longer than `timeout` seconds (status None).
+    `users` are the user ids of the ranks: those of different users share no memory,
+    and meet as ranks on different nodes do."""
     port = str(free_port())
     started = []
     try:
@@ -74,7 +96,8 @@ def ranks(nranks, argv, timeout=60, **more):
             env = environment(RANK=str(r), WORLD_SIZE=str(nranks), LOCAL_RANK=str(r), MASTER_ADDR="127.0.0.1",
                               MASTER_PORT=port, **more)
             started.append(subprocess.Popen([sys.executable] + argv, env=env, stdin=subprocess.DEVNULL,
-                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+                                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                            user=users[r] if users else None))
         out = []
         for p in started:
             try:

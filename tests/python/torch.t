@@ -8,16 +8,10 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, SOURCE, done_testing, ok, ranks, skip_all  # noqa: E402
+from tap import SOURCE, done_testing, errors, need_gloo, need_library, ok, ranks  # noqa: E402
 
-try:
-    import torch
-except ImportError:
-    skip_all("no PyTorch for " + sys.executable)
-if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
-    skip_all("PyTorch without Gloo")
-if not os.path.exists(os.path.join(BUILD, "lib/libgradcomp.so")):
-    skip_all(f"no libgradcomp.so in {BUILD}/lib")
+need_gloo()
+need_library()
 TRAIN = os.path.join(SOURCE, "tests/python/train.py")
 
 
@@ -25,10 +19,6 @@ def said(result, word):
     """What each rank printed after a word; None where it did not."""
     lines = [dict(line.split(" ", 1) for line in out.splitlines() if " " in line) for _, out, _ in result]
     return [line.get(word) for line in lines]
-
-
-def errors(result):
-    return "\n".join(f"rank {r}: status {status}\n{err[-1500:]}" for r, (status, _, err) in enumerate(result))
 
 
 for mode in ("plain", "copied", "accumulate", "unused", "static"):
