@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2154
 # Harnesses of this folder under libFuzzer, with AddressSanitizer and UBSan, for
 # FUZZ_SECONDS (4) each; to be sourced behind tests/tap.sh. FUZZ_ONLY='card frame' names
 # some of them.
@@ -20,7 +20,7 @@ build () {
 		echo "$f"
 	done >"$tmp/files"
 	for f in $names; do echo "tests/fuzz/$f.c"; done >>"$tmp/files"
-	# shellcheck disable=SC2016
+	# shellcheck disable=SC2016,SC2086
 	xargs -P 2 -I '{}' sh -c 'clang '"$(printf '%s ' $flags)"' -fsanitize=fuzzer-no-link -c \
 		-o "$1/$(echo "$2" | tr / -).o" "$2"' - "$tmp" '{}' <"$tmp/files"
 }
@@ -29,7 +29,7 @@ fuzz () {
 	names=${FUZZ_ONLY:-$2}
 	check "$1 built for libFuzzer" build "$3"
 	for name in $names; do
-		objects=$(ls "$tmp"/*.c.o | grep -v -e '/tests-fuzz-')
+		objects=$(find "$tmp" -maxdepth 1 -name "*.c.o" ! -name "tests-fuzz-*")
 		# shellcheck disable=SC2046,SC2086
 		check "$name: linked" clang -fsanitize=fuzzer,address,undefined -o "$tmp/$name" "$tmp/tests-fuzz-$name.c.o" \
 			$objects "$GRADCOMP_BUILD/lib/check.a" "$GRADCOMP_BUILD/lib/libgradcomp.a" $(value LIB_LIBS) -lm -ldl -lrt -pthread
