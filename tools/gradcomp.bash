@@ -9,6 +9,9 @@ _gradcomp ()
 		text=$("$1" help 2>/dev/null | sed -n 's/^  \([a-z][a-z-]*\)  .*/\1/p')
 	elif [[ $word == -* ]]; then
 		text=$("$1" "${COMP_WORDS[1]}" --help </dev/null 2>/dev/null | grep -o -e '--[a-z][a-z-]*' | sort -u)
+	elif [ "$COMP_CWORD" = 2 ] && text=$("$1" "${COMP_WORDS[1]}" --help </dev/null 2>/dev/null |
+		sed -n '1s/^usage: gradcomp [a-z-]* {\([a-z|-]*\)}.*/\1/p' | tr '|' ' ') && [ -n "$text" ]; then
+		:
 	else
 		compopt -o default 2>/dev/null
 		return

@@ -1,11 +1,10 @@
 /* Samples read on several threads and handed out in their order. A worker that is
  * ahead by as many samples as there are slots waits. */
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "records.h"
+#include "thread.h"
 
 #define SLOTS_PER_WORKER 4u
 #define WORKERS_MAX 64u
@@ -135,16 +134,12 @@ gradcomp_status samples_each(const gradcomp_samples *s, uint32_t workers,
 	pthread_t threads[WORKERS_MAX];
 	uint32_t started = 0;
 	gradcomp_status status;
-	sigset_t all, old;
 	if (!(r.slots = calloc(r.nslots, sizeof *r.slots)))
 		return no_memory(err, "0");
 	pthread_mutex_init(&r.lock, NULL);
 	pthread_cond_init(&r.turned, NULL);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	while (started < workers && !pthread_create(&threads[started], NULL, work, &r))
+	while (started < workers && !thread_start(&threads[started], work, &r))
 		started++;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (started || !r.count) {
 		status = hand_out(&r, each, ctx, err);
 	} else {

@@ -1,10 +1,8 @@
 /* A few threads over numbers. */
-#include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 
 #include "reader.h"
+#include "thread.h"
 
 #define WORKERS_MAX 64u
 
@@ -41,15 +39,11 @@ gradcomp_status parallel_each(uint64_t n, uint32_t workers,
 	struct parallel p = {.each = each, .ctx = ctx, .n = n};
 	pthread_t threads[WORKERS_MAX];
 	uint32_t want = workers < WORKERS_MAX ? workers : WORKERS_MAX, started = 0;
-	sigset_t all, old;
 	if (want > n)
 		want = (uint32_t)n;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	/* The caller's thread is one of them: what cannot be started is not missed. */
-	while (started + 1 < want && !pthread_create(&threads[started], NULL, work, &p))
+	while (started + 1 < want && !thread_start(&threads[started], work, &p))
 		started++;
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	work(&p);
 	for (uint32_t i = 0; i < started; i++)
 		pthread_join(threads[i], NULL);

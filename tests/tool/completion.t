@@ -13,7 +13,7 @@ offered () {
 }
 
 is "the beginning of one command" "$(offered gradcomp con)" config
-is "the beginning of another" "$(offered gradcomp re)" report
+is "the beginning of another" "$(offered gradcomp rep)" report
 is "of none" "$(offered gradcomp zz)" ""
 for command in $(offered gradcomp ""); do
 	[ "$command" = help ] || [ "$command" = version ] ||
@@ -23,6 +23,8 @@ like "all of them" " $(offered gradcomp "") " " check "
 is "an option" "$(offered gradcomp list --js)" --json
 is "an option of another command" "$(offered gradcomp list --dry)" ""
 is "a command that is none" "$(offered gradcomp frob --)" ""
+is "what a command can be told to do" "$(offered gradcomp records "")" "pack list verify cat"
+is "... its options" "$(offered gradcomp records list --sum)" --summary
 is "a file is left to the shell" "$(offered gradcomp report some)" ""
 like "it is made known" "$(complete -p gradcomp)" "-F _gradcomp gradcomp"
 done_testing
