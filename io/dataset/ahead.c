@@ -6,9 +6,11 @@
  * yet. The lock is that of the threads: forked children never take it. */
 #include <stdlib.h>
 
+#include "fetch.h"
 #include "job.h"
-#include "store.h"
 #include "thread.h"
+
+#define STRIDES 4 /* of the window */
 
 typedef enum job_state { JOB_NONE, JOB_QUEUED, JOB_BUSY, JOB_DONE } job_state;
 
@@ -49,7 +51,7 @@ static void view_move(gradcomp_value_view *to, const gradcomp_value_view *from)
 static void job_run(ahead *a, job *j)
 {
 	j->view = (gradcomp_value_view){.struct_size = sizeof j->view};
-	j->status = value_obtain(a->ds, j->index, &j->view, &j->error);
+	j->status = value_obtain(a->ds, j->index, TICKET_ORDERED, &j->view, &j->error);
 }
 
 static void *ahead_main(void *arg)
@@ -80,25 +82,36 @@ static void *ahead_main(void *arg)
 	return NULL;
 }
 
-/* What threads do ahead, next() need not: of all samples but those in memory. */
-static bool wants_thread(const gradcomp_dataset *ds, uint64_t index)
+/* Has a sample of another node fetched; true when it is for the threads to have one ready:
+ * of this node, and not in its memory yet. */
+static bool wants_thread(const ahead *a, uint64_t index)
 {
+	gradcomp_dataset *ds = a->ds;
 	place at;
 
+	if (!a->nthreads && !ds->tickets)
+		return false;
 	owner_of(ds, index, &at);
-	return (atomic_load_explicit(&ds->slots[at.slot].word, memory_order_relaxed) & WORD_STATE) != SLOT_READY;
+	if (ds->node_of[at.rank] != ds->node) {
+		fetch_expect(ds, index, TICKET_ORDERED);
+		return false;
+	}
+	return a->nthreads && (atomic_load_explicit(&ds->slots[at.slot].word, memory_order_relaxed) & WORD_STATE) != SLOT_READY;
 }
 
+/* Goes on in strides, so that there are several to ask another node for at once. */
 static void look_ahead(ahead *a)
 {
 	uint64_t end = a->length - a->position < a->window ? a->length : a->position + a->window;
 
+	if (a->front > a->position && end < a->length && end - a->front < a->window / STRIDES)
+		return;
 	while (a->front < end) {
 		job *j = &a->jobs[a->front % a->window];
 		bool queued;
 
 		j->index = order_at(&a->o, a->front * (uint64_t)a->ds->nranks + (uint64_t)a->ds->rank);
-		queued = a->nthreads && wants_thread(a->ds, j->index);
+		queued = wants_thread(a, j->index);
 		pthread_mutex_lock(&a->lock);
 		a->front++;
 		if (queued) {
@@ -122,6 +135,8 @@ static void ahead_clear(ahead *a)
 		a->jobs[i].state = JOB_NONE;
 	}
 	pthread_mutex_unlock(&a->lock);
+	if (a->ds->tickets)
+		fetch_drop(a->ds);
 }
 
 static void ahead_begin(ahead *a, uint64_t epoch, uint64_t position)
@@ -253,7 +268,7 @@ gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view 
 		else
 			view_move(view, &j->view);
 	} else {
-		st = value_obtain(ds, j->index, view, err);
+		st = value_obtain(ds, j->index, TICKET_ORDERED, view, err);
 	}
 	/* What failed can be tried again. */
 	a->position += !st;

@@ -28,6 +28,8 @@ void dataset_unuse(gradcomp_dataset *ds)
 	if (atomic_fetch_sub(&ds->users, 1) > 1)
 		return;
 	share_drop(ds);
+	if (ds->wake_fd >= 0)
+		close(ds->wake_fd);
 	free(ds->node_of);
 	free(ds->local_of);
 	free(ds->spill);
@@ -72,8 +74,6 @@ static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_o
 		return error_set(err, GRADCOMP_ERR_INVALID, "options of a dataset are missing, or shorter than this library knows them");
 	if (!o->make)
 		return error_set(err, GRADCOMP_ERR_INVALID, "a dataset needs a function make() that its values come from");
-	if (ds->nnodes > 1)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "a dataset over %d nodes: one node it must be", ds->nnodes);
 	if (o->count > ORDER_COUNT_MAX)
 		return error_set(err, GRADCOMP_ERR_RANGE, "%llu samples: at most 2^62 can be counted", (unsigned long long)o->count);
 	if (o->workers > 1024)
@@ -179,6 +179,7 @@ static void destroy(gradcomp_dataset *ds)
 	ds->ahead = NULL;
 	if (ds->area)
 		atomic_store(&ds->area->rank, 0);
+	service_free(ds);
 	process_unregister(ds);
 	dataset_unuse(ds);
 }
@@ -202,12 +203,14 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a dataset");
 	}
 	atomic_store(&ds->users, 1);
-	ds->fd = ds->spill_fd = -1;
+	ds->fd = ds->spill_fd = ds->wake_fd = -1;
 	ds->group = group;
 	ds->rank = group->me;
 	ds->nranks = group->nranks;
 	atomic_store(&ds->forks, process_forks());
 	st = nodes_of(ds, err);
+	if (!st && ds->nranks > 1)
+		st = group_channel(group, &ds->channel, err);
 	if (st) {
 		job_fail(group->job, st, err->text);
 		destroy(ds);
@@ -231,6 +234,11 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 	if (!st && ds->head)
 		atomic_store(&ds->area->rank, atomic_load(&ds->self));
 	st = agree(ds, st, err);
+	if (!st) {
+		st = service_start(ds, err);
+		if (st)
+			job_fail(group->job, st, err->text);
+	}
 	if (st) {
 		destroy(ds);
 		return st;
@@ -249,7 +257,13 @@ gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err)
 		return GRADCOMP_OK;
 	ahead_stop(ds->ahead);
 	ds->ahead = NULL;
-	st = gradcomp_barrier(ds->group, err);
+	st = service_drain(ds, err);
+	/* Nobody wants anything any more; then nobody listens any more. */
+	if (!st)
+		st = gradcomp_barrier(ds->group, err);
+	service_stop(ds);
+	if (!st)
+		st = gradcomp_barrier(ds->group, err);
 	job_count(ds->group->job, -1);
 	destroy(ds);
 	return st;

@@ -11,20 +11,16 @@
 typedef struct making {
 	gradcomp_value_room room;
 	gradcomp_dataset *ds;
-	slot *s;
+	void *(*place)(void *ctx, uint64_t bytes);
+	void *ctx;
 	value v;
 	int calls;
 } making;
 
-static uint64_t rounded(uint64_t bytes)
-{
-	return bytes ? (bytes + 63) & ~(uint64_t)63 : 64;
-}
-
 bool value_alloc(value *v, uint64_t bytes)
 {
 	*v = (value){0};
-	if (bytes > VALUE_MOST || posix_memalign(&v->base, 64, rounded(bytes)))
+	if (bytes > VALUE_MOST || posix_memalign(&v->base, 64, value_rounded(bytes)))
 		return false;
 	v->data = v->base;
 	v->bytes = bytes;
@@ -34,13 +30,13 @@ bool value_alloc(value *v, uint64_t bytes)
 uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes)
 {
 	shared_head *h = ds->head;
-	uint64_t need = rounded(bytes), used = atomic_load(&h->arena_used), left = atomic_load(&s->offset);
+	uint64_t need = value_rounded(bytes), used = atomic_load(&h->arena_used), left = atomic_load(&s->offset);
 
 	/* What an attempt before this one has left. */
-	if (left && need <= rounded(atomic_load(&s->bytes)))
+	if (left && need <= value_rounded(atomic_load(&s->bytes)))
 		return left;
 	do {
-		if (bytes > VALUE_MOST || need > h->arena_limit - used)
+		if (need > h->arena_limit - used)
 			return 0;
 	} while (!atomic_compare_exchange_weak(&h->arena_used, &used, used + need));
 	atomic_store(&s->bytes, bytes);
@@ -54,17 +50,18 @@ static void *make_room(gradcomp_value_room *room, uint64_t bytes)
 
 	if (m->calls++)
 		return NULL;
-	if (m->s && (m->v.offset = arena_alloc(m->ds, m->s, bytes))) {
-		m->v.data = (unsigned char *)m->ds->head + m->v.offset;
+	if (m->place && bytes <= VALUE_MOST && (m->v.data = m->place(m->ctx, bytes))) {
+		m->v.offset = (uint64_t)((unsigned char *)m->v.data - (unsigned char *)m->ds->head);
 		m->v.bytes = bytes;
 		return m->v.data;
 	}
 	return value_alloc(&m->v, bytes) ? m->v.data : NULL;
 }
 
-gradcomp_status value_make(gradcomp_dataset *ds, uint64_t index, slot *s, value *out, gradcomp_error *err)
+gradcomp_status value_make_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes), void *ctx,
+                              value *out, gradcomp_error *err)
 {
-	making m = {.room = {.struct_size = sizeof m.room, .room = make_room}, .ds = ds, .s = s};
+	making m = {.room = {.struct_size = sizeof m.room, .room = make_room}, .ds = ds, .place = place, .ctx = ctx};
 	gradcomp_error why = {0};
 	uint64_t begin = clock_ns();
 	gradcomp_status st;

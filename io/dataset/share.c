@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -14,14 +15,15 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "fetch.h"
 #include "gradcomp/stage.h"
 #include "job.h"
-#include "store.h"
 
 #define SHARE_MAGIC 0x6763646174617331u /* "gcdatas1" */
 #define PAGE 4096u
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define LOOK_MS 100
+#define WINDOW_PART 8 /* of the memory is for values of other nodes */
 
 static uint64_t paged(uint64_t bytes)
 {
@@ -47,35 +49,56 @@ static void share_parts(gradcomp_dataset *ds)
 
 	ds->slots = (slot *)((unsigned char *)h + h->slots);
 	ds->area = (rank_area *)((unsigned char *)h + h->areas) + ds->local;
+	if (!h->ntickets)
+		return;
+	ds->fetch = (fetch_area *)((unsigned char *)h + h->fetch) + ds->local;
+	ds->tickets = (ticket *)((unsigned char *)h + h->tickets) + (size_t)ds->local * h->ntickets;
+}
+
+/* Where the parts begin; the bytes of all. */
+static uint64_t share_layout(const gradcomp_dataset *ds, uint64_t memory, shared_head *h)
+{
+	uint64_t here = (uint64_t)ds->nlocal;
+
+	*h = (shared_head){.magic = SHARE_MAGIC, .nslots = ds->nslots, .memory = memory, .slots = paged(sizeof *h)};
+	if (ds->nnodes > 1) {
+		h->ntickets = fetch_tickets(ds->o.ahead);
+		h->window_bytes = memory / WINDOW_PART / here / PAGE * PAGE;
+	}
+	h->areas = h->slots + paged(ds->nslots * sizeof(slot));
+	h->fetch = h->areas + paged(here * sizeof(rank_area));
+	h->tickets = h->fetch + (h->ntickets ? paged(here * sizeof(fetch_area)) : 0);
+	h->window = h->tickets + paged(here * h->ntickets * sizeof(ticket));
+	h->arena = h->window + here * h->window_bytes;
+	h->arena_limit = memory - here * h->window_bytes;
+	h->bytes = h->arena + paged(h->arena_limit);
+	return h->bytes;
 }
 
 static gradcomp_status share_memory(gradcomp_dataset *ds, gradcomp_error *err)
 {
-	uint64_t memory, slots = paged(sizeof(shared_head)), areas, arena, bytes;
+	shared_head *layout;
+	uint64_t memory, bytes;
 	gradcomp_status st = size_memory(ds, &memory, err);
 
 	if (st)
 		return st;
-	areas = slots + paged(ds->nslots * sizeof(slot));
-	arena = areas + paged((uint64_t)ds->nlocal * sizeof(rank_area));
-	bytes = arena + paged(memory);
+	layout = malloc(sizeof *layout);
+	if (!layout)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a dataset");
+	bytes = share_layout(ds, memory, layout);
 	ds->fd = memfd_create("gradcomp-dataset", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (ds->fd < 0 || ftruncate(ds->fd, (off_t)bytes) || fcntl(ds->fd, F_ADD_SEALS, SEALS))
-		return error_errno(err, GRADCOMP_ERR_NOMEM, "cannot make %llu bytes of shared memory for a dataset",
-		                   (unsigned long long)bytes);
-	st = share_map(ds, bytes, err);
-	if (st)
-		return st;
-	ds->head->bytes = bytes;
-	ds->head->nslots = ds->nslots;
-	ds->head->slots = slots;
-	ds->head->areas = areas;
-	ds->head->arena = arena;
-	ds->head->memory = memory;
-	ds->head->arena_limit = memory;
-	ds->head->magic = SHARE_MAGIC;
-	share_parts(ds);
-	return ds->spill ? spill_open(ds, err) : GRADCOMP_OK;
+		st = error_errno(err, GRADCOMP_ERR_NOMEM, "cannot make %llu bytes of shared memory for a dataset",
+		                 (unsigned long long)bytes);
+	else
+		st = share_map(ds, bytes, err);
+	if (!st) {
+		*ds->head = *layout;
+		share_parts(ds);
+	}
+	free(layout);
+	return !st && ds->spill ? spill_open(ds, err) : st;
 }
 
 static socklen_t door_address(const share_name *name, struct sockaddr_un *sa)

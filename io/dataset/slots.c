@@ -44,6 +44,11 @@ void slot_abandon(slot *s)
 	slot_set(s, SLOT_EMPTY);
 }
 
+void slot_refuse(slot *s)
+{
+	slot_set(s, SLOT_UNKEPT);
+}
+
 void slot_damaged(gradcomp_dataset *ds, slot *s, uint32_t word)
 {
 	count(&ds->area->counts.damaged, 1);
@@ -80,9 +85,40 @@ static gradcomp_status slot_read(gradcomp_dataset *ds, uint64_t index, slot *s, 
 	return GRADCOMP_ERR_NOTFOUND;
 }
 
+typedef struct arena_room {
+	gradcomp_dataset *ds;
+	slot *s;
+} arena_room;
+
+static void *ask_arena(void *ctx, uint64_t bytes)
+{
+	arena_room *r = ctx;
+	uint64_t offset = arena_alloc(r->ds, r->s, bytes);
+
+	return offset ? (unsigned char *)r->ds->head + offset : NULL;
+}
+
+void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s)
+{
+	slot_value at;
+	value v;
+
+	switch (slot_look(s, &at)) {
+	case SLOT_READY:
+		if (checksum_of((unsigned char *)ds->head + at.offset, at.bytes, index) != at.sum)
+			slot_damaged(ds, s, at.word);
+		break;
+	case SLOT_SPILLED:
+		if (!slot_read(ds, index, s, &at, &v, NULL))
+			free(v.base);
+		break;
+	}
+}
+
 static gradcomp_status slot_fill(gradcomp_dataset *ds, uint64_t index, slot *s, value *v, gradcomp_error *err)
 {
-	gradcomp_status st = value_make(ds, index, s, v, err);
+	arena_room room = {ds, s};
+	gradcomp_status st = value_make_at(ds, index, ask_arena, &room, v, err);
 
 	if (st)
 		slot_abandon(s);
@@ -118,7 +154,7 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 			break;
 		}
 		if (state == SLOT_UNKEPT) {
-			st = value_make(ds, index, NULL, &v, err);
+			st = value_make_at(ds, index, NULL, NULL, &v, err);
 			count(&ds->area->counts.unkept, !st);
 			break;
 		}
@@ -131,7 +167,9 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 	}
 	if (begin)
 		count(&ds->area->counts.wait_ns, clock_ns() - begin);
-	if (!st)
+	if (!st && view)
 		value_lend(ds, &v, index, source, view);
+	else if (!st)
+		free(v.base);
 	return st;
 }

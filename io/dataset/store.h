@@ -66,9 +66,12 @@ typedef struct rank_area {
 typedef struct shared_head {
 	uint64_t magic;
 	uint64_t bytes; /* of all of it */
-	uint64_t nslots, slots, areas, arena; /* the offsets of the parts */
-	uint64_t memory;  /* of values; the arena's share of it is */
+	uint64_t nslots;
+	uint64_t slots, areas, fetch, tickets, window, arena; /* where the parts begin */
+	uint64_t memory;      /* of values: the window's, in equal parts for the ranks, and the arena's */
+	uint64_t window_bytes; /* of a rank */
 	uint64_t arena_limit;
+	uint32_t ntickets; /* of a rank; 0: all samples are this node's */
 	_Alignas(64) atomic_uint_fast64_t arena_used;
 	_Alignas(64) uint64_t spill_limit;
 	atomic_uint_fast64_t spill_used;
@@ -79,6 +82,10 @@ typedef struct shared_head {
 /* ---- the dataset -------------------------------------------------------------- */
 
 typedef struct ahead ahead;
+typedef struct service service;
+struct ticket;
+struct fetch_area;
+struct channel;
 
 struct gradcomp_dataset {
 	gradcomp_group *group;
@@ -100,6 +107,12 @@ struct gradcomp_dataset {
 	atomic_bool stopped;
 	atomic_uint users; /* views on loan, and 1 until it is freed */
 	ahead *ahead;
+
+	struct channel *channel; /* of the service; NULL: the job has one rank */
+	service *service;
+	int wake_fd;
+	struct fetch_area *fetch; /* this rank's, as is */
+	struct ticket *tickets;   /* its table; NULL on one node */
 };
 
 /* Where a sample belongs: the node of the rank that epoch 0 gives it to. */
@@ -154,7 +167,7 @@ gradcomp_status size_memory(const gradcomp_dataset *ds, uint64_t *bytes, gradcom
 
 /* ---- values (slots.c, make.c, spill.c) ---------------------------------------------- */
 
-/* Of the node's own sample: there, read, or made now. */
+/* Of the node's own sample: there, read, or made now. Without a view it is only made. */
 gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t number, gradcomp_value_view *view,
                             gradcomp_error *err);
 
@@ -179,14 +192,23 @@ unsigned slot_look(slot *s, slot_value *out);
 bool slot_claim(gradcomp_dataset *ds, slot *s, uint32_t word);
 void slot_keep(gradcomp_dataset *ds, uint64_t index, slot *s, const value *v);
 void slot_abandon(slot *s);
+/* There is no memory for it: it is made anew each time it is wanted. */
+void slot_refuse(slot *s);
+/* Somebody got what does not match its checksum: here too it may be damaged. */
+void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s);
 /* The value that was there under this word did not match its checksum. */
 void slot_damaged(gradcomp_dataset *ds, slot *s, uint32_t word);
 /* Room in the arena for a slot this process fills; 0: there is none. */
 uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
 
-/* Calls make(). With `s`, whose word says that this process fills it, the value goes into the
- * arena if there is room. */
-gradcomp_status value_make(gradcomp_dataset *ds, uint64_t index, slot *s, value *out, gradcomp_error *err);
+/* Calls make(). `place` may give room in the shared memory, or NULL; so may `place` itself be. */
+gradcomp_status value_make_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes), void *ctx,
+                              value *out, gradcomp_error *err);
+/* What a value takes: the next one is aligned too. */
+static inline uint64_t value_rounded(uint64_t bytes)
+{
+	return bytes ? (bytes + 63) & ~(uint64_t)63 : 64;
+}
 bool value_alloc(value *v, uint64_t bytes);
 /* The view takes it over. */
 void value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source, gradcomp_value_view *view);
@@ -196,6 +218,17 @@ gradcomp_status spill_open(gradcomp_dataset *ds, gradcomp_error *err);
 /* False: there is no room for it. */
 bool spill_write(gradcomp_dataset *ds, const void *data, uint64_t bytes, uint64_t *offset);
 bool spill_read(gradcomp_dataset *ds, uint64_t offset, void *data, uint64_t bytes);
+
+/* ---- other nodes (service.c; fetch.h has the other side) ----------------------------- */
+
+/* Serves the other nodes from now on, and notices when the job fails. */
+gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err);
+/* Asks for nothing any more, and returns when nothing is under way that this rank wanted. */
+gradcomp_status service_drain(gradcomp_dataset *ds, gradcomp_error *err);
+/* The thread ends; nobody is served any more. Then, when all ranks have come so far, its
+ * connections are closed. */
+void service_stop(gradcomp_dataset *ds);
+void service_free(gradcomp_dataset *ds);
 
 /* ---- along the order (ahead.c) -------------------------------------------------------- */
 
@@ -207,8 +240,9 @@ void ahead_halt(ahead *a);
 void ahead_stop(ahead *a);
 /* What get() and next() begin with: an empty view, and process_enter(). */
 gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err);
-/* Lends sample `index`, whoever owns it. */
-gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view, gradcomp_error *err);
+/* Lends sample `index`, whoever owns it; flags as for a ticket. */
+gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
+                             gradcomp_error *err);
 /* The last of those who use the dataset frees what is left of it. */
 void dataset_unuse(gradcomp_dataset *ds);
 

@@ -2,14 +2,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fetch.h"
 #include "job.h"
-#include "store.h"
 
-gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view, gradcomp_error *err)
+gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
+                             gradcomp_error *err)
 {
 	place at;
 
 	owner_of(ds, index, &at);
+	if (ds->node_of[at.rank] != ds->node)
+		return fetch_obtain(ds, index, flags, view, err);
 	return slot_obtain(ds, index, at.slot, view, err);
 }
 
@@ -26,24 +29,32 @@ gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view
 	return process_enter(ds, err);
 }
 
+static gradcomp_status in_range(const gradcomp_dataset *ds, uint64_t index, gradcomp_error *err)
+{
+	if (index < ds->o.count)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_RANGE, "there is no sample %llu: the dataset has %llu", (unsigned long long)index,
+	                 (unsigned long long)ds->o.count);
+}
+
 gradcomp_status gradcomp_dataset_get(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
                                      gradcomp_error *err)
 {
 	gradcomp_status st = value_view_check(ds, view, err);
 
-	if (st)
-		return st;
-	if (index >= ds->o.count)
-		return error_set(err, GRADCOMP_ERR_RANGE, "there is no sample %llu: the dataset has %llu",
-		                 (unsigned long long)index, (unsigned long long)ds->o.count);
-	return value_obtain(ds, index, view, err);
+	if (!st)
+		st = in_range(ds, index, err);
+	return st ? st : value_obtain(ds, index, 0, view, err);
 }
 
 void gradcomp_dataset_release(gradcomp_dataset *ds, gradcomp_value_view *view)
 {
 	if (!ds || !view || !view->data)
 		return;
-	free(view->hold);
+	if (fetch_holds(ds, view->hold))
+		fetch_release(ds, view->hold);
+	else
+		free(view->hold);
 	view->data = view->hold = NULL;
 	dataset_unuse(ds);
 }
@@ -55,10 +66,16 @@ gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *in
 	if (!ds || (n && !indices))
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "indices" : "dataset");
 	st = process_enter(ds, err);
-	for (uint64_t i = 0; !st && i < n; i++)
-		if (indices[i] >= ds->o.count)
-			st = error_set(err, GRADCOMP_ERR_RANGE, "there is no sample %llu: the dataset has %llu",
-			               (unsigned long long)indices[i], (unsigned long long)ds->o.count);
+	for (uint64_t i = 0; !st && i < n; i++) {
+		place at;
+
+		st = in_range(ds, indices[i], err);
+		if (st || !ds->tickets)
+			continue;
+		owner_of(ds, indices[i], &at);
+		if (ds->node_of[at.rank] != ds->node)
+			fetch_expect(ds, indices[i], 0);
+	}
 	return st;
 }
 

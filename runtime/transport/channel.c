@@ -139,7 +139,7 @@ gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n,
 	c->id = id;
 	c->n = n;
 	c->me = me;
-	c->npoll = 2;
+	c->npoll = CHANNEL_POLLS;
 	c->spin = 1e-6 * t->o.spin_us;
 	c->ranks = malloc((size_t)n * sizeof *c->ranks);
 	c->node = malloc((size_t)n * sizeof *c->node);

@@ -49,7 +49,7 @@ gradcomp_status channel_failure(channel *c, const request *r, int world, gradcom
 			if (c->links[i] && c->links[i]->ops)
 				c->links[i]->ops->revoke(c->links[i]);
 	}
-	if (r->done || world < 0)
+	if (world < 0 || r->done)
 		return transport_failure(t, err);
 	return error_set(err, t->failure.status, "%s; rank %d was waiting to %s %zu bytes %s rank %d on %s",
 	                 t->failure.text, t->rank, r->sending ? "send" : "receive", r->bytes,
@@ -70,18 +70,20 @@ static void channel_poll(struct pollfd *p, int n, double limit)
 		sched_yield();
 }
 
-/* Waits for the kernel to say that something can be done. Everything that could
- * wake this thread is armed before the last look, so nothing is missed. */
-static void channel_sleep(channel *c, const request *r)
+/* Waits for the kernel to say that something can be done, at most `limit` seconds, or for
+ * another descriptor if `fd` is one. Everything that could wake this thread is armed before
+ * the last look, so nothing is missed. `r` may be NULL. */
+static void channel_sleep(channel *c, const request *r, int fd, double limit)
 {
-	double limit = SLEEP_SECONDS, begin = clock_now();
+	double begin = clock_now();
 	struct pollfd *p = c->poll;
 	unsigned adopted = c->adopted;
 	peer_link *sleepers = NULL;
-	int n = 2;
+	int n = CHANNEL_POLLS;
 
 	p[0] = (struct pollfd){c->t->failed_fd, POLLIN, 0};
 	p[1] = (struct pollfd){c->inbound_fd, POLLIN, 0};
+	p[2] = (struct pollfd){fd, POLLIN, 0};
 	for (peer_link *l = c->active; l; l = l->next) {
 		if (l->late.head && l->late.head->release < begin + limit)
 			limit = l->late.head->release > begin ? l->late.head->release - begin : 0;
@@ -102,7 +104,7 @@ static void channel_sleep(channel *c, const request *r)
 			link_ask(l);
 	}
 	/* A link that came just now is not armed, and may have moved the array. */
-	if (!channel_progress(c) && !r->done && c->adopted == adopted && !atomic_load(&c->t->failed)) {
+	if (!channel_progress(c) && !(r && r->done) && c->adopted == adopted && !atomic_load(&c->t->failed)) {
 		channel_poll(p, n, limit);
 		/* Time in which this process was stopped is nobody's fault. */
 		double slept = clock_now() - begin;
@@ -195,7 +197,7 @@ gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_error *e
 				continue;
 			}
 		}
-		channel_sleep(c, r);
+		channel_sleep(c, r, -1, SLEEP_SECONDS);
 		channel_overdue(c, r);
 	}
 }
@@ -216,4 +218,20 @@ gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done, gradco
 		link_judge(r->link, clock_now());
 	*done = r->done;
 	return GRADCOMP_OK;
+}
+
+gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error *err)
+{
+	if (!atomic_load_explicit(&c->t->failed, memory_order_acquire) && !channel_progress(c))
+		channel_sleep(c, NULL, fd, seconds < SLEEP_SECONDS ? seconds : SLEEP_SECONDS);
+	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+		return channel_failure(c, NULL, -1, err);
+	return GRADCOMP_OK;
+}
+
+int channel_done(const gradcomp_request *req)
+{
+	const request *r = (const request *)(const void *)req;
+
+	return r->done;
 }

@@ -72,6 +72,9 @@ struct peer_link {
 	seals *seal[STREAMS_MAX]; /* where h.frames says so */
 };
 
+/* What every sleep polls beside the links: a failure, an inbound connection, and what the caller has. */
+#define CHANNEL_POLLS 3
+
 struct channel {
 	transport *t;
 	channel *next;

@@ -101,6 +101,13 @@ void channel_close(channel *c);
 /* Payload bytes sent on the channel so far; any thread. */
 uint64_t channel_sent(const channel *c);
 
+/* For a thread that serves whoever comes, and so waits for no one transfer: moves what can be
+ * moved, and when nothing could sleeps until something can, `fd` is readable (-1: none) or
+ * `seconds` have passed. Fails when the job has. channel_done() looks whether a transfer
+ * is complete and moves nothing. */
+gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error *err);
+int channel_done(const gradcomp_request *req);
+
 typedef struct transport_counts {
 	const char *transport;
 	uint64_t pairs, sent, received;

@@ -3,6 +3,7 @@
 #ifndef DATASET_TEST_H
 #define DATASET_TEST_H
 
+#include "dataset/order.h"
 #include "gradcomp/dataset.h"
 #include "processes.h"
 #include "ranks.h"

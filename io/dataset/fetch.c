@@ -1,0 +1,283 @@
+#include "fetch.h"
+
+#include <stdlib.h>
+#include <sys/eventfd.h>
+
+#include "checksum.h"
+
+/* A ticket that the window has no room for is given up after this long: what the program
+ * itself holds may fill it. */
+#define PATIENCE_NS 300000000u
+
+uint32_t fetch_tickets(uint32_t ahead)
+{
+	uint32_t n = TICKETS_LEAST;
+
+	while (n < TICKETS_MOST && n / 4 < ahead)
+		n *= 2;
+	return n;
+}
+
+bool ticket_move(ticket *t, uint32_t word, uint32_t to)
+{
+	return atomic_compare_exchange_strong(&t->word, &word, to);
+}
+
+bool fetch_holds(const gradcomp_dataset *ds, const void *hold)
+{
+	return ds->tickets && (const ticket *)hold >= ds->tickets && (const ticket *)hold < ds->tickets + ds->head->ntickets;
+}
+
+void fetch_notify(gradcomp_dataset *ds, const ticket *t)
+{
+	uint64_t n = (uint64_t)(t - ds->tickets);
+
+	atomic_fetch_or(&ds->fetch->attention[n / 64], (uint64_t)1 << n % 64);
+	if (atomic_exchange(&ds->fetch->asleep, 0))
+		eventfd_write(ds->wake_fd, 1);
+}
+
+static ticket *bucket(const gradcomp_dataset *ds, uint64_t index, uint32_t i)
+{
+	uint64_t hash = index * 0x9e3779b97f4a7c15u >> 32;
+
+	return &ds->tickets[(hash * BUCKET + i) % ds->head->ntickets];
+}
+
+/* One for `index` that a value is on its way on, or ready; *word is what it said. */
+static ticket *find(const gradcomp_dataset *ds, uint64_t index, uint32_t *word)
+{
+	for (uint32_t i = 0; i < 2 * BUCKET; i++) {
+		ticket *t = bucket(ds, index, i);
+
+		*word = atomic_load_explicit(&t->word, memory_order_acquire);
+		if (atomic_load_explicit(&t->index, memory_order_relaxed) != index)
+			continue;
+		switch (*word & WORD_STATE) {
+		case TICKET_WANTED:
+		case TICKET_FLYING:
+		case TICKET_READY:
+		case TICKET_ABSENT:
+			return t;
+		}
+	}
+	return NULL;
+}
+
+static ticket *claim(gradcomp_dataset *ds, uint64_t index, unsigned flags)
+{
+	uint32_t self = atomic_load(&ds->self);
+
+	for (uint32_t i = 0; i < 2 * BUCKET; i++) {
+		ticket *t = bucket(ds, index, i);
+
+		if (atomic_load_explicit(&t->word, memory_order_relaxed) != TICKET_FREE ||
+		    !ticket_move(t, TICKET_FREE, TICKET_SETUP | self))
+			continue;
+		atomic_store_explicit(&t->index, index, memory_order_relaxed);
+		atomic_store_explicit(&t->flags, flags, memory_order_relaxed);
+		t->bytes = t->offset = 0;
+		atomic_store_explicit(&t->word, TICKET_WANTED | self, memory_order_release);
+		fetch_notify(ds, t);
+		return t;
+	}
+	return NULL;
+}
+
+void fetch_expect(gradcomp_dataset *ds, uint64_t index, unsigned flags)
+{
+	uint32_t word;
+
+	if (!find(ds, index, &word))
+		claim(ds, index, flags);
+}
+
+static void put_back(gradcomp_dataset *ds, ticket *t)
+{
+	atomic_fetch_sub(&ds->fetch->refs[t->block], 1);
+	atomic_store_explicit(&t->word, TICKET_FREE, memory_order_release);
+}
+
+void fetch_release(gradcomp_dataset *ds, ticket *t)
+{
+	uint32_t word = atomic_load(&t->word);
+
+	/* The service changes OFFERED to HELD while this looks. */
+	if ((word & WORD_STATE) == TICKET_OFFERED && ticket_move(t, word, (word & ~WORD_STATE) | TICKET_LEFT))
+		return;
+	put_back(ds, t);
+}
+
+void fetch_drop(gradcomp_dataset *ds)
+{
+	uint32_t self = atomic_load(&ds->self);
+
+	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
+		ticket *t = &ds->tickets[i];
+
+		if (!(atomic_load(&t->flags) & TICKET_ORDERED))
+			continue;
+		if (ticket_move(t, TICKET_READY | self, TICKET_HELD | self))
+			put_back(ds, t);
+		else if (!ticket_move(t, TICKET_WANTED | self, TICKET_FREE))
+			ticket_move(t, TICKET_ABSENT | self, TICKET_FREE);
+	}
+}
+
+/* Waits on a ticket until there is something to take on it: its word then, this process's
+ * own, or TICKET_FREE when it has become another's or time has run out. */
+static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, uint64_t begin, uint32_t *taken,
+                             gradcomp_error *err)
+{
+	uint32_t self = atomic_load(&ds->self);
+
+	for (;;) {
+		uint32_t word = atomic_load_explicit(&t->word, memory_order_acquire), state = word & WORD_STATE, to;
+		gradcomp_status st;
+
+		*taken = TICKET_FREE;
+		if (atomic_load(&t->index) != index)
+			return GRADCOMP_OK;
+		if (state == TICKET_READY || state == TICKET_ABSENT) {
+			to = (state == TICKET_READY ? TICKET_HELD : TICKET_MAKING) | self;
+			if (!ticket_move(t, word, to))
+				continue;
+			if (atomic_load(&t->index) == index) {
+				*taken = to;
+				return GRADCOMP_OK;
+			}
+			/* It had become another's in between. */
+			atomic_store_explicit(&t->word, word, memory_order_release);
+			process_wake(&t->word);
+			return GRADCOMP_OK;
+		}
+		if (state != TICKET_WANTED && state != TICKET_FLYING && state != TICKET_SETUP)
+			return GRADCOMP_OK;
+		if (!(atomic_fetch_or(&t->flags, TICKET_URGENT) & TICKET_URGENT))
+			fetch_notify(ds, t);
+		if (state == TICKET_WANTED && atomic_load(&ds->fetch->starved) && clock_ns() - begin > PATIENCE_NS &&
+		    ticket_move(t, word, TICKET_MAKING | self)) {
+			atomic_fetch_or(&t->flags, TICKET_FINAL);
+			*taken = TICKET_MAKING | self;
+			return GRADCOMP_OK;
+		}
+		st = process_wait(ds, &t->word, word, err);
+		if (st)
+			return st;
+	}
+}
+
+/* Room in the window for a value this process makes instead of its owner. */
+typedef struct window_room {
+	ticket *t;
+	gradcomp_dataset *ds;
+} window_room;
+
+static void *ask_room(void *ctx, uint64_t bytes)
+{
+	window_room *w = ctx;
+	ticket *t = w->t;
+	uint32_t self = atomic_load(&w->ds->self);
+
+	t->bytes = bytes;
+	t->offset = 0;
+	atomic_store_explicit(&t->word, TICKET_ROOM | self, memory_order_release);
+	fetch_notify(w->ds, t);
+	while (atomic_load_explicit(&t->word, memory_order_acquire) == (TICKET_ROOM | self))
+		if (process_wait(w->ds, &t->word, TICKET_ROOM | self, NULL) &&
+		    ticket_move(t, TICKET_ROOM | self, TICKET_MAKING | self))
+			return NULL;
+	return t->offset ? (unsigned char *)w->ds->head + t->offset : NULL;
+}
+
+/* What its owner has not. Put where the service can offer it to the owner, if there is room. */
+static gradcomp_status make_instead(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value_view *view,
+                                    gradcomp_error *err)
+{
+	uint32_t self = atomic_load(&ds->self);
+	bool offer = !(atomic_load(&t->flags) & (TICKET_FINAL | TICKET_ORDERED));
+	window_room room = {t, ds};
+	gradcomp_status st;
+	value v;
+
+	t->offset = 0;
+	st = value_make_at(ds, index, offer ? ask_room : NULL, &room, &v, err);
+	if (st || v.base) {
+		/* Made in vain, or where only this process sees it. */
+		if (t->offset)
+			atomic_fetch_sub(&ds->fetch->refs[t->block], 1);
+		atomic_store_explicit(&t->word, TICKET_FREE, memory_order_release);
+		if (!st) {
+			count(&ds->area->counts.unkept, 1);
+			value_lend(ds, &v, index, GRADCOMP_VALUE_MADE, view);
+		}
+		return st;
+	}
+	t->sum = checksum_of(v.data, v.bytes, index);
+	value_lend(ds, &v, index, GRADCOMP_VALUE_MADE, view);
+	view->hold = t;
+	atomic_store_explicit(&t->word, TICKET_OFFERED | self, memory_order_release);
+	fetch_notify(ds, t);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status make_alone(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view, gradcomp_error *err)
+{
+	gradcomp_status st;
+	value v;
+
+	st = value_make_at(ds, index, NULL, NULL, &v, err);
+	if (!st)
+		value_lend(ds, &v, index, GRADCOMP_VALUE_MADE, view);
+	return st;
+}
+
+/* The value came; true when it is what its owner says it made. */
+static bool take(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value_view *view)
+{
+	value v = {.data = (unsigned char *)ds->head + t->offset, .bytes = t->bytes, .offset = t->offset};
+
+	if (checksum_of(v.data, v.bytes, index) != t->sum) {
+		count(&ds->area->counts.damaged, 1);
+		return false;
+	}
+	count(&ds->area->counts.remote_bytes, v.bytes);
+	value_lend(ds, &v, index, GRADCOMP_VALUE_REMOTE, view);
+	view->hold = t;
+	return true;
+}
+
+gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
+                             gradcomp_error *err)
+{
+	uint64_t begin = clock_ns();
+	gradcomp_status st = GRADCOMP_OK;
+	uint32_t word;
+
+	for (;;) {
+		ticket *t = find(ds, index, &word);
+
+		if (!t && !(t = claim(ds, index, flags | TICKET_URGENT))) {
+			/* All places for it are taken by values on loan. */
+			st = make_alone(ds, index, view, err);
+			break;
+		}
+		st = await(ds, t, index, begin, &word, err);
+		if (st)
+			break;
+		if ((word & WORD_STATE) == TICKET_MAKING) {
+			st = make_instead(ds, t, index, view, err);
+			break;
+		}
+		if ((word & WORD_STATE) == TICKET_HELD) {
+			if (take(ds, t, index, view))
+				break;
+			atomic_store_explicit(&t->word, TICKET_DAMAGED | atomic_load(&ds->self), memory_order_release);
+			fetch_notify(ds, t);
+			st = make_alone(ds, index, view, err);
+			break;
+		}
+	}
+	count(&ds->area->counts.wait_ns, clock_ns() - begin);
+	return st;
+}

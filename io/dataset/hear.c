@@ -1,0 +1,347 @@
+/* Messages in. Each peer is listened to for one message at a time; what a message says is
+ * checked before anything is done with it. */
+#include <stdlib.h>
+
+#include "checksum.h"
+#include "job.h"
+#include "service.h"
+
+static void receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req)
+{
+	gradcomp_error err;
+	gradcomp_status st = s->status ? s->status : s->links->recv(s->links->ctx, p->rank, buf, bytes, req, &err);
+
+	s->posted = true;
+	if (st && !s->status)
+		service_failed(s, st, &err);
+}
+
+void hear_header(service *s, peer *p)
+{
+	p->state = IN_HEAD;
+	receive(s, p, &p->in, sizeof p->in, &p->req);
+}
+
+/* The slot of a sample this node owns; NULL with the job failed when it is another's. */
+static slot *slot_of(service *s, const peer *p, uint64_t index)
+{
+	gradcomp_dataset *ds = s->ds;
+	place at;
+
+	if (index < ds->o.count) {
+		owner_of(ds, index, &at);
+		if (ds->node_of[at.rank] == ds->node)
+			return &ds->slots[at.slot];
+	}
+	service_wrong(s, p, "means a sample that this node does not own");
+	return NULL;
+}
+
+/* ---- requests and answers ---- */
+
+static void hear_asked(service *s, peer *p)
+{
+	const ask_item *items = p->items;
+
+	for (uint32_t i = 0; i < p->in.n; i++)
+		if (!slot_of(s, p, items[i].index))
+			return;
+	tell(s, p);
+	hear_header(s, p);
+}
+
+static void ticket_end(service *s, uint32_t number, uint32_t state, unsigned flags)
+{
+	ticket *t = &s->ds->tickets[number];
+
+	atomic_fetch_or(&t->flags, flags);
+	atomic_store_explicit(&t->word, (atomic_load(&t->word) & ~WORD_STATE) | state, memory_order_release);
+	process_wake(&t->word);
+	if (state == TICKET_WANTED)
+		ticket_want(s, number);
+}
+
+/* All that belongs to the answer is there. */
+static void hear_told(service *s, peer *p)
+{
+	block *b = &s->blocks[p->in.id];
+	const tell_item *items = p->items;
+	uint64_t at = 0;
+
+	for (uint32_t i = 0; i < b->n; i++) {
+		ticket *t = &s->ds->tickets[b->tickets[i]];
+
+		switch (items[i].status) {
+		case TELL_SENT:
+			t->offset = b->offset + at;
+			t->bytes = items[i].bytes;
+			t->sum = items[i].sum;
+			t->block = (uint32_t)p->in.id;
+			t->arrived = ++s->arrivals;
+			at += value_rounded(t->bytes);
+			s->mean = s->mean ? s->mean - s->mean / 16 + t->bytes / 16 : t->bytes;
+			atomic_fetch_add(&s->ds->fetch->refs[p->in.id], 1);
+			ticket_end(s, b->tickets[i], TICKET_READY, 0);
+			break;
+		case TELL_LATER: /* A NOTE says when. */
+			break;
+		case TELL_LARGE:
+			t->bytes = items[i].bytes;
+			if (value_rounded(t->bytes) > s->ds->head->window_bytes)
+				ticket_end(s, b->tickets[i], TICKET_ABSENT, TICKET_FINAL);
+			else
+				ticket_end(s, b->tickets[i], TICKET_WANTED, 0);
+			break;
+		default:
+			ticket_end(s, b->tickets[i], TICKET_ABSENT, items[i].status == TELL_UNKEPT ? TICKET_FINAL : 0);
+		}
+	}
+	free(b->tickets);
+	b->tickets = NULL;
+	b->asked = NULL;
+	p->asks--;
+	window_trim(s, (int)p->in.id, at);
+	window_unref(s, (uint32_t)p->in.id);
+	free(p->values);
+	p->values = NULL;
+	p->nvalues = 0;
+	hear_header(s, p);
+}
+
+/* The table came: the values follow. */
+static void hear_values(service *s, peer *p)
+{
+	const block *b = &s->blocks[p->in.id];
+	const tell_item *items = p->items;
+	uint64_t bytes = 0;
+	uint32_t carried;
+
+	for (uint32_t i = 0; i < b->n; i++) {
+		if (items[i].status > TELL_LARGE || items[i].bytes > b->bytes * (items[i].status == TELL_SENT)) {
+			if (items[i].status != TELL_LARGE) {
+				service_wrong(s, p, "answers what cannot be");
+				return;
+			}
+			continue;
+		}
+		bytes += items[i].status == TELL_SENT ? value_rounded(items[i].bytes) : 0;
+	}
+	if (bytes > b->bytes) {
+		service_wrong(s, p, "answers more than it was asked for");
+		return;
+	}
+	p->values = calloc(b->n, sizeof *p->values);
+	if (!p->values) {
+		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		return;
+	}
+	p->state = IN_VALUES;
+	bytes = 0;
+	for (uint32_t i = 0; i < b->n; i += carried) {
+		uint64_t run;
+
+		carried = 1;
+		if (items[i].status != TELL_SENT)
+			continue;
+		run = tell_run(items, b->n, i, &carried);
+		receive(s, p, (unsigned char *)s->ds->head + b->offset + bytes, run, &p->values[p->nvalues++]);
+		bytes += value_rounded(run);
+	}
+}
+
+/* ---- values made elsewhere ---- */
+
+static void hear_offer(service *s, peer *p)
+{
+	gradcomp_dataset *ds = s->ds;
+	slot *at = slot_of(s, p, p->in.index);
+	uint32_t answer = MSG_LEAVE;
+	slot_value seen;
+	unsigned state;
+
+	if (!at)
+		return;
+	state = slot_look(at, &seen);
+	if ((state == SLOT_EMPTY || state == SLOT_DAMAGED) && !atomic_load(&s->draining) && slot_claim(ds, at, seen.word)) {
+		if (arena_alloc(ds, at, p->in.bytes) || (ds->spill_fd >= 0 && p->in.bytes <= PUSH_MOST))
+			answer = MSG_TAKE;
+		else
+			slot_refuse(at);
+	}
+	out_header(s, p, (header){.type = answer, .id = p->in.id, .index = p->in.index});
+	hear_header(s, p);
+}
+
+static void hear_give(service *s, peer *p)
+{
+	gradcomp_dataset *ds = s->ds;
+	slot *at = slot_of(s, p, p->in.index);
+
+	if (!at)
+		return;
+	if (atomic_load(&at->word) != (SLOT_FILLING | atomic_load(&ds->self))) {
+		service_wrong(s, p, "gives a value that nobody takes");
+		return;
+	}
+	p->given_slot = (uint64_t)(at - ds->slots);
+	p->given = (value){.bytes = p->in.bytes, .offset = atomic_load(&at->offset)};
+	if (p->given.offset && p->in.bytes == atomic_load(&at->bytes)) {
+		p->given.data = (unsigned char *)ds->head + p->given.offset;
+	} else if (p->in.bytes > PUSH_MOST) {
+		service_wrong(s, p, "gives a value that is not as long as it said");
+		return;
+	} else if (!value_alloc(&p->given, p->in.bytes)) {
+		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		return;
+	}
+	p->state = IN_GIVE;
+	receive(s, p, p->given.data, p->in.bytes, &p->req);
+}
+
+static void hear_given(service *s, peer *p)
+{
+	slot *at = &s->ds->slots[p->given_slot];
+
+	if (checksum_of(p->given.data, p->given.bytes, p->in.index) == p->in.sum) {
+		slot_keep(s->ds, p->in.index, at, &p->given);
+	} else {
+		count(&s->ds->area->counts.damaged, 1);
+		slot_abandon(at);
+	}
+	free(p->given.base);
+	p->given = (value){0};
+	hear_header(s, p);
+}
+
+/* The owner's answer to an offer. */
+static void hear_wish(service *s, peer *p)
+{
+	offer **at = &s->offers, *f;
+	out *o;
+
+	while (*at && ((*at)->id != p->in.id || (*at)->to != p))
+		at = &(*at)->next;
+	f = *at;
+	if (!f) {
+		service_wrong(s, p, "answers an offer that was not made");
+		return;
+	}
+	*at = f->next;
+	if (p->in.type == MSG_TAKE && (o = out_new(s, 2))) {
+		o->h = (header){.type = MSG_GIVE, .id = f->id, .index = f->index, .bytes = f->bytes, .sum = f->sum};
+		o->block = (int)f->block;
+		o->next = p->outs;
+		p->outs = o;
+		out_post(s, p, o, &o->h, sizeof o->h);
+		out_post(s, p, o, (unsigned char *)s->ds->head + f->offset, f->bytes);
+	} else {
+		window_unref(s, f->block);
+	}
+	free(f);
+	hear_header(s, p);
+}
+
+/* ---- the rest ---- */
+
+static void hear_note(service *s, peer *p)
+{
+	ticket *t = &s->ds->tickets[p->in.id];
+
+	if (p->in.id >= s->ds->head->ntickets) {
+		service_wrong(s, p, "means a ticket that is none");
+		return;
+	}
+	if ((atomic_load(&t->word) & WORD_STATE) == TICKET_FLYING && atomic_load(&t->index) == p->in.index)
+		ticket_end(s, (uint32_t)p->in.id, p->in.n ? TICKET_WANTED : TICKET_ABSENT, 0);
+	hear_header(s, p);
+}
+
+static void hear_damaged(service *s, peer *p)
+{
+	slot *at = slot_of(s, p, p->in.index);
+
+	if (!at)
+		return;
+	slot_verify(s->ds, p->in.index, at);
+	hear_header(s, p);
+}
+
+static void hear_items(service *s, peer *p, peer_state next, uint64_t bytes)
+{
+	free(p->items);
+	p->items = malloc(bytes);
+	if (!p->items) {
+		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		return;
+	}
+	p->state = next;
+	receive(s, p, p->items, bytes, &p->req);
+}
+
+static void hear_message(service *s, peer *p)
+{
+	const header *h = &p->in;
+
+	switch (h->type) {
+	case MSG_ASK:
+		if (h->n && h->n <= ASK_MOST)
+			hear_items(s, p, IN_ASK, h->n * sizeof(ask_item));
+		else
+			service_wrong(s, p, "asks for too much at once");
+		return;
+	case MSG_TELL:
+		if (h->id < BLOCKS && s->blocks[h->id].asked == p && s->blocks[h->id].n == h->n)
+			hear_items(s, p, IN_TELL, h->n * sizeof(tell_item));
+		else
+			service_wrong(s, p, "answers a question that was not asked");
+		return;
+	case MSG_NOTE:
+		hear_note(s, p);
+		return;
+	case MSG_OFFER:
+		hear_offer(s, p);
+		return;
+	case MSG_TAKE:
+	case MSG_LEAVE:
+		hear_wish(s, p);
+		return;
+	case MSG_GIVE:
+		hear_give(s, p);
+		return;
+	case MSG_DAMAGED:
+		hear_damaged(s, p);
+		return;
+	}
+	service_wrong(s, p, "sends what is no message");
+}
+
+void hear(service *s, peer *p)
+{
+	while (!s->status) {
+		if (p->state == IN_VALUES) {
+			for (unsigned i = 0; i < p->nvalues; i++)
+				if (!channel_done(&p->values[i]))
+					return;
+		} else if (!channel_done(&p->req)) {
+			return;
+		}
+		switch (p->state) {
+		case IN_HEAD:
+			hear_message(s, p);
+			break;
+		case IN_ASK:
+			hear_asked(s, p);
+			break;
+		case IN_TELL:
+			hear_values(s, p);
+			break;
+		case IN_VALUES:
+			hear_told(s, p);
+			break;
+		case IN_GIVE:
+			hear_given(s, p);
+			break;
+		}
+	}
+	return;
+}

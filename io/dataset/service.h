@@ -1,0 +1,166 @@
+/* The service of a rank: a thread that fetches for the rank and its children what other
+ * nodes own, and answers what ranks of other nodes ask for. doc/wire-format.md has the
+ * messages.
+ *
+ * A rank asks its counterpart on each other node, the one of the same place there (modulo
+ * how many there are), so each has few to talk to. Everything here belongs to that thread;
+ * what others tell it they write on tickets, or in the keeper's lists. */
+#ifndef SERVICE_H
+#define SERVICE_H
+
+#include "fetch.h"
+#include "gradcomp/collective.h"
+
+#define ASK_MOST 256u          /* samples in one request */
+#define ASKS 2u                /* requests to one peer that wait for their answer */
+#define PACKED_BYTES (16u << 10) /* shorter values travel together */
+#define PUSH_MOST ((uint64_t)64 << 20) /* longer values are not taken from others without room for them */
+
+enum message { MSG_ASK = 1, MSG_TELL, MSG_NOTE, MSG_OFFER, MSG_TAKE, MSG_LEAVE, MSG_GIVE, MSG_DAMAGED };
+
+/* Begins every message. */
+typedef struct header {
+	uint32_t type, n;
+	uint64_t id; /* the asker's */
+	uint64_t index, bytes, sum;
+} header;
+
+typedef struct ask_item {
+	uint64_t index;
+	uint32_t ticket, flags;
+} ask_item;
+
+enum { TELL_SENT, TELL_ABSENT, TELL_UNKEPT, TELL_LATER, TELL_LARGE };
+
+typedef struct tell_item {
+	uint64_t bytes, sum;
+	uint32_t status, reserved;
+} tell_item;
+
+/* A message on its way out, and what its sends read. */
+typedef struct out {
+	struct out *next;
+	header h;
+	void *table;
+	unsigned char *pack;
+	void **owned; /* values read for it */
+	unsigned nowned;
+	int block; /* whose reference goes with it; -1: none */
+	unsigned n;
+	gradcomp_request req[];
+} out;
+
+typedef enum peer_state { IN_HEAD, IN_ASK, IN_TELL, IN_VALUES, IN_GIVE } peer_state;
+
+typedef struct peer {
+	int rank;
+	peer_state state;
+	header in;
+	gradcomp_request req;
+	void *items;              /* of an ASK or a TELL */
+	gradcomp_request *values; /* of a TELL */
+	unsigned nvalues;
+	value given;              /* of a GIVE, */
+	uint64_t given_slot;      /* and where it belongs */
+	uint32_t *wanted;         /* tickets, from `first` on */
+	size_t first, nwanted, room;
+	unsigned asks;
+	out *outs;
+} peer;
+
+/* A piece of the rank's window. */
+typedef struct block {
+	uint64_t offset, bytes;
+	peer *asked; /* NULL: not waiting for an answer */
+	uint32_t *tickets, n;
+} block;
+
+/* What this rank offered to a sample's owner. */
+typedef struct offer {
+	struct offer *next;
+	uint64_t id, index, offset, bytes, sum;
+	uint32_t block;
+	peer *to;
+	int taken;
+} offer;
+
+typedef struct keeper keeper;
+
+struct service {
+	gradcomp_dataset *ds;
+	const gradcomp_links *links;
+	pthread_t thread;
+	bool started;
+	atomic_uint quit, draining, drained;
+	gradcomp_status status; /* of the first thing that went wrong */
+	gradcomp_error error;
+
+	peer *peers;
+	int npeers;
+	int32_t *peer_of; /* of every node: whom this rank asks */
+
+	uint32_t *sorted; /* blocks in use, by offset */
+	uint32_t nsorted, next_block;
+	block blocks[BLOCKS];
+	uint64_t mean; /* bytes of values seen */
+	uint64_t arrivals;
+	bool posted;   /* a transfer: with it others may have become complete */
+	bool starved;  /* something waits for room in the window */
+
+	offer *offers;
+	uint64_t offered;
+	uint64_t swept; /* ns: when the dead were looked for */
+	keeper *keeper;
+};
+
+/* ---- the window (window.c) -------------------------------------------------- */
+
+/* Room with one reference, or -1. */
+int window_alloc(service *s, uint64_t bytes);
+/* The block needs no more than this. */
+void window_trim(service *s, int block, uint64_t bytes);
+void window_unref(service *s, uint32_t block);
+/* The longest piece that window_alloc() would find now. */
+uint64_t window_longest(service *s);
+
+/* ---- messages out (tell.c, ask.c) --------------------------------------------- */
+
+out *out_new(service *s, unsigned sends);
+void out_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes);
+/* A header alone. */
+void out_header(service *s, peer *p, header h);
+void out_free(out *o);
+
+/* A value's messages: bytes of the next, and how many of the items from i on it carries. Values
+ * stand in their block one after another; short ones that follow each other are one message. */
+uint64_t tell_run(const tell_item *items, uint32_t n, uint32_t i, uint32_t *carried);
+
+/* Answers what came: p->items are p->in.n. */
+void tell(service *s, peer *p);
+/* Asks p for what is wanted of it. */
+void ask(service *s, peer *p);
+
+/* ---- messages in (hear.c) --------------------------------------------------------- */
+
+/* Receives on as long as something is there. */
+void hear(service *s, peer *p);
+void hear_header(service *s, peer *p);
+/* A ticket is wanted, or wants something. */
+void ticket_serve(service *s, uint32_t n);
+void ticket_want(service *s, uint32_t n);
+
+/* ---- making for others (keeper.c) --------------------------------------------------- */
+
+/* A thread that makes, or waits for, values of this node that others want. */
+gradcomp_status keeper_start(service *s, gradcomp_error *err);
+void keeper_stop(keeper *k);
+/* A NOTE follows when it is there. */
+void keeper_add(service *s, peer *p, uint32_t ticket, uint64_t index);
+/* Sends the NOTEs that are due. */
+void keeper_notes(service *s);
+
+/* The job fails: a peer sent what cannot be. */
+void service_wrong(service *s, const peer *p, const char *what);
+void service_failed(service *s, gradcomp_status st, const gradcomp_error *err);
+
+#endif
