@@ -1,0 +1,101 @@
+/* Trees, shards and record files read on several threads and in children that are
+ * forked meanwhile, with fewer descriptors than shards. */
+#include "tar_writer.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+enum { SAMPLES = 120, THREADS = 4, CHILDREN = 6 };
+
+static gradcomp_samples *opened[3];
+static atomic_int bad;
+
+/* What sample i holds. */
+static size_t content(uint64_t i, char out[4000])
+{
+	size_t n = i * 31 % 3900;
+	memset(out, 'a' + (int)(i % 26), n);
+	return n;
+}
+
+static void make(void)
+{
+	char path[64], data[4000];
+	gradcomp_records_writer *w;
+	const void *const parts[] = {data};
+	must(mkdir("tree", 0755), "mkdir");
+	must(mkdir("tar", 0755), "mkdir");
+	must(gradcomp_records_create("r.gcr", &w, &why), why.text);
+	for (uint64_t i = 0; i < SAMPLES; i++) {
+		const uint64_t n = content(i, data);
+		if (i % 10 == 0) {
+			snprintf(path, sizeof path, "tree/%02d", (int)i / 10);
+			must(mkdir(path, 0755), path);
+		}
+		snprintf(path, sizeof path, "tree/%02d/%03d", (int)i / 10, (int)i);
+		put_bytes(path, data, n);
+		snprintf(path, sizeof path, "%03d.bin", (int)i);
+		tar_member(path, '0', data, n);
+		snprintf(path, sizeof path, "tar/%03d.tar", (int)i);
+		tar_end(path);
+		must(gradcomp_records_add(w, "k", (int32_t)i, 1, NULL, parts, &n, &why), why.text);
+	}
+	must(gradcomp_records_finish(w, &why), why.text);
+}
+
+/* Reads all samples of all three, from one on; the number of wrong ones. */
+static int read_all(uint64_t from)
+{
+	char data[4000], want[4000];
+	int wrong = 0;
+	for (int k = 0; k < 3; k++)
+		for (uint64_t at = 0; at < SAMPLES; at++) {
+			uint64_t i = (from + at) % SAMPLES, bytes;
+			size_t n = content(i, want);
+			gradcomp_sample_info info = {.struct_size = sizeof info};
+			wrong += gradcomp_samples_info(opened[k], i, &info, NULL) || info.bytes != n ||
+			         gradcomp_samples_read(opened[k], i, 0, data, sizeof data, &bytes, NULL) ||
+			         bytes != n || memcmp(data, want, n);
+		}
+	return wrong;
+}
+
+static void *reader(void *arg)
+{
+	for (int round = 0; round < 8; round++)
+		atomic_fetch_add(&bad, read_all((uint64_t)(uintptr_t)arg * 29));
+	return NULL;
+}
+
+int main(void)
+{
+	const struct rlimit few = {.rlim_cur = 100, .rlim_max = 100};
+	pthread_t threads[THREADS];
+	int failed = 0;
+	begin("samples-threads");
+	make();
+	must(setrlimit(RLIMIT_NOFILE, &few), "setrlimit");
+	opened[0] = open_as("tree", 0, NULL);
+	opened[1] = open_as("tar", 0, NULL);
+	opened[2] = open_as("r.gcr", 0, NULL);
+	if (!ok(opened[0] && opened[1] && opened[2], "a tree, shards and a record file"))
+		return done_testing();
+	for (uintptr_t i = 0; i < THREADS; i++)
+		must(-pthread_create(&threads[i], NULL, reader, (void *)i), "pthread_create");
+	for (int i = 0; i < CHILDREN; i++) {
+		int state;
+		pid_t child = fork();
+		if (!child)
+			_exit(read_all(0) != 0);
+		failed += waitpid(child, &state, 0) != child || state != 0;
+	}
+	for (int i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	is_int(atomic_load(&bad), 0, "%d threads read what was written", THREADS);
+	is_int(failed, 0, "and so do %d children that are forked meanwhile", CHILDREN);
+	for (int k = 0; k < 3; k++)
+		gradcomp_samples_close(opened[k]);
+	return done_testing();
+}
