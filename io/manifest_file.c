@@ -30,7 +30,7 @@ int stage_manifest_write(const stage_manifest *m, int dirfd, const char *name)
 	size_t capacity = 0, bytes;
 	struct out o = {0};
 	int result = -1;
-	int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int fd = openat(dirfd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0 || !(o.f = fdopen(fd, "w")))
 		goto done;
 	sha256_init(&o.hash);

@@ -43,6 +43,11 @@ extern "C" {
 /* Read the source again when there is a copy, and compare contents: what was
  * exchanged without a change of size and time is noticed, and staged anew. */
 #define GRADCOMP_STAGE_CONTENT (1u << 2)
+/* Into the area that all users of the node share. The source is one that the setting
+ * stage.shared declares, the user is stage.shared_user. Everybody on the node can read
+ * the copy, whatever the modes of the source; when others stage the source they get
+ * it. */
+#define GRADCOMP_STAGE_SHARED (1u << 3)
 
 typedef enum gradcomp_stage_mode {
 	GRADCOMP_STAGE_FULL = 0,  /* every node has all of it */

@@ -36,6 +36,15 @@ gradcomp_status cache_shared_area(const char *cache_dir, uid_t owner, bool creat
 gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_error *err);
 /* Whether `source` (as resolved) is one that the site declares shared. */
 bool cache_is_shared(const struct config *c, const char *source);
+/* The area that the call stages into: the user's, or with GRADCOMP_STAGE_SHARED the
+ * shared one, which takes its owner. As stage_area_open(). */
+gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp_error *err);
+/* When the node has a whole copy in the shared area: leases it, puts that area in place
+ * of *area and run->where, and returns true. Says why where something is wrong. */
+bool cache_use_shared(stage_run *run, stage_manifest *m, const char *source, const char *key, int *area);
+/* Before publishing in the shared area: everybody may read the copy and lease it. */
+gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int temp, const stage_manifest *m,
+                                  gradcomp_error *err);
 
 /* ---- waiting for a lock (../lock.c) ------------------------------------------ */
 

@@ -59,8 +59,11 @@ int cache_gate_enter(int area, const char *key, bool exclusive)
 void cache_gate_leave(int area, const char *key, int gate, bool exclusive)
 {
 	char name[STAGE_KEY_BYTES + 8];
+	struct stat st;
 	gate_name(name, key);
-	if (exclusive)
+	/* In the shared area users cannot make it again: it stays as long as the copy. */
+	bool shared = fstat(gate, &st) == 0 && st.st_mode & S_IWOTH;
+	if (exclusive && !(shared && fstatat(area, key, &st, AT_SYMLINK_NOFOLLOW) == 0))
 		unlinkat(area, name, AT_REMOVEDIR);
 	close(gate);
 }

@@ -87,16 +87,23 @@ static bool is_producing(int area, const char *key)
 	return held;
 }
 
-/* The clock may have been set back since, or a file's time forward. */
-static int64_t last_use(int dir)
+static int64_t last_use(int area, int dir, const char *key)
 {
 	static const char *const names[] = {"used", "manifest", "journal", "."};
-	int64_t now = (int64_t)time(NULL);
+	int64_t now = (int64_t)time(NULL), used = 0;
+	char leases[STAGE_KEY_BYTES + 8];
 	struct stat st;
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
-		if (fstatat(dir, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
-			return st.st_mtim.tv_sec < now ? st.st_mtim.tv_sec : now;
-	return 0;
+		if (fstatat(dir, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0) {
+			used = st.st_mtim.tv_sec;
+			break;
+		}
+	/* Users of a shared copy cannot write to it, but their leases come and go. */
+	snprintf(leases, sizeof leases, "%s.lease", key);
+	if (fstatat(area, leases, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mode & S_IWOTH && st.st_mtim.tv_sec > used)
+		used = st.st_mtim.tv_sec;
+	/* The clock may have been set back since, or a file's time forward. */
+	return used < now ? used : now;
 }
 
 /* What is in the directory of an entry of ours. 0, or -1 and errno. */
@@ -106,7 +113,7 @@ static int look_inside(int area, int dir, cache_item *item)
 	                                           : cache_measure(dir, &item->size);
 	if (result < 0)
 		return -1;
-	item->used = last_use(dir);
+	item->used = last_use(area, dir, item->key);
 	item->whole = item->size;
 	if (item->kind == CACHE_GONE)
 		return 0;

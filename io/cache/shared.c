@@ -1,5 +1,6 @@
 /* Datasets that the site declares shared: whose they are, and which. */
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pwd.h>
 #include <stdlib.h>
@@ -71,5 +72,116 @@ bool cache_is_shared(const struct config *c, const char *source)
 			return true;
 		p += n + (p[n] == ',');
 	}
+	return false;
+}
+
+/* ---- staging into it ---------------------------------------------------------------- */
+
+gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp_error *err)
+{
+	uid_t owner;
+	if (!(run->options->flags & GRADCOMP_STAGE_SHARED))
+		return stage_area_open(run->cache_dir, create, area, run->where, err);
+	gradcomp_status status = cache_shared_owner(run->config, &owner, err);
+	if (status)
+		return status;
+	if (geteuid() != owner)
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "you are uid %u; only %s (stage.shared_user) stages into the shared area",
+		                 (unsigned)geteuid(), config_str(run->config, "stage.shared_user"));
+	return cache_shared_area(run->cache_dir, owner, create, area, run->where, err);
+}
+
+/* KEY.lease, where everybody may put a lease and nobody can remove another's. */
+static int make_lease_dir(int area, const char *key)
+{
+	char name[STAGE_KEY_BYTES + 8];
+	struct stat st;
+	snprintf(name, sizeof name, "%s.lease", key);
+	if (mkdirat(area, name, 0700) < 0 && errno != EEXIST)
+		return -1;
+	int fd = openat(area, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int result = fd < 0 || fstat(fd, &st) < 0 || fchmod(fd, 01777) < 0 ? -1 : 0, e = errno;
+	if (fd >= 0)
+		close(fd);
+	errno = e;
+	return result;
+}
+
+gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int temp, const stage_manifest *m,
+                                  gradcomp_error *err)
+{
+	gradcomp_status status = GRADCOMP_OK;
+	stage_walk w;
+	int data = openat(temp, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (data < 0 || fchmod(temp, 0755) < 0 || make_lease_dir(area, key) < 0) {
+		status = stage_write_failed(run, key, err);
+		if (data >= 0)
+			close(data);
+		return status;
+	}
+	stage_walk_begin(&w, data);
+	/* From the leaves up: a directory of mode 0500 is entered all the same. */
+	for (size_t i = m->n; !status && i-- > 0;) {
+		const stage_entry *e = &m->entries[i];
+		mode_t mode = e->mode | (e->type == STAGE_DIR ? 0555 : 0444);
+		const char *base;
+		if ((e->type != STAGE_DIR && e->type != STAGE_FILE) || mode == e->mode)
+			continue;
+		int dir = stage_walk_parent(&w, e->path, &base);
+		if (dir < 0 || (*e->path ? fchmodat(dir, base, mode, 0) : fchmod(data, mode)) < 0)
+			status = stage_write_failed(run, e->path, err);
+		else
+			status = stage_run_tick(run, err);
+	}
+	stage_walk_end(&w);
+	close(data);
+	return status;
+}
+
+/* ---- using it ------------------------------------------------------------------------- */
+
+/* A copy that only its owner, or root, can have put there and can change. */
+static bool trusted(int area, const char *key, uid_t owner)
+{
+	struct stat st;
+	return fstatat(area, key, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
+	       (st.st_uid == 0 || st.st_uid == owner) && !(st.st_mode & 022);
+}
+
+bool cache_use_shared(stage_run *run, stage_manifest *m, const char *source, const char *key, int *area)
+{
+	const gradcomp_stage_options *o = run->options;
+	char where[sizeof run->where], damage[508];
+	gradcomp_error why = {0};
+	struct stat st;
+	uid_t owner;
+	int shared = -1;
+	/* What may have to be replaced must be the user's own. */
+	if (o->flags & (GRADCOMP_STAGE_SHARED | GRADCOMP_STAGE_CONTENT) || !cache_is_shared(run->config, source))
+		return false;
+	gradcomp_status status = cache_shared_owner(run->config, &owner, &why);
+	if (!status)
+		status = cache_shared_area(run->cache_dir, owner, false, &shared, where, &why);
+	if (status == GRADCOMP_ERR_NOTFOUND ||
+	    (!status && fstatat(shared, key, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT))
+		goto no; /* the site has not staged it here */
+	*damage = 0;
+	if (!status && !trusted(shared, key, owner))
+		status = error_set(&why, GRADCOMP_ERR_INSECURE, "others than stage.shared_user could write it");
+	if (!status)
+		status = cache_lease(shared, key, o->hold_pid ? o->hold_pid : getpid(), o->holder, &why);
+	int found = status ? (int)status
+	                   : stage_published(run, m, shared, key, o->flags & GRADCOMP_STAGE_VERIFY, damage, &why);
+	if (found == 1) {
+		close(*area);
+		*area = shared;
+		memcpy(run->where, where, sizeof where);
+		return true;
+	}
+	stage_run_notice(run, "the shared copy is not used: %s", *damage ? damage : why.text);
+no:
+	if (shared >= 0)
+		close(shared);
 	return false;
 }

@@ -139,6 +139,8 @@ static gradcomp_status publish(struct produce *p, gradcomp_error *err)
 	staging *s = p->s;
 	stage_run_phase(s->run, GRADCOMP_STAGE_SYNC, s->m.files, s->m.bytes);
 	gradcomp_status status = stage_run_tick(s->run, err);
+	if (!status && s->run->options->flags & GRADCOMP_STAGE_SHARED)
+		status = cache_open_to_all(s->run, s->area, s->key, p->temp, &s->m, err);
 	if (!status && !(status = stage_publish(s->run, &s->m, s->area, s->key, p->temp, err))) {
 		p->published = true;
 		s->stale[0] = 0;
