@@ -222,6 +222,29 @@ static void lies(void)
 	wrong("has an end of another version", GRADCOMP_ERR_INVALID, "an end of another version");
 }
 
+/* The same file with 5 GiB of hole in it. */
+static void large(void)
+{
+	const uint64_t shift = (uint64_t)5 << 30;
+	unsigned char *foot = file + file_bytes - RECORDS_FOOT, *parts = file + get64(foot) + 3 * RECORDS_RECORD;
+	for (int i = 0; i < 6; i++)
+		put64(parts + i * RECORDS_PART, get64(parts + i * RECORDS_PART) + shift);
+	seal();
+	put64(foot, get64(foot) + shift);
+	put64(foot + 48, checksum_of(foot, 48, 0));
+	put_bytes("large.gcr", file, RECORDS_HEAD);
+	int fd = open("large.gcr", O_WRONLY);
+	must(fd < 0 ||
+	                     pwrite(fd, file + RECORDS_HEAD, file_bytes - RECORDS_HEAD,
+	                            (off_t)(RECORDS_HEAD + shift)) < 0 ||
+	                     close(fd)
+	             ? -1
+	             : 0,
+	     "large.gcr");
+	shows("large.gcr", 0, NULL, small, "a file of 5 GiB");
+	load("a.gcr");
+}
+
 static void full_disk(void)
 {
 	static char block[300000];
@@ -316,6 +339,7 @@ int main(int argc, char **argv)
 	golden();
 	damage();
 	lies();
+	large();
 	full_disk();
 	values();
 	return done_testing();

@@ -295,6 +295,26 @@ static void cut(void)
 	      "a hole of a terabyte behind it is passed over");
 }
 
+/* A member of 9 GiB, which octal digits cannot say, is passed over by its header. */
+static void large(void)
+{
+	const uint64_t size = (uint64_t)9 << 30;
+	size_t at = tar_file("big.bin", "");
+	memset(tar_out + at + 124, 0, 12);
+	tar_out[at + 124] = 0x80;
+	for (int i = 0; i < 8; i++)
+		tar_out[at + 135 - i] = (unsigned char)(size >> 8 * i);
+	tar_sum(at);
+	put_bytes("large.tar", tar_out, 512);
+	tar_at = 0;
+	tar_file("small.txt", "small");
+	int fd = open("large.tar", O_WRONLY);
+	must(fd < 0 || pwrite(fd, tar_out, tar_at, (off_t)(512 + size)) < 0 || close(fd) ? -1 : 0, "large.tar");
+	must(truncate("large.tar", (off_t)(512 + size + tar_at + 1024)), "truncate");
+	tar_at = 0;
+	shows("large.tar", 0, NULL, "big:-1[bin=...] small:-1[txt=small]", "a member of 9 GiB");
+}
+
 static void changes(void)
 {
 	uint64_t n;
@@ -347,6 +367,7 @@ int main(void)
 	sizes();
 	refusals();
 	cut();
+	large();
 	changes();
 	return done_testing();
 }
