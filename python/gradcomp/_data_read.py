@@ -191,6 +191,6 @@ def read(address, size, loan):
             raise ValueError(f"a description of {reach} bytes, on {size}")
         return maker(address, loan)
     except ImportError as e:
-        raise Error(_lib.ERR_UNSUPPORTED, f"the value was stored by a Python that has more than this one: {e}") from None
+        raise Error(_lib.ERR_UNSUPPORTED, f"the value is of a Python that has more than this one: {e}") from None
     except (ValueError, struct.error, OverflowError, MemoryError) as e:
         raise Error(_lib.ERR_INVALID, f"not a value: {e}") from None

@@ -27,12 +27,15 @@ ok(sum(map(len, said)) == 2 and all("five is bad" in e and "sample 5" in e for s
    "whoever asks for it hears why", said)
 lines, result, _ = run(2, "dropped", tree)
 ok([s for s, _, _ in result] == [0, 0] and all(line["held"]["right"] for line in lines)
-   and sorted(seen(lines, "epoch 0")) == list(range(COUNT)), "a dataset dropped without close() is in nobody's way", errors(result))
+   and sorted(seen(lines, "epoch 0")) == list(range(COUNT)), "a dataset dropped without close() is in nobody's way",
+   errors(result))
 lines, result, _ = run(2, "mismatch", tree)
-ok(all(s not in (0, None) and "seed" in err for s, _, err in result), "ranks of different seeds are told", errors(result))
+ok(all(s not in (0, None) and "seed" in err for s, _, err in result), "ranks of different seeds are told",
+   errors(result))
 for how, word in (("killed", "killed by signal"), ("raises", "no more")):
     lines, result, _ = run(1, f"worker:{how}", tree)
-    ok(result[0][0] not in (0, None) and word in result[0][2], f"a worker that is {how} is an error, not a hang", errors(result))
+    ok(result[0][0] not in (0, None) and word in result[0][2], f"a worker that is {how} is an error, not a hang",
+       errors(result))
     if how == "raises":
         ok("in broken" in result[0][2] and "gradcomp" in result[0][2], "with the worker's traceback", errors(result))
 
@@ -47,6 +50,6 @@ for form in ("tree", "tar"):
     lines = result[0][1].splitlines()
     accuracy = [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("epoch")]
     ok(len(accuracy) == 4 and accuracy[-1] > 0.85, f"the example: {form}: and learns", lines)
-    made = [int(line.split("made ")[1].split(",")[0]) for _, out, _ in result for line in out.splitlines() if "made " in line]
+    made = [int(line.split("made ")[1].split(",")[0]) for line in lines if "made " in line]
     ok(len(made) == 1 and 0 < made[0] < 1797, f"the example: {form}: each rank prepared its part", lines)
 done_testing()

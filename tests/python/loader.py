@@ -91,7 +91,8 @@ def loader(workers):
 def distributed(follow):
     with Dataset(samples, prepare, tensors, workers=2 if follow else 0) as ds:
         order = DistributedSampler(ds, seed=5)
-        batches = DataLoader(ds, batch_size=4, sampler=ds.follow(order) if follow else order, num_workers=0 if follow else 2)
+        batches = DataLoader(ds, batch_size=4, sampler=ds.follow(order) if follow else order,
+                             num_workers=0 if follow else 2)
         for epoch in range(3):
             order.set_epoch(epoch)
             say(f"epoch {epoch}", batches)

@@ -43,7 +43,10 @@ def run(nranks, mode, path, **more):
     _runs += 1
     counts = os.path.join(folder.name, f"calls{_runs}")
     result = ranks(nranks, [LOADER, mode, path, counts], **more)
-    lines = [{d["word"]: d for d in map(json.loads, (x for x in out.splitlines() if x.startswith("{")))} for _, out, _ in result]
+    lines = []
+    for _, out, _ in result:
+        said = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+        lines.append({d["word"]: d for d in said})
     calls = collections.Counter()
     for r in range(nranks):
         if os.path.exists(f"{counts}.{r}"):
@@ -67,13 +70,15 @@ def three_epochs(nranks, mode, path, **more):
     padded = -(-COUNT // nranks) * nranks - COUNT if mode.startswith("distributed") else 0
     for epoch in range(3):
         got = seen(lines, f"epoch {epoch}")
-        ok(len(got) == COUNT + padded and set(got) == set(range(COUNT)), f"{name}: epoch {epoch} has each sample once", sorted(got))
+        ok(len(got) == COUNT + padded and set(got) == set(range(COUNT)),
+           f"{name}: epoch {epoch} has each sample once", sorted(got))
     orders = [seen(lines, f"epoch {e}") for e in range(3)]
     ok(orders[0] != orders[1] != orders[2], f"{name}: each in another order")
     ok(calls == collections.Counter(range(COUNT)), f"{name}: prepare() once a sample in all epochs",
        {i: n for i, n in calls.items() if n != 1}, set(range(COUNT)) - set(calls))
     stats = [line["stats"] for line in lines]
-    ok(sum(s["made"] for s in stats) == COUNT and not any(s["damaged"] or s["unkept"] for s in stats), f"{name}: stats() agree", stats)
+    ok(sum(s["made"] for s in stats) == COUNT and not any(s["damaged"] or s["unkept"] for s in stats),
+       f"{name}: stats() agree", stats)
     if mode.startswith("plain"):
         ok([line["resumed"]["seen"] for line in lines] == [line["epoch 1"]["seen"][len(line["epoch 1"]["seen"]) // 2:]
                                                             for line in lines], f"{name}: an epoch from its middle")
@@ -90,7 +95,9 @@ def three_epochs(nranks, mode, path, **more):
 def end_of_a_rank(how, **more):
     """Rank 1 of three is "killed" or "raises" in the first epoch."""
     _, result, _ = run(3, f"die:{how}", tree, **more)
-    ok(all(s not in (0, None) for s, _, _ in result), f"a rank {how}: all end with a failure, none by a time-out", errors(result))
-    ok(all("rank 1" in result[r][2] and "Error" in result[r][2] for r in (0, 2)), f"a rank {how}: the others name it", errors(result))
+    ok(all(s not in (0, None) for s, _, _ in result), f"a rank {how}: all end with a failure, none by a time-out",
+       errors(result))
+    ok(all("rank 1" in result[r][2] and "Error" in result[r][2] for r in (0, 2)),
+       f"a rank {how}: the others name it", errors(result))
     ok("Fatal" not in errors(result) and "ignored" not in errors(result) and -11 not in [s for s, _, _ in result],
        f"a rank {how}: no crash at exit", errors(result))
