@@ -3,6 +3,9 @@
 
 #include "staging.h"
 
+/* From here on it is worth a line. */
+#define SILENT_MS 5000
+
 double stage_clock(void)
 {
 	struct timespec t;
@@ -39,9 +42,24 @@ void stage_run_phase(stage_run *run, gradcomp_stage_phase phase, uint64_t files,
 	atomic_store(&run->bytes, 0);
 }
 
+/* A server that is away may come back: the user is told that one waits for it. */
+static void tell_silence(stage_run *run)
+{
+	unsigned ms = run->reads ? source_silent(run->reads) : 0;
+	if (ms >= SILENT_MS && !run->silent)
+		stage_run_notice(run, "the server of %s has not answered for %u s; waiting for it (setting stage.source_timeout)",
+		                 run->source ? run->source : "the source", ms / 1000);
+	else if (!ms && run->silent)
+		stage_run_notice(run, "the server of %s answers again", run->source ? run->source : "the source");
+	run->silent = ms >= SILENT_MS || (ms && run->silent);
+}
+
 gradcomp_status stage_run_tick(stage_run *run, gradcomp_error *err)
 {
-	if (stage_clock() - run->last_call < 0.1 || !report(run, NULL))
+	if (stage_clock() - run->last_call < 0.1)
+		return GRADCOMP_OK;
+	tell_silence(run);
+	if (!report(run, NULL))
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_STATE, "stopped before the copy was complete");
 }

@@ -1,19 +1,40 @@
-/* Listing a source tree; what cannot be staged is refused here, by name. */
+/* Listing a source tree; what cannot be staged is refused here, by name. Threads take
+ * directories from a list and add what they find in batches. */
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "manifest.h"
+
+#define BATCH 256
 
 struct scan {
 	stage_run *run;
 	stage_manifest *m;
-	source_reader *from;
-	const char *dir; /* being listed */
-	char **todo;     /* directories not listed yet; strings of the manifest */
+	pthread_mutex_t lock; /* of all below, and of the manifest */
+	pthread_cond_t more;
+	char **todo; /* directories not listed yet; strings of the manifest */
 	size_t ntodo, capacity;
+	unsigned listing; /* threads that may find more */
+};
+
+/* What one thread has found in one directory. */
+struct batch {
+	struct scan *scan;
+	source_reader *from;
+	const atomic_bool *stop;
+	const char *dir;
+	unsigned n;
+	struct found {
+		source_stat st;
+		size_t name, target; /* in text; target 0: none */
+	} found[BATCH];
+	size_t used;
+	char text[2 * PATH_MAX + BATCH * (NAME_MAX + 1)];
 };
 
 static int push(struct scan *s, char *path)
@@ -43,95 +64,184 @@ static gradcomp_status refuse(gradcomp_error *err, const char *path, mode_t mode
 	                 gradcomp_printable(path, text, sizeof text), what);
 }
 
-static gradcomp_status add_symlink(struct scan *s, char *path, gradcomp_error *err)
+/* With the lock held. */
+static int add(struct scan *s, const char *dir, const char *name, const char *target, const source_stat *st)
 {
-	char target[PATH_MAX];
-	char name[STAGE_NAME_MAX];
-	gradcomp_status status = source_readlink(s->from, path, target, err);
-	if (status)
-		return status;
-	if (!*target)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "the symbolic link %s says nothing",
-		                 gradcomp_printable(path, name, sizeof name));
-	stage_entry *e = stage_manifest_add(s->m);
-	if (!e || !(e->target = stage_manifest_join(s->m, "", target)))
-		return stage_fail(err, "list", path);
-	e->path = path;
-	e->type = STAGE_SYMLINK;
-	e->mode = 0777;
-	return GRADCOMP_OK;
-}
-
-static gradcomp_status add(struct scan *s, char *path, const source_stat *st, gradcomp_error *err)
-{
-	if (S_ISLNK(st->mode))
-		return add_symlink(s, path, err);
-	if (!S_ISREG(st->mode) && !S_ISDIR(st->mode))
-		return refuse(err, path, st->mode);
-	stage_entry *e = stage_manifest_add(s->m);
+	char *path = stage_manifest_join(s->m, dir, name);
+	stage_entry *e = path ? stage_manifest_add(s->m) : NULL;
 	if (!e)
-		return stage_fail(err, "list", path);
+		return -1;
 	e->path = path;
+	if (target) {
+		e->type = STAGE_SYMLINK;
+		e->mode = 0777;
+		return (e->target = stage_manifest_join(s->m, "", target)) ? 0 : -1;
+	}
 	e->mtime_ns = st->mtime_ns;
 	if (S_ISDIR(st->mode)) {
 		e->type = STAGE_DIR;
 		e->mode = (st->mode & 0777) | 0500;
-		return push(s, path) < 0 ? stage_fail(err, "list", path) : GRADCOMP_OK;
+		return push(s, path);
 	}
 	e->type = STAGE_FILE;
 	e->mode = (st->mode & 0777) | 0400;
 	e->size = st->size;
 	e->stored = st->stored;
-	if (st->nlink > 1 && stage_manifest_inode(s->m, st->dev, st->ino, path) < 0)
-		return stage_fail(err, "list", path);
 	atomic_fetch_add(&s->run->files, 1);
 	atomic_fetch_add(&s->run->bytes, e->size);
-	return GRADCOMP_OK;
+	return st->nlink > 1 ? stage_manifest_inode(s->m, st->dev, st->ino, path) : 0;
 }
 
-static gradcomp_status impossible(const struct scan *s, const char *name, const char *how, gradcomp_error *err)
+static gradcomp_status flush(struct batch *b, gradcomp_error *err)
+{
+	struct scan *s = b->scan;
+	int rc = 0;
+	pthread_mutex_lock(&s->lock);
+	for (unsigned i = 0; i < b->n && rc == 0; i++) {
+		const struct found *f = &b->found[i];
+		rc = add(s, b->dir, b->text + f->name, f->target ? b->text + f->target : NULL, &f->st);
+	}
+	if (s->ntodo)
+		pthread_cond_broadcast(&s->more);
+	pthread_mutex_unlock(&s->lock);
+	b->n = 0;
+	b->used = 0;
+	return rc < 0 ? stage_fail(err, "list", b->dir) : GRADCOMP_OK;
+}
+
+/* Keeps text in the batch; there is room. */
+static size_t keep(struct batch *b, const char *text)
+{
+	size_t at = b->used, n = strlen(text) + 1;
+	memcpy(b->text + at, text, n);
+	b->used += n;
+	return at;
+}
+
+static gradcomp_status impossible(const struct batch *b, const char *name, const char *how, gradcomp_error *err)
 {
 	char shown[STAGE_NAME_MAX], in[STAGE_NAME_MAX];
 	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "'%s' in %s %s", gradcomp_printable(name, shown, sizeof shown),
-	                 gradcomp_printable(*s->dir ? s->dir : s->m->source, in, sizeof in), how);
+	                 gradcomp_printable(*b->dir ? b->dir : b->scan->m->source, in, sizeof in), how);
 }
 
-static gradcomp_status add_name(void *ctx, const char *name, const source_stat *st, gradcomp_error *err)
+/* A server may say anything: a name that is none would be written outside of the copy. */
+static gradcomp_status check(const struct batch *b, const char *name, const source_stat *st, gradcomp_error *err)
+{
+	size_t n = strlen(name);
+	if (!stage_name_ok(name, n))
+		return impossible(b, name, "is listed there, but no file can have such a name", err);
+	if (strlen(b->dir) + 1 + n >= PATH_MAX)
+		return impossible(b, name, "has a path of more than 4095 bytes", err);
+	if (S_ISREG(st->mode) && st->size > INT64_MAX)
+		return impossible(b, name, "is listed with more bytes than a file can have", err);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status find(void *ctx, const char *name, const source_stat *st, gradcomp_error *err)
+{
+	struct batch *b = ctx;
+	char path[PATH_MAX], text[STAGE_NAME_MAX], target[PATH_MAX];
+	gradcomp_status status = check(b, name, st, err);
+	if (status)
+		return status;
+	if (atomic_load(b->stop))
+		return error_set(err, GRADCOMP_ERR_STATE, "stopped");
+	if (!S_ISREG(st->mode) && !S_ISDIR(st->mode)) {
+		snprintf(path, sizeof path, "%s%s%s", b->dir, *b->dir ? "/" : "", name);
+		if (!S_ISLNK(st->mode))
+			return refuse(err, path, st->mode);
+		if ((status = source_readlink(b->from, path, target, err)))
+			return status;
+		if (!*target)
+			return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "the symbolic link %s says nothing",
+			                 gradcomp_printable(path, text, sizeof text));
+	}
+	if ((b->n == BATCH || sizeof b->text - b->used < 2 * PATH_MAX) && (status = flush(b, err)))
+		return status;
+	/* Text begins with a name, so a target is never at 0. */
+	struct found *f = &b->found[b->n++];
+	*f = (struct found){.st = *st, .name = keep(b, name)};
+	if (S_ISLNK(st->mode))
+		f->target = keep(b, target);
+	return GRADCOMP_OK;
+}
+
+/* The next directory, or NULL when there are none and nobody can find one. */
+static char *next(struct scan *s, const atomic_bool *stop)
+{
+	char *dir = NULL;
+	pthread_mutex_lock(&s->lock);
+	while (!s->ntodo && s->listing && !atomic_load(stop)) {
+		struct timespec t;
+		clock_gettime(CLOCK_MONOTONIC, &t);
+		t.tv_sec++;
+		pthread_cond_timedwait(&s->more, &s->lock, &t);
+	}
+	if (s->ntodo) {
+		dir = s->todo[--s->ntodo];
+		s->listing++;
+	}
+	pthread_mutex_unlock(&s->lock);
+	return dir;
+}
+
+static void finished(struct scan *s)
+{
+	pthread_mutex_lock(&s->lock);
+	if (!--s->listing && !s->ntodo)
+		pthread_cond_broadcast(&s->more);
+	pthread_mutex_unlock(&s->lock);
+}
+
+/* One thread, whatever its number. */
+static gradcomp_status list(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
 {
 	struct scan *s = ctx;
-	size_t n = strlen(name);
-	/* A server may say anything: a name that is none would be written outside of the copy. */
-	if (!stage_name_ok(name, n))
-		return impossible(s, name, "is listed there, but no file can have such a name", err);
-	if (strlen(s->dir) + 1 + n >= PATH_MAX)
-		return impossible(s, name, "has a path of more than 4095 bytes", err);
-	if (S_ISREG(st->mode) && st->size > INT64_MAX)
-		return impossible(s, name, "is listed with more bytes than a file can have", err);
-	char *path = stage_manifest_join(s->m, s->dir, name);
-	gradcomp_status status = path ? add(s, path, st, err) : stage_fail(err, "list", s->dir);
-	return status ? status : stage_run_tick(s->run, err);
+	gradcomp_status status = GRADCOMP_OK;
+	struct batch *b = malloc(sizeof *b);
+	(void)i;
+	if (!b)
+		return stage_fail(err, "list", s->m->source);
+	*b = (struct batch){.scan = s, .from = w->from, .stop = w->stop};
+	while (!status && (b->dir = next(s, w->stop))) {
+		status = source_list(w->from, b->dir, find, b, err);
+		if (!status)
+			status = flush(b, err);
+		finished(s);
+	}
+	free(b);
+	return status;
+}
+
+static gradcomp_status add_root(struct scan *s, source *from, gradcomp_error *err)
+{
+	source_reader *r;
+	source_stat st;
+	gradcomp_status status = source_reader_open(from, stage_run_wait(s->run), &r, err);
+	if (status)
+		return status;
+	status = source_lookup(r, "", &st, err);
+	source_reader_close(r);
+	if (!status && add(s, "", "", NULL, &st) < 0)
+		status = stage_fail(err, "list", s->m->source);
+	return status;
 }
 
 gradcomp_status stage_scan(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err)
 {
 	struct scan s = {.run = run, .m = m};
 	char name[STAGE_NAME_MAX];
-	source_stat st;
-	gradcomp_status status = source_reader_open(from, stage_run_wait(run), &s.from, err);
-	if (status)
-		return status;
+	pthread_condattr_t attr;
+	pthread_mutex_init(&s.lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&s.more, &attr);
+	pthread_condattr_destroy(&attr);
 	stage_run_phase(run, GRADCOMP_STAGE_SCAN, 0, 0);
-	char *top = stage_manifest_join(m, "", "");
-	if (!top) {
-		status = stage_fail(err, "list", m->source);
-		goto done;
-	}
-	if (!(status = source_lookup(s.from, "", &st, err)))
-		status = add(&s, top, &st, err);
-	while (!status && s.ntodo) {
-		s.dir = s.todo[--s.ntodo];
-		status = source_list(s.from, s.dir, add_name, &s, err);
-	}
+	gradcomp_status status = add_root(&s, from, err);
+	if (!status)
+		status = stage_pool(run, run->workers, from, -1, list, &s, err);
 	if (!status)
 		status = stage_manifest_finish(m, err);
 	const stage_entry *outside = status ? NULL : stage_symlink_outside(m);
@@ -139,8 +249,8 @@ gradcomp_status stage_scan(stage_run *run, stage_manifest *m, source *from, grad
 		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                   "the symbolic link %s leads out of the tree; it would not work in a copy",
 		                   gradcomp_printable(outside->path, name, sizeof name));
-done:
 	free(s.todo);
-	source_reader_close(s.from);
+	pthread_cond_destroy(&s.more);
+	pthread_mutex_destroy(&s.lock);
 	return status;
 }

@@ -204,11 +204,13 @@ static gradcomp_status stage_once(stage_run *run, crew *crew, gradcomp_stage_res
 {
 	staging s = {.run = run, .crew = crew, .area = -1};
 	atomic_store(&run->unwritable, false);
+	stage_run_phase(run, GRADCOMP_STAGE_SCAN, 0, 0);
 	gradcomp_status status = find_source(&s, err);
 	if (!status)
 		status = run->options->mode == GRADCOMP_STAGE_LINK ? link_source(&s, err) : copy_source(&s, err);
 	if (!status)
 		status = fill_result(&s, result, err);
+	run->reads = NULL;
 	source_close(s.from);
 	if (s.area >= 0)
 		close(s.area);

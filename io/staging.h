@@ -140,6 +140,8 @@ typedef struct stage_run {
 	atomic_uint_fast64_t files, bytes;
 	uint64_t files_total, bytes_total;
 	int64_t pid;
+	const source *reads; /* whose silence is told, or NULL */
+	bool silent;         /* it was told */
 	atomic_bool changed; /* the failure was a source that changed */
 	atomic_bool unwritable; /* or a cache that could not be written to */
 } stage_run;

@@ -12,7 +12,10 @@ gradcomp_status staging_open(staging *s, gradcomp_error *err)
 {
 	if (s->from)
 		return GRADCOMP_OK;
-	return source_open(s->run->config, s->run->options->source, stage_run_wait(s->run), &s->from, err);
+	gradcomp_status status =
+		source_open(s->run->config, s->run->options->source, stage_run_wait(s->run), &s->from, err);
+	s->run->reads = s->from;
+	return status;
 }
 
 /* 1, 0, or a status. What is not known to be whole is not kept in the listing. */
