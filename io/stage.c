@@ -6,12 +6,13 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cache/cache.h"
 #include "config.h"
 #include "exchange/together.h"
 #include "wire.h"
 
 #define ATTEMPTS 3
-#define FLAGS (GRADCOMP_STAGE_VERIFY | GRADCOMP_STAGE_DRY_RUN | GRADCOMP_STAGE_CONTENT)
+#define FLAGS (GRADCOMP_STAGE_VERIFY | GRADCOMP_STAGE_DRY_RUN | GRADCOMP_STAGE_CONTENT | GRADCOMP_STAGE_SHARED)
 
 /* ---- what node 0 finds --------------------------------------------------------- */
 
@@ -52,20 +53,23 @@ static gradcomp_status check_apart(stage_run *run, const char *source, gradcomp_
 static gradcomp_status open_area(staging *s, gradcomp_error *err)
 {
 	bool dry = s->run->options->flags & GRADCOMP_STAGE_DRY_RUN;
-	gradcomp_status status = stage_area_open(s->run->cache_dir, !dry, &s->area, s->run->where, err);
+	gradcomp_status status = cache_open_area(s->run, !dry, &s->area, err);
 	return dry && status == GRADCOMP_ERR_NOTFOUND ? GRADCOMP_OK : status;
 }
 
 static gradcomp_status scan_source(staging *s, gradcomp_error *err)
 {
 	const stage_run *run = s->run;
-	char size[32], limit[32];
+	char size[32], limit[32], name[STAGE_NAME_MAX];
 	gradcomp_status status = staging_open(s, err);
 	if (status)
 		return status;
 	if (!(s->m.source = strdup(source_name(s->from))))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	s->run->source = s->m.source;
+	if (run->options->flags & GRADCOMP_STAGE_SHARED && !cache_is_shared(run->config, s->m.source))
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is not a source that stage.shared declares",
+		                 gradcomp_printable(s->m.source, name, sizeof name));
 	if (s->area >= 0 && source_is_mounted(s->from) && (status = check_apart(s->run, s->m.source, err)))
 		return status;
 	if ((status = stage_scan(s->run, &s->m, s->from, err)))

@@ -96,7 +96,8 @@ typedef struct gradcomp_stage_options {
 	struct gradcomp_group *group;
 	gradcomp_stage_mode mode;
 	uint32_t reserved1;
-	/* Keeps the copy from eviction as long as this process lives; 0: nothing does.
+	/* Keeps the copy from eviction as long as this process lives; 0: nothing does (a
+	 * copy in the shared area: the calling process).
 	 * `holder` is what `gradcomp cache list` shows for it ("job 12.0"); may be NULL. */
 	int64_t hold_pid;
 	const char *holder;

@@ -133,7 +133,9 @@ gradcomp_status staging_make(staging *s, gradcomp_error *err)
 	int n = s->crew->ring.nnodes, lock = -1, watch = -2;
 	struct tally t = {.all = malloc((size_t)n), .holders = malloc((size_t)n / 8 + 1)};
 	bool done = false;
-	gradcomp_status status = cache_lease(s->area, s->key, o->hold_pid, o->holder, err);
+	gradcomp_status status = cache_use_shared(s->run, &s->m, s->source, s->key, &s->area)
+	                                 ? GRADCOMP_OK
+	                                 : cache_lease(s->area, s->key, o->hold_pid, o->holder, err);
 	if (!t.all || !t.holders)
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %d nodes", n);
 	status = crew_agree(s->crew, status, err);

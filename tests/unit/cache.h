@@ -15,7 +15,7 @@
 static int area_fd = -1;
 static char area_path[4096];
 
-static void area_begin(void)
+__attribute__((unused)) static void area_begin(void)
 {
 	char dir[128];
 	snprintf(dir, sizeof dir, "%s/cache", bench_dir);
@@ -24,7 +24,7 @@ static void area_begin(void)
 }
 
 /* A key of one digit: "333...3". */
-static const char *key_of(int digit)
+__attribute__((unused)) static const char *key_of(int digit)
 {
 	static char keys[16][STAGE_KEY_BYTES];
 	memset(keys[digit], "0123456789abcdef"[digit], STAGE_KEY_BYTES - 1);
