@@ -83,18 +83,17 @@ static void progress(struct pass *p)
 	p->open = p->tty;
 }
 
+/* Arrays for n parts, in one piece of memory that begins with `names`. */
 static int more_room(struct pass *p, uint32_t n)
 {
 	if (n <= p->room)
 		return 0;
-	const char **names = reallocarray(p->names, n, sizeof *names);
-	p->names = names ? names : p->names;
-	const void **data = reallocarray(p->data, n, sizeof *data);
-	p->data = data ? data : p->data;
-	uint64_t *sizes = reallocarray(p->sizes, n, sizeof *sizes);
-	p->sizes = sizes ? sizes : p->sizes;
-	if (!names || !data || !sizes)
+	free(p->names);
+	p->room = 0;
+	if (!(p->names = calloc(n, sizeof *p->names + sizeof *p->data + sizeof *p->sizes)))
 		return -1;
+	p->data = (const void **)(p->names + n);
+	p->sizes = (uint64_t *)(p->data + n);
 	p->room = n;
 	return 0;
 }
@@ -156,8 +155,6 @@ static gradcomp_status run(struct pass *p, const gradcomp_samples *s, uint32_t w
 		status = gradcomp_records_finish(p->writer, err);
 	free(classes);
 	free(p->names);
-	free(p->data);
-	free(p->sizes);
 	return status;
 }
 

@@ -159,7 +159,7 @@ int read_whole(int fd, void *buf, uint64_t n, uint64_t at)
 	return 1;
 }
 
-gradcomp_status reader_fail(gradcomp_error *err, const char *what, const char *name)
+gradcomp_status (reader_fail)(gradcomp_error *err, const char *what, const char *name)
 {
 	char text[READER_NAME];
 	gradcomp_printable(name, text, sizeof text);

@@ -37,7 +37,7 @@ gradcomp_status parallel_each(uint64_t n, uint32_t workers,
                               void *ctx, gradcomp_error *err)
 {
 	struct parallel p = {.each = each, .ctx = ctx, .n = n};
-	pthread_t threads[WORKERS_MAX];
+	pthread_t threads[WORKERS_MAX] = {0};
 	uint32_t want = workers < WORKERS_MAX ? workers : WORKERS_MAX, started = 0;
 	if (want > n)
 		want = (uint32_t)n;

@@ -11,6 +11,7 @@
 #include "gradcomp/stage.h"
 #include "reader.h"
 #include "tar_format.h"
+#include "tar_names.h"
 
 /* What is read at a time: little where members are long, much where they are short. */
 #define WINDOW 65536u
@@ -24,7 +25,6 @@ struct indexing {
 	uint64_t bytes;
 	tar_index *x;
 	uint64_t samples_room, parts_room, text_room;
-	bool joined; /* the last sample may get more parts */
 	/* what extended headers say of the next member */
 	tar_pax pax;
 	char *pax_data, *long_name;
@@ -108,37 +108,6 @@ static bool add_text(struct indexing *s, const char *text, size_t n, bool lower,
 	return true;
 }
 
-/* The label that a part "cls" holds: decimal digits, perhaps a newline; else -1. */
-static int32_t parse_label(const unsigned char *p, uint64_t n)
-{
-	int64_t v = 0;
-	while (n && (p[n - 1] == '\n' || p[n - 1] == '\r' || p[n - 1] == ' '))
-		n--;
-	if (!n)
-		return -1;
-	for (uint64_t i = 0; i < n; i++) {
-		if (p[i] < '0' || p[i] > '9' || (v = 10 * v + (p[i] - '0')) > INT32_MAX)
-			return -1;
-	}
-	return (int32_t)v;
-}
-
-/* WebDataset's rules for a member's name: the key ends before the first dot behind the
- * last '/'. False: it is no part of a sample. */
-static bool split_name(const char *name, size_t n, size_t *key)
-{
-	const char *slash = memrchr(name, '/', n), *base = slash ? slash + 1 : name;
-	const char *first = memchr(name, '/', n), *end = first ? first : name + n;
-	/* __name__ is for metadata */
-	if (end - name >= 4 && !memcmp(name, "__", 2) && !memcmp(end - 2, "__", 2))
-		return false;
-	const char *dot = memchr(base, '.', (size_t)(name + n - base));
-	if (!dot || dot == base)
-		return false;
-	*key = (size_t)(dot - name);
-	return true;
-}
-
 static gradcomp_status add_part(struct indexing *s, const char *name, size_t n, size_t key, uint64_t at,
                                 uint64_t bytes, gradcomp_error *err)
 {
@@ -172,7 +141,7 @@ static gradcomp_status add_part(struct indexing *s, const char *name, size_t n, 
 		const unsigned char *p = look(s, at, bytes, &status, err);
 		if (!p)
 			return status;
-		last->label = parse_label(p, bytes);
+		last->label = tar_parse_label(p, bytes);
 	}
 	x->parts[x->nparts++] = part;
 	last->nparts++;
@@ -210,7 +179,7 @@ static void forget_extra(struct indexing *s)
 /* A pax header before one member ('x') or before all that follow ('g'). */
 static gradcomp_status take_pax(struct indexing *s, uint64_t at, uint64_t n, bool global, gradcomp_error *err)
 {
-	char *data;
+	char *data = NULL;
 	gradcomp_status status = take_extra(s, at, n, &data, err);
 	tar_pax pax = {0};
 	if (status)
@@ -245,7 +214,7 @@ static gradcomp_status take_member(struct indexing *s, uint64_t at, const tar_he
 {
 	const char *name = s->pax.path ? s->pax.path : s->long_name ? s->long_name : h->name;
 	size_t n = s->pax.path ? s->pax.path_bytes : strlen(name), key = 0;
-	bool part = split_name(name, n, &key);
+	bool part = tar_split_name(name, n, &key);
 	char shown[READER_NAME / 2];
 	gradcomp_status status = GRADCOMP_OK;
 	*size = s->pax.has_size && h->type == '0' ? s->pax.size : h->size;

@@ -233,10 +233,7 @@ static void refusals(void)
 	tar_end("x.tar");
 	refused("x.tar", 0, GRADCOMP_ERR_INVALID,
 	        "byte 1024 is the end of the archive, where a member was announced", "a pax header before nothing");
-	static const char *const magics[] = {"\x1f\x8b\x08\x00", "BZh9",
-	                                     "\xfd"
-	                                     "7zXZ",
-	                                     "\x28\xb5\x2f\xfd"};
+	static const char *const magics[] = {"\x1f\x8b\x08\x00", "BZh9", "\3757zXZ", "\x28\xb5\x2f\xfd"};
 	static const char *const names[] = {"gzip", "bzip2", "xz", "zstd"};
 	for (int i = 0; i < 4; i++) {
 		put_bytes("c.tar.gz", magics[i], 6 - (i != 2));
