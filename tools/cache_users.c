@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,21 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "become.h"
 #include "cache.h"
 #include "commands.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-
-/* Nothing is left of root: groups first, then the ids, and no way back. */
-static int become(uid_t uid)
-{
-	const struct passwd *pw = getpwuid(uid);
-	gid_t gid = pw ? pw->pw_gid : (gid_t)65534;
-	return setgroups(1, &gid) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0 ||
-	                       (uid && setuid(0) == 0)
-	               ? -1
-	               : 0;
-}
 
 /* The exit status of run() as that user. */
 static int as_user(uid_t uid, const cache_request *r, int (*run)(const cache_request *r))
@@ -35,7 +24,7 @@ static int as_user(uid_t uid, const cache_request *r, int (*run)(const cache_req
 	fflush(stdout);
 	pid_t pid = fork();
 	if (pid == 0) {
-		if (become(uid) < 0) {
+		if (become_user(uid) < 0) {
 			fprintf(stderr, "gradcomp: cannot become uid %u: %s\n", (unsigned)uid, strerror(errno));
 			_exit(1);
 		}
@@ -133,31 +122,14 @@ static void visit_all(struct users *u, const char *path, const char *prefix)
 	closedir(d);
 }
 
-struct setting {
-	char dir[4096];
-};
-
-static void find_dir(void *ctx, const char *name, const char *value, const char *origin, const char *help)
-{
-	struct setting *s = ctx;
-	(void)origin;
-	(void)help;
-	if (!strcmp(name, "stage.cache_dir"))
-		snprintf(s->dir, sizeof s->dir, "%s", value);
-}
-
 static int cache_dir_of(const cache_request *r, char dir[4096])
 {
-	struct setting s = {""};
-	gradcomp_error err;
 	if (r->options.cache_dir)
-		snprintf(s.dir, sizeof s.dir, "%s", r->options.cache_dir);
-	else if (gradcomp_setting_each(find_dir, &s, &err))
-		return failed(&err);
-	size_t n = strlen(s.dir);
-	while (n > 1 && s.dir[n - 1] == '/')
-		s.dir[--n] = 0;
-	memcpy(dir, s.dir, sizeof s.dir);
+		snprintf(dir, 4096, "%s", r->options.cache_dir);
+	else if (value_of_setting("stage.cache_dir", dir, 4096))
+		return 1;
+	for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/';)
+		dir[--n] = 0;
 	return 0;
 }
 

@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "become.h"
 #include "commands.h"
 #include "number.h"
 #include "stage_group.h"
@@ -40,6 +41,8 @@ static const char usage[] =
 	"  --mode MODE        for all that say nothing else\n"
 	"  --pmix             together with the step's other nodes (srun --mpi=pmix)\n"
 	"  --quiet            print errors and warnings only\n"
+	"  --shared           into the area that all users of the node share: what stage.shared\n"
+	"                     declares, by stage.shared_user, whom root becomes for it\n"
 	"  --verify           verify=copy for all that say nothing else\n"
 	"  --workers N        threads that copy, 1 to 64 (setting stage.workers)\n\n"
 	"Exit status: 0 there are copies, 1 there are not, 2 wrong usage, 3 another\n"
@@ -47,7 +50,7 @@ static const char usage[] =
 
 struct arguments {
 	const char *specs[STAGE_SOURCES], *label, *max_bytes, *workers, *mode, *hold;
-	int dry, verify, content, json, check, env, live, meet, pmix;
+	int dry, verify, content, json, check, env, live, meet, pmix, shared;
 	stage_spec spec;
 };
 
@@ -121,6 +124,7 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 		{"--mode", &a->mode, NULL},
 		{"--pmix", NULL, &a->pmix},
 		{"--quiet", NULL, &s->quiet},
+		{"--shared", NULL, &a->shared},
 		{"--verify", NULL, &a->verify},
 		{"--workers", &a->workers, NULL},
 		{0},
@@ -170,7 +174,7 @@ static void print_env(int i, const gradcomp_stage_result *r, int mode)
 static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show *s, gradcomp_error *err)
 {
 	static gradcomp_stage_result r;
-	uint32_t flags = a->dry ? GRADCOMP_STAGE_DRY_RUN : 0;
+	uint32_t flags = (a->dry ? GRADCOMP_STAGE_DRY_RUN : 0) | (a->shared ? GRADCOMP_STAGE_SHARED : 0);
 	jsonw j;
 
 	if (a->json) {
@@ -229,6 +233,8 @@ int cmd_stage(int argc, char **argv)
 	if (status < 0 && a.check)
 		status = explain(&a.spec);
 	if (status >= 0)
+		goto done;
+	if (a.shared && (status = become_shared_user()) > 0)
 		goto done;
 	o.progress = stage_show_progress;
 	o.ctx = &s;

@@ -1,0 +1,17 @@
+/* Giving up root for good, and reading a setting. */
+#ifndef BECOME_H
+#define BECOME_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/* Groups, then the ids, and no way back. -1 and errno. */
+int become_user(uid_t uid);
+/* As root: the account that stages what all users share (stage.shared_user); others stay
+ * who they are. Prints what is wrong and returns the exit status, else 0. */
+int become_shared_user(void);
+
+/* The value of a setting; prints what is wrong and returns the exit status, else 0. */
+int value_of_setting(const char *name, char *out, size_t capacity);
+
+#endif
