@@ -135,7 +135,7 @@ gradcomp_status staging_compare(staging *s, staging_state state, const unsigned 
 	if (!status && s->run->options->flags & GRADCOMP_STAGE_CONTENT && !s->compared)
 		status = with_source(s, mine && !*s->stale, holders, err);
 	s->compared = true;
-	unsigned char some = *s->stale != 0;
+	unsigned char some = mine && *s->stale;
 	if (!status)
 		status = crew_or(s->crew, &some, 1, err);
 	*stale = some;
