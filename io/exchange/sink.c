@@ -123,12 +123,19 @@ static gradcomp_status complete(exchange *x, size_t entry, int fd, gradcomp_erro
 	return GRADCOMP_OK;
 }
 
+/* Who read it and who passed it on: one of them, or what is between them. */
 static gradcomp_status wrong(const exchange *x, const exchange_buffer *b, size_t entry, gradcomp_error *err)
 {
+	const exchange_ring *ring = x->plan->ring;
 	char name[STAGE_NAME_MAX];
-	return error_set(err, GRADCOMP_ERR_MISMATCH, "%s came damaged from node %d (%s): its checksum is another",
-	                 gradcomp_printable(x->plan->m->entries[entry].path, name, sizeof name), b->owner,
-	                 x->plan->ring->hosts[b->owner]);
+	int before = (ring->node + ring->nnodes - 1) % ring->nnodes;
+	gradcomp_printable(x->plan->m->entries[entry].path, name, sizeof name);
+	if (before == b->owner)
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "%s came damaged from node %d (%s): its checksum is another", name,
+		                 before, ring->hosts[before]);
+	return error_set(err, GRADCOMP_ERR_MISMATCH,
+	                 "%s of node %d (%s) came damaged from node %d (%s): its checksum is another", name, b->owner,
+	                 ring->hosts[b->owner], before, ring->hosts[before]);
 }
 
 /* ---- batches of small files --------------------------------------------------------- */
