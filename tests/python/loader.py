@@ -68,6 +68,7 @@ def loader(workers):
         for epoch in range(3):
             ds.sampler.set_epoch(epoch)
             say(f"epoch {epoch}", batches)
+            dist.barrier()  # as the steps of training keep ranks together
         # A job that stops in mid-epoch, and one that goes on.
         ds.sampler.set_epoch(3)
         halves, taken = [], 0
@@ -96,6 +97,7 @@ def distributed(follow):
         for epoch in range(3):
             order.set_epoch(epoch)
             say(f"epoch {epoch}", batches)
+            dist.barrier()
         print(json.dumps({"word": "stats", **ds.stats()}), flush=True)
 
 
