@@ -78,9 +78,12 @@ static int places(bench_dataset *b, gradcomp_error *err)
 		return bench_failed(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	for (uint64_t i = 0; i < n; i++) {
 		gradcomp_value_view v = {.struct_size = sizeof v};
-		if (gradcomp_dataset_order(b->ds, 0, i, &b->own[b->nown++], err) ||
-		    gradcomp_dataset_order(b->ds, 1, i, &v.index, err) ||
-		    gradcomp_dataset_get(b->ds, v.index, &v, err))
+		if (gradcomp_dataset_order(b->ds, 0, i, &b->own[b->nown], err) ||
+		    gradcomp_dataset_get(b->ds, b->own[b->nown++], &v, err))
+			return -1;
+		b->own_bytes += v.bytes;
+		gradcomp_dataset_release(b->ds, &v);
+		if (gradcomp_dataset_order(b->ds, 1, i, &v.index, err) || gradcomp_dataset_get(b->ds, v.index, &v, err))
 			return -1;
 		if (v.source == GRADCOMP_VALUE_REMOTE)
 			b->others[b->nothers++] = v.index;

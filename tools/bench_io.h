@@ -15,6 +15,7 @@ typedef struct bench_dataset {
 	uint64_t count, bytes;     /* of the dataset; of the largest value */
 	int64_t epochs, steps, step_ms, batch;
 	uint64_t *own, nown, *others, nothers; /* samples of this node, of the others */
+	uint64_t own_bytes;
 	unsigned char *out;                    /* room for a value */
 	jsonw *json;
 } bench_dataset;

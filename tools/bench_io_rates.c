@@ -89,10 +89,10 @@ static int copy_out(bench_dataset *b, const uint64_t *indices, uint64_t n, doubl
 	return 0;
 }
 
-/* The same from memory of this process, in the same disorder. */
+/* As many bytes in as many pieces from memory of this process, in disorder too. */
 static int memcpy_rate(const bench_dataset *b, double *rate, gradcomp_error *err)
 {
-	uint64_t n = b->nown, bytes = b->bytes;
+	uint64_t n = b->nown ? b->nown : 1, bytes = b->own_bytes / n + 1;
 	unsigned char *all = malloc(n * bytes + 1);
 	double t[PASSES];
 	if (!all)
