@@ -11,11 +11,24 @@
 #include "commands.h"
 
 #define NOGROUP 65534
+#define ACCOUNT_BYTES 16384
+
+void account_name(uid_t uid, char out[ACCOUNT_NAME])
+{
+	struct passwd pw, *found = NULL;
+	char buf[ACCOUNT_BYTES];
+
+	if (getpwuid_r(uid, &pw, buf, sizeof buf, &found) || !found)
+		snprintf(out, ACCOUNT_NAME, "%u", (unsigned)uid);
+	else
+		snprintf(out, ACCOUNT_NAME, "%s", pw.pw_name);
+}
 
 int become_user(uid_t uid)
 {
-	const struct passwd *pw = getpwuid(uid);
-	gid_t gid = pw ? pw->pw_gid : NOGROUP;
+	struct passwd pw, *found = NULL;
+	char buf[ACCOUNT_BYTES];
+	gid_t gid = getpwuid_r(uid, &pw, buf, sizeof buf, &found) || !found ? NOGROUP : pw.pw_gid;
 
 	if (setgroups(1, &gid) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
 		return -1;
@@ -57,17 +70,16 @@ int value_of_setting(const char *name, char *out, size_t capacity)
 
 int become_shared_user(void)
 {
-	char name[256];
-	const struct passwd *pw;
+	struct passwd pw, *found = NULL;
+	char name[256], buf[ACCOUNT_BYTES];
 
 	if (geteuid() != 0)
 		return 0;
 	if (value_of_setting("stage.shared_user", name, sizeof name))
 		return 1;
-	pw = getpwnam(name);
-	if (!pw)
+	if (getpwnam_r(name, &pw, buf, sizeof buf, &found) || !found)
 		fprintf(stderr, "gradcomp: stage.shared_user is '%s'; there is no such account\n", name);
-	else if (pw->pw_uid && become_user(pw->pw_uid) < 0)
+	else if (pw.pw_uid && become_user(pw.pw_uid) < 0)
 		fprintf(stderr, "gradcomp: cannot become %s: %s\n", name, strerror(errno));
 	else
 		return 0;

@@ -5,6 +5,10 @@
 #include <stddef.h>
 #include <sys/types.h>
 
+/* The account's name, or its number in digits. */
+#define ACCOUNT_NAME 72
+void account_name(uid_t uid, char out[ACCOUNT_NAME]);
+
 /* Groups, then the ids, and no way back. -1 and errno. */
 int become_user(uid_t uid);
 /* As root: the account that stages what all users share (stage.shared_user); others stay

@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +84,7 @@ static void visit(struct users *u, uid_t uid, unsigned flags, const char *who)
 static void visit_if_area(struct users *u, int dir, const char *name, const char *prefix)
 {
 	size_t n = strlen(prefix), digits;
-	char who[80], own[16];
+	char who[ACCOUNT_NAME], own[16];
 	struct stat st;
 	if (strncmp(name, prefix, n))
 		return;
@@ -99,8 +98,7 @@ static void visit_if_area(struct users *u, int dir, const char *name, const char
 	}
 	if (!first_time(u, st.st_uid))
 		return;
-	const struct passwd *pw = getpwuid(st.st_uid);
-	snprintf(who, sizeof who, "%.64s", pw ? pw->pw_name : own);
+	account_name(st.st_uid, who);
 	visit(u, st.st_uid, 0, who);
 }
 

@@ -148,7 +148,7 @@ gradcomp_status gradcomp_cache_get_usage(const gradcomp_cache_options *options, 
 	gradcomp_cache_usage u = {.struct_size = usage->struct_size};
 	cache_budget budget;
 	cache_items items = {0};
-	struct statvfs fs;
+	struct statvfs fs = {0};
 	cache_area a;
 	gradcomp_status status = cache_area_begin(&a, options, false, err);
 	if (status)
