@@ -50,7 +50,8 @@ extern "C" {
 typedef struct gradcomp_samples gradcomp_samples;
 
 typedef enum gradcomp_sample_format {
-	GRADCOMP_SAMPLES_AUTO = 0, /* a record file, *.tar in a directory or as a file, else a tree */
+	GRADCOMP_SAMPLES_AUTO = 0, /* a record file, *.tar in a directory or as a file, else a tree; a directory
+	                              with *.gcr or compressed shards at its top is INVALID or UNSUPPORTED */
 	GRADCOMP_SAMPLES_TREE = 1,
 	GRADCOMP_SAMPLES_TAR = 2,
 	GRADCOMP_SAMPLES_RECORDS = 3

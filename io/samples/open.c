@@ -12,10 +12,11 @@
 #include "records_format.h"
 #include "tar_format.h"
 
-/* Whether there is a shard at the top of the directory, or a compressed one. */
+/* Whether there is a shard at the top of the directory. With other files there that hold
+ * samples it is not taken for a tree: somebody may have meant those. */
 static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_format *format, gradcomp_error *err)
 {
-	char name[READER_NAME], packed[READER_NAME] = "";
+	char name[READER_NAME], packed[READER_NAME] = "", records[READER_NAME] = "";
 	int list = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = list < 0 ? NULL : fdopendir(list);
 	struct dirent *de;
@@ -32,6 +33,8 @@ static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_forma
 			*format = GRADCOMP_SAMPLES_TAR;
 		else if (list_suffix(de->d_name, TAR_COMPRESSED))
 			gradcomp_printable(de->d_name, packed, sizeof packed);
+		else if (list_suffix(de->d_name, "gcr"))
+			gradcomp_printable(de->d_name, records, sizeof records);
 	}
 	int e = errno;
 	closedir(d);
@@ -44,6 +47,12 @@ static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_forma
 		                 "ask for "
 		                 "the format tree if the files themselves are the samples",
 		                 gradcomp_printable(path, name, sizeof name), packed);
+	if (*records && *format == GRADCOMP_SAMPLES_TREE)
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "%s holds %s: give the path of the record file, or ask for the format tree if the "
+		                 "files "
+		                 "themselves are the samples",
+		                 gradcomp_printable(path, name, sizeof name), records);
 	return GRADCOMP_OK;
 }
 

@@ -14,7 +14,7 @@ static void make_sums(uint8_t *data, size_t size)
 		memset(data + 148, ' ', 8);
 		for (int i = 0; i < 512; i++)
 			sum += data[i];
-		snprintf((char *)data + 148, 8, "%06o", sum);
+		snprintf((char *)data + 148, 8, "%06o", sum & 0777777);
 	}
 }
 

@@ -76,6 +76,8 @@ static void writing(void)
 	must(gradcomp_records_create("empty.gcr", &w, &why), why.text);
 	is_int(gradcomp_records_finish(w, &why), 0, "no records");
 	shows("empty.gcr", 0, NULL, "", "... are a file too");
+	refused(".", 0, GRADCOMP_ERR_INVALID, ".gcr: give the path of the record file",
+	        "a directory with record files");
 	gradcomp_samples *s = open_as("a.gcr", RECORDS, NULL);
 	is_int(gradcomp_samples_format(s), RECORDS, "it is a record file");
 	is_str(gradcomp_samples_class(s, 1), "dog", "with classes");

@@ -17,7 +17,7 @@ static void tar_sum(size_t at)
 	memset(tar_out + at + 148, ' ', 8);
 	for (int i = 0; i < 512; i++)
 		sum += tar_out[at + i];
-	snprintf((char *)tar_out + at + 148, 8, "%06o", sum);
+	snprintf((char *)tar_out + at + 148, 8, "%06o", sum & 0777777);
 }
 
 /* A member with `n` bytes; returns where its header is. */
@@ -28,7 +28,7 @@ static size_t tar_member(const char *name, char type, const void *data, size_t n
 	memset(h, 0, 512);
 	strncpy((char *)h, name, 100);
 	memcpy(h + 100, "0000644", 8);
-	snprintf((char *)h + 124, 12, "%011lo", (unsigned long)n);
+	snprintf((char *)h + 124, 12, "%011o", (unsigned)n);
 	h[156] = (unsigned char)type;
 	memcpy(h + 257, "ustar\00000", 8);
 	tar_sum(at);
