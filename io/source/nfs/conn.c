@@ -223,7 +223,7 @@ static gradcomp_status again(struct nfs_source *s, struct nfs_conn *c, bool pati
 	c->begun = nfs_clock() + (++*tried % s->naddresses ? 0 : RETRY);
 	if (patient || *tried < s->naddresses)
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_PEER, "the NFS server %s cannot be reached: %s", s->url.server, c->trouble);
+	return error_set(err, GRADCOMP_ERR_IO, "the NFS server %s cannot be reached: %s", s->url.server, c->trouble);
 }
 
 gradcomp_status nfs_wait(struct nfs_source *s, struct nfs_conn *c, source_wait wait, bool patient,

@@ -110,7 +110,7 @@ struct nfs_conn *nfs_conn_new(void);
 void nfs_conn_free(struct nfs_conn *c);
 /* Until all n calls are answered; those that are NEW are sent, again when a connection
  * was lost. `patient`: a server that is away may come back; else the first failure to
- * connect to each address ends it. STATE when the caller is to stop, TIMEOUT or PEER
+ * connect to each address ends it. STATE when the caller is to stop, TIMEOUT or IO
  * with the server's name. */
 gradcomp_status nfs_wait(struct nfs_source *s, struct nfs_conn *c, source_wait wait, bool patient,
                          struct nfs_call *calls, size_t n, gradcomp_error *err);
