@@ -9,7 +9,7 @@
 #include "number.h"
 
 static const char usage[] =
-	"usage: gradcomp cache VERB [OPTION]... [NAME]...\n"
+	"usage: gradcomp cache {list|du|verify|gc|pin|unpin|evict|clear|lease} [OPTION]... [NAME]...\n"
 	"Copies of staged datasets in your cache on this node. NAME is a key, the beginning\n"
 	"of one (4 digits or more), or a source, which means its last used copy.\n\n"
 	"  list     what is there, what would be evicted first coming first\n"
