@@ -33,7 +33,9 @@ static void begin(const char *name)
 
 __attribute__((unused)) static void put_bytes(const char *path, const void *data, size_t n)
 {
-	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0644);
+	/* Truncating one that is there would have it brought to the disk. */
+	unlink(path);
+	int fd = open(path, O_WRONLY | O_CREAT | O_EXCL, 0644);
 	must(fd < 0 || write(fd, data, n) != (ssize_t)n || close(fd) < 0 ? -1 : 0, path);
 }
 
