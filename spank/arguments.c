@@ -5,6 +5,7 @@
 #include <string.h>
 
 #define STAGE_TIMEOUT 3600
+#define RECORDS_DIR "/run/gradcomp"
 
 /* The value when `arg` is NAME=value. */
 static const char *value_of(const char *arg, const char *name)
@@ -33,11 +34,12 @@ static int take_seconds(int *out, const char *value)
 
 void arguments_parse(arguments *a, int ac, char **av)
 {
-	enum { HELPER = 1, CONF = 2, TIMEOUT = 4 };
+	enum { HELPER = 1, CONF = 2, TIMEOUT = 4, RECORDS = 8 };
 	int seen = 0;
 
 	memset(a, 0, sizeof *a);
 	strcpy(a->helper, GRADCOMP_BINDIR "/gradcomp");
+	strcpy(a->records, RECORDS_DIR);
 	a->stage_timeout = STAGE_TIMEOUT;
 	for (int i = 0; i < ac; i++) {
 		const char *value, *want = "an absolute path";
@@ -48,6 +50,9 @@ void arguments_parse(arguments *a, int ac, char **av)
 		} else if ((value = value_of(av[i], "conf"))) {
 			which = CONF;
 			bad = take_path(a->conf, value);
+		} else if ((value = value_of(av[i], "records"))) {
+			which = RECORDS;
+			bad = take_path(a->records, value);
 		} else if ((value = value_of(av[i], "stage_timeout"))) {
 			which = TIMEOUT;
 			bad = take_seconds(&a->stage_timeout, value);
@@ -56,7 +61,7 @@ void arguments_parse(arguments *a, int ac, char **av)
 		if (!which)
 			snprintf(a->error, sizeof a->error,
 			         "plugstack.conf: unknown argument '%.200s' (known: helper=FILE conf=FILE "
-			         "stage_timeout=SECONDS)",
+			         "records=DIR stage_timeout=SECONDS)",
 			         av[i]);
 		else if (bad)
 			snprintf(a->error, sizeof a->error, "plugstack.conf: '%.200s' is not %s", av[i], want);

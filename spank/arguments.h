@@ -7,6 +7,7 @@
 typedef struct arguments {
 	char helper[PATH_MAX]; /* helper=FILE: the gradcomp command */
 	char conf[PATH_MAX];   /* conf=FILE: its gradcomp.conf; "": the built-in place */
+	char records[PATH_MAX]; /* records=DIR: what jobs did on this node, for their epilogs */
 	int stage_timeout;     /* stage_timeout=SECONDS; 0: no limit */
 	char error[512];       /* "" or what is wrong with the line */
 } arguments;

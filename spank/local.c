@@ -179,10 +179,17 @@ int local_options_end(void)
  * launched by threads of their own, and each stages for itself. */
 int local_launch(spank_t sp)
 {
-	const char *spec = local.nsets == 1 ? options_value(&local.sets[0], OPTION_STAGE) : NULL;
+	static int said;
+	const char *spec = NULL;
 
-	if (spec && spank_context() == S_CTX_LOCAL)
+	for (int k = 0; k < local.nsets && !spec; k++)
+		spec = options_value(&local.sets[k], OPTION_STAGE);
+	if (!spec || spank_context() != S_CTX_LOCAL)
+		return 0;
+	if (local.nsets == 1)
 		meet_open(sp, &local.args, spec, show);
+	else if (!said++)
+		say_error("the components of a heterogeneous step do not stage together: each node reads all of it");
 	return 0;
 }
 

@@ -1,9 +1,10 @@
 /* What Slurm calls. One file a context: local.c is srun, sbatch and salloc,
- * step.c is slurmstepd. slurmd itself and the prolog have nothing to do. */
+ * step.c is slurmstepd, job.c prolog and epilog. slurmd itself has nothing to do. */
 /* The build hides all that is not said to be seen. */
 #pragma GCC visibility push(default)
 #include <slurm/spank.h>
 
+#include "job.h"
 #include "local.h"
 #include "step.h"
 
@@ -59,6 +60,16 @@ int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 {
 	(void)sp, (void)ac, (void)av;
 	return step_task_post_fork();
+}
+
+int slurm_spank_job_prolog(spank_t sp, int ac, char **av)
+{
+	return job_prolog(sp, ac, av);
+}
+
+int slurm_spank_job_epilog(spank_t sp, int ac, char **av)
+{
+	return job_epilog(sp, ac, av);
 }
 
 int slurm_spank_exit(spank_t sp, int ac, char **av)

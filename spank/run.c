@@ -155,7 +155,7 @@ static int follow(run *r, pid_t pid, int out, int err)
 			ended = w == pid;
 		}
 		if (!ended && deadline > 0 && now() > deadline) {
-			kill(pid, late ? SIGKILL : SIGTERM);
+			kill(pid, late || r->abandon ? SIGKILL : SIGTERM);
 			late = 1;
 			deadline = now() + GRACE;
 		}

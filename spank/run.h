@@ -12,6 +12,7 @@ typedef struct run {
 	char *const *argv; /* argv[0] is an absolute path */
 	char *const *env;
 	int timeout;     /* s; 0: none */
+	int abandon;     /* when time is up it is killed without being asked to clean up */
 	int show_output; /* stdout is ours; else it is kept in `output` */
 	int in;          /* what it has for stdin; 0: /dev/null */
 	/* Called with every line of its stderr, printable, without its end and without

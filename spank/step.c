@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "arguments.h"
+#include "job.h"
 #include "options.h"
 #include "say.h"
 #include "stage.h"
@@ -52,6 +53,8 @@ int step_options_end(spank_t sp)
 {
 	uid_t uid;
 
+	if (options_value(&step.opt, OPTION_STAGE) && !step.args.error[0])
+		job_note(sp, &step.args);
 	if (options_any(&step.opt) && !options_off(&step.opt) &&
 	    spank_get_item(sp, S_JOB_UID, &uid) == ESPANK_SUCCESS && uid != 0)
 		spank_setenv(sp, "SLURM_PMIX_DIRECT_CONN", "false", 0);

@@ -17,6 +17,7 @@ int cmd_help_option(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_meet(int argc, char **argv);
 int cmd_plugin_check(int argc, char **argv);
+int cmd_prolog(int argc, char **argv);
 int cmd_records(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_stage(int argc, char **argv);

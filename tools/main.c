@@ -19,6 +19,7 @@ static const struct {
 	{"stage", cmd_stage, "copies of datasets in this node's cache"},
 	{"cache", cmd_cache, "what is in this node's cache, and how it is kept in order"},
 	{"records", cmd_records, "samples in one file: pack, list, verify, cat"},
+	{"prolog", cmd_prolog, "what the prolog of every job stages"},
 	{"meet", cmd_meet, "where the nodes of a step find each other to stage"},
 	{"bench", cmd_bench, "how fast this job's ranks reduce"},
 	{"plugin-check", cmd_plugin_check, "whether a plugin keeps the rules"},

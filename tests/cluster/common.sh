@@ -42,7 +42,7 @@ start_cluster () {
 plugin () {
 	[ -e "$so" ] || skip_all "no SPANK plugin was built"
 	[ -e "$tmp/spank_gradcomp.so" ] || install -m 755 "$so" "$GRADCOMP_SRC/tests/cluster/stand-in" "$tmp"
-	echo "$1 $tmp/spank_gradcomp.so helper=$tmp/stand-in ${*:2}" > "$state/etc/plugstack.conf.d/gradcomp.conf"
+	echo "$1 $tmp/spank_gradcomp.so helper=$tmp/stand-in records=/var/tmp/gradcomp-records ${*:2}" > "$state/etc/plugstack.conf.d/gradcomp.conf"
 }
 
 real () {

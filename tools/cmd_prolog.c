@@ -1,0 +1,91 @@
+/* gradcomp prolog: what the prolog of every job stages, for all users of the node. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "commands.h"
+#include "gradcomp/cache.h"
+#include "gradcomp/stage.h"
+#include "number.h"
+
+static const char usage[] =
+	"usage: gradcomp prolog --plan | --job ID\n"
+	"\n"
+	"Stages the sources that [stage] shared declares and keeps them for job ID, until\n"
+	"gradcomp cache gc --shared --job ID. The SPANK plugin runs it in the prolog of every\n"
+	"job when [stage] prolog=yes, as [stage] shared_user.\n"
+	"\n"
+	"  --plan   print the account and the time limit in seconds; nothing with prolog=no\n";
+
+struct plan {
+	char *shared, *user, *timeout;
+	int on;
+};
+
+static void look(void *ctx, const char *name, const char *value, const char *origin, const char *help)
+{
+	struct plan *p = ctx;
+
+	(void)origin, (void)help;
+	if (!strcmp(name, "stage.shared"))
+		p->shared = strdup(value);
+	else if (!strcmp(name, "stage.shared_user"))
+		p->user = strdup(value);
+	else if (!strcmp(name, "stage.prolog_timeout"))
+		p->timeout = strdup(value);
+	else if (!strcmp(name, "stage.prolog"))
+		p->on = !strcmp(value, "yes") || !strcmp(value, "true") || !strcmp(value, "on") || !strcmp(value, "1");
+}
+
+static int stop(void *ctx, const gradcomp_stage_progress *p)
+{
+	(void)ctx, (void)p;
+	return caught_signal() != 0;
+}
+
+static int stage_one(const char *source, int64_t job)
+{
+	gradcomp_stage_options o = {.struct_size = sizeof o, .source = source, .flags = GRADCOMP_STAGE_SHARED, .progress = stop};
+	gradcomp_cache_options shared = {.struct_size = sizeof shared, .flags = GRADCOMP_CACHE_SHARED};
+	static gradcomp_stage_result r;
+	gradcomp_error err;
+	char holder[32], name[256];
+
+	memset(&r, 0, sizeof r);
+	r.struct_size = sizeof r;
+	snprintf(holder, sizeof holder, "job %lld", (long long)job);
+	if (gradcomp_stage(&o, &r, &err) || gradcomp_cache_lease_job(&shared, r.key, job, holder, &err)) {
+		fprintf(stderr, "gradcomp: %s: %s\n", gradcomp_printable(source, name, sizeof name), err.text);
+		return 1;
+	}
+	return 0;
+}
+
+int cmd_prolog(int argc, char **argv)
+{
+	const char *job = NULL;
+	int plan = 0, status;
+	const command_option options[] = {{"--plan", NULL, &plan}, {"--job", &job, NULL}, {NULL, NULL, NULL}};
+	struct plan p = {0};
+	gradcomp_error err;
+	char *rest, *source;
+	int64_t id = 0;
+
+	status = take_options(argc, argv, usage, options, NULL, 0);
+	if (status >= 0)
+		return status;
+	if (!plan == !job || (job && (number_int(job, &id) != NUMBER_OK || id < 1)))
+		return usage_error(usage, "prolog needs --plan, or --job and its number");
+	catch_signals();
+	status = gradcomp_setting_each(look, &p, &err) ? failed(&err) : 0;
+	p.on = p.on && p.shared && *p.shared && p.user && p.timeout;
+	if (!status && p.on && plan)
+		printf("%s %s\n", p.user, p.timeout);
+	if (!status && p.on && job)
+		for (source = strtok_r(p.shared, ",", &rest); source; source = strtok_r(NULL, ",", &rest))
+			status |= stage_one(source, id);
+	free(p.shared);
+	free(p.user);
+	free(p.timeout);
+	return status;
+}
