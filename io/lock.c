@@ -73,9 +73,31 @@ void stage_lock_release(int area, const char *key, int fd)
 	close(fd);
 }
 
+static void sweep_one(int area, const char *name, cache_kind kind, const char *key)
+{
+	char temp[STAGE_KEY_BYTES + 8];
+	int64_t holder;
+	struct stat st;
+	int lock;
+	/* Beside a published copy KEY.tmp is the damaged one that it replaced. */
+	bool published = fstatat(area, key, &st, AT_SYMLINK_NOFOLLOW) == 0;
+	if (kind == CACHE_GONE) /* its evictor died, or is at it: then there are two */
+		(void)!stage_remove(area, name);
+	if (kind == CACHE_LEASES && !published)
+		cache_leases_sweep(area, key);
+	if (kind != CACHE_LOCK && (kind != CACHE_UNFINISHED || !published))
+		return;
+	if (stage_lock_try(area, key, &lock, &holder) != 1)
+		return;
+	snprintf(temp, sizeof temp, "%s.tmp", key);
+	if (published)
+		(void)!stage_remove(area, temp);
+	stage_lock_release(area, key, lock);
+}
+
 void stage_sweep(int area, const char *key)
 {
-	int copy = openat(area, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), lock;
+	int copy = openat(area, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = copy < 0 ? NULL : fdopendir(copy);
 	if (!d) {
 		if (copy >= 0)
@@ -83,22 +105,10 @@ void stage_sweep(int area, const char *key)
 		return;
 	}
 	for (struct dirent *de; (de = readdir(d));) {
-		char other[STAGE_KEY_BYTES], temp[STAGE_KEY_BYTES + 8];
-		int64_t holder;
-		struct stat st;
+		char other[STAGE_KEY_BYTES];
 		cache_kind kind = cache_name(de->d_name, other);
-		if (kind == CACHE_GONE) /* its evictor died, or is at it: then there are two */
-			(void)!stage_remove(area, de->d_name);
-		if ((kind != CACHE_LOCK && kind != CACHE_UNFINISHED) || !strcmp(other, key))
-			continue;
-		/* Beside a published copy it is the damaged one that it replaced. */
-		bool replaced = fstatat(area, other, &st, AT_SYMLINK_NOFOLLOW) == 0;
-		if ((kind == CACHE_UNFINISHED && !replaced) || stage_lock_try(area, other, &lock, &holder) != 1)
-			continue;
-		snprintf(temp, sizeof temp, "%s.tmp", other);
-		if (replaced)
-			(void)!stage_remove(area, temp);
-		stage_lock_release(area, other, lock);
+		if (kind != CACHE_FOREIGN && strcmp(other, key))
+			sweep_one(area, de->d_name, kind, other);
 	}
 	closedir(d);
 }

@@ -122,7 +122,8 @@ gradcomp_status stage_area_open(const char *cache_dir, bool create, int *fd, cha
 int stage_lock_try(int area, const char *key, int *fd, int64_t *holder);
 void stage_lock_release(int area, const char *key, int fd);
 
-/* Removes what dead producers of other keys left behind. */
+/* Removes what the dead left of other keys: locks, leases on nothing, damaged copies that
+ * were replaced, rests of evictions. What they copied stays, to be gone on with. */
 void stage_sweep(int area, const char *key);
 
 /* ---- one call (run.c, pool.c) ---------------------------------------------- */

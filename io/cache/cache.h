@@ -89,6 +89,8 @@ bool cache_lease_alive(const cache_lease_info *l);
 /* Writes the lease as KEY.lease/NAME: whole or not at all. */
 gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_info *l, gradcomp_error *err);
 
+/* Removes what keeps nothing, unless somebody is leasing just now. */
+void cache_leases_sweep(int area, const char *key);
 /* Removes a lease. 0 also when there is none; -1 and errno. */
 int cache_lease_drop(int area, const char *key, const char *name);
 

@@ -4,6 +4,7 @@
  *     pid 4711 start 90210 boot 5f0c... space 4026531836     or    job 12 boot 5f0c...     or    pin
  *     holder job 12.0
  */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -17,6 +18,7 @@
 
 #define MAGIC "gradcomp-lease 1\n"
 #define LEASE_MAX 512
+#define MANY 32
 
 /* A decimal number behind `word`; false when it is none or has more than 18 digits. */
 static bool take_number(const char **at, const char *word, uint64_t *out)
@@ -182,6 +184,39 @@ gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_i
 	               : stage_fail(err, "write the lease of", key);
 }
 
+static void drop_dead(void *ctx, int dir, const char *name, const cache_lease_info *l)
+{
+	(void)ctx;
+	if (!cache_lease_alive(l))
+		unlinkat(dir, name, 0);
+}
+
+void cache_leases_sweep(int area, const char *key)
+{
+	int gate = cache_gate_enter(area, key, true);
+	if (gate < 0)
+		return;
+	(void)!cache_lease_each(area, key, drop_dead, NULL);
+	cache_gate_leave(area, key, gate, true);
+}
+
+/* A copy that many jobs have used must not keep the leases of them all. */
+static bool many_leases(int area, const char *key)
+{
+	char name[STAGE_KEY_BYTES + 8];
+	int n = 0;
+	snprintf(name, sizeof name, "%s.lease", key);
+	int fd = openat(area, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	DIR *d = fd < 0 ? NULL : fdopendir(fd);
+	while (d && n <= MANY && readdir(d))
+		n++;
+	if (d)
+		closedir(d);
+	else if (fd >= 0)
+		close(fd);
+	return n > MANY;
+}
+
 gradcomp_status cache_lease(int area, const char *key, int64_t pid, const char *holder, gradcomp_error *err)
 {
 	cache_lease_info l = {.pid = pid, .space = cache_pid_space()};
@@ -197,7 +232,10 @@ gradcomp_status cache_lease(int area, const char *key, int64_t pid, const char *
 		snprintf(l.holder, sizeof l.holder, "%s", holder);
 	else
 		snprintf(l.holder, sizeof l.holder, "process %lld", (long long)pid);
-	return cache_lease_write(area, key, &l, err);
+	gradcomp_status status = cache_lease_write(area, key, &l, err);
+	if (!status && many_leases(area, key))
+		cache_leases_sweep(area, key);
+	return status;
 }
 
 int cache_lease_drop(int area, const char *key, const char *name)

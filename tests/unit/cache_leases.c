@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include "cache.h"
+#include "entries.h"
 
 static char text[CACHE_HOLDER_BYTES];
 
@@ -84,6 +85,30 @@ static void jobs_and_pins(void)
 	is_int(evict(3, 0), 0, "holds");
 	is_str(text, "pinned", "and is named");
 	is_int(evict(3, CACHE_PINNED_TOO), 1, "but not by force");
+	empty_area();
+}
+
+/* A copy that many jobs have used. */
+static void many_jobs(void)
+{
+	put_copy(key_of(3), 4, 0);
+	int failures = 0;
+	for (int i = 0; i < 100; i++) {
+		pid_t pid = sleeper();
+		failures += cache_lease(area_fd, key_of(3), pid, "a job", &why) != 0;
+		end_process(pid);
+	}
+	is_int(failures, 0, "100 jobs lease one copy, one after the other");
+	int n = entries(in_area("%s.lease", key_of(3)));
+	ok(n > 0 && n < 40, "of which %d leases are left", n);
+	/* A job that leased what then could not be staged. */
+	pid_t pid = sleeper();
+	is_int(cache_lease(area_fd, key_of(7), pid, "a job", &why), 0, "a lease on nothing");
+	stage_sweep(area_fd, key_of(1));
+	ok(is_there(in_area("%s.lease", key_of(7))), "stays while its process lives");
+	end_process(pid);
+	stage_sweep(area_fd, key_of(1));
+	ok(!is_there(in_area("%s.lease", key_of(7))), "and not longer");
 	empty_area();
 }
 
@@ -279,6 +304,7 @@ int main(void)
 	living_and_dead();
 	another_start();
 	jobs_and_pins();
+	many_jobs();
 	rubbish();
 	race();
 	killed_evictor();
