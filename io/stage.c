@@ -264,6 +264,7 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	run->cache_dir = o.cache_dir ? o.cache_dir : config_str(c, "stage.cache_dir");
 	run->max_bytes = o.max_bytes ? o.max_bytes : (uint64_t)config_int(c, "stage.max_bytes");
 	run->workers = o.workers ? o.workers : (uint32_t)config_int(c, "stage.workers");
+	stage_run_phase(run, GRADCOMP_STAGE_SCAN, 0, 0);
 	status = crew_open(&crew, run, o.group, &error);
 	for (int i = 1; !status && crew.acting; i++) {
 		atomic_store(&run->changed, false);

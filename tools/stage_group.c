@@ -32,7 +32,8 @@ static int ask(void *ctx)
 
 gradcomp_status stage_group_open(int pmix, int (*stop)(void), gradcomp_job **job, gradcomp_error *err)
 {
-	gradcomp_job_options o = {.struct_size = sizeof o, .settings = settings};
+	const char *set[sizeof settings / sizeof *settings];
+	gradcomp_job_options o = {.struct_size = sizeof o, .settings = set};
 	gradcomp_guest_options who = {.struct_size = sizeof who, .where = getenv(STAGE_MEET),
 	                              .token = getenv(STAGE_MEET_TOKEN), .rank = number_of(STAGE_MEET_RANK, -1),
 	                              .nranks = stage_group_nodes(), .stop = ask, .ctx = &stop};
@@ -40,6 +41,10 @@ gradcomp_status stage_group_open(int pmix, int (*stop)(void), gradcomp_job **job
 	gradcomp_status st = GRADCOMP_OK;
 
 	*job = NULL;
+	memcpy(set, settings, sizeof settings);
+	/* Its lines would stand between those of the progress. */
+	if (!getenv("GRADCOMP_LOG"))
+		set[sizeof settings / sizeof *settings - 2] = "gradcomp.log=warn";
 	if (!pmix) {
 		if (!who.where || !*who.where || !who.token)
 			return GRADCOMP_OK;
