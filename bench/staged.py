@@ -5,11 +5,12 @@ import hashlib
 import os
 import shutil
 import tarfile
+import tempfile
 import time
 from statistics import median
 
 import collectives
-from testbed import Cluster, Failed, say
+from testbed import Cluster, Failed, environment, run, say
 
 FILES, BYTES = 20000, 2 << 30
 ROOTS = ("/usr/include", "/usr/lib", "/usr/share")
@@ -67,6 +68,11 @@ def _size(folder):
     return sum(os.path.getsize(os.path.join(f, n)) for f, _, names in os.walk(folder) for n in names)
 
 
+# Prints how long a command took and its peak resident KiB.
+WATCHED = """import resource, subprocess, sys, time
+start = time.monotonic()
+subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)
+print(time.monotonic() - start, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"""
 URL = "nfs://10.77.0.253/export"
 
 
@@ -117,11 +123,9 @@ def _same(cluster, folder, part):
 
 def _memory(cluster, part):
     """Peak resident bytes of the stager that needed most."""
-    program = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL); " \
-              "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    said = cluster.srun("--mpi=pmix", "python3", "-c", program, "gradcomp", "stage", "--quiet", "--pmix",
+    said = cluster.srun("--mpi=pmix", "python3", "-c", WATCHED, "gradcomp", "stage", "--quiet", "--pmix",
                         f"{URL}/{part}?version=4", timeout=900)
-    return max(int(line) for line in said.split()) * 1024
+    return max(int(line.split()[1]) for line in said.splitlines()) * 1024
 
 
 def dataset(folder, quick):
@@ -134,7 +138,27 @@ def dataset(folder, quick):
     return data, sum(len(names) for _, _, names in os.walk(tree)), _size(tree)
 
 
+def _listing(args):
+    """Seconds and peak memory of listing very many small files."""
+    number = 100000 if args.quick else 1000000
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="gradcomp-bench-") as folder:
+        for i in range(number):
+            if i % 1000 == 0:
+                place = os.path.join(folder, f"n{i // 1000:08d}")
+                os.mkdir(place)
+            os.close(os.open(os.path.join(place, f"sample_{i:08d}.jpeg"), os.O_CREAT | os.O_WRONLY, 0o644))
+        said = [run(["python3", "-c", WATCHED, "gradcomp", "stage", "--quiet", "--dry-run", folder],
+                    environment(args.prefix), 300).split() for _ in range(args.runs)]
+    seconds, resident = median([float(s) for s, _ in said]), max(int(m) for _, m in said) / 1024
+    bench = f"listing {number} files in memory"
+    yield {"bench": bench, "case": "time", "value": seconds, "unit": "s", "peer": "promised", "peer_value": 10.0,
+           "ratio": seconds / 10, "limit": 1.0}
+    yield {"bench": bench, "case": "memory", "value": resident, "unit": "MiB", "peer": "promised", "peer_value": 200.0,
+           "ratio": resident / 200, "limit": 1.0}
+
+
 def figures(args, folder):
+    yield from _listing(args)
     data, _, total = dataset(folder, args.quick)
     with Cluster(args.name, args.prefix, nfs=data) as cluster:
         cluster.rate("1gbit")
