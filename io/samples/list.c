@@ -7,33 +7,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "gradcomp/stage.h"
+#include "list_names.h"
 #include "reader.h"
-
-#define TEXT_FIRST 4096u
-#define TEXT_BLOCK (1u << 20)
-
-struct list_text {
-	struct list_text *next;
-	size_t used, size;
-	char text[];
-};
-
-struct names {
-	char **at;
-	size_t n, capacity;
-};
 
 /* What is below a folder at the top, or the files at the top themselves. */
 struct branch {
 	char *folder; /* "NAME/" */
 	bool linked;  /* it is a symbolic link */
 	int32_t label;
-	struct names files;
+	names files;
 };
 
 struct listing {
@@ -49,61 +35,9 @@ struct listing {
 struct walk {
 	struct listing *l;
 	struct list_text **text;
-	struct names *files, todo, todo_linked;
+	names *files, todo, todo_linked;
 	bool top; /* in the root: folders are branches */
 };
-
-static char *text_add(struct list_text **text, const char *dir, const char *name, const char *tail)
-{
-	size_t a = strlen(dir), b = strlen(name), c = strlen(tail), n = a + b + c + 1;
-	struct list_text *t = *text;
-	if (!t || t->size - t->used < n) {
-		size_t size = t ? TEXT_BLOCK : TEXT_FIRST;
-		if (size < n)
-			size = n;
-		if (!(t = malloc(sizeof *t + size)))
-			return NULL;
-		*t = (struct list_text){.next = *text, .size = size};
-		*text = t;
-	}
-	char *p = t->text + t->used;
-	memcpy(p, dir, a);
-	memcpy(p + a, name, b);
-	memcpy(p + a + b, tail, c + 1);
-	t->used += n;
-	return p;
-}
-
-static int names_add(struct names *l, char *name)
-{
-	if (!name)
-		return -1;
-	if (l->n == l->capacity) {
-		size_t more = l->capacity ? 2 * l->capacity : 16;
-		char **p = reallocarray(l->at, more, sizeof *p);
-		if (!p)
-			return -1;
-		l->at = p;
-		l->capacity = more;
-	}
-	l->at[l->n++] = name;
-	return 0;
-}
-
-bool list_suffix(const char *name, const char *suffixes)
-{
-	size_t length = strlen(name);
-	if (!suffixes)
-		return true;
-	for (const char *s = suffixes; *s;) {
-		size_t n = strcspn(s, "/"), skip = *s == '.';
-		if (n > skip && length > n - skip && name[length - (n - skip) - 1] == '.' &&
-		    !strncasecmp(name + length - (n - skip), s + skip, n - skip))
-			return true;
-		s += n + (s[n] == '/');
-	}
-	return false;
-}
 
 static gradcomp_status refuse(const struct listing *l, const char *path, const char *what, gradcomp_error *err)
 {
@@ -131,7 +65,7 @@ static gradcomp_status add_branch(struct listing *l, char *folder, bool linked, 
 static gradcomp_status add_folder(struct walk *w, const char *dir, const char *name, bool linked,
                                   gradcomp_error *err)
 {
-	char *p = text_add(w->text, dir, name, "/");
+	char *p = list_text_add(w->text, dir, name, "/");
 	if (w->top)
 		return add_branch(w->l, p, linked, err);
 	return names_add(linked ? &w->todo_linked : &w->todo, p) < 0 ? reader_fail(err, "list", w->l->name)
@@ -193,8 +127,8 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 		return GRADCOMP_OK;
 	if (!S_ISREG(st.st_mode))
 		return refuse(w->l, path, "leads to what is neither a file nor a directory", err);
-	return names_add(w->files, text_add(w->text, dir, name, "")) < 0 ? reader_fail(err, "list", path)
-	                                                                 : GRADCOMP_OK;
+	return names_add(w->files, list_text_add(w->text, dir, name, "")) < 0 ? reader_fail(err, "list", path)
+	                                                                      : GRADCOMP_OK;
 }
 
 static gradcomp_status add_entry(struct walk *w, int fd, const char *dir, bool linked, const struct dirent *de,
@@ -213,7 +147,7 @@ static gradcomp_status add_entry(struct walk *w, int fd, const char *dir, bool l
 		return add_link(w, dir, linked, de->d_name, err);
 	if (!list_suffix(de->d_name, w->l->suffixes))
 		return GRADCOMP_OK;
-	char *path = text_add(w->text, dir, de->d_name, "");
+	char *path = list_text_add(w->text, dir, de->d_name, "");
 	if (path && type != DT_REG)
 		return refuse(w->l, path, "is neither a file nor a directory", err);
 	return names_add(w->files, path) < 0 ? reader_fail(err, "list", w->l->name) : GRADCOMP_OK;
@@ -240,17 +174,6 @@ static gradcomp_status list_dir(struct walk *w, const char *dir, bool linked, gr
 	return status;
 }
 
-static int by_name(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static void sort_names(struct names *l)
-{
-	if (l->n)
-		qsort(l->at, l->n, sizeof *l->at, by_name);
-}
-
 static gradcomp_status list_branch(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err)
 {
 	struct listing *l = ctx;
@@ -259,12 +182,12 @@ static gradcomp_status list_branch(void *ctx, uint32_t worker, uint64_t i, gradc
 	gradcomp_status status = list_dir(&w, b->folder, b->linked, err);
 	while (!status && (w.todo.n || w.todo_linked.n)) {
 		bool linked = !w.todo.n;
-		struct names *todo = linked ? &w.todo_linked : &w.todo;
+		names *todo = linked ? &w.todo_linked : &w.todo;
 		status = list_dir(&w, todo->at[--todo->n], linked, err);
 	}
 	free(w.todo.at);
 	free(w.todo_linked.at);
-	sort_names(&b->files);
+	names_sort(&b->files);
 	return status;
 }
 
@@ -273,14 +196,14 @@ static int by_folder(const void *a, const void *b)
 	return strcmp(((const struct branch *)a)->folder, ((const struct branch *)b)->folder);
 }
 
-static void append(file_list *out, struct names *files, int32_t label)
+static void append(file_list *out, names *files, int32_t label)
 {
 	for (size_t i = 0; i < files->n; i++) {
 		out->paths[out->n] = files->at[i];
 		out->labels[out->n++] = label;
 	}
 	free(files->at);
-	*files = (struct names){0};
+	*files = (names){0};
 }
 
 /* Folders count by their names, "a" before "a-b"; paths are in the order of bytes,
@@ -291,18 +214,18 @@ static gradcomp_status number_folders(struct listing *l, uint32_t worker, file_l
 	out->folders = sorted;
 	for (size_t i = 0; sorted && i < l->n; i++) {
 		size_t n = strlen(l->branches[i].folder) - 1;
-		if (!(sorted[i] = text_add(&l->text[worker], l->branches[i].folder, "", "")))
+		if (!(sorted[i] = list_text_add(&l->text[worker], l->branches[i].folder, "", "")))
 			return reader_fail(err, "list", l->name);
 		sorted[i][n] = 0;
 	}
 	if (!sorted || l->n > INT32_MAX)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for %zu folders", l->n);
-	qsort(sorted, l->n, sizeof *sorted, by_name);
+	qsort(sorted, l->n, sizeof *sorted, names_order);
 	out->nfolders = (uint32_t)l->n;
 	for (size_t i = 0; i < l->n; i++) {
 		char *name = l->branches[i].folder, *slash = name + strlen(name) - 1, **at;
 		*slash = 0;
-		at = bsearch(&name, sorted, l->n, sizeof *sorted, by_name);
+		at = bsearch(&name, sorted, l->n, sizeof *sorted, names_order);
 		*slash = '/';
 		l->branches[i].label = (int32_t)(at - sorted);
 	}
@@ -310,7 +233,7 @@ static gradcomp_status number_folders(struct listing *l, uint32_t worker, file_l
 }
 
 /* Puts together what was listed; `top` are the files in the root itself. */
-static gradcomp_status gather(struct listing *l, struct names *top, file_list *out, gradcomp_error *err)
+static gradcomp_status gather(struct listing *l, names *top, file_list *out, gradcomp_error *err)
 {
 	size_t n = top->n, t = 0;
 	gradcomp_status status = number_folders(l, 0, out, err);
@@ -322,7 +245,7 @@ static gradcomp_status gather(struct listing *l, struct names *top, file_list *o
 	out->labels = calloc(n + 1, sizeof *out->labels);
 	if (!out->paths || !out->labels)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for %zu files", n);
-	sort_names(top);
+	names_sort(top);
 	if (l->n)
 		qsort(l->branches, l->n, sizeof *l->branches, by_folder);
 	for (size_t i = 0; i <= l->n; i++) {
@@ -340,7 +263,7 @@ gradcomp_status list_files(int root, const char *name, const char *suffixes, uin
                            gradcomp_error *err)
 {
 	struct listing l = {.root = root, .name = name, .suffixes = suffixes};
-	struct names top = {0};
+	names top = {0};
 	gradcomp_status status;
 	*out = (file_list){.text = calloc(workers, sizeof *out->text), .ntext = workers};
 	if (!(l.text = out->text))
@@ -363,10 +286,7 @@ gradcomp_status list_files(int root, const char *name, const char *suffixes, uin
 void list_clear(file_list *l)
 {
 	for (uint32_t i = 0; l->text && i < l->ntext; i++)
-		for (struct list_text *t = l->text[i], *next; t; t = next) {
-			next = t->next;
-			free(t);
-		}
+		list_text_free(l->text[i]);
 	free(l->text);
 	free(l->folders);
 	free(l->paths);
