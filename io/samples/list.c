@@ -19,7 +19,7 @@ struct branch {
 	char *folder; /* "NAME/" */
 	bool linked;  /* it is a symbolic link */
 	int32_t label;
-	names files;
+	name_list files;
 };
 
 struct listing {
@@ -35,7 +35,7 @@ struct listing {
 struct walk {
 	struct listing *l;
 	struct list_text **text;
-	names *files, todo, todo_linked;
+	name_list *files, todo, todo_linked;
 	bool top; /* in the root: folders are branches */
 };
 
@@ -68,8 +68,8 @@ static gradcomp_status add_folder(struct walk *w, const char *dir, const char *n
 	char *p = list_text_add(w->text, dir, name, "/");
 	if (w->top)
 		return add_branch(w->l, p, linked, err);
-	return names_add(linked ? &w->todo_linked : &w->todo, p) < 0 ? reader_fail(err, "list", w->l->name)
-	                                                             : GRADCOMP_OK;
+	return name_list_add(linked ? &w->todo_linked : &w->todo, p) < 0 ? reader_fail(err, "list", w->l->name)
+	                                                                 : GRADCOMP_OK;
 }
 
 /* Whether `st` is a directory on the way to `dir`. */
@@ -127,8 +127,8 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 		return GRADCOMP_OK;
 	if (!S_ISREG(st.st_mode))
 		return refuse(w->l, path, "leads to what is neither a file nor a directory", err);
-	return names_add(w->files, list_text_add(w->text, dir, name, "")) < 0 ? reader_fail(err, "list", path)
-	                                                                      : GRADCOMP_OK;
+	return name_list_add(w->files, list_text_add(w->text, dir, name, "")) < 0 ? reader_fail(err, "list", path)
+	                                                                          : GRADCOMP_OK;
 }
 
 static gradcomp_status add_entry(struct walk *w, int fd, const char *dir, bool linked, const struct dirent *de,
@@ -150,7 +150,7 @@ static gradcomp_status add_entry(struct walk *w, int fd, const char *dir, bool l
 	char *path = list_text_add(w->text, dir, de->d_name, "");
 	if (path && type != DT_REG)
 		return refuse(w->l, path, "is neither a file nor a directory", err);
-	return names_add(w->files, path) < 0 ? reader_fail(err, "list", w->l->name) : GRADCOMP_OK;
+	return name_list_add(w->files, path) < 0 ? reader_fail(err, "list", w->l->name) : GRADCOMP_OK;
 }
 
 static gradcomp_status list_dir(struct walk *w, const char *dir, bool linked, gradcomp_error *err)
@@ -182,12 +182,12 @@ static gradcomp_status list_branch(void *ctx, uint32_t worker, uint64_t i, gradc
 	gradcomp_status status = list_dir(&w, b->folder, b->linked, err);
 	while (!status && (w.todo.n || w.todo_linked.n)) {
 		bool linked = !w.todo.n;
-		names *todo = linked ? &w.todo_linked : &w.todo;
+		name_list *todo = linked ? &w.todo_linked : &w.todo;
 		status = list_dir(&w, todo->at[--todo->n], linked, err);
 	}
 	free(w.todo.at);
 	free(w.todo_linked.at);
-	names_sort(&b->files);
+	name_list_sort(&b->files);
 	return status;
 }
 
@@ -196,14 +196,14 @@ static int by_folder(const void *a, const void *b)
 	return strcmp(((const struct branch *)a)->folder, ((const struct branch *)b)->folder);
 }
 
-static void append(file_list *out, names *files, int32_t label)
+static void append(file_list *out, name_list *files, int32_t label)
 {
 	for (size_t i = 0; i < files->n; i++) {
 		out->paths[out->n] = files->at[i];
 		out->labels[out->n++] = label;
 	}
 	free(files->at);
-	*files = (names){0};
+	*files = (name_list){0};
 }
 
 /* Folders count by their names, "a" before "a-b"; paths are in the order of bytes,
@@ -220,12 +220,12 @@ static gradcomp_status number_folders(struct listing *l, uint32_t worker, file_l
 	}
 	if (!sorted || l->n > INT32_MAX)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for %zu folders", l->n);
-	qsort(sorted, l->n, sizeof *sorted, names_order);
+	qsort(sorted, l->n, sizeof *sorted, name_list_order);
 	out->nfolders = (uint32_t)l->n;
 	for (size_t i = 0; i < l->n; i++) {
 		char *name = l->branches[i].folder, *slash = name + strlen(name) - 1, **at;
 		*slash = 0;
-		at = bsearch(&name, sorted, l->n, sizeof *sorted, names_order);
+		at = bsearch(&name, sorted, l->n, sizeof *sorted, name_list_order);
 		*slash = '/';
 		l->branches[i].label = (int32_t)(at - sorted);
 	}
@@ -233,7 +233,7 @@ static gradcomp_status number_folders(struct listing *l, uint32_t worker, file_l
 }
 
 /* Puts together what was listed; `top` are the files in the root itself. */
-static gradcomp_status gather(struct listing *l, names *top, file_list *out, gradcomp_error *err)
+static gradcomp_status gather(struct listing *l, name_list *top, file_list *out, gradcomp_error *err)
 {
 	size_t n = top->n, t = 0;
 	gradcomp_status status = number_folders(l, 0, out, err);
@@ -245,7 +245,7 @@ static gradcomp_status gather(struct listing *l, names *top, file_list *out, gra
 	out->labels = calloc(n + 1, sizeof *out->labels);
 	if (!out->paths || !out->labels)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for %zu files", n);
-	names_sort(top);
+	name_list_sort(top);
 	if (l->n)
 		qsort(l->branches, l->n, sizeof *l->branches, by_folder);
 	for (size_t i = 0; i <= l->n; i++) {
@@ -263,7 +263,7 @@ gradcomp_status list_files(int root, const char *name, const char *suffixes, uin
                            gradcomp_error *err)
 {
 	struct listing l = {.root = root, .name = name, .suffixes = suffixes};
-	names top = {0};
+	name_list top = {0};
 	gradcomp_status status;
 	*out = (file_list){.text = calloc(workers, sizeof *out->text), .ntext = workers};
 	if (!(l.text = out->text))

@@ -36,7 +36,7 @@ char *list_text_add(struct list_text **text, const char *dir, const char *name, 
 	return p;
 }
 
-int names_add(names *l, char *name)
+int name_list_add(name_list *l, char *name)
 {
 	if (!name)
 		return -1;
@@ -67,15 +67,15 @@ bool list_suffix(const char *name, const char *suffixes)
 	return false;
 }
 
-int names_order(const void *a, const void *b)
+int name_list_order(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-void names_sort(names *l)
+void name_list_sort(name_list *l)
 {
 	if (l->n)
-		qsort(l->at, l->n, sizeof *l->at, names_order);
+		qsort(l->at, l->n, sizeof *l->at, name_list_order);
 }
 
 void list_text_free(struct list_text *t)

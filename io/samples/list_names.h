@@ -10,15 +10,15 @@ struct list_text;
 char *list_text_add(struct list_text **text, const char *dir, const char *name, const char *tail);
 void list_text_free(struct list_text *text);
 
-typedef struct names {
+typedef struct name_list {
 	char **at;
 	size_t n, capacity;
-} names;
+} name_list;
 
 /* -1 without memory, and when `name` is NULL. */
-int names_add(names *l, char *name);
+int name_list_add(name_list *l, char *name);
 /* Of two char **, as bytes; for qsort() and bsearch(). */
-int names_order(const void *a, const void *b);
-void names_sort(names *l);
+int name_list_order(const void *a, const void *b);
+void name_list_sort(name_list *l);
 
 #endif
