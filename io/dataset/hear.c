@@ -117,12 +117,9 @@ static void hear_values(service *s, peer *p)
 	uint32_t carried;
 
 	for (uint32_t i = 0; i < b->n; i++) {
-		if (items[i].status > TELL_LARGE || items[i].bytes > b->bytes * (items[i].status == TELL_SENT)) {
-			if (items[i].status != TELL_LARGE) {
-				service_wrong(s, p, "answers what cannot be");
-				return;
-			}
-			continue;
+		if (items[i].status > TELL_LARGE || items[i].bytes > VALUE_MOST) {
+			service_wrong(s, p, "answers what cannot be");
+			return;
 		}
 		bytes += items[i].status == TELL_SENT ? value_rounded(items[i].bytes) : 0;
 	}

@@ -6,8 +6,6 @@
 #include "gradcomp/gradcomp.h"
 #include "store.h"
 
-#define VALUE_MOST ((uint64_t)1 << 46)
-
 typedef struct making {
 	gradcomp_value_room room;
 	gradcomp_dataset *ds;
@@ -32,6 +30,8 @@ uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes)
 	shared_head *h = ds->head;
 	uint64_t need = value_rounded(bytes), used = atomic_load(&h->arena_used), left = atomic_load(&s->offset);
 
+	if (bytes > VALUE_MOST)
+		return 0;
 	/* What an attempt before this one has left. */
 	if (left && need <= value_rounded(atomic_load(&s->bytes)))
 		return left;

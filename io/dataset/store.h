@@ -204,6 +204,7 @@ uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
 /* Calls make(). `place` may give room in the shared memory, or NULL; so may `place` itself be. */
 gradcomp_status value_make_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes), void *ctx,
                               value *out, gradcomp_error *err);
+#define VALUE_MOST ((uint64_t)1 << 46) /* bytes */
 /* What a value takes: the next one is aligned too. */
 static inline uint64_t value_rounded(uint64_t bytes)
 {

@@ -1,0 +1,175 @@
+/* Memory that is too small, values longer than the window, and how much memory there is
+ * said to be. */
+#include "dataset.h"
+#include "dataset/store.h"
+#include "entries.h"
+#include "tmpdir.h"
+
+#include <sys/stat.h>
+
+static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL};
+static const int two_nodes[] = {0, 1}, one_node[] = {0, 0};
+static uint64_t samples_count, memory;
+static uint32_t workers;
+static char *spill;
+
+static void epochs(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	gradcomp_dataset_options o = samples_options(samples_count);
+	verdict *v = room;
+	gradcomp_dataset *ds;
+	(void)rank;
+	(void)b;
+	o.memory = memory;
+	o.spill = spill;
+	o.workers = workers;
+	o.ahead = 4;
+	if ((v->wrong = gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0))
+		return;
+	for (uint64_t e = 0; e < 3; e++)
+		v->wrong |= samples_epoch(ds, e, 0, &v->error) << e;
+	v->stats.struct_size = sizeof v->stats;
+	gradcomp_dataset_get_stats(ds, &v->stats);
+	v->wrong |= (v->stats.memory_used > v->stats.memory_limit || v->stats.memory_limit != memory) << 4;
+	/* The spill file has no name. */
+	v->wrong |= (spill && entries(spill) != 0) << 5;
+	v->wrong |= (gradcomp_dataset_free(ds, v->wrong ? NULL : &v->error) != 0) << 6;
+}
+
+static gradcomp_dataset_stats run(const int *node, uint64_t n, uint64_t bytes, uint64_t keep, const char *what)
+{
+	gradcomp_dataset_stats sum = {0};
+	samples_forget();
+	all_samples->bytes = bytes;
+	samples_count = n;
+	memory = keep;
+	processes_nodes = node;
+	process_board *b = run_processes(2, settings, epochs, sizeof(verdict));
+	ok(all_well(b) && samples_each(all_samples->seen, n, 3), "%s: every value right in 3 epochs", what);
+	for (int r = 0; r < 2; r++) {
+		const gradcomp_dataset_stats *s = &((verdict *)process_room(b, r))->stats;
+		sum.local += s->local;
+		sum.remote += s->remote;
+		sum.made += s->made;
+		sum.spilled += s->spilled;
+		sum.unkept += s->unkept;
+		sum.damaged += s->damaged;
+	}
+	end_processes(b);
+	return sum;
+}
+
+static void small(const char *directory)
+{
+	gradcomp_dataset_stats s;
+	for (workers = 0; workers <= 2; workers += 2) {
+		spill = NULL;
+		s = run(one_node, 100, 20000, 1000000, "half of the values fit, no spill");
+		ok(s.unkept >= 3 * 45 && s.local >= 2 * 45 && s.made + s.local == 300,
+		   "what fits is made once, the rest each time (%d made, %d unkept)", (int)s.made, (int)s.unkept);
+		s = run(two_nodes, 100, 20000, 400000, "the same over two nodes");
+		ok(s.unkept > 100 && s.remote > 0, "what an owner could not keep is made by who wants it (%d made, %d fetched)",
+		   (int)s.made, (int)s.remote);
+		spill = (char *)directory;
+		s = run(one_node, 100, 20000, 1000000, "half of the values fit, the others are spilled");
+		ok(samples_each(all_samples->made, 100, 1) && s.spilled >= 90 && !s.unkept, "each made once, %d read from the file",
+		   (int)s.spilled);
+		s = run(two_nodes, 100, 20000, 400000, "spilled, over two nodes");
+		ok(samples_each(all_samples->made, 100, 1) && s.spilled && s.remote && !s.unkept,
+		   "each made once, %d read from a file, %d fetched", (int)s.spilled, (int)s.remote);
+	}
+	is_int(entries(directory), 0, "nothing is left of it");
+	spill = NULL;
+	workers = 0;
+}
+
+static void long_values(void)
+{
+	/* A window is an eighth of the memory. */
+	gradcomp_dataset_stats s = run(two_nodes, 12, 900000, 8 << 20, "a value that nearly fills the window");
+	ok(samples_each(all_samples->made, 12, 1) && s.remote, "each made once, %d fetched", (int)s.remote);
+	s = run(two_nodes, 12, 1200000, 8 << 20, "values longer than the window");
+	ok(!s.remote && s.made > 12, "are made by who wants them (%d made)", (int)s.made);
+}
+
+static void wanting(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	gradcomp_dataset_options o = samples_options(1000);
+	verdict *v = room;
+	gradcomp_dataset *ds;
+	(void)b;
+	o.memory = rank ? 1 << 20 : (uint64_t)1 << 50;
+	v->status = gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error);
+}
+
+static void too_much(void)
+{
+	processes_nodes = one_node;
+	process_board *b = run_processes(2, settings, wanting, sizeof(verdict));
+	for (int r = 0; r < 2; r++) {
+		const verdict *v = process_room(b, r);
+		is_int(v->status, GRADCOMP_ERR_RANGE, "more memory than the node has is refused, on rank %d", r);
+		like(v->error.text, "1.1 PB", "the message has what was wanted,");
+		like(v->error.text, "leaves", "what there is,");
+		like(v->error.text, r ? "rank 0 on " : "dataset.memory", "and who wanted it, or what to change");
+		ok(b->seat[r].left, "and the job goes on");
+	}
+	end_processes(b);
+}
+
+static void put(const char *root, const char *path, const char *text)
+{
+	char name[600], *slash;
+	snprintf(name, sizeof name, "%s/%s", root, path);
+	for (slash = name + strlen(root); (slash = strchr(slash + 1, '/'));) {
+		*slash = 0;
+		mkdir(name, 0700);
+		*slash = '/';
+	}
+	FILE *f = fopen(name, "w");
+	fputs(text, f);
+	fclose(f);
+}
+
+static void available(const char *root)
+{
+	const char *what;
+	put(root, "proc/meminfo", "MemTotal: 9999 kB\nMemAvailable:   1000 kB\n");
+	is_int(size_available(root, &what), 1024000, "without control groups: MemAvailable");
+	put(root, "proc/self/cgroup", "0::/job/step\n");
+	put(root, "sys/fs/cgroup/job/step/memory.max", "max\n");
+	put(root, "sys/fs/cgroup/job/step/memory.current", "5000\n");
+	put(root, "sys/fs/cgroup/job/memory.max", "600000\n");
+	put(root, "sys/fs/cgroup/job/memory.current", "300000\n");
+	put(root, "sys/fs/cgroup/job/memory.stat", "anon 1\ninactive_file 100000\n");
+	is_int(size_available(root, &what), 400000, "version 2: the tightest of the groups, cached files not counted");
+	like(what, "control group", "and it is named");
+	put(root, "proc/self/cgroup", "5:cpu,cpuacct:/\n4:memory:/slurm/job\n");
+	put(root, "sys/fs/cgroup/memory/slurm/job/memory.limit_in_bytes", "500000\n");
+	put(root, "sys/fs/cgroup/memory/slurm/job/memory.usage_in_bytes", "450000\n");
+	put(root, "sys/fs/cgroup/memory/slurm/job/memory.stat", "total_inactive_file 20000\n");
+	put(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+	put(root, "sys/fs/cgroup/memory/memory.usage_in_bytes", "1\n");
+	is_int(size_available(root, &what), 70000, "version 1: the same");
+	put(root, "proc/self/cgroup", "4:memory:/elsewhere\n");
+	is_int(size_available(root, &what), 1024000, "a group that cannot be seen from here limits nothing");
+	put(root, "proc/self/cgroup", "\n::\nnonsense\n4:memory\n");
+	is_int(size_available(root, &what), 1024000, "nor does what is no list of groups");
+}
+
+int main(void)
+{
+	char directory[100], root[100];
+	settings[0] = plugin_path_setting();
+	samples_begin();
+	tmpdir_make("dataset");
+	snprintf(directory, sizeof directory, "%s/spill", tmpdir);
+	snprintf(root, sizeof root, "%s/root", tmpdir);
+	mkdir(directory, 0700);
+	mkdir(root, 0700);
+	small(directory);
+	long_values();
+	too_much();
+	available(root);
+	return done_testing();
+}
