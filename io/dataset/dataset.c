@@ -156,15 +156,15 @@ static gradcomp_status meet(gradcomp_dataset *ds, claim *mine, int door, gradcom
 	if (!all)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %d ranks say", ds->nranks);
 	st = group_exchange(ds->group, mine, all, sizeof *all, err);
-	if (!st && differing(ds, all, text, sizeof text))
+	/* Of what one of them could not do agree() tells the others. */
+	for (int r = 0; !st && r < ds->nranks; r++)
+		failed |= all[r].status != 0;
+	if (!st && !failed && differing(ds, all, text, sizeof text))
 		st = error_set(err, GRADCOMP_ERR_MISMATCH, "the ranks do not mean the same dataset: rank %d has %llu samples, seed %llu, "
 		               "%s; differently rank %s", ds->group->ranks[0], (unsigned long long)all[0].count,
 		               (unsigned long long)all[0].seed, all[0].shuffle ? "shuffled" : "in order", text);
 	while (!st && ds->node_of[first] != ds->node)
 		first++;
-	/* Of what one of them could not do agree() tells the others. */
-	for (int r = 0; !st && r < ds->nranks; r++)
-		failed |= all[r].status != 0;
 	if (!st && !failed && ds->local)
 		st = share_take(ds, &all[first].name, seconds, err);
 	else if (!st && !failed && door >= 0)
