@@ -47,7 +47,7 @@ static const char usage[] =
 	"  --verify           verify=copy for all that say nothing else\n"
 	"  --workers N        threads that copy, 1 to 64 (setting stage.workers)\n\n"
 	"Exit status: 0 there are copies, 1 there are not, 2 wrong usage, 3 another\n"
-	"node died, 128+N signal N.\n";
+	"node failed, 128+N signal N.\n";
 
 struct arguments {
 	const char *specs[STAGE_SOURCES], *label, *max_bytes, *workers, *mode, *hold;
@@ -223,6 +223,14 @@ static int shard_alone(const stage_spec *spec)
 	return 0;
 }
 
+/* What another node said, or that it died: it need not be said once more on each. */
+static int of_another_node(const gradcomp_error *err)
+{
+	int node, end = 0;
+
+	return err->status == GRADCOMP_ERR_PEER || (sscanf(err->text, "node %d (%n", &node, &end) == 1 && end);
+}
+
 int cmd_stage(int argc, char **argv)
 {
 	static struct arguments a;
@@ -257,7 +265,7 @@ int cmd_stage(int argc, char **argv)
 	if (status) {
 		fprintf(stderr, "%s%s\n", s.prefix, err.text);
 		status = status == GRADCOMP_ERR_STATE && caught_signal() ? 128 + caught_signal()
-		         : status == GRADCOMP_ERR_PEER                   ? 3
+		         : of_another_node(&err)                         ? 3
 		                                                         : 1;
 	}
 	gradcomp_job_free(job, NULL);

@@ -105,6 +105,13 @@ check 'sbatch' on sbatch --wait -N4 -n4 -o "$state/home/alice/out" -D "$tmp" --g
 	--wrap 'srun sh -c "cat \$GRADCOMP_DATA/labels"; srun sh -c "cat \$GRADCOMP_DATA/labels"'
 is 'sbatch: both its sruns stage' "$(grep -c '^label$' "$state/home/alice/out")" 8
 
+# One node cannot: said by that one and by the first, for all.
+for k in 1 2 4; do mkdir -m 755 "$state/n$k/tmp/here"; done
+refuse 'a source that n3 has not' on srun -N4 -n4 --kill-on-bad-exit --gradcomp-stage=/tmp/here touch "$tmp/out/ran"
+like 'n3 says so' "$said" 'n3: there is no directory or file /tmp/here to stage'
+like 'and the first node says which' "$said" 'n1: node 2 (n3): there is no directory or file /tmp/here to stage'
+is 'the others are silent' "$(grep -c '^gradcomp: n[24]:' <<< "$said")" 0
+
 # ---- one node is late ------------------------------------------------------------
 # late ARG...: a step in the background, whose other nodes wait for n4 at the meeting place
 late () {
