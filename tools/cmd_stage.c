@@ -43,7 +43,6 @@ static const char usage[] =
 	"  --quiet            print errors and warnings only\n"
 	"  --shared           into the area that all users of the node share: what stage.shared\n"
 	"                     declares, by stage.shared_user, whom root becomes for it\n"
-	"  --shared           into the area of all users, as stage.shared_user\n"
 	"  --verify           verify=copy for all that say nothing else\n"
 	"  --workers N        threads that copy, 1 to 64 (setting stage.workers)\n\n"
 	"Exit status: 0 there are copies, 1 there are not, 2 wrong usage, 3 another\n"
@@ -125,7 +124,6 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 		{"--mode", &a->mode, NULL},
 		{"--pmix", NULL, &a->pmix},
 		{"--quiet", NULL, &s->quiet},
-		{"--shared", NULL, &a->shared},
 		{"--shared", NULL, &a->shared},
 		{"--verify", NULL, &a->verify},
 		{"--workers", &a->workers, NULL},
