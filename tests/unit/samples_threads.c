@@ -3,7 +3,9 @@
 #include "tar_writer.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -73,7 +75,8 @@ int main(void)
 {
 	const struct rlimit few = {.rlim_cur = 100, .rlim_max = 100};
 	pthread_t threads[THREADS];
-	int failed = 0;
+	atomic_int *right = mmap(NULL, sizeof *right, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	must(right == MAP_FAILED ? -1 : 0, "mmap");
 	begin("samples-threads");
 	make();
 	must(setrlimit(RLIMIT_NOFILE, &few), "setrlimit");
@@ -85,16 +88,18 @@ int main(void)
 	for (uintptr_t i = 0; i < THREADS; i++)
 		must(-pthread_create(&threads[i], NULL, reader, (void *)i), "pthread_create");
 	for (int i = 0; i < CHILDREN; i++) {
-		int state;
 		pid_t child = fork();
-		if (!child)
-			_exit(read_all(0) != 0);
-		failed += waitpid(child, &state, 0) != child || state != 0;
+		if (!child) {
+			atomic_fetch_add(right, !read_all(0));
+			/* An end that ThreadSanitizer does not see: it would miss the parent's threads. */
+			kill(getpid(), SIGKILL);
+		}
+		must(child < 0 || waitpid(child, NULL, 0) != child ? -1 : 0, "fork");
 	}
 	for (int i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	is_int(atomic_load(&bad), 0, "%d threads read what was written", THREADS);
-	is_int(failed, 0, "and so do %d children that are forked meanwhile", CHILDREN);
+	is_int(atomic_load(right), CHILDREN, "and so do children that are forked meanwhile");
 	for (int k = 0; k < 3; k++)
 		gradcomp_samples_close(opened[k]);
 	return done_testing();
