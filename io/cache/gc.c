@@ -3,9 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cache/area.h"
+
+/* Seconds that an unfinished copy waits for a job that goes on with it. */
+#define PATIENCE 86400
 
 struct gc {
 	const cache_area *area;
@@ -94,6 +98,12 @@ static int drop(const struct gc *g, const cache_item *item, unsigned flags, grad
 	return result;
 }
 
+/* Whether it waits to be gone on with. */
+static bool may_be_resumed(const cache_item *item)
+{
+	return item->kind == CACHE_UNFINISHED && item->used + PATIENCE > (int64_t)time(NULL);
+}
+
 /* What nobody finishes, then the least recently used while there is too much. */
 static gradcomp_status copies(struct gc *g, gradcomp_error *err)
 {
@@ -114,7 +124,7 @@ static gradcomp_status copies(struct gc *g, gradcomp_error *err)
 		bool copy = item->kind == CACHE_PUBLISHED;
 		if (copy && !full) /* the first one: is it still too much without the rest? */
 			full = all > limit;
-		if (!cache_evictable(item) || (copy && (!full || all <= target)))
+		if (!cache_evictable(item) || may_be_resumed(item) || (copy && (!full || all <= target)))
 			continue;
 		int result = drop(g, item, 0, err);
 		if (result > 0)

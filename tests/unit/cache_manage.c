@@ -183,7 +183,9 @@ static void leftovers(void)
 	empty_area();
 	stage_source();
 	snprintf(name, sizeof name, "%s.tmp", key_of(1));
-	put_copy(name, 4, 0);
+	put_copy(name, 4, 100000);
+	snprintf(name, sizeof name, "%s.tmp", key_of(5));
+	put_copy(name, 4, 80000);
 	put(in_area("%s.lock", key_of(1)), "pid 1\n");
 	snprintf(name, sizeof name, "%s.gone-01234567", key_of(2));
 	put_copy(name, 4, 0);
@@ -201,7 +203,10 @@ static void leftovers(void)
 	like(removed_text, "rest of an evicted copy 2222; ", "what nobody removes");
 	like(removed_text, "unfinished lease 3333; ", "half a lease");
 	like(removed_text, "lease of job 1.0 ", "and the lease of the dead");
-	is_int(system("test $(ls -A cache/* | wc -l) = 1"), 0, "one copy is all that stays");
+	snprintf(name, sizeof name, "%s.tmp", key_of(5));
+	ok(is_there(name), "what was worked on within a day may still be gone on with");
+	stage_remove(area_fd, name);
+	is_int(system("test $(ls -A cache/* | wc -l) = 1"), 0, "beside the copy it is all that stays");
 	is_int(gc(NULL, 0), 0, "twice is fine");
 	is_int(removed_count, 0, "and removes nothing");
 
