@@ -188,7 +188,7 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
                                         gradcomp_dataset **out, gradcomp_error *err)
 {
 	claim mine = {0};
-	gradcomp_error own;
+	gradcomp_error own = {0};
 	gradcomp_dataset *ds;
 	gradcomp_status st, met;
 	int door = -1;

@@ -132,14 +132,15 @@ static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, ui
 	uint32_t self = atomic_load(&ds->self);
 
 	for (;;) {
-		uint32_t word = atomic_load_explicit(&t->word, memory_order_acquire), state = word & WORD_STATE, to;
+		uint32_t word = atomic_load_explicit(&t->word, memory_order_acquire), state = word & WORD_STATE;
 		gradcomp_status st;
 
 		*taken = TICKET_FREE;
 		if (atomic_load(&t->index) != index)
 			return GRADCOMP_OK;
 		if (state == TICKET_READY || state == TICKET_ABSENT) {
-			to = (state == TICKET_READY ? TICKET_HELD : TICKET_MAKING) | self;
+			uint32_t to = (state == TICKET_READY ? TICKET_HELD : TICKET_MAKING) | self;
+
 			if (!ticket_move(t, word, to))
 				continue;
 			if (atomic_load(&t->index) == index) {
