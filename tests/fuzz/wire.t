@@ -1,9 +1,10 @@
 #!/bin/sh
 # What comes over the wire: greetings, cards, frames of the control tree, messages,
-# sealed records and verbs.
+# sealed records, verbs and the meeting place.
 # shellcheck source=tests/tap.sh disable=SC1091
 . "$GRADCOMP_SRC/tests/tap.sh"
 # shellcheck source=tests/fuzz/engine.sh
 . "$GRADCOMP_SRC/tests/fuzz/engine.sh"
-fuzz "the transport is" "greeting card frame message verbs" "runtime/transport/*.c runtime/error.c runtime/log.c"
+fuzz "transport and meeting place are" "greeting card frame message verbs meet" \
+	"runtime/transport/*.c io/meet/*.c runtime/error.c runtime/log.c"
 done_testing
