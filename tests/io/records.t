@@ -91,6 +91,21 @@ is 'no such path' "$status$log" '1gradcomp: there is no none'
 "$gradcomp" records cat tree 1 >/dev/full 2>log
 is 'output that cannot be written' $? 1
 
+# ---- as values of a data set
+: >conf
+export GRADCOMP_CONF="$tmp/conf" GRADCOMP_PLUGIN_PATH="$GRADCOMP_BUILD/lib/gradcomp"
+mkdir shards
+cp shard.tar shards/1.tar
+cp shard.tar shards/2.tar
+records pack --quiet shards shards.gcr
+for path in shards shards.gcr; do
+	is "two epochs over $path" "$("$GRADCOMP_BUILD/examples/c/samples" $path 2>&1)" \
+		"rank 0, epoch 0: 2 samples, 8 bytes, sum of labels 10, 2 read from files
+rank 0, epoch 1: 2 samples, 8 bytes, sum of labels 10, 0 read from files"
+done
+is 'and over a tree' "$(GRADCOMP_DATA=tree "$GRADCOMP_BUILD/examples/c/samples" 2>&1 | tail -n 1)" \
+	'rank 0, epoch 1: 3 samples, 9 bytes, sum of labels 2, 0 read from files'
+
 # ---- stopped
 mkdir slow
 i=0
