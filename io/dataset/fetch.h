@@ -35,10 +35,10 @@ typedef struct ticket {
 	_Alignas(64) atomic_uint word;
 	atomic_uint flags;
 	atomic_uint_fast64_t index;
+	atomic_uint_fast64_t bytes, arrived; /* the latter is the service's count of values that came */
 	/* Of whoever has it in hand by its word. */
-	uint64_t offset, bytes, sum;
+	uint64_t offset, sum;
 	uint32_t block;
-	uint64_t arrived; /* the service's count of values that came */
 } ticket;
 _Static_assert(sizeof(ticket) == 64, "one line of the cache");
 

@@ -1,5 +1,5 @@
 /* The calls of a dataset: what they refuse, what becomes of failures of make(), resuming,
- * two at once, and values that outlive their dataset. */
+ * two at once, threads, and values that outlive their dataset. */
 #include "dataset.h"
 
 static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL};
@@ -203,6 +203,59 @@ static void outliving(gradcomp_job *job, int rank, process_board *b, void *room)
 	}
 }
 
+/* ---- threads ---- */
+
+enum { THREADS = 4 };
+
+typedef struct reader {
+	gradcomp_dataset *ds;
+	uint64_t from;
+	int wrong;
+} reader;
+
+/* All samples, some of them together with others, and several on loan at a time. */
+static void *reading(void *arg)
+{
+	reader *r = arg;
+	gradcomp_value_view view[3] = {{.struct_size = sizeof view[0]}, {.struct_size = sizeof view[0]}, {.struct_size = sizeof view[0]}};
+	gradcomp_error err;
+	for (uint64_t i = 0; i < 400; i++) {
+		gradcomp_value_view *v = &view[i % 3];
+		uint64_t index = (i + r->from) % 200;
+		gradcomp_dataset_release(r->ds, v);
+		r->wrong |= gradcomp_dataset_get(r->ds, index, v, &err) || !sample_right(v, index);
+	}
+	for (int k = 0; k < 3; k++)
+		gradcomp_dataset_release(r->ds, &view[k]);
+	return NULL;
+}
+
+static void threads(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	gradcomp_dataset_options o = samples_options(200);
+	reader readers[THREADS] = {0};
+	pthread_t thread[THREADS];
+	verdict *v = room;
+	gradcomp_dataset *ds;
+	(void)rank;
+	(void)b;
+	o.workers = 1;
+	if (gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error)) {
+		v->wrong = -1;
+		return;
+	}
+	for (int k = 0; k < THREADS; k++) {
+		readers[k] = (reader){.ds = ds, .from = (uint64_t)k / 2 * 50};
+		pthread_create(&thread[k], NULL, reading, &readers[k]);
+	}
+	v->wrong |= samples_epoch(ds, 1, 0, &v->error);
+	for (int k = 0; k < THREADS; k++) {
+		pthread_join(thread[k], NULL);
+		v->wrong |= readers[k].wrong << 1;
+	}
+	v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 2;
+}
+
 static void run(process_body *body, const int *nodes, const char *what)
 {
 	samples_forget();
@@ -221,6 +274,7 @@ int main(void)
 		run(refusing, where, "what is refused names what it is, on all ranks");
 		run(failing, where, "a make() that fails fails the call, with the sample's number, and may be called again");
 		run(resuming, where, "an epoch goes on anywhere; two datasets at once");
+		run(threads, where, "four threads by get() and one by next()");
 		run(outliving, where, "values on loan outlive their dataset");
 	}
 	return done_testing();
