@@ -74,8 +74,12 @@ static void lock_area(struct room *r, int *lock)
 /* The reason why an item has to stay; NULL when it may go. */
 static const char *stays(const struct room *r, const cache_item *i, char out[CACHE_HOLDER_BYTES + 16])
 {
-	if (i->kind == CACHE_FOREIGN || !strcmp(i->key, r->key))
+	if (i->kind == CACHE_FOREIGN)
 		return "";
+	if (i->kind == CACHE_GONE)
+		return NULL;
+	if (!strcmp(i->key, r->key)) /* a path to a damaged copy leads somewhere until there is a new one */
+		return i->kind == CACHE_PUBLISHED ? "damaged, to be replaced" : "";
 	if (i->producing)
 		return "being staged";
 	if (i->kind == CACHE_PUBLISHED && i->pinned)

@@ -82,7 +82,8 @@ static int sum_dir(struct sum *s, stage_walk *w, const char *path)
 	if (!d) {
 		if (fd >= 0)
 			close(fd);
-		return errno == ENOENT ? 0 : -1;
+		/* It is being removed; or others closed it, and it counts without what is in it. */
+		return errno == ENOENT || errno == EACCES ? 0 : -1;
 	}
 	for (struct dirent *de; !result && (errno = 0, de = readdir(d));) {
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))

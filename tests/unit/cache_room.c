@@ -193,6 +193,23 @@ static void sizes(void)
 	close(dir);
 }
 
+/* The copy that is going to be replaced is nobody's to remove before. */
+static void replaced(void)
+{
+	char gone[96];
+	budget("700K", "100", "100");
+	empty_area();
+	put_copy(key_of(15), 400, 5);
+	snprintf(gone, sizeof gone, "%s.gone-0123abcd", key_of(15));
+	put_copy(gone, 100, 5);
+	is_int(room(400), GRADCOMP_ERR_IO, "no room beside a damaged copy");
+	like(why.text, "damaged, to be replaced", "is said so");
+	ok(is_there(key_of(15)) && is_there(gone), "and nothing goes in vain");
+	is_int(room(200), 0, "a smaller one");
+	ok(is_there(key_of(15)) && !is_there(gone), "leaves it, but not the rest of an older one");
+	empty_area();
+}
+
 /* Two who make room at once: the second counts what the first is going to write. */
 static void promised(void)
 {
@@ -229,6 +246,7 @@ int main(void)
 	order();
 	quota();
 	sizes();
+	replaced();
 	promised();
 	return done_testing();
 }
