@@ -122,7 +122,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_value_part(const void *value, uint64_t 
                                                     const char **name, const void **data, uint64_t *data_bytes,
                                                     gradcomp_error *err);
 
-/* Writes a record file, whole or not at all: under a temporary name until finish(). */
+/* Writes a record file, whole or not at all: under a temporary name until finish(). A
+ * writer belongs to one thread at a time. */
 typedef struct gradcomp_records_writer gradcomp_records_writer;
 GRADCOMP_EXPORT gradcomp_status gradcomp_records_create(const char *path, gradcomp_records_writer **out,
                                                         gradcomp_error *err);

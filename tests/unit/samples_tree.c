@@ -163,6 +163,53 @@ static void beneath(void)
 	close(root);
 }
 
+/* Somebody exchanges a folder and a link out of the tree all the time. */
+static void races(void)
+{
+	int inside = 0, outside = 0, refusals = 0;
+	must(mkdir("race", 0755), "mkdir");
+	must(mkdir("race/a", 0755), "mkdir");
+	must(mkdir("elsewhere", 0755), "mkdir");
+	put("race/a/x.jpg", "inside");
+	put("elsewhere/x.jpg", "outside");
+	gradcomp_samples *s = open_as("race", 0, NULL);
+	must(symlink("../elsewhere", "race/b"), "symlink");
+	if (renameat2(AT_FDCWD, "race/a", AT_FDCWD, "race/b", RENAME_EXCHANGE)) {
+		skip("names cannot be exchanged here", "a race with who exchanges them");
+		gradcomp_samples_close(s);
+		return;
+	}
+	int root = open("race", O_PATH | O_DIRECTORY);
+	pid_t child = fork();
+	if (!child)
+		for (;;)
+			if (renameat2(AT_FDCWD, "race/a", AT_FDCWD, "race/b", RENAME_EXCHANGE))
+				_exit(1);
+	for (int i = 0; i < 20000 && (i < 2000 || !inside || !refusals); i++) {
+		char buf[20] = "";
+		uint64_t n;
+		gradcomp_status status = GRADCOMP_OK;
+		if (i % 2) {
+			status = gradcomp_samples_read(s, 0, 0, buf, 20, &n, &why);
+		} else {
+			int fd = beneath_walk(root, "a/x.jpg", O_RDONLY);
+			if (fd < 0 || read(fd, buf, sizeof buf - 1) < 0)
+				status = GRADCOMP_ERR_IO;
+			if (fd >= 0)
+				close(fd);
+		}
+		inside += !status && !strcmp(buf, "inside");
+		outside += !status && strcmp(buf, "inside");
+		refusals += status != 0;
+	}
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	close(root);
+	gradcomp_samples_close(s);
+	is_int(outside, 0, "a folder and a link out of the tree are exchanged: nothing outside is read");
+	ok(inside && refusals, "... but what is inside (%d times), or nothing (%d)", inside, refusals);
+}
+
 static void wrong(void)
 {
 	gradcomp_samples_options o = {.struct_size = sizeof o, .format = (gradcomp_sample_format)9};
@@ -230,6 +277,7 @@ int main(void)
 	reading();
 	links();
 	beneath();
+	races();
 	wrong();
 	many();
 	return done_testing();
