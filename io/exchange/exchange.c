@@ -9,10 +9,13 @@
 
 #include "exchange.h"
 
+/* Of several nodes: a few, since most of their time is the server's; not too many, since
+ * each has a buffer. */
+#define READERS_MIN 4
 #define READERS_MAX 16
 #define WRITERS_MAX 8
 /* Own pieces beyond those that are being read: one on its way, others ready. */
-#define AHEAD 4
+#define AHEAD 8
 
 void exchange_push(exchange_queue *q, exchange_buffer *b)
 {
@@ -144,6 +147,33 @@ static gradcomp_status add_buffers(exchange *x, unsigned n, bool own, gradcomp_e
 	return GRADCOMP_OK;
 }
 
+/* A node sends on what it has received no sooner than `gap` messages later, 2 at least:
+ * the smallest number that has no factor in common with the hops. */
+static gradcomp_status plan_ring(exchange *x, uint32_t hops, gradcomp_error *err)
+{
+	uint32_t a = hops, b = 1;
+	for (x->gap = 1; hops > 1 && (b != 1 || x->gap < 2);) {
+		x->gap++;
+		for (a = hops, b = (uint32_t)x->gap; a % b; ) {
+			uint32_t rest = a % b;
+			a = b;
+			b = rest;
+		}
+	}
+	for (x->inverse = 1; hops > 1 && x->gap * x->inverse % hops != 1;)
+		x->inverse++;
+	x->lag = (uint32_t)x->gap + 1 + EXCHANGE_POSTED / hops;
+	exchange_schedule *of[] = {&x->sends, &x->receives};
+	for (int i = 0; i < 2; i++) {
+		of[i]->kept = x->lag + 2;
+		of[i]->rounds = calloc((size_t)of[i]->kept * x->owners, sizeof *of[i]->rounds);
+	}
+	x->empty.message = calloc(1, PIECE_ROOM);
+	if (x->sends.rounds && x->receives.rounds && x->empty.message)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for the pieces of %u nodes", x->owners);
+}
+
 static gradcomp_status count_pieces(exchange *x, gradcomp_error *err)
 {
 	const exchange_plan *p = x->plan;
@@ -161,15 +191,7 @@ static gradcomp_status count_pieces(exchange *x, gradcomp_error *err)
 	x->end = x->rounds = (x->total + x->owners - 1) / x->owners;
 	if (x->own >= 0 && x->total > (uint64_t)x->own)
 		x->mine = (x->total - (uint64_t)x->own - 1) / x->owners + 1;
-	if (n == 1)
-		return GRADCOMP_OK;
-	x->lag = 1 + EXCHANGE_POSTED / (uint32_t)(n - 1);
-	x->sends.round = calloc(x->owners, sizeof *x->sends.round);
-	x->receives.round = calloc(x->owners, sizeof *x->receives.round);
-	x->empty.message = calloc(1, PIECE_ROOM);
-	if (!x->sends.round || !x->receives.round || !x->empty.message)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for the pieces of %u nodes", x->owners);
-	return GRADCOMP_OK;
+	return n > 1 ? plan_ring(x, (uint32_t)n - 1, err) : GRADCOMP_OK;
 }
 
 static void finish(exchange *x)
@@ -187,8 +209,8 @@ static void finish(exchange *x)
 	for (unsigned i = 0; i < x->nbuffers; i++)
 		free(x->buffers[i].message);
 	free(x->place);
-	free(x->sends.round);
-	free(x->receives.round);
+	free(x->sends.rounds);
+	free(x->receives.rounds);
 	free(x->empty.message);
 	pthread_cond_destroy(&x->changed);
 	pthread_mutex_destroy(&x->files_lock);
@@ -217,7 +239,7 @@ gradcomp_status exchange_begin(const exchange_plan *plan, exchange **out, gradco
 		finish(x);
 		return status;
 	}
-	x->readers = alone || workers < READERS_MAX ? workers : READERS_MAX;
+	x->readers = alone ? workers : workers < READERS_MIN ? READERS_MIN : workers < READERS_MAX ? workers : READERS_MAX;
 	if (x->readers > x->mine)
 		x->readers = (uint32_t)x->mine;
 	if (!alone && plan->wanted && x->rounds)
@@ -229,7 +251,7 @@ gradcomp_status exchange_begin(const exchange_plan *plan, exchange **out, gradco
 	if (!status && x->mine)
 		status = add_buffers(x, x->readers + (alone ? 0 : AHEAD), true, err);
 	if (!status && !alone && x->rounds)
-		status = add_buffers(x, EXCHANGE_POSTED + x->writers + 8, false, err);
+		status = add_buffers(x, EXCHANGE_POSTED + x->writers + (unsigned)x->gap + 8, false, err);
 	if (!status)
 		status = start_all(x, err);
 	if (status) {

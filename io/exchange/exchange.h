@@ -2,15 +2,15 @@
  * that read each its share and pass it round a ring.
  *
  * In round r the node that is owner k of h reads piece r * h + k. Every node sends
- * its own piece of the round (an empty one if it has none) to the next node, then
- * what came from the one before, until each piece has been everywhere; a piece is
- * checked and written by threads that do nothing else. Buffers are bounded: those
- * of a node's own pieces, and those it receives into, are apart, so that a full node
- * delays the others and never blocks them for good.
+ * its own piece of the round (an empty one if it has none) to the next node, and in
+ * between what came from the one before, until each piece has been everywhere; a
+ * piece is checked and written by threads that do nothing else. Buffers are bounded:
+ * those of a node's own pieces, and those it receives into, are apart, so that a full
+ * node delays the others and never blocks them for good.
  *
- * A node that fails says so in the head of its next piece. All nodes end LAG rounds
- * behind the first such head, with every message sent and received, and can then
- * agree on what happened. doc/staging.md has the protocol. */
+ * A node that fails says so in the head of its next piece. All nodes end the same
+ * number of rounds behind the first such head, with every message sent and received,
+ * and can then agree on what happened. doc/staging.md has the protocol. */
 #ifndef EXCHANGE_H
 #define EXCHANGE_H
 
@@ -79,11 +79,11 @@ typedef struct exchange_file {
 	stage_digest digest;
 } exchange_file;
 
-/* Rounds are asked for one after the other, the owners of one in any order. */
 typedef struct exchange_schedule {
 	piece_cursor cursor;
-	stage_piece *round; /* of the owners */
-	uint64_t next;      /* round that is not cut yet */
+	stage_piece *rounds; /* the last `kept` ones, of the owners */
+	uint32_t kept;
+	uint64_t next; /* round that is not cut yet */
 } exchange_schedule;
 
 struct exchange {
@@ -93,7 +93,8 @@ struct exchange {
 	int *place;     /* a node's number among the owners; -1: it is none */
 	int own;        /* this node's */
 	uint32_t owners;
-	uint32_t lag;   /* rounds */
+	uint32_t lag;   /* rounds in which a failure is heard by all */
+	uint64_t gap, inverse; /* slots from a node to the next, and its inverse modulo the hops */
 	uint64_t total, mine, rounds; /* pieces, own pieces, rounds of the ring */
 	unsigned char zeroes[SHA256_BYTES]; /* SHA-256 of a block of them */
 	int journal;
@@ -112,7 +113,7 @@ struct exchange {
 	exchange_buffer *ready[EXCHANGE_BUFFERS]; /* own pieces by round */
 	piece_cursor cursor;  /* of own pieces */
 	uint64_t next;        /* own piece to be read */
-	uint64_t received;    /* messages of the ring */
+	uint64_t received;    /* slots of the ring, up to the last one */
 	bool arrived;         /* nothing more will */
 	pthread_mutex_t files_lock;
 	exchange_file *files;

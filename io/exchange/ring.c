@@ -4,9 +4,46 @@
 #include "exchange.h"
 
 /* How many messages a node receives in a round. */
-static uint64_t step(const exchange *x)
+static uint64_t steps(const exchange *x)
 {
 	return (uint64_t)x->plan->ring->nnodes - 1;
+}
+
+/* ---- slots: the order of messages on every link ---------------------------------- */
+
+/* The piece that its reader sends in slot q is sent on by the next node in slot q +
+ * x->gap, so that it has time to arrive while others are on the wire. gap and the number
+ * of hops have no common factor: then each slot has one message. */
+struct slot {
+	uint64_t round;
+	int hop; /* 0: from its reader */
+};
+
+static uint64_t first_slot(const exchange *x, uint64_t round, uint64_t hop)
+{
+	return round * steps(x) + hop * x->gap;
+}
+
+/* Slots of a node, without those behind the end. With the lock held. */
+static uint64_t slots(const exchange *x)
+{
+	return x->end ? first_slot(x, x->end - 1, steps(x) - 1) + 1 : 0;
+}
+
+/* False: nothing is sent in slot q, at the beginning and at the end. */
+static bool slot_at(const exchange *x, uint64_t q, struct slot *out)
+{
+	out->hop = (int)(q % steps(x) * x->inverse % steps(x));
+	uint64_t late = (uint64_t)out->hop * x->gap;
+	out->round = (q - late) / steps(x);
+	return q >= late && out->round < x->end;
+}
+
+/* Nobody begins a round before he knows that it will be: a failure in the head of round r
+ * is heard before round r + lag + 1. */
+static bool may_begin(const exchange *x, uint64_t round)
+{
+	return round <= x->lag || x->received > first_slot(x, round - x->lag - 1, steps(x) - 1);
 }
 
 static void links_failed(exchange *x, gradcomp_status status, const gradcomp_error *err)
@@ -38,14 +75,18 @@ static bool wait_alive(exchange *x, const gradcomp_links *links)
 	return !status;
 }
 
-/* The piece of a node in a round; of no parts when there is none. */
+/* The piece of a node in a round; of no parts when there is none. Rounds are cut once and
+ * kept as long as their pieces are on their way. */
 static stage_piece piece_of(exchange_schedule *s, const exchange *x, uint64_t round, int owner)
 {
 	for (; s->next <= round; s->next++)
-		for (uint32_t k = 0; k < x->owners; k++)
-			if (!piece_next(&s->cursor, &s->round[k]))
-				s->round[k] = (stage_piece){.number = s->next};
-	return x->place[owner] < 0 ? (stage_piece){.number = round} : s->round[x->place[owner]];
+		for (uint32_t k = 0; k < x->owners; k++) {
+			stage_piece *p = &s->rounds[s->next % s->kept * x->owners + k];
+			if (!piece_next(&s->cursor, p))
+				*p = (stage_piece){.number = s->next};
+		}
+	return x->place[owner] < 0 ? (stage_piece){.number = round}
+	                           : s->rounds[round % s->kept * x->owners + (uint32_t)x->place[owner]];
 }
 
 /* Bytes that are known beforehand: all but those of a piece with holes. */
@@ -77,7 +118,7 @@ static gradcomp_status send_message(exchange *x, exchange_buffer *b, gradcomp_er
 static bool enter_round(exchange *x, uint64_t r)
 {
 	bool alive = !x->dead;
-	while (alive && r < x->end && r > x->lag && x->received < (r - x->lag) * step(x))
+	while (alive && r < x->end && !may_begin(x, r))
 		alive = wait_alive(x, x->plan->ring->out);
 	return alive && r < x->end;
 }
@@ -112,24 +153,34 @@ static exchange_buffer *passing_piece(exchange *x)
 	return alive ? exchange_pop(&x->to_send) : NULL;
 }
 
+/* What goes out in a slot. NULL: nothing does any more. */
+static exchange_buffer *next_message(exchange *x, const struct slot *slot)
+{
+	stage_piece p;
+	if (slot->hop)
+		return passing_piece(x);
+	if (!enter_round(x, slot->round))
+		return NULL;
+	p = piece_of(&x->sends, x, slot->round, x->plan->ring->node);
+	return own_piece(x, &p, slot->round);
+}
+
 void exchange_send(exchange *x)
 {
 	gradcomp_error error;
 	gradcomp_status status = GRADCOMP_OK;
 	exchange_buffer *b;
+	struct slot slot;
 	pthread_mutex_lock(&x->lock);
-	for (uint64_t r = 0; !status && enter_round(x, r); r++) {
-		stage_piece p = piece_of(&x->sends, x, r, x->plan->ring->node);
-		for (uint64_t d = 0; !status && d < step(x); d++) {
-			if (!(b = d ? passing_piece(x) : own_piece(x, &p, r)))
-				break;
-			pthread_mutex_unlock(&x->lock);
-			if ((status = send_message(x, b, &error)))
-				links_failed(x, status, &error);
-			else if (b != &x->empty)
-				exchange_release(x, b);
-			pthread_mutex_lock(&x->lock);
-		}
+	for (uint64_t q = 0; !status && !x->dead && q < slots(x); q++) {
+		if (!slot_at(x, q, &slot) || !(b = next_message(x, &slot)))
+			continue;
+		pthread_mutex_unlock(&x->lock);
+		if ((status = send_message(x, b, &error)))
+			links_failed(x, status, &error);
+		else if (b != &x->empty)
+			exchange_release(x, b);
+		pthread_mutex_lock(&x->lock);
 	}
 	pthread_mutex_unlock(&x->lock);
 }
@@ -139,26 +190,28 @@ void exchange_send(exchange *x)
 struct inbox {
 	gradcomp_request request[EXCHANGE_POSTED];
 	exchange_buffer *buffer[EXCHANGE_POSTED];
+	struct slot slot[EXCHANGE_POSTED];
 	uint64_t posted, done; /* messages */
+	uint64_t next;         /* slot to be posted */
 };
 
-/* Another receive can be posted: its round will come, and what was posted last does not
- * have bytes of a number that is not known yet. */
-static bool can_post(const exchange *x, const struct inbox *in)
+/* Whether another receive can be posted now: its round will come, and what was posted last
+ * does not have bytes of a number that is not known yet. */
+static bool can_post(const exchange *x, struct inbox *in, struct slot *slot)
 {
-	if (in->posted - in->done == EXCHANGE_POSTED || in->posted >= x->end * step(x))
+	while (in->next < slots(x) && !slot_at(x, in->next, slot))
+		in->next++;
+	if (in->posted - in->done == EXCHANGE_POSTED || in->next >= slots(x) || !may_begin(x, slot->round))
 		return false;
-	if (in->posted == in->done)
-		return true;
-	return in->posted / step(x) <= in->done / step(x) + x->lag &&
-	       !in->buffer[(in->posted - 1) % EXCHANGE_POSTED]->piece.holes;
+	return in->posted == in->done || !in->buffer[(in->posted - 1) % EXCHANGE_POSTED]->piece.holes;
 }
 
 static gradcomp_status post(exchange *x, struct inbox *in, gradcomp_error *err)
 {
 	const exchange_ring *ring = x->plan->ring;
 	const gradcomp_links *l = ring->in;
-	while (!x->dead && can_post(x, in)) {
+	struct slot slot;
+	while (!x->dead && can_post(x, in, &slot)) {
 		if (!x->free_in.n && in->posted > in->done)
 			break;
 		if (!x->free_in.n) {
@@ -167,15 +220,17 @@ static gradcomp_status post(exchange *x, struct inbox *in, gradcomp_error *err)
 			continue;
 		}
 		exchange_buffer *b = exchange_pop(&x->free_in);
-		unsigned slot = in->posted % EXCHANGE_POSTED;
-		int far = 1 + (int)(in->posted % step(x)), from = (ring->node + ring->nnodes - 1) % ring->nnodes;
-		b->owner = (ring->node + ring->nnodes - far) % ring->nnodes;
-		b->piece = piece_of(&x->receives, x, in->posted / step(x), b->owner);
-		in->buffer[slot] = b;
-		gradcomp_status status = l->recv(l->ctx, from, b->message, known_bytes(b), &in->request[slot], err);
+		unsigned at = in->posted % EXCHANGE_POSTED;
+		int from = (ring->node + ring->nnodes - 1) % ring->nnodes;
+		b->owner = (from + ring->nnodes - slot.hop) % ring->nnodes;
+		b->piece = piece_of(&x->receives, x, slot.round, b->owner);
+		in->buffer[at] = b;
+		in->slot[at] = slot;
+		gradcomp_status status = l->recv(l->ctx, from, b->message, known_bytes(b), &in->request[at], err);
 		if (status)
 			return status;
 		in->posted++;
+		in->next++;
 	}
 	return GRADCOMP_OK;
 }
@@ -205,9 +260,9 @@ static gradcomp_status take(exchange *x, exchange_buffer *b, gradcomp_request *r
 }
 
 /* To those who write and to the one who sends. */
-static void hand_on(exchange *x, exchange_buffer *b, uint64_t number, uint32_t flags)
+static void hand_on(exchange *x, exchange_buffer *b, const struct slot *slot, uint32_t flags)
 {
-	bool pass = number % step(x) + 1 < step(x), write = x->writers && b->piece.parts && !(flags & PIECE_STOP);
+	bool pass = (uint64_t)slot->hop + 1 < steps(x), write = x->writers && b->piece.parts && !(flags & PIECE_STOP);
 	b->refs = (unsigned)pass + (unsigned)write;
 	if (pass)
 		exchange_push(&x->to_send, b);
@@ -216,8 +271,8 @@ static void hand_on(exchange *x, exchange_buffer *b, uint64_t number, uint32_t f
 	if (!b->refs)
 		exchange_push(&x->free_in, b);
 	if (flags & PIECE_STOP)
-		exchange_stop_at(x, number / step(x));
-	x->received++;
+		exchange_stop_at(x, slot->round);
+	x->received = first_slot(x, slot->round, (uint64_t)slot->hop) + 1;
 	pthread_cond_broadcast(&x->changed);
 }
 
@@ -227,19 +282,20 @@ void exchange_receive(exchange *x)
 	gradcomp_error error;
 	gradcomp_status status = GRADCOMP_OK;
 	pthread_mutex_lock(&x->lock);
-	while (!status && !x->dead && in.done < x->end * step(x)) {
-		if ((status = post(x, &in, &error)) || x->dead)
+	for (;;) {
+		if ((status = post(x, &in, &error)) || x->dead || in.done == in.posted)
 			break;
-		unsigned slot = in.done % EXCHANGE_POSTED;
-		exchange_buffer *b = in.buffer[slot];
+		unsigned at = in.done % EXCHANGE_POSTED;
+		exchange_buffer *b = in.buffer[at];
 		uint32_t flags = 0;
 		pthread_mutex_unlock(&x->lock);
-		status = take(x, b, &in.request[slot], &flags, &error);
+		status = take(x, b, &in.request[at], &flags, &error);
 		pthread_mutex_lock(&x->lock);
-		if (!status) {
-			atomic_fetch_add(&x->came, b->bytes);
-			hand_on(x, b, in.done++, flags);
-		}
+		if (status)
+			break;
+		atomic_fetch_add(&x->came, b->bytes);
+		hand_on(x, b, &in.slot[at], flags);
+		in.done++;
 	}
 	x->arrived = true;
 	pthread_cond_broadcast(&x->changed);
