@@ -17,9 +17,10 @@ static int whole(void)
 }
 
 /* What a walk starts from. */
-enum { FROM_NOTHING, FROM_DAMAGE, FROM_HALF, FROM_FULL, STARTS };
+enum { FROM_NOTHING, FROM_DAMAGE, FROM_HALF, FROM_FULL, FROM_LEASED, STARTS };
 static const char *const start_names[] = {"from nothing", "in place of a damaged copy", "from half a copy",
-                                          "with an eviction"};
+                                          "with an eviction", "for one who holds it"};
+static int64_t holder; /* 0: nobody */
 
 static gradcomp_status stage_another(const char *source)
 {
@@ -30,7 +31,8 @@ static gradcomp_status stage_another(const char *source)
 static int body(void *arg)
 {
 	(void)arg;
-	gradcomp_status status = stage();
+	gradcomp_stage_options o = {.struct_size = sizeof o, .source = "src", .hold_pid = holder, .holder = "the test"};
+	gradcomp_status status = gradcomp_stage(&o, &got, &why);
 	snprintf(said, sizeof why.text, "%s", status ? why.text : "");
 	return status ? 1 : 0;
 }
@@ -40,6 +42,7 @@ static void prepare(int start)
 	char command[8192];
 	must(system("rm -rf cache/*") ? -1 : 0, "cache");
 	unsetenv("GRADCOMP_STAGE_CACHE_BYTES");
+	holder = start == FROM_LEASED ? getpid() : 0;
 	if (start == FROM_FULL) {
 		must(stage_another("old"), "old copy");
 		setenv("GRADCOMP_STAGE_CACHE_BYTES", "600K", 1);

@@ -173,32 +173,14 @@ static void step_spoil(pid_t pid, bool returns, int failure)
 #endif
 }
 
-/* Runs body(arg) in a child, which ends with what it returns. The status of waitpid(), or
- * -1 when this process may not trace. */
-static int steps_run(steps *t, int (*body)(void *arg), void *arg)
+static const long steps_options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK;
+
+/* Until the process that was seized ends: its status, as of waitpid(). */
+static int steps_follow(steps *t, pid_t child)
 {
-	const long options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK |
-	                     PTRACE_O_EXITKILL;
-	int go[2], status = 0;
-	pid_t child, spoilt = 0, pid;
-	char c = 0;
+	int status;
+	pid_t spoilt = 0, pid;
 	t->n = 0;
-	fflush(NULL);
-	if (pipe(go) < 0 || (child = fork()) < 0)
-		return -1;
-	if (!child) {
-		close(go[1]);
-		_exit(read(go[0], &c, 1) == 1 ? body(arg) : 127);
-	}
-	close(go[0]);
-	bool traced = ptrace(PTRACE_SEIZE, child, 0, options) == 0 && ptrace(PTRACE_INTERRUPT, child, 0, 0) == 0 &&
-	              write(go[1], &c, 1) == 1;
-	close(go[1]);
-	if (!traced) {
-		kill(child, SIGKILL);
-		waitpid(child, NULL, 0);
-		return -1;
-	}
 	while ((pid = waitpid(-1, &status, __WALL)) > 0) {
 		struct __ptrace_syscall_info info = {0};
 		step s;
@@ -228,6 +210,57 @@ static int steps_run(steps *t, int (*body)(void *arg), void *arg)
 		ptrace(PTRACE_SYSCALL, pid, 0, sig == (SIGTRAP | 0x80) || event ? 0 : sig);
 	}
 	return -1;
+}
+
+/* Runs body(arg) in a child, which ends with what it returns. The status of waitpid(), or
+ * -1 when this process may not trace. */
+__attribute__((unused)) static int steps_run(steps *t, int (*body)(void *arg), void *arg)
+{
+	int go[2];
+	pid_t child;
+	char c = 0;
+	fflush(NULL);
+	if (pipe(go) < 0 || (child = fork()) < 0)
+		return -1;
+	if (!child) {
+		close(go[1]);
+		_exit(read(go[0], &c, 1) == 1 ? body(arg) : 127);
+	}
+	close(go[0]);
+	bool traced = ptrace(PTRACE_SEIZE, child, 0, steps_options | PTRACE_O_EXITKILL) == 0 &&
+	              ptrace(PTRACE_INTERRUPT, child, 0, 0) == 0 && write(go[1], &c, 1) == 1;
+	close(go[1]);
+	if (!traced) {
+		kill(child, SIGKILL);
+		waitpid(child, NULL, 0);
+		return -1;
+	}
+	return steps_follow(t, child);
+}
+
+/* From now on the calling thread and those it starts are watched, by a child of this
+ * process which ends with it. False when it may not. */
+__attribute__((unused)) static bool steps_watch(steps *t)
+{
+	int go[2];
+	char c = 0;
+	pid_t parent = getpid(), watcher;
+	fflush(NULL);
+	if (pipe(go) < 0 || (watcher = fork()) < 0)
+		return false;
+	if (!watcher) {
+		close(go[0]);
+		if (ptrace(PTRACE_SEIZE, parent, 0, steps_options) == 0 && ptrace(PTRACE_INTERRUPT, parent, 0, 0) == 0 &&
+		    write(go[1], &c, 1) == 1) {
+			close(go[1]);
+			steps_follow(t, parent);
+		}
+		_exit(0);
+	}
+	close(go[1]);
+	bool watched = read(go[0], &c, 1) == 1;
+	close(go[0]);
+	return watched;
 }
 
 #endif
