@@ -14,9 +14,8 @@ need_gloo()
 need_library()
 from loading import COUNT, end_of_a_rank, folder, run, seen, shards, three_epochs, tree  # noqa: E402
 
-for nranks, mode, path in ((1, "plain:0", tree), (2, "plain:2", shards), (4, "plain:0", tree), (1, "loader:2", tree),
-                           (2, "loader:0", tree), (2, "loader:2", shards), (4, "loader:1", tree),
-                           (2, "distributed:follow", tree), (2, "distributed:plain", shards)):
+for nranks, mode, path in ((2, "plain:2", shards), (4, "plain:0", tree), (1, "loader:2", tree), (2, "loader:0", tree),
+                           (2, "loader:2", shards), (2, "distributed:follow", tree), (2, "distributed:plain", shards)):
     three_epochs(nranks, mode, path)
 for how in ("killed", "raises"):
     end_of_a_rank(how)
