@@ -143,6 +143,24 @@ int beneath_open(int root, const char *path, int flags)
 	return beneath_walk(root, path, flags);
 }
 
+gradcomp_status beneath_file(int root, const char *path, int flags, int *fd, struct stat *st, gradcomp_error *err)
+{
+	char name[READER_NAME];
+	/* Non-blocking, should a FIFO have taken the file's place. */
+	*fd = beneath_open(root, path, flags & O_PATH ? flags : flags | O_NONBLOCK | O_NOCTTY);
+	if (*fd < 0 && errno == EXDEV)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "%s: a symbolic link on its way leads out of the dataset by now",
+		                 gradcomp_printable(path, name, sizeof name));
+	if (*fd < 0)
+		return reader_fail(err, "read", path);
+	if (fstat(*fd, st) == 0 && S_ISREG(st->st_mode))
+		return GRADCOMP_OK;
+	close(*fd);
+	return error_set(err, GRADCOMP_ERR_STATE, "%s is no file any more",
+	                 gradcomp_printable(path, name, sizeof name));
+}
+
 int read_whole(int fd, void *buf, uint64_t n, uint64_t at)
 {
 	unsigned char *p = buf;
@@ -159,7 +177,7 @@ int read_whole(int fd, void *buf, uint64_t n, uint64_t at)
 	return 1;
 }
 
-gradcomp_status (reader_fail)(gradcomp_error *err, const char *what, const char *name)
+gradcomp_status(reader_fail)(gradcomp_error *err, const char *what, const char *name)
 {
 	char text[READER_NAME];
 	gradcomp_printable(name, text, sizeof text);

@@ -54,6 +54,9 @@ gradcomp_status records_open(int fd, char *path, gradcomp_samples **out, gradcom
 int beneath_open(int root, const char *path, int flags);
 /* The same without openat2(), for kernels before 5.6. */
 int beneath_walk(int root, const char *path, int flags);
+/* The same for a file of a dataset, which must still be one; open only with OK. */
+struct stat;
+gradcomp_status beneath_file(int root, const char *path, int flags, int *fd, struct stat *st, gradcomp_error *err);
 /* All n bytes at `at`: 1, 0 when the file ends before, -1 and errno. */
 int read_whole(int fd, void *buf, uint64_t n, uint64_t at);
 /* "cannot WHAT NAME: strerror(errno)"; IO, or NOMEM. */

@@ -80,13 +80,9 @@ static gradcomp_status shard_fd(struct tar *t, struct shard *sh, int *fd, bool *
 	*own = false;
 	if ((*fd = atomic_load(&sh->fd)) >= 0)
 		return GRADCOMP_OK;
-	*fd = beneath_open(t->root, sh->path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-	if (*fd < 0 || fstat(*fd, &st) < 0) {
-		gradcomp_status status = reader_fail(err, "open", sh->path);
-		if (*fd >= 0)
-			close(*fd);
+	gradcomp_status status = beneath_file(t->root, sh->path, O_RDONLY, fd, &st, err);
+	if (status)
 		return status;
-	}
 	if (!as_indexed(sh, &st)) {
 		close(*fd);
 		return error_set(err, GRADCOMP_ERR_STATE, "%s was changed after it was opened",
@@ -187,22 +183,15 @@ static const sample_ops tar_ops = {
 	.read = tar_read,
 };
 
-static gradcomp_status index_fd(struct shard *sh, int fd, gradcomp_error *err)
+static gradcomp_status index_fd(struct shard *sh, int fd, const struct stat *st, gradcomp_error *err)
 {
-	char name[READER_NAME];
-	struct stat st;
-	if (fstat(fd, &st) < 0)
-		return reader_fail(err, "look at", sh->path);
-	if (!S_ISREG(st.st_mode))
-		return error_set(err, GRADCOMP_ERR_STATE, "%s is no file any more",
-		                 gradcomp_printable(sh->path, name, sizeof name));
-	sh->dev = st.st_dev;
-	sh->ino = st.st_ino;
-	sh->bytes = st.st_size;
-	sh->mtime = st.st_mtim;
+	sh->dev = st->st_dev;
+	sh->ino = st->st_ino;
+	sh->bytes = st->st_size;
+	sh->mtime = st->st_mtim;
 	/* Headers are far apart: what is between them is not to be read ahead. */
 	posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-	gradcomp_status status = tar_index_make(fd, (uint64_t)st.st_size, sh->path, &sh->index, err);
+	gradcomp_status status = tar_index_make(fd, (uint64_t)st->st_size, sh->path, &sh->index, err);
 	posix_fadvise(fd, 0, 0, POSIX_FADV_NORMAL);
 	return status;
 }
@@ -211,14 +200,23 @@ static gradcomp_status index_shard(void *ctx, uint32_t worker, uint64_t i, gradc
 {
 	struct tar *t = ctx;
 	struct shard *sh = &t->shards[i];
+	struct stat st;
+	int fd;
 	(void)worker;
-	int fd = beneath_open(t->root, sh->path, O_RDONLY | O_NONBLOCK | O_NOCTTY);
-	if (fd < 0)
-		return reader_fail(err, "open", sh->path);
-	gradcomp_status status = index_fd(sh, fd, err);
+	gradcomp_status status = beneath_file(t->root, sh->path, O_RDONLY, &fd, &st, err);
+	if (status)
+		return status;
+	status = index_fd(sh, fd, &st, err);
 	if (status || !keep_open(t, sh, fd))
 		close(fd);
 	return status;
+}
+
+/* The one that was given by its path, and is open. */
+static gradcomp_status index_alone(struct shard *sh, int fd, gradcomp_error *err)
+{
+	struct stat st;
+	return fstat(fd, &st) < 0 ? reader_fail(err, "look at", sh->path) : index_fd(sh, fd, &st, err);
 }
 
 static unsigned open_limit(void)
@@ -278,7 +276,7 @@ gradcomp_status tar_open(int fd, char *path, bool directory, uint32_t workers, g
 		close(fd);
 	if (!status)
 		status = directory ? parallel_each(t->nshards, workers, index_shard, t, err)
-		                   : index_fd(&t->shards[0], fd, err);
+		                   : index_alone(&t->shards[0], fd, err);
 	for (uint64_t i = 0; !status && i < t->nshards; i++) {
 		t->shards[i].first = t->base.count;
 		t->base.count += t->shards[i].index.nsamples;

@@ -1,6 +1,5 @@
 /* A folder tree: each file is a sample of one part without a name. Sizes are asked for
  * when they are wanted, so that opening needs nothing but the names. */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -40,29 +39,6 @@ static uint32_t tree_nparts(const gradcomp_samples *s, uint64_t index)
 	return 1;
 }
 
-/* Opens the file, which must still be one. */
-static gradcomp_status open_file(const struct tree *t, const char *path, int flags, int *fd, struct stat *st,
-                                 gradcomp_error *err)
-{
-	char name[READER_NAME];
-	*fd = beneath_open(t->root, path, flags);
-	if (*fd < 0 && errno == EXDEV)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "%s: a symbolic link on its way leads out of %s by now",
-		                 gradcomp_printable(path, name, sizeof name), t->base.path);
-	if (*fd < 0 || fstat(*fd, st) < 0) {
-		gradcomp_status status = reader_fail(err, "read", path);
-		if (*fd >= 0)
-			close(*fd);
-		return status;
-	}
-	if (S_ISREG(st->st_mode))
-		return GRADCOMP_OK;
-	close(*fd);
-	return error_set(err, GRADCOMP_ERR_STATE, "%s is no file any more",
-	                 gradcomp_printable(path, name, sizeof name));
-}
-
 static gradcomp_status tree_part(const gradcomp_samples *s, uint64_t index, uint32_t part, const char **name,
                                  uint64_t *bytes, gradcomp_error *err)
 {
@@ -70,7 +46,8 @@ static gradcomp_status tree_part(const gradcomp_samples *s, uint64_t index, uint
 	struct stat st = {0};
 	int fd;
 	(void)part;
-	gradcomp_status status = bytes ? open_file(t, tree_key(s, index), O_PATH, &fd, &st, err) : GRADCOMP_OK;
+	gradcomp_status status =
+		bytes ? beneath_file(t->root, tree_key(s, index), O_PATH, &fd, &st, err) : GRADCOMP_OK;
 	if (status)
 		return status;
 	if (name)
@@ -91,8 +68,7 @@ static gradcomp_status tree_read(const gradcomp_samples *s, uint64_t index, uint
 	struct stat st;
 	int fd;
 	(void)part;
-	/* Non-blocking, should a FIFO have taken the file's place. */
-	gradcomp_status status = open_file(t, path, O_RDONLY | O_NONBLOCK | O_NOCTTY, &fd, &st, err);
+	gradcomp_status status = beneath_file(t->root, path, O_RDONLY, &fd, &st, err);
 	if (status)
 		return status;
 	*bytes = (uint64_t)st.st_size;
