@@ -12,7 +12,7 @@
 enum { SAMPLES = 120, THREADS = 4, CHILDREN = 6 };
 
 static gradcomp_samples *opened[3];
-static atomic_int bad;
+static atomic_int bad, *right; /* the second shared with children */
 
 /* What sample i holds. */
 static size_t content(uint64_t i, char out[4000])
@@ -75,7 +75,7 @@ int main(void)
 {
 	const struct rlimit few = {.rlim_cur = 100, .rlim_max = 100};
 	pthread_t threads[THREADS];
-	atomic_int *right = mmap(NULL, sizeof *right, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	right = mmap(NULL, sizeof *right, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	must(right == MAP_FAILED ? -1 : 0, "mmap");
 	begin("samples-threads");
 	make();
