@@ -116,11 +116,10 @@ static void damage(void)
 
 /* ---- ranks that die ---- */
 
-/* Of one sample nobody ever gets done. */
+/* Who makes this sample first never gets done. */
 static gradcomp_status endless_make(void *ctx, uint64_t index, gradcomp_value_room *out, gradcomp_error *err)
 {
-	if (index == atomic_load(&all_samples->go)) {
-		atomic_store(&all_samples->step, 1);
+	if (index == atomic_load(&all_samples->go) && !atomic_exchange(&all_samples->step, 1)) {
 		alarm(60);
 		pause();
 	}
@@ -162,10 +161,13 @@ static void deadly(gradcomp_job *job, int rank, process_board *b, void *room)
 	}
 	v->seconds = process_now();
 	v->status = gradcomp_dataset_get(ds, atomic_load(&all_samples->go), &view, &v->error);
-	v->seconds = process_now() - v->seconds;
 	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
 		;
 	v->wrong |= (status != 0) << 1;
+	/* On one node it may have been made in the dead rank's place before the news came. */
+	while (!v->status && process_now() - v->seconds < 9 && !gradcomp_dataset_get(ds, 0, &view, NULL))
+		usleep(1000);
+	v->seconds = process_now() - v->seconds;
 	v->wrong |= (gradcomp_dataset_get(ds, 0, &view, NULL) == 0) << 2;
 	v->wrong |= (gradcomp_dataset_free(ds, NULL) == 0) << 3;
 	waitpid(killer, NULL, 0);
@@ -184,10 +186,9 @@ static void deaths(void)
 			like(v->error.text, "rank 1", "by its name,");
 			ok(v->seconds < 9, "after %.1f s,", v->seconds);
 		} else {
-			/* What a dead process was making another may make: but the job has failed. */
-			ok(v->seconds < 9, "a rank of the same node dies: nobody waits for it longer than %.1f s,", v->seconds);
+			ok(v->seconds < 9, "a rank of the same node dies: after %.1f s nobody waits for it,", v->seconds);
 		}
-		is_int(v->wrong & ~(nodes == 1 ? 2 : 0), 0, "a forked child as well; and every later call fails");
+		is_int(v->wrong & ~(nodes == 1 ? 2 : 0), 0, "%severy later call fails", nodes == 2 ? "a forked child as well; and " : "");
 		end_processes(b);
 	}
 }
