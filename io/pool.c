@@ -1,12 +1,11 @@
 /* A few threads over a list of files. */
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "staging.h"
+#include "thread.h"
 
 struct pool {
 	gradcomp_status (*each)(void *ctx, stage_worker *w, size_t i, gradcomp_error *err);
@@ -58,21 +57,17 @@ static void *work(void *arg)
 
 static void start(struct pool *p, pthread_t *threads, uint32_t want, uint32_t *started)
 {
-	sigset_t all, old;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (*started = 0; *started < want; ++*started) {
 		pthread_mutex_lock(&p->lock);
 		p->running++;
 		pthread_mutex_unlock(&p->lock);
-		if ((errno = pthread_create(&threads[*started], NULL, work, p))) {
+		if ((errno = thread_start(&threads[*started], work, p))) {
 			pthread_mutex_lock(&p->lock);
 			p->running--;
 			pthread_mutex_unlock(&p->lock);
 			break;
 		}
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 gradcomp_status stage_pool(stage_run *run, size_t n, source *from, int to,
@@ -81,16 +76,12 @@ gradcomp_status stage_pool(stage_run *run, size_t n, source *from, int to,
 {
 	struct pool p = {.each = each, .ctx = ctx, .n = n, .from = from, .to = to};
 	uint32_t want = n < run->workers ? (uint32_t)n : run->workers, started;
-	pthread_condattr_t attr;
 	pthread_t threads[64];
 	gradcomp_status status = stage_run_tick(run, err);
 	if (status)
 		return status;
 	pthread_mutex_init(&p.lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&p.ended, &attr);
-	pthread_condattr_destroy(&attr);
+	thread_condition(&p.ended);
 	start(&p, threads, want, &started);
 	if (want && !started) {
 		p.status = error_errno(&p.error, GRADCOMP_ERR_NOMEM, "cannot start a copying thread");
@@ -99,12 +90,7 @@ gradcomp_status stage_pool(stage_run *run, size_t n, source *from, int to,
 
 	pthread_mutex_lock(&p.lock);
 	while (p.running) {
-		struct timespec t;
-		clock_gettime(CLOCK_MONOTONIC, &t);
-		t.tv_nsec += 100000000;
-		t.tv_sec += t.tv_nsec / 1000000000;
-		t.tv_nsec %= 1000000000;
-		pthread_cond_timedwait(&p.ended, &p.lock, &t);
+		thread_wait(&p.ended, &p.lock, 100);
 		pthread_mutex_unlock(&p.lock);
 		gradcomp_error error;
 		gradcomp_status stopped = stage_run_tick(run, &error);

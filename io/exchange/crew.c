@@ -1,13 +1,11 @@
 /* What the nodes that stage together tell each other. */
-#include <errno.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "crew.h"
 #include "manifest.h"
+#include "thread.h"
 #include "wire.h"
 
 /* ---- aside: a call that waits for others, while progress is reported --------------- */
@@ -49,30 +47,17 @@ static gradcomp_status aside(crew *c, gradcomp_status (*call)(void *ctx, gradcom
                              gradcomp_error *err)
 {
 	struct aside a = {.call = call, .ctx = ctx};
-	pthread_condattr_t attr;
-	sigset_t all, old;
 	pthread_t thread;
 	pthread_mutex_init(&a.lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&a.ended, &attr);
-	pthread_condattr_destroy(&attr);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	int failed = pthread_create(&thread, NULL, aside_main, &a);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (failed) { /* then without progress: the others wait for this node */
+	thread_condition(&a.ended);
+	if (thread_start(&thread, aside_main, &a)) { /* then without progress: the others wait for this node */
 		aside_main(&a);
 	} else {
 		pthread_mutex_lock(&a.lock);
 		while (!a.done) {
-			struct timespec t;
-			clock_gettime(CLOCK_MONOTONIC, &t);
-			t.tv_nsec += 100000000;
-			t.tv_sec += t.tv_nsec / 1000000000;
-			t.tv_nsec %= 1000000000;
-			if (pthread_cond_timedwait(&a.ended, &a.lock, &t) != ETIMEDOUT)
-				continue;
+			thread_wait(&a.ended, &a.lock, 100);
+			if (a.done)
+				break;
 			pthread_mutex_unlock(&a.lock);
 			listen_to_caller(c);
 			pthread_mutex_lock(&a.lock);
@@ -223,7 +208,7 @@ static gradcomp_status list(void *ctx, gradcomp_error *err)
 	gradcomp_group *nodes = l->c->nodes;
 	bool first = !l->c->ring.node;
 	gradcomp_error error;
-	gradcomp_status status = GRADCOMP_OK, failed = GRADCOMP_OK;
+	gradcomp_status status, failed = GRADCOMP_OK;
 	unsigned char word[8] = {0};
 	size_t next = 0;
 	for (;;) {

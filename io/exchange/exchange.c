@@ -1,18 +1,17 @@
 /* Buffers and threads of an exchange: from the plan to the end of it. */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "exchange.h"
+#include "thread.h"
 
 /* Of several nodes: a few, since most of their time is the server's; not too many, since
  * each has a buffer. */
 #define READERS_MIN 4
-#define READERS_MAX 16
+#define READERS_MAX 8
 #define WRITERS_MAX 8
 /* Own pieces beyond those that are being read: one on its way, others ready. */
 #define AHEAD 8
@@ -32,12 +31,7 @@ exchange_buffer *exchange_pop(exchange_queue *q)
 
 void exchange_sleep(exchange *x)
 {
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	t.tv_nsec += 200000000;
-	t.tv_sec += t.tv_nsec / 1000000000;
-	t.tv_nsec %= 1000000000;
-	pthread_cond_timedwait(&x->changed, &x->lock, &t);
+	thread_wait(&x->changed, &x->lock, 200);
 }
 
 void exchange_fail(exchange *x, gradcomp_status status, const gradcomp_error *err)
@@ -99,16 +93,11 @@ static void *enter(void *arg)
 
 static gradcomp_status start(exchange *x, void (*work)(exchange *x), gradcomp_error *err)
 {
-	sigset_t all, old;
 	struct start *s = malloc(sizeof *s);
 	if (!s)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory, trying to start a copying thread");
 	*s = (struct start){x, work};
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	errno = pthread_create(&x->threads[x->nthreads], NULL, enter, s);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (errno) {
+	if ((errno = thread_start(&x->threads[x->nthreads], enter, s))) {
 		free(s);
 		return error_errno(err, GRADCOMP_ERR_NOMEM, "cannot start a copying thread");
 	}
@@ -147,19 +136,23 @@ static gradcomp_status add_buffers(exchange *x, unsigned n, bool own, gradcomp_e
 	return GRADCOMP_OK;
 }
 
+static uint32_t common_factor(uint32_t a, uint32_t b)
+{
+	while (b) {
+		uint32_t rest = a % b;
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
 /* A node sends on what it has received no sooner than `gap` messages later, 2 at least:
  * the smallest number that has no factor in common with the hops. */
 static gradcomp_status plan_ring(exchange *x, uint32_t hops, gradcomp_error *err)
 {
-	uint32_t a = hops, b = 1;
-	for (x->gap = 1; hops > 1 && (b != 1 || x->gap < 2);) {
+	x->gap = hops > 1 ? 2 : 1;
+	while (common_factor(hops, (uint32_t)x->gap) > 1)
 		x->gap++;
-		for (a = hops, b = (uint32_t)x->gap; a % b; ) {
-			uint32_t rest = a % b;
-			a = b;
-			b = rest;
-		}
-	}
 	for (x->inverse = 1; hops > 1 && x->gap * x->inverse % hops != 1;)
 		x->inverse++;
 	x->lag = (uint32_t)x->gap + 1 + EXCHANGE_POSTED / hops;
@@ -222,7 +215,6 @@ gradcomp_status exchange_begin(const exchange_plan *plan, exchange **out, gradco
 {
 	bool alone = plan->ring->nnodes == 1;
 	uint32_t workers = plan->run->workers;
-	pthread_condattr_t attr;
 	exchange *x = calloc(1, sizeof *x);
 	if (!x)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
@@ -230,10 +222,7 @@ gradcomp_status exchange_begin(const exchange_plan *plan, exchange **out, gradco
 	x->journal = -1;
 	pthread_mutex_init(&x->lock, NULL);
 	pthread_mutex_init(&x->files_lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&x->changed, &attr);
-	pthread_condattr_destroy(&attr);
+	thread_condition(&x->changed);
 	gradcomp_status status = count_pieces(x, err);
 	if (status) {
 		finish(x);

@@ -85,8 +85,8 @@ static stage_piece piece_of(exchange_schedule *s, const exchange *x, uint64_t ro
 			if (!piece_next(&s->cursor, p))
 				*p = (stage_piece){.number = s->next};
 		}
-	return x->place[owner] < 0 ? (stage_piece){.number = round}
-	                           : s->rounds[round % s->kept * x->owners + (uint32_t)x->place[owner]];
+	const stage_piece none = {.number = round};
+	return x->place[owner] < 0 ? none : s->rounds[round % s->kept * x->owners + (uint32_t)x->place[owner]];
 }
 
 /* Bytes that are known beforehand: all but those of a piece with holes. */

@@ -65,7 +65,6 @@ void exchange_seal(exchange *x, exchange_buffer *b)
 struct out {
 	int fd;
 	uint64_t at;
-	bool holes; /* pages of zeroes stay unwritten */
 };
 
 static int write_run(void *ctx, uint32_t at, const unsigned char *data, uint32_t n)
@@ -284,7 +283,7 @@ void exchange_abandon(exchange *x)
 
 void exchange_write(exchange *x)
 {
-	gradcomp_status status = GRADCOMP_OK;
+	gradcomp_status status;
 	gradcomp_error error;
 	stage_walk to;
 	stage_walk_begin(&to, x->plan->data);

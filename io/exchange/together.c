@@ -33,7 +33,7 @@ static gradcomp_status look_or_lock(staging *s, staging_state *state, int *lock,
 {
 	char damage[508];
 	*state = STAGING_LACKS;
-	for (int turn = 0; turn < 2; turn++) {
+	for (int again = 0; again < 2; again++) {
 		int found = look(s, damage, err);
 		if (found < 0)
 			return (gradcomp_status)found;
@@ -45,7 +45,7 @@ static gradcomp_status look_or_lock(staging *s, staging_state *state, int *lock,
 			*lock = -1;
 			return GRADCOMP_OK;
 		}
-		if (turn)
+		if (again)
 			break;
 		/* Another may have published it between the look and the lock. */
 		int got = stage_lock_try(s->area, s->key, lock, &s->run->pid);
