@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -42,6 +43,15 @@ __attribute__((unused)) static void put_bytes(const char *path, const void *data
 __attribute__((unused)) static void put(const char *path, const char *text)
 {
 	put_bytes(path, text, strlen(text));
+}
+
+/* So many descriptors and no more. */
+__attribute__((unused)) static void few_files(unsigned n)
+{
+	struct rlimit l;
+	must(getrlimit(RLIMIT_NOFILE, &l), "getrlimit");
+	l.rlim_cur = n;
+	must(setrlimit(RLIMIT_NOFILE, &l), "setrlimit");
 }
 
 /* NULL and the reason in `why`. */

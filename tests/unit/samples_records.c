@@ -258,8 +258,8 @@ static void full_disk(void)
 	fflush(stdout);
 	pid_t child = fork();
 	if (!child) {
-		if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
-		    mount("t", "disk", "tmpfs", 0, "size=2m"))
+		if (unshare(CLONE_NEWNS) || mount("none", "/", "none", MS_REC | MS_PRIVATE, "") ||
+		    mount("none", "disk", "tmpfs", 0, "size=2m"))
 			_exit(77);
 		if (gradcomp_records_create("disk/a.gcr", &w, &why))
 			_exit(1);

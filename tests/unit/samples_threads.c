@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 
 enum { SAMPLES = 120, THREADS = 4, CHILDREN = 6 };
@@ -73,13 +72,12 @@ static void *reader(void *arg)
 
 int main(void)
 {
-	const struct rlimit few = {.rlim_cur = 100, .rlim_max = 100};
 	pthread_t threads[THREADS];
 	right = mmap(NULL, sizeof *right, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	must(right == MAP_FAILED ? -1 : 0, "mmap");
 	begin("samples-threads");
 	make();
-	must(setrlimit(RLIMIT_NOFILE, &few), "setrlimit");
+	few_files(100);
 	opened[0] = open_as("tree", 0, NULL);
 	opened[1] = open_as("tar", 0, NULL);
 	opened[2] = open_as("r.gcr", 0, NULL);
