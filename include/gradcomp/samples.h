@@ -36,8 +36,9 @@
  *
  * Threads. After open() every call but close() may be made on any thread at the
  * same time, and in a forked child. What a file says is checked before it is
- * believed: a corrupt one is GRADCOMP_ERR_INVALID with its name and offset; a file
- * that is not any more what it was when it was opened is GRADCOMP_ERR_STATE. */
+ * believed: a corrupt one is GRADCOMP_ERR_INVALID with its name and offset. A file of
+ * a tree is read as it is by then; a shard that is not any more what it was when it
+ * was opened is GRADCOMP_ERR_STATE. */
 #ifndef GRADCOMP_SAMPLES_H
 #define GRADCOMP_SAMPLES_H
 
