@@ -75,6 +75,12 @@ static gradcomp_status read_file(struct feed *f, size_t entry, unsigned char *to
 	return status;
 }
 
+/* Of a file with holes nothing: they are not read. */
+static uint64_t ahead_of(const stage_entry *e)
+{
+	return e->stored < e->size ? 0 : e->size;
+}
+
 static gradcomp_status read_piece(struct feed *f, exchange_buffer *b, gradcomp_error *err)
 {
 	const stage_manifest *m = f->x->plan->m;
@@ -83,10 +89,16 @@ static gradcomp_status read_piece(struct feed *f, exchange_buffer *b, gradcomp_e
 	gradcomp_status status = GRADCOMP_OK;
 	if (p->large)
 		return read_file(f, p->first, to, p->bytes, p->at, err);
-	size_t i = p->first;
-	for (uint32_t part = 0; !status && part < p->parts; part++) {
+	size_t i = p->first, soon = i;
+	for (uint32_t part = 0, told = 0; !status && part < p->parts; part++) {
 		if (stopped(f->x))
 			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
+		if (told <= part) {
+			told = part;
+			soon = i;
+		}
+		for (; told < p->parts && source_soon(f->from, m->entries[soon].path, ahead_of(&m->entries[soon])); told++)
+			soon = piece_file(m, f->x->plan->needed, soon + 1);
 		status = read_file(f, i, to, m->entries[i].size, 0, err);
 		to += m->entries[i].size;
 		i = piece_file(m, f->x->plan->needed, i + 1);

@@ -15,7 +15,7 @@ static const source_nfs_module *nfs_module(const config *c, gradcomp_error *err)
 		return NULL;
 	}
 	const source_nfs_module *m = symbol;
-	if (m->version == SOURCE_NFS_VERSION && m->struct_size == sizeof *m)
+	if (m->version == SOURCE_NFS_VERSION && m->struct_size == sizeof *m && m->ops_size == sizeof(source_ops))
 		return m;
 	error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 	          "%s is of version %u, this library wants %u: install both from one build", SOURCE_NFS_MODULE,

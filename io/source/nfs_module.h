@@ -7,10 +7,10 @@
 
 #define SOURCE_NFS_MODULE "source/nfs.so"
 #define SOURCE_NFS_SYMBOL "gradcomp_source_nfs"
-#define SOURCE_NFS_VERSION 1
+#define SOURCE_NFS_VERSION 2
 
 typedef struct source_nfs_module {
-	uint32_t version, struct_size;
+	uint32_t version, struct_size, ops_size; /* sizeof(source_ops) */
 	/* `timeout`: seconds without an answer after which the server counts as gone. */
 	gradcomp_status (*open)(const source_url *url, double timeout, source_wait wait, source **out,
 	                        gradcomp_error *err);

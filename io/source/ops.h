@@ -34,6 +34,7 @@ struct source_ops {
 	gradcomp_status (*readlink)(source_reader *r, const char *path, char target[4096], gradcomp_error *err);
 	gradcomp_status (*file)(source_reader *r, const char *path, uint64_t ahead, source_stat *st,
 	                        gradcomp_error *err);
+	bool (*soon)(source_reader *r, const char *path, uint64_t size); /* or NULL */
 	gradcomp_status (*read)(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
 	                        gradcomp_error *err);
 	void (*run)(source_reader *r, uint64_t at, uint64_t size, uint64_t *data, uint64_t *hole);

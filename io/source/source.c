@@ -110,6 +110,11 @@ gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, 
 	return r->from->ops->file(r, path, ahead, st, err);
 }
 
+bool source_soon(source_reader *r, const char *path, uint64_t size)
+{
+	return r->from->ops->soon && within(r, path) && r->from->ops->soon(r, path, size);
+}
+
 gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
                             gradcomp_error *err)
 {

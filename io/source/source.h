@@ -72,6 +72,11 @@ gradcomp_status source_readlink(source_reader *r, const char *path, char target[
  * spares small files a round trip. 0 when it will not. */
 gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, source_stat *st,
                             gradcomp_error *err);
+/* The reader will open `path` after what it was told before, in this order, and read
+ * `size` bytes from its beginning: a server is asked ahead, which hides its distance from
+ * many small files. False: telling more is of no use before some of it was opened. What
+ * is opened in another order is read all the same. */
+bool source_soon(source_reader *r, const char *path, uint64_t size);
 /* Reads the open file at `at`: *got is less than n at its end only. */
 gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
                             gradcomp_error *err);

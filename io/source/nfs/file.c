@@ -8,8 +8,6 @@
 #include "nfs.h"
 
 #define CALLS 8
-/* What comes along with the looking up. */
-#define FIRST (64u << 10)
 
 struct nfs_file {
 	struct nfs_handle fh;
@@ -17,7 +15,7 @@ struct nfs_file {
 	bool after_known;
 	uint64_t ahead; /* the caller reads up to here */
 	uint32_t first; /* bytes of `begin` */
-	char begin[FIRST];
+	char begin[NFS_FIRST];
 	char *slots; /* of the calls, NFS_READ_MAX bytes each */
 	struct nfs_call calls[CALLS]; /* in the order of their offsets, from `head` on */
 	unsigned head, n;
@@ -44,13 +42,14 @@ static gradcomp_status forget(struct nfs_reader *r, gradcomp_error *err)
 /* Without their connection no request is under way. */
 void nfs_file_close(struct nfs_reader *r)
 {
-	bool sent = false;
+	bool sent = nfs_soon_sent(r);
 	for (unsigned i = 0; r->file && i < r->file->n; i++)
 		sent |= call_at(r->file, i)->state == NFS_SENT;
 	if (sent) {
 		nfs_conn_free(r->conn);
 		r->conn = NULL;
 	}
+	nfs_soon_free(r);
 	if (r->file)
 		free(r->file->slots);
 	free(r->file);
@@ -62,15 +61,17 @@ gradcomp_status nfs_file_open(source_reader *base, const char *path, uint64_t ah
 	struct nfs_reader *r = (struct nfs_reader *)base;
 	struct nfs_source *s = (struct nfs_source *)base->from;
 	gradcomp_status status;
+	bool known;
 	if (r->file && (status = forget(r, err)))
 		return status;
 	if (!r->file && !(r->file = calloc(1, sizeof *r->file)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
 	struct nfs_file *f = r->file;
 	f->head = f->n = f->first = 0;
-	uint32_t along = FIRST < s->read_max ? FIRST : s->read_max;
+	uint32_t along = NFS_FIRST < s->read_max ? NFS_FIRST : s->read_max;
 	struct nfs_call call = {.n = ahead < along ? (uint32_t)ahead : along, .buf = f->begin};
-	if ((status = nfs_find(r, path, &call, err)))
+	if ((status = nfs_soon_take(r, path, &call, f->begin, &known, err)) ||
+	    (!known && (status = nfs_find(r, path, &call, err))))
 		return status;
 	if (!S_ISREG(call.st.mode))
 		return nfs_failed(s, ENOENT, "read", path, err);

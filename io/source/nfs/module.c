@@ -184,5 +184,6 @@ static gradcomp_status nfs_open_source(const source_url *url, double timeout, so
 GRADCOMP_EXPORT const source_nfs_module gradcomp_source_nfs = {
 	.version = SOURCE_NFS_VERSION,
 	.struct_size = sizeof(source_nfs_module),
+	.ops_size = sizeof(source_ops),
 	.open = nfs_open_source,
 };

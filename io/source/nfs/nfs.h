@@ -17,6 +17,8 @@
 /* Bytes of one READ and of one READDIR at most. */
 #define NFS_READ_MAX (256u << 10)
 #define NFS_LIST_MAX (128u << 10)
+/* Bytes that come along with the looking up of a file. */
+#define NFS_FIRST (64u << 10)
 
 struct nfs_handle {
 	uint32_t n; /* 0: the root of the server, NFSv4 only */
@@ -101,6 +103,7 @@ struct nfs_reader {
 	size_t depth, capacity;
 	char at[4096];
 	struct nfs_file *file;
+	struct nfs_soon *soon;
 };
 
 /* ---- the connection (conn.c) ------------------------------------------------- */
@@ -148,8 +151,19 @@ gradcomp_status nfs_file_open(source_reader *r, const char *path, uint64_t ahead
 gradcomp_status nfs_file_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got, gradcomp_error *err);
 void nfs_file_run(source_reader *r, uint64_t at, uint64_t size, uint64_t *data, uint64_t *hole);
 gradcomp_status nfs_file_again(source_reader *r, source_stat *st, gradcomp_error *err);
-/* Waits for what is under way, then frees. */
+/* What is under way goes with the connection. */
 void nfs_file_close(struct nfs_reader *r);
+
+/* Files that will be opened (soon.c). */
+bool nfs_soon(source_reader *r, const char *path, uint64_t size);
+/* Fills *call with the answer about `path`, and *buf with the bytes that came along, if
+ * it was asked for ahead: *known. What was asked for something else is forgotten. */
+gradcomp_status nfs_soon_take(struct nfs_reader *r, const char *path, struct nfs_call *call, char *buf, bool *known,
+                              gradcomp_error *err);
+bool nfs_soon_sent(const struct nfs_reader *r);
+void nfs_soon_free(struct nfs_reader *r);
+/* The deepest directory on the way to `path` that needs no asking; NULL: another one. */
+const struct nfs_handle *nfs_parent_known(const struct nfs_reader *r, const char *path);
 
 gradcomp_status nfs_reader_open(source *s, source_wait wait, source_reader **out, gradcomp_error *err);
 extern const source_ops nfs_ops;

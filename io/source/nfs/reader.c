@@ -126,6 +126,18 @@ gradcomp_status nfs_dir(struct nfs_reader *r, const char *path, size_t length, c
 	return GRADCOMP_OK;
 }
 
+const struct nfs_handle *nfs_parent_known(const struct nfs_reader *r, const char *path)
+{
+	const char *slash = strrchr(path, '/');
+	size_t length = slash ? (size_t)(slash - path) : 0;
+	if (!length)
+		return &source_of(r)->root;
+	for (size_t i = r->depth; i--;)
+		if (r->levels[i].end == length)
+			return memcmp(r->at, path, length) ? NULL : &r->levels[i].fh;
+	return NULL;
+}
+
 gradcomp_status nfs_find(struct nfs_reader *r, const char *path, struct nfs_call *call, gradcomp_error *err)
 {
 	const struct nfs_handle *fh;
@@ -216,6 +228,7 @@ const source_ops nfs_ops = {
 	.lookup = nfs_reader_lookup,
 	.readlink = nfs_reader_readlink,
 	.file = nfs_file_open,
+	.soon = nfs_soon,
 	.read = nfs_file_read,
 	.run = nfs_file_run,
 	.again = nfs_file_again,

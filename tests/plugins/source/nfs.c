@@ -209,4 +209,4 @@ static gradcomp_status liar_open(const source_url *url, double timeout, source_w
 
 extern const source_nfs_module gradcomp_source_nfs;
 __attribute__((visibility("default"))) const source_nfs_module gradcomp_source_nfs = {
-	.version = SOURCE_NFS_VERSION, .struct_size = sizeof gradcomp_source_nfs, .open = liar_open};
+	.version = SOURCE_NFS_VERSION, .struct_size = sizeof gradcomp_source_nfs, .ops_size = sizeof ops, .open = liar_open};
