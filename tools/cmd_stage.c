@@ -171,6 +171,17 @@ static void print_env(int i, const gradcomp_stage_result *r, int mode)
 		printf("GRADCOMP_DATA%s_SHARD=%u/%u\n", number, r->node, r->nnodes ? r->nnodes : 1);
 }
 
+/* Whoever reads the lines would take its end for another path, or a variable. */
+static gradcomp_status path_has_newline(const char *path, gradcomp_error *err)
+{
+	char name[200];
+
+	err->status = GRADCOMP_ERR_UNSUPPORTED;
+	snprintf(err->text, sizeof err->text, "the path %s has a newline in it, and paths are printed one a line; --json prints it",
+	         gradcomp_printable(path, name, sizeof name));
+	return GRADCOMP_ERR_UNSUPPORTED;
+}
+
 static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show *s, gradcomp_error *err)
 {
 	static gradcomp_stage_result r;
@@ -193,6 +204,8 @@ static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show 
 		s->phase = GRADCOMP_STAGE_NOTICE;
 		gradcomp_status st = gradcomp_stage(o, &r, err);
 		stage_show_clear(s);
+		if (!st && !a->json && strchr(r.path, '\n'))
+			st = path_has_newline(r.path, err);
 		if (st)
 			return (int)st;
 		if (!s->quiet)

@@ -90,6 +90,17 @@ import json, sys
 r = json.load(open(sys.argv[1]))
 assert r["path"] == sys.argv[2] and r["cached"] and r["files"] == 2 and r["bytes"] == 8, r' "$tmp/out" "$path"
 
+newline='a
+GRADCOMP_DATA_1=etc'
+mkdir "$tmp/$newline"
+stage --env "$tmp/$newline:mode=link"
+is 'a path with a newline: status' "$status" 1
+like 'is refused where lines are printed' "$log" '/a\x0aGRADCOMP_DATA_1=etc has a newline in it'
+is 'and not printed' "$out" ''
+stage --json "$tmp/$newline:mode=link"
+is 'JSON can say it' "$status" 0
+rmdir "$tmp/$newline"
+
 # ---- other users --------------------------------------------------------------
 if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	user () { setpriv --reuid=$uid --regid=$uid --clear-groups "$@"; }
