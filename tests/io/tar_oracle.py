@@ -9,6 +9,7 @@ import io
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -191,14 +192,11 @@ def by_program(number):
     """The tree just made, packed by tar programs, against the names in it."""
     where, count = os.path.join(folder, "tree%d" % number), 0
     for program, forms in (("tar", ["gnu", "oldgnu", "pax", "posix", "ustar"]), ("bsdtar", ["gnutar", "pax", "ustar"])):
-        for form in forms:
+        for form in forms if shutil.which(program) else []:
             archive = os.path.join(folder, "p.tar")
             command = [program, "--format", form, "-cf", archive, "-C", where, "."]
-            try:
-                if subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
-                    continue
-            except FileNotFoundError:
-                break
+            if subprocess.run(command, stderr=subprocess.DEVNULL).returncode:
+                continue
             with open(archive, "rb") as f:
                 data = f.read()
             tar = tarfile.open(fileobj=io.BytesIO(data))
