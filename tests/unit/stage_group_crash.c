@@ -25,7 +25,9 @@ static bool only_whole(int node)
 {
 	char cache[128];
 	snprintf(cache, sizeof cache, "%s/cache%d", bench_dir, node);
-	gradcomp_stage_options o = {.struct_size = sizeof o, .source = "src", .cache_dir = cache,
+	gradcomp_stage_options o = {.struct_size = sizeof o,
+	                            .source = "src",
+	                            .cache_dir = cache,
 	                            .flags = GRADCOMP_STAGE_VERIFY | GRADCOMP_STAGE_DRY_RUN};
 	got.struct_size = sizeof got;
 	if (gradcomp_stage(&o, &got, &why))
@@ -54,7 +56,8 @@ int main(void)
 	uint64_t resumed = 0;
 	bench_begin_in("/dev/shm");
 	group_options.source = "src";
-	must(system("mkdir -p src/d/e && echo one >src/a && echo two >src/d/b && ln src/a src/d/c && ln -s ../a src/d/l && "
+	must(system("mkdir -p src/d/e && echo one >src/a && echo two >src/d/b && ln src/a src/d/c && ln -s ../a "
+	            "src/d/l && "
 	            "truncate -s 1500000 src/h && echo hole >>src/h")
 	             ? -1
 	             : 0,
@@ -95,8 +98,9 @@ int main(void)
 		wrong += bad != NULL;
 		resumed += GROUP_SUM(2, resumed);
 	}
-	ok(times > 10 && told > times / 2, "of %d calls %d were the last: the other node is told %d times, done %d times",
-	   calls, times, told, both);
+	ok(times > 10 && told > times / 2,
+	   "of %d calls %d were the last: the other node is told %d times, done %d times", calls, times, told,
+	   both);
 	is_int(wrong, 0, "by name and soon; what is published is whole, and the next run succeeds");
 	ok(resumed > 0, "and goes on with what was there: %llu bytes in all", (unsigned long long)resumed);
 	return done_testing();

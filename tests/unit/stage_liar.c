@@ -54,8 +54,8 @@ int main(void)
 			printf("# %s\n", why.text);
 		ok(time(NULL) - begin < 20, "%s: soon", lies[i].lie);
 		is_int(in_cache(""), words ? 0 : 1, "%s: and that is all there is in the cache", lies[i].lie);
-		ok(system("test -z \"$(find . /var/tmp/planted -name planted 2>/dev/null)\"") == 0, "%s: nothing is planted",
-		   lies[i].lie);
+		ok(system("test -z \"$(find . /var/tmp/planted -name planted 2>/dev/null)\"") == 0,
+		   "%s: nothing is planted", lies[i].lie);
 		must(system("rm -rf cache/*") ? -1 : 0, "cache");
 	}
 	return done_testing();

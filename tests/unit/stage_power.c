@@ -32,7 +32,8 @@ static void kept(const char *path)
 	for (int i = n; i-- > 0;) {
 		const char *p = list[i].path;
 		size_t folder = (size_t)(strrchr(p, '/') - p);
-		if (!path || (list[i].name ? strlen(path) == folder && !strncmp(p, path, folder) : !strcmp(p, path)))
+		if (!path ||
+		    (list[i].name ? strlen(path) == folder && !strncmp(p, path, folder) : !strcmp(p, path)))
 			list[i] = list[--n];
 	}
 }
@@ -127,8 +128,10 @@ int main(void)
 {
 	char command[8300];
 	bench_begin();
-	must(system("mkdir -p src/d/e/f && echo one >src/a && echo two >src/d/b && ln src/a src/d/c && ln -s ../a src/d/l "
-	            "&& head -c 5000000 /dev/urandom >src/d/e/large && truncate -s 300000 src/h && echo hole >>src/h")
+	must(system("mkdir -p src/d/e/f && echo one >src/a && echo two >src/d/b && ln src/a src/d/c && ln -s ../a "
+	            "src/d/l "
+	            "&& head -c 5000000 /dev/urandom >src/d/e/large && truncate -s 300000 src/h && echo hole "
+	            ">>src/h")
 	             ? -1
 	             : 0,
 	     "source");

@@ -78,8 +78,10 @@ static int come_and_go(void)
 static void fresh(void)
 {
 	/* Sizes and times are the same, so that they tell nothing. */
-	int bad = system("rm -rf src evil outside && mkdir -p src/d evil outside/d && echo good >src/a && echo good >src/d/f && "
-	                 "echo EVIL >outside/d/f && echo EVIL >outside/f && echo good >evil/good && echo EVIL >outside/other && "
+	int bad = system("rm -rf src evil outside && mkdir -p src/d evil outside/d && echo good >src/a && echo "
+	                 "good >src/d/f && "
+	                 "echo EVIL >outside/d/f && echo EVIL >outside/f && echo good >evil/good && echo EVIL "
+	                 ">outside/other && "
 	                 "ln -s ../outside/d evil/d && ln -s ../../outside/f evil/f && "
 	                 "touch -d @1000000000 outside/d/f outside/f outside/other src/d/f src/a evil/good");
 	must(bad ? -1 : 0, "source");
@@ -128,9 +130,12 @@ static int take_name(void)
 	if (rmdir(theirs) == 0 || unlink(theirs) == 0)
 		return 0;
 	switch (kind++ % 3) {
-	case 0: return mkdir(theirs, 0777) == 0 && chmod(theirs, 0777) == 0;
-	case 1: return symlink("../trap", theirs) == 0;
-	default: fd = open(theirs, O_CREAT | O_EXCL | O_WRONLY, 0666);
+	case 0:
+		return mkdir(theirs, 0777) == 0 && chmod(theirs, 0777) == 0;
+	case 1:
+		return symlink("../trap", theirs) == 0;
+	default:
+		fd = open(theirs, O_CREAT | O_EXCL | O_WRONLY, 0666);
 	}
 	if (fd >= 0)
 		close(fd);
@@ -162,7 +167,8 @@ static int as_victim(void)
 	int status;
 	pid_t pid = fork();
 	if (!pid) {
-		if (setgroups(0, NULL) < 0 || setresgid(VICTIM, VICTIM, VICTIM) < 0 || setresuid(VICTIM, VICTIM, VICTIM) < 0)
+		if (setgroups(0, NULL) < 0 || setresgid(VICTIM, VICTIM, VICTIM) < 0 ||
+		    setresuid(VICTIM, VICTIM, VICTIM) < 0)
 			_exit(3);
 		gradcomp_status s = stage();
 		if (s)
@@ -186,8 +192,8 @@ static void cache_race(void)
 		outcome[as_victim()]++;
 		trapped += system("test -z \"$(ls -A trap)\"") != 0;
 		/* Only the victim's: the enemy keeps what he has. */
-		snprintf(command, sizeof command, "find %s -maxdepth 0 -uid %d -exec rm -rf {} + 2>/dev/null", theirs,
-		         VICTIM);
+		snprintf(command, sizeof command, "find %s -maxdepth 0 -uid %d -exec rm -rf {} + 2>/dev/null",
+		         theirs, VICTIM);
 		must(system(command) < 0 ? -1 : 0, "area");
 	}
 	stop(pid);

@@ -27,7 +27,8 @@ int main(void)
 		pthread_t t[REMOVERS];
 		int result[REMOVERS];
 		struct stat st;
-		must(system("for d in a b/c/d/e f; do mkdir -p tree/$d; for n in 1 2 3 4 5; do echo $n >tree/$d/$n; done; done; "
+		must(system("for d in a b/c/d/e f; do mkdir -p tree/$d; for n in 1 2 3 4 5; do echo $n "
+		            ">tree/$d/$n; done; done; "
 		            "chmod 500 tree/a tree/b/c tree/b")
 		             ? -1
 		             : 0,

@@ -32,11 +32,11 @@ typedef struct step {
 } step;
 
 typedef struct steps {
-	const char *below; /* the folder that counts, absolute */
-	int fatal;         /* number of the call that is not made; 0: all are */
-	int failure;       /* its errno; 0: the child is killed there */
-	int n;             /* calls seen */
-	step last;         /* at the end: the one that was not made */
+	const char *below;                     /* the folder that counts, absolute */
+	int fatal;                             /* number of the call that is not made; 0: all are */
+	int failure;                           /* its errno; 0: the child is killed there */
+	int n;                                 /* calls seen */
+	step last;                             /* at the end: the one that was not made */
 	void (*saw)(void *ctx, const step *s); /* may be NULL */
 	void *ctx;
 } steps;
@@ -145,7 +145,8 @@ static bool step_read(const steps *t, pid_t pid, const struct __ptrace_syscall_i
 	*s = (step){.call = c->name};
 	if (c->fd < 0 && c->path < 0)
 		return true;
-	step_path(pid, c->fd < 0 ? 0 : (int)a[c->fd], c->fd >= 0, c->path < 0 ? 0 : a[c->path], c->path >= 0, s->path);
+	step_path(pid, c->fd < 0 ? 0 : (int)a[c->fd], c->fd >= 0, c->path < 0 ? 0 : a[c->path], c->path >= 0,
+	          s->path);
 	if (c->path2 >= 0)
 		step_path(pid, c->fd2 < 0 ? 0 : (int)a[c->fd2], c->fd2 >= 0, a[c->path2], true, s->other);
 	if (c->flags >= 0)
@@ -173,7 +174,8 @@ static void step_spoil(pid_t pid, bool returns, int failure)
 #endif
 }
 
-static const long steps_options = PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK;
+static const long steps_options =
+	PTRACE_O_TRACESYSGOOD | PTRACE_O_TRACECLONE | PTRACE_O_TRACEFORK | PTRACE_O_TRACEVFORK;
 
 /* Until the process that was seized ends: its status, as of waitpid(). */
 static int steps_follow(steps *t, pid_t child)
@@ -190,8 +192,7 @@ static int steps_follow(steps *t, pid_t child)
 			continue;
 		}
 		int sig = WSTOPSIG(status), event = status >> 16;
-		if (sig == (SIGTRAP | 0x80) &&
-		    ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof info, &info) > 0) {
+		if (sig == (SIGTRAP | 0x80) && ptrace(PTRACE_GET_SYSCALL_INFO, pid, sizeof info, &info) > 0) {
 			if (info.op == PTRACE_SYSCALL_INFO_ENTRY && step_read(t, pid, &info, &s)) {
 				if (t->saw)
 					t->saw(t->ctx, &s);
@@ -250,8 +251,8 @@ __attribute__((unused)) static bool steps_watch(steps *t)
 		return false;
 	if (!watcher) {
 		close(go[0]);
-		if (ptrace(PTRACE_SEIZE, parent, 0, steps_options) == 0 && ptrace(PTRACE_INTERRUPT, parent, 0, 0) == 0 &&
-		    write(go[1], &c, 1) == 1) {
+		if (ptrace(PTRACE_SEIZE, parent, 0, steps_options) == 0 &&
+		    ptrace(PTRACE_INTERRUPT, parent, 0, 0) == 0 && write(go[1], &c, 1) == 1) {
 			close(go[1]);
 			steps_follow(t, parent);
 		}

@@ -44,7 +44,8 @@ static bool_t peek(const ZDR *z, uint32_t *count, int64_t *behind)
 	return 1;
 }
 
-GRADCOMP_EXPORT bool_t libnfs_zdr_array(ZDR *z, char **array, uint32_t *n, uint32_t most, uint32_t bytes, zdrproc_t proc)
+GRADCOMP_EXPORT bool_t libnfs_zdr_array(ZDR *z, char **array, uint32_t *n, uint32_t most, uint32_t bytes,
+                                        zdrproc_t proc)
 {
 	uint32_t count;
 	int64_t behind;

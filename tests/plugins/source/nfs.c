@@ -12,10 +12,8 @@
 #define LINK (S_IFLNK | 0777)
 #define BYTES 300000 /* of a file */
 
-static const char long_name[] =
-	"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
-	"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
-	"nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn";
+#define N32 "nnnnnnnnnnnnnnnnnnnnnnnnnnnnnnnn"
+#define LONG_NAME N32 N32 N32 N32 N32 N32 N32 N32 /* 256 bytes */
 
 static const struct entry {
 	const char *lie, *dir, *name;
@@ -35,7 +33,7 @@ static const struct entry {
 	{"/absolute", "", "/var/tmp/planted", FILE, 10, NULL, 0},
 	{"/nameless", "", "", FILE, 10, NULL, 0},
 	{"/dot", "", ".", FOLDER, 0, NULL, 0},
-	{"/long", "", long_name, FILE, 10, NULL, 0},
+	{"/long", "", LONG_NAME, FILE, 10, NULL, 0},
 	{"/twice", "", "d", LINK, 0, "/var/tmp", 0},
 	{"/twice", "", "d", FOLDER, 0, NULL, 0},
 	{"/twice", "d", "planted", FILE, 10, NULL, 0},
@@ -69,15 +67,21 @@ static bool is(const source *s, const char *lie)
 
 static source_stat stat_of(const struct entry *e)
 {
-	return (source_stat){.mode = e->mode, .nlink = e->inode ? 2 : 1, .ino = e->inode ? e->inode : 100 + (uint64_t)(e - entries),
-	                     .dev = 1, .size = e->size, .stored = e->size, .mtime_ns = 1000000000};
+	return (source_stat){.mode = e->mode,
+	                     .nlink = e->inode ? 2 : 1,
+	                     .ino = e->inode ? e->inode : 100 + (uint64_t)(e - entries),
+	                     .dev = 1,
+	                     .size = e->size,
+	                     .stored = e->size,
+	                     .mtime_ns = 1000000000};
 }
 
 static const struct entry *find(const source *s, const char *path)
 {
 	for (const struct entry *e = entries; e < entries + ENTRIES; e++) {
 		size_t n = strlen(e->dir);
-		if (is(s, e->lie) && !strncmp(path, e->dir, n) && (!n || path[n] == '/') && !strcmp(path + n + !!n, e->name))
+		if (is(s, e->lie) && !strncmp(path, e->dir, n) && (!n || path[n] == '/') &&
+		    !strcmp(path + n + !!n, e->name))
 			return e;
 	}
 	return NULL;
@@ -111,7 +115,8 @@ static void liar_reader_close(source_reader *r)
 	free(r);
 }
 
-static gradcomp_status liar_list(source_reader *r, const char *dir, source_each *each, void *ctx, gradcomp_error *err)
+static gradcomp_status liar_list(source_reader *r, const char *dir, source_each *each, void *ctx,
+                                 gradcomp_error *err)
 {
 	for (const struct entry *e = entries; e < entries + ENTRIES; e++) {
 		source_stat st = stat_of(e);
@@ -148,13 +153,15 @@ static gradcomp_status liar_readlink(source_reader *r, const char *path, char ta
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status liar_file(source_reader *r, const char *path, uint64_t ahead, source_stat *st, gradcomp_error *err)
+static gradcomp_status liar_file(source_reader *r, const char *path, uint64_t ahead, source_stat *st,
+                                 gradcomp_error *err)
 {
 	(void)ahead;
 	return liar_lookup(r, path, st, err);
 }
 
-static gradcomp_status liar_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got, gradcomp_error *err)
+static gradcomp_status liar_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
+                                 gradcomp_error *err)
 {
 	const struct entry *e = find(r->from, r->path);
 	uint64_t size = !e ? 0 : is(r->from, "/shorter") ? e->size / 2 : e->size;
@@ -192,7 +199,8 @@ static const source_ops ops = {
 	.again = liar_again,
 };
 
-static gradcomp_status liar_open(const source_url *url, double timeout, source_wait wait, source **out, gradcomp_error *err)
+static gradcomp_status liar_open(const source_url *url, double timeout, source_wait wait, source **out,
+                                 gradcomp_error *err)
 {
 	struct liar *l = calloc(1, sizeof *l);
 	(void)timeout;
@@ -209,4 +217,8 @@ static gradcomp_status liar_open(const source_url *url, double timeout, source_w
 
 extern const source_nfs_module gradcomp_source_nfs;
 __attribute__((visibility("default"))) const source_nfs_module gradcomp_source_nfs = {
-	.version = SOURCE_NFS_VERSION, .struct_size = sizeof gradcomp_source_nfs, .ops_size = sizeof ops, .open = liar_open};
+	.version = SOURCE_NFS_VERSION,
+	.struct_size = sizeof gradcomp_source_nfs,
+	.ops_size = sizeof ops,
+	.open = liar_open,
+};
