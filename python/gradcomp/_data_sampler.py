@@ -1,6 +1,8 @@
 """Samplers: the dataset's own order, resumed where a job had come to, and others'
 orders made known to the dataset ahead of time."""
 
+import collections
+
 from . import _lib
 from ._lib import Error
 
@@ -9,23 +11,22 @@ try:
 except Exception:  # no torch, or one that cannot be loaded
     _Base = object
 
-_AHEAD = 1024  # indices named to the library at a time; it keeps to its own `ahead` among them
-
 
 def _expecting(dataset, indices):
-    """The same indices, each named to the dataset before it is yielded. The library
-    always knows at least half of _AHEAD of what comes."""
-    indices = iter(indices)
-    window, fresh = [], []
+    """The same indices, each named to the dataset when it is about `ahead` places away."""
+    known, step = collections.deque(), max(1, dataset.ahead // 4)
+    fresh = []
     for index in indices:
         fresh.append(index)
-        if len(fresh) < _AHEAD // 2:
+        if len(fresh) < (step if known else dataset.ahead):
             continue
         dataset.expect(fresh)
-        yield from window
-        window, fresh = fresh, []
+        known.extend(fresh)
+        fresh = []
+        while len(known) > dataset.ahead - step:
+            yield known.popleft()
     dataset.expect(fresh)
-    yield from window
+    yield from known
     yield from fresh
 
 
@@ -62,6 +63,7 @@ class Sampler(_Base):
         start, self._start = self._start, 0
         self._first = self._given = start
         epoch, order = self._epoch, self._dataset.order
+        self._dataset.take_turns(epoch, start)
         for index in _expecting(self._dataset, (order(epoch, p) for p in range(start, self._end()))):
             self._given += 1
             yield index

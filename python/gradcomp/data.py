@@ -19,6 +19,7 @@ import operator
 import os
 import re
 import sys
+import threading
 import warnings
 
 from . import _lib
@@ -63,12 +64,15 @@ class Dataset(_Base):
                 raise Error(_lib.ERR_INVALID, f"{name} is a {type(function).__name__}, which cannot be called")
         self.source, self.transform = source, transform
         self._count, self._seed, self._shuffle = len(source), _number("seed", seed, 64), bool(shuffle)
-        group = _group(group, job)
+        group = group or _job_of_ranks(job).world
         self.rank, self.nranks = group.rank, group.nranks
-        self._core = Core(group, source, prepare, self._count, self._seed, _bytes(memory), spill,
-                          _number("ahead", ahead, 32), self._shuffle, _number("workers", workers, 32))
+        self.ahead = _number("ahead", ahead, 20) or int(group.job.setting("dataset.ahead"))
+        self._threads = _number("workers", workers, 32)
+        self._core = Core(group, source, prepare, self._count, self._seed, _bytes(memory), spill, self.ahead,
+                          self._shuffle, self._threads)
         self.sampler = Sampler(self)
         self._epochs = 0
+        self._turn = None  # (thread, epoch, position, sample there): what next() comes to
 
     def __len__(self):
         """Samples of the whole dataset; `length` are this rank's in an epoch."""
@@ -82,13 +86,41 @@ class Dataset(_Base):
         i = operator.index(index)
         if not -self._count <= i < self._count:
             raise IndexError(f"sample {i} of {self._count}")
-        return self._changed(self._core.get(i % self._count))
+        i %= self._count
+        turn = self._turn
+        if turn is not None and turn[3] == i and turn[0] == threading.get_ident() and self._core.owned():
+            return self._changed(self._next(turn))
+        return self._changed(self._core.get(i))
+
+    def take_turns(self, epoch, start):
+        """Says that [i] comes in this order from now on, in this thread, so that the
+        library's threads work along it. Any other order does no harm."""
+        if self._threads and self._core.owned():
+            self._epochs += 1
+            self._begin_turn(epoch, start)
+
+    def _begin_turn(self, epoch, position):
+        self._core.begin(epoch, min(position, self.length))
+        self._set_turn(epoch, position)
+
+    def _set_turn(self, epoch, position):
+        more = position < self.length
+        self._turn = (threading.get_ident(), epoch, position, self.order(epoch, position)) if more else None
+
+    def _next(self, turn):
+        try:
+            value = self._core.next(turn[1], turn[2])
+        except BaseException:
+            self._begin_turn(turn[1], turn[2] + 1)  # next() would stay where it is
+            raise
+        self._set_turn(turn[1], turn[2] + 1)
+        return value
 
     def epoch(self, number, start=0):
         """This rank's values of an epoch, from position `start` on, in the order of
         ds.sampler. One at a time: beginning another ends this one."""
         self._epochs += 1
-        own = self._epochs
+        own, self._turn = self._epochs, None
         self._core.begin(_number("epoch", number, 64), _number("start", start, 64))
         return self._iterate(own, number, start)
 
@@ -172,10 +204,8 @@ def _bytes(size):
     return _number("memory", size, 64)
 
 
-def _group(group, job):
-    """The group of the ranks that hold the dataset together."""
-    if group is not None:
-        return group
+def _job_of_ranks(job):
+    """The job whose ranks hold the dataset together."""
     job = job or _job.current()
     if job is None:
         dist = sys.modules.get("torch.distributed")
@@ -185,7 +215,7 @@ def _group(group, job):
             job = with_torch._join()
         else:
             job = _own_job()
-    return job.world
+    return job
 
 
 def _own_job():

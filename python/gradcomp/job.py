@@ -101,7 +101,7 @@ class Job:
         lib().call("job_create", ctypes.byref(options), ctypes.byref(self._handle))
         self.rank = lib().job_rank(self._handle)
         self.nranks = lib().job_nranks(self._handle)
-        self.world = Group(lib().job_world(self._handle))
+        self.world = Group(lib().job_world(self._handle), self)
         self._pid = os.getpid()
         global _current
         _current = self
@@ -153,8 +153,8 @@ def _c_store(store):
 class Group:
     """Some ranks of a job, and plain blocking collectives among them."""
 
-    def __init__(self, handle):
-        self._handle = handle
+    def __init__(self, handle, job):
+        self._handle, self.job = handle, job
         self.rank = lib().group_rank(handle)
         self.nranks = lib().group_nranks(handle)
 
@@ -162,7 +162,7 @@ class Group:
         """Collective: the group of all ranks with this colour; None for -1."""
         out = c_void_p()
         lib().call("group_split", self._handle, colour, key, ctypes.byref(out))
-        return Group(out.value) if out else None
+        return Group(out.value, self.job) if out else None
 
     def world_rank(self, r):
         return lib().group_world_rank(self._handle, r)

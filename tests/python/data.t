@@ -10,6 +10,8 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import threading
+import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -134,6 +136,33 @@ with Dataset(shards, lambda s: s.data, lambda v: v + b"!") as ds:
     ok(ds[0].endswith(b"!") and [v[-1:] for v in ds.epoch(0)] == [b"!"] * 30, "transform() at every access")
 with Dataset([(np.full(3, i), i) for i in range(7)], workers=2, ahead=4) as ds:
     ok(sorted(n for _, n in ds.epoch(0)) == list(range(7)), "any sequence, with workers of the library")
+ahead = []
+
+
+def watched(n):
+    if threading.get_ident() != threading.main_thread().ident:
+        ahead.append(n)
+    if n == 30:
+        raise ValueError("thirty")
+    return n
+
+
+with Dataset(list(range(60)), watched, workers=2, ahead=16) as ds:
+    got, wrong, patience = [], [], time.monotonic() + 30
+    for i in ds.sampler:
+        try:
+            got.append(ds[i])
+        except gradcomp.Error as e:
+            wrong.append(str(e))
+        while len(ahead) < 10 and time.monotonic() < patience:
+            time.sleep(0.01)
+    ok(sorted(got) == [n for n in range(60) if n != 30] and len(wrong) == 1 and "thirty" in wrong[0],
+       "along the sampler by index", got, wrong)
+    ok(len(ahead) >= 10, "threads of the library prepare ahead of it", ahead)
+    order = list(ds.sampler)
+    it = iter(ds.sampler)
+    ok([ds[next(it)], ds[order[7]], ds[next(it)], ds[order[0]]] == [order[0], order[7], order[1], order[0]],
+       "and out of turn")
 with Dataset([], seed=9) as ds:
     ok((len(ds), list(ds.epoch(0)), list(ds.sampler)) == (0, [], []), "no samples at all")
 
