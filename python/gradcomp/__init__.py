@@ -1,7 +1,7 @@
 """gradcomp: data-parallel training that communicates less.
 
-`gradcomp.torch.attach(ddp_model)` is what a PyTorch user needs; Job, Group and
-Reducer are the library's objects for everything else. Importing never fails:
+`gradcomp.torch.attach(ddp_model)` is what a PyTorch user needs, gradcomp.data what
+loads datasets; Job, Group and Reducer are the library's objects for everything else. Importing never fails:
 the library is looked for when it is first used.
 """
 
