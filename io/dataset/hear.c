@@ -242,12 +242,13 @@ static void hear_wish(service *s, peer *p)
 
 static void hear_note(service *s, peer *p)
 {
-	ticket *t = &s->ds->tickets[p->in.id];
+	ticket *t;
 
 	if (p->in.id >= s->ds->head->ntickets) {
 		service_wrong(s, p, "means a ticket that is none");
 		return;
 	}
+	t = &s->ds->tickets[p->in.id];
 	if ((atomic_load(&t->word) & WORD_STATE) == TICKET_FLYING && atomic_load(&t->index) == p->in.index)
 		ticket_end(s, (uint32_t)p->in.id, p->in.n ? TICKET_WANTED : TICKET_ABSENT, 0);
 	hear_header(s, p);
