@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "say.h"
@@ -38,14 +39,17 @@ static int publish(char *text, unsigned nodes)
 
 void meet_open(spank_t sp, const arguments *args, const char *spec, void (*line)(void *ctx, const char *text, int passing))
 {
-	char why[512] = "", nodes_text[16];
+	char why[512] = "", nodes_text[16], columns[16];
 	char *argv[] = {(char *)args->helper, "meet", "--detach", "--nodes", nodes_text, "--stage", (char *)spec, NULL};
+	struct winsize size;
 	uint32_t nodes = 0;
 	int ends[2], lines = 0;
 	static run r; /* srun has one main thread, and is here once */
 
-	if (isatty(STDERR_FILENO))
-		setenv(LIVE, "1", 1);
+	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0) { /* a terminal */
+		snprintf(columns, sizeof columns, "%d", size.ws_col ? size.ws_col : 80);
+		setenv(LIVE, columns, 1);
+	}
 	if (spank_get_item(sp, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS || nodes < 2)
 		return;
 	if (args->conf[0])
@@ -77,7 +81,7 @@ void meet_close(void)
 
 void meet_take(spank_t sp, meeting *m)
 {
-	char where[1000], token[1000], ranks[16] = "", live[4] = "";
+	char where[1000], token[1000], ranks[16] = "", live[16] = "";
 	uint32_t node = 0, nodes = 1;
 
 	spank_get_item(sp, S_JOB_NODEID, &node);
@@ -85,7 +89,7 @@ void meet_take(spank_t sp, meeting *m)
 	int there = spank_getenv(sp, names[WHERE], where, sizeof where) == ESPANK_SUCCESS &&
 	            spank_getenv(sp, names[TOKEN], token, sizeof token) == ESPANK_SUCCESS &&
 	            spank_getenv(sp, names[RANKS], ranks, sizeof ranks) == ESPANK_SUCCESS;
-	m->live = spank_getenv(sp, LIVE, live, sizeof live) == ESPANK_SUCCESS;
+	m->live = spank_getenv(sp, LIVE, live, sizeof live) == ESPANK_SUCCESS ? atoi(live) : 0;
 	for (int i = 0; i < NAMES; i++)
 		spank_unsetenv(sp, names[i]);
 	m->node = node;

@@ -20,7 +20,7 @@ typedef struct meeting {
 	char where[1100], token[1100]; /* "NAME=value"; "" without a meeting */
 	char rank[48], ranks[48];
 	unsigned node, nodes;
-	int live; /* srun has a terminal */
+	int live; /* columns of srun's terminal; 0: it has none */
 } meeting;
 
 /* slurmstepd, in user_init. */

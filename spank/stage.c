@@ -132,13 +132,15 @@ static int plausible(const char *lines)
 static int copy(spank_t sp, const char *spec, const arguments *args, char *lines, char *why, size_t size)
 {
 	static run r;
-	char conf[PATH_MAX + 32], reason[512], stepd[24], holder[64], *env[ENV_MAX], **job = NULL;
+	char conf[PATH_MAX + 32], reason[512], stepd[24], holder[64], columns[16], *env[ENV_MAX], **job = NULL;
 	char *argv[16] = {(char *)args->helper, "stage", "--env", "--hold", stepd, "--holder", holder};
 	const meeting *m = &shared.meeting;
 	news news = {0};
 	uint32_t id = 0, step = 0;
 	int n = 7;
 
+	news.speaks = m->node == 0;
+	gethostname(news.host, sizeof news.host - 1);
 	spank_get_item(sp, S_JOB_ID, &id);
 	spank_get_item(sp, S_JOB_STEPID, &step);
 	spank_get_item(sp, S_JOB_ENV, &job);
@@ -146,12 +148,15 @@ static int copy(spank_t sp, const char *spec, const arguments *args, char *lines
 	snprintf(holder, sizeof holder, "job %u.%u", (unsigned)id, (unsigned)step);
 	if (m->nodes > 1)
 		argv[n++] = "--meet";
-	if (m->live && m->node == 0)
+	if (m->live > 0 && m->node == 0) {
+		/* "gradcomp: " is the command's prefix and ours. */
+		int left = m->live - (int)strlen(news.host) - 2;
+		snprintf(columns, sizeof columns, "%d", left > 1 ? left : 1);
 		argv[n++] = "--live";
+		argv[n++] = columns;
+	}
 	argv[n++] = "--";
 	argv[n++] = (char *)spec;
-	news.speaks = m->node == 0;
-	gethostname(news.host, sizeof news.host - 1);
 	environment(job, args, m, conf, sizeof conf, env);
 	r = (run){.argv = argv, .env = env, .timeout = args->stage_timeout, .line = on_line, .ctx = &news};
 

@@ -2,6 +2,7 @@
  * called is all that goes to stdout; progress and errors go to stderr. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "become.h"
@@ -35,7 +36,7 @@ static const char usage[] =
 	"  --holder TEXT      what the cache says of it\n"
 	"  --json             print objects instead of paths\n"
 	"  --label TEXT       put TEXT before every message, a node's name for one\n"
-	"  --live             end lines of progress with a carriage return\n"
+	"  --live COLUMNS     end lines of progress with a carriage return\n"
 	"  --max-bytes SIZE   refuse a larger dataset: 500M, 2T (setting stage.max_bytes)\n"
 	"  --meet             together with the step's other nodes, where the SPANK plugin says\n"
 	"  --mode MODE        for all that say nothing else\n"
@@ -49,8 +50,8 @@ static const char usage[] =
 	"node failed, 128+N signal N.\n";
 
 struct arguments {
-	const char *specs[STAGE_SOURCES], *label, *max_bytes, *workers, *mode, *hold;
-	int dry, verify, content, json, check, env, live, meet, pmix, shared;
+	const char *specs[STAGE_SOURCES], *label, *max_bytes, *workers, *mode, *hold, *live;
+	int dry, verify, content, json, check, env, meet, pmix, shared;
 	stage_spec spec;
 };
 
@@ -59,6 +60,28 @@ static int wrong_value(const char *option, const char *value, const char *want)
 	char name[120];
 
 	return usage_error(usage, "%s is '%s'; %s", option, gradcomp_printable(value, name, sizeof name), want);
+}
+
+#define COLUMNS_MIN 40
+
+static int take_columns(const struct arguments *a, stage_show *s)
+{
+	struct winsize size;
+	int64_t n;
+
+	s->columns = 80;
+	if (a->live) {
+		if (number_int(a->live, &n) != NUMBER_OK || n < 1 || n > 10000)
+			return wrong_value("--live", a->live, "give the columns of the terminal");
+		s->live = STAGE_RETURNS;
+		s->columns = (int)n;
+	} else if (isatty(STDERR_FILENO)) {
+		s->live = STAGE_TERMINAL;
+		if (!ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_col)
+			s->columns = size.ws_col;
+	}
+	s->columns = s->columns < COLUMNS_MIN ? COLUMNS_MIN : s->columns;
+	return -1;
 }
 
 static int take_numbers(const struct arguments *a, gradcomp_stage_options *o)
@@ -118,7 +141,7 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 		{"--holder", &o->holder, NULL},
 		{"--json", NULL, &a->json},
 		{"--label", &a->label, NULL},
-		{"--live", NULL, &a->live},
+		{"--live", &a->live, NULL},
 		{"--max-bytes", &a->max_bytes, NULL},
 		{"--meet", NULL, &a->meet},
 		{"--mode", &a->mode, NULL},
@@ -142,10 +165,11 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 		return usage_error(usage, "--meet and --pmix are two ways to one end; give one");
 	status = take_numbers(a, o);
 	if (status < 0)
+		status = take_columns(a, s);
+	if (status < 0)
 		status = take_specs(a);
 	if (a->label)
 		snprintf(s->prefix, sizeof s->prefix, "gradcomp: %s: ", gradcomp_printable(a->label, name, 100));
-	s->live = a->live ? STAGE_RETURNS : isatty(STDERR_FILENO) ? STAGE_TERMINAL : STAGE_LINES;
 	return status;
 }
 

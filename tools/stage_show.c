@@ -9,6 +9,9 @@
 #define EVERY_LIVE 0.2
 #define EVERY_RETURN 0.5 /* over the network */
 #define EVERY_PLAIN 5.0
+#define NUMBERS 80 /* bytes of a line beside the source's name, about */
+#define NAME_MIN 12
+#define NAME_MAX 120
 
 void stage_show_clear(stage_show *s)
 {
@@ -57,8 +60,10 @@ int stage_show_progress(void *ctx, const gradcomp_stage_progress *p)
 	static const double every[] = {EVERY_PLAIN, EVERY_LIVE, EVERY_RETURN};
 	static const char *const end[] = {"\n", "", "\r"};
 	stage_show *s = ctx;
-	char name[120], line[400];
+	char name[NAME_MAX], line[400];
+	int room = s->live ? s->columns - NUMBERS - (int)strlen(s->prefix) : NAME_MAX;
 
+	room = room < NAME_MIN ? NAME_MIN : room < NAME_MAX ? room : NAME_MAX;
 	if (p->phase == GRADCOMP_STAGE_NOTICE) {
 		stage_show_clear(s);
 		fprintf(stderr, "%s%s\n", s->prefix, p->notice);
@@ -72,9 +77,11 @@ int stage_show_progress(void *ctx, const gradcomp_stage_progress *p)
 	}
 	if (p->seconds >= s->next && (s->live || p->phase != GRADCOMP_STAGE_SYNC)) {
 		s->next = p->seconds + every[s->live];
-		describe(line, sizeof line, p, gradcomp_printable(s->source, name, sizeof name));
+		describe(line, sizeof line, p, gradcomp_printable(s->source, name, (size_t)room));
 		stage_show_clear(s);
-		fprintf(stderr, "%s%s%s", s->prefix, line, end[s->live]);
+		/* What wraps cannot be rewritten. */
+		fprintf(stderr, "%s%.*s%s", s->prefix, s->live ? s->columns - (int)strlen(s->prefix) - 1 : (int)sizeof line,
+		        line, end[s->live]);
 		s->open = s->live == STAGE_TERMINAL;
 	}
 	return s->stop();

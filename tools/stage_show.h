@@ -15,6 +15,7 @@ typedef struct stage_show {
 	char prefix[128]; /* "gradcomp: " or "gradcomp: n2: " */
 	const char *source;
 	stage_live live;
+	int columns;     /* a live line has at most so many */
 	int quiet, open; /* open: an unfinished line stands on the terminal */
 	gradcomp_stage_phase phase;
 	double next; /* seconds of the phase at which the next line is due */

@@ -55,6 +55,21 @@ refuse 'a wrong SPEC for sbatch' on sbatch --gradcomp-stage="$tmp/data:mode=wron
 refuse 'a wrong SPEC for salloc' on salloc --gradcomp-stage="$tmp/data:mode=wrong" true
 is 'nothing was submitted for them' "$(submitted)" "$from"
 
+# On a terminal each line of progress, and the last word, take the place of the one above.
+if command -v script > /dev/null; then
+	mkdir -m 755 live
+	cat > terminal <<-END
+		stty cols 90
+		exec ${bed[*]} run -u alice timeout 60 srun '-wn[1-2]' -n2 --gradcomp-stage=$tmp/live true
+	END
+	is 'progress on a terminal' "$(script -qec "bash $tmp/terminal" /dev/null < /dev/null | tr -d '\r' | cat -v)" \
+		"gradcomp: n1: 1 of 2 in 86 columns
+^[[A^[[2Kgradcomp: n1: 2 of 2
+^[[A^[[2Kgradcomp: n1: staged live"
+else
+	skip 'progress on a terminal' 'needs script'
+fi
+
 # failed NAME WORDS SRUN_ARG...: the step ends with 1, no task ran, the reason is shown
 failed () {
 	rm -f out/ran
