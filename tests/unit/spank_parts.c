@@ -178,6 +178,7 @@ static void command(void)
 		is_int(run_command(&r, why, sizeof why), 0, "as another user");
 		is_str(r.output, "65534\n65534\n65534\nCapEff:\t0000000000000000\n", "with nothing of root's");
 		r.argv = missing;
+		r.user = NULL;
 	} else {
 		skip("needs root", "as another user");
 	}
