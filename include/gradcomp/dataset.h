@@ -28,11 +28,17 @@
  * equal or one more than another's. next() goes along it, and what comes next is
  * prepared and fetched ahead.
  *
- * Memory. A node keeps at most `memory` bytes of values. What does not fit goes to
- * files below `spill` if that is set, else it is made anew each time it is wanted.
+ * A value that another node owns and has not yet is made by its owner for next(), and
+ * for get() by who asks, whose value the owner then keeps: once in the job either way,
+ * unless two nodes get() it at the same time. Nobody who makes a value waits for a node.
  *
- * Forked children (PyTorch's DataLoader workers) may call get(), release(), order()
- * and length() on a dataset their parent made, as long as the parent lives. They
+ * Memory. A node keeps at most `memory` bytes of values, an eighth of it for values of
+ * other nodes while they are wanted. What does not fit goes to a file below `spill` if
+ * that is set, else it is made anew each time it is wanted. The index takes 32 bytes a
+ * sample of the node beside it.
+ *
+ * Forked children (PyTorch's DataLoader workers) may call get(), expect(), release(),
+ * order() and length() on a dataset their parent made, as long as the parent lives. They
  * make values themselves, and the parent fetches for them.
  *
  * Checks. Each value has a checksum, taken when it was made and compared when it
@@ -70,7 +76,7 @@ typedef struct gradcomp_dataset_options {
 	uint64_t count;   /* samples; equal on all ranks, as are seed and shuffle */
 	uint64_t seed;
 	uint64_t memory; /* bytes a node keeps; 0: setting dataset.memory */
-	const char *spill; /* a directory on this node for what does not fit; NULL: none */
+	const char *spill; /* a directory on this node for what does not fit; NULL: none. Its file has no name. */
 	uint32_t ahead;    /* samples prepared or fetched before next() asks; 0: setting dataset.ahead */
 	uint32_t shuffle;  /* 0: in order: perm is the identity */
 	/* Reads, decodes, preprocesses sample `index`. Called on any thread, on several

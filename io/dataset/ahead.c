@@ -96,7 +96,8 @@ static bool wants_thread(const ahead *a, uint64_t index)
 		fetch_expect(ds, index, TICKET_ORDERED);
 		return false;
 	}
-	return a->nthreads && (atomic_load_explicit(&ds->slots[at.slot].word, memory_order_relaxed) & WORD_STATE) != SLOT_READY;
+	return a->nthreads &&
+	       (atomic_load_explicit(&ds->slots[at.slot].word, memory_order_relaxed) & WORD_STATE) != SLOT_READY;
 }
 
 /* Goes on in strides, so that there are several to ask another node for at once. */
@@ -170,8 +171,8 @@ gradcomp_status ahead_start(gradcomp_dataset *ds, gradcomp_error *err)
 	ds->ahead = a;
 	for (; a->nthreads < ds->o.workers; a->nthreads++)
 		if (thread_start(&a->threads[a->nthreads], ahead_main, a))
-			return error_set(err, GRADCOMP_ERR_NOMEM, "cannot start worker %u of %u of a dataset", a->nthreads + 1,
-			                 ds->o.workers);
+			return error_set(err, GRADCOMP_ERR_NOMEM, "cannot start worker %u of %u of a dataset",
+			                 a->nthreads + 1, ds->o.workers);
 	return GRADCOMP_OK;
 }
 
@@ -205,8 +206,10 @@ static gradcomp_status not_in_child(const gradcomp_dataset *ds, const char *what
 {
 	if (!process_is_child(ds))
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_STATE, "%s in a process forked off rank %d: only get(), expect(), release(), "
-	                 "order() and length() may be called there", what, ds->rank);
+	return error_set(err, GRADCOMP_ERR_STATE,
+	                 "%s in a process forked off rank %d: only get(), expect(), release(), "
+	                 "order() and length() may be called there",
+	                 what, ds->rank);
 }
 
 gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uint64_t epoch, uint64_t position, gradcomp_error *err)

@@ -6,14 +6,15 @@
 #include "service.h"
 
 #define MEAN_AT_FIRST (64u << 10)
-#define LEAST 4096u /* bytes that are worth a request for a value that may be longer */
+#define LEAST 4096u    /* bytes that are worth a request for a value that may be longer */
 #define WINDOW_SHARE 4 /* of the window is the most that one answer may take */
 
 /* Of those wanted of p, in order, as many as there is likely room for: those still wanted. */
 static uint32_t choose(service *s, peer *p, uint64_t longest, ask_item *items, uint32_t *tickets, uint64_t *budget)
 {
 	gradcomp_dataset *ds = s->ds;
-	uint64_t mean = s->mean ? s->mean + s->mean / 4 : MEAN_AT_FIRST, most = ds->head->window_bytes / WINDOW_SHARE;
+	uint64_t mean = s->mean ? s->mean + s->mean / 4 : MEAN_AT_FIRST,
+		 most = ds->head->window_bytes / WINDOW_SHARE;
 	uint32_t n = 0;
 
 	*budget = 0;
@@ -40,7 +41,8 @@ static uint32_t choose(service *s, peer *p, uint64_t longest, ask_item *items, u
 		if (!ticket_move(t, word, (word & ~WORD_STATE) | TICKET_FLYING))
 			continue;
 		*budget += need;
-		items[n] = (ask_item){.index = index, .ticket = number, .flags = atomic_load(&t->flags) & TICKET_ORDERED};
+		items[n] = (ask_item){
+			.index = index, .ticket = number, .flags = atomic_load(&t->flags) & TICKET_ORDERED};
 		tickets[n++] = number;
 	}
 	if (p->first == p->nwanted)

@@ -41,7 +41,8 @@ static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	const gradcomp_group *g = ds->group;
 	const int32_t *world = transport_nodes(g->job->transport, &ds->nnodes);
-	int32_t *number = calloc((size_t)ds->nnodes, sizeof *number), *ranks = calloc((size_t)ds->nnodes, sizeof *ranks);
+	int32_t *number = calloc((size_t)ds->nnodes, sizeof *number),
+		*ranks = calloc((size_t)ds->nnodes, sizeof *ranks);
 	int nodes = 0;
 
 	ds->node_of = calloc((size_t)g->nranks, sizeof *ds->node_of);
@@ -71,11 +72,14 @@ static gradcomp_status nodes_of(gradcomp_dataset *ds, gradcomp_error *err)
 static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_options *o, gradcomp_error *err)
 {
 	if (!o || !GRADCOMP_HAS(o, ctx))
-		return error_set(err, GRADCOMP_ERR_INVALID, "options of a dataset are missing, or shorter than this library knows them");
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "options of a dataset are missing, or shorter than this library knows them");
 	if (!o->make)
-		return error_set(err, GRADCOMP_ERR_INVALID, "a dataset needs a function make() that its values come from");
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "a dataset needs a function make() that its values come from");
 	if (o->count > ORDER_COUNT_MAX)
-		return error_set(err, GRADCOMP_ERR_RANGE, "%llu samples: at most 2^62 can be counted", (unsigned long long)o->count);
+		return error_set(err, GRADCOMP_ERR_RANGE, "%llu samples: at most 2^62 can be counted",
+		                 (unsigned long long)o->count);
 	if (o->workers > 1024)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%u workers: at most 1024", o->workers);
 	if (o->ahead > 1u << 20)
@@ -135,9 +139,10 @@ static int differing(const gradcomp_dataset *ds, const claim *all, char *text, s
 		if (all[r].count == all[0].count && all[r].seed == all[0].seed && all[r].shuffle == all[0].shuffle)
 			continue;
 		if (n++ < 8)
-			at += (size_t)snprintf(text + at, bytes - at, "%s%d (%llu samples, seed %llu, %s)", n > 1 ? ", " : "",
-			                       ds->group->ranks[r], (unsigned long long)all[r].count,
-			                       (unsigned long long)all[r].seed, all[r].shuffle ? "shuffled" : "in order");
+			at += (size_t)snprintf(text + at, bytes - at, "%s%d (%llu samples, seed %llu, %s)",
+			                       n > 1 ? ", " : "", ds->group->ranks[r],
+			                       (unsigned long long)all[r].count, (unsigned long long)all[r].seed,
+			                       all[r].shuffle ? "shuffled" : "in order");
 		if (at >= bytes)
 			break;
 	}
@@ -160,8 +165,10 @@ static gradcomp_status meet(gradcomp_dataset *ds, claim *mine, int door, gradcom
 	for (int r = 0; !st && r < ds->nranks; r++)
 		failed |= all[r].status != 0;
 	if (!st && !failed && differing(ds, all, text, sizeof text))
-		st = error_set(err, GRADCOMP_ERR_MISMATCH, "the ranks do not mean the same dataset: rank %d has %llu samples, seed %llu, "
-		               "%s; differently rank %s", ds->group->ranks[0], (unsigned long long)all[0].count,
+		st = error_set(err, GRADCOMP_ERR_MISMATCH,
+		               "the ranks do not mean the same dataset: rank %d has %llu samples, seed %llu, "
+		               "%s; differently rank %s",
+		               ds->group->ranks[0], (unsigned long long)all[0].count,
 		               (unsigned long long)all[0].seed, all[0].shuffle ? "shuffled" : "in order", text);
 	while (!st && ds->node_of[first] != ds->node)
 		first++;
@@ -274,4 +281,5 @@ void gradcomp_dataset_stop(gradcomp_dataset *ds)
 	if (!ds || process_is_child(ds) || atomic_exchange(&ds->stopped, true))
 		return;
 	ahead_halt(ds->ahead);
+	service_halt(ds);
 }

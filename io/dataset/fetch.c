@@ -25,7 +25,8 @@ bool ticket_move(ticket *t, uint32_t word, uint32_t to)
 
 bool fetch_holds(const gradcomp_dataset *ds, const void *hold)
 {
-	return ds->tickets && (const ticket *)hold >= ds->tickets && (const ticket *)hold < ds->tickets + ds->head->ntickets;
+	return ds->tickets && (const ticket *)hold >= ds->tickets &&
+	       (const ticket *)hold < ds->tickets + ds->head->ntickets;
 }
 
 void fetch_notify(gradcomp_dataset *ds, const ticket *t)
@@ -156,8 +157,8 @@ static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, ui
 			return GRADCOMP_OK;
 		if (!(atomic_fetch_or(&t->flags, TICKET_URGENT) & TICKET_URGENT))
 			fetch_notify(ds, t);
-		if (state == TICKET_WANTED && atomic_load(&ds->fetch->starved) && clock_ns() - begin > PATIENCE_NS &&
-		    ticket_move(t, word, TICKET_MAKING | self)) {
+		if (state == TICKET_WANTED && atomic_load(&ds->fetch->starved) &&
+		    clock_ns() - begin > PATIENCE_NS && ticket_move(t, word, TICKET_MAKING | self)) {
 			atomic_fetch_or(&t->flags, TICKET_FINAL);
 			*taken = TICKET_MAKING | self;
 			return GRADCOMP_OK;
@@ -222,7 +223,8 @@ static gradcomp_status make_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status make_alone(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view, gradcomp_error *err)
+static gradcomp_status make_alone(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
+                                  gradcomp_error *err)
 {
 	gradcomp_status st;
 	value v;
@@ -273,7 +275,8 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 		if ((word & WORD_STATE) == TICKET_HELD) {
 			if (take(ds, t, index, view))
 				break;
-			atomic_store_explicit(&t->word, TICKET_DAMAGED | atomic_load(&ds->self), memory_order_release);
+			atomic_store_explicit(&t->word, TICKET_DAMAGED | atomic_load(&ds->self),
+			                      memory_order_release);
 			fetch_notify(ds, t);
 			st = make_alone(ds, index, view, err);
 			break;

@@ -17,8 +17,13 @@
 #include "store.h"
 
 enum {
-	TICKET_FREE = 0, TICKET_SETUP, TICKET_WANTED, TICKET_FLYING, TICKET_READY, TICKET_HELD,
-	TICKET_ABSENT,  /* the owner has it not: whoever wants it makes it */
+	TICKET_FREE = 0,
+	TICKET_SETUP,
+	TICKET_WANTED,
+	TICKET_FLYING,
+	TICKET_READY,
+	TICKET_HELD,
+	TICKET_ABSENT, /* the owner has it not: whoever wants it makes it */
 	TICKET_MAKING,
 	TICKET_ROOM,    /* wants `bytes` of the window */
 	TICKET_OFFERED, /* lent, and to be offered to its owner */
@@ -42,15 +47,15 @@ typedef struct ticket {
 } ticket;
 _Static_assert(sizeof(ticket) == 64, "one line of the cache");
 
-#define BUCKET 16u          /* tickets among which an index is looked for, and the next bucket's */
+#define BUCKET 16u /* tickets among which an index is looked for, and the next bucket's */
 #define TICKETS_LEAST 256u
 #define TICKETS_MOST 65536u
-#define BLOCKS 1024u        /* of a rank's window: one for each reply */
+#define BLOCKS 1024u /* of a rank's window: one for each reply */
 
 /* What a rank and its children share. */
 typedef struct fetch_area {
-	atomic_uint asleep;  /* the service wants to be woken */
-	atomic_uint starved; /* something waits for room in the window */
+	atomic_uint asleep;      /* the service wants to be woken */
+	atomic_uint starved;     /* something waits for room in the window */
 	atomic_int refs[BLOCKS]; /* of values in a block that somebody holds or may take */
 	atomic_uint_fast64_t attention[TICKETS_MOST / 64]; /* tickets the service is to look at */
 } fetch_area;

@@ -2,11 +2,10 @@
  * checked before anything is done with it. */
 #include <stdlib.h>
 
-#include "checksum.h"
 #include "job.h"
 #include "service.h"
 
-static void receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req)
+void receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req)
 {
 	gradcomp_error err;
 	gradcomp_status st = s->status ? s->status : s->links->recv(s->links->ctx, p->rank, buf, bytes, req, &err);
@@ -22,8 +21,7 @@ void hear_header(service *s, peer *p)
 	receive(s, p, &p->in, sizeof p->in, &p->req);
 }
 
-/* The slot of a sample this node owns; NULL with the job failed when it is another's. */
-static slot *slot_of(service *s, const peer *p, uint64_t index)
+slot *hear_slot(service *s, const peer *p, uint64_t index)
 {
 	gradcomp_dataset *ds = s->ds;
 	place at;
@@ -44,7 +42,7 @@ static void hear_asked(service *s, peer *p)
 	const ask_item *items = p->items;
 
 	for (uint32_t i = 0; i < p->in.n; i++)
-		if (!slot_of(s, p, items[i].index))
+		if (!hear_slot(s, p, items[i].index))
 			return;
 	tell(s, p);
 	hear_header(s, p);
@@ -93,7 +91,8 @@ static void hear_told(service *s, peer *p)
 				ticket_end(s, b->tickets[i], TICKET_WANTED, 0);
 			break;
 		default:
-			ticket_end(s, b->tickets[i], TICKET_ABSENT, items[i].status == TELL_UNKEPT ? TICKET_FINAL : 0);
+			ticket_end(s, b->tickets[i], TICKET_ABSENT,
+			           items[i].status == TELL_UNKEPT ? TICKET_FINAL : 0);
 		}
 	}
 	free(b->tickets);
@@ -146,98 +145,6 @@ static void hear_values(service *s, peer *p)
 	}
 }
 
-/* ---- values made elsewhere ---- */
-
-static void hear_offer(service *s, peer *p)
-{
-	gradcomp_dataset *ds = s->ds;
-	slot *at = slot_of(s, p, p->in.index);
-	uint32_t answer = MSG_LEAVE;
-	slot_value seen;
-	unsigned state;
-
-	if (!at)
-		return;
-	state = slot_look(at, &seen);
-	if ((state == SLOT_EMPTY || state == SLOT_DAMAGED) && !atomic_load(&s->draining) && slot_claim(ds, at, seen.word)) {
-		if (arena_alloc(ds, at, p->in.bytes) || (ds->spill_fd >= 0 && p->in.bytes <= PUSH_MOST))
-			answer = MSG_TAKE;
-		else
-			slot_refuse(at);
-	}
-	out_header(s, p, (header){.type = answer, .id = p->in.id, .index = p->in.index});
-	hear_header(s, p);
-}
-
-static void hear_give(service *s, peer *p)
-{
-	gradcomp_dataset *ds = s->ds;
-	slot *at = slot_of(s, p, p->in.index);
-
-	if (!at)
-		return;
-	if (atomic_load(&at->word) != (SLOT_FILLING | atomic_load(&ds->self))) {
-		service_wrong(s, p, "gives a value that nobody takes");
-		return;
-	}
-	p->given_slot = (uint64_t)(at - ds->slots);
-	p->given = (value){.bytes = p->in.bytes, .offset = atomic_load(&at->offset)};
-	if (p->given.offset && p->in.bytes == atomic_load(&at->bytes)) {
-		p->given.data = (unsigned char *)ds->head + p->given.offset;
-	} else if (p->in.bytes > PUSH_MOST) {
-		service_wrong(s, p, "gives a value that is not as long as it said");
-		return;
-	} else if (!value_alloc(&p->given, p->in.bytes)) {
-		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
-		return;
-	}
-	p->state = IN_GIVE;
-	receive(s, p, p->given.data, p->in.bytes, &p->req);
-}
-
-static void hear_given(service *s, peer *p)
-{
-	slot *at = &s->ds->slots[p->given_slot];
-
-	if (checksum_of(p->given.data, p->given.bytes, p->in.index) == p->in.sum) {
-		slot_keep(s->ds, p->in.index, at, &p->given);
-	} else {
-		count(&s->ds->area->counts.damaged, 1);
-		slot_abandon(at);
-	}
-	free(p->given.base);
-	p->given = (value){0};
-	hear_header(s, p);
-}
-
-/* The owner's answer to an offer. */
-static void hear_wish(service *s, peer *p)
-{
-	offer **at = &s->offers, *f;
-	out *o;
-
-	while (*at && ((*at)->id != p->in.id || (*at)->to != p))
-		at = &(*at)->next;
-	f = *at;
-	if (!f) {
-		service_wrong(s, p, "answers an offer that was not made");
-		return;
-	}
-	*at = f->next;
-	if (p->in.type == MSG_TAKE && (o = out_new(s, 2))) {
-		o->h = (header){.type = MSG_GIVE, .id = f->id, .index = f->index, .bytes = f->bytes, .sum = f->sum};
-		o->block = (int)f->block;
-		o->next = p->outs;
-		p->outs = o;
-		out_post(s, p, o, &o->h, sizeof o->h);
-		out_post(s, p, o, (unsigned char *)s->ds->head + f->offset, f->bytes);
-	} else {
-		window_unref(s, f->block);
-	}
-	free(f);
-	hear_header(s, p);
-}
-
 /* ---- the rest ---- */
 
 static void hear_note(service *s, peer *p)
@@ -256,7 +163,7 @@ static void hear_note(service *s, peer *p)
 
 static void hear_damaged(service *s, peer *p)
 {
-	slot *at = slot_of(s, p, p->in.index);
+	slot *at = hear_slot(s, p, p->in.index);
 
 	if (!at)
 		return;

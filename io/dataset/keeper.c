@@ -24,7 +24,7 @@ struct keeper {
 	pthread_mutex_t lock;
 	pthread_cond_t change;
 	want_queue todo, done;
-	bool stop;
+	bool stop, busy;
 	pthread_t thread;
 };
 
@@ -57,10 +57,15 @@ static void *keeper_main(void *arg)
 			pthread_cond_wait(&k->change, &k->lock);
 			continue;
 		}
-		pthread_mutex_unlock(&k->lock);
-		owner_of(k->ds, w->index, &at);
-		w->made = !slot_obtain(k->ds, w->index, at.slot, NULL, NULL);
-		pthread_mutex_lock(&k->lock);
+		if (!atomic_load(&k->ds->stopped)) {
+			k->busy = true;
+			pthread_mutex_unlock(&k->lock);
+			owner_of(k->ds, w->index, &at);
+			w->made = !slot_obtain(k->ds, w->index, at.slot, NULL, NULL);
+			pthread_mutex_lock(&k->lock);
+			k->busy = false;
+			pthread_cond_signal(&k->change);
+		}
 		put(&k->done, w);
 		eventfd_write(k->ds->wake_fd, 1);
 	}
@@ -105,6 +110,14 @@ void keeper_stop(keeper *k)
 	pthread_cond_destroy(&k->change);
 	pthread_mutex_destroy(&k->lock);
 	free(k);
+}
+
+void keeper_halt(keeper *k)
+{
+	pthread_mutex_lock(&k->lock);
+	while (k->busy)
+		pthread_cond_wait(&k->change, &k->lock);
+	pthread_mutex_unlock(&k->lock);
 }
 
 void keeper_add(service *s, peer *p, uint32_t ticket, uint64_t index)

@@ -58,10 +58,11 @@ static void *make_room(gradcomp_value_room *room, uint64_t bytes)
 	return value_alloc(&m->v, bytes) ? m->v.data : NULL;
 }
 
-gradcomp_status value_make_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes), void *ctx,
-                              value *out, gradcomp_error *err)
+gradcomp_status value_make_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes),
+                              void *ctx, value *out, gradcomp_error *err)
 {
-	making m = {.room = {.struct_size = sizeof m.room, .room = make_room}, .ds = ds, .place = place, .ctx = ctx};
+	making m = {
+		.room = {.struct_size = sizeof m.room, .room = make_room}, .ds = ds, .place = place, .ctx = ctx};
 	gradcomp_error why = {0};
 	uint64_t begin = clock_ns();
 	gradcomp_status st;
@@ -76,12 +77,16 @@ gradcomp_status value_make_at(gradcomp_dataset *ds, uint64_t index, void *(*plac
 	free(m.v.base);
 	if (st > 0 || (!st && m.calls != 1))
 		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "sample %llu: its make() returned %d and asked for room %d times; it must return 0 and ask once, "
-		                 "or a negative status", (unsigned long long)index, (int)st, m.calls);
+		                 "sample %llu: its make() returned %d and asked for room %d times; it must return "
+		                 "0 and ask once, "
+		                 "or a negative status",
+		                 (unsigned long long)index, (int)st, m.calls);
 	if (!st)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "sample %llu: no memory for it, which its make() did not notice",
+		return error_set(err, GRADCOMP_ERR_NOMEM,
+		                 "sample %llu: no memory for it, which its make() did not notice",
 		                 (unsigned long long)index);
-	return error_set(err, st, "sample %llu: %s", (unsigned long long)index, why.text[0] ? why.text : gradcomp_strerror(st));
+	return error_set(err, st, "sample %llu: %s", (unsigned long long)index,
+	                 why.text[0] ? why.text : gradcomp_strerror(st));
 }
 
 void value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source, gradcomp_value_view *view)
@@ -91,7 +96,8 @@ void value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source,
 	count(source == GRADCOMP_VALUE_LOCAL    ? &c->local
 	      : source == GRADCOMP_VALUE_REMOTE ? &c->remote
 	      : source == GRADCOMP_VALUE_SPILL  ? &c->spilled
-	                                        : &c->made, 1);
+	                                        : &c->made,
+	      1);
 	atomic_fetch_add(&ds->users, 1);
 	view->source = source;
 	view->index = index;

@@ -14,7 +14,7 @@
 
 static pthread_once_t forked_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_uint forks; /* this process is so many forks away from the first */
+static atomic_uint forks;  /* this process is so many forks away from the first */
 static uint64_t own_token; /* no other process has it; 0: not drawn yet. With table_lock. */
 static atomic_uint_fast64_t seen_token;
 
@@ -72,7 +72,8 @@ static gradcomp_status take_place(gradcomp_dataset *ds, gradcomp_error *err)
 		if (byte_lock(ds->fd, F_SETLK, i, F_WRLCK, &l)) {
 			if (errno == EACCES || errno == EAGAIN || errno == EINTR)
 				continue;
-			return error_errno(err, GRADCOMP_ERR_IO, "cannot lock a byte of a dataset's memory (descriptor %d)", ds->fd);
+			return error_errno(err, GRADCOMP_ERR_IO,
+			                   "cannot lock a byte of a dataset's memory (descriptor %d)", ds->fd);
 		}
 		generation = (atomic_load(&p->generation) + 1) & 0xffff;
 		atomic_store(&p->generation, generation ? generation : 1);
@@ -153,7 +154,8 @@ static gradcomp_status job_state(gradcomp_dataset *ds, gradcomp_error *err)
 
 gradcomp_status process_enter(gradcomp_dataset *ds, gradcomp_error *err)
 {
-	if (atomic_load_explicit(&ds->forks, memory_order_relaxed) != atomic_load_explicit(&forks, memory_order_relaxed)) {
+	if (atomic_load_explicit(&ds->forks, memory_order_relaxed) !=
+	    atomic_load_explicit(&forks, memory_order_relaxed)) {
 		gradcomp_status st = process_register(ds, err);
 
 		if (st)

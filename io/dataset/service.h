@@ -11,9 +11,9 @@
 #include "fetch.h"
 #include "gradcomp/collective.h"
 
-#define ASK_MOST 256u          /* samples in one request */
-#define ASKS 2u                /* requests to one peer that wait for their answer */
-#define PACKED_BYTES (16u << 10) /* shorter values travel together */
+#define ASK_MOST 256u                  /* samples in one request */
+#define ASKS 2u                        /* requests to one peer that wait for their answer */
+#define PACKED_BYTES (16u << 10)       /* shorter values travel together */
 #define PUSH_MOST ((uint64_t)64 << 20) /* longer values are not taken from others without room for them */
 
 enum message { MSG_ASK = 1, MSG_TELL, MSG_NOTE, MSG_OFFER, MSG_TAKE, MSG_LEAVE, MSG_GIVE, MSG_DAMAGED };
@@ -60,9 +60,9 @@ typedef struct peer {
 	void *items;              /* of an ASK or a TELL */
 	gradcomp_request *values; /* of a TELL */
 	unsigned nvalues;
-	value given;              /* of a GIVE, */
-	uint64_t given_slot;      /* and where it belongs */
-	uint32_t *wanted;         /* tickets, from `first` on */
+	value given;         /* of a GIVE, */
+	uint64_t given_slot; /* and where it belongs */
+	uint32_t *wanted;    /* tickets, from `first` on */
 	size_t first, nwanted, room;
 	unsigned asks;
 	out *outs;
@@ -104,8 +104,8 @@ struct service {
 	block blocks[BLOCKS];
 	uint64_t mean; /* bytes of values seen */
 	uint64_t arrivals;
-	bool posted;   /* a transfer: with it others may have become complete */
-	bool starved;  /* something waits for room in the window */
+	bool posted;  /* a transfer: with it others may have become complete */
+	bool starved; /* something waits for room in the window */
 
 	offer *offers;
 	uint64_t offered;
@@ -145,8 +145,23 @@ void ask(service *s, peer *p);
 /* Receives on as long as something is there. */
 void hear(service *s, peer *p);
 void hear_header(service *s, peer *p);
-/* A ticket is wanted, or wants something. */
-void ticket_serve(service *s, uint32_t n);
+void receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req);
+/* The slot of a sample this node owns; NULL with the job failed when it is another's. */
+slot *hear_slot(service *s, const peer *p, uint64_t index);
+
+/* Values made elsewhere (give.c): offered to this node, given to it, and what it said to an offer. */
+void hear_offer(service *s, peer *p);
+void hear_give(service *s, peer *p);
+void hear_given(service *s, peer *p);
+void hear_wish(service *s, peer *p);
+
+/* ---- tickets (tickets.c) ----------------------------------------------------------- */
+
+/* Looks at those that somebody has written something on. */
+void tickets_attend(service *s);
+/* Now and then frees those of processes that have died. */
+void tickets_sweep(service *s);
+/* Its sample is to be asked for. */
 void ticket_want(service *s, uint32_t n);
 
 /* ---- making for others (keeper.c) --------------------------------------------------- */
@@ -154,6 +169,8 @@ void ticket_want(service *s, uint32_t n);
 /* A thread that makes, or waits for, values of this node that others want. */
 gradcomp_status keeper_start(service *s, gradcomp_error *err);
 void keeper_stop(keeper *k);
+/* Waits for a make() under way; of a dataset that was stopped there comes no other. */
+void keeper_halt(keeper *k);
 /* A NOTE follows when it is there. */
 void keeper_add(service *s, peer *p, uint32_t ticket, uint64_t index);
 /* Sends the NOTEs that are due. */

@@ -36,7 +36,8 @@ static gradcomp_status share_map(gradcomp_dataset *ds, uint64_t bytes, gradcomp_
 	void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, ds->fd, 0);
 
 	if (at == MAP_FAILED)
-		return error_errno(err, GRADCOMP_ERR_NOMEM, "cannot map %s of shared memory for a dataset (ulimit -v?)",
+		return error_errno(err, GRADCOMP_ERR_NOMEM,
+		                   "cannot map %s of shared memory for a dataset (ulimit -v?)",
 		                   gradcomp_size_text(bytes, text));
 	ds->head = at;
 	ds->mapped = bytes;
@@ -144,7 +145,9 @@ static bool pass(int fd, const int *fds, int n)
 	} control = {0};
 	char told = (char)n;
 	struct iovec iov = {&told, 1};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control,
+	struct msghdr m = {.msg_iov = &iov,
+	                   .msg_iovlen = 1,
+	                   .msg_control = &control,
 	                   .msg_controllen = CMSG_SPACE((size_t)n * sizeof(int))};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 
@@ -168,7 +171,8 @@ static gradcomp_status await(gradcomp_dataset *ds, int fd, uint64_t end, gradcom
 		if (poll(&p, 1, LOOK_MS) > 0)
 			return GRADCOMP_OK;
 		if (clock_ns() > end)
-			return error_set(err, GRADCOMP_ERR_TIMEOUT, "the ranks of a node did not meet to share a dataset's memory within "
+			return error_set(err, GRADCOMP_ERR_TIMEOUT,
+			                 "the ranks of a node did not meet to share a dataset's memory within "
 			                 "transport.timeout");
 	}
 }
@@ -202,7 +206,8 @@ static int receive(int fd, int fds[2])
 	} control;
 	char n = 0;
 	struct iovec iov = {&n, 1};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
+	struct msghdr m = {
+		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	struct cmsghdr *c;
 
 	if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) != 1 || !(c = CMSG_FIRSTHDR(&m)) || c->cmsg_type != SCM_RIGHTS)
@@ -220,11 +225,13 @@ gradcomp_status share_take(gradcomp_dataset *ds, const share_name *name, double 
 	gradcomp_status st;
 
 	if (fd < 0 || connect(fd, (struct sockaddr *)&sa, door_address(name, &sa))) {
-		st = error_errno(err, GRADCOMP_ERR_IO, "cannot reach the first rank of the node for a dataset's memory");
+		st = error_errno(err, GRADCOMP_ERR_IO,
+		                 "cannot reach the first rank of the node for a dataset's memory");
 		goto done;
 	}
-	st = same_user(fd) ? await(ds, fd, clock_ns() + (uint64_t)(seconds * 1e9), err)
-	                   : error_set(err, GRADCOMP_ERR_INSECURE, "another user answers for the first rank of the node");
+	st = same_user(fd)
+	             ? await(ds, fd, clock_ns() + (uint64_t)(seconds * 1e9), err)
+	             : error_set(err, GRADCOMP_ERR_INSECURE, "another user answers for the first rank of the node");
 	if (st)
 		goto done;
 	st = error_set(err, GRADCOMP_ERR_IO, "the first rank of the node gave no sound memory for a dataset");

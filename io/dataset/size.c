@@ -119,9 +119,10 @@ gradcomp_status size_memory(const gradcomp_dataset *ds, uint64_t *bytes, gradcom
 		*bytes = (uint64_t)n;
 	if (available < index || *bytes > available - index)
 		return error_set(err, GRADCOMP_ERR_RANGE,
-		                 "%s for the values of a dataset and %s for the index of its %" PRIu64 " samples here: %s leaves %s "
+		                 "%s for the values of a dataset and %s for the index of its %" PRIu64
+		                 " samples here: %s leaves %s "
 		                 "(setting dataset.memory, or the option memory)",
-		                 gradcomp_size_text(*bytes, need), gradcomp_size_text(index, table), ds->nslots, what,
-		                 gradcomp_size_text(available, left));
+		                 gradcomp_size_text(*bytes, need), gradcomp_size_text(index, table), ds->nslots,
+		                 what, gradcomp_size_text(available, left));
 	return GRADCOMP_OK;
 }

@@ -77,7 +77,8 @@ static gradcomp_status slot_read(gradcomp_dataset *ds, uint64_t index, slot *s, 
 {
 	if (!value_alloc(v, at->bytes))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to read sample %llu, %llu bytes, from %s",
-		                 (unsigned long long)index, (unsigned long long)at->bytes, ds->spill ? ds->spill : "its file");
+		                 (unsigned long long)index, (unsigned long long)at->bytes,
+		                 ds->spill ? ds->spill : "its file");
 	if (spill_read(ds, at->offset, v->data, at->bytes) && checksum_of(v->data, at->bytes, index) == at->sum)
 		return GRADCOMP_OK;
 	free(v->base);
@@ -141,7 +142,9 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 		unsigned state = slot_look(s, &at);
 
 		if (state == SLOT_READY) {
-			v = (value){.data = (unsigned char *)ds->head + at.offset, .bytes = at.bytes, .offset = at.offset};
+			v = (value){.data = (unsigned char *)ds->head + at.offset,
+			            .bytes = at.bytes,
+			            .offset = at.offset};
 			source = GRADCOMP_VALUE_LOCAL;
 			break;
 		}

@@ -24,7 +24,7 @@
 #define WORD_STATE 0xfu
 #define WORD_PROCESS(w) ((w) >> 4 & 0xfffu)
 #define WORD_GENERATION(w) ((w) >> 16)
-#define PROCESSES 4096u /* of a node that use one dataset at a time */
+#define PROCESSES 4096u  /* of a node that use one dataset at a time */
 #define WAIT_SECONDS 0.1 /* after which whoever waits looks whether it should go on */
 
 typedef struct process {
@@ -40,7 +40,7 @@ enum { SLOT_EMPTY = 0, SLOT_FILLING, SLOT_READY, SLOT_SPILLED, SLOT_UNKEPT, SLOT
  * arena for `bytes` that a failed attempt left. UNKEPT: there was no memory for it. */
 typedef struct slot {
 	atomic_uint word;
-	atomic_uint version; /* of its value: whoever reads the rest looks before and after */
+	atomic_uint version;         /* of its value: whoever reads the rest looks before and after */
 	atomic_uint_fast64_t offset; /* in the shared memory, or in the spill file */
 	atomic_uint_fast64_t bytes;
 	atomic_uint_fast64_t sum;
@@ -68,7 +68,7 @@ typedef struct shared_head {
 	uint64_t bytes; /* of all of it */
 	uint64_t nslots;
 	uint64_t slots, areas, fetch, tickets, window, arena; /* where the parts begin */
-	uint64_t memory;      /* of values: the window's, in equal parts for the ranks, and the arena's */
+	uint64_t memory;       /* of values: the window's, in equal parts for the ranks, and the arena's */
 	uint64_t window_bytes; /* of a rank */
 	uint64_t arena_limit;
 	uint32_t ntickets; /* of a rank; 0: all samples are this node's */
@@ -93,7 +93,7 @@ struct gradcomp_dataset {
 	int32_t *node_of, *local_of; /* of every rank: its node, its place on it */
 	gradcomp_dataset_options o;
 	char *spill;
-	order first; /* that of epoch 0, which says who owns a sample */
+	order first;     /* that of epoch 0, which says who owns a sample */
 	uint64_t nslots; /* samples this node owns, or a few more */
 
 	shared_head *head;
@@ -202,8 +202,8 @@ void slot_damaged(gradcomp_dataset *ds, slot *s, uint32_t word);
 uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
 
 /* Calls make(). `place` may give room in the shared memory, or NULL; so may `place` itself be. */
-gradcomp_status value_make_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes), void *ctx,
-                              value *out, gradcomp_error *err);
+gradcomp_status value_make_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes),
+                              void *ctx, value *out, gradcomp_error *err);
 #define VALUE_MOST ((uint64_t)1 << 46) /* bytes */
 /* What a value takes: the next one is aligned too. */
 static inline uint64_t value_rounded(uint64_t bytes)
@@ -226,6 +226,8 @@ bool spill_read(gradcomp_dataset *ds, uint64_t offset, void *data, uint64_t byte
 gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err);
 /* Asks for nothing any more, and returns when nothing is under way that this rank wanted. */
 gradcomp_status service_drain(gradcomp_dataset *ds, gradcomp_error *err);
+/* Nothing is made for other nodes any more. */
+void service_halt(gradcomp_dataset *ds);
 /* The thread ends; nobody is served any more. Then, when all ranks have come so far, its
  * connections are closed. */
 void service_stop(gradcomp_dataset *ds);

@@ -29,7 +29,8 @@ void out_free(out *o)
 void out_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes)
 {
 	gradcomp_error err;
-	gradcomp_status st = s->status ? s->status : s->links->send(s->links->ctx, p->rank, buf, bytes, &o->req[o->n++], &err);
+	gradcomp_status st =
+		s->status ? s->status : s->links->send(s->links->ctx, p->rank, buf, bytes, &o->req[o->n++], &err);
 
 	s->posted = true;
 	if (st && !s->status)
@@ -55,7 +56,8 @@ uint64_t tell_run(const tell_item *items, uint32_t n, uint32_t i, uint32_t *carr
 	*carried = 1;
 	if (items[i].bytes >= PACKED_BYTES)
 		return items[i].bytes;
-	for (*carried = 0; i < n && (items[i].status != TELL_SENT || items[i].bytes < PACKED_BYTES); i++, ++*carried)
+	for (*carried = 0; i < n && (items[i].status != TELL_SENT || items[i].bytes < PACKED_BYTES);
+	     i++, ++*carried)
 		if (items[i].status == TELL_SENT)
 			bytes += value_rounded(items[i].bytes);
 	return bytes;
@@ -116,7 +118,9 @@ static void post_values(service *s, peer *p, out *o, const tell_item *items, con
 	uint32_t carried;
 
 	for (uint32_t i = 0; i < n; i++)
-		packed += items[i].status == TELL_SENT && items[i].bytes < PACKED_BYTES ? value_rounded(items[i].bytes) : 0;
+		packed += items[i].status == TELL_SENT && items[i].bytes < PACKED_BYTES
+		                  ? value_rounded(items[i].bytes)
+		                  : 0;
 	/* The gaps between values are sent too. */
 	o->pack = packed ? calloc(1, packed) : NULL;
 	if (packed && !o->pack) {

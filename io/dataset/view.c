@@ -21,8 +21,9 @@ gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view
 	if (!ds || !view)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "view" : "dataset");
 	if (!GRADCOMP_HAS(view, hold))
-		return error_set(err, GRADCOMP_ERR_INVALID, "the view's struct_size is %u: must be sizeof of it, %zu",
-		                 view->struct_size, sizeof *view);
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "the view's struct_size is %u: must be sizeof of it, %zu", view->struct_size,
+		                 sizeof *view);
 	view->data = NULL;
 	view->hold = NULL;
 	view->bytes = 0;
@@ -33,8 +34,8 @@ static gradcomp_status in_range(const gradcomp_dataset *ds, uint64_t index, grad
 {
 	if (index < ds->o.count)
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_RANGE, "there is no sample %llu: the dataset has %llu", (unsigned long long)index,
-	                 (unsigned long long)ds->o.count);
+	return error_set(err, GRADCOMP_ERR_RANGE, "there is no sample %llu: the dataset has %llu",
+	                 (unsigned long long)index, (unsigned long long)ds->o.count);
 }
 
 gradcomp_status gradcomp_dataset_get(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
@@ -59,7 +60,8 @@ void gradcomp_dataset_release(gradcomp_dataset *ds, gradcomp_value_view *view)
 	dataset_unuse(ds);
 }
 
-gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *indices, uint64_t n, gradcomp_error *err)
+gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *indices, uint64_t n,
+                                        gradcomp_error *err)
 {
 	gradcomp_status st;
 
@@ -84,16 +86,18 @@ uint64_t gradcomp_dataset_length(const gradcomp_dataset *ds)
 	return order_length(ds->o.count, (uint64_t)ds->nranks, (uint64_t)ds->rank);
 }
 
-gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoch, uint64_t position, uint64_t *index,
-                                       gradcomp_error *err)
+gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
+                                       uint64_t *index, gradcomp_error *err)
 {
 	order o;
 
 	if (!ds || !index)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "index" : "dataset");
 	if (position >= gradcomp_dataset_length(ds))
-		return error_set(err, GRADCOMP_ERR_RANGE, "there is no position %llu: rank %d has %llu samples an epoch",
-		                 (unsigned long long)position, ds->rank, (unsigned long long)gradcomp_dataset_length(ds));
+		return error_set(err, GRADCOMP_ERR_RANGE,
+		                 "there is no position %llu: rank %d has %llu samples an epoch",
+		                 (unsigned long long)position, ds->rank,
+		                 (unsigned long long)gradcomp_dataset_length(ds));
 	order_begin(&o, ds->o.seed, epoch, ds->o.count, ds->o.shuffle != 0);
 	*index = order_at(&o, position * (uint64_t)ds->nranks + (uint64_t)ds->rank);
 	return GRADCOMP_OK;

@@ -28,7 +28,8 @@ static uint64_t gap(const service *s, uint32_t i, uint64_t *bytes)
 {
 	const block *before = i ? &s->blocks[s->sorted[i - 1]] : NULL;
 	uint64_t begin = before ? before->offset + before->bytes : window_begin(s);
-	uint64_t end = i < s->nsorted ? s->blocks[s->sorted[i]].offset : window_begin(s) + s->ds->head->window_bytes;
+	uint64_t end =
+		i < s->nsorted ? s->blocks[s->sorted[i]].offset : window_begin(s) + s->ds->head->window_bytes;
 
 	*bytes = end - begin;
 	return begin;

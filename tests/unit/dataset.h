@@ -72,12 +72,17 @@ __attribute__((unused)) static void samples_forget(void)
 
 __attribute__((unused)) static gradcomp_dataset_options samples_options(uint64_t n)
 {
-	return (gradcomp_dataset_options){.struct_size = sizeof(gradcomp_dataset_options), .count = n, .seed = 11,
-	                                  .memory = 64 << 20, .shuffle = 1, .make = sample_make};
+	return (gradcomp_dataset_options){.struct_size = sizeof(gradcomp_dataset_options),
+	                                  .count = n,
+	                                  .seed = 11,
+	                                  .memory = 64 << 20,
+	                                  .shuffle = 1,
+	                                  .make = sample_make};
 }
 
 /* One epoch by next(), from `position` on: 0 when every value was right. */
-__attribute__((unused)) static int samples_epoch(gradcomp_dataset *ds, uint64_t epoch, uint64_t position, gradcomp_error *err)
+__attribute__((unused)) static int samples_epoch(gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
+                                                 gradcomp_error *err)
 {
 	gradcomp_value_view v = {.struct_size = sizeof v};
 	uint64_t index, n = gradcomp_dataset_length(ds);
@@ -117,8 +122,9 @@ __attribute__((unused)) static int all_well(process_board *b)
 	for (int r = 0; b && r < b->P; r++) {
 		const verdict *v = process_room(b, r);
 		if (b->seat[r].status || !b->seat[r].left || v->wrong) {
-			printf("# rank %d: wait status %#x, left %d, wrong %d, error '%s' '%s'\n", r, (unsigned)b->seat[r].status,
-			       b->seat[r].left, v->wrong, v->error.text, b->seat[r].error.text);
+			printf("# rank %d: wait status %#x, left %d, wrong %d, error '%s' '%s'\n", r,
+			       (unsigned)b->seat[r].status, b->seat[r].left, v->wrong, v->error.text,
+			       b->seat[r].error.text);
 			well = 0;
 		}
 	}

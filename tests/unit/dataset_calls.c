@@ -31,7 +31,8 @@ static void refusing(gradcomp_job *job, int rank, process_board *b, void *room)
 	bad |= text_has(err, "50 samples") || text_has(err, "1 (51 samples, seed 11, shuffled)");
 	o.count = 50;
 	o.make = rank ? NULL : o.make;
-	bad |= (gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_INVALID || text_has(err, "make()")) << 1;
+	bad |= (gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_INVALID || text_has(err, "make()"))
+	       << 1;
 	bad |= (!rank && text_has(err, "rank 1 on")) << 2;
 	o.make = sample_make;
 	o.count = (uint64_t)1 << 63;
@@ -40,7 +41,8 @@ static void refusing(gradcomp_job *job, int rank, process_board *b, void *room)
 	bad |= (gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_RANGE || text_has(err, "index")) << 4;
 	o.count = 50;
 	o.spill = "/no/such/place";
-	bad |= (gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_IO || text_has(err, "/no/such/place")) << 5;
+	bad |= (gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_IO || text_has(err, "/no/such/place"))
+	       << 5;
 	o.spill = NULL;
 	o.struct_size = 8;
 	bad |= (gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_INVALID) << 6;
@@ -50,9 +52,12 @@ static void refusing(gradcomp_job *job, int rank, process_board *b, void *room)
 		v->wrong = -1;
 		return;
 	}
-	bad |= (gradcomp_dataset_get(ds, 50, &view, err) != GRADCOMP_ERR_RANGE || text_has(err, "no sample 50")) << 8;
+	bad |= (gradcomp_dataset_get(ds, 50, &view, err) != GRADCOMP_ERR_RANGE || text_has(err, "no sample 50"))
+	       << 8;
 	bad |= (gradcomp_dataset_order(ds, 0, 25, &index, err) != GRADCOMP_ERR_RANGE) << 9;
-	bad |= (gradcomp_dataset_begin(ds, 0, 26, err) != GRADCOMP_ERR_RANGE || gradcomp_dataset_begin(ds, 0, 25, err)) << 10;
+	bad |= (gradcomp_dataset_begin(ds, 0, 26, err) != GRADCOMP_ERR_RANGE ||
+	        gradcomp_dataset_begin(ds, 0, 25, err))
+	       << 10;
 	bad |= (gradcomp_dataset_next(ds, &view, err) || view.data) << 11;
 	index = 50;
 	bad |= (gradcomp_dataset_expect(ds, &index, 1, err) != GRADCOMP_ERR_RANGE) << 12;
@@ -126,7 +131,9 @@ static void failing(gradcomp_job *job, int rank, process_board *b, void *room)
 	for (uint64_t i = 2; i < 6; i++) {
 		gradcomp_status st = gradcomp_dataset_get(ds, i, &view, &v->error);
 		snprintf(name, sizeof name, "sample %d", (int)i);
-		v->wrong |= (st != (i == 2 ? GRADCOMP_ERR_NOTFOUND : GRADCOMP_ERR_INVALID) || text_has(&v->error, name)) << 5;
+		v->wrong |=
+			(st != (i == 2 ? GRADCOMP_ERR_NOTFOUND : GRADCOMP_ERR_INVALID) || text_has(&v->error, name))
+			<< 5;
 	}
 	v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 6;
 	(void)b;
@@ -155,7 +162,8 @@ static void resuming(gradcomp_job *job, int rank, process_board *b, void *room)
 		for (uint64_t k = 0; k < e + 1; k++) {
 			uint64_t index;
 			v->wrong |= (gradcomp_dataset_order(ds, e, e * 7 + k, &index, &v->error) != 0) << 2;
-			v->wrong |= (gradcomp_dataset_next(ds, &view, &v->error) || !sample_right(&view, index)) << 3;
+			v->wrong |= (gradcomp_dataset_next(ds, &view, &v->error) || !sample_right(&view, index))
+			            << 3;
 			gradcomp_dataset_release(ds, &view);
 		}
 	}
@@ -217,7 +225,8 @@ typedef struct reader {
 static void *reading(void *arg)
 {
 	reader *r = arg;
-	gradcomp_value_view view[3] = {{.struct_size = sizeof view[0]}, {.struct_size = sizeof view[0]}, {.struct_size = sizeof view[0]}};
+	gradcomp_value_view view[3] = {
+		{.struct_size = sizeof view[0]}, {.struct_size = sizeof view[0]}, {.struct_size = sizeof view[0]}};
 	gradcomp_error err;
 	for (uint64_t i = 0; i < 400; i++) {
 		gradcomp_value_view *v = &view[i % 3];
@@ -272,7 +281,8 @@ int main(void)
 	for (int nodes = 1; nodes <= 2; nodes++) {
 		const int *where = nodes == 2 ? two_nodes : NULL;
 		run(refusing, where, "what is refused names what it is, on all ranks");
-		run(failing, where, "a make() that fails fails the call, with the sample's number, and may be called again");
+		run(failing, where,
+		    "a make() that fails fails the call, with the sample's number, and may be called again");
 		run(resuming, where, "an epoch goes on anywhere; two datasets at once");
 		run(threads, where, "four threads by get() and one by next()");
 		run(outliving, where, "values on loan outlive their dataset");

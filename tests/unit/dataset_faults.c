@@ -53,7 +53,8 @@ static void in_memory(gradcomp_job *job, int rank, process_board *b, void *room)
 	v->wrong |= (gradcomp_barrier(gradcomp_job_world(job), &v->error) != 0) << 2;
 	/* One bit of every third value that the second node owns. */
 	for (uint64_t i = 0; i < ds->nslots && rank == 1; i++)
-		if ((atomic_load(&ds->slots[i].word) & WORD_STATE) == SLOT_READY && atomic_load(&ds->slots[i].bytes) && !(owned++ % 3))
+		if ((atomic_load(&ds->slots[i].word) & WORD_STATE) == SLOT_READY &&
+		    atomic_load(&ds->slots[i].bytes) && !(owned++ % 3))
 			((unsigned char *)ds->head)[atomic_load(&ds->slots[i].offset)] ^= 1, found++;
 	v->seconds = (double)found;
 	v->wrong |= (gradcomp_barrier(gradcomp_job_world(job), &v->error) != 0) << 3;
@@ -88,8 +89,10 @@ static void in_spill(gradcomp_job *job, int rank, process_board *b, void *room)
 		return;
 	v->wrong |= samples_epoch(ds, 0, 0, &v->error) << 1;
 	for (uint64_t i = 0; i < ds->nslots; i++)
-		if ((atomic_load(&ds->slots[i].word) & WORD_STATE) == SLOT_SPILLED && atomic_load(&ds->slots[i].bytes) > 100 && i % 2)
-			v->wrong |= pwrite(ds->spill_fd, "damage", 6, (off_t)atomic_load(&ds->slots[i].offset) + 50) != 6;
+		if ((atomic_load(&ds->slots[i].word) & WORD_STATE) == SLOT_SPILLED &&
+		    atomic_load(&ds->slots[i].bytes) > 100 && i % 2)
+			v->wrong |= pwrite(ds->spill_fd, "damage", 6,
+			                   (off_t)atomic_load(&ds->slots[i].offset) + 50) != 6;
 	v->wrong |= samples_epoch(ds, 1, 0, &v->error) << 2;
 	v->stats.damaged = damaged(ds);
 	v->wrong |= (v->stats.damaged < 10) << 3;
@@ -182,13 +185,16 @@ static void deaths(void)
 		process_board *b = run_processes(2, settings, deadly, sizeof(verdict));
 		const verdict *v = process_room(b, 0);
 		if (nodes == 2) {
-			is_int(v->status, GRADCOMP_ERR_PEER, "another node's rank dies: whoever waits for its value fails");
+			is_int(v->status, GRADCOMP_ERR_PEER,
+			       "another node's rank dies: whoever waits for its value fails");
 			like(v->error.text, "rank 1", "by its name,");
 			ok(v->seconds < 9, "after %.1f s,", v->seconds);
 		} else {
-			ok(v->seconds < 9, "a rank of the same node dies: after %.1f s nobody waits for it,", v->seconds);
+			ok(v->seconds < 9, "a rank of the same node dies: after %.1f s nobody waits for it,",
+			   v->seconds);
 		}
-		is_int(v->wrong & ~(nodes == 1 ? 2 : 0), 0, "%severy later call fails", nodes == 2 ? "a forked child as well; and " : "");
+		is_int(v->wrong & ~(nodes == 1 ? 2 : 0), 0, "%severy later call fails",
+		       nodes == 2 ? "a forked child as well; and " : "");
 		end_processes(b);
 	}
 }

@@ -68,12 +68,13 @@ static void small(const char *directory)
 		ok(s.unkept >= 3 * 45 && s.local >= 2 * 45 && s.made + s.local == 300,
 		   "what fits is made once, the rest each time (%d made, %d unkept)", (int)s.made, (int)s.unkept);
 		s = run(two_nodes, 100, 20000, 400000, "the same over two nodes");
-		ok(s.unkept > 100 && s.remote > 0, "what an owner could not keep is made by who wants it (%d made, %d fetched)",
-		   (int)s.made, (int)s.remote);
+		ok(s.unkept > 100 && s.remote > 0,
+		   "what an owner could not keep is made by who wants it (%d made, %d fetched)", (int)s.made,
+		   (int)s.remote);
 		spill = (char *)directory;
 		s = run(one_node, 100, 20000, 1000000, "half of the values fit, the others are spilled");
-		ok(samples_each(all_samples->made, 100, 1) && s.spilled >= 90 && !s.unkept, "each made once, %d read from the file",
-		   (int)s.spilled);
+		ok(samples_each(all_samples->made, 100, 1) && s.spilled >= 90 && !s.unkept,
+		   "each made once, %d read from the file", (int)s.spilled);
 		s = run(two_nodes, 100, 20000, 400000, "spilled, over two nodes");
 		ok(samples_each(all_samples->made, 100, 1) && s.spilled && s.remote && !s.unkept,
 		   "each made once, %d read from a file, %d fetched", (int)s.spilled, (int)s.remote);
@@ -142,7 +143,8 @@ static void available(const char *root)
 	put(root, "sys/fs/cgroup/job/memory.max", "600000\n");
 	put(root, "sys/fs/cgroup/job/memory.current", "300000\n");
 	put(root, "sys/fs/cgroup/job/memory.stat", "anon 1\ninactive_file 100000\n");
-	is_int(size_available(root, &what), 400000, "version 2: the tightest of the groups, cached files not counted");
+	is_int(size_available(root, &what), 400000,
+	       "version 2: the tightest of the groups, cached files not counted");
 	like(what, "control group", "and it is named");
 	put(root, "proc/self/cgroup", "5:cpu,cpuacct:/\n4:memory:/slurm/job\n");
 	put(root, "sys/fs/cgroup/memory/slurm/job/memory.limit_in_bytes", "500000\n");

@@ -44,8 +44,10 @@ static void sizes(void)
 				        samples_each(all_samples->seen, samples_count, 3);
 				end_processes(b);
 			}
-			ok(well, "%d ranks, %u workers, 0 to 1000 samples: each made once, and right once in each of 3 epochs", P,
-			   workers);
+			ok(well,
+			   "%d ranks, %u workers, 0 to 1000 samples: each made once, and right once in each of 3 "
+			   "epochs",
+			   P, workers);
 		}
 }
 
@@ -108,7 +110,8 @@ static void forked(void)
 	samples_forget();
 	samples_count = 997;
 	process_board *b = run_processes(3, settings, children, sizeof(verdict));
-	ok(all_well(b) && samples_each(all_samples->made, samples_count, 1) && samples_each(all_samples->seen, samples_count, 2),
+	ok(all_well(b) && samples_each(all_samples->made, samples_count, 1) &&
+	           samples_each(all_samples->seen, samples_count, 2),
 	   "3 ranks with 3 forked children each, 2 epochs by get(): each made once, each value right");
 	for (int r = 0; r < 3; r++)
 		made += ((verdict *)process_room(b, r))->stats.made;

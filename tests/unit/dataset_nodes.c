@@ -11,8 +11,9 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {
-	{"2 nodes of 1", 2, {0, 1}}, {"3 nodes of 1", 3, {0, 1, 2}}, {"2 nodes of 2", 4, {0, 0, 1, 1}},
-	{"2 nodes of 2, in turn", 4, {0, 1, 0, 1}}, {"2 + 1", 3, {0, 0, 1}}, {"1 + 3 + 1", 5, {0, 1, 1, 1, 2}},
+	{"2 nodes of 1", 2, {0, 1}},       {"3 nodes of 1", 3, {0, 1, 2}},
+	{"2 nodes of 2", 4, {0, 0, 1, 1}}, {"2 nodes of 2, in turn", 4, {0, 1, 0, 1}},
+	{"2 + 1", 3, {0, 0, 1}},           {"1 + 3 + 1", 5, {0, 1, 1, 1, 2}},
 };
 
 static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL};
@@ -51,7 +52,9 @@ static void in_order(gradcomp_job *job, int rank, process_board *b, void *room)
 	for (uint64_t e = 0; e < 3; e++)
 		v->wrong |= samples_epoch(ds, e, 0, &v->error) << (e + 1);
 	end(ds, v);
-	v->wrong |= (v->stats.made + v->stats.local + v->stats.remote != 3 * order_length(samples_count, (uint64_t)b->P, (uint64_t)rank)) << 5;
+	v->wrong |= (v->stats.made + v->stats.local + v->stats.remote !=
+	             3 * order_length(samples_count, (uint64_t)b->P, (uint64_t)rank))
+	            << 5;
 }
 
 static void order_shape(const shape *s)
@@ -70,13 +73,15 @@ static void order_shape(const shape *s)
 			int fine = all_well(b) && samples_each(all_samples->made, samples_count, 1) &&
 			           samples_each(all_samples->seen, samples_count, 3);
 			if (!fine)
-				printf("# %d samples, %u workers, %u ahead\n", (int)samples_count, extra.workers, extra.ahead);
+				printf("# %d samples, %u workers, %u ahead\n", (int)samples_count, extra.workers,
+				       extra.ahead);
 			well &= fine;
 			for (int r = 0; r < s->P; r++)
 				remote += ((verdict *)process_room(b, r))->stats.remote;
 			end_processes(b);
 		}
-	ok(well && remote > 100, "%s: each made once over all nodes, right in each of 3 epochs (%d from another node)", s->name,
+	ok(well && remote > 100,
+	   "%s: each made once over all nodes, right in each of 3 epochs (%d from another node)", s->name,
 	   (int)remote);
 }
 
@@ -162,7 +167,8 @@ static void by_children(gradcomp_job *job, int rank, process_board *b, void *roo
 			pid[k] = fork();
 			if (!pid[k]) {
 				gradcomp_error err = {0};
-				int wrong = others_order(ds, e, (uint64_t)(rank * CHILDREN + k), (uint64_t)(b->P * CHILDREN), &err);
+				int wrong = others_order(ds, e, (uint64_t)(rank * CHILDREN + k),
+				                         (uint64_t)(b->P * CHILDREN), &err);
 				if (wrong)
 					printf("# a child: %s\n", err.text);
 				fflush(stdout);
@@ -187,7 +193,8 @@ static void other_shape(const shape *s, process_body *body, const char *who)
 	samples_count = 600;
 	extra = (gradcomp_dataset_options){0};
 	process_board *b = run_processes(s->P, settings, body, sizeof(verdict));
-	ok(all_well(b) && samples_each(all_samples->made, samples_count, 1) && samples_each(all_samples->seen, samples_count, 3),
+	ok(all_well(b) && samples_each(all_samples->made, samples_count, 1) &&
+	           samples_each(all_samples->seen, samples_count, 3),
 	   "%s, %s by get(): each made once, then with its owner, right in each of 3 epochs", s->name, who);
 	end_processes(b);
 }

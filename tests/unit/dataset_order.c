@@ -48,7 +48,8 @@ static void complete(void)
 
 static void large(void)
 {
-	static const uint64_t counts[] = {((uint64_t)1 << 40), ((uint64_t)1 << 40) - 87, ((uint64_t)1 << 32) + 1, ORDER_COUNT_MAX};
+	static const uint64_t counts[] = {((uint64_t)1 << 40), ((uint64_t)1 << 40) - 87, ((uint64_t)1 << 32) + 1,
+	                                  ORDER_COUNT_MAX};
 	int right = 1;
 	for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
 		order o;
@@ -78,7 +79,8 @@ static void uniform(uint64_t count)
 {
 	enum { TRIES = 40000 };
 	uint64_t *first = calloc(count, sizeof *first), *pair = calloc(count * count, sizeof *pair);
-	double each = (double)TRIES / (double)count, both = (double)TRIES / (double)(count * (count - 1)), chi = 0, chi2 = 0;
+	double each = (double)TRIES / (double)count, both = (double)TRIES / (double)(count * (count - 1)), chi = 0,
+	       chi2 = 0;
 	for (uint64_t t = 0; t < TRIES; t++) {
 		order o;
 		order_begin(&o, t / 200, t % 200, count, 1);
@@ -92,9 +94,10 @@ static void uniform(uint64_t count)
 		if (i / count != i % count)
 			chi2 += ((double)pair[i] - both) * ((double)pair[i] - both) / both;
 	double df = (double)count - 1, df2 = (double)(count * (count - 1)) - 1;
-	ok((chi - df) * (chi - df) < 25 * 2 * df, "%d samples: which one is first is even (chi-square %.1f at %g degrees)",
-	   (int)count, chi, df);
-	ok((chi2 - df2) * (chi2 - df2) < 25 * 2 * df2, "%d samples: and which two (%.1f at %g)", (int)count, chi2, df2);
+	ok((chi - df) * (chi - df) < 25 * 2 * df,
+	   "%d samples: which one is first is even (chi-square %.1f at %g degrees)", (int)count, chi, df);
+	ok((chi2 - df2) * (chi2 - df2) < 25 * 2 * df2, "%d samples: and which two (%.1f at %g)", (int)count, chi2,
+	   df2);
 	free(first);
 	free(pair);
 }
@@ -119,7 +122,8 @@ static void unlike(void)
 	for (int k = 0; k < 64; k++)
 		most = steps[k] > most ? steps[k] : most;
 	mean /= (double)N * N * N / 12;
-	ok(fixed < 10 && same < 10, "%llu of %d samples stay where they are, %llu are where the next epoch has them",
+	ok(fixed < 10 && same < 10,
+	   "%llu of %d samples stay where they are, %llu are where the next epoch has them",
 	   (unsigned long long)fixed, N, (unsigned long long)same);
 	ok(most < N / 64 * 14 / 10, "differences of neighbours spread (at most %llu of %d alike mod 64)",
 	   (unsigned long long)most, N);

@@ -26,9 +26,17 @@ static const lie lies[] = {
 	{"an answer to nothing", "not asked", {.type = MSG_TELL, .n = 1, .id = 3}, {{0}}, 0},
 	{"an answer to block 2^40", "not asked", {.type = MSG_TELL, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0},
 	{"a note of a ticket there is not", "none", {.type = MSG_NOTE, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0},
-	{"an offer of a sample of its own", "does not own", {.type = MSG_OFFER, .id = 1, .index = MINE, .bytes = 1}, {{0}}, 0},
+	{"an offer of a sample of its own",
+         "does not own",
+         {.type = MSG_OFFER, .id = 1, .index = MINE, .bytes = 1},
+         {{0}},
+         0},
 	{"an answer to no offer", "not made", {.type = MSG_TAKE, .id = 5}, {{0}}, 0},
-	{"a value nobody takes", "nobody takes", {.type = MSG_GIVE, .id = 1, .index = THEIRS, .bytes = 1}, {{0}}, 0},
+	{"a value nobody takes",
+         "nobody takes",
+         {.type = MSG_GIVE, .id = 1, .index = THEIRS, .bytes = 1},
+         {{0}},
+         0},
 	{"damage of a sample there is not", "does not own", {.type = MSG_DAMAGED, .index = ~(uint64_t)0}, {{0}}, 0},
 };
 
@@ -71,7 +79,8 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 		/* Values of its own, which it has without asking anybody. */
 		uint64_t index = sample_of(ds, THEIRS);
 		double begin = process_now();
-		while (!(v->status = gradcomp_dataset_get(ds, index, &view, &v->error)) && process_now() - begin < 20) {
+		while (!(v->status = gradcomp_dataset_get(ds, index, &view, &v->error)) &&
+		       process_now() - begin < 20) {
 			gradcomp_dataset_release(ds, &view);
 			usleep(500);
 		}

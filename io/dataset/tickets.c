@@ -1,0 +1,152 @@
+/* What processes of this rank write on their tickets, and what becomes of it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "service.h"
+
+#define SWEEP_NS 1000000000u
+
+static peer *peer_for(const service *s, uint64_t index)
+{
+	place at;
+
+	owner_of(s->ds, index, &at);
+	return &s->peers[s->peer_of[s->ds->node_of[at.rank]]];
+}
+
+void ticket_want(service *s, uint32_t n)
+{
+	peer *p = peer_for(s, atomic_load(&s->ds->tickets[n].index));
+
+	if (p->nwanted == p->room) {
+		size_t left = p->nwanted - p->first, room = left >= p->room / 2 ? 2 * p->room + 64 : p->room;
+		uint32_t *more = malloc(room * sizeof *more);
+
+		if (!more) {
+			service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+			return;
+		}
+		if (left)
+			memcpy(more, p->wanted + p->first, left * sizeof *more);
+		free(p->wanted);
+		p->wanted = more;
+		p->room = room;
+		p->first = 0;
+		p->nwanted = left;
+	}
+	p->wanted[p->nwanted++] = n;
+}
+
+/* Takes over the ticket's reference to its block. */
+static void offer_make(service *s, const ticket *t)
+{
+	offer *f = malloc(sizeof *f);
+
+	if (!f) {
+		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		return;
+	}
+	*f = (offer){.next = s->offers,
+	             .id = ++s->offered,
+	             .index = atomic_load(&t->index),
+	             .offset = t->offset,
+	             .bytes = t->bytes,
+	             .sum = t->sum,
+	             .block = t->block};
+	f->to = peer_for(s, f->index);
+	s->offers = f;
+	out_header(s, f->to,
+	           (header){.type = MSG_OFFER, .id = f->id, .index = f->index, .bytes = f->bytes, .sum = f->sum});
+}
+
+static void ticket_free(ticket *t)
+{
+	atomic_store_explicit(&t->word, TICKET_FREE, memory_order_release);
+	process_wake(&t->word);
+}
+
+static void ticket_serve(service *s, uint32_t n)
+{
+	ticket *t = &s->ds->tickets[n];
+	uint32_t word = atomic_load_explicit(&t->word, memory_order_acquire), whose = word & ~WORD_STATE;
+	int b;
+
+	switch (word & WORD_STATE) {
+	case TICKET_WANTED:
+		if (!atomic_load(&s->draining)) {
+			ticket_want(s, n);
+		} else if (ticket_move(t, word, TICKET_FLYING | whose)) {
+			atomic_fetch_or(&t->flags, TICKET_FINAL);
+			atomic_store_explicit(&t->word, TICKET_ABSENT | whose, memory_order_release);
+			process_wake(&t->word);
+		}
+		break;
+	case TICKET_ROOM:
+		b = atomic_load(&s->draining) ? -1 : window_alloc(s, t->bytes);
+		t->block = b < 0 ? 0 : (uint32_t)b;
+		t->offset = b < 0 ? 0 : s->blocks[b].offset;
+		atomic_store_explicit(&t->word, TICKET_MAKING | whose, memory_order_release);
+		process_wake(&t->word);
+		break;
+	case TICKET_OFFERED:
+		atomic_fetch_add(&s->ds->fetch->refs[t->block], 1);
+		offer_make(s, t);
+		if (!ticket_move(t, word, TICKET_HELD | whose)) {
+			window_unref(s, t->block);
+			ticket_free(t);
+		}
+		break;
+	case TICKET_LEFT:
+		offer_make(s, t);
+		ticket_free(t);
+		break;
+	case TICKET_DAMAGED:
+		out_header(s, peer_for(s, atomic_load(&t->index)),
+		           (header){.type = MSG_DAMAGED, .index = atomic_load(&t->index)});
+		window_unref(s, t->block);
+		ticket_free(t);
+		break;
+	}
+}
+
+void tickets_sweep(service *s)
+{
+	gradcomp_dataset *ds = s->ds;
+	uint32_t alive = atomic_load(&ds->self);
+
+	if (clock_ns() - s->swept < SWEEP_NS)
+		return;
+	s->swept = clock_ns();
+	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
+		ticket *t = &ds->tickets[i];
+		uint32_t word = atomic_load_explicit(&t->word, memory_order_acquire), state = word & WORD_STATE;
+
+		if (state == TICKET_FREE || state == TICKET_FLYING || (word & ~WORD_STATE) == alive)
+			continue;
+		if (process_alive(ds, word)) {
+			alive = word & ~WORD_STATE;
+			continue;
+		}
+		/* Somebody alive may take over what is on its way. */
+		if (!ticket_move(t, word, TICKET_SETUP | atomic_load(&ds->self)))
+			continue;
+		if (state == TICKET_READY || state == TICKET_HELD || state == TICKET_OFFERED ||
+		    state == TICKET_LEFT || state == TICKET_DAMAGED || (state == TICKET_MAKING && t->offset))
+			window_unref(s, t->block);
+		ticket_free(t);
+	}
+}
+
+void tickets_attend(service *s)
+{
+	fetch_area *f = s->ds->fetch;
+
+	for (uint32_t i = 0; i < s->ds->head->ntickets / 64; i++) {
+		uint64_t bits = atomic_load_explicit(&f->attention[i], memory_order_relaxed)
+		                        ? atomic_exchange(&f->attention[i], 0)
+		                        : 0;
+
+		for (; bits; bits &= bits - 1)
+			ticket_serve(s, i * 64 + (uint32_t)__builtin_ctzll(bits));
+	}
+}
