@@ -24,7 +24,7 @@ static void look(void *ctx, const char *name, const char *value, const char *ori
 {
 	(void)origin, (void)help;
 	if (!strcmp(name, "stage.together"))
-		*(int *)ctx = !strcmp(value, "yes") || !strcmp(value, "true") || !strcmp(value, "on") || !strcmp(value, "1");
+		*(int *)ctx = setting_yes(value);
 }
 
 /* 1 they are to meet, 0 each is to stage for itself, -1 with the error said. */

@@ -34,7 +34,7 @@ static void look(void *ctx, const char *name, const char *value, const char *ori
 	else if (!strcmp(name, "stage.prolog_timeout"))
 		p->timeout = strdup(value);
 	else if (!strcmp(name, "stage.prolog"))
-		p->on = !strcmp(value, "yes") || !strcmp(value, "true") || !strcmp(value, "on") || !strcmp(value, "1");
+		p->on = setting_yes(value);
 }
 
 static int stop(void *ctx, const gradcomp_stage_progress *p)

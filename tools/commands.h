@@ -54,6 +54,8 @@ int caught_signal(void);
 gradcomp_status print_plugins(const char *only, int *found, int *unusable, gradcomp_error *err);
 /* Which collective carries which payloads and compressors, as two Markdown tables. */
 gradcomp_status print_pairs(gradcomp_error *err);
+/* What gradcomp_setting_each() tells of a setting that is yes or no. */
+int setting_yes(const char *value);
 /* Every setting with its value and origin. */
 gradcomp_status print_settings(gradcomp_error *err);
 
