@@ -73,7 +73,7 @@ static void ticket_serve(service *s, uint32_t n)
 
 	switch (word & WORD_STATE) {
 	case TICKET_WANTED:
-		if (!atomic_load(&s->draining)) {
+		if (!atomic_load(&s->draining) && s->ds->head->window_bytes) {
 			ticket_want(s, n);
 		} else if (ticket_move(t, word, TICKET_FLYING | whose)) {
 			atomic_fetch_or(&t->flags, TICKET_FINAL);

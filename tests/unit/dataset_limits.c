@@ -91,6 +91,8 @@ static void long_values(void)
 	ok(samples_each(all_samples->made, 12, 1) && s.remote, "each made once, %d fetched", (int)s.remote);
 	s = run(two_nodes, 12, 1200000, 8 << 20, "values longer than the window");
 	ok(!s.remote && s.made > 12, "are made by who wants them (%d made)", (int)s.made);
+	s = run(two_nodes, 100, 3000, 20000, "memory that leaves no window");
+	ok(!s.remote && s.made > 100, "other nodes' values are made by who wants them (%d made)", (int)s.made);
 }
 
 static void wanting(gradcomp_job *job, int rank, process_board *b, void *room)
