@@ -208,6 +208,9 @@ static gradcomp_status list(void *ctx, stage_worker *w, size_t i, gradcomp_error
 		status = source_list(w->from, b->dir, find, b, err);
 		if (!status)
 			status = flush(b, err);
+		/* A directory or link that went while it was listed: everything starts again. */
+		if (status == GRADCOMP_ERR_NOTFOUND)
+			atomic_store(&s->run->changed, true);
 		finished(s);
 	}
 	free(b);

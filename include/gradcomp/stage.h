@@ -129,7 +129,8 @@ typedef struct gradcomp_stage_result {
  *                how much is needed and how much there is) or no quota
  *   STATE        the source changed each time it was copied, or `progress`
  *                asked to stop
- *   PEER, TIMEOUT  another node of the group died or does not answer
+ *   PEER, TIMEOUT  another node of the group died or does not answer, or the NFS
+ *                server cannot be reached, or was away for stage.source_timeout
  * Names in the text are fit for a terminal: control bytes appear as \xNN. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_stage_result *result,
                                                gradcomp_error *err);

@@ -40,9 +40,12 @@ static struct local_reader *local_reader(source_reader *r)
 	return (struct local_reader *)r;
 }
 
+/* errno as a status: NOTFOUND when it is not there or something else is. */
 static gradcomp_status failed(source_reader *r, const char *what, const char *path, gradcomp_error *err)
 {
-	return stage_fail(err, what, *path ? path : r->from->name);
+	bool missing = errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
+	gradcomp_status status = stage_fail(err, what, *path ? path : r->from->name);
+	return missing ? GRADCOMP_ERR_NOTFOUND : status;
 }
 
 static void local_close(source *s)
@@ -98,6 +101,8 @@ static gradcomp_status local_list(source_reader *base, const char *dir, source_e
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
 			continue;
 		if (fstatat(list, de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+			if (errno == ENOENT)
+				continue; /* it has gone since */
 			char path[2 * PATH_MAX];
 			snprintf(path, sizeof path, "%s%s%s", dir, *dir ? "/" : "", de->d_name);
 			status = stage_fail(err, "look at", path);
@@ -123,9 +128,7 @@ static gradcomp_status local_lookup(source_reader *base, const char *path, sourc
 		take_stat(out, &st);
 		return GRADCOMP_OK;
 	}
-	bool missing = errno == ENOENT || errno == ENOTDIR || errno == ELOOP;
-	gradcomp_status status = failed(base, "look at", path, err);
-	return missing ? GRADCOMP_ERR_NOTFOUND : status;
+	return failed(base, "look at", path, err);
 }
 
 static gradcomp_status local_readlink(source_reader *base, const char *path, char target[4096],

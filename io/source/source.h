@@ -60,7 +60,8 @@ typedef gradcomp_status source_each(void *ctx, const char *name, const source_st
 /* Calls each() for every entry of a directory but . and .., in any order, until one
  * returns a failure, which is returned. The names last for the call. `dir` is open
  * meanwhile: each() may call source_readlink() for an entry of it, and nothing else
- * of the reader. A server may give any name, and the same one twice. */
+ * of the reader. A server may give any name, and the same one twice. NOTFOUND: there is
+ * no such directory, or something else is there. */
 gradcomp_status source_list(source_reader *r, const char *dir, source_each *each, void *ctx, gradcomp_error *err);
 gradcomp_status source_lookup(source_reader *r, const char *path, source_stat *st, gradcomp_error *err);
 /* Up to PATH_MAX - 1 bytes and a 0; longer ones are UNSUPPORTED. */

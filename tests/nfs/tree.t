@@ -76,10 +76,13 @@ is 'its checksums are right' "$status:$out" "0:$copy"
 stage "$(at tree//)"
 is 'slashes do not matter' "$status:$out" "0:$copy"
 
-rm "$tree/many/17"
-stage "$(at tree)"
+stage "$(at tree/odd)"
+is 'a part of it' "$status" 0
+copy=$out
+rm "$tree/odd/~"
+stage "$(at tree/odd)"
 is 'with a file less' "$status" 0
-check 'it is another copy' test "$out" != "$copy" -a ! -e "$out/many/17"
+check 'it is another copy' test "$out" != "$copy" -a ! -e "$out/~" -a -e "$out/..."
 
 stage "$(at tree/large)"
 is 'a file' "$status" 0
