@@ -7,7 +7,7 @@
 
 /* A ticket that the window has no room for is given up after this long: what the program
  * itself holds may fill it. */
-#define PATIENCE_NS 300000000u
+#define PATIENCE_NS 100000000u
 
 uint32_t fetch_tickets(uint32_t ahead)
 {

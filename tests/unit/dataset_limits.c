@@ -95,6 +95,48 @@ static void long_values(void)
 	ok(!s.remote && s.made > 100, "other nodes' values are made by who wants them (%d made)", (int)s.made);
 }
 
+/* Keeps more values on loan than the window holds. */
+static void hoarding(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	enum { SAMPLES = 20 };
+	gradcomp_dataset_options o = samples_options(SAMPLES);
+	gradcomp_value_view view[SAMPLES];
+	verdict *v = room;
+	gradcomp_dataset *ds;
+	(void)b;
+	o.memory = 2 << 20;
+	if ((v->wrong = gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0))
+		return;
+	v->wrong |= samples_epoch(ds, 0, 0, &v->error) << 1;
+	v->wrong |= (gradcomp_barrier(gradcomp_job_world(job), &v->error) != 0) << 2;
+	for (int round = 0; round < 2 && rank == 0; round++) {
+		for (uint64_t i = 0; i < SAMPLES; i++) {
+			view[i] = (gradcomp_value_view){.struct_size = sizeof view[i]};
+			v->wrong |= (gradcomp_dataset_get(ds, i, &view[i], &v->error) != 0) << 3;
+		}
+		for (uint64_t i = 0; i < SAMPLES; i++) {
+			v->wrong |= !sample_right(&view[i], i) << 4;
+			gradcomp_dataset_release(ds, &view[i]);
+		}
+	}
+	v->stats.struct_size = sizeof v->stats;
+	gradcomp_dataset_get_stats(ds, &v->stats);
+	v->wrong |= (gradcomp_dataset_free(ds, v->wrong ? NULL : &v->error) != 0) << 5;
+}
+
+static void hoard(void)
+{
+	samples_forget();
+	all_samples->bytes = 60000;
+	processes_nodes = two_nodes;
+	process_board *b = run_processes(2, settings, hoarding, sizeof(verdict));
+	const gradcomp_dataset_stats *s = &((verdict *)process_room(b, 0))->stats;
+	ok(all_well(b) && s->remote && s->made > 10,
+	   "a program that keeps more on loan than the window holds goes on: %d fetched, %d made by itself",
+	   (int)s->remote, (int)s->made - 10);
+	end_processes(b);
+}
+
 static void wanting(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(1000);
@@ -173,6 +215,7 @@ int main(void)
 	mkdir(root, 0700);
 	small(directory);
 	long_values();
+	hoard();
 	too_much();
 	available(root);
 	return done_testing();
