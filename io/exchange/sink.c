@@ -83,11 +83,15 @@ static int write_run(void *ctx, uint32_t at, const unsigned char *data, uint32_t
 
 static int create(stage_walk *to, const stage_entry *e)
 {
+	const int flags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
 	const char *base;
 	int dir = stage_walk_parent(to, e->path, &base);
-	if (dir < 0 || (unlinkat(dir, base, 0) < 0 && errno != ENOENT))
+	if (dir < 0)
 		return -1;
-	int fd = openat(dir, base, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	int fd = openat(dir, base, flags, 0600);
+	/* Half of it may be there from an interrupted copy. */
+	if (fd < 0 && errno == EEXIST && unlinkat(dir, base, 0) == 0)
+		fd = openat(dir, base, flags, 0600);
 	if (fd >= 0 && e->stored < e->size && ftruncate(fd, (off_t)e->size) < 0) {
 		close(fd);
 		return -1;

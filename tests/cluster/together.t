@@ -28,7 +28,7 @@ whole () {
 check 'a rank on each of 4 nodes' together -n4 gradcomp stage --pmix "$tmp/data"
 is 'each says where its copy is' "$(grep -cE "^$area/[0-9a-f]{64}/data$" <<< "$said")" 4 || note "$said"
 is 'which is the same path' "$(grep "^$area" <<< "$said" | sort -u | wc -l)" 1
-is 'and whole' "$(whole | sort | uniq -c | xargs)" '4 whole'
+is 'and whole' "$(whole | sort | uniq -c | tr -s ' ')" ' 4 whole'
 check 'two ranks a node' together -n8 gradcomp stage --pmix "$tmp/data"
 is 'find it' "$(grep -c "^$area/" <<< "$said")" 8
 like 'and say so' "$said" "using cached copy of $tmp/data ($files files"
@@ -36,7 +36,7 @@ like 'and say so' "$said" "using cached copy of $tmp/data ($files files"
 "${bed[@]}" node 2 rm -rf "$area"
 "${bed[@]}" node 3 rm -rf "$area"
 check 'when two nodes have lost theirs' together -n4 gradcomp stage --pmix --verify "$tmp/data"
-is 'they get it from the others' "$(whole | sort | uniq -c | xargs)" '4 whole'
+is 'they get it from the others' "$(whole | sort | uniq -c | tr -s ' ')" ' 4 whole'
 
 check 'shards' together -n4 gradcomp stage --pmix "$tmp/data:mode=shard"
 is 'have a path on each node' "$(grep "^$area" <<< "$said" | sort -u | wc -l)" 4

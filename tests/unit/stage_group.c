@@ -147,6 +147,49 @@ static void shards(void)
 	   "mode link gives the source");
 }
 
+/* A file of which most is not there, and one that ends with a hole. */
+static void holes(void)
+{
+	must(system("chmod -R u+w src; rm -rf src; mkdir src; truncate -s 20M src/sparse; truncate -s 3000001 src/tail; "
+	            "truncate -s 300K src/small; "
+	            "for at in 0 1000 3001 5119; do head -c 2000 /dev/urandom | dd of=src/sparse bs=4096 seek=$at conv=notrunc "
+	            "2>/dev/null; done; head -c 5 /dev/urandom | dd of=src/tail conv=notrunc 2>/dev/null"),
+	     "source");
+	group_clear();
+	group_options = (gradcomp_stage_options){.source = "src"};
+	group_stage(3);
+	is_int(group_failed(3), 0, "files with holes%s%s", why.text[0] ? ": " : "", why.text);
+	ok(group_whole(3), "are whole");
+	uint64_t read = GROUP_SUM(3, read), received = GROUP_SUM(3, received);
+	ok(read < 1000000 && received < 2000000, "of 23 MB %llu bytes are read, %llu sent", (unsigned long long)read,
+	   (unsigned long long)received);
+	int same = 1;
+	for (int r = 0; r < 3; r++) {
+		struct stat st = {0};
+		char path[4200];
+		snprintf(path, sizeof path, "%s/sparse", group_out[r].result.path);
+		same &= stat(path, &st) == 0 && st.st_blocks * 512 <= 5 * 4096;
+	}
+	ok(same, "and the holes are holes");
+}
+
+/* Looking only; and nodes that do not want the same. */
+static void others(void)
+{
+	make_tree(3);
+	group_clear();
+	group_options = (gradcomp_stage_options){.source = "src", .flags = GRADCOMP_STAGE_DRY_RUN};
+	group_stage(3);
+	ok(!group_failed(3) && group_out[2].result.files == 44 && !group_in_caches("data"), "a dry run: looks, and makes nothing");
+	is_int(group_in_caches("[0-9a-f]"), 0, "on no node");
+	group_options = (gradcomp_stage_options){.source = "src"};
+	group_odd_rank = 1;
+	group_stage(3);
+	ok(group_out[0].status == GRADCOMP_ERR_MISMATCH && group_out[1].status == GRADCOMP_ERR_MISMATCH,
+	   "nodes that want other things are told: %s", group_out[0].error.text);
+	group_odd_rank = -1;
+}
+
 /* Two ranks a node: one of them acts. */
 static void mates(void)
 {
@@ -175,6 +218,8 @@ int main(void)
 	again();
 	contents();
 	shards();
+	holes();
+	others();
 	mates();
 	return done_testing();
 }

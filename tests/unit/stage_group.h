@@ -23,6 +23,7 @@ typedef int (*group_hook)(void *ctx, const gradcomp_stage_progress *p);
 static gradcomp_stage_options group_options; /* source, flags, mode */
 static int group_hook_rank = -1;
 static group_hook group_hook_call;
+static int group_odd_rank = -1; /* wants contents compared, too */
 static int group_own_nodes = 1; /* each rank is a node */
 static int group_rank;          /* of this process */
 static outcome group_out[NODES_MAX];
@@ -50,6 +51,8 @@ static void group_body(gradcomp_job *job, int rank, process_board *b, void *room
 	options.progress = group_progress;
 	options.ctx = o;
 	options.workers = 2;
+	if (rank == group_odd_rank)
+		options.flags ^= GRADCOMP_STAGE_CONTENT;
 	o->result.struct_size = sizeof o->result;
 	o->seconds = process_now();
 	o->status = gradcomp_stage(&options, &o->result, &o->error);
