@@ -46,6 +46,21 @@ gradcomp_status stage_room(stage_run *run, const stage_manifest *m, int area, gr
 	return GRADCOMP_OK;
 }
 
+/* A directory that can be written to: a new one, or the one that an interrupted copy has.
+ * fchmodat() would follow a link in its place. */
+static int make_dir(int parent, const char *name)
+{
+	struct stat st;
+	if ((mkdirat(parent, name, 0700) < 0 && errno != EEXIST) ||
+	    fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -1;
+	if (!S_ISDIR(st.st_mode)) {
+		errno = ENOTDIR;
+		return -1;
+	}
+	return fchmodat(parent, name, 0700, 0);
+}
+
 static gradcomp_status make_dirs(struct fill *f, stage_walk *to, gradcomp_error *err)
 {
 	for (size_t i = 0; i < f->m->n; i++) {
@@ -55,8 +70,7 @@ static gradcomp_status make_dirs(struct fill *f, stage_walk *to, gradcomp_error 
 			continue;
 		/* Writable while it is filled; its own mode comes last. */
 		int dir = stage_walk_parent(to, e->path, &base);
-		if (dir < 0 || (mkdirat(dir, base, 0700) < 0 && errno != EEXIST) ||
-		    fchmodat(dir, base, 0700, 0) < 0)
+		if (dir < 0 || make_dir(dir, base) < 0)
 			return stage_write_failed(f->run, e->path, err);
 		gradcomp_status status = stage_run_tick(f->run, err);
 		if (status)
@@ -125,7 +139,7 @@ static gradcomp_status set_dir_modes(struct fill *f, stage_walk *to, int temp, g
 
 static gradcomp_status open_data(stage_run *run, int temp, int *data, gradcomp_error *err)
 {
-	if ((mkdirat(temp, "data", 0700) < 0 && errno != EEXIST) || fchmodat(temp, "data", 0700, 0) < 0 ||
+	if (make_dir(temp, "data") < 0 ||
 	    (*data = openat(temp, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
 		return stage_write_failed(run, "data", err);
 	return GRADCOMP_OK;

@@ -119,22 +119,47 @@ static void area(void)
 /* A link planted where a copy, its lock or its temporary directory would be. */
 static void planted(void)
 {
-	static const char *const suffix[] = {"", ".tmp", ".lock"};
-	char path[512];
+	/* In a directory that holds one, KEY or KEY.tmp is made first. */
+	static const char *const names[] = {"",
+	                                    ".tmp",
+	                                    ".lock",
+	                                    ".lease",
+	                                    "/used",
+	                                    "/size",
+	                                    "/manifest",
+	                                    "/data",
+	                                    ".tmp/data",
+	                                    ".tmp/journal",
+	                                    ".tmp/manifest",
+	                                    ".tmp/size",
+	                                    ".tmp/data/sub",
+	                                    ".tmp/data/file"};
+	char path[1024], key[65];
 	must(rename("cache.real", "cache"), "rename");
+	put("src/sub/inside", "inside");
 	is_int(stage(), 0, "for its key");
-	for (int i = 0; i < 3; i++) {
-		snprintf(path, sizeof path, "rm -rf cache/%u; mkdir -m 700 cache/%u; ln -s %s/%s cache/%u/%.70s%s",
-		         geteuid(), geteuid(), bench_dir, i == 2 ? "victim" : "elsewhere", geteuid(), got.key,
-		         suffix[i]);
-		char key[65];
-		memcpy(key, got.key, sizeof key);
+	memcpy(key, got.key, sizeof key);
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		bool below = strchr(names[i], '/');
+		must(chmod("elsewhere", 0711), "elsewhere");
+		snprintf(path, sizeof path,
+		         "cd cache && rm -rf %u && mkdir -m 700 %u && cd %u && { mkdir -p \"$(dirname %.64s%s)\" "
+		         "|| :; } && "
+		         "ln -s %s/%s %.64s%s",
+		         geteuid(), geteuid(), geteuid(), key, names[i], bench_dir,
+		         below && !strstr(names[i], "data") ? "victim"
+		         : i == 2                           ? "victim"
+		                                            : "elsewhere",
+		         key, names[i]);
 		must(system(path) ? -1 : 0, path);
 		gradcomp_status status = stage();
-		ok(status == 0 || status == GRADCOMP_ERR_IO, "a link KEY%s: %s", suffix[i],
+		ok(status == 0 || status == GRADCOMP_ERR_IO, "a link KEY%s: %s", names[i],
 		   status ? why.text : "replaced");
-		is_int(system("test -z \"$(ls -A elsewhere)\" && test ! -e victim"), 0, "is not followed");
-		memcpy(got.key, key, sizeof key);
+		is_int(system("test -z \"$(ls -A elsewhere)\" && test ! -e victim && "
+		              "test \"$(stat -c %a elsewhere)\" = 711"),
+		       0, "is not followed");
+		ok(status || (!strcmp(copied("sub/inside"), "inside") && !strcmp(copied("file"), "x")),
+		   "and the copy is right");
 	}
 }
 
