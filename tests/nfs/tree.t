@@ -78,11 +78,7 @@ is 'slashes do not matter' "$status:$out" "0:$copy"
 
 stage "$(at tree/odd)"
 is 'a part of it' "$status" 0
-copy=$out
-rm "$tree/odd/~"
-stage "$(at tree/odd)"
-is 'with a file less' "$status" 0
-check 'it is another copy' test "$out" != "$copy" -a ! -e "$out/~" -a -e "$out/..."
+part=$out
 
 stage "$(at tree/large)"
 is 'a file' "$status" 0
@@ -134,8 +130,14 @@ check 'has it' cmp "$tmp/export/bad/closed" "$(cat "$tmp/out")/closed"
 setpriv --reuid=61235 --regid=61235 --clear-groups "$gradcomp" stage --quiet "$(at bad)&uid=0" >"$tmp/out" 2>"$tmp/log"
 is 'as somebody else he does not read' $? 1
 like 'and is told' "$(cat "$tmp/log")" 'only root can read as somebody else'
-check 'the server with root_squash' sh -c "$server down && $server up '$tmp/export' --fresh --squash=root"
-url=$(cat "$tmp/server/url")
+# A server trusts what it has listed for a while, so the tree changes while there is none.
+port=${url##*nfsport=}
+$server down
+rm "$tree/odd/~"
+check 'the server with root_squash' $server up "$tmp/export" --fresh --squash=root --port="$port"
+stage "$(at tree/odd)"
+is 'with a file less' "$status:$log" 0:
+check 'it is another copy' test "$out" != "$part" -a ! -e "$out/~" -a -e "$out/..."
 refuses 'root is nobody there' bad 'cannot read closed: the NFS server 127.0.0.1 denies it to user 0; it may treat root as nobody (root_squash)'
 stage "$(at bad)&uid=61235&gid=61235"
 is 'root reads as its owner' "$status:$log" 0:
