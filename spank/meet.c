@@ -11,10 +11,12 @@
 #include "say.h"
 
 #define OPEN_TIMEOUT 20 /* s */
-#define LIVE "GRADCOMP_STAGE_LIVE"
 
-static const char *const names[] = {"GRADCOMP_MEET", "GRADCOMP_MEET_TOKEN", "GRADCOMP_MEET_RANKS", LIVE};
-enum { WHERE, TOKEN, RANKS, NAMES = sizeof names / sizeof *names };
+/* With this beginning they go with srun --export=NONE, too. */
+#define BETWEEN "SLURM_GRADCOMP_"
+
+static const char *const names[] = {BETWEEN "MEET", BETWEEN "MEET_TOKEN", BETWEEN "MEET_RANKS", BETWEEN "LIVE"};
+enum { WHERE, TOKEN, RANKS, LIVE, NAMES };
 
 static int keep = -1; /* the place's stdin: it ends when this is closed */
 
@@ -48,7 +50,7 @@ void meet_open(spank_t sp, const arguments *args, const char *spec, void (*line)
 
 	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0) { /* a terminal */
 		snprintf(columns, sizeof columns, "%d", size.ws_col ? size.ws_col : 80);
-		setenv(LIVE, columns, 1);
+		setenv(names[LIVE], columns, 1);
 	}
 	if (spank_get_item(sp, S_JOB_NNODES, &nodes) != ESPANK_SUCCESS || nodes < 2)
 		return;
@@ -89,7 +91,7 @@ void meet_take(spank_t sp, meeting *m)
 	int there = spank_getenv(sp, names[WHERE], where, sizeof where) == ESPANK_SUCCESS &&
 	            spank_getenv(sp, names[TOKEN], token, sizeof token) == ESPANK_SUCCESS &&
 	            spank_getenv(sp, names[RANKS], ranks, sizeof ranks) == ESPANK_SUCCESS;
-	m->live = spank_getenv(sp, LIVE, live, sizeof live) == ESPANK_SUCCESS ? atoi(live) : 0;
+	m->live = spank_getenv(sp, names[LIVE], live, sizeof live) == ESPANK_SUCCESS ? atoi(live) : 0;
 	for (int i = 0; i < NAMES; i++)
 		spank_unsetenv(sp, names[i]);
 	m->node = node;
@@ -99,6 +101,6 @@ void meet_take(spank_t sp, meeting *m)
 	/* A component of a heterogeneous step counts its own nodes only. */
 	if (!there || strtoul(ranks, NULL, 10) != nodes)
 		return;
-	snprintf(m->where, sizeof m->where, "%s=%s", names[WHERE], where);
-	snprintf(m->token, sizeof m->token, "%s=%s", names[TOKEN], token);
+	snprintf(m->where, sizeof m->where, "GRADCOMP_MEET=%s", where);
+	snprintf(m->token, sizeof m->token, "GRADCOMP_MEET_TOKEN=%s", token);
 }

@@ -165,8 +165,12 @@ static int copy(spank_t sp, const char *spec, const arguments *args, char *lines
 		strcpy(lines, r.output);
 		return 0;
 	}
+	/* That node has the first word: under --kill-on-bad-exit who ends first ends all. And
+	 * a thousand nodes need not say what one of them has said. */
+	if (status == ANOTHER_NODE)
+		usleep(1000000);
 	if (status == ANOTHER_NODE && m->node != 0)
-		return -1; /* a thousand nodes need not say what one of them has said */
+		return -1;
 	if (status >= 0)
 		snprintf(reason, sizeof reason,
 		         status ? "%.300s ended with status %d" : "%.300s printed no path of a copy", args->helper, status);

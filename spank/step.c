@@ -180,8 +180,8 @@ int step_task_init(spank_t sp)
 	}
 	if (step.failed) {
 		/* Under --kill-on-bad-exit the end of a task can overtake its last words on
-		 * the way to srun, and of one that has nothing to say those of others. */
-		usleep(step.error[0] ? 300000 : 900000);
+		 * the way to srun. */
+		usleep(300000);
 		_exit(1);
 	}
 	return 0;

@@ -82,7 +82,7 @@ is 'reads nothing' "$(sum read_bytes):$(grep -c ' whole$' <<< "$said")" 0:4
 gone 'and leaves nothing'
 
 # shellcheck disable=SC2016 # expanded by the task
-check 'parts' on srun -N4 -n4 --gradcomp-stage="$tmp/data:mode=shard" sh -c \
+check 'parts, whatever the tasks inherit' on srun -N4 -n4 --export=PATH,LD_LIBRARY_PATH,GRADCOMP_PLUGIN_PATH,GRADCOMP_SECURITY_SECRET --gradcomp-stage="$tmp/data:mode=shard" sh -c \
 	'echo "part $GRADCOMP_DATA_SHARD"; cd "$GRADCOMP_DATA" && find . -type f | sed "s/^/file /"'
 is 'each node has its own' "$(grep '^part' <<< "$said" | sort)" 'part 0/4
 part 1/4
@@ -105,11 +105,10 @@ check 'sbatch' on sbatch --wait -N4 -n4 -o "$state/home/alice/out" -D "$tmp" --g
 	--wrap 'srun sh -c "cat \$GRADCOMP_DATA/labels"; srun sh -c "cat \$GRADCOMP_DATA/labels"'
 is 'sbatch: both its sruns stage' "$(grep -c '^label$' "$state/home/alice/out")" 8
 
-# One node cannot: said by that one and by the first, for all.
+# One node cannot: the first says it for all.
 for k in 1 2 4; do mkdir -m 755 "$state/n$k/tmp/here"; done
 refuse 'a source that n3 has not' on srun -N4 -n4 --kill-on-bad-exit --gradcomp-stage=/tmp/here touch "$tmp/out/ran"
-like 'n3 says so' "$said" 'n3: there is no directory or file /tmp/here to stage'
-like 'and the first node says which' "$said" 'n1: node 2 (n3): there is no directory or file /tmp/here to stage'
+like 'the first node says who cannot, and why' "$said" 'n1: node 2 (n3): there is no directory or file /tmp/here to stage'
 is 'the others are silent' "$(grep -c '^gradcomp: n[24]:' <<< "$said")" 0
 
 # ---- one node is late ------------------------------------------------------------
@@ -158,6 +157,27 @@ like 'who never comes is named' "$(cat srun.out)" "1 of the step's 4 nodes did n
 rm hold.n4
 wait $srun
 check 'and the step fails' test $? -gt 0
+
+# A stager is killed while the nodes copy: all of them stop.
+mkdir large
+for i in 1 2 3 4; do head -c 150M /dev/zero > large/$i; done
+rm -rf "$state"/n?/var/tmp/gradcomp-[0-9]* out/env.*
+"${bed[@]}" run -u alice srun -N4 -n4 --gradcomp-stage="$tmp/large" touch "$tmp/out/ran" > srun.out 2>&1 &
+srun=$!
+for _ in {1..400}; do
+	ls -d "$state"/n3/var/tmp/gradcomp-[0-9]*/*.tmp > /dev/null 2>&1 && break
+	sleep 0.02
+done
+pid=$("${bed[@]}" node 3 ps -e -o pid=,args= | awk '$2 ~ /bin\/gradcomp$/ && $3 == "stage" { print $1 }')
+began=$(date +%s)
+"${bed[@]}" node 3 kill -KILL "$pid"
+wait $srun
+check 'killed while it copies: srun fails' test $? -gt 0
+check 'killed while it copies: in time' test $(($(date +%s) - began)) -lt 30
+like 'killed while it copies: with the name of the node' "$(cat srun.out)" "error: n3: --gradcomp-stage=$tmp/large failed"
+like 'killed while it copies: the first node knows it, too' "$(grep '^gradcomp: n1' srun.out)" 'n3'
+gone 'killed while it copies: nothing is left'
+rm -r large
 
 for how in scancel interrupt kill; do
 	late --gradcomp-stage="$tmp/more" touch "$tmp/out/ran"
