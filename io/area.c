@@ -140,7 +140,8 @@ static gradcomp_status check_shared(int fd, const char *path, uid_t owner, gradc
 		return stage_fail(err, "look at", path);
 	if ((st.st_uid != 0 && st.st_uid != owner) || st.st_mode & 022)
 		return error_set(err, GRADCOMP_ERR_INSECURE,
-		                 "%s belongs to uid %u and has mode %04o; it must belong to root or to stage.shared_user "
+		                 "%s belongs to uid %u and has mode %04o; it must belong to root or to "
+		                 "stage.shared_user "
 		                 "(uid %u) and be writable by nobody else: it is not used",
 		                 gradcomp_printable(path, name, sizeof name), (unsigned)st.st_uid,
 		                 (unsigned)(st.st_mode & 07777), (unsigned)owner);

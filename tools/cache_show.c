@@ -97,8 +97,8 @@ static void entry_text(struct list *l, const gradcomp_cache_entry *e)
 		printf("%-12s  %10s  %9s  %-16s  %s\n", "KEY", "SIZE", "FILES", "LAST USE", "SOURCE, STATE");
 	printf("%-12.12s  %10s  %9llu  %-16s  %s%s%s\n", *e->key ? e->key : "-",
 	       gradcomp_size_text(e->allocated, size), (unsigned long long)e->files, when,
-	       gradcomp_printable(e->source ? e->source : e->name, name, sizeof name), strcmp(state, "-") ? ", " : "",
-	       strcmp(state, "-") ? state : "");
+	       gradcomp_printable(e->source ? e->source : e->name, name, sizeof name),
+	       strcmp(state, "-") ? ", " : "", strcmp(state, "-") ? state : "");
 }
 
 static int each(void *ctx, const gradcomp_cache_entry *e)
@@ -174,7 +174,8 @@ int verb_du(const cache_request *r)
 		return failed(&err);
 	if (r->json)
 		return 0;
-	printf("%s%s%s in %u cop%s of the %s that stage.cache_bytes allows in %s, %s evictable, %s free on the disk\n",
+	printf("%s%s%s in %u cop%s of the %s that stage.cache_bytes allows in %s, %s evictable, %s free on the "
+	       "disk\n",
 	       r->who ? r->who : "", r->who ? ": " : "", gradcomp_size_text(u.bytes, used), (unsigned)u.entries,
 	       u.entries == 1 ? "y" : "ies", gradcomp_size_text(u.budget, budget),
 	       gradcomp_printable(u.path, path, sizeof path), gradcomp_size_text(u.evictable, evictable),

@@ -41,7 +41,7 @@ static const struct verb {
 	int names;
 	int takes_job, takes_force, alone; /* alone: for one area */
 } verbs[] = {
-	{"list", verb_list, ANY_NAMES, 0, 0, 0},   {"du", verb_du, NO_NAME, 0, 0, 0},
+	{"list", verb_list, ANY_NAMES, 0, 0, 0},     {"du", verb_du, NO_NAME, 0, 0, 0},
 	{"verify", verb_verify, ANY_NAMES, 0, 0, 0}, {"gc", verb_gc, NO_NAME, 1, 0, 0},
 	{"pin", verb_pin, NAMES, 0, 0, 1},           {"unpin", verb_unpin, NAMES, 0, 0, 1},
 	{"evict", verb_evict, NAMES, 0, 1, 1},       {"clear", verb_clear, NO_NAME, 0, 1, 0},
@@ -100,7 +100,8 @@ int cmd_cache(int argc, char **argv)
 		return status;
 	const struct verb *v = find_verb(words[0]);
 	if (!v)
-		return words[0] ? usage_error(usage, "cache: there is no '%s'; gradcomp cache --help lists what there is",
+		return words[0] ? usage_error(usage,
+		                              "cache: there is no '%s'; gradcomp cache --help lists what there is",
 		                              gradcomp_printable(words[0], name, sizeof name))
 		                : usage_error(usage, "cache needs a verb; gradcomp cache --help lists them");
 	memcpy(r.names, words + 1, sizeof words - sizeof words[0]);

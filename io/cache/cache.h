@@ -74,8 +74,8 @@ uint64_t cache_pid_space(void);
 typedef struct cache_lease_info {
 	char name[64]; /* of the file in KEY.lease */
 	char holder[CACHE_HOLDER_BYTES];
-	int64_t pid;  /* 0: of a job or a pin */
-	int64_t job;  /* 0: of a process or a pin */
+	int64_t pid; /* 0: of a job or a pin */
+	int64_t job; /* 0: of a process or a pin */
 	uint64_t start, space;
 	char boot[CACHE_BOOT_BYTES];
 	bool pin;

@@ -56,8 +56,9 @@ gradcomp_status gradcomp_cache_find(const gradcomp_cache_options *options, const
 		if (prefix ? !strncmp(item->key, name, n) : is_copy_of(a.fd, item, source)) {
 			if (prefix && found) {
 				status = error_set(err, GRADCOMP_ERR_INVALID,
-				                   "'%s' is the beginning of several keys, %.12s and %.12s among them", name,
-				                   found->key, item->key);
+				                   "'%s' is the beginning of several keys, %.12s and %.12s among "
+				                   "them",
+				                   name, found->key, item->key);
 				goto done;
 			}
 			found = item;

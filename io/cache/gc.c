@@ -181,7 +181,9 @@ gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, cons
 	else if (item.held || item.producing || (item.pinned && !force)) {
 		result = 0;
 		snprintf(why, sizeof why, "%s%.100s", item.held ? "leased by " : "",
-		         item.held ? item.holder : item.producing ? "being staged" : "pinned");
+		         item.held        ? item.holder
+		         : item.producing ? "being staged"
+		                          : "pinned");
 	}
 	if (result < 0)
 		status = stage_fail(err, "evict", key);

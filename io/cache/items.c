@@ -100,7 +100,8 @@ static int64_t last_use(int area, int dir, const char *key)
 		}
 	/* Users of a shared copy cannot write to it, but their leases come and go. */
 	snprintf(leases, sizeof leases, "%s.lease", key);
-	if (fstatat(area, leases, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mode & S_IWOTH && st.st_mtim.tv_sec > used)
+	if (fstatat(area, leases, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_mode & S_IWOTH &&
+	    st.st_mtim.tv_sec > used)
 		used = st.st_mtim.tv_sec;
 	/* The clock may have been set back since, or a file's time forward. */
 	return used < now ? used : now;
@@ -109,8 +110,8 @@ static int64_t last_use(int area, int dir, const char *key)
 /* What is in the directory of an entry of ours. 0, or -1 and errno. */
 static int look_inside(int area, int dir, cache_item *item)
 {
-	int result = item->kind == CACHE_PUBLISHED ? cache_size_of(dir, &item->size)
-	                                           : cache_measure(dir, &item->size);
+	int result =
+		item->kind == CACHE_PUBLISHED ? cache_size_of(dir, &item->size) : cache_measure(dir, &item->size);
 	if (result < 0)
 		return -1;
 	item->used = last_use(area, dir, item->key);

@@ -180,7 +180,8 @@ gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_i
 	errno = e;
 	return gate < 0 && errno == EWOULDBLOCK
 	               ? error_set(err, GRADCOMP_ERR_IO,
-	                           "cannot lease %s: another process has held %s.lease for 10 s (is it stopped?)", key, key)
+	                           "cannot lease %s: another process has held %s.lease for 10 s (is it stopped?)",
+	                           key, key)
 	               : stage_fail(err, "write the lease of", key);
 }
 

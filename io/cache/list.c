@@ -38,8 +38,7 @@ static void add_lease(void *ctx, int dir, const char *name, const cache_lease_in
 	if (!holder)
 		return;
 	bool alive = cache_lease_alive(l);
-	s->lease[s->n++] =
-		(gradcomp_cache_lease){.holder = holder, .pid = l->pid, .job = l->job, .alive = alive};
+	s->lease[s->n++] = (gradcomp_cache_lease){.holder = holder, .pid = l->pid, .job = l->job, .alive = alive};
 	s->held += alive;
 }
 

@@ -13,9 +13,10 @@ static gradcomp_status open_shared(cache_area *a, const config *c, const char *d
 	uid_t owner;
 	gradcomp_status status = cache_shared_owner(c, &owner, err);
 	if (!status && write && geteuid() != owner && geteuid() != 0)
-		status = error_set(err, GRADCOMP_ERR_INSECURE,
-		                   "you are uid %u; only root and %s (stage.shared_user) may change the shared area",
-		                   (unsigned)geteuid(), config_str(c, "stage.shared_user"));
+		status =
+			error_set(err, GRADCOMP_ERR_INSECURE,
+		                  "you are uid %u; only root and %s (stage.shared_user) may change the shared area",
+		                  (unsigned)geteuid(), config_str(c, "stage.shared_user"));
 	return status ? status : cache_shared_area(dir, owner, false, &a->fd, a->path, err);
 }
 
@@ -28,8 +29,8 @@ gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *op
 		memcpy(&a->options, options,
 		       options->struct_size < sizeof a->options ? options->struct_size : sizeof a->options);
 	if (a->options.flags & ~FLAGS)
-		return error_set(err, GRADCOMP_ERR_INVALID, "cache flags are 0x%x; 0x%x are known", a->options.flags,
-		                 FLAGS);
+		return error_set(err, GRADCOMP_ERR_INVALID, "cache flags are 0x%x; 0x%x are known",
+		                 a->options.flags, FLAGS);
 	gradcomp_status status = config_load(NULL, &c, err);
 	if (status)
 		return status;

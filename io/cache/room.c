@@ -171,8 +171,7 @@ static gradcomp_status refuse(const struct room *r, gradcomp_error *err)
 }
 
 /* Least recently used first, until enough is gone. */
-static gradcomp_status evict(struct room *r, uint64_t want, uint64_t inodes, cache_size *freed,
-                             gradcomp_error *err)
+static gradcomp_status evict(struct room *r, uint64_t want, uint64_t inodes, cache_size *freed, gradcomp_error *err)
 {
 	char text[CACHE_HOLDER_BYTES + 16], why[CACHE_HOLDER_BYTES];
 	for (size_t i = 0; i < r->items.n && (freed->bytes < want || freed->inodes < inodes); i++) {

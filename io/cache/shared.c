@@ -55,8 +55,8 @@ gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_
 	errno = getpwnam_r(name, &pw, buf, sizeof buf, &found);
 	if (!found)
 		return errno ? stage_fail(err, "look up the account", name)
-		             : error_set(err, GRADCOMP_ERR_NOTFOUND, "stage.shared_user is '%s'; there is no such account",
-		                         name);
+		             : error_set(err, GRADCOMP_ERR_NOTFOUND,
+		                         "stage.shared_user is '%s'; there is no such account", name);
 	*out = pw.pw_uid;
 	return GRADCOMP_OK;
 }

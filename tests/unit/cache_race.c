@@ -53,8 +53,8 @@ static void use(struct counts *c, int number)
 static void clean_up(struct counts *c, int turn)
 {
 	uint32_t kept;
-	gradcomp_status status =
-		turn % 8 ? gradcomp_cache_gc(NULL, 0, NULL, NULL, &why) : gradcomp_cache_clear(NULL, NULL, NULL, &kept, &why);
+	gradcomp_status status = turn % 8 ? gradcomp_cache_gc(NULL, 0, NULL, NULL, &why)
+	                                  : gradcomp_cache_clear(NULL, NULL, NULL, &kept, &why);
 	if (status) {
 		printf("# cleaning up: %s\n", why.text);
 		atomic_fetch_add(&c->failed, 1);
@@ -103,7 +103,8 @@ int main(void)
 		int status;
 		bad += waitpid(pids[i], &status, 0) != pids[i] || status;
 	}
-	printf("# %d staged, %d hits, %d without room, %d times cleaned up\n", c->staged, c->hits, c->refused, c->cleanups);
+	printf("# %d staged, %d hits, %d without room, %d times cleaned up\n", c->staged, c->hits, c->refused,
+	       c->cleanups);
 	is_int(bad, 0, "%d processes stage four datasets where two fit, one cleans up", STAGERS);
 	is_int(c->failed, 0, "nothing fails but for want of room");
 	is_int(c->wrong, 0, "and what is leased stays whole");

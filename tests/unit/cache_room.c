@@ -224,10 +224,12 @@ static void promised(void)
 	is_int(stage_lock_try(area_fd, key_of(15), &lock, &holder), 1, "a producer");
 	is_int(room(500), 0, "asks for most of the budget");
 	is_int(room(500), 0, "or asks again: it does not count itself");
-	is_int(cache_make_room(&run, area_fd, key_of(7), 300 << 10, 1, &why), GRADCOMP_ERR_IO, "another one gets the rest");
+	is_int(cache_make_room(&run, area_fd, key_of(7), 300 << 10, 1, &why), GRADCOMP_ERR_IO,
+	       "another one gets the rest");
 	like(why.text, "being staged", "and is told why");
 	stage_lock_release(area_fd, key_of(15), lock);
-	is_int(cache_make_room(&run, area_fd, key_of(7), 300 << 10, 1, &why), 0, "when the first has died it gets all");
+	is_int(cache_make_room(&run, area_fd, key_of(7), 300 << 10, 1, &why), 0,
+	       "when the first has died it gets all");
 	ok(is_there(mine), "and what that one left stays while there is room");
 	is_int(cache_make_room(&run, area_fd, key_of(7), 696 << 10, 1, &why), 0, "but not longer");
 	ok(!is_there(mine), "it is the first to go");

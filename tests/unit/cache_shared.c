@@ -91,7 +91,8 @@ static void leasing(void)
 	is_int(stage_as(GRADCOMP_STAGE_SHARED, 0), 0, "the key");
 	ok(got.cached, "of what is there");
 	is_int(what_user_gets(USER, pid), 's', "a user leases it for a process of root's");
-	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE, "root cannot evict it");
+	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE,
+	       "root cannot evict it");
 	is_int(gradcomp_cache_gc(&shared, 0, NULL, NULL, &why), 0, "nor does gc");
 	end_process(pid);
 	is_int(gradcomp_cache_gc(&shared, 0, NULL, NULL, &why), 0, "gc when the process has ended");
