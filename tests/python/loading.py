@@ -42,7 +42,7 @@ def run(nranks, mode, path, **more):
     global _runs
     _runs += 1
     counts = os.path.join(folder.name, f"calls{_runs}")
-    result = ranks(nranks, [LOADER, mode, path, counts], **more)
+    result = ranks(nranks, [LOADER, mode, path, counts], timeout=180, **more)
     lines = []
     for _, out, _ in result:
         said = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
