@@ -5,6 +5,7 @@
 
 #include <signal.h>
 #include <stdarg.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -75,13 +76,15 @@ __attribute__((unused)) static void empty_area(void)
 	must(system(command) ? -1 : 0, command);
 }
 
-/* A process that sleeps until it is killed. */
+/* A process that sleeps until it is killed, or the test ends. */
 __attribute__((unused)) static pid_t sleeper(void)
 {
 	pid_t pid = fork();
-	if (pid == 0)
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (;;)
 			pause();
+	}
 	must(pid, "fork");
 	return pid;
 }
