@@ -108,18 +108,23 @@ __attribute__((unused)) static struct stat copied_stat(const char *name)
 	return st;
 }
 
-/* Names in the user's cache area that end in `suffix`. */
-__attribute__((unused)) static int in_cache(const char *suffix)
+/* Names in the user's area of a cache (or of several, by a pattern) that end in `suffix`. */
+__attribute__((unused)) static int in_caches(const char *caches, const char *suffix)
 {
 	char command[256];
 	int n = -1;
-	snprintf(command, sizeof command, "ls -A cache/%u 2>/dev/null | grep -c '%s$'", geteuid(), suffix);
+	snprintf(command, sizeof command, "ls -A %s/%u 2>/dev/null | grep -c '%s$'", caches, geteuid(), suffix);
 	FILE *f = popen(command, "r");
 	if (f && fscanf(f, "%d", &n) != 1)
 		n = -1;
 	if (f)
 		pclose(f);
 	return n;
+}
+
+__attribute__((unused)) static int in_cache(const char *suffix)
+{
+	return in_caches("cache", suffix);
 }
 
 #endif

@@ -105,20 +105,6 @@ static int group_whole(int P)
 	return 1;
 }
 
-/* Names in the nodes' areas that end so. */
-__attribute__((unused)) static int group_in_caches(const char *suffix)
-{
-	char command[200];
-	int n = -1;
-	snprintf(command, sizeof command, "ls -A cache?/%u 2>/dev/null | grep -c '%s$'", geteuid(), suffix);
-	FILE *f = popen(command, "r");
-	if (f && fscanf(f, "%d", &n) != 1)
-		n = -1;
-	if (f)
-		pclose(f);
-	return n;
-}
-
 static void group_clear(void)
 {
 	must(system("chmod -R u+w cache? 2>/dev/null; rm -rf cache?; mkdir cache0 cache1 cache2 cache3 cache4 cache5"),

@@ -10,7 +10,7 @@
 
 /* ---- the library's calls come here first ------------------------------------ */
 
-enum fault { NONE, UNREADABLE, FULL, DAMAGED, DEATH };
+enum fault { NONE, UNREADABLE, FULL, DAMAGED, DEATH, UNPUBLISHED };
 static enum fault fault;
 static int faulty = -1;         /* rank */
 static atomic_int fault_after;  /* calls that still go well */
@@ -38,6 +38,15 @@ ssize_t pwrite(int fd, const void *buf, size_t n, off_t at)
 	if (strikes(DEATH))
 		raise(SIGKILL);
 	return syscall(SYS_pwrite64, fd, buf, n, at);
+}
+
+int renameat2(int from, const char *a, int to, const char *b, unsigned flags)
+{
+	if (strikes(UNPUBLISHED)) {
+		errno = EIO;
+		return -1;
+	}
+	return (int)syscall(SYS_renameat2, from, a, to, b, flags);
 }
 
 /* A byte of what is sent is another, in a copy: this node's own stays right. */
@@ -92,7 +101,7 @@ static void one_fails(const char *name, gradcomp_status want, const char *words,
 	}
 	ok(same, "%s: all %d fail alike: %s", name, P, group_out[!faulty].error.text);
 	ok(named && !slow, "%s: the others know which node, and soon", name);
-	is_int(group_in_caches("[0-9a-f]"), 0, "nothing is published");
+	is_int(in_caches("cache?", "[0-9a-f]"), 0, "nothing is published");
 }
 
 static void then_well(int P)
@@ -102,7 +111,7 @@ static void then_well(int P)
 	group_hook_call = NULL;
 	group_stage(P);
 	is_int(group_failed(P), 0, "the next run succeeds%s%s", why.text[0] ? ": " : "", why.text);
-	ok(group_whole(P) && !group_in_caches(".tmp"), "and all have it, and nothing half");
+	ok(group_whole(P) && !in_caches("cache?", ".tmp"), "and all have it, and nothing half");
 	bytes = group_out[0].result.bytes;
 	ok(GROUP_SUM(P, read) <= bytes, "it reads %llu of %llu bytes, and finds %llu there",
 	   (unsigned long long)GROUP_SUM(P, read), (unsigned long long)bytes, (unsigned long long)GROUP_SUM(P, resumed));
@@ -128,7 +137,7 @@ static void full(void)
 	group_stage(4);
 	one_fails("a full disk", GRADCOMP_ERR_IO, "no space: the dataset needs", 4);
 	ok(system("ls -d cache2/*/*.tmp 2>/dev/null >&2"), "the full node keeps nothing");
-	is_int(group_in_caches(".tmp"), 3, "the others keep what they have");
+	is_int(in_caches("cache?", ".tmp"), 3, "the others keep what they have");
 	then_well(4);
 }
 
@@ -159,10 +168,23 @@ static void death(void)
 				printf("# rank %d: %d %s\n", r, group_out[r].status, group_out[r].error.text);
 		}
 		ok(told && soon, "the others are told soon: %s", group_out[3].error.text);
-		is_int(group_in_caches("[0-9a-f]"), 0, "nothing is published");
+		is_int(in_caches("cache?", "[0-9a-f]"), 0, "nothing is published");
 		then_well(P);
 		ok(i || GROUP_SUM(P, resumed), "what was whole is not copied again");
 	}
+}
+
+static void unpublished(void)
+{
+	make_source(20);
+	group_clear();
+	set_fault(UNPUBLISHED, 1, 0);
+	group_stage(3);
+	ok(group_out[0].status == GRADCOMP_ERR_IO && strstr(group_out[2].error.text, "node 1 "),
+	   "a node that cannot publish fails all: %s", group_out[2].error.text);
+	is_int(in_caches("cache?", "[0-9a-f]"), 2, "the others keep what they have published");
+	then_well(3);
+	is_int(GROUP_SUM(3, read), 0, "and give it to that node");
 }
 
 /* The first node's user wants to stop when a little has been copied. */
@@ -180,7 +202,7 @@ static void stopped(void)
 	group_hook_call = wants_stop;
 	group_stage(3);
 	one_fails("a user who stops", GRADCOMP_ERR_STATE, "stopped", 3);
-	is_int(group_in_caches(".tmp"), 0, "and nothing stays");
+	is_int(in_caches("cache?", ".tmp"), 0, "and nothing stays");
 	then_well(3);
 }
 
@@ -224,7 +246,7 @@ static void two_jobs(void)
 	waitpid(other, &status, 0);
 	is_int(group_failed(4), 0, "two jobs at once: the first: %s", why.text);
 	is_int(status, 0, "and the second");
-	ok(group_whole(4) && !group_in_caches(".tmp") && !group_in_caches(".lock"), "all have it, and nothing else stays");
+	ok(group_whole(4) && !in_caches("cache?", ".tmp") && !in_caches("cache?", ".lock"), "all have it, and nothing else stays");
 }
 
 int main(void)
@@ -235,6 +257,7 @@ int main(void)
 	full();
 	damaged();
 	death();
+	unpublished();
 	stopped();
 	changes();
 	two_jobs();
