@@ -113,13 +113,16 @@ static void answer_readdir(struct rpc_context *rpc, int status, void *data, void
 	}
 	const READDIRPLUS3resok *ok = &r->READDIRPLUS3res_u.resok;
 	memcpy(call->verifier, ok->cookieverf, sizeof call->verifier);
-	for (const entryplus3 *e = ok->reply.entries; e && !error; e = e->nextentry) {
+	entryplus3 e;
+	for (const entryplus3 *next = ok->reply.entries; next && !error; next = e.nextentry) {
 		source_stat st;
-		bool known = take_post(&e->name_attributes, &st);
-		if (!e->name)
+		/* libnfs puts them at any address. */
+		memcpy(&e, (const void *)next, sizeof e);
+		bool known = take_post(&e.name_attributes, &st);
+		if (!e.name)
 			error = EBADMSG;
 		else
-			error = nfs_page_add(call->page, e->name, strlen(e->name), e->cookie, known ? &st : NULL);
+			error = nfs_page_add(call->page, e.name, strlen(e.name), e.cookie, known ? &st : NULL);
 	}
 	call->page->eof = ok->reply.eof != 0;
 	nfs_settle(call, error, false);

@@ -74,10 +74,18 @@ static uint64_t take(struct attributes *a, size_t bytes)
 	return value;
 }
 
+/* What libnfs decodes lies at any address: it is copied before it is looked at. */
+static uint32_t mask_word(const fattr4 *f, unsigned i)
+{
+	uint32_t word = 0;
+	if (i < f->attrmask.bitmap4_len)
+		memcpy(&word, (const char *)f->attrmask.bitmap4_val + i * sizeof word, sizeof word);
+	return word;
+}
+
 static bool has(const fattr4 *f, unsigned attribute)
 {
-	return attribute / 32 < f->attrmask.bitmap4_len &&
-	       (f->attrmask.bitmap4_val[attribute / 32] >> attribute % 32 & 1);
+	return mask_word(f, attribute / 32) >> attribute % 32 & 1;
 }
 
 static uint32_t type_bits(uint64_t type)
@@ -93,7 +101,7 @@ static bool take_attributes(const fattr4 *f, source_stat *st, uint64_t *read_max
 	bool error = false;
 	for (unsigned i = 0; i < f->attrmask.bitmap4_len; i++) {
 		uint32_t known = (i < 2 ? wanted[i] : 0) | (i == 0 ? 1u << FATTR4_RDATTR_ERROR | 1u << FATTR4_MAXREAD : 0);
-		if (f->attrmask.bitmap4_val[i] & ~known)
+		if (mask_word(f, i) & ~known)
 			return false; /* its length is not known either */
 	}
 	*st = (source_stat){.nlink = 1, .mode = 0444};
@@ -258,10 +266,12 @@ static int take_entries(const READDIR4res *r, struct nfs_call *call)
 {
 	const READDIR4resok *ok = &r->READDIR4res_u.resok4;
 	memcpy(call->verifier, ok->cookieverf, sizeof call->verifier);
-	for (const entry4 *e = ok->reply.entries; e; e = e->nextentry) {
+	entry4 e;
+	for (const entry4 *next = ok->reply.entries; next; next = e.nextentry) {
 		source_stat st;
-		bool known = take_attributes(&e->attrs, &st, NULL);
-		int error = nfs_page_add(call->page, e->name.utf8string_val, e->name.utf8string_len, e->cookie,
+		memcpy(&e, (const void *)next, sizeof e);
+		bool known = take_attributes(&e.attrs, &st, NULL);
+		int error = nfs_page_add(call->page, e.name.utf8string_val, e.name.utf8string_len, e.cookie,
 		                         known ? &st : NULL);
 		if (error)
 			return error;
@@ -314,8 +324,11 @@ static void answer(struct rpc_context *rpc, int status, void *data, void *arg)
 		good--; /* the last one is what failed */
 	call->known = call->after_known = false;
 	int error = 0;
-	for (u_int i = 0; i < good && !error; i++)
-		error = take_result(&res->resarray.resarray_val[i], call);
+	for (u_int i = 0; i < good && !error; i++) {
+		nfs_resop4 r;
+		memcpy(&r, (const char *)res->resarray.resarray_val + i * sizeof r, sizeof r);
+		error = take_result(&r, call);
+	}
 	if (!error && failure != NFS4_OK && call->kind == NFS_LOOKUP && call->known) {
 		/* What could not be read was found all the same. */
 		call->read_error = errno_of(failure);
