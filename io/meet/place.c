@@ -110,25 +110,19 @@ static void forget(stranger *s)
 	s->fd = -1;
 }
 
-/* A free place, or that of the oldest of the address that holds most of them: who
- * floods the door pushes himself out. */
+/* A free place, or that of one of those who crowd. */
 static stranger *place_for(gradcomp_meet *m)
 {
-	stranger *all = m->strangers, *worst = NULL;
-	int most = 0;
+	const struct sockaddr_storage *from[STRANGERS];
+	uint64_t arrival[STRANGERS];
 
 	for (int i = 0; i < STRANGERS; i++) {
-		int count = 0;
-
-		if (all[i].fd < 0)
-			return &all[i];
-		for (int j = 0; j < STRANGERS; j++)
-			count += all[j].fd >= 0 && address_same(&all[i].from, &all[j].from);
-		if (count > most || (count == most && all[i].order < worst->order)) {
-			most = count;
-			worst = &all[i];
-		}
+		if (m->strangers[i].fd < 0)
+			return &m->strangers[i];
+		from[i] = &m->strangers[i].from;
+		arrival[i] = m->strangers[i].order;
 	}
+	stranger *worst = &m->strangers[address_crowd(from, arrival, STRANGERS)];
 	forget(worst);
 	return worst;
 }

@@ -51,25 +51,20 @@ void stranger_drop(transport *t, stranger *s, const char *why)
 	stranger_free(s);
 }
 
-/* A free place; when there is none, the oldest of the address that holds the
- * most places loses its own, so one flooding machine only evicts itself. */
+/* A free place; when there is none, one of those who crowd loses its own. */
 stranger *stranger_place(transport *t)
 {
-	stranger *all = t->doors.strangers, *worst = NULL;
-	int most = 0;
+	const struct sockaddr_storage *from[STRANGERS_MAX];
+	stranger *all = t->doors.strangers, *worst;
+	uint64_t arrival[STRANGERS_MAX];
 
 	for (int i = 0; i < STRANGERS_MAX; i++) {
-		int count = 0;
-
 		if (all[i].fd < 0)
 			return &all[i];
-		for (int j = 0; j < STRANGERS_MAX; j++)
-			count += all[j].fd >= 0 && address_same(&all[i].from, &all[j].from);
-		if (count > most || (count == most && all[i].order < worst->order)) {
-			most = count;
-			worst = &all[i];
-		}
+		from[i] = &all[i].from;
+		arrival[i] = all[i].order;
 	}
+	worst = &all[address_crowd(from, arrival, STRANGERS_MAX)];
 	stranger_drop(t, worst, "too many connections wait for their proof");
 	return worst;
 }
