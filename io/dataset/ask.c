@@ -7,7 +7,7 @@
 
 #define MEAN_AT_FIRST (64u << 10)
 #define LEAST 4096u    /* bytes that are worth a request for a value that may be longer */
-#define WINDOW_SHARE 4 /* of the window is the most that one answer may take */
+#define WINDOW_SHARE 8 /* of the window is the most that one answer may take */
 
 /* Of those wanted of p, in order, as many as there is likely room for: those still wanted. */
 static uint32_t choose(service *s, peer *p, uint64_t longest, ask_item *items, uint32_t *tickets, uint64_t *budget)

@@ -12,7 +12,7 @@
 #include "gradcomp/collective.h"
 
 #define ASK_MOST 256u                  /* samples in one request */
-#define ASKS 2u                        /* requests to one peer that wait for their answer */
+#define ASKS 8u                        /* requests to one peer that wait for their answer */
 #define PACKED_BYTES (16u << 10)       /* shorter values travel together */
 #define PUSH_MOST ((uint64_t)64 << 20) /* longer values are not taken from others without room for them */
 
