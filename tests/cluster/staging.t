@@ -53,6 +53,8 @@ refuse 'a wrong SPEC' on srun -wn1 --gradcomp-stage="$tmp/data:mode=wrong" true
 is 'a wrong SPEC: is named' "$said" 'srun: error: gradcomp: mode=wrong: it can be full, shard or link'
 refuse 'a wrong SPEC for sbatch' on sbatch --gradcomp-stage="$tmp/data:mode=wrong" --wrap true
 refuse 'a wrong SPEC for salloc' on salloc --gradcomp-stage="$tmp/data:mode=wrong" true
+check 'help' on srun --gradcomp-stage=help
+is 'help is about this option' "$said" 'how to write a SPEC of sources'
 is 'nothing was submitted for them' "$(submitted)" "$from"
 
 # On a terminal each line of progress, and the last word, take the place of the one above.
