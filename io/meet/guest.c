@@ -1,197 +1,16 @@
-/* A guest of the meeting place: comes in, reads the log as it grows, and keeps what
- * it has read. */
+/* A guest of the meeting place: reads the log as it grows, and keeps what it has read. */
+#include "guest.h"
+
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "address.h"
 #include "config.h"
-#include "meet.h"
 
-#define ATTEMPT_SECONDS 3.0 /* for a connection and the greeting */
-#define TICK_MS 100
 #define NAMED 8 /* missing ranks in a message */
-#define INPUT_BYTES (8 * MEET_ENTRY_MAX)
-
-typedef struct fact {
-	char *key;
-	unsigned char *value;
-	size_t bytes;
-} fact;
-
-struct gradcomp_guest {
-	gradcomp_store store;
-	gradcomp_guest_options o;
-	meet_keys keys;
-	address at[ADDRESS_MAX];
-	int nat, fd;
-	char place[ADDRESS_TEXT]; /* the address that answered, or was tried last */
-	fact *facts;
-	size_t nfacts, capacity, have;
-	int come; /* guests, this one too */
-	char why[200]; /* the place is lost or a guest died; "" */
-	unsigned char in[INPUT_BYTES];
-};
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-static bool stopped(const gradcomp_guest *g)
-{
-	return g->o.stop && g->o.stop(g->o.ctx);
-}
-
-/* 1 ready, 0 too late, -1 to be stopped. */
-static int wait_for(const gradcomp_guest *g, int fd, short events, double until)
-{
-	struct pollfd p = {fd, events, 0};
-
-	for (;;) {
-		double left = (until - now()) * 1e3;
-		int n = poll(&p, 1, left < 0 ? 0 : left < TICK_MS ? (int)left + 1 : TICK_MS);
-
-		if (n > 0)
-			return 1;
-		if (stopped(g))
-			return -1;
-		if (left <= 0)
-			return 0;
-	}
-}
-
-/* NULL, or what went wrong. */
-static const char *all_of(const gradcomp_guest *g, int fd, void *buf, size_t bytes, bool out, double until)
-{
-	unsigned char *p = buf;
-
-	while (bytes) {
-		ssize_t n = out ? send(fd, p, bytes, MSG_NOSIGNAL | MSG_DONTWAIT) : recv(fd, p, bytes, MSG_DONTWAIT);
-
-		if (n > 0) {
-			p += n;
-			bytes -= (size_t)n;
-		} else if (!n) {
-			return "it closed the connection";
-		} else if (errno == EAGAIN) {
-			if (wait_for(g, fd, out ? POLLOUT : POLLIN, until) <= 0)
-				return "it does not answer";
-		} else if (errno != EINTR) {
-			return strerror(errno);
-		}
-	}
-	return NULL;
-}
-
-static const char *greet(gradcomp_guest *g, int fd, double until, bool *stranger)
-{
-	unsigned char text[MEET_HELLO_BYTES], challenge[CHALLENGE_BYTES], mac[SECRET_BYTES],
-		welcome[WELCOME_BYTES];
-	meet_hello h = {(uint32_t)g->o.rank, (uint32_t)g->o.nranks, {0}};
-	const char *why;
-
-	if (secret_random(h.nonce, sizeof h.nonce, NULL))
-		return "no random bytes";
-	meet_hello_write(&h, text);
-	why = all_of(g, fd, text, sizeof text, true, until);
-	if (!why)
-		why = all_of(g, fd, challenge, sizeof challenge, false, until);
-	if (why)
-		return why;
-	meet_proof(&g->keys, ROLE_ACCEPT, text, challenge, mac);
-	*stranger = !secret_equal(mac, challenge + NONCE_BYTES, sizeof mac);
-	if (*stranger)
-		return "who answers there does not have the step's token";
-	meet_proof(&g->keys, ROLE_CONNECT, text, challenge, mac);
-	why = all_of(g, fd, mac, sizeof mac, true, until);
-	return why ? why : all_of(g, fd, welcome, sizeof welcome, false, until);
-}
-
-/* A connection to one address; NULL and g->fd, or what went wrong. */
-static const char *attempt(gradcomp_guest *g, const address *a, double deadline, bool *stranger)
-{
-	struct sockaddr_storage sa;
-	socklen_t bytes = address_sockaddr(a, &sa);
-	double until = now() + ATTEMPT_SECONDS;
-	int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, code = 0;
-	socklen_t code_bytes = sizeof code;
-	const char *why = NULL;
-
-	until = until < deadline ? until : deadline;
-	address_text(&sa, g->place);
-	if (fd < 0)
-		return strerror(errno);
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-	if (connect(fd, (struct sockaddr *)&sa, bytes) && errno != EINPROGRESS)
-		why = strerror(errno);
-	else if (wait_for(g, fd, POLLOUT, until) <= 0)
-		why = "it does not answer";
-	else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &code_bytes) || code)
-		why = strerror(code ? code : errno);
-	if (!why)
-		why = greet(g, fd, until, stranger);
-	if (why)
-		close(fd);
-	else
-		g->fd = fd;
-	return why;
-}
-
-static gradcomp_status addresses(gradcomp_guest *g, const char *where, gradcomp_error *err)
-{
-	address peer[ADDRESS_MAX], own[ADDRESS_MAX];
-	int order[ADDRESS_MAX], nown = 0;
-
-	for (const char *p = where; *p && g->nat < ADDRESS_MAX; p += strspn(p, ",")) {
-		size_t n = strcspn(p, ",");
-		if (address_parse(p, n, &peer[g->nat++]))
-			return error_set(err, GRADCOMP_ERR_INVALID, "the address of the meeting place is malformed");
-		p += n;
-	}
-	if (!g->nat)
-		return error_set(err, GRADCOMP_ERR_INVALID, "the meeting place has no address");
-	(void)address_own("", own, &nown, NULL);
-	/* On the node of srun itself every address is an own one: they come last, not never. */
-	address_order(own, nown, 0, peer, g->nat, order);
-	for (int i = 0; i < g->nat; i++)
-		g->at[i] = peer[order[i]];
-	return GRADCOMP_OK;
-}
-
-static gradcomp_status come_in(gradcomp_guest *g, double deadline, gradcomp_error *err)
-{
-	const char *why = "";
-	bool stranger = false;
-	double pause = 0.05;
-
-	for (;;) {
-		for (int i = 0; i < g->nat; i++) {
-			why = attempt(g, &g->at[i], deadline, &stranger);
-			if (!why)
-				return GRADCOMP_OK;
-			if (stopped(g))
-				return error_set(err, GRADCOMP_ERR_STATE, "stopped");
-		}
-		/* A flood there may have pushed us out, and the place has just been opened. */
-		if (now() + pause > deadline)
-			break;
-		(void)poll(NULL, 0, (int)(pause * 1e3));
-		pause = pause < 1 ? 2 * pause : pause;
-	}
-	return error_set(err, stranger ? GRADCOMP_ERR_AUTH : GRADCOMP_ERR_IO,
-	                 "cannot reach the meeting place of the step at %s, beside srun: %s", g->place, why);
-}
 
 static const fact *find(const gradcomp_guest *g, const char *key)
 {
@@ -267,7 +86,7 @@ static bool tell(gradcomp_guest *g, const char *key, const void *value, size_t b
 	unsigned char entry[MEET_ENTRY_MAX];
 	size_t n = meet_entry_seal(&g->keys, (uint32_t)g->o.rank, key, value, bytes, entry);
 
-	return n && !all_of(g, g->fd, entry, n, true, now() + ATTEMPT_SECONDS);
+	return n && !guest_all(g, g->fd, entry, n, true, guest_clock() + GUEST_ATTEMPT);
 }
 
 static void missing(const gradcomp_guest *g, double timeout, gradcomp_error *err)
@@ -289,7 +108,7 @@ static void missing(const gradcomp_guest *g, double timeout, gradcomp_error *err
 static gradcomp_status all_come(gradcomp_guest *g, double timeout, double deadline, gradcomp_error *err)
 {
 	while (!g->why[0] && g->come < g->o.nranks) {
-		int ready = wait_for(g, g->fd, POLLIN, deadline);
+		int ready = guest_wait(g, g->fd, POLLIN, deadline);
 		if (ready < 0)
 			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
 		if (!ready) {
@@ -309,11 +128,11 @@ static int store_set(void *ctx, const char *key, const void *value, size_t bytes
 static long store_get(void *ctx, const char *key, void *value, size_t capacity, int timeout_ms)
 {
 	gradcomp_guest *g = ctx;
-	double until = now() + timeout_ms * 1e-3;
+	double until = guest_clock() + timeout_ms * 1e-3;
 	const fact *f;
 
 	while (!(f = find(g, key))) {
-		if (g->why[0] || wait_for(g, g->fd, POLLIN, until) <= 0)
+		if (g->why[0] || guest_wait(g, g->fd, POLLIN, until) <= 0)
 			return -1;
 		listen_in(g);
 	}
@@ -345,12 +164,12 @@ gradcomp_status gradcomp_meet_join(const gradcomp_guest_options *o, gradcomp_gue
 	if (!st)
 		st = meet_token_read(c, o->token, token, err);
 	if (!st)
-		st = addresses(g, o->where, err);
+		st = guest_addresses(g, o->where, err);
 	if (!st) {
 		meet_keys_make(&g->keys, token);
 		timeout = timeout > 0 ? timeout : config_float(c, "stage.meet_timeout");
-		deadline = now() + timeout;
-		st = come_in(g, deadline, err);
+		deadline = guest_clock() + timeout;
+		st = guest_come(g, deadline, err);
 	}
 	if (!st) {
 		gethostname(host, sizeof host - 1);

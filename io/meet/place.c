@@ -1,67 +1,16 @@
-/* The meeting place: its door, its guests and its log. One thread, one poll(); what a
- * guest says is added to the log, and every guest is sent all of it. Strangers have a
- * bounded number of places for a few seconds each, as in runtime/transport/stranger.c. */
+/* The meeting place: its guests and its log. One thread, one poll(); what a guest says
+ * is added to the log, and every guest is sent all of it. */
+#include "place.h"
+
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
 #include <unistd.h>
 
-#include "address.h"
 #include "config.h"
-#include "meet.h"
 #include "ports.h"
-
-#define STRANGERS 64
-#define STRANGER_SECONDS 3.0
-#define ACCEPT_BATCH 64
-#define WHERE_TEXT (ADDRESS_MAX * ADDRESS_TEXT)
-
-typedef struct stranger {
-	int fd;
-	bool greeted; /* the challenge is out */
-	size_t have;
-	uint64_t order;
-	double deadline;
-	struct sockaddr_storage from;
-	unsigned char in[MEET_HELLO_BYTES], hello[MEET_HELLO_BYTES], nonce[NONCE_BYTES];
-} stranger;
-
-typedef struct seat { /* of a rank */
-	int fd;           /* -1: not there */
-	bool gone;        /* has said good-bye */
-	char host[65];
-	unsigned entries;
-	size_t sent; /* bytes of the log */
-	size_t have;
-	unsigned char *in; /* MEET_ENTRY_MAX bytes */
-} seat;
-
-struct gradcomp_meet {
-	int door, nranks, ngone;
-	char where[WHERE_TEXT], token[MEET_TOKEN_TEXT];
-	meet_keys keys;
-	stranger strangers[STRANGERS];
-	uint64_t arrivals;
-	double shut_until; /* no descriptor was left */
-	seat *seats;
-	struct pollfd *polls;
-	unsigned char *log;
-	size_t bytes, capacity;
-};
-
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* ---- the log ---------------------------------------------------------------- */
 
@@ -99,96 +48,6 @@ static void drop(gradcomp_meet *m, int rank)
 	size_t n = meet_entry_seal(&m->keys, (uint32_t)rank, key, s->host, strlen(s->host), entry);
 	if (n)
 		(void)add(m, entry, n);
-}
-
-/* ---- strangers ---------------------------------------------------------------- */
-
-static void forget(stranger *s)
-{
-	if (s->fd >= 0)
-		close(s->fd);
-	s->fd = -1;
-}
-
-/* A free place, or that of one of those who crowd. */
-static stranger *place_for(gradcomp_meet *m)
-{
-	const struct sockaddr_storage *from[STRANGERS];
-	uint64_t arrival[STRANGERS];
-
-	for (int i = 0; i < STRANGERS; i++) {
-		if (m->strangers[i].fd < 0)
-			return &m->strangers[i];
-		from[i] = &m->strangers[i].from;
-		arrival[i] = m->strangers[i].order;
-	}
-	stranger *worst = &m->strangers[address_crowd(from, arrival, STRANGERS)];
-	forget(worst);
-	return worst;
-}
-
-static void accept_some(gradcomp_meet *m)
-{
-	for (int i = 0; i < ACCEPT_BATCH; i++) {
-		struct sockaddr_storage from = {0};
-		socklen_t bytes = sizeof from;
-		int on = 1, fd = accept4(m->door, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-		if (fd < 0) {
-			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-				m->shut_until = now() + 0.2;
-			return;
-		}
-		stranger *s = place_for(m);
-		*s = (stranger){.fd = fd, .from = from, .order = m->arrivals++, .deadline = now() + STRANGER_SECONDS};
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-		setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-	}
-}
-
-/* It has proved the token and takes its seat, if that is free. */
-static bool take_seat(gradcomp_meet *m, stranger *s)
-{
-	seat *to = &m->seats[get32(s->hello + 4)];
-	unsigned char *in = to->fd < 0 && !to->gone ? malloc(MEET_ENTRY_MAX) : NULL;
-
-	if (!in || send(s->fd, handshake_welcome, WELCOME_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT) != WELCOME_BYTES) {
-		free(in);
-		return false;
-	}
-	*to = (seat){.fd = s->fd, .in = in};
-	s->fd = -1;
-	return true;
-}
-
-/* False: it is no guest. */
-static bool hear(gradcomp_meet *m, stranger *s)
-{
-	size_t want = s->greeted ? SECRET_BYTES : MEET_HELLO_BYTES;
-	ssize_t n = recv(s->fd, s->in + s->have, want - s->have, MSG_DONTWAIT);
-	unsigned char answer[CHALLENGE_BYTES], mac[SECRET_BYTES];
-	meet_hello h;
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return true;
-	if (n <= 0)
-		return false;
-	s->have += (size_t)n;
-	if (s->have < want)
-		return true;
-	if (s->greeted) {
-		meet_proof(&m->keys, ROLE_CONNECT, s->hello, s->nonce, mac);
-		return secret_equal(mac, s->in, sizeof mac) && take_seat(m, s);
-	}
-	if (meet_hello_read(s->in, &h) || h.nranks != (uint32_t)m->nranks || secret_random(s->nonce, NONCE_BYTES, NULL))
-		return false;
-	memcpy(s->hello, s->in, MEET_HELLO_BYTES);
-	memcpy(answer, s->nonce, NONCE_BYTES);
-	meet_proof(&m->keys, ROLE_ACCEPT, s->hello, s->nonce, answer + NONCE_BYTES);
-	s->greeted = true;
-	s->have = 0;
-	/* A fresh socket's buffer takes these few bytes, or something is wrong. */
-	return send(s->fd, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof answer;
 }
 
 /* ---- guests -------------------------------------------------------------------- */
@@ -273,21 +132,10 @@ static bool ended(int until)
 	return n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN);
 }
 
-static void serve_strangers(gradcomp_meet *m, const struct pollfd *p)
-{
-	double t = now();
-
-	for (int i = 0; i < STRANGERS; i++) {
-		stranger *s = &m->strangers[i];
-		if (s->fd >= 0 && ((p[i].revents && !hear(m, s)) || t >= s->deadline))
-			forget(s);
-	}
-}
-
 gradcomp_status gradcomp_meet_serve(gradcomp_meet *m, int until, gradcomp_error *err)
 {
 	while (m->ngone < m->nranks) {
-		double t = now();
+		double t = place_clock();
 		int n = prepare(m, until, t);
 
 		if (poll(m->polls, (nfds_t)n, pause_ms(m, t)) < 0 && errno != EINTR)
@@ -303,9 +151,9 @@ gradcomp_status gradcomp_meet_serve(gradcomp_meet *m, int until, gradcomp_error 
 				drop(m, r);
 		}
 		/* Those who are halfway first: accepting may push some of them out. */
-		serve_strangers(m, m->polls + 2);
+		place_serve_strangers(m, m->polls + 2);
 		if (m->polls[0].revents)
-			accept_some(m);
+			place_accept_some(m);
 	}
 	return GRADCOMP_OK;
 }
@@ -397,7 +245,7 @@ void gradcomp_meet_close(gradcomp_meet *m)
 	if (m->door >= 0)
 		close(m->door);
 	for (int i = 0; i < STRANGERS; i++)
-		forget(&m->strangers[i]);
+		place_forget(&m->strangers[i]);
 	for (int r = 0; m->seats && r < m->nranks; r++) {
 		if (m->seats[r].fd >= 0)
 			close(m->seats[r].fd);
