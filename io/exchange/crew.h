@@ -46,4 +46,10 @@ gradcomp_status crew_list(crew *c, stage_manifest *m, gradcomp_error *err);
 /* The outcome of the acting rank, for the other ranks of its node. */
 gradcomp_status crew_tell(crew *c, gradcomp_stage_result *result, gradcomp_status status, gradcomp_error *err);
 
+/* ---- inside --------------------------------------------------------------- */
+
+/* Makes the call on a thread of its own, while this one reports progress. */
+gradcomp_status crew_aside(crew *c, gradcomp_status (*call)(void *ctx, gradcomp_error *err), void *ctx,
+                           gradcomp_error *err);
+
 #endif
