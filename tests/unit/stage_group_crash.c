@@ -90,7 +90,7 @@ int main(void)
 			bad = "half a copy is published";
 		else if (!group_stage(2) || group_failed(2))
 			bad = why.text;
-		else if (!group_whole(2) || in_caches("cache?", ".tmp") > both || group_in_caches(".gone"))
+		else if (!group_whole(2) || in_caches("cache?", ".tmp") > both || in_caches("cache?", ".gone"))
 			bad = "the copy is wrong, or half a one stays";
 		if (bad)
 			printf("# killed at call %d, %s %s %s: %s\n", n, watched->last.call, watched->last.path,
