@@ -1,5 +1,6 @@
 """TAP for Python tests, and groups of ranks on this machine."""
 
+import atexit
 import contextlib
 import os
 import random
@@ -13,6 +14,7 @@ BUILD = os.environ.get("GRADCOMP_BUILD", os.path.join(SOURCE, "build"))
 _count = _failed = 0
 _no_settings = tempfile.NamedTemporaryFile(prefix="gradcomp-test-", suffix=".conf")
 os.chmod(_no_settings.name, 0o644)  # for ranks() of other users
+atexit.register(_no_settings.close)  # what refers to this module may outlive the interpreter
 
 
 def ok(passed, name, *details):
