@@ -4,14 +4,14 @@
 # shellcheck source=tests/tap.sh disable=SC1091,SC2154,SC2317
 . "$GRADCOMP_SRC/tests/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
-server="$GRADCOMP_SRC/tests/nfs/server --state $tmp/server"
-if why=$($server missing); then skip_all "$why"; fi
+server () { "$GRADCOMP_SRC/tests/nfs/server" --state "$tmp/server" "$@"; }
+if why=$(server missing); then skip_all "$why"; fi
 [ -e "$GRADCOMP_BUILD/lib/gradcomp/source/nfs.so" ] || skip_all 'built without libnfs'
 pid=
 
 cleanup () {
 	[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null
-	$server down
+	server down
 }
 mkdir "$tmp/export" "$tmp/cache"
 : >"$tmp/conf"
@@ -21,7 +21,7 @@ truncate -s 512M "$tmp/export/zeroes"
 for at in 0 300000000 536870911; do printf x | dd of="$tmp/export/zeroes" bs=1 seek=$at conv=notrunc status=none; done
 for ((i = 0; i < 300; i++)); do echo "file $i" >"$tmp/export/$i"; done
 
-check 'a server' $server up "$tmp/export"
+check 'a server' server up "$tmp/export"
 url=$(cat "$tmp/server/url")
 
 # Begins to stage and returns when the server has read some of it.
@@ -30,7 +30,7 @@ begin () {
 	GRADCOMP_STAGE_SOURCE_TIMEOUT=$1 "$gradcomp" stage "$url" >"$tmp/out" 2>"$tmp/log" &
 	pid=$!
 	for ((i = 0; i < 400; i++)); do
-		[ "$($server bytes)" -gt "$((before + 20000000))" ] && return
+		[ "$(server bytes)" -gt "$((before + 20000000))" ] && return
 		sleep 0.02
 	done
 	note 'nothing is read'
@@ -49,26 +49,26 @@ is_whole () {
 
 before=0
 begin 60
-$server stop
+server stop
 is 'a server that stopped leaves the stager waiting' "$(sleep 6; kill -0 "$pid" 2>&1 && grep -c 'copy.*staged\|cannot' "$tmp/log")" 0
 like 'who says so' "$(cat "$tmp/log")" "the server of nfs://127.0.0.1"
 like 'and how long it has been' "$(cat "$tmp/log")" 's; waiting for it (setting stage.source_timeout)'
-$server cont
+server cont
 finish
 is_whole 'the copy goes on when it does'
 like 'which is said' "$log" 'answers again'
 
-before=$($server bytes)
+before=$(server bytes)
 begin 60
-$server crash
+server crash
 sleep 1
-$server again
+server again
 finish
 is_whole 'the copy goes on with a new server'
 
 before=0
 begin 2
-$server stop
+server stop
 start=$SECONDS
 finish
 is 'a server that stays away' "$status" 1
@@ -77,11 +77,11 @@ like 'with the setting' "$log" '(setting stage.source_timeout)'
 [ $((SECONDS - start)) -le 20 ]
 tap_result $? "in time: $((SECONDS - start)) s"
 is 'nothing stays' "$(find "$tmp/cache" -name '*.tmp' | wc -l)" 0
-$server cont
+server cont
 
-before=$($server bytes)
+before=$(server bytes)
 begin 3600
-$server stop
+server stop
 sleep 0.5
 kill -TERM "$pid"
 start=$SECONDS
@@ -90,11 +90,11 @@ is 'who waits can be stopped' "$status" 143
 [ $((SECONDS - start)) -le 10 ]
 tap_result $? "soon: $((SECONDS - start)) s"
 is 'and leaves nothing' "$(find "$tmp/cache" -name '*.tmp' | wc -l)" 0
-$server cont
+server cont
 
-before=$($server bytes)
+before=$(server bytes)
 begin 2
-$server crash
+server crash
 start=$SECONDS
 finish
 is 'a server that died' "$status" 1

@@ -3,11 +3,11 @@
 # shellcheck source=tests/tap.sh disable=SC1091,SC2154,SC2317
 . "$GRADCOMP_SRC/tests/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
-server="$GRADCOMP_SRC/tests/nfs/server --state $tmp/server"
-if why=$($server missing); then skip_all "$why"; fi
+server () { "$GRADCOMP_SRC/tests/nfs/server" --state "$tmp/server" "$@"; }
+if why=$(server missing); then skip_all "$why"; fi
 [ -e "$GRADCOMP_BUILD/lib/gradcomp/source/nfs.so" ] || skip_all 'built without libnfs'
 
-cleanup () { $server down; }
+cleanup () { server down; }
 chmod 755 "$tmp"
 mkdir "$tmp/export" "$tmp/cache"
 chmod 1777 "$tmp/cache"
@@ -52,7 +52,7 @@ touch -d '1960-01-01 00:00:00.5 UTC' "$tree/64k+1"
 touch -d '2100-01-01' "$tree/256k"
 ln "$tree/nothing" "$tmp/export/hard"
 
-check 'a server' $server up "$tmp/export" --fresh
+check 'a server' server up "$tmp/export" --fresh
 url=$(cat "$tmp/server/url")
 at () { echo "${url/\/export/\/export\/$1}"; }
 
@@ -67,10 +67,10 @@ check 'modes, times, links and targets' diff "$tmp/want" "$tmp/got"
 chmod u-w "$tree/empty"
 [ "$(du -k "$copy/sparse" | cut -f1)" -lt 4096 ]
 tap_result $? 'holes stay holes'
-read_before=$($server bytes)
+read_before=$(server bytes)
 stage --json "$(at tree)"
 like 'a second time it is there' "$out" '"cached": true'
-is 'and the server reads no file' "$(($($server bytes) - read_before < 100000))" 1
+is 'and the server reads no file' "$(($(server bytes) - read_before < 100000))" 1
 stage --verify "$(at tree)"
 is 'its checksums are right' "$status:$out" "0:$copy"
 stage "$(at tree//)"
@@ -132,16 +132,16 @@ is 'as somebody else he does not read' $? 1
 like 'and is told' "$(cat "$tmp/log")" 'only root can read as somebody else'
 # A server trusts what it has listed for a while, so the tree changes while there is none.
 port=${url##*nfsport=}
-$server down
+server down
 rm "$tree/odd/~"
-check 'the server with root_squash' $server up "$tmp/export" --fresh --squash=root --port="$port"
+check 'the server with root_squash' server up "$tmp/export" --fresh --squash=root --port="$port"
 stage "$(at tree/odd)"
 is 'with a file less' "$status:$log" 0:
 check 'it is another copy' test "$out" != "$part" -a ! -e "$out/~" -a -e "$out/..."
 refuses 'root is nobody there' bad 'cannot read closed: the NFS server 127.0.0.1 denies it to user 0; it may treat root as nobody (root_squash)'
 stage "$(at bad)&uid=61235&gid=61235"
 is 'root reads as its owner' "$status:$log" 0:
-check 'the server goes' $server down
+check 'the server goes' server down
 stage "$(at bad)"
 is 'no server' "$status" 1
 like 'is named' "$log" 'the NFS server 127.0.0.1 cannot be reached: Connection refused'
