@@ -8,9 +8,7 @@
 #include "exchange.h"
 #include "thread.h"
 
-/* Of several nodes: a few, since most of their time is the server's; not too many, since
- * each has a buffer. */
-#define READERS_MIN 4
+/* Each has a buffer; and the more of all nodes ask a server at once, the more it drops. */
 #define READERS_MAX 8
 #define WRITERS_MAX 8
 /* Own pieces beyond those that are being read: one on its way, others ready. */
@@ -228,7 +226,7 @@ gradcomp_status exchange_begin(const exchange_plan *plan, exchange **out, gradco
 		finish(x);
 		return status;
 	}
-	x->readers = alone ? workers : workers < READERS_MIN ? READERS_MIN : workers < READERS_MAX ? workers : READERS_MAX;
+	x->readers = alone || workers < READERS_MAX ? workers : READERS_MAX;
 	if (x->readers > x->mine)
 		x->readers = (uint32_t)x->mine;
 	if (!alone && plan->wanted && x->rounds)
