@@ -11,6 +11,8 @@
 #include "thread.h"
 
 #define STRIDES 4 /* of the window */
+#define FIRST 32  /* places of the window at first, */
+#define GROWTH 4  /* and more for each place that next() has taken */
 
 typedef enum job_state { JOB_NONE, JOB_QUEUED, JOB_BUSY, JOB_DONE } job_state;
 
@@ -26,6 +28,7 @@ struct ahead {
 	gradcomp_dataset *ds;
 	order o;
 	uint64_t position, front; /* next() is at, and has looked ahead to */
+	uint64_t began;           /* where begin() said */
 	uint64_t length, window;
 	job *jobs; /* that of position p is p % window */
 
@@ -100,12 +103,16 @@ static bool wants_thread(const ahead *a, uint64_t index)
 	       (atomic_load_explicit(&ds->slots[at.slot].word, memory_order_relaxed) & WORD_STATE) != SLOT_READY;
 }
 
-/* Goes on in strides, so that there are several to ask another node for at once. */
+/* Goes on in strides, so that there are several to ask another node for at once. At
+ * first not far: what is wanted soon would share the links with what is wanted later. */
 static void look_ahead(ahead *a)
 {
-	uint64_t end = a->length - a->position < a->window ? a->length : a->position + a->window;
+	uint64_t reach = FIRST + GROWTH * (a->position - a->began), end;
 
-	if (a->front > a->position && end < a->length && end - a->front < a->window / STRIDES)
+	if (reach > a->window)
+		reach = a->window;
+	end = a->length - a->position < reach ? a->length : a->position + reach;
+	if (a->front > a->position && end < a->length && end - a->front < reach / STRIDES)
 		return;
 	while (a->front < end) {
 		job *j = &a->jobs[a->front % a->window];
@@ -147,7 +154,7 @@ static void ahead_begin(ahead *a, uint64_t epoch, uint64_t position)
 	ahead_clear(a);
 	order_begin(&a->o, o->seed, epoch, o->count, o->shuffle != 0);
 	pthread_mutex_lock(&a->lock);
-	a->position = a->front = a->taken = position;
+	a->position = a->front = a->taken = a->began = position;
 	pthread_mutex_unlock(&a->lock);
 }
 
@@ -227,6 +234,7 @@ gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uint64_t epoch, uin
 		return error_set(err, GRADCOMP_ERR_RANGE, "position %llu: rank %d has %llu samples an epoch",
 		                 (unsigned long long)position, ds->rank, (unsigned long long)ds->ahead->length);
 	ahead_begin(ds->ahead, epoch, position);
+	look_ahead(ds->ahead); /* while the caller gets ready */
 	return GRADCOMP_OK;
 }
 
