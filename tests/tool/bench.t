@@ -1,7 +1,7 @@
 #!/bin/sh
 # gradcomp bench compressors: every installed compressor gives a row for each kind of
-# input; bench collectives: so does every primitive of a collective; and what they are
-# told wrongly is refused by name.
+# input; bench collectives: so does every primitive of a collective; bench io goes over a
+# dataset; and what they are told wrongly is refused by name.
 # shellcheck source=tests/tap.sh
 . "$GRADCOMP_SRC/tests/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
@@ -59,4 +59,20 @@ is 'a compressor that is no code' "$?" 1
 like 'is named' "$(cat "$tmp/err")" "'topk' is no code"
 collectives --seconds 0 >/dev/null
 is 'no time' "$?" 2
+
+io () { "$gradcomp" bench io --memory 16M --steps 2 --step-ms 1 --json "$tmp/rows" "$@" 2>"$tmp/err"; }
+io --samples 20 --bytes 10K >"$tmp/table"
+is 'values that are made up' "$? $(cat "$tmp/err")" '0 '
+is 'three epochs, values, steps' "$(sed 's/   *.*//' "$tmp/table" | tr '\n' ';')" \
+	'epoch 1;epoch 1, all ranks;epoch 2;epoch 2, all ranks;epoch 3;epoch 3, all ranks;local values, a rank;a step with its batch;'
+is 'and in the JSON file' "$(grep -c '"case"' "$tmp/rows")" 8
+mkdir "$tmp/files"
+for i in 1 22 333; do echo "$i" >"$tmp/files/$i"; done
+io --source "$tmp/files" --epochs 2 >"$tmp/table"
+is 'files' "$? $(grep -c . "$tmp/table")" '0 6'
+io --source "$tmp/nowhere" >/dev/null
+is 'a source that is not there' "$?" 1
+like 'is named' "$(cat "$tmp/err")" "$tmp/nowhere"
+io --bytes 4 >/dev/null
+is 'values too short to be told apart' "$?" 2
 done_testing
