@@ -92,6 +92,7 @@ void job_note(spank_t sp, const arguments *args)
 /* -1: there is no such account. */
 static int account(const char *name, run_user *u)
 {
+	/* cppcheck-suppress getpwnamCalled ; a prolog has one thread */
 	struct passwd *p = getpwnam(name);
 
 	if (!p)

@@ -142,11 +142,36 @@ static int parse(int argc, char **argv, bench_dataset *b, const char **source, c
 	return -1;
 }
 
+/* -1 with *err filled; the other ranks hear of it by this one's end. */
+static int measure(bench_dataset *b, const char *source, const char *json, uint64_t memory, gradcomp_error *err)
+{
+	jsonw j;
+	FILE *file = NULL;
+	int status;
+	if (json && gradcomp_job_rank(b->job) == 0) {
+		if (!(file = fopen(json, "w")))
+			return bench_failed(err, GRADCOMP_ERR_IO, "cannot write %s", json);
+		jsonw_start(&j, file);
+		jsonw_array(&j, NULL);
+		b->json = &j;
+	}
+	status = open_dataset(b, source, memory, err) || bench_epochs(b, err) || places(b, err) ||
+	         bench_local_values(b, err) || bench_remote_values(b, err) || bench_steps(b, err)
+	                 ? -1
+	                 : 0;
+	if (file) {
+		jsonw_end(&j);
+		jsonw_finish(&j);
+		if (fclose(file) && !status)
+			status = bench_failed(err, GRADCOMP_ERR_IO, "cannot write %s", json);
+	}
+	b->json = NULL;
+	return status;
+}
+
 int bench_io(int argc, char **argv)
 {
 	bench_dataset b = {0};
-	jsonw j;
-	FILE *file = NULL;
 	gradcomp_error err = {0};
 	const char *source = NULL, *json = NULL;
 	uint64_t memory = 0;
@@ -156,32 +181,14 @@ int bench_io(int argc, char **argv)
 	if (gradcomp_job_create(NULL, &b.job, &err))
 		return failed(&err);
 	b.world = gradcomp_job_world(b.job);
-	if (json && gradcomp_job_rank(b.job) == 0) {
-		if (!(file = fopen(json, "w"))) {
-			bench_failed(&err, GRADCOMP_ERR_IO, "cannot write %s", json);
-			return failed(&err);
-		}
-		jsonw_start(&j, file);
-		jsonw_array(&j, NULL);
-		b.json = &j;
-	}
-	/* The other ranks hear of a failure by this one's end. */
-	if (open_dataset(&b, source, memory, &err) || bench_epochs(&b, &err) || places(&b, &err) ||
-	    bench_local_values(&b, &err) || bench_remote_values(&b, &err) || bench_steps(&b, &err))
-		return failed(&err);
-	if (file) {
-		jsonw_end(&j);
-		jsonw_finish(&j);
-		if (fclose(file)) {
-			bench_failed(&err, GRADCOMP_ERR_IO, "cannot write %s", json);
-			return failed(&err);
-		}
-	}
-	if (gradcomp_dataset_free(b.ds, &err) || gradcomp_job_free(b.job, &err))
-		return failed(&err);
-	gradcomp_samples_close(b.samples);
+	status = measure(&b, source, json, memory, &err);
+	if (!status && (gradcomp_dataset_free(b.ds, &err) || gradcomp_job_free(b.job, &err)))
+		status = -1;
 	free(b.own);
 	free(b.others);
+	if (status)
+		return failed(&err);
+	gradcomp_samples_close(b.samples);
 	free(b.out);
 	return 0;
 }

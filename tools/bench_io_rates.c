@@ -129,8 +129,10 @@ static int link_rate(const bench_dataset *b, double *rate, gradcomp_error *err)
 	uint64_t n = (uint64_t)gradcomp_job_nranks(b->job), *counts = calloc(n, sizeof *counts);
 	char *all = calloc(n, GATHER);
 	double t[PASSES], slowest;
-	int status = counts && all ? 0 : bench_failed(err, GRADCOMP_ERR_NOMEM, "out of memory");
-	for (uint64_t r = 0; !status && r < n; r++)
+	int status = 0;
+	if (!counts || !all)
+		status = bench_failed(err, GRADCOMP_ERR_NOMEM, "out of memory");
+	for (uint64_t r = 0; counts && r < n; r++)
 		counts[r] = GATHER;
 	for (int p = -1; !status && p < PASSES; p++) {
 		double start = bench_now();

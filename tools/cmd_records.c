@@ -170,7 +170,7 @@ static int records_list(int argc, char **argv)
 		{"--format", &w.format, NULL}, {"--suffixes", &w.suffixes, NULL}, {"--workers", &w.workers, NULL},
 		{"--json", NULL, &json},       {"--summary", NULL, &summary},     {0},
 	};
-	gradcomp_samples *s;
+	gradcomp_samples *s = NULL;
 	gradcomp_error err;
 	int status = take_options(argc, argv, usage, options, &path, 1);
 	if (status >= 0)

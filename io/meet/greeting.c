@@ -64,7 +64,7 @@ gradcomp_status meet_token_write(const struct config *c, const unsigned char tok
                                  char text[MEET_TOKEN_TEXT], gradcomp_error *err)
 {
 	const char *socket = munge_socket(c);
-	gradcomp_error why;
+	gradcomp_error why = {0};
 	gradcomp_status st = GRADCOMP_ERR_NOTFOUND;
 
 	memcpy(text, "munge=", 6);
