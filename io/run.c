@@ -1,21 +1,12 @@
 /* The state of one call and what it tells the caller. */
-#include <time.h>
-
 #include "staging.h"
 
 /* From here on it is worth a line. */
 #define SILENT_MS 5000
 
-double stage_clock(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static int report(stage_run *run, const char *notice)
 {
-	double now = stage_clock();
+	double now = clock_now();
 	const gradcomp_stage_progress p = {
 		.struct_size = sizeof p,
 		.phase = notice ? GRADCOMP_STAGE_NOTICE : run->phase,
@@ -34,7 +25,7 @@ static int report(stage_run *run, const char *notice)
 void stage_run_phase(stage_run *run, gradcomp_stage_phase phase, uint64_t files, uint64_t bytes)
 {
 	run->phase = phase;
-	run->phase_begin = stage_clock();
+	run->phase_begin = clock_now();
 	run->last_call = 0;
 	run->files_total = files;
 	run->bytes_total = bytes;
@@ -56,7 +47,7 @@ static void tell_silence(stage_run *run)
 
 gradcomp_status stage_run_tick(stage_run *run, gradcomp_error *err)
 {
-	if (stage_clock() - run->last_call < 0.1)
+	if (clock_now() - run->last_call < 0.1)
 		return GRADCOMP_OK;
 	tell_silence(run);
 	if (!report(run, NULL))

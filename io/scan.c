@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "manifest.h"
+#include "thread.h"
 
 #define BATCH 256
 
@@ -172,12 +172,8 @@ static char *next(struct scan *s, const atomic_bool *stop)
 {
 	char *dir = NULL;
 	pthread_mutex_lock(&s->lock);
-	while (!s->ntodo && s->listing && !atomic_load(stop)) {
-		struct timespec t;
-		clock_gettime(CLOCK_MONOTONIC, &t);
-		t.tv_sec++;
-		pthread_cond_timedwait(&s->more, &s->lock, &t);
-	}
+	while (!s->ntodo && s->listing && !atomic_load(stop))
+		thread_wait(&s->more, &s->lock, 1000);
 	if (s->ntodo) {
 		dir = s->todo[--s->ntodo];
 		s->listing++;
@@ -235,12 +231,8 @@ gradcomp_status stage_scan(stage_run *run, stage_manifest *m, source *from, grad
 {
 	struct scan s = {.run = run, .m = m};
 	char name[STAGE_NAME_MAX];
-	pthread_condattr_t attr;
 	pthread_mutex_init(&s.lock, NULL);
-	pthread_condattr_init(&attr);
-	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-	pthread_cond_init(&s.more, &attr);
-	pthread_condattr_destroy(&attr);
+	thread_condition(&s.more);
 	stage_run_phase(run, GRADCOMP_STAGE_SCAN, 0, 0);
 	gradcomp_status status = add_root(&s, from, err);
 	if (!status)

@@ -245,7 +245,7 @@ static gradcomp_status take_options(const gradcomp_stage_options *given, gradcom
 gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_stage_result *result,
                                gradcomp_error *err)
 {
-	double begin = stage_clock();
+	double begin = clock_now();
 	gradcomp_stage_options o;
 	gradcomp_stage_result r = {.struct_size = sizeof r};
 	config *c = NULL;
@@ -276,7 +276,7 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	}
 	status = crew_tell(&crew, &r, status, &error);
 	crew_close(&crew);
-	r.seconds = stage_clock() - begin;
+	r.seconds = clock_now() - begin;
 	r.struct_size = result->struct_size;
 	memcpy(result, &r, result->struct_size < sizeof r ? result->struct_size : sizeof r);
 done:

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "clock.h"
 #include "error.h"
 #include "gradcomp/stage.h"
 #include "sha256.h"
@@ -147,7 +148,6 @@ typedef struct stage_run {
 	atomic_bool unwritable; /* or a cache that could not be written to */
 } stage_run;
 
-double stage_clock(void);
 /* For calls on the thread of gradcomp_stage() that wait for a server. */
 source_wait stage_run_wait(stage_run *run);
 /* The next tick of the new phase calls progress at once. */

@@ -8,14 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-
-double job_clock(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
 
 void job_count(gradcomp_job *job, int delta)
 {
@@ -70,7 +62,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	if (!job)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a job");
 	pthread_mutex_init(&job->lock, NULL);
-	job->started = job_clock();
+	job->started = clock_now();
 	job->log.level = GRADCOMP_LOG_INFO;
 	job->log.rank = -1;
 	st = config_load(settings, &job->config, err);
@@ -158,7 +150,7 @@ static gradcomp_status tell(gradcomp_job *job, const char *failure, gradcomp_err
 		links[i] = (report_link){counts[i].transport, counts[i].pairs, counts[i].sent, counts[i].received};
 	transport_nodes(job->transport, &nnodes);
 	report_job r = {.job_id = getenv("SLURM_JOB_ID"), .step_id = getenv("SLURM_STEP_ID"), .nranks = job->nranks,
-	                .nnodes = nnodes, .hosts = hosts, .wall_s = job_clock() - job->started,
+	                .nnodes = nnodes, .hosts = hosts, .wall_s = clock_now() - job->started,
 	                .reducers = job->reducers, .nreducers = job->nreducers, .links = links, .nlinks = (uint32_t)n,
 	                .failure = failure};
 	tell_ways(job->transport, ways, lines, &r);

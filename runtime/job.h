@@ -2,6 +2,7 @@
 #ifndef JOB_H
 #define JOB_H
 
+#include "clock.h"
 #include "config.h"
 #include "gradcomp/gradcomp.h"
 #include "log.h"
@@ -46,7 +47,6 @@ struct gradcomp_job {
 	int live; /* groups but the world, and reducers */
 };
 
-double job_clock(void); /* monotonic seconds */
 
 /* This rank drops out of something that the others are in, for a reason of its own:
  * the job ends, and everybody reads who it was and why. */

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "gradcomp/stage.h"
 #include "json.h"
 #include "records.h"
@@ -46,13 +46,6 @@ struct pass {
 	uint32_t room;
 };
 
-static double now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static gradcomp_status fail(gradcomp_error *err, gradcomp_status status, const char *text)
 {
 	*err = (gradcomp_error){.status = status};
@@ -70,7 +63,7 @@ static void clear_line(struct pass *p)
 static void progress(struct pass *p)
 {
 	char source[120], done[32], rate[32];
-	double t = now() - p->began;
+	double t = clock_now() - p->began;
 	if (p->quiet || t < p->next)
 		return;
 	p->next = t + (p->tty ? EVERY_TTY : EVERY_PLAIN);
@@ -138,7 +131,7 @@ static gradcomp_status run(struct pass *p, const gradcomp_samples *s, uint32_t w
 	uint32_t n;
 	const char **classes = classes_of(s, &n);
 	p->total = gradcomp_samples_count(s);
-	p->began = now();
+	p->began = clock_now();
 	p->next = p->tty ? EVERY_TTY : EVERY_PLAIN;
 	if (!classes)
 		return fail(err, GRADCOMP_ERR_NOMEM, "out of memory");
@@ -169,7 +162,7 @@ static void print_json(const struct pass *p, const gradcomp_samples *s, const ch
 	jsonw_string(&j, "format", format_name(gradcomp_samples_format(s)));
 	jsonw_uint(&j, "count", p->samples);
 	jsonw_uint(&j, "bytes", p->bytes);
-	jsonw_float(&j, "seconds", now() - p->began);
+	jsonw_float(&j, "seconds", clock_now() - p->began);
 	jsonw_end(&j);
 	jsonw_finish(&j);
 }
@@ -177,7 +170,7 @@ static void print_json(const struct pass *p, const gradcomp_samples *s, const ch
 static void closing_line(const struct pass *p, const gradcomp_samples *s, const char *file)
 {
 	char source[256], out[256], bytes[32], rate[32];
-	double t = now() - p->began;
+	double t = clock_now() - p->began;
 	const char *done = file                                                     ? "packed"
 	                   : gradcomp_samples_format(s) == GRADCOMP_SAMPLES_RECORDS ? "checked"
 	                                                                            : "read";

@@ -31,7 +31,7 @@ int cache_gate_enter(int area, const char *key, bool exclusive)
 {
 	const struct timespec pause = {.tv_nsec = 1000000};
 	char name[STAGE_KEY_BYTES + 8];
-	double begin = stage_clock();
+	double begin = clock_now();
 	gate_name(name, key);
 	for (;;) {
 		int gate = openat(area, name, OPEN_DIR);
@@ -50,7 +50,7 @@ int cache_gate_enter(int area, const char *key, bool exclusive)
 		if (got)
 			continue;
 		errno = e;
-		if ((e != EWOULDBLOCK && e != EINTR) || exclusive || stage_clock() - begin > PATIENCE)
+		if ((e != EWOULDBLOCK && e != EINTR) || exclusive || clock_now() - begin > PATIENCE)
 			return -1;
 		nanosleep(&pause, NULL);
 	}

@@ -64,10 +64,10 @@ static uint64_t over(uint64_t need, uint64_t have)
 static void lock_area(struct room *r, int *lock)
 {
 	const struct timespec pause = {.tv_nsec = 20000000};
-	double begin = stage_clock();
+	double begin = clock_now();
 	*lock = openat(r->area, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	while (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) < 0 && (errno == EWOULDBLOCK || errno == EINTR) &&
-	       stage_clock() - begin < PATIENCE && !stage_run_tick(r->run, NULL))
+	       clock_now() - begin < PATIENCE && !stage_run_tick(r->run, NULL))
 		nanosleep(&pause, NULL);
 }
 

@@ -6,17 +6,9 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define TICK_MS 100
-
-double guest_clock(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static bool stopped(const gradcomp_guest *g)
 {
@@ -28,7 +20,7 @@ int guest_wait(const gradcomp_guest *g, int fd, short events, double until)
 	struct pollfd p = {fd, events, 0};
 
 	for (;;) {
-		double left = (until - guest_clock()) * 1e3;
+		double left = (until - clock_now()) * 1e3;
 		int n = poll(&p, 1, left < 0 ? 0 : left < TICK_MS ? (int)left + 1 : TICK_MS);
 
 		if (n > 0)
@@ -91,7 +83,7 @@ static const char *attempt(gradcomp_guest *g, const address *a, double deadline,
 {
 	struct sockaddr_storage sa;
 	socklen_t bytes = address_sockaddr(a, &sa);
-	double until = guest_clock() + GUEST_ATTEMPT;
+	double until = clock_now() + GUEST_ATTEMPT;
 	int fd = socket(sa.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), on = 1, code = 0;
 	socklen_t code_bytes = sizeof code;
 	const char *why = NULL;
@@ -153,7 +145,7 @@ gradcomp_status guest_come(gradcomp_guest *g, double deadline, gradcomp_error *e
 				return error_set(err, GRADCOMP_ERR_STATE, "stopped");
 		}
 		/* A flood there may have pushed us out, and the place has just been opened. */
-		if (guest_clock() + pause > deadline)
+		if (clock_now() + pause > deadline)
 			break;
 		(void)poll(NULL, 0, (int)(pause * 1e3));
 		pause = pause < 1 ? 2 * pause : pause;

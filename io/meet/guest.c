@@ -86,7 +86,7 @@ static bool tell(gradcomp_guest *g, const char *key, const void *value, size_t b
 	unsigned char entry[MEET_ENTRY_MAX];
 	size_t n = meet_entry_seal(&g->keys, (uint32_t)g->o.rank, key, value, bytes, entry);
 
-	return n && !guest_all(g, g->fd, entry, n, true, guest_clock() + GUEST_ATTEMPT);
+	return n && !guest_all(g, g->fd, entry, n, true, clock_now() + GUEST_ATTEMPT);
 }
 
 static void missing(const gradcomp_guest *g, double timeout, gradcomp_error *err)
@@ -128,7 +128,7 @@ static int store_set(void *ctx, const char *key, const void *value, size_t bytes
 static long store_get(void *ctx, const char *key, void *value, size_t capacity, int timeout_ms)
 {
 	gradcomp_guest *g = ctx;
-	double until = guest_clock() + timeout_ms * 1e-3;
+	double until = clock_now() + timeout_ms * 1e-3;
 	const fact *f;
 
 	while (!(f = find(g, key))) {
@@ -168,7 +168,7 @@ gradcomp_status gradcomp_meet_join(const gradcomp_guest_options *o, gradcomp_gue
 	if (!st) {
 		meet_keys_make(&g->keys, token);
 		timeout = timeout > 0 ? timeout : config_float(c, "stage.meet_timeout");
-		deadline = guest_clock() + timeout;
+		deadline = clock_now() + timeout;
 		st = guest_come(g, deadline, err);
 	}
 	if (!st) {

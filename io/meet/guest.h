@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "address.h"
+#include "clock.h"
 #include "meet.h"
 
 #define GUEST_ATTEMPT 3.0 /* s: for a connection and the greeting, or to be listened to */
@@ -30,7 +31,6 @@ struct gradcomp_guest {
 	unsigned char in[GUEST_INPUT];
 };
 
-double guest_clock(void); /* monotonic seconds */
 /* 1 ready, 0 too late, -1 to be stopped. */
 int guest_wait(const gradcomp_guest *g, int fd, short events, double until);
 /* Reads or writes all of it; NULL, or what went wrong. */

@@ -135,7 +135,7 @@ static bool ended(int until)
 gradcomp_status gradcomp_meet_serve(gradcomp_meet *m, int until, gradcomp_error *err)
 {
 	while (m->ngone < m->nranks) {
-		double t = place_clock();
+		double t = clock_now();
 		int n = prepare(m, until, t);
 
 		if (poll(m->polls, (nfds_t)n, pause_ms(m, t)) < 0 && errno != EINTR)

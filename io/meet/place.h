@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "address.h"
+#include "clock.h"
 #include "meet.h"
 
 #define STRANGERS 64
@@ -45,7 +46,6 @@ struct gradcomp_meet {
 	size_t bytes, capacity;
 };
 
-double place_clock(void); /* monotonic seconds */
 /* Takes some of those who knock; in a crowd others lose their place for it. */
 void place_accept_some(gradcomp_meet *m);
 /* p[i] is of stranger i. Those who prove the token take their seats. */

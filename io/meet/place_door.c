@@ -7,18 +7,10 @@
 #include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define STRANGER_SECONDS 3.0
 #define ACCEPT_BATCH 64
-
-double place_clock(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 void place_forget(stranger *s)
 {
@@ -53,11 +45,11 @@ void place_accept_some(gradcomp_meet *m)
 
 		if (fd < 0) {
 			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-				m->shut_until = place_clock() + 0.2;
+				m->shut_until = clock_now() + 0.2;
 			return;
 		}
 		stranger *s = place_for(m);
-		*s = (stranger){.fd = fd, .from = from, .order = m->arrivals++, .deadline = place_clock() + STRANGER_SECONDS};
+		*s = (stranger){.fd = fd, .from = from, .order = m->arrivals++, .deadline = clock_now() + STRANGER_SECONDS};
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 		setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 	}
@@ -110,7 +102,7 @@ static bool hear(gradcomp_meet *m, stranger *s)
 
 void place_serve_strangers(gradcomp_meet *m, const struct pollfd *p)
 {
-	double t = place_clock();
+	double t = clock_now();
 
 	for (int i = 0; i < STRANGERS; i++) {
 		stranger *s = &m->strangers[i];

@@ -7,12 +7,12 @@
 #include <pthread.h>
 #include <sched.h>
 #include <semaphore.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
+#include "thread.h"
 
 enum { IDLE, CALLED, WORKING, QUIT };
 
@@ -134,7 +134,6 @@ static void join_all(int workers)
 
 gradcomp_status threads_start(int count, gradcomp_error *err)
 {
-	sigset_t all, old;
 	int rc = 0, started = 0;
 	pthread_once(&once, register_fork);
 	pthread_mutex_lock(&pool.lock);
@@ -143,15 +142,12 @@ gradcomp_status threads_start(int count, gradcomp_error *err)
 		return GRADCOMP_OK;
 	}
 	sem_init(&pool.done, 0, 0);
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
 	for (; !rc && started < count - 1 && started < THREADS_MAX - 1; started += !rc) {
 		worker *w = &pool.worker[started];
 		atomic_store(&w->state, IDLE);
 		sem_init(&w->wake, 0, 0);
-		rc = pthread_create(&w->thread, NULL, worker_main, w);
+		rc = thread_start(&w->thread, worker_main, w);
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc) {
 		sem_destroy(&pool.worker[started].wake);
 		join_all(started);

@@ -205,10 +205,10 @@ void gpu_drain(const gpu *g)
 {
 	static const struct timespec nap = {.tv_nsec = 1000000};
 	void *const streams[] = {g ? g->compute : NULL, g ? g->exchange : NULL};
-	double until = job_clock() + DRAIN_SECONDS;
+	double until = clock_now() + DRAIN_SECONDS;
 	for (size_t i = 0; g && g->exchanged && i < sizeof streams / sizeof *streams; i++) {
 		int done = !!g->d->record(g->exchanged, streams[i]);
-		while (!done && !g->d->test(g->exchanged, &done) && !done && job_clock() < until)
+		while (!done && !g->d->test(g->exchanged, &done) && !done && clock_now() < until)
 			nanosleep(&nap, NULL);
 	}
 }

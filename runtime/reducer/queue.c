@@ -3,8 +3,8 @@
 #include "shards.h"
 
 #include "error.h"
+#include "thread.h"
 
-#include <signal.h>
 #include <string.h>
 
 /* The tasks of a bucket's step: composed when its rounds are known, from the
@@ -114,7 +114,7 @@ static void bucket_done(gradcomp_reducer *r, bucket *b)
 	r->nfinished++;
 	memset(r->given + first, 0, n * sizeof *r->given);
 	if (r->nfinished == r->nbuckets) {
-		r->stats.exposed_s += job_clock() - r->last_given;
+		r->stats.exposed_s += clock_now() - r->last_given;
 		r->stats.steps++;
 		r->stats.dense_bytes += 8.0 * (r->layout.nranks - 1) / r->layout.nranks * (double)r->layout.numel;
 		r->step++;
@@ -149,7 +149,7 @@ static int run_next(gradcomp_reducer *r, bucket *b)
 {
 	const task *t = &b->tasks[b->next++];
 	gradcomp_error err = {0};
-	double start = job_clock();
+	double start = clock_now();
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
 	gradcomp_status st = task_run(r, b, t, &err);
@@ -157,7 +157,7 @@ static int run_next(gradcomp_reducer *r, bucket *b)
 	r->running--;
 	if (r->failed)
 		pthread_cond_broadcast(&r->step_over);
-	count_time(r, t->kind, job_clock() - start);
+	count_time(r, t->kind, clock_now() - start);
 	if (st) {
 		queue_fail(r, st, &err);
 		return 0;
@@ -236,18 +236,14 @@ static void *exchange_main(void *arg)
 
 gradcomp_status queue_start(gradcomp_reducer *r, gradcomp_error *err)
 {
-	sigset_t all, old;
 	int rc;
 	r->queue_end = &r->queue;
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&r->compute, NULL, compute_main, r);
+	rc = thread_start(&r->compute, compute_main, r);
 	if (!rc) {
 		r->threads = 1;
-		rc = pthread_create(&r->exchange, NULL, exchange_main, r);
+		rc = thread_start(&r->exchange, exchange_main, r);
 		r->threads += !rc;
 	}
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "could not start the reducer's threads: %s", strerror(rc));
 	return GRADCOMP_OK;

@@ -288,7 +288,7 @@ gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *r, uint32_t index, void
 	if (!st) {
 		bucket *b = &r->buckets[r->bucket_of[i]];
 		r->given[i] = gradient ? gradient : nothing;
-		r->last_given = job_clock();
+		r->last_given = clock_now();
 		r->ngiven++;
 		b->given++;
 		queue_admit(r);

@@ -4,9 +4,9 @@
 #include "state.h"
 
 #include "error.h"
+#include "thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -74,7 +74,6 @@ gradcomp_status transport_start(transport *t, const char *const *cards,
 	double deadline = clock_now() + t->o.timeout;
 	gradcomp_status st = roster_read(t, cards, err);
 	gradcomp_error why;
-	sigset_t all, old;
 	int rc;
 
 	if (st)
@@ -87,11 +86,7 @@ gradcomp_status transport_start(transport *t, const char *const *cards,
 			return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 			                 "no transport leads from rank %d on %s to rank %d on %s: transport.allow=%s",
 			                 t->rank, transport_host(t, t->rank), r, transport_host(t, r), t->allow);
-	/* Signals are the application's. */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&t->thread, NULL, tree_main, t);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	rc = thread_start(&t->thread, tree_main, t);
 	if (rc)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "cannot start the control thread: %s", strerror(rc));
 	t->running = 1;

@@ -8,6 +8,7 @@
 #define STATE_H
 
 #include "card.h"
+#include "clock.h"
 #include "delay.h"
 #include "frame.h"
 #include "handshake.h"
@@ -109,7 +110,6 @@ struct transport {
 	struct verbs_device *verbs; /* NULL: not used */
 };
 
-double clock_now(void); /* s, monotonic */
 /* transport.c: closes and frees all; no thread runs any more. */
 void transport_release(transport *t);
 

@@ -13,14 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-double clock_now(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
-}
-
 gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
 {
 	return secret_random(secret, TRANSPORT_SECRET_BYTES, err);

@@ -1,12 +1,12 @@
 /* Wire-up through the key-value store of a framework. */
 #include "wireup.h"
 
+#include "clock.h"
 #include "error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static gradcomp_status open_store(void **ctx, const gradcomp_store *store, int *rank, int *nranks,
                                   gradcomp_error *err)
@@ -22,23 +22,16 @@ static gradcomp_status open_store(void **ctx, const gradcomp_store *store, int *
 	return GRADCOMP_OK;
 }
 
-static double now(void)
-{
-	struct timespec ts;
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (double)ts.tv_sec + (double)ts.tv_nsec * 1e-9;
-}
-
 static gradcomp_status exchange(void *ctx, const char *mine, double timeout, char **all, gradcomp_error *err)
 {
 	const gradcomp_store *s = ctx;
-	double deadline = now() + timeout;
+	double deadline = clock_now() + timeout;
 	char key[32], value[WIREUP_MAX];
 	snprintf(key, sizeof key, "gradcomp/%d", s->rank);
 	if (s->set(s->ctx, key, mine, strlen(mine)))
 		return error_set(err, GRADCOMP_ERR_IO, "store: could not set key '%s'", key);
 	for (int r = 0; r < s->nranks; r++) {
-		double left = deadline - now();
+		double left = deadline - clock_now();
 		snprintf(key, sizeof key, "gradcomp/%d", r);
 		long n = s->get(s->ctx, key, value, sizeof value - 1, left > 0 ? (int)(left * 1e3) : 0);
 		if (n < 0)

@@ -241,13 +241,13 @@ static void race(void)
 {
 	struct counts *c = mmap(NULL, sizeof *c, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pid_t pids[TAKERS + EVICTORS];
-	double begin = stage_clock();
+	double begin = clock_now();
 	for (int i = 0; i < TAKERS + EVICTORS; i++) {
 		pids[i] = fork();
 		must(pids[i], "fork");
 		if (pids[i] == 0) {
 			/* Pauses of all lengths, so that there are moments without a lease. */
-			for (unsigned n = (unsigned)i; stage_clock() - begin < SECONDS; n += 7) {
+			for (unsigned n = (unsigned)i; clock_now() - begin < SECONDS; n += 7) {
 				i < TAKERS ? take(c, key_of(5)) : evict_once(c, key_of(5));
 				usleep(i < TAKERS ? n * 97 % 3000 : n * 31 % 300);
 			}

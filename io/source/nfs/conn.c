@@ -26,13 +26,6 @@
 #define RETRY 0.5
 #define CONNECT 10.0
 
-double nfs_clock(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 struct nfs_conn *nfs_conn_new(void)
 {
 	return calloc(1, sizeof(struct nfs_conn));
@@ -79,7 +72,7 @@ void nfs_settle(struct nfs_call *call, int error, bool busy)
 	call->error = error;
 	call->busy = busy;
 	if (!busy)
-		call->conn->heard = nfs_clock();
+		call->conn->heard = clock_now();
 }
 
 static void connected(struct rpc_context *rpc, int status, void *data, void *arg)
@@ -117,7 +110,7 @@ static void begin(const struct nfs_source *s, struct nfs_conn *c)
 	           : s->url.version == 4   ? NFS_PORT
 	                                   : 0;
 	const char *address = s->addresses[c->address % s->naddresses];
-	c->begun = nfs_clock();
+	c->begun = clock_now();
 	c->state = NFS_CONNECTING;
 	c->lost = false;
 	if (!(c->rpc = rpc_init_context())) {
@@ -220,7 +213,7 @@ static gradcomp_status again(struct nfs_source *s, struct nfs_conn *c, bool pati
 {
 	drop(c);
 	c->address++;
-	c->begun = nfs_clock() + (++*tried % s->naddresses ? 0 : RETRY);
+	c->begun = clock_now() + (++*tried % s->naddresses ? 0 : RETRY);
 	if (patient || *tried < s->naddresses)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_IO, "the NFS server %s cannot be reached: %s", s->url.server, c->trouble);
@@ -229,11 +222,11 @@ static gradcomp_status again(struct nfs_source *s, struct nfs_conn *c, bool pati
 gradcomp_status nfs_wait(struct nfs_source *s, struct nfs_conn *c, source_wait wait, bool patient,
                          struct nfs_call *calls, size_t n, gradcomp_error *err)
 {
-	double start = nfs_clock(), now = start;
+	double start = clock_now(), now = start;
 	gradcomp_status status = GRADCOMP_OK;
 	size_t tried = 0;
 	bool busy = false;
-	for (;; now = nfs_clock()) {
+	for (;; now = clock_now()) {
 		if (c->lost && (status = again(s, c, patient, &tried, err)))
 			break;
 		if (c->state == NFS_DOWN && now >= c->begun)

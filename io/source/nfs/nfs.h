@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "clock.h"
 #include "source/nfs_module.h"
 
 #define NFS_HANDLE_MAX 128
@@ -108,7 +109,6 @@ struct nfs_reader {
 
 /* ---- the connection (conn.c) ------------------------------------------------- */
 
-double nfs_clock(void);
 struct nfs_conn *nfs_conn_new(void);
 void nfs_conn_free(struct nfs_conn *c);
 /* Until all n calls are answered; those that are NEW are sent, again when a connection
