@@ -8,6 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "fileio.h"
 #include "gradcomp/stage.h"
 #include "store.h"
 
@@ -48,28 +49,10 @@ bool spill_write(gradcomp_dataset *ds, const void *data, uint64_t bytes, uint64_
 			return false;
 	} while (!atomic_compare_exchange_weak(&h->spill_used, &at, at + bytes));
 	*offset = at;
-	for (uint64_t done = 0; done < bytes;) {
-		ssize_t n = pwrite(ds->spill_fd, (const char *)data + done, bytes - done, (off_t)(at + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		done += (uint64_t)n;
-	}
-	return true;
+	return fileio_write(ds->spill_fd, data, bytes, at) == 0;
 }
 
 bool spill_read(gradcomp_dataset *ds, uint64_t offset, void *data, uint64_t bytes)
 {
-	for (uint64_t done = 0; done < bytes;) {
-		ssize_t n = pread(ds->spill_fd, (char *)data + done, bytes - done, (off_t)(offset + done));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			return false;
-		done += (uint64_t)n;
-	}
-	return true;
+	return fileio_read(ds->spill_fd, data, bytes, offset) == (int64_t)bytes;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "exchange.h"
+#include "fileio.h"
 
 /* From this size on a file is brought to the disk while others are copied; one
  * syncfs() at the end does the small ones. */
@@ -70,15 +71,7 @@ struct out {
 static int write_run(void *ctx, uint32_t at, const unsigned char *data, uint32_t n)
 {
 	const struct out *o = ctx;
-	for (uint32_t done = 0; data && done < n;) {
-		ssize_t w = pwrite(o->fd, data + done, n - done, (off_t)(o->at + at + done));
-		if (w < 0 && errno == EINTR)
-			continue;
-		if (w <= 0)
-			return -1;
-		done += (uint32_t)w;
-	}
-	return 0;
+	return data ? fileio_write(o->fd, data, n, o->at + at) : 0;
 }
 
 static int create(stage_walk *to, const stage_entry *e)

@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "fileio.h"
 #include "gradcomp/stage.h"
 #include "reader.h"
 
@@ -163,18 +164,8 @@ gradcomp_status beneath_file(int root, const char *path, int flags, int *fd, str
 
 int read_whole(int fd, void *buf, uint64_t n, uint64_t at)
 {
-	unsigned char *p = buf;
-	while (n) {
-		ssize_t got = pread(fd, p, n < 1u << 30 ? n : 1u << 30, (off_t)at);
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got <= 0)
-			return (int)got;
-		p += got;
-		at += (uint64_t)got;
-		n -= (uint64_t)got;
-	}
-	return 1;
+	int64_t got = fileio_read(fd, buf, n, at);
+	return got < 0 ? -1 : (uint64_t)got == n;
 }
 
 gradcomp_status(reader_fail)(gradcomp_error *err, const char *what, const char *name)

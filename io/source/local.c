@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "fileio.h"
 #include "ops.h"
 #include "staging.h"
 
@@ -175,17 +176,9 @@ static gradcomp_status local_read(source_reader *base, void *buf, uint64_t n, ui
                                   gradcomp_error *err)
 {
 	struct local_reader *r = local_reader(base);
-	for (*got = 0; *got < n;) {
-		ssize_t more = pread(r->file, (char *)buf + *got, n - *got, (off_t)(at + *got));
-		if (more < 0 && errno == EINTR)
-			continue;
-		if (more < 0)
-			return stage_fail(err, "read", base->path);
-		if (more == 0)
-			break;
-		*got += (uint64_t)more;
-	}
-	return GRADCOMP_OK;
+	int64_t have = fileio_read(r->file, buf, n, at);
+	*got = have < 0 ? 0 : (uint64_t)have;
+	return have < 0 ? stage_fail(err, "read", base->path) : GRADCOMP_OK;
 }
 
 static void local_run(source_reader *base, uint64_t at, uint64_t size, uint64_t *data, uint64_t *hole)
