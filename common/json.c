@@ -44,6 +44,11 @@ static void jsonw_quote(jsonw *j, const char *text)
 	fputc('"', j->out);
 }
 
+static int jsonw_flat(const jsonw *j)
+{
+	return j->flat && j->depth > j->flat;
+}
+
 static void jsonw_line(jsonw *j)
 {
 	fputc('\n', j->out);
@@ -56,7 +61,7 @@ static void jsonw_next(jsonw *j, const char *key)
 {
 	if (!j->first)
 		fputc(',', j->out);
-	if (j->depth)
+	if (j->depth && !jsonw_flat(j))
 		jsonw_line(j);
 	j->first = 0;
 	if (key) {
@@ -97,9 +102,10 @@ void jsonw_array(jsonw *j, const char *key)
 
 void jsonw_end(jsonw *j)
 {
+	int flat = jsonw_flat(j);
 	char close = j->close[--j->depth];
 
-	if (!j->first)
+	if (!j->first && !flat)
 		jsonw_line(j);
 	fputc(close, j->out);
 	j->first = 0;

@@ -25,6 +25,7 @@ typedef struct jsonw {
 	int depth;
 	char close[JSON_DEPTH_MAX]; /* '}' or ']' of each level */
 	char first;                 /* nothing in this level yet */
+	int flat;                   /* what is deeper than so many levels is on one line; 0: nothing is */
 } jsonw;
 
 void jsonw_start(jsonw *j, FILE *out);

@@ -4,7 +4,10 @@
 
 #include "config.h"
 #include "error.h"
+#include "reducer/choice.h"
+#include "model/plan_file.h"
 #include "registry.h"
+#include "schedule_spec.h"
 #include "spec.h"
 
 int gradcomp_requested(void)
@@ -54,11 +57,35 @@ gradcomp_status gradcomp_spec_check(const char *compressor, const char *collecti
 	status = config_load(NULL, &c, err);
 	if (status)
 		return status;
+	if (choice_asked(c, compressor)) {
+		status = choice_check_spec(c, compressor, collective, err);
+		config_free(c);
+		return status;
+	}
 	status = registry_both(c, compressor, collective, p, s, err);
 	if (!status) {
 		spec_clear(&s[0]);
 		spec_clear(&s[1]);
 	}
 	config_free(c);
+	return status;
+}
+
+gradcomp_status gradcomp_schedule_check(const char *schedule, gradcomp_error *err)
+{
+	schedule_spec s = {0};
+	plan_file f = {0};
+	gradcomp_status status;
+	config *c;
+
+	status = config_load(NULL, &c, err);
+	if (status)
+		return status;
+	status = schedule_spec_parse(schedule ? schedule : config_str(c, "gradcomp.schedule"), &s, err);
+	config_free(c);
+	if (!status && s.method == SCHEDULE_PLAN)
+		status = plan_file_read(s.file, &f, err);
+	plan_file_clear(&f);
+	schedule_spec_clear(&s);
 	return status;
 }

@@ -4,6 +4,7 @@
 #include "error.h"
 #include "job_card.h"
 #include "operators/threads.h"
+#include "trace/trace.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,8 +24,33 @@ void job_fail(gradcomp_job *job, gradcomp_status status, const char *text)
 	transport_fail(job->transport, status, job->rank, named.text);
 }
 
-static void job_drop_reducer(report_reducer *r)
+static void drop_auto(report_auto *a)
 {
+	for (uint32_t i = 0; i < a->ncandidates; i++)
+		free(a->candidates[i].spec);
+	for (uint32_t i = 0; i < a->nswitches; i++)
+		free(a->switches[i].to);
+	free(a->candidates);
+	free(a->switches);
+	free(a->decision);
+	free(a);
+}
+
+static void drop_schedule(report_schedule *s)
+{
+	free(s->asked);
+	free(s->plan);
+	free(s->fallback);
+	free(s->buckets);
+	free(s);
+}
+
+void job_drop_reducer(report_reducer *r)
+{
+	if (r->schedule)
+		drop_schedule(r->schedule);
+	if (r->choice)
+		drop_auto(r->choice);
 	for (uint32_t t = 0; t < r->ntensors; t++) {
 		free((char *)r->tensors[t].name);
 		free((char *)r->tensors[t].choice);
@@ -40,9 +66,12 @@ static void job_destroy(gradcomp_job *job)
 	for (uint32_t i = 0; i < job->nreducers; i++)
 		job_drop_reducer(&job->reducers[i]);
 	free(job->reducers);
+	trace_abandon(job->trace);
+	outfile_abandon(job->trace_file);
 	if (job->operator_threads)
 		threads_stop();
 	report_abandon(job->report);
+	record_abandon(job->record);
 	config_free(job->config);
 	pthread_mutex_destroy(&job->lock);
 	free(job);
@@ -87,6 +116,8 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 		ranks[r] = r;
 	if (!st)
 		st = group_create(job, 1, ranks, job->nranks, job->rank, &job->world, err);
+	if (!st && job->trace)
+		st = trace_begin(job, err);
 	if (st)
 		goto fail;
 	free(ranks);
@@ -94,6 +125,9 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	return GRADCOMP_OK;
 fail:
 	free(ranks);
+	trace_abandon(job->trace);
+	job->trace = NULL;
+	group_destroy(job->world);
 	if (job->transport) {
 		job_fail(job, st, err->text);
 		transport_stop(job->transport, NULL);
@@ -162,6 +196,11 @@ static gradcomp_status tell(gradcomp_job *job, const char *failure, gradcomp_err
 		st = report_close(job->report, &r, err);
 		job->report = NULL;
 	}
+	if (job->record && !failure && !st)
+		st = record_close(job->record, &job->log, err);
+	else
+		record_abandon(job->record);
+	job->record = NULL;
 	free((void *)r.pair);
 	free(hosts);
 	return st;
@@ -177,6 +216,10 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_STATE, "%d groups, links or reducers of the job have not been freed", job->live);
 	st = transport_failure(job->transport, &failed);
 	left = job->rank == 0 ? tell(job, st ? failed.text : NULL, err) : GRADCOMP_OK;
+	if (job->trace) {
+		gradcomp_status traced = trace_end(job, st != GRADCOMP_OK, left ? NULL : err);
+		left = left ? left : traced;
+	}
 	group_destroy(job->world);
 	st = transport_stop(job->transport, left ? NULL : err);
 	job_destroy(job);

@@ -7,6 +7,7 @@
 #include "gradcomp/gradcomp.h"
 #include "log.h"
 #include "registry.h"
+#include "record.h"
 #include "report.h"
 #include "spec.h"
 #include "transport/transport.h"
@@ -39,6 +40,9 @@ struct gradcomp_job {
 	transport *transport;
 	gradcomp_group *world;
 	report *report; /* rank 0, when asked for */
+	record *record; /* likewise */
+	struct trace *trace; /* when rank 0 wants a timeline; else NULL */
+	struct outfile *trace_file; /* rank 0's, until there is a trace */
 	int operator_threads; /* started */
 	double started;
 	pthread_mutex_t lock; /* of what follows */
@@ -53,6 +57,7 @@ struct gradcomp_job {
 void job_fail(gradcomp_job *job, gradcomp_status status, const char *text);
 /* Takes over `r` and what it points to. */
 void job_keep_reducer(gradcomp_job *job, report_reducer *r);
+void job_drop_reducer(report_reducer *r);
 void job_count(gradcomp_job *job, int delta);
 
 /* The group of ranks[0..n-1] (copied). */

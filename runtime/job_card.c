@@ -7,22 +7,32 @@
 #include "error.h"
 #include "job_secret.h"
 #include "operators/operators.h"
+#include "reducer/choice.h"
+#include "trace/trace.h"
 #include "verbs_module.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A card: "V<version>, about the secret, SPECs, transport card" parted by tabs,
+/* A card: "V<version>, about the secret, SPECs, timeline, transport card" parted by tabs,
  * or "E<text>" of a rank that cannot join. */
 #define CARD_MAX WIREUP_MAX
 
 /* The job's SPECs in canonical form: an error here is one before training. */
 static gradcomp_status canonical_specs(const gradcomp_job *job, char *out, size_t capacity, gradcomp_error *err)
 {
+	const config *c = job->config;
 	const plugin *p[2];
-	spec s[2];
-	gradcomp_status st = registry_both(job->config, NULL, NULL, p, s, err);
+	spec s[2] = {{0}, {0}};
+	gradcomp_status st;
+	if (choice_asked(c, NULL)) {
+		st = choice_check_spec(c, NULL, NULL, err);
+		snprintf(out, capacity, "%.500s/%.500s", config_str(c, "gradcomp.compressor"),
+		         config_str(c, "gradcomp.collective"));
+		return st;
+	}
+	st = registry_both(c, NULL, NULL, p, s, err);
 	if (!st && snprintf(out, capacity, "%s/%s", s[0].text, s[1].text) >= (int)capacity)
 		st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", s[0].text);
 	spec_clear(&s[0]);
@@ -32,7 +42,7 @@ static gradcomp_status canonical_specs(const gradcomp_job *job, char *out, size_
 
 static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[CARD_MAX], gradcomp_error *err)
 {
-	char specs[1024], secret[JOB_SECRET_TEXT];
+	char specs[1024], secret[JOB_SECRET_TEXT], timeline[TRACE_CARD];
 	const config *c = job->config;
 	transport_options o = {
 		.rank = job->rank,
@@ -60,15 +70,40 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[C
 		if (st)
 			return st;
 	}
+	if (job->rank == 0 && *config_str(c, "gradcomp.record")) {
+		st = record_open(config_str(c, "gradcomp.record"), &job->record, err);
+		if (st)
+			return st;
+	}
+	if (job->rank == 0 && *config_str(c, "gradcomp.trace")) {
+		st = outfile_open("timeline", config_str(c, "gradcomp.trace"), TRACE_ROOM, &job->trace_file, err);
+		if (st)
+			return st;
+	}
+	trace_card(&(trace_options){.events = job->trace_file ? (uint32_t)config_int(c, "trace.events") : 0,
+	                            .ranks = (uint32_t)config_int(c, "trace.ranks")}, timeline);
 	verbs_options(c, &o, &missing);
 	st = transport_listen(&o, &job->transport, err);
 	if (!st)
 		st = job_secret_offer(config_str(c, "security.secret"), job->rank, space, &job->log, secret, err);
 	if (st)
 		return st;
-	snprintf(card, CARD_MAX, "V%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, transport_card(job->transport));
+	snprintf(card, CARD_MAX, "V%s\t%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, timeline,
+	         transport_card(job->transport));
 	secret_wipe(secret, sizeof secret);
 	return GRADCOMP_OK;
+}
+
+/* As rank 0 wants it, on all ranks: each opens the channel it is gathered over. */
+static gradcomp_status keep_timeline(gradcomp_job *job, const char *text, gradcomp_error *err)
+{
+	trace_options o;
+	gradcomp_status st = trace_card_read(text, &o, err);
+	if (st || !o.events)
+		return st;
+	outfile *file = job->trace_file;
+	job->trace_file = NULL;
+	return trace_open(&o, file, &job->trace, err);
 }
 
 /* Splits the cards; cards[r] becomes rank r's transport card. Names every rank
@@ -76,7 +111,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[C
 static gradcomp_status read_cards(gradcomp_job *job, const char *space, char **all, const char **cards,
                                   unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
 {
-	const char *version0 = NULL, *specs0 = NULL;
+	const char *version0 = NULL, *specs0 = NULL, *timeline0 = "";
 	const char *secrets0 = "", *own = "";
 	gradcomp_status st;
 	for (int r = 0; r < job->nranks; r++)
@@ -86,13 +121,14 @@ static gradcomp_status read_cards(gradcomp_job *job, const char *space, char **a
 	for (int r = 0; r < job->nranks; r++) {
 		char *rest = NULL;
 		const char *version = strtok_r(all[r], "\t", &rest), *secrets = strtok_r(NULL, "\t", &rest),
-			   *specs = strtok_r(NULL, "\t", &rest);
-		if (!version || version[0] != 'V' || !secrets || !specs || !rest || !*rest)
+			   *specs = strtok_r(NULL, "\t", &rest), *timeline = strtok_r(NULL, "\t", &rest);
+		if (!version || version[0] != 'V' || !secrets || !specs || !timeline || !rest || !*rest)
 			return error_set(err, GRADCOMP_ERR_INVALID, "the card of rank %d is not one of gradcomp", r);
 		if (r == 0) {
 			version0 = version;
 			specs0 = specs;
 			secrets0 = secrets;
+			timeline0 = timeline;
 		}
 		if (strcmp(version, version0))
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
@@ -109,7 +145,8 @@ static gradcomp_status read_cards(gradcomp_job *job, const char *space, char **a
 			own = secrets;
 		cards[r] = rest;
 	}
-	return job_secret_take(config_str(job->config, "security.secret"), secrets0, own, space, secret, err);
+	st = keep_timeline(job, timeline0, err);
+	return st ? st : job_secret_take(config_str(job->config, "security.secret"), secrets0, own, space, secret, err);
 }
 
 gradcomp_status job_join(gradcomp_job *job, wireup *w, gradcomp_error *err)

@@ -7,7 +7,7 @@
 
 #include "gradcomp/gradcomp.h"
 
-typedef struct report report;
+typedef struct outfile report;
 
 typedef struct report_tensor {
 	const char *name;
@@ -16,6 +16,47 @@ typedef struct report_tensor {
 	double error;       /* mean |e| / |u| over steps; negative: none was kept */
 } report_tensor;
 
+/* What --gradcomp=auto did. Owned, like all that it points to but `why`. */
+typedef struct report_candidate {
+	char *spec;
+	double predicted, measured; /* seconds a step; 0: not */
+	int left_out;
+} report_candidate;
+
+typedef struct report_switch {
+	uint64_t step;
+	char *to;
+	const char *why;
+} report_switch;
+
+typedef struct report_auto {
+	char *decision;
+	const char *why;
+	double exposed; /* seconds a step, of the base */
+	report_candidate *candidates;
+	report_switch *switches;
+	uint32_t ncandidates, nswitches;
+} report_auto;
+
+typedef struct report_bucket {
+	uint32_t tensors, place;
+	uint64_t numel;
+} report_bucket;
+
+/* How gradients were merged into messages. Seconds; 0: not known. Owned, like all that it
+ * points to. */
+typedef struct report_schedule {
+	char *asked, *plan; /* the SPEC; whose plan is in force */
+	char *fallback;     /* why it is not what was asked for; NULL: it is */
+	report_bucket *buckets;
+	uint32_t nbuckets, lag;
+	uint32_t plans;     /* made from measurements */
+	int measured;       /* what follows is known */
+	double exchange_a, exchange_b, encode_a, encode_b, decode_a, decode_b;
+	double predicted, predicted_exposed, fixed; /* of a step: of this plan, and of fixed buckets */
+	double step;        /* the median of the last steps */
+} report_schedule;
+
 typedef struct report_reducer {
 	const char *asked; /* the compressor's SPEC as it was typed */
 	const char *compressor, *collective; /* canonical SPECs */
@@ -23,6 +64,9 @@ typedef struct report_reducer {
 	gradcomp_reducer_stats stats;
 	const report_tensor *tensors;
 	uint32_t ntensors;
+	uint32_t delay; /* steps that averages may have come late */
+	report_auto *choice; /* of auto; else NULL */
+	report_schedule *schedule; /* NULL: not known */
 } report_reducer;
 
 typedef struct report_link {

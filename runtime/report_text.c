@@ -78,6 +78,8 @@ void report_line(const report_job *job, char *out, size_t capacity)
 	        s->exchange_s / steps * 1e3, s->decode_s / steps * 1e3);
 	if (report_hidden(s) >= 0)
 		fprintf(f, ", %.0f %% hidden", report_hidden(s) * 100);
+	if (r->delay)
+		fprintf(f, ", averages up to %u step%s late", r->delay, plural(r->delay));
 	if (s->error_mean > 0)
 		fprintf(f, ", error %.*f %%", s->error_mean < 0.1, s->error_mean * 100);
 	if (s->nonfinite_steps)
@@ -101,6 +103,71 @@ static void write_share(jsonw *j, const char *key, double share, int measured)
 		jsonw_null(j, key);
 }
 
+static void write_auto(jsonw *j, const report_auto *a)
+{
+	jsonw_object(j, "auto");
+	jsonw_string(j, "decision", a->decision);
+	jsonw_string(j, "reason", a->why);
+	write_share(j, "exposed_s", a->exposed, a->exposed > 0);
+	jsonw_array(j, "candidates");
+	for (uint32_t i = 0; i < a->ncandidates; i++) {
+		jsonw_object(j, NULL);
+		jsonw_string(j, "compressor", a->candidates[i].spec);
+		jsonw_bool(j, "left_out", a->candidates[i].left_out);
+		write_share(j, "predicted_s", a->candidates[i].predicted, a->candidates[i].predicted > 0);
+		write_share(j, "measured_s", a->candidates[i].measured, a->candidates[i].measured > 0);
+		jsonw_end(j);
+	}
+	jsonw_end(j);
+	jsonw_array(j, "switches");
+	for (uint32_t i = 0; i < a->nswitches; i++) {
+		jsonw_object(j, NULL);
+		jsonw_uint(j, "step", a->switches[i].step);
+		jsonw_string(j, "to", a->switches[i].to);
+		jsonw_string(j, "reason", a->switches[i].why);
+		jsonw_end(j);
+	}
+	jsonw_end(j);
+	jsonw_end(j);
+}
+
+static void write_line(jsonw *j, const char *key, double a, double b)
+{
+	jsonw_object(j, key);
+	jsonw_float(j, "a", a);
+	jsonw_float(j, "b", b);
+	jsonw_end(j);
+}
+
+static void write_schedule(jsonw *j, const report_schedule *s)
+{
+	jsonw_object(j, "schedule");
+	jsonw_string(j, "asked", s->asked);
+	jsonw_string(j, "plan", s->plan);
+	jsonw_string(j, "fallback", s->fallback);
+	jsonw_uint(j, "plans", s->plans);
+	jsonw_uint(j, "lag", s->lag);
+	jsonw_array(j, "buckets");
+	for (uint32_t b = 0; b < s->nbuckets; b++) {
+		jsonw_object(j, NULL);
+		jsonw_uint(j, "tensors", s->buckets[b].tensors);
+		jsonw_uint(j, "numel", s->buckets[b].numel);
+		jsonw_uint(j, "place", s->buckets[b].place);
+		jsonw_end(j);
+	}
+	jsonw_end(j);
+	if (s->measured) {
+		write_line(j, "exchange", s->exchange_a, s->exchange_b);
+		write_line(j, "encode", s->encode_a, s->encode_b);
+		write_line(j, "decode", s->decode_a, s->decode_b);
+	}
+	write_share(j, "predicted_s", s->predicted, s->predicted > 0);
+	write_share(j, "predicted_exposed_s", s->predicted_exposed, s->predicted > 0);
+	write_share(j, "predicted_fixed_s", s->fixed, s->fixed > 0);
+	write_share(j, "step_s", s->step, s->step > 0);
+	jsonw_end(j);
+}
+
 static void write_reducer(jsonw *j, const report_reducer *r)
 {
 	const gradcomp_reducer_stats *s = &r->stats;
@@ -111,6 +178,7 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 	jsonw_string(j, "collective", r->collective);
 	jsonw_int(j, "ranks", r->nranks);
 	jsonw_uint(j, "buckets", s->buckets);
+	jsonw_uint(j, "delay", r->delay);
 	jsonw_uint(j, "steps", s->steps);
 	jsonw_uint(j, "nonfinite_steps", s->nonfinite_steps);
 	jsonw_float(j, "dense_bytes", s->dense_bytes);
@@ -123,6 +191,10 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 	write_share(j, "hidden", hidden, hidden >= 0);
 	write_share(j, "error_mean", s->error_mean, s->error_steps > 0);
 	write_share(j, "error_last", s->error_last, s->error_steps > 0);
+	if (r->choice)
+		write_auto(j, r->choice);
+	if (r->schedule)
+		write_schedule(j, r->schedule);
 	jsonw_array(j, "tensors");
 	for (uint32_t i = 0; i < r->ntensors; i++) {
 		jsonw_object(j, NULL);

@@ -10,6 +10,7 @@
 #include "job_path.h"
 #include "number.h"
 #include "operators/threads.h"
+#include "schedule_spec.h"
 #include "spec.h"
 #include "transport/delay.h"
 #include "transport/ports.h"
@@ -21,9 +22,43 @@ static gradcomp_status check_spec(const char *value, gradcomp_error *err)
 	return spec_name(value, name, err);
 }
 
+/* SPECs with blanks between them. */
+static gradcomp_status check_specs(const char *value, gradcomp_error *err)
+{
+	for (const char *p = value + strspn(value, " "); *p; p += strspn(p, " ")) {
+		size_t n = strcspn(p, " ");
+		char one[256];
+		gradcomp_status status;
+
+		if (n >= sizeof one)
+			return error_set(err, GRADCOMP_ERR_INVALID, "'%.*s' is longer than 255 characters", (int)n, p);
+		snprintf(one, sizeof one, "%.*s", (int)n, p);
+		status = check_spec(one, err);
+		if (status)
+			return status;
+		p += n;
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status check_schedule(const char *value, gradcomp_error *err)
+{
+	schedule_spec s;
+	gradcomp_status status = schedule_spec_parse(value, &s, err);
+
+	if (!status)
+		schedule_spec_clear(&s);
+	return status;
+}
+
 static gradcomp_status check_report(const char *value, gradcomp_error *err)
 {
 	return *value ? job_path_check("report", value, err) : GRADCOMP_OK;
+}
+
+static gradcomp_status check_trace(const char *value, gradcomp_error *err)
+{
+	return *value ? job_path_check("timeline", value, err) : GRADCOMP_OK;
 }
 
 /* A relative directory would make what runs depend on where the user stands. */
@@ -172,6 +207,12 @@ static const char *const frame_modes[] = {"none", "mac", "encrypt", NULL};
 const setting settings[] = {
 	{TEXT("gradcomp.compressor", "none", "SPEC of the compressor"), .check = check_spec},
 	{TEXT("gradcomp.collective", "ring", "SPEC of the collective"), .check = check_spec},
+	{TEXT("gradcomp.schedule", "fixed",
+	      "how gradients are merged into messages: wfbp, single, fixed[:bytes=25M], mgwfbp, omgs, auto, plan:file=FILE"),
+	 .check = check_schedule},
+	{TEXT("gradcomp.record", "", "file that the model of this job is written to, for gradcomp plan; empty: none"),
+	 .check = check_report},
+	{TEXT("gradcomp.trace", "", "file of the job's timeline (Chrome trace JSON); empty: none"), .check = check_trace},
 	{TEXT("gradcomp.report", "", "file of the job's report, %j is the job, %s the step; empty: none"),
 	 .check = check_report},
 	{.row = {.name = "gradcomp.log",
@@ -227,6 +268,26 @@ const setting settings[] = {
 	        "bytes of gradients (as floats) in the first bucket, so that sending starts early")},
 	{NUMBER(SIZE, "reducer.bucket_bytes", "25M", 1, 1LL << 40,
 	        "bytes of gradients that are reduced together")},
+
+	{NUMBER(INT, "trace.events", "20000", 1, 1e8,
+	        "events of a rank that the timeline keeps; then those of the oldest steps are dropped")},
+	{NUMBER(INT, "trace.ranks", "256", 1, 65536, "ranks of the timeline: the first so many")},
+
+	{TEXT("auto.candidates",
+	      "none cast:type=bf16 block:bits=8 onebit lqsgd:rank=4 acpsgd:rank=4 powersgd:rank=4 topk:density=0.01",
+	      "what --gradcomp=auto chooses from, SPECs or SPEC@COLLECTIVE, with blanks between them; the first is its base"),
+	 .check = check_specs},
+	{TEXT("auto.allow", "", "compressors that auto may use beside its base, a/b/c; empty: all candidates")},
+	{TEXT("auto.deny", "", "compressors that auto may not use, a/b/c")},
+	{NUMBER(FLOAT, "auto.max_error", "0.995", 0.001, 100,
+	        "share of a gradient that may stay in error memory before auto turns compression off")},
+	{NUMBER(FLOAT, "auto.margin", "0.05", 0, 1, "least gain, as a share of a step, for which auto tries a candidate")},
+	{NUMBER(INT, "auto.window", "8", 3, 64, "steps by which auto judges a candidate")},
+	{NUMBER(INT, "auto.interval", "500", 20, 1000000, "steps after which auto compares with dense again; grows while it wins")},
+
+	{NUMBER(INT, "schedule.profile_steps", "20", 1, 200, "steps that are measured before a plan of messages is made")},
+	{NUMBER(INT, "schedule.replan_steps", "100", 4, 1000000000, "steps after which measured times are looked at again")},
+	{NUMBER(FLOAT, "schedule.drift", "0.25", 0.01, 100, "share by which times must have changed for a new plan")},
 
 	{TEXT("operators.threads", "auto",
 	      "threads that share the work of large operators; auto: as many CPUs as Slurm gives the task"),

@@ -83,11 +83,11 @@ int local_init(spank_t sp, int ac, char **av)
 
 static int check(const options *o)
 {
-	static const char *const flag[] = {"--compressor", "--collective", "--report"};
-	char *argv[9] = {local.args.helper, "check"};
+	static const char *const flag[] = {"--compressor", "--collective", "--report", "--schedule", "--record"};
+	char *argv[13] = {local.args.helper, "check"};
 	int n = 2;
 
-	for (int i = OPTION_COMPRESSOR; i <= OPTION_REPORT; i++) {
+	for (int i = OPTION_COMPRESSOR; i <= OPTION_RECORD; i++) {
 		if (!options_value(o, i))
 			continue;
 		argv[n++] = (char *)flag[i];
@@ -100,14 +100,16 @@ static int check(const options *o)
 	return spec ? command(stage, 0) : 0;
 }
 
-/* A collective or a report alone does nothing in a step; for sbatch and salloc
+/* A collective, a report and the like alone do nothing in a step; for sbatch and salloc
  * they may be what every later srun builds on. */
 static int useless(const options *o)
 {
 	if (spank_context() != S_CTX_LOCAL || o->value[OPTION_COMPRESSOR] || getenv("GRADCOMP"))
 		return 0;
-	int which = options_value(o, OPTION_COLLECTIVE) ? OPTION_COLLECTIVE : OPTION_REPORT;
-	if (!options_value(o, which))
+	int which = OPTION_COLLECTIVE;
+	while (which <= OPTION_RECORD && !options_value(o, which))
+		which++;
+	if (which > OPTION_RECORD)
 		return 0;
 	say_error("%s does nothing without --gradcomp=SPEC; --gradcomp=none sends gradients uncompressed",
 	          option_name(which));

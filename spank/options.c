@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char *const names[OPTION_COUNT] = {"--gradcomp", "--gradcomp-collective", "--gradcomp-report",
-                                                "--gradcomp-stage"};
+                                                "--gradcomp-schedule", "--gradcomp-record", "--gradcomp-stage"};
 
 static const struct {
 	const char *value, *usage;
@@ -14,6 +14,8 @@ static const struct {
                                "whole through gradcomp; off: leave the job alone; help: list what there is"},
 	{"SPEC", "how the ranks exchange what they compressed, for instance ring"},
 	{"FILE|none", "write a report of the job to FILE (JSON)"},
+	{"SPEC", "how gradients are merged into messages, for instance mgwfbp"},
+	{"FILE|none", "write the model of this job to FILE, for gradcomp plan"},
 	{"SPEC|none|help", "copy datasets to a cache on every node before the tasks start, for instance /nfs/images; "
                            "they find the copy in GRADCOMP_DATA"},
 };
@@ -85,7 +87,8 @@ int options_set(options *o, int which, const char *value, char *why, size_t size
 const char *options_value(const options *o, int which)
 {
 	const char *v = o->value[which];
-	const char *none = which == OPTION_COMPRESSOR ? "off" : which == OPTION_COLLECTIVE ? NULL : "none";
+	int spec = which == OPTION_COLLECTIVE || which == OPTION_SCHEDULE;
+	const char *none = which == OPTION_COMPRESSOR ? "off" : spec ? NULL : "none";
 	return v && none && !strcmp(v, none) ? NULL : v;
 }
 

@@ -89,16 +89,16 @@ static int set(spank_t sp, const char *name, const char *value)
 	return -1;
 }
 
-/* A relative report is in the directory the tasks start in, which is ours by now. */
-static int set_report(spank_t sp, const char *file)
+/* A relative file is in the directory the tasks start in, which is ours by now. */
+static int set_file(spank_t sp, int which, const char *variable, const char *file)
 {
 	char here[PATH_MAX], full[3 * PATH_MAX];
 	size_t n = 0;
 
 	if (*file == '/')
-		return set(sp, "GRADCOMP_REPORT", file);
+		return set(sp, variable, file);
 	if (!getcwd(here, sizeof here)) {
-		snprintf(step.error, sizeof step.error, "--gradcomp-report=%s: the working directory is gone",
+		snprintf(step.error, sizeof step.error, "%s=%s: the working directory is gone", option_name(which),
 		         file);
 		return -1;
 	}
@@ -109,28 +109,30 @@ static int set_report(spank_t sp, const char *file)
 			full[n++] = '%';
 	}
 	snprintf(full + n, sizeof full - n, "/%s", file);
-	return set(sp, "GRADCOMP_REPORT", full);
+	return set(sp, variable, full);
 }
 
 static int export_options(spank_t sp)
 {
-	static const char *const word[] = {"compressor", "collective", "report"};
-	static const char *const variable[] = {"GRADCOMP", "GRADCOMP_COLLECTIVE", "GRADCOMP_REPORT"};
-	char names[64] = "";
+	static const char *const word[] = {"compressor", "collective", "report", "schedule", "record"};
+	static const char *const variable[] = {"GRADCOMP", "GRADCOMP_COLLECTIVE", "GRADCOMP_REPORT", "GRADCOMP_SCHEDULE",
+	                                       "GRADCOMP_RECORD"};
+	char names[80] = "";
 
 	if (options_off(&step.opt)) {
-		for (int i = OPTION_COMPRESSOR; i <= OPTION_REPORT; i++)
+		for (int i = OPTION_COMPRESSOR; i <= OPTION_RECORD; i++)
 			spank_unsetenv(sp, variable[i]);
 		spank_unsetenv(sp, "GRADCOMP_OPTIONS");
 		return 0;
 	}
-	for (int i = OPTION_COMPRESSOR; i <= OPTION_REPORT; i++) {
+	for (int i = OPTION_COMPRESSOR; i <= OPTION_RECORD; i++) {
 		const char *value = options_value(&step.opt, i);
 		if (!step.opt.value[i])
 			continue;
+		int file = i == OPTION_REPORT || i == OPTION_RECORD;
 		if (!value)
 			spank_unsetenv(sp, variable[i]);
-		else if ((i == OPTION_REPORT ? set_report(sp, value) : set(sp, variable[i], value)) < 0)
+		else if ((file ? set_file(sp, i, variable[i], value) : set(sp, variable[i], value)) < 0)
 			return -1;
 		snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", *names ? " " : "", word[i]);
 	}

@@ -285,7 +285,7 @@ static int under_codes(bench *b, const bench_spec *codes, int ncodes, gradcomp_e
 	for (int k = 0; k < ncodes; k++) {
 		local l;
 		/* A code takes runs of any length, whatever the layout. */
-		if (local_open(&l, codes[k].path, codes[k].spec, 1, 1, err))
+		if (local_open(&l, codes[k].path, codes[k].spec, 1, 1, 1, err))
 			return -1;
 		if (!(l.plugin->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))) {
 			local_close(&l);

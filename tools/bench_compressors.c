@@ -47,7 +47,7 @@ static int measure(bench *b, const bench_spec *f, const char *input, gradcomp_er
 	double encode[MOST_RUNS] = {0}, decode[MOST_RUNS] = {0}, both[MOST_RUNS] = {0}, unit;
 	local_times t = {0};
 	local l;
-	if (local_open(&l, f->path, f->spec, b->rows, b->columns, err))
+	if (local_open(&l, f->path, f->spec, b->rows, b->columns, 1, err))
 		return 1;
 	unit = time_memcpy(b);
 	for (long i = -2; i < b->runs; i++) {

@@ -36,7 +36,7 @@ void local_host(gradcomp_host *host)
 }
 
 gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_t rows, uint64_t columns,
-                           gradcomp_error *err)
+                           int parts, gradcomp_error *err)
 {
 	const gradcomp_plugin_info *info;
 	gradcomp_plugin_kind kind;
@@ -53,7 +53,8 @@ gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_
 	l->dims[1] = columns;
 	l->tensor = (gradcomp_tensor){.name = "gradient", .numel = rows * columns, .dims = l->dims, .ndim = 2};
 	l->layout = (gradcomp_layout){.struct_size = sizeof l->layout, .ntensors = 1, .tensors = &l->tensor,
-	                              .numel = rows * columns, .nranks = 1, .seed = 1};
+	                              .numel = rows * columns, .nranks = parts, .seed = 1};
+	l->parts = parts;
 	l->bucket = (gradcomp_bucket){.struct_size = sizeof l->bucket, .ntensors = 1, .numel = rows * columns};
 	/* Past every warm-up. */
 	l->step = 1000000;
@@ -127,8 +128,10 @@ static gradcomp_status exchanged(local *l, const gradcomp_work *w, const gradcom
                                  local_times *t, gradcomp_error *err)
 {
 	uint64_t want = rd->pattern == GRADCOMP_SUMMED ? rd->count * gradcomp_dtype_bytes(rd->dtype) : rd->bound;
-	gradcomp_status st = room(&l->payload, &l->payload_bytes, want + 8, err);
-	gradcomp_payload p = {l->payload, want, want};
+	uint32_t n = rd->pattern == GRADCOMP_GATHERED ? (uint32_t)l->parts : 1;
+	uint64_t stride = (want + 15) & ~(uint64_t)7;
+	gradcomp_status st = room(&l->payload, &l->payload_bytes, n * stride, err);
+	gradcomp_payload p = {l->payload, want, want}, in[LOCAL_PARTS];
 	double start;
 	if (st)
 		return st;
@@ -140,9 +143,15 @@ static gradcomp_status exchanged(local *l, const gradcomp_work *w, const gradcom
 		t->encode += bench_now() - start;
 	}
 	t->bytes += p.bytes;
+	for (uint32_t k = 0; k < n; k++) {
+		in[k] = p;
+		in[k].data = k ? (char *)l->payload + k * stride : p.data;
+		if (k && !st)
+			memcpy(in[k].data, p.data, p.bytes);
+	}
 	start = bench_now();
 	if (!st)
-		st = l->plugin->decode(l->instance, w, round, &p, 1, err);
+		st = l->plugin->decode(l->instance, w, round, in, n, err);
 	t->decode += bench_now() - start;
 	return st;
 }

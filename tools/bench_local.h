@@ -5,6 +5,8 @@
 #include "gradcomp/plugin.h"
 #include "gradcomp/compressor.h"
 
+enum { LOCAL_PARTS = 16 };
+
 typedef struct local {
 	const struct gradcomp_compressor_v1 *plugin;
 	gradcomp_spec *spec;
@@ -18,6 +20,7 @@ typedef struct local {
 	void *scratch, *payload;
 	uint64_t scratch_bytes, payload_bytes; /* room there */
 	uint64_t step;
+	int parts; /* payloads that a gathered round decodes */
 } local;
 
 /* Seconds of one step, and what came of it. */
@@ -27,9 +30,10 @@ typedef struct local_times {
 	double relative_error; /* |x after - x before| / |x before|, of one rank alone */
 } local_times;
 
-/* `path` is the plugin's file, `spec` NAME[:PARAMETERS]; the gradient is one matrix of rows x columns. */
+/* `path` is the plugin's file, `spec` NAME[:PARAMETERS]; the gradient is one matrix of rows x columns.
+ * A gathered round decodes this rank's payload `parts` times, as if they came from as many ranks. */
 gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_t rows, uint64_t columns,
-                           gradcomp_error *err);
+                           int parts, gradcomp_error *err);
 void local_close(local *l);
 /* What a plugin gets from a host without a job. */
 void local_host(gradcomp_host *host);

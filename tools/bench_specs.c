@@ -2,6 +2,7 @@
 
 #include "bench.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct search {
@@ -47,4 +48,12 @@ int bench_specs_find(gradcomp_plugin_kind kind, const char *list, const char *op
 		if (!*p)
 			return s.n;
 	}
+}
+
+char *bench_specs_parted(const char *list)
+{
+	char *copy = list && strcmp(list, "all") ? strdup(list) : NULL;
+	for (char *c = copy; copy && !strchr(list, ';') && (c = strchr(c, '/')); c++)
+		*c = ';';
+	return copy;
 }

@@ -13,5 +13,8 @@ typedef struct bench_spec {
  * or -1 with an error that names `option`. */
 int bench_specs_find(gradcomp_plugin_kind kind, const char *list, const char *option, bench_spec *specs, int most,
                      gradcomp_error *err);
+/* "SPEC/SPEC" as "SPEC;SPEC", to be freed; left as it is where it has a ';', for a SPEC may have
+ * a '/' of its own. NULL for "all" and NULL, and without memory. */
+char *bench_specs_parted(const char *list);
 
 #endif

@@ -6,10 +6,10 @@
 #include "commands.h"
 
 static const char usage[] =
-	"usage: gradcomp check [--compressor SPEC] [--collective SPEC] [--report FILE]\n"
+	"usage: gradcomp check [--compressor SPEC] [--collective SPEC] [--report FILE] [--schedule SPEC] [--record FILE]\n"
 	"\n"
 	"Checks the SPECs, that the compressor works with the collective, and the form of\n"
-	"the report's name, as srun does with the options of the same names. What is not\n"
+	"the files' names, as srun does with the options of the same names. What is not\n"
 	"given is taken from the environment and gradcomp.conf. Quiet and 0 when all is\n"
 	"well; else one message on stderr and 1.\n";
 
@@ -25,24 +25,28 @@ static void as_option(const char *variable, const char *value, const char *word,
 
 int cmd_check(int argc, char **argv)
 {
-	const char *compressor = NULL, *collective = NULL, *report = NULL;
+	const char *compressor = NULL, *collective = NULL, *report = NULL, *schedule = NULL, *record = NULL;
 	const command_option options[] = {{"--compressor", &compressor, NULL},
 	                                  {"--collective", &collective, NULL},
 	                                  {"--report", &report, NULL},
+	                                  {"--schedule", &schedule, NULL},
+	                                  {"--record", &record, NULL},
 	                                  {NULL, NULL, NULL}};
-	char names[64] = "";
+	char names[80] = "";
 	gradcomp_error err;
 	int status = take_options(argc, argv, usage, options, NULL, 0);
 
 	if (status >= 0)
 		return status;
-	if (report && !*report) {
-		fputs("gradcomp: a report needs a file name\n", stderr);
+	if ((report && !*report) || (record && !*record)) {
+		fprintf(stderr, "gradcomp: a %s needs a file name\n", report && !*report ? "report" : "record");
 		return 1;
 	}
 	as_option("GRADCOMP", compressor, "compressor ", names);
 	as_option("GRADCOMP_COLLECTIVE", collective, "collective ", names);
 	as_option("GRADCOMP_REPORT", report, "report ", names);
+	as_option("GRADCOMP_SCHEDULE", schedule, "schedule ", names);
+	as_option("GRADCOMP_RECORD", record, "record ", names);
 	setenv("GRADCOMP_OPTIONS", names, 1);
-	return gradcomp_spec_check(compressor, collective, &err) ? failed(&err) : 0;
+	return gradcomp_spec_check(compressor, collective, &err) || gradcomp_schedule_check(NULL, &err) ? failed(&err) : 0;
 }

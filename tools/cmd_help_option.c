@@ -12,12 +12,15 @@ static const char text[] =
 	"srun --gradcomp=SPEC reduces the gradients of programs that use gradcomp.\n"
 	"\n"
 	"A SPEC is NAME[:key=value[,key=value...]], for instance powersgd:rank=4.\n"
+	"  auto   what makes steps shorter, or nothing: measured while the job runs\n"
 	"  none   gradients go uncompressed, through gradcomp\n"
 	"  off    leave the job alone, whatever an outer sbatch or salloc asked for\n"
 	"  help   this text\n"
 	"\n"
 	"  --gradcomp-collective=SPEC   how the ranks exchange what was compressed\n"
 	"  --gradcomp-report=FILE       a report of the job (JSON; %j is the job, %s the step)\n"
+	"  --gradcomp-schedule=SPEC     how gradients are merged: wfbp, single, fixed:bytes=25M, mgwfbp, omgs, auto\n"
+	"  --gradcomp-record=FILE       the model of the job, for gradcomp plan\n"
 	"  --gradcomp-stage=SPEC        copy datasets to every node first; see --gradcomp-stage=help\n"
 	"\n";
 

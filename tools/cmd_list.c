@@ -78,6 +78,23 @@ static int write_plugin(void *ctx, const char *name, const char *path, const gra
 	return 0;
 }
 
+/* What stands where a compressor does and is no plugin. */
+static void write_auto(writer *w)
+{
+	const gradcomp_plugin_info *info = gradcomp_auto_info();
+	jsonw *j = &w->j;
+
+	w->found++;
+	jsonw_object(j, "auto");
+	jsonw_string(j, "name", info->name);
+	jsonw_string(j, "summary", info->summary);
+	jsonw_array(j, "parameters");
+	for (uint32_t i = 0; i < info->nparams; i++)
+		write_param(j, &info->params[i]);
+	jsonw_end(j);
+	jsonw_end(j);
+}
+
 static gradcomp_status write_all(FILE *f, writer *w, gradcomp_error *err)
 {
 	int status;
@@ -93,6 +110,8 @@ static gradcomp_status write_all(FILE *f, writer *w, gradcomp_error *err)
 	if (!status)
 		status = gradcomp_plugin_each(GRADCOMP_KIND_COLLECTIVE, write_plugin, w, err);
 	jsonw_end(&w->j);
+	if (!w->only || !strcmp(w->only, gradcomp_auto_info()->name))
+		write_auto(w);
 	jsonw_end(&w->j);
 	jsonw_finish(&w->j);
 	return (gradcomp_status)status;

@@ -14,7 +14,7 @@ static const char usage[] =
 	"Runs a compressor in simulated ranks of one process against every rule of\n"
 	"gradcomp/compressor.h, with fresh random input. One line a rule: ok, FAIL or skip,\n"
 	"its number and name, and what was seen. 0 when no rule is broken, else 1. Of a\n"
-	"collective the descriptor is checked.\n"
+	"collective the descriptor is checked, and predict() where there is one.\n"
 	"\n"
 	"  --param KEY=VALUE  a parameter of the plugin; may be given several times\n"
 	"  --ranks N..M       sizes of jobs, 1..9 when not given, at most 16\n"

@@ -105,6 +105,55 @@ static void print_choices(const json_t *tensors)
 	json_decref(counts);
 }
 
+/* "  schedule  mgwfbp: 6 messages, predicted 41.2 ms a step (fixed: 47.9 ms), measured 42.0 ms" */
+static void print_schedule(const json_t *s)
+{
+	char a[256], b[256];
+	size_t n = json_array_size(json_object_get(s, "buckets"));
+
+	if (!json_is_object(s))
+		return;
+	printf("  schedule  %s", text_of(s, "asked", a));
+	if (strcmp(text_of(s, "plan", b), a) && json_is_string(json_object_get(s, "plan")))
+		printf(" (%s)", b);
+	printf(": %zu message%s", n, n == 1 ? "" : "s");
+	if (json_is_number(json_object_get(s, "predicted_s")))
+		printf(", predicted %.1f ms a step (fixed: %.1f ms)", number_of(s, "predicted_s") * 1e3,
+		       number_of(s, "predicted_fixed_s") * 1e3);
+	if (json_is_number(json_object_get(s, "step_s")))
+		printf(", measured %.1f ms", number_of(s, "step_s") * 1e3);
+	if (count_of(s, "plans") > 1)
+		printf(", %lld plans", count_of(s, "plans"));
+	putchar('\n');
+	if (json_is_string(json_object_get(s, "fallback")))
+		printf("            %s\n", text_of(s, "fallback", a));
+}
+
+/* What auto came to, and how. */
+static void print_auto(const json_t *a)
+{
+	const json_t *row;
+	char text[256], why[256];
+	size_t i;
+
+	printf("  auto      %s: %s", text_of(a, "decision", text), text_of(a, "reason", why));
+	if (json_is_number(json_object_get(a, "exposed_s")))
+		printf("; %.2f ms a step were exposed", number_of(a, "exposed_s") * 1e3);
+	putchar('\n');
+	json_array_foreach(json_object_get(a, "candidates"), i, row) {
+		printf("    %-28s", text_of(row, "compressor", text));
+		if (json_is_true(json_object_get(row, "left_out")))
+			fputs(" left out", stdout);
+		if (json_is_number(json_object_get(row, "predicted_s")))
+			printf(" predicted %.2f ms", number_of(row, "predicted_s") * 1e3);
+		if (json_is_number(json_object_get(row, "measured_s")))
+			printf(" measured %.2f ms", number_of(row, "measured_s") * 1e3);
+		putchar('\n');
+	}
+	json_array_foreach(json_object_get(a, "switches"), i, row)
+		printf("    step %-8lld %s: %s\n", count_of(row, "step"), text_of(row, "to", text), text_of(row, "reason", why));
+}
+
 static void print_reducer(const json_t *r, int every_tensor)
 {
 	const json_t *tensors = json_object_get(r, "tensors"), *tensor;
@@ -126,10 +175,15 @@ static void print_reducer(const json_t *r, int every_tensor)
 	       number_of(r, "decode_s") / steps * 1e3, number_of(r, "exposed_s") / steps * 1e3);
 	if (json_is_number(json_object_get(r, "hidden")))
 		printf(", %.0f %% hidden", number_of(r, "hidden") * 100);
+	if (number_of(r, "delay") > 0)
+		printf("; averages came up to %lld steps late", count_of(r, "delay"));
 	if (number_of(r, "error_mean") > 0)
 		printf("\n  error     %.1f %% of what was to be sent stayed back, %.1f %% in the last step",
 		       number_of(r, "error_mean") * 100, number_of(r, "error_last") * 100);
 	putchar('\n');
+	print_schedule(json_object_get(r, "schedule"));
+	if (json_is_object(json_object_get(r, "auto")))
+		print_auto(json_object_get(r, "auto"));
 	print_choices(tensors);
 	if (every_tensor)
 		json_array_foreach(tensors, i, tensor)

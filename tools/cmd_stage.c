@@ -55,13 +55,6 @@ struct arguments {
 	stage_spec spec;
 };
 
-static int wrong_value(const char *option, const char *value, const char *want)
-{
-	char name[120];
-
-	return usage_error(usage, "%s is '%s'; %s", option, gradcomp_printable(value, name, sizeof name), want);
-}
-
 #define COLUMNS_MIN 40
 
 static int take_columns(const struct arguments *a, stage_show *s)
@@ -72,7 +65,7 @@ static int take_columns(const struct arguments *a, stage_show *s)
 	s->columns = 80;
 	if (a->live) {
 		if (number_int(a->live, &n) != NUMBER_OK || n < 1 || n > 10000)
-			return wrong_value("--live", a->live, "give the columns of the terminal");
+			return usage_value(usage, "--live", a->live, "give the columns of the terminal");
 		s->live = STAGE_RETURNS;
 		s->columns = (int)n;
 	} else if (isatty(STDERR_FILENO)) {
@@ -90,17 +83,17 @@ static int take_numbers(const struct arguments *a, gradcomp_stage_options *o)
 
 	if (a->max_bytes) {
 		if (number_size(a->max_bytes, &n) != NUMBER_OK || n < 1)
-			return wrong_value("--max-bytes", a->max_bytes, "give a size such as 500M or 2T");
+			return usage_value(usage, "--max-bytes", a->max_bytes, "give a size such as 500M or 2T");
 		o->max_bytes = (uint64_t)n;
 	}
 	if (a->workers) {
 		if (number_int(a->workers, &n) != NUMBER_OK || n < 1 || n > 64)
-			return wrong_value("--workers", a->workers, "it can be 1 to 64");
+			return usage_value(usage, "--workers", a->workers, "it can be 1 to 64");
 		o->workers = (uint32_t)n;
 	}
 	if (a->hold) {
 		if (number_int(a->hold, &n) != NUMBER_OK || n < 1)
-			return wrong_value("--hold", a->hold, "give the number of a process");
+			return usage_value(usage, "--hold", a->hold, "give the number of a process");
 		o->hold_pid = n;
 	}
 	return -1;
@@ -160,7 +153,7 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 	if (!a->specs[0])
 		return usage_error(usage, "stage needs a directory, a file or nfs://SERVER/PATH");
 	if (a->mode && stage_spec_mode(a->mode) < 0)
-		return wrong_value("--mode", a->mode, "it can be full, shard or link");
+		return usage_value(usage, "--mode", a->mode, "it can be full, shard or link");
 	if (a->meet && a->pmix)
 		return usage_error(usage, "--meet and --pmix are two ways to one end; give one");
 	status = take_numbers(a, o);

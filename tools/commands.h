@@ -16,7 +16,9 @@ int cmd_config(int argc, char **argv);
 int cmd_help_option(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_meet(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 int cmd_plugin_check(int argc, char **argv);
+int cmd_probe(int argc, char **argv);
 int cmd_prolog(int argc, char **argv);
 int cmd_records(int argc, char **argv);
 int cmd_report(int argc, char **argv);
@@ -27,6 +29,8 @@ int usage_help(const char *text);
 /* One line on stderr about what is wrong, then the first line of `text`; the
  * status 2. */
 int usage_error(const char *text, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
+/* The same for an option whose value is not what it must be. */
+int usage_value(const char *text, const char *option, const char *value, const char *want);
 /* The text of an error on stderr, the status 1. */
 int failed(const gradcomp_error *err);
 

@@ -21,7 +21,9 @@ static const struct {
 	{"records", cmd_records, "samples in one file: pack, list, verify, cat"},
 	{"prolog", cmd_prolog, "what the prolog of every job stages"},
 	{"meet", cmd_meet, "where the nodes of a step find each other to stage"},
+	{"probe", cmd_probe, "what messages, bytes and compressors cost on these nodes"},
 	{"bench", cmd_bench, "how fast this job's ranks reduce"},
+	{"plan", cmd_plan, "what a step of a model will take, and what to ask for"},
 	{"plugin-check", cmd_plugin_check, "whether a plugin keeps the rules"},
 	{"help-option", cmd_help_option, "what srun --gradcomp=help prints"},
 };

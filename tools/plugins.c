@@ -61,6 +61,12 @@ gradcomp_status print_plugins(const char *only, int *found, int *unusable, gradc
 		if (!status && !only && l.found == before)
 			printf("%s\n  none is installed\n", titles[kind]);
 	}
+	if (!status) {
+		const gradcomp_plugin_info *info = gradcomp_auto_info();
+
+		l.title = "chosen while the job runs, in place of a compressor";
+		print_plugin(&l, info->name, "", info, NULL);
+	}
 	*found = l.found;
 	*unusable = l.unusable;
 	return (gradcomp_status)status;

@@ -8,7 +8,7 @@
 
 /* The job is there to copy: what the user has set for training is not meant for it. */
 static const char *const settings[] = {"gradcomp.compressor=none", "gradcomp.collective=rhd", "gradcomp.report=",
-                                       "operators.threads=1", NULL};
+                                       "gradcomp.record=", "gradcomp.trace=", "operators.threads=1", NULL};
 
 static int number_of(const char *variable, int otherwise)
 {

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "commands.h"
+#include "gradcomp/stage.h"
 
 int usage_help(const char *text)
 {
@@ -19,6 +20,13 @@ int usage_error(const char *text, const char *fmt, ...)
 	va_end(ap);
 	fprintf(stderr, "\n%.*s\n", (int)strcspn(text, "\n"), text);
 	return 2;
+}
+
+int usage_value(const char *text, const char *option, const char *value, const char *want)
+{
+	char name[120];
+
+	return usage_error(text, "%s is '%s'; %s", option, gradcomp_printable(value, name, sizeof name), want);
 }
 
 int failed(const gradcomp_error *err)

@@ -35,12 +35,14 @@ def parse():
     p.add_argument("--steps", type=int, default=300, help="optimizer steps (default 300)")
     p.add_argument("--warm-up", type=int, default=20, help="first steps that are not measured (default 20)")
     p.add_argument("--batch", type=int, default=8, help="images a rank and step (default 8)")
-    p.add_argument("--width", type=int, default=1024, help="units of each of the four hidden layers (default 1024)")
+    p.add_argument("--width", type=int, default=1024, help="units of each hidden layer (default 1024)")
+    p.add_argument("--layers", type=int, default=4, help="hidden layers (default 4)")
     p.add_argument("--lr", type=float, default=0.1)
     p.add_argument("--seed", type=int, default=0, help="of weights and order; equal on all ranks")
     p.add_argument("--hook", choices=["gradcomp", "none", "torch-powersgd"], default="gradcomp",
                    help="who reduces gradients: gradcomp when it is asked for (default), DDP itself, or PyTorch's "
                         "PowerSGD hook at rank 4")
+    p.add_argument("--delay", type=int, default=0, help="steps that averages may come late with gradcomp (default 0)")
     p.add_argument("--json", metavar="FILE", help="rank 0 writes its figures there")
     p.add_argument("--gradients", metavar="FILE",
                    help="rank 0 writes every fiftieth step's gradient there, as raw floats for gradcomp bench compressors")
@@ -61,15 +63,16 @@ def load():
     return x[:cut], y[:cut], x[cut:], y[cut:]
 
 
-def network(width):
-    sizes = [64, width, width, width, width, 10]
+def network(width, hidden):
+    sizes = [64] + [width] * hidden + [10]
     layers = []
     for a, b in zip(sizes, sizes[1:]):
         layers += [nn.Linear(a, b), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
 
-def distribute(model, hook, seed):
+def distribute(model, hook, seed, delay):
+    """The model over all ranks, and what attach() gave for it."""
     if hook == "torch-powersgd":
         # With several buckets PyTorch's hook aborts on Gloo, hence a single one.
         from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
@@ -78,11 +81,9 @@ def distribute(model, hook, seed):
         model = DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=1000)
         state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=4, start_powerSGD_iter=2, random_seed=seed)
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-        return model
+        return model, None
     model = DistributedDataParallel(model, gradient_as_bucket_view=True)
-    if hook == "gradcomp":
-        gradcomp.torch.attach(model, seed=seed)
-    return model
+    return model, gradcomp.torch.attach(model, seed=seed, delay=delay) if hook == "gradcomp" else None
 
 
 def batches(n, size, seed):
@@ -111,7 +112,7 @@ def main():
     x, y, test_x, test_y = load()
     if args.batch * nranks > len(x):
         raise SystemExit(f"digits: --batch {args.batch} on {nranks} ranks is more than the {len(x)} training images")
-    model = distribute(network(args.width), args.hook, args.seed)
+    model, attached = distribute(network(args.width, args.layers), args.hook, args.seed, args.delay)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr)
     batch = batches(len(x), args.batch, args.seed)
 
@@ -133,6 +134,8 @@ def main():
         times.append(time.perf_counter() - start)
         if rank == 0 and (step + 1) % 50 == 0:
             print(f"step {step + 1}: loss {loss.item():.4f}, {times[-1] * 1e3:.1f} ms", flush=True)
+    if attached:
+        attached.drain(optimizer)  # with a delay: what the last steps are owed
     dist.barrier()
     # One rank speaks for each host.
     first = int(os.environ.get("LOCAL_RANK", 0)) == 0

@@ -122,6 +122,24 @@ typedef struct gradcomp_shard {
 	uint64_t begin, numel; /* of the bucket, in elements */
 } gradcomp_shard;
 
+/* What a call takes on its critical path, a level at a time: [0] inside a node, [1] between
+ * nodes. Filled by predict(). */
+typedef struct gradcomp_call_load {
+	uint32_t struct_size; /* set by the host */
+	uint32_t reserved0;
+	double messages[2];
+	/* That follow one another: through a rank ([0]), or through the interface of the
+	 * busiest node, one way ([1]). */
+	double bytes[2];
+	double reduced; /* bytes that a rank adds up */
+	double coded;   /* CODED_*: floats that a rank codes or decodes, one after another */
+	double sent;    /* bytes that a rank sends, the mean over ranks */
+	double left;    /* bytes that leave a node, the mean over nodes */
+	/* CODED_*, EXCHANGE: how much of `bytes` and of `sent` goes as the floats are, uncoded. */
+	double plain[2], plain_sent;
+	double reserved[1];
+} gradcomp_call_load;
+
 /* Primitives, as bits of what a plugin serves. */
 #define GRADCOMP_CAN_ALLREDUCE (1u << 0)
 #define GRADCOMP_CAN_REDUCE_SCATTER (1u << 1)
@@ -258,7 +276,20 @@ struct gradcomp_collective_v1 {
 	                                        const gradcomp_codec *codec, uint64_t counter, float *residual,
 	                                        gradcomp_error *err);
 
-	uint64_t reserved[2];
+	/* Optional, for planners: what one call of `primitive` (a single GRADCOMP_CAN_*) costs
+	 * in a group of nranks ranks on nnodes nodes, as evenly as they go. `bytes`: ALLREDUCE
+	 * and REDUCE_SCATTER: of the whole buffer; ALLGATHER, BROADCAST: of one rank's block;
+	 * ALLTOALL: from one rank to another; MERGE: of one payload; CODED_*, EXCHANGE: of the floats,
+	 * of one rank's block for a gather, as if a code were as long as they are. SHARD: the two
+	 * levels of a bucket of so many bytes, without what goes among the holders. A function of its arguments
+	 * alone; needs no instance. UNSUPPORTED for a primitive it does not serve. */
+	gradcomp_status (*predict)(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
+	                           uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err);
+
+	/* Optional, with GRADCOMP_CAN_EXCHANGE: of which numbers of a bucket of `count` resident
+	 * memory is: resident[i] is of number resident_begin(count) + i, in units of the sum.
+	 * Without it the buckets of a reducer with such a memory are never moved. */
+	uint64_t (*resident_begin)(void *instance, uint64_t count);
 };
 
 #ifdef __cplusplus

@@ -196,6 +196,17 @@ typedef struct gradcomp_cost {
 	double flops;
 } gradcomp_cost;
 
+/* What the host has measured of a job's steps, equal on all ranks; see measured(). */
+typedef struct gradcomp_measured {
+	uint32_t struct_size;
+	uint32_t ntensors;
+	const double *backward; /* seconds between this tensor's gradient and the one before, by tensor of the layout */
+	/* An exchange of a bucket: a + b * (payload bytes of a rank) seconds. */
+	double exchange_a, exchange_b;
+	double encode_a, encode_b; /* encode and decode of a bucket: a + b * numel */
+	double reserved[4];
+} gradcomp_measured;
+
 struct gradcomp_compressor_v1 {
 	gradcomp_plugin_info info;
 	uint32_t traits;   /* GRADCOMP_TRAIT_* */
@@ -282,7 +293,12 @@ struct gradcomp_compressor_v1 {
 	gradcomp_status (*code_on)(void *instance, const gradcomp_operators *operators, void *queue, int *fault,
 	                           gradcomp_error *err);
 
-	uint64_t reserved[7];
+	/* Optional: what was measured, between two steps, before plan() of step `step`; the same
+	 * arguments on all ranks. May come again when times have changed. A plugin whose
+	 * densities or ranks follow the machine sets them here; they are part of its state. */
+	gradcomp_status (*measured)(void *instance, const gradcomp_measured *m, uint64_t step, gradcomp_error *err);
+
+	uint64_t reserved[6];
 };
 
 #ifdef __cplusplus

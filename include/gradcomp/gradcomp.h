@@ -166,7 +166,7 @@ typedef struct gradcomp_tensor_desc {
 typedef struct gradcomp_reducer_options {
 	uint32_t struct_size;
 	uint32_t reserved0;
-	const char *compressor; /* SPEC; NULL: the job's */
+	const char *compressor; /* SPEC, or auto; NULL: the job's */
 	const char *collective; /* SPEC; NULL: the job's */
 	uint64_t bucket_bytes;  /* 0: settings reducer.first_bucket_bytes and reducer.bucket_bytes; else of all */
 	uint64_t seed;          /* must be equal on all ranks */
@@ -182,6 +182,12 @@ typedef struct gradcomp_reducer_options {
 	 * is done can be read on any stream. The device is the one that was current when
 	 * the reducer was made. */
 	void *queue;
+	const char *schedule; /* SPEC of how gradients are merged; NULL: the setting gradcomp.schedule */
+	/* Steps by which averages may come late (delayed gradient averaging: Zhu et al., NeurIPS
+	 * 2021); 0: none does. At most 64, equal on all ranks, gradients in host memory; takes
+	 * delay + 1 times the model's memory. See gradcomp_reducer_drain(). */
+	uint32_t delay;
+	uint32_t reserved2;
 } gradcomp_reducer_options;
 
 /* Collective over `group`: checks that all ranks declared the same tensors and
@@ -211,13 +217,37 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *reducer
  * were never given (the text names one). */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_wait(gradcomp_reducer *reducer, gradcomp_error *err);
 
-/* This rank's state (error memory, plugin state, step) as a byte string, to go
- * into a checkpoint. Between steps only. With buf NULL only *bytes is set. */
+/* Returns when this tensor of the step in flight is done, which may be before the others
+ * are: for programs whose next forward pass begins with the first layers. Fails like wait;
+ * GRADCOMP_ERR_STATE when the tensor was not given in a step that has begun. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_wait_for(gradcomp_reducer *reducer, uint32_t index,
+                                                          gradcomp_error *err);
+
+/* Of a reducer with a delay of D steps. There a tensor is done at once, and its memory then
+ * holds, with g the rank's own gradient,
+ *
+ *     g(t) + mean over ranks of g(t-D) - g(t-D)            (without the last two while t < D)
+ *
+ * so that an SGD step with it is the local step and the correction of step t-D.
+ * wait() returns when the average of step t-D has come. drain() waits for the steps in
+ * flight and adds what they still owe, sum over them of mean - own, to corrections[i]
+ * (numel elements of the declared type each; the caller's, in the order of declaration):
+ * a last w -= rate * correction makes the weights of all ranks equal but for rounding.
+ * With weights (NULL: none) the caller has that done here: weights[i] -= rate *
+ * corrections[i], then their mean over ranks, so that they are equal to the bit.
+ * Collective; between steps. Afterwards nothing is in flight. With delay 0 it does nothing
+ * to corrections. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *reducer, void *const *corrections,
+                                                       void *const *weights, double rate, gradcomp_error *err);
+
+/* This rank's state (error memory, plugin state, step, plan of buckets) as a byte string,
+ * to go into a checkpoint. Between steps only. With buf NULL only *bytes is set. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save(gradcomp_reducer *reducer, void *buf,
                                                       uint64_t capacity, uint64_t *bytes,
                                                       gradcomp_error *err);
-/* Takes up a state saved by the same rank of an equal reducer: the next step
- * continues to the bit. On failure the reducer is as before. */
+/* Takes up a state saved by the same rank of an equal reducer, of whatever bucket size: the
+ * next step continues to the bit, with the saved plan. All ranks load states of one step.
+ * On failure the reducer is as before. Of `auto`: collective. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_load(gradcomp_reducer *reducer, const void *buf,
                                                       uint64_t bytes, gradcomp_error *err);
 
@@ -239,6 +269,32 @@ typedef struct gradcomp_reducer_stats {
 GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer,
                                                 gradcomp_reducer_stats *stats);
 
+/* ---- work that all ranks would do alike ----------------------------------- */
+
+/* Parallel tensor operator (PTO; Shi et al., HiPC 2020): what follows a reduction (norms,
+ * an optimizer's update) is the same work on all ranks; here each does a share of it and
+ * they gather the rest, where that is faster. */
+typedef struct gradcomp_parallel gradcomp_parallel;
+
+/* n pieces of work; piece i makes bytes[i] bytes. Collective; the same everywhere. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create(gradcomp_group *group, const uint64_t *bytes, uint32_t n,
+                                                         gradcomp_parallel **out, gradcomp_error *err);
+/* work(ctx, i) does piece i, into out[i]. What it changes and a later call reads must be in
+ * out[i] too (an optimizer's state), since another rank may do the piece next time.
+ * Collective, blocking, on the calling thread. Returns with out[0..n-1] complete on every
+ * rank, the same bits as the rank that did the piece has. The first calls are timed both
+ * ways; from then on, on all ranks alike, pieces are shared if t_work - t_share > t_gather,
+ * else every rank does all of them; looked at again every 100 calls. t_share is the longest
+ * of the runs of neighbours that the pieces are cut into: t_work / P where they can be cut
+ * evenly. Memory that stays: as much as the pieces make. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
+                                                        void (*work)(void *ctx, uint32_t piece), void *ctx,
+                                                        gradcomp_error *err);
+/* What was decided and why, in a line for people. Owned by p, valid until the next call. */
+GRADCOMP_EXPORT const char *gradcomp_parallel_reason(const gradcomp_parallel *p);
+/* Local. NULL is fine. */
+GRADCOMP_EXPORT void gradcomp_parallel_free(gradcomp_parallel *p);
+
 /* ---- looking at what is installed ---------------------------------------- */
 
 typedef enum gradcomp_plugin_kind {
@@ -254,6 +310,9 @@ GRADCOMP_EXPORT int gradcomp_plugin_each(gradcomp_plugin_kind kind,
                                          int (*each)(void *ctx, const char *name, const char *path,
                                                      const gradcomp_plugin_info *info, const char *reason),
                                          void *ctx, gradcomp_error *err);
+/* The name "auto" that stands where a compressor's SPEC does, and its parameters; not a
+ * plugin. Never NULL, never freed. */
+GRADCOMP_EXPORT const gradcomp_plugin_info *gradcomp_auto_info(void);
 /* One row of a parameter table as text, "rank=INT (1..64, default 4)", cut to
  * `capacity` bytes with its final 0. */
 GRADCOMP_EXPORT void gradcomp_param_text(const gradcomp_param *row, char *out, size_t capacity);
@@ -262,6 +321,10 @@ GRADCOMP_EXPORT void gradcomp_param_text(const gradcomp_param *row, char *out, s
  * possible. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_spec_check(const char *compressor, const char *collective,
                                                     gradcomp_error *err);
+/* Checks the SPEC of a schedule, NULL for the configured one, without a job: its form, and of
+ * plan:file=FILE that there is a plan in the file. Whether the plan is of a model, compressor
+ * and collective shows when a reducer is made of them. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_schedule_check(const char *schedule, gradcomp_error *err);
 /* Calls `each` for every setting with its effective value and where it came
  * from ("default", "/etc/gradcomp/gradcomp.conf:12", "environment GRADCOMP",
  * "option --gradcomp"). Fails when the configuration is unusable. */

@@ -23,6 +23,13 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	return st;
 }
 
+static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
+                               uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
+{
+	(void)values;
+	return direct_predict(nranks, nnodes, primitive, bytes, out, err);
+}
+
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
 	         .name = "direct", .version = "1.0", .licence = "MIT",
@@ -45,4 +52,6 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.exchange = direct_exchange,
 	.resident = direct_resident,
 	.cost = direct_cost,
+	.predict = predict,
+	.resident_begin = direct_resident_begin,
 };

@@ -30,6 +30,13 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	return st;
 }
 
+static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
+                               uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
+{
+	return hier_predict((size_t)values[PARAM_CHUNK].i, (int)values[PARAM_RANKS_PER_NODE].i, nranks, nnodes, primitive,
+	                    bytes, out, err);
+}
+
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
 	         .name = "hier", .version = "1.0", .licence = "MIT",
@@ -51,4 +58,5 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.shard_allgather = hier_shard_allgather,
 	.shard_spread = hier_shard_spread,
 	.cost = hier_cost,
+	.predict = predict,
 };

@@ -13,6 +13,9 @@ static const gradcomp_param params[] = {
 	                   .help = "seconds a call may wait for other ranks"},
 };
 
+/* Of what is in host memory. */
+static const ring_options usual = {.small = 8192};
+
 static void destroy(void *instance)
 {
 	nccl *n = instance;
@@ -27,7 +30,6 @@ static void destroy(void *instance)
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
                               void **instance, gradcomp_error *err)
 {
-	const ring_options usual = {.small = 8192};
 	nccl *n = host->alloc(sizeof *n);
 	gradcomp_status st;
 	if (!n)
@@ -130,6 +132,18 @@ static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
 	ring_cost(n->ring, bytes, sent, messages);
 }
 
+/* As over the job's links; NCCL's own ways have as many bytes. */
+static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
+                               uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
+{
+	(void)values;
+	if (primitive & (GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_EXCHANGE))
+		return load_refuse("nccl", primitive, err);
+	return primitive == GRADCOMP_CAN_ALLTOALL
+	               ? direct_predict(nranks, nnodes, primitive, bytes, out, err)
+	               : ring_predict(&usual, nranks, nnodes, primitive, bytes, out, err);
+}
+
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
 	         .name = "nccl", .version = "1.0", .licence = "MIT",
@@ -151,4 +165,5 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.coded_allreduce = coded_allreduce,
 	.coded_allgather = coded_allgather,
 	.cost = cost,
+	.predict = predict,
 };

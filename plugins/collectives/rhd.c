@@ -23,6 +23,12 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	return st;
 }
 
+static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
+                               uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
+{
+	return rhd_predict((uint64_t)values[PARAM_SHORT].i, nranks, nnodes, primitive, bytes, out, err);
+}
+
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
 	         .name = "rhd", .version = "1.0", .licence = "MIT",
@@ -38,4 +44,5 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.broadcast = rhd_broadcast,
 	.barrier = rhd_barrier,
 	.cost = rhd_cost,
+	.predict = predict,
 };

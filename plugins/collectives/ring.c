@@ -18,18 +18,31 @@ static const gradcomp_param params[] = {
 	 .help = "coded sums: coded once and forwarded; to compare with: coded at every hop, or in two steps to and from owners"},
 };
 
+static ring_options options(const gradcomp_value *values)
+{
+	return (ring_options){.chunk = (size_t)values[PARAM_CHUNK].i,
+	                      .small = (uint64_t)values[PARAM_SMALL].i,
+	                      .hop = values[PARAM_MODE].i == MODE_HOP,
+	                      .direct = values[PARAM_MODE].i == MODE_DIRECT};
+}
+
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
                               void **instance, gradcomp_error *err)
 {
-	const ring_options o = {.chunk = (size_t)values[PARAM_CHUNK].i,
-	                        .small = (uint64_t)values[PARAM_SMALL].i,
-	                        .hop = values[PARAM_MODE].i == MODE_HOP,
-	                        .direct = values[PARAM_MODE].i == MODE_DIRECT};
+	const ring_options o = options(values);
 	ring *r;
 	gradcomp_status st = ring_create(host, links, &o, &r, err);
 	if (!st)
 		*instance = r;
 	return st;
+}
+
+static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
+                               uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
+{
+	const ring_options o = options(values);
+	return primitive == GRADCOMP_CAN_EXCHANGE ? load_refuse("ring", primitive, err)
+	                                          : ring_predict(&o, nranks, nnodes, primitive, bytes, out, err);
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
@@ -51,4 +64,5 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.coded_allgather = ring_coded_allgather,
 	.coded_reduce_scatter = ring_coded_reduce_scatter,
 	.cost = ring_cost,
+	.predict = predict,
 };

@@ -14,10 +14,15 @@ static const gradcomp_param params[] = {
 	                 .help = "piece of a dense block that is sent at a time; 0: what the links do best"},
 };
 
+static ring_options options(const gradcomp_value *values)
+{
+	return (ring_options){.chunk = (size_t)values[PARAM_CHUNK].i, .small = 8192, .whole = 1};
+}
+
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
                               void **instance, gradcomp_error *err)
 {
-	const ring_options o = {.chunk = (size_t)values[PARAM_CHUNK].i, .small = 8192, .whole = 1};
+	const ring_options o = options(values);
 	ring *r;
 	gradcomp_status st = ring_create(host, links, &o, &r, err);
 	if (!st)
@@ -35,6 +40,13 @@ static uint64_t resident(void *instance, uint64_t count)
 {
 	(void)instance, (void)count;
 	return 0;
+}
+
+static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
+                               uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
+{
+	const ring_options o = options(values);
+	return ring_predict(&o, nranks, nnodes, primitive, bytes, out, err);
 }
 
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
@@ -58,4 +70,5 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.exchange = exchange,
 	.resident = resident,
 	.cost = ring_cost,
+	.predict = predict,
 };

@@ -21,6 +21,13 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	return st;
 }
 
+static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
+                               uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
+{
+	(void)values;
+	return tree_predict(nranks, nnodes, primitive, bytes, out, err);
+}
+
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
 	         .name = "tree", .version = "1.0", .licence = "MIT",
@@ -36,4 +43,5 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.barrier = tree_barrier,
 	.merge = tree_merge,
 	.cost = tree_cost,
+	.predict = predict,
 };

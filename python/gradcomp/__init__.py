@@ -1,11 +1,12 @@
 """gradcomp: data-parallel training that communicates less.
 
 `gradcomp.torch.attach(ddp_model)` is what a PyTorch user needs, gradcomp.data what
-loads datasets; Job, Group and Reducer are the library's objects for everything else. Importing never fails:
+loads datasets; Job, Group, Reducer and Parallel are the library's objects for everything else. Importing never fails:
 the library is looked for when it is first used.
 """
 
 from ._lib import Error, requested, version
 from .job import Group, Job, Reducer
+from .parallel import Parallel
 
-__all__ = ["Error", "Group", "Job", "Reducer", "requested", "version"]
+__all__ = ["Error", "Group", "Job", "Parallel", "Reducer", "requested", "version"]

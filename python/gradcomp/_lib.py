@@ -34,6 +34,7 @@ class ErrorText(Structure):
 STORE_SET = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
 STORE_GET = ctypes.CFUNCTYPE(c_long, c_void_p, c_char_p, c_void_p, c_size_t, c_int)
 DONE = ctypes.CFUNCTYPE(None, c_void_p, c_uint32, c_int, POINTER(ErrorText))
+WORK = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)
 
 
 class Store(Structure):
@@ -53,7 +54,8 @@ class TensorDesc(Structure):
 class ReducerOptions(Structure):
     _fields_ = [("struct_size", c_uint32), ("reserved0", c_uint32), ("compressor", c_char_p),
                 ("collective", c_char_p), ("bucket_bytes", c_uint64), ("seed", c_uint64), ("done", DONE),
-                ("ctx", c_void_p), ("device", c_int), ("reserved1", c_uint32), ("queue", c_void_p)]
+                ("ctx", c_void_p), ("device", c_int), ("reserved1", c_uint32), ("queue", c_void_p),
+                ("schedule", c_char_p), ("delay", c_uint32), ("reserved2", c_uint32)]
 
 
 class ReducerStats(Structure):
@@ -90,9 +92,15 @@ _PROTOTYPES = {
     "reducer_free": (None, [c_void_p]),
     "reducer_ready": (c_int, [c_void_p, c_uint32, c_void_p, _ERR]),
     "reducer_wait": (c_int, [c_void_p, _ERR]),
+    "reducer_wait_for": (c_int, [c_void_p, c_uint32, _ERR]),
+    "reducer_drain": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_void_p), c_double, _ERR]),
     "reducer_save": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
     "reducer_load": (c_int, [c_void_p, c_void_p, c_uint64, _ERR]),
     "reducer_get_stats": (None, [c_void_p, POINTER(ReducerStats)]),
+    "parallel_create": (c_int, [c_void_p, POINTER(c_uint64), c_uint32, POINTER(c_void_p), _ERR]),
+    "parallel_apply": (c_int, [c_void_p, POINTER(c_void_p), WORK, c_void_p, _ERR]),
+    "parallel_reason": (c_char_p, [c_void_p]),
+    "parallel_free": (None, [c_void_p]),
 }
 
 

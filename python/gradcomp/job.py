@@ -6,6 +6,7 @@ contiguous; their memory is used in place.
 
 import atexit
 import ctypes
+import math
 import os
 import sys
 from ctypes import c_char_p, c_uint64, c_void_p
@@ -209,10 +210,16 @@ class Reducer:
     error)` is called on a thread of the library once for every tensor and step,
     error being None or an Error; it must not call into the reducer. With `cuda`
     gradients are in the memory of the current CUDA device, and made on the stream
-    `queue` (its handle as a number; 0: the default one)."""
+    `queue` (its handle as a number; 0: the default one). `schedule` is a SPEC of how
+    gradients are merged. With `delay` averages come so many steps late: a step's
+    gradient is done at once and holds what the step's own and the average of `delay`
+    steps ago make up to (see drain())."""
 
     def __init__(self, group, tensors, done=None, compressor=None, collective=None, bucket_bytes=0, seed=0,
-                 cuda=False, queue=0):
+                 cuda=False, queue=0, schedule=None, delay=0):
+        if not 0 <= delay < 1 << 32:
+            raise Error(_lib.ERR_INVALID, f"a delay of {delay} steps: must be 0 or more")
+        self._sizes = [(name, math.prod(shape), dtype_code(dtype)) for name, shape, dtype in tensors]
         described = (_lib.TensorDesc * len(tensors))()
         for d, (name, shape, dtype) in zip(described, tensors):
             d.name, d.ndim, d.dtype = name.encode(), len(shape), dtype_code(dtype)
@@ -226,6 +233,7 @@ class Reducer:
         options = _lib.ReducerOptions(ctypes.sizeof(_lib.ReducerOptions), 0, compressor and compressor.encode(),
                                       collective and collective.encode(), bucket_bytes, seed, self._done)
         options.device, options.queue = int(cuda), queue or None
+        options.schedule, options.delay = schedule and schedule.encode(), delay
         self._handle = c_void_p()
         lib().call("reducer_create", group._handle, described, len(tensors), ctypes.byref(options),
                    ctypes.byref(self._handle))
@@ -237,6 +245,27 @@ class Reducer:
 
     def wait(self):
         lib().call("reducer_wait", self._handle)
+
+    def wait_for(self, index):
+        """Returns when this tensor of the step in flight is done."""
+        lib().call("reducer_wait_for", self._handle, index)
+
+    def drain(self, corrections, weights=None, rate=0.0):
+        """With a delay: waits for the steps in flight and adds what they owe to
+        `corrections`, a buffer for every tensor. With `weights`, likewise: weights -=
+        rate * corrections, then their mean over ranks, so that they are the same to the
+        bit. Collective, between steps."""
+        lib().call("reducer_drain", self._handle, self._addresses("corrections", corrections),
+                   weights and self._addresses("weights", weights), rate)
+
+    def _addresses(self, what, buffers):
+        if len(buffers) != len(self._sizes):
+            raise Error(_lib.ERR_INVALID, f"{len(buffers)} {what} for {len(self._sizes)} tensors")
+        found = [_memory(b) for b in buffers]
+        for (name, numel, dtype), (_, count, own) in zip(self._sizes, found):
+            if (numel, dtype) != (count, own):
+                raise Error(_lib.ERR_INVALID, f"{what} of '{name}': {count} elements of type {own} for {numel} of {dtype}")
+        return (c_void_p * len(found))(*[address for address, _, _ in found])
 
     def save(self):
         """This rank's state as bytes; between steps only."""

@@ -1,6 +1,6 @@
 /* Before a reducer is made, all ranks show what they are about to do. A rank that
  * cannot go on says so here, so that no other waits for it. */
-#include "reducer.h"
+#include "replan.h"
 
 #include "error.h"
 
@@ -13,6 +13,7 @@ typedef struct claim {
 	uint32_t ntensors;
 	uint64_t tensors; /* hash of all */
 	uint64_t bucket_bytes, first_bucket_bytes, seed;
+	uint64_t schedule; /* hash of what the SPEC of the schedule does not say */
 	char text[472]; /* SPECs, or what is wrong */
 } claim;
 
@@ -30,7 +31,8 @@ static void fill(const gradcomp_reducer *r, gradcomp_status mine, const gradcomp
 	c->bucket_bytes = r->bucket_bytes;
 	c->first_bucket_bytes = r->first_bucket_bytes;
 	c->seed = r->layout.seed;
-	snprintf(c->text, sizeof c->text, "%s + %s", r->compressor_spec, r->collective_spec);
+	c->schedule = replan_hash(r);
+	snprintf(c->text, sizeof c->text, "%s + %s, schedule %s", r->compressor_spec, r->collective_spec, replan_asked(r));
 }
 
 static int shape_text(const gradcomp_tensor *t, char *out, size_t capacity)
@@ -111,6 +113,10 @@ gradcomp_status agree(gradcomp_reducer *r, gradcomp_group *g, gradcomp_status mi
 		else if (strcmp(all[p].text, all[0].text))
 			st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'", world, host,
 			               all[p].text, g->ranks[0], all[0].text);
+		else if (all[p].schedule != all[0].schedule)
+			st = error_set(err, GRADCOMP_ERR_MISMATCH,
+			               "rank %d on %s has other settings schedule.* or another plan in its file than rank %d (schedule %s)",
+			               world, host, g->ranks[0], replan_asked(r));
 		else if (all[p].bucket_bytes != all[0].bucket_bytes || all[p].seed != all[0].seed ||
 		         all[p].first_bucket_bytes != all[0].first_bucket_bytes)
 			st = error_set(err, GRADCOMP_ERR_MISMATCH,

@@ -48,8 +48,8 @@ gradcomp_status exchange_coded(gradcomp_reducer *r, bucket *b, gradcomp_error *e
 	const gradcomp_codec codec = {.struct_size = sizeof codec, .ctx = r, .bound = code_bound, .code = code,
 	                              .decode = decode, .decode_add = decode_add};
 	uint64_t n = b->pub.numel;
-	/* Room for 2^24 runs of a bucket in a step. */
-	uint64_t counter = (r->step * r->nbuckets + b->pub.index) << 24;
+	/* Room for 2^24 runs of a bucket in a step; no two runs share one, however buckets move. */
+	uint64_t counter = (r->step * r->layout.ntensors + b->pub.first) << 24;
 	int passes = !!(r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
 	int64_t bad = b->local_bad != 0;
 	gradcomp_status st = GRADCOMP_OK;

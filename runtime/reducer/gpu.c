@@ -136,22 +136,23 @@ static const char *samples(gradcomp_reducer *r)
 	return why ? why : g->d->alloc(&g->sum_room, g->ops->sum_scratch(n));
 }
 
-gradcomp_status gpu_buckets(gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status gpu_arrays(gradcomp_reducer *r, gradcomp_error *err)
 {
 	gpu *g = r->gpu;
 	uint32_t n = r->layout.ntensors;
 	const char *why = NULL;
 	void *p[2] = {0};
 	g->ready = calloc(n, sizeof *g->ready);
-	g->passed = calloc(r->nbuckets, sizeof *g->passed);
+	g->passed = calloc(n, sizeof *g->passed);
 	if (g->way == GPU_WHOLE)
 		r->grads = calloc(n, sizeof *r->grads);
 	if (!g->ready || !g->passed || !r->grads)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
-	for (uint32_t i = 0; !why && i < n; i++)
+	for (uint32_t i = 0; !why && i < n; i++) {
 		why = g->d->event(&g->ready[i]);
-	for (uint32_t i = 0; !why && i < r->nbuckets; i++)
-		why = g->d->event(&g->passed[i]);
+		if (!why)
+			why = g->d->event(&g->passed[i]);
+	}
 	if (g->way == GPU_WHOLE)
 		return gpu_check(why, "an event could not be made", err);
 	if (!why) {
@@ -159,16 +160,20 @@ gradcomp_status gpu_buckets(gradcomp_reducer *r, gradcomp_error *err)
 		g->words = p[0];
 		g->seen = p[1];
 	}
-	for (uint32_t i = 0; !why && i < r->nbuckets; i++) {
-		gradcomp_work *w = &r->buckets[i].work;
-		w->device = GRADCOMP_CUDA;
-		w->operators = g->ops;
-		w->queue = g->compute;
-		w->fault = g->words + gpu_fault_word(r, &r->buckets[i]);
-	}
 	if (!why && r->memory)
 		why = samples(r);
 	return gpu_check(why, "its memory for a reducer could not be had", err);
+}
+
+void gpu_work(const gradcomp_reducer *r, bucket *b)
+{
+	const gpu *g = r->gpu;
+	if (g->way == GPU_WHOLE)
+		return;
+	b->work.device = GRADCOMP_CUDA;
+	b->work.operators = g->ops;
+	b->work.queue = g->compute;
+	b->work.fault = g->words + gpu_fault_word(r, b);
 }
 
 gradcomp_status gpu_port(gradcomp_reducer *r, gradcomp_error *err)
@@ -188,6 +193,21 @@ gradcomp_status gpu_port(gradcomp_reducer *r, gradcomp_error *err)
 	if (!st && patterns_of(r) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
 		st = c->code_on(r->instance, g->ops, g->exchange, g->words + gpu_code_word(r), err);
 	return st;
+}
+
+gradcomp_status gpu_copy(const gradcomp_reducer *r, void *to, const void *from, size_t bytes, gradcomp_error *err)
+{
+	const gpu *g = r->gpu;
+	if (!g || g->way == GPU_WHOLE) {
+		memcpy(to, from, bytes);
+		return GRADCOMP_OK;
+	}
+	const char *why = g->d->copy(g->compute, to, from, bytes);
+	if (!why)
+		why = g->d->record(g->exchanged, g->compute);
+	if (!why)
+		why = g->d->wait(g->exchanged);
+	return gpu_check(why, "the reducer's state could not be copied", err);
 }
 
 void gpu_enter(const gpu *g)
@@ -221,7 +241,7 @@ void gpu_close(gradcomp_reducer *r)
 	if (g->d) {
 		for (uint32_t i = 0; g->ready && i < r->layout.ntensors; i++)
 			g->d->event_free(g->ready[i]);
-		for (uint32_t i = 0; g->passed && i < r->nbuckets; i++)
+		for (uint32_t i = 0; g->passed && i < r->layout.ntensors; i++)
 			g->d->event_free(g->passed[i]);
 		g->d->release(g->words);
 		g->d->unpin(g->seen);

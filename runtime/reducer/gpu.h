@@ -28,7 +28,7 @@ struct gpu {
 	void *exchanged;          /* event of the exchange thread's */
 	void *producer;           /* the caller's stream */
 	void **ready;             /* events: the tensor has been made */
-	void **passed;            /* events: the bucket's work on the compute stream is over */
+	void **passed;            /* events: the bucket's work on the compute stream is over; one a tensor is enough */
 	slot mirror[REDUCER_SLOTS]; /* pinned: payloads on their way, or whole buckets */
 	/* Words that operators write, on the device and as they come down: by tensor
 	 * whether it is not finite, by bucket a fault, one fault of the code, one word
@@ -38,6 +38,7 @@ struct gpu {
 	double *squares, *squares_seen;
 	float *sample, *sample_more;
 	void *sum_room;
+	uint64_t put; /* pieces of work so far that tasks wait for */
 };
 
 /* gpu.c: opened when the layout is known and before anything of the model's size is
@@ -45,9 +46,14 @@ struct gpu {
  * created here, since its parameters decide whether it does. */
 gradcomp_status gpu_open(gradcomp_reducer *r, const struct gradcomp_collective_v1 *collective,
                          const gradcomp_value *values, void *queue, gradcomp_error *err);
-/* When layout, arenas and buckets are there, and when there is a port. */
-gradcomp_status gpu_buckets(gradcomp_reducer *r, gradcomp_error *err);
+/* When layout and arenas are there, and when there is a port. */
+gradcomp_status gpu_arrays(gradcomp_reducer *r, gradcomp_error *err);
 gradcomp_status gpu_port(gradcomp_reducer *r, gradcomp_error *err);
+/* One of the reducer's arrays, or a part of it, to or from host memory; r->gpu may be NULL.
+ * It has been copied when the call returns. When no task runs. */
+gradcomp_status gpu_copy(const gradcomp_reducer *r, void *to, const void *from, size_t bytes, gradcomp_error *err);
+/* What a bucket's work is on. */
+void gpu_work(const gradcomp_reducer *r, bucket *b);
 /* Returns when nothing of the reducer's is on the device any more, or the device is lost.
  * NULL is fine, as below. */
 void gpu_drain(const gpu *g);
@@ -58,14 +64,15 @@ void gpu_enter(const gpu *g);
 gradcomp_status gpu_ready(gradcomp_reducer *r, uint32_t tensor, gradcomp_error *err);
 /* NULL: OK; else *err says what could not be done. */
 gradcomp_status gpu_check(const char *why, const char *what, gradcomp_error *err);
-/* The words by bucket, and the two after them. */
+/* The words by bucket, and the two after them. There is room for as many buckets as
+ * tensors, so that words stay where they are when buckets are made anew. */
 static inline size_t gpu_fault_word(const gradcomp_reducer *r, const bucket *b)
 {
 	return r->layout.ntensors + b->pub.index;
 }
 static inline size_t gpu_code_word(const gradcomp_reducer *r)
 {
-	return (size_t)r->layout.ntensors + r->nbuckets;
+	return 2 * (size_t)r->layout.ntensors;
 }
 static inline size_t gpu_exchange_word(const gradcomp_reducer *r)
 {
@@ -74,9 +81,9 @@ static inline size_t gpu_exchange_word(const gradcomp_reducer *r)
 
 /* gpu_tasks.c: task_run() of such a reducer. */
 gradcomp_status gpu_task(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err);
-/* With the lock held, dropped while it waits: takes a bucket out of the compute
- * queue, the first that has nothing more on the device. */
-bucket *gpu_next(gradcomp_reducer *r);
+/* schedule_compute(), but the first that has nothing more on the device. With the lock held,
+ * dropped while it waits until one has. */
+uint32_t gpu_next(gradcomp_reducer *r);
 /* gpu_exchange.c */
 gradcomp_status gpu_exchange(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
 /* gpu_held.c */

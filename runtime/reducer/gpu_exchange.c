@@ -19,7 +19,7 @@ static gradcomp_status through_host(gradcomp_reducer *r, bucket *b, uint32_t rou
 {
 	gpu *g = r->gpu;
 	const gradcomp_round *rd = &b->plan.rounds[round];
-	slot *mirror = &g->mirror[b->pub.index % REDUCER_SLOTS];
+	slot *mirror = &g->mirror[b->slot - r->slots];
 	bucket view = *b;
 	int gathers = rd->pattern == GRADCOMP_GATHERED, in_place = !!(rd->flags & GRADCOMP_ROUND_IN_PLACE);
 	int fixed = gathers && rd->flags & GRADCOMP_ROUND_FIXED;

@@ -12,7 +12,7 @@ static gradcomp_status pause_here(gradcomp_reducer *r, bucket *b, const char *wh
 	const gpu *g = r->gpu;
 	if (!why)
 		why = g->d->record(g->passed[b->pub.index], g->compute);
-	b->later = !why;
+	b->later = why ? 0 : ++r->gpu->put;
 	return gpu_check(why, "a bucket's work could not be put on its stream", err);
 }
 
@@ -21,24 +21,33 @@ static gradcomp_status over(const gpu *g, const bucket *b, int *is, gradcomp_err
 	return gpu_check(g->d->test(g->passed[b->pub.index], is), "a bucket's work failed", err);
 }
 
-bucket *gpu_next(gradcomp_reducer *r)
+uint32_t gpu_next(gradcomp_reducer *r)
 {
 	const gpu *g = r->gpu;
-	bucket **at = &r->queue;
+	uint32_t aside[REDUCER_SLOTS], n = 0, i, first = SCHEDULE_NONE;
 	int is = 0;
-	for (; *at; at = &(*at)->after)
-		if (!(*at)->later || over(g, *at, &is, NULL) || is)
-			return queue_take(r, at);
-	/* The stream comes to the first one first. */
-	bucket *b = queue_take(r, &r->queue);
+	while ((i = schedule_compute(&r->schedule)) != SCHEDULE_NONE) {
+		const bucket *b = &r->buckets[i];
+		if (!b->later || over(g, b, &is, NULL) || is)
+			break;
+		/* The stream comes first to what was put there first. */
+		if (first == SCHEDULE_NONE || b->later < r->buckets[first].later)
+			first = i;
+		aside[n++] = i;
+	}
+	for (uint32_t k = 0; k < n; k++)
+		if (i != SCHEDULE_NONE || aside[k] != first)
+			schedule_later(&r->schedule, aside[k]);
+	if (i != SCHEDULE_NONE || first == SCHEDULE_NONE)
+		return i;
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
-	g->d->wait(g->passed[b->pub.index]);
+	g->d->wait(g->passed[first]);
 	pthread_mutex_lock(&r->lock);
 	r->running--;
 	if (r->failed)
 		pthread_cond_broadcast(&r->step_over);
-	return b;
+	return first;
 }
 
 /* ---- ON_DEVICE ---- */
@@ -138,7 +147,7 @@ static gradcomp_status finish(gradcomp_reducer *r, bucket *b, gradcomp_error *er
 static gradcomp_status down(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 {
 	gpu *g = r->gpu;
-	struct area *room = &g->mirror[b->pub.index % REDUCER_SLOTS].flat;
+	struct area *room = &g->mirror[b->slot - r->slots].flat;
 	uint32_t first = b->pub.first, n = b->pub.ntensors;
 	const char *why = NULL;
 	size_t at = 0;

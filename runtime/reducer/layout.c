@@ -1,4 +1,4 @@
-/* Arena layout and buckets. */
+/* The arena's layout. */
 #include "reducer.h"
 
 #include "error.h"
@@ -43,9 +43,8 @@ gradcomp_status layout_make(gradcomp_reducer *r, const gradcomp_tensor_desc *ten
 	if (!n || !tensors)
 		return error_set(err, GRADCOMP_ERR_INVALID, "a reducer needs at least one tensor");
 	r->tensors = calloc(n, sizeof *r->tensors);
-	r->bucket_of = calloc(n, sizeof *r->bucket_of);
 	r->given = calloc(n, sizeof *r->given);
-	if (!r->tensors || !r->bucket_of || !r->given)
+	if (!r->tensors || !r->given)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
 	r->layout = (gradcomp_layout){.struct_size = sizeof r->layout, .ntensors = n, .tensors = r->tensors,
 	                              .rank = r->group->me, .nranks = r->group->nranks, .seed = seed};
@@ -75,75 +74,13 @@ gradcomp_status layout_limits(const gradcomp_reducer *r, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-gradcomp_status layout_arrays(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
-{
-	uint32_t n = b->pub.ntensors, states = r->compressor->state_arrays;
-	b->x = calloc(n, sizeof *b->x);
-	b->error = calloc(n, sizeof *b->error);
-	b->state = calloc(states + 1, sizeof *b->state);
-	b->parts = calloc((size_t)r->layout.nranks, sizeof *b->parts);
-	if (!b->x || !b->error || !b->state || !b->parts)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for bucket %u", b->pub.index);
-	for (uint32_t i = 0; r->error && i < n; i++)
-		b->error[i] = r->error + r->tensors[b->pub.first + i].offset;
-	for (uint32_t s = 0; s < states; s++)
-		b->state[s] = r->state[s] ? r->state[s] + b->pub.offset : NULL;
-	b->work = (gradcomp_work){.struct_size = sizeof b->work, .device = GRADCOMP_HOST, .bucket = &b->pub, .x = b->x,
-	                          .error = r->error ? b->error : NULL,
-	                          .error_flat = r->error ? r->error + b->pub.offset : NULL, .state = b->state,
-	                          .operators = r->job->host.operators, .fault = &b->fault};
-	return GRADCOMP_OK;
-}
-
-gradcomp_status layout_buckets(gradcomp_reducer *r, gradcomp_error *err)
-{
-	uint64_t max = r->compressor->max_bucket;
-	uint32_t n = r->layout.ntensors;
-	r->buckets = calloc(n, sizeof *r->buckets);
-	if (!r->buckets)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u buckets", n);
-	for (uint32_t i = 0; i < n; i++) {
-		const gradcomp_tensor *t = &r->tensors[i];
-		bucket *b = r->nbuckets ? &r->buckets[r->nbuckets - 1] : NULL;
-		uint64_t full = (r->nbuckets == 1 ? r->first_bucket_bytes : r->bucket_bytes) / sizeof(float);
-		if (!b || b->pub.numel >= full || (max && b->pub.numel + t->numel > max)) {
-			b = &r->buckets[r->nbuckets];
-			b->pub = (gradcomp_bucket){.struct_size = sizeof b->pub, .index = r->nbuckets, .first = i,
-			                           .offset = t->offset};
-			r->nbuckets++;
-		}
-		b->pub.ntensors++;
-		b->pub.numel += t->numel;
-		r->bucket_of[i] = b->pub.index;
-	}
-	for (uint32_t i = 0; i < r->nbuckets; i++) {
-		gradcomp_status st = layout_arrays(r, &r->buckets[i], err);
-		if (st)
-			return st;
-	}
-	return GRADCOMP_OK;
-}
-
-void layout_release(bucket *b)
-{
-	free(b->x);
-	free(b->error);
-	free(b->state);
-	free(b->parts);
-}
-
 void layout_free(gradcomp_reducer *r)
 {
 	for (uint32_t i = 0; r->tensors && i < r->layout.ntensors; i++) {
 		free((char *)r->tensors[i].name);
 		free((uint64_t *)r->tensors[i].dims);
 	}
-	for (uint32_t i = 0; i < r->nbuckets; i++) {
-		layout_release(&r->buckets[i]);
-	}
-	free(r->buckets);
 	free(r->tensors);
-	free(r->bucket_of);
 	free(r->given);
 }
 

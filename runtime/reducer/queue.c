@@ -1,70 +1,56 @@
-/* The two queues of a reducer and the hand-over between them. */
+/* The two threads of a reducer and the hand-over between them. */
 #include "gpu.h"
+#include "profile.h"
+#include "replan.h"
 #include "shards.h"
+#include "timeline.h"
 
 #include "error.h"
 #include "thread.h"
 
+#include <math.h>
 #include <string.h>
 
-/* The tasks of a bucket's step: composed when its rounds are known, from the
- * BEGIN that finds them out. */
+/* The tasks of a bucket's step, when its rounds are known. */
 static void compose(bucket *b)
 {
-	const gradcomp_plan *plan = b->part ? &b->part->plan : &b->plan;
-	int n = 1;
-	if (b->part) {
-		b->tasks[n++] = (task){TASK_REDUCE, 0};
-		b->tasks[n++] = (task){TASK_ENTER, 0};
-	}
-	for (uint32_t k = 0; k < plan->nrounds; k++) {
-		b->tasks[n++] = (task){TASK_ENCODE, k};
-		b->tasks[n++] = (task){TASK_EXCHANGE, k};
-		b->tasks[n++] = (task){TASK_DECODE, k};
-	}
-	if (b->part) {
-		b->tasks[n++] = (task){TASK_LEAVE, 0};
-		b->tasks[n++] = (task){TASK_SPREAD, 0};
-	}
-	b->tasks[n++] = (task){TASK_FINISH, 0};
-	b->ntasks = n;
+	b->ntasks = compose_tasks(b->part ? &b->part->plan : &b->plan, b->part != NULL, b->tasks);
 }
 
-static void push_compute(gradcomp_reducer *r, bucket *b)
+static uint32_t stages_left(const bucket *b)
 {
-	b->after = NULL;
-	*r->queue_end = b;
-	r->queue_end = &b->after;
-	pthread_cond_signal(&r->compute_wake);
+	return compose_stages(b->tasks, b->ntasks, b->next);
 }
 
-bucket *queue_take(gradcomp_reducer *r, bucket **at)
+/* With the lock held: buckets that are complete and whose turn it is begin. */
+static void admit(gradcomp_reducer *r)
 {
-	bucket *b = *at;
-	*at = b->after;
-	if (!b->after)
-		r->queue_end = at;
-	return b;
-}
-
-void queue_admit(gradcomp_reducer *r)
-{
-	while (r->begun < r->nbuckets && r->buckets[r->begun].given == r->buckets[r->begun].pub.ntensors) {
-		bucket *b = &r->buckets[r->begun];
-		/* Always the same: then its workspace has grown when every bucket has been
-		 * through once. Buckets end in their order, so another would not be free
-		 * earlier. */
-		slot *s = &r->slots[b->pub.index % REDUCER_SLOTS];
-		if (s->taken)
-			return;
-		b->slot = s;
-		s->taken = 1;
+	uint32_t i;
+	while (!r->replan_due && (i = schedule_admit(&r->schedule)) != SCHEDULE_NONE) {
+		bucket *b = &r->buckets[i];
+		/* Always the same of a place: then its workspace has grown when every bucket has
+		 * been through once. */
+		b->slot = &r->slots[r->schedule.bucket[i].place % REDUCER_SLOTS];
 		b->tasks[0] = (task){TASK_BEGIN, 0};
 		b->ntasks = 1;
 		b->next = 0;
-		r->begun++;
-		push_compute(r, b);
+		pthread_cond_signal(&r->compute_wake);
 	}
+}
+
+void queue_given(gradcomp_reducer *r, uint32_t bucket)
+{
+	schedule_given(&r->schedule, bucket);
+	/* From now on it looks at the clock. */
+	if (r->ngiven == 1)
+		pthread_cond_signal(&r->exchange_wake);
+	admit(r);
+}
+
+void queue_settle(gradcomp_reducer *r)
+{
+	while (r->replan_due && !r->failed)
+		pthread_cond_wait(&r->step_over, &r->lock);
 }
 
 /* Tells the application about tensors [first, first + n), without the lock. */
@@ -103,34 +89,45 @@ void queue_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_erro
 	pthread_cond_broadcast(&r->step_over);
 }
 
+/* With the lock held, after the last bucket. */
+static void step_done(gradcomp_reducer *r)
+{
+	double now = clock_now();
+	r->stats.exposed_s += now - r->last_given;
+	r->stats.steps++;
+	r->stats.dense_bytes += 8.0 * (r->layout.nranks - 1) / r->layout.nranks * (double)r->layout.numel;
+	r->step++;
+	if (r->shards)
+		shards_step(r);
+	else
+		held_step(r);
+	r->ngiven = 0;
+	r->step_bad = 0;
+	profile_step(r, now);
+	timeline(r, TRACE_STEP, r->step - 1, 0, r->step_began, now);
+	replan_step_over(r);
+	if (r->replan_due)
+		pthread_cond_signal(&r->exchange_wake);
+}
+
 /* With the lock held: the bucket's step is over. */
 static void bucket_done(gradcomp_reducer *r, bucket *b)
 {
 	uint32_t first = b->pub.first, n = b->pub.ntensors;
-	b->slot->taken = 0;
 	b->slot = NULL;
-	b->given = 0;
-	b->over++;
-	r->nfinished++;
 	memset(r->given + first, 0, n * sizeof *r->given);
-	if (r->nfinished == r->nbuckets) {
-		r->stats.exposed_s += clock_now() - r->last_given;
-		r->stats.steps++;
-		r->stats.dense_bytes += 8.0 * (r->layout.nranks - 1) / r->layout.nranks * (double)r->layout.numel;
-		r->step++;
-		if (r->shards)
-			shards_step(r);
-		else
-			held_step(r);
-		r->ngiven = r->nfinished = r->begun = r->exchanging = 0;
-		r->step_bad = 0;
-	}
-	queue_admit(r);
+	if (schedule_ended(&r->schedule, b->pub.index))
+		step_done(r);
+	admit(r);
 	r->callbacks++;
+	r->telling = first;
+	r->ntelling = n;
 	pthread_mutex_unlock(&r->lock);
+	/* From here on the bucket may be gone: another plan may be in force. */
 	tell(r, first, n, GRADCOMP_OK, NULL);
 	pthread_mutex_lock(&r->lock);
 	r->callbacks--;
+	r->ntelling = 0;
 	pthread_cond_broadcast(&r->step_over);
 }
 
@@ -149,7 +146,8 @@ static int run_next(gradcomp_reducer *r, bucket *b)
 {
 	const task *t = &b->tasks[b->next++];
 	gradcomp_error err = {0};
-	double start = clock_now();
+	double start = clock_now(), end;
+	uint64_t sent = timeline_sent(r);
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
 	gradcomp_status st = task_run(r, b, t, &err);
@@ -157,7 +155,10 @@ static int run_next(gradcomp_reducer *r, bucket *b)
 	r->running--;
 	if (r->failed)
 		pthread_cond_broadcast(&r->step_over);
-	count_time(r, t->kind, clock_now() - start);
+	end = clock_now();
+	count_time(r, t->kind, end - start);
+	profile_task(r, b, t, start, end);
+	timeline_task(r, b, t, start, end, sent);
 	if (st) {
 		queue_fail(r, st, &err);
 		return 0;
@@ -166,6 +167,8 @@ static int run_next(gradcomp_reducer *r, bucket *b)
 		b->next--;
 	else if (t->kind == TASK_BEGIN || t->kind == TASK_ENTER)
 		compose(b);
+	if (t->kind == TASK_BEGIN && !b->later)
+		schedule_begun(&r->schedule, b->pub.index, stages_left(b));
 	return !r->failed;
 }
 
@@ -175,15 +178,12 @@ static void *compute_main(void *arg)
 	gpu_enter(r->gpu);
 	pthread_mutex_lock(&r->lock);
 	while (!r->stop && !r->failed) {
-		bucket *b = r->queue;
-		if (!b) {
+		uint32_t i = r->gpu ? gpu_next(r) : schedule_compute(&r->schedule);
+		if (i == SCHEDULE_NONE) {
 			pthread_cond_wait(&r->compute_wake, &r->lock);
 			continue;
 		}
-		if (r->gpu)
-			b = gpu_next(r);
-		else
-			queue_take(r, &r->queue);
+		bucket *b = &r->buckets[i];
 		if (r->failed)
 			break;
 		while (b->next < b->ntasks && !task_exchanges(b->tasks[b->next].kind))
@@ -192,16 +192,61 @@ static void *compute_main(void *arg)
 		if (r->failed)
 			break;
 		if (b->later) {
-			push_compute(r, b);
+			schedule_later(&r->schedule, i);
 		} else if (b->next == b->ntasks) {
 			bucket_done(r, b);
 		} else {
-			b->at_exchange = 1;
+			schedule_reached(&r->schedule, i, stages_left(b));
 			pthread_cond_signal(&r->exchange_wake);
 		}
 	}
 	pthread_mutex_unlock(&r->lock);
 	return NULL;
+}
+
+/* With the lock held, dropped meanwhile: the step is over on all ranks, and none begins. */
+static void talk(gradcomp_reducer *r)
+{
+	gradcomp_error err = {0};
+	double start = clock_now();
+	r->running++;
+	pthread_mutex_unlock(&r->lock);
+	gradcomp_status st = replan_run(r, &err);
+	pthread_mutex_lock(&r->lock);
+	timeline(r, TRACE_REPLAN, r->step, 0, start, clock_now());
+	r->running--;
+	r->replan_due = 0;
+	pthread_cond_broadcast(&r->step_over);
+	if (st)
+		queue_fail(r, st, &err);
+	else
+		admit(r);
+}
+
+/* With the lock held: gradients of the step were given and others were not, for longer than
+ * peers wait. It is said here, where it is known which. */
+static void missing(gradcomp_reducer *r)
+{
+	uint32_t i = reducer_missing(r);
+	gradcomp_error err;
+	error_set(&err, GRADCOMP_ERR_STATE,
+	          "tensor %u '%s' of step %llu was never given: no gradient came for %.3g s (transport.wait_timeout=%g)",
+	          r->layout.ntensors - 1 - i, r->tensors[i].name, (unsigned long long)r->step, r->patience,
+	          config_float(r->job->config, "transport.wait_timeout"));
+	job_fail(r->job, GRADCOMP_ERR_STATE, err.text);
+	queue_fail(r, GRADCOMP_ERR_STATE, &err);
+}
+
+/* With the lock held: until there may be something to exchange. */
+static void exchange_sleep(gradcomp_reducer *r)
+{
+	double left = r->last_given + r->patience - clock_now();
+	if (!r->ngiven || r->ngiven == r->layout.ntensors)
+		pthread_cond_wait(&r->exchange_wake, &r->lock);
+	else if (left > 0)
+		thread_wait(&r->exchange_wake, &r->lock, left < 1000 ? (int)(left * 1000) + 1 : 1000000);
+	else
+		missing(r);
 }
 
 static void *exchange_main(void *arg)
@@ -210,12 +255,16 @@ static void *exchange_main(void *arg)
 	gpu_enter(r->gpu);
 	pthread_mutex_lock(&r->lock);
 	while (!r->stop && !r->failed) {
-		bucket *b = r->exchanging < r->nbuckets ? &r->buckets[r->exchanging] : NULL;
-		if (!b || !b->at_exchange) {
-			pthread_cond_wait(&r->exchange_wake, &r->lock);
+		if (r->replan_due) {
+			talk(r);
 			continue;
 		}
-		b->at_exchange = 0;
+		uint32_t i = schedule_exchange(&r->schedule);
+		if (i == SCHEDULE_NONE) {
+			exchange_sleep(r);
+			continue;
+		}
+		bucket *b = &r->buckets[i];
 		if (!run_next(r, b))
 			break;
 		if (b->bad) {
@@ -226,9 +275,8 @@ static void *exchange_main(void *arg)
 		/* Only the shard is given up: what was summed beside it is spread. */
 		if (b->part && b->part->bad && b->next < b->ntasks - 3)
 			b->next = b->ntasks - 3;
-		if (b->next >= b->ntasks - (b->part ? 1 : 2))
-			r->exchanging++;
-		push_compute(r, b);
+		schedule_exchanged(&r->schedule, i, stages_left(b));
+		pthread_cond_signal(&r->compute_wake);
 	}
 	pthread_mutex_unlock(&r->lock);
 	return NULL;
@@ -236,8 +284,10 @@ static void *exchange_main(void *arg)
 
 gradcomp_status queue_start(gradcomp_reducer *r, gradcomp_error *err)
 {
+	double wait = config_float(r->job->config, "transport.wait_timeout");
 	int rc;
-	r->queue_end = &r->queue;
+	/* Before its peers give up waiting, who know only which rank they wait for. */
+	r->patience = wait - fmin(wait / 4, 30);
 	rc = thread_start(&r->compute, compute_main, r);
 	if (!rc) {
 		r->threads = 1;

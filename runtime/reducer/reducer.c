@@ -1,8 +1,13 @@
 /* gradcomp_reducer: making one, feeding it, waiting for it. */
+#include "front.h"
 #include "gpu.h"
+#include "profile.h"
+#include "replan.h"
 #include "shards.h"
+#include "timeline.h"
 
 #include "error.h"
+#include "thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,8 +28,6 @@ static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_option
 	r->asked = strdup(o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"));
 	r->compressor_spec = strdup(specs[0].text);
 	r->collective_spec = strdup(specs[1].text);
-	r->bucket_bytes = o->bucket_bytes ? o->bucket_bytes : (uint64_t)config_int(c, "reducer.bucket_bytes");
-	r->first_bucket_bytes = o->bucket_bytes ? o->bucket_bytes : (uint64_t)config_int(c, "reducer.first_bucket_bytes");
 	r->done = o->done;
 	r->ctx = o->ctx;
 	if (!r->asked || !r->compressor_spec || !r->collective_spec)
@@ -32,7 +35,7 @@ static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_option
 	if (o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
 		return error_set(err, GRADCOMP_ERR_INVALID, "gradients on device %d: must be 0 (host) or 1 (CUDA)",
 		                 (int)o->device);
-	return GRADCOMP_OK;
+	return replan_open(r, o->schedule, o->bucket_bytes, err);
 }
 
 /* Zeroed, where the compressor works. */
@@ -87,14 +90,20 @@ gradcomp_status reducer_allocate(gradcomp_reducer *r, gradcomp_error *err)
 /* What the compressor works on, and the compressor. */
 static gradcomp_status equip(gradcomp_reducer *r, const gradcomp_value *values, gradcomp_error *err)
 {
+	step_plan plan = {0};
+	division d = {0};
 	gradcomp_status st = reducer_allocate(r, err);
-	if (!st)
-		st = layout_buckets(r, err);
-	if (!st && r->shards)
-		return shards_make(r, values, err);
 	if (!st && r->gpu)
-		st = gpu_buckets(r, err);
-	if (!st && !r->instance)
+		st = gpu_arrays(r, err);
+	if (!st)
+		st = replan_first(r, &plan, err);
+	if (!st)
+		st = division_make(r, &plan, &d, err);
+	if (!st)
+		division_swap(r, &d);
+	division_free(r, &d);
+	step_plan_clear(&plan);
+	if (!st && !r->instance && !r->shards)
 		st = r->compressor->create(&r->job->host, values, &r->layout, &r->instance, err);
 	return st;
 }
@@ -103,9 +112,9 @@ static void destroy(gradcomp_reducer *r)
 {
 	if (r->instance)
 		r->compressor->destroy(r->instance);
-	shards_free(r);
+	division d = division_of(r);
+	division_free(r, &d);
 	port_close(&r->port);
-	free(r->resident);
 	for (uint32_t s = 0; r->state && s < r->compressor->state_arrays; s++)
 		array_free(r, r->state[s]);
 	for (int s = 0; s < REDUCER_SLOTS; s++)
@@ -115,6 +124,8 @@ static void destroy(gradcomp_reducer *r)
 	free(r->held);
 	array_free(r, r->error);
 	gpu_close(r);
+	replan_close(r);
+	profile_close(r);
 	layout_free(r);
 	free(r->asked);
 	free(r->compressor_spec);
@@ -126,29 +137,16 @@ static void destroy(gradcomp_reducer *r)
 	free(r);
 }
 
-/* The caller's options, however old the headers it was built with. */
-static gradcomp_reducer_options read_options(const gradcomp_reducer_options *o)
+gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
+                               const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err)
 {
-	gradcomp_reducer_options full = {0};
-	if (o)
-		memcpy(&full, o, o->struct_size < sizeof full ? o->struct_size : sizeof full);
-	return full;
-}
-
-gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
-                                        const gradcomp_reducer_options *options, gradcomp_reducer **out,
-                                        gradcomp_error *err)
-{
-	gradcomp_reducer_options o = read_options(options);
+	const gradcomp_reducer_options o = *options;
 	const plugin *plugins[2] = {0};
 	spec specs[2] = {{0}, {0}};
 	gradcomp_error own = {0}, why = {0};
 	gradcomp_reducer *r;
 	gradcomp_status st;
 	int agreed;
-	*out = NULL;
-	if (!group)
-		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
 	r = calloc(1, sizeof *r);
 	if (!r) {
 		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
@@ -156,13 +154,17 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 	}
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->compute_wake, NULL);
-	pthread_cond_init(&r->exchange_wake, NULL);
+	thread_condition(&r->exchange_wake);
 	pthread_cond_init(&r->step_over, NULL);
 	r->job = group->job;
 	r->group = group;
 	st = choose(r, &o, plugins, specs, &own);
 	if (!st)
 		st = layout_make(r, tensors, ntensors, o.seed, &own);
+	if (!st)
+		st = profile_open(r, replan_rows(r), &own);
+	if (!st)
+		st = replan_file(r, &own);
 	if (!st)
 		r->layout.patterns = registry_patterns(plugins[0], plugins[1]);
 	if (!st)
@@ -188,8 +190,12 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 	}
 	if (!st && r->gpu)
 		st = gpu_port(r, &why);
-	if (!st)
-		st = resident_open(r, &why);
+	if (!st) {
+		division d = division_of(r);
+		st = division_resident(r, &d, &why);
+		r->resident = d.resident;
+		r->nresident = d.nresident;
+	}
 	if (!st)
 		st = queue_start(r, &why);
 	spec_clear(&specs[0]);
@@ -201,7 +207,10 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 		destroy(r);
 		return error_set(err, st, "%s", own.status ? own.text : why.text);
 	}
-	r->stats.buckets = r->nbuckets;
+	if (r->job->trace && trace_keeps(r->job->trace, r->job->rank)) {
+		r->trace = r->job->trace;
+		r->trace_id = trace_reducer(r->trace);
+	}
 	job_count(r->job, 1);
 	*out = r;
 	return GRADCOMP_OK;
@@ -216,7 +225,7 @@ static void keep(gradcomp_reducer *r)
 	if (!t)
 		return;
 	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
-	gradcomp_reducer_get_stats(r, &stats);
+	reducer_get_stats(r, &stats);
 	kept.stats = stats;
 	for (uint32_t i = 0; i < n; i++) {
 		const gradcomp_tensor *from = &r->tensors[n - 1 - i];
@@ -230,33 +239,47 @@ static void keep(gradcomp_reducer *r)
 	kept.asked = r->asked;
 	kept.compressor = r->compressor_spec;
 	kept.collective = r->collective_spec;
+	kept.schedule = replan_report(r);
 	r->asked = r->compressor_spec = r->collective_spec = NULL;
-	job_keep_reducer(r->job, &kept);
+	if (r->keep)
+		r->keep(r->keep_ctx, &kept);
+	else
+		job_keep_reducer(r->job, &kept);
 }
 
-void gradcomp_reducer_free(gradcomp_reducer *r)
+void reducer_free(gradcomp_reducer *r)
 {
-	if (!r)
-		return;
 	pthread_mutex_lock(&r->lock);
 	while ((r->ngiven == r->layout.ntensors && !r->failed) || r->callbacks)
 		pthread_cond_wait(&r->step_over, &r->lock);
+	queue_settle(r);
 	if (r->ngiven && !r->failed) {
+		uint32_t i = reducer_missing(r);
 		gradcomp_error err;
-		error_set(&err, GRADCOMP_ERR_STATE, "rank %d gave up its reducer in the middle of a step", r->job->rank);
+		error_set(&err, GRADCOMP_ERR_STATE,
+		          "rank %d gave up its reducer in the middle of a step, without tensor %u '%s' of step %llu",
+		          r->job->rank, r->layout.ntensors - 1 - i, r->tensors[i].name, (unsigned long long)r->step);
 		queue_fail(r, GRADCOMP_ERR_STATE, &err);
 	}
 	pthread_mutex_unlock(&r->lock);
 	queue_stop(r);
+	record_reducer(r->job->record, r);
 	keep(r);
 	job_count(r->job, -1);
 	destroy(r);
 }
 
-/* With the lock held: tensor i of the layout was given in this step. */
-static int was_given(const gradcomp_reducer *r, uint32_t i)
+int reducer_was_given(const gradcomp_reducer *r, uint32_t i)
 {
-	return r->given[i] || r->buckets[r->bucket_of[i]].over > r->stats.steps;
+	return r->given[i] || r->schedule.bucket[r->bucket_of[i]].state == SCHEDULE_ENDED;
+}
+
+uint32_t reducer_missing(const gradcomp_reducer *r)
+{
+	uint32_t i = 0;
+	while (reducer_was_given(r, i))
+		i++;
+	return i;
 }
 
 /* With the lock held: a failure of the job shows even when nothing is in flight. */
@@ -268,7 +291,7 @@ static gradcomp_status failure(gradcomp_reducer *r, gradcomp_error *err)
 	return r->failed ? error_set(err, r->failed, "%s", r->failure.text) : GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *r, uint32_t index, void *gradient, gradcomp_error *err)
+gradcomp_status reducer_ready(gradcomp_reducer *r, uint32_t index, void *gradient, gradcomp_error *err)
 {
 	uint32_t n = r->layout.ntensors, i = n - 1 - index;
 	static char nothing[8];
@@ -279,48 +302,81 @@ gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *r, uint32_t index, void
 		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s': gradient is NULL", index, r->tensors[i].name);
 	pthread_mutex_lock(&r->lock);
 	st = failure(r, err);
-	if (!st && was_given(r, i))
+	if (!st && reducer_was_given(r, i))
 		st = error_set(err, GRADCOMP_ERR_STATE,
 		               "tensor %u '%s' was given twice in step %llu: wait for the step to end first", index,
 		               r->tensors[i].name, (unsigned long long)r->step);
 	if (!st && r->gpu)
 		st = gpu_ready(r, i, err);
 	if (!st) {
-		bucket *b = &r->buckets[r->bucket_of[i]];
 		r->given[i] = gradient ? gradient : nothing;
 		r->last_given = clock_now();
-		r->ngiven++;
-		b->given++;
-		queue_admit(r);
+		if (!r->ngiven++)
+			r->step_began = r->last_given;
+		profile_ready(r, i, r->last_given);
+		timeline(r, TRACE_READY, r->step, index, r->last_given, r->last_given);
+		queue_given(r, r->bucket_of[i]);
 	}
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
 
-gradcomp_status gradcomp_reducer_wait(gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status reducer_wait(gradcomp_reducer *r, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	pthread_mutex_lock(&r->lock);
 	if (r->ngiven && r->ngiven < r->layout.ntensors && !r->failed) {
-		uint32_t i = 0, n = r->layout.ntensors;
-		while (was_given(r, i))
-			i++;
+		uint32_t i = reducer_missing(r), n = r->layout.ntensors;
 		st = error_set(err, GRADCOMP_ERR_STATE,
 		               "wait: only %u of %u tensors were given in step %llu; tensor %u '%s' is missing", r->ngiven, n,
 		               (unsigned long long)r->step, n - 1 - i, r->tensors[i].name);
 	}
 	uint64_t step = r->step;
+	double began = clock_now();
 	while (!st && !r->failed && ((r->ngiven && r->step == step) || r->callbacks))
 		pthread_cond_wait(&r->step_over, &r->lock);
+	double end = clock_now();
+	profile_waited(r, end - began, 0);
+	timeline(r, TRACE_WAIT, step, 0, began, end);
 	if (!st)
 		st = failure(r, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
 
-void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer, gradcomp_reducer_stats *stats)
+/* With the lock held: the step that was the so-many-th has begun and not ended, and tensor i
+ * of the layout is not done. */
+static int in_flight(const gradcomp_reducer *r, uint32_t i, uint64_t step)
 {
-	gradcomp_reducer *r = (gradcomp_reducer *)reducer;
+	return r->ngiven && r->stats.steps == step &&
+	       r->schedule.bucket[r->bucket_of[i]].state != SCHEDULE_ENDED;
+}
+
+gradcomp_status reducer_wait_for(gradcomp_reducer *r, uint32_t index, gradcomp_error *err)
+{
+	uint32_t n = r->layout.ntensors, i = n - 1 - index;
+	gradcomp_status st = GRADCOMP_OK;
+	if (index >= n)
+		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u: the reducer has tensors 0..%u", index, n - 1);
+	pthread_mutex_lock(&r->lock);
+	uint64_t step = r->stats.steps;
+	if (r->ngiven && !r->failed && !reducer_was_given(r, i))
+		st = error_set(err, GRADCOMP_ERR_STATE, "wait: tensor %u '%s' was not given in step %llu", index,
+		               r->tensors[i].name, (unsigned long long)r->step);
+	double began = clock_now();
+	while (!st && !r->failed && (in_flight(r, i, step) || i - r->telling < r->ntelling))
+		pthread_cond_wait(&r->step_over, &r->lock);
+	double end = clock_now();
+	profile_waited(r, end - began, 1);
+	timeline(r, TRACE_WAIT_FOR, r->step, index, began, end);
+	if (!st)
+		st = failure(r, err);
+	pthread_mutex_unlock(&r->lock);
+	return st;
+}
+
+void reducer_get_stats(gradcomp_reducer *r, gradcomp_reducer_stats *stats)
+{
 	uint32_t size = stats->struct_size;
 	pthread_mutex_lock(&r->lock);
 	gradcomp_reducer_stats full = r->stats;

@@ -8,45 +8,24 @@
  *     ENCODE 1  EXCHANGE 1  DECODE 1     as many rounds as the compressor plans
  *     FINISH                         copy out, tell the application
  *
- * Two threads run them: the compute thread takes buckets as they come, the
- * exchange thread takes EXCHANGE tasks in the order (bucket, round), which is the
- * same on all ranks whatever order gradients become ready in. Workspace comes
- * from a few slots, given to buckets in their order, so that a late bucket never
- * holds what an earlier one waits for.
+ * Two threads run them, the compute thread and the exchange thread. Which bucket is
+ * next is the schedule's to say (schedule.h): exchanges have one order, the same on all
+ * ranks whatever order gradients become ready in. Workspace comes from a few slots,
+ * given to buckets in their places' order, so that a late bucket never holds what an
+ * earlier one waits for.
  *
  * Ownership. A bucket in flight belongs to the thread that runs its task and is
  * handed on under `lock`; everything else that changes is under `lock`. */
 #ifndef REDUCER_H
 #define REDUCER_H
 
+#include "compose.h"
 #include "job.h"
+#include "schedule.h"
 
-typedef enum task_kind {
-	TASK_BEGIN,
-	TASK_ENCODE,
-	TASK_EXCHANGE,
-	TASK_DECODE,
-	TASK_FINISH,
-	/* Of two levels, see shards.h. */
-	TASK_REDUCE,
-	TASK_ENTER,
-	TASK_LEAVE,
-	TASK_SPREAD
-} task_kind;
-
-/* Whether the exchange thread runs it. */
-static inline int task_exchanges(task_kind kind)
-{
-	return kind == TASK_EXCHANGE || kind == TASK_REDUCE || kind == TASK_SPREAD;
-}
-
-typedef struct task {
-	task_kind kind;
-	uint32_t round;
-} task;
-
-#define REDUCER_SLOTS 3
-#define MAX_TASKS (6 + 3 * GRADCOMP_MAX_ROUNDS)
+/* Buckets in flight. One computes, one exchanges, one waits for each of them; more are of no
+ * use to one thread of each kind (doc/schedule.md). */
+#define REDUCER_SLOTS 4
 
 typedef struct gpu gpu; /* gpu.h */
 
@@ -58,23 +37,19 @@ typedef struct slot {
 		const struct device_calls *on; /* of a device, or its pinned host memory; NULL: plain */
 		int pinned;
 	} flat, own, gathered, scratch;
-	int taken;
 } slot;
 
 typedef struct bucket {
 	gradcomp_bucket pub;
-	uint32_t given; /* tensors handed over in this step */
-	uint64_t over;  /* steps it has been through */
-	slot *slot;
+	slot *slot; /* of its place in the schedule, while it is in flight */
 	gradcomp_plan plan;
 	task tasks[MAX_TASKS];
 	int ntasks, next;
-	int at_exchange; /* its next task is an EXCHANGE, not begun */
 	int local_bad;   /* this rank's gradient is not finite; index of the tensor + 1 */
 	int bad;         /* some rank's is: known after round 0 */
 	int fault;       /* what peers sent is not what it should be: set by operators */
 	int copy_out;    /* x is workspace, not the caller's memory */
-	int later;       /* its next task waits for what it has put on the device: see gpu.h */
+	uint64_t later;  /* its next task waits for what it has put on the device, as the so-many-th: see gpu.h */
 	gradcomp_work work;
 	gradcomp_payload own;
 	gradcomp_payload *parts; /* GATHERED: nranks of them */
@@ -83,10 +58,14 @@ typedef struct bucket {
 	float *resident;         /* the collective's memory, or NULL */
 	uint64_t nresident;
 	struct bucket *part;     /* this rank's shard of it, or NULL: see shards.h */
-	struct bucket *after;    /* in the compute queue */
 } bucket;
 
 struct gradcomp_reducer {
+	const struct reducer_calls *calls; /* see front.h; NULL: it is this reducer itself */
+	void *front;
+	/* Of a reducer behind a front: takes over its row of the report. NULL: the job does. */
+	void (*keep)(void *ctx, report_reducer *row);
+	void *keep_ctx;
 	gradcomp_job *job;
 	gradcomp_group *group;
 	const struct gradcomp_compressor_v1 *compressor;
@@ -100,17 +79,20 @@ struct gradcomp_reducer {
 	bucket *buckets;
 	uint32_t nbuckets;
 	uint32_t *bucket_of; /* by tensor of the layout */
+	schedule schedule;   /* of the buckets */
 	uint64_t bucket_bytes, first_bucket_bytes;
 	float *error;  /* numel, or NULL */
 	float **state; /* compressor->state_arrays of numel */
 	float *resident; /* of all buckets, one after another, or NULL: see resident.c */
 	uint64_t nresident;
 	struct shards *shards; /* two levels; else NULL */
-	const float *memory; /* the one of them that holds back what was not sent, or NULL */
+	float *memory; /* the one of them that holds back what was not sent, or NULL */
 	struct held {        /* of each tensor of the layout: see held.c */
 		double u, shares; /* sampled |u|^2 of this step; sum of |e| / |u| over steps */
 		uint64_t steps;
 	} *held;
+	struct profile *profile; /* profile.h */
+	struct replan *replan;   /* replan.h */
 	uint64_t *lengths; /* 2 nranks words of the exchange thread's: lengths, and what comes with them */
 	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
 	void *ctx;
@@ -121,19 +103,20 @@ struct gradcomp_reducer {
 	int threads; /* started */
 	int stop;
 	uint64_t step;
+	int replan_due; /* nothing is admitted until replan_run() has been */
 	void **given;        /* by tensor of the layout: the gradient of this step, or NULL */
 	void **grads;        /* what tasks work on: `given`, or where it has been copied to */
 	uint32_t ngiven;
-	uint32_t nfinished;  /* buckets */
-	uint32_t begun;      /* buckets that got a slot in this step */
-	uint32_t exchanging; /* the bucket whose EXCHANGE comes next */
-	int callbacks;       /* running */
-	int running;         /* tasks: they may touch the caller's gradients */
-	bucket *queue, **queue_end;
+	int callbacks;     /* running */
+	uint32_t telling, ntelling; /* tensors that one of them is about: the first, how many */
+	int running;       /* tasks: they may touch the caller's gradients */
 	slot slots[REDUCER_SLOTS];
+	double patience;   /* seconds without a gradient in the middle of a step */
 	gradcomp_status failed;
 	gradcomp_error failure;
-	double last_given;
+	double step_began, last_given;
+	struct trace *trace; /* the job's timeline, or NULL */
+	uint16_t trace_id;
 	double step_e, step_u; /* |e|^2 and |u|^2 of this step: the compute thread's */
 	int step_bad; /* this step has been counted as non-finite */
 	int warned;   /* non-finite gradients told of */
@@ -142,21 +125,24 @@ struct gradcomp_reducer {
 
 /* reducer.c: the arrays of a layout, zeroed; none of the compressor's with two levels. */
 gradcomp_status reducer_allocate(gradcomp_reducer *r, gradcomp_error *err);
-/* layout.c: fills layout, tensors, buckets. */
+/* With the lock held: tensor i of the layout was given in this step. */
+int reducer_was_given(const gradcomp_reducer *r, uint32_t i);
+/* The first that was not; there is one. */
+uint32_t reducer_missing(const gradcomp_reducer *r);
+/* layout.c: fills layout and tensors. */
 gradcomp_status layout_make(gradcomp_reducer *r, const gradcomp_tensor_desc *tensors, uint32_t n, uint64_t seed,
                             gradcomp_error *err);
 /* Before anything of the model's size is allocated: what the compressor can
  * count. */
 gradcomp_status layout_limits(const gradcomp_reducer *r, gradcomp_error *err);
-gradcomp_status layout_buckets(gradcomp_reducer *r, gradcomp_error *err);
-/* What belongs to bucket b of r->error and r->state. */
-gradcomp_status layout_arrays(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
-void layout_release(bucket *b);
 void layout_free(gradcomp_reducer *r);
 /* The largest bucket's workspace must be countable on every machine. */
 #define LAYOUT_MAX_NUMEL ((uint64_t)1 << 48)
 /* Of everything all ranks must agree on about tensor t. */
 uint64_t layout_hash_tensor(const gradcomp_tensor *t);
+
+/* state.c: with the lock held, whether there is nothing of a step; `what` is asked for. */
+gradcomp_status reducer_between_steps(const gradcomp_reducer *r, const char *what, gradcomp_error *err);
 
 /* agree.c: `mine` is this rank's status so far, with `err` when it is not OK.
  * Every rank calls it; all return an error when one does. */
@@ -180,8 +166,6 @@ gradcomp_status exchange_coded(gradcomp_reducer *r, bucket *b, gradcomp_error *e
 /* Tells which rank's gradient, and which tensor's, is not finite: an exchange that only a
  * bad step pays. */
 gradcomp_status exchange_tell(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
-/* resident.c: the memory of a collective that serves an exchange, zeroed. */
-gradcomp_status resident_open(gradcomp_reducer *r, gradcomp_error *err);
 /* An all-gather of blocks of these lengths. */
 gradcomp_status exchange_blocks(gradcomp_reducer *r, void *buf, const uint64_t *bytes, gradcomp_error *err);
 /* A word in front of gathered and merged payloads; what a merged one takes with it. */
@@ -212,10 +196,10 @@ void held_step(gradcomp_reducer *r);
 /* queue.c */
 gradcomp_status queue_start(gradcomp_reducer *r, gradcomp_error *err);
 void queue_stop(gradcomp_reducer *r);
-/* With the lock held: takes the bucket at *at out of the compute queue. */
-bucket *queue_take(gradcomp_reducer *r, bucket **at);
-/* With the lock held: gives slots to buckets that are complete and next. */
-void queue_admit(gradcomp_reducer *r);
+/* With the lock held: a gradient has been given. */
+void queue_given(gradcomp_reducer *r, uint32_t bucket);
+/* With the lock held, dropped meanwhile: until ranks do not talk about a plan any more. */
+void queue_settle(gradcomp_reducer *r);
 /* With the lock held: the first failure is kept, told to all ranks, and every
  * tensor in the reducer's hands is done with it. Drops and takes the lock. */
 void queue_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_error *err);

@@ -1,16 +1,13 @@
-/* The memory that a collective keeps for itself (GRADCOMP_CAN_EXCHANGE): what was lost
- * where a complete sum was coded, in units of the sum, by bucket and by the stripe that
- * this rank owns of it. Zero at first; saved and loaded with the state; a step with NaN
- * leaves it alone.
- *
- * It is about places in buckets. Were buckets rebuilt, each rank would add what it has to
- * its own error memory at those places, which conserves the sum over ranks of both, and
- * begin again with zero. */
-#include "reducer.h"
+/* A memory of the collective's, see resident.h. */
+#include "resident.h"
+
+#include "division.h"
+#include "gpu.h"
 
 #include "error.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int keeps(const gradcomp_reducer *r)
 {
@@ -19,27 +16,70 @@ static int keeps(const gradcomp_reducer *r)
 	       r->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK;
 }
 
-gradcomp_status resident_open(gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status division_resident(const gradcomp_reducer *r, division *d, gradcomp_error *err)
 {
 	uint64_t at = 0;
 	if (!keeps(r))
 		return GRADCOMP_OK;
-	for (uint32_t i = 0; i < r->nbuckets; i++) {
-		r->buckets[i].nresident = r->port.collective->resident(r->port.instance, r->buckets[i].pub.numel);
-		if (r->buckets[i].nresident > LAYOUT_MAX_NUMEL)
+	for (uint32_t i = 0; i < d->nbuckets; i++) {
+		d->buckets[i].nresident = r->port.collective->resident(r->port.instance, d->buckets[i].pub.numel);
+		if (d->buckets[i].nresident > LAYOUT_MAX_NUMEL)
 			return error_set(err, GRADCOMP_ERR_INTERNAL, "collective '%s' asks for a memory of more than 2^48 numbers",
 			                 r->port.collective->info.name);
-		at += r->buckets[i].nresident;
+		at += d->buckets[i].nresident;
 	}
 	if (!at)
 		return GRADCOMP_OK;
-	r->resident = calloc(at, sizeof *r->resident);
-	if (!r->resident)
+	d->resident = calloc(at, sizeof *d->resident);
+	if (!d->resident)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %llu numbers that collective '%s' keeps",
 		                 (unsigned long long)at, r->port.collective->info.name);
-	r->nresident = at;
+	d->nresident = at;
 	at = 0;
-	for (uint32_t i = 0; i < r->nbuckets; at += r->buckets[i++].nresident)
-		r->buckets[i].resident = r->buckets[i].nresident ? r->resident + at : NULL;
+	for (uint32_t i = 0; i < d->nbuckets; at += d->buckets[i++].nresident)
+		d->buckets[i].resident = d->buckets[i].nresident ? d->resident + at : NULL;
 	return GRADCOMP_OK;
+}
+
+gradcomp_status resident_check(const gradcomp_reducer *r, gradcomp_error *err)
+{
+	const struct gradcomp_collective_v1 *c = r->port.collective;
+	if (!c->resident_begin)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "collective '%s' keeps a memory for each bucket and does not say "
+		                 "of which places (resident_begin): buckets stay as they are", c->info.name);
+	for (uint32_t i = 0; i < r->nbuckets; i++) {
+		const bucket *b = &r->buckets[i];
+		uint64_t begin = b->nresident ? c->resident_begin(r->port.instance, b->pub.numel) : 0;
+		if (begin > b->pub.numel || b->nresident > b->pub.numel - begin)
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "collective '%s' keeps %llu numbers from the %lluth on of a bucket of %llu", c->info.name,
+			                 (unsigned long long)b->nresident, (unsigned long long)begin,
+			                 (unsigned long long)b->pub.numel);
+	}
+	return GRADCOMP_OK;
+}
+
+uint64_t resident_at(const gradcomp_reducer *r, const bucket *b)
+{
+	return b->pub.offset + r->port.collective->resident_begin(r->port.instance, b->pub.numel);
+}
+
+gradcomp_status resident_move(gradcomp_reducer *r, float *room, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint32_t i = 0; !st && i < r->nbuckets; i++) {
+		const bucket *b = &r->buckets[i];
+		if (!b->nresident)
+			continue;
+		float *e = r->error + resident_at(r, b), *to = room ? room : e;
+		if (room)
+			st = gpu_copy(r, room, e, b->nresident * sizeof *e, err);
+		if (!st)
+			r->job->host.operators->add(NULL, to, b->resident, b->nresident);
+		if (!st && room)
+			st = gpu_copy(r, e, room, b->nresident * sizeof *e, err);
+	}
+	if (!st)
+		memset(r->resident, 0, r->nresident * sizeof *r->resident);
+	return st;
 }

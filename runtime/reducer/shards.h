@@ -16,22 +16,35 @@
 #ifndef REDUCER_SHARDS_H
 #define REDUCER_SHARDS_H
 
-#include "reducer.h"
+#include "division.h"
 
-/* Whether this compressor would go by shards over such a collective, if there are nodes. */
+/* Whether a compressor, of whose patterns it uses some, would go by shards over such a
+ * collective, if there are nodes. */
+int shards_possible(const struct gradcomp_compressor_v1 *compressor, uint32_t patterns,
+                    const struct gradcomp_collective_v1 *c);
 int shards_wanted(const gradcomp_reducer *r, const struct gradcomp_collective_v1 *c);
 /* r->shards, when there are several nodes and not all of one rank. Needs the port. */
 gradcomp_status shards_open(gradcomp_reducer *r, gradcomp_error *err);
-/* The parts of all buckets, and the compressor on them. */
-gradcomp_status shards_make(gradcomp_reducer *r, const gradcomp_value *values, gradcomp_error *err);
-void shards_free(gradcomp_reducer *r);
+/* d->shards: the parts of all of d's buckets, and the compressor on them. */
+gradcomp_status shards_divide(gradcomp_reducer *r, division *d, gradcomp_error *err);
+void shards_free(const gradcomp_reducer *r, struct shards *s);
+/* What the ranks of a node hold goes to those of them that hold it in d->shards. `room`
+ * for the largest bucket. Every rank calls it; what has arrived is the same to the bit. */
+gradcomp_status shards_move(gradcomp_reducer *r, const division *d, float *room, gradcomp_error *err);
 gradcomp_status shards_task(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err);
-/* With the lock held, when the step is over. */
+/* What has been counted so far goes on in d->shards. */
+void shards_carry(gradcomp_reducer *r, const division *d);
+/* The step that comes next is r->step. */
+void shards_next(gradcomp_reducer *r);
+/* With the lock held, when the step is over and r->step the next one. */
 void shards_step(gradcomp_reducer *r);
 
+/* measured() of the compressor on the shards: m is of r's layout. */
+gradcomp_status shards_measured(gradcomp_reducer *r, const gradcomp_measured *m, gradcomp_error *err);
+
 /* The reducer of the shards; where a bucket's shard begins. */
-const gradcomp_reducer *shards_inner(const gradcomp_reducer *r);
-uint64_t shards_begin(const gradcomp_reducer *r, uint32_t bucket);
+const gradcomp_reducer *shards_inner(const struct shards *s);
+uint64_t shards_begin(const struct shards *s, uint32_t bucket);
 /* For the report, of tensor i of r's layout as this rank knows it. */
 const char *shards_choice(const gradcomp_reducer *r, uint32_t i);
 const struct held *shards_held(gradcomp_reducer *r, uint32_t i);

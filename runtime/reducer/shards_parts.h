@@ -12,11 +12,26 @@ struct shards {
 	uint32_t *origin;       /* by tensor of inner: the one of the outer layout it is part of */
 	void **grads;           /* by tensor of inner: where it is in this step */
 	uint64_t *dims;         /* two a tensor of inner */
+	int *ranks;             /* of the holders, in the job */
+	struct held *before;    /* by tensor of the outer layout: of parts there were before buckets moved */
+	gradcomp_measured measured; /* the latest that the compressor was told; struct_size 0: nothing. Of it, */
+	double *backward;       /* by tensor of the outer layout */
+	int told;               /* that the compressor's own state began anew */
 	struct gradcomp_collective_v1 view;
 	gradcomp_group group;
 };
 
-/* Fills inner's tensors and buckets, origin and dims. */
-gradcomp_status shards_cut(gradcomp_reducer *r, gradcomp_error *err);
+/* How many numbers two runs of the layout have in common, from *at on. */
+static inline uint64_t shards_common(uint64_t a, uint64_t numel, uint64_t b, uint64_t more, uint64_t *at)
+{
+	uint64_t end = a + numel < b + more ? a + numel : b + more;
+	*at = a > b ? a : b;
+	return end > *at ? end - *at : 0;
+}
+
+/* shards_measured.c: s->measured, to the compressor of s. */
+gradcomp_status shards_tell(const gradcomp_reducer *r, const struct shards *s, gradcomp_error *err);
+/* Fills the tensors and buckets of d->shards->inner, origin and dims. */
+gradcomp_status shards_cut(const gradcomp_reducer *r, const division *d, gradcomp_error *err);
 
 #endif

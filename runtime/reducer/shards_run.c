@@ -51,25 +51,25 @@ static void cut(struct shards *s, const gradcomp_tensor *t, uint32_t origin, uin
 	add(s, t, origin, 1, (n - head) % row);
 }
 
-gradcomp_status shards_cut(gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status shards_cut(const gradcomp_reducer *r, const division *d, gradcomp_error *err)
 {
-	struct shards *s = r->shards;
+	struct shards *s = d->shards;
 	gradcomp_reducer *in = &s->inner;
 	/* A shard cuts at most two tensors of a bucket, each into three. */
-	size_t most = (size_t)r->layout.ntensors + 4 * (size_t)r->nbuckets;
-	in->buckets = calloc(r->nbuckets, sizeof *in->buckets);
+	size_t most = (size_t)r->layout.ntensors + 4 * (size_t)d->nbuckets;
+	in->buckets = calloc(d->nbuckets, sizeof *in->buckets);
 	in->tensors = calloc(most, sizeof *in->tensors);
 	s->origin = calloc(most, sizeof *s->origin);
 	s->grads = calloc(most, sizeof *s->grads);
 	s->dims = calloc(2 * most, sizeof *s->dims);
 	if (!in->buckets || !in->tensors || !s->origin || !s->grads || !s->dims)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards of %u tensors", r->layout.ntensors);
-	in->nbuckets = r->nbuckets;
+	in->nbuckets = d->nbuckets;
 	in->layout.tensors = in->tensors;
 	in->layout.ntensors = 0;
 	in->layout.numel = 0;
-	for (uint32_t i = 0; i < r->nbuckets; i++) {
-		const gradcomp_bucket *b = &r->buckets[i].pub;
+	for (uint32_t i = 0; i < d->nbuckets; i++) {
+		const gradcomp_bucket *b = &d->buckets[i].pub;
 		uint64_t begin = s->of[i].begin, end = begin + s->of[i].numel;
 		gradcomp_bucket *part = &in->buckets[i].pub;
 		*part = (gradcomp_bucket){.struct_size = sizeof *part, .index = i, .first = in->layout.ntensors,
@@ -105,9 +105,6 @@ static gradcomp_status enter(gradcomp_reducer *r, bucket *b, gradcomp_error *err
 	bucket *part = b->part;
 	const task begin = {TASK_BEGIN, 0};
 	part->bad = 0;
-	/* Later the others may be with the exchange thread. */
-	if (b->pub.index == 0)
-		in->step = r->step;
 	if (!part->pub.numel)
 		return GRADCOMP_OK;
 	part->slot = b->slot;

@@ -1,9 +1,13 @@
-/* Saving and loading a reducer's state.
+/* Saving and loading a reducer's state; state.h says what is in it.
  *
- * One byte string: a head, the error memory, the resident arrays, the collective's
- * memory, the plugin's own bytes. The head has what the state belongs to and a checksum of the rest,
- * so that a wrong or damaged checkpoint is refused before anything changes. */
+ * A state brings its plan along: a job that is resumed goes on with the buckets and the order
+ * it had, hence to the bit. It takes nothing from other ranks, each of which loads its own
+ * of the same step. */
+#include "state.h"
+
+#include "front.h"
 #include "gpu.h"
+#include "replan.h"
 #include "shards.h"
 
 #include "error.h"
@@ -11,94 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char magic[8] = "GCSTATE2";
-
-typedef struct head {
-	char magic[8];
-	uint64_t checksum; /* of all that follows it */
-	uint64_t step, numel, tensors, plugin_bytes;
-	uint32_t has_error, state_arrays, rank, nranks;
-	uint64_t kept;      /* numbers of an array: all, or those of this rank's shards */
-	uint64_t nresident; /* numbers of the collective's memory */
-	uint64_t places;    /* which they are: by buckets; 0: of every parameter */
-	char compressor[256];
-} head;
-
-/* Eight bytes at a time; the tail is padded with zeroes. */
-static uint64_t checksum(const unsigned char *p, size_t n)
-{
-	uint64_t h = n, w;
-	for (; n >= 8; p += 8, n -= 8) {
-		memcpy(&w, p, 8);
-		h = (h ^ w) * 0x9e3779b97f4a7c15u;
-		h ^= h >> 29;
-	}
-	w = 0;
-	memcpy(&w, p, n);
-	return id_mix(h, w);
-}
-
-/* Whose the arrays and the plugin are: with two levels those of the shards. */
-static const gradcomp_reducer *keeper(const gradcomp_reducer *r)
-{
-	return r->shards ? shards_inner(r) : r;
-}
-
-/* Shards and the collective's memory belong to places in buckets. */
-static uint64_t places(const gradcomp_reducer *r)
-{
-	uint64_t h = 0;
-	for (uint32_t i = 0; (r->shards || r->nresident) && i < r->nbuckets; i++) {
-		h = id_mix(h, r->buckets[i].pub.numel);
-		h = id_mix(h, r->shards ? shards_begin(r, i) : 1);
-	}
-	return h;
-}
-
-static void describe(const gradcomp_reducer *r, uint64_t plugin_bytes, head *h)
-{
-	memset(h, 0, sizeof *h);
-	memcpy(h->magic, magic, sizeof magic);
-	h->step = r->step;
-	h->numel = r->layout.numel;
-	for (uint32_t i = 0; i < r->layout.ntensors; i++)
-		h->tensors = id_mix(h->tensors, layout_hash_tensor(&r->tensors[i]));
-	h->plugin_bytes = plugin_bytes;
-	h->has_error = !!keeper(r)->error;
-	h->state_arrays = r->compressor->state_arrays;
-	h->rank = (uint32_t)r->layout.rank;
-	h->nranks = (uint32_t)r->layout.nranks;
-	h->kept = keeper(r)->layout.numel;
-	h->nresident = r->nresident;
-	h->places = places(r);
-	strncpy(h->compressor, r->compressor_spec, sizeof h->compressor - 1);
-}
-
-static uint64_t array_bytes(const gradcomp_reducer *r)
-{
-	const gradcomp_reducer *k = keeper(r);
-	return ((uint64_t)(!!k->error + r->compressor->state_arrays) * k->layout.numel + r->nresident) * sizeof(float);
-}
-
-/* One of the arrays, to or from host memory. */
-static gradcomp_status array_copy(const gradcomp_reducer *r, void *to, const void *from, gradcomp_error *err)
-{
-	size_t bytes = keeper(r)->layout.numel * sizeof(float);
-	const gpu *g = r->gpu;
-	if (!g || g->way == GPU_WHOLE) {
-		memcpy(to, from, bytes);
-		return GRADCOMP_OK;
-	}
-	const char *why = g->d->copy(g->compute, to, from, bytes);
-	if (!why)
-		why = g->d->record(g->exchanged, g->compute);
-	if (!why)
-		why = g->d->wait(g->exchanged);
-	return gpu_check(why, "the reducer's state could not be copied", err);
-}
-
-/* With the lock held. */
-static gradcomp_status between_steps(const gradcomp_reducer *r, const char *what, gradcomp_error *err)
+gradcomp_status reducer_between_steps(const gradcomp_reducer *r, const char *what, gradcomp_error *err)
 {
 	if (r->failed)
 		return error_set(err, r->failed, "%s", r->failure.text);
@@ -107,117 +24,154 @@ static gradcomp_status between_steps(const gradcomp_reducer *r, const char *what
 	return GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_reducer_save(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes,
-                                      gradcomp_error *err)
+static unsigned char *put_words(unsigned char *p, const uint32_t *words, uint32_t n)
 {
-	const gradcomp_reducer *k = keeper(r);
-	uint64_t own = 0, arrays = array_bytes(r);
-	unsigned char *p = buf;
-	gradcomp_status st;
-	head h;
-	pthread_mutex_lock(&r->lock);
-	st = between_steps(r, "save", err);
+	memcpy(p, words, n * sizeof *words);
+	return p + n * sizeof *words;
+}
+
+/* Array s of those whose numbers are the keeper's: error memory comes first. */
+static float *array_of(const gradcomp_reducer *k, uint32_t s)
+{
+	return !k->error ? k->state[s] : s ? k->state[s - 1] : k->error;
+}
+
+/* The arrays and the collective's memory, state_array_bytes() of them. */
+static gradcomp_status put_arrays(const gradcomp_reducer *r, const division *d, unsigned char *p, gradcomp_error *err)
+{
+	const gradcomp_reducer *k = state_keeper(r, d);
+	size_t bytes = k->layout.numel * sizeof(float);
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint32_t s = 0; !st && s < !!k->error + r->compressor->state_arrays; s++, p += bytes)
+		st = gpu_copy(r, p, array_of(k, s), bytes, err);
+	if (!st && d->nresident)
+		memcpy(p, d->resident, d->nresident * sizeof(float));
+	return st;
+}
+
+static gradcomp_status take_arrays(const gradcomp_reducer *r, const division *d, const unsigned char *p,
+                                   gradcomp_error *err)
+{
+	const gradcomp_reducer *k = state_keeper(r, d);
+	size_t bytes = k->layout.numel * sizeof(float);
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint32_t s = 0; !st && s < !!k->error + r->compressor->state_arrays; s++, p += bytes)
+		st = gpu_copy(r, array_of(k, s), p, bytes, err);
+	if (!st && d->nresident)
+		memcpy(d->resident, p, d->nresident * sizeof(float));
+	return st;
+}
+
+/* With the lock held. */
+static gradcomp_status save(gradcomp_reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes,
+                            gradcomp_error *err)
+{
+	const division d = division_of(r);
+	const gradcomp_reducer *k = state_keeper(r, &d);
+	uint64_t own = 0, words = 2 * (uint64_t)d.nbuckets * sizeof(uint32_t);
+	step_plan plan = {0};
+	state_head h;
+	gradcomp_status st = reducer_between_steps(r, "save", err);
 	if (!st && k->instance && r->compressor->save)
 		st = r->compressor->save(k->instance, NULL, 0, &own, err);
 	if (st)
-		goto done;
-	*bytes = sizeof h + arrays + own;
+		return st;
+	*bytes = sizeof h + words + state_array_bytes(r, &d) + own;
 	if (!buf)
-		goto done;
-	if (capacity < *bytes) {
-		st = error_set(err, GRADCOMP_ERR_INVALID, "save: the buffer has %llu bytes, the state takes %llu",
-		               (unsigned long long)capacity, (unsigned long long)*bytes);
-		goto done;
-	}
-	describe(r, own, &h);
-	p += sizeof h;
-	if (k->error) {
-		st = array_copy(r, p, k->error, err);
-		p += k->layout.numel * sizeof(float);
-	}
-	for (uint32_t s = 0; !st && s < r->compressor->state_arrays; s++, p += k->layout.numel * sizeof(float))
-		st = array_copy(r, p, k->state[s], err);
+		return GRADCOMP_OK;
+	if (capacity < *bytes)
+		return error_set(err, GRADCOMP_ERR_INVALID, "save: the buffer has %llu bytes, the state takes %llu",
+		                 (unsigned long long)capacity, (unsigned long long)*bytes);
+	st = division_plan(r, &plan, err);
 	if (st)
-		goto done;
-	if (r->nresident)
-		memcpy(p, r->resident, r->nresident * sizeof(float));
-	p += r->nresident * sizeof(float);
-	if (own)
-		st = r->compressor->save(k->instance, p, own, &own, err);
+		return st;
+	state_describe(r, &d, own, &h);
+	unsigned char *p = put_words(buf + sizeof h, plan.end, plan.nbuckets);
+	p = put_words(p, plan.place, plan.nbuckets);
+	step_plan_clear(&plan);
+	st = put_arrays(r, &d, p, err);
+	if (!st && own)
+		st = r->compressor->save(k->instance, p + state_array_bytes(r, &d), own, &own, err);
 	memcpy(buf, &h, sizeof h);
-	h.checksum = checksum((unsigned char *)buf + offsetof(head, step), *bytes - offsetof(head, step));
+	h.checksum = state_checksum(buf, *bytes);
 	memcpy(buf, &h, sizeof h);
-done:
+	return st;
+}
+
+gradcomp_status reducer_save(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+{
+	pthread_mutex_lock(&r->lock);
+	queue_settle(r);
+	gradcomp_status st = save(r, buf, capacity, bytes, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
 
-static gradcomp_status check_head(const gradcomp_reducer *r, const void *buf, uint64_t bytes, head *h,
-                                  gradcomp_error *err)
+/* The state's plan, or of one that has none that in force. */
+static gradcomp_status plan_of(const gradcomp_reducer *r, const state_head *h, const unsigned char *state,
+                               uint64_t *body, uint64_t bytes, step_plan *out, gradcomp_error *err)
 {
-	head want;
-	if (!buf || bytes < sizeof *h)
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state", (unsigned long long)bytes);
-	memcpy(h, buf, sizeof *h);
-	h->compressor[sizeof h->compressor - 1] = 0;
-	if (!memcmp(h->magic, magic, sizeof magic - 1) && h->magic[sizeof magic - 1] != magic[sizeof magic - 1])
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "load: a state of version '%c', this library reads version '%c'",
-		                 h->magic[sizeof magic - 1], magic[sizeof magic - 1]);
-	if (memcmp(h->magic, magic, sizeof magic))
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of a reducer");
-	describe(r, h->plugin_bytes, &want);
-	if (strcmp(h->compressor, want.compressor))
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of '%s', this reducer is '%s'", h->compressor,
-		                 want.compressor);
-	if (h->tensors != want.tensors || h->numel != want.numel)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of a model of %llu parameters in other "
-		                 "tensors; this one has %llu", (unsigned long long)h->numel, (unsigned long long)want.numel);
-	if (h->rank != want.rank || h->nranks != want.nranks)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of rank %u of %u, this is rank %u of %u",
-		                 h->rank, h->nranks, want.rank, want.nranks);
-	if (h->kept != want.kept || h->nresident != want.nresident || h->places != want.places)
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "load: the state keeps %llu numbers of this rank's and %llu of its collective, this reducer %llu "
-		                 "and %llu%s: it was saved with another collective, other nodes or other buckets",
-		                 (unsigned long long)h->kept, (unsigned long long)h->nresident, (unsigned long long)want.kept,
-		                 (unsigned long long)want.nresident, h->kept == want.kept ? ", of other places" : "");
-	if (h->has_error != want.has_error || h->state_arrays != want.state_arrays ||
-	    h->plugin_bytes > bytes || sizeof *h + array_bytes(r) + h->plugin_bytes != bytes)
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state has %llu bytes and should have %llu",
-		                 (unsigned long long)bytes,
-		                 (unsigned long long)(sizeof *h + array_bytes(r) + (h->plugin_bytes > bytes ? 0 : h->plugin_bytes)));
-	if (h->checksum != checksum((const unsigned char *)buf + offsetof(head, step), bytes - offsetof(head, step)))
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state is damaged (its checksum differs)");
-	if (h->plugin_bytes && !r->compressor->load)
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: compressor '%s' keeps no state of its own, this has %llu bytes",
-		                 r->compressor->info.name, (unsigned long long)h->plugin_bytes);
+	size_t n = h->nbuckets * sizeof(uint32_t);
+	gradcomp_status st;
+	if (*body < sizeof *h)
+		return division_plan(r, out, err);
+	if (h->nbuckets > r->layout.ntensors || 2 * n > bytes - *body)
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state has a plan of %u buckets for %u tensors", h->nbuckets,
+		                 r->layout.ntensors);
+	*out = (step_plan){.nbuckets = h->nbuckets, .lag = h->lag, .end = malloc(n + 1), .place = malloc(n + 1)};
+	if (!out->end || !out->place)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", h->nbuckets);
+	memcpy(out->end, state + *body, n);
+	memcpy(out->place, state + *body + n, n);
+	*body += 2 * n;
+	gradcomp_error why = {0};
+	st = division_check(r, out, &why);
+	return st ? error_set(err, st, "load: the state's plan is none of this reducer: %.300s", why.text) : GRADCOMP_OK;
+}
+
+/* With the lock held. *d is what the state makes of the reducer, and afterwards what was. */
+static gradcomp_status load(gradcomp_reducer *r, const unsigned char *state, uint64_t bytes, division *d,
+                            step_plan *plan, gradcomp_error *err)
+{
+	uint64_t body;
+	state_head h;
+	gradcomp_status st = reducer_between_steps(r, "load", err);
+	if (!st)
+		st = state_check(r, state, bytes, &h, &body, err);
+	if (!st)
+		st = plan_of(r, &h, state, &body, bytes, plan, err);
+	if (!st)
+		st = division_make(r, plan, d, err);
+	if (!st)
+		st = division_resident(r, d, err);
+	if (!st)
+		st = state_fits(r, d, &h, body, bytes, err);
+	const gradcomp_reducer *k = state_keeper(r, d);
+	if (!st && k->instance && r->compressor->load)
+		st = r->compressor->load(k->instance, state + body + state_array_bytes(r, d), h.plugin_bytes, err);
+	if (!st)
+		st = take_arrays(r, d, state + body, err);
+	if (st)
+		return st;
+	if (r->shards)
+		shards_carry(r, d);
+	division_swap(r, d);
+	r->step = h.step;
+	replan_loaded(r, h.settled != 0);
+	if (r->shards)
+		shards_next(r);
 	return GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_reducer_load(gradcomp_reducer *r, const void *buf, uint64_t bytes, gradcomp_error *err)
+gradcomp_status reducer_load(gradcomp_reducer *r, const void *buf, uint64_t bytes, gradcomp_error *err)
 {
-	const gradcomp_reducer *k = keeper(r);
-	const unsigned char *p = buf;
-	gradcomp_status st;
-	head h = {0};
+	division d = {0};
+	step_plan plan = {0};
 	pthread_mutex_lock(&r->lock);
-	st = between_steps(r, "load", err);
-	if (!st)
-		st = check_head(r, buf, bytes, &h, err);
-	if (!st && k->instance && r->compressor->load)
-		st = r->compressor->load(k->instance, p + sizeof h + array_bytes(r), h.plugin_bytes, err);
-	if (!st) {
-		p += sizeof h;
-		if (k->error) {
-			st = array_copy(r, k->error, p, err);
-			p += k->layout.numel * sizeof(float);
-		}
-		for (uint32_t s = 0; !st && s < r->compressor->state_arrays; s++, p += k->layout.numel * sizeof(float))
-			st = array_copy(r, k->state[s], p, err);
-		if (!st && r->nresident)
-			memcpy(r->resident, p, r->nresident * sizeof(float));
-		r->step = h.step;
-	}
+	queue_settle(r);
+	gradcomp_status st = load(r, buf, bytes, &d, &plan, err);
 	pthread_mutex_unlock(&r->lock);
+	division_free(r, &d);
+	step_plan_clear(&plan);
 	return st;
 }

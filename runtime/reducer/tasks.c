@@ -87,31 +87,6 @@ static gradcomp_status room(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 	return st;
 }
 
-static gradcomp_status check_plan(const gradcomp_reducer *r, const bucket *b, gradcomp_error *err)
-{
-	const char *name = r->compressor->info.name;
-	if (!b->plan.nrounds || b->plan.nrounds > GRADCOMP_MAX_ROUNDS)
-		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned %u rounds: must be 1..%d", name,
-		                 b->plan.nrounds, GRADCOMP_MAX_ROUNDS);
-	for (uint32_t k = 0; k < b->plan.nrounds; k++) {
-		const gradcomp_round *rd = &b->plan.rounds[k];
-		if ((unsigned)rd->pattern > GRADCOMP_CODED || !(r->layout.patterns & GRADCOMP_PATTERN_BIT(rd->pattern)))
-			return error_set(err, GRADCOMP_ERR_INTERNAL,
-			                 "compressor '%s' planned payload pattern %d, which is none of those it names", name,
-			                 (int)rd->pattern);
-		if (rd->pattern == GRADCOMP_CODED && (b->plan.nrounds != 1 || rd->count != b->pub.numel))
-			return error_set(err, GRADCOMP_ERR_INTERNAL,
-			                 "compressor '%s' planned a coded round that is not the only one or not of the whole bucket",
-			                 name);
-		if (rd->count > LAYOUT_MAX_NUMEL || rd->bound > LAYOUT_MAX_NUMEL)
-			return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned a payload of more than 2^48", name);
-		if ((rd->flags & GRADCOMP_ROUND_IN_PLACE) && (rd->pattern != GRADCOMP_SUMMED || rd->dtype != GRADCOMP_F32 || rd->count != b->pub.numel))
-			return error_set(err, GRADCOMP_ERR_INTERNAL,
-			                 "compressor '%s' planned an in-place round that is not the bucket's floats", name);
-	}
-	return GRADCOMP_OK;
-}
-
 /* A compressor that passes NaN and Inf on: it is told of and otherwise forgotten. */
 void task_pass_on(gradcomp_reducer *r, bucket *b)
 {
@@ -134,7 +109,7 @@ gradcomp_status task_place(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 	b->local_bad = b->bad = b->fault = 0;
 	st = r->shards ? GRADCOMP_OK : r->compressor->plan(r->instance, &b->pub, r->step, &b->plan, err);
 	if (!st && !r->shards)
-		st = check_plan(r, b, err);
+		st = compose_check(r->compressor, r->layout.patterns, b->pub.numel, &b->plan, err);
 	if (!st)
 		st = room(r, b, err);
 	if (st)

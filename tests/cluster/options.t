@@ -31,6 +31,8 @@ for mode in required optional; do
 x"
 		with '--gradcomp-report has a value of more than' "--gradcomp-report=/$(printf 'x%.0s' {1..5000})"
 		with '--gradcomp-stage needs a value' --gradcomp-stage=
+		with '--gradcomp-schedule needs a value' --gradcomp-schedule=
+		with '--gradcomp-record has a control character' "--gradcomp-record=$(printf '\t')"
 		with "no compressor 'a b\"c\$(id)'" "--gradcomp=a b\"c\$(id)"
 		with "no compressor 'größe✓'" --gradcomp=größe✓
 		with "no compressor '--report'" --gradcomp=--report
@@ -39,6 +41,8 @@ x"
 	unset -f with
 	refuse "$mode, srun: a collective alone is refused" on srun -n1 --gradcomp-collective=ring true
 	like "$mode, srun: and says what goes with it" "$said" '--gradcomp-collective does nothing without --gradcomp'
+	refuse "$mode, srun: a schedule alone is refused" on srun -n1 --gradcomp-schedule=single true
+	like "$mode, srun: and says what goes with it too" "$said" '--gradcomp-schedule does nothing without --gradcomp'
 	refuse "$mode: a helper that refuses without a word" on srun -n1 --gradcomp=silent true
 	like "$mode: is named" "$said" "gradcomp: $tmp/stand-in check"
 	is "$mode: nothing was submitted" "$(submitted)" "$before"

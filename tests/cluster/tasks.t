@@ -25,6 +25,8 @@ is 'the last value of an option counts' "$(tasks -wn1 --gradcomp=topk --gradcomp
 	'n1 GRADCOMP=powersgd GRADCOMP_OPTIONS=compressor'
 is 'a relative report is in the working directory' "$(tasks -wn1 -D "$home" --gradcomp=topk --gradcomp-report=r.json)" \
 	"n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor report GRADCOMP_REPORT=$home/r.json"
+is 'schedule and record' "$(tasks -wn1 -D "$home" --gradcomp=topk --gradcomp-schedule=mgwfbp --gradcomp-record=m.ini)" \
+	"n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor schedule record GRADCOMP_RECORD=$home/m.ini GRADCOMP_SCHEDULE=mgwfbp"
 mkdir "$home/50%done"
 is 'a % in the name of that directory is no %j' "$(tasks -wn1 -D "$home/50%done" --gradcomp=topk --gradcomp-report=r.json)" \
 	"n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor report GRADCOMP_REPORT=$home/50%%done/r.json"
@@ -37,7 +39,10 @@ long=/$(printf 'x%.0s' {1..4090})
 is 'a value as long as a path may be' "$(tasks -wn1 --gradcomp=none "--gradcomp-report=$long" | wc -c)" \
 	"$(echo "n1 GRADCOMP=none GRADCOMP_OPTIONS=compressor report GRADCOMP_REPORT=$long" | wc -c)"
 
-export GRADCOMP=powersgd GRADCOMP_REPORT=/mine.json GRADCOMP_STREAMS=3
+export GRADCOMP=powersgd GRADCOMP_REPORT=/mine.json GRADCOMP_STREAMS=3 GRADCOMP_RECORD=/mine.ini
+is 'record=none takes the record away' "$(tasks -wn1 --gradcomp-record=none)" \
+	'n1 GRADCOMP=powersgd GRADCOMP_OPTIONS=record GRADCOMP_REPORT=/mine.json GRADCOMP_STREAMS=3'
+unset GRADCOMP_RECORD
 is 'no option: the environment of the user as it is' "$(tasks -wn1)" \
 	'n1 GRADCOMP=powersgd GRADCOMP_REPORT=/mine.json GRADCOMP_STREAMS=3'
 is 'an option wins over the environment' "$(tasks -wn1 --gradcomp=topk)" \
@@ -122,8 +127,8 @@ export STAND_IN_LOG=$tmp/asked
 chmod 666 asked
 tasks "-wn[1-2]" > /dev/null
 is 'no option: no helper' "$(cat asked)" ""
-tasks "-wn[1-2]" --gradcomp=topk --gradcomp-report=r > /dev/null
-is 'options: the helper is asked once' "$(cat asked)" '--compressor topk --report r'
+tasks "-wn[1-2]" --gradcomp=topk --gradcomp-report=r --gradcomp-schedule=single --gradcomp-record=m > /dev/null
+is 'options: the helper is asked once' "$(cat asked)" '--compressor topk --report r --schedule single --record m'
 tasks -wn1 --gradcomp=off > /dev/null
 is 'off: no helper' "$(wc -l < asked)" 1
 all_idle 'every node is idle'

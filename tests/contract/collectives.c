@@ -46,17 +46,17 @@ typedef struct place {
 	uint64_t counts[RANKS], bytes[RANKS], at;
 } place;
 
-/* What the ranks of a run report of a primitive. */
-typedef struct report {
+/* What the ranks of a run tell of a primitive. */
+typedef struct account {
 	int failed, differ, moved, beside;
 	double off;
 	char text[508];
-} report;
+} account;
 typedef struct trial {
 	const char *spec;
 	uint32_t serves;
 	char cannot[508];
-	report at[PRIMITIVES][RANKS];
+	account at[PRIMITIVES][RANKS];
 	int early, entered;
 	uint64_t codes; /* that rank 0 made for an all-gather of 7 numbers */
 } trial;
@@ -238,7 +238,7 @@ static double wanted(const place *p, primitive what, uint64_t n, uint64_t i)
 	}
 }
 
-static void look(const place *p, primitive what, uint64_t n, uint64_t from, uint64_t to, report *o)
+static void look(const place *p, primitive what, uint64_t n, uint64_t from, uint64_t to, account *o)
 {
 	const float *x = result[p->rank];
 	for (uint64_t i = from; (p->rank == 0 || scatters(what)) && i < to; i++) {
@@ -274,7 +274,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 			__atomic_store_n(&t->early, 1, __ATOMIC_SEQ_CST);
 	}
 	for (int what = 0; what < PRIMITIVES; what++) {
-		report *o = &t->at[what][rank];
+		account *o = &t->at[what][rank];
 		for (int s = 0; p.port.collective->serves & primitives[what].serves && s < SIZES; s++) {
 			uint64_t n = sizes[s], from, to, calls = 0;
 			grid_split(n, P, p.counts);
@@ -315,11 +315,11 @@ static void check(const char *spec, const layout *l, const char *const *settings
 	else
 		ok(!t->early, "%s, %s: nobody leaves a barrier early", spec, l->name);
 	for (int what = 0; what < PRIMITIVES; what++) {
-		report all = {0};
+		account all = {0};
 		if (!(t->serves & primitives[what].serves))
 			continue;
 		for (int r = 0; r < l->P; r++) {
-			const report *o = &t->at[what][r];
+			const account *o = &t->at[what][r];
 			all.failed |= o->failed;
 			all.differ |= o->differ;
 			all.moved |= o->moved;

@@ -1,10 +1,8 @@
 /* The table of compressors and collectives, cell by cell: what is said to go together is
  * run, on 1 to 4 ranks and on two nodes; what is not is refused, with what would do. */
-#include "grid.h"
+#include "pairs.h"
 
 #include "unit/conserve.h"
-
-enum { MOST_COMPRESSORS = 64 };
 
 static const struct {
 	const char *name;
@@ -12,30 +10,6 @@ static const struct {
 } places[] = {
 	{"one node", 1, {0}}, {"one node", 2, {0}}, {"one node", 3, {0}}, {"one node", 4, {0}}, {"2 + 2", 4, {0, 0, 1, 1}}, {"3 + 1", 4, {0, 0, 0, 1}},
 };
-
-static char compressors[MOST_COMPRESSORS][SPEC_NAME_MAX];
-static int ncompressors;
-
-static int note_compressor(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
-                           const char *reason)
-{
-	(void)ctx, (void)path, (void)reason;
-	if (info && ncompressors < MOST_COMPRESSORS)
-		snprintf(compressors[ncompressors++], sizeof compressors[0], "%s", name);
-	return 0;
-}
-
-static gradcomp_status pair(const config *c, const char *compressor, const char *collective, double *apart,
-                            gradcomp_error *err)
-{
-	const plugin *p[2];
-	spec s[2];
-	gradcomp_status st = registry_both(c, compressor, collective, p, s, err);
-	*apart = st ? 0 : apart_of(p[0]->compressor);
-	for (int k = 0; !st && k < 2; k++)
-		spec_clear(&s[k]);
-	return st;
-}
 
 static void no_body(gradcomp_job *job, int rank, int P, void *arg)
 {
@@ -51,12 +25,12 @@ static void refused(const config *c, const char *compressor, const char *collect
 	const char *const *all[1] = {settings};
 	rank_arg joined[1];
 	gradcomp_error other;
-	double apart;
+	const struct gradcomp_compressor_v1 *made;
 	snprintf(text, sizeof text, "compressor '%.60s' needs a", compressor);
 	const char *needs = strstr(said->text, text), *at = strstr(said->text, before);
 	snprintf(text, sizeof text, "which collective '%.60s' does not have", collective);
 	for (int k = 0; k < ncollectives; k++)
-		if (!pair(c, compressor, collectives[k], &apart, &other)) {
+		if (!pair(c, compressor, collectives[k], &made, &other)) {
 			size_t n = strlen(list);
 			snprintf(list + n, sizeof list - n, "%s%.60s", n ? ", " : "", collectives[k]);
 		}
@@ -72,20 +46,19 @@ int main(void)
 {
 	const char *usual[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error", NULL};
 	gradcomp_error err;
-	config *c;
+	config *c = pairs_find(usual);
 	int work = 0, not = 0;
 	model_seed();
-	if (!grid_find(usual) || config_load(usual, &c, &err))
+	if (!c)
 		return done_testing();
-	registry_each(c, GRADCOMP_KIND_COMPRESSOR, note_compressor, NULL);
 	for (int i = 0; i < ncompressors; i++)
 		for (int k = 0; k < ncollectives; k++) {
 			char with[2][100];
 			const char *settings[] = {usual[0], usual[1], usual[2], with[0], with[1], NULL};
-			double apart;
+			const struct gradcomp_compressor_v1 *made;
 			snprintf(with[0], sizeof with[0], "gradcomp.compressor=%.60s", compressors[i]);
 			snprintf(with[1], sizeof with[1], "gradcomp.collective=%.60s", collectives[k]);
-			if (pair(c, compressors[i], collectives[k], &apart, &err)) {
+			if (pair(c, compressors[i], collectives[k], &made, &err)) {
 				not++;
 				refused(c, compressors[i], collectives[k], &err, settings);
 				continue;
@@ -95,7 +68,7 @@ int main(void)
 				char where[100];
 				snprintf(where, sizeof where, " with %.60s, %s", collectives[k], places[l].name);
 				ranks_nodes = places[l].nodes;
-				run_spec_on(where, compressors[i], places[l].P, 5000, -1, settings, apart);
+				run_spec_on(where, compressors[i], places[l].P, 5000, -1, settings, apart_of(made));
 				ranks_nodes = NULL;
 			}
 		}

@@ -19,7 +19,7 @@ echo 'int main() { return 0; }' >"$tmp/t.cpp"
 
 lib=$tmp/lib
 mkdir -p "$lib/gradcomp/device" "$lib/gradcomp/operators" "$lib/gradcomp/collectives"
-flags="-O1 -g -Wall -Wextra -Werror -fPIC $sane -I$fake/include -I$src/include -I$src/runtime -I$src -I$src/tests"
+flags="-O1 -g -Wall -Wextra -Werror -fPIC $sane -I$fake/include -I$src/include -I$src/common -I$src/runtime -I$src -I$src/tests"
 libs=$(sed -n 's/^LIB_LIBS = //p' "$GRADCOMP_BUILD/config.mk")
 archive=$GRADCOMP_BUILD/lib/libgradcomp.a
 cuda="-L$lib -lfakecuda -Wl,-rpath,$lib"

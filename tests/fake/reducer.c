@@ -3,6 +3,8 @@
  * memory and one that does not; with compressors that work there and others. */
 #include "gpu.h"
 
+#include "reducer/rebucket.h"
+
 struct run {
 	const char *compressor, *collective;
 	uint64_t bucket_bytes;
@@ -27,8 +29,46 @@ static double share_of(const gpu_model *m)
 	return s.error_mean;
 }
 
-/* Steps on both, a NaN in the third; then the device's state goes into another reducer
- * and both go on. */
+/* Other buckets, the same on both and on all ranks, after step s. */
+static gradcomp_status move(gpu_model *host, gpu_model *dev, int s, gradcomp_error *err)
+{
+	uint32_t end[N_TENSORS], place[N_TENSORS];
+	step_plan p = {.end = end, .place = place, .lag = (uint32_t)s % 2};
+	for (uint32_t i = 0; i < N_TENSORS; i++)
+		if (i + 1 == N_TENSORS || mixed(test_seed_value + 31 * (uint64_t)s) >> i & 1)
+			end[p.nbuckets++] = i + 1;
+	for (uint32_t b = 0; b < p.nbuckets; b++)
+		place[b] = p.nbuckets - 1 - b;
+	gradcomp_status st = reducer_rebucket(host->red, &p, err);
+	return st ? st : reducer_rebucket(dev->red, &p, err);
+}
+
+/* Both hold the same, and after it is given back nothing. */
+static gradcomp_status give(gpu_model *a, gpu_model *b, int *differ, gradcomp_error *err)
+{
+	const uint32_t most = 4; /* a matrix, of which every compressor holds back */
+	uint64_t n = tensor_dims[most][0] * tensor_dims[most][1];
+	float *to[3] = {calloc(n, sizeof(float)), calloc(n, sizeof(float)), calloc(n, sizeof(float))};
+	double held = 0;
+	gradcomp_status st = reducer_give_back(a->red, most, to[0], err);
+	if (!st)
+		st = reducer_give_back(b->red, most, to[1], err);
+	if (!st)
+		st = reducer_give_back(a->red, most, to[2], err);
+	for (uint64_t i = 0; i < n; i++) {
+		held += fabs((double)to[0][i]);
+		*differ |= to[0][i] != to[1][i] || to[2][i] != 0;
+	}
+	/* But those that are unbiased. */
+	int holds = a->red->memory && !(a->red->compressor->traits & GRADCOMP_TRAIT_UNBIASED);
+	*differ |= (held > 0) != holds;
+	for (int k = 0; k < 3; k++)
+		free(to[k]);
+	return st;
+}
+
+/* Steps on both, a NaN in the third, buckets that move; then the device's state goes into
+ * another reducer and both go on. */
 static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
 	const struct run *run = arg;
@@ -55,6 +95,8 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		out->failed |= told(rank, &err, st);
 		out->number[WORST] = fmax(out->number[WORST], gpu_distance(&host, &dev));
 		out->mark = mixed(out->mark ^ gpu_fingerprint(&dev));
+		if (s % 2 == 0 && !out->failed)
+			out->failed |= told(rank, &err, move(&host, &dev, s, &err));
 		if (s == 3 && !out->failed) {
 			gradcomp_reducer_save(dev.red, NULL, 0, &bytes, &err);
 			void *state = malloc(bytes);
@@ -68,6 +110,7 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	if (!out->failed) {
 		out->failed |= told(rank, &err, gpu_step(&again, rank, 4, 0, &err));
 		out->failed |= gpu_fingerprint(&again) != gpu_fingerprint(&dev);
+		out->failed |= told(rank, &err, give(&again, &dev, &out->failed, &err));
 		out->failed |= dev.done != 5 * N_TENSORS;
 		out->number[SHARE] = fabs(share_of(&dev) - share_of(&host));
 	}

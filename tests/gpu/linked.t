@@ -17,7 +17,7 @@ for module in device/cuda operators/cuda; do
 		"$(needs "$build/lib/gradcomp/$module.so")" cuda
 done
 
-flags="-std=gnu11 -D_GNU_SOURCE -O1 -Wall -Wextra -I$src/include -I$src/runtime -I$src/tests -I$src"
+flags="-std=gnu11 -D_GNU_SOURCE -O1 -Wall -Wextra -I$src/include -I$src/common -I$src/runtime -I$src/tests -I$src"
 cudart="$(conf CUDA_LIBS | tr ' ' '\n' | grep '^-L' | tr '\n' ' ') -lcudart_static"
 link () {
 	# shellcheck disable=SC2046,SC2086

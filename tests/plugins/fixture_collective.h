@@ -7,6 +7,9 @@
 #ifndef FIXTURE_ALLGATHER
 #define FIXTURE_ALLGATHER NULL
 #endif
+#ifndef FIXTURE_PREDICT
+#define FIXTURE_PREDICT NULL
+#endif
 #ifndef FIXTURE_EXCHANGE
 #define FIXTURE_EXCHANGE NULL
 #endif
@@ -67,4 +70,5 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.allgather = FIXTURE_ALLGATHER,
 	.exchange = FIXTURE_EXCHANGE,
 	.resident = fixture_resident,
+	.predict = FIXTURE_PREDICT,
 };

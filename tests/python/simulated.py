@@ -12,8 +12,9 @@ os.environ.update(environment())
 sys.path.insert(0, os.environ["PYTHONPATH"])
 from gradcomp.job import Job, Reducer  # noqa: E402
 
-# gradcomp_reducer_save()'s head (runtime/reducer/state.c), before the error memory.
-STATE_HEAD = 344
+# gradcomp_reducer_save()'s head (runtime/reducer/state.h), and where the number of buckets is
+# in it; ends and places of so many follow, before the error memory.
+STATE_HEAD, BUCKETS = 360, slice(344, 348)
 
 
 class _Store:
@@ -90,7 +91,8 @@ class Ranks:
         return on_ranks(self.nranks, one)
 
     def state(self, r):
-        return self._reducers[r].save()[STATE_HEAD:]
+        saved = self._reducers[r].save()
+        return saved[STATE_HEAD + 8 * int.from_bytes(saved[BUCKETS], sys.byteorder):]
 
     def close(self):
         on_ranks(self.nranks, lambda r: self._reducers[r].free())

@@ -10,6 +10,7 @@ check "a good pair" quiet --compressor sample:rank=8 --collective both
 check "--name=VALUE" quiet --compressor=sample --collective=both
 check "a collective that sums codes takes what can be coded instead" quiet --compressor either --collective whole
 check "a report" quiet --compressor sample --collective both --report '/r/%j.%s.json'
+check "a schedule and a record" quiet --compressor sample --collective both --schedule fixed:bytes=1M --record '/r/%j.ini'
 
 # bad NAME TEXT OPTION...: refused with status 1 and one line, "gradcomp: ...TEXT..."
 bad () {
@@ -48,6 +49,16 @@ bad "newer ABI" "field abi_version: found 2, expected at most 1" --compressor ne
 bad "report with an unknown letter" "after '%' may come j (job), s (step)" --compressor sample --collective both --report '%x'
 bad "report that is a folder" "names a directory" --compressor sample --collective both --report /tmp/
 bad "empty report" "needs a file name" --compressor sample --collective both --report ""
+bad "empty record" "a record needs a file name" --compressor sample --collective both --record ""
+bad "record with an unknown letter" "option --gradcomp-record: " --compressor sample --collective both --record '%x'
+bad "unknown schedule" "no schedule 'nope'; there are wfbp, single, fixed" --compressor sample --collective both --schedule nope
+
+bad "auto: an unknown key" "auto: unknown parameter 'max_eror' (did you mean 'max_error'?)" --compressor auto:max_eror=1 --collective both
+bad "auto: no such base" "compressor 'none' is not installed" --compressor auto --collective both
+GRADCOMP_AUTO_CANDIDATES="sample auto" bad "auto: itself a candidate" "candidate 'auto': 'auto' chooses and cannot be chosen" \
+	--compressor auto --collective both
+(GRADCOMP_AUTO_CANDIDATES="sample:rank=8 nowhere" quiet --compressor auto --collective both)
+is "auto: a candidate that is not installed is left out later" $? 0
 
 # What is not given comes from the environment and the file, and is named by it.
 GRADCOMP=sample:rank=0 bad "wrong value in the environment" "gradcomp.compressor (environment GRADCOMP): sample: rank: '0' is too small" \
@@ -118,6 +129,32 @@ if command -v strace >/dev/null; then
 else
 	skip "only the named plugins are opened" "strace is not installed"
 fi
+
+# Schedules, and the file of a plan.
+for schedule in wfbp single fixed fixed:bytes=4M mgwfbp omgs auto; do
+	check "schedule $schedule" quiet --compressor sample --collective both --schedule "$schedule"
+done
+cat >"$tmp/good.plan" <<-'END'
+	[plan]
+	model = tiny
+	hash = 00000000000000ff
+	tensors = 3
+	parameters = 30
+	compressor = none
+	collective = ring
+	lag = 0
+	predicted = 0.1
+	[buckets]
+	0 = 0-1 place 0
+	1 = 2-2 place 1
+END
+sed "s|^1 = 2-2|1 = 3-3|" "$tmp/good.plan" >"$tmp/bad.plan"
+check "a plan's file" quiet --compressor sample --collective both --schedule "plan:file=$tmp/good.plan"
+bad "a plan with a gap" "$tmp/bad.plan:12: " --compressor sample --collective both --schedule "plan:file=$tmp/bad.plan"
+bad "no plan there" "$tmp/no.plan" --compressor sample --collective both --schedule "plan:file=$tmp/no.plan"
+bad "no such schedule" "no schedule 'mgwfpb' (did you mean 'mgwfbp'?)" --compressor sample --collective both --schedule mgwfpb
+bad "a size that is none" "fixed: bytes: 'many' is not a size" --compressor sample --collective both --schedule fixed:bytes=many
+bad "a plan without a file" "missing parameter 'file'" --compressor sample --collective both --schedule plan
 
 # Usage.
 for wrong in "--compresor x" "--compressor" "word" "--compressor=x extra"; do

@@ -13,6 +13,13 @@ like "collectives come second" "$said" "
 collectives
   both "
 
+like "what is no plugin comes last" "$said" "
+chosen while the job runs, in place of a compressor
+  auto "
+like "with its parameters" "$said" "max_error=FLOAT (0..100, default 0)"
+check "list auto" "$gradcomp" list auto
+is "prints one" "$(printf '%s\n' "$said" | grep -c '^  [a-z]')" 1
+
 check "list NAME" "$gradcomp" list gatherer
 is "prints one" "$(printf '%s\n' "$said" | wc -l)" 2
 refuse "list of a name that is not there" "$gradcomp" list nowhere
@@ -29,6 +36,7 @@ assert d["abi"] == 1 and d["gradcomp"]
 c = {p["name"]: p for p in d["compressors"]}
 assert [p["name"] for p in d["collectives"]] == ["both", "promise", "sumonly", "whole"]
 assert not c["newer_abi"]["usable"] and "found 2, expected at most 1" in c["newer_abi"]["reason"]
+assert [q["name"] for q in d["auto"]["parameters"]] == ["max_error", "allow", "deny", "candidates"]
 s = c["sample"]
 assert s["usable"] and s["path"].endswith("/compressors/sample.so") and s["version"] == "1.2"
 p = {q["name"]: q for q in s["parameters"]}

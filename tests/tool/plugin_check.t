@@ -27,6 +27,11 @@ like "says so" "$said" "nowhere.so"
 refuse "a fixture of a newer ABI" "$gradcomp" plugin-check "$fixtures/compressors/newer_abi.so"
 like "prints both numbers" "$said" "abi_version: found 2, expected at most 1"
 check "a collective: its descriptor" "$gradcomp" plugin-check "$fixtures/collectives/whole.so"
+like "and that it tells planners nothing" "$said" "there is no predict()"
+for so in "$GRADCOMP_BUILD"/lib/gradcomp/collectives/*.so; do
+	check "${so##*/}: what it tells planners" "$gradcomp" plugin-check "$so"
+	like "${so##*/}: is looked at" "$said" "ok   21 predict"
+done
 
 if command -v python3 >/dev/null; then
 	"$gradcomp" plugin-check --json --seed 9 "$faulty" >"$tmp/out.json"

@@ -13,6 +13,14 @@ cat >"$tmp/r.json" <<'END'
   "nonfinite_steps": 0, "dense_bytes": 1746000000, "wire_bytes": 67000000, "ratio": 26.06, "encode_s": 0.12,
   "exchange_s": 0.81, "decode_s": 0.09, "exposed_s": 0.663, "hidden": 0.35,
   "error_mean": 0.621, "error_last": 0.5,
+  "auto": {"decision": "powersgd:rank=4 over ring", "reason": "won its trial", "exposed_s": 0.0402,
+   "candidates": [{"compressor": "none", "left_out": false, "predicted_s": null, "measured_s": 0.186},
+                  {"compressor": "evil\u001b[2J", "left_out": true, "predicted_s": null, "measured_s": null}],
+   "switches": [{"step": 5, "to": "powersgd:rank=4 over ring", "reason": "trial"}]},
+  "schedule": {"asked": "mgwfbp", "plan": "wfbp, by need", "fallback": "why\u001b[2J not", "plans": 2, "lag": 1,
+   "buckets": [{"tensors": 2, "numel": 65792, "place": 1}, {"tensors": 1, "numel": 1000, "place": 0}],
+   "exchange": {"a": 0.00021, "b": 8.5e-9}, "predicted_s": 0.0412, "predicted_exposed_s": 0.002,
+   "predicted_fixed_s": 0.0479, "step_s": 0.042},
   "tensors": [{"name": "fc1.weight", "numel": 65536, "choice": "powersgd", "error": 0.75},
               {"name": "fc1.bias\u001b[2J", "numel": 256, "choice": "dense"},
               {"name": "fc2.weight", "numel": 1000, "choice": "powersgd"}]}]}
@@ -33,6 +41,14 @@ like "times" "$said" "exchange  8.10 ms"
 like "hidden" "$said" "waited    6.63 ms, 35 % hidden"
 like "error" "$said" "error     62.1 % of what was to be sent stayed back, 50.0 % in the last step"
 like "choices" "$said" "powersgd  2 tensors, 66536 elements"
+like "what auto decided" "$said" "auto      powersgd:rank=4 over ring: won its trial; 40.20 ms a step were exposed"
+like "its candidates" "$said" "none                         measured 186.00 ms"
+like "one that was left out" "$said" " left out"
+unlike "nothing for the terminal in its name" "$said" "$(printf '\033')"
+like "its switches" "$said" "step 5        powersgd:rank=4 over ring: trial"
+like "the schedule" "$said" \
+	"schedule  mgwfbp (wfbp, by need): 2 messages, predicted 41.2 ms a step (fixed: 47.9 ms), measured 42.0 ms, 2 plans"
+like "why it is another" "$said" "            why"
 unlike "no single tensor" "$said" "fc1.weight"
 check "report --tensors" "$gradcomp" report --tensors "$tmp/r.json"
 like "every tensor" "$said" "fc1.weight                                      65536  powersgd, error 75.0 %"

@@ -94,9 +94,41 @@ static void structure(void)
 	free(text);
 }
 
+static void lines(void)
+{
+	char *text = NULL;
+	size_t bytes;
+	FILE *f = open_memstream(&text, &bytes);
+	jsonw j;
+
+	jsonw_start(&j, f);
+	j.flat = 2;
+	jsonw_object(&j, NULL);
+	jsonw_array(&j, "rows");
+	for (int i = 0; i < 2; i++) {
+		jsonw_object(&j, NULL);
+		jsonw_int(&j, "a", i);
+		jsonw_object(&j, "b");
+		jsonw_end(&j);
+		jsonw_array(&j, "c");
+		jsonw_int(&j, NULL, 7);
+		jsonw_int(&j, NULL, 8);
+		jsonw_end(&j);
+		jsonw_end(&j);
+	}
+	jsonw_end(&j);
+	jsonw_end(&j);
+	fclose(f);
+	is_str(text,
+	       "{\n  \"rows\": [\n    {\"a\": 0,\"b\": {},\"c\": [7,8]},\n    {\"a\": 1,\"b\": {},\"c\": [7,8]}\n  ]\n}",
+	       "what is deeper is on one line");
+	free(text);
+}
+
 int main(void)
 {
 	strings();
 	structure();
+	lines();
 	return done_testing();
 }

@@ -52,12 +52,14 @@ __attribute__((unused)) static void model_close(model *m)
 		free(m->grad[t]);
 }
 
-__attribute__((unused)) static gradcomp_status model_open(model *m, gradcomp_group *g, const char *spec, uint64_t bucket_bytes,
-                                  gradcomp_error *err)
+/* collective: NULL: the job's. */
+__attribute__((unused)) static gradcomp_status model_open_over(model *m, gradcomp_group *g, const char *spec,
+                                                               const char *collective, uint64_t bucket_bytes,
+                                                               gradcomp_error *err)
 {
 	gradcomp_tensor_desc desc[T];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = spec, .bucket_bytes = bucket_bytes, .seed = 5,
-	                              .done = on_done, .ctx = &m->done};
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = spec, .collective = collective,
+	                              .bucket_bytes = bucket_bytes, .seed = 5, .done = on_done, .ctx = &m->done};
 	memset(m, 0, sizeof *m);
 	for (int t = 0; t < T; t++) {
 		desc[t] = (gradcomp_tensor_desc){.name = names[t], .dims = dims[t], .ndim = ndim[t]};
@@ -67,6 +69,12 @@ __attribute__((unused)) static gradcomp_status model_open(model *m, gradcomp_gro
 	if (st)
 		model_close(m);
 	return st;
+}
+
+__attribute__((unused)) static gradcomp_status model_open(model *m, gradcomp_group *g, const char *spec, uint64_t bucket_bytes,
+                                  gradcomp_error *err)
+{
+	return model_open_over(m, g, spec, NULL, bucket_bytes, err);
 }
 
 /* One step on gradients of `step` (-1: zeroes), given in an order of the rank's

@@ -3,21 +3,16 @@
  * error memory nor the collective's holds; the same bits on all ranks; a run that is
  * resumed goes on to the bit; a NaN is told and leaves all memories alone. Then the
  * two-step aggregation of 1-bit SGD against a plain one in double, and bytes. */
-#include "model.h"
+#include "memories.h"
 
-#include "reducer.h"
-#include "shards_parts.h"
-
-#include <math.h>
-
-enum { NUMEL = 4096, STEPS = 3 };
+enum { STEPS = 3 };
 
 typedef struct show {
 	const char *spec;
 	uint64_t bucket_bytes;
 	int nan_step;
 	model *models[MAX_RANKS];
-	double before[NUMEL], after[NUMEL]; /* all memories of all ranks, by place in the layout */
+	double before[MEMORIES], after[MEMORIES]; /* all memories of all ranks, by place in the layout */
 	int failed[MAX_RANKS];
 	uint64_t prints[MAX_RANKS];
 	double off;
@@ -25,47 +20,6 @@ typedef struct show {
 	int resident, holders;
 	double sent[MAX_RANKS];
 } show;
-
-/* What rank r keeps, in units of the sum, onto total[]. */
-static void add_memory(double *total, const gradcomp_reducer *red)
-{
-	const gradcomp_reducer *k = red->shards ? &red->shards->inner : red;
-	for (uint32_t i = 0; k->error && i < k->nbuckets; i++) {
-		uint64_t at = red->buckets[i].pub.offset + (red->shards ? red->shards->of[i].begin : 0);
-		for (uint64_t j = 0; j < k->buckets[i].pub.numel; j++)
-			total[at + j] += k->error[k->buckets[i].pub.offset + j];
-	}
-	for (uint32_t i = 0; i < red->nbuckets; i++) {
-		const bucket *b = &red->buckets[i];
-		uint64_t P = (uint64_t)red->layout.nranks, n = b->pub.numel, me = (uint64_t)red->layout.rank;
-		uint64_t begin = n / P * me + (me < n % P ? me : n % P);
-		for (uint64_t j = 0; j < b->nresident; j++)
-			total[b->pub.offset + begin + j] += b->resident[j];
-	}
-}
-
-static void memories(show *s, int P, double *total)
-{
-	memset(total, 0, NUMEL * sizeof *total);
-	for (int r = 0; r < P; r++)
-		add_memory(total, s->models[r]->red);
-}
-
-/* With all ranks standing still. */
-static void compare(show *s, int P, int step)
-{
-	double weight = s->nodes ? (double)s->nodes / P : 1, shares = s->nodes ? s->nodes : P;
-	memories(s, P, s->after);
-	for (int t = 0; t < T; t++)
-		for (uint64_t i = 0; i < numel(t); i++) {
-			uint64_t at = s->models[0]->red->tensors[T - 1 - t].offset + i;
-			double in = s->before[at];
-			for (int r = 0; r < P; r++)
-				in += weight * gradient(r, step, t, i);
-			double off = fabs(in - shares * s->models[0]->grad[t][i] - s->after[at]);
-			s->off = off <= s->off ? s->off : off;
-		}
-}
 
 static int resumes(show *s, model *m, int rank, gradcomp_group *g, gradcomp_error *err)
 {
@@ -86,7 +40,7 @@ static int resumes(show *s, model *m, int rank, gradcomp_group *g, gradcomp_erro
 	failed |= mark != fingerprint(&again);
 	((char *)state)[7] = '1';
 	failed |= gradcomp_reducer_load(again.red, state, bytes, err) != GRADCOMP_ERR_UNSUPPORTED ||
-	          !strstr(err->text, "version '1', this library reads version '2'");
+	          !strstr(err->text, "version '1', this library reads versions '2' to '3'");
 	err->text[0] = 0;
 	err->status = GRADCOMP_OK;
 	free(state);
@@ -126,21 +80,24 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	pthread_barrier_wait(&ranks_meet);
 	for (int step = 0; step < STEPS; step++) {
 		if (rank == 0)
-			memories(s, P, s->before);
+			memories(s->models, P, s->before);
 		pthread_barrier_wait(&ranks_meet);
 		if (step == s->nan_step) {
 			s->failed[rank] |= poisoned(&m, rank, P, &err) << 1;
 			pthread_barrier_wait(&ranks_meet);
 			if (rank == 0) {
 				const gradcomp_bucket *b = &m.red->buckets[m.red->bucket_of[T - 1 - 4]].pub;
-				memories(s, P, s->after);
+				memories(s->models, P, s->after);
 				s->failed[0] |= memcmp(s->before + b->offset, s->after + b->offset, b->numel * sizeof(double)) ? 4 : 0;
 			}
 		} else {
 			s->failed[rank] |= model_step(&m, rank, step, &err) << 1;
 			pthread_barrier_wait(&ranks_meet);
-			if (rank == 0)
-				compare(s, P, step);
+			if (rank == 0) {
+				memories(s->models, P, s->after);
+				double off = memories_off(s->models, P, step, s->before, s->after);
+				s->off = off <= s->off ? s->off : off;
+			}
 			s->prints[rank] = mix(s->prints[rank] ^ fingerprint(&m));
 		}
 		pthread_barrier_wait(&ranks_meet);

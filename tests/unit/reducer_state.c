@@ -2,6 +2,10 @@
  * it is and what was wanted, and the reducer goes on as if nothing had been. */
 #include "model.h"
 
+#include "reducer/state.h"
+
+#include <stddef.h>
+
 static unsigned char *kept[MAX_RANKS];
 static uint64_t kept_bytes[MAX_RANKS];
 
@@ -14,6 +18,41 @@ static void refused(model *m, int rank, const void *state, uint64_t bytes, const
 		ok(st < 0 && strstr(err.text, words), "%s: %s", what, st ? err.text : "was taken");
 }
 
+/* A word of the state is another, and the checksum is right again. */
+static void forged(model *m, int rank, const unsigned char *state, uint64_t bytes, size_t at, uint64_t value, size_t size,
+                   const char *words, const char *what)
+{
+	unsigned char *copy = malloc(bytes);
+	uint64_t sum;
+	memcpy(copy, state, bytes);
+	memcpy(copy + at, &value, size);
+	sum = state_checksum(copy, bytes);
+	memcpy(copy + offsetof(state_head, checksum), &sum, sizeof sum);
+	refused(m, rank, copy, bytes, words, what);
+	free(copy);
+}
+
+/* Of a plan of two buckets. */
+static void forge(model *m, int rank, const unsigned char *s, uint64_t bytes)
+{
+	const size_t ends = sizeof(state_head), places = ends + 2 * sizeof(uint32_t);
+	forged(m, rank, s, bytes, offsetof(state_head, nbuckets), 0, 4, "a plan of 0 buckets", "no bucket");
+	forged(m, rank, s, bytes, offsetof(state_head, nbuckets), UINT32_MAX, 4, "4294967295 buckets", "too many buckets");
+	forged(m, rank, s, bytes, offsetof(state_head, nbuckets), T, 4, "none of this reducer", "a plan that is something else");
+	forged(m, rank, s, bytes, offsetof(state_head, lag), 7, 4, "lag is 7", "a lag of seven");
+	forged(m, rank, s, bytes, ends, 0, 4, "bucket 0 ends before tensor 0", "a bucket of nothing");
+	forged(m, rank, s, bytes, ends + 4, T + 1, 4, "bucket 1 ends before tensor 7", "a bucket past the end");
+	forged(m, rank, s, bytes, places, 2, 4, "bucket 0 has place 2", "a place there is not");
+	forged(m, rank, s, bytes, places, (uint64_t)1 << 32 | 1, 8, "none of this reducer", "places that are taken");
+	forged(m, rank, s, bytes, offsetof(state_head, plugin_bytes), UINT64_MAX - 7, 8, "keeps no state of its own",
+	       "bytes of a plugin's that has none");
+	forged(m, rank, s, bytes, offsetof(state_head, kept), UINT64_MAX, 8, "other nodes", "more numbers than there are");
+	forged(m, rank, s, bytes, offsetof(state_head, nresident), 1, 8, "another collective", "a memory of the collective's");
+	forged(m, rank, s, bytes, offsetof(state_head, places), 1, 8, "of other places", "other places");
+	forged(m, rank, s, bytes, offsetof(state_head, state_arrays), UINT32_MAX, 4, "should have", "more arrays");
+	forged(m, rank, s, bytes, offsetof(state_head, has_error), 0, 4, "should have", "no error memory");
+}
+
 static void body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	gradcomp_group *world = gradcomp_job_world(job);
@@ -23,7 +62,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "topk:density=0.1"};
 	model a, b, c;
 	(void)arg;
-	if (model_open(&a, world, "topk:density=0.1", 1 << 20, &err) ||
+	if (model_open(&a, world, "topk:density=0.1", 8000, &err) ||
 	    model_open(&b, world, "topk:density=0.2", 1 << 20, &err) ||
 	    model_open(&c, world, "powersgd:rank=2", 1 << 20, &err) ||
 	    gradcomp_reducer_create(world, &desc, 1, &o, &smaller, &err)) {
@@ -51,12 +90,13 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	pthread_barrier_wait(&ranks_meet);
 	state[7] = '9';
 	refused(&b, rank, state, bytes, "version '9'", "another version");
-	state[7] = '2';
+	state[7] = '3';
 	state[0] = 'g';
 	refused(&b, rank, state, bytes, "not a saved state", "something else");
 	state[0] = 'G';
 	refused(&b, rank, state, 100, "100 bytes", "cut short");
 	refused(&b, rank, NULL, 0, "0 bytes", "nothing");
+	forge(&b, rank, state, bytes);
 	st = gradcomp_reducer_load(b.red, state, bytes, &err);
 	if (rank == 0)
 		is_int(st, GRADCOMP_OK, "the right one is taken after all of these");

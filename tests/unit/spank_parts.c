@@ -50,6 +50,10 @@ static void values(void)
 	is_int(options_set(&o, OPTION_STAGE, "none", why, sizeof why), 0, "none");
 	ok(!options_value(&o, OPTION_STAGE) && options_any(&o), "turns an option off");
 	ok(!options_off(&o), "none is not off");
+	is_int(options_set(&o, OPTION_RECORD, "none", why, sizeof why), 0, "record=none");
+	ok(!options_value(&o, OPTION_RECORD), "turns it off");
+	is_int(options_set(&o, OPTION_SCHEDULE, "none", why, sizeof why), 0, "schedule=none");
+	is_str(options_value(&o, OPTION_SCHEDULE), "none", "is for the check to refuse");
 	options_set(&o, OPTION_COMPRESSOR, "off", why, sizeof why);
 	ok(options_off(&o) && !options_value(&o, OPTION_COMPRESSOR), "off is");
 	options_clear(&o);
@@ -59,9 +63,10 @@ static void values(void)
 
 static void components(void)
 {
-	options sets[3] = {{{(char *)"topk", NULL, (char *)"r.json", NULL}},
+	options sets[3] = {{{[OPTION_COMPRESSOR] = (char *)"topk", [OPTION_REPORT] = (char *)"r.json"}},
 	                   {{NULL}},
-	                   {{(char *)"none", (char *)"ring", NULL, (char *)"/data"}}};
+	                   {{[OPTION_COMPRESSOR] = (char *)"none", [OPTION_COLLECTIVE] = (char *)"ring",
+	                     [OPTION_SCHEDULE] = (char *)"mgwfbp", [OPTION_RECORD] = (char *)"m", [OPTION_STAGE] = (char *)"/data"}}};
 	char *text = options_join(sets, 3), why[300];
 	options o = {{NULL}};
 
@@ -76,7 +81,8 @@ static void components(void)
 	is_int(options_split(text, 3, &o, why, sizeof why), -1, "there is no fourth");
 	like(why, "not known", "which is said");
 	static const char *const bad[] = {
-		"", "a", "a\n", "a\tb\tc\n", "a\tb\tc\td", "a\tb\tc\td\te\n", "#\t\t\t\n", "\t\t\x01\t\n"};
+		"", "a", "a\n", "a\tb\tc\n", "a\tb\tc\td", "a\tb\tc\td\n", "a\tb\tc\td\te\tf\tg\n",
+		"#\t\t\t\t\t\n", "\t\t\x01\t\t\t\n"};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		is_int(options_split(bad[i], 0, &o, why, sizeof why), -1, "damaged text %zu", i);
 	is_int(options_split(text, -1, &o, why, sizeof why), -1, "a number below 0");

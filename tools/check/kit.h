@@ -30,6 +30,9 @@ typedef struct kit_result {
 	int rules_kept, rules_broken, rules_skipped;
 } kit_result;
 
+/* What a collective tells of its calls; nothing is noted of one that tells nothing. */
+void predict_notes(const kit_options *options, const struct gradcomp_collective_v1 *plugin, const gradcomp_value *values,
+                   kit_result *out);
 /* Returns 0 when all rules are kept, 1 when one is broken. */
 int kit_run(const kit_options *options, kit_result *out);
 /* As kit_run() on a plugin that is loaded already; only `seed`, ranks, `thorough`

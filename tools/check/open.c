@@ -107,6 +107,30 @@ static int run_compressor(const kit_options *o, const gradcomp_plugin_info *info
 	return status;
 }
 
+static int run_collective(const kit_options *o, const gradcomp_plugin_info *info, kit_result *out)
+{
+	const struct gradcomp_collective_v1 *c = (const struct gradcomp_collective_v1 *)(const void *)info;
+	gradcomp_spec *spec = NULL;
+	gradcomp_error err = {.status = GRADCOMP_OK};
+	char text[1000];
+
+	kit_note(out, RULE_DESCRIPTOR, VERDICT_OK, "fields and functions are what they should be%s",
+	         c->predict ? "" : "; there is no predict(), and no more is checked");
+	snprintf(text, sizeof text, "%s%s%s", info->name, *o->parameters ? ":" : "", o->parameters);
+	if (gradcomp_spec_parse(info, text, &spec, &err)) {
+		kit_note(out, RULE_PARAMETERS, VERDICT_FAIL, "%s is refused: %s", o->parameters, err.text);
+	} else {
+		snprintf(out->spec, sizeof out->spec, "%s", spec->text);
+		predict_notes(o, c, spec->values, out);
+		gradcomp_spec_free(spec);
+	}
+	for (int r = RULE_NONE + 1; r < RULES; r++) {
+		out->rules_kept += out->verdict[r] == VERDICT_OK;
+		out->rules_broken += out->verdict[r] == VERDICT_FAIL;
+	}
+	return out->rules_broken > 0;
+}
+
 int kit_run(const kit_options *o, kit_result *out)
 {
 	const gradcomp_plugin_info *info;
@@ -130,8 +154,5 @@ int kit_run(const kit_options *o, kit_result *out)
 	out->abi = info->abi_version;
 	if (out->kind == GRADCOMP_KIND_COMPRESSOR)
 		return run_compressor(o, info, out);
-	kit_note(out, RULE_DESCRIPTOR, VERDICT_OK,
-	         "fields and functions are what they should be; of a collective no more is checked");
-	out->rules_kept = 1;
-	return 0;
+	return run_collective(o, info, out);
 }

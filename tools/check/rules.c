@@ -24,6 +24,7 @@ static const struct {
 	[RULE_NONFINITE] = {"nonfinite", "NaN and Inf come out where they went in"},
 	[RULE_CODE] = {"code", "a code keeps to its bound and to what it promises"},
 	[RULE_DEVICE] = {"device", "device memory is touched by operators alone"},
+	[RULE_PREDICT] = {"predict", "what planners are told are numbers that make sense"},
 };
 
 const char *rule_name(rule r)

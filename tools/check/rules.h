@@ -25,6 +25,7 @@ typedef enum rule {
 	RULE_NONFINITE,
 	RULE_CODE,
 	RULE_DEVICE,
+	RULE_PREDICT,
 	RULES
 } rule;
 

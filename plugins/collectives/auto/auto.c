@@ -51,13 +51,18 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 		goto done;
 	}
 	a->links = links;
-	a->measured = *values[PARAM_FIT].s && !auto_fit_read(values[PARAM_FIT].s, &a->fit);
-	a->senders = load_senders(links, NULL, load_shift, 1, count);
+	a->measured = *values[PARAM_FIT].s && !auto_fit_read(values[PARAM_FIT].s, &a->shape.fit);
+	a->shape.nranks = links->nranks;
+	ring_look(&a->shape.ring, links, 0, chunk, count);
 	st = ring_create(host, links, &pieces, &a->ring, err);
 	if (!st)
 		st = rhd_create(host, links, chunk, 0, &a->rhd, err);
 	if (!st && links->nnodes > 1 && links->nnodes < links->nranks)
 		st = hier_create(host, links, chunk, 0, &a->levels, err);
+	if (st)
+		goto done;
+	a->shape.rhd = &a->rhd->shape;
+	a->shape.levels = a->levels ? &a->levels->shape : NULL;
 done:
 	host->release(count);
 	if (st)
@@ -188,6 +193,24 @@ static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
 	}
 }
 
+/* What a message costs where nothing was measured: shared memory, and a network of 10 Gbit/s. */
+static void usual_fit(link_fit *fit)
+{
+	for (int k = 0; k < FIT_SIZES; k++) {
+		fit->seconds[LOAD_WITHIN][k] = 5e-6 + 0.25e-9 * fit_sizes[k];
+		fit->seconds[LOAD_BETWEEN][k] = 30e-6 + 0.9e-9 * fit_sizes[k];
+	}
+}
+
+static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
+                               uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
+{
+	link_fit fit;
+	if (!*values[PARAM_FIT].s || auto_fit_read(values[PARAM_FIT].s, &fit))
+		usual_fit(&fit);
+	return auto_predict(&fit, nranks, nnodes, (size_t)values[PARAM_CHUNK].i, primitive, bytes, out, err);
+}
+
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
 	         .name = "auto", .version = "1.0", .licence = "MIT",
@@ -209,4 +232,5 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.coded_allgather = coded_allgather,
 	.coded_reduce_scatter = coded_reduce_scatter,
 	.cost = cost,
+	.predict = predict,
 };

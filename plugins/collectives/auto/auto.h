@@ -16,21 +16,31 @@ typedef struct link_fit {
 	double seconds[LOAD_WAYS][FIT_SIZES];
 } link_fit;
 
+/* What a choice follows from. */
+typedef struct auto_shape {
+	int nranks;
+	ring_shape ring;
+	rhd_shape *rhd;
+	const hier_shape *levels; /* NULL: there are none */
+	link_fit fit;             /* equal on all ranks, to the bit */
+} auto_shape;
+
 typedef struct automatic {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	ring *ring;
 	rhd *rhd;     /* its tree is the tree */
 	hier *levels; /* NULL: there are none */
-	int senders; /* see ring_load() */
 	int measured;
-	link_fit fit; /* equal on all ranks, to the bit */
+	auto_shape shape;
 } automatic;
 
-/* The fastest way by what was measured, on all ranks the same. */
+/* The fastest way by what was measured, on all ranks the same, and its load; `out` may be NULL. */
+way auto_best(auto_shape *s, load_call call, uint64_t bytes, load *out);
+/* The same; sets the parts up for it. */
 way auto_choose(automatic *a, load_call call, uint64_t bytes);
-/* Sets the parts up for one way of an all-reduce or a broadcast. */
-void auto_set(automatic *a, way w);
+gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes, size_t chunk, uint32_t primitive,
+                             uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err);
 
 /* "8000/9000/...": nanoseconds by size, within a node and, behind those, between nodes;
  * -1 when it is no such list. */

@@ -10,26 +10,26 @@
 
 static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring"};
 
-void auto_set(automatic *a, way w)
+static void set(way w, uint64_t *small, uint64_t *brief)
 {
-	a->ring->small = w == PEERS ? WHOLE_MOST : 0;
-	a->rhd->brief = w == DOUBLED ? UINT64_MAX : 0;
+	*small = w == PEERS ? WHOLE_MOST : 0;
+	*brief = w == DOUBLED ? UINT64_MAX : 0;
 }
 
 /* Whether it is a way of this call. */
-static int serves(const automatic *a, way w, load_call call, uint64_t bytes)
+static int serves(const auto_shape *s, way w, load_call call, uint64_t bytes)
 {
 	switch (w) {
 	case PEERS:
-		return call == LOAD_ALLREDUCE && a->links->nranks <= RING_AHEAD && bytes <= WHOLE_MOST;
+		return call == LOAD_ALLREDUCE && s->nranks <= RING_AHEAD && bytes <= WHOLE_MOST;
 	case DOUBLED:
 		return call == LOAD_ALLREDUCE && bytes <= WHOLE_MOST;
 	case TREE:
 		return call == LOAD_ALLREDUCE || call == LOAD_BROADCAST;
 	case LEVELS:
-		return call == LOAD_ALLREDUCE && a->levels;
+		return call == LOAD_ALLREDUCE && s->levels;
 	case RING: /* a short broadcast is a tree there too */
-		return call != LOAD_BROADCAST || bytes > a->ring->piece;
+		return call != LOAD_BROADCAST || bytes > s->ring.piece;
 	default:
 		return 1;
 	}
@@ -44,42 +44,50 @@ static double message(const double *t, double bytes)
 	return bytes <= fit_sizes[0] ? t[0] : t[k - 1] + (t[k] - t[k - 1]) * (bytes - from) / (to - from);
 }
 
-static double seconds(automatic *a, way w, load_call call, uint64_t bytes)
+static double seconds(auto_shape *s, way w, load_call call, uint64_t bytes, load *l)
 {
 	double sum = 0;
-	load l;
-	auto_set(a, w);
+	set(w, &s->ring.small, &s->rhd->brief);
 	if (w == PEERS || w == RING)
-		ring_load(a->ring, a->senders, call, bytes, &l);
+		ring_load(&s->ring, call, bytes, l);
 	else if (w == LEVELS)
-		hier_load(a->levels, bytes, &l);
+		hier_load(s->levels, bytes, l);
 	else if (w == TREE)
-		tree_load(a->rhd->tree, call, bytes, &l);
+		tree_load(&s->rhd->tree, call, bytes, l);
 	else
-		rhd_load(a->rhd, call, bytes, &l);
-	for (int k = 0; k < l.n; k++)
-		sum += l.trip[k].times * message(a->fit.seconds[l.trip[k].way], l.trip[k].bytes);
+		rhd_load(s->rhd, call, bytes, l);
+	for (int k = 0; k < l->n; k++)
+		sum += l->trip[k].times * message(s->fit.seconds[l->trip[k].way], l->trip[k].bytes);
 	return sum;
+}
+
+way auto_best(auto_shape *s, load_call call, uint64_t bytes, load *out)
+{
+	way best = WAYS;
+	double least = 0;
+	load l;
+	for (way w = DOUBLED; w < WAYS; w++) {
+		if (!serves(s, w, call, bytes))
+			continue;
+		double t = seconds(s, w, call, bytes, &l);
+		/* A ring adds a piece while the next ones are on their way; the cost of messages
+		 * does not tell that either. */
+		if (w == RING)
+			t *= 0.9;
+		if (best == WAYS || t < least) {
+			best = w;
+			least = t;
+			if (out)
+				*out = l;
+		}
+	}
+	return best;
 }
 
 way auto_choose(automatic *a, load_call call, uint64_t bytes)
 {
-	way best = WAYS;
-	double least = 0;
-	for (way w = DOUBLED; w < WAYS; w++) {
-		if (!serves(a, w, call, bytes))
-			continue;
-		double s = seconds(a, w, call, bytes);
-		/* A ring adds a piece while the next ones are on their way; the cost of messages
-		 * does not tell that either. */
-		if (w == RING)
-			s *= 0.9;
-		if (best == WAYS || s < least) {
-			best = w;
-			least = s;
-		}
-	}
-	auto_set(a, best);
+	way best = auto_best(&a->shape, call, bytes, NULL);
+	set(best, &a->ring->small, &a->rhd->shape.brief);
 	return best;
 }
 
@@ -111,4 +119,53 @@ void auto_describe(automatic *a, char *out, size_t capacity)
 		}
 		add(out, capacity, &at, "%s", names[now]);
 	}
+}
+
+gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes, size_t chunk, uint32_t primitive,
+                             uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
+{
+	const ring_options pieces = {.chunk = chunk};
+	auto_shape s = {.nranks = nranks, .fit = *fit};
+	hier_shape levels;
+	load_group g;
+	load l = {0};
+	load_call call = LOAD_ALLREDUCE;
+	gradcomp_status st;
+	switch (primitive) {
+	case GRADCOMP_CAN_ALLREDUCE:
+		break;
+	case GRADCOMP_CAN_REDUCE_SCATTER:
+		call = LOAD_REDUCE_SCATTER;
+		break;
+	case GRADCOMP_CAN_ALLGATHER:
+		call = LOAD_ALLGATHER;
+		break;
+	case GRADCOMP_CAN_BROADCAST:
+		call = LOAD_BROADCAST;
+		break;
+	case GRADCOMP_CAN_MERGE:
+	case GRADCOMP_CAN_BARRIER:
+		return tree_predict(nranks, nnodes, primitive, bytes, out, err);
+	case GRADCOMP_CAN_CODED_ALLREDUCE:
+	case GRADCOMP_CAN_CODED_ALLGATHER:
+	case GRADCOMP_CAN_CODED_REDUCE_SCATTER:
+		return ring_predict(&pieces, nranks, nnodes, primitive, bytes, out, err);
+	default:
+		return load_refuse("auto", primitive, err);
+	}
+	st = load_group_open(&g, "auto", nranks, nnodes, err);
+	if (st)
+		return st;
+	ring_look(&s.ring, &g.links, 0, chunk, g.count);
+	load_group_close(&g);
+	st = rhd_even(&s.rhd, 0, nranks, nnodes, err);
+	if (!st && nnodes > 1 && nnodes < nranks) {
+		st = hier_even(&levels, chunk, 0, nranks, nnodes, err);
+		s.levels = &levels;
+	}
+	if (st)
+		return st;
+	auto_best(&s, call, load_all(primitive, nranks, bytes), &l);
+	load_tell(&l, out);
+	return GRADCOMP_OK;
 }

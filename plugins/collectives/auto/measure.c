@@ -166,16 +166,16 @@ gradcomp_status auto_measure(automatic *a, gradcomp_error *err)
 	for (int k = 0; !st && k < LOAD_WAYS; k++) {
 		int peer = partner(l, k);
 		if (peer >= 0)
-			st = l->rank < peer ? measure_pair(a, peer, room, a->fit.seconds[k], err) : follow(a, peer, room, err);
+			st = l->rank < peer ? measure_pair(a, peer, room, a->shape.fit.seconds[k], err) : follow(a, peer, room, err);
 	}
 	a->host->release(room);
 	if (!st)
-		st = rhd_allreduce(a->rhd, &a->fit, sizeof a->fit / sizeof a->fit.seconds[0][0], GRADCOMP_F64, GRADCOMP_MAX, 1.0,
+		st = rhd_allreduce(a->rhd, &a->shape.fit, sizeof a->shape.fit / sizeof a->shape.fit.seconds[0][0], GRADCOMP_F64, GRADCOMP_MAX, 1.0,
 		                   err);
 	a->measured = !st;
 	if (st)
 		return st;
-	fit_write(&a->fit, l->nnodes > 1 ? LOAD_WAYS : 1, fit, sizeof fit);
+	fit_write(&a->shape.fit, l->nnodes > 1 ? LOAD_WAYS : 1, fit, sizeof fit);
 	if (l->rank != 0)
 		return GRADCOMP_OK;
 	auto_describe(a, text, sizeof text);

@@ -159,13 +159,9 @@ uint64_t direct_resident(void *instance, uint64_t count)
 	return P == 1 ? 0 : count / P + ((uint64_t)d->rank < count % P);
 }
 
-void direct_cost(void *instance, uint64_t bytes, double *sent, double *messages)
+uint64_t direct_resident_begin(void *instance, uint64_t count)
 {
 	const direct *d = instance;
-	if (direct_is_short(d, bytes)) {
-		tree_cost(d->tree, bytes, sent, messages);
-		return;
-	}
-	*sent = 2 * (double)bytes * (d->nranks - 1) / d->nranks;
-	*messages = 2.0 * (d->nranks - 1);
+	uint64_t P = (uint64_t)d->nranks, r = (uint64_t)d->rank;
+	return count / P * r + (r < count % P ? r : count % P);
 }

@@ -50,12 +50,15 @@ gradcomp_status direct_coded_reduce_scatter(void *instance, float *buf, const ui
                                             gradcomp_error *err);
 gradcomp_status direct_exchange(void *instance, const gradcomp_exchange *x, gradcomp_error *err);
 uint64_t direct_resident(void *instance, uint64_t count);
+uint64_t direct_resident_begin(void *instance, uint64_t count);
 void direct_cost(void *instance, uint64_t bytes, double *sent, double *messages);
+gradcomp_status direct_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
+                               gradcomp_call_load *out, gradcomp_error *err);
 
 /* All-reduces that go along a tree. */
-static inline int direct_is_short(const direct *d, uint64_t bytes)
+static inline int direct_is_short(int nranks, uint64_t bytes)
 {
-	return d->nranks > 8 && bytes <= 8192;
+	return nranks > 8 && bytes <= 8192;
 }
 
 /* ---- the order of transfers ---- */

@@ -139,7 +139,7 @@ gradcomp_status direct_allreduce(void *instance, void *buf, uint64_t count, grad
 	dense t = {.d = d, .buf = buf, .dtype = dtype, .op = op, .scale = scale};
 	if (d->nranks == 1)
 		return alone(d, buf, count, dtype, scale);
-	if (direct_is_short(d, count * gradcomp_dtype_bytes(dtype)))
+	if (direct_is_short(d->nranks, count * gradcomp_dtype_bytes(dtype)))
 		return tree_allreduce(d->tree, buf, count, dtype, op, scale, err);
 	blocks_split(d->offset, d->nranks, count, gradcomp_dtype_bytes(dtype));
 	return run(&t, 1, 1, err);

@@ -3,36 +3,18 @@
 
 #include "disseminate.h"
 
-static int node_of(const gradcomp_links *l, int ranks_per_node, int rank)
-{
-	return ranks_per_node ? rank / ranks_per_node : l->node[rank];
-}
-
 /* Fills order, first, shards, and this rank's place. */
 static void find_nodes(hier *h, int ranks_per_node)
 {
-	const gradcomp_links *l = h->links;
-	for (int r = 0; r < l->nranks; r++)
-		h->first[node_of(l, ranks_per_node, r) + 1]++;
-	h->shards = l->nranks;
-	for (int k = 0; k < h->nodes; k++) {
-		h->shards = h->first[k + 1] < h->shards ? h->first[k + 1] : h->shards;
-		h->first[k + 1] += h->first[k];
-	}
-	/* first[k] counts up as places are given, and comes out as first[k + 1]. */
+	h->shards = hier_nodes(h->links, ranks_per_node, h->nodes, h->order, h->first);
 	h->sorted = 1;
-	for (int r = 0; r < l->nranks; r++) {
-		int k = node_of(l, ranks_per_node, r), at = h->first[k]++;
-		h->order[at] = r;
-		h->sorted &= at == r;
-		if (r == l->rank) {
-			h->node = k;
+	for (int at = 0; at < h->nranks; at++) {
+		h->sorted &= h->order[at] == at;
+		if (h->order[at] == h->links->rank)
 			h->rank_at = at;
-		}
 	}
-	for (int k = h->nodes; k > 0; k--)
-		h->first[k] = h->first[k - 1];
-	h->first[0] = 0;
+	while (h->first[h->node + 1] <= h->rank_at)
+		h->node++;
 	h->local = h->rank_at - h->first[h->node];
 	h->locals = h->first[h->node + 1] - h->first[h->node];
 }
@@ -40,7 +22,7 @@ static void find_nodes(hier *h, int ranks_per_node)
 static gradcomp_status open_level(hier *h, const int *ranks, int n, int me, size_t chunk, sublinks **links, ring **out,
                                   gradcomp_error *err)
 {
-	const ring_options o = {.chunk = chunk, .small = 8192};
+	const ring_options o = {.chunk = chunk, .small = HIER_SMALL};
 	gradcomp_status st = sublinks_create(h->host, h->links, ranks, n, me, links, err);
 	return st ? st : ring_create(h->host, &(*links)->links, &o, out, err);
 }
@@ -52,9 +34,13 @@ gradcomp_status hier_create(const gradcomp_host *host, const gradcomp_links *lin
 	int nodes = ranks_per_node ? (links->nranks - 1) / ranks_per_node + 1 : links->nnodes;
 	hier *h = host->alloc(sizeof *h + (2 * (P + 1) + (size_t)nodes + 1) * sizeof *h->counts +
 	                      (P + 2 * (size_t)nodes + 1) * sizeof *h->order);
+	int32_t *count = host->alloc((size_t)links->nnodes * sizeof *count);
 	gradcomp_status st;
-	if (!h)
+	if (!h || !count) {
+		host->release(count);
+		host->release(h);
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "hier: no memory for an instance of %d ranks", links->nranks);
+	}
 	h->host = host;
 	h->links = links;
 	h->nranks = links->nranks;
@@ -66,6 +52,8 @@ gradcomp_status hier_create(const gradcomp_host *host, const gradcomp_links *lin
 	h->first = h->order + P;
 	h->holders = h->first + nodes + 1;
 	find_nodes(h, ranks_per_node);
+	hier_look(&h->shape, links, h->order, h->first, nodes, h->shards, chunk, count);
+	host->release(count);
 	st = open_level(h, h->order + h->first[h->node], h->locals, h->local, chunk, &h->inside, &h->inner, err);
 	if (!st && h->local < h->shards) {
 		for (int k = 0; k < nodes; k++)
@@ -198,34 +186,4 @@ gradcomp_status hier_barrier(void *instance, gradcomp_error *err)
 	if (!st && h->local == 0)
 		st = disseminate(&h->across->links, err);
 	return st ? st : disseminate(&h->inside->links, err);
-}
-
-static int largest_node(const hier *h)
-{
-	int most = 0;
-	for (int k = 0; k < h->nodes; k++)
-		most = h->first[k + 1] - h->first[k] > most ? h->first[k + 1] - h->first[k] : most;
-	return most;
-}
-
-void hier_load(const hier *h, uint64_t bytes, load *out)
-{
-	double shard = (double)bytes / h->shards;
-	out->n = 0;
-	load_add(out, 0, 2.0 * (largest_node(h) - 1), shard);
-	load_add(out, h->shards, 2.0 * (h->nodes - 1), shard / h->nodes);
-}
-
-/* Within a node every shard but one goes out of a rank each way: on the way in its own
- * stays, on the way out its neighbour's. */
-void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages)
-{
-	const hier *h = instance;
-	double shard = (double)bytes / h->shards, across, trips;
-	int next = (h->local + 1) % h->locals;
-	ring_cost_of(h->nodes, h->inner->small, bytes / (uint64_t)h->shards, &across, &trips);
-	*sent = h->outer ? across : 0;
-	if (h->locals > 1)
-		*sent += 2 * (double)bytes - shard * ((h->local < h->shards) + (next < h->shards));
-	*messages = 2.0 * (largest_node(h) - 1) + trips;
 }

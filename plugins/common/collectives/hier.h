@@ -11,6 +11,13 @@
 #include "ring.h"
 #include "sublinks.h"
 
+/* What the cost of calls follows from. */
+typedef struct hier_shape {
+	int nranks, nodes, shards, largest; /* ranks of the largest node */
+	load_senders within; /* of a shard, to the next rank of the node */
+	ring_shape across;   /* among the holders of a shard, all shards at once */
+} hier_shape;
+
 typedef struct hier {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
@@ -21,6 +28,7 @@ typedef struct hier {
 	int *order;              /* ranks, node by node */
 	int *first;              /* of each node, in order[]; nodes + 1 */
 	int *holders;            /* of this rank's shard, by node */
+	hier_shape shape;
 	sublinks *inside, *across;
 	ring *inner, *outer; /* outer: NULL on a rank that holds nothing */
 	char *room;          /* for blocks in the order of nodes */
@@ -51,8 +59,22 @@ gradcomp_status hier_shard_allreduce(void *instance, void *buf, uint64_t count, 
 gradcomp_status hier_shard_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
 gradcomp_status hier_shard_spread(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
 void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages);
+/* Ranks node by node, and where each node begins in them: order, and first of nodes + 1
+ * numbers that are 0. Returns the shards. ranks_per_node as in hier_create(). */
+int hier_nodes(const gradcomp_links *links, int ranks_per_node, int nodes, int *order, int *first);
+/* count: room for as many numbers as the links have nodes. */
+void hier_look(hier_shape *s, const gradcomp_links *links, const int *order, const int *first, int nodes, int shards,
+               size_t chunk, int32_t *count);
 /* Of an all-reduce. */
-void hier_load(const hier *h, uint64_t bytes, load *out);
+void hier_load(const hier_shape *s, uint64_t bytes, load *out);
+/* Of a group that is not there (load.h). */
+gradcomp_status hier_even(hier_shape *s, size_t chunk, int ranks_per_node, int32_t nranks, int32_t nnodes,
+                          gradcomp_error *err);
+gradcomp_status hier_predict(size_t chunk, int ranks_per_node, int32_t nranks, int32_t nnodes, uint32_t primitive,
+                             uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err);
+
+/* All-reduces among holders up to this size go to all of them at once. */
+#define HIER_SMALL 8192u
 
 /* Where shard j of `total` things begins. */
 static inline uint64_t hier_begin(const hier *h, uint64_t total, int j)

@@ -1,13 +1,28 @@
 #include "load.h"
 
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
 int load_shift(int p, int d, int n)
 {
-	return (p + d) % n;
+	return (int)(((int64_t)p + d) % n);
 }
 
-int load_senders(const gradcomp_links *l, const int *order, load_trip *to, int d, int32_t *count)
+int load_chain(int p, int d, int n)
 {
-	int32_t most = 0;
+	return d < n - p ? p + d : -1;
+}
+
+int load_halving(int p, int d, int n)
+{
+	return p % (2 * (int64_t)d) == 0 && d < n - p ? p + d : -1;
+}
+
+load_senders load_count(const gradcomp_links *l, const int *order, load_trip *to, int d, int32_t *count)
+{
+	load_senders s = {0};
 	for (int k = 0; k < l->nnodes; k++)
 		count[k] = 0;
 	for (int p = 0; p < l->nranks; p++) {
@@ -15,8 +30,98 @@ int load_senders(const gradcomp_links *l, const int *order, load_trip *to, int d
 		if (q < 0)
 			continue;
 		int32_t from = l->node[order ? order[p] : p];
-		if (from != l->node[order ? order[q] : q] && ++count[from] > most)
-			most = count[from];
+		s.sent++;
+		if (from == l->node[order ? order[q] : q])
+			continue;
+		s.left++;
+		if (++count[from] > s.most)
+			s.most = count[from];
 	}
-	return (int)most;
+	s.sent /= l->nranks;
+	s.left /= l->nnodes;
+	return s;
+}
+
+load_senders load_look_to_all(const gradcomp_links *l, int32_t *count)
+{
+	load_senders s = {.sent = l->nranks - 1.0};
+	for (int k = 0; k < l->nnodes; k++)
+		count[k] = 0;
+	for (int p = 0; p < l->nranks; p++)
+		count[l->node[p]]++;
+	for (int k = 0; k < l->nnodes; k++) {
+		int64_t leave = (int64_t)count[k] * (l->nranks - count[k]);
+		s.most = leave > s.most ? (int)(leave < INT_MAX ? leave : INT_MAX) : s.most;
+		s.left += (double)leave / l->nnodes;
+	}
+	return s;
+}
+
+void load_barrier(const gradcomp_links *links, int32_t *count, load *out)
+{
+	*out = (load){0};
+	for (int64_t d = 1; d < links->nranks; d *= 2) {
+		load_senders s = load_count(links, NULL, load_shift, (int)d, count);
+		load_add(out, &s, 1, 1);
+	}
+}
+
+__attribute__((format(printf, 3, 4))) static gradcomp_status fail(gradcomp_error *err, gradcomp_status st,
+                                                                  const char *fmt, ...)
+{
+	va_list ap;
+	if (!err)
+		return st;
+	err->status = st;
+	va_start(ap, fmt);
+	vsnprintf(err->text, sizeof err->text, fmt, ap);
+	va_end(ap);
+	return st;
+}
+
+void load_nomem(const char *who, int32_t nranks, int32_t nnodes, gradcomp_error *err)
+{
+	fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory to look at %d ranks on %d nodes", who, nranks, nnodes);
+}
+
+gradcomp_status load_group_open(load_group *g, const char *who, int32_t nranks, int32_t nnodes, gradcomp_error *err)
+{
+	*g = (load_group){0};
+	if (nranks < 1 || nnodes < 1 || nnodes > nranks)
+		return fail(err, GRADCOMP_ERR_INVALID, "%s: there is no group of %d ranks on %d nodes", who, nranks, nnodes);
+	int32_t *node = malloc(((size_t)nranks + (size_t)nnodes) * sizeof *node);
+	if (!node) {
+		load_nomem(who, nranks, nnodes, err);
+		return GRADCOMP_ERR_NOMEM;
+	}
+	int each = nranks / nnodes, larger = nranks % nnodes;
+	for (int32_t k = 0, r = 0; k < nnodes; k++)
+		for (int left = each + (k < larger); left > 0; left--)
+			node[r++] = k;
+	g->links = (gradcomp_links){.struct_size = sizeof g->links, .nranks = nranks, .nnodes = nnodes, .node = node,
+	                            .chunk = LOAD_CHUNK};
+	g->count = node + nranks;
+	return GRADCOMP_OK;
+}
+
+void load_group_close(load_group *g)
+{
+	free((void *)(uintptr_t)g->links.node);
+	*g = (load_group){0};
+}
+
+void load_tell(const load *l, gradcomp_call_load *out)
+{
+	uint32_t size = out->struct_size;
+	*out = (gradcomp_call_load){.struct_size = size, .reduced = l->reduced, .coded = l->coded, .sent = l->sent,
+	                            .left = l->left, .plain = {l->plain[0], l->plain[1]}, .plain_sent = l->plain_sent};
+	for (int k = 0; k < l->n; k++) {
+		out->messages[l->trip[k].way] += l->trip[k].times;
+		out->bytes[l->trip[k].way] += l->trip[k].times * l->trip[k].bytes;
+	}
+}
+
+gradcomp_status load_refuse(const char *who, uint32_t primitive, gradcomp_error *err)
+{
+	return fail(err, GRADCOMP_ERR_UNSUPPORTED, "%s: serves no primitive 0x%x", who, (unsigned)primitive);
 }

@@ -6,17 +6,6 @@
 
 /* ---- the circle ---- */
 
-/* Ranks a node when all nodes have as many, else 0. count: nnodes numbers. */
-static int even_nodes(const gradcomp_links *l, int32_t *count)
-{
-	for (int r = 0; r < l->nranks; r++)
-		count[l->node[r]]++;
-	for (int k = 1; k < l->nnodes; k++)
-		if (count[k] != count[0])
-			return 0;
-	return count[0];
-}
-
 /* Places go around the nodes: the first ranks of all nodes, then the second ones. */
 static void go_around(rhd *r, int32_t *count)
 {
@@ -30,34 +19,9 @@ static void go_around(rhd *r, int32_t *count)
 	}
 }
 
-/* `step`: what skips should be multiples of. */
-static void choose_skips(rhd *r, int step)
+static void draw_circle(rhd *r, uint64_t brief, int32_t *count)
 {
-	for (int s = r->nranks; s >= 1; r->nskips++) {
-		r->skip[r->nskips] = s;
-		int half = (s + 1) / 2, even = (half + step - 1) / step * step;
-		s = s == 1 ? 0 : even < s ? even : half;
-	}
-}
-
-static int fold(int p, int d, int n)
-{
-	return p < d && p + d < n ? p + d : -1;
-}
-
-static int partner(int p, int d, int n)
-{
-	int full = 1;
-	while (full <= n / 2)
-		full *= 2;
-	return p < full ? p ^ d : -1;
-}
-
-static void draw_circle(rhd *r, int32_t *count)
-{
-	const gradcomp_links *l = r->links;
-	int even = even_nodes(l, count), around = even > 1 && l->nnodes > 1;
-	if (around) {
+	if (rhd_goes_around(r->links, count)) {
 		go_around(r, count);
 	} else {
 		r->host->release(r->order);
@@ -65,12 +29,7 @@ static void draw_circle(rhd *r, int32_t *count)
 		r->order = r->place_of = NULL;
 	}
 	r->place = r->place_of ? r->place_of[r->rank] : r->rank;
-	choose_skips(r, around ? l->nnodes : 1);
-	for (int k = 0; k < r->nskips; k++)
-		r->senders[k] = load_senders(l, r->order, load_shift, r->skip[k], count);
-	r->doubling[0] = load_senders(l, r->order, fold, r->full, count);
-	for (int k = 1, d = 1; d < r->full; d *= 2, k++)
-		r->doubling[k] = load_senders(l, r->order, partner, d, count);
+	rhd_look(&r->shape, r->links, r->order, brief, count);
 }
 
 /* ---- the instance ---- */
@@ -90,9 +49,6 @@ gradcomp_status rhd_create(const gradcomp_host *host, const gradcomp_links *link
 	r->rank = links->rank;
 	r->nranks = links->nranks;
 	r->piece = ((chunk ? chunk : links->chunk) + 63) & ~(size_t)63;
-	r->brief = brief;
-	for (r->full = 1; r->full <= links->nranks / 2; r->full *= 2)
-		;
 	r->offset = host->alloc((P + 1) * sizeof *r->offset);
 	r->order = host->alloc(P * sizeof *r->order);
 	r->place_of = host->alloc(P * sizeof *r->place_of);
@@ -101,7 +57,7 @@ gradcomp_status rhd_create(const gradcomp_host *host, const gradcomp_links *link
 	st = tree_create(host, links, chunk, &r->tree, err);
 	if (st)
 		goto fail;
-	draw_circle(r, count);
+	draw_circle(r, brief, count);
 	host->release(count);
 	*out = r;
 	return GRADCOMP_OK;
@@ -134,8 +90,8 @@ static gradcomp_status halve(rhd *r, const rhd_blocks *c, gradcomp_error *err)
 {
 	int P = r->nranks, v = r->place;
 	gradcomp_status st = GRADCOMP_OK;
-	for (int k = 0; !st && k + 1 < r->nskips; k++) {
-		int s = r->skip[k + 1], n = r->skip[k] - s, to = (v + s) % P;
+	for (int k = 0; !st && k + 1 < r->shape.nskips; k++) {
+		int s = r->shape.skip[k + 1], n = r->shape.skip[k] - s, to = (v + s) % P;
 		st = rhd_trip(r, c, &(rhd_run){to, to, n}, &(rhd_run){(v + P - s) % P, v, n}, err);
 	}
 	return st;
@@ -146,8 +102,8 @@ static gradcomp_status gather(rhd *r, const rhd_blocks *c, gradcomp_error *err)
 {
 	int P = r->nranks, v = r->place;
 	gradcomp_status st = GRADCOMP_OK;
-	for (int k = r->nskips - 1; !st && k > 0; k--) {
-		int s = r->skip[k], n = r->skip[k - 1] - s, from = (v + s) % P;
+	for (int k = r->shape.nskips - 1; !st && k > 0; k--) {
+		int s = r->shape.skip[k], n = r->shape.skip[k - 1] - s, from = (v + s) % P;
 		st = rhd_trip(r, c, &(rhd_run){(v + P - s) % P, v, n}, &(rhd_run){from, from, n}, err);
 	}
 	return st;
@@ -183,7 +139,7 @@ gradcomp_status rhd_allreduce(void *instance, void *buf, uint64_t count, gradcom
 		return GRADCOMP_OK;
 	if (r->nranks == 1)
 		return scale == 1.0 ? GRADCOMP_OK : r->host->operators->scale_as(NULL, buf, scale, count, dtype);
-	return (count * gradcomp_dtype_bytes(dtype) <= r->brief ? rhd_doubled : halved)(r, buf, count, dtype, op, scale,
+	return (count * gradcomp_dtype_bytes(dtype) <= r->shape.brief ? rhd_doubled : halved)(r, buf, count, dtype, op, scale,
 	                                                                                  err);
 }
 
@@ -215,8 +171,8 @@ static gradcomp_status scatter(rhd *r, void *buf, uint64_t bytes, int root, grad
 	const rhd_run nothing = {0, 0, 0};
 	gradcomp_status st = GRADCOMP_OK;
 	blocks_split(r->offset, P, bytes, 1);
-	for (int k = 1; !st && k < r->nskips; k++) {
-		int s = r->skip[k], there = (base + a + s) % P, here = (base + a) % P;
+	for (int k = 1; !st && k < r->shape.nskips; k++) {
+		int s = r->shape.skip[k], there = (base + a + s) % P, here = (base + a) % P;
 		if (n <= s)
 			continue;
 		if (me == a)
@@ -238,51 +194,11 @@ gradcomp_status rhd_broadcast(void *instance, void *buf, uint64_t bytes, int roo
 	rhd *r = instance;
 	if (r->nranks == 1 || !bytes)
 		return GRADCOMP_OK;
-	return bytes <= r->brief ? tree_broadcast(r->tree, buf, bytes, root, err) : scatter(r, buf, bytes, root, err);
+	return bytes <= r->shape.brief ? tree_broadcast(r->tree, buf, bytes, root, err) : scatter(r, buf, bytes, root, err);
 }
 
 gradcomp_status rhd_barrier(void *instance, gradcomp_error *err)
 {
 	const rhd *r = instance;
 	return disseminate(r->links, err);
-}
-
-/* ---- what they cost ---- */
-
-static void load_doubled(const rhd *r, uint64_t bytes, load *out)
-{
-	if (r->full < r->nranks)
-		load_add(out, r->doubling[0], 2, (double)bytes);
-	for (int k = 1, d = 1; d < r->full; d *= 2, k++)
-		load_add(out, r->doubling[k], 1, (double)bytes);
-}
-
-void rhd_load(const rhd *r, load_call call, uint64_t bytes, load *out)
-{
-	int both = call == LOAD_ALLREDUCE || call == LOAD_BROADCAST;
-	out->n = 0;
-	if (both && bytes <= r->brief) {
-		if (call == LOAD_ALLREDUCE)
-			load_doubled(r, bytes, out);
-		else
-			tree_load(r->tree, call, bytes, out);
-		return;
-	}
-	for (int k = 1; k < r->nskips; k++)
-		load_add(out, r->senders[k], 1 + both, (double)bytes / r->nranks * (r->skip[k - 1] - r->skip[k]));
-}
-
-void rhd_cost(void *instance, uint64_t bytes, double *sent, double *messages)
-{
-	const rhd *r = instance;
-	int trips = 0;
-	load l;
-	rhd_load(r, LOAD_ALLREDUCE, bytes, &l);
-	*messages = load_messages(&l);
-	*sent = 2.0 * (r->nranks - 1) / r->nranks * (double)bytes;
-	if (bytes > r->brief)
-		return;
-	while (1 << trips < r->full)
-		trips++;
-	*sent = (double)bytes * (r->place >= r->full ? 1 : trips + (r->place + r->full < r->nranks));
 }

@@ -24,17 +24,25 @@
 /* Skips there can be: one halving more than bits of a rank. */
 #define RHD_SKIPS 34
 
+/* What the cost of calls follows from. */
+typedef struct rhd_shape {
+	tree_shape tree; /* for short broadcasts */
+	int nranks;
+	int full;                    /* largest power of two up to nranks */
+	int skip[RHD_SKIPS], nskips; /* nranks ... 1 */
+	load_senders by_skip[RHD_SKIPS];
+	load_senders doubling[RHD_SKIPS]; /* by the bit of the place; [0] is the fold */
+	load_senders scattered[RHD_SKIPS]; /* a broadcast's way out by skip: left and sent in blocks */
+	uint64_t brief;              /* bytes; up to it whole buffers are doubled */
+} rhd_shape;
+
 typedef struct rhd {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	tree *tree;              /* for short broadcasts */
 	int rank, nranks, place; /* place: this rank's on the circle */
 	size_t piece;            /* bytes */
-	uint64_t brief;          /* bytes; up to it whole buffers are doubled */
-	int full;                /* largest power of two up to nranks */
-	int skip[RHD_SKIPS], nskips; /* nranks ... 1 */
-	int senders[RHD_SKIPS];      /* of a node, to other nodes: by skip */
-	int doubling[RHD_SKIPS];     /* likewise, by the bit of the place; [0] is the fold */
+	rhd_shape shape;
 	char *room;
 	size_t room_bytes;
 	gradcomp_request send[RHD_AHEAD], recv[RHD_AHEAD];
@@ -55,8 +63,17 @@ gradcomp_status rhd_allgather(void *instance, void *buf, const uint64_t *bytes, 
 gradcomp_status rhd_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
 gradcomp_status rhd_barrier(void *instance, gradcomp_error *err);
 void rhd_cost(void *instance, uint64_t bytes, double *sent, double *messages);
+/* Ranks a node when nodes are several and all have as many: places then go around them.
+ * Else 0. count: room for nnodes numbers. */
+int rhd_goes_around(const gradcomp_links *l, int32_t *count);
+/* order[place] is a rank; NULL: the place itself. */
+void rhd_look(rhd_shape *s, const gradcomp_links *links, const int *order, uint64_t brief, int32_t *count);
 /* Of a call of `bytes` in all. */
-void rhd_load(const rhd *r, load_call call, uint64_t bytes, load *out);
+void rhd_load(const rhd_shape *s, load_call call, uint64_t bytes, load *out);
+/* Of a group that is not there (load.h), until this thread asks for another one. */
+gradcomp_status rhd_even(rhd_shape **out, uint64_t brief, int32_t nranks, int32_t nnodes, gradcomp_error *err);
+gradcomp_status rhd_predict(uint64_t brief, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
+                            gradcomp_call_load *out, gradcomp_error *err);
 
 /* A short all-reduce; count is not 0 and nranks not 1. */
 gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,

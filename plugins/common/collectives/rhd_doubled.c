@@ -39,11 +39,11 @@ gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dt
                             gradcomp_error *err)
 {
 	const gradcomp_operators *ops = r->host->operators;
-	int place = r->place, P = r->nranks, folded = place + r->full < P ? rank_at(r, place + r->full) : -1;
+	int place = r->place, P = r->nranks, folded = place + r->shape.full < P ? rank_at(r, place + r->shape.full) : -1;
 	size_t bytes = count * gradcomp_dtype_bytes(dtype);
 	gradcomp_status st, bad = GRADCOMP_OK;
-	if (place >= r->full) {
-		int peer = rank_at(r, place - r->full);
+	if (place >= r->shape.full) {
+		int peer = rank_at(r, place - r->shape.full);
 		st = one_way(r, peer, 1, buf, bytes, err);
 		return st ? st : one_way(r, peer, 0, buf, bytes, err);
 	}
@@ -54,7 +54,7 @@ gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dt
 		if (!st)
 			bad = ops->reduce(NULL, have, other, count, dtype, op);
 	}
-	for (int d = 1; !st && !bad && d < r->full; d *= 2) {
+	for (int d = 1; !st && !bad && d < r->shape.full; d *= 2) {
 		st = swap_sums(r, rank_at(r, place ^ d), have, other, bytes, err);
 		if (st)
 			break;

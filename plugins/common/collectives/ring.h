@@ -57,8 +57,23 @@ gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint
 void ring_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 /* The same of a ring of so many ranks. */
 void ring_cost_of(int nranks, uint64_t small, uint64_t bytes, double *sent, double *messages);
-/* `senders`: ranks of the busiest node whose right neighbour is on another node. */
-void ring_load(const ring *r, int senders, load_call call, uint64_t bytes, load *out);
+
+/* What the cost of calls follows from. */
+typedef struct ring_shape {
+	int nranks;
+	load_senders right;  /* to the right neighbour */
+	load_senders chain;  /* the same, but for the last one */
+	load_senders to_all; /* everybody to everybody at once */
+	uint64_t small;
+	size_t piece;
+} ring_shape;
+
+/* count: room for nnodes numbers. chunk and small as in ring_options. */
+void ring_look(ring_shape *s, const gradcomp_links *links, uint64_t small, size_t chunk, int32_t *count);
+/* Of a call of `bytes` in all. */
+void ring_load(const ring_shape *s, load_call call, uint64_t bytes, load *out);
+gradcomp_status ring_predict(const ring_options *o, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
+                             gradcomp_call_load *out, gradcomp_error *err);
 
 /* Blocks that travel around the ring, one step a neighbour at a time. In step s
  * this rank sends block (start - s) and receives block (start - s - 1), both mod

@@ -8,17 +8,9 @@ gradcomp_status tree_room(tree *t, size_t bytes, gradcomp_error *err)
 	return room_grow(t->host, &t->room, &t->room_bytes, bytes, "tree", err);
 }
 
-static int full_tree(int n)
-{
-	int full = 1;
-	while (full <= n / 2)
-		full *= 2;
-	return full;
-}
-
 tree_place tree_find(const tree *t, int root)
 {
-	int P = t->nranks, me = (t->rank - root + P) % P, full = t->full;
+	int P = t->nranks, me = (t->rank - root + P) % P, full = t->shape.full;
 	tree_place place = {.parent = -1};
 	if (me >= full) {
 		place.parent = (me - full + root) % P;
@@ -36,17 +28,6 @@ tree_place tree_find(const tree *t, int root)
 	return place;
 }
 
-/* Down: in the trip of the fold, and in that of bit d. */
-static int unfold(int p, int d, int n)
-{
-	return p + d < n ? p + d : -1;
-}
-
-static int hand_down(int p, int d, int n)
-{
-	return p % (2 * d) == 0 && p + d < full_tree(n) ? p + d : -1;
-}
-
 gradcomp_status tree_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, tree **out,
                             gradcomp_error *err)
 {
@@ -62,10 +43,7 @@ gradcomp_status tree_create(const gradcomp_host *host, const gradcomp_links *lin
 	t->rank = links->rank;
 	t->nranks = links->nranks;
 	t->piece = ((chunk ? chunk : links->chunk) + 63) & ~(size_t)63;
-	t->full = full_tree(t->nranks);
-	t->senders[0] = load_senders(links, NULL, unfold, t->full, count);
-	for (int k = 1, d = 1; d < t->full; d *= 2, k++)
-		t->senders[k] = load_senders(links, NULL, hand_down, d, count);
+	tree_look(&t->shape, links, count);
 	host->release(count);
 	*out = t;
 	return GRADCOMP_OK;
@@ -79,24 +57,4 @@ void tree_destroy(void *instance)
 	const gradcomp_host *host = t->host;
 	host->release(t->room);
 	host->release(t);
-}
-
-void tree_load(const tree *t, load_call call, uint64_t bytes, load *out)
-{
-	double times = call == LOAD_ALLREDUCE ? 2 : 1;
-	out->n = 0;
-	if (t->full < t->nranks)
-		load_add(out, t->senders[0], times, (double)bytes);
-	for (int k = 1, d = 1; d < t->full; d *= 2, k++)
-		load_add(out, t->senders[k], times, (double)bytes);
-}
-
-void tree_cost(void *instance, uint64_t bytes, double *sent, double *messages)
-{
-	const tree *t = instance;
-	tree_place p = tree_find(t, 0);
-	load l;
-	tree_load(t, LOAD_ALLREDUCE, bytes, &l);
-	*sent = (double)bytes * (p.nchildren + (p.parent >= 0));
-	*messages = load_messages(&l);
 }

@@ -14,13 +14,18 @@
 /* Sends of a piece to all children that may be on their way at once. */
 #define TREE_AHEAD 4
 
+/* What the cost of calls follows from. */
+typedef struct tree_shape {
+	int nranks, full;                     /* full: largest power of two up to nranks */
+	load_senders down[TREE_MAX_CHILDREN]; /* [0] in the fold, then by bit, from root 0 */
+} tree_shape;
+
 typedef struct tree {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	int rank, nranks;
-	int full;     /* largest power of two up to nranks */
+	tree_shape shape;
 	size_t piece; /* bytes */
-	int senders[TREE_MAX_CHILDREN]; /* of a node, to other nodes: [0] in the fold, then by bit, from root 0 */
 	char *room;   /* for what arrives */
 	size_t room_bytes;
 	gradcomp_request arriving[2][TREE_MAX_CHILDREN];
@@ -50,7 +55,11 @@ gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes,
 gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
                            gradcomp_error *err);
 void tree_cost(void *instance, uint64_t bytes, double *sent, double *messages);
+/* count: room for nnodes numbers. */
+void tree_look(tree_shape *s, const gradcomp_links *links, int32_t *count);
 /* All-reduce and broadcast. */
-void tree_load(const tree *t, load_call call, uint64_t bytes, load *out);
+void tree_load(const tree_shape *s, load_call call, uint64_t bytes, load *out);
+gradcomp_status tree_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes, gradcomp_call_load *out,
+                             gradcomp_error *err);
 
 #endif

@@ -2,11 +2,12 @@
  * Layer-wise Adaptive Gradient Sparsification for Distributed Deep Learning with
  * Convergence Guarantees, ECAI 2020).
  *
- * The densities are given, one for all or one for each tensor; or adaptive: in the
- * first measure_steps steps every rank times its backward pass, the choosing and the
- * exchanges. Then a mean over the ranks of a few floats makes what was measured
- * equal, and each tensor sends as much as can travel while the next one's gradient is
- * computed (solve.h), one in max_ratio numbers at least.
+ * The densities are given, one for all or one for each tensor; or adaptive: each tensor
+ * sends as much as can travel while the next one's gradient is computed (solve.h), one in
+ * max_ratio numbers at least. What that takes is measured by the host (schedule.*), which
+ * tells it to all ranks alike; where it has not by then, in the first measure_steps steps
+ * every rank times its backward pass, the choosing and the exchanges itself, and a mean over
+ * the ranks of a few floats makes that equal.
  *
  * Rounds: that mean, in the one step it is due; and the parts, GATHERED (sparse.h). */
 #include <stdio.h>
@@ -297,4 +298,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.load = lags_load,
 	.cost = lags_cost,
 	.choice = lags_choice,
+	.measured = lags_told,
 };

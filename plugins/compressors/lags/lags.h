@@ -53,6 +53,8 @@ double lags_density_of(const lags *l, uint32_t tensor, uint64_t step, double oth
 uint64_t lags_line(const lags *l);
 void lags_tell(const lags *l, const gradcomp_bucket *bucket, double *line, float *out);
 void lags_take(lags *l, const gradcomp_bucket *bucket, uint64_t step, const float *mean);
+/* What the host has measured and all ranks agree on, from `step` on. */
+gradcomp_status lags_told(void *instance, const gradcomp_measured *m, uint64_t step, gradcomp_error *err);
 /* Notes an exchange that brought its payloads at `arrived`. */
 void lags_note(lags *l, const gradcomp_bucket *bucket, uint64_t step, const lags_flight *f, double arrived);
 

@@ -4,7 +4,10 @@
  * same step, to its own; its tensors share that by their numbers. An exchange lasts
  * from the end of encode to the beginning of decode; waiting behind others is no part
  * of it, so the shortest counts. Densities alternate while measuring, so that there
- * are two sizes to put a line through. */
+ * are two sizes to put a line through.
+ *
+ * A host that measures and compares by itself tells what it has found, at any time; that
+ * takes the place of all this. An older one does not. */
 #include "lags.h"
 
 #include <time.h>
@@ -40,9 +43,10 @@ double lags_density_of(const lags *l, uint32_t tensor, uint64_t step, double oth
 {
 	uint32_t n = l->s.layout->ntensors, next = tensor + 1;
 	uint64_t d = l->s.layout->tensors[tensor].numel;
-	if (step < l->agree_step)
+	int agreed = holds(l, tensor, step) && (next == n || holds(l, next, step));
+	if (!agreed && step < l->agree_step)
 		return (step - l->s.schedule.start_step) % 2 ? otherwise / 4 : otherwise;
-	if (!holds(l, tensor, step) || (next < n && !holds(l, next, step)))
+	if (!agreed)
 		return otherwise;
 	if (next < n && !(l->agreed[next].known > 0))
 		return otherwise;
@@ -92,6 +96,30 @@ void lags_take(lags *l, const gradcomp_bucket *bucket, uint64_t step, const floa
 		                                             .backward = of[1] > 0 ? of[0] / of[1] : 0,
 		                                             .known = of[1]};
 	}
+}
+
+static float seconds(double s)
+{
+	return s > 0 && s < 1e9 ? (float)s : 0;
+}
+
+gradcomp_status lags_told(void *instance, const gradcomp_measured *m, uint64_t step, gradcomp_error *err)
+{
+	lags *l = instance;
+	const gradcomp_layout *layout = l->s.layout;
+	if (!l->adaptive || !step)
+		return GRADCOMP_OK;
+	if (m->ntensors != layout->ntensors)
+		return l->s.host->fail(err, GRADCOMP_ERR_INTERNAL, "lags: times of %u tensors, there are %u", m->ntensors,
+		                       layout->ntensors);
+	for (uint32_t i = 0; i < layout->ntensors; i++)
+		l->agreed[i] = (lags_agreed){.step = step - 1,
+		                             .latency = seconds(m->exchange_a),
+		                             .per_byte = seconds(m->exchange_b),
+		                             .per_number = seconds(m->encode_b),
+		                             .backward = seconds(m->backward[i]),
+		                             .known = 1};
+	return GRADCOMP_OK;
 }
 
 void lags_note(lags *l, const gradcomp_bucket *bucket, uint64_t step, const lags_flight *f, double arrived)

@@ -1,0 +1,304 @@
+/* --gradcomp=auto: a reducer that chooses. It stands in front of reducers of parts of the
+ * model, and changes them while the job runs, where that is faster.
+ *
+ *     LOOK      the base, the first of the candidates, which is dense; is anything exposed?
+ *     MEASURE   likewise, while every rank times what the candidates compute
+ *     TRY       some real steps of the candidate that is predicted to be the fastest
+ *     KEEP      with what won
+ *     GUARD     now and then a few dense steps again: does it still win?
+ *
+ * Ranks talk at checks, between two steps. All know the step of the next one, since rank 0
+ * said it at the last. At a check every rank shows what it has measured, rank 0 decides, and
+ * the others hold its decision against what it may say before they believe it. Gradients of
+ * the next step that come meanwhile wait. So all ranks change at the same step.
+ *
+ * What a compressor that is left still held back (its error memory) is owed: it is added to
+ * the next gradient of its tensor, until a step has carried it.
+ *
+ * Files: choice.c the front, choice_open.c how one is made, choice_spec.c what is asked for,
+ * choice_parts.c reducers of parts and what is owed, choice_probe.c the first look at the
+ * network, choice_pulse.c times of steps, choice_check.c a check, choice_facts.c what is shown
+ * there, choice_policy.c what rank 0 decides, choice_decision.c what it may say,
+ * choice_cost.c the candidates' work, choice_predict.c step times, choice_state.c save and
+ * load, choice_tell.c lines and the report. */
+#ifndef REDUCER_CHOICE_H
+#define REDUCER_CHOICE_H
+
+#include "front.h"
+#include "profile.h"
+
+#include "gradcomp/model.h"
+
+enum { CHOICE_CANDIDATES = 16, CHOICE_WINDOW = 64, CHOICE_TRIALS = 2, CHOICE_SWITCHES = 64 };
+#define CHOICE_NONE UINT32_MAX
+
+/* ---- what is asked for (choice_spec.c) ---- */
+
+/* Of the front as a whole; the table of its parameters. Not a plugin. */
+extern const gradcomp_plugin_info choice_info;
+/* Whether a compressor's SPEC (NULL: the configured one) asks for it. */
+int choice_asked(const config *c, const char *compressor);
+
+typedef struct candidate {
+	char *text;       /* COMPRESSOR or COMPRESSOR@COLLECTIVE, as written */
+	char *compressor; /* SPECs */
+	char *collective; /* NULL: the one that was asked for, or else the usual one */
+	/* Known when it has been resolved. */
+	const plugin *plugins[2];
+	char *full, *over; /* canonical SPECs; NULL: it has not been resolved */
+	int dense;         /* sends every number, at most rounded, and keeps nothing back */
+	int unusable;      /* on some rank */
+	int said;     /* why it is left out */
+	int costed;   /* what follows is known */
+	struct candidate_cost {
+		gradcomp_line encode, decode; /* over numbers, all rounds; decode with the payloads of all ranks */
+	} cost;
+	struct candidate_load *load; /* by tensor of the layout, on rank 0: see choice_cost.c */
+} candidate;
+
+/* What a tensor sends, were it a bucket. */
+typedef struct candidate_load {
+	double bytes[4]; /* by gradcomp_pattern, of all rounds */
+	uint32_t exchanges;
+	uint32_t reserved0;
+} candidate_load;
+
+typedef struct choice_wish {
+	char *text; /* what all ranks must agree on, lists as a hash */
+	double max_error, margin;
+	uint32_t window, interval;
+	candidate *candidate; /* [0] is the base */
+	uint32_t n;
+} choice_wish;
+
+/* SPEC (NULL: the configured one) and settings; nothing is loaded. */
+gradcomp_status choice_wish_read(const config *c, const char *spec, choice_wish *out, gradcomp_error *err);
+void choice_wish_clear(choice_wish *w);
+/* Loads a candidate's plugins. */
+gradcomp_status choice_resolve(const config *c, const char *collective, candidate *k, gradcomp_error *err);
+/* For gradcomp_spec_check(): the SPEC, and that there is a base. */
+gradcomp_status choice_check_spec(const config *c, const char *spec, const char *collective, gradcomp_error *err);
+
+/* ---- what is in force ---- */
+
+/* Tensors with in[i] != 0 go to `candidate`, the others to `rest`. */
+typedef struct assignment {
+	uint32_t candidate, rest; /* rest NONE: all are in */
+	uint8_t *in;              /* by tensor, in the caller's order */
+} assignment;
+
+typedef struct choice choice;
+
+typedef struct part {
+	choice *of;
+	gradcomp_reducer *r;
+	uint32_t candidate, n;
+	uint32_t *tensor; /* of the caller, by the part's own */
+} part;
+
+/* Reducers of an assignment. */
+typedef struct parts {
+	part part[2];
+	uint32_t n;
+	uint8_t *of; /* part of each of the caller's tensors */
+	uint32_t *as; /* and its number there */
+} parts;
+
+/* ---- what is measured (choice_facts.c) ---- */
+
+/* Doubles, of which the ranks' maximum is formed, and of those marked - the minimum. */
+typedef struct facts {
+	uint32_t ntensors, ncandidates;
+	double *value; /* all of them, `count` */
+	uint32_t count;
+	/* Parts of it. Of steps, the latest comes last; of steps that do not count: 0. */
+	double *took;     /* CHOICE_WINDOW seconds from the end of one step to the end of the next */
+	double *exposed;  /* - CHOICE_WINDOW seconds from the last gradient to the end */
+	double *error;    /* 1: what is kept back, as a share, smoothed over steps */
+	double *line;     /* - 2: an exchange in this assignment, a and b */
+	double *costed;   /* - 1: whether candidates' costs are known */
+	double *forward;  /* 1 */
+	double *backward; /* by tensor of the layout */
+	double *cost;     /* CHOICE_COSTS of each candidate, see choice_facts.c */
+	double *unusable; /* of each candidate; 1: on some rank */
+} facts;
+
+/* Steps of which took[] and exposed[] tell: since the change, but for the first, which
+ * connects. */
+uint32_t facts_steps(const choice *c);
+gradcomp_status facts_make(facts *f, uint32_t ntensors, uint32_t ncandidates, gradcomp_error *err);
+void facts_free(facts *f);
+/* This rank's, then all ranks'. */
+void facts_fill(choice *c);
+gradcomp_status facts_share(choice *c, gradcomp_error *err);
+/* Median of the last n of a window's numbers. */
+double facts_median(const double *window, uint32_t n);
+
+/* ---- what is decided ---- */
+
+typedef enum choice_phase { CHOICE_LOOK, CHOICE_MEASURE, CHOICE_TRY, CHOICE_KEEP, CHOICE_GUARD } choice_phase;
+
+typedef enum choice_reason {
+	CHOICE_GOES_ON,
+	CHOICE_ALONE,      /* one rank */
+	CHOICE_HIDDEN,     /* less is exposed than the margin */
+	CHOICE_NO_GAIN,    /* no candidate is predicted to gain the margin */
+	CHOICE_TRIES,
+	CHOICE_WON,        /* a candidate, in its trial */
+	CHOICE_LOST,       /* all trials */
+	CHOICE_GUARDS,     /* dense steps to compare with */
+	CHOICE_STILL_WINS,
+	CHOICE_NO_LONGER_WINS,
+	CHOICE_ERROR,      /* more is kept back than max_error */
+	CHOICE_REFUSED,    /* a candidate could not be made */
+	CHOICE_LOADED,     /* from a saved state */
+	CHOICE_REASONS
+} choice_reason;
+
+/* What rank 0 tells the others at a check; `in` of the assignment follows it. */
+typedef struct decision {
+	uint64_t magic, step;
+	uint32_t phase, reason;
+	uint32_t candidate, rest;
+	uint32_t next;    /* steps to the next check; 0: another round at once */
+	uint32_t measure; /* candidates' costs are to be measured */
+	/* Seconds a step, of the candidates; 0: not known. */
+	double predicted[CHOICE_CANDIDATES], measured[CHOICE_CANDIDATES];
+	double exposed; /* of the base */
+} decision;
+
+#define CHOICE_MAGIC 0x314f545541434721u
+#define CHOICE_NEXT_MAX (1u << 24)
+/* What another rank may say at `step`. */
+gradcomp_status decision_check(const choice *c, const decision *v, const uint8_t *in, gradcomp_error *err);
+
+/* Rank 0's memory from check to check. Seconds a step; 0: not known. */
+typedef struct policy {
+	choice_phase phase;
+	double base, exposed;
+	uint32_t base_steps; /* that it rests on */
+	double predicted[CHOICE_CANDIDATES], measured[CHOICE_CANDIDATES];
+	uint8_t banned[CHOICE_CANDIDATES]; /* lost too much, or cannot be made */
+	uint8_t tried[CHOICE_CANDIDATES];
+	uint32_t trials;
+	uint8_t *in;                     /* the tensors that each is used for */
+	uint8_t split[CHOICE_CANDIDATES]; /* they are not all */
+	uint32_t guarded;  /* the candidate that is compared with dense, */
+	double before;     /* and what its steps took */
+	uint32_t over;     /* checks in a row at which too much was held back */
+	uint32_t lost;     /* trials and guards that ended with dense */
+	uint32_t patience; /* intervals until the next guard or look; doubles */
+	uint64_t guard_at;
+} policy;
+
+void policy_start(policy *p);
+/* At a check, from c->facts and c->now: the decision, and in[] of its assignment. */
+void policy_decide(choice *c, decision *v, uint8_t *in);
+/* Candidate k could not be made: without it. */
+void policy_refused(choice *c, uint32_t k);
+/* Goes on with what a saved state says (c->last, c->now); `looks`: nothing was decided. */
+void policy_resume(choice *c, int looks, uint64_t guard_at);
+
+/* choice_predict.c: seconds a step of candidate k, from facts; of the parts it is best used
+ * for. Negative: it cannot be said. in[]: as in an assignment; *split: not for all. */
+double choice_predict(choice *c, uint32_t k, uint8_t *in, int *split);
+/* choice_probe.c: the base's links are made, and timed by some all-reduces. Collective. */
+gradcomp_status choice_probe(choice *c, gradcomp_error *err);
+/* choice_cost.c: what the candidate's work costs on this rank. */
+gradcomp_status choice_cost(choice *c, candidate *k, gradcomp_error *err);
+
+/* ---- the front ---- */
+
+typedef struct change {
+	uint64_t step;
+	char *to;
+	choice_reason reason;
+} change;
+
+/* Seconds of steps as they go, by step % CHOICE_WINDOW. */
+typedef struct pulse {
+	double took[CHOICE_WINDOW], exposed[CHOICE_WINDOW];
+	double first_given, last_given, last_end; /* of the step in flight, and the end of the one before */
+	double *given, *backward;                 /* by tensor of the layout: when, and what it took */
+	double forward, error, exposed_s;
+	uint64_t bad;
+} pulse;
+
+struct choice {
+	gradcomp_reducer *self;
+	gradcomp_job *job;
+	gradcomp_group *group;   /* its own, of the caller's ranks */
+	gradcomp_reducer *shape; /* the layout of all tensors; reduces nothing */
+	uint32_t ntensors;
+	gradcomp_reducer_options options;
+	char *collective, *schedule; /* what options point to */
+	choice_wish wish;
+	assignment now;
+	parts *parts;
+	float **owed;        /* by the caller's tensor; NULL: nothing */
+	uint64_t changed_at; /* step at which `now` began */
+	gradcomp_line probed; /* an all-reduce of bytes before the first step */
+	facts facts;
+	policy policy;       /* rank 0's */
+	decision last;
+	change *change;
+	uint32_t nchanges;
+	gradcomp_reducer_stats gone; /* counted by parts that have gone */
+	report_reducer row[2];       /* of the report: left by parts that have gone last */
+	uint32_t nrows;
+	/* For tests: before facts are shared, and before a decision is believed. */
+	void (*shows)(choice *c, void *ctx);
+	void (*hears)(choice *c, decision *v, uint8_t *in, void *ctx);
+	void *test;
+
+	pthread_mutex_t lock;
+	pthread_cond_t wake, changed;
+	pthread_t thread;
+	int started, stop;
+	int busy;      /* a check is due or runs: what is given waits */
+	int measure;   /* when it is over, costs are to be measured */
+	int measuring; /* they are: candidates belong to the thread */
+	int inside;    /* calls that may touch parts */
+	int callbacks;
+	uint8_t *state; /* of each of the caller's tensors in this step: see choice.c */
+	void **given;
+	uint32_t ngiven, ndone;
+	uint64_t steps, next_check;
+	pulse pulse;
+	gradcomp_status failed;
+	gradcomp_error failure;
+};
+
+gradcomp_status choice_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
+                            const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err);
+/* choice_check.c, on the front's thread, between two steps of all parts. */
+gradcomp_status choice_check(choice *c, gradcomp_error *err);
+/* Costs of the candidates that have none yet. */
+void choice_measure(choice *c);
+/* Puts other reducers to work. *refused: a candidate cannot be made, on any rank, and all
+ * is as before. */
+gradcomp_status choice_change(choice *c, const assignment *to, choice_reason why, int *refused,
+                              gradcomp_error *err);
+void assignment_clear(assignment *a);
+
+/* choice_pulse.c: with the lock held. */
+gradcomp_status pulse_make(pulse *p, uint32_t ntensors, gradcomp_error *err);
+void pulse_free(pulse *p);
+void pulse_given(choice *c, uint32_t i);
+void pulse_step(choice *c);
+
+/* choice_state.c */
+gradcomp_status choice_save(void *front, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+gradcomp_status choice_load(void *front, const void *buf, uint64_t bytes, gradcomp_error *err);
+
+/* choice_tell.c */
+const char *choice_why(choice_reason r);
+void choice_say(const choice *c, const decision *v);
+/* Into the list of changes: c->now from c->changed_at on. */
+void choice_note(choice *c, choice_reason why);
+void choice_stats(void *front, gradcomp_reducer_stats *stats);
+/* The row of the report; and of parts that have gone for good, none. */
+void choice_keep(choice *c, const parts *p);
+void choice_drop_rows(choice *c);
+
+#endif

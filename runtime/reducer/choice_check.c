@@ -1,0 +1,140 @@
+/* A check: facts, a decision, and what follows from it, between two steps. */
+#include "choice_parts.h"
+
+#include "error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void assignment_clear(assignment *a)
+{
+	free(a->in);
+	a->in = NULL;
+}
+
+/* A rank that falls out here is the only one that knows. */
+static gradcomp_status fails(choice *c, gradcomp_status st, const gradcomp_error *err)
+{
+	job_fail(c->job, st, err->text);
+	return st;
+}
+
+gradcomp_status choice_change(choice *c, const assignment *to, choice_reason why, int *refused, gradcomp_error *err)
+{
+	gradcomp_error inner = {0};
+	parts *made = NULL;
+	*refused = 0;
+	gradcomp_status st = parts_make(c, to, &made, &inner);
+	if (st) {
+		if (transport_failure(c->job->transport, err))
+			return error_set(err, st, "%s", inner.text);
+		log_line(&c->job->log, GRADCOMP_LOG_INFO, "auto: '%s' is left out: %s",
+		         c->wish.candidate[to->candidate].text, inner.text);
+		c->wish.candidate[to->candidate].unusable |= to->candidate != 0;
+		*refused = 1;
+		return GRADCOMP_OK;
+	}
+	st = owed_take(c, c->parts, err);
+	parts *old = c->parts;
+	pthread_mutex_lock(&c->lock);
+	c->parts = made;
+	pthread_mutex_unlock(&c->lock);
+	parts_free(c, old, 0);
+	if (st)
+		return fails(c, st, err);
+	c->now.candidate = to->candidate;
+	c->now.rest = to->rest;
+	memcpy(c->now.in, to->in, c->ntensors);
+	c->changed_at = c->steps;
+	/* Its SPECs in full, for people: it has just been made from them. */
+	choice_resolve(c->job->config, c->collective, &c->wish.candidate[to->candidate], NULL);
+	choice_note(c, why);
+	return GRADCOMP_OK;
+}
+
+/* Why a candidate is left out is told where it was found out. */
+void choice_measure(choice *c)
+{
+	for (uint32_t i = 0; i < c->wish.n; i++) {
+		candidate *k = &c->wish.candidate[i];
+		gradcomp_error err = {0};
+		if (k->costed || k->unusable)
+			continue;
+		gradcomp_status st = choice_resolve(c->job->config, c->collective, k, &err);
+		if (!st)
+			st = choice_cost(c, k, &err);
+		k->costed = 1;
+		if (st && i) {
+			k->unusable = 1;
+			log_line(&c->job->log, c->job->rank ? GRADCOMP_LOG_WARN : GRADCOMP_LOG_INFO,
+			         "auto: '%s' is left out: %s", k->text, err.text);
+		}
+	}
+}
+
+/* One round of a check; v->next == 0: another one. */
+static gradcomp_status check_once(choice *c, decision *v, uint8_t *in, gradcomp_error *err)
+{
+	int refused = 0;
+	facts_fill(c);
+	if (c->shows)
+		c->shows(c, c->test);
+	gradcomp_status st = facts_share(c, err);
+	memset(v, 0, sizeof *v);
+	if (!st && c->group->me == 0)
+		policy_decide(c, v, in);
+	if (!st)
+		st = gradcomp_broadcast(c->group, v, sizeof *v, GRADCOMP_U8, 0, err);
+	if (!st)
+		st = gradcomp_broadcast(c->group, in, c->ntensors, GRADCOMP_U8, 0, err);
+	if (st)
+		return st;
+	if (c->hears)
+		c->hears(c, v, in, c->test);
+	st = decision_check(c, v, in, err);
+	if (st)
+		return fails(c, st, err);
+	if (v->measure && !v->next)
+		choice_measure(c);
+	c->measure = v->measure && v->next;
+	assignment to = {v->candidate, v->rest, in};
+	if (to.candidate != c->now.candidate || to.rest != c->now.rest || memcmp(in, c->now.in, c->ntensors))
+		st = choice_change(c, &to, (choice_reason)v->reason, &refused, err);
+	if (st)
+		return st;
+	uint32_t reason = v->reason == CHOICE_GOES_ON ? c->last.reason : v->reason;
+	c->last = *v;
+	c->last.reason = reason;
+	if (!refused) {
+		choice_say(c, v);
+		return GRADCOMP_OK;
+	}
+	v->next = 0;
+	if (c->group->me == 0)
+		policy_refused(c, to.candidate);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status choice_check(choice *c, gradcomp_error *err)
+{
+	uint8_t *in = calloc(c->ntensors, 1);
+	decision v = {0};
+	gradcomp_status st = GRADCOMP_OK;
+	if (!in) {
+		error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a decision");
+		return fails(c, GRADCOMP_ERR_NOMEM, err);
+	}
+	memcpy(in, c->now.in, c->ntensors);
+	/* Candidates may be refused one after another, but not for ever. */
+	for (uint32_t round = 0; !st && !v.next; round++) {
+		st = check_once(c, &v, in, err);
+		if (!st && round == 2 * CHOICE_CANDIDATES) {
+			st = error_set(err, GRADCOMP_ERR_MISMATCH, "auto: rank %d comes to no decision",
+			               c->group->ranks[0]);
+			fails(c, st, err);
+		}
+	}
+	c->next_check = c->steps + v.next;
+	free(in);
+	return st;
+}

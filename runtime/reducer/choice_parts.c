@@ -1,0 +1,157 @@
+/* Reducers of parts of the model, and what is owed when they go.
+ *
+ * Both assignments' reducers live for a moment, while one takes over from the other; what
+ * has been left is freed at once, with its error memory. What it owed is a float a number
+ * of the tensors it compressed, until the next finite step has carried it. */
+#include "choice_parts.h"
+
+#include "error.h"
+#include "rebucket.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void parts_free(choice *c, parts *p, int last)
+{
+	if (!p)
+		return;
+	c->gone.buckets = 0;
+	stats_add(&c->gone, p);
+	for (uint32_t i = 0; i < 2; i++) {
+		if (p->part[i].r)
+			reducer_free(p->part[i].r);
+		free(p->part[i].tensor);
+	}
+	if (last)
+		choice_keep(c, p);
+	else
+		choice_drop_rows(c);
+	free(p->of);
+	free(p->as);
+	free(p);
+}
+
+static gradcomp_status make_part(choice *c, part *q, gradcomp_error *err)
+{
+	const candidate *k = &c->wish.candidate[q->candidate];
+	gradcomp_reducer_options o = c->options;
+	gradcomp_tensor_desc *desc = calloc(q->n, sizeof *desc);
+	if (!desc)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", q->n);
+	for (uint32_t i = 0; i < q->n; i++) {
+		const gradcomp_tensor *t = &c->shape->tensors[c->ntensors - 1 - q->tensor[i]];
+		desc[i] = (gradcomp_tensor_desc){
+			.name = t->name, .dims = t->dims, .ndim = t->ndim, .dtype = t->dtype};
+	}
+	o.compressor = k->compressor;
+	o.collective = k->collective ? k->collective : c->collective;
+	o.done = choice_part_done;
+	o.ctx = q;
+	gradcomp_status st = reducer_create(c->group, desc, q->n, &o, &q->r, err);
+	free(desc);
+	if (!st) {
+		q->r->keep = choice_part_kept;
+		q->r->keep_ctx = q;
+	}
+	return st;
+}
+
+gradcomp_status parts_make(choice *c, const assignment *a, parts **out, gradcomp_error *err)
+{
+	uint32_t n = c->ntensors;
+	parts *p = calloc(1, sizeof *p);
+	gradcomp_status st = GRADCOMP_OK;
+	if (p) {
+		p->of = calloc(n, sizeof *p->of);
+		p->as = calloc(n, sizeof *p->as);
+		p->part[0].tensor = calloc(n, sizeof *p->part[0].tensor);
+		p->part[1].tensor = calloc(n, sizeof *p->part[1].tensor);
+	}
+	if (!p || !p->of || !p->as || !p->part[0].tensor || !p->part[1].tensor) {
+		/* The others go on to make theirs. */
+		job_fail(c->job, GRADCOMP_ERR_NOMEM, "no memory for the parts of a reducer");
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the parts of a reducer");
+		goto done;
+	}
+	p->n = a->rest == CHOICE_NONE ? 1 : 2;
+	for (uint32_t i = 0; i < n; i++) {
+		part *q = &p->part[p->n == 2 && !a->in[i]];
+		p->of[i] = (uint8_t)(q - p->part);
+		p->as[i] = q->n;
+		q->tensor[q->n++] = i;
+	}
+	for (uint32_t i = 0; !st && i < p->n; i++) {
+		p->part[i].of = c;
+		p->part[i].candidate = i ? a->rest : a->candidate;
+		st = make_part(c, &p->part[i], err);
+	}
+done:
+	if (!st)
+		*out = p;
+	else
+		parts_free(c, p, 0);
+	return st;
+}
+
+/* ---- what is owed ---- */
+
+gradcomp_status owed_take(choice *c, const parts *p, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint32_t i = 0; !st && i < c->ntensors; i++) {
+		const part *q = &p->part[p->of[i]];
+		uint64_t n = q->r->tensors[q->n - 1 - p->as[i]].numel;
+		if (!(q->r->compressor->traits & (GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_OWN_MOMENTUM)) ||
+		    !n)
+			continue;
+		if (!c->owed[i])
+			c->owed[i] = calloc(n, sizeof *c->owed[i]);
+		if (!c->owed[i])
+			return error_set(err, GRADCOMP_ERR_NOMEM,
+			                 "no memory for %llu numbers that are still to be sent",
+			                 (unsigned long long)n);
+		st = reducer_give_back(q->r, p->as[i], c->owed[i], err);
+	}
+	return st;
+}
+
+/* Gradients are converted in runs that stay in the first-level cache. */
+#define RUN 1024
+
+void owed_add(choice *c, uint32_t i, void *gradient)
+{
+	const gradcomp_operators *ops = c->job->host.operators;
+	const gradcomp_tensor *t = &c->shape->tensors[c->ntensors - 1 - i];
+	size_t width = gradcomp_dtype_bytes(t->dtype);
+	float run[RUN];
+	for (uint64_t at = 0; c->owed[i] && at < t->numel; at += RUN) {
+		size_t len = t->numel - at < RUN ? t->numel - at : RUN;
+		char *g = (char *)gradient + at * width;
+		ops->cast_to_f32(NULL, run, g, len, t->dtype);
+		ops->add(NULL, run, c->owed[i] + at, len);
+		ops->cast_from_f32(NULL, g, run, len, t->dtype, 0);
+	}
+}
+
+void owed_settle(choice *c, uint32_t i, const void *average)
+{
+	const gradcomp_operators *ops = c->job->host.operators;
+	const gradcomp_tensor *t = &c->shape->tensors[c->ntensors - 1 - i];
+	size_t width = gradcomp_dtype_bytes(t->dtype);
+	int left = 0;
+	float run[RUN];
+	for (uint64_t at = 0; c->owed[i] && at < t->numel; at += RUN) {
+		size_t len = t->numel - at < RUN ? t->numel - at : RUN;
+		ops->cast_to_f32(NULL, run, (const char *)average + at * width, len, t->dtype);
+		for (size_t k = 0; k < len; k++) {
+			if (isfinite(run[k]))
+				c->owed[i][at + k] = 0;
+			left |= !isfinite(run[k]);
+		}
+	}
+	if (left)
+		return;
+	free(c->owed[i]);
+	c->owed[i] = NULL;
+}

@@ -1,0 +1,34 @@
+/* Of auto's files: reducers of parts, what is owed, and what they call back (choice.h). */
+#ifndef REDUCER_CHOICE_PARTS_H
+#define REDUCER_CHOICE_PARTS_H
+
+#include "choice.h"
+
+/* Collective over c->group. A failure is that of all ranks and leaves nothing behind. */
+gradcomp_status parts_make(choice *c, const assignment *a, parts **out, gradcomp_error *err);
+/* Between steps. NULL is fine. What they counted is added to c->gone. `last`: no others
+ * follow, and the report gets their row. */
+void parts_free(choice *c, parts *p, int last);
+
+/* Between steps: what the parts hold back is owed from now on, and theirs no longer. */
+gradcomp_status owed_take(choice *c, const parts *p, gradcomp_error *err);
+/* What is owed of tensor i, added to its gradient, in the gradient's own type. */
+void owed_add(choice *c, uint32_t i, void *gradient);
+/* The average has come: what is in it is owed no longer. Numbers that are not finite
+ * carried nothing, on any rank. */
+void owed_settle(choice *c, uint32_t i, const void *average);
+
+/* choice.c: the calls, the thread; choice_open.c: all of it freed, with the report's row when it
+ * has run. */
+extern const reducer_calls choice_calls;
+void *choice_main(void *arg);
+void choice_destroy(choice *c);
+
+/* choice.c: a part's tensor is done. */
+void choice_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
+
+/* choice_tell.c: a part that goes leaves its row of the report. */
+void choice_part_kept(void *ctx, report_reducer *row);
+/* Counters of parts, added to `to`. */
+void stats_add(gradcomp_reducer_stats *to, const parts *p);
+#endif

@@ -1,0 +1,246 @@
+/* What --gradcomp=auto is asked for: its SPEC, the settings, the list of candidates. */
+#include "choice.h"
+
+#include "error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ERROR, ALLOW, DENY, CANDIDATES };
+
+static const gradcomp_param params[] = {
+	[MAX_ERROR] = {.name = "max_error",
+                       .type = GRADCOMP_PARAM_FLOAT,
+                       .def = "0",
+                       .min = 0,
+                       .max = 100,
+                       .help = "share of a gradient that may stay in error memory; 0: the setting auto.max_error"},
+	[ALLOW] = {.name = "allow",
+                   .type = GRADCOMP_PARAM_STRING,
+                   .def = "",
+                   .help = "compressors that may be used, a/b/c; empty: the setting auto.allow"},
+	[DENY] = {.name = "deny",
+                  .type = GRADCOMP_PARAM_STRING,
+                  .def = "",
+                  .help = "compressors that may not be used, a/b/c; empty: the setting auto.deny"},
+	[CANDIDATES] = {.name = "candidates",
+                        .type = GRADCOMP_PARAM_STRING,
+                        .def = "",
+                        .help = "SPECs to choose from, a/b:x=1/c, of one parameter each; empty: the setting "
+                                "auto.candidates"},
+};
+
+const gradcomp_plugin_info choice_info = {
+	.abi_version = GRADCOMP_ABI_VERSION,
+	.struct_size = sizeof choice_info,
+	.name = "auto",
+	.version = "1.0",
+	.summary = "chosen while the job runs: a compressor that makes steps shorter, or none",
+	.licence = "MIT",
+	.params = params,
+	.nparams = sizeof params / sizeof params[0],
+};
+
+const gradcomp_plugin_info *gradcomp_auto_info(void)
+{
+	return &choice_info;
+}
+
+int choice_asked(const config *c, const char *compressor)
+{
+	const char *spec = compressor ? compressor : config_str(c, "gradcomp.compressor");
+	return !strncmp(spec, choice_info.name, strcspn(spec, ":")) &&
+	       strcspn(spec, ":") == strlen(choice_info.name);
+}
+
+/* Whether the name of a SPEC is in a list a/b/c. */
+static int listed(const char *list, const char *spec)
+{
+	size_t n = strcspn(spec, ":@");
+	for (const char *p = list; *p;) {
+		size_t len = strcspn(p, "/");
+		if (len == n && !strncmp(p, spec, n))
+			return 1;
+		p += len + (p[len] == '/');
+	}
+	return 0;
+}
+
+static gradcomp_status add(choice_wish *w, const char *text, size_t n, gradcomp_error *err)
+{
+	candidate *k = &w->candidate[w->n];
+	char name[SPEC_NAME_MAX];
+	gradcomp_error inner = {0};
+	if (w->n == CHOICE_CANDIDATES)
+		return error_set(err, GRADCOMP_ERR_INVALID, "auto: more than %d candidates", CHOICE_CANDIDATES);
+	k->text = strndup(text, n);
+	k->compressor = strndup(text, n);
+	w->n += k->text != NULL;
+	if (!k->text || !k->compressor)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for auto's candidates");
+	char *at = strrchr(k->compressor, '@');
+	if (at) {
+		*at = 0;
+		k->collective = strdup(at + 1);
+		if (!k->collective)
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for auto's candidates");
+	}
+	gradcomp_status st = spec_name(k->compressor, name, &inner);
+	if (!st && !strcmp(name, choice_info.name))
+		st = error_set(&inner, GRADCOMP_ERR_INVALID, "'auto' chooses and cannot be chosen");
+	if (!st && at)
+		st = spec_name(at + 1, name, &inner);
+	return st ? error_set(err, st, "auto: candidate '%s': %s", k->text, inner.text) : GRADCOMP_OK;
+}
+
+/* Names of allow or deny: what would never be found is a mistake. */
+static gradcomp_status check_names(const char *what, const char *list, gradcomp_error *err)
+{
+	gradcomp_error inner = {0};
+	for (const char *p = list; *p;) {
+		char one[SPEC_NAME_MAX], name[SPEC_NAME_MAX];
+		size_t n = strcspn(p, "/");
+		snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : (int)sizeof one - 1, p);
+		if (strchr(one, ':') || n >= sizeof one || spec_name(one, name, &inner))
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "auto: %s: '%.*s' is not a compressor's name; names are parted by '/'",
+			                 what, (int)n, p);
+		p += n + (p[n] == '/');
+	}
+	return GRADCOMP_OK;
+}
+
+/* Of `list`, split at any of `apart`, what may be used; then what is allowed and not in it. */
+static gradcomp_status choose_from(choice_wish *w, const char *list, const char *apart, const char *allow,
+                                   const char *deny, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	uint32_t first = 1;
+	for (const char *p = list + strspn(list, apart); !st && *p; p += strspn(p, apart)) {
+		size_t n = strcspn(p, apart);
+		/* Whether the base is dense is not known from its name: it is not asked for. */
+		if (!listed(deny, p) && (first || !*allow || listed(allow, p)))
+			st = add(w, p, n, err);
+		first = 0;
+		p += n;
+	}
+	for (const char *p = allow; !st && *p;) {
+		size_t n = strcspn(p, "/");
+		int there = 0;
+		for (uint32_t i = 0; i < w->n; i++)
+			there |= strcspn(w->candidate[i].compressor, ":") == n &&
+			         !strncmp(w->candidate[i].compressor, p, n);
+		if (!there && !listed(deny, p))
+			st = add(w, p, n, err);
+		p += n + (p[n] == '/');
+	}
+	if (!st && !w->n)
+		st = error_set(err, GRADCOMP_ERR_INVALID, "auto: no candidate is left of '%s' with deny=%s", list,
+		               deny);
+	return st;
+}
+
+static const char *either(const char *asked, const config *c, const char *setting)
+{
+	return *asked ? asked : config_str(c, setting);
+}
+
+static uint64_t hash_text(uint64_t h, const char *text)
+{
+	for (; *text; text++)
+		h = id_mix(h, (unsigned char)*text);
+	return id_mix(h, 0);
+}
+
+gradcomp_status choice_wish_read(const config *c, const char *text, choice_wish *w, gradcomp_error *err)
+{
+	spec s;
+	memset(w, 0, sizeof *w);
+	gradcomp_status st = spec_parse(&choice_info, text ? text : config_str(c, "gradcomp.compressor"), &s, err);
+	if (st)
+		return st;
+	const char *allow = either(s.values[ALLOW].s, c, "auto.allow"),
+		   *deny = either(s.values[DENY].s, c, "auto.deny");
+	const char *list = either(s.values[CANDIDATES].s, c, "auto.candidates");
+	w->max_error = s.values[MAX_ERROR].f > 0 ? s.values[MAX_ERROR].f : config_float(c, "auto.max_error");
+	w->margin = config_float(c, "auto.margin");
+	w->window = (uint32_t)config_int(c, "auto.window");
+	w->interval = (uint32_t)config_int(c, "auto.interval");
+	w->candidate = calloc(CHOICE_CANDIDATES, sizeof *w->candidate);
+	uint64_t names = hash_text(hash_text(hash_text(0, allow), deny), list);
+	if (!w->candidate ||
+	    asprintf(&w->text, "auto:max_error=%g of candidates %08llx (margin %g, window %u, interval %u)",
+	             w->max_error, (unsigned long long)(names & 0xffffffff), w->margin, w->window,
+	             w->interval) < 0) {
+		w->text = NULL;
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for auto's candidates");
+	}
+	if (!st)
+		st = check_names("allow", allow, err);
+	if (!st)
+		st = check_names("deny", deny, err);
+	if (!st)
+		st = choose_from(w, list, list == s.values[CANDIDATES].s ? "/" : " ", allow, deny, err);
+	if (st)
+		choice_wish_clear(w);
+	spec_clear(&s);
+	return st;
+}
+
+void choice_wish_clear(choice_wish *w)
+{
+	for (uint32_t i = 0; i < w->n; i++) {
+		candidate *k = &w->candidate[i];
+		free(k->text);
+		free(k->compressor);
+		free(k->collective);
+		free(k->full);
+		free(k->over);
+		free(k->load);
+	}
+	free(w->candidate);
+	free(w->text);
+	memset(w, 0, sizeof *w);
+}
+
+gradcomp_status choice_resolve(const config *c, const char *collective, candidate *k, gradcomp_error *err)
+{
+	spec s[2];
+	gradcomp_status st;
+	if (k->full)
+		return GRADCOMP_OK;
+	st = registry_both(c, k->compressor, k->collective ? k->collective : collective, k->plugins, s, err);
+	if (st)
+		return st;
+	const uint32_t keeps =
+		GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_OWN_MOMENTUM;
+	k->dense = !(k->plugins[0]->compressor->traits & keeps);
+	k->full = strdup(s[0].text);
+	k->over = strdup(s[1].text);
+	spec_clear(&s[0]);
+	spec_clear(&s[1]);
+	if (!k->full || !k->over)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for auto's candidates");
+	if (k->plugins[0]->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "it brings its own momentum, so that it cannot take turns with others");
+	return GRADCOMP_OK;
+}
+
+/* Only the base must be there: a candidate that is not is left out when it would be tried. */
+gradcomp_status choice_check_spec(const config *c, const char *text, const char *collective, gradcomp_error *err)
+{
+	choice_wish w;
+	gradcomp_status st = choice_wish_read(c, text, &w, err);
+	if (st)
+		return st;
+	st = choice_resolve(c, collective, &w.candidate[0], err);
+	if (!st && !w.candidate[0].dense)
+		st = error_set(err, GRADCOMP_ERR_INVALID,
+		               "auto: its first candidate, '%s', keeps something back: others are compared with a "
+		               "dense one",
+		               w.candidate[0].text);
+	choice_wish_clear(&w);
+	return st;
+}

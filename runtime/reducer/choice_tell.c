@@ -1,0 +1,277 @@
+/* What auto tells: a line when it has decided, the report, counters. */
+#include "choice_parts.h"
+
+#include "error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *choice_why(choice_reason r)
+{
+	static const char *const why[] = {
+		[CHOICE_GOES_ON] = "goes on",
+		[CHOICE_ALONE] = "one rank has nothing to exchange",
+		[CHOICE_HIDDEN] = "hidden behind the backward pass",
+		[CHOICE_NO_GAIN] = "no candidate is predicted to gain the margin",
+		[CHOICE_TRIES] = "trial",
+		[CHOICE_WON] = "won its trial",
+		[CHOICE_LOST] = "no candidate won its trial",
+		[CHOICE_GUARDS] = "compares with dense",
+		[CHOICE_STILL_WINS] = "still wins",
+		[CHOICE_NO_LONGER_WINS] = "does not win any more",
+		[CHOICE_ERROR] = "too much was held back",
+		[CHOICE_REFUSED] = "could not be made",
+		[CHOICE_LOADED] = "loaded",
+	};
+	return r < CHOICE_REASONS ? why[r] : "?";
+}
+
+/* "powersgd:rank=4 over ring for 14 of 38 tensors (98 % of the numbers), the rest none" */
+static void put_decision(const choice *c, const assignment *a, FILE *f)
+{
+	const candidate *k = &c->wish.candidate[a->candidate];
+	uint64_t numbers = 0;
+	uint32_t n = 0;
+	for (uint32_t i = 0; i < c->ntensors; i++) {
+		n += a->in[i];
+		numbers += a->in[i] ? c->shape->tensors[c->ntensors - 1 - i].numel : 0;
+	}
+	fprintf(f, "%s over %.*s", k->compressor, (int)strcspn(k->over, ":"), k->over);
+	if (a->rest != CHOICE_NONE)
+		fprintf(f, " for %u of %u tensors (%.0f %% of the numbers), the rest %s", n, c->ntensors,
+		        100.0 * (double)numbers / (double)c->shape->layout.numel,
+		        c->wish.candidate[a->rest].compressor);
+}
+
+/* What the others took, or would have. */
+static void put_others(const choice *c, const decision *v, FILE *f)
+{
+	const char *before = " (";
+	for (uint32_t k = 1; k < c->wish.n; k++) {
+		double s = v->measured[k] > 0 ? v->measured[k] : v->predicted[k];
+		if (k == c->now.candidate || s <= 0 || c->wish.candidate[k].unusable ||
+		    !(c->wish.candidate[k].dense || v->measured[k] > 0))
+			continue;
+		fprintf(f, "%s%s: %.1f%s", before, c->wish.candidate[k].compressor, s * 1e3,
+		        v->measured[k] > 0 ? "" : " predicted");
+		before = ", ";
+	}
+	if (*before == ',')
+		fputc(')', f);
+}
+
+static void put_dense(const choice *c, const decision *v, FILE *f)
+{
+	const char *base = c->wish.candidate[0].compressor;
+	double took = v->measured[0] * 1e3;
+	uint32_t best = 0;
+	for (uint32_t k = 1; k < c->wish.n; k++)
+		if (v->predicted[k] > 0 && !c->wish.candidate[k].unusable &&
+		    (!best || v->predicted[k] < v->predicted[best]))
+			best = k;
+	fprintf(f, "%s: ", base);
+	switch (v->reason) {
+	case CHOICE_HIDDEN:
+		fprintf(f, "exposed communication is %.1f of %.1f ms a step, less than the margin of %.0f %%",
+		        v->exposed * 1e3, took, c->wish.margin * 100);
+		break;
+	case CHOICE_NO_GAIN:
+		if (!best)
+			fprintf(f, "there is nothing else to try; %.1f of %.1f ms a step are exposed",
+			        v->exposed * 1e3, took);
+		else
+			fprintf(f,
+			        "%s is predicted at %.1f ms a step against %.1f, which is not worth a trial "
+			        "(margin %.0f %%)",
+			        c->wish.candidate[best].compressor, v->predicted[best] * 1e3, took,
+			        c->wish.margin * 100);
+		break;
+	case CHOICE_LOST:
+		fprintf(f, "no trial was faster than %.1f ms a step", took);
+		put_others(c, v, f);
+		break;
+	default:
+		fputs(choice_why((choice_reason)v->reason), f);
+	}
+}
+
+void choice_say(const choice *c, const decision *v)
+{
+	char line[480] = "";
+	FILE *f;
+	if (v->reason == CHOICE_GOES_ON || v->reason == CHOICE_REFUSED)
+		return;
+	f = fmemopen(line, sizeof line, "w");
+	if (!f)
+		return;
+	if (v->reason == CHOICE_NO_LONGER_WINS || v->reason == CHOICE_ERROR)
+		fprintf(f, "%s after %s: %s; ", choice_why((choice_reason)v->reason),
+		        c->nchanges > 1 ? c->change[c->nchanges - 2].to : "compression",
+		        v->reason == CHOICE_ERROR ? "more than max_error" : "dense steps are as fast");
+	if (v->candidate || v->reason == CHOICE_NO_LONGER_WINS || v->reason == CHOICE_ERROR) {
+		put_decision(c, &c->now, f);
+		if (v->measured[v->candidate] > 0)
+			fprintf(f, ": %.1f ms a step", v->measured[v->candidate] * 1e3);
+		if (v->candidate)
+			fprintf(f, " against %.1f dense", v->measured[0] * 1e3);
+		put_others(c, v, f);
+	} else {
+		put_dense(c, v, f);
+	}
+	fclose(f);
+	line[sizeof line - 1] = 0;
+	int trial = v->reason == CHOICE_TRIES || v->reason == CHOICE_GUARDS || v->reason == CHOICE_STILL_WINS;
+	if (c->job->rank == c->group->ranks[0])
+		log_line(&c->job->log, trial ? GRADCOMP_LOG_DEBUG : GRADCOMP_LOG_INFO, "auto: %s%s",
+		         v->reason == CHOICE_TRIES ? "tries " : "", line);
+}
+
+void choice_note(choice *c, choice_reason why)
+{
+	char *text = NULL;
+	size_t bytes;
+	FILE *f;
+	if (c->nchanges == CHOICE_SWITCHES)
+		return;
+	if (!c->change)
+		c->change = calloc(CHOICE_SWITCHES, sizeof *c->change);
+	f = c->change ? open_memstream(&text, &bytes) : NULL;
+	if (!f)
+		return;
+	put_decision(c, &c->now, f);
+	fclose(f);
+	c->change[c->nchanges++] = (change){c->steps, text, why};
+}
+
+/* ---- counters ---- */
+
+void stats_add(gradcomp_reducer_stats *to, const parts *p)
+{
+	uint64_t bad = 0;
+	for (uint32_t i = 0; i < p->n && p->part[i].r; i++) {
+		gradcomp_reducer_stats s = {.struct_size = sizeof s};
+		reducer_get_stats(p->part[i].r, &s);
+		to->buckets += s.buckets;
+		to->dense_bytes += s.dense_bytes;
+		to->wire_bytes += s.wire_bytes;
+		to->encode_s += s.encode_s;
+		to->exchange_s += s.exchange_s;
+		to->decode_s += s.decode_s;
+		bad = s.nonfinite_steps > bad ? s.nonfinite_steps : bad;
+		if (!s.error_steps || i)
+			continue;
+		to->error_last = s.error_last;
+		to->error_mean = (to->error_mean * (double)to->error_steps + s.error_mean * (double)s.error_steps) /
+		                 (double)(to->error_steps + s.error_steps);
+		to->error_steps += s.error_steps;
+	}
+	to->nonfinite_steps += bad;
+}
+
+static gradcomp_reducer_stats all_stats(const choice *c, const parts *p)
+{
+	gradcomp_reducer_stats s = c->gone;
+	s.buckets = 0;
+	if (p)
+		stats_add(&s, p);
+	s.steps = c->steps;
+	s.exposed_s = c->pulse.exposed_s;
+	return s;
+}
+
+void choice_stats(void *front, gradcomp_reducer_stats *stats)
+{
+	choice *c = front;
+	uint32_t size = stats->struct_size;
+	pthread_mutex_lock(&c->lock);
+	/* Parts are not changed while somebody is inside. */
+	while (c->busy && !c->failed)
+		pthread_cond_wait(&c->changed, &c->lock);
+	c->inside++;
+	pthread_mutex_unlock(&c->lock);
+	gradcomp_reducer_stats full = all_stats(c, c->parts);
+	pthread_mutex_lock(&c->lock);
+	c->inside--;
+	pthread_cond_signal(&c->wake);
+	pthread_mutex_unlock(&c->lock);
+	full.struct_size = size;
+	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
+}
+
+/* ---- the report ---- */
+
+void choice_part_kept(void *ctx, report_reducer *row)
+{
+	const part *q = ctx;
+	choice *c = q->of;
+	c->row[c->nrows++] = *row;
+}
+
+void choice_drop_rows(choice *c)
+{
+	while (c->nrows)
+		job_drop_reducer(&c->row[--c->nrows]);
+}
+
+static report_auto *tell_auto(const choice *c)
+{
+	report_auto *a = calloc(1, sizeof *a);
+	size_t bytes;
+	FILE *f = a ? open_memstream(&a->decision, &bytes) : NULL;
+	if (!f) {
+		free(a);
+		return NULL;
+	}
+	put_decision(c, &c->now, f);
+	fclose(f);
+	a->why = choice_why((choice_reason)c->last.reason);
+	a->exposed = c->last.exposed;
+	a->candidates = calloc(c->wish.n, sizeof *a->candidates);
+	a->switches = calloc(c->nchanges + 1, sizeof *a->switches);
+	for (uint32_t k = 0; a->candidates && k < c->wish.n; k++)
+		a->candidates[a->ncandidates++] =
+			(report_candidate){strdup(c->wish.candidate[k].text), c->last.predicted[k],
+		                           c->last.measured[k], c->wish.candidate[k].unusable};
+	for (uint32_t i = 0; a->switches && i < c->nchanges; i++)
+		a->switches[a->nswitches++] = (report_switch){c->change[i].step, strdup(c->change[i].to),
+		                                              choice_why(c->change[i].reason)};
+	return a;
+}
+
+/* What was done with tensor i, out of the rows of the parts. */
+static report_tensor take_tensor(choice *c, const parts *p, uint32_t i)
+{
+	report_tensor *t = (report_tensor *)c->row[p->of[i]].tensors + p->as[i], taken = *t;
+	t->name = t->choice = NULL;
+	return taken;
+}
+
+/* One row for all parts: the first one's, with the counters of all there ever were. */
+void choice_keep(choice *c, const parts *p)
+{
+	report_tensor *t = calloc(c->ntensors, sizeof *t);
+	char *asked;
+	if (c->nrows != p->n || !t ||
+	    asprintf(&asked, "auto (%s)", c->wish.candidate[c->now.candidate].compressor) < 0) {
+		free(t);
+		choice_drop_rows(c);
+		return;
+	}
+	for (uint32_t i = 0; i < c->ntensors; i++)
+		t[i] = take_tensor(c, p, i);
+	report_reducer row = c->row[0];
+	c->row[0] = (report_reducer){.asked = row.asked, .tensors = row.tensors, .ntensors = row.ntensors};
+	uint32_t buckets = c->gone.buckets;
+	row.asked = asked;
+	row.tensors = t;
+	row.ntensors = c->ntensors;
+	row.stats = all_stats(c, NULL);
+	row.stats.buckets = buckets;
+	row.choice = tell_auto(c);
+	if (c->self->keep)
+		c->self->keep(c->self->keep_ctx, &row);
+	else
+		job_keep_reducer(c->job, &row);
+	choice_drop_rows(c);
+}

@@ -1,0 +1,72 @@
+/* The tasks of a bucket's step. */
+#include "compose.h"
+
+#include "error.h"
+
+int compose_tasks(const gradcomp_plan *plan, int two_levels, task *tasks)
+{
+	int n = 0;
+	tasks[n++] = (task){TASK_BEGIN, 0};
+	if (two_levels) {
+		tasks[n++] = (task){TASK_REDUCE, 0};
+		tasks[n++] = (task){TASK_ENTER, 0};
+	}
+	for (uint32_t k = 0; k < plan->nrounds; k++) {
+		tasks[n++] = (task){TASK_ENCODE, k};
+		tasks[n++] = (task){TASK_EXCHANGE, k};
+		tasks[n++] = (task){TASK_DECODE, k};
+	}
+	if (two_levels) {
+		tasks[n++] = (task){TASK_LEAVE, 0};
+		tasks[n++] = (task){TASK_SPREAD, 0};
+	}
+	tasks[n++] = (task){TASK_FINISH, 0};
+	return n;
+}
+
+uint32_t compose_stages(const task *tasks, int n, int next)
+{
+	uint32_t left = 0;
+	int two_levels = n > 1 && tasks[1].kind == TASK_REDUCE, between = 0;
+	for (int i = next; i < n; i++) {
+		/* Between the two others there is a stage whether it has rounds or not. */
+		between |= tasks[i].kind == TASK_ENTER || (two_levels && tasks[i].kind == TASK_EXCHANGE);
+		left += tasks[i].kind == TASK_REDUCE || tasks[i].kind == TASK_SPREAD;
+		left += !two_levels && tasks[i].kind == TASK_EXCHANGE;
+	}
+	return left + (uint32_t)between;
+}
+
+const char *compose_name(task_kind kind)
+{
+	static const char *const names[] = {"begin", "encode", "exchange", "decode", "finish",
+	                                    "reduce", "enter", "leave", "spread"};
+	return names[kind];
+}
+
+gradcomp_status compose_check(const struct gradcomp_compressor_v1 *c, uint32_t patterns, uint64_t numel,
+                              const gradcomp_plan *plan, gradcomp_error *err)
+{
+	const char *name = c->info.name;
+	if (!plan->nrounds || plan->nrounds > GRADCOMP_MAX_ROUNDS)
+		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned %u rounds: must be 1..%d", name,
+		                 plan->nrounds, GRADCOMP_MAX_ROUNDS);
+	for (uint32_t k = 0; k < plan->nrounds; k++) {
+		const gradcomp_round *rd = &plan->rounds[k];
+		if ((unsigned)rd->pattern > GRADCOMP_CODED || !(patterns & GRADCOMP_PATTERN_BIT(rd->pattern)))
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "compressor '%s' planned payload pattern %d, which is none of those it names", name,
+			                 (int)rd->pattern);
+		if (rd->pattern == GRADCOMP_CODED && (plan->nrounds != 1 || rd->count != numel))
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "compressor '%s' planned a coded round that is not the only one or not of the whole bucket",
+			                 name);
+		if (rd->count > COMPOSE_MAX_NUMEL || rd->bound > COMPOSE_MAX_NUMEL)
+			return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned a payload of more than 2^48", name);
+		if ((rd->flags & GRADCOMP_ROUND_IN_PLACE) &&
+		    (rd->pattern != GRADCOMP_SUMMED || rd->dtype != GRADCOMP_F32 || rd->count != numel))
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "compressor '%s' planned an in-place round that is not the bucket's floats", name);
+	}
+	return GRADCOMP_OK;
+}

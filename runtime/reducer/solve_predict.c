@@ -1,0 +1,101 @@
+/* What a step would take with a plan: the simulator, on what was measured. */
+#include "solve.h"
+
+#include "compose.h"
+#include "model/simulate.h"
+
+#include "error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* With two levels a rank knows the rounds of its own shards alone, of buckets there are:
+ * others are taken to be as those that were measured. */
+static void shard_plan(const fit *f, double numel, gradcomp_plan *plan)
+{
+	double rounds = f->rounds < 1 ? 1 : f->rounds > GRADCOMP_MAX_ROUNDS ? GRADCOMP_MAX_ROUNDS : f->rounds;
+	plan->nrounds = (uint32_t)(rounds + 0.5);
+	for (uint32_t k = 0; k < plan->nrounds; k++)
+		plan->rounds[k] = (gradcomp_round){.pattern = GRADCOMP_GATHERED,
+		                                   .bound = (uint64_t)(f->bytes * numel / plan->nrounds)};
+}
+
+gradcomp_status solve_rounds(gradcomp_reducer *r, const fit *f, uint32_t index, uint32_t first, uint32_t end,
+                             gradcomp_bucket *b, gradcomp_plan *plan, gradcomp_error *err)
+{
+	const gradcomp_tensor *from = &r->tensors[first], *to = &r->tensors[end - 1];
+	*b = (gradcomp_bucket){.struct_size = sizeof *b, .index = index, .first = first, .ntensors = end - first,
+	                       .offset = from->offset, .numel = to->offset + to->numel - from->offset};
+	memset(plan, 0, sizeof *plan);
+	plan->struct_size = sizeof *plan;
+	if (r->shards) {
+		shard_plan(f, (double)b->numel, plan);
+		return GRADCOMP_OK;
+	}
+	gradcomp_status st = r->compressor->plan(r->instance, b, r->step, plan, err);
+	return st ? st : compose_check(r->compressor, r->layout.patterns, b->numel, plan, err);
+}
+
+static double on_line(const gradcomp_line *l, double x)
+{
+	return l->a + l->b * x;
+}
+
+static double cost(const fit *f, const gradcomp_plan *plan, double numel, const task *t)
+{
+	if (t->kind == TASK_EXCHANGE)
+		return on_line(&f->exchange, round_bytes(&plan->rounds[t->round]));
+	if (t->kind == TASK_REDUCE || t->kind == TASK_SPREAD)
+		return on_line(t->kind == TASK_REDUCE ? &f->reduce : &f->spread, numel);
+	return on_line(&f->compute[compute_kind(t)], numel);
+}
+
+gradcomp_status solve_predict(gradcomp_reducer *r, const fit *f, const step_plan *p, double *step, double *exposed,
+                              gradcomp_error *err)
+{
+	uint32_t n = f->ntensors;
+	sim_bucket *buckets = calloc(p->nbuckets, sizeof *buckets);
+	task *tasks = calloc((size_t)p->nbuckets * MAX_TASKS, sizeof *tasks);
+	double *seconds = calloc((size_t)p->nbuckets * MAX_TASKS, sizeof *seconds);
+	double *forward = calloc(n, sizeof *forward), *backward = calloc(n, sizeof *backward), passes = 0;
+	sim_output out = {0};
+	gradcomp_status st = GRADCOMP_OK;
+	if (!buckets || !tasks || !seconds || !forward || !backward) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to simulate %u buckets", p->nbuckets);
+		goto done;
+	}
+	for (uint32_t b = 0, first = 0; b < p->nbuckets; first = p->end[b++]) {
+		task *list = tasks + (size_t)b * MAX_TASKS;
+		double *took = seconds + (size_t)b * MAX_TASKS;
+		gradcomp_bucket pub;
+		gradcomp_plan plan;
+		st = solve_rounds(r, f, b, first, p->end[b], &pub, &plan, err);
+		if (st)
+			goto done;
+		int ntasks = compose_tasks(&plan, r->shards != NULL, list);
+		for (int k = 0; k < ntasks; k++)
+			took[k] = cost(f, &plan, (double)pub.numel, &list[k]);
+		buckets[b] = (sim_bucket){.tasks = list, .seconds = took, .ntasks = (uint32_t)ntasks};
+	}
+	/* When gradients come, which is not always when they were made; a layer's part of the
+	 * forward pass is taken to be as its part of the backward pass. */
+	for (uint32_t i = 0; i < n; i++) {
+		backward[i] = i ? f->arrival[i] - f->arrival[i - 1] : 0;
+		passes += f->backward[i];
+	}
+	for (uint32_t i = 0; i < n; i++)
+		forward[i] = f->forward * (passes > 0 ? f->backward[i] / passes : 1.0 / n);
+	const sim_input in = {.n = n, .forward = forward, .backward = backward, .plan = p, .window = REDUCER_SLOTS,
+	                      .buckets = buckets, .beside_application = 1, .beside_exchange = 1,
+	                      .each_layer = f->each_layer, .steps = 4};
+	st = simulate(&in, 0, &out, err);
+	*step = out.step;
+	*exposed = out.exposed;
+done:
+	free(buckets);
+	free(tasks);
+	free(seconds);
+	free(forward);
+	free(backward);
+	return st;
+}

@@ -1,0 +1,80 @@
+/* The job's timeline: what every rank's reducers did when, of the ranks a person can look at,
+ * on rank 0's clock, as a file for Perfetto or chrome://tracing (doc/schedule.md).
+ *
+ * Each rank keeps its latest events in a ring. When the job ends rank 0 asks the others for
+ * theirs, one after another. Clocks are compared over links when the job begins and when it
+ * ends. Rank 0's settings count for all, from its card: so no rank waits for one that keeps
+ * no timeline. */
+#ifndef TRACE_H
+#define TRACE_H
+
+#include "compose.h"
+#include "outfile.h"
+
+#include <stdint.h>
+
+typedef enum trace_what {
+	/* The tasks of compose.h come first, by their numbers. */
+	TRACE_READY = TASK_SPREAD + 1, /* an instant */
+	TRACE_STEP,
+	TRACE_WAIT,
+	TRACE_WAIT_FOR,
+	TRACE_REPLAN,
+	TRACE_WHATS
+} trace_what;
+
+/* Of a reducer. */
+typedef enum trace_thread { TRACE_STEPS, TRACE_APPLICATION, TRACE_COMPUTE, TRACE_EXCHANGE, TRACE_THREADS } trace_thread;
+
+/* As it goes over the links, too. */
+typedef struct trace_event {
+	double start, end; /* this rank's clock */
+	uint64_t step;
+	uint64_t bytes; /* sent by an exchange; of the bucket's gradients as floats, otherwise */
+	uint32_t index; /* bucket, or tensor as it was declared */
+	uint16_t reducer;
+	uint8_t round, what;
+} trace_event;
+
+typedef struct trace trace;
+struct gradcomp_job;
+
+typedef struct trace_options {
+	uint32_t events; /* kept of a rank; 0: there is no timeline */
+	uint32_t ranks;  /* the first so many */
+} trace_options;
+#define TRACE_EVENTS_MAX 100000000
+#define TRACE_RANKS_MAX 65536
+
+/* Taken on the disk when the job begins. */
+#define TRACE_ROOM (1 << 20)
+/* A card's word of it, and back: hostile text. */
+#define TRACE_CARD 32
+void trace_card(const trace_options *o, char out[TRACE_CARD]);
+gradcomp_status trace_card_read(const char *text, trace_options *o, gradcomp_error *err);
+
+/* `file` is rank 0's and the trace's from now on, also on failure; NULL on others. */
+gradcomp_status trace_open(const trace_options *o, outfile *file, trace **out, gradcomp_error *err);
+/* Frees without a trace. NULL is fine. */
+void trace_abandon(trace *t);
+/* Whether this rank's timeline is kept. */
+int trace_keeps(const trace *t, int rank);
+/* The number of a new reducer. */
+uint16_t trace_reducer(trace *t);
+/* Any thread. */
+void trace_add(trace *t, const trace_event *e);
+static inline trace_thread trace_thread_of(uint8_t what)
+{
+	if (what <= TASK_SPREAD)
+		return task_exchanges((task_kind)what) ? TRACE_EXCHANGE : TRACE_COMPUTE;
+	return what == TRACE_STEP ? TRACE_STEPS : what == TRACE_REPLAN ? TRACE_EXCHANGE : TRACE_APPLICATION;
+}
+
+/* Both are called by every rank of the job; neither thread nor reducer is left at the end.
+ * At the beginning: compares clocks. */
+gradcomp_status trace_begin(struct gradcomp_job *job, gradcomp_error *err);
+/* At the end: gathers and writes, and frees the trace. `failed`: the job has, and rank 0
+ * writes what it has itself. */
+gradcomp_status trace_end(struct gradcomp_job *job, int failed, gradcomp_error *err);
+
+#endif

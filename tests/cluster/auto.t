@@ -1,0 +1,38 @@
+#!/bin/bash
+# --gradcomp=auto on four nodes: at 200 Mbit/s it sends fewer bytes, and its report says what
+# it tried; unshaped it comes to a decision too. Nothing here depends on how long anything takes.
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/common.sh"
+
+real_jobs
+cp "$GRADCOMP_SRC/bench/trainer.c" "$tmp/trainer.c"
+check 'the trainer is built' cc -O2 -o "$tmp/trainer" "$tmp/trainer.c" "-I$GRADCOMP_SRC/include" "-L$tmp/lib" -lgradcomp -lm
+# trains NAME STEPS: what auto says goes to $heard, its report to run/$1.json
+trains () {
+	heard=$(on srun --mpi=pmix -N4 -D "$tmp/run" --gradcomp=auto "--gradcomp-report=$1.json" "$tmp/trainer" --layers 12 \
+		--numbers 131072 --forward 0.01 --backward 0.02 --warm 0 --steps "$2" 2>&1)
+	is "$1: the job ends well" $? 0
+	note "$(grep '^gradcomp: auto' <<< "$heard")"
+}
+# of NAME EXPRESSION: python, with r the report's row and a what auto says of itself
+of () {
+	python3 -c 'import json, sys
+r = json.load(open(sys.argv[1]))["reducers"][0]
+a = r["auto"]
+sys.exit(not ('"$2"'))' "$tmp/run/$1.json"
+}
+"${bed[@]}" rate 200mbit
+trains slow 40
+like 'slow: says what it decided' "$heard" 'ms a step against'
+check 'slow: a decision for compression' of slow 'not a["decision"].startswith("none") and a["reason"] == "won its trial"'
+check 'slow: fewer bytes, dense steps included' of slow 'r["wire_bytes"] < r["dense_bytes"] / 2 and r["steps"] == 40'
+check 'slow: candidates were predicted, and two or three measured' of slow \
+	'sum(c["predicted_s"] is not None for c in a["candidates"]) > 4 and 2 <= sum(c["measured_s"] is not None for c in a["candidates"]) <= 3'
+check 'slow: its switches are told' of slow 'a["switches"] and a["switches"][0]["reason"] == "trial"'
+check 'slow: gradcomp report shows it' "$tmp/bin/gradcomp" report run/slow.json
+like 'slow: with the decision' "$said" 'won its trial'
+"${bed[@]}" rate off
+trains fast 30
+check 'fast: a decision, and no more bytes than dense' of fast 'a["reason"] and r["wire_bytes"] < 1.1 * r["dense_bytes"]'
+all_idle 'every node is idle'
+done_testing

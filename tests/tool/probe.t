@@ -1,0 +1,32 @@
+#!/bin/sh
+# gradcomp probe without a job: one rank, and what it refuses. On nodes: tests/cluster/probe.t.
+# shellcheck source=tests/tool/tool.sh
+. "$GRADCOMP_SRC/tests/tool/tool.sh"
+
+real=$GRADCOMP_BUILD/lib/gradcomp
+export GRADCOMP_MODELS="$GRADCOMP_SRC/etc/models"
+# shellcheck disable=SC2317 # called by check
+quick () { GRADCOMP_PLUGIN_PATH=$real "$gradcomp" probe --seconds 0.5 --numbers 4096 --output "$tmp/m.ini" "$@"; }
+
+check 'one rank alone' quick --compressors 'none;topk:density=0.01' --name 'a node'
+like 'says that messages cannot be measured' "$said" 'what a message between nodes costs cannot be measured'
+is 'the name' "$(sed -n 's/^name = //p' "$tmp/m.ini")" 'a node'
+is 'two compressors' "$(grep -c '^spec = ' "$tmp/m.ini")" 2
+check 'which gradcomp plan reads' env GRADCOMP_PLUGIN_PATH="$real" "$gradcomp" plan --model resnet50 --machine "$tmp/m.ini" \
+	--collectives ring --schedules single
+check 'all compressors, in half a second or not much more' quick --compressors all --sleeping
+is 'a program on a GPU leaves the cores alone' "$(sed -n 's/^beside_application = //p' "$tmp/m.ini")" 1
+
+before=$(cat "$tmp/m.ini")
+refuse 'a compressor that is not there' quick --compressors none/nope
+like 'is named' "$said" "'nope' is not installed"
+refuse 'a parameter that is none' quick --compressors topk:density=7
+like 'is told of' "$said" 'density'
+refuse 'no folder' quick --output "$tmp/none/m.ini"
+like 'is named too' "$said" "$tmp/none/m.ini: cannot be written"
+refuse 'a folder in place of a file' quick --output "$tmp"
+refuse 'seconds' quick --seconds 0
+like 'from 0.5 on' "$said" "--seconds '0' is not from 0.5 to 3600"
+refuse 'numbers' quick --numbers 1e99
+is 'the file is as it was' "$(cat "$tmp/m.ini")" "$before"
+done_testing

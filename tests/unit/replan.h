@@ -1,0 +1,134 @@
+/* What the tests of measured plans share. Ranks are threads with real reducers; the times they
+ * measure are put in the place of the real ones, so that a busy machine is not a different
+ * test: of each phase only the last step is as it was. */
+#ifndef TEST_REPLAN_H
+#define TEST_REPLAN_H
+
+#include "profile_rows.h"
+#include "ranks.h"
+#include "replan_parts.h"
+
+#include <math.h>
+
+enum { N = 24, STEPS = 60 };
+
+typedef struct times {
+	double a, b;       /* of a round and a byte of an exchange */
+	double backward;   /* of each tensor; of every sixth ten times as much */
+	double jitter;     /* a share of the step, in turns */
+	int together;      /* tensors that come at once */
+	double slow[MAX_RANKS]; /* 0: as the others */
+} times;
+
+typedef struct job_run {
+	const char *compressor, *schedule;
+	int steps, drift_at;
+	times t, later;
+	/* By rank, at the end. */
+	uint32_t nbuckets[MAX_RANKS], ends[MAX_RANKS][N], plans[MAX_RANKS];
+	uint32_t after[MAX_RANKS]; /* plans when times changed */
+	uint64_t print[MAX_RANKS];
+	double predicted[MAX_RANKS], fixed[MAX_RANKS];
+	int failed[MAX_RANKS], settled[MAX_RANKS];
+	double off[MAX_RANKS];
+	char reason[200], name[48];
+	profile_summary summary;
+	double backward[N];
+} job_run;
+
+__attribute__((unused)) static uint64_t numel_of(int i)
+{
+	return 64 + (uint64_t)(i * 97 % 13) * 150;
+}
+
+__attribute__((unused)) static float value(int rank, int step, int i, uint64_t k)
+{
+	return (float)((rank + 1) * (step % 7 + 1) * (i + 1) % 11) + (float)(k % 5) * 0.25f;
+}
+
+/* When tensor i of the layout comes. */
+__attribute__((unused)) static double comes(const times *t, uint32_t i)
+{
+	return t->backward * (i + 1 + 9 * ((i + 1) / 6));
+}
+
+/* What a step is said to have taken: of all that are kept and complete. */
+__attribute__((unused)) static void pretend(gradcomp_reducer *r, const times *t, int rank)
+{
+	profile *p = r->profile;
+	double own = t->slow[rank] > 0 ? t->slow[rank] : 1;
+	pthread_mutex_lock(&r->lock);
+	for (uint64_t at = profile_oldest(p); at < p->at; at++) {
+		profile_row *row = &p->rows[at % (p->kept + 1)];
+		double now = row->first = 1000 + (double)at, noise = t->jitter * (double)(at % 3) + 1;
+		row->gap = 4e-3 * own;
+		for (uint32_t i = 0; i < p->ntensors; i++) {
+			uint32_t last = t->together ? i - i % (uint32_t)t->together + (uint32_t)t->together - 1 : i;
+			row->ready[i] = now + comes(t, last) * own * noise;
+		}
+		row->last = row->ready[p->ntensors - 1];
+		row->step = row->gap + (row->last - row->first) + 1e-3;
+		for (uint32_t b = 0; b < row->nbuckets; b++) {
+			profile_bucket *in = &row->buckets[b];
+			/* Whoever is early waits: each exchange is short on one rank alone. */
+			double wait = (at + b) % (uint64_t)r->layout.nranks == (uint64_t)rank ? 0 : 3e-3;
+			in->exchange = t->a * in->rounds + t->b * in->bytes + wait;
+			for (int k = 0; k < COMPUTE_KINDS; k++)
+				in->compute[k] = in->compute[k] > 0 ? 1e-6f : 0;
+		}
+	}
+	pthread_mutex_unlock(&r->lock);
+}
+
+__attribute__((unused)) static gradcomp_status step(gradcomp_reducer *r, int rank, int s, float **grad, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	for (int i = 0; i < N; i++)
+		for (uint64_t k = 0; k < numel_of(i); k++)
+			grad[i][k] = value(rank, s, i, k);
+	for (int i = N; !st && i-- > 0;)
+		st = gradcomp_reducer_ready(r, (uint32_t)i, grad[i], err);
+	return st ? st : gradcomp_reducer_wait(r, err);
+}
+
+__attribute__((unused)) static gradcomp_status open_reducer(gradcomp_group *g, const char *compressor, const char *schedule,
+                                    gradcomp_reducer **out, gradcomp_error *err)
+{
+	gradcomp_tensor_desc desc[N];
+	uint64_t dims[N];
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = compressor, .schedule = schedule};
+	for (int i = 0; i < N; i++) {
+		dims[i] = numel_of(i);
+		desc[i] = (gradcomp_tensor_desc){.dims = &dims[i], .ndim = 1};
+	}
+	return gradcomp_reducer_create(g, desc, N, &o, out, err);
+}
+
+__attribute__((unused)) static void keep_result(job_run *run, gradcomp_reducer *r, int rank)
+{
+	struct replan *q = r->replan;
+	pthread_mutex_lock(&r->lock);
+	queue_settle(r);
+	run->nbuckets[rank] = r->nbuckets;
+	for (uint32_t b = 0; b < r->nbuckets; b++)
+		run->ends[rank][b] = r->buckets[b].pub.first + r->buckets[b].pub.ntensors;
+	run->plans[rank] = q->plans;
+	run->settled[rank] = q->settled;
+	run->predicted[rank] = q->last.plan.predicted;
+	run->fixed[rank] = q->last.fixed;
+	if (rank == 0) {
+		memcpy(run->reason, q->reason, sizeof run->reason);
+		memcpy(run->name, q->name, sizeof run->name);
+	}
+	pthread_mutex_unlock(&r->lock);
+	if (rank == 0) {
+		run->summary = *profile_get(r);
+		memcpy(run->backward, run->summary.backward, sizeof run->backward);
+	}
+}
+
+static const char *settings[8] = {"gradcomp.log=info", NULL};
+
+static const times usual = {.a = 2e-3, .b = 1e-9, .backward = 0.2e-3};
+
+#endif

@@ -1,0 +1,111 @@
+/* A job that measures itself, saved and loaded: the plan, and what lags was told. */
+#include "replan.h"
+
+typedef struct saved_run {
+	uint64_t went[MAX_RANKS], came[MAX_RANKS]; /* fingerprints of the steps after the save */
+	double before[MAX_RANKS], after[MAX_RANKS]; /* planned bytes of a payload */
+	uint32_t nbuckets[MAX_RANKS][2];
+	int failed[MAX_RANKS];
+} saved_run;
+
+/* Bytes that the compressor plans to send of the whole model in the next step. */
+static double planned(const gradcomp_reducer *r)
+{
+	double bytes = 0;
+	for (uint32_t b = 0; b < r->nbuckets; b++) {
+		gradcomp_plan p = {.struct_size = sizeof p};
+		gradcomp_error err;
+		if (r->compressor->plan(r->instance, &r->buckets[b].pub, r->step, &p, &err))
+			return -1;
+		for (uint32_t k = 0; k < p.nrounds; k++)
+			bytes += round_bytes(&p.rounds[k]);
+	}
+	return bytes;
+}
+
+static uint64_t steps_of(gradcomp_reducer *r, int rank, int from, int to, float **grad, int *failed)
+{
+	uint64_t print = 0;
+	gradcomp_error err = {0};
+	for (int s = from; s < to; s++) {
+		*failed |= step(r, rank, s, grad, &err) != 0;
+		for (int i = 0; i < N; i++)
+			for (uint64_t k = 0; k < numel_of(i); k++) {
+				uint32_t bits;
+				memcpy(&bits, &grad[i][k], sizeof bits);
+				print = id_mix(print, bits);
+			}
+		pthread_mutex_lock(&r->lock);
+		queue_settle(r);
+		pthread_mutex_unlock(&r->lock);
+		pretend(r, &usual, rank);
+	}
+	if (err.status)
+		printf("# rank %d: %s\n", rank, err.text);
+	return print;
+}
+
+static void saved_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	static const char lags[] = "lags:adaptive=yes,density=0.5,measure_steps=1000";
+	saved_run *run = arg;
+	gradcomp_error err = {0};
+	gradcomp_reducer *r;
+	float *grad[N];
+	uint64_t bytes = 0;
+	void *state = NULL;
+	(void)P;
+	for (int i = 0; i < N; i++)
+		grad[i] = calloc(numel_of(i), sizeof(float));
+	run->failed[rank] = open_reducer(gradcomp_job_world(job), lags, "mgwfbp", &r, &err) != 0;
+	if (run->failed[rank]) {
+		printf("# rank %d: %s\n", rank, err.text);
+		return;
+	}
+	steps_of(r, rank, 0, 16, grad, &run->failed[rank]);
+	run->before[rank] = planned(r);
+	steps_of(r, rank, 16, 24, grad, &run->failed[rank]);
+	run->after[rank] = planned(r);
+	run->failed[rank] |= gradcomp_reducer_save(r, NULL, 0, &bytes, &err) != 0;
+	state = malloc(bytes);
+	run->failed[rank] |= gradcomp_reducer_save(r, state, bytes, &bytes, &err) != 0;
+	run->nbuckets[rank][0] = r->nbuckets;
+	run->went[rank] = steps_of(r, rank, 24, 40, grad, &run->failed[rank]);
+	gradcomp_reducer_free(r);
+	run->failed[rank] |= open_reducer(gradcomp_job_world(job), lags, "mgwfbp", &r, &err) != 0;
+	run->failed[rank] |= gradcomp_reducer_load(r, state, bytes, &err) != 0;
+	run->nbuckets[rank][1] = r->nbuckets;
+	run->came[rank] = steps_of(r, rank, 24, 40, grad, &run->failed[rank]);
+	gradcomp_reducer_free(r);
+	if (err.status)
+		printf("# rank %d: %s\n", rank, err.text);
+	for (int i = 0; i < N; i++)
+		free(grad[i]);
+	free(state);
+}
+
+static void saved(void)
+{
+	saved_run *run = calloc(1, sizeof *run);
+	int failed = 0, same = 1;
+	run_ranks(3, settings, saved_body, run);
+	for (int p = 0; p < 3; p++) {
+		failed |= run->failed[p];
+		same &= run->went[p] == run->came[p] && run->went[p] == run->went[0] && run->nbuckets[p][0] == run->nbuckets[p][1];
+	}
+	ok(!failed && run->before[0] != run->after[0] && run->after[1] == run->after[0],
+	   "lags is told what was measured: %.0f bytes a step, then %.0f", run->before[0], run->after[0]);
+	ok(!failed && same && run->nbuckets[0][0] > 1,
+	   "a resumed job goes on to the bit, with the plan of %u messages and the densities it was saved with",
+	   run->nbuckets[0][0]);
+	free(run);
+}
+
+int main(void)
+{
+	settings[1] = plugin_path_setting();
+	settings[2] = "schedule.profile_steps=18";
+	settings[3] = "schedule.replan_steps=8";
+	saved();
+	return done_testing();
+}

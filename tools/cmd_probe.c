@@ -1,0 +1,334 @@
+/* gradcomp probe: measures what messages, bytes, additions and compressors cost on the nodes
+ * of this job, and writes them to a machine file for gradcomp plan. */
+#include "probe.h"
+
+#include "bench.h"
+#include "commands.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const char usage_text[] =
+	"usage: gradcomp probe [--output FILE] [--name NAME] [--compressors all|SPEC/SPEC...]\n"
+	"                      [--collectives all|SPEC/SPEC...] [--seconds S] [--numbers N] [--sleeping]\n"
+	"Started by srun on the nodes to be measured, one task a rank: srun -N4 --mpi=pmix gradcomp probe\n"
+	"--output     the machine file; machine.ini\n"
+	"--name       what the machine is called in it; the first host and what is in the job\n"
+	"--seconds    about how long to measure; 15\n"
+	"--numbers    of the largest bucket that compressors are measured with; 1048576\n"
+	"--sleeping   programs compute elsewhere, on a GPU: compressing has the cores for itself\n"
+	"Where a SPEC has a '/' of its own, lists are parted by ';'.\n";
+
+/* ---- samples ---- */
+
+int probe_wants(const probe_samples *s)
+{
+	return !s->n || (s->n < 3 && s->spent < 2 * s->most) || (s->n < PROBE_SAMPLES && s->spent < s->most);
+}
+
+void probe_add(probe_samples *s, double seconds)
+{
+	if (s->n < PROBE_SAMPLES)
+		s->seconds[s->n++] = seconds;
+	s->spent += seconds;
+}
+
+double probe_median(probe_samples *s)
+{
+	return fit_median(s->seconds, (size_t)s->n);
+}
+
+gradcomp_status probe_slowest(const probe *p, double *seconds, gradcomp_error *err)
+{
+	return gradcomp_allreduce(p->world, seconds, 1, GRADCOMP_F64, GRADCOMP_MAX, err);
+}
+
+gradcomp_status probe_meet(const probe *p, gradcomp_error *err)
+{
+	return gradcomp_barrier(p->world, err);
+}
+
+gradcomp_line probe_line(probe *p, const fit_point *points, int n, const char *what)
+{
+	gradcomp_line l = {0, 0};
+	double off = fit_line(points, (size_t)n, &l.a, &l.b);
+	if (off > p->noise) {
+		p->noise = off;
+		snprintf(p->noisy, sizeof p->noisy, "%s", what);
+	}
+	return l;
+}
+
+gradcomp_line probe_ends(const fit_point *points, int n)
+{
+	const fit_point *first = &points[0], *last = &points[n - 1];
+	double b = n > 1 ? (last->y - first->y) / (last->x - first->x) : 0;
+	if (b <= 0)
+		return (gradcomp_line){0, last->y / last->x};
+	return (gradcomp_line){fmax(first->y - b * first->x, 0), b};
+}
+
+void probe_nomem(gradcomp_error *err, const char *what)
+{
+	bench_failed(err, GRADCOMP_ERR_NOMEM, "no memory for %s", what);
+}
+
+gradcomp_status probe_leave_out(const probe *p, int named, const char *spec, const char *why, gradcomp_error *err)
+{
+	why = *why ? why : "another rank cannot use it";
+	if (named) {
+		bench_failed(err, GRADCOMP_ERR_INVALID, "%s: %s", spec, why);
+		return GRADCOMP_ERR_INVALID;
+	}
+	probe_say(p, "%s is not measured: %s", spec, why);
+	return GRADCOMP_OK;
+}
+
+void probe_say(const probe *p, const char *fmt, ...)
+{
+	va_list ap;
+	if (p->rank != 0)
+		return;
+	fputs("gradcomp probe: ", stderr);
+	va_start(ap, fmt);
+	vfprintf(stderr, fmt, ap);
+	va_end(ap);
+	putc('\n', stderr);
+}
+
+/* ---- the job ---- */
+
+/* Nodes by their hosts; which this rank is on. */
+static gradcomp_status find_nodes(probe *p, gradcomp_error *err)
+{
+	int mine = 0, first = 0, *at = calloc((size_t)p->nranks, sizeof *at);
+	gradcomp_status st;
+	if (!at) {
+		probe_nomem(err, "a list of nodes");
+		return GRADCOMP_ERR_NOMEM;
+	}
+	for (int r = 0; r < p->nranks; r++) {
+		const char *host = gradcomp_job_host(p->job, r);
+		int same = 0;
+		while (same < r && strcmp(gradcomp_job_host(p->job, same), host) != 0)
+			same++;
+		at[r] = same == r ? p->nodes++ : at[same];
+	}
+	mine = at[p->rank];
+	while (at[first] != mine)
+		first++;
+	for (int k = 0; k < p->nodes; k++) {
+		int here = 0;
+		for (int r = 0; r < p->nranks; r++)
+			here += at[r] == k;
+		p->per_node = here > p->per_node ? here : p->per_node;
+	}
+	free(at);
+	if (p->per_node * p->nodes != p->nranks)
+		probe_say(p, "nodes do not have equally many ranks; the file says %d of each", p->per_node);
+	st = gradcomp_group_split(p->world, mine, p->rank, &p->node, err);
+	if (!st)
+		st = gradcomp_group_split(p->world, first == p->rank ? 0 : -1, p->rank, &p->leaders, err);
+	return st ? st : gradcomp_group_split(p->world, p->rank, 0, &p->alone, err);
+}
+
+static int find_specs(gradcomp_plugin_kind kind, const char *list, const char *option, bench_spec *specs,
+                      gradcomp_error *err)
+{
+	char *copy = bench_specs_parted(list);
+	int n = bench_specs_find(kind, copy, option, specs, PROBE_SPECS, err);
+	free(copy);
+	return n;
+}
+
+/* Whether the file could be written, before anything is measured. */
+static int writable(const char *file, gradcomp_error *err)
+{
+	char folder[4096];
+	struct stat s;
+	const char *slash = strrchr(file, '/');
+	size_t n = slash ? (size_t)(slash - file) + (slash == file) : 1;
+	snprintf(folder, sizeof folder, "%.*s", (int)n, slash ? file : ".");
+	if (n >= sizeof folder || !*file || access(folder, W_OK | X_OK) ||
+	    (!stat(file, &s) && (S_ISDIR(s.st_mode) || access(file, W_OK))))
+		return bench_failed(err, GRADCOMP_ERR_IO, "--output %s: cannot be written", file);
+	return 0;
+}
+
+static gradcomp_status measure(probe *p, gradcomp_error *err)
+{
+	double start = bench_now();
+	gradcomp_status st;
+	probe_say(p, "%d rank%s on %d node%s, about %.0f seconds", p->nranks, p->nranks == 1 ? "" : "s", p->nodes,
+	          p->nodes == 1 ? "" : "s", p->seconds);
+	probe_say(p, "messages");
+	st = probe_levels(p, p->seconds * 0.2, err);
+	if (!st) {
+		probe_say(p, "adding and copying");
+		st = probe_speeds(p, p->seconds * 0.1, err);
+	}
+	if (!st) {
+		probe_say(p, "%d compressors", p->ncompressors);
+		st = probe_compressors(p, p->seconds * 0.45, err);
+	}
+	if (!st && p->nranks > 1) {
+		probe_say(p, "%d collectives", p->ncollectives);
+		st = probe_collectives(p, p->seconds * 0.25, err);
+	}
+	if (!st)
+		probe_say(p, "measured in %.1f seconds", bench_now() - start);
+	if (!st && p->noise > 0.25)
+		probe_say(p, "what was measured is off its lines by %.0f %% (%s): the nodes are not quiet, or --seconds is "
+		             "short",
+		          100 * p->noise, p->noisy);
+	return st;
+}
+
+/* ---- what was found ---- */
+
+static double rate(double seconds_a_byte)
+{
+	return seconds_a_byte > 0 ? 1e-9 / seconds_a_byte : 0;
+}
+
+static void show_level(const char *name, const gradcomp_line *l)
+{
+	if (l->b > 0)
+		printf("%-22s %9.1f us a message, %8.3f GB/s\n", name, 1e6 * l->a, rate(l->b));
+}
+
+static void show(const gradcomp_machine *m)
+{
+	printf("%s: %u nodes of %u ranks\n", m->name, m->nodes, m->ranks_per_node);
+	show_level("within a node", &m->level[0]);
+	show_level("between nodes", &m->level[1]);
+	printf("%-22s %8.3f GB/s, copying %.3f GB/s\n", "adding", rate(m->reduce), rate(m->memory));
+	printf("%-22s %8.0f %% of its speed beside the program, %.0f %% beside an exchange\n", "compressing",
+	       100 * m->beside_application, 100 * m->beside_exchange);
+	printf("\n%-44s %22s %22s\n", "ms, and ms a million numbers", "encode", "decode, or code");
+	for (uint32_t k = 0; k < m->ncurves; k++) {
+		const gradcomp_curve *c = &m->curves[k];
+		const gradcomp_line *after = c->code.b > 0 ? &c->code : &c->decode;
+		printf("%-44.44s %10.3f + %9.3f %10.3f + %9.3f\n", c->compressor, 1e3 * c->encode.a, 1e9 * c->encode.b,
+		       1e3 * after->a, 1e9 * after->b);
+	}
+	if (m->ncalls)
+		printf("\n%-44s %12s %12s\n", "calls", "microseconds", "GB/s");
+	for (uint32_t k = 0; k < m->ncalls; k++) {
+		static const char *const names[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"};
+		const gradcomp_call_cost *c = &m->calls[k];
+		int bit = __builtin_ctz(c->primitive);
+		printf("%-28.28s %-15s %12.1f %12.3f\n", c->collective, bit < 5 ? names[bit] : "levels", 1e6 * c->cost.a,
+		       rate(c->cost.b));
+	}
+}
+
+static gradcomp_status probe_run(probe *p, const char *output, const char *name, const char *compressors,
+                                 const char *collectives, gradcomp_error *err)
+{
+	gradcomp_error why = {0};
+	double bad;
+	gradcomp_status st = find_nodes(p, err);
+	if (st)
+		return st;
+	p->named_compressors = compressors && strcmp(compressors, "all") != 0;
+	p->named_collectives = collectives && strcmp(collectives, "all") != 0;
+	/* What is wrong on a rank ends all of them, by its own words. */
+	p->ncompressors = find_specs(GRADCOMP_KIND_COMPRESSOR, compressors, "--compressors", p->compressors, &why);
+	if (p->ncompressors >= 0)
+		p->ncollectives = find_specs(GRADCOMP_KIND_COLLECTIVE, collectives, "--collectives", p->collectives, &why);
+	bad = p->ncompressors < 0 || p->ncollectives < 0 || (p->rank == 0 && writable(output, &why));
+	st = probe_slowest(p, &bad, err);
+	if (!st && bad) {
+		*err = why;
+		return GRADCOMP_ERR_INVALID;
+	}
+	p->m->nodes = (uint32_t)p->nodes;
+	p->m->ranks_per_node = (uint32_t)p->per_node;
+	if (name)
+		snprintf(p->m->name, sizeof p->m->name, "%s", name);
+	else
+		snprintf(p->m->name, sizeof p->m->name, "%.40s-%dx%d", gradcomp_job_host(p->job, 0), p->nodes, p->per_node);
+	if (!st)
+		st = measure(p, err);
+	if (st || p->rank != 0)
+		return st;
+	show(p->m);
+	return gradcomp_machine_write(output, p->m, err);
+}
+
+static void release(probe *p)
+{
+	gradcomp_group_free(p->alone);
+	gradcomp_group_free(p->leaders);
+	gradcomp_group_free(p->node);
+	gradcomp_machine_free(p->m);
+}
+
+/* Tasks that each think they are alone would write the same file. */
+static int strangers(int nranks)
+{
+	const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
+	return nranks == 1 && tasks && strtol(tasks, NULL, 10) > 1 && getenv("SLURM_PROCID");
+}
+
+static double number(const char *text, double least, double most)
+{
+	char *end;
+	double v = strtod(text, &end);
+	return *text && !*end && v >= least && v <= most ? v : -1;
+}
+
+int cmd_probe(int argc, char **argv)
+{
+	static probe p;
+	const char *output = "machine.ini", *name = NULL, *compressors = NULL, *collectives = NULL;
+	const char *seconds = "15", *numbers = "1048576";
+	const command_option options[] = {{"--output", &output, NULL}, {"--name", &name, NULL},
+	                                  {"--compressors", &compressors, NULL}, {"--collectives", &collectives, NULL},
+	                                  {"--seconds", &seconds, NULL}, {"--numbers", &numbers, NULL},
+	                                  {"--sleeping", NULL, &p.sleeping}, {0}};
+	/* What is measured here has no use for the job's report and the like. */
+	static const char *const settings[] = {"gradcomp.report=", "gradcomp.record=", "gradcomp.trace=",
+	                                      "gradcomp.log=error", NULL};
+	const gradcomp_job_options job = {.struct_size = sizeof job, .settings = settings};
+	gradcomp_error err = {0}, left = {0};
+	gradcomp_status st;
+	int status = take_options(argc, argv, usage_text, options, NULL, 0);
+	if (status >= 0)
+		return status;
+	p.seconds = number(seconds, 0.5, 3600);
+	if (p.seconds < 0)
+		return usage_error(usage_text, "--seconds '%s' is not from 0.5 to 3600", seconds);
+	if (number(numbers, 4096, 1 << 28) < 0)
+		return usage_error(usage_text, "--numbers '%s' is not from 4096 to 268435456", numbers);
+	p.numbers = (uint64_t)number(numbers, 4096, 1 << 28);
+	p.m = calloc(1, sizeof *p.m);
+	if (!p.m) {
+		probe_nomem(&err, "a machine");
+		return failed(&err);
+	}
+	p.m->struct_size = sizeof *p.m;
+	st = gradcomp_job_create(&job, &p.job, &err);
+	if (!st) {
+		p.world = gradcomp_job_world(p.job);
+		p.rank = gradcomp_job_rank(p.job);
+		p.nranks = gradcomp_job_nranks(p.job);
+		if (strangers(p.nranks))
+			st = bench_failed(&err, GRADCOMP_ERR_STATE,
+			                  "this step has several tasks that do not know each other; start it with srun --mpi=pmix");
+		else
+			st = probe_run(&p, output, name, compressors, collectives, &err);
+	}
+	release(&p);
+	if (p.job && gradcomp_job_free(p.job, &left) && !st) {
+		st = left.status;
+		err = left;
+	}
+	/* A rank that has nothing to say ends because another has. */
+	return !st ? 0 : *err.text ? failed(&err) : 1;
+}

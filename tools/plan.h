@@ -1,0 +1,112 @@
+/* What the parts of gradcomp plan share. */
+#ifndef TOOLS_PLAN_H
+#define TOOLS_PLAN_H
+
+#include "gradcomp/model.h"
+#include "gradcomp/plugin.h"
+#include "json.h"
+
+enum { PLAN_SPEC = 256, PLAN_SPECS = 64, PLAN_NODES = 32, PLAN_NODES_MOST = 1 << 20, PLAN_RANKS_MOST = 1024 };
+
+/* A compressor that is predicted to win by less than that share of a step does not. */
+#define PLAN_MARGIN 0.02
+
+typedef struct plan_spec {
+	char text[PLAN_SPEC];  /* what is asked with */
+	char shown[PLAN_SPEC]; /* without parameters that have their defaults */
+} plan_spec;
+
+typedef struct plan_specs {
+	plan_spec spec[PLAN_SPECS];
+	int n;
+} plan_specs;
+
+typedef struct plan_row {
+	const plan_spec *compressor, *collective, *schedule;
+	gradcomp_prediction p;
+} plan_row;
+
+/* What was left out, once. */
+typedef struct plan_skip {
+	char what[PLAN_SPEC], why[508];
+} plan_skip;
+
+/* All predictions for one number of nodes, the quickest first. */
+typedef struct plan_table {
+	uint32_t nodes;
+	plan_row *rows;
+	int n;
+	const plan_row *dense, *half; /* the quickest of each; NULL: cannot be predicted */
+	/* What is advised; NULL: nothing can be predicted. Dense, first of all in fp32, where
+	 * nothing is quicker by more than PLAN_MARGIN. */
+	const plan_row *best;
+} plan_table;
+
+typedef struct plan {
+	gradcomp_model *model;
+	gradcomp_machine *machine;
+	uint32_t nodes[PLAN_NODES], ranks_per_node;
+	int nnodes;
+	plan_specs compressors, collectives, schedules;
+	plan_spec dense, half;
+	int each_layer, all; /* all: print every row */
+	plan_table tables[PLAN_NODES];
+	plan_skip *skips;
+	int nskips;
+} plan;
+
+/* ---- plan_files.c */
+
+/* A path, or the name of a model that is installed. */
+gradcomp_status plan_model(const char *name, gradcomp_model **out, gradcomp_error *err);
+/* The installed models as a table. 0, or 1 after a message. */
+int plan_list_models(void);
+
+/* ---- plan_specs.c */
+
+/* Fills the list from "SPEC/SPEC" or "SPEC;SPEC", or with all installed ones (NULL). `option` is for messages. */
+gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, const char *option, plan_specs *out,
+                                gradcomp_error *err);
+/* The same with one SPEC, which may have a '/' of its own. */
+gradcomp_status plan_take_spec(gradcomp_plugin_kind kind, const char *spec, const char *option, plan_specs *out,
+                               gradcomp_error *err);
+/* The SPECs of the machine's curves, and as skips what is installed and has none. */
+gradcomp_status plan_take_curves(plan *p, gradcomp_error *err);
+gradcomp_status plan_take_schedules(const char *list, plan_specs *out, gradcomp_error *err);
+int plan_same(const plan_spec *a, const plan_spec *b);
+
+/* ---- plan_try.c */
+
+gradcomp_status plan_skip_note(plan *p, const char *what, const char *why, gradcomp_error *err);
+/* Every combination on every number of nodes. */
+gradcomp_status plan_try(plan *p, gradcomp_error *err);
+gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes, gradcomp_prediction *out,
+                             gradcomp_error *err);
+gradcomp_question plan_question(const plan *p, const plan_row *row, uint32_t nodes);
+/* The quickest row of a compressor; NULL: there is none. */
+const plan_row *plan_best_of(const plan_table *t, const plan_spec *compressor);
+double plan_parameters(const gradcomp_model *m);
+void plan_free(plan *p);
+
+/* ---- plan_why.c */
+
+/* Sentences about the winner for one number of nodes, one a line, to out. */
+void plan_why(const plan *p, const plan_table *t, FILE *out);
+
+/* ---- plan_show.c, plan_json.c, plan_svg.c */
+
+void plan_show(const plan *p);
+void plan_json(const plan *p, FILE *out);
+/* A file that is there when it is complete. */
+gradcomp_status plan_svg(const plan *p, const char *path, gradcomp_error *err);
+
+/* ---- plan_parallel.c */
+
+typedef struct plan_hybrid {
+	const char *memory, *microbatches, *batch, *state; /* as given */
+	int json;
+} plan_hybrid;
+/* The exit status, after a table or an error. */
+int plan_parallel(plan *p, const plan_hybrid *h, const char *usage);
+
+#endif

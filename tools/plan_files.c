@@ -1,0 +1,122 @@
+/* Models by file or by name: those that are installed are in DATADIR/gradcomp/models, or
+ * where GRADCOMP_MODELS says. */
+#include <errno.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "commands.h"
+#include "gradcomp/stage.h"
+#include "plan.h"
+
+#define SUFFIX ".model"
+
+static const char *models_folder(void)
+{
+	const char *set = secure_getenv("GRADCOMP_MODELS");
+
+	return set && *set ? set : GRADCOMP_DATADIR "/gradcomp/models";
+}
+
+/* Every installed model's path, sorted. 0, or as glob(3). */
+static int find_models(glob_t *found)
+{
+	char pattern[4096];
+
+	snprintf(pattern, sizeof pattern, "%s/*" SUFFIX, models_folder());
+	return glob(pattern, 0, NULL, found);
+}
+
+/* "a/b/resnet50.model" -> resnet50, of `length` characters. */
+static const char *model_name(const char *path, int *length)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+
+	*length = (int)(strlen(name) - strlen(SUFFIX));
+	return name;
+}
+
+static gradcomp_status no_such_model(const char *name, gradcomp_error *err)
+{
+	glob_t found;
+	char printable[120];
+	size_t at;
+
+	at = (size_t)snprintf(err->text, sizeof err->text, "no model '%s': there is no such file, and %s has ",
+	                      gradcomp_printable(name, printable, sizeof printable), models_folder());
+	err->status = GRADCOMP_ERR_NOTFOUND;
+	if (find_models(&found)) {
+		snprintf(err->text + at, at < sizeof err->text ? sizeof err->text - at : 0, "none");
+		return err->status;
+	}
+	for (size_t i = 0; i < found.gl_pathc && at < sizeof err->text; i++) {
+		int length;
+		const char *it = model_name(found.gl_pathv[i], &length);
+
+		at += (size_t)snprintf(err->text + at, sizeof err->text - at, "%s%.*s", i ? ", " : "", length, it);
+	}
+	globfree(&found);
+	return err->status;
+}
+
+gradcomp_status plan_model(const char *name, gradcomp_model **out, gradcomp_error *err)
+{
+	char path[4096];
+
+	if (!strchr(name, '/') && access(name, F_OK)) {
+		snprintf(path, sizeof path, "%s/%s" SUFFIX, models_folder(), name);
+		if (*name && !access(path, F_OK))
+			return gradcomp_model_read(path, out, err);
+		return no_such_model(name, err);
+	}
+	return gradcomp_model_read(name, out, err);
+}
+
+double plan_parameters(const gradcomp_model *m)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < m->ntensors; i++) {
+		double numel = 1;
+
+		for (uint32_t d = 0; d < m->tensors[i].ndim; d++)
+			numel *= (double)m->tensors[i].dims[d];
+		sum += numel;
+	}
+	return sum;
+}
+
+int plan_list_models(void)
+{
+	gradcomp_error err;
+	glob_t found;
+	int status = 0;
+
+	if (find_models(&found)) {
+		fprintf(stderr, "gradcomp: no models in %s\n", models_folder());
+		return 1;
+	}
+	printf("%-14s %13s %8s %7s %6s %11s %12s\n", "model", "parameters", "tensors", "layers", "batch",
+	       "forward ms", "backward ms");
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		double forward = 0, backward = 0;
+		gradcomp_model *m;
+		int length;
+		const char *name = model_name(found.gl_pathv[i], &length);
+
+		if (gradcomp_model_read(found.gl_pathv[i], &m, &err)) {
+			status = failed(&err);
+			continue;
+		}
+		for (uint32_t t = 0; t < m->ntensors; t++) {
+			forward += m->tensors[t].forward;
+			backward += m->tensors[t].backward;
+		}
+		printf("%-14.*s %13.0f %8u %7u %6llu %11.1f %12.1f\n", length, name, plan_parameters(m),
+		       m->ntensors, m->nlayers, (unsigned long long)m->batch, forward * 1e3, backward * 1e3);
+		gradcomp_model_free(m);
+	}
+	globfree(&found);
+	return status;
+}

@@ -1,0 +1,176 @@
+/* gradcomp plan --parallel: data, tensor and pipeline degrees of a transformer. */
+#include <string.h>
+
+#include "commands.h"
+#include "number.h"
+#include "plan.h"
+
+enum { MICROBATCHES = 8, STATE = 8, SHOWN = 100 };
+
+/* -1 go on, else the exit status. */
+static int take_numbers(const plan_hybrid *h, gradcomp_hybrid_question *q, const char *usage)
+{
+	int64_t n;
+
+	if (!h->memory)
+		return usage_error(usage, "--parallel needs --memory, the bytes that a rank has, such as 40G");
+	if (number_size(h->memory, &n) != NUMBER_OK || n < 1)
+		return usage_value(usage, "--memory", h->memory, "give the bytes that a rank has, such as 40G");
+	q->memory = (double)n;
+	if (h->microbatches) {
+		if (number_int(h->microbatches, &n) != NUMBER_OK || n < 1 || n > 65536)
+			return usage_value(usage, "--microbatches", h->microbatches, "it can be 1 to 65536");
+		q->microbatches = (uint32_t)n;
+	}
+	if (h->batch) {
+		if (number_int(h->batch, &n) != NUMBER_OK || n < 1 || n > (int64_t)1 << 40)
+			return usage_value(usage, "--batch", h->batch, "give the samples of a step, of all ranks");
+		q->batch = (uint64_t)n;
+	}
+	if (h->state && (number_float(h->state, &q->state) != NUMBER_OK || q->state < 0 || q->state > 1024))
+		return usage_value(usage, "--state", h->state, "give the optimizer's bytes a parameter, 0 to 1024");
+	return -1;
+}
+
+/* "h.0..h.11", or one name. */
+static void layers_text(const plan *p, const gradcomp_hybrid_stage *s, char out[SHOWN])
+{
+	const gradcomp_model_layer *first = &p->model->layers[s->first];
+
+	if (s->nlayers == 1)
+		snprintf(out, SHOWN, "%s", first->name);
+	else
+		snprintf(out, SHOWN, "%.48s..%.48s", first->name, first[s->nlayers - 1].name);
+}
+
+/* How the compressors' list shows it. */
+static const char *compressor_text(const plan *p, const gradcomp_hybrid_stage *s)
+{
+	for (int i = 0; s->compressor && i < p->compressors.n; i++)
+		if (!strcmp(p->compressors.spec[i].text, s->compressor))
+			return p->compressors.spec[i].shown;
+	return "-";
+}
+
+static void print_plan(const plan *p, const gradcomp_hybrid_plan *h)
+{
+	int width = 6;
+
+	for (uint32_t i = 0; i < h->nstages; i++) {
+		char text[SHOWN];
+
+		layers_text(p, &h->stages[i], text);
+		width = (int)strlen(text) > width ? (int)strlen(text) : width;
+	}
+	printf("%5s  %-*s %6s %10s %5s %7s %14s %12s %10s  %s\n", "stage", width, "layers", "nodes", "ranks/node",
+	       "data", "tensor", "ms/micro-batch", "gradients ms", "memory GB", "compressor");
+	for (uint32_t i = 0; i < h->nstages; i++) {
+		const gradcomp_hybrid_stage *s = &h->stages[i];
+		char text[SHOWN];
+
+		layers_text(p, s, text);
+		printf("%5u  %-*s %6u %10u %5u %7u %14.3f %12.3f %10.2f  %s\n", i, width, text, s->nodes,
+		       s->ranks_per_node, s->data, s->tensor, s->seconds * 1e3, s->gradient_s * 1e3,
+		       s->memory / 1e9, compressor_text(p, s));
+	}
+	printf("a step of %llu samples takes %.3f ms: %.4g samples a second\n", (unsigned long long)h->batch,
+	       h->step_s * 1e3, (double)h->batch / h->step_s);
+}
+
+static void put_plan(jsonw *j, const char *key, const plan *p, const gradcomp_hybrid_plan *h)
+{
+	jsonw_object(j, key);
+	jsonw_float(j, "step_s", h->step_s);
+	jsonw_uint(j, "batch", h->batch);
+	jsonw_array(j, "stages");
+	for (uint32_t i = 0; i < h->nstages; i++) {
+		const gradcomp_hybrid_stage *s = &h->stages[i];
+
+		jsonw_object(j, NULL);
+		jsonw_uint(j, "first_layer", s->first);
+		jsonw_uint(j, "layers", s->nlayers);
+		jsonw_string(j, "first_name", p->model->layers[s->first].name);
+		jsonw_uint(j, "nodes", s->nodes);
+		jsonw_uint(j, "ranks_per_node", s->ranks_per_node);
+		jsonw_uint(j, "data", s->data);
+		jsonw_uint(j, "tensor", s->tensor);
+		jsonw_string(j, "compressor", s->compressor);
+		jsonw_float(j, "seconds", s->seconds);
+		jsonw_float(j, "gradient_s", s->gradient_s);
+		jsonw_float(j, "memory", s->memory);
+		jsonw_end(j);
+	}
+	jsonw_end(j);
+	jsonw_end(j);
+}
+
+static void print_json(const plan *p, const gradcomp_hybrid_question *q, const gradcomp_hybrid_plan *best,
+                       const gradcomp_hybrid_plan *uniform)
+{
+	jsonw j;
+
+	jsonw_start(&j, stdout);
+	jsonw_object(&j, NULL);
+	jsonw_string(&j, "model", p->model->name);
+	jsonw_string(&j, "machine", p->machine->name);
+	jsonw_uint(&j, "nodes", q->nodes);
+	jsonw_uint(&j, "ranks_per_node", q->ranks_per_node);
+	jsonw_uint(&j, "microbatches", q->microbatches);
+	jsonw_float(&j, "memory", q->memory);
+	put_plan(&j, "plan", p, best);
+	if (uniform)
+		put_plan(&j, "uniform", p, uniform);
+	else
+		jsonw_null(&j, "uniform");
+	jsonw_end(&j);
+	jsonw_finish(&j);
+}
+
+static void print_tables(const plan *p, const gradcomp_hybrid_question *q, const gradcomp_hybrid_plan *best,
+                         const gradcomp_hybrid_plan *uniform, const gradcomp_error *why)
+{
+	printf("%s on %u x %u ranks of %s, %.3g GB each, %u micro-batches\n\n", p->model->name, q->nodes,
+	       q->ranks_per_node, p->machine->name, q->memory / 1e9, q->microbatches);
+	print_plan(p, best);
+	if (uniform) {
+		const gradcomp_hybrid_stage *s = &uniform->stages[0];
+
+		printf("\nwith the same degrees in all stages, data %u x tensor %u x pipeline %u:\n\n", s->data,
+		       s->tensor, uniform->nstages);
+		print_plan(p, uniform);
+	} else {
+		printf("\nwith the same degrees in all stages: %s\n", why->text);
+	}
+}
+
+int plan_parallel(plan *p, const plan_hybrid *h, const char *usage)
+{
+	gradcomp_hybrid_question q = {.struct_size = sizeof q,
+	                              .nodes = p->nodes[0],
+	                              .ranks_per_node = p->ranks_per_node,
+	                              .microbatches = MICROBATCHES,
+	                              .state = STATE};
+	const char *list[PLAN_SPECS + 1] = {NULL};
+	gradcomp_hybrid_plan *best = NULL, *uniform = NULL;
+	gradcomp_error err, why;
+	int status = take_numbers(h, &q, usage);
+
+	if (status >= 0)
+		return status;
+	for (int i = 0; i < p->compressors.n; i++)
+		list[i] = p->compressors.spec[i].text;
+	q.compressors = list;
+	q.collective = p->collectives.n == 1 ? p->collectives.spec[0].text : NULL;
+	if (gradcomp_parallelize(p->model, p->machine, &q, &best, &err))
+		return failed(&err);
+	q.uniform = 1;
+	if (gradcomp_parallelize(p->model, p->machine, &q, &uniform, &why))
+		uniform = NULL;
+	if (h->json)
+		print_json(p, &q, best, uniform);
+	else
+		print_tables(p, &q, best, uniform, &why);
+	gradcomp_hybrid_plan_free(best);
+	gradcomp_hybrid_plan_free(uniform);
+	return 0;
+}

@@ -1,0 +1,159 @@
+/* Predictions as tables. */
+#include <math.h>
+#include <string.h>
+
+#include "plan.h"
+
+static double factor(const plan_row *of, const plan_row *row)
+{
+	return of ? of->p.step_s / row->p.step_s : NAN;
+}
+
+/* "-" for what is not known. */
+static void print_number(double x, int width, int digits)
+{
+	if (isnan(x))
+		printf(" %*s", width, "-");
+	else
+		printf(" %*.*f", width, digits, x);
+}
+
+static double milliseconds(const plan_row *row)
+{
+	return row ? row->p.step_s * 1e3 : NAN;
+}
+
+static int width_of(const plan_specs *list, const char *title)
+{
+	int width = (int)strlen(title);
+
+	for (int i = 0; i < list->n; i++)
+		if ((int)strlen(list->spec[i].shown) > width)
+			width = (int)strlen(list->spec[i].shown);
+	return width;
+}
+
+typedef struct widths {
+	int compressor, collective, schedule;
+} widths;
+
+static widths widths_of(const plan *p)
+{
+	return (widths){width_of(&p->compressors, "compressor"), width_of(&p->collectives, "collective"),
+	                width_of(&p->schedules, "schedule")};
+}
+
+static void print_row(const widths *w, const plan_table *t, const plan_row *row)
+{
+	printf("%-*s  %-*s  %-*s %7u %10.3f %10.3f %10.3f %10.3f %10.3f", w->compressor, row->compressor->shown,
+	       w->collective, row->collective->shown, w->schedule, row->schedule->shown, row->p.buckets,
+	       row->p.step_s * 1e3, row->p.exposed_s * 1e3, (row->p.encode_s + row->p.decode_s) * 1e3,
+	       row->p.exchange_s * 1e3, row->p.sent_bytes / 1e6);
+	print_number(factor(t->dense, row), 7, 2);
+	print_number(factor(t->half, row), 7, 2);
+	putchar('\n');
+}
+
+/* The best of each compressor, or everything. */
+static void print_table(const plan *p, const plan_table *t)
+{
+	widths w = widths_of(p);
+	int hidden_rows = 0;
+
+	printf("%-*s  %-*s  %-*s %7s %10s %10s %10s %10s %10s %7s %7s\n", w.compressor, "compressor", w.collective,
+	       "collective", w.schedule, "schedule", "buckets", "step ms", "waiting ms", "code ms", "link ms",
+	       "MB sent", "x fp32", "x 16bit");
+	for (int i = 0; i < t->n; i++) {
+		if (p->all || plan_best_of(t, t->rows[i].compressor) == &t->rows[i])
+			print_row(&w, t, &t->rows[i]);
+		else
+			hidden_rows++;
+	}
+	if (hidden_rows)
+		printf("and %d more, slower ones of the same compressors (--all)\n", hidden_rows);
+}
+
+/* The best plan for each number of nodes. */
+static void print_nodes(const plan *p)
+{
+	widths w = widths_of(p);
+
+	printf("%7s  %-*s  %-*s  %-*s %10s %10s %10s %10s %7s %7s\n", "nodes", w.compressor, "compressor",
+	       w.collective, "collective", w.schedule, "schedule", "step ms", "fp32 ms", "16bit ms", "MB sent",
+	       "x fp32", "x 16bit");
+	for (int n = 0; n < p->nnodes; n++) {
+		const plan_table *t = &p->tables[n];
+		const plan_row *best = t->best;
+
+		if (!best) {
+			printf("%7u  nothing can be predicted\n", t->nodes);
+			continue;
+		}
+		printf("%7u  %-*s  %-*s  %-*s", t->nodes, w.compressor, best->compressor->shown, w.collective,
+		       best->collective->shown, w.schedule, best->schedule->shown);
+		print_number(milliseconds(best), 10, 3);
+		print_number(milliseconds(t->dense), 10, 3);
+		print_number(milliseconds(t->half), 10, 3);
+		print_number(best->p.sent_bytes / 1e6, 10, 3);
+		print_number(factor(t->dense, best), 7, 2);
+		print_number(factor(t->half, best), 7, 2);
+		putchar('\n');
+	}
+}
+
+static void print_head(const plan *p)
+{
+	double forward = 0, backward = 0;
+
+	for (uint32_t i = 0; i < p->model->ntensors; i++) {
+		forward += p->model->tensors[i].forward;
+		backward += p->model->tensors[i].backward;
+	}
+	printf("%s: %.0f parameters in %u tensors, %.3f ms forward, %.3f ms backward\n", p->model->name,
+	       plan_parameters(p->model), p->model->ntensors, forward * 1e3, backward * 1e3);
+	printf("%s: measured on %u x %u ranks; predicted for ", p->machine->name, p->machine->nodes,
+	       p->machine->ranks_per_node);
+	if (p->nnodes == 1)
+		printf("%u x %u ranks\n\n", p->nodes[0], p->ranks_per_node);
+	else
+		printf("%u to %u nodes of %u ranks\n\n", p->nodes[0], p->nodes[p->nnodes - 1], p->ranks_per_node);
+}
+
+/* Each reason once, behind all that it keeps out. */
+static void print_skips(const plan *p)
+{
+	if (p->nskips)
+		puts("\nLeft out:");
+	for (int i = 0; i < p->nskips; i++) {
+		int said = 0;
+
+		for (int k = 0; k < i && !said; k++)
+			said = !strcmp(p->skips[k].why, p->skips[i].why);
+		if (said)
+			continue;
+		printf("  %s", p->skips[i].what);
+		for (int k = i + 1; k < p->nskips; k++)
+			if (!strcmp(p->skips[k].why, p->skips[i].why))
+				printf(", %s", p->skips[k].what);
+		printf(": %s\n", p->skips[i].why);
+	}
+}
+
+void plan_show(const plan *p)
+{
+	const plan_table *last = &p->tables[p->nnodes - 1];
+
+	print_head(p);
+	if (p->nnodes == 1)
+		print_table(p, &p->tables[0]);
+	else
+		print_nodes(p);
+	putchar('\n');
+	if (p->nnodes > 1 && p->tables[0].n) {
+		printf("On %u nodes:\n", p->nodes[0]);
+		plan_why(p, &p->tables[0], stdout);
+		printf("\nOn %u nodes:\n", last->nodes);
+	}
+	plan_why(p, last, stdout);
+	print_skips(p);
+}

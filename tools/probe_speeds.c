@@ -1,0 +1,175 @@
+/* How fast ranks add and copy when all of a node are at it, and how much slower they are while
+ * their program computes, or bytes move: threads may share cores. */
+#include "probe.h"
+
+#include "bench.h"
+#include "gradcomp/plugin.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* More than fits a cache, so that memory counts; pieces for what is done beside others. */
+enum { NUMBERS = 4 << 20, PIECE = 256 << 10, MESSAGE = 256 << 10 };
+
+typedef struct speeds {
+	probe *p;
+	float *x, *y;
+	const gradcomp_links *links; /* of the world; NULL: one rank */
+	char *room;                  /* two messages */
+	atomic_int stop;
+	int rounds;
+	gradcomp_status status; /* of the exchanges */
+	gradcomp_error error;
+} speeds;
+
+static void add(speeds *s, uint64_t n)
+{
+	gradcomp_host_operators()->reduce(NULL, s->x, s->y, n, GRADCOMP_F32, GRADCOMP_SUM);
+}
+
+static void copy(speeds *s, uint64_t n)
+{
+	memcpy(s->x, s->y, n * sizeof(float));
+	/* Or it would not be done. */
+	__asm__ volatile("" : : "r"(s->x) : "memory");
+}
+
+/* Seconds a byte. */
+static gradcomp_status rate(speeds *s, void (*what)(speeds *, uint64_t), double seconds, double *out,
+                            gradcomp_error *err)
+{
+	probe_samples t = {.most = seconds};
+	gradcomp_status st = GRADCOMP_OK;
+	what(s, NUMBERS);
+	while (!st && probe_wants(&t)) {
+		st = probe_meet(s->p, err);
+		double start = bench_now();
+		what(s, NUMBERS);
+		double took = bench_now() - start;
+		if (!st)
+			st = probe_slowest(s->p, &took, err);
+		probe_add(&t, took);
+	}
+	*out = probe_median(&t) / (NUMBERS * sizeof(float));
+	return st;
+}
+
+static void *compute(void *ctx)
+{
+	speeds *s = ctx;
+	volatile double x = 1;
+	while (!atomic_load_explicit(&s->stop, memory_order_relaxed))
+		for (int i = 0; i < 1000; i++)
+			x = x * 1.0000001 + 1e-9;
+	return NULL;
+}
+
+static void *exchange(void *ctx)
+{
+	speeds *s = ctx;
+	const gradcomp_links *l = s->links;
+	int P = l->nranks;
+	for (int i = 0; !s->status && i < s->rounds; i++) {
+		gradcomp_request came, went;
+		s->status = l->recv(l->ctx, (l->rank + P - 1) % P, s->room + MESSAGE, MESSAGE, &came, &s->error);
+		if (!s->status)
+			s->status = l->send(l->ctx, (l->rank + 1) % P, s->room, MESSAGE, &went, &s->error);
+		if (!s->status)
+			s->status = l->wait(l->ctx, &came, &s->error);
+		if (!s->status)
+			s->status = l->wait(l->ctx, &went, &s->error);
+	}
+	atomic_store(&s->stop, 1);
+	return NULL;
+}
+
+/* Pieces a second of this thread, for so long or until the other one stops. */
+static double pace(speeds *s, double seconds)
+{
+	double start = bench_now(), now;
+	long pieces = 0;
+	do {
+		add(s, PIECE);
+		pieces++;
+		now = bench_now();
+	} while (!atomic_load(&s->stop) && now - start < seconds);
+	return (double)pieces / (now - start);
+}
+
+/* The same beside a thread that runs `other` (NULL: none), the mean over ranks. */
+static gradcomp_status beside(speeds *s, void *(*other)(void *), double seconds, double *out, gradcomp_error *err)
+{
+	pthread_t thread;
+	gradcomp_status st = probe_meet(s->p, err);
+	atomic_store(&s->stop, 0);
+	if (!st && other && pthread_create(&thread, NULL, other, s)) {
+		probe_nomem(err, "a thread");
+		return GRADCOMP_ERR_NOMEM;
+	}
+	if (st)
+		return st;
+	*out = pace(s, other == exchange ? 10 * seconds : seconds);
+	if (other) {
+		atomic_store(&s->stop, 1);
+		pthread_join(thread, NULL);
+	}
+	if (other == exchange && s->status) {
+		*err = s->error;
+		return s->status;
+	}
+	st = gradcomp_allreduce(s->p->world, out, 1, GRADCOMP_F64, GRADCOMP_SUM, err);
+	*out /= s->p->nranks;
+	return st;
+}
+
+static double share(double beside_it, double by_itself)
+{
+	double s = by_itself > 0 ? beside_it / by_itself : 1;
+	return fmin(1, fmax(s, 0.01));
+}
+
+static gradcomp_status measure(speeds *s, double seconds, gradcomp_error *err)
+{
+	gradcomp_machine *m = s->p->m;
+	double by_itself = 0, other = 0, trip;
+	gradcomp_status st = rate(s, add, seconds / 6, &m->reduce, err);
+	if (!st)
+		st = rate(s, copy, seconds / 6, &m->memory, err);
+	if (!st)
+		st = beside(s, NULL, seconds / 6, &by_itself, err);
+	if (!st && !s->p->sleeping) {
+		st = beside(s, compute, seconds / 6, &other, err);
+		m->beside_application = st ? 1 : share(other, by_itself);
+	}
+	if (st || !s->links)
+		return st;
+	trip = fmax(m->level[0].a + m->level[0].b * MESSAGE, m->level[1].a + m->level[1].b * MESSAGE);
+	s->rounds = (int)fmin(10000, 2 + seconds / 6 / fmax(trip, 1e-6));
+	st = beside(s, exchange, seconds / 6, &other, err);
+	m->beside_exchange = st ? 1 : share(other, by_itself);
+	return st;
+}
+
+gradcomp_status probe_speeds(probe *p, double seconds, gradcomp_error *err)
+{
+	speeds s = {.p = p, .x = calloc(NUMBERS, sizeof(float)), .y = calloc(NUMBERS, sizeof(float)),
+	            .room = calloc(2, MESSAGE)};
+	gradcomp_status st = GRADCOMP_OK;
+	p->m->beside_application = p->m->beside_exchange = 1;
+	if (!s.x || !s.y || !s.room) {
+		probe_nomem(err, "numbers to add");
+		st = GRADCOMP_ERR_NOMEM;
+	}
+	if (!st && p->nranks > 1)
+		st = gradcomp_links_open(p->world, &s.links, err);
+	if (!st)
+		st = measure(&s, seconds, err);
+	gradcomp_links_close(p->world, s.links);
+	free(s.room);
+	free(s.y);
+	free(s.x);
+	return st;
+}
