@@ -1,7 +1,7 @@
 """One rank of bench/accuracy: trains two small models to their end with the
 compressor it is told, as a user would: DDP and gradcomp.torch.attach().
 
-Lines on standard input are JSON objects {task, spec, momentum, seed}; rank 0
+Lines on standard input are JSON objects {task, spec, momentum, seed, delay}; rank 0
 answers each with one line {loss, accuracy, relative_error, wire_ratio}.
 
 digits   scikit-learn's 8x8 digits, a perceptron of 305,000 parameters
@@ -70,11 +70,11 @@ class Text:
         return self.windows(self.data, torch.randint(CONTEXT, len(self.data), (count,), generator=generator))
 
 
-def learn(task, spec, momentum, seed):
+def learn(task, spec, momentum, seed, delay):
     """The test loss, its accuracy, and what the compressor says of itself."""
     torch.manual_seed(seed)
     model = DistributedDataParallel(task.network(), gradient_as_bucket_view=True)
-    attached = gradcomp.torch.attach(model, compressor=spec, seed=seed)
+    attached = gradcomp.torch.attach(model, compressor=spec, seed=seed, delay=delay)
     # A step without momentum is as long as one with it is in the end.
     rate = task.rate * (10 if momentum == 0 else 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum or 0)
@@ -87,6 +87,7 @@ def learn(task, spec, momentum, seed):
         cross_entropy(model(x), y).backward()
         optimizer.step()
         schedule.step()
+    attached.drain(optimizer)
     stats = attached.stats()
     with torch.no_grad():
         out = model.module(task.test[0])
@@ -105,7 +106,7 @@ def main():
         order = json.loads(line)
         if order["task"] not in tasks:
             tasks[order["task"]] = {"digits": Digits, "text": Text}[order["task"]]()
-        result = learn(tasks[order["task"]], order["spec"], order["momentum"], order["seed"])
+        result = learn(tasks[order["task"]], order["spec"], order["momentum"], order["seed"], order["delay"])
         if dist.get_rank() == 0:
             print(json.dumps(result), flush=True)
 

@@ -1,4 +1,4 @@
-"""Line plots on two logarithmic axes, as SVG."""
+"""Line plots on two logarithmic axes, as SVG, and what other pictures are made of."""
 
 import math
 from xml.sax.saxutils import escape
@@ -39,24 +39,24 @@ class Axis:
         return self.within([m * 10.0 ** p for p in range(math.floor(self.low), math.ceil(self.high) + 1) for m in steps])
 
 
-def _text(x, y, text, size=11, anchor="middle", more=""):
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{more}>{escape(text)}</text>'
+def text(x, y, words, size=11, anchor="middle", more=""):
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}"{more}>{escape(words)}</text>'
 
 
 def _panel(panel, colours, x0, y0):
     points = [p for _, line in panel["lines"] for p in line]
     x = Axis([p[0] for p in points], x0 + LEFT, x0 + WIDTH - RIGHT)
     y = Axis([p[1] for p in points], y0 + HEIGHT - BOTTOM, y0 + TOP)
-    out = [_text((x.begin + x.end) / 2, y0 + 20, panel["title"], 13),
-           _text((x.begin + x.end) / 2, y0 + HEIGHT - 10, panel["x"]),
-           _text(x0 + 14, (y.begin + y.end) / 2, panel["y"],
+    out = [text((x.begin + x.end) / 2, y0 + 20, panel["title"], 13),
+           text((x.begin + x.end) / 2, y0 + HEIGHT - 10, panel["x"]),
+           text(x0 + 14, (y.begin + y.end) / 2, panel["y"],
                  more=f' transform="rotate(-90 {x0 + 14} {(y.begin + y.end) / 2:.1f})"')]
     for v in x.within(panel["at"]) if "at" in panel else x.ticks():
         out.append(f'<path d="M{x.place(v):.1f} {y.begin}V{y.end}" stroke="#ddd"/>')
-        out.append(_text(x.place(v), y.begin + 15, (binary if "at" in panel else short)(v), 10))
+        out.append(text(x.place(v), y.begin + 15, (binary if "at" in panel else short)(v), 10))
     for v in y.ticks():
         out.append(f'<path d="M{x.begin} {y.place(v):.1f}H{x.end}" stroke="#ddd"/>')
-        out.append(_text(x.begin - 5, y.place(v) + 4, short(v), 10, "end"))
+        out.append(text(x.begin - 5, y.place(v) + 4, short(v), 10, "end"))
     out.append(f'<path d="M{x.begin} {y.end}V{y.begin}H{x.end}" fill="none" stroke="#333"/>')
     for name, line in panel["lines"]:
         at = [(x.place(p), y.place(q)) for p, q in sorted(line)]
@@ -65,6 +65,13 @@ def _panel(panel, colours, x0, y0):
         out.append(f'<path d="{path}" fill="none" stroke="{colours[name]}" stroke-width="1.8"{dashed}/>')
         out += [f'<circle cx="{p:.1f}" cy="{q:.1f}" r="2.6" fill="{colours[name]}"/>' for p, q in at]
     return out
+
+
+def write(path, width, height, elements):
+    head = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
+            f'<rect width="{width}" height="{height}" fill="white"/>']
+    with open(path, "w", encoding="utf-8") as f:
+        f.write("\n".join(head + elements + ["</svg>", ""]))
 
 
 def plot(path, title, panels, columns=3):
@@ -77,13 +84,11 @@ def plot(path, title, panels, columns=3):
     columns = max(1, min(columns, len(panels)))
     width, rows = columns * WIDTH, (len(panels) + columns - 1) // columns
     height = rows * HEIGHT + 60
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
-           f'<rect width="{width}" height="{height}" fill="white"/>', _text(width / 2, 20, title, 15)]
+    out = [text(width / 2, 20, title, 15)]
     step = width / max(len(names), 1)
     for i, name in enumerate(names):
         out.append(f'<path d="M{i * step + 12:.1f} 42h22" stroke="{colours[name]}" stroke-width="3"/>')
-        out.append(_text(i * step + 40, 46, name, 12, "start"))
+        out.append(text(i * step + 40, 46, name, 12, "start"))
     for i, panel in enumerate(panels):
         out += _panel(panel, colours, i % columns * WIDTH, 60 + i // columns * HEIGHT)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write("\n".join(out + ["</svg>", ""]))
+    write(path, width, height, out)
