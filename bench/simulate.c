@@ -5,6 +5,7 @@
  */
 #include "clock.h"
 #include "model/simulate.h"
+#include "reducer/reducer.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,24 +21,24 @@ static uint32_t argument(int argc, char **argv, int i, uint32_t usual)
 static double run(uint32_t nranks, uint32_t n, uint32_t steps)
 {
 	const gradcomp_plan rounds = {.nrounds = 1};
-	task tasks[MAX_TASKS];
-	uint32_t ntasks = (uint32_t)compose_tasks(&rounds, 0, tasks);
-	double seconds[MAX_TASKS] = {0, 1e-5, 1e-4, 1e-5, 0}, *passes = calloc(n, sizeof *passes), start = -1;
+	sim_bucket alike = {.seconds = {0, 1e-5, 1e-4, 1e-5, 0}};
+	double *passes = calloc(n, sizeof *passes), start = -1;
 	sim_bucket *buckets = calloc(n, sizeof *buckets);
 	sim_class *classes = calloc(nranks, sizeof *classes);
 	uint32_t *end = calloc(n, sizeof *end);
 	step_plan plan = {.nbuckets = n, .end = end};
-	const sim_input in = {.n = n, .forward = passes, .backward = passes, .plan = &plan, .window = 3, .buckets = buckets,
+	const sim_input in = {.n = n, .forward = passes, .backward = passes, .plan = &plan, .window = REDUCER_SLOTS, .buckets = buckets,
 	                      .classes = classes, .nclasses = nranks, .beside_application = 0.8, .beside_exchange = 0.9,
 	                      .steps = steps};
 	gradcomp_error e;
 	sim_output out;
 
+	alike.ntasks = (uint32_t)compose_tasks(&rounds, 0, alike.tasks);
 	if (!passes || !buckets || !classes || !end)
 		goto done;
 	for (uint32_t i = 0; i < n; i++) {
 		passes[i] = 1e-4 * (1 + i % 7);
-		buckets[i] = (sim_bucket){tasks, seconds, ntasks};
+		buckets[i] = alike;
 		end[i] = i + 1;
 	}
 	for (uint32_t c = 0; c < nranks; c++)

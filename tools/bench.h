@@ -2,6 +2,8 @@
 #ifndef BENCH_H
 #define BENCH_H
 
+#include "clock.h"
+#include "fit.h"
 #include "gradcomp/gradcomp.h"
 #include <stdio.h>
 
@@ -31,11 +33,8 @@ int bench_allreduce(gradcomp_job *job, const bench_options *o, FILE *json, gradc
 int bench_collectives(gradcomp_job *job, const bench_options *o, FILE *json, gradcomp_error *err);
 int bench_reduce(gradcomp_job *job, const bench_options *o, FILE *json, gradcomp_error *err);
 
-double bench_now(void); /* seconds */
 /* Bytes of memory this process has in use, shared ones included; 0: unknown. */
 long bench_resident(void);
-/* The median of n numbers; sorts them. */
-double bench_middle(double *numbers, long n);
 /* The median over samples of the slowest rank's time; sorts `seconds`. */
 gradcomp_status bench_median(gradcomp_group *world, double *seconds, long n, double *out, gradcomp_error *err);
 /* Fills *err with an error of this program itself. Returns -1. */

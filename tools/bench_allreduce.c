@@ -7,13 +7,6 @@
 /* Messages below this are sent many times a sample. */
 enum { SMALL = 65536, SMALL_CALLS = 100 };
 
-double bench_now(void)
-{
-	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 long bench_resident(void)
 {
 	long size, resident = 0;
@@ -26,25 +19,13 @@ long bench_resident(void)
 	return resident * sysconf(_SC_PAGESIZE);
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-	return (x > y) - (x < y);
-}
-
-double bench_middle(double *numbers, long n)
-{
-	qsort(numbers, (size_t)n, sizeof *numbers, by_value);
-	return (numbers[n / 2] + numbers[(n - 1) / 2]) / 2;
-}
-
 gradcomp_status bench_median(gradcomp_group *world, double *seconds, long n, double *out, gradcomp_error *err)
 {
 	gradcomp_status status =
 		gradcomp_allreduce(world, seconds, (uint64_t)n, GRADCOMP_F64, GRADCOMP_MAX, err);
 	if (status < 0)
 		return status;
-	*out = bench_middle(seconds, n);
+	*out = fit_median(seconds, (size_t)n);
 	return GRADCOMP_OK;
 }
 
@@ -99,12 +80,12 @@ int bench_allreduce(gradcomp_job *job, const bench_options *o, FILE *json, gradc
 		for (long i = -BENCH_WARM_UP; i < o->iters; i++) {
 			if (gradcomp_barrier(world, err) < 0)
 				goto out;
-			double start = bench_now();
+			double start = clock_now();
 			for (int c = 0; c < calls; c++)
 				if (gradcomp_allreduce(world, buf, count, GRADCOMP_F32, GRADCOMP_SUM, err) < 0)
 					goto out;
 			if (i >= 0)
-				seconds[i] = (bench_now() - start) / calls;
+				seconds[i] = (clock_now() - start) / calls;
 		}
 		if (bench_median(world, seconds, o->iters, &median, err) < 0)
 			goto out;

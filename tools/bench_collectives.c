@@ -169,12 +169,12 @@ static double sample(bench *b, primitive what, int calls, gradcomp_error *err)
 	memcpy(b->x, b->in, b->n * sizeof(float));
 	if (gradcomp_barrier(b->world, err) < 0)
 		return -1;
-	double start = bench_now(), before = worked();
+	double start = clock_now(), before = worked();
 	for (int c = 0; c < calls; c++)
 		if (call(b, what, err) < 0)
 			return -1;
 	b->cpu += (worked() - before) / calls;
-	return (bench_now() - start) / calls;
+	return (clock_now() - start) / calls;
 }
 
 /* The largest of all ranks' numbers. */

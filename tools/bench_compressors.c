@@ -32,14 +32,14 @@ static double time_memcpy(const bench *b)
 {
 	double t[MOST_RUNS] = {0};
 	for (long i = -1; i < b->runs; i++) {
-		double start = bench_now();
+		double start = clock_now();
 		memcpy(b->copy, b->u, b->rows * b->columns * sizeof(float));
 		/* Or it would not be done. */
 		__asm__ volatile("" : : "r"(b->copy) : "memory");
 		if (i >= 0)
-			t[i] = bench_now() - start;
+			t[i] = clock_now() - start;
 	}
-	return bench_middle(t, b->runs);
+	return fit_median(t, (size_t)b->runs);
 }
 
 static int measure(bench *b, const bench_spec *f, const char *input, gradcomp_error *err)
@@ -62,8 +62,8 @@ static int measure(bench *b, const bench_spec *f, const char *input, gradcomp_er
 		both[i] = t.encode + t.decode;
 	}
 	unit = (unit + time_memcpy(b)) / 2;
-	double in = bench_middle(encode, b->runs) / unit, out = bench_middle(decode, b->runs) / unit;
-	double sum = bench_middle(both, b->runs) / unit;
+	double in = fit_median(encode, (size_t)b->runs) / unit, out = fit_median(decode, (size_t)b->runs) / unit;
+	double sum = fit_median(both, (size_t)b->runs) / unit;
 	double bits = 8.0 * (double)t.bytes / (double)(b->rows * b->columns);
 	printf("%-34s %-10s %8.2f %8.2f %8.2f %9.4f %10.2e\n", f->spec, input, in, out, sum, bits, t.relative_error);
 	fflush(stdout);

@@ -45,7 +45,7 @@ int bench_epochs(bench_dataset *b, gradcomp_error *err)
 		char name[64];
 		if (gradcomp_barrier(b->world, err))
 			return -1;
-		double start = bench_now();
+		double start = clock_now();
 		if (gradcomp_dataset_begin(b->ds, (uint64_t)e, 0, err))
 			return -1;
 		for (;; gradcomp_dataset_release(b->ds, &v)) {
@@ -57,7 +57,7 @@ int bench_epochs(bench_dataset *b, gradcomp_error *err)
 			bytes += (double)v.bytes;
 			n++;
 		}
-		seconds = bench_now() - start;
+		seconds = clock_now() - start;
 		if (together(b, &seconds, &bytes, err) ||
 		    gradcomp_allreduce(b->world, &n, 1, GRADCOMP_F64, GRADCOMP_SUM, err))
 			return -1;
@@ -75,7 +75,7 @@ int bench_epochs(bench_dataset *b, gradcomp_error *err)
 /* Copies the values out; their bytes and the time it took, by this rank. */
 static int copy_out(bench_dataset *b, const uint64_t *indices, uint64_t n, double *bytes, double *seconds, gradcomp_error *err)
 {
-	double start = bench_now();
+	double start = clock_now();
 	*bytes = 0;
 	for (uint64_t i = 0; i < n; i++) {
 		gradcomp_value_view v = {.struct_size = sizeof v};
@@ -85,7 +85,7 @@ static int copy_out(bench_dataset *b, const uint64_t *indices, uint64_t n, doubl
 		*bytes += (double)v.bytes;
 		gradcomp_dataset_release(b->ds, &v);
 	}
-	*seconds = bench_now() - start;
+	*seconds = clock_now() - start;
 	return 0;
 }
 
@@ -100,15 +100,15 @@ static int memcpy_rate(const bench_dataset *b, double *rate, gradcomp_error *err
 		return bench_failed(err, GRADCOMP_ERR_NOMEM, "no memory for a copy of the values");
 	memset(all, 1, n * bytes + 1);
 	for (int p = 0; p < PASSES; p++) {
-		double start = bench_now();
+		double start = clock_now();
 		for (uint64_t i = 0; i < n; i++) {
 			memcpy(b->out, all + i * bytes, bytes);
 			__asm__ volatile("" : : "r"(b->out) : "memory");
 		}
-		t[p] = bench_now() - start;
+		t[p] = clock_now() - start;
 	}
 	free(all);
-	*rate = (double)(n * bytes) / bench_middle(t, PASSES);
+	*rate = (double)(n * bytes) / fit_median(t, PASSES);
 	return 0;
 }
 
@@ -120,7 +120,7 @@ int bench_local_values(bench_dataset *b, gradcomp_error *err)
 	for (int p = 0; p < PASSES; p++)
 		if (copy_out(b, b->own, b->nown, &bytes, &t[p], err))
 			return -1;
-	row(b, "local values, a rank", bytes / bench_middle(t, PASSES) / 1e6, "MB/s", "MB/s by memcpy", rate / 1e6);
+	row(b, "local values, a rank", bytes / fit_median(t, PASSES) / 1e6, "MB/s", "MB/s by memcpy", rate / 1e6);
 	return 0;
 }
 
@@ -135,13 +135,13 @@ static int link_rate(const bench_dataset *b, double *rate, gradcomp_error *err)
 	for (uint64_t r = 0; counts && r < n; r++)
 		counts[r] = GATHER;
 	for (int p = -1; !status && p < PASSES; p++) {
-		double start = bench_now();
+		double start = clock_now();
 		if (gradcomp_barrier(b->world, err) ||
 		    gradcomp_allgather(b->world, all + (uint64_t)gradcomp_job_rank(b->job) * GATHER, all, counts,
 		                       GRADCOMP_U8, err))
 			status = -1;
 		if (p >= 0)
-			t[p] = bench_now() - start;
+			t[p] = clock_now() - start;
 	}
 	free(all);
 	free(counts);
@@ -177,15 +177,15 @@ static void sleep_ms(int64_t ms)
 /* The third epoch, in batches, with a sleep for the computing. */
 int bench_steps(bench_dataset *b, gradcomp_error *err)
 {
-	double alone = bench_now(), with;
+	double alone = clock_now(), with;
 	int64_t done = 0;
 	for (int64_t i = 0; i < b->steps; i++)
 		sleep_ms(b->step_ms);
-	alone = bench_now() - alone;
+	alone = clock_now() - alone;
 	if (gradcomp_dataset_begin(b->ds, 2, 0, err) || gradcomp_barrier(b->world, err))
 		return -1;
 	sleep_ms(b->step_ms); /* a trainer does not begin with its first batch either */
-	with = bench_now();
+	with = clock_now();
 	for (int over = 0; done < b->steps && !over; done += !over) {
 		for (int64_t k = 0; k < b->batch && !over; k++) {
 			gradcomp_value_view v = {.struct_size = sizeof v};
@@ -199,7 +199,7 @@ int bench_steps(bench_dataset *b, gradcomp_error *err)
 		if (!over)
 			sleep_ms(b->step_ms);
 	}
-	with = done ? (bench_now() - with) / (double)done : 0;
+	with = done ? (clock_now() - with) / (double)done : 0;
 	if (gradcomp_allreduce(b->world, &with, 1, GRADCOMP_F64, GRADCOMP_MAX, err))
 		return -1;
 	row(b, "a step with its batch", with * 1e3, "ms", "ms without", alone / (double)b->steps * 1e3);

@@ -107,18 +107,18 @@ static gradcomp_status coded(local *l, const gradcomp_work *w, local_times *t, g
 	for (uint64_t at = 0; !st && at < n; at += PIECE) {
 		uint64_t len = n - at < PIECE ? n - at : PIECE, bytes = 0;
 		float *x = w->flat + at, *e = l->error + at;
-		double start = bench_now(), between;
+		double start = clock_now(), between;
 		st = l->plugin->code(l->instance, x, len, at, l->payload, &bytes, err);
 		if (!st)
 			st = l->plugin->code_decode(l->instance, l->payload, bytes, e, len, err);
 		l->host.operators->scale(NULL, e, -1, len);
 		l->host.operators->add(NULL, e, x, len);
-		between = bench_now();
+		between = clock_now();
 		/* Onto what a neighbour would have there. */
 		if (!st)
 			st = l->plugin->code_decode_add(l->instance, l->payload, bytes, x, len, err);
 		t->encode += between - start;
-		t->decode += bench_now() - between;
+		t->decode += clock_now() - between;
 		t->bytes += bytes;
 	}
 	return st;
@@ -138,9 +138,9 @@ static gradcomp_status exchanged(local *l, const gradcomp_work *w, const gradcom
 	if (rd->flags & GRADCOMP_ROUND_IN_PLACE) {
 		p.data = w->flat;
 	} else {
-		start = bench_now();
+		start = clock_now();
 		st = l->plugin->encode(l->instance, w, round, &p, err);
-		t->encode += bench_now() - start;
+		t->encode += clock_now() - start;
 	}
 	t->bytes += p.bytes;
 	for (uint32_t k = 0; k < n; k++) {
@@ -149,10 +149,10 @@ static gradcomp_status exchanged(local *l, const gradcomp_work *w, const gradcom
 		if (k && !st)
 			memcpy(in[k].data, p.data, p.bytes);
 	}
-	start = bench_now();
+	start = clock_now();
 	if (!st)
 		st = l->plugin->decode(l->instance, w, round, in, n, err);
-	t->decode += bench_now() - start;
+	t->decode += clock_now() - start;
 	return st;
 }
 

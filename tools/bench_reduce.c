@@ -41,14 +41,14 @@ int bench_reduce(gradcomp_job *job, const bench_options *o, FILE *json, gradcomp
 		}
 		if (gradcomp_barrier(world, err) < 0)
 			goto out;
-		double start = bench_now();
+		double start = clock_now();
 		for (uint32_t t = o->ntensors; t-- > 0;)
 			if (gradcomp_reducer_ready(reducer, t, g + at[t], err) < 0)
 				goto out;
 		if (gradcomp_reducer_wait(reducer, err) < 0)
 			goto out;
 		if (i >= 0)
-			seconds[i] = bench_now() - start;
+			seconds[i] = clock_now() - start;
 	}
 	long grown = bench_resident() - o->resident_before - (long)((at[o->ntensors] + 1) * sizeof(float));
 	if (bench_median(world, seconds, o->iters, &median, err) < 0)

@@ -161,7 +161,7 @@ static int writable(const char *file, gradcomp_error *err)
 
 static gradcomp_status measure(probe *p, gradcomp_error *err)
 {
-	double start = bench_now();
+	double start = clock_now();
 	gradcomp_status st;
 	probe_say(p, "%d rank%s on %d node%s, about %.0f seconds", p->nranks, p->nranks == 1 ? "" : "s", p->nodes,
 	          p->nodes == 1 ? "" : "s", p->seconds);
@@ -180,7 +180,7 @@ static gradcomp_status measure(probe *p, gradcomp_error *err)
 		st = probe_collectives(p, p->seconds * 0.25, err);
 	}
 	if (!st)
-		probe_say(p, "measured in %.1f seconds", bench_now() - start);
+		probe_say(p, "measured in %.1f seconds", clock_now() - start);
 	if (!st && p->noise > 0.25)
 		probe_say(p, "what was measured is off its lines by %.0f %% (%s): the nodes are not quiet, or --seconds is "
 		             "short",

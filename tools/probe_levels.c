@@ -50,10 +50,10 @@ static gradcomp_status level(probe *p, const gradcomp_links *links, double secon
 			/* What a switch or a traffic shaper lets pass after a pause is used up first. */
 			if (links && !st && row == LONG_ROW)
 				st = trip(links, room, room + sizes[SIZES - 1], bytes, err);
-			double start = bench_now();
+			double start = clock_now();
 			for (int i = 0; links && !st && i < row; i++)
 				st = trip(links, room, room + sizes[SIZES - 1], bytes, err);
-			t = links ? (bench_now() - start) / row : 0;
+			t = links ? (clock_now() - start) / row : 0;
 			if (!st)
 				st = probe_slowest(p, &t, err);
 			probe_add(&s, t);

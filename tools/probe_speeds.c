@@ -46,9 +46,9 @@ static gradcomp_status rate(speeds *s, void (*what)(speeds *, uint64_t), double 
 	what(s, NUMBERS);
 	while (!st && probe_wants(&t)) {
 		st = probe_meet(s->p, err);
-		double start = bench_now();
+		double start = clock_now();
 		what(s, NUMBERS);
-		double took = bench_now() - start;
+		double took = clock_now() - start;
 		if (!st)
 			st = probe_slowest(s->p, &took, err);
 		probe_add(&t, took);
@@ -89,12 +89,12 @@ static void *exchange(void *ctx)
 /* Pieces a second of this thread, for so long or until the other one stops. */
 static double pace(speeds *s, double seconds)
 {
-	double start = bench_now(), now;
+	double start = clock_now(), now;
 	long pieces = 0;
 	do {
 		add(s, PIECE);
 		pieces++;
-		now = bench_now();
+		now = clock_now();
 	} while (!atomic_load(&s->stop) && now - start < seconds);
 	return (double)pieces / (now - start);
 }

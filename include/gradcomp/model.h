@@ -31,6 +31,11 @@ typedef struct gradcomp_line {
 	double a, b;
 } gradcomp_line;
 
+static inline double gradcomp_line_at(const gradcomp_line *l, double x)
+{
+	return l->a + l->b * x;
+}
+
 /* What a compressor's work costs a rank, over all rounds of a bucket; x in numbers (F32)
  * of the bucket. */
 typedef struct gradcomp_curve {

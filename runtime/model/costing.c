@@ -5,13 +5,6 @@
 
 #include <string.h>
 
-static double payload_of(const gradcomp_round *rd)
-{
-	return rd->pattern == GRADCOMP_SUMMED  ? (double)rd->count * (double)gradcomp_dtype_bytes(rd->dtype)
-	       : rd->pattern == GRADCOMP_CODED ? 0
-	                                       : (double)rd->bound;
-}
-
 /* Of rounds whose payloads have no fixed length, what the compressor expects: its cost()
  * says how many bytes a step has in all. 1: as long as they may be. */
 static double expected_share(const costing *c, const gradcomp_bucket *b, uint64_t step, const gradcomp_plan *plan)
@@ -24,9 +17,9 @@ static double expected_share(const costing *c, const gradcomp_bucket *b, uint64_
 		const gradcomp_round *rd = &plan->rounds[k];
 
 		if (rd->pattern == GRADCOMP_GATHERED && !(rd->flags & GRADCOMP_ROUND_FIXED))
-			bound += payload_of(rd);
+			bound += (double)round_bytes(rd);
 		else
-			fixed += payload_of(rd);
+			fixed += (double)round_bytes(rd);
 	}
 	if (bound <= 0 || !p->cost || p->cost(c->instance, b, step, &cost, NULL) || worthless(cost.wire_bytes) ||
 	    cost.wire_bytes < fixed || cost.wire_bytes - fixed > bound)
@@ -48,17 +41,17 @@ static gradcomp_status add_tasks(costing *c, const gradcomp_bucket *b, uint64_t 
 		st = costing_call(c, &levels, &both, sum, err);
 	for (uint32_t t = 0; !st && t < n; t++) {
 		const gradcomp_round *rd = &plan->rounds[tasks[t].round];
-		double payload = payload_of(rd) * (rd->flags & GRADCOMP_ROUND_FIXED ? 1 : share), took = 0;
+		double payload = (double)round_bytes(rd) * (rd->flags & GRADCOMP_ROUND_FIXED ? 1 : share), took = 0;
 
 		switch (tasks[t].kind) {
 		case TASK_BEGIN:
 			took = look;
 			break;
 		case TASK_ENCODE:
-			took = c->curve ? costing_line(&c->curve->encode, (double)b->numel) / rounds : 0;
+			took = c->curve ? gradcomp_line_at(&c->curve->encode, (double)b->numel) / rounds : 0;
 			break;
 		case TASK_DECODE:
-			took = c->curve ? costing_line(&c->curve->decode, (double)b->numel) / rounds : 0;
+			took = c->curve ? gradcomp_line_at(&c->curve->decode, (double)b->numel) / rounds : 0;
 			if (c->curve && rd->pattern == GRADCOMP_GATHERED)
 				took += c->curve->gathered * payload * (c->layout.nranks - 1);
 			break;
@@ -86,8 +79,8 @@ static gradcomp_status add_tasks(costing *c, const gradcomp_bucket *b, uint64_t 
 	return st;
 }
 
-gradcomp_status costing_bucket(costing *c, uint32_t index, uint32_t first, uint32_t end, task *tasks, double *seconds,
-                               uint32_t *ntasks, bucket_cost *sum, gradcomp_error *err)
+gradcomp_status costing_bucket(costing *c, uint32_t index, uint32_t first, uint32_t end, sim_bucket *out,
+                               bucket_cost *sum, gradcomp_error *err)
 {
 	const struct gradcomp_compressor_v1 *p = c->plugins[0]->compressor;
 	const gradcomp_tensor *last = &c->tensors[end - 1];
@@ -117,21 +110,21 @@ gradcomp_status costing_bucket(costing *c, uint32_t index, uint32_t first, uint3
 			return st;
 		n = (uint32_t)compose_tasks(&plan, c->two_levels, list);
 		/* Steps with other rounds are not mixed. */
-		same = !s || n == *ntasks;
+		same = !s || n == out->ntasks;
 		if (same)
 			st = add_tasks(c, &b, numel, STEP + (uint64_t)s, &plan, list, n, both[s], &step[s], err);
 		if (st)
 			return st;
 		if (!s) {
-			memcpy(tasks, list, n * sizeof *list);
-			*ntasks = n;
+			memcpy(out->tasks, list, n * sizeof *list);
+			out->ntasks = n;
 		}
 	}
 	for (int s = 0; s < STEPS; s++) {
 		double part = same ? 1.0 / STEPS : s == 0;
 
-		for (uint32_t t = 0; t < *ntasks; t++)
-			seconds[t] = (s ? seconds[t] : 0) + part * both[s][t];
+		for (uint32_t t = 0; t < out->ntasks; t++)
+			out->seconds[t] = (s ? out->seconds[t] : 0) + part * both[s][t];
 		sum->encode += part * step[s].encode;
 		sum->exchange += part * step[s].exchange;
 		sum->decode += part * step[s].decode;

@@ -8,7 +8,7 @@
 #define MODEL_COSTING_H
 
 #include "gradcomp/model.h"
-#include "reducer/compose.h"
+#include "simulate.h"
 #include "registry.h"
 
 /* Of a bucket, or of several. */
@@ -45,9 +45,8 @@ gradcomp_status costing_open(costing *out, const gradcomp_model *model, const gr
                              gradcomp_error *err);
 void costing_clear(costing *c);
 
-/* The bucket of tensors [first, end), in backward order. tasks and seconds have room for
- * MAX_TASKS; *sum is added to. */
-gradcomp_status costing_bucket(costing *c, uint32_t index, uint32_t first, uint32_t end, task *tasks, double *seconds,
-                               uint32_t *ntasks, bucket_cost *sum, gradcomp_error *err);
+/* The bucket of tensors [first, end), in backward order; *sum is added to. */
+gradcomp_status costing_bucket(costing *c, uint32_t index, uint32_t first, uint32_t end, sim_bucket *out,
+                               bucket_cost *sum, gradcomp_error *err);
 
 #endif

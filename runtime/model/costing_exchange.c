@@ -78,7 +78,7 @@ gradcomp_status costing_call(const costing *c, const call *k, double *seconds, b
 	sum->sent += travels(l.sent, l.plain_sent, k->coded);
 	sum->left += sharing * travels(l.left, share < 1 ? share * l.left : l.left, k->coded);
 	if (known) {
-		*seconds += costing_line(known, (double)k->bytes);
+		*seconds += gradcomp_line_at(known, (double)k->bytes);
 		return GRADCOMP_OK;
 	}
 	for (int level = 0; level < 2; level++) {
@@ -94,7 +94,7 @@ gradcomp_status costing_call(const costing *c, const call *k, double *seconds, b
 	}
 	*seconds += l.reduced * m->reduce;
 	if (l.coded > 0 && c->curve)
-		*seconds += costing_line(&c->curve->code, l.coded);
+		*seconds += gradcomp_line_at(&c->curve->code, l.coded);
 	return GRADCOMP_OK;
 }
 
@@ -120,10 +120,9 @@ static gradcomp_status add_coded(const costing *c, const gradcomp_round *rd, dou
                                  gradcomp_error *err)
 {
 	const struct gradcomp_compressor_v1 *p = c->plugins[0]->compressor;
-	uint32_t serves = c->plugins[1]->collective->serves;
 	double code = rd->count ? (double)p->code_bound(c->instance, rd->count) / (4.0 * (double)rd->count) : 1;
-	const call k = {.primitive = serves & GRADCOMP_CAN_EXCHANGE ? GRADCOMP_CAN_EXCHANGE : GRADCOMP_CAN_CODED_ALLREDUCE,
-	                .bytes = rd->count * sizeof(float), .coded = code};
+	const call k = {.primitive = round_primitive(GRADCOMP_CODED, c->plugins[1]->collective->serves),
+	                .bytes = round_bytes(rd), .coded = code};
 	gradcomp_status st = passes_nonfinite(c) ? GRADCOMP_OK : costing_news(c, seconds, sum, err);
 
 	return st ? st : costing_call(c, &k, seconds, sum, err);
@@ -133,13 +132,13 @@ static gradcomp_status add_coded(const costing *c, const gradcomp_round *rd, dou
 gradcomp_status costing_round(const costing *c, const gradcomp_round *rd, uint32_t round, double payload,
                                  double *seconds, bucket_cost *sum, gradcomp_error *err)
 {
-	call k = {.coded = 1, .among_holders = c->two_levels};
+	call k = {.primitive = round_primitive(rd->pattern, c->plugins[1]->collective->serves),
+	          .coded = 1, .among_holders = c->two_levels};
 	int fixed = !!(rd->flags & GRADCOMP_ROUND_FIXED);
 	gradcomp_status st = GRADCOMP_OK;
 
 	switch (rd->pattern) {
 	case GRADCOMP_SUMMED:
-		k.primitive = GRADCOMP_CAN_ALLREDUCE;
 		k.bytes = rd->count;
 		/* The flag that says whether a gradient is not finite. */
 		if (!round && !(rd->flags & GRADCOMP_ROUND_IN_PLACE) && !passes_nonfinite(c))
@@ -147,14 +146,12 @@ gradcomp_status costing_round(const costing *c, const gradcomp_round *rd, uint32
 		k.bytes *= gradcomp_dtype_bytes(rd->dtype);
 		break;
 	case GRADCOMP_GATHERED:
-		k.primitive = GRADCOMP_CAN_ALLGATHER;
 		k.bytes = 8;
 		if (!fixed)
 			st = costing_call(c, &k, seconds, sum, err);
 		k.bytes = words(payload) + 8 * (uint64_t)fixed;
 		break;
 	case GRADCOMP_MERGED:
-		k.primitive = GRADCOMP_CAN_MERGE;
 		k.bytes = words((double)rd->bound) + 8;
 		/* Merged as often as the tree is deep; taken to be as fast as adding. */
 		*seconds += ceil(log2(c->layout.nranks)) * (double)k.bytes * c->machine->reduce;

@@ -33,11 +33,6 @@ static inline int worthless(double x)
 	return !isfinite(x) || x < 0;
 }
 
-static inline double costing_line(const gradcomp_line *l, double x)
-{
-	return l->a + l->b * x;
-}
-
 /* costing_exchange.c. Each adds its seconds to *seconds, and its bytes to *sum.
  * costing_news: a word of all ranks, whether a gradient is not finite. costing_round:
  * `payload` is the bytes of a rank that are expected of a GATHERED round. */

@@ -32,20 +32,13 @@ static gradcomp_status run(const choosing *q, const step_plan *p, int with_event
 	const gradcomp_model *m = q->c->model;
 	const gradcomp_machine *on = q->c->machine;
 	sim_bucket *buckets = calloc(p->nbuckets, sizeof *buckets);
-	task *tasks = calloc((size_t)p->nbuckets * MAX_TASKS, sizeof *tasks);
-	double *seconds = calloc((size_t)p->nbuckets * MAX_TASKS, sizeof *seconds);
 	gradcomp_status st = GRADCOMP_OK;
 
 	*cost = (bucket_cost){0};
-	if (!buckets || !tasks || !seconds)
+	if (!buckets)
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", p->nbuckets);
-	for (uint32_t b = 0, first = 0; !st && b < p->nbuckets; first = p->end[b++]) {
-		task *list = tasks + (size_t)b * MAX_TASKS;
-		double *took = seconds + (size_t)b * MAX_TASKS;
-
-		buckets[b] = (sim_bucket){list, took, 0};
-		st = costing_bucket(q->c, b, first, p->end[b], list, took, &buckets[b].ntasks, cost, err);
-	}
+	for (uint32_t b = 0, first = 0; !st && b < p->nbuckets; first = p->end[b++])
+		st = costing_bucket(q->c, b, first, p->end[b], &buckets[b], cost, err);
 	if (!st) {
 		const sim_input in = {.n = m->ntensors, .forward = q->forward, .backward = q->backward, .io = m->io,
 		                      .copy = m->copy, .update = m->update, .plan = p, .window = REDUCER_SLOTS,
@@ -55,8 +48,6 @@ static gradcomp_status run(const choosing *q, const step_plan *p, int with_event
 		st = simulate(&in, with_events, sim, err);
 	}
 	free(buckets);
-	free(tasks);
-	free(seconds);
 	return st;
 }
 
@@ -123,9 +114,9 @@ static gradcomp_status measure(choosing *q, gradcomp_error *err)
 
 	for (uint32_t k = 0; k < SAMPLES; k++) {
 		/* Half of them single tensors, the other half all up to one. */
-		uint32_t i = n - 1 - (uint32_t)((uint64_t)(k / 2) * n / (SAMPLES / 2)), first = k % 2 ? 0 : i, ntasks;
-		task tasks[MAX_TASKS];
-		double seconds[MAX_TASKS], x = 0;
+		uint32_t i = n - 1 - (uint32_t)((uint64_t)(k / 2) * n / (SAMPLES / 2)), first = k % 2 ? 0 : i;
+		double x = 0;
+		sim_bucket bucket;
 		bucket_cost cost = {0};
 		gradcomp_status st;
 
@@ -133,7 +124,7 @@ static gradcomp_status measure(choosing *q, gradcomp_error *err)
 			x += (double)p->numel[t];
 		if (x <= 0 || (p->max_numel && x > (double)p->max_numel && k % 2))
 			continue;
-		st = costing_bucket(q->c, 0, first, i + 1, tasks, seconds, &ntasks, &cost, err);
+		st = costing_bucket(q->c, 0, first, i + 1, &bucket, &cost, err);
 		if (st)
 			return st;
 		link[points] = (fit_point){1, x, cost.exchange};

@@ -29,8 +29,8 @@
 #include "step_plan.h"
 
 typedef struct sim_bucket {
-	const task *tasks; /* as compose_tasks() makes them */
-	const double *seconds; /* of each */
+	task tasks[MAX_TASKS]; /* as compose_tasks() makes them */
+	double seconds[MAX_TASKS];
 	uint32_t ntasks;
 } sim_bucket;
 

@@ -45,11 +45,11 @@ typedef struct candidate {
 	char *collective; /* NULL: the one that was asked for, or else the usual one */
 	/* Known when it has been resolved. */
 	const plugin *plugins[2];
-	char *full, *over; /* canonical SPECs; NULL: it has not been resolved */
+	spec specs[2]; /* text NULL: it has not been resolved */
 	int dense;         /* sends every number, at most rounded, and keeps nothing back */
 	int unusable;      /* on some rank */
-	int said;     /* why it is left out */
-	int costed;   /* what follows is known */
+	int said;          /* why it is left out */
+	int costed;        /* what follows is known */
 	struct candidate_cost {
 		gradcomp_line encode, decode; /* over numbers, all rounds; decode with the payloads of all ranks */
 	} cost;

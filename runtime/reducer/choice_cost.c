@@ -60,8 +60,7 @@ static uint64_t payload_room(const sample *s)
 	uint64_t most = s->plan.rounds[0].pattern == GRADCOMP_CODED ? s->c->code_bound(s->instance, PIECE) : 0;
 	for (uint32_t k = 0; k < s->plan.nrounds && k < GRADCOMP_MAX_ROUNDS; k++) {
 		const gradcomp_round *rd = &s->plan.rounds[k];
-		uint64_t bytes =
-			rd->pattern == GRADCOMP_SUMMED ? rd->count * gradcomp_dtype_bytes(rd->dtype) : rd->bound;
+		uint64_t bytes = rd->pattern == GRADCOMP_CODED ? 0 : round_bytes(rd);
 		most = bytes > most ? bytes : most;
 	}
 	return most;
@@ -79,7 +78,6 @@ static gradcomp_status sample_open(sample *s, const candidate *k, uint64_t rows,
 	size_t bytes = (size_t)(rows * columns) * sizeof(float);
 	uint64_t payload = 0, scratch = 0;
 	gradcomp_status st = GRADCOMP_OK;
-	spec values = {0};
 	s->dims[0] = rows;
 	s->dims[1] = columns;
 	s->step = LATER;
@@ -93,10 +91,7 @@ static gradcomp_status sample_open(sample *s, const candidate *k, uint64_t rows,
 	for (uint32_t i = 0; i < s->c->state_arrays && !st; i++)
 		s->state[i] = taken(s, bytes, &st, err);
 	if (!st)
-		st = spec_parse(k->plugins[0]->info, k->full, &values, err);
-	if (!st)
-		st = s->c->create(s->host, values.values, &s->layout, &s->instance, err);
-	spec_clear(&values);
+		st = s->c->create(s->host, k->specs[0].values, &s->layout, &s->instance, err);
 	/* Steps differ in what they send. */
 	for (uint64_t i = 0; !st && i < REPEAT; i++) {
 		st = rounds_of(s, s->step + i, err);
@@ -131,7 +126,7 @@ static gradcomp_status coded(sample *s, gradcomp_error *err)
 static gradcomp_status one_round(sample *s, const gradcomp_work *w, uint32_t k, gradcomp_error *err)
 {
 	const gradcomp_round *rd = &s->plan.rounds[k];
-	uint64_t want = rd->pattern == GRADCOMP_SUMMED ? rd->count * gradcomp_dtype_bytes(rd->dtype) : rd->bound;
+	uint64_t want = round_bytes(rd);
 	gradcomp_payload in[RANKS] = {{s->payload, want, want}};
 	gradcomp_status st = GRADCOMP_OK;
 	double start = clock_now();
@@ -215,13 +210,10 @@ static gradcomp_status loads(const choice *c, candidate *k, gradcomp_error *err)
 	const struct gradcomp_compressor_v1 *of = k->plugins[0]->compressor;
 	gradcomp_layout layout = c->shape->layout;
 	void *instance = NULL;
-	spec values = {0};
 	layout.patterns = registry_patterns(k->plugins[0], k->plugins[1]);
 	k->load = calloc(c->ntensors, sizeof *k->load);
-	gradcomp_status st = k->load ? spec_parse(k->plugins[0]->info, k->full, &values, err)
+	gradcomp_status st = k->load ? of->create(&c->job->host, k->specs[0].values, &layout, &instance, err)
 	                             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", c->ntensors);
-	if (!st)
-		st = of->create(&c->job->host, values.values, &layout, &instance, err);
 	for (uint32_t i = 0; !st && i < c->ntensors; i++) {
 		const gradcomp_tensor *t = &c->shape->tensors[i];
 		const gradcomp_bucket b = {.struct_size = sizeof b, .first = i, .ntensors = 1, .offset = t->offset,
@@ -236,17 +228,14 @@ static gradcomp_status loads(const choice *c, candidate *k, gradcomp_error *err)
 				break;
 			}
 			k->load[i].bytes[rd->pattern] +=
-				rd->pattern == GRADCOMP_SUMMED
-					? (double)rd->count * (double)gradcomp_dtype_bytes(rd->dtype)
-				: rd->pattern == GRADCOMP_CODED
+				rd->pattern == GRADCOMP_CODED
 					? (double)of->code_bound(instance, PIECE) / PIECE * (double)rd->count
-					: (double)rd->bound;
+					: (double)round_bytes(rd);
 			k->load[i].exchanges = plan.nrounds;
 		}
 	}
 	if (instance)
 		of->destroy(instance);
-	spec_clear(&values);
 	return st;
 }
 

@@ -3,6 +3,7 @@
 #include "choice.h"
 
 #include "error.h"
+#include "fit.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -97,18 +98,9 @@ gradcomp_status facts_share(choice *c, gradcomp_error *err)
 	return st;
 }
 
-static int by_value(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-	return (*x > *y) - (*x < *y);
-}
-
 double facts_median(const double *window, uint32_t n)
 {
 	double sorted[CHOICE_WINDOW];
-	if (!n)
-		return 0;
 	memcpy(sorted, window + CHOICE_WINDOW - n, n * sizeof *sorted);
-	qsort(sorted, n, sizeof *sorted, by_value);
-	return n % 2 ? sorted[n / 2] : (sorted[n / 2 - 1] + sorted[n / 2]) / 2;
+	return fit_median(sorted, n);
 }

@@ -36,11 +36,9 @@ static void load_of(const candidate *k, const wire *w, uint32_t primitive, doubl
 	const plugin *p = k->plugins[1];
 	double P = w->nranks, others = P - 1;
 	gradcomp_status st = GRADCOMP_ERR_UNSUPPORTED;
-	spec s;
-	if (p->collective->predict && !spec_parse(p->info, k->over, &s, NULL)) {
-		st = p->collective->predict(s.values, w->nranks, w->nnodes, primitive, (uint64_t)bytes, &l, NULL);
-		spec_clear(&s);
-	}
+	if (p->collective->predict)
+		st = p->collective->predict(k->specs[1].values, w->nranks, w->nnodes, primitive, (uint64_t)bytes, &l,
+		                            NULL);
 	int gathers = primitive == GRADCOMP_CAN_ALLGATHER, merges = primitive == GRADCOMP_CAN_MERGE;
 	*messages = gathers ? others : merges ? 2 * log2(P) : 2 * others;
 	*moved = bytes * (gathers ? others : merges ? 2 * log2(P) : 2 * others / P);
@@ -48,16 +46,6 @@ static void load_of(const candidate *k, const wire *w, uint32_t primitive, doubl
 		*messages = sum(l.messages);
 		*moved = w->nnodes > 1 ? l.bytes[1] : l.bytes[0];
 	}
-}
-
-static uint32_t primitive_of(const candidate *k, gradcomp_pattern pattern)
-{
-	if (pattern == GRADCOMP_CODED && k->plugins[1]->collective->serves & GRADCOMP_CAN_EXCHANGE)
-		return GRADCOMP_CAN_EXCHANGE;
-	return pattern == GRADCOMP_CODED      ? GRADCOMP_CAN_CODED_ALLREDUCE
-	       : pattern == GRADCOMP_GATHERED ? GRADCOMP_CAN_ALLGATHER
-	       : pattern == GRADCOMP_MERGED   ? GRADCOMP_CAN_MERGE
-	                                      : GRADCOMP_CAN_ALLREDUCE;
 }
 
 static wire wire_of(const choice *c)
@@ -80,8 +68,8 @@ static double exchange_s(const candidate *k, const wire *w, const candidate_load
 		double messages, moved, floats = (double)numel * sizeof(float);
 		if (l->bytes[p] <= 0)
 			continue;
-		load_of(k, w, primitive_of(k, (gradcomp_pattern)p), p == GRADCOMP_CODED ? floats : l->bytes[p],
-		        &messages, &moved);
+		load_of(k, w, round_primitive((gradcomp_pattern)p, k->plugins[1]->collective->serves),
+		        p == GRADCOMP_CODED ? floats : l->bytes[p], &messages, &moved);
 		if (p == GRADCOMP_CODED)
 			moved *= l->bytes[p] / floats;
 		s += w->byte * moved + w->message * messages * l->exchanges;
@@ -91,7 +79,7 @@ static double exchange_s(const candidate *k, const wire *w, const candidate_load
 
 static double work_s(gradcomp_line line, double numel)
 {
-	return numel > 0 ? line.a + line.b * numel : 0;
+	return numel > 0 ? gradcomp_line_at(&line, numel) : 0;
 }
 
 /* What each tensor costs with k against the base, without what a message costs: those that
@@ -123,14 +111,9 @@ static int choose(choice *c, uint32_t k, const wire *w, uint8_t *in)
 	return 0;
 }
 
-/* A bucket's tasks and their seconds: of those of its tensors that are in, or that are not. */
-typedef struct timed {
-	task tasks[MAX_TASKS];
-	double seconds[MAX_TASKS];
-} timed;
-
+/* A bucket's tasks: of those of its tensors that are in, or that are not. */
 static void time_bucket(const choice *c, uint32_t k, const wire *w, const uint8_t *in, int inside, uint32_t first,
-                        uint32_t end, timed *t, sim_bucket *b)
+                        uint32_t end, sim_bucket *b)
 {
 	const candidate *of = &c->wish.candidate[k];
 	candidate_load all = {.exchanges = 1};
@@ -152,11 +135,11 @@ static void time_bucket(const choice *c, uint32_t k, const wire *w, const uint8_
 		exchange += encode + decode;
 		encode = decode = 0;
 	}
-	*b = (sim_bucket){t->tasks, t->seconds, (uint32_t)compose_tasks(&plan, 0, t->tasks)};
+	b->ntasks = (uint32_t)compose_tasks(&plan, 0, b->tasks);
 	for (uint32_t i = 0; i < b->ntasks; i++)
-		t->seconds[i] = t->tasks[i].kind == TASK_ENCODE     ? encode / rounds
-		                : t->tasks[i].kind == TASK_DECODE   ? decode / rounds
-		                : t->tasks[i].kind == TASK_EXCHANGE ? exchange / rounds
+		b->seconds[i] = b->tasks[i].kind == TASK_ENCODE     ? encode / rounds
+		                : b->tasks[i].kind == TASK_DECODE   ? decode / rounds
+		                : b->tasks[i].kind == TASK_EXCHANGE ? exchange / rounds
 		                                                    : 0;
 }
 
@@ -177,7 +160,6 @@ static double simulated(const choice *c, uint32_t k, const wire *w, const uint8_
 	merge_fixed(&m, c->shape->first_bucket_bytes / sizeof(float), c->shape->bucket_bytes / sizeof(float), cut);
 	if (step_plan_from_cut(&plan, cut, n, NULL))
 		goto done;
-	timed *t = calloc(plan.nbuckets + 1, sizeof *t);
 	sim_bucket *b = calloc(plan.nbuckets + 1, sizeof *b);
 	forward[0] = *c->facts.forward;
 	const sim_input input = {.n = n,
@@ -189,16 +171,16 @@ static double simulated(const choice *c, uint32_t k, const wire *w, const uint8_
 	                         .beside_application = 1,
 	                         .beside_exchange = 1,
 	                         .steps = 2};
-	for (uint32_t i = 0, first = 0; t && b && i < plan.nbuckets; first = plan.end[i++])
-		time_bucket(c, k, w, in, 1, first, plan.end[i], &t[i], &b[i]);
-	if (t && b && !simulate(&input, 0, &out, NULL))
+	for (uint32_t i = 0, first = 0; b && i < plan.nbuckets; first = plan.end[i++])
+		time_bucket(c, k, w, in, 1, first, plan.end[i], &b[i]);
+	if (b && !simulate(&input, 0, &out, NULL))
 		step = out.step;
 	if (split && step >= 0) {
-		time_bucket(c, 0, w, in, 0, 0, n, &t[plan.nbuckets], &b[plan.nbuckets]);
-		for (uint32_t i = 0; i < b[plan.nbuckets].ntasks; i++)
-			step += t[plan.nbuckets].seconds[i];
+		sim_bucket *last = &b[plan.nbuckets];
+		time_bucket(c, 0, w, in, 0, 0, n, last);
+		for (uint32_t i = 0; i < last->ntasks; i++)
+			step += last->seconds[i];
 	}
-	free(t);
 	free(b);
 done:
 	step_plan_clear(&plan);

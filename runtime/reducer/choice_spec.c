@@ -195,8 +195,8 @@ void choice_wish_clear(choice_wish *w)
 		free(k->text);
 		free(k->compressor);
 		free(k->collective);
-		free(k->full);
-		free(k->over);
+		spec_clear(&k->specs[0]);
+		spec_clear(&k->specs[1]);
 		free(k->load);
 	}
 	free(w->candidate);
@@ -206,22 +206,15 @@ void choice_wish_clear(choice_wish *w)
 
 gradcomp_status choice_resolve(const config *c, const char *collective, candidate *k, gradcomp_error *err)
 {
-	spec s[2];
 	gradcomp_status st;
-	if (k->full)
+	if (k->specs[0].text)
 		return GRADCOMP_OK;
-	st = registry_both(c, k->compressor, k->collective ? k->collective : collective, k->plugins, s, err);
+	st = registry_both(c, k->compressor, k->collective ? k->collective : collective, k->plugins, k->specs, err);
 	if (st)
 		return st;
 	const uint32_t keeps =
 		GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_OWN_MOMENTUM;
 	k->dense = !(k->plugins[0]->compressor->traits & keeps);
-	k->full = strdup(s[0].text);
-	k->over = strdup(s[1].text);
-	spec_clear(&s[0]);
-	spec_clear(&s[1]);
-	if (!k->full || !k->over)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for auto's candidates");
 	if (k->plugins[0]->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "it brings its own momentum, so that it cannot take turns with others");

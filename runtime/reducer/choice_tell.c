@@ -37,7 +37,7 @@ static void put_decision(const choice *c, const assignment *a, FILE *f)
 		n += a->in[i];
 		numbers += a->in[i] ? c->shape->tensors[c->ntensors - 1 - i].numel : 0;
 	}
-	fprintf(f, "%s over %.*s", k->compressor, (int)strcspn(k->over, ":"), k->over);
+	fprintf(f, "%s over %.*s", k->compressor, (int)strcspn(k->specs[1].text, ":"), k->specs[1].text);
 	if (a->rest != CHOICE_NONE)
 		fprintf(f, " for %u of %u tensors (%.0f %% of the numbers), the rest %s", n, c->ntensors,
 		        100.0 * (double)numbers / (double)c->shape->layout.numel,

@@ -2,6 +2,7 @@
 #include "compose.h"
 
 #include "error.h"
+#include "gradcomp/collective.h"
 
 int compose_tasks(const gradcomp_plan *plan, int two_levels, task *tasks)
 {
@@ -42,6 +43,32 @@ const char *compose_name(task_kind kind)
 	static const char *const names[] = {"begin", "encode", "exchange", "decode", "finish",
 	                                    "reduce", "enter", "leave", "spread"};
 	return names[kind];
+}
+
+uint64_t round_bytes(const gradcomp_round *rd)
+{
+	switch (rd->pattern) {
+	case GRADCOMP_SUMMED:
+		return rd->count * gradcomp_dtype_bytes(rd->dtype);
+	case GRADCOMP_CODED:
+		return rd->count * sizeof(float);
+	default:
+		return rd->bound;
+	}
+}
+
+uint32_t round_primitive(gradcomp_pattern pattern, uint32_t serves)
+{
+	switch (pattern) {
+	case GRADCOMP_GATHERED:
+		return GRADCOMP_CAN_ALLGATHER;
+	case GRADCOMP_MERGED:
+		return GRADCOMP_CAN_MERGE;
+	case GRADCOMP_CODED:
+		return serves & GRADCOMP_CAN_EXCHANGE ? GRADCOMP_CAN_EXCHANGE : GRADCOMP_CAN_CODED_ALLREDUCE;
+	default:
+		return GRADCOMP_CAN_ALLREDUCE;
+	}
 }
 
 gradcomp_status compose_check(const struct gradcomp_compressor_v1 *c, uint32_t patterns, uint64_t numel,

@@ -45,6 +45,11 @@ uint32_t compose_stages(const task *tasks, int n, int next);
  * `patterns` as in the layout. */
 gradcomp_status compose_check(const struct gradcomp_compressor_v1 *c, uint32_t patterns, uint64_t numel,
                               const gradcomp_plan *plan, gradcomp_error *err);
+/* Bytes of a rank's payload of a round, as planned: the same on all ranks. What it comes to
+ * may be less (GATHERED, MERGED), or a code of it (CODED). */
+uint64_t round_bytes(const gradcomp_round *rd);
+/* The GRADCOMP_CAN_* that carries such a round, of a collective that serves these. */
+uint32_t round_primitive(gradcomp_pattern pattern, uint32_t serves);
 /* "encode", "exchange", ...: for people. */
 const char *compose_name(task_kind kind);
 

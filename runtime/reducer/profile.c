@@ -116,7 +116,7 @@ void profile_task(gradcomp_reducer *r, const bucket *b, const task *t, double st
 	case TASK_EXCHANGE:
 		in->exchange += took;
 		if (t->round < plan->nrounds)
-			in->bytes += round_bytes(&plan->rounds[t->round]);
+			in->bytes += (double)round_bytes(&plan->rounds[t->round]);
 		in->rounds++;
 		break;
 	case TASK_REDUCE:

@@ -32,20 +32,6 @@ static inline int compute_kind(const task *t)
 	}
 }
 
-/* What a round's payload of a rank is planned to have: the same on all ranks, which what it
- * comes to need not be. */
-static inline double round_bytes(const gradcomp_round *rd)
-{
-	switch (rd->pattern) {
-	case GRADCOMP_SUMMED:
-		return (double)rd->count * (double)gradcomp_dtype_bytes(rd->dtype);
-	case GRADCOMP_CODED:
-		return (double)rd->count * sizeof(float);
-	default:
-		return (double)rd->bound;
-	}
-}
-
 /* A bucket in one step. */
 typedef struct profile_bucket {
 	double numel, bytes; /* bytes: of all rounds */

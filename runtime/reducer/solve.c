@@ -67,7 +67,7 @@ static gradcomp_status ask(gradcomp_reducer *r, const fit *f, question *q, gradc
 		double own = 0;
 		st = solve_rounds(r, f, 0, i, i + 1, &b, &plan, err);
 		for (uint32_t k = 0; !st && k < plan.nrounds; k++)
-			own += round_bytes(&plan.rounds[k]);
+			own += (double)round_bytes(&plan.rounds[k]);
 		rounds = plan.nrounds > rounds ? plan.nrounds : rounds;
 		bytes[i] = (uint64_t)own;
 		all += own;

@@ -36,18 +36,13 @@ gradcomp_status solve_rounds(gradcomp_reducer *r, const fit *f, uint32_t index, 
 	return st ? st : compose_check(r->compressor, r->layout.patterns, b->numel, plan, err);
 }
 
-static double on_line(const gradcomp_line *l, double x)
-{
-	return l->a + l->b * x;
-}
-
 static double cost(const fit *f, const gradcomp_plan *plan, double numel, const task *t)
 {
 	if (t->kind == TASK_EXCHANGE)
-		return on_line(&f->exchange, round_bytes(&plan->rounds[t->round]));
+		return gradcomp_line_at(&f->exchange, (double)round_bytes(&plan->rounds[t->round]));
 	if (t->kind == TASK_REDUCE || t->kind == TASK_SPREAD)
-		return on_line(t->kind == TASK_REDUCE ? &f->reduce : &f->spread, numel);
-	return on_line(&f->compute[compute_kind(t)], numel);
+		return gradcomp_line_at(t->kind == TASK_REDUCE ? &f->reduce : &f->spread, numel);
+	return gradcomp_line_at(&f->compute[compute_kind(t)], numel);
 }
 
 gradcomp_status solve_predict(gradcomp_reducer *r, const fit *f, const step_plan *p, double *step, double *exposed,
@@ -55,27 +50,23 @@ gradcomp_status solve_predict(gradcomp_reducer *r, const fit *f, const step_plan
 {
 	uint32_t n = f->ntensors;
 	sim_bucket *buckets = calloc(p->nbuckets, sizeof *buckets);
-	task *tasks = calloc((size_t)p->nbuckets * MAX_TASKS, sizeof *tasks);
-	double *seconds = calloc((size_t)p->nbuckets * MAX_TASKS, sizeof *seconds);
 	double *forward = calloc(n, sizeof *forward), *backward = calloc(n, sizeof *backward), passes = 0;
 	sim_output out = {0};
 	gradcomp_status st = GRADCOMP_OK;
-	if (!buckets || !tasks || !seconds || !forward || !backward) {
+	if (!buckets || !forward || !backward) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to simulate %u buckets", p->nbuckets);
 		goto done;
 	}
 	for (uint32_t b = 0, first = 0; b < p->nbuckets; first = p->end[b++]) {
-		task *list = tasks + (size_t)b * MAX_TASKS;
-		double *took = seconds + (size_t)b * MAX_TASKS;
+		sim_bucket *s = &buckets[b];
 		gradcomp_bucket pub;
 		gradcomp_plan plan;
 		st = solve_rounds(r, f, b, first, p->end[b], &pub, &plan, err);
 		if (st)
 			goto done;
-		int ntasks = compose_tasks(&plan, r->shards != NULL, list);
-		for (int k = 0; k < ntasks; k++)
-			took[k] = cost(f, &plan, (double)pub.numel, &list[k]);
-		buckets[b] = (sim_bucket){.tasks = list, .seconds = took, .ntasks = (uint32_t)ntasks};
+		s->ntasks = (uint32_t)compose_tasks(&plan, r->shards != NULL, s->tasks);
+		for (uint32_t k = 0; k < s->ntasks; k++)
+			s->seconds[k] = cost(f, &plan, (double)pub.numel, &s->tasks[k]);
 	}
 	/* When gradients come, which is not always when they were made; a layer's part of the
 	 * forward pass is taken to be as its part of the backward pass. */
@@ -93,8 +84,6 @@ gradcomp_status solve_predict(gradcomp_reducer *r, const fit *f, const step_plan
 	*exposed = out.exposed;
 done:
 	free(buckets);
-	free(tasks);
-	free(seconds);
 	free(forward);
 	free(backward);
 	return st;

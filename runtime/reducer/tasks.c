@@ -150,7 +150,7 @@ static gradcomp_status begin(gradcomp_reducer *r, bucket *b, gradcomp_error *err
 static gradcomp_status encode(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
 {
 	const gradcomp_round *rd = &b->plan.rounds[round];
-	uint64_t want = rd->pattern == GRADCOMP_SUMMED ? rd->count * gradcomp_dtype_bytes(rd->dtype) : rd->bound;
+	uint64_t want = round_bytes(rd);
 	int exact = rd->pattern != GRADCOMP_GATHERED || (rd->flags & GRADCOMP_ROUND_FIXED);
 	gradcomp_status st = GRADCOMP_OK;
 	if (rd->pattern == GRADCOMP_CODED || (rd->flags & GRADCOMP_ROUND_IN_PLACE))

@@ -1,6 +1,6 @@
 /* Delayed averages under SGD: drained weights are equal on all ranks and those of averages that
  * were never late; convergence; the report. */
-#include "delay.h"
+#include "delayed.h"
 #include "tmpdir.h"
 
 /* SGD on a model: its weights, what a step gives, what a drain gives. */

@@ -1,5 +1,5 @@
 /* Delayed averages: what is refused; ranks that are ahead, give up or die. */
-#include "delay.h"
+#include "delayed.h"
 #include "processes.h"
 
 /* Rank 0 does `delay` steps before the others have begun; the next one waits for them. */

@@ -1,5 +1,5 @@
 /* Plans of messages made from what a job measures (replan.h). */
-#include "replan.h"
+#include "replanned.h"
 
 static void body(gradcomp_job *job, int rank, int P, void *arg)
 {

@@ -1,5 +1,5 @@
 /* A job that measures itself, saved and loaded: the plan, and what lags was told. */
-#include "replan.h"
+#include "replanned.h"
 
 typedef struct saved_run {
 	uint64_t went[MAX_RANKS], came[MAX_RANKS]; /* fingerprints of the steps after the save */

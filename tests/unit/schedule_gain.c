@@ -18,23 +18,21 @@ typedef struct network {
 
 static double step_of(const network *w, uint32_t lag, uint32_t window)
 {
-	double forward[N], backward[N], seconds[N][MAX_TASKS];
-	task tasks[N][MAX_TASKS];
+	double forward[N], backward[N];
 	sim_bucket buckets[N];
 	uint32_t end[N];
 	const gradcomp_plan plan = {.nrounds = w->rounds};
 	for (uint32_t i = 0; i < N; i++) {
 		double size = !w->differ ? 1 : i % 3 ? 0.4 : 2.2;
-		uint32_t n = (uint32_t)compose_tasks(&plan, 0, tasks[i]);
-		for (uint32_t k = 0; k < n; k++) {
-			task_kind kind = tasks[i][k].kind;
+		buckets[i].ntasks = (uint32_t)compose_tasks(&plan, 0, buckets[i].tasks);
+		for (uint32_t k = 0; k < buckets[i].ntasks; k++) {
+			task_kind kind = buckets[i].tasks[k].kind;
 			double part = kind == TASK_BEGIN ? 0.3 : kind == TASK_FINISH ? 0.1 : 1;
-			seconds[i][k] = size * (kind == TASK_EXCHANGE ? 1e-3 : part * w->compute / 2);
+			buckets[i].seconds[k] = size * (kind == TASK_EXCHANGE ? 1e-3 : part * w->compute / 2);
 		}
 		forward[i] = w->backward / 2;
 		backward[i] = w->backward;
 		end[i] = i + 1;
-		buckets[i] = (sim_bucket){.tasks = tasks[i], .seconds = seconds[i], .ntasks = n};
 	}
 	const step_plan p = {.nbuckets = N, .end = end, .lag = lag};
 	const sim_input in = {.n = N, .forward = forward, .backward = backward, .plan = &p, .window = window,

@@ -22,9 +22,8 @@ static double draw(void)
 
 /* A step of up to MOST tensors whose buckets have `rounds` rounds. */
 typedef struct step {
-	double forward[MOST], backward[MOST], seconds[MOST][MAX_TASKS];
+	double forward[MOST], backward[MOST];
 	uint64_t numel[MOST];
-	task tasks[MOST][MAX_TASKS];
 	uint32_t end[MOST], place[MOST];
 	step_plan plan;
 	sim_bucket buckets[MOST];
@@ -40,9 +39,9 @@ static void make(step *s, uint32_t n, const uint8_t *cut, uint32_t rounds, int t
 	for (uint32_t i = 0; i < n; i++)
 		if (cut[i])
 			s->end[s->plan.nbuckets++] = i + 1;
-	memset(s->seconds, 0, sizeof s->seconds);
+	memset(s->buckets, 0, sizeof s->buckets);
 	for (uint32_t b = 0; b < s->plan.nbuckets; b++)
-		s->buckets[b] = (sim_bucket){s->tasks[b], s->seconds[b], (uint32_t)compose_tasks(&plan, two_levels, s->tasks[b])};
+		s->buckets[b].ntasks = (uint32_t)compose_tasks(&plan, two_levels, s->buckets[b].tasks);
 	s->in = (sim_input){.n = n, .forward = s->forward, .backward = s->backward, .plan = &s->plan, .window = WINDOW,
 	                    .buckets = s->buckets, .beside_application = 1, .beside_exchange = 1, .steps = 2};
 }
@@ -50,8 +49,8 @@ static void make(step *s, uint32_t n, const uint8_t *cut, uint32_t rounds, int t
 static void set(step *s, uint32_t bucket, task_kind kind, double seconds)
 {
 	for (uint32_t t = 0; t < s->buckets[bucket].ntasks; t++)
-		if (s->tasks[bucket][t].kind == kind)
-			s->seconds[bucket][t] = seconds;
+		if (s->buckets[bucket].tasks[t].kind == kind)
+			s->buckets[bucket].seconds[t] = seconds;
 }
 
 static double period(const step *s)
@@ -177,7 +176,7 @@ static void two_levels(void)
 
 	make(&s, 1, one, 1, 1);
 	for (uint32_t t = 0; t < s.buckets[0].ntasks; t++)
-		s.seconds[0][t] = 1;
+		s.buckets[0].seconds[t] = 1;
 	is_int(s.buckets[0].ntasks, 9, "two levels: nine tasks");
 	ok(about(period(&s), 11), "one after another");
 }
@@ -267,7 +266,7 @@ static void random_step(step *s, int two)
 	make(s, n, cut, 1 + (uint32_t)(draw() * 3), two);
 	for (uint32_t b = 0; b < s->plan.nbuckets; b++)
 		for (uint32_t t = 0; t < s->buckets[b].ntasks; t++)
-			s->seconds[b][t] = draw() < 0.2 ? 0 : draw();
+			s->buckets[b].seconds[t] = draw() < 0.2 ? 0 : draw();
 	for (uint32_t b = 0; b < s->plan.nbuckets; b++)
 		s->place[b] = b;
 	for (uint32_t b = 0; b < s->plan.nbuckets; b++) {
@@ -322,10 +321,10 @@ static void conserved(void)
 				if (v->thread == SIM_APPLICATION || v->index != b)
 					continue;
 				early += v->start < last - 1e-9 || t >= s.buckets[b].ntasks ||
-				         strcmp(v->what, compose_name(s.tasks[b][t].kind)) || v->round != s.tasks[b][t].round;
+				         strcmp(v->what, compose_name(s.buckets[b].tasks[t].kind)) || v->round != s.buckets[b].tasks[t].round;
 				last = v->end;
 				if (v->thread == SIM_COMPUTE)
-					work += s.seconds[b][t];
+					work += s.buckets[b].seconds[t];
 				t++;
 				seen++;
 			}
@@ -418,9 +417,9 @@ static void refused(void)
 	s.forward[0] = NAN;
 	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a pass that takes NaN seconds");
 	s.forward[0] = 1;
-	s.seconds[0][1] = -1;
+	s.buckets[0].seconds[1] = -1;
 	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a task that takes less than nothing");
-	s.seconds[0][1] = 0;
+	s.buckets[0].seconds[1] = 0;
 	s.in.io = INFINITY;
 	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a batch that never comes");
 	s.in.io = 0;

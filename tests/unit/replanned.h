@@ -1,8 +1,8 @@
 /* What the tests of measured plans share. Ranks are threads with real reducers; the times they
  * measure are put in the place of the real ones, so that a busy machine is not a different
  * test: of each phase only the last step is as it was. */
-#ifndef TEST_REPLAN_H
-#define TEST_REPLAN_H
+#ifndef TEST_REPLANNED_H
+#define TEST_REPLANNED_H
 
 #include "profile_rows.h"
 #include "ranks.h"

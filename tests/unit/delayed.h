@@ -1,7 +1,7 @@
 /* What the tests of delayed averages share: memory for the model's tensors in any type, a
  * reducer with a delay, steps of it, and a run on several ranks with what it must come to. */
-#ifndef TEST_DELAY_H
-#define TEST_DELAY_H
+#ifndef TEST_DELAYED_H
+#define TEST_DELAYED_H
 
 #include "model.h"
 #include "operators/operators.h"
