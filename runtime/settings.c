@@ -287,6 +287,8 @@ const setting settings[] = {
 
 	{NUMBER(INT, "schedule.profile_steps", "20", 1, 200, "steps that are measured before a plan of messages is made")},
 	{NUMBER(INT, "schedule.replan_steps", "100", 4, 1000000000, "steps after which measured times are looked at again")},
+	{NUMBER(INT, "schedule.trial_steps", "8", 0, 10000,
+	        "steps of each of two plans that are predicted to be about as good; fewer than 4: not compared")},
 	{NUMBER(FLOAT, "schedule.drift", "0.25", 0.01, 100, "share by which times must have changed for a new plan")},
 
 	{TEXT("operators.threads", "auto",

@@ -20,6 +20,9 @@ typedef enum field_kind {
 } field_kind;
 
 #define FIELD_NAME_MAX 64
+/* More is taken for a mistake: of a part of a step, and of a model. */
+#define SECONDS_MOST 3600.0
+#define TENSORS_MOST 1000000
 
 typedef struct field {
 	const char *section, *key;

@@ -36,7 +36,8 @@ typedef struct merge_problem {
 } merge_problem;
 
 /* cut[i] = 1: a bucket ends with tensor i. cut[n-1] is always 1. Every method keeps
- * to max_numel. Only best allocates; an int is 0, or -1 without memory. */
+ * to max_numel. Only best allocates: -1 without memory. The other two that return an int
+ * always return 0 and have its type, so that a caller may choose one. */
 void merge_wfbp(const merge_problem *p, uint8_t *cut);
 void merge_single(const merge_problem *p, uint8_t *cut);
 /* A bucket is full when it has `first` numbers (the first) or `numel` (the others). */

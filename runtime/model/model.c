@@ -11,10 +11,8 @@
 #include "fields.h"
 #include "layers.h"
 #include "number.h"
+#include "reducer/compose.h"
 
-#define SECONDS_MOST 3600.0
-#define NUMEL_MOST ((uint64_t)1 << 48)
-#define TENSORS_MOST 1000000
 #define NDIM_MOST 8
 #define NAME_LONGEST 80
 
@@ -92,7 +90,7 @@ static int dims_of(char *text, uint64_t *dims)
 	return n;
 }
 
-/* Their product; more than NUMEL_MOST when it, without zeroes, is. */
+/* Their product; more than NUMEL_MAX when it, without zeroes, is. */
 static uint64_t product(const uint64_t *dims, uint32_t n)
 {
 	uint64_t numel = 1;
@@ -100,8 +98,8 @@ static uint64_t product(const uint64_t *dims, uint32_t n)
 
 	for (uint32_t i = 0; i < n; i++) {
 		zero |= !dims[i];
-		if (dims[i] && numel > NUMEL_MOST / dims[i])
-			return NUMEL_MOST + 1;
+		if (dims[i] && numel > NUMEL_MAX / dims[i])
+			return NUMEL_MAX + 1;
 		numel *= dims[i] ? dims[i] : 1;
 	}
 	return zero ? 0 : numel;
@@ -134,7 +132,7 @@ static void take_tensor(reading *r, inifile *f, const char *key, const char *val
 		return;
 	}
 	numel = product(dims, (uint32_t)n);
-	if (numel > NUMEL_MOST - r->numel) {
+	if (numel > NUMEL_MAX - r->numel) {
 		inifile_fail(f, "with tensor '%s' of %s the model has more than 2^48 parameters", w[0], w[1]);
 		return;
 	}
@@ -266,7 +264,7 @@ gradcomp_status model_check(const gradcomp_model *m, gradcomp_error *err)
 		if (!st && (!x->name || x->ndim > NDIM_MOST || (x->ndim && !x->dims)))
 			st = error_set(err, GRADCOMP_ERR_INVALID, "%s: tensor %u has no name, or %u dimensions (at most %d)", what,
 			               i, x->ndim, NDIM_MOST);
-		if (!st && model_numel(x) > NUMEL_MOST - numel)
+		if (!st && model_numel(x) > NUMEL_MAX - numel)
 			st = error_set(err, GRADCOMP_ERR_RANGE, "%s: with tensor %u it has more than 2^48 parameters", what, i);
 		if (!st)
 			numel += model_numel(x);

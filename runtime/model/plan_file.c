@@ -8,9 +8,6 @@
 #include "fields.h"
 #include "number.h"
 
-#define TENSORS_MOST 1000000
-#define SECONDS_MOST 3600.0
-
 #define AT(member) offsetof(plan_file, member)
 static const field plan_rows[] = {
 	{"plan", "model", FIELD_NAME, 1, AT(model), 0, 0, 0, NULL},

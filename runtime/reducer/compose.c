@@ -88,7 +88,7 @@ gradcomp_status compose_check(const struct gradcomp_compressor_v1 *c, uint32_t p
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
 			                 "compressor '%s' planned a coded round that is not the only one or not of the whole bucket",
 			                 name);
-		if (rd->count > COMPOSE_MAX_NUMEL || rd->bound > COMPOSE_MAX_NUMEL)
+		if (rd->count > NUMEL_MAX || rd->bound > NUMEL_MAX)
 			return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned a payload of more than 2^48", name);
 		if ((rd->flags & GRADCOMP_ROUND_IN_PLACE) &&
 		    (rd->pattern != GRADCOMP_SUMMED || rd->dtype != GRADCOMP_F32 || rd->count != numel))

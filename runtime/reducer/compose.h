@@ -39,8 +39,8 @@ int compose_tasks(const gradcomp_plan *plan, int two_levels, task *tasks);
  * exchange is one; of two levels REDUCE, all rounds together, and SPREAD are, since shards
  * may differ in their rounds and ranks of a node must keep one order. */
 uint32_t compose_stages(const task *tasks, int n, int next);
-/* Payloads must be countable on every machine. */
-#define COMPOSE_MAX_NUMEL ((uint64_t)1 << 48)
+/* A model's numbers, and a payload, must be countable on every machine. */
+#define NUMEL_MAX ((uint64_t)1 << 48)
 /* Whether the rounds that a compressor has planned of a bucket are those that it may plan:
  * `patterns` as in the layout. */
 gradcomp_status compose_check(const struct gradcomp_compressor_v1 *c, uint32_t patterns, uint64_t numel,

@@ -26,7 +26,7 @@ static gradcomp_status copy_tensor(gradcomp_tensor *t, const gradcomp_tensor_des
 		                 t->name, d->ndim);
 	for (uint32_t k = 0; k < d->ndim; k++) {
 		dims[k] = d->dims[k];
-		if (dims[k] && numel > LAYOUT_MAX_NUMEL / dims[k])
+		if (dims[k] && numel > NUMEL_MAX / dims[k])
 			return error_set(err, GRADCOMP_ERR_RANGE, "tensor %u '%s' has more than 2^48 elements", index, t->name);
 		numel *= dims[k];
 	}
@@ -55,7 +55,7 @@ gradcomp_status layout_make(gradcomp_reducer *r, const gradcomp_tensor_desc *ten
 			return st;
 		t->offset = at;
 		at += t->numel;
-		if (at > LAYOUT_MAX_NUMEL)
+		if (at > NUMEL_MAX)
 			return error_set(err, GRADCOMP_ERR_RANGE, "the model has more than 2^48 parameters");
 	}
 	r->layout.numel = at;

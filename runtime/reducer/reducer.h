@@ -136,8 +136,6 @@ gradcomp_status layout_make(gradcomp_reducer *r, const gradcomp_tensor_desc *ten
  * count. */
 gradcomp_status layout_limits(const gradcomp_reducer *r, gradcomp_error *err);
 void layout_free(gradcomp_reducer *r);
-/* The largest bucket's workspace must be countable on every machine. */
-#define LAYOUT_MAX_NUMEL ((uint64_t)1 << 48)
 /* Of everything all ranks must agree on about tensor t. */
 uint64_t layout_hash_tensor(const gradcomp_tensor *t);
 

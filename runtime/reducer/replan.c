@@ -177,6 +177,10 @@ static gradcomp_status obey(gradcomp_reducer *r, const fit *f, verdict *v, gradc
 		q->start = now + q->interval;
 		q->phase = 0;
 		break;
+	case VERDICT_TRY:
+		q->last.plan.predicted = v->plan.predicted;
+		q->last.exposed = v->exposed;
+		return change(r, &v->plan, err);
 	case VERDICT_PLAN:
 		step_plan_clear(&q->before);
 		st = change(r, &v->plan, err);
@@ -218,7 +222,7 @@ static gradcomp_status look(gradcomp_reducer *r, gradcomp_error *err)
 	if (!st)
 		st = agree_on(r, &f, &v, err);
 	if (!st) {
-		int kind = v.kind;
+		int kind = v.kind, trial = v.trial;
 		st = obey(r, &f, &v, err);
 		if (kind != VERDICT_KEEP)
 			q->from = r->stats.steps;
@@ -228,7 +232,7 @@ static gradcomp_status look(gradcomp_reducer *r, gradcomp_error *err)
 		if (kind == VERDICT_FIXED || kind == VERDICT_MEASURE)
 			q->next = q->start + (uint64_t)q->profile_steps / q->phases;
 		else
-			q->next = r->stats.steps + q->interval;
+			q->next = r->stats.steps + (trial ? q->trial_steps : q->interval);
 	}
 	verdict_clear(&v);
 	fit_clear(&f);
@@ -254,6 +258,7 @@ void replan_loaded(gradcomp_reducer *r, int settled)
 	q->phase = q->phases;
 	q->settled = 1;
 	q->known = 0;
+	trial_clear(&q->trial);
 	q->from = r->stats.steps;
 	q->next = r->stats.steps + q->interval;
 	profile_drop(r);

@@ -6,6 +6,9 @@
  * with fixed buckets, with many small ones and with few large ones, so that there are
  * messages of several sizes to put a line through. Then the ranks gather what they have
  * measured, the group's first one solves and sends the plan to all, which check and apply it.
+ * Where a simple plan is predicted to be about as good, both are run for schedule.trial_steps
+ * and the faster one stays.
+ *
  * Every schedule.replan_steps steps they look again; a new plan is made when the passes or the
  * exchanges have come to take another time, by more than schedule.drift, and taken when it is
  * predicted to be 2 % better.

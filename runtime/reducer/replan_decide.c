@@ -96,18 +96,20 @@ static gradcomp_status plan(gradcomp_reducer *r, const fit *f, int first, verdic
 {
 	struct replan *q = r->replan;
 	double present = v->plan.predicted;
-	solution s;
-	gradcomp_status st = solve(r, f, q->spec.method, &s, err);
+	solution s, rival;
+	gradcomp_status st = solve(r, f, q->spec.method, &s, &rival, err);
 	if (st)
 		return st;
-	if (!first && !(s.plan.predicted < (1 - REPLAN_GAIN) * present)) {
+	if (first || s.plan.predicted < (1 - REPLAN_GAIN) * present) {
+		v->kind = VERDICT_PLAN;
+		v->plan = s.plan;
+		v->exposed = s.exposed;
+		snprintf(q->name, sizeof q->name, "%s", s.name);
+		trial_begin(q, &rival, v);
+	} else {
 		step_plan_clear(&s.plan);
-		return GRADCOMP_OK;
 	}
-	v->kind = VERDICT_PLAN;
-	v->plan = s.plan;
-	v->exposed = s.exposed;
-	snprintf(q->name, sizeof q->name, "%s", s.name);
+	step_plan_clear(&rival.plan);
 	return GRADCOMP_OK;
 }
 
@@ -121,6 +123,8 @@ gradcomp_status replan_decide(gradcomp_reducer *r, fit *f, verdict *v, gradcomp_
 	               .backward = calloc(f->ntensors, sizeof *v->backward)};
 	if (!v->backward)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u tensors", f->ntensors);
+	if (q->trial.runs)
+		return trial_decide(r, f, good, v, err);
 	if (!good) {
 		if (first) {
 			v->kind = VERDICT_FIXED;

@@ -45,6 +45,7 @@ gradcomp_status replan_open(gradcomp_reducer *r, const char *spec, uint64_t buck
 	r->first_bucket_bytes = bytes ? bytes : (uint64_t)config_int(c, "reducer.first_bucket_bytes");
 	q->profile_steps = (uint32_t)config_int(c, "schedule.profile_steps");
 	q->replan_steps = (uint32_t)config_int(c, "schedule.replan_steps");
+	q->trial_steps = (uint32_t)config_int(c, "schedule.trial_steps");
 	q->drift = config_float(c, "schedule.drift");
 	q->measures = schedule_measures(q->spec.method) && r->group->nranks > 1;
 	q->interval = q->replan_steps;
@@ -107,6 +108,7 @@ void replan_close(gradcomp_reducer *r)
 	step_plan_clear(&q->file);
 	step_plan_clear(&q->before);
 	verdict_clear(&q->last);
+	trial_clear(&q->trial);
 	free(q);
 	r->replan = NULL;
 }
@@ -121,7 +123,7 @@ uint64_t replan_hash(const gradcomp_reducer *r)
 	const struct replan *q = r->replan;
 	uint64_t h = id_mix(q->profile_steps, q->replan_steps), drift;
 	memcpy(&drift, &q->drift, sizeof drift);
-	h = id_mix(id_mix(h, drift), q->file.lag);
+	h = id_mix(id_mix(id_mix(h, drift), q->trial_steps), q->file.lag);
 	for (uint32_t b = 0; b < q->file.nbuckets; b++)
 		h = id_mix(id_mix(h, q->file.end[b]), q->file.place ? q->file.place[b] : b);
 	return h;

@@ -14,11 +14,22 @@
 #define REPLAN_GAIN 0.02
 /* Plans of steps that are there to be measured: fixed buckets, small ones, large ones. */
 #define REPLAN_PHASES 3
+/* A rival that was faster by less is not taken. */
+#define REPLAN_CLEARLY 0.005
+
+/* On the first rank: the plan in force and another one, each of which runs for some steps. */
+typedef struct trial {
+	enum { TRIAL_NONE, TRIAL_SOLVED, TRIAL_RIVAL } runs;
+	step_plan other; /* that does not run */
+	double exposed;  /* predicted of it */
+	char name[48];   /* its name */
+	double took;     /* seconds a step of it, when it has run */
+} trial;
 
 struct replan {
 	schedule_spec spec;
 	step_plan file;                      /* PLAN */
-	uint32_t profile_steps, replan_steps;
+	uint32_t profile_steps, replan_steps, trial_steps;
 	double drift;
 	int measures;                        /* plans are made from measurements */
 	uint32_t phases;                     /* plans that are tried first; 1: that in force */
@@ -32,6 +43,7 @@ struct replan {
 	verdict last;
 	int settled;                         /* a plan made from measurements is in force */
 	uint32_t plans;                      /* made */
+	trial trial;
 	char name[48];                       /* whose the plan is, on the first rank */
 	char reason[200];                    /* why buckets are fixed, or empty; there too */
 };
@@ -43,5 +55,11 @@ struct fit;
  * has been told. */
 gradcomp_status replan_tell(gradcomp_reducer *r, const verdict *v, gradcomp_error *err);
 gradcomp_status replan_decide(gradcomp_reducer *r, struct fit *f, verdict *v, gradcomp_error *err);
+/* replan_trial.c, there too. A plan is to run: whether against a rival, of which *rival is
+ * taken. Then after each of both has run: which one is next. */
+struct solution;
+void trial_begin(struct replan *q, struct solution *rival, verdict *v);
+gradcomp_status trial_decide(gradcomp_reducer *r, const struct fit *f, int good, verdict *v, gradcomp_error *err);
+void trial_clear(trial *t);
 
 #endif

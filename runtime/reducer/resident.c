@@ -23,7 +23,7 @@ gradcomp_status division_resident(const gradcomp_reducer *r, division *d, gradco
 		return GRADCOMP_OK;
 	for (uint32_t i = 0; i < d->nbuckets; i++) {
 		d->buckets[i].nresident = r->port.collective->resident(r->port.instance, d->buckets[i].pub.numel);
-		if (d->buckets[i].nresident > LAYOUT_MAX_NUMEL)
+		if (d->buckets[i].nresident > NUMEL_MAX)
 			return error_set(err, GRADCOMP_ERR_INTERNAL, "collective '%s' asks for a memory of more than 2^48 numbers",
 			                 r->port.collective->info.name);
 		at += d->buckets[i].nresident;

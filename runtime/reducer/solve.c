@@ -216,10 +216,28 @@ static gradcomp_status try(gradcomp_reducer *r, const fit *f, question *q, int k
 	return st;
 }
 
-gradcomp_status solve(gradcomp_reducer *r, const fit *f, schedule_method method, solution *out, gradcomp_error *err)
+static int same(const step_plan *a, const step_plan *b)
+{
+	return a->nbuckets == b->nbuckets && a->lag == b->lag && !a->place && !b->place &&
+	       !memcmp(a->end, b->end, a->nbuckets * sizeof *a->end);
+}
+
+static gradcomp_status rival_of(gradcomp_reducer *r, const fit *f, question *q, const solution *best, solution *out,
+                                gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	for (int kind = FIXED; !st && kind <= WFBP; kind++)
+		st = try(r, f, q, kind, 1, 0, out, err);
+	if (st || same(&out->plan, &best->plan) || out->plan.predicted > (1 + SOLVE_RIVAL) * best->plan.predicted)
+		step_plan_clear(&out->plan);
+	return st;
+}
+
+gradcomp_status solve(gradcomp_reducer *r, const fit *f, schedule_method method, solution *out, solution *rival,
+                      gradcomp_error *err)
 {
 	question q;
-	solution best = {0};
+	solution best = {0}, simple = {0};
 	gradcomp_status st = ask(r, f, &q, err);
 	if (st)
 		return st;
@@ -232,10 +250,14 @@ gradcomp_status solve(gradcomp_reducer *r, const fit *f, schedule_method method,
 		for (int kind = FIXED; !st && kind <= WFBP; kind++)
 			st = try(r, f, &q, kind, 1, SOLVE_SIMPLE, &best, err);
 	}
+	if (!st)
+		st = rival_of(r, f, &q, &best, &simple, err);
 	question_clear(&q);
-	if (st)
+	if (st) {
 		step_plan_clear(&best.plan);
-	else
-		*out = best;
-	return st;
+		return st;
+	}
+	*out = best;
+	*rival = simple;
+	return GRADCOMP_OK;
 }

@@ -8,7 +8,7 @@
 #include "schedule_spec.h"
 
 typedef struct solution {
-	step_plan plan; /* with what it is predicted to take */
+	step_plan plan; /* with what it is predicted to take; none of a rival that there is not */
 	double exposed;
 	char name[40]; /* whose it is: "mgwfbp", "best, lag 0" */
 } solution;
@@ -22,12 +22,15 @@ gradcomp_status solve_predict(gradcomp_reducer *r, const fit *f, const step_plan
                               gradcomp_error *err);
 /* The plan of a method; or the simple one of fixed buckets, one message, or one for each
  * tensor that is predicted to be better by SOLVE_SIMPLE. AUTO takes the best of all of them,
- * of both lags, and in the order of need where the program waits for layers. */
+ * of both lags, and in the order of need where the program waits for layers. *rival: the
+ * best simple one, where that is another and at most SOLVE_RIVAL worse. */
 #define SOLVE_SIMPLE 0.02
+#define SOLVE_RIVAL 0.1
 /* The most bytes of a bucket of several tensors in any of these plans, or four times
  * reducer.bucket_bytes where that is more. */
 #define SOLVE_MOST_BYTES ((uint64_t)100 << 20)
-gradcomp_status solve(gradcomp_reducer *r, const fit *f, schedule_method method, solution *out, gradcomp_error *err);
+gradcomp_status solve(gradcomp_reducer *r, const fit *f, schedule_method method, solution *out, solution *rival,
+                      gradcomp_error *err);
 /* Of the methods that need no measuring; FIXED as the options have it. */
 gradcomp_status solve_unmeasured(const gradcomp_reducer *r, schedule_method method, step_plan *out,
                                  gradcomp_error *err);

@@ -8,7 +8,7 @@
 
 #define WORD_MAGIC ((int64_t)0x6e616c7063677631)
 
-enum { MAGIC, STEP, KIND, BUCKETS, LAG, PLACES, SECONDS };
+enum { MAGIC, STEP, KIND, TRIAL, BUCKETS, LAG, PLACES, SECONDS };
 enum { PREDICTED, FIXED, EXPOSED, PASSES, ROUNDS, EXCHANGE_A, EXCHANGE_B, ENCODE_A, ENCODE_B, DECODE_A, DECODE_B, NSECONDS };
 
 size_t verdict_words(uint32_t n)
@@ -41,6 +41,7 @@ void verdict_put(const verdict *v, uint32_t n, int64_t *words)
 	words[MAGIC] = WORD_MAGIC;
 	words[STEP] = (int64_t)v->step;
 	words[KIND] = v->kind;
+	words[TRIAL] = v->trial;
 	words[BUCKETS] = v->plan.end ? v->plan.nbuckets : 0;
 	words[LAG] = v->plan.lag;
 	words[PLACES] = v->plan.place != NULL;
@@ -65,6 +66,11 @@ static int sensible(const int64_t *word, double *out)
 static gradcomp_status bad(gradcomp_error *err, const char *what, double value)
 {
 	return error_set(err, GRADCOMP_ERR_MISMATCH, "the group's first rank sent a plan that cannot be: %s %g", what, value);
+}
+
+static int has_plan(int64_t kind)
+{
+	return kind == VERDICT_PLAN || kind == VERDICT_TRY;
 }
 
 static gradcomp_status take_plan(const int64_t *words, uint32_t n, step_plan *p, gradcomp_error *err)
@@ -103,11 +109,14 @@ gradcomp_status verdict_take(const int64_t *words, uint32_t n, uint64_t step, ve
 		                 (long long)words[STEP], (unsigned long long)step);
 	if (words[KIND] < VERDICT_KEEP || words[KIND] > VERDICT_FIXED)
 		return bad(err, "its kind is", (double)words[KIND]);
-	if (words[BUCKETS] < 0 || words[BUCKETS] > n || (words[BUCKETS] == 0) != (words[KIND] != VERDICT_PLAN))
+	if (words[BUCKETS] < 0 || words[BUCKETS] > n || (words[BUCKETS] != 0) != has_plan(words[KIND]))
 		return bad(err, "buckets:", (double)words[BUCKETS]);
 	if (words[LAG] < 0 || words[LAG] > 1 || words[PLACES] < 0 || words[PLACES] > 1)
 		return bad(err, "lag:", (double)words[LAG]);
+	if (words[TRIAL] < 0 || words[TRIAL] > has_plan(words[KIND]))
+		return bad(err, "trial:", (double)words[TRIAL]);
 	v.kind = (verdict_kind)words[KIND];
+	v.trial = (int)words[TRIAL];
 	v.step = step;
 	numbers(&v, at);
 	for (int k = 0; k < NSECONDS; k++)
@@ -119,7 +128,7 @@ gradcomp_status verdict_take(const int64_t *words, uint32_t n, uint64_t step, ve
 	for (uint32_t i = 0; !st && i < n; i++)
 		if (!sensible(&w[NSECONDS + 2 * (size_t)n + i], &v.backward[i]))
 			st = bad(err, "a backward pass of", v.backward[i]);
-	if (!st && v.kind == VERDICT_PLAN)
+	if (!st && has_plan(v.kind))
 		st = take_plan(words, n, &v.plan, err);
 	if (st)
 		verdict_clear(&v);

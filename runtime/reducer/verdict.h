@@ -11,13 +11,15 @@ typedef enum verdict_kind {
 	VERDICT_TIMES, /* likewise, but times are others than when it was made */
 	VERDICT_MEASURE, /* exchanges take another time, and what there is cannot tell a from b */
 	VERDICT_PLAN,
+	VERDICT_TRY,   /* another plan of the same measurements, to be compared by running it */
 	VERDICT_FIXED  /* fixed buckets, since nothing can be made of what was measured */
 } verdict_kind;
 
 typedef struct verdict {
 	verdict_kind kind;
 	uint64_t step;    /* steps that have ended */
-	step_plan plan;   /* PLAN; predicted is of the plan in force otherwise */
+	step_plan plan;   /* PLAN, TRY; predicted is of the plan in force otherwise */
+	int trial;        /* the ranks look again after schedule.trial_steps */
 	double fixed;     /* predicted seconds of a step with fixed buckets */
 	double exposed;   /* predicted: from the last gradient to the end of the step */
 	double passes;    /* from the start of a step to its last gradient */

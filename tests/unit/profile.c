@@ -233,14 +233,15 @@ static void verdicts(void)
 		{1, 21, "after 21 steps, this rank is after 20"},
 		{2, 9, "its kind"},
 		{2, VERDICT_KEEP, "buckets: 3"},
-		{3, 0, "buckets: 0"},
-		{3, N + 1, "buckets: 9"},
-		{3, (int64_t)1 << 40, "buckets:"},
-		{4, 2, "lag: 2"},
-		{5, 7, "lag: 1"},
-		{6, (int64_t)0xbff0000000000000, "a time is"},
-		{6, 0x7ff8000000000000, "a time is"},
-		{6, 0x7ff0000000000000, "a time is"},
+		{3, 2, "trial: 2"},
+		{4, 0, "buckets: 0"},
+		{4, N + 1, "buckets: 9"},
+		{4, (int64_t)1 << 40, "buckets:"},
+		{5, 2, "lag: 2"},
+		{6, 7, "lag: 1"},
+		{7, (int64_t)0xbff0000000000000, "a time is"},
+		{7, 0x7ff8000000000000, "a time is"},
+		{7, 0x7ff0000000000000, "a time is"},
 		{ends, 0, "bucket 0 ends before"},
 		{ends + 1, 2, "bucket 1 ends before"},
 		{ends + 2, N - 1, "the last bucket"},
@@ -270,7 +271,7 @@ static void verdicts(void)
 			forged[(size_t)(uniform() * (double)n)] = (int64_t)(uniform() * 40) - 10;
 		gradcomp_error err;
 		if (!verdict_take(forged, N, 20, &v, &err)) {
-			crashes += v.kind == VERDICT_PLAN && step_plan_check(&v.plan, N, &err);
+			crashes += (v.kind == VERDICT_PLAN || v.kind == VERDICT_TRY) && step_plan_check(&v.plan, N, &err);
 			verdict_clear(&v);
 		}
 	}
