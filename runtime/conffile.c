@@ -84,6 +84,8 @@ static void conffile_key(inifile *f, const char *section, const char *key, const
 		return;
 	}
 	f->status = c->take(c->ctx, index, value, origin, f->err);
+	if (f->status == GRADCOMP_ERR_NOTFOUND) /* which is to mean that there is no file */
+		f->status = f->err->status = GRADCOMP_ERR_INVALID;
 	free(origin);
 }
 

@@ -147,6 +147,14 @@ static void bad_files(void)
 	config *c;
 	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INVALID, "a zero byte");
 	like(e.text, ":2: there is a control character (0x00)", "is named");
+
+	/* NOTFOUND would stand for no file, and the site's be passed over. */
+	char says[200];
+	const char wrong[] = "[gradcomp]\nschedule = mgwfpb\n[security]\nframes = mac\n";
+	write_conf(wrong, sizeof wrong - 1);
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INVALID, "a schedule that there is not");
+	snprintf(says, sizeof says, "%s:2: gradcomp.schedule: no schedule 'mgwfpb' (did you mean 'mgwfbp'?)", conf);
+	is_int(strncmp(e.text, says, strlen(says)), 0, "is a mistake in the file: %s", e.text);
 }
 
 static void insecure(void)
