@@ -10,6 +10,7 @@
 
 #include "descriptor.h"
 #include "error.h"
+#include "gradcomp/gradcomp.h"
 #include "module.h"
 #include "names.h"
 #include "spec.h"
@@ -177,6 +178,8 @@ static gradcomp_status registry_missing(const config *c, gradcomp_plugin_kind ki
 	suggest_start(&near, name);
 	for (size_t i = 0; i < all.count; i++)
 		suggest_try(&near, all.name[i]);
+	if (kind == GRADCOMP_KIND_COMPRESSOR) /* which is built in */
+		suggest_try(&near, gradcomp_auto_info()->name);
 	list = names_join(&all);
 	status = error_set(err, GRADCOMP_ERR_NOTFOUND, "%s '%s' is not installed%s; there %s %s (in %s of %s)",
 	                   kind_word[kind], name, suggest_text(&near), all.count == 1 ? "is" : "are",

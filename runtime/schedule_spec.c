@@ -48,12 +48,12 @@ static gradcomp_status unknown(const char *name, gradcomp_error *err)
 gradcomp_status schedule_spec_parse(const char *text, schedule_spec *out, gradcomp_error *err)
 {
 	char name[SPEC_NAME_MAX];
-	gradcomp_status st = spec_name(text, name, err);
+	gradcomp_status st;
 	spec s;
 	int m = 0;
 
-	if (st)
-		return st;
+	if (spec_name(text, name, err)) /* such as two at once: wfbp,single */
+		return unknown(text, err);
 	while (m < METHODS && strcmp(table[m].name, name))
 		m++;
 	if (m == METHODS)

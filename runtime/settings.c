@@ -56,6 +56,11 @@ static gradcomp_status check_report(const char *value, gradcomp_error *err)
 	return *value ? job_path_check("report", value, err) : GRADCOMP_OK;
 }
 
+static gradcomp_status check_record(const char *value, gradcomp_error *err)
+{
+	return *value ? job_path_check("record", value, err) : GRADCOMP_OK;
+}
+
 static gradcomp_status check_trace(const char *value, gradcomp_error *err)
 {
 	return *value ? job_path_check("timeline", value, err) : GRADCOMP_OK;
@@ -211,7 +216,7 @@ const setting settings[] = {
 	      "how gradients are merged into messages: wfbp, single, fixed[:bytes=25M], mgwfbp, omgs, auto, plan:file=FILE"),
 	 .check = check_schedule},
 	{TEXT("gradcomp.record", "", "file that the model of this job is written to, for gradcomp plan; empty: none"),
-	 .check = check_report},
+	 .check = check_record},
 	{TEXT("gradcomp.trace", "", "file of the job's timeline (Chrome trace JSON); empty: none"), .check = check_trace},
 	{TEXT("gradcomp.report", "", "file of the job's report, %j is the job, %s the step; empty: none"),
 	 .check = check_report},

@@ -48,7 +48,7 @@ typedef struct candidate {
 	spec specs[2]; /* text NULL: it has not been resolved */
 	int dense;         /* sends every number, at most rounded, and keeps nothing back */
 	int unusable;      /* on some rank */
-	int said;          /* why it is left out */
+	char *why;         /* it is left out, as this rank found; told once */
 	int costed;        /* what follows is known */
 	struct candidate_cost {
 		gradcomp_line encode, decode; /* over numbers, all rounds; decode with the payloads of all ranks */
@@ -76,7 +76,9 @@ gradcomp_status choice_wish_read(const config *c, const char *spec, choice_wish 
 void choice_wish_clear(choice_wish *w);
 /* Loads a candidate's plugins. */
 gradcomp_status choice_resolve(const config *c, const char *collective, candidate *k, gradcomp_error *err);
-/* For gradcomp_spec_check(): the SPEC, and that there is a base. */
+/* Whether a compressor of each name of a list a/b/c is installed. */
+gradcomp_status choice_names_installed(const config *c, const char *what, const char *list, gradcomp_error *err);
+/* For gradcomp_spec_check(): the SPEC, that there is a base, and what the SPEC itself names. */
 gradcomp_status choice_check_spec(const config *c, const char *spec, const char *collective, gradcomp_error *err);
 
 /* ---- what is in force ---- */

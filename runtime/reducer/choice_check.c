@@ -52,7 +52,7 @@ gradcomp_status choice_change(choice *c, const assignment *to, choice_reason why
 	return GRADCOMP_OK;
 }
 
-/* Why a candidate is left out is told where it was found out. */
+/* Why a candidate is left out is told at the next check, by one rank. */
 void choice_measure(choice *c)
 {
 	for (uint32_t i = 0; i < c->wish.n; i++) {
@@ -66,8 +66,7 @@ void choice_measure(choice *c)
 		k->costed = 1;
 		if (st && i) {
 			k->unusable = 1;
-			log_line(&c->job->log, c->job->rank ? GRADCOMP_LOG_WARN : GRADCOMP_LOG_INFO,
-			         "auto: '%s' is left out: %s", k->text, err.text);
+			k->why = strdup(err.text);
 		}
 	}
 }

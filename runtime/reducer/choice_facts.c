@@ -75,7 +75,8 @@ void facts_fill(choice *c)
 		const double cost[COSTS] = {of->cost.encode.a, of->cost.encode.b, of->cost.decode.a,
 		                            of->cost.decode.b};
 		memcpy(f->cost + (size_t)k * COSTS, cost, sizeof cost);
-		f->unusable[k] = of->unusable;
+		/* The largest is of the first rank that found it out, which tells. */
+		f->unusable[k] = of->unusable ? c->group->nranks - c->group->me : 0;
 	}
 }
 
@@ -91,7 +92,12 @@ gradcomp_status facts_share(choice *c, gradcomp_error *err)
 	for (uint32_t k = 0; !st && k < c->wish.n; k++) {
 		candidate *of = &c->wish.candidate[k];
 		const double *cost = f->cost + (size_t)k * COSTS;
-		of->unusable = f->unusable[k] != 0;
+		of->unusable = f->unusable[k] > 0;
+		if (of->why && (int)f->unusable[k] == c->group->nranks - c->group->me)
+			log_line(&c->job->log, c->job->rank ? GRADCOMP_LOG_WARN : GRADCOMP_LOG_INFO, "auto: '%s' is left out: %s",
+			         of->text, of->why);
+		free(of->why);
+		of->why = NULL;
 		of->cost.encode = (gradcomp_line){cost[0], cost[1]};
 		of->cost.decode = (gradcomp_line){cost[2], cost[3]};
 	}

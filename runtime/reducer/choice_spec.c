@@ -54,10 +54,10 @@ int choice_asked(const config *c, const char *compressor)
 	       strcspn(spec, ":") == strlen(choice_info.name);
 }
 
-/* Whether the name of a SPEC is in a list a/b/c. */
+/* Whether the name of a SPEC, which others may follow, is in a list a/b/c. */
 static int listed(const char *list, const char *spec)
 {
-	size_t n = strcspn(spec, ":@");
+	size_t n = strcspn(spec, ":@/ ");
 	for (const char *p = list; *p;) {
 		size_t len = strcspn(p, "/");
 		if (len == n && !strncmp(p, spec, n))
@@ -197,6 +197,7 @@ void choice_wish_clear(choice_wish *w)
 		free(k->collective);
 		spec_clear(&k->specs[0]);
 		spec_clear(&k->specs[1]);
+		free(k->why);
 		free(k->load);
 	}
 	free(w->candidate);
@@ -221,7 +222,43 @@ gradcomp_status choice_resolve(const config *c, const char *collective, candidat
 	return GRADCOMP_OK;
 }
 
-/* Only the base must be there: a candidate that is not is left out when it would be tried. */
+gradcomp_status choice_names_installed(const config *c, const char *what, const char *list, gradcomp_error *err)
+{
+	gradcomp_error inner = {0};
+	for (const char *p = list; *p;) {
+		char name[SPEC_NAME_MAX];
+		const plugin *found;
+		size_t n = strcspn(p, "/");
+		snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : 0, p);
+		if (registry_open(c, GRADCOMP_KIND_COMPRESSOR, name, &found, &inner))
+			return error_set(err, inner.status, "%s: %s", what, inner.text);
+		p += n + (p[n] == '/');
+	}
+	return GRADCOMP_OK;
+}
+
+/* What somebody has typed in the SPEC itself must be there. */
+static gradcomp_status check_typed(const config *c, const char *text, const char *collective, choice_wish *w,
+                                   gradcomp_error *err)
+{
+	spec s;
+	gradcomp_error inner = {0};
+	gradcomp_status st = spec_parse(&choice_info, text ? text : config_str(c, "gradcomp.compressor"), &s, err);
+	if (st)
+		return st;
+	for (uint32_t i = 1; !st && *s.values[CANDIDATES].s && i < w->n; i++)
+		if (choice_resolve(c, collective, &w->candidate[i], &inner))
+			st = error_set(err, inner.status, "auto: candidate '%s': %s", w->candidate[i].text, inner.text);
+	if (!st)
+		st = choice_names_installed(c, "auto: allow", s.values[ALLOW].s, err);
+	if (!st)
+		st = choice_names_installed(c, "auto: deny", s.values[DENY].s, err);
+	spec_clear(&s);
+	return st;
+}
+
+/* Of the settings' candidates only the base must be there: another one that is not is left out
+ * when it would be tried. */
 gradcomp_status choice_check_spec(const config *c, const char *text, const char *collective, gradcomp_error *err)
 {
 	choice_wish w;
@@ -234,6 +271,8 @@ gradcomp_status choice_check_spec(const config *c, const char *text, const char 
 		               "auto: its first candidate, '%s', keeps something back: others are compared with a "
 		               "dense one",
 		               w.candidate[0].text);
+	if (!st)
+		st = check_typed(c, text, collective, &w, err);
 	choice_wish_clear(&w);
 	return st;
 }

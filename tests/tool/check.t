@@ -51,6 +51,8 @@ bad "report that is a folder" "names a directory" --compressor sample --collecti
 bad "empty report" "needs a file name" --compressor sample --collective both --report ""
 bad "empty record" "a record needs a file name" --compressor sample --collective both --record ""
 bad "record with an unknown letter" "option --gradcomp-record: " --compressor sample --collective both --record '%x'
+bad "record with an unknown letter: what it is" "record '%x': after '%' may come" --compressor sample --collective both --record '%x'
+bad "two schedules" "no schedule 'wfbp,single'; there are wfbp, single, fixed" --compressor sample --collective both --schedule wfbp,single
 bad "unknown schedule" "no schedule 'nope'; there are wfbp, single, fixed" --compressor sample --collective both --schedule nope
 
 bad "auto: an unknown key" "auto: unknown parameter 'max_eror' (did you mean 'max_error'?)" --compressor auto:max_eror=1 --collective both
@@ -59,6 +61,18 @@ GRADCOMP_AUTO_CANDIDATES="sample auto" bad "auto: itself a candidate" "candidate
 	--compressor auto --collective both
 (GRADCOMP_AUTO_CANDIDATES="sample:rank=8 nowhere" quiet --compressor auto --collective both)
 is "auto: a candidate that is not installed is left out later" $? 0
+for key in allow deny; do
+	GRADCOMP_AUTO_CANDIDATES=sample bad "auto: $key, not installed" "auto: $key: compressor 'nowhere' is not installed" \
+		--compressor "auto:$key=nowhere" --collective both
+done
+bad "auto: a candidate of the option that is not installed" "auto: candidate 'nowhere': compressor 'nowhere' is not installed" \
+	--compressor auto:candidates=sample:rank=8/nowhere --collective both
+bad "auto: a candidate of the option out of range" "auto: candidate 'sample:rank=65': sample: rank: '65' is too large" \
+	--compressor auto:candidates=sample/sample:rank=65 --collective both
+GRADCOMP_AUTO_CANDIDATES='sample nowhere sample:rank=8' GRADCOMP_AUTO_DENY=nowhere/sample \
+	bad "auto: what is denied, with and without parameters" "auto: no candidate is left of 'sample nowhere sample:rank=8' with deny=nowhere/sample" \
+	--compressor auto --collective both
+bad "auto: a slip" "compressor 'auot' is not installed (did you mean 'auto'?)" --compressor auot --collective both
 
 # What is not given comes from the environment and the file, and is named by it.
 GRADCOMP=sample:rank=0 bad "wrong value in the environment" "gradcomp.compressor (environment GRADCOMP): sample: rank: '0' is too small" \
@@ -151,7 +165,7 @@ END
 sed "s|^1 = 2-2|1 = 3-3|" "$tmp/good.plan" >"$tmp/bad.plan"
 check "a plan's file" quiet --compressor sample --collective both --schedule "plan:file=$tmp/good.plan"
 bad "a plan with a gap" "$tmp/bad.plan:12: " --compressor sample --collective both --schedule "plan:file=$tmp/bad.plan"
-bad "no plan there" "$tmp/no.plan" --compressor sample --collective both --schedule "plan:file=$tmp/no.plan"
+bad "no plan there" "there is no plan file $tmp/no.plan; gradcomp plan --output FILE writes one" --compressor sample --collective both --schedule "plan:file=$tmp/no.plan"
 bad "no such schedule" "no schedule 'mgwfpb' (did you mean 'mgwfbp'?)" --compressor sample --collective both --schedule mgwfpb
 bad "a size that is none" "fixed: bytes: 'many' is not a size" --compressor sample --collective both --schedule fixed:bytes=many
 bad "a plan without a file" "missing parameter 'file'" --compressor sample --collective both --schedule plan
