@@ -38,8 +38,8 @@ int bench_specs_find(gradcomp_plugin_kind kind, const char *list, const char *op
 		if (gradcomp_plugin_each(kind, note, &s, err) < 0)
 			return -1;
 		if (s.n == before)
-			return bench_failed(err, GRADCOMP_ERR_NOTFOUND, "%s: '%s' is not installed; gradcomp list shows what is",
-			                    option, name);
+			return bench_failed(err, GRADCOMP_ERR_NOTFOUND, "%s: '%s' is not installed; gradcomp list shows what is%s",
+			                    option, name, strpbrk(name, ",=") ? "; SPECs of a list are parted by ';'" : "");
 		if (n >= sizeof specs->spec)
 			return bench_failed(err, GRADCOMP_ERR_INVALID, "%s: a SPEC of more than %zu characters", option,
 			                    sizeof specs->spec - 1);

@@ -176,9 +176,10 @@ static int scale_compute(plan *p, const char *seconds)
 }
 
 /* One SPEC for comparison, which is also predicted. */
-static gradcomp_status take_reference(plan *p, const char *spec, const char *option, plan_spec *out,
+static gradcomp_status take_reference(plan *p, const char *asked, const char *usual, const char *option, plan_spec *out,
                                       gradcomp_error *err)
 {
+	const char *spec = asked ? asked : usual;
 	plan_specs *one = calloc(1, sizeof *one);
 	gradcomp_error why;
 	gradcomp_status st = GRADCOMP_OK;
@@ -189,7 +190,9 @@ static gradcomp_status take_reference(plan *p, const char *spec, const char *opt
 		return err->status;
 	}
 	if (plan_take_spec(GRADCOMP_KIND_COMPRESSOR, spec, option, one, &why)) {
-		st = plan_skip_note(p, spec, why.text, err);
+		if (asked)
+			*err = why;
+		st = asked ? why.status : plan_skip_note(p, spec, why.text, err);
 	} else {
 		*out = one->spec[0];
 		st = plan_take_spec(GRADCOMP_KIND_COMPRESSOR, spec, option, &p->compressors, err);
@@ -222,9 +225,9 @@ static gradcomp_status take_lists(plan *p, const struct arguments *a, gradcomp_e
 	gradcomp_status st = GRADCOMP_OK;
 
 	if (compared)
-		st = take_reference(p, a->dense ? a->dense : "none", "--dense", &p->dense, err);
+		st = take_reference(p, a->dense, "none", "--dense", &p->dense, err);
 	if (!st && compared)
-		st = take_reference(p, a->half ? a->half : usual_half(p->machine), "--half", &p->half, err);
+		st = take_reference(p, a->half, usual_half(p->machine), "--half", &p->half, err);
 	if (!st)
 		st = a->compressors ? plan_take_specs(GRADCOMP_KIND_COMPRESSOR, a->compressors, "--compressors",
 		                                      &p->compressors, err)

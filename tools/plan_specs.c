@@ -147,7 +147,7 @@ gradcomp_status plan_take_curves(plan *p, gradcomp_error *err)
 	for (uint32_t i = 0; i < p->machine->ncurves && !st; i++) {
 		const char *of = p->machine->curves[i].compressor;
 
-		if (plan_take_spec(GRADCOMP_KIND_COMPRESSOR, of, p->machine->name, &p->compressors, &why))
+		if (plan_take_spec(GRADCOMP_KIND_COMPRESSOR, of, "machine file", &p->compressors, &why))
 			st = plan_skip_note(p, of, why.text, err);
 	}
 	if (!st)

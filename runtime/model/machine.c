@@ -230,6 +230,8 @@ gradcomp_status gradcomp_machine_read(const char *path, gradcomp_machine **out, 
 	m->struct_size = sizeof *m;
 	m->beside_application = m->beside_exchange = 1;
 	st = fields_read(&f, path);
+	if (st == GRADCOMP_ERR_NOTFOUND)
+		st = error_set(err, st, "there is no machine file %s; gradcomp probe writes one", path);
 	if (!st)
 		st = machine_whole(&r, &f);
 	free(r.collective.spec);

@@ -127,6 +127,8 @@ gradcomp_status plan_file_read(const char *path, plan_file *out, gradcomp_error 
 	gradcomp_error why;
 	gradcomp_status st = fields_read(&f, path);
 
+	if (st == GRADCOMP_ERR_NOTFOUND)
+		st = error_set(err, st, "there is no plan file %s; gradcomp plan --output FILE writes one", path);
 	if (!st)
 		st = fields_complete(&r.keys, &f, "plan", 0);
 	if (!st && step_plan_check(&p.plan, p.tensors, &why))

@@ -221,8 +221,12 @@ wrong 'an argument' "one argument too many: 'resnet50'" $m $l resnet50
 fails 'a model that is not there' "no model 'lenet': there is no such file" --model lenet $l
 like 'those that are there are named' "$(cat "$tmp/err")" 'bert-base, bert-large'
 fails 'a model file that is not there' "$tmp/none.model" --model "$tmp/none.model" $l
-fails 'a machine file that is not there' "$tmp/none" $m --machine "$tmp/none"
+fails 'a machine file that is not there' "there is no machine file $tmp/none; gradcomp probe writes one" $m --machine "$tmp/none"
 fails 'a compressor that is not installed' "'nope' is not installed" $m $l --compressors nope
+unlike 'which is no list' "$(cat "$tmp/err")" 'parted'
+fails 'a list with commas' "'powersgd,topk' is not installed; gradcomp list shows what is; SPECs of a list are parted by ';'" $m $l --compressors powersgd,topk
+fails 'what to compare with, not installed' "--dense: 'nope' is not installed" $m $l --dense nope
+fails 'in 16 bits' "--half: 'nope' is not installed" $m $l --half nope
 fails 'a collective that is not installed' "'nope' is not installed" $m $l --collectives nope
 fails 'a parameter out of range' 'density' $m $l --compressors topk:density=2
 fails 'a schedule that is none' 'soonest' $m $l --schedules soonest
