@@ -185,6 +185,8 @@ static void quantise(const lqsgd *p, const gradcomp_work *work, char *out, float
 		op->nonfinite(work->queue, factors, floats, &bad);
 	if (bad)
 		op->fill(work->queue, factors, 0, floats);
+	/* Padding is sent too. */
+	op->fill(work->queue, (float *)(void *)out, 0, packed(p, work->bucket, factor) / sizeof(float));
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 		piece f = piece_of(p, work->bucket, i, factor);
 		if (f.count)

@@ -19,10 +19,12 @@ gradcomp_status exchange_gathered(gradcomp_reducer *r, bucket *b, uint32_t round
 	if (fixed) {
 		for (int p = 0; p < P; p++)
 			bytes[p] = stride;
+		/* What the plugin does not write is sent as zero, padding as well. */
+		size_t from = PAYLOAD_HEAD + (b->local_bad ? 0 : rd->bound);
 		buf = (char *)b->slot->gathered.p;
 		st = where_put(r, buf + (size_t)me * stride, &head, PAYLOAD_HEAD, err);
-		if (!st && b->local_bad)
-			st = where_zero(r, buf + (size_t)me * stride + PAYLOAD_HEAD, stride - PAYLOAD_HEAD, err);
+		if (!st && from < stride)
+			st = where_zero(r, buf + (size_t)me * stride + from, stride - from, err);
 		if (!st)
 			st = exchange_blocks(r, buf, bytes, err);
 		if (!st)

@@ -98,6 +98,8 @@ gradcomp_status flight_encode(ranks *s, flight *f, int w, const gradcomp_round *
 		return GRADCOMP_OK;
 	}
 	f->payload = place(s, "the payload", capacity, 8);
+	if (s->stale)
+		memset(f->payload.data, s->stale, capacity);
 	f->out = (gradcomp_payload){f->payload.data, capacity, 0};
 	flight_lock(f, 1);
 	gradcomp_status st =
