@@ -15,7 +15,8 @@ enum { N = 24, STEPS = 60 };
 typedef struct times {
 	double a, b;       /* of a round and a byte of an exchange */
 	double backward;   /* of each tensor; of every sixth ten times as much */
-	double jitter;     /* a share of the step, in turns */
+	double jitter;     /* a share of the step, in turns; a phase's first step, which is dropped, has a mean one, so that the
+	                    * quartiles are those of the others wherever the one step lies that is as it was */
 	int together;      /* tensors that come at once */
 	double slow[MAX_RANKS]; /* 0: as the others */
 	uint32_t favours;  /* other numbers of messages than this make a step 5 ms longer; 0: none */
@@ -61,7 +62,7 @@ __attribute__((unused)) static void pretend(gradcomp_reducer *r, const times *t,
 	pthread_mutex_lock(&r->lock);
 	for (uint64_t at = profile_oldest(p); at < p->at; at++) {
 		profile_row *row = &p->rows[at % (p->kept + 1)];
-		double now = row->first = 1000 + (double)at, noise = t->jitter * (double)(at % 3) + 1;
+		double now = row->first = 1000 + (double)at, noise = t->jitter * (double)((at + 1) % 3) + 1;
 		row->gap = 4e-3 * own;
 		for (uint32_t i = 0; i < p->ntensors; i++) {
 			uint32_t last = t->together ? i - i % (uint32_t)t->together + (uint32_t)t->together - 1 : i;
