@@ -157,16 +157,28 @@ static void mstopk_counts(const char *text, int kind, double density)
 
 /* ---- lies --------------------------------------------------------------------------------------- */
 
-static void flip(ranks *s, gradcomp_payload *in, uint32_t n)
+/* The last bit of a list of indices: beyond the end of a tensor and of a bit string alike, so
+ * that no list is still one. */
+static void past_end(ranks *s, gradcomp_payload *in, uint32_t n)
 {
 	static uint32_t lie[D];
 	(void)s, (void)n;
 	memcpy(lie, in[1].data, in[1].bytes);
-	lie[in[1].bytes / 4 - 1] ^= 0xff;
+	lie[in[1].bytes / 4 - 1] ^= 1u << 31;
 	in[1].data = lie;
 }
 
-static void lies(const char *text)
+/* Of words: the last index comes twice. */
+static void twice(ranks *s, gradcomp_payload *in, uint32_t n)
+{
+	static uint32_t lie[D];
+	(void)s, (void)n;
+	memcpy(lie, in[1].data, in[1].bytes);
+	lie[in[1].bytes / 4 - 1] = lie[in[1].bytes / 4 - 2];
+	in[1].data = lie;
+}
+
+static void lies(const char *text, void (*tamper)(ranks *, gradcomp_payload *, uint32_t))
 {
 	job j;
 	if (!job_open(&j, text, 3, TENSORS, dims))
@@ -174,7 +186,7 @@ static void lies(const char *text)
 	for (int w = 0; w < 3; w++)
 		for (int i = 0; i < D; i++)
 			j.g[w][i] = test_normal();
-	j.s.tamper = flip;
+	j.s.tamper = tamper;
 	gradcomp_status st = ranks_step(&j.s, j.g, 0);
 	int clean = 1;
 	for (int i = 0; i < D; i++)
@@ -209,9 +221,11 @@ int main(void)
 	mstopk_counts("mstopk:density=0.02", KIND_TIES, 0.02);
 	mstopk_counts("mstopk:density=0.1", KIND_CONSTANT, 0.1);
 	mstopk_counts("mstopk:density=0.1", KIND_ZERO, 0.1);
-	lies("topk:density=0.05");
-	lies("topk:density=0.05,indices=delta");
-	lies("mstopk:density=0.05,indices=bitmap,values=block4");
-	lies("gtopk:density=0.05,indices=delta");
+	lies("topk:density=0.05", past_end);
+	lies("topk:density=0.05", twice);
+	lies("topk:density=0.05,indices=delta", past_end);
+	lies("mstopk:density=0.05,indices=bitmap,values=block4", past_end);
+	lies("gtopk:density=0.05,indices=delta", past_end);
+	lies("gtopk:density=0.05", twice);
 	return done_testing();
 }
