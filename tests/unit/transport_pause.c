@@ -85,7 +85,8 @@ static void ending(board *b, transport *t, int rank)
 
 	if (rank)
 		_exit(0);
-	for (int k = 0; k < 60 && !st; k++)
+	/* A pause also ends when a link has news, of which there can be any number before. */
+	for (double until = board_now() + 60; !st && board_now() < until;)
 		st = channel_pause(c, -1, 1, &b->error[0]);
 	b->status[0] = st;
 	channel_close(c);
