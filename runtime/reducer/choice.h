@@ -19,7 +19,8 @@
  * choice_parts.c reducers of parts and what is owed, choice_probe.c the first look at the
  * network, choice_pulse.c times of steps, choice_check.c a check, choice_facts.c what is shown
  * there, choice_policy.c what rank 0 decides, choice_decision.c what it may say,
- * choice_cost.c the candidates' work, choice_predict.c step times, choice_state.c save and
+ * choice_cost.c the candidates' work, choice_wire.c their exchanges, choice_assign.c who is best
+ * off with which, choice_predict.c step times, choice_state.c save and
  * load, choice_tell.c lines and the report. */
 #ifndef REDUCER_CHOICE_H
 #define REDUCER_CHOICE_H
@@ -29,8 +30,10 @@
 
 #include "gradcomp/model.h"
 
-enum { CHOICE_CANDIDATES = 16, CHOICE_WINDOW = 64, CHOICE_TRIALS = 2, CHOICE_SWITCHES = 64 };
+enum { CHOICE_CANDIDATES = 16, CHOICE_PARTS = 4, CHOICE_WINDOW = 64, CHOICE_TRIALS = 2, CHOICE_SWITCHES = 64 };
 #define CHOICE_NONE UINT32_MAX
+/* The text of a candidate that nobody can write down: for each tensor one of the others. */
+#define CHOICE_MIX "a mix"
 
 /* ---- what is asked for (choice_spec.c) ---- */
 
@@ -46,6 +49,7 @@ typedef struct candidate {
 	/* Known when it has been resolved. */
 	const plugin *plugins[2];
 	spec specs[2]; /* text NULL: it has not been resolved */
+	int mixed;         /* CHOICE_MIX, the last one; no compressor of its own, nothing to resolve */
 	int dense;         /* sends every number, at most rounded, and keeps nothing back */
 	int unusable;      /* on some rank */
 	char *why;         /* it is left out, as this rank found; told once */
@@ -83,10 +87,10 @@ gradcomp_status choice_check_spec(const config *c, const char *spec, const char 
 
 /* ---- what is in force ---- */
 
-/* Tensors with in[i] != 0 go to `candidate`, the others to `rest`. */
+/* Every tensor goes to `candidate` or to the base; of a mix to any, of CHOICE_PARTS at most. */
 typedef struct assignment {
-	uint32_t candidate, rest; /* rest NONE: all are in */
-	uint8_t *in;              /* by tensor, in the caller's order */
+	uint32_t candidate;
+	uint8_t *of; /* a candidate, by tensor in the caller's order */
 } assignment;
 
 typedef struct choice choice;
@@ -98,9 +102,9 @@ typedef struct part {
 	uint32_t *tensor; /* of the caller, by the part's own */
 } part;
 
-/* Reducers of an assignment. */
+/* Reducers of an assignment, the base's last. */
 typedef struct parts {
-	part part[2];
+	part part[CHOICE_PARTS];
 	uint32_t n;
 	uint8_t *of; /* part of each of the caller's tensors */
 	uint32_t *as; /* and its number there */
@@ -157,13 +161,14 @@ typedef enum choice_reason {
 	CHOICE_REASONS
 } choice_reason;
 
-/* What rank 0 tells the others at a check; `in` of the assignment follows it. */
+/* What rank 0 tells the others at a check; `of` of the assignment follows it. */
 typedef struct decision {
 	uint64_t magic, step;
 	uint32_t phase, reason;
-	uint32_t candidate, rest;
+	uint32_t candidate;
 	uint32_t next;    /* steps to the next check; 0: another round at once */
 	uint32_t measure; /* candidates' costs are to be measured */
+	uint32_t reserved0;
 	/* Seconds a step, of the candidates; 0: not known. */
 	double predicted[CHOICE_CANDIDATES], measured[CHOICE_CANDIDATES];
 	double exposed; /* of the base */
@@ -172,7 +177,7 @@ typedef struct decision {
 #define CHOICE_MAGIC 0x314f545541434721u
 #define CHOICE_NEXT_MAX (1u << 24)
 /* What another rank may say at `step`. */
-gradcomp_status decision_check(const choice *c, const decision *v, const uint8_t *in, gradcomp_error *err);
+gradcomp_status decision_check(const choice *c, const decision *v, const uint8_t *of, gradcomp_error *err);
 
 /* Rank 0's memory from check to check. Seconds a step; 0: not known. */
 typedef struct policy {
@@ -183,8 +188,7 @@ typedef struct policy {
 	uint8_t banned[CHOICE_CANDIDATES]; /* lost too much, or cannot be made */
 	uint8_t tried[CHOICE_CANDIDATES];
 	uint32_t trials;
-	uint8_t *in;                     /* the tensors that each is used for */
-	uint8_t split[CHOICE_CANDIDATES]; /* they are not all */
+	uint8_t *of; /* of an assignment, for each of CHOICE_CANDIDATES */
 	uint32_t guarded;  /* the candidate that is compared with dense, */
 	double before;     /* and what its steps took */
 	uint32_t over;     /* checks in a row at which too much was held back */
@@ -194,16 +198,16 @@ typedef struct policy {
 } policy;
 
 void policy_start(policy *p);
-/* At a check, from c->facts and c->now: the decision, and in[] of its assignment. */
-void policy_decide(choice *c, decision *v, uint8_t *in);
+/* At a check, from c->facts and c->now: the decision, and of[] of its assignment. */
+void policy_decide(choice *c, decision *v, uint8_t *of);
 /* Candidate k could not be made: without it. */
 void policy_refused(choice *c, uint32_t k);
 /* Goes on with what a saved state says (c->last, c->now); `looks`: nothing was decided. */
 void policy_resume(choice *c, int looks, uint64_t guard_at);
 
-/* choice_predict.c: seconds a step of candidate k, from facts; of the parts it is best used
- * for. Negative: it cannot be said. in[]: as in an assignment; *split: not for all. */
-double choice_predict(choice *c, uint32_t k, uint8_t *in, int *split);
+/* choice_predict.c: seconds a step of candidate k, from facts; of the tensors it is best used
+ * for, as of[] of an assignment. Negative: it cannot be said, or there is no such mix. */
+double choice_predict(choice *c, uint32_t k, uint8_t *of);
 /* choice_probe.c: the base's links are made, and timed by some all-reduces. Collective. */
 gradcomp_status choice_probe(choice *c, gradcomp_error *err);
 /* choice_cost.c: what the candidate's work costs on this rank. */
@@ -246,11 +250,11 @@ struct choice {
 	change *change;
 	uint32_t nchanges;
 	gradcomp_reducer_stats gone; /* counted by parts that have gone */
-	report_reducer row[2];       /* of the report: left by parts that have gone last */
+	report_reducer row[CHOICE_PARTS]; /* of the report: left by parts that have gone last */
 	uint32_t nrows;
 	/* For tests: before facts are shared, and before a decision is believed. */
 	void (*shows)(choice *c, void *ctx);
-	void (*hears)(choice *c, decision *v, uint8_t *in, void *ctx);
+	void (*hears)(choice *c, decision *v, uint8_t *of, void *ctx);
 	void *test;
 
 	pthread_mutex_t lock;

@@ -8,8 +8,8 @@
 
 void assignment_clear(assignment *a)
 {
-	free(a->in);
-	a->in = NULL;
+	free(a->of);
+	a->of = NULL;
 }
 
 /* A rank that falls out here is the only one that knows. */
@@ -43,11 +43,9 @@ gradcomp_status choice_change(choice *c, const assignment *to, choice_reason why
 	if (st)
 		return fails(c, st, err);
 	c->now.candidate = to->candidate;
-	c->now.rest = to->rest;
-	memcpy(c->now.in, to->in, c->ntensors);
+	memcpy(c->now.of, to->of, c->ntensors);
 	c->changed_at = c->steps;
-	/* Its SPECs in full, for people: it has just been made from them. */
-	choice_resolve(c->job->config, c->collective, &c->wish.candidate[to->candidate], NULL);
+	parts_resolve(c, made);
 	choice_note(c, why);
 	return GRADCOMP_OK;
 }
@@ -72,7 +70,7 @@ void choice_measure(choice *c)
 }
 
 /* One round of a check; v->next == 0: another one. */
-static gradcomp_status check_once(choice *c, decision *v, uint8_t *in, gradcomp_error *err)
+static gradcomp_status check_once(choice *c, decision *v, uint8_t *of, gradcomp_error *err)
 {
 	int refused = 0;
 	facts_fill(c);
@@ -81,23 +79,23 @@ static gradcomp_status check_once(choice *c, decision *v, uint8_t *in, gradcomp_
 	gradcomp_status st = facts_share(c, err);
 	memset(v, 0, sizeof *v);
 	if (!st && c->group->me == 0)
-		policy_decide(c, v, in);
+		policy_decide(c, v, of);
 	if (!st)
 		st = gradcomp_broadcast(c->group, v, sizeof *v, GRADCOMP_U8, 0, err);
 	if (!st)
-		st = gradcomp_broadcast(c->group, in, c->ntensors, GRADCOMP_U8, 0, err);
+		st = gradcomp_broadcast(c->group, of, c->ntensors, GRADCOMP_U8, 0, err);
 	if (st)
 		return st;
 	if (c->hears)
-		c->hears(c, v, in, c->test);
-	st = decision_check(c, v, in, err);
+		c->hears(c, v, of, c->test);
+	st = decision_check(c, v, of, err);
 	if (st)
 		return fails(c, st, err);
 	if (v->measure && !v->next)
 		choice_measure(c);
 	c->measure = v->measure && v->next;
-	assignment to = {v->candidate, v->rest, in};
-	if (to.candidate != c->now.candidate || to.rest != c->now.rest || memcmp(in, c->now.in, c->ntensors))
+	assignment to = {v->candidate, of};
+	if (to.candidate != c->now.candidate || memcmp(of, c->now.of, c->ntensors))
 		st = choice_change(c, &to, (choice_reason)v->reason, &refused, err);
 	if (st)
 		return st;
@@ -116,17 +114,17 @@ static gradcomp_status check_once(choice *c, decision *v, uint8_t *in, gradcomp_
 
 gradcomp_status choice_check(choice *c, gradcomp_error *err)
 {
-	uint8_t *in = calloc(c->ntensors, 1);
+	uint8_t *of = calloc(c->ntensors, 1);
 	decision v = {0};
 	gradcomp_status st = GRADCOMP_OK;
-	if (!in) {
+	if (!of) {
 		error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a decision");
 		return fails(c, GRADCOMP_ERR_NOMEM, err);
 	}
-	memcpy(in, c->now.in, c->ntensors);
+	memcpy(of, c->now.of, c->ntensors);
 	/* Candidates may be refused one after another, but not for ever. */
 	for (uint32_t round = 0; !st && !v.next; round++) {
-		st = check_once(c, &v, in, err);
+		st = check_once(c, &v, of, err);
 		if (!st && round == 2 * CHOICE_CANDIDATES) {
 			st = error_set(err, GRADCOMP_ERR_MISMATCH, "auto: rank %d comes to no decision",
 			               c->group->ranks[0]);
@@ -134,6 +132,6 @@ gradcomp_status choice_check(choice *c, gradcomp_error *err)
 		}
 	}
 	c->next_check = c->steps + v.next;
-	free(in);
+	free(of);
 	return st;
 }

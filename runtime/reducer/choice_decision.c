@@ -6,10 +6,32 @@
 
 #include <math.h>
 
-gradcomp_status decision_check(const choice *c, const decision *v, const uint8_t *in, gradcomp_error *err)
+static gradcomp_status check_parts(const choice *c, const decision *v, const uint8_t *of, gradcomp_error *err)
 {
-	uint32_t n = c->wish.n, inside = 0;
+	const candidate *all = c->wish.candidate;
+	const int first = c->group->ranks[0], mixed = all[v->candidate].mixed;
+	uint32_t used[CHOICE_CANDIDATES] = {0}, parts = 0;
+	for (uint32_t i = 0; i < c->ntensors; i++) {
+		uint32_t k = of[i];
+		if (k >= c->wish.n || all[k].mixed || all[k].unusable || (!mixed && k && k != v->candidate))
+			return error_set(err, GRADCOMP_ERR_MISMATCH,
+			                 "auto: rank %d gave tensor %u to candidate %u, which is left out, none of 0..%u or "
+			                 "not part of '%s'",
+			                 first, i, k, c->wish.n - 1, all[v->candidate].text);
+		parts += !used[k]++;
+	}
+	if (mixed ? parts < 2 || parts > CHOICE_PARTS : !used[v->candidate])
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "auto: rank %d decided on '%s' in %u parts, and for %u of %u tensors", first,
+		                 all[v->candidate].text, parts, used[v->candidate], c->ntensors);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status decision_check(const choice *c, const decision *v, const uint8_t *of, gradcomp_error *err)
+{
+	uint32_t n = c->wish.n;
 	const int first = c->group->ranks[0];
+	gradcomp_status st;
 	if (v->magic != CHOICE_MAGIC)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "auto: rank %d's decision begins with %#llx and is none", first,
@@ -29,23 +51,9 @@ gradcomp_status decision_check(const choice *c, const decision *v, const uint8_t
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "auto: rank %d decided on candidate %u, which is none of 0..%u or left out", first,
 		                 v->candidate, n - 1);
-	if (v->rest != CHOICE_NONE &&
-	    (v->rest >= n || v->rest == v->candidate || !c->wish.candidate[v->rest].dense))
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "auto: rank %d decided on candidate %u for the rest of the tensors, which is no "
-		                 "dense one",
-		                 first, v->rest);
-	for (uint32_t i = 0; i < c->ntensors; i++) {
-		if (in[i] > 1)
-			return error_set(err, GRADCOMP_ERR_MISMATCH,
-			                 "auto: rank %d put tensor %u into part %u: must be 0 or 1", first, i,
-			                 in[i]);
-		inside += in[i];
-	}
-	if (!inside || (inside == c->ntensors) != (v->rest == CHOICE_NONE))
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "auto: rank %d decided on a part of %u of %u tensors %s another part", first,
-		                 inside, c->ntensors, v->rest == CHOICE_NONE ? "without" : "beside");
+	st = check_parts(c, v, of, err);
+	if (st)
+		return st;
 	for (uint32_t k = 0; k < CHOICE_CANDIDATES; k++)
 		if (!(v->predicted[k] >= 0 && isfinite(v->predicted[k]) && v->measured[k] >= 0 &&
 		      isfinite(v->measured[k])))

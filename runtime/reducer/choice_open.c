@@ -26,7 +26,7 @@ void choice_destroy(choice *c)
 	assignment_clear(&c->now);
 	facts_free(&c->facts);
 	pulse_free(&c->pulse);
-	free(c->policy.in);
+	free(c->policy.of);
 	free(c->change);
 	free(c->owed);
 	free(c->state);
@@ -82,11 +82,12 @@ static gradcomp_status prepare(choice *c, const gradcomp_tensor_desc *tensors, u
 	c->owed = calloc(n, sizeof *c->owed);
 	c->state = calloc(n, sizeof *c->state);
 	c->given = calloc(n, sizeof *c->given);
-	c->now = (assignment){0, CHOICE_NONE, calloc(n, 1)};
-	c->policy.in = calloc((size_t)n * CHOICE_CANDIDATES, 1);
-	if (!c->shape->collective_spec || !c->owed || !c->state || !c->given || !c->now.in || !c->policy.in)
+	c->now = (assignment){0, calloc(n, 1)};
+	c->policy.of = calloc((size_t)n * CHOICE_CANDIDATES, 1);
+	if (!c->shape->collective_spec || !c->owed || !c->state || !c->given || !c->now.of || !c->policy.of)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer of %u tensors", n);
-	memset(c->now.in, 1, n);
+	for (uint32_t k = 0; k < CHOICE_CANDIDATES; k++)
+		memset(c->policy.of + (size_t)k * n, (int)k, n);
 	st = facts_make(&c->facts, n, c->wish.n, err);
 	if (!st)
 		st = pulse_make(&c->pulse, n, err);

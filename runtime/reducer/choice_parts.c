@@ -18,15 +18,15 @@ void parts_free(choice *c, parts *p, int last)
 		return;
 	c->gone.buckets = 0;
 	stats_add(&c->gone, p);
-	for (uint32_t i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < p->n; i++)
 		if (p->part[i].r)
 			reducer_free(p->part[i].r);
-		free(p->part[i].tensor);
-	}
 	if (last)
 		choice_keep(c, p);
 	else
 		choice_drop_rows(c);
+	for (uint32_t i = 0; i < CHOICE_PARTS; i++)
+		free(p->part[i].tensor);
 	free(p->of);
 	free(p->as);
 	free(p);
@@ -57,41 +57,53 @@ static gradcomp_status make_part(choice *c, part *q, gradcomp_error *err)
 	return st;
 }
 
-gradcomp_status parts_make(choice *c, const assignment *a, parts **out, gradcomp_error *err)
+/* Who has which tensor; -1 without memory. */
+static int share_out(choice *c, const assignment *a, parts *p)
 {
 	uint32_t n = c->ntensors;
+	p->of = calloc(n, sizeof *p->of);
+	p->as = calloc(n, sizeof *p->as);
+	for (uint32_t k = c->wish.n; p->of && p->as && k-- > 0;) {
+		part *q = &p->part[p->n];
+		if (!memchr(a->of, (int)k, n))
+			continue;
+		*q = (part){.of = c, .candidate = k, .tensor = calloc(n, sizeof *q->tensor)};
+		if (!q->tensor)
+			return -1;
+		for (uint32_t i = 0; i < n; i++) {
+			if (a->of[i] != k)
+				continue;
+			p->of[i] = (uint8_t)p->n;
+			p->as[i] = q->n;
+			q->tensor[q->n++] = i;
+		}
+		p->n++;
+	}
+	return p->n ? 0 : -1;
+}
+
+gradcomp_status parts_make(choice *c, const assignment *a, parts **out, gradcomp_error *err)
+{
 	parts *p = calloc(1, sizeof *p);
 	gradcomp_status st = GRADCOMP_OK;
-	if (p) {
-		p->of = calloc(n, sizeof *p->of);
-		p->as = calloc(n, sizeof *p->as);
-		p->part[0].tensor = calloc(n, sizeof *p->part[0].tensor);
-		p->part[1].tensor = calloc(n, sizeof *p->part[1].tensor);
-	}
-	if (!p || !p->of || !p->as || !p->part[0].tensor || !p->part[1].tensor) {
+	if (!p || share_out(c, a, p)) {
 		/* The others go on to make theirs. */
 		job_fail(c->job, GRADCOMP_ERR_NOMEM, "no memory for the parts of a reducer");
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the parts of a reducer");
-		goto done;
 	}
-	p->n = a->rest == CHOICE_NONE ? 1 : 2;
-	for (uint32_t i = 0; i < n; i++) {
-		part *q = &p->part[p->n == 2 && !a->in[i]];
-		p->of[i] = (uint8_t)(q - p->part);
-		p->as[i] = q->n;
-		q->tensor[q->n++] = i;
-	}
-	for (uint32_t i = 0; !st && i < p->n; i++) {
-		p->part[i].of = c;
-		p->part[i].candidate = i ? a->rest : a->candidate;
+	for (uint32_t i = 0; !st && i < p->n; i++)
 		st = make_part(c, &p->part[i], err);
-	}
-done:
 	if (!st)
 		*out = p;
 	else
 		parts_free(c, p, 0);
 	return st;
+}
+
+void parts_resolve(choice *c, const parts *p)
+{
+	for (uint32_t i = 0; i < p->n; i++)
+		choice_resolve(c->job->config, c->collective, &c->wish.candidate[p->part[i].candidate], NULL);
 }
 
 /* ---- what is owed ---- */

@@ -6,6 +6,8 @@
 
 /* Collective over c->group. A failure is that of all ranks and leaves nothing behind. */
 gradcomp_status parts_make(choice *c, const assignment *a, parts **out, gradcomp_error *err);
+/* The SPECs in full of parts that have just been made from them, for people. */
+void parts_resolve(choice *c, const parts *p);
 /* Between steps. NULL is fine. What they counted is added to c->gone. `last`: no others
  * follow, and the report gets their row. */
 void parts_free(choice *c, parts *p, int last);
@@ -29,6 +31,8 @@ void choice_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const 
 
 /* choice_tell.c: a part that goes leaves its row of the report. */
 void choice_part_kept(void *ctx, report_reducer *row);
+/* Of the part that holds back most; 0: none holds anything back. */
+int stats_of_worst(const parts *p, gradcomp_reducer_stats *out);
 /* Counters of parts, added to `to`. */
 void stats_add(gradcomp_reducer_stats *to, const parts *p);
 #endif

@@ -50,16 +50,12 @@ static void stay(decision *v, choice_phase phase, choice_reason reason, uint32_t
 	v->next = next;
 }
 
-static void go(choice *c, decision *v, uint8_t *in, uint32_t k, choice_phase phase, choice_reason reason,
+static void go(choice *c, decision *v, uint8_t *of, uint32_t k, choice_phase phase, choice_reason reason,
                uint32_t next)
 {
 	stay(v, phase, reason, next);
 	v->candidate = k;
-	v->rest = c->policy.split[k] ? 0 : CHOICE_NONE;
-	if (c->policy.split[k])
-		memcpy(in, c->policy.in + (size_t)k * c->ntensors, c->ntensors);
-	else
-		memset(in, 1, c->ntensors);
+	memcpy(of, c->policy.of + (size_t)k * c->ntensors, c->ntensors);
 }
 
 /* The dense candidate to compare k with. */
@@ -105,7 +101,7 @@ static void rest_until(choice *c, double steps)
 	p->over = 0;
 }
 
-static void conclude(choice *c, decision *v, uint8_t *in)
+static void conclude(choice *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->policy;
 	uint32_t winner = 0;
@@ -119,7 +115,7 @@ static void conclude(choice *c, decision *v, uint8_t *in)
 	p->patience = winner ? 1 : p->patience;
 	p->lost += !winner && p->trials;
 	rest_until(c, 0);
-	go(c, v, in, winner, CHOICE_KEEP, winner ? CHOICE_WON : p->trials ? CHOICE_LOST : CHOICE_NO_GAIN,
+	go(c, v, of, winner, CHOICE_KEEP, winner ? CHOICE_WON : p->trials ? CHOICE_LOST : CHOICE_NO_GAIN,
 	   until_next(c, winner));
 }
 
@@ -135,7 +131,7 @@ static uint32_t most_promising(const choice *c)
 	return best;
 }
 
-static void next_trial(choice *c, decision *v, uint8_t *in)
+static void next_trial(choice *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->policy;
 	uint32_t k = most_promising(c), strict = p->lost < 4 ? 1 + p->lost : 4;
@@ -147,33 +143,35 @@ static void next_trial(choice *c, decision *v, uint8_t *in)
 		return;
 	}
 	if (k == CHOICE_NONE || p->trials == CHOICE_TRIALS || p->predicted[k] > limit) {
-		conclude(c, v, in);
+		conclude(c, v, of);
 		return;
 	}
 	p->tried[k] = 1;
 	p->trials++;
-	go(c, v, in, k, CHOICE_TRY, CHOICE_TRIES, 1 + FIRST);
+	go(c, v, of, k, CHOICE_TRY, CHOICE_TRIES, 1 + FIRST);
 }
 
 /* Candidates' costs are known: who is worth a trial? */
-static void predict(choice *c, decision *v, uint8_t *in)
+static void predict(choice *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->policy;
-	int split;
-	double of_base = choice_predict(c, 0, p->in, &split);
+	double of_base = choice_predict(c, 0, p->of), best = 0;
 	memset(p->tried, 0, sizeof p->tried);
 	p->trials = 0;
 	for (uint32_t k = 1; k < c->wish.n; k++) {
-		double s = usable(c, k) ? choice_predict(c, k, p->in + (size_t)k * c->ntensors, &split) : -1;
+		double s = usable(c, k) ? choice_predict(c, k, p->of + (size_t)k * c->ntensors) : -1;
 		p->predicted[k] = 0;
 		if (s < 0 || of_base < 0)
 			continue;
-		p->split[k] = split != 0;
 		/* The base has been measured; no candidate makes the program itself faster. */
-		double gain = min(of_base - s, p->exposed);
-		p->predicted[k] = p->base - gain;
+		double took = p->base - min(of_base - s, p->exposed);
+		/* More reducers for no more than noise are not worth a trial. */
+		if (c->wish.candidate[k].mixed && best > 0 && took > NEARLY * best)
+			continue;
+		p->predicted[k] = took;
+		best = best > 0 ? min(best, took) : took;
 	}
-	next_trial(c, v, in);
+	next_trial(c, v, of);
 }
 
 /* Whether n steps, less than a window, say enough. */
@@ -185,7 +183,7 @@ static int clear(const choice *c, uint32_t n, double share, double took)
 }
 
 /* Dense, at the start or again: is there anything to be had? */
-static void look(choice *c, decision *v, uint8_t *in)
+static void look(choice *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->policy;
 	uint32_t n = recent(c);
@@ -203,14 +201,14 @@ static void look(choice *c, decision *v, uint8_t *in)
 		return;
 	}
 	if (*c->facts.costed > 0) {
-		predict(c, v, in);
+		predict(c, v, of);
 		return;
 	}
 	stay(v, CHOICE_MEASURE, CHOICE_GOES_ON, took > HURRY_S ? 0 : FIRST - 1);
 	v->measure = 1;
 }
 
-static void trial(choice *c, decision *v, uint8_t *in)
+static void trial(choice *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->policy;
 	uint32_t n = recent(c), k = c->now.candidate, other = most_promising(c);
@@ -222,10 +220,10 @@ static void trial(choice *c, decision *v, uint8_t *in)
 		return;
 	}
 	p->measured[k] = m;
-	next_trial(c, v, in);
+	next_trial(c, v, of);
 }
 
-static void keep(choice *c, decision *v, uint8_t *in)
+static void keep(choice *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->policy;
 	uint32_t n = recent(c), k = c->now.candidate;
@@ -238,22 +236,22 @@ static void keep(choice *c, decision *v, uint8_t *in)
 		p->lost++;
 		rest_until(c, 0);
 		uint32_t instead = opponent(c, k);
-		go(c, v, in, instead, CHOICE_KEEP, CHOICE_ERROR, until_next(c, instead));
+		go(c, v, of, instead, CHOICE_KEEP, CHOICE_ERROR, until_next(c, instead));
 	} else if (c->steps < p->guard_at || n < FIRST) {
 		stay(v, CHOICE_KEEP, CHOICE_GOES_ON,
 		     p->over     ? c->wish.window
 		     : n < FIRST ? FIRST
 		                 : until_next(c, k));
 	} else if (k == 0) {
-		look(c, v, in);
+		look(c, v, of);
 	} else {
 		p->guarded = k;
 		p->before = p->measured[k];
-		go(c, v, in, opponent(c, k), CHOICE_GUARD, CHOICE_GUARDS, 1 + GUARD_FIRST);
+		go(c, v, of, opponent(c, k), CHOICE_GUARD, CHOICE_GUARDS, 1 + GUARD_FIRST);
 	}
 }
 
-static void guard(choice *c, decision *v, uint8_t *in)
+static void guard(choice *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->policy;
 	uint32_t n = recent(c), k = c->now.candidate;
@@ -275,10 +273,10 @@ static void guard(choice *c, decision *v, uint8_t *in)
 		return;
 	}
 	rest_until(c, gap * (n + 1) / GUARD_SHARE);
-	go(c, v, in, p->guarded, CHOICE_KEEP, CHOICE_STILL_WINS, until_next(c, p->guarded));
+	go(c, v, of, p->guarded, CHOICE_KEEP, CHOICE_STILL_WINS, until_next(c, p->guarded));
 }
 
-void policy_decide(choice *c, decision *v, uint8_t *in)
+void policy_decide(choice *c, decision *v, uint8_t *of)
 {
 	static void (*const phases[])(choice *, decision *, uint8_t *) = {[CHOICE_LOOK] = look,
 	                                                                  [CHOICE_MEASURE] = predict,
@@ -287,9 +285,9 @@ void policy_decide(choice *c, decision *v, uint8_t *in)
 	                                                                  [CHOICE_GUARD] = guard};
 	policy *p = &c->policy;
 	*v = (decision){
-		.magic = CHOICE_MAGIC, .step = c->steps, .candidate = c->now.candidate, .rest = c->now.rest};
-	memcpy(in, c->now.in, c->ntensors);
-	phases[p->phase](c, v, in);
+		.magic = CHOICE_MAGIC, .step = c->steps, .candidate = c->now.candidate};
+	memcpy(of, c->now.of, c->ntensors);
+	phases[p->phase](c, v, of);
 	p->phase = (choice_phase)v->phase;
 	memcpy(v->predicted, p->predicted, sizeof v->predicted);
 	memcpy(v->measured, p->measured, sizeof v->measured);
@@ -310,7 +308,7 @@ void policy_resume(choice *c, int looks, uint64_t guard_at)
 {
 	policy *p = &c->policy;
 	uint32_t k = c->now.candidate;
-	uint8_t *in = p->in;
+	uint8_t *of = p->of;
 	*p = (policy){.phase = looks ? CHOICE_LOOK : CHOICE_KEEP,
 	              .patience = 1,
 	              .guarded = CHOICE_NONE,
@@ -318,9 +316,8 @@ void policy_resume(choice *c, int looks, uint64_t guard_at)
 	              .base = c->last.measured[0],
 	              .base_steps = c->wish.window,
 	              .exposed = c->last.exposed,
-	              .in = in};
+	              .of = of};
 	memcpy(p->predicted, c->last.predicted, sizeof p->predicted);
 	memcpy(p->measured, c->last.measured, sizeof p->measured);
-	p->split[k] = c->now.rest != CHOICE_NONE;
-	memcpy(in + (size_t)k * c->ntensors, c->now.in, c->ntensors);
+	memcpy(of + (size_t)k * c->ntensors, c->now.of, c->ntensors);
 }

@@ -1,5 +1,5 @@
 /* What steps take on this rank, as the front sees them. */
-#include "choice.h"
+#include "choice_parts.h"
 
 #include "error.h"
 
@@ -54,12 +54,8 @@ void pulse_step(choice *c)
 	}
 	if (c->steps)
 		smooth(&p->forward, p->first_given - p->last_end, first);
-	const part *q = &c->parts->part[0];
-	if (!c->wish.candidate[c->now.candidate].dense) {
-		gradcomp_reducer_stats s = {.struct_size = sizeof s};
-		reducer_get_stats(q->r, &s);
-		if (s.error_steps)
-			smooth(&p->error, s.error_last, c->steps == c->changed_at);
-	}
+	gradcomp_reducer_stats s;
+	if (!c->wish.candidate[c->now.candidate].dense && stats_of_worst(c->parts, &s))
+		smooth(&p->error, s.error_last, c->steps == c->changed_at);
 	p->last_end = now;
 }

@@ -67,6 +67,26 @@ static int listed(const char *list, const char *spec)
 	return 0;
 }
 
+static gradcomp_status name_candidate(choice_wish *w, const char *text, size_t n, gradcomp_error *err)
+{
+	candidate *k = &w->candidate[w->n];
+	k->text = strndup(text, n);
+	k->compressor = strndup(text, n);
+	w->n += k->text != NULL;
+	return k->text && k->compressor ? GRADCOMP_OK
+	                                : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for auto's candidates");
+}
+
+/* Of two or more beside the base there may be a mix. */
+static gradcomp_status add_mix(choice_wish *w, gradcomp_error *err)
+{
+	candidate *k = &w->candidate[w->n];
+	if (w->n < 3 || w->n == CHOICE_CANDIDATES)
+		return GRADCOMP_OK;
+	k->mixed = k->costed = 1;
+	return name_candidate(w, CHOICE_MIX, strlen(CHOICE_MIX), err);
+}
+
 static gradcomp_status add(choice_wish *w, const char *text, size_t n, gradcomp_error *err)
 {
 	candidate *k = &w->candidate[w->n];
@@ -74,11 +94,9 @@ static gradcomp_status add(choice_wish *w, const char *text, size_t n, gradcomp_
 	gradcomp_error inner = {0};
 	if (w->n == CHOICE_CANDIDATES)
 		return error_set(err, GRADCOMP_ERR_INVALID, "auto: more than %d candidates", CHOICE_CANDIDATES);
-	k->text = strndup(text, n);
-	k->compressor = strndup(text, n);
-	w->n += k->text != NULL;
-	if (!k->text || !k->compressor)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for auto's candidates");
+	gradcomp_status st = name_candidate(w, text, n, err);
+	if (st)
+		return st;
 	char *at = strrchr(k->compressor, '@');
 	if (at) {
 		*at = 0;
@@ -86,7 +104,7 @@ static gradcomp_status add(choice_wish *w, const char *text, size_t n, gradcomp_
 		if (!k->collective)
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for auto's candidates");
 	}
-	gradcomp_status st = spec_name(k->compressor, name, &inner);
+	st = spec_name(k->compressor, name, &inner);
 	if (!st && !strcmp(name, choice_info.name))
 		st = error_set(&inner, GRADCOMP_ERR_INVALID, "'auto' chooses and cannot be chosen");
 	if (!st && at)
@@ -182,6 +200,8 @@ gradcomp_status choice_wish_read(const config *c, const char *text, choice_wish 
 		st = check_names("deny", deny, err);
 	if (!st)
 		st = choose_from(w, list, list == s.values[CANDIDATES].s ? "/" : " ", allow, deny, err);
+	if (!st)
+		st = add_mix(w, err);
 	if (st)
 		choice_wish_clear(w);
 	spec_clear(&s);
@@ -208,7 +228,7 @@ void choice_wish_clear(choice_wish *w)
 gradcomp_status choice_resolve(const config *c, const char *collective, candidate *k, gradcomp_error *err)
 {
 	gradcomp_status st;
-	if (k->specs[0].text)
+	if (k->specs[0].text || k->mixed)
 		return GRADCOMP_OK;
 	st = registry_both(c, k->compressor, k->collective ? k->collective : collective, k->plugins, k->specs, err);
 	if (st)

@@ -1,6 +1,6 @@
 /* Saving and loading what auto has decided, what it owes, and its parts' states.
  *
- * One byte string: a head; which tensors are in; each owed tensor's number and floats; each
+ * One byte string: a head; which part each tensor is in; each owed tensor's number and floats; each
  * part's length and state. A resumed job goes on with the decision it had: nothing is tried
  * before the next guard, which comes soon where a trial was under way. Loading makes the
  * parts anew, so all ranks load together; they compare what they are about to do, and
@@ -22,7 +22,7 @@ typedef struct head {
 	uint64_t checksum; /* of all that follows it */
 	uint64_t bytes, step, tensors;
 	uint32_t ntensors, nparts, nowed, settled;
-	char candidate[256], rest[256]; /* as they were written; rest empty: none */
+	char candidate[256], part[CHOICE_PARTS][256]; /* as they were written */
 	uint64_t list;                  /* hash of all candidates: whose times these are */
 	decision last;
 	double error;
@@ -32,6 +32,7 @@ typedef struct head {
 typedef struct loaded {
 	head h;
 	assignment to;
+	uint32_t candidate[CHOICE_PARTS]; /* of the saved parts, in their order */
 	parts *parts;
 	float **owed;
 } loaded;
@@ -94,8 +95,8 @@ static void fill_head(const choice *c, head *h)
 	h->nparts = c->parts->n;
 	h->settled = c->last.phase == CHOICE_KEEP;
 	snprintf(h->candidate, sizeof h->candidate, "%s", c->wish.candidate[c->now.candidate].text);
-	if (c->now.rest != CHOICE_NONE)
-		snprintf(h->rest, sizeof h->rest, "%s", c->wish.candidate[c->now.rest].text);
+	for (uint32_t i = 0; i < c->parts->n; i++)
+		snprintf(h->part[i], sizeof h->part[i], "%s", c->wish.candidate[c->parts->part[i].candidate].text);
 	h->list = list_hash(c);
 	h->last = c->last;
 	h->error = c->pulse.error;
@@ -118,7 +119,7 @@ static gradcomp_status put_parts(const choice *c, char *p, const uint64_t *bytes
 gradcomp_status choice_save(void *front, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	choice *c = front;
-	uint64_t behind[2] = {0};
+	uint64_t behind[CHOICE_PARTS] = {0};
 	char *p = buf;
 	head h;
 	pthread_mutex_lock(&c->lock);
@@ -144,7 +145,7 @@ gradcomp_status choice_save(void *front, void *buf, uint64_t capacity, uint64_t 
 	memset(p, 0, h.bytes);
 	memcpy(p, &h, sizeof h);
 	p += sizeof h;
-	memcpy(p, c->now.in, c->ntensors);
+	memcpy(p, c->parts->of, c->ntensors);
 	p += padded(c->ntensors);
 	for (uint32_t i = 0; i < c->ntensors; i++) {
 		uint64_t number = i;
@@ -195,6 +196,22 @@ static gradcomp_status take_owed(const choice *c, loaded *l, const char **at, co
 	return GRADCOMP_OK;
 }
 
+static gradcomp_status find_all(const choice *c, loaded *l, gradcomp_error *err)
+{
+	head *h = &l->h;
+	gradcomp_status st = GRADCOMP_OK;
+	if (!h->nparts || h->nparts > CHOICE_PARTS)
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state of auto has %u parts: must be 1..%d",
+		                 h->nparts, CHOICE_PARTS);
+	h->candidate[sizeof h->candidate - 1] = 0;
+	st = find(c, h->candidate, &l->to.candidate, err);
+	for (uint32_t i = 0; !st && i < h->nparts; i++) {
+		h->part[i][sizeof h->part[i] - 1] = 0;
+		st = find(c, h->part[i], &l->candidate[i], err);
+	}
+	return st;
+}
+
 /* All but the parts; *rest is where their states begin. */
 static gradcomp_status read_state(const choice *c, const void *buf, uint64_t bytes, loaded *l, const char **rest,
                                   gradcomp_error *err)
@@ -213,45 +230,57 @@ static gradcomp_status read_state(const choice *c, const void *buf, uint64_t byt
 	if (h->bytes != bytes || h->checksum != head_checksum(buf, bytes))
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "load: the state is damaged (its length or its checksum differs)");
-	h->candidate[sizeof h->candidate - 1] = h->rest[sizeof h->rest - 1] = 0;
-	l->to = (assignment){0, CHOICE_NONE, calloc(c->ntensors, 1)};
+	l->to = (assignment){0, calloc(c->ntensors, 1)};
 	l->owed = calloc(c->ntensors, sizeof *l->owed);
-	if (!l->to.in || !l->owed)
+	if (!l->to.of || !l->owed)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to load a state");
-	gradcomp_status st = find(c, h->candidate, &l->to.candidate, err);
-	if (!st && *h->rest)
-		st = find(c, h->rest, &l->to.rest, err);
+	gradcomp_status st = find_all(c, l, err);
 	const char *at = (const char *)buf + sizeof *h, *end = (const char *)buf + bytes;
 	if (!st && (uint64_t)(end - at) < padded(c->ntensors))
 		st = error_set(err, GRADCOMP_ERR_INVALID, "load: the state of %llu bytes is cut off",
 		               (unsigned long long)bytes);
 	if (st)
 		return st;
-	memcpy(l->to.in, at, c->ntensors);
+	for (uint32_t i = 0; i < c->ntensors; i++) {
+		uint8_t part = (uint8_t)at[i];
+		if (part >= h->nparts)
+			return error_set(err, GRADCOMP_ERR_INVALID, "load: tensor %u is in part %u of %u", i, part,
+			                 h->nparts);
+		l->to.of[i] = (uint8_t)l->candidate[part];
+	}
 	at += padded(c->ntensors);
 	/* Everything a decision must be, it must be here too. */
 	decision d = h->last;
 	d.magic = CHOICE_MAGIC;
 	d.step = c->steps;
 	d.candidate = l->to.candidate;
-	d.rest = l->to.rest;
-	st = decision_check(c, &d, l->to.in, err);
+	st = decision_check(c, &d, l->to.of, err);
 	if (!st)
 		st = take_owed(c, l, &at, end, err);
 	*rest = at;
 	return st;
 }
 
+/* The reducer of a saved part: this job may list its candidates in another order. */
+static gradcomp_reducer *heir(const loaded *l, uint32_t part)
+{
+	for (uint32_t i = 0; i < l->parts->n; i++)
+		if (l->parts->part[i].candidate == l->candidate[part])
+			return l->parts->part[i].r;
+	return NULL;
+}
+
 static gradcomp_status load_parts(const loaded *l, const char *at, const char *end, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	for (uint32_t i = 0; !st && i < l->parts->n; i++) {
+	for (uint32_t i = 0; !st && i < l->h.nparts; i++) {
 		uint64_t bytes = UINT64_MAX;
+		gradcomp_reducer *r = heir(l, i);
 		if (end - at >= (ptrdiff_t)sizeof bytes)
 			memcpy(&bytes, at, sizeof bytes);
-		if (bytes > (uint64_t)(end - at) - sizeof bytes)
+		if (!r || bytes > (uint64_t)(end - at) - sizeof bytes)
 			return error_set(err, GRADCOMP_ERR_INVALID, "load: the states of auto's parts are cut off");
-		st = reducer_load(l->parts->part[i].r, at + sizeof bytes, bytes, err);
+		st = reducer_load(r, at + sizeof bytes, bytes, err);
 		at += sizeof bytes + padded(bytes);
 	}
 	return st;
@@ -298,8 +327,7 @@ static void take_up(choice *c, loaded *l)
 	c->owed = l->owed;
 	l->owed = owed;
 	c->now.candidate = l->to.candidate;
-	c->now.rest = l->to.rest;
-	memcpy(c->now.in, l->to.in, c->ntensors);
+	memcpy(c->now.of, l->to.of, c->ntensors);
 	c->last = h->last;
 	if (h->list != list_hash(c)) {
 		memset(c->last.predicted, 0, sizeof c->last.predicted);
@@ -307,7 +335,6 @@ static void take_up(choice *c, loaded *l)
 	}
 	c->last.reason = CHOICE_LOADED;
 	c->last.candidate = c->now.candidate;
-	c->last.rest = c->now.rest;
 	c->steps = c->changed_at = h->step;
 	c->pulse.error = isfinite(h->error) && h->error >= 0 ? h->error : 0;
 	uint32_t soon = h->settled ? c->wish.interval / 10 : c->wish.window + 1;
@@ -315,15 +342,14 @@ static void take_up(choice *c, loaded *l)
 		c->next_check = c->steps + (looks ? 2 : soon);
 	if (c->group->me == 0)
 		policy_resume(c, looks, c->steps + (h->settled ? c->wish.interval : soon));
-	choice_resolve(c->job->config, c->collective, &c->wish.candidate[c->now.candidate], NULL);
+	parts_resolve(c, c->parts);
 	choice_note(c, CHOICE_LOADED);
 }
 
 static uint64_t state_hash(const loaded *l, uint32_t n)
 {
 	uint64_t h = checksum_of(l->h.candidate, strlen(l->h.candidate), l->h.step);
-	h = checksum_of(l->h.rest, strlen(l->h.rest), h);
-	h = checksum_of(l->to.in, n, h);
+	h = checksum_of(l->to.of, n, h);
 	return id_mix(id_mix(h, l->h.last.phase), l->h.settled);
 }
 
@@ -353,6 +379,6 @@ gradcomp_status choice_load(void *front, const void *buf, uint64_t bytes, gradco
 	for (uint32_t i = 0; l.owed && i < c->ntensors; i++)
 		free(l.owed[i]);
 	free(l.owed);
-	free(l.to.in);
+	free(l.to.of);
 	return st ? error_set(err, st, "%s", own.text) : GRADCOMP_OK;
 }

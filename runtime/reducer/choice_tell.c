@@ -28,20 +28,24 @@ const char *choice_why(choice_reason r)
 }
 
 /* "powersgd:rank=4 over ring for 14 of 38 tensors (98 % of the numbers), the rest none" */
-static void put_decision(const choice *c, const assignment *a, FILE *f)
+static void put_decision(const choice *c, const parts *p, FILE *f)
 {
-	const candidate *k = &c->wish.candidate[a->candidate];
-	uint64_t numbers = 0;
-	uint32_t n = 0;
-	for (uint32_t i = 0; i < c->ntensors; i++) {
-		n += a->in[i];
-		numbers += a->in[i] ? c->shape->tensors[c->ntensors - 1 - i].numel : 0;
+	for (uint32_t i = 0; i < p->n; i++) {
+		const part *q = &p->part[i];
+		const candidate *k = &c->wish.candidate[q->candidate];
+		double numbers = 0;
+		if (i && i + 1 == p->n) {
+			fprintf(f, ", the rest %s", k->compressor);
+			break;
+		}
+		for (uint32_t t = 0; t < q->n; t++)
+			numbers += (double)c->shape->tensors[c->ntensors - 1 - q->tensor[t]].numel;
+		fprintf(f, "%s%s over %.*s", i ? ", " : "", k->compressor, (int)strcspn(k->specs[1].text, ":"),
+		        k->specs[1].text);
+		if (p->n > 1)
+			fprintf(f, " for %u of %u tensors (%.0f %% of the numbers)", q->n, c->ntensors,
+			        100 * numbers / (double)c->shape->layout.numel);
 	}
-	fprintf(f, "%s over %.*s", k->compressor, (int)strcspn(k->specs[1].text, ":"), k->specs[1].text);
-	if (a->rest != CHOICE_NONE)
-		fprintf(f, " for %u of %u tensors (%.0f %% of the numbers), the rest %s", n, c->ntensors,
-		        100.0 * (double)numbers / (double)c->shape->layout.numel,
-		        c->wish.candidate[a->rest].compressor);
 }
 
 /* What the others took, or would have. */
@@ -110,7 +114,7 @@ void choice_say(const choice *c, const decision *v)
 		        c->nchanges > 1 ? c->change[c->nchanges - 2].to : "compression",
 		        v->reason == CHOICE_ERROR ? "more than max_error" : "dense steps are as fast");
 	if (v->candidate || v->reason == CHOICE_NO_LONGER_WINS || v->reason == CHOICE_ERROR) {
-		put_decision(c, &c->now, f);
+		put_decision(c, c->parts, f);
 		if (v->measured[v->candidate] > 0)
 			fprintf(f, ": %.1f ms a step", v->measured[v->candidate] * 1e3);
 		if (v->candidate)
@@ -139,15 +143,30 @@ void choice_note(choice *c, choice_reason why)
 	f = c->change ? open_memstream(&text, &bytes) : NULL;
 	if (!f)
 		return;
-	put_decision(c, &c->now, f);
+	put_decision(c, c->parts, f);
 	fclose(f);
 	c->change[c->nchanges++] = (change){c->steps, text, why};
 }
 
 /* ---- counters ---- */
 
+int stats_of_worst(const parts *p, gradcomp_reducer_stats *out)
+{
+	int found = 0;
+	for (uint32_t i = 0; i < p->n && p->part[i].r; i++) {
+		gradcomp_reducer_stats s = {.struct_size = sizeof s};
+		reducer_get_stats(p->part[i].r, &s);
+		if (!s.error_steps || (found && s.error_last <= out->error_last))
+			continue;
+		*out = s;
+		found = 1;
+	}
+	return found;
+}
+
 void stats_add(gradcomp_reducer_stats *to, const parts *p)
 {
+	gradcomp_reducer_stats worst;
 	uint64_t bad = 0;
 	for (uint32_t i = 0; i < p->n && p->part[i].r; i++) {
 		gradcomp_reducer_stats s = {.struct_size = sizeof s};
@@ -159,14 +178,14 @@ void stats_add(gradcomp_reducer_stats *to, const parts *p)
 		to->exchange_s += s.exchange_s;
 		to->decode_s += s.decode_s;
 		bad = s.nonfinite_steps > bad ? s.nonfinite_steps : bad;
-		if (!s.error_steps || i)
-			continue;
-		to->error_last = s.error_last;
-		to->error_mean = (to->error_mean * (double)to->error_steps + s.error_mean * (double)s.error_steps) /
-		                 (double)(to->error_steps + s.error_steps);
-		to->error_steps += s.error_steps;
 	}
 	to->nonfinite_steps += bad;
+	if (!stats_of_worst(p, &worst))
+		return;
+	to->error_last = worst.error_last;
+	to->error_mean = (to->error_mean * (double)to->error_steps + worst.error_mean * (double)worst.error_steps) /
+	                 (double)(to->error_steps + worst.error_steps);
+	to->error_steps += worst.error_steps;
 }
 
 static gradcomp_reducer_stats all_stats(const choice *c, const parts *p)
@@ -223,7 +242,7 @@ static report_auto *tell_auto(const choice *c)
 		free(a);
 		return NULL;
 	}
-	put_decision(c, &c->now, f);
+	put_decision(c, c->parts, f);
 	fclose(f);
 	a->why = choice_why((choice_reason)c->last.reason);
 	a->exposed = c->last.exposed;

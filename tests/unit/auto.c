@@ -4,7 +4,7 @@
 
 static const char *settings[] = {NULL, "auto.interval=30", "gradcomp.log=error", NULL};
 #define CANDIDATES "none/cast/topk:density=0.1/powersgd:rank=2"
-enum { NONE, CAST, TOPK, POWERSGD };
+enum { NONE, CAST, TOPK, POWERSGD, MIX };
 /* 3163 numbers, 12652 bytes: 12.7 ms dense at a microsecond a byte. */
 #define SLOW 1e-6
 
@@ -33,7 +33,7 @@ static int fell_back(const story *t)
 static story slow_network(const char *spec, int steps)
 {
 	return (story){.spec = spec,
-	               .seconds = {14e-3, 7.9e-3, 3e-3, 2e-3},
+	               .seconds = {14e-3, 7.9e-3, 3e-3, 2e-3, 2.5e-3},
 	               .exposed = 12.7e-3,
 	               .byte = SLOW,
 	               .steps = steps,
@@ -129,6 +129,43 @@ static void guards(void)
 	ok(!strstr(t.switches, "too much"), "nothing comes of it");
 }
 
+/* Of the largest matrix low rank sends less, of the others their largest numbers. */
+static story of_two(const char *list, double mixed)
+{
+	story t = slow_network(list, 120);
+	memcpy(t.seconds, (double[]){66e-3, 15e-3, 12e-3, mixed}, 4 * sizeof(double));
+	t.exposed = 65e-3;
+	t.byte = 3 * SLOW;
+	t.message = 0.5e-3;
+	return t;
+}
+
+static void mixes(void)
+{
+	const char *spec = "auto:candidates=none/topk:density=0.07/powersgd:rank=2";
+	enum { BOTH = 3 };
+	story t = of_two(spec, 10e-3);
+	tell_story("tensors that are best off with different compressors", &t, 3, settings);
+	ok(last(&t) == BOTH && strstr(t.switches, "powersgd:rank=2 over ring for 2 of 6 tensors (63 % of the numbers)") &&
+	           strstr(t.switches, ", the rest topk:density=0.07"),
+	   "each goes with its own: %s", t.switches);
+	ok(strstr(t.switches, "compares with dense;") && strstr(t.switches, "still wins;"), "and is compared with dense");
+
+	t = of_two(spec, 10e-3);
+	t.before = turns_wild;
+	tell_story("a mix that holds back more than may be", &t, 3, settings);
+	ok(last(&t) != BOTH && ever(&t, BOTH) && strstr(t.switches, "too much was held back"), "is turned off: %s",
+	   t.switches);
+
+	t = of_two(spec, 40e-3);
+	tell_story("a mix that is slower than was predicted", &t, 3, settings);
+	ok(ever(&t, BOTH) && last(&t) != BOTH && last(&t) != NONE, "loses its trial: %s", t.switches);
+
+	t = of_two("auto:candidates=none/cast/topk:density=0.01", 1e-3);
+	tell_story("one compressor is the best for all", &t, 3, settings);
+	ok(!ever(&t, BOTH) && last(&t) == 2, "there is nothing to mix: %s", t.switches);
+}
+
 static void chooses_from(void)
 {
 	story t = slow_network("auto:allow=topk,candidates=" CANDIDATES, 60);
@@ -174,7 +211,7 @@ static void refuses(void)
 	}
 }
 
-static void one_is_told_otherwise(choice *c, decision *v, uint8_t *in, void *ctx)
+static void one_is_told_otherwise(choice *c, decision *v, uint8_t *of, void *ctx)
 {
 	static const struct {
 		size_t at, bytes;
@@ -186,9 +223,9 @@ static void one_is_told_otherwise(choice *c, decision *v, uint8_t *in, void *ctx
 		FORGED(phase, 9),
 		FORGED(reason, 99),
 		FORGED(candidate, 4),
+		FORGED(candidate, 5),
 		FORGED(candidate, UINT32_MAX),
-		FORGED(rest, 3),
-		FORGED(rest, 0),
+		FORGED(candidate, 3),
 		FORGED(next, UINT32_MAX),
 		FORGED(measure, 2),
 		FORGED(exposed, 0x7ff8000000000000u),
@@ -201,7 +238,7 @@ static void one_is_told_otherwise(choice *c, decision *v, uint8_t *in, void *ctx
 	if (k < sizeof forged / sizeof *forged)
 		memcpy((char *)v + forged[k].at, &forged[k].value, forged[k].bytes);
 	else
-		in[k % T] = k % 2 ? 0 : 5;
+		of[k % T] = k % 2 ? 3 : 4;
 }
 
 static void forged(void)
@@ -225,6 +262,7 @@ int main(void)
 	wins();
 	loses();
 	guards();
+	mixes();
 	chooses_from();
 	refuses();
 	forged();

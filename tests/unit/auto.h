@@ -14,12 +14,12 @@ typedef struct story {
 	double seconds[CHOICE_CANDIDATES]; /* a step with each candidate */
 	double exposed;                    /* of the base */
 	double error;                      /* what is held back, by whatever does */
-	double byte;                       /* seconds of an exchange's byte */
+	double byte, message;              /* seconds of an exchange: of a byte, and before the first */
 	int steps;
 	uint64_t bucket_bytes;
 	/* Before step s, on every rank; may be NULL. */
 	void (*before)(struct story *t, choice *c, int rank, int s);
-	void (*hears)(choice *c, decision *v, uint8_t *in, void *ctx);
+	void (*hears)(choice *c, decision *v, uint8_t *of, void *ctx);
 	int nan_step;   /* -1: none */
 	double rounding; /* of what is sent in fewer bits */
 
@@ -49,7 +49,7 @@ static void story_shows(choice *c, void *ctx)
 		f->exposed[CHOICE_WINDOW - k] =
 			(t->exposed + t->seconds[c->now.candidate] - t->seconds[0]) * slower;
 	}
-	f->line[0] = 0;
+	f->line[0] = t->message;
 	f->line[1] = t->byte;
 	*f->error = c->wish.candidate[c->now.candidate].dense ? 0 : t->error;
 	*f->forward = t->seconds[0] - t->exposed;
