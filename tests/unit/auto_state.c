@@ -4,10 +4,14 @@
 
 static const char *settings[] = {NULL, "auto.interval=200", "gradcomp.log=error", NULL};
 #define SPEC "auto:candidates=none/topk:density=0.1/powersgd:rank=2"
+/* With these numbers the largest matrix is best off with low rank, others with top-k. */
+#define MIXED "auto:candidates=none/topk:density=0.07/powersgd:rank=2"
+#define MIXED_OTHERWISE "auto:candidates=none/powersgd:rank=2/topk:density=0.07"
 
 typedef struct resume {
 	int at, until, nth; /* steps until it is saved, and on; steps the other one has done before it loads */
 	int slow;           /* trials are lost */
+	int mixed;          /* tensors are best off with different compressors */
 	int spoil;          /* on rank 1: 1 a damaged state, 2 another step's */
 	int failed[MAX_RANKS], refused[MAX_RANKS];
 	char text[MAX_RANKS][508];
@@ -43,8 +47,8 @@ static void resume_body(gradcomp_job *job, int rank, int P, void *arg)
 	uint64_t bytes = 0, more = 0;
 	model a, b;
 	(void)P;
-	int failed = model_open(&a, gradcomp_job_world(job), SPEC, 1000, &err) ||
-	             model_open(&b, gradcomp_job_world(job), SPEC, 1000, &err);
+	int failed = model_open(&a, gradcomp_job_world(job), t->mixed ? MIXED : SPEC, 1000, &err) ||
+	             model_open(&b, gradcomp_job_world(job), t->mixed ? MIXED_OTHERWISE : SPEC, 1000, &err);
 	watched(&a, &t->story);
 	watched(&b, &t->story);
 	failed |= steps(&a, rank, 0, t->at, NULL, &err) || steps(&b, rank, 0, t->nth, NULL, &err);
@@ -83,6 +87,12 @@ static void resumes(const char *name, resume *t, int P)
 	                   .exposed = 12.7e-3,
 	                   .byte = 1e-6,
 	                   .error = 0.5};
+	if (t->mixed)
+		t->story = (story){.seconds = {66e-3, 15e-3, 12e-3, 10e-3},
+		                   .exposed = 65e-3,
+		                   .byte = 3e-6,
+		                   .message = 0.5e-3,
+		                   .error = 0.5};
 	run_ranks(P, settings, resume_body, t);
 	for (int r = 0; r < P; r++) {
 		failed |= t->failed[r] || t->refused[r] != !!t->spoil;
@@ -175,6 +185,9 @@ int main(void)
 	resumes("a decision, into a reducer that has none", &early, 4);
 	resumes("a decision, into one that has it", &late, 2);
 	resumes("in a trial", &trial, 3);
+	resume mixed = {.at = 30, .until = 45, .nth = 2, .mixed = 1};
+	resumes("a mix, into a job that lists its candidates in another order", &mixed, 3);
+	ok(mixed.with[0] == 3, "it was one");
 	resume lost = {.at = 12, .until = 16, .slow = 1};
 	resumes("after a trial that was lost", &lost, 3);
 	ok(lost.owed[0] && lost.owed[2], "what is owed goes along");
