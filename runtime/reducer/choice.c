@@ -80,17 +80,20 @@ static gradcomp_status hand_on(choice *c, uint32_t i, gradcomp_error *err)
 	return st;
 }
 
-/* With the lock held, when a check is over. */
+/* With the lock held, when a check is over. Meanwhile the step may end and another check be
+ * due: what has been given since waits for that. */
 static void hand_on_all(choice *c)
 {
 	gradcomp_error err;
 	for (uint32_t i = 0; i < c->ntensors; i++) {
 		if (c->state[i] != WAITS)
 			continue;
-		if (!c->failed)
-			hand_on(c, i, &err);
-		else
+		if (c->failed) {
+			c->state[i] = DONE;
 			tell(c, i, c->failed, &c->failure);
+		} else if (!c->busy) {
+			hand_on(c, i, &err);
+		}
 	}
 }
 

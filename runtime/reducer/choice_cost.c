@@ -58,7 +58,7 @@ static void sample_close(sample *s)
 static uint64_t payload_room(const sample *s)
 {
 	uint64_t most = s->plan.rounds[0].pattern == GRADCOMP_CODED ? s->c->code_bound(s->instance, PIECE) : 0;
-	for (uint32_t k = 0; k < s->plan.nrounds && k < GRADCOMP_MAX_ROUNDS; k++) {
+	for (uint32_t k = 0; k < s->plan.nrounds; k++) {
 		const gradcomp_round *rd = &s->plan.rounds[k];
 		uint64_t bytes = rd->pattern == GRADCOMP_CODED ? 0 : round_bytes(rd);
 		most = bytes > most ? bytes : most;
@@ -69,7 +69,8 @@ static uint64_t payload_room(const sample *s)
 static gradcomp_status rounds_of(sample *s, uint64_t step, gradcomp_error *err)
 {
 	s->plan = (gradcomp_plan){.struct_size = sizeof s->plan};
-	return s->c->plan(s->instance, &s->bucket, step, &s->plan, err);
+	gradcomp_status st = s->c->plan(s->instance, &s->bucket, step, &s->plan, err);
+	return st ? st : compose_check(s->c, s->layout.patterns, s->bucket.numel, &s->plan, err);
 }
 
 static gradcomp_status sample_open(sample *s, const candidate *k, uint64_t rows, uint64_t columns,
@@ -220,13 +221,10 @@ static gradcomp_status loads(const choice *c, candidate *k, gradcomp_error *err)
 		                           .numel = t->numel};
 		gradcomp_plan plan = {.struct_size = sizeof plan};
 		st = of->plan(instance, &b, c->steps + LATER, &plan, err);
-		for (uint32_t r = 0; !st && r < plan.nrounds && r < GRADCOMP_MAX_ROUNDS; r++) {
+		if (!st)
+			st = compose_check(of, layout.patterns, t->numel, &plan, err);
+		for (uint32_t r = 0; !st && r < plan.nrounds; r++) {
 			const gradcomp_round *rd = &plan.rounds[r];
-			if ((unsigned)rd->pattern > GRADCOMP_CODED) {
-				st = error_set(err, GRADCOMP_ERR_INTERNAL, "it planned payload pattern %d",
-				               (int)rd->pattern);
-				break;
-			}
 			k->load[i].bytes[rd->pattern] +=
 				rd->pattern == GRADCOMP_CODED
 					? (double)of->code_bound(instance, PIECE) / PIECE * (double)rd->count

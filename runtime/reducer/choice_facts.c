@@ -48,7 +48,11 @@ uint32_t facts_steps(const choice *c)
 /* The exchange's line: of steps where there are some, else as it was probed. */
 static gradcomp_line exchange_line(const choice *c)
 {
-	const profile_summary *s = profile_get(c->parts->part[0].r);
+	gradcomp_reducer *r = c->parts->part[0].r;
+	pthread_mutex_lock(&r->lock);
+	queue_settle(r); /* who talk about a plan change the summary */
+	pthread_mutex_unlock(&r->lock);
+	const profile_summary *s = profile_get(r);
 	return s->steps > 1 && c->steps > 1 && s->exchange.b > 0 ? s->exchange : c->probed;
 }
 

@@ -39,7 +39,6 @@ void choice_destroy(choice *c)
 	free(c);
 }
 
-
 static gradcomp_status copy_options(choice *c, const gradcomp_reducer_options *o, gradcomp_error *err)
 {
 	c->options = *o;
@@ -121,6 +120,7 @@ gradcomp_status choice_open(gradcomp_group *group, const gradcomp_tensor_desc *t
 		c->shape = calloc(1, sizeof *c->shape);
 	if (!self || !c || !c->shape) {
 		free(self);
+		free(c ? c->shape : NULL);
 		free(c);
 		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");

@@ -168,7 +168,7 @@ done:
 static gradcomp_status find(const choice *c, const char *text, uint32_t *out, gradcomp_error *err)
 {
 	for (uint32_t k = 0; k < c->wish.n; k++)
-		if (!strcmp(c->wish.candidate[k].text, text)) {
+		if (!strncmp(c->wish.candidate[k].text, text, sizeof((head *)NULL)->candidate - 1)) {
 			*out = k;
 			return GRADCOMP_OK;
 		}

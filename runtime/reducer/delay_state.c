@@ -94,7 +94,11 @@ gradcomp_status delay_load(void *front, const void *buf, uint64_t bytes, gradcom
 	if (!st)
 		st = check(d, buf, bytes, &h, err);
 	uint64_t own = sizeof h + owed_bytes(d, h.owed);
-	if (!st)
+	/* Of auto the ranks load together: one that cannot lets the others know. */
+	gradcomp_error ignored;
+	if (st)
+		gradcomp_reducer_load(d->inner, NULL, 0, &ignored);
+	else
 		st = gradcomp_reducer_load(d->inner, (const char *)buf + own, bytes - own, err);
 	if (!st) {
 		d->owed = h.owed;

@@ -14,13 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void say_fixed(const gradcomp_reducer *r)
-{
-	const struct replan *q = r->replan;
-	log_line(&r->job->log, GRADCOMP_LOG_INFO, "schedule: %s: %s; fixed buckets instead, %u message%s a step",
-	         q->spec.text, q->reason, r->nbuckets, r->nbuckets == 1 ? "" : "s");
-}
-
 void replan_step_over(gradcomp_reducer *r)
 {
 	struct replan *q = r->replan;
@@ -35,19 +28,27 @@ void replan_step_over(gradcomp_reducer *r)
 		return;
 	snprintf(q->reason, sizeof q->reason, "collective '%s' serves neither all-reduce nor all-gather, by which ranks compare",
 	         r->port.collective->info.name);
-	say_fixed(r);
+	replan_say_fixed(r);
 }
 
-/* Buckets of another plan: their first step does not count. */
-static gradcomp_status apply(gradcomp_reducer *r, const step_plan *p, gradcomp_error *err)
+/* Buckets of another plan, whose first step does not count. A rank that cannot have them, for
+ * want of memory most often, leaves all with those they have: *taken is 0 and *err says why. */
+static gradcomp_status change(gradcomp_reducer *r, const step_plan *p, int *taken, gradcomp_error *err)
 {
 	gradcomp_status st = reducer_rebucket(r, p, err);
-	if (!st) {
-		pthread_mutex_lock(&r->lock);
-		profile_drop(r);
-		pthread_mutex_unlock(&r->lock);
+	gradcomp_error known;
+	*taken = !st;
+	if (st && transport_failure(r->job->transport, &known))
+		return st;
+	if (st) {
+		log_line(&r->job->log, GRADCOMP_LOG_WARN, "schedule: %s: the plan is not used: %s", r->replan->spec.text, err->text);
+		return GRADCOMP_OK;
 	}
-	return st;
+	pthread_mutex_lock(&r->lock);
+	profile_drop(r);
+	pthread_mutex_unlock(&r->lock);
+	r->replan->loaded = 0;
+	return GRADCOMP_OK;
 }
 
 /* The next of the plans that are there to be measured: after fixed buckets small ones, but not
@@ -59,12 +60,13 @@ static gradcomp_status next_phase(gradcomp_reducer *r, gradcomp_error *err)
 	uint64_t fixed = r->bucket_bytes / sizeof(float), size[REPLAN_PHASES] = {0, r->layout.numel / 48, r->layout.numel / 3};
 	step_plan p = {0};
 	gradcomp_status st;
+	int taken;
 	q->phase++;
 	size[1] = size[1] < fixed / 4 ? size[1] : fixed / 4;
 	size[2] = size[2] < 4 * fixed ? size[2] : 4 * fixed;
 	st = solve_size(r, size[q->phase], &p, err);
 	if (!st)
-		st = apply(r, &p, err);
+		st = change(r, &p, &taken, err);
 	step_plan_clear(&p);
 	q->next = q->start + (uint64_t)q->profile_steps * (q->phase + 1) / q->phases;
 	return st;
@@ -103,105 +105,106 @@ static gradcomp_status agree_on(gradcomp_reducer *r, fit *f, verdict *v, gradcom
 	return st;
 }
 
-/* "; rank 3 on n2 takes 2.4 times as long as rank 0 for a step's passes", or nothing. */
-static const char *uneven(const gradcomp_reducer *r, const fit *f, char *out, size_t capacity)
-{
-	const int *ranks = r->group->ranks;
-	*out = 0;
-	if (f->slowest_s > 2 * f->fastest_s && f->fastest_s > 0 && f->slowest < r->layout.nranks &&
-	    f->fastest < r->layout.nranks)
-		snprintf(out, capacity, "; rank %d on %s takes %.1f times as long as rank %d for a step's passes",
-		         ranks[f->slowest], transport_host(r->job->transport, ranks[f->slowest]),
-		         f->slowest_s / f->fastest_s, ranks[f->fastest]);
-	return out;
-}
-
-static void say(const gradcomp_reducer *r, const fit *f)
-{
-	const struct replan *q = r->replan;
-	const verdict *v = &q->last;
-	char more[256];
-	log_line(&r->job->log, GRADCOMP_LOG_INFO,
-	         "schedule: %s%s%s%s: %u tensor%s in %u message%s; a message costs %.0f us + %.3g ns a byte, predicted %.1f ms "
-	         "a step (fixed: %.1f ms)%s",
-	         q->spec.text, strcmp(q->spec.text, q->name) ? " (" : "", strcmp(q->spec.text, q->name) ? q->name : "",
-	         strcmp(q->spec.text, q->name) ? ")" : "", r->layout.ntensors, r->layout.ntensors == 1 ? "" : "s",
-	         r->nbuckets, r->nbuckets == 1 ? "" : "s", v->exchange.a * 1e6, v->exchange.b * 1e9,
-	         v->plan.predicted * 1e3, v->fixed * 1e3, uneven(r, f, more, sizeof more));
-}
-
-/* A rank without memory for a plan leaves all with the one they have. */
-static gradcomp_status change(gradcomp_reducer *r, const step_plan *p, gradcomp_error *err)
-{
-	gradcomp_status st = apply(r, p, err);
-	gradcomp_error known;
-	if (!st || transport_failure(r->job->transport, &known))
-		return st;
-	log_line(&r->job->log, GRADCOMP_LOG_WARN, "schedule: %s: the plan is not used: %s", r->replan->spec.text, err->text);
-	return GRADCOMP_OK;
-}
-
 /* After a second measuring that has brought no better plan. */
 static gradcomp_status restore(gradcomp_reducer *r, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
-	gradcomp_status st = q->before.end ? change(r, &q->before, err) : GRADCOMP_OK;
+	int taken;
+	gradcomp_status st = q->before.end ? change(r, &q->before, &taken, err) : GRADCOMP_OK;
 	step_plan_clear(&q->before);
 	return st;
 }
 
+/* The plan of a verdict. Where not all can have it, what was measured stands nevertheless, and
+ * the compressor knows it on all ranks. */
+static gradcomp_status take(gradcomp_reducer *r, verdict *v, gradcomp_error *err)
+{
+	struct replan *q = r->replan;
+	int taken;
+	gradcomp_status st = change(r, &v->plan, &taken, err);
+	if (st)
+		return st;
+	trial_clear(&q->trial);
+	if (taken) {
+		memcpy(q->name, q->then_name, sizeof q->name);
+		q->trial = q->then;
+		q->then = (trial){0};
+		step_plan_clear(&q->before);
+		return GRADCOMP_OK;
+	}
+	trial_clear(&q->then);
+	step_plan_clear(&v->plan);
+	v->exposed = 0;
+	v->trial = 0;
+	if (v->kind == VERDICT_TRY) {
+		v->kind = VERDICT_KEEP;
+		return GRADCOMP_OK;
+	}
+	v->kind = q->settled ? VERDICT_TIMES : VERDICT_FIXED;
+	if (q->settled)
+		return GRADCOMP_OK;
+	if (r->layout.rank)
+		return replan_tell(r, v, err);
+	snprintf(q->reason, sizeof q->reason, "%.190s", err->text);
+	return GRADCOMP_OK;
+}
+
+/* Measured anew after a while, then after a longer one. */
+static gradcomp_status fall_back(gradcomp_reducer *r, gradcomp_error *err)
+{
+	struct replan *q = r->replan;
+	step_plan fixed = {0};
+	int taken = 0;
+	gradcomp_status st = division_fixed(r, &fixed, err);
+	if (!st)
+		st = change(r, &fixed, &taken, err);
+	step_plan_clear(&fixed);
+	if (taken)
+		replan_say_fixed(r);
+	q->start = r->stats.steps + q->interval;
+	q->phase = 0;
+	return st;
+}
+
+/* Afterwards v->kind and v->trial are what came of it. */
 static gradcomp_status obey(gradcomp_reducer *r, const fit *f, verdict *v, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
-	uint64_t now = r->stats.steps;
 	gradcomp_status st = GRADCOMP_OK;
-	step_plan fixed = {0};
 	q->phase = q->phases;
+	if (v->plan.end)
+		st = take(r, v, err);
+	if (st)
+		return st;
 	switch (v->kind) {
 	case VERDICT_KEEP:
 		return restore(r, err);
 	case VERDICT_MEASURE:
-		st = division_plan(r, &q->before, err);
-		q->start = now;
+		q->start = r->stats.steps;
 		q->phase = 0;
-		break;
+		return division_plan(r, &q->before, err);
 	case VERDICT_FIXED:
-		st = division_fixed(r, &fixed, err);
-		if (!st)
-			st = change(r, &fixed, err);
-		step_plan_clear(&fixed);
-		if (st)
-			return st;
-		say_fixed(r);
-		/* Measured anew after a while, then after a longer one. */
-		q->start = now + q->interval;
-		q->phase = 0;
-		break;
+		return fall_back(r, err);
 	case VERDICT_TRY:
 		q->last.plan.predicted = v->plan.predicted;
 		q->last.exposed = v->exposed;
-		return change(r, &v->plan, err);
+		return GRADCOMP_OK;
 	case VERDICT_PLAN:
-		step_plan_clear(&q->before);
-		st = change(r, &v->plan, err);
-		if (st)
-			return st;
-		q->plans++;
-		/* fall through */
 	case VERDICT_TIMES:
-		st = restore(r, err);
-		if (st)
-			return st;
-		verdict_clear(&q->last);
-		q->last = *v;
-		*v = (verdict){0};
-		if (q->last.kind == VERDICT_PLAN)
-			say(r, f);
-		measure_agreed(r, f);
-		st = r->layout.rank ? replan_tell(r, &q->last, err) : GRADCOMP_OK;
-		q->settled = q->known = 1;
 		break;
 	}
+	q->plans += v->kind == VERDICT_PLAN;
+	st = restore(r, err);
+	if (st)
+		return st;
+	verdict_clear(&q->last);
+	q->last = *v;
+	*v = (verdict){.kind = q->last.kind, .trial = q->last.trial};
+	if (v->kind == VERDICT_PLAN)
+		replan_say(r, f);
+	measure_agreed(r, f);
+	st = r->layout.rank ? replan_tell(r, &q->last, err) : GRADCOMP_OK;
+	q->settled = q->known = 1;
 	return st;
 }
 
@@ -221,9 +224,10 @@ static gradcomp_status look(gradcomp_reducer *r, gradcomp_error *err)
 		st = measure_fit(r, &m, &f, err);
 	if (!st)
 		st = agree_on(r, &f, &v, err);
-	if (!st) {
-		int kind = v.kind, trial = v.trial;
+	if (!st)
 		st = obey(r, &f, &v, err);
+	if (!st) {
+		verdict_kind kind = v.kind;
 		if (kind != VERDICT_KEEP)
 			q->from = r->stats.steps;
 		/* What changes again and again is looked at less often. */
@@ -232,7 +236,7 @@ static gradcomp_status look(gradcomp_reducer *r, gradcomp_error *err)
 		if (kind == VERDICT_FIXED || kind == VERDICT_MEASURE)
 			q->next = q->start + (uint64_t)q->profile_steps / q->phases;
 		else
-			q->next = r->stats.steps + (trial ? q->trial_steps : q->interval);
+			q->next = r->stats.steps + (v.trial ? q->trial_steps : q->interval);
 	}
 	verdict_clear(&v);
 	fit_clear(&f);
@@ -253,15 +257,21 @@ gradcomp_status replan_run(gradcomp_reducer *r, gradcomp_error *err)
 void replan_loaded(gradcomp_reducer *r, int settled)
 {
 	struct replan *q = r->replan;
-	if (!q->next || !settled)
-		return;
-	q->phase = q->phases;
-	q->settled = 1;
-	q->known = 0;
+	uint64_t now = r->stats.steps;
 	trial_clear(&q->trial);
-	q->from = r->stats.steps;
-	q->next = r->stats.steps + q->interval;
+	step_plan_clear(&q->before);
+	verdict_clear(&q->last);
+	q->reason[0] = 0;
+	q->loaded = 1;
+	q->known = 0;
+	q->from = now;
 	profile_drop(r);
+	if (!q->next)
+		return;
+	q->settled = settled;
+	q->start = now;
+	q->phase = settled ? q->phases : 0;
+	q->next = now + (settled ? q->interval : q->profile_steps / q->phases);
 }
 
 int replan_settled(const gradcomp_reducer *r)

@@ -104,7 +104,7 @@ static gradcomp_status plan(gradcomp_reducer *r, const fit *f, int first, verdic
 		v->kind = VERDICT_PLAN;
 		v->plan = s.plan;
 		v->exposed = s.exposed;
-		snprintf(q->name, sizeof q->name, "%s", s.name);
+		snprintf(q->then_name, sizeof q->then_name, "%s", s.name);
 		trial_begin(q, &rival, v);
 	} else {
 		step_plan_clear(&s.plan);
@@ -124,7 +124,7 @@ gradcomp_status replan_decide(gradcomp_reducer *r, fit *f, verdict *v, gradcomp_
 	if (!v->backward)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u tensors", f->ntensors);
 	if (q->trial.runs)
-		return trial_decide(r, f, good, v, err);
+		return trial_decide(r, f, v, err);
 	if (!good) {
 		if (first) {
 			v->kind = VERDICT_FIXED;

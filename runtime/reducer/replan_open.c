@@ -109,6 +109,7 @@ void replan_close(gradcomp_reducer *r)
 	step_plan_clear(&q->before);
 	verdict_clear(&q->last);
 	trial_clear(&q->trial);
+	trial_clear(&q->then);
 	free(q);
 	r->replan = NULL;
 }

@@ -43,8 +43,11 @@ struct replan {
 	verdict last;
 	int settled;                         /* a plan made from measurements is in force */
 	uint32_t plans;                      /* made */
-	trial trial;
-	char name[48];                       /* whose the plan is, on the first rank */
+	int loaded;                          /* the plan in force is a saved state's */
+	/* On the first rank: whose the plan in force is, and what it is compared with; and what
+	 * these become when all have the plan that was decided on. */
+	char name[48], then_name[48];
+	trial trial, then;
 	char reason[200];                    /* why buckets are fixed, or empty; there too */
 };
 
@@ -56,10 +59,14 @@ struct fit;
 gradcomp_status replan_tell(gradcomp_reducer *r, const verdict *v, gradcomp_error *err);
 gradcomp_status replan_decide(gradcomp_reducer *r, struct fit *f, verdict *v, gradcomp_error *err);
 /* replan_trial.c, there too. A plan is to run: whether against a rival, of which *rival is
- * taken. Then after each of both has run: which one is next. */
+ * taken. Then after each of both has run: which one is next. What they decide on is in `then`
+ * until it is in force. */
 struct solution;
 void trial_begin(struct replan *q, struct solution *rival, verdict *v);
-gradcomp_status trial_decide(gradcomp_reducer *r, const struct fit *f, int good, verdict *v, gradcomp_error *err);
+gradcomp_status trial_decide(gradcomp_reducer *r, const struct fit *f, verdict *v, gradcomp_error *err);
 void trial_clear(trial *t);
+/* replan_say.c: a plan from this fit, or q->reason, is in force. */
+void replan_say(const gradcomp_reducer *r, const struct fit *f);
+void replan_say_fixed(const gradcomp_reducer *r);
 
 #endif

@@ -28,6 +28,8 @@ static const char *name(const struct replan *q)
 {
 	static const char *const names[] = {[SCHEDULE_WFBP] = "wfbp", [SCHEDULE_SINGLE] = "single",
 	                                    [SCHEDULE_FIXED] = "fixed", [SCHEDULE_PLAN] = "plan"};
+	if (q->loaded)
+		return "saved";
 	if (!q->measures)
 		return q->spec.method <= SCHEDULE_PLAN ? names[q->spec.method] : "fixed";
 	return q->plans ? q->name : "fixed";

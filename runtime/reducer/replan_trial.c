@@ -11,17 +11,26 @@
 
 void trial_begin(struct replan *q, solution *rival, verdict *v)
 {
-	trial_clear(&q->trial);
-	if (!rival->plan.end || !q->trial_steps)
+	/* The first step of a plan does not count. */
+	if (!rival->plan.end || q->trial_steps <= REPLAN_LEAST_STEPS)
 		return;
-	q->trial = (trial){.runs = TRIAL_SOLVED, .other = rival->plan, .exposed = rival->exposed};
-	snprintf(q->trial.name, sizeof q->trial.name, "%s", rival->name);
+	q->then = (trial){.runs = TRIAL_SOLVED, .other = rival->plan, .exposed = rival->exposed};
+	snprintf(q->then.name, sizeof q->then.name, "%s", rival->name);
 	rival->plan = (step_plan){0};
 	v->trial = 1;
 }
 
-/* The plan that did not run is to run next, and the other way round. */
-static gradcomp_status change_places(gradcomp_reducer *r, double took, verdict *v, gradcomp_error *err)
+/* The plan that did not run is to run next. */
+static void turn_to_other(struct replan *q, verdict *v)
+{
+	v->kind = VERDICT_TRY;
+	v->plan = q->trial.other;
+	v->exposed = q->trial.exposed;
+	q->trial.other = (step_plan){0};
+	memcpy(q->then_name, q->trial.name, sizeof q->then_name);
+}
+
+static gradcomp_status run_rival(gradcomp_reducer *r, double took, verdict *v, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	trial next = {.runs = TRIAL_RIVAL, .exposed = q->last.exposed, .took = took};
@@ -30,43 +39,30 @@ static gradcomp_status change_places(gradcomp_reducer *r, double took, verdict *
 		return st;
 	next.other.predicted = q->last.plan.predicted;
 	memcpy(next.name, q->name, sizeof next.name);
-	memcpy(q->name, q->trial.name, sizeof q->name);
-	v->kind = VERDICT_TRY;
-	v->plan = q->trial.other;
-	v->exposed = q->trial.exposed;
-	q->trial = next;
+	turn_to_other(q, v);
+	q->then = next;
+	v->trial = 1;
 	return GRADCOMP_OK;
 }
 
-static void say(const gradcomp_reducer *r, double rival, int taken)
-{
-	const struct replan *q = r->replan;
-	const char *solved = taken ? q->trial.name : q->name, *simple = taken ? q->name : q->trial.name;
-	log_line(&r->job->log, GRADCOMP_LOG_INFO, "schedule: %s: both were run: %s %.1f ms a step, %s %.1f; %s stays",
-	         q->spec.text, solved, q->trial.took * 1e3, simple, rival * 1e3, q->name);
-}
-
-gradcomp_status trial_decide(gradcomp_reducer *r, const fit *f, int good, verdict *v, gradcomp_error *err)
+gradcomp_status trial_decide(gradcomp_reducer *r, const fit *f, verdict *v, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
-	gradcomp_status st = GRADCOMP_OK;
-	if (q->trial.runs == TRIAL_SOLVED) {
+	/* Steps are compared, whatever line their exchanges are on. */
+	int good = f->steps >= REPLAN_LEAST_STEPS && f->noise <= REPLAN_MOST_NOISE;
+	if (q->trial.runs == TRIAL_SOLVED && good)
+		return run_rival(r, f->step, v, err);
+	if (q->trial.runs == TRIAL_RIVAL) {
+		int taken = good && f->step < (1 - REPLAN_CLEARLY) * q->trial.took;
 		if (good)
-			st = change_places(r, f->step, v, err);
-		else
-			trial_clear(&q->trial);
-		v->trial = q->trial.runs == TRIAL_RIVAL;
-		return st;
+			log_line(&r->job->log, GRADCOMP_LOG_INFO,
+			         "schedule: %s: both were run: %s %.1f ms a step, %s %.1f; %s stays", q->spec.text,
+			         q->trial.name, q->trial.took * 1e3, q->name, f->step * 1e3, taken ? q->name : q->trial.name);
+		if (!taken)
+			turn_to_other(q, v);
 	}
-	double solved = q->trial.took;
-	int taken = good && f->step < (1 - REPLAN_CLEARLY) * solved;
-	if (!taken)
-		st = change_places(r, f->step, v, err);
-	q->trial.took = solved;
-	if (!st && good)
-		say(r, f->step, taken);
 	trial_clear(&q->trial);
-	return st;
+	return GRADCOMP_OK;
 }
 
 void trial_clear(trial *t)

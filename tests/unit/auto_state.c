@@ -2,7 +2,7 @@
 #include "auto.h"
 #include "processes.h"
 
-static const char *settings[] = {NULL, "auto.interval=200", "gradcomp.log=error", NULL};
+static const char *settings[] = {NULL, "auto.interval=200", "gradcomp.log=error", "transport.wait_timeout=20", NULL};
 #define SPEC "auto:candidates=none/topk:density=0.1/powersgd:rank=2"
 /* With these numbers the largest matrix is best off with low rank, others with top-k. */
 #define MIXED "auto:candidates=none/topk:density=0.07/powersgd:rank=2"
@@ -147,6 +147,37 @@ static void delayed_body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 }
 
+/* Loading is for all ranks or for none, also where the delay in front finds its part damaged. */
+static void spoilt_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	resume *t = arg;
+	gradcomp_error err = {0};
+	uint64_t bytes = 0;
+	model m;
+	(void)P;
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = SPEC, .delay = 1, .seed = 5};
+	int failed = model_open_with(&m, gradcomp_job_world(job), &o, &err) != 0;
+	for (int s = 0; !failed && s < 4; s++)
+		failed = model_step(&m, rank, s, &err) != 0;
+	if (!failed) {
+		failed |= gradcomp_reducer_save(m.red, NULL, 0, &bytes, &err) != 0;
+		unsigned char *state = malloc(bytes + 1);
+		failed |= gradcomp_reducer_save(m.red, state, bytes, &bytes, &err) != 0;
+		state[40] ^= rank == 1;
+		t->refused[rank] = gradcomp_reducer_load(m.red, state, bytes, &err) != 0;
+		memcpy(t->text[rank], err.text, sizeof err.text);
+		state[40] ^= rank == 1;
+		failed |= gradcomp_reducer_load(m.red, state, bytes, &err) != 0;
+		free(state);
+		for (int s = 4; !failed && s < 8; s++)
+			failed = model_step(&m, rank, s, &err) != 0;
+		model_close(&m);
+	}
+	if (failed)
+		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
+	t->failed[rank] = failed;
+}
+
 /* Rank 2 is gone when the others come to a decision. */
 static void dies(choice *c, void *ctx)
 {
@@ -200,6 +231,13 @@ int main(void)
 	ok(!late_averages.failed[0] && !late_averages.failed[1] && !late_averages.failed[2] &&
 	           fabs(sum[0] - sum[1]) < 1e-4 && fabs(sum[0] - sum[2]) < 1e-4,
 	   "behind delayed averages: %g %g %g", sum[0], sum[1], sum[2]);
+
+	resume spoilt = {0};
+	run_ranks(3, settings, spoilt_body, &spoilt);
+	for (int r = 0; r < 3; r++)
+		ok(!spoilt.failed[r] && spoilt.refused[r], "damaged before the averages that are late, on rank 1: %s", spoilt.text[r]);
+	ok(strstr(spoilt.text[1], "its checksum differs") && strstr(spoilt.text[0], "rank 1 could not load"),
+	   "each rank knows why");
 
 	process_board *b = run_processes(4, settings, mortal_body, 400);
 	const char *said = process_room(b, 0);

@@ -52,14 +52,14 @@ __attribute__((unused)) static void model_close(model *m)
 		free(m->grad[t]);
 }
 
-/* collective: NULL: the job's. */
-__attribute__((unused)) static gradcomp_status model_open_over(model *m, gradcomp_group *g, const char *spec,
-                                                               const char *collective, uint64_t bucket_bytes,
+/* But for who is told of tensors. */
+__attribute__((unused)) static gradcomp_status model_open_with(model *m, gradcomp_group *g, const gradcomp_reducer_options *with,
                                                                gradcomp_error *err)
 {
 	gradcomp_tensor_desc desc[T];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = spec, .collective = collective,
-	                              .bucket_bytes = bucket_bytes, .seed = 5, .done = on_done, .ctx = &m->done};
+	gradcomp_reducer_options o = *with;
+	o.done = on_done;
+	o.ctx = &m->done;
 	memset(m, 0, sizeof *m);
 	for (int t = 0; t < T; t++) {
 		desc[t] = (gradcomp_tensor_desc){.name = names[t], .dims = dims[t], .ndim = ndim[t]};
@@ -69,6 +69,16 @@ __attribute__((unused)) static gradcomp_status model_open_over(model *m, gradcom
 	if (st)
 		model_close(m);
 	return st;
+}
+
+/* collective: NULL: the job's. */
+__attribute__((unused)) static gradcomp_status model_open_over(model *m, gradcomp_group *g, const char *spec,
+                                                               const char *collective, uint64_t bucket_bytes,
+                                                               gradcomp_error *err)
+{
+	const gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = spec, .collective = collective,
+	                                    .bucket_bytes = bucket_bytes, .seed = 5};
+	return model_open_with(m, g, &o, err);
 }
 
 __attribute__((unused)) static gradcomp_status model_open(model *m, gradcomp_group *g, const char *spec, uint64_t bucket_bytes,

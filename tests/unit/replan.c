@@ -1,72 +1,6 @@
 /* Plans of messages made from what a job measures (replan.h). */
 #include "replanned.h"
 
-static void body(gradcomp_job *job, int rank, int P, void *arg)
-{
-	job_run *run = arg;
-	gradcomp_error err = {0};
-	gradcomp_reducer *r;
-	float *grad[N];
-	if (open_reducer(gradcomp_job_world(job), run->compressor, run->schedule, &r, &err)) {
-		printf("# rank %d: %s\n", rank, err.text);
-		run->failed[rank] = 1;
-		return;
-	}
-	for (int i = 0; i < N; i++)
-		grad[i] = calloc(numel_of(i), sizeof(float));
-	for (int s = 0; s < run->steps && !run->failed[rank]; s++) {
-		run->failed[rank] = step(r, rank, s, grad, &err) != 0;
-		if (run->failed[rank])
-			printf("# rank %d step %d: %s\n", rank, s, err.text);
-		for (int i = 0; i < N; i++)
-			for (uint64_t k = 0; k < numel_of(i); k++) {
-				uint32_t bits;
-				double want = 0;
-				for (int p = 0; p < P; p++)
-					want += (double)value(p, s, i, k) / P;
-				run->off[rank] = fmax(run->off[rank], fabs((double)grad[i][k] - want));
-				memcpy(&bits, &grad[i][k], sizeof bits);
-				run->print[rank] = id_mix(run->print[rank], bits);
-			}
-		/* Not while the ranks talk about them. */
-		pthread_mutex_lock(&r->lock);
-		queue_settle(r);
-		if (s == run->drift_at)
-			run->after[rank] = r->replan->plans;
-		pthread_mutex_unlock(&r->lock);
-		pretend(r, run->drift_at && s >= run->drift_at ? &run->later : &run->t, rank);
-	}
-	keep_result(run, r, rank);
-	gradcomp_reducer_free(r);
-	for (int i = 0; i < N; i++)
-		free(grad[i]);
-}
-
-static job_run *run_more(int P, const char *schedule, int steps, const times *t, int drift_at, const times *later)
-{
-	static job_run result;
-	result = (job_run){.compressor = "none", .schedule = schedule, .steps = steps, .t = *t, .drift_at = drift_at,
-	                   .later = later ? *later : *t};
-	run_ranks(P, settings, body, &result);
-	return &result;
-}
-
-static job_run *run(int P, const char *schedule, int steps, const times *t)
-{
-	return run_more(P, schedule, steps, t, 0, NULL);
-}
-
-/* Equal on all ranks, and averages are averages. */
-static int sound(const job_run *j, int P)
-{
-	int good = 1;
-	for (int p = 0; p < P; p++)
-		good &= !j->failed[p] && j->nbuckets[p] == j->nbuckets[0] && j->print[p] == j->print[0] &&
-		        j->plans[p] == j->plans[0] && !memcmp(j->ends[p], j->ends[0], j->nbuckets[0] * sizeof *j->ends[0]) &&
-		        j->off[p] < 1e-5;
-	return good;
-}
-
 static int near(double x, double y)
 {
 	return fabs(x - y) <= 0.02 * y;
@@ -168,7 +102,7 @@ static void levels(void)
 	*j = (job_run){.compressor = "topk:density=0.5", .schedule = "mgwfbp", .steps = 30, .t = usual, .later = usual};
 	ranks_nodes = nodes;
 	settings[4] = "gradcomp.collective=hier";
-	run_ranks(4, settings, body, j);
+	run_ranks(4, settings, measured_body, j);
 	for (int p = 0; p < 4; p++)
 		same &= !j->failed[p] && j->print[p] == j->print[0] && j->nbuckets[p] == j->nbuckets[0] && j->plans[p] == j->plans[0];
 	ok(same && (j->plans[0] == 1 || *j->reason), "two levels: %u plan, %u messages %s", j->plans[0], j->nbuckets[0], j->reason);
@@ -218,25 +152,6 @@ static void latency(void)
 	free(j);
 }
 
-/* 18.0 ms are predicted of three messages and 18.1 of one: both are run. */
-static void rivals(void)
-{
-	times t = usual;
-	t.favours = 1;
-	job_run *j = run(3, "mgwfbp", 40, &t);
-	ok(sound(j, 3) && j->plans[0] == 1 && j->nbuckets[0] == 1 && !strcmp(j->name, "fixed") && j->predicted[2] == j->predicted[0],
-	   "a simple plan that runs faster than the one that was solved for stays: '%s'", j->name);
-	t.favours = 3;
-	j = run(3, "mgwfbp", 40, &t);
-	ok(sound(j, 3) && j->plans[0] == 1 && j->nbuckets[0] == 3 && !strcmp(j->name, "mgwfbp"),
-	   "one that does not is left again: '%s'", j->name);
-	settings[4] = "schedule.trial_steps=0";
-	t.favours = 1;
-	j = run(3, "mgwfbp", 40, &t);
-	settings[4] = NULL;
-	ok(sound(j, 3) && j->nbuckets[0] == 3, "without steps for it nothing is compared");
-}
-
 int main(void)
 {
 	settings[1] = plugin_path_setting();
@@ -247,7 +162,6 @@ int main(void)
 	uneven();
 	noise();
 	drift();
-	rivals();
 	levels();
 	latency();
 	return done_testing();

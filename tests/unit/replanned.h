@@ -20,12 +20,15 @@ typedef struct times {
 	int together;      /* tensors that come at once */
 	double slow[MAX_RANKS]; /* 0: as the others */
 	uint32_t favours;  /* other numbers of messages than this make a step 5 ms longer; 0: none */
+	int wild;          /* exchanges are on no line */
 } times;
 
 typedef struct job_run {
 	const char *compressor, *schedule;
 	int steps, drift_at;
 	times t, later;
+	/* After step s, between two steps, when the ranks have talked; may be NULL. */
+	void (*between)(struct job_run *run, gradcomp_reducer *r, int rank, int s);
 	/* By rank, at the end. */
 	uint32_t nbuckets[MAX_RANKS], ends[MAX_RANKS][N], plans[MAX_RANKS];
 	uint32_t after[MAX_RANKS]; /* plans when times changed */
@@ -76,7 +79,10 @@ __attribute__((unused)) static void pretend(gradcomp_reducer *r, const times *t,
 			profile_bucket *in = &row->buckets[b];
 			/* Whoever is early waits: each exchange is short on one rank alone. */
 			double wait = (at + b) % (uint64_t)r->layout.nranks == (uint64_t)rank ? 0 : 3e-3;
-			in->exchange = t->a * in->rounds + t->b * in->bytes + wait;
+			double longer = t->wild ? pow(10, (double)((at + b) % 3)) : 1;
+			in->exchange = (t->a * in->rounds + t->b * in->bytes) * longer + wait;
+			in->reduce = in->reduce > 0 ? 1e-6 : 0;
+			in->spread = in->spread > 0 ? 1e-6 : 0;
 			for (int k = 0; k < COMPUTE_KINDS; k++)
 				in->compute[k] = in->compute[k] > 0 ? 1e-6f : 0;
 		}
@@ -134,5 +140,73 @@ __attribute__((unused)) static void keep_result(job_run *run, gradcomp_reducer *
 static const char *settings[8] = {"gradcomp.log=info", NULL};
 
 static const times usual = {.a = 2e-3, .b = 1e-9, .backward = 0.2e-3};
+
+__attribute__((unused)) static void measured_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	job_run *run = arg;
+	gradcomp_error err = {0};
+	gradcomp_reducer *r;
+	float *grad[N];
+	if (open_reducer(gradcomp_job_world(job), run->compressor, run->schedule, &r, &err)) {
+		printf("# rank %d: %s\n", rank, err.text);
+		run->failed[rank] = 1;
+		return;
+	}
+	for (int i = 0; i < N; i++)
+		grad[i] = calloc(numel_of(i), sizeof(float));
+	for (int s = 0; s < run->steps && !run->failed[rank]; s++) {
+		run->failed[rank] = step(r, rank, s, grad, &err) != 0;
+		if (run->failed[rank])
+			printf("# rank %d step %d: %s\n", rank, s, err.text);
+		for (int i = 0; i < N; i++)
+			for (uint64_t k = 0; k < numel_of(i); k++) {
+				uint32_t bits;
+				double want = 0;
+				for (int p = 0; p < P; p++)
+					want += (double)value(p, s, i, k) / P;
+				run->off[rank] = fmax(run->off[rank], fabs((double)grad[i][k] - want));
+				memcpy(&bits, &grad[i][k], sizeof bits);
+				run->print[rank] = id_mix(run->print[rank], bits);
+			}
+		/* Not while the ranks talk about them. */
+		pthread_mutex_lock(&r->lock);
+		queue_settle(r);
+		if (s == run->drift_at)
+			run->after[rank] = r->replan->plans;
+		pthread_mutex_unlock(&r->lock);
+		if (run->between)
+			run->between(run, r, rank, s);
+		pretend(r, run->drift_at && s >= run->drift_at ? &run->later : &run->t, rank);
+	}
+	keep_result(run, r, rank);
+	gradcomp_reducer_free(r);
+	for (int i = 0; i < N; i++)
+		free(grad[i]);
+}
+
+__attribute__((unused)) static job_run *run_more(int P, const char *schedule, int steps, const times *t, int drift_at, const times *later)
+{
+	static job_run result;
+	result = (job_run){.compressor = "none", .schedule = schedule, .steps = steps, .t = *t, .drift_at = drift_at,
+	                   .later = later ? *later : *t};
+	run_ranks(P, settings, measured_body, &result);
+	return &result;
+}
+
+__attribute__((unused)) static job_run *run(int P, const char *schedule, int steps, const times *t)
+{
+	return run_more(P, schedule, steps, t, 0, NULL);
+}
+
+/* Equal on all ranks, and averages are averages. */
+__attribute__((unused)) static int sound(const job_run *j, int P)
+{
+	int good = 1;
+	for (int p = 0; p < P; p++)
+		good &= !j->failed[p] && j->nbuckets[p] == j->nbuckets[0] && j->print[p] == j->print[0] &&
+		        j->plans[p] == j->plans[0] && !memcmp(j->ends[p], j->ends[0], j->nbuckets[0] * sizeof *j->ends[0]) &&
+		        j->off[p] < 1e-5;
+	return good;
+}
 
 #endif
