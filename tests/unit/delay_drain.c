@@ -1,5 +1,7 @@
 /* Delayed averages under SGD: drained weights are equal on all ranks and those of averages that
  * were never late; convergence; the report. */
+#include "auto.h"
+#include "delay_parts.h"
 #include "delayed.h"
 #include "tmpdir.h"
 
@@ -75,6 +77,17 @@ static void drain_body(gradcomp_job *job, int rank, int P, void *arg)
 	sgd_close(&m, run, rank, P, STEPS, -rate, &err);
 }
 
+/* Of `auto` what steps take is made up: which candidate it comes to must not depend on how busy
+ * this machine is. Its second one is the faster. */
+static choice *chooses(const sgd *m)
+{
+	static story made_up = {.seconds = {14e-3, 3e-3}, .exposed = 12.7e-3, .byte = 1e-6, .error = 0.5};
+	choice *c = ((const delay *)m->red->front)->inner->front;
+	c->shows = story_shows;
+	c->test = &made_up;
+	return c;
+}
+
 /* Every rank pulls to a point of its own; together they go to the mean of the points. */
 static void converge_body(gradcomp_job *job, int rank, int P, void *arg)
 {
@@ -82,6 +95,7 @@ static void converge_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_error err = {0};
 	sgd m;
 	int bad = sgd_open(&m, job, run, &err);
+	choice *c = !bad && !strncmp(run->spec, "auto", 4) ? chooses(&m) : NULL;
 	for (int s = 0; s < 200 && !bad; s++) {
 		for (int t = T - 1; t >= 0; t--) {
 			for (uint64_t i = 0; i < numel(t); i++)
@@ -92,6 +106,10 @@ static void converge_body(gradcomp_job *job, int rank, int P, void *arg)
 		sgd_step(&m, &m.v, 0.1f);
 	}
 	run->failed[rank] = bad || gradcomp_reducer_drain(m.red, m.corrections.at, m.weights.at, 0.1, &err);
+	if (c) {
+		story_rest(c);
+		run->failed[rank] |= c->now.candidate != 1;
+	}
 	sgd_close(&m, run, rank, P, 1, 1, &err);
 }
 
@@ -142,7 +160,8 @@ int main(void)
 	}
 	/* Behind a delay `auto` chooses as it does elsewhere. */
 	check(3, settings, "drained", (struct run){.spec = "auto", .delay = 2}, INFINITY, drain_body);
-	check(2, settings, "converged", (struct run){.spec = "auto", .delay = 1}, 0.1, converge_body);
+	check(2, settings, "converged", (struct run){.spec = "auto:candidates=none/topk:density=0.3", .delay = 1}, 0.05,
+	      converge_body);
 	tmpdir_make("delay");
 	reported("none");
 	reported("auto");
