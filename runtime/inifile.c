@@ -54,8 +54,8 @@ static char *inifile_line(char *out, int capacity, void *user)
 		return NULL;
 	f->line++;
 	while ((c = getc(f->stream)) != EOF && c != '\n') {
-		if ((c < 0x20 && c != '\t' && c != '\r') || c == 0x7f) {
-			inifile_fail(f, "there is a control character (0x%02x)", c);
+		if ((c < 0x20 && c != '\t' && c != '\r') || c == 0x7f || (n && out[n - 1] == '\r')) {
+			inifile_fail(f, "there is a control character (0x%02x)", n && out[n - 1] == '\r' ? '\r' : c);
 			return NULL;
 		}
 		/* Room for "\r\n" and the final 0. */

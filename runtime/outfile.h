@@ -1,5 +1,4 @@
-/* A file of the job's that appears when it is complete: written under a name that nobody
- * sees, then renamed, so that a reader never sees half of it. */
+/* A file of the job's that appears when it is complete (newfile.h). */
 #ifndef OUTFILE_H
 #define OUTFILE_H
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "error.h"
@@ -56,9 +57,12 @@ static gradcomp_status writable(const char *path, gradcomp_error *err)
 	size_t n = (size_t)(strrchr(path, '/') - path);
 	char *folder = strndup(path, n ? n : 1);
 	gradcomp_status st = GRADCOMP_OK;
+	struct stat s;
 	if (!folder)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the record");
-	if (access(folder, W_OK | X_OK))
+	if (!lstat(path, &s) && !S_ISREG(s.st_mode))
+		st = error_set(err, GRADCOMP_ERR_IO, "record %s: there is something of that name that is no file", path);
+	else if (access(folder, W_OK | X_OK))
 		st = error_errno(err, GRADCOMP_ERR_IO, "record %s: directory %s", path, folder);
 	free(folder);
 	return st;

@@ -1,10 +1,10 @@
 /* Step time against nodes, as SVG: the compressors that come nearest to the best anywhere,
  * and dense. Both axes are logarithmic; the look is that of bench/svg.py. */
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "newfile.h"
 #include "plan.h"
 
 enum { LINES = 8, WIDTH = 640, HEIGHT = 420, LEFT = 70, RIGHT = 20, TOP = 40, BOTTOM = 50, LEGEND = 18 };
@@ -173,7 +173,8 @@ static void put_picture(picture *s)
 gradcomp_status plan_svg(const plan *p, const char *path, gradcomp_error *err)
 {
 	static picture s;
-	int bad;
+	char why[NEWFILE_WHY];
+	newfile *f;
 
 	s = (picture){.p = p};
 	choose(&s);
@@ -184,15 +185,14 @@ gradcomp_status plan_svg(const plan *p, const char *path, gradcomp_error *err)
 		return err->status;
 	}
 	bounds(&s);
-	s.out = fopen(path, "w");
-	bad = !s.out;
-	if (s.out) {
+	f = newfile_open(path, 0, why);
+	if (f) {
+		s.out = newfile_stream(f);
 		put_picture(&s);
-		bad = ferror(s.out) | (fclose(s.out) != 0);
+		if (!newfile_close(f, why))
+			return GRADCOMP_OK;
 	}
-	if (!bad)
-		return GRADCOMP_OK;
 	err->status = GRADCOMP_ERR_IO;
-	snprintf(err->text, sizeof err->text, "%.200s: %s", path, strerror(errno));
+	snprintf(err->text, sizeof err->text, "%.180s cannot be written: %s", path, why);
 	return err->status;
 }

@@ -3,12 +3,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "clock.h"
 #include "error.h"
+#include "newfile.h"
 
 gradcomp_status fields_read(inifile *f, const char *path)
 {
@@ -37,29 +36,13 @@ gradcomp_status fields_read(inifile *f, const char *path)
 gradcomp_status fields_publish(const char *path, void (*print)(FILE *out, const void *what), const void *what,
                                gradcomp_error *err)
 {
-	gradcomp_status st = GRADCOMP_OK;
-	char *temp = NULL;
-	FILE *out = NULL;
-	int fd = -1;
+	char why[NEWFILE_WHY];
+	newfile *f = newfile_open(path, 0, why);
 
-	if (asprintf(&temp, "%s.%d.%llx", path, (int)getpid(), (unsigned long long)(clock_now() * 1e9)) < 0)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
-	fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-	out = fd < 0 ? NULL : fdopen(fd, "w");
-	if (!out) {
-		st = error_errno(err, GRADCOMP_ERR_IO, "%s cannot be written", path);
-		goto done;
+	if (f) {
+		print(newfile_stream(f), what);
+		if (!newfile_close(f, why))
+			return GRADCOMP_OK;
 	}
-	print(out, what);
-	if (fflush(out) || ferror(out) || fsync(fd) || rename(temp, path))
-		st = error_errno(err, GRADCOMP_ERR_IO, "%s cannot be written", path);
-done:
-	if (st && fd >= 0)
-		unlink(temp);
-	if (out)
-		fclose(out);
-	else if (fd >= 0)
-		close(fd);
-	free(temp);
-	return st;
+	return error_set(err, GRADCOMP_ERR_IO, "%s cannot be written: %s", path, why);
 }

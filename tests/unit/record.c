@@ -100,6 +100,8 @@ int main(void)
 	is_int(record_open(path, &rec, &err), GRADCOMP_ERR_IO, "a directory that is not there");
 	snprintf(text, sizeof text, "%s/none", tmpdir);
 	like(err.text, text, "is named");
+	is_int(record_open(tmpdir, &rec, &err), GRADCOMP_ERR_IO, "a directory");
+	like(err.text, "something of that name that is no file", "is told of before the job runs");
 	is_int(record_open("x%q", &rec, &err), GRADCOMP_ERR_INVALID, "a name with an unknown letter");
 	if (!chdir(tmpdir)) {
 		is_int(record_open("here.ini", &rec, &err), GRADCOMP_OK, "a relative name");
