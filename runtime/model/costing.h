@@ -31,6 +31,7 @@ typedef struct costing {
 	gradcomp_layout layout;   /* what the compressor works on: of two levels, rank 0's shards */
 	gradcomp_tensor *tensors; /* of the layout */
 	uint64_t *whole;          /* the numel of each in the model, backward order */
+	uint64_t *dims;           /* of two levels: two of each part */
 	int two_levels;
 	int measured; /* the machine was measured on as many nodes and ranks */
 	void *instance;

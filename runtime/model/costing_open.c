@@ -11,8 +11,20 @@
 
 static const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
 
-/* The model's tensors, last first; of two levels the parts of them that a rank holds, which
- * its compressor does not look at the shapes of. */
+/* A rank's part of a tensor, of two levels: a matrix stays one, as in reducer/shards_run.c, of whole
+ * rows where the part has some. */
+static void divide(gradcomp_tensor *t, uint64_t ranks, uint64_t dims[2])
+{
+	uint64_t row = t->ndim > 1 && t->dims[0] ? t->numel / t->dims[0] : 0;
+
+	t->numel = (t->numel + ranks - 1) / ranks;
+	dims[0] = row && t->numel % row == 0 ? t->numel / row : 1;
+	dims[1] = t->numel / dims[0];
+	t->dims = t->ndim > 1 ? dims : dims + 1;
+	t->ndim = t->ndim > 1 ? 2 : 1;
+}
+
+/* The model's tensors, last first. */
 static gradcomp_status make_layout(costing *c, gradcomp_error *err)
 {
 	const gradcomp_model *m = c->model;
@@ -20,7 +32,8 @@ static gradcomp_status make_layout(costing *c, gradcomp_error *err)
 
 	c->tensors = calloc(m->ntensors, sizeof *c->tensors);
 	c->whole = calloc(m->ntensors, sizeof *c->whole);
-	if (!c->tensors || !c->whole)
+	c->dims = calloc(m->ntensors, 2 * sizeof *c->dims);
+	if (!c->tensors || !c->whole || !c->dims)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", m->ntensors);
 	for (uint32_t i = 0; i < m->ntensors; i++) {
 		const gradcomp_model_tensor *from = &m->tensors[m->ntensors - 1 - i];
@@ -29,11 +42,8 @@ static gradcomp_status make_layout(costing *c, gradcomp_error *err)
 		c->whole[i] = model_numel(from);
 		*t = (gradcomp_tensor){.name = from->name, .numel = c->whole[i], .offset = at, .dims = from->dims,
 		                       .ndim = from->ndim, .dtype = GRADCOMP_F32};
-		if (c->two_levels) {
-			t->numel = (c->whole[i] + (uint64_t)c->ranks_per_node - 1) / (uint64_t)c->ranks_per_node;
-			t->dims = &t->numel;
-			t->ndim = 1;
-		}
+		if (c->two_levels)
+			divide(t, (uint64_t)c->ranks_per_node, &c->dims[2 * (size_t)i]);
 		at += t->numel;
 	}
 	c->layout = (gradcomp_layout){.struct_size = sizeof c->layout, .ntensors = m->ntensors, .tensors = c->tensors,
@@ -124,6 +134,7 @@ void costing_clear(costing *c)
 	config_free(c->config);
 	free(c->tensors);
 	free(c->whole);
+	free(c->dims);
 	free(c->known);
 	memset(c, 0, sizeof *c);
 }

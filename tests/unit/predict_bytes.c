@@ -47,6 +47,9 @@ static const pair flat[] = {
 static const pair levels[] = {
 	{"none", "hier", 1e-9},
 	{"topk:density=0.05", "hier", 1e-9},
+	/* What they do with a matrix is not what they do with its numbers in a row. */
+	{"dgc:density=0.05", "hier", 0.002},
+	{"onebit", "hier", 0.002},
 };
 
 typedef struct run {
