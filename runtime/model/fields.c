@@ -1,6 +1,6 @@
-#include "fields.h"
+/* Values of a file, taken by their rows. */
+#include "fields_parts.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,57 +9,7 @@
 #include "spec.h"
 #include "suggest.h"
 
-#define WIDEST 9007199254740992.0 /* 2^53 */
-#define SPEC_PIECE 150
 #define SPEC_LONGEST 4000
-
-static void *place(const fields *t, const field *r)
-{
-	return (char *)t->base + r->at;
-}
-
-int fields_words(char *text, char **word, int most)
-{
-	char *rest = NULL;
-	int n = 0;
-
-	for (char *w = strtok_r(text, " \t", &rest); w; w = strtok_r(NULL, " \t", &rest)) {
-		if (n == most)
-			return most + 1;
-		word[n++] = w;
-	}
-	return n;
-}
-
-static int number_in(inifile *f, const char *what, const char *text, double least, double most, const char *unit,
-                     double *out)
-{
-	if (number_float(text, out) == NUMBER_OK && *out >= least && *out <= most)
-		return 1;
-	inifile_fail(f, "%s is '%s'; it must be %s, %g to %g", what, text, unit, least, most);
-	return 0;
-}
-
-int fields_seconds(inifile *f, const char *what, const char *word, double most, double *out)
-{
-	return number_in(f, what, word, 0, most, "seconds", out);
-}
-
-int fields_line(inifile *f, const char *key, const char *text, double a_most, double b_most, double out[2])
-{
-	char copy[200], *w[2], what[80];
-
-	snprintf(copy, sizeof copy, "%s", text);
-	if (fields_words(copy, w, 2) != 2) {
-		inifile_fail(f, "%s is '%s'; write two numbers A B, for A + B x seconds", key, text);
-		return 0;
-	}
-	snprintf(what, sizeof what, "the first number of %s", key);
-	if (!number_in(f, what, w[0], 0, a_most, "seconds", &out[0]))
-		return 0;
-	snprintf(what, sizeof what, "the second number of %s", key);
-	return number_in(f, what, w[1], 0, b_most, "seconds for each x", &out[1]);
-}
 
 static int take_count(inifile *f, const field *r, const char *text, double most, int64_t *out)
 {
@@ -68,20 +18,6 @@ static int take_count(inifile *f, const field *r, const char *text, double most,
 	inifile_fail(f, "%s is '%s'; it must be a whole number, %.0f to %.0f", r->key, text, r->least, most);
 	return 0;
 }
-
-static int name_ok(const char *name)
-{
-	size_t n = strlen(name);
-
-	if (!n || n >= FIELD_NAME_MAX || name[0] == ' ' || name[n - 1] == ' ')
-		return 0;
-	for (const char *p = name; *p; p++)
-		if (*p < 0x20 || *p > 0x7e || *p == ';' || *p == '#')
-			return 0;
-	return 1;
-}
-
-static const char name_form[] = "1 to 63 printable characters without ';' and '#'";
 
 static int take_hash(inifile *f, const field *r, const char *text, uint64_t *out)
 {
@@ -108,12 +44,12 @@ static void take_spec(inifile *f, const char *key, const char *text, char **out)
 
 static void take(fields *t, const field *r, inifile *f, const char *value)
 {
-	void *at = place(t, r);
+	void *at = fields_place(t, r);
 	int64_t i;
 
 	switch (r->kind) {
 	case FIELD_NUMBER:
-		number_in(f, r->key, value, r->least, r->most, r->unit, at);
+		fields_float(f, r->key, value, r->least, r->most, r->unit, at);
 		break;
 	case FIELD_LINE:
 		fields_line(f, r->key, value, r->most, r->b_most, at);
@@ -130,10 +66,10 @@ static void take(fields *t, const field *r, inifile *f, const char *value)
 		take_hash(f, r, value, at);
 		break;
 	case FIELD_NAME:
-		if (name_ok(value))
+		if (fields_name_ok(value))
 			snprintf(at, FIELD_NAME_MAX, "%s", value);
 		else
-			inifile_fail(f, "%s is '%s'; it must be %s", r->key, value, name_form);
+			inifile_fail(f, "%s is '%s'; it must be %s", r->key, value, fields_name_form);
 		break;
 	case FIELD_SPEC:
 		take_spec(f, r->key, value, at);
@@ -208,113 +144,4 @@ gradcomp_status fields_complete(const fields *t, inifile *f, const char *section
 		}
 	}
 	return f->status;
-}
-
-static int inside(double x, double least, double most)
-{
-	return isfinite(x) && x >= least && x <= most;
-}
-
-static int value_ok(const field *r, const void *at, char *text, size_t capacity)
-{
-	char name[SPEC_NAME_MAX];
-	const double *d = at;
-	double x;
-
-	switch (r->kind) {
-	case FIELD_NUMBER:
-		snprintf(text, capacity, "%g; it must be %s, %g to %g", *d, r->unit, r->least, r->most);
-		return inside(*d, r->least, r->most);
-	case FIELD_LINE:
-		snprintf(text, capacity, "%g + %g x; the numbers must be seconds, 0 to %g and 0 to %g", d[0], d[1], r->most,
-		         r->b_most);
-		return inside(d[0], 0, r->most) && inside(d[1], 0, r->b_most);
-	case FIELD_COUNT:
-	case FIELD_LONG:
-		x = r->kind == FIELD_COUNT ? *(const uint32_t *)at : (double)*(const uint64_t *)at;
-		snprintf(text, capacity, "%.0f; it must be %.0f to %.0f", x, r->least,
-		         r->kind == FIELD_COUNT ? r->most : WIDEST);
-		return inside(x, r->least, r->kind == FIELD_COUNT ? r->most : WIDEST);
-	case FIELD_HASH:
-		return 1;
-	case FIELD_NAME:
-		snprintf(text, capacity, "not %s", name_form);
-		return memchr(at, 0, FIELD_NAME_MAX) && name_ok(at);
-	default: /* SPEC */
-		snprintf(text, capacity, "no SPEC; it must be NAME[:key=value,...]");
-		return *(char *const *)at ? !spec_name(*(char *const *)at, name, NULL) : !r->needed;
-	}
-}
-
-gradcomp_status fields_check(const fields *t, const char *what, gradcomp_error *err)
-{
-	char text[200];
-
-	for (size_t i = 0; i < t->n; i++)
-		if (!value_ok(&t->row[i], place(t, &t->row[i]), text, sizeof text))
-			return error_set(err, GRADCOMP_ERR_INVALID, "%s: [%s] %s is %s", what, t->row[i].section, t->row[i].key,
-			                 text);
-	return GRADCOMP_OK;
-}
-
-void fields_write_spec(FILE *out, const char *key, const char *spec)
-{
-	size_t n = strlen(spec);
-
-	fprintf(out, "%s = %.*s\n", key, SPEC_PIECE, spec);
-	for (size_t at = SPEC_PIECE; at < n; at += SPEC_PIECE)
-		fprintf(out, "more = %.*s\n", SPEC_PIECE, spec + at);
-}
-
-void fields_write(FILE *out, const fields *t, const char *section, const char *heading)
-{
-	fprintf(out, "[%s]\n", heading);
-	for (size_t i = 0; i < t->n; i++) {
-		const field *r = &t->row[i];
-		const void *at = place(t, r);
-		const double *d = at;
-		char number[2][NUMBER_TEXT];
-
-		if (strcmp(r->section, section))
-			continue;
-		switch (r->kind) {
-		case FIELD_NUMBER:
-			number_put_float(number[0], *d);
-			fprintf(out, "%s = %s\n", r->key, number[0]);
-			break;
-		case FIELD_LINE:
-			number_put_float(number[0], d[0]);
-			number_put_float(number[1], d[1]);
-			fprintf(out, "%s = %s %s\n", r->key, number[0], number[1]);
-			break;
-		case FIELD_COUNT:
-			fprintf(out, "%s = %u\n", r->key, *(const uint32_t *)at);
-			break;
-		case FIELD_LONG:
-			fprintf(out, "%s = %llu\n", r->key, *(const unsigned long long *)at);
-			break;
-		case FIELD_HASH:
-			fprintf(out, "%s = %016llx\n", r->key, *(const unsigned long long *)at);
-			break;
-		case FIELD_NAME:
-			fprintf(out, "%s = %s\n", r->key, (const char *)at);
-			break;
-		case FIELD_SPEC:
-			if (*(char *const *)at)
-				fields_write_spec(out, r->key, *(char *const *)at);
-		}
-	}
-}
-
-int fields_number(inifile *f, const char *what, const char *text, uint32_t next)
-{
-	int64_t n;
-
-	if (number_int(text, &n) != NUMBER_OK || n < 0 || n > UINT32_MAX)
-		inifile_fail(f, "'%s' is no number of a %s", text, what);
-	else if (n < next)
-		inifile_fail(f, "%s %s was given already, or comes too late; the next is %u", what, text, next);
-	else if (n > next)
-		inifile_fail(f, "%s %s comes where %u would be right", what, text, next);
-	return !f->status;
 }

@@ -55,6 +55,8 @@ gradcomp_status fields_check(const fields *t, const char *what, gradcomp_error *
 void fields_write(FILE *out, const fields *t, const char *section, const char *heading);
 /* KEY = SPEC, on as many lines as it takes. */
 void fields_write_spec(FILE *out, const char *key, const char *spec);
+/* The name of a tensor or layer as one word: its last bytes, which say more than the first. */
+void fields_write_name(FILE *out, const char *name);
 
 /* The number N of a section [NAME N], or of a key N; it must be `next`. */
 int fields_number(inifile *f, const char *what, const char *text, uint32_t next);
@@ -62,12 +64,15 @@ int fields_number(inifile *f, const char *what, const char *text, uint32_t next)
 int fields_words(char *text, char **word, int most);
 /* "a b" with 0 <= a <= a_most, 0 <= b <= b_most. */
 int fields_line(inifile *f, const char *key, const char *text, double a_most, double b_most, double out[2]);
+/* A number from `least` to `most`; `unit` says of what. */
+int fields_float(inifile *f, const char *what, const char *text, double least, double most, const char *unit,
+                 double *out);
 /* One word in a line of numbers: seconds from 0 to `most`. */
 int fields_seconds(inifile *f, const char *what, const char *word, double most, double *out);
 
 /* Opens a regular file for reading and reads it. */
 gradcomp_status fields_read(inifile *f, const char *path);
-/* Publishes by rename what print() writes. */
+/* What print() writes, when it is complete. */
 gradcomp_status fields_publish(const char *path, void (*print)(FILE *out, const void *what), const void *what,
                                gradcomp_error *err);
 

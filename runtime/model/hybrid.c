@@ -3,10 +3,11 @@
 #include <stdlib.h>
 
 #include "error.h"
-#include "layers.h"
+#include "machine.h"
 
 #define NODES_MAX (1u << 20)
 #define RANKS_MAX 1024
+#define SAMPLES_MAX (1ull << 53) /* of a step: doubles count that far */
 #define GAP 0.001 /* of the best plan's seconds, when layers are many */
 
 /* Everything that one question needs. */
@@ -41,6 +42,9 @@ static gradcomp_status check_levels(const gradcomp_machine *machine, const gradc
 static gradcomp_status check_question(const gradcomp_model *m, const gradcomp_hybrid_question *q,
                                       gradcomp_error *err)
 {
+	if (q->struct_size < sizeof *q)
+		return error_set(err, GRADCOMP_ERR_ABI, "a gradcomp_hybrid_question of %u bytes; %zu are right",
+		                 q->struct_size, sizeof *q);
 	if (!m->nlayers)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "model %s has no section [layers], which says where a pipeline can be cut",
@@ -59,13 +63,18 @@ static gradcomp_status check_question(const gradcomp_model *m, const gradcomp_hy
 	if (!m->batch)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "model %s does not say of how many samples its seconds are (batch)", m->name);
-	return layers_check(m, err);
+	return GRADCOMP_OK;
 }
 
 static gradcomp_status take_batch(asking *k, gradcomp_error *err)
 {
 	const gradcomp_hybrid_question *q = k->q;
 
+	if (!q->batch && k->model->batch > SAMPLES_MAX / q->nodes / q->ranks_per_node)
+		return error_set(err, GRADCOMP_ERR_RANGE,
+		                 "%llu samples of model %s on each of %u nodes of %u ranks; a step can have %llu",
+		                 (unsigned long long)k->model->batch, k->model->name, q->nodes, q->ranks_per_node,
+		                 SAMPLES_MAX);
 	k->batch = q->batch ? q->batch : k->model->batch * q->nodes * q->ranks_per_node;
 	if (!q->microbatches || k->batch % q->microbatches)
 		return error_set(err, GRADCOMP_ERR_INVALID,
@@ -214,9 +223,13 @@ gradcomp_status gradcomp_parallelize(const gradcomp_model *model, const gradcomp
                                      gradcomp_error *err)
 {
 	asking k = {.model = model, .machine = machine, .q = question};
-	gradcomp_status st = check_question(model, question, err);
+	gradcomp_status st = model_check(model, err);
 
 	*out = NULL;
+	if (!st)
+		st = machine_check(machine, err);
+	if (!st)
+		st = check_question(model, question, err);
 	if (!st)
 		st = check_levels(machine, question, err);
 	if (!st)

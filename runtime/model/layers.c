@@ -33,9 +33,14 @@ static gradcomp_status take_tensors(const char *word, gradcomp_model_layer *l, g
 	                 word);
 }
 
+static int bytes_ok(double bytes)
+{
+	return bytes >= 0 && bytes <= BYTES_MOST;
+}
+
 static gradcomp_status take_bytes(const char *name, const char *word, double *out, gradcomp_error *err)
 {
-	if (number_float(word, out) == NUMBER_OK && *out >= 0 && *out <= BYTES_MOST)
+	if (number_float(word, out) == NUMBER_OK && bytes_ok(*out))
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_INVALID, "%s is '%s'; it must be bytes of a sample, 0 to %g", name, word,
 	                 BYTES_MOST);
@@ -79,8 +84,9 @@ void layer_print(FILE *out, const gradcomp_model_layer *l)
 	number_put_float(number[0], l->output);
 	number_put_float(number[1], l->kept[0]);
 	number_put_float(number[2], l->kept[1]);
-	fprintf(out, "%s tensors %u-%u output %s kept %s %s reduces %u", l->name, l->first, l->first + l->ntensors - 1,
-	        number[0], number[1], number[2], l->reduces);
+	fields_write_name(out, l->name);
+	fprintf(out, " tensors %u-%u output %s kept %s %s reduces %u", l->first, l->first + l->ntensors - 1, number[0],
+	        number[1], number[2], l->reduces);
 }
 
 gradcomp_status layers_check(const gradcomp_model *m, gradcomp_error *err)
@@ -90,7 +96,13 @@ gradcomp_status layers_check(const gradcomp_model *m, gradcomp_error *err)
 	for (uint32_t i = 0; i < m->nlayers; i++) {
 		const gradcomp_model_layer *l = &m->layers[i];
 
-		if (l->first != at || l->ntensors > m->ntensors - at)
+		if (!l->name || !bytes_ok(l->output) || !bytes_ok(l->kept[0]) || !bytes_ok(l->kept[1]) ||
+		    l->reduces > REDUCES_MOST)
+			return error_set(err, GRADCOMP_ERR_INVALID,
+			                 "layer %u has no name, or output %g, kept %g %g, reduces %u: bytes must be 0 to %g, "
+			                 "reduces 0 to %d",
+			                 i, l->output, l->kept[0], l->kept[1], l->reduces, BYTES_MOST, REDUCES_MOST);
+		if (!l->ntensors || l->first != at || l->ntensors > m->ntensors - at)
 			return error_set(err, GRADCOMP_ERR_INVALID,
 			                 "layer %u (%s) has tensors %u-%u; it must begin with %u, and the last tensor is %u", i,
 			                 l->name, l->first, l->first + l->ntensors - 1, at, m->ntensors - 1);

@@ -1,20 +1,15 @@
-/* Machine files: what messages, bytes and compressors cost on some nodes. */
-#include "machine.h"
+/* Machines: what is right in one, and machine files as they are written. */
+#include "machine_parts.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "error.h"
-#include "fields.h"
 #include "number.h"
 
-/* Beyond these nothing has been built: a message of a minute, a byte that takes ten
- * milliseconds, ten thousand ranks on a node. */
-#define MESSAGE_MOST 60
 #define BYTE_LEAST 1e-14
 #define BYTE_MOST 1e-2
-#define ITEM_MOST 1e-2
 
 #define AT(member) offsetof(gradcomp_machine, member)
 static const field machine_rows[] = {
@@ -40,212 +35,25 @@ static const field curve_rows[] = {
 	{"compressor", "code", FIELD_LINE, 0, AT(code), 0, MESSAGE_MOST, ITEM_MOST, NULL},
 };
 #undef AT
-typedef struct collective_name {
-	char *spec;
-} collective_name;
-static const field call_rows[] = {
-	{"collective", "spec", FIELD_SPEC, 1, offsetof(collective_name, spec), 0, 0, 0, NULL},
-};
 
-/* In the order of the bits GRADCOMP_CAN_*. */
-static const char *const primitives[] = {"allreduce", "reduce_scatter", "allgather", "alltoall", "broadcast", "barrier",
-                                         "merge", "coded_allreduce", "coded_allgather", "exchange", "shard",
-                                         "coded_reduce_scatter"};
-enum { PRIMITIVES = sizeof primitives / sizeof *primitives };
+const char *const machine_primitives[MACHINE_PRIMITIVES] = {
+	"allreduce", "reduce_scatter", "allgather", "alltoall", "broadcast", "barrier", "merge", "coded_allreduce",
+	"coded_allgather", "exchange", "shard", "coded_reduce_scatter"};
 
-#define ROWS(table) .row = (table), .n = sizeof(table) / sizeof *(table)
-
-typedef struct reading {
-	gradcomp_machine *m;
-	fields machine, curve, call;
-	const char *in;       /* "machine", "compressor", ...: the table of the section */
-	int line;             /* where it begins */
-	uint32_t ncollectives;
-	collective_name collective; /* of the section [collective N] */
-	uint32_t first_call;        /* of that section */
-	int node, network;          /* lines of these sections */
-} reading;
-
-/* Calls of a section get its SPEC when it is over: `more` may have come. */
-static void end_collective(reading *r, inifile *f)
+fields machine_fields(const gradcomp_machine *m)
 {
-	gradcomp_machine *m = r->m;
-
-	fields_complete(&r->call, f, "collective", r->line);
-	for (uint32_t i = r->first_call; !f->status && i < m->ncalls; i++) {
-		m->calls[i].collective = strdup(r->collective.spec);
-		if (!m->calls[i].collective)
-			f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
-	}
-	for (uint32_t i = 0; !f->status && i < r->first_call; i++) {
-		if (!strcmp(m->calls[i].collective, r->collective.spec)) {
-			f->line = r->line;
-			inifile_fail(f, "collective '%s' has a section already", r->collective.spec);
-		}
-	}
-	free(r->collective.spec);
-	r->collective.spec = NULL;
+	return (fields){.row = machine_rows, .n = sizeof machine_rows / sizeof *machine_rows,
+	                .base = (void *)(uintptr_t)m};
 }
 
-static void end_curve(reading *r, inifile *f)
+fields machine_curve_fields(const gradcomp_curve *c)
 {
-	const gradcomp_machine *m = r->m;
-
-	fields_complete(&r->curve, f, "compressor", r->line);
-	for (uint32_t i = 0; !f->status && i + 1 < m->ncurves; i++) {
-		if (!strcmp(m->curves[i].compressor, m->curves[m->ncurves - 1].compressor)) {
-			f->line = r->line;
-			inifile_fail(f, "compressor '%s' has a section already", m->curves[i].compressor);
-		}
-	}
-}
-
-static void end_section(reading *r, inifile *f)
-{
-	if (r->in && !strcmp(r->in, "compressor"))
-		end_curve(r, f);
-	else if (r->in && !strcmp(r->in, "collective"))
-		end_collective(r, f);
-}
-
-static void begin_curve(reading *r, inifile *f, const char *number)
-{
-	gradcomp_machine *m = r->m;
-	gradcomp_curve *more;
-
-	if (!fields_number(f, "compressor", number, m->ncurves + 1))
-		return;
-	more = reallocarray(m->curves, m->ncurves + 1, sizeof *more);
-	if (!more) {
-		f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
-		return;
-	}
-	m->curves = more;
-	more[m->ncurves] = (gradcomp_curve){.compressor = NULL};
-	r->curve = (fields){ROWS(curve_rows), .base = &more[m->ncurves++]};
-	r->in = "compressor";
-}
-
-static void begin_collective(reading *r, inifile *f, const char *number)
-{
-	if (!fields_number(f, "collective", number, r->ncollectives + 1))
-		return;
-	r->ncollectives++;
-	r->call = (fields){ROWS(call_rows), .base = &r->collective};
-	r->first_call = r->m->ncalls;
-	r->in = "collective";
-}
-
-static void machine_section(inifile *f, const char *name, size_t n)
-{
-	reading *r = f->ctx;
-	char text[40], *w[2];
-
-	end_section(r, f);
-	if (f->status)
-		return;
-	r->line = f->line;
-	r->in = NULL;
-	snprintf(text, sizeof text, "%.*s", n < sizeof text ? (int)n : 0, name);
-	int words = fields_words(text, w, 2);
-	if (words == 1 && !strcmp(w[0], "machine"))
-		r->in = "machine";
-	else if (words == 1 && !strcmp(w[0], "node"))
-		r->in = "node", r->node = f->line;
-	else if (words == 1 && !strcmp(w[0], "network"))
-		r->in = "network", r->network = f->line;
-	else if (words == 2 && !strcmp(w[0], "compressor"))
-		begin_curve(r, f, w[1]);
-	else if (words == 2 && !strcmp(w[0], "collective"))
-		begin_collective(r, f, w[1]);
-	if (!f->status && !r->in)
-		inifile_fail(f, "unknown section [%.*s]; there are [machine], [node], [network], [compressor N], [collective N]",
-		             (int)n, name);
-}
-
-static int primitive_of(const char *key)
-{
-	for (int p = 0; p < PRIMITIVES; p++)
-		if (!strcmp(key, primitives[p]))
-			return p;
-	return -1;
-}
-
-static void take_call(reading *r, inifile *f, int p, const char *value)
-{
-	gradcomp_machine *m = r->m;
-	gradcomp_call_cost *more;
-	double line[2];
-
-	for (uint32_t i = r->first_call; i < m->ncalls; i++)
-		if (m->calls[i].primitive == 1u << p)
-			inifile_fail(f, "%s was given already in this section", primitives[p]);
-	if (f->status || !fields_line(f, primitives[p], value, MESSAGE_MOST, ITEM_MOST, line))
-		return;
-	more = reallocarray(m->calls, m->ncalls + 1, sizeof *more);
-	if (!more) {
-		f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
-		return;
-	}
-	m->calls = more;
-	more[m->ncalls++] = (gradcomp_call_cost){.primitive = 1u << p, .cost = {line[0], line[1]}};
-	r->call.spec = NULL;
-}
-
-static void machine_key(inifile *f, const char *section, const char *key, const char *value)
-{
-	reading *r = f->ctx;
-	int collective = !strcmp(r->in, "collective");
-	fields *t = collective ? &r->call : !strcmp(r->in, "compressor") ? &r->curve : &r->machine;
-	int p = collective ? primitive_of(key) : -1;
-
-	(void)section; /* inih cuts it; r->in is what the line says */
-	if (p >= 0)
-		take_call(r, f, p, value);
-	else if (!fields_take(t, f, r->in, key, value))
-		fields_unknown(t, f, r->in, key);
-}
-
-static gradcomp_status machine_whole(reading *r, inifile *f)
-{
-	end_section(r, f);
-	if (!f->status)
-		fields_complete(&r->machine, f, "machine", 0);
-	if (!f->status && (r->node || r->m->ranks_per_node > 1))
-		fields_complete(&r->machine, f, "node", r->node);
-	if (!f->status && (r->network || r->m->nodes > 1))
-		fields_complete(&r->machine, f, "network", r->network);
-	return f->status;
-}
-
-gradcomp_status gradcomp_machine_read(const char *path, gradcomp_machine **out, gradcomp_error *err)
-{
-	gradcomp_machine *m = calloc(1, sizeof *m);
-	reading r = {.m = m, .machine = {ROWS(machine_rows), .base = m}};
-	inifile f = {.err = err, .section = machine_section, .key = machine_key, .ctx = &r};
-	gradcomp_status st;
-
-	if (!m)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
-	m->struct_size = sizeof *m;
-	m->beside_application = m->beside_exchange = 1;
-	st = fields_read(&f, path);
-	if (st == GRADCOMP_ERR_NOTFOUND)
-		st = error_set(err, st, "there is no machine file %s; gradcomp probe writes one", path);
-	if (!st)
-		st = machine_whole(&r, &f);
-	free(r.collective.spec);
-	if (st) {
-		gradcomp_machine_free(m);
-		return st;
-	}
-	*out = m;
-	return GRADCOMP_OK;
+	return (fields){.row = curve_rows, .n = sizeof curve_rows / sizeof *curve_rows, .base = (void *)(uintptr_t)c};
 }
 
 gradcomp_status machine_check(const gradcomp_machine *m, gradcomp_error *err)
 {
-	fields t = {ROWS(machine_rows), .base = (void *)(uintptr_t)m};
+	fields t = machine_fields(m);
 	gradcomp_status st;
 	char what[100];
 
@@ -257,13 +65,13 @@ gradcomp_status machine_check(const gradcomp_machine *m, gradcomp_error *err)
 	t.n -= 4;
 	st = fields_check(&t, what, err);
 	for (int level = 0; !st && level < 2; level++) {
-		fields l = {.row = machine_rows + t.n + 2 * level, .n = 2, .base = t.base};
+		fields l = {.row = t.row + t.n + 2 * level, .n = 2, .base = t.base};
 
 		if (m->level[level].a || m->level[level].b || (level ? m->nodes : m->ranks_per_node) > 1)
 			st = fields_check(&l, what, err);
 	}
 	for (uint32_t i = 0; !st && i < m->ncurves; i++) {
-		fields c = {ROWS(curve_rows), .base = &m->curves[i]};
+		fields c = machine_curve_fields(&m->curves[i]);
 
 		st = fields_check(&c, what, err);
 	}
@@ -273,7 +81,7 @@ gradcomp_status machine_check(const gradcomp_machine *m, gradcomp_error *err)
 		                   ITEM_MOST, NULL};
 		fields l = {.row = &row, .n = 1, .base = &m->calls[i]};
 
-		if (!c->collective || !c->primitive || c->primitive & (c->primitive - 1) || c->primitive >> PRIMITIVES)
+		if (!c->collective || !c->primitive || c->primitive & (c->primitive - 1) || c->primitive >> MACHINE_PRIMITIVES)
 			st = error_set(err, GRADCOMP_ERR_INVALID, "%s: call %u is of no collective, or of no one primitive (%#x)",
 			               what, i, c->primitive);
 		else
@@ -285,7 +93,7 @@ gradcomp_status machine_check(const gradcomp_machine *m, gradcomp_error *err)
 static void print_machine(FILE *out, const void *what)
 {
 	const gradcomp_machine *m = what;
-	const fields t = {ROWS(machine_rows), .base = (void *)(uintptr_t)m};
+	fields t = machine_fields(m);
 	uint32_t number = 0;
 	char heading[40];
 
@@ -297,7 +105,7 @@ static void print_machine(FILE *out, const void *what)
 		fields_write(out, &t, level ? "network" : "node", level ? "network" : "node");
 	}
 	for (uint32_t i = 0; i < m->ncurves; i++) {
-		const fields c = {ROWS(curve_rows), .base = &m->curves[i]};
+		fields c = machine_curve_fields(&m->curves[i]);
 
 		snprintf(heading, sizeof heading, "compressor %u", i + 1);
 		fputc('\n', out);
@@ -319,7 +127,7 @@ static void print_machine(FILE *out, const void *what)
 				continue;
 			number_put_float(a, m->calls[k].cost.a);
 			number_put_float(b, m->calls[k].cost.b);
-			fprintf(out, "%s = %s %s\n", primitives[__builtin_ctz(m->calls[k].primitive)], a, b);
+			fprintf(out, "%s = %s %s\n", machine_primitives[__builtin_ctz(m->calls[k].primitive)], a, b);
 		}
 	}
 }

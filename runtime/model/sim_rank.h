@@ -67,4 +67,28 @@ int sim_rank_make(sim *m, sim_rank *r, const sim_class *c);
 uint32_t sim_advance(sim *m, sim_rank *r);
 uint32_t sim_next_task(const sim *m, const sim_rank *r, uint32_t bucket);
 
+/* ---- what the rank's threads share */
+
+static inline int sim_last_step(const sim *m, uint32_t step)
+{
+	return step + 1 == m->in->steps;
+}
+
+static inline int sim_told(const sim *m, const sim_rank *r)
+{
+	return m->with_events && r == m->ranks;
+}
+
+static inline int sim_by_layers(const sim *m)
+{
+	return m->in->each_layer && m->in->steps > 1;
+}
+
+void sim_tell(sim *m, const char *what, int thread, uint32_t index, uint32_t round, double start, double end);
+/* As many buckets as there is room for, when one was given or has ended. */
+void sim_admit(const sim *m, sim_rank *r);
+/* sim_application.c: what it did is over at r->now; and what waits for buckets, when one has ended. */
+void sim_application(sim *m, sim_rank *r);
+void sim_look_up(sim *m, sim_rank *r);
+
 #endif
