@@ -4,9 +4,8 @@
 
 #include "bench.h"
 #include "commands.h"
+#include "number.h"
 
-#include <math.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -22,85 +21,6 @@ static const char usage_text[] =
 	"--numbers    of the largest bucket that compressors are measured with; 1048576\n"
 	"--sleeping   programs compute elsewhere, on a GPU: compressing has the cores for itself\n"
 	"Where a SPEC has a '/' of its own, lists are parted by ';'.\n";
-
-/* ---- samples ---- */
-
-int probe_wants(const probe_samples *s)
-{
-	return !s->n || (s->n < 3 && s->spent < 2 * s->most) || (s->n < PROBE_SAMPLES && s->spent < s->most);
-}
-
-void probe_add(probe_samples *s, double seconds)
-{
-	if (s->n < PROBE_SAMPLES)
-		s->seconds[s->n++] = seconds;
-	s->spent += seconds;
-}
-
-double probe_median(probe_samples *s)
-{
-	return fit_median(s->seconds, (size_t)s->n);
-}
-
-gradcomp_status probe_slowest(const probe *p, double *seconds, gradcomp_error *err)
-{
-	return gradcomp_allreduce(p->world, seconds, 1, GRADCOMP_F64, GRADCOMP_MAX, err);
-}
-
-gradcomp_status probe_meet(const probe *p, gradcomp_error *err)
-{
-	return gradcomp_barrier(p->world, err);
-}
-
-gradcomp_line probe_line(probe *p, const fit_point *points, int n, const char *what)
-{
-	gradcomp_line l = {0, 0};
-	double off = fit_line(points, (size_t)n, &l.a, &l.b);
-	if (off > p->noise) {
-		p->noise = off;
-		snprintf(p->noisy, sizeof p->noisy, "%s", what);
-	}
-	return l;
-}
-
-gradcomp_line probe_ends(const fit_point *points, int n)
-{
-	const fit_point *first = &points[0], *last = &points[n - 1];
-	double b = n > 1 ? (last->y - first->y) / (last->x - first->x) : 0;
-	if (b <= 0)
-		return (gradcomp_line){0, last->y / last->x};
-	return (gradcomp_line){fmax(first->y - b * first->x, 0), b};
-}
-
-void probe_nomem(gradcomp_error *err, const char *what)
-{
-	bench_failed(err, GRADCOMP_ERR_NOMEM, "no memory for %s", what);
-}
-
-gradcomp_status probe_leave_out(const probe *p, int named, const char *spec, const char *why, gradcomp_error *err)
-{
-	why = *why ? why : "another rank cannot use it";
-	if (named) {
-		bench_failed(err, GRADCOMP_ERR_INVALID, "%s: %s", spec, why);
-		return GRADCOMP_ERR_INVALID;
-	}
-	probe_say(p, "%s is not measured: %s", spec, why);
-	return GRADCOMP_OK;
-}
-
-void probe_say(const probe *p, const char *fmt, ...)
-{
-	va_list ap;
-	if (p->rank != 0)
-		return;
-	fputs("gradcomp probe: ", stderr);
-	va_start(ap, fmt);
-	vfprintf(stderr, fmt, ap);
-	va_end(ap);
-	putc('\n', stderr);
-}
-
-/* ---- the job ---- */
 
 /* Nodes by their hosts; which this rank is on. */
 static gradcomp_status find_nodes(probe *p, gradcomp_error *err)
@@ -154,7 +74,7 @@ static int writable(const char *file, gradcomp_error *err)
 	size_t n = slash ? (size_t)(slash - file) + (slash == file) : 1;
 	snprintf(folder, sizeof folder, "%.*s", (int)n, slash ? file : ".");
 	if (n >= sizeof folder || !*file || access(folder, W_OK | X_OK) ||
-	    (!stat(file, &s) && (S_ISDIR(s.st_mode) || access(file, W_OK))))
+	    (!lstat(file, &s) && (!S_ISREG(s.st_mode) || access(file, W_OK))))
 		return bench_failed(err, GRADCOMP_ERR_IO, "--output %s: cannot be written", file);
 	return 0;
 }
@@ -188,45 +108,6 @@ static gradcomp_status measure(probe *p, gradcomp_error *err)
 	return st;
 }
 
-/* ---- what was found ---- */
-
-static double rate(double seconds_a_byte)
-{
-	return seconds_a_byte > 0 ? 1e-9 / seconds_a_byte : 0;
-}
-
-static void show_level(const char *name, const gradcomp_line *l)
-{
-	if (l->b > 0)
-		printf("%-22s %9.1f us a message, %8.3f GB/s\n", name, 1e6 * l->a, rate(l->b));
-}
-
-static void show(const gradcomp_machine *m)
-{
-	printf("%s: %u nodes of %u ranks\n", m->name, m->nodes, m->ranks_per_node);
-	show_level("within a node", &m->level[0]);
-	show_level("between nodes", &m->level[1]);
-	printf("%-22s %8.3f GB/s, copying %.3f GB/s\n", "adding", rate(m->reduce), rate(m->memory));
-	printf("%-22s %8.0f %% of its speed beside the program, %.0f %% beside an exchange\n", "compressing",
-	       100 * m->beside_application, 100 * m->beside_exchange);
-	printf("\n%-44s %22s %22s\n", "ms, and ms a million numbers", "encode", "decode, or code");
-	for (uint32_t k = 0; k < m->ncurves; k++) {
-		const gradcomp_curve *c = &m->curves[k];
-		const gradcomp_line *after = c->code.b > 0 ? &c->code : &c->decode;
-		printf("%-44.44s %10.3f + %9.3f %10.3f + %9.3f\n", c->compressor, 1e3 * c->encode.a, 1e9 * c->encode.b,
-		       1e3 * after->a, 1e9 * after->b);
-	}
-	if (m->ncalls)
-		printf("\n%-44s %12s %12s\n", "calls", "microseconds", "GB/s");
-	for (uint32_t k = 0; k < m->ncalls; k++) {
-		static const char *const names[] = {"all-reduce", "reduce-scatter", "all-gather", "all-to-all", "broadcast"};
-		const gradcomp_call_cost *c = &m->calls[k];
-		int bit = __builtin_ctz(c->primitive);
-		printf("%-28.28s %-15s %12.1f %12.3f\n", c->collective, bit < 5 ? names[bit] : "levels", 1e6 * c->cost.a,
-		       rate(c->cost.b));
-	}
-}
-
 static gradcomp_status probe_run(probe *p, const char *output, const char *name, const char *compressors,
                                  const char *collectives, gradcomp_error *err)
 {
@@ -257,7 +138,7 @@ static gradcomp_status probe_run(probe *p, const char *output, const char *name,
 		st = measure(p, err);
 	if (st || p->rank != 0)
 		return st;
-	show(p->m);
+	probe_show(p->m);
 	return gradcomp_machine_write(output, p->m, err);
 }
 
@@ -276,11 +157,16 @@ static int strangers(int nranks)
 	return nranks == 1 && tasks && strtol(tasks, NULL, 10) > 1 && getenv("SLURM_PROCID");
 }
 
-static double number(const char *text, double least, double most)
+/* As the machine file can have it. */
+static int is_name(const char *name)
 {
-	char *end;
-	double v = strtod(text, &end);
-	return *text && !*end && v >= least && v <= most ? v : -1;
+	size_t n = strlen(name);
+	if (!n || n >= sizeof ((gradcomp_machine *)0)->name || *name == ' ' || name[n - 1] == ' ')
+		return 0;
+	for (const char *c = name; *c; c++)
+		if (*c < 0x20 || *c > 0x7e || *c == ';' || *c == '#')
+			return 0;
+	return 1;
 }
 
 int cmd_probe(int argc, char **argv)
@@ -298,15 +184,17 @@ int cmd_probe(int argc, char **argv)
 	const gradcomp_job_options job = {.struct_size = sizeof job, .settings = settings};
 	gradcomp_error err = {0}, left = {0};
 	gradcomp_status st;
+	int64_t n;
 	int status = take_options(argc, argv, usage_text, options, NULL, 0);
 	if (status >= 0)
 		return status;
-	p.seconds = number(seconds, 0.5, 3600);
-	if (p.seconds < 0)
+	if (number_float(seconds, &p.seconds) != NUMBER_OK || !(p.seconds >= 0.5 && p.seconds <= 3600))
 		return usage_error(usage_text, "--seconds '%s' is not from 0.5 to 3600", seconds);
-	if (number(numbers, 4096, 1 << 28) < 0)
+	if (number_int(numbers, &n) != NUMBER_OK || n < 4096 || n > 1 << 28)
 		return usage_error(usage_text, "--numbers '%s' is not from 4096 to 268435456", numbers);
-	p.numbers = (uint64_t)number(numbers, 4096, 1 << 28);
+	if (name && !is_name(name))
+		return usage_error(usage_text, "--name '%s' is not 1 to 63 printable characters without ';' and '#'", name);
+	p.numbers = (uint64_t)n;
 	p.m = calloc(1, sizeof *p.m);
 	if (!p.m) {
 		probe_nomem(&err, "a machine");

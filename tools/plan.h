@@ -109,4 +109,18 @@ typedef struct plan_hybrid {
 /* The exit status, after a table or an error. */
 int plan_parallel(plan *p, const plan_hybrid *h, const char *usage);
 
+/* ---- plan_arguments.c */
+
+extern const char plan_usage[];
+/* As given; NULL or 0: not given. */
+typedef struct plan_arguments {
+	const char *model, *machine, *nodes, *ranks, *compressors, *collectives, *schedules, *dense, *half,
+		*compute;
+	const char *svg, *output, *trace;
+	int list, parallel;
+	plan_hybrid hybrid;
+} plan_arguments;
+/* Also sets what of *p follows from them alone. -1 go on, else the exit status. */
+int plan_parse(int argc, char **argv, plan_arguments *a, plan *p);
+
 #endif

@@ -73,8 +73,10 @@ static void print_plan(const plan *p, const gradcomp_hybrid_plan *h)
 		       s->ranks_per_node, s->data, s->tensor, s->seconds * 1e3, s->gradient_s * 1e3,
 		       s->memory / 1e9, compressor_text(p, s));
 	}
-	printf("a step of %llu samples takes %.3f ms: %.4g samples a second\n", (unsigned long long)h->batch,
-	       h->step_s * 1e3, (double)h->batch / h->step_s);
+	printf("a step of %llu samples takes %.3f ms", (unsigned long long)h->batch, h->step_s * 1e3);
+	if (h->step_s > 0)
+		printf(": %.4g samples a second", (double)h->batch / h->step_s);
+	putchar('\n');
 }
 
 static void put_plan(jsonw *j, const char *key, const plan *p, const gradcomp_hybrid_plan *h)

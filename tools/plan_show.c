@@ -9,10 +9,10 @@ static double factor(const plan_row *of, const plan_row *row)
 	return of ? of->p.step_s / row->p.step_s : NAN;
 }
 
-/* "-" for what is not known. */
+/* "-" for what is not known, or has no end. */
 static void print_number(double x, int width, int digits)
 {
-	if (isnan(x))
+	if (!isfinite(x))
 		printf(" %*s", width, "-");
 	else
 		printf(" %*.*f", width, digits, x);

@@ -47,8 +47,9 @@ gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes,
 	return gradcomp_predict(p->model, p->machine, &q, out, err);
 }
 
-/* One compressor and collective, under every schedule. What cannot be predicted says so once;
- * a schedule of a file is of one model, and refused where it is of another. */
+/* One compressor and collective, under every schedule. What cannot be predicted, or not of tensors
+ * as large as the model's, says so once; a schedule of a file is of one model, and refused where it
+ * is of another. */
 static gradcomp_status try_pair(plan *p, plan_table *t, const plan_spec *compressor, const plan_spec *collective,
                                 gradcomp_error *err)
 {
@@ -61,7 +62,7 @@ static gradcomp_status try_pair(plan *p, plan_table *t, const plan_spec *compres
 		*row = (plan_row){
 			.compressor = compressor, .collective = collective, .schedule = &p->schedules.spec[i]};
 		st = plan_predict(p, row, t->nodes, &row->p, err);
-		if (st == GRADCOMP_ERR_UNSUPPORTED) {
+		if (st == GRADCOMP_ERR_UNSUPPORTED || st == GRADCOMP_ERR_RANGE) {
 			snprintf(what, sizeof what, "%.120s over %.120s", compressor->shown, collective->shown);
 			return plan_skip_note(p, what, err->text, err);
 		}

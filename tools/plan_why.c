@@ -65,7 +65,7 @@ static void say_factor(const plan_row *best, const plan_row *other, const char *
 {
 	char a[TEXT];
 
-	if (other && !plan_same(best->compressor, other->compressor))
+	if (other && best->p.step_s > 0 && !plan_same(best->compressor, other->compressor))
 		fprintf(out, ", %.3g times as fast as %s (%s, %s)", other->p.step_s / best->p.step_s, kind,
 		        other->compressor->shown, seconds(other->p.step_s, a));
 }
@@ -136,23 +136,29 @@ static const plan_row *winner(const plan *p, const plan_table *t, uint32_t nodes
 	return found;
 }
 
-/* Whether something else would win on more nodes. */
+/* Whether something else would win on more nodes, as far as that can be predicted. */
 static void say_elsewhere(const plan *p, const plan_table *t, FILE *out)
 {
 	char a[TEXT], b[TEXT];
+	uint32_t n = 1, farthest = 0;
 
-	for (uint32_t n = t->nodes * 2; n <= NODES_FARTHEST; n *= 2) {
+	while (n <= t->nodes)
+		n *= 2;
+	for (; n <= NODES_FARTHEST; n *= 2) {
 		double step = 0, of_best = 0;
 		const plan_row *row = winner(p, t, n, &step, &of_best);
 
-		if (row && !plan_same(row->compressor, t->best->compressor) && step * (1 + PLAN_MARGIN) < of_best) {
+		if (!row)
+			break;
+		if (!plan_same(row->compressor, t->best->compressor) && step * (1 + PLAN_MARGIN) < of_best) {
 			fprintf(out, "%s would win from %u nodes on: %s a step there against %s\n",
 			        row->compressor->shown, n, seconds(step, a), seconds(of_best, b));
 			return;
 		}
+		farthest = n;
 	}
-	if (t->nodes < NODES_FARTHEST)
-		fprintf(out, "nothing else would win on any power of two up to %d nodes\n", NODES_FARTHEST);
+	if (farthest)
+		fprintf(out, "nothing else would win on any power of two up to %u nodes\n", farthest);
 }
 
 void plan_why(const plan *p, const plan_table *t, FILE *out)

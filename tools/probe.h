@@ -52,6 +52,9 @@ void probe_nomem(gradcomp_error *err, const char *what);
 /* On stderr of rank 0. */
 void probe_say(const probe *p, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
 
+/* The table of it, on stdout. */
+void probe_show(const gradcomp_machine *m);
+
 /* Samples of something, until their median is known well enough for the time there is. */
 typedef struct probe_samples {
 	double seconds[PROBE_SAMPLES];

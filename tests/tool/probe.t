@@ -28,5 +28,11 @@ refuse 'a folder in place of a file' quick --output "$tmp"
 refuse 'seconds' quick --seconds 0
 like 'from 0.5 on' "$said" "--seconds '0' is not from 0.5 to 3600"
 refuse 'numbers' quick --numbers 1e99
+refuse 'a name that a machine file cannot have' quick --name 'a;b'
+like 'before anything is measured' "$said" "--name 'a;b' is not"
+refuse 'a name that is longer' quick --name "$(printf %064d 0)"
+mkfifo "$tmp/pipe"
+refuse 'a pipe in place of a file' quick --output "$tmp/pipe"
+like 'before anything is measured' "$said" "$tmp/pipe: cannot be written"
 is 'the file is as it was' "$(cat "$tmp/m.ini")" "$before"
 done_testing

@@ -1,0 +1,148 @@
+/* What gradcomp plan was asked. */
+#include <string.h>
+
+#include "commands.h"
+#include "number.h"
+#include "plan.h"
+
+const char plan_usage[] =
+	"usage: gradcomp plan --model MODEL --machine FILE [OPTION]...\n"
+	"Predicts the step of every compressor, collective and schedule, the quickest first,\n"
+	"and says why. MODEL is a model file, or the name of one that is installed; FILE is\n"
+	"what gradcomp probe wrote. SPECs of a list are parted by '/', or by ';' where a SPEC\n"
+	"has a '/' of its own.\n\n"
+	"  --all                  print every combination\n"
+	"  --batch N              --parallel: samples of a step, of all ranks (the model's,\n"
+	"                         for each)\n"
+	"  --collectives SPECS    these alone (all that are installed)\n"
+	"  --compressors SPECS    these alone (all that the machine file has a curve of)\n"
+	"  --compute SECONDS      what both passes take, in place of the model's seconds\n"
+	"  --dense SPEC           what is compared with: fp32 (none)\n"
+	"  --each-layer           the program waits for layers, and not for the step\n"
+	"  --half SPEC            and 16 bits (the cast that the machine file has a curve of)\n"
+	"  --json                 print JSON\n"
+	"  --list                 print the models that are installed\n"
+	"  --machine FILE         a machine file\n"
+	"  --memory SIZE          --parallel: what a rank has: 40G\n"
+	"  --microbatches N       --parallel: of a step (8)\n"
+	"  --model MODEL          a model file, or an installed model's name\n"
+	"  --nodes NODES          8, or 4,8,12, or 4..1024: powers of two from 4 to 1024 (as\n"
+	"                         many as were measured)\n"
+	"  --output FILE          the best plan, for --gradcomp-schedule=plan:file=FILE\n"
+	"  --parallel             data, tensor and pipeline degrees of a transformer\n"
+	"  --ranks-per-node N     (as many as were measured)\n"
+	"  --schedules SPECS      these alone (wfbp/single/fixed/mgwfbp/omgs/auto)\n"
+	"  --state BYTES          --parallel: of the optimizer, a parameter (8)\n"
+	"  --svg FILE             a plot of step time against nodes\n"
+	"  --trace FILE           the best plan's simulated step as a Chrome trace\n\n"
+	"Exit status: 0 there is a plan, 1 there is none, 2 wrong usage.\n";
+
+static int node_count(const char *text, size_t length, uint32_t *out)
+{
+	char number[16];
+	int64_t n;
+
+	if (length >= sizeof number)
+		return -1;
+	snprintf(number, sizeof number, "%.*s", (int)length, text);
+	if (number_int(number, &n) != NUMBER_OK || n < 1 || n > PLAN_NODES_MOST)
+		return -1;
+	*out = (uint32_t)n;
+	return 0;
+}
+
+/* First, last, and the powers of two between them. */
+static int take_range(plan *p, const char *text, const char *dots)
+{
+	uint32_t first, last;
+
+	if (node_count(text, (size_t)(dots - text), &first) || node_count(dots + 2, strlen(dots + 2), &last) ||
+	    last <= first)
+		return -1;
+	p->nodes[p->nnodes++] = first;
+	for (uint32_t n = 1; n < last; n *= 2)
+		if (n > first)
+			p->nodes[p->nnodes++] = n;
+	p->nodes[p->nnodes++] = last;
+	return 0;
+}
+
+/* "8", "4,8,12" or "4..1024". -1 when it is neither. */
+static int take_nodes(plan *p, const char *text)
+{
+	const char *dots = strstr(text, "..");
+
+	if (dots)
+		return take_range(p, text, dots);
+	for (;;) {
+		size_t n = strcspn(text, ",");
+		uint32_t *out = &p->nodes[p->nnodes];
+
+		if (p->nnodes == PLAN_NODES || node_count(text, n, out) || (p->nnodes && *out <= out[-1]))
+			return -1;
+		p->nnodes++;
+		if (!text[n])
+			return 0;
+		text += n + 1;
+	}
+}
+
+int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
+{
+	const command_option options[] = {
+		{"--all", NULL, &p->all},
+		{"--batch", &a->hybrid.batch, NULL},
+		{"--collectives", &a->collectives, NULL},
+		{"--compressors", &a->compressors, NULL},
+		{"--compute", &a->compute, NULL},
+		{"--dense", &a->dense, NULL},
+		{"--each-layer", NULL, &p->each_layer},
+		{"--half", &a->half, NULL},
+		{"--json", NULL, &a->hybrid.json},
+		{"--list", NULL, &a->list},
+		{"--machine", &a->machine, NULL},
+		{"--memory", &a->hybrid.memory, NULL},
+		{"--microbatches", &a->hybrid.microbatches, NULL},
+		{"--model", &a->model, NULL},
+		{"--nodes", &a->nodes, NULL},
+		{"--output", &a->output, NULL},
+		{"--parallel", NULL, &a->parallel},
+		{"--ranks-per-node", &a->ranks, NULL},
+		{"--schedules", &a->schedules, NULL},
+		{"--state", &a->hybrid.state, NULL},
+		{"--svg", &a->svg, NULL},
+		{"--trace", &a->trace, NULL},
+		{0},
+	};
+	const plan_hybrid *h = &a->hybrid;
+	int status = take_options(argc, argv, plan_usage, options, NULL, 0);
+	int64_t n;
+
+	if (status >= 0)
+		return status;
+	if (a->list)
+		return plan_list_models();
+	if (!a->model || !a->machine)
+		return usage_error(plan_usage,
+		                   "plan needs --model and --machine; --list shows the models that are installed");
+	if (a->nodes && take_nodes(p, a->nodes))
+		return usage_value(plan_usage, "--nodes", a->nodes,
+		                   "give 8, or 4,8,12 (rising), or 4..1024; 1 to 1048576");
+	if (a->ranks) {
+		if (number_int(a->ranks, &n) != NUMBER_OK || n < 1 || n > PLAN_RANKS_MOST)
+			return usage_value(plan_usage, "--ranks-per-node", a->ranks, "it can be 1 to 1024");
+		p->ranks_per_node = (uint32_t)n;
+	}
+	if (a->parallel && (a->svg || a->output || a->trace || a->schedules || p->each_layer))
+		return usage_error(plan_usage, "--parallel goes with neither --svg, --output, --trace, --schedules nor "
+		                          "--each-layer");
+	if (!a->parallel && (h->batch || h->memory || h->microbatches || h->state))
+		return usage_error(plan_usage, "--batch, --memory, --microbatches and --state go with --parallel");
+	if (p->nnodes > 1 && (a->output || a->trace || a->parallel))
+		return usage_error(plan_usage,
+		                   "--output, --trace and --parallel are of one number of nodes; --nodes is '%s'",
+		                   a->nodes);
+	if (p->nnodes < 2 && a->svg)
+		return usage_error(plan_usage, "--svg needs --nodes with several numbers of nodes, such as 4..1024");
+	return -1;
+}
