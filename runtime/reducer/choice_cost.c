@@ -206,11 +206,14 @@ static gradcomp_line through(double x0, double y0, double x1, double y1)
 }
 
 /* What each tensor would send; a code as many bytes as it may have. */
-static gradcomp_status loads(const choice *c, candidate *k, gradcomp_error *err)
+static gradcomp_status loads(choice *c, candidate *k, gradcomp_error *err)
 {
 	const struct gradcomp_compressor_v1 *of = k->plugins[0]->compressor;
 	gradcomp_layout layout = c->shape->layout;
 	void *instance = NULL;
+	pthread_mutex_lock(&c->lock);
+	uint64_t step = c->steps + LATER;
+	pthread_mutex_unlock(&c->lock);
 	layout.patterns = registry_patterns(k->plugins[0], k->plugins[1]);
 	k->load = calloc(c->ntensors, sizeof *k->load);
 	gradcomp_status st = k->load ? of->create(&c->job->host, k->specs[0].values, &layout, &instance, err)
@@ -220,7 +223,7 @@ static gradcomp_status loads(const choice *c, candidate *k, gradcomp_error *err)
 		const gradcomp_bucket b = {.struct_size = sizeof b, .first = i, .ntensors = 1, .offset = t->offset,
 		                           .numel = t->numel};
 		gradcomp_plan plan = {.struct_size = sizeof plan};
-		st = of->plan(instance, &b, c->steps + LATER, &plan, err);
+		st = of->plan(instance, &b, step, &plan, err);
 		if (!st)
 			st = compose_check(of, layout.patterns, t->numel, &plan, err);
 		for (uint32_t r = 0; !st && r < plan.nrounds; r++) {

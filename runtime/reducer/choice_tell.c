@@ -194,9 +194,14 @@ static gradcomp_reducer_stats all_stats(const choice *c, const parts *p)
 	s.buckets = 0;
 	if (p)
 		stats_add(&s, p);
-	s.steps = c->steps;
-	s.exposed_s = c->pulse.exposed_s;
 	return s;
+}
+
+/* With the lock held, while steps go on. */
+static void steps_into(gradcomp_reducer_stats *s, const choice *c)
+{
+	s->steps = c->steps;
+	s->exposed_s = c->pulse.exposed_s;
 }
 
 void choice_stats(void *front, gradcomp_reducer_stats *stats)
@@ -211,6 +216,7 @@ void choice_stats(void *front, gradcomp_reducer_stats *stats)
 	pthread_mutex_unlock(&c->lock);
 	gradcomp_reducer_stats full = all_stats(c, c->parts);
 	pthread_mutex_lock(&c->lock);
+	steps_into(&full, c);
 	c->inside--;
 	pthread_cond_signal(&c->wake);
 	pthread_mutex_unlock(&c->lock);
@@ -286,6 +292,7 @@ void choice_keep(choice *c, const parts *p)
 	row.tensors = t;
 	row.ntensors = c->ntensors;
 	row.stats = all_stats(c, NULL);
+	steps_into(&row.stats, c);
 	row.stats.buckets = buckets;
 	row.choice = tell_auto(c);
 	if (c->self->keep)

@@ -100,8 +100,10 @@ static gradcomp_status nan_step(model *m, int rank, int P, gradcomp_error *err)
 		memset(m->grad[k], 0, numel(k) * sizeof(float));
 	if (rank == P - 1)
 		m->grad[4][7] = NAN;
+	gradcomp_reducer_stats seen = {.struct_size = sizeof seen};
 	for (int k = T - 1; !st && k >= 0; k--)
 		st = gradcomp_reducer_ready(m->red, (uint32_t)k, m->grad[k], err);
+	gradcomp_reducer_get_stats(m->red, &seen); /* while the step goes on */
 	return st ? st : gradcomp_reducer_wait(m->red, err);
 }
 
@@ -131,8 +133,10 @@ __attribute__((unused)) static void story_body(gradcomp_job *job, int rank, int 
 	c->hears = t->hears;
 	c->test = t;
 	for (int s = 0; s < t->steps && !t->failed[rank]; s++) {
-		if (t->before)
+		if (t->before) {
 			t->before(t, c, rank, s);
+			pthread_barrier_wait(&ranks_meet);
+		}
 		t->with[rank][s] = c->now.candidate;
 		t->failed[rank] =
 			(s == t->nan_step ? nan_step(&m, rank, P, &err) : model_step(&m, rank, s, &err)) != 0;
