@@ -11,7 +11,7 @@ typedef struct show {
 	double before[MEMORIES], after[MEMORIES];
 	gradcomp_status st[MAX_RANKS];
 	int failed[MAX_RANKS], refused, over, kept;
-	int ends; /* after this attempt, for all ranks */
+	int last; /* after this attempt, for all ranks */
 	uint64_t prints[MAX_RANKS];
 	char text[MAX_RANKS][508];
 } show;
@@ -47,7 +47,7 @@ static void attempt(show *s, model *m, int rank, int P, int n)
 			s->refused += s->st[r] == GRADCOMP_ERR_NOMEM;
 		}
 		s->kept += s->st[0] != GRADCOMP_OK;
-		s->ends = s->over || s->failed[0];
+		s->last = s->over || s->failed[0];
 	}
 	memcpy(s->text[rank], err.text, sizeof s->text[0]);
 	s->failed[rank] |= (s->st[rank] && (m->red->buckets != was || m->red->nbuckets != before)) << 3;
@@ -65,7 +65,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		return;
 	}
 	s->models[rank] = &m;
-	for (int n = 1; n < 400 && !s->ends; n++) {
+	for (int n = 1; n < 400 && !s->last; n++) {
 		s->failed[rank] |= (model_step(&m, rank, n, &err) != 0) << 4;
 		s->prints[rank] = mix(s->prints[rank] ^ fingerprint(&m));
 		attempt(s, &m, rank, P, n);
