@@ -3,7 +3,7 @@
 #include "transport_ranks.h"
 
 #define SHIFT_BYTES (4u << 20)
-#define CLOSED_SECONDS 5  /* the limit for a connection that closed */
+#define CLOSED_SECONDS 30 /* the limit for a connection that closed, on a machine with too much to do */
 #define SILENT_SECONDS 2.0 /* transport.timeout where a rank is silent; more than a loaded machine starves one */
 
 static int culprit;

@@ -239,7 +239,7 @@ static void pulled(void)
 
 		for (int k = 0; k < 2; k++)
 			snprintf(who[k], sizeof who[k], "rank %d on %s ", there + k, there ? "right" : "left");
-		if (!ok(b->status[r] == GRADCOMP_ERR_TIMEOUT && b->when[r] - begin < b->options.timeout + 2 &&
+		if (!ok(b->status[r] == GRADCOMP_ERR_TIMEOUT && b->when[r] - begin < b->options.timeout + LATE &&
 		                (!strncmp(b->error[r].text, who[0], strlen(who[0])) ||
 		                 !strncmp(b->error[r].text, who[1], strlen(who[1]))),
 		        "rank %d blames a rank at the other end, %.1f s later", r, b->when[r] - begin))

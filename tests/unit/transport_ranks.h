@@ -48,6 +48,9 @@ typedef struct seat {
 	int rank;
 } seat;
 
+/* s that a machine with too much to do may add to a limit */
+#define LATE 20
+
 static const log_sink board_log = {GRADCOMP_LOG_ERROR, -1};
 
 static inline double board_now(void)
