@@ -175,26 +175,35 @@ static void qsgd_levels(const char *text, uint64_t levels, uint64_t block, int k
 }
 
 /* The mean over many steps of one gradient, in standard deviations of what is
- * measured. `want` is in double; the distance allowed is 5. */
+ * measured. `want` is in double; the distance allowed is 5. A number that is farther off is
+ * judged by as many steps again: once in some thousand runs there is one by chance, and hardly ever the same twice. */
 static void mean_of_steps(trial *r, int steps, const double *want, const char *what)
 {
 	uint64_t d = r->s.layout[0].numel;
-	double *sum = calloc(2 * d, sizeof *sum), worst = 0;
-	int ran = sum != NULL;
-	for (int k = 0; ran && k < steps; k++) {
-		ran = !trial_step(r);
+	double *sum = calloc(2 * d, sizeof *sum), *least = calloc(d, sizeof *least), worst = INFINITY;
+	int ran = sum && least;
+	for (uint64_t i = 0; ran && i < d; i++)
+		least[i] = INFINITY;
+	for (int look = 0; ran && look < 2 && worst >= 5; look++) {
+		memset(sum, 0, 2 * d * sizeof *sum);
+		for (int k = 0; ran && k < steps; k++) {
+			ran = !trial_step(r);
+			for (uint64_t i = 0; i < d; i++) {
+				sum[i] += r->g[0][i];
+				sum[d + i] += (double)r->g[0][i] * r->g[0][i];
+			}
+		}
+		worst = 0;
 		for (uint64_t i = 0; i < d; i++) {
-			sum[i] += r->g[0][i];
-			sum[d + i] += (double)r->g[0][i] * r->g[0][i];
+			double mean = sum[i] / steps, var = fmax(sum[d + i] / steps - mean * mean, 0);
+			least[i] = fmin(least[i], fabs(mean - want[i]) / (sqrt(var / steps) + 1e-6));
+			worst = fmax(worst, least[i]);
 		}
 	}
-	for (uint64_t i = 0; ran && i < d; i++) {
-		double mean = sum[i] / steps, var = fmax(sum[d + i] / steps - mean * mean, 0);
-		worst = fmax(worst, fabs(mean - want[i]) / (sqrt(var / steps) + 1e-6));
-	}
-	ok(ran && worst < 5.5, "%s: the mean of %d steps is %s within %.2f standard deviations", r->t.spec, steps, what,
+	ok(ran && worst < 5, "%s: the mean of %d steps is %s within %.2f standard deviations", r->t.spec, steps, what,
 	   worst);
 	free(sum);
+	free(least);
 }
 
 static void unbiased(const char *text, int P, double clip, int steps)
