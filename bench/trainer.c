@@ -249,7 +249,7 @@ int main(int argc, char **argv)
 		/* Square, as near as it goes: a matrix has something to compress. */
 		uint64_t side = (uint64_t)sqrt(numbers), dims[2] = {side ? side : 1, side ? (uint64_t)numbers / side : 1};
 		room_for(&t, (uint32_t)layers);
-		for (double i = 0; i < layers; i++)
+		for (uint32_t i = 0; i < (uint32_t)layers; i++)
 			add_layer(&t, dims, 2, scale * forward / layers, scale * backward / layers);
 	}
 	must(gradcomp_job_create(NULL, &job, &err), "join");

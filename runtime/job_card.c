@@ -168,7 +168,7 @@ gradcomp_status job_join(gradcomp_job *job, wireup *w, gradcomp_error *err)
 	if (mine)
 		snprintf(card, sizeof card, "E%s", own.text);
 	st = wireup_exchange(w, card, timeout, all, err);
-	if (all[0])
+	if (!st || all[0])
 		secrets = strlen(all[0]);
 	if (mine) {
 		st = error_set(err, mine, "%s", own.text);

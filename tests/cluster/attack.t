@@ -36,8 +36,10 @@ evil () {
 	if [ "$1" = login ]; then as bob "$tmp/attack" "${@:2}"; else timeout 60 "${bed[@]}" node "$1" -u bob "$tmp/attack" "${@:2}"; fi
 }
 # The doors of alice's processes on a node, which everybody can list.
+# shellcheck disable=SC2016
 doors () { "${bed[@]}" node "$1" -u bob awk -v uid="$alice" '$4 == "0A" && $8 == uid { split($2, a, ":"); print strtonum("0x" a[2]) }' \
 	/proc/net/tcp6 /proc/net/tcp 2> /dev/null; }
+# shellcheck disable=SC2016
 command -v gawk > /dev/null || doors () { # hexadecimal is beyond other awks
 	"${bed[@]}" node "$1" -u bob awk -v uid="$alice" '$4 == "0A" && $8 == uid { split($2, a, ":"); print "0x" a[2] }' \
 		/proc/net/tcp6 /proc/net/tcp | while read -r port; do echo $((port)); done

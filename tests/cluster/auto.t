@@ -15,6 +15,7 @@ trains () {
 	note "$(grep '^gradcomp: auto' <<< "$heard")"
 }
 # of NAME EXPRESSION: python, with r the report's row and a what auto says of itself
+# shellcheck disable=SC2317 # called by check
 of () {
 	python3 -c 'import json, sys
 r = json.load(open(sys.argv[1]))["reducers"][0]

@@ -35,6 +35,7 @@ is 'a sum is coded at every hop either way' "$(of ring:small=0 coded-reduce-scat
 # 8 bits a number, a step of 4 bytes for each 256; heads of 8 bytes.
 sent=$(of ring:small=0 coded-all-gather 1048576 sent_bytes)
 messages=$(of ring:small=0 coded-all-gather 1048576 messages)
-is 'and a quarter of the bytes and the steps are sent' $((sent - messages / 2 * 8)) $((3 * (65536 + 4 * 256)))
+heads=$((messages / 2))
+is 'and a quarter of the bytes and the steps are sent' $((sent - heads * 8)) $((3 * (65536 + 4 * 256)))
 all_idle 'no node was drained'
 done_testing

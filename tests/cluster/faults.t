@@ -17,7 +17,8 @@ fate () {
 	# Its end: it ran, it failed, or it waits for a node that was drained.
 	for _ in {1..300}; do
 		state_of_n2=$(as root sinfo -h -n n2 -o %T)
-		[ -n "$(as root squeue -h -j "$batch" 2> /dev/null)" ] && [ "${state_of_n2#drain}" = "$state_of_n2" ] || break
+		[ "${state_of_n2#drain}" = "$state_of_n2" ] || break
+		[ -n "$(as root squeue -h -j "$batch" 2> /dev/null)" ] || break
 		sleep 0.1
 	done
 	echo "batch job $([ -e ran ] && echo ran || echo did not run), node $(settled)"

@@ -31,7 +31,7 @@ build () {
 		echo "$CC -std=gnu11 $(printf '%s ' $flags) -I$src -D_GNU_SOURCE -c -o $tmp/${f##*/}.o $f"
 	done >>"$tmp/commands"
 	xargs -P 2 -I '{}' sh -c '{}' <"$tmp/commands" || return
-	# shellcheck disable=SC2086
+	# shellcheck disable=SC2046,SC2086
 	"$cxx" $sane -o "$tmp/test" "$tmp"/*.o "$GRADCOMP_BUILD/lib/libgradcomp.a" \
 		$(sed -n 's/^LIB_LIBS *=//p' "$GRADCOMP_BUILD/config.mk") -ldl -lrt -lm -lpthread
 }

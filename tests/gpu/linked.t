@@ -19,6 +19,7 @@ done
 
 flags="-std=gnu11 -D_GNU_SOURCE -O1 -Wall -Wextra -I$src/include -I$src/common -I$src/runtime -I$src/tests -I$src"
 cudart="$(conf CUDA_LIBS | tr ' ' '\n' | grep '^-L' | tr '\n' ' ') -lcudart_static"
+# shellcheck disable=SC2317 # called by check
 link () {
 	# shellcheck disable=SC2046,SC2086
 	"$CC" $flags $(conf CUDA_CFLAGS) -o "$tmp/$1" "$2" "$build/lib/libgradcomp.a" $cudart $(conf LIB_LIBS) -lm -ldl -lrt -lpthread
