@@ -20,6 +20,11 @@ void inifile_fail(inifile *f, const char *fmt, ...)
 	f->status = error_set(f->err, GRADCOMP_ERR_INVALID, "%s:%d: %s", f->path, f->line, text);
 }
 
+void inifile_nomem(inifile *f)
+{
+	f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
+}
+
 /* `line` is the text of one line without its end. */
 static void inifile_look(inifile *f, const char *line)
 {
@@ -108,7 +113,7 @@ gradcomp_status inifile_read(inifile *f, FILE *stream)
 		if (bad > 0)
 			inifile_fail(f, "this is no comment, no [section] and no key = value");
 		else
-			f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
+			inifile_nomem(f);
 	}
 	return f->status;
 }

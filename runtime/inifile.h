@@ -24,6 +24,8 @@ typedef struct inifile {
 
 /* For the callbacks: INVALID, with file and line before the text. */
 void inifile_fail(inifile *f, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
+/* For the callbacks: NOMEM. */
+void inifile_nomem(inifile *f);
 /* The stream stays the caller's. */
 gradcomp_status inifile_read(inifile *f, FILE *stream);
 

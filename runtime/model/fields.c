@@ -39,7 +39,7 @@ static void take_spec(inifile *f, const char *key, const char *text, char **out)
 	if (spec_name(text, name, &why))
 		inifile_fail(f, "%s: %s", key, why.text);
 	else if (!(*out = strdup(text)))
-		f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
+		inifile_nomem(f);
 }
 
 static void take(fields *t, const field *r, inifile *f, const char *value)
@@ -90,7 +90,7 @@ static void take_more(const fields *t, inifile *f, const char *value)
 		return;
 	}
 	if (asprintf(&whole, "%s%s", *t->spec, value) < 0) {
-		f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
+		inifile_nomem(f);
 		return;
 	}
 	free(*t->spec);

@@ -34,7 +34,7 @@ static void end_collective(reading *r, inifile *f)
 	for (uint32_t i = r->first_call; !f->status && i < m->ncalls; i++) {
 		m->calls[i].collective = strdup(r->collective.spec);
 		if (!m->calls[i].collective)
-			f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
+			inifile_nomem(f);
 	}
 	for (uint32_t i = 0; !f->status && i < r->first_call; i++) {
 		if (!strcmp(m->calls[i].collective, r->collective.spec)) {
@@ -76,7 +76,7 @@ static void begin_curve(reading *r, inifile *f, const char *number)
 		return;
 	more = reallocarray(m->curves, m->ncurves + 1, sizeof *more);
 	if (!more) {
-		f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
+		inifile_nomem(f);
 		return;
 	}
 	m->curves = more;
@@ -143,7 +143,7 @@ static void take_call(reading *r, inifile *f, int p, const char *value)
 		return;
 	more = reallocarray(m->calls, m->ncalls + 1, sizeof *more);
 	if (!more) {
-		f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
+		inifile_nomem(f);
 		return;
 	}
 	m->calls = more;

@@ -35,7 +35,7 @@ static void *grow(inifile *f, void *array, uint32_t n, uint32_t *room, size_t si
 	if (more)
 		*room = *room ? 2 * *room : 16;
 	else
-		f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
+		inifile_nomem(f);
 	return more;
 }
 
@@ -116,7 +116,7 @@ static void take_tensor(reading *r, inifile *f, const char *key, const char *val
 	if (!t.name || !t.dims) {
 		free(t.name);
 		free(t.dims);
-		f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
+		inifile_nomem(f);
 		return;
 	}
 	memcpy(t.dims, dims, (size_t)n * sizeof *dims);

@@ -100,7 +100,7 @@ static void take_bucket(reading *r, inifile *f, const char *key, const char *val
 		uint32_t room = r->room ? 2 * r->room : 16;
 
 		if (!grow(&p->end, room) || !grow(&p->place, room)) {
-			f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "%s: no memory", f->path);
+			inifile_nomem(f);
 			return;
 		}
 		r->room = room;

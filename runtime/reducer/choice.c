@@ -1,6 +1,7 @@
 /* The front of auto: gradients go to the part that has their tensor, or wait while the
  * ranks are at a check. */
 #include "choice_parts.h"
+#include "misuse.h"
 
 #include "error.h"
 #include "thread.h"
@@ -141,18 +142,15 @@ static gradcomp_status choice_ready(void *front, uint32_t i, void *gradient, gra
 	choice *c = front;
 	static char nothing[8];
 	if (i >= c->ntensors)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u: the reducer has tensors 0..%u", i,
-		                 c->ntensors - 1);
+		return misuse_index(i, c->ntensors, err);
 	const gradcomp_tensor *t = &c->shape->tensors[c->ntensors - 1 - i];
 	gradcomp_error own;
 	if (!gradient && t->numel)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s': gradient is NULL", i, t->name);
+		return misuse_null(i, t->name, err);
 	pthread_mutex_lock(&c->lock);
 	gradcomp_status st = failure(c, err);
 	if (!st && c->state[i])
-		st = error_set(err, GRADCOMP_ERR_STATE,
-		               "tensor %u '%s' was given twice in step %llu: wait for the step to end first", i,
-		               t->name, (unsigned long long)c->steps);
+		st = misuse_twice(i, t->name, c->steps, err);
 	if (!st) {
 		c->given[i] = gradient ? gradient : nothing;
 		c->state[i] = WAITS;
@@ -174,10 +172,7 @@ static gradcomp_status choice_wait(void *front, gradcomp_error *err)
 		uint32_t i = c->ntensors - 1;
 		while (c->state[i])
 			i--;
-		st = error_set(err, GRADCOMP_ERR_STATE,
-		               "wait: only %u of %u tensors were given in step %llu; tensor %u '%s' is missing",
-		               c->ngiven, c->ntensors, (unsigned long long)c->steps, i,
-		               c->shape->tensors[c->ntensors - 1 - i].name);
+		st = misuse_missing(c->ngiven, c->ntensors, c->steps, i, c->shape->tensors[c->ntensors - 1 - i].name, err);
 	}
 	uint64_t step = c->steps;
 	while (!st && !c->failed && ((c->ngiven && c->steps == step) || c->callbacks))
@@ -193,13 +188,11 @@ static gradcomp_status choice_wait_for(void *front, uint32_t i, gradcomp_error *
 	choice *c = front;
 	gradcomp_status st = GRADCOMP_OK;
 	if (i >= c->ntensors)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u: the reducer has tensors 0..%u", i,
-		                 c->ntensors - 1);
+		return misuse_index(i, c->ntensors, err);
 	pthread_mutex_lock(&c->lock);
 	uint64_t step = c->steps;
 	if (c->ngiven && !c->failed && !c->state[i])
-		st = error_set(err, GRADCOMP_ERR_STATE, "wait: tensor %u '%s' was not given in step %llu", i,
-		               c->shape->tensors[c->ntensors - 1 - i].name, (unsigned long long)step);
+		st = misuse_not_given(i, c->shape->tensors[c->ntensors - 1 - i].name, step, err);
 	while (!st && !c->failed && c->steps == step && c->state[i] == WAITS)
 		pthread_cond_wait(&c->changed, &c->lock);
 	/* The part learns that its tensors are waited for one by one. */

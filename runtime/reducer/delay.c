@@ -1,6 +1,7 @@
 /* Delayed averaging as its user sees it: making one, feeding it, waiting for it. */
 #include "delay.h"
 #include "delay_parts.h"
+#include "misuse.h"
 
 #include "error.h"
 
@@ -14,16 +15,14 @@ static gradcomp_status delay_ready(void *front, uint32_t index, void *gradient, 
 	static char nothing[8];
 	gradcomp_status st;
 	if (index >= d->n)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u: the reducer has tensors 0..%u", index, d->n - 1);
+		return misuse_index(index, d->n, err);
 	delay_tensor *t = &d->tensors[index];
 	if (!gradient && t->numel)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s': gradient is NULL", index, t->name);
+		return misuse_null(index, t->name, err);
 	pthread_mutex_lock(&d->lock);
 	st = delay_failure(d, err);
 	if (!st && (t->given || t->over > d->step))
-		st = error_set(err, GRADCOMP_ERR_STATE,
-		               "tensor %u '%s' was given twice in step %llu: wait for the step to end first", index, t->name,
-		               (unsigned long long)d->step);
+		st = misuse_twice(index, t->name, d->step, err);
 	if (!st) {
 		t->given = gradient ? gradient : nothing;
 		d->last_given = clock_now();
@@ -50,9 +49,7 @@ static gradcomp_status delay_wait(void *front, gradcomp_error *err)
 		uint32_t i = d->n - 1;
 		while (!missing(d, i))
 			i--;
-		st = error_set(err, GRADCOMP_ERR_STATE,
-		               "wait: only %u of %u tensors were given in step %llu; tensor %u '%s' is missing", d->ngiven, d->n,
-		               (unsigned long long)d->step, i, d->tensors[i].name);
+		st = misuse_missing(d->ngiven, d->n, d->step, i, d->tensors[i].name, err);
 	}
 	uint64_t step = d->step;
 	while (!st && !d->failed && ((d->ngiven && d->step == step) || d->callbacks))
@@ -68,11 +65,10 @@ static gradcomp_status delay_wait_for(void *front, uint32_t index, gradcomp_erro
 	delay *d = front;
 	gradcomp_status st = GRADCOMP_OK;
 	if (index >= d->n)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u: the reducer has tensors 0..%u", index, d->n - 1);
+		return misuse_index(index, d->n, err);
 	pthread_mutex_lock(&d->lock);
 	if (d->ngiven && !d->failed && missing(d, index))
-		st = error_set(err, GRADCOMP_ERR_STATE, "wait: tensor %u '%s' was not given in step %llu", index,
-		               d->tensors[index].name, (unsigned long long)d->step);
+		st = misuse_not_given(index, d->tensors[index].name, d->step, err);
 	while (!st && !d->failed && d->tensors[index].given)
 		pthread_cond_wait(&d->change, &d->lock);
 	if (!st)

@@ -2,6 +2,7 @@
 #include "rebucket.h"
 
 #include "gpu.h"
+#include "misuse.h"
 #include "resident.h"
 #include "shards_parts.h"
 
@@ -77,7 +78,7 @@ gradcomp_status reducer_give_back(gradcomp_reducer *r, uint32_t index, float *to
 	uint32_t n = r->layout.ntensors;
 	gradcomp_status st;
 	if (index >= n)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u: the reducer has tensors 0..%u", index, n - 1);
+		return misuse_index(index, n, err);
 	const gradcomp_tensor *t = &r->tensors[n - 1 - index];
 	pthread_mutex_lock(&r->lock);
 	queue_settle(r);

@@ -1,6 +1,7 @@
 /* gradcomp_reducer: making one, feeding it, waiting for it. */
 #include "front.h"
 #include "gpu.h"
+#include "misuse.h"
 #include "profile.h"
 #include "replan.h"
 #include "shards.h"
@@ -297,15 +298,13 @@ gradcomp_status reducer_ready(gradcomp_reducer *r, uint32_t index, void *gradien
 	static char nothing[8];
 	gradcomp_status st;
 	if (index >= n)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u: the reducer has tensors 0..%u", index, n - 1);
+		return misuse_index(index, n, err);
 	if (!gradient && r->tensors[i].numel)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s': gradient is NULL", index, r->tensors[i].name);
+		return misuse_null(index, r->tensors[i].name, err);
 	pthread_mutex_lock(&r->lock);
 	st = failure(r, err);
 	if (!st && reducer_was_given(r, i))
-		st = error_set(err, GRADCOMP_ERR_STATE,
-		               "tensor %u '%s' was given twice in step %llu: wait for the step to end first", index,
-		               r->tensors[i].name, (unsigned long long)r->step);
+		st = misuse_twice(index, r->tensors[i].name, r->step, err);
 	if (!st && r->gpu)
 		st = gpu_ready(r, i, err);
 	if (!st) {
@@ -327,9 +326,7 @@ gradcomp_status reducer_wait(gradcomp_reducer *r, gradcomp_error *err)
 	pthread_mutex_lock(&r->lock);
 	if (r->ngiven && r->ngiven < r->layout.ntensors && !r->failed) {
 		uint32_t i = reducer_missing(r), n = r->layout.ntensors;
-		st = error_set(err, GRADCOMP_ERR_STATE,
-		               "wait: only %u of %u tensors were given in step %llu; tensor %u '%s' is missing", r->ngiven, n,
-		               (unsigned long long)r->step, n - 1 - i, r->tensors[i].name);
+		st = misuse_missing(r->ngiven, n, r->step, n - 1 - i, r->tensors[i].name, err);
 	}
 	uint64_t step = r->step;
 	double began = clock_now();
@@ -357,12 +354,11 @@ gradcomp_status reducer_wait_for(gradcomp_reducer *r, uint32_t index, gradcomp_e
 	uint32_t n = r->layout.ntensors, i = n - 1 - index;
 	gradcomp_status st = GRADCOMP_OK;
 	if (index >= n)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u: the reducer has tensors 0..%u", index, n - 1);
+		return misuse_index(index, n, err);
 	pthread_mutex_lock(&r->lock);
 	uint64_t step = r->stats.steps;
 	if (r->ngiven && !r->failed && !reducer_was_given(r, i))
-		st = error_set(err, GRADCOMP_ERR_STATE, "wait: tensor %u '%s' was not given in step %llu", index,
-		               r->tensors[i].name, (unsigned long long)r->step);
+		st = misuse_not_given(index, r->tensors[i].name, r->step, err);
 	double began = clock_now();
 	while (!st && !r->failed && (in_flight(r, i, step) || i - r->telling < r->ntelling))
 		pthread_cond_wait(&r->step_over, &r->lock);
