@@ -4,20 +4,13 @@
 #include "model/step_plan.h"
 
 #include "../tap.h"
+#include "draw.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <time.h>
 
 #define MOST 14
-
-static uint64_t state = 20191109;
-
-static double draw(void)
-{
-	state = state * 6364136223846793005u + 1442695040888963407u;
-	return (double)(state >> 11) / 9007199254740992.0;
-}
 
 /* Between lo and hi, as likely in every decade. */
 static double spread(double lo, double hi)
@@ -287,6 +280,7 @@ static void plans(void)
 
 int main(void)
 {
+	draw_state = 20191109;
 	by_hand();
 	random_instances();
 	published();

@@ -1,0 +1,110 @@
+/* Hybrid parallel plans against every plan there is, and what memory has no room for. */
+#include "every_plan.h"
+#include "hybrid_made.h"
+
+#define CASES 250
+
+/* The problem that gradcomp_parallelize() solves, solved by looking at everything. */
+static void every(const gradcomp_hybrid_question *q, every_plan *e)
+{
+	static layer_group groups[LAYERS];
+	static rank_choice choices[HYBRID_CHOICES_MAX];
+	static uint32_t takes[HYBRID_CHOICES_MAX];
+	uint64_t samples = q->batch / q->microbatches;
+	pipeline_problem p = {.units = q->nodes * q->ranks_per_node,
+	                      .takes = takes,
+	                      .microbatches = q->microbatches,
+	                      .memory = q->memory,
+	                      .only = -1};
+	pipeline_cost *costs;
+	gradcomp_error err;
+
+	p.nlayers = hybrid_group(&model, LAYERS, groups);
+	if (hybrid_choices(&model, &machine, q, samples, choices, &p.nchoices, &err)) {
+		printf("# %s\n", err.text);
+		exit(1);
+	}
+	p.costs = costs = malloc((size_t)p.nlayers * p.nlayers * p.nchoices * sizeof *costs);
+	for (uint32_t c = 0; c < p.nchoices; c++) {
+		takes[c] = choices[c].nodes * choices[c].ranks_per_node;
+		for (uint32_t i = 0; i < p.nlayers; i++)
+			for (uint32_t j = i; j < p.nlayers; j++)
+				costs[(i * p.nlayers + j) * p.nchoices + c] =
+					hybrid_cost(&machine, q, groups, i, j, j + 1 == p.nlayers, samples,
+				                    &choices[c]);
+	}
+	every_plan_of(e, &p);
+	free(costs);
+}
+
+typedef struct tally {
+	int found, short_of_memory, wrong, unsound, worse;
+} tally;
+
+/* How much the text says would do, in GB. */
+static double asked_for(const gradcomp_error *err)
+{
+	const char *at = strstr(err->text, "would do is ");
+
+	return at ? atof(at + strlen("would do is ")) : 0;
+}
+
+static void one_case(tally *t)
+{
+	static const uint32_t ranks_of[] = {1, 2, 4, 8, 6};
+	uint32_t pick = draw_up_to(5) - 1, ranks = ranks_of[pick];
+	gradcomp_hybrid_question q = question_of(ranks > 4 ? 1 : draw_up_to(8 / ranks), ranks, draw_up_to(6));
+	gradcomp_hybrid_plan *plan, *same;
+	gradcomp_error err;
+	gradcomp_status st;
+	every_plan e;
+
+	make_machine();
+	make_model(draw_up_to(ranks > 4 ? 5 : LAYERS));
+	q.memory = draw() < 0.4 ? 1e12 : 4e7 * draw();
+	every(&q, &e);
+	st = gradcomp_parallelize(&model, &machine, &q, &plan, &err);
+	if (e.best.seconds < 0) {
+		/* What the text says would do is the least of all plans, in three digits. */
+		t->short_of_memory++;
+		t->wrong += st != (isfinite(e.least_memory) ? GRADCOMP_ERR_RANGE : GRADCOMP_ERR_INVALID);
+		if (st == GRADCOMP_ERR_RANGE)
+			t->wrong += fabs(asked_for(&err) * 1e9 - e.least_memory) > 0.0051 * e.least_memory;
+		return;
+	}
+	t->found++;
+	if (st) {
+		printf("# %s\n", err.text);
+		t->wrong++;
+		return;
+	}
+	t->unsound += !sound(&q, plan);
+	/* The solver may stop within a thousandth of the best. */
+	t->wrong += plan->step_s < e.best.seconds * (1 - 1e-9) || plan->step_s > e.best.seconds * 1.0011;
+	q.uniform = 1;
+	if (!gradcomp_parallelize(&model, &machine, &q, &same, &err)) {
+		t->unsound += !sound(&q, same);
+		t->worse += plan->step_s > same->step_s * 1.0011;
+		for (uint32_t i = 1; i < same->nstages; i++)
+			t->unsound += same->stages[i].data != same->stages[0].data ||
+			              same->stages[i].tensor != same->stages[0].tensor;
+		gradcomp_hybrid_plan_free(same);
+	}
+	gradcomp_hybrid_plan_free(plan);
+}
+
+int main(void)
+{
+	tally t = {0};
+
+	built_plugins();
+	draw_state = 20221109;
+	for (int i = 0; i < CASES; i++)
+		one_case(&t);
+	printf("# %d plans, %d that lack memory or cannot be\n", t.found, t.short_of_memory);
+	ok(t.found > CASES / 3 && t.short_of_memory > CASES / 20, "instances are of both kinds");
+	is_int(t.wrong, 0, "plans are the best there are, or what is said to be needed is");
+	is_int(t.unsound, 0, "they have all layers and all ranks, and keep to the memory");
+	is_int(t.worse, 0, "the same degrees everywhere are never quicker");
+	return done_testing();
+}
