@@ -235,8 +235,9 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_wait_for(gradcomp_reducer *redu
  * a last w -= rate * correction makes the weights of all ranks equal but for rounding.
  * With weights (NULL: none) the caller has that done here: weights[i] -= rate *
  * corrections[i], then their mean over ranks, so that they are equal to the bit.
- * Collective; between steps. Afterwards nothing is in flight. With delay 0 it does nothing
- * to corrections. */
+ * Collective; between steps, else GRADCOMP_ERR_STATE. GRADCOMP_ERR_INVALID, before anything
+ * is sent: corrections or one of a tensor's pointers is NULL, a rate that is not finite.
+ * Afterwards nothing is in flight. With delay 0 it does nothing to corrections. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *reducer, void *const *corrections,
                                                        void *const *weights, double rate, gradcomp_error *err);
 
@@ -247,7 +248,9 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save(gradcomp_reducer *reducer,
                                                       gradcomp_error *err);
 /* Takes up a state saved by the same rank of an equal reducer, of whatever bucket size: the
  * next step continues to the bit, with the saved plan. All ranks load states of one step.
- * On failure the reducer is as before. Of `auto`: collective. */
+ * On failure the reducer is as before: GRADCOMP_ERR_INVALID for bytes that are no state or
+ * damaged, _MISMATCH for one of another compressor, model or rank, _STATE within a step. Of
+ * `auto`: collective. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_load(gradcomp_reducer *reducer, const void *buf,
                                                       uint64_t bytes, gradcomp_error *err);
 
@@ -276,7 +279,9 @@ GRADCOMP_EXPORT void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer,
  * they gather the rest, where that is faster. */
 typedef struct gradcomp_parallel gradcomp_parallel;
 
-/* n pieces of work; piece i makes bytes[i] bytes. Collective; the same everywhere. */
+/* n pieces of work; piece i makes bytes[i] bytes. Collective; the same everywhere, else
+ * GRADCOMP_ERR_MISMATCH; _RANGE for more bytes than memory can have. Needs the group for as
+ * long as it lives. *out is freed by gradcomp_parallel_free(). */
 GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create(gradcomp_group *group, const uint64_t *bytes, uint32_t n,
                                                          gradcomp_parallel **out, gradcomp_error *err);
 /* work(ctx, i) does piece i, into out[i]. What it changes and a later call reads must be in
@@ -286,7 +291,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create(gradcomp_group *group, 
  * ways; from then on, on all ranks alike, pieces are shared if t_work - t_share > t_gather,
  * else every rank does all of them; looked at again every 100 calls. t_share is the longest
  * of the runs of neighbours that the pieces are cut into: t_work / P where they can be cut
- * evenly. Memory that stays: as much as the pieces make. */
+ * evenly. Memory that stays: as much as the pieces make. GRADCOMP_ERR_INVALID when out[i] of
+ * a piece that makes something is NULL; otherwise fails like an exchange. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
                                                         void (*work)(void *ctx, uint32_t piece), void *ctx,
                                                         gradcomp_error *err);
@@ -323,7 +329,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_spec_check(const char *compressor, cons
                                                     gradcomp_error *err);
 /* Checks the SPEC of a schedule, NULL for the configured one, without a job: its form, and of
  * plan:file=FILE that there is a plan in the file. Whether the plan is of a model, compressor
- * and collective shows when a reducer is made of them. */
+ * and collective shows when a reducer is made of them. GRADCOMP_ERR_INVALID for a SPEC or a
+ * file that is wrong, _NOTFOUND or _IO for one that is not there or cannot be read. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_schedule_check(const char *schedule, gradcomp_error *err);
 /* Calls `each` for every setting with its effective value and where it came
  * from ("default", "/etc/gradcomp/gradcomp.conf:12", "environment GRADCOMP",

@@ -71,9 +71,11 @@ typedef struct gradcomp_machine {
 } gradcomp_machine;
 
 /* Refuses, with file and line, what is missing, negative, not finite, out of all proportion
- * (a message that takes an hour), twice or unknown. *out is freed by gradcomp_machine_free. */
+ * (a message that takes an hour), twice or unknown: INVALID. NOTFOUND and IO are of the file
+ * itself. *out is freed by gradcomp_machine_free. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_machine_read(const char *path, gradcomp_machine **out, gradcomp_error *err);
-/* Published by rename. */
+/* Published by rename: on failure what was there stays. INVALID or RANGE for what could not
+ * be read again, IO when the file cannot be written. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_machine_write(const char *path, const gradcomp_machine *m,
                                                        gradcomp_error *err);
 /* NULL is fine, as below. */
@@ -114,6 +116,7 @@ typedef struct gradcomp_model {
 	gradcomp_model_layer *layers;
 } gradcomp_model;
 
+/* As of a machine. *out is freed by gradcomp_model_free. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_model_read(const char *path, gradcomp_model **out, gradcomp_error *err);
 GRADCOMP_EXPORT gradcomp_status gradcomp_model_write(const char *path, const gradcomp_model *m, gradcomp_error *err);
 GRADCOMP_EXPORT void gradcomp_model_free(gradcomp_model *m);
@@ -142,12 +145,14 @@ typedef struct gradcomp_prediction {
 } gradcomp_prediction;
 
 /* UNSUPPORTED when the machine file has no curve of the compressor or the collective tells
- * no costs; the text says which and what to do. */
+ * no costs; the text says which and what to do. INVALID for nodes, ranks or SPECs that
+ * cannot be. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_predict(const gradcomp_model *model, const gradcomp_machine *machine,
                                                  const gradcomp_question *question, gradcomp_prediction *out,
                                                  gradcomp_error *err);
 
-/* The plan behind a prediction as a file for --gradcomp-schedule=plan:file=FILE. */
+/* The plan behind a prediction as a file for --gradcomp-schedule=plan:file=FILE. Fails like
+ * the prediction, or with IO. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_plan_write(const char *path, const gradcomp_model *model,
                                                     const gradcomp_machine *machine,
                                                     const gradcomp_question *question, gradcomp_error *err);
@@ -195,7 +200,7 @@ typedef struct gradcomp_hybrid_plan {
 } gradcomp_hybrid_plan;
 
 /* RANGE when no plan has the memory it needs; the text says how much would do. UNSUPPORTED when the
- * model has no layers. *out is freed by gradcomp_hybrid_plan_free, and has pointers to the
+ * model has no layers or the machine no [node]; INVALID for a question that cannot be. *out is freed by gradcomp_hybrid_plan_free, and has pointers to the
  * question's SPECs. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_parallelize(const gradcomp_model *model, const gradcomp_machine *machine,
                                                      const gradcomp_hybrid_question *question,

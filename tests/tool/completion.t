@@ -25,6 +25,8 @@ is "an option of another command" "$(offered gradcomp list --dry)" ""
 is "a command that is none" "$(offered gradcomp frob --)" ""
 is "what a command can be told to do" "$(offered gradcomp records "")" "pack list verify cat"
 is "... its options" "$(offered gradcomp records list --sum)" --summary
+is "what can be measured" "$(offered gradcomp bench "")" "allreduce collectives reduce compressors io"
+is "... the options of one" "$(offered gradcomp bench io --ep)" --epochs
 is "a file is left to the shell" "$(offered gradcomp report some)" ""
 like "it is made known" "$(complete -p gradcomp)" "-F _gradcomp gradcomp"
 done_testing
