@@ -72,7 +72,7 @@ static gradcomp_status name_candidate(choice_wish *w, const char *text, size_t n
 	candidate *k = &w->candidate[w->n];
 	k->text = strndup(text, n);
 	k->compressor = strndup(text, n);
-	w->n += k->text != NULL;
+	w->n++;
 	return k->text && k->compressor ? GRADCOMP_OK
 	                                : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for auto's candidates");
 }

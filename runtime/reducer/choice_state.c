@@ -343,6 +343,10 @@ static void take_up(choice *c, loaded *l)
 	if (c->group->me == 0)
 		policy_resume(c, looks, c->steps + (h->settled ? c->wish.interval : soon));
 	parts_resolve(c, c->parts);
+	/* Of those that have been tried it must be known which are dense. */
+	for (uint32_t k = 0; k < c->wish.n; k++)
+		if (c->last.measured[k] > 0)
+			choice_resolve(c->job->config, c->collective, &c->wish.candidate[k], NULL);
 	choice_note(c, CHOICE_LOADED);
 }
 
