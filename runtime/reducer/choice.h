@@ -18,10 +18,10 @@
  * Files: choice.c the front, choice_open.c how one is made, choice_spec.c what is asked for,
  * choice_parts.c reducers of parts and what is owed, choice_probe.c the first look at the
  * network, choice_pulse.c times of steps, choice_check.c a check, choice_facts.c what is shown
- * there, choice_policy.c what rank 0 decides, choice_decision.c what it may say,
- * choice_cost.c the candidates' work, choice_wire.c their exchanges, choice_assign.c who is best
- * off with which, choice_predict.c step times, choice_state.c save and
- * load, choice_tell.c lines and the report. */
+ * there, choice_policy.c what rank 0 decides, choice_trial.c which candidates it tries,
+ * choice_decision.c what it may say, choice_cost.c the candidates' work, choice_wire.c their
+ * exchanges, choice_assign.c who is best off with which, choice_predict.c step times,
+ * choice_state.c save, choice_load.c load, choice_tell.c lines and the report. */
 #ifndef REDUCER_CHOICE_H
 #define REDUCER_CHOICE_H
 
@@ -292,19 +292,5 @@ gradcomp_status pulse_make(pulse *p, uint32_t ntensors, gradcomp_error *err);
 void pulse_free(pulse *p);
 void pulse_given(choice *c, uint32_t i);
 void pulse_step(choice *c);
-
-/* choice_state.c */
-gradcomp_status choice_save(void *front, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
-gradcomp_status choice_load(void *front, const void *buf, uint64_t bytes, gradcomp_error *err);
-
-/* choice_tell.c */
-const char *choice_why(choice_reason r);
-void choice_say(const choice *c, const decision *v);
-/* Into the list of changes: c->now from c->changed_at on. */
-void choice_note(choice *c, choice_reason why);
-void choice_stats(void *front, gradcomp_reducer_stats *stats);
-/* The row of the report; and of parts that have gone for good, none. */
-void choice_keep(choice *c, const parts *p);
-void choice_drop_rows(choice *c);
 
 #endif

@@ -1,4 +1,5 @@
-/* Of auto's files: reducers of parts, what is owed, and what they call back (choice.h). */
+/* Of auto's files: reducers of parts, what is owed, what they call back, what is told of them
+ * (choice.h). */
 #ifndef REDUCER_CHOICE_PARTS_H
 #define REDUCER_CHOICE_PARTS_H
 
@@ -29,10 +30,24 @@ void choice_destroy(choice *c);
 /* choice.c: a part's tensor is done. */
 void choice_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
 
-/* choice_tell.c: a part that goes leaves its row of the report. */
+/* choice_state.c, choice_load.c: as the public functions. */
+gradcomp_status choice_save(void *front, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+gradcomp_status choice_load(void *front, const void *buf, uint64_t bytes, gradcomp_error *err);
+
+/* choice_tell.c */
+const char *choice_why(choice_reason r);
+void choice_say(const choice *c, const decision *v);
+/* Into the list of changes: c->now from c->changed_at on. */
+void choice_note(choice *c, choice_reason why);
+void choice_stats(void *front, gradcomp_reducer_stats *stats);
+/* The row of the report; and of parts that have gone for good, none. */
+void choice_keep(choice *c, const parts *p);
+void choice_drop_rows(choice *c);
+/* A part that goes leaves its row of the report. */
 void choice_part_kept(void *ctx, report_reducer *row);
 /* Of the part that holds back most; 0: none holds anything back. */
 int stats_of_worst(const parts *p, gradcomp_reducer_stats *out);
 /* Counters of parts, added to `to`. */
 void stats_add(gradcomp_reducer_stats *to, const parts *p);
+
 #endif
