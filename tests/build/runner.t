@@ -12,7 +12,8 @@ script () {
 	chmod +x "$tmp/src/tests/$1"
 }
 runner=$GRADCOMP_SRC/tests/run
-run () { env GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" "$runner" -t 3 "$@"; }
+limit=60 # s
+run () { env GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" "$runner" -t $limit "$@"; }
 last () { printf '%s\n' "$said" | tail -n 1; }
 
 script unit/good.t <<'END'
@@ -79,7 +80,9 @@ like "... with its comments" "$said" "# got 41"
 like "... and what it wrote to stderr" "$said" "to be seen"
 failing status "exit status 3"
 failing child "left behind: sleep"
+limit=3
 failing late "took more than 3 s"
+limit=60
 is "... after it could clean up" "$(cat "$tmp/build/late")" stopped
 refuse "crash" run tests/unit/crash.t
 like "... by a signal" "$said" "ended by signal 11"
