@@ -38,15 +38,21 @@ check "the command runs" _build/bin/gradcomp version
 
 made () { make V=1 -n | grep -o ' -c -o [^ ]* ' | sed 's|.*/_build/obj/||; s/ $//' | sort; }
 sleep 1
+touch -r include/gradcomp/abi.h "$tmp/date"
 touch include/gradcomp/abi.h
-like "a changed header: its users are compiled again (library)" "$(made)" runtime/error.o
-like "... (plugins)" "$(made)" plugins/compressors/none.o
-check "make" make -j4
+users=$(made)
+like "a changed header: its users are compiled again (library)" "$users" runtime/error.o
+like "... (plugins)" "$users" plugins/compressors/none.o
+check "make of one of them" make "$PWD/_build/obj/plugins/compressors/none.o"
+is "... and that one is done" "$(made)" "$(printf '%s\n' "$users" | grep -v '^plugins/compressors/none.o$')"
+# With its old date back nothing else is out of date.
+touch -r "$tmp/date" include/gradcomp/abi.h
 touch runtime/error.c
 is "a changed file: it alone" "$(made)" runtime/error.o
 check "make" make
+check "nothing is left to do again" make -q
 echo 9.8.7 >VERSION
-check "make after a change of VERSION" make -j4
+check "make of the library after a change of VERSION" make -j4 "$PWD/_build/lib/libgradcomp.so"
 check "... configures again" grep -q '"9.8.7"' _build/gradcomp_config.h
 check "... and builds it" test -f _build/lib/libgradcomp.so.9.8.7
 echo "$version" >VERSION
