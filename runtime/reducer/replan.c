@@ -79,7 +79,12 @@ gradcomp_status replan_tell(gradcomp_reducer *r, const verdict *v, gradcomp_erro
 	                       .encode_a = v->encode.a + v->decode.a, .encode_b = v->encode.b + v->decode.b};
 	if (!r->compressor->measured || (r->replan->settled && !r->replan->known))
 		return GRADCOMP_OK;
-	return r->shards ? shards_measured(r, &m, err) : r->compressor->measured(r->instance, &m, r->step, err);
+	gradcomp_error inner = {0};
+	gradcomp_status st = r->shards ? shards_measured(r, &m, &inner) : r->compressor->measured(r->instance, &m, r->step, &inner);
+	if (st)
+		error_set(err, st, "compressor '%s' cannot use what was measured: %s", r->compressor->info.name,
+		          *inner.text ? inner.text : gradcomp_strerror(st));
+	return st;
 }
 
 /* What the first rank makes of what all have measured, on all ranks. */

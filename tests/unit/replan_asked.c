@@ -3,6 +3,7 @@
 #include "model/plan_file.h"
 #include "ranks.h"
 #include "reducer.h"
+#include "replan_parts.h"
 
 enum { N = 24 };
 
@@ -128,11 +129,52 @@ static void plan_files(void)
 	unlink(path);
 }
 
+static gradcomp_status says_nothing(void *instance, const gradcomp_measured *m, uint64_t step, gradcomp_error *err)
+{
+	(void)instance, (void)m, (void)step, (void)err;
+	return GRADCOMP_ERR_RANGE;
+}
+
+static void told_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	asking *a = arg;
+	double backward[N] = {0};
+	verdict v = {.backward = backward};
+	gradcomp_error err = {0};
+	gradcomp_reducer *r;
+	(void)P;
+	gradcomp_tensor_desc desc[N];
+	uint64_t dims[N];
+	for (int i = 0; i < N; i++) {
+		dims[i] = numel_of(i);
+		desc[i] = (gradcomp_tensor_desc){.dims = &dims[i], .ndim = 1};
+	}
+	if (gradcomp_reducer_create(gradcomp_job_world(job), desc, N, NULL, &r, &err))
+		return;
+	const struct gradcomp_compressor_v1 *was = r->compressor;
+	struct gradcomp_compressor_v1 mute = *was;
+	mute.measured = says_nothing;
+	r->compressor = &mute;
+	a->status[rank] = replan_tell(r, &v, &err);
+	memcpy(a->text[rank], err.text, sizeof err.text);
+	r->compressor = was;
+	gradcomp_reducer_free(r);
+}
+
+static void wordless(void)
+{
+	static asking a;
+	run_ranks(2, settings, told_body, &a);
+	ok(refused(&a, GRADCOMP_ERR_RANGE, "compressor 'none' cannot use what was measured: "), "measured() that fails without a word: %s",
+	   a.text[0]);
+}
+
 int main(void)
 {
 	settings[1] = plugin_path_setting();
 	settings[2] = "transport.timeout=20";
 	settings[3] = "schedule.profile_steps=18";
+	wordless();
 	specs();
 	plan_files();
 	return done_testing();
