@@ -28,6 +28,12 @@ refuse "a fixture of a newer ABI" "$gradcomp" plugin-check "$fixtures/compressor
 like "prints both numbers" "$said" "abi_version: found 2, expected at most 1"
 check "a collective: its descriptor" "$gradcomp" plugin-check "$fixtures/collectives/whole.so"
 like "and that it tells planners nothing" "$said" "there is no predict()"
+refuse "a collective whose costs are no numbers" "$gradcomp" plugin-check "$fixtures/faulty/nocost.so"
+like "names the field and what it holds" "$said" "predict() of primitive 0x1, 4 bytes, 1 ranks on 1 nodes: bytes[1] is nan; it must be a number from 0 on"
+refuse "a collective whose calls take no message" "$gradcomp" plugin-check "$fixtures/faulty/silent.so"
+like "says so" "$said" "2 ranks on 1 nodes: several ranks need messages"
+check "a compressor" "$gradcomp" plugin-check --ranks 2 "$none"
+like "does not predict" "$said" "skip 21 predict       of collectives"
 for so in "$GRADCOMP_BUILD"/lib/gradcomp/collectives/*.so; do
 	check "${so##*/}: what it tells planners" "$gradcomp" plugin-check "$so"
 	like "${so##*/}: is looked at" "$said" "ok   21 predict"

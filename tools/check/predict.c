@@ -1,6 +1,7 @@
 /* What a collective tells planners: numbers, from 0 on, that do not shrink as messages grow
  * and come out the same again. */
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -12,19 +13,28 @@
 static const uint64_t sizes[] = {0, 4, 4096, 100000, 4 << 20, 16 << 20, 1 << 30};
 enum { SIZES = sizeof sizes / sizeof sizes[0], GROWING = 4, PRIMITIVES = 12 };
 
-static int number(double x)
+/* The first field that is no number from 0 on; NULL: none. */
+static const char *fault(const gradcomp_call_load *l, double *value)
 {
-	return isfinite(x) && x >= 0;
+	const struct {
+		const char *name;
+		double value;
+	} of[] = {{"messages[0]", l->messages[0]}, {"messages[1]", l->messages[1]}, {"bytes[0]", l->bytes[0]},
+	          {"bytes[1]", l->bytes[1]},       {"reduced", l->reduced},         {"coded", l->coded},
+	          {"sent", l->sent},               {"left", l->left},               {"plain[0]", l->plain[0]},
+	          {"plain[1]", l->plain[1]},       {"plain_sent", l->plain_sent}};
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+		if (!isfinite(of[i].value) || of[i].value < 0) {
+			*value = of[i].value;
+			return of[i].name;
+		}
+	return NULL;
 }
 
-static const char *fault(const gradcomp_call_load *l)
+/* Several ranks cannot do anything together without a message. */
+static int silent(const gradcomp_call_load *l, uint32_t primitive, int ranks)
 {
-	for (int k = 0; k < 2; k++)
-		if (!number(l->messages[k]) || !number(l->bytes[k]) || !number(l->plain[k]) || l->plain[k] > l->bytes[k])
-			return "messages, bytes and plain are numbers from 0 on, plain no more than bytes";
-	if (!number(l->reduced) || !number(l->coded) || !number(l->sent) || !number(l->left) || !number(l->plain_sent))
-		return "reduced, coded, sent, left and plain_sent are numbers from 0 on";
-	return NULL;
+	return ranks > 1 && primitive != GRADCOMP_CAN_SHARD && l->messages[0] + l->messages[1] <= 0;
 }
 
 static int same(const gradcomp_call_load *a, const gradcomp_call_load *b)
@@ -46,14 +56,21 @@ static int wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *v
 		gradcomp_call_load l = {.struct_size = sizeof l}, again = l;
 		gradcomp_status st = c->predict(values, ranks, nodes, 1u << bit, sizes[s], &l, &err);
 		gradcomp_status want = c->serves >> bit & 1 ? GRADCOMP_OK : GRADCOMP_ERR_UNSUPPORTED;
-		const char *what = NULL;
+		const char *what = NULL, *field;
+		char number[80];
+		double found;
 		if (st != want)
 			what = want ? "a primitive that is not served is refused with UNSUPPORTED"
 			            : "a primitive that is served is told of";
 		else if (st)
 			continue;
-		else if ((what = fault(&l)))
-			;
+		else if ((field = fault(&l, &found))) {
+			snprintf(number, sizeof number, "%s is %g; it must be a number from 0 on", field, found);
+			what = number;
+		} else if (l.plain[0] > l.bytes[0] || l.plain[1] > l.bytes[1])
+			what = "plain is a part of bytes";
+		else if (silent(&l, 1u << bit, ranks))
+			what = "several ranks need messages";
 		else if (c->predict(values, ranks, nodes, 1u << bit, sizes[s], &again, &err) || !same(&l, &again))
 			what = "the same arguments give the same numbers";
 		else if (s > GROWING && (l.sent < last.sent || l.bytes[0] + l.bytes[1] < last.bytes[0] + last.bytes[1]))
@@ -100,7 +117,8 @@ void predict_notes(const kit_options *o, const struct gradcomp_collective_v1 *c,
 		said[n] = 0;
 	close(ends[0]);
 	if (child > 0 && waitpid(child, &status, 0) > 0 && !WIFEXITED(status))
-		snprintf(said, sizeof said, "predict() ends with signal %d", WTERMSIG(status));
+		snprintf(said, sizeof said, WTERMSIG(status) == SIGALRM ? "predict() has taken more than %.0f s" : "predict() ends with signal %.0f",
+		         WTERMSIG(status) == SIGALRM ? o->seconds : WTERMSIG(status));
 	if (*said)
 		kit_note(out, RULE_PREDICT, VERDICT_FAIL, "%s", said);
 	else

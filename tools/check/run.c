@@ -248,7 +248,7 @@ int kit_run_subject(const kit_options *options, const subject *t, kit_result *ou
 		kit_note(out, RULE_TIME, VERDICT_OK, "every call returned");
 	for (int r = RULE_NONE + 1; r < RULES; r++) {
 		if (out->verdict[r] == VERDICT_SKIP && !out->text[r][0])
-			snprintf(out->text[r], sizeof out->text[r], "not reached");
+			snprintf(out->text[r], sizeof out->text[r], "%s", r == RULE_PREDICT ? "of collectives" : "not reached");
 		out->rules_kept += out->verdict[r] == VERDICT_OK;
 		out->rules_broken += out->verdict[r] == VERDICT_FAIL;
 		out->rules_skipped += out->verdict[r] == VERDICT_SKIP;
