@@ -9,12 +9,14 @@ typedef struct search {
 	const char *wanted; /* a name; NULL: all */
 	bench_spec *specs;
 	int n, most;
+	char why[sizeof ((gradcomp_error *)0)->text]; /* the wanted one cannot be used */
 } search;
 
 static int note(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info, const char *reason)
 {
 	search *s = ctx;
-	(void)reason;
+	if (!info && s->wanted && !strcmp(s->wanted, name))
+		snprintf(s->why, sizeof s->why, "%s", reason);
 	if (!info || (s->wanted && strcmp(s->wanted, name)) || s->n == s->most)
 		return 0;
 	bench_spec *found = &s->specs[s->n++];
@@ -37,6 +39,8 @@ int bench_specs_find(gradcomp_plugin_kind kind, const char *list, const char *op
 		s.wanted = name;
 		if (gradcomp_plugin_each(kind, note, &s, err) < 0)
 			return -1;
+		if (s.n == before && *s.why)
+			return bench_failed(err, GRADCOMP_ERR_ABI, "%s: %s", option, s.why);
 		if (s.n == before)
 			return bench_failed(err, GRADCOMP_ERR_NOTFOUND, "%s: '%s' is not installed; gradcomp list shows what is%s",
 			                    option, name, strpbrk(name, ",=") ? "; SPECs of a list are parted by ';'" : "");

@@ -14,7 +14,8 @@
 static const char usage_text[] =
 	"usage: gradcomp probe [--output FILE] [--name NAME] [--compressors all|SPEC/SPEC...]\n"
 	"                      [--collectives all|SPEC/SPEC...] [--seconds S] [--numbers N] [--sleeping]\n"
-	"Started by srun on the nodes to be measured, one task a rank: srun -N4 --mpi=pmix gradcomp probe\n"
+	"Started by srun on the nodes to be measured, one task a rank:\n"
+	"srun -N4 --mpi=pmix --gradcomp=none gradcomp probe\n"
 	"--output     the machine file; machine.ini\n"
 	"--name       what the machine is called in it; the first host and what is in the job\n"
 	"--seconds    about how long to measure; 15\n"

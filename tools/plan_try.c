@@ -62,7 +62,7 @@ static gradcomp_status try_pair(plan *p, plan_table *t, const plan_spec *compres
 		*row = (plan_row){
 			.compressor = compressor, .collective = collective, .schedule = &p->schedules.spec[i]};
 		st = plan_predict(p, row, t->nodes, &row->p, err);
-		if (st == GRADCOMP_ERR_UNSUPPORTED || st == GRADCOMP_ERR_RANGE) {
+		if (st == GRADCOMP_ERR_UNSUPPORTED || st == GRADCOMP_ERR_RANGE || st == GRADCOMP_ERR_INTERNAL) {
 			snprintf(what, sizeof what, "%.120s over %.120s", compressor->shown, collective->shown);
 			return plan_skip_note(p, what, err->text, err);
 		}

@@ -22,6 +22,7 @@ static gradcomp_status ask(const costing *c, const call *k, gradcomp_call_load *
 	const struct gradcomp_collective_v1 *p = c->plugins[1]->collective;
 	int32_t nranks = k->among_holders ? c->nodes : c->nodes * c->ranks_per_node;
 	known_load *known = place_of(c, k);
+	gradcomp_error inner = {0};
 	gradcomp_status st;
 
 	if (known->primitive == k->primitive && known->bytes == k->bytes && known->among_holders == k->among_holders) {
@@ -33,7 +34,11 @@ static gradcomp_status ask(const costing *c, const call *k, gradcomp_call_load *
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "collective '%s' does not tell what its calls cost (it has no predict): plan with another",
 		                 p->info.name);
-	st = p->predict(c->specs[1].values, nranks, c->nodes, k->primitive, k->bytes, l, err);
+	st = p->predict(c->specs[1].values, nranks, c->nodes, k->primitive, k->bytes, l, &inner);
+	if (st)
+		return error_set(err, st, "%s%s%s", *inner.text ? "" : p->info.name,
+		                 *inner.text ? "" : ": predict() fails without a reason: ",
+		                 *inner.text ? inner.text : gradcomp_strerror(st));
 	for (int level = 0; !st && level < 2; level++)
 		if (worthless(l->messages[level]) || worthless(l->bytes[level]) || worthless(l->plain[level]))
 			st = GRADCOMP_ERR_INTERNAL;
@@ -41,7 +46,8 @@ static gradcomp_status ask(const costing *c, const call *k, gradcomp_call_load *
 	            worthless(l->plain_sent)))
 		st = GRADCOMP_ERR_INTERNAL;
 	if (st == GRADCOMP_ERR_INTERNAL)
-		error_set(err, st, "collective '%s' tells costs that are no numbers from 0 on", p->info.name);
+		error_set(err, st, "collective '%s' tells costs that are no numbers from 0 on (gradcomp plugin-check says of what)",
+		          p->info.name);
 	if (!st)
 		*known = (known_load){k->bytes, k->primitive, k->among_holders, *l};
 	return st;

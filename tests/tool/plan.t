@@ -228,6 +228,13 @@ fails 'a list with commas' "'powersgd,topk' is not installed; gradcomp list show
 fails 'what to compare with, not installed' "--dense: 'nope' is not installed" $m $l --dense nope
 fails 'in 16 bits' "--half: 'nope' is not installed" $m $l --half nope
 fails 'a collective that is not installed' "'nope' is not installed" $m $l --collectives nope
+mkdir -p "$tmp/plugins/collectives" && cp "$GRADCOMP_BUILD/tests/plugins/faulty/nocost.so" "$tmp/plugins/collectives"
+GRADCOMP_PLUGIN_PATH=$GRADCOMP_PLUGIN_PATH:$tmp/plugins "$gradcomp" plan $m $l --compressors none --schedules fixed >"$tmp/table" 2>&1
+is 'a collective whose costs are no numbers' $? 0
+like 'is left out, and the others are not' "$(cat "$tmp/table")" "none over nocost, cast:type=fp16 over nocost: collective 'nocost' tells costs that are no numbers"
+like 'the best of the others wins' "$(cat "$tmp/table")" 'times as fast as dense'
+echo >"$tmp/plugins/collectives/broken.so"
+GRADCOMP_PLUGIN_PATH=$GRADCOMP_PLUGIN_PATH:$tmp/plugins fails 'a collective that cannot be used' "--collectives: $tmp/plugins/collectives/broken.so" $m $l --collectives broken
 fails 'a parameter out of range' 'density' $m $l --compressors topk:density=2
 fails 'a schedule that is none' 'soonest' $m $l --schedules soonest
 fails 'a list of nothing' "--schedules: ';' is no list" $m $l --schedules ';'
