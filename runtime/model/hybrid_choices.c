@@ -7,6 +7,7 @@
 #include "config.h"
 #include "error.h"
 #include "hybrid.h"
+#include "machine.h"
 #include "registry.h"
 
 typedef struct making {
@@ -95,15 +96,25 @@ static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32
 	return st;
 }
 
+/* Tensors of the first half; 0 when they have no parameters. */
+static uint32_t first_half(const gradcomp_model *m)
+{
+	uint64_t numel = 0;
+
+	for (uint32_t i = 0; i < m->ntensors / 2; i++)
+		numel += model_numel(&m->tensors[i]);
+	return numel ? m->ntensors / 2 : 0;
+}
+
 /* The line through the costs of all tensors and of the first half of them. */
 static gradcomp_status fit_reduction(const making *k, rank_choice *c, gradcomp_error *err)
 {
-	uint32_t all = k->model->ntensors;
+	uint32_t all = k->model->ntensors, half = first_half(k->model);
 	double n, t, half_n = 0, half_t = 0;
 	gradcomp_status st = reduce_part(k, c, all, &n, &t, err);
 
-	if (!st && all > 1)
-		st = reduce_part(k, c, all / 2, &half_n, &half_t, err);
+	if (!st && half)
+		st = reduce_part(k, c, half, &half_n, &half_t, err);
 	if (st)
 		return st;
 	c->b = n > half_n ? fmax(0, (t - half_t) / (n - half_n)) : 0;

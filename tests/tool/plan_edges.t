@@ -105,6 +105,12 @@ unlike 'nor has it infinitely many samples' "$said" ' inf'
 sed 's/^batch = 32/batch = 9007199254740992/' "$small" >"$tmp/batch"
 refuse 'more samples than can be counted' "$gradcomp" plan --parallel --memory 1G --model "$tmp/batch" --machine "$lab" --nodes 2048
 like 'are refused' "$said" '9007199254740992 samples of model small on each of 2048 nodes of 2 ranks'
+sed 's/\(layer[01].weight\) 1024x1024/\1 0x1024/' "$small" >"$tmp/half"
+check 'stages of a model whose first half has no parameters' "$gradcomp" plan --parallel --memory 1G --model "$tmp/half" --machine "$lab"
+sed 's/^0 = layer0 tensors/0 = "\\<a\&b>\xff tensors/' "$small" >"$tmp/odd"
+"$gradcomp" plan --parallel --memory 1G --json --model "$tmp/odd" --machine "$lab" >"$tmp/json"
+is 'odd names in JSON' "$(python3 -c 'import json, sys; print(ascii(json.load(open(sys.argv[1]))["plan"]["stages"][0]["first_name"]))' "$tmp/json")" \
+	"'\"\\\\<a&b>\\ufffd'"
 sent () {
 	plan --compressors "$1" --half none --dense "$1" --collectives hier --schedules wfbp --json |
 		python3 -c 'import json, sys; print(json.load(sys.stdin)["tables"][0]["best"]["sent_bytes"])'
