@@ -11,6 +11,8 @@
 enum { ASK_CLOCK = 1, ASK_EVENTS, ASK_NOTHING };
 /* The quickest quarter of them tells: what was held up on its way is not among them. */
 #define PINGS 32
+/* No clock has run for longer than thirty million years. */
+#define SECONDS_FARTHEST 1e15
 
 static gradcomp_status put(trace *t, int peer, const void *buf, size_t bytes, gradcomp_error *err)
 {
@@ -102,7 +104,7 @@ static gradcomp_status compare(trace *t, int rank, trace_clock *out, gradcomp_er
 		if (st)
 			return st;
 		after = clock_now();
-		if (!isfinite(there))
+		if (!(fabs(there) <= SECONDS_FARTHEST))
 			return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d has sent a clock that is none", rank);
 		p[k] = (ping){after - before, there - (before + after) / 2};
 	}
@@ -114,7 +116,7 @@ static gradcomp_status compare(trace *t, int rank, trace_clock *out, gradcomp_er
 
 static int sane(const trace_event *e)
 {
-	return e->what < TRACE_WHATS && isfinite(e->start) && isfinite(e->end) && e->start <= e->end;
+	return e->what < TRACE_WHATS && e->start >= -SECONDS_FARTHEST && e->end <= SECONDS_FARTHEST && e->start <= e->end;
 }
 
 /* MISMATCH: what it said is no timeline, or not all of it. */
