@@ -22,9 +22,16 @@ static const char *models_folder(void)
 /* Every installed model's path, sorted. 0, or as glob(3). */
 static int find_models(glob_t *found)
 {
-	char pattern[4096];
+	char pattern[8192];
+	size_t n = 0;
 
-	snprintf(pattern, sizeof pattern, "%s/*" SUFFIX, models_folder());
+	/* The folder's own name is no pattern. */
+	for (const char *c = models_folder(); *c && n < sizeof pattern / 2; c++) {
+		if (strchr("*?[\\", *c))
+			pattern[n++] = '\\';
+		pattern[n++] = *c;
+	}
+	snprintf(pattern + n, sizeof pattern - n, "/*" SUFFIX);
 	return glob(pattern, 0, NULL, found);
 }
 

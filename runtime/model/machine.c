@@ -61,6 +61,9 @@ gradcomp_status machine_check(const gradcomp_machine *m, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_ABI, "a gradcomp_machine of %u bytes; %zu are right", m->struct_size,
 		                 sizeof *m);
 	snprintf(what, sizeof what, "machine '%.63s'", m->name);
+	if (m->ncurves > MACHINE_SPECS_MOST || m->ncalls > MACHINE_SPECS_MOST * MACHINE_PRIMITIVES)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s has %u compressors and %u calls; there can be %d and %d", what,
+		                 m->ncurves, m->ncalls, MACHINE_SPECS_MOST, MACHINE_SPECS_MOST * MACHINE_PRIMITIVES);
 	/* Levels that the machine does not have may be zero. */
 	t.n -= 4;
 	st = fields_check(&t, what, err);

@@ -6,6 +6,7 @@
 
 #define MACHINE_NODES_MOST 1000000
 #define MACHINE_RANKS_MOST 10000
+#define MACHINE_SPECS_MOST 1000 /* compressors, and collectives */
 
 gradcomp_status machine_check(const gradcomp_machine *m, gradcomp_error *err);
 gradcomp_status model_check(const gradcomp_model *m, gradcomp_error *err);

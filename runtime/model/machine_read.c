@@ -74,6 +74,10 @@ static void begin_curve(reading *r, inifile *f, const char *number)
 
 	if (!fields_number(f, "compressor", number, m->ncurves + 1))
 		return;
+	if (m->ncurves == MACHINE_SPECS_MOST) {
+		inifile_fail(f, "there are more than %d compressors", MACHINE_SPECS_MOST);
+		return;
+	}
 	more = reallocarray(m->curves, m->ncurves + 1, sizeof *more);
 	if (!more) {
 		inifile_nomem(f);
@@ -89,6 +93,10 @@ static void begin_collective(reading *r, inifile *f, const char *number)
 {
 	if (!fields_number(f, "collective", number, r->ncollectives + 1))
 		return;
+	if (r->ncollectives == MACHINE_SPECS_MOST) {
+		inifile_fail(f, "there are more than %d collectives", MACHINE_SPECS_MOST);
+		return;
+	}
 	r->ncollectives++;
 	r->call = (fields){.row = call_rows, .n = 1, .base = &r->collective};
 	r->first_call = r->m->ncalls;

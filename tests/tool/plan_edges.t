@@ -79,6 +79,21 @@ check 'lines that end as in DOS' of "$tmp/crlf"
 check 'a byte order mark' of "$tmp/bom"
 head -c 250 "$small" >"$tmp/cut"
 refuse 'a model that is cut off' of "$tmp/cut"
+for kind in compressor collective; do
+	awk -v kind=$kind 'BEGIN {
+		for (i = 1; i <= 1001; i++) {
+			printf "\n[%s %d]\nspec = x%d\n", kind, i, i
+			print kind == "compressor" ? "encode = 0 0\ndecode = 0 0" : "allreduce = 0 0"
+		}
+	}' >"$tmp/sections"
+	sed '/^\[compressor 1\]/,$d' "$lab" | cat - "$tmp/sections" >"$tmp/many"
+	refuse "more than any machine has: ${kind}s" on "$tmp/many"
+	like 'are counted' "$said" "there are more than 1000 ${kind}s"
+done
+mkdir "$tmp/mod[e]ls"
+cp "$small" "$tmp/mod[e]ls"
+check 'models in a folder whose name looks like a pattern' env GRADCOMP_MODELS="$tmp/mod[e]ls" "$gradcomp" plan --list
+like 'are found' "$said" 'small'
 
 # What is asked.
 sed '/^\[node\]/,/^$/d; s/ranks_per_node = 2/ranks_per_node = 1/' "$lab" >"$tmp/network"
