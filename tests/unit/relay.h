@@ -33,6 +33,7 @@ typedef struct relay {
 	int record;           /* to which record */
 	atomic_int done;      /* it has been done */
 	atomic_int stop;
+	atomic_int open;      /* connections */
 	const char *needle;
 	atomic_int seen;      /* the needle, in passing */
 	pthread_t thread;
@@ -151,7 +152,9 @@ static inline void *relay_connection(void *arg)
 		}
 	close(a);
 	close(b);
+	relay *r = c->r;
 	free(c);
+	atomic_fetch_sub(&r->open, 1);
 	return NULL;
 }
 
@@ -170,6 +173,7 @@ static inline void *relay_main(void *arg)
 		c = calloc(1, sizeof *c);
 		c->r = r;
 		c->way[0].from = fd;
+		atomic_fetch_add(&r->open, 1);
 		pthread_create(&thread, NULL, relay_connection, c);
 		pthread_detach(thread);
 	}
@@ -204,7 +208,8 @@ static inline void relay_stop(relay *r)
 	atomic_store(&r->stop, 1);
 	pthread_join(r->thread, NULL);
 	/* The connections' threads look every 100 ms. */
-	usleep(250000);
+	while (atomic_load(&r->open))
+		usleep(1000);
 }
 
 /* All ports of a card become `port`; the one they were is returned. */

@@ -12,6 +12,14 @@
 #define PIECE ((size_t)4 << 20)
 #define PIECES 64
 
+/* KiB a sender may grow by. ThreadSanitizer's notes of a byte that is touched are resident
+ * too, four bytes and a half of them. */
+#ifdef __SANITIZE_THREAD__
+#define GROWN_MOST (6 * 2048)
+#else
+#define GROWN_MOST 2048
+#endif
+
 /* Where the ranks of a test leave what they have counted. */
 static struct counted {
 	int before, opened, ring, closed;
@@ -167,7 +175,7 @@ static void back_pressure(const char *allow, int cma, int streams, zerocopy_mode
 	board_join(b);
 	ok(board_well(b) && !atomic_load(&b->wrong), "%s, %d streams: 256 MiB wait for a slow receiver", allow, streams);
 	/* A ring of shared memory that is filled becomes resident, once. */
-	ok(counted[0].grown < 2048, "the sender grows by %ld KiB", counted[0].grown);
+	ok(counted[0].grown < GROWN_MOST, "the sender grows by %ld KiB", counted[0].grown);
 	ok(counted[0].queued <= streams * wmem_most(), "the kernel keeps %ld KiB, of at most %d x %ld", counted[0].queued, streams,
 	   wmem_most());
 	board_free(b);
