@@ -84,7 +84,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	gradcomp_job *job = calloc(1, sizeof *job);
 	int *ranks = NULL;
 	wireup w = {0};
-	gradcomp_error own;
+	gradcomp_error own = {0};
 	gradcomp_status st;
 	*out = NULL;
 	err = err ? err : &own;

@@ -61,8 +61,10 @@ gradcomp_status local_open(local *l, const char *path, const char *spec, uint64_
 	l->x = aligned(bytes);
 	l->error = aligned(bytes);
 	l->state = calloc(l->plugin->state_arrays + 1, sizeof *l->state);
-	if (!l->x || !l->error || !l->state)
-		st = host_fail(err, GRADCOMP_ERR_NOMEM, "no memory for a gradient of %zu bytes", bytes);
+	if (!l->x || !l->error || !l->state) {
+		local_close(l);
+		return host_fail(err, GRADCOMP_ERR_NOMEM, "no memory for a gradient of %zu bytes", bytes);
+	}
 	for (uint32_t s = 0; !st && s < l->plugin->state_arrays; s++)
 		if (!(l->state[s] = aligned(bytes)))
 			st = host_fail(err, GRADCOMP_ERR_NOMEM, "no memory for a state of %zu bytes", bytes);
