@@ -131,11 +131,11 @@ static gradcomp_status load_parts(const loaded *l, const char *at, const char *e
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; !st && i < l->h.nparts; i++) {
-		uint64_t bytes = UINT64_MAX;
+		uint64_t bytes = 0, left = end > at ? (uint64_t)(end - at) : 0;
 		gradcomp_reducer *r = heir(l, i);
-		if (end - at >= (ptrdiff_t)sizeof bytes)
+		if (r && left >= sizeof bytes)
 			memcpy(&bytes, at, sizeof bytes);
-		if (!r || bytes > (uint64_t)(end - at) - sizeof bytes)
+		if (!r || left < sizeof bytes || bytes > left - sizeof bytes)
 			return error_set(err, GRADCOMP_ERR_INVALID, "load: the states of auto's parts are cut off");
 		st = reducer_load(r, at + sizeof bytes, bytes, err);
 		at += sizeof bytes + choice_padded(bytes);

@@ -2,6 +2,9 @@
 #include "auto.h"
 #include "processes.h"
 
+#include "choice_state.h"
+#include "front.h"
+
 static const char *settings[] = {NULL, "auto.interval=200", "gradcomp.log=error", "transport.wait_timeout=20", NULL};
 #define SPEC "auto:candidates=none/topk:density=0.1/powersgd:rank=2"
 /* With these numbers the largest matrix is best off with low rank, others with top-k. */
@@ -12,7 +15,7 @@ typedef struct resume {
 	int at, until, nth; /* steps until it is saved, and on; steps the other one has done before it loads */
 	int slow;           /* trials are lost */
 	int mixed;          /* tensors are best off with different compressors */
-	int spoil;          /* on rank 1: 1 a damaged state, 2 another step's */
+	int spoil;          /* on rank 1: 1 a damaged state, 2 another step's, 3 one that ends within a length */
 	int failed[MAX_RANKS], refused[MAX_RANKS];
 	char text[MAX_RANKS][508];
 	uint64_t first[MAX_RANKS], second[MAX_RANKS];
@@ -40,6 +43,23 @@ static gradcomp_status steps(model *m, int rank, int from, int to, uint64_t *pri
 	return st;
 }
 
+/* The state ends 7 bytes into the length of its last part's, and its own length and checksum say so. */
+static unsigned char *end_within(const choice *c, unsigned char *state, uint64_t *bytes)
+{
+	const parts *p = c->parts;
+	uint64_t last = 0;
+	choice_head h;
+	if (reducer_save(p->part[p->n - 1].r, NULL, 0, &last, NULL))
+		return state;
+	*bytes -= choice_padded(last) + 1;
+	memcpy(&h, state, sizeof h);
+	h.bytes = *bytes;
+	memcpy(state, &h, sizeof h);
+	h.checksum = choice_checksum(state, *bytes);
+	memcpy(state, &h, sizeof h);
+	return realloc(state, *bytes); /* nothing behind it */
+}
+
 static void resume_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	resume *t = arg;
@@ -64,6 +84,8 @@ static void resume_body(gradcomp_job *job, int rank, int P, void *arg)
 		state[bytes - 5] ^= 64;
 	if (t->spoil == 2 && rank == 1)
 		failed |= gradcomp_reducer_save(a.red, state, bytes, &more, &err) != 0;
+	if (t->spoil == 3 && rank == 1)
+		state = end_within(front_of(&a), state, &bytes);
 	t->refused[rank] = gradcomp_reducer_load(b.red, state, bytes, &err) != 0;
 	if (t->refused[rank]) {
 		memcpy(t->text[rank], err.text, sizeof err.text);
@@ -211,7 +233,7 @@ int main(void)
 	resume before = {.at = 1, .until = 2}, early = {.at = 30, .until = 45},
 	       late = {.at = 30, .until = 45, .nth = 30};
 	resume trial = {.at = 6, .until = 8}, damaged = {.at = 30, .until = 32, .spoil = 1},
-	       other = {.at = 30, .until = 32, .spoil = 2};
+	       other = {.at = 30, .until = 32, .spoil = 2}, within = {.at = 30, .until = 32, .spoil = 3};
 	resumes("before anything was decided", &before, 3);
 	resumes("a decision, into a reducer that has none", &early, 4);
 	resumes("a decision, into one that has it", &late, 2);
@@ -224,6 +246,8 @@ int main(void)
 	ok(lost.owed[0] && lost.owed[2], "what is owed goes along");
 	resumes("a state that is damaged on one rank", &damaged, 3);
 	resumes("states of different steps", &other, 3);
+	resumes("a state that ends within a length", &within, 3);
+	ok(strstr(within.text[1], "parts are cut off"), "which is said: %s", within.text[1]);
 
 	resume late_averages = {0};
 	run_ranks(3, settings, delayed_body, &late_averages);
