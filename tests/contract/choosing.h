@@ -12,7 +12,8 @@ enum { D = 2000 + 300 + 0 + 63 + 1 };
 /* Whether i comes before j. */
 __attribute__((unused)) static int larger(const double *u, int i, int j)
 {
-	return fabs(u[i]) > fabs(u[j]) || (fabs(u[i]) == fabs(u[j]) && i < j);
+	double a = fabs(u[i]), b = fabs(u[j]);
+	return a > b || (a == b && i < j);
 }
 
 /* in[i] = 1 for the k largest of u. */

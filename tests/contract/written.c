@@ -37,7 +37,10 @@ static void made(ranks *s, const gradcomp_bucket *bucket, uint32_t round, int ra
 	(void)s, (void)bucket, (void)round, (void)rank;
 	if (at + payload->bytes > room) {
 		room = 2 * room + payload->bytes;
-		was = realloc(was, room);
+		unsigned char *more = realloc(was, room);
+		if (!more)
+			abort();
+		was = more;
 	}
 	for (uint64_t i = 0; i < payload->bytes; i++) {
 		if (!second)
