@@ -120,18 +120,19 @@ static int lines(const char *path, const char *text)
 	return n;
 }
 
-/* What the kernel has of a rank's doors: its local socket, and listeners at its
- * port. */
+/* What the kernel has of a rank's doors: its local socket, and listeners at its port. What a
+ * connection leaves for a minute when it ends at both sides (TIME_WAIT) is none. */
 static int doors_of(const char *card)
 {
 	const char *unix_name = strstr(card, " unix="), *port = strrchr(card, '@');
-	char name[40] = "@", listener[20];
+	char name[40] = "@", listener[30], listener6[50];
 	unsigned byte;
 
 	for (const char *p = unix_name + 6; sscanf(p, "%2x", &byte) == 1 && *p != ' ' && strlen(name) < 38; p += 2)
 		name[strlen(name)] = (char)byte;
-	snprintf(listener, sizeof listener, ":%04X ", (unsigned)atoi(port + 1));
-	return lines("/proc/net/unix", name) + lines("/proc/net/tcp", listener) + lines("/proc/net/tcp6", listener);
+	snprintf(listener, sizeof listener, ":%04X %08d:0000 0A", (unsigned)atoi(port + 1) & 0xffff, 0);
+	snprintf(listener6, sizeof listener6, ":%04X %032d:0000 0A", (unsigned)atoi(port + 1) & 0xffff, 0);
+	return lines("/proc/net/unix", name) + lines("/proc/net/tcp", listener) + lines("/proc/net/tcp6", listener6);
 }
 
 static void shifting(board *b, transport *t, int rank)
