@@ -37,8 +37,11 @@ static gradcomp_status make_part(choice *c, part *q, gradcomp_error *err)
 	const candidate *k = &c->wish.candidate[q->candidate];
 	gradcomp_reducer_options o = c->options;
 	gradcomp_tensor_desc *desc = calloc(q->n, sizeof *desc);
-	if (!desc)
+	if (!desc) {
+		/* The others make theirs. */
+		job_fail(c->job, GRADCOMP_ERR_NOMEM, "no memory for the parts of a reducer");
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", q->n);
+	}
 	for (uint32_t i = 0; i < q->n; i++) {
 		const gradcomp_tensor *t = &c->shape->tensors[c->ntensors - 1 - q->tensor[i]];
 		desc[i] = (gradcomp_tensor_desc){

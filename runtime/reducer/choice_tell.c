@@ -40,8 +40,9 @@ static void put_decision(const choice *c, const parts *p, FILE *f)
 		}
 		for (uint32_t t = 0; t < q->n; t++)
 			numbers += (double)c->shape->tensors[c->ntensors - 1 - q->tensor[t]].numel;
-		fprintf(f, "%s%s over %.*s", i ? ", " : "", k->compressor, (int)strcspn(k->specs[1].text, ":"),
-		        k->specs[1].text);
+		fprintf(f, "%s%s", i ? ", " : "", k->compressor);
+		if (k->specs[1].text) /* there was memory for it */
+			fprintf(f, " over %.*s", (int)strcspn(k->specs[1].text, ":"), k->specs[1].text);
 		if (p->n > 1)
 			fprintf(f, " for %u of %u tensors (%.0f %% of the numbers)", q->n, c->ntensors,
 			        100 * numbers / (double)c->shape->layout.numel);
