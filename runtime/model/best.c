@@ -43,11 +43,8 @@ static double last_bucket(const solver *s, const double *before, uint32_t least,
 
 	for (uint32_t j = i; j-- > least && fits(s, j, i);) {
 		double start = before[j] > ready ? before[j] : ready;
-		double a = s->p->a, b = s->p->b * (double)(s->before[i] - s->before[j]), end = start + a + b;
+		double end = start + s->p->a + s->p->b * (double)(s->before[i] - s->before[j]);
 
-		/* A longer one takes at least as long, however early it starts. */
-		if (ready + a + b > best)
-			break;
 		if (end <= best) {
 			best = end;
 			*from = j;
