@@ -35,7 +35,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 		return;
 	}
 	for (int s = 0; !st && s < steps; s++) {
-		for (uint32_t i = TENSORS; !st && i-- > 0;) {
+		for (uint32_t i = TENSORS; i-- > 0 && !st;) {
 			usleep(PAUSE_US);
 			st = gradcomp_reducer_ready(red, i, grad[rank][i], &err);
 		}

@@ -34,7 +34,7 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 			usleep(200000);
 			raise(SIGKILL);
 		}
-		for (int i = N; !s->status && i-- > 0;)
+		for (int i = N; i-- > 0 && !s->status;)
 			s->status = gradcomp_reducer_ready(r, (uint32_t)i, grad[i], &s->err);
 		if (!s->status)
 			s->status = gradcomp_reducer_wait(r, &s->err);

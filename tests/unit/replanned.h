@@ -96,7 +96,7 @@ __attribute__((unused)) static gradcomp_status step(gradcomp_reducer *r, int ran
 	for (int i = 0; i < N; i++)
 		for (uint64_t k = 0; k < numel_of(i); k++)
 			grad[i][k] = value(rank, s, i, k);
-	for (int i = N; !st && i-- > 0;)
+	for (int i = N; i-- > 0 && !st;)
 		st = gradcomp_reducer_ready(r, (uint32_t)i, grad[i], err);
 	return st ? st : gradcomp_reducer_wait(r, err);
 }
