@@ -8,7 +8,9 @@ export GRADCOMP_PLUGIN_PATH="$GRADCOMP_BUILD/lib/gradcomp" GRADCOMP_MODELS="$GRA
 unset GRADCOMP GRADCOMP_CONF
 lab=$tmp/lab.machine small=$tmp/small.model
 plan () { "$gradcomp" plan --model "$small" --machine "$lab" "$@"; }
+# shellcheck disable=SC2317 # called by refuse
 on () { "$gradcomp" plan --model "$small" --machine "$@"; }
+# shellcheck disable=SC2317 # and by check
 of () { "$gradcomp" plan --machine "$lab" --compressors none --half none --collectives ring --schedules wfbp --model "$@"; }
 said_of () { said=$("$@" 2>&1); }
 entries () { find "$1" -mindepth 1 | wc -l; }
