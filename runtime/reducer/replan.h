@@ -39,14 +39,15 @@ gradcomp_status replan_first(const gradcomp_reducer *r, step_plan *out, gradcomp
  * when the ranks are to talk before the next step begins. */
 void replan_step_over(gradcomp_reducer *r);
 /* On the exchange thread, without the lock, when no bucket has begun the step: gathers,
- * solves, applies. A failure is the job's. */
+ * solves, applies. A failure is the job's; that a rank cannot have a plan is none. */
 gradcomp_status replan_run(gradcomp_reducer *r, gradcomp_error *err);
 
 /* For the report, to be freed; NULL without memory. When the reducer's threads have ended. */
 report_schedule *replan_report(const gradcomp_reducer *r);
 
 /* With the lock held: a state was loaded, and its plan with it. `settled`: that had been made
- * from measurements; it stays until times drift. */
+ * from measurements, and stays until times drift; else all is measured anew. What is under way
+ * (plans that are compared, or measured again) ends. */
 void replan_loaded(gradcomp_reducer *r, int settled);
 int replan_settled(const gradcomp_reducer *r);
 
