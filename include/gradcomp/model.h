@@ -199,8 +199,9 @@ typedef struct gradcomp_hybrid_plan {
 	uint64_t batch;
 } gradcomp_hybrid_plan;
 
-/* RANGE when no plan has the memory it needs; the text says how much would do. UNSUPPORTED when the
- * model has no layers or the machine no [node]; INVALID for a question that cannot be. *out is freed by gradcomp_hybrid_plan_free, and has pointers to the
+/* RANGE when no plan has the memory it needs; the text says how much would do; or when a step has more
+ * than 2^53 samples. UNSUPPORTED when the model has no layers or the machine no [node]; INVALID for a
+ * question that cannot be. *out is freed by gradcomp_hybrid_plan_free, and has pointers to the
  * question's SPECs. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_parallelize(const gradcomp_model *model, const gradcomp_machine *machine,
                                                      const gradcomp_hybrid_question *question,
