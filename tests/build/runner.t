@@ -13,7 +13,7 @@ script () {
 }
 runner=$GRADCOMP_SRC/tests/run
 limit=60 # s
-run () { env GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" "$runner" -t $limit "$@"; }
+run () { env GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" "$runner" -t "$limit" "$@"; }
 last () { printf '%s\n' "$said" | tail -n 1; }
 
 script unit/good.t <<'END'

@@ -90,7 +90,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 		gradcomp_reducer_get_stats(reducer, &stats);
 		if (step == FROM)
 			before = stats.wire_bytes;
-		for (int t = TENSORS; !st && t-- > 0;) {
+		for (int t = TENSORS; t-- > 0 && !st;) {
 			fill(g[t], dims[t][0] * dims[t][1], 1 + step * 100 + (uint64_t)(rank * 10 + t));
 			st = gradcomp_reducer_ready(reducer, (uint32_t)t, g[t], &e);
 		}

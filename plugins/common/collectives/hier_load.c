@@ -88,7 +88,7 @@ static void load_coded_allreduce(const hier_shape *s, uint64_t bytes, load *out)
 {
 	load within = {0};
 	ring_shape across = s->across;
-	gradcomp_call_load plain;
+	gradcomp_call_load plain = {.struct_size = sizeof plain};
 	double shard = (double)bytes / s->shards;
 	add_within(s, 2, (double)bytes, &within);
 	load_tell(&within, &plain);
