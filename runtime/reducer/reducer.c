@@ -320,6 +320,14 @@ gradcomp_status reducer_ready(gradcomp_reducer *r, uint32_t index, void *gradien
 	return st;
 }
 
+/* With the lock held: when nothing touches the program's gradients any more, which it may
+ * free as soon as it knows of the failure. */
+static void settle_failed(gradcomp_reducer *r)
+{
+	while (r->failed && (r->running || r->callbacks))
+		pthread_cond_wait(&r->step_over, &r->lock);
+}
+
 gradcomp_status reducer_wait(gradcomp_reducer *r, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
@@ -332,6 +340,7 @@ gradcomp_status reducer_wait(gradcomp_reducer *r, gradcomp_error *err)
 	double began = clock_now();
 	while (!st && !r->failed && ((r->ngiven && r->step == step) || r->callbacks))
 		pthread_cond_wait(&r->step_over, &r->lock);
+	settle_failed(r);
 	double end = clock_now();
 	profile_waited(r, end - began, 0);
 	timeline(r, TRACE_WAIT, step, 0, began, end);
@@ -362,6 +371,7 @@ gradcomp_status reducer_wait_for(gradcomp_reducer *r, uint32_t index, gradcomp_e
 	double began = clock_now();
 	while (!st && !r->failed && (in_flight(r, i, step) || i - r->telling < r->ntelling))
 		pthread_cond_wait(&r->step_over, &r->lock);
+	settle_failed(r);
 	double end = clock_now();
 	profile_waited(r, end - began, 1);
 	timeline(r, TRACE_WAIT_FOR, r->step, index, began, end);

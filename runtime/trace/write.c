@@ -116,7 +116,8 @@ void trace_write_event(trace_writer *w, const trace_event *e)
 	if (e->what == TRACE_READY)
 		jsonw_string(j, "s", "t");
 	else
-		jsonw_float(j, "dur", rounded((e->end - e->start) * 1e6));
+		/* On the same clock, so that a slice does not reach into the next one. */
+		jsonw_float(j, "dur", rounded(rounded(time_of(w, e->end)) - start));
 	jsonw_int(j, "pid", w->rank);
 	jsonw_uint(j, "tid", tid);
 	jsonw_object(j, "args");
