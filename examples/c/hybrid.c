@@ -100,6 +100,7 @@ int main(int argc, char **argv)
 	int rank = gradcomp_job_rank(job);
 	if (stages < 1 || gradcomp_job_nranks(job) % stages) {
 		fprintf(stderr, "usage: hybrid STAGES, of which the number of ranks is a multiple\n");
+		gradcomp_job_free(job, &err);
 		return 2;
 	}
 	parts[0].colour = rank % stages;

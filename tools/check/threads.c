@@ -16,7 +16,8 @@ enum { RUN = 3001 };
 typedef struct lane {
 	const ranks *s;
 	float in[RUN], out[RUN];
-	char wire[4 * RUN + RUN / 64 + 64], again[4 * RUN + RUN / 64 + 64];
+	_Alignas(8) char wire[4 * RUN + RUN / 64 + 64];
+	_Alignas(8) char again[4 * RUN + RUN / 64 + 64];
 	uint64_t bytes;
 	int differs;
 	gradcomp_error err;
