@@ -1,5 +1,5 @@
 /* Plans that are predicted to be about as good, compared by running them: the one that was
- * solved for, and the best simple one. A line of seconds over bytes does not know of all that
+ * solved for, and a simple one. A line of seconds over bytes does not know of all that
  * a network does; a shaper lets a burst pass after a pause. */
 #include "replan_parts.h"
 

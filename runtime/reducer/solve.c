@@ -6,6 +6,7 @@
 
 #include "error.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,13 +223,30 @@ static int same(const step_plan *a, const step_plan *b)
 	       !memcmp(a->end, b->end, a->nbuckets * sizeof *a->end);
 }
 
+/* Whether a's number of messages is further from the solved plan's than b's. */
+static int further(const step_plan *a, const step_plan *b, const step_plan *solved)
+{
+	double from = log(solved->nbuckets);
+	return fabs(log(a->nbuckets) - from) > fabs(log(b->nbuckets) - from);
+}
+
 static gradcomp_status rival_of(gradcomp_reducer *r, const fit *f, question *q, const solution *best, solution *out,
                                 gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	for (int kind = FIXED; !st && kind <= WFBP; kind++)
-		st = try(r, f, q, kind, 1, 0, out, err);
-	if (st || same(&out->plan, &best->plan) || out->plan.predicted > (1 + SOLVE_RIVAL) * best->plan.predicted)
+	for (int kind = FIXED; !st && kind <= WFBP; kind++) {
+		solution one = {0};
+		st = try(r, f, q, kind, 1, 0, &one, err);
+		if (!st && !same(&one.plan, &best->plan) &&
+		    one.plan.predicted <= (1 + SOLVE_RIVAL) * best->plan.predicted &&
+		    (!out->plan.end || further(&one.plan, &out->plan, &best->plan))) {
+			step_plan_clear(&out->plan);
+			*out = one;
+		} else {
+			step_plan_clear(&one.plan);
+		}
+	}
+	if (st)
 		step_plan_clear(&out->plan);
 	return st;
 }

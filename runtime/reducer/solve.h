@@ -22,8 +22,9 @@ gradcomp_status solve_predict(gradcomp_reducer *r, const fit *f, const step_plan
                               gradcomp_error *err);
 /* The plan of a method; or the simple one of fixed buckets, one message, or one for each
  * tensor that is predicted to be better by SOLVE_SIMPLE. AUTO takes the best of all of them,
- * of both lags, and in the order of need where the program waits for layers. *rival: the
- * best simple one, where that is another and at most SOLVE_RIVAL worse. */
+ * of both lags, and in the order of need where the program waits for layers. *rival: of the
+ * simple ones that are at most SOLVE_RIVAL worse the one whose number of messages is the most
+ * different: what the line of seconds over bytes does not know shows there. */
 #define SOLVE_SIMPLE 0.02
 #define SOLVE_RIVAL 0.1
 /* The most bytes of a bucket of several tensors in any of these plans, or four times
