@@ -34,7 +34,20 @@ def init_process_group(backend="gloo", **options):
         name = _interface_to(os.environ["MASTER_ADDR"])
         if name is not None:
             os.environ["GLOO_SOCKET_IFNAME"] = name
+    if not _has_libuv():
+        os.environ.setdefault("USE_LIBUV", "0")
     dist.init_process_group(backend, **options)
+
+
+def _has_libuv():
+    """False where PyTorch was built without libuv: from 2.4 on it asks for it all the same."""
+    try:
+        dist.TCPStore("127.0.0.1", 0, 1, True, wait_for_workers=False, use_libuv=True)
+    except RuntimeError as e:
+        return "libuv" not in str(e)
+    except TypeError:  # of a PyTorch that cannot be asked for it
+        pass
+    return True
 
 
 def _first_host(hostlist):
