@@ -3,9 +3,9 @@
  *
  *     bench/operators [--json FILE] [--quick]
  */
-#include "timing.h"
+#include "bench/timing.h"
 
-#include "operators/operators.h"
+#include "operators/operator_tables.h"
 
 typedef struct bench {
 	const gradcomp_operators *op;

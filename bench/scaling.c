@@ -7,11 +7,11 @@
  * LIST is transport.allow, "tcp" by default, so that all goes through the loopback
  * device as it would between nodes. Without RANKS: 2 8 32 128 512. Times are those of
  * the slowest rank on the cores there are, so they grow with all work together. */
-#include "../tests/unit/processes.h"
+#include "tests/support/process_ranks.h"
 
-#include "../tests/unit/every_collective.h"
+#include "tests/support/every_collective.h"
 
-#include "job.h"
+#include "job/job.h"
 
 #include <dirent.h>
 #include <sys/resource.h>
@@ -118,19 +118,19 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	at->joined = look();
 	const plugin *p;
 	spec s;
-	port port;
+	coll_ctx coll_ctx;
 	if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, names[present], &p, &s, &at->err) ||
-	    port_open(gradcomp_job_world(job), p, &s, &port, &at->err)) {
+	    coll_ctx_open(gradcomp_job_world(job), p, &s, &coll_ctx, &at->err)) {
 		fprintf(stderr, "scaling: rank %d: %s\n", rank, at->err.text);
 		exit(1);
 	}
-	every e = {.c = port.collective, .instance = port.instance, .host = &job->host, .rank = rank, .P = board->P};
+	every e = {.c = coll_ctx.collective, .instance = coll_ctx.instance, .host = &job->host, .rank = rank, .P = board->P};
 	view_kind(&at->seen[0], &e, board);
 	e.coded = 1;
-	if (codes(port.collective))
+	if (codes(coll_ctx.collective))
 		view_kind(&at->seen[1], &e, board);
 	at->err = e.err;
-	port_close(&port);
+	coll_ctx_close(&coll_ctx);
 	spec_clear(&s);
 }
 

@@ -5,9 +5,9 @@
  */
 #include <math.h>
 
-#include "timing.h"
+#include "bench/timing.h"
 
-#include "operators/operators.h"
+#include "operators/operator_tables.h"
 
 enum { N = 1 << 24 };
 

@@ -3,8 +3,8 @@
  *
  *     bench/simulate [RANKS [LAYERS [STEPS]]]        16384, 1000 and 1 unless given
  */
-#include "clock.h"
-#include "model/simulate.h"
+#include "base/clock.h"
+#include "schedule/sim.h"
 #include "reducer/reducer.h"
 
 #include <stdio.h>
@@ -27,13 +27,13 @@ static double run(uint32_t nranks, uint32_t n, uint32_t steps)
 	sim_class *classes = calloc(nranks, sizeof *classes);
 	uint32_t *end = calloc(n, sizeof *end);
 	step_plan plan = {.nbuckets = n, .end = end};
-	const sim_input in = {.n = n, .forward = passes, .backward = passes, .plan = &plan, .window = REDUCER_SLOTS, .buckets = buckets,
+	const sim_input in = {.n = n, .forward = passes, .backward = passes, .plan = &plan, .window = REDUCER_WORKSPACES, .buckets = buckets,
 	                      .classes = classes, .nclasses = nranks, .beside_application = 0.8, .beside_exchange = 0.9,
 	                      .steps = steps};
 	gradcomp_error e;
 	sim_output out;
 
-	alike.ntasks = (uint32_t)compose_tasks(&rounds, 0, alike.tasks);
+	alike.ntasks = (uint32_t)task_list_make(&rounds, 0, alike.tasks);
 	if (!passes || !buckets || !classes || !end)
 		goto done;
 	for (uint32_t i = 0; i < n; i++) {
@@ -44,7 +44,7 @@ static double run(uint32_t nranks, uint32_t n, uint32_t steps)
 	for (uint32_t c = 0; c < nranks; c++)
 		classes[c] = (sim_class){1, 0.9 + 0.1 * c / nranks};
 	start = clock_now();
-	if (simulate(&in, 0, &out, &e)) {
+	if (sim_run(&in, 0, &out, &e)) {
 		fprintf(stderr, "%s\n", e.text);
 		start = -1;
 		goto done;

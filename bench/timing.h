@@ -1,7 +1,7 @@
 /* For bench programs of one process: medians of many runs, printed and, with --json
  * FILE, kept. A program defines its struct bench. */
-#ifndef TIMING_H
-#define TIMING_H
+#ifndef BENCH_TIMING_H
+#define BENCH_TIMING_H
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -27,7 +27,7 @@
 #include <time.h>
 
 #include <gradcomp/gradcomp.h>
-#include <gradcomp/model.h>
+#include "cost/planning.h"
 
 typedef struct layer {
 	uint64_t numel, dims[2];

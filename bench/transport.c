@@ -9,9 +9,9 @@
  * /var/run/netns, in turn. Prints one line a size: bytes, half the round trip
  * in us, MB/s one way, all medians over repetitions. */
 #define _GNU_SOURCE
-#include "transport.h"
+#include "transport/core/transport.h"
 
-#include "error.h"
+#include "base/error.h"
 
 #include <fcntl.h>
 #include <sched.h>
@@ -30,7 +30,7 @@
 typedef struct board {
 	atomic_int there;
 	unsigned char secret[TRANSPORT_SECRET_BYTES];
-	char card[RANKS_MAX][TRANSPORT_CARD_MAX];
+	char endpoint[RANKS_MAX][TRANSPORT_ENDPOINT_MAX];
 } board;
 
 static transport_options options = {.nranks = 2, .timeout = 10, .wait_timeout = 60, .streams = 2,
@@ -136,7 +136,7 @@ static void enter(int rank)
 static void rank_main(board *b, int rank)
 {
 	static const size_t sizes[] = {0, 1024, 16 << 10, 256 << 10, 1 << 20, 64 << 20};
-	const char *cards[RANKS_MAX];
+	const char *endpoints[RANKS_MAX];
 	int ranks[RANKS_MAX];
 	log_sink log = {GRADCOMP_LOG_WARN, rank};
 	gradcomp_error err;
@@ -148,15 +148,15 @@ static void rank_main(board *b, int rank)
 	options.rank = rank;
 	options.log = &log;
 	must(transport_listen(&options, &t, &err), &err);
-	strcpy(b->card[rank], transport_card(t));
+	strcpy(b->endpoint[rank], transport_endpoint(t));
 	atomic_fetch_add(&b->there, 1);
 	while (atomic_load(&b->there) < options.nranks)
 		usleep(100);
 	for (int r = 0; r < options.nranks; r++) {
-		cards[r] = b->card[r];
+		endpoints[r] = b->endpoint[r];
 		ranks[r] = r;
 	}
-	must(transport_start(t, cards, b->secret, &err), &err);
+	must(transport_start(t, endpoints, b->secret, &err), &err);
 	must(channel_open(t, 1, ranks, options.nranks, rank, &c, &err), &err);
 	for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
 		size_t bytes = only_bytes ? only_bytes : sizes[i];

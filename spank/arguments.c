@@ -1,4 +1,4 @@
-#include "arguments.h"
+#include "spank/arguments.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,14 +1,14 @@
-#include "local.h"
+#include "spank/local.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "arguments.h"
-#include "meet.h"
-#include "options.h"
-#include "run.h"
-#include "say.h"
+#include "spank/arguments.h"
+#include "spank/stage_rendezvous.h"
+#include "spank/options.h"
+#include "spank/exec_helper.h"
+#include "spank/spank_log.h"
 
 #define CHECK_TIMEOUT 20 /* s */
 #define WHY_BYTES 512
@@ -29,25 +29,25 @@ static void show(void *ctx, const char *line, int passing)
 	int *lines = ctx;
 	(void)passing;
 	++*lines;
-	say_error("%s", line);
+	log_error("%s", line);
 }
 
 /* The gradcomp command as the user, in the user's environment. */
 static int command(char *const *argv, int show_output)
 {
-	static run r;
+	static exec_helper r;
 	char why[WHY_BYTES];
 	int lines = 0;
 
-	r = (run){.argv = argv, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show, .ctx = &lines};
+	r = (exec_helper){.argv = argv, .timeout = CHECK_TIMEOUT, .show_output = show_output, .line = show, .ctx = &lines};
 	if (local.args.conf[0])
 		setenv("GRADCOMP_CONF", local.args.conf, 0);
 	r.env = environ; /* moved by setenv() */
-	int status = run_command(&r, why, sizeof why);
+	int status = exec_helper_run(&r, why, sizeof why);
 	if (status < 0)
-		say_error("%s; helper=FILE in plugstack.conf says where the gradcomp command is", why);
+		log_error("%s; helper=FILE in plugstack.conf says where the gradcomp command is", why);
 	else if (status > 0 && lines == 0)
-		say_error("%s %s ended with status %d and no reason", argv[0], argv[1], status);
+		log_error("%s %s ended with status %d and no reason", argv[0], argv[1], status);
 	return status;
 }
 
@@ -63,11 +63,11 @@ static int on_option(int which, const char *value, int remote)
 
 	(void)remote;
 	if (local.args.error[0]) {
-		say_error("%s", local.args.error);
+		log_error("%s", local.args.error);
 		exit(1);
 	}
 	if (options_set(&local.now, which, value, why, sizeof why) < 0) {
-		say_error("%s", why);
+		log_error("%s", why);
 		exit(1);
 	}
 	if ((which == OPTION_COMPRESSOR || which == OPTION_STAGE) && !strcmp(value, "help"))
@@ -111,7 +111,7 @@ static int useless(const options *o)
 		which++;
 	if (which > OPTION_RECORD)
 		return 0;
-	say_error("%s does nothing without --gradcomp=SPEC; --gradcomp=none sends gradients uncompressed",
+	log_error("%s does nothing without --gradcomp=SPEC; --gradcomp=none sends gradients uncompressed",
 	          option_name(which));
 	return 1;
 }
@@ -135,7 +135,7 @@ static int tell_components(void)
 	if (!differ)
 		return 0;
 	if (spank_context() != S_CTX_LOCAL || getenv("SLURM_JOB_ID")) {
-		say_error("the components of this job differ in their --gradcomp options, which Slurm cannot keep "
+		log_error("the components of this job differ in their --gradcomp options, which Slurm cannot keep "
 		          "apart here; give them all the same, or start each with its own srun");
 		return -1;
 	}
@@ -143,7 +143,7 @@ static int tell_components(void)
 	int failed = !text || setenv(OPTIONS_COMPONENTS, text, 1) < 0;
 	free(text);
 	if (failed)
-		say_error("out of memory");
+		log_error("out of memory");
 	return failed ? -1 : 0;
 }
 
@@ -151,7 +151,7 @@ int local_options_end(void)
 {
 	if (local.nsets == 0) {
 		unsetenv(OPTIONS_COMPONENTS);
-		meet_forget();
+		stage_rendezvous_forget();
 	}
 	/* One that names no option may still follow one that does. */
 	options *sets = realloc(local.sets, (size_t)(local.nsets + 1) * sizeof *sets);
@@ -159,7 +159,7 @@ int local_options_end(void)
 		local.sets = sets;
 	char *text = options_join(&local.now, 1);
 	if (!sets || !text || local.nsets == COMPONENTS_MAX) {
-		say_error("out of memory, or more than %d components", COMPONENTS_MAX);
+		log_error("out of memory, or more than %d components", COMPONENTS_MAX);
 		exit(1);
 	}
 	if (options_any(&local.now) && (!local.checked || strcmp(local.checked, text))) {
@@ -189,15 +189,15 @@ int local_launch(spank_t sp)
 	if (!spec || spank_context() != S_CTX_LOCAL)
 		return 0;
 	if (local.nsets == 1)
-		meet_open(sp, &local.args, spec, show);
+		stage_rendezvous_open(sp, &local.args, spec, show);
 	else if (!said++)
-		say_error("the components of a heterogeneous step do not stage together: each node reads all of it");
+		log_error("the components of a heterogeneous step do not stage together: each node reads all of it");
 	return 0;
 }
 
 void local_exit(void)
 {
-	meet_close();
+	stage_rendezvous_close();
 	options_clear(&local.now);
 	while (local.nsets > 0)
 		options_clear(&local.sets[--local.nsets]);

@@ -4,9 +4,9 @@
 #pragma GCC visibility push(default)
 #include <slurm/spank.h>
 
-#include "job.h"
-#include "local.h"
-#include "step.h"
+#include "spank/prolog.h"
+#include "spank/local.h"
+#include "spank/step.h"
 
 /* cppcheck-suppress unknownMacro */
 SPANK_PLUGIN(gradcomp, 1)
@@ -64,12 +64,12 @@ int slurm_spank_task_post_fork(spank_t sp, int ac, char **av)
 
 int slurm_spank_job_prolog(spank_t sp, int ac, char **av)
 {
-	return job_prolog(sp, ac, av);
+	return prolog_job_begin(sp, ac, av);
 }
 
 int slurm_spank_job_epilog(spank_t sp, int ac, char **av)
 {
-	return job_epilog(sp, ac, av);
+	return prolog_job_end(sp, ac, av);
 }
 
 int slurm_spank_exit(spank_t sp, int ac, char **av)

@@ -1,4 +1,4 @@
-#include "step.h"
+#include "spank/step.h"
 
 #include <stdint.h>
 #include <stdio.h>
@@ -6,11 +6,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "arguments.h"
-#include "job.h"
-#include "options.h"
-#include "say.h"
-#include "stage.h"
+#include "spank/arguments.h"
+#include "spank/prolog.h"
+#include "spank/options.h"
+#include "spank/spank_log.h"
+#include "spank/stage_task.h"
 
 #define WHY_BYTES 512
 
@@ -54,7 +54,7 @@ int step_options_end(spank_t sp)
 	uid_t uid;
 
 	if (options_value(&step.opt, OPTION_STAGE) && !step.args.error[0])
-		job_note(sp, &step.args);
+		prolog_note_staging(sp, &step.args);
 	if (options_any(&step.opt) && !options_off(&step.opt) &&
 	    spank_get_item(sp, S_JOB_UID, &uid) == ESPANK_SUCCESS && uid != 0)
 		spank_setenv(sp, "SLURM_PMIX_DIRECT_CONN", "false", 0);
@@ -155,9 +155,9 @@ int step_user_init(spank_t sp)
 	if (!step.error[0])
 		export_options(sp);
 	if (!step.error[0] && options_value(&step.opt, OPTION_STAGE) && id != STEP_BATCH && id != STEP_INTERACTIVE)
-		step.staging = stage_prepare(sp, step.error, sizeof step.error) == 0;
+		step.staging = stage_task_prepare(sp, step.error, sizeof step.error) == 0;
 	if (step.error[0]) {
-		say("error: %s", step.error);
+		log_info("error: %s", step.error);
 		step.failed = 1;
 	}
 	return 0;
@@ -166,7 +166,7 @@ int step_user_init(spank_t sp)
 int step_task_post_fork(void)
 {
 	if (step.staging)
-		stage_forked();
+		stage_task_forked();
 	return 0;
 }
 
@@ -175,9 +175,9 @@ int step_task_post_fork(void)
 int step_task_init(spank_t sp)
 {
 	if (step.staging &&
-	    stage_task(sp, options_value(&step.opt, OPTION_STAGE), &step.args, step.error, sizeof step.error) < 0) {
+	    stage_task_run(sp, options_value(&step.opt, OPTION_STAGE), &step.args, step.error, sizeof step.error) < 0) {
 		if (step.error[0])
-			say("error: %s", step.error);
+			log_info("error: %s", step.error);
 		step.failed = 1;
 	}
 	if (step.failed) {

@@ -1,9 +1,9 @@
 /* gradcomp bench: what its parts share. */
-#ifndef BENCH_H
-#define BENCH_H
+#ifndef TOOLS_BENCH_H
+#define TOOLS_BENCH_H
 
-#include "clock.h"
-#include "fit.h"
+#include "base/clock.h"
+#include "base/fit.h"
 #include "gradcomp/gradcomp.h"
 #include <stdio.h>
 

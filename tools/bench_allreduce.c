@@ -1,4 +1,4 @@
-#include "bench.h"
+#include "tools/bench.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

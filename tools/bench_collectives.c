@@ -6,11 +6,11 @@
  * ones by what must hold of them: the sum of what all ranks put in is the result and
  * all that coding lost. Bytes are those of the whole vector: what an all-reduce sums, a
  * reduce-scatter takes in and an all-gather ends with. */
-#include "bench.h"
+#include "tools/bench.h"
 
-#include "bench_count.h"
-#include "bench_local.h"
-#include "bench_specs.h"
+#include "tools/bench_count.h"
+#include "tools/bench_local.h"
+#include "tools/bench_specs.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench.h"
-#include "bench_local.h"
-#include "bench_specs.h"
-#include "commands.h"
-#include "json.h"
+#include "tools/bench.h"
+#include "tools/bench_local.h"
+#include "tools/bench_specs.h"
+#include "tools/commands.h"
+#include "base/json.h"
 
 enum { MOST_SPECS = 64, MOST_RUNS = 101 };
 

@@ -1,4 +1,4 @@
-#include "bench_count.h"
+#include "tools/bench_count.h"
 
 static gradcomp_status count_send(void *ctx, int peer, const void *buf, size_t bytes, gradcomp_request *req,
                                   gradcomp_error *err)

@@ -1,6 +1,6 @@
 /* Links and codes that count what goes through them. */
-#ifndef BENCH_COUNT_H
-#define BENCH_COUNT_H
+#ifndef TOOLS_BENCH_COUNT_H
+#define TOOLS_BENCH_COUNT_H
 
 #include "gradcomp/collective.h"
 

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench.h"
-#include "bench_io.h"
-#include "commands.h"
-#include "number.h"
+#include "tools/bench.h"
+#include "tools/bench_io.h"
+#include "tools/commands.h"
+#include "base/number.h"
 
 static const char usage_text[] =
 	"usage: gradcomp bench io [--source PATH | --samples N --bytes SIZE] [--epochs N] [--steps N]\n"
@@ -30,7 +30,7 @@ static uint64_t pattern(uint64_t index, uint64_t at)
 	return x ^ x >> 29;
 }
 
-static gradcomp_status make(void *ctx, uint64_t index, gradcomp_value_room *room, gradcomp_error *err)
+static gradcomp_status make(void *ctx, uint64_t index, gradcomp_value_buffer *room, gradcomp_error *err)
 {
 	const bench_dataset *b = ctx;
 	uint64_t bytes = b->bytes;

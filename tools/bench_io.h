@@ -1,11 +1,11 @@
 /* gradcomp bench io: what its two parts share. */
-#ifndef BENCH_IO_H
-#define BENCH_IO_H
+#ifndef TOOLS_BENCH_IO_H
+#define TOOLS_BENCH_IO_H
 
 #include "gradcomp/dataset.h"
 #include "gradcomp/gradcomp.h"
 #include "gradcomp/samples.h"
-#include "json.h"
+#include "base/json.h"
 
 typedef struct bench_dataset {
 	gradcomp_job *job;

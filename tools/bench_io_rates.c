@@ -4,8 +4,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "bench.h"
-#include "bench_io.h"
+#include "tools/bench.h"
+#include "tools/bench_io.h"
 
 enum { GATHER = 16 << 20, PASSES = 3 };
 

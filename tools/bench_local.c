@@ -1,10 +1,10 @@
-#include "bench_local.h"
+#include "tools/bench_local.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "bench.h"
-#include "check/host.h"
+#include "tools/bench.h"
+#include "tools/conformance/host.h"
 
 /* Floats of a piece under a code: a ring's pieces stay in the second-level cache. */
 enum { PIECE = 65536 };

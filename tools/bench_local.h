@@ -1,6 +1,6 @@
 /* One compressor on one rank, without links: the local work of its steps, timed. */
-#ifndef BENCH_LOCAL_H
-#define BENCH_LOCAL_H
+#ifndef TOOLS_BENCH_LOCAL_H
+#define TOOLS_BENCH_LOCAL_H
 
 #include "gradcomp/plugin.h"
 #include "gradcomp/compressor.h"

@@ -1,4 +1,4 @@
-#include "bench.h"
+#include "tools/bench.h"
 #include <stdlib.h>
 
 /* One gradient memory for all tensors; `at` gets their offsets, ntensors + 1. */

@@ -1,6 +1,6 @@
-#include "bench_specs.h"
+#include "tools/bench_specs.h"
 
-#include "bench.h"
+#include "tools/bench.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* The plugins that a list of SPECs names. */
-#ifndef BENCH_SPECS_H
-#define BENCH_SPECS_H
+#ifndef TOOLS_BENCH_SPECS_H
+#define TOOLS_BENCH_SPECS_H
 
 #include "gradcomp/gradcomp.h"
 

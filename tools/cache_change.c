@@ -2,10 +2,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cache.h"
-#include "commands.h"
+#include "tools/cmd_cache.h"
+#include "tools/commands.h"
 #include "gradcomp/stage.h"
-#include "json.h"
+#include "base/json.h"
 
 struct outcome {
 	const cache_request *r;

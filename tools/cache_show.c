@@ -3,10 +3,10 @@
 #include <string.h>
 #include <time.h>
 
-#include "cache.h"
-#include "commands.h"
+#include "tools/cmd_cache.h"
+#include "tools/commands.h"
 #include "gradcomp/stage.h"
-#include "json.h"
+#include "base/json.h"
 
 struct list {
 	const cache_request *r;

@@ -10,9 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "become.h"
-#include "cache.h"
-#include "commands.h"
+#include "tools/drop_privs.h"
+#include "tools/cmd_cache.h"
+#include "tools/commands.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
 
@@ -23,7 +23,7 @@ static int as_user(uid_t uid, const cache_request *r, int (*run)(const cache_req
 	fflush(stdout);
 	pid_t pid = fork();
 	if (pid == 0) {
-		if (become_user(uid) < 0) {
+		if (drop_privs_to_user(uid) < 0) {
 			fprintf(stderr, "gradcomp: cannot become uid %u: %s\n", (unsigned)uid, strerror(errno));
 			_exit(1);
 		}
@@ -124,7 +124,7 @@ static int cache_dir_of(const cache_request *r, char dir[4096])
 {
 	if (r->options.cache_dir)
 		snprintf(dir, 4096, "%s", r->options.cache_dir);
-	else if (value_of_setting("stage.cache_dir", dir, 4096))
+	else if (setting_value("stage.cache_dir", dir, 4096))
 		return 1;
 	for (size_t n = strlen(dir); n > 1 && dir[n - 1] == '/';)
 		dir[--n] = 0;

@@ -9,7 +9,7 @@
  * A sample is the time of the slowest rank, after a barrier; the figure is the
  * median. Results of the first two are checked before they are timed. */
 #include "gradcomp/gradcomp.h"
-#include "bench.h"
+#include "tools/bench.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

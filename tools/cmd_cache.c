@@ -3,10 +3,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cache.h"
-#include "commands.h"
+#include "tools/cmd_cache.h"
+#include "tools/commands.h"
 #include "gradcomp/stage.h"
-#include "number.h"
+#include "base/number.h"
 
 static const char usage[] =
 	"usage: gradcomp cache {list|du|verify|gc|pin|unpin|evict|clear|lease} [OPTION]... [NAME]...\n"

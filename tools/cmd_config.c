@@ -3,8 +3,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "commands.h"
-#include "json.h"
+#include "tools/commands.h"
+#include "base/json.h"
 
 static const char usage[] = "usage: gradcomp config [--json]\n"
 			    "\n"

@@ -1,7 +1,7 @@
 /* gradcomp help-option: what srun --gradcomp=help prints. */
 #include <string.h>
 
-#include "commands.h"
+#include "tools/commands.h"
 
 static const char usage[] = "usage: gradcomp help-option [stage]\n"
 			    "\n"

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
-#include "json.h"
+#include "tools/commands.h"
+#include "base/json.h"
 
 static const char usage[] = "usage: gradcomp list [--json] [NAME]\n"
 			    "       gradcomp list --pairs\n"
@@ -150,7 +150,7 @@ int cmd_list(int argc, char **argv)
 	if (pairs && (as_json || words[0]))
 		return usage_error(usage, "list: --pairs stands alone");
 	if (pairs)
-		return print_pairs(&err) ? failed(&err) : 0;
+		return print_compat(&err) ? failed(&err) : 0;
 	w.only = words[0];
 	if (as_json ? list_json(&w, &err) : print_plugins(w.only, &w.found, &w.unusable, &err))
 		return failed(&err);

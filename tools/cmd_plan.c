@@ -3,9 +3,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
-#include "number.h"
-#include "plan.h"
+#include "tools/commands.h"
+#include "base/number.h"
+#include "tools/plan.h"
 
 static int scale_compute(plan *p, const char *seconds)
 {
@@ -116,7 +116,7 @@ static int predict(plan *p, const plan_arguments *a)
 	gradcomp_error err;
 	int any = 0;
 
-	if (plan_try(p, &err))
+	if (plan_sweep(p, &err))
 		return failed(&err);
 	for (int n = 0; n < p->nnodes; n++)
 		any |= p->tables[n].best != NULL;

@@ -3,9 +3,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "check/kit.h"
-#include "commands.h"
-#include "json.h"
+#include "tools/conformance/kit.h"
+#include "tools/commands.h"
+#include "base/json.h"
 
 static const char usage[] =
 	"usage: gradcomp plugin-check [--param KEY=VALUE]... [--ranks N[..M]] [--seed N]\n"

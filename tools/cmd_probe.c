@@ -1,10 +1,10 @@
 /* gradcomp probe: measures what messages, bytes, additions and compressors cost on the nodes
  * of this job, and writes them to a machine file for gradcomp plan. */
-#include "probe.h"
+#include "tools/probe.h"
 
-#include "bench.h"
-#include "commands.h"
-#include "number.h"
+#include "tools/bench.h"
+#include "tools/commands.h"
+#include "base/number.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "commands.h"
-#include "gradcomp/cache.h"
+#include "tools/commands.h"
+#include "io/cache/manage.h"
 #include "gradcomp/stage.h"
-#include "number.h"
+#include "base/number.h"
 
 static const char usage[] =
 	"usage: gradcomp prolog --plan | --job ID\n"

@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "gradcomp/stage.h"
-#include "json.h"
-#include "number.h"
-#include "records.h"
+#include "base/json.h"
+#include "base/number.h"
+#include "tools/records.h"
 
 #define NAME_BYTES 256
 #define WORKERS 8u

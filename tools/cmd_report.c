@@ -1,5 +1,5 @@
 /* gradcomp report: a job's report (doc/report.md) as a table. */
-#include "commands.h"
+#include "tools/commands.h"
 
 static const char usage[] = "usage: gradcomp report [--json] [--tensors] FILE\n"
 			    "\n"

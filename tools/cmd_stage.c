@@ -5,12 +5,12 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "become.h"
-#include "commands.h"
-#include "number.h"
-#include "stage_group.h"
-#include "stage_show.h"
-#include "stage_spec.h"
+#include "tools/drop_privs.h"
+#include "tools/commands.h"
+#include "base/number.h"
+#include "tools/stage_nodes.h"
+#include "tools/stage_show.h"
+#include "tools/stage_spec.h"
 
 static int stop(void)
 {
@@ -247,7 +247,7 @@ static int shard_alone(const stage_spec *spec)
 {
 	for (int i = 0; i < spec->n; i++)
 		if (spec->source[i].mode == GRADCOMP_STAGE_SHARD)
-			return stage_group_nodes() > 1;
+			return stage_nodes_count() > 1;
 	return 0;
 }
 
@@ -272,13 +272,13 @@ int cmd_stage(int argc, char **argv)
 		status = explain(&a.spec);
 	if (status >= 0)
 		goto done;
-	if (a.shared && (status = become_shared_user()) > 0)
+	if (a.shared && (status = drop_privs_to_shared_user()) > 0)
 		goto done;
 	o.progress = stage_show_progress;
 	o.ctx = &s;
 	catch_signals();
 	if (a.meet || a.pmix)
-		status = stage_group_open(a.pmix, stop, &job, &err);
+		status = stage_nodes_open(a.pmix, stop, &job, &err);
 	else
 		status = 0;
 	if (!status && a.meet && !job && shard_alone(&a.spec)) {

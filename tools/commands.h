@@ -2,8 +2,8 @@
  * subcommand's name. A command returns the exit status: 0, 1 for a failure whose
  * message it has printed, 2 for wrong usage. Whether stdout could be written is
  * checked by main(). */
-#ifndef COMMANDS_H
-#define COMMANDS_H
+#ifndef TOOLS_COMMANDS_H
+#define TOOLS_COMMANDS_H
 
 #include <stdio.h>
 
@@ -15,7 +15,7 @@ int cmd_check(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_help_option(int argc, char **argv);
 int cmd_list(int argc, char **argv);
-int cmd_meet(int argc, char **argv);
+int cmd_rendezvous(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_plugin_check(int argc, char **argv);
 int cmd_probe(int argc, char **argv);
@@ -57,7 +57,7 @@ int caught_signal(void);
  * two groups. `only` is a name or NULL; *found counts what was printed. */
 gradcomp_status print_plugins(const char *only, int *found, int *unusable, gradcomp_error *err);
 /* Which collective carries which payloads and compressors, as two Markdown tables. */
-gradcomp_status print_pairs(gradcomp_error *err);
+gradcomp_status print_compat(gradcomp_error *err);
 /* What gradcomp_setting_each() tells of a setting that is yes or no. */
 int setting_yes(const char *value);
 /* Every setting with its value and origin. */

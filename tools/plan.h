@@ -2,9 +2,9 @@
 #ifndef TOOLS_PLAN_H
 #define TOOLS_PLAN_H
 
-#include "gradcomp/model.h"
+#include "cost/planning.h"
 #include "gradcomp/plugin.h"
-#include "json.h"
+#include "base/json.h"
 
 enum { PLAN_SPEC = 256, PLAN_SPECS = 64, PLAN_NODES = 32, PLAN_NODES_MOST = 1 << 20, PLAN_RANKS_MOST = 1024 };
 
@@ -75,11 +75,11 @@ gradcomp_status plan_take_curves(plan *p, gradcomp_error *err);
 gradcomp_status plan_take_schedules(const char *list, plan_specs *out, gradcomp_error *err);
 int plan_same(const plan_spec *a, const plan_spec *b);
 
-/* ---- plan_try.c */
+/* ---- plan_sweep.c */
 
 gradcomp_status plan_skip_note(plan *p, const char *what, const char *why, gradcomp_error *err);
 /* Every combination on every number of nodes. */
-gradcomp_status plan_try(plan *p, gradcomp_error *err);
+gradcomp_status plan_sweep(plan *p, gradcomp_error *err);
 gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes, gradcomp_prediction *out,
                              gradcomp_error *err);
 gradcomp_question plan_question(const plan *p, const plan_row *row, uint32_t nodes);
@@ -88,10 +88,10 @@ const plan_row *plan_best_of(const plan_table *t, const plan_spec *compressor);
 double plan_parameters(const gradcomp_model *m);
 void plan_free(plan *p);
 
-/* ---- plan_why.c */
+/* ---- plan_explain.c */
 
 /* Sentences about the winner for one number of nodes, one a line, to out. */
-void plan_why(const plan *p, const plan_table *t, FILE *out);
+void plan_explain(const plan *p, const plan_table *t, FILE *out);
 
 /* ---- plan_show.c, plan_json.c, plan_svg.c */
 

@@ -1,9 +1,9 @@
 /* What gradcomp plan was asked. */
 #include <string.h>
 
-#include "commands.h"
-#include "number.h"
-#include "plan.h"
+#include "tools/commands.h"
+#include "base/number.h"
+#include "tools/plan.h"
 
 const char plan_usage[] =
 	"usage: gradcomp plan --model MODEL --machine FILE [OPTION]...\n"

@@ -6,9 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "commands.h"
+#include "tools/commands.h"
 #include "gradcomp/stage.h"
-#include "plan.h"
+#include "tools/plan.h"
 
 #define SUFFIX ".model"
 

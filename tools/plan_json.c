@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plan.h"
+#include "tools/plan.h"
 
 static void put_row(jsonw *j, const char *key, const plan_table *t, const plan_row *row)
 {
@@ -34,7 +34,7 @@ static void put_why(jsonw *j, const plan *p, const plan_table *t)
 
 	jsonw_array(j, "why");
 	if (f) {
-		plan_why(p, t, f);
+		plan_explain(p, t, f);
 		if (!fclose(f))
 			for (char *line = strtok_r(text, "\n", &rest); line; line = strtok_r(NULL, "\n", &rest))
 				jsonw_string(j, NULL, line);

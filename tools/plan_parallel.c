@@ -1,9 +1,9 @@
 /* gradcomp plan --parallel: data, tensor and pipeline degrees of a transformer. */
 #include <string.h>
 
-#include "commands.h"
-#include "number.h"
-#include "plan.h"
+#include "tools/commands.h"
+#include "base/number.h"
+#include "tools/plan.h"
 
 enum { MICROBATCHES = 8, STATE = 8, SHOWN = 100 };
 

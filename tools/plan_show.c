@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "plan.h"
+#include "tools/plan.h"
 
 static double factor(const plan_row *of, const plan_row *row)
 {
@@ -151,9 +151,9 @@ void plan_show(const plan *p)
 	putchar('\n');
 	if (p->nnodes > 1 && p->tables[0].n) {
 		printf("On %u nodes:\n", p->nodes[0]);
-		plan_why(p, &p->tables[0], stdout);
+		plan_explain(p, &p->tables[0], stdout);
 		printf("\nOn %u nodes:\n", last->nodes);
 	}
-	plan_why(p, last, stdout);
+	plan_explain(p, last, stdout);
 	print_skips(p);
 }

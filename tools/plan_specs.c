@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "bench_specs.h"
-#include "plan.h"
+#include "tools/bench_specs.h"
+#include "tools/plan.h"
 
 static const char schedules[] = "wfbp;single;fixed;mgwfbp;omgs;auto";
 

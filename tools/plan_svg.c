@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "newfile.h"
-#include "plan.h"
+#include "base/newfile.h"
+#include "tools/plan.h"
 
 enum { LINES = 8, WIDTH = 640, HEIGHT = 420, LEFT = 70, RIGHT = 20, TOP = 40, BOTTOM = 50, LEGEND = 18 };
 

@@ -1,13 +1,13 @@
 /* gradcomp probe: what its parts share. All ranks go through the same measurements; whether
  * to take one more sample follows from numbers that are equal on all of them. */
-#ifndef PROBE_H
-#define PROBE_H
+#ifndef TOOLS_PROBE_H
+#define TOOLS_PROBE_H
 
-#include "bench_specs.h"
-#include "fit.h"
+#include "tools/bench_specs.h"
+#include "base/fit.h"
 
 #include "gradcomp/collective.h"
-#include "gradcomp/model.h"
+#include "cost/planning.h"
 
 enum { PROBE_SPECS = 64, PROBE_SAMPLES = 32, PROBE_POINTS = 8 };
 

@@ -1,10 +1,10 @@
 /* What calls of collectives cost on these nodes and ranks, as lines of the bytes that the
  * plugin's predict() is asked for. Codes and merges are not measured: what they cost depends
  * on the compressor, and is predicted. */
-#include "probe.h"
+#include "tools/probe.h"
 
-#include "bench.h"
-#include "bench_local.h"
+#include "tools/bench.h"
+#include "tools/bench_local.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -38,8 +38,8 @@ static gradcomp_status call(calls *c, uint32_t primitive, uint64_t bytes, gradco
 			c->counts[r] = bytes;
 		return c->plugin->allgather(c->instance, c->room, c->counts, err);
 	default:
-		st = c->plugin->shard_reduce(c->instance, (float *)(void *)c->room, n, 1.0, err);
-		return st ? st : c->plugin->shard_spread(c->instance, (float *)(void *)c->room, n, err);
+		st = c->plugin->local_reduce_scatter(c->instance, (float *)(void *)c->room, n, 1.0, err);
+		return st ? st : c->plugin->local_allgather(c->instance, (float *)(void *)c->room, n, err);
 	}
 }
 

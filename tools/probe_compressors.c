@@ -1,10 +1,10 @@
 /* What compressors cost a rank, all ranks at the same time, by the plugin's own functions:
  * past any warm-up, which a reducer that has just been made is not. What the reducer itself
  * does to a bucket before it is encoded is added. */
-#include "probe.h"
+#include "tools/probe.h"
 
-#include "bench.h"
-#include "bench_local.h"
+#include "tools/bench.h"
+#include "tools/bench_local.h"
 
 #include <math.h>
 #include <stdlib.h>

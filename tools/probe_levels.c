@@ -1,9 +1,9 @@
 /* What a message and a byte of it cost, within nodes and between them: everybody sends to the
  * right and receives from the left, as in a ring, so both ways of a link are in use. Within
  * nodes all ranks of all nodes at once; between nodes one rank of each. */
-#include "probe.h"
+#include "tools/probe.h"
 
-#include "bench.h"
+#include "tools/bench.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* Samples, the lines through them, and what is said while they are taken. */
-#include "probe.h"
+#include "tools/probe.h"
 
-#include "bench.h"
+#include "tools/bench.h"
 
 #include <math.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* What was measured, as a table. */
-#include "probe.h"
+#include "tools/probe.h"
 
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /* How fast ranks add and copy when all of a node are at it, and how much slower they are while
  * their program computes, or bytes move: threads may share cores. */
-#include "probe.h"
+#include "tools/probe.h"
 
-#include "bench.h"
+#include "tools/bench.h"
 #include "gradcomp/plugin.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef TOOLS_RECORDS_H
 #define TOOLS_RECORDS_H
 
-#include "commands.h"
+#include "tools/commands.h"
 #include "gradcomp/samples.h"
 
 typedef struct sample_part {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "records.h"
-#include "thread.h"
+#include "tools/records.h"
+#include "base/thread.h"
 
 #define SLOTS_PER_WORKER 4u
 #define WORKERS_MAX 64u

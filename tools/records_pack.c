@@ -4,10 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "clock.h"
+#include "base/clock.h"
 #include "gradcomp/stage.h"
-#include "json.h"
-#include "records.h"
+#include "base/json.h"
+#include "tools/records.h"
 
 /* Seconds between two lines of progress, on a terminal and in a file. */
 #define EVERY_TTY 0.2

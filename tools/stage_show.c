@@ -1,9 +1,9 @@
-#include "stage_show.h"
+#include "tools/stage_show.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "stage_spec.h"
+#include "tools/stage_spec.h"
 
 /* Seconds between two lines of progress, rewritten ones and others. */
 #define EVERY_LIVE 0.2
@@ -37,7 +37,7 @@ static int amount(char *out, size_t room, const char *verb, const gradcomp_stage
 static void describe(char *out, size_t room, const gradcomp_stage_progress *p, const char *source)
 {
 	switch (p->phase) {
-	case GRADCOMP_STAGE_SCAN:
+	case GRADCOMP_STAGE_LIST:
 		snprintf(out, room, "listing %s: %llu files", source, (unsigned long long)p->files);
 		break;
 	case GRADCOMP_STAGE_WAIT:

@@ -1,9 +1,9 @@
 /* What gradcomp stage tells while it works, on stderr. */
-#ifndef STAGE_SHOW_H
-#define STAGE_SHOW_H
+#ifndef TOOLS_STAGE_SHOW_H
+#define TOOLS_STAGE_SHOW_H
 
 #include "gradcomp/stage.h"
-#include "json.h"
+#include "base/json.h"
 
 typedef enum stage_live {
 	STAGE_LINES = 0,    /* a line every few seconds */

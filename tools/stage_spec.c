@@ -1,4 +1,4 @@
-#include "stage_spec.h"
+#include "tools/stage_spec.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,8 +6,8 @@
  * option's are written \, \\ \: in it. What follows a comma and looks like NAME=VALUE,
  * without a '/', belongs to the source before it; so do the words behind the last
  * colon of a source when they look so. */
-#ifndef STAGE_SPEC_H
-#define STAGE_SPEC_H
+#ifndef TOOLS_STAGE_SPEC_H
+#define TOOLS_STAGE_SPEC_H
 
 #include <stddef.h>
 

@@ -6,7 +6,7 @@
  *
  * The path of the staged copy is in GRADCOMP_DATA: a folder tree, tar shards or a
  * record file. Alone, `./samples PATH` is the same program on one rank. Instead of
- * gradcomp_samples_make() a program may have a function of its own, which reads a
+ * gradcomp_samples_load() a program may have a function of its own, which reads a
  * sample with gradcomp_samples_read(), decodes it and gives back what it trains on. */
 #include <gradcomp/dataset.h>
 #include <gradcomp/gradcomp.h>
@@ -38,7 +38,7 @@ static void epoch(gradcomp_dataset *ds, int rank, unsigned number)
 		samples++;
 		bytes += info.bytes;
 		labels += info.label > 0 ? (unsigned)info.label : 0;
-		made += v.source == GRADCOMP_VALUE_MADE;
+		made += v.source == GRADCOMP_VALUE_LOADED;
 		for (uint32_t i = 0; i < info.nparts; i++) {
 			const char *name;
 			const void *data;
@@ -69,7 +69,7 @@ int main(int argc, char **argv)
 	                              .count = gradcomp_samples_count(files),
 	                              .seed = 1,
 	                              .shuffle = 1,
-	                              .make = gradcomp_samples_make,
+	                              .make = gradcomp_samples_load,
 	                              .ctx = files};
 	check(gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &err));
 	for (unsigned number = 0; number < 2; number++)

@@ -22,9 +22,9 @@
 #ifndef GRADCOMP_COLLECTIVE_H
 #define GRADCOMP_COLLECTIVE_H
 
-#include "abi.h"
-#include "compressor.h"
-#include "operators.h"
+#include "gradcomp/abi.h"
+#include "gradcomp/compressor.h"
+#include "gradcomp/operators.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -109,7 +109,7 @@ typedef struct gradcomp_exchange {
 	const gradcomp_codec *codec;
 	uint64_t counter; /* as in coded_allreduce */
 	float *residual;  /* likewise; may be NULL */
-	float *resident;  /* as many floats as resident() asked for; zero at first. NULL: none is kept */
+	float *server_error;  /* as many floats as server_error() asked for; zero at first. NULL: none is kept */
 } gradcomp_exchange;
 
 /* Two levels: ranks of a node sum among themselves, and the compressor works on
@@ -136,7 +136,7 @@ typedef struct gradcomp_call_load {
 	double sent;    /* bytes that a rank sends, the mean over ranks */
 	double left;    /* bytes that leave a node, the mean over nodes */
 	/* CODED_*, EXCHANGE: how much of `bytes` and of `sent` goes as the floats are, uncoded. */
-	double plain[2], plain_sent;
+	double uncoded[2], uncoded_sent;
 	double reserved[1];
 } gradcomp_call_load;
 
@@ -184,7 +184,7 @@ static inline int gradcomp_carries(uint32_t serves, uint32_t patterns)
 /* What a compressor may plan over a collective, 0 when the two do not go together: its
  * `patterns`; its `instead` where those are not carried, or where sums of codes are
  * what the collective is for (it serves an exchange). */
-static inline uint32_t gradcomp_pair_patterns(const struct gradcomp_compressor_v1 *c, uint32_t serves)
+static inline uint32_t gradcomp_compatible_patterns(const struct gradcomp_compressor_v1 *c, uint32_t serves)
 {
 	int instead = c->instead && gradcomp_carries(serves, c->instead);
 
@@ -245,7 +245,7 @@ struct gradcomp_collective_v1 {
 	 * for a bucket of `count`; the host keeps, saves and loads them for a compressor
 	 * with GRADCOMP_TRAIT_ERROR_FEEDBACK. */
 	gradcomp_status (*exchange)(void *instance, const gradcomp_exchange *x, gradcomp_error *err);
-	uint64_t (*resident)(void *instance, uint64_t count);
+	uint64_t (*server_error)(void *instance, uint64_t count);
 
 	/* Device primitives take the caller's stream; set before a call when traits
 	 * has CUDA, ignored otherwise. */
@@ -259,7 +259,7 @@ struct gradcomp_collective_v1 {
 	gradcomp_status (*shard)(void *instance, uint64_t numel, gradcomp_shard *out, gradcomp_error *err);
 	/* buf: numel floats. On return this rank's shard is the sum over its node times
 	 * `scale`, the rest of buf is undefined. */
-	gradcomp_status (*shard_reduce)(void *instance, float *buf, uint64_t numel, double scale,
+	gradcomp_status (*local_reduce_scatter)(void *instance, float *buf, uint64_t numel, double scale,
 	                                gradcomp_error *err);
 	/* As allreduce and allgather, among the holders of this rank's shard; called on
 	 * those alone that hold one. */
@@ -267,7 +267,7 @@ struct gradcomp_collective_v1 {
 	                                   gradcomp_op op, double scale, gradcomp_error *err);
 	gradcomp_status (*shard_allgather)(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
 	/* Every rank's shard is in place in buf; on return all of buf is. */
-	gradcomp_status (*shard_spread)(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
+	gradcomp_status (*local_allgather)(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
 
 	/* As reduce_scatter (SUM) on floats, coded on the way: on return this rank's own
 	 * block is the scaled sum, uncoded. residual as in coded_allreduce, of all of buf:
@@ -287,9 +287,9 @@ struct gradcomp_collective_v1 {
 	                           uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err);
 
 	/* Optional, with GRADCOMP_CAN_EXCHANGE: of which numbers of a bucket of `count` resident
-	 * memory is: resident[i] is of number resident_begin(count) + i, in units of the sum.
+	 * memory is: resident[i] is of number server_error_begin(count) + i, in units of the sum.
 	 * Without it the buckets of a reducer with such a memory are never moved. */
-	uint64_t (*resident_begin)(void *instance, uint64_t count);
+	uint64_t (*server_error_begin)(void *instance, uint64_t count);
 };
 
 #ifdef __cplusplus

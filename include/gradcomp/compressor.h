@@ -50,8 +50,8 @@
 #ifndef GRADCOMP_COMPRESSOR_H
 #define GRADCOMP_COMPRESSOR_H
 
-#include "abi.h"
-#include "operators.h"
+#include "gradcomp/abi.h"
+#include "gradcomp/operators.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -103,7 +103,7 @@ typedef struct gradcomp_layout {
 	int32_t rank, nranks;
 	uint64_t seed; /* equal on all ranks */
 	/* What plan() may ask for with this job's collective: the descriptor's
-	 * `patterns`, or its `instead`, see gradcomp_pair_patterns(). */
+	 * `patterns`, or its `instead`, see gradcomp_compatible_patterns(). */
 	uint32_t patterns;
 	/* Where work will be, for a plugin with GRADCOMP_TRAIT_CUDA that cannot do with some
 	 * parameters there: create() then gives GRADCOMP_ERR_UNSUPPORTED, and is called

@@ -51,7 +51,7 @@
 #ifndef GRADCOMP_DATASET_H
 #define GRADCOMP_DATASET_H
 
-#include "abi.h"
+#include "gradcomp/abi.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -63,12 +63,12 @@ typedef struct gradcomp_dataset gradcomp_dataset;
 /* Where make() puts a value: calls out->room(out, bytes) once for memory of that
  * many bytes and fills it; NULL: there is none, and make() returns
  * GRADCOMP_ERR_NOMEM. */
-typedef struct gradcomp_value_room {
+typedef struct gradcomp_value_buffer {
 	uint32_t struct_size;
 	uint32_t reserved0;
-	void *(*room)(struct gradcomp_value_room *out, uint64_t bytes);
+	void *(*room)(struct gradcomp_value_buffer *out, uint64_t bytes);
 	void *ctx; /* the library's */
-} gradcomp_value_room;
+} gradcomp_value_buffer;
 
 typedef struct gradcomp_dataset_options {
 	uint32_t struct_size;
@@ -82,7 +82,7 @@ typedef struct gradcomp_dataset_options {
 	/* Reads, decodes, preprocesses sample `index`. Called on any thread, on several
 	 * at a time, and in forked children; once a sample unless its value was lost. A
 	 * failure fails the call that wanted the sample, not the job. */
-	gradcomp_status (*make)(void *ctx, uint64_t index, gradcomp_value_room *out, gradcomp_error *err);
+	gradcomp_status (*make)(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err);
 	void *ctx;
 } gradcomp_dataset_options;
 
@@ -98,7 +98,7 @@ typedef struct gradcomp_value_view {
 
 #define GRADCOMP_VALUE_LOCAL 0u  /* in this node's memory */
 #define GRADCOMP_VALUE_REMOTE 1u /* fetched from its owner */
-#define GRADCOMP_VALUE_MADE 2u   /* by make(), just now */
+#define GRADCOMP_VALUE_LOADED 2u   /* by make(), just now */
 #define GRADCOMP_VALUE_SPILL 3u  /* read from a spill file */
 
 /* Collective over the group. MISMATCH names the ranks whose count, seed or shuffle

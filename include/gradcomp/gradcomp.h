@@ -35,9 +35,9 @@
 #ifndef GRADCOMP_H
 #define GRADCOMP_H
 
-#include "abi.h"
-#include "compressor.h"
-#include "collective.h"
+#include "gradcomp/abi.h"
+#include "gradcomp/compressor.h"
+#include "gradcomp/collective.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -29,7 +29,7 @@
 #ifndef GRADCOMP_OPERATORS_H
 #define GRADCOMP_OPERATORS_H
 
-#include "abi.h"
+#include "gradcomp/abi.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,7 +6,7 @@
 #ifndef GRADCOMP_PLUGIN_H
 #define GRADCOMP_PLUGIN_H
 
-#include "gradcomp.h"
+#include "gradcomp/gradcomp.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -42,7 +42,7 @@
 #ifndef GRADCOMP_SAMPLES_H
 #define GRADCOMP_SAMPLES_H
 
-#include "abi.h"
+#include "gradcomp/abi.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -53,7 +53,7 @@ typedef struct gradcomp_samples gradcomp_samples;
 typedef enum gradcomp_sample_format {
 	GRADCOMP_SAMPLES_AUTO = 0, /* a record file, *.tar in a directory or as a file, else a tree; a directory
 	                              with *.gcr or compressed shards at its top is INVALID or UNSUPPORTED */
-	GRADCOMP_SAMPLES_TREE = 1,
+	GRADCOMP_SAMPLES_FOLDER = 1,
 	GRADCOMP_SAMPLES_TAR = 2,
 	GRADCOMP_SAMPLES_RECORDS = 3
 } gradcomp_sample_format;
@@ -112,9 +112,9 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_samples_read(const gradcomp_samples *s,
  *     16 + 24 parts    the key, then the names of the parts, each ended by a zero byte
  *
  * and the data. STATE: a file changed while it was read. */
-struct gradcomp_value_room;
-GRADCOMP_EXPORT gradcomp_status gradcomp_samples_make(void *samples, uint64_t index,
-                                                      struct gradcomp_value_room *out, gradcomp_error *err);
+struct gradcomp_value_buffer;
+GRADCOMP_EXPORT gradcomp_status gradcomp_samples_load(void *samples, uint64_t index,
+                                                      struct gradcomp_value_buffer *out, gradcomp_error *err);
 /* What such a value says, checked. The key and the name lie in the value. Pointers but
  * `value` and `info` may be NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_value_sample(const void *value, uint64_t bytes, gradcomp_sample_info *info,

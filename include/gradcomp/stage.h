@@ -28,7 +28,7 @@
 #ifndef GRADCOMP_STAGE_H
 #define GRADCOMP_STAGE_H
 
-#include "abi.h"
+#include "gradcomp/abi.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -56,7 +56,7 @@ typedef enum gradcomp_stage_mode {
 } gradcomp_stage_mode;
 
 typedef enum gradcomp_stage_phase {
-	GRADCOMP_STAGE_SCAN = 0, /* listing the source */
+	GRADCOMP_STAGE_LIST = 0, /* listing the source */
 	GRADCOMP_STAGE_WAIT = 1, /* another process copies the same dataset */
 	GRADCOMP_STAGE_COPY = 2,
 	GRADCOMP_STAGE_CHECK = 3, /* reading a copy again */

@@ -2,10 +2,10 @@
  * budgets and room. `area` is a descriptor from stage_area_open(); what is below
  * it is reached by name, without following links. doc/staging.md has the layout
  * and the argument why nothing leased is ever evicted. Any thread. */
-#ifndef CACHE_H
-#define CACHE_H
+#ifndef IO_CACHE_CACHE_H
+#define IO_CACHE_CACHE_H
 
-#include "staging.h"
+#include "io/stage/staging.h"
 
 /* ---- what the stager calls ------------------------------------------------- */
 
@@ -21,7 +21,7 @@ gradcomp_status cache_lease(int area, const char *key, int64_t pid, const char *
  * and is neither leased nor pinned, until the copy fits the budget, the quota and
  * the free space. IO: it does not; the text names what is needed, what is
  * available and what could not be evicted. */
-gradcomp_status cache_make_room(stage_run *run, int area, const char *key, uint64_t bytes, uint64_t inodes,
+gradcomp_status cache_ensure_space(stage_run *run, int area, const char *key, uint64_t bytes, uint64_t inodes,
                                 gradcomp_error *err);
 
 /* ---- the shared area (../area.c, shared.c) ------------------------------------- */
@@ -97,16 +97,16 @@ int cache_lease_drop(int area, const char *key, const char *name);
 /* KEY.lease is a directory and the gate of the key: who leases holds flock(2) on it
  * shared while the file appears, who evicts exclusively while he looks and renames.
  * -1 and errno; EWOULDBLOCK when `exclusive` and somebody is at it. */
-int cache_gate_enter(int area, const char *key, bool exclusive);
+int cache_lease_lock(int area, const char *key, bool exclusive);
 /* Removes the directory when it is empty and was entered exclusively. */
-void cache_gate_leave(int area, const char *key, int gate, bool exclusive);
+void cache_lease_unlock(int area, const char *key, int gate, bool exclusive);
 
 /* ---- names (items.c) --------------------------------------------------------- */
 
 typedef enum cache_kind {
 	CACHE_PUBLISHED,  /* KEY */
 	CACHE_UNFINISHED, /* KEY.tmp */
-	CACHE_GONE,       /* KEY.gone-XXXXXXXX: evicted, being removed */
+	CACHE_EVICTING,       /* KEY.gone-XXXXXXXX: evicted, being removed */
 	CACHE_LOCK,       /* KEY.lock */
 	CACHE_LEASES,     /* KEY.lease */
 	CACHE_FOREIGN     /* not ours: left alone */
@@ -131,7 +131,7 @@ bool cache_reserved(int dir, cache_size *out);
 
 /* ---- entries (items.c) ------------------------------------------------------- */
 
-typedef struct cache_item {
+typedef struct cache_entry {
 	char *name;
 	char key[STAGE_KEY_BYTES];
 	cache_kind kind; /* PUBLISHED, UNFINISHED, GONE or FOREIGN */
@@ -142,21 +142,21 @@ typedef struct cache_item {
 	int64_t used;                    /* when it was asked for last, seconds since 1970, never in the future */
 	cache_size size;                 /* what is there */
 	cache_size whole;                /* what it will be when it is finished; else as size */
-} cache_item;
+} cache_entry;
 
-typedef struct cache_items {
-	cache_item *item; /* what is to be evicted first comes first, foreign ones last */
+typedef struct cache_entries {
+	cache_entry *entry; /* what is to be evicted first comes first, foreign ones last */
 	size_t n;
-} cache_items;
+} cache_entries;
 
 /* Everything in the area but locks and leases. A zeroed list is empty. */
-gradcomp_status cache_items_read(int area, cache_items *out, gradcomp_error *err);
-void cache_items_free(cache_items *items);
+gradcomp_status cache_entries_read(int area, cache_entries *out, gradcomp_error *err);
+void cache_entries_free(cache_entries *entries);
 /* One of them; its name is NULL when there is no such thing. */
-gradcomp_status cache_item_read(int area, const char *name, cache_item *out, gradcomp_error *err);
-void cache_item_free(cache_item *item);
+gradcomp_status cache_entry_read(int area, const char *name, cache_entry *out, gradcomp_error *err);
+void cache_entry_free(cache_entry *entry);
 /* Whether nothing keeps it. */
-bool cache_evictable(const cache_item *item);
+bool cache_evictable(const cache_entry *entry);
 
 /* Calls each() for what is in KEY.lease: leases, dead ones, and what is none. `name`
  * is that of the file, `dir` KEY.lease. -1 and errno. */
@@ -169,7 +169,7 @@ int cache_lease_each(int area, const char *key,
 #define CACHE_LOCKED 2u     /* the caller holds KEY.lock */
 
 /* 1: the item is gone; 0: it is in use, *why says by whom; -1: errno. */
-int cache_evict(int area, const cache_item *item, unsigned flags, char why[CACHE_HOLDER_BYTES]);
+int cache_evict(int area, const cache_entry *entry, unsigned flags, char why[CACHE_HOLDER_BYTES]);
 
 /* ---- budget (room.c) ----------------------------------------------------------- */
 

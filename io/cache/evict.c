@@ -8,7 +8,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
+#include "io/cache/cache.h"
 
 struct look {
 	unsigned flags;
@@ -48,59 +48,59 @@ static int rename_away(int area, const char *name, const char *key, char gone[ST
 }
 
 /* The decision, under the gate. */
-static int retire(int area, const cache_item *item, unsigned flags, char gone[STAGE_KEY_BYTES + 16],
+static int retire(int area, const cache_entry *entry, unsigned flags, char gone[STAGE_KEY_BYTES + 16],
                   char why[CACHE_HOLDER_BYTES])
 {
 	struct look look = {.flags = flags, .why = why};
-	if (item->kind != CACHE_PUBLISHED) /* leases are on published copies */
-		return rename_away(area, item->name, item->key, gone) == 0 ? 1 : errno == ENOENT ? 1 : -1;
-	int gate = cache_gate_enter(area, item->key, true), result;
-	if (gate < 0 && errno == EWOULDBLOCK) {
+	if (entry->kind != CACHE_PUBLISHED) /* leases are on published copies */
+		return rename_away(area, entry->name, entry->key, gone) == 0 ? 1 : errno == ENOENT ? 1 : -1;
+	int lease_lock = cache_lease_lock(area, entry->key, true), result;
+	if (lease_lock < 0 && errno == EWOULDBLOCK) {
 		snprintf(why, CACHE_HOLDER_BYTES, "being asked for");
 		return 0;
 	}
-	if (gate < 0 && (errno == ENOTDIR || errno == ELOOP)) {
+	if (lease_lock < 0 && (errno == ENOTDIR || errno == ELOOP)) {
 		snprintf(why, CACHE_HOLDER_BYTES, "without a directory for leases: what has its name is not ours");
 		return 0;
 	}
-	if (gate < 0)
+	if (lease_lock < 0)
 		return -1;
-	if (cache_lease_each(area, item->key, look_at, &look) < 0)
+	if (cache_lease_each(area, entry->key, look_at, &look) < 0)
 		result = -1;
 	else if (look.held)
 		result = 0;
 	else
-		result = rename_away(area, item->name, item->key, gone) == 0 || errno == ENOENT ? 1 : -1;
+		result = rename_away(area, entry->name, entry->key, gone) == 0 || errno == ENOENT ? 1 : -1;
 	int e = errno;
-	cache_gate_leave(area, item->key, gate, true);
+	cache_lease_unlock(area, entry->key, lease_lock, true);
 	errno = e;
 	return result;
 }
 
-int cache_evict(int area, const cache_item *item, unsigned flags, char why[CACHE_HOLDER_BYTES])
+int cache_evict(int area, const cache_entry *entry, unsigned flags, char why[CACHE_HOLDER_BYTES])
 {
 	char gone[STAGE_KEY_BYTES + 16] = "";
 	int64_t holder = 0;
 	int lock = -1;
 	why[0] = 0;
-	if (item->kind == CACHE_FOREIGN) {
+	if (entry->kind == CACHE_FOREIGN) {
 		snprintf(why, CACHE_HOLDER_BYTES, "not made by gradcomp");
 		return 0;
 	}
-	if (item->kind == CACHE_GONE)
-		return stage_remove(area, item->name) == 0 ? 1 : -1;
+	if (entry->kind == CACHE_EVICTING)
+		return dirwalk_remove(area, entry->name) == 0 ? 1 : -1;
 	if (!(flags & CACHE_LOCKED)) {
-		int got = stage_lock_try(area, item->key, &lock, &holder);
+		int got = stage_lock_try(area, entry->key, &lock, &holder);
 		if (got == 0)
 			snprintf(why, CACHE_HOLDER_BYTES, "being staged by process %lld", (long long)holder);
 		if (got != 1)
 			return got;
 	}
-	int result = retire(area, item, flags, gone, why), e = errno;
+	int result = retire(area, entry, flags, gone, why), e = errno;
 	if (lock >= 0)
-		stage_lock_release(area, item->key, lock);
+		stage_lock_release(area, entry->key, lock);
 	/* It takes long and needs no lock; what is left of it after a crash is removed by the next. */
-	if (result == 1 && *gone && stage_remove(area, gone) < 0)
+	if (result == 1 && *gone && dirwalk_remove(area, gone) < 0)
 		return -1;
 	errno = e;
 	return result;

@@ -6,7 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cache/area.h"
+#include "io/cache/manage_internal.h"
 
 /* Seconds that an unfinished copy waits for a job that goes on with it. */
 #define PATIENCE 86400
@@ -43,18 +43,18 @@ static void take_lease(void *ctx, int dir, const char *name, const cache_lease_i
 static gradcomp_status leases_of(struct gc *g, const char *key, gradcomp_error *err)
 {
 	bool dry = cache_area_dry(g->area);
-	int gate = dry ? -1 : cache_gate_enter(g->area->fd, key, true);
+	int gate = dry ? -1 : cache_lease_lock(g->area->fd, key, true);
 	if (!dry && gate < 0) {
 		/* Leased just now, or not ours to remove. */
 		bool leave = errno == EWOULDBLOCK || errno == ENOTDIR || errno == ELOOP;
-		return leave ? GRADCOMP_OK : stage_fail(err, "open the leases of", key);
+		return leave ? GRADCOMP_OK : error_cannot(err, "open the leases of", key);
 	}
 	g->key = key;
 	gradcomp_status status = GRADCOMP_OK;
 	if (cache_lease_each(g->area->fd, key, take_lease, g) < 0)
-		status = stage_fail(err, "list the leases of", key);
+		status = error_cannot(err, "list the leases of", key);
 	if (gate >= 0)
-		cache_gate_leave(g->area->fd, key, gate, true);
+		cache_lease_unlock(g->area->fd, key, gate, true);
 	return status;
 }
 
@@ -66,7 +66,7 @@ static gradcomp_status leases(struct gc *g, gradcomp_error *err)
 	if (!d) {
 		if (fd >= 0)
 			close(fd);
-		return stage_fail(err, "list", g->area->path);
+		return error_cannot(err, "list", g->area->path);
 	}
 	for (struct dirent *de; !status && (de = readdir(d));) {
 		char key[STAGE_KEY_BYTES];
@@ -79,29 +79,29 @@ static gradcomp_status leases(struct gc *g, gradcomp_error *err)
 
 /* ---- copies ------------------------------------------------------------------------- */
 
-static const char *what_it_is(const cache_item *item)
+static const char *what_it_is(const cache_entry *entry)
 {
-	return item->kind == CACHE_GONE         ? "rest of an evicted copy"
-	       : item->kind == CACHE_UNFINISHED ? "unfinished copy"
+	return entry->kind == CACHE_EVICTING         ? "rest of an evicted copy"
+	       : entry->kind == CACHE_UNFINISHED ? "unfinished copy"
 	                                        : "copy";
 }
 
 /* 1 it went, or would have, 0 it stays, or a status. */
-static int drop(const struct gc *g, const cache_item *item, unsigned flags, gradcomp_error *err)
+static int drop(const struct gc *g, const cache_entry *entry, unsigned flags, gradcomp_error *err)
 {
 	char why[CACHE_HOLDER_BYTES];
-	int result = cache_area_dry(g->area) ? 1 : cache_evict(g->area->fd, item, flags, why);
+	int result = cache_area_dry(g->area) ? 1 : cache_evict(g->area->fd, entry, flags, why);
 	if (result < 0)
-		return stage_fail(err, "remove", item->name);
+		return error_cannot(err, "remove", entry->name);
 	if (result)
-		say(g, what_it_is(item), item->name, item->size.bytes);
+		say(g, what_it_is(entry), entry->name, entry->size.bytes);
 	return result;
 }
 
 /* Whether it waits to be gone on with. */
-static bool may_be_resumed(const cache_item *item)
+static bool may_be_resumed(const cache_entry *entry)
 {
-	return item->kind == CACHE_UNFINISHED && item->used + PATIENCE > (int64_t)time(NULL);
+	return entry->kind == CACHE_UNFINISHED && entry->used + PATIENCE > (int64_t)time(NULL);
 }
 
 /* What nobody finishes, then the least recently used while there is too much. */
@@ -109,29 +109,29 @@ static gradcomp_status copies(struct gc *g, gradcomp_error *err)
 {
 	uint64_t all = 0;
 	cache_budget budget;
-	cache_items items;
+	cache_entries entries;
 	gradcomp_status status = cache_budget_load(g->area->fd, &budget, err);
-	if (status || (status = cache_items_read(g->area->fd, &items, err)))
+	if (status || (status = cache_entries_read(g->area->fd, &entries, err)))
 		return status;
-	for (size_t i = 0; i < items.n; i++)
-		all += items.item[i].size.bytes;
+	for (size_t i = 0; i < entries.n; i++)
+		all += entries.entry[i].size.bytes;
 	uint64_t limit = budget.high, target = budget.low;
 	if (budget.quota && budget.quota < limit)
 		limit = target = budget.quota;
 	bool full = false;
-	for (size_t i = 0; !status && i < items.n; i++) {
-		const cache_item *item = &items.item[i];
-		bool copy = item->kind == CACHE_PUBLISHED;
+	for (size_t i = 0; !status && i < entries.n; i++) {
+		const cache_entry *entry = &entries.entry[i];
+		bool copy = entry->kind == CACHE_PUBLISHED;
 		if (copy && !full) /* the first one: is it still too much without the rest? */
 			full = all > limit;
-		if (!cache_evictable(item) || may_be_resumed(item) || (copy && (!full || all <= target)))
+		if (!cache_evictable(entry) || may_be_resumed(entry) || (copy && (!full || all <= target)))
 			continue;
-		int result = drop(g, item, 0, err);
+		int result = drop(g, entry, 0, err);
 		if (result > 0)
-			all -= item->size.bytes;
+			all -= entry->size.bytes;
 		status = result < 0 ? (gradcomp_status)result : cache_area_tick(g->area, err);
 	}
-	cache_items_free(&items);
+	cache_entries_free(&entries);
 	return status;
 }
 
@@ -161,7 +161,7 @@ gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, cons
 {
 	char why[CACHE_HOLDER_BYTES];
 	cache_area a;
-	cache_item item = {.kind = CACHE_PUBLISHED};
+	cache_entry entry = {.kind = CACHE_PUBLISHED};
 	struct gc g = {.area = &a, .removed = removed, .ctx = ctx};
 	gradcomp_status status = cache_key_check(key, err);
 	if (status || (status = cache_area_begin(&a, options, true, err)))
@@ -169,30 +169,30 @@ gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, cons
 	if (a.empty)
 		status = cache_no_copy(&a, key, err);
 	else
-		status = cache_item_read(a.fd, key, &item, err);
-	if (!status && !item.name)
+		status = cache_entry_read(a.fd, key, &entry, err);
+	if (!status && !entry.name)
 		status = cache_no_copy(&a, key, err);
 	if (status)
 		goto done;
 	bool force = a.options.flags & GRADCOMP_CACHE_FORCE;
 	int result = 1;
 	if (!cache_area_dry(&a))
-		result = cache_evict(a.fd, &item, force ? CACHE_PINNED_TOO : 0, why);
-	else if (item.held || item.producing || (item.pinned && !force)) {
+		result = cache_evict(a.fd, &entry, force ? CACHE_PINNED_TOO : 0, why);
+	else if (entry.held || entry.producing || (entry.pinned && !force)) {
 		result = 0;
-		snprintf(why, sizeof why, "%s%.100s", item.held ? "leased by " : "",
-		         item.held        ? item.holder
-		         : item.producing ? "being staged"
+		snprintf(why, sizeof why, "%s%.100s", entry.held ? "leased by " : "",
+		         entry.held        ? entry.holder
+		         : entry.producing ? "being staged"
 		                          : "pinned");
 	}
 	if (result < 0)
-		status = stage_fail(err, "evict", key);
+		status = error_cannot(err, "evict", key);
 	else if (!result)
 		status = error_set(err, GRADCOMP_ERR_STATE, "copy %.12s stays: it is %s", key, why);
 	else
-		say(&g, what_it_is(&item), item.name, item.size.bytes);
+		say(&g, what_it_is(&entry), entry.name, entry.size.bytes);
 done:
-	cache_item_free(&item);
+	cache_entry_free(&entry);
 	cache_area_end(&a);
 	return status;
 }
@@ -201,7 +201,7 @@ gradcomp_status gradcomp_cache_clear(const gradcomp_cache_options *options, grad
                                      void *ctx, uint32_t *kept, gradcomp_error *err)
 {
 	cache_area a;
-	cache_items items = {0};
+	cache_entries entries = {0};
 	struct gc g = {.area = &a, .removed = removed, .ctx = ctx};
 	gradcomp_status status = cache_area_begin(&a, options, true, err);
 	*kept = 0;
@@ -209,18 +209,18 @@ gradcomp_status gradcomp_cache_clear(const gradcomp_cache_options *options, grad
 		return status;
 	bool force = a.options.flags & GRADCOMP_CACHE_FORCE;
 	if (!a.empty && !(status = leases(&g, err)))
-		status = cache_items_read(a.fd, &items, err);
-	for (size_t i = 0; !status && i < items.n; i++) {
-		cache_item *item = &items.item[i];
-		if (item->kind == CACHE_FOREIGN)
+		status = cache_entries_read(a.fd, &entries, err);
+	for (size_t i = 0; !status && i < entries.n; i++) {
+		cache_entry *entry = &entries.entry[i];
+		if (entry->kind == CACHE_FOREIGN)
 			continue;
 		if (force)
-			item->pinned = false;
-		int result = cache_evictable(item) ? drop(&g, item, force ? CACHE_PINNED_TOO : 0, err) : 0;
+			entry->pinned = false;
+		int result = cache_evictable(entry) ? drop(&g, entry, force ? CACHE_PINNED_TOO : 0, err) : 0;
 		*kept += result == 0;
 		status = result < 0 ? (gradcomp_status)result : cache_area_tick(&a, err);
 	}
-	cache_items_free(&items);
+	cache_entries_free(&entries);
 	cache_area_end(&a);
 	return status;
 }

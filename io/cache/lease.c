@@ -1,20 +1,85 @@
+/* Who leases and who evicts do not overlap: a lock on the directory KEY.lease,
+ * which ends with its holder. Nobody holds it longer than a few system calls. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <dirent.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "io/cache/cache.h"
+
+#define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+/* A holder that was stopped, or is an enemy in a shared area. */
+#define PATIENCE 10.0
+
+static void lease_dir_name(char out[STAGE_KEY_BYTES + 8], const char *key)
+{
+	snprintf(out, STAGE_KEY_BYTES + 8, "%s.lease", key);
+}
+
+/* Whether `gate` is still what KEY.lease names: an empty one is removed by the
+ * last to leave, and a lock on the old one keeps nobody out of the new. */
+static bool is_there(int area, const char *name, int gate)
+{
+	struct stat mine, there;
+	return fstat(gate, &mine) == 0 && fstatat(area, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+}
+
+int cache_lease_lock(int area, const char *key, bool exclusive)
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+	char name[STAGE_KEY_BYTES + 8];
+	double begin = clock_now();
+	lease_dir_name(name, key);
+	for (;;) {
+		int gate = openat(area, name, OPEN_DIR);
+		if (gate < 0 && errno == ENOENT) {
+			if (mkdirat(area, name, 0700) < 0 && errno != EEXIST)
+				return -1;
+			continue;
+		}
+		if (gate < 0)
+			return -1;
+		bool got = flock(gate, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0;
+		int e = errno;
+		if (got && is_there(area, name, gate))
+			return gate;
+		close(gate);
+		if (got)
+			continue;
+		errno = e;
+		if ((e != EWOULDBLOCK && e != EINTR) || exclusive || clock_now() - begin > PATIENCE)
+			return -1;
+		nanosleep(&pause, NULL);
+	}
+}
+
+void cache_lease_unlock(int area, const char *key, int gate, bool exclusive)
+{
+	char name[STAGE_KEY_BYTES + 8];
+	struct stat st;
+	lease_dir_name(name, key);
+	/* In the shared area users cannot make it again: it stays as long as the copy. */
+	bool shared = fstat(gate, &st) == 0 && st.st_mode & S_IWOTH;
+	if (exclusive && !(shared && fstatat(area, key, &st, AT_SYMLINK_NOFOLLOW) == 0))
+		unlinkat(area, name, AT_REMOVEDIR);
+	close(gate);
+}
+
 /* Leases: KEY.lease/NAME says who needs the copy. Three lines:
  *
  *     gradcomp-lease 1
  *     pid 4711 start 90210 boot 5f0c... space 4026531836     or    job 12 boot 5f0c...     or    pin
  *     holder job 12.0
  */
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/random.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "cache/cache.h"
 
 #define MAGIC "gradcomp-lease 1\n"
 #define LEASE_MAX 512
@@ -121,7 +186,7 @@ bool cache_lease_alive(const cache_lease_info *l)
 	return !start || !l->start || start == l->start;
 }
 
-static int put(int gate, const char *name, const char *text, size_t n)
+static int put(int lease_lock, const char *name, const char *text, size_t n)
 {
 	char temp[48];
 	uint64_t random;
@@ -130,7 +195,7 @@ static int put(int gate, const char *name, const char *text, size_t n)
 		if (getrandom(&random, sizeof random, 0) != sizeof random)
 			return -1;
 		snprintf(temp, sizeof temp, ".%016llx", (unsigned long long)random);
-		fd = openat(gate, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+		fd = openat(lease_lock, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 		if (fd < 0 && errno != EEXIST)
 			return -1;
 	}
@@ -138,10 +203,10 @@ static int put(int gate, const char *name, const char *text, size_t n)
 		return -1;
 	ssize_t w = write(fd, text, n);
 	int e = w < 0 ? errno : ENOSPC;
-	if (close(fd) == 0 && w == (ssize_t)n && renameat(gate, temp, gate, name) == 0)
+	if (close(fd) == 0 && w == (ssize_t)n && renameat(lease_lock, temp, lease_lock, name) == 0)
 		return 0;
 	e = w == (ssize_t)n ? errno : e;
-	unlinkat(gate, temp, 0);
+	unlinkat(lease_lock, temp, 0);
 	errno = e;
 	return -1;
 }
@@ -160,29 +225,29 @@ gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_i
 		              (unsigned long long)l->space);
 	n += snprintf(text + n, sizeof text - (size_t)n, "\nholder %s\n",
 	              gradcomp_printable(l->holder, holder, sizeof holder));
-	int gate = -1, result = -1;
+	int lease_lock = -1, result = -1;
 	/* The directory may go between the two calls when it is empty. */
 	for (int i = 0; i < 100; i++) {
-		if ((gate = cache_gate_enter(area, key, false)) < 0)
+		if ((lease_lock = cache_lease_lock(area, key, false)) < 0)
 			break;
-		result = put(gate, l->name, text, (size_t)n);
+		result = put(lease_lock, l->name, text, (size_t)n);
 		int e = errno;
-		cache_gate_leave(area, key, gate, false);
+		cache_lease_unlock(area, key, lease_lock, false);
 		errno = e;
 		if (result == 0 || e != ENOENT)
 			break;
 	}
 	if (result == 0)
 		return GRADCOMP_OK;
-	int e = errno, empty = gate < 0 ? -1 : cache_gate_enter(area, key, true);
+	int e = errno, empty = lease_lock < 0 ? -1 : cache_lease_lock(area, key, true);
 	if (empty >= 0) /* a full disk must not leave the directory behind */
-		cache_gate_leave(area, key, empty, true);
+		cache_lease_unlock(area, key, empty, true);
 	errno = e;
-	return gate < 0 && errno == EWOULDBLOCK
+	return lease_lock < 0 && errno == EWOULDBLOCK
 	               ? error_set(err, GRADCOMP_ERR_IO,
 	                           "cannot lease %s: another process has held %s.lease for 10 s (is it stopped?)",
 	                           key, key)
-	               : stage_fail(err, "write the lease of", key);
+	               : error_cannot(err, "write the lease of", key);
 }
 
 static void drop_dead(void *ctx, int dir, const char *name, const cache_lease_info *l)
@@ -194,11 +259,11 @@ static void drop_dead(void *ctx, int dir, const char *name, const cache_lease_in
 
 void cache_leases_sweep(int area, const char *key)
 {
-	int gate = cache_gate_enter(area, key, true);
-	if (gate < 0)
+	int lease_lock = cache_lease_lock(area, key, true);
+	if (lease_lock < 0)
 		return;
 	(void)!cache_lease_each(area, key, drop_dead, NULL);
-	cache_gate_leave(area, key, gate, true);
+	cache_lease_unlock(area, key, lease_lock, true);
 }
 
 /* A copy that many jobs have used must not keep the leases of them all. */
@@ -248,9 +313,9 @@ int cache_lease_drop(int area, const char *key, const char *name)
 		return errno == ENOENT ? 0 : -1;
 	int result = unlinkat(fd, name, 0) == 0 || errno == ENOENT ? 0 : -1, e = errno;
 	close(fd);
-	int gate = result ? -1 : cache_gate_enter(area, key, true);
-	if (gate >= 0)
-		cache_gate_leave(area, key, gate, true);
+	int lease_lock = result ? -1 : cache_lease_lock(area, key, true);
+	if (lease_lock >= 0)
+		cache_lease_unlock(area, key, lease_lock, true);
 	errno = e;
 	return result;
 }

@@ -5,7 +5,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "cache/area.h"
+#include "io/cache/manage_internal.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
@@ -52,47 +52,47 @@ static void free_leases(struct leases *s)
 /* ---- entries ------------------------------------------------------------------------ */
 
 /* 0, what each() returned, or a negative status. */
-static int show(const cache_area *a, const cache_item *item, int (*each)(void *ctx, const gradcomp_cache_entry *e),
+static int show(const cache_area *a, const cache_entry *entry, int (*each)(void *ctx, const gradcomp_cache_entry *e),
                 void *ctx, gradcomp_error *err)
 {
 	static const gradcomp_cache_kind kinds[] = {
 		[CACHE_PUBLISHED] = GRADCOMP_CACHE_PUBLISHED,
 		[CACHE_UNFINISHED] = GRADCOMP_CACHE_UNFINISHED,
-		[CACHE_GONE] = GRADCOMP_CACHE_EVICTED,
+		[CACHE_EVICTING] = GRADCOMP_CACHE_EVICTED,
 		[CACHE_FOREIGN] = GRADCOMP_CACHE_FOREIGN,
 	};
 	char path[4096 + 300];
 	struct leases leases = {0};
-	cache_head head = {0};
-	int dir = item->kind == CACHE_PUBLISHED ? openat(a->fd, item->name, OPEN_DIR) : -1, result;
+	cache_manifest_head head = {0};
+	int dir = entry->kind == CACHE_PUBLISHED ? openat(a->fd, entry->name, OPEN_DIR) : -1, result;
 	if (dir >= 0) {
-		cache_head_read(dir, &head);
+		cache_manifest_head_read(dir, &head);
 		close(dir);
 	}
-	if (item->kind == CACHE_PUBLISHED && cache_lease_each(a->fd, item->key, add_lease, &leases) < 0) {
-		result = stage_fail(err, "list the leases of", item->key);
+	if (entry->kind == CACHE_PUBLISHED && cache_lease_each(a->fd, entry->key, add_lease, &leases) < 0) {
+		result = error_cannot(err, "list the leases of", entry->key);
 		goto done;
 	}
 	if (leases.failed) {
 		result = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to list the cache");
 		goto done;
 	}
-	snprintf(path, sizeof path, "%s/%.260s%s", a->path, item->name,
-	         item->kind == CACHE_PUBLISHED ? "/data" : "");
+	snprintf(path, sizeof path, "%s/%.260s%s", a->path, entry->name,
+	         entry->kind == CACHE_PUBLISHED ? "/data" : "");
 	const gradcomp_cache_entry e = {
 		.struct_size = sizeof e,
-		.kind = kinds[item->kind],
-		.name = item->name,
-		.key = item->key,
+		.kind = kinds[entry->kind],
+		.name = entry->name,
+		.key = entry->key,
 		.source = head.source,
 		.path = path,
 		.files = head.files,
 		.bytes = head.bytes,
-		.allocated = item->size.bytes,
-		.inodes = item->size.inodes,
-		.last_use = item->used,
-		.pinned = item->pinned,
-		.producing = item->producing,
+		.allocated = entry->size.bytes,
+		.inodes = entry->size.inodes,
+		.last_use = entry->used,
+		.pinned = entry->pinned,
+		.producing = entry->producing,
 		.nleases = leases.n,
 		.held = leases.held,
 		.leases = leases.lease,
@@ -111,19 +111,19 @@ gradcomp_status gradcomp_cache_each(const gradcomp_cache_options *options,
                                     gradcomp_error *err)
 {
 	cache_area a;
-	cache_items items = {0};
+	cache_entries entries = {0};
 	gradcomp_status status = cache_area_begin(&a, options, false, err);
 	if (!status && !a.empty)
-		status = cache_items_read(a.fd, &items, err);
-	for (size_t i = 0; !status && i < items.n; i++) {
-		int result = show(&a, &items.item[i], each, ctx, err);
+		status = cache_entries_read(a.fd, &entries, err);
+	for (size_t i = 0; !status && i < entries.n; i++) {
+		int result = show(&a, &entries.entry[i], each, ctx, err);
 		if (result > 0)
 			break;
 		status = (gradcomp_status)result;
 		if (!status)
 			status = cache_area_tick(&a, err);
 	}
-	cache_items_free(&items);
+	cache_entries_free(&entries);
 	cache_area_end(&a);
 	return status;
 }
@@ -146,7 +146,7 @@ gradcomp_status gradcomp_cache_get_usage(const gradcomp_cache_options *options, 
 {
 	gradcomp_cache_usage u = {.struct_size = usage->struct_size};
 	cache_budget budget;
-	cache_items items = {0};
+	cache_entries entries = {0};
 	struct statvfs fs = {0};
 	cache_area a;
 	gradcomp_status status = cache_area_begin(&a, options, false, err);
@@ -155,9 +155,9 @@ gradcomp_status gradcomp_cache_get_usage(const gradcomp_cache_options *options, 
 	if (a.empty)
 		a.fd = open_above(a.path);
 	else
-		status = cache_items_read(a.fd, &items, err);
+		status = cache_entries_read(a.fd, &entries, err);
 	if (!status && (a.fd < 0 || fstatvfs(a.fd, &fs) < 0))
-		status = stage_fail(err, "ask for the free space of", a.path);
+		status = error_cannot(err, "ask for the free space of", a.path);
 	if (!status && !(status = cache_budget_load(a.fd, &budget, err))) {
 		u.budget = budget.bytes;
 		u.high = budget.high;
@@ -167,16 +167,16 @@ gradcomp_status gradcomp_cache_get_usage(const gradcomp_cache_options *options, 
 		u.disk_free = (uint64_t)fs.f_bavail * fs.f_frsize;
 		snprintf(u.path, sizeof u.path, "%s", a.path);
 	}
-	for (size_t i = 0; i < items.n; i++) {
-		const cache_item *item = &items.item[i];
-		u.entries += item->kind == CACHE_PUBLISHED;
-		u.bytes += item->size.bytes;
-		if (cache_evictable(item))
-			u.evictable += item->size.bytes;
+	for (size_t i = 0; i < entries.n; i++) {
+		const cache_entry *entry = &entries.entry[i];
+		u.entries += entry->kind == CACHE_PUBLISHED;
+		u.bytes += entry->size.bytes;
+		if (cache_evictable(entry))
+			u.evictable += entry->size.bytes;
 	}
 	if (!status)
 		memcpy(usage, &u, usage->struct_size < sizeof u ? usage->struct_size : sizeof u);
-	cache_items_free(&items);
+	cache_entries_free(&entries);
 	cache_area_end(&a);
 	return status;
 }

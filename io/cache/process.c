@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
+#include "io/cache/cache.h"
 
 /* A file of /proc into `text`, terminated. */
 static bool read_proc(const char *path, char *text, size_t capacity)

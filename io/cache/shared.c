@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
-#include "config.h"
+#include "io/cache/cache.h"
+#include "config/config.h"
 
 /* `origin` is FILE:LINE, or a word: then the value is the default. The file and all
  * directories above it must be root's; config.c has seen that nobody else can write. */
@@ -22,10 +22,10 @@ static gradcomp_status check_origin(const char *name, const char *origin, gradco
 		return GRADCOMP_OK;
 	snprintf(path, sizeof path, "%.*s", (int)(colon - origin), origin);
 	if (!realpath(path, real))
-		return stage_fail(err, "find", path);
+		return error_cannot(err, "find", path);
 	for (char *end = real + strlen(real);;) {
 		if (lstat(*real ? real : "/", &st) < 0)
-			return stage_fail(err, "look at", real);
+			return error_cannot(err, "look at", real);
 		if (st.st_uid)
 			return error_set(err, GRADCOMP_ERR_INSECURE,
 			                 "%s: %s counts in a file of root's only, and %s belongs to uid %u", origin,
@@ -54,7 +54,7 @@ gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_
 		return GRADCOMP_OK;
 	errno = getpwnam_r(name, &pw, buf, sizeof buf, &found);
 	if (!found)
-		return errno ? stage_fail(err, "look up the account", name)
+		return errno ? error_cannot(err, "look up the account", name)
 		             : error_set(err, GRADCOMP_ERR_NOTFOUND,
 		                         "stage.shared_user is '%s'; there is no such account", name);
 	*out = pw.pw_uid;
@@ -112,7 +112,7 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
                                   gradcomp_error *err)
 {
 	gradcomp_status status = GRADCOMP_OK;
-	stage_walk w;
+	dirwalk w;
 	int data = openat(temp, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (data < 0 || fchmod(temp, 0755) < 0 || make_lease_dir(area, key) < 0) {
 		status = stage_write_failed(run, key, err);
@@ -120,7 +120,7 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 			close(data);
 		return status;
 	}
-	stage_walk_begin(&w, data);
+	dirwalk_begin(&w, data);
 	/* From the leaves up: a directory of mode 0500 is entered all the same. */
 	for (size_t i = m->n; !status && i-- > 0;) {
 		const stage_entry *e = &m->entries[i];
@@ -128,13 +128,13 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 		const char *base;
 		if ((e->type != STAGE_DIR && e->type != STAGE_FILE) || mode == e->mode)
 			continue;
-		int dir = stage_walk_parent(&w, e->path, &base);
+		int dir = dirwalk_parent(&w, e->path, &base);
 		if (dir < 0 || (*e->path ? fchmodat(dir, base, mode, 0) : fchmod(data, mode)) < 0)
 			status = stage_write_failed(run, e->path, err);
 		else
 			status = stage_run_tick(run, err);
 	}
-	stage_walk_end(&w);
+	dirwalk_end(&w);
 	close(data);
 	return status;
 }

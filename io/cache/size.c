@@ -14,7 +14,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "cache/cache.h"
+#include "io/cache/cache.h"
 
 #define NAME "size"
 #define MAGIC "gradcomp-size 1\n"
@@ -73,10 +73,10 @@ static int push(struct sum *s, const char *dir, const char *name)
 	return 0;
 }
 
-static int sum_dir(struct sum *s, stage_walk *w, const char *path)
+static int sum_dir(struct sum *s, dirwalk *w, const char *path)
 {
 	struct stat st;
-	int at = stage_walk_to(w, path, strlen(path)), result = 0;
+	int at = dirwalk_to(w, path, strlen(path)), result = 0;
 	int fd = at < 0 ? -1 : openat(at, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	if (!d) {
@@ -109,10 +109,10 @@ int cache_measure(int dir, cache_size *out)
 {
 	struct sum s = {.size = out};
 	struct stat st;
-	stage_walk w;
+	dirwalk w;
 	int result = fstat(dir, &st);
 	*out = (cache_size){.bytes = result ? 0 : (uint64_t)st.st_blocks * 512, .inodes = 1};
-	stage_walk_begin(&w, dir);
+	dirwalk_begin(&w, dir);
 	if (!result)
 		result = push(&s, "", "");
 	while (!result && s.n) {
@@ -121,7 +121,7 @@ int cache_measure(int dir, cache_size *out)
 		free(path);
 	}
 	int e = errno;
-	stage_walk_end(&w);
+	dirwalk_end(&w);
 	while (s.n)
 		free(s.todo[--s.n]);
 	free(s.todo);

@@ -6,9 +6,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cache/area.h"
-#include "config.h"
-#include "manifest.h"
+#include "io/cache/manage_internal.h"
+#include "config/config.h"
+#include "io/cache/manifest.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
@@ -52,7 +52,7 @@ static gradcomp_status check(void *ctx, stage_worker *w, size_t i, gradcomp_erro
 	enum verdict verdict = RIGHT;
 	const char *base;
 	struct stat st;
-	int dir = stage_walk_parent(&w->to, e->path, &base);
+	int dir = dirwalk_parent(&w->to, e->path, &base);
 	if (dir < 0 || (*e->path ? fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) : fstat(dir, &st)) < 0)
 		verdict = errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? MISSING : UNREADABLE;
 	else if ((st.st_mode & S_IFMT) != type_of(e))
@@ -114,7 +114,7 @@ static gradcomp_status verify_one(struct verify *v, gradcomp_error *err)
 	gradcomp_status status = GRADCOMP_OK;
 	int dir = openat(v->area->fd, v->key, OPEN_DIR);
 	if (dir < 0)
-		return errno == ENOENT ? cache_no_copy(v->area, v->key, err) : stage_fail(err, "open", v->key);
+		return errno == ENOENT ? cache_no_copy(v->area, v->key, err) : error_cannot(err, "open", v->key);
 	if (!stage_manifest_load(&v->m, dir, "manifest", &why))
 		report(v, "manifest", why ? why : "there is no memory for it");
 	else if (strcmp(v->m.key, v->key))
@@ -128,19 +128,19 @@ static gradcomp_status verify_one(struct verify *v, gradcomp_error *err)
 
 static gradcomp_status verify_all(struct verify *v, gradcomp_error *err)
 {
-	cache_items items;
-	gradcomp_status status = cache_items_read(v->area->fd, &items, err);
+	cache_entries entries;
+	gradcomp_status status = cache_entries_read(v->area->fd, &entries, err);
 	if (status)
 		return status;
-	for (size_t i = 0; !status && i < items.n; i++) {
-		if (items.item[i].kind != CACHE_PUBLISHED)
+	for (size_t i = 0; !status && i < entries.n; i++) {
+		if (entries.entry[i].kind != CACHE_PUBLISHED)
 			continue;
-		v->key = items.item[i].key;
+		v->key = entries.entry[i].key;
 		status = verify_one(v, err);
 		if (status == GRADCOMP_ERR_NOTFOUND) /* evicted since it was listed */
 			status = GRADCOMP_OK;
 	}
-	cache_items_free(&items);
+	cache_entries_free(&entries);
 	return status;
 }
 

@@ -4,20 +4,20 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "job.h"
-#include "store.h"
+#include "job/job.h"
+#include "io/dataset/dataset_internal.h"
 
 /* What the ranks tell each other when one is made. */
 typedef struct claim {
 	uint64_t count, seed;
 	uint32_t shuffle;
 	int32_t status;
-	share_name name;
+	shm_share_name name;
 } claim;
 
 void owner_of(const gradcomp_dataset *ds, uint64_t index, place *out)
 {
-	uint64_t at = order_find(&ds->first, index), n = (uint64_t)ds->nranks;
+	uint64_t at = permutation_find(&ds->first, index), n = (uint64_t)ds->nranks;
 
 	out->rank = (int)(at % n);
 	out->slot = at / n * (uint64_t)ds->nlocal + (uint64_t)ds->local_of[out->rank];
@@ -27,7 +27,7 @@ void dataset_unuse(gradcomp_dataset *ds)
 {
 	if (atomic_fetch_sub(&ds->users, 1) > 1)
 		return;
-	share_drop(ds);
+	shm_share_detach(ds);
 	if (ds->wake_fd >= 0)
 		close(ds->wake_fd);
 	free(ds->node_of);
@@ -77,7 +77,7 @@ static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_o
 	if (!o->make)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "a dataset needs a function make() that its values come from");
-	if (o->count > ORDER_COUNT_MAX)
+	if (o->count > PERMUTATION_COUNT_MAX)
 		return error_set(err, GRADCOMP_ERR_RANGE, "%llu samples: at most 2^62 can be counted",
 		                 (unsigned long long)o->count);
 	if (o->workers > 1024)
@@ -90,8 +90,8 @@ static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_o
 	if (o->spill && !(ds->spill = strdup(o->spill)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the name of a directory");
 	ds->o.spill = ds->spill;
-	order_begin(&ds->first, o->seed, 0, o->count, o->shuffle != 0);
-	ds->nslots = order_length(o->count, (uint64_t)ds->nranks, 0) * (uint64_t)ds->nlocal;
+	permutation_init(&ds->first, o->seed, 0, o->count, o->shuffle != 0);
+	ds->nslots = permutation_length(o->count, (uint64_t)ds->nranks, 0) * (uint64_t)ds->nlocal;
 	return GRADCOMP_OK;
 }
 
@@ -173,16 +173,16 @@ static gradcomp_status meet(gradcomp_dataset *ds, claim *mine, int door, gradcom
 	while (!st && ds->node_of[first] != ds->node)
 		first++;
 	if (!st && !failed && ds->local)
-		st = share_take(ds, &all[first].name, seconds, err);
+		st = shm_share_attach(ds, &all[first].name, seconds, err);
 	else if (!st && !failed && door >= 0)
-		st = share_give(ds, door, seconds, err);
+		st = shm_share_serve(ds, door, seconds, err);
 	free(all);
 	return st;
 }
 
 static void destroy(gradcomp_dataset *ds)
 {
-	ahead_stop(ds->ahead);
+	prefetch_stop(ds->ahead);
 	ds->ahead = NULL;
 	if (ds->area)
 		atomic_store(&ds->area->rank, 0);
@@ -225,7 +225,7 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 	}
 	st = options_of(ds, options, err);
 	if (!st && !ds->local)
-		st = share_make(ds, &mine.name, &door, err);
+		st = shm_share_create(ds, &mine.name, &door, err);
 	mine.count = ds->o.count;
 	mine.seed = ds->o.seed;
 	mine.shuffle = ds->o.shuffle != 0;
@@ -237,7 +237,7 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 	if (!st && ds->head)
 		st = process_register(ds, err);
 	if (!st && ds->head)
-		st = ahead_start(ds, err);
+		st = prefetch_start(ds, err);
 	if (!st && ds->head)
 		atomic_store(&ds->area->rank, atomic_load(&ds->self));
 	st = agree(ds, st, err);
@@ -262,7 +262,7 @@ gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err)
 	/* A forked child's copy goes with the child. */
 	if (!ds || process_is_child(ds))
 		return GRADCOMP_OK;
-	ahead_stop(ds->ahead);
+	prefetch_stop(ds->ahead);
 	ds->ahead = NULL;
 	st = service_drain(ds, err);
 	/* Nobody wants anything any more; then nobody listens any more. */
@@ -280,6 +280,6 @@ void gradcomp_dataset_stop(gradcomp_dataset *ds)
 {
 	if (!ds || process_is_child(ds) || atomic_exchange(&ds->stopped, true))
 		return;
-	ahead_halt(ds->ahead);
+	prefetch_halt(ds->ahead);
 	service_halt(ds);
 }

@@ -1,9 +1,9 @@
-#include "fetch.h"
+#include "io/dataset/fetch.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
 
-#include "checksum.h"
+#include "base/checksum.h"
 
 /* A ticket that the window has no room for is given up after this long: what the program
  * itself holds may fill it. */
@@ -203,7 +203,7 @@ static gradcomp_status make_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 	value v;
 
 	t->offset = 0;
-	st = value_make_at(ds, index, offer ? ask_room : NULL, &room, &v, err);
+	st = value_load_at(ds, index, offer ? ask_room : NULL, &room, &v, err);
 	if (st || v.base) {
 		/* Made in vain, or where only this process sees it. */
 		if (t->offset)
@@ -211,12 +211,12 @@ static gradcomp_status make_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 		atomic_store_explicit(&t->word, TICKET_FREE, memory_order_release);
 		if (!st) {
 			count(&ds->area->counts.unkept, 1);
-			value_lend(ds, &v, index, GRADCOMP_VALUE_MADE, view);
+			value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
 		}
 		return st;
 	}
 	t->sum = checksum_of(v.data, v.bytes, index);
-	value_lend(ds, &v, index, GRADCOMP_VALUE_MADE, view);
+	value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
 	view->hold = t;
 	atomic_store_explicit(&t->word, TICKET_OFFERED | self, memory_order_release);
 	fetch_notify(ds, t);
@@ -229,9 +229,9 @@ static gradcomp_status make_alone(gradcomp_dataset *ds, uint64_t index, gradcomp
 	gradcomp_status st;
 	value v;
 
-	st = value_make_at(ds, index, NULL, NULL, &v, err);
+	st = value_load_at(ds, index, NULL, NULL, &v, err);
 	if (!st)
-		value_lend(ds, &v, index, GRADCOMP_VALUE_MADE, view);
+		value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
 	return st;
 }
 

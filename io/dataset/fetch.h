@@ -11,10 +11,10 @@
  *
  * MAKING may ask for room in the window (ROOM), and gets it or not. A ticket whose process
  * has died is freed by the service. A HELD value that is DAMAGED is told to its owner. */
-#ifndef FETCH_H
-#define FETCH_H
+#ifndef IO_DATASET_FETCH_H
+#define IO_DATASET_FETCH_H
 
-#include "store.h"
+#include "io/dataset/dataset_internal.h"
 
 enum {
 	TICKET_FREE = 0,

@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "job.h"
-#include "store.h"
+#include "job/job.h"
+#include "io/dataset/dataset_internal.h"
 
 static pthread_once_t forked_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,11 +1,11 @@
-#include "service.h"
+#include "io/dataset/service.h"
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "job.h"
-#include "thread.h"
+#include "job/job.h"
+#include "base/thread.h"
 
 #define STARVED_SECONDS 0.002
 
@@ -48,7 +48,7 @@ static void collect(service *s, peer *p)
 		}
 		*at = o->next;
 		if (o->block >= 0)
-			window_unref(s, (uint32_t)o->block);
+			rx_buffer_unref(s, (uint32_t)o->block);
 		out_free(o);
 	}
 }
@@ -99,7 +99,7 @@ static void serve(service *s)
 	atomic_store(&ds->fetch->asleep, 1);
 	s->starved = s->posted = false;
 	tickets_attend(s);
-	keeper_notes(s);
+	load_worker_notify(s);
 	for (int i = 0; i < s->npeers && !s->status; i++) {
 		hear(s, &s->peers[i]);
 		ask(s, &s->peers[i]);
@@ -125,7 +125,7 @@ static void *service_main(void *arg)
 	gradcomp_dataset *ds = s->ds;
 
 	for (int i = 0; i < s->npeers && !s->status; i++)
-		hear_header(s, &s->peers[i]);
+		receive_header(s, &s->peers[i]);
 	while (!s->status && !atomic_load(&s->quit))
 		if (ds->tickets) {
 			serve(s);
@@ -165,7 +165,7 @@ gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err)
 	if (ds->tickets)
 		st = peers_find(s, err);
 	if (!st && ds->tickets)
-		st = keeper_start(s, err);
+		st = load_worker_start(s, err);
 	if (!st && thread_start(&s->thread, service_main, s))
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "cannot start a thread to serve a dataset");
 	s->started = !st;
@@ -188,8 +188,8 @@ gradcomp_status service_drain(gradcomp_dataset *ds, gradcomp_error *err)
 
 void service_halt(gradcomp_dataset *ds)
 {
-	if (ds->service && ds->service->keeper)
-		keeper_halt(ds->service->keeper);
+	if (ds->service && ds->service->load_worker)
+		load_worker_halt(ds->service->load_worker);
 }
 
 void service_stop(gradcomp_dataset *ds)
@@ -200,8 +200,8 @@ void service_stop(gradcomp_dataset *ds)
 		atomic_store(&s->quit, 1);
 		eventfd_write(ds->wake_fd, 1);
 		pthread_join(s->thread, NULL);
-		keeper_stop(s->keeper);
-		s->keeper = NULL;
+		load_worker_stop(s->load_worker);
+		s->load_worker = NULL;
 		s->started = false;
 	}
 }
@@ -215,7 +215,7 @@ void service_free(gradcomp_dataset *ds)
 	ds->channel = NULL;
 	if (!s)
 		return;
-	keeper_stop(s->keeper);
+	load_worker_stop(s->load_worker);
 	for (int i = 0; i < s->npeers; i++) {
 		peer *p = &s->peers[i];
 

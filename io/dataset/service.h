@@ -5,18 +5,18 @@
  * A rank asks its counterpart on each other node, the one of the same place there (modulo
  * how many there are), so each has few to talk to. Everything here belongs to that thread;
  * what others tell it they write on tickets, or in the keeper's lists. */
-#ifndef SERVICE_H
-#define SERVICE_H
+#ifndef IO_DATASET_SERVICE_H
+#define IO_DATASET_SERVICE_H
 
-#include "fetch.h"
+#include "io/dataset/fetch.h"
 #include "gradcomp/collective.h"
 
-#define ASK_MOST 256u                  /* samples in one request */
-#define ASKS 8u                        /* requests to one peer that wait for their answer */
+#define REQUEST_ITEMS_MAX 256u                  /* samples in one request */
+#define REQUESTS_MAX 8u                        /* requests to one peer that wait for their answer */
 #define PACKED_BYTES (16u << 10)       /* shorter values travel together */
 #define PUSH_MOST ((uint64_t)64 << 20) /* longer values are not taken from others without room for them */
 
-enum message { MSG_ASK = 1, MSG_TELL, MSG_NOTE, MSG_OFFER, MSG_TAKE, MSG_LEAVE, MSG_GIVE, MSG_DAMAGED };
+enum message { MSG_REQUEST = 1, MSG_REPLY, MSG_NOTIFY, MSG_OFFER, MSG_TAKE, MSG_LEAVE, MSG_PUSH, MSG_DAMAGED };
 
 /* Begins every message. */
 typedef struct header {
@@ -25,17 +25,17 @@ typedef struct header {
 	uint64_t index, bytes, sum;
 } header;
 
-typedef struct ask_item {
+typedef struct request_item {
 	uint64_t index;
 	uint32_t ticket, flags;
-} ask_item;
+} request_item;
 
-enum { TELL_SENT, TELL_ABSENT, TELL_UNKEPT, TELL_LATER, TELL_LARGE };
+enum { REPLY_SENT, REPLY_ABSENT, REPLY_UNKEPT, REPLY_LATER, REPLY_LARGE };
 
-typedef struct tell_item {
+typedef struct reply_item {
 	uint64_t bytes, sum;
 	uint32_t status, reserved;
-} tell_item;
+} reply_item;
 
 /* A message on its way out, and what its sends read. */
 typedef struct out {
@@ -50,7 +50,7 @@ typedef struct out {
 	gradcomp_request req[];
 } out;
 
-typedef enum peer_state { IN_HEAD, IN_ASK, IN_TELL, IN_VALUES, IN_GIVE } peer_state;
+typedef enum peer_state { IN_HEAD, IN_REQUEST, IN_REPLY, IN_VALUES, IN_PUSH } peer_state;
 
 typedef struct peer {
 	int rank;
@@ -84,7 +84,7 @@ typedef struct offer {
 	int taken;
 } offer;
 
-typedef struct keeper keeper;
+typedef struct load_worker load_worker;
 
 struct service {
 	gradcomp_dataset *ds;
@@ -110,18 +110,18 @@ struct service {
 	offer *offers;
 	uint64_t offered;
 	uint64_t swept; /* ns: when the dead were looked for */
-	keeper *keeper;
+	load_worker *load_worker;
 };
 
 /* ---- the window (window.c) -------------------------------------------------- */
 
 /* Room with one reference, or -1. */
-int window_alloc(service *s, uint64_t bytes);
+int rx_buffer_alloc(service *s, uint64_t bytes);
 /* The block needs no more than this. */
-void window_trim(service *s, int block, uint64_t bytes);
-void window_unref(service *s, uint32_t block);
-/* The longest piece that window_alloc() would find now. */
-uint64_t window_longest(service *s);
+void rx_buffer_trim(service *s, int block, uint64_t bytes);
+void rx_buffer_unref(service *s, uint32_t block);
+/* The longest piece that rx_buffer_alloc() would find now. */
+uint64_t rx_buffer_longest(service *s);
 
 /* ---- messages out (tell.c, ask.c) --------------------------------------------- */
 
@@ -133,7 +133,7 @@ void out_free(out *o);
 
 /* A value's messages: bytes of the next, and how many of the items from i on it carries. Values
  * stand in their block one after another; short ones that follow each other are one message. */
-uint64_t tell_run(const tell_item *items, uint32_t n, uint32_t i, uint32_t *carried);
+uint64_t reply_run(const reply_item *items, uint32_t n, uint32_t i, uint32_t *carried);
 
 /* Answers what came: p->items are p->in.n. */
 void tell(service *s, peer *p);
@@ -144,16 +144,16 @@ void ask(service *s, peer *p);
 
 /* Receives on as long as something is there. */
 void hear(service *s, peer *p);
-void hear_header(service *s, peer *p);
+void receive_header(service *s, peer *p);
 void receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req);
 /* The slot of a sample this node owns; NULL with the job failed when it is another's. */
-slot *hear_slot(service *s, const peer *p, uint64_t index);
+slot *receive_slot(service *s, const peer *p, uint64_t index);
 
 /* Values made elsewhere (give.c): offered to this node, given to it, and what it said to an offer. */
-void hear_offer(service *s, peer *p);
-void hear_give(service *s, peer *p);
-void hear_given(service *s, peer *p);
-void hear_wish(service *s, peer *p);
+void receive_offer(service *s, peer *p);
+void receive_push(service *s, peer *p);
+void receive_pushed(service *s, peer *p);
+void receive_wish(service *s, peer *p);
 
 /* ---- tickets (tickets.c) ----------------------------------------------------------- */
 
@@ -167,14 +167,14 @@ void ticket_want(service *s, uint32_t n);
 /* ---- making for others (keeper.c) --------------------------------------------------- */
 
 /* A thread that makes, or waits for, values of this node that others want. */
-gradcomp_status keeper_start(service *s, gradcomp_error *err);
-void keeper_stop(keeper *k);
+gradcomp_status load_worker_start(service *s, gradcomp_error *err);
+void load_worker_stop(load_worker *k);
 /* Waits for a make() under way; of a dataset that was stopped there comes no other. */
-void keeper_halt(keeper *k);
+void load_worker_halt(load_worker *k);
 /* A NOTE follows when it is there. */
-void keeper_add(service *s, peer *p, uint32_t ticket, uint64_t index);
+void load_worker_add(service *s, peer *p, uint32_t ticket, uint64_t index);
 /* Sends the NOTEs that are due. */
-void keeper_notes(service *s);
+void load_worker_notify(service *s);
 
 /* The job fails: a peer sent what cannot be. */
 void service_wrong(service *s, const peer *p, const char *what);

@@ -4,8 +4,8 @@
  * somebody may be looking at it where it stands. */
 #include <stdlib.h>
 
-#include "checksum.h"
-#include "store.h"
+#include "base/checksum.h"
+#include "io/dataset/dataset_internal.h"
 
 static void slot_set(slot *s, uint32_t word)
 {
@@ -119,7 +119,7 @@ void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s)
 static gradcomp_status slot_fill(gradcomp_dataset *ds, uint64_t index, slot *s, value *v, gradcomp_error *err)
 {
 	arena_room room = {ds, s};
-	gradcomp_status st = value_make_at(ds, index, ask_arena, &room, v, err);
+	gradcomp_status st = value_load_at(ds, index, ask_arena, &room, v, err);
 
 	if (st)
 		slot_abandon(s);
@@ -133,7 +133,7 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 {
 	slot *s = &ds->slots[number];
 	uint64_t begin = 0;
-	uint32_t source = GRADCOMP_VALUE_MADE;
+	uint32_t source = GRADCOMP_VALUE_LOADED;
 	gradcomp_status st = GRADCOMP_OK;
 	slot_value at;
 	value v;
@@ -157,7 +157,7 @@ gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t numbe
 			break;
 		}
 		if (state == SLOT_UNKEPT) {
-			st = value_make_at(ds, index, NULL, NULL, &v, err);
+			st = value_load_at(ds, index, NULL, NULL, &v, err);
 			count(&ds->area->counts.unkept, !st);
 			break;
 		}

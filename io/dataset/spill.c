@@ -8,9 +8,9 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "fileio.h"
+#include "base/fileio.h"
 #include "gradcomp/stage.h"
-#include "store.h"
+#include "io/dataset/dataset_internal.h"
 
 #define NAME_MOST 400
 #define LEFT_PERCENT 5 /* of the filesystem, which the file leaves to others */

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "service.h"
+#include "io/dataset/service.h"
 
 #define SWEEP_NS 1000000000u
 
@@ -74,7 +74,7 @@ static void ticket_serve(service *s, uint32_t n)
 	switch (word & WORD_STATE) {
 	case TICKET_WANTED:
 		/* Where nothing is asked for any more, or never could be, whoever wants it makes it. */
-		if (!atomic_load(&s->draining) && s->ds->head->window_bytes) {
+		if (!atomic_load(&s->draining) && s->ds->head->rx_buffer_bytes) {
 			ticket_want(s, n);
 		} else if (ticket_move(t, word, TICKET_FLYING | whose)) {
 			atomic_fetch_or(&t->flags, TICKET_FINAL);
@@ -83,7 +83,7 @@ static void ticket_serve(service *s, uint32_t n)
 		}
 		break;
 	case TICKET_ROOM:
-		b = atomic_load(&s->draining) ? -1 : window_alloc(s, t->bytes);
+		b = atomic_load(&s->draining) ? -1 : rx_buffer_alloc(s, t->bytes);
 		t->block = b < 0 ? 0 : (uint32_t)b;
 		t->offset = b < 0 ? 0 : s->blocks[b].offset;
 		atomic_store_explicit(&t->word, TICKET_MAKING | whose, memory_order_release);
@@ -93,7 +93,7 @@ static void ticket_serve(service *s, uint32_t n)
 		atomic_fetch_add(&s->ds->fetch->refs[t->block], 1);
 		offer_make(s, t);
 		if (!ticket_move(t, word, TICKET_HELD | whose)) {
-			window_unref(s, t->block);
+			rx_buffer_unref(s, t->block);
 			ticket_free(t);
 		}
 		break;
@@ -104,7 +104,7 @@ static void ticket_serve(service *s, uint32_t n)
 	case TICKET_DAMAGED:
 		out_header(s, peer_for(s, atomic_load(&t->index)),
 		           (header){.type = MSG_DAMAGED, .index = atomic_load(&t->index)});
-		window_unref(s, t->block);
+		rx_buffer_unref(s, t->block);
 		ticket_free(t);
 		break;
 	}
@@ -133,7 +133,7 @@ void tickets_sweep(service *s)
 			continue;
 		if (state == TICKET_READY || state == TICKET_HELD || state == TICKET_OFFERED ||
 		    state == TICKET_LEFT || state == TICKET_DAMAGED || (state == TICKET_MAKING && t->offset))
-			window_unref(s, t->block);
+			rx_buffer_unref(s, t->block);
 		ticket_free(t);
 	}
 }

@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "fetch.h"
-#include "job.h"
+#include "io/dataset/fetch.h"
+#include "job/job.h"
 
 gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
                              gradcomp_error *err)
@@ -83,7 +83,7 @@ gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *in
 
 uint64_t gradcomp_dataset_length(const gradcomp_dataset *ds)
 {
-	return order_length(ds->o.count, (uint64_t)ds->nranks, (uint64_t)ds->rank);
+	return permutation_length(ds->o.count, (uint64_t)ds->nranks, (uint64_t)ds->rank);
 }
 
 gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
@@ -98,8 +98,8 @@ gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoc
 		                 "there is no position %llu: rank %d has %llu samples an epoch",
 		                 (unsigned long long)position, ds->rank,
 		                 (unsigned long long)gradcomp_dataset_length(ds));
-	order_begin(&o, ds->o.seed, epoch, ds->o.count, ds->o.shuffle != 0);
-	*index = order_at(&o, position * (uint64_t)ds->nranks + (uint64_t)ds->rank);
+	permutation_init(&o, ds->o.seed, epoch, ds->o.count, ds->o.shuffle != 0);
+	*index = permutation_at(&o, position * (uint64_t)ds->nranks + (uint64_t)ds->rank);
 	return GRADCOMP_OK;
 }
 

@@ -1,7 +1,7 @@
 /* Sources on NFS servers come out of a module: the library does not need libnfs. */
-#include "config.h"
-#include "nfs_module.h"
-#include "registry.h"
+#include "config/config.h"
+#include "io/source/nfs_module.h"
+#include "plugin/registry.h"
 
 static const source_nfs_module *nfs_module(const config *c, gradcomp_error *err)
 {

@@ -1,9 +1,9 @@
 /* What source/nfs.so exports. */
-#ifndef SOURCE_NFS_MODULE_H
-#define SOURCE_NFS_MODULE_H
+#ifndef IO_SOURCE_NFS_MODULE_H
+#define IO_SOURCE_NFS_MODULE_H
 
-#include "ops.h"
-#include "url.h"
+#include "io/source/source_ops.h"
+#include "io/source/nfs_url.h"
 
 #define SOURCE_NFS_MODULE "source/nfs.so"
 #define SOURCE_NFS_SYMBOL "gradcomp_source_nfs"

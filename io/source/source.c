@@ -3,13 +3,13 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "nfs_module.h"
-#include "staging.h"
+#include "io/source/nfs_module.h"
+#include "io/stage/staging.h"
 
 gradcomp_status source_open(const struct config *c, const char *spec, source_wait wait, source **out,
                             gradcomp_error *err)
 {
-	return source_url_is(spec) ? source_nfs_open(c, spec, wait, out, err) : source_local_open(spec, out, err);
+	return source_url_is(spec) ? source_nfs_open(c, spec, wait, out, err) : source_posix_open(spec, out, err);
 }
 
 void source_close(source *s)
@@ -110,9 +110,9 @@ gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, 
 	return r->from->ops->file(r, path, ahead, st, err);
 }
 
-bool source_soon(source_reader *r, const char *path, uint64_t size)
+bool source_prefetch(source_reader *r, const char *path, uint64_t size)
 {
-	return r->from->ops->soon && within(r, path) && r->from->ops->soon(r, path, size);
+	return r->from->ops->prefetch && within(r, path) && r->from->ops->prefetch(r, path, size);
 }
 
 gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,

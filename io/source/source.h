@@ -6,12 +6,12 @@
  * A source is shared by threads; a reader is one thread's way to it. Paths are
  * relative to the root ("" is the root itself) and of at most PATH_MAX bytes.
  * Functions that return a status name the path in the text. */
-#ifndef SOURCE_H
-#define SOURCE_H
+#ifndef IO_SOURCE_SOURCE_H
+#define IO_SOURCE_SOURCE_H
 
 #include <stdbool.h>
 
-#include "error.h"
+#include "base/error.h"
 
 typedef struct source source;
 typedef struct source_reader source_reader;
@@ -77,7 +77,7 @@ gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, 
  * `size` bytes from its beginning: a server is asked ahead, which hides its distance from
  * many small files. False: telling more is of no use before some of it was opened. What
  * is opened in another order is read all the same. */
-bool source_soon(source_reader *r, const char *path, uint64_t size);
+bool source_prefetch(source_reader *r, const char *path, uint64_t size);
 /* Reads the open file at `at`: *got is less than n at its end only. */
 gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
                             gradcomp_error *err);

@@ -4,7 +4,7 @@
  *
  * Sums of codes are 1-bit SGD's (Seide et al., Interspeech 2014): two lossy steps,
  * however many ranks there are, with a second error memory at the owner of a stripe. */
-#include "direct.h"
+#include "plugins/common/collectives/direct.h"
 
 enum { PARAM_CHUNK };
 
@@ -50,8 +50,8 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.coded_allgather = direct_coded_allgather,
 	.coded_reduce_scatter = direct_coded_reduce_scatter,
 	.exchange = direct_exchange,
-	.resident = direct_resident,
+	.server_error = direct_server_error,
 	.cost = direct_cost,
 	.predict = predict,
-	.resident_begin = direct_resident_begin,
+	.server_error_begin = direct_server_error_begin,
 };

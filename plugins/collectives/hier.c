@@ -7,7 +7,7 @@
  * Song, Wang, Zhu, Chu 2020): its error memory lives on the shard, 1/n of the size, and
  * between nodes a node receives 1/n of what a flat all-gather of the same density
  * brings. */
-#include "hier.h"
+#include "plugins/common/collectives/hier.h"
 
 enum { PARAM_CHUNK, PARAM_RANKS_PER_NODE };
 
@@ -53,10 +53,10 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.barrier = hier_barrier,
 	.coded_allreduce = hier_coded_allreduce,
 	.shard = hier_shard,
-	.shard_reduce = hier_shard_reduce,
+	.local_reduce_scatter = hier_shard_reduce,
 	.shard_allreduce = hier_shard_allreduce,
 	.shard_allgather = hier_shard_allgather,
-	.shard_spread = hier_shard_spread,
+	.local_allgather = hier_local_allgather,
 	.cost = hier_cost,
 	.predict = predict,
 };

@@ -4,7 +4,7 @@
  *
  * Calls return when the stream has done the work: the thread that waits is the one
  * that can notice that a rank has died, see nccl/comm.c. */
-#include "nccl/comm.h"
+#include "plugins/collectives/nccl/comm.h"
 
 enum { PARAM_TIMEOUT };
 
@@ -138,7 +138,7 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 {
 	(void)values;
 	if (primitive & (GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_EXCHANGE))
-		return load_refuse("nccl", primitive, err);
+		return call_cost_refuse("nccl", primitive, err);
 	return primitive == GRADCOMP_CAN_ALLTOALL
 	               ? direct_predict(nranks, nnodes, primitive, bytes, out, err)
 	               : ring_predict(&usual, nranks, nnodes, primitive, bytes, out, err);

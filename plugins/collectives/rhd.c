@@ -1,7 +1,7 @@
 /* rhd: recursive halving and doubling for any number of ranks: all-reduce, reduce-scatter,
  * all-gather, broadcast and barrier in ceil(log2 P) trips, or twice as many, with as few
  * bytes as a ring; short all-reduces in half the trips by doubling whole buffers. */
-#include "rhd.h"
+#include "plugins/common/collectives/rhd.h"
 
 enum { PARAM_CHUNK, PARAM_SHORT };
 

@@ -2,7 +2,7 @@
  * sending 2 (P-1)/P * S bytes for an all-reduce of S (Patarasuk and Yuan 2009,
  * bandwidth-optimal). Every block is summed along one path and its bytes are then
  * handed on, so all ranks end with the same bits. */
-#include "ring.h"
+#include "plugins/common/collectives/ring.h"
 
 enum { PARAM_CHUNK, PARAM_SMALL, PARAM_MODE };
 enum { MODE_ASSISTED, MODE_HOP, MODE_DIRECT };
@@ -41,7 +41,7 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
                                uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
 {
 	const ring_options o = options(values);
-	return primitive == GRADCOMP_CAN_EXCHANGE ? load_refuse("ring", primitive, err)
+	return primitive == GRADCOMP_CAN_EXCHANGE ? call_cost_refuse("ring", primitive, err)
 	                                          : ring_predict(&o, nranks, nnodes, primitive, bytes, out, err);
 }
 

@@ -5,7 +5,7 @@
  * of a rank each way, and no payload grows with the ranks.
  *
  * Codes that are not sparse are carried too, dense sums as on the ring. */
-#include "ring.h"
+#include "plugins/common/collectives/ring.h"
 
 enum { PARAM_CHUNK };
 
@@ -36,7 +36,7 @@ static gradcomp_status exchange(void *instance, const gradcomp_exchange *x, grad
 	return ring_coded_allreduce(instance, x->buf, x->count, x->scale, x->codec, x->counter, x->residual, err);
 }
 
-static uint64_t resident(void *instance, uint64_t count)
+static uint64_t server_error(void *instance, uint64_t count)
 {
 	(void)instance, (void)count;
 	return 0;
@@ -68,7 +68,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.coded_allgather = ring_coded_allgather,
 	.coded_reduce_scatter = ring_coded_reduce_scatter,
 	.exchange = exchange,
-	.resident = resident,
+	.server_error = server_error,
 	.cost = ring_cost,
 	.predict = predict,
 };

@@ -2,7 +2,7 @@
  * what is short or for many ranks, and the reduction tree of gTop-k (Shi et al.,
  * ICDCS 2019), in which two payloads become one at every meeting. The root alone
  * computes a result and hands out its bytes, so all ranks end with the same bits. */
-#include "tree.h"
+#include "plugins/common/collectives/tree.h"
 
 enum { PARAM_CHUNK };
 

@@ -1,6 +1,6 @@
-#include "coded.h"
+#include "plugins/common/coded.h"
 
-#include "dense.h"
+#include "plugins/common/passthrough.h"
 
 gradcomp_status coded_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                            gradcomp_error *err)
@@ -8,7 +8,7 @@ gradcomp_status coded_plan(void *instance, const gradcomp_bucket *bucket, uint64
 	const coded *c = instance;
 	(void)err;
 	if (step < c->start_step) {
-		dense_plan(bucket, plan);
+		passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	coded_round(bucket, plan);
@@ -30,7 +30,7 @@ gradcomp_status coded_decode(void *instance, const gradcomp_work *work, uint32_t
 	const coded *c = instance;
 	(void)round, (void)in, (void)n, (void)err;
 	if (work->step < c->start_step)
-		dense_decode(work);
+		passthrough_decode(work);
 	return GRADCOMP_OK;
 }
 

@@ -1,7 +1,7 @@
 /* What compressors share that give the collective a code and are otherwise dense:
  * an instance of theirs begins with a struct coded. */
-#ifndef CODED_H
-#define CODED_H
+#ifndef PLUGINS_COMMON_CODED_H
+#define PLUGINS_COMMON_CODED_H
 
 #include "gradcomp/compressor.h"
 

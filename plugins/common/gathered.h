@@ -1,7 +1,7 @@
 /* Payloads that all ranks gather and that all have one length: what is checked
  * before anything in them is looked at. */
-#ifndef GATHERED_H
-#define GATHERED_H
+#ifndef PLUGINS_COMMON_GATHERED_H
+#define PLUGINS_COMMON_GATHERED_H
 
 #include "gradcomp/compressor.h"
 

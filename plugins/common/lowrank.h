@@ -8,8 +8,8 @@
  *
  * Factors of a bucket stand one after another, in payloads, in scratch and in what
  * an instance keeps: a bucket's P are one run of floats, and so are its Q. */
-#ifndef LOWRANK_H
-#define LOWRANK_H
+#ifndef PLUGINS_COMMON_LOWRANK_H
+#define PLUGINS_COMMON_LOWRANK_H
 
 #include "gradcomp/compressor.h"
 
@@ -29,13 +29,13 @@ enum { LOWRANK_RANK, LOWRANK_MIN_RATIO, LOWRANK_START_STEP, LOWRANK_PARAMS };
 	}
 
 /* Floats before a tensor: of whole tensors, of P and of Q. */
-typedef struct lowrank_place {
-	uint64_t whole, P, Q;
-} lowrank_place;
+typedef struct lowrank_extent {
+	uint64_t uncompressed, P, Q;
+} lowrank_extent;
 
 typedef struct lowrank_tensor {
 	uint64_t n, m, r;       /* r = 0: sent whole */
-	lowrank_place at;       /* in the layout */
+	lowrank_extent at;       /* in the layout */
 	uint32_t before, after; /* neighbours of the same shape, or LOWRANK_NONE */
 	char choice[24];
 } lowrank_tensor;
@@ -66,9 +66,9 @@ gradcomp_status lowrank_load(void *instance, const void *in, uint64_t bytes, gra
 /* ---- of a bucket ---- */
 
 /* How many floats of each sort it has. */
-lowrank_place lowrank_sizes(const lowrank *l, const gradcomp_bucket *bucket);
+lowrank_extent lowrank_sizes(const lowrank *l, const gradcomp_bucket *bucket);
 /* Nothing to compress: before start_step, and without matrices. */
-int lowrank_is_dense(const lowrank *l, const gradcomp_bucket *bucket, uint64_t step);
+int lowrank_is_passthrough(const lowrank *l, const gradcomp_bucket *bucket, uint64_t step);
 /* Bytes of scratch that the products need. */
 uint64_t lowrank_scratch(const lowrank *l, const gradcomp_bucket *bucket);
 double lowrank_flops(const lowrank *l, const gradcomp_bucket *bucket, int products);
@@ -83,14 +83,14 @@ void lowrank_unpack(const lowrank *l, const gradcomp_work *work, const float *in
 
 /* Random numbers, the same on all ranks and for all bucketings; draws 0 and 1 are the
  * first P and Q. */
-void lowrank_draw_q(const lowrank *l, const gradcomp_work *work, float *Q, uint64_t draw);
+void lowrank_random_q(const lowrank *l, const gradcomp_work *work, float *Q, uint64_t draw);
 
 /* P, Q: the bucket's factors. `room` is of lowrank_scratch() bytes. */
 void lowrank_orthonormalise_p(const lowrank *l, const gradcomp_work *work, float *P);
 void lowrank_orthonormalise_q(const lowrank *l, const gradcomp_work *work, float *Q);
 /* P = M Q and Q = M^T P, of what is compressed. */
-void lowrank_product_mq(const lowrank *l, const gradcomp_work *work, float *P, const float *Q, void *room);
-void lowrank_product_mtp(const lowrank *l, const gradcomp_work *work, float *Q, const float *P, void *room);
+void lowrank_product_mq(const lowrank *l, const gradcomp_work *work, float *P, const float *Q, void *scratch);
+void lowrank_product_mtp(const lowrank *l, const gradcomp_work *work, float *Q, const float *P, void *scratch);
 /* Unless local is NULL, error = x - P local^T, and 0 for tensors sent whole; then
  * x = P Q^T. */
 void lowrank_finish(const lowrank *l, const gradcomp_work *work, const float *P, const float *local,

@@ -1,8 +1,8 @@
-#include "signs.h"
+#include "plugins/common/signs.h"
 
-#include "coded.h"
-#include "dense.h"
-#include "gathered.h"
+#include "plugins/common/coded.h"
+#include "plugins/common/passthrough.h"
+#include "plugins/common/gathered.h"
 
 /* Where a tensor's part of a payload begins, in 32-bit words. */
 typedef struct place {
@@ -37,7 +37,7 @@ gradcomp_status signs_plan(void *instance, const gradcomp_bucket *bucket, uint64
 	const signs *s = instance;
 	(void)err;
 	if (step < s->start_step) {
-		dense_plan(bucket, plan);
+		passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	if (s->coded) {
@@ -46,7 +46,7 @@ gradcomp_status signs_plan(void *instance, const gradcomp_bucket *bucket, uint64
 	}
 	plan->nrounds = 1;
 	plan->rounds[0] = gathered_round(payload_bytes(s, bucket));
-	plan->scratch_bytes = s->values == 1 ? SIGNS_SUM_ROOM + s->host->operators->sum_scratch(bucket->numel) : 0;
+	plan->scratch_bytes = s->values == 1 ? SIGNS_SUM_SCRATCH + s->host->operators->sum_scratch(bucket->numel) : 0;
 	return GRADCOMP_OK;
 }
 
@@ -57,7 +57,7 @@ static void measure(const signs *s, const gradcomp_work *work, float *out, const
 		work->operators->sign_means(work->queue, out, x, n, run);
 	} else {
 		double *sum = work->scratch;
-		work->operators->sum_abs(work->queue, sum, x, n, (char *)work->scratch + SIGNS_SUM_ROOM);
+		work->operators->sum_abs(work->queue, sum, x, n, (char *)work->scratch + SIGNS_SUM_SCRATCH);
 		*out = (float)(*sum / (double)n);
 	}
 }
@@ -120,7 +120,7 @@ gradcomp_status signs_decode(void *instance, const gradcomp_work *work, uint32_t
 	place at = {0};
 	(void)round;
 	if (work->step < s->start_step) {
-		dense_decode(work);
+		passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	st = s->coded ? GRADCOMP_OK : check(s, work, in, n, err);
@@ -162,8 +162,8 @@ gradcomp_status signs_create(const gradcomp_host *host, const signs *from, void 
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", from->name);
 	*s = *from;
 	s->coded = coded_instead(s->layout);
-	s->room = s->coded ? host->alloc(SIGNS_SUM_ROOM + host->operators->sum_scratch(s->layout->numel)) : NULL;
-	if (s->coded && !s->room) {
+	s->scratch = s->coded ? host->alloc(SIGNS_SUM_SCRATCH + host->operators->sum_scratch(s->layout->numel)) : NULL;
+	if (s->coded && !s->scratch) {
 		host->release(s);
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", from->name);
 	}
@@ -176,6 +176,83 @@ void signs_destroy(void *instance)
 	signs *s = instance;
 	if (!s)
 		return;
-	s->host->release(s->room);
+	s->host->release(s->scratch);
 	s->host->release(s);
+}
+
+/* Signs as a code for runs of a bucket, whose tensors are not known then: columns of
+ * SIGNS_COLUMN numbers, or as many as were asked for; with one value, the whole run. */
+
+
+enum { SIGNS_COLUMN = 1024 };
+
+static uint64_t column_of(const signs *s, uint64_t n)
+{
+	return s->values == 1 ? n : s->length ? s->length : SIGNS_COLUMN;
+}
+
+static uint64_t values_of(const signs *s, uint64_t n)
+{
+	uint64_t column = column_of(s, n);
+	return s->values * ((n + column - 1) / column);
+}
+
+uint64_t signs_code_bound(void *instance, uint64_t n)
+{
+	const signs *s = instance;
+	return n ? 4 * (values_of(s, n) + s->host->operators->sign_words(n, column_of(s, n))) : 0;
+}
+
+gradcomp_status signs_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
+                           gradcomp_error *err)
+{
+	const signs *s = instance;
+	const gradcomp_operators *op = s->host->operators;
+	float *values = out;
+	(void)counter, (void)err;
+	*bytes = signs_code_bound(instance, n);
+	if (!n)
+		return GRADCOMP_OK;
+	if (s->values == 2) {
+		op->sign_means(NULL, values, in, n, column_of(s, n));
+	} else {
+		double *sum = s->scratch;
+		op->sum_abs(NULL, sum, in, n, (char *)s->scratch + SIGNS_SUM_SCRATCH);
+		*values = (float)(*sum / (double)n);
+	}
+	op->sign_pack(NULL, (uint32_t *)out + values_of(s, n), in, n, column_of(s, n));
+	return GRADCOMP_OK;
+}
+
+gradcomp_status signs_code_decode_add(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                      gradcomp_error *err)
+{
+	const signs *s = instance;
+	const gradcomp_operators *op = s->host->operators;
+	const coded about = {.host = s->host, .name = s->name};
+	const float *values = in;
+	float pair[2];
+	int bad = 0;
+	gradcomp_status st = coded_length(&about, bytes, signs_code_bound(instance, n), n, err);
+	if (st || !n)
+		return st;
+	op->nonfinite(NULL, values, values_of(s, n), &bad);
+	if (bad)
+		return s->host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: a run of %llu numbers came with a magnitude that is not finite",
+		                     s->name, (unsigned long long)n);
+	if (s->values == 1) {
+		pair[0] = *values;
+		pair[1] = -*values;
+	}
+	op->sign_add(NULL, out, 1, (const uint32_t *)in + values_of(s, n), s->values == 2 ? values : pair, n,
+	             column_of(s, n));
+	return GRADCOMP_OK;
+}
+
+gradcomp_status signs_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                  gradcomp_error *err)
+{
+	const signs *s = instance;
+	s->host->operators->fill(NULL, out, 0, n);
+	return signs_code_decode_add(instance, in, bytes, out, n, err);
 }

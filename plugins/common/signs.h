@@ -5,13 +5,13 @@
  *
  * Payload: the magnitudes (F32) of all runs of the bucket, then the signs: a bit a
  * number, 1 for a negative one, every run beginning a new word of 32 bits. */
-#ifndef SIGNS_H
-#define SIGNS_H
+#ifndef PLUGINS_COMMON_SIGNS_H
+#define PLUGINS_COMMON_SIGNS_H
 
 #include "gradcomp/compressor.h"
 
 /* One value a run: a sum in double, then that sum's scratch. */
-enum { SIGNS_SUM_ROOM = 64 };
+enum { SIGNS_SUM_SCRATCH = 64 };
 
 /* Instances begin with it. */
 typedef struct signs {
@@ -26,7 +26,7 @@ typedef struct signs {
 	 * mean magnitude, and runs are whole tensors. */
 	uint32_t values;
 	int coded;  /* the collective takes codes: see signs_code.c */
-	void *room; /* for code() */
+	void *scratch; /* for code() */
 } signs;
 
 /* What such compressors do instead of gathering. */

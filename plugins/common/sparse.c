@@ -2,10 +2,10 @@
  *
  *     encode   choose k of u, send them
  *     decode   average = 1/P * sum of what was sent     error = u - own share of it */
-#include "sparse.h"
+#include "plugins/common/sparse.h"
 
-#include "coded.h"
-#include "gathered.h"
+#include "plugins/common/coded.h"
+#include "plugins/common/gathered.h"
 
 static size_t largest_scratch(const sparse *s, uint64_t d, uint64_t k)
 {
@@ -64,8 +64,8 @@ void sparse_destroy(void *instance)
 	sparse *s = instance;
 	if (!s)
 		return;
-	s->host->release(s->room_to);
-	s->host->release(s->room_from);
+	s->host->release(s->encode_scratch);
+	s->host->release(s->decode_scratch);
 	s->host->release(s);
 }
 
@@ -115,7 +115,7 @@ uint64_t sparse_payload_bytes(const sparse *s, const gradcomp_bucket *bucket, ui
 
 /* Scratch: the unpacked pairs of one part, unless they lie in the payload; then
  * what choosing them needs. */
-static uint64_t room(const sparse *s, uint64_t k)
+static uint64_t pairs_bytes(const sparse *s, uint64_t k)
 {
 	return sparse_plain(s->coding) ? 0 : (k * (sizeof(float) + sizeof(uint32_t)) + 63) / 64 * 64;
 }
@@ -125,7 +125,7 @@ uint64_t sparse_scratch(const sparse *s, const gradcomp_bucket *bucket, uint64_t
 	uint64_t most = 0;
 	EACH_PART(s, bucket, step, w) {
 		uint64_t select = s->select_scratch ? s->select_scratch(s, w.p.d, w.p.k) : 0;
-		uint64_t bytes = room(s, w.p.k) + (select + 63) / 64 * 64;
+		uint64_t bytes = pairs_bytes(s, w.p.k) + (select + 63) / 64 * 64;
 		most = bytes > most ? bytes : most;
 	}
 	return most;
@@ -159,7 +159,7 @@ gradcomp_status sparse_encode_from(const sparse *s, const gradcomp_work *work, c
 		if (!w.p.k)
 			continue;
 		sparse_pairs p = pairs_in(plain ? (void *)at : work->scratch, w.p.k);
-		s->select(s, work, &w.p, from + w.p.at, p, (char *)work->scratch + room(s, w.p.k));
+		s->select(s, work, &w.p, from + w.p.at, p, (char *)work->scratch + pairs_bytes(s, w.p.k));
 		if (!plain)
 			sparse_pack(work->operators, s->coding, at, p, w.p.d, w.p.k);
 	}
@@ -231,8 +231,8 @@ gradcomp_status sparse_plan(void *instance, const gradcomp_bucket *bucket, uint6
 {
 	const sparse *s = instance;
 	(void)err;
-	if (sparse_is_dense(s, step)) {
-		dense_plan(bucket, plan);
+	if (sparse_is_passthrough(s, step)) {
+		passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	if (s->coded) {
@@ -257,8 +257,8 @@ gradcomp_status sparse_decode(void *instance, const gradcomp_work *work, uint32_
 {
 	const sparse *s = instance;
 	(void)round;
-	if (sparse_is_dense(s, work->step)) {
-		dense_decode(work);
+	if (sparse_is_passthrough(s, work->step)) {
+		passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	if (s->coded)
@@ -276,7 +276,7 @@ gradcomp_status sparse_cost(void *instance, const gradcomp_bucket *bucket, uint6
                             gradcomp_error *err)
 {
 	const sparse *s = instance;
-	int dense = sparse_is_dense(s, step);
+	int dense = sparse_is_passthrough(s, step);
 	(void)err;
 	cost->rounds = 1;
 	cost->wire_bytes = dense ? 4.0 * (double)bucket->numel : s->coded ? (double)sparse_code_bound(instance, bucket->numel)

@@ -19,12 +19,12 @@
  *     auto     the shortest of these; nothing when k = d
  *
  * What differs between methods is how the k are chosen; the rest is here. */
-#ifndef SPARSE_H
-#define SPARSE_H
+#ifndef PLUGINS_COMMON_SPARSE_H
+#define PLUGINS_COMMON_SPARSE_H
 
 #include "gradcomp/compressor.h"
 
-#include "dense.h"
+#include "plugins/common/passthrough.h"
 
 /* ---- parameters ---------------------------------------------------------------- */
 
@@ -65,7 +65,7 @@ extern const char *const sparse_value_codings[];
 	                         .min = 1, \
 	                         .max = 1e9, \
 	                         .help = "steps that each density of warmup lasts"}, \
-	[SPARSE_START_STEP] = DENSE_START_STEP
+	[SPARSE_START_STEP] = PASSTHROUGH_START_STEP
 #define SPARSE_INDICES_ROW \
 	[SPARSE_INDICES] = { \
 		.name = "indices", \
@@ -156,7 +156,7 @@ struct sparse {
 	sparse_coding coding;
 	int layerwise;
 	int coded;        /* the collective takes codes: see sparse_code.c */
-	void *room_to, *room_from; /* workspaces of code() and of the decoders */
+	void *encode_scratch, *decode_scratch; /* workspaces of code() and of the decoders */
 	/* How many of a part are sent, 1..d; NULL: what the schedule says. */
 	uint64_t (*kept)(const sparse *s, const sparse_part *p, uint64_t step);
 	/* Chooses exactly p->k of x[0..p->d), ascending, with operators alone. */
@@ -177,7 +177,7 @@ gradcomp_status sparse_new(size_t bytes, const gradcomp_host *host, const gradco
 
 uint32_t sparse_parts(const sparse *s, const gradcomp_bucket *bucket);
 sparse_part sparse_part_at(const sparse *s, const gradcomp_bucket *bucket, uint64_t step, uint32_t i);
-static inline int sparse_is_dense(const sparse *s, uint64_t step)
+static inline int sparse_is_passthrough(const sparse *s, uint64_t step)
 {
 	return step < s->schedule.start_step;
 }

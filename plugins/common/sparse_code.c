@@ -1,7 +1,7 @@
 /* Top-k as a code: whoever codes a run keeps its largest numbers. */
-#include "sparse.h"
+#include "plugins/common/sparse.h"
 
-#include "coded.h"
+#include "plugins/common/coded.h"
 
 gradcomp_status sparse_code_open(sparse *s, gradcomp_error *err)
 {
@@ -13,9 +13,9 @@ gradcomp_status sparse_code_open(sparse *s, gradcomp_error *err)
 		return s->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
 		                     "%s: %s needs a collective that gathers; where sums are coded, runs know neither tensors "
 		                     "nor steps", s->name, s->layerwise ? "layerwise=yes" : "warmup");
-	s->room_to = s->host->alloc(pairs + op->topk_scratch(n, k));
-	s->room_from = s->host->alloc(pairs);
-	if (!s->room_to || !s->room_from)
+	s->encode_scratch = s->host->alloc(pairs + op->topk_scratch(n, k));
+	s->decode_scratch = s->host->alloc(pairs);
+	if (!s->encode_scratch || !s->decode_scratch)
 		return s->host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory for codes of %llu numbers", s->name,
 		                     (unsigned long long)n);
 	s->coded = 1;
@@ -48,7 +48,7 @@ static sparse_pairs pairs_in(void *room, uint64_t k)
 /* Behind the pairs in the room of code(). */
 static void *scratch(const sparse *s)
 {
-	return (char *)s->room_to + (8 * sparse_share(s->schedule.density, s->layout->numel) + 63) / 64 * 64;
+	return (char *)s->encode_scratch + (8 * sparse_share(s->schedule.density, s->layout->numel) + 63) / 64 * 64;
 }
 
 gradcomp_status sparse_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
@@ -57,7 +57,7 @@ gradcomp_status sparse_code(void *instance, const float *in, uint64_t n, uint64_
 	const sparse *s = instance;
 	const gradcomp_operators *op = s->host->operators;
 	uint64_t k = kept(s, n);
-	sparse_pairs p = pairs_in(sparse_plain(s->coding) ? out : s->room_to, k);
+	sparse_pairs p = pairs_in(sparse_plain(s->coding) ? out : s->encode_scratch, k);
 	(void)counter, (void)err;
 	*bytes = sparse_code_bound(instance, n);
 	if (all_of(s, n)) {
@@ -78,7 +78,7 @@ gradcomp_status sparse_code_decode_add(void *instance, const void *in, uint64_t 
 	const coded about = {.host = s->host, .name = s->name};
 	const char *wrong;
 	uint64_t k = kept(s, n);
-	sparse_pairs p = pairs_in(sparse_plain(s->coding) ? (void *)(uintptr_t)in : s->room_from, k);
+	sparse_pairs p = pairs_in(sparse_plain(s->coding) ? (void *)(uintptr_t)in : s->decode_scratch, k);
 	gradcomp_status st = coded_length(&about, bytes, sparse_code_bound(instance, n), n, err);
 	if (st)
 		return st;

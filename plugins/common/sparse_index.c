@@ -1,6 +1,6 @@
 /* Index codings of sparse payloads. Elias-Fano: Elias, Efficient storage and
  * retrieval by content and address of static files, J. ACM 21 (1974). */
-#include "sparse.h"
+#include "plugins/common/sparse.h"
 
 #include <string.h>
 

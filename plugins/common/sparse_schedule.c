@@ -1,5 +1,5 @@
 /* Densities by step: warm-up as in Lin et al., Deep Gradient Compression (2018). */
-#include "sparse.h"
+#include "plugins/common/sparse.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* Lists of indices and values, packed. */
-#include "sparse.h"
+#include "plugins/common/sparse.h"
 
 const char *const sparse_value_codings[] = {"f32", "bf16", "fp16", "block8", "block4", NULL};
 

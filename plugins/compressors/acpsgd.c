@@ -10,13 +10,13 @@
  * the mean is linear in the factors they add up to what the average lacks.
  *
  * Payload, F32: P_w or Q_w of the bucket's matrices, then the tensors sent whole. */
-#include "dense.h"
-#include "lowrank.h"
+#include "plugins/common/passthrough.h"
+#include "plugins/common/lowrank.h"
 
 static const gradcomp_param params[] = {
 	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
 	[LOWRANK_MIN_RATIO] = LOWRANK_MIN_RATIO_ROW,
-	[LOWRANK_START_STEP] = DENSE_START_STEP,
+	[LOWRANK_START_STEP] = PASSTHROUGH_START_STEP,
 };
 
 static gradcomp_status acpsgd_create(const gradcomp_host *host, const gradcomp_value *values,
@@ -51,20 +51,20 @@ static int sends_q(const lowrank *l, uint64_t step)
 
 /* Floats of the factor that is held, and of the one that is sent. */
 typedef struct sizes {
-	uint64_t held, sent, whole;
+	uint64_t held, sent, uncompressed;
 } sizes;
 
 static sizes measure(const lowrank *l, const gradcomp_bucket *bucket, uint64_t step)
 {
-	lowrank_place size = lowrank_sizes(l, bucket);
-	return sends_q(l, step) ? (sizes){size.P, size.Q, size.whole} : (sizes){size.Q, size.P, size.whole};
+	lowrank_extent size = lowrank_sizes(l, bucket);
+	return sends_q(l, step) ? (sizes){size.P, size.Q, size.uncompressed} : (sizes){size.Q, size.P, size.uncompressed};
 }
 
 /* Scratch: the factor that is held, orthonormal; this rank's other one; room for the
  * products. */
 typedef struct parts {
 	float *held, *own;
-	void *room;
+	void *operator_scratch;
 } parts;
 
 static uint64_t before_room(const sizes *n)
@@ -82,13 +82,13 @@ static gradcomp_status acpsgd_plan(void *instance, const gradcomp_bucket *bucket
 {
 	const lowrank *l = instance;
 	(void)err;
-	if (lowrank_is_dense(l, bucket, step)) {
-		dense_plan(bucket, plan);
+	if (lowrank_is_passthrough(l, bucket, step)) {
+		passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	sizes n = measure(l, bucket, step);
 	plan->nrounds = 1;
-	plan->rounds[0] = dense_round(n.sent + n.whole);
+	plan->rounds[0] = passthrough_round(n.sent + n.uncompressed);
 	plan->scratch_bytes = before_room(&n) * sizeof(float) + lowrank_scratch(l, bucket);
 	return GRADCOMP_OK;
 }
@@ -98,7 +98,7 @@ static gradcomp_status acpsgd_encode(void *instance, const gradcomp_work *work, 
 {
 	const lowrank *l = instance;
 	const gradcomp_operators *op = work->operators;
-	const lowrank_place *at = &l->tensors[work->bucket->first].at;
+	const lowrank_extent *at = &l->tensors[work->bucket->first].at;
 	sizes n = measure(l, work->bucket, work->step);
 	parts s = divide(&n, work->scratch);
 	float *to = out->data;
@@ -106,15 +106,15 @@ static gradcomp_status acpsgd_encode(void *instance, const gradcomp_work *work, 
 	if (sends_q(l, work->step)) {
 		op->copy(work->queue, s.held, l->P + at->P, n.held * sizeof *to);
 		lowrank_orthonormalise_p(l, work, s.held);
-		lowrank_product_mtp(l, work, s.own, s.held, s.room);
+		lowrank_product_mtp(l, work, s.own, s.held, s.operator_scratch);
 	} else {
 		op->copy(work->queue, s.held, l->Q + at->Q, n.held * sizeof *to);
 		lowrank_orthonormalise_q(l, work, s.held);
-		lowrank_product_mq(l, work, s.own, s.held, s.room);
+		lowrank_product_mq(l, work, s.own, s.held, s.operator_scratch);
 	}
 	op->copy(work->queue, to, s.own, n.sent * sizeof *to);
 	lowrank_pack(l, work, to + n.sent);
-	out->bytes = (n.sent + n.whole) * sizeof *to;
+	out->bytes = (n.sent + n.uncompressed) * sizeof *to;
 	return GRADCOMP_OK;
 }
 
@@ -124,16 +124,16 @@ static gradcomp_status acpsgd_decode(void *instance, const gradcomp_work *work, 
 	lowrank *l = instance;
 	const gradcomp_operators *op = work->operators;
 	const gradcomp_bucket *b = work->bucket;
-	const lowrank_place *at = &l->tensors[b->first].at;
+	const lowrank_extent *at = &l->tensors[b->first].at;
 	(void)count;
-	if (lowrank_is_dense(l, b, work->step)) {
-		dense_decode(work);
+	if (lowrank_is_passthrough(l, b, work->step)) {
+		passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	sizes n = measure(l, b, work->step);
 	parts s = divide(&n, work->scratch);
 	const float *mean = in->data;
-	gradcomp_status st = lowrank_expect(l, work, round, in, (n.sent + n.whole) * sizeof *mean, err);
+	gradcomp_status st = lowrank_expect(l, work, round, in, (n.sent + n.uncompressed) * sizeof *mean, err);
 	if (st || lowrank_overflown(l, work, mean, n.sent))
 		return st;
 	lowrank_unpack(l, work, mean + n.sent);
@@ -154,11 +154,11 @@ static gradcomp_status acpsgd_cost(void *instance, const gradcomp_bucket *bucket
                                    gradcomp_cost *cost, gradcomp_error *err)
 {
 	const lowrank *l = instance;
-	int dense = lowrank_is_dense(l, bucket, step);
+	int dense = lowrank_is_passthrough(l, bucket, step);
 	sizes n = measure(l, bucket, step);
 	(void)err;
 	cost->rounds = 1;
-	cost->wire_bytes = 4.0 * (double)(dense ? bucket->numel : n.sent + n.whole);
+	cost->wire_bytes = 4.0 * (double)(dense ? bucket->numel : n.sent + n.uncompressed);
 	cost->passes = dense ? 0 : sends_q(l, step) ? 4 : 5;
 	cost->flops = dense ? 0 : lowrank_flops(l, bucket, sends_q(l, step) ? 3 : 4);
 	return GRADCOMP_OK;

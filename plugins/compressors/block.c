@@ -9,8 +9,8 @@
  * lose stays in that rank's error memory, so that nothing is lost for good. */
 #include "gradcomp/compressor.h"
 
-#include "coded.h"
-#include "dense.h"
+#include "plugins/common/coded.h"
+#include "plugins/common/passthrough.h"
 
 enum { BITS, BLOCK, ROUNDING, START_STEP };
 
@@ -33,7 +33,7 @@ static const gradcomp_param params[] = {
                       .def = "nearest",
                       .choices = roundings,
                       .help = "stochastic: up with the probability of the fraction"},
-	[START_STEP] = DENSE_START_STEP,
+	[START_STEP] = PASSTHROUGH_START_STEP,
 };
 
 typedef struct block {

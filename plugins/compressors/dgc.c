@@ -19,8 +19,8 @@
  * others, GATHERED (sparse.h), if there are any. m and v are the state arrays. */
 #include <math.h>
 
-#include "gathered.h"
-#include "sparse.h"
+#include "plugins/common/gathered.h"
+#include "plugins/common/sparse.h"
 
 enum { MOMENTUM = SPARSE_PARAMS, NESTEROV, CLIP };
 enum { M, V };
@@ -51,14 +51,14 @@ typedef struct dgc {
 	double clip; /* of one rank */
 } dgc;
 
-static int whole(const dgc *p, uint32_t tensor, uint64_t step)
+static int uncompressed(const dgc *p, uint32_t tensor, uint64_t step)
 {
-	return sparse_is_dense(&p->s, step) || p->s.layout->tensors[tensor].ndim < 2;
+	return sparse_is_passthrough(&p->s, step) || p->s.layout->tensors[tensor].ndim < 2;
 }
 
 static uint64_t kept(const sparse *s, const sparse_part *part, uint64_t step)
 {
-	if (whole((const dgc *)s, part->tensor, step))
+	if (uncompressed((const dgc *)s, part->tensor, step))
 		return 0;
 	return sparse_share(sparse_density(&s->schedule, step), part->d);
 }
@@ -100,7 +100,7 @@ static gradcomp_status dgc_create(const gradcomp_host *host, const gradcomp_valu
 
 /* What a bucket has: numbers averaged whole, and bytes of the parts. */
 typedef struct sizes {
-	uint64_t whole, parts;
+	uint64_t uncompressed, parts;
 	uint32_t rounds;
 } sizes;
 
@@ -108,14 +108,14 @@ static sizes measure(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
 {
 	sizes a = {.parts = sparse_payload_bytes(&p->s, bucket, step)};
 	for (uint32_t i = bucket->first; i < bucket->first + bucket->ntensors; i++)
-		a.whole += whole(p, i, step) ? p->s.layout->tensors[i].numel : 0;
-	a.rounds = a.whole && a.parts ? 2 : 1;
+		a.uncompressed += uncompressed(p, i, step) ? p->s.layout->tensors[i].numel : 0;
+	a.rounds = a.uncompressed && a.parts ? 2 : 1;
 	return a;
 }
 
 static int is_sum(const sizes *a, uint32_t round)
 {
-	return !round && (a->whole || !a->parts);
+	return !round && (a->uncompressed || !a->parts);
 }
 
 /* Scratch: what the parts need; v with this step's momentum; the mean of the whole
@@ -129,7 +129,7 @@ static places divide(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
 	uint64_t room = p->clip > 0 ? p->s.host->operators->sum_scratch(bucket->numel) : 0;
 	places a = {.v = sparse_scratch(&p->s, bucket, step) / sizeof(float)};
 	a.mean = a.v + bucket->numel;
-	a.norm = (a.mean + measure(p, bucket, step).whole + 15) / 16 * 16;
+	a.norm = (a.mean + measure(p, bucket, step).uncompressed + 15) / 16 * 16;
 	a.bytes = a.norm * sizeof(float) + room;
 	return a;
 }
@@ -142,7 +142,7 @@ static gradcomp_status dgc_plan(void *instance, const gradcomp_bucket *bucket, u
 	(void)err;
 	plan->nrounds = a.rounds;
 	for (uint32_t r = 0; r < a.rounds; r++)
-		plan->rounds[r] = is_sum(&a, r) ? dense_round(a.whole) : gathered_round(a.parts);
+		plan->rounds[r] = is_sum(&a, r) ? passthrough_round(a.uncompressed) : gathered_round(a.parts);
 	plan->scratch_bytes = divide(p, bucket, step).bytes;
 	return GRADCOMP_OK;
 }
@@ -209,7 +209,7 @@ static gradcomp_status dgc_encode(void *instance, const gradcomp_work *work, uin
 		return st;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		uint64_t n = p->s.layout->tensors[b->first + i].numel;
-		if (whole(p, b->first + i, work->step) != is_sum(&size, round))
+		if (uncompressed(p, b->first + i, work->step) != is_sum(&size, round))
 			continue;
 		if (!is_sum(&size, round)) {
 			gather_velocity(p, work, v, i);
@@ -221,7 +221,7 @@ static gradcomp_status dgc_encode(void *instance, const gradcomp_work *work, uin
 			op->scale(work->queue, to, a, n);
 		to += n;
 	}
-	out->bytes = size.whole * sizeof *to;
+	out->bytes = size.uncompressed * sizeof *to;
 	return is_sum(&size, round) ? GRADCOMP_OK : sparse_encode_from(&p->s, work, v, out, err);
 }
 
@@ -237,7 +237,7 @@ static gradcomp_status decode_parts(const dgc *p, const gradcomp_work *work, con
 		return st;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		uint64_t d = p->s.layout->tensors[b->first + i].numel, at = from(p, work, i);
-		if (whole(p, b->first + i, work->step))
+		if (uncompressed(p, b->first + i, work->step))
 			continue;
 		accumulate(p, work, work->state[M] + at, work->x[i], clipped(p, work, i), d);
 		work->operators->copy(work->queue, work->state[V] + at, v + at, d * sizeof *v);
@@ -254,7 +254,7 @@ static void decode_whole(const dgc *p, const gradcomp_work *work, const float *m
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 		uint64_t d = p->s.layout->tensors[work->bucket->first + i].numel;
 		float *m = work->state[M] + from(p, work, i);
-		if (!whole(p, work->bucket->first + i, work->step))
+		if (!uncompressed(p, work->bucket->first + i, work->step))
 			continue;
 		accumulate(p, work, m, mean, 1, d);
 		op->copy(work->queue, work->x[i], m, d * sizeof *m);
@@ -272,12 +272,12 @@ static gradcomp_status dgc_decode(void *instance, const gradcomp_work *work, uin
 	float *mean = (float *)work->scratch + divide(p, work->bucket, work->step).mean;
 	gradcomp_status st = GRADCOMP_OK;
 	if (is_sum(&size, round)) {
-		if (in->bytes != size.whole * sizeof *mean)
+		if (in->bytes != size.uncompressed * sizeof *mean)
 			return p->s.host->fail(err, GRADCOMP_ERR_INTERNAL,
 			                       "dgc: a sum of %llu bytes for bucket %u, %llu are right",
 			                       (unsigned long long)in->bytes, work->bucket->index,
-			                       (unsigned long long)(size.whole * sizeof *mean));
-		work->operators->copy(work->queue, mean, in->data, size.whole * sizeof *mean);
+			                       (unsigned long long)(size.uncompressed * sizeof *mean));
+		work->operators->copy(work->queue, mean, in->data, size.uncompressed * sizeof *mean);
 	} else {
 		st = decode_parts(p, work, in, n, err);
 	}
@@ -293,7 +293,7 @@ static gradcomp_status dgc_cost(void *instance, const gradcomp_bucket *bucket, u
 	sizes size = measure(p, bucket, step);
 	(void)err;
 	cost->rounds = size.rounds;
-	cost->wire_bytes = 4.0 * (double)size.whole + (double)size.parts;
+	cost->wire_bytes = 4.0 * (double)size.uncompressed + (double)size.parts;
 	cost->passes = size.parts ? 12 : 6;
 	return GRADCOMP_OK;
 }

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "sparse.h"
+#include "plugins/common/sparse.h"
 
 static const gradcomp_param params[] = {SPARSE_SCHEDULE_ROWS, SPARSE_INDICES_ROW};
 
@@ -38,7 +38,7 @@ typedef struct notes {
 	uint32_t *a, *b, *out; /* k each: of two payloads, and of what becomes of them */
 	uint32_t *left_idx;    /* k for each merge */
 	float *left_val;
-	void *room; /* for operators */
+	void *operator_scratch; /* for operators */
 } notes;
 
 enum { FIRST = 16 }; /* words before the lists */
@@ -64,7 +64,7 @@ static notes notes_of(const sparse *s, const gradcomp_work *work)
 	n.out = n.b + n.k;
 	n.left_idx = n.out + n.k;
 	n.left_val = (float *)(n.left_idx + n.k * most_merges(s));
-	n.room = n.merges + words_before_room(s, n.k);
+	n.operator_scratch = n.merges + words_before_room(s, n.k);
 	return n;
 }
 
@@ -81,8 +81,8 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	uint64_t d = bucket->numel, k = sparse_part_at(s, bucket, step, 0).k;
 	uint64_t choosing = op->topk_scratch(d, k), merging = op->sparse_merge_scratch(k);
 	(void)err;
-	if (sparse_is_dense(s, step)) {
-		dense_plan(bucket, plan);
+	if (sparse_is_passthrough(s, step)) {
+		passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 1;
@@ -100,7 +100,7 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 	float *val = out->data;
 	(void)round, (void)err;
 	*n.merges = 0;
-	work->operators->topk(work->queue, n.sent, val, work->flat, n.d, n.k, n.room);
+	work->operators->topk(work->queue, n.sent, val, work->flat, n.d, n.k, n.operator_scratch);
 	sparse_index_pack(s->coding.indices, val + n.k, n.sent, n.d, n.k);
 	out->bytes = payload_bytes(s, n.d, n.k);
 	return GRADCOMP_OK;
@@ -154,7 +154,7 @@ static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t
 	}
 	uint64_t at = n.k * (*n.merges)++;
 	work->operators->sparse_merge(work->queue, n.out, val, n.left_idx + at, n.left_val + at, n.a, a->data, n.b,
-	                              b->data, n.k, n.room);
+	                              b->data, n.k, n.operator_scratch);
 	sparse_index_pack(s->coding.indices, val + n.k, n.out, n.d, n.k);
 	return GRADCOMP_OK;
 }
@@ -165,8 +165,8 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 	const sparse *s = instance;
 	const gradcomp_operators *op = work->operators;
 	(void)round;
-	if (sparse_is_dense(s, work->step)) {
-		dense_decode(work);
+	if (sparse_is_passthrough(s, work->step)) {
+		passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	notes n = notes_of(s, work);
@@ -190,7 +190,7 @@ static gradcomp_status cost(void *instance, const gradcomp_bucket *bucket, uint6
                             gradcomp_error *err)
 {
 	const sparse *s = instance;
-	int dense = sparse_is_dense(s, step);
+	int dense = sparse_is_passthrough(s, step);
 	(void)err;
 	cost->rounds = 1;
 	cost->wire_bytes = (double)(dense ? 4 * bucket->numel

@@ -16,9 +16,9 @@
  *
  * Rounds: the tensors sent whole, if there are any, SUMMED; P_w and Q_w, GATHERED,
  * the matrices in order: steps (F32) and codes of each, padded to 4 bytes. */
-#include "dense.h"
-#include "gathered.h"
-#include "lowrank.h"
+#include "plugins/common/passthrough.h"
+#include "plugins/common/gathered.h"
+#include "plugins/common/lowrank.h"
 
 enum { BITS = LOWRANK_PARAMS, BLOCK };
 
@@ -27,7 +27,7 @@ static const char *const widths[] = {"8", "4", NULL};
 static const gradcomp_param params[] = {
 	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
 	[LOWRANK_MIN_RATIO] = LOWRANK_MIN_RATIO_ROW,
-	[LOWRANK_START_STEP] = DENSE_START_STEP,
+	[LOWRANK_START_STEP] = PASSTHROUGH_START_STEP,
 	[BITS] = {.name = "bits",
                   .type = GRADCOMP_PARAM_CHOICE,
                   .def = "8",
@@ -109,29 +109,29 @@ static gradcomp_status lqsgd_create(const gradcomp_host *host, const gradcomp_va
 }
 
 /* What a round sends. */
-enum { WHOLE, SEND_P, SEND_Q };
+enum { UNCOMPRESSED, SEND_P, SEND_Q };
 
 static int sends(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t round)
 {
-	return (int)round + (lowrank_sizes(&p->l, bucket).whole ? WHOLE : SEND_P);
+	return (int)round + (lowrank_sizes(&p->l, bucket).uncompressed ? UNCOMPRESSED : SEND_P);
 }
 
 /* Scratch: P, Q, what this rank sent of Q, and room for the products. */
 typedef struct parts {
 	float *P, *Q, *own;
-	void *room;
+	void *operator_scratch;
 } parts;
 
 /* Floats before the room. */
 static uint64_t held(const lqsgd *p, const gradcomp_bucket *bucket)
 {
-	lowrank_place size = lowrank_sizes(&p->l, bucket);
+	lowrank_extent size = lowrank_sizes(&p->l, bucket);
 	return (size.P + 2 * size.Q + 15) / 16 * 16;
 }
 
 static parts divide(const lqsgd *p, const gradcomp_work *work)
 {
-	lowrank_place size = lowrank_sizes(&p->l, work->bucket);
+	lowrank_extent size = lowrank_sizes(&p->l, work->bucket);
 	float *scratch = work->scratch;
 	return (parts){scratch, scratch + size.P, scratch + size.P + size.Q, scratch + held(p, work->bucket)};
 }
@@ -148,12 +148,12 @@ static gradcomp_status lqsgd_plan(void *instance, const gradcomp_bucket *bucket,
 {
 	const lqsgd *p = instance;
 	(void)err;
-	if (lowrank_is_dense(&p->l, bucket, step)) {
-		dense_plan(bucket, plan);
+	if (lowrank_is_passthrough(&p->l, bucket, step)) {
+		passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	for (int what; (what = sends(p, bucket, plan->nrounds)) <= SEND_Q; plan->nrounds++)
-		plan->rounds[plan->nrounds] = what == WHOLE ? dense_round(lowrank_sizes(&p->l, bucket).whole)
+		plan->rounds[plan->nrounds] = what == UNCOMPRESSED ? passthrough_round(lowrank_sizes(&p->l, bucket).uncompressed)
 		                                            : gathered_round(packed(p, bucket, what));
 	plan->scratch_bytes = held(p, bucket) * sizeof(float) + lowrank_scratch(&p->l, bucket);
 	return GRADCOMP_OK;
@@ -199,23 +199,23 @@ static gradcomp_status lqsgd_encode(void *instance, const gradcomp_work *work, u
 {
 	const lqsgd *p = instance;
 	const lowrank *l = &p->l;
-	lowrank_place size = lowrank_sizes(l, work->bucket);
+	lowrank_extent size = lowrank_sizes(l, work->bucket);
 	parts s = divide(p, work);
 	int what = sends(p, work->bucket, round);
 	(void)err;
-	if (what == WHOLE) {
+	if (what == UNCOMPRESSED) {
 		lowrank_pack(l, work, out->data);
-		out->bytes = size.whole * sizeof(float);
+		out->bytes = size.uncompressed * sizeof(float);
 		return GRADCOMP_OK;
 	}
 	if (what == SEND_P) {
 		work->operators->copy(work->queue, s.Q, l->Q + l->tensors[work->bucket->first].at.Q,
 		                      size.Q * sizeof *s.Q);
 		lowrank_orthonormalise_q(l, work, s.Q);
-		lowrank_product_mq(l, work, s.P, s.Q, s.room);
+		lowrank_product_mq(l, work, s.P, s.Q, s.operator_scratch);
 		quantise(p, work, out->data, s.P, size.P, what);
 	} else {
-		lowrank_product_mtp(l, work, s.own, s.P, s.room);
+		lowrank_product_mtp(l, work, s.own, s.P, s.operator_scratch);
 		quantise(p, work, out->data, s.own, size.Q, what);
 	}
 	out->bytes = packed(p, work->bucket, what);
@@ -289,14 +289,14 @@ static gradcomp_status lqsgd_decode(void *instance, const gradcomp_work *work, u
 {
 	lqsgd *p = instance;
 	lowrank *l = &p->l;
-	lowrank_place size = lowrank_sizes(l, work->bucket);
-	if (lowrank_is_dense(l, work->bucket, work->step)) {
-		dense_decode(work);
+	lowrank_extent size = lowrank_sizes(l, work->bucket);
+	if (lowrank_is_passthrough(l, work->bucket, work->step)) {
+		passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	int what = sends(p, work->bucket, round);
-	if (what == WHOLE) {
-		gradcomp_status st = lowrank_expect(l, work, round, in, size.whole * sizeof(float), err);
+	if (what == UNCOMPRESSED) {
+		gradcomp_status st = lowrank_expect(l, work, round, in, size.uncompressed * sizeof(float), err);
 		if (!st)
 			lowrank_unpack(l, work, in->data);
 		return st;
@@ -314,16 +314,16 @@ static gradcomp_status lqsgd_cost(void *instance, const gradcomp_bucket *bucket,
                                   gradcomp_error *err)
 {
 	const lqsgd *p = instance;
-	lowrank_place size = lowrank_sizes(&p->l, bucket);
+	lowrank_extent size = lowrank_sizes(&p->l, bucket);
 	(void)err;
-	if (lowrank_is_dense(&p->l, bucket, step)) {
+	if (lowrank_is_passthrough(&p->l, bucket, step)) {
 		cost->rounds = 1;
 		cost->wire_bytes = 4.0 * (double)bucket->numel;
 		return GRADCOMP_OK;
 	}
-	cost->rounds = size.whole ? 3 : 2;
+	cost->rounds = size.uncompressed ? 3 : 2;
 	cost->wire_bytes =
-		4.0 * (double)size.whole + (double)packed(p, bucket, SEND_P) + (double)packed(p, bucket, SEND_Q);
+		4.0 * (double)size.uncompressed + (double)packed(p, bucket, SEND_P) + (double)packed(p, bucket, SEND_Q);
 	cost->passes = 5;
 	cost->flops = lowrank_flops(&p->l, bucket, 4);
 	return GRADCOMP_OK;

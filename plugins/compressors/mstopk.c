@@ -8,8 +8,8 @@
  *
  * The random number follows from the seed, the rank, the step and the tensor.
  * Payload: as topk's, see sparse.h. */
-#include "draw.h"
-#include "sparse.h"
+#include "plugins/common/random_stream.h"
+#include "plugins/common/sparse.h"
 
 enum { SAMPLINGS = SPARSE_LAYERWISE_PARAMS };
 
@@ -39,7 +39,7 @@ static size_t scratch(const sparse *s, uint64_t d, uint64_t k)
 static void select_sampled(const sparse *s, const gradcomp_work *work, const sparse_part *p, const float *x,
                            sparse_pairs out, void *room)
 {
-	uint64_t stream = draw_stream(s->layout, work->step) + p->tensor * 0x9e3779b97f4a7c15u;
+	uint64_t stream = random_stream(s->layout, work->step) + p->tensor * 0x9e3779b97f4a7c15u;
 	work->operators->mstopk(work->queue, out.idx, out.val, x, p->d, p->k, ((const mstopk *)s)->samplings,
 	                        s->layout->seed, stream, room);
 }

@@ -13,8 +13,8 @@
  * bucket are coded the same way. Rows are not known there: a column is 1024 numbers. */
 #include "gradcomp/compressor.h"
 
-#include "dense.h"
-#include "signs.h"
+#include "plugins/common/passthrough.h"
+#include "plugins/common/signs.h"
 
 enum { COLUMN, START_STEP };
 enum { SHORTEST = 32 };
@@ -26,7 +26,7 @@ static const gradcomp_param params[] = {
                     .min = 0,
                     .max = 1 << 30,
                     .help = "numbers that share two means; 0: a row of the tensor, 1024 where sums are coded"},
-	[START_STEP] = DENSE_START_STEP,
+	[START_STEP] = PASSTHROUGH_START_STEP,
 };
 
 static gradcomp_status onebit_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)

@@ -19,8 +19,8 @@
  * these the tensors sent whole; odd rounds have Q_w. */
 #include <math.h>
 
-#include "dense.h"
-#include "lowrank.h"
+#include "plugins/common/passthrough.h"
+#include "plugins/common/lowrank.h"
 
 enum { WARM_START = LOWRANK_PARAMS, RESTART };
 enum { EXTRA = 2 };
@@ -29,7 +29,7 @@ enum { EXTRA = 2 };
 static const gradcomp_param params[] = {
 	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
 	[LOWRANK_MIN_RATIO] = LOWRANK_MIN_RATIO_ROW,
-	[LOWRANK_START_STEP] = DENSE_START_STEP,
+	[LOWRANK_START_STEP] = PASSTHROUGH_START_STEP,
 	[WARM_START] = {.name = "warm_start",
                         .type = GRADCOMP_PARAM_BOOL,
                         .def = "yes",
@@ -88,19 +88,19 @@ static uint32_t rounds(const powersgd *p, uint64_t step)
 /* Scratch: P, Q, the noise of a restart, and room for the products. */
 typedef struct parts {
 	float *P, *Q, *noise;
-	void *room;
+	void *operator_scratch;
 } parts;
 
 /* Floats before the room. */
 static uint64_t held(const powersgd *p, const gradcomp_bucket *bucket, uint64_t step)
 {
-	lowrank_place size = lowrank_sizes(&p->l, bucket);
+	lowrank_extent size = lowrank_sizes(&p->l, bucket);
 	return (size.P + (restarts(p, step) ? 2 : 1) * size.Q + 15) / 16 * 16;
 }
 
 static parts divide(const powersgd *p, const gradcomp_work *work)
 {
-	lowrank_place size = lowrank_sizes(&p->l, work->bucket);
+	lowrank_extent size = lowrank_sizes(&p->l, work->bucket);
 	float *scratch = work->scratch;
 	return (parts){scratch, scratch + size.P, scratch + size.P + size.Q,
 	               scratch + held(p, work->bucket, work->step)};
@@ -108,8 +108,8 @@ static parts divide(const powersgd *p, const gradcomp_work *work)
 
 static uint64_t floats(const powersgd *p, const gradcomp_bucket *bucket, uint32_t round)
 {
-	lowrank_place size = lowrank_sizes(&p->l, bucket);
-	return round % 2 ? size.Q : round ? size.P : size.P + size.whole;
+	lowrank_extent size = lowrank_sizes(&p->l, bucket);
+	return round % 2 ? size.Q : round ? size.P : size.P + size.uncompressed;
 }
 
 static gradcomp_status powersgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
@@ -117,13 +117,13 @@ static gradcomp_status powersgd_plan(void *instance, const gradcomp_bucket *buck
 {
 	const powersgd *p = instance;
 	(void)err;
-	if (lowrank_is_dense(&p->l, bucket, step)) {
-		dense_plan(bucket, plan);
+	if (lowrank_is_passthrough(&p->l, bucket, step)) {
+		passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = rounds(p, step);
 	for (uint32_t r = 0; r < plan->nrounds; r++)
-		plan->rounds[r] = dense_round(floats(p, bucket, r));
+		plan->rounds[r] = passthrough_round(floats(p, bucket, r));
 	plan->scratch_bytes = held(p, bucket, step) * sizeof(float) + lowrank_scratch(&p->l, bucket);
 	return GRADCOMP_OK;
 }
@@ -138,11 +138,11 @@ static void first_q(const powersgd *p, const gradcomp_work *work, const parts *s
 	if (l->Q)
 		op->copy(work->queue, s->Q, l->Q + from, lowrank_sizes(l, b).Q * sizeof *s->Q);
 	else
-		lowrank_draw_q(l, work, s->Q, 2 + work->step);
+		lowrank_random_q(l, work, s->Q, 2 + work->step);
 	lowrank_orthonormalise_q(l, work, s->Q);
 	if (!restarts(p, work->step))
 		return;
-	lowrank_draw_q(l, work, s->noise, 2 + work->step);
+	lowrank_random_q(l, work, s->noise, 2 + work->step);
 	for (const lowrank_tensor *end = t + b->ntensors; t < end; t++)
 		if (t->r)
 			op->axpy(work->queue, s->Q + (t->at.Q - from), (float)(NOISE / sqrt((double)t->m)),
@@ -155,18 +155,18 @@ static gradcomp_status powersgd_encode(void *instance, const gradcomp_work *work
 	const powersgd *p = instance;
 	const lowrank *l = &p->l;
 	parts s = divide(p, work);
-	lowrank_place size = lowrank_sizes(l, work->bucket);
+	lowrank_extent size = lowrank_sizes(l, work->bucket);
 	float *to = out->data;
 	(void)err;
 	if (round % 2) {
-		lowrank_product_mtp(l, work, s.Q, s.P, s.room);
+		lowrank_product_mtp(l, work, s.Q, s.P, s.operator_scratch);
 		work->operators->copy(work->queue, to, s.Q, size.Q * sizeof *to);
 	} else {
 		if (!round) {
 			first_q(p, work, &s);
 			lowrank_pack(l, work, to + size.P);
 		}
-		lowrank_product_mq(l, work, to, s.Q, s.room);
+		lowrank_product_mq(l, work, to, s.Q, s.operator_scratch);
 	}
 	out->bytes = floats(p, work->bucket, round) * sizeof *to;
 	return GRADCOMP_OK;
@@ -180,13 +180,13 @@ static gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work
 	const gradcomp_operators *op = work->operators;
 	const gradcomp_bucket *b = work->bucket;
 	(void)n;
-	if (lowrank_is_dense(l, b, work->step)) {
-		dense_decode(work);
+	if (lowrank_is_passthrough(l, b, work->step)) {
+		passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	gradcomp_status st = lowrank_expect(l, work, round, in, floats(p, b, round) * sizeof(float), err);
 	parts s = divide(p, work);
-	lowrank_place size = lowrank_sizes(l, b);
+	lowrank_extent size = lowrank_sizes(l, b);
 	const float *mean = in->data;
 	if (st)
 		return st;
@@ -211,7 +211,7 @@ static gradcomp_status powersgd_cost(void *instance, const gradcomp_bucket *buck
 {
 	const powersgd *p = instance;
 	(void)err;
-	if (lowrank_is_dense(&p->l, bucket, step)) {
+	if (lowrank_is_passthrough(&p->l, bucket, step)) {
 		cost->rounds = 1;
 		cost->wire_bytes = 4.0 * (double)bucket->numel;
 		return GRADCOMP_OK;

@@ -17,9 +17,9 @@
 
 #include "gradcomp/compressor.h"
 
-#include "dense.h"
-#include "draw.h"
-#include "gathered.h"
+#include "plugins/common/passthrough.h"
+#include "plugins/common/random_stream.h"
+#include "plugins/common/gathered.h"
 
 enum { LEVELS, BLOCK, ERROR, START_STEP };
 
@@ -40,7 +40,7 @@ static const gradcomp_param params[] = {
                    .type = GRADCOMP_PARAM_BOOL,
                    .def = "no",
                    .help = "remember what was rounded away, and send less of it at random"},
-	[START_STEP] = DENSE_START_STEP,
+	[START_STEP] = PASSTHROUGH_START_STEP,
 };
 
 typedef struct qsgd {
@@ -106,7 +106,7 @@ static gradcomp_status qsgd_plan(void *instance, const gradcomp_bucket *bucket, 
 	const qsgd *t = instance;
 	(void)err;
 	if (step < t->start_step) {
-		dense_plan(bucket, plan);
+		passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 1;
@@ -121,7 +121,7 @@ static gradcomp_status qsgd_encode(void *instance, const gradcomp_work *work, ui
 	uint64_t d = work->bucket->numel;
 	gradcomp_quantiser q = t->q;
 	(void)round, (void)err;
-	q.stream = draw_stream(t->layout, work->step);
+	q.stream = random_stream(t->layout, work->step);
 	q.first = work->bucket->offset;
 	work->operators->quantise(work->queue, out->data, work->flat, d, &q);
 	if (t->remembers)
@@ -140,7 +140,7 @@ static gradcomp_status qsgd_decode(void *instance, const gradcomp_work *work, ui
 	int bad = 0;
 	(void)round;
 	if (work->step < t->start_step) {
-		dense_decode(work);
+		passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	s = gathered_expect(t->host, t->layout, "qsgd", work, in, n, payload_bytes(t, d), err);

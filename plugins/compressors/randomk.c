@@ -10,7 +10,7 @@
  * They are distinct, and every place is as likely as any other.
  *
  * Payload: k values (F32), 4k bytes. */
-#include "sparse.h"
+#include "plugins/common/sparse.h"
 
 static const gradcomp_param params[] = {SPARSE_SCHEDULE_ROWS};
 
@@ -83,8 +83,8 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	const sparse *s = instance;
 	uint64_t k = sparse_part_at(s, bucket, step, 0).k;
 	(void)err;
-	if (sparse_is_dense(s, step)) {
-		dense_plan(bucket, plan);
+	if (sparse_is_passthrough(s, step)) {
+		passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 1;
@@ -116,8 +116,8 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 	const gradcomp_operators *op = work->operators;
 	uint64_t d = work->bucket->numel, k = sparse_part_at(s, work->bucket, work->step, 0).k;
 	(void)round;
-	if (sparse_is_dense(s, work->step)) {
-		dense_decode(work);
+	if (sparse_is_passthrough(s, work->step)) {
+		passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	if (n != 1 || in->bytes != k * sizeof(float))
@@ -139,8 +139,8 @@ static gradcomp_status cost(void *instance, const gradcomp_bucket *bucket, uint6
 	(void)err;
 	cost->rounds = 1;
 	cost->wire_bytes =
-		4.0 * (double)(sparse_is_dense(s, step) ? bucket->numel : sparse_part_at(s, bucket, step, 0).k);
-	cost->passes = sparse_is_dense(s, step) ? 1 : 3;
+		4.0 * (double)(sparse_is_passthrough(s, step) ? bucket->numel : sparse_part_at(s, bucket, step, 0).k);
+	cost->passes = sparse_is_passthrough(s, step) ? 1 : 3;
 	return GRADCOMP_OK;
 }
 

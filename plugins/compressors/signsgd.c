@@ -14,13 +14,13 @@
  * in dist-EF-SGD (Zheng, Huang, Kwok, NeurIPS 2019), which compresses both ways. */
 #include "gradcomp/compressor.h"
 
-#include "dense.h"
-#include "signs.h"
+#include "plugins/common/passthrough.h"
+#include "plugins/common/signs.h"
 
 enum { START_STEP };
 
 static const gradcomp_param params[] = {
-	[START_STEP] = DENSE_START_STEP,
+	[START_STEP] = PASSTHROUGH_START_STEP,
 };
 
 static uint64_t whole(const signs *s, const gradcomp_tensor *t)

@@ -18,9 +18,9 @@
 
 #include "gradcomp/compressor.h"
 
-#include "dense.h"
-#include "draw.h"
-#include "gathered.h"
+#include "plugins/common/passthrough.h"
+#include "plugins/common/random_stream.h"
+#include "plugins/common/gathered.h"
 
 enum { CLIP, START_STEP };
 enum { SUMMED_FROM = 11, SUMMED_TO = 127, SUM_ROOM = 64 };
@@ -32,7 +32,7 @@ static const gradcomp_param params[] = {
                   .min = 0,
                   .max = 1e6,
                   .help = "root mean squares beyond which a number is cut off; 0: none is"},
-	[START_STEP] = DENSE_START_STEP,
+	[START_STEP] = PASSTHROUGH_START_STEP,
 };
 
 typedef struct terngrad {
@@ -93,7 +93,7 @@ static gradcomp_status terngrad_plan(void *instance, const gradcomp_bucket *buck
 		 sums = SUM_ROOM + t->host->operators->sum_scratch(bucket->numel);
 	(void)err;
 	if (step < t->start_step) {
-		dense_plan(bucket, plan);
+		passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 2;
@@ -136,7 +136,7 @@ static gradcomp_status terngrad_encode(void *instance, const gradcomp_work *work
                                        gradcomp_payload *out, gradcomp_error *err)
 {
 	const terngrad *t = instance;
-	uint64_t stream = draw_stream(t->layout, work->step);
+	uint64_t stream = random_stream(t->layout, work->step);
 	uint8_t *to = out->data;
 	float *s = round == 0 ? out->data : work->scratch;
 	(void)err;

@@ -4,8 +4,8 @@
  *     average = t / nranks * sum over ranks of (-1, 0 or 1)       error = u - what was sent
  *
  * Payload: ceil(d / 4) bytes, the first number in the lowest bits, no header. */
-#include "dense.h"
-#include "gathered.h"
+#include "plugins/common/passthrough.h"
+#include "plugins/common/gathered.h"
 
 enum { T, START_STEP };
 
@@ -16,7 +16,7 @@ static const gradcomp_param params[] = {
                .min = 1e-30,
                .max = 1e30,
                .help = "what is sent of numbers that large; about the size of the largest gradients"},
-	[START_STEP] = DENSE_START_STEP,
+	[START_STEP] = PASSTHROUGH_START_STEP,
 };
 
 typedef struct threshold {
@@ -66,7 +66,7 @@ static gradcomp_status threshold_plan(void *instance, const gradcomp_bucket *buc
 	const threshold *p = instance;
 	(void)err;
 	if (step < p->start_step) {
-		dense_plan(bucket, plan);
+		passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 1;
@@ -96,7 +96,7 @@ static gradcomp_status threshold_decode(void *instance, const gradcomp_work *wor
 	uint64_t d = work->bucket->numel;
 	(void)round;
 	if (work->step < p->start_step) {
-		dense_decode(work);
+		passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	gradcomp_status st = gathered_expect(p->host, p->layout, "threshold", work, in, n, packed(d), err);

@@ -10,7 +10,7 @@
  *
  * Over a collective that sums codes k is of each run that it codes (sparse: of a block,
  * at every hop), and what a rank drops on the way stays in its own error memory. */
-#include "sparse.h"
+#include "plugins/common/sparse.h"
 
 static const gradcomp_param params[] = {SPARSE_SCHEDULE_ROWS, SPARSE_INDICES_ROW, SPARSE_VALUES_ROW,
                                         SPARSE_LAYERWISE_ROW};

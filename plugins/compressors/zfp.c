@@ -20,8 +20,8 @@
 
 #include "gradcomp/compressor.h"
 
-#include "coded.h"
-#include "dense.h"
+#include "plugins/common/coded.h"
+#include "plugins/common/passthrough.h"
 
 enum { RATE, START_STEP };
 enum { PIECE = 4096, EMPTY_BITS = 9, LEAST_RATE = 5 };
@@ -33,7 +33,7 @@ static const gradcomp_param params[] = {
                   .min = 1,
                   .max = 32,
                   .help = "bits a number; 1 and 2 are 2.25, and of gradients little comes through below 5"},
-	[START_STEP] = DENSE_START_STEP,
+	[START_STEP] = PASSTHROUGH_START_STEP,
 };
 
 /* One direction. Words past the piece are there for a decoder that reads ahead. */
@@ -41,7 +41,7 @@ typedef struct coder {
 	zfp_stream *zfp;
 	bitstream *bits;
 	uint64_t words[PIECE / 2 + 16];
-	float room[PIECE];
+	float piece[PIECE];
 } coder;
 
 typedef struct zfp {
@@ -143,11 +143,11 @@ static gradcomp_status zfp_code(void *instance, const float *in, uint64_t n, uin
 	(void)counter, (void)err;
 	for (uint64_t i = 0; i < n; i += PIECE) {
 		uint64_t count = n - i < PIECE ? n - i : PIECE, whole = (count + 3) / 4 * 4;
-		memcpy(z->out.room, in + i, count * sizeof(float));
+		memcpy(z->out.piece, in + i, count * sizeof(float));
 		/* The last block is filled up with its last number, as smooth as can be. */
 		for (uint64_t j = count; j < whole; j++)
-			z->out.room[j] = in[i + count - 1];
-		blocks(&z->out, z->out.room, count, encode_block);
+			z->out.piece[j] = in[i + count - 1];
+		blocks(&z->out, z->out.piece, count, encode_block);
 		zfp_stream_flush(z->out.zfp);
 		memcpy(to, z->out.words, zfp_bound(z, count));
 		to += zfp_bound(z, count);
@@ -167,12 +167,12 @@ static gradcomp_status decode(zfp *z, const void *in, uint64_t bytes, float *out
 	for (uint64_t i = 0; i < n && !s; i += PIECE) {
 		uint64_t count = n - i < PIECE ? n - i : PIECE;
 		memcpy(z->in.words, from, zfp_bound(z, count));
-		blocks(&z->in, z->in.room, count, zfp_decode_block_float_1);
-		op->clamp(NULL, z->in.room, z->in.room, &most, count);
+		blocks(&z->in, z->in.piece, count, zfp_decode_block_float_1);
+		op->clamp(NULL, z->in.piece, z->in.piece, &most, count);
 		if (adding)
-			op->add(NULL, out + i, z->in.room, count);
+			op->add(NULL, out + i, z->in.piece, count);
 		else
-			memcpy(out + i, z->in.room, count * sizeof(float));
+			memcpy(out + i, z->in.piece, count * sizeof(float));
 		from += zfp_bound(z, count);
 	}
 	return s;

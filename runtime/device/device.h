@@ -4,8 +4,8 @@
  *
  * Functions that can fail return NULL, or a few words of CUDA's. They act on the
  * device of the calling thread, see use(). */
-#ifndef DEVICE_H
-#define DEVICE_H
+#ifndef DEVICE_DEVICE_H
+#define DEVICE_DEVICE_H
 
 #include "gradcomp/abi.h"
 

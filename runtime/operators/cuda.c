@@ -2,11 +2,11 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "config.h"
-#include "cuda/module.h"
-#include "error.h"
-#include "operators.h"
-#include "registry.h"
+#include "config/config.h"
+#include "operators/cuda/cuda_module.h"
+#include "base/error.h"
+#include "operators/operator_tables.h"
+#include "plugin/registry.h"
 
 static gradcomp_status load(const gradcomp_operators **table, gradcomp_error *err)
 {

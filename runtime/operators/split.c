@@ -1,6 +1,6 @@
 /* Operators that are one loop, by runs of elements. An element's bits do not depend on where its run begins; sums are made of one
  * number a run, added in order, whether or not there are threads. */
-#include "split.h"
+#include "operators/split.h"
 
 static const gradcomp_operators *plain;
 
@@ -21,7 +21,7 @@ static void run(call *c, size_t n, size_t length, void (*part)(void *, size_t))
 {
 	c->n = n;
 	c->length = length;
-	threads_run(part, c, split_parts(n, length));
+	thread_pool_run(part, c, split_parts(n, length));
 }
 
 /* One operator: its part, in which s is the run and c the call, and itself. */
@@ -39,42 +39,42 @@ PART(add, plain->add(NULL, OUT(float), IN(float), s.count))
 static void add(void *queue, float *y, const float *x, size_t n)
 {
 	(void)queue;
-	run(&(call){.out = y, .in = x}, n, THREADS_PART, add_part);
+	run(&(call){.out = y, .in = x}, n, OPERATOR_PART, add_part);
 }
 
 PART(scale, plain->scale(NULL, OUT(float), (float)c->a, s.count))
 static void scale(void *queue, float *x, float a, size_t n)
 {
 	(void)queue;
-	run(&(call){.out = x, .a = a}, n, THREADS_PART, scale_part);
+	run(&(call){.out = x, .a = a}, n, OPERATOR_PART, scale_part);
 }
 
 PART(axpy, plain->axpy(NULL, OUT(float), (float)c->a, IN(float), s.count))
 static void axpy(void *queue, float *y, float a, const float *x, size_t n)
 {
 	(void)queue;
-	run(&(call){.out = y, .in = x, .a = a}, n, THREADS_PART, axpy_part);
+	run(&(call){.out = y, .in = x, .a = a}, n, OPERATOR_PART, axpy_part);
 }
 
 PART(clamp, plain->clamp(NULL, OUT(float), IN(float), c->limit, s.count))
 static void clamp(void *queue, float *y, const float *x, const float *limit, size_t n)
 {
 	(void)queue;
-	run(&(call){.out = y, .in = x, .limit = limit}, n, THREADS_PART, clamp_part);
+	run(&(call){.out = y, .in = x, .limit = limit}, n, OPERATOR_PART, clamp_part);
 }
 
 PART(fill, plain->fill(NULL, OUT(float), (float)c->a, s.count))
 static void fill(void *queue, float *x, float a, size_t n)
 {
 	(void)queue;
-	run(&(call){.out = x, .a = a}, n, THREADS_PART, fill_part);
+	run(&(call){.out = x, .a = a}, n, OPERATOR_PART, fill_part);
 }
 
 PART(copy, plain->copy(NULL, OUT(char), IN(char), s.count))
 static void copy(void *queue, void *to, const void *from, size_t bytes)
 {
 	(void)queue;
-	run(&(call){.out = to, .in = from}, bytes, 4 * THREADS_PART, copy_part);
+	run(&(call){.out = to, .in = from}, bytes, 4 * OPERATOR_PART, copy_part);
 }
 
 /* Those that can refuse are asked first, with no elements. */
@@ -86,7 +86,7 @@ static gradcomp_status reduce(void *queue, void *acc, const void *in, size_t n, 
 {
 	gradcomp_status st = plain->reduce(queue, acc, in, 0, dtype, op);
 	if (!st)
-		run(&(call){.out = acc, .in = in, .dtype = dtype, .op = op}, n, THREADS_PART, reduce_part);
+		run(&(call){.out = acc, .in = in, .dtype = dtype, .op = op}, n, OPERATOR_PART, reduce_part);
 	return st;
 }
 
@@ -95,7 +95,7 @@ static gradcomp_status scale_as(void *queue, void *x, double a, size_t n, gradco
 {
 	gradcomp_status st = plain->scale_as(queue, x, a, 0, dtype);
 	if (!st)
-		run(&(call){.out = x, .a = a, .dtype = dtype}, n, THREADS_PART, scale_as_part);
+		run(&(call){.out = x, .a = a, .dtype = dtype}, n, OPERATOR_PART, scale_as_part);
 	return st;
 }
 
@@ -105,7 +105,7 @@ static gradcomp_status cast_from_f32(void *queue, void *out, const float *in, si
 {
 	gradcomp_status st = plain->cast_from_f32(queue, out, in, 0, to, saturate);
 	if (!st)
-		run(&(call){.out = out, .in = in, .dtype = to, .flag = saturate}, n, THREADS_PART, cast_from_part);
+		run(&(call){.out = out, .in = in, .dtype = to, .flag = saturate}, n, OPERATOR_PART, cast_from_part);
 	return st;
 }
 
@@ -114,7 +114,7 @@ static gradcomp_status cast_to_f32(void *queue, float *out, const void *in, size
 {
 	gradcomp_status st = plain->cast_to_f32(queue, out, in, 0, from);
 	if (!st)
-		run(&(call){.out = out, .in = in, .dtype = from}, n, THREADS_PART, cast_to_part);
+		run(&(call){.out = out, .in = in, .dtype = from}, n, OPERATOR_PART, cast_to_part);
 	return st;
 }
 
@@ -122,14 +122,14 @@ PART(uniform, plain->random_uniform(NULL, OUT(float), s.count, c->seed, c->strea
 static void random_uniform(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {
 	(void)queue;
-	run(&(call){.out = out, .seed = seed, .stream = stream, .first = first}, n, THREADS_PART, uniform_part);
+	run(&(call){.out = out, .seed = seed, .stream = stream, .first = first}, n, OPERATOR_PART, uniform_part);
 }
 
 PART(normal, plain->random_normal(NULL, OUT(float), s.count, c->seed, c->stream, c->first + s.from))
 static void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {
 	(void)queue;
-	run(&(call){.out = out, .seed = seed, .stream = stream, .first = first}, n, THREADS_PART, normal_part);
+	run(&(call){.out = out, .seed = seed, .stream = stream, .first = first}, n, OPERATOR_PART, normal_part);
 }
 
 /* ---- one number: runs of a length that n gives, and their results in order ---- */

@@ -1,10 +1,10 @@
 /* A table whose large operators are split into parts, for threads.h to share out.
  * The quantisers split themselves, block by block. */
-#ifndef OPERATOR_SPLIT_H
-#define OPERATOR_SPLIT_H
+#ifndef OPERATORS_SPLIT_H
+#define OPERATORS_SPLIT_H
 
 #include "gradcomp/operators.h"
-#include "threads.h"
+#include "base/thread_pool.h"
 
 /* Makes *table from `plain`; called once. */
 void split_table(gradcomp_operators *table, const gradcomp_operators *plain);
@@ -28,7 +28,7 @@ static inline split_span split_part(size_t n, size_t length, size_t i)
 enum { SPLIT_RUNS = 256 };
 static inline size_t split_length(size_t n)
 {
-	return n ? split_parts(split_parts(n, SPLIT_RUNS), THREADS_PART) * THREADS_PART : THREADS_PART;
+	return n ? split_parts(split_parts(n, SPLIT_RUNS), OPERATOR_PART) * OPERATOR_PART : OPERATOR_PART;
 }
 
 #endif

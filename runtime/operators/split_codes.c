@@ -1,5 +1,5 @@
 /* Signs and ternary numbers. */
-#include "split.h"
+#include "operators/split.h"
 
 static const gradcomp_operators *plain;
 
@@ -20,14 +20,14 @@ static void run(call *c, size_t n, size_t length, void (*part)(void *, size_t))
 {
 	c->n = n;
 	c->length = length;
-	threads_run(part, c, split_parts(n, length));
+	thread_pool_run(part, c, split_parts(n, length));
 }
 
 /* Whole runs a part, so that parts begin where words do. A run longer than a
  * part is cut at words; its parts are runs of their own with the same values. */
 static size_t sign_length(size_t segment)
 {
-	return segment >= THREADS_PART ? THREADS_PART : THREADS_PART / segment * segment;
+	return segment >= OPERATOR_PART ? OPERATOR_PART : OPERATOR_PART / segment * segment;
 }
 
 /* A part of one long run, or of many short ones, as a call of its own. */
@@ -46,7 +46,7 @@ static sign_part part_of(const call *c, size_t i)
 
 /* Runs that are long but not alone go one by one. */
 #define EACH_RUN(statement) \
-	if (segment >= THREADS_PART && segment < n) { \
+	if (segment >= OPERATOR_PART && segment < n) { \
 		for (size_t i = 0; i < n; i += segment) { \
 			const size_t count = n - i < segment ? n - i : segment; \
 			const size_t word = plain->sign_words(i, segment), pair = i / segment * 2; \
@@ -80,7 +80,7 @@ static void means_part(void *arg, size_t i)
 /* The mean of a long run is one sum. */
 static void sign_means(void *queue, float *pairs, const float *x, size_t n, size_t segment)
 {
-	if (!segment || segment >= n || segment >= THREADS_PART)
+	if (!segment || segment >= n || segment >= OPERATOR_PART)
 		plain->sign_means(queue, pairs, x, n, segment);
 	else
 		run(&(call){.pairs = pairs, .x = x, .segment = segment}, n, sign_length(segment), means_part);
@@ -133,7 +133,7 @@ static void ternary_pack(void *queue, uint8_t *out, const float *x, size_t n, co
 {
 	(void)queue;
 	run(&(call){.bytes = out, .x = x, .given = scale, .seed = seed, .stream = stream, .first = first}, n,
-	    THREADS_PART, ternary_pack_part);
+	    OPERATOR_PART, ternary_pack_part);
 }
 
 static void ternary_add_part(void *arg, size_t i)

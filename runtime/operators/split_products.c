@@ -1,6 +1,6 @@
 /* Products with a thin matrix, by rows of the large one, and batches by matrices. */
-#include "split.h"
-#include "threads.h"
+#include "operators/split.h"
+#include "base/thread_pool.h"
 
 static const gradcomp_operators *plain;
 
@@ -17,19 +17,19 @@ static void run(call *c, size_t count, size_t length, void (*part)(void *, size_
 {
 	c->count = count;
 	c->length = length;
-	threads_run(part, c, split_parts(count, length));
+	thread_pool_run(part, c, split_parts(count, length));
 }
 
 /* Rows a part: so many that groups of rows stay whole. */
 static size_t rows_of(size_t m)
 {
-	return m >= THREADS_PART / 8 ? 8 : THREADS_PART / (m ? m : 1) / 8 * 8;
+	return m >= OPERATOR_PART / 8 ? 8 : OPERATOR_PART / (m ? m : 1) / 8 * 8;
 }
 
 static size_t matrices_of(size_t n, size_t m)
 {
 	const size_t numbers = n * m;
-	return numbers >= THREADS_PART || !numbers ? 1 : THREADS_PART / numbers;
+	return numbers >= OPERATOR_PART || !numbers ? 1 : OPERATOR_PART / numbers;
 }
 
 static void mq_part(void *arg, size_t i)

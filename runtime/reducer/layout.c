@@ -1,7 +1,7 @@
 /* The arena's layout. */
-#include "reducer.h"
+#include "reducer/reducer.h"
 
-#include "error.h"
+#include "base/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,14 +1,14 @@
 /* gradcomp_reducer: making one, feeding it, waiting for it. */
-#include "front.h"
-#include "gpu.h"
-#include "misuse.h"
-#include "profile.h"
-#include "replan.h"
-#include "shards.h"
-#include "timeline.h"
+#include "reducer/reducer_ops.h"
+#include "reducer/gpu/gpu.h"
+#include "reducer/arg_errors.h"
+#include "reducer/bucketing/profile.h"
+#include "reducer/bucketing/replan.h"
+#include "reducer/hierarchical/hierarchical.h"
+#include "reducer/timeline.h"
 
-#include "error.h"
-#include "thread.h"
+#include "base/error.h"
+#include "base/thread.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -92,17 +92,17 @@ gradcomp_status reducer_allocate(gradcomp_reducer *r, gradcomp_error *err)
 static gradcomp_status equip(gradcomp_reducer *r, const gradcomp_value *values, gradcomp_error *err)
 {
 	step_plan plan = {0};
-	division d = {0};
+	bucketing d = {0};
 	gradcomp_status st = reducer_allocate(r, err);
 	if (!st && r->gpu)
 		st = gpu_arrays(r, err);
 	if (!st)
 		st = replan_first(r, &plan, err);
 	if (!st)
-		st = division_make(r, &plan, &d, err);
+		st = bucketing_make(r, &plan, &d, err);
 	if (!st)
-		division_swap(r, &d);
-	division_free(r, &d);
+		bucketing_swap(r, &d);
+	bucketing_free(r, &d);
 	step_plan_clear(&plan);
 	if (!st && !r->instance && !r->shards)
 		st = r->compressor->create(&r->job->host, values, &r->layout, &r->instance, err);
@@ -113,13 +113,13 @@ static void destroy(gradcomp_reducer *r)
 {
 	if (r->instance)
 		r->compressor->destroy(r->instance);
-	division d = division_of(r);
-	division_free(r, &d);
-	port_close(&r->port);
+	bucketing d = bucketing_current(r);
+	bucketing_free(r, &d);
+	coll_ctx_close(&r->coll_ctx);
 	for (uint32_t s = 0; r->state && s < r->compressor->state_arrays; s++)
 		array_free(r, r->state[s]);
-	for (int s = 0; s < REDUCER_SLOTS; s++)
-		slot_free(&r->slots[s]);
+	for (int s = 0; s < REDUCER_WORKSPACES; s++)
+		reducer_workspace_free(&r->workspaces[s]);
 	free(r->state);
 	free(r->lengths);
 	free(r->held);
@@ -173,38 +173,38 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st && o.device == GRADCOMP_CUDA)
 		st = gpu_open(r, plugins[1]->collective, specs[0].values, o.queue, &own);
 	/* What the compressor works on is known when the nodes are, from the collective. */
-	int late = !st && !r->gpu && shards_wanted(r, plugins[1]->collective);
+	int late = !st && !r->gpu && hierarchical_wanted(r, plugins[1]->collective);
 	if (!st && !late)
 		st = equip(r, specs[0].values, &own);
 	why = own;
-	st = agree(r, group, st, &why);
+	st = reducer_consensus(r, group, st, &why);
 	agreed = !st;
 	if (!st)
-		st = port_open(group, plugins[1], &specs[1], &r->port, &why);
+		st = coll_ctx_open(group, plugins[1], &specs[1], &r->coll_ctx, &why);
 	if (!st && late) {
-		st = shards_open(r, &own);
+		st = hierarchical_open(r, &own);
 		if (!st)
 			st = equip(r, specs[0].values, &own);
 		why = own;
-		st = agree(r, group, st, &why);
+		st = reducer_consensus(r, group, st, &why);
 		agreed = !st;
 	}
 	if (!st && r->gpu)
 		st = gpu_port(r, &why);
 	if (!st) {
-		division d = division_of(r);
-		st = division_resident(r, &d, &why);
-		r->resident = d.resident;
-		r->nresident = d.nresident;
+		bucketing d = bucketing_current(r);
+		st = bucketing_server_error(r, &d, &why);
+		r->server_error = d.server_error;
+		r->nserver_error = d.nserver_error;
 	}
 	if (!st)
-		st = queue_start(r, &why);
+		st = workers_start(r, &why);
 	spec_clear(&specs[0]);
 	spec_clear(&specs[1]);
 	if (st) {
 		if (agreed)
 			job_fail(r->job, st, why.text);
-		queue_stop(r);
+		workers_stop(r);
 		destroy(r);
 		return error_set(err, st, "%s", own.status ? own.text : why.text);
 	}
@@ -230,10 +230,10 @@ static void keep(gradcomp_reducer *r)
 	kept.stats = stats;
 	for (uint32_t i = 0; i < n; i++) {
 		const gradcomp_tensor *from = &r->tensors[n - 1 - i];
-		const char *choice = r->shards                ? shards_choice(r, n - 1 - i)
+		const char *choice = r->shards                ? hierarchical_choice(r, n - 1 - i)
 		                     : r->compressor->choice ? r->compressor->choice(r->instance, n - 1 - i)
 		                                             : r->compressor->info.name;
-		const struct held *held = r->shards ? shards_held(r, n - 1 - i) : &r->held[n - 1 - i];
+		const struct held *held = r->shards ? hierarchical_residual_norm(r, n - 1 - i) : &r->held[n - 1 - i];
 		t[i] = (report_tensor){.name = strdup(from->name), .numel = from->numel, .choice = strdup(choice),
 		                       .error = held->steps ? held->shares / (double)held->steps : -1};
 	}
@@ -253,18 +253,18 @@ void reducer_free(gradcomp_reducer *r)
 	pthread_mutex_lock(&r->lock);
 	while ((r->ngiven == r->layout.ntensors && !r->failed) || r->callbacks)
 		pthread_cond_wait(&r->step_over, &r->lock);
-	queue_settle(r);
+	workers_replan_settle(r);
 	if (r->ngiven && !r->failed) {
 		uint32_t i = reducer_missing(r);
 		gradcomp_error err;
 		error_set(&err, GRADCOMP_ERR_STATE,
 		          "rank %d gave up its reducer in the middle of a step, without tensor %u '%s' of step %llu",
 		          r->job->rank, r->layout.ntensors - 1 - i, r->tensors[i].name, (unsigned long long)r->step);
-		queue_fail(r, GRADCOMP_ERR_STATE, &err);
+		workers_fail(r, GRADCOMP_ERR_STATE, &err);
 	}
 	pthread_mutex_unlock(&r->lock);
-	queue_stop(r);
-	record_reducer(r->job->record, r);
+	workers_stop(r);
+	model_capture_reducer(r->job->model_capture, r);
 	keep(r);
 	job_count(r->job, -1);
 	destroy(r);
@@ -288,7 +288,7 @@ static gradcomp_status failure(gradcomp_reducer *r, gradcomp_error *err)
 {
 	gradcomp_error known;
 	if (!r->failed && transport_failure(r->job->transport, &known))
-		queue_fail(r, known.status, &known);
+		workers_fail(r, known.status, &known);
 	return r->failed ? error_set(err, r->failed, "%s", r->failure.text) : GRADCOMP_OK;
 }
 
@@ -298,13 +298,13 @@ gradcomp_status reducer_ready(gradcomp_reducer *r, uint32_t index, void *gradien
 	static char nothing[8];
 	gradcomp_status st;
 	if (index >= n)
-		return misuse_index(index, n, err);
+		return arg_error_index(index, n, err);
 	if (!gradient && r->tensors[i].numel)
-		return misuse_null(index, r->tensors[i].name, err);
+		return arg_error_null(index, r->tensors[i].name, err);
 	pthread_mutex_lock(&r->lock);
 	st = failure(r, err);
 	if (!st && reducer_was_given(r, i))
-		st = misuse_twice(index, r->tensors[i].name, r->step, err);
+		st = arg_error_twice(index, r->tensors[i].name, r->step, err);
 	if (!st && r->gpu)
 		st = gpu_ready(r, i, err);
 	if (!st) {
@@ -314,7 +314,7 @@ gradcomp_status reducer_ready(gradcomp_reducer *r, uint32_t index, void *gradien
 			r->step_began = r->last_given;
 		profile_ready(r, i, r->last_given);
 		timeline(r, TRACE_READY, r->step, index, r->last_given, r->last_given);
-		queue_given(r, r->bucket_of[i]);
+		workers_given(r, r->bucket_of[i]);
 	}
 	pthread_mutex_unlock(&r->lock);
 	return st;
@@ -334,7 +334,7 @@ gradcomp_status reducer_wait(gradcomp_reducer *r, gradcomp_error *err)
 	pthread_mutex_lock(&r->lock);
 	if (r->ngiven && r->ngiven < r->layout.ntensors && !r->failed) {
 		uint32_t i = reducer_missing(r), n = r->layout.ntensors;
-		st = misuse_missing(r->ngiven, n, r->step, n - 1 - i, r->tensors[i].name, err);
+		st = arg_error_missing(r->ngiven, n, r->step, n - 1 - i, r->tensors[i].name, err);
 	}
 	uint64_t step = r->step;
 	double began = clock_now();
@@ -363,13 +363,13 @@ gradcomp_status reducer_wait_for(gradcomp_reducer *r, uint32_t index, gradcomp_e
 	uint32_t n = r->layout.ntensors, i = n - 1 - index;
 	gradcomp_status st = GRADCOMP_OK;
 	if (index >= n)
-		return misuse_index(index, n, err);
+		return arg_error_index(index, n, err);
 	pthread_mutex_lock(&r->lock);
 	uint64_t step = r->stats.steps;
 	if (r->ngiven && !r->failed && !reducer_was_given(r, i))
-		st = misuse_not_given(index, r->tensors[i].name, r->step, err);
+		st = arg_error_not_given(index, r->tensors[i].name, r->step, err);
 	double began = clock_now();
-	while (!st && !r->failed && (in_flight(r, i, step) || i - r->telling < r->ntelling))
+	while (!st && !r->failed && (in_flight(r, i, step) || i - r->callback_first < r->callback_count))
 		pthread_cond_wait(&r->step_over, &r->lock);
 	settle_failed(r);
 	double end = clock_now();
@@ -388,6 +388,6 @@ void reducer_get_stats(gradcomp_reducer *r, gradcomp_reducer_stats *stats)
 	gradcomp_reducer_stats full = r->stats;
 	pthread_mutex_unlock(&r->lock);
 	full.struct_size = size;
-	full.wire_bytes = (double)channel_sent(r->port.channel);
+	full.wire_bytes = (double)channel_sent(r->coll_ctx.channel);
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
 }

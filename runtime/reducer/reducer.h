@@ -16,32 +16,32 @@
  *
  * Ownership. A bucket in flight belongs to the thread that runs its task and is
  * handed on under `lock`; everything else that changes is under `lock`. */
-#ifndef REDUCER_H
-#define REDUCER_H
+#ifndef REDUCER_REDUCER_H
+#define REDUCER_REDUCER_H
 
-#include "compose.h"
-#include "job.h"
-#include "schedule.h"
+#include "schedule/task_list.h"
+#include "job/job.h"
+#include "schedule/schedule.h"
 
 /* Buckets in flight. One computes, one exchanges, one waits for each of them; more are of no
  * use to one thread of each kind (doc/schedule.md). */
-#define REDUCER_SLOTS 4
+#define REDUCER_WORKSPACES 4
 
 typedef struct gpu gpu; /* gpu.h */
 
 /* Memory of a bucket in flight; grows to what was needed most. */
-typedef struct slot {
-	struct area {
+typedef struct workspace {
+	struct scratch_buf {
 		void *p;
 		size_t bytes;
 		const struct device_calls *on; /* of a device, or its pinned host memory; NULL: plain */
 		int pinned;
 	} flat, own, gathered, scratch;
-} slot;
+} workspace;
 
 typedef struct bucket {
 	gradcomp_bucket pub;
-	slot *slot; /* of its place in the schedule, while it is in flight */
+	workspace *workspace; /* of its place in the schedule, while it is in flight */
 	gradcomp_plan plan;
 	task tasks[MAX_TASKS];
 	int ntasks, next;
@@ -55,13 +55,13 @@ typedef struct bucket {
 	gradcomp_payload *parts; /* GATHERED: nranks of them */
 	float **x, **error;      /* of each tensor */
 	float **state;           /* of each resident array */
-	float *resident;         /* the collective's memory, or NULL */
-	uint64_t nresident;
+	float *server_error;         /* the collective's memory, or NULL */
+	uint64_t nserver_error;
 	struct bucket *part;     /* this rank's shard of it, or NULL: see shards.h */
 } bucket;
 
 struct gradcomp_reducer {
-	const struct reducer_calls *calls; /* see front.h; NULL: it is this reducer itself */
+	const struct reducer_ops *calls; /* see front.h; NULL: it is this reducer itself */
 	void *front;
 	/* Of a reducer behind a front: takes over its row of the report. NULL: the job does. */
 	void (*keep)(void *ctx, report_reducer *row);
@@ -72,7 +72,7 @@ struct gradcomp_reducer {
 	void *instance;
 	char *asked; /* the compressor's SPEC as it was typed */
 	char *compressor_spec, *collective_spec;
-	port port;
+	coll_ctx coll_ctx;
 	gpu *gpu; /* gradients are in GPU memory; else NULL */
 	gradcomp_layout layout;
 	gradcomp_tensor *tensors; /* of the layout; names and dims are owned */
@@ -83,8 +83,8 @@ struct gradcomp_reducer {
 	uint64_t bucket_bytes, first_bucket_bytes;
 	float *error;  /* numel, or NULL */
 	float **state; /* compressor->state_arrays of numel */
-	float *resident; /* of all buckets, one after another, or NULL: see resident.c */
-	uint64_t nresident;
+	float *server_error; /* of all buckets, one after another, or NULL: see resident.c */
+	uint64_t nserver_error;
 	struct shards *shards; /* two levels; else NULL */
 	float *memory; /* the one of them that holds back what was not sent, or NULL */
 	struct held {        /* of each tensor of the layout: see held.c */
@@ -108,9 +108,9 @@ struct gradcomp_reducer {
 	void **grads;        /* what tasks work on: `given`, or where it has been copied to */
 	uint32_t ngiven;
 	int callbacks;     /* running */
-	uint32_t telling, ntelling; /* tensors that one of them is about: the first, how many */
+	uint32_t callback_first, callback_count; /* tensors that one of them is about: the first, how many */
 	int running;       /* tasks: they may touch the caller's gradients */
-	slot slots[REDUCER_SLOTS];
+	workspace workspaces[REDUCER_WORKSPACES];
 	double patience;   /* seconds without a gradient in the middle of a step */
 	gradcomp_status failed;
 	gradcomp_error failure;
@@ -142,9 +142,9 @@ uint64_t layout_hash_tensor(const gradcomp_tensor *t);
 /* state.c: with the lock held, whether there is nothing of a step; `what` is asked for. */
 gradcomp_status reducer_between_steps(const gradcomp_reducer *r, const char *what, gradcomp_error *err);
 
-/* agree.c: `mine` is this rank's status so far, with `err` when it is not OK.
+/* reducer_consensus.c: `mine` is this rank's status so far, with `err` when it is not OK.
  * Every rank calls it; all return an error when one does. */
-gradcomp_status agree(gradcomp_reducer *r, gradcomp_group *g, gradcomp_status mine, gradcomp_error *err);
+gradcomp_status reducer_consensus(gradcomp_reducer *r, gradcomp_group *g, gradcomp_status mine, gradcomp_error *err);
 
 /* tasks.c */
 gradcomp_status task_run(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err);
@@ -157,13 +157,13 @@ void task_pass_on(gradcomp_reducer *r, bucket *b);
 gradcomp_status task_damaged(const gradcomp_reducer *r, const bucket *b, gradcomp_error *err);
 /* exchange.c, and a file for each pattern. */
 gradcomp_status exchange_run(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
-gradcomp_status exchange_summed(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
-gradcomp_status exchange_gathered(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
-gradcomp_status exchange_merged(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
-gradcomp_status exchange_coded(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
+gradcomp_status exchange_allreduce(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
+gradcomp_status exchange_allgather(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
+gradcomp_status exchange_tree_merge(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err);
+gradcomp_status exchange_codec(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
 /* Tells which rank's gradient, and which tensor's, is not finite: an exchange that only a
  * bad step pays. */
-gradcomp_status exchange_tell(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
+gradcomp_status exchange_nonfinite(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
 /* An all-gather of blocks of these lengths. */
 gradcomp_status exchange_blocks(gradcomp_reducer *r, void *buf, const uint64_t *bytes, gradcomp_error *err);
 /* A word in front of gathered and merged payloads; what a merged one takes with it. */
@@ -173,33 +173,33 @@ static inline uint64_t merged_bytes(uint64_t bound)
 	return PAYLOAD_HEAD + ((bound + 7) & ~(uint64_t)7);
 }
 /* area.c: grows an area to `bytes`; its content is lost. */
-gradcomp_status area_grow(struct area *a, size_t bytes, gradcomp_error *err);
-void area_free(struct area *a);
+gradcomp_status scratch_buf_grow(struct scratch_buf *a, size_t bytes, gradcomp_error *err);
+void scratch_buf_free(struct scratch_buf *a);
 /* All areas of a slot are in such memory from now on. */
-void slot_place(slot *s, const struct device_calls *on, int pinned);
-void slot_free(slot *s);
+void workspace_place(workspace *s, const struct device_calls *on, int pinned);
+void reducer_workspace_free(workspace *s);
 
 /* held.c: numbers read out of every so many. */
-#define HELD_RUN 256
-#define HELD_EVERY 8192
+#define RESIDUAL_RUN 256
+#define RESIDUAL_EVERY 8192
 /* |x|^2, or |x + more|^2, of the run that begins at element `at` of n, if one does. */
-double held_run(const float *x, const float *more, uint64_t at, uint64_t n);
+double residual_norm_run(const float *x, const float *more, uint64_t at, uint64_t n);
 /* The compute thread's, when the bucket's last decode is over. */
-void held_bucket(gradcomp_reducer *r, const bucket *b);
+void residual_norm_bucket(gradcomp_reducer *r, const bucket *b);
 /* The same of one tensor whose memory's sum is `e`. */
-void held_tensor(gradcomp_reducer *r, uint32_t tensor, double e);
+void residual_norm_tensor(gradcomp_reducer *r, uint32_t tensor, double e);
 /* With the lock held, when the step is over. */
-void held_step(gradcomp_reducer *r);
+void residual_norm_step(gradcomp_reducer *r);
 
 /* queue.c */
-gradcomp_status queue_start(gradcomp_reducer *r, gradcomp_error *err);
-void queue_stop(gradcomp_reducer *r);
+gradcomp_status workers_start(gradcomp_reducer *r, gradcomp_error *err);
+void workers_stop(gradcomp_reducer *r);
 /* With the lock held: a gradient has been given. */
-void queue_given(gradcomp_reducer *r, uint32_t bucket);
+void workers_given(gradcomp_reducer *r, uint32_t bucket);
 /* With the lock held, dropped meanwhile: until ranks do not talk about a plan any more. */
-void queue_settle(gradcomp_reducer *r);
+void workers_replan_settle(gradcomp_reducer *r);
 /* With the lock held: the first failure is kept, told to all ranks, and every
  * tensor in the reducer's hands is done with it. Drops and takes the lock. */
-void queue_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_error *err);
+void workers_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_error *err);
 
 #endif

@@ -1,8 +1,8 @@
 /* The compute tasks of a bucket: BEGIN, ENCODE, DECODE, FINISH. */
-#include "gpu.h"
-#include "shards.h"
+#include "reducer/gpu/gpu.h"
+#include "reducer/hierarchical/hierarchical.h"
 
-#include "error.h"
+#include "base/error.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -29,7 +29,7 @@ static int accumulate(const gradcomp_operators *ops, float *x, const void *gradi
 		if (error)
 			ops->add(NULL, x + at, error + at, len);
 		if (memory)
-			*squares += held_run(x, error ? NULL : memory, at, n);
+			*squares += residual_norm_run(x, error ? NULL : memory, at, n);
 	}
 	return !bad;
 }
@@ -69,18 +69,18 @@ static int needs_flat(const bucket *b)
 
 static gradcomp_status room(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 {
-	slot *s = b->slot;
-	gradcomp_status st = area_grow(&s->scratch, b->plan.scratch_bytes + 1, err);
+	workspace *s = b->workspace;
+	gradcomp_status st = scratch_buf_grow(&s->scratch, b->plan.scratch_bytes + 1, err);
 	for (uint32_t k = 0; !st && k < b->plan.nrounds; k++) {
 		const gradcomp_round *rd = &b->plan.rounds[k];
 		if (rd->pattern == GRADCOMP_SUMMED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE))
-			st = area_grow(&s->own, (rd->count + 1) * gradcomp_dtype_bytes(rd->dtype), err);
+			st = scratch_buf_grow(&s->own, (rd->count + 1) * gradcomp_dtype_bytes(rd->dtype), err);
 		if (rd->pattern == GRADCOMP_MERGED)
-			st = area_grow(&s->own, merged_bytes(rd->bound), err);
+			st = scratch_buf_grow(&s->own, merged_bytes(rd->bound), err);
 		if (rd->pattern == GRADCOMP_GATHERED)
 			st = rd->flags & GRADCOMP_ROUND_FIXED
-			             ? area_grow(&s->gathered, (16 + rd->bound) * (size_t)r->layout.nranks, err)
-			             : area_grow(&s->own, rd->bound, err);
+			             ? scratch_buf_grow(&s->gathered, (16 + rd->bound) * (size_t)r->layout.nranks, err)
+			             : scratch_buf_grow(&s->own, rd->bound, err);
 	}
 	b->work.scratch = s->scratch.p;
 	b->work.scratch_bytes = b->plan.scratch_bytes;
@@ -109,17 +109,17 @@ gradcomp_status task_place(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
 	b->local_bad = b->bad = b->fault = 0;
 	st = r->shards ? GRADCOMP_OK : r->compressor->plan(r->instance, &b->pub, r->step, &b->plan, err);
 	if (!st && !r->shards)
-		st = compose_check(r->compressor, r->layout.patterns, b->pub.numel, &b->plan, err);
+		st = task_list_check_plan(r->compressor, r->layout.patterns, b->pub.numel, &b->plan, err);
 	if (!st)
 		st = room(r, b, err);
 	if (st)
 		return st;
 	b->copy_out = !in_callers_memory(r, b) || (needs_flat(b) && !b->work.flat);
 	if (b->copy_out) {
-		st = area_grow(&b->slot->flat, (b->pub.numel + 1) * sizeof(float), err);
+		st = scratch_buf_grow(&b->workspace->flat, (b->pub.numel + 1) * sizeof(float), err);
 		if (st)
 			return st;
-		b->work.flat = b->slot->flat.p;
+		b->work.flat = b->workspace->flat.p;
 		for (uint32_t i = 0; i < b->pub.ntensors; i++)
 			b->x[i] = b->work.flat + (r->tensors[first + i].offset - b->pub.offset);
 	}
@@ -155,11 +155,11 @@ static gradcomp_status encode(gradcomp_reducer *r, bucket *b, uint32_t round, gr
 	gradcomp_status st = GRADCOMP_OK;
 	if (rd->pattern == GRADCOMP_CODED || (rd->flags & GRADCOMP_ROUND_IN_PLACE))
 		return GRADCOMP_OK;
-	b->own = (gradcomp_payload){b->slot->own.p, want, want};
+	b->own = (gradcomp_payload){b->workspace->own.p, want, want};
 	if (rd->pattern == GRADCOMP_MERGED)
-		b->own.data = (char *)b->slot->own.p + PAYLOAD_HEAD;
+		b->own.data = (char *)b->workspace->own.p + PAYLOAD_HEAD;
 	if (rd->pattern == GRADCOMP_GATHERED && (rd->flags & GRADCOMP_ROUND_FIXED))
-		b->own.data = (char *)b->slot->gathered.p +
+		b->own.data = (char *)b->workspace->gathered.p +
 		              (size_t)r->layout.rank * (PAYLOAD_HEAD + ((rd->bound + 7) & ~(uint64_t)7)) + PAYLOAD_HEAD;
 	if (b->local_bad) {
 		b->own.bytes = exact ? want : 0;
@@ -195,7 +195,7 @@ static gradcomp_status finish(gradcomp_reducer *r, bucket *b, gradcomp_error *er
 	const gradcomp_operators *ops = r->job->host.operators;
 	if (b->fault)
 		return task_damaged(r, b, err);
-	held_bucket(r, b);
+	residual_norm_bucket(r, b);
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &r->tensors[b->pub.first + i];
 		for (uint64_t k = 0; b->bad && k < t->numel; k++)
@@ -214,7 +214,7 @@ gradcomp_status task_run(gradcomp_reducer *r, bucket *b, const task *t, gradcomp
 gradcomp_status task_host(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err)
 {
 	if (r->shards && t->kind != TASK_BEGIN && t->kind != TASK_FINISH)
-		return shards_task(r, b, t, err);
+		return hierarchical_task(r, b, t, err);
 	switch (t->kind) {
 	case TASK_BEGIN:
 		return begin(r, b, err);

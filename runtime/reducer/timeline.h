@@ -2,7 +2,7 @@
 #ifndef REDUCER_TIMELINE_H
 #define REDUCER_TIMELINE_H
 
-#include "reducer.h"
+#include "reducer/reducer.h"
 
 #include "trace/trace.h"
 
@@ -16,7 +16,7 @@ static inline void timeline(gradcomp_reducer *r, trace_what what, uint64_t step,
 /* What the reducer's channel has sent, for timeline_task(). */
 static inline uint64_t timeline_sent(const gradcomp_reducer *r)
 {
-	return r->trace ? channel_sent(r->port.channel) : 0;
+	return r->trace ? channel_sent(r->coll_ctx.channel) : 0;
 }
 
 /* A task; an exchange sent what it has sent since it was `sent`. */
@@ -27,7 +27,7 @@ static inline void timeline_task(gradcomp_reducer *r, const bucket *b, const tas
 		trace_add(r->trace, &(trace_event){.start = start, .end = end, .step = r->step, .index = b->pub.index,
 		                                   .round = (uint8_t)t->round, .reducer = r->trace_id,
 		                                   .what = (uint8_t)t->kind,
-		                                   .bytes = task_exchanges(t->kind) ? channel_sent(r->port.channel) - sent
+		                                   .bytes = task_exchanges(t->kind) ? channel_sent(r->coll_ctx.channel) - sent
 		                                                                    : b->pub.numel * sizeof(float)});
 }
 

@@ -5,17 +5,17 @@
  * theirs, one after another. Clocks are compared over links when the job begins and when it
  * ends. Rank 0's settings count for all, from its card: so no rank waits for one that keeps
  * no timeline. */
-#ifndef TRACE_H
-#define TRACE_H
+#ifndef TRACE_TRACE_H
+#define TRACE_TRACE_H
 
-#include "compose.h"
-#include "outfile.h"
+#include "schedule/task_list.h"
+#include "base/outfile.h"
 
 #include <stdint.h>
 
 typedef enum trace_what {
 	/* The tasks of compose.h come first, by their numbers. */
-	TRACE_READY = TASK_SPREAD + 1, /* an instant */
+	TRACE_READY = TASK_ALLGATHER_LOCAL + 1, /* an instant */
 	TRACE_STEP,
 	TRACE_WAIT,
 	TRACE_WAIT_FOR,
@@ -65,7 +65,7 @@ uint16_t trace_reducer(trace *t);
 void trace_add(trace *t, const trace_event *e);
 static inline trace_thread trace_thread_of(uint8_t what)
 {
-	if (what <= TASK_SPREAD)
+	if (what <= TASK_ALLGATHER_LOCAL)
 		return task_exchanges((task_kind)what) ? TRACE_EXCHANGE : TRACE_COMPUTE;
 	return what == TRACE_STEP ? TRACE_STEPS : what == TRACE_REPLAN ? TRACE_EXCHANGE : TRACE_APPLICATION;
 }

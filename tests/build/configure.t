@@ -1,7 +1,7 @@
 #!/bin/sh
 # configure: its options, what it says about libraries, what it writes.
-# shellcheck source=tests/tap.sh disable=SC2317
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC2317
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG 2>/dev/null
 
 # A compiler on a machine that lacks the headers in $HIDE.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Each public header stands alone, in C and in C++, and needs no other folder.
-# shellcheck source=tests/tap.sh
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 
 try () {
 	compiler=$1
@@ -40,5 +40,5 @@ is "they include each other and the C library alone" \
 		-e '#include "(gradcomp/)?(abi|gradcomp|compressor|collective|operators|stage)\.h"' \
 		-e '#include <std(arg|bool|def|int|io|lib)\.h>')" ""
 is "plugins include public headers and their own" \
-	"$(cd "$GRADCOMP_SRC/plugins" && grep -rn '#include "\(\.\.\|runtime\|transport\|reducer\|io\|spank\)' .)" ""
+	"$(cd "$GRADCOMP_SRC/plugins" && grep -rn '#include "' . | grep -vE '"(gradcomp|plugins)/')" ""
 done_testing

@@ -1,8 +1,8 @@
 #!/bin/sh
 # A build with nothing but a C compiler and inih, and what install and uninstall
 # do with it.
-# shellcheck source=tests/tap.sh disable=SC2317
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC2317
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG DESTDIR 2>/dev/null
 
 prefix=$tmp/prefix

@@ -1,7 +1,7 @@
 #!/bin/sh
 # tests/run itself: every way in which a test can go wrong is counted.
-# shellcheck source=tests/tap.sh disable=SC2317
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC2317
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 
 mkdir -p "$tmp/src/tests/unit" "$tmp/src/tests/cluster"
 script () {

@@ -1,8 +1,8 @@
 #!/bin/sh
 # The source archive, a build in the source folder by another compiler, and what
 # is compiled again after a change.
-# shellcheck source=tests/tap.sh disable=SC2317
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC2317
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 unset CC CFLAGS CPPFLAGS LDFLAGS LIBS AR NVCC PKG_CONFIG DESTDIR 2>/dev/null
 
 version=$(cat "$GRADCOMP_SRC/VERSION")
@@ -41,14 +41,14 @@ sleep 1
 touch -r include/gradcomp/abi.h "$tmp/date"
 touch include/gradcomp/abi.h
 users=$(made)
-like "a changed header: its users are compiled again (library)" "$users" runtime/error.o
+like "a changed header: its users are compiled again (library)" "$users" runtime/base/error.o
 like "... (plugins)" "$users" plugins/compressors/none.o
 check "make of one of them" make "$PWD/_build/obj/plugins/compressors/none.o"
 is "... and that one is done" "$(made)" "$(printf '%s\n' "$users" | grep -v '^plugins/compressors/none.o$')"
 # With its old date back nothing else is out of date.
 touch -r "$tmp/date" include/gradcomp/abi.h
-touch runtime/error.c
-is "a changed file: it alone" "$(made)" runtime/error.o
+touch runtime/base/error.c
+is "a changed file: it alone" "$(made)" runtime/base/error.o
 check "make" make
 check "nothing is left to do again" make -q
 echo 9.8.7 >VERSION

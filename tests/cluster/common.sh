@@ -13,8 +13,8 @@
 #   all_idle NAME          every node is idle: none drained, none stuck
 #   submitted              number of the last job ever submitted
 : "${GRADCOMP_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${GRADCOMP_BUILD:?set it to the build directory}"
-# shellcheck source=tests/tap.sh
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 
 bed=("$GRADCOMP_SRC/tests/cluster/cluster" --name "t$$")
 state=/var/tmp/gradcomp-cluster-t$$

@@ -4,8 +4,8 @@
 #
 #   gcc -std=gnu11 -O2 -fPIC -shared -fvisibility=hidden -ffp-contract=off -Iinclude \
 #       -Wl,-z,relro,-z,now -Wl,--build-id=none -s -o abi1_cyclic.x86_64 abi1_cyclic.c -lm
-# shellcheck source=tests/tap.sh
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 
 [ "$(uname -m)" = x86_64 ] || skip_all "the plugin was built for x86_64, this is $(uname -m)"

@@ -3,8 +3,8 @@
 #include <float.h>
 #include <math.h>
 
-#include "contract/codec.h"
-#include "unit/operators.h"
+#include "tests/support/codec_fixture.h"
+#include "tests/support/operator_input.h"
 
 enum { N = 50000 };
 static const uint64_t sizes[] = {0, 1, 2, 3, 4, 5, 31, 32, 33, 100, 255, 256, 257, 4095, 4096, 4097, 16384, 16385};

@@ -4,7 +4,7 @@
  * and say why in the commit. */
 #include <stdio.h>
 
-#include "contract/codec.h"
+#include "tests/support/codec_fixture.h"
 
 enum { FROZEN = 300 };
 

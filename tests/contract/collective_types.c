@@ -1,7 +1,7 @@
 /* All-reduce and reduce-scatter of every installed collective with every element type and
  * operation, on all layouts: against float64 (integers: exact, and wrapping around), the
  * same bits on all ranks and when it is done again. */
-#include "grid.h"
+#include "tests/support/collective_layouts.h"
 
 #include <math.h>
 
@@ -115,7 +115,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	trial *t = arg;
 	size_t size = gradcomp_dtype_bytes(dtype);
 	gradcomp_error err = {0};
-	port p;
+	coll_ctx p;
 	if (grid_open(job, t->spec, &p, &err)) {
 		t->cannot = 1;
 		return;
@@ -139,7 +139,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 					if (scatter ? c->reduce_scatter(p.instance, x, counts, dtype, (gradcomp_op)op, scale, &err)
 					            : c->allreduce(p.instance, x, n, dtype, (gradcomp_op)op, scale, &err))
 						snprintf(say, 40, "%.39s", err.text);
-					pthread_barrier_wait(&ranks_meet);
+					pthread_barrier_wait(&ranks_barrier);
 					if (again ? memcmp(x + from * size, (char *)first[rank] + from * size, (to - from) * size)
 					          : !scatter && memcmp(x, result[0], n * size))
 						snprintf(say, 40, "%s", again ? "not the same again" : "ranks differ");
@@ -149,10 +149,10 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 						if (!right(x, i, (gradcomp_op)op, P))
 							snprintf(say, 40, "wrong at %d of %d", (int)i, (int)n);
 					memcpy(first[rank], x, n * size);
-					pthread_barrier_wait(&ranks_meet);
+					pthread_barrier_wait(&ranks_barrier);
 				}
 			}
-	port_close(&p);
+	coll_ctx_close(&p);
 }
 
 static void check(const char *spec, const layout *l, const char *type, const char *const *settings)

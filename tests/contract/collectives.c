@@ -2,9 +2,9 @@
  * on odd sizes: right against float64, the same bits on all ranks and when it is done
  * again, nothing written beside the results; with codes, nothing is lost that no memory
  * has. Types and operations: collective_types.c. */
-#include "grid.h"
+#include "tests/support/collective_layouts.h"
 
-#include "unit/collective_codes.h"
+#include "tests/support/collective_codes.h"
 
 enum { SIZES = 5, MOST = (1 << 20) + 3, ROOM = MOST + 3 * RANKS };
 static const uint64_t sizes[SIZES] = {0, 1, 7, 4097, MOST};
@@ -40,7 +40,7 @@ static const struct {
 typedef struct place {
 	const char *spec;
 	gradcomp_job *job;
-	port port;
+	coll_ctx coll_ctx;
 	int rank, P;
 	test_code code;
 	uint64_t counts[RANKS], bytes[RANKS], at;
@@ -86,7 +86,7 @@ static gradcomp_status alltoall(place *p, uint64_t n, uint64_t *numbers, gradcom
 	}
 	memset(result[p->rank], 0xff, 4 * *numbers);
 	set_wall(result[p->rank], 4 * *numbers);
-	return p->port.collective->alltoall(p->port.instance, packed[p->rank], in, result[p->rank], out, err);
+	return p->coll_ctx.collective->alltoall(p->coll_ctx.instance, packed[p->rank], in, result[p->rank], out, err);
 }
 
 static double total(const float *x, uint64_t n)
@@ -100,9 +100,9 @@ static double total(const float *x, uint64_t n)
 /* Twice, so that what the first call leaves in its memory counts in the second one. */
 static gradcomp_status exchange(place *p, uint64_t n, const gradcomp_codec *codec, gradcomp_error *err)
 {
-	const struct gradcomp_collective_v1 *c = p->port.collective;
+	const struct gradcomp_collective_v1 *c = p->coll_ctx.collective;
 	int r = p->rank;
-	uint64_t floats = c->resident ? c->resident(p->port.instance, n) : 0;
+	uint64_t floats = c->server_error ? c->server_error(p->coll_ctx.instance, n) : 0;
 	float *memory = walled(4 * floats);
 	gradcomp_status st = floats > MOST ? error_set(err, GRADCOMP_ERR_RANGE, "a memory of %llu floats for %llu",
 	                                               (unsigned long long)floats, (unsigned long long)n)
@@ -114,8 +114,8 @@ static gradcomp_status exchange(place *p, uint64_t n, const gradcomp_codec *code
 		memset(residual[r], 0xff, 4 * n);
 		const gradcomp_exchange x = {.struct_size = sizeof x, .buf = result[r], .count = n, .scale = 1.0 / p->P,
 		                             .codec = codec, .counter = 1000u + (unsigned)k * 1000000u, .residual = residual[r],
-		                             .resident = floats ? memory : NULL};
-		st = c->exchange(p->port.instance, &x, err);
+		                             .server_error = floats ? memory : NULL};
+		st = c->exchange(p->coll_ctx.instance, &x, err);
 		held[r] = total(residual[r], n) + total(memory, floats) - before;
 	}
 	if (!st && !walls_stand(memory, 4 * floats))
@@ -126,20 +126,20 @@ static gradcomp_status exchange(place *p, uint64_t n, const gradcomp_codec *code
 
 static gradcomp_status shards(place *p, uint64_t n, float *x, gradcomp_error *err)
 {
-	const struct gradcomp_collective_v1 *c = p->port.collective;
+	const struct gradcomp_collective_v1 *c = p->coll_ctx.collective;
 	gradcomp_shard s = {.struct_size = sizeof s};
-	gradcomp_status st = c->shard(p->port.instance, n, &s, err);
+	gradcomp_status st = c->shard(p->coll_ctx.instance, n, &s, err);
 	if (!st && (s.begin > n || s.numel > n - s.begin))
 		st = error_set(err, GRADCOMP_ERR_RANGE, "a shard beyond the bucket");
 	if (!st)
-		st = c->shard_reduce(p->port.instance, x, n, 1.0 / p->P, err);
+		st = c->local_reduce_scatter(p->coll_ctx.instance, x, n, 1.0 / p->P, err);
 	/* Nothing but the shard goes on. */
 	for (uint64_t i = 0; !st && i < n; i++)
 		if (s.rank < 0 || i < s.begin || i >= s.begin + s.numel)
 			x[i] = NAN;
 	if (!st && s.rank >= 0)
-		st = c->shard_allreduce(p->port.instance, x + s.begin, s.numel, GRADCOMP_F32, GRADCOMP_SUM, 1.0, err);
-	return st ? st : c->shard_spread(p->port.instance, x, n, err);
+		st = c->shard_allreduce(p->coll_ctx.instance, x + s.begin, s.numel, GRADCOMP_F32, GRADCOMP_SUM, 1.0, err);
+	return st ? st : c->local_allgather(p->coll_ctx.instance, x, n, err);
 }
 
 static gradcomp_status merge(place *p, uint64_t n, float *x, gradcomp_error *err)
@@ -147,7 +147,7 @@ static gradcomp_status merge(place *p, uint64_t n, float *x, gradcomp_error *err
 	test_merger merging = {.dropped = dropped[p->rank]};
 	gradcomp_merger merger = {.struct_size = sizeof merger, .ctx = &merging, .merge = test_merge};
 	gradcomp_payload payload = {x, 4 * n, 4 * n};
-	gradcomp_status st = p->port.collective->merge(p->port.instance, &payload, 4 * n, &merger, err);
+	gradcomp_status st = p->coll_ctx.collective->merge(p->coll_ctx.instance, &payload, 4 * n, &merger, err);
 	int trips = 1;
 	for (int reach = 1; reach < p->P; reach *= 2)
 		trips++;
@@ -159,8 +159,8 @@ static gradcomp_status merge(place *p, uint64_t n, float *x, gradcomp_error *err
 /* Runs one; its result is numbers from..to-1. */
 static gradcomp_status run(place *p, primitive what, uint64_t n, uint64_t *from, uint64_t *to, gradcomp_error *err)
 {
-	const struct gradcomp_collective_v1 *c = p->port.collective;
-	void *it = p->port.instance;
+	const struct gradcomp_collective_v1 *c = p->coll_ctx.collective;
+	void *it = p->coll_ctx.instance;
 	int r = p->rank, P = p->P;
 	float *x = result[r];
 	p->code = (test_code){.kind = what == CODED_EXACT ? CODE_EXACT : CODE_BYTES, .host = &p->job->host};
@@ -261,21 +261,21 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	trial *t = arg;
 	place p = {.spec = t->spec, .job = job, .rank = rank, .P = P};
 	gradcomp_error err = {0};
-	if (grid_open(job, t->spec, &p.port, &err)) {
+	if (grid_open(job, t->spec, &p.coll_ctx, &err)) {
 		if (rank == 0)
 			memcpy(t->cannot, err.text, sizeof t->cannot);
 		return;
 	}
 	if (rank == 0)
-		t->serves = p.port.collective->serves;
-	for (int k = 0; k < 5 && p.port.collective->serves & GRADCOMP_CAN_BARRIER; k++) {
+		t->serves = p.coll_ctx.collective->serves;
+	for (int k = 0; k < 5 && p.coll_ctx.collective->serves & GRADCOMP_CAN_BARRIER; k++) {
 		__atomic_add_fetch(&t->entered, 1, __ATOMIC_SEQ_CST);
-		if (p.port.collective->barrier(p.port.instance, &err) || __atomic_load_n(&t->entered, __ATOMIC_SEQ_CST) < (k + 1) * P)
+		if (p.coll_ctx.collective->barrier(p.coll_ctx.instance, &err) || __atomic_load_n(&t->entered, __ATOMIC_SEQ_CST) < (k + 1) * P)
 			__atomic_store_n(&t->early, 1, __ATOMIC_SEQ_CST);
 	}
 	for (int what = 0; what < PRIMITIVES; what++) {
 		account *o = &t->at[what][rank];
-		for (int s = 0; p.port.collective->serves & primitives[what].serves && s < SIZES; s++) {
+		for (int s = 0; p.coll_ctx.collective->serves & primitives[what].serves && s < SIZES; s++) {
 			uint64_t n = sizes[s], from, to, calls = 0;
 			grid_split(n, P, p.counts);
 			p.at = 0;
@@ -291,18 +291,18 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 				o->beside |= !walls_stand(result[rank], 4 * (what == ALLTOALL ? to : n)) || !walls_stand(residual[rank], 4 * n);
 				if (rank == 0 && what == CODED_GATHER && n == 7)
 					t->codes = p.code.calls;
-				pthread_barrier_wait(&ranks_meet);
+				pthread_barrier_wait(&ranks_barrier);
 				if (!again) {
 					look(&p, (primitive)what, n, from, to, o);
 					memcpy(first[rank] + from, result[rank] + from, 4 * (to - from));
 					calls = p.code.counters;
 				}
 				o->moved |= memcmp(first[rank] + from, result[rank] + from, 4 * (to - from)) || calls != p.code.counters;
-				pthread_barrier_wait(&ranks_meet);
+				pthread_barrier_wait(&ranks_barrier);
 			}
 		}
 	}
-	port_close(&p.port);
+	coll_ctx_close(&p.coll_ctx);
 }
 
 static void check(const char *spec, const layout *l, const char *const *settings)

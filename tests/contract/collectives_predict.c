@@ -4,9 +4,9 @@
  * Groups are those that predict() speaks of: nodes with equally many ranks. That path is
  * found by clocks that messages carry: posting one takes half a unit, its way the other half,
  * and a rank that waits for a message is as late as it came. */
-#include "grid.h"
+#include "tests/support/collective_layouts.h"
 
-#include "unit/collective_codes.h"
+#include "tests/support/collective_codes.h"
 
 enum { SIZES = 5, FLIGHT = 4096 };
 /* One piece a block, of the first two. */
@@ -143,7 +143,7 @@ static gradcomp_status call(place *p, uint32_t bit, uint64_t bytes, gradcomp_err
 	gradcomp_merger merger = {.struct_size = sizeof merger, .ctx = &merging, .merge = test_merge};
 	gradcomp_payload payload = {p->a, bytes, bytes};
 	const gradcomp_exchange exchange = {.struct_size = sizeof exchange, .buf = x, .count = n, .scale = 1, .codec = &codec,
-	                                    .counter = 1, .residual = residual, .resident = p->memory};
+	                                    .counter = 1, .residual = residual, .server_error = p->memory};
 	gradcomp_status st;
 	for (int r = 0; r < P; r++) {
 		counts[r] = n / (uint64_t)P + ((uint64_t)r < n % (uint64_t)P);
@@ -175,8 +175,8 @@ static gradcomp_status call(place *p, uint32_t bit, uint64_t bytes, gradcomp_err
 	case GRADCOMP_CAN_EXCHANGE:
 		return c->exchange(p->instance, &exchange, err);
 	default:
-		st = c->shard_reduce(p->instance, x, n, 1.0, err);
-		return st ? st : c->shard_spread(p->instance, x, n, err);
+		st = c->local_reduce_scatter(p->instance, x, n, 1.0, err);
+		return st ? st : c->local_allgather(p->instance, x, n, err);
 	}
 }
 
@@ -192,11 +192,11 @@ static void measure(trial *t, place *p, int rank)
 			for (int r = 0; r < RANKS; r++)
 				lanes[rank][r].in = lanes[rank][r].out = 0;
 			c->now = c->sent = c->left = 0;
-			pthread_barrier_wait(&ranks_meet);
+			pthread_barrier_wait(&ranks_barrier);
 			if (call(p, primitives[what].bit, sizes[s], &err))
 				snprintf(t->failed, sizeof t->failed, "%s", err.text);
 			t->at[what][s][rank] = (count){c->sent, c->left, c->now};
-			pthread_barrier_wait(&ranks_meet);
+			pthread_barrier_wait(&ranks_barrier);
 		}
 	}
 }
@@ -242,7 +242,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		/* What is measured once, at the first call, is none of a call's. */
 		if (p.c->serves & GRADCOMP_CAN_ALLREDUCE)
 			call(&p, GRADCOMP_CAN_ALLREDUCE, 64, &err);
-		pthread_barrier_wait(&ranks_meet);
+		pthread_barrier_wait(&ranks_barrier);
 		measure(t, &p, rank);
 	}
 	if (p.instance)
@@ -320,7 +320,7 @@ static void check(const char *spec, const layout *l, const char *const *settings
 	free(t);
 }
 
-/* What the kit asks of any plugin's is in tools/check. */
+/* What the kit asks of any plugin's is in tools/conformance. */
 static void arguments(const char *const *settings)
 {
 	gradcomp_error err;

@@ -4,8 +4,8 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "contract/methods.h"
-#include "spec.h"
+#include "tests/contract/method_rules.h"
+#include "config/spec.h"
 
 /* Without figures the kit finds its own: the rounding of the type that is summed. A
  * compressor that is not here is run with its defaults. */
@@ -13,7 +13,7 @@ static const struct {
 	const char *spec;
 	double relative, absolute, largest;
 	uint64_t (*bytes)(const gradcomp_value *, const ranks *);
-	void (*values)(const subject *);
+	void (*values)(const fixture *);
 } list[] = {
 	{"none", 1e-6, 0, 0, bytes_none, NULL},
 	{"cast", 0x1p-8, 0x1p-133, 0, bytes_cast, NULL},
@@ -77,7 +77,7 @@ static int built(const char *name, char *path, size_t size)
 	return f != NULL;
 }
 
-static void one(void *so, subject t, void (*values)(const subject *), int ranks_max)
+static void one(void *so, fixture t, void (*values)(const fixture *), int ranks_max)
 {
 	gradcomp_error err = {0};
 	gradcomp_spec *parsed = NULL, *plain;
@@ -98,7 +98,7 @@ static void one(void *so, subject t, void (*values)(const subject *), int ranks_
 	gradcomp_spec_free(parsed);
 }
 
-static void from(const char *path, subject t, void (*values)(const subject *), int ranks_max)
+static void from(const char *path, fixture t, void (*values)(const fixture *), int ranks_max)
 {
 	void *so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	one(so, t, values, ranks_max);
@@ -124,7 +124,7 @@ static void those_not_listed(void)
 			listed |= !strncmp(list[i].spec, name, n - 3) && (!list[i].spec[n - 3] || list[i].spec[n - 3] == ':');
 		snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
 		if (!listed)
-			from(path, (subject){.spec = name}, NULL, 9);
+			from(path, (fixture){.spec = name}, NULL, 9);
 	}
 	if (d)
 		closedir(d);
@@ -148,7 +148,7 @@ int main(int argc, char **argv)
 			continue;
 		}
 		from(path,
-		     (subject){.spec = list[i].spec,
+		     (fixture){.spec = list[i].spec,
 		               .relative = list[i].relative,
 		               .absolute = list[i].absolute,
 		               .largest = list[i].largest,

@@ -1,7 +1,7 @@
 /* cost() of every installed collective, against what goes over the links: bytes that a rank
  * sends for an all-reduce, on all layouts; and auto's choice by a fit that is given, which is
  * the same on all ranks when it is measured too. */
-#include "grid.h"
+#include "tests/support/collective_layouts.h"
 
 #include <math.h>
 
@@ -18,7 +18,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	trial *t = arg;
 	gradcomp_error err = {0};
-	port p;
+	coll_ctx p;
 	(void)P;
 	if (grid_open(job, t->spec, &p, &err)) {
 		t->skipped = 1;
@@ -38,7 +38,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 			t->sent[s][rank] = (double)(channel_sent(p.channel) - before);
 	}
 	free(x);
-	port_close(&p);
+	coll_ctx_close(&p);
 }
 
 static void check(const char *spec, const layout *l, const char *const *settings)

@@ -2,7 +2,7 @@
  * arrays, warm-up, whole vectors and whole steps. */
 #include <math.h>
 
-#include "contract/job.h"
+#include "tests/support/compressor_ranks.h"
 
 enum { P = 3, TENSORS = 4, STEPS = 20 };
 static uint64_t dims[TENSORS][2] = {{40, 50}, {50, 0}, {7, 9}, {1, 1}};
@@ -49,7 +49,7 @@ static void plain_step(plain *s, float **g, int step)
 {
 	memset(s->a, 0, sizeof s->a);
 	for (int t = 0, at = 0; t < TENSORS; t++) {
-		int d = (int)(dims[t][0] * (dims[t][1] ? dims[t][1] : 1)), whole = step < s->start || !dims[t][1];
+		int d = (int)(dims[t][0] * (dims[t][1] ? dims[t][1] : 1)), intact = step < s->start || !dims[t][1];
 		double mean[2000] = {0};
 		for (int w = 0; w < P; w++) {
 			double squares = 0, left = 1;
@@ -60,15 +60,15 @@ static void plain_step(plain *s, float **g, int step)
 			for (int i = at; i < at + d; i++) {
 				double u = left * g[w][i];
 				mean[i - at] += u / P;
-				if (whole)
+				if (intact)
 					continue;
 				add_momentum(s, &s->m[w][i], u);
 				s->v[w][i] += s->m[w][i] + (s->nesterov ? u : 0);
 			}
-			if (!whole)
+			if (!intact)
 				send_largest(s, w, at, d, kept_share(s, step));
 		}
-		for (int i = at; whole && i < at + d; i++) {
+		for (int i = at; intact && i < at + d; i++) {
 			for (int w = 0; w < P; w++)
 				add_momentum(s, &s->m[w][i], mean[i - at]);
 			s->a[i] = s->m[0][i] + (s->nesterov ? mean[i - at] : 0);
@@ -105,7 +105,7 @@ static void follows(const char *text, plain settings)
 				worst = fmax(worst, fabs(j.s.state[w][D + i] - s.v[w][i]));
 			}
 	}
-	ok(worst < 1e-4 && j.s.whole && j.s.step == STEPS, "%s: %d steps on %d ranks: average, m and v within %.1e",
+	ok(worst < 1e-4 && j.s.intact && j.s.step == STEPS, "%s: %d steps on %d ranks: average, m and v within %.1e",
 	   text, STEPS, P, worst);
 	job_close(&j);
 }

@@ -1,8 +1,8 @@
 #!/bin/sh
 # gradcomp plugin-check names the rule that a faulty plugin breaks. The first word of
 # each file in tests/plugins/faulty says which that is.
-# shellcheck source=tests/tap.sh
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 
 for file in "$GRADCOMP_SRC"/tests/plugins/faulty/*.c; do

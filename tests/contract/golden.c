@@ -11,10 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/ranks.h"
-#include "operators/operators.h"
-#include "spec.h"
-#include "tap.h"
+#include "tools/conformance/ranks.h"
+#include "operators/operator_tables.h"
+#include "config/spec.h"
+#include "tests/support/tap.h"
 
 static const char *const specs[] = {
 	"none",           "cast:type=bf16", "cast:type=fp16", "cast:type=fp16,saturate=yes", "topk:density=0.05",

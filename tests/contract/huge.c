@@ -1,7 +1,7 @@
 /* 3 * 10^8 numbers through an all-reduce of every installed collective, once: more bytes
  * than 31 bits can count. Runs when huge.t says that there is memory for it: two ranks of
  * 2.4 GB each. */
-#include "grid.h"
+#include "tests/support/collective_layouts.h"
 
 enum { P = 2 };
 static const uint64_t numbers = 300000000;
@@ -19,7 +19,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	const char *spec = arg;
 	uint64_t wrong = 0;
 	gradcomp_error err = {0};
-	port p;
+	coll_ctx p;
 	(void)nranks;
 	if (grid_open(job, spec, &p, &err)) {
 		skip(err.text, "%s, rank %d", spec, rank);
@@ -30,12 +30,12 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 			wrong = numbers;
 		for (uint64_t i = 0; !wrong && i < numbers; i++)
 			wrong += x[rank][i] != 2 * factor * number(i);
-		pthread_barrier_wait(&ranks_meet);
+		pthread_barrier_wait(&ranks_barrier);
 		if (rank == 0)
 			factor *= 2;
 		is_int(wrong, 0, "%s, rank %d: all-reduce of 3 * 10^8 numbers%s%s", spec, rank, *err.text ? ": " : "", err.text);
 	}
-	port_close(&p);
+	coll_ctx_close(&p);
 }
 
 int main(void)

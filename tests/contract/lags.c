@@ -1,5 +1,5 @@
 /* lags: densities by tensor, given or measured. */
-#include "contract/job.h"
+#include "tests/support/compressor_ranks.h"
 
 static uint64_t dims[4][2] = {{50, 60}, {30, 0}, {20, 40}, {100, 10}};
 enum { D = 3000 + 30 + 800 + 1000 };

@@ -1,7 +1,7 @@
 /* powersgd, acpsgd and lqsgd against their formulas in double, and what their iterations
  * find against the SVD. */
-#include "contract/job.h"
-#include "contract/matrices.h"
+#include "tests/support/compressor_ranks.h"
+#include "tests/contract/double_matrices.h"
 
 /* ---- against the formulas ------------------------------------------------------------ */
 

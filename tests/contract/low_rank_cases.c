@@ -1,8 +1,8 @@
 /* What low-rank compressors get wrong elsewhere: many tensors of one shape, factors
  * that overflow, ranks that gave nothing, quantised factors, dense steps, states of
  * others. */
-#include "contract/job.h"
-#include "contract/matrices.h"
+#include "tests/support/compressor_ranks.h"
+#include "tests/contract/double_matrices.h"
 
 /* r = 1 and as many tensors of one shape as there can be, some of them zero: what
  * they share must not mix them. Two ranks: the order of a sum depends on where in a

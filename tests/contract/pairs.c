@@ -1,8 +1,8 @@
 /* The table of compressors and collectives, cell by cell: what is said to go together is
  * run, on 1 to 4 ranks and on two nodes; what is not is refused, with what would do. */
-#include "pairs.h"
+#include "tests/support/plugin_pairs.h"
 
-#include "unit/conserve.h"
+#include "tests/support/conservation.h"
 
 static const struct {
 	const char *name;

@@ -12,9 +12,9 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-#include "check/ranks.h"
+#include "tools/conformance/ranks.h"
 #include "gradcomp/plugin.h"
-#include "tap.h"
+#include "tests/support/tap.h"
 
 enum { P = 3, STEPS = 2, LINE = 1 << 16 };
 

@@ -4,16 +4,16 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "check/subject.h"
-#include "operators/operators.h"
-#include "spec.h"
-#include "tap.h"
+#include "tools/conformance/fixture.h"
+#include "operators/operator_tables.h"
+#include "config/spec.h"
+#include "tests/support/tap.h"
 
 static model shapes = {"rows and vectors", 6, {{33, 65}, {300, 0}, {7, 1}, {0, 4}, {1, 0}, {40, 20}}};
 static model vector = {"a vector", 1, {{1000, 0}}};
 
 typedef struct trial {
-	subject t;
+	fixture t;
 	spec parsed;
 	void *so;
 	ranks s;
@@ -24,8 +24,8 @@ typedef struct trial {
 static void trial_end(trial *r)
 {
 	if (r->open) {
-		gradients_free(&r->s, r->g);
-		gradients_free(&r->s, r->u);
+		fixture_gradients_free(&r->s, r->g);
+		fixture_gradients_free(&r->s, r->u);
 		ranks_close(&r->s);
 	}
 	spec_clear(&r->parsed);
@@ -43,7 +43,7 @@ static int trial_begin(trial *r, const char *text, int P, model *m, int kind)
 	spec_name(text, name, NULL);
 	snprintf(path, sizeof path, "%s/lib/gradcomp/compressors/%s.so", build ? build : ".", name);
 	r->so = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	r->t = (subject){.spec = text, .op = operators_cpu()};
+	r->t = (fixture){.spec = text, .op = operators_cpu()};
 	r->t.plugin = r->so ? dlsym(r->so, "gradcomp_compressor_v1") : NULL;
 	if (r->t.plugin && !spec_parse(&r->t.plugin->info, text, &r->parsed, &err)) {
 		r->t.values = r->parsed.values;
@@ -53,9 +53,9 @@ static int trial_begin(trial *r, const char *text, int P, model *m, int kind)
 	ok(r->open, "%s: %d ranks%s%s", text, P, r->open ? "" : ": ", r->open ? "" : err.text);
 	if (!r->open)
 		return 0;
-	gradients_new(&r->s, r->g);
-	gradients_new(&r->s, r->u);
-	fill(&r->t, &r->s, r->u, kind);
+	fixture_gradients_new(&r->s, r->g);
+	fixture_gradients_new(&r->s, r->u);
+	fixture_fill(&r->t, &r->s, r->u, kind);
 	return 1;
 }
 
@@ -132,7 +132,7 @@ static void signs(const char *text, int two, uint64_t column, int kind)
 			errors &= near(r.s.error[w][i], (double)r.u[w][i] - v[w * d + i],
 			               fabs((double)r.u[w][i]) + fabs(v[w * d + i]));
 	}
-	ok(ran && averages, "%s: the average of %s gradients is that of %s", text, kind_names[kind],
+	ok(ran && averages, "%s: the average of %s gradients is that of %s", text, fixture_kind_names[kind],
 	   two ? "the means" : "the mean magnitudes");
 	ok(ran && errors, "%s: what is left is what was not sent", text);
 	free(v);
@@ -170,7 +170,7 @@ static void qsgd_levels(const char *text, uint64_t levels, uint64_t block, int k
 			right &= r.s.error[0][i] == 0;
 		}
 	}
-	ok(right, "%s: %s numbers become neighbouring levels, zeros stay, no memory", text, kind_names[kind]);
+	ok(right, "%s: %s numbers become neighbouring levels, zeros stay, no memory", text, fixture_kind_names[kind]);
 	trial_end(&r);
 }
 
@@ -290,7 +290,7 @@ static void terngrad_values(const char *text, int P, double clip, int kind)
 			right &= one;
 		}
 	}
-	ok(right, "%s: averages of %s gradients on %d ranks are multiples of s / P", text, kind_names[kind], P);
+	ok(right, "%s: averages of %s gradients on %d ranks are multiples of s / P", text, fixture_kind_names[kind], P);
 	is_int(r.s.sent, bytes, "%s: bytes of the formula on %d ranks", text, P);
 	memcpy(first, r.g[0], d * sizeof *first);
 	r.s.step = 0;

@@ -1,6 +1,6 @@
 /* topk and mstopk against plain ones in double: what is chosen, what is sent and what
  * is remembered; and of all sparse compressors codings, warm-up and lies. */
-#include "contract/choosing.h"
+#include "tests/contract/sparse_reference.h"
 
 /* ---- topk ----------------------------------------------------------------------------- */
 
@@ -44,7 +44,7 @@ static void topk_follows(const char *text, int kind, int layerwise, double densi
 	                                      : 0;
 	ok(right && worst <= may * most && (may == 0 || kind == KIND_TIES || worst > 0),
 	   "%s, %s: the largest, lower index first; %.2g of the largest is not sent of them", text,
-	   kind_names[kind], most > 0 ? worst / most : 0);
+	   fixture_kind_names[kind], most > 0 ? worst / most : 0);
 	job_close(&j);
 }
 
@@ -150,7 +150,7 @@ static void mstopk_counts(const char *text, int kind, double density)
 		least = best > 0 ? fmin(least, got / best) : least;
 	}
 	ok(exact && differ && least > 0.98,
-	   "%s, %s: exactly k, %.2f %% of the largest k's mass, each rank its own run", text, kind_names[kind],
+	   "%s, %s: exactly k, %.2f %% of the largest k's mass, each rank its own run", text, fixture_kind_names[kind],
 	   100 * least);
 	job_close(&j);
 }

@@ -1,5 +1,5 @@
 /* gtopk and randomk, whose ranks send the same places, against plain ones in double. */
-#include "contract/choosing.h"
+#include "tests/contract/sparse_reference.h"
 
 /* ---- gtopk ------------------------------------------------------------------------------------- */
 
@@ -81,7 +81,7 @@ static void gtopk_conserves(int P, int kind)
 			off += fabs(lost);
 		}
 	}
-	ok(off <= 3e-8 * mass, "gtopk, P=%d, %s: %.1e of the mass is lost in rounding", P, kind_names[kind],
+	ok(off <= 3e-8 * mass, "gtopk, P=%d, %s: %.1e of the mass is lost in rounding", P, fixture_kind_names[kind],
 	   mass > 0 ? off / mass : 0);
 	job_close(&j);
 }

@@ -1,9 +1,9 @@
 /* encode() writes every byte of its payload: what it left out would be memory of the
  * process, sent to all peers. Two runs of the same, whose payloads hold different bytes
  * before; a byte that differs behind encode() the way it did before was not written. */
-#include "contract/codec.h"
-#include "check/subject.h"
-#include "unit/operators.h"
+#include "tests/support/codec_fixture.h"
+#include "tools/conformance/fixture.h"
+#include "tests/support/operator_input.h"
 
 #include <dirent.h>
 
@@ -63,7 +63,7 @@ static gradcomp_status run(const codec *c, uint32_t n, uint64_t (*dims)[2], cons
 		s.stale = second ? BEFORE_TOO : BEFORE;
 		s.made = made;
 		ranks_plan(&s, 700);
-		gradients_new(&s, g);
+		fixture_gradients_new(&s, g);
 		at = 0;
 		for (int step = 0; !st && step < STEPS; step++) {
 			for (int w = 0; w < P; w++) {
@@ -74,7 +74,7 @@ static gradcomp_status run(const codec *c, uint32_t n, uint64_t (*dims)[2], cons
 			}
 			st = ranks_step(&s, g, 0);
 		}
-		gradients_free(&s, g);
+		fixture_gradients_free(&s, g);
 		ranks_close(&s);
 	}
 	*err = s.err;

@@ -1,5 +1,5 @@
 /* The scheduler behind emulate.h. */
-#include "emulate.h"
+#include "tests/cuda/emulate.h"
 
 #include <numeric>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
 /* CUDA in one thread of the host, so that kernels can be tested where there is no
- * GPU: what runtime/operators/cuda/device.h needs of the language and its library.
+ * GPU: what runtime/operators/cuda/cuda_device.h needs of the language and its library.
  *
  * The blocks of a launch run one after another, in an order that changes from
  * launch to launch. The threads of a block are fibers that give way at barriers and
@@ -7,8 +7,8 @@
  * missing barrier shows. Shared memory is fresh for every block, of the exact size,
  * and full of rubbish. A barrier that not all threads reach ends the program.
  * Memory models and everything about speed are not emulated. */
-#ifndef EMULATE_H
-#define EMULATE_H
+#ifndef TESTS_CUDA_EMULATE_H
+#define TESTS_CUDA_EMULATE_H
 
 #include <cmath>
 #include <cstdint>

@@ -2,8 +2,8 @@
 # The CUDA operators without a GPU: their source, compiled by the C++ compiler of the
 # host against an emulation of the language, under the sanitisers, held against the
 # host's operators. What this cannot show is said in emulate.h.
-# shellcheck source=tests/tap.sh disable=SC2154
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC2154
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 
 src=$GRADCOMP_SRC cuda=$GRADCOMP_SRC/runtime/operators/cuda cxx=
 for name in ${CXX:-} c++ g++ clang++; do
@@ -18,7 +18,7 @@ echo 'int main() { return 0; }' >"$tmp/t.cpp"
 # shellcheck disable=SC2086
 "$cxx" $sane -o "$tmp/t" "$tmp/t.cpp" 2>/dev/null && "$tmp/t" || sane=
 flags="-O1 -g -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=off -fno-strict-aliasing -DGRADCOMP_EMULATE
-	-I$src/include -I$src/runtime -I$src/tests -I$src/tests/cuda $sane"
+	-I$src/include -I$src/runtime -I$src -I$src/tests/cuda $sane"
 
 build () {
 	# shellcheck disable=SC2086

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "memory.h"
+#include "tests/cuda/device_memory.h"
 
 static void must(cudaError_t e, const char *what)
 {

@@ -1,9 +1,9 @@
 /* The emulated device. Its memory is the host's, so the sanitisers see every access. */
 #include <chrono>
 
-#include "emulate.h"
-#include "memory.h"
-#include "operators/cuda/module.h"
+#include "tests/cuda/emulate.h"
+#include "tests/cuda/device_memory.h"
+#include "operators/cuda/cuda_module.h"
 
 extern "C" const cuda_module gradcomp_operators_cuda;
 

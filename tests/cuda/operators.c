@@ -1,11 +1,11 @@
 /* Every operator of the CUDA table against the portable table of the host: to the bit
  * where it is REPLICATED, else to the stated bound. */
-#include "device.h"
+#include "tests/cuda/device_arrays.h"
 
-#include "codes.h"
-#include "elements.h"
-#include "low_rank.h"
-#include "selection.h"
+#include "tests/cuda/compare_codes.h"
+#include "tests/cuda/compare_elements.h"
+#include "tests/cuda/compare_low_rank.h"
+#include "tests/cuda/compare_selection.h"
 
 int main(void)
 {

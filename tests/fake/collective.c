@@ -1,13 +1,13 @@
 /* The collective nccl on its own: every primitive on device memory and on host memory
  * against what it should give, in float64; odd sizes, unequal blocks, coded sums. */
-#include "processes.h"
+#include "tests/fake/device_ranks.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <math.h>
 
 #include "gradcomp/operators.h"
-#include "registry.h"
+#include "plugin/registry.h"
 
 static const struct gradcomp_collective_v1 *nccl;
 static const gradcomp_operators *ops;

@@ -8,7 +8,7 @@
  *
  * FAKE_CUDA_DEVICES=0: there is no device. FAKE_CUDA_BYTES: how much memory it has.
  * FAKE_CUDA_LATE: the most a stream waits before each piece of work, in us. */
-#include "device.h"
+#include "tests/fake/fake_cuda.h"
 
 #include <atomic>
 #include <condition_variable>

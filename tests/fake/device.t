@@ -2,8 +2,8 @@
 # Everything that works with a GPU, without one: the reducer's device path, the module
 # of memory and streams and the collective nccl are compiled against a fake CUDA and a
 # fake NCCL, under the sanitisers, and run with ranks as processes.
-# shellcheck source=tests/tap.sh disable=SC2154
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC2154
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 
 src=$GRADCOMP_SRC fake=$GRADCOMP_SRC/tests/fake cxx=
 for name in ${CXX:-} c++ g++ clang++; do
@@ -19,12 +19,11 @@ echo 'int main() { return 0; }' >"$tmp/t.cpp"
 
 lib=$tmp/lib
 mkdir -p "$lib/gradcomp/device" "$lib/gradcomp/operators" "$lib/gradcomp/collectives"
-flags="-O1 -g -Wall -Wextra -Werror -fPIC $sane -I$fake/include -I$src/include -I$src/common -I$src/runtime -I$src -I$src/tests"
+flags="-O1 -g -Wall -Wextra -Werror -fPIC $sane -I$fake/include -I$src/include -I$src/runtime -I$src"
 libs=$(sed -n 's/^LIB_LIBS = //p' "$GRADCOMP_BUILD/config.mk")
 archive=$GRADCOMP_BUILD/lib/libgradcomp.a
 cuda="-L$lib -lfakecuda -Wl,-rpath,$lib"
 c="$CC -std=gnu11 -D_GNU_SOURCE -fvisibility=hidden"
-plugin="-I$src/plugins/collectives/nccl -I$src/plugins/common -I$src/plugins/common/collectives"
 
 build () {
 	# shellcheck disable=SC2086
@@ -34,8 +33,8 @@ build () {
 			"-Wl,--exclude-libs,ALL $cuda $libs -lm -ldl -lpthread"
 		echo "$cxx -std=c++17 $flags -shared -Wl,-soname,libnccl.so.2 -o $lib/libnccl.so.2 $fake/nccl.cpp $archive" \
 			"-Wl,--exclude-libs,ALL $cuda $libs -lm -ldl -lpthread"
-		echo "$c $flags -shared -o $lib/gradcomp/device/cuda.so $src/runtime/device/cuda.c $cuda"
-		echo "$c $flags $plugin -shared -o $lib/gradcomp/collectives/nccl.so $src/plugins/collectives/nccl.c" \
+		echo "$c $flags -shared -o $lib/gradcomp/device/cuda.so $src/runtime/device/cuda/cuda.c $cuda"
+		echo "$c $flags -shared -o $lib/gradcomp/collectives/nccl.so $src/plugins/collectives/nccl.c" \
 			"$src/plugins/collectives/nccl/*.c $GRADCOMP_BUILD/lib/plugins.a $cuda -lm -ldl"
 		for program in reducer collective faults; do
 			echo "$c $flags -o $tmp/$program $fake/$program.c $archive $cuda $libs -lm -ldl -lrt -lpthread"

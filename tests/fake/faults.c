@@ -1,7 +1,7 @@
 /* What goes wrong with GPUs: a rank that dies in a collective of NCCL's, or never comes
  * to it, or gives up elsewhere; no device, no memory on it, damaged payloads. Every
  * other rank gets an error that says so, soon; nothing hangs. */
-#include "gpu.h"
+#include "tests/fake/gpu_model.h"
 
 enum { TOOK };
 

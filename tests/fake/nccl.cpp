@@ -9,7 +9,7 @@
  * FAKE_NCCL_DAMAGE=1: what is gathered from others has ones for its last bytes. */
 #include <nccl.h>
 
-#include "device.h"
+#include "tests/fake/fake_cuda.h"
 
 #include <atomic>
 #include <cerrno>
@@ -30,7 +30,7 @@
 #include <vector>
 
 extern "C" {
-#include "operators/operators.h"
+#include "operators/operator_tables.h"
 }
 
 namespace {

@@ -1,15 +1,15 @@
 /* The operators of the fake device, as its module operators/cuda.so: the host's, run on
  * the stream's thread with the places the arguments really have. Arrays of pointers
  * and settings are read when the call is made, as with real ones. */
-#include "device.h"
+#include "tests/fake/fake_cuda.h"
 
 #include <cstdio>
 #include <type_traits>
 #include <vector>
 
 extern "C" {
-#include "operators/cuda/module.h"
-#include "operators/operators.h"
+#include "operators/cuda/cuda_module.h"
+#include "operators/operator_tables.h"
 }
 
 namespace {

@@ -1,9 +1,9 @@
 /* The reducer with gradients in GPU memory, against the same in host memory: results,
  * error memory's share, NaN, resume, types; over a collective that takes device
  * memory and one that does not; with compressors that work there and others. */
-#include "gpu.h"
+#include "tests/fake/gpu_model.h"
 
-#include "reducer/rebucket.h"
+#include "reducer/bucketing/rebucket.h"
 
 struct run {
 	const char *compressor, *collective;
@@ -50,11 +50,11 @@ static gradcomp_status give(gpu_model *a, gpu_model *b, int *differ, gradcomp_er
 	uint64_t n = tensor_dims[most][0] * tensor_dims[most][1];
 	float *to[3] = {calloc(n, sizeof(float)), calloc(n, sizeof(float)), calloc(n, sizeof(float))};
 	double held = 0;
-	gradcomp_status st = reducer_give_back(a->red, most, to[0], err);
+	gradcomp_status st = reducer_residual_export(a->red, most, to[0], err);
 	if (!st)
-		st = reducer_give_back(b->red, most, to[1], err);
+		st = reducer_residual_export(b->red, most, to[1], err);
 	if (!st)
-		st = reducer_give_back(a->red, most, to[2], err);
+		st = reducer_residual_export(a->red, most, to[2], err);
 	for (uint64_t i = 0; i < n; i++) {
 		held += fabs((double)to[0][i]);
 		*differ |= to[0][i] != to[1][i] || to[2][i] != 0;

@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154
 # Harnesses of this folder under libFuzzer, with AddressSanitizer and UBSan, for
-# FUZZ_SECONDS (4) each; to be sourced behind tests/tap.sh. FUZZ_ONLY='card frame' names
+# FUZZ_SECONDS (4) each; to be sourced behind tests/support/tap.sh. FUZZ_ONLY='card frame' names
 # some of them.
 #
 #   fuzz WHAT 'NAME...' 'FOLDER/*.c...'    what is fuzzed is instrumented; the rest is as in this build
@@ -12,8 +12,8 @@ clang -fsanitize=fuzzer,address,undefined -o "$tmp/try" "$tmp/try.c" 2>/dev/null
 
 cd "$GRADCOMP_SRC" || exit 1
 value () { sed -n "s/^$1 *= *//p" "$GRADCOMP_BUILD/config.mk"; }
-flags="-std=gnu11 -O1 -g -D_GNU_SOURCE= -include $GRADCOMP_BUILD/gradcomp_config.h -DLIBFUZZER -I. -Iinclude -Icommon -Iruntime
-	-Iruntime/transport -Iio -Itests -Itools -fsanitize=address,undefined -fno-sanitize-recover=undefined $(value SODIUM_CFLAGS)"
+flags="-std=gnu11 -O1 -g -D_GNU_SOURCE= -include $GRADCOMP_BUILD/gradcomp_config.h -DLIBFUZZER -I. -Iinclude -Iruntime
+	-fsanitize=address,undefined -fno-sanitize-recover=undefined $(value SODIUM_CFLAGS)"
 
 build () {
 	for f in $1; do

@@ -2,9 +2,9 @@
  * within its limits whose sender has the secret. Input: a byte of flags, a byte that
  * says where the bytes are cut in two, a HELLO, and then a proof. With flag 1 the
  * proof is the right one: what a rank of the job can say. */
-#include "wire.h"
+#include "tests/fuzz/harness.h"
 
-#include "link.h"
+#include "transport/core/link.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -35,13 +35,13 @@ static void empty(transport *t)
 {
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		tree_drop(&t->tree[i]);
-	while (t->parked) {
-		parked *p = t->parked;
+	while (t->backlog) {
+		backlog *p = t->backlog;
 
-		t->parked = p->next;
-		t->nparked--;
+		t->backlog = p->next;
+		t->nbacklog--;
 		if (p->h.from <= p->h.to || p->h.to != 2 || p->h.from >= 9 || p->h.stream >= p->h.streams ||
-		    p->h.streams > STREAMS_MAX || p->h.part < PART_MIN || p->h.part > PART_MAX)
+		    p->h.streams > STREAMS_MAX || p->h.part < CHUNK_MIN || p->h.part > CHUNK_MAX)
 			abort();
 		close(p->fd);
 		if (p->passed >= 0)
@@ -56,7 +56,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	unsigned char text[HELLO_BYTES + PROOF_BYTES] = {0}, challenge[CHALLENGE_BYTES];
 	int fd[2], flags, cut, in;
 	size_t have;
-	stranger s;
+	pending_conn s;
 
 	if (size < 2)
 		return 0;
@@ -68,7 +68,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	memcpy(text, data + 2, have);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fd))
 		return 0;
-	t->o.frames = (frames_mode)(seal_available() ? flags >> 2 & 3 : 0);
+	t->o.frames = (frames_mode)(record_crypto_available() ? flags >> 2 & 3 : 0);
 	if (t->o.frames > FRAMES_ENCRYPT)
 		t->o.frames = FRAMES_NONE;
 	memset(&s, 0, sizeof s);
@@ -80,15 +80,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		shutdown(fd[0], SHUT_WR);
 		for (int i = 0; i < 3 && s.fd >= 0; i++)
-			stranger_serve(t, &s);
+			pending_serve(t, &s);
 	} else {
 		if (cut && write(fd[0], text, (size_t)cut) != cut)
 			abort();
 		if (cut)
-			stranger_serve(t, &s);
+			pending_serve(t, &s);
 		if (write(fd[0], text + cut, (size_t)(HELLO_BYTES - cut)) != HELLO_BYTES - cut)
 			abort();
-		stranger_serve(t, &s);
+		pending_serve(t, &s);
 		if (s.fd >= 0 && recv(fd[0], challenge, sizeof challenge, MSG_DONTWAIT) != (ssize_t)sizeof challenge)
 			abort();
 		if (s.fd >= 0) {
@@ -117,10 +117,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				abort();
 			if (memory >= 0)
 				close(memory);
-			stranger_serve(t, &s);
+			pending_serve(t, &s);
 		}
 	}
-	in = t->nparked;
+	in = t->nbacklog;
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		in += t->tree[i].fd >= 0;
 	/* Nobody gets in without the secret. */
@@ -130,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		taken++;
 	else
 		refused++;
-	stranger_free(&s);
+	pending_free(&s);
 	close(fd[0]);
 	empty(t);
 	return 0;

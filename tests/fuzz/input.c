@@ -3,13 +3,13 @@
  * is refused in words, what is accepted reads back as itself.
  *
  * GRADCOMP_FUZZ_SEED and GRADCOMP_FUZZ_ROUNDS repeat a run or make a longer one. */
-#include "config.h"
-#include "elf_check.h"
-#include "number.h"
-#include "spec.h"
+#include "config/config.h"
+#include "base/elf_check.h"
+#include "base/number.h"
+#include "config/spec.h"
 
-#include "../tap.h"
-#include "unit/tmpdir.h"
+#include "tests/support/tap.h"
+#include "tests/support/tmpdir.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>

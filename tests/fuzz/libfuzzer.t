@@ -1,8 +1,8 @@
 #!/bin/sh
 # plugins.c under libFuzzer, for FUZZ_SECONDS (20): compressors that clang instruments,
 # the walls of the kit, seeds from the frozen payloads.
-# shellcheck source=tests/tap.sh
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 seconds=${FUZZ_SECONDS:-20}
 
 command -v clang >/dev/null || skip_all "clang is not installed"
@@ -13,7 +13,7 @@ mkdir "$tmp/plugins" "$tmp/seeds" "$tmp/corpus"
 common="-std=gnu11 -O1 -g -D_GNU_SOURCE= -include $GRADCOMP_BUILD/gradcomp_config.h -ffp-contract=off -I$GRADCOMP_SRC/include"
 libraries=$(sed -n -e 's/^ZFP_LIBS *= *//p' -e 's/^LZ4_LIBS *= *//p' -e 's/^ZSTD_LIBS *= *//p' "$GRADCOMP_BUILD/config.mk" |
 	tr '\n' ' ')
-compile="clang $common -fPIC -fsanitize=fuzzer-no-link -I$GRADCOMP_SRC/plugins/common"
+compile="clang $common -fPIC -fsanitize=fuzzer-no-link -I$GRADCOMP_SRC"
 both () { xargs -P 2 -d '\n' -I '{}' sh -c '{}'; }
 # What they share is compiled once; each takes what it uses.
 for file in "$GRADCOMP_SRC"/plugins/common/*.c; do
@@ -24,12 +24,12 @@ for so in "$GRADCOMP_BUILD"/lib/gradcomp/compressors/*.so; do
 	name=$(basename "$so" .so)
 	files=$(find "$GRADCOMP_SRC/plugins/compressors/$name.c" "$GRADCOMP_SRC/plugins/compressors/$name" \
 		-maxdepth 1 -name '*.c' 2>/dev/null | tr '\n' ' ')
-	echo "$compile -shared -I$GRADCOMP_SRC/plugins/compressors/$name -o $tmp/plugins/$name.so $files $tmp/common.a $libraries" \
+	echo "$compile -shared -o $tmp/plugins/$name.so $files $tmp/common.a $libraries" \
 		"-lm 2>$tmp/log.$name || echo '# $name is left out:' \$(grep -m1 error $tmp/log.$name)"
 done | both
 # shellcheck disable=SC2046,SC2086
-check "plugins.c is built with libFuzzer" clang $common -DFUZZ_ENGINE -fsanitize=fuzzer -rdynamic -I"$GRADCOMP_SRC/tools" \
-	-o "$tmp/fuzz" "$GRADCOMP_SRC/tests/fuzz/plugins.c" "$GRADCOMP_SRC"/tools/check/*.c \
+check "plugins.c is built with libFuzzer" clang $common -DFUZZ_ENGINE -fsanitize=fuzzer -rdynamic -I"$GRADCOMP_SRC/runtime" -I"$GRADCOMP_SRC" \
+	-o "$tmp/fuzz" "$GRADCOMP_SRC/tests/fuzz/plugins.c" "$GRADCOMP_SRC"/tools/conformance/*.c \
 	"$GRADCOMP_BUILD/lib/libgradcomp.a" $(sed -n 's/^LIB_LIBS *=//p' "$GRADCOMP_BUILD/config.mk") -lm -ldl -lrt -pthread
 is "all compressors are there" "$(find "$tmp/plugins" -name '*.so' | wc -l)" \
 	"$(find "$GRADCOMP_BUILD/lib/gradcomp/compressors" -name '*.so' | wc -l)"

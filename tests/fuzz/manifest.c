@@ -1,8 +1,8 @@
 /* Listings of other nodes and manifests of copies: refused in words, or taken with
  * nothing in them that leads out of the tree, and the same when sent on. */
-#include "wire.h"
+#include "tests/fuzz/harness.h"
 
-#include "io/manifest.h"
+#include "io/cache/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -3,11 +3,11 @@
  * written beside the posted buffers. Input: a byte of flags, then what the peer sends:
  * two bytes of length (the highest bit is the stream) and so many bytes, which are a
  * record where records are sealed. Flag 8 breaks the third. */
-#include "wire.h"
+#include "tests/fuzz/harness.h"
 
-#include "check/guard.h"
-#include "link.h"
-#include "operators/operators.h"
+#include "tools/conformance/guard.h"
+#include "transport/core/link.h"
+#include "operators/operator_tables.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -33,9 +33,9 @@ static transport *make(void)
 	return t;
 }
 
-static void feed(peer_link *l, const int fd[], int streams, int flags, const uint8_t *data, size_t size, seals **theirs)
+static void feed(peer_link *l, const int fd[], int streams, int flags, const uint8_t *data, size_t size, record_crypto **theirs)
 {
-	static unsigned char rec[8192 + SEAL_EXTRA];
+	static unsigned char rec[8192 + RECORD_OVERHEAD];
 
 	for (int turn = 0; size > 2; turn++) {
 		size_t n = (data[0] | (size_t)data[1] << 8) % 8192;
@@ -45,14 +45,14 @@ static void feed(peer_link *l, const int fd[], int streams, int flags, const uin
 		size -= 2;
 		n = n < size ? n : size;
 		n = n ? n : 1;
-		memcpy(rec + SEAL_HEAD, data, n);
+		memcpy(rec + RECORD_HEAD, data, n);
 		data += n;
 		size -= n;
 		if (l->h.frames)
-			n = seal_record(theirs[i], rec, n);
+			n = record_crypto_seal(theirs[i], rec, n);
 		if (flags & 8 && l->h.frames && turn == 2)
-			rec[SEAL_HEAD] ^= 0x10;
-		if (send(fd[i], l->h.frames ? rec : rec + SEAL_HEAD, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
+			rec[RECORD_HEAD] ^= 0x10;
+		if (send(fd[i], l->h.frames ? rec : rec + RECORD_HEAD, n, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
 			return;
 		if (flags & 16)
 			l->ops->progress(l);
@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	request rq[POSTED];
 	channel c = {0};
 	peer_link l = {0};
-	seals *theirs[2] = {NULL, NULL};
+	record_crypto *theirs[2] = {NULL, NULL};
 	int pair[2][2], fd[2], flags, streams, done = 0;
 
 	if (size < 1 || size > 16000)
@@ -88,8 +88,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	l.world = 1;
 	l.kind = KIND_TCP;
 	l.passed = -1;
-	l.h = (hello){.from = 1, .nranks = 2, .streams = (uint8_t)streams, .part = PART_MIN, .kind = HELLO_TCP,
-	              .frames = (uint8_t)(flags & 2 && seal_available() ? flags & 4 ? SEAL_CHACHA : SEAL_MAC : SEAL_NONE)};
+	l.h = (hello){.from = 1, .nranks = 2, .streams = (uint8_t)streams, .part = CHUNK_MIN, .kind = HELLO_TCP,
+	              .frames = (uint8_t)(flags & 2 && record_crypto_available() ? flags & 4 ? CIPHER_CHACHA : CIPHER_MAC : CIPHER_NONE)};
 	for (int i = 0; i < STREAMS_MAX; i++)
 		l.fd[i] = -1;
 	for (int i = 0; i < streams; i++) {
@@ -99,11 +99,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		fd[i] = pair[i][1];
 		l.h.stream = (uint8_t)i;
 		if (l.h.frames) {
-			l.seal[i] = seal_new(secret, &l.h, 0);
-			theirs[i] = seal_new(secret, &l.h, 1);
+			l.seal[i] = record_crypto_new(secret, &l.h, 0);
+			theirs[i] = record_crypto_new(secret, &l.h, 1);
 		}
 	}
-	if (l.h.frames ? sealed_open(&l) : tcp_open(&l))
+	if (l.h.frames ? tcp_secure_open(&l) : tcp_open(&l))
 		abort();
 	for (int i = 0; i < POSTED; i++) {
 		rq[i] = (request){.bytes = sizes[i], .buf = (unsigned char *)buf[i].data + buf[i].bytes - sizes[i], .reduce = i == 3,
@@ -126,8 +126,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (int i = 0; i < streams; i++) {
 		close(pair[i][0]);
 		close(pair[i][1]);
-		seal_free(l.seal[i]);
-		seal_free(theirs[i]);
+		record_crypto_free(l.seal[i]);
+		record_crypto_free(theirs[i]);
 	}
 	return 0;
 }

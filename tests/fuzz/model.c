@@ -1,10 +1,10 @@
 /* Machine, model and plan files: refused in words, or taken with nothing in them that is out
  * of proportion, and the same when written and read again. The first byte says which. */
-#include "wire.h"
+#include "tests/fuzz/harness.h"
 
-#include "gradcomp/model.h"
-#include "model/machine.h"
-#include "model/plan_file.h"
+#include "cost/planning.h"
+#include "cost/machine.h"
+#include "schedule/plan_file.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Payloads damaged at random, the same way for a seed. */
-#ifndef FUZZ_MUTATE_H
-#define FUZZ_MUTATE_H
+#ifndef TESTS_FUZZ_MUTATE_H
+#define TESTS_FUZZ_MUTATE_H
 
 #include <stdint.h>
 #include <stdlib.h>

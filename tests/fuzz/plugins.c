@@ -2,7 +2,7 @@
  * code functions get, what load() is given. The kit's walls stand behind every buffer;
  * a plugin may refuse or go on, but not crash, hang or write elsewhere.
  *
- * As a test: the frozen payloads of tests/golden, whole and mutated. Built by clang
+ * As a test: the frozen payloads of tests/golden, intact and mutated. Built by clang
  * with -fsanitize=fuzzer and FUZZ_ENGINE defined (libfuzzer.t) the same function is fed
  * by libFuzzer. The first bytes choose: plugin, model, how many ranks, and what of all
  * that a step receives is replaced. */
@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "check/call.h"
-#include "check/random.h"
+#include "tools/conformance/call.h"
+#include "tools/conformance/random.h"
 #include "gradcomp/plugin.h"
 
 enum { PLUGINS_MAX = 64, HEAD = 4 };
@@ -67,7 +67,7 @@ static int one(const uint8_t *data, size_t bytes)
 {
 	float values[2048], *g[RANKS_MAX];
 	ranks s;
-	int whole;
+	int intact;
 
 	if (bytes < HEAD || !nplugins)
 		return 1;
@@ -95,15 +95,15 @@ static int one(const uint8_t *data, size_t bytes)
 			free(g[w]);
 		if (st && (!s.err.text[0] || s.broke)) {
 			printf("# %s: status %d, %s\n", plugins[which]->info.name, st, s.err.text);
-			s.whole = 0;
+			s.intact = 0;
 		}
 		if (st)
 			break;
 	}
-	whole = s.whole;
+	intact = s.intact;
 	guard_free(&lie);
 	ranks_close(&s);
-	return whole;
+	return intact;
 }
 
 /* All compressors of $GRADCOMP_PLUGINS or of the build. */
@@ -147,7 +147,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 
 #else
 
-#include "tap.h"
+#include "tests/support/tap.h"
 
 /* The payloads of a golden file, each behind a head; to a folder as files, or run. */
 static long seeds(const char *path, int which, const char *out, long *broken)

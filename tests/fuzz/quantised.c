@@ -12,8 +12,8 @@
 #include <math.h>
 #include <stdint.h>
 
-#include "contract/codec.h"
-#include "fuzz/mutate.h"
+#include "tests/support/codec_fixture.h"
+#include "tests/fuzz/mutate.h"
 
 enum { MOST = 20000, NUMEL = 777, ROOM = 4 * MOST + 4096 };
 

@@ -1,9 +1,9 @@
 /* Record files from strangers, as they are and with the checksums of the index and the
  * end made right, so that what is behind those is reached. */
-#include "checksum.h"
-#include "io/samples/records_format.h"
-#include "samples.h"
-#include "wire.h"
+#include "base/checksum.h"
+#include "io/format/records_format.h"
+#include "tests/fuzz/samples_harness.h"
+#include "tests/fuzz/harness.h"
 
 static void open_file(const uint8_t *data, size_t size)
 {

@@ -7,10 +7,10 @@
  * For libFuzzer, without main():
  *
  *     clang -fsanitize=fuzzer,address -DLIBFUZZER ... tests/fuzz/sparse.c */
-#include "check/guard.h"
-#include "operators/operators.h"
+#include "tools/conformance/guard.h"
+#include "operators/operator_tables.h"
 #include "plugins/common/sparse.h"
-#include "tap.h"
+#include "tests/support/tap.h"
 
 #include <math.h>
 #include <stdint.h>
@@ -80,7 +80,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 #ifndef LIBFUZZER
-#include "mutate.h"
+#include "tests/fuzz/mutate.h"
 
 /* A payload as encode() makes it, and its head; returns the bytes. */
 static size_t make(uint8_t *data)

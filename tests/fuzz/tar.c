@@ -1,7 +1,7 @@
 /* Tar shards from strangers, as they are and with the sums of their headers made
  * right, so that what is behind those is reached. */
-#include "samples.h"
-#include "wire.h"
+#include "tests/fuzz/samples_harness.h"
+#include "tests/fuzz/harness.h"
 
 #include <stdio.h>
 

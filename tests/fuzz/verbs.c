@@ -6,11 +6,11 @@
  *   1 a write has come: 4 bytes of value, 4 of length
  *   2 the oldest send or write is complete     3 it failed, and how: a byte
  *   4 bytes on the connection: 2 bytes of length, and so many bytes */
-#include "wire.h"
+#include "tests/fuzz/harness.h"
 
-#include "check/guard.h"
-#include "operators/operators.h"
-#include "verbs.h"
+#include "tools/conformance/guard.h"
+#include "operators/operator_tables.h"
+#include "transport/verbs/verbs_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -237,8 +237,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		if (transport_listen(&o, &t, NULL))
 			abort();
 		t->nranks = 2;
-		t->cards = calloc(2, sizeof *t->cards);
-		if (!t->cards || verbs_device_open(t, NULL))
+		t->endpoints = calloc(2, sizeof *t->endpoints);
+		if (!t->endpoints || verbs_device_open(t, NULL))
 			abort();
 		for (int i = 0; i < POSTED; i++)
 			buf[i] = guard("a buffer", 140000, 64);
@@ -249,7 +249,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	l.world = 1;
 	l.kind = KIND_VERBS;
 	l.passed = -1;
-	l.h = (hello){.from = 1, .nranks = 2, .streams = 1, .part = PART_MIN, .kind = HELLO_VERBS};
+	l.h = (hello){.from = 1, .nranks = 2, .streams = 1, .part = CHUNK_MIN, .kind = HELLO_VERBS};
 	for (int i = 0; i < STREAMS_MAX; i++)
 		l.fd[i] = -1;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair))

@@ -1,8 +1,8 @@
 #!/bin/sh
 # What stands on CUDA and NCCL in this build: it is linked, nothing else is, and where
 # there is no GPU it says so. tests/gpu/run goes on from here on a machine with one.
-# shellcheck source=tests/tap.sh disable=SC2154
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC2154
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 
 src=$GRADCOMP_SRC build=$GRADCOMP_BUILD
 conf () { sed -n "s/^$1 = *//p" "$build/config.mk"; }
@@ -17,7 +17,7 @@ for module in device/cuda operators/cuda; do
 		"$(needs "$build/lib/gradcomp/$module.so")" cuda
 done
 
-flags="-std=gnu11 -D_GNU_SOURCE -O1 -Wall -Wextra -I$src/include -I$src/common -I$src/runtime -I$src/tests -I$src"
+flags="-std=gnu11 -D_GNU_SOURCE -O1 -Wall -Wextra -I$src/include -I$src/runtime -I$src"
 cudart="$(conf CUDA_LIBS | tr ' ' '\n' | grep '^-L' | tr '\n' ' ') -lcudart_static"
 # shellcheck disable=SC2317 # called by check
 link () {

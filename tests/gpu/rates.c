@@ -1,7 +1,7 @@
 /* How fast the operators are on a real device: bytes read and written a second, next
  * to those of a copy from device to device. Selections and low-rank steps as times in
  * microseconds, for tests/gpu/run to put next to PyTorch's. */
-#include "../cuda/device.h"
+#include "tests/cuda/device_arrays.h"
 
 enum { REPEAT = 20 };
 

@@ -1,6 +1,6 @@
 /* How long a reducer's step takes with gradients on a GPU: 2^26 numbers in 16 tensors,
  * over nccl and through pinned host memory, 2 and 4 ranks on one device. */
-#include "../fake/processes.h"
+#include "tests/fake/device_ranks.h"
 
 #include <cuda_runtime_api.h>
 

@@ -1,8 +1,8 @@
 #!/bin/sh
 # gradcomp cache: what is printed, exit statuses, leases of jobs, other users, what all
 # users share.
-# shellcheck source=tests/tap.sh disable=SC1091,SC2012,SC2154,SC2317
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC1091,SC2012,SC2154,SC2317
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 uid=61234
 pid=

@@ -1,7 +1,7 @@
 #!/bin/sh
 # gradcomp stage: what goes where, exit statuses, other users, signals, death.
-# shellcheck source=tests/tap.sh disable=SC1091,SC2154,SC2317
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC1091,SC2154,SC2317
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 uid=61234
 pid=

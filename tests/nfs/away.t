@@ -1,8 +1,8 @@
 #!/bin/bash
 # An NFS server that stops in mid-copy: it comes back, it comes back as another process,
 # it does not come back; and the user who does not want to wait.
-# shellcheck source=tests/tap.sh disable=SC1091,SC2154,SC2317
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC1091,SC2154,SC2317
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 server () { "$GRADCOMP_SRC/tests/nfs/server" --state "$tmp/server" "$@"; }
 if why=$(server missing); then skip_all "$why"; fi

@@ -9,8 +9,8 @@ server_script=$GRADCOMP_SRC/tests/nfs/server
 if [ "${1-}" != inside ] && ! "$server_script" missing > /dev/null && unshare --net true 2> /dev/null; then
 	exec unshare --net "$0" inside
 fi
-# shellcheck source=tests/tap.sh
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 [ "${1-}" = inside ] || skip_all "$("$server_script" missing || echo 'no new network namespace can be made here')"
 [ -e "$GRADCOMP_BUILD/lib/gradcomp/source/nfs.so" ] || skip_all 'built without libnfs'
 # ganesha looks up addresses of those kinds only that a machine has beside lo's own.

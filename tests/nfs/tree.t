@@ -1,7 +1,7 @@
 #!/bin/bash
 # A tree on an NFS server, staged without a mount: what it has, it has in the copy.
-# shellcheck source=tests/tap.sh disable=SC1091,SC2154,SC2317
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC1091,SC2154,SC2317
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 server () { "$GRADCOMP_SRC/tests/nfs/server" --state "$tmp/server" "$@"; }
 if why=$(server missing); then skip_all "$why"; fi

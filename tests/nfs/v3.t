@@ -1,7 +1,7 @@
 #!/bin/bash
 # NFSv3: the mount service, portmapper or ports in the URL. In namespaces of its own,
 # because a server of NFSv3 wants the machine's one rpcbind.
-# shellcheck source=tests/tap.sh disable=SC1091,SC2154,SC2317
+# shellcheck source=tests/support/tap.sh disable=SC1091,SC2154,SC2317
 if [ "${1-}" != inside ]; then
 	if ! unshare -nm true 2>/dev/null; then
 		echo '1..0 # SKIP needs root and namespaces'
@@ -9,7 +9,7 @@ if [ "${1-}" != inside ]; then
 	fi
 	exec unshare -nm -- "$0" inside
 fi
-. "$GRADCOMP_SRC/tests/tap.sh"
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 if why=$("$GRADCOMP_SRC/tests/nfs/server" missing); then skip_all "$why"; fi
 [ -e "$GRADCOMP_BUILD/lib/gradcomp/source/nfs.so" ] || skip_all 'built without libnfs'

@@ -69,6 +69,6 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.allreduce = FIXTURE_ALLREDUCE,
 	.allgather = FIXTURE_ALLGATHER,
 	.exchange = FIXTURE_EXCHANGE,
-	.resident = fixture_resident,
+	.server_error = fixture_resident,
 	.predict = FIXTURE_PREDICT,
 };

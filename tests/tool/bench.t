@@ -2,8 +2,8 @@
 # gradcomp bench compressors: every installed compressor gives a row for each kind of
 # input; bench collectives: so does every primitive of a collective; bench io goes over a
 # dataset; and what they are told wrongly is refused by name.
-# shellcheck source=tests/tap.sh
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 GRADCOMP_PLUGIN_PATH=$GRADCOMP_BUILD/lib/gradcomp
 export GRADCOMP_PLUGIN_PATH

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The example of a job with several groups, alone; it asks for no Slurm.
-# shellcheck source=tests/tap.sh disable=SC2154
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh disable=SC2154
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 
 hybrid=$GRADCOMP_BUILD/examples/c/hybrid
 [ -x "$hybrid" ] || skip_all "the examples are not built"

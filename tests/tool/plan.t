@@ -1,8 +1,8 @@
 #!/bin/sh
 # gradcomp plan: what is predicted and said, in all forms; what makes no sense is refused by
 # name. What a prediction rests on is tested in tests/unit.
-# shellcheck source=tests/tap.sh
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 export GRADCOMP_PLUGIN_PATH="$GRADCOMP_BUILD/lib/gradcomp" GRADCOMP_MODELS="$GRADCOMP_SRC/etc/models"
 unset GRADCOMP GRADCOMP_CONF

@@ -1,8 +1,8 @@
 #!/bin/sh
 # gradcomp plan at its edges: files that are none or not whole, numbers of nodes that cannot be
 # predicted, models that are too large for some compressors, output that cannot be written.
-# shellcheck source=tests/tap.sh
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 export GRADCOMP_PLUGIN_PATH="$GRADCOMP_BUILD/lib/gradcomp" GRADCOMP_MODELS="$GRADCOMP_SRC/etc/models"
 unset GRADCOMP GRADCOMP_CONF

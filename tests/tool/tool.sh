@@ -1,7 +1,7 @@
 # shellcheck shell=sh disable=SC2034
 # For the tests of the gradcomp command: the command of the build, the fixtures as
 # its plugins, no settings but its own. plugins/ is a copy to be damaged.
-. "$GRADCOMP_SRC/tests/tap.sh"
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 umask 022
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 fixtures=$GRADCOMP_BUILD/tests/plugins

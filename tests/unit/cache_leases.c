@@ -3,17 +3,17 @@
 #include <sched.h>
 #include <sys/mman.h>
 
-#include "cache.h"
-#include "entries.h"
+#include "tests/support/cache_fixture.h"
+#include "tests/support/dir_entries.h"
 
 static char text[CACHE_HOLDER_BYTES];
 
 static int evict(int digit, unsigned flags)
 {
-	cache_item item;
-	must(cache_item_read(area_fd, key_of(digit), &item, &why) ? -1 : 0, why.text);
+	cache_entry item;
+	must(cache_entry_read(area_fd, key_of(digit), &item, &why) ? -1 : 0, why.text);
 	int result = item.name ? cache_evict(area_fd, &item, flags, text) : -2;
-	cache_item_free(&item);
+	cache_entry_free(&item);
 	return result;
 }
 
@@ -224,7 +224,7 @@ static void take(struct counts *c, const char *key)
 
 static void evict_once(struct counts *c, const char *key)
 {
-	cache_item item = {.kind = CACHE_PUBLISHED, .name = (char *)key};
+	cache_entry item = {.kind = CACHE_PUBLISHED, .name = (char *)key};
 	char reason[CACHE_HOLDER_BYTES];
 	memcpy(item.key, key, STAGE_KEY_BYTES);
 	bool was = is_there(key);
@@ -308,7 +308,7 @@ static void killed_evictor(void)
 		char name[64];
 		snprintf(name, sizeof name, "%d-%llu", getpid(), (unsigned long long)cache_process_start(getpid()));
 		cache_lease_drop(area_fd, key_of(6), name);
-		stage_remove(area_fd, in_area("%s.tmp", key_of(6)));
+		dirwalk_remove(area_fd, in_area("%s.tmp", key_of(6)));
 	}
 	ok(left >= 0, "after the death of an evictor a lease can be taken at once (60 times)");
 	empty_area();

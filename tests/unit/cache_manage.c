@@ -1,10 +1,10 @@
-/* gradcomp/cache.h over copies that gradcomp_stage() made, and over what enemies and
+/* manage.h over copies that gradcomp_stage() made, and over what enemies and
  * crashes leave in an area. */
 #include <sched.h>
 #include <sys/mount.h>
 
-#include "cache.h"
-#include "gradcomp/cache.h"
+#include "tests/support/cache_fixture.h"
+#include "io/cache/manage.h"
 
 static gradcomp_cache_options dry = {.struct_size = sizeof dry, .flags = GRADCOMP_CACHE_DRY_RUN};
 static gradcomp_cache_options force = {.struct_size = sizeof force, .flags = GRADCOMP_CACHE_FORCE};
@@ -209,7 +209,7 @@ static void leftovers(void)
 	like(removed_text, "lease of job 1.0 ", "and the lease of the dead");
 	snprintf(name, sizeof name, "%s.tmp", key_of(5));
 	ok(is_there(name), "what was worked on within a day may still be gone on with");
-	stage_remove(area_fd, name);
+	dirwalk_remove(area_fd, name);
 	is_int(system("test $(ls -A cache/* | wc -l) = 1"), 0, "beside the copy it is all that stays");
 	is_int(gc(NULL, 0), 0, "twice is fine");
 	is_int(removed_count, 0, "and removes nothing");

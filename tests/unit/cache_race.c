@@ -3,8 +3,8 @@
  * and who gets nothing is told that there is no room. */
 #include <sys/mman.h>
 
-#include "cache.h"
-#include "gradcomp/cache.h"
+#include "tests/support/cache_fixture.h"
+#include "io/cache/manage.h"
 
 #define STAGERS 5
 #define SECONDS 4

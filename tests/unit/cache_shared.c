@@ -3,8 +3,8 @@
 #include <grp.h>
 #include <pwd.h>
 
-#include "cache.h"
-#include "gradcomp/cache.h"
+#include "tests/support/cache_fixture.h"
+#include "io/cache/manage.h"
 
 #define USER 61234
 #define OTHER 61235

@@ -1,7 +1,7 @@
 /* XXH64 against the numbers of its reference implementation, in one piece and in
  * many. */
-#include "checksum.h"
-#include "tap.h"
+#include "base/checksum.h"
+#include "tests/support/tap.h"
 
 #include <string.h>
 

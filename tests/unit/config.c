@@ -1,11 +1,11 @@
 /* Settings: where values come from, and every way a file can be wrong. */
-#include "config.h"
+#include "config/config.h"
 
-#include "conffile.h"
-#include "settings.h"
+#include "config/conffile.h"
+#include "config/settings.h"
 
-#include "../tap.h"
-#include "tmpdir.h"
+#include "tests/support/tap.h"
+#include "tests/support/tmpdir.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -60,7 +60,7 @@ static void defaults(void)
 	ok(config_float(c, "transport.timeout") == 30, "a float");
 	ok(!config_find(c, "transport.nothing"), "no such setting");
 	for (size_t i = 0; i < settings_count; i++)
-		is_int(settings_find(settings[i].row.name), i, "%s stands in the table once", settings[i].row.name);
+		is_int(settings_find(settings_table[i].row.name), i, "%s stands in the table once", settings_table[i].row.name);
 	is_str(config_find(c, "transport.allow"), "shm,tcp,verbs", "a setting by name");
 	config_free(c);
 	config_free(NULL);
@@ -262,7 +262,7 @@ int main(void)
 	snprintf(conf, sizeof conf, "%s/gradcomp.conf", tmpdir);
 	for (size_t i = 0; i < settings_count; i++) {
 		char env[SETTINGS_ENV_MAX];
-		settings_env(&settings[i], env);
+		settings_env(&settings_table[i], env);
 		unsetenv(env);
 	}
 	unsetenv("GRADCOMP_OPTIONS");

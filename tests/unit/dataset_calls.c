@@ -1,6 +1,6 @@
 /* The calls of a dataset: what they refuse, what becomes of failures of make(), resuming,
  * two at once, threads, and values that outlive their dataset. */
-#include "dataset.h"
+#include "tests/support/dataset_fixture.h"
 
 static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL};
 static const int two_nodes[] = {0, 1};
@@ -72,7 +72,7 @@ static void refusing(gradcomp_job *job, int rank, process_board *b, void *room)
 
 /* ---- make() that fails ---- */
 
-static gradcomp_status silent_make(void *ctx, uint64_t index, gradcomp_value_room *out, gradcomp_error *err)
+static gradcomp_status silent_make(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	(void)ctx;
 	(void)err;

@@ -1,8 +1,8 @@
 /* What breaks: values in memory and in the spill file, ranks that die in the midst of an
  * epoch, children whose rank has gone. */
-#include "dataset.h"
-#include "dataset/fetch.h"
-#include "tmpdir.h"
+#include "tests/support/dataset_fixture.h"
+#include "io/dataset/fetch.h"
+#include "tests/support/tmpdir.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -120,7 +120,7 @@ static void damage(void)
 /* ---- ranks that die ---- */
 
 /* Who makes this sample first never gets done. */
-static gradcomp_status endless_make(void *ctx, uint64_t index, gradcomp_value_room *out, gradcomp_error *err)
+static gradcomp_status endless_make(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	if (index == atomic_load(&all_samples->go) && !atomic_exchange(&all_samples->step, 1)) {
 		alarm(60);

@@ -1,9 +1,9 @@
 /* Memory that is too small, values longer than the window, and how much memory there is
  * said to be. */
-#include "dataset.h"
-#include "dataset/store.h"
-#include "entries.h"
-#include "tmpdir.h"
+#include "tests/support/dataset_fixture.h"
+#include "io/dataset/dataset_internal.h"
+#include "tests/support/dir_entries.h"
+#include "tests/support/tmpdir.h"
 
 #include <sys/stat.h>
 
@@ -182,14 +182,14 @@ static void available(const char *root)
 {
 	const char *what;
 	put(root, "proc/meminfo", "MemTotal: 9999 kB\nMemAvailable:   1000 kB\n");
-	is_int(size_available(root, &what), 1024000, "without control groups: MemAvailable");
+	is_int(mem_limit_available(root, &what), 1024000, "without control groups: MemAvailable");
 	put(root, "proc/self/cgroup", "0::/job/step\n");
 	put(root, "sys/fs/cgroup/job/step/memory.max", "max\n");
 	put(root, "sys/fs/cgroup/job/step/memory.current", "5000\n");
 	put(root, "sys/fs/cgroup/job/memory.max", "600000\n");
 	put(root, "sys/fs/cgroup/job/memory.current", "300000\n");
 	put(root, "sys/fs/cgroup/job/memory.stat", "anon 1\ninactive_file 100000\n");
-	is_int(size_available(root, &what), 400000,
+	is_int(mem_limit_available(root, &what), 400000,
 	       "version 2: the tightest of the groups, cached files not counted");
 	like(what, "control group", "and it is named");
 	put(root, "proc/self/cgroup", "5:cpu,cpuacct:/\n4:memory:/slurm/job\n");
@@ -198,11 +198,11 @@ static void available(const char *root)
 	put(root, "sys/fs/cgroup/memory/slurm/job/memory.stat", "total_inactive_file 20000\n");
 	put(root, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
 	put(root, "sys/fs/cgroup/memory/memory.usage_in_bytes", "1\n");
-	is_int(size_available(root, &what), 70000, "version 1: the same");
+	is_int(mem_limit_available(root, &what), 70000, "version 1: the same");
 	put(root, "proc/self/cgroup", "4:memory:/elsewhere\n");
-	is_int(size_available(root, &what), 1024000, "a group that cannot be seen from here limits nothing");
+	is_int(mem_limit_available(root, &what), 1024000, "a group that cannot be seen from here limits nothing");
 	put(root, "proc/self/cgroup", "\n::\nnonsense\n4:memory\n");
-	is_int(size_available(root, &what), 1024000, "nor does what is no list of groups");
+	is_int(mem_limit_available(root, &what), 1024000, "nor does what is no list of groups");
 }
 
 int main(void)

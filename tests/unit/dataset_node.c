@@ -1,5 +1,5 @@
 /* A dataset on one node: every sample made once, whoever asks, and right ever after. */
-#include "dataset.h"
+#include "tests/support/dataset_fixture.h"
 
 #include <errno.h>
 
@@ -120,7 +120,7 @@ static void forked(void)
 }
 
 /* A child dies while it makes a value: whoever wants it next makes it. */
-static gradcomp_status deadly_make(void *ctx, uint64_t index, gradcomp_value_room *out, gradcomp_error *err)
+static gradcomp_status deadly_make(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	if (index == 5 && !atomic_exchange(&all_samples->go, 1)) {
 		memset(out->room(out, sample_bytes(index)), 0xee, sample_bytes(index));

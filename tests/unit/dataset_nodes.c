@@ -1,7 +1,7 @@
 /* A dataset over nodes: every sample made once, found ever after wherever it is, in the
  * library's order and in orders of others, by ranks and their forked children. Nodes are
  * those that the ranks' cards name. */
-#include "dataset.h"
+#include "tests/support/dataset_fixture.h"
 
 #include <errno.h>
 
@@ -53,7 +53,7 @@ static void in_order(gradcomp_job *job, int rank, process_board *b, void *room)
 		v->wrong |= samples_epoch(ds, e, 0, &v->error) << (e + 1);
 	end(ds, v);
 	v->wrong |= (v->stats.made + v->stats.local + v->stats.remote !=
-	             3 * order_length(samples_count, (uint64_t)b->P, (uint64_t)rank))
+	             3 * permutation_length(samples_count, (uint64_t)b->P, (uint64_t)rank))
 	            << 5;
 }
 

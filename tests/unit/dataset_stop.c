@@ -1,11 +1,11 @@
 /* stop(): no thread of the library is in make() afterwards, whoever wants a value, and
  * what can be had without make() is refused too. */
-#include "dataset.h"
+#include "tests/support/dataset_fixture.h"
 
 static uint64_t samples_count = 400;
 static atomic_int inside, begun; /* of this process */
 
-static gradcomp_status counted_make(void *ctx, uint64_t index, gradcomp_value_room *out, gradcomp_error *err)
+static gradcomp_status counted_make(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	gradcomp_status st;
 	atomic_fetch_add(&begun, 1);

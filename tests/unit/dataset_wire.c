@@ -1,12 +1,12 @@
 /* A rank that says to another's service what it must not: the job ends, naming it. */
-#include "dataset.h"
-#include "dataset/service.h"
-#include "job.h"
+#include "tests/support/dataset_fixture.h"
+#include "io/dataset/service.h"
+#include "job/job.h"
 
 typedef struct lie {
 	const char *name, *answer;
 	header h;
-	ask_item items[1];
+	request_item items[1];
 	int follows;
 } lie;
 
@@ -19,13 +19,13 @@ static const lie *lying;
 /* MINE and THEIRS stand for samples that the liar's node owns, and the other. */
 static const lie lies[] = {
 	{"what is no message", "no message", {.type = 99}, {{0}}, 0},
-	{"an ask for nothing", "too much at once", {.type = MSG_ASK}, {{0}}, 0},
-	{"an ask for 257 samples", "too much at once", {.type = MSG_ASK, .n = ASK_MOST + 1}, {{0}}, 0},
-	{"an ask for a sample there is not", "does not own", {.type = MSG_ASK, .n = 1}, {{.index = 1u << 20}}, 1},
-	{"an ask for a sample of another's", "does not own", {.type = MSG_ASK, .n = 1}, {{.index = MINE}}, 1},
-	{"an answer to nothing", "not asked", {.type = MSG_TELL, .n = 1, .id = 3}, {{0}}, 0},
-	{"an answer to block 2^40", "not asked", {.type = MSG_TELL, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0},
-	{"a note of a ticket there is not", "none", {.type = MSG_NOTE, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0},
+	{"an ask for nothing", "too much at once", {.type = MSG_REQUEST}, {{0}}, 0},
+	{"an ask for 257 samples", "too much at once", {.type = MSG_REQUEST, .n = REQUEST_ITEMS_MAX + 1}, {{0}}, 0},
+	{"an ask for a sample there is not", "does not own", {.type = MSG_REQUEST, .n = 1}, {{.index = 1u << 20}}, 1},
+	{"an ask for a sample of another's", "does not own", {.type = MSG_REQUEST, .n = 1}, {{.index = MINE}}, 1},
+	{"an answer to nothing", "not asked", {.type = MSG_REPLY, .n = 1, .id = 3}, {{0}}, 0},
+	{"an answer to block 2^40", "not asked", {.type = MSG_REPLY, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0},
+	{"a note of a ticket there is not", "none", {.type = MSG_NOTIFY, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0},
 	{"an offer of a sample of its own",
          "does not own",
          {.type = MSG_OFFER, .id = 1, .index = MINE, .bytes = 1},
@@ -34,7 +34,7 @@ static const lie lies[] = {
 	{"an answer to no offer", "not made", {.type = MSG_TAKE, .id = 5}, {{0}}, 0},
 	{"a value nobody takes",
          "nobody takes",
-         {.type = MSG_GIVE, .id = 1, .index = THEIRS, .bytes = 1},
+         {.type = MSG_PUSH, .id = 1, .index = THEIRS, .bytes = 1},
          {{0}},
          0},
 	{"damage of a sample there is not", "does not own", {.type = MSG_DAMAGED, .index = ~(uint64_t)0}, {{0}}, 0},

@@ -1,6 +1,6 @@
 /* Delayed averages: the formula, to the bit against a reducer without delay and in float64; a
  * resumed run; NaN. */
-#include "delayed.h"
+#include "tests/support/delayed_fixture.h"
 
 /* Against a reducer without delay that is given the same: to the bit. And against the mean
  * in float64, where the compressor loses nothing. */

@@ -1,9 +1,9 @@
 /* Delayed averages under SGD: drained weights are equal on all ranks and those of averages that
  * were never late; convergence; the report. */
-#include "auto.h"
-#include "delay_parts.h"
-#include "delayed.h"
-#include "tmpdir.h"
+#include "tests/support/tuner_fixture.h"
+#include "reducer/delayed/delayed_internal.h"
+#include "tests/support/delayed_fixture.h"
+#include "tests/support/tmpdir.h"
 
 /* SGD on a model: its weights, what a step gives, what a drain gives. */
 typedef struct sgd {

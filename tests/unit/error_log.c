@@ -1,8 +1,8 @@
 /* Error text and log lines: what fits, what is cleaned, who speaks. */
-#include "error.h"
-#include "log.h"
+#include "base/error.h"
+#include "base/log.h"
 
-#include "../tap.h"
+#include "tests/support/tap.h"
 
 #include <errno.h>
 #include <stdlib.h>

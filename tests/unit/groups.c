@@ -1,7 +1,7 @@
 /* Groups: who is in them and in which order, several at work at once, from several
  * threads, on several channels; splits of splits, very many of them, and wrong ones. */
-#include "model.h"
-#include "entries.h"
+#include "tests/support/small_model.h"
+#include "tests/support/dir_entries.h"
 
 #include <limits.h>
 #include <math.h>
@@ -148,7 +148,7 @@ static void parallel_body(gradcomp_job *job, int rank, int nranks, void *arg)
 			printf("# rank %d, group of kind %d: %s\n", rank, k, w[k].err.text);
 	}
 	prints[rank] = w[DATA].print;
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	ok(!bad, "rank %d: tensor and pipeline groups at work while a reducer (%s) averages in the data group", rank,
 	   (const char *)arg);
 	ok(prints[rank] == prints[(rank + 4) % P], "rank %d: its data group has the same bits", rank);

@@ -1,12 +1,12 @@
 /* hier on nodes of all sorts, also such whose ranks are not neighbours: right against
  * double, the same bits on all ranks, and what goes between nodes counted. Then direct's
  * all-to-all. The nodes are the test's: links that say so, and count. */
-#include "ranks.h"
+#include "tests/support/thread_ranks.h"
 
-#include "operators.h"
+#include "tests/support/operator_input.h"
 
-#include "error.h"
-#include "job.h"
+#include "base/error.h"
+#include "job/job.h"
 
 #include <math.h>
 
@@ -182,15 +182,15 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 				want += (double)input[r][i] / P;
 			t->failed[rank] |= wrong(x[i], want, P) << 1;
 		}
-		pthread_barrier_wait(&ranks_meet);
+		pthread_barrier_wait(&ranks_barrier);
 		t->failed[rank] |= memcmp(x, t->x[0], 4 * n) ? 4 : 0;
-		pthread_barrier_wait(&ranks_meet);
+		pthread_barrier_wait(&ranks_barrier);
 		t->failed[rank] |= blocks_right(c, h, x, rank, P, n) << 3;
 		/* Shards of a node are all of the buffer, and a sum that is spread is everybody's. */
 		t->failed[rank] |= c->shard(h, n, &shard, &err) != 0 || shard.nranks != t->of->m;
 		t->holders[rank] = shard.rank >= 0;
 		memcpy(x, input[rank], 4 * n);
-		t->failed[rank] |= c->shard_reduce(h, x, n, 2.0, &err) != 0 || c->shard_spread(h, x, n, &err) != 0;
+		t->failed[rank] |= c->local_reduce_scatter(h, x, n, 2.0, &err) != 0 || c->local_allgather(h, x, n, &err) != 0;
 		for (uint64_t i = 0; i < n; i++) {
 			double want = 0;
 			for (int r = 0; r < P; r++)
@@ -236,11 +236,11 @@ static void alltoall_body(gradcomp_job *job, int rank, int P, void *arg)
 	uint64_t in_bytes[MOST], out_bytes[MOST], at = 0;
 	gradcomp_error err = {0};
 	const plugin *p;
-	port port;
+	coll_ctx coll_ctx;
 	spec s;
 	int *failed = arg, bad = 0;
 	if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, "direct", &p, &s, &err) ||
-	    port_open(gradcomp_job_world(job), p, &s, &port, &err)) {
+	    coll_ctx_open(gradcomp_job_world(job), p, &s, &coll_ctx, &err)) {
 		failed[rank] = 1;
 		return;
 	}
@@ -251,13 +251,13 @@ static void alltoall_body(gradcomp_job *job, int rank, int P, void *arg)
 		memset(in + at, 16 * rank + r, in_bytes[r]);
 		at += in_bytes[r];
 	}
-	bad |= port.collective->alltoall(port.instance, in, in_bytes, out, out_bytes, &err) != 0;
+	bad |= coll_ctx.collective->alltoall(coll_ctx.instance, in, in_bytes, out, out_bytes, &err) != 0;
 	at = 0;
 	for (int r = 0; r < P; r++)
 		for (uint64_t i = 0; i < out_bytes[r]; i++)
 			bad |= out[at++] != 16 * r + rank;
 	failed[rank] |= bad;
-	port_close(&port);
+	coll_ctx_close(&coll_ctx);
 }
 
 int main(void)

@@ -1,5 +1,5 @@
 /* Hybrid parallel plans: costs as the formulas say, groups of layers, and what makes no sense. */
-#include "hybrid_made.h"
+#include "tests/support/hybrid_fixture.h"
 
 /* One layer, two ranks of a node that divide its matrix. */
 static void formulas(void)

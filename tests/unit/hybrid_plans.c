@@ -1,6 +1,6 @@
 /* Hybrid parallel plans against every plan there is, and what memory has no room for. */
-#include "every_plan.h"
-#include "hybrid_made.h"
+#include "tests/support/every_pipeline.h"
+#include "tests/support/hybrid_fixture.h"
 
 #define CASES 250
 

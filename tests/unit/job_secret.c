@@ -1,9 +1,9 @@
 /* Where a job's secret comes from: files that are not private are refused, ranks with
  * the same make the same key, another job, run, secret or namespace another one. */
-#include "tap.h"
+#include "tests/support/tap.h"
 
-#include "job_secret.h"
-#include "tmpdir.h"
+#include "security/job_secret.h"
+#include "tests/support/tmpdir.h"
 
 #include <stdlib.h>
 #include <string.h>

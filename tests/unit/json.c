@@ -1,7 +1,7 @@
 /* The JSON writer: every byte of the text. */
-#include "json.h"
+#include "base/json.h"
 
-#include "../tap.h"
+#include "tests/support/tap.h"
 
 #include <locale.h>
 #include <math.h>

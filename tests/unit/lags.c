@@ -2,8 +2,8 @@
  * through measured exchanges. */
 #include <math.h>
 
-#include "plugins/compressors/lags/solve.h"
-#include "unit/operators.h"
+#include "plugins/compressors/lags/lags_density.h"
+#include "tests/support/operator_input.h"
 
 /* By trying: the smallest c of a fine grid that hides, or max_ratio. */
 static double tried(const lags_times *t, double d, double pair, double backward, double max_ratio)

@@ -2,8 +2,8 @@
  * listing in pieces, and text that is refused. */
 #include <limits.h>
 
-#include "io/manifest.h"
-#include "stage.h"
+#include "io/cache/manifest.h"
+#include "tests/support/stage_fixture.h"
 
 static stage_manifest made;
 

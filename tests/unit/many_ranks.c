@@ -1,12 +1,12 @@
 /* 64 ranks on one machine: all join, every installed collective is right once, and all
  * leave. Arguments: as many ranks, on as many numbers, with this collective alone. How
  * it goes on from there is bench/scaling's to measure. */
-#include "processes.h"
+#include "tests/support/process_ranks.h"
 
-#include "every_collective.h"
-#include "tap.h"
+#include "tests/support/every_collective.h"
+#include "tests/support/tap.h"
 
-#include "job.h"
+#include "job/job.h"
 
 #include <sys/resource.h>
 
@@ -39,17 +39,17 @@ static int run(gradcomp_job *job, const char *name, int rank, int P, gradcomp_er
 {
 	const plugin *p;
 	spec s;
-	port port;
+	coll_ctx coll_ctx;
 	int failed = 1;
 	if (registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, name, &p, &s, err))
 		return 1;
-	if (!port_open(gradcomp_job_world(job), p, &s, &port, err)) {
-		every e = {.c = port.collective, .instance = port.instance, .host = &job->host, .rank = rank, .P = P, .n = numbers};
+	if (!coll_ctx_open(gradcomp_job_world(job), p, &s, &coll_ctx, err)) {
+		every e = {.c = coll_ctx.collective, .instance = coll_ctx.instance, .host = &job->host, .rank = rank, .P = P, .n = numbers};
 		every_run(&e);
 		e.coded = 1;
 		failed = every_run(&e);
 		*err = e.err;
-		port_close(&port);
+		coll_ctx_close(&coll_ctx);
 	}
 	spec_clear(&s);
 	return failed;

@@ -1,10 +1,10 @@
 /* Machine, model and plan files: what is written reads back as it was, and what cannot be
  * read is not written. */
-#include "gradcomp/model.h"
-#include "model/plan_file.h"
+#include "cost/planning.h"
+#include "schedule/plan_file.h"
 
-#include "../tap.h"
-#include "tmpdir.h"
+#include "tests/support/tap.h"
+#include "tests/support/tmpdir.h"
 
 #include <math.h>
 #include <sys/stat.h>

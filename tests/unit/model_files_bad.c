@@ -1,5 +1,5 @@
 /* Model and plan files: what is wrong is refused with file and line. */
-#include "refused_file.h"
+#include "tests/support/refused_file.h"
 
 static const char model_text[] = "[model]\n"
 				 "name = tiny\n"

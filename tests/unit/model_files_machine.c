@@ -1,6 +1,6 @@
 /* Machine files: what is wrong is refused with file and line; noise, too. */
-#include "draw.h"
-#include "refused_file.h"
+#include "tests/support/test_random.h"
+#include "tests/support/refused_file.h"
 
 static const char machine_text[] = "\xef\xbb\xbf; a comment\n"
 				   "[machine]\n"

@@ -1,9 +1,9 @@
 /* The layers of a model: what is written is read again, whatever their names; what makes no
  * sense is not written. */
-#include "../tap.h"
-#include "tmpdir.h"
+#include "tests/support/tap.h"
+#include "tests/support/tmpdir.h"
 
-#include "gradcomp/model.h"
+#include "cost/planning.h"
 
 #include <math.h>
 #include <stdlib.h>

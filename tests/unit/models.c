@@ -1,9 +1,9 @@
 /* The model files that are shipped: totals as published, shapes as the frameworks name them,
  * layers that are complete; and the script makes these files and no others. */
-#include "gradcomp/model.h"
+#include "cost/planning.h"
 
-#include "../tap.h"
-#include "tmpdir.h"
+#include "tests/support/tap.h"
+#include "tests/support/tmpdir.h"
 
 static char folder[3000];
 

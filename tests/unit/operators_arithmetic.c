@@ -2,7 +2,7 @@
  * at every alignment, with the same bits on every path. */
 #include <math.h>
 
-#include "operators.h"
+#include "tests/support/operator_input.h"
 
 static const char *const type_names[] = {"F32", "F16", "BF16", "F64", "I32", "I64", "U8"};
 static const size_t type_bytes[] = {4, 2, 2, 8, 4, 8, 1};

@@ -1,5 +1,5 @@
 /* Many matrices at once: to the bit what they give one by one. */
-#include "magnitudes.h"
+#include "tests/support/magnitudes.h"
 
 enum { MOST = 9 };
 

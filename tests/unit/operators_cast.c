@@ -2,7 +2,7 @@
  * from the 8-bit ones, against a search among all their values. */
 #include <math.h>
 
-#include "operators.h"
+#include "tests/support/operator_input.h"
 
 static double half_value(uint16_t h, gradcomp_dtype t)
 {

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "operators/operators.h"
-#include "tap.h"
+#include "operators/operator_tables.h"
+#include "tests/support/tap.h"
 
 int main(void)
 {

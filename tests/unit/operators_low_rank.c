@@ -1,7 +1,7 @@
 /* product_mq, product_mtp and low_rank_finish against products in double. */
 #include <math.h>
 
-#include "operators.h"
+#include "tests/support/operator_input.h"
 
 static const size_t shapes[][3] = {
 	{1, 1, 1},     {1, 9, 1},      {9, 1, 1},     {2, 3, 2},    {7, 5, 5},    {8, 8, 8},

@@ -2,7 +2,7 @@
  * magnitudes. */
 #include <math.h>
 
-#include "magnitudes.h"
+#include "tests/support/magnitudes.h"
 
 /* Inside of the library. */
 double exact_sum_portable(float *top, const float *x, size_t n);

@@ -2,7 +2,7 @@
  * every path, and sound columns out of unsound ones. */
 #include <math.h>
 
-#include "operators.h"
+#include "tests/support/operator_input.h"
 
 enum { VARIANTS = 3 };
 static float *result[VARIANTS];

@@ -2,7 +2,7 @@
  * how they are asked for, and their distribution. */
 #include <math.h>
 
-#include "operators.h"
+#include "tests/support/operator_input.h"
 #include "operators/cpu/kernels.h"
 
 /* kat_vectors of Random123 1.14, philox4x32 10. */

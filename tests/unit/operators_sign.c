@@ -1,7 +1,7 @@
 /* Signs and the means that stand for them, against their definition. */
 #include <math.h>
 
-#include "operators.h"
+#include "tests/support/operator_input.h"
 
 enum { CANARY = 0x5a5a5a5a };
 

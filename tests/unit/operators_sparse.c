@@ -1,7 +1,7 @@
 /* gather, scatter, scatter_add, sparse_check and sparse_merge against plain code. */
 #include <math.h>
 
-#include "magnitudes.h"
+#include "tests/support/magnitudes.h"
 
 /* k ascending indices below n. */
 static uint32_t *places(size_t n, size_t k)

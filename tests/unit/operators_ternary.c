@@ -2,7 +2,7 @@
 #include <float.h>
 #include <math.h>
 
-#include "operators.h"
+#include "tests/support/operator_input.h"
 
 static const size_t sizes[] = {0, 1, 4, 5, 7, 31, 33, 255, 256, 257, 639, 640, 641, 4097};
 

@@ -5,11 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "operators.h"
-#include "operators/threads.h"
+#include "tests/support/operator_input.h"
+#include "base/thread_pool.h"
 
 /* Not a multiple of anything; long runs of signs, and matrices of several parts. */
-enum { N = 3 * THREADS_PART + 12345, ROWS = 700, COLUMNS = 333, RANK = 4, KINDS = 32 };
+enum { N = 3 * OPERATOR_PART + 12345, ROWS = 700, COLUMNS = 333, RANK = 4, KINDS = 32 };
 
 typedef struct inputs {
 	float *x, *y, *P, *Q, *L;
@@ -120,7 +120,7 @@ static void products(const gradcomp_operators *op, const inputs *in, float *z, r
 static void codes(const gradcomp_operators *op, const inputs *in, float *z, results *r)
 {
 	static const unsigned all_bits[] = {8, 4, 2};
-	static const size_t segments[] = {N, 1000, 2 * THREADS_PART + 7};
+	static const size_t segments[] = {N, 1000, 2 * OPERATOR_PART + 7};
 	static uint32_t out[2 * N];
 	static float pairs[2 * N];
 	float scale = 3;
@@ -195,10 +195,10 @@ static void bits(const inputs *in)
 	results none = everything(operators_cpu(), in), single = everything(best_single(), in);
 	ok(equal(&none, &single, 0), "without threads: what is REPLICATED as without parts");
 	for (int n = 1; n <= 5; n++) {
-		is_int(threads_start(n, &err), GRADCOMP_OK, "%d threads start", n);
+		is_int(thread_pool_start(n, &err), GRADCOMP_OK, "%d threads start", n);
 		results some = everything(operators_cpu(), in);
 		ok(equal(&some, &none, 1), "%d threads: the same bits, of all operators", n);
-		threads_stop();
+		thread_pool_stop();
 	}
 }
 
@@ -220,7 +220,7 @@ static void *caller(void *arg)
 	for (int k = 0; k < 2000; k++) {
 		counted c = {.calls = {0}};
 		size_t parts = (size_t)k % 200;
-		threads_run(count_part, &c, parts);
+		thread_pool_run(count_part, &c, parts);
 		for (size_t i = 0; i < 200; i++)
 			if (c.calls[i] != (i < parts))
 				atomic_fetch_add(&wrong, 1);
@@ -232,26 +232,26 @@ static void callers(void)
 {
 	gradcomp_error err;
 	pthread_t t[3];
-	threads_start(4, &err);
-	threads_start(2, &err);
+	thread_pool_start(4, &err);
+	thread_pool_start(2, &err);
 	for (int i = 0; i < 3; i++)
 		pthread_create(&t[i], NULL, caller, NULL);
 	/* The second of two jobs ends under way, and a third begins. */
-	threads_stop();
-	threads_start(3, &err);
-	threads_stop();
+	thread_pool_stop();
+	thread_pool_start(3, &err);
+	thread_pool_stop();
 	for (int i = 0; i < 3; i++)
 		pthread_join(t[i], NULL);
-	threads_stop();
+	thread_pool_stop();
 	is_int(wrong, 0, "three callers at once: every part is run once");
 	for (int k = 0; k < 50; k++) {
-		threads_start(1 + k % 4, &err);
+		thread_pool_start(1 + k % 4, &err);
 		pthread_create(&t[0], NULL, caller, NULL);
-		threads_stop();
+		thread_pool_stop();
 		pthread_join(t[0], NULL);
 	}
 	is_int(wrong, 0, "also when the pool ends under a caller");
-	threads_stop();
+	thread_pool_stop();
 	caller(NULL);
 	is_int(wrong, 0, "one stop too many does no harm");
 }
@@ -260,18 +260,18 @@ static void forked(void)
 {
 	gradcomp_error err;
 	int status = -1;
-	threads_start(3, &err);
+	thread_pool_start(3, &err);
 	pid_t child = fork();
 	if (!child) {
 		atomic_store(&wrong, 0);
 		caller(NULL);
-		threads_stop();
+		thread_pool_stop();
 		_exit(wrong != 0);
 	}
 	ok(child > 0 && waitpid(child, &status, 0) == child && status == 0, "a child of fork() works alone");
 	caller(NULL);
 	is_int(wrong, 0, "its parent goes on");
-	threads_stop();
+	thread_pool_stop();
 }
 
 static void settings(void)
@@ -282,17 +282,17 @@ static void settings(void)
 	} cases[] = {{"1", 1}, {"64", 64}, {"0", 0}, {"65", 0}, {"-1", 0}, {"", 0}, {"4x", 0}, {" 4", 0}, {"AUTO", 0},
 	             {"99999999999999999999", 0}};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-		is_int(threads_parse(cases[i].text), cases[i].threads, "threads=%s", cases[i].text);
+		is_int(thread_pool_parse(cases[i].text), cases[i].threads, "threads=%s", cases[i].text);
 	unsetenv("SLURM_CPUS_PER_TASK");
-	is_int(threads_parse("auto"), 1, "auto outside of Slurm is 1");
+	is_int(thread_pool_parse("auto"), 1, "auto outside of Slurm is 1");
 	setenv("SLURM_CPUS_PER_TASK", "1", 1);
-	is_int(threads_parse("auto"), 1, "auto is what Slurm gives a task");
+	is_int(thread_pool_parse("auto"), 1, "auto is what Slurm gives a task");
 	setenv("SLURM_CPUS_PER_TASK", "100000", 1);
 	long cpus = sysconf(_SC_NPROCESSORS_CONF);
-	int n = threads_parse("auto");
+	int n = thread_pool_parse("auto");
 	ok(n >= 1 && n <= cpus, "but not more than there are: %d", n);
 	setenv("SLURM_CPUS_PER_TASK", "garbage", 1);
-	is_int(threads_parse("auto"), 1, "auto of garbage is 1");
+	is_int(thread_pool_parse("auto"), 1, "auto of garbage is 1");
 }
 
 int main(void)

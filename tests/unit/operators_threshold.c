@@ -1,7 +1,7 @@
 /* histogram, kth_magnitude, count_above and compact against counting. */
 #include <math.h>
 
-#include "magnitudes.h"
+#include "tests/support/magnitudes.h"
 
 static void bins(const char *name, const gradcomp_operators *op, const float *x, size_t n)
 {

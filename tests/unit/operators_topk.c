@@ -1,5 +1,5 @@
 /* topk against a full sort. */
-#include "magnitudes.h"
+#include "tests/support/magnitudes.h"
 
 static const float *sort_x;
 

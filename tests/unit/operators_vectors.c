@@ -1,7 +1,7 @@
 /* copy, fill, axpy and clamp to the bit; the sums to their bound; absmax. */
 #include <math.h>
 
-#include "magnitudes.h"
+#include "tests/support/magnitudes.h"
 
 static void steps(const char *name, const gradcomp_operators *op, size_t n)
 {

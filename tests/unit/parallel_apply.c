@@ -1,8 +1,8 @@
 /* Work that all ranks would do alike: the same bits shared and not, whatever the sizes; how
  * pieces are cut; the decision by times that the test makes up; a rank that dies. */
-#include "parallel.h"
-#include "processes.h"
-#include "ranks.h"
+#include "job/parallel_internal.h"
+#include "tests/support/process_ranks.h"
+#include "tests/support/thread_ranks.h"
 
 #include <math.h>
 

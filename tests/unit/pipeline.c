@@ -1,8 +1,8 @@
 /* Stage cuts by dynamic programming against every cut there is: random costs, memory that
  * some plans lack and none has. */
-#include "../tap.h"
-#include "draw.h"
-#include "every_plan.h"
+#include "tests/support/tap.h"
+#include "tests/support/test_random.h"
+#include "tests/support/every_pipeline.h"
 
 #include <stdlib.h>
 

@@ -1,10 +1,10 @@
 /* gradcomp_predict() on machines that are not there: answers that were worked out by hand,
  * what it says no to, and how long it takes for many nodes. */
-#include "gradcomp/model.h"
+#include "cost/planning.h"
 
-#include "clock.h"
-#include "ranks.h"
-#include "tmpdir.h"
+#include "base/clock.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/tmpdir.h"
 
 #include <math.h>
 #include <sys/stat.h>

@@ -1,10 +1,10 @@
 /* The bytes that gradcomp_predict() says a rank sends against those that reducers do send, of
  * every compressor over a collective that carries it. */
-#include "gradcomp/model.h"
+#include "cost/planning.h"
 
-#include "config.h"
-#include "ranks.h"
-#include "registry.h"
+#include "config/config.h"
+#include "tests/support/thread_ranks.h"
+#include "plugin/registry.h"
 
 #include <math.h>
 

@@ -1,10 +1,10 @@
 /* Measuring steps and fitting lines, on times that are given: noise, outliers, gradients that
  * come at once, programs that wait for averages or do not. And what the others believe of a
  * verdict. */
-#include "fit.h"
-#include "measure.h"
-#include "tap.h"
-#include "verdict.h"
+#include "base/fit.h"
+#include "reducer/bucketing/measure.h"
+#include "tests/support/tap.h"
+#include "reducer/bucketing/plan_msg.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -201,10 +201,10 @@ static void bad_buckets(void)
 
 /* ---- verdicts ------------------------------------------------------------ */
 
-static gradcomp_status believe(const int64_t *words, verdict *v, const char *why)
+static gradcomp_status believe(const int64_t *words, plan_msg *v, const char *why)
 {
 	gradcomp_error err = {0};
-	gradcomp_status st = verdict_take(words, N, 20, v, &err);
+	gradcomp_status st = plan_msg_take(words, N, 20, v, &err);
 	if (st && !strstr(err.text, why))
 		printf("# %s\n", err.text);
 	return st == GRADCOMP_ERR_MISMATCH && strstr(err.text, why) ? st : !st ? GRADCOMP_OK : GRADCOMP_ERR_INTERNAL;
@@ -214,15 +214,15 @@ static void verdicts(void)
 {
 	uint32_t end[3] = {2, 5, N}, place[3] = {1, 0, 2};
 	double backward[N] = {0, 1e-3, 2e-3};
-	const verdict said = {.kind = VERDICT_PLAN, .step = 20, .plan = {.nbuckets = 3, .end = end, .place = place, .lag = 1,
+	const plan_msg said = {.kind = PLAN_MSG_PLAN, .step = 20, .plan = {.nbuckets = 3, .end = end, .place = place, .lag = 1,
 	                      .predicted = 0.5}, .fixed = 0.6, .exchange = {1e-3, 1e-9}, .backward = backward};
-	size_t n = verdict_words(N);
+	size_t n = plan_msg_words(N);
 	int64_t *words = calloc(n, sizeof *words), *forged = calloc(n, sizeof *forged);
-	verdict v = {0};
-	verdict_put(&said, N, words);
+	plan_msg v = {0};
+	plan_msg_put(&said, N, words);
 	ok(!believe(words, &v, "") && v.plan.nbuckets == 3 && v.plan.end[1] == 5 && v.plan.place[0] == 1 && v.plan.lag == 1 &&
 	           v.plan.predicted == 0.5 && v.exchange.b == 1e-9 && v.backward[2] == 2e-3, "a verdict arrives as it was");
-	verdict_clear(&v);
+	plan_msg_clear(&v);
 	size_t ends = n - 3 * N;
 	const struct forgery {
 		size_t word;
@@ -232,7 +232,7 @@ static void verdicts(void)
 		{0, 1, "its first word"},
 		{1, 21, "after 21 steps, this rank is after 20"},
 		{2, 9, "its kind"},
-		{2, VERDICT_KEEP, "buckets: 3"},
+		{2, PLAN_MSG_KEEP, "buckets: 3"},
 		{3, 2, "trial: 2"},
 		{4, 0, "buckets: 0"},
 		{4, N + 1, "buckets: 9"},
@@ -260,7 +260,7 @@ static void verdicts(void)
 		refused += got == GRADCOMP_ERR_MISMATCH;
 		if (got != GRADCOMP_ERR_MISMATCH) {
 			printf("# forgery %d, '%s': %d\n", i, forgeries[i].why, got);
-			verdict_clear(&v);
+			plan_msg_clear(&v);
 		}
 	}
 	is_int(refused, all, "a forged verdict is not believed");
@@ -270,9 +270,9 @@ static void verdicts(void)
 		for (int k = 0; k < 3; k++)
 			forged[(size_t)(uniform() * (double)n)] = (int64_t)(uniform() * 40) - 10;
 		gradcomp_error err;
-		if (!verdict_take(forged, N, 20, &v, &err)) {
-			crashes += (v.kind == VERDICT_PLAN || v.kind == VERDICT_TRY) && step_plan_check(&v.plan, N, &err);
-			verdict_clear(&v);
+		if (!plan_msg_take(forged, N, 20, &v, &err)) {
+			crashes += (v.kind == PLAN_MSG_PLAN || v.kind == PLAN_MSG_TRY) && step_plan_check(&v.plan, N, &err);
+			plan_msg_clear(&v);
 		}
 	}
 	is_int(crashes, 0, "20,000 at random: what is believed is a plan");

@@ -2,10 +2,10 @@
  * collectives that go together: nothing is lost, error memory moves to the bit, ranks agree,
  * also where gradients were given before the move, around a NaN, and where the state is
  * saved under one plan and loaded under another. */
-#include "contract/pairs.h"
+#include "tests/support/plugin_pairs.h"
 
-#include "memories.h"
-#include "rebucket.h"
+#include "tests/support/residuals.h"
+#include "reducer/bucketing/rebucket.h"
 
 enum { STEPS = 9, ARRAYS = 4 };
 
@@ -75,24 +75,24 @@ static int moves(show *s, model *m, int rank, int P, int step, gradcomp_error *e
 	random_plan plan;
 	uint64_t h = of_step(step);
 	choose(&plan, step % 3 == 2 ? to_single(h) : h);
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	if (rank == 0)
 		memories(s->models, P, s->before);
 	expose(s, m->red, 0);
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	gradcomp_status st = reducer_rebucket(m->red, &plan.p, err);
 	int wrong = st || m->red->nbuckets != plan.p.nbuckets || m->red->stats.buckets != plan.p.nbuckets;
 	expose(s, m->red, 1);
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	if (rank == 0) {
 		memories(s->models, P, s->after);
 		for (int i = 0; i < MEMORIES; i++)
 			s->moved = fmax(s->moved, fabs(s->after[i] - s->before[i]));
 		/* Into what error memory has a collective's was added. */
-		wrong |= !m->red->nresident && memcmp(s->held[0], s->held[1], sizeof s->held[0]);
+		wrong |= !m->red->nserver_error && memcmp(s->held[0], s->held[1], sizeof s->held[0]);
 		s->moves++;
 	}
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	return wrong;
 }
 
@@ -120,7 +120,7 @@ static int step_with(show *s, model *m, int rank, int P, int step, int move, gra
 	if (bad)
 		return wrong | (!isnan(m->grad[4][7]) << 2);
 	s->prints[rank] = mix(s->prints[rank] ^ fingerprint(m));
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	if (rank == 0) {
 		memories(s->models, P, s->after);
 		double off = memories_off(s->models, P, step, s->before, s->after);
@@ -176,21 +176,21 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	s->models[rank] = &m;
 	if (rank == 0) {
 		s->shards = m.red->shards != NULL;
-		s->resident = m.red->nresident > 0;
+		s->resident = m.red->nserver_error > 0;
 		s->conserves = (m.red->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK &&
 		                !(m.red->compressor->traits & GRADCOMP_TRAIT_UNBIASED)) ||
 		               m.red->compressor->traits & GRADCOMP_TRAIT_LOSSLESS || !strcmp(s->spec, "none");
 	}
 	for (int step = 0; step < STEPS; step++) {
-		pthread_barrier_wait(&ranks_meet);
+		pthread_barrier_wait(&ranks_barrier);
 		if (rank == 0)
 			memories(s->models, P, s->before);
-		pthread_barrier_wait(&ranks_meet);
+		pthread_barrier_wait(&ranks_barrier);
 		s->failed[rank] |= step_with(s, &m, rank, P, step, step % 4 != 1, &err);
 	}
 	/* A state of the compressor's own, of parts that are no more, began anew. */
 	s->failed[rank] |= (m.red->shards && m.red->shards->told != (m.red->compressor->save != NULL)) << 3;
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	s->failed[rank] |= resumes(s, &m, rank, world, &err) << 4;
 	if (err.text[0])
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);

@@ -1,8 +1,8 @@
 /* Reducers on several groups of one job at once, as a job has that is parallel in data, in
  * tensors and in pipeline stages: groups overlap in ranks, every reducer has a thread, a
  * compressor and a plan of its own, moved when it likes. None disturbs another. */
-#include "memories.h"
-#include "rebucket.h"
+#include "tests/support/residuals.h"
+#include "reducer/bucketing/rebucket.h"
 
 enum { RANKS = 8, KINDS = 4, STEPS = 24 };
 
@@ -106,12 +106,12 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
 		exit(1);
 	}
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	for (int k = 0; k < KINDS; k++)
 		pthread_create(&threads[k], NULL, steps, &seats[k]);
 	for (int k = 0; k < KINDS; k++)
 		pthread_join(threads[k], NULL);
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	for (int k = KINDS - 1; k >= 0; k--) {
 		model_close(&seats[k].m);
 		gradcomp_group_free(seats[k].group);

@@ -1,9 +1,9 @@
 /* What a move of bucket boundaries refuses, on all ranks alike; that results which do not
  * depend on buckets do not depend on moves; error memory that is given back. */
-#include "memories.h"
-#include "rebucket.h"
+#include "tests/support/residuals.h"
+#include "reducer/bucketing/rebucket.h"
 
-#include "error.h"
+#include "base/error.h"
 
 /* Only rank 0 prints: TAP is not for threads. */
 static gradcomp_status statuses[MAX_RANKS];
@@ -20,7 +20,7 @@ static void refused(model *m, int rank, int P, const step_plan *bad, int who, co
 	statuses[rank] = reducer_rebucket(m->red, who < 0 || who == rank ? bad : &good, &err);
 	memcpy(texts[rank], err.text, sizeof texts[0]);
 	gradcomp_status st = model_step(m, rank, 3, &own);
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	int all = !st && m->red->nbuckets == before, said = 0;
 	for (int r = 0; r < P; r++) {
 		all &= statuses[r] != GRADCOMP_OK;
@@ -32,7 +32,7 @@ static void refused(model *m, int rank, int P, const step_plan *bad, int who, co
 	snprintf(named, sizeof named, "rank %d on", who);
 	if (who >= 0 && rank == 0)
 		ok(strstr(texts[who ? 0 : 1], who < P ? named : "different plans"), "others hear of it: %s", texts[who ? 0 : 1]);
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 }
 
 static void refusals(gradcomp_job *job, int rank, int P, void *arg)
@@ -163,7 +163,7 @@ static void told_body(gradcomp_job *job, int rank, int P, void *arg)
 	home.nbuckets = n;
 	s->failed[rank] |= model_step(&a, rank, 0, &err) != 0;
 	s->bytes[0][rank] = planned(a.red);
-	s->failed[rank] |= shards_measured(a.red, &m, &err) || model_step(&a, rank, 1, &err);
+	s->failed[rank] |= hierarchical_measured(a.red, &m, &err) || model_step(&a, rank, 1, &err);
 	s->bytes[1][rank] = planned(a.red);
 	s->failed[rank] |= reducer_rebucket(a.red, &away, &err) || model_step(&a, rank, 2, &err);
 	s->failed[rank] |= reducer_rebucket(a.red, &home, &err) || model_step(&a, rank, 3, &err);
@@ -214,7 +214,7 @@ static void give_body(gradcomp_job *job, int rank, int P, void *arg)
 	int own = m.red->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM;
 	for (int step = 0; step < 3; step++)
 		s->failed[rank] |= model_step(&m, rank, step, &err) != 0;
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	if (rank == 0) {
 		s->weight = m.red->shards ? m.red->shards->scale : 1;
 		memories(s->models, P, s->before);
@@ -222,32 +222,32 @@ static void give_body(gradcomp_job *job, int rank, int P, void *arg)
 			for (uint64_t i = 0; i < m.red->layout.numel; i++)
 				s->before[i] += s->models[r]->red->state[1][i];
 	}
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	for (uint32_t t = 0; t < T; t++) {
 		uint64_t at = m.red->tensors[T - 1 - t].offset;
 		memset(to, 0, sizeof to);
-		s->failed[rank] |= reducer_give_back(m.red, t, to, &err) != 0;
+		s->failed[rank] |= reducer_residual_export(m.red, t, to, &err) != 0;
 		for (uint64_t i = 0; i < numel((int)t); i++)
 			s->given[rank][at + i] = to[i];
 		for (uint64_t i = numel((int)t); i < MEMORIES; i++)
 			s->failed[rank] |= to[i] != 0;
 	}
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	if (rank == 0)
 		memories(s->models, P, s->after);
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	for (uint64_t i = 0; own && i < m.red->layout.numel; i++)
 		s->failed[rank] |= m.red->state[1][i] != 0;
 	gradcomp_error no;
-	s->failed[rank] |= (reducer_give_back(m.red, T, to, &no) != GRADCOMP_ERR_INVALID) << 1;
+	s->failed[rank] |= (reducer_residual_export(m.red, T, to, &no) != GRADCOMP_ERR_INVALID) << 1;
 	s->failed[rank] |= (gradcomp_reducer_ready(m.red, 0, m.grad[0], &err) != 0) << 2;
-	s->failed[rank] |= (reducer_give_back(m.red, 0, to, &no) != GRADCOMP_ERR_STATE) << 3;
+	s->failed[rank] |= (reducer_residual_export(m.red, 0, to, &no) != GRADCOMP_ERR_STATE) << 3;
 	for (uint32_t t = 1; t < T; t++)
 		s->failed[rank] |= (gradcomp_reducer_ready(m.red, t, m.grad[t], &err) != 0) << 2;
 	s->failed[rank] |= (gradcomp_reducer_wait(m.red, &err) != 0) << 2;
 	if (err.text[0])
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	model_close(&m);
 }
 

@@ -1,7 +1,7 @@
 /* The reducer, black-box: means against float64, the same bits on all ranks,
  * nothing lost through error memory, resume to the bit, non-finite gradients,
  * and what it refuses. */
-#include "model.h"
+#include "tests/support/small_model.h"
 
 #include <math.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 /* Gathered payloads are padded to 8 bytes between ranks. Padding comes as zero, whatever the
  * sender's workspace held before: nothing of a process's memory is sent that is no payload. */
-#include "model.h"
+#include "tests/support/small_model.h"
 
-#include "reducer.h"
+#include "reducer/reducer.h"
 
 enum { P = 3, STALE = 0x5a };
 
@@ -36,8 +36,8 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 		return;
 	}
 	for (int step = 0; !s->failed[rank] && step < 3; step++) {
-		for (int k = 0; step && k < REDUCER_SLOTS; k++) {
-			struct area *a = &m.red->slots[k].gathered;
+		for (int k = 0; step && k < REDUCER_WORKSPACES; k++) {
+			struct scratch_buf *a = &m.red->workspaces[k].gathered;
 
 			if (a->p)
 				memset(a->p, STALE, a->bytes);

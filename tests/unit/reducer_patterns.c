@@ -2,10 +2,10 @@
  * memories hold, to rounding; the same bits on all ranks; NaN told and survived. Then
  * plugins that break the rules of merged and coded payloads, what error memory holds
  * back, and which collective is taken. */
-#include "conserve.h"
+#include "tests/support/conservation.h"
 
-#include "config.h"
-#include "registry.h"
+#include "config/config.h"
+#include "plugin/registry.h"
 
 static void run_spec(const char *spec, int P, uint64_t bucket_bytes, int nan_step, const char *const *settings,
                      double apart)
@@ -202,10 +202,10 @@ static void default_body(gradcomp_job *job, int rank, int P, void *arg)
 	(void)rank, (void)P, (void)arg;
 	is_int(model_open(&m, gradcomp_job_world(job), "meeter", 1 << 20, &err), GRADCOMP_OK,
 	       "a collective that nobody named is one that works");
-	is_str(m.red->port.collective->info.name, "auto", "the first that is installed, for what merges");
+	is_str(m.red->coll_ctx.collective->info.name, "auto", "the first that is installed, for what merges");
 	model_close(&m);
 	is_int(model_open(&m, gradcomp_job_world(job), "coder", 1 << 20, &err), GRADCOMP_OK, "coded sums go over");
-	is_str(m.red->port.collective->info.name, "ring", "the default, which can");
+	is_str(m.red->coll_ctx.collective->info.name, "ring", "the default, which can");
 	model_close(&m);
 }
 

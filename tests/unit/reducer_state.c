@@ -1,8 +1,8 @@
 /* A saved state that does not belong: each is refused with a message that says what
  * it is and what was wanted, and the reducer goes on as if nothing had been. */
-#include "model.h"
+#include "tests/support/small_model.h"
 
-#include "reducer/state.h"
+#include "reducer/reducer_state.h"
 
 #include <stddef.h>
 
@@ -47,7 +47,7 @@ static void forge(model *m, int rank, const unsigned char *s, uint64_t bytes)
 	forged(m, rank, s, bytes, offsetof(state_head, plugin_bytes), UINT64_MAX - 7, 8, "keeps no state of its own",
 	       "bytes of a plugin's that has none");
 	forged(m, rank, s, bytes, offsetof(state_head, kept), UINT64_MAX, 8, "other nodes", "more numbers than there are");
-	forged(m, rank, s, bytes, offsetof(state_head, nresident), 1, 8, "another collective", "a memory of the collective's");
+	forged(m, rank, s, bytes, offsetof(state_head, nserver_error), 1, 8, "another collective", "a memory of the collective's");
 	forged(m, rank, s, bytes, offsetof(state_head, places), 1, 8, "of other places", "other places");
 	forged(m, rank, s, bytes, offsetof(state_head, state_arrays), UINT32_MAX, 4, "should have", "more arrays");
 	forged(m, rank, s, bytes, offsetof(state_head, has_error), 0, 4, "should have", "no error memory");
@@ -73,7 +73,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_reducer_save(a.red, NULL, 0, &kept_bytes[rank], &err);
 	kept[rank] = malloc(kept_bytes[rank]);
 	gradcomp_reducer_save(a.red, kept[rank], kept_bytes[rank], &kept_bytes[rank], &err);
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 
 	unsigned char *state = kept[rank];
 	uint64_t bytes = kept_bytes[rank];
@@ -87,7 +87,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	if (rank == 0)
 		ok(st < 0 && strstr(into.text, "other tensors"), "another model: %s", st ? into.text : "was taken");
 	refused(&b, rank, kept[(rank + 1) % P], kept_bytes[(rank + 1) % P], "rank 1 of 2, this is rank 0 of 2", "another rank");
-	pthread_barrier_wait(&ranks_meet);
+	pthread_barrier_wait(&ranks_barrier);
 	state[7] = '9';
 	refused(&b, rank, state, bytes, "version '9'", "another version");
 	state[7] = '3';

@@ -1,11 +1,11 @@
 /* Plugins: found by name, refused with a reason, matched in pairs. Uses the
  * fixtures of tests/plugins, and copies of one that are then damaged. */
-#include "registry.h"
+#include "plugin/registry.h"
 
-#include "error.h"
+#include "base/error.h"
 
-#include "../tap.h"
-#include "tmpdir.h"
+#include "tests/support/tap.h"
+#include "tests/support/tmpdir.h"
 
 #include <elf.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* Plans of messages made from what a job measures (replan.h). */
-#include "replanned.h"
+#include "tests/support/replan_fixture.h"
 
 static int near(double x, double y)
 {

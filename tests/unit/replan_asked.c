@@ -1,9 +1,9 @@
 /* SPECs of schedules: what each comes to from the first step on, what is refused, and plan
  * files of other models and compressors. */
-#include "model/plan_file.h"
-#include "ranks.h"
-#include "reducer.h"
-#include "replan_parts.h"
+#include "schedule/plan_file.h"
+#include "tests/support/thread_ranks.h"
+#include "reducer/reducer.h"
+#include "reducer/bucketing/replan_internal.h"
 
 enum { N = 24 };
 
@@ -139,7 +139,7 @@ static void told_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	asking *a = arg;
 	double backward[N] = {0};
-	verdict v = {.backward = backward};
+	plan_msg v = {.backward = backward};
 	gradcomp_error err = {0};
 	gradcomp_reducer *r;
 	(void)P;
@@ -155,7 +155,7 @@ static void told_body(gradcomp_job *job, int rank, int P, void *arg)
 	struct gradcomp_compressor_v1 mute = *was;
 	mute.measured = says_nothing;
 	r->compressor = &mute;
-	a->status[rank] = replan_tell(r, &v, &err);
+	a->status[rank] = replan_notify_compressor(r, &v, &err);
 	memcpy(a->text[rank], err.text, sizeof err.text);
 	r->compressor = was;
 	gradcomp_reducer_free(r);

@@ -1,7 +1,7 @@
 /* A rank that dies while the others talk about a plan: they learn which one it was. */
-#include "processes.h"
-#include "ranks.h"
-#include "replan_parts.h"
+#include "tests/support/process_ranks.h"
+#include "tests/support/thread_ranks.h"
+#include "reducer/bucketing/replan_internal.h"
 
 enum { P = 3, N = 12, DIES = 1, STEPS = 3 };
 

@@ -1,5 +1,5 @@
 /* A job that measures itself, saved and loaded: the plan, and what lags was told. */
-#include "replanned.h"
+#include "tests/support/replan_fixture.h"
 
 typedef struct saved_run {
 	uint64_t went[MAX_RANKS], came[MAX_RANKS]; /* fingerprints of the steps after the save */
@@ -36,7 +36,7 @@ static uint64_t steps_of(gradcomp_reducer *r, int rank, int from, int to, float 
 				print = id_mix(print, bits);
 			}
 		pthread_mutex_lock(&r->lock);
-		queue_settle(r);
+		workers_replan_settle(r);
 		pthread_mutex_unlock(&r->lock);
 		pretend(r, &usual, rank);
 	}

@@ -1,13 +1,13 @@
 /* The report: its name, its room, that it appears whole or not at all, and the
  * one line for people. */
-#include "report.h"
+#include "job/report.h"
 
-#include "job_path.h"
-#include "report_text.h"
+#include "base/job_path.h"
+#include "job/report_internal.h"
 
-#include "../tap.h"
-#include "entries.h"
-#include "tmpdir.h"
+#include "tests/support/tap.h"
+#include "tests/support/dir_entries.h"
+#include "tests/support/tmpdir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -27,7 +27,7 @@ static gradcomp_error e;
 
 static const report_tensor tensors[] = {{"fc1.weight", 65536, "powersgd", 0.75}, {"fc1.bias \"q\"\xff", 256, "dense", -1}};
 static const char *const hosts[] = {"n1", "n1", "n2", "n2"};
-static const report_way ways[] = {{"shm", 2, NULL}, {"tcp", 4, NULL}, {"verbs", 0, "not allowed"}};
+static const report_link_kind ways[] = {{"shm", 2, NULL}, {"tcp", 4, NULL}, {"verbs", 0, "not allowed"}};
 static const char *const pairs[16] = {"self", "shm", "tcp", "tcp", "shm", "self", "tcp", "tcp",
                                       "tcp", "tcp", "self", "shm", "tcp", "tcp", "shm", "self"};
 static const report_link links[] = {{"shm", 1, 1000, 2000}, {"tcp", 2, 3000000000u, 4}};

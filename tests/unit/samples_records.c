@@ -1,9 +1,9 @@
 /* Record files: what is written is read, the golden file for ever; damage, other
  * versions and lies are named; a file appears whole or not at all. */
-#include "checksum.h"
+#include "base/checksum.h"
 #include "gradcomp/dataset.h"
-#include "io/samples/records_format.h"
-#include "samples.h"
+#include "io/format/records_format.h"
+#include "tests/support/samples_fixture.h"
 
 #include <dirent.h>
 #include <sched.h>
@@ -285,7 +285,7 @@ static void full_disk(void)
 static unsigned char value[4096];
 static uint64_t value_bytes;
 
-static void *room(gradcomp_value_room *out, uint64_t bytes)
+static void *room(gradcomp_value_buffer *out, uint64_t bytes)
 {
 	(void)out;
 	value_bytes = bytes;
@@ -296,12 +296,12 @@ static void *room(gradcomp_value_room *out, uint64_t bytes)
 static void values(void)
 {
 	gradcomp_samples *s = open_as("a.gcr", 0, NULL);
-	gradcomp_value_room out = {.struct_size = sizeof out, .room = room};
+	gradcomp_value_buffer out = {.struct_size = sizeof out, .room = room};
 	gradcomp_sample_info info = {.struct_size = sizeof info};
 	const char *name;
 	const void *data;
 	uint64_t n;
-	is_int(gradcomp_samples_make(s, 0, &out, &why), 0, "a sample as a value");
+	is_int(gradcomp_samples_load(s, 0, &out, &why), 0, "a sample as a value");
 	is_int(gradcomp_value_sample(value, value_bytes, &info, &why), 0, "which says");
 	ok(info.nparts == 3 && info.label == 1 && info.bytes == 22 && !strcmp(info.key, "dir/\xff\n0001"),
 	   "what it is");
@@ -324,7 +324,7 @@ static void values(void)
 		value[i] ^= 0xff;
 	}
 	is_int(crossed, 0, "a damaged one leads nowhere else");
-	is_int(gradcomp_samples_make(s, 3, &out, &why), GRADCOMP_ERR_RANGE, "no sample 3");
+	is_int(gradcomp_samples_load(s, 3, &out, &why), GRADCOMP_ERR_RANGE, "no sample 3");
 	out.room = NULL;
 	gradcomp_samples_close(s);
 }

@@ -1,6 +1,6 @@
 /* Tar shards as samples: which members are a sample, all ways to write names and
  * sizes, archives that are cut off or lie. */
-#include "tar_writer.h"
+#include "tests/support/tar_writer.h"
 
 #include <sys/wait.h>
 

@@ -1,6 +1,6 @@
 /* Trees, shards and record files read on several threads and in children that are
  * forked meanwhile, with fewer descriptors than shards. */
-#include "tar_writer.h"
+#include "tests/support/tar_writer.h"
 
 #include <pthread.h>
 #include <signal.h>

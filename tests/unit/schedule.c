@@ -1,8 +1,8 @@
 /* The order of things within a step, on one rank, against what is written down; and the tasks
  * of a bucket. */
-#include "compose.h"
-#include "schedule.h"
-#include "tap.h"
+#include "schedule/task_list.h"
+#include "schedule/schedule.h"
+#include "tests/support/tap.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -126,24 +126,24 @@ static void stages(void)
 {
 	task t[MAX_TASKS];
 	gradcomp_plan plan = {.nrounds = 3};
-	int n = compose_tasks(&plan, 0, t);
+	int n = task_list_make(&plan, 0, t);
 	is_int(n, 11, "three rounds: begin, three times three, finish");
-	is_int(compose_stages(t, n, 0), 3, "three stages");
-	is_int(compose_stages(t, n, 3), 2, "two after the first exchange");
-	is_int(compose_stages(t, n, n - 1), 0, "none before finish");
-	n = compose_tasks(&plan, 1, t);
+	is_int(task_list_stages(t, n, 0), 3, "three stages");
+	is_int(task_list_stages(t, n, 3), 2, "two after the first exchange");
+	is_int(task_list_stages(t, n, n - 1), 0, "none before finish");
+	n = task_list_make(&plan, 1, t);
 	is_int(n, 15, "two levels: reduce, enter, leave and spread too");
-	is_int(compose_stages(t, n, 1), 3, "three stages whatever the rounds");
-	is_int(compose_stages(t, n, 5), 2, "the rounds are one");
-	is_int(compose_stages(t, n, 8), 2, "up to the last");
-	is_int(compose_stages(t, n, n - 3), 1, "then there is spread");
+	is_int(task_list_stages(t, n, 1), 3, "three stages whatever the rounds");
+	is_int(task_list_stages(t, n, 5), 2, "the rounds are one");
+	is_int(task_list_stages(t, n, 8), 2, "up to the last");
+	is_int(task_list_stages(t, n, n - 3), 1, "then there is spread");
 	plan.nrounds = 0;
-	n = compose_tasks(&plan, 1, t);
-	is_int(compose_stages(t, n, 1), 3, "also when they are not known yet");
-	is_int(compose_stages(t, n, 3), 1, "or when there are none");
+	n = task_list_make(&plan, 1, t);
+	is_int(task_list_stages(t, n, 1), 3, "also when they are not known yet");
+	is_int(task_list_stages(t, n, 3), 1, "or when there are none");
 	plan.nrounds = GRADCOMP_MAX_ROUNDS;
-	is_int(compose_tasks(&plan, 1, t), MAX_TASKS, "most tasks");
-	is_str(compose_name(TASK_SPREAD), "spread", "tasks have names");
+	is_int(task_list_make(&plan, 1, t), MAX_TASKS, "most tasks");
+	is_str(task_name(TASK_ALLGATHER_LOCAL), "spread", "tasks have names");
 }
 
 int main(void)

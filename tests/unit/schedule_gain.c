@@ -1,8 +1,8 @@
 /* What a lag and more buckets in flight are worth, by the simulator: the figures of
- * doc/schedule.md, and the reason for STEP_PLAN_LAG and REDUCER_SLOTS. */
-#include "model/simulate.h"
-#include "reducer.h"
-#include "tap.h"
+ * doc/schedule.md, and the reason for STEP_PLAN_LAG and REDUCER_WORKSPACES. */
+#include "schedule/sim.h"
+#include "reducer/reducer.h"
+#include "tests/support/tap.h"
 
 #include <math.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static double step_of(const network *w, uint32_t lag, uint32_t window)
 	const gradcomp_plan plan = {.nrounds = w->rounds};
 	for (uint32_t i = 0; i < N; i++) {
 		double size = !w->differ ? 1 : i % 3 ? 0.4 : 2.2;
-		buckets[i].ntasks = (uint32_t)compose_tasks(&plan, 0, buckets[i].tasks);
+		buckets[i].ntasks = (uint32_t)task_list_make(&plan, 0, buckets[i].tasks);
 		for (uint32_t k = 0; k < buckets[i].ntasks; k++) {
 			task_kind kind = buckets[i].tasks[k].kind;
 			double part = kind == TASK_BEGIN ? 0.3 : kind == TASK_FINISH ? 0.1 : 1;
@@ -39,7 +39,7 @@ static double step_of(const network *w, uint32_t lag, uint32_t window)
 	                      .buckets = buckets, .beside_application = 1, .beside_exchange = 1, .steps = 3};
 	sim_output out;
 	gradcomp_error err;
-	return simulate(&in, 0, &out, &err) ? NAN : out.step;
+	return sim_run(&in, 0, &out, &err) ? NAN : out.step;
 }
 
 int main(void)
@@ -62,7 +62,7 @@ int main(void)
 			more_worst = fmax(more_worst, wide / both);
 			more_best = fmin(more_best, wide / both);
 		}
-	ok(STEP_PLAN_LAG == 1 && REDUCER_SLOTS == 4, "lag 1 and four buckets in flight are what runs");
+	ok(STEP_PLAN_LAG == 1 && REDUCER_WORKSPACES == 4, "lag 1 and four buckets in flight are what runs");
 	is_int(one_round_differs, 0, "of one round a lag makes no difference");
 	ok(worst < 1.03, "at the most they cost %.1f %% of a step", 100 * (worst - 1));
 	ok(best < 0.7, "at the best they save %.1f %%", 100 * (1 - best));

@@ -1,8 +1,8 @@
 /* The order of things within a step on several simulated ranks, whose gradients, computing and
  * exchanges come in any order. */
-#include "compose.h"
-#include "schedule.h"
-#include "tap.h"
+#include "schedule/task_list.h"
+#include "schedule/schedule.h"
+#include "tests/support/tap.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -67,12 +67,12 @@ static int takes_part(const world *w, int rank, int other, task_kind kind)
 static void compose(const world *w, sim_rank *r, int rank, uint32_t b, int known)
 {
 	gradcomp_plan plan = {.nrounds = known ? w->rounds[column(w, rank)][b] : 0};
-	r->ntasks[b] = compose_tasks(&plan, w->width > 1, r->tasks[b]);
+	r->ntasks[b] = task_list_make(&plan, w->width > 1, r->tasks[b]);
 }
 
 static uint32_t stages_left(const sim_rank *r, uint32_t b)
 {
-	return compose_stages(r->tasks[b], r->ntasks[b], r->next[b]);
+	return task_list_stages(r->tasks[b], r->ntasks[b], r->next[b]);
 }
 
 static int compute_step(const world *w, sim_rank *r, int rank)
@@ -97,7 +97,7 @@ static int compute_step(const world *w, sim_rank *r, int rank)
 	if (t.kind == TASK_BEGIN) {
 		compose(w, r, rank, b, w->width == 1);
 		schedule_begun(&r->s, b, stages_left(r, b));
-	} else if (t.kind == TASK_ENTER) {
+	} else if (t.kind == TASK_LOCAL_BEGIN) {
 		compose(w, r, rank, b, 1);
 	}
 	return 1;
@@ -106,7 +106,7 @@ static int compute_step(const world *w, sim_rank *r, int rank)
 /* What is given up after task t. */
 static void skip_rest(const world *w, sim_rank *r, int rank, uint32_t b, task t)
 {
-	int first = w->width == 1 ? t.kind == TASK_EXCHANGE && t.round == 0 : t.kind == TASK_REDUCE;
+	int first = w->width == 1 ? t.kind == TASK_EXCHANGE && t.round == 0 : t.kind == TASK_REDUCE_LOCAL;
 	int tail = w->width == 1 ? 1 : 3;
 	if (first && w->stop_all[b])
 		r->next[b] = r->ntasks[b] - 1;

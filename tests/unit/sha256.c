@@ -1,9 +1,9 @@
 /* SHA-256 against FIPS 180-4's examples and the NIST long message, HMAC against
  * RFC 4231. */
-#include "sha256.h"
-#include "sha256_block.h"
+#include "base/sha256.h"
+#include "base/sha256_block.h"
 
-#include "../tap.h"
+#include "tests/support/tap.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* The simulator on steps that were worked out by hand, and what it refuses. */
-#include "step_made.h"
+#include "tests/support/sim_step_fixture.h"
 
 static void by_hand(void)
 {
@@ -29,7 +29,7 @@ static void by_hand(void)
 	s.in.classes = two;
 	s.in.nclasses = 2;
 	ok(about(period(&s), 51.75 + 18), "a rank of half the speed: its passes count");
-	is_int(simulate(&s.in, 0, &out, NULL), 0, "and for the others");
+	is_int(sim_run(&s.in, 0, &out, NULL), 0, "and for the others");
 	ok(about(out.exposed, 33.75 - 7 + 18), "its lateness is exposed");
 	ok(about(out.compute, 6.75) && about(out.exchange, 20), "computing and exchanging are as long");
 }
@@ -117,34 +117,34 @@ static void refused(void)
 
 	make(&s, 1, all, 1, 0);
 	s.in.steps = 0;
-	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "no steps");
+	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "no steps");
 	s.in.steps = 1;
 	s.in.window = 0;
-	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "no window");
+	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "no window");
 	s.in.window = 1;
 	s.in.beside_exchange = 0;
-	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "no speed");
+	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "no speed");
 	s.in.beside_exchange = 1;
 	s.in.classes = &c;
 	s.in.nclasses = 1;
-	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a class that stands still");
+	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a class that stands still");
 	s.in.classes = NULL;
 	s.forward[0] = NAN;
-	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a pass that takes NaN seconds");
+	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a pass that takes NaN seconds");
 	s.forward[0] = 1;
 	s.buckets[0].seconds[1] = -1;
-	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a task that takes less than nothing");
+	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a task that takes less than nothing");
 	s.buckets[0].seconds[1] = 0;
 	s.in.io = INFINITY;
-	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a batch that never comes");
+	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a batch that never comes");
 	s.in.io = 0;
 	s.buckets[0].ntasks = 2;
-	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a bucket without an end");
+	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a bucket without an end");
 	s.buckets[0].ntasks = 5;
 	s.end[0] = 2;
-	is_int(simulate(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a plan of more tensors");
+	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a plan of more tensors");
 	s.end[0] = 1;
-	is_int(simulate(in, 0, &out, &e), 0, "and what is right");
+	is_int(sim_run(in, 0, &out, &e), 0, "and what is right");
 }
 
 int main(void)

@@ -1,9 +1,9 @@
 /* The simulator on random steps: against a closed form, against the recurrence of the merge
  * solvers, and against itself: no thread does two things at once, every task runs once. */
-#include "model/merge.h"
+#include "schedule/merge.h"
 
-#include "draw.h"
-#include "step_made.h"
+#include "tests/support/test_random.h"
+#include "tests/support/sim_step_fixture.h"
 
 /* tau_c(l) = max(tau_c(l+1) + t_c(l+1), tau_b(l) + t_b(l)); a step is the forward pass,
  * tau_c(1) + t_c(1) and the update. */
@@ -51,7 +51,7 @@ static void merged(void)
 		}
 		for (int plan = 0; plan < 3; plan++) {
 			if (plan == 0)
-				merge_best(&p, cut);
+				merge_dp(&p, cut);
 			else if (plan == 1)
 				merge_mgwfbp(&p, cut);
 			else
@@ -131,7 +131,7 @@ static void conserved(void)
 		step s;
 
 		random_step(&s, k % 4 == 3);
-		failed += simulate(&s.in, 1, &out, &e) || simulate(&s.in, 0, &plain, &e);
+		failed += sim_run(&s.in, 1, &out, &e) || sim_run(&s.in, 0, &plain, &e);
 		differ += !about(out.step, plain.step) + !about(out.compute, plain.compute) +
 		          !about(out.exposed, plain.exposed);
 		for (uint32_t b = 0; b < s.plan.nbuckets; b++) {
@@ -145,7 +145,7 @@ static void conserved(void)
 				if (v->thread == SIM_APPLICATION || v->index != b)
 					continue;
 				early += v->start < last - 1e-9 || t >= s.buckets[b].ntasks ||
-				         strcmp(v->what, compose_name(s.buckets[b].tasks[t].kind)) || v->round != s.buckets[b].tasks[t].round;
+				         strcmp(v->what, task_name(s.buckets[b].tasks[t].kind)) || v->round != s.buckets[b].tasks[t].round;
 				last = v->end;
 				if (v->thread == SIM_COMPUTE)
 					work += s.buckets[b].seconds[t];

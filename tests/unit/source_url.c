@@ -2,8 +2,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "io/source/url.h"
-#include "tap.h"
+#include "io/source/nfs_url.h"
+#include "tests/support/tap.h"
 
 static const struct {
 	const char *text, *server, *path, *name;

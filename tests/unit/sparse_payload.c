@@ -1,8 +1,8 @@
 /* Payloads of sparse compressors: their bytes, index codings against plain code bit
  * by bit, value codings, and everything that must be refused. */
-#include "check/guard.h"
-#include "unit/operators.h"
-#include "unit/sparse.h"
+#include "tools/conformance/guard.h"
+#include "tests/support/operator_input.h"
+#include "tests/support/sparse_bytes.h"
 
 enum { CODINGS = 4, VALUES = 5 };
 
@@ -58,7 +58,7 @@ static void index_coding(uint64_t d, uint64_t k)
 			same &= !memcmp(out.data, want, bytes);
 			back &= !sparse_index_unpack(c, out.data, (uint32_t *)(void *)in.data, d, k) &&
 			        !memcmp(in.data, idx, 4 * k);
-			whole &= guard_whole(&out) && guard_whole(&in);
+			whole &= guard_intact(&out) && guard_intact(&in);
 			guard_free(&out), guard_free(&in);
 		}
 	ok(right && same && back && whole, "%llu of %llu: %llu bytes as delta, %llu as auto%s%s%s%s",
@@ -103,7 +103,7 @@ static void values(const char *name, const gradcomp_operators *op)
 			}
 			ok(!wrong && close && !memcmp(in.idx, got.idx, 4 * k) &&
 			           bytes == value_formula(v, k) + index_formula(SPARSE_AUTO, d, k) &&
-			           guard_whole(&out) && guard_whole(&a) && guard_whole(&b),
+			           guard_intact(&out) && guard_intact(&a) && guard_intact(&b),
 			   "%s: %llu values as %s in %llu bytes%s%s", name, (unsigned long long)k,
 			   sparse_value_codings[v], (unsigned long long)bytes, wrong ? ": " : "",
 			   wrong ? wrong : "");

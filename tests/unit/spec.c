@@ -1,12 +1,12 @@
 /* SPEC: what is taken, what is refused and in which words, and that the
  * canonical text reads back as the same values. */
-#include "spec.h"
+#include "config/spec.h"
 
 #include "gradcomp/gradcomp.h"
-#include "suggest.h"
+#include "base/suggest.h"
 
-#include "../tap.h"
-#include "tmpdir.h"
+#include "tests/support/tap.h"
+#include "tests/support/tmpdir.h"
 
 #include <locale.h>
 #include <math.h>

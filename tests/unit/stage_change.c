@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "stage.h"
+#include "tests/support/stage_fixture.h"
 
 struct script {
 	gradcomp_stage_phase phase; /* when it begins ... */
@@ -100,7 +100,7 @@ static void changes(void)
 
 static void stops(void)
 {
-	static const gradcomp_stage_phase phases[] = {GRADCOMP_STAGE_SCAN, GRADCOMP_STAGE_COPY,
+	static const gradcomp_stage_phase phases[] = {GRADCOMP_STAGE_LIST, GRADCOMP_STAGE_COPY,
 	                                              GRADCOMP_STAGE_CHECK, GRADCOMP_STAGE_SYNC};
 	fresh();
 	for (int i = 0; i < 4; i++) {
@@ -125,7 +125,7 @@ static void kill_in(gradcomp_stage_phase phase)
 static void kills(void)
 {
 	fresh();
-	kill_in(GRADCOMP_STAGE_SCAN);
+	kill_in(GRADCOMP_STAGE_LIST);
 	kill_in(GRADCOMP_STAGE_COPY);
 	is_int(in_cache(".tmp"), 1, "half a copy stays");
 	kill_in(GRADCOMP_STAGE_CHECK);

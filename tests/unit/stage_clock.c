@@ -2,7 +2,7 @@
  * beyond what nanoseconds can count, and a cache from before the clock was set back. */
 #include <time.h>
 
-#include "stage.h"
+#include "tests/support/stage_fixture.h"
 
 static const struct {
 	const char *name;

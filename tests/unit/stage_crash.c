@@ -5,8 +5,8 @@
 #include <dirent.h>
 #include <sys/mman.h>
 
-#include "stage.h"
-#include "steps.h"
+#include "tests/support/stage_fixture.h"
+#include "tests/support/syscall_trace.h"
 
 static char cache[4096]; /* as the kernel has it */
 static char *said;       /* by the child that fails */

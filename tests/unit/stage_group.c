@@ -1,6 +1,6 @@
 /* Nodes that stage together: the source is read once, every node has all of it, and
  * those who have a copy give it to those who have none. */
-#include "stage_group.h"
+#include "tests/support/stage_group_fixture.h"
 
 #define MIB (1u << 20)
 

@@ -3,8 +3,8 @@
  * run goes on with what is there. */
 #include <sys/mman.h>
 
-#include "stage_group.h"
-#include "steps.h"
+#include "tests/support/stage_group_fixture.h"
+#include "tests/support/syscall_trace.h"
 
 #define STRIDE 2 /* of so many calls one is fatal */
 

@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#include "stage_group.h"
+#include "tests/support/stage_group_fixture.h"
 
 #define MIB (1u << 20)
 

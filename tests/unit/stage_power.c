@@ -1,8 +1,8 @@
 /* Power loss: what the disk has not been told to keep may be lost, in any order. So
  * when the name of a copy appears, nothing below it may be waiting any more, and when
  * staging returns, neither may the name. */
-#include "stage.h"
-#include "steps.h"
+#include "tests/support/stage_fixture.h"
+#include "tests/support/syscall_trace.h"
 
 static char cache[4096];
 

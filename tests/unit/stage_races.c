@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
-#include "stage.h"
+#include "tests/support/stage_fixture.h"
 
 #define ROUNDS 60
 #define VICTIM 61234

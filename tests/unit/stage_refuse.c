@@ -3,7 +3,7 @@
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 
-#include "stage.h"
+#include "tests/support/stage_fixture.h"
 
 static void refused(gradcomp_status want, const char *text, const char *what)
 {

@@ -2,7 +2,7 @@
  * dead left may all be at it. All succeed, and nothing of it stays. */
 #include <pthread.h>
 
-#include "stage.h"
+#include "tests/support/stage_fixture.h"
 
 #define REMOVERS 4
 #define ROUNDS 40
@@ -13,7 +13,7 @@ static int area;
 static void *remover(void *arg)
 {
 	pthread_barrier_wait(&gate);
-	*(int *)arg = stage_remove(area, "tree") < 0 ? errno : 0;
+	*(int *)arg = dirwalk_remove(area, "tree") < 0 ? errno : 0;
 	return NULL;
 }
 

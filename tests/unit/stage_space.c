@@ -4,7 +4,7 @@
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 
-#include "stage.h"
+#include "tests/support/stage_fixture.h"
 
 #define MIB (1 << 20)
 

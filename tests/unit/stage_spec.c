@@ -1,5 +1,5 @@
 /* SPECs of what is to be staged: what they mean, what is refused and in which words. */
-#include "tap.h"
+#include "tests/support/tap.h"
 #include "tools/stage_spec.c"
 
 static char why[400];

@@ -3,7 +3,7 @@
 #include <sys/syscall.h>
 #include <linux/openat2.h>
 
-#include "stage.h"
+#include "tests/support/stage_fixture.h"
 
 static const struct {
 	const char *path, *target;

@@ -1,6 +1,6 @@
 /* Names and sizes in messages, checksums in hexadecimal. */
-#include "io/staging.h"
-#include "tap.h"
+#include "io/stage/staging.h"
+#include "tests/support/tap.h"
 
 static const char *show(const char *name)
 {
@@ -65,12 +65,12 @@ static void hexadecimal(void)
 	for (int i = 0; i < SHA256_BYTES; i++)
 		in[i] = (unsigned char)(i * 37);
 	sha256_hex(in, hex);
-	ok(stage_unhex(hex, out) && !memcmp(in, out, sizeof in), "there and back");
+	ok(sha256_unhex(hex, out) && !memcmp(in, out, sizeof in), "there and back");
 	hex[63] = 'G';
-	ok(!stage_unhex(hex, out), "not a digit");
+	ok(!sha256_unhex(hex, out), "not a digit");
 	hex[63] = 'A';
-	ok(!stage_unhex(hex, out), "upper case is not what is written");
-	ok(!stage_unhex("12", out), "too short");
+	ok(!sha256_unhex(hex, out), "upper case is not what is written");
+	ok(!sha256_unhex("12", out), "too short");
 }
 
 int main(void)

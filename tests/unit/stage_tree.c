@@ -1,7 +1,7 @@
 /* What a copy keeps of its source. */
 #include <time.h>
 
-#include "stage.h"
+#include "tests/support/stage_fixture.h"
 
 #define DEEP 800 /* levels; with the path of the copy it is longer than PATH_MAX */
 #define WIDE 5000

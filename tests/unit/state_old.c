@@ -3,9 +3,9 @@
  * that is said, with what to do.
  *
  * `state_old write FILE` makes such a file, of the version the library writes. */
-#include "ranks.h"
+#include "tests/support/thread_ranks.h"
 
-#include "reducer/state.h"
+#include "reducer/reducer_state.h"
 
 enum { TENSORS = 4, BUCKET = 100, MOST = 4096 };
 

@@ -1,9 +1,9 @@
 /* The timeline: every task of every rank and step, on one clock though the ranks' own are
  * far apart; bounded; of a job that fails; and what ranks could say that is none. */
-#include "processes.h"
-#include "ranks.h"
-#include "tmpdir.h"
-#include "trace/trace_parts.h"
+#include "tests/support/process_ranks.h"
+#include "tests/support/thread_ranks.h"
+#include "tests/support/tmpdir.h"
+#include "trace/trace_internal.h"
 
 #include <math.h>
 #include <sys/syscall.h>

@@ -1,9 +1,9 @@
 /* Which of its addresses a rank offers, and in which order a peer's are tried. */
 #define _GNU_SOURCE
-#include "tap.h"
+#include "tests/support/tap.h"
 
-#include "address.h"
-#include "handshake.h"
+#include "transport/core/address.h"
+#include "transport/control/handshake.h"
 
 #include <ifaddrs.h>
 #include <inttypes.h>

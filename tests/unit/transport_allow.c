@@ -1,6 +1,6 @@
 /* transport.allow: every set of transports, what is chosen of it, and what a user
  * is told of what is not. */
-#include "transport_ranks.h"
+#include "tests/support/transport_ranks.h"
 
 #define RANKS 3
 
@@ -19,8 +19,8 @@ static void body(board *b, transport *t, int rank)
 	int to = (rank + 1) % b->n, from = (rank + b->n - 1) % b->n, in = -1;
 	gradcomp_request s, r;
 	transport_counts counts[4];
-	transport_way way[4];
-	int n = transport_ways(t, way), found = 0;
+	link_map_row way[4];
+	int n = transport_link_map(t, way), found = 0;
 
 	b->status[rank] = l->recv(l->ctx, from, &in, sizeof in, &r, &b->error[rank]);
 	if (!b->status[rank])

@@ -1,10 +1,10 @@
 /* What links cost: connections only where there is traffic, and a peer that does
  * not take what it is sent makes nobody grow. */
 #define _GNU_SOURCE
-#include "transport_ranks.h"
-#include "entries.h"
+#include "tests/support/transport_ranks.h"
+#include "tests/support/dir_entries.h"
 
-#include "link.h"
+#include "transport/core/link.h"
 
 #include <linux/sockios.h>
 #include <sys/ioctl.h>
@@ -55,7 +55,7 @@ static void ring(board *b, transport *t, int rank)
 	int in = -1, left = (rank + b->n - 1) % b->n;
 	channel *c;
 
-	board_meet(b);
+	board_exchange(b);
 	mine->before = entries("/proc/self/fd");
 	c = board_channel(b, t, rank, 3);
 	const gradcomp_links *l = channel_links(c);

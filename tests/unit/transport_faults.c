@@ -1,6 +1,6 @@
 /* Peers that die, stop, leave or do something else: everybody else learns who it
  * was, soon, and nobody hangs. */
-#include "transport_ranks.h"
+#include "tests/support/transport_ranks.h"
 
 #define SHIFT_BYTES (4u << 20)
 #define CLOSED_SECONDS 30 /* the limit for a connection that closed, on a machine with too much to do */
@@ -130,7 +130,7 @@ static void quiet(board *b, transport *t, int rank)
 {
 	(void)t;
 	(void)rank;
-	board_meet(b);
+	board_exchange(b);
 	while (!atomic_load(&b->late))
 		usleep(1000);
 }

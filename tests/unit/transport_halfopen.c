@@ -2,9 +2,9 @@
  * other, rank 0 has none; then the cable between 1 and 2 loses everything, while
  * the control tree, which is 0-1 and 0-2, hears all is well. */
 #define _GNU_SOURCE
-#include "transport_ranks.h"
+#include "tests/support/transport_ranks.h"
 
-#include "machines.h"
+#include "tests/support/netns.h"
 
 #include <sys/prctl.h>
 

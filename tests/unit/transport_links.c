@@ -1,10 +1,10 @@
 /* Bytes arrive where, when and as they should, over every kind of link, or over those
  * whose names begin with the argument. */
-#include "transport_ranks.h"
+#include "tests/support/transport_ranks.h"
 
-#include "fabrics.h"
+#include "tests/support/fake_fabric.h"
 
-#include "operators/operators.h"
+#include "operators/operator_tables.h"
 
 #define SIZES 6
 static const size_t sizes[SIZES] = {0, 1, 7, 4097, 200000, (1 << 20) + 3};

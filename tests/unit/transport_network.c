@@ -2,9 +2,9 @@
  * bridge that has the same address on both. The namespaces have no names: they
  * are gone with the last process in them, however the test ends. */
 #define _GNU_SOURCE
-#include "transport_ranks.h"
+#include "tests/support/transport_ranks.h"
 
-#include "machines.h"
+#include "tests/support/netns.h"
 
 #include <sys/prctl.h>
 
@@ -95,19 +95,19 @@ static void body(board *b, transport *t, int rank)
 	char *out = malloc(MESSAGE_BYTES), *in = malloc(MESSAGE_BYTES);
 	int left = (rank + b->n - 1) % b->n;
 	struct seen *mine = &seen[rank];
-	transport_way way[4];
+	link_map_row way[4];
 
 	memset(out, 'a' + rank, MESSAGE_BYTES);
 	transport_nodes(t, &mine->nodes);
 	for (int i = 0; i < b->n; i++)
 		snprintf(mine->kind[i], sizeof mine->kind[i], "%s", transport_kind(t, i));
 	mine->well = 1;
-	mine->ways = transport_ways(t, way);
+	mine->ways = transport_link_map(t, way);
 	mine->ways = mine->ways < 2 ? -1 : (int)(100 * way[0].pairs + 10 * way[1].pairs) + !strcmp(transport_pair(t, 0, 1), "shm") +
 	             !strcmp(transport_pair(t, 1, 2), "tcp") + !strcmp(transport_pair(t, 3, 2), "shm");
 	mine->one = received("one");
 	mine->two = received("two");
-	board_meet(b);
+	board_exchange(b);
 	for (int k = 0; !b->status[rank] && (b->arg || k < 3); k++) {
 		memset(in, 0, MESSAGE_BYTES);
 		b->status[rank] = shift(b, l, rank, out, in);
@@ -162,7 +162,7 @@ static int all_seen(int cable)
 static int offers(const board *b, const char *first, int left, int right)
 {
 	for (int r = 0; r < b->n; r++) {
-		const char *p = strstr(b->card[r], " tcp=");
+		const char *p = strstr(b->endpoint[r], " tcp=");
 		int n = 0;
 
 		while (p && (p = strpbrk(p, "=,"))) {
@@ -171,7 +171,7 @@ static int offers(const board *b, const char *first, int left, int right)
 				return 0;
 		}
 		if (n != (r < RANKS / 2 ? left : right)) {
-			printf("# rank %d: %s\n", r, b->card[r]);
+			printf("# rank %d: %s\n", r, b->endpoint[r]);
 			return 0;
 		}
 	}

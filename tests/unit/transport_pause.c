@@ -1,6 +1,6 @@
 /* A thread that waits for whoever comes: woken by what arrives, by a descriptor, by the
  * clock, and by the end of the job. */
-#include "transport_ranks.h"
+#include "tests/support/transport_ranks.h"
 
 #include <sys/eventfd.h>
 
@@ -54,7 +54,7 @@ static void listening(board *b, transport *t, int rank)
 	free(in[0]);
 	free(in[1]);
 	/* Nobody closes while another still listens. */
-	board_meet(b);
+	board_exchange(b);
 	channel_close(c);
 }
 

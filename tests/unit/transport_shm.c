@@ -1,10 +1,10 @@
 /* Memory shared by the ranks of a node: how much of it, where it lies, and that
  * nothing is left of it when all of them are killed. */
 #define _GNU_SOURCE
-#include "transport_ranks.h"
+#include "tests/support/transport_ranks.h"
 
-#include "link.h"
-#include "numa.h"
+#include "transport/core/link.h"
+#include "transport/shm/numa.h"
 
 #include <dirent.h>
 #include <linux/mempolicy.h>
@@ -122,9 +122,9 @@ static int lines(const char *path, const char *text)
 
 /* What the kernel has of a rank's doors: its local socket, and listeners at its port. What a
  * connection leaves for a minute when it ends at both sides (TIME_WAIT) is none. */
-static int doors_of(const char *card)
+static int doors_of(const char *endpoint)
 {
-	const char *unix_name = strstr(card, " unix="), *port = strrchr(card, '@');
+	const char *unix_name = strstr(endpoint, " unix="), *port = strrchr(endpoint, '@');
 	char name[40] = "@", listener[30], listener6[50];
 	unsigned byte;
 
@@ -176,7 +176,7 @@ static void all_killed(int cma)
 		snprintf(maps, sizeof maps, "/proc/%s/maps", pid);
 		n += mapped(pid, ours + n);
 		named += lines(maps, "/dev/shm/");
-		open_doors += doors_of(b->card[r]) > 1;
+		open_doors += doors_of(b->endpoint[r]) > 1;
 	}
 	ok(n >= 2 * RANKS && mapping(ours, n) >= n, "they share memory: %d mappings", n);
 	is_int(named, 0, "of which none is in /dev/shm");
@@ -186,7 +186,7 @@ static void all_killed(int cma)
 	board_join(b);
 	is_int(mapping(ours, n), 0, "all are killed: nobody maps it any more");
 	for (int r = 0; r < RANKS; r++)
-		left += doors_of(b->card[r]);
+		left += doors_of(b->endpoint[r]);
 	is_int(left, 0, "no socket is left");
 	board_free(b);
 }

@@ -1,11 +1,11 @@
 /* Links over verbs: what is used when, ranks that do not do the same, ranks that
  * leave or die, keys that open nothing, and every way back to tcp with the line that
  * says why. On a fake device, and on this machine's where it has one. */
-#include "transport_ranks.h"
+#include "tests/support/transport_ranks.h"
 
-#include "fabrics.h"
-#include "seal.h"
-#include "verbs.h"
+#include "tests/support/fake_fabric.h"
+#include "transport/tcp/record_crypto.h"
+#include "transport/verbs/verbs_internal.h"
 
 #include <fcntl.h>
 
@@ -339,7 +339,7 @@ static void fallbacks(void)
 	b = verbs_board(2, "tcp,verbs");
 	b->options.frames = FRAMES_MAC;
 	b->options.verbs_named = 1;
-	if (seal_available())
+	if (record_crypto_available())
 		fallen(b, "sealed records", "tcp tcp", "verbs is not used: security.frames=mac");
 	else
 		board_free(b);

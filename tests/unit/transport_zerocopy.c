@@ -1,9 +1,9 @@
 /* Sends straight out of the caller's buffer: the buffer is given back when the
  * kernel is done with it and not before, and where it copies after all, that ends. */
-#include "transport_ranks.h"
+#include "tests/support/transport_ranks.h"
 
-#include "link.h"
-#include "zerocopy.h"
+#include "transport/core/link.h"
+#include "transport/tcp/zerocopy.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -5,8 +5,8 @@
 # by hand, so no package for NFS is needed.
 # shellcheck disable=SC2154 # tmp: of tap.sh
 : "${GRADCOMP_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${GRADCOMP_BUILD:?set it to the build directory}"
-# shellcheck source=tests/tap.sh
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 here=$GRADCOMP_SRC/tests/vm
 
 lacking=$("$here/vm" make "$GRADCOMP_BUILD/vm" 2> "$tmp/make.log") || {

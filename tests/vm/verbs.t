@@ -4,8 +4,8 @@
 # collective, killed peers, wrong keys, and every way back to tcp with its line.
 # shellcheck disable=SC2154 # tmp: of tap.sh
 : "${GRADCOMP_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${GRADCOMP_BUILD:?set it to the build directory}"
-# shellcheck source=tests/tap.sh
-. "$GRADCOMP_SRC/tests/tap.sh"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
 here=$GRADCOMP_SRC/tests/vm
 unit=$GRADCOMP_BUILD/tests/unit
 

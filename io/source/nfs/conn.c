@@ -16,7 +16,7 @@
 
 #include <nfsc/libnfs-raw.h>
 
-#include "nfs.h"
+#include "io/source/nfs/nfs.h"
 
 #define NFS_PROGRAM 100003
 #define MOUNT_PROGRAM 100005

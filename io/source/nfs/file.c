@@ -5,7 +5,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "nfs.h"
+#include "io/source/nfs/nfs.h"
 
 #define CALLS 8
 
@@ -34,7 +34,7 @@ static gradcomp_status forget(struct nfs_reader *r, gradcomp_error *err)
 	for (; f->n && !status; f->n--, f->head++) {
 		struct nfs_call *call = call_at(f, 0);
 		if (call->state == NFS_SENT)
-			status = nfs_ask(r, call, err);
+			status = nfs_request(r, call, err);
 	}
 	return status;
 }
@@ -42,14 +42,14 @@ static gradcomp_status forget(struct nfs_reader *r, gradcomp_error *err)
 /* Without their connection no request is under way. */
 void nfs_file_close(struct nfs_reader *r)
 {
-	bool sent = nfs_soon_sent(r);
+	bool sent = nfs_prefetch_sent(r);
 	for (unsigned i = 0; r->file && i < r->file->n; i++)
 		sent |= call_at(r->file, i)->state == NFS_SENT;
 	if (sent) {
 		nfs_conn_free(r->conn);
 		r->conn = NULL;
 	}
-	nfs_soon_free(r);
+	nfs_prefetch_free(r);
 	if (r->file)
 		free(r->file->slots);
 	free(r->file);
@@ -70,7 +70,7 @@ gradcomp_status nfs_file_open(source_reader *base, const char *path, uint64_t ah
 	f->head = f->n = f->first = 0;
 	uint32_t along = NFS_FIRST < s->read_max ? NFS_FIRST : s->read_max;
 	struct nfs_call call = {.n = ahead < along ? (uint32_t)ahead : along, .buf = f->begin};
-	if ((status = nfs_soon_take(r, path, &call, f->begin, &known, err)) ||
+	if ((status = nfs_prefetch_take(r, path, &call, f->begin, &known, err)) ||
 	    (!known && (status = nfs_find(r, path, &call, err))))
 		return status;
 	if (!S_ISREG(call.st.mode))
@@ -126,7 +126,7 @@ static gradcomp_status take_answer(struct nfs_reader *r, char *buf, uint64_t at,
 	struct nfs_source *s = (struct nfs_source *)r->base.from;
 	struct nfs_file *f = r->file;
 	struct nfs_call *call = call_at(f, 0);
-	gradcomp_status status = nfs_ask(r, call, err);
+	gradcomp_status status = nfs_request(r, call, err);
 	if (status)
 		return status;
 	if (call->error)
@@ -187,7 +187,7 @@ gradcomp_status nfs_file_again(source_reader *base, source_stat *st, gradcomp_er
 		return GRADCOMP_OK;
 	}
 	struct nfs_call call = {.kind = NFS_GETATTR, .fh = &f->fh};
-	gradcomp_status status = nfs_ask(r, &call, err);
+	gradcomp_status status = nfs_request(r, &call, err);
 	if (status)
 		return status;
 	*st = call.st;

@@ -6,8 +6,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
-#include "nfs.h"
-#include "staging.h"
+#include "io/source/nfs/nfs.h"
+#include "io/stage/staging.h"
 
 #define ADDRESSES_MAX 8
 

@@ -5,14 +5,14 @@
  * state id and needs no lease.
  *
  * A libnfs context belongs to one thread: each reader has its own connection. */
-#ifndef NFS_H
-#define NFS_H
+#ifndef IO_SOURCE_NFS_NFS_H
+#define IO_SOURCE_NFS_NFS_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "clock.h"
-#include "source/nfs_module.h"
+#include "base/clock.h"
+#include "io/source/nfs_module.h"
 
 #define NFS_HANDLE_MAX 128
 /* Bytes of one READ and of one READDIR at most. */
@@ -104,7 +104,7 @@ struct nfs_reader {
 	size_t depth, capacity;
 	char at[4096];
 	struct nfs_file *file;
-	struct nfs_soon *soon;
+	struct nfs_prefetch *prefetch;
 };
 
 /* ---- the connection (conn.c) ------------------------------------------------- */
@@ -139,7 +139,7 @@ int nfs_page_add(struct nfs_page *page, const char *name, size_t n, uint64_t coo
 gradcomp_status nfs_failed(const struct nfs_source *s, int error, const char *what, const char *path,
                            gradcomp_error *err);
 /* One call, with the reader's connection and patience. */
-gradcomp_status nfs_ask(struct nfs_reader *r, struct nfs_call *call, gradcomp_error *err);
+gradcomp_status nfs_request(struct nfs_reader *r, struct nfs_call *call, gradcomp_error *err);
 /* The handle of a directory, good until the next call. */
 gradcomp_status nfs_dir(struct nfs_reader *r, const char *path, size_t length, const struct nfs_handle **fh,
                         gradcomp_error *err);
@@ -155,13 +155,13 @@ gradcomp_status nfs_file_again(source_reader *r, source_stat *st, gradcomp_error
 void nfs_file_close(struct nfs_reader *r);
 
 /* Files that will be opened (soon.c). */
-bool nfs_soon(source_reader *r, const char *path, uint64_t size);
+bool nfs_prefetch(source_reader *r, const char *path, uint64_t size);
 /* Fills *call with the answer about `path`, and *buf with the bytes that came along, if
  * it was asked for ahead: *known. What was asked for something else is forgotten. */
-gradcomp_status nfs_soon_take(struct nfs_reader *r, const char *path, struct nfs_call *call, char *buf, bool *known,
+gradcomp_status nfs_prefetch_take(struct nfs_reader *r, const char *path, struct nfs_call *call, char *buf, bool *known,
                               gradcomp_error *err);
-bool nfs_soon_sent(const struct nfs_reader *r);
-void nfs_soon_free(struct nfs_reader *r);
+bool nfs_prefetch_sent(const struct nfs_reader *r);
+void nfs_prefetch_free(struct nfs_reader *r);
 /* The deepest directory on the way to `path` that needs no asking; NULL: another one. */
 const struct nfs_handle *nfs_parent_known(const struct nfs_reader *r, const char *path);
 

@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "nfs.h"
-#include "staging.h"
+#include "io/source/nfs/nfs.h"
+#include "io/stage/staging.h"
 
 static struct nfs_source *source_of(const struct nfs_reader *r)
 {
@@ -42,7 +42,7 @@ gradcomp_status nfs_failed(const struct nfs_source *s, int error, const char *wh
 	}
 }
 
-gradcomp_status nfs_ask(struct nfs_reader *r, struct nfs_call *call, gradcomp_error *err)
+gradcomp_status nfs_request(struct nfs_reader *r, struct nfs_call *call, gradcomp_error *err)
 {
 	return nfs_wait(source_of(r), r->conn, r->base.wait, true, call, 1, err);
 }
@@ -70,10 +70,10 @@ static gradcomp_status look_up(struct nfs_reader *r, const struct nfs_handle *fh
 	call->kind = NFS_LOOKUP;
 	call->fh = fh;
 	call->name = name;
-	gradcomp_status status = nfs_ask(r, call, err);
+	gradcomp_status status = nfs_request(r, call, err);
 	if (!status && !call->error && !call->known) {
 		struct nfs_call more = {.kind = NFS_GETATTR, .fh = &call->found};
-		status = nfs_ask(r, &more, err);
+		status = nfs_request(r, &more, err);
 		call->error = more.error;
 		call->st = more.st;
 	}
@@ -149,7 +149,7 @@ gradcomp_status nfs_find(struct nfs_reader *r, const char *path, struct nfs_call
 		return look_up(r, fh, slash ? slash + 1 : path, path, call, err);
 	call->kind = NFS_GETATTR;
 	call->fh = fh;
-	if ((status = nfs_ask(r, call, err)))
+	if ((status = nfs_request(r, call, err)))
 		return status;
 	call->found = *fh;
 	return call->error ? nfs_failed(source_of(r), call->error, "look at", path, err) : GRADCOMP_OK;
@@ -215,7 +215,7 @@ static gradcomp_status nfs_reader_readlink(source_reader *base, const char *path
 	struct nfs_reader *r = (struct nfs_reader *)base;
 	struct nfs_call call = {0}, link = {.kind = NFS_READLINK, .fh = &call.found, .buf = target};
 	gradcomp_status status = nfs_find(r, path, &call, err);
-	if (status || (status = nfs_ask(r, &link, err)))
+	if (status || (status = nfs_request(r, &link, err)))
 		return status;
 	return link.error ? nfs_failed(source_of(r), link.error, "read the symbolic link", path, err) : GRADCOMP_OK;
 }
@@ -228,7 +228,7 @@ const source_ops nfs_ops = {
 	.lookup = nfs_reader_lookup,
 	.readlink = nfs_reader_readlink,
 	.file = nfs_file_open,
-	.soon = nfs_soon,
+	.prefetch = nfs_prefetch,
 	.read = nfs_file_read,
 	.run = nfs_file_run,
 	.again = nfs_file_again,

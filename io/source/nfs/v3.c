@@ -15,7 +15,7 @@
 
 #include <nfsc/libnfs-raw-nfs.h>
 
-#include "nfs.h"
+#include "io/source/nfs/nfs.h"
 
 static int errno_of(nfsstat3 status)
 {

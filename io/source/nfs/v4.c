@@ -13,7 +13,7 @@
 
 #include <nfsc/libnfs-raw-nfs4.h>
 
-#include "nfs.h"
+#include "io/source/nfs/nfs.h"
 
 #define OPS_MAX 6
 

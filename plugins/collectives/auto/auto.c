@@ -2,7 +2,7 @@
  * they were measured when the group first used them: between all peers at once, by
  * recursive doubling or halving, down a tree, in two levels, or around the ring. Coded
  * sums go around the ring, merges down the tree. */
-#include "auto.h"
+#include "plugins/collectives/auto/auto_internal.h"
 
 enum { PARAM_CHUNK, PARAM_FIT };
 
@@ -20,7 +20,7 @@ static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *va
 	if (*fit && auto_fit_read(fit, &read))
 		return host->fail(err, GRADCOMP_ERR_INVALID,
 		                  "fit=%.60s is not %d or %d whole numbers of nanoseconds with '/' between them", fit, FIT_SIZES,
-		                  LOAD_WAYS * FIT_SIZES);
+		                  CALL_LEVELS * FIT_SIZES);
 	return GRADCOMP_OK;
 }
 
@@ -53,7 +53,7 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	a->links = links;
 	a->measured = *values[PARAM_FIT].s && !auto_fit_read(values[PARAM_FIT].s, &a->shape.fit);
 	a->shape.nranks = links->nranks;
-	ring_look(&a->shape.ring, links, 0, chunk, count);
+	ring_scan(&a->shape.ring, links, 0, chunk, count);
 	st = ring_create(host, links, &pieces, &a->ring, err);
 	if (!st)
 		st = rhd_create(host, links, chunk, 0, &a->rhd, err);
@@ -79,7 +79,7 @@ static gradcomp_status allreduce(void *instance, void *buf, uint64_t count, grad
 	gradcomp_status st = auto_measure(a, err);
 	if (st)
 		return st;
-	switch (auto_choose(a, LOAD_ALLREDUCE, count * gradcomp_dtype_bytes(dtype))) {
+	switch (auto_choose(a, CALL_ALLREDUCE, count * gradcomp_dtype_bytes(dtype))) {
 	case PEERS:
 	case RING:
 		return ring_allreduce(a->ring, buf, count, dtype, op, scale, err);
@@ -107,7 +107,7 @@ static gradcomp_status reduce_scatter(void *instance, void *buf, const uint64_t 
 	gradcomp_status st = auto_measure(a, err);
 	if (st)
 		return st;
-	return auto_choose(a, LOAD_REDUCE_SCATTER, total(a, counts) * gradcomp_dtype_bytes(dtype)) == RING
+	return auto_choose(a, CALL_REDUCE_SCATTER, total(a, counts) * gradcomp_dtype_bytes(dtype)) == RING
 	               ? ring_reduce_scatter(a->ring, buf, counts, dtype, op, scale, err)
 	               : rhd_reduce_scatter(a->rhd, buf, counts, dtype, op, scale, err);
 }
@@ -118,7 +118,7 @@ static gradcomp_status allgather(void *instance, void *buf, const uint64_t *byte
 	gradcomp_status st = auto_measure(a, err);
 	if (st)
 		return st;
-	return auto_choose(a, LOAD_ALLGATHER, total(a, bytes)) == RING ? ring_allgather(a->ring, buf, bytes, err)
+	return auto_choose(a, CALL_ALLGATHER, total(a, bytes)) == RING ? ring_allgather(a->ring, buf, bytes, err)
 	                                                               : rhd_allgather(a->rhd, buf, bytes, err);
 }
 
@@ -128,7 +128,7 @@ static gradcomp_status broadcast(void *instance, void *buf, uint64_t bytes, int 
 	gradcomp_status st = auto_measure(a, err);
 	if (st)
 		return st;
-	switch (auto_choose(a, LOAD_BROADCAST, bytes)) {
+	switch (auto_choose(a, CALL_BROADCAST, bytes)) {
 	case TREE:
 		return tree_broadcast(a->rhd->tree, buf, bytes, root, err);
 	case RING:
@@ -177,7 +177,7 @@ static gradcomp_status coded_reduce_scatter(void *instance, float *buf, const ui
 static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
 {
 	automatic *a = instance;
-	switch (a->measured ? auto_choose(a, LOAD_ALLREDUCE, bytes) : HALVED) {
+	switch (a->measured ? auto_choose(a, CALL_ALLREDUCE, bytes) : HALVED) {
 	case PEERS:
 	case RING:
 		ring_cost(a->ring, bytes, sent, messages);
@@ -197,8 +197,8 @@ static void cost(void *instance, uint64_t bytes, double *sent, double *messages)
 static void usual_fit(link_fit *fit)
 {
 	for (int k = 0; k < FIT_SIZES; k++) {
-		fit->seconds[LOAD_WITHIN][k] = 5e-6 + 0.25e-9 * fit_sizes[k];
-		fit->seconds[LOAD_BETWEEN][k] = 30e-6 + 0.9e-9 * fit_sizes[k];
+		fit->seconds[CALL_WITHIN][k] = 5e-6 + 0.25e-9 * fit_sizes[k];
+		fit->seconds[CALL_BETWEEN][k] = 30e-6 + 0.9e-9 * fit_sizes[k];
 	}
 }
 

@@ -1,5 +1,5 @@
 /* Which way is fastest: what its load costs over links as they were measured. */
-#include "auto.h"
+#include "plugins/collectives/auto/auto_internal.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,19 +17,19 @@ static void set(way w, uint64_t *small, uint64_t *brief)
 }
 
 /* Whether it is a way of this call. */
-static int serves(const auto_shape *s, way w, load_call call, uint64_t bytes)
+static int serves(const auto_shape *s, way w, call_kind call, uint64_t bytes)
 {
 	switch (w) {
 	case PEERS:
-		return call == LOAD_ALLREDUCE && s->nranks <= RING_AHEAD && bytes <= WHOLE_MOST;
+		return call == CALL_ALLREDUCE && s->nranks <= RING_AHEAD && bytes <= WHOLE_MOST;
 	case DOUBLED:
-		return call == LOAD_ALLREDUCE && bytes <= WHOLE_MOST;
+		return call == CALL_ALLREDUCE && bytes <= WHOLE_MOST;
 	case TREE:
-		return call == LOAD_ALLREDUCE || call == LOAD_BROADCAST;
+		return call == CALL_ALLREDUCE || call == CALL_BROADCAST;
 	case LEVELS:
-		return call == LOAD_ALLREDUCE && s->levels;
+		return call == CALL_ALLREDUCE && s->levels;
 	case RING: /* a short broadcast is a tree there too */
-		return call != LOAD_BROADCAST || bytes > s->ring.piece;
+		return call != CALL_BROADCAST || bytes > s->ring.piece;
 	default:
 		return 1;
 	}
@@ -44,28 +44,28 @@ static double message(const double *t, double bytes)
 	return bytes <= fit_sizes[0] ? t[0] : t[k - 1] + (t[k] - t[k - 1]) * (bytes - from) / (to - from);
 }
 
-static double seconds(auto_shape *s, way w, load_call call, uint64_t bytes, load *l)
+static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call_cost *l)
 {
 	double sum = 0;
 	set(w, &s->ring.small, &s->rhd->brief);
 	if (w == PEERS || w == RING)
-		ring_load(&s->ring, call, bytes, l);
+		ring_call_cost(&s->ring, call, bytes, l);
 	else if (w == LEVELS)
-		hier_load(s->levels, bytes, l);
+		hier_call_cost(s->levels, bytes, l);
 	else if (w == TREE)
-		tree_load(&s->rhd->tree, call, bytes, l);
+		tree_call_cost(&s->rhd->tree, call, bytes, l);
 	else
-		rhd_load(s->rhd, call, bytes, l);
+		rhd_call_cost(s->rhd, call, bytes, l);
 	for (int k = 0; k < l->n; k++)
-		sum += l->trip[k].times * message(s->fit.seconds[l->trip[k].way], l->trip[k].bytes);
+		sum += l->round[k].times * message(s->fit.seconds[l->round[k].way], l->round[k].bytes);
 	return sum;
 }
 
-way auto_best(auto_shape *s, load_call call, uint64_t bytes, load *out)
+way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out)
 {
 	way best = WAYS;
 	double least = 0;
-	load l;
+	call_cost l;
 	for (way w = DOUBLED; w < WAYS; w++) {
 		if (!serves(s, w, call, bytes))
 			continue;
@@ -84,7 +84,7 @@ way auto_best(auto_shape *s, load_call call, uint64_t bytes, load *out)
 	return best;
 }
 
-way auto_choose(automatic *a, load_call call, uint64_t bytes)
+way auto_choose(automatic *a, call_kind call, uint64_t bytes)
 {
 	way best = auto_best(&a->shape, call, bytes, NULL);
 	set(best, &a->ring->small, &a->rhd->shape.brief);
@@ -106,7 +106,7 @@ void auto_describe(automatic *a, char *out, size_t capacity)
 	static const char units[] = " KMG";
 	size_t at = 0;
 	out[0] = 0;
-	for (load_call call = LOAD_ALLREDUCE; call <= LOAD_BROADCAST; call++) {
+	for (call_kind call = CALL_ALLREDUCE; call <= CALL_BROADCAST; call++) {
 		way now = auto_choose(a, call, 1);
 		add(out, capacity, &at, "%s%s: ", call ? "; " : "", calls[call]);
 		for (int bit = 1; bit < 38; bit++) {
@@ -127,21 +127,21 @@ gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes
 	const ring_options pieces = {.chunk = chunk};
 	auto_shape s = {.nranks = nranks, .fit = *fit};
 	hier_shape levels;
-	load_group g;
-	load l = {0};
-	load_call call = LOAD_ALLREDUCE;
+	call_group g;
+	call_cost l = {0};
+	call_kind call = CALL_ALLREDUCE;
 	gradcomp_status st;
 	switch (primitive) {
 	case GRADCOMP_CAN_ALLREDUCE:
 		break;
 	case GRADCOMP_CAN_REDUCE_SCATTER:
-		call = LOAD_REDUCE_SCATTER;
+		call = CALL_REDUCE_SCATTER;
 		break;
 	case GRADCOMP_CAN_ALLGATHER:
-		call = LOAD_ALLGATHER;
+		call = CALL_ALLGATHER;
 		break;
 	case GRADCOMP_CAN_BROADCAST:
-		call = LOAD_BROADCAST;
+		call = CALL_BROADCAST;
 		break;
 	case GRADCOMP_CAN_MERGE:
 	case GRADCOMP_CAN_BARRIER:
@@ -151,13 +151,13 @@ gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes
 	case GRADCOMP_CAN_CODED_REDUCE_SCATTER:
 		return ring_predict(&pieces, nranks, nnodes, primitive, bytes, out, err);
 	default:
-		return load_refuse("auto", primitive, err);
+		return call_cost_refuse("auto", primitive, err);
 	}
-	st = load_group_open(&g, "auto", nranks, nnodes, err);
+	st = call_group_open(&g, "auto", nranks, nnodes, err);
 	if (st)
 		return st;
-	ring_look(&s.ring, &g.links, 0, chunk, g.count);
-	load_group_close(&g);
+	ring_scan(&s.ring, &g.links, 0, chunk, g.count);
+	call_group_close(&g);
 	st = rhd_even(&s.rhd, 0, nranks, nnodes, err);
 	if (!st && nnodes > 1 && nnodes < nranks) {
 		st = hier_even(&levels, chunk, 0, nranks, nnodes, err);
@@ -165,7 +165,7 @@ gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes
 	}
 	if (st)
 		return st;
-	auto_best(&s, call, load_all(primitive, nranks, bytes), &l);
-	load_tell(&l, out);
+	auto_best(&s, call, call_bytes(primitive, nranks, bytes), &l);
+	call_cost_export(&l, out);
 	return GRADCOMP_OK;
 }

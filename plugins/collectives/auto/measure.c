@@ -5,7 +5,7 @@
  * message is, and takes the time. Messages grow until one takes so long that what is
  * longer can be told from it: over slow links too that is some 20 ms. The slowest pair
  * counts, and all ranks take up the same numbers, so that they always choose alike. */
-#include "auto.h"
+#include "plugins/collectives/auto/auto_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,21 +36,21 @@ static gradcomp_status both_ways(const gradcomp_links *l, int peer, const void *
 }
 
 /* The seconds of one exchange and of the word before it. 0 bytes: the last word. */
-static gradcomp_status lead(automatic *a, int peer, char *room, uint64_t bytes, double *seconds, gradcomp_error *err)
+static gradcomp_status lead(automatic *a, int peer, char *scratch, uint64_t bytes, double *seconds, gradcomp_error *err)
 {
 	const gradcomp_links *l = a->links;
 	gradcomp_request req[2], word;
 	double begin = now();
 	gradcomp_status st = l->send(l->ctx, peer, &bytes, sizeof bytes, &word, err);
 	if (!st && bytes)
-		st = both_ways(l, peer, room, room + LONGEST, bytes, req, err);
+		st = both_ways(l, peer, scratch, scratch + LONGEST, bytes, req, err);
 	if (!st)
 		st = l->wait(l->ctx, &word, err);
 	*seconds = now() - begin;
 	return st;
 }
 
-static gradcomp_status follow(automatic *a, int peer, char *room, gradcomp_error *err)
+static gradcomp_status follow(automatic *a, int peer, char *scratch, gradcomp_error *err)
 {
 	const gradcomp_links *l = a->links;
 	gradcomp_request req[2];
@@ -64,20 +64,20 @@ static gradcomp_status follow(automatic *a, int peer, char *room, gradcomp_error
 			st = a->host->fail(err, GRADCOMP_ERR_MISMATCH, "auto: rank %d of the group measures with %llu bytes, at most "
 			                   "%u are possible", peer, (unsigned long long)bytes, (unsigned)LONGEST);
 		if (!st && bytes)
-			st = both_ways(l, peer, room, room + LONGEST, bytes, req, err);
+			st = both_ways(l, peer, scratch, scratch + LONGEST, bytes, req, err);
 	}
 	return st;
 }
 
 /* The middle of n exchanges; of two the shorter. */
-static gradcomp_status sample(automatic *a, int peer, char *room, uint64_t bytes, int n, double *seconds,
+static gradcomp_status sample(automatic *a, int peer, char *scratch, uint64_t bytes, int n, double *seconds,
                               gradcomp_error *err)
 {
 	double t[SAMPLES] = {0}, one;
 	gradcomp_status st = GRADCOMP_OK;
 	for (int k = 0; !st && k < n; k++) {
 		int at = k;
-		st = lead(a, peer, room, bytes, &one, err);
+		st = lead(a, peer, scratch, bytes, &one, err);
 		for (; at > 0 && t[at - 1] > one; at--)
 			t[at] = t[at - 1];
 		t[at] = one;
@@ -86,24 +86,24 @@ static gradcomp_status sample(automatic *a, int peer, char *room, uint64_t bytes
 	return st;
 }
 
-static gradcomp_status measure_pair(automatic *a, int peer, char *room, double *t, gradcomp_error *err)
+static gradcomp_status measure_pair(automatic *a, int peer, char *scratch, double *t, gradcomp_error *err)
 {
 	double word = 0;
 	/* The first ones connect. */
-	gradcomp_status st = sample(a, peer, room, fit_sizes[0], 2, &word, err);
+	gradcomp_status st = sample(a, peer, scratch, fit_sizes[0], 2, &word, err);
 	for (int k = 0; !st && k < FIT_SIZES; k++) {
 		if (k && t[k - 1] > LONG_ENOUGH) {
 			t[k] = t[k - 1] * fit_sizes[k] / fit_sizes[k - 1];
 			continue;
 		}
-		st = sample(a, peer, room, fit_sizes[k], k < SHORT_SIZES ? SAMPLES : SAMPLES_LONG, &t[k], err);
+		st = sample(a, peer, scratch, fit_sizes[k], k < SHORT_SIZES ? SAMPLES : SAMPLES_LONG, &t[k], err);
 		if (k == 0)
 			word = t[0] / 2;
 		t[k] -= word;
 		if (k && t[k] < t[k - 1])
 			t[k] = t[k - 1];
 	}
-	return st ? st : lead(a, peer, room, 0, &word, err);
+	return st ? st : lead(a, peer, scratch, 0, &word, err);
 }
 
 /* The rank to measure with: within the node, or between nodes by their first ranks; -1:
@@ -119,7 +119,7 @@ static int partner(const gradcomp_links *l, int way)
 		if (l->node[r] == other && first < 0)
 			first = r;
 	}
-	if (way == LOAD_WITHIN)
+	if (way == CALL_WITHIN)
 		return before % 2 ? last : next;
 	return before ? -1 : first;
 }
@@ -131,12 +131,12 @@ int auto_fit_read(const char *text, link_fit *out)
 	*out = (link_fit){0};
 	for (const char *at = text;; at++) {
 		size_t digits = strspn(at, "0123456789");
-		if (!digits || digits > 12 || n == LOAD_WAYS * FIT_SIZES)
+		if (!digits || digits > 12 || n == CALL_LEVELS * FIT_SIZES)
 			return -1;
 		t[n++] = 1e-9 * (double)strtoll(at, NULL, 10);
 		at += digits;
 		if (!*at)
-			return n == FIT_SIZES || n == LOAD_WAYS * FIT_SIZES ? 0 : -1;
+			return n == FIT_SIZES || n == CALL_LEVELS * FIT_SIZES ? 0 : -1;
 		if (*at != '/')
 			return -1;
 	}
@@ -157,25 +157,25 @@ gradcomp_status auto_measure(automatic *a, gradcomp_error *err)
 	const gradcomp_links *l = a->links;
 	double begin = now();
 	gradcomp_status st = GRADCOMP_OK;
-	char text[400], fit[LOAD_WAYS * FIT_SIZES * 16];
+	char text[400], fit[CALL_LEVELS * FIT_SIZES * 16];
 	if (a->measured || l->nranks == 1)
 		return GRADCOMP_OK;
-	char *room = a->host->alloc(2 * (size_t)LONGEST);
-	if (!room)
+	char *scratch = a->host->alloc(2 * (size_t)LONGEST);
+	if (!scratch)
 		return a->host->fail(err, GRADCOMP_ERR_NOMEM, "auto: no memory for messages to measure with");
-	for (int k = 0; !st && k < LOAD_WAYS; k++) {
+	for (int k = 0; !st && k < CALL_LEVELS; k++) {
 		int peer = partner(l, k);
 		if (peer >= 0)
-			st = l->rank < peer ? measure_pair(a, peer, room, a->shape.fit.seconds[k], err) : follow(a, peer, room, err);
+			st = l->rank < peer ? measure_pair(a, peer, scratch, a->shape.fit.seconds[k], err) : follow(a, peer, scratch, err);
 	}
-	a->host->release(room);
+	a->host->release(scratch);
 	if (!st)
 		st = rhd_allreduce(a->rhd, &a->shape.fit, sizeof a->shape.fit / sizeof a->shape.fit.seconds[0][0], GRADCOMP_F64, GRADCOMP_MAX, 1.0,
 		                   err);
 	a->measured = !st;
 	if (st)
 		return st;
-	fit_write(&a->shape.fit, l->nnodes > 1 ? LOAD_WAYS : 1, fit, sizeof fit);
+	fit_write(&a->shape.fit, l->nnodes > 1 ? CALL_LEVELS : 1, fit, sizeof fit);
 	if (l->rank != 0)
 		return GRADCOMP_OK;
 	auto_describe(a, text, sizeof text);

@@ -7,7 +7,7 @@
  * A rank's losses go to its residual: what its codes of others' stripes lost, and, in
  * units of the sum, what the code of its own complete stripe lost. A code has
  * exactly bound(n) bytes here (compressor.h, code_on), so both sides know lengths. */
-#include "comm.h"
+#include "plugins/collectives/nccl/comm.h"
 
 /* Numbers a stripe is a multiple of: codes work in blocks. */
 #define GRAIN 1024u
@@ -141,7 +141,7 @@ gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double
 	part own = part_at(&c, me);
 	float *x = buf + own.from;
 	gradcomp_status st = nccl_room(n, 2 * all, err);
-	char *codes = n->room, *came = n->room + all;
+	char *codes = n->scratch, *came = n->scratch + all;
 
 	for (int r = 0; !st && r < P; r++) {
 		part p = part_at(&c, r);
@@ -180,10 +180,10 @@ gradcomp_status nccl_coded_allgather(nccl *n, float *buf, const uint64_t *counts
 			c.stride = rounded(bound(codec, counts[r]));
 	st = nccl_room(n, (size_t)P * c.stride, err);
 	own = part_at(&c, me);
-	char *at = n->room + (size_t)me * c.stride;
+	char *at = n->scratch + (size_t)me * c.stride;
 	if (!st && own.n)
 		st = code(n, codec, buf + own.from, own.n, counter, at, own.bytes, err);
 	if (!st && own.n)
 		st = note(n, codec, at, own.bytes, buf + own.from, residual, own.n, 1, 1, err);
-	return st ? st : spread(n, &c, n->room, buf, err);
+	return st ? st : spread(n, &c, n->scratch, buf, err);
 }

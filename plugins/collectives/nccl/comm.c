@@ -5,12 +5,13 @@
  * that also looks at the time and at the job: when a rank has died, which the job's
  * links find out and NCCL need not, the communicator is aborted, which ends its
  * kernels, and the call fails with the job's words. */
-#include "comm.h"
+#include "plugins/collectives/nccl/comm.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <dlfcn.h>
 
 /* The job's links take a moment to name a rank that NCCL has lost already. */
 #define NEWS_SECONDS 3.0
@@ -141,17 +142,17 @@ gradcomp_status nccl_room(nccl *n, size_t bytes, gradcomp_error *err)
 	cudaError_t e;
 	void *p;
 
-	if (bytes <= n->room_bytes)
+	if (bytes <= n->scratch_bytes)
 		return GRADCOMP_OK;
-	cudaFree(n->room);
-	n->room = NULL;
-	n->room_bytes = 0;
+	cudaFree(n->scratch);
+	n->scratch = NULL;
+	n->scratch_bytes = 0;
 	e = cudaMalloc(&p, bytes);
 	if (e)
 		return n->host->fail(err, GRADCOMP_ERR_NOMEM, "nccl: no CUDA memory for %zu bytes: %s", bytes,
 		                     cudaGetErrorString(e));
-	n->room = p;
-	n->room_bytes = bytes;
+	n->scratch = p;
+	n->scratch_bytes = bytes;
 	return GRADCOMP_OK;
 }
 
@@ -232,6 +233,26 @@ void nccl_close(nccl *n)
 	}
 	if (n->event)
 		cudaEventDestroy(n->event);
-	if (n->room)
-		cudaFree(n->room);
+	if (n->scratch)
+		cudaFree(n->scratch);
+}
+
+/* Finding NCCL. */
+
+
+gradcomp_status nccl_load(nccl *n, gradcomp_error *err)
+{
+	/* Never unloaded: it leaves threads behind. */
+	void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+
+	if (!library)
+		return n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+		                     "nccl: %s; install NCCL, or name its folder in LD_LIBRARY_PATH", dlerror());
+#define NCCL_SYMBOL(name) \
+	*(void **)&n->f.name = dlsym(library, #name); \
+	if (!n->f.name) \
+		return n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, \
+		                     "nccl: libnccl.so.2 has no %s: it must be of version 2.18 or later", #name);
+	NCCL_FUNCTIONS(NCCL_SYMBOL)
+	return GRADCOMP_OK;
 }

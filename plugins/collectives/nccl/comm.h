@@ -1,13 +1,13 @@
 /* The nccl collective: its communicator, and what its calls are made of. */
-#ifndef NCCL_COMM_H
-#define NCCL_COMM_H
+#ifndef PLUGINS_COLLECTIVES_NCCL_COMM_H
+#define PLUGINS_COLLECTIVES_NCCL_COMM_H
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
 #include "gradcomp/collective.h"
-#include "direct.h"
-#include "ring.h"
+#include "plugins/common/collectives/direct.h"
+#include "plugins/common/collectives/ring.h"
 
 /* NCCL's functions. It is looked for when the first payload in CUDA memory comes, so
  * that the plugin can be listed and looked at anywhere. */
@@ -35,8 +35,8 @@ typedef struct nccl {
 	cudaEvent_t event;
 	double timeout;       /* s */
 	gradcomp_error failed; /* every call after the first failure gives it */
-	char *room;           /* device memory */
-	size_t room_bytes;
+	char *scratch;           /* device memory */
+	size_t scratch_bytes;
 } nccl;
 
 /* library.c */

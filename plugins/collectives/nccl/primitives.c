@@ -1,6 +1,6 @@
 /* Plain collectives on device memory, by NCCL's own. Sums are scaled after they are
  * complete, once, by the device's operators. */
-#include "comm.h"
+#include "plugins/collectives/nccl/comm.h"
 
 #include <stdio.h>
 
@@ -62,11 +62,11 @@ static gradcomp_status reduce_here(nccl *n, void *buf, uint64_t count, gradcomp_
 		return n->host->fail(err, st, "nccl: operation %d has no meaning on elements of type %d", (int)op, (int)dtype);
 	st = nccl_room(n, all, err);
 	if (!st)
-		st = nccl_launched(n, n->f.ncclAllGather(buf, n->room, bytes, ncclUint8, n->comm, n->queue), what, err);
+		st = nccl_launched(n, n->f.ncclAllGather(buf, n->scratch, bytes, ncclUint8, n->comm, n->queue), what, err);
 	if (!st)
-		n->ops->copy(n->queue, buf, n->room, bytes);
+		n->ops->copy(n->queue, buf, n->scratch, bytes);
 	for (int r = 1; !st && r < n->links->nranks; r++)
-		st = n->ops->reduce(n->queue, buf, n->room + (size_t)r * bytes, count, dtype, op);
+		st = n->ops->reduce(n->queue, buf, n->scratch + (size_t)r * bytes, count, dtype, op);
 	return st ? st : nccl_done(n, what, err);
 }
 

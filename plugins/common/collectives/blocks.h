@@ -1,7 +1,7 @@
 /* A buffer as one block a rank: where each begins, in nranks + 1 offsets of which the
  * first is 0. */
-#ifndef BLOCKS_H
-#define BLOCKS_H
+#ifndef PLUGINS_COMMON_COLLECTIVES_BLOCKS_H
+#define PLUGINS_COMMON_COLLECTIVES_BLOCKS_H
 
 #include <stdint.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-#include "coding.h"
+#include "plugins/common/collectives/coding.h"
 
 #include <string.h>
 

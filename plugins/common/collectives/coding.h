@@ -4,8 +4,8 @@
  * A coded run is a head of 8 bytes, the length of the code, and the code. Where the
  * code's bound is short both go as one message, at the bound; else the head goes ahead,
  * and the code follows in a message of its length. */
-#ifndef CODING_H
-#define CODING_H
+#ifndef PLUGINS_COMMON_COLLECTIVES_CODING_H
+#define PLUGINS_COMMON_COLLECTIVES_CODING_H
 
 #include "gradcomp/collective.h"
 

@@ -1,11 +1,11 @@
 /* The direct collective's instance, and the order of its transfers. */
-#include "direct.h"
+#include "plugins/common/collectives/direct.h"
 
-#include "room.h"
+#include "plugins/common/growbuf.h"
 
-gradcomp_status direct_room(direct *d, size_t bytes, gradcomp_error *err)
+gradcomp_status direct_reserve(direct *d, size_t bytes, gradcomp_error *err)
 {
-	return room_grow(d->host, &d->room, &d->room_bytes, bytes, "direct", err);
+	return growbuf_reserve(d->host, &d->scratch, &d->scratch_bytes, bytes, "direct", err);
 }
 
 gradcomp_status direct_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, direct **out,
@@ -35,7 +35,7 @@ void direct_destroy(void *instance)
 		return;
 	const gradcomp_host *host = d->host;
 	tree_destroy(d->tree);
-	host->release(d->room);
+	host->release(d->scratch);
 	host->release(d);
 }
 
@@ -152,16 +152,74 @@ gradcomp_status direct_run(direct *d, const direct_calls *calls, void *ctx, uint
 	return st ? st : collect(&r, r.total, err);
 }
 
-uint64_t direct_resident(void *instance, uint64_t count)
+uint64_t direct_server_error(void *instance, uint64_t count)
 {
 	const direct *d = instance;
 	uint64_t P = (uint64_t)d->nranks;
 	return P == 1 ? 0 : count / P + ((uint64_t)d->rank < count % P);
 }
 
-uint64_t direct_resident_begin(void *instance, uint64_t count)
+uint64_t direct_server_error_begin(void *instance, uint64_t count)
 {
 	const direct *d = instance;
 	uint64_t P = (uint64_t)d->nranks, r = (uint64_t)d->rank;
 	return count / P * r + (r < count % P ? r : count % P);
+}
+
+/* What direct's calls cost. */
+
+/* Stripes to their owners, or from them, or both: so many trips of everybody to everybody. */
+static int rounds(uint32_t primitive)
+{
+	switch (primitive) {
+	case GRADCOMP_CAN_ALLREDUCE:
+	case GRADCOMP_CAN_CODED_ALLREDUCE:
+	case GRADCOMP_CAN_EXCHANGE:
+		return 2;
+	case GRADCOMP_CAN_REDUCE_SCATTER:
+	case GRADCOMP_CAN_CODED_REDUCE_SCATTER:
+	case GRADCOMP_CAN_ALLGATHER:
+	case GRADCOMP_CAN_CODED_ALLGATHER:
+	case GRADCOMP_CAN_ALLTOALL:
+		return 1;
+	}
+	return 0;
+}
+
+gradcomp_status direct_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
+                               gradcomp_call_load *out, gradcomp_error *err)
+{
+	int n = rounds(primitive), sums = primitive == GRADCOMP_CAN_ALLREDUCE || primitive == GRADCOMP_CAN_REDUCE_SCATTER;
+	double stripe = primitive == GRADCOMP_CAN_ALLTOALL ? (double)bytes
+	                                                   : (double)call_bytes(primitive, nranks, bytes) / nranks;
+	call_group g;
+	call_cost l = {0};
+	gradcomp_status st;
+	if (primitive == GRADCOMP_CAN_MERGE)
+		return call_cost_refuse("direct", primitive, err);
+	if (!n || (primitive == GRADCOMP_CAN_ALLREDUCE && direct_is_short(nranks, bytes)))
+		return tree_predict(nranks, nnodes, primitive, bytes, out, err);
+	st = call_group_open(&g, "direct", nranks, nnodes, err);
+	if (st)
+		return st;
+	call_senders s = call_scan_to_all(&g.links, g.count);
+	for (int k = 0; nranks > 1 && k < n; k++)
+		call_cost_add_to_all(&l, &s, nranks, stripe);
+	l.reduced = sums ? (nranks - 1) * stripe : 0;
+	if (primitive & CALL_CODED)
+		l.coded = call_coded_numbers(nranks, primitive, stripe / sizeof(float));
+	call_group_close(&g);
+	call_cost_export(&l, out);
+	return GRADCOMP_OK;
+}
+
+void direct_cost(void *instance, uint64_t bytes, double *sent, double *messages)
+{
+	const direct *d = instance;
+	if (direct_is_short(d->nranks, bytes)) {
+		tree_cost(d->tree, bytes, sent, messages);
+		return;
+	}
+	*sent = 2 * (double)bytes * (d->nranks - 1) / d->nranks;
+	*messages = 2.0 * (d->nranks - 1);
 }

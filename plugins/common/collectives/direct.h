@@ -5,10 +5,10 @@
  *
  * At most DIRECT_AHEAD transfers each way are in flight, however many ranks there are,
  * and rank r meets rank r + d at the same time as all others meet theirs. */
-#ifndef DIRECT_H
-#define DIRECT_H
+#ifndef PLUGINS_COMMON_COLLECTIVES_DIRECT_H
+#define PLUGINS_COMMON_COLLECTIVES_DIRECT_H
 
-#include "tree.h"
+#include "plugins/common/collectives/tree.h"
 
 #define DIRECT_AHEAD 8
 
@@ -18,8 +18,8 @@ typedef struct direct {
 	int rank, nranks;
 	size_t piece; /* bytes of a stripe at a time */
 	tree *tree;   /* for what is short, when the ranks are many */
-	char *room;   /* for what arrives and is not in its place */
-	size_t room_bytes;
+	char *scratch;   /* for what arrives and is not in its place */
+	size_t scratch_bytes;
 	gradcomp_request recv[DIRECT_AHEAD];
 	gradcomp_request send[2 * DIRECT_AHEAD]; /* a coded run may take two */
 	uint64_t offset[]; /* of the blocks of the call in progress: nranks + 1, twice */
@@ -49,8 +49,8 @@ gradcomp_status direct_coded_reduce_scatter(void *instance, float *buf, const ui
                                             const gradcomp_codec *codec, uint64_t counter, float *residual,
                                             gradcomp_error *err);
 gradcomp_status direct_exchange(void *instance, const gradcomp_exchange *x, gradcomp_error *err);
-uint64_t direct_resident(void *instance, uint64_t count);
-uint64_t direct_resident_begin(void *instance, uint64_t count);
+uint64_t direct_server_error(void *instance, uint64_t count);
+uint64_t direct_server_error_begin(void *instance, uint64_t count);
 void direct_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 gradcomp_status direct_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                                gradcomp_call_load *out, gradcomp_error *err);
@@ -89,6 +89,6 @@ gradcomp_status direct_run(direct *d, const direct_calls *calls, void *ctx, uint
 /* The longest of nranks blocks. */
 uint64_t direct_longest(const direct *d);
 /* Makes sure `room` holds `bytes`. */
-gradcomp_status direct_room(direct *d, size_t bytes, gradcomp_error *err);
+gradcomp_status direct_reserve(direct *d, size_t bytes, gradcomp_error *err);
 
 #endif

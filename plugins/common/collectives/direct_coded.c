@@ -7,10 +7,10 @@
  * side), is scaled and coded once; those bytes go to all, and the owner too takes what
  * they decode to, so all ranks end with the same bits. Parts are added in the order in
  * which the owner meets their ranks, which is the same in every run. */
-#include "direct.h"
+#include "plugins/common/collectives/direct.h"
 
-#include "blocks.h"
-#include "coding.h"
+#include "plugins/common/collectives/blocks.h"
+#include "plugins/common/collectives/coding.h"
 
 /* A run: long enough for any code, short enough that the next one overlaps. */
 #define RUN_BYTES ((size_t)1 << 20)
@@ -25,7 +25,7 @@ typedef struct coded {
 	uint64_t counter;
 	float *residual; /* of buf from element residual_from on, or NULL */
 	uint64_t residual_from;
-	float *resident; /* of this rank's stripe, or NULL */
+	float *server_error; /* of this rank's stripe, or NULL */
 	int gathers; /* else the sum stays with its owner, as it is */
 } coded;
 
@@ -38,18 +38,18 @@ static float *locate(const coded *t, int block, uint64_t piece, uint64_t *n)
 
 static char *came_slot(const coded *t, direct_step s)
 {
-	return t->d->room + s.index % DIRECT_AHEAD * t->stride;
+	return t->d->scratch + s.index % DIRECT_AHEAD * t->stride;
 }
 
 /* A part on its way to an owner; a result on its way to all. */
 static char *part_slot(const coded *t, direct_step s)
 {
-	return t->d->room + (DIRECT_AHEAD + s.index % DIRECT_AHEAD) * t->stride;
+	return t->d->scratch + (DIRECT_AHEAD + s.index % DIRECT_AHEAD) * t->stride;
 }
 
 static char *result_slot(const coded *t, uint64_t piece)
 {
-	return t->d->room + (2 * DIRECT_AHEAD + piece % 2) * t->stride;
+	return t->d->scratch + (2 * DIRECT_AHEAD + piece % 2) * t->stride;
 }
 
 static float *loss_of(const coded *t, const float *x)
@@ -117,8 +117,8 @@ static gradcomp_status settle(void *ctx, uint64_t piece, gradcomp_error *err)
 	gradcomp_status st = GRADCOMP_OK;
 	if (!n)
 		return GRADCOMP_OK;
-	if (t->resident) {
-		float *m = t->resident + piece * t->piece;
+	if (t->server_error) {
+		float *m = t->server_error + piece * t->piece;
 		ops->add(NULL, x, m, n);
 		if (e)
 			ops->fill(NULL, e, 0, n);
@@ -146,7 +146,7 @@ static gradcomp_status run(coded *t, int reduces, int gathers, gradcomp_error *e
 	t->piece = longest < most ? (longest + CODING_GRAIN - 1) / CODING_GRAIN * CODING_GRAIN : most;
 	t->pieces = (longest + t->piece - 1) / t->piece;
 	t->stride = coding_stride(&t->c, d->offset, d->nranks, t->piece);
-	st = direct_room(d, (2 * DIRECT_AHEAD + 2) * t->stride, err);
+	st = direct_reserve(d, (2 * DIRECT_AHEAD + 2) * t->stride, err);
 	return st ? st : direct_run(d, &calls, t, t->pieces, reduces, gathers, err);
 }
 
@@ -170,7 +170,7 @@ gradcomp_status direct_exchange(void *instance, const gradcomp_exchange *x, grad
 	coded t = prepare(d, x->buf, x->scale, x->codec, x->counter, x->residual);
 	if (d->nranks == 1)
 		return alone(d, x->buf, x->count, x->scale, x->residual);
-	t.resident = x->resident;
+	t.server_error = x->server_error;
 	blocks_split(d->offset, d->nranks, x->count, 1);
 	return run(&t, 1, 1, err);
 }

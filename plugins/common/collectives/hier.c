@@ -1,7 +1,7 @@
 /* Two levels: the instance, and what goes by shards. */
-#include "hier.h"
+#include "plugins/common/collectives/hier.h"
 
-#include "disseminate.h"
+#include "plugins/common/collectives/barrier.h"
 
 /* Fills order, first, shards, and this rank's place. */
 static void find_nodes(hier *h, int ranks_per_node)
@@ -52,7 +52,7 @@ gradcomp_status hier_create(const gradcomp_host *host, const gradcomp_links *lin
 	h->first = h->order + P;
 	h->holders = h->first + nodes + 1;
 	find_nodes(h, ranks_per_node);
-	hier_look(&h->shape, links, h->order, h->first, nodes, h->shards, chunk, count);
+	hier_scan(&h->shape, links, h->order, h->first, nodes, h->shards, chunk, count);
 	host->release(count);
 	st = open_level(h, h->order + h->first[h->node], h->locals, h->local, chunk, &h->inside, &h->inner, err);
 	if (!st && h->local < h->shards) {
@@ -77,7 +77,7 @@ void hier_destroy(void *instance)
 	ring_destroy(h->outer);
 	sublinks_destroy(h->inside);
 	sublinks_destroy(h->across);
-	host->release(h->room);
+	host->release(h->scratch);
 	host->release(h);
 }
 
@@ -128,7 +128,7 @@ gradcomp_status hier_shard_allgather(void *instance, void *buf, const uint64_t *
 	return ring_allgather(h->outer, buf, bytes, err);
 }
 
-gradcomp_status hier_shard_spread(void *instance, float *buf, uint64_t numel, gradcomp_error *err)
+gradcomp_status hier_local_allgather(void *instance, float *buf, uint64_t numel, gradcomp_error *err)
 {
 	return hier_hand_out(instance, buf, numel, sizeof(float), err);
 }
@@ -182,8 +182,8 @@ gradcomp_status hier_broadcast(void *instance, void *buf, uint64_t bytes, int ro
 gradcomp_status hier_barrier(void *instance, gradcomp_error *err)
 {
 	const hier *h = instance;
-	gradcomp_status st = disseminate(&h->inside->links, err);
+	gradcomp_status st = barrier_disseminate(&h->inside->links, err);
 	if (!st && h->local == 0)
-		st = disseminate(&h->across->links, err);
-	return st ? st : disseminate(&h->inside->links, err);
+		st = barrier_disseminate(&h->across->links, err);
+	return st ? st : barrier_disseminate(&h->inside->links, err);
 }

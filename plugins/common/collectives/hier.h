@@ -5,16 +5,16 @@
  * node holds shard j, the others of a node none. What is summed goes to the holders
  * within the node, then the holders of a shard, one a node, work among themselves, then
  * the shards are handed out within the node. */
-#ifndef HIER_H
-#define HIER_H
+#ifndef PLUGINS_COMMON_COLLECTIVES_HIER_H
+#define PLUGINS_COMMON_COLLECTIVES_HIER_H
 
-#include "ring.h"
-#include "sublinks.h"
+#include "plugins/common/collectives/ring.h"
+#include "plugins/common/collectives/sublinks.h"
 
 /* What the cost of calls follows from. */
 typedef struct hier_shape {
 	int nranks, nodes, shards, largest; /* ranks of the largest node */
-	load_senders within; /* of a shard, to the next rank of the node */
+	call_senders within; /* of a shard, to the next rank of the node */
 	ring_shape across;   /* among the holders of a shard, all shards at once */
 } hier_shape;
 
@@ -31,8 +31,8 @@ typedef struct hier {
 	hier_shape shape;
 	sublinks *inside, *across;
 	ring *inner, *outer; /* outer: NULL on a rank that holds nothing */
-	char *room;          /* for blocks in the order of nodes */
-	size_t room_bytes;
+	char *scratch;          /* for blocks in the order of nodes */
+	size_t scratch_bytes;
 	uint64_t *counts; /* of a call within the node, or among the nodes */
 	uint64_t *place;  /* of a call: where each rank's block begins; nranks + 1 */
 	uint64_t *start;  /* where the blocks of each node would in the order of nodes; nodes + 1 */
@@ -57,16 +57,16 @@ gradcomp_status hier_shard_reduce(void *instance, float *buf, uint64_t numel, do
 gradcomp_status hier_shard_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                      double scale, gradcomp_error *err);
 gradcomp_status hier_shard_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
-gradcomp_status hier_shard_spread(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
+gradcomp_status hier_local_allgather(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
 void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 /* Ranks node by node, and where each node begins in them: order, and first of nodes + 1
  * numbers that are 0. Returns the shards. ranks_per_node as in hier_create(). */
 int hier_nodes(const gradcomp_links *links, int ranks_per_node, int nodes, int *order, int *first);
 /* count: room for as many numbers as the links have nodes. */
-void hier_look(hier_shape *s, const gradcomp_links *links, const int *order, const int *first, int nodes, int shards,
+void hier_scan(hier_shape *s, const gradcomp_links *links, const int *order, const int *first, int nodes, int shards,
                size_t chunk, int32_t *count);
 /* Of an all-reduce. */
-void hier_load(const hier_shape *s, uint64_t bytes, load *out);
+void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out);
 /* Of a group that is not there (load.h). */
 gradcomp_status hier_even(hier_shape *s, size_t chunk, int ranks_per_node, int32_t nranks, int32_t nnodes,
                           gradcomp_error *err);

@@ -3,10 +3,10 @@
  * Blocks are taken node by node, so that a node's are one run; where ranks of a node are
  * not neighbours they are copied into that order. A shard is cut where nodes meet: what
  * of it belongs to a node travels to, or from, that node's holder of the shard. */
-#include "hier.h"
+#include "plugins/common/collectives/hier.h"
 
-#include "blocks.h"
-#include "room.h"
+#include "plugins/common/collectives/blocks.h"
+#include "plugins/common/growbuf.h"
 
 #include <string.h>
 
@@ -95,8 +95,8 @@ static gradcomp_status prepare(blocks *b, hier *h, void *buf, const uint64_t *le
 	}
 	if (h->sorted)
 		return GRADCOMP_OK;
-	gradcomp_status st = room_grow(h->host, &h->room, &h->room_bytes, b->total * size + 1, "hier", err);
-	b->buf = h->room;
+	gradcomp_status st = growbuf_reserve(h->host, &h->scratch, &h->scratch_bytes, b->total * size + 1, "hier", err);
+	b->buf = h->scratch;
 	return st;
 }
 

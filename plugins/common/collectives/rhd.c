@@ -1,8 +1,11 @@
 /* rhd's instance, its circle, and its calls as trips of blocks. */
-#include "rhd.h"
+#include "plugins/common/collectives/rhd.h"
 
-#include "blocks.h"
-#include "disseminate.h"
+#include "plugins/common/collectives/blocks.h"
+#include "plugins/common/collectives/barrier.h"
+#include "plugins/common/growbuf.h"
+
+#include <string.h>
 
 /* ---- the circle ---- */
 
@@ -29,7 +32,7 @@ static void draw_circle(rhd *r, uint64_t brief, int32_t *count)
 		r->order = r->place_of = NULL;
 	}
 	r->place = r->place_of ? r->place_of[r->rank] : r->rank;
-	rhd_look(&r->shape, r->links, r->order, brief, count);
+	rhd_scan(&r->shape, r->links, r->order, brief, count);
 }
 
 /* ---- the instance ---- */
@@ -79,7 +82,7 @@ void rhd_destroy(void *instance)
 	host->release(r->place_of);
 	host->release(r->order);
 	host->release(r->offset);
-	host->release(r->room);
+	host->release(r->scratch);
 	host->release(r);
 }
 
@@ -92,7 +95,7 @@ static gradcomp_status halve(rhd *r, const rhd_blocks *c, gradcomp_error *err)
 	gradcomp_status st = GRADCOMP_OK;
 	for (int k = 0; !st && k + 1 < r->shape.nskips; k++) {
 		int s = r->shape.skip[k + 1], n = r->shape.skip[k] - s, to = (v + s) % P;
-		st = rhd_trip(r, c, &(rhd_run){to, to, n}, &(rhd_run){(v + P - s) % P, v, n}, err);
+		st = rhd_round(r, c, &(rhd_run){to, to, n}, &(rhd_run){(v + P - s) % P, v, n}, err);
 	}
 	return st;
 }
@@ -104,7 +107,7 @@ static gradcomp_status gather(rhd *r, const rhd_blocks *c, gradcomp_error *err)
 	gradcomp_status st = GRADCOMP_OK;
 	for (int k = r->shape.nskips - 1; !st && k > 0; k--) {
 		int s = r->shape.skip[k], n = r->shape.skip[k - 1] - s, from = (v + s) % P;
-		st = rhd_trip(r, c, &(rhd_run){(v + P - s) % P, v, n}, &(rhd_run){from, from, n}, err);
+		st = rhd_round(r, c, &(rhd_run){(v + P - s) % P, v, n}, &(rhd_run){from, from, n}, err);
 	}
 	return st;
 }
@@ -176,9 +179,9 @@ static gradcomp_status scatter(rhd *r, void *buf, uint64_t bytes, int root, grad
 		if (n <= s)
 			continue;
 		if (me == a)
-			st = rhd_trip(r, &c, &(rhd_run){there, there, n - s}, &nothing, err);
+			st = rhd_round(r, &c, &(rhd_run){there, there, n - s}, &nothing, err);
 		else if (me == a + s)
-			st = rhd_trip(r, &c, &nothing, &(rhd_run){here, there, n - s}, err);
+			st = rhd_round(r, &c, &nothing, &(rhd_run){here, there, n - s}, err);
 		if (me < a + s) {
 			n = s;
 		} else {
@@ -200,5 +203,79 @@ gradcomp_status rhd_broadcast(void *instance, void *buf, uint64_t bytes, int roo
 gradcomp_status rhd_barrier(void *instance, gradcomp_error *err)
 {
 	const rhd *r = instance;
-	return disseminate(r->links, err);
+	return barrier_disseminate(r->links, err);
+}
+
+/* Recursive doubling, for what is bound by latency: in the trip of bit d the ranks at
+ * places v and v ^ d give each other their sums, log2 P trips. Places from the largest
+ * power of two on are folded onto those at the beginning first, and get the result at
+ * the end (Rabenseifner 2004).
+ *
+ * Both partners add the sum of the lower place to that of the higher one in this order:
+ * zeroes of either sign and NaN come out alike too. */
+
+
+
+static int rank_at(const rhd *r, int place)
+{
+	return r->order ? r->order[place] : place;
+}
+
+static gradcomp_status swap_sums(rhd *r, int peer, const char *mine, char *theirs, size_t bytes, gradcomp_error *err)
+{
+	const gradcomp_links *l = r->links;
+	gradcomp_status st = l->recv(l->ctx, peer, theirs, bytes, &r->recv[0], err);
+	if (!st)
+		st = l->send(l->ctx, peer, mine, bytes, &r->send[0], err);
+	if (!st)
+		st = l->wait(l->ctx, &r->recv[0], err);
+	return st ? st : l->wait(l->ctx, &r->send[0], err);
+}
+
+static gradcomp_status one_way(rhd *r, int peer, int sending, void *buf, size_t bytes, gradcomp_error *err)
+{
+	const gradcomp_links *l = r->links;
+	gradcomp_status st = sending ? l->send(l->ctx, peer, buf, bytes, &r->send[0], err)
+	                             : l->recv(l->ctx, peer, buf, bytes, &r->recv[0], err);
+	return st ? st : l->wait(l->ctx, sending ? &r->send[0] : &r->recv[0], err);
+}
+
+gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
+                            gradcomp_error *err)
+{
+	const gradcomp_operators *ops = r->host->operators;
+	int place = r->place, P = r->nranks, folded = place + r->shape.full < P ? rank_at(r, place + r->shape.full) : -1;
+	size_t bytes = count * gradcomp_dtype_bytes(dtype);
+	gradcomp_status st, bad = GRADCOMP_OK;
+	if (place >= r->shape.full) {
+		int peer = rank_at(r, place - r->shape.full);
+		st = one_way(r, peer, 1, buf, bytes, err);
+		return st ? st : one_way(r, peer, 0, buf, bytes, err);
+	}
+	st = growbuf_reserve(r->host, &r->scratch, &r->scratch_bytes, bytes, "rhd", err);
+	char *have = buf, *other = r->scratch;
+	if (!st && folded >= 0) {
+		st = one_way(r, folded, 0, other, bytes, err);
+		if (!st)
+			bad = ops->reduce(NULL, have, other, count, dtype, op);
+	}
+	for (int d = 1; !st && !bad && d < r->shape.full; d *= 2) {
+		st = swap_sums(r, rank_at(r, place ^ d), have, other, bytes, err);
+		if (st)
+			break;
+		if (place & d) {
+			char *mine = have;
+			have = other;
+			other = mine;
+		}
+		bad = ops->reduce(NULL, have, other, count, dtype, op);
+	}
+	if (!st && !bad && scale != 1.0)
+		bad = ops->scale_as(NULL, have, scale, count, dtype);
+	if (bad)
+		return r->host->fail(err, bad, "rhd: reduction of element type %d with operation %d failed", (int)dtype,
+		                     (int)op);
+	if (!st && have != buf)
+		memcpy(buf, have, bytes);
+	return st || folded < 0 ? st : one_way(r, folded, 1, buf, bytes, err);
 }

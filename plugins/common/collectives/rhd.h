@@ -12,12 +12,12 @@
  * Where nodes have equally many ranks, places go around the nodes, and skips are multiples
  * of the number of nodes m as long as they can be: the long trips stay within nodes, and
  * over the network goes about what a two-level scheme would send. */
-#ifndef RHD_H
-#define RHD_H
+#ifndef PLUGINS_COMMON_COLLECTIVES_RHD_H
+#define PLUGINS_COMMON_COLLECTIVES_RHD_H
 
 #include "gradcomp/collective.h"
-#include "load.h"
-#include "tree.h"
+#include "plugins/common/collectives/call_cost.h"
+#include "plugins/common/collectives/tree.h"
 
 /* Pieces on their way at once, each way. */
 #define RHD_AHEAD 8
@@ -30,9 +30,9 @@ typedef struct rhd_shape {
 	int nranks;
 	int full;                    /* largest power of two up to nranks */
 	int skip[RHD_SKIPS], nskips; /* nranks ... 1 */
-	load_senders by_skip[RHD_SKIPS];
-	load_senders doubling[RHD_SKIPS]; /* by the bit of the place; [0] is the fold */
-	load_senders scattered[RHD_SKIPS]; /* a broadcast's way out by skip: left and sent in blocks */
+	call_senders by_skip[RHD_SKIPS];
+	call_senders doubling[RHD_SKIPS]; /* by the bit of the place; [0] is the fold */
+	call_senders scattered[RHD_SKIPS]; /* a broadcast's way out by skip: left and sent in blocks */
 	uint64_t brief;              /* bytes; up to it whole buffers are doubled */
 } rhd_shape;
 
@@ -43,8 +43,8 @@ typedef struct rhd {
 	int rank, nranks, place; /* place: this rank's on the circle */
 	size_t piece;            /* bytes */
 	rhd_shape shape;
-	char *room;
-	size_t room_bytes;
+	char *scratch;
+	size_t scratch_bytes;
 	gradcomp_request send[RHD_AHEAD], recv[RHD_AHEAD];
 	uint64_t *offset; /* nranks + 1, the first is 0 */
 	int *order;       /* order[place] is a rank; NULL: the place itself */
@@ -67,9 +67,9 @@ void rhd_cost(void *instance, uint64_t bytes, double *sent, double *messages);
  * Else 0. count: room for nnodes numbers. */
 int rhd_goes_around(const gradcomp_links *l, int32_t *count);
 /* order[place] is a rank; NULL: the place itself. */
-void rhd_look(rhd_shape *s, const gradcomp_links *links, const int *order, uint64_t brief, int32_t *count);
+void rhd_scan(rhd_shape *s, const gradcomp_links *links, const int *order, uint64_t brief, int32_t *count);
 /* Of a call of `bytes` in all. */
-void rhd_load(const rhd_shape *s, load_call call, uint64_t bytes, load *out);
+void rhd_call_cost(const rhd_shape *s, call_kind call, uint64_t bytes, call_cost *out);
 /* Of a group that is not there (load.h), until this thread asks for another one. */
 gradcomp_status rhd_even(rhd_shape **out, uint64_t brief, int32_t nranks, int32_t nnodes, gradcomp_error *err);
 gradcomp_status rhd_predict(uint64_t brief, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
@@ -96,6 +96,6 @@ typedef struct rhd_run {
 } rhd_run;
 
 /* One trip: sends the blocks of `out` and receives those of `in`. */
-gradcomp_status rhd_trip(rhd *r, const rhd_blocks *c, const rhd_run *out, const rhd_run *in, gradcomp_error *err);
+gradcomp_status rhd_round(rhd *r, const rhd_blocks *c, const rhd_run *out, const rhd_run *in, gradcomp_error *err);
 
 #endif

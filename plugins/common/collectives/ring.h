@@ -1,10 +1,10 @@
 /* The ring collective: its calls, as in collective.h with a `ring` for an instance, and
  * the parts they are made of. */
-#ifndef RING_H
-#define RING_H
+#ifndef PLUGINS_COMMON_COLLECTIVES_RING_H
+#define PLUGINS_COMMON_COLLECTIVES_RING_H
 
 #include "gradcomp/collective.h"
-#include "load.h"
+#include "plugins/common/collectives/call_cost.h"
 
 /* Receives posted ahead of the piece being worked on. */
 #define RING_AHEAD 8
@@ -61,17 +61,17 @@ void ring_cost_of(int nranks, uint64_t small, uint64_t bytes, double *sent, doub
 /* What the cost of calls follows from. */
 typedef struct ring_shape {
 	int nranks;
-	load_senders right;  /* to the right neighbour */
-	load_senders chain;  /* the same, but for the last one */
-	load_senders to_all; /* everybody to everybody at once */
+	call_senders right;  /* to the right neighbour */
+	call_senders chain;  /* the same, but for the last one */
+	call_senders to_all; /* everybody to everybody at once */
 	uint64_t small;
 	size_t piece;
 } ring_shape;
 
 /* count: room for nnodes numbers. chunk and small as in ring_options. */
-void ring_look(ring_shape *s, const gradcomp_links *links, uint64_t small, size_t chunk, int32_t *count);
+void ring_scan(ring_shape *s, const gradcomp_links *links, uint64_t small, size_t chunk, int32_t *count);
 /* Of a call of `bytes` in all. */
-void ring_load(const ring_shape *s, load_call call, uint64_t bytes, load *out);
+void ring_call_cost(const ring_shape *s, call_kind call, uint64_t bytes, call_cost *out);
 gradcomp_status ring_predict(const ring_options *o, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                              gradcomp_call_load *out, gradcomp_error *err);
 
@@ -88,7 +88,7 @@ typedef struct ring_route {
 	double scale; /* applied to the block of the last reducing step */
 } ring_route;
 
-gradcomp_status ring_travel(ring *r, const ring_route *route, gradcomp_error *err);
+gradcomp_status ring_pipeline(ring *r, const ring_route *route, gradcomp_error *err);
 
 /* Bytes of a piece of blocks of which the longest has `longest` bytes. */
 size_t ring_piece(const ring *r, uint64_t longest);
@@ -111,7 +111,7 @@ typedef struct ring_codes {
 } ring_codes;
 
 /* Makes sure `pieces` holds `bytes`. */
-gradcomp_status ring_room(ring *r, size_t bytes, gradcomp_error *err);
+gradcomp_status ring_reserve(ring *r, size_t bytes, gradcomp_error *err);
 
 gradcomp_status ring_small_allreduce(ring *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                      double scale, gradcomp_error *err);

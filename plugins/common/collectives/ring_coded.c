@@ -11,10 +11,10 @@
  * mode=hop is there to compare with: blocks go whole, and are coded anew at every hop
  * of the gathering too. The ranks would not agree if that code were sent on. So is
  * mode=direct: in two steps, without a ring (direct_coded.c). */
-#include "ring.h"
+#include "plugins/common/collectives/ring.h"
 
-#include "coding.h"
-#include "direct.h"
+#include "plugins/common/collectives/coding.h"
+#include "plugins/common/collectives/direct.h"
 
 /* A block becomes at least this many pieces before they are made longer. */
 #define CODED_PIECES 8u
@@ -162,7 +162,7 @@ static uint64_t piece_of(const coded *t, uint64_t longest)
 	return piece < longest ? piece : longest;
 }
 
-static gradcomp_status travel(ring *r, const ring_codes *c, gradcomp_error *err)
+static gradcomp_status pipeline(ring *r, const ring_codes *c, gradcomp_error *err)
 {
 	coded t = {.r = r, .c = c, .code = {.host = r->host, .links = r->links, .who = "ring", .codec = c->codec}};
 	uint64_t longest = 0;
@@ -179,7 +179,7 @@ static gradcomp_status travel(ring *r, const ring_codes *c, gradcomp_error *err)
 	t.came = t.pieces + RING_AHEAD;
 	t.own = RING_AHEAD + 1;
 	t.stride = coding_stride(&t.code, c->offset, r->nranks, t.piece);
-	st = ring_room(r, (t.came + t.own) * t.stride, err);
+	st = ring_reserve(r, (t.came + t.own) * t.stride, err);
 	if (!st)
 		st = post_recv(&t, 0, err);
 	while (!st && t.sent < ahead)
@@ -213,7 +213,7 @@ gradcomp_status ring_coded_allreduce(void *instance, float *buf, uint64_t count,
 		return direct_coded_allreduce(r->direct, buf, count, scale, codec, counter, residual, err);
 	if (r->nranks > 1) {
 		ring_split(r, count, 1);
-		return travel(r, &c, err);
+		return pipeline(r, &c, err);
 	}
 	return alone(r, buf, count, scale, residual);
 }
@@ -229,7 +229,7 @@ gradcomp_status ring_coded_allgather(void *instance, float *buf, const uint64_t 
 	ring_offsets(r, counts, 1);
 	c.residual_from = r->offset[r->rank];
 	if (r->nranks > 1)
-		return travel(r, &c, err);
+		return pipeline(r, &c, err);
 	return alone(r, buf, counts[0], 1.0, residual);
 }
 
@@ -248,5 +248,5 @@ gradcomp_status ring_coded_reduce_scatter(void *instance, float *buf, const uint
 	ring_offsets(r, counts, 1);
 	if (residual)
 		r->host->operators->fill(NULL, residual + r->offset[r->rank], 0, counts[r->rank]);
-	return travel(r, &c, err);
+	return pipeline(r, &c, err);
 }

@@ -1,4 +1,4 @@
-#include "sublinks.h"
+#include "plugins/common/collectives/sublinks.h"
 
 static gradcomp_status send(void *ctx, int peer, const void *buf, size_t bytes, gradcomp_request *req,
                             gradcomp_error *err)

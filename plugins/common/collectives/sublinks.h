@@ -1,7 +1,7 @@
 /* Some of a group's ranks as a group of their own, over the same links: what a collective
  * of several levels gives to those it is made of. */
-#ifndef SUBLINKS_H
-#define SUBLINKS_H
+#ifndef PLUGINS_COMMON_COLLECTIVES_SUBLINKS_H
+#define PLUGINS_COMMON_COLLECTIVES_SUBLINKS_H
 
 #include "gradcomp/collective.h"
 

@@ -1,11 +1,14 @@
 /* The tree's instance, and a rank's place in it. */
-#include "tree.h"
+#include "plugins/common/collectives/tree.h"
 
-#include "room.h"
+#include "plugins/common/growbuf.h"
+#include "plugins/common/collectives/barrier.h"
 
-gradcomp_status tree_room(tree *t, size_t bytes, gradcomp_error *err)
+#include <string.h>
+
+gradcomp_status tree_reserve(tree *t, size_t bytes, gradcomp_error *err)
 {
-	return room_grow(t->host, &t->room, &t->room_bytes, bytes, "tree", err);
+	return growbuf_reserve(t->host, &t->scratch, &t->scratch_bytes, bytes, "tree", err);
 }
 
 tree_place tree_find(const tree *t, int root)
@@ -43,7 +46,7 @@ gradcomp_status tree_create(const gradcomp_host *host, const gradcomp_links *lin
 	t->rank = links->rank;
 	t->nranks = links->nranks;
 	t->piece = ((chunk ? chunk : links->chunk) + 63) & ~(size_t)63;
-	tree_look(&t->shape, links, count);
+	tree_scan(&t->shape, links, count);
 	host->release(count);
 	*out = t;
 	return GRADCOMP_OK;
@@ -55,6 +58,225 @@ void tree_destroy(void *instance)
 	if (!t)
 		return;
 	const gradcomp_host *host = t->host;
-	host->release(t->room);
+	host->release(t->scratch);
 	host->release(t);
+}
+
+/* Up the tree and down again, piece by piece: while a rank adds one, the next is on
+ * its way. */
+
+
+static size_t piece_bytes(const tree *t, uint64_t bytes, uint64_t i)
+{
+	uint64_t rest = bytes - i * t->piece;
+	return rest < t->piece ? rest : t->piece;
+}
+
+/* Piece `i` to the ranks to[0..n-1]; its buffer stays in use until wait_sent(i). */
+static gradcomp_status post(tree *t, const int *to, int n, const char *buf, size_t bytes, uint64_t i,
+                            gradcomp_error *err)
+{
+	const gradcomp_links *l = t->links;
+	gradcomp_status st = GRADCOMP_OK;
+	/* The child with the most below it comes last in the order of addition. */
+	for (int k = n - 1; !st && k >= 0; k--)
+		st = l->send(l->ctx, to[k], buf, bytes, &t->send[i % TREE_AHEAD][k], err);
+	return st;
+}
+
+static gradcomp_status wait_sent(tree *t, int n, uint64_t i, gradcomp_error *err)
+{
+	const gradcomp_links *l = t->links;
+	gradcomp_status st = GRADCOMP_OK;
+	for (int k = 0; !st && k < n; k++)
+		st = l->wait(l->ctx, &t->send[i % TREE_AHEAD][k], err);
+	return st;
+}
+
+/* Pieces i of all children, next to each other in half i % 2 of the room. */
+static gradcomp_status post_children(tree *t, const tree_place *p, uint64_t bytes, uint64_t i, gradcomp_error *err)
+{
+	const gradcomp_links *l = t->links;
+	gradcomp_status st = GRADCOMP_OK;
+	char *half = t->scratch + i % 2 * (size_t)p->nchildren * t->piece;
+	for (int k = 0; !st && k < p->nchildren; k++)
+		st = l->recv(l->ctx, p->child[k], half + (size_t)k * t->piece, piece_bytes(t, bytes, i),
+		             &t->arriving[i % 2][k], err);
+	return st;
+}
+
+static gradcomp_status reduce(tree *t, const tree_place *p, char *buf, uint64_t bytes, gradcomp_dtype dtype,
+                              gradcomp_op op, gradcomp_error *err)
+{
+	const gradcomp_operators *ops = t->host->operators;
+	const gradcomp_links *l = t->links;
+	uint64_t pieces = (bytes + t->piece - 1) / t->piece;
+	size_t size = gradcomp_dtype_bytes(dtype);
+	int up = p->parent >= 0;
+	gradcomp_status st = tree_reserve(t, 2 * (size_t)p->nchildren * t->piece, err);
+	if (!st)
+		st = post_children(t, p, bytes, 0, err);
+	for (uint64_t i = 0; !st && i < pieces; i++) {
+		size_t len = piece_bytes(t, bytes, i);
+		char *half = t->scratch + i % 2 * (size_t)p->nchildren * t->piece;
+		if (i + 1 < pieces)
+			st = post_children(t, p, bytes, i + 1, err);
+		for (int k = 0; !st && k < p->nchildren; k++) {
+			st = l->wait(l->ctx, &t->arriving[i % 2][k], err);
+			if (!st && ops->reduce(NULL, buf + i * t->piece, half + (size_t)k * t->piece, len / size, dtype, op))
+				st = t->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
+				                   "tree: operation %d has no meaning on elements of type %d", (int)op, (int)dtype);
+		}
+		if (!st && up && i >= TREE_AHEAD)
+			st = wait_sent(t, 1, i, err);
+		if (!st && up)
+			st = post(t, &p->parent, 1, buf + i * t->piece, len, i, err);
+	}
+	for (uint64_t i = pieces > TREE_AHEAD ? pieces - TREE_AHEAD : 0; !st && up && i < pieces; i++)
+		st = wait_sent(t, 1, i, err);
+	return st;
+}
+
+static gradcomp_status hand_out(tree *t, const tree_place *p, char *buf, uint64_t bytes, gradcomp_error *err)
+{
+	const gradcomp_links *l = t->links;
+	uint64_t pieces = (bytes + t->piece - 1) / t->piece, posted = 0;
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint64_t i = 0; !st && i < pieces; i++) {
+		for (; !st && p->parent >= 0 && posted < pieces && posted < i + TREE_AHEAD; posted++)
+			st = l->recv(l->ctx, p->parent, buf + posted * t->piece, piece_bytes(t, bytes, posted),
+			             &t->arriving[0][posted % TREE_AHEAD], err);
+		if (!st && p->parent >= 0)
+			st = l->wait(l->ctx, &t->arriving[0][i % TREE_AHEAD], err);
+		if (!st && i >= TREE_AHEAD)
+			st = wait_sent(t, p->nchildren, i, err);
+		if (!st)
+			st = post(t, p->child, p->nchildren, buf + i * t->piece, piece_bytes(t, bytes, i), i, err);
+	}
+	for (uint64_t i = pieces > TREE_AHEAD ? pieces - TREE_AHEAD : 0; !st && i < pieces; i++)
+		st = wait_sent(t, p->nchildren, i, err);
+	return st;
+}
+
+gradcomp_status tree_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                               double scale, gradcomp_error *err)
+{
+	tree *t = instance;
+	uint64_t bytes = count * gradcomp_dtype_bytes(dtype);
+	tree_place p = tree_find(t, 0);
+	gradcomp_status st = GRADCOMP_OK;
+	if (!count)
+		return GRADCOMP_OK;
+	if (t->nranks > 1)
+		st = reduce(t, &p, buf, bytes, dtype, op, err);
+	if (!st && p.parent < 0 && scale != 1.0 && t->host->operators->scale_as(NULL, buf, scale, count, dtype))
+		st = t->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "tree: elements of type %d cannot be scaled", (int)dtype);
+	return st ? st : hand_out(t, &p, buf, bytes, err);
+}
+
+gradcomp_status tree_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err)
+{
+	tree *t = instance;
+	tree_place p = tree_find(t, root);
+	return hand_out(t, &p, buf, bytes, err);
+}
+
+gradcomp_status tree_barrier(void *instance, gradcomp_error *err)
+{
+	const tree *t = instance;
+	return barrier_disseminate(t->links, err);
+}
+
+/* What takes no sums: merging, and gathering blocks. */
+
+
+/* Every rank merges what its children bring into what it has, in their order, and
+ * hands it up; the root's is everybody's. Payloads have `bound` bytes. */
+gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
+                           gradcomp_error *err)
+{
+	tree *t = instance;
+	const gradcomp_links *l = t->links;
+	tree_place p = tree_find(t, 0);
+	size_t stride = (bound + 63) & ~(size_t)63;
+	gradcomp_payload have = *inout, next;
+	gradcomp_status st = GRADCOMP_OK;
+	if (inout->bytes != bound || inout->capacity < bound)
+		return t->host->fail(err, GRADCOMP_ERR_INVALID,
+		                     "tree: a payload of %llu bytes in room for %llu is to be merged; all have %llu",
+		                     (unsigned long long)inout->bytes, (unsigned long long)inout->capacity,
+		                     (unsigned long long)bound);
+	if (t->nranks == 1)
+		return GRADCOMP_OK;
+	if (p.nchildren)
+		st = tree_reserve(t, ((size_t)p.nchildren + 1) * stride, err);
+	for (int k = 0; !st && k < p.nchildren; k++)
+		st = l->recv(l->ctx, p.child[k], t->scratch + (size_t)(k + 1) * stride, bound, &t->arriving[0][k], err);
+	next = (gradcomp_payload){t->scratch, bound, bound};
+	for (int k = 0; !st && k < p.nchildren; k++) {
+		gradcomp_payload other = {t->scratch + (size_t)(k + 1) * stride, bound, bound}, out = next;
+		st = l->wait(l->ctx, &t->arriving[0][k], err);
+		if (!st)
+			st = merger->merge(merger->ctx, &have, &other, &out, err);
+		if (!st && out.bytes != bound)
+			st = t->host->fail(err, GRADCOMP_ERR_INTERNAL, "tree: a merged payload has %llu bytes, all have %llu",
+			                   (unsigned long long)out.bytes, (unsigned long long)bound);
+		next = have;
+		have = out;
+	}
+	if (!st && bound && have.data != inout->data)
+		memcpy(inout->data, have.data, bound);
+	if (!st && p.parent >= 0)
+		st = l->send(l->ctx, p.parent, inout->data, bound, &t->send[0][0], err);
+	if (!st && p.parent >= 0)
+		st = l->wait(l->ctx, &t->send[0][0], err);
+	return st ? st : tree_broadcast(t, inout->data, bound, 0, err);
+}
+
+/* A run of n blocks from block `first` on, around the end: at most two pieces.
+ * Sends them to, or receives them from, a peer. */
+static gradcomp_status move(tree *t, int sending, int peer, char *buf, const uint64_t *bytes, int first, int n,
+                            gradcomp_request req[2], int *posted, gradcomp_error *err)
+{
+	const gradcomp_links *l = t->links;
+	int P = t->nranks, until_end = n < P - first ? n : P - first;
+	gradcomp_status st = GRADCOMP_OK;
+	uint64_t at = 0, len[2] = {0, 0};
+	for (int b = 0; b < first; b++) {
+		at += bytes[b];
+		len[1] += b < n - until_end ? bytes[b] : 0;
+	}
+	for (int b = first; b < first + until_end; b++)
+		len[0] += bytes[b];
+	char *piece[2] = {buf + at, buf};
+	*posted = 0;
+	for (int k = 0; !st && k < 2; k++) {
+		if (!len[k])
+			continue;
+		st = sending ? l->send(l->ctx, peer, piece[k], len[k], &req[*posted], err)
+		             : l->recv(l->ctx, peer, piece[k], len[k], &req[*posted], err);
+		++*posted;
+	}
+	return st;
+}
+
+/* Bruck et al. 1997, with blocks in their final places: in the round of reach d a
+ * rank has blocks rank .. rank + d - 1 and gets those behind them from rank + d. */
+gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err)
+{
+	tree *t = instance;
+	const gradcomp_links *l = t->links;
+	gradcomp_status st = GRADCOMP_OK;
+	int P = t->nranks;
+	for (int d = 1; !st && d < P; d *= 2) {
+		int n = d < P - d ? d : P - d, from = (t->rank + d) % P, to = (t->rank + P - d) % P, nrecv = 0, nsend = 0;
+		st = move(t, 0, from, buf, bytes, from, n, t->arriving[0], &nrecv, err);
+		if (!st)
+			st = move(t, 1, to, buf, bytes, t->rank, n, t->send[0], &nsend, err);
+		for (int k = 0; !st && k < nrecv; k++)
+			st = l->wait(l->ctx, &t->arriving[0][k], err);
+		for (int k = 0; !st && k < nsend; k++)
+			st = l->wait(l->ctx, &t->send[0][k], err);
+	}
+	return st;
 }

@@ -4,11 +4,11 @@
  * Ranks are numbered from the root of a call. With Q the largest power of two up to
  * P, ranks Q and more are folded onto rank - Q first; the rest form a binomial
  * tree. The longest way to the root is ceil(log2 P) either way. */
-#ifndef TREE_H
-#define TREE_H
+#ifndef PLUGINS_COMMON_COLLECTIVES_TREE_H
+#define PLUGINS_COMMON_COLLECTIVES_TREE_H
 
 #include "gradcomp/collective.h"
-#include "load.h"
+#include "plugins/common/collectives/call_cost.h"
 
 #define TREE_MAX_CHILDREN 32
 /* Sends of a piece to all children that may be on their way at once. */
@@ -17,7 +17,7 @@
 /* What the cost of calls follows from. */
 typedef struct tree_shape {
 	int nranks, full;                     /* full: largest power of two up to nranks */
-	load_senders down[TREE_MAX_CHILDREN]; /* [0] in the fold, then by bit, from root 0 */
+	call_senders down[TREE_MAX_CHILDREN]; /* [0] in the fold, then by bit, from root 0 */
 } tree_shape;
 
 typedef struct tree {
@@ -26,8 +26,8 @@ typedef struct tree {
 	int rank, nranks;
 	tree_shape shape;
 	size_t piece; /* bytes */
-	char *room;   /* for what arrives */
-	size_t room_bytes;
+	char *scratch;   /* for what arrives */
+	size_t scratch_bytes;
 	gradcomp_request arriving[2][TREE_MAX_CHILDREN];
 	gradcomp_request send[TREE_AHEAD][TREE_MAX_CHILDREN];
 } tree;
@@ -41,7 +41,7 @@ typedef struct tree_place {
 
 tree_place tree_find(const tree *t, int root);
 /* Makes sure `room` holds `bytes`. */
-gradcomp_status tree_room(tree *t, size_t bytes, gradcomp_error *err);
+gradcomp_status tree_reserve(tree *t, size_t bytes, gradcomp_error *err);
 
 /* `host` and `links` outlive the tree. chunk: bytes of a piece; 0: what the links do best. */
 gradcomp_status tree_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, tree **out,
@@ -56,9 +56,9 @@ gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bou
                            gradcomp_error *err);
 void tree_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 /* count: room for nnodes numbers. */
-void tree_look(tree_shape *s, const gradcomp_links *links, int32_t *count);
+void tree_scan(tree_shape *s, const gradcomp_links *links, int32_t *count);
 /* All-reduce and broadcast. */
-void tree_load(const tree_shape *s, load_call call, uint64_t bytes, load *out);
+void tree_call_cost(const tree_shape *s, call_kind call, uint64_t bytes, call_cost *out);
 gradcomp_status tree_predict(int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes, gradcomp_call_load *out,
                              gradcomp_error *err);
 

@@ -11,9 +11,12 @@
  *
  * Rounds: that mean, in the one step it is due; and the parts, GATHERED (sparse.h). */
 #include <stdio.h>
+#include <math.h>
+#include <string.h>
 
-#include "gathered.h"
-#include "lags.h"
+#include "plugins/common/gathered.h"
+#include "plugins/compressors/lags/lags_internal.h"
+#include "plugins/common/state_header.h"
 
 enum { DENSITIES = SPARSE_PARAMS, ADAPTIVE, MAX_RATIO, MEASURE_STEPS };
 
@@ -197,14 +200,14 @@ static gradcomp_status lags_plan(void *instance, const gradcomp_bucket *bucket, 
 {
 	const lags *l = instance;
 	gradcomp_status st = sparse_plan(instance, bucket, step, plan, err);
-	if (st || sparse_is_dense(&l->s, step))
+	if (st || sparse_is_passthrough(&l->s, step))
 		return st;
 	if (lags_agrees(l, bucket, step)) {
 		plan->rounds[1] = plan->rounds[0];
-		plan->rounds[0] = dense_round(lags_floats(bucket));
+		plan->rounds[0] = passthrough_round(lags_floats(bucket));
 		plan->nrounds = 2;
 	}
-	plan->scratch_bytes = room(l, bucket, step) + (times_this(l, step) ? sizeof(lags_flight) : 0);
+	plan->scratch_bytes = room(l, bucket, step) + (times_this(l, step) ? sizeof(lags_in_flight) : 0);
 	return GRADCOMP_OK;
 }
 
@@ -224,7 +227,7 @@ static gradcomp_status lags_encode(void *instance, const gradcomp_work *work, ui
 	}
 	if (!times_this(l, work->step))
 		return sparse_encode(instance, work, 0, out, err);
-	lags_flight *f = (lags_flight *)(void *)(scratch + room(l, b, work->step));
+	lags_in_flight *f = (lags_in_flight *)(void *)(scratch + room(l, b, work->step));
 	f->began = lags_now();
 	st = sparse_encode(instance, work, 0, out, err);
 	f->chosen = lags_now();
@@ -250,7 +253,7 @@ static gradcomp_status lags_decode(void *instance, const gradcomp_work *work, ui
 	gradcomp_status st = sparse_decode(instance, work, 0, in, n, err);
 	if (!st && timed)
 		lags_note(l, b, work->step,
-		          (const lags_flight *)(const void *)((char *)work->scratch + room(l, b, work->step)),
+		          (const lags_in_flight *)(const void *)((char *)work->scratch + room(l, b, work->step)),
 		          arrived);
 	return st;
 }
@@ -260,7 +263,7 @@ static gradcomp_status lags_cost(void *instance, const gradcomp_bucket *bucket, 
 {
 	const lags *l = instance;
 	gradcomp_status st = sparse_cost(instance, bucket, step, cost, err);
-	if (!sparse_is_dense(&l->s, step) && lags_agrees(l, bucket, step)) {
+	if (!sparse_is_passthrough(&l->s, step) && lags_agrees(l, bucket, step)) {
 		cost->rounds++;
 		cost->wire_bytes += 4.0 * (double)lags_floats(bucket);
 	}
@@ -300,3 +303,51 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.choice = lags_choice,
 	.measured = lags_told,
 };
+
+/* What the ranks have agreed on, for checkpoints; nothing unless adaptive. What was
+ * only measured is of a machine and not saved: before the agreement a run that is
+ * resumed measures for the steps that are left. */
+
+
+static state_header head(const lags *l)
+{
+	uint64_t parameters = state_digest_add(STATE_DIGEST_SEED, (uint64_t)l->adaptive);
+	return state_header_make(l->s.layout, "lags", 1, parameters,
+	                  l->adaptive ? l->s.layout->ntensors * sizeof *l->agreed : 0);
+}
+
+gradcomp_status lags_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+{
+	const lags *l = instance;
+	state_header s = head(l);
+	void *body;
+	gradcomp_status st = state_header_write(l->s.host, &s, out, capacity, bytes, &body, err);
+	if (body && s.bytes)
+		memcpy(body, l->agreed, s.bytes);
+	return st;
+}
+
+static int sensible(float v)
+{
+	return isfinite(v) && v >= 0;
+}
+
+gradcomp_status lags_load(void *instance, const void *in, uint64_t bytes, gradcomp_error *err)
+{
+	lags *l = instance;
+	state_header want = head(l);
+	const char *body = (const char *)in + sizeof want;
+	gradcomp_status st = state_header_check(l->s.host, &want, in, bytes, err);
+	for (uint32_t i = 0; !st && l->adaptive && i < l->s.layout->ntensors; i++) {
+		lags_agreed a;
+		memcpy(&a, body + i * sizeof a, sizeof a);
+		if (!sensible(a.latency) || !sensible(a.per_byte) || !sensible(a.per_number) ||
+		    !sensible(a.backward) || !sensible(a.known))
+			st = l->s.host->fail(err, GRADCOMP_ERR_INVALID,
+			                     "lags: the state is damaged: a time of '%s' is no time",
+			                     l->s.layout->tensors[i].name);
+	}
+	if (!st && want.bytes)
+		memcpy(l->agreed, body, want.bytes);
+	return st;
+}

@@ -8,7 +8,7 @@
  *
  * A host that measures and compares by itself tells what it has found, at any time; that
  * takes the place of all this. An older one does not. */
-#include "lags.h"
+#include "plugins/compressors/lags/lags_internal.h"
 
 #include <time.h>
 
@@ -122,7 +122,7 @@ gradcomp_status lags_told(void *instance, const gradcomp_measured *m, uint64_t s
 	return GRADCOMP_OK;
 }
 
-void lags_note(lags *l, const gradcomp_bucket *bucket, uint64_t step, const lags_flight *f, double arrived)
+void lags_note(lags *l, const gradcomp_bucket *bucket, uint64_t step, const lags_in_flight *f, double arrived)
 {
 	uint32_t first = bucket->first, size = (step - l->s.schedule.start_step) % 2;
 	lags_measured *m = &l->measured[first], *end = m + bucket->ntensors - 1;

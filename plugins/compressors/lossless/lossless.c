@@ -18,8 +18,8 @@
  * 4 n + 9 bytes at the most. */
 #include <string.h>
 
-#include "coded.h"
-#include "lossless.h"
+#include "plugins/common/coded.h"
+#include "plugins/compressors/lossless/lossless.h"
 
 enum { CODEC, LEVEL };
 enum { HEAD = 2 * PLANES + 1 };
@@ -44,7 +44,7 @@ typedef struct lossless {
 	plane_codec codec;
 	uint8_t out[PLANES][PIECE], out_turned[PIECE];
 	uint8_t in[PLANES][PIECE], in_turned[PIECE];
-	float room[PIECE];
+	float piece[PIECE];
 } lossless;
 
 static gradcomp_status lossless_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
@@ -178,9 +178,9 @@ static gradcomp_status decode(lossless *l, const void *in, uint64_t bytes, float
 	int right = 1;
 	for (uint64_t i = 0; right && i < n; i += PIECE) {
 		uint64_t count = n - i < PIECE ? n - i : PIECE;
-		right = decode_piece(l, adding ? l->room : out + i, count, &from);
+		right = decode_piece(l, adding ? l->piece : out + i, count, &from);
 		if (right && adding)
-			l->c.host->operators->add(NULL, out + i, l->room, count);
+			l->c.host->operators->add(NULL, out + i, l->piece, count);
 	}
 	if (right && !from.bytes)
 		return GRADCOMP_OK;

@@ -1,7 +1,7 @@
 /* The parts of the compressor `lossless`: floats to planes of bytes and back
  * (planes.c), and a plane through LZ4 or zstd (plane_codec.c). */
-#ifndef LOSSLESS_H
-#define LOSSLESS_H
+#ifndef PLUGINS_COMPRESSORS_LOSSLESS_LOSSLESS_H
+#define PLUGINS_COMPRESSORS_LOSSLESS_LOSSLESS_H
 
 #include "gradcomp/compressor.h"
 

@@ -1,6 +1,6 @@
 /* Contexts are set up in memory of the host once and for all, so that no library
  * allocates in a step. */
-#include "lossless.h"
+#include "plugins/compressors/lossless/lossless.h"
 
 #ifdef HAVE_ZSTD
 #define ZSTD_STATIC_LINKING_ONLY /* contexts in memory of our own */

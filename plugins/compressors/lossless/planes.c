@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "lossless.h"
+#include "plugins/compressors/lossless/lossless.h"
 
 static uint32_t bits_of(const float *x)
 {

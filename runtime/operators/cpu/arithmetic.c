@@ -1,7 +1,7 @@
 /* Element by element: sums, scaling, the operations of an all-reduce, the search
  * for what is not finite. */
-#include "half.h"
-#include "kernels.h"
+#include "operators/cpu/half.h"
+#include "operators/cpu/kernels.h"
 
 void KERNEL(add)(void *queue, float *y, const float *x, size_t n)
 {

@@ -1,12 +1,12 @@
 /* What random numbers are made of, one at a time: a block of Philox4x32-10 (Salmon,
  * Moraes, Dror, Shaw, SC11) and the functions of Box-Muller. No libm: its last bits
  * differ between machines, and ranks must draw alike. */
-#ifndef BOX_MULLER_H
-#define BOX_MULLER_H
+#ifndef OPERATORS_CPU_BOX_MULLER_H
+#define OPERATORS_CPU_BOX_MULLER_H
 
 #include <string.h>
 
-#include "kernels.h"
+#include "operators/cpu/kernels.h"
 
 INLINE void philox_block(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {

@@ -1,7 +1,7 @@
 /* Casts between float and the smaller types. */
-#include "fp8.h"
-#include "half.h"
-#include "kernels.h"
+#include "operators/cpu/fp8.h"
+#include "operators/cpu/half.h"
+#include "operators/cpu/kernels.h"
 
 #ifdef __AVX2__
 #define EIGHTS(i, n, statement) \

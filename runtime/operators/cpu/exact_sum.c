@@ -5,8 +5,8 @@
  * floats 2^27 times smaller, all but the still smaller ones are multiples of it. Added
  * to 2^52 units in double, they stand in the low bits as integers. The others are
  * added one by one. */
-#include "four.h"
-#include "select.h"
+#include "operators/cpu/four.h"
+#include "operators/cpu/select.h"
 
 enum { RUN = 1024, REACH = 27, UNITS = 320 };
 

@@ -1,8 +1,8 @@
 /* Vectors of four floats, and thin matrices turned by them. */
-#ifndef FOUR_H
-#define FOUR_H
+#ifndef OPERATORS_CPU_FOUR_H
+#define OPERATORS_CPU_FOUR_H
 
-#include "kernels.h"
+#include "operators/cpu/kernels.h"
 
 #if defined(__clang__) || __GNUC__ >= 12
 #define PICK(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)

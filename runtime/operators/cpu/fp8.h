@@ -1,10 +1,10 @@
 /* Float to and from 8 bits: E4M3 (3 bits of mantissa, no Inf, one NaN) and E5M2
  * (2 bits), as in the OCP specification of 8-bit floating point (2023). 32 at a
  * time, in integers but where a float is exact. */
-#ifndef FP8_H
-#define FP8_H
+#ifndef OPERATORS_CPU_FP8_H
+#define OPERATORS_CPU_FP8_H
 
-#include "lanes.h"
+#include "operators/cpu/lanes.h"
 
 /* Of E4M3 when `e4m3`, else of E5M2: bits of the mantissa; what an exponent of 0
  * is in a float, less one; the unit of denormals; largest finite code. */

@@ -1,12 +1,12 @@
 /* Float to and from the 16-bit types: round to nearest even, NaN kept and made
  * quiet, denormals honoured. One number at a time in integers, and eight at a
  * time where F16C and AVX2 are there, with the same bits. */
-#ifndef HALF_H
-#define HALF_H
+#ifndef OPERATORS_CPU_HALF_H
+#define OPERATORS_CPU_HALF_H
 
 #include <string.h>
 
-#include "kernels.h"
+#include "operators/cpu/kernels.h"
 
 INLINE uint32_t float_bits(float f)
 {

@@ -5,8 +5,8 @@
  * compiler splits where registers are narrower. So the order of additions is the
  * same in all, and as contraction is off, so are the bits.
  * Only kernels marked LOCAL in gradcomp/operators.h say FMA() (a b + c) or FNMA() (c - a b). */
-#ifndef KERNELS_H
-#define KERNELS_H
+#ifndef OPERATORS_CPU_KERNELS_H
+#define OPERATORS_CPU_KERNELS_H
 
 #include "gradcomp/operators.h"
 

@@ -2,6 +2,6 @@
  * the compiler can (HAVE_AVX2_OBJECTS). */
 #define KERNEL(name) name##_avx2
 
-#include "variant.h"
+#include "operators/cpu/variant.h"
 
 const gradcomp_operators kernels_avx2 = KERNEL_TABLE;

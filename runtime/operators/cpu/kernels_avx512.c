@@ -3,6 +3,6 @@
  * wide but where kernels say otherwise, so that sums have the same order. */
 #define KERNEL(name) name##_avx512
 
-#include "variant.h"
+#include "operators/cpu/variant.h"
 
 const gradcomp_operators kernels_avx512 = KERNEL_TABLE;

@@ -1,10 +1,10 @@
 /* Between vectors of 32-bit lanes and fewer bits. */
-#ifndef LANES_H
-#define LANES_H
+#ifndef OPERATORS_CPU_LANES_H
+#define OPERATORS_CPU_LANES_H
 
 #include <string.h>
 
-#include "kernels.h"
+#include "operators/cpu/kernels.h"
 
 /* a where `which` has all bits set, b where it has none. */
 #define PICK8(which, a, b) ((v8f)(((v8i)(a) & (which)) | ((v8i)(b) & ~(which))))

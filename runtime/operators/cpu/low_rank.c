@@ -4,7 +4,7 @@
  * at most 8, each group with its own unrolled code. */
 #include <string.h>
 
-#include "four.h"
+#include "operators/cpu/four.h"
 
 enum { GROUP = 8, TILE = 1024 };
 

@@ -1,5 +1,5 @@
 /* Low-rank steps on many matrices of one shape. */
-#include "kernels.h"
+#include "operators/cpu/kernels.h"
 
 /* No room is needed on this device. */
 size_t KERNEL(product_scratch)(size_t count, size_t n, size_t m, size_t r)

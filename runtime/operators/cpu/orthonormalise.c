@@ -13,7 +13,7 @@
  * reach equal bits, so nothing here depends on the processor. */
 #include <string.h>
 
-#include "four.h"
+#include "operators/cpu/four.h"
 
 enum { MOST = 64, BLOCK = 128 };
 #define DEPENDENT 1e-12

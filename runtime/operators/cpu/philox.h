@@ -1,12 +1,12 @@
 /* Random numbers by counter, Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC11),
  * many blocks at a time. A product of two words needs 64 bits, so a lane holds
  * one word of one block. */
-#ifndef PHILOX_H
-#define PHILOX_H
+#ifndef OPERATORS_CPU_PHILOX_H
+#define OPERATORS_CPU_PHILOX_H
 
 #include <string.h>
 
-#include "kernels.h"
+#include "operators/cpu/kernels.h"
 
 /* Numbers are drawn in groups of this many. */
 enum { PHILOX_GROUP = 32 };

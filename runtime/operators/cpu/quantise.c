@@ -1,8 +1,8 @@
 /* Numbers in few bits, block by block: QSGD (Alistarh et al. 2017) with the
  * Euclidean norm, block absmax otherwise. A block is read from memory once; its
  * codes are made while it is in the first cache. */
-#include "philox.h"
-#include "quantise.h"
+#include "operators/cpu/philox.h"
+#include "operators/cpu/quantise.h"
 
 /* Random numbers drawn at a time. */
 enum { QUANTISE_PIECE = 512 };
@@ -172,5 +172,5 @@ void KERNEL(quantise)(void *queue, void *out, const float *x, size_t n, const gr
 	if (!quantised_bytes(q, n))
 		return;
 	quantise_call c = {out, (uint8_t *)out + quantised_steps(q, n), x, n, quantised_part(q), q};
-	threads_run(quantise_part, &c, (n + c.length - 1) / c.length);
+	thread_pool_run(quantise_part, &c, (n + c.length - 1) / c.length);
 }

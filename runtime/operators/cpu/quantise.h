@@ -1,10 +1,10 @@
 /* What the quantisers share: where steps and codes are in memory. */
-#ifndef QUANTISE_H
-#define QUANTISE_H
+#ifndef OPERATORS_CPU_QUANTISE_H
+#define OPERATORS_CPU_QUANTISE_H
 
-#include "../threads.h"
-#include "half.h"
-#include "lanes.h"
+#include "base/thread_pool.h"
+#include "operators/cpu/half.h"
+#include "operators/cpu/lanes.h"
 
 /* Codes are made and read in groups of this many; blocks are multiples of it. */
 enum { QUANTISE_GROUP = 32 };
@@ -23,7 +23,7 @@ INLINE size_t quantised_codes(size_t n, unsigned bits)
 /* Numbers a part for a thread: whole blocks. */
 INLINE size_t quantised_part(const gradcomp_quantiser *q)
 {
-	return THREADS_PART / q->block ? THREADS_PART / q->block * q->block : q->block;
+	return OPERATOR_PART / q->block ? OPERATOR_PART / q->block * q->block : q->block;
 }
 
 INLINE float load_float(const uint8_t *p)

@@ -1,5 +1,5 @@
 /* Random numbers by counter: single blocks, and normal numbers. */
-#include "box_muller.h"
+#include "operators/cpu/box_muller.h"
 
 void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
 {

@@ -7,7 +7,7 @@
  * they are counted first. The exact search takes the key digit by digit, with
  * histograms of 11, 10 and 10 bits. Where a guess was wrong it runs over x itself,
  * so the result is always the same. */
-#include "select.h"
+#include "operators/cpu/select.h"
 
 enum { BINS = 2048, SAMPLES = 16384, SAMPLED = 65536 };
 

@@ -1,10 +1,10 @@
 /* What the operators that select by magnitude share. A float without its sign,
  * read as an integer (its key), sorts like its magnitude. */
-#ifndef SELECT_H
-#define SELECT_H
+#ifndef OPERATORS_CPU_SELECT_H
+#define OPERATORS_CPU_SELECT_H
 
-#include "half.h"
-#include "kernels.h"
+#include "operators/cpu/half.h"
+#include "operators/cpu/kernels.h"
 
 /* Larger than the key of any finite float. */
 #define KEY_INF 0x7f800000u

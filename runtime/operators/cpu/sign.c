@@ -1,6 +1,6 @@
 /* One bit a number, and the two values a run of numbers is rebuilt from (1-bit SGD,
  * Seide et al. 2014). */
-#include "lanes.h"
+#include "operators/cpu/lanes.h"
 
 /* Numbers a word. */
 enum { WORD = 32 };

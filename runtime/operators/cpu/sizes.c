@@ -1,5 +1,5 @@
 /* Sizes of what the quantisers write, and the check of their settings. */
-#include "quantise.h"
+#include "operators/cpu/quantise.h"
 
 size_t quantised_bytes(const gradcomp_quantiser *q, size_t n)
 {

@@ -1,5 +1,5 @@
 /* Sparse vectors: ascending indices and their values. */
-#include "select.h"
+#include "operators/cpu/select.h"
 
 void KERNEL(gather)(void *queue, float *val, const float *x, const uint32_t *idx, size_t k)
 {

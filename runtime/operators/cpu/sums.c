@@ -1,6 +1,6 @@
 /* Numbers about a vector. Sums run in double, in an order fixed by n. */
-#include "four.h"
-#include "select.h"
+#include "operators/cpu/four.h"
+#include "operators/cpu/select.h"
 
 enum { SUM, SUM_ABS, SUM_SQUARES };
 

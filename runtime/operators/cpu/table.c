@@ -2,9 +2,9 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "../operators.h"
-#include "../split.h"
-#include "kernels.h"
+#include "operators/operator_tables.h"
+#include "operators/split.h"
+#include "operators/cpu/kernels.h"
 
 static const gradcomp_operators portable = KERNEL_TABLE;
 

@@ -1,6 +1,6 @@
 /* Ternary numbers, five to a byte (TernGrad, Wen et al. 2017). */
-#include "lanes.h"
-#include "philox.h"
+#include "operators/cpu/lanes.h"
+#include "operators/cpu/philox.h"
 
 /* Numbers at a time: whole bytes, and whole vectors. */
 enum { TERNARY_BYTE = 5, TERNARY_PIECE = 640 };

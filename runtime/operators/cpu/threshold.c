@@ -1,6 +1,6 @@
 /* Selection in parts: bins of magnitudes, the k-th of them, and what a given
  * threshold lets through. */
-#include "select.h"
+#include "operators/cpu/select.h"
 
 void KERNEL(histogram)(void *queue, uint32_t *counts, const float *x, size_t n)
 {

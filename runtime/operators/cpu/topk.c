@@ -1,5 +1,5 @@
 /* Exact selection of the k largest magnitudes. */
-#include "select.h"
+#include "operators/cpu/select.h"
 
 size_t KERNEL(topk_scratch)(size_t n, size_t k)
 {

@@ -1,5 +1,5 @@
 /* Uniform random numbers. */
-#include "philox.h"
+#include "operators/cpu/philox.h"
 
 void KERNEL(random_uniform)(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
 {

@@ -1,7 +1,7 @@
 /* Memory, and steps element by element that are not part of an all-reduce. */
 #include <string.h>
 
-#include "kernels.h"
+#include "operators/cpu/kernels.h"
 
 void KERNEL(copy)(void *queue, void *to, const void *from, size_t bytes)
 {

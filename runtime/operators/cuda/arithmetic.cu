@@ -1,6 +1,6 @@
 /* Element by element: sums, scaling, the operations of an all-reduce, memory, the
  * search for what is not finite. */
-#include "each.h"
+#include "operators/cuda/each.h"
 
 struct plus : element_wise {
 	template <class T> __device__ T operator()(nothing, size_t, int, T y, T x) const { return T(y + x); }

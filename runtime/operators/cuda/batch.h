@@ -1,9 +1,9 @@
 /* Many matrices of one shape: their pointers travel as arguments of the kernel, so
  * many at a time. */
-#ifndef CUDA_BATCH_H
-#define CUDA_BATCH_H
+#ifndef OPERATORS_CUDA_BATCH_H
+#define OPERATORS_CUDA_BATCH_H
 
-#include "device.h"
+#include "operators/cuda/cuda_device.h"
 
 enum { BATCH = 96 };
 

@@ -1,5 +1,5 @@
 /* Between float and the shorter types. */
-#include "each.h"
+#include "operators/cuda/each.h"
 
 struct to_f16 : element_wise {
 	int saturate;

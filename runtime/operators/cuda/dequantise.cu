@@ -1,6 +1,6 @@
 /* Back from few bits, and the check of what a peer sent. */
-#include "each.h"
-#include "quantise.h"
+#include "operators/cuda/each.h"
+#include "operators/cuda/cuda_quantise.h"
 
 enum { SET, ADD, ERROR };
 

@@ -1,10 +1,10 @@
 /* out[i] = f(i, a[i], b[i]), as fast as memory is. Where all arrays stand on
  * boundaries of whole packs a thread moves up to 16 bytes at a time, several times;
  * elsewhere several single elements. out may be a or b. */
-#ifndef CUDA_EACH_H
-#define CUDA_EACH_H
+#ifndef OPERATORS_CUDA_EACH_H
+#define OPERATORS_CUDA_EACH_H
 
-#include "device.h"
+#include "operators/cuda/cuda_device.h"
 
 template <class T, int W> struct alignas(sizeof(T) * W) pack {
 	T at[W];

@@ -2,7 +2,7 @@
  * column, with its rows of Elocal and Q in registers, and runs down some rows of X.
  * The second product is REPLICATED: a multiplication and an addition a term, columns
  * ascending. */
-#include "batch.h"
+#include "operators/cuda/batch.h"
 
 enum { ROWS = 64 };
 

@@ -2,7 +2,7 @@
 #include <cuda_runtime.h>
 #include <stdio.h>
 
-#include "module.h"
+#include "operators/cuda/cuda_module.h"
 
 static __global__ void nothing() {}
 

@@ -1,7 +1,7 @@
 /* Orthonormalises the columns of a tall thin matrix, one thread block a matrix: the
  * Cholesky QR of cpu/orthonormalise.c, which says why. To the bit: every sum has the
  * host's order, only those that do not depend on each other run side by side. */
-#include "batch.h"
+#include "operators/cuda/batch.h"
 
 enum { MOST = 64, BLOCK = 128, ORTHO_THREADS = 512, TILE = BLOCK * (MOST + 1), DOTS = 512 };
 #define DEPENDENT 1e-12

@@ -1,6 +1,6 @@
 /* Products of a large matrix with a thin one; each reads the large one once. A term
  * is one fused multiply-add. */
-#include "batch.h"
+#include "operators/cuda/batch.h"
 
 /* ---- P = M Q ----
  *

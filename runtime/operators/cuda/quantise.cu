@@ -1,7 +1,7 @@
 /* Numbers in few bits, block by block (QSGD, Alistarh et al. 2017, with the Euclidean
  * norm; block absmax otherwise). A warp has a short block, all warps of a thread block
  * a long one; it is read twice, the second time from a cache. */
-#include "quantise.h"
+#include "operators/cuda/cuda_quantise.h"
 
 enum { SHORT = 1024 };
 

@@ -1,5 +1,5 @@
 /* random_uniform and random_normal: one thread a block of the generator. */
-#include "draw.h"
+#include "operators/cuda/cuda_random.h"
 
 template <bool NORMAL>
 static __global__ void __launch_bounds__(THREADS) random_kernel(float *out, size_t n, drawing d)

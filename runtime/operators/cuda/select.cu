@@ -1,5 +1,5 @@
 /* The k-th largest magnitude, and the candidates. */
-#include "select.h"
+#include "operators/cuda/cuda_select.h"
 
 static unsigned segments_of(size_t n)
 {

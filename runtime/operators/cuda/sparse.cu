@@ -1,5 +1,5 @@
 /* Sparse vectors: ascending indices and their values. */
-#include "select.h"
+#include "operators/cuda/cuda_select.h"
 
 static __global__ void __launch_bounds__(THREADS)
 	gather_kernel(float *val, const float *x, const uint32_t *idx, size_t k)

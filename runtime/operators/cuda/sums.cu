@@ -1,6 +1,6 @@
 /* Numbers about a vector: every block sums its share, one block sums those, both in
  * an order fixed by n. */
-#include "device.h"
+#include "operators/cuda/cuda_device.h"
 
 enum { PARTS = 1024, SHARE = 8192, AT_ONCE = 8 };
 enum { SUM, SUM_ABS, SUM_SQUARES };

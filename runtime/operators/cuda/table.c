@@ -4,9 +4,9 @@
 #define KERNEL(name) name##_cuda
 #define KERNEL_DEVICE GRADCOMP_CUDA
 #define random_normal KERNEL(random_normal)
-#include "../cpu/kernels.h"
+#include "operators/cpu/kernels.h"
 
-#include "module.h"
+#include "operators/cuda/cuda_module.h"
 
 static const gradcomp_operators table = KERNEL_TABLE;
 

@@ -1,6 +1,6 @@
 /* Ternary numbers, five to a byte (TernGrad, Wen et al. 2017). */
-#include "draw.h"
-#include "each.h"
+#include "operators/cuda/cuda_random.h"
+#include "operators/cuda/each.h"
 
 enum { FIVE = 5, ZEROS = 121, MOST = 242 };
 

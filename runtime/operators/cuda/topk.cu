@@ -1,6 +1,6 @@
 /* The operators that select: top-k, MSTopK, and selection in parts. */
-#include "draw.h"
-#include "select.h"
+#include "operators/cuda/cuda_random.h"
+#include "operators/cuda/cuda_select.h"
 
 /* MSTopK takes a run of the others that begins at a number drawn; the others take
  * the first ones. */

@@ -1,7 +1,7 @@
 /* The functions of the CUDA runtime that gradcomp calls, as tests/fake/cuda.cpp has
  * them. Names, arguments and meaning are CUDA's; numbers need not be. */
-#ifndef FAKE_CUDA_RUNTIME_API_H
-#define FAKE_CUDA_RUNTIME_API_H
+#ifndef TESTS_FAKE_INCLUDE_CUDA_RUNTIME_API_H
+#define TESTS_FAKE_INCLUDE_CUDA_RUNTIME_API_H
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 /* The part of NCCL that gradcomp uses, as tests/fake/nccl.cpp has it. */
-#ifndef FAKE_NCCL_H
-#define FAKE_NCCL_H
+#ifndef TESTS_FAKE_INCLUDE_NCCL_H
+#define TESTS_FAKE_INCLUDE_NCCL_H
 
 #include <cuda_runtime_api.h>
 

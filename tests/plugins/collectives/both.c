@@ -3,4 +3,4 @@
 #define FIXTURE_SERVES (GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER)
 #define FIXTURE_ALLREDUCE fixture_allreduce
 #define FIXTURE_ALLGATHER fixture_allgather
-#include "plugins/fixture_collective.h"
+#include "tests/plugins/fixture_collective.h"

@@ -2,4 +2,4 @@
 #define FIXTURE_NAME "promise"
 #define FIXTURE_SERVES (GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER)
 #define FIXTURE_ALLREDUCE fixture_allreduce
-#include "plugins/fixture_collective.h"
+#include "tests/plugins/fixture_collective.h"

@@ -2,4 +2,4 @@
 #define FIXTURE_NAME "sumonly"
 #define FIXTURE_SERVES GRADCOMP_CAN_ALLREDUCE
 #define FIXTURE_ALLREDUCE fixture_allreduce
-#include "plugins/fixture_collective.h"
+#include "tests/plugins/fixture_collective.h"

@@ -3,4 +3,4 @@
 #define FIXTURE_SERVES (GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_EXCHANGE)
 #define FIXTURE_ALLREDUCE fixture_allreduce
 #define FIXTURE_EXCHANGE fixture_exchange
-#include "plugins/fixture_collective.h"
+#include "tests/plugins/fixture_collective.h"

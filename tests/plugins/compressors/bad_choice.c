@@ -6,4 +6,4 @@
 static const gradcomp_param bad_choice_params[] = {
 	{.name = "type", .type = GRADCOMP_PARAM_CHOICE, .def = "a", .help = "h"},
 };
-#include "plugins/fixture_compressor.h"
+#include "tests/plugins/fixture_compressor.h"

@@ -6,4 +6,4 @@
 static const gradcomp_param bad_default_params[] = {
 	{.name = "rank", .type = GRADCOMP_PARAM_INT, .def = "99", .min = 1, .max = 64, .help = "h"},
 };
-#include "plugins/fixture_compressor.h"
+#include "tests/plugins/fixture_compressor.h"

@@ -6,4 +6,4 @@
 static const gradcomp_param bad_param_params[] = {
 	{.name = "Rank=", .type = GRADCOMP_PARAM_INT, .def = "4", .help = "h"},
 };
-#include "plugins/fixture_compressor.h"
+#include "tests/plugins/fixture_compressor.h"

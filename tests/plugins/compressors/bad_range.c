@@ -6,4 +6,4 @@
 static const gradcomp_param bad_range_params[] = {
 	{.name = "rank", .type = GRADCOMP_PARAM_INT, .def = "4", .min = 64, .max = 1, .help = "h"},
 };
-#include "plugins/fixture_compressor.h"
+#include "tests/plugins/fixture_compressor.h"

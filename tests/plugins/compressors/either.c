@@ -3,4 +3,4 @@
 #define FIXTURE_PATTERNS GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED)
 #define FIXTURE_INSTEAD GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)
 #define FIXTURE_CODES
-#include "plugins/fixture_compressor.h"
+#include "tests/plugins/fixture_compressor.h"

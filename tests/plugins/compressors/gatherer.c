@@ -1,4 +1,4 @@
 /* In order: its payloads are gathered. */
 #define FIXTURE_NAME "gatherer"
 #define FIXTURE_PATTERNS GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED)
-#include "plugins/fixture_compressor.h"
+#include "tests/plugins/fixture_compressor.h"

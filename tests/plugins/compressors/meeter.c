@@ -1,4 +1,4 @@
 /* Its payloads meet and merge; see unruly.h. */
 #define UNRULY_NAME "meeter"
 #define UNRULY_PATTERN GRADCOMP_MERGED
-#include "plugins/unruly.h"
+#include "tests/plugins/unruly.h"

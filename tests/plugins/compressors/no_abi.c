@@ -1,4 +1,4 @@
 /* Its ABI number was never set. */
 #define FIXTURE_NAME "no_abi"
 #define FIXTURE_ABI 0
-#include "plugins/fixture_compressor.h"
+#include "tests/plugins/fixture_compressor.h"

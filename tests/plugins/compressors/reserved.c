@@ -1,4 +1,4 @@
 /* A reserved word is in use. */
 #define FIXTURE_NAME "reserved"
 #define FIXTURE_RESERVED 7
-#include "plugins/fixture_compressor.h"
+#include "tests/plugins/fixture_compressor.h"

@@ -22,4 +22,4 @@ static gradcomp_status sample_check(const gradcomp_host *host, const gradcomp_va
 	return GRADCOMP_OK;
 }
 
-#include "plugins/fixture_compressor.h"
+#include "tests/plugins/fixture_compressor.h"

@@ -7,4 +7,4 @@ static const gradcomp_param twin_params[] = {
 	{.name = "rank", .type = GRADCOMP_PARAM_INT, .def = "4", .help = "h"},
 	{.name = "rank", .type = GRADCOMP_PARAM_INT, .def = "5", .help = "h"},
 };
-#include "plugins/fixture_compressor.h"
+#include "tests/plugins/fixture_compressor.h"

@@ -1,3 +1,3 @@
 /* Called something else inside. */
 #define FIXTURE_NAME "right_name"
-#include "plugins/fixture_compressor.h"
+#include "tests/plugins/fixture_compressor.h"

@@ -2,4 +2,4 @@
 #define FAULT_NAME "allocates"
 #include <stdlib.h>
 #define FAULT_DECODE void *volatile room = malloc(d * 4 + 1); free(room)
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

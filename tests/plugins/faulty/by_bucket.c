@@ -2,5 +2,5 @@
 #define FAULT_NAME "by_bucket"
 #define FAULT_MEMBERS uint64_t seen[64];
 #define FAULT_NUMEL(r, bucket) numel_seen(r, bucket)
-#define FAULT_INCLUDE "plugins/faulty/by_bucket.h"
-#include "plugins/faulty_compressor.h"
+#define FAULT_INCLUDE "tests/plugins/faulty/by_bucket.h"
+#include "tests/plugins/faulty_compressor.h"

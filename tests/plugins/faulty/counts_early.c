@@ -1,4 +1,4 @@
 /* decode-only: encode() counts the turns, so a step that is given up counts too. */
 #define FAULT_NAME "counts_early"
 #define FAULT_ENCODE r->turn[work->bucket->first]++
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

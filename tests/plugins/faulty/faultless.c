@@ -1,3 +1,3 @@
 /* No fault: what the others are measured against. */
 #define FAULT_NAME "faultless"
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

@@ -2,4 +2,4 @@
 #define FAULT_NAME "global_counter"
 #define FAULT_AFTER total++, r->shift[work->bucket->first % (r->ntensors ? r->ntensors : 1)] += total
 static unsigned total;
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

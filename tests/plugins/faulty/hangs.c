@@ -1,4 +1,4 @@
 /* time: waits for ever when there are five ranks. */
 #define FAULT_NAME "hangs"
 #define FAULT_DECODE if (n == 5) for (;;) __asm__ volatile("")
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

@@ -2,4 +2,4 @@
 #define FAULT_NAME "leaks_malloc"
 #include <stdlib.h>
 #define FAULT_CREATE void *volatile lost = malloc(100); (void)lost
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

@@ -1,4 +1,4 @@
 /* saved-state: a state that is cut short is taken. */
 #define FAULT_NAME "loads_anything"
 #define FAULT_LOADS_ALL
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

@@ -1,4 +1,4 @@
 /* conservation: the last number that is not sent is forgotten. */
 #define FAULT_NAME "loses_mass"
 #define FAULT_AFTER if (d) work->error_flat[d - 1] = 0
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

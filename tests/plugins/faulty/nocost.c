@@ -15,4 +15,4 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 #define FIXTURE_SERVES GRADCOMP_CAN_ALLREDUCE
 #define FIXTURE_ALLREDUCE fixture_allreduce
 #define FIXTURE_PREDICT predict
-#include "plugins/fixture_collective.h"
+#include "tests/plugins/fixture_collective.h"

@@ -2,4 +2,4 @@
 #define FAULT_NAME "prints"
 #include <stdio.h>
 #define FAULT_DECODE printf("decoding %u payloads\n", n)
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

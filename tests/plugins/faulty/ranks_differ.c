@@ -2,4 +2,4 @@
  * in every order. */
 #define FAULT_NAME "ranks_differ"
 #define FAULT_FIRST r->rank
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

@@ -2,4 +2,4 @@
 #define FAULT_NAME "sleeps"
 #include <unistd.h>
 #define FAULT_ENCODE usleep(1)
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

@@ -3,4 +3,4 @@
 #define FAULT_ENCODE kept = run_begins(r, work) + 1
 #define FAULT_DECODE if (!kept) return r->host->fail(err, GRADCOMP_ERR_STATE, "nothing was encoded")
 static _Thread_local unsigned long kept;
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

@@ -1,4 +1,4 @@
 /* peers: where a run begins is believed. */
 #define FAULT_NAME "trusts_index"
 #define FAULT_TRUSTING
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

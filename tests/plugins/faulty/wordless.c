@@ -6,4 +6,4 @@
 static const gradcomp_param wordless_params[] = {
 	{.name = "level", .type = GRADCOMP_PARAM_INT, .def = "1", .min = 1, .max = 64, .help = "a level"},
 };
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

@@ -5,4 +5,4 @@
 static const gradcomp_param wrong_params[] = {
 	{.name = "level", .type = GRADCOMP_PARAM_INT, .def = "65", .min = 1, .max = 64, .help = "a level"},
 };
-#include "plugins/faulty_compressor.h"
+#include "tests/plugins/faulty_compressor.h"

@@ -1,11 +1,11 @@
 /* An NFS server that lies, as the module for nfs:// would tell it: nfs://liar/LIE. What
- * it lists and gives is below; tests/unit/stage_liar.c has what is to become of it. */
+ * it lists and gives is below; tests/unit/stage_lying_server.c has what is to become of it. */
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "source/nfs_module.h"
+#include "io/source/nfs_module.h"
 
 #define FILE (S_IFREG | 0644)
 #define FOLDER (S_IFDIR | 0755)

@@ -1,0 +1,311 @@
+/* Areas of the cache, a user's and the one that all share: opened so that nobody but
+ * root and the owner could have put it, or could take it, from under us. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/cache/cache.h"
+#include "io/cache/manage_internal.h"
+#include "config/config.h"
+
+#define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+/* A directory whose entries only root, the user and `owner` can replace. */
+static gradcomp_status check_dir(int fd, const char *path, uid_t owner, gradcomp_error *err)
+{
+	char name[STAGE_NAME_MAX];
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return error_cannot(err, "look at", path);
+	if (st.st_uid != 0 && st.st_uid != geteuid() && st.st_uid != owner)
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s belongs to uid %u, not to root or to you: a cache below it cannot be trusted; "
+		                 "ask the administrator, or set stage.cache_dir",
+		                 gradcomp_printable(path, name, sizeof name), (unsigned)st.st_uid);
+	if ((st.st_mode & 022) && !(st.st_mode & S_ISVTX))
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s can be written by others (mode %04o) and is not sticky: a cache below it "
+		                 "cannot be trusted; chmod go-w or +t, or set stage.cache_dir",
+		                 gradcomp_printable(path, name, sizeof name), (unsigned)(st.st_mode & 07777));
+	return GRADCOMP_OK;
+}
+
+/* The directory that holds the cache: its real path is walked from / and every
+ * step checked, so it does not matter what it is reached by. */
+static gradcomp_status open_parent(const char *path, uid_t owner, int *out, gradcomp_error *err)
+{
+	char real[PATH_MAX], shown[PATH_MAX];
+	gradcomp_status status;
+	int fd = -1;
+	if (!realpath(path, real)) {
+		if (errno == ENOENT) {
+			char name[STAGE_NAME_MAX];
+			return error_set(err, GRADCOMP_ERR_IO,
+			                 "there is no directory %s for the cache (setting stage.cache_dir)",
+			                 gradcomp_printable(path, name, sizeof name));
+		}
+		return error_cannot(err, "find", path);
+	}
+	strcpy(shown, "/");
+	if ((fd = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)) < 0)
+		return error_cannot(err, "open", "/");
+	if ((status = check_dir(fd, shown, owner, err)))
+		goto fail;
+	char *save = NULL;
+	for (char *part = strtok_r(real, "/", &save); part; part = strtok_r(NULL, "/", &save)) {
+		if (shown[1])
+			strcat(shown, "/");
+		strcat(shown, part);
+		int next = openat(fd, part, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (next < 0) {
+			status = error_cannot(err, "open", shown);
+			goto fail;
+		}
+		close(fd);
+		fd = next;
+		if ((status = check_dir(fd, shown, owner, err)))
+			goto fail;
+	}
+	*out = fd;
+	return GRADCOMP_OK;
+fail:
+	close(fd);
+	return status;
+}
+
+/* Opens parent/name, making it with `mode` when asked to and absent. Its umask
+ * is nobody's business. */
+static gradcomp_status open_or_make(int parent, const char *name, const char *path, bool make, mode_t mode,
+                                    int *out, gradcomp_error *err)
+{
+	char text[STAGE_NAME_MAX];
+	bool made;
+	int fd;
+	/* Who may make names here may also take one away before it is opened. */
+	for (int i = 0; i < 10; i++) {
+		made = make && mkdirat(parent, name, 0700) == 0;
+		if (make && !made && errno != EEXIST)
+			return error_cannot(err, "make the directory", path);
+		fd = openat(parent, name, OPEN_DIR);
+		if (fd >= 0 || errno != ENOENT || !make)
+			break;
+	}
+	if (fd < 0 && errno == ENOENT && !make)
+		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s yet",
+		                 gradcomp_printable(path, text, sizeof text));
+	if (fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s is not a directory (symbolic links are not followed there): remove it, or set "
+		                 "stage.cache_dir",
+		                 gradcomp_printable(path, text, sizeof text));
+	if (fd < 0)
+		return error_cannot(err, "open", path);
+	if (made && fchmod(fd, mode) < 0) {
+		close(fd);
+		return error_cannot(err, "set the mode of", path);
+	}
+	*out = fd;
+	return GRADCOMP_OK;
+}
+
+/* The area itself: ours, and nobody else's. */
+static gradcomp_status check_area(int fd, const char *path, gradcomp_error *err)
+{
+	char name[STAGE_NAME_MAX];
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return error_cannot(err, "look at", path);
+	if (st.st_uid != geteuid())
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s belongs to uid %u instead of you (uid %u): nothing is read from it or written "
+		                 "to it; ask the administrator to remove it",
+		                 gradcomp_printable(path, name, sizeof name), (unsigned)st.st_uid,
+		                 (unsigned)geteuid());
+	if (st.st_mode & 077)
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s has mode %04o, so others can get at it: nothing is read from it or written to "
+		                 "it; remove it, or chmod 700 it if you trust what is there",
+		                 gradcomp_printable(path, name, sizeof name), (unsigned)(st.st_mode & 07777));
+	return GRADCOMP_OK;
+}
+
+/* The shared one: its owner's, or root's, and nobody else can write there. */
+static gradcomp_status check_shared(int fd, const char *path, uid_t owner, gradcomp_error *err)
+{
+	char name[STAGE_NAME_MAX];
+	struct stat st;
+	if (fstat(fd, &st) < 0)
+		return error_cannot(err, "look at", path);
+	if ((st.st_uid != 0 && st.st_uid != owner) || st.st_mode & 022)
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s belongs to uid %u and has mode %04o; it must belong to root or to "
+		                 "stage.shared_user "
+		                 "(uid %u) and be writable by nobody else: it is not used",
+		                 gradcomp_printable(path, name, sizeof name), (unsigned)st.st_uid,
+		                 (unsigned)(st.st_mode & 07777), (unsigned)owner);
+	return GRADCOMP_OK;
+}
+
+/* Room for "-UID/KEY/data" and names below it. */
+#define CACHE_MAX (PATH_MAX - 256)
+
+/* CACHE: its path, the directory that holds it, and its name there. */
+struct place {
+	char whole[CACHE_MAX + 1], dir[CACHE_MAX + 1];
+	const char *base;
+};
+
+static gradcomp_status take_place(const char *cache_dir, struct place *p, gradcomp_error *err)
+{
+	char text[STAGE_NAME_MAX];
+	size_t n = strlen(cache_dir);
+	while (n > 1 && cache_dir[n - 1] == '/')
+		n--;
+	if (cache_dir[0] != '/' || n < 2 || n > CACHE_MAX)
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "stage.cache_dir is '%s'; it must be an absolute path below /",
+		                 gradcomp_printable(cache_dir, text, sizeof text));
+	snprintf(p->whole, sizeof p->whole, "%.*s", (int)n, cache_dir);
+	memcpy(p->dir, p->whole, sizeof p->dir);
+	char *slash = strrchr(p->dir, '/');
+	slash[slash == p->dir] = 0;
+	p->base = strrchr(p->whole, '/') + 1;
+	return GRADCOMP_OK;
+}
+
+/* CACHE/NAME; CACHE itself is made by root only. */
+static gradcomp_status open_below(int parent, const struct place *p, const char *name, uid_t owner, bool create,
+                                  mode_t mode, int *out, char path[4096], gradcomp_error *err)
+{
+	int fd = -1;
+	snprintf(path, PATH_MAX, "%s/%s", p->whole, name);
+	gradcomp_status status = open_or_make(parent, p->base, p->whole, create && geteuid() == 0, 01777, &fd, err);
+	if (status)
+		return status;
+	if (!(status = check_dir(fd, p->whole, owner, err)))
+		status = open_or_make(fd, name, path, create, mode, out, err);
+	close(fd);
+	return status;
+}
+
+gradcomp_status stage_area_open(const char *cache_dir, bool create, int *out, char path[4096], gradcomp_error *err)
+{
+	struct place p;
+	char uid[16];
+	int parent = -1, area = -1;
+	struct stat st;
+	gradcomp_status status = take_place(cache_dir, &p, err);
+	if (status || (status = open_parent(p.dir, geteuid(), &parent, err)))
+		return status;
+	snprintf(uid, sizeof uid, "%u", (unsigned)geteuid());
+	if (geteuid() != 0 && fstatat(parent, p.base, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
+		/* Only root can make a cache that all users may trust. Without one a
+		 * user has an area of his own beside its place. */
+		snprintf(path, PATH_MAX, "%s-%s", p.whole, uid);
+		status = open_or_make(parent, strrchr(path, '/') + 1, path, create, 0700, &area, err);
+	} else {
+		status = open_below(parent, &p, uid, geteuid(), create, 0700, &area, path, err);
+	}
+	if (!status)
+		status = check_area(area, path, err);
+	if (status && area >= 0)
+		close(area);
+	else
+		*out = area;
+	close(parent);
+	return status;
+}
+
+gradcomp_status cache_shared_area(const char *cache_dir, uid_t owner, bool create, int *out, char path[4096],
+                                  gradcomp_error *err)
+{
+	struct place p;
+	int parent = -1, area = -1;
+	gradcomp_status status = take_place(cache_dir, &p, err);
+	if (status || (status = open_parent(p.dir, owner, &parent, err)))
+		return status;
+	status = open_below(parent, &p, "shared", owner, create, 0755, &area, path, err);
+	if (!status)
+		status = check_shared(area, path, owner, err);
+	if (status && area >= 0)
+		close(area);
+	else
+		*out = area;
+	close(parent);
+	return status;
+}
+
+/* What a call of manage.h works on. */
+
+
+#define FLAGS (GRADCOMP_CACHE_DRY_RUN | GRADCOMP_CACHE_FORCE | GRADCOMP_CACHE_SHARED)
+
+static gradcomp_status open_shared(cache_area *a, const config *c, const char *dir, bool write, gradcomp_error *err)
+{
+	uid_t owner;
+	gradcomp_status status = cache_shared_owner(c, &owner, err);
+	if (!status && write && geteuid() != owner && geteuid() != 0)
+		status =
+			error_set(err, GRADCOMP_ERR_INSECURE,
+		                  "you are uid %u; only root and %s (stage.shared_user) may change the shared area",
+		                  (unsigned)geteuid(), config_str(c, "stage.shared_user"));
+	return status ? status : cache_shared_area(dir, owner, false, &a->fd, a->path, err);
+}
+
+gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *options, bool write,
+                                 gradcomp_error *err)
+{
+	config *c;
+	*a = (cache_area){.fd = -1};
+	if (options)
+		memcpy(&a->options, options,
+		       options->struct_size < sizeof a->options ? options->struct_size : sizeof a->options);
+	if (a->options.flags & ~FLAGS)
+		return error_set(err, GRADCOMP_ERR_INVALID, "cache flags are 0x%x; 0x%x are known",
+		                 a->options.flags, FLAGS);
+	gradcomp_status status = config_load(NULL, &c, err);
+	if (status)
+		return status;
+	const char *dir = a->options.cache_dir ? a->options.cache_dir : config_str(c, "stage.cache_dir");
+	status = a->options.flags & GRADCOMP_CACHE_SHARED ? open_shared(a, c, dir, write, err)
+	                                                  : stage_area_open(dir, false, &a->fd, a->path, err);
+	config_free(c);
+	a->empty = status == GRADCOMP_ERR_NOTFOUND;
+	return a->empty ? GRADCOMP_OK : status;
+}
+
+void cache_area_end(cache_area *a)
+{
+	if (a->fd >= 0)
+		close(a->fd);
+}
+
+bool cache_area_dry(const cache_area *a)
+{
+	return a->options.flags & GRADCOMP_CACHE_DRY_RUN;
+}
+
+gradcomp_status cache_area_tick(const cache_area *a, gradcomp_error *err)
+{
+	if (!a->options.stop || !a->options.stop(a->options.ctx))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_STATE, "stopped before the end");
+}
+
+gradcomp_status cache_key_check(const char *key, gradcomp_error *err)
+{
+	char taken[STAGE_KEY_BYTES], name[STAGE_NAME_MAX];
+	if (key && cache_name(key, taken) == CACHE_PUBLISHED)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is not a key of 64 hexadecimal digits",
+	                 key ? gradcomp_printable(key, name, sizeof name) : "");
+}
+
+gradcomp_status cache_no_copy(const cache_area *a, const char *key, gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no copy %.12s in %s", key, a->path);
+}

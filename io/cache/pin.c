@@ -1,0 +1,62 @@
+/* Pins and the leases of jobs: files in KEY.lease that a person or a prolog puts there. */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "io/cache/manage_internal.h"
+
+/* Taken first and looked for the copy afterwards, as every lease; without a copy it is
+ * taken back. */
+static gradcomp_status add_lease(const gradcomp_cache_options *options, const char *key, const cache_lease_info *l,
+                            gradcomp_error *err)
+{
+	struct stat st;
+	cache_area a;
+	gradcomp_status status = cache_key_check(key, err);
+	if (status || (status = cache_area_begin(&a, options, true, err)))
+		return status;
+	if (a.empty || fstatat(a.fd, key, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode)) {
+		status = cache_no_copy(&a, key, err);
+	} else if (!cache_area_dry(&a) && !(status = cache_lease_write(a.fd, key, l, err)) &&
+	           fstatat(a.fd, key, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+		cache_lease_drop(a.fd, key, l->name);
+		status = cache_no_copy(&a, key, err);
+	}
+	cache_area_end(&a);
+	return status;
+}
+
+gradcomp_status gradcomp_cache_pin(const gradcomp_cache_options *options, const char *key, gradcomp_error *err)
+{
+	const cache_lease_info pin = {.name = "pin", .holder = "pin", .pin = true};
+	return add_lease(options, key, &pin, err);
+}
+
+gradcomp_status gradcomp_cache_unpin(const gradcomp_cache_options *options, const char *key, gradcomp_error *err)
+{
+	cache_area a;
+	gradcomp_status status = cache_key_check(key, err);
+	if (status || (status = cache_area_begin(&a, options, true, err)))
+		return status;
+	if (!a.empty && !cache_area_dry(&a) && cache_lease_drop(a.fd, key, "pin") < 0)
+		status = error_cannot(err, "unpin", key);
+	cache_area_end(&a);
+	return status;
+}
+
+gradcomp_status gradcomp_cache_lease_job(const gradcomp_cache_options *options, const char *key, int64_t job,
+                                         const char *holder, gradcomp_error *err)
+{
+	cache_lease_info l = {.job = job};
+	if (job < 1 || job > INT32_MAX * 2LL)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%lld is not the number of a job", (long long)job);
+	snprintf(l.name, sizeof l.name, "job-%lld", (long long)job);
+	if (holder)
+		snprintf(l.holder, sizeof l.holder, "%s", holder);
+	else
+		snprintf(l.holder, sizeof l.holder, "job %lld", (long long)job);
+	cache_boot(l.boot);
+	return add_lease(options, key, &l, err);
+}

@@ -1,0 +1,260 @@
+/* Inside of gradcomp_dataset: what the files of this folder share. doc/dataset.md has
+ * the design.
+ *
+ * The ranks of a node have one memory, made by the first of them and passed to the
+ * others: a head, a slot for every sample the node owns, an area for each rank, and the
+ * arena that values stand in. Forked children inherit it. Everything in it is changed by
+ * atomic steps alone, for a process may die between any two of them. */
+#ifndef IO_DATASET_DATASET_INTERNAL_H
+#define IO_DATASET_DATASET_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "base/error.h"
+#include "gradcomp/dataset.h"
+#include "gradcomp/gradcomp.h"
+#include "io/dataset/permutation.h"
+
+/* ---- words ---------------------------------------------------------------- */
+
+/* What processes wait for is a word of 32 bits: a state, and whose it is: a place in
+ * the table of processes and how often that place had been given away. */
+#define WORD_STATE 0xfu
+#define WORD_PROCESS(w) ((w) >> 4 & 0xfffu)
+#define WORD_GENERATION(w) ((w) >> 16)
+#define PROCESSES 4096u  /* of a node that use one dataset at a time */
+#define WAIT_SECONDS 0.1 /* after which whoever waits looks whether it should go on */
+
+typedef struct process {
+	atomic_uint_fast64_t token; /* of the process that has the place */
+	atomic_uint generation;
+} process;
+
+/* ---- what the node shares --------------------------------------------------- */
+
+enum { SLOT_EMPTY = 0, SLOT_FILLING, SLOT_READY, SLOT_SPILLED, SLOT_UNKEPT, SLOT_DAMAGED };
+
+/* A sample this node owns. While it is EMPTY or FILLING, `offset` is 0 or room in the
+ * arena for `bytes` that a failed attempt left. UNKEPT: there was no memory for it. */
+typedef struct slot {
+	atomic_uint word;
+	atomic_uint version;         /* of its value: whoever reads the rest looks before and after */
+	atomic_uint_fast64_t offset; /* in the shared memory, or in the spill file */
+	atomic_uint_fast64_t bytes;
+	atomic_uint_fast64_t sum;
+} slot;
+
+typedef struct counters {
+	atomic_uint_fast64_t local, remote, made, spilled, remote_bytes, damaged, unkept, wait_ns, make_ns;
+} counters;
+
+/* The first failure of the job that a rank of this node has seen, for those who cannot
+ * ask the job: forked children. */
+typedef struct failure {
+	atomic_uint told; /* 0, 1 while it is written, 2 */
+	gradcomp_error error;
+} failure;
+
+/* A rank of this node. */
+typedef struct rank_area {
+	_Alignas(64) atomic_uint rank; /* the word of the rank's own process */
+	counters counts;
+} rank_area;
+
+/* NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding): what all write has lines of its own */
+typedef struct shared_head {
+	uint64_t magic;
+	uint64_t bytes; /* of all of it */
+	uint64_t nslots;
+	uint64_t slots, areas, fetch, tickets, window, arena; /* where the parts begin */
+	uint64_t memory;       /* of values: the window's, in equal parts for the ranks, and the arena's */
+	uint64_t rx_buffer_bytes; /* of a rank */
+	uint64_t arena_limit;
+	uint32_t ntickets; /* of a rank; 0: all samples are this node's */
+	_Alignas(64) atomic_uint_fast64_t arena_used;
+	_Alignas(64) uint64_t spill_limit;
+	atomic_uint_fast64_t spill_used;
+	failure failed;
+	process processes[PROCESSES];
+} shared_head;
+
+/* ---- the dataset -------------------------------------------------------------- */
+
+typedef struct ahead ahead;
+typedef struct service service;
+struct ticket;
+struct fetch_area;
+struct channel;
+
+struct gradcomp_dataset {
+	gradcomp_group *group;
+	int rank, nranks, nnodes, node, local, nlocal;
+	int32_t *node_of, *local_of; /* of every rank: its node, its place on it */
+	gradcomp_dataset_options o;
+	char *spill;
+	order first;     /* that of epoch 0, which says who owns a sample */
+	uint64_t nslots; /* samples this node owns, or a few more */
+
+	shared_head *head;
+	uint64_t mapped; /* bytes from there on */
+	slot *slots;
+	rank_area *area; /* this rank's; a forked child's is its parent's */
+	int fd, spill_fd;
+	atomic_uint forks; /* which process of those forked off each other `self` is of */
+	atomic_uint self;  /* this process's word without a state; 0: not in the table */
+	bool child;
+	atomic_bool stopped;
+	atomic_uint users; /* views on loan, and 1 until it is freed */
+	ahead *ahead;
+
+	struct channel *channel; /* of the service; NULL: the job has one rank */
+	service *service;
+	int wake_fd;
+	struct fetch_area *fetch; /* this rank's, as is */
+	struct ticket *tickets;   /* its table; NULL on one node */
+};
+
+/* Where a sample belongs: the node of the rank that epoch 0 gives it to. */
+typedef struct place {
+	int rank;
+	uint64_t slot; /* of the owner's node */
+} place;
+
+/* dataset.c */
+void owner_of(const gradcomp_dataset *ds, uint64_t index, place *out);
+
+/* ---- processes (process.c) ------------------------------------------------------ */
+
+/* Takes a place in the table for this process, and gives it back. */
+gradcomp_status process_register(gradcomp_dataset *ds, gradcomp_error *err);
+void process_unregister(gradcomp_dataset *ds);
+/* Before anything else in a call: a process forked since is registered, and a job that has
+ * failed fails the call. */
+gradcomp_status process_enter(gradcomp_dataset *ds, gradcomp_error *err);
+/* How many forks this process is away from the first. */
+unsigned process_forks(void);
+/* Whether this is a process forked off the one that made the dataset. */
+bool process_is_child(const gradcomp_dataset *ds);
+/* Whether the process that left this word is still there. */
+bool process_alive(const gradcomp_dataset *ds, uint32_t word);
+
+/* Sleeps while *word is `seen`, at most WAIT_SECONDS. Fails when there is nothing to wait for
+ * any more: the job has failed, or the rank that this process was forked off has gone. */
+gradcomp_status process_wait(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, gradcomp_error *err);
+void process_wake(atomic_uint *word);
+/* Tells the node what failed. */
+void process_failed(gradcomp_dataset *ds, const gradcomp_error *err);
+
+/* ---- sharing (share.c, size.c) ---------------------------------------------------- */
+
+typedef struct shm_share_name {
+	char text[48]; /* of the door that the first rank of a node opens */
+} shm_share_name;
+
+/* The first rank: makes the memory, and the door at which the others get it. */
+gradcomp_status shm_share_create(gradcomp_dataset *ds, shm_share_name *name, int *door, gradcomp_error *err);
+/* The first rank lets the others in; the others go there. */
+gradcomp_status shm_share_serve(gradcomp_dataset *ds, int door, double seconds, gradcomp_error *err);
+gradcomp_status shm_share_attach(gradcomp_dataset *ds, const shm_share_name *name, double seconds, gradcomp_error *err);
+void shm_share_detach(gradcomp_dataset *ds);
+
+/* Bytes that this process may still use: of the machine, and of its control groups. `root`
+ * is "" but for tests; *what names the tightest limit. */
+uint64_t mem_limit_available(const char *root, const char **what);
+/* The bytes of values a node keeps, by option or setting. */
+gradcomp_status mem_limit_dataset(const gradcomp_dataset *ds, uint64_t *bytes, gradcomp_error *err);
+
+/* ---- values (slots.c, make.c, spill.c) ---------------------------------------------- */
+
+/* Of the node's own sample: there, read, or made now. Without a view it is only made. */
+gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t number, gradcomp_value_view *view,
+                            gradcomp_error *err);
+
+/* A value in the arena, or in memory of this process alone. */
+typedef struct value {
+	void *base; /* what to free; NULL: it is in the arena */
+	void *data;
+	uint64_t bytes;
+	uint64_t offset; /* in the shared memory; 0: it is not there */
+} value;
+
+/* What a slot said, all of it at one time. */
+typedef struct slot_value {
+	uint32_t word;
+	uint64_t offset, bytes, sum;
+} slot_value;
+
+/* The slot's state, and the rest of what it says. */
+unsigned slot_look(slot *s, slot_value *out);
+/* The right to fill a slot whose word was seen to be that of nobody, or of a process that has
+ * ended. Whoever has it ends with slot_keep() or slot_abandon(). */
+bool slot_claim(gradcomp_dataset *ds, slot *s, uint32_t word);
+void slot_keep(gradcomp_dataset *ds, uint64_t index, slot *s, const value *v);
+void slot_abandon(slot *s);
+/* There is no memory for it: it is made anew each time it is wanted. */
+void slot_refuse(slot *s);
+/* Somebody got what does not match its checksum: here too it may be damaged. */
+void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s);
+/* The value that was there under this word did not match its checksum. */
+void slot_damaged(gradcomp_dataset *ds, slot *s, uint32_t word);
+/* Room in the arena for a slot this process fills; 0: there is none. */
+uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
+
+/* Calls make(). `place` may give room in the shared memory, or NULL; so may `place` itself be. */
+gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes),
+                              void *ctx, value *out, gradcomp_error *err);
+#define VALUE_MOST ((uint64_t)1 << 46) /* bytes */
+/* What a value takes: the next one is aligned too. */
+static inline uint64_t value_rounded(uint64_t bytes)
+{
+	return bytes ? (bytes + 63) & ~(uint64_t)63 : 64;
+}
+bool value_alloc(value *v, uint64_t bytes);
+/* The view takes it over. */
+void value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source, gradcomp_value_view *view);
+
+/* A file without a name below `spill`. */
+gradcomp_status spill_open(gradcomp_dataset *ds, gradcomp_error *err);
+/* False: there is no room for it. */
+bool spill_write(gradcomp_dataset *ds, const void *data, uint64_t bytes, uint64_t *offset);
+bool spill_read(gradcomp_dataset *ds, uint64_t offset, void *data, uint64_t bytes);
+
+/* ---- other nodes (service.c; fetch.h has the other side) ----------------------------- */
+
+/* Serves the other nodes from now on, and notices when the job fails. */
+gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err);
+/* Asks for nothing any more, and returns when nothing is under way that this rank wanted. */
+gradcomp_status service_drain(gradcomp_dataset *ds, gradcomp_error *err);
+/* Nothing is made for other nodes any more. */
+void service_halt(gradcomp_dataset *ds);
+/* The thread ends; nobody is served any more. Then, when all ranks have come so far, its
+ * connections are closed. */
+void service_stop(gradcomp_dataset *ds);
+void service_free(gradcomp_dataset *ds);
+
+/* ---- along the order (ahead.c) -------------------------------------------------------- */
+
+/* Starts at position 0 of epoch 0. */
+gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err);
+/* The threads end: none of them is in make() any more. next() may still be at work. */
+void prefetch_halt(ahead *a);
+/* And nothing of it is left. NULL is fine. */
+void prefetch_stop(ahead *a);
+/* What get() and next() begin with: an empty view, and process_enter(). */
+gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err);
+/* Lends sample `index`, whoever owns it; flags as for a ticket. */
+gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
+                             gradcomp_error *err);
+/* The last of those who use the dataset frees what is left of it. */
+void dataset_unuse(gradcomp_dataset *ds);
+
+uint64_t clock_ns(void);
+
+static inline void count(atomic_uint_fast64_t *counter, uint64_t n)
+{
+	atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+#endif

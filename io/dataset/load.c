@@ -1,0 +1,107 @@
+/* Values as make() returns them: in the arena of the node, or in memory of this
+ * process alone. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradcomp/gradcomp.h"
+#include "io/dataset/dataset_internal.h"
+
+typedef struct making {
+	gradcomp_value_buffer room;
+	gradcomp_dataset *ds;
+	void *(*place)(void *ctx, uint64_t bytes);
+	void *ctx;
+	value v;
+	int calls;
+} making;
+
+bool value_alloc(value *v, uint64_t bytes)
+{
+	*v = (value){0};
+	if (bytes > VALUE_MOST || posix_memalign(&v->base, 64, value_rounded(bytes)))
+		return false;
+	v->data = v->base;
+	v->bytes = bytes;
+	return true;
+}
+
+uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes)
+{
+	shared_head *h = ds->head;
+	uint64_t need = value_rounded(bytes), used = atomic_load(&h->arena_used), left = atomic_load(&s->offset);
+
+	if (bytes > VALUE_MOST)
+		return 0;
+	/* What an attempt before this one has left. */
+	if (left && need <= value_rounded(atomic_load(&s->bytes)))
+		return left;
+	do {
+		if (need > h->arena_limit - used)
+			return 0;
+	} while (!atomic_compare_exchange_weak(&h->arena_used, &used, used + need));
+	atomic_store(&s->bytes, bytes);
+	atomic_store(&s->offset, h->arena + used);
+	return h->arena + used;
+}
+
+static void *make_room(gradcomp_value_buffer *room, uint64_t bytes)
+{
+	making *m = room->ctx;
+
+	if (m->calls++)
+		return NULL;
+	if (m->place && bytes <= VALUE_MOST && (m->v.data = m->place(m->ctx, bytes))) {
+		m->v.offset = (uint64_t)((unsigned char *)m->v.data - (unsigned char *)m->ds->head);
+		m->v.bytes = bytes;
+		return m->v.data;
+	}
+	return value_alloc(&m->v, bytes) ? m->v.data : NULL;
+}
+
+gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes),
+                              void *ctx, value *out, gradcomp_error *err)
+{
+	making m = {
+		.room = {.struct_size = sizeof m.room, .room = make_room}, .ds = ds, .place = place, .ctx = ctx};
+	gradcomp_error why = {0};
+	uint64_t begin = clock_ns();
+	gradcomp_status st;
+
+	m.room.ctx = &m;
+	st = ds->o.make(ds->o.ctx, index, &m.room, &why);
+	count(&ds->area->counts.make_ns, clock_ns() - begin);
+	if (!st && m.calls == 1 && m.v.data) {
+		*out = m.v;
+		return GRADCOMP_OK;
+	}
+	free(m.v.base);
+	if (st > 0 || (!st && m.calls != 1))
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "sample %llu: its make() returned %d and asked for room %d times; it must return "
+		                 "0 and ask once, "
+		                 "or a negative status",
+		                 (unsigned long long)index, (int)st, m.calls);
+	if (!st)
+		return error_set(err, GRADCOMP_ERR_NOMEM,
+		                 "sample %llu: no memory for it, which its make() did not notice",
+		                 (unsigned long long)index);
+	return error_set(err, st, "sample %llu: %s", (unsigned long long)index,
+	                 why.text[0] ? why.text : gradcomp_strerror(st));
+}
+
+void value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source, gradcomp_value_view *view)
+{
+	counters *c = &ds->area->counts;
+
+	count(source == GRADCOMP_VALUE_LOCAL    ? &c->local
+	      : source == GRADCOMP_VALUE_REMOTE ? &c->remote
+	      : source == GRADCOMP_VALUE_SPILL  ? &c->spilled
+	                                        : &c->made,
+	      1);
+	atomic_fetch_add(&ds->users, 1);
+	view->source = source;
+	view->index = index;
+	view->data = v->data;
+	view->bytes = v->bytes;
+	view->hold = v->base;
+}

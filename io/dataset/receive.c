@@ -1,0 +1,252 @@
+/* Messages in. Each peer is listened to for one message at a time; what a message says is
+ * checked before anything is done with it. */
+#include <stdlib.h>
+
+#include "job/job.h"
+#include "io/dataset/service.h"
+
+void receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req)
+{
+	gradcomp_error err;
+	gradcomp_status st = s->status ? s->status : s->links->recv(s->links->ctx, p->rank, buf, bytes, req, &err);
+
+	s->posted = true;
+	if (st && !s->status)
+		service_failed(s, st, &err);
+}
+
+void receive_header(service *s, peer *p)
+{
+	p->state = IN_HEAD;
+	receive(s, p, &p->in, sizeof p->in, &p->req);
+}
+
+slot *receive_slot(service *s, const peer *p, uint64_t index)
+{
+	gradcomp_dataset *ds = s->ds;
+	place at;
+
+	if (index < ds->o.count) {
+		owner_of(ds, index, &at);
+		if (ds->node_of[at.rank] == ds->node)
+			return &ds->slots[at.slot];
+	}
+	service_wrong(s, p, "means a sample that this node does not own");
+	return NULL;
+}
+
+/* ---- requests and answers ---- */
+
+static void receive_request(service *s, peer *p)
+{
+	const request_item *items = p->items;
+
+	for (uint32_t i = 0; i < p->in.n; i++)
+		if (!receive_slot(s, p, items[i].index))
+			return;
+	tell(s, p);
+	receive_header(s, p);
+}
+
+static void ticket_end(service *s, uint32_t number, uint32_t state, unsigned flags)
+{
+	ticket *t = &s->ds->tickets[number];
+
+	atomic_fetch_or(&t->flags, flags);
+	atomic_store_explicit(&t->word, (atomic_load(&t->word) & ~WORD_STATE) | state, memory_order_release);
+	process_wake(&t->word);
+	if (state == TICKET_WANTED)
+		ticket_want(s, number);
+}
+
+/* All that belongs to the answer is there. */
+static void receive_reply(service *s, peer *p)
+{
+	block *b = &s->blocks[p->in.id];
+	const reply_item *items = p->items;
+	uint64_t at = 0;
+
+	for (uint32_t i = 0; i < b->n; i++) {
+		ticket *t = &s->ds->tickets[b->tickets[i]];
+
+		switch (items[i].status) {
+		case REPLY_SENT:
+			t->offset = b->offset + at;
+			t->bytes = items[i].bytes;
+			t->sum = items[i].sum;
+			t->block = (uint32_t)p->in.id;
+			t->arrived = ++s->arrivals;
+			at += value_rounded(t->bytes);
+			s->mean = s->mean ? s->mean - s->mean / 16 + t->bytes / 16 : t->bytes;
+			atomic_fetch_add(&s->ds->fetch->refs[p->in.id], 1);
+			ticket_end(s, b->tickets[i], TICKET_READY, 0);
+			break;
+		case REPLY_LATER: /* A NOTE says when. */
+			break;
+		case REPLY_LARGE:
+			t->bytes = items[i].bytes;
+			if (value_rounded(t->bytes) > s->ds->head->rx_buffer_bytes)
+				ticket_end(s, b->tickets[i], TICKET_ABSENT, TICKET_FINAL);
+			else
+				ticket_end(s, b->tickets[i], TICKET_WANTED, 0);
+			break;
+		default:
+			ticket_end(s, b->tickets[i], TICKET_ABSENT,
+			           items[i].status == REPLY_UNKEPT ? TICKET_FINAL : 0);
+		}
+	}
+	free(b->tickets);
+	b->tickets = NULL;
+	b->asked = NULL;
+	p->asks--;
+	rx_buffer_trim(s, (int)p->in.id, at);
+	rx_buffer_unref(s, (uint32_t)p->in.id);
+	free(p->values);
+	p->values = NULL;
+	p->nvalues = 0;
+	receive_header(s, p);
+}
+
+/* The table came: the values follow. */
+static void receive_values(service *s, peer *p)
+{
+	const block *b = &s->blocks[p->in.id];
+	const reply_item *items = p->items;
+	uint64_t bytes = 0;
+	uint32_t carried;
+
+	for (uint32_t i = 0; i < b->n; i++) {
+		if (items[i].status > REPLY_LARGE || items[i].bytes > VALUE_MOST) {
+			service_wrong(s, p, "answers what cannot be");
+			return;
+		}
+		bytes += items[i].status == REPLY_SENT ? value_rounded(items[i].bytes) : 0;
+	}
+	if (bytes > b->bytes) {
+		service_wrong(s, p, "answers more than it was asked for");
+		return;
+	}
+	p->values = calloc(b->n, sizeof *p->values);
+	if (!p->values) {
+		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		return;
+	}
+	p->state = IN_VALUES;
+	bytes = 0;
+	for (uint32_t i = 0; i < b->n; i += carried) {
+		uint64_t run;
+
+		carried = 1;
+		if (items[i].status != REPLY_SENT)
+			continue;
+		run = reply_run(items, b->n, i, &carried);
+		receive(s, p, (unsigned char *)s->ds->head + b->offset + bytes, run, &p->values[p->nvalues++]);
+		bytes += value_rounded(run);
+	}
+}
+
+/* ---- the rest ---- */
+
+static void receive_notify(service *s, peer *p)
+{
+	ticket *t;
+
+	if (p->in.id >= s->ds->head->ntickets) {
+		service_wrong(s, p, "means a ticket that is none");
+		return;
+	}
+	t = &s->ds->tickets[p->in.id];
+	if ((atomic_load(&t->word) & WORD_STATE) == TICKET_FLYING && atomic_load(&t->index) == p->in.index)
+		ticket_end(s, (uint32_t)p->in.id, p->in.n ? TICKET_WANTED : TICKET_ABSENT, 0);
+	receive_header(s, p);
+}
+
+static void receive_damaged(service *s, peer *p)
+{
+	slot *at = receive_slot(s, p, p->in.index);
+
+	if (!at)
+		return;
+	slot_verify(s->ds, p->in.index, at);
+	receive_header(s, p);
+}
+
+static void receive_items(service *s, peer *p, peer_state next, uint64_t bytes)
+{
+	free(p->items);
+	p->items = malloc(bytes);
+	if (!p->items) {
+		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		return;
+	}
+	p->state = next;
+	receive(s, p, p->items, bytes, &p->req);
+}
+
+static void receive_message(service *s, peer *p)
+{
+	const header *h = &p->in;
+
+	switch (h->type) {
+	case MSG_REQUEST:
+		if (h->n && h->n <= REQUEST_ITEMS_MAX)
+			receive_items(s, p, IN_REQUEST, h->n * sizeof(request_item));
+		else
+			service_wrong(s, p, "asks for too much at once");
+		return;
+	case MSG_REPLY:
+		if (h->id < BLOCKS && s->blocks[h->id].asked == p && s->blocks[h->id].n == h->n)
+			receive_items(s, p, IN_REPLY, h->n * sizeof(reply_item));
+		else
+			service_wrong(s, p, "answers a question that was not asked");
+		return;
+	case MSG_NOTIFY:
+		receive_notify(s, p);
+		return;
+	case MSG_OFFER:
+		receive_offer(s, p);
+		return;
+	case MSG_TAKE:
+	case MSG_LEAVE:
+		receive_wish(s, p);
+		return;
+	case MSG_PUSH:
+		receive_push(s, p);
+		return;
+	case MSG_DAMAGED:
+		receive_damaged(s, p);
+		return;
+	}
+	service_wrong(s, p, "sends what is no message");
+}
+
+void hear(service *s, peer *p)
+{
+	while (!s->status) {
+		if (p->state == IN_VALUES) {
+			for (unsigned i = 0; i < p->nvalues; i++)
+				if (!channel_done(&p->values[i]))
+					return;
+		} else if (!channel_done(&p->req)) {
+			return;
+		}
+		switch (p->state) {
+		case IN_HEAD:
+			receive_message(s, p);
+			break;
+		case IN_REQUEST:
+			receive_request(s, p);
+			break;
+		case IN_REPLY:
+			receive_values(s, p);
+			break;
+		case IN_VALUES:
+			receive_reply(s, p);
+			break;
+		case IN_PUSH:
+			receive_pushed(s, p);
+			break;
+		}
+	}
+	return;
+}

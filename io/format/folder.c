@@ -1,0 +1,119 @@
+/* A folder tree: each file is a sample of one part without a name. Sizes are asked for
+ * when they are wanted, so that opening needs nothing but the names. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gradcomp/stage.h"
+#include "io/format/samples_internal.h"
+
+struct tree {
+	gradcomp_samples base;
+	int root;
+	file_list files;
+};
+
+static void folder_close(gradcomp_samples *s)
+{
+	struct tree *t = (struct tree *)s;
+	close(t->root);
+	list_clear(&t->files);
+	free(t->base.path);
+	free(t);
+}
+
+static const char *folder_key(const gradcomp_samples *s, uint64_t index)
+{
+	return ((const struct tree *)s)->files.paths[index];
+}
+
+static int32_t folder_label(const gradcomp_samples *s, uint64_t index)
+{
+	return ((const struct tree *)s)->files.labels[index];
+}
+
+static uint32_t folder_nparts(const gradcomp_samples *s, uint64_t index)
+{
+	(void)s, (void)index;
+	return 1;
+}
+
+static gradcomp_status folder_part(const gradcomp_samples *s, uint64_t index, uint32_t part, const char **name,
+                                 uint64_t *bytes, gradcomp_error *err)
+{
+	const struct tree *t = (const struct tree *)s;
+	struct stat st = {0};
+	int fd;
+	(void)part;
+	gradcomp_status status =
+		bytes ? openat_sample(t->root, folder_key(s, index), O_PATH, &fd, &st, err) : GRADCOMP_OK;
+	if (status)
+		return status;
+	if (name)
+		*name = "";
+	if (bytes) {
+		close(fd);
+		*bytes = (uint64_t)st.st_size;
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status folder_read(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf,
+                                 uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+{
+	const struct tree *t = (const struct tree *)s;
+	const char *path = folder_key(s, index);
+	char name[SAMPLES_NAME_MAX];
+	struct stat st;
+	int fd;
+	(void)part;
+	gradcomp_status status = openat_sample(t->root, path, O_RDONLY, &fd, &st, err);
+	if (status)
+		return status;
+	*bytes = (uint64_t)st.st_size;
+	if (*bytes > capacity) {
+		status = samples_range(err, path, *bytes, capacity);
+	} else {
+		int whole = read_whole(fd, buf, *bytes, 0);
+		if (whole < 0)
+			status = samples_fail(err, "read", path);
+		else if (!whole)
+			status = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter while it was read",
+			                   gradcomp_printable(path, name, sizeof name));
+	}
+	close(fd);
+	return status;
+}
+
+static const sample_ops folder_ops = {
+	.close = folder_close,
+	.key = folder_key,
+	.label = folder_label,
+	.nparts = folder_nparts,
+	.part = folder_part,
+	.read = folder_read,
+};
+
+gradcomp_status folder_open(int fd, char *path, const char *suffixes, uint32_t workers, gradcomp_samples **out,
+                          gradcomp_error *err)
+{
+	struct tree *t = calloc(1, sizeof *t);
+	gradcomp_status status =
+		t ? list_files(fd, path, suffixes, workers, &t->files, err) : samples_fail(err, "open", path);
+	if (status) {
+		close(fd);
+		free(path);
+		free(t);
+		return status;
+	}
+	t->root = fd;
+	t->base = (gradcomp_samples){.ops = &folder_ops,
+	                             .format = GRADCOMP_SAMPLES_FOLDER,
+	                             .count = t->files.n,
+	                             .path = path,
+	                             .classes = (const char *const *)t->files.folders,
+	                             .nclasses = t->files.nfolders};
+	*out = &t->base;
+	return GRADCOMP_OK;
+}

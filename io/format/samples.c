@@ -1,0 +1,231 @@
+/* The calls of gradcomp/samples.h: what is it, and then that layout's functions. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "gradcomp/stage.h"
+#include "io/format/samples_internal.h"
+#include "io/format/records_format.h"
+#include "io/format/tar_format.h"
+
+/* Whether there is a shard at the top of the directory. With other files there that hold
+ * samples it is not taken for a tree: somebody may have meant those. */
+static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_format *format, gradcomp_error *err)
+{
+	char name[SAMPLES_NAME_MAX], packed[SAMPLES_NAME_MAX] = "", records[SAMPLES_NAME_MAX] = "";
+	int list = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *d = list < 0 ? NULL : fdopendir(list);
+	struct dirent *de;
+	if (!d) {
+		if (list >= 0)
+			close(list);
+		return samples_fail(err, "list", path);
+	}
+	*format = GRADCOMP_SAMPLES_FOLDER;
+	while ((errno = 0, de = readdir(d))) {
+		if (de->d_name[0] == '.' || de->d_type == DT_DIR)
+			continue;
+		if (list_suffix(de->d_name, "tar"))
+			*format = GRADCOMP_SAMPLES_TAR;
+		else if (list_suffix(de->d_name, TAR_COMPRESSED))
+			gradcomp_printable(de->d_name, packed, sizeof packed);
+		else if (list_suffix(de->d_name, "gcr"))
+			gradcomp_printable(de->d_name, records, sizeof records);
+	}
+	int e = errno;
+	closedir(d);
+	errno = e;
+	if (e)
+		return samples_fail(err, "list", path);
+	if (*packed && *format == GRADCOMP_SAMPLES_FOLDER)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "%s holds %s: compressed shards cannot be read in parts; unpack them to .tar, or "
+		                 "ask for "
+		                 "the format tree if the files themselves are the samples",
+		                 gradcomp_printable(path, name, sizeof name), packed);
+	if (*records && *format == GRADCOMP_SAMPLES_FOLDER)
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "%s holds %s: give the path of the record file, or ask for the format tree if the "
+		                 "files "
+		                 "themselves are the samples",
+		                 gradcomp_printable(path, name, sizeof name), records);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status look_at(int fd, const char *path, gradcomp_sample_format *format, gradcomp_error *err)
+{
+	char name[SAMPLES_NAME_MAX];
+	unsigned char head[512];
+	ssize_t n;
+	while ((n = pread(fd, head, sizeof head, 0)) < 0 && errno == EINTR)
+		;
+	if (n < 0)
+		return samples_fail(err, "read", path);
+	if ((size_t)n >= sizeof records_magic && !memcmp(head, records_magic, sizeof records_magic))
+		*format = GRADCOMP_SAMPLES_RECORDS;
+	else if (list_suffix(path, "tar") || list_suffix(path, TAR_COMPRESSED) ||
+	         (n == sizeof head && tar_looks_like(head)))
+		*format = GRADCOMP_SAMPLES_TAR;
+	else
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "%s is neither a directory nor a tar archive nor a record file",
+		                 gradcomp_printable(path, name, sizeof name));
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status open_as(int fd, char *path, bool directory, gradcomp_sample_format format,
+                               const char *suffixes, uint32_t workers, gradcomp_samples **out, gradcomp_error *err)
+{
+	char name[SAMPLES_NAME_MAX];
+	const char *what = NULL;
+	if (format == GRADCOMP_SAMPLES_FOLDER && !directory)
+		what = "is no directory, as a tree is";
+	else if (format == GRADCOMP_SAMPLES_RECORDS && directory)
+		what = "is a directory and no record file";
+	if (what) {
+		error_set(err, GRADCOMP_ERR_INVALID, "%s %s", gradcomp_printable(path, name, sizeof name), what);
+		close(fd);
+		free(path);
+		return GRADCOMP_ERR_INVALID;
+	}
+	if (format == GRADCOMP_SAMPLES_FOLDER)
+		return folder_open(fd, path, suffixes, workers, out, err);
+	if (format == GRADCOMP_SAMPLES_TAR)
+		return tar_open(fd, path, directory, workers, out, err);
+	return records_open(fd, path, out, err);
+}
+
+static gradcomp_status check_options(const char *path, const gradcomp_samples_options *o, gradcomp_error *err)
+{
+	if (!path || !*path)
+		return error_set(err, GRADCOMP_ERR_INVALID, "samples need the path of a directory or a file");
+	if (o && (!GRADCOMP_HAS(o, format) || (unsigned)o->format > GRADCOMP_SAMPLES_RECORDS))
+		return error_set(err, GRADCOMP_ERR_INVALID, "samples: there is no format %d; struct_size is %u",
+		                 GRADCOMP_HAS(o, format) ? (int)o->format : -1, o->struct_size);
+	if (o && GRADCOMP_HAS(o, workers) && o->workers > 64)
+		return error_set(err, GRADCOMP_ERR_INVALID, "samples: workers is %u; it can be 1 to 64, or 0",
+		                 o->workers);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_options *o, gradcomp_samples **out,
+                                      gradcomp_error *err)
+{
+	char name[SAMPLES_NAME_MAX];
+	struct stat st;
+	*out = NULL;
+	gradcomp_status status = check_options(path, o, err);
+	if (status)
+		return status;
+	gradcomp_sample_format format = o ? o->format : GRADCOMP_SAMPLES_AUTO;
+	const char *suffixes = o && GRADCOMP_HAS(o, suffixes) ? o->suffixes : NULL;
+	uint32_t workers = o && GRADCOMP_HAS(o, workers) && o->workers ? o->workers : SAMPLES_WORKERS;
+	/* Non-blocking, should it be a FIFO. */
+	int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+	if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s",
+		                 gradcomp_printable(path, name, sizeof name));
+	if (fd < 0 || fstat(fd, &st) < 0) {
+		status = samples_fail(err, "open", path);
+		goto fail;
+	}
+	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)) {
+		status = error_set(err, GRADCOMP_ERR_INVALID, "%s is neither a directory nor a file",
+		                   gradcomp_printable(path, name, sizeof name));
+		goto fail;
+	}
+	bool directory = S_ISDIR(st.st_mode);
+	if (format == GRADCOMP_SAMPLES_AUTO)
+		status = directory ? look_into(fd, path, &format, err) : look_at(fd, path, &format, err);
+	if (status)
+		goto fail;
+	char *copy = strdup(path);
+	if (copy)
+		return open_as(fd, copy, directory, format, suffixes && *suffixes ? suffixes : NULL, workers, out,
+		               err);
+	status = samples_fail(err, "open", path);
+fail:
+	if (fd >= 0)
+		close(fd);
+	return status;
+}
+
+void gradcomp_samples_close(gradcomp_samples *s)
+{
+	if (s)
+		s->ops->close(s);
+}
+
+uint64_t gradcomp_samples_count(const gradcomp_samples *s)
+{
+	return s->count;
+}
+
+gradcomp_sample_format gradcomp_samples_format(const gradcomp_samples *s)
+{
+	return s->format;
+}
+
+const char *gradcomp_samples_class(const gradcomp_samples *s, uint32_t label)
+{
+	return label < s->nclasses ? s->classes[label] : NULL;
+}
+
+static gradcomp_status check_index(const gradcomp_samples *s, uint64_t index, uint32_t part, gradcomp_error *err)
+{
+	char name[SAMPLES_NAME_MAX];
+	if (index >= s->count)
+		return error_set(err, GRADCOMP_ERR_RANGE, "%s has %llu samples; there is no sample %llu",
+		                 gradcomp_printable(s->path, name, sizeof name), (unsigned long long)s->count,
+		                 (unsigned long long)index);
+	if (part >= s->ops->nparts(s, index))
+		return error_set(err, GRADCOMP_ERR_RANGE, "sample %llu (%s) has %u parts; there is no part %u",
+		                 (unsigned long long)index,
+		                 gradcomp_printable(s->ops->key(s, index), name, sizeof name),
+		                 s->ops->nparts(s, index), part);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status gradcomp_samples_info(const gradcomp_samples *s, uint64_t index, gradcomp_sample_info *info,
+                                      gradcomp_error *err)
+{
+	gradcomp_sample_info got = {.struct_size = info->struct_size};
+	/* Every sample has a part 0. */
+	gradcomp_status status = check_index(s, index, 0, err);
+	if (status)
+		return status;
+	got.nparts = s->ops->nparts(s, index);
+	got.label = s->ops->label(s, index);
+	got.key = s->ops->key(s, index);
+	for (uint32_t i = 0; GRADCOMP_HAS(info, bytes) && i < got.nparts; i++) {
+		uint64_t bytes;
+		if ((status = s->ops->part(s, index, i, NULL, &bytes, err)))
+			return status;
+		got.bytes += bytes;
+	}
+	memcpy(info, &got, info->struct_size < sizeof got ? info->struct_size : sizeof got);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status gradcomp_samples_part(const gradcomp_samples *s, uint64_t index, uint32_t part, const char **name,
+                                      uint64_t *bytes, gradcomp_error *err)
+{
+	gradcomp_status status = check_index(s, index, part, err);
+	return status ? status : s->ops->part(s, index, part, name, bytes, err);
+}
+
+gradcomp_status gradcomp_samples_read(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf,
+                                      uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+{
+	uint64_t n = 0;
+	gradcomp_status status = check_index(s, index, part, err);
+	if (!status)
+		status = s->ops->read(s, index, part, buf, capacity, &n, err);
+	if (bytes)
+		*bytes = n;
+	return status;
+}

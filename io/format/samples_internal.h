@@ -1,0 +1,98 @@
+/* What the readers of samples share: each layout is a table of functions over a
+ * structure that begins with gradcomp_samples.
+ *
+ * Nothing of it changes after open() but descriptors that are put in by one atomic
+ * exchange, so that calls need no locks: they may come from any thread, and from a
+ * child that was forked while another thread was in one. */
+#ifndef IO_FORMAT_SAMPLES_INTERNAL_H
+#define IO_FORMAT_SAMPLES_INTERNAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/error.h"
+#include "gradcomp/samples.h"
+
+#define SAMPLES_NAME_MAX 400 /* for gradcomp_printable() in messages */
+#define SAMPLES_WORKERS 8u
+
+typedef struct sample_ops {
+	void (*close)(gradcomp_samples *s); /* frees the structure too */
+	/* `index` and `part` have been checked. */
+	const char *(*key)(const gradcomp_samples *s, uint64_t index);
+	int32_t (*label)(const gradcomp_samples *s, uint64_t index);
+	uint32_t (*nparts)(const gradcomp_samples *s, uint64_t index);
+	gradcomp_status (*part)(const gradcomp_samples *s, uint64_t index, uint32_t part, const char **name,
+	                        uint64_t *bytes, gradcomp_error *err);
+	/* As gradcomp_samples_read(); *bytes is set before RANGE is returned. */
+	gradcomp_status (*read)(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf,
+	                        uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+} sample_ops;
+
+struct gradcomp_samples {
+	const sample_ops *ops;
+	gradcomp_sample_format format;
+	uint64_t count;
+	char *path; /* as it was given, for messages */
+	const char *const *classes;
+	uint32_t nclasses;
+};
+
+/* ---- a layout each; they take over `fd` and `path` (malloc) also when they fail ---- */
+
+gradcomp_status folder_open(int fd, char *path, const char *suffixes, uint32_t workers, gradcomp_samples **out,
+                          gradcomp_error *err);
+/* `fd` is a directory with shards, or a shard. */
+gradcomp_status tar_open(int fd, char *path, bool directory, uint32_t workers, gradcomp_samples **out,
+                         gradcomp_error *err);
+gradcomp_status records_open(int fd, char *path, gradcomp_samples **out, gradcomp_error *err);
+
+/* ---- files (beneath.c) ---- */
+
+/* Opens a path below `root`. Symbolic links are followed as long as they stay below
+ * it: EXDEV when one leads out. -1 and errno. */
+int openat_beneath(int root, const char *path, int flags);
+/* The same without openat2(), for kernels before 5.6. */
+int openat_beneath_fallback(int root, const char *path, int flags);
+/* The same for a file of a dataset, which must still be one; open only with OK. */
+struct stat;
+gradcomp_status openat_sample(int root, const char *path, int flags, int *fd, struct stat *st, gradcomp_error *err);
+/* All n bytes at `at`: 1, 0 when the file ends before, -1 and errno. */
+int read_whole(int fd, void *buf, uint64_t n, uint64_t at);
+/* "cannot WHAT NAME: strerror(errno)"; IO, or NOMEM. */
+gradcomp_status samples_fail(gradcomp_error *err, const char *what, const char *name);
+/* RANGE, for a buffer that is too small. */
+gradcomp_status samples_range(gradcomp_error *err, const char *name, uint64_t bytes, uint64_t capacity);
+
+#ifdef __clang_analyzer__ /* as in error.h */
+#define samples_fail(err, what, name) ((void)samples_fail(err, what, name), GRADCOMP_ERR_IO)
+#endif
+
+/* ---- listing (list.c) ---- */
+
+typedef struct file_list {
+	char **paths; /* relative to the root, sorted as bytes */
+	int32_t *labels;
+	uint64_t n;
+	char **folders; /* names of the first folders, sorted: what labels count */
+	uint32_t nfolders;
+	struct list_text **text; /* the memory of the strings, one chain a thread */
+	uint32_t ntext;
+} file_list;
+
+/* Regular files below `root` but hidden ones. `suffixes`: "jpg/png" or NULL. */
+gradcomp_status list_files(int root, const char *name, const char *suffixes, uint32_t workers, file_list *out,
+                           gradcomp_error *err);
+void list_clear(file_list *l);
+/* Whether the name ends in a dot and one of the suffixes, capitals or not. */
+bool list_suffix(const char *name, const char *suffixes);
+
+/* ---- threads (parallel.c) ---- */
+
+/* Calls each(ctx, worker, i) for every i < n on at most `workers` threads, numbered
+ * from 0: the caller's and others that signals pass by. The first failure ends it. */
+gradcomp_status parallel_each(uint64_t n, uint32_t workers,
+                              gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err),
+                              void *ctx, gradcomp_error *err);
+
+#endif

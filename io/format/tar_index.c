@@ -1,0 +1,374 @@
+#include "io/format/tar_names.h"
+#include "io/format/tar_index.h"
+#include "gradcomp/stage.h"
+#include "io/format/samples_internal.h"
+#include "io/format/tar_format.h"
+
+#include <string.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int32_t tar_parse_label(const unsigned char *p, uint64_t n)
+{
+	int64_t v = 0;
+	while (n && (p[n - 1] == '\n' || p[n - 1] == '\r' || p[n - 1] == ' '))
+		n--;
+	if (!n)
+		return -1;
+	for (uint64_t i = 0; i < n; i++) {
+		if (p[i] < '0' || p[i] > '9' || (v = 10 * v + (p[i] - '0')) > INT32_MAX)
+			return -1;
+	}
+	return (int32_t)v;
+}
+
+bool tar_split_name(const char *name, size_t n, size_t *key)
+{
+	const char *slash = memrchr(name, '/', n), *base = slash ? slash + 1 : name;
+	const char *first = memchr(name, '/', n), *end = first ? first : name + n;
+	/* __name__ is for metadata */
+	if (end - name >= 4 && !memcmp(name, "__", 2) && !memcmp(end - 2, "__", 2))
+		return false;
+	const char *dot = memchr(base, '.', (size_t)(name + n - base));
+	if (!dot || dot == base)
+		return false;
+	*key = (size_t)(dot - name);
+	return true;
+}
+
+/* What is read at a time: little where members are long, much where they are short. */
+#define WINDOW 65536u
+#define WINDOW_SMALL 4096u
+#define NEAR 32768u
+#define LABEL_BYTES 16u
+
+struct indexing {
+	int fd;
+	const char *shard;
+	uint64_t bytes;
+	tar_index *x;
+	uint64_t samples_room, parts_room, text_room;
+	/* what extended headers say of the next member */
+	tar_pax pax;
+	char *pax_data, *long_name;
+	unsigned char *window;
+	uint64_t window_at, window_bytes;
+};
+
+GRADCOMP_PRINTF(5, 6)
+static gradcomp_status refuse(const struct indexing *s, gradcomp_status status, uint64_t at, gradcomp_error *err,
+                              const char *fmt, ...)
+{
+	char name[SAMPLES_NAME_MAX / 2], what[SAMPLES_NAME_MAX];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(what, sizeof what, fmt, ap);
+	va_end(ap);
+	return error_set(err, status, "%s: the block at byte %llu %s",
+	                 gradcomp_printable(s->shard, name, sizeof name), (unsigned long long)at, what);
+}
+
+#define bad(s, at, err, ...) refuse(s, GRADCOMP_ERR_INVALID, at, err, __VA_ARGS__)
+#define unsupported(s, at, err, ...) refuse(s, GRADCOMP_ERR_UNSUPPORTED, at, err, __VA_ARGS__)
+
+static gradcomp_status no_memory(const struct indexing *s, gradcomp_error *err)
+{
+	errno = ENOMEM;
+	return samples_fail(err, "index", s->shard);
+}
+
+/* n bytes at `at`, which the file has; NULL and *status when they cannot be read. */
+static const unsigned char *look(struct indexing *s, uint64_t at, uint64_t n, gradcomp_status *status,
+                                 gradcomp_error *err)
+{
+	if (at < s->window_at || at + n > s->window_at + s->window_bytes) {
+		uint64_t want = at - s->window_at < NEAR ? WINDOW : WINDOW_SMALL;
+		if (want > s->bytes - at)
+			want = s->bytes - at;
+		s->window_bytes = 0;
+		int whole = read_whole(s->fd, s->window, want, at);
+		if (whole <= 0) {
+			char name[SAMPLES_NAME_MAX];
+			*status = whole < 0 ? samples_fail(err, "read", s->shard)
+			                    : error_set(err, GRADCOMP_ERR_STATE,
+			                                "%s became shorter while it was read",
+			                                gradcomp_printable(s->shard, name, sizeof name));
+			return NULL;
+		}
+		s->window_at = at;
+		s->window_bytes = want;
+	}
+	return s->window + (at - s->window_at);
+}
+
+/* Makes room for one more of `size` bytes behind n. */
+static bool grow(void *array, uint64_t n, uint64_t more, uint64_t *room, size_t size)
+{
+	void **p = array;
+	if (n + more <= *room)
+		return true;
+	uint64_t want = *room ? *room + *room / 2 : 64;
+	if (want < n + more)
+		want = n + more;
+	void *q = reallocarray(*p, want, size);
+	if (!q)
+		return false;
+	*p = q;
+	*room = want;
+	return true;
+}
+
+/* Appends a string of n bytes and its end to the text; what is in `lower` case is. */
+static bool add_text(struct indexing *s, const char *text, size_t n, bool lower, uint64_t *at)
+{
+	tar_index *x = s->x;
+	if (!grow(&x->text, x->ntext, n + 1, &s->text_room, 1))
+		return false;
+	*at = x->ntext;
+	for (size_t i = 0; i < n; i++)
+		x->text[x->ntext++] = lower && text[i] >= 'A' && text[i] <= 'Z' ? (char)(text[i] + 32) : text[i];
+	x->text[x->ntext++] = 0;
+	return true;
+}
+
+static gradcomp_status add_part(struct indexing *s, const char *name, size_t n, size_t key, uint64_t at,
+                                uint64_t bytes, gradcomp_error *err)
+{
+	tar_index *x = s->x;
+	tar_sample *last = x->nsamples ? &x->samples[x->nsamples - 1] : NULL;
+	tar_part part = {.at = at, .bytes = bytes};
+	char shown[SAMPLES_NAME_MAX / 2];
+	/* The same key once more after another one is a new sample. */
+	bool same = last && strlen(x->text + last->key) == key && !memcmp(x->text + last->key, name, key);
+	if (!same) {
+		tar_sample sample = {.first = x->nparts, .label = -1};
+		if (!grow(&x->samples, x->nsamples, 1, &s->samples_room, sizeof *x->samples) ||
+		    !add_text(s, name, key, false, &sample.key))
+			return no_memory(s, err);
+		last = &x->samples[x->nsamples];
+		*last = sample;
+		x->nsamples++;
+	}
+	if (last->nparts == TAR_PARTS_MAX)
+		return bad(s, at - TAR_BLOCK, err, "is part %u of a sample; there may be %u", TAR_PARTS_MAX + 1,
+		           TAR_PARTS_MAX);
+	if (!grow(&x->parts, x->nparts, 1, &s->parts_room, sizeof *x->parts) ||
+	    !add_text(s, name + key + 1, n - key - 1, true, &part.name))
+		return no_memory(s, err);
+	for (uint64_t i = last->first; i < x->nparts; i++)
+		if (!strcmp(x->text + x->parts[i].name, x->text + part.name))
+			return bad(s, at - TAR_BLOCK, err, "is %s, which the sample has already",
+			           gradcomp_printable(name, shown, sizeof shown));
+	if (!strcmp(x->text + part.name, "cls") && bytes <= LABEL_BYTES) {
+		gradcomp_status status = GRADCOMP_OK;
+		const unsigned char *p = look(s, at, bytes, &status, err);
+		if (!p)
+			return status;
+		last->label = tar_parse_label(p, bytes);
+	}
+	x->parts[x->nparts++] = part;
+	last->nparts++;
+	return GRADCOMP_OK;
+}
+
+/* The data of an extended header, terminated, in memory of its own. */
+static gradcomp_status take_extra(struct indexing *s, uint64_t at, uint64_t n, char **out, gradcomp_error *err)
+{
+	if (n > TAR_EXTRA_MAX)
+		return bad(s, at - TAR_BLOCK, err, "is an extended header of %llu bytes; it may have %u",
+		           (unsigned long long)n, TAR_EXTRA_MAX);
+	char *p = malloc(n + 1);
+	if (!p)
+		return no_memory(s, err);
+	int whole = read_whole(s->fd, p, n, at);
+	if (whole <= 0) {
+		free(p);
+		errno = whole < 0 ? errno : EIO;
+		return samples_fail(err, "read", s->shard);
+	}
+	p[n] = 0;
+	*out = p;
+	return GRADCOMP_OK;
+}
+
+static void forget_extra(struct indexing *s)
+{
+	free(s->pax_data);
+	free(s->long_name);
+	s->pax_data = s->long_name = NULL;
+	s->pax = (tar_pax){0};
+}
+
+/* A pax header before one member ('x') or before all that follow ('g'). */
+static gradcomp_status take_pax(struct indexing *s, uint64_t at, uint64_t n, bool global, gradcomp_error *err)
+{
+	char *data = NULL;
+	gradcomp_status status = take_extra(s, at, n, &data, err);
+	tar_pax pax = {0};
+	if (status)
+		return status;
+	const char *why = tar_parse_pax(data, n, &pax);
+	if (!why && global && (pax.path || pax.has_size || pax.sparse))
+		why = "gives all members one name or size";
+	if (!why && pax.path && memchr(pax.path, 0, pax.path_bytes))
+		why = "has a name with a zero byte in it";
+	if (why)
+		status = bad(s, at - TAR_BLOCK, err, "%s", why);
+	if (why || global) {
+		free(data);
+		return status;
+	}
+	free(s->pax_data);
+	s->pax_data = data;
+	s->pax = pax;
+	return status;
+}
+
+static gradcomp_status take_long_name(struct indexing *s, uint64_t at, uint64_t n, gradcomp_error *err)
+{
+	free(s->long_name);
+	s->long_name = NULL;
+	return take_extra(s, at, n, &s->long_name, err);
+}
+
+/* A member with header `h` at `at`; *size is what its data takes. */
+static gradcomp_status take_member(struct indexing *s, uint64_t at, const tar_header *h, uint64_t *size,
+                                   gradcomp_error *err)
+{
+	const char *name = s->pax.path ? s->pax.path : s->long_name ? s->long_name : h->name;
+	size_t n = s->pax.path ? s->pax.path_bytes : strlen(name), key = 0;
+	bool part = tar_split_name(name, n, &key);
+	char shown[SAMPLES_NAME_MAX / 2];
+	gradcomp_status status = GRADCOMP_OK;
+	*size = s->pax.has_size && h->type == '0' ? s->pax.size : h->size;
+	/* In place of the newline behind it. */
+	if (s->pax.path)
+		s->pax_data[s->pax.path - s->pax_data + (ptrdiff_t)n] = 0;
+	gradcomp_printable(name, shown, sizeof shown);
+	if (h->type == 'S' || s->pax.sparse)
+		status =
+			unsupported(s, at, err,
+		                    "is %s, a sparse member: write it without holes (tar without --sparse)", shown);
+	else if (h->type == 'M')
+		status = unsupported(s, at, err, "is %s, the rest of a member that began in another volume", shown);
+	else if (part && (h->type == '1' || h->type == '2'))
+		status = unsupported(s, at, err,
+		                     "is %s, a %s link: a part of a sample must be there itself (tar --dereference "
+		                     "--hard-dereference)",
+		                     shown, h->type == '1' ? "hard" : "symbolic");
+	else if (*size > s->bytes - at - TAR_BLOCK)
+		status = bad(s, at, err,
+		             "is %s with %llu bytes, and the file ends %llu bytes behind it: the archive was cut "
+		             "off",
+		             shown, (unsigned long long)*size, (unsigned long long)(s->bytes - at - TAR_BLOCK));
+	else if (part && h->type == '0')
+		status = add_part(s, name, n, key, at + TAR_BLOCK, *size, err);
+	forget_extra(s);
+	return status;
+}
+
+/* Where what follows a block of zeros at `at` begins: a sparse file may have any number. */
+static uint64_t behind_hole(const struct indexing *s, uint64_t at)
+{
+	off_t data = lseek(s->fd, (off_t)at, SEEK_DATA);
+	if (data < 0 || (uint64_t)data > s->bytes)
+		return data >= 0 || errno == ENXIO ? s->bytes : at;
+	return (uint64_t)data > at ? (uint64_t)data - (uint64_t)data % TAR_BLOCK : at;
+}
+
+static gradcomp_status refuse_compressed(struct indexing *s, gradcomp_error *err)
+{
+	char name[SAMPLES_NAME_MAX];
+	gradcomp_status status = GRADCOMP_OK;
+	uint64_t n = s->bytes < TAR_BLOCK ? s->bytes : TAR_BLOCK;
+	const unsigned char *head = look(s, 0, n, &status, err);
+	const char *how = head ? tar_compression(head, n) : NULL;
+	if (how)
+		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                   "%s is compressed (%s): unpack the shard, it is read in parts",
+		                   gradcomp_printable(s->shard, name, sizeof name), how);
+	return status;
+}
+
+static gradcomp_status index_all(struct indexing *s, gradcomp_error *err)
+{
+	bool ended = false; /* the last block was of zeros */
+	gradcomp_status status = refuse_compressed(s, err);
+	uint64_t at = 0, size;
+	tar_header h;
+	while (!status && s->bytes - at >= TAR_BLOCK) {
+		const unsigned char *block = look(s, at, TAR_BLOCK, &status, err);
+		if (!block)
+			return status;
+		if (tar_is_zero(block)) {
+			if (s->pax_data || s->long_name)
+				return bad(s, at, err, "is the end of the archive, where a member was announced");
+			/* Archives may follow each other in a file. Holes are looked for now and then. */
+			if (!ended || at % WINDOW == 0)
+				at = behind_hole(s, at + TAR_BLOCK);
+			else
+				at += TAR_BLOCK;
+			ended = true;
+			continue;
+		}
+		const char *why = tar_parse_header(block, &h);
+		if (why)
+			return bad(s, at, err, "%s", why);
+		ended = false;
+		size = h.size;
+		if (strchr("xgXLK", h.type) && size > s->bytes - at - TAR_BLOCK)
+			return bad(s, at, err,
+			           "announces %llu bytes and the file ends before: the archive was cut off",
+			           (unsigned long long)size);
+		if (h.type == 'x' || h.type == 'X' || h.type == 'g')
+			status = take_pax(s, at + TAR_BLOCK, size, h.type == 'g', err);
+		else if (h.type == 'L')
+			status = take_long_name(s, at + TAR_BLOCK, size, err);
+		else if (h.type != 'K')
+			status = take_member(s, at, &h, &size, err);
+		at += TAR_BLOCK + size;
+		if (at % TAR_BLOCK)
+			at += TAR_BLOCK - at % TAR_BLOCK;
+		if (!status && at > s->bytes)
+			return bad(s, s->bytes, err, "is missing: the archive was cut off");
+	}
+	if (!status && !ended)
+		return bad(s, at, err, "should be the end of the archive: it was cut off or not finished");
+	return status;
+}
+
+static void shrink(void *array, uint64_t n, size_t size)
+{
+	void **p = array, *q = n ? reallocarray(*p, n, size) : NULL;
+	if (q)
+		*p = q;
+}
+
+gradcomp_status tar_index_make(int fd, uint64_t bytes, const char *name, tar_index *out, gradcomp_error *err)
+{
+	struct indexing s = {.fd = fd, .shard = name, .bytes = bytes, .x = out, .window = malloc(WINDOW)};
+	*out = (tar_index){0};
+	gradcomp_status status = s.window ? index_all(&s, err) : no_memory(&s, err);
+	forget_extra(&s);
+	free(s.window);
+	if (status) {
+		tar_index_clear(out);
+		return status;
+	}
+	shrink(&out->samples, out->nsamples, sizeof *out->samples);
+	shrink(&out->parts, out->nparts, sizeof *out->parts);
+	shrink(&out->text, out->ntext, 1);
+	return GRADCOMP_OK;
+}
+
+void tar_index_clear(tar_index *x)
+{
+	free(x->samples);
+	free(x->parts);
+	free(x->text);
+	*x = (tar_index){0};
+}

@@ -1,0 +1,104 @@
+/* Listing a directory, a piece at a time. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/source/nfs/nfs.h"
+
+/* An entry that came without attributes is looked up; one that is gone by then is left
+ * out, as if it had gone before. */
+static gradcomp_status attributes(struct nfs_reader *r, const char *dir, const char *name, source_stat *st, bool *gone,
+                                  gradcomp_error *err)
+{
+	char path[4096 + 4096];
+	struct nfs_call call = {0};
+	snprintf(path, sizeof path, "%s%s%s", dir, *dir ? "/" : "", name);
+	gradcomp_status status = strchr(name, '/') ? nfs_failed((struct nfs_source *)r->base.from, EBADMSG, "list", dir, err)
+	                                           : nfs_find(r, path, &call, err);
+	*st = call.st;
+	*gone = status == GRADCOMP_ERR_NOTFOUND;
+	return *gone ? GRADCOMP_OK : status;
+}
+
+static gradcomp_status entries(struct nfs_reader *r, const char *dir, const struct nfs_page *page, source_each *each,
+                               void *ctx, gradcomp_error *err)
+{
+	gradcomp_status status = GRADCOMP_OK;
+	for (size_t i = 0; !status && i < page->n; i++) {
+		const char *name = page->names + page->entries[i].name;
+		source_stat st = page->entries[i].st;
+		bool gone = false;
+		if (!strcmp(name, ".") || !strcmp(name, ".."))
+			continue;
+		if (!page->entries[i].known)
+			status = attributes(r, dir, name, &st, &gone, err);
+		if (!status && !gone)
+			status = each(ctx, name, &st, err);
+	}
+	return status;
+}
+
+gradcomp_status nfs_reader_list(source_reader *base, const char *dir, source_each *each, void *ctx, gradcomp_error *err)
+{
+	struct nfs_reader *r = (struct nfs_reader *)base;
+	struct nfs_source *s = (struct nfs_source *)base->from;
+	const struct nfs_handle *fh;
+	gradcomp_status status = nfs_dir(r, dir, strlen(dir), &fh, err);
+	if (status)
+		return status;
+	struct nfs_handle handle = *fh;
+	struct nfs_page page = {0};
+	struct nfs_call call = {.kind = NFS_READDIR, .fh = &handle, .page = &page};
+	do {
+		call.state = NFS_NEW;
+		if ((status = nfs_request(r, &call, err)))
+			break;
+		/* A listing that does not get on has no end. */
+		if (!call.error && !page.eof && (!page.n || page.cookie == call.at))
+			call.error = EBADMSG;
+		if (call.error)
+			status = nfs_failed(s, call.error, "list", dir, err);
+		else
+			status = entries(r, dir, &page, each, ctx, err);
+		call.at = page.cookie;
+	} while (!status && !page.eof);
+	free(page.entries);
+	free(page.names);
+	return status;
+}
+
+/* A piece of a directory, copied out of the server's answer. */
+
+
+/* Room for `more` behind `n`, twice as much when there is none. */
+static int make_room(void **array, size_t n, size_t more, size_t *capacity, size_t bytes)
+{
+	if (more <= *capacity - n)
+		return 0;
+	size_t size = 2 * (n + more);
+	void *p = reallocarray(*array, size, bytes);
+	if (!p)
+		return ENOMEM;
+	*array = p;
+	*capacity = size;
+	return 0;
+}
+
+int nfs_page_add(struct nfs_page *page, const char *name, size_t n, uint64_t cookie, const source_stat *st)
+{
+	if (!n || n > 4096 || memchr(name, 0, n))
+		return EBADMSG;
+	if (make_room((void **)&page->entries, page->n, 1, &page->capacity, sizeof *page->entries) ||
+	    make_room((void **)&page->names, page->used, n + 1, &page->size, 1))
+		return ENOMEM;
+	struct nfs_page_entry *e = &page->entries[page->n++];
+	*e = (struct nfs_page_entry){.name = page->used, .known = st != NULL};
+	if (st)
+		e->st = *st;
+	memcpy(page->names + page->used, name, n);
+	page->names[page->used + n] = 0;
+	page->used += n + 1;
+	page->cookie = cookie;
+	return 0;
+}

@@ -1,0 +1,394 @@
+/* Filling data/ of a temporary directory from the manifest. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "io/transfer/chunks.h"
+#include "io/stage/staging.h"
+#include "io/cache/cache.h"
+#include "io/stage/coop.h"
+
+struct populate {
+	stage_run *run;
+	stage_manifest *m;
+	atomic_uint_fast64_t resumed;
+};
+
+void stage_needs(const stage_manifest *m, uint64_t block, uint64_t *bytes, uint64_t *inodes)
+{
+	*bytes = *inodes = 0;
+	for (size_t i = 0; i < m->n; i++) {
+		const stage_entry *e = &m->entries[i];
+		uint64_t size = e->type == STAGE_DIR ? block : e->stored < e->size ? e->stored : e->size;
+		if (e->sealed)
+			continue;
+		*bytes += (size + block - 1) / block * block;
+		*inodes += e->type != STAGE_HARDLINK;
+	}
+}
+
+gradcomp_status stage_check_space(stage_run *run, const stage_manifest *m, int area, gradcomp_error *err)
+{
+	char need[32], left[32];
+	uint64_t bytes, inodes;
+	struct statvfs fs;
+	if (fstatvfs(area, &fs) < 0 || !fs.f_frsize)
+		return error_cannot(err, "ask for the free space of", run->where);
+	stage_needs(m, fs.f_frsize, &bytes, &inodes);
+	if (bytes > (uint64_t)fs.f_bavail * fs.f_frsize)
+		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %s, %s free on %s", gradcomp_size_text(bytes, need),
+		                 gradcomp_size_text((uint64_t)fs.f_bavail * fs.f_frsize, left), run->where);
+	if (fs.f_files && inodes > fs.f_favail)
+		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %llu inodes, %llu free on %s",
+		                 (unsigned long long)inodes, (unsigned long long)fs.f_favail, run->where);
+	return GRADCOMP_OK;
+}
+
+/* A directory that can be written to: a new one, or the one that an interrupted copy has.
+ * fchmodat() would follow a link in its place. */
+static int make_dir(int parent, const char *name)
+{
+	struct stat st;
+	if ((mkdirat(parent, name, 0700) < 0 && errno != EEXIST) ||
+	    fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return -1;
+	if (!S_ISDIR(st.st_mode)) {
+		errno = ENOTDIR;
+		return -1;
+	}
+	return fchmodat(parent, name, 0700, 0);
+}
+
+static gradcomp_status make_dirs(struct populate *f, dirwalk *to, gradcomp_error *err)
+{
+	for (size_t i = 0; i < f->m->n; i++) {
+		const stage_entry *e = &f->m->entries[i];
+		const char *base;
+		if (e->type != STAGE_DIR || !*e->path)
+			continue;
+		/* Writable while it is filled; its own mode comes last. */
+		int dir = dirwalk_parent(to, e->path, &base);
+		if (dir < 0 || make_dir(dir, base) < 0)
+			return stage_write_failed(f->run, e->path, err);
+		gradcomp_status status = stage_run_tick(f->run, err);
+		if (status)
+			return status;
+	}
+	return GRADCOMP_OK;
+}
+
+/* A file that a dead producer finished: its journal is a claim. */
+static gradcomp_status check_file(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
+{
+	struct populate *f = ctx;
+	stage_entry *e = &f->m->entries[i];
+	(void)err;
+	if (e->type != STAGE_FILE || !e->sealed)
+		return GRADCOMP_OK;
+	e->sealed = stage_check(f->run, w, e) == 1;
+	if (e->sealed) {
+		atomic_fetch_add(&f->resumed, e->size);
+		atomic_fetch_add(&f->run->files, 1);
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status make_links(struct populate *f, dirwalk *to, dirwalk *old, gradcomp_error *err)
+{
+	for (size_t i = 0; i < f->m->n; i++) {
+		const stage_entry *e = &f->m->entries[i];
+		const char *base, *first;
+		if (e->type != STAGE_SYMLINK && e->type != STAGE_HARDLINK)
+			continue;
+		int dir = dirwalk_parent(to, e->path, &base), from = -1;
+		if (dir < 0 || (unlinkat(dir, base, 0) < 0 && errno != ENOENT))
+			return stage_write_failed(f->run, e->path, err);
+		if (e->type == STAGE_SYMLINK) {
+			if (symlinkat(e->target, dir, base) < 0)
+				return stage_write_failed(f->run, e->path, err);
+		} else {
+			from = dirwalk_parent(old, e->target, &first);
+			if (from < 0 || linkat(from, first, dir, base, 0) < 0)
+				return stage_write_failed(f->run, e->path, err);
+			atomic_fetch_add(&f->run->files, 1);
+		}
+		gradcomp_status status = stage_run_tick(f->run, err);
+		if (status)
+			return status;
+	}
+	return GRADCOMP_OK;
+}
+
+/* From the leaves up, since a directory that cannot be written any more can
+ * still be entered. */
+static gradcomp_status set_dir_modes(struct populate *f, dirwalk *to, int temp, gradcomp_error *err)
+{
+	for (size_t i = f->m->n; i-- > 0;) {
+		const stage_entry *e = &f->m->entries[i];
+		const char *base = "data";
+		if (e->type != STAGE_DIR)
+			continue;
+		int dir = *e->path ? dirwalk_parent(to, e->path, &base) : temp;
+		if (dir < 0 || fchmodat(dir, base, e->mode, 0) < 0)
+			return stage_write_failed(f->run, e->path, err);
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status open_data(stage_run *run, int temp, int *data, gradcomp_error *err)
+{
+	if (make_dir(temp, "data") < 0 ||
+	    (*data = openat(temp, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
+		return stage_write_failed(run, "data", err);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status stage_populate_begin(stage_run *run, stage_manifest *m, int temp, stage_partial *out,
+                                 gradcomp_error *err)
+{
+	struct populate f = {.run = run, .m = m};
+	dirwalk to;
+	*out = (stage_partial){.temp = temp, .data = -1};
+	gradcomp_status status = open_data(run, temp, &out->data, err);
+	if (!status && !(out->wanted = calloc(1, m->n / 8 + 1)))
+		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of %zu files", m->n);
+	if (status)
+		return status;
+	stage_run_phase(run, GRADCOMP_STAGE_COPY, m->files, m->bytes);
+	dirwalk_begin(&to, out->data);
+	status = make_dirs(&f, &to, err);
+	dirwalk_end(&to);
+	if (!status)
+		status = stage_pool(run, m->n, NULL, out->data, check_file, &f, err);
+	for (size_t i = 0; i < m->n; i++)
+		if (m->entries[i].type == STAGE_FILE && !m->entries[i].sealed)
+			entry_bit_set(out->wanted, i);
+	out->resumed = atomic_load(&f.resumed);
+	atomic_store(&run->bytes, out->resumed); /* without what was read and found wrong */
+	return status;
+}
+
+gradcomp_status stage_populate_end(stage_run *run, stage_manifest *m, const stage_partial *partial, gradcomp_error *err)
+{
+	struct populate f = {.run = run, .m = m};
+	dirwalk to, old;
+	dirwalk_begin(&to, partial->data);
+	dirwalk_begin(&old, partial->data);
+	gradcomp_status status = make_links(&f, &to, &old, err);
+	if (!status)
+		status = set_dir_modes(&f, &to, partial->temp, err);
+	dirwalk_end(&to);
+	dirwalk_end(&old);
+	return status;
+}
+
+void stage_populate_free(stage_partial *partial)
+{
+	if (partial->data >= 0)
+		close(partial->data);
+	free(partial->wanted);
+	*partial = (stage_partial){.data = -1};
+}
+
+static gradcomp_status look_again(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
+{
+	const struct populate *f = ctx;
+	const stage_entry *e = &f->m->entries[i];
+	char name[STAGE_NAME_MAX];
+	source_stat st;
+	if (e->type != STAGE_DIR)
+		return GRADCOMP_OK;
+	gradcomp_status status = source_lookup(w->from, e->path, &st, err);
+	if (status == GRADCOMP_OK && S_ISDIR(st.mode) && st.mtime_ns == e->mtime_ns)
+		return GRADCOMP_OK;
+	if (status && status != GRADCOMP_ERR_NOTFOUND)
+		return status;
+	atomic_store(&f->run->changed, true);
+	return error_set(err, GRADCOMP_ERR_STATE, "the source changed while it was staged: names came or went in %s",
+	                 gradcomp_printable(*e->path ? e->path : f->run->source, name, sizeof name));
+}
+
+gradcomp_status stage_unchanged(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err)
+{
+	struct populate f = {.run = run, .m = m};
+	return stage_pool(run, m->n, from, -1, look_again, &f, err);
+}
+
+/* Making a copy on the nodes that have none: room, the files that are there from an
+ * interrupted one, the exchange, and its publication when all nodes have all. */
+
+
+#define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+
+struct populate_state {
+	staging *s;
+	bool making; /* this node has the right to */
+	int temp;
+	stage_partial partial;
+	unsigned char *needed;
+	source *copy; /* this node's, for the others */
+	bool ended;   /* before its end: another node has failed */
+	bool published;
+};
+
+static gradcomp_status ensure_space(staging *s, gradcomp_error *err)
+{
+	uint64_t bytes, inodes;
+	struct statvfs fs;
+	if (fstatvfs(s->area, &fs) < 0 || !fs.f_frsize)
+		return error_cannot(err, "ask for the free space of", s->run->where);
+	stage_needs(&s->m, fs.f_frsize, &bytes, &inodes);
+	return cache_ensure_space(s->run, s->area, s->key, bytes, inodes, err);
+}
+
+/* What a dead producer left is gone on with. */
+static gradcomp_status begin(struct populate_state *p, gradcomp_error *err)
+{
+	staging *s = p->s;
+	char name[STAGE_KEY_BYTES + 8];
+	gradcomp_status status;
+	for (size_t i = 0; i < s->m.n; i++)
+		s->m.entries[i].sealed = false; /* checksums of another node's copy */
+	stage_sweep(s->area, s->key);
+	snprintf(name, sizeof name, "%s.tmp", s->key);
+	s->run->bytes_total = s->m.bytes;
+	if ((mkdirat(s->area, name, 0700) < 0 && errno != EEXIST) ||
+	    (p->temp = openat(s->area, name, OPEN_DIR)) < 0)
+		return stage_write_failed(s->run, name, err);
+	resume_log_read(&s->m, p->temp);
+	if (!(status = ensure_space(s, err)))
+		status = stage_populate_begin(s->run, &s->m, p->temp, &p->partial, err);
+	s->resumed = p->partial.resumed;
+	return status;
+}
+
+/* Which files are to be exchanged. */
+static gradcomp_status agree_on_files(struct populate_state *p, gradcomp_error *err)
+{
+	staging *s = p->s;
+	size_t n = s->m.n / 8 + 1;
+	gradcomp_status status = GRADCOMP_OK;
+	if (!(p->needed = calloc(1, n)))
+		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of %zu files", s->m.n);
+	else if (p->making)
+		status = begin(p, err);
+	if ((status = stage_group_agree(s->stage_group, status, err)))
+		return status;
+	if (p->making)
+		memcpy(p->needed, p->partial.wanted, n);
+	return s->run->options->mode == GRADCOMP_STAGE_SHARD ? GRADCOMP_OK : stage_group_or(s->stage_group, p->needed, n, err);
+}
+
+static gradcomp_status open_copy(struct populate_state *p, gradcomp_error *err)
+{
+	char path[4096 + STAGE_KEY_BYTES + 8];
+	snprintf(path, sizeof path, "%s/%s/data", p->s->run->where, p->s->key);
+	return source_open(p->s->run->config, path, stage_run_wait(p->s->run), &p->copy, err);
+}
+
+/* Those who have a copy give it to the others; where nobody has one, all read. */
+static gradcomp_status copy(struct populate_state *p, const unsigned char *holders, gradcomp_error *err)
+{
+	static const transfer_ring alone = {.nnodes = 1};
+	staging *s = p->s;
+	bool shard = s->run->options->mode == GRADCOMP_STAGE_SHARD, some = false;
+	size_t me = (size_t)s->stage_group->ring.node;
+	transfer_counts counts = {0};
+	transfer *x = NULL;
+	gradcomp_status status = shard ? GRADCOMP_OK : stage_group_ring(s->stage_group, err);
+	for (size_t i = 0; !shard && i < (size_t)s->stage_group->ring.nnodes; i++)
+		some = some || entry_bit(holders, i);
+	transfer_params params = {.run = s->run, .m = &s->m, .ring = shard ? &alone : &s->stage_group->ring, .server = !some,
+	                      .owners = some ? holders : NULL, .needed = p->needed,
+	                      .wanted = p->making ? p->partial.wanted : NULL, .temp = p->temp,
+	                      .data = p->partial.data};
+	if (!status && some && entry_bit(holders, me) && !(status = open_copy(p, err)))
+		params.from = p->copy;
+	else if (!status && !some && (p->making || !shard) && !(status = staging_open(s, err)))
+		params.from = s->from;
+	if (!status && !p->making)
+		stage_run_phase(s->run, GRADCOMP_STAGE_COPY, s->m.files, s->m.bytes);
+	if (!status && (p->making || !shard))
+		status = transfer_begin(&params, &x, err);
+	status = stage_group_agree(s->stage_group, status, err);
+	if (!x)
+		return status;
+	if (status) {
+		transfer_end(x, false, &counts, NULL);
+		return status;
+	}
+	status = transfer_end(x, true, &counts, err);
+	s->read += counts.read;
+	s->received += counts.received;
+	p->ended = counts.ended;
+	return status;
+}
+
+/* All that makes it a copy but its name. */
+static gradcomp_status complete(struct populate_state *p, const unsigned char *holders, gradcomp_error *err)
+{
+	staging *s = p->s;
+	gradcomp_status status = copy(p, holders, err);
+	if (!status && !p->ended && p->making)
+		status = stage_populate_end(s->run, &s->m, &p->partial, err);
+	/* One node's look at the source is enough. */
+	if (!status && !p->ended && s->from && !s->stage_group->ring.node)
+		status = stage_unchanged(s->run, &s->m, s->from, err);
+	if (!status && !p->ended && p->making && s->run->options->flags & GRADCOMP_STAGE_VERIFY)
+		status = stage_verify(s->run, &s->m, p->temp, err);
+	if ((status = stage_group_agree(s->stage_group, status, err)) || !p->ended)
+		return status;
+	return error_set(err, GRADCOMP_ERR_INTERNAL, "an exchange ended and no node says why");
+}
+
+static gradcomp_status publish(struct populate_state *p, gradcomp_error *err)
+{
+	staging *s = p->s;
+	stage_run_phase(s->run, GRADCOMP_STAGE_SYNC, s->m.files, s->m.bytes);
+	gradcomp_status status = stage_run_tick(s->run, err);
+	if (!status && s->run->options->flags & GRADCOMP_STAGE_SHARED)
+		status = cache_open_to_all(s->run, s->area, s->key, p->temp, &s->m, err);
+	if (!status && !(status = stage_publish(s->run, &s->m, s->area, s->key, p->temp, err))) {
+		p->published = true;
+		s->stale[0] = 0;
+	}
+	return status;
+}
+
+/* A copy that somebody's death, or another node's failure, interrupted is gone on with by
+ * the next job; where this node's disk or its user was the reason, it only takes room. */
+static void abandon(struct populate_state *p, gradcomp_status status)
+{
+	staging *s = p->s;
+	char name[STAGE_KEY_BYTES + 8];
+	if (s->stage_group->ring.nnodes > 1 && status != GRADCOMP_ERR_STATE && !atomic_load(&s->run->unwritable))
+		return;
+	snprintf(name, sizeof name, "%s.tmp", s->key);
+	if (dirwalk_remove(s->area, name) < 0)
+		stage_run_notice(s->run, "%s/%s could not be removed", s->run->where, name);
+}
+
+gradcomp_status staging_populate(staging *s, staging_state state, const unsigned char *holders, gradcomp_error *err)
+{
+	struct populate_state p = {.s = s, .making = state == STAGING_LOCKED, .temp = -1, .partial = {.data = -1}};
+	gradcomp_status status = GRADCOMP_OK;
+	if (s->run->options->mode != GRADCOMP_STAGE_SHARD)
+		status = stage_group_manifest(s->stage_group, &s->m, err);
+	if (!status && strcmp(s->m.key, s->key))
+		status = error_set(err, GRADCOMP_ERR_INTERNAL, "the list of %s has another key than was agreed", s->source);
+	if (!(status = stage_group_agree(s->stage_group, status, err)) && !(status = agree_on_files(&p, err)) &&
+	    !(status = complete(&p, holders, err)) && p.making)
+		status = publish(&p, err);
+	stage_populate_free(&p.partial);
+	source_close(p.copy);
+	free(p.needed);
+	if (p.temp >= 0)
+		close(p.temp);
+	if (status && p.temp >= 0 && !p.published)
+		abandon(&p, status);
+	return status;
+}

@@ -1,0 +1,288 @@
+/* gradcomp_stage(): from a source to a published copy. */
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/cache/cache.h"
+#include "config/config.h"
+#include "io/stage/coop.h"
+#include "transport/core/wire.h"
+
+#define ATTEMPTS 3
+#define FLAGS (GRADCOMP_STAGE_VERIFY | GRADCOMP_STAGE_DRY_RUN | GRADCOMP_STAGE_CONTENT | GRADCOMP_STAGE_SHARED)
+
+/* ---- what node 0 finds --------------------------------------------------------- */
+
+/* Bytes only: the same on all machines. */
+struct finding {
+	unsigned char options[SHA256_BYTES];
+	char key[STAGE_KEY_BYTES], source[4096], file[256];
+	unsigned char mounted, files[8], bytes[8];
+};
+
+/* All nodes must want the same. */
+static void digest_options(const gradcomp_stage_options *o, unsigned char digest[SHA256_BYTES])
+{
+	unsigned char numbers[8];
+	sha256 hash;
+	put32(numbers, o->flags);
+	put32(numbers + 4, (uint32_t)o->mode);
+	sha256_init(&hash);
+	sha256_update(&hash, numbers, sizeof numbers);
+	sha256_update(&hash, o->source, strlen(o->source));
+	sha256_final(&hash, digest);
+}
+
+/* A copy of the source inside the source would have no end. */
+static gradcomp_status check_apart(stage_run *run, const char *source, gradcomp_error *err)
+{
+	char name[STAGE_NAME_MAX], real[PATH_MAX];
+	size_t n = strlen(source);
+	if (!realpath(run->where, real))
+		return error_cannot(err, "find", run->where);
+	if (strncmp(real, source, n) || (real[n] && real[n] != '/' && n > 1))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID,
+	                 "the cache %s is inside %s; stage something smaller or set stage.cache_dir", run->where,
+	                 gradcomp_printable(source, name, sizeof name));
+}
+
+static gradcomp_status open_cache_area(staging *s, gradcomp_error *err)
+{
+	bool dry = s->run->options->flags & GRADCOMP_STAGE_DRY_RUN;
+	gradcomp_status status = cache_open_area(s->run, !dry, &s->area, err);
+	return dry && status == GRADCOMP_ERR_NOTFOUND ? GRADCOMP_OK : status;
+}
+
+static gradcomp_status list_source(staging *s, gradcomp_error *err)
+{
+	const stage_run *run = s->run;
+	char size[32], limit[32], name[STAGE_NAME_MAX];
+	gradcomp_status status = staging_open(s, err);
+	if (status)
+		return status;
+	if (!(s->m.source = strdup(source_name(s->from))))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
+	s->run->source = s->m.source;
+	if (run->options->flags & GRADCOMP_STAGE_SHARED && !cache_is_shared(run->config, s->m.source))
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is not a source that stage.shared declares",
+		                 gradcomp_printable(s->m.source, name, sizeof name));
+	if (s->area >= 0 && source_is_mounted(s->from) && (status = check_apart(s->run, s->m.source, err)))
+		return status;
+	if ((status = stage_list(s->run, &s->m, s->from, err)))
+		return status;
+	if (run->max_bytes && s->m.bytes > run->max_bytes)
+		return error_set(err, GRADCOMP_ERR_RANGE, "the dataset has %s; stage.max_bytes allows %s",
+		                 gradcomp_size_text(s->m.bytes, size), gradcomp_size_text(run->max_bytes, limit));
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status pack_finding(const staging *s, struct finding *f, gradcomp_error *err)
+{
+	const char *file = source_is_file(s->from);
+	memcpy(f->key, s->m.key, sizeof f->key);
+	f->mounted = source_is_mounted(s->from);
+	put64(f->files, s->m.files);
+	put64(f->bytes, s->m.bytes);
+	if (snprintf(f->source, sizeof f->source, "%s", s->m.source) < (int)sizeof f->source &&
+	    snprintf(f->file, sizeof f->file, "%s", file ? file : "") < (int)sizeof f->file)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "the name of the source is too long");
+}
+
+/* Node 0 lists the source; the others are told what it is. */
+static gradcomp_status find_source(staging *s, gradcomp_error *err)
+{
+	struct finding f = {.mounted = 0};
+	unsigned char mine[SHA256_BYTES];
+	gradcomp_status status = GRADCOMP_OK;
+	digest_options(s->run->options, mine);
+	memcpy(f.options, mine, sizeof mine);
+	if (s->run->options->mode != GRADCOMP_STAGE_LINK)
+		status = open_cache_area(s, err);
+	if (!status && !s->stage_group->ring.node && !(status = list_source(s, err)))
+		status = pack_finding(s, &f, err);
+	if ((status = stage_group_agree(s->stage_group, status, err)) || (status = stage_group_bcast(s->stage_group, &f, sizeof f, err)))
+		return status;
+	if (memcmp(f.options, mine, sizeof mine))
+		status = error_set(err, GRADCOMP_ERR_MISMATCH, "this node stages another source, or in another way, than node 0");
+	f.key[sizeof f.key - 1] = f.source[sizeof f.source - 1] = f.file[sizeof f.file - 1] = 0;
+	memcpy(s->key, f.key, sizeof s->key);
+	memcpy(s->source, f.source, sizeof s->source);
+	memcpy(s->file, f.file, sizeof s->file);
+	s->mounted = f.mounted;
+	s->files = get64(f.files);
+	s->bytes = get64(f.bytes);
+	s->run->source = s->source;
+	if (!status && s->area >= 0 && s->mounted && s->stage_group->ring.node)
+		status = check_apart(s->run, s->source, err);
+	return stage_group_agree(s->stage_group, status, err);
+}
+
+/* Free space is asked of the area, or of the place where it would be. */
+static gradcomp_status look_only(stage_run *run, staging *s, gradcomp_error *err)
+{
+	char damage[sizeof err->text];
+	if (s->area < 0) {
+		char *dir = strdup(run->where);
+		for (char *slash; dir && s->area < 0 && (slash = strrchr(dir, '/')); *slash = 0)
+			s->area = open(slash == dir ? "/" : dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+		free(dir);
+		return stage_check_space(run, &s->m, s->area, err);
+	}
+	int found = stage_published(run, &s->m, s->area, s->key, run->options->flags & GRADCOMP_STAGE_VERIFY, damage, err);
+	if (found < 0)
+		return (gradcomp_status)found;
+	s->cached = found;
+	if (*damage)
+		stage_run_notice(run, "the cached copy is damaged (%s)", damage);
+	return found ? GRADCOMP_OK : stage_check_space(run, &s->m, s->area, err);
+}
+
+/* ---- modes --------------------------------------------------------------------- */
+
+/* Nothing is copied: there has to be a path, and this node has to reach it. */
+static gradcomp_status link_source(staging *s, gradcomp_error *err)
+{
+	source_reader *r = NULL;
+	source_stat st;
+	gradcomp_status status = GRADCOMP_OK;
+	if (!s->mounted)
+		status = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s is not mounted: mode link has no path to give", s->source);
+	else if (!(status = staging_open(s, err)) &&
+	         !(status = source_reader_open(s->from, stage_run_wait(s->run), &r, err)))
+		status = source_lookup(r, s->file, &st, err);
+	source_reader_close(r);
+	return stage_group_agree(s->stage_group, status, err);
+}
+
+/* What this node's part of the dataset is, in place of all. */
+static gradcomp_status take_shard(staging *s, gradcomp_error *err)
+{
+	gradcomp_status status = stage_group_manifest(s->stage_group, &s->m, err);
+	if (!status)
+		status = staging_shard(&s->m, s->stage_group->ring.node, s->stage_group->ring.nnodes, err);
+	memcpy(s->key, s->m.key, sizeof s->key);
+	s->files = s->m.files;
+	s->bytes = s->m.bytes;
+	return stage_group_agree(s->stage_group, status, err);
+}
+
+static gradcomp_status copy_source(staging *s, gradcomp_error *err)
+{
+	stage_run *run = s->run;
+	gradcomp_status status = GRADCOMP_OK;
+	if (run->options->mode == GRADCOMP_STAGE_SHARD && (status = take_shard(s, err)))
+		return status;
+	if (!(run->options->flags & GRADCOMP_STAGE_DRY_RUN))
+		return staging_complete(s, err);
+	if (run->options->mode != GRADCOMP_STAGE_SHARD && (status = stage_group_manifest(s->stage_group, &s->m, err)))
+		return status;
+	return stage_group_agree(s->stage_group, look_only(run, s, err), err);
+}
+
+static gradcomp_status fill_result(const staging *s, gradcomp_stage_result *r, gradcomp_error *err)
+{
+	bool link = s->run->options->mode == GRADCOMP_STAGE_LINK;
+	int n = link ? snprintf(r->path, sizeof r->path, "%s", s->source)
+	             : snprintf(r->path, sizeof r->path, "%s/%s/data%s%s", s->run->where, s->key, *s->file ? "/" : "",
+	                        s->file);
+	r->cached = s->cached;
+	r->files = s->files;
+	r->bytes = s->bytes;
+	r->resumed = s->resumed;
+	r->read = s->read;
+	r->received = s->received;
+	r->node = (uint32_t)s->stage_group->ring.node;
+	r->nnodes = (uint32_t)s->stage_group->ring.nnodes;
+	memcpy(r->key, s->key, sizeof r->key);
+	memcpy(r->source, s->source, sizeof r->source);
+	return n < (int)sizeof r->path ? GRADCOMP_OK
+	                               : error_set(err, GRADCOMP_ERR_INVALID, "the path of stage.cache_dir is too long");
+}
+
+static gradcomp_status stage_once(stage_run *run, stage_group *stage_group, gradcomp_stage_result *result, gradcomp_error *err)
+{
+	staging s = {.run = run, .stage_group = stage_group, .area = -1};
+	atomic_store(&run->unwritable, false);
+	stage_run_phase(run, GRADCOMP_STAGE_LIST, 0, 0);
+	gradcomp_status status = find_source(&s, err);
+	if (!status)
+		status = run->options->mode == GRADCOMP_STAGE_LINK ? link_source(&s, err) : copy_source(&s, err);
+	if (!status)
+		status = fill_result(&s, result, err);
+	run->reads = NULL;
+	source_close(s.from);
+	if (s.area >= 0)
+		close(s.area);
+	stage_manifest_clear(&s.m);
+	run->source = NULL;
+	return status;
+}
+
+/* ---- options ---------------------------------------------------------------- */
+
+static gradcomp_status take_options(const gradcomp_stage_options *given, gradcomp_stage_options *o,
+                                    gradcomp_error *err)
+{
+	*o = (gradcomp_stage_options){0};
+	memcpy(o, given, given->struct_size < sizeof *o ? given->struct_size : sizeof *o);
+	if (!o->source || !*o->source)
+		return error_set(err, GRADCOMP_ERR_INVALID, "there is no source to stage");
+	if (o->flags & ~FLAGS)
+		return error_set(err, GRADCOMP_ERR_INVALID, "stage flags are 0x%x; 0x%x are known", o->flags,
+		                 FLAGS);
+	if ((unsigned)o->mode > GRADCOMP_STAGE_LINK)
+		return error_set(err, GRADCOMP_ERR_INVALID, "stage mode is %d; 0 (full) to 2 (link) are known", (int)o->mode);
+	if (o->workers > 64)
+		return error_set(err, GRADCOMP_ERR_INVALID, "workers is %u; it can be 1 to 64", o->workers);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_stage_result *result,
+                               gradcomp_error *err)
+{
+	double begin = clock_now();
+	gradcomp_stage_options o;
+	gradcomp_stage_result r = {.struct_size = sizeof r};
+	config *c = NULL;
+	stage_run *run = NULL;
+	stage_group stage_group;
+	gradcomp_error error = {0};
+	gradcomp_status status = take_options(options, &o, &error);
+	if (status || (status = config_load(NULL, &c, &error)))
+		goto done;
+	if (!(run = calloc(1, sizeof *run))) {
+		status = error_set(&error, GRADCOMP_ERR_NOMEM, "out of memory");
+		goto done;
+	}
+	run->options = &o;
+	run->config = c;
+	run->cache_dir = o.cache_dir ? o.cache_dir : config_str(c, "stage.cache_dir");
+	run->max_bytes = o.max_bytes ? o.max_bytes : (uint64_t)config_int(c, "stage.max_bytes");
+	run->workers = o.workers ? o.workers : (uint32_t)config_int(c, "stage.workers");
+	stage_run_phase(run, GRADCOMP_STAGE_LIST, 0, 0);
+	status = stage_group_init(&stage_group, run, o.group, &error);
+	for (int i = 1; !status && stage_group.acting; i++) {
+		atomic_store(&run->changed, false);
+		status = stage_once(run, &stage_group, &r, &error);
+		if (!status || !atomic_load(&run->changed) || i == ATTEMPTS)
+			break;
+		stage_run_notice(run, "%s; starting again", error.text);
+		status = GRADCOMP_OK;
+	}
+	status = stage_group_result(&stage_group, &r, status, &error);
+	stage_group_free(&stage_group);
+	r.seconds = clock_now() - begin;
+	r.struct_size = result->struct_size;
+	memcpy(result, &r, result->struct_size < sizeof r ? result->struct_size : sizeof r);
+done:
+	free(run);
+	config_free(c);
+	if (status && err)
+		*err = error;
+	return status;
+}

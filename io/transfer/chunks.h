@@ -1,0 +1,85 @@
+/* A dataset as a stream of pieces: its files in the order of the manifest, large
+ * ones cut into blocks, small ones put together. All nodes have the same manifest
+ * and the same set of files that somebody needs, so they have the same stream.
+ *
+ * As a message a piece is a head, the SHA-256 of each part and the bytes:
+ *
+ *     magic "gcpc", flags (little-endian, 32 bits each), number (64 bits),
+ *     pages (32 bytes: of a piece with holes, a bit for each 4 KiB that follows)
+ *
+ * A part is a file of a batch, or the block of a large file. Everybody knows the
+ * length beforehand but of a piece with holes, whose bytes are a message of their
+ * own. */
+#ifndef IO_TRANSFER_CHUNKS_H
+#define IO_TRANSFER_CHUNKS_H
+
+#include "io/cache/block_digest.h"
+#include "io/stage/staging.h"
+
+#define CHUNK_FILES 256 /* parts of a batch at most */
+#define CHUNK_HEAD 48
+#define CHUNK_MESSAGE_MAX (CHUNK_HEAD + CHUNK_FILES * SHA256_BYTES + STAGE_BLOCK)
+#define CHUNK_PAGE 4096u
+/* Of a head: the node has failed or stops, and what follows is void. */
+#define CHUNK_STOP 1u
+
+typedef struct stage_chunk {
+	uint64_t number;
+	size_t first;   /* entry of the (first) file */
+	uint32_t parts; /* 0: there is no such piece */
+	uint32_t bytes;
+	uint64_t at; /* in a large file */
+	bool large;
+	bool holes; /* large, and the file may have holes */
+} stage_chunk;
+
+/* Entries by number, a bit each. */
+static inline bool entry_bit(const unsigned char *bits, size_t i)
+{
+	return bits[i / 8] >> (i % 8) & 1;
+}
+
+static inline void entry_bit_set(unsigned char *bits, size_t i)
+{
+	bits[i / 8] |= (unsigned char)(1u << (i % 8));
+}
+
+typedef struct chunk_cursor {
+	const stage_manifest *m;
+	const unsigned char *needed; /* files that are in the stream */
+	size_t entry;
+	uint64_t at, number;
+} chunk_cursor;
+
+/* False behind the last one. */
+bool chunk_next(chunk_cursor *c, stage_chunk *p);
+/* The first file of the stream at or behind entry i; m->n when there is none. */
+size_t chunk_file(const stage_manifest *m, const unsigned char *needed, size_t i);
+
+/* ---- messages ---- */
+
+void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags);
+/* False: not the head of this piece. */
+bool chunk_head_check(const unsigned char *message, const stage_chunk *p, uint32_t *flags);
+
+static inline unsigned char *chunk_digest(unsigned char *message, uint32_t part)
+{
+	return message + CHUNK_HEAD + (size_t)part * SHA256_BYTES;
+}
+
+static inline unsigned char *chunk_bytes(unsigned char *message, const stage_chunk *p)
+{
+	return message + CHUNK_HEAD + (size_t)p->parts * SHA256_BYTES;
+}
+
+/* Of a piece with holes: leaves the pages that are not zero, close together, and notes
+ * them in the head. Returns their bytes. */
+uint32_t chunk_pack(unsigned char *message, const stage_chunk *p);
+/* Their bytes, by the head; more than there are: -1. */
+int64_t chunk_packed(const unsigned char *message, const stage_chunk *p);
+/* Calls each() for runs of bytes of a piece with holes, in order; data is NULL for a
+ * hole. Ends with the first that returns non-zero, and returns that. */
+int chunk_runs(const unsigned char *message, const stage_chunk *p,
+               int (*each)(void *ctx, uint32_t at, const unsigned char *data, uint32_t n), void *ctx);
+
+#endif

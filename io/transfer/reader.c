@@ -1,0 +1,165 @@
+/* Reading this node's share of the pieces. */
+#include <string.h>
+
+#include "io/transfer/transfer.h"
+
+/* One thread's reading. */
+struct feed {
+	transfer *x;
+	source_reader *from;
+	size_t entry; /* whose file is open; SIZE_MAX: none */
+};
+
+static int stopped(void *x)
+{
+	return atomic_load(&((transfer *)x)->stopping);
+}
+
+static gradcomp_status open_file(struct feed *f, size_t entry, uint64_t ahead, gradcomp_error *err)
+{
+	const stage_entry *e = &f->x->params->m->entries[entry];
+	source_stat st;
+	if (f->entry == entry)
+		return GRADCOMP_OK;
+	f->entry = SIZE_MAX;
+	gradcomp_status status = source_file(f->from, e->path, ahead, &st, err);
+	if (status == GRADCOMP_ERR_NOTFOUND)
+		return stage_changed(f->x->params->run, e, "was removed or replaced", err);
+	if (status)
+		return status;
+	if (!stage_same(&st, e))
+		return stage_changed(f->x->params->run, e, "was written to", err);
+	f->entry = entry;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status read_run(struct feed *f, const stage_entry *e, unsigned char *to, uint64_t n, uint64_t at,
+                                gradcomp_error *err)
+{
+	uint64_t got = 0;
+	gradcomp_status status = source_read(f->from, to, n, at, &got, err);
+	if (!status && got < n)
+		return stage_changed(f->x->params->run, e, "became shorter", err);
+	atomic_fetch_add(&f->x->read, f->x->params->server ? got : 0);
+	return status;
+}
+
+/* What lies in holes is zero; it is not read. */
+static gradcomp_status read_holes(struct feed *f, const stage_entry *e, unsigned char *to, uint64_t n, uint64_t at,
+                                  gradcomp_error *err)
+{
+	gradcomp_status status = GRADCOMP_OK;
+	uint64_t end = at + n, data, hole;
+	memset(to, 0, n);
+	for (uint64_t i = at; !status && i < end; i = hole) {
+		source_run(f->from, i, e->size, &data, &hole);
+		if (data >= end)
+			break;
+		if (hole > end)
+			hole = end;
+		status = read_run(f, e, to + (data - at), hole - data, data, err);
+	}
+	return status;
+}
+
+static gradcomp_status read_file(struct feed *f, size_t entry, unsigned char *to, uint64_t n, uint64_t at,
+                                 gradcomp_error *err)
+{
+	const stage_entry *e = &f->x->params->m->entries[entry];
+	source_stat st;
+	gradcomp_status status = open_file(f, entry, at || e->stored < e->size ? 0 : n, err);
+	if (!status)
+		status = e->stored < e->size ? read_holes(f, e, to, n, at, err) : read_run(f, e, to, n, at, err);
+	if (!status && !(status = source_again(f->from, &st, err)) && !stage_same(&st, e))
+		status = stage_changed(f->x->params->run, e, "was written to", err);
+	return status;
+}
+
+/* Of a file with holes nothing: they are not read. */
+static uint64_t ahead_of(const stage_entry *e)
+{
+	return e->stored < e->size ? 0 : e->size;
+}
+
+static gradcomp_status read_chunk(struct feed *f, transfer_buffer *b, gradcomp_error *err)
+{
+	const stage_manifest *m = f->x->params->m;
+	const stage_chunk *p = &b->chunk;
+	unsigned char *to = chunk_bytes(b->message, p);
+	gradcomp_status status = GRADCOMP_OK;
+	if (p->large)
+		return read_file(f, p->first, to, p->bytes, p->at, err);
+	size_t i = p->first, soon = i;
+	for (uint32_t part = 0, told = 0; !status && part < p->parts; part++) {
+		if (stopped(f->x))
+			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
+		if (told <= part) {
+			told = part;
+			soon = i;
+		}
+		for (; told < p->parts && source_prefetch(f->from, m->entries[soon].path, ahead_of(&m->entries[soon])); told++)
+			soon = chunk_file(m, f->x->params->needed, soon + 1);
+		status = read_file(f, i, to, m->entries[i].size, 0, err);
+		to += m->entries[i].size;
+		i = chunk_file(m, f->x->params->needed, i + 1);
+	}
+	return status;
+}
+
+/* The next own piece and a buffer for it; NULL when there is nothing more to do. */
+static transfer_buffer *next_chunk(transfer *x, uint64_t *turn)
+{
+	transfer_buffer *b = NULL;
+	pthread_mutex_lock(&x->lock);
+	while (!atomic_load(&x->stopping) && x->next < x->mine && !x->free_own.n)
+		transfer_wait(x);
+	if (!atomic_load(&x->stopping) && x->next < x->mine) {
+		b = transfer_pop(&x->free_own);
+		*turn = x->next++;
+		while (x->cursor.number <= *turn * x->owners + (uint64_t)x->own)
+			chunk_next(&x->cursor, &b->chunk);
+		b->owner = x->params->ring->node;
+		b->refs = 1;
+	}
+	pthread_mutex_unlock(&x->lock);
+	return b;
+}
+
+/* To the ring, and to this node's own copy: the bytes go out while they are written. */
+static gradcomp_status pass(transfer *x, transfer_buffer *b, uint64_t turn, dirwalk *to, gradcomp_error *err)
+{
+	gradcomp_status status = GRADCOMP_OK;
+	if (x->params->ring->nnodes > 1) {
+		pthread_mutex_lock(&x->lock);
+		b->refs++;
+		x->ready[turn % TRANSFER_BUFFERS] = b;
+		pthread_cond_broadcast(&x->changed);
+		pthread_mutex_unlock(&x->lock);
+	}
+	if (x->params->wanted)
+		status = transfer_store(x, to, b, false, err);
+	transfer_release(x, b);
+	return status;
+}
+
+void transfer_reader(transfer *x)
+{
+	struct feed f = {.x = x, .entry = SIZE_MAX};
+	gradcomp_error error;
+	transfer_buffer *b;
+	dirwalk to;
+	uint64_t turn = 0;
+	gradcomp_status status = source_reader_open(x->params->from, (source_wait){stopped, x}, &f.from, &error);
+	dirwalk_begin(&to, x->params->data);
+	while (!status && (b = next_chunk(x, &turn))) {
+		status = read_chunk(&f, b, &error);
+		if (!status) {
+			transfer_hash(x, b);
+			status = pass(x, b, turn, &to, &error);
+		}
+	}
+	if (status)
+		transfer_fail(x, status, &error);
+	dirwalk_end(&to);
+	source_reader_close(f.from);
+}

@@ -1,0 +1,274 @@
+/* Buffers and threads of an exchange: from the plan to the end of it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/transfer/transfer.h"
+#include "base/thread.h"
+
+/* Each has a buffer; and the more of all nodes ask a server at once, the more it drops. */
+#define READERS_MAX 8
+#define WRITERS_MAX 8
+/* Own pieces beyond those that are being read: one on its way, others ready. */
+#define AHEAD 8
+
+void transfer_push(transfer_queue *q, transfer_buffer *b)
+{
+	q->item[(q->head + q->n++) % TRANSFER_BUFFERS] = b;
+}
+
+transfer_buffer *transfer_pop(transfer_queue *q)
+{
+	transfer_buffer *b = q->item[q->head];
+	q->head = (q->head + 1) % TRANSFER_BUFFERS;
+	q->n--;
+	return b;
+}
+
+void transfer_wait(transfer *x)
+{
+	thread_wait(&x->changed, &x->lock, 200);
+}
+
+void transfer_fail(transfer *x, gradcomp_status status, const gradcomp_error *err)
+{
+	pthread_mutex_lock(&x->lock);
+	/* What ends because another has failed is no reason. */
+	if (!x->status && !atomic_load(&x->stopping)) {
+		x->status = status;
+		x->error = *err;
+	}
+	atomic_store(&x->stopping, true);
+	pthread_cond_broadcast(&x->changed);
+	pthread_mutex_unlock(&x->lock);
+}
+
+void transfer_release(transfer *x, transfer_buffer *b)
+{
+	pthread_mutex_lock(&x->lock);
+	if (!--b->refs) {
+		transfer_push(b->own ? &x->free_own : &x->free_in, b);
+		pthread_cond_broadcast(&x->changed);
+	}
+	pthread_mutex_unlock(&x->lock);
+}
+
+void transfer_stop_at(transfer *x, uint64_t round)
+{
+	if (round + x->lag + 1 < x->end)
+		x->end = round + x->lag + 1;
+	atomic_store(&x->stopping, true);
+	pthread_cond_broadcast(&x->changed);
+}
+
+/* ---- threads ---------------------------------------------------------------- */
+
+struct start {
+	transfer *x;
+	void (*work)(transfer *x);
+};
+
+static void *enter(void *arg)
+{
+	struct start s = *(struct start *)arg;
+	transfer *x = s.x;
+	free(arg);
+	pthread_mutex_lock(&x->lock);
+	while (!x->go && !x->cancelled)
+		pthread_cond_wait(&x->changed, &x->lock);
+	bool go = x->go;
+	pthread_mutex_unlock(&x->lock);
+	if (go)
+		s.work(x);
+	pthread_mutex_lock(&x->lock);
+	x->running--;
+	pthread_cond_broadcast(&x->changed);
+	pthread_mutex_unlock(&x->lock);
+	return NULL;
+}
+
+static gradcomp_status start(transfer *x, void (*work)(transfer *x), gradcomp_error *err)
+{
+	struct start *s = malloc(sizeof *s);
+	if (!s)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory, trying to start a copying thread");
+	*s = (struct start){x, work};
+	if ((errno = thread_start(&x->threads[x->nthreads], enter, s))) {
+		free(s);
+		return error_errno(err, GRADCOMP_ERR_NOMEM, "cannot start a copying thread");
+	}
+	x->nthreads++;
+	x->running++;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status start_all(transfer *x, gradcomp_error *err)
+{
+	gradcomp_status status = GRADCOMP_OK;
+	pthread_mutex_lock(&x->lock); /* `running` is counted under it */
+	for (uint32_t i = 0; !status && i < x->readers; i++)
+		status = start(x, transfer_reader, err);
+	for (uint32_t i = 0; !status && i < x->writers; i++)
+		status = start(x, transfer_writer, err);
+	if (!status && x->rounds && x->params->ring->nnodes > 1 && !(status = start(x, transfer_sender, err)))
+		status = start(x, transfer_receiver, err);
+	pthread_mutex_unlock(&x->lock);
+	return status;
+}
+
+/* ---- the plan ----------------------------------------------------------------- */
+
+static gradcomp_status add_buffers(transfer *x, unsigned n, bool own, gradcomp_error *err)
+{
+	for (unsigned i = 0; i < n; i++) {
+		transfer_buffer *b = &x->buffers[x->nbuffers];
+		/* Zeroed: what is sent of a void piece is nobody's data. */
+		if (!(b->message = calloc(1, CHUNK_MESSAGE_MAX)))
+			return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for %u buffers of 1 MiB to copy with", n);
+		b->own = own;
+		x->nbuffers++;
+		transfer_push(own ? &x->free_own : &x->free_in, b);
+	}
+	return GRADCOMP_OK;
+}
+
+static uint32_t common_factor(uint32_t a, uint32_t b)
+{
+	while (b) {
+		uint32_t rest = a % b;
+		a = b;
+		b = rest;
+	}
+	return a;
+}
+
+/* A node sends on what it has received no sooner than `gap` messages later, 2 at least:
+ * the smallest number that has no factor in common with the hops. */
+static gradcomp_status init_ring(transfer *x, uint32_t hops, gradcomp_error *err)
+{
+	x->gap = hops > 1 ? 2 : 1;
+	while (common_factor(hops, (uint32_t)x->gap) > 1)
+		x->gap++;
+	for (x->inverse = 1; hops > 1 && x->gap * x->inverse % hops != 1;)
+		x->inverse++;
+	x->lag = (uint32_t)x->gap + 1 + TRANSFER_POSTED / hops;
+	transfer_schedule *of[] = {&x->sends, &x->receives};
+	for (int i = 0; i < 2; i++) {
+		of[i]->kept = x->lag + 2;
+		of[i]->rounds = calloc((size_t)of[i]->kept * x->owners, sizeof *of[i]->rounds);
+	}
+	x->empty.message = calloc(1, CHUNK_MESSAGE_MAX);
+	if (x->sends.rounds && x->receives.rounds && x->empty.message)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for the pieces of %u nodes", x->owners);
+}
+
+static gradcomp_status count_chunks(transfer *x, gradcomp_error *err)
+{
+	const transfer_params *p = x->params;
+	int n = p->ring->nnodes;
+	chunk_cursor c = {.m = p->m, .needed = p->needed};
+	stage_chunk chunk;
+	if (!(x->place = malloc((size_t)n * sizeof *x->place)))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for a list of %d nodes", n);
+	for (int i = 0; i < n; i++)
+		x->place[i] = !p->owners || entry_bit(p->owners, (size_t)i) ? (int)x->owners++ : -1;
+	x->own = x->place[p->ring->node];
+	x->sends.cursor = x->receives.cursor = x->cursor = c;
+	while (chunk_next(&c, &chunk))
+		x->total++;
+	x->end = x->rounds = (x->total + x->owners - 1) / x->owners;
+	if (x->own >= 0 && x->total > (uint64_t)x->own)
+		x->mine = (x->total - (uint64_t)x->own - 1) / x->owners + 1;
+	return n > 1 ? init_ring(x, (uint32_t)n - 1, err) : GRADCOMP_OK;
+}
+
+static void finish(transfer *x)
+{
+	pthread_mutex_lock(&x->lock);
+	if (!x->go)
+		x->cancelled = true;
+	pthread_cond_broadcast(&x->changed);
+	pthread_mutex_unlock(&x->lock);
+	for (uint32_t i = 0; i < x->nthreads; i++)
+		pthread_join(x->threads[i], NULL);
+	transfer_close_files(x);
+	if (x->resume_log >= 0)
+		close(x->resume_log);
+	for (unsigned i = 0; i < x->nbuffers; i++)
+		free(x->buffers[i].message);
+	free(x->place);
+	free(x->sends.rounds);
+	free(x->receives.rounds);
+	free(x->empty.message);
+	pthread_cond_destroy(&x->changed);
+	pthread_mutex_destroy(&x->files_lock);
+	pthread_mutex_destroy(&x->lock);
+	free(x);
+}
+
+gradcomp_status transfer_begin(const transfer_params *params, transfer **out, gradcomp_error *err)
+{
+	bool alone = params->ring->nnodes == 1;
+	uint32_t workers = params->run->workers;
+	transfer *x = calloc(1, sizeof *x);
+	if (!x)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");
+	x->params = params;
+	x->resume_log = -1;
+	pthread_mutex_init(&x->lock, NULL);
+	pthread_mutex_init(&x->files_lock, NULL);
+	thread_condition(&x->changed);
+	gradcomp_status status = count_chunks(x, err);
+	if (status) {
+		finish(x);
+		return status;
+	}
+	x->readers = alone || workers < READERS_MAX ? workers : READERS_MAX;
+	if (x->readers > x->mine)
+		x->readers = (uint32_t)x->mine;
+	if (!alone && params->wanted && x->rounds)
+		x->writers = workers < WRITERS_MAX ? workers : WRITERS_MAX;
+	static const unsigned char none[STAGE_BLOCK];
+	sha256_digest(none, sizeof none, x->zeroes);
+	if (params->wanted && (x->resume_log = resume_log_open(params->temp)) < 0)
+		status = stage_write_failed(params->run, "the journal", err);
+	if (!status && x->mine)
+		status = add_buffers(x, x->readers + (alone ? 0 : AHEAD), true, err);
+	if (!status && !alone && x->rounds)
+		status = add_buffers(x, TRANSFER_POSTED + x->writers + (unsigned)x->gap + 8, false, err);
+	if (!status)
+		status = start_all(x, err);
+	if (status) {
+		finish(x);
+		return status;
+	}
+	*out = x;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status transfer_end(transfer *x, bool go, transfer_counts *counts, gradcomp_error *err)
+{
+	gradcomp_error error;
+	pthread_mutex_lock(&x->lock);
+	x->go = go;
+	pthread_cond_broadcast(&x->changed);
+	while (go && x->running) {
+		transfer_wait(x);
+		pthread_mutex_unlock(&x->lock);
+		gradcomp_status stopped = stage_run_tick(x->params->run, &error);
+		if (stopped)
+			transfer_fail(x, stopped, &error);
+		pthread_mutex_lock(&x->lock);
+	}
+	gradcomp_status status = x->status;
+	if (status && err)
+		*err = x->error;
+	*counts = (transfer_counts){atomic_load(&x->read), atomic_load(&x->came),
+	                            !status && atomic_load(&x->stopping)};
+	pthread_mutex_unlock(&x->lock);
+	finish(x);
+	return status;
+}

@@ -1,0 +1,53 @@
+/* auto: the algorithms it chooses from, and what the links were measured to cost. */
+#ifndef PLUGINS_COLLECTIVES_AUTO_AUTO_INTERNAL_H
+#define PLUGINS_COLLECTIVES_AUTO_AUTO_INTERNAL_H
+
+#include "plugins/common/collectives/hier.h"
+#include "plugins/common/collectives/rhd.h"
+#include "plugins/common/collectives/ring.h"
+
+typedef enum way { DOUBLED, PEERS, TREE, HALVED, LEVELS, RING, WAYS } way;
+
+/* Seconds of a message of sizes[k] bytes, by CALL_WITHIN and CALL_BETWEEN. In between
+ * it is a line: short and long messages begin in different ways. */
+#define FIT_SIZES 7
+extern const uint32_t fit_sizes[FIT_SIZES];
+typedef struct link_fit {
+	double seconds[CALL_LEVELS][FIT_SIZES];
+} link_fit;
+
+/* What a choice follows from. */
+typedef struct auto_shape {
+	int nranks;
+	ring_shape ring;
+	rhd_shape *rhd;
+	const hier_shape *levels; /* NULL: there are none */
+	link_fit fit;             /* equal on all ranks, to the bit */
+} auto_shape;
+
+typedef struct automatic {
+	const gradcomp_host *host;
+	const gradcomp_links *links;
+	ring *ring;
+	rhd *rhd;     /* its tree is the tree */
+	hier *levels; /* NULL: there are none */
+	int measured;
+	auto_shape shape;
+} automatic;
+
+/* The fastest way by what was measured, on all ranks the same, and its load; `out` may be NULL. */
+way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out);
+/* The same; sets the parts up for it. */
+way auto_choose(automatic *a, call_kind call, uint64_t bytes);
+gradcomp_status auto_predict(const link_fit *fit, int32_t nranks, int32_t nnodes, size_t chunk, uint32_t primitive,
+                             uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err);
+
+/* "8000/9000/...": nanoseconds by size, within a node and, behind those, between nodes;
+ * -1 when it is no such list. */
+int auto_fit_read(const char *text, link_fit *out);
+/* Measures, once; logs what came out. To be called before there is a choice. */
+gradcomp_status auto_measure(automatic *a, gradcomp_error *err);
+/* "all-reduce: peers to 4K, ring" of all calls, for the log. */
+void auto_describe(automatic *a, char *out, size_t capacity);
+
+#endif

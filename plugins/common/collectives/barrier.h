@@ -1,0 +1,10 @@
+/* A barrier in ceil(log2 P) trips (Hensgen, Finkel and Manber 1988): in round k
+ * everybody tells the rank 2^k further on. */
+#ifndef PLUGINS_COMMON_COLLECTIVES_BARRIER_H
+#define PLUGINS_COMMON_COLLECTIVES_BARRIER_H
+
+#include "gradcomp/collective.h"
+
+gradcomp_status barrier_disseminate(const gradcomp_links *links, gradcomp_error *err);
+
+#endif

@@ -1,0 +1,223 @@
+/* What calls of two levels cost. */
+#include "plugins/common/collectives/hier.h"
+
+#include <stdlib.h>
+
+static int node_of(const gradcomp_links *l, int ranks_per_node, int rank)
+{
+	return ranks_per_node ? rank / ranks_per_node : l->node[rank];
+}
+
+int hier_nodes(const gradcomp_links *l, int ranks_per_node, int nodes, int *order, int *first)
+{
+	int shards = l->nranks;
+	for (int r = 0; r < l->nranks; r++)
+		first[node_of(l, ranks_per_node, r) + 1]++;
+	for (int k = 0; k < nodes; k++) {
+		shards = first[k + 1] < shards ? first[k + 1] : shards;
+		first[k + 1] += first[k];
+	}
+	/* first[k] counts up as places are given, and comes out as first[k + 1]. */
+	for (int r = 0; r < l->nranks; r++)
+		order[first[node_of(l, ranks_per_node, r)]++] = r;
+	for (int k = nodes; k > 0; k--)
+		first[k] = first[k - 1];
+	first[0] = 0;
+	return shards;
+}
+
+static void note(call_senders *s, const gradcomp_links *l, int from, int to, double share, int32_t *count)
+{
+	s->sent += share / l->nranks;
+	if (l->node[from] == l->node[to])
+		return;
+	s->left += share / l->nnodes;
+	if (++count[l->node[from]] > s->most)
+		s->most = count[l->node[from]];
+}
+
+static void clear(const gradcomp_links *l, int32_t *count)
+{
+	for (int k = 0; k < l->nnodes; k++)
+		count[k] = 0;
+}
+
+void hier_scan(hier_shape *s, const gradcomp_links *l, const int *order, const int *first, int nodes, int shards,
+               size_t chunk, int32_t *count)
+{
+	*s = (hier_shape){.nranks = l->nranks, .nodes = nodes, .shards = shards};
+	ring_scan(&s->across, l, HIER_SMALL, chunk, count);
+	s->across.nranks = nodes;
+	s->across.right = s->across.to_all = (call_senders){0};
+	for (int k = 0; k < nodes; k++)
+		s->largest = first[k + 1] - first[k] > s->largest ? first[k + 1] - first[k] : s->largest;
+	/* In a node with more ranks than shards some have nothing to send at times. */
+	clear(l, count);
+	for (int k = 0; k < nodes; k++) {
+		int n = first[k + 1] - first[k];
+		for (int j = 0; n > 1 && j < n; j++)
+			note(&s->within, l, order[first[k] + j], order[first[k] + (j + 1) % n],
+			     (double)shards / n * (n - 1) / (s->largest - 1), count);
+	}
+	clear(l, count);
+	for (int k = 0; nodes > 1 && k < nodes; k++)
+		for (int j = 0; j < shards; j++)
+			note(&s->across.right, l, order[first[k] + j], order[first[(k + 1) % nodes] + j], 1, count);
+	clear(l, count);
+	for (int k = 0; nodes <= RING_AHEAD && k < nodes; k++)
+		for (int j = 0; j < shards; j++)
+			for (int other = 1; other < nodes; other++)
+				note(&s->across.to_all, l, order[first[k] + j], order[first[(k + other) % nodes] + j], 1, count);
+}
+
+/* Around the nodes, so many times, blocks of which the shards together have `bytes`. */
+static void add_within(const hier_shape *s, double times, double bytes, call_cost *out)
+{
+	if (s->largest > 1)
+		call_cost_add(out, &s->within, times * (s->largest - 1), bytes / s->shards);
+}
+
+void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out)
+{
+	ring_call_cost(&s->across, CALL_ALLREDUCE, bytes / (uint64_t)s->shards, out);
+	add_within(s, 2, (double)bytes, out);
+	out->reduced += (s->largest - 1) * (double)bytes / s->shards;
+}
+
+static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_cost *out)
+{
+	call_cost within = {0};
+	ring_shape across = s->across;
+	gradcomp_call_load uncoded = {.struct_size = sizeof uncoded};
+	double shard = (double)bytes / s->shards;
+	add_within(s, 2, (double)bytes, &within);
+	call_cost_export(&within, &uncoded);
+	across.small = 0;
+	ring_call_cost(&across, CALL_ALLREDUCE, (uint64_t)shard, out);
+	add_within(s, 2, (double)bytes, out);
+	out->reduced = (s->largest - 1) * shard;
+	out->coded = call_coded_numbers(s->nodes, GRADCOMP_CAN_CODED_ALLREDUCE, shard / sizeof(float) / s->nodes);
+	out->uncoded[0] = uncoded.bytes[0];
+	out->uncoded[1] = uncoded.bytes[1];
+	out->uncoded_sent = uncoded.sent;
+}
+
+/* Of `bytes` in all: to the holders, among them to the nodes, there to the owners; or the
+ * other way. */
+static void cost_of_blocks(const hier_shape *s, int reduces, uint64_t bytes, call_cost *out)
+{
+	ring_call_cost(&s->across, reduces ? CALL_REDUCE_SCATTER : CALL_ALLGATHER, bytes / (uint64_t)s->shards, out);
+	add_within(s, 1, (double)bytes, out);
+	add_within(s, 1, (double)bytes / s->nodes, out);
+	if (reduces)
+		out->reduced += (s->largest - 1) * (double)bytes / s->shards;
+}
+
+/* A ring's broadcast in n ranks, without what is sent. */
+static void add_broadcast(const hier_shape *s, int n, const call_senders *who, double bytes, call_cost *out)
+{
+	const call_senders quiet = {.most = who->most};
+	double rounds = 0;
+	for (int64_t d = 1; d < n; d *= 2)
+		rounds++;
+	if (bytes <= (double)s->across.piece) {
+		call_cost_add(out, &quiet, rounds, bytes);
+	} else if (n > 1) {
+		call_cost_add(out, &quiet, n - 2, (double)s->across.piece);
+		call_cost_add(out, &quiet, 1, bytes);
+	}
+}
+
+static void cost_of_broadcast(const hier_shape *s, uint64_t bytes, call_cost *out)
+{
+	double shard = (double)bytes / s->shards;
+	*out = (call_cost){0};
+	add_broadcast(s, s->largest, &s->within, (double)bytes, out);
+	add_broadcast(s, s->nodes, &s->across.right, shard, out);
+	if (s->nodes > 1)
+		add_within(s, 1, (double)bytes, out);
+	/* Everybody but the root gets each byte once. */
+	out->sent = (double)bytes * (s->nranks - 1) / s->nranks;
+	out->left = s->across.right.left * shard * (s->nodes - 1) / s->nodes;
+}
+
+static void cost_of_barrier(const hier_shape *s, call_cost *out)
+{
+	*out = (call_cost){0};
+	for (int64_t d = 1; d < s->largest; d *= 2)
+		call_cost_add(out, &(call_senders){.most = s->within.most, .sent = 1}, 2, 1);
+	for (int64_t d = 1; d < s->nodes; d *= 2)
+		call_cost_add(out, &(call_senders){.most = 1, .left = 1, .sent = (double)s->nodes / s->nranks}, 1, 1);
+}
+
+gradcomp_status hier_even(hier_shape *s, size_t chunk, int ranks_per_node, int32_t nranks, int32_t nnodes,
+                          gradcomp_error *err)
+{
+	call_group g;
+	int nodes = ranks_per_node ? (nranks - 1) / ranks_per_node + 1 : nnodes;
+	gradcomp_status st = call_group_open(&g, "hier", nranks, nnodes, err);
+	if (st)
+		return st;
+	int *order = calloc((size_t)nranks, sizeof *order), *first = calloc((size_t)nodes + 1, sizeof *first);
+	if (order && first) {
+		hier_scan(s, &g.links, order, first, nodes, hier_nodes(&g.links, ranks_per_node, nodes, order, first), chunk,
+		          g.count);
+	} else {
+		call_cost_nomem("hier", nranks, nnodes, err);
+		st = GRADCOMP_ERR_NOMEM;
+	}
+	free(order);
+	free(first);
+	call_group_close(&g);
+	return st;
+}
+
+gradcomp_status hier_predict(size_t chunk, int ranks_per_node, int32_t nranks, int32_t nnodes, uint32_t primitive,
+                             uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
+{
+	hier_shape s;
+	call_cost l = {0};
+	gradcomp_status st = hier_even(&s, chunk, ranks_per_node, nranks, nnodes, err);
+	if (st)
+		return st;
+	switch (primitive) {
+	case GRADCOMP_CAN_ALLREDUCE:
+		hier_call_cost(&s, bytes, &l);
+		break;
+	case GRADCOMP_CAN_CODED_ALLREDUCE:
+		cost_of_coded_allreduce(&s, bytes, &l);
+		break;
+	case GRADCOMP_CAN_REDUCE_SCATTER:
+	case GRADCOMP_CAN_ALLGATHER:
+		cost_of_blocks(&s, primitive == GRADCOMP_CAN_REDUCE_SCATTER, call_bytes(primitive, nranks, bytes), &l);
+		break;
+	case GRADCOMP_CAN_BROADCAST:
+		cost_of_broadcast(&s, bytes, &l);
+		break;
+	case GRADCOMP_CAN_BARRIER:
+		cost_of_barrier(&s, &l);
+		break;
+	case GRADCOMP_CAN_SHARD:
+		add_within(&s, 2, (double)bytes, &l);
+		l.reduced = (s.largest - 1) * (double)bytes / s.shards;
+		break;
+	default:
+		return call_cost_refuse("hier", primitive, err);
+	}
+	call_cost_export(&l, out);
+	return GRADCOMP_OK;
+}
+
+/* Within a node every shard but one goes out of a rank each way: on the way in its own
+ * stays, on the way out its neighbour's. */
+void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages)
+{
+	const hier *h = instance;
+	double shard = (double)bytes / h->shards, across, rounds;
+	int next = (h->local + 1) % h->locals;
+	ring_cost_of(h->nodes, h->inner->small, bytes / (uint64_t)h->shards, &across, &rounds);
+	*sent = h->outer ? across : 0;
+	if (h->locals > 1)
+		*sent += 2 * (double)bytes - shard * ((h->local < h->shards) + (next < h->shards));
+	*messages = 2.0 * (h->shape.largest - 1) + rounds;
+}

@@ -1,0 +1,91 @@
+/* Looking at what is installed, without a job (gradcomp/gradcomp.h). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "base/error.h"
+#include "reducer/autotune/tuner.h"
+#include "schedule/plan_file.h"
+#include "plugin/registry.h"
+#include "config/schedule_spec.h"
+#include "config/spec.h"
+
+int gradcomp_requested(void)
+{
+	const char *asked = secure_getenv("GRADCOMP");
+
+	return asked && *asked && strcmp(asked, "off");
+}
+
+int gradcomp_plugin_each(gradcomp_plugin_kind kind,
+                         int (*each)(void *ctx, const char *name, const char *path,
+                                     const gradcomp_plugin_info *info, const char *reason),
+                         void *ctx, gradcomp_error *err)
+{
+	config *c;
+	gradcomp_status status = config_load(NULL, &c, err);
+	int result;
+
+	if (status)
+		return status;
+	result = registry_each(c, kind, each, ctx);
+	config_free(c);
+	return result;
+}
+
+gradcomp_status gradcomp_setting_each(void (*each)(void *ctx, const char *name, const char *value,
+                                                   const char *origin, const char *help),
+                                      void *ctx, gradcomp_error *err)
+{
+	config *c;
+	gradcomp_status status = config_load(NULL, &c, err);
+
+	if (status)
+		return status;
+	config_each(c, each, ctx);
+	config_free(c);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status gradcomp_spec_check(const char *compressor, const char *collective, gradcomp_error *err)
+{
+	const plugin *p[2];
+	spec s[2];
+	gradcomp_status status;
+	config *c;
+
+	status = config_load(NULL, &c, err);
+	if (status)
+		return status;
+	if (tuner_requested(c, compressor)) {
+		status = tuner_check_spec(c, compressor, collective, err);
+		config_free(c);
+		return status;
+	}
+	status = registry_both(c, compressor, collective, p, s, err);
+	if (!status) {
+		spec_clear(&s[0]);
+		spec_clear(&s[1]);
+	}
+	config_free(c);
+	return status;
+}
+
+gradcomp_status gradcomp_schedule_check(const char *schedule, gradcomp_error *err)
+{
+	schedule_spec s = {0};
+	plan_file f = {0};
+	gradcomp_status status;
+	config *c;
+
+	status = config_load(NULL, &c, err);
+	if (status)
+		return status;
+	status = schedule_spec_parse(schedule ? schedule : config_str(c, "gradcomp.schedule"), &s, err);
+	config_free(c);
+	if (!status && s.method == SCHEDULE_PLAN)
+		status = plan_file_read(s.file, &f, err);
+	plan_file_clear(&f);
+	schedule_spec_clear(&s);
+	return status;
+}

@@ -1,0 +1,48 @@
+/* Writing JSON: members one a line, indented by two spaces, commas where they
+ * belong. What goes wrong with the stream is the stream's (ferror). One thread
+ * at a time. The prefix keeps clear of jansson's names.
+ *
+ *     jsonw j;
+ *     jsonw_start(&j, stdout);
+ *     jsonw_object(&j, NULL);
+ *     jsonw_string(&j, "name", "topk");
+ *     jsonw_array(&j, "sizes");
+ *     jsonw_uint(&j, NULL, 4096);
+ *     jsonw_end(&j);
+ *     jsonw_end(&j);
+ *     jsonw_finish(&j);
+ */
+#ifndef BASE_JSON_H
+#define BASE_JSON_H
+
+#include <stdint.h>
+#include <stdio.h>
+
+#define JSON_DEPTH_MAX 32
+
+typedef struct jsonw {
+	FILE *out;
+	int depth;
+	char close[JSON_DEPTH_MAX]; /* '}' or ']' of each level */
+	char first;                 /* nothing in this level yet */
+	int flat;                   /* what is deeper than so many levels is on one line; 0: nothing is */
+} jsonw;
+
+void jsonw_start(jsonw *j, FILE *out);
+/* The last newline. */
+void jsonw_finish(jsonw *j);
+
+/* `key` is NULL in an array and at the top. */
+void jsonw_object(jsonw *j, const char *key);
+void jsonw_array(jsonw *j, const char *key);
+void jsonw_end(jsonw *j);
+/* NULL becomes null. Bytes that are not UTF-8 become U+FFFD, one each. */
+void jsonw_string(jsonw *j, const char *key, const char *text);
+void jsonw_int(jsonw *j, const char *key, int64_t value);
+void jsonw_uint(jsonw *j, const char *key, uint64_t value);
+/* NaN and infinities, which JSON does not have, become null. */
+void jsonw_float(jsonw *j, const char *key, double value);
+void jsonw_bool(jsonw *j, const char *key, int value);
+void jsonw_null(jsonw *j, const char *key);
+
+#endif

@@ -1,0 +1,119 @@
+/* Names and sizes for people. */
+#include <errno.h>
+#include <string.h>
+
+#include "io/cache/manifest.h"
+
+/* Length of the UTF-8 character at s (n bytes left) that is safe to print, 0 when
+ * there is none: control characters of both ranges and bad sequences. */
+static size_t printable_char(const unsigned char *s, size_t n)
+{
+	if (s[0] < 0x80)
+		return s[0] >= 0x20 && s[0] != 0x7f && s[0] != '\\';
+	size_t len = s[0] >= 0xf0 && s[0] <= 0xf4  ? 4
+	             : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
+	             : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+	                                           : 0;
+	if (!len || len > n)
+		return 0;
+	for (size_t i = 1; i < len; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	if (len == 2)
+		return s[0] == 0xc2 && s[1] < 0xa0 ? 0 : 2;
+	/* overlong forms, surrogates, beyond U+10FFFF */
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] >= 0xa0) || (s[0] == 0xf0 && s[1] < 0x90) ||
+	    (s[0] == 0xf4 && s[1] >= 0x90))
+		return 0;
+	/* U+2028..202E and U+2066..2069 break or turn lines round */
+	if (s[0] == 0xe2 && s[1] == 0x80 && s[2] >= 0xa8 && s[2] <= 0xae)
+		return 0;
+	return s[0] == 0xe2 && s[1] == 0x81 && s[2] >= 0xa6 && s[2] <= 0xa9 ? 0 : len;
+}
+
+/* Prints from s[i] on into out while it fits; *i is the first byte not taken. */
+static size_t printable_run(const unsigned char *s, size_t n, size_t *i, char *out, size_t room)
+{
+	static const char hex[] = "0123456789abcdef";
+	size_t o = 0;
+	while (*i < n) {
+		size_t len = printable_char(s + *i, n - *i);
+		if (o + (len ? len : 4) > room)
+			break;
+		if (len) {
+			memcpy(out + o, s + *i, len);
+			o += len;
+			*i += len;
+		} else {
+			unsigned char c = s[(*i)++];
+			out[o++] = '\\';
+			out[o++] = 'x';
+			out[o++] = hex[c >> 4];
+			out[o++] = hex[c & 15];
+		}
+	}
+	return o;
+}
+
+const char *gradcomp_printable(const char *name, char *out, size_t capacity)
+{
+	const unsigned char *s = (const unsigned char *)name;
+	size_t n = strlen(name), i = 0;
+	if (!capacity)
+		return out;
+	size_t o = printable_run(s, n, &i, out, capacity - 1);
+	if (i < n && capacity > 16) {
+		/* The end says most: the last bytes that fit in the second half. */
+		size_t half = capacity / 2, tail = n > half / 4 ? n - half / 4 : 0;
+		while (tail < n && (s[tail] & 0xc0) == 0x80)
+			tail++;
+		i = 0;
+		o = printable_run(s, n, &i, out, capacity - 4 - half);
+		memcpy(out + o, "...", 3);
+		o += 3;
+		o += printable_run(s, n, &tail, out + o, capacity - 1 - o);
+	}
+	out[o] = 0;
+	return out;
+}
+
+const char *gradcomp_size_text(uint64_t bytes, char out[32])
+{
+	static const char *const unit[] = {"bytes", "kB", "MB", "GB", "TB", "PB", "EB"};
+	double v = (double)bytes;
+	int u = 0;
+	while (v >= 999.95 && u < 6) {
+		v /= 1000;
+		u++;
+	}
+	if (u)
+		snprintf(out, 32, "%.1f %s", v, unit[u]);
+	else
+		snprintf(out, 32, "%d byte%s", (int)bytes, bytes == 1 ? "" : "s");
+	return out;
+}
+
+gradcomp_status error_cannot(gradcomp_error *err, const char *what, const char *name)
+{
+	char text[STAGE_NAME_MAX];
+	if (errno == ENOMEM)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory, trying to %s %s", what,
+		                 gradcomp_printable(name, text, sizeof text));
+	return error_errno(err, GRADCOMP_ERR_IO, "cannot %s %s", what, gradcomp_printable(name, text, sizeof text));
+}
+
+int text_hex_digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool sha256_unhex(const char *hex, unsigned char digest[SHA256_BYTES])
+{
+	for (int i = 0; i < SHA256_BYTES; i++) {
+		int hi = text_hex_digit(hex[2 * i]), lo = hi < 0 ? -1 : text_hex_digit(hex[2 * i + 1]);
+		if (lo < 0)
+			return false;
+		digest[i] = (unsigned char)(hi << 4 | lo);
+	}
+	return true;
+}

@@ -1,0 +1,89 @@
+/* Chooses the way: the application's store, then PMIx, then a job of one. */
+#include "bootstrap/bootstrap.h"
+
+#include "base/error.h"
+#include "plugin/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static gradcomp_status single_open(void **ctx, const gradcomp_store *store, int *rank, int *nranks,
+                                   gradcomp_error *err)
+{
+	(void)store, (void)err;
+	*ctx = NULL;
+	*rank = 0;
+	*nranks = 1;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status single_exchange(void *ctx, const char *mine, double timeout, char **all,
+                                       gradcomp_error *err)
+{
+	(void)ctx, (void)timeout;
+	all[0] = strdup(mine);
+	return all[0] ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "wire-up: no memory");
+}
+
+static void single_close(void *ctx)
+{
+	(void)ctx;
+}
+
+const bootstrap_method bootstrap_single = {.struct_size = sizeof bootstrap_single, .version = BOOTSTRAP_VERSION, .name = "single",
+                                  .open = single_open, .exchange = single_exchange, .close = single_close};
+
+/* srun starts tasks without PMIx unless told; each would then be a job of its
+ * own, silently training apart. */
+static gradcomp_status refuse_lonely_task(gradcomp_error *err)
+{
+	const char *tasks = getenv("SLURM_STEP_NUM_TASKS"), *proc = getenv("SLURM_PROCID");
+	if (!tasks || !proc || atoi(tasks) < 2)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_STATE,
+	                 "this task is one of %d of a Slurm step, but srun gave it no PMIx: type srun --mpi=pmix ... "
+	                 "(or ask for MpiDefault=pmix in slurm.conf)",
+	                 atoi(tasks));
+}
+
+gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, bootstrap *w, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	memset(w, 0, sizeof *w);
+	if (store) {
+		w->method = &bootstrap_store;
+	} else if (getenv("PMIX_NAMESPACE")) {
+		const void *symbol;
+		st = registry_module(c, "wireup/pmix.so", WIREUP_PMIX_SYMBOL, &symbol, err);
+		if (st)
+			return st;
+		w->method = symbol;
+		if (w->method->version != BOOTSTRAP_VERSION || w->method->struct_size != sizeof *w->method)
+			return error_set(err, GRADCOMP_ERR_ABI,
+			                 "wire-up: the PMIx module is version %u, this library wants %u: install both from one build",
+			                 w->method->version, BOOTSTRAP_VERSION);
+	} else {
+		st = refuse_lonely_task(err);
+		w->method = &bootstrap_single;
+	}
+	if (!st)
+		st = w->method->open(&w->ctx, store, &w->rank, &w->nranks, err);
+	if (st)
+		memset(w, 0, sizeof *w);
+	return st;
+}
+
+gradcomp_status bootstrap_exchange(bootstrap *w, const char *mine, double timeout, char **all, gradcomp_error *err)
+{
+	if (strlen(mine) >= BOOTSTRAP_MAX)
+		return error_set(err, GRADCOMP_ERR_INTERNAL, "wire-up: card of %zu bytes, the limit is %d", strlen(mine),
+		                 BOOTSTRAP_MAX - 1);
+	return w->method->exchange(w->ctx, mine, timeout, all, err);
+}
+
+void bootstrap_close(bootstrap *w)
+{
+	if (w->method)
+		w->method->close(w->ctx);
+	memset(w, 0, sizeof *w);
+}

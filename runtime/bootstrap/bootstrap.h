@@ -1,0 +1,44 @@
+/* How the ranks of a job find each other: one exchange of a short text each.
+ *
+ * Three ways, behind one table: PMIx (a module of its own, so that the library
+ * needs no libpmix where there is none), the key-value store of a framework, and
+ * a job of one rank. */
+#ifndef BOOTSTRAP_BOOTSTRAP_H
+#define BOOTSTRAP_BOOTSTRAP_H
+
+#include "config/config.h"
+#include "gradcomp/gradcomp.h"
+
+/* The most bytes a rank's text may have, with the final 0. */
+#define BOOTSTRAP_MAX 4096
+
+typedef struct bootstrap_method {
+	uint32_t struct_size;
+	uint32_t version; /* BOOTSTRAP_VERSION; the module and the library are one build */
+	const char *name;
+	/* On failure nothing is left and *ctx is untouched. */
+	gradcomp_status (*open)(void **ctx, const gradcomp_store *store, int *rank, int *nranks, gradcomp_error *err);
+	/* Collective, once. all[r] (nranks of them, each to be freed, the array is
+	 * the caller's) becomes rank r's text. */
+	gradcomp_status (*exchange)(void *ctx, const char *mine, double timeout, char **all, gradcomp_error *err);
+	void (*close)(void *ctx);
+} bootstrap_method;
+
+#define BOOTSTRAP_VERSION 1
+/* The symbol of the PMIx module. */
+#define WIREUP_PMIX_SYMBOL "gradcomp_wireup_pmix"
+
+typedef struct bootstrap {
+	const bootstrap_method *method;
+	void *ctx;
+	int rank, nranks;
+} bootstrap;
+
+/* `store` may be NULL. Says what to type when srun was started without PMIx. */
+gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, bootstrap *w, gradcomp_error *err);
+gradcomp_status bootstrap_exchange(bootstrap *w, const char *mine, double timeout, char **all, gradcomp_error *err);
+void bootstrap_close(bootstrap *w);
+
+extern const bootstrap_method bootstrap_store, bootstrap_single;
+
+#endif

@@ -1,0 +1,210 @@
+/* Wire-up through PMIx: a module of its own, opened when the process has a PMIx
+ * server. Slurm's server knows Put, Commit, Fence with data and Get; nothing more
+ * is used. */
+#include "bootstrap/bootstrap.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <pmix.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define CARD_KEY "gradcomp.card"
+
+typedef struct client {
+	pmix_proc_t self;
+	int nranks;
+} client;
+
+/* A call that is waited for with an end: without one, a task that never comes or has
+ * died would hang the job. */
+typedef struct call {
+	pthread_mutex_t lock;
+	pthread_cond_t done_cond;
+	int done, abandoned;
+	pmix_status_t status;
+	char *card; /* what a Get brought, NULL when it is no text */
+} call;
+
+static gradcomp_status open_pmix(void **ctx, const gradcomp_store *store, int *rank, int *nranks,
+                                 gradcomp_error *err)
+{
+	(void)store;
+	client *c = calloc(1, sizeof *c);
+	pmix_value_t *value = NULL;
+	pmix_proc_t job;
+	pmix_status_t rc;
+	if (!c)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "pmix: no memory");
+	rc = PMIx_Init(&c->self, NULL, 0);
+	if (rc != PMIX_SUCCESS) {
+		free(c);
+		return error_set(err, GRADCOMP_ERR_STATE,
+		                 "pmix: no answer from the PMIx server (%s): start tasks with srun --mpi=pmix",
+		                 PMIx_Error_string(rc));
+	}
+	PMIX_PROC_LOAD(&job, c->self.nspace, PMIX_RANK_WILDCARD);
+	rc = PMIx_Get(&job, PMIX_JOB_SIZE, NULL, 0, &value);
+	if (rc != PMIX_SUCCESS || value->type != PMIX_UINT32) {
+		PMIx_Finalize(NULL, 0);
+		free(c);
+		return error_set(err, GRADCOMP_ERR_STATE, "pmix: the server does not tell the size of the job (%s)",
+		                 PMIx_Error_string(rc));
+	}
+	c->nranks = (int)value->data.uint32;
+	PMIX_VALUE_RELEASE(value);
+	*rank = (int)c->self.rank;
+	*nranks = c->nranks;
+	*ctx = c;
+	return GRADCOMP_OK;
+}
+
+static void card_free(char *card)
+{
+	/* Rank 0's has the job's secret in it. */
+	if (card)
+		explicit_bzero(card, strlen(card));
+	free(card);
+}
+
+static call *call_new(void)
+{
+	call *f = calloc(1, sizeof *f);
+	if (!f)
+		return NULL;
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_cond_init(&f->done_cond, NULL);
+	return f;
+}
+
+static void call_free(call *f)
+{
+	card_free(f->card);
+	pthread_cond_destroy(&f->done_cond);
+	pthread_mutex_destroy(&f->lock);
+	free(f);
+}
+
+/* On PMIx's thread. The waiter may have given up; the last one frees. */
+static void call_done(pmix_status_t status, void *cbdata)
+{
+	call *f = cbdata;
+	pthread_mutex_lock(&f->lock);
+	int abandoned = f->abandoned;
+	f->status = status;
+	f->done = 1;
+	pthread_cond_signal(&f->done_cond);
+	pthread_mutex_unlock(&f->lock);
+	if (abandoned)
+		call_free(f);
+}
+
+static void card_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
+{
+	call *f = cbdata;
+	if (status == PMIX_SUCCESS && value && value->type == PMIX_STRING && value->data.string &&
+	    strlen(value->data.string) < BOOTSTRAP_MAX)
+		f->card = strdup(value->data.string);
+	call_done(status, f);
+}
+
+/* 0 when it has come to an end; then it is the caller's to free. */
+static int call_wait(call *f, const struct timespec *until)
+{
+	int waited = 0, done;
+	pthread_mutex_lock(&f->lock);
+	while (!f->done && waited != ETIMEDOUT)
+		waited = pthread_cond_timedwait(&f->done_cond, &f->lock, until);
+	done = f->done;
+	f->abandoned = !done;
+	pthread_mutex_unlock(&f->lock);
+	return done ? 0 : -1;
+}
+
+static gradcomp_status timed_fence(client *c, double timeout, const struct timespec *until, gradcomp_error *err)
+{
+	call *f = call_new();
+	pmix_info_t collect;
+	bool yes = true;
+	pmix_status_t rc;
+	if (!f)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "pmix: no memory");
+	PMIX_INFO_CONSTRUCT(&collect);
+	PMIX_INFO_LOAD(&collect, PMIX_COLLECT_DATA, &yes, PMIX_BOOL);
+	rc = PMIx_Fence_nb(NULL, 0, &collect, 1, call_done, f);
+	if (rc != PMIX_SUCCESS) {
+		call_free(f);
+		return error_set(err, GRADCOMP_ERR_IO, "pmix: fence refused (%s)", PMIx_Error_string(rc));
+	}
+	if (call_wait(f, until))
+		return error_set(err, GRADCOMP_ERR_TIMEOUT,
+		                 "pmix: not all %d ranks joined within %.0f s; every task of the step must join the job",
+		                 c->nranks, timeout);
+	rc = f->status;
+	call_free(f);
+	if (rc != PMIX_SUCCESS)
+		return error_set(err, GRADCOMP_ERR_PEER, "pmix: fence failed (%s)", PMIx_Error_string(rc));
+	return GRADCOMP_OK;
+}
+
+/* A fence may end without a task that has died; nobody has its card then. */
+static gradcomp_status get_card(client *c, int r, double timeout, const struct timespec *until, char **card,
+                                gradcomp_error *err)
+{
+	call *f = call_new();
+	pmix_status_t rc;
+	pmix_proc_t peer;
+	if (!f)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "pmix: no memory");
+	PMIX_PROC_LOAD(&peer, c->self.nspace, (pmix_rank_t)r);
+	rc = PMIx_Get_nb(&peer, CARD_KEY, NULL, 0, card_done, f);
+	if (rc != PMIX_SUCCESS) {
+		call_free(f);
+		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no card of rank %d (%s)", r, PMIx_Error_string(rc));
+	}
+	if (call_wait(f, until))
+		return error_set(err, GRADCOMP_ERR_TIMEOUT, "pmix: rank %d did not join within %.0f s: it left no card", r,
+		                 timeout);
+	rc = f->status;
+	*card = f->card;
+	f->card = NULL;
+	call_free(f);
+	if (rc != PMIX_SUCCESS)
+		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no card of rank %d (%s)", r, PMIx_Error_string(rc));
+	return *card ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_INVALID, "pmix: the card of rank %d is no text", r);
+}
+
+static gradcomp_status exchange(void *ctx, const char *mine, double timeout, char **all, gradcomp_error *err)
+{
+	client *c = ctx;
+	pmix_value_t value;
+	struct timespec until;
+	gradcomp_status st;
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += (time_t)timeout + 1;
+	PMIX_VALUE_CONSTRUCT(&value);
+	value.type = PMIX_STRING;
+	value.data.string = (char *)mine;
+	pmix_status_t rc = PMIx_Put(PMIX_GLOBAL, CARD_KEY, &value);
+	if (rc == PMIX_SUCCESS)
+		rc = PMIx_Commit();
+	if (rc != PMIX_SUCCESS)
+		return error_set(err, GRADCOMP_ERR_IO, "pmix: could not publish this rank's card (%s)", PMIx_Error_string(rc));
+	st = timed_fence(c, timeout, &until, err);
+	for (int r = 0; !st && r < c->nranks; r++)
+		st = get_card(c, r, timeout, &until, &all[r], err);
+	return st;
+}
+
+static void close_pmix(void *ctx)
+{
+	PMIx_Finalize(NULL, 0);
+	free(ctx);
+}
+
+GRADCOMP_EXPORT const bootstrap_method gradcomp_wireup_pmix = {
+	.struct_size = sizeof gradcomp_wireup_pmix, .version = BOOTSTRAP_VERSION, .name = "pmix",
+	.open = open_pmix, .exchange = exchange, .close = close_pmix};

@@ -1,0 +1,43 @@
+/* Inside of a guest: coming in (come.c), what it hears and knows (guest.c). */
+#ifndef BOOTSTRAP_RENDEZVOUS_CLIENT_INTERNAL_H
+#define BOOTSTRAP_RENDEZVOUS_CLIENT_INTERNAL_H
+
+#include <stdbool.h>
+
+#include "transport/core/address.h"
+#include "base/clock.h"
+#include "bootstrap/rendezvous_msg.h"
+
+#define CLIENT_ATTEMPT 3.0 /* s: for a connection and the greeting, or to be listened to */
+#define CLIENT_INPUT (8 * RENDEZVOUS_ENTRY_MAX)
+
+typedef struct kv_pair {
+	char *key;
+	unsigned char *value;
+	size_t bytes;
+} kv_pair;
+
+struct rendezvous_client {
+	gradcomp_store store;
+	rendezvous_client_options o;
+	rendezvous_keys keys;
+	address at[ADDRESS_MAX];
+	int nat, fd;
+	char place[ADDRESS_TEXT]; /* the address that answered, or was tried last */
+	kv_pair *pairs;
+	size_t npairs, capacity, have;
+	int njoined; /* guests, this one too */
+	char why[200]; /* the place is lost or a guest died; "" */
+	unsigned char in[CLIENT_INPUT];
+};
+
+/* 1 ready, 0 too late, -1 to be stopped. */
+int client_wait(const rendezvous_client *g, int fd, short events, double until);
+/* Reads or writes all of it; NULL, or what went wrong. */
+const char *client_transfer(const rendezvous_client *g, int fd, void *buf, size_t bytes, bool out, double until);
+/* Takes the place's addresses, those most likely to lead there first. */
+gradcomp_status client_addresses(rendezvous_client *g, const char *where, gradcomp_error *err);
+/* Connects and proves the token, again and again until the deadline. */
+gradcomp_status client_connect(rendezvous_client *g, double deadline, gradcomp_error *err);
+
+#endif

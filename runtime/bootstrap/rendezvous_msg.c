@@ -1,0 +1,177 @@
+/* Who may come in: keys out of the token, the greeting, the token as text. */
+#include "bootstrap/rendezvous_msg.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "io/stage/staging.h"
+
+static const unsigned char magic[4] = {'G', 'C', 'M', '1'};
+
+void rendezvous_keys_make(rendezvous_keys *k, const unsigned char token[SECRET_BYTES])
+{
+	secret_expand(token, "gradcomp meet 1 accept", NULL, 0, k->proof[ROLE_ACCEPT]);
+	secret_expand(token, "gradcomp meet 1 connect", NULL, 0, k->proof[ROLE_CONNECT]);
+	secret_expand(token, "gradcomp meet 1 tag", NULL, 0, k->tag);
+	secret_expand(token, "gradcomp meet 1 hide", NULL, 0, k->hide);
+}
+
+void rendezvous_hello_write(const rendezvous_hello *h, unsigned char out[RENDEZVOUS_HELLO_BYTES])
+{
+	memcpy(out, magic, 4);
+	put32(out + 4, h->rank);
+	put32(out + 8, h->nranks);
+	put32(out + 12, 0);
+	memcpy(out + 16, h->nonce, NONCE_BYTES);
+}
+
+const char *rendezvous_hello_read(const unsigned char in[RENDEZVOUS_HELLO_BYTES], rendezvous_hello *h)
+{
+	if (memcmp(in, magic, sizeof magic))
+		return "it does not speak this version of gradcomp's meeting protocol";
+	h->rank = get32(in + 4);
+	h->nranks = get32(in + 8);
+	if (!h->nranks || h->nranks > RENDEZVOUS_RANKS_MAX || h->rank >= h->nranks || get32(in + 12))
+		return "its greeting is malformed";
+	memcpy(h->nonce, in + 16, NONCE_BYTES);
+	return NULL;
+}
+
+void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsigned char hello[RENDEZVOUS_HELLO_BYTES],
+                const unsigned char nonce[NONCE_BYTES], unsigned char mac[SECRET_BYTES])
+{
+	secret_mac m;
+
+	secret_mac_init(&m, k->proof[role], SECRET_BYTES);
+	secret_mac_update(&m, hello, RENDEZVOUS_HELLO_BYTES);
+	secret_mac_update(&m, nonce, NONCE_BYTES);
+	secret_mac_final(&m, mac);
+}
+
+/* munged's socket by security.secret, "" its usual place; NULL: munge is not to be
+ * used. */
+static const char *munge_socket(const struct config *c)
+{
+	const char *way = config_str(c, "security.secret");
+
+	if (!strncmp(way, "munge:", 6))
+		return way + 6;
+	return !strcmp(way, "munge") || !strcmp(way, "auto") ? "" : NULL;
+}
+
+gradcomp_status rendezvous_token_write(const struct config *c, const unsigned char token[SECRET_BYTES],
+                                 char text[RENDEZVOUS_TOKEN_TEXT], gradcomp_error *err)
+{
+	const char *socket = munge_socket(c);
+	gradcomp_error why = {0};
+	gradcomp_status st = GRADCOMP_ERR_NOTFOUND;
+
+	memcpy(text, "munge=", 6);
+	if (socket)
+		st = munge_seal(socket, token, text + 6, &why);
+	if (st && !strncmp(config_str(c, "security.secret"), "munge", 5))
+		return error_set(err, why.status, "%s", why.text);
+	if (st) {
+		memcpy(text, "plain=", 6);
+		sha256_hex(token, text + 6);
+	}
+	return GRADCOMP_OK;
+}
+
+gradcomp_status rendezvous_token_read(const struct config *c, const char *text, unsigned char token[SECRET_BYTES],
+                                gradcomp_error *err)
+{
+	const char *socket = munge_socket(c);
+
+	if (!strncmp(text, "munge=", 6))
+		return munge_open(socket ? socket : "", text + 6, token, err);
+	if (strncmp(text, "plain=", 6) || strlen(text) != 6 + 2 * SECRET_BYTES || !sha256_unhex(text + 6, token))
+		return error_set(err, GRADCOMP_ERR_INVALID, "the token of the meeting place is malformed");
+	return GRADCOMP_OK;
+}
+
+/* Entries of the meeting place's log: sealed by the guest that says them, passed on as
+ * they are, opened by the guests. */
+
+
+/* HMAC in counter mode: taken and given back by the same call. */
+static void hide(const rendezvous_keys *k, const unsigned char nonce[RENDEZVOUS_NONCE], unsigned char *p, size_t bytes)
+{
+	unsigned char block[SECRET_BYTES], counter[4];
+
+	for (uint32_t i = 0; bytes; i++) {
+		size_t n = bytes < sizeof block ? bytes : sizeof block;
+		secret_mac m;
+
+		put32(counter, i);
+		secret_mac_init(&m, k->hide, SECRET_BYTES);
+		secret_mac_update(&m, nonce, RENDEZVOUS_NONCE);
+		secret_mac_update(&m, counter, sizeof counter);
+		secret_mac_final(&m, block);
+		for (size_t j = 0; j < n; j++)
+			p[j] ^= block[j];
+		p += n;
+		bytes -= n;
+	}
+	secret_wipe(block, sizeof block);
+}
+
+static void tag(const rendezvous_keys *k, const unsigned char *in, size_t bytes, unsigned char out[SECRET_BYTES])
+{
+	secret_mac m;
+
+	secret_mac_init(&m, k->tag, SECRET_BYTES);
+	secret_mac_update(&m, in, bytes);
+	secret_mac_final(&m, out);
+}
+
+size_t rendezvous_entry_seal(const rendezvous_keys *k, uint32_t rank, const char *key, const void *value, size_t bytes,
+                       unsigned char out[RENDEZVOUS_ENTRY_MAX])
+{
+	size_t key_bytes = strlen(key) + 1, body = key_bytes + bytes;
+
+	if (key_bytes < 2 || key_bytes > RENDEZVOUS_KEY_MAX || bytes > RENDEZVOUS_VALUE_MAX ||
+	    secret_random(out + 8, RENDEZVOUS_NONCE, NULL))
+		return 0;
+	put32(out, (uint32_t)body);
+	put32(out + 4, rank);
+	memcpy(out + RENDEZVOUS_HEAD, key, key_bytes);
+	if (bytes)
+		memcpy(out + RENDEZVOUS_HEAD + key_bytes, value, bytes);
+	hide(k, out + 8, out + RENDEZVOUS_HEAD, body);
+	tag(k, out, RENDEZVOUS_HEAD + body, out + RENDEZVOUS_HEAD + body);
+	return RENDEZVOUS_HEAD + body + SECRET_BYTES;
+}
+
+long rendezvous_entry_check(const rendezvous_keys *k, const unsigned char *in, size_t have, uint32_t *rank)
+{
+	unsigned char want[SECRET_BYTES];
+	size_t body;
+
+	if (have < 4)
+		return 0;
+	body = get32(in);
+	if (body < 2 || body > RENDEZVOUS_KEY_MAX + RENDEZVOUS_VALUE_MAX)
+		return -1;
+	if (have < RENDEZVOUS_HEAD + body + SECRET_BYTES)
+		return 0;
+	tag(k, in, RENDEZVOUS_HEAD + body, want);
+	if (!secret_equal(want, in + RENDEZVOUS_HEAD + body, sizeof want))
+		return -1;
+	*rank = get32(in + 4);
+	return (long)(RENDEZVOUS_HEAD + body + SECRET_BYTES);
+}
+
+unsigned char *rendezvous_entry_open(const rendezvous_keys *k, unsigned char *in, size_t bytes, size_t *value_bytes)
+{
+	size_t body = bytes - RENDEZVOUS_HEAD - SECRET_BYTES;
+	unsigned char *key = in + RENDEZVOUS_HEAD, *end;
+
+	hide(k, in + 8, key, body);
+	end = memchr(key, 0, body < RENDEZVOUS_KEY_MAX ? body : RENDEZVOUS_KEY_MAX);
+	if (!end || end == key)
+		return NULL;
+	*value_bytes = (size_t)(key + body - (end + 1));
+	return *value_bytes <= RENDEZVOUS_VALUE_MAX ? end + 1 : NULL;
+}

@@ -1,0 +1,70 @@
+/* What the place and its guests share: keys, entries, the token as text. The bytes
+ * are described in doc/wire-format.md, "Meeting place". */
+#ifndef BOOTSTRAP_RENDEZVOUS_MSG_H
+#define BOOTSTRAP_RENDEZVOUS_MSG_H
+
+#include "base/error.h"
+#include "bootstrap/rendezvous.h"
+#include "transport/control/handshake.h"
+#include "security/munge_seal.h"
+#include "security/secret.h"
+#include "transport/core/wire.h"
+
+struct config;
+
+#define RENDEZVOUS_RANKS_MAX 65536
+#define RENDEZVOUS_HELLO_BYTES 48
+#define RENDEZVOUS_KEY_MAX 64 /* with the final 0 */
+#define RENDEZVOUS_VALUE_MAX 4096
+#define RENDEZVOUS_NONCE 16
+#define RENDEZVOUS_HEAD (8 + RENDEZVOUS_NONCE)
+#define RENDEZVOUS_ENTRY_MIN (RENDEZVOUS_HEAD + 2 + SECRET_BYTES)
+#define RENDEZVOUS_ENTRY_MAX (RENDEZVOUS_HEAD + RENDEZVOUS_KEY_MAX + RENDEZVOUS_VALUE_MAX + SECRET_BYTES)
+#define RENDEZVOUS_ENTRIES 10 /* that the log takes from a guest: come, gone and 8 values */
+#define RENDEZVOUS_TOKEN_TEXT (MUNGE_TEXT + 8)
+
+/* Keys that the place and its guests set themselves; a guest's value is its host. */
+#define RENDEZVOUS_JOINED "come/"
+#define RENDEZVOUS_LEFT "gone/"
+#define RENDEZVOUS_DIED "died/"
+
+/* ---- keys and greeting (greeting.c) ------------------------------------------ */
+
+typedef struct rendezvous_keys {
+	unsigned char proof[2][SECRET_BYTES]; /* by handshake_role */
+	unsigned char tag[SECRET_BYTES], hide[SECRET_BYTES];
+} rendezvous_keys;
+
+void rendezvous_keys_make(rendezvous_keys *k, const unsigned char token[SECRET_BYTES]);
+
+typedef struct rendezvous_hello {
+	uint32_t rank, nranks;
+	unsigned char nonce[NONCE_BYTES];
+} rendezvous_hello;
+
+void rendezvous_hello_write(const rendezvous_hello *h, unsigned char out[RENDEZVOUS_HELLO_BYTES]);
+/* NULL, or what is wrong. */
+const char *rendezvous_hello_read(const unsigned char in[RENDEZVOUS_HELLO_BYTES], rendezvous_hello *h);
+void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsigned char hello[RENDEZVOUS_HELLO_BYTES],
+                const unsigned char nonce[NONCE_BYTES], unsigned char mac[SECRET_BYTES]);
+
+/* The token for the environment of a job, sealed where `c` and this machine allow. */
+gradcomp_status rendezvous_token_write(const struct config *c, const unsigned char token[SECRET_BYTES],
+                                 char text[RENDEZVOUS_TOKEN_TEXT], gradcomp_error *err);
+gradcomp_status rendezvous_token_read(const struct config *c, const char *text, unsigned char token[SECRET_BYTES],
+                                gradcomp_error *err);
+
+/* ---- entries of the log (entry.c) --------------------------------------------- */
+
+/* What `rank` says: a key and a value, sealed once and opened by the guests. Returns
+ * its bytes; 0 when key or value are too long or there are no random bytes. */
+size_t rendezvous_entry_seal(const rendezvous_keys *k, uint32_t rank, const char *key, const void *value, size_t bytes,
+                       unsigned char out[RENDEZVOUS_ENTRY_MAX]);
+/* 0: more bytes are wanted; -1: it is none, or not of somebody with the token; else
+ * the bytes it has. */
+long rendezvous_entry_check(const rendezvous_keys *k, const unsigned char *in, size_t have, uint32_t *rank);
+/* Of one that was checked: in[RENDEZVOUS_HEAD] becomes the key, ended by 0; the value's
+ * place, or NULL when there is no key. */
+unsigned char *rendezvous_entry_open(const rendezvous_keys *k, unsigned char *in, size_t bytes, size_t *value_bytes);
+
+#endif

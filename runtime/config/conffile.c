@@ -1,0 +1,114 @@
+/* gradcomp.conf: which sections and keys there are. */
+#include "config/conffile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "config/inifile.h"
+#include "base/secure.h"
+#include "config/settings.h"
+#include "base/suggest.h"
+
+typedef struct conffile {
+	conffile_take *take;
+	void *ctx;
+	int *seen; /* a line number for each setting */
+} conffile;
+
+static int known_section(const char *name, size_t n)
+{
+	for (size_t i = 0; i < settings_count; i++)
+		if (!strncmp(settings_table[i].row.name, name, n) && settings_table[i].row.name[n] == '.')
+			return 1;
+	return 0;
+}
+
+static const char *section_list(char *out, size_t capacity)
+{
+	const char *last = "";
+	size_t at = 0;
+
+	out[0] = '\0';
+	for (size_t i = 0; i < settings_count && at < capacity; i++) {
+		const char *name = settings_table[i].row.name;
+		size_t n = strcspn(name, ".");
+
+		if (!strncmp(name, last, n + 1))
+			continue;
+		at += (size_t)snprintf(out + at, capacity - at, "%s[%.*s]", i ? ", " : "", (int)n, name);
+		last = name;
+	}
+	return out;
+}
+
+static void conffile_section(inifile *f, const char *name, size_t n)
+{
+	char list[200];
+
+	if (!known_section(name, n))
+		inifile_fail(f, "unknown section [%.*s]; there are %s", (int)n, name, section_list(list, sizeof list));
+}
+
+static void unknown_key(inifile *f, const char *section, const char *name, const char *key)
+{
+	suggest near;
+
+	suggest_start(&near, name);
+	for (size_t i = 0; i < settings_count; i++)
+		suggest_try(&near, settings_table[i].row.name);
+	inifile_fail(f, "unknown key '%s' in section [%s]%s", key, section, suggest_text(&near));
+}
+
+static void conffile_key(inifile *f, const char *section, const char *key, const char *value)
+{
+	conffile *c = f->ctx;
+	char name[128], *origin;
+	int index;
+
+	snprintf(name, sizeof name, "%s.%s", section, key);
+	index = settings_find(name);
+	if (index < 0) {
+		unknown_key(f, section, name, key);
+		return;
+	}
+	if (c->seen[index]) {
+		inifile_fail(f, "%s was given in line %d already", name, c->seen[index]);
+		return;
+	}
+	c->seen[index] = f->line;
+	if (asprintf(&origin, "%s:%d", f->path, f->line) < 0) {
+		f->status = error_set(f->err, GRADCOMP_ERR_NOMEM, "no memory for settings");
+		return;
+	}
+	f->status = c->take(c->ctx, index, value, origin, f->err);
+	if (f->status == GRADCOMP_ERR_NOTFOUND) /* which is to mean that there is no file */
+		f->status = f->err->status = GRADCOMP_ERR_INVALID;
+	free(origin);
+}
+
+gradcomp_status conffile_read(const char *path, conffile_take *take, void *ctx, gradcomp_error *err)
+{
+	conffile c = {.take = take, .ctx = ctx};
+	inifile f = {.path = path, .err = err, .section = conffile_section, .key = conffile_key, .ctx = &c};
+	gradcomp_status status;
+	char *real = NULL;
+	FILE *stream;
+	int fd;
+
+	status = secure_open(path, &fd, &real, err);
+	if (status)
+		return status;
+	stream = fdopen(fd, "r");
+	c.seen = calloc(settings_count, sizeof *c.seen);
+	status = stream && c.seen ? inifile_read(&f, stream) : error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+	if (stream)
+		fclose(stream);
+	else
+		close(fd);
+	free(c.seen);
+	free(real);
+	return status;
+}

@@ -1,0 +1,15 @@
+/* Reading gradcomp.conf: an INI file, judged strictly (see config.h). */
+#ifndef CONFIG_CONFFILE_H
+#define CONFIG_CONFFILE_H
+
+#include "gradcomp/abi.h"
+
+/* Takes one line that names a known setting; `origin` is "FILE:LINE". A negative
+ * return ends the reading and is its result. */
+typedef gradcomp_status conffile_take(void *ctx, int index, const char *value, const char *origin,
+                                      gradcomp_error *err);
+
+/* NOTFOUND only when the file itself is missing. */
+gradcomp_status conffile_read(const char *path, conffile_take *take, void *ctx, gradcomp_error *err);
+
+#endif

@@ -1,0 +1,240 @@
+#include "config/config.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/conffile.h"
+#include "base/error.h"
+#include "config/settings.h"
+
+typedef struct config_entry {
+	char *text; /* as it was written */
+	char *origin;
+	gradcomp_value value;
+} config_entry;
+
+struct config {
+	size_t count; /* settings_count */
+	config_entry entries[];
+};
+
+/* `origin` is copied; error text is prefixed with it. */
+static gradcomp_status config_set(config *c, int index, const char *text, const char *origin,
+                                  gradcomp_error *err)
+{
+	config_entry *e = &c->entries[index];
+	char *new_text = strdup(text), *new_origin = strdup(origin);
+	gradcomp_status status;
+	gradcomp_error inner;
+
+	if (!new_text || !new_origin) {
+		status = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
+		goto fail;
+	}
+	status = settings_check(&settings_table[index], new_text, &e->value, &inner);
+	if (status) {
+		error_set(err, status, "%s: %s", origin, inner.text);
+		goto fail;
+	}
+	free(e->text);
+	free(e->origin);
+	e->text = new_text;
+	e->origin = new_origin;
+	return GRADCOMP_OK;
+fail:
+	free(new_text);
+	free(new_origin);
+	return status;
+}
+
+static gradcomp_status config_defaults(config *c, gradcomp_error *err)
+{
+	gradcomp_status status = GRADCOMP_OK;
+
+	for (size_t i = 0; i < c->count && !status; i++)
+		status = config_set(c, (int)i, settings_table[i].row.def, "default", err);
+	return status;
+}
+
+static gradcomp_status config_from_file(void *ctx, int index, const char *value, const char *origin,
+                                        gradcomp_error *err)
+{
+	return config_set(ctx, index, value, origin, err);
+}
+
+static gradcomp_status config_file(config *c, gradcomp_error *err)
+{
+	const char *named = secure_getenv("GRADCOMP_CONF");
+	gradcomp_error inner;
+	gradcomp_status status;
+
+	if (named && *named) {
+		status = conffile_read(named, config_from_file, c, &inner);
+		if (status)
+			error_set(err, status, "%s%s", status == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "",
+			          inner.text);
+		return status;
+	}
+	status = conffile_read(GRADCOMP_SYSCONFDIR "/gradcomp/gradcomp.conf", config_from_file, c, err);
+	return status == GRADCOMP_ERR_NOTFOUND ? GRADCOMP_OK : status;
+}
+
+/* Whether `word` is one of the words in `list`. */
+static int has_word(const char *list, const char *word)
+{
+	size_t n = strlen(word);
+
+	while (*list) {
+		size_t m = strcspn(list, " ,");
+
+		if (m == n && !strncmp(list, word, n))
+			return 1;
+		list += m + strspn(list + m, " ,");
+	}
+	return 0;
+}
+
+/* The SPANK plugin passes options on in the variables a user could have set; what
+ * came from an option is named in GRADCOMP_OPTIONS. */
+static void environment_origin(const char *name, const char *env, char *out, size_t capacity)
+{
+	const char *options = secure_getenv("GRADCOMP_OPTIONS");
+	const char *key = strncmp(name, "gradcomp.", 9) ? NULL : name + 9;
+
+	if (!options || !key || !has_word(options, key))
+		snprintf(out, capacity, "environment %s", env);
+	else if (!strcmp(key, "compressor"))
+		snprintf(out, capacity, "option --gradcomp");
+	else
+		snprintf(out, capacity, "option --gradcomp-%s", key);
+}
+
+static gradcomp_status config_environment(config *c, gradcomp_error *err)
+{
+	char env[SETTINGS_ENV_MAX], origin[2 * SETTINGS_ENV_MAX];
+
+	if (secure_getenv("GRADCOMP_COMPRESSOR"))
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "environment GRADCOMP_COMPRESSOR: the variable for the compressor is GRADCOMP");
+	for (size_t i = 0; i < c->count; i++) {
+		const char *value;
+		gradcomp_status status;
+
+		settings_env(&settings_table[i], env);
+		value = secure_getenv(env);
+		if (!value || (!strcmp(env, "GRADCOMP") && (!*value || !strcmp(value, "off"))))
+			continue;
+		if (settings_table[i].site)
+			return error_set(err, GRADCOMP_ERR_INVALID, "environment %s: %s can be set in gradcomp.conf only", env,
+			                 settings_table[i].row.name);
+		environment_origin(settings_table[i].row.name, env, origin, sizeof origin);
+		status = config_set(c, (int)i, value, origin, err);
+		if (status)
+			return status;
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status config_overrides(config *c, const char *const *overrides, gradcomp_error *err)
+{
+	for (; overrides && *overrides; overrides++) {
+		const char *equals = strchr(*overrides, '=');
+		char *name = equals ? strndup(*overrides, (size_t)(equals - *overrides)) : NULL;
+		gradcomp_status status;
+		int index;
+
+		if (!equals)
+			return error_set(err, GRADCOMP_ERR_INVALID, "application: '%s' is not \"section.key=value\"",
+			                 *overrides);
+		if (!name)
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
+		index = settings_find(name);
+		if (index < 0)
+			status = error_set(err, GRADCOMP_ERR_NOTFOUND, "application: unknown setting '%s'", name);
+		else if (settings_table[index].site)
+			status = error_set(err, GRADCOMP_ERR_INVALID, "application: %s can be set in gradcomp.conf only", name);
+		else
+			status = config_set(c, index, equals + 1, "application", err);
+		free(name);
+		if (status)
+			return status;
+	}
+	return GRADCOMP_OK;
+}
+
+gradcomp_status config_load(const char *const *overrides, config **out, gradcomp_error *err)
+{
+	config *c = calloc(1, sizeof *c + settings_count * sizeof c->entries[0]);
+	gradcomp_status status;
+
+	if (!c)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
+	c->count = settings_count;
+	if ((status = config_defaults(c, err)) || (status = config_file(c, err)) ||
+	    (status = config_environment(c, err)) || (status = config_overrides(c, overrides, err))) {
+		config_free(c);
+		return status;
+	}
+	*out = c;
+	return GRADCOMP_OK;
+}
+
+void config_free(config *c)
+{
+	if (!c)
+		return;
+	for (size_t i = 0; i < c->count; i++) {
+		free(c->entries[i].text);
+		free(c->entries[i].origin);
+	}
+	free(c);
+}
+
+/* The name comes from our own source: a typo is a bug. */
+static const config_entry *config_entry_of(const config *c, const char *name)
+{
+	int index = settings_find(name);
+
+	if (index < 0) {
+		fprintf(stderr, "gradcomp: there is no setting %s\n", name);
+		abort();
+	}
+	return &c->entries[index];
+}
+
+const char *config_str(const config *c, const char *name)
+{
+	return config_entry_of(c, name)->text;
+}
+
+int64_t config_int(const config *c, const char *name)
+{
+	return config_entry_of(c, name)->value.i;
+}
+
+double config_float(const config *c, const char *name)
+{
+	return config_entry_of(c, name)->value.f;
+}
+
+const char *config_origin(const config *c, const char *name)
+{
+	return config_entry_of(c, name)->origin;
+}
+
+const char *config_find(const config *c, const char *name)
+{
+	int index = settings_find(name);
+
+	return index < 0 ? NULL : c->entries[index].text;
+}
+
+void config_each(const config *c,
+                 void (*each)(void *ctx, const char *name, const char *value, const char *origin,
+                              const char *help),
+                 void *ctx)
+{
+	for (size_t i = 0; i < c->count; i++)
+		each(ctx, settings_table[i].row.name, c->entries[i].text, c->entries[i].origin, settings_table[i].row.help);
+}

@@ -1,0 +1,39 @@
+/* Effective settings: built from the table in settings.c, then the site's
+ * gradcomp.conf, then the environment, then the srun option, then overrides of
+ * the application; the last one wins and is remembered as the value's origin.
+ *
+ * Environment: GRADCOMP is gradcomp.compressor; GRADCOMP_KEY is gradcomp.key;
+ * GRADCOMP_SECTION_KEY is section.key. The SPANK plugin hands options over in
+ * the same variables and names them in GRADCOMP_OPTIONS ("compressor
+ * collective"). GRADCOMP empty or "off" sets nothing. GRADCOMP_CONF names
+ * another file, which must exist.
+ *
+ * The file is refused as a whole, with file:line, for an unknown section or
+ * key, a key given twice, an overlong line, a value its row does not allow, and
+ * when someone other than root or the user could have written it. */
+#ifndef CONFIG_CONFIG_H
+#define CONFIG_CONFIG_H
+
+#include "gradcomp/gradcomp.h"
+
+typedef struct config config;
+
+/* `overrides`: "section.key=value" strings ended by NULL, or NULL. */
+gradcomp_status config_load(const char *const *overrides, config **out, gradcomp_error *err);
+void config_free(config *c);
+
+/* `name` is "section.key" and must be in the table (a typo aborts). The value is
+ * already checked against its row. */
+const char *config_str(const config *c, const char *name);
+int64_t config_int(const config *c, const char *name); /* INT, SIZE (bytes), BOOL */
+double config_float(const config *c, const char *name);
+/* Where the value came from, as gradcomp_setting_each() gives it. */
+const char *config_origin(const config *c, const char *name);
+/* NULL when there is no such setting. */
+const char *config_find(const config *c, const char *name);
+void config_each(const config *c,
+                 void (*each)(void *ctx, const char *name, const char *value, const char *origin,
+                              const char *help),
+                 void *ctx);
+
+#endif

@@ -1,0 +1,32 @@
+/* INI files, read strictly. inih parts the lines; what it lets pass is refused: control
+ * characters, overlong and indented lines, sections that are not [NAME], and the reader's
+ * callbacks know the line. One thread at a time. */
+#ifndef CONFIG_INIFILE_H
+#define CONFIG_INIFILE_H
+
+#include <stdio.h>
+
+#include "gradcomp/abi.h"
+
+/* Set by the caller: path (for messages), err, section, key, ctx. */
+typedef struct inifile {
+	const char *path;
+	gradcomp_error *err;
+	/* A line [NAME]; `name` is n characters and not terminated. */
+	void (*section)(struct inifile *f, const char *name, size_t n);
+	/* key = value in the section. */
+	void (*key)(struct inifile *f, const char *section, const char *key, const char *value);
+	void *ctx;
+	int line;
+	gradcomp_status status; /* the first thing wrong; *err holds its text, and reading ends */
+	FILE *stream;
+} inifile;
+
+/* For the callbacks: INVALID, with file and line before the text. */
+void inifile_fail(inifile *f, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
+/* For the callbacks: NOMEM. */
+void inifile_nomem(inifile *f);
+/* The stream stays the caller's. */
+gradcomp_status inifile_read(inifile *f, FILE *stream);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPEC: NAME[:key=value[,key=value...]], checked against a plugin's table. */
+#ifndef CONFIG_SPEC_H
+#define CONFIG_SPEC_H
+
+#include "gradcomp/abi.h"
+
+typedef struct spec {
+	char *text;             /* canonical: NAME, then every parameter in table order */
+	gradcomp_value *values; /* in table order; strings point into the spec */
+	uint32_t nvalues;
+} spec;
+
+#define SPEC_NAME_MAX 32
+
+/* The NAME part alone; refuses what cannot be a name (so also any '/'). */
+gradcomp_status spec_name(const char *text, char name[SPEC_NAME_MAX], gradcomp_error *err);
+/* Unknown, repeated, malformed or out-of-range parameters are refused with the
+ * list of what the plugin takes. */
+gradcomp_status spec_parse(const gradcomp_plugin_info *info, const char *text, spec *out,
+                           gradcomp_error *err);
+void spec_clear(spec *s);
+/* One value against one row; used for plugin parameters and settings alike. */
+gradcomp_status spec_value(const gradcomp_param *row, const char *text, gradcomp_value *out,
+                           gradcomp_error *err);
+
+#endif

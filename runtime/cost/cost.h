@@ -1,0 +1,53 @@
+/* What a bucket costs on a machine: the rounds that its compressor plans, on so many nodes
+ * and ranks, in seconds.
+ *
+ * An exchange: messages a + bytes b, of each level, by what the collective's predict()
+ * says, and what is added up or coded on the way; or what was measured, where as many nodes
+ * and ranks were. Compute tasks: the compressor's lines, evenly over its rounds. */
+#ifndef COST_COST_H
+#define COST_COST_H
+
+#include "cost/planning.h"
+#include "schedule/sim.h"
+#include "plugin/registry.h"
+
+/* Of a bucket, or of several. */
+typedef struct bucket_cost {
+	double encode, exchange, decode; /* seconds of its tasks */
+	double sent, left;               /* bytes: as gradcomp_call_load has them */
+} bucket_cost;
+
+struct known_load; /* what predict() has said: costing.c */
+
+typedef struct cost_model {
+	const gradcomp_model *model;
+	const gradcomp_machine *machine;
+	int32_t nodes, ranks_per_node;
+	config *config;
+	const plugin *plugins[2];
+	spec specs[2];
+	const gradcomp_curve *curve; /* NULL: the compressor costs nothing but a look at the gradient */
+	gradcomp_host host;
+	gradcomp_layout layout;   /* what the compressor works on: of two levels, rank 0's shards */
+	gradcomp_tensor *tensors; /* of the layout */
+	uint64_t *whole;          /* the numel of each in the model, backward order */
+	uint64_t *dims;           /* of two levels: two of each part */
+	int two_levels;
+	int measured; /* the machine was measured on as many nodes and ranks */
+	void *instance;
+	struct known_load *known;
+} cost_model;
+
+/* compressor: NULL for none; collective: NULL for the usual one. Model and machine have been
+ * checked. UNSUPPORTED says what the machine or the plugin does not tell. *out is to be
+ * cleared when it was OK. */
+gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gradcomp_machine *machine,
+                             int32_t nodes, int32_t ranks_per_node, const char *compressor, const char *collective,
+                             gradcomp_error *err);
+void cost_clear(cost_model *c);
+
+/* The bucket of tensors [first, end), in backward order; *sum is added to. */
+gradcomp_status cost_bucket(cost_model *c, uint32_t index, uint32_t first, uint32_t end, sim_bucket *out,
+                               bucket_cost *sum, gradcomp_error *err);
+
+#endif

@@ -1,0 +1,140 @@
+/* The compressor, the collective and the layout that costs are asked for. */
+#include "cost/cost_internal.h"
+
+#include "base/error.h"
+#include "cost/machine.h"
+#include "reducer/hierarchical/hierarchical.h"
+#include "config/settings.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
+
+/* A rank's part of a tensor, of two levels: a matrix stays one, as in reducer/shards_run.c, of whole
+ * rows where the part has some. */
+static void divide(gradcomp_tensor *t, uint64_t ranks, uint64_t dims[2])
+{
+	uint64_t row = t->ndim > 1 && t->dims[0] ? t->numel / t->dims[0] : 0;
+
+	t->numel = (t->numel + ranks - 1) / ranks;
+	dims[0] = row && t->numel % row == 0 ? t->numel / row : 1;
+	dims[1] = t->numel / dims[0];
+	t->dims = t->ndim > 1 ? dims : dims + 1;
+	t->ndim = t->ndim > 1 ? 2 : 1;
+}
+
+/* The model's tensors, last first. */
+static gradcomp_status make_layout(cost_model *c, gradcomp_error *err)
+{
+	const gradcomp_model *m = c->model;
+	uint64_t at = 0;
+
+	c->tensors = calloc(m->ntensors, sizeof *c->tensors);
+	c->whole = calloc(m->ntensors, sizeof *c->whole);
+	c->dims = calloc(m->ntensors, 2 * sizeof *c->dims);
+	if (!c->tensors || !c->whole || !c->dims)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", m->ntensors);
+	for (uint32_t i = 0; i < m->ntensors; i++) {
+		const gradcomp_model_tensor *from = &m->tensors[m->ntensors - 1 - i];
+		gradcomp_tensor *t = &c->tensors[i];
+
+		c->whole[i] = model_numel(from);
+		*t = (gradcomp_tensor){.name = from->name, .numel = c->whole[i], .offset = at, .dims = from->dims,
+		                       .ndim = from->ndim, .dtype = GRADCOMP_F32};
+		if (c->two_levels)
+			divide(t, (uint64_t)c->ranks_per_node, &c->dims[2 * (size_t)i]);
+		at += t->numel;
+	}
+	c->layout = (gradcomp_layout){.struct_size = sizeof c->layout, .ntensors = m->ntensors, .tensors = c->tensors,
+	                              .numel = at, .nranks = c->nodes * (c->two_levels ? 1 : c->ranks_per_node), .seed = 1,
+	                              .patterns = c->layout.patterns, .device = GRADCOMP_HOST};
+	return GRADCOMP_OK;
+}
+
+/* The curve's SPEC may be written by hand, without the parameters that have their defaults. */
+static int curve_is_of(const gradcomp_curve *curve, const cost_model *c)
+{
+	char name[SPEC_NAME_MAX];
+	int same = !strcmp(curve->compressor, c->specs[0].text);
+	spec s;
+
+	if (same || spec_name(curve->compressor, name, NULL) || strcmp(name, c->plugins[0]->info->name) ||
+	    spec_parse(c->plugins[0]->info, curve->compressor, &s, NULL))
+		return same;
+	same = !strcmp(s.text, c->specs[0].text);
+	spec_clear(&s);
+	return same;
+}
+
+static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
+{
+	const gradcomp_machine *m = c->machine;
+	const gradcomp_bucket all = {.struct_size = sizeof all, .ntensors = c->layout.ntensors, .numel = c->layout.numel};
+	gradcomp_cost cost = {.struct_size = sizeof cost};
+
+	for (uint32_t i = 0; i < m->ncurves; i++)
+		if (curve_is_of(&m->curves[i], c))
+			c->curve = &m->curves[i];
+	/* One that does nothing with numbers needs none. */
+	if (c->curve || (c->plugins[0]->compressor->cost &&
+	                 !c->plugins[0]->compressor->cost(c->instance, &all, STEP, &cost, NULL) && !(cost.passes > 0)))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                 "machine '%s' says nothing of compressor %s: measure it with gradcomp probe --compressors SPEC", m->name,
+	                 c->specs[0].text);
+}
+
+gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gradcomp_machine *machine,
+                             int32_t nodes, int32_t ranks_per_node, const char *compressor, const char *collective,
+                             gradcomp_error *err)
+{
+	cost_model *c = out;
+	const struct gradcomp_compressor_v1 *p;
+	gradcomp_status st;
+
+	*c = (cost_model){.model = model, .machine = machine, .nodes = nodes, .ranks_per_node = ranks_per_node,
+	               .measured = machine->nodes == (uint32_t)nodes && machine->ranks_per_node == (uint32_t)ranks_per_node};
+	st = config_load(NULL, &c->config, err);
+	if (st)
+		return st;
+	if (!compressor)
+		compressor = settings_table[settings_find("gradcomp.compressor")].row.def;
+	st = registry_both(c->config, compressor, collective, c->plugins, c->specs, err);
+	if (st) {
+		config_free(c->config);
+		return st;
+	}
+	p = c->plugins[0]->compressor;
+	c->known = calloc(KNOWN, sizeof *c->known);
+	registry_host(&c->host, &quiet);
+	c->layout.patterns = registry_patterns(c->plugins[0], c->plugins[1]);
+	c->two_levels = nodes > 1 && ranks_per_node > 1 &&
+	                hierarchical_possible(p, c->layout.patterns, c->plugins[1]->collective);
+	st = c->known ? make_layout(c, err) : error_set(err, GRADCOMP_ERR_NOMEM, "no memory to predict");
+	for (uint32_t i = 0; !st && p->max_bucket && i < c->layout.ntensors; i++)
+		if (c->tensors[i].numel > p->max_bucket)
+			st = error_set(err, GRADCOMP_ERR_RANGE, "tensor '%s' has more numbers than compressor '%s' counts in a bucket",
+			               c->tensors[i].name, p->info.name);
+	if (!st)
+		st = p->create(&c->host, c->specs[0].values, &c->layout, &c->instance, err);
+	if (!st)
+		st = find_curve(c, err);
+	if (st)
+		cost_clear(c);
+	return st;
+}
+
+void cost_clear(cost_model *c)
+{
+	if (c->instance)
+		c->plugins[0]->compressor->destroy(c->instance);
+	spec_clear(&c->specs[0]);
+	spec_clear(&c->specs[1]);
+	config_free(c->config);
+	free(c->tensors);
+	free(c->whole);
+	free(c->dims);
+	free(c->known);
+	memset(c, 0, sizeof *c);
+}

@@ -1,0 +1,56 @@
+/* What gradcomp_parallelize() is made of: groups of layers, choices of ranks, and what a run
+ * of groups costs on each (the intra-operator table of pipeline.h).
+ *
+ * A choice is a submesh (all ranks of some nodes, or a part of the ranks of one), a tensor
+ * degree inside a node, and a compressor; data degree = its ranks / tensor. On it a stage
+ * takes, of each micro-batch of m samples, x = m / data of them on a rank:
+ *
+ *     seconds of its layers * x / tensor           (layers that cannot be divided: * x)
+ *   + 2 passes * reduces * ring(output * x)        among `tensor` ranks of a node
+ *   + 2 passes * (a + b * output * m / nodes)      to the next stage, if there is one
+ *
+ * and once a step the reduction of its gradients over the data-parallel ranks, a line in
+ * their number fitted to two predictions (predict.c) of the model divided alike; `tensor`
+ * reductions share a node's interface. Memory: parameters * (8 + state + error memory), and
+ * for each micro-batch in flight x * (kept[0] + kept[1] / tensor). */
+#ifndef COST_HYBRID_H
+#define COST_HYBRID_H
+
+#include "cost/planning.h"
+#include "cost/pipeline.h"
+
+#define HYBRID_GROUPS PIPELINE_LAYERS_MAX
+#define HYBRID_UNITS 512 /* the smallest submesh is that share of all ranks */
+#define HYBRID_CHOICES_MAX 1024
+
+/* Neighbouring layers, or several such groups in a row. */
+typedef struct layer_group {
+	uint32_t first, nlayers;   /* of the model's */
+	double divided_s, whole_s; /* forward and backward of a sample: in layers that can be divided, in others */
+	double divided, whole;     /* parameters, likewise */
+	double output;             /* of its last layer */
+	double reduced;            /* sum of reduces * output */
+	uint32_t reduces;
+	double kept[2];
+} layer_group;
+
+typedef struct rank_choice {
+	uint32_t nodes, ranks_per_node, tensor, data;
+	const char *compressor; /* NULL: nothing to reduce, or uncompressed */
+	double residual;        /* bytes of error memory, a parameter */
+	double a, b;            /* reducing gradients: a + b * the rank's parameters */
+} rank_choice;
+
+/* groups[] has room for all layers; returns how many were made, at most `most`. */
+uint32_t hybrid_group(const gradcomp_model *model, uint32_t most, layer_group *groups);
+/* Every submesh, degree and compressor; choices that take as many ranks stand in a row.
+ * UNSUPPORTED when no compressor can be predicted. *n at most HYBRID_CHOICES_MAX. */
+gradcomp_status hybrid_choices(const gradcomp_model *model, const gradcomp_machine *machine,
+                               const gradcomp_hybrid_question *q, uint64_t samples, rank_choice *choices,
+                               uint32_t *n, gradcomp_error *err);
+/* Groups first to last, of a micro-batch of `samples`; `ends`: no stage comes after it. */
+pipeline_cost hybrid_cost(const gradcomp_machine *machine, const gradcomp_hybrid_question *q,
+                          const layer_group *groups, uint32_t first, uint32_t last, int ends, uint64_t samples,
+                          const rank_choice *choice);
+
+#endif

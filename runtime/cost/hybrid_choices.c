@@ -1,0 +1,223 @@
+/* Submeshes, degrees and compressors a stage can have, with what reducing gradients costs on
+ * each: see hybrid.h. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "config/config.h"
+#include "base/error.h"
+#include "cost/hybrid.h"
+#include "cost/machine.h"
+#include "plugin/registry.h"
+
+typedef struct making {
+	const gradcomp_model *model;
+	const gradcomp_machine *machine;
+	const gradcomp_hybrid_question *q;
+	uint64_t samples;
+	config *settings;
+	rank_choice *choices;
+	uint32_t n;
+	gradcomp_error skipped; /* why the last compressor that was left out was */
+} making;
+
+/* The first tensors of a model as a rank of a tensor-parallel group has them, without work:
+ * all gradients are there at once. */
+typedef struct part {
+	gradcomp_model model;
+	uint64_t *dims;
+	double numel;
+} part;
+
+static void part_close(part *p)
+{
+	free(p->model.tensors);
+	free(p->dims);
+}
+
+static gradcomp_status part_open(part *p, const gradcomp_model *m, uint32_t ntensors, uint32_t tensor,
+                                 gradcomp_error *err)
+{
+	size_t ndims = 1, at = 0;
+
+	for (uint32_t i = 0; i < ntensors; i++)
+		ndims += m->tensors[i].ndim;
+	*p = (part){.model = {.struct_size = sizeof p->model, .ntensors = ntensors, .batch = m->batch}};
+	memcpy(p->model.name, m->name, sizeof m->name);
+	p->model.tensors = calloc(ntensors, sizeof *p->model.tensors);
+	p->dims = calloc(ndims, sizeof *p->dims);
+	if (!p->model.tensors || !p->dims) {
+		part_close(p);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a model of %u tensors", ntensors);
+	}
+	for (uint32_t i = 0; i < ntensors; i++) {
+		gradcomp_model_tensor *t = &p->model.tensors[i];
+		double numel = 1;
+
+		*t = m->tensors[i];
+		t->forward = t->backward = 0;
+		t->dims = p->dims + at;
+		for (uint32_t d = 0; d < t->ndim; d++) {
+			uint64_t whole = m->tensors[i].dims[d];
+
+			p->dims[at] = d ? whole : (whole + tensor - 1) / tensor;
+			numel *= (double)p->dims[at++];
+		}
+		p->numel += numel;
+	}
+	return GRADCOMP_OK;
+}
+
+/* Seconds to reduce the gradients of the first tensors on this choice. */
+static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32_t ntensors, double *numel,
+                                   double *seconds, gradcomp_error *err)
+{
+	gradcomp_question q = {.struct_size = sizeof q,
+	                       .nodes = c->nodes,
+	                       .ranks_per_node = c->ranks_per_node / c->tensor,
+	                       .compressor = c->compressor,
+	                       .collective = k->q->collective};
+	gradcomp_prediction out = {.struct_size = sizeof out};
+	gradcomp_machine machine = *k->machine;
+	gradcomp_status st;
+	part p;
+
+	if (c->tensor > 1) {
+		machine.level[1].b *= c->tensor;
+		machine.ncalls = 0; /* they were measured with the interface to themselves */
+	}
+	st = part_open(&p, k->model, ntensors, c->tensor, err);
+	if (st)
+		return st;
+	st = gradcomp_predict(&p.model, &machine, &q, &out, err);
+	*numel = p.numel;
+	*seconds = out.step_s;
+	part_close(&p);
+	return st;
+}
+
+/* Tensors of the first half; 0 when they have no parameters. */
+static uint32_t first_half(const gradcomp_model *m)
+{
+	uint64_t numel = 0;
+
+	for (uint32_t i = 0; i < m->ntensors / 2; i++)
+		numel += model_numel(&m->tensors[i]);
+	return numel ? m->ntensors / 2 : 0;
+}
+
+/* The line through the costs of all tensors and of the first half of them. */
+static gradcomp_status fit_reduction(const making *k, rank_choice *c, gradcomp_error *err)
+{
+	uint32_t all = k->model->ntensors, half = first_half(k->model);
+	double n, t, half_n = 0, half_t = 0;
+	gradcomp_status st = reduce_part(k, c, all, &n, &t, err);
+
+	if (!st && half)
+		st = reduce_part(k, c, half, &half_n, &half_t, err);
+	if (st)
+		return st;
+	c->b = n > half_n ? fmax(0, (t - half_t) / (n - half_n)) : 0;
+	c->a = fmax(0, t - c->b * n);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status residual_of(const making *k, const char *compressor, double *out, gradcomp_error *err)
+{
+	const plugin *p[2];
+	spec s[2];
+	gradcomp_status st;
+
+	*out = 0;
+	if (!compressor)
+		return GRADCOMP_OK;
+	st = registry_both(k->settings, compressor, k->q->collective, p, s, err);
+	if (st)
+		return st;
+	*out = p[0]->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK ? sizeof(float) : 0;
+	spec_clear(&s[0]);
+	spec_clear(&s[1]);
+	return GRADCOMP_OK;
+}
+
+/* A compressor that cannot be predicted is left out, unless none remains. */
+static gradcomp_status add_compressed(making *k, rank_choice c, const char *compressor, gradcomp_error *err)
+{
+	gradcomp_status st;
+
+	c.compressor = compressor;
+	st = residual_of(k, compressor, &c.residual, err);
+	if (!st)
+		st = fit_reduction(k, &c, &k->skipped);
+	if (st == GRADCOMP_ERR_UNSUPPORTED)
+		return GRADCOMP_OK;
+	if (st) {
+		if (err && k->skipped.status == st)
+			*err = k->skipped;
+		return st;
+	}
+	k->choices[k->n++] = c;
+	return GRADCOMP_OK;
+}
+
+static int multiple(uint64_t samples, uint32_t ranks)
+{
+	return ranks && samples % ranks == 0;
+}
+
+static gradcomp_status add_submesh(making *k, uint32_t nodes, uint32_t ranks, gradcomp_error *err)
+{
+	static const char *const uncompressed[] = {NULL};
+	const char *const *list = k->q->compressors ? k->q->compressors : uncompressed;
+	gradcomp_status st = GRADCOMP_OK;
+
+	for (uint32_t tensor = 1; ranks % tensor == 0 && !st; tensor *= 2) {
+		rank_choice c = {.nodes = nodes,
+		                 .ranks_per_node = ranks,
+		                 .tensor = tensor,
+		                 .data = nodes * (ranks / tensor)};
+		uint32_t before = k->n, i = 0;
+
+		if (!multiple(k->samples, c.data))
+			continue;
+		if (k->n == HYBRID_CHOICES_MAX)
+			return error_set(err, GRADCOMP_ERR_RANGE, "more than %d ways to give ranks to a stage",
+			                 HYBRID_CHOICES_MAX);
+		if (c.data == 1) {
+			k->choices[k->n++] = c;
+			continue;
+		}
+		do {
+			if (k->n < HYBRID_CHOICES_MAX)
+				st = add_compressed(k, c, list[i], err);
+		} while (!st && list[i] && list[++i]);
+		if (!st && k->n == before)
+			st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "no compressor can be predicted: %s",
+			               k->skipped.text);
+	}
+	return st;
+}
+
+gradcomp_status hybrid_choices(const gradcomp_model *model, const gradcomp_machine *machine,
+                               const gradcomp_hybrid_question *q, uint64_t samples, rank_choice *choices,
+                               uint32_t *n, gradcomp_error *err)
+{
+	making k = {.model = model, .machine = machine, .q = q, .samples = samples, .choices = choices};
+	uint64_t all = (uint64_t)q->nodes * q->ranks_per_node;
+	gradcomp_status st = config_load(NULL, &k.settings, err);
+
+	if (st)
+		return st;
+	/* Each size divides the next one, so that stages of any sizes fit on the nodes. */
+	for (uint32_t ranks = 1; ranks < q->ranks_per_node && !st; ranks *= 2)
+		if (q->ranks_per_node % ranks == 0 && ranks * (uint64_t)HYBRID_UNITS >= all)
+			st = add_submesh(&k, 1, ranks, err);
+	for (uint32_t nodes = 1; nodes < q->nodes && !st; nodes *= 2)
+		if (nodes * (uint64_t)q->ranks_per_node * HYBRID_UNITS >= all)
+			st = add_submesh(&k, nodes, q->ranks_per_node, err);
+	if (!st)
+		st = add_submesh(&k, q->nodes, q->ranks_per_node, err);
+	config_free(k.settings);
+	*n = k.n;
+	return st;
+}

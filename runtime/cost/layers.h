@@ -1,0 +1,20 @@
+/* The lines of a model file's section [layers]:
+ *
+ *     0 = NAME tensors 2-13 output BYTES kept BYTES BYTES reduces N
+ */
+#ifndef COST_LAYERS_H
+#define COST_LAYERS_H
+
+#include <stdio.h>
+
+#include "cost/planning.h"
+
+/* `value` is what stands behind the '='. On success out->name is the caller's to free; on
+ * failure the text says which word is wrong, without file and line. */
+gradcomp_status layer_parse(const char *value, gradcomp_model_layer *out, gradcomp_error *err);
+/* The same text, which layer_parse() reads back. */
+void layer_print(FILE *out, const gradcomp_model_layer *layer);
+/* Whether the layers are all tensors of the model in order; a model without layers is fine. */
+gradcomp_status layers_check(const gradcomp_model *model, gradcomp_error *err);
+
+#endif

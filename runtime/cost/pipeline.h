@@ -1,0 +1,59 @@
+/* Which layers make a stage of a pipeline, and on how many ranks: the inter-operator pass of
+ * Zheng et al., Alpa: Automating Inter- and Intra-Operator Parallelism for Distributed Deep
+ * Learning, OSDI 2022, over a table of what each run of layers costs on each choice of ranks.
+ *
+ * With t the seconds that a stage takes of a micro-batch, g what it takes once a step, B
+ * micro-batches, a step takes
+ *
+ *     sum over stages t + max over stages ((B - 1) t + g)
+ *
+ * For a bound on the maximum the least sum follows by dynamic programming over layers, ranks
+ * and the number of stages behind, which says how many micro-batches a stage keeps in memory
+ * (1F1B: at most as many as there are stages from it to the end). The least sum S only
+ * falls as the bound rises, so that between two bounds lo < hi nothing is below lo + S(hi):
+ * bounds are halved until none is left that could win. */
+#ifndef COST_PIPELINE_H
+#define COST_PIPELINE_H
+
+#include "gradcomp/abi.h"
+
+#define PIPELINE_LAYERS_MAX 64
+#define PIPELINE_UNITS_MAX 4096
+
+/* A run of layers on one choice of ranks. */
+typedef struct pipeline_cost {
+	double seconds;     /* of a micro-batch; negative: impossible */
+	double once;        /* a step */
+	double fixed, kept; /* memory of a rank: whatever is in flight, and of each micro-batch in flight */
+} pipeline_cost;
+
+typedef struct pipeline_problem {
+	uint32_t nlayers, nchoices;
+	uint32_t units;        /* of ranks, all of which the stages take together */
+	const uint32_t *takes; /* units that a choice takes */
+	const pipeline_cost
+		*costs; /* of layers i to j (inclusive) on choice c: [(i * nlayers + j) * nchoices + c] */
+	uint32_t microbatches;
+	double memory;
+	double gap;   /* the plan found is at most this share above the best one; 0: it is the best */
+	int32_t only; /* the one choice that all stages take; -1: any */
+} pipeline_problem;
+
+typedef struct pipeline_stage {
+	uint32_t first, nlayers, choice;
+} pipeline_stage;
+
+typedef struct pipeline_plan {
+	uint32_t nstages;
+	pipeline_stage stages[PIPELINE_LAYERS_MAX];
+	double seconds; /* of a step; negative: there is none */
+	double memory;  /* of the stage that needs most. Without a plan: what would do; negative: nothing would */
+} pipeline_plan;
+
+/* Fails for want of memory only. No plan is not a failure. */
+gradcomp_status pipeline_solve(const pipeline_problem *p, pipeline_plan *out, gradcomp_error *err);
+
+/* Seconds and memory of a plan's stages are set from the costs. */
+void pipeline_value(const pipeline_problem *p, pipeline_plan *plan);
+
+#endif

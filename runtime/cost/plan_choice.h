@@ -1,0 +1,22 @@
+/* The schedule of a model's steps on a machine: a method's (schedule_spec.h), and what the
+ * simulator says of it. */
+#ifndef COST_PLAN_CHOICE_H
+#define COST_PLAN_CHOICE_H
+
+#include "cost/cost.h"
+#include "schedule/sim.h"
+
+typedef struct plan_choice {
+	step_plan plan; /* with what it is predicted to take */
+	sim_output sim; /* events where they were asked for */
+	bucket_cost cost;
+} plan_choice;
+
+/* spec: NULL for the setting gradcomp.schedule. *out is to be cleared when it was OK. */
+gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int with_events, plan_choice *out,
+                            gradcomp_error *err);
+void plan_choice_clear(plan_choice *p);
+/* Of all tensors of the model (plan_file.h). */
+uint64_t plan_model_hash(const gradcomp_model *model);
+
+#endif

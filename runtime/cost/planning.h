@@ -1,0 +1,214 @@
+/* planning.h: what a training step will cost, before anybody pays for it.
+ *
+ * A model file says what a network's tensors are and how long its passes take; a machine
+ * file says what messages, bytes and compressors cost on some nodes. From both follows the
+ * step time of every compressor, collective and schedule, on the nodes that were measured
+ * or on more of them. `gradcomp probe` and --gradcomp-record write the files, `gradcomp
+ * plan` asks the questions; their formats are in doc/planning.md.
+ *
+ * The prediction is a simulation of the reducer's own schedule with the rounds that the
+ * compressor itself plans. What it rests on: exchanges cost
+ *
+ *     sum over levels of messages * a + bytes * b        (levels: in a node, between nodes)
+ *
+ * with the messages and bytes that the collective plugin tells (predict() in collective.h),
+ * and encoding and decoding cost what was measured, by a line.
+ *
+ * Threads: any; objects are not shared between threads without a lock of the caller's. */
+#ifndef COST_PLANNING_H
+#define COST_PLANNING_H
+
+#include "gradcomp/abi.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- machine ------------------------------------------------------------ */
+
+/* a + b x seconds. */
+typedef struct gradcomp_line {
+	double a, b;
+} gradcomp_line;
+
+static inline double gradcomp_line_at(const gradcomp_line *l, double x)
+{
+	return l->a + l->b * x;
+}
+
+/* What a compressor's work costs a rank, over all rounds of a bucket; x in numbers (F32)
+ * of the bucket. */
+typedef struct gradcomp_curve {
+	char *compressor; /* canonical SPEC; owned */
+	gradcomp_line encode, decode;
+	double gathered;    /* seconds that each byte of another rank's payload adds to decode */
+	gradcomp_line code; /* CODED: a run of x numbers coded or decoded once, in the exchange */
+} gradcomp_curve;
+
+/* What a collective's calls cost where they were measured, by the bytes that the plugin's
+ * predict() is asked for: wins over the levels on as many nodes and ranks. */
+typedef struct gradcomp_call_cost {
+	char *collective;   /* canonical SPEC; owned */
+	uint32_t primitive; /* one GRADCOMP_CAN_* */
+	uint32_t reserved0;
+	gradcomp_line cost;
+} gradcomp_call_cost;
+
+typedef struct gradcomp_machine {
+	uint32_t struct_size;
+	uint32_t nodes, ranks_per_node; /* that were measured */
+	uint32_t ncurves, ncalls;
+	uint32_t reserved0;
+	char name[64];
+	gradcomp_line level[2]; /* a message, and a byte of it: [0] inside a node, [1] between nodes */
+	double reduce;          /* seconds to add a byte that came to what is there */
+	double memory;          /* seconds to copy a byte */
+	/* As in the simulator: what is left of a rank's speed of compressing while its program
+	 * computes, and while bytes move. */
+	double beside_application, beside_exchange;
+	gradcomp_curve *curves;
+	gradcomp_call_cost *calls;
+} gradcomp_machine;
+
+/* Refuses, with file and line, what is missing, negative, not finite, out of all proportion
+ * (a message that takes an hour), twice or unknown: INVALID. NOTFOUND and IO are of the file
+ * itself. *out is freed by gradcomp_machine_free. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_machine_read(const char *path, gradcomp_machine **out, gradcomp_error *err);
+/* Published by rename: on failure what was there stays. INVALID or RANGE for what could not
+ * be read again, IO when the file cannot be written. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_machine_write(const char *path, const gradcomp_machine *m,
+                                                       gradcomp_error *err);
+/* NULL is fine, as below. */
+GRADCOMP_EXPORT void gradcomp_machine_free(gradcomp_machine *m);
+
+/* ---- model -------------------------------------------------------------- */
+
+typedef struct gradcomp_model_tensor {
+	char *name;     /* owned, like dims */
+	uint64_t *dims;
+	uint32_t ndim;
+	uint32_t reserved0;
+	double forward, backward; /* seconds of its part of the passes */
+} gradcomp_model_tensor;
+
+/* Tensors that a pipeline leaves together, and what their output costs; bytes of one sample. */
+typedef struct gradcomp_model_layer {
+	char *name;               /* owned */
+	uint32_t first, ntensors; /* of the tensors */
+	double output;            /* bytes that go to the next layer */
+	/* Bytes that the backward pass needs of the forward pass: [0] on every rank of a tensor-parallel
+	 * group, [1] divided among them. */
+	double kept[2];
+	uint32_t reduces; /* all-reduces of `output` in each pass when matrices are divided; 0: they cannot be */
+	uint32_t reserved0;
+} gradcomp_model_layer;
+
+typedef struct gradcomp_model {
+	uint32_t struct_size;
+	uint32_t ntensors;
+	uint64_t batch; /* samples of a rank and step; 0: not known */
+	char name[64];
+	double io, copy, update;        /* seconds a step: reading a batch, to the device, the optimizer */
+	gradcomp_model_tensor *tensors; /* in forward order */
+	/* Section [layers], for gradcomp_parallelize(): all tensors, in order. 0: the file has none. */
+	uint32_t nlayers;
+	uint32_t reserved0;
+	gradcomp_model_layer *layers;
+} gradcomp_model;
+
+/* As of a machine. *out is freed by gradcomp_model_free. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_model_read(const char *path, gradcomp_model **out, gradcomp_error *err);
+GRADCOMP_EXPORT gradcomp_status gradcomp_model_write(const char *path, const gradcomp_model *m, gradcomp_error *err);
+GRADCOMP_EXPORT void gradcomp_model_free(gradcomp_model *m);
+
+/* ---- questions ---------------------------------------------------------- */
+
+typedef struct gradcomp_question {
+	uint32_t struct_size;
+	uint32_t nodes, ranks_per_node;
+	uint32_t each_layer;    /* the program waits for layers and not for the whole step */
+	const char *compressor; /* SPECs; NULL: none, and the default collective and schedule */
+	const char *collective;
+	const char *schedule;
+	const char *trace; /* NULL, or a file for the simulated timeline (Chrome trace JSON) */
+} gradcomp_question;
+
+typedef struct gradcomp_prediction {
+	uint32_t struct_size; /* set by the caller */
+	uint32_t buckets;
+	double step_s;     /* seconds a step */
+	double compute_s;  /* of that the program's own */
+	double exposed_s;  /* and what waits for gradients after the backward pass */
+	double encode_s, exchange_s, decode_s;
+	double sent_bytes; /* a rank and step */
+	double node_bytes; /* that leave a node, a step */
+} gradcomp_prediction;
+
+/* UNSUPPORTED when the machine file has no curve of the compressor or the collective tells
+ * no costs; the text says which and what to do. INVALID for nodes, ranks or SPECs that
+ * cannot be. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_predict(const gradcomp_model *model, const gradcomp_machine *machine,
+                                                 const gradcomp_question *question, gradcomp_prediction *out,
+                                                 gradcomp_error *err);
+
+/* The plan behind a prediction as a file for --gradcomp-schedule=plan:file=FILE. Fails like
+ * the prediction, or with IO. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_plan_write(const char *path, const gradcomp_model *model,
+                                                    const gradcomp_machine *machine,
+                                                    const gradcomp_question *question, gradcomp_error *err);
+
+/* ---- hybrid parallel plans ---------------------------------------------- */
+
+/* How ranks share a transformer: stages of a pipeline, each on some ranks, its matrices divided
+ * among `tensor` of them inside a node and its samples among the `data` groups of those. After
+ * Alpa's inter-operator pass (Zheng et al., OSDI 2022): with t the seconds a stage takes of a
+ * micro-batch, g of reducing its gradients, B micro-batches, it is the least
+ *
+ *     sum over stages t + max over stages ((B - 1) t + g)
+ *
+ * whose stages have the memory they need. Stages take 1, 2, 4 ... ranks of a node, or all ranks
+ * of 1, 2, 4 ... nodes. */
+typedef struct gradcomp_hybrid_question {
+	uint32_t struct_size;
+	uint32_t nodes, ranks_per_node;
+	uint32_t microbatches;
+	uint64_t batch;     /* samples of a step, of all ranks; 0: the model's for each rank */
+	double memory;      /* bytes that a rank has */
+	double state;       /* bytes of the optimizer, a parameter; weights and gradients take 4 each */
+	uint32_t uniform;   /* all stages on as many ranks, with the same degrees */
+	uint32_t groups;    /* layers are put together in at most so many groups; 0: 64, the most */
+	const char *const *compressors; /* SPECs that may reduce gradients, ended by NULL; NULL: none does */
+	const char *collective;         /* NULL: the default */
+} gradcomp_hybrid_question;
+
+typedef struct gradcomp_hybrid_stage {
+	uint32_t first, nlayers;        /* of the model's */
+	uint32_t nodes, ranks_per_node; /* that it is on */
+	uint32_t data, tensor;          /* degrees; their product is its ranks */
+	const char *compressor;         /* one of the question's; NULL: uncompressed, or data is 1 */
+	double seconds;                 /* of a micro-batch, both passes */
+	double gradient_s;              /* reducing gradients, a step */
+	double memory;                  /* bytes that each of its ranks needs */
+} gradcomp_hybrid_stage;
+
+typedef struct gradcomp_hybrid_plan {
+	uint32_t struct_size;
+	uint32_t nstages;
+	gradcomp_hybrid_stage *stages; /* from the first layers to the last */
+	double step_s;
+	uint64_t batch;
+} gradcomp_hybrid_plan;
+
+/* RANGE when no plan has the memory it needs; the text says how much would do; or when a step has more
+ * than 2^53 samples. UNSUPPORTED when the model has no layers or the machine no [node]; INVALID for a
+ * question that cannot be. *out is freed by gradcomp_hybrid_plan_free, and has pointers to the
+ * question's SPECs. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_parallelize(const gradcomp_model *model, const gradcomp_machine *machine,
+                                                     const gradcomp_hybrid_question *question,
+                                                     gradcomp_hybrid_plan **out, gradcomp_error *err);
+GRADCOMP_EXPORT void gradcomp_hybrid_plan_free(gradcomp_hybrid_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

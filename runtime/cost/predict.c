@@ -1,0 +1,147 @@
+/* What a training step will cost: planning.h. */
+#include "cost/plan_choice.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "config/record_io.h"
+#include "base/json.h"
+#include "cost/machine.h"
+#include "schedule/plan_file.h"
+
+#define RANKS_MOST (1 << 20)
+
+/* Threads of the simulated rank, microseconds: for chrome://tracing and Perfetto. */
+static void print_trace(FILE *out, const void *what)
+{
+	static const char *const threads[] = {"application", "compute", "exchange"};
+	const sim_output *sim = what;
+	jsonw j;
+
+	jsonw_start(&j, out);
+	jsonw_object(&j, NULL);
+	jsonw_string(&j, "displayTimeUnit", "ms");
+	jsonw_array(&j, "traceEvents");
+	for (int t = 0; t < 3; t++) {
+		jsonw_object(&j, NULL);
+		jsonw_string(&j, "ph", "M");
+		jsonw_string(&j, "name", "thread_name");
+		jsonw_int(&j, "pid", 0);
+		jsonw_int(&j, "tid", t);
+		jsonw_object(&j, "args");
+		jsonw_string(&j, "name", threads[t]);
+		jsonw_end(&j);
+		jsonw_end(&j);
+	}
+	for (uint32_t i = 0; i < sim->nevents; i++) {
+		const sim_event *e = &sim->events[i];
+
+		jsonw_object(&j, NULL);
+		jsonw_string(&j, "ph", "X");
+		jsonw_string(&j, "name", e->what);
+		jsonw_string(&j, "cat", "predicted");
+		jsonw_int(&j, "pid", 0);
+		jsonw_int(&j, "tid", e->thread);
+		jsonw_float(&j, "ts", e->start * 1e6);
+		jsonw_float(&j, "dur", (e->end - e->start) * 1e6);
+		jsonw_object(&j, "args");
+		jsonw_uint(&j, e->thread == SIM_APPLICATION ? "tensor" : "bucket", e->index);
+		if (e->thread != SIM_APPLICATION)
+			jsonw_uint(&j, "round", e->round);
+		jsonw_end(&j);
+		jsonw_end(&j);
+	}
+	jsonw_end(&j);
+	jsonw_end(&j);
+	jsonw_finish(&j);
+}
+
+static gradcomp_status check_question(const gradcomp_question *q, gradcomp_error *err)
+{
+	if (q->struct_size < sizeof *q)
+		return error_set(err, GRADCOMP_ERR_ABI, "a gradcomp_question of %u bytes; %zu are right", q->struct_size,
+		                 sizeof *q);
+	if (!q->nodes || !q->ranks_per_node || q->nodes > RANKS_MOST || q->ranks_per_node > MACHINE_RANKS_MOST ||
+	    (uint64_t)q->nodes * q->ranks_per_node > RANKS_MOST)
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "%u nodes with %u ranks each: must be at least 1, and together at most %d ranks", q->nodes,
+		                 q->ranks_per_node, RANKS_MOST);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status answer(const gradcomp_model *model, const gradcomp_machine *machine, const gradcomp_question *q,
+                              cost_model *c, plan_choice *choice, gradcomp_error *err)
+{
+	gradcomp_status st = model_check(model, err);
+
+	if (!st)
+		st = machine_check(machine, err);
+	if (!st)
+		st = check_question(q, err);
+	if (!st)
+		st = cost_open(c, model, machine, (int32_t)q->nodes, (int32_t)q->ranks_per_node, q->compressor, q->collective,
+		                  err);
+	if (st)
+		return st;
+	st = plan_choose(c, q->schedule, q->each_layer != 0, q->trace != NULL, choice, err);
+	if (!st && q->trace)
+		st = record_io_publish(q->trace, print_trace, &choice->sim, err);
+	if (st) {
+		plan_choice_clear(choice);
+		cost_clear(c);
+	}
+	return st;
+}
+
+gradcomp_status gradcomp_predict(const gradcomp_model *model, const gradcomp_machine *machine,
+                                 const gradcomp_question *question, gradcomp_prediction *out, gradcomp_error *err)
+{
+	uint32_t size = out->struct_size;
+	gradcomp_prediction full = {.struct_size = size};
+	plan_choice choice = {.plan = {0}};
+	cost_model c;
+	gradcomp_status st = answer(model, machine, question, &c, &choice, err);
+
+	if (st)
+		return st;
+	full.buckets = choice.plan.nbuckets;
+	full.step_s = choice.sim.step;
+	full.compute_s = model->update;
+	for (uint32_t i = 0; i < model->ntensors; i++)
+		full.compute_s += model->tensors[i].forward + model->tensors[i].backward;
+	full.exposed_s = choice.sim.exposed;
+	full.encode_s = choice.cost.encode;
+	full.exchange_s = choice.cost.exchange;
+	full.decode_s = choice.cost.decode;
+	full.sent_bytes = choice.cost.sent;
+	full.node_bytes = choice.cost.left;
+	memcpy(out, &full, size < sizeof full ? size : sizeof full);
+	plan_choice_clear(&choice);
+	cost_clear(&c);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status gradcomp_plan_write(const char *path, const gradcomp_model *model, const gradcomp_machine *machine,
+                                    const gradcomp_question *question, gradcomp_error *err)
+{
+	plan_choice choice = {.plan = {0}};
+	plan_file file = {.hash = 0};
+	cost_model c;
+	gradcomp_status st = answer(model, machine, question, &c, &choice, err);
+
+	if (st)
+		return st;
+	memcpy(file.model, model->name, sizeof file.model);
+	file.hash = plan_model_hash(model);
+	file.tensors = model->ntensors;
+	for (uint32_t i = 0; i < model->ntensors; i++)
+		file.parameters += model_numel(&model->tensors[i]);
+	file.compressor = c.specs[0].text;
+	file.collective = c.specs[1].text;
+	file.plan = choice.plan;
+	st = plan_file_write(path, &file, err);
+	plan_choice_clear(&choice);
+	cost_clear(&c);
+	return st;
+}

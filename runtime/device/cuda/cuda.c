@@ -1,0 +1,165 @@
+/* Memory, streams and events by the CUDA runtime, which is linked into this module
+ * and finds the driver when it is first called. */
+#include <cuda_runtime_api.h>
+#include <sched.h>
+#include <time.h>
+
+#include "device/device.h"
+
+#define SPIN_NS 50000
+
+/* An error is reported once: what cudaGetLastError() finds next is somebody else's. */
+static const char *said(cudaError_t e)
+{
+	if (e == cudaSuccess)
+		return NULL;
+	cudaGetLastError();
+	return cudaGetErrorString(e);
+}
+
+static const char *device_current(int *id)
+{
+	int n = 0;
+	const char *why = said(cudaGetDeviceCount(&n));
+
+	if (why || !n)
+		return why ? why : "no CUDA device is visible";
+	return said(cudaGetDevice(id));
+}
+
+static const char *device_use(int id)
+{
+	return said(cudaSetDevice(id));
+}
+
+static const char *device_alloc(void **p, size_t bytes)
+{
+	return said(cudaMalloc(p, bytes));
+}
+
+static void device_release(void *p)
+{
+	cudaFree(p);
+}
+
+static const char *device_pin(void **p, size_t bytes)
+{
+	return said(cudaHostAlloc(p, bytes, cudaHostAllocPortable));
+}
+
+static void device_unpin(void *p)
+{
+	if (p)
+		cudaFreeHost(p);
+}
+
+static const char *device_stream(void **stream)
+{
+	cudaStream_t s;
+	const char *why = said(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+
+	if (!why)
+		*stream = s;
+	return why;
+}
+
+static void device_stream_free(void *stream)
+{
+	if (stream)
+		cudaStreamDestroy(stream);
+}
+
+static const char *device_event(void **event)
+{
+	cudaEvent_t e;
+	const char *why = said(cudaEventCreateWithFlags(&e, cudaEventDisableTiming | cudaEventBlockingSync));
+
+	if (!why)
+		*event = e;
+	return why;
+}
+
+static void device_event_free(void *event)
+{
+	if (event)
+		cudaEventDestroy(event);
+}
+
+static const char *device_record(void *event, void *stream)
+{
+	return said(cudaEventRecord(event, stream));
+}
+
+static const char *device_follow(void *stream, void *event)
+{
+	return said(cudaStreamWaitEvent(stream, event, 0));
+}
+
+static const char *device_test(void *event, int *done)
+{
+	cudaError_t e = cudaEventQuery(event);
+
+	*done = e == cudaSuccess;
+	return e == cudaErrorNotReady ? NULL : said(e);
+}
+
+static long long now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static const char *device_wait(void *event)
+{
+	long long until = now_ns() + SPIN_NS;
+	const char *why = NULL;
+	int done = 0;
+
+	while (!why && !done && now_ns() < until) {
+		why = device_test(event, &done);
+		sched_yield();
+	}
+	return why || done ? why : said(cudaEventSynchronize(event));
+}
+
+static const char *device_copy(void *stream, void *to, const void *from, size_t bytes)
+{
+	return bytes ? said(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream)) : NULL;
+}
+
+static const char *device_copy_rows(void *stream, void *to, size_t to_pitch, const void *from, size_t from_pitch,
+                                    size_t width, size_t rows)
+{
+	if (!rows)
+		return NULL;
+	return said(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDefault, stream));
+}
+
+static const char *device_zero(void *stream, void *p, size_t bytes)
+{
+	return bytes ? said(cudaMemsetAsync(p, 0, bytes, stream)) : NULL;
+}
+
+GRADCOMP_EXPORT const device_calls gradcomp_device_cuda = {
+	.struct_size = sizeof gradcomp_device_cuda,
+	.version = DEVICE_VERSION,
+	.current = device_current,
+	.use = device_use,
+	.alloc = device_alloc,
+	.release = device_release,
+	.pin = device_pin,
+	.unpin = device_unpin,
+	.stream = device_stream,
+	.stream_free = device_stream_free,
+	.event = device_event,
+	.event_free = device_event_free,
+	.record = device_record,
+	.follow = device_follow,
+	.test = device_test,
+	.wait = device_wait,
+	.copy = device_copy,
+	.copy_rows = device_copy_rows,
+	.zero = device_zero,
+};

@@ -1,0 +1,38 @@
+/* The module of GPU memory and streams, device/cuda.so, loaded when it is first asked
+ * for. */
+#include <pthread.h>
+
+#include "config/config.h"
+#include "device/device.h"
+#include "base/error.h"
+#include "plugin/registry.h"
+
+static const device_calls *load(const config *c, gradcomp_error *err)
+{
+	const void *symbol = NULL;
+	const device_calls *d;
+
+	if (registry_module(c, DEVICE_MODULE, DEVICE_SYMBOL, &symbol, err))
+		return NULL;
+	d = symbol;
+	if (d->struct_size == sizeof *d && d->version == DEVICE_VERSION)
+		return d;
+	error_set(err, GRADCOMP_ERR_ABI,
+	          "%s is of version %u, this library wants %d: install both from one build", DEVICE_MODULE, d->version,
+	          DEVICE_VERSION);
+	return NULL;
+}
+
+const device_calls *device_open(const config *c, gradcomp_error *err)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static const device_calls *calls;
+	const device_calls *found;
+
+	pthread_mutex_lock(&lock);
+	if (!calls)
+		calls = load(c, err);
+	found = calls;
+	pthread_mutex_unlock(&lock);
+	return found;
+}

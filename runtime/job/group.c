@@ -1,0 +1,204 @@
+/* Groups of ranks and their channels. */
+#include "job/job.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+uint64_t id_mix(uint64_t a, uint64_t b)
+{
+	uint64_t z = a * 0x9e3779b97f4a7c15u + b + 0x632be59bd9b4e019u;
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, int n, int me, gradcomp_group **out,
+                             gradcomp_error *err)
+{
+	gradcomp_group *g = calloc(1, sizeof *g);
+	if (g)
+		g->ranks = malloc((size_t)n * sizeof *g->ranks);
+	if (!g || !g->ranks) {
+		free(g);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a group of %d ranks", n);
+	}
+	memcpy(g->ranks, ranks, (size_t)n * sizeof *g->ranks);
+	g->job = job;
+	g->id = id;
+	g->nranks = n;
+	g->me = me;
+	pthread_mutex_init(&g->lock, NULL);
+	*out = g;
+	return GRADCOMP_OK;
+}
+
+void group_destroy(gradcomp_group *g)
+{
+	if (!g)
+		return;
+	coll_ctx_close(&g->plain);
+	pthread_mutex_destroy(&g->lock);
+	free(g->ranks);
+	free(g);
+}
+
+gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err)
+{
+	return channel_open(g->job->transport, id_mix(g->id, ++g->channels), g->ranks, g->nranks, g->me, out, err);
+}
+
+gradcomp_status coll_ctx_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
+                          gradcomp_error *err)
+{
+	gradcomp_job *job = g->job;
+	gradcomp_status st;
+	memset(out, 0, sizeof *out);
+	st = group_channel(g, &out->channel, err);
+	if (st)
+		return st;
+	st = collective->collective->create(&job->host, spec->values, channel_links(out->channel), &out->instance, err);
+	if (st) {
+		channel_close(out->channel);
+		memset(out, 0, sizeof *out);
+		return st;
+	}
+	out->collective = collective->collective;
+	return GRADCOMP_OK;
+}
+
+void coll_ctx_close(coll_ctx *p)
+{
+	if (p->collective)
+		p->collective->destroy(p->instance);
+	if (p->channel)
+		channel_close(p->channel);
+	memset(p, 0, sizeof *p);
+}
+
+gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, size_t bytes, gradcomp_error *err)
+{
+	uint64_t *counts = malloc((size_t)g->nranks * sizeof *counts);
+	gradcomp_status st;
+	if (!counts) {
+		job_fail(g->job, GRADCOMP_ERR_NOMEM, "no memory to talk to its group");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d counts", g->nranks);
+	}
+	for (int r = 0; r < g->nranks; r++)
+		counts[r] = bytes;
+	st = gradcomp_allgather(g, mine, all, counts, GRADCOMP_U8, err);
+	free(counts);
+	return st;
+}
+
+struct claim {
+	int32_t colour, key, rank;
+};
+
+static int by_key(const void *a, const void *b)
+{
+	const struct claim *x = a, *y = b;
+	return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : (x->rank > y->rank) - (x->rank < y->rank);
+}
+
+gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key, gradcomp_group **out,
+                                     gradcomp_error *err)
+{
+	struct claim mine = {colour, key, 0}, *all = NULL;
+	int *ranks = NULL, n = 0, me = 0;
+	gradcomp_status st;
+	if (!out)
+		return error_set(err, GRADCOMP_ERR_INVALID, "out is NULL");
+	*out = NULL;
+	if (!parent)
+		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
+	all = calloc((size_t)parent->nranks, sizeof *all);
+	ranks = calloc((size_t)parent->nranks, sizeof *ranks);
+	if (!all || !ranks) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to split a group of %d ranks", parent->nranks);
+		job_fail(parent->job, st, "no memory to split a group");
+		goto done;
+	}
+	st = group_exchange(parent, &mine, all, sizeof mine, err);
+	if (st)
+		goto done;
+	parent->splits++;
+	/* On all ranks alike: a rank that gave up alone would leave the others waiting. */
+	for (int r = 0; !st && r < parent->nranks; r++) {
+		all[r].rank = r;
+		if (all[r].colour < -1)
+			st = error_set(err, GRADCOMP_ERR_INVALID, "colour %d of rank %d: must be -1 (in none) or more", all[r].colour,
+			               parent->ranks[r]);
+	}
+	if (st || colour < 0)
+		goto done;
+	qsort(all, (size_t)parent->nranks, sizeof *all, by_key);
+	for (int r = 0; r < parent->nranks; r++) {
+		if (all[r].colour != colour)
+			continue;
+		if (all[r].rank == parent->me)
+			me = n;
+		ranks[n++] = parent->ranks[all[r].rank];
+	}
+	st = group_create(parent->job, id_mix(id_mix(parent->id, parent->splits), (uint64_t)colour), ranks, n, me, out,
+	                  err);
+	if (!st)
+		job_count(parent->job, 1);
+done:
+	free(all);
+	free(ranks);
+	return st;
+}
+
+void gradcomp_group_free(gradcomp_group *g)
+{
+	if (!g || g == g->job->world)
+		return;
+	job_count(g->job, -1);
+	group_destroy(g);
+}
+
+int gradcomp_group_rank(const gradcomp_group *g)
+{
+	return g->me;
+}
+
+int gradcomp_group_nranks(const gradcomp_group *g)
+{
+	return g->nranks;
+}
+
+int gradcomp_group_world_rank(const gradcomp_group *g, int r)
+{
+	return r >= 0 && r < g->nranks ? g->ranks[r] : -1;
+}
+
+/* Links for programs that run a collective plugin, or a protocol of their own, on a
+ * group themselves. */
+
+
+gradcomp_status gradcomp_links_open(gradcomp_group *g, const gradcomp_links **out, gradcomp_error *err)
+{
+	channel *c;
+	gradcomp_status st;
+	if (!out)
+		return error_set(err, GRADCOMP_ERR_INVALID, "out is NULL");
+	*out = NULL;
+	if (!g)
+		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
+	st = group_channel(g, &c, err);
+	if (st)
+		return st;
+	job_count(g->job, 1);
+	*out = channel_links(c);
+	return GRADCOMP_OK;
+}
+
+void gradcomp_links_close(gradcomp_group *g, const gradcomp_links *links)
+{
+	if (!links)
+		return;
+	channel_close(links->ctx);
+	job_count(g->job, -1);
+}

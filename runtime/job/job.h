@@ -1,0 +1,82 @@
+/* Inside of gradcomp_job and gradcomp_group. */
+#ifndef JOB_JOB_H
+#define JOB_JOB_H
+
+#include "base/clock.h"
+#include "config/config.h"
+#include "gradcomp/gradcomp.h"
+#include "base/log.h"
+#include "plugin/registry.h"
+#include "cost/model_capture.h"
+#include "job/report.h"
+#include "config/spec.h"
+#include "transport/core/transport.h"
+
+#include <pthread.h>
+
+/* A collective plugin at work on one channel of a group. */
+typedef struct coll_ctx {
+	channel *channel;
+	const struct gradcomp_collective_v1 *collective;
+	void *instance;
+} coll_ctx;
+
+struct gradcomp_group {
+	gradcomp_job *job;
+	uint64_t id; /* equal on all ranks of the group, of no other group */
+	int me, nranks;
+	int *ranks;        /* in the world */
+	uint64_t splits;   /* made so far: equal on all ranks */
+	uint64_t channels; /* likewise */
+	pthread_mutex_t lock;
+	coll_ctx plain; /* of the blocking collectives; opened on first use */
+};
+
+struct gradcomp_job {
+	config *config;
+	log_sink log;
+	gradcomp_host host;
+	int rank, nranks;
+	transport *transport;
+	gradcomp_group *world;
+	report *report; /* rank 0, when asked for */
+	model_capture *model_capture; /* likewise */
+	struct trace *trace; /* when rank 0 wants a timeline; else NULL */
+	struct outfile *trace_file; /* rank 0's, until there is a trace */
+	int operator_threads; /* started */
+	double started;
+	pthread_mutex_t lock; /* of what follows */
+	report_reducer *reducers; /* of reducers that have been freed; owned */
+	uint32_t nreducers;
+	int live; /* groups but the world, and reducers */
+};
+
+
+/* This rank drops out of something that the others are in, for a reason of its own:
+ * the job ends, and everybody reads who it was and why. */
+void job_fail(gradcomp_job *job, gradcomp_status status, const char *text);
+/* Takes over `r` and what it points to. */
+void job_keep_reducer(gradcomp_job *job, report_reducer *r);
+void job_drop_reducer(report_reducer *r);
+void job_count(gradcomp_job *job, int delta);
+
+/* The group of ranks[0..n-1] (copied). */
+gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, int n, int me, gradcomp_group **out,
+                             gradcomp_error *err);
+void group_destroy(gradcomp_group *g);
+
+/* The next channel of the group. Every rank of the group opens the same channels,
+ * with and without ports, in the same order. */
+gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err);
+/* The next channel with a collective on it. */
+gradcomp_status coll_ctx_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
+                          gradcomp_error *err);
+void coll_ctx_close(coll_ctx *p);
+
+/* An all-gather of equal blocks over the group's plain port. */
+gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, size_t bytes, gradcomp_error *err);
+
+/* Mixes ids of groups and channels (splitmix64's finisher). */
+uint64_t id_mix(uint64_t a, uint64_t b);
+
+#endif

@@ -1,0 +1,191 @@
+/* Joining a job: what ranks tell each other on their cards.
+ *
+ * A rank that cannot join says so in its card, so that all the others fail with
+ * its reason instead of waiting for it. */
+#include "job/job_join.h"
+
+#include "base/error.h"
+#include "security/job_secret.h"
+#include "operators/operator_tables.h"
+#include "reducer/autotune/tuner.h"
+#include "trace/trace.h"
+#include "transport/verbs/verbs_module.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A card: "V<version>, about the secret, SPECs, timeline, transport card" parted by tabs,
+ * or "E<text>" of a rank that cannot join. */
+#define CARD_MAX BOOTSTRAP_MAX
+
+/* The job's SPECs in canonical form: an error here is one before training. */
+static gradcomp_status canonical_specs(const gradcomp_job *job, char *out, size_t capacity, gradcomp_error *err)
+{
+	const config *c = job->config;
+	const plugin *p[2];
+	spec s[2] = {{0}, {0}};
+	gradcomp_status st;
+	if (tuner_requested(c, NULL)) {
+		st = tuner_check_spec(c, NULL, NULL, err);
+		snprintf(out, capacity, "%.500s/%.500s", config_str(c, "gradcomp.compressor"),
+		         config_str(c, "gradcomp.collective"));
+		return st;
+	}
+	st = registry_both(c, NULL, NULL, p, s, err);
+	if (!st && snprintf(out, capacity, "%s/%s", s[0].text, s[1].text) >= (int)capacity)
+		st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", s[0].text);
+	spec_clear(&s[0]);
+	spec_clear(&s[1]);
+	return st;
+}
+
+static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[CARD_MAX], gradcomp_error *err)
+{
+	char specs[1024], secret[JOB_SECRET_TEXT], timeline[TRACE_CARD];
+	const config *c = job->config;
+	transport_options o = {
+		.rank = job->rank,
+		.nranks = job->nranks,
+		.timeout = config_float(c, "transport.timeout"),
+		.wait_timeout = config_float(c, "transport.wait_timeout"),
+		.streams = (int)config_int(c, "transport.streams"),
+		.chunk = (size_t)config_int(c, "transport.chunk"),
+		.spin_us = (int)config_int(c, "transport.spin_us"),
+		.interface = config_str(c, "transport.interface"),
+		.allow = config_str(c, "transport.allow"),
+		.cma = (int)config_int(c, "transport.cma"),
+		.zerocopy = (zerocopy_mode)config_int(c, "transport.zerocopy"),
+		.delay = config_str(c, "transport.delay_us"),
+		.frames = (frames_mode)config_int(c, "security.frames"),
+		.log = &job->log,
+		.operators = operators_cpu(),
+	};
+	gradcomp_error missing = {0};
+	gradcomp_status st = canonical_specs(job, specs, sizeof specs, err);
+	if (st)
+		return st;
+	if (job->rank == 0 && *config_str(c, "gradcomp.report")) {
+		st = report_open(config_str(c, "gradcomp.report"), &job->report, err);
+		if (st)
+			return st;
+	}
+	if (job->rank == 0 && *config_str(c, "gradcomp.record")) {
+		st = model_capture_open(config_str(c, "gradcomp.record"), &job->model_capture, err);
+		if (st)
+			return st;
+	}
+	if (job->rank == 0 && *config_str(c, "gradcomp.trace")) {
+		st = outfile_open("timeline", config_str(c, "gradcomp.trace"), TRACE_ROOM, &job->trace_file, err);
+		if (st)
+			return st;
+	}
+	trace_card(&(trace_options){.events = job->trace_file ? (uint32_t)config_int(c, "trace.events") : 0,
+	                            .ranks = (uint32_t)config_int(c, "trace.ranks")}, timeline);
+	verbs_options(c, &o, &missing);
+	st = transport_listen(&o, &job->transport, err);
+	if (!st)
+		st = job_secret_offer(config_str(c, "security.secret"), job->rank, space, &job->log, secret, err);
+	if (st)
+		return st;
+	snprintf(card, CARD_MAX, "V%s\t%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, timeline,
+	         transport_endpoint(job->transport));
+	secret_wipe(secret, sizeof secret);
+	return GRADCOMP_OK;
+}
+
+/* As rank 0 wants it, on all ranks: each opens the channel it is gathered over. */
+static gradcomp_status keep_timeline(gradcomp_job *job, const char *text, gradcomp_error *err)
+{
+	trace_options o;
+	gradcomp_status st = trace_card_read(text, &o, err);
+	if (st || !o.events)
+		return st;
+	outfile *file = job->trace_file;
+	job->trace_file = NULL;
+	return trace_open(&o, file, &job->trace, err);
+}
+
+/* Splits the cards; cards[r] becomes rank r's transport card. Names every rank
+ * that is not like rank 0. */
+static gradcomp_status read_cards(gradcomp_job *job, const char *space, char **all, const char **cards,
+                                  unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
+{
+	const char *version0 = NULL, *specs0 = NULL, *timeline0 = "";
+	const char *secrets0 = "", *own = "";
+	gradcomp_status st;
+	for (int r = 0; r < job->nranks; r++)
+		if (all[r][0] == 'E')
+			return r == job->rank ? error_set(err, GRADCOMP_ERR_STATE, "%s", all[r] + 1)
+			                      : error_set(err, GRADCOMP_ERR_PEER, "rank %d cannot join: %s", r, all[r] + 1);
+	for (int r = 0; r < job->nranks; r++) {
+		char *rest = NULL;
+		const char *version = strtok_r(all[r], "\t", &rest), *secrets = strtok_r(NULL, "\t", &rest),
+			   *specs = strtok_r(NULL, "\t", &rest), *timeline = strtok_r(NULL, "\t", &rest);
+		if (!version || version[0] != 'V' || !secrets || !specs || !timeline || !rest || !*rest)
+			return error_set(err, GRADCOMP_ERR_INVALID, "the card of rank %d is not one of gradcomp", r);
+		if (r == 0) {
+			version0 = version;
+			specs0 = specs;
+			secrets0 = secrets;
+			timeline0 = timeline;
+		}
+		if (strcmp(version, version0))
+			return error_set(err, GRADCOMP_ERR_MISMATCH,
+			                 "rank %d runs gradcomp %s, rank 0 runs %s: use one installation", r, version + 1,
+			                 version0 + 1);
+		if (strcmp(specs, specs0))
+			return error_set(err, GRADCOMP_ERR_MISMATCH,
+			                 "rank %d asks for '%s', rank 0 for '%s': all ranks must use the same SPEC", r, specs,
+			                 specs0);
+		st = r ? job_secret_alike(secrets0, secrets, r, err) : GRADCOMP_OK;
+		if (st)
+			return st;
+		if (r == job->rank)
+			own = secrets;
+		cards[r] = rest;
+	}
+	st = keep_timeline(job, timeline0, err);
+	return st ? st : job_secret_take(config_str(job->config, "security.secret"), secrets0, own, space, secret, err);
+}
+
+gradcomp_status job_join(gradcomp_job *job, bootstrap *w, gradcomp_error *err)
+{
+	unsigned char secret[TRANSPORT_SECRET_BYTES];
+	const char *space = strcmp(w->method->name, "pmix") ? NULL : getenv("PMIX_NAMESPACE");
+	char card[CARD_MAX];
+	double timeout = config_float(job->config, "transport.timeout");
+	char **all = calloc((size_t)job->nranks, sizeof *all);
+	const char **cards = calloc((size_t)job->nranks, sizeof *cards);
+	gradcomp_error own = {0};
+	size_t secrets = 0; /* bytes of rank 0's text, before it is cut up */
+	gradcomp_status mine, st;
+	if (!all || !cards) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", job->nranks);
+		goto done;
+	}
+	mine = prepare(job, space, card, &own);
+	if (mine)
+		snprintf(card, sizeof card, "E%s", own.text);
+	st = bootstrap_exchange(w, card, timeout, all, err);
+	if (!st || all[0])
+		secrets = strlen(all[0]);
+	if (mine) {
+		st = error_set(err, mine, "%s", own.text);
+		goto done;
+	}
+	if (!st)
+		st = read_cards(job, space, all, cards, secret, err);
+	if (!st)
+		st = transport_start(job->transport, cards, secret, err);
+	secret_wipe(secret, sizeof secret);
+done:
+	secret_wipe(card, sizeof card);
+	if (secrets)
+		secret_wipe(all[0], secrets);
+	for (int r = 0; all && r < job->nranks; r++)
+		free(all[r]);
+	free(all);
+	free(cards);
+	return st;
+}

@@ -1,0 +1,12 @@
+/* Joining a job. */
+#ifndef JOB_JOB_JOIN_H
+#define JOB_JOB_JOIN_H
+
+#include "job/job.h"
+#include "bootstrap/bootstrap.h"
+
+/* Exchanges cards and starts the transport; the job has its configuration, rank and
+ * host table. On failure the transport may exist. */
+gradcomp_status job_join(gradcomp_job *job, bootstrap *w, gradcomp_error *err);
+
+#endif

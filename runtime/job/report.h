@@ -1,0 +1,110 @@
+/* The job's report: one JSON file (schema in doc/report.md), written by rank 0
+ * when the job ends, by rename, so that a reader never sees half of it. Room for
+ * it is taken when the job starts, so a full disk or a wrong path is an error
+ * before the training and not after it. */
+#ifndef JOB_REPORT_H
+#define JOB_REPORT_H
+
+#include "gradcomp/gradcomp.h"
+
+typedef struct outfile report;
+
+typedef struct report_tensor {
+	const char *name;
+	uint64_t numel;
+	const char *choice; /* what was done with it, in the compressor's words */
+	double error;       /* mean |e| / |u| over steps; negative: none was kept */
+} report_tensor;
+
+/* What --gradcomp=auto did. Owned, like all that it points to but `why`. */
+typedef struct report_candidate {
+	char *spec;
+	double predicted, measured; /* seconds a step; 0: not */
+	int left_out;
+} report_candidate;
+
+typedef struct report_switch {
+	uint64_t step;
+	char *to;
+	const char *why;
+} report_switch;
+
+typedef struct report_auto {
+	char *decision;
+	const char *why;
+	double exposed; /* seconds a step, of the base */
+	report_candidate *candidates;
+	report_switch *switches;
+	uint32_t ncandidates, nswitches;
+} report_auto;
+
+typedef struct report_bucket {
+	uint32_t tensors, place;
+	uint64_t numel;
+} report_bucket;
+
+/* How gradients were merged into messages. Seconds; 0: not known. Owned, like all that it
+ * points to. */
+typedef struct report_schedule {
+	char *asked, *plan; /* the SPEC; whose plan is in force */
+	char *fallback;     /* why it is not what was asked for; NULL: it is */
+	report_bucket *buckets;
+	uint32_t nbuckets, lag;
+	uint32_t plans;     /* made from measurements */
+	int measured;       /* what follows is known */
+	double exchange_a, exchange_b, encode_a, encode_b, decode_a, decode_b;
+	double predicted, predicted_exposed, fixed; /* of a step: of this plan, and of fixed buckets */
+	double step;        /* the median of the last steps */
+} report_schedule;
+
+typedef struct report_reducer {
+	const char *asked; /* the compressor's SPEC as it was typed */
+	const char *compressor, *collective; /* canonical SPECs */
+	int nranks;
+	gradcomp_reducer_stats stats;
+	const report_tensor *tensors;
+	uint32_t ntensors;
+	uint32_t delay; /* steps that averages may have come late */
+	report_auto *choice; /* of auto; else NULL */
+	report_schedule *schedule; /* NULL: not known */
+} report_reducer;
+
+typedef struct report_link {
+	const char *transport; /* "shm", "tcp" */
+	uint64_t pairs;        /* connections this rank used of this kind */
+	uint64_t sent, received; /* bytes */
+} report_link;
+
+typedef struct report_link_kind {
+	const char *transport;
+	uint64_t pairs;      /* of ranks that this kind of link leads to each other */
+	const char *why_not; /* NULL when there are some */
+} report_link_kind;
+
+typedef struct report_job {
+	const char *job_id, *step_id; /* Slurm's; NULL outside */
+	int nranks, nnodes;
+	const char *const *hosts; /* nranks of them */
+	double wall_s;
+	const report_reducer *reducers;
+	uint32_t nreducers;
+	const report_link *links;
+	uint32_t nlinks;
+	const report_link_kind *ways;
+	uint32_t nways;          /* 0: the job is too large to count its pairs */
+	const char *const *pair; /* nranks rows of nranks: the kind of link; NULL: too many to show */
+	const char *failure; /* NULL: ended well */
+} report_job;
+
+/* `path` may hold %j (job), %s (step). The file does not appear yet. */
+gradcomp_status report_open(const char *path, report **out, gradcomp_error *err);
+/* Writes and publishes; frees the report either way. */
+gradcomp_status report_close(report *r, const report_job *job, gradcomp_error *err);
+/* Frees without a trace. NULL is fine. */
+void report_abandon(report *r);
+/* The one line for people, at most `capacity` bytes, no newline: "powersgd:rank=4
+ * on 4 ranks of 4 nodes: 450 steps, 26.1x fewer bytes (0.67 of 17.46 MB a step),
+ * encode 1.2 ms, exchange 8.1 ms, decode 0.9 ms, 35 % hidden, error 62 %". */
+void report_line(const report_job *job, char *out, size_t capacity);
+
+#endif

@@ -1,0 +1,198 @@
+#include "plugin/descriptor.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "config/spec.h"
+
+#define DESCRIPTOR_PARAMS_MAX 256
+#define COMPRESSOR_TRAITS ((GRADCOMP_TRAIT_LOSSLESS << 1) - 1)
+#define COMPRESSOR_PATTERNS ((GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) << 1) - 1)
+#define COLLECTIVE_SERVES ((GRADCOMP_CAN_CODED_REDUCE_SCATTER << 1) - 1)
+
+/* Where the checks stand: which file they talk about. */
+typedef struct subject {
+	const char *path;
+	gradcomp_error *err;
+} subject;
+
+GRADCOMP_PRINTF(2, 3)
+static gradcomp_status refuse(const subject *s, const char *fmt, ...)
+{
+	char text[400];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof text, fmt, ap);
+	va_end(ap);
+	return error_set(s->err, GRADCOMP_ERR_ABI, "%s: %s", s->path, text);
+}
+
+static int plain_name(const char *name)
+{
+	size_t n = strlen(name);
+
+	return n && n < SPEC_NAME_MAX && *name >= 'a' && *name <= 'z' &&
+	       !name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")];
+}
+
+static gradcomp_status check_param(const subject *s, const gradcomp_param *params, uint32_t i)
+{
+	const gradcomp_param *row = &params[i];
+	gradcomp_error inner;
+	gradcomp_value v;
+
+	if (!row->name || !plain_name(row->name))
+		return refuse(s, "parameter %u has no name made of a-z, 0-9 and '_', of at most %d characters", i,
+		              SPEC_NAME_MAX - 1);
+	for (uint32_t j = 0; j < i; j++)
+		if (!strcmp(params[j].name, row->name))
+			return refuse(s, "parameter '%s' stands in the table twice", row->name);
+	if ((int)row->type < GRADCOMP_PARAM_INT || row->type > GRADCOMP_PARAM_STRING)
+		return refuse(s, "parameter '%s' has type %d; types are %d to %d", row->name, (int)row->type,
+		              GRADCOMP_PARAM_INT, GRADCOMP_PARAM_STRING);
+	if (isnan(row->min) || isnan(row->max) || row->min > row->max)
+		return refuse(s, "parameter '%s' has the range %g..%g", row->name, row->min, row->max);
+	if (row->type == GRADCOMP_PARAM_CHOICE && (!row->choices || !row->choices[0]))
+		return refuse(s, "parameter '%s' is a choice without choices", row->name);
+	if (!row->help || strchr(row->help, '\n'))
+		return refuse(s, "parameter '%s' has no help of one line", row->name);
+	if (row->reserved0 || row->reserved[0] || row->reserved[1])
+		return refuse(s, "parameter '%s' has a reserved word that is not zero", row->name);
+	/* A ',' would end the value in the canonical SPEC. */
+	if (row->def && strchr(row->def, ','))
+		return refuse(s, "parameter '%s' has a ',' in its default '%s'", row->name, row->def);
+	if (row->def && spec_value(row, row->def, &v, &inner))
+		return refuse(s, "the default of a parameter is wrong: %s", inner.text);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status check_info(const subject *s, const char *name, const gradcomp_plugin_info *info,
+                                  size_t v1_size, size_t exported)
+{
+	gradcomp_status status = GRADCOMP_OK;
+
+	if (info->abi_version > GRADCOMP_ABI_VERSION)
+		return refuse(s, "field abi_version: found %u, expected at most %u; the plugin was built for a newer "
+		              "gradcomp than this %s",
+		              info->abi_version, GRADCOMP_ABI_VERSION, GRADCOMP_VERSION_STRING);
+	if (!info->abi_version)
+		return refuse(s, "field abi_version: found 0, expected 1 to %u", GRADCOMP_ABI_VERSION);
+	if (info->struct_size < v1_size || info->struct_size > exported)
+		return refuse(s, "field struct_size: found %u, expected %zu to the %zu bytes that are exported",
+		              info->struct_size, v1_size, exported);
+	if (!info->name || strcmp(info->name, name))
+		return refuse(s, "field name: found '%s', expected '%s' as the file is called",
+		              info->name ? info->name : "(null)", name);
+	if (!info->version || !info->summary || !info->licence)
+		return refuse(s, "field %s is missing",
+		              !info->version ? "version" : !info->summary ? "summary" : "licence");
+	if (info->nparams > DESCRIPTOR_PARAMS_MAX || (info->nparams && !info->params))
+		return refuse(s, "field nparams: found %u%s, expected 0 to %d", info->nparams,
+		              info->params ? "" : " without a table", DESCRIPTOR_PARAMS_MAX);
+	if (info->reserved0 || info->reserved[0] || info->reserved[1])
+		return refuse(s, "a reserved word of the descriptor is not zero");
+	for (uint32_t i = 0; !status && i < info->nparams; i++)
+		status = check_param(s, info->params, i);
+	return status;
+}
+
+static gradcomp_status missing(const subject *s, const char *function, const char *why)
+{
+	return refuse(s, "function %s is missing%s", function, why);
+}
+
+static gradcomp_status check_compressor(const subject *s, const struct gradcomp_compressor_v1 *c)
+{
+	if (!c->patterns || c->patterns & ~COMPRESSOR_PATTERNS)
+		return refuse(s, "field patterns: found 0x%x, expected one or more bits of 0x%x", c->patterns,
+		              COMPRESSOR_PATTERNS);
+	if (c->instead & ~COMPRESSOR_PATTERNS)
+		return refuse(s, "field instead: found 0x%x, expected bits of 0x%x, or none", c->instead, COMPRESSOR_PATTERNS);
+	if (c->traits & ~COMPRESSOR_TRAITS)
+		return refuse(s, "field traits: found 0x%x, expected bits of 0x%x", c->traits, COMPRESSOR_TRAITS);
+	uint32_t any = c->patterns | c->instead;
+	int payloads = any != GRADCOMP_PATTERN_BIT(GRADCOMP_CODED); /* that encode() and decode() see */
+	if (!c->create || !c->destroy || !c->plan || (payloads && (!c->encode || !c->decode)))
+		return missing(s,
+		               !c->create    ? "create"
+		               : !c->destroy ? "destroy"
+		               : !c->plan    ? "plan"
+		               : !c->encode  ? "encode"
+		                             : "decode",
+		               "");
+	if (any & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && !c->merge)
+		return missing(s, "merge", ", which pattern MERGED needs");
+	if (any & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) &&
+	    (!c->code_bound || !c->code || !c->code_decode || !c->code_decode_add))
+		return missing(s,
+		               !c->code_bound    ? "code_bound"
+		               : !c->code        ? "code"
+		               : !c->code_decode ? "code_decode"
+		                                 : "code_decode_add",
+		               ", which pattern CODED needs");
+	if (!c->save != !c->load)
+		return missing(s, c->save ? "load" : "save", "; save and load come together");
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status check_collective(const subject *s, const struct gradcomp_collective_v1 *c)
+{
+	const struct {
+		uint32_t bit;
+		int there;
+		const char *name;
+	} serves[] = {
+		{GRADCOMP_CAN_ALLREDUCE, c->allreduce != NULL, "allreduce"},
+		{GRADCOMP_CAN_REDUCE_SCATTER, c->reduce_scatter != NULL, "reduce_scatter"},
+		{GRADCOMP_CAN_ALLGATHER, c->allgather != NULL, "allgather"},
+		{GRADCOMP_CAN_ALLTOALL, c->alltoall != NULL, "alltoall"},
+		{GRADCOMP_CAN_BROADCAST, c->broadcast != NULL, "broadcast"},
+		{GRADCOMP_CAN_BARRIER, c->barrier != NULL, "barrier"},
+		{GRADCOMP_CAN_MERGE, c->merge != NULL, "merge"},
+		{GRADCOMP_CAN_CODED_ALLREDUCE, c->coded_allreduce != NULL, "coded_allreduce"},
+		{GRADCOMP_CAN_CODED_ALLGATHER, c->coded_allgather != NULL, "coded_allgather"},
+		{GRADCOMP_CAN_CODED_REDUCE_SCATTER, c->coded_reduce_scatter != NULL, "coded_reduce_scatter"},
+		{GRADCOMP_CAN_EXCHANGE, c->exchange && c->server_error, "exchange and resident"},
+		{GRADCOMP_CAN_SHARD,
+		 c->shard && c->local_reduce_scatter && c->shard_allreduce && c->shard_allgather && c->local_allgather,
+		 "one of the shard functions"},
+	};
+
+	if (!c->serves || c->serves & ~COLLECTIVE_SERVES)
+		return refuse(s, "field serves: found 0x%x, expected one or more bits of 0x%x", c->serves,
+		              COLLECTIVE_SERVES);
+	if (c->traits & ~GRADCOMP_TRAIT_CUDA)
+		return refuse(s, "field traits: found 0x%x, expected 0 or 0x%x", c->traits, GRADCOMP_TRAIT_CUDA);
+	if (!c->create || !c->destroy)
+		return missing(s, c->create ? "destroy" : "create", "");
+	for (size_t i = 0; i < sizeof serves / sizeof serves[0]; i++)
+		if (c->serves & serves[i].bit && !serves[i].there)
+			return missing(s, serves[i].name, ", which field serves promises");
+	if (c->traits & GRADCOMP_TRAIT_CUDA && !c->set_queue)
+		return missing(s, "set_queue", ", which trait CUDA needs");
+	return GRADCOMP_OK;
+}
+
+gradcomp_status descriptor_check(gradcomp_plugin_kind kind, const char *name, const char *path,
+                                 const gradcomp_plugin_info *info, size_t exported, gradcomp_error *err)
+{
+	/* What ABI 1 ends with. When a field is appended this stays: its offset. */
+	size_t v1_size = kind == GRADCOMP_KIND_COMPRESSOR ? sizeof(struct gradcomp_compressor_v1)
+	                                                  : sizeof(struct gradcomp_collective_v1);
+	subject s = {path, err};
+	gradcomp_status status;
+
+	if (exported < sizeof *info)
+		return refuse(&s, "the exported descriptor has %zu bytes, expected at least %zu", exported,
+		              sizeof *info);
+	status = check_info(&s, name, info, v1_size, exported);
+	if (status)
+		return status;
+	/* `info` is the first member of both. */
+	return kind == GRADCOMP_KIND_COMPRESSOR
+	               ? check_compressor(&s, (const struct gradcomp_compressor_v1 *)(const void *)info)
+	               : check_collective(&s, (const struct gradcomp_collective_v1 *)(const void *)info);
+}

@@ -1,0 +1,14 @@
+/* The constant a plugin exports, held to what abi.h, compressor.h and
+ * collective.h promise the runtime, before anything in it is used. */
+#ifndef PLUGIN_DESCRIPTOR_H
+#define PLUGIN_DESCRIPTOR_H
+
+#include "gradcomp/gradcomp.h"
+
+/* `exported` bytes of the symbol at `info` are there to be read. `name` is the
+ * file's, without ".so". ERR_ABI names the field, what it holds and what it
+ * should. */
+gradcomp_status descriptor_check(gradcomp_plugin_kind kind, const char *name, const char *path,
+                                 const gradcomp_plugin_info *info, size_t exported, gradcomp_error *err);
+
+#endif

@@ -1,0 +1,254 @@
+#include "plugin/registry.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <elf.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugin/descriptor.h"
+#include "base/error.h"
+#include "gradcomp/gradcomp.h"
+#include "base/module.h"
+#include "base/strset.h"
+#include "config/spec.h"
+#include "base/suggest.h"
+
+static const char *const kind_word[] = {"compressor", "collective"};
+static const char *const kind_folder[] = {"compressors", "collectives"};
+static const char *const kind_symbol[] = {"gradcomp_compressor_v1", "gradcomp_collective_v1"};
+
+/* What has been loaded, for ever. */
+typedef struct loaded {
+	plugin plugin;
+	struct loaded *next;
+} loaded;
+
+static loaded *registry_loaded;
+static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static const plugin *registry_known(gradcomp_plugin_kind kind, const char *path)
+{
+	for (const loaded *l = registry_loaded; l; l = l->next)
+		if (l->plugin.kind == kind && !strcmp(l->plugin.path, path))
+			return &l->plugin;
+	return NULL;
+}
+
+/* The descriptor of an open object and how many bytes of it are exported. */
+static gradcomp_status registry_symbol(void *handle, gradcomp_plugin_kind kind, const char *path,
+                                       const void **out, size_t *bytes, gradcomp_error *err)
+{
+	const char *symbol = kind_symbol[kind];
+	const Elf64_Sym *entry = NULL;
+	void *address = dlsym(handle, symbol);
+	Dl_info where;
+
+	if (!address && dlsym(handle, kind_symbol[!kind]))
+		return error_set(err, GRADCOMP_ERR_ABI, "%s is a %s plugin; it belongs into the folder %s", path,
+		                 kind_word[!kind], kind_folder[!kind]);
+	if (!address)
+		return error_set(err, GRADCOMP_ERR_ABI, "%s is no gradcomp plugin: it does not export %s", path, symbol);
+	if (!dladdr1(address, &where, (void **)&entry, RTLD_DL_SYMENT) || !entry ||
+	    ELF64_ST_TYPE(entry->st_info) != STT_OBJECT)
+		return error_set(err, GRADCOMP_ERR_ABI, "%s: %s is not a constant", path, symbol);
+	*out = address;
+	*bytes = entry->st_size;
+	return GRADCOMP_OK;
+}
+
+/* Opens one file; the lock is held. */
+static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name, const char *path,
+                                     const plugin **out, gradcomp_error *err)
+{
+	const void *descriptor = NULL;
+	gradcomp_status status;
+	void *handle;
+	size_t bytes = 0;
+	loaded *l;
+
+	if ((status = module_open(path, &handle, err)) ||
+	    (status = registry_symbol(handle, kind, path, &descriptor, &bytes, err)) ||
+	    (status = descriptor_check(kind, name, path, descriptor, bytes, err)))
+		return status;
+	l = calloc(1, sizeof *l);
+	if (!l || !(l->plugin.path = strdup(path))) {
+		free(l);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+	}
+	l->plugin.kind = kind;
+	l->plugin.info = descriptor;
+	if (kind == GRADCOMP_KIND_COMPRESSOR)
+		l->plugin.compressor = descriptor;
+	else
+		l->plugin.collective = descriptor;
+	l->next = registry_loaded;
+	registry_loaded = l;
+	*out = &l->plugin;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status registry_get(gradcomp_plugin_kind kind, const char *name, const char *path,
+                                    const plugin **out, gradcomp_error *err)
+{
+	gradcomp_status status = GRADCOMP_OK;
+
+	pthread_mutex_lock(&registry_lock);
+	*out = registry_known(kind, path);
+	if (!*out)
+		status = registry_load(kind, name, path, out, err);
+	pthread_mutex_unlock(&registry_lock);
+	return status;
+}
+
+gradcomp_status registry_file(const char *path, const plugin **out, gradcomp_error *err)
+{
+	const char *file = strrchr(path, '/');
+	char name[SPEC_NAME_MAX];
+	gradcomp_status status;
+	size_t length;
+	void *handle;
+
+	file = file ? file + 1 : path;
+	length = strlen(file);
+	if (length < 4 || length - 3 >= sizeof name || strcmp(file + length - 3, ".so"))
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "%s is not called NAME.so, with a NAME of at most %d characters", path,
+		                 SPEC_NAME_MAX - 1);
+	snprintf(name, sizeof name, "%.*s", (int)length - 3, file);
+	status = module_open(path, &handle, err);
+	if (status)
+		return status;
+	return registry_get(dlsym(handle, kind_symbol[GRADCOMP_KIND_COLLECTIVE]) &&
+	                                    !dlsym(handle, kind_symbol[GRADCOMP_KIND_COMPRESSOR])
+	                            ? GRADCOMP_KIND_COLLECTIVE
+	                            : GRADCOMP_KIND_COMPRESSOR,
+	                    name, path, out, err);
+}
+
+static char *registry_find(const config *c, gradcomp_plugin_kind kind, const char *name)
+{
+	char *relative, *path;
+
+	if (asprintf(&relative, "%s/%s.so", kind_folder[kind], name) < 0)
+		return NULL;
+	path = module_find(config_str(c, "gradcomp.plugin_path"), relative);
+	free(relative);
+	return path;
+}
+
+/* The names NAME.so in all directories of the plugin path. */
+static void registry_names(const config *c, gradcomp_plugin_kind kind, strset *out)
+{
+	for (const char *p = config_str(c, "gradcomp.plugin_path");; p++) {
+		size_t n = strcspn(p, ":");
+		struct dirent *entry;
+		char *path;
+		DIR *d;
+
+		if (asprintf(&path, "%.*s/%s", (int)n, p, kind_folder[kind]) < 0)
+			return;
+		d = opendir(path);
+		while (d && (entry = readdir(d))) {
+			size_t length = strlen(entry->d_name);
+
+			if (length > 3 && entry->d_name[0] != '.' && !strcmp(entry->d_name + length - 3, ".so"))
+				strset_add(out, entry->d_name, length - 3);
+		}
+		if (d)
+			closedir(d);
+		free(path);
+		p += n;
+		if (!*p)
+			return;
+	}
+}
+
+static gradcomp_status registry_missing(const config *c, gradcomp_plugin_kind kind, const char *name,
+                                        gradcomp_error *err)
+{
+	strset all = {0};
+	gradcomp_status status;
+	suggest near;
+	char *list;
+
+	registry_names(c, kind, &all);
+	suggest_start(&near, name);
+	for (size_t i = 0; i < all.count; i++)
+		suggest_try(&near, all.name[i]);
+	if (kind == GRADCOMP_KIND_COMPRESSOR) /* which is built in */
+		suggest_try(&near, gradcomp_auto_info()->name);
+	list = strset_join(&all);
+	status = error_set(err, GRADCOMP_ERR_NOTFOUND, "%s '%s' is not installed%s; there %s %s (in %s of %s)",
+	                   kind_word[kind], name, suggest_text(&near), all.count == 1 ? "is" : "are",
+	                   !all.count ? "none" : list ? list : "others", kind_folder[kind],
+	                   config_str(c, "gradcomp.plugin_path"));
+	free(list);
+	strset_clear(&all);
+	return status;
+}
+
+gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const char *name,
+                              const plugin **out, gradcomp_error *err)
+{
+	char checked[SPEC_NAME_MAX], *path;
+	gradcomp_status status = spec_name(name, checked, err);
+
+	if (status)
+		return status;
+	path = registry_find(c, kind, checked);
+	if (!path)
+		return registry_missing(c, kind, checked, err);
+	status = registry_get(kind, checked, path, out, err);
+	free(path);
+	return status;
+}
+
+int registry_each(const config *c, gradcomp_plugin_kind kind,
+                  int (*each)(void *ctx, const char *name, const char *path,
+                              const gradcomp_plugin_info *info, const char *reason),
+                  void *ctx)
+{
+	strset all = {0};
+	int result = 0;
+
+	registry_names(c, kind, &all);
+	for (size_t i = 0; i < all.count && !result; i++) {
+		char *path = registry_find(c, kind, all.name[i]);
+		char checked[SPEC_NAME_MAX];
+		const plugin *p = NULL;
+		gradcomp_error err = {0};
+
+		if (!path)
+			error_set(&err, GRADCOMP_ERR_NOTFOUND, "the file cannot be reached");
+		else if (!spec_name(all.name[i], checked, &err))
+			registry_get(kind, checked, path, &p, &err);
+		result = each(ctx, all.name[i], path ? path : "", p ? p->info : NULL, p ? NULL : err.text);
+		free(path);
+	}
+	strset_clear(&all);
+	return result;
+}
+
+gradcomp_status registry_module(const config *c, const char *rel, const char *name, const void **symbol,
+                                gradcomp_error *err)
+{
+	char *path = module_find(config_str(c, "gradcomp.plugin_path"), rel);
+	gradcomp_status status;
+	void *handle;
+
+	/* A plugin path of the user's own need not name the installation. */
+	if (!path)
+		path = module_find(GRADCOMP_PLUGINDIR, rel);
+	if (!path)
+		return error_set(err, GRADCOMP_ERR_NOTFOUND,
+		                 "%s is not installed in %s or %s (gradcomp was built without it)", rel,
+		                 config_str(c, "gradcomp.plugin_path"), GRADCOMP_PLUGINDIR);
+	status = module_open(path, &handle, err);
+	if (!status && !(*symbol = dlsym(handle, name)))
+		status = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
+	free(path);
+	return status;
+}

@@ -1,0 +1,56 @@
+/* Finding and loading plugins: by exact name from the directories of
+ * gradcomp.plugin_path (PATH/compressors/NAME.so, PATH/collectives/NAME.so),
+ * RTLD_NOW | RTLD_LOCAL, never unloaded. Before dlopen a file is refused when it,
+ * or a directory above it, could have been written by someone other than root
+ * or the user, and when it is not a whole ELF object of this machine; after it,
+ * when the descriptor is missing, of a newer ABI, or inconsistent. Thread-safe. */
+#ifndef PLUGIN_REGISTRY_H
+#define PLUGIN_REGISTRY_H
+
+#include "config/config.h"
+#include "base/log.h"
+#include "config/spec.h"
+#include "gradcomp/gradcomp.h"
+
+typedef struct plugin {
+	gradcomp_plugin_kind kind;
+	const char *path;
+	const gradcomp_plugin_info *info;
+	const struct gradcomp_compressor_v1 *compressor; /* by kind; the other is NULL */
+	const struct gradcomp_collective_v1 *collective;
+} plugin;
+
+/* *out is owned by the registry and lives for ever. NOTFOUND lists the names
+ * that exist. */
+gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const char *name,
+                              const plugin **out, gradcomp_error *err);
+/* The plugin in the file NAME.so, in whatever folder, of whatever kind. */
+gradcomp_status registry_file(const char *path, const plugin **out, gradcomp_error *err);
+int registry_each(const config *c, gradcomp_plugin_kind kind,
+                  int (*each)(void *ctx, const char *name, const char *path,
+                              const gradcomp_plugin_info *info, const char *reason),
+                  void *ctx);
+/* Whether the two go together. The text lists the collectives that go with this
+ * compressor. */
+gradcomp_status registry_pair(const config *c, const plugin *compressor, const plugin *collective,
+                              gradcomp_error *err);
+/* What the compressor may plan then; 0: they do not go together. */
+uint32_t registry_patterns(const plugin *compressor, const plugin *collective);
+/* Compressor p[0] and collective p[1] from their SPECs, and the pair checked. NULL
+ * stands for what is configured; a collective that nobody configured is the default
+ * one, or the first installed one that can carry the compressor. s[] is the caller's,
+ * for spec_clear(); after an error there is nothing to clear. */
+gradcomp_status registry_both(const config *c, const char *compressor, const char *collective, const plugin *p[2],
+                              spec s[2], gradcomp_error *err);
+/* A module of the runtime itself, PATH/REL of the first directory that has it
+ * (the installation's is searched last, named or not), under the same checks; *symbol is the address of `name` in it. */
+gradcomp_status registry_module(const config *c, const char *rel, const char *name, const void **symbol,
+                                gradcomp_error *err);
+/* A SPEC as a user wrote it: finds and loads the plugin, checks the parameters,
+ * also with the plugin's own check(). *values is the caller's, for spec_clear(). */
+gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text,
+                                 const plugin **out, spec *values, gradcomp_error *err);
+/* The services handed to plugins; `log` must outlive every instance. */
+void registry_host(gradcomp_host *host, const log_sink *log);
+
+#endif

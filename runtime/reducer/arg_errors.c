@@ -1,0 +1,34 @@
+#include "reducer/arg_errors.h"
+
+#include "base/error.h"
+
+gradcomp_status arg_error_index(uint32_t index, uint32_t n, gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u: the reducer has tensors 0..%u", index, n - 1);
+}
+
+gradcomp_status arg_error_null(uint32_t index, const char *name, gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s': gradient is NULL", index, name);
+}
+
+gradcomp_status arg_error_twice(uint32_t index, const char *name, uint64_t step, gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_STATE,
+	                 "tensor %u '%s' was given twice in step %llu: wait for the step to end first", index, name,
+	                 (unsigned long long)step);
+}
+
+gradcomp_status arg_error_missing(uint32_t given, uint32_t n, uint64_t step, uint32_t index, const char *name,
+                               gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_STATE,
+	                 "wait: only %u of %u tensors were given in step %llu; tensor %u '%s' is missing", given, n,
+	                 (unsigned long long)step, index, name);
+}
+
+gradcomp_status arg_error_not_given(uint32_t index, const char *name, uint64_t step, gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_STATE, "wait: tensor %u '%s' was not given in step %llu", index, name,
+	                 (unsigned long long)step);
+}

@@ -1,0 +1,272 @@
+/* What a candidate's work costs, without the others: one matrix of the model's sizes goes
+ * through it, at two sizes, on the thread that has nothing else to do. Some milliseconds a
+ * candidate; done only where something is exposed. On rank 0 also what it would send. */
+#include "reducer/autotune/tuner.h"
+
+#include "base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+	MOST = 1 << 20,   /* numbers timed: more than the second-level cache holds */
+	FEWER = 8,        /* times fewer, the second size */
+	REPEAT = 3,
+	PIECE = 65536,    /* floats under a code at a time, as in a ring */
+	RANKS = 2,        /* whose payloads are decoded */
+	LATER = 1000000   /* a step past every warm-up */
+};
+
+/* A candidate at work on a bucket of one matrix. */
+typedef struct sample {
+	const gradcomp_host *host;
+	const struct gradcomp_compressor_v1 *c;
+	void *instance;
+	uint64_t dims[2], step;
+	gradcomp_tensor tensor;
+	gradcomp_layout layout;
+	gradcomp_bucket bucket;
+	gradcomp_plan plan;
+	float *x, *error, **state;
+	void *scratch, *payload, *merged;
+	double encode, decode;
+} sample;
+
+static void *taken(sample *s, size_t bytes, gradcomp_status *st, gradcomp_error *err)
+{
+	void *p = *st ? NULL : s->host->alloc(bytes + sizeof(float));
+	if (!p && !*st)
+		*st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to time it with %zu bytes", bytes);
+	return p;
+}
+
+static void sample_close(sample *s)
+{
+	if (s->instance)
+		s->c->destroy(s->instance);
+	for (uint32_t i = 0; s->state && i < s->c->state_arrays; i++)
+		free(s->state[i]);
+	free(s->state);
+	free(s->x);
+	free(s->error);
+	free(s->scratch);
+	free(s->payload);
+	free(s->merged);
+}
+
+static uint64_t payload_room(const sample *s)
+{
+	uint64_t most = s->plan.rounds[0].pattern == GRADCOMP_CODED ? s->c->code_bound(s->instance, PIECE) : 0;
+	for (uint32_t k = 0; k < s->plan.nrounds; k++) {
+		const gradcomp_round *rd = &s->plan.rounds[k];
+		uint64_t bytes = rd->pattern == GRADCOMP_CODED ? 0 : round_bytes(rd);
+		most = bytes > most ? bytes : most;
+	}
+	return most;
+}
+
+static gradcomp_status rounds_of(sample *s, uint64_t step, gradcomp_error *err)
+{
+	s->plan = (gradcomp_plan){.struct_size = sizeof s->plan};
+	gradcomp_status st = s->c->plan(s->instance, &s->bucket, step, &s->plan, err);
+	return st ? st : task_list_check_plan(s->c, s->layout.patterns, s->bucket.numel, &s->plan, err);
+}
+
+static gradcomp_status sample_open(sample *s, const candidate *k, uint64_t rows, uint64_t columns,
+                                   uint32_t patterns, gradcomp_error *err)
+{
+	size_t bytes = (size_t)(rows * columns) * sizeof(float);
+	uint64_t payload = 0, scratch = 0;
+	gradcomp_status st = GRADCOMP_OK;
+	s->dims[0] = rows;
+	s->dims[1] = columns;
+	s->step = LATER;
+	s->tensor = (gradcomp_tensor){.name = "sample", .numel = rows * columns, .dims = s->dims, .ndim = 2};
+	s->layout = (gradcomp_layout){.struct_size = sizeof s->layout, .ntensors = 1, .tensors = &s->tensor,
+	                              .numel = rows * columns, .nranks = RANKS, .seed = 1, .patterns = patterns};
+	s->bucket = (gradcomp_bucket){.struct_size = sizeof s->bucket, .ntensors = 1, .numel = rows * columns};
+	s->x = taken(s, bytes, &st, err);
+	s->error = taken(s, bytes, &st, err);
+	s->state = taken(s, s->c->state_arrays * sizeof *s->state, &st, err);
+	for (uint32_t i = 0; i < s->c->state_arrays && !st; i++)
+		s->state[i] = taken(s, bytes, &st, err);
+	if (!st)
+		st = s->c->create(s->host, k->specs[0].values, &s->layout, &s->instance, err);
+	/* Steps differ in what they send. */
+	for (uint64_t i = 0; !st && i < REPEAT; i++) {
+		st = rounds_of(s, s->step + i, err);
+		if (!st) {
+			uint64_t room = payload_room(s);
+			payload = room > payload ? room : payload;
+			scratch = s->plan.scratch_bytes > scratch ? s->plan.scratch_bytes : scratch;
+		}
+	}
+	s->scratch = taken(s, scratch, &st, err);
+	s->payload = taken(s, payload, &st, err);
+	s->merged = taken(s, payload, &st, err);
+	return st;
+}
+
+static gradcomp_status coded(sample *s, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint64_t at = 0; !st && at < s->bucket.numel; at += PIECE) {
+		uint64_t len = s->bucket.numel - at < PIECE ? s->bucket.numel - at : PIECE, bytes = 0;
+		double start = clock_now();
+		st = s->c->code(s->instance, s->x + at, len, at, s->payload, &bytes, err);
+		double between = clock_now();
+		if (!st)
+			st = s->c->code_decode_add(s->instance, s->payload, bytes, s->error + at, len, err);
+		s->encode += between - start;
+		s->decode += clock_now() - between;
+	}
+	return st;
+}
+
+static gradcomp_status one_round(sample *s, const gradcomp_work *w, uint32_t k, gradcomp_error *err)
+{
+	const gradcomp_round *rd = &s->plan.rounds[k];
+	uint64_t want = round_bytes(rd);
+	gradcomp_payload in[RANKS] = {{s->payload, want, want}};
+	gradcomp_status st = GRADCOMP_OK;
+	double start = clock_now();
+	if (rd->flags & GRADCOMP_ROUND_IN_PLACE)
+		in[0].data = s->x;
+	else
+		st = s->c->encode(s->instance, w, k, &in[0], err);
+	s->encode += clock_now() - start;
+	start = clock_now();
+	if (!st && rd->pattern == GRADCOMP_MERGED) {
+		gradcomp_payload out = {s->merged, want, want};
+		st = s->c->merge(s->instance, w, k, &in[0], &in[0], &out, err);
+	}
+	for (int r = 1; r < RANKS; r++)
+		in[r] = in[0];
+	if (!st && s->c->decode)
+		st = s->c->decode(s->instance, w, k, in, rd->pattern == GRADCOMP_GATHERED ? RANKS : 1, err);
+	s->decode += clock_now() - start;
+	return st;
+}
+
+/* Two steps that are not timed would be more: REPEAT takes care of the first. */
+static gradcomp_status step(sample *s, gradcomp_error *err)
+{
+	int fault = 0, keeps = !!(s->c->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK);
+	gradcomp_status st = rounds_of(s, s->step, err);
+	gradcomp_work w = {.struct_size = sizeof w,
+	                   .bucket = &s->bucket,
+	                   .step = s->step++,
+	                   .x = &s->x,
+	                   .flat = s->x,
+	                   .error = keeps ? &s->error : NULL,
+	                   .error_flat = keeps ? s->error : NULL,
+	                   .state = s->state,
+	                   .scratch = s->scratch,
+	                   .scratch_bytes = s->plan.scratch_bytes,
+	                   .operators = s->host->operators,
+	                   .fault = &fault};
+	s->host->operators->random_normal(NULL, s->x, s->bucket.numel, 1, s->step, 0);
+	s->encode = s->decode = 0;
+	if (!st && s->plan.rounds[0].pattern == GRADCOMP_CODED)
+		return coded(s, err);
+	for (uint32_t k = 0; !st && k < s->plan.nrounds; k++)
+		st = one_round(s, &w, k, err);
+	return st;
+}
+
+/* The least of some steps: what others do on this core is not the candidate's. */
+static gradcomp_status times(const choice *c, const candidate *k, uint64_t rows, uint64_t columns, double out[2],
+                             gradcomp_error *err)
+{
+	sample s = {.host = &c->job->host, .c = k->plugins[0]->compressor};
+	gradcomp_status st =
+		sample_open(&s, k, rows, columns, registry_patterns(k->plugins[0], k->plugins[1]), err);
+	for (int i = 0; !st && i < REPEAT; i++) {
+		st = step(&s, err);
+		out[0] = !i || s.encode < out[0] ? s.encode : out[0];
+		out[1] = !i || s.decode < out[1] ? s.decode : out[1];
+	}
+	/* What is gathered is of all ranks. */
+	if (!st && s.plan.rounds[0].pattern == GRADCOMP_GATHERED)
+		out[1] *= (double)c->group->nranks / RANKS;
+	else if (!st && s.plan.rounds[0].pattern == GRADCOMP_MERGED)
+		out[1] *= log2(c->group->nranks);
+	sample_close(&s);
+	return st;
+}
+
+static gradcomp_line through(double x0, double y0, double x1, double y1)
+{
+	double b = x1 > x0 ? (y1 - y0) / (x1 - x0) : y0 / x0;
+	if (b < 0)
+		b = y1 / x1;
+	double a = y0 - b * x0;
+	return (gradcomp_line){a > 0 ? a : 0, b};
+}
+
+/* What each tensor would send; a code as many bytes as it may have. */
+static gradcomp_status loads(choice *c, candidate *k, gradcomp_error *err)
+{
+	const struct gradcomp_compressor_v1 *of = k->plugins[0]->compressor;
+	gradcomp_layout layout = c->shape->layout;
+	void *instance = NULL;
+	pthread_mutex_lock(&c->lock);
+	uint64_t step = c->steps + LATER;
+	pthread_mutex_unlock(&c->lock);
+	layout.patterns = registry_patterns(k->plugins[0], k->plugins[1]);
+	k->load = calloc(c->ntensors, sizeof *k->load);
+	gradcomp_status st = k->load ? of->create(&c->job->host, k->specs[0].values, &layout, &instance, err)
+	                             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", c->ntensors);
+	for (uint32_t i = 0; !st && i < c->ntensors; i++) {
+		const gradcomp_tensor *t = &c->shape->tensors[i];
+		const gradcomp_bucket b = {.struct_size = sizeof b, .first = i, .ntensors = 1, .offset = t->offset,
+		                           .numel = t->numel};
+		gradcomp_plan plan = {.struct_size = sizeof plan};
+		st = of->plan(instance, &b, step, &plan, err);
+		if (!st)
+			st = task_list_check_plan(of, layout.patterns, t->numel, &plan, err);
+		for (uint32_t r = 0; !st && r < plan.nrounds; r++) {
+			const gradcomp_round *rd = &plan.rounds[r];
+			k->load[i].bytes[rd->pattern] +=
+				rd->pattern == GRADCOMP_CODED
+					? (double)of->code_bound(instance, PIECE) / PIECE * (double)rd->count
+					: (double)round_bytes(rd);
+			k->load[i].exchanges = plan.nrounds;
+		}
+	}
+	if (instance)
+		of->destroy(instance);
+	return st;
+}
+
+/* The largest tensor as a matrix, of at most MOST numbers. */
+static void shape(const choice *c, uint64_t *rows, uint64_t *columns)
+{
+	const gradcomp_tensor *t = c->shape->tensors;
+	for (uint32_t i = 1; i < c->ntensors; i++)
+		if (c->shape->tensors[i].numel > t->numel)
+			t = &c->shape->tensors[i];
+	*rows = t->ndim > 1 && t->numel ? t->dims[0] : t->numel >= 64 ? 64 : 1;
+	*columns = t->numel / *rows ? t->numel / *rows : 1;
+	while (*rows > 1 && *rows * *columns > MOST)
+		*rows /= 2;
+	*columns = *columns < MOST ? *columns : MOST;
+}
+
+gradcomp_status tuner_measure_cost(choice *c, candidate *k, gradcomp_error *err)
+{
+	uint64_t rows, columns, fewer;
+	double large[2] = {0}, small[2] = {0};
+	shape(c, &rows, &columns);
+	fewer = rows >= FEWER ? rows / FEWER : 1;
+	gradcomp_status st = times(c, k, fewer, columns, small, err);
+	if (!st)
+		st = times(c, k, rows, columns, large, err);
+	if (!st) {
+		double x0 = (double)(fewer * columns), x1 = (double)(rows * columns);
+		k->cost.encode = through(x0, small[0], x1, large[0]);
+		k->cost.decode = through(x0, small[1], x1, large[1]);
+	}
+	return st || c->group->me ? st : loads(c, k, err);
+}

@@ -1,0 +1,32 @@
+/* What a candidate's exchanges take, before anybody waits for them.
+ *
+ * The measured line is that of the base's collective, an all-reduce. What another primitive
+ * costs follows from how many messages and bytes its plugin says it takes, against those of
+ * that all-reduce. */
+#ifndef REDUCER_AUTOTUNE_EXCHANGE_COST_H
+#define REDUCER_AUTOTUNE_EXCHANGE_COST_H
+
+#include "reducer/autotune/tuner.h"
+
+/* Seconds of a message on the critical path, and of a byte there. */
+typedef struct wire {
+	double message, byte;
+	int nranks, nnodes;
+} wire;
+
+wire exchange_cost_of(const choice *c);
+/* Messages and bytes on the critical path of one call; as a ring's, where the plugin does
+ * not say. */
+void exchange_cost_call(const candidate *k, const wire *w, uint32_t primitive, double bytes, double *messages, double *moved);
+/* Seconds of the exchanges of a bucket of so many numbers: of all its bytes, and of
+ * l->exchanges messages' ways. A code's bytes are fewer than the floats' that the primitive
+ * is asked about, and coding is part of it. */
+double exchange_cost_seconds(const candidate *k, const wire *w, const candidate_load *l, uint64_t numel);
+/* Of one more exchange of the base. */
+double exchange_cost_base(const choice *c, const wire *w);
+
+/* choice_assign.c: what each tensor is best off with, when candidate k is to be used, into
+ * of[]. 0: of a mix there is none that is not one of the others' choice. */
+int tuner_assign(const choice *c, uint32_t k, const wire *w, uint8_t *of);
+
+#endif

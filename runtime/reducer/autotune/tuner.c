@@ -1,0 +1,248 @@
+/* The front of auto: gradients go to the part that has their tensor, or wait while the
+ * ranks are at a check. */
+#include "reducer/autotune/tuner_internal.h"
+#include "reducer/arg_errors.h"
+
+#include "base/error.h"
+#include "base/thread.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Of a tensor in this step. */
+enum { MISSING, WAITS, HANDED_ON, DONE };
+
+/* With the lock held. */
+static gradcomp_status failure(choice *c, gradcomp_error *err)
+{
+	return c->failed ? error_set(err, c->failed, "%s", c->failure.text)
+	                 : transport_failure(c->job->transport, err);
+}
+
+static void set_failure(choice *c, gradcomp_status status, const char *text)
+{
+	if (!c->failed) {
+		c->failed = status;
+		error_set(&c->failure, status, "%s", text);
+	}
+	pthread_cond_broadcast(&c->changed);
+}
+
+/* With the lock held, dropped while the application is told. */
+static void tell(choice *c, uint32_t i, gradcomp_status status, const gradcomp_error *err)
+{
+	c->callbacks++;
+	pthread_mutex_unlock(&c->lock);
+	if (c->options.done)
+		c->options.done(c->options.ctx, i, status, err);
+	pthread_mutex_lock(&c->lock);
+	c->callbacks--;
+	pthread_cond_broadcast(&c->changed);
+}
+
+void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err)
+{
+	const part *q = ctx;
+	choice *c = q->of;
+	uint32_t i = q->tensor[tensor];
+	if (!status)
+		residual_carry_settle(c, i, c->given[i]);
+	pthread_mutex_lock(&c->lock);
+	if (status)
+		set_failure(c, status, err->text);
+	c->state[i] = DONE;
+	if (++c->ndone == c->ntensors && !c->failed) {
+		step_timer_step(c);
+		c->ngiven = c->ndone = 0;
+		memset(c->state, MISSING, c->ntensors);
+		c->busy = ++c->steps == c->next_check;
+		if (c->busy)
+			pthread_cond_signal(&c->wake);
+	}
+	pthread_cond_broadcast(&c->changed);
+	tell(c, i, status, err);
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* With the lock held, dropped meanwhile. */
+static gradcomp_status hand_on(choice *c, uint32_t i, gradcomp_error *err)
+{
+	parts *p = c->parts;
+	c->state[i] = HANDED_ON;
+	c->inside++;
+	pthread_mutex_unlock(&c->lock);
+	residual_carry_add(c, i, c->given[i]);
+	gradcomp_status st = reducer_ready(p->part[p->of[i]].r, p->as[i], c->given[i], err);
+	pthread_mutex_lock(&c->lock);
+	c->inside--;
+	if (st)
+		set_failure(c, st, err->text);
+	pthread_cond_signal(&c->wake);
+	return st;
+}
+
+/* With the lock held, when a check is over. Meanwhile the step may end and another check be
+ * due: what has been given since waits for that. */
+static void hand_on_all(choice *c)
+{
+	gradcomp_error err;
+	for (uint32_t i = 0; i < c->ntensors; i++) {
+		if (c->state[i] != WAITS)
+			continue;
+		if (c->failed) {
+			c->state[i] = DONE;
+			tell(c, i, c->failed, &c->failure);
+		} else if (!c->busy) {
+			hand_on(c, i, &err);
+		}
+	}
+}
+
+void *tuner_main(void *arg)
+{
+	choice *c = arg;
+	/* While the program gets ready: on a slow network the first step decides. */
+	if (c->measure)
+		tuner_measure(c);
+	pthread_mutex_lock(&c->lock);
+	c->measuring = 0;
+	pthread_cond_broadcast(&c->changed);
+	while (!c->stop) {
+		gradcomp_error err = {0};
+		if (!c->busy || c->inside) {
+			pthread_cond_wait(&c->wake, &c->lock);
+			continue;
+		}
+		c->measure = 0;
+		pthread_mutex_unlock(&c->lock);
+		gradcomp_status st = tuner_check(c, &err);
+		pthread_mutex_lock(&c->lock);
+		if (st)
+			set_failure(c, st, err.text);
+		c->busy = 0;
+		hand_on_all(c);
+		pthread_cond_broadcast(&c->changed);
+		if (c->measure && !c->failed && !c->stop) {
+			c->measuring = 1;
+			pthread_mutex_unlock(&c->lock);
+			tuner_measure(c);
+			pthread_mutex_lock(&c->lock);
+			c->measuring = 0;
+			pthread_cond_broadcast(&c->changed);
+		}
+	}
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
+/* ---- as the public functions of the same names ---- */
+
+static gradcomp_status tuner_ready(void *front, uint32_t i, void *gradient, gradcomp_error *err)
+{
+	choice *c = front;
+	static char nothing[8];
+	if (i >= c->ntensors)
+		return arg_error_index(i, c->ntensors, err);
+	const gradcomp_tensor *t = &c->shape->tensors[c->ntensors - 1 - i];
+	gradcomp_error own;
+	if (!gradient && t->numel)
+		return arg_error_null(i, t->name, err);
+	pthread_mutex_lock(&c->lock);
+	gradcomp_status st = failure(c, err);
+	if (!st && c->state[i])
+		st = arg_error_twice(i, t->name, c->steps, err);
+	if (!st) {
+		c->given[i] = gradient ? gradient : nothing;
+		c->state[i] = WAITS;
+		c->ngiven++;
+		step_timer_given(c, i);
+		if (!c->busy)
+			st = hand_on(c, i, err ? err : &own);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return st;
+}
+
+static gradcomp_status tuner_wait(void *front, gradcomp_error *err)
+{
+	choice *c = front;
+	gradcomp_status st = GRADCOMP_OK;
+	pthread_mutex_lock(&c->lock);
+	if (c->ngiven && c->ngiven < c->ntensors && !c->failed) {
+		uint32_t i = c->ntensors - 1;
+		while (c->state[i])
+			i--;
+		st = arg_error_missing(c->ngiven, c->ntensors, c->steps, i, c->shape->tensors[c->ntensors - 1 - i].name, err);
+	}
+	uint64_t step = c->steps;
+	while (!st && !c->failed && ((c->ngiven && c->steps == step) || c->callbacks))
+		pthread_cond_wait(&c->changed, &c->lock);
+	if (!st)
+		st = failure(c, err);
+	pthread_mutex_unlock(&c->lock);
+	return st;
+}
+
+static gradcomp_status tuner_wait_for(void *front, uint32_t i, gradcomp_error *err)
+{
+	choice *c = front;
+	gradcomp_status st = GRADCOMP_OK;
+	if (i >= c->ntensors)
+		return arg_error_index(i, c->ntensors, err);
+	pthread_mutex_lock(&c->lock);
+	uint64_t step = c->steps;
+	if (c->ngiven && !c->failed && !c->state[i])
+		st = arg_error_not_given(i, c->shape->tensors[c->ntensors - 1 - i].name, step, err);
+	while (!st && !c->failed && c->steps == step && c->state[i] == WAITS)
+		pthread_cond_wait(&c->changed, &c->lock);
+	/* The part learns that its tensors are waited for one by one. */
+	if (!st && !c->failed && c->steps == step && c->state[i] == HANDED_ON) {
+		parts *p = c->parts;
+		c->inside++;
+		pthread_mutex_unlock(&c->lock);
+		st = reducer_wait_for(p->part[p->of[i]].r, p->as[i], err);
+		pthread_mutex_lock(&c->lock);
+		c->inside--;
+		pthread_cond_signal(&c->wake);
+	}
+	while (!st && !c->failed && c->steps == step && c->ngiven && c->state[i] != DONE)
+		pthread_cond_wait(&c->changed, &c->lock);
+	if (!st)
+		st = failure(c, err);
+	pthread_mutex_unlock(&c->lock);
+	return st;
+}
+
+static gradcomp_status tuner_drain(void *front, void *const *corrections, void *const *weights, double rate,
+                                    gradcomp_error *err)
+{
+	(void)corrections, (void)weights, (void)rate;
+	return tuner_wait(front, err);
+}
+
+static void tuner_free(void *front)
+{
+	choice *c = front;
+	pthread_mutex_lock(&c->lock);
+	while (((c->ngiven == c->ntensors || c->busy) && !c->failed) || c->callbacks)
+		pthread_cond_wait(&c->changed, &c->lock);
+	int torn = c->ngiven && !c->failed;
+	c->stop = 1;
+	pthread_cond_signal(&c->wake);
+	pthread_mutex_unlock(&c->lock);
+	if (torn)
+		job_fail(c->job, GRADCOMP_ERR_STATE, "it gave up its reducer in the middle of a step");
+	pthread_join(c->thread, NULL);
+	tuner_destroy(c);
+}
+
+const reducer_ops tuner_ops = {
+	.ready = tuner_ready,
+	.wait = tuner_wait,
+	.wait_for = tuner_wait_for,
+	.drain = tuner_drain,
+	.save = tuner_save,
+	.load = tuner_load,
+	.get_stats = tuner_stats,
+	.free = tuner_free,
+};

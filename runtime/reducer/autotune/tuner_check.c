@@ -1,0 +1,137 @@
+/* A check: facts, a decision, and what follows from it, between two steps. */
+#include "reducer/autotune/tuner_internal.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void assignment_clear(assignment *a)
+{
+	free(a->of);
+	a->of = NULL;
+}
+
+/* A rank that falls out here is the only one that knows. */
+static gradcomp_status fails(choice *c, gradcomp_status st, const gradcomp_error *err)
+{
+	job_fail(c->job, st, err->text);
+	return st;
+}
+
+gradcomp_status tuner_change(choice *c, const assignment *to, tuner_reason why, int *refused, gradcomp_error *err)
+{
+	gradcomp_error inner = {0};
+	parts *made = NULL;
+	*refused = 0;
+	gradcomp_status st = partition_make(c, to, &made, &inner);
+	if (st) {
+		if (transport_failure(c->job->transport, err))
+			return error_set(err, st, "%s", inner.text);
+		log_line(&c->job->log, GRADCOMP_LOG_INFO, "auto: '%s' is left out: %s",
+		         c->wish.candidate[to->candidate].text, inner.text);
+		c->wish.candidate[to->candidate].unusable |= to->candidate != 0;
+		*refused = 1;
+		return GRADCOMP_OK;
+	}
+	st = residual_carry_take(c, c->parts, err);
+	parts *old = c->parts;
+	pthread_mutex_lock(&c->lock);
+	c->parts = made;
+	pthread_mutex_unlock(&c->lock);
+	partition_free(c, old, 0);
+	if (st)
+		return fails(c, st, err);
+	c->now.candidate = to->candidate;
+	memcpy(c->now.of, to->of, c->ntensors);
+	c->changed_at = c->steps;
+	partition_resolve(c, made);
+	tuner_note_change(c, why);
+	return GRADCOMP_OK;
+}
+
+/* Why a candidate is left out is told at the next check, by one rank. */
+void tuner_measure(choice *c)
+{
+	for (uint32_t i = 0; i < c->wish.n; i++) {
+		candidate *k = &c->wish.candidate[i];
+		gradcomp_error err = {0};
+		if (k->costed || k->unusable)
+			continue;
+		gradcomp_status st = candidate_resolve(c->job->config, c->collective, k, &err);
+		if (!st)
+			st = tuner_measure_cost(c, k, &err);
+		k->costed = 1;
+		if (st && i) {
+			k->unusable = 1;
+			k->why = strdup(err.text);
+		}
+	}
+}
+
+/* One round of a check; v->next == 0: another one. */
+static gradcomp_status check_once(choice *c, decision *v, uint8_t *of, gradcomp_error *err)
+{
+	int refused = 0;
+	metrics_fill(c);
+	if (c->shows)
+		c->shows(c, c->test);
+	gradcomp_status st = metrics_share(c, err);
+	memset(v, 0, sizeof *v);
+	if (!st && c->group->me == 0)
+		policy_decide(c, v, of);
+	if (!st)
+		st = gradcomp_broadcast(c->group, v, sizeof *v, GRADCOMP_U8, 0, err);
+	if (!st)
+		st = gradcomp_broadcast(c->group, of, c->ntensors, GRADCOMP_U8, 0, err);
+	if (st)
+		return st;
+	if (c->hears)
+		c->hears(c, v, of, c->test);
+	st = decision_check(c, v, of, err);
+	if (st)
+		return fails(c, st, err);
+	if (v->measure && !v->next)
+		tuner_measure(c);
+	c->measure = v->measure && v->next;
+	assignment to = {v->candidate, of};
+	if (to.candidate != c->now.candidate || memcmp(of, c->now.of, c->ntensors))
+		st = tuner_change(c, &to, (tuner_reason)v->reason, &refused, err);
+	if (st)
+		return st;
+	uint32_t reason = v->reason == TUNER_GOES_ON ? c->last.reason : v->reason;
+	c->last = *v;
+	c->last.reason = reason;
+	if (!refused) {
+		tuner_log(c, v);
+		return GRADCOMP_OK;
+	}
+	v->next = 0;
+	if (c->group->me == 0)
+		policy_refused(c, to.candidate);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status tuner_check(choice *c, gradcomp_error *err)
+{
+	uint8_t *of = calloc(c->ntensors, 1);
+	decision v = {0};
+	gradcomp_status st = GRADCOMP_OK;
+	if (!of) {
+		error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a decision");
+		return fails(c, GRADCOMP_ERR_NOMEM, err);
+	}
+	memcpy(of, c->now.of, c->ntensors);
+	/* Candidates may be refused one after another, but not for ever. */
+	for (uint32_t round = 0; !st && !v.next; round++) {
+		st = check_once(c, &v, of, err);
+		if (!st && round == 2 * TUNER_CANDIDATES) {
+			st = error_set(err, GRADCOMP_ERR_MISMATCH, "auto: rank %d comes to no decision",
+			               c->group->ranks[0]);
+			fails(c, st, err);
+		}
+	}
+	c->next_check = c->steps + v.next;
+	free(of);
+	return st;
+}

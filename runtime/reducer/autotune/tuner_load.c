@@ -1,0 +1,245 @@
+/* Taking up a saved state of auto.
+ *
+ * A resumed job goes on with the decision it had: nothing is tried before the next guard,
+ * which comes soon where a trial was under way. Loading makes the parts anew, so all ranks
+ * load together; they compare what they are about to do, and whether all could, so it is for
+ * all of them or for none. */
+#include "reducer/autotune/tuner_state.h"
+
+#include "base/checksum.h"
+#include "base/error.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a loaded state comes to, before it is taken up. */
+typedef struct loaded {
+	tuner_state_head h;
+	assignment to;
+	uint32_t candidate[TUNER_PARTS]; /* of the saved parts, in their order */
+	parts *parts;
+	float **owed;
+} loaded;
+
+static gradcomp_status find(const choice *c, const char *text, uint32_t *out, gradcomp_error *err)
+{
+	for (uint32_t k = 0; k < c->wish.n; k++)
+		if (!strncmp(c->wish.candidate[k].text, text, sizeof((tuner_state_head *)NULL)->candidate - 1)) {
+			*out = k;
+			return GRADCOMP_OK;
+		}
+	return error_set(err, GRADCOMP_ERR_MISMATCH,
+	                 "load: the state had decided on '%.100s', which is no candidate of this job's auto", text);
+}
+
+static gradcomp_status take_owed(const choice *c, loaded *l, const char **at, const char *end, gradcomp_error *err)
+{
+	for (uint32_t k = 0; k < l->h.nowed; k++) {
+		uint64_t number = UINT64_MAX;
+		if (end - *at >= (ptrdiff_t)sizeof number)
+			memcpy(&number, *at, sizeof number);
+		if (number >= c->ntensors || l->owed[number] ||
+		    (uint64_t)(end - *at) < tuner_carry_bytes(c, (uint32_t)number))
+			return error_set(err, GRADCOMP_ERR_INVALID, "load: what the state owes is damaged");
+		size_t bytes = tuner_numel(c, (uint32_t)number) * sizeof(float);
+		l->owed[number] = malloc(bytes + sizeof(float));
+		if (!l->owed[number])
+			return error_set(err, GRADCOMP_ERR_NOMEM,
+			                 "no memory for %zu bytes that are still to be sent", bytes);
+		memcpy(l->owed[number], *at + sizeof number, bytes);
+		*at += tuner_carry_bytes(c, (uint32_t)number);
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status find_all(const choice *c, loaded *l, gradcomp_error *err)
+{
+	tuner_state_head *h = &l->h;
+	gradcomp_status st = GRADCOMP_OK;
+	if (!h->nparts || h->nparts > TUNER_PARTS)
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state of auto has %u parts: must be 1..%d",
+		                 h->nparts, TUNER_PARTS);
+	h->candidate[sizeof h->candidate - 1] = 0;
+	st = find(c, h->candidate, &l->to.candidate, err);
+	for (uint32_t i = 0; !st && i < h->nparts; i++) {
+		h->part[i][sizeof h->part[i] - 1] = 0;
+		st = find(c, h->part[i], &l->candidate[i], err);
+	}
+	return st;
+}
+
+/* All but the parts; *rest is where their states begin. */
+static gradcomp_status read_state(const choice *c, const void *buf, uint64_t bytes, loaded *l, const char **rest,
+                                  gradcomp_error *err)
+{
+	tuner_state_head *h = &l->h;
+	if (!buf || bytes < sizeof *h)
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state of auto",
+		                 (unsigned long long)bytes);
+	memcpy(h, buf, sizeof *h);
+	if (memcmp(h->magic, tuner_state_magic, sizeof tuner_state_magic))
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of auto");
+	if (h->tensors != tuner_tensors_hash(c) || h->ntensors != c->ntensors)
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "load: the state is of a model of %u tensors, or of others; this one has %u",
+		                 h->ntensors, c->ntensors);
+	if (h->bytes != bytes || h->checksum != tuner_checksum(buf, bytes))
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "load: the state is damaged (its length or its checksum differs)");
+	l->to = (assignment){0, calloc(c->ntensors, 1)};
+	l->owed = calloc(c->ntensors, sizeof *l->owed);
+	if (!l->to.of || !l->owed)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to load a state");
+	gradcomp_status st = find_all(c, l, err);
+	const char *at = (const char *)buf + sizeof *h, *end = (const char *)buf + bytes;
+	if (!st && (uint64_t)(end - at) < tuner_padded(c->ntensors))
+		st = error_set(err, GRADCOMP_ERR_INVALID, "load: the state of %llu bytes is cut off",
+		               (unsigned long long)bytes);
+	if (st)
+		return st;
+	for (uint32_t i = 0; i < c->ntensors; i++) {
+		uint8_t part = (uint8_t)at[i];
+		if (part >= h->nparts)
+			return error_set(err, GRADCOMP_ERR_INVALID, "load: tensor %u is in part %u of %u", i, part,
+			                 h->nparts);
+		l->to.of[i] = (uint8_t)l->candidate[part];
+	}
+	at += tuner_padded(c->ntensors);
+	/* Everything a decision must be, it must be here too. */
+	decision d = h->last;
+	d.magic = TUNER_MAGIC;
+	d.step = c->steps;
+	d.candidate = l->to.candidate;
+	st = decision_check(c, &d, l->to.of, err);
+	if (!st)
+		st = take_owed(c, l, &at, end, err);
+	*rest = at;
+	return st;
+}
+
+/* The reducer of a saved part: this job may list its candidates in another order. */
+static gradcomp_reducer *heir(const loaded *l, uint32_t part)
+{
+	for (uint32_t i = 0; i < l->parts->n; i++)
+		if (l->parts->part[i].candidate == l->candidate[part])
+			return l->parts->part[i].r;
+	return NULL;
+}
+
+static gradcomp_status load_parts(const loaded *l, const char *at, const char *end, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint32_t i = 0; !st && i < l->h.nparts; i++) {
+		uint64_t bytes = 0, left = end > at ? (uint64_t)(end - at) : 0;
+		gradcomp_reducer *r = heir(l, i);
+		if (r && left >= sizeof bytes)
+			memcpy(&bytes, at, sizeof bytes);
+		if (!r || left < sizeof bytes || bytes > left - sizeof bytes)
+			return error_set(err, GRADCOMP_ERR_INVALID, "load: the states of auto's parts are cut off");
+		st = reducer_load(r, at + sizeof bytes, bytes, err);
+		at += sizeof bytes + tuner_padded(bytes);
+	}
+	return st;
+}
+
+/* Every rank shows how far it came and what it is about to do. */
+static gradcomp_status together(choice *c, gradcomp_status mine, uint64_t what, gradcomp_error *err)
+{
+	struct claim {
+		int32_t status;
+		uint32_t reserved;
+		uint64_t what;
+	} own = {mine, 0, what}, *all = calloc((size_t)c->group->nranks, sizeof *all);
+	gradcomp_error gathered;
+	if (!all) {
+		job_fail(c->job, GRADCOMP_ERR_NOMEM, "no memory to load a state");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to load a state");
+	}
+	gradcomp_status st = group_exchange(c->group, &own, all, sizeof own, &gathered);
+	if (st && !mine)
+		error_set(err, st, "%s", gathered.text);
+	st = mine ? mine : st;
+	for (int r = 0; !st && r < c->group->nranks; r++) {
+		if (all[r].status)
+			st = error_set(err, GRADCOMP_ERR_PEER, "load: rank %d could not load its state: %s",
+			               c->group->ranks[r], gradcomp_strerror((gradcomp_status)all[r].status));
+		else if (all[r].what != all[0].what)
+			st = error_set(err, GRADCOMP_ERR_MISMATCH,
+			               "load: rank %d loads a state of another step or decision than rank %d",
+			               c->group->ranks[r], c->group->ranks[0]);
+	}
+	free(all);
+	return st;
+}
+
+static void take_up(choice *c, loaded *l)
+{
+	const tuner_state_head *h = &l->h;
+	int looks = h->last.phase <= TUNER_MEASURE;
+	parts *old = c->parts;
+	float **owed = c->owed;
+	c->parts = l->parts;
+	l->parts = old;
+	c->owed = l->owed;
+	l->owed = owed;
+	c->now.candidate = l->to.candidate;
+	memcpy(c->now.of, l->to.of, c->ntensors);
+	c->last = h->last;
+	if (h->list != tuner_list_hash(c)) {
+		memset(c->last.predicted, 0, sizeof c->last.predicted);
+		memset(c->last.measured, 0, sizeof c->last.measured);
+	}
+	c->last.reason = TUNER_LOADED;
+	c->last.candidate = c->now.candidate;
+	c->steps = c->changed_at = h->step;
+	c->pulse.error = isfinite(h->error) && h->error >= 0 ? h->error : 0;
+	uint32_t soon = h->settled ? c->wish.interval / 10 : c->wish.window + 1;
+	if (c->group->nranks > 1)
+		c->next_check = c->steps + (looks ? 2 : soon);
+	if (c->group->me == 0)
+		policy_resume(c, looks, c->steps + (h->settled ? c->wish.interval : soon));
+	partition_resolve(c, c->parts);
+	/* Of those that have been tried it must be known which are dense. */
+	for (uint32_t k = 0; k < c->wish.n; k++)
+		if (c->last.measured[k] > 0)
+			candidate_resolve(c->job->config, c->collective, &c->wish.candidate[k], NULL);
+	tuner_note_change(c, TUNER_LOADED);
+}
+
+static uint64_t state_hash(const loaded *l, uint32_t n)
+{
+	uint64_t h = checksum_of(l->h.candidate, strlen(l->h.candidate), l->h.step);
+	h = checksum_of(l->to.of, n, h);
+	return id_mix(id_mix(h, l->h.last.phase), l->h.settled);
+}
+
+gradcomp_status tuner_load(void *front, const void *buf, uint64_t bytes, gradcomp_error *err)
+{
+	choice *c = front;
+	const char *rest = NULL;
+	loaded l = {.parts = NULL};
+	gradcomp_error own = {0};
+	pthread_mutex_lock(&c->lock);
+	gradcomp_status st = tuner_settle(c, "load", &own);
+	if (!st)
+		st = read_state(c, buf, bytes, &l, &rest, &own);
+	pthread_mutex_unlock(&c->lock);
+	st = together(c, st, st ? 0 : state_hash(&l, c->ntensors), &own);
+	if (!st)
+		st = partition_make(c, &l.to, &l.parts, &own);
+	if (!st) {
+		st = load_parts(&l, rest, (const char *)buf + bytes, &own);
+		st = together(c, st, 0, &own);
+	}
+	pthread_mutex_lock(&c->lock);
+	if (!st)
+		take_up(c, &l);
+	pthread_mutex_unlock(&c->lock);
+	partition_free(c, l.parts, 0);
+	for (uint32_t i = 0; l.owed && i < c->ntensors; i++)
+		free(l.owed[i]);
+	free(l.owed);
+	free(l.to.of);
+	return st ? error_set(err, st, "%s", own.text) : GRADCOMP_OK;
+}

@@ -1,0 +1,125 @@
+/* The step time of a candidate, before anybody waits for it: the simulator, on the
+ * reducer's own schedule, with passes and exchanges as they were measured with the base, the
+ * candidate's work as it was timed, and bytes as its plan() tells. */
+#include "reducer/autotune/exchange_cost.h"
+
+#include "schedule/merge.h"
+#include "schedule/sim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static double work_s(gradcomp_line line, double numel)
+{
+	return numel > 0 ? gradcomp_line_at(&line, numel) : 0;
+}
+
+/* A bucket's tasks: of those of its tensors that candidate k has. */
+static void time_bucket(const choice *c, uint32_t k, const wire *w, const uint8_t *of_tensor, uint32_t first,
+                        uint32_t end, sim_bucket *b)
+{
+	const candidate *of = &c->wish.candidate[k];
+	candidate_load all = {.exchanges = 1};
+	gradcomp_plan plan = {0};
+	uint64_t numel = 0;
+	for (uint32_t i = first; i < end; i++) {
+		if (of_tensor[c->ntensors - 1 - i] != k)
+			continue;
+		numel += c->shape->tensors[i].numel;
+		all.exchanges = of->load[i].exchanges > all.exchanges ? of->load[i].exchanges : all.exchanges;
+		for (int p = 0; p < 4; p++)
+			all.bytes[p] += of->load[i].bytes[p];
+	}
+	plan.nrounds = all.exchanges < GRADCOMP_MAX_ROUNDS ? all.exchanges : GRADCOMP_MAX_ROUNDS;
+	double rounds = plan.nrounds, exchange = exchange_cost_seconds(of, w, &all, numel);
+	double encode = work_s(of->cost.encode, (double)numel), decode = work_s(of->cost.decode, (double)numel);
+	/* A code is at work inside the exchange. */
+	if (all.bytes[GRADCOMP_CODED] > 0) {
+		exchange += encode + decode;
+		encode = decode = 0;
+	}
+	b->ntasks = (uint32_t)task_list_make(&plan, 0, b->tasks);
+	for (uint32_t i = 0; i < b->ntasks; i++)
+		b->seconds[i] = b->tasks[i].kind == TASK_ENCODE     ? encode / rounds
+		                : b->tasks[i].kind == TASK_DECODE   ? decode / rounds
+		                : b->tasks[i].kind == TASK_EXCHANGE ? exchange / rounds
+		                                                    : 0;
+}
+
+/* The candidate that has most of the numbers. */
+static uint32_t largest(const choice *c, const uint8_t *of)
+{
+	double numbers[TUNER_CANDIDATES] = {0};
+	uint32_t most = of[0];
+	for (uint32_t i = 0; i < c->ntensors; i++)
+		numbers[of[c->ntensors - 1 - i]] += (double)c->shape->tensors[i].numel;
+	for (uint32_t k = 0; k < c->wish.n; k++)
+		most = numbers[k] > numbers[most] ? k : most;
+	return most;
+}
+
+/* Seconds of what the others have, all of it in one bucket that comes last: those parts end
+ * with the pass, and how much of them is hidden is not known. */
+static double others(const choice *c, uint32_t k, const wire *w, const uint8_t *of)
+{
+	double s = 0;
+	for (uint32_t other = 0; other < c->wish.n; other++) {
+		sim_bucket last;
+		if (other == k || !memchr(of, (int)other, c->ntensors))
+			continue;
+		time_bucket(c, other, w, of, 0, c->ntensors, &last);
+		for (uint32_t i = 0; i < last.ntasks; i++)
+			s += last.seconds[i];
+	}
+	return s;
+}
+
+static double simulated(const choice *c, uint32_t k, const wire *w, const uint8_t *of, double *forward)
+{
+	uint32_t n = c->ntensors;
+	uint64_t *numel = calloc(n, sizeof *numel);
+	uint8_t *cut = calloc(n, 1);
+	step_plan plan = {0};
+	sim_output out = {0};
+	double step = -1;
+	for (uint32_t i = 0; numel && i < n; i++)
+		numel[i] = c->shape->tensors[i].numel;
+	const merge_problem m = {.n = n, .backward = c->facts.backward, .numel = numel};
+	if (!numel || !cut)
+		goto done;
+	merge_fixed(&m, c->shape->first_bucket_bytes / sizeof(float), c->shape->bucket_bytes / sizeof(float), cut);
+	if (step_plan_from_cut(&plan, cut, n, NULL))
+		goto done;
+	sim_bucket *b = calloc(plan.nbuckets, sizeof *b);
+	forward[0] = *c->facts.forward;
+	const sim_input input = {.n = n,
+	                         .forward = forward,
+	                         .backward = c->facts.backward,
+	                         .plan = &plan,
+	                         .window = REDUCER_WORKSPACES,
+	                         .buckets = b,
+	                         .beside_application = 1,
+	                         .beside_exchange = 1,
+	                         .steps = 2};
+	for (uint32_t i = 0, first = 0; b && i < plan.nbuckets; first = plan.end[i++])
+		time_bucket(c, k, w, of, first, plan.end[i], &b[i]);
+	if (b && !sim_run(&input, 0, &out, NULL))
+		step = out.step + others(c, k, w, of);
+	free(b);
+done:
+	step_plan_clear(&plan);
+	free(numel);
+	free(cut);
+	return step;
+}
+
+double tuner_predict(choice *c, uint32_t k, uint8_t *of)
+{
+	double *forward = calloc(c->ntensors, sizeof *forward), step = -1;
+	const candidate *all = c->wish.candidate;
+	const wire w = exchange_cost_of(c);
+	if (forward && all[0].load && (all[k].load || all[k].mixed) && tuner_assign(c, k, &w, of))
+		step = simulated(c, all[k].mixed ? largest(c, of) : k, &w, of, forward);
+	free(forward);
+	return step;
+}

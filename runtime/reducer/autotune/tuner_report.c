@@ -1,0 +1,304 @@
+/* What auto tells: a line when it has decided, the report, counters. */
+#include "reducer/autotune/tuner_internal.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *tuner_reason_text(tuner_reason r)
+{
+	static const char *const why[] = {
+		[TUNER_GOES_ON] = "goes on",
+		[TUNER_ALONE] = "one rank has nothing to exchange",
+		[TUNER_HIDDEN] = "hidden behind the backward pass",
+		[TUNER_NO_GAIN] = "no candidate is predicted to gain the margin",
+		[TUNER_TRIES] = "trial",
+		[TUNER_WON] = "won its trial",
+		[TUNER_LOST] = "no candidate won its trial",
+		[TUNER_GUARDS] = "compares with dense",
+		[TUNER_STILL_WINS] = "still wins",
+		[TUNER_NO_LONGER_WINS] = "does not win any more",
+		[TUNER_ERROR] = "too much was held back",
+		[TUNER_REFUSED] = "could not be made",
+		[TUNER_LOADED] = "loaded",
+	};
+	return r < TUNER_REASONS ? why[r] : "?";
+}
+
+/* "powersgd:rank=4 over ring for 14 of 38 tensors (98 % of the numbers), the rest none" */
+static void put_decision(const choice *c, const parts *p, FILE *f)
+{
+	for (uint32_t i = 0; i < p->n; i++) {
+		const part *q = &p->part[i];
+		const candidate *k = &c->wish.candidate[q->candidate];
+		double numbers = 0;
+		if (i && i + 1 == p->n) {
+			fprintf(f, ", the rest %s", k->compressor);
+			break;
+		}
+		for (uint32_t t = 0; t < q->n; t++)
+			numbers += (double)c->shape->tensors[c->ntensors - 1 - q->tensor[t]].numel;
+		fprintf(f, "%s%s", i ? ", " : "", k->compressor);
+		if (k->specs[1].text) /* there was memory for it */
+			fprintf(f, " over %.*s", (int)strcspn(k->specs[1].text, ":"), k->specs[1].text);
+		if (p->n > 1)
+			fprintf(f, " for %u of %u tensors (%.0f %% of the numbers)", q->n, c->ntensors,
+			        100 * numbers / (double)c->shape->layout.numel);
+	}
+}
+
+/* What the others took, or would have. */
+static void put_others(const choice *c, const decision *v, FILE *f)
+{
+	const char *before = " (";
+	for (uint32_t k = 1; k < c->wish.n; k++) {
+		double s = v->measured[k] > 0 ? v->measured[k] : v->predicted[k];
+		if (k == c->now.candidate || s <= 0 || c->wish.candidate[k].unusable ||
+		    !(c->wish.candidate[k].dense || v->measured[k] > 0))
+			continue;
+		fprintf(f, "%s%s: %.1f%s", before, c->wish.candidate[k].compressor, s * 1e3,
+		        v->measured[k] > 0 ? "" : " predicted");
+		before = ", ";
+	}
+	if (*before == ',')
+		fputc(')', f);
+}
+
+static void put_dense(const choice *c, const decision *v, FILE *f)
+{
+	const char *base = c->wish.candidate[0].compressor;
+	double took = v->measured[0] * 1e3;
+	uint32_t best = 0;
+	for (uint32_t k = 1; k < c->wish.n; k++)
+		if (v->predicted[k] > 0 && !c->wish.candidate[k].unusable &&
+		    (!best || v->predicted[k] < v->predicted[best]))
+			best = k;
+	fprintf(f, "%s: ", base);
+	switch (v->reason) {
+	case TUNER_HIDDEN:
+		fprintf(f, "exposed communication is %.1f of %.1f ms a step, less than the margin of %.0f %%",
+		        v->exposed * 1e3, took, c->wish.margin * 100);
+		break;
+	case TUNER_NO_GAIN:
+		if (!best)
+			fprintf(f, "there is nothing else to try; %.1f of %.1f ms a step are exposed",
+			        v->exposed * 1e3, took);
+		else
+			fprintf(f,
+			        "%s is predicted at %.1f ms a step against %.1f, which is not worth a trial "
+			        "(margin %.0f %%)",
+			        c->wish.candidate[best].compressor, v->predicted[best] * 1e3, took,
+			        c->wish.margin * 100);
+		break;
+	case TUNER_LOST:
+		fprintf(f, "no trial was faster than %.1f ms a step", took);
+		put_others(c, v, f);
+		break;
+	default:
+		fputs(tuner_reason_text((tuner_reason)v->reason), f);
+	}
+}
+
+void tuner_log(const choice *c, const decision *v)
+{
+	char line[480] = "";
+	FILE *f;
+	if (v->reason == TUNER_GOES_ON || v->reason == TUNER_REFUSED)
+		return;
+	f = fmemopen(line, sizeof line, "w");
+	if (!f)
+		return;
+	if (v->reason == TUNER_NO_LONGER_WINS || v->reason == TUNER_ERROR)
+		fprintf(f, "%s after %s: %s; ", tuner_reason_text((tuner_reason)v->reason),
+		        c->nchanges > 1 ? c->change[c->nchanges - 2].to : "compression",
+		        v->reason == TUNER_ERROR ? "more than max_error" : "dense steps are as fast");
+	if (v->candidate || v->reason == TUNER_NO_LONGER_WINS || v->reason == TUNER_ERROR) {
+		put_decision(c, c->parts, f);
+		if (v->measured[v->candidate] > 0)
+			fprintf(f, ": %.1f ms a step", v->measured[v->candidate] * 1e3);
+		if (v->candidate)
+			fprintf(f, " against %.1f dense", v->measured[0] * 1e3);
+		put_others(c, v, f);
+	} else {
+		put_dense(c, v, f);
+	}
+	fclose(f);
+	line[sizeof line - 1] = 0;
+	int trial = v->reason == TUNER_TRIES || v->reason == TUNER_GUARDS || v->reason == TUNER_STILL_WINS;
+	if (c->job->rank == c->group->ranks[0])
+		log_line(&c->job->log, trial ? GRADCOMP_LOG_DEBUG : GRADCOMP_LOG_INFO, "auto: %s%s",
+		         v->reason == TUNER_TRIES ? "tries " : "", line);
+}
+
+void tuner_note_change(choice *c, tuner_reason why)
+{
+	char *text = NULL;
+	size_t bytes;
+	FILE *f;
+	if (c->nchanges == TUNER_SWITCHES)
+		return;
+	if (!c->change)
+		c->change = calloc(TUNER_SWITCHES, sizeof *c->change);
+	f = c->change ? open_memstream(&text, &bytes) : NULL;
+	if (!f)
+		return;
+	put_decision(c, c->parts, f);
+	fclose(f);
+	c->change[c->nchanges++] = (change){c->steps, text, why};
+}
+
+/* ---- counters ---- */
+
+int stats_of_worst(const parts *p, gradcomp_reducer_stats *out)
+{
+	int found = 0;
+	for (uint32_t i = 0; i < p->n && p->part[i].r; i++) {
+		gradcomp_reducer_stats s = {.struct_size = sizeof s};
+		reducer_get_stats(p->part[i].r, &s);
+		if (!s.error_steps || (found && s.error_last <= out->error_last))
+			continue;
+		*out = s;
+		found = 1;
+	}
+	return found;
+}
+
+void stats_add(gradcomp_reducer_stats *to, const parts *p)
+{
+	gradcomp_reducer_stats worst;
+	uint64_t bad = 0;
+	for (uint32_t i = 0; i < p->n && p->part[i].r; i++) {
+		gradcomp_reducer_stats s = {.struct_size = sizeof s};
+		reducer_get_stats(p->part[i].r, &s);
+		to->buckets += s.buckets;
+		to->dense_bytes += s.dense_bytes;
+		to->wire_bytes += s.wire_bytes;
+		to->encode_s += s.encode_s;
+		to->exchange_s += s.exchange_s;
+		to->decode_s += s.decode_s;
+		bad = s.nonfinite_steps > bad ? s.nonfinite_steps : bad;
+	}
+	to->nonfinite_steps += bad;
+	if (!stats_of_worst(p, &worst))
+		return;
+	to->error_last = worst.error_last;
+	to->error_mean = (to->error_mean * (double)to->error_steps + worst.error_mean * (double)worst.error_steps) /
+	                 (double)(to->error_steps + worst.error_steps);
+	to->error_steps += worst.error_steps;
+}
+
+static gradcomp_reducer_stats all_stats(const choice *c, const parts *p)
+{
+	gradcomp_reducer_stats s = c->gone;
+	s.buckets = 0;
+	if (p)
+		stats_add(&s, p);
+	return s;
+}
+
+/* With the lock held, while steps go on. */
+static void steps_into(gradcomp_reducer_stats *s, const choice *c)
+{
+	s->steps = c->steps;
+	s->exposed_s = c->pulse.exposed_s;
+}
+
+void tuner_stats(void *front, gradcomp_reducer_stats *stats)
+{
+	choice *c = front;
+	uint32_t size = stats->struct_size;
+	pthread_mutex_lock(&c->lock);
+	/* Parts are not changed while somebody is inside. */
+	while (c->busy && !c->failed)
+		pthread_cond_wait(&c->changed, &c->lock);
+	c->inside++;
+	pthread_mutex_unlock(&c->lock);
+	gradcomp_reducer_stats full = all_stats(c, c->parts);
+	pthread_mutex_lock(&c->lock);
+	steps_into(&full, c);
+	c->inside--;
+	pthread_cond_signal(&c->wake);
+	pthread_mutex_unlock(&c->lock);
+	full.struct_size = size;
+	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
+}
+
+/* ---- the report ---- */
+
+void tuner_part_kept(void *ctx, report_reducer *row)
+{
+	const part *q = ctx;
+	choice *c = q->of;
+	c->row[c->nrows++] = *row;
+}
+
+void tuner_drop_rows(choice *c)
+{
+	while (c->nrows)
+		job_drop_reducer(&c->row[--c->nrows]);
+}
+
+static report_auto *tell_auto(const choice *c)
+{
+	report_auto *a = calloc(1, sizeof *a);
+	size_t bytes;
+	FILE *f = a ? open_memstream(&a->decision, &bytes) : NULL;
+	if (!f) {
+		free(a);
+		return NULL;
+	}
+	put_decision(c, c->parts, f);
+	fclose(f);
+	a->why = tuner_reason_text((tuner_reason)c->last.reason);
+	a->exposed = c->last.exposed;
+	a->candidates = calloc(c->wish.n, sizeof *a->candidates);
+	a->switches = calloc(c->nchanges + 1, sizeof *a->switches);
+	for (uint32_t k = 0; a->candidates && k < c->wish.n; k++)
+		a->candidates[a->ncandidates++] =
+			(report_candidate){strdup(c->wish.candidate[k].text), c->last.predicted[k],
+		                           c->last.measured[k], c->wish.candidate[k].unusable};
+	for (uint32_t i = 0; a->switches && i < c->nchanges; i++)
+		a->switches[a->nswitches++] = (report_switch){c->change[i].step, strdup(c->change[i].to),
+		                                              tuner_reason_text(c->change[i].reason)};
+	return a;
+}
+
+/* What was done with tensor i, out of the rows of the parts. */
+static report_tensor take_tensor(choice *c, const parts *p, uint32_t i)
+{
+	report_tensor *t = (report_tensor *)c->row[p->of[i]].tensors + p->as[i], taken = *t;
+	t->name = t->choice = NULL;
+	return taken;
+}
+
+/* One row for all parts: the first one's, with the counters of all there ever were. */
+void tuner_keep_row(choice *c, const parts *p)
+{
+	report_tensor *t = calloc(c->ntensors, sizeof *t);
+	char *asked;
+	if (c->nrows != p->n || !t ||
+	    asprintf(&asked, "auto (%s)", c->wish.candidate[c->now.candidate].compressor) < 0) {
+		free(t);
+		tuner_drop_rows(c);
+		return;
+	}
+	for (uint32_t i = 0; i < c->ntensors; i++)
+		t[i] = take_tensor(c, p, i);
+	report_reducer row = c->row[0];
+	c->row[0] = (report_reducer){.asked = row.asked, .tensors = row.tensors, .ntensors = row.ntensors};
+	uint32_t buckets = c->gone.buckets;
+	row.asked = asked;
+	row.tensors = t;
+	row.ntensors = c->ntensors;
+	row.stats = all_stats(c, NULL);
+	steps_into(&row.stats, c);
+	row.stats.buckets = buckets;
+	row.choice = tell_auto(c);
+	if (c->self->keep)
+		c->self->keep(c->self->keep_ctx, &row);
+	else
+		job_keep_reducer(c->job, &row);
+	tuner_drop_rows(c);
+}

@@ -1,0 +1,72 @@
+/* Plans that are predicted to be about as good, compared by running them: the one that was
+ * solved for, and a simple one. A line of seconds over bytes does not know of all that
+ * a network does; a shaper lets a burst pass after a pause. */
+#include "reducer/bucketing/replan_internal.h"
+
+#include "reducer/bucketing/bucketing.h"
+#include "reducer/bucketing/plan_solve.h"
+
+#include <stdio.h>
+#include <string.h>
+
+void ab_test_begin(struct replan *q, solution *rival, plan_msg *v)
+{
+	/* The first step of a plan does not count. */
+	if (!rival->plan.end || q->trial_steps <= REPLAN_LEAST_STEPS)
+		return;
+	q->then = (trial){.runs = TRIAL_SOLVED, .other = rival->plan, .exposed = rival->exposed};
+	snprintf(q->then.name, sizeof q->then.name, "%s", rival->name);
+	rival->plan = (step_plan){0};
+	v->trial = 1;
+}
+
+/* The plan that did not run is to run next. */
+static void turn_to_other(struct replan *q, plan_msg *v)
+{
+	v->kind = PLAN_MSG_TRY;
+	v->plan = q->trial.other;
+	v->exposed = q->trial.exposed;
+	q->trial.other = (step_plan){0};
+	memcpy(q->then_name, q->trial.name, sizeof q->then_name);
+}
+
+static gradcomp_status run_rival(gradcomp_reducer *r, double took, plan_msg *v, gradcomp_error *err)
+{
+	struct replan *q = r->replan;
+	trial next = {.runs = TRIAL_RIVAL, .exposed = q->last.exposed, .took = took};
+	gradcomp_status st = bucketing_plan(r, &next.other, err);
+	if (st)
+		return st;
+	next.other.predicted = q->last.plan.predicted;
+	memcpy(next.name, q->name, sizeof next.name);
+	turn_to_other(q, v);
+	q->then = next;
+	v->trial = 1;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status ab_test_decide(gradcomp_reducer *r, const fit *f, plan_msg *v, gradcomp_error *err)
+{
+	struct replan *q = r->replan;
+	/* Steps are compared, whatever line their exchanges are on. */
+	int good = f->steps >= REPLAN_LEAST_STEPS && f->noise <= REPLAN_MOST_NOISE;
+	if (q->trial.runs == TRIAL_SOLVED && good)
+		return run_rival(r, f->step, v, err);
+	if (q->trial.runs == TRIAL_RIVAL) {
+		int taken = good && f->step < (1 - REPLAN_CLEARLY) * q->trial.took;
+		if (good)
+			log_line(&r->job->log, GRADCOMP_LOG_INFO,
+			         "schedule: %s: both were run: %s %.1f ms a step, %s %.1f; %s stays", q->spec.text,
+			         q->trial.name, q->trial.took * 1e3, q->name, f->step * 1e3, taken ? q->name : q->trial.name);
+		if (!taken)
+			turn_to_other(q, v);
+	}
+	ab_test_clear(&q->trial);
+	return GRADCOMP_OK;
+}
+
+void ab_test_clear(trial *t)
+{
+	step_plan_clear(&t->other);
+	*t = (trial){0};
+}

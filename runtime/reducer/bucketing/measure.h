@@ -1,0 +1,63 @@
+/* From steps that were measured to lines and times: each rank's table of steps becomes
+ * words, of which all ranks take the largest, and from those comes a fit.
+ *
+ * An exchange lasts as long on all ranks but for those who waited in it for others: the
+ * shortest time counts, of each exchange by itself. A gradient comes when the slowest rank
+ * has it. */
+#ifndef REDUCER_BUCKETING_MEASURE_H
+#define REDUCER_BUCKETING_MEASURE_H
+
+#include "reducer/bucketing/profile_internal.h"
+
+/* Nanoseconds, most of them. */
+enum {
+	MEASURE_SLOWEST, /* microseconds from a step to its last gradient, and the rank */
+	MEASURE_FASTEST, /* likewise, of MEASURE_LIMIT less than that */
+	MEASURE_FEWEST,  /* minus the steps that can be used */
+	MEASURE_STEP,
+	MEASURE_NOISE,   /* parts in a million */
+	MEASURE_ENCODE,  /* of all buckets of a step */
+	MEASURE_DECODE,
+	MEASURE_EACH,    /* the program waits for single tensors */
+	MEASURE_HEAD     /* then when each tensor comes, then minus the exchanges of every bucket and step */
+};
+#define MEASURE_LIMIT ((int64_t)1 << 40)
+#define MEASURE_NONE INT64_MIN
+
+typedef struct measure {
+	uint64_t from, to; /* steps since creation */
+	uint32_t usable;   /* of them */
+	double computed[2]; /* this rank's seconds a step, after first exchanges and before them */
+	size_t n;
+	int64_t *words;
+} measure;
+
+typedef struct fit {
+	uint32_t ntensors, steps;
+	double *arrival;  /* when each tensor comes, from the start of the step; never before the one before it */
+	double *backward; /* what of that is its own: who came together share by their numbers */
+	double forward, step, noise;
+	gradcomp_line exchange;               /* of a round, over its payload bytes */
+	gradcomp_line reduce, spread;         /* of two levels, over the bucket's numbers */
+	gradcomp_line compute[COMPUTE_KINDS]; /* likewise */
+	gradcomp_line encode, decode;         /* sums of those: before the first exchange, and after */
+	double error;  /* of the line of exchanges, the median, relative; negative: there was no exchange */
+	double rounds, bytes; /* of buckets, the mean; of payloads, for each number */
+	int slowest, fastest; /* ranks of the group */
+	double slowest_s, fastest_s;
+	int each_layer;
+} fit;
+
+/* This rank's words of steps [from, now). With the lock held. */
+gradcomp_status measure_take(const gradcomp_reducer *r, uint64_t from, measure *m, gradcomp_error *err);
+void measure_clear(measure *m);
+/* What is no time (a clock that jumped, a forged word) counts as none. */
+gradcomp_status measure_fit(const gradcomp_reducer *r, const measure *m, fit *f, gradcomp_error *err);
+void fit_clear(fit *f);
+
+/* With the lock held: r->profile's summary, of this rank alone. Without memory it stays. */
+void measure_summarise(gradcomp_reducer *r);
+/* The summary of all ranks. */
+void measure_agreed(gradcomp_reducer *r, const fit *f);
+
+#endif

@@ -1,0 +1,162 @@
+/* Steps as they are measured. */
+#include "reducer/bucketing/measure.h"
+#include "reducer/bucketing/profile_internal.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+gradcomp_status profile_open(gradcomp_reducer *r, uint32_t rows, gradcomp_error *err)
+{
+	uint32_t n = r->layout.ntensors;
+	profile *p = calloc(1, sizeof *p);
+	double *ready = calloc((size_t)(rows + 1) * n, sizeof *ready);
+	r->profile = p;
+	if (p) {
+		p->ntensors = n;
+		p->kept = rows;
+		p->rows = calloc(rows + 1, sizeof *p->rows);
+		p->backward = calloc(n, sizeof *p->backward);
+	}
+	if (!p || !ready || !p->rows || !p->backward) {
+		free(ready);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to measure %u tensors in %u steps", n, rows);
+	}
+	for (uint32_t k = 0; k <= rows; k++)
+		p->rows[k].ready = ready + (size_t)k * n;
+	p->rows[0].dropped = 1;
+	return GRADCOMP_OK;
+}
+
+void profile_close(gradcomp_reducer *r)
+{
+	profile *p = r->profile;
+	if (!p)
+		return;
+	if (p->rows)
+		free(p->rows[0].ready);
+	for (uint32_t k = 0; p->rows && k <= p->kept; k++)
+		free(p->rows[k].buckets);
+	free(p->rows);
+	free(p->backward);
+	free(p);
+	r->profile = NULL;
+}
+
+static profile_row *current(const profile *p)
+{
+	return &p->rows[p->at % (p->kept + 1)];
+}
+
+void profile_ready(gradcomp_reducer *r, uint32_t tensor, double now)
+{
+	profile *p = r->profile;
+	profile_row *row = current(p);
+	if (!row->given++) {
+		row->first = now;
+		row->gap = p->waited ? now - p->last - p->blocked : now - p->ended;
+		if (!p->at || row->gap < 0)
+			row->gap = 0;
+	}
+	row->ready[tensor] = row->last = now;
+	if (row->given == p->ntensors) {
+		p->blocked = 0;
+		p->waited = 0;
+	}
+}
+
+void profile_waited(gradcomp_reducer *r, double seconds, int layer)
+{
+	profile *p = r->profile;
+	p->blocked += seconds;
+	p->waited = 1;
+	p->each_layer |= layer;
+}
+
+/* All rows at once: steps after the first of a plan allocate nothing. */
+static int room_for(profile *p, uint32_t n)
+{
+	for (uint32_t k = 0; k <= p->kept; k++) {
+		profile_row *row = &p->rows[k];
+		if (row->room >= n)
+			continue;
+		profile_bucket *more = realloc(row->buckets, n * sizeof *more);
+		if (!more)
+			return 0;
+		row->buckets = more;
+		row->room = n;
+	}
+	return 1;
+}
+
+/* Buckets may be others than in the step before. Without memory they are not measured. */
+static profile_bucket *bucket_in(profile *p, uint32_t n, uint32_t index)
+{
+	profile_row *row = current(p);
+	if (row->nbuckets != n) {
+		if (row->room < n && !room_for(p, n))
+			return NULL;
+		memset(row->buckets, 0, n * sizeof *row->buckets);
+		row->nbuckets = n;
+	}
+	return &row->buckets[index];
+}
+
+void profile_task(gradcomp_reducer *r, const bucket *b, const task *t, double start, double end)
+{
+	profile_bucket *in = bucket_in(r->profile, r->nbuckets, b->pub.index);
+	const gradcomp_plan *plan = b->part ? &b->part->plan : &b->plan;
+	double took = end - start;
+	if (!in)
+		return;
+	in->numel = (double)b->pub.numel;
+	in->bad |= (uint32_t)(b->bad || (b->part && b->part->bad));
+	switch (t->kind) {
+	case TASK_EXCHANGE:
+		in->exchange += took;
+		if (t->round < plan->nrounds)
+			in->bytes += (double)round_bytes(&plan->rounds[t->round]);
+		in->rounds++;
+		break;
+	case TASK_REDUCE_LOCAL:
+		in->reduce += took;
+		break;
+	case TASK_ALLGATHER_LOCAL:
+		in->spread += took;
+		break;
+	default: /* a GPU's tasks come more than once */
+		in->compute[compute_kind(t)] += (float)took;
+	}
+}
+
+void profile_step(gradcomp_reducer *r, double now)
+{
+	profile *p = r->profile;
+	profile_row *row = current(p);
+	row->ended = now;
+	row->step = p->at ? now - p->ended : 0;
+	p->ended = now;
+	p->last = row->last;
+	p->at++;
+	row = current(p);
+	row->given = row->nbuckets = 0;
+	row->dropped = 0;
+}
+
+void profile_drop(gradcomp_reducer *r)
+{
+	current(r->profile)->dropped = 1;
+}
+
+const profile_summary *profile_get(gradcomp_reducer *r)
+{
+	profile *p = r->profile;
+	pthread_mutex_lock(&r->lock);
+	if (!p->summary.agreed && p->made != p->at) {
+		measure_summarise(r);
+		p->made = p->at;
+	}
+	pthread_mutex_unlock(&r->lock);
+	return &p->summary;
+}

@@ -1,0 +1,53 @@
+/* What a reducer's steps cost, measured while they run: the profile that merge plans are
+ * made from.
+ *
+ * Of every step: when each gradient came, how long the tasks of each bucket took, when the
+ * step was over. A step is a row of a table; of rows come medians when somebody asks, so that
+ * a step that was disturbed counts for nothing. */
+#ifndef REDUCER_BUCKETING_PROFILE_H
+#define REDUCER_BUCKETING_PROFILE_H
+
+#include "reducer/reducer.h"
+
+#include "cost/planning.h"
+
+/* Seconds. What this rank has measured; or, `agreed`, what all ranks have (replan.h): the
+ * slowest rank's passes, exchanges without the waiting for late ranks. */
+typedef struct profile_summary {
+	uint32_t ntensors;
+	uint32_t steps;         /* that it rests on; 0: nothing is known yet */
+	const double *backward; /* by tensor of the layout, in backward order; gradients that came
+	                         * together share their time by their numbers */
+	double forward;         /* from the end of a step to the first gradient of the next, less what
+	                         * the program waited for averages: optimizer, forward pass */
+	double step;            /* a whole step as it was measured, the median */
+	gradcomp_line exchange; /* of a round of a bucket, over its payload bytes of a rank */
+	gradcomp_line encode;   /* what a bucket computes before its first exchange, over its numbers */
+	gradcomp_line decode;   /* and after that */
+	double noise;           /* half of what lies between the quartiles of the backward pass's length, as a share of the step */
+	uint32_t each_layer;    /* the program waits for single tensors */
+	uint32_t agreed;        /* equal on all ranks */
+} profile_summary;
+
+typedef struct profile profile;
+
+/* Of every reducer, when its layout is there. `rows` steps are kept. */
+gradcomp_status profile_open(gradcomp_reducer *r, uint32_t rows, gradcomp_error *err);
+void profile_close(gradcomp_reducer *r);
+
+/* What feeds it; the lock is held, and each is a few stores.
+ * Tensor of the layout was given at `now`. */
+void profile_ready(gradcomp_reducer *r, uint32_t tensor, double now);
+/* Task t of bucket b ran from `start` to `end`. */
+void profile_task(gradcomp_reducer *r, const bucket *b, const task *t, double start, double end);
+/* The step ended at `now`; r->step is the next one already. */
+void profile_step(gradcomp_reducer *r, double now);
+/* The step that comes does not count: memory grows in it, caches are cold. */
+void profile_drop(gradcomp_reducer *r);
+/* The program was held up so long in wait(), or in wait_for(): `layer`. */
+void profile_waited(gradcomp_reducer *r, double seconds, int layer);
+
+/* The latest; takes the lock. Valid until the next call, or replan_run(). Never NULL. */
+const profile_summary *profile_get(gradcomp_reducer *r);
+
+#endif

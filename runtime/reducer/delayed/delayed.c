@@ -1,0 +1,232 @@
+/* Delayed averaging as its user sees it: making one, feeding it, waiting for it. */
+#include "reducer/delayed/delayed.h"
+#include "reducer/delayed/delayed_internal.h"
+#include "reducer/arg_errors.h"
+
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static gradcomp_status delay_ready(void *front, uint32_t index, void *gradient, gradcomp_error *err)
+{
+	delay *d = front;
+	static char nothing[8];
+	gradcomp_status st;
+	if (index >= d->n)
+		return arg_error_index(index, d->n, err);
+	delay_tensor *t = &d->tensors[index];
+	if (!gradient && t->numel)
+		return arg_error_null(index, t->name, err);
+	pthread_mutex_lock(&d->lock);
+	st = delay_failure(d, err);
+	if (!st && (t->given || t->over > d->step))
+		st = arg_error_twice(index, t->name, d->step, err);
+	if (!st) {
+		t->given = gradient ? gradient : nothing;
+		d->last_given = clock_now();
+		d->ngiven++;
+		if (d->owed < d->delay || t->n_arrived + d->delay > d->step)
+			delay_push(d, index);
+	}
+	pthread_mutex_unlock(&d->lock);
+	return st;
+}
+
+/* With the lock held: tensor i was not given in the step in flight. */
+static int missing(const delay *d, uint32_t i)
+{
+	return !d->tensors[i].given && d->tensors[i].over <= d->step;
+}
+
+static gradcomp_status delay_wait(void *front, gradcomp_error *err)
+{
+	delay *d = front;
+	gradcomp_status st = GRADCOMP_OK;
+	pthread_mutex_lock(&d->lock);
+	if (d->ngiven && d->ngiven < d->n && !d->failed) {
+		uint32_t i = d->n - 1;
+		while (!missing(d, i))
+			i--;
+		st = arg_error_missing(d->ngiven, d->n, d->step, i, d->tensors[i].name, err);
+	}
+	uint64_t step = d->step;
+	while (!st && !d->failed && ((d->ngiven && d->step == step) || d->n_callbacks))
+		pthread_cond_wait(&d->change, &d->lock);
+	if (!st)
+		st = delay_failure(d, err);
+	pthread_mutex_unlock(&d->lock);
+	return st;
+}
+
+static gradcomp_status delay_wait_for(void *front, uint32_t index, gradcomp_error *err)
+{
+	delay *d = front;
+	gradcomp_status st = GRADCOMP_OK;
+	if (index >= d->n)
+		return arg_error_index(index, d->n, err);
+	pthread_mutex_lock(&d->lock);
+	if (d->ngiven && !d->failed && missing(d, index))
+		st = arg_error_not_given(index, d->tensors[index].name, d->step, err);
+	while (!st && !d->failed && d->tensors[index].given)
+		pthread_cond_wait(&d->change, &d->lock);
+	if (!st)
+		st = delay_failure(d, err);
+	pthread_mutex_unlock(&d->lock);
+	return st;
+}
+
+/* As the reducer behind counts, but for what the application waited. */
+static void delay_get_stats(void *front, gradcomp_reducer_stats *stats)
+{
+	delay *d = front;
+	gradcomp_reducer_stats full = {.struct_size = sizeof full};
+	uint32_t size = stats->struct_size;
+	gradcomp_reducer_get_stats(d->inner, &full);
+	pthread_mutex_lock(&d->lock);
+	full.exposed_s = d->exposed_s;
+	pthread_mutex_unlock(&d->lock);
+	full.struct_size = size;
+	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
+}
+
+/* The report is told what the application waited, and why so little. */
+static void delay_kept(void *ctx, report_reducer *row)
+{
+	const delay *d = ctx;
+	row->delay = d->delay;
+	row->stats.exposed_s = d->exposed_s;
+	job_keep_reducer(d->group->job, row);
+}
+
+/* Behind the threads: they are not there any more, or never were. */
+static void destroy(delay *d)
+{
+	gradcomp_reducer_free(d->inner);
+	for (uint32_t i = 0; d->tensors && i < d->n; i++)
+		free(d->tensors[i].name);
+	for (uint32_t s = 0; d->slots && s < d->delay; s++)
+		free(d->slots[s]);
+	free(d->tensors);
+	free(d->slots);
+	free(d->work);
+	free(d->turn);
+	free(d->feed);
+	pthread_cond_destroy(&d->completer_wake);
+	pthread_cond_destroy(&d->submitter_wake);
+	pthread_cond_destroy(&d->change);
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
+static void delay_free(void *front)
+{
+	delay *d = front;
+	gradcomp_error err;
+	pthread_mutex_lock(&d->lock);
+	if (delay_settle(d, "free", &err) == GRADCOMP_ERR_STATE && !d->failed) {
+		gradcomp_job *job = d->group->job;
+		error_set(&err, GRADCOMP_ERR_STATE, "rank %d gave up its reducer in the middle of a step", job->rank);
+		job_fail(job, GRADCOMP_ERR_STATE, err.text);
+		delay_fail(d, GRADCOMP_ERR_STATE, &err);
+		delay_failure(d, &err);
+	}
+	while (d->n_callbacks)
+		pthread_cond_wait(&d->change, &d->lock);
+	pthread_mutex_unlock(&d->lock);
+	delay_end(d);
+	destroy(d);
+}
+
+static const reducer_ops calls = {delay_ready, delay_wait,      delay_wait_for, delay_drain, delay_save,
+                                    delay_load,  delay_get_stats, delay_free};
+
+/* The reducer behind has found the tensors to be as they should. */
+static gradcomp_status allocate(delay *d, const gradcomp_tensor_desc *tensors, gradcomp_error *err)
+{
+	uint64_t bytes = 0;
+	char unnamed[32];
+	d->tensors = calloc(d->n, sizeof *d->tensors);
+	d->turn = calloc(d->n, sizeof *d->turn);
+	d->feed = calloc(d->n, (d->delay + 1) * sizeof *d->feed);
+	d->slots = calloc(d->delay, sizeof *d->slots);
+	if (!d->tensors || !d->turn || !d->feed || !d->slots)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for delayed averages of %u tensors", d->n);
+	for (uint32_t i = 0; i < d->n; i++) {
+		delay_tensor *t = &d->tensors[i];
+		t->numel = 1;
+		for (uint32_t k = 0; k < tensors[i].ndim; k++)
+			t->numel *= tensors[i].dims[k];
+		t->dtype = tensors[i].dtype;
+		t->offset = d->numel;
+		d->numel += t->numel;
+		bytes += (t->numel * gradcomp_dtype_bytes(t->dtype) + 63) & ~(uint64_t)63;
+		snprintf(unnamed, sizeof unnamed, "tensor %u", i);
+		t->name = strdup(tensors[i].name ? tensors[i].name : unnamed);
+		if (!t->name)
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for tensor %u", i);
+	}
+	d->work = malloc(bytes + 1);
+	for (uint32_t s = 0; s < d->delay; s++)
+		d->slots[s] = calloc(d->numel + 1, sizeof(float));
+	for (uint32_t s = 0; s < d->delay; s++)
+		if (!d->work || !d->slots[s])
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for averages that come %u steps late: %llu bytes", d->delay,
+			                 (unsigned long long)(d->numel * sizeof(float) * d->delay + bytes));
+	bytes = 0;
+	for (uint32_t i = 0; i < d->n; i++) {
+		d->tensors[i].work = d->work + bytes;
+		bytes += (d->tensors[i].numel * gradcomp_dtype_bytes(d->tensors[i].dtype) + 63) & ~(uint64_t)63;
+	}
+	return GRADCOMP_OK;
+}
+
+gradcomp_status delay_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
+                           const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err)
+{
+	gradcomp_reducer_options behind = *options;
+	gradcomp_reducer *r = calloc(1, sizeof *r);
+	delay *d = calloc(1, sizeof *d);
+	gradcomp_error own = {0};
+	gradcomp_status st;
+	if (!r || !d) {
+		free(r);
+		free(d);
+		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	}
+	d->group = group;
+	d->ops = group->job->host.operators;
+	d->delay = options->delay;
+	d->n = ntensors;
+	d->done = options->done;
+	d->ctx = options->ctx;
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_cond_init(&d->completer_wake, NULL);
+	pthread_cond_init(&d->submitter_wake, NULL);
+	pthread_cond_init(&d->change, NULL);
+	behind.delay = 0;
+	behind.done = delay_arrived;
+	behind.ctx = d;
+	st = gradcomp_reducer_create(group, tensors, ntensors, &behind, &d->inner, &own);
+	if (!st) {
+		st = allocate(d, tensors, &own);
+		if (!st)
+			st = delay_begin(d, &own);
+		if (st)
+			job_fail(group->job, st, own.text);
+	}
+	if (st) {
+		delay_end(d);
+		destroy(d);
+		free(r);
+		return error_set(err, st, "%s", own.text);
+	}
+	d->inner->keep = delay_kept;
+	d->inner->keep_ctx = d;
+	r->calls = &calls;
+	r->front = d;
+	*out = r;
+	return GRADCOMP_OK;
+}

@@ -1,0 +1,79 @@
+/* What delayed averages still owe, handed out at once. */
+#include "reducer/delayed/delayed_internal.h"
+
+#include "base/error.h"
+
+#include <math.h>
+
+/* Adds the corrections that are owed to a tensor; rounded once, to its type. */
+static void collect(const delay *d, const delay_tensor *t, char *correction)
+{
+	size_t size = gradcomp_dtype_bytes(t->dtype);
+	float run[DELAY_RUN];
+	for (uint64_t at = 0; at < t->numel; at += DELAY_RUN) {
+		size_t len = t->numel - at < DELAY_RUN ? t->numel - at : DELAY_RUN;
+		d->ops->cast_to_f32(NULL, run, correction + at * size, len, t->dtype);
+		for (uint32_t j = 0; j < d->owed; j++)
+			d->ops->add(NULL, run, delay_correction(d, j) + t->offset + at, len);
+		d->ops->cast_from_f32(NULL, correction + at * size, run, len, t->dtype, 0);
+	}
+}
+
+/* The step with the corrections, then the mean over ranks, in one all-reduce of floats. */
+static gradcomp_status settle_weights(const delay *d, void *const *corrections, void *const *weights, float rate,
+                                      gradcomp_error *err)
+{
+	float *all = d->slots[0], run[DELAY_RUN];
+	for (uint32_t i = 0; i < d->n; i++) {
+		const delay_tensor *t = &d->tensors[i];
+		size_t size = gradcomp_dtype_bytes(t->dtype);
+		float *w = all + t->offset;
+		d->ops->cast_to_f32(NULL, w, weights[i], t->numel, t->dtype);
+		for (uint64_t at = 0; rate != 0 && at < t->numel; at += DELAY_RUN) {
+			size_t len = t->numel - at < DELAY_RUN ? t->numel - at : DELAY_RUN;
+			d->ops->cast_to_f32(NULL, run, (const char *)corrections[i] + at * size, len, t->dtype);
+			d->ops->axpy(NULL, w + at, -rate, run, len);
+		}
+	}
+	gradcomp_status st = gradcomp_allreduce(d->group, all, d->numel, GRADCOMP_F32, GRADCOMP_SUM, err);
+	if (st)
+		return st;
+	d->ops->scale(NULL, all, 1.0f / (float)d->group->nranks, d->numel);
+	for (uint32_t i = 0; i < d->n; i++)
+		d->ops->cast_from_f32(NULL, weights[i], all + d->tensors[i].offset, d->tensors[i].numel, d->tensors[i].dtype, 0);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status check(const delay *d, void *const *corrections, void *const *weights, double rate,
+                             gradcomp_error *err)
+{
+	if (!corrections)
+		return error_set(err, GRADCOMP_ERR_INVALID, "drain: corrections is NULL");
+	if (weights && !isfinite(rate))
+		return error_set(err, GRADCOMP_ERR_INVALID, "drain: the rate is %g: must be finite", rate);
+	for (uint32_t i = 0; i < d->n; i++)
+		if (d->tensors[i].numel && (!corrections[i] || (weights && !weights[i])))
+			return error_set(err, GRADCOMP_ERR_INVALID, "drain: %s[%u] of tensor '%s' is NULL",
+			                 corrections[i] ? "weights" : "corrections", i, d->tensors[i].name);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status delay_drain(void *front, void *const *corrections, void *const *weights, double rate,
+                            gradcomp_error *err)
+{
+	delay *d = front;
+	gradcomp_status st = check(d, corrections, weights, rate, err);
+	if (st)
+		return st;
+	pthread_mutex_lock(&d->lock);
+	st = delay_settle(d, "drain", err);
+	if (!st) {
+		for (uint32_t i = 0; d->owed && i < d->n; i++)
+			collect(d, &d->tensors[i], corrections[i]);
+		d->owed = 0;
+		if (weights)
+			st = settle_weights(d, corrections, weights, (float)rate, err);
+	}
+	pthread_mutex_unlock(&d->lock);
+	return st;
+}

@@ -1,0 +1,85 @@
+/* What the files of delayed averaging share: see delay.h. */
+#ifndef REDUCER_DELAYED_DELAYED_INTERNAL_H
+#define REDUCER_DELAYED_DELAYED_INTERNAL_H
+
+#include "reducer/reducer_ops.h"
+
+/* Casts and sums go over memory in runs that stay in the first-level cache. */
+#define DELAY_RUN 4096
+
+typedef struct delay_tensor {
+	char *name;
+	gradcomp_dtype dtype;
+	uint64_t numel, offset; /* of floats in a slot */
+	char *work;             /* what the reducer behind averages in, of its type */
+	void *given;            /* the application's memory, until it is done; else NULL */
+	uint64_t n_arrived;          /* steps whose averages have come */
+	uint64_t over;          /* steps it was done in */
+} delay_tensor;
+
+typedef struct delay {
+	gradcomp_group *group;
+	gradcomp_reducer *inner;
+	const gradcomp_operators *ops;
+	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
+	void *ctx;
+	uint32_t n, delay;
+	uint64_t numel;
+	delay_tensor *tensors;
+	float **slots; /* `delay` of numel floats */
+	char *work;    /* of all tensors */
+
+	pthread_mutex_t lock;
+	pthread_cond_t completer_wake, submitter_wake, change;
+	pthread_t completer, submitter;
+	int threads; /* started */
+	int stop;
+	uint64_t step; /* steps of the application that are over: all tensors were done */
+	uint64_t n_averaged;  /* steps of it whose averages have come */
+	uint32_t owed; /* steps just before `step` whose corrections have not been handed out */
+	uint32_t ngiven, n_done;
+	uint32_t *turn; /* n: tensors of this step for the teller */
+	uint32_t turn_first, turn_end;
+	uint32_t *feed; /* a ring of n (delay + 1): tensors for the feeder, step after step */
+	uint64_t feed_first, feed_end;
+	int n_callbacks; /* running */
+	int told;      /* of a failure: no memory of the application's is in use any more */
+	gradcomp_status failed;
+	gradcomp_error failure;
+	double last_given, exposed_s;
+} delay;
+
+/* The slot of a step. */
+static inline float *delay_slot(const delay *d, uint64_t step)
+{
+	return d->slots[step % d->delay];
+}
+
+/* The slot of the j-th step that is owed, the oldest first. */
+static inline float *delay_correction(const delay *d, uint32_t j)
+{
+	return delay_slot(d, d->step + d->delay - d->owed + j);
+}
+
+/* delay_queue.c: starts both threads. */
+gradcomp_status delay_begin(delay *d, gradcomp_error *err);
+void delay_end(delay *d);
+/* The reducer's done(). */
+void delay_arrived(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
+/* With the lock held: the tensor's gradient waits for nothing but the teller. */
+void delay_push(delay *d, uint32_t tensor);
+/* With the lock held: the first failure is kept and told. */
+void delay_fail(delay *d, gradcomp_status status, const gradcomp_error *err);
+/* With the lock held: a failure of the job shows even when nothing is in flight. */
+gradcomp_status delay_failure(delay *d, gradcomp_error *err);
+/* With the lock held: waits until the average of every step has come. `what` is refused in
+ * the middle of a step. */
+gradcomp_status delay_settle(delay *d, const char *what, gradcomp_error *err);
+
+/* delay_state.c, delay_drain.c: the calls of front.h. */
+gradcomp_status delay_save(void *front, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+gradcomp_status delay_load(void *front, const void *buf, uint64_t bytes, gradcomp_error *err);
+gradcomp_status delay_drain(void *front, void *const *corrections, void *const *weights, double rate,
+                            gradcomp_error *err);
+
+#endif

@@ -1,0 +1,110 @@
+/* Saving and loading what delayed averages owe, with the state of the reducer behind.
+ *
+ * One byte string: a head, the corrections of the steps that are owed, the oldest first, as
+ * floats, and what the reducer behind saves. Averages that are on their way are waited for,
+ * so all that is owed is corrections, and when they come does not matter: a resumed run has
+ * the same bits. */
+#include "reducer/delayed/delayed_internal.h"
+
+#include "base/checksum.h"
+#include "base/error.h"
+
+#include <string.h>
+
+static const char magic[8] = "GCDELAY1";
+
+typedef struct head {
+	char magic[8];
+	uint64_t checksum; /* of all that follows it, up to what the reducer behind saves */
+	uint64_t numel;
+	uint32_t delay, owed;
+} head;
+
+static uint64_t owed_bytes(const delay *d, uint32_t owed)
+{
+	return (uint64_t)owed * d->numel * sizeof(float);
+}
+
+static uint64_t sum(const void *buf, uint64_t owed)
+{
+	return checksum_of((const char *)buf + offsetof(head, numel), sizeof(head) - offsetof(head, numel) + owed, 0);
+}
+
+gradcomp_status delay_save(void *front, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+{
+	delay *d = front;
+	uint64_t behind = 0;
+	pthread_mutex_lock(&d->lock);
+	gradcomp_status st = delay_settle(d, "save", err);
+	if (!st)
+		st = gradcomp_reducer_save(d->inner, NULL, 0, &behind, err);
+	uint64_t own = sizeof(head) + owed_bytes(d, d->owed);
+	if (!st)
+		*bytes = own + behind;
+	if (!st && buf && capacity < *bytes)
+		st = error_set(err, GRADCOMP_ERR_INVALID, "save: the buffer has %llu bytes, the state takes %llu",
+		               (unsigned long long)capacity, (unsigned long long)*bytes);
+	if (!st && buf) {
+		head h = {.numel = d->numel, .delay = d->delay, .owed = d->owed};
+		char *p = buf;
+		memcpy(h.magic, magic, sizeof magic);
+		memcpy(p, &h, sizeof h);
+		for (uint32_t j = 0; j < d->owed; j++)
+			memcpy(p + sizeof h + owed_bytes(d, j), delay_correction(d, j), owed_bytes(d, 1));
+		h.checksum = sum(buf, owed_bytes(d, d->owed));
+		memcpy(p, &h, sizeof h);
+		st = gradcomp_reducer_save(d->inner, p + own, behind, &behind, err);
+	}
+	pthread_mutex_unlock(&d->lock);
+	return st;
+}
+
+static gradcomp_status check(const delay *d, const void *buf, uint64_t bytes, head *h, gradcomp_error *err)
+{
+	if (!buf || bytes < sizeof *h)
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state of a reducer with a delay",
+		                 (unsigned long long)bytes);
+	memcpy(h, buf, sizeof *h);
+	if (!memcmp(h->magic, magic, sizeof magic - 1) && h->magic[sizeof magic - 1] != magic[sizeof magic - 1])
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "load: delayed averages of version '%c', this library reads version '%c'",
+		                 h->magic[sizeof magic - 1], magic[sizeof magic - 1]);
+	if (memcmp(h->magic, magic, sizeof magic))
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of a reducer with a delay");
+	if (h->delay != d->delay)
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of a delay of %u steps, this reducer has %u",
+		                 h->delay, d->delay);
+	if (h->numel != d->numel)
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of a model of %llu parameters; this one has %llu",
+		                 (unsigned long long)h->numel, (unsigned long long)d->numel);
+	if (h->owed > d->delay || bytes - sizeof *h < owed_bytes(d, h->owed))
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes do not hold the averages of %u steps",
+		                 (unsigned long long)bytes, h->owed);
+	if (h->checksum != sum(buf, owed_bytes(d, h->owed)))
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state is damaged (its checksum differs)");
+	return GRADCOMP_OK;
+}
+
+gradcomp_status delay_load(void *front, const void *buf, uint64_t bytes, gradcomp_error *err)
+{
+	delay *d = front;
+	head h = {0};
+	pthread_mutex_lock(&d->lock);
+	gradcomp_status st = delay_settle(d, "load", err);
+	if (!st)
+		st = check(d, buf, bytes, &h, err);
+	uint64_t own = sizeof h + owed_bytes(d, h.owed);
+	/* Of auto the ranks load together: one that cannot lets the others know. */
+	gradcomp_error ignored;
+	if (st)
+		gradcomp_reducer_load(d->inner, NULL, 0, &ignored);
+	else
+		st = gradcomp_reducer_load(d->inner, (const char *)buf + own, bytes - own, err);
+	if (!st) {
+		d->owed = h.owed;
+		for (uint32_t j = 0; j < d->owed; j++)
+			memcpy(delay_correction(d, j), (const char *)buf + sizeof h + owed_bytes(d, j), owed_bytes(d, 1));
+	}
+	pthread_mutex_unlock(&d->lock);
+	return st;
+}

@@ -1,0 +1,198 @@
+/* The two threads of delayed averaging, and what they hand to each other. */
+#include "reducer/delayed/delayed_internal.h"
+
+#include "base/error.h"
+#include "base/thread.h"
+
+#include <string.h>
+
+void delay_push(delay *d, uint32_t tensor)
+{
+	d->turn[d->turn_end++] = tensor;
+	pthread_cond_signal(&d->completer_wake);
+}
+
+void delay_fail(delay *d, gradcomp_status status, const gradcomp_error *err)
+{
+	if (d->failed)
+		return;
+	d->failed = status;
+	error_set(&d->failure, status, "%s", err->text);
+	pthread_cond_broadcast(&d->completer_wake);
+	pthread_cond_broadcast(&d->submitter_wake);
+	pthread_cond_broadcast(&d->change);
+}
+
+gradcomp_status delay_failure(delay *d, gradcomp_error *err)
+{
+	gradcomp_error known;
+	if (!d->failed && transport_failure(d->group->job->transport, &known))
+		delay_fail(d, known.status, &known);
+	while (d->failed && !d->told)
+		pthread_cond_wait(&d->change, &d->lock);
+	return d->failed ? error_set(err, d->failed, "%s", d->failure.text) : GRADCOMP_OK;
+}
+
+gradcomp_status delay_settle(delay *d, const char *what, gradcomp_error *err)
+{
+	if (d->ngiven && d->ngiven < d->n && !d->failed)
+		return error_set(err, GRADCOMP_ERR_STATE, "%s in the middle of a step: wait for it first", what);
+	while (!d->failed && (d->ngiven || d->n_callbacks || d->n_averaged < d->step))
+		pthread_cond_wait(&d->change, &d->lock);
+	return delay_failure(d, err);
+}
+
+void delay_arrived(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err)
+{
+	delay *d = ctx;
+	delay_tensor *t = &d->tensors[tensor];
+	float *slot = delay_slot(d, t->n_arrived) + t->offset, run[DELAY_RUN];
+	for (uint64_t at = 0; !status && at < t->numel; at += DELAY_RUN) {
+		size_t len = t->numel - at < DELAY_RUN ? t->numel - at : DELAY_RUN;
+		d->ops->cast_to_f32(NULL, run, t->work + at * gradcomp_dtype_bytes(t->dtype), len, t->dtype);
+		d->ops->scale(NULL, slot + at, -1, len);
+		d->ops->add(NULL, slot + at, run, len);
+	}
+	pthread_mutex_lock(&d->lock);
+	if (status)
+		delay_fail(d, status, err);
+	else if (t->n_arrived++ + d->delay == d->step && d->owed == d->delay && t->given)
+		delay_push(d, tensor);
+	pthread_mutex_unlock(&d->lock);
+}
+
+/* The step's gradient into its slot, and onto the gradient what the slot held. */
+static void combine(const delay *d, const delay_tensor *t)
+{
+	float *slot = delay_slot(d, d->step) + t->offset, run[DELAY_RUN];
+	int corrected = d->owed == d->delay;
+	for (uint64_t at = 0; at < t->numel; at += DELAY_RUN) {
+		size_t len = t->numel - at < DELAY_RUN ? t->numel - at : DELAY_RUN;
+		char *gradient = (char *)t->given + at * gradcomp_dtype_bytes(t->dtype);
+		d->ops->cast_to_f32(NULL, run, gradient, len, t->dtype);
+		if (corrected) {
+			d->ops->add(NULL, slot + at, run, len);
+			d->ops->cast_from_f32(NULL, gradient, slot + at, len, t->dtype, 0);
+		}
+		memcpy(slot + at, run, len * sizeof *run);
+	}
+}
+
+/* With the lock held. */
+static void step_over(delay *d)
+{
+	d->step++;
+	d->owed += d->owed < d->delay;
+	d->ngiven = d->n_done = 0;
+	d->turn_first = d->turn_end = 0;
+	d->exposed_s += clock_now() - d->last_given;
+}
+
+/* With the lock held, dropped meanwhile. */
+static void notify(delay *d, uint32_t tensor)
+{
+	gradcomp_status failed = d->failed;
+	d->n_callbacks++;
+	pthread_mutex_unlock(&d->lock);
+	if (d->done)
+		d->done(d->ctx, tensor, failed, failed ? &d->failure : NULL);
+	pthread_mutex_lock(&d->lock);
+	d->n_callbacks--;
+	pthread_cond_broadcast(&d->change);
+}
+
+static void *completer_main(void *arg)
+{
+	delay *d = arg;
+	pthread_mutex_lock(&d->lock);
+	while (!d->stop && !d->failed) {
+		if (d->turn_first == d->turn_end) {
+			pthread_cond_wait(&d->completer_wake, &d->lock);
+			continue;
+		}
+		uint32_t i = d->turn[d->turn_first++];
+		delay_tensor *t = &d->tensors[i];
+		pthread_mutex_unlock(&d->lock);
+		combine(d, t);
+		pthread_mutex_lock(&d->lock);
+		if (d->failed)
+			break;
+		t->given = NULL;
+		t->over = d->step + 1;
+		d->feed[d->feed_end++ % ((uint64_t)d->n * (d->delay + 1))] = i;
+		pthread_cond_signal(&d->submitter_wake);
+		if (++d->n_done == d->n)
+			step_over(d);
+		notify(d, i);
+	}
+	for (uint32_t i = 0; d->failed && i < d->n; i++)
+		if (d->tensors[i].given)
+			notify(d, i);
+	d->told = 1;
+	pthread_cond_broadcast(&d->change);
+	pthread_mutex_unlock(&d->lock);
+	return NULL;
+}
+
+/* Own gradient of step `fed` to the reducer behind. */
+static gradcomp_status give(delay *d, uint32_t i, gradcomp_error *err)
+{
+	const delay_tensor *t = &d->tensors[i];
+	d->ops->cast_from_f32(NULL, t->work, delay_slot(d, d->n_averaged) + t->offset, t->numel, t->dtype, 0);
+	return gradcomp_reducer_ready(d->inner, i, t->work, err);
+}
+
+static void *submitter_main(void *arg)
+{
+	delay *d = arg;
+	gradcomp_error err = {0};
+	uint32_t sent = 0;
+	pthread_mutex_lock(&d->lock);
+	while (!d->stop && !d->failed) {
+		if (d->feed_first == d->feed_end) {
+			pthread_cond_wait(&d->submitter_wake, &d->lock);
+			continue;
+		}
+		uint32_t i = d->feed[d->feed_first++ % ((uint64_t)d->n * (d->delay + 1))];
+		pthread_mutex_unlock(&d->lock);
+		gradcomp_status st = give(d, i, &err);
+		if (!st && ++sent == d->n)
+			st = gradcomp_reducer_wait(d->inner, &err);
+		pthread_mutex_lock(&d->lock);
+		if (st) {
+			delay_fail(d, st, &err);
+		} else if (sent == d->n) {
+			sent = 0;
+			d->n_averaged++;
+			pthread_cond_broadcast(&d->change);
+		}
+	}
+	pthread_mutex_unlock(&d->lock);
+	return NULL;
+}
+
+gradcomp_status delay_begin(delay *d, gradcomp_error *err)
+{
+	int rc = thread_start(&d->completer, completer_main, d);
+	if (!rc) {
+		d->threads = 1;
+		rc = thread_start(&d->submitter, submitter_main, d);
+		d->threads += !rc;
+	}
+	if (rc)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "could not start the threads of delayed averages: %s", strerror(rc));
+	return GRADCOMP_OK;
+}
+
+void delay_end(delay *d)
+{
+	pthread_mutex_lock(&d->lock);
+	d->stop = 1;
+	pthread_cond_broadcast(&d->completer_wake);
+	pthread_cond_broadcast(&d->submitter_wake);
+	pthread_mutex_unlock(&d->lock);
+	if (d->threads > 0)
+		pthread_join(d->completer, NULL);
+	if (d->threads > 1)
+		pthread_join(d->submitter, NULL);
+}

@@ -1,0 +1,69 @@
+/* SUMMED rounds: payloads add element by element, so an all-reduce carries them.
+ * In round 0 one more element says whether a rank's gradient is not finite. */
+#include "reducer/memops.h"
+
+static int is_zero(const unsigned char *p, size_t n)
+{
+	while (n && !*p)
+		p++, n--;
+	return !n;
+}
+
+/* 1.0 in any summed type. */
+static void put_one(void *p, gradcomp_dtype dtype)
+{
+	static const uint16_t half = 0x3c00, bhalf = 0x3f80;
+	float f = 1;
+	double d = 1;
+	int64_t i = 1;
+	switch (dtype) {
+	case GRADCOMP_F32:
+		memcpy(p, &f, 4);
+		return;
+	case GRADCOMP_F64:
+		memcpy(p, &d, 8);
+		return;
+	case GRADCOMP_F16:
+		memcpy(p, &half, 2);
+		return;
+	case GRADCOMP_BF16:
+		memcpy(p, &bhalf, 2);
+		return;
+	default:
+		memcpy(p, &i, gradcomp_dtype_bytes(dtype)); /* little-endian hosts only, as the wire */
+	}
+}
+
+gradcomp_status exchange_allreduce(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
+{
+	const gradcomp_round *rd = &b->plan.rounds[round];
+	double scale = rd->flags & GRADCOMP_ROUND_MEAN ? 1.0 / r->layout.nranks : 1.0;
+	int passes = !!(r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+	size_t size = gradcomp_dtype_bytes(rd->dtype);
+	gradcomp_status st;
+	if (rd->flags & GRADCOMP_ROUND_IN_PLACE) {
+		st = r->coll_ctx.collective->allreduce(r->coll_ctx.instance, b->work.flat, rd->count, GRADCOMP_F32, GRADCOMP_SUM,
+		                                   scale, err);
+		if (!st && !passes)
+			st = memops_nonfinite(r, b->work.flat, b->pub.numel, &b->bad, err);
+		b->own = (gradcomp_payload){b->work.flat, rd->count * 4, rd->count * 4};
+		return st;
+	}
+	unsigned char *flag = (unsigned char *)b->own.data + rd->count * size, word[8] = {0};
+	int flagged = round == 0 && !passes;
+	st = GRADCOMP_OK;
+	if (flagged && b->local_bad) {
+		put_one(word, rd->dtype);
+		st = memops_zero(r, b->own.data, rd->count * size, err);
+	}
+	if (flagged && !st)
+		st = memops_put(r, flag, word, size, err);
+	if (!st)
+		st = r->coll_ctx.collective->allreduce(r->coll_ctx.instance, b->own.data, rd->count + (uint64_t)flagged, rd->dtype,
+		                                   GRADCOMP_SUM, scale, err);
+	if (!st && flagged) {
+		st = memops_get(r, word, flag, size, err);
+		b->bad = !is_zero(word, size);
+	}
+	return st;
+}

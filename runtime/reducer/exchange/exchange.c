@@ -1,0 +1,82 @@
+/* The EXCHANGE task: carries a round's payloads as its pattern says.
+ *
+ * Round 0 also carries the news that a rank's gradient is not finite. When it
+ * comes, all ranks know it at the same place in the order of collectives, tell
+ * each other the tensor, and give up the bucket's remaining rounds. */
+#include "reducer/reducer.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+gradcomp_status exchange_blocks(gradcomp_reducer *r, void *buf, const uint64_t *bytes, gradcomp_error *err)
+{
+	return r->coll_ctx.collective->allgather(r->coll_ctx.instance, buf, bytes, err);
+}
+
+/* A word of every rank's, by an all-gather or else an all-reduce. mark[] has this
+ * rank's own in its place. */
+static gradcomp_status share_words(gradcomp_reducer *r, uint64_t *mark, gradcomp_error *err)
+{
+	const struct gradcomp_collective_v1 *c = r->coll_ctx.collective;
+	uint64_t own = mark[r->layout.rank], *bytes = r->lengths;
+	int P = r->layout.nranks;
+	for (int p = 0; p < P; p++)
+		bytes[p] = sizeof *mark;
+	if (c->serves & GRADCOMP_CAN_ALLGATHER)
+		return exchange_blocks(r, mark, bytes, err);
+	memset(mark, 0, (size_t)P * sizeof *mark);
+	mark[r->layout.rank] = own;
+	if (c->serves & GRADCOMP_CAN_ALLREDUCE)
+		return c->allreduce(r->coll_ctx.instance, mark, (uint64_t)P, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status exchange_nonfinite(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+{
+	int P = r->layout.nranks, named = 0;
+	uint64_t *mark = r->lengths + P;
+	gradcomp_status st;
+	mark[r->layout.rank] = (uint64_t)b->local_bad;
+	st = share_words(r, mark, err);
+	for (int p = 0; !st && p < P && r->warned < 5; p++) {
+		if (!mark[p] || mark[p] > b->pub.ntensors)
+			continue;
+		named = 1;
+		r->warned++;
+		log_line(&r->job->log, GRADCOMP_LOG_INFO,
+		         "step %llu: the gradient of '%s' on rank %d is not finite; this bucket's result is NaN on all ranks and "
+		         "the error memory stays as it was%s",
+		         (unsigned long long)r->step, r->tensors[b->pub.first + mark[p] - 1].name, r->group->ranks[p],
+		         r->warned == 5 ? " (not told again)" : "");
+	}
+	if (!st && !named && r->warned < 5) {
+		r->warned++;
+		log_line(&r->job->log, GRADCOMP_LOG_INFO,
+		         "step %llu: gradients are finite on every rank, but not their sum in the bucket of '%s'; its result is "
+		         "NaN on all ranks%s",
+		         (unsigned long long)r->step, r->tensors[b->pub.first].name,
+		         r->warned == 5 ? " (not told again)" : "");
+	}
+	return st;
+}
+
+gradcomp_status exchange_run(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_ERR_INTERNAL;
+	switch (b->plan.rounds[round].pattern) {
+	case GRADCOMP_SUMMED:
+		st = exchange_allreduce(r, b, round, err);
+		break;
+	case GRADCOMP_GATHERED:
+		st = exchange_allgather(r, b, round, err);
+		break;
+	case GRADCOMP_MERGED:
+		st = exchange_tree_merge(r, b, round, err);
+		break;
+	case GRADCOMP_CODED:
+		st = exchange_codec(r, b, err);
+		break;
+	}
+	return !st && b->bad ? exchange_nonfinite(r, b, err) : st;
+}

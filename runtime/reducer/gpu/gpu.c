@@ -1,0 +1,264 @@
+/* What a reducer with gradients in GPU memory has beside the others. */
+#include "reducer/gpu/gpu.h"
+
+#include "base/error.h"
+#include "operators/operator_tables.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* A device whose work does not end in this time is lost. */
+#define DRAIN_SECONDS 30.0
+
+gradcomp_status gpu_check(const char *why, const char *what, gradcomp_error *err)
+{
+	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: %s: %s", what, why) : GRADCOMP_OK;
+}
+
+static uint32_t patterns_of(const gradcomp_reducer *r)
+{
+	return r->layout.patterns ? r->layout.patterns : r->compressor->patterns;
+}
+
+/* Whether the compressor's part can be done on the device. Codes are made where the
+ * collective has the floats. */
+static gpu_mode way_of(const gradcomp_reducer *r, const struct gradcomp_collective_v1 *collective)
+{
+	const struct gradcomp_compressor_v1 *c = r->compressor;
+	uint32_t patterns = patterns_of(r);
+	int direct = !!(collective->traits & GRADCOMP_TRAIT_CUDA);
+	if (!(c->traits & GRADCOMP_TRAIT_CUDA) || patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED))
+		return GPU_WHOLE;
+	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && !(direct && c->code_on))
+		return GPU_WHOLE;
+	return GPU_ON_DEVICE;
+}
+
+static gradcomp_status streams(gpu *g, gradcomp_error *err)
+{
+	const char *why = g->d->current(&g->id);
+	if (!why)
+		why = g->d->stream(&g->compute);
+	if (!why)
+		why = g->d->stream(&g->exchange);
+	if (!why)
+		why = g->d->event(&g->exchanged);
+	return gpu_check(why, "a stream could not be made", err);
+}
+
+static gradcomp_status create(gradcomp_reducer *r, const gradcomp_value *values, gradcomp_error *err)
+{
+	gradcomp_error inner = {0};
+	r->layout.device = GRADCOMP_CUDA;
+	gradcomp_status st = r->compressor->create(&r->job->host, values, &r->layout, &r->instance, &inner);
+	if (st == GRADCOMP_ERR_UNSUPPORTED) {
+		log_line(&r->job->log, GRADCOMP_LOG_INFO, "%s", inner.text);
+		r->layout.device = GRADCOMP_HOST;
+		r->gpu->way = GPU_WHOLE;
+		st = GRADCOMP_OK;
+	}
+	return st ? error_set(err, st, "%s", inner.text) : GRADCOMP_OK;
+}
+
+gradcomp_status gpu_open(gradcomp_reducer *r, const struct gradcomp_collective_v1 *collective,
+                         const gradcomp_value *values, void *queue, gradcomp_error *err)
+{
+	gradcomp_error inner = {0};
+	gradcomp_status st;
+	gpu *g = r->gpu = calloc(1, sizeof *g);
+	if (!g)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	g->producer = queue;
+	g->d = device_open(r->job->config, &inner);
+	if (!g->d)
+		return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s", inner.text);
+	st = streams(g, err);
+	if (st)
+		return st;
+	g->way = way_of(r, collective);
+	if (g->way == GPU_ON_DEVICE)
+		st = create(r, values, err);
+	if (st)
+		return st;
+	g->direct = g->way == GPU_ON_DEVICE && collective->traits & GRADCOMP_TRAIT_CUDA;
+	if (g->way == GPU_ON_DEVICE) {
+		g->ops = operators_cuda(&inner);
+		if (!g->ops)
+			return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s", inner.text);
+	}
+	for (int s = 0; s < REDUCER_WORKSPACES; s++) {
+		if (g->way == GPU_ON_DEVICE)
+			workspace_place(&r->workspaces[s], g->d, 0);
+		workspace_place(&g->mirror[s], g->d, 1);
+	}
+	if (g->way == GPU_WHOLE)
+		log_line(&r->job->log, GRADCOMP_LOG_INFO,
+		         "'%s' over '%s' works on host memory: gradients go there and come back as a whole",
+		         r->compressor->info.name, collective->info.name);
+	else if (!g->direct)
+		log_line(&r->job->log, GRADCOMP_LOG_INFO,
+		         "collective '%s' takes no CUDA memory: payloads go through pinned host memory",
+		         collective->info.name);
+	return GRADCOMP_OK;
+}
+
+/* Device memory, zeroed, and the pinned memory it is read through. */
+static const char *pair_of(gpu *g, size_t bytes, void **device, void **pinned)
+{
+	const char *why = g->d->alloc(device, bytes);
+	if (!why)
+		why = g->d->zero(g->compute, *device, bytes);
+	if (!why)
+		why = g->d->pin(pinned, bytes);
+	if (!why)
+		memset(*pinned, 0, bytes);
+	return why;
+}
+
+/* For held.c: room for the sample of the largest tensor. */
+static const char *samples(gradcomp_reducer *r)
+{
+	gpu *g = r->gpu;
+	uint64_t most = 0;
+	void *p[3] = {0};
+	const char *why;
+	for (uint32_t i = 0; i < r->layout.ntensors; i++)
+		most = r->tensors[i].numel > most ? r->tensors[i].numel : most;
+	size_t n = (size_t)(most / RESIDUAL_EVERY + 1) * RESIDUAL_RUN;
+	why = pair_of(g, 2 * sizeof(double) * r->layout.ntensors, &p[0], &p[1]);
+	g->squares = p[0];
+	g->squares_seen = p[1];
+	if (!why && !(why = g->d->alloc(&p[2], n * sizeof(float))))
+		g->sample = p[2];
+	if (!why && !r->error && !(why = g->d->alloc(&p[2], n * sizeof(float))))
+		g->sample_more = p[2];
+	return why ? why : g->d->alloc(&g->sum_room, g->ops->sum_scratch(n));
+}
+
+gradcomp_status gpu_arrays(gradcomp_reducer *r, gradcomp_error *err)
+{
+	gpu *g = r->gpu;
+	uint32_t n = r->layout.ntensors;
+	const char *why = NULL;
+	void *p[2] = {0};
+	g->ready = calloc(n, sizeof *g->ready);
+	g->passed = calloc(n, sizeof *g->passed);
+	if (g->way == GPU_WHOLE)
+		r->grads = calloc(n, sizeof *r->grads);
+	if (!g->ready || !g->passed || !r->grads)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
+	for (uint32_t i = 0; !why && i < n; i++) {
+		why = g->d->event(&g->ready[i]);
+		if (!why)
+			why = g->d->event(&g->passed[i]);
+	}
+	if (g->way == GPU_WHOLE)
+		return gpu_check(why, "an event could not be made", err);
+	if (!why) {
+		why = pair_of(g, (gpu_exchange_word(r) + 1) * sizeof(int), &p[0], &p[1]);
+		g->words = p[0];
+		g->seen = p[1];
+	}
+	if (!why && r->memory)
+		why = samples(r);
+	return gpu_check(why, "its memory for a reducer could not be had", err);
+}
+
+void gpu_work(const gradcomp_reducer *r, bucket *b)
+{
+	const gpu *g = r->gpu;
+	if (g->way == GPU_WHOLE)
+		return;
+	b->work.device = GRADCOMP_CUDA;
+	b->work.operators = g->ops;
+	b->work.queue = g->compute;
+	b->work.fault = g->words + gpu_fault_word(r, b);
+}
+
+gradcomp_status gpu_port(gradcomp_reducer *r, gradcomp_error *err)
+{
+	gpu *g = r->gpu;
+	const struct gradcomp_compressor_v1 *c = r->compressor;
+	gradcomp_status st;
+	/* What has been zeroed so far must be before anybody else writes to it. */
+	gpu_flush(g);
+	if (!g->direct)
+		return GRADCOMP_OK;
+	st = r->coll_ctx.collective->set_queue(r->coll_ctx.instance, g->exchange, err);
+	/* Whatever keeps ranks from meeting on their devices shows now and not in a step. */
+	if (!st)
+		st = r->coll_ctx.collective->allreduce(r->coll_ctx.instance, g->words + gpu_exchange_word(r), 1, GRADCOMP_I32,
+		                                   GRADCOMP_SUM, 1.0, err);
+	if (!st && patterns_of(r) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
+		st = c->code_on(r->instance, g->ops, g->exchange, g->words + gpu_code_word(r), err);
+	return st;
+}
+
+gradcomp_status gpu_copy(const gradcomp_reducer *r, void *to, const void *from, size_t bytes, gradcomp_error *err)
+{
+	const gpu *g = r->gpu;
+	if (!g || g->way == GPU_WHOLE) {
+		memcpy(to, from, bytes);
+		return GRADCOMP_OK;
+	}
+	const char *why = g->d->copy(g->compute, to, from, bytes);
+	if (!why)
+		why = g->d->record(g->exchanged, g->compute);
+	if (!why)
+		why = g->d->wait(g->exchanged);
+	return gpu_check(why, "the reducer's state could not be copied", err);
+}
+
+void gpu_bind_thread(const gpu *g)
+{
+	if (g)
+		g->d->use(g->id);
+}
+
+gradcomp_status gpu_ready(gradcomp_reducer *r, uint32_t tensor, gradcomp_error *err)
+{
+	return gpu_check(r->gpu->d->record(r->gpu->ready[tensor], r->gpu->producer), "the stream of gradients", err);
+}
+
+void gpu_flush(const gpu *g)
+{
+	static const struct timespec nap = {.tv_nsec = 1000000};
+	void *const streams[] = {g ? g->compute : NULL, g ? g->exchange : NULL};
+	double until = clock_now() + DRAIN_SECONDS;
+	for (size_t i = 0; g && g->exchanged && i < sizeof streams / sizeof *streams; i++) {
+		int done = !!g->d->record(g->exchanged, streams[i]);
+		while (!done && !g->d->test(g->exchanged, &done) && !done && clock_now() < until)
+			nanosleep(&nap, NULL);
+	}
+}
+
+void gpu_close(gradcomp_reducer *r)
+{
+	gpu *g = r->gpu;
+	if (!g)
+		return;
+	if (g->d) {
+		for (uint32_t i = 0; g->ready && i < r->layout.ntensors; i++)
+			g->d->event_free(g->ready[i]);
+		for (uint32_t i = 0; g->passed && i < r->layout.ntensors; i++)
+			g->d->event_free(g->passed[i]);
+		g->d->release(g->words);
+		g->d->unpin(g->seen);
+		g->d->release(g->squares);
+		g->d->unpin(g->squares_seen);
+		g->d->release(g->sample);
+		g->d->release(g->sample_more);
+		g->d->release(g->sum_room);
+		g->d->event_free(g->exchanged);
+		g->d->stream_free(g->compute);
+		g->d->stream_free(g->exchange);
+	}
+	for (int s = 0; s < REDUCER_WORKSPACES; s++)
+		reducer_workspace_free(&g->mirror[s]);
+	if (g->way == GPU_WHOLE)
+		free(r->grads);
+	free(g->ready);
+	free(g->passed);
+	free(g);
+}

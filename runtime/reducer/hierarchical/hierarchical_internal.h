@@ -1,0 +1,37 @@
+/* Inside of shards.h. */
+#ifndef REDUCER_HIERARCHICAL_HIERARCHICAL_INTERNAL_H
+#define REDUCER_HIERARCHICAL_HIERARCHICAL_INTERNAL_H
+
+#include "reducer/hierarchical/hierarchical.h"
+
+struct shards {
+	gradcomp_reducer inner; /* of what this rank holds; of no tensors when that is nothing */
+	int rank, nranks;       /* among the holders; -1: none */
+	double scale;           /* nodes / ranks */
+	gradcomp_shard *of;     /* by bucket */
+	uint32_t *origin;       /* by tensor of inner: the one of the outer layout it is part of */
+	void **grads;           /* by tensor of inner: where it is in this step */
+	uint64_t *dims;         /* two a tensor of inner */
+	int *ranks;             /* of the holders, in the job */
+	struct held *before;    /* by tensor of the outer layout: of parts there were before buckets moved */
+	gradcomp_measured measured; /* the latest that the compressor was told; struct_size 0: nothing. Of it, */
+	double *backward;       /* by tensor of the outer layout */
+	int told;               /* that the compressor's own state began anew */
+	struct gradcomp_collective_v1 view;
+	gradcomp_group group;
+};
+
+/* How many numbers two runs of the layout have in common, from *at on. */
+static inline uint64_t hierarchical_overlap(uint64_t a, uint64_t numel, uint64_t b, uint64_t more, uint64_t *at)
+{
+	uint64_t end = a + numel < b + more ? a + numel : b + more;
+	*at = a > b ? a : b;
+	return end > *at ? end - *at : 0;
+}
+
+/* hierarchical_measured.c: s->measured, to the compressor of s. */
+gradcomp_status hierarchical_tell_measured(const gradcomp_reducer *r, const struct shards *s, gradcomp_error *err);
+/* Fills the tensors and buckets of d->shards->inner, origin and dims. */
+gradcomp_status hierarchical_cut(const gradcomp_reducer *r, const bucketing *d, gradcomp_error *err);
+
+#endif

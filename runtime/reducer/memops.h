@@ -1,0 +1,26 @@
+/* What the exchange does to a bucket's bytes itself, wherever they are: in host
+ * memory, or in a GPU's when the collective takes that. There it goes on the exchange
+ * thread's stream; what is read has come when the call returns. */
+#ifndef REDUCER_MEMOPS_H
+#define REDUCER_MEMOPS_H
+
+#include "reducer/gpu/gpu.h"
+
+#include <string.h>
+
+static inline int memops_on_device(const gradcomp_reducer *r)
+{
+	return r->gpu && r->gpu->direct;
+}
+
+/* Host memory into a bucket, and back. */
+gradcomp_status memops_put(gradcomp_reducer *r, void *to, const void *from, size_t bytes, gradcomp_error *err);
+gradcomp_status memops_get(gradcomp_reducer *r, void *to, const void *from, size_t bytes, gradcomp_error *err);
+/* `n` pieces of `bytes`, the next one `stride` bytes on, together into host memory. */
+gradcomp_status memops_get_all(gradcomp_reducer *r, void *to, const void *from, size_t stride, size_t bytes, size_t n,
+                              gradcomp_error *err);
+gradcomp_status memops_move(gradcomp_reducer *r, void *to, const void *from, size_t bytes, gradcomp_error *err);
+gradcomp_status memops_zero(gradcomp_reducer *r, void *p, size_t bytes, gradcomp_error *err);
+gradcomp_status memops_nonfinite(gradcomp_reducer *r, const float *x, size_t n, int *bad, gradcomp_error *err);
+
+#endif

@@ -1,0 +1,310 @@
+/* What a saved state belongs to. A wrong or damaged one is refused before anything changes. */
+#include "reducer/reducer_state.h"
+
+#include "reducer/bucketing/replan.h"
+#include "reducer/hierarchical/hierarchical.h"
+
+#include "base/error.h"
+#include "reducer/reducer_ops.h"
+#include "reducer/gpu/gpu.h"
+
+#include <string.h>
+#include <stdlib.h>
+
+static const char magic[8] = "GCSTATE3";
+#define VERSION_AT (sizeof magic - 1)
+#define OLDEST '2'
+
+/* Eight bytes at a time; the tail is padded with zeroes. */
+uint64_t state_checksum(const void *state, uint64_t bytes)
+{
+	const unsigned char *p = (const unsigned char *)state + offsetof(state_head, step);
+	size_t n = bytes - offsetof(state_head, step);
+	uint64_t h = n, w;
+	for (; n >= 8; p += 8, n -= 8) {
+		memcpy(&w, p, 8);
+		h = (h ^ w) * 0x9e3779b97f4a7c15u;
+		h ^= h >> 29;
+	}
+	w = 0;
+	memcpy(&w, p, n);
+	return id_mix(h, w);
+}
+
+const gradcomp_reducer *state_owner(const gradcomp_reducer *r, const bucketing *d)
+{
+	return d->shards ? hierarchical_inner(d->shards) : r;
+}
+
+uint64_t state_array_bytes(const gradcomp_reducer *r, const bucketing *d)
+{
+	const gradcomp_reducer *k = state_owner(r, d);
+	return ((uint64_t)(!!k->error + r->compressor->state_arrays) * k->layout.numel + d->nserver_error) * sizeof(float);
+}
+
+/* Shards and the collective's memory belong to places in buckets. */
+static uint64_t places(const bucketing *d)
+{
+	uint64_t h = 0;
+	for (uint32_t i = 0; (d->shards || d->nserver_error) && i < d->nbuckets; i++) {
+		h = id_mix(h, d->buckets[i].pub.numel);
+		h = id_mix(h, d->shards ? hierarchical_shard_begin(d->shards, i) : 1);
+	}
+	return h;
+}
+
+void state_describe(const gradcomp_reducer *r, const bucketing *d, uint64_t plugin_bytes, state_head *h)
+{
+	memset(h, 0, sizeof *h);
+	memcpy(h->magic, magic, sizeof magic);
+	h->step = r->step;
+	h->numel = r->layout.numel;
+	for (uint32_t i = 0; i < r->layout.ntensors; i++)
+		h->tensors = id_mix(h->tensors, layout_hash_tensor(&r->tensors[i]));
+	h->plugin_bytes = plugin_bytes;
+	h->has_error = !!state_owner(r, d)->error;
+	h->state_arrays = r->compressor->state_arrays;
+	h->rank = (uint32_t)r->layout.rank;
+	h->nranks = (uint32_t)r->layout.nranks;
+	h->kept = state_owner(r, d)->layout.numel;
+	h->nserver_error = d->nserver_error;
+	h->places = places(d);
+	strncpy(h->compressor, r->compressor_spec, sizeof h->compressor - 1);
+	h->nbuckets = d->nbuckets;
+	h->lag = d->schedule.lag;
+	h->settled = (uint32_t)replan_settled(r);
+}
+
+gradcomp_status state_check(const gradcomp_reducer *r, const void *state, uint64_t bytes, state_head *h,
+                            uint64_t *body, gradcomp_error *err)
+{
+	const bucketing now = bucketing_current(r);
+	state_head want;
+	memset(h, 0, sizeof *h);
+	*body = offsetof(state_head, nbuckets);
+	if (!state || bytes < *body)
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state", (unsigned long long)bytes);
+	memcpy(h, state, *body);
+	h->compressor[sizeof h->compressor - 1] = 0;
+	if (memcmp(h->magic, magic, VERSION_AT))
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of a reducer");
+	if (h->magic[VERSION_AT] < OLDEST || h->magic[VERSION_AT] > magic[VERSION_AT])
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "load: a state of version '%c', this library reads versions '%c' to '%c'", h->magic[VERSION_AT],
+		                 OLDEST, magic[VERSION_AT]);
+	state_describe(r, &now, h->plugin_bytes, &want);
+	if (strcmp(h->compressor, want.compressor))
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of '%s', this reducer is '%s'", h->compressor,
+		                 want.compressor);
+	if (h->tensors != want.tensors || h->numel != want.numel)
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of a model of %llu parameters in other "
+		                 "tensors; this one has %llu", (unsigned long long)h->numel, (unsigned long long)want.numel);
+	if (h->rank != want.rank || h->nranks != want.nranks)
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of rank %u of %u, this is rank %u of %u",
+		                 h->rank, h->nranks, want.rank, want.nranks);
+	if (h->magic[VERSION_AT] > OLDEST) {
+		if (bytes < sizeof *h)
+			return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state", (unsigned long long)bytes);
+		memcpy(&h->nbuckets, (const char *)state + *body, sizeof *h - *body);
+		*body = sizeof *h;
+	}
+	if (h->checksum != state_checksum(state, bytes))
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state of %llu bytes is damaged (its checksum differs)",
+		                 (unsigned long long)bytes);
+	if (h->plugin_bytes && !r->compressor->load)
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: compressor '%s' keeps no state of its own, this has %llu bytes",
+		                 r->compressor->info.name, (unsigned long long)h->plugin_bytes);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status state_fits(const gradcomp_reducer *r, const bucketing *d, const state_head *h, uint64_t body,
+                           uint64_t bytes, gradcomp_error *err)
+{
+	const uint64_t arrays = state_array_bytes(r, d);
+	state_head want;
+	state_describe(r, d, h->plugin_bytes, &want);
+	if (h->kept != want.kept || h->nserver_error != want.nserver_error || h->places != want.places)
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "load: the state keeps %llu numbers of this rank's and %llu of its collective, this reducer %llu "
+		                 "and %llu%s: it was saved with another collective, other nodes%s",
+		                 (unsigned long long)h->kept, (unsigned long long)h->nserver_error, (unsigned long long)want.kept,
+		                 (unsigned long long)want.nserver_error, h->kept == want.kept ? ", of other places" : "",
+		                 h->magic[VERSION_AT] > OLDEST ? "" : " or other buckets, of which a state of version 2 does "
+		                 "not tell: make the reducer with the bucket_bytes it was saved with");
+	if (h->has_error != want.has_error || h->state_arrays != want.state_arrays || h->plugin_bytes > bytes ||
+	    body + arrays + h->plugin_bytes != bytes)
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state has %llu bytes and should have %llu",
+		                 (unsigned long long)bytes,
+		                 (unsigned long long)(body + arrays + (h->plugin_bytes > bytes ? 0 : h->plugin_bytes)));
+	return GRADCOMP_OK;
+}
+
+/* Saving and loading a reducer's state; state.h says what is in it.
+ *
+ * A state brings its plan along: a job that is resumed goes on with the buckets and the order
+ * it had, hence to the bit. It takes nothing from other ranks, each of which loads its own
+ * of the same step. */
+
+
+
+
+gradcomp_status reducer_between_steps(const gradcomp_reducer *r, const char *what, gradcomp_error *err)
+{
+	if (r->failed)
+		return error_set(err, r->failed, "%s", r->failure.text);
+	if (r->ngiven)
+		return error_set(err, GRADCOMP_ERR_STATE, "%s in the middle of a step: wait for it first", what);
+	return GRADCOMP_OK;
+}
+
+static unsigned char *put_words(unsigned char *p, const uint32_t *words, uint32_t n)
+{
+	memcpy(p, words, n * sizeof *words);
+	return p + n * sizeof *words;
+}
+
+/* Array s of those whose numbers are the keeper's: error memory comes first. */
+static float *array_of(const gradcomp_reducer *k, uint32_t s)
+{
+	return !k->error ? k->state[s] : s ? k->state[s - 1] : k->error;
+}
+
+/* The arrays and the collective's memory, state_array_bytes() of them. */
+static gradcomp_status put_arrays(const gradcomp_reducer *r, const bucketing *d, unsigned char *p, gradcomp_error *err)
+{
+	const gradcomp_reducer *k = state_owner(r, d);
+	size_t bytes = k->layout.numel * sizeof(float);
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint32_t s = 0; !st && s < !!k->error + r->compressor->state_arrays; s++, p += bytes)
+		st = gpu_copy(r, p, array_of(k, s), bytes, err);
+	if (!st && d->nserver_error)
+		memcpy(p, d->server_error, d->nserver_error * sizeof(float));
+	return st;
+}
+
+static gradcomp_status take_arrays(const gradcomp_reducer *r, const bucketing *d, const unsigned char *p,
+                                   gradcomp_error *err)
+{
+	const gradcomp_reducer *k = state_owner(r, d);
+	size_t bytes = k->layout.numel * sizeof(float);
+	gradcomp_status st = GRADCOMP_OK;
+	for (uint32_t s = 0; !st && s < !!k->error + r->compressor->state_arrays; s++, p += bytes)
+		st = gpu_copy(r, array_of(k, s), p, bytes, err);
+	if (!st && d->nserver_error)
+		memcpy(d->server_error, p, d->nserver_error * sizeof(float));
+	return st;
+}
+
+/* With the lock held. */
+static gradcomp_status save(gradcomp_reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes,
+                            gradcomp_error *err)
+{
+	const bucketing d = bucketing_current(r);
+	const gradcomp_reducer *k = state_owner(r, &d);
+	uint64_t own = 0, words = 2 * (uint64_t)d.nbuckets * sizeof(uint32_t);
+	step_plan plan = {0};
+	state_head h;
+	gradcomp_status st = reducer_between_steps(r, "save", err);
+	if (!st && k->instance && r->compressor->save)
+		st = r->compressor->save(k->instance, NULL, 0, &own, err);
+	if (st)
+		return st;
+	*bytes = sizeof h + words + state_array_bytes(r, &d) + own;
+	if (!buf)
+		return GRADCOMP_OK;
+	if (capacity < *bytes)
+		return error_set(err, GRADCOMP_ERR_INVALID, "save: the buffer has %llu bytes, the state takes %llu",
+		                 (unsigned long long)capacity, (unsigned long long)*bytes);
+	st = bucketing_plan(r, &plan, err);
+	if (st)
+		return st;
+	state_describe(r, &d, own, &h);
+	unsigned char *p = put_words(buf + sizeof h, plan.end, plan.nbuckets);
+	p = put_words(p, plan.place, plan.nbuckets);
+	step_plan_clear(&plan);
+	st = put_arrays(r, &d, p, err);
+	if (!st && own)
+		st = r->compressor->save(k->instance, p + state_array_bytes(r, &d), own, &own, err);
+	memcpy(buf, &h, sizeof h);
+	h.checksum = state_checksum(buf, *bytes);
+	memcpy(buf, &h, sizeof h);
+	return st;
+}
+
+gradcomp_status reducer_save(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+{
+	pthread_mutex_lock(&r->lock);
+	workers_replan_settle(r);
+	gradcomp_status st = save(r, buf, capacity, bytes, err);
+	pthread_mutex_unlock(&r->lock);
+	return st;
+}
+
+/* The state's plan, or of one that has none that in force. */
+static gradcomp_status plan_of(const gradcomp_reducer *r, const state_head *h, const unsigned char *state,
+                               uint64_t *body, uint64_t bytes, step_plan *out, gradcomp_error *err)
+{
+	size_t n = h->nbuckets * sizeof(uint32_t);
+	gradcomp_status st;
+	if (*body < sizeof *h)
+		return bucketing_plan(r, out, err);
+	if (h->nbuckets > r->layout.ntensors || 2 * n > bytes - *body)
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state has a plan of %u buckets for %u tensors", h->nbuckets,
+		                 r->layout.ntensors);
+	*out = (step_plan){.nbuckets = h->nbuckets, .lag = h->lag, .end = malloc(n + 1), .place = malloc(n + 1)};
+	if (!out->end || !out->place)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", h->nbuckets);
+	memcpy(out->end, state + *body, n);
+	memcpy(out->place, state + *body + n, n);
+	*body += 2 * n;
+	gradcomp_error why = {0};
+	st = bucketing_check(r, out, &why);
+	return st ? error_set(err, st, "load: the state's plan is none of this reducer: %.300s", why.text) : GRADCOMP_OK;
+}
+
+/* With the lock held. *d is what the state makes of the reducer, and afterwards what was. */
+static gradcomp_status load(gradcomp_reducer *r, const unsigned char *state, uint64_t bytes, bucketing *d,
+                            step_plan *plan, gradcomp_error *err)
+{
+	uint64_t body;
+	state_head h;
+	gradcomp_status st = reducer_between_steps(r, "load", err);
+	if (!st)
+		st = state_check(r, state, bytes, &h, &body, err);
+	if (!st)
+		st = plan_of(r, &h, state, &body, bytes, plan, err);
+	if (!st)
+		st = bucketing_make(r, plan, d, err);
+	if (!st)
+		st = bucketing_server_error(r, d, err);
+	if (!st)
+		st = state_fits(r, d, &h, body, bytes, err);
+	const gradcomp_reducer *k = state_owner(r, d);
+	if (!st && k->instance && r->compressor->load)
+		st = r->compressor->load(k->instance, state + body + state_array_bytes(r, d), h.plugin_bytes, err);
+	if (!st)
+		st = take_arrays(r, d, state + body, err);
+	if (st)
+		return st;
+	if (r->shards)
+		hierarchical_carry(r, d);
+	bucketing_swap(r, d);
+	r->step = h.step;
+	replan_loaded(r, h.settled != 0);
+	if (r->shards)
+		hierarchical_next_step(r);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status reducer_load(gradcomp_reducer *r, const void *buf, uint64_t bytes, gradcomp_error *err)
+{
+	bucketing d = {0};
+	step_plan plan = {0};
+	pthread_mutex_lock(&r->lock);
+	workers_replan_settle(r);
+	gradcomp_status st = load(r, buf, bytes, &d, &plan, err);
+	pthread_mutex_unlock(&r->lock);
+	bucketing_free(r, &d);
+	step_plan_clear(&plan);
+	return st;
+}

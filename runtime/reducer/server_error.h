@@ -1,0 +1,22 @@
+/* The memory that a collective keeps for itself (GRADCOMP_CAN_EXCHANGE): what was lost
+ * where a complete sum was coded, in units of the sum, by bucket and by the stripe that
+ * this rank owns of it. Zero at first; saved and loaded with the state; a step with NaN
+ * leaves it alone.
+ *
+ * It is about places in buckets. Before those move each rank adds what it has to its own
+ * error memory at the same places, which conserves the sum over ranks of both, and begins
+ * again with zero. division.h makes it. */
+#ifndef REDUCER_SERVER_ERROR_H
+#define REDUCER_SERVER_ERROR_H
+
+#include "reducer/reducer.h"
+
+/* Whether the collective says where in a bucket its memory is. */
+gradcomp_status server_error_check(const gradcomp_reducer *r, gradcomp_error *err);
+/* Where in the layout that of bucket b is, once this has been checked. */
+uint64_t server_error_offset(const gradcomp_reducer *r, const bucket *b);
+/* All of it into the error memory. `room` for that of the largest bucket; NULL will do when
+ * error memory is the host's. */
+gradcomp_status server_error_fold(gradcomp_reducer *r, float *room, gradcomp_error *err);
+
+#endif

@@ -1,0 +1,16 @@
+/* Words that all ranks of a reducer share between two steps, over the collective that
+ * carries its gradients, whatever that serves and wherever it wants its buffers. For the
+ * exchange thread; all ranks alike. */
+#ifndef REDUCER_WORD_SYNC_H
+#define REDUCER_WORD_SYNC_H
+
+#include "reducer/reducer.h"
+
+/* Whether the collective can carry words at all. */
+int word_sync_supported(const gradcomp_reducer *r);
+/* w[i] = the largest of all ranks' w[i]. */
+gradcomp_status word_sync_max(gradcomp_reducer *r, int64_t *w, size_t n, gradcomp_error *err);
+/* w as the group's first rank has it. */
+gradcomp_status word_sync_bcast(gradcomp_reducer *r, int64_t *w, size_t n, gradcomp_error *err);
+
+#endif

@@ -1,0 +1,313 @@
+/* The two threads of a reducer and the hand-over between them. */
+#include "reducer/gpu/gpu.h"
+#include "reducer/bucketing/profile.h"
+#include "reducer/bucketing/replan.h"
+#include "reducer/hierarchical/hierarchical.h"
+#include "reducer/timeline.h"
+
+#include "base/error.h"
+#include "base/thread.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The tasks of a bucket's step, when its rounds are known. */
+static void set_tasks(bucket *b)
+{
+	b->ntasks = task_list_make(b->part ? &b->part->plan : &b->plan, b->part != NULL, b->tasks);
+}
+
+static uint32_t stages_left(const bucket *b)
+{
+	return task_list_stages(b->tasks, b->ntasks, b->next);
+}
+
+/* With the lock held: buckets that are complete and whose turn it is begin. */
+static void admit(gradcomp_reducer *r)
+{
+	uint32_t i;
+	while (!r->replan_due && (i = schedule_admit(&r->schedule)) != SCHEDULE_NONE) {
+		bucket *b = &r->buckets[i];
+		/* Always the same of a place: then its workspace has grown when every bucket has
+		 * been through once. */
+		b->workspace = &r->workspaces[r->schedule.bucket[i].place % REDUCER_WORKSPACES];
+		b->tasks[0] = (task){TASK_BEGIN, 0};
+		b->ntasks = 1;
+		b->next = 0;
+		pthread_cond_signal(&r->compute_wake);
+	}
+}
+
+void workers_given(gradcomp_reducer *r, uint32_t bucket)
+{
+	schedule_given(&r->schedule, bucket);
+	/* From now on it looks at the clock. */
+	if (r->ngiven == 1)
+		pthread_cond_signal(&r->exchange_wake);
+	admit(r);
+}
+
+void workers_replan_settle(gradcomp_reducer *r)
+{
+	while (r->replan_due && !r->failed)
+		pthread_cond_wait(&r->step_over, &r->lock);
+}
+
+/* Tells the application about tensors [first, first + n), without the lock. */
+static void notify(gradcomp_reducer *r, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err)
+{
+	for (uint32_t i = 0; r->done && i < n; i++)
+		r->done(r->ctx, r->layout.ntensors - 1 - (first + i), status, err);
+}
+
+void workers_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_error *err)
+{
+	gradcomp_error known;
+	if (r->failed)
+		return;
+	/* A failure of another rank may be why this one failed: then it is the news. */
+	r->failed = transport_failure(r->job->transport, &known);
+	/* What this rank was at is said too, where the exchange has failed with the news. */
+	r->failure = r->failed && !strncmp(err->text, known.text, strlen(known.text)) ? *err : known;
+	if (!r->failed) {
+		r->failed = status;
+		error_set(&r->failure, status, "%s", err->text);
+		job_fail(r->job, status, err->text);
+	}
+	r->callbacks++;
+	pthread_cond_broadcast(&r->compute_wake);
+	pthread_cond_broadcast(&r->exchange_wake);
+	while (r->running)
+		pthread_cond_wait(&r->step_over, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+	gpu_flush(r->gpu);
+	for (uint32_t i = 0; i < r->layout.ntensors; i++)
+		if (r->given[i])
+			notify(r, i, 1, r->failed, &r->failure);
+	pthread_mutex_lock(&r->lock);
+	r->callbacks--;
+	pthread_cond_broadcast(&r->step_over);
+}
+
+/* With the lock held, after the last bucket. */
+static void step_done(gradcomp_reducer *r)
+{
+	double now = clock_now();
+	r->stats.exposed_s += now - r->last_given;
+	r->stats.steps++;
+	r->stats.dense_bytes += 8.0 * (r->layout.nranks - 1) / r->layout.nranks * (double)r->layout.numel;
+	r->step++;
+	if (r->shards)
+		hierarchical_step_done(r);
+	else
+		residual_norm_step(r);
+	r->ngiven = 0;
+	r->step_bad = 0;
+	profile_step(r, now);
+	timeline(r, TRACE_STEP, r->step - 1, 0, r->step_began, now);
+	replan_step_over(r);
+	if (r->replan_due)
+		pthread_cond_signal(&r->exchange_wake);
+}
+
+/* With the lock held: the bucket's step is over. */
+static void bucket_done(gradcomp_reducer *r, bucket *b)
+{
+	uint32_t first = b->pub.first, n = b->pub.ntensors;
+	b->workspace = NULL;
+	memset(r->given + first, 0, n * sizeof *r->given);
+	if (schedule_ended(&r->schedule, b->pub.index))
+		step_done(r);
+	admit(r);
+	r->callbacks++;
+	r->callback_first = first;
+	r->callback_count = n;
+	pthread_mutex_unlock(&r->lock);
+	/* From here on the bucket may be gone: another plan may be in force. */
+	notify(r, first, n, GRADCOMP_OK, NULL);
+	pthread_mutex_lock(&r->lock);
+	r->callbacks--;
+	r->callback_count = 0;
+	pthread_cond_broadcast(&r->step_over);
+}
+
+static void count_time(gradcomp_reducer *r, task_kind kind, double seconds)
+{
+	if (kind == TASK_BEGIN || kind == TASK_LOCAL_BEGIN || kind == TASK_ENCODE)
+		r->stats.encode_s += seconds;
+	else if (task_exchanges(kind))
+		r->stats.exchange_s += seconds;
+	else
+		r->stats.decode_s += seconds;
+}
+
+/* With the lock held, dropped while the task runs. Returns 0 when it failed. */
+static int run_next(gradcomp_reducer *r, bucket *b)
+{
+	const task *t = &b->tasks[b->next++];
+	gradcomp_error err = {0};
+	double start = clock_now(), end;
+	uint64_t sent = timeline_sent(r);
+	r->running++;
+	pthread_mutex_unlock(&r->lock);
+	gradcomp_status st = task_run(r, b, t, &err);
+	pthread_mutex_lock(&r->lock);
+	r->running--;
+	if (r->failed)
+		pthread_cond_broadcast(&r->step_over);
+	end = clock_now();
+	count_time(r, t->kind, end - start);
+	profile_task(r, b, t, start, end);
+	timeline_task(r, b, t, start, end, sent);
+	if (st) {
+		workers_fail(r, st, &err);
+		return 0;
+	}
+	if (b->later)
+		b->next--;
+	else if (t->kind == TASK_BEGIN || t->kind == TASK_LOCAL_BEGIN)
+		set_tasks(b);
+	if (t->kind == TASK_BEGIN && !b->later)
+		schedule_begun(&r->schedule, b->pub.index, stages_left(b));
+	return !r->failed;
+}
+
+static void *compute_main(void *arg)
+{
+	gradcomp_reducer *r = arg;
+	gpu_bind_thread(r->gpu);
+	pthread_mutex_lock(&r->lock);
+	while (!r->stop && !r->failed) {
+		uint32_t i = r->gpu ? gpu_next(r) : schedule_compute(&r->schedule);
+		if (i == SCHEDULE_NONE) {
+			pthread_cond_wait(&r->compute_wake, &r->lock);
+			continue;
+		}
+		bucket *b = &r->buckets[i];
+		if (r->failed)
+			break;
+		while (b->next < b->ntasks && !task_exchanges(b->tasks[b->next].kind))
+			if (!run_next(r, b) || b->later)
+				break;
+		if (r->failed)
+			break;
+		if (b->later) {
+			schedule_later(&r->schedule, i);
+		} else if (b->next == b->ntasks) {
+			bucket_done(r, b);
+		} else {
+			schedule_reached(&r->schedule, i, stages_left(b));
+			pthread_cond_signal(&r->exchange_wake);
+		}
+	}
+	pthread_mutex_unlock(&r->lock);
+	return NULL;
+}
+
+/* With the lock held, dropped meanwhile: the step is over on all ranks, and none begins. */
+static void replan_sync(gradcomp_reducer *r)
+{
+	gradcomp_error err = {0};
+	double start = clock_now();
+	r->running++;
+	pthread_mutex_unlock(&r->lock);
+	gradcomp_status st = replan_run(r, &err);
+	pthread_mutex_lock(&r->lock);
+	timeline(r, TRACE_REPLAN, r->step, 0, start, clock_now());
+	r->running--;
+	r->replan_due = 0;
+	pthread_cond_broadcast(&r->step_over);
+	if (st)
+		workers_fail(r, st, &err);
+	else
+		admit(r);
+}
+
+/* With the lock held: gradients of the step were given and others were not, for longer than
+ * peers wait. It is said here, where it is known which. */
+static void fail_missing(gradcomp_reducer *r)
+{
+	uint32_t i = reducer_missing(r);
+	gradcomp_error err;
+	error_set(&err, GRADCOMP_ERR_STATE,
+	          "tensor %u '%s' of step %llu was never given: no gradient came for %.3g s (transport.wait_timeout=%g)",
+	          r->layout.ntensors - 1 - i, r->tensors[i].name, (unsigned long long)r->step, r->patience,
+	          config_float(r->job->config, "transport.wait_timeout"));
+	job_fail(r->job, GRADCOMP_ERR_STATE, err.text);
+	workers_fail(r, GRADCOMP_ERR_STATE, &err);
+}
+
+/* With the lock held: until there may be something to exchange. */
+static void exchange_sleep(gradcomp_reducer *r)
+{
+	double left = r->last_given + r->patience - clock_now();
+	if (!r->ngiven || r->ngiven == r->layout.ntensors)
+		pthread_cond_wait(&r->exchange_wake, &r->lock);
+	else if (left > 0)
+		thread_wait(&r->exchange_wake, &r->lock, left < 1000 ? (int)(left * 1000) + 1 : 1000000);
+	else
+		fail_missing(r);
+}
+
+static void *exchange_main(void *arg)
+{
+	gradcomp_reducer *r = arg;
+	gpu_bind_thread(r->gpu);
+	pthread_mutex_lock(&r->lock);
+	while (!r->stop && !r->failed) {
+		if (r->replan_due) {
+			replan_sync(r);
+			continue;
+		}
+		uint32_t i = schedule_exchange(&r->schedule);
+		if (i == SCHEDULE_NONE) {
+			exchange_sleep(r);
+			continue;
+		}
+		bucket *b = &r->buckets[i];
+		if (!run_next(r, b))
+			break;
+		if (b->bad) {
+			b->next = b->ntasks - 1; /* on to FINISH */
+			r->stats.nonfinite_steps += !r->step_bad;
+			r->step_bad = 1;
+		}
+		/* Only the shard is given up: what was summed beside it is spread. */
+		if (b->part && b->part->bad && b->next < b->ntasks - 3)
+			b->next = b->ntasks - 3;
+		schedule_exchanged(&r->schedule, i, stages_left(b));
+		pthread_cond_signal(&r->compute_wake);
+	}
+	pthread_mutex_unlock(&r->lock);
+	return NULL;
+}
+
+gradcomp_status workers_start(gradcomp_reducer *r, gradcomp_error *err)
+{
+	double wait = config_float(r->job->config, "transport.wait_timeout");
+	int rc;
+	/* Before its peers give up waiting, who know only which rank they wait for. */
+	r->patience = wait - fmin(wait / 4, 30);
+	rc = thread_start(&r->compute, compute_main, r);
+	if (!rc) {
+		r->threads = 1;
+		rc = thread_start(&r->exchange, exchange_main, r);
+		r->threads += !rc;
+	}
+	if (rc)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "could not start the reducer's threads: %s", strerror(rc));
+	return GRADCOMP_OK;
+}
+
+void workers_stop(gradcomp_reducer *r)
+{
+	pthread_mutex_lock(&r->lock);
+	r->stop = 1;
+	pthread_cond_broadcast(&r->compute_wake);
+	pthread_cond_broadcast(&r->exchange_wake);
+	pthread_mutex_unlock(&r->lock);
+	if (r->threads > 0)
+		pthread_join(r->compute, NULL);
+	if (r->threads > 1)
+		pthread_join(r->exchange, NULL);
+}

@@ -1,0 +1,120 @@
+/* The application's thread of a simulated rank. */
+#include "schedule/sim_internal.h"
+
+#include <math.h>
+
+static void does(sim_rank *r, sim_doing what, double seconds)
+{
+	r->doing = what;
+	r->busy = seconds > 0 && isfinite(seconds);
+	r->since = r->now;
+	r->until = r->now + seconds;
+}
+
+static void waits(sim_rank *r, sim_doing what)
+{
+	does(r, what, INFINITY);
+}
+
+static void begin_input(sim_rank *r)
+{
+	does(r, SIM_INPUT, r->batch > r->now ? r->batch - r->now : 0);
+	r->busy = 0;
+}
+
+static void begin_forward(sim *m, sim_rank *r)
+{
+	double seconds = m->in->forward[r->tensor] / r->speed;
+
+	/* Nobody looks at single layers. */
+	if (!sim_by_layers(m) && !sim_told(m, r)) {
+		r->tensor = 0;
+		seconds = m->forward / r->speed;
+	}
+	if (sim_by_layers(m) && r->step)
+		seconds += m->in->update / m->in->n;
+	does(r, SIM_FORWARD, seconds);
+}
+
+static int bucket_over(const sim *m, const sim_rank *r)
+{
+	return r->over >= r->step || r->s.bucket[m->bucket_of[r->tensor]].state == SCHEDULE_ENDED;
+}
+
+static void begin_layer(sim *m, sim_rank *r)
+{
+	if (sim_by_layers(m) && !bucket_over(m, r))
+		waits(r, SIM_LAYER);
+	else
+		begin_forward(m, r);
+}
+
+static void step_ended(sim *m, sim_rank *r)
+{
+	r->ended_before = r->ended;
+	r->ended = r->now;
+	if (sim_last_step(m, r->step++))
+		waits(r, SIM_DONE);
+	else
+		begin_input(r);
+}
+
+/* All gradients of the step are given. */
+static void passes_over(sim *m, sim_rank *r)
+{
+	r->given = r->now;
+	if (!sim_by_layers(m) || sim_last_step(m, r->step)) {
+		waits(r, SIM_STEP);
+		return;
+	}
+	r->step++;
+	begin_input(r);
+}
+
+/* What waits for buckets, when one has ended. */
+void sim_look_up(sim *m, sim_rank *r)
+{
+	if (r->doing == SIM_LAYER && bucket_over(m, r))
+		begin_forward(m, r);
+	else if (r->doing == SIM_STEP && r->over > r->step && !sim_by_layers(m))
+		does(r, SIM_UPDATE, m->in->update);
+	else if (r->doing == SIM_STEP && r->over > r->step)
+		waits(r, SIM_DONE);
+}
+
+void sim_application(sim *m, sim_rank *r)
+{
+	static const char *const names[] = {[SIM_FORWARD] = "forward", [SIM_BACKWARD] = "backward", [SIM_UPDATE] = "update"};
+
+	if (sim_told(m, r) && sim_last_step(m, r->step) && r->doing != SIM_INPUT)
+		sim_tell(m, names[r->doing], SIM_APPLICATION, r->doing == SIM_UPDATE ? 0 : r->tensor, 0, r->since, r->now);
+	switch (r->doing) {
+	case SIM_INPUT:
+		if (sim_last_step(m, r->step) && r == m->ranks)
+			m->origin = r->now;
+		r->batch = r->now + m->in->io + m->in->copy;
+		r->tensor = m->in->n - 1;
+		begin_layer(m, r);
+		break;
+	case SIM_FORWARD:
+		if (r->tensor) {
+			r->tensor--;
+			begin_layer(m, r);
+		} else {
+			does(r, SIM_BACKWARD, m->in->backward[0] / r->speed);
+		}
+		break;
+	case SIM_BACKWARD:
+		schedule_given(&r->s, m->bucket_of[r->tensor]);
+		sim_admit(m, r);
+		if (++r->tensor < m->in->n) {
+			does(r, SIM_BACKWARD, m->in->backward[r->tensor] / r->speed);
+		} else {
+			r->tensor = 0;
+			passes_over(m, r);
+		}
+		break;
+	default: /* UPDATE: the others wait */
+		step_ended(m, r);
+	}
+}

@@ -1,0 +1,94 @@
+/* Inside of the simulator: one rank and its three threads. */
+#ifndef SCHEDULE_SIM_INTERNAL_H
+#define SCHEDULE_SIM_INTERNAL_H
+
+#include "schedule/sim.h"
+
+#include "schedule/schedule.h"
+
+/* What the application's thread is at. */
+typedef enum sim_doing {
+	SIM_INPUT, /* waits for the batch */
+	SIM_LAYER, /* waits for the bucket of the tensor that it wants to go through */
+	SIM_FORWARD,
+	SIM_BACKWARD,
+	SIM_STEP, /* waits for all buckets */
+	SIM_UPDATE,
+	SIM_DONE
+} sim_doing;
+
+/* Of a task of a bucket, when it comes next. */
+typedef struct sim_part {
+	uint32_t end;  /* the next exchange, or the number of tasks */
+	uint32_t left; /* stages */
+	double work;   /* seconds of computing up to there */
+} sim_part;
+
+typedef struct sim_rank {
+	schedule s;
+	double speed, now;
+	sim_doing doing;
+	int busy;        /* it computes, and does not wait */
+	uint32_t tensor; /* of LAYER, FORWARD, BACKWARD */
+	uint32_t step;   /* the application's */
+	uint32_t over;   /* steps whose buckets have all ended */
+	double since, until; /* of what the application does */
+	double batch;        /* when the next one is there */
+	uint32_t computing;  /* a bucket, or NONE */
+	double work;         /* left of it at full speed */
+	double computes_since;
+	uint32_t exchanging;
+	int look; /* whether an exchange comes next is to be asked */
+	double moves_from, moves_to;
+	uint32_t *next; /* of buckets that have begun: their next task, by place % window */
+	double given, exposed;
+	double ended, ended_before; /* the last two steps */
+} sim_rank;
+
+typedef struct sim {
+	const sim_input *in;
+	sim_part *parts, **part_of; /* part_of[bucket][task] */
+	uint32_t *tensors;          /* of each bucket */
+	uint32_t *bucket_of;        /* of each tensor */
+	uint64_t exchanges;         /* of a step */
+	double forward;             /* all of it */
+	sim_rank *ranks;
+	/* Of rank 0 in the last step. */
+	int with_events, failed;
+	double compute, exchange, origin;
+	sim_event *events;
+	uint32_t nevents, room;
+} sim;
+
+/* 0, or -1 without memory; what was made is freed with the rank. */
+int sim_rank_make(sim *m, sim_rank *r, const sim_class *c);
+/* Until its exchange thread has a bucket in hand: the bucket; moves_from and moves_to are
+ * then to be set. NONE when the rank is through, or stuck. */
+uint32_t sim_advance(sim *m, sim_rank *r);
+uint32_t sim_next_task(const sim *m, const sim_rank *r, uint32_t bucket);
+
+/* ---- what the rank's threads share */
+
+static inline int sim_last_step(const sim *m, uint32_t step)
+{
+	return step + 1 == m->in->steps;
+}
+
+static inline int sim_told(const sim *m, const sim_rank *r)
+{
+	return m->with_events && r == m->ranks;
+}
+
+static inline int sim_by_layers(const sim *m)
+{
+	return m->in->each_layer && m->in->steps > 1;
+}
+
+void sim_tell(sim *m, const char *what, int thread, uint32_t index, uint32_t round, double start, double end);
+/* As many buckets as there is room for, when one was given or has ended. */
+void sim_admit(const sim *m, sim_rank *r);
+/* sim_application.c: what it did is over at r->now; and what waits for buckets, when one has ended. */
+void sim_application(sim *m, sim_rank *r);
+void sim_look_up(sim *m, sim_rank *r);
+
+#endif

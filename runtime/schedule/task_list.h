@@ -1,0 +1,56 @@
+/* The tasks of a bucket's step, from what its compressor plans. The reducer runs them, the
+ * simulator (model/simulate.h) gives them seconds. */
+#ifndef SCHEDULE_TASK_LIST_H
+#define SCHEDULE_TASK_LIST_H
+
+#include "gradcomp/compressor.h"
+
+typedef enum task_kind {
+	TASK_BEGIN,
+	TASK_ENCODE,
+	TASK_EXCHANGE,
+	TASK_DECODE,
+	TASK_FINISH,
+	/* Of two levels, see shards.h. */
+	TASK_REDUCE_LOCAL,
+	TASK_LOCAL_BEGIN,
+	TASK_LOCAL_END,
+	TASK_ALLGATHER_LOCAL
+} task_kind;
+
+/* Whether the exchange thread runs it. */
+static inline int task_exchanges(task_kind kind)
+{
+	return kind == TASK_EXCHANGE || kind == TASK_REDUCE_LOCAL || kind == TASK_ALLGATHER_LOCAL;
+}
+
+typedef struct task {
+	task_kind kind;
+	uint32_t round;
+} task;
+
+#define MAX_TASKS (6 + 3 * GRADCOMP_MAX_ROUNDS)
+
+/* Into tasks[MAX_TASKS]; returns how many. The plan has at most GRADCOMP_MAX_ROUNDS rounds.
+ * Of two levels it is that of this rank's shard, and may have none: while it is not known,
+ * or when the rank holds nothing. */
+int task_list_make(const gradcomp_plan *plan, int two_levels, task *tasks);
+/* How many of its stages (schedule.h) a bucket has left whose next task is tasks[next]. Each
+ * exchange is one; of two levels REDUCE, all rounds together, and SPREAD are, since shards
+ * may differ in their rounds and ranks of a node must keep one order. */
+uint32_t task_list_stages(const task *tasks, int n, int next);
+/* A model's numbers, and a payload, must be countable on every machine. */
+#define NUMEL_MAX ((uint64_t)1 << 48)
+/* Whether the rounds that a compressor has planned of a bucket are those that it may plan:
+ * `patterns` as in the layout. */
+gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uint32_t patterns, uint64_t numel,
+                              const gradcomp_plan *plan, gradcomp_error *err);
+/* Bytes of a rank's payload of a round, as planned: the same on all ranks. What it comes to
+ * may be less (GATHERED, MERGED), or a code of it (CODED). */
+uint64_t round_bytes(const gradcomp_round *rd);
+/* The GRADCOMP_CAN_* that carries such a round, of a collective that serves these. */
+uint32_t round_primitive(gradcomp_pattern pattern, uint32_t serves);
+/* "encode", "exchange", ...: for people. */
+const char *task_name(task_kind kind);
+
+#endif

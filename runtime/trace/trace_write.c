@@ -1,0 +1,153 @@
+/* The timeline's file: JSON as Perfetto and chrome://tracing read it. A process is a rank, a
+ * thread one of a reducer. */
+#include "trace/trace_internal.h"
+
+#include "base/error.h"
+#include "base/json.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct trace_writer {
+	outfile *file;
+	const gradcomp_job *job;
+	jsonw j;
+	int rank;
+	trace_clock began, ended;
+	uint64_t events;
+	unsigned char named[(UINT16_MAX + 1) * TRACE_THREADS]; /* threads of this rank */
+};
+
+gradcomp_status trace_write_open(trace *t, const gradcomp_job *job, trace_writer **out, gradcomp_error *err)
+{
+	trace_writer *w = calloc(1, sizeof *w);
+
+	if (!w)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to write the timeline");
+	w->file = t->file;
+	t->file = NULL;
+	w->job = job;
+	jsonw_start(&w->j, outfile_stream(w->file));
+	w->j.flat = 2;
+	jsonw_object(&w->j, NULL);
+	jsonw_string(&w->j, "displayTimeUnit", "ms");
+	jsonw_array(&w->j, "traceEvents");
+	*out = w;
+	return GRADCOMP_OK;
+}
+
+/* A "metadata event": the name of a process or thread. */
+static void name(trace_writer *w, const char *what, uint32_t tid, const char *key, const char *text)
+{
+	jsonw_object(&w->j, NULL);
+	jsonw_string(&w->j, "name", what);
+	jsonw_string(&w->j, "ph", "M");
+	jsonw_int(&w->j, "pid", w->rank);
+	jsonw_uint(&w->j, "tid", tid);
+	jsonw_object(&w->j, "args");
+	jsonw_string(&w->j, key, text);
+	jsonw_end(&w->j);
+	jsonw_end(&w->j);
+}
+
+void trace_write_rank(trace_writer *w, int rank, const trace_clock *began, const trace_clock *ended, uint64_t dropped)
+{
+	char text[200];
+
+	w->rank = rank;
+	w->began = *began;
+	w->ended = *ended;
+	memset(w->named, 0, sizeof w->named);
+	snprintf(text, sizeof text, "rank %d on %s", rank, transport_host(w->job->transport, rank));
+	name(w, "process_name", 0, "name", text);
+	if (!dropped)
+		return;
+	snprintf(text, sizeof text, "%llu older events dropped (trace.events)", (unsigned long long)dropped);
+	name(w, "process_labels", 0, "labels", text);
+}
+
+/* Microseconds since the job began, on rank 0's clock. Between the two times that the clocks
+ * were compared one may have run faster. */
+static double time_of(const trace_writer *w, double there)
+{
+	double ahead = w->ended.ahead, apart = w->ended.at - w->began.at;
+	double at = there - ahead;
+
+	if (apart > 0 && fabs(w->ended.ahead - w->began.ahead) < 1e-3 * apart)
+		ahead += (w->ended.ahead - w->began.ahead) * (at - w->ended.at) / apart;
+	return (there - ahead - w->job->started) * 1e6;
+}
+
+/* To the nanosecond. */
+static double rounded(double us)
+{
+	return floor(us * 1e3 + 0.5) / 1e3;
+}
+
+static const char *const threads[] = {"steps", "application", "compute", "exchange"};
+
+static uint32_t thread_of(trace_writer *w, const trace_event *e)
+{
+	trace_thread thread = trace_thread_of(e->what);
+	uint32_t n = e->reducer * TRACE_THREADS + thread;
+	char text[64];
+
+	if (!w->named[n]) {
+		w->named[n] = 1;
+		snprintf(text, sizeof text, e->reducer ? "%s, reducer %u" : "%s", threads[thread], e->reducer);
+		name(w, "thread_name", n + 1, "name", text);
+	}
+	return n + 1;
+}
+
+void trace_write_event(trace_writer *w, const trace_event *e)
+{
+	static const char *const names[] = {"ready", "step", "wait", "wait_for", "replan"};
+	jsonw *j = &w->j;
+	uint32_t tid = thread_of(w, e);
+	double start = rounded(time_of(w, e->start));
+
+	jsonw_object(j, NULL);
+	jsonw_string(j, "name", e->what < TRACE_READY ? task_name((task_kind)e->what) : names[e->what - TRACE_READY]);
+	jsonw_string(j, "cat", threads[trace_thread_of(e->what)]);
+	jsonw_string(j, "ph", e->what == TRACE_READY ? "i" : "X");
+	jsonw_float(j, "ts", start);
+	if (e->what == TRACE_READY)
+		jsonw_string(j, "s", "t");
+	else
+		/* On the same clock, so that a slice does not reach into the next one. */
+		jsonw_float(j, "dur", rounded(rounded(time_of(w, e->end)) - start));
+	jsonw_int(j, "pid", w->rank);
+	jsonw_uint(j, "tid", tid);
+	jsonw_object(j, "args");
+	jsonw_uint(j, "step", e->step);
+	if (e->what < TRACE_READY) {
+		jsonw_uint(j, "bucket", e->index);
+		jsonw_uint(j, "round", e->round);
+		jsonw_uint(j, "bytes", e->bytes);
+	} else if (e->what == TRACE_READY || e->what == TRACE_WAIT_FOR) {
+		jsonw_uint(j, "tensor", e->index);
+	}
+	jsonw_end(j);
+	jsonw_end(j);
+	w->events++;
+}
+
+gradcomp_status trace_write_close(trace_writer *w, int failed, uint64_t *events, gradcomp_error *err)
+{
+	gradcomp_status st;
+
+	jsonw_end(&w->j);
+	jsonw_object(&w->j, "otherData");
+	jsonw_string(&w->j, "gradcomp", GRADCOMP_VERSION_STRING);
+	jsonw_int(&w->j, "ranks", w->job->nranks);
+	jsonw_bool(&w->j, "failed", failed);
+	jsonw_end(&w->j);
+	jsonw_end(&w->j);
+	jsonw_finish(&w->j);
+	*events = w->events;
+	st = outfile_close(w->file, err);
+	free(w);
+	return st;
+}

@@ -1,0 +1,27 @@
+/* Frames of the control tree, as doc/wire-format.md has them. */
+#ifndef TRANSPORT_CONTROL_CTRL_MSG_H
+#define TRANSPORT_CONTROL_CTRL_MSG_H
+
+#include "transport/tcp/record_crypto.h"
+
+#define CTRL_MSG_BYTES 16
+#define CTRL_MSG_TEXT 400 /* bytes of text at most */
+#define CTRL_MSG_MAX (CTRL_MSG_BYTES + CTRL_MSG_TEXT + RECORD_OVERHEAD)
+
+enum { CTRL_HEARTBEAT = 1, CTRL_FAIL, CTRL_LEAVE, CTRL_LEFT };
+
+typedef struct ctrl_msg {
+	int type, a, b;
+	const char *text; /* not terminated; in the bytes that were read */
+	size_t bytes;
+} ctrl_msg;
+
+/* Writes one to out[CTRL_MSG_MAX], sealed where `seal` is given; returns its bytes. */
+size_t ctrl_msg_write(unsigned char *out, const ctrl_msg *f, record_crypto *seal);
+/* Reads the first of the `have` bytes that have come; opens it in place. Returns the
+ * bytes it took, 0 when it is not whole yet, CTRL_MSG_BAD or CTRL_MSG_ALTERED. */
+#define CTRL_MSG_BAD (-1)
+#define CTRL_MSG_ALTERED (-2)
+int ctrl_msg_read(unsigned char *in, size_t have, record_crypto *seal, ctrl_msg *f);
+
+#endif

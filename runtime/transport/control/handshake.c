@@ -1,0 +1,65 @@
+#include "transport/control/handshake.h"
+
+#include "transport/tcp/record_crypto.h"
+#include "transport/core/wire.h"
+
+static const unsigned char hello_magic[4] = {'G', 'C', 'H', HELLO_VERSION};
+const unsigned char handshake_welcome[WELCOME_BYTES] = {'G', 'C', 'O', 'K'};
+
+void hello_write(const hello *h, unsigned char out[HELLO_BYTES])
+{
+	memcpy(out, hello_magic, 4);
+	out[4] = h->frames;
+	out[5] = h->kind;
+	out[6] = h->stream;
+	out[7] = h->streams;
+	put32(out + 8, h->from);
+	put32(out + 12, h->to);
+	put32(out + 16, h->nranks);
+	put32(out + 20, h->part);
+	put64(out + 24, h->channel);
+	memcpy(out + 32, h->nonce, NONCE_BYTES);
+}
+
+const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h)
+{
+	if (memcmp(in, hello_magic, 3))
+		return "it does not speak gradcomp";
+	if (in[3] != HELLO_VERSION)
+		return "it speaks another version of gradcomp's protocol";
+	h->frames = in[4];
+	h->kind = in[5];
+	h->stream = in[6];
+	h->streams = in[7];
+	h->from = get32(in + 8);
+	h->to = get32(in + 12);
+	h->nranks = get32(in + 16);
+	h->part = get32(in + 20);
+	h->channel = get64(in + 24);
+	memcpy(h->nonce, in + 32, NONCE_BYTES);
+	if (h->kind > HELLO_VERBS || h->from >= h->nranks || h->to >= h->nranks || h->from <= h->to ||
+	    h->frames > CIPHER_AES || !h->streams || h->streams > STREAMS_MAX || h->stream >= h->streams)
+		return "its greeting is malformed";
+	if (h->kind != HELLO_CONTROL && (h->part < CHUNK_MIN || h->part > CHUNK_MAX || h->part % 64))
+		return "its greeting is malformed";
+	if (h->kind == HELLO_VERBS && (h->streams != 1 || h->frames))
+		return "its greeting is malformed";
+	if (h->kind == HELLO_SHM && (h->streams != 1 || (h->part & (h->part - 1))))
+		return "its greeting is malformed";
+	return NULL;
+}
+
+void handshake_mac(const unsigned char secret[32], handshake_role role, const unsigned char hello[HELLO_BYTES],
+                   const unsigned char nonce[NONCE_BYTES], unsigned char mac[SHA256_BYTES])
+{
+	static const char *const label[] = {"gradcomp 2 accept", "gradcomp 2 connect"};
+	unsigned char key[SECRET_BYTES];
+	secret_mac m;
+
+	secret_expand(secret, label[role], NULL, 0, key);
+	secret_mac_init(&m, key, sizeof key);
+	secret_mac_update(&m, hello, HELLO_BYTES);
+	secret_mac_update(&m, nonce, NONCE_BYTES);
+	secret_mac_final(&m, mac);
+	secret_wipe(key, sizeof key);
+}

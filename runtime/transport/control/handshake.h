@@ -1,0 +1,46 @@
+/* The mutual proof of the job's secret that begins every connection. Sizes and
+ * fields are in doc/wire-format.md. Both sides sign the whole HELLO and both
+ * nonces with a key of their role's, so a proof serves one connection, one
+ * direction and one purpose only. The secret is of one job and step. */
+#ifndef TRANSPORT_CONTROL_HANDSHAKE_H
+#define TRANSPORT_CONTROL_HANDSHAKE_H
+
+#include "gradcomp/abi.h"
+#include "security/secret.h"
+
+#define HELLO_BYTES 64
+#define CHALLENGE_BYTES 64
+#define PROOF_BYTES 32
+#define WELCOME_BYTES 4
+#define NONCE_BYTES 32
+#define STREAMS_MAX 16
+#define CHUNK_MIN 4096u
+#define CHUNK_MAX (64u << 20)
+
+/* The last byte of what begins every greeting. */
+#define HELLO_VERSION '2'
+
+typedef enum hello_kind { HELLO_CONTROL = 0, HELLO_TCP = 1, HELLO_SHM = 2, HELLO_VERBS = 3 } hello_kind;
+
+typedef struct hello {
+	uint64_t channel;
+	uint32_t from, to, nranks;
+	uint32_t part; /* bytes: a chunk of a striped message, or one ring of shared memory */
+	uint8_t kind, stream, streams;
+	uint8_t frames; /* record_cipher of what follows */
+	unsigned char nonce[NONCE_BYTES];
+	unsigned char answer[NONCE_BYTES]; /* the accepting side's nonce; not in a HELLO */
+} hello;
+
+typedef enum handshake_role { ROLE_ACCEPT = 0, ROLE_CONNECT = 1 } handshake_role;
+
+extern const unsigned char handshake_welcome[WELCOME_BYTES];
+
+void hello_write(const hello *h, unsigned char out[HELLO_BYTES]);
+/* Checks form and limits, not the sender. NULL, or what is wrong. */
+const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h);
+/* What `role` must present for this HELLO and the accepting side's nonce. */
+void handshake_mac(const unsigned char secret[32], handshake_role role, const unsigned char hello[HELLO_BYTES],
+                   const unsigned char nonce[NONCE_BYTES], unsigned char mac[SHA256_BYTES]);
+
+#endif

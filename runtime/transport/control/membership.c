@@ -1,0 +1,160 @@
+/* This rank as a member of the job: joining the tree, the failure all ranks
+ * share, and leaving together. */
+#define _GNU_SOURCE
+#include "transport/core/transport_internal.h"
+
+#include "base/error.h"
+#include "base/thread.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+static gradcomp_status transport_missing(const transport *t, gradcomp_error *err)
+{
+	char who[200];
+	size_t used = 0;
+
+	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
+		const neighbour *n = &t->tree[i];
+
+		if (n->rank >= 0 && n->fd < 0 && used < sizeof who)
+			used += (size_t)snprintf(who + used, sizeof who - used, "%srank %d on %s", used ? " and " : "",
+			                         n->rank, transport_host(t, n->rank));
+	}
+	return error_set(err, GRADCOMP_ERR_TIMEOUT, "%s did not join the job within %.3g s", who, t->o.timeout);
+}
+
+static int transport_complete(const transport *t)
+{
+	for (int i = 0; i < TREE_NEIGHBOURS; i++)
+		if (t->tree[i].rank >= 0 && t->tree[i].fd < 0)
+			return 0;
+	return 1;
+}
+
+static int transport_sleep(transport *t, double until)
+{
+	struct timespec ts = {(time_t)until, (long)((until - (double)(time_t)until) * 1e9)};
+
+	return pthread_cond_timedwait(&t->changed, &t->lock, &ts) != ETIMEDOUT;
+}
+
+static gradcomp_status transport_join(transport *t, double deadline, gradcomp_error *err)
+{
+	gradcomp_status st;
+	int fd;
+
+	if (t->rank) {
+		hello h = {.kind = HELLO_CONTROL, .streams = 1, .to = (uint32_t)t->tree[TREE_PARENT].rank};
+
+		st = connect_peer(t, &h, -1, deadline, &fd, err);
+		if (st)
+			return st;
+		if (tree_attach(t, (int)h.to, fd, &h)) {
+			close(fd);
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the connection to rank %u", h.to);
+		}
+	}
+	pthread_mutex_lock(&t->lock);
+	while (!transport_complete(t) && !atomic_load(&t->failed) && transport_sleep(t, deadline))
+		;
+	st = transport_failure(t, err);
+	if (!st && !transport_complete(t))
+		st = transport_missing(t, err);
+	pthread_mutex_unlock(&t->lock);
+	return st;
+}
+
+gradcomp_status transport_start(transport *t, const char *const *endpoints,
+                                const unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
+{
+	double deadline = clock_now() + t->o.timeout;
+	gradcomp_status st = peer_table_read(t, endpoints, err);
+	gradcomp_error why;
+	int rc;
+
+	if (st)
+		return st;
+	memcpy(t->secret, secret, TRANSPORT_SECRET_BYTES);
+	if (t->nranks == 1)
+		return GRADCOMP_OK;
+	for (int r = 0; r < t->nranks; r++)
+		if (r != t->rank && connect_kind(t, r) < 0)
+			return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+			                 "no transport leads from rank %d on %s to rank %d on %s: transport.allow=%s",
+			                 t->rank, transport_host(t, t->rank), r, transport_host(t, r), t->allow);
+	rc = thread_start(&t->thread, tree_main, t);
+	if (rc)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "cannot start the control thread: %s", strerror(rc));
+	t->running = 1;
+	forked_watch(t);
+	st = transport_join(t, deadline, &why);
+	if (!st)
+		return GRADCOMP_OK;
+	/* Who did come learns why this rank gives up. */
+	transport_fail(t, st, -1, why.text);
+	return error_set(err, st, "%s", why.text);
+}
+
+/* The leave barrier. */
+static gradcomp_status transport_leave(transport *t, gradcomp_error *err)
+{
+	double until = clock_now() + t->o.wait_timeout;
+	gradcomp_status st;
+
+	pthread_mutex_lock(&t->lock);
+	t->leaving = 1;
+	tree_leave(t);
+	/* What the socket did not take at once is the control thread's to send. */
+	tree_wake(t);
+	while (!t->left && !atomic_load(&t->failed) && transport_sleep(t, until))
+		;
+	if (!t->left) {
+		char text[CULPRIT_TEXT];
+
+		snprintf(text, sizeof text, "rank %d on %s has waited %.3g s for the other ranks to leave the job",
+		         t->rank, transport_host(t, t->rank), t->o.wait_timeout);
+		tree_fail(t, GRADCOMP_ERR_TIMEOUT, -1, text);
+	}
+	st = transport_failure(t, err);
+	t->left = 1;
+	tree_flush(t, 1);
+	t->quit = 1;
+	pthread_mutex_unlock(&t->lock);
+	tree_wake(t);
+	pthread_join(t->thread, NULL);
+	return st;
+}
+
+gradcomp_status transport_stop(transport *t, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+
+	if (!t)
+		return GRADCOMP_OK;
+	forked_forget(t);
+	if (t->running)
+		st = transport_leave(t, err);
+	transport_release(t);
+	return st;
+}
+
+void transport_fail(transport *t, gradcomp_status status, int culprit, const char *text)
+{
+	pthread_mutex_lock(&t->lock);
+	tree_fail(t, status, culprit, text);
+	pthread_mutex_unlock(&t->lock);
+	if (t->running)
+		tree_wake(t);
+}
+
+gradcomp_status transport_failure(const transport *t, gradcomp_error *err)
+{
+	/* The text never changes once `failed` is set. */
+	if (!atomic_load(&t->failed))
+		return GRADCOMP_OK;
+	return error_set(err, t->failure.status, "%s", t->failure.text);
+}

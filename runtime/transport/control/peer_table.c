@@ -1,0 +1,100 @@
+/* Who is in the job, as their cards say: hosts, nodes, the kind of link to each,
+ * and whether this node is crowded. */
+#define _GNU_SOURCE
+#include "transport/core/transport_internal.h"
+
+#include "base/error.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+/* More ranks on this node than CPUs they may run on? Then a rank that spins
+ * keeps the one it waits for from running. */
+static void peer_table_crowded(transport *t, const endpoint_node *nodes, const char **lists)
+{
+	int here = 0, cpus;
+
+	for (int r = 0; r < t->nranks; r++)
+		if (t->node[r] == t->node[t->rank])
+			lists[here++] = nodes[r].cpus;
+	cpus = endpoint_count_cpus(lists, here);
+	t->here = here;
+	t->crowded = here > (cpus ? cpus : (int)sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp_error *err)
+{
+	size_t n = (size_t)t->nranks;
+	endpoint_node *nodes = calloc(n, sizeof *nodes);
+	const char **keys = calloc(n, sizeof *keys);
+	gradcomp_status st = GRADCOMP_OK;
+	gradcomp_error why;
+
+	t->endpoints = calloc(n, sizeof *t->endpoints);
+	t->node = calloc(n, sizeof *t->node);
+	if (!nodes || !keys || !t->endpoints || !t->node) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", t->nranks);
+		goto out;
+	}
+	for (int r = 0; r < t->nranks; r++) {
+		st = endpoint_read(texts[r], &t->endpoints[r], &nodes[r], &why);
+		if (st) {
+			error_set(err, st, "rank %d: %s", r, why.text);
+			goto out;
+		}
+		if (nodes[r].frames != (int)t->o.frames) {
+			st = error_set(err, GRADCOMP_ERR_MISMATCH,
+			               "rank %d on %s has security.frames=%s, rank %d has %s: all ranks must have the same", r,
+			               nodes[r].host, record_crypto_mode_name((frames_mode)nodes[r].frames), t->rank,
+			               record_crypto_mode_name(t->o.frames));
+			goto out;
+		}
+		keys[r] = nodes[r].key;
+	}
+	t->nnodes = endpoint_number_nodes(keys, t->nranks, t->node);
+	if (t->nnodes < 0) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", t->nranks);
+		goto out;
+	}
+	peer_table_crowded(t, nodes, keys);
+	verbs_lacking(t);
+out:
+	free(nodes);
+	free(keys);
+	return st;
+}
+
+const char *transport_host(const transport *t, int rank)
+{
+	return t->endpoints && rank >= 0 && rank < t->nranks && t->endpoints[rank].host ? t->endpoints[rank].host : "?";
+}
+
+const int32_t *transport_nodes(const transport *t, int *nnodes)
+{
+	*nnodes = t->nnodes;
+	return t->node;
+}
+
+const char *const kind_name[KINDS] = {[KIND_SHM] = "shm", [KIND_TCP] = "tcp", [KIND_VERBS] = "verbs"};
+
+const char *transport_kind(const transport *t, int rank)
+{
+	int kind;
+
+	if (rank == t->rank)
+		return "self";
+	kind = connect_kind(t, rank);
+	return kind < 0 ? "none" : kind_name[kind];
+}
+
+int transport_stats(const transport *t, transport_counts out[4])
+{
+	int n = 0;
+
+	for (int k = 0; k < KINDS; k++)
+		if (atomic_load(&t->counts[k].pairs))
+			out[n++] = (transport_counts){kind_name[k], atomic_load(&t->counts[k].pairs),
+			                              atomic_load(&t->counts[k].sent),
+			                              atomic_load(&t->counts[k].received)};
+	return n;
+}

@@ -1,0 +1,290 @@
+/* The control tree: rank r's parent is (r-1)/2. Frames are in doc/wire-format.md. */
+#define _GNU_SOURCE
+#include "transport/core/transport_internal.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define HEARTBEAT_SECONDS 1.0
+
+void tree_wake(transport *t)
+{
+	eventfd_write(t->wake_fd, 1);
+}
+
+/* Writes what the socket takes; the rest stays. */
+static void neighbour_flush(neighbour *n)
+{
+	ssize_t sent = n->unsent ? send(n->fd, n->out, n->unsent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+
+	if (sent > 0) {
+		n->unsent -= (unsigned)sent;
+		memmove(n->out, n->out + sent, n->unsent);
+	}
+}
+
+/* A frame to one neighbour. Nothing is queued without end: heartbeats that do
+ * not fit are left out, and a FAIL is the last frame that matters. */
+static void neighbour_send(neighbour *n, int type, int a, int b, const char *text)
+{
+	ctrl_msg f = {type, a, b, text, text ? strnlen(text, CTRL_MSG_TEXT) : 0};
+
+	if (n->fd < 0 || n->unsent + CTRL_MSG_MAX > sizeof n->out || (type == CTRL_HEARTBEAT && n->unsent))
+		return;
+	n->unsent += (unsigned)ctrl_msg_write(n->out + n->unsent, &f, n->seal);
+	neighbour_flush(n);
+}
+
+/* The news is on its way to every neighbour before anybody here can act on it,
+ * so a process that exits on the error does not take it to its grave. */
+void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text)
+{
+	if (atomic_load(&t->failed) || t->left)
+		return;
+	error_set(&t->failure, status, "%.*s", CULPRIT_TEXT, text);
+	for (int i = 0; i < TREE_NEIGHBOURS; i++)
+		neighbour_send(&t->tree[i], CTRL_FAIL, status, culprit, t->failure.text);
+	atomic_store(&t->failed, 1);
+	eventfd_write(t->failed_fd, 1);
+	pthread_cond_broadcast(&t->changed);
+}
+
+int tree_attach(transport *t, int rank, int fd, const hello *h)
+{
+	record_crypto *seal = h->frames ? record_crypto_new(t->secret, h, (int)h->from == t->rank) : NULL;
+	int done = -1;
+
+	if (h->frames && !seal)
+		return -1;
+	pthread_mutex_lock(&t->lock);
+	for (int i = 0; i < TREE_NEIGHBOURS && done; i++) {
+		neighbour *n = &t->tree[i];
+
+		if (n->rank != rank || n->fd >= 0)
+			continue;
+		n->fd = fd;
+		n->seal = seal;
+		n->heard = clock_now();
+		n->have = n->unsent = 0;
+		/* It joined after the news had gone round. */
+		if (atomic_load(&t->failed))
+			neighbour_send(n, CTRL_FAIL, t->failure.status, -1, t->failure.text);
+		done = 0;
+	}
+	pthread_cond_broadcast(&t->changed);
+	pthread_mutex_unlock(&t->lock);
+	if (done)
+		record_crypto_free(seal);
+	tree_wake(t);
+	return done;
+}
+
+void tree_leave(transport *t)
+{
+	neighbour *parent = &t->tree[TREE_PARENT];
+
+	if (!t->leaving || t->leave_sent || atomic_load(&t->failed))
+		return;
+	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
+		if (t->tree[i].rank >= 0 && !t->tree[i].left)
+			return;
+	t->leave_sent = 1;
+	if (parent->rank >= 0) {
+		neighbour_send(parent, CTRL_LEAVE, t->rank, 0, NULL);
+		return;
+	}
+	t->left = 1;
+	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
+		neighbour_send(&t->tree[i], CTRL_LEFT, 0, 0, NULL);
+	pthread_cond_broadcast(&t->changed);
+}
+
+void tree_flush(transport *t, double seconds)
+{
+	double until = clock_now() + seconds;
+
+	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
+		neighbour *n = &t->tree[i];
+
+		while (n->fd >= 0 && n->unsent && clock_now() < until) {
+			struct pollfd p = {n->fd, POLLOUT, 0};
+			unsigned before = n->unsent;
+
+			poll(&p, 1, 50);
+			neighbour_flush(n);
+			if (n->unsent == before && p.revents & (POLLERR | POLLHUP))
+				break;
+		}
+	}
+}
+
+/* One whole frame of neighbour i. 0, or -1 when it makes no sense. */
+static int neighbour_message(transport *t, int i, const ctrl_msg *f)
+{
+	neighbour *n = &t->tree[i];
+	char text[CULPRIT_TEXT + 1];
+
+	switch (f->type) {
+	case CTRL_HEARTBEAT:
+		return 0;
+	case CTRL_FAIL:
+		if (f->a >= 0 || f->a < GRADCOMP_ERR_INTERNAL || f->b < -1 || f->b >= t->nranks)
+			return -1;
+		memcpy(text, f->text, f->bytes);
+		text[f->bytes] = '\0';
+		tree_fail(t, f->a, f->b, text);
+		return 0;
+	case CTRL_LEAVE:
+		if (i == TREE_PARENT || n->left)
+			return -1;
+		n->left = 1;
+		tree_leave(t);
+		return 0;
+	case CTRL_LEFT:
+		if (i != TREE_PARENT || (!t->leave_sent && !atomic_load(&t->failed)))
+			return -1;
+		if (atomic_load(&t->failed))
+			return 0;
+		t->left = 1;
+		for (int c = TREE_LEFT; c <= TREE_RIGHT; c++)
+			neighbour_send(&t->tree[c], CTRL_LEFT, 0, 0, NULL);
+		pthread_cond_broadcast(&t->changed);
+		return 0;
+	default:
+		return -1;
+	}
+}
+
+void tree_drop(neighbour *n)
+{
+	if (n->fd >= 0)
+		close(n->fd);
+	n->fd = -1;
+	record_crypto_free(n->seal);
+	n->seal = NULL;
+}
+
+static void neighbour_lost(transport *t, neighbour *n, gradcomp_status status, const char *how)
+{
+	char text[CULPRIT_TEXT];
+
+	tree_drop(n);
+	/* After the goodbye everybody may close when they like: tree_fail() knows. */
+	snprintf(text, sizeof text, "rank %d on %s %s", n->rank, transport_host(t, n->rank), how);
+	tree_fail(t, status, n->rank, text);
+}
+
+static void neighbour_read(transport *t, int i)
+{
+	neighbour *n = &t->tree[i];
+	ctrl_msg f;
+	int taken;
+
+	for (;;) {
+		ssize_t got = recv(n->fd, n->in + n->have, sizeof n->in - n->have, MSG_DONTWAIT);
+
+		if (got < 0 && (errno == EAGAIN || errno == EINTR))
+			return;
+		if (got <= 0) {
+			neighbour_lost(t, n, GRADCOMP_ERR_PEER, "died (its connection closed)");
+			return;
+		}
+		n->heard = clock_now();
+		n->have += (unsigned)got;
+		while ((taken = ctrl_msg_read(n->in, n->have, n->seal, &f))) {
+			if (taken == CTRL_MSG_ALTERED) {
+				neighbour_lost(t, n, GRADCOMP_ERR_AUTH, "sent a control frame that was " RECORD_TAMPERED);
+				return;
+			}
+			if (taken < 0) {
+				neighbour_lost(t, n, GRADCOMP_ERR_INTERNAL, "sent a malformed control frame");
+				return;
+			}
+			if (neighbour_message(t, i, &f)) {
+				neighbour_lost(t, n, GRADCOMP_ERR_INTERNAL, "sent a control frame out of order");
+				return;
+			}
+			n->have -= (unsigned)taken;
+			memmove(n->in, n->in + taken, n->have);
+		}
+	}
+}
+
+static double tree_interval(const transport *t)
+{
+	return t->o.timeout / 5 < HEARTBEAT_SECONDS ? t->o.timeout / 5 : HEARTBEAT_SECONDS;
+}
+
+/* Heartbeats out, silence noticed. `slept` is by how much this thread itself came
+ * late: when this rank was stopped or starved, its neighbours get that time
+ * back before they are blamed. */
+static void tree_tick(transport *t, double now, double slept, double *beat)
+{
+	int due = now >= *beat;
+
+	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
+		neighbour *n = &t->tree[i];
+		char how[64];
+
+		if (n->fd < 0)
+			continue;
+		if (slept > tree_interval(t))
+			n->heard = now;
+		if (due)
+			neighbour_send(n, CTRL_HEARTBEAT, 0, 0, NULL);
+		if (now - n->heard < t->o.timeout || atomic_load(&t->failed))
+			continue;
+		snprintf(how, sizeof how, "has not answered for %.3g s", t->o.timeout);
+		neighbour_lost(t, n, GRADCOMP_ERR_TIMEOUT, how);
+	}
+	if (due)
+		*beat = now + tree_interval(t);
+}
+
+void *tree_main(void *arg)
+{
+	transport *t = arg;
+	struct pollfd p[1 + TREE_NEIGHBOURS + LISTENERS_MAX + PENDING_MAX];
+	double beat = 0;
+
+	for (;;) {
+		int listener, fd[TREE_NEIGHBOURS];
+		double now = clock_now(), due;
+		eventfd_t events;
+
+		pthread_mutex_lock(&t->lock);
+		for (int i = 0; i < TREE_NEIGHBOURS; i++) {
+			fd[i] = t->tree[i].fd;
+			p[1 + i] = (struct pollfd){fd[i], (short)(POLLIN | (t->tree[i].unsent ? POLLOUT : 0)), 0};
+		}
+		listener = t->quit;
+		pthread_mutex_unlock(&t->lock);
+		if (listener)
+			return NULL;
+		p[0] = (struct pollfd){t->wake_fd, POLLIN, 0};
+		listener = listener_poll(t, p + 1 + TREE_NEIGHBOURS, now);
+		due = listener_deadline(t) < beat ? listener_deadline(t) : beat;
+		poll(p, (nfds_t)(1 + TREE_NEIGHBOURS + listener), due > now ? (int)((due - now) * 1e3) + 1 : 0);
+		if (p[0].revents)
+			eventfd_read(t->wake_fd, &events);
+		now = clock_now();
+		pthread_mutex_lock(&t->lock);
+		for (int i = 0; i < TREE_NEIGHBOURS; i++) {
+			if (fd[i] < 0 || t->tree[i].fd != fd[i])
+				continue;
+			if (p[1 + i].revents & POLLOUT)
+				neighbour_flush(&t->tree[i]);
+			if (p[1 + i].revents & ~POLLOUT)
+				neighbour_read(t, i);
+		}
+		tree_tick(t, now, now - due, &beat);
+		pthread_mutex_unlock(&t->lock);
+		listener_serve(t, p + 1 + TREE_NEIGHBOURS, listener);
+	}
+}

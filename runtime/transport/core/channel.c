@@ -1,0 +1,471 @@
+/* Channels: opened, posted to, closed. They are on the transport's list, where
+ * the control thread leaves the connections of peers that came first. */
+#define _GNU_SOURCE
+#include "transport/core/link.h"
+
+#include "base/error.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+#include <sched.h>
+
+#define SHM_CHUNK_BYTES (256u << 10)
+
+static gradcomp_status channel_post(channel *c, int peer, request *r, gradcomp_error *err)
+{
+	peer_link *l;
+
+	r->done = 0;
+	r->link = NULL;
+	if (peer < 0 || peer >= c->n || peer == c->me)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%d is no peer of rank %d in a group of %d", peer, c->me,
+		                 c->n);
+	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+		return channel_failure(c, r, c->ranks[peer], err);
+	l = link_get(c, peer);
+	if (!l)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", c->ranks[peer]);
+	link_post(l, r);
+	if (!l->ops)
+		link_connect(l);
+	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+		return channel_failure(c, r, l->world, err);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status channel_send(void *ctx, int peer, const void *buf, size_t bytes, gradcomp_request *req,
+                                    gradcomp_error *err)
+{
+	request *r = (request *)(void *)req;
+
+	r->buf = (unsigned char *)(uintptr_t)buf;
+	r->bytes = bytes;
+	r->sending = 1;
+	r->reduce = 0;
+	return channel_post(ctx, peer, r, err);
+}
+
+static gradcomp_status channel_recv(void *ctx, int peer, void *buf, size_t bytes, gradcomp_request *req,
+                                    gradcomp_error *err)
+{
+	request *r = (request *)(void *)req;
+
+	r->buf = buf;
+	r->bytes = bytes;
+	r->sending = r->reduce = 0;
+	return channel_post(ctx, peer, r, err);
+}
+
+static gradcomp_status channel_recv_reduce(void *ctx, int peer, void *acc, size_t count, gradcomp_dtype dtype,
+                                           gradcomp_op op, gradcomp_request *req, gradcomp_error *err)
+{
+	request *r = (request *)(void *)req;
+	channel *c = ctx;
+	/* Asked with no elements, the table says whether it knows the pair. */
+	gradcomp_status st = c->t->o.operators->reduce(NULL, acc, acc, 0, dtype, op);
+
+	if (st || !gradcomp_dtype_bytes(dtype))
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "operation %d has no meaning on elements of type %d", op,
+		                 dtype);
+	r->buf = acc;
+	r->bytes = count * gradcomp_dtype_bytes(dtype);
+	r->sending = 0;
+	r->reduce = 1;
+	r->dtype = dtype;
+	r->op = op;
+	return channel_post(c, peer, r, err);
+}
+
+static gradcomp_status channel_job_failure(void *ctx, gradcomp_error *err)
+{
+	const channel *c = ctx;
+
+	return transport_failure(c->t, err);
+}
+
+/* The group's own node numbers, and what its links offer. */
+static int channel_describe(channel *c)
+{
+	transport *t = c->t;
+	int32_t *number = calloc((size_t)t->nnodes, sizeof *number); /* plus 1; 0: not seen */
+	int nodes = 0, network = 0;
+
+	if (!number)
+		return -1;
+	for (int i = 0; i < c->n; i++) {
+		int32_t *at = &number[t->node[c->ranks[i]]];
+
+		if (!*at)
+			*at = ++nodes;
+		c->node[i] = *at - 1;
+		network |= i != c->me && connect_kind(t, c->ranks[i]) != KIND_SHM;
+	}
+	free(number);
+	c->api = (gradcomp_links){.struct_size = sizeof c->api,
+	                          .rank = c->me,
+	                          .nranks = c->n,
+	                          .nnodes = nodes,
+	                          .node = c->node,
+	                          .ctx = c,
+	                          .send = channel_send,
+	                          .recv = channel_recv,
+	                          .wait = channel_wait,
+	                          .test = channel_test,
+	                          .chunk = network ? t->o.chunk : SHM_CHUNK_BYTES,
+	                          .recv_reduce = t->o.operators ? channel_recv_reduce : NULL,
+	                          .failure = channel_job_failure};
+	return 0;
+}
+
+gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n, int me, channel **out,
+                             gradcomp_error *err)
+{
+	channel *c;
+
+	*out = NULL;
+	for (int i = 0; i < n; i++)
+		if (ranks[i] < 0 || ranks[i] >= t->nranks)
+			return error_set(err, GRADCOMP_ERR_INVALID, "%d is no rank of a job of %d", ranks[i], t->nranks);
+	if (me < 0 || me >= n || ranks[me] != t->rank)
+		return error_set(err, GRADCOMP_ERR_INVALID, "rank %d is not at place %d of the group", t->rank, me);
+	c = calloc(1, sizeof *c);
+	if (!c)
+		goto nomem;
+	c->inbound_fd = -1;
+	c->t = t;
+	c->id = id;
+	c->n = n;
+	c->me = me;
+	c->npoll = CHANNEL_POLLS;
+	c->spin = 1e-6 * t->o.spin_us;
+	c->ranks = malloc((size_t)n * sizeof *c->ranks);
+	c->node = malloc((size_t)n * sizeof *c->node);
+	c->links = calloc((size_t)n, sizeof *c->links);
+	c->poll = malloc(c->npoll * sizeof *c->poll);
+	c->inbound_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (!c->ranks || !c->node || !c->links || !c->poll || c->inbound_fd < 0)
+		goto nomem;
+	memcpy(c->ranks, ranks, (size_t)n * sizeof *ranks);
+	if (channel_describe(c))
+		goto nomem;
+	pthread_mutex_lock(&t->lock);
+	c->next = t->channels;
+	t->channels = c;
+	pthread_mutex_unlock(&t->lock);
+	*out = c;
+	return GRADCOMP_OK;
+nomem:
+	if (c) {
+		c->n = 0;
+		channel_close(c);
+	}
+	return error_set(err, GRADCOMP_ERR_NOMEM, "no memory or descriptors for a channel of %d ranks", n);
+}
+
+const gradcomp_links *channel_links(const channel *c)
+{
+	return &c->api;
+}
+
+void channel_close(channel *c)
+{
+	transport *t;
+
+	if (!c)
+		return;
+	t = c->t;
+	pthread_mutex_lock(&t->lock);
+	for (channel **at = &t->channels; *at; at = &(*at)->next)
+		if (*at == c) {
+			*at = c->next;
+			break;
+		}
+	pthread_mutex_unlock(&t->lock);
+	for (int i = 0; i < c->n; i++)
+		link_free(c->links[i]);
+	if (c->inbound_fd >= 0)
+		close(c->inbound_fd);
+	free(c->ranks);
+	free(c->node);
+	free(c->links);
+	free(c->poll);
+	free(c);
+}
+
+int channel_backlog(transport *t, const hello *h, int fd, int passed)
+{
+	/* Every rank may be ahead of this one by a few channels, no more. */
+	int most = 1024 + 16 * t->nranks, done = -1;
+	backlog *p = malloc(sizeof *p);
+
+	if (!p) {
+		char text[CULPRIT_TEXT];
+
+		/* The peer has been welcomed, and would wait. */
+		snprintf(text, sizeof text, "rank %d on %s: no memory for a connection of rank %u", t->rank,
+		         transport_host(t, t->rank), h->from);
+		transport_fail(t, GRADCOMP_ERR_NOMEM, t->rank, text);
+		return -1;
+	}
+	*p = (backlog){.h = *h, .fd = fd, .passed = passed};
+	pthread_mutex_lock(&t->lock);
+	if (t->nbacklog < most) {
+		backlog **end = &t->backlog;
+
+		while (*end)
+			end = &(*end)->next;
+		*end = p;
+		t->nbacklog++;
+		done = 0;
+		for (channel *c = t->channels; c; c = c->next)
+			if (c->id == h->channel) {
+				atomic_fetch_add_explicit(&c->inbound, 1, memory_order_release);
+				eventfd_write(c->inbound_fd, 1);
+			}
+	}
+	pthread_mutex_unlock(&t->lock);
+	if (done)
+		free(p);
+	return done;
+}
+
+uint64_t channel_sent(const channel *c)
+{
+	return atomic_load_explicit(&c->sent, memory_order_relaxed);
+}
+
+/* Waiting on a channel: what can be moved is moved, for a while by looking again
+ * and again, then asleep, until the request is done, its peer has taken no part
+ * for too long or the job has failed. */
+
+
+
+#define SLEEP_SECONDS 1.0
+#define SLEEP_EOF_SECONDS 0.05
+#define SLACK_SECONDS 60e-6
+#define CROWDED_SPIN_BYTES 4096u
+#define NETWORK_SPIN_BYTES (16u << 10)
+#define YIELD_LOOKS 16
+
+static int channel_progress(channel *c)
+{
+	unsigned inbound = atomic_load_explicit(&c->inbound, memory_order_acquire);
+	int moved = 0;
+	peer_link *next;
+
+	/* Then the posted buffers are not this side's any more. */
+	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+		return 0;
+	for (peer_link *l = c->active; l; l = next) {
+		next = l->next;
+		if (!l->ops && inbound != c->adopted)
+			link_adopt(l);
+		if (l->ops)
+			moved |= l->ops->progress(l);
+		if (l->late.head)
+			moved |= latency_release(l);
+	}
+	c->adopted = inbound;
+	return moved;
+}
+
+gradcomp_status channel_failure(channel *c, const request *r, int world, gradcomp_error *err)
+{
+	transport *t = c->t;
+
+	if (!c->revoked) {
+		c->revoked = 1;
+		for (int i = 0; i < c->n; i++)
+			if (c->links[i] && c->links[i]->ops)
+				c->links[i]->ops->revoke(c->links[i]);
+	}
+	if (world < 0 || r->done)
+		return transport_failure(t, err);
+	return error_set(err, t->failure.status, "%s; rank %d was waiting to %s %zu bytes %s rank %d on %s",
+	                 t->failure.text, t->rank, r->sending ? "send" : "receive", r->bytes,
+	                 r->sending ? "to" : "from", world, transport_host(t, world));
+}
+
+/* A sleep that ends by the clock ends late by the kernel's timer slack. Where that
+ * would be noticed, before a delayed message is shown, the last of it is spent
+ * yielding. */
+static void channel_poll(struct pollfd *p, int n, double limit)
+{
+	double sleep = limit < SLEEP_EOF_SECONDS ? limit - SLACK_SECONDS : limit;
+	struct timespec ts = {(time_t)sleep, (long)((sleep - (double)(time_t)sleep) * 1e9)};
+
+	if (sleep > 0)
+		ppoll(p, (nfds_t)n, &ts, NULL);
+	else
+		sched_yield();
+}
+
+/* Waits for the kernel to say that something can be done, at most `limit` seconds, or for
+ * another descriptor if `fd` is one. Everything that could wake this thread is armed before
+ * the last look, so nothing is missed. `r` may be NULL. */
+static void channel_sleep(channel *c, const request *r, int fd, double limit)
+{
+	double begin = clock_now();
+	struct pollfd *p = c->poll;
+	unsigned adopted = c->adopted;
+	peer_link *sleepers = NULL;
+	int n = CHANNEL_POLLS;
+
+	p[0] = (struct pollfd){c->t->failed_fd, POLLIN, 0};
+	p[1] = (struct pollfd){c->inbound_fd, POLLIN, 0};
+	p[2] = (struct pollfd){fd, POLLIN, 0};
+	for (peer_link *l = c->active; l; l = l->next) {
+		if (l->late.head && l->late.head->release < begin + limit)
+			limit = l->late.head->release > begin ? l->late.head->release - begin : 0;
+		if (l->eof) {
+			limit = limit < SLEEP_EOF_SECONDS ? limit : SLEEP_EOF_SECONDS;
+			link_check_eof(l, begin);
+		} else if (l->ops) {
+			l->slot = n;
+			l->nslots = l->ops->sleep(l, p + n);
+			n += l->nslots;
+			l->sleeper = sleepers;
+			sleepers = l;
+		}
+	}
+	if (begin - c->asked > SLEEP_SECONDS) {
+		c->asked = begin;
+		for (peer_link *l = sleepers; l; l = l->sleeper)
+			link_check_peer(l);
+	}
+	/* A link that came just now is not armed, and may have moved the array. */
+	if (!channel_progress(c) && !(r && r->done) && c->adopted == adopted && !atomic_load(&c->t->failed)) {
+		channel_poll(p, n, limit);
+		/* Time in which this process was stopped is nobody's fault. */
+		double slept = clock_now() - begin;
+
+		c->idle += slept < 2 * limit ? slept : limit;
+		if (p[1].revents) {
+			eventfd_t events;
+
+			eventfd_read(c->inbound_fd, &events);
+		}
+	}
+	for (peer_link *l = sleepers; l; l = l->sleeper)
+		l->ops->wake(l, c->poll + l->slot, l->nslots);
+}
+
+static void channel_overdue(channel *c, const request *r)
+{
+	transport *t = c->t;
+
+	if (c->idle < t->o.wait_timeout)
+		return;
+	link_fail(r->link, GRADCOMP_ERR_TIMEOUT,
+	          "rank %d on %s has waited %.3g s for rank %d on %s, which is alive but takes no part", t->rank,
+	          transport_host(t, t->rank), t->o.wait_timeout, r->link->world,
+	          transport_host(t, r->link->world));
+}
+
+/* Whether looking again and again may pay. Through shared memory always: a sleep
+ * and a wake-up take longer than copying a ring full of bytes. Over a network
+ * only for what is bound by latency, and not while something long is on its way:
+ * the wire takes longer over the rest than a sleep does; with more ranks than CPUs
+ * for still less. */
+static int channel_spins(const channel *c, const request *r)
+{
+	size_t most = c->t->crowded ? CROWDED_SPIN_BYTES : NETWORK_SPIN_BYTES;
+
+	if (!(c->spin > 0) || (r->link->kind != KIND_SHM && r->bytes > most))
+		return 0;
+	for (const peer_link *l = c->active; l; l = l->next)
+		if (l->bulk)
+			return 0;
+	return 1;
+}
+
+/* The rank that is waited for may need this CPU: where there are more ranks than
+ * CPUs each time, else now and then, since the two may stand on one CPU for a
+ * while. A look over a network takes a system call anyway; one more leaves the CPU
+ * to whoever has work, which may be the peer's host when machines are virtual. */
+static inline void channel_relax(const channel *c, const request *r, unsigned looks)
+{
+	if (c->t->crowded || r->link->kind != KIND_SHM || looks % YIELD_LOOKS == 0)
+		sched_yield();
+#if defined(__x86_64__) || defined(__i386__)
+	else
+		__builtin_ia32_pause();
+#endif
+}
+
+gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_error *err)
+{
+	request *r = (request *)(void *)req;
+	channel *c = ctx;
+	double spin_end = 0;
+	unsigned looks = 0;
+
+	c->idle = 0;
+	for (;;) {
+		int moved;
+
+		if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+			return channel_failure(c, r, r->link ? r->link->world : -1, err);
+		if (r->done)
+			return GRADCOMP_OK;
+		if (!r->link)
+			return error_set(err, GRADCOMP_ERR_STATE, "a transfer is waited for that was refused when posted");
+		moved = channel_progress(c);
+		if (r->done)
+			continue;
+		if (moved) {
+			c->idle = spin_end = 0;
+			continue;
+		}
+		if (channel_spins(c, r)) {
+			double now = clock_now();
+
+			if (!(spin_end > 0))
+				spin_end = now + c->spin;
+			if (now < spin_end) {
+				channel_relax(c, r, ++looks);
+				continue;
+			}
+		}
+		channel_sleep(c, r, -1, SLEEP_SECONDS);
+		channel_overdue(c, r);
+	}
+}
+
+gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done, gradcomp_error *err)
+{
+	request *r = (request *)(void *)req;
+	channel *c = ctx;
+
+	*done = 0;
+	if (!r->done)
+		channel_progress(c);
+	if (atomic_load(&c->t->failed))
+		return channel_failure(c, r, r->link ? r->link->world : -1, err);
+	if (!r->link)
+		return error_set(err, GRADCOMP_ERR_STATE, "a transfer is tested that was refused when posted");
+	if (r->link->eof)
+		link_check_eof(r->link, clock_now());
+	*done = r->done;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error *err)
+{
+	if (!atomic_load_explicit(&c->t->failed, memory_order_acquire) && !channel_progress(c))
+		channel_sleep(c, NULL, fd, seconds < SLEEP_SECONDS ? seconds : SLEEP_SECONDS);
+	if (atomic_load_explicit(&c->t->failed, memory_order_acquire))
+		return channel_failure(c, NULL, -1, err);
+	return GRADCOMP_OK;
+}
+
+int channel_done(const gradcomp_request *req)
+{
+	const request *r = (const request *)(const void *)req;
+
+	return r->done;
+}

@@ -1,0 +1,172 @@
+/* Channels and their links, as the transports see them.
+ *
+ * A link is one channel's way to one peer. Its requests stand in two queues in
+ * the order they were posted; sends may finish out of order, receives do not
+ * start before the ones posted earlier have been matched. Everything here runs
+ * on the thread that uses the channel. */
+#ifndef TRANSPORT_CORE_LINK_H
+#define TRANSPORT_CORE_LINK_H
+
+#include "transport/core/transport_internal.h"
+
+typedef struct peer_link peer_link;
+
+/* What stands in a gradcomp_request. */
+typedef struct request {
+	struct request *next, *prev;
+	peer_link *link;
+	unsigned char *buf; /* a send only reads it */
+	size_t bytes;
+	size_t left;     /* not moved yet; tcp counts the header */
+	uint64_t first;  /* tcp: number of its first part; shm: its ticket; verbs: bytes granted */
+	uint64_t parts;  /* tcp; 0: not taken up by the transport yet */
+	uint32_t seq;
+	uint8_t sending, done, checked, reduce;
+	int8_t region;   /* verbs: number of its registration; 0: not tried, -1: none */
+	gradcomp_dtype dtype;
+	gradcomp_op op;
+	uint32_t held;   /* tcp: calls for it that the kernel is not done with */
+	double release;  /* when a delayed message may be seen */
+} request;
+_Static_assert(sizeof(request) <= sizeof(gradcomp_request), "a request must fit");
+
+typedef struct queue {
+	request *head, *tail;
+	uint32_t seq;
+} queue;
+
+typedef struct link_ops {
+	/* A request was put at the end of its queue. Moves nothing. */
+	void (*posted)(peer_link *l, request *r);
+	/* Moves what can be moved; 1 when something moved. */
+	int (*progress)(peer_link *l);
+	/* Before sleeping: asks the peer for a wake-up and puts what to poll in p[];
+	 * returns how many (at most `streams`; verbs: 2). */
+	int (*sleep)(peer_link *l, struct pollfd *p);
+	void (*wake)(peer_link *l, const struct pollfd *p, int n);
+	/* The job has failed: the caller's buffers are free from now on. */
+	void (*revoke)(peer_link *l);
+	/* `goodbye`: this rank leaves in good order. */
+	void (*close)(peer_link *l, int goodbye);
+} link_ops;
+
+struct peer_link {
+	channel *c;
+	int world; /* rank of the peer */
+	int kind;
+	const link_ops *ops; /* NULL: not connected yet */
+	void *impl;
+	queue send, recv;
+	peer_link *next, *prev; /* active links */
+	peer_link *sleeper;     /* those armed for the sleep at hand */
+	int slot, nslots;  /* their places in what is polled */
+	int active;
+	int bulk;        /* in the middle of something long: spinning does not pay */
+	int delayed;     /* what comes is held back (delay.h): */
+	double arrived;  /* when the last bytes did */
+	queue late;      /* and what waits for its time */
+	int goodbye;     /* the peer said it leaves */
+	double eof;      /* when its connection closed; 0: it has not */
+	hello h;         /* what the connections were made with */
+	int fd[STREAMS_MAX], passed, nfd;
+	record_crypto *seal[STREAMS_MAX]; /* where h.frames says so */
+};
+
+/* What every sleep polls beside the links: a failure, an inbound connection, and what the caller has. */
+#define CHANNEL_POLLS 3
+
+struct channel {
+	transport *t;
+	channel *next;
+	uint64_t id;
+	int n, me;
+	int *ranks;
+	int32_t *node;
+	peer_link **links; /* made on first use */
+	peer_link *active;
+	int inbound_fd; /* eventfd: a connection has been parked for this channel */
+	atomic_uint inbound;
+	unsigned adopted;
+	atomic_uint_fast64_t sent; /* payload bytes */
+	struct pollfd *poll;
+	size_t npoll;
+	double spin, idle;
+	double asked; /* when the hosts of silent peers were last thought of */
+	int revoked;
+	gradcomp_links api;
+};
+
+/* channel_wait.c: a channel's wait() and test(). */
+gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_error *err);
+gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done, gradcomp_error *err);
+/* The job has failed: gives the caller's buffers back and fills *err with the
+ * failure and what this rank was at: r, with rank `world` (-1: nothing). */
+gradcomp_status channel_failure(channel *c, const request *r, int world, gradcomp_error *err);
+
+/* link.c */
+peer_link *link_get(channel *c, int peer);
+/* Connects, or takes a parked connection if there is one. */
+void link_connect(peer_link *l);
+void link_adopt(peer_link *l);
+/* The transport has taken over: it gets what was posted so far. */
+void link_begin(peer_link *l);
+void link_post(peer_link *l, request *r);
+void link_done(request *r);
+/* Off the list of active links, when nothing is left to do. */
+void link_deactivate(peer_link *l);
+void link_free(peer_link *l);
+/* The connection is gone: the tree gets a moment to say why. */
+void link_eof(peer_link *l);
+/* That moment is over, or the peer has said goodbye. */
+void link_check_eof(peer_link *l, double now);
+/* Fails the job when the peer's host does not answer any more. */
+void link_check_peer(peer_link *l);
+/* Fails the job; `culprit` is the link's peer. */
+void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
+/* The same for what this rank lacks; the text is put behind its name. */
+void link_fail_local(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
+/* Checks what a message's header says against what was posted. 0 when it fits. */
+int link_check(peer_link *l, const request *r, uint32_t seq, uint64_t bytes);
+void link_count(peer_link *l, int sent, uint64_t bytes);
+/* acc OP= in, on `bytes` bytes at offset `at` of a receive that reduces. */
+void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t bytes);
+
+/* Take over the link's descriptors; -1 with the job failed. */
+int tcp_open(peer_link *l);
+int tcp_secure_open(peer_link *l);
+int shm_open_link(peer_link *l);
+int verbs_open(peer_link *l);
+/* Makes the memory for a link of `ring` bytes each way; its descriptor, or -1. */
+int shm_create(uint32_t ring, gradcomp_error *err);
+
+/* delay.c */
+struct iovec;
+/* The link's connections stand: is what comes over them to be held back? */
+void latency_start(peer_link *l);
+/* readv(), and notes when what it read arrived at this machine. */
+ssize_t latency_read(peer_link *l, int fd, struct iovec *iov, int n);
+/* A receive that is complete, but not to be seen yet. */
+void latency_hold(peer_link *l, request *r);
+/* Shows those whose time has come; 1 when there was one. */
+int latency_release(peer_link *l);
+
+static inline void queue_add(queue *q, request *r)
+{
+	r->next = NULL;
+	r->prev = q->tail;
+	*(q->tail ? &q->tail->next : &q->head) = r;
+	q->tail = r;
+}
+
+static inline void queue_remove(queue *q, request *r)
+{
+	*(r->prev ? &r->prev->next : &q->head) = r->next;
+	*(r->next ? &r->next->prev : &q->tail) = r->prev;
+}
+
+/* How long the rings of a link between ranks of this node are. */
+uint32_t shm_ring_bytes(const transport *t);
+
+#define REDUCE_PIECE (64u << 10)
+
+#endif

@@ -1,0 +1,170 @@
+/* A transport by itself: made, with its doors open and its card written, and
+ * taken apart. member.c joins it to the others. */
+#define _GNU_SOURCE
+#include "transport/core/transport_internal.h"
+
+#include "base/error.h"
+#include "transport/shm/numa.h"
+#include "transport/verbs/verbs_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
+{
+	return secret_random(secret, TRANSPORT_SECRET_BYTES, err);
+}
+
+static int transport_allows(const char *list, const char *name)
+{
+	size_t n = strlen(name);
+
+	for (const char *p = list; (p = strstr(p, name)); p += n)
+		if ((p == list || strchr(", ", p[-1])) && (!p[n] || strchr(", ", p[n])))
+			return 1;
+	return 0;
+}
+
+void transport_release(transport *t)
+{
+	listener_close(t);
+	verbs_device_close(t);
+	for (int i = 0; i < TREE_NEIGHBOURS; i++)
+		tree_drop(&t->tree[i]);
+	while (t->backlog) {
+		backlog *p = t->backlog;
+
+		t->backlog = p->next;
+		close(p->fd);
+		if (p->passed >= 0)
+			close(p->passed);
+		free(p);
+	}
+	if (t->wake_fd >= 0)
+		close(t->wake_fd);
+	if (t->failed_fd >= 0)
+		close(t->failed_fd);
+	for (int r = 0; t->endpoints && r < t->nranks; r++)
+		endpoint_clear(&t->endpoints[r]);
+	pthread_mutex_destroy(&t->lock);
+	pthread_cond_destroy(&t->changed);
+	free(t->endpoints);
+	free(t->node);
+	free(t->interface);
+	free(t->allow);
+	secret_free(t->secret, TRANSPORT_SECRET_BYTES);
+	free(t);
+}
+
+static gradcomp_status transport_check(const transport_options *o, gradcomp_error *err)
+{
+	if (o->nranks < 1 || o->rank < 0 || o->rank >= o->nranks)
+		return error_set(err, GRADCOMP_ERR_INVALID, "rank %d of %d is no rank", o->rank, o->nranks);
+	if (!(o->timeout > 0) || !(o->wait_timeout > 0))
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "transport.timeout=%g and transport.wait_timeout=%g must be more than 0 seconds",
+		                 o->timeout, o->wait_timeout);
+	if (o->streams < 1 || o->streams > STREAMS_MAX)
+		return error_set(err, GRADCOMP_ERR_INVALID, "transport.streams=%d is not within 1..%d", o->streams,
+		                 STREAMS_MAX);
+	if (o->chunk < CHUNK_MIN || o->chunk > CHUNK_MAX)
+		return error_set(err, GRADCOMP_ERR_INVALID, "transport.chunk=%zu is not within %u..%u bytes", o->chunk,
+		                 CHUNK_MIN, CHUNK_MAX);
+	if (o->frames && !record_crypto_available())
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "security.frames=%s: this gradcomp was built without libsodium, which it takes "
+		                 "(configure --with-sodium)",
+		                 record_crypto_mode_name(o->frames));
+	return GRADCOMP_OK;
+}
+
+gradcomp_status transport_listen(const transport_options *o, transport **out, gradcomp_error *err)
+{
+	gradcomp_status st = transport_check(o, err);
+	char unix_name[ENDPOINT_UNIX_MAX];
+	size_t unix_bytes = 0;
+	endpoint_node node;
+	transport *t;
+	gradcomp_error why;
+	delay late;
+
+	*out = NULL;
+	if (!st)
+		st = secret_start(err);
+	if (!st)
+		st = latency_parse(o->delay, &late, err);
+	if (st)
+		return st;
+	t = calloc(1, sizeof *t);
+	if (!t)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the transport");
+	t->delay = late;
+	t->numa = numa_nodes() > 1;
+	t->o = *o;
+	t->o.chunk &= ~(size_t)63;
+	t->rank = o->rank;
+	t->nranks = o->nranks;
+	t->wake_fd = t->failed_fd = -1;
+	/* A transport of one rank closes its doors without having opened them. */
+	for (int i = 0; i < PENDING_MAX; i++)
+		t->listener.pending[i].fd = t->listener.pending[i].passed = -1;
+	pthread_mutex_init(&t->lock, NULL);
+	pthread_condattr_t attr;
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&t->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
+		int r = i == TREE_PARENT ? (t->rank ? (t->rank - 1) / 2 : -1) : 2 * t->rank + i;
+
+		t->tree[i].rank = r < t->nranks ? r : -1;
+		t->tree[i].fd = -1;
+	}
+	t->interface = strdup(o->interface ? o->interface : "");
+	t->allow = strdup(o->allow && *o->allow ? o->allow : "shm,tcp");
+	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	t->failed_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	t->secret = secret_alloc(TRANSPORT_SECRET_BYTES);
+	if (!t->interface || !t->allow || !t->secret || t->wake_fd < 0 || t->failed_fd < 0) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory or descriptors for the transport");
+		goto fail;
+	}
+	t->o.interface = t->interface;
+	t->o.allow = t->allow;
+	t->allow_shm = transport_allows(t->allow, "shm");
+	t->allow_tcp = transport_allows(t->allow, "tcp");
+	t->allow_verbs = transport_allows(t->allow, "verbs");
+	if (!t->allow_shm && !t->allow_tcp && !t->allow_verbs) {
+		st = error_set(err, GRADCOMP_ERR_INVALID, "transport.allow=%s names no transport: shm, tcp, verbs",
+		               t->allow);
+		goto fail;
+	}
+	st = secret_random(t->cookie, sizeof t->cookie, err);
+	if (!st && t->nranks > 1)
+		st = listener_open(t, unix_name, &unix_bytes, err);
+	if (!st && verbs_device_open(t, &why) && !t->allow_shm && !t->allow_tcp)
+		st = error_set(err, why.status, "transport.allow=%s, but verbs cannot be used: %s", t->allow, why.text);
+	endpoint_this_node(&node);
+	node.frames = (int)t->o.frames;
+	node.aes = record_crypto_has_aes();
+	if (t->verbs)
+		memcpy(node.verbs, t->verbs->facts.key, sizeof node.verbs);
+	if (!st)
+		st = endpoint_write(&node, unix_name, unix_bytes, t->own, t->nranks > 1 ? t->nown : 0, t->endpoint,
+		                sizeof t->endpoint, err);
+	if (st)
+		goto fail;
+	*out = t;
+	return GRADCOMP_OK;
+fail:
+	transport_release(t);
+	return st;
+}
+
+const char *transport_endpoint(const transport *t)
+{
+	return t->endpoint;
+}

@@ -1,0 +1,131 @@
+/* Links between the ranks of a job.
+ *
+ * transport_listen() opens this rank's doors and makes its business card; the
+ * wire-up spreads the cards; transport_start() gets all cards and begins. Data
+ * connections are made on first use, per peer and channel, over shm when the
+ * card's node key is this rank's, over verbs when both have a device of the same
+ * network, else tcp. Every connection begins with a mutual
+ * keyed challenge-response over the job's secret (doc/wire-format.md); nothing a
+ * stranger sends is believed, and a flood costs a bounded number of slots.
+ *
+ * Control tree. Each rank keeps an authenticated control connection to its
+ * parent and children in a binary tree over ranks, served by one thread that
+ * also accepts connections. It carries heartbeats, the news of a failure and the
+ * leave barrier. Whatever set of ranks dies, every connected rest of the tree
+ * touches a dead one, so all learn the name of the culprit without a connection
+ * to it.
+ *
+ * Time limits. A peer whose connection closes without a goodbye is dead at once;
+ * one that is silent on the control tree for `timeout` seconds (stopped,
+ * partitioned) is dead then; one that is alive but does not take part in a
+ * collective for `wait_timeout` seconds fails the wait. */
+#ifndef TRANSPORT_CORE_TRANSPORT_H
+#define TRANSPORT_CORE_TRANSPORT_H
+
+#include "gradcomp/collective.h"
+#include "base/log.h"
+
+#define TRANSPORT_SECRET_BYTES 32
+#define TRANSPORT_ENDPOINT_MAX 1024
+
+typedef struct transport transport;
+typedef struct channel channel;
+
+/* What protects the bytes that follow a connection's hand-shake, where it is one
+ * over a network. */
+typedef enum frames_mode { FRAMES_NONE = 0, FRAMES_MAC = 1, FRAMES_ENCRYPT = 2 } frames_mode;
+
+/* In the order of the setting's choices. */
+typedef enum zerocopy_mode { ZEROCOPY_AUTO = 0, ZEROCOPY_YES = 1, ZEROCOPY_NO = 2 } zerocopy_mode;
+
+typedef struct transport_options {
+	int rank, nranks;
+	double timeout;      /* s; setting transport.timeout */
+	double wait_timeout; /* s; transport.wait_timeout */
+	int streams;         /* tcp connections a peer and channel; transport.streams */
+	size_t chunk;        /* bytes; transport.chunk */
+	int spin_us;         /* how long a wait spins before it sleeps; transport.spin_us */
+	const char *interface; /* name, CIDR or ""; transport.interface */
+	const char *allow;   /* "shm,tcp,verbs"; transport.allow */
+	const struct fabric_ops *fabric; /* for verbs; NULL: there is none, */
+	const char *verbs_missing;       /* and why */
+	int verbs_named;                 /* transport.allow was set by somebody */
+	const char *verbs_device;        /* NAME, NAME:PORT, "auto" or NULL; transport.verbs_device */
+	int verbs_gid;                   /* index or -1; transport.verbs_gid */
+	size_t verbs_memory;             /* bytes; transport.verbs_memory */
+	frames_mode frames;  /* security.frames */
+	int cma;             /* process_vm_readv between ranks of a node; transport.cma */
+	zerocopy_mode zerocopy; /* of long sends over tcp; transport.zerocopy */
+	const char *delay;   /* of what comes over tcp, "us/jitter/seed"; transport.delay_us */
+	const log_sink *log; /* outlives the transport */
+	const gradcomp_operators *operators; /* for recv_reduce; NULL: the links have none */
+} transport_options;
+
+/* Opens sockets; nothing is accepted yet. */
+gradcomp_status transport_listen(const transport_options *o, transport **out, gradcomp_error *err);
+/* This rank's card: printable text, no newline, at most TRANSPORT_ENDPOINT_MAX with
+ * the final 0. Owned by the transport. */
+const char *transport_endpoint(const transport *t);
+/* Fresh random bytes, for rank 0 to make the job's secret. */
+gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
+/* cards[r] of every rank (untrusted text), the secret. Starts the control thread
+ * and joins the tree; returns when this rank's parent and children are
+ * connected, or fails within `timeout` naming who is missing. */
+gradcomp_status transport_start(transport *t, const char *const *endpoints,
+                                const unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
+/* Waits until every rank has called it (at most `wait_timeout`, and not at all
+ * after a failure), then closes everything and frees t. Channels must have been
+ * closed. NULL is fine. */
+gradcomp_status transport_stop(transport *t, gradcomp_error *err);
+
+const char *transport_host(const transport *t, int rank);
+/* Node number of each rank, numbered by first appearance; nnodes of them. */
+const int32_t *transport_nodes(const transport *t, int *nnodes);
+/* "shm", "tcp" or "verbs" for a pair. */
+const char *transport_kind(const transport *t, int rank);
+
+/* Declares the job failed: pending and later waits on all ranks return this
+ * error. The first failure wins. `culprit` is a rank, or -1. */
+void transport_fail(transport *t, gradcomp_status status, int culprit, const char *text);
+/* GRADCOMP_OK, or the failure the job has had. */
+gradcomp_status transport_failure(const transport *t, gradcomp_error *err);
+
+/* Opens this rank's end of a channel between ranks[0..n-1] (world ranks; `me` is
+ * the index of this one). `id` must be the same on all of them and not used
+ * twice at a time. Local, makes no connection. A channel is used by one thread
+ * at a time; different channels are independent. */
+gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n, int me, channel **out,
+                             gradcomp_error *err);
+const gradcomp_links *channel_links(const channel *c);
+void channel_close(channel *c);
+/* Payload bytes sent on the channel so far; any thread. */
+uint64_t channel_sent(const channel *c);
+
+/* For a thread that serves whoever comes, and so waits for no one transfer: moves what can be
+ * moved, and when nothing could sleeps until something can, `fd` is readable (-1: none) or
+ * `seconds` have passed. Fails when the job has. channel_done() looks whether a transfer
+ * is complete and moves nothing. */
+gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error *err);
+int channel_done(const gradcomp_request *req);
+
+typedef struct transport_counts {
+	const char *transport;
+	uint64_t pairs, sent, received;
+} transport_counts;
+/* One row a kind of link that was used; returns how many (at most 4). */
+int transport_stats(const transport *t, transport_counts out[4]);
+
+/* What leads from rank a to rank b: as transport_kind(), for any two. */
+const char *transport_pair(const transport *t, int a, int b);
+
+typedef struct link_map_row {
+	const char *transport;
+	uint64_t pairs;      /* of ranks that use it when they talk to each other */
+	const char *why_not; /* when there are none */
+} link_map_row;
+/* Pairs take a while to count: of a job of more ranks nothing is said. */
+#define LINK_MAP_RANKS_MAX 4096
+/* One row a kind of link there is; returns how many (at most 4). */
+int transport_link_map(const transport *t, link_map_row out[4]);
+
+#endif

@@ -1,0 +1,180 @@
+/* The transport's insides, shared by the files of this folder.
+ *
+ * Threads. The application's threads use channels, one thread a channel at a
+ * time. The control thread owns the doors and serves the tree. What they share
+ * is under `lock`: the tree's sockets, the failure, parked connections and the
+ * list of channels. `failed` may be read without it. */
+#ifndef TRANSPORT_CORE_TRANSPORT_INTERNAL_H
+#define TRANSPORT_CORE_TRANSPORT_INTERNAL_H
+
+#include "transport/core/endpoint.h"
+#include "base/clock.h"
+#include "transport/core/emulate_latency.h"
+#include "transport/control/ctrl_msg.h"
+#include "transport/control/handshake.h"
+#include "transport/core/transport.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#define LISTENERS_MAX 5         /* listening sockets: one local, four for tcp */
+#define PENDING_MAX 64    /* connections that have not proved anything yet */
+#define PENDING_SECONDS 3.0
+#define CULPRIT_TEXT CTRL_MSG_TEXT
+#define TREE_OUT 1024
+
+/* A connection whose other end has not proved the secret yet. */
+typedef struct pending_conn {
+	int fd; /* -1: free */
+	int local, stage;
+	double deadline;
+	struct sockaddr_storage from;
+	unsigned have;
+	unsigned char in[HELLO_BYTES];
+	unsigned char hello[HELLO_BYTES], nonce[NONCE_BYTES];
+	int passed; /* a descriptor that came with the proof, or -1 */
+	uint64_t order;
+} pending_conn;
+
+typedef struct listener {
+	int fd[LISTENERS_MAX], local[LISTENERS_MAX], n;
+	pending_conn pending[PENDING_MAX];
+	uint64_t arrivals;
+	double shut_until; /* out of descriptors: no accept until then */
+	double log_window;
+	unsigned log_lines, log_hidden;
+} listener;
+
+/* An authenticated data connection that its channel has not taken yet. */
+typedef struct backlog {
+	struct backlog *next;
+	hello h;
+	int fd, passed;
+} backlog;
+
+/* A neighbour on the control tree. */
+typedef struct neighbour {
+	int rank; /* -1: there is none */
+	int fd;   /* -1: not connected */
+	int left; /* child: its subtree has entered the leave barrier */
+	double heard;
+	record_crypto *seal; /* NULL: frames go as they are */
+	unsigned have, unsent;
+	unsigned char in[CTRL_MSG_MAX], out[TREE_OUT];
+} neighbour;
+
+enum { TREE_PARENT, TREE_LEFT, TREE_RIGHT, TREE_NEIGHBOURS };
+
+enum { KIND_SHM, KIND_TCP, KIND_VERBS, KINDS };
+extern const char *const kind_name[KINDS];
+
+struct transport {
+	transport_options o;
+	char *interface, *allow;
+	int allow_shm, allow_tcp, allow_verbs;
+	delay delay;
+	int rank, nranks;
+	unsigned char *secret; /* of secret_alloc() */
+	unsigned char cookie[16]; /* what a peer reads to see whether it can */
+	char endpoint[TRANSPORT_ENDPOINT_MAX];
+	address own[ADDRESS_MAX];
+	int nown;
+
+	endpoint *endpoints;   /* of every rank */
+	int32_t *node; /* of every rank */
+	int nnodes;
+	int here;      /* ranks on this node */
+	int crowded;   /* more of them than CPUs */
+	int numa;      /* this machine has several memory nodes */
+
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	pthread_t thread;
+	int running, quit;
+	int forked;            /* this process is a fork of the rank */
+	transport *next_alive; /* forked.c */
+	int wake_fd;   /* eventfd: the control thread should look */
+	int failed_fd; /* eventfd: readable for ever once the job has failed */
+	atomic_int failed;
+	gradcomp_error failure;
+
+	listener listener;
+	neighbour tree[TREE_NEIGHBOURS];
+	int leaving, leave_sent, left;
+	backlog *backlog;
+	int nbacklog;
+	channel *channels;
+	struct {
+		atomic_uint_fast64_t pairs, sent, received;
+	} counts[KINDS];
+	struct verbs_device *verbs; /* NULL: not used */
+};
+
+/* transport.c: closes and frees all; no thread runs any more. */
+void transport_release(transport *t);
+
+/* roster.c: reads everybody's card. */
+gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp_error *err);
+
+/* door.c: accepting, on the control thread. */
+gradcomp_status listener_open(transport *t, char unix_name[ENDPOINT_UNIX_MAX], size_t *unix_bytes, gradcomp_error *err);
+void listener_close(transport *t);
+/* Adds its descriptors to p[]; returns how many (at most LISTENERS_MAX +
+ * PENDING_MAX). */
+struct pollfd;
+int listener_poll(transport *t, struct pollfd *p, double now);
+/* When the next stranger's time is up; 1e9 when there is none. */
+double listener_deadline(const transport *t);
+void listener_serve(transport *t, const struct pollfd *p, int n);
+
+/* stranger.c, on the control thread. */
+/* A free place, or that of whom the flood is taken out on. */
+pending_conn *pending_slot(transport *t);
+/* Reads on; hands the connection over once it has proved the secret. */
+void pending_serve(transport *t, pending_conn *s);
+/* Closes it; `why` is logged now and then, NULL is not. */
+void pending_drop(transport *t, pending_conn *s, const char *why);
+void pending_free(pending_conn *s);
+/* Tells of how many nothing was logged so far. */
+void pending_log_hidden(transport *t);
+
+/* connect.c: the other side of it, on the caller's thread: blocks until the
+ * connection stands, the transport fails or `deadline` has passed. `passed` is
+ * a descriptor to hand over (shm), or -1. */
+gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd,
+                             gradcomp_error *err);
+int connect_kind(const transport *t, int rank); /* KIND_*, or -1 */
+
+/* verbs_device.c: opens the device for verbs, where it is allowed; err says why
+ * there is none, which is logged. */
+gradcomp_status verbs_device_open(transport *t, gradcomp_error *err);
+void verbs_device_close(transport *t);
+/* Tells of ranks that verbs could lead to and does not. */
+void verbs_lacking(const transport *t);
+
+/* tree.c */
+void *tree_main(void *transport);
+/* Takes the connection to a neighbour, made with this greeting; -1 when that
+ * rank is none, or is connected already, or without memory. Locks. */
+int tree_attach(transport *t, int rank, int fd, const hello *h);
+/* Closes the connection, if there is one. */
+void tree_drop(neighbour *n);
+/* With the lock held: fails the job, unless it has failed or everybody has left. */
+void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text);
+/* With the lock held: enters or moves on the leave barrier. */
+void tree_leave(transport *t);
+/* With the lock held: writes what is still unsent, waiting at most `seconds`. */
+void tree_flush(transport *t, double seconds);
+void tree_wake(transport *t);
+
+/* forked.c: a process forked off a rank (a data loader's worker) holds copies of
+ * the rank's connections. They are closed there, so that the rank's death is
+ * seen, and the copy of the transport refuses to work. */
+void forked_watch(transport *t);
+void forked_forget(transport *t);
+
+/* channel.c: hands an authenticated connection over; takes ownership of both
+ * descriptors unless it returns -1 (too many wait already). Locks. */
+int channel_backlog(transport *t, const hello *h, int fd, int passed);
+
+#endif

@@ -1,0 +1,461 @@
+/* Links between ranks of one node: short messages go through a ring in shared
+ * memory, long ones are read by the receiver straight out of the sender's
+ * buffer where the kernel allows it. The local socket they were set up over
+ * carries wake-ups, one byte each, and shows when the peer is gone. */
+#define _GNU_SOURCE
+#include "transport/shm/shm_internal.h"
+
+#include "base/error.h"
+#include "transport/shm/numa.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#define RING_MOST (1u << 20)
+#define RING_LEAST (64u << 10)
+#define RINGS_BYTES (16u << 20) /* of one rank's outgoing rings, when it talks to all others here */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+/* A piece of a collective fits in a ring, so that neither side waits for the other
+ * within one; where every rank of a big node talks to all others their rings are
+ * not to need more than they have to say. */
+uint32_t shm_ring_bytes(const transport *t)
+{
+	uint32_t ring = RING_MOST;
+
+	while (ring > RING_LEAST && (uint64_t)ring * (unsigned)t->here > RINGS_BYTES)
+		ring /= 2;
+	return ring;
+}
+
+int shm_create(uint32_t ring, gradcomp_error *err)
+{
+	size_t bytes = RING_PAGE + 2 * (size_t)ring;
+	int fd = memfd_create("gradcomp", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd >= 0 && !ftruncate(fd, (off_t)bytes) && !fcntl(fd, F_ADD_SEALS, SEALS))
+		return fd;
+	error_errno(err, GRADCOMP_ERR_IO, "cannot make %zu bytes of shared memory", bytes);
+	if (fd >= 0)
+		close(fd);
+	return -1;
+}
+
+/* What the peer wrote into shared memory cannot be. */
+int shm_corrupt(peer_link *l)
+{
+	link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s has corrupted the memory it shares with rank %d", l->world,
+	          transport_host(l->c->t, l->world), l->c->t->rank);
+	return -1;
+}
+
+/* Reading the peer's memory may be forbidden, or its process number may mean
+ * somebody else here: whoever shows the cookie at the place told is the peer. */
+static void shm_probe(peer_link *l, shm *m)
+{
+	unsigned char want[16], found[16];
+	struct iovec local = {found, sizeof found}, remote = {NULL, sizeof found};
+	struct ucred cred;
+	socklen_t bytes = sizeof cred;
+
+	if (!atomic_load_explicit(&m->theirs->cookie_set, memory_order_acquire))
+		return;
+	m->probed = 1;
+	memcpy(want, m->theirs->cookie, sizeof want);
+	remote.iov_base = (void *)(uintptr_t)m->theirs->cookie_at;
+	if (!l->c->t->o.cma || getsockopt(l->fd[0], SOL_SOCKET, SO_PEERCRED, &cred, &bytes) || cred.pid <= 0)
+		return;
+	m->pid = cred.pid;
+	if (process_vm_readv(m->pid, &local, 1, &remote, 1, 0) != sizeof found || memcmp(want, found, sizeof want))
+		return;
+	m->reading = 1;
+	atomic_store_explicit(&m->mine->reads, 1, memory_order_release);
+}
+
+static int shm_move(peer_link *l, shm *m)
+{
+	int moved = l->send.head ? shm_push(l, m) : 0;
+
+	if (l->recv.head)
+		moved |= shm_pull(l, m);
+	return moved > 0;
+}
+
+static int shm_progress(peer_link *l)
+{
+	shm *m = l->impl;
+
+	if (!m->probed)
+		shm_probe(l, m);
+	if (shm_move(l, m))
+		return 1;
+	if (l->goodbye || !atomic_load_explicit(&m->theirs->goodbye, memory_order_acquire))
+		return 0;
+	/* What it sent before the goodbye is there by now. */
+	if (shm_move(l, m))
+		return 1;
+	l->goodbye = 1;
+	link_eof(l);
+	return 0;
+}
+
+static int shm_sleep(peer_link *l, struct pollfd *p)
+{
+	shm *m = l->impl;
+
+	atomic_store_explicit(&m->mine->want, (l->recv.head ? WANT_DATA : 0) | (l->send.head ? WANT_ROOM : 0),
+	                      memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	*p = (struct pollfd){l->fd[0], POLLIN, 0};
+	return 1;
+}
+
+static void shm_wake(peer_link *l, const struct pollfd *p, int n)
+{
+	shm *m = l->impl;
+	char bytes[64];
+	ssize_t got;
+
+	(void)n;
+	atomic_store_explicit(&m->mine->want, 0, memory_order_relaxed);
+	if (!p->revents)
+		return;
+	got = recv(l->fd[0], bytes, sizeof bytes, MSG_DONTWAIT);
+	if (!got || (got < 0 && errno != EAGAIN && errno != EINTR))
+		link_eof(l);
+}
+
+static void shm_revoke(peer_link *l)
+{
+	shm *m = l->impl;
+
+	/* The page is shared with the rank a process was forked off, too. */
+	if (l->c->t->forked)
+		return;
+	atomic_store_explicit(&m->mine->revoked, 1, memory_order_seq_cst);
+}
+
+static void shm_close(peer_link *l, int goodbye)
+{
+	shm *m = l->impl;
+
+	shm_revoke(l);
+	if (goodbye)
+		atomic_store_explicit(&m->mine->goodbye, 1, memory_order_release);
+	munmap(m->page, RING_PAGE + 2 * m->ring);
+	free(m->piece);
+	free(m);
+}
+
+static void shm_posted(peer_link *l, request *r)
+{
+	shm *m = l->impl;
+
+	if (r->sending && !m->cur)
+		m->cur = r;
+}
+
+static const link_ops shm_ops = {shm_posted, shm_progress, shm_sleep, shm_wake, shm_revoke, shm_close};
+
+/* The memory that came with the connection is what the peer made, not what it
+ * promised: of the right size, and never to become smaller under our hands. */
+static int shm_sound(int fd, size_t bytes)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && S_ISREG(st.st_mode) && st.st_size == (off_t)bytes &&
+	       (fcntl(fd, F_GET_SEALS) & SEALS) == SEALS;
+}
+
+int shm_open_link(peer_link *l)
+{
+	transport *t = l->c->t;
+	size_t bytes = RING_PAGE + 2 * (size_t)l->h.part;
+	int side = t->rank < l->world; /* 0: this rank connected */
+	void *map = MAP_FAILED;
+	shm *m;
+
+	if (!shm_sound(l->passed, bytes)) {
+		link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s offers unsound shared memory", l->world,
+		          transport_host(t, l->world));
+		return -1;
+	}
+	m = calloc(1, sizeof *m);
+	if (m)
+		map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, l->passed, 0);
+	if (map == MAP_FAILED) {
+		free(m);
+		link_fail_local(l, GRADCOMP_ERR_NOMEM, "cannot map %zu bytes shared with rank %d", bytes, l->world);
+		return -1;
+	}
+	close(l->passed);
+	l->passed = -1;
+	m->page = map;
+	m->ring = l->h.part;
+	m->mine = &m->page->side[side];
+	m->theirs = &m->page->side[!side];
+	m->out = (unsigned char *)map + RING_PAGE + (side ? m->ring : 0);
+	m->in = (unsigned char *)map + RING_PAGE + (side ? 0 : m->ring);
+	/* Whoever reads waits for memory, whoever writes does not. */
+	if (t->numa)
+		numa_near(m->in, m->ring);
+	memcpy(m->mine->cookie, t->cookie, sizeof t->cookie);
+	m->mine->cookie_at = (uintptr_t)t->cookie;
+	atomic_store_explicit(&m->mine->cookie_set, 1, memory_order_release);
+	l->impl = m;
+	l->ops = &shm_ops;
+	return 0;
+}
+
+/* The sending side of shared memory: a short message is copied into the ring, of
+ * a long one the ring holds the address, and the peer says when it has read it. */
+
+
+#define INLINE_BYTES (8u << 10)  /* longer ones are read where that works */
+
+static void shm_copy_in(shm *m, const void *src, size_t n)
+{
+	size_t at = m->head & (m->ring - 1), first = n < m->ring - at ? n : m->ring - at;
+
+	memcpy(m->out + at, src, first);
+	memcpy(m->out, (const unsigned char *)src + first, n - first);
+}
+
+static void shm_publish(peer_link *l, shm *m, size_t bytes)
+{
+	m->head += (bytes + 15) & ~(size_t)15;
+	atomic_store_explicit(&m->mine->head, m->head, memory_order_release);
+	shm_bell(l, m, WANT_DATA);
+}
+
+/* Free bytes of the outgoing ring, or -1. */
+static int64_t shm_room(peer_link *l, shm *m, uint64_t need)
+{
+	int64_t used = ring_used(m->head, m->seen_tail, m->ring);
+
+	if ((int64_t)m->ring - used >= (int64_t)need)
+		return (int64_t)m->ring - used;
+	m->seen_tail = atomic_load_explicit(&m->theirs->tail, memory_order_acquire);
+	used = ring_used(m->head, m->seen_tail, m->ring);
+	return used < 0 ? shm_corrupt(l) : (int64_t)m->ring - used;
+}
+
+/* Sends whose buffers the peer has read. */
+static int shm_acks(peer_link *l, shm *m)
+{
+	uint64_t taken = atomic_load_explicit(&m->theirs->taken, memory_order_acquire);
+	int moved = 0;
+
+	if (taken > m->tickets)
+		return shm_corrupt(l);
+	while (l->send.head && l->send.head != m->cur && l->send.head->first <= taken) {
+		link_done(l->send.head);
+		moved = 1;
+	}
+	return moved;
+}
+
+int shm_push(peer_link *l, shm *m)
+{
+	int moved = l->send.head != m->cur ? shm_acks(l, m) : 0;
+
+	while (moved >= 0 && m->cur) {
+		request *r = m->cur;
+		int offer = r->bytes > INLINE_BYTES && atomic_load_explicit(&m->theirs->reads, memory_order_acquire);
+		head h = {MESSAGE_INLINE, r->seq, r->bytes};
+		int64_t room;
+		size_t n;
+
+		if (!m->put && !r->checked) {
+			room = shm_room(l, m, 2 * HEAD_BYTES);
+			if (room < 2 * HEAD_BYTES)
+				return room < 0 ? -1 : moved;
+			if (offer) {
+				uint64_t at[4] = {0, 0, (uintptr_t)r->buf, 0};
+
+				h.magic = MESSAGE_READ;
+				memcpy(at, &h, sizeof h);
+				shm_copy_in(m, at, sizeof at);
+				r->first = ++m->tickets;
+				m->cur = r->next;
+				shm_publish(l, m, sizeof at);
+				moved = 1;
+				continue;
+			}
+			shm_copy_in(m, &h, sizeof h);
+			r->checked = 1;
+			/* Header and a short payload become visible together. */
+			m->head += HEAD_BYTES;
+			n = r->bytes < (size_t)room - HEAD_BYTES ? r->bytes : (size_t)room - HEAD_BYTES;
+			if (n > COPY_PIECE)
+				n = COPY_PIECE;
+		} else {
+			n = r->bytes - m->put < COPY_PIECE ? r->bytes - m->put : COPY_PIECE;
+			room = shm_room(l, m, n);
+			if (room <= 0)
+				return room < 0 ? -1 : moved;
+			n = n < (size_t)room ? n : (size_t)room;
+		}
+		shm_copy_in(m, r->buf + m->put, n);
+		m->put += n;
+		if (m->put == r->bytes) {
+			m->cur = r->next;
+			m->put = 0;
+		}
+		shm_publish(l, m, n);
+		moved = 1;
+		if (m->cur != r)
+			link_done(r);
+	}
+	return moved;
+}
+
+/* The receiving side of shared memory: a message's head says whether its bytes
+ * follow in the ring or are read out of the sender's buffer. */
+
+
+#define READ_PIECE (1u << 20)    /* read before other links have their turn */
+
+static void shm_take(peer_link *l, shm *m, size_t bytes)
+{
+	m->tail += (bytes + 15) & ~(size_t)15;
+	atomic_store_explicit(&m->mine->tail, m->tail, memory_order_release);
+	shm_bell(l, m, WANT_ROOM);
+}
+
+/* Bytes that can be taken out of the incoming ring, or -1. */
+static int64_t shm_data(peer_link *l, shm *m, uint64_t need)
+{
+	if (m->seen_head - m->tail < need) {
+		m->seen_head = atomic_load_explicit(&m->theirs->head, memory_order_acquire);
+		if (ring_used(m->seen_head, m->tail, m->ring) < 0)
+			return shm_corrupt(l);
+	}
+	return (int64_t)(m->seen_head - m->tail);
+}
+
+static void shm_deliver(peer_link *l, request *r, size_t at, const void *src, size_t n)
+{
+	if (r->reduce)
+		link_reduce(l, r, at, src, n);
+	else
+		memcpy(r->buf + at, src, n);
+}
+
+/* The head of the next message. 1, 0 (not there yet), or -1. */
+static int shm_open_message(peer_link *l, shm *m, request *r)
+{
+	const uint64_t mask = m->ring - 1;
+	int64_t data = shm_data(l, m, HEAD_BYTES);
+	head h;
+
+	if (data < HEAD_BYTES)
+		return data < 0 ? -1 : 0;
+	memcpy(&h, m->in + (m->tail & mask), sizeof h);
+	if (h.magic != MESSAGE_INLINE && h.magic != MESSAGE_READ)
+		return shm_corrupt(l);
+	if (link_check(l, r, h.seq, h.bytes))
+		return -1;
+	m->from = 0;
+	m->got = 0;
+	if (h.magic == MESSAGE_READ) {
+		data = shm_data(l, m, 2 * HEAD_BYTES);
+		if (data < 2 * HEAD_BYTES)
+			return data < 0 ? -1 : 0;
+		memcpy(&m->from, m->in + ((m->tail + HEAD_BYTES) & mask), sizeof m->from);
+		if (!m->from || !m->reading)
+			return shm_corrupt(l);
+		shm_take(l, m, 2 * HEAD_BYTES);
+	} else {
+		/* Made known to the producer with the payload. */
+		m->tail += HEAD_BYTES;
+		if (!r->bytes)
+			shm_take(l, m, 0);
+	}
+	r->checked = 1;
+	return 1;
+}
+
+static int shm_pull_inline(peer_link *l, shm *m, request *r)
+{
+	size_t left = r->bytes - m->got, at = m->tail & (m->ring - 1), first, n;
+	int64_t data = shm_data(l, m, left < COPY_PIECE ? left : COPY_PIECE);
+
+	if (data <= 0)
+		return (int)data;
+	n = left < (size_t)data ? left : (size_t)data;
+	if (n > COPY_PIECE)
+		n = COPY_PIECE;
+	first = n < m->ring - at ? n : m->ring - at;
+	shm_deliver(l, r, m->got, m->in + at, first);
+	if (n > first)
+		shm_deliver(l, r, m->got + first, m->in, n - first);
+	m->got += n;
+	shm_take(l, m, n);
+	return 1;
+}
+
+static int shm_pull_read(peer_link *l, shm *m, request *r)
+{
+	size_t left = r->bytes - m->got, n = r->reduce ? REDUCE_PIECE : READ_PIECE;
+	struct iovec local, remote = {(void *)(uintptr_t)(m->from + m->got), left < n ? left : n};
+	ssize_t got;
+
+	if (r->reduce && !m->piece && !(m->piece = aligned_alloc(64, REDUCE_PIECE))) {
+		link_fail_local(l, GRADCOMP_ERR_NOMEM, "no memory to receive from rank %d", l->world);
+		return -1;
+	}
+	local = (struct iovec){r->reduce ? m->piece : r->buf + m->got, remote.iov_len};
+	got = process_vm_readv(m->pid, &local, 1, &remote, 1, 0);
+	/* The sender says first that its buffers are free, then reuses them. */
+	atomic_thread_fence(memory_order_seq_cst);
+	if ((got < 0 && errno == ESRCH) || atomic_load_explicit(&m->theirs->revoked, memory_order_acquire)) {
+		link_eof(l);
+		return -1;
+	}
+	if (got == (ssize_t)remote.iov_len) {
+		if (r->reduce)
+			link_reduce(l, r, m->got, m->piece, (size_t)got);
+		m->got += (size_t)got;
+		return 1;
+	}
+	link_fail(l, GRADCOMP_ERR_IO, "cannot read %zu bytes of rank %d on %s: %s", remote.iov_len, l->world,
+	          transport_host(l->c->t, l->world), got < 0 ? strerror(errno) : "short read");
+	return -1;
+}
+
+int shm_pull(peer_link *l, shm *m)
+{
+	int moved = 0, got = 1;
+	size_t turn = 0;
+
+	while (got > 0 && l->recv.head && turn < READ_PIECE) {
+		request *r = l->recv.head;
+
+		if (!r->checked) {
+			got = shm_open_message(l, m, r);
+		} else {
+			size_t before = m->got;
+
+			got = m->from ? shm_pull_read(l, m, r) : shm_pull_inline(l, m, r);
+			turn += m->got - before;
+		}
+		moved |= got > 0;
+		if (got <= 0 || m->got < r->bytes)
+			continue;
+		if (m->from) {
+			atomic_store_explicit(&m->mine->taken, ++m->taken, memory_order_release);
+			shm_bell(l, m, WANT_ROOM);
+			m->from = 0;
+		}
+		link_done(r);
+	}
+	return moved;
+}

@@ -1,0 +1,89 @@
+/* How a message over tcp is cut: parts go round the streams and are numbered
+ * through all messages, so short messages use the streams in turn too. Both ends
+ * compute which part goes where from the posted lengths. tcp.c moves the bytes as
+ * they are, sealed.c in records. */
+#ifndef TRANSPORT_TCP_STRIPING_H
+#define TRANSPORT_TCP_STRIPING_H
+
+#include "transport/core/link.h"
+#include "transport/core/wire.h"
+
+#define HEAD_BYTES 16
+#define MESSAGE_MAGIC 0x4d434731u /* "1GCM" */
+#define GOODBYE_MAGIC 0x42434731u /* "1GCB" */
+#define TURN_BYTES (1u << 20) /* moved on a stream before others have their turn */
+#define BULK_BYTES (32u << 10)
+
+typedef struct cursor {
+	request *r; /* NULL: at the end of the queue */
+	uint64_t part;
+	size_t off; /* bytes of the part gone by; the header counts in part 0 */
+} cursor;
+
+typedef struct stream {
+	cursor out, in;
+	unsigned char head[HEAD_BYTES];
+	struct secure_stream *secure_stream; /* of sealed.c; NULL: bytes go as they are */
+	struct zerocopy *zero; /* NULL: what is sent is copied */
+	unsigned char *piece; /* what came for a receive that reduces */
+	size_t filled;
+} stream;
+
+typedef struct tcp {
+	int n;
+	size_t part;
+	uint64_t out_parts, in_parts; /* parts of all messages posted so far */
+	stream s[];
+} tcp;
+
+/* Puts the cursor on the first part for stream i at or after request r. */
+static inline void tcp_seek(const tcp *t, cursor *c, unsigned i, request *r)
+{
+	unsigned n = (unsigned)t->n;
+
+	c->off = 0;
+	for (c->r = r; c->r; c->r = c->r->next) {
+		c->part = (i + n - c->r->first % n) % n;
+		if (c->part < c->r->parts)
+			return;
+	}
+}
+
+static inline void tcp_advance(const tcp *t, cursor *c, unsigned i)
+{
+	c->part += (unsigned)t->n;
+	c->off = 0;
+	if (c->part >= c->r->parts)
+		tcp_seek(t, c, i, c->r->next);
+}
+
+/* Where the cursor's part lies: its place in the message and its length. */
+static inline size_t tcp_chunk(const tcp *t, const cursor *c, size_t *bytes)
+{
+	size_t at = c->part * t->part;
+
+	*bytes = c->r->bytes - at < t->part ? c->r->bytes - at : t->part;
+	return at;
+}
+
+static inline void tcp_head(unsigned char head[HEAD_BYTES], uint32_t magic, uint32_t seq, uint64_t bytes)
+{
+	put32(head, magic);
+	put32(head + 4, seq);
+	put64(head + 8, bytes);
+}
+
+/* tcp.c */
+/* The link's streams, with nothing on them yet; NULL with the job failed. */
+tcp *tcp_new(peer_link *l);
+/* A turn of every stream. */
+typedef int tcp_move(peer_link *l, tcp *t, unsigned i);
+int tcp_turn(peer_link *l, tcp_move *push, tcp_move *pull);
+/* As in link_ops. */
+void tcp_posted(peer_link *l, request *r);
+int tcp_sleep(peer_link *l, struct pollfd *p);
+void tcp_revoke(peer_link *l);
+/* The header of the message at the cursor is whole. 0 when it fits. */
+int tcp_accept(peer_link *l, request *r, const unsigned char head[HEAD_BYTES]);
+
+#endif

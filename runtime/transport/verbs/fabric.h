@@ -1,0 +1,94 @@
+/* What links over verbs need of a device that reads and writes memory of other
+ * machines: open, register, connect, post, poll. The module transport/verbs.so
+ * offers it over libibverbs (verbs/), so that nothing else knows that library; tests
+ * offer other fabrics.
+ *
+ * A device may be used by several threads; a queue (a connected pair's end with its
+ * completions) by one at a time. Posting functions return 0 or an errno. */
+#ifndef TRANSPORT_VERBS_FABRIC_H
+#define TRANSPORT_VERBS_FABRIC_H
+
+#include "gradcomp/abi.h"
+
+#define FABRIC_VERSION 1u
+#define FABRIC_MODULE "transport/verbs.so"
+#define FABRIC_SYMBOL "gradcomp_transport_verbs"
+#define FABRIC_KEY 32
+#define FABRIC_OWN 12
+
+typedef struct fabric_choice {
+	const char *device; /* NAME, NAME:PORT or "auto" */
+	int gid;            /* index, or -1: chosen */
+	int nown;           /* addresses of the interfaces that may be used, as GIDs, best first */
+	unsigned char own[FABRIC_OWN][16];
+	int only_own; /* no other address will do */
+} fabric_choice;
+
+typedef struct fabric_facts {
+	char name[80];        /* device, port and GID index, for messages */
+	char key[FABRIC_KEY]; /* two ends with the same key may reach each other */
+	uint64_t most;        /* bytes of the longest transfer */
+	int foreign;          /* memory that others allocated can be registered safely */
+} fabric_facts;
+
+/* Where an end of a connection is found. */
+typedef struct fabric_end {
+	unsigned char gid[16];
+	uint32_t number; /* of its queue pair */
+	uint32_t first;  /* number of its first packet, 24 bits */
+	uint16_t lid;
+	uint8_t mtu; /* code, 1 to 5: 256 to 4096 bytes */
+} fabric_end;
+
+typedef struct fabric_memory {
+	void *handle;
+	uint32_t local, remote; /* its keys */
+} fabric_memory;
+
+typedef enum fabric_result {
+	FABRIC_DONE = 0,
+	FABRIC_SILENT, /* the other end does not answer any more */
+	FABRIC_DENIED, /* memory was touched that its key does not open */
+	FABRIC_BROKEN  /* anything else; the queue is of no use any more */
+} fabric_result;
+
+typedef struct fabric_event {
+	uint64_t id; /* as posted */
+	fabric_result result;
+	int written;    /* of a receive: a write with a value, and no message */
+	uint32_t bytes; /* of a receive */
+	uint32_t value;
+	const char *why; /* words for the result; static */
+} fabric_event;
+
+typedef struct fabric_ops {
+	uint32_t struct_size, version;
+	gradcomp_status (*open)(const fabric_choice *choice, void **device, fabric_facts *facts, gradcomp_error *err);
+	void (*close)(void *device);
+	/* Others may write to it when they know its remote key. RANGE: the limit of
+	 * locked memory does not allow it. */
+	gradcomp_status (*reg)(void *device, void *at, size_t bytes, fabric_memory *out, gradcomp_error *err);
+	void (*unreg)(void *device, fabric_memory *m);
+
+	/* Takes up to `sends` sends and writes and `receives` receives at a time.
+	 * Receives can be posted at once. *fd becomes readable as arm() says. */
+	gradcomp_status (*queue)(void *device, unsigned sends, unsigned receives, void **queue, fabric_end *mine,
+	                         int *fd, gradcomp_error *err);
+	/* `seconds`: about when the other end's silence becomes FABRIC_SILENT. */
+	gradcomp_status (*connect)(void *queue, const fabric_end *peer, double seconds, gradcomp_error *err);
+	int (*receive)(void *queue, uint64_t id, void *at, uint32_t bytes, uint32_t local);
+	int (*send)(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local);
+	/* Into the peer's memory; with a value (`tell`) it takes one of the peer's
+	 * receives. What was posted before is there by then. */
+	int (*write)(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local, uint64_t to,
+	             uint32_t remote, int tell, uint32_t value);
+	/* How many events, or -1. */
+	int (*poll)(void *queue, fabric_event *out, int most);
+	/* The next event makes fd readable, until heard() is called. */
+	int (*arm)(void *queue);
+	void (*heard)(void *queue);
+	/* Nothing of the queue touches memory any more when it returns. */
+	void (*unqueue)(void *queue);
+} fabric_ops;
+
+#endif

@@ -1,0 +1,172 @@
+/* Links over verbs, as their files see them: verbs.c is the link, verbs_setup.c
+ * brings two queue pairs together or falls back to tcp, verbs_send.c and
+ * verbs_receive.c move messages, verbs_device.c has the device and the pool. The
+ * messages are in doc/wire-format.md.
+ *
+ * Whatever a link may have in flight has its place from the beginning: a peer never
+ * sends what there is no receive for, and nothing is allocated while messages move. */
+#ifndef TRANSPORT_VERBS_VERBS_INTERNAL_H
+#define TRANSPORT_VERBS_VERBS_INTERNAL_H
+
+#include "transport/verbs/fabric.h"
+#include "transport/core/link.h"
+
+#define ROOM_BYTES 4096 /* of one receive */
+#define VERBS_HEAD 48
+#define EAGER_BYTES (ROOM_BYTES - VERBS_HEAD) /* longer messages are written */
+#define PIECE_BYTES (32u << 10) /* of what is copied through the pool */
+#define DIRECT_BYTES (1u << 20) /* granted at a time of memory that is registered */
+#define REGISTER_BYTES (128u << 10) /* shorter messages are copied */
+
+#define CREDITS 16 /* messages the peer may send ahead of their receives being posted */
+#define WINDOW 4   /* pieces granted and not written yet, each way */
+#define NEWS 4     /* messages that only bring credit */
+/* A peer's messages, grants and news, and its writes, each of which takes one. */
+#define RECEIVES (CREDITS + 2 * WINDOW + NEWS)
+#define SENDS (CREDITS + WINDOW + NEWS)
+#define BLOCK_BYTES ((RECEIVES + SENDS) * ROOM_BYTES + 2 * WINDOW * PIECE_BYTES)
+
+/* Messages whose memory may be registered at a time: those with pieces granted or
+ * written, and one more each way. */
+#define REGIONS (2 * (2 * WINDOW + 1))
+
+#define VERBS_FRAME 256 /* of setting up */
+#define VERBS_WHY 208
+
+enum { MESSAGE_EAGER = 1, MESSAGE_OFFER, MESSAGE_GRANT, MESSAGE_NEWS, MESSAGE_PROBE };
+/* What an event was posted for: stands in its id, above the index. */
+enum { ID_RECEIVE = 1, ID_DATA, ID_CONTROL, ID_WRITE };
+
+/* Registered memory of one link. */
+typedef struct verbs_block {
+	struct verbs_block *next;
+	unsigned char *base;
+	fabric_memory memory;
+} verbs_block;
+
+typedef struct verbs_device {
+	const fabric_ops *f;
+	void *device;
+	fabric_facts facts;
+	pthread_mutex_t lock; /* of what follows */
+	verbs_block *spare;
+	size_t used, limit;
+	atomic_int copies; /* the caller's memory could not be registered once */
+} verbs_device;
+
+/* A piece of a message this side receives, told to the peer. */
+typedef struct grant {
+	request *r; /* NULL: free */
+	size_t at, bytes;
+	int staged; /* it arrives in the pool */
+} grant;
+
+/* A piece the peer has asked for. */
+typedef struct duty {
+	uint32_t seq, slot, key;
+	uint64_t total, at, bytes, to;
+	uint64_t done; /* bytes of it that are being written */
+} duty;
+
+/* A write in flight. */
+typedef struct writing {
+	request *r; /* NULL: free */
+	size_t bytes;
+} writing;
+
+typedef struct verbs {
+	verbs_device *d;
+	void *queue; /* NULL: there is none, or none any more */
+	verbs_block *block;
+	int fd, armed, broken;
+
+	/* Sending. */
+	request *next_send; /* the first whose header has not gone */
+	uint32_t sent, taken; /* messages with credit sent; those the peer has freed */
+	unsigned free_slots, data_slots;
+	uint8_t slot[SENDS];
+	duty duties[WINDOW];
+	unsigned nduties;
+	writing writes[WINDOW];
+	unsigned nwrites;
+
+	/* Receiving. */
+	request *next_match; /* the first whose header has not come */
+	request *next_grant; /* the first that is written and not wholly granted */
+	uint8_t held[CREDITS];
+	uint32_t held_bytes[CREDITS];
+	unsigned first_held, nheld;
+	uint32_t freed, told;
+	grant grants[WINDOW];
+
+	fabric_memory region[REGIONS]; /* handle NULL: free */
+
+	/* Setting up. */
+	fabric_end mine;
+	int said, heard, probed;
+	double deadline;
+	unsigned have, unsent; /* have: of a goodbye, later */
+	uint32_t received;     /* by a peer that has said goodbye: messages */
+	unsigned char in[VERBS_FRAME], out[4 * VERBS_FRAME];
+	char why[VERBS_WHY];
+} verbs;
+
+static inline unsigned char *verbs_room(const verbs *v, unsigned receive)
+{
+	return v->block->base + (size_t)receive * ROOM_BYTES;
+}
+
+static inline unsigned char *verbs_slot(const verbs *v, unsigned send)
+{
+	return v->block->base + (size_t)(RECEIVES + send) * ROOM_BYTES;
+}
+
+/* Piece i of those that arrive (0) or leave (1). */
+static inline unsigned char *verbs_piece(const verbs *v, int leaving, unsigned i)
+{
+	return v->block->base + (size_t)(RECEIVES + SENDS) * ROOM_BYTES +
+	       (size_t)(leaving ? WINDOW + i : i) * PIECE_BYTES;
+}
+
+/* verbs.c: takes over the link; nothing happens when that is not possible, and
+ * messages go over tcp. */
+void verbs_begin(peer_link *l, verbs *v);
+/* Everything that has happened; a number, or -1 with the job failed. */
+int verbs_events(peer_link *l, verbs *v);
+/* The queue takes no more, or what the peer sent cannot be. -1 with the job failed. */
+int verbs_refused(peer_link *l, int error);
+int verbs_corrupt(peer_link *l);
+static inline int verbs_usable(const verbs *v)
+{
+	return v->queue && !v->broken;
+}
+
+/* 0 or an errno; verbs_repost() fails the job then. */
+int verbs_post_receive(verbs *v, unsigned i);
+int verbs_repost(peer_link *l, verbs *v, unsigned i);
+int verbs_sleep(peer_link *l, struct pollfd *p);
+void verbs_free(peer_link *l, verbs *v);
+
+/* verbs_send.c */
+int verbs_push(peer_link *l, verbs *v);
+/* A message without payload; 1 when it went, 0 when there is no slot now. */
+int verbs_control(peer_link *l, verbs *v, uint32_t kind, const duty *d);
+int verbs_grant_came(peer_link *l, verbs *v, const unsigned char *head);
+int verbs_written(peer_link *l, verbs *v, unsigned i);
+/* The peer has made `freed` receives free since the beginning. */
+int verbs_credit(peer_link *l, verbs *v, uint32_t freed);
+
+/* verbs_receive.c */
+int verbs_pull(peer_link *l, verbs *v);
+int verbs_message_came(peer_link *l, verbs *v, unsigned receive, uint32_t bytes);
+int verbs_piece_came(peer_link *l, verbs *v, const fabric_event *e);
+
+/* verbs_device.c */
+/* A block for a link, from the pool; NULL with the reason. */
+verbs_block *verbs_block_take(verbs_device *d, gradcomp_error *err);
+void verbs_block_give(verbs_device *d, verbs_block *b);
+/* The registration of a long message's memory; NULL when it has to be copied. */
+const fabric_memory *verbs_register(peer_link *l, verbs *v, request *r);
+void verbs_unregister(verbs *v, request *r);
+
+#endif

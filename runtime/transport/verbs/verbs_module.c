@@ -1,0 +1,58 @@
+#include "transport/verbs/verbs_module.h"
+
+#include "base/error.h"
+#include "plugin/registry.h"
+#include "transport/verbs/fabric.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICES "/sys/class/infiniband"
+
+static int device_there(void)
+{
+	DIR *dir = opendir(DEVICES);
+	int there = 0;
+
+	for (struct dirent *e; dir && !there && (e = readdir(dir));)
+		there = e->d_name[0] != '.';
+	if (dir)
+		closedir(dir);
+	return there;
+}
+
+static const fabric_ops *verbs_module(const config *c, gradcomp_error *why)
+{
+	const fabric_ops *f;
+	const void *symbol;
+
+	if (!strstr(config_str(c, "transport.allow"), "verbs")) {
+		error_set(why, GRADCOMP_ERR_NOTFOUND, "transport.allow=%s", config_str(c, "transport.allow"));
+		return NULL;
+	}
+	if (!device_there()) {
+		error_set(why, GRADCOMP_ERR_NOTFOUND, "this machine has no RDMA device (%s)", DEVICES);
+		return NULL;
+	}
+	if (registry_module(c, FABRIC_MODULE, FABRIC_SYMBOL, &symbol, why))
+		return NULL;
+	f = symbol;
+	if (f->version == FABRIC_VERSION && f->struct_size == sizeof *f)
+		return f;
+	error_set(why, GRADCOMP_ERR_ABI, "%s is of version %u, this library wants %u: install both from one build",
+	          FABRIC_MODULE, f->version, FABRIC_VERSION);
+	return NULL;
+}
+
+void verbs_options(const config *c, transport_options *o, gradcomp_error *why)
+{
+	const char *gid = config_str(c, "transport.verbs_gid");
+
+	o->verbs_named = strcmp(config_origin(c, "transport.allow"), "default") != 0;
+	o->verbs_device = config_str(c, "transport.verbs_device");
+	o->verbs_gid = strcmp(gid, "auto") ? atoi(gid) : -1;
+	o->verbs_memory = (size_t)config_int(c, "transport.verbs_memory");
+	o->fabric = verbs_module(c, why);
+	o->verbs_missing = why->text;
+}

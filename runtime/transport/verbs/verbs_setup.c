@@ -1,0 +1,299 @@
+/* How two ranks bring their queue pairs together, over the connection their greeting
+ * has proved: each tells where its own is, connects to the other's, and sends one
+ * message through it as a test of the path. When anything fails, on either side, both
+ * go on over tcp on that same connection. It stays open in any case: its end is how
+ * the death of a peer is seen at once. The frames are in doc/wire-format.md. */
+#define _GNU_SOURCE
+#include "transport/verbs/verbs_internal.h"
+
+#include "base/error.h"
+#include "transport/core/wire.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#define FRAME_MAGIC 0x56434731u /* "1GCV" */
+#define PATH_SECONDS 5.0
+#define WHY_AT 48
+_Static_assert(WHY_AT + VERBS_WHY == VERBS_FRAME, "as in doc/wire-format.md");
+
+enum { SETUP_NOTHING, SETUP_INFO, SETUP_UP, SETUP_GO, SETUP_NO };
+
+static void setup_say(verbs *v, int kind)
+{
+	unsigned char *p = v->out + v->unsent;
+
+	memset(p, 0, VERBS_FRAME);
+	put32(p, FRAME_MAGIC);
+	p[4] = (unsigned char)kind;
+	if (kind == SETUP_INFO) {
+		p[5] = v->mine.mtu;
+		p[6] = (unsigned char)(v->mine.lid & 0xff);
+		p[7] = (unsigned char)(v->mine.lid >> 8);
+		put32(p + 8, v->mine.number);
+		put32(p + 12, v->mine.first);
+		memcpy(p + 16, v->mine.gid, 16);
+		put32(p + 32, ROOM_BYTES);
+		put32(p + 36, CREDITS);
+		put32(p + 40, WINDOW);
+		put32(p + 44, EAGER_BYTES);
+	} else if (kind == SETUP_NO) {
+		memcpy(p + WHY_AT, v->why, VERBS_WHY);
+	}
+	v->unsent += VERBS_FRAME;
+	v->said = kind;
+}
+
+/* This side will not: a reason of its own, once. */
+static void setup_refuse(verbs *v, const char *why)
+{
+	if (v->said == SETUP_NO)
+		return;
+	snprintf(v->why, sizeof v->why, "%.*s", VERBS_WHY - 1, why);
+	setup_say(v, SETUP_NO);
+}
+
+static void setup_probe(peer_link *l, verbs *v)
+{
+	if (verbs_control(l, v, MESSAGE_PROBE, NULL) != 1)
+		return;
+	v->probed = 1;
+	v->deadline = clock_now() + PATH_SECONDS;
+}
+
+/* -1 when the frame cannot be. */
+static int setup_frame(peer_link *l, verbs *v)
+{
+	const unsigned char *p = v->in;
+	fabric_end peer = {.mtu = p[5], .lid = (uint16_t)(p[6] | p[7] << 8), .number = get32(p + 8), .first = get32(p + 12)};
+	int kind = p[4], refused = v->said == SETUP_NO;
+	gradcomp_error err;
+
+	if (get32(p) != FRAME_MAGIC || (kind != SETUP_NO && kind != v->heard + 1) || kind > SETUP_NO)
+		return -1;
+	v->heard = kind;
+	if (refused)
+		return 0;
+	if (kind == SETUP_INFO) {
+		memcpy(peer.gid, p + 16, sizeof peer.gid);
+		if (get32(p + 32) != ROOM_BYTES || get32(p + 36) != CREDITS || get32(p + 40) != WINDOW ||
+		    get32(p + 44) != EAGER_BYTES || peer.mtu < 1 || peer.mtu > 5 || peer.first >> 24)
+			setup_refuse(v, "the two sides do not agree on sizes");
+		else if (v->d->f->connect(v->queue, &peer, l->c->t->o.timeout, &err))
+			setup_refuse(v, err.text);
+		else
+			setup_say(v, SETUP_UP);
+	} else if (kind == SETUP_UP) {
+		setup_probe(l, v);
+	} else if (kind == SETUP_NO) {
+		char why[VERBS_WHY];
+
+		memcpy(why, p + WHY_AT, sizeof why);
+		why[sizeof why - 1] = '\0';
+		for (char *c = why; *c; c++)
+			if (*c < ' ' || *c > '~')
+				*c = '?';
+		setup_refuse(v, why[0] ? why : "the other side does not want to");
+	}
+	return 0;
+}
+
+static int setup_read(peer_link *l, verbs *v)
+{
+	ssize_t n = recv(l->fd[0], v->in + v->have, VERBS_FRAME - v->have, MSG_DONTWAIT);
+
+	if (n <= 0) {
+		if (!n || (errno != EAGAIN && errno != EINTR))
+			link_eof(l);
+		return 0;
+	}
+	v->have += (unsigned)n;
+	if (v->have == VERBS_FRAME) {
+		v->have = 0;
+		if (setup_frame(l, v)) {
+			link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sets up verbs in a way that cannot be", l->world,
+			          transport_host(l->c->t, l->world));
+			return 0;
+		}
+	}
+	return 1;
+}
+
+static int setup_write(peer_link *l, verbs *v)
+{
+	ssize_t n = v->unsent ? send(l->fd[0], v->out, v->unsent, MSG_NOSIGNAL | MSG_DONTWAIT) : 0;
+
+	if (n < 0 && errno != EAGAIN && errno != EINTR)
+		link_eof(l);
+	if (n <= 0)
+		return 0;
+	v->unsent -= (unsigned)n;
+	memmove(v->out, v->out + n, v->unsent);
+	return 1;
+}
+
+/* The test of the path: answered by the peer's adapter, whatever its process does. */
+static int setup_path(peer_link *l, verbs *v)
+{
+	fabric_event e;
+	char why[80];
+	int n = v->d->f->poll(v->queue, &e, 1);
+
+	if (n > 0 && e.result != FABRIC_DONE) {
+		snprintf(why, sizeof why, "its path test failed: %.50s", e.why);
+		setup_refuse(v, why);
+	} else if (n > 0 && e.id >> 8 == ID_CONTROL) {
+		v->slot[v->free_slots++] = (uint8_t)(e.id & 0xff);
+		v->probed = 0;
+		setup_say(v, SETUP_GO);
+	} else if (n > 0) {
+		/* The peer's own test. */
+		if (verbs_message_came(l, v, (unsigned)(e.id & 0xff), e.bytes))
+			return 0;
+	} else if (v->probed && clock_now() > v->deadline) {
+		snprintf(why, sizeof why, "its path test got no answer in %g s", PATH_SECONDS);
+		setup_refuse(v, why);
+	}
+	return n > 0;
+}
+
+static void setup_to_tcp(peer_link *l, verbs *v)
+{
+	transport *t = l->c->t;
+
+	int known = atomic_exchange(&t->endpoints[l->world].no_verbs, 1);
+
+	if (!t->allow_tcp) {
+		link_fail(l, GRADCOMP_ERR_UNSUPPORTED,
+		          "verbs does not lead from rank %d on %s to rank %d on %s (%s), and transport.allow=%s forbids tcp",
+		          t->rank, transport_host(t, t->rank), l->world, transport_host(t, l->world), v->why, t->allow);
+		return;
+	}
+	/* One side tells. */
+	log_line(t->o.log, known || t->rank < l->world ? GRADCOMP_LOG_DEBUG : GRADCOMP_LOG_WARN,
+	         "tcp is used between rank %d on %s and rank %d on %s, not verbs: %s", t->rank,
+	         transport_host(t, t->rank), l->world, transport_host(t, l->world), v->why);
+	if (v->queue)
+		v->d->f->unqueue(v->queue);
+	verbs_free(l, v);
+	l->impl = NULL;
+	l->kind = KIND_TCP;
+	if (!tcp_open(l))
+		link_begin(l);
+}
+
+static int setup_progress(peer_link *l)
+{
+	verbs *v = l->impl;
+	int moved = setup_read(l, v);
+
+	if (atomic_load(&l->c->t->failed))
+		return 0;
+	if (v->queue && (v->probed || v->said >= SETUP_UP) && v->said != SETUP_NO)
+		moved |= setup_path(l, v);
+	if (v->unsent)
+		moved |= setup_write(l, v);
+	if (v->unsent || atomic_load(&l->c->t->failed))
+		return moved;
+	if (v->said == SETUP_NO && v->heard == SETUP_NO) {
+		setup_to_tcp(l, v);
+	} else if (v->said == SETUP_GO && v->heard == SETUP_GO) {
+		verbs_begin(l, v);
+		link_begin(l);
+	} else {
+		return moved;
+	}
+	return 1;
+}
+
+static int setup_sleep(peer_link *l, struct pollfd *p)
+{
+	const verbs *v = l->impl;
+	int n = verbs_sleep(l, p);
+
+	if (v->unsent)
+		p->events |= POLLOUT;
+	return n;
+}
+
+static void setup_wake(peer_link *l, const struct pollfd *p, int n)
+{
+	verbs *v = l->impl;
+
+	/* What came over the connection is read by setup_progress(). */
+	if (n > 1 && p[1].revents) {
+		v->armed = 0;
+		v->d->f->heard(v->queue);
+	}
+}
+
+/* Messages wait in their queues. */
+static void setup_posted(peer_link *l, request *r)
+{
+	(void)l, (void)r;
+}
+
+static void setup_revoke(peer_link *l)
+{
+	(void)l; /* nothing of the caller's is in use */
+}
+
+static void setup_close(peer_link *l, int goodbye)
+{
+	verbs *v = l->impl;
+
+	(void)goodbye;
+	if (v->queue && !l->c->t->forked)
+		v->d->f->unqueue(v->queue);
+	verbs_free(l, v);
+}
+
+static const link_ops setup_ops = {setup_posted, setup_progress, setup_sleep,
+                                   setup_wake,   setup_revoke,   setup_close};
+
+/* The block and the queue of this side; err says why not. */
+static gradcomp_status setup_queue(verbs *v, gradcomp_error *err)
+{
+	gradcomp_status st;
+
+	if (!v->d)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "this side does not use it any more");
+	v->block = verbs_block_take(v->d, err);
+	if (!v->block)
+		return err->status;
+	st = v->d->f->queue(v->d->device, SENDS + WINDOW, RECEIVES, &v->queue, &v->mine, &v->fd, err);
+	if (st)
+		return st;
+	for (unsigned i = 0; i < RECEIVES; i++) {
+		int rc = verbs_post_receive(v, i);
+
+		if (rc)
+			return error_set(err, GRADCOMP_ERR_IO, "receives cannot be posted: %s", strerror(rc));
+	}
+	for (unsigned i = 0; i < SENDS; i++)
+		v->slot[v->free_slots++] = (uint8_t)i;
+	return GRADCOMP_OK;
+}
+
+int verbs_open(peer_link *l)
+{
+	verbs *v = calloc(1, sizeof *v);
+	gradcomp_error err;
+
+	if (!v) {
+		link_fail(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);
+		return -1;
+	}
+	v->d = l->c->t->verbs;
+	l->impl = v;
+	l->ops = &setup_ops;
+	if (setup_queue(v, &err))
+		setup_refuse(v, err.text);
+	else
+		setup_say(v, SETUP_INFO);
+	return 0;
+}

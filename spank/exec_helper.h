@@ -1,0 +1,40 @@
+/* Runs the gradcomp command as a child, without a shell. */
+#ifndef SPANK_EXEC_HELPER_H
+#define SPANK_EXEC_HELPER_H
+
+#include <limits.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#define EXEC_OUTPUT_BYTES (16 * (PATH_MAX + 64)) /* a line for each source that can be staged */
+
+typedef struct exec_helper {
+	char *const *argv; /* argv[0] is an absolute path */
+	char *const *env;
+	int timeout;     /* s; 0: none */
+	int abandon;     /* when time is up it is killed without being asked to clean up */
+	int show_output; /* stdout is ours; else it is kept in `output` */
+	int in;          /* what it has for stdin; 0: /dev/null */
+	/* Called with every line of its stderr, printable, without its end and without
+	 * a "gradcomp: " in front; `passing`: it ended in a carriage return, and the next
+	 * one takes its place. */
+	void (*line)(void *ctx, const char *text, int passing);
+	void *ctx;
+	const struct exec_user *user; /* whom the child becomes; NULL: it stays who we are */
+	char output[EXEC_OUTPUT_BYTES + 1]; /* its stdout; "" when that is longer */
+} exec_helper;
+
+typedef struct exec_user {
+	uid_t uid;
+	gid_t gid;
+	gid_t groups[64];
+	int ngroups;
+} exec_user;
+
+/* Waits for the child to end. Returns its exit status, or -1 with the reason in
+ * `why`: it could not be run, was killed by a signal, or took too long (and was
+ * killed). The child cannot gain privileges, has no open files but the standard
+ * ones, and is sent SIGTERM when the calling thread ends. */
+int exec_helper_run(exec_helper *r, char *why, size_t size);
+
+#endif

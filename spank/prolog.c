@@ -1,0 +1,204 @@
+#include "spank/prolog.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "spank/exec_helper.h"
+#include "spank/spank_log.h"
+
+#define ASK_TIMEOUT 20     /* s: what the settings are */
+#define CLEAN_TIMEOUT 60   /* s */
+#define NOBODY 65534
+#define CONF GRADCOMP_SYSCONFDIR "/gradcomp/gradcomp.conf"
+
+static void log_line(void *ctx, const char *line, int passing)
+{
+	(void)ctx;
+	if (!passing)
+		log_info("%s", line);
+}
+
+/* ---- records: what a job did on this node ------------------------------------------ */
+
+/* ID: steps staged as the job's user; ID.shared: the prolog did, as the account that the
+ * file names. In a directory of root's. -1 and errno. */
+static int records(const arguments *args)
+{
+	struct stat st;
+	int dir;
+
+	if (mkdir(args->records, 0755) < 0 && errno != EEXIST)
+		return -1;
+	dir = open(args->records, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir >= 0 && (fstat(dir, &st) < 0 || st.st_uid != 0 || st.st_mode & 022)) {
+		close(dir);
+		errno = EPERM;
+		return -1;
+	}
+	return dir;
+}
+
+static void record(const arguments *args, const char *name, const char *text)
+{
+	int dir = records(args), fd = dir < 0 ? -1 : openat(dir, name, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0 || (*text && write(fd, text, strlen(text)) < 0))
+		log_info("cannot write %s/%s, and the epilog will not clean up: %s", args->records, name, strerror(errno));
+	if (fd >= 0)
+		close(fd);
+	if (dir >= 0)
+		close(dir);
+}
+
+/* 1: there was one, and it is gone now; its text. */
+static int take_record(const arguments *args, const char *name, char *text, size_t size)
+{
+	int dir = open(args->records, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = dir < 0 ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
+
+	if (n >= 0) {
+		text[n] = 0;
+		unlinkat(dir, name, 0);
+	}
+	if (fd >= 0)
+		close(fd);
+	if (dir >= 0)
+		close(dir);
+	return n >= 0;
+}
+
+void prolog_note_staging(spank_t sp, const arguments *args)
+{
+	char name[24];
+	uint32_t id;
+
+	if (spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS || geteuid() != 0)
+		return;
+	snprintf(name, sizeof name, "%u", (unsigned)id);
+	record(args, name, "");
+}
+
+/* ---- the command, as somebody else ------------------------------------------------- */
+
+/* -1: there is no such account. */
+static int account(const char *name, exec_user *u)
+{
+	/* cppcheck-suppress getpwnamCalled ; a prolog has one thread */
+	struct passwd *p = getpwnam(name);
+
+	if (!p)
+		return -1;
+	u->uid = p->pw_uid;
+	u->gid = p->pw_gid;
+	u->ngroups = sizeof u->groups / sizeof *u->groups;
+	if (getgrouplist(name, p->pw_gid, u->groups, &u->ngroups) < 0)
+		u->ngroups = sizeof u->groups / sizeof *u->groups; /* the first of many */
+	return 0;
+}
+
+static const exec_user nobody = {.uid = NOBODY, .gid = NOBODY, .groups = {NOBODY}, .ngroups = 1};
+
+/* Its exit status; -1 with the reason logged. */
+static int helper(const arguments *args, char *const *argv, const exec_user *user, int timeout, int abandon, exec_helper *r)
+{
+	char conf[PATH_MAX + 32], why[512];
+	char *env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", NULL, NULL};
+
+	if (args->conf[0]) {
+		snprintf(conf, sizeof conf, "GRADCOMP_CONF=%s", args->conf);
+		env[2] = conf;
+	}
+	*r = (exec_helper){.argv = argv, .env = env, .timeout = timeout, .abandon = abandon, .line = log_line, .user = user};
+	int status = exec_helper_run(r, why, sizeof why);
+	if (status < 0)
+		log_info("%s", why);
+	return status;
+}
+
+/* ---- prolog and epilog ---------------------------------------------------------------- */
+
+/* Whether the file has a line "prolog...": most sites' have none, and their jobs are not
+ * to wait for a command that says so. */
+static int may_ask_for_it(const char *path)
+{
+	char line[256];
+	int found = 0;
+	FILE *f = fopen(path, "re");
+
+	while (f && !found && fgets(line, sizeof line, f))
+		found = !strncmp(line + strspn(line, " \t"), "prolog", 6);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+int prolog_job_begin(spank_t sp, int ac, char **av)
+{
+	static arguments args;
+	static exec_helper r;
+	char id_text[24], name[40], account_name[64];
+	exec_user user;
+	uint32_t id;
+	int timeout;
+
+	arguments_parse(&args, ac, av);
+	if (args.error[0] || spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS ||
+	    !may_ask_for_it(args.conf[0] ? args.conf : CONF))
+		return 0;
+	char *plan[] = {args.helper, "prolog", "--plan", NULL};
+	if (helper(&args, plan, &nobody, ASK_TIMEOUT, 0, &r) != 0 ||
+	    sscanf(r.output, "%63s %d", account_name, &timeout) != 2)
+		return 0;
+	if (account(account_name, &user) < 0) {
+		log_info("[stage] shared_user=%s: there is no such account", account_name);
+		return 0;
+	}
+	snprintf(id_text, sizeof id_text, "%u", (unsigned)id);
+	snprintf(name, sizeof name, "%u.shared", (unsigned)id);
+	record(&args, name, account_name);
+	char *stage[] = {args.helper, "prolog", "--job", id_text, NULL};
+	/* What it has copied when time is up stays, and the next job's goes on from there. */
+	int status = helper(&args, stage, &user, timeout, 1, &r);
+	if (status > 0)
+		log_info("job %s starts without all that is shared (gradcomp prolog ended with status %d)", id_text, status);
+	return 0;
+}
+
+int prolog_job_end(spank_t sp, int ac, char **av)
+{
+	static arguments args;
+	static exec_helper r;
+	char id_text[24], name[40], text[64];
+	exec_user user;
+	uint32_t id;
+	uid_t uid;
+	gid_t gid;
+
+	arguments_parse(&args, ac, av);
+	if (args.error[0] || spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS)
+		return 0;
+	snprintf(id_text, sizeof id_text, "%u", (unsigned)id);
+	snprintf(name, sizeof name, "%u.shared", (unsigned)id);
+	if (take_record(&args, name, text, sizeof text) && account(text, &user) == 0) {
+		char *release[] = {args.helper, "cache", "gc", "--shared", "--job", id_text, NULL};
+		char *gc[] = {args.helper, "cache", "gc", "--shared", NULL};
+		helper(&args, release, &user, CLEAN_TIMEOUT, 0, &r);
+		helper(&args, gc, &user, CLEAN_TIMEOUT, 0, &r); /* what steps of users held there */
+	}
+	if (take_record(&args, id_text, text, sizeof text) && spank_get_item(sp, S_JOB_UID, &uid) == ESPANK_SUCCESS &&
+	    spank_get_item(sp, S_JOB_GID, &gid) == ESPANK_SUCCESS) {
+		char *gc[] = {args.helper, "cache", "gc", NULL};
+		user = (exec_user){.uid = uid, .gid = gid, .groups = {gid}, .ngroups = 1};
+		helper(&args, gc, &user, CLEAN_TIMEOUT, 0, &r);
+	}
+	return 0;
+}

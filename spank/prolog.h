@@ -1,0 +1,20 @@
+/* Prolog and epilog of a job on a node: processes of root's, apart from slurmd, that
+ * know the job and its user and nothing else.
+ *
+ * They never fail, whatever a dataset does: a node whose prolog or epilog failed is
+ * drained. What is touched for a user is touched by a child that is that user. */
+#ifndef SPANK_PROLOG_H
+#define SPANK_PROLOG_H
+
+#include <slurm/spank.h>
+
+#include "spank/arguments.h"
+
+/* Stages what gradcomp.conf declares shared, when it says prolog=yes. */
+int prolog_job_begin(spank_t sp, int ac, char **av);
+/* Cleans up after what the records say the job did here. */
+int prolog_job_end(spank_t sp, int ac, char **av);
+/* slurmstepd, still as root: the job stages on this node, and its epilog is to know. */
+void prolog_note_staging(spank_t sp, const arguments *args);
+
+#endif

@@ -1,0 +1,213 @@
+#include "spank/stage_task.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "spank/stage_rendezvous.h"
+#include "spank/exec_helper.h"
+#include "spank/spank_log.h"
+
+#define KEPT 8 /* last lines of a node that is not to speak unless it fails */
+#define ENV_MAX 64
+#define ANOTHER_NODE 3 /* the command's exit status when another node failed, and says so */
+#define REWRITE "\033[A\033[2K\r" /* the line above, on srun's terminal */
+
+typedef struct news {
+	int speaks; /* the step's first node speaks for all while it goes well */
+	int drawn;  /* the last line was of progress, and is to be rewritten */
+	int count;
+	char host[65];
+	char kept[KEPT][400];
+} news;
+
+static void on_line(void *ctx, const char *line, int passing)
+{
+	news *n = ctx;
+
+	if (n->speaks) {
+		/* Slurm passes on whole lines only: each takes the place of the one above. */
+		log_rewrite(n->drawn ? REWRITE : "", "%s: %s", n->host, line);
+		n->drawn = passing;
+	} else if (!passing) {
+		snprintf(n->kept[n->count++ % KEPT], sizeof n->kept[0], "%s", line);
+	}
+}
+
+static void tell(const news *n)
+{
+	for (int i = n->count > KEPT ? n->count - KEPT : 0; i < n->count; i++)
+		log_info("%s: %s", n->host, n->kept[i % KEPT]);
+}
+
+/* A small environment: of the user's only what gradcomp and the libc look at. `keep` and
+ * the strings in `job` and `m` outlive the result. */
+static void environment(char **job, const arguments *args, const stage_rendezvous *m, char *keep, size_t size, char **env)
+{
+	static const char *const names[] = {"GRADCOMP", "HOME=", "USER=",   "LOGNAME=",      "LANG=",
+	                                    "LC_ALL=",  "TZ=",   "TMPDIR=", "SLURM_JOB_ID=", "SLURM_STEP_ID="};
+	const char *const ours[] = {m->where, m->token, m->rank, m->ranks};
+	int n = 0, conf = 0;
+
+	env[n++] = "PATH=/usr/local/bin:/usr/bin:/bin";
+	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+		if (*ours[i])
+			env[n++] = (char *)ours[i];
+	for (; job && *job && n < ENV_MAX - 2; job++) {
+		for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+			if (!strncmp(*job, names[i], strlen(names[i]))) {
+				conf |= !strncmp(*job, "GRADCOMP_CONF=", 14);
+				env[n++] = *job;
+				break;
+			}
+	}
+	if (args->conf[0] && !conf) {
+		snprintf(keep, size, "GRADCOMP_CONF=%s", args->conf);
+		env[n++] = keep;
+	}
+	env[n] = NULL;
+}
+
+/* What the first task tells the others: lines NAME=VALUE, none when it failed; the end
+ * of the pipe, of which the first task alone holds the writing end, says when. */
+static struct {
+	char *lines;
+	int pipe[2];
+	stage_rendezvous stage_rendezvous;
+} shared = {NULL, {-1, -1}, {.node = 0}};
+
+int stage_task_prepare(spank_t sp, char *why, size_t size)
+{
+	stage_rendezvous_take(sp, &shared.stage_rendezvous);
+	shared.lines = mmap(NULL, EXEC_OUTPUT_BYTES + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (shared.lines == MAP_FAILED || pipe2(shared.pipe, O_CLOEXEC) < 0) {
+		snprintf(why, size, "--gradcomp-stage: %s", strerror(errno));
+		return -1;
+	}
+	return 0;
+}
+
+void stage_task_forked(void)
+{
+	if (shared.pipe[1] >= 0)
+		close(shared.pipe[1]);
+	shared.pipe[1] = -1;
+}
+
+/* The next line of *text, whose newline becomes a 0; its value. NULL: there is none,
+ * or it is not about a copy. */
+static char *next_copy(char **text, char **name)
+{
+	char *line = *text, *end = strchr(line, '\n'), *value = strchr(line, '=');
+
+	if (!end || !value || value > end || strncmp(line, "GRADCOMP_DATA", 13))
+		return NULL;
+	*end = *value = 0;
+	*text = end + 1;
+	*name = line;
+	return value + 1;
+}
+
+static int plausible(const char *lines)
+{
+	static char copy[EXEC_OUTPUT_BYTES + 1];
+	char *at = copy, *name, *value;
+	int n = 0;
+
+	strcpy(copy, lines);
+	for (; *at; n++) {
+		value = next_copy(&at, &name);
+		if (!value || (*value != '/' && !strstr(name, "_SHARD")))
+			return 0;
+	}
+	return n > 0;
+}
+
+/* Runs the command; what it says of the copies goes to `lines`. */
+static int copy(spank_t sp, const char *spec, const arguments *args, char *lines, char *why, size_t size)
+{
+	static exec_helper r;
+	char conf[PATH_MAX + 32], reason[512], stepd[24], holder[64], columns[16], *env[ENV_MAX], **job = NULL;
+	char *argv[16] = {(char *)args->helper, "stage", "--env", "--hold", stepd, "--holder", holder};
+	const stage_rendezvous *m = &shared.stage_rendezvous;
+	news news = {0};
+	uint32_t id = 0, step = 0;
+	int n = 7;
+
+	news.speaks = m->node == 0;
+	gethostname(news.host, sizeof news.host - 1);
+	spank_get_item(sp, S_JOB_ID, &id);
+	spank_get_item(sp, S_JOB_STEPID, &step);
+	spank_get_item(sp, S_JOB_ENV, &job);
+	snprintf(stepd, sizeof stepd, "%ld", (long)getppid());
+	snprintf(holder, sizeof holder, "job %u.%u", (unsigned)id, (unsigned)step);
+	if (m->nodes > 1)
+		argv[n++] = "--meet";
+	if (m->live > 0 && m->node == 0) {
+		/* "gradcomp: " is the command's prefix and ours. */
+		int left = m->live - (int)strlen(news.host) - 2;
+		snprintf(columns, sizeof columns, "%d", left > 1 ? left : 1);
+		argv[n++] = "--live";
+		argv[n++] = columns;
+	}
+	argv[n++] = "--";
+	argv[n++] = (char *)spec;
+	environment(job, args, m, conf, sizeof conf, env);
+	r = (exec_helper){.argv = argv, .env = env, .timeout = args->stage_timeout, .line = on_line, .ctx = &news};
+
+	int status = exec_helper_run(&r, reason, sizeof reason);
+	if (status == 0 && plausible(r.output)) {
+		strcpy(lines, r.output);
+		return 0;
+	}
+	/* That node has the first word: under --kill-on-bad-exit who ends first ends all. And
+	 * a thousand nodes need not say what one of them has said. */
+	if (status == ANOTHER_NODE)
+		usleep(1000000);
+	if (status == ANOTHER_NODE && m->node != 0)
+		return -1;
+	if (status >= 0)
+		snprintf(reason, sizeof reason,
+		         status ? "%.300s ended with status %d" : "%.300s printed no path of a copy", args->helper, status);
+	tell(&news);
+	/* On a terminal the next line of progress takes the place of the empty one. */
+	snprintf(why, size, "%s: --gradcomp-stage=%.200s failed: %.200s%s", news.host, spec, reason,
+	         m->live ? "\n" : "");
+	return -1;
+}
+
+int stage_task_run(spank_t sp, const char *spec, const arguments *args, char *why, size_t size)
+{
+	char *at = shared.lines, *name, *value;
+	int task = -1;
+
+	spank_get_item(sp, S_TASK_ID, &task);
+	if (task == 0) {
+		/* The writing end stays open until this process becomes the program, or dies. */
+		if (copy(sp, spec, args, shared.lines, why, size) < 0)
+			return -1;
+	} else {
+		char none;
+		stage_task_forked();
+		while (read(shared.pipe[0], &none, 1) < 0 && errno == EINTR)
+			;
+		if (!shared.lines[0])
+			return -1;
+	}
+	/* The others read the same memory: each cuts up a copy. */
+	char *lines = strdup(at);
+	for (at = lines; at && *at && (value = next_copy(&at, &name));)
+		if (spank_setenv(sp, name, value, 1) != ESPANK_SUCCESS)
+			break;
+	int done = at && !*at;
+	free(lines);
+	if (done)
+		return 0;
+	snprintf(why, size, "cannot set GRADCOMP_DATA");
+	return -1;
+}

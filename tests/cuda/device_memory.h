@@ -1,0 +1,23 @@
+/* Memory of the device, for the test of its operators: the host's under emulation, a
+ * GPU's in tests/gpu/run. */
+#ifndef TESTS_CUDA_DEVICE_MEMORY_H
+#define TESTS_CUDA_DEVICE_MEMORY_H
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+#include "operators/operator_tables.h"
+
+/* The table that is tested; NULL and the reason when there is none. */
+const gradcomp_operators *device_table(const char **why);
+void *device_alloc(size_t bytes);
+void device_free(void *p);
+/* Both wait until everything before is done. */
+void to_device(void *to, const void *from, size_t bytes);
+void from_device(void *to, const void *from, size_t bytes);
+/* Seconds that `repeat` calls of work(ctx) take on the device, each. */
+double device_seconds(void (*work)(void *ctx), void *ctx, int repeat);
+#ifdef __cplusplus
+}
+#endif
+#endif

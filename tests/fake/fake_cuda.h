@@ -1,0 +1,17 @@
+/* Inside of the fake device: what its operators and its NCCL are made with. */
+#ifndef TESTS_FAKE_FAKE_CUDA_H
+#define TESTS_FAKE_FAKE_CUDA_H
+
+#include <cuda_runtime_api.h>
+#include <functional>
+
+/* Runs `work` on the stream's thread, after all that was put there before. */
+void fake_enqueue(cudaStream_t stream, std::function<void()> work);
+/* Where `bytes` from p on can be reached by something that runs on a stream: memory of
+ * the device, or pinned. Anything else ends the program. NULL stays NULL. */
+void *fake_at(const void *p, size_t bytes = 1);
+/* Whether it is plain host memory, which only copies may touch. */
+bool fake_plain(const void *p);
+[[noreturn]] void fake_die(const char *what);
+
+#endif

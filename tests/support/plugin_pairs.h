@@ -1,0 +1,45 @@
+/* All compressors and collectives of this build, and which go together. */
+#ifndef TESTS_SUPPORT_PLUGIN_PAIRS_H
+#define TESTS_SUPPORT_PLUGIN_PAIRS_H
+
+#include "tests/support/collective_layouts.h"
+
+enum { MOST_COMPRESSORS = 64 };
+
+static char compressors[MOST_COMPRESSORS][SPEC_NAME_MAX];
+static int ncompressors;
+
+static int note_compressor(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                           const char *reason)
+{
+	(void)ctx, (void)path, (void)reason;
+	if (info && ncompressors < MOST_COMPRESSORS)
+		snprintf(compressors[ncompressors++], sizeof compressors[0], "%s", name);
+	return 0;
+}
+
+/* The settings, to be freed; NULL: something is missing, and told. */
+static config *pairs_find(const char *const *settings)
+{
+	gradcomp_error err;
+	config *c;
+	if (!grid_find(settings) || config_load(settings, &c, &err))
+		return NULL;
+	registry_each(c, GRADCOMP_KIND_COMPRESSOR, note_compressor, NULL);
+	return c;
+}
+
+/* Whether they go together. *made: the compressor, if they do. */
+static gradcomp_status pair(const config *c, const char *compressor, const char *collective,
+                            const struct gradcomp_compressor_v1 **made, gradcomp_error *err)
+{
+	const plugin *p[2];
+	spec s[2];
+	gradcomp_status st = registry_both(c, compressor, collective, p, s, err);
+	*made = st ? NULL : p[0]->compressor;
+	for (int k = 0; !st && k < 2; k++)
+		spec_clear(&s[k]);
+	return st;
+}
+
+#endif

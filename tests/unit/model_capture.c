@@ -1,0 +1,114 @@
+/* gradcomp.record: the model that a job leaves, as gradcomp plan reads it; and when there is
+ * none. */
+#include "tests/support/thread_ranks.h"
+
+#include "tests/support/tmpdir.h"
+
+#include "base/error.h"
+#include "cost/model_capture.h"
+
+#include "cost/planning.h"
+
+#include <math.h>
+#include <sys/stat.h>
+
+enum { TENSORS = 3, PAUSE_US = 3000 };
+static const uint64_t dims[TENSORS][2] = {{8, 4}, {0}, {100, 3}};
+static const uint32_t ndim[TENSORS] = {2, 0, 2};
+static const char *const names[TENSORS] = {"conv.weight", "scale", "fc.weight"};
+
+/* A small reducer comes and goes too. */
+static void body(gradcomp_job *job, int rank, int nranks, void *arg)
+{
+	int steps = *(const int *)arg;
+	gradcomp_tensor_desc t[TENSORS];
+	static float grad[MAX_RANKS][TENSORS][300];
+	gradcomp_reducer *small, *red;
+	gradcomp_error err;
+	gradcomp_status st = GRADCOMP_OK;
+	(void)nranks;
+	for (uint32_t i = 0; i < TENSORS; i++)
+		t[i] = (gradcomp_tensor_desc){.name = names[i], .dims = dims[i], .ndim = ndim[i], .dtype = GRADCOMP_F32};
+	if (gradcomp_reducer_create(gradcomp_job_world(job), t, 1, NULL, &small, &err) ||
+	    gradcomp_reducer_create(gradcomp_job_world(job), t, TENSORS, NULL, &red, &err)) {
+		ok(0, "rank %d: %s", rank, err.text);
+		return;
+	}
+	for (int s = 0; !st && s < steps; s++) {
+		for (uint32_t i = TENSORS; i-- > 0 && !st;) {
+			usleep(PAUSE_US);
+			st = gradcomp_reducer_ready(red, i, grad[rank][i], &err);
+		}
+		if (!st)
+			st = gradcomp_reducer_wait(red, &err);
+	}
+	gradcomp_reducer_free(red);
+	gradcomp_reducer_free(small);
+	if (st)
+		ok(0, "rank %d: %s", rank, err.text);
+}
+
+static char setting[200];
+static const char *const *settings_for(const char *path)
+{
+	static const char *settings[] = {NULL, setting, "gradcomp.log=error", "transport.timeout=20", NULL};
+	settings[0] = plugin_path_setting();
+	snprintf(setting, sizeof setting, "gradcomp.record=%s", path);
+	return settings;
+}
+
+static void recorded(const char *path)
+{
+	gradcomp_model *m = NULL;
+	gradcomp_error err = {0};
+	double forward = 0;
+	is_int(gradcomp_model_read(path, &m, &err), GRADCOMP_OK, "the model is read back %s", err.text);
+	if (!m)
+		return;
+	is_int(m->ntensors, TENSORS, "of the larger reducer");
+	for (uint32_t i = 0; i < m->ntensors && i < TENSORS; i++) {
+		const gradcomp_model_tensor *t = &m->tensors[i];
+		is_str(t->name, names[i], "its name, in forward order");
+		ok(t->ndim == ndim[i] && !memcmp(t->dims, dims[i], ndim[i] * sizeof *t->dims), "its dimensions");
+		forward += t->forward;
+		/* The first gradient comes at the end of what is taken for the forward pass. */
+		ok(i + 1 == TENSORS ? t->backward == 0 : t->backward > 0.9e-6 * PAUSE_US, "backward took %.4f s", t->backward);
+	}
+	ok(forward > 0.9e-6 * PAUSE_US, "forward took %.4f s in all", forward);
+	ok(fabs(m->tensors[2].forward - forward * 300 / 333) < 1e-9, "spread over the tensors by their numbers");
+	ok(m->batch == 0 && m->update == 0, "and nothing is claimed of what was not measured");
+	gradcomp_model_free(m);
+}
+
+int main(void)
+{
+	char path[200], text[600];
+	int steps = 12;
+	gradcomp_error err = {0};
+	model_capture *rec = NULL;
+	struct stat s;
+	tmpdir_make("record");
+	snprintf(path, sizeof path, "%s/m.ini", tmpdir);
+	run_ranks(2, settings_for(path), body, &steps);
+	recorded(path);
+	snprintf(path, sizeof path, "%s/few.ini", tmpdir);
+	steps = 2;
+	run_ranks(2, settings_for(path), body, &steps);
+	ok(stat(path, &s) != 0, "too few steps leave no file");
+
+	snprintf(path, sizeof path, "%s/none/m.ini", tmpdir);
+	is_int(model_capture_open(path, &rec, &err), GRADCOMP_ERR_IO, "a directory that is not there");
+	snprintf(text, sizeof text, "%s/none", tmpdir);
+	like(err.text, text, "is named");
+	is_int(model_capture_open(tmpdir, &rec, &err), GRADCOMP_ERR_IO, "a directory");
+	like(err.text, "something of that name that is no file", "is told of before the job runs");
+	is_int(model_capture_open("x%q", &rec, &err), GRADCOMP_ERR_INVALID, "a name with an unknown letter");
+	if (!chdir(tmpdir)) {
+		is_int(model_capture_open("here.ini", &rec, &err), GRADCOMP_OK, "a relative name");
+		model_capture_abandon(rec);
+	}
+	model_capture_abandon(NULL);
+	model_capture_reducer(NULL, NULL);
+	is_int(model_capture_close(NULL, NULL, &err), GRADCOMP_OK, "no record is fine");
+	return done_testing();
+}

@@ -1,0 +1,348 @@
+/* The meeting place: guests find each other, strangers do not get in and harm nobody,
+ * who is missing or dies is named. */
+#include "bootstrap/rendezvous_msg.h"
+#include "tests/support/tap.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#define GUESTS 24
+
+static double clock_s(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+typedef struct server {
+	rendezvous_server *place;
+	int until[2];
+	pthread_t thread;
+	gradcomp_status status;
+} server;
+
+static void *serve(void *p)
+{
+	server *s = p;
+	s->status = rendezvous_server_run(s->place, s->until[0], NULL);
+	return NULL;
+}
+
+static int begin(server *s, int nranks)
+{
+	gradcomp_error err;
+	memset(s, 0, sizeof *s);
+	if (rendezvous_server_open(NULL, nranks, &s->place, &err) || pipe(s->until)) {
+		printf("# %s\n", err.text);
+		return -1;
+	}
+	return pthread_create(&s->thread, NULL, serve, s);
+}
+
+static void end(server *s, int cut)
+{
+	if (cut)
+		close(s->until[1]);
+	pthread_join(s->thread, NULL);
+	if (!cut)
+		close(s->until[1]);
+	close(s->until[0]);
+	rendezvous_server_close(s->place);
+}
+
+static gradcomp_status join(const server *s, int rank, int nranks, double timeout, rendezvous_client **g, gradcomp_error *err)
+{
+	rendezvous_client_options o = {.struct_size = sizeof o, .rank = rank, .nranks = nranks, .timeout = timeout,
+	                            .where = rendezvous_server_where(s->place), .token = rendezvous_server_token(s->place)};
+	return rendezvous_connect(&o, g, err);
+}
+
+static int port_of(const server *s)
+{
+	return atoi(strchr(rendezvous_server_where(s->place), '@') + 1);
+}
+
+static int knock(int port)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (fd >= 0 && connect(fd, (struct sockaddr *)&sa, sizeof sa)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+typedef struct task {
+	const server *s;
+	int rank, nranks;
+	double timeout;
+	int good;
+	gradcomp_status status;
+	gradcomp_error err;
+	pthread_t thread;
+} task;
+
+/* Comes, tells its number and hears everybody's, as the wire-up of a job does. */
+static void *guest(void *p)
+{
+	task *t = p;
+	rendezvous_client *g;
+	char key[32], value[RENDEZVOUS_VALUE_MAX];
+
+	t->status = join(t->s, t->rank, t->nranks, t->timeout, &g, &t->err);
+	if (t->status)
+		return NULL;
+	const gradcomp_store *st = rendezvous_store(g);
+	snprintf(key, sizeof key, "card/%d", t->rank);
+	memset(value, t->rank, sizeof value);
+	t->good = st->rank == t->rank && st->nranks == t->nranks && !st->set(st->ctx, key, value, sizeof value - (size_t)t->rank);
+	for (int r = 0; t->good && r < t->nranks; r++) {
+		snprintf(key, sizeof key, "card/%d", r);
+		long n = st->get(st->ctx, key, value, sizeof value, 20000);
+		t->good = n == RENDEZVOUS_VALUE_MAX - r && value[0] == (char)r && value[n - 1] == (char)r;
+	}
+	rendezvous_disconnect(g);
+	return NULL;
+}
+
+static void start(task *t, const server *s, int rank, int nranks, double timeout)
+{
+	*t = (task){.s = s, .rank = rank, .nranks = nranks, .timeout = timeout};
+	pthread_create(&t->thread, NULL, guest, t);
+}
+
+static void all_meet(void)
+{
+	static task t[GUESTS];
+	server s;
+	int good = 0;
+
+	is_int(begin(&s, GUESTS), 0, "a place for %d", GUESTS);
+	for (int i = 0; i < GUESTS; i++)
+		start(&t[i], &s, i, GUESTS, 60);
+	for (int i = 0; i < GUESTS; i++) {
+		pthread_join(t[i].thread, NULL);
+		good += t[i].good;
+	}
+	is_int(good, GUESTS, "all hear what all say");
+	end(&s, 0);
+	is_int(s.status, GRADCOMP_OK, "and the place ends when they have gone");
+}
+
+static void strangers(void)
+{
+	server s;
+	rendezvous_client *g;
+	gradcomp_error err;
+	task t;
+	int fd[300], n = 0;
+
+	begin(&s, 2);
+	/* 300 connections: some silent, some talk nonsense, some stop in the middle. */
+	for (; n < 300 && (fd[n] = knock(port_of(&s))) >= 0; n++)
+		if (n % 3)
+			(void)!write(fd[n], "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: something long\r\n\r\n", n % 3 == 1 ? 20 : 56);
+	is_int(n, 300, "a crowd at the door");
+	char token[RENDEZVOUS_TOKEN_TEXT];
+	snprintf(token, sizeof token, "plain=%064d", 7);
+	rendezvous_client_options o = {.struct_size = sizeof o, .rank = 1, .nranks = 2, .timeout = 0.5,
+	                            .where = rendezvous_server_where(s.place), .token = token};
+	/* That it is the token shows once the place has answered. */
+	gradcomp_status st;
+	while ((st = rendezvous_connect(&o, &g, &err)) == GRADCOMP_ERR_IO && o.timeout < 32)
+		o.timeout *= 2;
+	is_int(st, GRADCOMP_ERR_AUTH, "another token does not get in");
+	like(err.text, "does not have the step's token", "which is said");
+	o.nranks = 3;
+	o.token = rendezvous_server_token(s.place);
+	o.timeout = 0.5;
+	o.rank = 2;
+	is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_IO, "nor one who looks for another meeting");
+	start(&t, &s, 0, 2, 60);
+	is_int(join(&s, 1, 2, 60, &g, &err), GRADCOMP_OK, "guests do, through all that");
+	const gradcomp_store *store = rendezvous_store(g);
+	char big[RENDEZVOUS_VALUE_MAX + 1] = {0}, out[RENDEZVOUS_VALUE_MAX];
+	is_int(store->set(store->ctx, "card/1", big, sizeof big), -1, "a value that is too long is refused");
+	is_int(store->set(store->ctx, "", big, 1), -1, "and a key without a byte");
+	double from = clock_s();
+	is_int(store->get(store->ctx, "nothing", out, sizeof out, 200), -1, "what nobody sets does not come");
+	ok(clock_s() - from > 0.15 && clock_s() - from < 10, "and is waited for as long as said");
+	memset(big, 1, sizeof big);
+	is_int(store->set(store->ctx, "card/1", big, RENDEZVOUS_VALUE_MAX - 1), 0, "a value");
+	is_int(store->set(store->ctx, "card/1", "other", 5), 0, "and another of the same key");
+	pthread_join(t.thread, NULL);
+	ok(t.good, "the first stays");
+	rendezvous_disconnect(g);
+	for (int i = 0; i < n; i++)
+		close(fd[i]);
+	end(&s, 0);
+}
+
+static void flooded(void)
+{
+	server s;
+	task t;
+	begin(&s, 2);
+	start(&t, &s, 0, 2, 60);
+	double until = clock_s() + 1;
+	int knocks = 0;
+	while (clock_s() < until) {
+		int fd = knock(port_of(&s));
+		if (fd >= 0)
+			close(fd);
+		knocks++;
+	}
+	rendezvous_client *g;
+	gradcomp_error err;
+	is_int(join(&s, 1, 2, 60, &g, &err), GRADCOMP_OK, "a guest comes in after %d knocks", knocks);
+	const gradcomp_store *st = rendezvous_store(g);
+	char value[RENDEZVOUS_VALUE_MAX];
+	memset(value, 1, sizeof value);
+	st->set(st->ctx, "card/1", value, sizeof value - 1);
+	pthread_join(t.thread, NULL);
+	ok(t.good, "and they hear each other");
+	rendezvous_disconnect(g);
+	end(&s, 0);
+}
+
+/* Who has too little time to come in at all is not what is looked at here: such a meeting is
+ * held again, and all have twice the time. */
+#define FIRST_LIMIT 1
+#define LAST_LIMIT 32
+
+static void missing(void)
+{
+	server s;
+	rendezvous_client *g;
+	gradcomp_error err;
+	gradcomp_status st;
+	task t;
+	char want[100];
+
+	/* Guest 2 waits longer than guest 0, so that it is there when guest 0 gives up. */
+	for (int limit = FIRST_LIMIT;; limit *= 2) {
+		begin(&s, 4);
+		start(&t, &s, 2, 4, 2 * LAST_LIMIT);
+		st = join(&s, 0, 4, limit, &g, &err);
+		snprintf(want, sizeof want, "2 of the step's 4 nodes did not come to the meeting within %d s "
+		         "(stage.meet_timeout): nodes 1, 3", limit);
+		int late = st == GRADCOMP_ERR_IO || (st == GRADCOMP_ERR_TIMEOUT && strstr(err.text, "nodes 0, 1,")) ||
+		           (st == GRADCOMP_ERR_TIMEOUT && strstr(err.text, "nodes 1, 2, 3"));
+		if (late)
+			end(&s, 1);
+		pthread_join(t.thread, NULL);
+		if (late && limit < LAST_LIMIT)
+			continue;
+		is_int(st, GRADCOMP_ERR_TIMEOUT, "not all come");
+		like(err.text, want, "the missing ones are named");
+		is_int(t.status, GRADCOMP_ERR_PEER, "on every node");
+		if (!late)
+			end(&s, 1);
+		break;
+	}
+
+	for (int limit = FIRST_LIMIT;; limit *= 2) {
+		begin(&s, 3);
+		start(&t, &s, 0, 3, 2 * LAST_LIMIT);
+		double from = clock_s();
+		st = join(&s, 1, 3, 0.5 * limit, &g, &err);
+		int late = st == GRADCOMP_ERR_IO;
+		if (late)
+			end(&s, 1);
+		pthread_join(t.thread, NULL);
+		if (late && limit < LAST_LIMIT)
+			continue;
+		is_int(st, GRADCOMP_ERR_TIMEOUT, "one of three gives up");
+		is_int(t.status, GRADCOMP_ERR_PEER, "and the other does not wait for it");
+		like(t.err.text, "(node 1 of the step) died before all had met", "but says who it was");
+		ok(clock_s() - from < 0.5 * limit + LAST_LIMIT, "in time");
+		if (!late)
+			end(&s, 1);
+		break;
+	}
+
+	for (int limit = FIRST_LIMIT;; limit *= 2) {
+		begin(&s, 2);
+		start(&t, &s, 0, 2, 10 * limit);
+		(void)poll(NULL, 0, 300 * limit);
+		end(&s, 1);
+		pthread_join(t.thread, NULL);
+		if (t.status == GRADCOMP_ERR_IO && limit < LAST_LIMIT)
+			continue;
+		ok(t.status == GRADCOMP_ERR_PEER, "srun ends: nobody waits on");
+		like(t.err.text, "srun has ended", "and it is said");
+		break;
+	}
+}
+
+static int stop_now(void *ctx)
+{
+	return ++*(int *)ctx > 2;
+}
+
+static void told_wrong(void)
+{
+	rendezvous_client *g;
+	gradcomp_error err;
+	int asked = 0;
+	char plain[80];
+	snprintf(plain, sizeof plain, "plain=%064d", 7);
+	rendezvous_client_options o = {.struct_size = sizeof o, .rank = 0, .nranks = 2, .timeout = 0.3, .token = plain};
+	static const char *const where[] = {"", "x", "1.2.3.4", "1.2.3.4/24@0", "1.2.3.4/24@99999", ",,,", "::1/128@1,y"};
+
+	for (size_t i = 0; i < sizeof where / sizeof *where; i++) {
+		o.where = where[i];
+		is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_INVALID, "no address: '%s'", where[i]);
+	}
+	o.where = "127.0.0.1/8@1";
+	is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_IO, "nobody there");
+	like(err.text, "cannot reach the meeting place of the step at 127.0.0.1:1", "says where");
+	static const char *const token[] = {"", "plain=", "plain=zz", "munge=rubbish", "file:x"};
+	for (size_t i = 0; i < sizeof token / sizeof *token; i++) {
+		o.token = token[i];
+		ok(rendezvous_connect(&o, &g, &err) < 0 && !g, "no token: '%s'", token[i]);
+	}
+	o.token = plain;
+	o.timeout = 60;
+	o.stop = stop_now;
+	o.ctx = &asked;
+	is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_STATE, "stopped by its caller");
+	o.nranks = 0;
+	is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_INVALID, "a meeting of nobody");
+	rendezvous_server *m;
+	is_int(rendezvous_server_open(NULL, 0, &m, &err), GRADCOMP_ERR_INVALID, "no place for nobody");
+	is_int(rendezvous_server_open(NULL, RENDEZVOUS_RANKS_MAX + 1, &m, &err), GRADCOMP_ERR_INVALID, "nor for too many");
+	const char *const range[] = {"stage.meet_ports=60990-60999", NULL};
+	if (rendezvous_server_open(range, 2, &m, &err) == 0) {
+		int port = atoi(strchr(rendezvous_server_where(m), '@') + 1);
+		ok(port >= 60990 && port <= 60999, "a port of the range: %d", port);
+		rendezvous_server_close(m);
+	} else {
+		skip("none of them is free", "a port of the range");
+	}
+	static const char *const bad[] = {"stage.meet_ports=7", "stage.meet_ports=9-7", "stage.meet_ports=0-7",
+	                                  "stage.meet_ports=1-70000", "stage.meet_ports=1-2x"};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		const char *const set[] = {bad[i], NULL};
+		is_int(rendezvous_server_open(set, 2, &m, &err), GRADCOMP_ERR_INVALID, "%s", bad[i]);
+	}
+}
+
+int main(void)
+{
+	setenv("GRADCOMP_SECURITY_SECRET", "pmix", 1);
+	all_meet();
+	strangers();
+	flooded();
+	missing();
+	told_wrong();
+	return done_testing();
+}

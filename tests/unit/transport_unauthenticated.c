@@ -1,0 +1,351 @@
+/* Who does not have the job's secret gets nowhere, and nobody who has it is kept
+ * out by those who have not. */
+#include "tests/support/transport_ranks.h"
+
+#include "transport/control/handshake.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <stddef.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+static int port_of(const char *endpoint)
+{
+	const char *at = strchr(endpoint, '@');
+
+	return at ? atoi(at + 1) : 0;
+}
+
+static int dial(int port)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+	struct timeval limit = {8, 0};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+	if (connect(fd, (struct sockaddr *)&in, sizeof in)) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* The abstract socket of a card. */
+static int dial_local(const char *endpoint)
+{
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	const char *hex = strstr(endpoint, "unix=") + 5;
+	size_t n = 0;
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	for (; hex[2 * n] && hex[2 * n] != ' '; n++) {
+		char two[3] = {hex[2 * n], hex[2 * n + 1], 0};
+
+		un.sun_path[1 + n] = (char)strtol(two, NULL, 16);
+	}
+	if (connect(fd, (struct sockaddr *)&un, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n))) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+/* 1 when the other side has closed without a byte more. */
+static int is_closed(int fd)
+{
+	char byte;
+	ssize_t n = recv(fd, &byte, 1, 0);
+
+	return n == 0 || (n < 0 && errno == ECONNRESET);
+}
+
+static int all(int fd, unsigned char *p, size_t n)
+{
+	while (n) {
+		ssize_t got = recv(fd, p, n, 0);
+
+		if (got <= 0)
+			return -1;
+		p += got;
+		n -= (size_t)got;
+	}
+	return 0;
+}
+
+static hello greeting(uint32_t from, uint32_t to, uint32_t n, int kind)
+{
+	hello h = {.channel = 3, .from = from, .to = to, .nranks = n, .part = 65536, .kind = (uint8_t)kind, .streams = 1};
+
+	secret_random(h.nonce, sizeof h.nonce, NULL);
+	return h;
+}
+
+/* Sends a greeting, signs the challenge with `secret`; 1 when welcomed. */
+static int knock(int port, const hello *h, const unsigned char secret[32])
+{
+	unsigned char text[HELLO_BYTES], challenge[CHALLENGE_BYTES], mac[32], welcome[WELCOME_BYTES];
+	int fd = dial(port), in;
+
+	hello_write(h, text);
+	send(fd, text, sizeof text, MSG_NOSIGNAL);
+	if (all(fd, challenge, sizeof challenge)) {
+		close(fd);
+		return 0;
+	}
+	handshake_mac(secret, ROLE_CONNECT, text, challenge, mac);
+	send(fd, mac, sizeof mac, MSG_NOSIGNAL);
+	in = !all(fd, welcome, sizeof welcome);
+	close(fd);
+	return in;
+}
+
+static void working(board *b, transport *t, int rank)
+{
+	channel *c = board_channel(b, t, rank, 3);
+	const gradcomp_links *l = channel_links(c);
+	gradcomp_request s, r;
+	int x = 7, y = 0;
+
+	board_exchange(b);
+	while (!atomic_load(&b->late))
+		usleep(1000);
+	b->status[rank] = l->send(l->ctx, !rank, &x, sizeof x, &s, &b->error[rank]);
+	if (!b->status[rank])
+		b->status[rank] = l->recv(l->ctx, !rank, &y, sizeof y, &r, &b->error[rank]);
+	if (!b->status[rank])
+		b->status[rank] = l->wait(l->ctx, &r, &b->error[rank]);
+	if (!b->status[rank])
+		b->status[rank] = l->wait(l->ctx, &s, &b->error[rank]);
+	if (y != 7)
+		atomic_fetch_add(&b->wrong, 1);
+	channel_close(c);
+}
+
+static void rude(int port, const board *b)
+{
+	unsigned char junk[4096], wrong[32] = {1}, text[HELLO_BYTES], challenge[CHALLENGE_BYTES], reply[64];
+	hello h;
+	double begin;
+	int fd, other, came = 0;
+
+	fd = dial(port);
+	for (size_t i = 0; i < sizeof junk; i++)
+		junk[i] = (unsigned char)rand();
+	send(fd, junk, sizeof junk, MSG_NOSIGNAL);
+	ok(is_closed(fd), "random bytes: dropped");
+	close(fd);
+
+	for (int i = 0; i < 200; i++) {
+		fd = dial(port);
+		secret_random(junk, HELLO_BYTES, NULL);
+		h = greeting(1, 0, 2, HELLO_TCP);
+		hello_write(&h, text);
+		memcpy(junk, text, (size_t)(i % 20));
+		came += send(fd, junk, HELLO_BYTES, MSG_NOSIGNAL) == HELLO_BYTES && is_closed(fd);
+		close(fd);
+	}
+	is_int(came, 200, "200 half-random greetings: all dropped");
+
+	h = greeting(1, 0, 2, HELLO_TCP);
+	ok(!knock(port, &h, wrong), "a wrong secret is not welcome");
+	h = greeting(1, 0, 3, HELLO_TCP);
+	ok(!knock(port, &h, b->secret), "nor the right one with another number of ranks");
+	h = greeting(1, 0, 2, HELLO_TCP);
+	h.stream = 1;
+	ok(!knock(port, &h, b->secret), "nor a stream that does not exist");
+	h = greeting(1, 0, 2, HELLO_TCP);
+	h.part = 1u << 31;
+	ok(!knock(port, &h, b->secret), "nor a chunk of 2 GiB");
+	h = greeting(1, 0, 2, HELLO_SHM);
+	ok(!knock(port, &h, b->secret), "nor shared memory over tcp");
+	h = greeting(1, 0, 2, HELLO_CONTROL);
+	/* It has the secret and is refused after the welcome, since rank 1 is here. */
+	fd = dial(port);
+	hello_write(&h, text);
+	send(fd, text, sizeof text, MSG_NOSIGNAL);
+	all(fd, challenge, sizeof challenge);
+	handshake_mac(b->secret, ROLE_CONNECT, text, challenge, reply);
+	send(fd, reply, 32, MSG_NOSIGNAL);
+	all(fd, reply, WELCOME_BYTES);
+	ok(is_closed(fd), "nor a second control connection of a rank");
+	close(fd);
+
+	/* The proof of one connection is worth nothing on another. */
+	h = greeting(1, 0, 2, HELLO_TCP);
+	fd = dial(port);
+	other = dial(port);
+	hello_write(&h, text);
+	send(fd, text, sizeof text, MSG_NOSIGNAL);
+	send(other, text, sizeof text, MSG_NOSIGNAL);
+	all(fd, challenge, sizeof challenge);
+	handshake_mac(b->secret, ROLE_CONNECT, text, challenge, reply);
+	all(other, challenge, sizeof challenge);
+	send(other, reply, 32, MSG_NOSIGNAL);
+	ok(is_closed(other), "a replayed proof is not welcome");
+	close(other);
+	/* Nor is what the rank itself has just said. */
+	h = greeting(1, 0, 2, HELLO_TCP);
+	other = dial(port);
+	hello_write(&h, text);
+	send(other, text, sizeof text, MSG_NOSIGNAL);
+	all(other, challenge, sizeof challenge);
+	send(other, challenge + NONCE_BYTES, 32, MSG_NOSIGNAL);
+	ok(is_closed(other), "a reflected proof is not welcome");
+	close(other);
+	close(fd);
+
+	fd = dial(port);
+	begin = board_now();
+	send(fd, text, 10, MSG_NOSIGNAL);
+	ok(is_closed(fd) && board_now() - begin > 1 && board_now() - begin < 30, "half a greeting: dropped after a while");
+	close(fd);
+}
+
+static void strangers_at_work(void)
+{
+	board *b = board_new(2);
+	int fd;
+
+	b->body = working;
+	b->options.allow = "tcp";
+	board_fork(b);
+	while (atomic_load(&b->ready) < 2)
+		usleep(1000);
+	rude(port_of(b->endpoint[0]), b);
+	atomic_store(&b->late, 1);
+	board_join(b);
+	ok(board_well(b) && !atomic_load(&b->wrong), "the ranks have worked on as if nothing had happened");
+	board_free(b);
+
+	b = board_new(2);
+	b->body = working;
+	board_fork(b);
+	while (atomic_load(&b->ready) < 2)
+		usleep(1000);
+	fd = dial_local(b->endpoint[0]);
+	ok(fd >= 0 && send(fd, "GCH1 hello, I am a rank of this job, and this text has 64 bytes", 64, MSG_NOSIGNAL) == 64 &&
+	   is_closed(fd), "a stranger at the local socket is dropped");
+	close(fd);
+	if (!getuid()) {
+		pid_t pid = fork();
+		int status;
+
+		if (!pid)
+			_exit(setresuid(65534, 65534, 65534) || (fd = dial_local(b->endpoint[0])) < 0 || !is_closed(fd));
+		waitpid(pid, &status, 0);
+		ok(!status, "another user at the local socket is dropped before a word");
+	} else {
+		skip("needs root", "another user at the local socket");
+	}
+	atomic_store(&b->late, 1);
+	board_join(b);
+	ok(board_well(b) && !atomic_load(&b->wrong), "and the ranks have worked on");
+	board_free(b);
+}
+
+static void many(board *b, transport *t, int rank)
+{
+	channel *c = board_channel(b, t, rank, 4);
+	const gradcomp_links *l = channel_links(c);
+	gradcomp_request rq[2 * BOARD_RANKS];
+	int x = rank, y[BOARD_RANKS];
+
+	for (int p = 0; p < b->n && !b->status[rank]; p++) {
+		if (p == rank)
+			continue;
+		b->status[rank] = l->send(l->ctx, p, &x, sizeof x, &rq[2 * p], &b->error[rank]);
+		if (!b->status[rank])
+			b->status[rank] = l->recv(l->ctx, p, &y[p], sizeof y[p], &rq[2 * p + 1], &b->error[rank]);
+	}
+	for (int p = 0; p < b->n && !b->status[rank]; p++) {
+		if (p == rank)
+			continue;
+		b->status[rank] = l->wait(l->ctx, &rq[2 * p], &b->error[rank]);
+		if (!b->status[rank])
+			b->status[rank] = l->wait(l->ctx, &rq[2 * p + 1], &b->error[rank]);
+		if (y[p] != p)
+			atomic_fetch_add(&b->wrong, 1);
+	}
+	channel_close(c);
+}
+
+/* Some 500 connections that never say anything, all the time, while rank 3 joins
+ * late. */
+static void flood(void)
+{
+	board *b = board_new(4);
+	double begin;
+	pid_t pid;
+
+	b->options.allow = "tcp";
+	b->options.timeout = 20;
+	b->late_rank = 3;
+	b->body = many;
+	board_fork(b);
+	while (atomic_load(&b->there) < 4)
+		usleep(1000);
+	pid = fork();
+	if (!pid) {
+		int fd[500] = {0}, port = port_of(b->endpoint[1]);
+
+		alarm(60);
+		for (int i = 0;; i = (i + 1) % 500) {
+			if (fd[i] > 0)
+				close(fd[i]);
+			fd[i] = dial(port);
+			if (i % 3 == 1 && fd[i] > 0)
+				send(fd[i], "GCH1", 4, MSG_NOSIGNAL | MSG_DONTWAIT);
+		}
+	}
+	usleep(500000);
+	begin = board_now();
+	atomic_store(&b->late, 1);
+	board_join(b);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	ok(board_well(b), "a rank joins and all work through a flood of connections, in %.2f s", board_now() - begin);
+	board_free(b);
+}
+
+/* A rank of another job at the same addresses. */
+static void other_secret(void)
+{
+	board *b = board_new(2), *other = board_new(2);
+	const char *endpoints[2];
+	gradcomp_error err;
+	transport *t;
+
+	b->options.allow = "tcp";
+	b->options.timeout = 3;
+	b->late_rank = 1;
+	b->body = many;
+	board_fork(b);
+	while (atomic_load(&b->there) < 2)
+		usleep(1000);
+	other->options = b->options;
+	other->options.rank = 1;
+	other->options.timeout = 1;
+	transport_listen(&other->options, &t, &err);
+	endpoints[0] = b->endpoint[0];
+	endpoints[1] = transport_endpoint(t);
+	ok(transport_start(t, endpoints, other->secret, &err) < 0, "a rank with another secret does not join");
+	like(err.text, "cannot reach rank 0 on ", "it says whom it cannot reach");
+	like(err.text, "does not have the job's secret", "and why");
+	transport_stop(t, NULL);
+	atomic_store(&b->late, 1);
+	board_join(b);
+	ok(board_well(b), "the rank with the right one does");
+	board_free(b);
+	board_free(other);
+}
+
+int main(void)
+{
+	strangers_at_work();
+	flood();
+	other_secret();
+	return done_testing();
+}

@@ -1,0 +1,270 @@
+/* auto: what it decides from what was measured, on all ranks alike, and that nothing is lost
+ * when reducers change. */
+#include "tests/support/tuner_fixture.h"
+
+static const char *settings[] = {NULL, "auto.interval=30", "gradcomp.log=error", NULL};
+#define CANDIDATES "none/cast/topk:density=0.1/powersgd:rank=2"
+enum { NONE, CAST, TOPK, POWERSGD, MIX };
+/* 3163 numbers, 12652 bytes: 12.7 ms dense at a microsecond a byte. */
+#define SLOW 1e-6
+
+static uint32_t last(const story *t)
+{
+	return t->with[0][t->steps - 1];
+}
+
+static int ever(const story *t, uint32_t k)
+{
+	int n = 0;
+	for (int s = 0; s < t->steps; s++)
+		n += t->with[0][s] == k;
+	return n;
+}
+
+/* The step at which compression ended, or -1. */
+static int fell_back(const story *t)
+{
+	for (int s = 1; s < t->steps; s++)
+		if (t->with[0][s] < TOPK && t->with[0][s - 1] >= TOPK)
+			return s;
+	return -1;
+}
+
+static story slow_network(const char *spec, int steps)
+{
+	return (story){.spec = spec,
+	               .seconds = {14e-3, 7.9e-3, 3e-3, 2e-3, 2.5e-3},
+	               .exposed = 12.7e-3,
+	               .byte = SLOW,
+	               .steps = steps,
+	               .nan_step = -1,
+	               .error = 0.5};
+}
+
+static void wins(void)
+{
+	story t = slow_network("auto:candidates=" CANDIDATES, 120);
+	tell_story("a slow network", &t, 4, settings);
+	ok(last(&t) == POWERSGD, "the faster of the two best predicted stays: %s", t.switches);
+	ok(ever(&t, NONE) < 20 && !ever(&t, CAST), "%d of %d steps were dense", ever(&t, NONE), t.steps);
+	ok(strstr(t.switches, "compares with dense;") && strstr(t.switches, "still wins;"),
+	   "it was compared with dense again");
+
+	t = slow_network("auto:candidates=" CANDIDATES, 60);
+	t.exposed = 0.4e-3;
+	tell_story("all is hidden", &t, 3, settings);
+	ok(ever(&t, NONE) == t.steps && !*t.switches, "dense from the first step to the last");
+
+	t = slow_network("auto:candidates=" CANDIDATES, 60);
+	t.byte = 1e-9;
+	tell_story("exposed, but not for want of bandwidth", &t, 3, settings);
+	ok(ever(&t, NONE) == t.steps, "nothing is tried that is predicted to gain less than the margin");
+
+	t = slow_network("auto", 60);
+	for (int k = 1; k < TUNER_CANDIDATES; k++)
+		t.seconds[k] = 2e-3;
+	tell_story("the candidates of the settings", &t, 3, settings);
+	ok(last(&t) != NONE, "%s", t.switches);
+	t = slow_network("auto:candidates=" CANDIDATES, 1);
+	tell_story("one step", &t, 2, settings);
+	t = slow_network("auto:candidates=" CANDIDATES, 6);
+	tell_story("the job ends in a trial", &t, 4, settings);
+	ok(last(&t) >= TOPK, "with candidate %u", last(&t));
+	t = slow_network("auto:candidates=" CANDIDATES, 10);
+	tell_story("one rank", &t, 1, settings);
+	ok(!*t.switches, "one rank changes nothing");
+}
+
+static void loses(void)
+{
+	story t = slow_network("auto:candidates=" CANDIDATES, 40);
+	t.seconds[TOPK] = t.seconds[POWERSGD] = 20e-3;
+	tell_story("trials that are lost", &t, 4, settings);
+	ok(last(&t) == NONE && ever(&t, TOPK) + ever(&t, POWERSGD) <= 10, "each ends after a few steps: %s",
+	   t.switches);
+	int at = fell_back(&t);
+	story again = slow_network(t.spec, 40);
+	memcpy(again.seconds, t.seconds, sizeof t.seconds);
+	again.nan_step = at;
+	tell_story("a NaN in the step that was to carry what is owed", &again, 4, settings);
+	ok(at > 0 && again.with[0][at] == NONE && again.with[0][at - 1] >= TOPK, "in step %d", at);
+
+	t = slow_network("auto:candidates=" CANDIDATES, 40);
+	t.seconds[TOPK] = t.seconds[POWERSGD] = 20e-3;
+	t.seconds[CAST] = 13.9e-3;
+	tell_story("as fast as dense, but not faster", &t, 2, settings);
+	ok(last(&t) == NONE, "dense");
+}
+
+static void turns_slow(story *t, choice *c, int rank, int s)
+{
+	(void)c;
+	if (s == 40 && rank == 0)
+		t->seconds[1] = t->seconds[2] = 15e-3;
+}
+
+static void turns_wild(story *t, choice *c, int rank, int s)
+{
+	(void)c;
+	if (s == 40 && rank == 0)
+		t->error = 1.2;
+}
+
+static void guards(void)
+{
+	story t = slow_network("auto:candidates=none/topk:density=0.1/powersgd:rank=2", 160);
+	t.seconds[1] = 3e-3, t.seconds[2] = 2e-3;
+	t.before = turns_slow;
+	tell_story("compression that has become slow", &t, 3, settings);
+	ok(last(&t) == NONE && strstr(t.switches, "compares with dense"), "is turned off: %s", t.switches);
+
+	t = slow_network("auto:candidates=" CANDIDATES, 100);
+	t.before = turns_wild;
+	tell_story("more is held back than may be", &t, 3, settings);
+	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "compression is turned off: %s",
+	   t.switches);
+	t = slow_network("auto:max_error=2,candidates=" CANDIDATES, 100);
+	t.before = turns_wild;
+	tell_story("the same with a larger max_error", &t, 3, settings);
+	ok(!strstr(t.switches, "too much"), "nothing comes of it");
+}
+
+/* Of the largest matrix low rank sends less, of the others their largest numbers. */
+static story of_two(const char *list, double mixed)
+{
+	story t = slow_network(list, 120);
+	memcpy(t.seconds, (double[]){66e-3, 15e-3, 12e-3, mixed}, 4 * sizeof(double));
+	t.exposed = 65e-3;
+	t.byte = 3 * SLOW;
+	t.message = 0.5e-3;
+	return t;
+}
+
+static void mixes(void)
+{
+	const char *spec = "auto:candidates=none/topk:density=0.07/powersgd:rank=2";
+	enum { BOTH = 3 };
+	story t = of_two(spec, 10e-3);
+	tell_story("tensors that are best off with different compressors", &t, 3, settings);
+	ok(last(&t) == BOTH && strstr(t.switches, "powersgd:rank=2 over ring for 2 of 6 tensors (63 % of the numbers)") &&
+	           strstr(t.switches, ", the rest topk:density=0.07"),
+	   "each goes with its own: %s", t.switches);
+	ok(strstr(t.switches, "compares with dense;") && strstr(t.switches, "still wins;"), "and is compared with dense");
+
+	t = of_two(spec, 10e-3);
+	t.before = turns_wild;
+	tell_story("a mix that holds back more than may be", &t, 3, settings);
+	ok(last(&t) != BOTH && ever(&t, BOTH) && strstr(t.switches, "too much was held back"), "is turned off: %s",
+	   t.switches);
+
+	t = of_two(spec, 40e-3);
+	tell_story("a mix that is slower than was predicted", &t, 3, settings);
+	ok(ever(&t, BOTH) && last(&t) != BOTH && last(&t) != NONE, "loses its trial: %s", t.switches);
+
+	t = of_two("auto:candidates=none/cast/topk:density=0.01", 1e-3);
+	tell_story("one compressor is the best for all", &t, 3, settings);
+	ok(!ever(&t, BOTH) && last(&t) == 2, "there is nothing to mix: %s", t.switches);
+}
+
+static void chooses_from(void)
+{
+	story t = slow_network("auto:allow=topk,candidates=" CANDIDATES, 60);
+	t.seconds[1] = 3e-3; /* the second candidate now */
+	tell_story("allow=topk", &t, 2, settings);
+	ok(last(&t) == 1 && strstr(t.switches, "topk") && !strstr(t.switches, "powersgd"), "%s", t.switches);
+	t = slow_network("auto:deny=powersgd/topk,candidates=" CANDIDATES, 60);
+	t.rounding = 0.1;
+	tell_story("deny=powersgd/topk", &t, 2, settings);
+	ok(last(&t) == CAST, "what is left: %s", t.switches);
+	t = slow_network("auto:allow=onebit,candidates=" CANDIDATES, 60);
+	t.seconds[1] = 3e-3;
+	tell_story("allow=onebit, which was no candidate", &t, 2, settings);
+	ok(strstr(t.switches, "onebit") != NULL, "%s", t.switches);
+	t = slow_network("auto:candidates=none/nosuch/dgc/topk:density=0.1", 60);
+	t.seconds[1] = t.seconds[2] = 1e-3, t.seconds[3] = 3e-3;
+	tell_story("candidates that are not installed, or bring their own momentum", &t, 2, settings);
+	ok(last(&t) == 3 && !ever(&t, 1) && !ever(&t, 2), "are left out: %s", t.switches);
+}
+
+static void refuses(void)
+{
+	static const struct {
+		const char *spec, *text;
+	} bad[] = {
+		{"auto:rank=4", "auto: unknown parameter 'rank'"},
+		{"auto:max_error=-1", "is too small"},
+		{"auto:max_error=nan", "is not a number"},
+		{"auto:allow=a:b", "is not a compressor's name"},
+		{"auto:deny=../x", "is not a compressor's name"},
+		{"auto:candidates=topk/none", "keeps something back"},
+		{"auto:candidates=none/auto", "chooses and cannot be chosen"},
+		{"auto:candidates=none/powersgd@.", "cannot be a name"},
+		{"auto:deny=none,candidates=none", "no candidate is left"},
+		{"auto:candidates=a/b/c/d/e/f/g/h/i/j/k/l/m/n/o/p/q", "more than 16"},
+		{"auto:candidates=nosuch", "is not installed"},
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+		story t = {.spec = bad[i].spec, .steps = 1, .nan_step = -1};
+		run_ranks(2, settings, story_body, &t);
+		ok(t.failed[0] && t.failed[1] && strstr(t.text[0], bad[i].text) && strstr(t.text[1], bad[i].text),
+		   "%s: %s", bad[i].spec, t.text[0]);
+	}
+}
+
+static void one_is_told_otherwise(choice *c, decision *v, uint8_t *of, void *ctx)
+{
+	static const struct {
+		size_t at, bytes;
+		uint64_t value;
+	} forged[] = {
+#define FORGED(field, with) {offsetof(decision, field), sizeof((decision *)0)->field, with}
+		FORGED(magic, 1),
+		FORGED(step, 77),
+		FORGED(phase, 9),
+		FORGED(reason, 99),
+		FORGED(candidate, 4),
+		FORGED(candidate, 5),
+		FORGED(candidate, UINT32_MAX),
+		FORGED(candidate, 3),
+		FORGED(next, UINT32_MAX),
+		FORGED(measure, 2),
+		FORGED(exposed, 0x7ff8000000000000u),
+		FORGED(predicted[3], 0xbff0000000000000u),
+	};
+	story *t = ctx;
+	size_t k = (size_t)t->nan_step;
+	if (c->group->me != 1)
+		return;
+	if (k < sizeof forged / sizeof *forged)
+		memcpy((char *)v + forged[k].at, &forged[k].value, forged[k].bytes);
+	else
+		of[k % T] = k % 2 ? 3 : 4;
+}
+
+static void forged(void)
+{
+	const char *const *all[MAX_RANKS] = {settings};
+	for (int k = 0; k < 14; k++) {
+		story t = slow_network("auto:candidates=" CANDIDATES, 12);
+		rank_arg results[MAX_RANKS];
+		t.nan_step = k;
+		t.hears = one_is_told_otherwise;
+		run_ranks_with(3, all, results, story_body, &t);
+		ok(t.failed[0] && t.failed[1] && t.failed[2] && strstr(t.text[1], "auto: rank 0"),
+		   "forged decision %d is refused: %s", k, t.text[1]);
+	}
+}
+
+int main(void)
+{
+	settings[0] = plugin_path_setting();
+	model_seed();
+	wins();
+	loses();
+	guards();
+	mixes();
+	chooses_from();
+	refuses();
+	forged();
+	return done_testing();
+}

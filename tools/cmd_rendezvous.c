@@ -1,0 +1,95 @@
+/* gradcomp meet: where the nodes of a step find each other to stage together. Started
+ * by the SPANK plugin in srun, as the user; it ends when the nodes have met, or with
+ * srun, which holds the other end of its stdin. */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/commands.h"
+#include "bootstrap/rendezvous.h"
+#include "base/number.h"
+#include "tools/stage_spec.h"
+
+static const char usage[] =
+	"usage: gradcomp meet --nodes N [--detach] [--stage SPEC]\n"
+	"\n"
+	"Prints the addresses and the token of a meeting place for the stagers of N nodes,\n"
+	"parted by a blank, and keeps it until they have met or stdin is at its end.\n"
+	"\n"
+	"  --detach       in the background, once the line is out\n"
+	"  --stage SPEC   only if they are to meet for that: nothing is printed otherwise\n";
+
+static void look(void *ctx, const char *name, const char *value, const char *origin, const char *help)
+{
+	(void)origin, (void)help;
+	if (!strcmp(name, "stage.together"))
+		*(int *)ctx = setting_yes(value);
+}
+
+/* 1 they are to meet, 0 each is to stage for itself, -1 with the error said. */
+static int wanted(const char *spec_text)
+{
+	stage_spec spec = {0};
+	char why[300];
+	gradcomp_error err;
+	int together = 0;
+
+	if (gradcomp_setting_each(look, &together, &err)) {
+		failed(&err);
+		return -1;
+	}
+	if (stage_spec_parse(spec_text, &spec, why, sizeof why)) {
+		fprintf(stderr, "gradcomp: %s\n", why);
+		together = -1;
+	}
+	/* A part of it has no meaning alone. */
+	for (int i = 0; i < spec.n; i++)
+		together |= spec.source[i].mode == GRADCOMP_STAGE_SHARD;
+	stage_spec_clear(&spec);
+	return together;
+}
+
+/* The parent has printed the line; the child has nothing of the terminal but stdin. */
+static int detach(void)
+{
+	fflush(stdout);
+	pid_t pid = fork();
+
+	if (pid < 0)
+		return -1;
+	if (pid > 0)
+		_exit(ferror(stdout) ? 1 : 0);
+	/* Ctrl-C is for srun; that it ends is what counts here. */
+	signal(SIGINT, SIG_IGN);
+	signal(SIGHUP, SIG_IGN);
+	return !freopen("/dev/null", "w", stdout) || !freopen("/dev/null", "w", stderr) ? -1 : 0;
+}
+
+int cmd_rendezvous(int argc, char **argv)
+{
+	const char *nodes = NULL, *spec = NULL;
+	int background = 0, status;
+	const command_option options[] = {
+		{"--detach", NULL, &background}, {"--nodes", &nodes, NULL}, {"--stage", &spec, NULL}, {NULL, NULL, NULL}};
+	rendezvous_server *place;
+	gradcomp_error err;
+	int64_t n;
+
+	status = take_options(argc, argv, usage, options, NULL, 0);
+	if (status >= 0)
+		return status;
+	if (!nodes || number_int(nodes, &n) != NUMBER_OK || n < 1 || n > 65536)
+		return usage_error(usage, "meet needs --nodes, a number from 1 to 65536");
+	if (spec && (status = wanted(spec)) < 1)
+		return status < 0 ? 1 : 0;
+	if (rendezvous_server_open(NULL, (int)n, &place, &err))
+		return failed(&err);
+	printf("%s %s\n", rendezvous_server_where(place), rendezvous_server_token(place));
+	signal(SIGPIPE, SIG_IGN);
+	status = background && detach() ? 1 : 0;
+	if (!status && fflush(stdout) == 0)
+		status = rendezvous_server_run(place, STDIN_FILENO, &err) ? failed(&err) : 0;
+	rendezvous_server_close(place);
+	return status;
+}

@@ -1,0 +1,30 @@
+/* One bucket of one rank in flight, and what carries payloads between ranks. */
+#ifndef TOOLS_CONFORMANCE_BUCKET_RUN_H
+#define TOOLS_CONFORMANCE_BUCKET_RUN_H
+
+#include "tools/conformance/call.h"
+
+typedef struct bucket_run {
+	gradcomp_work work;
+	float *x[TENSORS_MAX], *error[TENSORS_MAX], *state[STATES_MAX];
+	guarded flat, apart[TENSORS_MAX], memory, states[STATES_MAX], scratch, fault, payload;
+	gradcomp_payload out;
+} bucket_run;
+
+/* Buffers for a bucket, x = u. */
+void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, const gradcomp_plan *plan,
+                  const float *g);
+/* x, the error memory and the state arrays can be read only. */
+void bucket_run_lock(bucket_run *f, int read_only);
+/* This rank's payload of a round. */
+gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp_round *rd, uint32_t round);
+/* What is in the error memory and the states goes back to the ranks, and the average
+ * to g, unless the step has failed or was given up. */
+void bucket_run_end(ranks *s, bucket_run *f, int w, float *g);
+
+/* A round between all ranks' flights of a bucket: the payloads to their receivers,
+ * decode() included. */
+gradcomp_status bucket_run_exchange(ranks *s, bucket_run *f, const gradcomp_round *rd, uint32_t round);
+gradcomp_status bucket_run_exchange_coded(ranks *s, bucket_run *f, const gradcomp_round *rd);
+
+#endif

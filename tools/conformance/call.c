@@ -1,0 +1,105 @@
+#include "tools/conformance/call.h"
+
+#include <pthread.h>
+
+static call_state own_state;
+call_state *call_now = &own_state;
+
+int call_in_step(void)
+{
+	return call_now->which >= CALL_PLAN && call_now->which <= CALL_CODE_DECODE_ADD;
+}
+
+const char *call_name(call_which which)
+{
+	static const char *const names[] = {"no function", "create", "destroy",     "plan",
+	                                    "encode",      "decode", "merge",       "code",
+	                                    "code_decode", "code_decode_add", "save", "load", "cost"};
+
+	return names[which];
+}
+
+void call_begin(call_which which, int rank, int nranks, uint32_t round)
+{
+	call_now->rank = rank;
+	call_now->nranks = nranks;
+	call_now->round = round;
+	call_now->count++;
+	call_now->which = which;
+}
+
+void call_end(void)
+{
+	call_now->which = CALL_NONE;
+}
+
+static gradcomp_status dispatch(ranks *s, const call *c)
+{
+	const struct gradcomp_compressor_v1 *p = s->plugin;
+	void *instance = s->instance[c->rank];
+	gradcomp_error *err = &s->err;
+
+	switch (c->which) {
+	case CALL_PLAN:
+		return p->plan(instance, c->bucket, s->step, c->plan, err);
+	case CALL_ENCODE:
+		return p->encode(instance, c->work, c->round, c->out, err);
+	case CALL_DECODE:
+		return p->decode(instance, c->work, c->round, c->in, c->n, err);
+	case CALL_MERGE:
+		return p->merge(instance, c->work, c->round, c->in, c->peer, c->out, err);
+	case CALL_CODE:
+		return p->code(instance, c->from, c->count, c->counter, c->to, c->bytes, err);
+	case CALL_CODE_DECODE:
+		return p->code_decode(instance, c->from, c->capacity, c->to, c->count, err);
+	case CALL_CODE_DECODE_ADD:
+		return p->code_decode_add(instance, c->from, c->capacity, c->to, c->count, err);
+	case CALL_SAVE:
+		return p->save(instance, c->to, c->capacity, c->bytes, err);
+	case CALL_LOAD:
+		return p->load(instance, c->from, c->capacity, err);
+	case CALL_COST:
+		return p->cost(instance, c->bucket, s->step, c->cost, err);
+	default:
+		return host_fail(err, GRADCOMP_ERR_INTERNAL, "the harness called nothing");
+	}
+}
+
+typedef struct elsewhere {
+	ranks *s;
+	const call *c;
+	gradcomp_status st;
+} elsewhere;
+
+static void *run_elsewhere(void *ctx)
+{
+	elsewhere *e = ctx;
+
+	e->st = dispatch(e->s, e->c);
+	return NULL;
+}
+
+gradcomp_status ranks_call(ranks *s, const call *c)
+{
+	/* It may run beside others of the instance. So may the code functions, but one of
+	 * each direction at a time, which may therefore have workspaces there. */
+	int shared = c->which == CALL_MERGE;
+	elsewhere e = {s, c, GRADCOMP_OK};
+	pthread_t thread;
+
+	if (shared)
+		host_lock(1);
+	call_begin(c->which, c->rank, s->P, c->round);
+	if (s->device)
+		guard_fence(1);
+	if (s->hop && !pthread_create(&thread, NULL, run_elsewhere, &e))
+		pthread_join(thread, NULL);
+	else
+		e.st = dispatch(s, c);
+	if (s->device)
+		guard_fence(0);
+	call_end();
+	if (shared)
+		host_lock(0);
+	return e.st;
+}

@@ -1,0 +1,60 @@
+/* Every function of a plugin that runs in a step is called through here, so that
+ * who was running is known when something breaks, and so that it can run on another
+ * thread, or behind the fence. */
+#ifndef TOOLS_CONFORMANCE_CALL_H
+#define TOOLS_CONFORMANCE_CALL_H
+
+#include "tools/conformance/ranks.h"
+
+typedef enum call_which {
+	CALL_NONE = 0,
+	CALL_CREATE,
+	CALL_DESTROY,
+	CALL_PLAN,
+	CALL_ENCODE,
+	CALL_DECODE,
+	CALL_MERGE,
+	CALL_CODE,
+	CALL_CODE_DECODE,
+	CALL_CODE_DECODE_ADD,
+	CALL_SAVE,
+	CALL_LOAD,
+	CALL_COST
+} call_which;
+
+typedef struct call {
+	call_which which;
+	int rank;
+	uint32_t round;
+	const gradcomp_bucket *bucket; /* plan, cost */
+	gradcomp_plan *plan;
+	gradcomp_cost *cost;
+	const gradcomp_work *work;        /* encode, decode, merge */
+	const gradcomp_payload *in, *peer; /* decode: in; merge: both */
+	uint32_t n;
+	gradcomp_payload *out; /* encode, merge */
+	const void *from;      /* code functions, load */
+	void *to;              /* code functions, save */
+	uint64_t count, counter, capacity;
+	uint64_t *bytes;
+} call;
+
+/* What runs: read by a signal handler and, when it is in shared memory, by the
+ * process that waits. */
+typedef struct call_state {
+	volatile call_which which;
+	volatile int rank, nranks;
+	volatile uint32_t round;
+	volatile uint64_t count; /* of calls that began */
+} call_state;
+extern call_state *call_now;
+/* A function of a step, which must allocate nothing. */
+int call_in_step(void);
+const char *call_name(call_which which);
+
+gradcomp_status ranks_call(ranks *s, const call *c);
+/* Says what is about to run, when it is called directly. */
+void call_begin(call_which which, int rank, int nranks, uint32_t round);
+void call_end(void);
+
+#endif

@@ -1,0 +1,14 @@
+/* A crash in a plugin, as the rule it breaks. */
+#ifndef TOOLS_CONFORMANCE_CRASH_H
+#define TOOLS_CONFORMANCE_CRASH_H
+
+#include "tools/conformance/call.h"
+#include "tools/conformance/kit.h"
+
+/* The exit status after a crash that has been reported. */
+#define CRASH_STATUS 77
+
+/* From here on a crash is reported to k, and ends the process. */
+void crash_watch(kit *k);
+
+#endif

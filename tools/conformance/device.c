@@ -1,0 +1,55 @@
+/* TRAIT_CUDA: the same bits as on the host, and no touch but by operators. */
+#include "tools/conformance/fenced_device.h"
+#include "tools/conformance/kit.h"
+
+/* A parameter may ask for what only the host can do; the plugin says so. */
+static int refused(kit *k, ranks *b)
+{
+	float *g[RANKS_MAX];
+	gradcomp_status st;
+
+	fixture_gradients_new(b, g);
+	fixture_fill(&k->fixture, b, g, KIND_NORMAL);
+	st = ranks_step(b, g, 0);
+	fixture_gradients_free(b, g);
+	if (st == GRADCOMP_ERR_UNSUPPORTED && b->err.text[0])
+		kit_skip(k, RULE_DEVICE, "refused with these parameters: %s", b->err.text);
+	return st == GRADCOMP_ERR_UNSUPPORTED;
+}
+
+void group_device(kit *k)
+{
+	const fixture *t = &k->fixture;
+	long steps = 0;
+	ranks trial;
+
+	if (!(t->plugin->traits & GRADCOMP_TRAIT_CUDA)) {
+		kit_skip(k, RULE_DEVICE, "trait CUDA is not there");
+		return;
+	}
+	if (t->plugin->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)) {
+		kit_skip(k, RULE_DEVICE, "the code functions work on host memory");
+		return;
+	}
+	if (!kit_open(k, &trial, 1, &fixture_models[6]))
+		return;
+	trial.device = GRADCOMP_CUDA;
+	trial.device_operators = device_operators(t->op);
+	int no = refused(k, &trial);
+	ranks_close(&trial);
+	for (int m = 0; m < MODELS && !no; m++)
+		for (int P = 1; P <= 3; P++) {
+			ranks a, b;
+			if (!kit_open(k, &a, P, &fixture_models[m]))
+				return;
+			if (!ranks_open(&b, t->plugin, t->op, t->values, P, fixture_models[m].n, fixture_models[m].dims, a.layout[0].seed)) {
+				b.device = GRADCOMP_CUDA;
+				b.device_operators = device_operators(t->op);
+				steps += kit_run_alike(k, RULE_DEVICE, "on the fenced device", &a, &b, 3);
+				ranks_close(&b);
+			}
+			ranks_close(&a);
+		}
+	if (!no)
+		kit_ok(k, RULE_DEVICE, "%ld runs with fenced buffers, the bits of the host", steps);
+}

@@ -1,0 +1,167 @@
+/* The operators of the fenced device: the host's, with the fence lowered while they
+ * run. */
+#include "tools/conformance/fenced_device.h"
+#include "tools/conformance/guard.h"
+
+static gradcomp_operators host;
+
+/* A function of the table and its arguments. */
+#define PLAIN(name, parameters, arguments) \
+	static void fenced_##name parameters \
+	{ \
+		guard_fence(0); \
+		host.name arguments; \
+		guard_fence(1); \
+	}
+#define STATUS(name, parameters, arguments) \
+	static gradcomp_status fenced_##name parameters \
+	{ \
+		gradcomp_status st; \
+		guard_fence(0); \
+		st = host.name arguments; \
+		guard_fence(1); \
+		return st; \
+	}
+
+/* clang-format off */
+PLAIN(add, (void *queue, float *y, const float *x, size_t n), (queue, y, x, n))
+PLAIN(scale, (void *queue, float *x, float a, size_t n), (queue, x, a, n))
+STATUS(reduce, (void *queue, void *acc, const void *in, size_t n, gradcomp_dtype dtype, gradcomp_op op), (queue,
+	acc, in, n, dtype, op))
+STATUS(scale_as, (void *queue, void *x, double a, size_t n, gradcomp_dtype dtype), (queue, x, a, n, dtype))
+PLAIN(nonfinite, (void *queue, const float *x, size_t n, int *bad), (queue, x, n, bad))
+STATUS(cast_from_f32, (void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, int saturate),
+	(queue, out, in, n, to, saturate))
+STATUS(cast_to_f32, (void *queue, float *out, const void *in, size_t n, gradcomp_dtype from), (queue, out, in,
+	n, from))
+PLAIN(product_mq, (void *queue, float *P, const float *M, const float *Q, size_t n, size_t m, size_t r), (queue,
+	P, M, Q, n, m, r))
+PLAIN(product_mtp, (void *queue, float *Q, const float *M, const float *P, size_t n, size_t m, size_t r),
+	(queue, Q, M, P, n, m, r))
+PLAIN(low_rank_finish, (void *queue, float *X, float *E, const float *P, const float *Elocal, const float *Q,
+	size_t n, size_t m, size_t r), (queue, X, E, P, Elocal, Q, n, m, r))
+PLAIN(orthonormalise, (void *queue, float *A, size_t n, size_t r), (queue, A, n, r))
+PLAIN(topk, (void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, void *scratch), (queue,
+	idx, val, x, n, k, scratch))
+STATUS(scatter_add, (void *queue, float *y, size_t n, const uint32_t *idx, const float *val, size_t k, float a),
+	(queue, y, n, idx, val, k, a))
+PLAIN(random_uniform, (void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first),
+	(queue, out, n, seed, stream, first))
+PLAIN(random_normal, (void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first),
+	(queue, out, n, seed, stream, first))
+PLAIN(copy, (void *queue, void *to, const void *from, size_t bytes), (queue, to, from, bytes))
+PLAIN(fill, (void *queue, float *x, float a, size_t n), (queue, x, a, n))
+PLAIN(axpy, (void *queue, float *y, float a, const float *x, size_t n), (queue, y, a, x, n))
+PLAIN(clamp, (void *queue, float *y, const float *x, const float *limit, size_t n), (queue, y, x, limit, n))
+PLAIN(sum, (void *queue, double *out, const float *x, size_t n, void *scratch), (queue, out, x, n, scratch))
+PLAIN(sum_abs, (void *queue, double *out, const float *x, size_t n, void *scratch), (queue, out, x, n, scratch))
+PLAIN(sum_squares, (void *queue, double *out, const float *x, size_t n, void *scratch), (queue, out, x, n,
+	scratch))
+PLAIN(absmax, (void *queue, float *out, const float *x, size_t n, void *scratch), (queue, out, x, n, scratch))
+PLAIN(product_mq_batch, (void *queue, float *const *P, const float *const *M, const float *const *Q, size_t
+	count, size_t n, size_t m, size_t r, void *scratch), (queue, P, M, Q, count, n, m, r, scratch))
+PLAIN(product_mtp_batch, (void *queue, float *const *Q, const float *const *M, const float *const *P, size_t
+	count, size_t n, size_t m, size_t r, void *scratch), (queue, Q, M, P, count, n, m, r, scratch))
+PLAIN(low_rank_finish_batch, (void *queue, float *const *X, float *const *E, const float *const *P, const float
+	*const *Elocal, const float *const *Q, size_t count, size_t n, size_t m, size_t r), (queue, X, E, P, Elocal, Q,
+	count, n, m, r))
+PLAIN(orthonormalise_batch, (void *queue, float *const *A, size_t count, size_t n, size_t r), (queue, A, count,
+	n, r))
+PLAIN(histogram, (void *queue, uint32_t *counts, const float *x, size_t n), (queue, counts, x, n))
+PLAIN(kth_magnitude, (void *queue, float *out, const float *x, size_t n, size_t k, void *scratch), (queue, out,
+	x, n, k, scratch))
+PLAIN(count_above, (void *queue, uint64_t *count, const float *x, size_t n, const float *threshold), (queue,
+	count, x, n, threshold))
+PLAIN(compact, (void *queue, uint32_t *idx, float *val, uint64_t *count, const float *x, size_t n, const float
+	*threshold, size_t k, void *scratch), (queue, idx, val, count, x, n, threshold, k, scratch))
+PLAIN(mstopk, (void *queue, uint32_t *idx, float *val, const float *x, size_t n, size_t k, int samplings,
+	uint64_t seed, uint64_t stream, void *scratch), (queue, idx, val, x, n, k, samplings, seed, stream, scratch))
+PLAIN(gather, (void *queue, float *val, const float *x, const uint32_t *idx, size_t k), (queue, val, x, idx, k))
+PLAIN(scatter, (void *queue, float *y, const uint32_t *idx, const float *val, size_t k), (queue, y, idx, val,
+	k))
+PLAIN(sparse_check, (void *queue, int *fault, const uint32_t *idx, const float *val, size_t k, size_t n),
+	(queue, fault, idx, val, k, n))
+PLAIN(sparse_merge, (void *queue, uint32_t *idx, float *val, uint32_t *left_idx, float *left_val, const uint32_t
+	*a_idx, const float *a_val, const uint32_t *b_idx, const float *b_val, size_t k, void *scratch), (queue, idx,
+	val, left_idx, left_val, a_idx, a_val, b_idx, b_val, k, scratch))
+PLAIN(quantise, (void *queue, void *out, const float *x, size_t n, const gradcomp_quantiser *q), (queue, out, x,
+	n, q))
+PLAIN(quantised_check, (void *queue, int *fault, const void *in, size_t n, const gradcomp_quantiser *q), (queue,
+	fault, in, n, q))
+PLAIN(dequantise, (void *queue, float *y, const void *in, size_t n, const gradcomp_quantiser *q), (queue, y, in,
+	n, q))
+PLAIN(dequantise_add, (void *queue, float *y, float a, const void *in, size_t n, const gradcomp_quantiser *q),
+	(queue, y, a, in, n, q))
+PLAIN(dequantise_error, (void *queue, float *e, const float *x, const void *in, size_t n, const
+	gradcomp_quantiser *q), (queue, e, x, in, n, q))
+PLAIN(sign_pack, (void *queue, uint32_t *bits, const float *x, size_t n, size_t segment), (queue, bits, x, n,
+	segment))
+PLAIN(sign_means, (void *queue, float *pairs, const float *x, size_t n, size_t segment), (queue, pairs, x, n,
+	segment))
+PLAIN(sign_add, (void *queue, float *y, float a, const uint32_t *bits, const float *pairs, size_t n, size_t
+	segment), (queue, y, a, bits, pairs, n, segment))
+PLAIN(sign_error, (void *queue, float *e, const float *x, const uint32_t *bits, const float *pairs, size_t n,
+	size_t segment), (queue, e, x, bits, pairs, n, segment))
+PLAIN(ternary_pack, (void *queue, uint8_t *out, const float *x, size_t n, const float *scale, uint64_t seed,
+	uint64_t stream, uint64_t first), (queue, out, x, n, scale, seed, stream, first))
+PLAIN(ternary_add, (void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n, int
+	*fault), (queue, y, a, in, scale, n, fault))
+/* clang-format on */
+
+/* Sizes (*_scratch() and the like) touch no memory and stay as they are. */
+const gradcomp_operators *device_operators(const gradcomp_operators *of)
+{
+	static gradcomp_operators table;
+
+	host = *of;
+	table = *of;
+	table.device = GRADCOMP_CUDA;
+	table.add = fenced_add;
+	table.scale = fenced_scale;
+	table.reduce = fenced_reduce;
+	table.scale_as = fenced_scale_as;
+	table.nonfinite = fenced_nonfinite;
+	table.cast_from_f32 = fenced_cast_from_f32;
+	table.cast_to_f32 = fenced_cast_to_f32;
+	table.product_mq = fenced_product_mq;
+	table.product_mtp = fenced_product_mtp;
+	table.low_rank_finish = fenced_low_rank_finish;
+	table.orthonormalise = fenced_orthonormalise;
+	table.topk = fenced_topk;
+	table.scatter_add = fenced_scatter_add;
+	table.random_uniform = fenced_random_uniform;
+	table.random_normal = fenced_random_normal;
+	table.copy = fenced_copy;
+	table.fill = fenced_fill;
+	table.axpy = fenced_axpy;
+	table.clamp = fenced_clamp;
+	table.sum = fenced_sum;
+	table.sum_abs = fenced_sum_abs;
+	table.sum_squares = fenced_sum_squares;
+	table.absmax = fenced_absmax;
+	table.product_mq_batch = fenced_product_mq_batch;
+	table.product_mtp_batch = fenced_product_mtp_batch;
+	table.low_rank_finish_batch = fenced_low_rank_finish_batch;
+	table.orthonormalise_batch = fenced_orthonormalise_batch;
+	table.histogram = fenced_histogram;
+	table.kth_magnitude = fenced_kth_magnitude;
+	table.count_above = fenced_count_above;
+	table.compact = fenced_compact;
+	table.mstopk = fenced_mstopk;
+	table.gather = fenced_gather;
+	table.scatter = fenced_scatter;
+	table.sparse_check = fenced_sparse_check;
+	table.sparse_merge = fenced_sparse_merge;
+	table.quantise = fenced_quantise;
+	table.quantised_check = fenced_quantised_check;
+	table.dequantise = fenced_dequantise;
+	table.dequantise_add = fenced_dequantise_add;
+	table.dequantise_error = fenced_dequantise_error;
+	table.sign_pack = fenced_sign_pack;
+	table.sign_means = fenced_sign_means;
+	table.sign_add = fenced_sign_add;
+	table.sign_error = fenced_sign_error;
+	table.ternary_pack = fenced_ternary_pack;
+	table.ternary_add = fenced_ternary_add;
+	return &table;
+}

@@ -1,0 +1,62 @@
+#include "tools/conformance/fixture.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+model fixture_models[MODELS] = {
+	{"no tensors", 0, {{0}}},
+	{"an empty tensor", 1, {{0, 0}}},
+	{"one number", 1, {{1, 0}}},
+	{"two and seven numbers", 2, {{2, 0}, {7, 0}}},
+	{"an empty matrix between others", 3, {{3, 0}, {0, 4}, {5, 6}}},
+	{"4097 numbers", 1, {{4097, 0}}},
+	{"matrices and vectors", 7, {{33, 0}, {33, 65}, {1, 0}, {64, 64}, {128, 0}, {7, 1}, {1, 300}}},
+	{"tall and wide", 4, {{300, 12}, {12, 301}, {2, 2}, {50, 50}}},
+};
+
+const char *const fixture_kind_names[KINDS_ALL] = {"normal", "zero", "constant", "tied", "denormal", "widely scaled", "huge"};
+
+float gradient(int kind, uint64_t i, double largest)
+{
+	double v = 0;
+	switch (kind) {
+	case KIND_NORMAL:
+		return check_normal();
+	case KIND_ZERO:
+		return 0;
+	case KIND_CONSTANT:
+		return 0.37f;
+	case KIND_TIES:
+		return (float)(int)(check_random() % 5) - 2;
+	case KIND_DENORMAL:
+		return 1e-40f * check_normal();
+	case KIND_SCALES:
+		v = check_normal() * pow(10, (double)(i % 13) - 6);
+		break;
+	default:
+		v = check_normal() * 1e30;
+	}
+	return (float)(largest > 0 && fabs(v) > largest ? copysign(largest, v) : v);
+}
+
+void fixture_fill(const fixture *t, ranks *s, float **g, int kind)
+{
+	for (int w = 0; w < s->P; w++)
+		for (uint64_t i = 0; i < s->layout[w].numel; i++)
+			g[w][i] = gradient(kind, i, t->largest);
+}
+
+void fixture_gradients_new(const ranks *s, float **g)
+{
+	for (int w = 0; w < s->P; w++) {
+		g[w] = calloc(s->layout[w].numel + 1, sizeof(float));
+		if (!g[w])
+			exit(1);
+	}
+}
+
+void fixture_gradients_free(const ranks *s, float **g)
+{
+	for (int w = 0; w < s->P; w++)
+		free(g[w]);
+}

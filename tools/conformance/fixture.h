@@ -1,0 +1,42 @@
+/* A compressor under test, and what is done to it: models of all sorts of shapes,
+ * gradients of all sorts of sizes. */
+#ifndef TOOLS_CONFORMANCE_FIXTURE_H
+#define TOOLS_CONFORMANCE_FIXTURE_H
+
+#include "tools/conformance/random.h"
+#include "tools/conformance/ranks.h"
+
+/* A compressor under test. Figures of rounding are relative to the largest
+ * sum over ranks of |u| in a bucket, and absolute. */
+typedef struct fixture {
+	const char *spec;
+	const struct gradcomp_compressor_v1 *plugin;
+	const gradcomp_value *values;
+	/* The same without momentum and clipping, under which nothing is lost; NULL:
+	 * `values` are such. */
+	const gradcomp_value *plain;
+	const gradcomp_operators *op;
+	double relative, absolute;
+	double largest; /* gradients above this are not tried; 0: all floats */
+	/* Payload bytes a rank sends in a step with these buckets. NULL: not known. */
+	uint64_t (*bytes)(const gradcomp_value *values, const ranks *s);
+} fixture;
+
+typedef struct model {
+	const char *name;
+	uint32_t n;
+	uint64_t dims[TENSORS_MAX][2];
+} model;
+
+enum { MODELS = 8 };
+extern model fixture_models[MODELS];
+
+enum { KIND_NORMAL, KIND_ZERO, KIND_CONSTANT, KIND_TIES, KIND_DENORMAL, KIND_SCALES, KIND_HUGE, KINDS_ALL };
+extern const char *const fixture_kind_names[KINDS_ALL];
+
+float gradient(int kind, uint64_t i, double largest);
+void fixture_fill(const fixture *t, ranks *s, float **g, int kind);
+void fixture_gradients_new(const ranks *s, float **g);
+void fixture_gradients_free(const ranks *s, float **g);
+
+#endif

@@ -1,0 +1,115 @@
+#include "tools/conformance/guard.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define POISON 0xa5
+#define SLOTS_MAX 16384
+
+static struct slot {
+	guarded g;
+	const char *what;
+	guard_access access; /* but for the fence */
+	int device;
+} slots[SLOTS_MAX];
+static uint32_t slots_used, free_slots[SLOTS_MAX], nfree;
+static int fence_shut;
+
+static size_t page_bytes(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void protect(const struct slot *s)
+{
+	guard_access a = s->device && fence_shut ? GUARD_SHUT : s->access;
+
+	if (mprotect(s->g.map, s->g.span,
+	             a == GUARD_SHUT ? PROT_NONE : a == GUARD_READ ? PROT_READ : PROT_READ | PROT_WRITE)) {
+		perror("mprotect");
+		exit(1);
+	}
+}
+
+guarded guard(const char *what, size_t bytes, size_t align)
+{
+	size_t page = page_bytes();
+	guarded g = {.bytes = bytes};
+
+	g.span = (bytes + align + page - 1) / page * page;
+	g.map = mmap(NULL, g.span + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (g.map == MAP_FAILED || mprotect(g.map + g.span, page, PROT_NONE) || (!nfree && slots_used == SLOTS_MAX)) {
+		fprintf(stderr, "no memory for a guarded buffer of %zu bytes (%s)\n", bytes, what);
+		exit(1);
+	}
+	memset(g.map, POISON, g.span);
+	g.data = g.map + g.span - (bytes + align - 1) / align * align;
+	g.slot = nfree ? free_slots[--nfree] : slots_used++;
+	slots[g.slot] = (struct slot){.g = g, .what = what};
+	return g;
+}
+
+int guard_intact(const guarded *g)
+{
+	for (const char *p = g->map; p < g->data; p++)
+		if (*p != (char)POISON)
+			return 0;
+	for (const char *p = g->data + g->bytes; p < g->map + g->span; p++)
+		if (*p != (char)POISON)
+			return 0;
+	return 1;
+}
+
+void guard_lock(const guarded *g, int read_only)
+{
+	if (!g->map)
+		return;
+	slots[g->slot].access = read_only ? GUARD_READ : GUARD_OPEN;
+	protect(&slots[g->slot]);
+}
+
+void guard_free(guarded *g)
+{
+	if (g->map) {
+		munmap(g->map, g->span + page_bytes());
+		slots[g->slot] = (struct slot){.what = NULL};
+		free_slots[nfree++] = g->slot;
+	}
+	memset(g, 0, sizeof *g);
+}
+
+void guard_to_device(const guarded *g)
+{
+	slots[g->slot].device = 1;
+	protect(&slots[g->slot]);
+}
+
+void guard_fence(int shut)
+{
+	fence_shut = shut;
+	for (uint32_t i = 0; i < slots_used; i++)
+		if (slots[i].device)
+			protect(&slots[i]);
+}
+
+int guard_find(const void *address, guard_hit *hit)
+{
+	const char *p = address;
+
+	for (uint32_t i = 0; i < slots_used; i++) {
+		const struct slot *s = &slots[i];
+
+		if (!s->what || p < s->g.map || p >= s->g.map + s->g.span + page_bytes())
+			continue;
+		*hit = (guard_hit){.what = s->what,
+		                   .access = s->device && fence_shut ? GUARD_SHUT : s->access,
+		                   .device = s->device,
+		                   .bytes = s->g.bytes,
+		                   .offset = p - s->g.data};
+		return 1;
+	}
+	return 0;
+}

@@ -1,0 +1,47 @@
+/* Memory for plugins under test: every buffer ends at a page that cannot be
+ * touched, begins poisoned, and can be write-protected or shut altogether. What
+ * there is is known by address, so that a stray access can be told by the name of
+ * the buffer. One thread makes and frees buffers. */
+#ifndef TOOLS_CONFORMANCE_GUARD_H
+#define TOOLS_CONFORMANCE_GUARD_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct guarded {
+	char *map;
+	size_t span; /* writable pages; one more follows */
+	char *data;
+	size_t bytes;
+	uint32_t slot;
+} guarded;
+
+/* What a buffer allows now. */
+typedef enum guard_access { GUARD_OPEN = 0, GUARD_READ, GUARD_SHUT } guard_access;
+
+/* `what` names it in messages and must live as long. Ends the program when there
+ * is no memory. */
+guarded guard(const char *what, size_t bytes, size_t align);
+/* Whether the bytes before it and the few between its end and the wall are as
+ * they were. */
+int guard_intact(const guarded *g);
+void guard_lock(const guarded *g, int read_only);
+void guard_free(guarded *g);
+
+/* The buffer is memory of the fenced device: see guard_fence(). */
+void guard_to_device(const guarded *g);
+/* Shuts all device buffers, or opens them again for an operator. */
+void guard_fence(int shut);
+
+typedef struct guard_hit {
+	const char *what;
+	guard_access access;
+	int device;
+	size_t bytes;
+	ptrdiff_t offset; /* of the address from the first byte */
+} guard_hit;
+/* Which buffer, its wall included, an address belongs to: 0 when none. Safe in a
+ * signal handler. */
+int guard_find(const void *address, guard_hit *hit);
+
+#endif

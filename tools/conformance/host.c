@@ -1,0 +1,83 @@
+#include "tools/conformance/host.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "tools/conformance/guard.h"
+#include "tools/conformance/hooks.h"
+
+#define ALLOCATIONS_MAX 4096
+
+int host_allocated, host_fail_at = -1;
+
+static guarded allocations[ALLOCATIONS_MAX];
+static int most; /* of them in use so far */
+
+static void *host_alloc(size_t bytes)
+{
+	int i = 0;
+
+	hooks_note("host->alloc");
+	if (host_fail_at == 0)
+		return NULL;
+	host_fail_at -= host_fail_at > 0;
+	while (i < ALLOCATIONS_MAX && allocations[i].map)
+		i++;
+	if (i == ALLOCATIONS_MAX || bytes > SIZE_MAX / 4)
+		return NULL;
+	allocations[i] = guard("memory of the instance", bytes, 64);
+	memset(allocations[i].data, 0, bytes);
+	host_allocated++;
+	most = i < most ? most : i + 1;
+	return allocations[i].data;
+}
+
+static void host_release(void *p)
+{
+	if (!p)
+		return;
+	hooks_note("host->release");
+	for (int i = 0; i < ALLOCATIONS_MAX; i++)
+		if (allocations[i].map && allocations[i].data == p) {
+			guard_free(&allocations[i]);
+			host_allocated--;
+			return;
+		}
+	/* Released twice, or never allocated: the balance goes wrong for good. */
+	host_allocated -= 1000;
+}
+
+void host_lock(int read_only)
+{
+	for (int i = 0; i < most; i++)
+		guard_lock(&allocations[i], read_only);
+}
+
+gradcomp_status host_fail(gradcomp_error *err, gradcomp_status s, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	if (err) {
+		err->status = s;
+		vsnprintf(err->text, sizeof err->text, fmt, ap);
+	}
+	va_end(ap);
+	return s;
+}
+
+GRADCOMP_PRINTF(3, 4) static void host_log(void *ctx, gradcomp_log_level level, const char *fmt, ...)
+{
+	(void)ctx, (void)level, (void)fmt;
+}
+
+void host_services(gradcomp_host *host, const struct gradcomp_operators *op)
+{
+	*host = (gradcomp_host){.struct_size = sizeof *host,
+	                        .abi_version = GRADCOMP_ABI_VERSION,
+	                        .log = host_log,
+	                        .fail = host_fail,
+	                        .alloc = host_alloc,
+	                        .release = host_release,
+	                        .operators = op};
+}

@@ -1,0 +1,103 @@
+/* What the groups share. */
+#include "tools/conformance/kit.h"
+
+#include <string.h>
+
+int kit_open(kit *k, ranks *s, int P, model *m)
+{
+	const fixture *t = &k->fixture;
+	gradcomp_status st = ranks_open(s, t->plugin, t->op, t->values, P, m->n, m->dims, check_random());
+
+	if (st)
+		kit_fail(k, k->crash, "create() fails for %d ranks, %s: %s", P, m->name, s->err.text);
+	return !st;
+}
+
+int kit_step(kit *k, ranks *s, float **g, int interleave)
+{
+	gradcomp_status st = ranks_step(s, g, interleave);
+
+	if (st)
+		kit_fail(k, s->broke ? s->broke : k->crash, "step %llu of %d ranks%s: %s", (unsigned long long)s->step,
+		         s->P, s->broke ? "" : " fails", s->err.text[0] ? s->err.text : "(without a word)");
+	if (!s->intact)
+		kit_fail(k, RULE_BOUNDS, "step %llu of %d ranks: bytes beside a buffer were written",
+		         (unsigned long long)s->step, s->P);
+	return !st && s->intact;
+}
+
+const float *kit_memory(const fixture *t, const ranks *s, int w)
+{
+	if ((t->plugin->traits & GRADCOMP_TRAIT_OWN_MOMENTUM) && t->plugin->state_arrays)
+		return s->state[w] + (t->plugin->state_arrays - 1) * s->layout[w].numel;
+	return t->plugin->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK ? s->error[w] : NULL;
+}
+
+static int same(kit *k, rule r, const char *when, const char *what, int P, int w, const float *a, const float *b,
+                uint64_t n)
+{
+	for (uint64_t i = 0; i < n; i++)
+		if (memcmp(&a[i], &b[i], sizeof *a)) {
+			kit_fail(k, r, "%s: %s of rank %d of %d is %.9g at number %llu, and %.9g without", when, what, w, P,
+			         (double)b[i], (unsigned long long)i, (double)a[i]);
+			return 0;
+		}
+	return 1;
+}
+
+int kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h)
+{
+	uint64_t d = a->layout[0].numel, arrays = a->plugin->state_arrays;
+
+	for (int w = 0; w < a->P; w++)
+		if (!same(k, r, when, "the average", a->P, w, g[w], h[w], d) ||
+		    !same(k, r, when, "the error memory", a->P, w, a->error[w], b->error[w], d) ||
+		    !same(k, r, when, "the state", a->P, w, a->state[w], b->state[w], d * arrays))
+			return 0;
+	return 1;
+}
+
+int kit_run_alike(kit *k, rule r, const char *when, ranks *a, ranks *b, int steps)
+{
+	float *g[RANKS_MAX], *h[RANKS_MAX];
+	int alike = 1;
+
+	fixture_gradients_new(a, g);
+	fixture_gradients_new(b, h);
+	for (int n = 0; alike && n < steps; n++) {
+		fixture_fill(&k->fixture, a, g, KIND_NORMAL);
+		for (int w = 0; w < a->P; w++)
+			memcpy(h[w], g[w], a->layout[0].numel * sizeof(float));
+		alike = kit_step(k, a, g, 0) && kit_step(k, b, h, 1) && kit_alike(k, r, when, a, g, b, h);
+	}
+	fixture_gradients_free(a, g);
+	fixture_gradients_free(b, h);
+	return alike;
+}
+
+void fixture_rounding(fixture *t)
+{
+	ranks s;
+	int half = 0, bhalf = 0;
+
+	for (int P = 1; P <= 2; P++)
+		for (int m = 5; m < MODELS; m++) {
+			if (ranks_open(&s, t->plugin, t->op, t->values, P, fixture_models[m].n, fixture_models[m].dims, 1))
+				continue;
+			for (s.step = 0; s.step < 4; s.step++) {
+				gradcomp_plan plan = {.struct_size = sizeof plan};
+				gradcomp_error err;
+				if (t->plugin->plan(s.instance[0], &s.buckets[0], s.step, &plan, &err))
+					continue;
+				for (uint32_t r = 0; r < plan.nrounds && r < GRADCOMP_MAX_ROUNDS; r++) {
+					int summed = plan.rounds[r].pattern == GRADCOMP_SUMMED;
+					half |= summed && plan.rounds[r].dtype == GRADCOMP_F16;
+					bhalf |= summed && plan.rounds[r].dtype == GRADCOMP_BF16;
+				}
+			}
+			ranks_close(&s);
+		}
+	t->relative = bhalf ? 0x1p-7 : half ? 0x1p-10 : 3e-5;
+	t->absolute = half ? 0x1p-23 : bhalf ? 0x1p-132 : 0;
+	t->largest = half ? 4000 : 0;
+}

@@ -1,0 +1,88 @@
+/* The conformance kit: a plugin against every rule, group by group. Each group runs
+ * in a process of its own with a time limit, so that a crash, a hang or a stray write
+ * becomes the name of the rule it breaks. */
+#ifndef TOOLS_CONFORMANCE_KIT_H
+#define TOOLS_CONFORMANCE_KIT_H
+
+#include "tools/conformance/rules.h"
+#include "tools/conformance/fixture.h"
+#include "gradcomp/plugin.h"
+
+/* What is to be done. */
+typedef struct kit_options {
+	const char *path;
+	const char *parameters; /* "key=value,key=value" or "" */
+	int ranks_min, ranks_max;
+	uint64_t seed;
+	int thorough;
+	double seconds; /* the limit of a group */
+} kit_options;
+
+/* What came out, for each rule. */
+typedef struct kit_result {
+	verdict verdict[RULES];
+	int asked[RULES], broken[RULES]; /* how often */
+	char text[RULES][400];           /* of the first failure, or the last success */
+	char spec[300];
+	char name[64], version[64], licence[64];
+	uint32_t abi;
+	gradcomp_plugin_kind kind;
+	int rules_kept, rules_broken, rules_skipped;
+} kit_result;
+
+/* What a collective tells of its calls; nothing is noted of one that tells nothing. */
+void predict_notes(const kit_options *options, const struct gradcomp_collective_v1 *plugin, const gradcomp_value *values,
+                   kit_result *out);
+/* Returns 0 when all rules are kept, 1 when one is broken. */
+int kit_run(const kit_options *options, kit_result *out);
+/* As kit_run() on a plugin that is loaded already; only `seed`, ranks, `thorough`
+ * and `seconds` of the options count. */
+int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *out);
+/* The parameters with momentum and clipping off, of a plugin that has them, for
+ * subject.plain; NULL when there is nothing to switch off, or it cannot be. */
+gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameters);
+
+/* ---- for the groups ---- */
+
+typedef struct kit {
+	const kit_options *options;
+	fixture fixture;
+	rule crash; /* the rule that a crash would break just now */
+	int out;    /* where results go */
+} kit;
+
+/* One result of the group. */
+void kit_ok(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
+void kit_fail(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
+void kit_skip(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
+/* P ranks on a model, or the failure said. */
+int kit_open(kit *k, ranks *s, int P, model *m);
+/* A step, or the failure said. */
+int kit_step(kit *k, ranks *s, float **g, int interleave);
+/* The error memory of rank w: the host's or the plugin's. NULL: none. */
+const float *kit_memory(const fixture *t, const ranks *s, int w);
+
+/* Whether two sets of ranks hold the same gradients and memory; says where not. */
+int kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h);
+/* Runs both on equal, fresh gradients: a bucket after bucket, b interleaved or on other
+ * threads or however it was made, and compares every step. */
+int kit_run_alike(kit *k, rule r, const char *when, ranks *a, ranks *b, int steps);
+/* The coarsest type that is summed gives the rounding, and what still can be summed. */
+void fixture_rounding(fixture *t);
+/* What can be said of the descriptor without running anything. */
+void descriptor_notes(const struct gradcomp_compressor_v1 *plugin, kit_result *out);
+void kit_note(kit_result *out, rule r, verdict v, const char *fmt, ...) GRADCOMP_PRINTF(4, 5);
+
+void group_parameters(kit *k);
+void group_steps(kit *k);
+void group_unbiased(kit *k);
+void group_resume(kit *k);
+void group_saved_state(kit *k);
+void group_peers(kit *k);
+void group_memory(kit *k);
+void group_instances(kit *k);
+void group_threads(kit *k);
+void group_nonfinite(kit *k);
+void group_device(kit *k);
+
+#endif

@@ -1,0 +1,158 @@
+/* A plugin from its file, its parameters from the user: what kit_run() puts before the
+ * groups. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/conformance/kit.h"
+
+static gradcomp_status parse(const kit_options *o, const gradcomp_plugin_info *info, gradcomp_spec **spec,
+                             gradcomp_error *err)
+{
+	const struct gradcomp_compressor_v1 *c = (const struct gradcomp_compressor_v1 *)(const void *)info;
+	gradcomp_status st;
+	gradcomp_host host;
+	char text[1000];
+
+	snprintf(text, sizeof text, "%s%s%s", info->name, *o->parameters ? ":" : "", o->parameters);
+	st = gradcomp_spec_parse(info, text, spec, err);
+	host_services(&host, gradcomp_host_operators());
+	if (st || !c->check || !(st = c->check(&host, (*spec)->values, err)))
+		return st;
+	gradcomp_spec_free(*spec);
+	return st;
+}
+
+/* Loading and check() run code of the plugin: a process of its own tries first. */
+static int survives(const kit_options *o, kit_result *out)
+{
+	gradcomp_plugin_kind kind;
+	const gradcomp_plugin_info *info;
+	gradcomp_spec *spec;
+	gradcomp_error err;
+	int status = 0;
+
+	fflush(NULL);
+	pid_t child = fork();
+	if (child == 0) {
+		alarm((unsigned)o->seconds + 1);
+		if (!gradcomp_plugin_open(o->path, &kind, &info, &err) && kind == GRADCOMP_KIND_COMPRESSOR)
+			parse(o, info, &spec, &err);
+		_exit(0);
+	}
+	if (child < 0 || waitpid(child, &status, 0) < 0 || WIFEXITED(status))
+		return 1;
+	kit_note(out, RULE_DESCRIPTOR, VERDICT_FAIL, "loading it, or its check(), ends with signal %d", WTERMSIG(status));
+	return 0;
+}
+
+static int has_row(const gradcomp_plugin_info *info, const char *name)
+{
+	for (uint32_t i = 0; i < info->nparams; i++)
+		if (!strcmp(info->params[i].name, name))
+			return 1;
+	return 0;
+}
+
+gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameters)
+{
+	static const char *const off[] = {"momentum", "clip"};
+	gradcomp_spec *spec = NULL;
+	gradcomp_error err;
+	char text[1000];
+	int n = snprintf(text, sizeof text, "%s:", info->name), found = 0;
+
+	for (const char *p = parameters; *p;) {
+		size_t length = strcspn(p, ",");
+		int drop = 0;
+		for (int i = 0; i < 2; i++)
+			drop |= !strncmp(p, off[i], strlen(off[i])) && p[strlen(off[i])] == '=';
+		if (!drop && n >= 0 && (size_t)n < sizeof text)
+			n += snprintf(text + n, sizeof text - (size_t)n, "%.*s,", (int)length, p);
+		p += length + (p[length] == ',');
+	}
+	for (int i = 0; i < 2; i++)
+		if (has_row(info, off[i]) && n >= 0 && (size_t)n < sizeof text) {
+			n += snprintf(text + n, sizeof text - (size_t)n, "%s=0,", off[i]);
+			found++;
+		}
+	if (!found || n < 1 || (size_t)n >= sizeof text)
+		return NULL;
+	text[n - 1] = '\0';
+	return gradcomp_spec_parse(info, text, &spec, &err) ? NULL : spec;
+}
+
+static int run_compressor(const kit_options *o, const gradcomp_plugin_info *info, kit_result *out)
+{
+	fixture t = {.plugin = (const struct gradcomp_compressor_v1 *)(const void *)info, .op = gradcomp_host_operators()};
+	gradcomp_spec *spec = NULL, *plain;
+	gradcomp_error err = {.status = GRADCOMP_OK};
+	int status;
+
+	if (parse(o, info, &spec, &err)) {
+		kit_note(out, RULE_PARAMETERS, VERDICT_FAIL, "%s is refused: %s", o->parameters, err.text);
+		out->rules_broken = 1;
+		return 1;
+	}
+	snprintf(out->spec, sizeof out->spec, "%s", spec->text);
+	plain = kit_plain(info, o->parameters);
+	t.spec = spec->text;
+	t.values = spec->values;
+	t.plain = plain ? plain->values : NULL;
+	status = kit_run_fixture(o, &t, out);
+	gradcomp_spec_free(plain);
+	gradcomp_spec_free(spec);
+	return status;
+}
+
+static int run_collective(const kit_options *o, const gradcomp_plugin_info *info, kit_result *out)
+{
+	const struct gradcomp_collective_v1 *c = (const struct gradcomp_collective_v1 *)(const void *)info;
+	gradcomp_spec *spec = NULL;
+	gradcomp_error err = {.status = GRADCOMP_OK};
+	char text[1000];
+
+	kit_note(out, RULE_DESCRIPTOR, VERDICT_OK, "fields and functions are what they should be%s",
+	         c->predict ? "" : "; there is no predict(), and no more is checked");
+	snprintf(text, sizeof text, "%s%s%s", info->name, *o->parameters ? ":" : "", o->parameters);
+	if (gradcomp_spec_parse(info, text, &spec, &err)) {
+		kit_note(out, RULE_PARAMETERS, VERDICT_FAIL, "%s is refused: %s", o->parameters, err.text);
+	} else {
+		snprintf(out->spec, sizeof out->spec, "%s", spec->text);
+		predict_notes(o, c, spec->values, out);
+		gradcomp_spec_free(spec);
+	}
+	for (int r = RULE_NONE + 1; r < RULES; r++) {
+		out->rules_kept += out->verdict[r] == VERDICT_OK;
+		out->rules_broken += out->verdict[r] == VERDICT_FAIL;
+	}
+	return out->rules_broken > 0;
+}
+
+int kit_run(const kit_options *o, kit_result *out)
+{
+	const gradcomp_plugin_info *info;
+	gradcomp_error err = {.status = GRADCOMP_OK};
+
+	memset(out, 0, sizeof *out);
+	for (int r = 0; r < RULES; r++)
+		out->verdict[r] = VERDICT_SKIP;
+	if (!survives(o, out)) {
+		out->rules_broken = 1;
+		return 1;
+	}
+	if (gradcomp_plugin_open(o->path, &out->kind, &info, &err)) {
+		kit_note(out, RULE_DESCRIPTOR, VERDICT_FAIL, "%s", err.text);
+		out->rules_broken = 1;
+		return 1;
+	}
+	snprintf(out->name, sizeof out->name, "%s", info->name);
+	snprintf(out->version, sizeof out->version, "%s", info->version);
+	snprintf(out->licence, sizeof out->licence, "%s", info->licence);
+	out->abi = info->abi_version;
+	if (out->kind == GRADCOMP_KIND_COMPRESSOR)
+		return run_compressor(o, info, out);
+	return run_collective(o, info, out);
+}

@@ -1,0 +1,126 @@
+/* What a collective tells planners: numbers, from 0 on, that do not shrink as messages grow
+ * and come out the same again. */
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tools/conformance/kit.h"
+
+/* Below the first of the last ones a collective may go from one way to another. */
+static const uint64_t sizes[] = {0, 4, 4096, 100000, 4 << 20, 16 << 20, 1 << 30};
+enum { SIZES = sizeof sizes / sizeof sizes[0], GROWING = 4, PRIMITIVES = 12 };
+
+/* The first field that is no number from 0 on; NULL: none. */
+static const char *fault(const gradcomp_call_load *l, double *value)
+{
+	const struct {
+		const char *name;
+		double value;
+	} of[] = {{"messages[0]", l->messages[0]}, {"messages[1]", l->messages[1]}, {"bytes[0]", l->bytes[0]},
+	          {"bytes[1]", l->bytes[1]},       {"reduced", l->reduced},         {"coded", l->coded},
+	          {"sent", l->sent},               {"left", l->left},               {"plain[0]", l->uncoded[0]},
+	          {"plain[1]", l->uncoded[1]},       {"plain_sent", l->uncoded_sent}};
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+		if (!isfinite(of[i].value) || of[i].value < 0) {
+			*value = of[i].value;
+			return of[i].name;
+		}
+	return NULL;
+}
+
+/* Several ranks cannot do anything together without a message. */
+static int silent(const gradcomp_call_load *l, uint32_t primitive, int ranks)
+{
+	return ranks > 1 && primitive != GRADCOMP_CAN_SHARD && l->messages[0] + l->messages[1] <= 0;
+}
+
+static int same(const gradcomp_call_load *a, const gradcomp_call_load *b)
+{
+	for (int k = 0; k < 2; k++)
+		if (a->messages[k] != b->messages[k] || a->bytes[k] != b->bytes[k] || a->uncoded[k] != b->uncoded[k])
+			return 0;
+	return a->reduced == b->reduced && a->coded == b->coded && a->sent == b->sent && a->left == b->left &&
+	       a->uncoded_sent == b->uncoded_sent;
+}
+
+/* One primitive in one group; the text of what is wrong, in `out`. */
+static int wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *values, int ranks, int nodes, int bit,
+                 char *out, size_t capacity)
+{
+	gradcomp_call_load last = {0};
+	gradcomp_error err;
+	for (int s = 0; s < SIZES; s++) {
+		gradcomp_call_load l = {.struct_size = sizeof l}, again = l;
+		gradcomp_status st = c->predict(values, ranks, nodes, 1u << bit, sizes[s], &l, &err);
+		gradcomp_status want = c->serves >> bit & 1 ? GRADCOMP_OK : GRADCOMP_ERR_UNSUPPORTED;
+		const char *what = NULL, *field;
+		char number[80];
+		double found;
+		if (st != want)
+			what = want ? "a primitive that is not served is refused with UNSUPPORTED"
+			            : "a primitive that is served is told of";
+		else if (st)
+			continue;
+		else if ((field = fault(&l, &found))) {
+			snprintf(number, sizeof number, "%s is %g; it must be a number from 0 on", field, found);
+			what = number;
+		} else if (l.uncoded[0] > l.bytes[0] || l.uncoded[1] > l.bytes[1])
+			what = "plain is a part of bytes";
+		else if (silent(&l, 1u << bit, ranks))
+			what = "several ranks need messages";
+		else if (c->predict(values, ranks, nodes, 1u << bit, sizes[s], &again, &err) || !same(&l, &again))
+			what = "the same arguments give the same numbers";
+		else if (s > GROWING && (l.sent < last.sent || l.bytes[0] + l.bytes[1] < last.bytes[0] + last.bytes[1]))
+			what = "longer calls do not send less";
+		if (what) {
+			snprintf(out, capacity, "predict() of primitive %#x, %llu bytes, %d ranks on %d nodes: %s", 1u << bit,
+			         (unsigned long long)sizes[s], ranks, nodes, what);
+			return 1;
+		}
+		last = l;
+	}
+	return 0;
+}
+
+static int all(const kit_options *o, const struct gradcomp_collective_v1 *c, const gradcomp_value *values, char *out,
+               size_t capacity)
+{
+	for (int ranks = o->ranks_min; ranks <= o->ranks_max; ranks++)
+		for (int nodes = 1; nodes <= ranks; nodes++)
+			for (int bit = 0; bit < PRIMITIVES; bit++)
+				if (wrong(c, values, ranks, nodes, bit, out, capacity))
+					return 1;
+	return 0;
+}
+
+void predict_notes(const kit_options *o, const struct gradcomp_collective_v1 *c, const gradcomp_value *values,
+                   kit_result *out)
+{
+	char said[300] = "";
+	int ends[2], status = 0;
+	ssize_t n = 0;
+	if (!c->predict || pipe(ends))
+		return;
+	fflush(NULL);
+	pid_t child = fork();
+	if (child == 0) {
+		alarm((unsigned)o->seconds + 1);
+		if (all(o, c, values, said, sizeof said) && write(ends[1], said, strlen(said)) < 0)
+			_exit(1);
+		_exit(0);
+	}
+	close(ends[1]);
+	if (child > 0 && (n = read(ends[0], said, sizeof said - 1)) > 0)
+		said[n] = 0;
+	close(ends[0]);
+	if (child > 0 && waitpid(child, &status, 0) > 0 && !WIFEXITED(status))
+		snprintf(said, sizeof said, WTERMSIG(status) == SIGALRM ? "predict() has taken more than %.0f s" : "predict() ends with signal %.0f",
+		         WTERMSIG(status) == SIGALRM ? o->seconds : WTERMSIG(status));
+	if (*said)
+		kit_note(out, RULE_PREDICT, VERDICT_FAIL, "%s", said);
+	else
+		kit_note(out, RULE_PREDICT, VERDICT_OK, "%d..%d ranks, every number of nodes", o->ranks_min, o->ranks_max);
+}

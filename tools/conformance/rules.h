@@ -1,0 +1,39 @@
+/* The rules a plugin is held to. 1 to 6 are those of gradcomp/compressor.h; the
+ * others stand in its comments and are numbered in the guide for plugin authors. */
+#ifndef TOOLS_CONFORMANCE_RULES_H
+#define TOOLS_CONFORMANCE_RULES_H
+
+typedef enum rule {
+	RULE_NONE = 0,
+	RULE_CONSERVATION,
+	RULE_AGREEMENT,
+	RULE_BYTES,
+	RULE_RESUME,
+	RULE_TENSORS,
+	RULE_DECODE_ONLY,
+	RULE_DESCRIPTOR,
+	RULE_PARAMETERS,
+	RULE_BOUNDS,
+	RULE_PEERS,
+	RULE_SAVED_STATE,
+	RULE_GLOBALS,
+	RULE_THREADS,
+	RULE_STEADY,
+	RULE_MEMORY,
+	RULE_TIME,
+	RULE_UNBIASED,
+	RULE_NONFINITE,
+	RULE_CODE,
+	RULE_DEVICE,
+	RULE_PREDICT,
+	RULES
+} rule;
+
+typedef enum verdict { VERDICT_OK = 0, VERDICT_FAIL, VERDICT_SKIP } verdict;
+
+/* One word, as it is printed and searched for. */
+const char *rule_name(rule r);
+/* What is asked of a plugin, in one line. */
+const char *rule_text(rule r);
+
+#endif

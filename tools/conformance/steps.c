@@ -1,0 +1,207 @@
+/* Steps on all models and sizes of jobs: conservation, agreement, bytes. Buckets are
+ * rebuilt between the steps. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tools/conformance/kit.h"
+
+typedef struct tally {
+	double worst; /* relative to the largest sum of |u| of a bucket so far */
+	long steps, agreed;
+	double sent, dense;
+	long conserved;
+	int rebuild; /* buckets change between steps; they did not before, and all was well */
+} tally;
+
+/* sum of u = P a + sum of e', bucket by bucket. */
+static int conserved(kit *k, const ranks *s, float **a, const double *sum, const double *mag, const char *where,
+                     tally *n)
+{
+	const fixture *t = &k->fixture;
+
+	for (uint32_t b = 0; b < s->nbuckets; b++) {
+		uint64_t from = s->buckets[b].offset, to = from + s->buckets[b].numel;
+		double scale = 0;
+		for (uint64_t i = from; i < to; i++)
+			scale = fmax(scale, mag[i]);
+		for (uint64_t i = from; i < to; i++) {
+			double got = (double)s->P * a[0][i], room;
+			for (int w = 0; kit_memory(t, s, w) && w < s->P; w++)
+				got += kit_memory(t, s, w)[i];
+			room = s->P * (t->relative * scale + t->absolute * s->P) + 1e-42;
+			if (!(fabs(got - sum[i]) <= room)) {
+				kit_fail(k, n->rebuild && s->step > 1 ? RULE_TENSORS : RULE_CONSERVATION,
+				         "%s, bucket %u, number %llu: %.9g went in, %.9g is accounted for", where, b,
+				         (unsigned long long)(i - from), sum[i], got);
+				return 0;
+			}
+			if (scale > 1e-30)
+				n->worst = fmax(n->worst, fabs(got - sum[i]) / scale);
+		}
+	}
+	return 1;
+}
+
+static int agreed(kit *k, const ranks *s, float **g, const char *where)
+{
+	for (int w = 1; w < s->P; w++)
+		for (uint64_t i = 0; i < s->layout[0].numel; i++)
+			if (memcmp(&g[w][i], &g[0][i], sizeof(float))) {
+				kit_fail(k, RULE_AGREEMENT, "%s, number %llu: rank 0 has %.9g, rank %d has %.9g", where,
+				         (unsigned long long)i, (double)g[0][i], w, (double)g[w][i]);
+				return 0;
+			}
+	return 1;
+}
+
+/* What cost() says of the buckets of this step, with a header a round. *fixed: every
+ * payload has a length that was planned. */
+static double said(const ranks *s, double *headers, int *fixed)
+{
+	double bytes = 0;
+
+	*headers = 0;
+	*fixed = 1;
+	for (uint32_t b = 0; b < s->nbuckets; b++) {
+		gradcomp_plan plan = {.struct_size = sizeof plan};
+		gradcomp_cost cost = {.struct_size = sizeof cost};
+		gradcomp_error err;
+		if (s->plugin->plan(s->instance[0], &s->buckets[b], s->step, &plan, &err))
+			return -1;
+		if (s->plugin->cost && s->plugin->cost(s->instance[0], &s->buckets[b], s->step, &cost, &err))
+			return -1;
+		for (uint32_t r = 0; r < plan.nrounds; r++)
+			*fixed &= plan.rounds[r].pattern != GRADCOMP_CODED &&
+			          (plan.rounds[r].pattern != GRADCOMP_GATHERED || plan.rounds[r].flags & GRADCOMP_ROUND_FIXED);
+		bytes += cost.wire_bytes;
+		*headers += 64.0 * plan.nrounds * (1 + s->buckets[b].ntensors);
+	}
+	return s->plugin->cost ? bytes : -1;
+}
+
+static int honest(kit *k, const ranks *s, double want, double headers, int fixed, const char *where)
+{
+	const fixture *t = &k->fixture;
+	double dense = 4.0 * (double)s->layout[0].numel, sent = (double)s->sent;
+
+	if (t->bytes && s->sent != t->bytes(t->values, s)) {
+		kit_fail(k, RULE_BYTES, "%s: rank 0 sent %.0f bytes, the method's formula gives %llu", where, sent,
+		         (unsigned long long)t->bytes(t->values, s));
+		return 0;
+	}
+	for (int w = 0; w < s->P; w++) {
+		sent = (double)s->sent_of[w];
+		if (sent > 2 * dense + headers) {
+			kit_fail(k, RULE_BYTES, "%s: rank %d sent %.0f bytes, the gradient itself has %.0f", where, w, sent,
+			         dense);
+			return 0;
+		}
+		if (want >= 0 && !(s->P == 1 && !sent) &&
+		    (sent > want * (fixed ? 1 : 1.25) + headers || (fixed && sent < want - headers))) {
+			kit_fail(k, RULE_BYTES, "%s: rank %d sent %.0f bytes, cost() says %.0f", where, w, sent, want);
+			return 0;
+		}
+	}
+	return 1;
+}
+
+/* An unbiased plugin may keep no memory, or only when it is asked to: then it must
+ * hold what is missing. */
+static int keeps_nothing(const fixture *t, const ranks *s)
+{
+	if (!(t->plugin->traits & GRADCOMP_TRAIT_UNBIASED))
+		return 0;
+	for (int w = 0; kit_memory(t, s, w) && w < s->P; w++)
+		for (uint64_t i = 0; i < s->layout[0].numel; i++)
+			if (kit_memory(t, s, w)[i] != 0)
+				return 0;
+	return 1;
+}
+
+/* Four steps with fresh gradients. Returns whether all was well. */
+static int steps_of(kit *k, int P, model *m, int kind, tally *n)
+{
+	const fixture *t = &k->fixture;
+	float *g[RANKS_MAX];
+	char where[160];
+	ranks s;
+
+	if (!kit_open(k, &s, P, m))
+		return 0;
+	uint64_t d = s.layout[0].numel;
+	double *sum = calloc(2 * d + 1, sizeof *sum), *mag = sum + d;
+	fixture_gradients_new(&s, g);
+	for (int step = 0; sum && step < 4; step++) {
+		double want, headers;
+		int fixed;
+		fixture_fill(t, &s, g, kind);
+		for (uint64_t i = 0; i < d; i++) {
+			double all = 0;
+			sum[i] = 0;
+			for (int w = 0; w < P; w++) {
+				float u = kit_memory(t, &s, w) ? g[w][i] + kit_memory(t, &s, w)[i] : g[w][i];
+				sum[i] += u;
+				all += fabs(u);
+			}
+			/* Earlier steps count too: a plugin may send differences from what it remembers. */
+			mag[i] = fmax(mag[i], all);
+		}
+		ranks_plan(&s, !n->rebuild ? 3000 : step % 2 ? 1 + check_random() % (d + 1) : UINT64_MAX);
+		snprintf(where, sizeof where, "%d ranks, %s, %s gradients, step %d in %u buckets", P, m->name,
+		         fixture_kind_names[kind], step, s.nbuckets);
+		want = said(&s, &headers, &fixed);
+		if (!kit_step(k, &s, g, step & 1) || !(keeps_nothing(t, &s) || conserved(k, &s, g, sum, mag, where, n)) ||
+		    !agreed(k, &s, g, where) || !honest(k, &s, want, headers, fixed, where))
+			break;
+		n->steps++;
+		n->conserved += !keeps_nothing(t, &s);
+		n->agreed += P > 1;
+		n->sent += (double)s.sent;
+		n->dense += 4.0 * (double)d;
+	}
+	int whole = s.step == 4;
+	free(sum);
+	fixture_gradients_free(&s, g);
+	ranks_close(&s);
+	return whole;
+}
+
+void group_steps(kit *k)
+{
+	const kit_options *o = k->options;
+	tally n = {.worst = 0};
+	const gradcomp_value *values = k->fixture.values;
+
+	if (k->fixture.plain)
+		k->fixture.values = k->fixture.plain;
+	n.rebuild = steps_of(k, o->ranks_max < 2 ? 1 : 2, &fixture_models[6], KIND_NORMAL, &n);
+	for (int m = 0; m < MODELS; m++)
+		for (int P = o->ranks_min; P <= o->ranks_max; P++) {
+			steps_of(k, P, &fixture_models[m], KIND_NORMAL, &n);
+			for (int kind = 1; kind < KINDS_ALL && (P == 1 || P == 3 || o->thorough); kind++)
+				steps_of(k, P, &fixture_models[m], kind, &n);
+		}
+	k->fixture.values = values;
+	if (n.conserved || !n.steps)
+		kit_ok(k, RULE_CONSERVATION, "off by at most %.1e of the sum of |u|, in %ld steps%s", n.worst, n.conserved,
+		       k->fixture.plain ? ", without momentum and clipping" : "");
+	else
+		kit_skip(k, RULE_CONSERVATION, "unbiased, without error memory");
+	if (n.agreed)
+		kit_ok(k, RULE_AGREEMENT, "equal bits on %d to %d ranks, in %ld steps", o->ranks_min, o->ranks_max,
+		       n.agreed);
+	else
+		kit_skip(k, RULE_AGREEMENT, "one rank");
+	kit_ok(k, RULE_BYTES, "%.3f of the gradient's bytes on average%s", n.dense > 0 ? n.sent / n.dense : 0.0,
+	       k->fixture.plugin->cost ? ", as cost() says" : "; there is no cost() to compare with");
+	kit_ok(k, RULE_BOUNDS, "walls behind all buffers, inputs read-only: untouched in %ld steps", n.steps);
+	kit_ok(k, RULE_TENSORS, "buckets rebuilt between %ld steps", n.steps);
+	if (ranks_planned(k->fixture.plugin) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
+		kit_ok(k, RULE_CODE, "code_bound() holds%s", k->fixture.plugin->traits & GRADCOMP_TRAIT_LOSSLESS
+		                                                     ? ", what is decoded is what was coded"
+		                                                     : "");
+	else
+		kit_skip(k, RULE_CODE, "pattern CODED is not there");
+}

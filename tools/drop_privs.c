@@ -1,0 +1,87 @@
+/* Giving up root for good. */
+#include "tools/drop_privs.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "tools/commands.h"
+
+#define NOGROUP 65534
+#define ACCOUNT_BYTES 16384
+
+void account_name(uid_t uid, char out[ACCOUNT_NAME])
+{
+	struct passwd pw, *found = NULL;
+	char buf[ACCOUNT_BYTES];
+
+	if (getpwuid_r(uid, &pw, buf, sizeof buf, &found) || !found)
+		snprintf(out, ACCOUNT_NAME, "%u", (unsigned)uid);
+	else
+		snprintf(out, ACCOUNT_NAME, "%s", pw.pw_name);
+}
+
+int drop_privs_to_user(uid_t uid)
+{
+	struct passwd pw, *found = NULL;
+	char buf[ACCOUNT_BYTES];
+	gid_t gid = getpwuid_r(uid, &pw, buf, sizeof buf, &found) || !found ? NOGROUP : pw.pw_gid;
+
+	if (setgroups(1, &gid) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0)
+		return -1;
+	if (uid && setuid(0) == 0) {
+		errno = EPERM;
+		return -1;
+	}
+	return 0;
+}
+
+struct wanted {
+	const char *name;
+	char *out;
+	size_t capacity;
+	int fits;
+};
+
+static void find(void *ctx, const char *name, const char *value, const char *origin, const char *help)
+{
+	struct wanted *w = ctx;
+
+	(void)origin;
+	(void)help;
+	if (!strcmp(name, w->name))
+		w->fits = snprintf(w->out, w->capacity, "%s", value) < (int)w->capacity;
+}
+
+int setting_value(const char *name, char *out, size_t capacity)
+{
+	struct wanted w = {name, out, capacity, 0};
+	gradcomp_error err;
+
+	if (gradcomp_setting_each(find, &w, &err))
+		return failed(&err);
+	if (!w.fits)
+		fprintf(stderr, "gradcomp: the setting %s is too long\n", name);
+	return w.fits ? 0 : 1;
+}
+
+int drop_privs_to_shared_user(void)
+{
+	struct passwd pw, *found = NULL;
+	char name[256], buf[ACCOUNT_BYTES];
+
+	if (geteuid() != 0)
+		return 0;
+	if (setting_value("stage.shared_user", name, sizeof name))
+		return 1;
+	if (getpwnam_r(name, &pw, buf, sizeof buf, &found) || !found)
+		fprintf(stderr, "gradcomp: stage.shared_user is '%s'; there is no such account\n", name);
+	else if (pw.pw_uid && drop_privs_to_user(pw.pw_uid) < 0)
+		fprintf(stderr, "gradcomp: cannot become %s: %s\n", name, strerror(errno));
+	else
+		return 0;
+	return 1;
+}

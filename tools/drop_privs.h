@@ -1,0 +1,21 @@
+/* Giving up root for good, and reading a setting. */
+#ifndef TOOLS_DROP_PRIVS_H
+#define TOOLS_DROP_PRIVS_H
+
+#include <stddef.h>
+#include <sys/types.h>
+
+/* The account's name, or its number in digits. */
+#define ACCOUNT_NAME 72
+void account_name(uid_t uid, char out[ACCOUNT_NAME]);
+
+/* Groups, then the ids, and no way back. -1 and errno. */
+int drop_privs_to_user(uid_t uid);
+/* As root: the account that stages what all users share (stage.shared_user); others stay
+ * who they are. Prints what is wrong and returns the exit status, else 0. */
+int drop_privs_to_shared_user(void);
+
+/* The value of a setting; prints what is wrong and returns the exit status, else 0. */
+int setting_value(const char *name, char *out, size_t capacity);
+
+#endif

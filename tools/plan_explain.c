@@ -1,0 +1,186 @@
+/* Why the quickest plan is the quickest, in words. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "tools/plan.h"
+
+enum { TEXT = 32, NODES_FARTHEST = 16384 };
+
+static const char *seconds(double s, char out[TEXT])
+{
+	if (s >= 1)
+		snprintf(out, TEXT, "%.3g s", s);
+	else if (s >= 1e-3)
+		snprintf(out, TEXT, "%.3g ms", s * 1e3);
+	else
+		snprintf(out, TEXT, "%.3g us", s * 1e6);
+	return out;
+}
+
+static double work_of(const plan_row *row)
+{
+	return row->p.encode_s + row->p.decode_s;
+}
+
+static double hidden(const plan_row *row)
+{
+	return fmax(0, work_of(row) + row->p.exchange_s - row->p.exposed_s);
+}
+
+/* "1/31 of" or "1.2 times". */
+static const char *share(double bytes, double of, char out[TEXT])
+{
+	if (bytes < of)
+		snprintf(out, TEXT, "1/%.3g of", of / bytes);
+	else
+		snprintf(out, TEXT, "%.3g times", bytes / of);
+	return out;
+}
+
+static void say_link(const plan_row *dense, FILE *out)
+{
+	char a[TEXT], b[TEXT], c[TEXT];
+
+	fprintf(out, "with %s the link is busy %s of the %s of a step, and the next step waits %s for gradients\n",
+	        dense->compressor->shown, seconds(dense->p.exchange_s, a), seconds(dense->p.step_s, b),
+	        seconds(dense->p.exposed_s, c));
+}
+
+static void say_compressor(const plan_row *row, const plan_row *dense, FILE *out)
+{
+	char a[TEXT], b[TEXT], c[TEXT], d[TEXT];
+
+	fprintf(out, "%s ", row->compressor->shown);
+	if (dense && row->p.sent_bytes > 0 && dense->p.sent_bytes > 0)
+		fprintf(out, "sends %s the bytes, ", share(row->p.sent_bytes, dense->p.sent_bytes, a));
+	fprintf(out, "costs %s of computing and %s on the link", seconds(work_of(row), a),
+	        seconds(row->p.exchange_s, b));
+	if (hidden(row) > 0)
+		fprintf(out, ", of which %s together are hidden", seconds(hidden(row), c));
+	fprintf(out, "; the next step waits %s\n", seconds(row->p.exposed_s, d));
+}
+
+/* Against dense fp32 and dense fp16, where they could be predicted. */
+static void say_factor(const plan_row *best, const plan_row *other, const char *kind, FILE *out)
+{
+	char a[TEXT];
+
+	if (other && best->p.step_s > 0 && !plan_same(best->compressor, other->compressor))
+		fprintf(out, ", %.3g times as fast as %s (%s, %s)", other->p.step_s / best->p.step_s, kind,
+		        other->compressor->shown, seconds(other->p.step_s, a));
+}
+
+static const plan_row *best_without(const plan_table *t, const plan_spec *one)
+{
+	for (int i = 0; i < t->n; i++)
+		if (!plan_same(t->rows[i].compressor, one))
+			return &t->rows[i];
+	return NULL;
+}
+
+/* What is as quick as what is advised, as far as a prediction can tell. */
+static void say_near(const plan_table *t, FILE *out)
+{
+	const char *before = "as quick within 2 %: ";
+
+	for (int i = 0; i < t->n; i++) {
+		const plan_row *row = &t->rows[i];
+
+		if (row->p.step_s > t->best->p.step_s * (1 + PLAN_MARGIN))
+			break;
+		if (plan_same(row->compressor, t->best->compressor) || plan_best_of(t, row->compressor) != row)
+			continue;
+		fprintf(out, "%s%s", before, row->compressor->shown);
+		before = ", ";
+	}
+	if (*before == ',')
+		fputs("; which of them trains best a plan does not know\n", out);
+}
+
+static void say_dense_wins(const plan_table *t, FILE *out)
+{
+	const plan_row *best = t->best, *other = best_without(t, best->compressor);
+	char a[TEXT], b[TEXT];
+
+	fprintf(out, "dense wins: %s over %s with %s takes %s a step", best->compressor->shown,
+	        best->collective->shown, best->schedule->shown, seconds(best->p.step_s, a));
+	if (other)
+		fprintf(out, "; the quickest compressor, %s over %s with %s, would take %s",
+		        other->compressor->shown, other->collective->shown, other->schedule->shown,
+		        seconds(other->p.step_s, b));
+	fputc('\n', out);
+	say_link(best, out);
+	if (other)
+		say_compressor(other, best, out);
+}
+
+/* The quickest of each compressor's best plans on other nodes; NULL: none can be predicted. */
+static const plan_row *winner(const plan *p, const plan_table *t, uint32_t nodes, double *step, double *of_best)
+{
+	const plan_row *found = NULL;
+	gradcomp_prediction out;
+	gradcomp_error err;
+
+	for (int i = 0; i < p->compressors.n; i++) {
+		const plan_row *row = plan_best_of(t, &p->compressors.spec[i]);
+
+		if (!row || plan_predict(p, row, nodes, &out, &err))
+			continue;
+		if (row->compressor == t->best->compressor)
+			*of_best = out.step_s;
+		if (!found || out.step_s < *step) {
+			found = row;
+			*step = out.step_s;
+		}
+	}
+	return found;
+}
+
+/* Whether something else would win on more nodes, as far as that can be predicted. */
+static void say_elsewhere(const plan *p, const plan_table *t, FILE *out)
+{
+	char a[TEXT], b[TEXT];
+	uint32_t n = 1, farthest = 0;
+
+	while (n <= t->nodes)
+		n *= 2;
+	for (; n <= NODES_FARTHEST; n *= 2) {
+		double step = 0, of_best = 0;
+		const plan_row *row = winner(p, t, n, &step, &of_best);
+
+		if (!row)
+			break;
+		if (!plan_same(row->compressor, t->best->compressor) && step * (1 + PLAN_MARGIN) < of_best) {
+			fprintf(out, "%s would win from %u nodes on: %s a step there against %s\n",
+			        row->compressor->shown, n, seconds(step, a), seconds(of_best, b));
+			return;
+		}
+		farthest = n;
+	}
+	if (farthest)
+		fprintf(out, "nothing else would win on any power of two up to %u nodes\n", farthest);
+}
+
+void plan_explain(const plan *p, const plan_table *t, FILE *out)
+{
+	const plan_row *best = t->best;
+	char a[TEXT];
+
+	if (!best)
+		return;
+	if (plan_same(best->compressor, &p->dense)) {
+		say_dense_wins(t, out);
+	} else {
+		fprintf(out, "%s over %s with %s takes %s a step", best->compressor->shown, best->collective->shown,
+		        best->schedule->shown, seconds(best->p.step_s, a));
+		say_factor(best, t->dense, "dense fp32", out);
+		say_factor(best, t->half, "dense in 16 bits", out);
+		fputc('\n', out);
+		if (t->dense)
+			say_link(t->dense, out);
+		say_compressor(best, t->dense, out);
+	}
+	say_near(t, out);
+	if (p->nnodes == 1)
+		say_elsewhere(p, t, out);
+}
