@@ -70,6 +70,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #ifndef LIBFUZZER
 int main(void)
 {
-	return wire_main("frame", 30000, &taken, &refused);
+	return wire_main("ctrl_msg", 30000, &taken, &refused);
 }
 #endif

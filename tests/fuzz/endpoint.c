@@ -53,6 +53,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #ifndef LIBFUZZER
 int main(void)
 {
-	return wire_main("card", 200000, &taken, &refused);
+	return wire_main("endpoint", 200000, &taken, &refused);
 }
 #endif

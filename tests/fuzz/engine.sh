@@ -1,6 +1,6 @@
 # shellcheck shell=sh disable=SC2154
 # Harnesses of this folder under libFuzzer, with AddressSanitizer and UBSan, for
-# FUZZ_SECONDS (4) each; to be sourced behind tests/support/tap.sh. FUZZ_ONLY='card frame' names
+# FUZZ_SECONDS (4) each; to be sourced behind tests/support/tap.sh. FUZZ_ONLY='endpoint ctrl_msg' names
 # some of them.
 #
 #   fuzz WHAT 'NAME...' 'FOLDER/*.c...'    what is fuzzed is instrumented; the rest is as in this build

@@ -98,6 +98,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #ifndef LIBFUZZER
 int main(void)
 {
-	return wire_main("meet", 20000, &taken, &refused);
+	return wire_main("rendezvous", 20000, &taken, &refused);
 }
 #endif

@@ -5,6 +5,6 @@
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 # shellcheck source=tests/fuzz/engine.sh
 . "$GRADCOMP_SRC/tests/fuzz/engine.sh"
-fuzz "transport and meeting place are" "greeting card frame message verbs meet" \
+fuzz "transport and rendezvous are" "greeting endpoint ctrl_msg message verbs rendezvous" \
 	"runtime/transport/core/*.c runtime/transport/tcp/*.c runtime/transport/shm/*.c runtime/transport/verbs/*.c runtime/transport/control/*.c runtime/bootstrap/rendezvous*.c runtime/base/error.c runtime/base/log.c"
 done_testing
