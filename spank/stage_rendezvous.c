@@ -15,10 +15,11 @@
 /* With this beginning they go with srun --export=NONE, too. */
 #define BETWEEN "SLURM_GRADCOMP_"
 
-static const char *const names[] = {BETWEEN "MEET", BETWEEN "MEET_TOKEN", BETWEEN "MEET_RANKS", BETWEEN "LIVE"};
+static const char *const names[] = {BETWEEN "RENDEZVOUS", BETWEEN "RENDEZVOUS_TOKEN", BETWEEN "RENDEZVOUS_RANKS",
+                                    BETWEEN "LIVE"};
 enum { WHERE, TOKEN, RANKS, LIVE, NAMES };
 
-static int keep = -1; /* the place's stdin: it ends when this is closed */
+static int keep = -1; /* the server's stdin: it ends when this is closed */
 
 void stage_rendezvous_forget(void)
 {
@@ -39,10 +40,12 @@ static int publish(char *text, unsigned nodes)
 	return setenv(names[WHERE], text, 1) || setenv(names[TOKEN], token, 1) || setenv(names[RANKS], ranks, 1) ? -1 : 0;
 }
 
-void stage_rendezvous_open(spank_t sp, const arguments *args, const char *spec, void (*line)(void *ctx, const char *text, int passing))
+void stage_rendezvous_open(spank_t sp, const arguments *args, const char *spec,
+                           void (*line)(void *ctx, const char *text, int passing))
 {
 	char why[512] = "", nodes_text[16], columns[16];
-	char *argv[] = {(char *)args->helper, "meet", "--detach", "--nodes", nodes_text, "--stage", (char *)spec, NULL};
+	char *argv[] = {(char *)args->helper, "rendezvous", "--detach", "--nodes", nodes_text, "--stage",
+	                (char *)spec, NULL};
 	struct winsize size;
 	uint32_t nodes = 0;
 	int ends[2], lines = 0;
@@ -70,7 +73,7 @@ void stage_rendezvous_open(spank_t sp, const arguments *args, const char *spec, 
 	if (status == 0 && !r.output[0])
 		return; /* stage.together=no */
 	if (status >= 0)
-		snprintf(why, sizeof why, "gradcomp meet ended with status %d", status);
+		snprintf(why, sizeof why, "gradcomp rendezvous ended with status %d", status);
 	log_error("the nodes of this step cannot stage together, each reads the source for itself: %s", why);
 }
 
@@ -96,11 +99,11 @@ void stage_rendezvous_take(spank_t sp, stage_rendezvous *m)
 		spank_unsetenv(sp, names[i]);
 	m->node = node;
 	m->nodes = nodes;
-	snprintf(m->rank, sizeof m->rank, "GRADCOMP_MEET_RANK=%u", m->node);
-	snprintf(m->ranks, sizeof m->ranks, "GRADCOMP_MEET_RANKS=%u", m->nodes);
+	snprintf(m->rank, sizeof m->rank, "GRADCOMP_RENDEZVOUS_RANK=%u", m->node);
+	snprintf(m->ranks, sizeof m->ranks, "GRADCOMP_RENDEZVOUS_RANKS=%u", m->nodes);
 	/* A component of a heterogeneous step counts its own nodes only. */
 	if (!there || strtoul(ranks, NULL, 10) != nodes)
 		return;
-	snprintf(m->where, sizeof m->where, "GRADCOMP_MEET=%s", where);
-	snprintf(m->token, sizeof m->token, "GRADCOMP_MEET_TOKEN=%s", token);
+	snprintf(m->where, sizeof m->where, "GRADCOMP_RENDEZVOUS=%s", where);
+	snprintf(m->token, sizeof m->token, "GRADCOMP_RENDEZVOUS_TOKEN=%s", token);
 }

@@ -147,7 +147,7 @@ static int copy(spank_t sp, const char *spec, const arguments *args, char *lines
 	snprintf(stepd, sizeof stepd, "%ld", (long)getppid());
 	snprintf(holder, sizeof holder, "job %u.%u", (unsigned)id, (unsigned)step);
 	if (m->nodes > 1)
-		argv[n++] = "--meet";
+		argv[n++] = "--rendezvous";
 	if (m->live > 0 && m->node == 0) {
 		/* "gradcomp: " is the command's prefix and ours. */
 		int left = m->live - (int)strlen(news.host) - 2;

@@ -1,6 +1,6 @@
-/* gradcomp meet: where the nodes of a step find each other to stage together. Started
- * by the SPANK plugin in srun, as the user; it ends when the nodes have met, or with
- * srun, which holds the other end of its stdin. */
+/* gradcomp rendezvous: the server by which the nodes of a step find each other to stage
+ * together. The SPANK plugin starts it in srun, as the user. It ends when all nodes are
+ * connected to each other, or with srun, which holds the other end of its stdin. */
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,13 +12,13 @@
 #include "tools/stage_spec.h"
 
 static const char usage[] =
-	"usage: gradcomp meet --nodes N [--detach] [--stage SPEC]\n"
+	"usage: gradcomp rendezvous --nodes N [--detach] [--stage SPEC]\n"
 	"\n"
-	"Prints the addresses and the token of a meeting place for the stagers of N nodes,\n"
-	"parted by a blank, and keeps it until they have met or stdin is at its end.\n"
+	"Runs a rendezvous server for the stagers of N nodes, until they have found each other\n"
+	"or stdin is at its end. Prints its addresses and its token, separated by a blank.\n"
 	"\n"
 	"  --detach       in the background, once the line is out\n"
-	"  --stage SPEC   only if they are to meet for that: nothing is printed otherwise\n";
+	"  --stage SPEC   only when the nodes stage SPEC together; otherwise nothing is printed\n";
 
 static void look(void *ctx, const char *name, const char *value, const char *origin, const char *help)
 {
@@ -27,7 +27,7 @@ static void look(void *ctx, const char *name, const char *value, const char *ori
 		*(int *)ctx = setting_yes(value);
 }
 
-/* 1 they are to meet, 0 each is to stage for itself, -1 with the error said. */
+/* 1: the nodes stage together, 0: each for itself, -1: failed, and the error is printed. */
 static int wanted(const char *spec_text)
 {
 	stage_spec spec = {0};
@@ -72,7 +72,7 @@ int cmd_rendezvous(int argc, char **argv)
 	int background = 0, status;
 	const command_option options[] = {
 		{"--detach", NULL, &background}, {"--nodes", &nodes, NULL}, {"--stage", &spec, NULL}, {NULL, NULL, NULL}};
-	rendezvous_server *place;
+	rendezvous_server *server;
 	gradcomp_error err;
 	int64_t n;
 
@@ -80,16 +80,16 @@ int cmd_rendezvous(int argc, char **argv)
 	if (status >= 0)
 		return status;
 	if (!nodes || number_int(nodes, &n) != NUMBER_OK || n < 1 || n > 65536)
-		return usage_error(usage, "meet needs --nodes, a number from 1 to 65536");
+		return usage_error(usage, "rendezvous needs --nodes, a number from 1 to 65536");
 	if (spec && (status = wanted(spec)) < 1)
 		return status < 0 ? 1 : 0;
-	if (rendezvous_server_open(NULL, (int)n, &place, &err))
+	if (rendezvous_server_open(NULL, (int)n, &server, &err))
 		return failed(&err);
-	printf("%s %s\n", rendezvous_server_where(place), rendezvous_server_token(place));
+	printf("%s %s\n", rendezvous_server_where(server), rendezvous_server_token(server));
 	signal(SIGPIPE, SIG_IGN);
 	status = background && detach() ? 1 : 0;
 	if (!status && fflush(stdout) == 0)
-		status = rendezvous_server_run(place, STDIN_FILENO, &err) ? failed(&err) : 0;
-	rendezvous_server_close(place);
+		status = rendezvous_server_run(server, STDIN_FILENO, &err) ? failed(&err) : 0;
+	rendezvous_server_close(server);
 	return status;
 }

@@ -38,7 +38,7 @@ static const char usage[] =
 	"  --label TEXT       put TEXT before every message, a node's name for one\n"
 	"  --live COLUMNS     end lines of progress with a carriage return\n"
 	"  --max-bytes SIZE   refuse a larger dataset: 500M, 2T (setting stage.max_bytes)\n"
-	"  --meet             together with the step's other nodes, where the SPANK plugin says\n"
+	"  --rendezvous       together with the step's other nodes, where the SPANK plugin says\n"
 	"  --mode MODE        for all that say nothing else\n"
 	"  --pmix             together with the step's other nodes (srun --mpi=pmix)\n"
 	"  --quiet            print errors and warnings only\n"
@@ -51,7 +51,7 @@ static const char usage[] =
 
 struct arguments {
 	const char *specs[STAGE_SOURCES], *label, *max_bytes, *workers, *mode, *hold, *live;
-	int dry, verify, content, json, check, env, meet, pmix, shared;
+	int dry, verify, content, json, check, env, rendezvous, pmix, shared;
 	stage_spec spec;
 };
 
@@ -136,7 +136,7 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 		{"--label", &a->label, NULL},
 		{"--live", &a->live, NULL},
 		{"--max-bytes", &a->max_bytes, NULL},
-		{"--meet", NULL, &a->meet},
+		{"--rendezvous", NULL, &a->rendezvous},
 		{"--mode", &a->mode, NULL},
 		{"--pmix", NULL, &a->pmix},
 		{"--quiet", NULL, &s->quiet},
@@ -154,8 +154,8 @@ static int parse(int argc, char **argv, struct arguments *a, gradcomp_stage_opti
 		return usage_error(usage, "stage needs a directory, a file or nfs://SERVER/PATH");
 	if (a->mode && stage_spec_mode(a->mode) < 0)
 		return usage_value(usage, "--mode", a->mode, "it can be full, shard or link");
-	if (a->meet && a->pmix)
-		return usage_error(usage, "--meet and --pmix are two ways to one end; give one");
+	if (a->rendezvous && a->pmix)
+		return usage_error(usage, "--rendezvous and --pmix are two ways to one end; give one");
 	status = take_numbers(a, o);
 	if (status < 0)
 		status = take_columns(a, s);
@@ -277,11 +277,11 @@ int cmd_stage(int argc, char **argv)
 	o.progress = stage_show_progress;
 	o.ctx = &s;
 	catch_signals();
-	if (a.meet || a.pmix)
+	if (a.rendezvous || a.pmix)
 		status = stage_nodes_open(a.pmix, stop, &job, &err);
 	else
 		status = 0;
-	if (!status && a.meet && !job && shard_alone(&a.spec)) {
+	if (!status && a.rendezvous && !job && shard_alone(&a.spec)) {
 		fprintf(stderr, "%smode=shard needs the step's nodes to stage together, and they do not here\n", s.prefix);
 		status = 1;
 		goto done;

@@ -20,7 +20,7 @@ static const struct {
 	{"cache", cmd_cache, "what is in this node's cache, and how it is kept in order"},
 	{"records", cmd_records, "samples in one file: pack, list, verify, cat"},
 	{"prolog", cmd_prolog, "what the prolog of every job stages"},
-	{"meet", cmd_rendezvous, "where the nodes of a step find each other to stage"},
+	{"rendezvous", cmd_rendezvous, "where the nodes of a step find each other to stage"},
 	{"probe", cmd_probe, "what messages, bytes and compressors cost on these nodes"},
 	{"bench", cmd_bench, "how fast this job's ranks reduce"},
 	{"plan", cmd_plan, "what a step of a model will take, and what to ask for"},

@@ -20,7 +20,7 @@ static int number_of(const char *variable, int otherwise)
 
 int stage_nodes_count(void)
 {
-	return number_of(STAGE_MEET_RANKS, 1);
+	return number_of(STAGE_RENDEZVOUS_RANKS, 1);
 }
 
 static int ask(void *ctx)
@@ -34,10 +34,10 @@ gradcomp_status stage_nodes_open(int pmix, int (*stop)(void), gradcomp_job **job
 {
 	const char *set[sizeof settings / sizeof *settings];
 	gradcomp_job_options o = {.struct_size = sizeof o, .settings = set};
-	rendezvous_client_options who = {.struct_size = sizeof who, .where = getenv(STAGE_MEET),
-	                              .token = getenv(STAGE_MEET_TOKEN), .rank = number_of(STAGE_MEET_RANK, -1),
+	rendezvous_client_options who = {.struct_size = sizeof who, .where = getenv(STAGE_RENDEZVOUS),
+	                              .token = getenv(STAGE_RENDEZVOUS_TOKEN), .rank = number_of(STAGE_RENDEZVOUS_RANK, -1),
 	                              .nranks = stage_nodes_count(), .stop = ask, .ctx = &stop};
-	rendezvous_client *guest = NULL;
+	rendezvous_client *client = NULL;
 	gradcomp_status st = GRADCOMP_OK;
 
 	*job = NULL;
@@ -48,12 +48,12 @@ gradcomp_status stage_nodes_open(int pmix, int (*stop)(void), gradcomp_job **job
 	if (!pmix) {
 		if (!who.where || !*who.where || !who.token)
 			return GRADCOMP_OK;
-		st = rendezvous_connect(&who, &guest, err);
+		st = rendezvous_connect(&who, &client, err);
 		if (st)
 			return st;
-		o.store = rendezvous_store(guest);
+		o.store = rendezvous_store(client);
 	}
 	st = gradcomp_job_create(&o, job, err);
-	rendezvous_disconnect(guest);
+	rendezvous_disconnect(client);
 	return st;
 }

@@ -15,7 +15,7 @@ cat > helper <<-END
 	#!/bin/bash
 	for ((i = 0; i < 6000; i++)); do [ "\$1" = stage ] && [ -e $tmp/hold.\$(hostname) ] || break; sleep 0.1; done
 	[ "\$1 \$2" = 'stage --env' ] || exec $tmp/bin/gradcomp "\$@"
-	env | grep GRADCOMP_MEET > $tmp/out/env.\$(hostname)
+	env | grep GRADCOMP_RENDEZVOUS > $tmp/out/env.\$(hostname)
 	$tmp/bin/gradcomp stage --json "\${@:3}" > $tmp/out/json.\$(hostname) || exit
 	exec /usr/bin/python3 -c '
 	import json, sys
@@ -61,14 +61,14 @@ munge=$(sed -n 's/^HAVE_MUNGE = //p' "$GRADCOMP_BUILD/config.mk")
 look='cd "$GRADCOMP_DATA" && sha256sum --quiet -c SUMS && cat "$GRADCOMP_DATA_1/labels" && echo "$(hostname) whole" && env'
 check 'two sources on 4 nodes' on srun -N4 -n4 --gradcomp-stage="$tmp/data,more" -D "$tmp" sh -c "$look"
 is 'every node has all of both' "$(grep -c ' whole$' <<< "$said"):$(grep -c '^label$' <<< "$said")" 4:4
-unlike 'tasks see nothing of the meeting' "$said" GRADCOMP_MEET
-is 'the stagers do' "$(cat out/env.* | cut -d= -f1 | sort | uniq -c | tr -s ' ')" " 4 GRADCOMP_MEET
- 4 GRADCOMP_MEET_RANK
- 4 GRADCOMP_MEET_RANKS
- 4 GRADCOMP_MEET_TOKEN"
+unlike 'tasks see nothing of the meeting' "$said" GRADCOMP_RENDEZVOUS
+is 'the stagers do' "$(cat out/env.* | cut -d= -f1 | sort | uniq -c | tr -s ' ')" " 4 GRADCOMP_RENDEZVOUS
+ 4 GRADCOMP_RENDEZVOUS_RANK
+ 4 GRADCOMP_RENDEZVOUS_RANKS
+ 4 GRADCOMP_RENDEZVOUS_TOKEN"
 if [ "$munge" = yes ]; then
-	is 'the token is sealed' "$(grep -c 'GRADCOMP_MEET_TOKEN=munge=MUNGE:' out/env.n1)" 1
-	sealed=$(sed -n 's/^GRADCOMP_MEET_TOKEN=munge=//p' out/env.n1)
+	is 'the token is sealed' "$(grep -c 'GRADCOMP_RENDEZVOUS_TOKEN=munge=MUNGE:' out/env.n1)" 1
+	sealed=$(sed -n 's/^GRADCOMP_RENDEZVOUS_TOKEN=munge=//p' out/env.n1)
 	like 'for its user alone' "$("${bed[@]}" node 2 -u bob unmunge -S "$state/munge/socket" <<< "$sealed" 2>&1)" 'Unauthorized'
 else
 	skip 'the token is sealed' 'built without munge'
@@ -93,7 +93,7 @@ is 'all together have all' "$(grep '^file' <<< "$said" | sort)" "$(cd data && fi
 rm -rf "$state"/n?/var/tmp/gradcomp-[0-9]*
 GRADCOMP_STAGE_TOGETHER=no check 'not together' on srun -N4 -n4 --gradcomp-stage="$tmp/data,more" -D "$tmp" sh -c "$look"
 is 'each node reads all of it' "$(sum read_bytes)" $((4 * bytes))
-is 'there was no meeting' "$(grep -c 'GRADCOMP_MEET=' out/env.*)" "$(printf 'out/env.n%s:0\n' 1 2 3 4)"
+is 'there was no meeting' "$(grep -c 'GRADCOMP_RENDEZVOUS=' out/env.*)" "$(printf 'out/env.n%s:0\n' 1 2 3 4)"
 
 check 'components' on srun -N2 -n2 --gradcomp-stage="$tmp/more" printenv GRADCOMP_DATA : -N2 -n2 --gradcomp-stage="$tmp/more" \
 	printenv GRADCOMP_DATA
@@ -127,11 +127,11 @@ late () {
 late --gradcomp-stage="$tmp/data,$tmp/more" sh -c "$look"
 port=$(as root ss -Hltnp | sed -n 's/.*:\([0-9]*\) .*"gradcomp".*/\1/p' | head -n 1)
 check 'there is a place beside srun' test -n "$port"
-refuse 'another user cannot read the token' as bob sh -c 'grep -a GRADCOMP_MEET /proc/[0-9]*/environ 2>/dev/null'
-refuse 'nor on a node' "${bed[@]}" node 2 -u bob sh -c 'grep -a GRADCOMP_MEET /proc/[0-9]*/environ 2>/dev/null'
+refuse 'another user cannot read the token' as bob sh -c 'grep -a GRADCOMP_RENDEZVOUS /proc/[0-9]*/environ 2>/dev/null'
+refuse 'nor on a node' "${bed[@]}" node 2 -u bob sh -c 'grep -a GRADCOMP_RENDEZVOUS /proc/[0-9]*/environ 2>/dev/null'
 # shellcheck disable=SC2016
-guess='GRADCOMP_MEET=10.77.0.254/24@$0 GRADCOMP_MEET_TOKEN=plain=$(printf %064d 7) GRADCOMP_MEET_RANK=3 GRADCOMP_MEET_RANKS=4 \
-	GRADCOMP_STAGE_MEET_TIMEOUT=1 exec '"$tmp/bin/gradcomp stage --meet $tmp/more"
+guess='GRADCOMP_RENDEZVOUS=10.77.0.254/24@$0 GRADCOMP_RENDEZVOUS_TOKEN=plain=$(printf %064d 7) GRADCOMP_RENDEZVOUS_RANK=3 GRADCOMP_RENDEZVOUS_RANKS=4 \
+	GRADCOMP_STAGE_MEET_TIMEOUT=1 exec '"$tmp/bin/gradcomp stage --rendezvous $tmp/more"
 refuse 'nor come in with another one' "${bed[@]}" node 2 -u bob sh -c "$guess" "$port"
 like 'who tries is told' "$said" "does not have the step's token"
 "${bed[@]}" node 2 -u bob /usr/bin/python3 -c '

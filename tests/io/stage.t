@@ -44,7 +44,7 @@ is 'no source' "$status" 1
 is 'says which' "$log" "gradcomp: n2: there is no directory or file $tmp/nothing to stage"
 is 'and prints no path' "$out" ''
 for wrong in '' --what '--workers=0 x' '--workers=2x x' '--max-bytes=-1 x' '--max-bytes=0 x' 'a:mode=half' 'a,,b' '--mode=half a' \
-	'--hold=0 a' '--meet --pmix a' 'a help'; do
+	'--hold=0 a' '--rendezvous --pmix a' 'a help'; do
 	# shellcheck disable=SC2086
 	stage $wrong
 	is "usage: '$wrong'" "$status" 2
@@ -70,7 +70,7 @@ r = json.load(open(sys.argv[1]))
 assert len(r) == 2 and r[1]["files"] == 1 and r[0]["mode"] == "full", r' "$tmp/out"
 stage none
 is 'none is nothing' "$status:$out" 0:
-GRADCOMP_MEET_RANKS=2 stage --meet --mode=shard "$tmp/src"
+GRADCOMP_RENDEZVOUS_RANKS=2 stage --rendezvous --mode=shard "$tmp/src"
 like 'a part of a step that does not meet' "$log" "mode=shard needs the step's nodes to stage together"
 stage --max-bytes=7 "$tmp/src"
 is 'too large' "$status" 1
