@@ -35,6 +35,8 @@ typedef struct task {
  * Of two levels it is that of this rank's shard, and may have none: while it is not known,
  * or when the rank holds nothing. */
 int task_list_make(const gradcomp_plan *plan, int two_levels, task *tasks);
+/* The place of the first task of this kind; n when there is none. */
+int task_list_find(const task *tasks, int n, task_kind kind);
 /* How many of its stages (schedule.h) a bucket has left whose next task is tasks[next]. Each
  * exchange is one; of two levels REDUCE, all rounds together, and SPREAD are, since shards
  * may differ in their rounds and ranks of a node must keep one order. */

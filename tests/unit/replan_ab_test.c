@@ -55,14 +55,14 @@ static void limit(gradcomp_reducer *r, int rank, int on)
 {
 	static struct gradcomp_compressor_v1 limited[MAX_RANKS];
 	static const struct gradcomp_compressor_v1 *was[MAX_RANKS];
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&reducer_of(r)->lock);
 	if (on) {
-		was[rank] = r->compressor;
-		limited[rank] = *r->compressor;
+		was[rank] = reducer_of(r)->eng.compressor;
+		limited[rank] = *reducer_of(r)->eng.compressor;
 		limited[rank].max_bucket = 8;
 	}
-	r->compressor = on ? &limited[rank] : was[rank];
-	pthread_mutex_unlock(&r->lock);
+	reducer_of(r)->eng.compressor = on ? &limited[rank] : was[rank];
+	pthread_mutex_unlock(&reducer_of(r)->lock);
 }
 
 static struct seen {
@@ -73,13 +73,13 @@ static struct seen {
 	char name[48], plan[48], reason[200];
 } seen;
 
-static void look_at(const gradcomp_reducer *r, int rank)
+static void look_at(gradcomp_reducer *r, int rank)
 {
-	const struct replan *q = r->replan;
-	report_schedule *s = rank ? NULL : replan_report(r);
+	const struct replan *q = reducer_of(r)->replan;
+	report_schedule *s = rank ? NULL : replan_report(reducer_of(r));
 	if (!s)
 		return;
-	seen = (struct seen){.runs = q->trial.runs, .nbuckets = r->nbuckets, .next = q->next, .steps = r->stats.steps,
+	seen = (struct seen){.runs = q->trial.runs, .nbuckets = reducer_of(r)->eng.nbuckets, .next = q->next, .steps = reducer_of(r)->eng.stats.steps,
 	                     .predicted = q->last.plan.predicted};
 	snprintf(seen.name, sizeof seen.name, "%s", q->name);
 	snprintf(seen.plan, sizeof seen.plan, "%s", s->plan);
@@ -184,14 +184,14 @@ static void resume(job_run *run, gradcomp_reducer *r, int rank, int s)
 		state.bytes[rank] = malloc(state.n[rank]);
 		if (!st)
 			st = gradcomp_reducer_save(r, state.bytes[rank], state.n[rank], &state.n[rank], &err);
-		state.nbuckets[rank][0] = r->nbuckets;
+		state.nbuckets[rank][0] = reducer_of(r)->eng.nbuckets;
 	}
 	if (s == state.load) {
 		if (rank == 0)
-			state.ran = r->replan->trial.runs;
+			state.ran = reducer_of(r)->replan->trial.runs;
 		st = gradcomp_reducer_load(r, state.bytes[rank], state.n[rank], &err);
-		state.nbuckets[rank][1] = r->nbuckets;
-		state.before[rank] = r->replan->before.end != NULL;
+		state.nbuckets[rank][1] = reducer_of(r)->eng.nbuckets;
+		state.before[rank] = reducer_of(r)->replan->before.end != NULL;
 		look_at(r, rank);
 		free(state.bytes[rank]);
 	}

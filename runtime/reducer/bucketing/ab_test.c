@@ -12,7 +12,7 @@
 void ab_test_begin(struct replan *q, solution *rival, plan_msg *v)
 {
 	/* The first step of a plan does not count. */
-	if (!rival->plan.end || q->trial_steps <= REPLAN_LEAST_STEPS)
+	if (!rival->plan.end || q->asked.trial_steps <= REPLAN_LEAST_STEPS)
 		return;
 	q->then = (trial){.runs = TRIAL_SOLVED, .other = rival->plan, .exposed = rival->exposed};
 	snprintf(q->then.name, sizeof q->then.name, "%s", rival->name);
@@ -30,7 +30,7 @@ static void turn_to_other(struct replan *q, plan_msg *v)
 	memcpy(q->then_name, q->trial.name, sizeof q->then_name);
 }
 
-static gradcomp_status run_rival(gradcomp_reducer *r, double took, plan_msg *v, gradcomp_error *err)
+static gradcomp_status run_rival(reducer *r, double took, plan_msg *v, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	trial next = {.runs = TRIAL_RIVAL, .exposed = q->last.exposed, .took = took};
@@ -45,7 +45,7 @@ static gradcomp_status run_rival(gradcomp_reducer *r, double took, plan_msg *v, 
 	return GRADCOMP_OK;
 }
 
-gradcomp_status ab_test_decide(gradcomp_reducer *r, const fit *f, plan_msg *v, gradcomp_error *err)
+gradcomp_status ab_test_decide(reducer *r, const fit *f, plan_msg *v, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	/* Steps are compared, whatever line their exchanges are on. */
@@ -55,8 +55,8 @@ gradcomp_status ab_test_decide(gradcomp_reducer *r, const fit *f, plan_msg *v, g
 	if (q->trial.runs == TRIAL_RIVAL) {
 		int taken = good && f->step < (1 - REPLAN_CLEARLY) * q->trial.took;
 		if (good)
-			log_line(&r->job->log, GRADCOMP_LOG_INFO,
-			         "schedule: %s: both were run: %s %.1f ms a step, %s %.1f; %s stays", q->spec.text,
+			log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
+			         "schedule: %s: both were run: %s %.1f ms a step, %s %.1f; %s stays", q->asked.spec.text,
 			         q->trial.name, q->trial.took * 1e3, q->name, f->step * 1e3, taken ? q->name : q->trial.name);
 		if (!taken)
 			turn_to_other(q, v);

@@ -20,20 +20,20 @@ static void shard_plan(const fit *f, double numel, gradcomp_plan *plan)
 		                                   .bound = (uint64_t)(f->bytes * numel / plan->nrounds)};
 }
 
-gradcomp_status plan_solve_rounds(gradcomp_reducer *r, const fit *f, uint32_t index, uint32_t first, uint32_t end,
+gradcomp_status plan_solve_rounds(reducer *r, const fit *f, uint32_t index, uint32_t first, uint32_t end,
                              gradcomp_bucket *b, gradcomp_plan *plan, gradcomp_error *err)
 {
-	const gradcomp_tensor *from = &r->tensors[first], *to = &r->tensors[end - 1];
+	const gradcomp_tensor *from = &r->eng.layout.tensors[first], *to = &r->eng.layout.tensors[end - 1];
 	*b = (gradcomp_bucket){.struct_size = sizeof *b, .index = index, .first = first, .ntensors = end - first,
 	                       .offset = from->offset, .numel = to->offset + to->numel - from->offset};
 	memset(plan, 0, sizeof *plan);
 	plan->struct_size = sizeof *plan;
-	if (r->shards) {
+	if (r->eng.hierarchical) {
 		shard_plan(f, (double)b->numel, plan);
 		return GRADCOMP_OK;
 	}
-	gradcomp_status st = r->compressor->plan(r->instance, b, r->step, plan, err);
-	return st ? st : task_list_check_plan(r->compressor, r->layout.patterns, b->numel, plan, err);
+	gradcomp_status st = r->eng.compressor->plan(r->eng.instance, b, r->eng.step, plan, err);
+	return st ? st : task_list_check_plan(r->eng.compressor, r->eng.layout.patterns, b->numel, plan, err);
 }
 
 static double cost(const fit *f, const gradcomp_plan *plan, double numel, const task *t)
@@ -45,7 +45,7 @@ static double cost(const fit *f, const gradcomp_plan *plan, double numel, const 
 	return gradcomp_line_at(&f->compute[compute_kind(t)], numel);
 }
 
-gradcomp_status plan_solve_predict(gradcomp_reducer *r, const fit *f, const step_plan *p, double *step, double *exposed,
+gradcomp_status plan_solve_predict(reducer *r, const fit *f, const step_plan *p, double *step, double *exposed,
                               gradcomp_error *err)
 {
 	uint32_t n = f->ntensors;
@@ -64,7 +64,7 @@ gradcomp_status plan_solve_predict(gradcomp_reducer *r, const fit *f, const step
 		st = plan_solve_rounds(r, f, b, first, p->end[b], &pub, &plan, err);
 		if (st)
 			goto done;
-		s->ntasks = (uint32_t)task_list_make(&plan, r->shards != NULL, s->tasks);
+		s->ntasks = (uint32_t)task_list_make(&plan, r->eng.hierarchical != NULL, s->tasks);
 		for (uint32_t k = 0; k < s->ntasks; k++)
 			s->seconds[k] = cost(f, &plan, (double)pub.numel, &s->tasks[k]);
 	}

@@ -27,9 +27,9 @@ static void question_clear(question *q)
 	free(q->cut);
 }
 
-static gradcomp_status question_new(const gradcomp_reducer *r, question *q, gradcomp_error *err)
+static gradcomp_status question_new(const reducer *r, question *q, gradcomp_error *err)
 {
-	uint32_t n = r->layout.ntensors;
+	uint32_t n = r->eng.layout.ntensors;
 	*q = (question){.backward = calloc(n, sizeof *q->backward), .numel = calloc(n, sizeof *q->numel),
 	                .cut = calloc(n, 1)};
 	if (!q->backward || !q->numel || !q->cut) {
@@ -38,26 +38,26 @@ static gradcomp_status question_new(const gradcomp_reducer *r, question *q, grad
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to plan %u tensors", n);
 	}
 	for (uint32_t i = 0; i < n; i++)
-		q->numel[i] = r->tensors[i].numel;
-	q->p = (merge_problem){.n = n, .backward = q->backward, .numel = q->numel, .max_numel = r->compressor->max_bucket};
+		q->numel[i] = r->eng.layout.tensors[i].numel;
+	q->p = (merge_problem){.n = n, .backward = q->backward, .numel = q->numel, .max_numel = r->eng.compressor->max_bucket};
 	return GRADCOMP_OK;
 }
 
 /* A bucket takes workspace of its size, and beyond some size nothing is won by merging. In
  * numbers; 0: no limit. */
-static uint64_t most(const gradcomp_reducer *r)
+static uint64_t most(const reducer *r)
 {
 	uint64_t bytes = 4 * r->bucket_bytes > PLAN_SOLVE_MOST_BYTES ? 4 * r->bucket_bytes : PLAN_SOLVE_MOST_BYTES;
-	uint64_t numel = bytes / sizeof(float), max = r->compressor->max_bucket;
+	uint64_t numel = bytes / sizeof(float), max = r->eng.compressor->max_bucket;
 	if (max && max < numel)
 		numel = max;
-	return numel < r->layout.numel ? numel : 0;
+	return numel < r->eng.layout.numel ? numel : 0;
 }
 
-static gradcomp_status ask(gradcomp_reducer *r, const fit *f, question *q, gradcomp_error *err)
+static gradcomp_status ask(reducer *r, const fit *f, question *q, gradcomp_error *err)
 {
-	uint32_t n = r->layout.ntensors, rounds = 1;
-	double all = 0, numel = (double)r->layout.numel;
+	uint32_t n = r->eng.layout.ntensors, rounds = 1;
+	double all = 0, numel = (double)r->eng.layout.numel;
 	uint64_t *bytes = calloc(n, sizeof *bytes);
 	*q = (question){0};
 	gradcomp_status st = bytes ? question_new(r, q, err)
@@ -93,7 +93,7 @@ static gradcomp_status ask(gradcomp_reducer *r, const fit *f, question *q, gradc
 	return st;
 }
 
-gradcomp_status plan_solve_unmeasured(const gradcomp_reducer *r, schedule_method method, step_plan *out, gradcomp_error *err)
+gradcomp_status plan_solve_unmeasured(const reducer *r, schedule_method method, step_plan *out, gradcomp_error *err)
 {
 	question q;
 	gradcomp_status st;
@@ -111,7 +111,7 @@ gradcomp_status plan_solve_unmeasured(const gradcomp_reducer *r, schedule_method
 	return st;
 }
 
-gradcomp_status plan_solve_size(const gradcomp_reducer *r, uint64_t size, step_plan *out, gradcomp_error *err)
+gradcomp_status plan_solve_size(const reducer *r, uint64_t size, step_plan *out, gradcomp_error *err)
 {
 	question q;
 	gradcomp_status st = question_new(r, &q, err);
@@ -152,7 +152,7 @@ static gradcomp_status by_need(const fit *f, const question *q, step_plan *p, gr
 }
 
 /* Takes it when it is better by more than `gain`, or the first. */
-static gradcomp_status judge(gradcomp_reducer *r, const fit *f, step_plan *p, const char *name, double gain,
+static gradcomp_status judge(reducer *r, const fit *f, step_plan *p, const char *name, double gain,
                              solution *best, gradcomp_error *err)
 {
 	double exposed;
@@ -171,7 +171,7 @@ static gradcomp_status judge(gradcomp_reducer *r, const fit *f, step_plan *p, co
 enum { FIXED, SINGLE, WFBP, MGWFBP, OMGS, BEST, BEST_AFTER_SELECTION, KINDS };
 static const char *const names[KINDS] = {"fixed", "single", "wfbp", "mgwfbp", "omgs", "best", "best"};
 
-static gradcomp_status cut_of(gradcomp_reducer *r, question *q, int kind, step_plan *p, gradcomp_error *err)
+static gradcomp_status cut_of(reducer *r, question *q, int kind, step_plan *p, gradcomp_error *err)
 {
 	merge_problem with = q->p, without = q->p;
 	int rc;
@@ -199,7 +199,7 @@ static gradcomp_status cut_of(gradcomp_reducer *r, question *q, int kind, step_p
 }
 
 /* The kind's plan in each of its ways: as it is, with the other lag, by need, and both. */
-static gradcomp_status try(gradcomp_reducer *r, const fit *f, question *q, int kind, int ways, double gain,
+static gradcomp_status try(reducer *r, const fit *f, question *q, int kind, int ways, double gain,
                            solution *best, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
@@ -230,7 +230,7 @@ static int further(const step_plan *a, const step_plan *b, const step_plan *solv
 	return fabs(log(a->nbuckets) - from) > fabs(log(b->nbuckets) - from);
 }
 
-static gradcomp_status rival_of(gradcomp_reducer *r, const fit *f, question *q, const solution *best, solution *out,
+static gradcomp_status rival_of(reducer *r, const fit *f, question *q, const solution *best, solution *out,
                                 gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
@@ -251,7 +251,7 @@ static gradcomp_status rival_of(gradcomp_reducer *r, const fit *f, question *q, 
 	return st;
 }
 
-gradcomp_status plan_solve(gradcomp_reducer *r, const fit *f, schedule_method method, solution *out, solution *rival,
+gradcomp_status plan_solve(reducer *r, const fit *f, schedule_method method, solution *out, solution *rival,
                       gradcomp_error *err)
 {
 	question q;

@@ -27,10 +27,8 @@ typedef struct trial {
 } trial;
 
 struct replan {
-	schedule_spec spec;
+	schedule_request asked;
 	step_plan file;                      /* PLAN */
-	uint32_t profile_steps, replan_steps, trial_steps;
-	double drift;
 	int measures;                        /* plans are made from measurements */
 	uint32_t phases;                     /* plans that are tried first; 1: that in force */
 	uint32_t phase;                      /* phases: a plan has been made, or will not be */
@@ -56,17 +54,17 @@ struct fit;
 /* The compressor is told what was measured, for the step that comes; the first rank tells it
  * before it solves, since that may change the payloads. Not after a state was loaded, which
  * has been told. */
-gradcomp_status replan_notify_compressor(gradcomp_reducer *r, const plan_msg *v, gradcomp_error *err);
-gradcomp_status replan_decide(gradcomp_reducer *r, struct fit *f, plan_msg *v, gradcomp_error *err);
+gradcomp_status replan_notify_compressor(reducer *r, const plan_msg *v, gradcomp_error *err);
+gradcomp_status replan_decide(reducer *r, struct fit *f, plan_msg *v, gradcomp_error *err);
 /* replan_trial.c, there too. A plan is to run: whether against a rival, of which *rival is
  * taken. Then after each of both has run: which one is next. What they decide on is in `then`
  * until it is in force. */
 struct solution;
 void ab_test_begin(struct replan *q, struct solution *rival, plan_msg *v);
-gradcomp_status ab_test_decide(gradcomp_reducer *r, const struct fit *f, plan_msg *v, gradcomp_error *err);
+gradcomp_status ab_test_decide(reducer *r, const struct fit *f, plan_msg *v, gradcomp_error *err);
 void ab_test_clear(trial *t);
 /* replan_log.c: a plan from this fit, or q->reason, is in force. */
-void replan_log(const gradcomp_reducer *r, const struct fit *f);
-void replan_log_fixed(const gradcomp_reducer *r);
+void replan_log(const reducer *r, const struct fit *f);
+void replan_log_fixed(const reducer *r);
 
 #endif
