@@ -46,3 +46,24 @@ char *module_find(const char *directories, const char *relative)
 			return NULL;
 	}
 }
+
+gradcomp_status module_symbol(const char *directories, const char *relative, const char *name, const void **symbol,
+                              gradcomp_error *err)
+{
+	char *path = module_find(directories, relative);
+	gradcomp_status status;
+	void *handle;
+
+	/* A plugin path of the user's own need not name the installation. */
+	if (!path)
+		path = module_find(GRADCOMP_PLUGINDIR, relative);
+	if (!path)
+		return error_set(err, GRADCOMP_ERR_NOTFOUND,
+		                 "%s is not installed in %s or %s (gradcomp was built without it)", relative, directories,
+		                 GRADCOMP_PLUGINDIR);
+	status = module_open(path, &handle, err);
+	if (!status && !(*symbol = dlsym(handle, name)))
+		status = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
+	free(path);
+	return status;
+}

@@ -11,5 +11,9 @@ gradcomp_status module_open(const char *path, void **handle, gradcomp_error *err
 /* The first DIRECTORY/relative of a list separated by ':' that exists, malloc'ed;
  * NULL when there is none. */
 char *module_find(const char *directories, const char *relative);
+/* A symbol of one of the library's own modules, by its path relative to a list of directories
+ * (gradcomp.plugin_path) or, where it is in none of them, to the installation. */
+gradcomp_status module_symbol(const char *directories, const char *relative, const char *name, const void **symbol,
+                              gradcomp_error *err);
 
 #endif

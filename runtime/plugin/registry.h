@@ -42,10 +42,6 @@ uint32_t registry_patterns(const plugin *compressor, const plugin *collective);
  * for spec_clear(); after an error there is nothing to clear. */
 gradcomp_status registry_both(const config *c, const char *compressor, const char *collective, const plugin *p[2],
                               spec s[2], gradcomp_error *err);
-/* A module of the runtime itself, PATH/REL of the first directory that has it
- * (the installation's is searched last, named or not), under the same checks; *symbol is the address of `name` in it. */
-gradcomp_status registry_module(const config *c, const char *rel, const char *name, const void **symbol,
-                                gradcomp_error *err);
 /* A SPEC as a user wrote it: finds and loads the plugin, checks the parameters,
  * also with the plugin's own check(). *values is the caller's, for spec_clear(). */
 gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text,

@@ -49,7 +49,7 @@ uint32_t task_list_stages(const task *tasks, int n, int next)
 const char *task_name(task_kind kind)
 {
 	static const char *const names[] = {"begin", "encode", "exchange", "decode", "finish",
-	                                    "reduce", "enter", "leave", "spread"};
+	                                    "reduce_local", "local_begin", "local_end", "allgather_local"};
 	return names[kind];
 }
 

@@ -1,5 +1,6 @@
 /* Plugins: found by name, refused with a reason, matched in pairs. Uses the
  * fixtures of tests/plugins, and copies of one that are then damaged. */
+#include "base/module.h"
 #include "plugin/registry.h"
 
 #include "base/error.h"
@@ -329,11 +330,11 @@ static void modules(const config *c)
 {
 	const void *symbol;
 
-	is_int(registry_module(c, "collectives/both.so", "gradcomp_collective_v1", &symbol, &e), 0, "a module");
+	is_int(module_symbol(config_str(c, "gradcomp.plugin_path"), "collectives/both.so", "gradcomp_collective_v1", &symbol, &e), 0, "a module");
 	ok(symbol != NULL, "its symbol");
-	is_int(registry_module(c, "collectives/both.so", "nothing", &symbol, &e), GRADCOMP_ERR_ABI, "another symbol");
+	is_int(module_symbol(config_str(c, "gradcomp.plugin_path"), "collectives/both.so", "nothing", &symbol, &e), GRADCOMP_ERR_ABI, "another symbol");
 	like(e.text, "both.so does not export nothing", "says which");
-	is_int(registry_module(c, "wireup/nothing.so", "x", &symbol, &e), GRADCOMP_ERR_NOTFOUND, "no such module");
+	is_int(module_symbol(config_str(c, "gradcomp.plugin_path"), "wireup/nothing.so", "x", &symbol, &e), GRADCOMP_ERR_NOTFOUND, "no such module");
 	like(e.text, "wireup/nothing.so is not installed in ", "says where it was sought");
 }
 
