@@ -1,5 +1,5 @@
-/* Opening a shared object that nobody but root or the user could have written and
- * that is whole. It stays open for ever: code that has run is not unmapped. */
+/* Opening a shared object that nobody but root or the user could have written. It
+ * stays open for ever: code that has run is not unmapped. */
 #ifndef BASE_MODULE_H
 #define BASE_MODULE_H
 

@@ -269,8 +269,6 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 	}
 	st = config_load(settings, &c, err);
 	if (!st)
-		st = secret_start(err);
-	if (!st)
 		st = address_ports_listen(config_str(c, "stage.meet_ports"), &fd, &port, err);
 	if (fd >= 0)
 		listener_add(&m->listener, fd, false);

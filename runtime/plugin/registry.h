@@ -2,8 +2,8 @@
  * gradcomp.plugin_path (PATH/compressors/NAME.so, PATH/collectives/NAME.so),
  * RTLD_NOW | RTLD_LOCAL, never unloaded. Before dlopen a file is refused when it,
  * or a directory above it, could have been written by someone other than root
- * or the user, and when it is not a whole ELF object of this machine; after it,
- * when the descriptor is missing, of a newer ABI, or inconsistent. Thread-safe. */
+ * or the user; after it, when the descriptor is missing, of a newer ABI, or
+ * inconsistent. Thread-safe. */
 #ifndef PLUGIN_REGISTRY_H
 #define PLUGIN_REGISTRY_H
 

@@ -93,7 +93,7 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 
 	*out = NULL;
 	if (!st)
-		st = secret_start(err);
+		st = record_crypto_start(err);
 	if (!st)
 		st = latency_parse(o->delay, &late, err);
 	if (st)
