@@ -5,6 +5,7 @@
 #ifndef BASE_SHA256_H
 #define BASE_SHA256_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,5 +36,7 @@ void hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t byt
 
 /* Lower-case hexadecimal, terminated. */
 void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BYTES + 1]);
+/* 64 digits as sha256_hex() writes them; what follows does not matter. */
+bool sha256_unhex(const char *hex, unsigned char digest[SHA256_BYTES]);
 
 #endif

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "config/config.h"
-#include "io/stage/staging.h"
 
 static const unsigned char magic[4] = {'G', 'C', 'M', '1'};
 
