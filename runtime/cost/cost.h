@@ -14,6 +14,7 @@
 /* Of a bucket, or of several. */
 typedef struct bucket_cost {
 	double encode, exchange, decode; /* seconds of its tasks */
+	double payload;                  /* bytes of a rank, of all rounds */
 	double sent, left;               /* bytes: as gradcomp_call_load has them */
 } bucket_cost;
 

@@ -2,33 +2,12 @@
 #include "reducer/bucketing/bucketing.h"
 
 #include "reducer/gpu/gpu.h"
-#include "schedule/merge.h"
 #include "reducer/hierarchical/hierarchical.h"
 
 #include "base/error.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-gradcomp_status bucketing_fixed(const reducer *r, step_plan *out, gradcomp_error *err)
-{
-	uint32_t n = r->eng.layout.ntensors;
-	uint64_t *numel = calloc(n, sizeof *numel);
-	uint8_t *cut = calloc(n, sizeof *cut);
-	gradcomp_status st;
-	if (numel && cut) {
-		merge_problem p = {.n = n, .numel = numel, .max_numel = r->eng.compressor->max_bucket};
-		for (uint32_t i = 0; i < n; i++)
-			numel[i] = r->eng.layout.tensors[i].numel;
-		merge_fixed(&p, r->first_bucket_bytes / sizeof(float), r->bucket_bytes / sizeof(float), cut);
-		st = step_plan_from_cut(out, cut, n, err);
-	} else {
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for buckets of %u tensors", n);
-	}
-	free(numel);
-	free(cut);
-	return st;
-}
 
 gradcomp_status bucketing_check(const reducer *r, const step_plan *p, gradcomp_error *err)
 {

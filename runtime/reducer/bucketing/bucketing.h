@@ -16,8 +16,6 @@ typedef struct bucketing {
 	struct hierarchical *hierarchical;
 } bucketing;
 
-/* The plan of buckets of a fixed size, as the options have them. */
-gradcomp_status bucketing_fixed(const reducer *r, step_plan *out, gradcomp_error *err);
 /* Whether the reducer can have this plan; what is wrong is said with the plan's numbers. */
 gradcomp_status bucketing_check(const reducer *r, const step_plan *p, gradcomp_error *err);
 /* Buckets of a plan that has been checked, with what belongs to each of the reducer's

@@ -129,11 +129,11 @@ static gradcomp_status take(reducer *r, plan_msg *v, gradcomp_error *err)
 	gradcomp_status st = change(r, &v->plan, &taken, err);
 	if (st)
 		return st;
-	ab_test_clear(&q->trial);
+	ab_test_clear(&q->ab_test);
 	if (taken) {
 		memcpy(q->name, q->then_name, sizeof q->name);
-		q->trial = q->then;
-		q->then = (trial){0};
+		q->ab_test = q->then;
+		q->then = (ab_test){0};
 		step_plan_clear(&q->before);
 		return GRADCOMP_OK;
 	}
@@ -160,7 +160,7 @@ static gradcomp_status fall_back(reducer *r, gradcomp_error *err)
 	struct replan *q = r->replan;
 	step_plan fixed = {0};
 	int taken = 0;
-	gradcomp_status st = bucketing_fixed(r, &fixed, err);
+	gradcomp_status st = plan_solve_simple(r, SCHEDULE_FIXED, &fixed, err);
 	if (!st)
 		st = change(r, &fixed, &taken, err);
 	step_plan_clear(&fixed);
@@ -263,7 +263,7 @@ void replan_loaded(reducer *r, int settled)
 {
 	struct replan *q = r->replan;
 	uint64_t now = r->eng.stats.steps;
-	ab_test_clear(&q->trial);
+	ab_test_clear(&q->ab_test);
 	step_plan_clear(&q->before);
 	plan_msg_clear(&q->last);
 	q->reason[0] = 0;

@@ -69,7 +69,7 @@ static gradcomp_status predict_fixed(reducer *r, const fit *f, double *seconds, 
 {
 	step_plan fixed = {0};
 	double exposed;
-	gradcomp_status st = bucketing_fixed(r, &fixed, err);
+	gradcomp_status st = plan_solve_simple(r, SCHEDULE_FIXED, &fixed, err);
 	if (!st)
 		st = plan_solve_predict(r, f, &fixed, seconds, &exposed, err);
 	step_plan_clear(&fixed);
@@ -96,20 +96,20 @@ static gradcomp_status plan(reducer *r, const fit *f, int first, plan_msg *v, gr
 {
 	struct replan *q = r->replan;
 	double present = v->plan.predicted;
-	solution s, rival;
-	gradcomp_status st = plan_solve(r, f, q->asked.spec.method, &s, &rival, err);
+	plan_found found, candidate;
+	gradcomp_status st = plan_solve(r, f, q->asked.spec.method, &found, &candidate, err);
 	if (st)
 		return st;
-	if (first || s.plan.predicted < (1 - REPLAN_GAIN) * present) {
+	if (first || found.plan.predicted < (1 - REPLAN_GAIN) * present) {
 		v->kind = PLAN_MSG_PLAN;
-		v->plan = s.plan;
-		v->exposed = s.exposed;
-		snprintf(q->then_name, sizeof q->then_name, "%s", s.name);
-		ab_test_begin(q, &rival, v);
+		v->plan = found.plan;
+		v->exposed = found.exposed;
+		snprintf(q->then_name, sizeof q->then_name, "%s", found.name);
+		ab_test_begin(q, &candidate, v);
 	} else {
-		step_plan_clear(&s.plan);
+		step_plan_clear(&found.plan);
 	}
-	step_plan_clear(&rival.plan);
+	step_plan_clear(&candidate.plan);
 	return GRADCOMP_OK;
 }
 
@@ -123,7 +123,7 @@ gradcomp_status replan_decide(reducer *r, fit *f, plan_msg *v, gradcomp_error *e
 	               .backward = calloc(f->ntensors, sizeof *v->backward)};
 	if (!v->backward)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u tensors", f->ntensors);
-	if (q->trial.runs)
+	if (q->ab_test.runs)
 		return ab_test_decide(r, f, v, err);
 	if (!good) {
 		if (first) {

@@ -137,7 +137,7 @@ void replan_close(reducer *r)
 	step_plan_clear(&q->file);
 	step_plan_clear(&q->before);
 	plan_msg_clear(&q->last);
-	ab_test_clear(&q->trial);
+	ab_test_clear(&q->ab_test);
 	ab_test_clear(&q->then);
 	free(q);
 	r->replan = NULL;
@@ -166,7 +166,7 @@ gradcomp_status replan_first(const reducer *r, step_plan *out, gradcomp_error *e
 	switch (q->asked.spec.method) {
 	case SCHEDULE_WFBP:
 	case SCHEDULE_SINGLE:
-		return plan_solve_unmeasured(r, q->asked.spec.method, out, err);
+		return plan_solve_simple(r, q->asked.spec.method, out, err);
 	case SCHEDULE_PLAN:
 		*out = q->file;
 		out->end = malloc(n * sizeof *out->end);
@@ -180,6 +180,6 @@ gradcomp_status replan_first(const reducer *r, step_plan *out, gradcomp_error *e
 			memcpy(out->place, q->file.place, n * sizeof *out->place);
 		return GRADCOMP_OK;
 	default:
-		return bucketing_fixed(r, out, err);
+		return plan_solve_simple(r, SCHEDULE_FIXED, out, err);
 	}
 }
