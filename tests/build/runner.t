@@ -96,15 +96,29 @@ script unit/unsteady.t <<'END'
 touch "$GRADCOMP_BUILD/tried"
 echo "1..1"
 END
-check "one that passes the second time" run tests/unit/good.t tests/unit/unsteady.t
-is "... counts once" "$(last)" "2 passed, 0 failed, 1 skipped"
-like "... is named" "$said" "unsteady: tests/unit/unsteady.t"
-like "... with what failed" "$said" "not ok 1 - x"
-rm "$tmp/build/tried"
-refuse "alone it has no second try" run tests/unit/unsteady.t
-refuse "more than three that fail have none" run tests/unit/good.t tests/unit/bad.t tests/unit/status.t tests/unit/short.t \
-	tests/unit/silent.t
-unlike "... nor are they run" "$said" "again:"
+refuse "one that would pass the second time" run tests/unit/good.t tests/unit/unsteady.t
+is "... has failed" "$(last)" "1 passed, 1 failed, 1 skipped"
+is "... and has run once" "$(printf '%s\n' "$said" | grep -c '^tests/unit/unsteady.t ')" 1
+
+# ---- the slowest
+
+for i in 1 2 3 4 5 6 7 8 9 10 11; do
+	printf 'echo "ok 1 - x"\necho "1..1"\n' | script "unit/quick$i.t"
+done
+script unit/slow.t <<'END'
+i=0
+while [ $i -lt 100000 ]; do i=$((i + 1)); done
+sleep 1
+echo "ok 1 - x"
+echo "1..1"
+END
+# shellcheck disable=SC2046
+check "twelve tests" run $(cd "$tmp/src" && echo tests/unit/quick*.t) tests/unit/slow.t
+slowest=$(printf '%s\n' "$said" | sed -n '/^slowest:/,$p' | grep ' s of processor time  tests/')
+is "the ten slowest are shown" "$(printf '%s\n' "$slowest" | wc -l)" 10
+like "... the slowest first" "$(printf '%s\n' "$slowest" | head -n 1)" tests/unit/slow.t
+like "... and what all of them took" "$said" "
+12 tests took "
 
 check "surroundings" env GRADCOMP=topk GRADCOMP_REPORT=x MAKEFLAGS=w GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" \
 	"$runner" tests/cluster/env.t
