@@ -10,7 +10,6 @@
 #include <sys/wait.h>
 #include <time.h>
 
-#include "base/clock.h"
 #include "io/cache/cache.h"
 #include "tests/support/stage_fixture.h"
 
@@ -22,7 +21,7 @@ __attribute__((unused)) static void area_begin(void)
 	char dir[128];
 	snprintf(dir, sizeof dir, "%s/cache", bench_dir);
 	must(chmod("cache", 01777), "chmod");
-	must(cache_user_area(dir, true, &area_fd, area_path, &why) ? -1 : 0, why.text);
+	must(stage_area_open(dir, true, &area_fd, area_path, &why) ? -1 : 0, why.text);
 }
 
 /* A key of one digit: "333...3". */

@@ -10,6 +10,9 @@
 #   skip NAME WHY          this one was not tried
 #   skip_all WHY           none was; ends the test
 #   done_testing           last line of the test
+#   pace                   how slow the machine is there and then, in percent: pace.h
+#   scaled N               N, but more of it on a machine that is busy
+#   wait_for SECONDS CMD...  until CMD succeeds, at most SECONDS of an idle machine
 tap_n=0 tap_bad=0 said=
 tmp=$(mktemp -d /var/tmp/gradcomp-test.XXXXXX) || exit 1
 cleanup () { :; }
@@ -64,6 +67,27 @@ skip () {
 	tap_n=$((tap_n + 1))
 	echo "ok $tap_n - $1 # SKIP $2"
 }
+
+# A shell's loop on every processor, against what it takes on an idle machine: 40 ms.
+pace () (
+	began=$(date +%s%N)
+	for _ in $(seq "$(getconf _NPROCESSORS_ONLN)"); do
+		sh -c 'i=0; while [ $i -lt 30000 ]; do i=$((i + 1)); done' &
+	done
+	wait
+	percent=$((($(date +%s%N) - began) / 400000))
+	echo $((percent > 100 ? percent : 100))
+)
+scaled () { echo $(($1 * $(pace) / 100)); }
+wait_for () {
+	tap_until=$(($(date +%s) + $(scaled "$1")))
+	shift
+	until "$@"; do
+		[ "$(date +%s)" -le $tap_until ] || return 1
+		sleep 0.05
+	done
+}
+
 skip_all () {
 	echo "1..0 # SKIP $1"
 	exit 0
