@@ -3,8 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
-#include "io/cache/cache.h"
+#include "io/stage/staging.h"
 
 struct stage_block {
 	struct stage_block *next;
@@ -135,7 +134,7 @@ static void find_hard_links(stage_manifest *m)
 
 gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err)
 {
-	char name[TEXT_NAME_MAX];
+	char name[STAGE_NAME_MAX];
 	unsigned char digest[SHA256_BYTES];
 	char *line = NULL;
 	size_t capacity = 0;

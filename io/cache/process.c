@@ -1,6 +1,5 @@
 /* Telling a process from a later one that got its number. */
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

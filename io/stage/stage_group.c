@@ -1,5 +1,4 @@
 /* Who stages together: one rank of each node, and the ranks that wait for it. */
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

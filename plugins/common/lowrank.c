@@ -1,3 +1,4 @@
+/* Which tensors are compressed, and where their factors stand. */
 #include "plugins/common/lowrank.h"
 #include "plugins/common/state_header.h"
 
@@ -20,7 +21,7 @@ static void shape(lowrank_tensor *a, const gradcomp_tensor *t, const gradcomp_va
 		a->r = 0;
 }
 
-/* By shape, then by index. Tensors sent uncompressed come first. */
+/* By shape, then by place. Tensors sent whole come first. */
 static int by_shape(const void *x, const void *y)
 {
 	const lowrank_tensor *a = *(const lowrank_tensor *const *)x, *b = *(const lowrank_tensor *const *)y;
@@ -139,7 +140,9 @@ gradcomp_status lowrank_expect(const lowrank *l, const gradcomp_work *work, uint
 	                     (unsigned long long)bytes);
 }
 
-/* ---- the steps, on a bucket: matrices of one shape go through the operators together ---- */
+/* The steps of low-rank methods on a bucket. Matrices of one shape go through
+ * the operators together. */
+
 
 enum { BATCH = 16 };
 
@@ -303,11 +306,11 @@ int lowrank_overflown(const lowrank *l, const gradcomp_work *work, const float *
 	return bad;
 }
 
-/* ---- checkpoints ---- */
-
-/* The factors that last from step to step: behind the head the P
+/* The factors that last from step to step, for checkpoints: behind the head the P
  * and the Q of all compressed tensors as far as they are kept, in the byte order of
  * the machine. They are the same on all ranks. */
+
+
 typedef struct lengths {
 	uint64_t P, Q; /* bytes */
 } lengths;

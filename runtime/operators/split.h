@@ -4,7 +4,7 @@
 #define OPERATORS_SPLIT_H
 
 #include "gradcomp/operators.h"
-#include "operators/operator_threads.h"
+#include "base/thread_pool.h"
 
 /* Makes *table from `plain`; called once. */
 void split_table(gradcomp_operators *table, const gradcomp_operators *plain);

@@ -4,7 +4,6 @@
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 
-#include "io/cache/cache.h"
 #include "tests/support/stage_fixture.h"
 
 #define MIB (1 << 20)
@@ -85,7 +84,7 @@ static void quota(void)
 {
 	stage_run run = {.where = "/cache/7", .bytes_total = 3200000000u};
 	errno = EDQUOT;
-	is_int(cache_write_failed(&run, "a\nb", &why), GRADCOMP_ERR_IO, "no quota");
+	is_int(stage_write_failed(&run, "a\nb", &why), GRADCOMP_ERR_IO, "no quota");
 	is_str(why.text,
 	       "your disk quota is used up in /cache/7, writing a\\x0ab: the dataset needs 3.2 GB; remove "
 	       "something "

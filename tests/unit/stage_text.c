@@ -1,6 +1,5 @@
 /* Names and sizes in messages, checksums in hexadecimal. */
-#include "base/sha256.h"
-#include "base/text.h"
+#include "io/stage/staging.h"
 #include "tests/support/tap.h"
 
 static const char *show(const char *name)

@@ -1,4 +1,4 @@
-/* Blocks around the ring, as a pipeline of chunks.
+/* Chunk-pipelined travel of blocks around the ring.
  *
  * All pieces of all steps form one sequence of transfers, numbered
  * step * pieces + piece, in which transfer i + pieces sends on what transfer i

@@ -25,9 +25,7 @@
 #ifndef REDUCER_AUTOTUNE_TUNER_H
 #define REDUCER_AUTOTUNE_TUNER_H
 
-#include "reducer/bucketing/replan.h"
-#include "reducer/layout.h"
-#include "reducer/reducer.h"
+#include "reducer/reducer_ops.h"
 #include "reducer/bucketing/profile.h"
 
 #include "cost/planning.h"
@@ -99,7 +97,7 @@ typedef struct choice choice;
 
 typedef struct part {
 	choice *of;
-	reducer *r;
+	gradcomp_reducer *r;
 	uint32_t candidate, n;
 	uint32_t *tensor; /* of the caller, by the part's own */
 } part;
@@ -233,11 +231,10 @@ typedef struct pulse {
 } pulse;
 
 struct choice {
-	gradcomp_reducer base;
+	gradcomp_reducer *self;
 	gradcomp_job *job;
-	gradcomp_group *group;  /* its own, of the caller's ranks */
-	gradcomp_layout layout; /* of all tensors */
-	schedule_request asked; /* for each part */
+	gradcomp_group *group;   /* its own, of the caller's ranks */
+	gradcomp_reducer *shape; /* the layout of all tensors; reduces nothing */
 	uint32_t ntensors;
 	gradcomp_reducer_options options;
 	char *collective, *schedule; /* what options point to */

@@ -1,9 +1,5 @@
 /* The state of one call and what it tells the caller. */
-#include "base/clock.h"
-#include "io/cache/cache.h"
-
-#include <stdarg.h>
-#include <stdio.h>
+#include "io/stage/staging.h"
 
 /* From here on it is worth a line. */
 #define SILENT_MS 5000
