@@ -12,7 +12,6 @@
 #include "base/thread_pool.h"
 #include "config/schedule_spec.h"
 #include "config/spec.h"
-#include "transport/core/emulate_latency.h"
 #include "transport/core/ports.h"
 
 static gradcomp_status check_spec(const char *value, gradcomp_error *err)
@@ -125,13 +124,6 @@ static gradcomp_status check_gid(const char *value, gradcomp_error *err)
 	                               atoi(value) <= 255))
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither auto nor the index of a GID, 0 to 255", value);
-}
-
-static gradcomp_status check_delay(const char *value, gradcomp_error *err)
-{
-	delay d;
-
-	return latency_parse(value, &d, err);
 }
 
 static gradcomp_status check_threads(const char *value, gradcomp_error *err)
@@ -256,9 +248,6 @@ const setting settings_table[] = {
 	         .def = "auto",
 	         .choices = zerocopy_modes,
 	         .help = "long messages leave straight from their buffers over TCP; auto: unless the kernel copies after all"}},
-	{TEXT("transport.delay_us", "0",
-	      "for experiments: microseconds by which what comes over TCP is held back, 500 or with jitter 500/100"),
-	 .check = check_delay},
 
 	{.row = {.name = "security.frames",
 	         .type = GRADCOMP_PARAM_CHOICE,

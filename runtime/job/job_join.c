@@ -56,7 +56,6 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[C
 		.allow = config_str(c, "transport.allow"),
 		.cma = (int)config_int(c, "transport.cma"),
 		.zerocopy = (zerocopy_mode)config_int(c, "transport.zerocopy"),
-		.delay = config_str(c, "transport.delay_us"),
 		.frames = (frames_mode)config_int(c, "security.frames"),
 		.log = &job->log,
 		.operators = operators_cpu(),

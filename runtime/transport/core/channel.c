@@ -246,7 +246,6 @@ uint64_t channel_sent(const channel *c)
 
 #define SLEEP_SECONDS 1.0
 #define SLEEP_EOF_SECONDS 0.05
-#define SLACK_SECONDS 60e-6
 #define CROWDED_SPIN_BYTES 4096u
 #define NETWORK_SPIN_BYTES (16u << 10)
 #define YIELD_LOOKS 16
@@ -266,8 +265,6 @@ static int channel_progress(channel *c)
 			link_adopt(l);
 		if (l->ops)
 			moved |= l->ops->progress(l);
-		if (l->late.head)
-			moved |= latency_release(l);
 	}
 	c->adopted = inbound;
 	return moved;
@@ -290,18 +287,11 @@ gradcomp_status channel_failure(channel *c, const request *r, int world, gradcom
 	                 r->sending ? "to" : "from", world, transport_host(t, world));
 }
 
-/* A sleep that ends by the clock ends late by the kernel's timer slack. Where that
- * would be noticed, before a delayed message is shown, the last of it is spent
- * yielding. */
 static void channel_poll(struct pollfd *p, int n, double limit)
 {
-	double sleep = limit < SLEEP_EOF_SECONDS ? limit - SLACK_SECONDS : limit;
-	struct timespec ts = {(time_t)sleep, (long)((sleep - (double)(time_t)sleep) * 1e9)};
+	struct timespec ts = {(time_t)limit, (long)((limit - (double)(time_t)limit) * 1e9)};
 
-	if (sleep > 0)
-		ppoll(p, (nfds_t)n, &ts, NULL);
-	else
-		sched_yield();
+	ppoll(p, (nfds_t)n, &ts, NULL);
 }
 
 /* Waits for the kernel to say that something can be done, at most `limit` seconds, or for
@@ -319,8 +309,6 @@ static void channel_sleep(channel *c, const request *r, int fd, double limit)
 	p[1] = (struct pollfd){c->inbound_fd, POLLIN, 0};
 	p[2] = (struct pollfd){fd, POLLIN, 0};
 	for (peer_link *l = c->active; l; l = l->next) {
-		if (l->late.head && l->late.head->release < begin + limit)
-			limit = l->late.head->release > begin ? l->late.head->release - begin : 0;
 		if (l->eof) {
 			limit = limit < SLEEP_EOF_SECONDS ? limit : SLEEP_EOF_SECONDS;
 			link_check_eof(l, begin);

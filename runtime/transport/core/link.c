@@ -49,7 +49,6 @@ static void link_drop_fds(peer_link *l)
 void link_begin(peer_link *l)
 {
 	atomic_fetch_add_explicit(&l->c->t->counts[l->kind].pairs, 1, memory_order_relaxed);
-	latency_start(l);
 	for (int i = 0; l->kind == KIND_TCP && i < l->nfd; i++)
 		keepalive_start(l->fd[i], l->c->t->o.timeout);
 	for (request *r = l->send.head; r; r = r->next)
@@ -197,17 +196,13 @@ void link_done(request *r)
 
 	queue_remove(r->sending ? &l->send : &l->recv, r);
 	link_count(l, r->sending, r->bytes);
-	if (l->delayed && !r->sending) {
-		latency_hold(l, r);
-		return;
-	}
 	r->done = 1;
 	link_deactivate(l);
 }
 
 void link_deactivate(peer_link *l)
 {
-	if (l->send.head || l->recv.head || l->late.head)
+	if (l->send.head || l->recv.head)
 		return;
 	*(l->prev ? &l->prev->next : &l->c->active) = l->next;
 	if (l->next)
@@ -235,8 +230,7 @@ void link_check_eof(peer_link *l, double now)
 {
 	const char *host = transport_host(l->c->t, l->world);
 
-	/* What came before the end is still to be seen. */
-	if (!l->eof || l->late.head || (!l->goodbye && now - l->eof < EOF_GRACE_SECONDS))
+	if (!l->eof || (!l->goodbye && now - l->eof < EOF_GRACE_SECONDS))
 		return;
 	if (l->goodbye)
 		link_fail(l, GRADCOMP_ERR_PEER, "rank %d on %s left the job", l->world, host);

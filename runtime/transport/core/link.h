@@ -26,7 +26,6 @@ typedef struct request {
 	gradcomp_dtype dtype;
 	gradcomp_op op;
 	uint32_t held;   /* tcp: calls for it that the kernel is not done with */
-	double release;  /* when a delayed message may be seen */
 } request;
 _Static_assert(sizeof(request) <= sizeof(gradcomp_request), "a request must fit");
 
@@ -62,9 +61,6 @@ struct peer_link {
 	int slot, nslots;  /* their places in what is polled */
 	int active;
 	int bulk;        /* in the middle of something long: spinning does not pay */
-	int delayed;     /* what comes is held back (delay.h): */
-	double arrived;  /* when the last bytes did */
-	queue late;      /* and what waits for its time */
 	int goodbye;     /* the peer said it leaves */
 	double eof;      /* when its connection closed; 0: it has not */
 	hello h;         /* what the connections were made with */
@@ -138,17 +134,6 @@ int shm_open_link(peer_link *l);
 int verbs_open(peer_link *l);
 /* Makes the memory for a link of `ring` bytes each way; its descriptor, or -1. */
 int shm_create(uint32_t ring, gradcomp_error *err);
-
-/* delay.c */
-struct iovec;
-/* The link's connections stand: is what comes over them to be held back? */
-void latency_start(peer_link *l);
-/* readv(), and notes when what it read arrived at this machine. */
-ssize_t latency_read(peer_link *l, int fd, struct iovec *iov, int n);
-/* A receive that is complete, but not to be seen yet. */
-void latency_hold(peer_link *l, request *r);
-/* Shows those whose time has come; 1 when there was one. */
-int latency_release(peer_link *l);
 
 static inline void queue_add(queue *q, request *r)
 {

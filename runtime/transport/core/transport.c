@@ -89,19 +89,15 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	endpoint_node node;
 	transport *t;
 	gradcomp_error why;
-	delay late;
 
 	*out = NULL;
 	if (!st)
 		st = secret_start(err);
-	if (!st)
-		st = latency_parse(o->delay, &late, err);
 	if (st)
 		return st;
 	t = calloc(1, sizeof *t);
 	if (!t)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the transport");
-	t->delay = late;
 	t->numa = numa_nodes() > 1;
 	t->o = *o;
 	t->o.chunk &= ~(size_t)63;

@@ -56,7 +56,6 @@ typedef struct transport_options {
 	frames_mode frames;  /* security.frames */
 	int cma;             /* process_vm_readv between ranks of a node; transport.cma */
 	zerocopy_mode zerocopy; /* of long sends over tcp; transport.zerocopy */
-	const char *delay;   /* of what comes over tcp, "us/jitter/seed"; transport.delay_us */
 	const log_sink *log; /* outlives the transport */
 	const gradcomp_operators *operators; /* for recv_reduce; NULL: the links have none */
 } transport_options;

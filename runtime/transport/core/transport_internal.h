@@ -9,7 +9,6 @@
 
 #include "transport/core/endpoint.h"
 #include "base/clock.h"
-#include "transport/core/emulate_latency.h"
 #include "transport/control/ctrl_msg.h"
 #include "transport/control/handshake.h"
 #include "transport/core/transport.h"
@@ -72,7 +71,6 @@ struct transport {
 	transport_options o;
 	char *interface, *allow;
 	int allow_shm, allow_tcp, allow_verbs;
-	delay delay;
 	int rank, nranks;
 	unsigned char *secret; /* of secret_alloc() */
 	unsigned char cookie[16]; /* what a peer reads to see whether it can */

@@ -146,7 +146,7 @@ static int tcp_pull(peer_link *l, tcp *t, unsigned i)
 		if (room)
 			iov[k++] = (struct iovec){r->reduce ? s->piece + s->filled : r->buf + at + done, room};
 		want += room;
-		n = l->delayed ? latency_read(l, l->fd[i], iov, k) : readv(l->fd[i], iov, k);
+		n = readv(l->fd[i], iov, k);
 		if (n <= 0) {
 			if (n < 0 && errno == EINTR)
 				continue;

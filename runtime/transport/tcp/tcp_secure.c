@@ -84,9 +84,8 @@ static int secure_push(peer_link *l, tcp *t, unsigned i)
 }
 
 /* Reads what there is room for: 1, 0 when nothing has come, -1 at the end. */
-static int secure_read(peer_link *l, secure_stream *s, int fd)
+static int secure_read(secure_stream *s, int fd)
 {
-	struct iovec iov;
 	ssize_t n;
 
 	if (s->from) {
@@ -94,9 +93,8 @@ static int secure_read(peer_link *l, secure_stream *s, int fd)
 		s->to -= s->from;
 		s->from = 0;
 	}
-	iov = (struct iovec){s->in + s->to, sizeof s->in - s->to};
 	do
-		n = l->delayed ? latency_read(l, fd, &iov, 1) : recv(fd, iov.iov_base, iov.iov_len, MSG_DONTWAIT);
+		n = recv(fd, s->in + s->to, sizeof s->in - s->to, MSG_DONTWAIT);
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN)
 		return 0;
@@ -182,7 +180,7 @@ static int secure_pull(peer_link *l, tcp *t, unsigned i)
 		} else if (n) {
 			break;
 		} else {
-			int got = secure_read(l, s, l->fd[i]);
+			int got = secure_read(s, l->fd[i]);
 
 			if (got < 0)
 				link_eof(l);
@@ -213,7 +211,7 @@ static void secure_wake(peer_link *l, const struct pollfd *p, int n)
 
 			if (l->fd[i] != p[k].fd)
 				continue;
-			while (s->to - s->from < HEAD_BYTES + RECORD_OVERHEAD && secure_read(l, s, l->fd[i]) > 0)
+			while (s->to - s->from < HEAD_BYTES + RECORD_OVERHEAD && secure_read(s, l->fd[i]) > 0)
 				;
 			if (s->to - s->from >= HEAD_BYTES + RECORD_OVERHEAD && record_crypto_length(s->in + s->from) == HEAD_BYTES &&
 			    !record_crypto_peek(l->seal[i], s->in + s->from, HEAD_BYTES, head) && get32(head) == GOODBYE_MAGIC)
