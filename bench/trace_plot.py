@@ -14,7 +14,7 @@ import svg
 
 WIDTH, LEFT, ROW, GAP = 1100, 112, 22, 12
 KINDS = {"begin": "#9ecae1", "encode": "#0b62a4", "exchange": "#d1495b", "decode": "#3a7d44", "finish": "#a1d99b",
-         "reduce": "#e09f3e", "enter": "#6f4e7c", "leave": "#17a2b8", "spread": "#a05d2c", "replan": "#555555",
+         "reduce_local": "#e09f3e", "local_begin": "#6f4e7c", "local_end": "#17a2b8", "allgather_local": "#a05d2c", "replan": "#555555",
          "wait": "#dddddd", "wait_for": "#dddddd"}
 THREADS = ("application", "compute", "exchange")
 

@@ -17,7 +17,7 @@ typedef struct exec_helper {
 	int in;          /* what it has for stdin; 0: /dev/null */
 	/* Called with every line of its stderr, printable, without its end and without
 	 * a "gradcomp: " in front; `passing`: it ended in a carriage return, and the next
-	 * one takes its place. */
+	 * one replaces it. */
 	void (*line)(void *ctx, const char *text, int passing);
 	void *ctx;
 	const struct exec_user *user; /* whom the child becomes; NULL: it stays who we are */

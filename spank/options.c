@@ -11,7 +11,7 @@ static const struct {
 	const char *value, *usage;
 } help[OPTION_COUNT] = {
 	{"SPEC|none|off|help", "compress the gradients of this job, for instance powersgd:rank=4; none: send them "
-                               "whole through gradcomp; off: leave the job alone; help: list what there is"},
+                               "uncompressed through gradcomp; off: leave the job alone; help: list what there is"},
 	{"SPEC", "how the ranks exchange what they compressed, for instance ring"},
 	{"FILE|none", "write a report of the job to FILE (JSON)"},
 	{"SPEC", "how gradients are merged into messages, for instance mgwfbp"},

@@ -1,6 +1,6 @@
 /* What Slurm calls. One file a context: local.c is srun, sbatch and salloc,
- * step.c is slurmstepd, job.c prolog and epilog. slurmd itself has nothing to do. */
-/* The build hides all that is not said to be seen. */
+ * step.c is slurmstepd, prolog.c prolog and epilog. slurmd itself has nothing to do. */
+/* The build hides all that is not exported here. */
 #pragma GCC visibility push(default)
 #include <slurm/spank.h>
 

@@ -13,25 +13,25 @@
 #include "spank/exec_helper.h"
 #include "spank/spank_log.h"
 
-#define KEPT 8 /* last lines of a node that is not to speak unless it fails */
+#define KEPT 8 /* last lines of a node, which are logged only if it fails */
 #define ENV_MAX 64
-#define ANOTHER_NODE 3 /* the command's exit status when another node failed, and says so */
+#define ANOTHER_NODE 3 /* the command's exit status when another node failed */
 #define REWRITE "\033[A\033[2K\r" /* the line above, on srun's terminal */
 
-typedef struct news {
-	int speaks; /* the step's first node speaks for all while it goes well */
-	int drawn;  /* the last line was of progress, and is to be rewritten */
+typedef struct progress {
+	int logs;  /* the step's first node logs for all while it goes well */
+	int drawn; /* the last line was of progress, and is to be rewritten */
 	int count;
 	char host[65];
 	char kept[KEPT][400];
-} news;
+} progress;
 
 static void on_line(void *ctx, const char *line, int passing)
 {
-	news *n = ctx;
+	progress *n = ctx;
 
-	if (n->speaks) {
-		/* Slurm passes on whole lines only: each takes the place of the one above. */
+	if (n->logs) {
+		/* Slurm forwards complete lines only: each is written over the one above. */
 		log_rewrite(n->drawn ? REWRITE : "", "%s: %s", n->host, line);
 		n->drawn = passing;
 	} else if (!passing) {
@@ -39,7 +39,7 @@ static void on_line(void *ctx, const char *line, int passing)
 	}
 }
 
-static void tell(const news *n)
+static void log_kept(const progress *n)
 {
 	for (int i = n->count > KEPT ? n->count - KEPT : 0; i < n->count; i++)
 		log_info("%s: %s", n->host, n->kept[i % KEPT]);
@@ -78,12 +78,12 @@ static void environment(char **job, const arguments *args, const stage_rendezvou
 static struct {
 	char *lines;
 	int pipe[2];
-	stage_rendezvous stage_rendezvous;
+	stage_rendezvous rendezvous;
 } shared = {NULL, {-1, -1}, {.node = 0}};
 
 int stage_task_prepare(spank_t sp, char *why, size_t size)
 {
-	stage_rendezvous_take(sp, &shared.stage_rendezvous);
+	stage_rendezvous_take(sp, &shared.rendezvous);
 	shared.lines = mmap(NULL, EXEC_OUTPUT_BYTES + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared.lines == MAP_FAILED || pipe2(shared.pipe, O_CLOEXEC) < 0) {
 		snprintf(why, size, "--gradcomp-stage: %s", strerror(errno));
@@ -113,7 +113,7 @@ static char *next_copy(char **text, char **name)
 	return value + 1;
 }
 
-static int plausible(const char *lines)
+static int is_list_of_copies(const char *lines)
 {
 	static char copy[EXEC_OUTPUT_BYTES + 1];
 	char *at = copy, *name, *value;
@@ -128,19 +128,19 @@ static int plausible(const char *lines)
 	return n > 0;
 }
 
-/* Runs the command; what it says of the copies goes to `lines`. */
+/* Runs the command; what it prints of the copies goes to `lines`. */
 static int copy(spank_t sp, const char *spec, const arguments *args, char *lines, char *why, size_t size)
 {
 	static exec_helper r;
 	char conf[PATH_MAX + 32], reason[512], stepd[24], holder[64], columns[16], *env[ENV_MAX], **job = NULL;
 	char *argv[16] = {(char *)args->helper, "stage", "--env", "--hold", stepd, "--holder", holder};
-	const stage_rendezvous *m = &shared.stage_rendezvous;
-	news news = {0};
+	const stage_rendezvous *m = &shared.rendezvous;
+	progress p = {0};
 	uint32_t id = 0, step = 0;
 	int n = 7;
 
-	news.speaks = m->node == 0;
-	gethostname(news.host, sizeof news.host - 1);
+	p.logs = m->node == 0;
+	gethostname(p.host, sizeof p.host - 1);
 	spank_get_item(sp, S_JOB_ID, &id);
 	spank_get_item(sp, S_JOB_STEPID, &step);
 	spank_get_item(sp, S_JOB_ENV, &job);
@@ -150,7 +150,7 @@ static int copy(spank_t sp, const char *spec, const arguments *args, char *lines
 		argv[n++] = "--rendezvous";
 	if (m->live > 0 && m->node == 0) {
 		/* "gradcomp: " is the command's prefix and ours. */
-		int left = m->live - (int)strlen(news.host) - 2;
+		int left = m->live - (int)strlen(p.host) - 2;
 		snprintf(columns, sizeof columns, "%d", left > 1 ? left : 1);
 		argv[n++] = "--live";
 		argv[n++] = columns;
@@ -158,25 +158,29 @@ static int copy(spank_t sp, const char *spec, const arguments *args, char *lines
 	argv[n++] = "--";
 	argv[n++] = (char *)spec;
 	environment(job, args, m, conf, sizeof conf, env);
-	r = (exec_helper){.argv = argv, .env = env, .timeout = args->stage_timeout, .line = on_line, .ctx = &news};
+	r = (exec_helper){.argv = argv, .env = env, .timeout = args->stage_timeout, .line = on_line, .ctx = &p};
 
 	int status = exec_helper_run(&r, reason, sizeof reason);
-	if (status == 0 && plausible(r.output)) {
+	if (status == 0 && is_list_of_copies(r.output)) {
 		strcpy(lines, r.output);
 		return 0;
 	}
-	/* That node has the first word: under --kill-on-bad-exit who ends first ends all. And
-	 * a thousand nodes need not say what one of them has said. */
+	/* The node that failed is to end first: under --kill-on-bad-exit the first task that
+	 * ends takes all others with it, before they have printed why. Slurm leaves no event
+	 * to wait for: slurmstepds do not know each other, srun tells none of them that a task
+	 * of another node has ended, and gradcomp's own connections end with the command, before
+	 * the task does. With --kill-on-bad-exit the wait ends when srun kills this task. */
 	if (status == ANOTHER_NODE)
-		usleep(1000000);
+		sleep(1);
+	/* A thousand nodes need not print what one of them has printed. */
 	if (status == ANOTHER_NODE && m->node != 0)
 		return -1;
 	if (status >= 0)
 		snprintf(reason, sizeof reason,
 		         status ? "%.300s ended with status %d" : "%.300s printed no path of a copy", args->helper, status);
-	tell(&news);
-	/* On a terminal the next line of progress takes the place of the empty one. */
-	snprintf(why, size, "%s: --gradcomp-stage=%.200s failed: %.200s%s", news.host, spec, reason,
+	log_kept(&p);
+	/* On a terminal the next line of progress is written over the empty one. */
+	snprintf(why, size, "%s: --gradcomp-stage=%.200s failed: %.200s%s", p.host, spec, reason,
 	         m->live ? "\n" : "");
 	return -1;
 }

@@ -32,7 +32,7 @@ static int on_option(int which, const char *value, int remote)
 {
 	(void)remote;
 	if (options_set(&step.opt, which, value, step.error, sizeof step.error) < 0)
-		return 0; /* said in user_init, where the user sees it */
+		return 0; /* reported in user_init, where the user sees it */
 	return 0;
 }
 
@@ -181,9 +181,7 @@ int step_task_init(spank_t sp)
 		step.failed = 1;
 	}
 	if (step.failed) {
-		/* Under --kill-on-bad-exit the end of a task can overtake its last words on
-		 * the way to srun. */
-		usleep(300000);
+		log_flush();
 		_exit(1);
 	}
 	return 0;

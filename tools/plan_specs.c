@@ -133,6 +133,28 @@ static int has_name(const plan_specs *list, const char *name)
 	return 0;
 }
 
+/* Notes the collectives whose measured calls cannot be used, since nobody is asked for them. */
+static gradcomp_status note_calls(plan *p, gradcomp_error *err)
+{
+	plan_specs *usable = calloc(1, sizeof *usable);
+	gradcomp_status st = GRADCOMP_OK;
+	gradcomp_error why;
+
+	if (!usable) {
+		err->status = GRADCOMP_ERR_NOMEM;
+		snprintf(err->text, sizeof err->text, "no memory for a list of collectives");
+		return err->status;
+	}
+	for (uint32_t i = 0; i < p->machine->ncalls && !st; i++) {
+		const char *of = p->machine->calls[i].collective;
+
+		if (plan_take_spec(GRADCOMP_KIND_COLLECTIVE, of, "machine file", usable, &why))
+			st = plan_skip_note(p, of, why.text, err);
+	}
+	free(usable);
+	return st;
+}
+
 gradcomp_status plan_take_curves(plan *p, gradcomp_error *err)
 {
 	plan_specs *installed = calloc(1, sizeof *installed);
@@ -156,7 +178,7 @@ gradcomp_status plan_take_curves(plan *p, gradcomp_error *err)
 		if (!has_name(&p->compressors, installed->spec[i].shown))
 			st = plan_skip_note(p, installed->spec[i].shown, "no curve in the machine file", err);
 	free(installed);
-	return st;
+	return st ? st : note_calls(p, err);
 }
 
 gradcomp_status plan_take_schedules(const char *list, plan_specs *out, gradcomp_error *err)

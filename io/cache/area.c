@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "io/cache/cache.h"
 #include "io/cache/manage_internal.h"
 #include "config/config.h"
@@ -17,7 +19,7 @@
 /* A directory whose entries only root, the user and `owner` can replace. */
 static gradcomp_status check_dir(int fd, const char *path, uid_t owner, gradcomp_error *err)
 {
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	struct stat st;
 	if (fstat(fd, &st) < 0)
 		return error_cannot(err, "look at", path);
@@ -43,7 +45,7 @@ static gradcomp_status open_parent(const char *path, uid_t owner, int *out, grad
 	int fd = -1;
 	if (!realpath(path, real)) {
 		if (errno == ENOENT) {
-			char name[STAGE_NAME_MAX];
+			char name[TEXT_NAME_MAX];
 			return error_set(err, GRADCOMP_ERR_IO,
 			                 "there is no directory %s for the cache (setting stage.cache_dir)",
 			                 gradcomp_printable(path, name, sizeof name));
@@ -82,7 +84,7 @@ fail:
 static gradcomp_status open_or_make(int parent, const char *name, const char *path, bool make, mode_t mode,
                                     int *out, gradcomp_error *err)
 {
-	char text[STAGE_NAME_MAX];
+	char text[TEXT_NAME_MAX];
 	bool made;
 	int fd;
 	/* Who may make names here may also take one away before it is opened. */
@@ -115,7 +117,7 @@ static gradcomp_status open_or_make(int parent, const char *name, const char *pa
 /* The area itself: ours, and nobody else's. */
 static gradcomp_status check_area(int fd, const char *path, gradcomp_error *err)
 {
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	struct stat st;
 	if (fstat(fd, &st) < 0)
 		return error_cannot(err, "look at", path);
@@ -136,7 +138,7 @@ static gradcomp_status check_area(int fd, const char *path, gradcomp_error *err)
 /* The shared one: its owner's, or root's, and nobody else can write there. */
 static gradcomp_status check_shared(int fd, const char *path, uid_t owner, gradcomp_error *err)
 {
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	struct stat st;
 	if (fstat(fd, &st) < 0)
 		return error_cannot(err, "look at", path);
@@ -161,7 +163,7 @@ struct place {
 
 static gradcomp_status take_place(const char *cache_dir, struct place *p, gradcomp_error *err)
 {
-	char text[STAGE_NAME_MAX];
+	char text[TEXT_NAME_MAX];
 	size_t n = strlen(cache_dir);
 	while (n > 1 && cache_dir[n - 1] == '/')
 		n--;
@@ -192,7 +194,7 @@ static gradcomp_status open_below(int parent, const struct place *p, const char 
 	return status;
 }
 
-gradcomp_status stage_area_open(const char *cache_dir, bool create, int *out, char path[4096], gradcomp_error *err)
+gradcomp_status cache_user_area(const char *cache_dir, bool create, int *out, char path[4096], gradcomp_error *err)
 {
 	struct place p;
 	char uid[16];
@@ -272,7 +274,7 @@ gradcomp_status cache_area_begin(cache_area *a, const gradcomp_cache_options *op
 		return status;
 	const char *dir = a->options.cache_dir ? a->options.cache_dir : config_str(c, "stage.cache_dir");
 	status = a->options.flags & GRADCOMP_CACHE_SHARED ? open_shared(a, c, dir, write, err)
-	                                                  : stage_area_open(dir, false, &a->fd, a->path, err);
+	                                                  : cache_user_area(dir, false, &a->fd, a->path, err);
 	config_free(c);
 	a->empty = status == GRADCOMP_ERR_NOTFOUND;
 	return a->empty ? GRADCOMP_OK : status;
@@ -298,7 +300,7 @@ gradcomp_status cache_area_tick(const cache_area *a, gradcomp_error *err)
 
 gradcomp_status cache_key_check(const char *key, gradcomp_error *err)
 {
-	char taken[STAGE_KEY_BYTES], name[STAGE_NAME_MAX];
+	char taken[STAGE_KEY_BYTES], name[TEXT_NAME_MAX];
 	if (key && cache_name(key, taken) == CACHE_PUBLISHED)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is not a key of 64 hexadecimal digits",

@@ -1,16 +1,57 @@
 /* The managed side of a cache area: leases that keep copies from eviction, sizes,
- * budgets and room. `area` is a descriptor from stage_area_open(); what is below
+ * budgets and room. `area` is a descriptor from cache_user_area(); what is below
  * it is reached by name, without following links. doc/staging.md has the layout
  * and the argument why nothing leased is ever evicted. Any thread. */
 #ifndef IO_CACHE_CACHE_H
 #define IO_CACHE_CACHE_H
 
-#include "io/stage/staging.h"
+#include "io/cache/manifest.h"
+#include "io/cache/stage_run.h"
+
+/* ---- areas and locks (area.c, lock.c) ------------------------------------------- */
+
+/* Opens the user's area of the cache, making it when `create`; a descriptor and
+ * its path, or a status. NOTFOUND only without `create`. */
+gradcomp_status cache_user_area(const char *cache_dir, bool create, int *fd, char path[4096], gradcomp_error *err);
+
+/* The right to produce a key on this node; the kernel gives it back when its
+ * holder dies. 1 taken, 0 another has it (*holder is its pid, or 0), -1 errno. */
+int cache_lock_try(int area, const char *key, int *fd, int64_t *holder);
+void cache_lock_release(int area, const char *key, int fd);
+
+/* Removes what the dead left of other keys: locks, leases on nothing, damaged copies that
+ * were replaced, rests of evictions. What they copied stays, to be gone on with. */
+void cache_sweep(int area, const char *key);
+
+/* ---- copies (copy.c, publish.c) ------------------------------------------------ */
+
+/* The source is not what the manifest says: STATE, and run->changed is set. */
+gradcomp_status stage_run_source_changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err);
+bool stage_entry_same(const source_stat *st, const stage_entry *e);
+/* Whether the copy has the entry's size and checksum: 1, 0, or -1 and errno
+ * (ECANCELED when the pool stops). */
+int cache_check_file(stage_run *run, stage_worker *w, const stage_entry *e);
+/* The failure of a call that writes into the cache: errno, with what to do about
+ * no space and no quota. */
+gradcomp_status cache_write_failed(stage_run *run, const char *path, gradcomp_error *err);
+
+/* 1: area/KEY is a whole copy (with `deep`: every byte read) of what *m lists, or when
+ * that is empty it is filled with the copy's own list; 0: there is none, or it is
+ * damaged: *damage is not empty then. Negative: status. */
+int cache_published(stage_run *run, stage_manifest *m, int area, const char *key, bool deep, char damage[508],
+                    gradcomp_error *err);
+/* Reads every byte of the copy dir/data. MISMATCH names a file that is wrong. */
+gradcomp_status cache_verify(stage_run *run, stage_manifest *m, int dir, gradcomp_error *err);
+/* Brings `temp` to the disk and makes it area/KEY, in place of a damaged one. */
+gradcomp_status cache_publish(stage_run *run, const stage_manifest *m, int area, const char *key, int temp,
+                              gradcomp_error *err);
+/* Notes that the copy was used now. */
+void cache_touch(int area, const char *key);
 
 /* ---- what the stager calls ------------------------------------------------- */
 
 /* Keeps area/KEY from eviction as long as process `pid` lives, whether there is
- * such an entry yet or not. To be taken BEFORE stage_published() looks: when the
+ * such an entry yet or not. To be taken BEFORE cache_published() looks: when the
  * copy is there after that it stays. `holder` is for people ("job 12.0"), may be
  * NULL. pid 0: nothing is done. INVALID: no such process. Taking the same lease
  * again is fine. */
@@ -28,7 +69,7 @@ gradcomp_status cache_ensure_space(stage_run *run, int area, const char *key, ui
 
 struct config;
 
-/* CACHE/shared of the node, which belongs to `owner` or root. As stage_area_open(). */
+/* CACHE/shared of the node, which belongs to `owner` or root. As cache_user_area(). */
 gradcomp_status cache_shared_area(const char *cache_dir, uid_t owner, bool create, int *fd, char path[4096],
                                   gradcomp_error *err);
 /* The uid of stage.shared_user. INSECURE when a file decides that others than root
@@ -37,7 +78,7 @@ gradcomp_status cache_shared_owner(const struct config *c, uid_t *out, gradcomp_
 /* Whether `source` (as resolved) is one that the site declares shared. */
 bool cache_is_shared(const struct config *c, const char *source);
 /* The area that the call stages into: the user's, or with GRADCOMP_STAGE_SHARED the
- * shared one, which takes its owner. As stage_area_open(). */
+ * shared one, which takes its owner. As cache_user_area(). */
 gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp_error *err);
 /* When the node has a whole copy in the shared area: leases it, puts that area in place
  * of *area and run->where, and returns true. Says why where something is wrong. */
@@ -49,11 +90,11 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 /* ---- waiting for a lock (../lock.c) ------------------------------------------ */
 
 /* For who waits for a lock or for area/KEY: a descriptor to close(), or -1, which
- * stage_lock_sleep() takes too. */
-int stage_lock_watch(int area);
+ * cache_lock_sleep() takes too. */
+int cache_lock_watch(int area);
 /* Sleeps until a lock was given back or a copy came, at most `ms` or until a signal.
  * True when it is worth to look again at once. */
-bool stage_lock_sleep(int watch, int ms);
+bool cache_lock_sleep(int watch, int ms);
 
 /* ---- processes (process.c) ------------------------------------------------- */
 

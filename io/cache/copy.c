@@ -1,17 +1,19 @@
 /* What copying says when it fails, and reading a copy again. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "io/cache/block_digest.h"
-#include "io/stage/staging.h"
+#include "io/cache/cache.h"
 
-gradcomp_status stage_write_failed(stage_run *run, const char *path, gradcomp_error *err)
+gradcomp_status cache_write_failed(stage_run *run, const char *path, gradcomp_error *err)
 {
-	char name[STAGE_NAME_MAX], need[32], left[32];
+	char name[TEXT_NAME_MAX], need[32], left[32];
 	struct statvfs fs;
 	int e = errno;
 	atomic_store(&run->unwritable, true);
@@ -33,15 +35,15 @@ gradcomp_status stage_write_failed(stage_run *run, const char *path, gradcomp_er
 	return error_cannot(err, "write the copy of", path);
 }
 
-gradcomp_status stage_changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err)
+gradcomp_status stage_run_source_changed(stage_run *run, const stage_entry *e, const char *how, gradcomp_error *err)
 {
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	atomic_store(&run->changed, true);
 	return error_set(err, GRADCOMP_ERR_STATE, "the source changed while it was staged: %s %s",
 	                 gradcomp_printable(e->path, name, sizeof name), how);
 }
 
-bool stage_same(const source_stat *st, const stage_entry *e)
+bool stage_entry_same(const source_stat *st, const stage_entry *e)
 {
 	return st->size == e->size && st->mtime_ns == e->mtime_ns;
 }
@@ -72,7 +74,7 @@ static int digest_file(stage_run *run, stage_worker *w, const stage_entry *e, in
 	return 0;
 }
 
-int stage_check(stage_run *run, stage_worker *w, const stage_entry *e)
+int cache_check_file(stage_run *run, stage_worker *w, const stage_entry *e)
 {
 	unsigned char digest[SHA256_BYTES];
 	const char *base;

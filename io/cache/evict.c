@@ -4,6 +4,7 @@
  * rename (and finds none). KEY.lock keeps producers out. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -90,7 +91,7 @@ int cache_evict(int area, const cache_entry *entry, unsigned flags, char why[CAC
 	if (entry->kind == CACHE_EVICTING)
 		return dirwalk_remove(area, entry->name) == 0 ? 1 : -1;
 	if (!(flags & CACHE_LOCKED)) {
-		int got = stage_lock_try(area, entry->key, &lock, &holder);
+		int got = cache_lock_try(area, entry->key, &lock, &holder);
 		if (got == 0)
 			snprintf(why, CACHE_HOLDER_BYTES, "being staged by process %lld", (long long)holder);
 		if (got != 1)
@@ -98,7 +99,7 @@ int cache_evict(int area, const cache_entry *entry, unsigned flags, char why[CAC
 	}
 	int result = retire(area, entry, flags, gone, why), e = errno;
 	if (lock >= 0)
-		stage_lock_release(area, entry->key, lock);
+		cache_lock_release(area, entry->key, lock);
 	/* It takes long and needs no lock; what is left of it after a crash is removed by the next. */
 	if (result == 1 && *gone && dirwalk_remove(area, gone) < 0)
 		return -1;

@@ -2,10 +2,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "io/cache/manage_internal.h"
 
 /* Seconds that an unfinished copy waits for a job that goes on with it. */
@@ -148,7 +150,7 @@ gradcomp_status gradcomp_cache_gc(const gradcomp_cache_options *options, int64_t
 	if (!a.empty && !(status = leases(&g, err)) && !job) {
 		status = copies(&g, err);
 		if (!cache_area_dry(&a))
-			stage_sweep(a.fd, ""); /* the locks of dead producers */
+			cache_sweep(a.fd, ""); /* the locks of dead producers */
 	}
 	cache_area_end(&a);
 	return status;

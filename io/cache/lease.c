@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <stdio.h>
 #include <time.h>
 #include <unistd.h>
 #include <dirent.h>
@@ -12,6 +13,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "base/clock.h"
+#include "base/text.h"
 #include "io/cache/cache.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -38,7 +39,7 @@ static void lock_name(char out[STAGE_KEY_BYTES + 8], const char *key)
 	snprintf(out, STAGE_KEY_BYTES + 8, "%s.lock", key);
 }
 
-int stage_lock_try(int area, const char *key, int *out, int64_t *holder)
+int cache_lock_try(int area, const char *key, int *out, int64_t *holder)
 {
 	char name[STAGE_KEY_BYTES + 8];
 	struct stat mine, there;
@@ -65,7 +66,7 @@ int stage_lock_try(int area, const char *key, int *out, int64_t *holder)
 	}
 }
 
-void stage_lock_release(int area, const char *key, int fd)
+void cache_lock_release(int area, const char *key, int fd)
 {
 	char name[STAGE_KEY_BYTES + 8];
 	lock_name(name, key);
@@ -87,15 +88,15 @@ static void sweep_one(int area, const char *name, cache_kind kind, const char *k
 		cache_leases_sweep(area, key);
 	if (kind != CACHE_LOCK && (kind != CACHE_UNFINISHED || !published))
 		return;
-	if (stage_lock_try(area, key, &lock, &holder) != 1)
+	if (cache_lock_try(area, key, &lock, &holder) != 1)
 		return;
 	snprintf(temp, sizeof temp, "%s.tmp", key);
 	if (published)
 		(void)!dirwalk_remove(area, temp);
-	stage_lock_release(area, key, lock);
+	cache_lock_release(area, key, lock);
 }
 
-void stage_sweep(int area, const char *key)
+void cache_sweep(int area, const char *key)
 {
 	int copy = openat(area, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = copy < 0 ? NULL : fdopendir(copy);
@@ -116,7 +117,7 @@ void stage_sweep(int area, const char *key)
 /* Names that come and go in the area are few: a lock is given back, a copy is
  * published. That a holder died shows in no name, so who waits looks now and then
  * as well. */
-int stage_lock_watch(int area)
+int cache_lock_watch(int area)
 {
 	char path[64];
 	int fd = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
@@ -128,7 +129,7 @@ int stage_lock_watch(int area)
 	return fd;
 }
 
-bool stage_lock_sleep(int watch, int ms)
+bool cache_lock_sleep(int watch, int ms)
 {
 	struct pollfd p = {.fd = watch, .events = POLLIN};
 	char events[4096];

@@ -1,11 +1,13 @@
 /* From what a person writes to the key of a copy. */
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "io/cache/manage_internal.h"
 #include "io/cache/manifest.h"
 
@@ -34,7 +36,7 @@ static char *source_of(const char *name)
 gradcomp_status gradcomp_cache_find(const gradcomp_cache_options *options, const char *name, char key[65],
                                     gradcomp_error *err)
 {
-	char text[STAGE_NAME_MAX];
+	char text[TEXT_NAME_MAX];
 	size_t n = strlen(name);
 	bool prefix = n >= PREFIX_MIN && n < STAGE_KEY_BYTES && strspn(name, "0123456789abcdef") == n;
 	const cache_entry *found = NULL;

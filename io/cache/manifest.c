@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/stage/staging.h"
+#include "base/text.h"
+#include "io/cache/cache.h"
 
 struct stage_block {
 	struct stage_block *next;
@@ -134,7 +135,7 @@ static void find_hard_links(stage_manifest *m)
 
 gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err)
 {
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	unsigned char digest[SHA256_BYTES];
 	char *line = NULL;
 	size_t capacity = 0;

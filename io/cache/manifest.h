@@ -1,12 +1,78 @@
-/* Manifests that come from elsewhere: from the file of a published copy, without its
- * source, and from another node. Lines and files are described in doc/staging.md. */
+/* The manifest of a source tree, or of its copy: what is in it, and the key made of that.
+ * doc/staging-internals.md describes its lines and files. */
 #ifndef IO_CACHE_MANIFEST_H
 #define IO_CACHE_MANIFEST_H
 
-#include "io/stage/staging.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
 
+#include "base/error.h"
+#include "base/sha256.h"
+
+#define STAGE_KEY_BYTES 65
 /* Holds any line with its newline. */
 #define STAGE_LINE_MAX 40960
+
+#define STAGE_FILE 'f'
+#define STAGE_DIR 'd'
+#define STAGE_SYMLINK 'l'
+#define STAGE_HARDLINK 'h' /* another name of an earlier entry */
+
+typedef struct stage_entry {
+	char *path;
+	char *target;     /* SYMLINK: where to; HARDLINK: path of the first name */
+	uint64_t size;    /* FILE */
+	uint64_t stored;  /* FILE: bytes it takes on the source */
+	int64_t mtime_ns; /* FILE, and DIR to see changes (not part of the key) */
+	uint16_t mode;    /* permission bits of the copy */
+	char type;
+	bool sealed; /* sha256 is known */
+	unsigned char sha256[SHA256_BYTES];
+} stage_entry;
+
+typedef struct stage_manifest {
+	char *source;
+	stage_entry *entries; /* sorted by path, so a directory precedes what it holds */
+	size_t n, capacity;
+	struct stage_block *blocks; /* the memory of all strings */
+	struct stage_inode *inodes; /* of files with several links, while scanning */
+	size_t ninodes, inode_capacity;
+	uint64_t files, bytes;
+	struct {
+		uint64_t lines, entries, files, bytes; /* what its head says, while it is taken from text */
+	} promised;
+	char key[STAGE_KEY_BYTES];
+} stage_manifest;
+
+/* A zeroed manifest is empty. */
+void stage_manifest_clear(stage_manifest *m);
+/* "DIR/NAME", or NAME when dir is "", in memory of the manifest. */
+char *stage_manifest_join(stage_manifest *m, const char *dir, const char *name);
+/* A new zeroed entry, or NULL. Moves the others. */
+stage_entry *stage_manifest_add(stage_manifest *m);
+int stage_manifest_inode(stage_manifest *m, dev_t dev, ino_t ino, const char *path);
+/* After the last entry: sorts, finds hard links, counts, makes the key. */
+gradcomp_status stage_manifest_finish(stage_manifest *m, gradcomp_error *err);
+const stage_entry *stage_manifest_find(const stage_manifest *m, const char *path, size_t length);
+/* The entry's line without checksum and newline, as in the key and the file.
+ * Grows *buf; returns the length, or -1 without memory. */
+ssize_t stage_entry_line(const stage_entry *e, char **buf, size_t *capacity);
+
+/* Writes m as dirfd/name and brings it to the disk. -1 and errno. */
+int stage_manifest_write(const stage_manifest *m, int dirfd, const char *name);
+/* Takes the checksums for the entries of m from the file. *why (a constant, or
+ * NULL) says what is wrong with it. */
+bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const char **why);
+
+/* ---- symbolic links (symlink.c) ---------------------------------------------- */
+
+/* Whether the symbolic link at `e`, followed through the tree, never leaves it. */
+bool stage_symlink_inside(const stage_manifest *m, const stage_entry *e);
+/* The first symbolic link that, followed through the tree, would leave it; or NULL. */
+const stage_entry *stage_symlink_outside(const stage_manifest *m);
+
+/* ---- manifests that come from elsewhere (manifest_file.c) ---------------------- */
 
 /* Fills the empty manifest *m from the file: all entries and checksums, and the key
  * made of them, which the caller compares with the copy's name. *why (a constant, or
@@ -43,9 +109,5 @@ size_t stage_entry_extra(const stage_entry *e, char out[24]);
 bool stage_take_number(const char *s, uint64_t *out);
 /* \xNN back into bytes, in place. */
 bool stage_take_name(char *s);
-/* Whether a directory may have an entry of this name. */
-bool stage_name_ok(const char *name, size_t n);
-/* 0 to 15, or -1; digits in lower case. */
-int text_hex_digit(char c);
 
 #endif

@@ -1,9 +1,11 @@
 /* An entry as a line of text, and back. What is taken back may come from anywhere:
  * nothing of it is believed before it has been checked. */
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "io/cache/manifest.h"
 
 #define HEX (2 * SHA256_BYTES)
@@ -145,12 +147,6 @@ bool stage_take_name(char *s)
 	return true;
 }
 
-bool stage_name_ok(const char *name, size_t n)
-{
-	return n && n <= NAME_MAX && !(name[0] == '.' && (n == 1 || (n == 2 && name[1] == '.'))) &&
-	       !memchr(name, '/', n);
-}
-
 /* Whether `path`, which comes behind all entries of m, can stand there: relative,
  * without empty components and dots, in a directory of m. */
 static const char *check_path(const stage_manifest *m, const char *path)
@@ -164,7 +160,7 @@ static const char *check_path(const stage_manifest *m, const char *path)
 		return "its entries are not in order";
 	for (const char *s = path;; s++) {
 		size_t n = strcspn(s, "/");
-		if (!stage_name_ok(s, n))
+		if (!text_is_file_name(s, n))
 			return "it has a path that could lead out of the tree";
 		if (!*(s += n))
 			break;

@@ -1,10 +1,12 @@
 /* Pins and the leases of jobs: files in KEY.lease that a person or a prolog puts there. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "io/cache/manage_internal.h"
 
 /* Taken first and looked for the copy afterwards, as every lease; without a copy it is

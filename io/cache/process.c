@@ -1,5 +1,6 @@
 /* Telling a process from a later one that got its number. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

@@ -1,12 +1,14 @@
 /* Published copies: is there one, and making one. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "io/cache/manifest.h"
-#include "io/stage/staging.h"
+#include "io/cache/cache.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define DAMAGE_BYTES sizeof((gradcomp_error *)0)->text
@@ -39,10 +41,10 @@ static gradcomp_status check_file(void *ctx, stage_worker *w, size_t i, gradcomp
 {
 	struct check *c = ctx;
 	const stage_entry *e = &c->m->entries[i];
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	if (e->type != STAGE_FILE)
 		return GRADCOMP_OK;
-	int right = stage_check(c->run, w, e);
+	int right = cache_check_file(c->run, w, e);
 	atomic_fetch_add(&c->run->files, 1);
 	if (right == 1)
 		return GRADCOMP_OK;
@@ -51,14 +53,14 @@ static gradcomp_status check_file(void *ctx, stage_worker *w, size_t i, gradcomp
 	                 gradcomp_printable(e->path, name, sizeof name));
 }
 
-gradcomp_status stage_verify(stage_run *run, stage_manifest *m, int dir, gradcomp_error *err)
+gradcomp_status cache_verify(stage_run *run, stage_manifest *m, int dir, gradcomp_error *err)
 {
 	struct check c = {run, m};
 	int data = openat(dir, "data", OPEN_DIR);
 	if (data < 0)
 		return error_cannot(err, "open the copy of", m->source);
 	stage_run_phase(run, GRADCOMP_STAGE_CHECK, m->files, m->bytes);
-	gradcomp_status status = stage_pool(run, m->n, NULL, data, check_file, &c, err);
+	gradcomp_status status = stage_run_each(run, m->n, NULL, data, check_file, &c, err);
 	close(data);
 	return status;
 }
@@ -80,7 +82,7 @@ static bool read_manifest(stage_manifest *m, int dir, const char *key, const cha
 /* The quick look: *damage stays empty when all is well. */
 static void look(stage_manifest *m, int dir, const char *key, char damage[DAMAGE_BYTES])
 {
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	const char *why;
 	struct stat st;
 	dirwalk w;
@@ -104,7 +106,7 @@ static void look(stage_manifest *m, int dir, const char *key, char damage[DAMAGE
 	close(data);
 }
 
-int stage_published(stage_run *run, stage_manifest *m, int area, const char *key, bool deep,
+int cache_published(stage_run *run, stage_manifest *m, int area, const char *key, bool deep,
                     char damage[DAMAGE_BYTES], gradcomp_error *err)
 {
 	damage[0] = 0;
@@ -118,7 +120,7 @@ int stage_published(stage_run *run, stage_manifest *m, int area, const char *key
 	gradcomp_status status = GRADCOMP_OK;
 	if (!*damage && deep) {
 		gradcomp_error why;
-		status = stage_verify(run, m, dir, &why);
+		status = cache_verify(run, m, dir, &why);
 		if (status == GRADCOMP_ERR_MISMATCH) {
 			memcpy(damage, why.text, DAMAGE_BYTES);
 			status = GRADCOMP_OK;
@@ -133,7 +135,7 @@ int stage_published(stage_run *run, stage_manifest *m, int area, const char *key
 	return status ? status : !*damage;
 }
 
-void stage_touch(int area, const char *key)
+void cache_touch(int area, const char *key)
 {
 	int dir = openat(area, key, OPEN_DIR);
 	int fd = dir < 0 ? -1 : openat(dir, "used", O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600);
@@ -148,21 +150,21 @@ void stage_touch(int area, const char *key)
 /* The order: the data and its directories, the manifest, the temporary
  * directory's own names, the new name, the directory that has it. A machine
  * that dies at any point comes back with no copy or a whole one. */
-gradcomp_status stage_publish(stage_run *run, const stage_manifest *m, int area, const char *key, int temp,
+gradcomp_status cache_publish(stage_run *run, const stage_manifest *m, int area, const char *key, int temp,
                               gradcomp_error *err)
 {
 	char name[STAGE_KEY_BYTES + 8];
 	snprintf(name, sizeof name, "%s.tmp", key);
 	if (syncfs(temp) < 0 || stage_manifest_write(m, temp, "manifest") < 0 || fsync(temp) < 0)
-		return stage_write_failed(run, "the manifest", err);
+		return cache_write_failed(run, "the manifest", err);
 	if (renameat2(area, name, area, key, RENAME_NOREPLACE) == 0)
 		;
 	else if (errno == EEXIST && renameat2(area, name, area, key, RENAME_EXCHANGE) == 0)
-		(void)!dirwalk_remove(area, name); /* the damaged one; a failure leaves it to stage_sweep() */
+		(void)!dirwalk_remove(area, name); /* the damaged one; a failure leaves it to cache_sweep() */
 	else
-		return stage_write_failed(run, key, err);
+		return cache_write_failed(run, key, err);
 	if (fsync(area) < 0)
-		return stage_write_failed(run, key, err);
+		return cache_write_failed(run, key, err);
 	unlinkat(temp, "journal", 0);
 	return GRADCOMP_OK;
 }

@@ -2,12 +2,16 @@
  * has, and what has to go for it. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/text.h"
 #include "io/cache/cache.h"
 #include "config/config.h"
 #include "base/number.h"

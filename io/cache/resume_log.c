@@ -2,11 +2,13 @@
  * each, the index into the sorted manifest. One directory serves one key, so a
  * later producer has the same manifest. */
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "io/stage/staging.h"
+#include "io/cache/resume_log.h"
+#include "io/cache/cache.h"
 
 #define RESUME_LOG "journal"
 #define HEX (2 * SHA256_BYTES)

@@ -3,11 +3,13 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <pwd.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "io/cache/cache.h"
 #include "config/config.h"
 
@@ -81,7 +83,7 @@ gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp
 {
 	uid_t owner;
 	if (!(run->options->flags & GRADCOMP_STAGE_SHARED))
-		return stage_area_open(run->cache_dir, create, area, run->where, err);
+		return cache_user_area(run->cache_dir, create, area, run->where, err);
 	gradcomp_status status = cache_shared_owner(run->config, &owner, err);
 	if (status)
 		return status;
@@ -115,7 +117,7 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 	dirwalk w;
 	int data = openat(temp, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (data < 0 || fchmod(temp, 0755) < 0 || make_lease_dir(area, key) < 0) {
-		status = stage_write_failed(run, key, err);
+		status = cache_write_failed(run, key, err);
 		if (data >= 0)
 			close(data);
 		return status;
@@ -130,7 +132,7 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 			continue;
 		int dir = dirwalk_parent(&w, e->path, &base);
 		if (dir < 0 || (*e->path ? fchmodat(dir, base, mode, 0) : fchmod(data, mode)) < 0)
-			status = stage_write_failed(run, e->path, err);
+			status = cache_write_failed(run, e->path, err);
 		else
 			status = stage_run_tick(run, err);
 	}
@@ -172,7 +174,7 @@ bool cache_use_shared(stage_run *run, stage_manifest *m, const char *source, con
 	if (!status)
 		status = cache_lease(shared, key, o->hold_pid ? o->hold_pid : getpid(), o->holder, &why);
 	int found = status ? (int)status
-	                   : stage_published(run, m, shared, key, o->flags & GRADCOMP_STAGE_VERIFY, damage, &why);
+	                   : cache_published(run, m, shared, key, o->flags & GRADCOMP_STAGE_VERIFY, damage, &why);
 	if (found == 1) {
 		close(*area);
 		*area = shared;

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/stage/staging.h"
+#include "io/cache/cache.h"
 
 #define HOPS 40 /* the kernel's limit */
 

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "io/cache/manage_internal.h"
 #include "config/config.h"
 #include "io/cache/manifest.h"
@@ -60,7 +61,7 @@ static gradcomp_status check(void *ctx, stage_worker *w, size_t i, gradcomp_erro
 	else if (e->type == STAGE_SYMLINK && !leads_there(dir, base, e))
 		verdict = WRONG_CONTENT;
 	else if (e->type == STAGE_FILE) {
-		int right = stage_check(&v->run, w, e);
+		int right = cache_check_file(&v->run, w, e);
 		if (right < 0 && errno == ECANCELED)
 			return error_set(err, GRADCOMP_ERR_STATE, "stopped before the end");
 		verdict = right > 0 ? RIGHT : right < 0 ? UNREADABLE : WRONG_CONTENT;
@@ -71,7 +72,7 @@ static gradcomp_status check(void *ctx, stage_worker *w, size_t i, gradcomp_erro
 
 static void report(struct verify *v, const char *file, const char *what)
 {
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	v->total++;
 	if (v->damaged)
 		v->damaged(v->ctx, v->key, gradcomp_printable(file, name, sizeof name), what);
@@ -97,7 +98,7 @@ static gradcomp_status verify_data(struct verify *v, int dir, gradcomp_error *er
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to verify %zu files", v->m.n);
 	if (!status) {
 		stage_run_phase(&v->run, GRADCOMP_STAGE_CHECK, v->m.files, v->m.bytes);
-		status = stage_pool(&v->run, v->m.n, NULL, data, check, v, err);
+		status = stage_run_each(&v->run, v->m.n, NULL, data, check, v, err);
 	}
 	for (size_t i = 0; !status && i < v->m.n; i++)
 		if (v->wrong[i])

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gradcomp/stage.h"
+#include "base/text.h"
 #include "io/format/samples_internal.h"
 
 struct tree {
@@ -64,7 +64,7 @@ static gradcomp_status folder_read(const gradcomp_samples *s, uint64_t index, ui
 {
 	const struct tree *t = (const struct tree *)s;
 	const char *path = folder_key(s, index);
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	struct stat st;
 	int fd;
 	(void)part;
@@ -77,7 +77,7 @@ static gradcomp_status folder_read(const gradcomp_samples *s, uint64_t index, ui
 	} else {
 		int whole = read_whole(fd, buf, *bytes, 0);
 		if (whole < 0)
-			status = samples_fail(err, "read", path);
+			status = error_cannot(err, "read", path);
 		else if (!whole)
 			status = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter while it was read",
 			                   gradcomp_printable(path, name, sizeof name));
@@ -100,7 +100,7 @@ gradcomp_status folder_open(int fd, char *path, const char *suffixes, uint32_t w
 {
 	struct tree *t = calloc(1, sizeof *t);
 	gradcomp_status status =
-		t ? list_files(fd, path, suffixes, workers, &t->files, err) : samples_fail(err, "open", path);
+		t ? list_files(fd, path, suffixes, workers, &t->files, err) : error_cannot(err, "open", path);
 	if (status) {
 		close(fd);
 		free(path);

@@ -1,3 +1,4 @@
+#include "base/text.h"
 #include "io/format/name_list.h"
 
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 #include <unistd.h>
 
 #include "io/format/samples_internal.h"
-#include "gradcomp/stage.h"
 
 #define TEXT_FIRST 4096u
 #define TEXT_BLOCK (1u << 20)
@@ -125,7 +125,7 @@ struct walk {
 
 static gradcomp_status refuse(const struct listing *l, const char *path, const char *what, gradcomp_error *err)
 {
-	char top[SAMPLES_NAME_MAX / 2], text[SAMPLES_NAME_MAX / 2];
+	char top[TEXT_NAME_MAX / 2], text[TEXT_NAME_MAX / 2];
 	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s: %s %s", gradcomp_printable(l->name, top, sizeof top),
 	                 gradcomp_printable(path, text, sizeof text), what);
 }
@@ -141,7 +141,7 @@ static gradcomp_status add_branch(struct listing *l, char *folder, bool linked, 
 		}
 	}
 	if (!folder || l->n == l->capacity)
-		return samples_fail(err, "list", l->name);
+		return error_cannot(err, "list", l->name);
 	l->branches[l->n++] = (struct branch){.folder = folder, .linked = linked};
 	return GRADCOMP_OK;
 }
@@ -152,7 +152,7 @@ static gradcomp_status add_folder(struct walk *w, const char *dir, const char *n
 	char *p = list_text_add(w->text, dir, name, "/");
 	if (w->top)
 		return add_branch(w->l, p, linked, err);
-	return name_list_add(linked ? &w->todo_linked : &w->todo, p) < 0 ? samples_fail(err, "list", w->l->name)
+	return name_list_add(linked ? &w->todo_linked : &w->todo, p) < 0 ? error_cannot(err, "list", w->l->name)
 	                                                                 : GRADCOMP_OK;
 }
 
@@ -198,7 +198,7 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 		close(fd);
 	errno = e;
 	if (bad)
-		return samples_fail(err, "look at", path);
+		return error_cannot(err, "look at", path);
 	if (S_ISDIR(st.st_mode)) {
 		if (linked)
 			return refuse(w->l, path, "is a symbolic link to a directory, below another such link",
@@ -211,7 +211,7 @@ static gradcomp_status add_link(struct walk *w, const char *dir, bool linked, co
 		return GRADCOMP_OK;
 	if (!S_ISREG(st.st_mode))
 		return refuse(w->l, path, "leads to what is neither a file nor a directory", err);
-	return name_list_add(w->files, list_text_add(w->text, dir, name, "")) < 0 ? samples_fail(err, "list", path)
+	return name_list_add(w->files, list_text_add(w->text, dir, name, "")) < 0 ? error_cannot(err, "list", path)
 	                                                                          : GRADCOMP_OK;
 }
 
@@ -222,7 +222,7 @@ static gradcomp_status add_entry(struct walk *w, int fd, const char *dir, bool l
 	struct stat st;
 	if (type == DT_UNKNOWN) {
 		if (fstatat(fd, de->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-			return samples_fail(err, "look at", de->d_name);
+			return error_cannot(err, "look at", de->d_name);
 		type = IFTODT(st.st_mode);
 	}
 	if (type == DT_DIR)
@@ -234,7 +234,7 @@ static gradcomp_status add_entry(struct walk *w, int fd, const char *dir, bool l
 	char *path = list_text_add(w->text, dir, de->d_name, "");
 	if (path && type != DT_REG)
 		return refuse(w->l, path, "is neither a file nor a directory", err);
-	return name_list_add(w->files, path) < 0 ? samples_fail(err, "list", w->l->name) : GRADCOMP_OK;
+	return name_list_add(w->files, path) < 0 ? error_cannot(err, "list", w->l->name) : GRADCOMP_OK;
 }
 
 static gradcomp_status list_dir(struct walk *w, const char *dir, bool linked, gradcomp_error *err)
@@ -244,7 +244,7 @@ static gradcomp_status list_dir(struct walk *w, const char *dir, bool linked, gr
 	gradcomp_status status = GRADCOMP_OK;
 	struct dirent *de;
 	if (!d) {
-		status = samples_fail(err, "list", *dir ? dir : w->l->name);
+		status = error_cannot(err, "list", *dir ? dir : w->l->name);
 		if (fd >= 0)
 			close(fd);
 		return status;
@@ -253,7 +253,7 @@ static gradcomp_status list_dir(struct walk *w, const char *dir, bool linked, gr
 		if (de->d_name[0] != '.')
 			status = add_entry(w, fd, dir, linked, de, err);
 	if (!status && errno)
-		status = samples_fail(err, "list", *dir ? dir : w->l->name);
+		status = error_cannot(err, "list", *dir ? dir : w->l->name);
 	closedir(d);
 	return status;
 }
@@ -299,7 +299,7 @@ static gradcomp_status number_folders(struct listing *l, uint32_t worker, file_l
 	for (size_t i = 0; sorted && i < l->n; i++) {
 		size_t n = strlen(l->branches[i].folder) - 1;
 		if (!(sorted[i] = list_text_add(&l->text[worker], l->branches[i].folder, "", "")))
-			return samples_fail(err, "list", l->name);
+			return error_cannot(err, "list", l->name);
 		sorted[i][n] = 0;
 	}
 	if (!sorted || l->n > INT32_MAX)
@@ -351,7 +351,7 @@ gradcomp_status list_files(int root, const char *name, const char *suffixes, uin
 	gradcomp_status status;
 	*out = (file_list){.text = calloc(workers, sizeof *out->text), .ntext = workers};
 	if (!(l.text = out->text))
-		return samples_fail(err, "list", name);
+		return error_cannot(err, "list", name);
 	struct walk w = {.l = &l, .text = &l.text[0], .files = &top, .top = true};
 	status = list_dir(&w, "", false, err);
 	if (!status)

@@ -7,8 +7,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/fileio.h"
-#include "gradcomp/stage.h"
 #include "io/format/samples_internal.h"
 
 #define LINKS_MAX 40 /* as the kernel */
@@ -146,7 +146,7 @@ int openat_beneath(int root, const char *path, int flags)
 
 gradcomp_status openat_sample(int root, const char *path, int flags, int *fd, struct stat *st, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	/* Non-blocking, should a FIFO have taken the file's place. */
 	*fd = openat_beneath(root, path, flags & O_PATH ? flags : flags | O_NONBLOCK | O_NOCTTY);
 	if (*fd < 0 && errno == EXDEV)
@@ -154,7 +154,7 @@ gradcomp_status openat_sample(int root, const char *path, int flags, int *fd, st
 		                 "%s: a symbolic link on its way leads out of the dataset by now",
 		                 gradcomp_printable(path, name, sizeof name));
 	if (*fd < 0)
-		return samples_fail(err, "read", path);
+		return error_cannot(err, "read", path);
 	if (fstat(*fd, st) == 0 && S_ISREG(st->st_mode))
 		return GRADCOMP_OK;
 	close(*fd);
@@ -168,18 +168,9 @@ int read_whole(int fd, void *buf, uint64_t n, uint64_t at)
 	return got < 0 ? -1 : (uint64_t)got == n;
 }
 
-gradcomp_status(samples_fail)(gradcomp_error *err, const char *what, const char *name)
-{
-	char text[SAMPLES_NAME_MAX];
-	gradcomp_printable(name, text, sizeof text);
-	if (errno == ENOMEM)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory, trying to %s %s", what, text);
-	return error_errno(err, GRADCOMP_ERR_IO, "cannot %s %s", what, text);
-}
-
 gradcomp_status samples_range(gradcomp_error *err, const char *name, uint64_t bytes, uint64_t capacity)
 {
-	char text[SAMPLES_NAME_MAX];
+	char text[TEXT_NAME_MAX];
 	return error_set(err, GRADCOMP_ERR_RANGE, "%s has %llu bytes, the buffer %llu",
 	                 gradcomp_printable(name, text, sizeof text), (unsigned long long)bytes,
 	                 (unsigned long long)capacity);

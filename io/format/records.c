@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
 #include "base/checksum.h"
-#include "gradcomp/stage.h"
 #include "io/format/samples_internal.h"
 #include "io/format/records_format.h"
 
@@ -23,7 +23,7 @@ struct records {
 
 static gradcomp_status bad(const char *path, uint64_t at, const char *what, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	return error_set(err, GRADCOMP_ERR_INVALID, "%s: %s at byte %llu",
 	                 gradcomp_printable(path, name, sizeof name), what, (unsigned long long)at);
 }
@@ -78,14 +78,14 @@ static gradcomp_status records_read(const gradcomp_samples *s, uint64_t index, u
 {
 	const struct records *r = (const struct records *)s;
 	const unsigned char *row = part_row(s, index, part);
-	char name[SAMPLES_NAME_MAX / 2], key[SAMPLES_NAME_MAX / 2];
+	char name[TEXT_NAME_MAX / 2], key[TEXT_NAME_MAX / 2];
 	uint64_t at = get64(row);
 	*bytes = get64(row + 8);
 	if (*bytes > capacity)
 		return samples_range(err, records_key(s, index), *bytes, capacity);
 	int whole = read_whole(r->fd, buf, *bytes, at);
 	if (whole < 0)
-		return samples_fail(err, "read", s->path);
+		return error_cannot(err, "read", s->path);
 	if (!whole)
 		return bad(s->path, at, "was cut off after it was opened, in a part", err);
 	if (checksum_of(buf, *bytes, 0) == get64(row + 16))
@@ -111,10 +111,10 @@ static gradcomp_status read_ends(struct records *r, uint64_t bytes, unsigned cha
 {
 	unsigned char head[RECORDS_HEAD];
 	const char *path = r->base.path;
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	int whole = bytes < RECORDS_HEAD ? 0 : read_whole(r->fd, head, sizeof head, 0);
 	if (whole < 0)
-		return samples_fail(err, "read", path);
+		return error_cannot(err, "read", path);
 	if (!whole || memcmp(head, records_magic, sizeof records_magic))
 		return bad(path, 0, "is no record file: there is not its mark", err);
 	if (get32(head + 8) != RECORDS_VERSION)
@@ -126,7 +126,7 @@ static gradcomp_status read_ends(struct records *r, uint64_t bytes, unsigned cha
 	whole = bytes < RECORDS_HEAD + RECORDS_FOOT ? 0
 	                                            : read_whole(r->fd, foot, RECORDS_FOOT, bytes - RECORDS_FOOT);
 	if (whole < 0)
-		return samples_fail(err, "read", path);
+		return error_cannot(err, "read", path);
 	if (!whole || memcmp(foot + 56, records_end, sizeof records_end))
 		return bad(path, bytes, "has no end: the file was cut off", err);
 	if (checksum_of(foot, 48, 0) != get64(foot + 48))
@@ -192,10 +192,10 @@ static gradcomp_status read_index(struct records *r, uint64_t bytes, const unsig
 	if (get32(foot + 36) != RECORDS_VERSION)
 		return bad(path, foot_at + 36, "has an end of another version", err);
 	if (!(r->index = malloc(n + 1)))
-		return samples_fail(err, "read the index of", path);
+		return error_cannot(err, "read the index of", path);
 	int whole = read_whole(r->fd, r->index, n, at);
 	if (whole < 0)
-		return samples_fail(err, "read", path);
+		return error_cannot(err, "read", path);
 	if (!whole || checksum_of(r->index, n, 0) != get64(foot + 40))
 		return bad(path, at, "is damaged: the checksum of the index does not match,", err);
 	r->rows = r->index;
@@ -214,7 +214,7 @@ static gradcomp_status read_index(struct records *r, uint64_t bytes, const unsig
 	}
 	const char **names = calloc((size_t)classes + 1, sizeof *names);
 	if (!names)
-		return samples_fail(err, "read the index of", path);
+		return error_cannot(err, "read the index of", path);
 	for (uint32_t i = 0; i < classes; i++)
 		names[i] = r->text + get64(r->class_rows + (uint64_t)i * RECORDS_CLASS);
 	r->base.classes = names;
@@ -228,7 +228,7 @@ gradcomp_status records_open(int fd, char *path, gradcomp_samples **out, gradcom
 	struct stat st;
 	gradcomp_status status;
 	if (!r) {
-		status = samples_fail(err, "open", path);
+		status = error_cannot(err, "open", path);
 		close(fd);
 		free(path);
 		return status;
@@ -236,7 +236,7 @@ gradcomp_status records_open(int fd, char *path, gradcomp_samples **out, gradcom
 	r->fd = fd;
 	r->base = (gradcomp_samples){.ops = &records_ops, .format = GRADCOMP_SAMPLES_RECORDS, .path = path};
 	if (fstat(fd, &st) < 0)
-		status = samples_fail(err, "look at", path);
+		status = error_cannot(err, "look at", path);
 	else
 		status = read_ends(r, (uint64_t)st.st_size, foot, err);
 	if (!status)

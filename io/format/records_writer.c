@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "base/checksum.h"
-#include "gradcomp/stage.h"
 #include "io/format/samples_internal.h"
 #include "io/format/records_format.h"
 #include "io/format/whole_file.h"
@@ -97,7 +97,7 @@ gradcomp_status gradcomp_records_create(const char *path, gradcomp_records_write
 		return error_set(err, GRADCOMP_ERR_INVALID, "a record file needs a path");
 	gradcomp_records_writer *w = calloc(1, sizeof *w);
 	if (!w)
-		return samples_fail(err, "create", path);
+		return error_cannot(err, "create", path);
 	gradcomp_status status = whole_begin(&w->file, path, err);
 	if (status) {
 		free(w);
@@ -114,7 +114,7 @@ gradcomp_status gradcomp_records_create(const char *path, gradcomp_records_write
 
 static gradcomp_status usable(gradcomp_records_writer *w, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	if (!w->failed)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_STATE, "%s: an earlier record could not be written",
@@ -133,7 +133,7 @@ gradcomp_status gradcomp_records_classes(gradcomp_records_writer *w, uint32_t nc
 		uint64_t at;
 		unsigned char *row = add_text(w, names[i], &at) ? bytes_add(&w->classes, RECORDS_CLASS) : NULL;
 		if (!row)
-			return lost(w, samples_fail(err, "keep the classes of", w->file.path));
+			return lost(w, error_cannot(err, "keep the classes of", w->file.path));
 		put64(row, at);
 	}
 	w->nclasses = nclasses;
@@ -143,7 +143,7 @@ gradcomp_status gradcomp_records_classes(gradcomp_records_writer *w, uint32_t nc
 static gradcomp_status check_record(const char *key, int32_t label, uint32_t nparts, const char *const *names,
                                     gradcomp_error *err)
 {
-	char shown[SAMPLES_NAME_MAX];
+	char shown[TEXT_NAME_MAX];
 	if (!key || strlen(key) > TEXT_MAX)
 		return error_set(err, GRADCOMP_ERR_INVALID, "a record needs a key of at most %u bytes", TEXT_MAX);
 	gradcomp_printable(key, shown, sizeof shown);
@@ -195,7 +195,7 @@ gradcomp_status gradcomp_records_add(gradcomp_records_writer *w, const char *key
 	return GRADCOMP_OK;
 memory:
 	errno = ENOMEM;
-	return lost(w, samples_fail(err, "keep the index of", w->file.path));
+	return lost(w, error_cannot(err, "keep the index of", w->file.path));
 }
 
 static int put_index(gradcomp_records_writer *w)
@@ -225,7 +225,7 @@ static int put_index(gradcomp_records_writer *w)
 
 gradcomp_status gradcomp_records_finish(gradcomp_records_writer *w, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	gradcomp_status status = usable(w, err);
 	if (!status && w->nclasses && (int64_t)w->label_max >= w->nclasses)
 		status = error_set(err, GRADCOMP_ERR_INVALID, "%s: there is the label %d and there are %u classes",

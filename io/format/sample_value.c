@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "gradcomp/dataset.h"
-#include "gradcomp/stage.h"
 #include "io/format/samples_internal.h"
 #include "io/format/records_format.h"
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gradcomp/stage.h"
+#include "base/text.h"
 #include "io/format/samples_internal.h"
 #include "io/format/records_format.h"
 #include "io/format/tar_format.h"
@@ -16,14 +16,14 @@
  * samples it is not taken for a tree: somebody may have meant those. */
 static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_format *format, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX], packed[SAMPLES_NAME_MAX] = "", records[SAMPLES_NAME_MAX] = "";
+	char name[TEXT_NAME_MAX], packed[TEXT_NAME_MAX] = "", records[TEXT_NAME_MAX] = "";
 	int list = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = list < 0 ? NULL : fdopendir(list);
 	struct dirent *de;
 	if (!d) {
 		if (list >= 0)
 			close(list);
-		return samples_fail(err, "list", path);
+		return error_cannot(err, "list", path);
 	}
 	*format = GRADCOMP_SAMPLES_FOLDER;
 	while ((errno = 0, de = readdir(d))) {
@@ -40,7 +40,7 @@ static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_forma
 	closedir(d);
 	errno = e;
 	if (e)
-		return samples_fail(err, "list", path);
+		return error_cannot(err, "list", path);
 	if (*packed && *format == GRADCOMP_SAMPLES_FOLDER)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "%s holds %s: compressed shards cannot be read in parts; unpack them to .tar, or "
@@ -58,13 +58,13 @@ static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_forma
 
 static gradcomp_status look_at(int fd, const char *path, gradcomp_sample_format *format, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	unsigned char head[512];
 	ssize_t n;
 	while ((n = pread(fd, head, sizeof head, 0)) < 0 && errno == EINTR)
 		;
 	if (n < 0)
-		return samples_fail(err, "read", path);
+		return error_cannot(err, "read", path);
 	if ((size_t)n >= sizeof records_magic && !memcmp(head, records_magic, sizeof records_magic))
 		*format = GRADCOMP_SAMPLES_RECORDS;
 	else if (list_suffix(path, "tar") || list_suffix(path, TAR_COMPRESSED) ||
@@ -80,7 +80,7 @@ static gradcomp_status look_at(int fd, const char *path, gradcomp_sample_format 
 static gradcomp_status open_as(int fd, char *path, bool directory, gradcomp_sample_format format,
                                const char *suffixes, uint32_t workers, gradcomp_samples **out, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	const char *what = NULL;
 	if (format == GRADCOMP_SAMPLES_FOLDER && !directory)
 		what = "is no directory, as a tree is";
@@ -115,7 +115,7 @@ static gradcomp_status check_options(const char *path, const gradcomp_samples_op
 gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_options *o, gradcomp_samples **out,
                                       gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	struct stat st;
 	*out = NULL;
 	gradcomp_status status = check_options(path, o, err);
@@ -130,7 +130,7 @@ gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_o
 		return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s",
 		                 gradcomp_printable(path, name, sizeof name));
 	if (fd < 0 || fstat(fd, &st) < 0) {
-		status = samples_fail(err, "open", path);
+		status = error_cannot(err, "open", path);
 		goto fail;
 	}
 	if (!S_ISDIR(st.st_mode) && !S_ISREG(st.st_mode)) {
@@ -147,7 +147,7 @@ gradcomp_status gradcomp_samples_open(const char *path, const gradcomp_samples_o
 	if (copy)
 		return open_as(fd, copy, directory, format, suffixes && *suffixes ? suffixes : NULL, workers, out,
 		               err);
-	status = samples_fail(err, "open", path);
+	status = error_cannot(err, "open", path);
 fail:
 	if (fd >= 0)
 		close(fd);
@@ -177,7 +177,7 @@ const char *gradcomp_samples_class(const gradcomp_samples *s, uint32_t label)
 
 static gradcomp_status check_index(const gradcomp_samples *s, uint64_t index, uint32_t part, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	if (index >= s->count)
 		return error_set(err, GRADCOMP_ERR_RANGE, "%s has %llu samples; there is no sample %llu",
 		                 gradcomp_printable(s->path, name, sizeof name), (unsigned long long)s->count,

@@ -10,10 +10,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/error.h"
+#include "base/text.h"
 #include "gradcomp/samples.h"
 
-#define SAMPLES_NAME_MAX 400 /* for gradcomp_printable() in messages */
 #define SAMPLES_WORKERS 8u
 
 typedef struct sample_ops {
@@ -59,14 +58,8 @@ struct stat;
 gradcomp_status openat_sample(int root, const char *path, int flags, int *fd, struct stat *st, gradcomp_error *err);
 /* All n bytes at `at`: 1, 0 when the file ends before, -1 and errno. */
 int read_whole(int fd, void *buf, uint64_t n, uint64_t at);
-/* "cannot WHAT NAME: strerror(errno)"; IO, or NOMEM. */
-gradcomp_status samples_fail(gradcomp_error *err, const char *what, const char *name);
 /* RANGE, for a buffer that is too small. */
 gradcomp_status samples_range(gradcomp_error *err, const char *name, uint64_t bytes, uint64_t capacity);
-
-#ifdef __clang_analyzer__ /* as in error.h */
-#define samples_fail(err, what, name) ((void)samples_fail(err, what, name), GRADCOMP_ERR_IO)
-#endif
 
 /* ---- listing (list.c) ---- */
 

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gradcomp/stage.h"
+#include "base/text.h"
 #include "io/format/samples_internal.h"
 #include "io/format/tar_format.h"
 #include "io/format/tar_index.h"
@@ -75,7 +75,7 @@ static bool as_indexed(const struct shard *sh, const struct stat *st)
 /* A descriptor of the shard; *own: the caller closes it. */
 static gradcomp_status shard_fd(struct tar *t, struct shard *sh, int *fd, bool *own, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	struct stat st;
 	*own = false;
 	if ((*fd = atomic_load(&sh->fd)) >= 0)
@@ -152,7 +152,7 @@ static gradcomp_status tar_read(const gradcomp_samples *s, uint64_t index, uint3
 	const struct shard *sh;
 	const tar_sample *sample = sample_of(s, index, &sh);
 	const tar_part *p = &sh->index.parts[sample->first + part];
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	bool own;
 	int fd;
 	*bytes = p->bytes;
@@ -164,7 +164,7 @@ static gradcomp_status tar_read(const gradcomp_samples *s, uint64_t index, uint3
 		return status;
 	int whole = read_whole(fd, buf, p->bytes, p->at);
 	if (whole < 0)
-		status = samples_fail(err, "read", sh->path);
+		status = error_cannot(err, "read", sh->path);
 	else if (!whole)
 		status = error_set(err, GRADCOMP_ERR_STATE, "%s became shorter than byte %llu, where a part ends",
 		                   gradcomp_printable(sh->path, name, sizeof name),
@@ -216,7 +216,7 @@ static gradcomp_status index_shard(void *ctx, uint32_t worker, uint64_t i, gradc
 static gradcomp_status index_alone(struct shard *sh, int fd, gradcomp_error *err)
 {
 	struct stat st;
-	return fstat(fd, &st) < 0 ? samples_fail(err, "look at", sh->path) : index_fd(sh, fd, &st, err);
+	return fstat(fd, &st) < 0 ? error_cannot(err, "look at", sh->path) : index_fd(sh, fd, &st, err);
 }
 
 static unsigned open_limit(void)
@@ -230,7 +230,7 @@ static unsigned open_limit(void)
 
 static gradcomp_status list_shards(struct tar *t, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX], shown[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX], shown[TEXT_NAME_MAX];
 	gradcomp_status status = list_files(t->root, t->base.path, "tar/" TAR_COMPRESSED, 1, &t->files, err);
 	if (status)
 		return status;
@@ -253,7 +253,7 @@ gradcomp_status tar_open(int fd, char *path, bool directory, uint32_t workers, g
 	struct tar *t = calloc(1, sizeof *t);
 	gradcomp_status status = GRADCOMP_OK;
 	if (!t) {
-		status = samples_fail(err, "open", path);
+		status = error_cannot(err, "open", path);
 		close(fd);
 		free(path);
 		return status;
@@ -266,7 +266,7 @@ gradcomp_status tar_open(int fd, char *path, bool directory, uint32_t workers, g
 	if (!status) {
 		t->nshards = directory ? t->files.n : 1;
 		if (!(t->shards = calloc(t->nshards, sizeof *t->shards)))
-			status = samples_fail(err, "open", path);
+			status = error_cannot(err, "open", path);
 	}
 	for (uint64_t i = 0; t->shards && i < t->nshards; i++) {
 		t->shards[i].path = directory ? t->files.paths[i] : path;

@@ -1,6 +1,6 @@
+#include "base/text.h"
 #include "io/format/tar_names.h"
 #include "io/format/tar_index.h"
-#include "gradcomp/stage.h"
 #include "io/format/samples_internal.h"
 #include "io/format/tar_format.h"
 
@@ -63,7 +63,7 @@ GRADCOMP_PRINTF(5, 6)
 static gradcomp_status refuse(const struct indexing *s, gradcomp_status status, uint64_t at, gradcomp_error *err,
                               const char *fmt, ...)
 {
-	char name[SAMPLES_NAME_MAX / 2], what[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX / 2], what[TEXT_NAME_MAX];
 	va_list ap;
 	va_start(ap, fmt);
 	vsnprintf(what, sizeof what, fmt, ap);
@@ -78,7 +78,7 @@ static gradcomp_status refuse(const struct indexing *s, gradcomp_status status, 
 static gradcomp_status no_memory(const struct indexing *s, gradcomp_error *err)
 {
 	errno = ENOMEM;
-	return samples_fail(err, "index", s->shard);
+	return error_cannot(err, "index", s->shard);
 }
 
 /* n bytes at `at`, which the file has; NULL and *status when they cannot be read. */
@@ -92,8 +92,8 @@ static const unsigned char *look(struct indexing *s, uint64_t at, uint64_t n, gr
 		s->window_bytes = 0;
 		int whole = read_whole(s->fd, s->window, want, at);
 		if (whole <= 0) {
-			char name[SAMPLES_NAME_MAX];
-			*status = whole < 0 ? samples_fail(err, "read", s->shard)
+			char name[TEXT_NAME_MAX];
+			*status = whole < 0 ? error_cannot(err, "read", s->shard)
 			                    : error_set(err, GRADCOMP_ERR_STATE,
 			                                "%s became shorter while it was read",
 			                                gradcomp_printable(s->shard, name, sizeof name));
@@ -141,7 +141,7 @@ static gradcomp_status add_part(struct indexing *s, const char *name, size_t n, 
 	tar_index *x = s->x;
 	tar_sample *last = x->nsamples ? &x->samples[x->nsamples - 1] : NULL;
 	tar_part part = {.at = at, .bytes = bytes};
-	char shown[SAMPLES_NAME_MAX / 2];
+	char shown[TEXT_NAME_MAX / 2];
 	/* The same key once more after another one is a new sample. */
 	bool same = last && strlen(x->text + last->key) == key && !memcmp(x->text + last->key, name, key);
 	if (!same) {
@@ -188,7 +188,7 @@ static gradcomp_status take_extra(struct indexing *s, uint64_t at, uint64_t n, c
 	if (whole <= 0) {
 		free(p);
 		errno = whole < 0 ? errno : EIO;
-		return samples_fail(err, "read", s->shard);
+		return error_cannot(err, "read", s->shard);
 	}
 	p[n] = 0;
 	*out = p;
@@ -242,7 +242,7 @@ static gradcomp_status take_member(struct indexing *s, uint64_t at, const tar_he
 	const char *name = s->pax.path ? s->pax.path : s->long_name ? s->long_name : h->name;
 	size_t n = s->pax.path ? s->pax.path_bytes : strlen(name), key = 0;
 	bool part = tar_split_name(name, n, &key);
-	char shown[SAMPLES_NAME_MAX / 2];
+	char shown[TEXT_NAME_MAX / 2];
 	gradcomp_status status = GRADCOMP_OK;
 	*size = s->pax.has_size && h->type == '0' ? s->pax.size : h->size;
 	/* In place of the newline behind it. */
@@ -282,7 +282,7 @@ static uint64_t behind_hole(const struct indexing *s, uint64_t at)
 
 static gradcomp_status refuse_compressed(struct indexing *s, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	gradcomp_status status = GRADCOMP_OK;
 	uint64_t n = s->bytes < TAR_BLOCK ? s->bytes : TAR_BLOCK;
 	const unsigned char *head = look(s, 0, n, &status, err);

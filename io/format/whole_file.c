@@ -1,3 +1,4 @@
+#include "base/text.h"
 #include "io/format/whole_file.h"
 
 #include <errno.h>
@@ -11,7 +12,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "gradcomp/stage.h"
 #include "io/format/samples_internal.h"
 
 #define BUFFER (1u << 20)
@@ -42,7 +42,7 @@ static int open_temp(whole_file *f)
 
 gradcomp_status whole_begin(whole_file *f, const char *path, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	struct stat st;
 	gradcomp_status status;
 	*f = (whole_file){.fd = -1};
@@ -53,7 +53,7 @@ gradcomp_status whole_begin(whole_file *f, const char *path, gradcomp_error *err
 	f->buffer = malloc(BUFFER);
 	if (f->path && f->buffer && open_temp(f) == 0)
 		return GRADCOMP_OK;
-	status = samples_fail(err, "create", path);
+	status = error_cannot(err, "create", path);
 	whole_end(f);
 	return status;
 }
@@ -117,12 +117,12 @@ gradcomp_status whole_publish(whole_file *f, gradcomp_error *err)
 		return whole_failed(f, err);
 	free(f->temp);
 	f->temp = NULL;
-	return sync_parent(f->path) < 0 ? samples_fail(err, "bring to the disk the name of", f->path) : GRADCOMP_OK;
+	return sync_parent(f->path) < 0 ? error_cannot(err, "bring to the disk the name of", f->path) : GRADCOMP_OK;
 }
 
 gradcomp_status whole_failed(whole_file *f, gradcomp_error *err)
 {
-	char name[SAMPLES_NAME_MAX / 2], done[32], left[32];
+	char name[TEXT_NAME_MAX / 2], done[32], left[32];
 	struct statvfs fs;
 	int e = errno;
 	gradcomp_printable(f->path, name, sizeof name);
@@ -137,7 +137,7 @@ gradcomp_status whole_failed(whole_file *f, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_IO, "your disk quota is used up: %s needs more than %s", name,
 		                 done);
 	errno = e;
-	return samples_fail(err, "write", f->path);
+	return error_cannot(err, "write", f->path);
 }
 
 void whole_end(whole_file *f)

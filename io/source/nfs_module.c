@@ -1,13 +1,13 @@
 /* Sources on NFS servers come out of a module: the library does not need libnfs. */
 #include "config/config.h"
 #include "io/source/nfs_module.h"
-#include "plugin/registry.h"
+#include "base/module.h"
 
 static const source_nfs_module *nfs_module(const config *c, gradcomp_error *err)
 {
 	const void *symbol;
 	gradcomp_error why = {0};
-	gradcomp_status status = registry_module(c, SOURCE_NFS_MODULE, SOURCE_NFS_SYMBOL, &symbol, &why);
+	gradcomp_status status = module_symbol(config_str(c, "gradcomp.plugin_path"), SOURCE_NFS_MODULE, SOURCE_NFS_SYMBOL, &symbol, &why);
 	if (status) {
 		error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		          "nfs:// needs the module %s: %s; a mounted filesystem can be staged by its path",

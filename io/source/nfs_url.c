@@ -1,10 +1,11 @@
 /* Taking an NFS URL to pieces. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <unistd.h>
 
-#include "io/cache/manifest.h"
+#include "base/text.h"
 #include "base/number.h"
 #include "io/source/nfs_url.h"
 
@@ -17,7 +18,7 @@ bool source_url_is(const char *spec)
 
 static gradcomp_status wrong(gradcomp_error *err, const char *text, const char *what)
 {
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	return error_set(err, GRADCOMP_ERR_INVALID, "%s: %s; a source on an NFS server is %s",
 	                 gradcomp_printable(text, name, sizeof name), what, form);
 }
@@ -93,7 +94,7 @@ static const char *take_path(source_url *u, const char *s, const char *end)
 			continue;
 		/* A component ends here: "//" and a slash at the end say nothing. */
 		size_t n = o - last - (c == '/');
-		if (n && !stage_name_ok(u->path + last, n))
+		if (n && !text_is_file_name(u->path + last, n))
 			return n > NAME_MAX ? "its path has a name that is too long" : "its path has a component . or ..";
 		if (!n && o > 1)
 			o--;

@@ -3,14 +3,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/dirwalk.h"
 #include "base/fileio.h"
+#include "base/text.h"
 #include "io/source/source_ops.h"
-#include "io/stage/staging.h"
 
 struct local {
 	source base;
@@ -152,7 +154,7 @@ static gradcomp_status posix_file(source_reader *base, const char *path, uint64_
 {
 	(void)ahead; /* the kernel reads ahead */
 	struct posix_reader *r = posix_reader(base);
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	const char *last;
 	struct stat st;
 	posix_file_close(r);
@@ -218,7 +220,7 @@ static const source_ops local_ops = {
 static gradcomp_status open_root(struct local *l, gradcomp_error *err)
 {
 	const int flags = O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
-	char name[STAGE_NAME_MAX], *dir = l->base.name;
+	char name[TEXT_NAME_MAX], *dir = l->base.name;
 	struct stat st;
 	l->root = open(dir, O_RDONLY | flags);
 	if (l->root >= 0 || errno != ENOTDIR)
@@ -241,7 +243,7 @@ static gradcomp_status open_root(struct local *l, gradcomp_error *err)
 
 gradcomp_status source_posix_open(const char *path, source **out, gradcomp_error *err)
 {
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	struct local *l = calloc(1, sizeof *l);
 	if (!l)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory");

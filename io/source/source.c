@@ -3,8 +3,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "io/source/nfs_module.h"
-#include "io/stage/staging.h"
 
 gradcomp_status source_open(const struct config *c, const char *spec, source_wait wait, source **out,
                             gradcomp_error *err)
@@ -66,7 +66,7 @@ static bool within(const source_reader *r, const char *path)
 
 static gradcomp_status missing(const char *path, gradcomp_error *err)
 {
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	return error_set(err, GRADCOMP_ERR_NOTFOUND, "there is no %s in the source",
 	                 gradcomp_printable(path, name, sizeof name));
 }

@@ -1,9 +1,11 @@
 /* Whether the copies that there are count: all of one dataset with one content, and,
  * where that is asked for, that of the source as it is now. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/stage/coop.h"
+#include "base/text.h"
+#include "io/stage/stage_internal.h"
 
 /* Of all files' checksums, one after the other. */
 static void sum_up(const stage_manifest *m, unsigned char sum[SHA256_BYTES])
@@ -20,20 +22,20 @@ static void sum_up(const stage_manifest *m, unsigned char sum[SHA256_BYTES])
  * before and after have copies that differ. The first one counts. */
 static gradcomp_status same_everywhere(staging *s, bool mine, const unsigned char *holders, gradcomp_error *err)
 {
-	size_t n = (size_t)s->stage_group->ring.nnodes, first = 0;
+	size_t n = (size_t)s->group->ring.nnodes, first = 0;
 	unsigned char sum[SHA256_BYTES] = {0}, *all = calloc(n, sizeof sum);
 	gradcomp_status status = GRADCOMP_OK;
 	if (!all)
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %zu nodes", n);
 	if (mine)
 		sum_up(&s->m, sum);
-	if (!(status = stage_group_agree(s->stage_group, status, err)))
-		status = stage_group_allgather(s->stage_group, sum, all, sizeof sum, err);
+	if (!(status = stage_group_agree(s->group, status, err)))
+		status = stage_group_allgather(s->group, sum, all, sizeof sum, err);
 	while (!status && !entry_bit(holders, first))
 		first++;
 	if (!status && mine && memcmp(sum, all + first * sizeof sum, sizeof sum))
 		snprintf(s->stale, sizeof s->stale, "it differs from that on node %zu (%s)", first,
-		         s->stage_group->hosts[first]);
+		         s->group->hosts[first]);
 	free(all);
 	return status;
 }
@@ -55,7 +57,7 @@ static gradcomp_status digest_source(struct comparing *c, stage_worker *w, const
 	stage_digest d;
 	gradcomp_status status = source_file(w->from, e->path, e->size < STAGE_BLOCK ? e->size : STAGE_BLOCK, &st, err);
 	if (status == GRADCOMP_ERR_NOTFOUND)
-		return stage_changed(c->s->run, e, "was removed or replaced", err);
+		return stage_run_source_changed(c->s->run, e, "was removed or replaced", err);
 	if (status)
 		return status;
 	stage_digest_begin(&d, e->size);
@@ -63,7 +65,7 @@ static gradcomp_status digest_source(struct comparing *c, stage_worker *w, const
 		uint64_t want = e->size - at < STAGE_BLOCK ? e->size - at : STAGE_BLOCK, got = 0;
 		status = source_read(w->from, w->buffer, want, at, &got, err);
 		if (!status && got < want)
-			status = stage_changed(c->s->run, e, "became shorter", err);
+			status = stage_run_source_changed(c->s->run, e, "became shorter", err);
 		sha256_digest(w->buffer, got, block);
 		if (!status && stage_digest_block(&d, i, block) < 0)
 			status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for checksums");
@@ -72,8 +74,8 @@ static gradcomp_status digest_source(struct comparing *c, stage_worker *w, const
 		atomic_fetch_add(&c->s->run->bytes, got);
 	}
 	stage_digest_end(&d, digest);
-	if (!status && !(status = source_again(w->from, &st, err)) && !stage_same(&st, e))
-		status = stage_changed(c->s->run, e, "was written to", err);
+	if (!status && !(status = source_again(w->from, &st, err)) && !stage_entry_same(&st, e))
+		status = stage_run_source_changed(c->s->run, e, "was written to", err);
 	return status;
 }
 
@@ -82,7 +84,7 @@ static gradcomp_status compare_file(void *ctx, stage_worker *w, size_t i, gradco
 	struct comparing *c = ctx;
 	const stage_entry *e = &c->s->m.entries[i];
 	unsigned char digest[SHA256_BYTES];
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	if (e->type != STAGE_FILE || i % c->holders != c->mine)
 		return GRADCOMP_OK;
 	gradcomp_status status = digest_source(c, w, e, digest, err);
@@ -101,14 +103,14 @@ static gradcomp_status with_source(staging *s, bool mine, const unsigned char *h
 	gradcomp_error why;
 	unsigned char stale = 0;
 	bool shard = s->run->options->mode == GRADCOMP_STAGE_SHARD;
-	for (int i = 0; !shard && i < s->stage_group->ring.nnodes; i++) {
-		c.mine += i < s->stage_group->ring.node && entry_bit(holders, (size_t)i);
+	for (int i = 0; !shard && i < s->group->ring.nnodes; i++) {
+		c.mine += i < s->group->ring.node && entry_bit(holders, (size_t)i);
 		c.holders += entry_bit(holders, (size_t)i);
 	}
 	c.holders += shard;
 	if (mine && !(status = staging_open(s, err))) {
 		stage_run_phase(s->run, GRADCOMP_STAGE_CHECK, s->m.files, s->m.bytes / c.holders);
-		status = stage_pool(s->run, s->m.n, s->from, -1, compare_file, &c, &why);
+		status = stage_run_each(s->run, s->m.n, s->from, -1, compare_file, &c, &why);
 		if (status == GRADCOMP_ERR_MISMATCH) {
 			status = GRADCOMP_OK;
 			stale = 1;
@@ -118,7 +120,7 @@ static gradcomp_status with_source(staging *s, bool mine, const unsigned char *h
 		}
 	}
 	s->read += atomic_load(&c.read);
-	if ((status = stage_group_agree(s->stage_group, status, err)) || (!shard && (status = stage_group_or(s->stage_group, &stale, 1, err))))
+	if ((status = stage_group_agree(s->group, status, err)) || (!shard && (status = stage_group_or(s->group, &stale, 1, err))))
 		return status;
 	if (stale && mine && !*s->stale)
 		snprintf(s->stale, sizeof s->stale, "another node found other contents in the source");
@@ -130,14 +132,14 @@ gradcomp_status staging_compare(staging *s, staging_state state, const unsigned 
 {
 	bool mine = state == STAGING_HAS, shard = s->run->options->mode == GRADCOMP_STAGE_SHARD;
 	gradcomp_status status = GRADCOMP_OK;
-	if (s->stage_group->nodes && !shard)
+	if (s->group->nodes && !shard)
 		status = same_everywhere(s, mine, holders, err);
 	if (!status && s->run->options->flags & GRADCOMP_STAGE_CONTENT && !s->compared)
 		status = with_source(s, mine && !*s->stale, holders, err);
 	s->compared = true;
 	unsigned char some = mine && *s->stale;
 	if (!status)
-		status = stage_group_or(s->stage_group, &some, 1, err);
+		status = stage_group_or(s->group, &some, 1, err);
 	*stale = some;
 	if (*s->stale) /* its checksums say nothing about a copy to come */
 		for (size_t i = 0; i < s->m.n; i++)

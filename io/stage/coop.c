@@ -1,12 +1,13 @@
 /* Until every node has a copy: who has one, who makes one, who waits for another job
  * that does. Nobody waits with a lock in his hands, so that jobs which share some of
  * their nodes cannot wait for each other. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "io/cache/cache.h"
-#include "io/stage/coop.h"
+#include "io/stage/stage_internal.h"
 
 gradcomp_status staging_open(staging *s, gradcomp_error *err)
 {
@@ -26,7 +27,7 @@ static int look(staging *s, char damage[508], gradcomp_error *err)
 		memcpy(damage, s->stale, sizeof s->stale);
 		return 0;
 	}
-	return stage_published(s->run, &s->m, s->area, s->key, deep, damage, err);
+	return cache_published(s->run, &s->m, s->area, s->key, deep, damage, err);
 }
 
 static gradcomp_status look_or_lock(staging *s, staging_state *state, int *lock, gradcomp_error *err)
@@ -41,16 +42,16 @@ static gradcomp_status look_or_lock(staging *s, staging_state *state, int *lock,
 			*state = STAGING_HAS;
 			s->verified = true;
 			if (*lock >= 0)
-				stage_lock_release(s->area, s->key, *lock);
+				cache_lock_release(s->area, s->key, *lock);
 			*lock = -1;
 			return GRADCOMP_OK;
 		}
 		if (again)
 			break;
 		/* Another may have published it between the look and the lock. */
-		int got = stage_lock_try(s->area, s->key, lock, &s->run->pid);
+		int got = cache_lock_try(s->area, s->key, lock, &s->run->pid);
 		if (got < 0)
-			return stage_write_failed(s->run, "the lock", err);
+			return cache_write_failed(s->run, "the lock", err);
 		if (!got)
 			return GRADCOMP_OK;
 	}
@@ -66,11 +67,11 @@ static gradcomp_status wait_turn(staging *s, int *watch, gradcomp_error *err)
 	gradcomp_status status = GRADCOMP_OK;
 	if (*watch < -1) {
 		stage_run_phase(s->run, GRADCOMP_STAGE_WAIT, 0, 0);
-		*watch = stage_lock_watch(s->area);
+		*watch = cache_lock_watch(s->area);
 		return stage_run_tick(s->run, err);
 	}
 	for (int i = 0; i < 5 && !(status = stage_run_tick(s->run, err)); i++)
-		if (stage_lock_sleep(*watch, 100))
+		if (cache_lock_sleep(*watch, 100))
 			break;
 	return status;
 }
@@ -83,9 +84,9 @@ struct tally {
 
 static gradcomp_status count(staging *s, staging_state state, struct tally *t, gradcomp_error *err)
 {
-	int n = s->stage_group->ring.nnodes;
+	int n = s->group->ring.nnodes;
 	unsigned char mine = (unsigned char)state;
-	gradcomp_status status = stage_group_allgather(s->stage_group, &mine, t->all, 1, err);
+	gradcomp_status status = stage_group_allgather(s->group, &mine, t->all, 1, err);
 	memset(t->holders, 0, (size_t)n / 8 + 1);
 	t->has = t->locked = t->lacks = 0;
 	for (int i = 0; !status && i < n; i++) {
@@ -106,7 +107,7 @@ static gradcomp_status turn(staging *s, struct tally *t, int *lock, int *watch, 
 	bool stale = false;
 	staging_state state;
 	gradcomp_status status = look_or_lock(s, &state, lock, err);
-	if ((status = stage_group_agree(s->stage_group, status, err)) || (status = count(s, state, t, err)))
+	if ((status = stage_group_agree(s->group, status, err)) || (status = count(s, state, t, err)))
 		return status;
 	if (t->has && (status = staging_compare(s, state, t->holders, &stale, err)))
 		return status;
@@ -122,15 +123,15 @@ static gradcomp_status turn(staging *s, struct tally *t, int *lock, int *watch, 
 		status = wait_turn(s, watch, err);
 	}
 	if (*lock >= 0)
-		stage_lock_release(s->area, s->key, *lock);
+		cache_lock_release(s->area, s->key, *lock);
 	*lock = -1;
-	return stage_group_agree(s->stage_group, status, err);
+	return stage_group_agree(s->group, status, err);
 }
 
 gradcomp_status staging_complete(staging *s, gradcomp_error *err)
 {
 	const gradcomp_stage_options *o = s->run->options;
-	int n = s->stage_group->ring.nnodes, lock = -1, watch = -2;
+	int n = s->group->ring.nnodes, lock = -1, watch = -2;
 	struct tally t = {.all = malloc((size_t)n), .holders = malloc((size_t)n / 8 + 1)};
 	bool done = false;
 	gradcomp_status status = cache_use_shared(s->run, &s->m, s->source, s->key, &s->area)
@@ -138,14 +139,14 @@ gradcomp_status staging_complete(staging *s, gradcomp_error *err)
 	                                 : cache_lease(s->area, s->key, o->hold_pid, o->holder, err);
 	if (!t.all || !t.holders)
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for words of %d nodes", n);
-	status = stage_group_agree(s->stage_group, status, err);
+	status = stage_group_agree(s->group, status, err);
 	s->cached = true;
 	while (!status && !done)
 		status = turn(s, &t, &lock, &watch, &done, err);
 	if (!status)
-		stage_touch(s->area, s->key);
+		cache_touch(s->area, s->key);
 	if (lock >= 0)
-		stage_lock_release(s->area, s->key, lock);
+		cache_lock_release(s->area, s->key, lock);
 	if (watch >= 0)
 		close(watch);
 	free(t.all);

@@ -3,11 +3,13 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
-#include "io/cache/manifest.h"
+#include "base/text.h"
+#include "io/stage/stage_internal.h"
 #include "base/thread.h"
 
 #define BATCH 256
@@ -53,7 +55,7 @@ static int push(struct listing *s, char *path)
 
 static gradcomp_status refuse(gradcomp_error *err, const char *path, mode_t mode)
 {
-	char text[STAGE_NAME_MAX];
+	char text[TEXT_NAME_MAX];
 	const char *what = S_ISFIFO(mode)   ? "a FIFO"
 	                   : S_ISSOCK(mode) ? "a socket"
 	                   : S_ISBLK(mode)  ? "a block device"
@@ -120,7 +122,7 @@ static size_t keep(struct batch *b, const char *text)
 
 static gradcomp_status impossible(const struct batch *b, const char *name, const char *how, gradcomp_error *err)
 {
-	char shown[STAGE_NAME_MAX], in[STAGE_NAME_MAX];
+	char shown[TEXT_NAME_MAX], in[TEXT_NAME_MAX];
 	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "'%s' in %s %s", gradcomp_printable(name, shown, sizeof shown),
 	                 gradcomp_printable(*b->dir ? b->dir : b->listing->m->source, in, sizeof in), how);
 }
@@ -129,7 +131,7 @@ static gradcomp_status impossible(const struct batch *b, const char *name, const
 static gradcomp_status check(const struct batch *b, const char *name, const source_stat *st, gradcomp_error *err)
 {
 	size_t n = strlen(name);
-	if (!stage_name_ok(name, n))
+	if (!text_is_file_name(name, n))
 		return impossible(b, name, "is listed there, but no file can have such a name", err);
 	if (strlen(b->dir) + 1 + n >= PATH_MAX)
 		return impossible(b, name, "has a path of more than 4095 bytes", err);
@@ -141,7 +143,7 @@ static gradcomp_status check(const struct batch *b, const char *name, const sour
 static gradcomp_status find(void *ctx, const char *name, const source_stat *st, gradcomp_error *err)
 {
 	struct batch *b = ctx;
-	char path[PATH_MAX], text[STAGE_NAME_MAX], target[PATH_MAX];
+	char path[PATH_MAX], text[TEXT_NAME_MAX], target[PATH_MAX];
 	gradcomp_status status = check(b, name, st, err);
 	if (status)
 		return status;
@@ -230,13 +232,13 @@ static gradcomp_status add_root(struct listing *s, source *from, gradcomp_error 
 gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err)
 {
 	struct listing s = {.run = run, .m = m};
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	pthread_mutex_init(&s.lock, NULL);
 	thread_condition(&s.more);
 	stage_run_phase(run, GRADCOMP_STAGE_LIST, 0, 0);
 	gradcomp_status status = add_root(&s, from, err);
 	if (!status)
-		status = stage_pool(run, run->workers, from, -1, list, &s, err);
+		status = stage_run_each(run, run->workers, from, -1, list, &s, err);
 	if (!status)
 		status = stage_manifest_finish(m, err);
 	const stage_entry *outside = status ? NULL : stage_symlink_outside(m);

@@ -1,16 +1,26 @@
-/* Filling data/ of a temporary directory from the manifest. */
+/* Making a copy on the nodes that have none: room, what an interrupted copy has left, the
+ * transfer, and the publication when all nodes have everything. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "io/cache/resume_log.h"
+#include "base/text.h"
 #include "io/transfer/chunks.h"
-#include "io/stage/staging.h"
 #include "io/cache/cache.h"
-#include "io/stage/coop.h"
+#include "io/stage/stage_internal.h"
+
+/* A directory KEY.tmp being filled. */
+struct partial {
+	int temp, data;        /* temp is the caller's */
+	unsigned char *wanted; /* bits by entry: files that are not there yet */
+	uint64_t resumed;      /* bytes of those that are */
+};
 
 struct populate {
 	stage_run *run;
@@ -18,7 +28,8 @@ struct populate {
 	atomic_uint_fast64_t resumed;
 };
 
-void stage_needs(const stage_manifest *m, uint64_t block, uint64_t *bytes, uint64_t *inodes)
+/* What is still to be written of what is not sealed. */
+static void bytes_needed(const stage_manifest *m, uint64_t block, uint64_t *bytes, uint64_t *inodes)
 {
 	*bytes = *inodes = 0;
 	for (size_t i = 0; i < m->n; i++) {
@@ -31,14 +42,14 @@ void stage_needs(const stage_manifest *m, uint64_t block, uint64_t *bytes, uint6
 	}
 }
 
-gradcomp_status stage_check_space(stage_run *run, const stage_manifest *m, int area, gradcomp_error *err)
+gradcomp_status staging_check_space(stage_run *run, const stage_manifest *m, int area, gradcomp_error *err)
 {
 	char need[32], left[32];
 	uint64_t bytes, inodes;
 	struct statvfs fs;
 	if (fstatvfs(area, &fs) < 0 || !fs.f_frsize)
 		return error_cannot(err, "ask for the free space of", run->where);
-	stage_needs(m, fs.f_frsize, &bytes, &inodes);
+	bytes_needed(m, fs.f_frsize, &bytes, &inodes);
 	if (bytes > (uint64_t)fs.f_bavail * fs.f_frsize)
 		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %s, %s free on %s", gradcomp_size_text(bytes, need),
 		                 gradcomp_size_text((uint64_t)fs.f_bavail * fs.f_frsize, left), run->where);
@@ -73,7 +84,7 @@ static gradcomp_status make_dirs(struct populate *f, dirwalk *to, gradcomp_error
 		/* Writable while it is filled; its own mode comes last. */
 		int dir = dirwalk_parent(to, e->path, &base);
 		if (dir < 0 || make_dir(dir, base) < 0)
-			return stage_write_failed(f->run, e->path, err);
+			return cache_write_failed(f->run, e->path, err);
 		gradcomp_status status = stage_run_tick(f->run, err);
 		if (status)
 			return status;
@@ -89,7 +100,7 @@ static gradcomp_status check_file(void *ctx, stage_worker *w, size_t i, gradcomp
 	(void)err;
 	if (e->type != STAGE_FILE || !e->sealed)
 		return GRADCOMP_OK;
-	e->sealed = stage_check(f->run, w, e) == 1;
+	e->sealed = cache_check_file(f->run, w, e) == 1;
 	if (e->sealed) {
 		atomic_fetch_add(&f->resumed, e->size);
 		atomic_fetch_add(&f->run->files, 1);
@@ -106,14 +117,14 @@ static gradcomp_status make_links(struct populate *f, dirwalk *to, dirwalk *old,
 			continue;
 		int dir = dirwalk_parent(to, e->path, &base), from = -1;
 		if (dir < 0 || (unlinkat(dir, base, 0) < 0 && errno != ENOENT))
-			return stage_write_failed(f->run, e->path, err);
+			return cache_write_failed(f->run, e->path, err);
 		if (e->type == STAGE_SYMLINK) {
 			if (symlinkat(e->target, dir, base) < 0)
-				return stage_write_failed(f->run, e->path, err);
+				return cache_write_failed(f->run, e->path, err);
 		} else {
 			from = dirwalk_parent(old, e->target, &first);
 			if (from < 0 || linkat(from, first, dir, base, 0) < 0)
-				return stage_write_failed(f->run, e->path, err);
+				return cache_write_failed(f->run, e->path, err);
 			atomic_fetch_add(&f->run->files, 1);
 		}
 		gradcomp_status status = stage_run_tick(f->run, err);
@@ -134,7 +145,7 @@ static gradcomp_status set_dir_modes(struct populate *f, dirwalk *to, int temp, 
 			continue;
 		int dir = *e->path ? dirwalk_parent(to, e->path, &base) : temp;
 		if (dir < 0 || fchmodat(dir, base, e->mode, 0) < 0)
-			return stage_write_failed(f->run, e->path, err);
+			return cache_write_failed(f->run, e->path, err);
 	}
 	return GRADCOMP_OK;
 }
@@ -143,16 +154,18 @@ static gradcomp_status open_data(stage_run *run, int temp, int *data, gradcomp_e
 {
 	if (make_dir(temp, "data") < 0 ||
 	    (*data = openat(temp, "data", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)) < 0)
-		return stage_write_failed(run, "data", err);
+		return cache_write_failed(run, "data", err);
 	return GRADCOMP_OK;
 }
 
-gradcomp_status stage_populate_begin(stage_run *run, stage_manifest *m, int temp, stage_partial *out,
+/* Makes data/ and its directories, and checks the files that a dead producer finished.
+ * To be freed whatever is returned. */
+static gradcomp_status partial_begin(stage_run *run, stage_manifest *m, int temp, struct partial *out,
                                  gradcomp_error *err)
 {
 	struct populate f = {.run = run, .m = m};
 	dirwalk to;
-	*out = (stage_partial){.temp = temp, .data = -1};
+	*out = (struct partial){.temp = temp, .data = -1};
 	gradcomp_status status = open_data(run, temp, &out->data, err);
 	if (!status && !(out->wanted = calloc(1, m->n / 8 + 1)))
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of %zu files", m->n);
@@ -163,7 +176,7 @@ gradcomp_status stage_populate_begin(stage_run *run, stage_manifest *m, int temp
 	status = make_dirs(&f, &to, err);
 	dirwalk_end(&to);
 	if (!status)
-		status = stage_pool(run, m->n, NULL, out->data, check_file, &f, err);
+		status = stage_run_each(run, m->n, NULL, out->data, check_file, &f, err);
 	for (size_t i = 0; i < m->n; i++)
 		if (m->entries[i].type == STAGE_FILE && !m->entries[i].sealed)
 			entry_bit_set(out->wanted, i);
@@ -172,7 +185,8 @@ gradcomp_status stage_populate_begin(stage_run *run, stage_manifest *m, int temp
 	return status;
 }
 
-gradcomp_status stage_populate_end(stage_run *run, stage_manifest *m, const stage_partial *partial, gradcomp_error *err)
+/* When all files are there: links, and the modes of directories. */
+static gradcomp_status partial_end(stage_run *run, stage_manifest *m, const struct partial *partial, gradcomp_error *err)
 {
 	struct populate f = {.run = run, .m = m};
 	dirwalk to, old;
@@ -186,19 +200,19 @@ gradcomp_status stage_populate_end(stage_run *run, stage_manifest *m, const stag
 	return status;
 }
 
-void stage_populate_free(stage_partial *partial)
+static void partial_free(struct partial *partial)
 {
 	if (partial->data >= 0)
 		close(partial->data);
 	free(partial->wanted);
-	*partial = (stage_partial){.data = -1};
+	*partial = (struct partial){.data = -1};
 }
 
 static gradcomp_status look_again(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
 {
 	const struct populate *f = ctx;
 	const stage_entry *e = &f->m->entries[i];
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	source_stat st;
 	if (e->type != STAGE_DIR)
 		return GRADCOMP_OK;
@@ -212,10 +226,11 @@ static gradcomp_status look_again(void *ctx, stage_worker *w, size_t i, gradcomp
 	                 gradcomp_printable(*e->path ? e->path : f->run->source, name, sizeof name));
 }
 
-gradcomp_status stage_unchanged(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err)
+/* Whether the source's directories are still as listed; a file is checked when it is copied. */
+static gradcomp_status source_unchanged(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err)
 {
 	struct populate f = {.run = run, .m = m};
-	return stage_pool(run, m->n, from, -1, look_again, &f, err);
+	return stage_run_each(run, m->n, from, -1, look_again, &f, err);
 }
 
 /* Making a copy on the nodes that have none: room, the files that are there from an
@@ -228,7 +243,7 @@ struct populate_state {
 	staging *s;
 	bool making; /* this node has the right to */
 	int temp;
-	stage_partial partial;
+	struct partial partial;
 	unsigned char *needed;
 	source *copy; /* this node's, for the others */
 	bool ended;   /* before its end: another node has failed */
@@ -241,7 +256,7 @@ static gradcomp_status ensure_space(staging *s, gradcomp_error *err)
 	struct statvfs fs;
 	if (fstatvfs(s->area, &fs) < 0 || !fs.f_frsize)
 		return error_cannot(err, "ask for the free space of", s->run->where);
-	stage_needs(&s->m, fs.f_frsize, &bytes, &inodes);
+	bytes_needed(&s->m, fs.f_frsize, &bytes, &inodes);
 	return cache_ensure_space(s->run, s->area, s->key, bytes, inodes, err);
 }
 
@@ -253,15 +268,15 @@ static gradcomp_status begin(struct populate_state *p, gradcomp_error *err)
 	gradcomp_status status;
 	for (size_t i = 0; i < s->m.n; i++)
 		s->m.entries[i].sealed = false; /* checksums of another node's copy */
-	stage_sweep(s->area, s->key);
+	cache_sweep(s->area, s->key);
 	snprintf(name, sizeof name, "%s.tmp", s->key);
 	s->run->bytes_total = s->m.bytes;
 	if ((mkdirat(s->area, name, 0700) < 0 && errno != EEXIST) ||
 	    (p->temp = openat(s->area, name, OPEN_DIR)) < 0)
-		return stage_write_failed(s->run, name, err);
+		return cache_write_failed(s->run, name, err);
 	resume_log_read(&s->m, p->temp);
 	if (!(status = ensure_space(s, err)))
-		status = stage_populate_begin(s->run, &s->m, p->temp, &p->partial, err);
+		status = partial_begin(s->run, &s->m, p->temp, &p->partial, err);
 	s->resumed = p->partial.resumed;
 	return status;
 }
@@ -276,11 +291,11 @@ static gradcomp_status agree_on_files(struct populate_state *p, gradcomp_error *
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of %zu files", s->m.n);
 	else if (p->making)
 		status = begin(p, err);
-	if ((status = stage_group_agree(s->stage_group, status, err)))
+	if ((status = stage_group_agree(s->group, status, err)))
 		return status;
 	if (p->making)
 		memcpy(p->needed, p->partial.wanted, n);
-	return s->run->options->mode == GRADCOMP_STAGE_SHARD ? GRADCOMP_OK : stage_group_or(s->stage_group, p->needed, n, err);
+	return s->run->options->mode == GRADCOMP_STAGE_SHARD ? GRADCOMP_OK : stage_group_or(s->group, p->needed, n, err);
 }
 
 static gradcomp_status open_copy(struct populate_state *p, gradcomp_error *err)
@@ -296,13 +311,13 @@ static gradcomp_status copy(struct populate_state *p, const unsigned char *holde
 	static const transfer_ring alone = {.nnodes = 1};
 	staging *s = p->s;
 	bool shard = s->run->options->mode == GRADCOMP_STAGE_SHARD, some = false;
-	size_t me = (size_t)s->stage_group->ring.node;
+	size_t me = (size_t)s->group->ring.node;
 	transfer_counts counts = {0};
 	transfer *x = NULL;
-	gradcomp_status status = shard ? GRADCOMP_OK : stage_group_ring(s->stage_group, err);
-	for (size_t i = 0; !shard && i < (size_t)s->stage_group->ring.nnodes; i++)
+	gradcomp_status status = shard ? GRADCOMP_OK : stage_group_ring(s->group, err);
+	for (size_t i = 0; !shard && i < (size_t)s->group->ring.nnodes; i++)
 		some = some || entry_bit(holders, i);
-	transfer_params params = {.run = s->run, .m = &s->m, .ring = shard ? &alone : &s->stage_group->ring, .server = !some,
+	transfer_params params = {.run = s->run, .m = &s->m, .ring = shard ? &alone : &s->group->ring, .server = !some,
 	                      .owners = some ? holders : NULL, .needed = p->needed,
 	                      .wanted = p->making ? p->partial.wanted : NULL, .temp = p->temp,
 	                      .data = p->partial.data};
@@ -314,7 +329,7 @@ static gradcomp_status copy(struct populate_state *p, const unsigned char *holde
 		stage_run_phase(s->run, GRADCOMP_STAGE_COPY, s->m.files, s->m.bytes);
 	if (!status && (p->making || !shard))
 		status = transfer_begin(&params, &x, err);
-	status = stage_group_agree(s->stage_group, status, err);
+	status = stage_group_agree(s->group, status, err);
 	if (!x)
 		return status;
 	if (status) {
@@ -334,13 +349,13 @@ static gradcomp_status complete(struct populate_state *p, const unsigned char *h
 	staging *s = p->s;
 	gradcomp_status status = copy(p, holders, err);
 	if (!status && !p->ended && p->making)
-		status = stage_populate_end(s->run, &s->m, &p->partial, err);
+		status = partial_end(s->run, &s->m, &p->partial, err);
 	/* One node's look at the source is enough. */
-	if (!status && !p->ended && s->from && !s->stage_group->ring.node)
-		status = stage_unchanged(s->run, &s->m, s->from, err);
+	if (!status && !p->ended && s->from && !s->group->ring.node)
+		status = source_unchanged(s->run, &s->m, s->from, err);
 	if (!status && !p->ended && p->making && s->run->options->flags & GRADCOMP_STAGE_VERIFY)
-		status = stage_verify(s->run, &s->m, p->temp, err);
-	if ((status = stage_group_agree(s->stage_group, status, err)) || !p->ended)
+		status = cache_verify(s->run, &s->m, p->temp, err);
+	if ((status = stage_group_agree(s->group, status, err)) || !p->ended)
 		return status;
 	return error_set(err, GRADCOMP_ERR_INTERNAL, "an exchange ended and no node says why");
 }
@@ -352,7 +367,7 @@ static gradcomp_status publish(struct populate_state *p, gradcomp_error *err)
 	gradcomp_status status = stage_run_tick(s->run, err);
 	if (!status && s->run->options->flags & GRADCOMP_STAGE_SHARED)
 		status = cache_open_to_all(s->run, s->area, s->key, p->temp, &s->m, err);
-	if (!status && !(status = stage_publish(s->run, &s->m, s->area, s->key, p->temp, err))) {
+	if (!status && !(status = cache_publish(s->run, &s->m, s->area, s->key, p->temp, err))) {
 		p->published = true;
 		s->stale[0] = 0;
 	}
@@ -365,7 +380,7 @@ static void abandon(struct populate_state *p, gradcomp_status status)
 {
 	staging *s = p->s;
 	char name[STAGE_KEY_BYTES + 8];
-	if (s->stage_group->ring.nnodes > 1 && status != GRADCOMP_ERR_STATE && !atomic_load(&s->run->unwritable))
+	if (s->group->ring.nnodes > 1 && status != GRADCOMP_ERR_STATE && !atomic_load(&s->run->unwritable))
 		return;
 	snprintf(name, sizeof name, "%s.tmp", s->key);
 	if (dirwalk_remove(s->area, name) < 0)
@@ -377,13 +392,13 @@ gradcomp_status staging_populate(staging *s, staging_state state, const unsigned
 	struct populate_state p = {.s = s, .making = state == STAGING_LOCKED, .temp = -1, .partial = {.data = -1}};
 	gradcomp_status status = GRADCOMP_OK;
 	if (s->run->options->mode != GRADCOMP_STAGE_SHARD)
-		status = stage_group_manifest(s->stage_group, &s->m, err);
+		status = stage_group_manifest(s->group, &s->m, err);
 	if (!status && strcmp(s->m.key, s->key))
 		status = error_set(err, GRADCOMP_ERR_INTERNAL, "the list of %s has another key than was agreed", s->source);
-	if (!(status = stage_group_agree(s->stage_group, status, err)) && !(status = agree_on_files(&p, err)) &&
+	if (!(status = stage_group_agree(s->group, status, err)) && !(status = agree_on_files(&p, err)) &&
 	    !(status = complete(&p, holders, err)) && p.making)
 		status = publish(&p, err);
-	stage_populate_free(&p.partial);
+	partial_free(&p.partial);
 	source_close(p.copy);
 	free(p.needed);
 	if (p.temp >= 0)

@@ -2,13 +2,16 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+#include "base/text.h"
 #include "io/cache/cache.h"
 #include "config/config.h"
-#include "io/stage/coop.h"
+#include "io/stage/stage_internal.h"
 #include "transport/core/wire.h"
 
 #define ATTEMPTS 3
@@ -39,7 +42,7 @@ static void digest_options(const gradcomp_stage_options *o, unsigned char digest
 /* A copy of the source inside the source would have no end. */
 static gradcomp_status check_apart(stage_run *run, const char *source, gradcomp_error *err)
 {
-	char name[STAGE_NAME_MAX], real[PATH_MAX];
+	char name[TEXT_NAME_MAX], real[PATH_MAX];
 	size_t n = strlen(source);
 	if (!realpath(run->where, real))
 		return error_cannot(err, "find", run->where);
@@ -60,7 +63,7 @@ static gradcomp_status open_cache_area(staging *s, gradcomp_error *err)
 static gradcomp_status list_source(staging *s, gradcomp_error *err)
 {
 	const stage_run *run = s->run;
-	char size[32], limit[32], name[STAGE_NAME_MAX];
+	char size[32], limit[32], name[TEXT_NAME_MAX];
 	gradcomp_status status = staging_open(s, err);
 	if (status)
 		return status;
@@ -103,9 +106,9 @@ static gradcomp_status find_source(staging *s, gradcomp_error *err)
 	memcpy(f.options, mine, sizeof mine);
 	if (s->run->options->mode != GRADCOMP_STAGE_LINK)
 		status = open_cache_area(s, err);
-	if (!status && !s->stage_group->ring.node && !(status = list_source(s, err)))
+	if (!status && !s->group->ring.node && !(status = list_source(s, err)))
 		status = pack_finding(s, &f, err);
-	if ((status = stage_group_agree(s->stage_group, status, err)) || (status = stage_group_bcast(s->stage_group, &f, sizeof f, err)))
+	if ((status = stage_group_agree(s->group, status, err)) || (status = stage_group_bcast(s->group, &f, sizeof f, err)))
 		return status;
 	if (memcmp(f.options, mine, sizeof mine))
 		status = error_set(err, GRADCOMP_ERR_MISMATCH, "this node stages another source, or in another way, than node 0");
@@ -117,9 +120,9 @@ static gradcomp_status find_source(staging *s, gradcomp_error *err)
 	s->files = get64(f.files);
 	s->bytes = get64(f.bytes);
 	s->run->source = s->source;
-	if (!status && s->area >= 0 && s->mounted && s->stage_group->ring.node)
+	if (!status && s->area >= 0 && s->mounted && s->group->ring.node)
 		status = check_apart(s->run, s->source, err);
-	return stage_group_agree(s->stage_group, status, err);
+	return stage_group_agree(s->group, status, err);
 }
 
 /* Free space is asked of the area, or of the place where it would be. */
@@ -131,15 +134,15 @@ static gradcomp_status look_only(stage_run *run, staging *s, gradcomp_error *err
 		for (char *slash; dir && s->area < 0 && (slash = strrchr(dir, '/')); *slash = 0)
 			s->area = open(slash == dir ? "/" : dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 		free(dir);
-		return stage_check_space(run, &s->m, s->area, err);
+		return staging_check_space(run, &s->m, s->area, err);
 	}
-	int found = stage_published(run, &s->m, s->area, s->key, run->options->flags & GRADCOMP_STAGE_VERIFY, damage, err);
+	int found = cache_published(run, &s->m, s->area, s->key, run->options->flags & GRADCOMP_STAGE_VERIFY, damage, err);
 	if (found < 0)
 		return (gradcomp_status)found;
 	s->cached = found;
 	if (*damage)
 		stage_run_notice(run, "the cached copy is damaged (%s)", damage);
-	return found ? GRADCOMP_OK : stage_check_space(run, &s->m, s->area, err);
+	return found ? GRADCOMP_OK : staging_check_space(run, &s->m, s->area, err);
 }
 
 /* ---- modes --------------------------------------------------------------------- */
@@ -156,19 +159,19 @@ static gradcomp_status link_source(staging *s, gradcomp_error *err)
 	         !(status = source_reader_open(s->from, stage_run_wait(s->run), &r, err)))
 		status = source_lookup(r, s->file, &st, err);
 	source_reader_close(r);
-	return stage_group_agree(s->stage_group, status, err);
+	return stage_group_agree(s->group, status, err);
 }
 
 /* What this node's part of the dataset is, in place of all. */
 static gradcomp_status take_shard(staging *s, gradcomp_error *err)
 {
-	gradcomp_status status = stage_group_manifest(s->stage_group, &s->m, err);
+	gradcomp_status status = stage_group_manifest(s->group, &s->m, err);
 	if (!status)
-		status = staging_shard(&s->m, s->stage_group->ring.node, s->stage_group->ring.nnodes, err);
+		status = staging_shard(&s->m, s->group->ring.node, s->group->ring.nnodes, err);
 	memcpy(s->key, s->m.key, sizeof s->key);
 	s->files = s->m.files;
 	s->bytes = s->m.bytes;
-	return stage_group_agree(s->stage_group, status, err);
+	return stage_group_agree(s->group, status, err);
 }
 
 static gradcomp_status copy_source(staging *s, gradcomp_error *err)
@@ -179,9 +182,9 @@ static gradcomp_status copy_source(staging *s, gradcomp_error *err)
 		return status;
 	if (!(run->options->flags & GRADCOMP_STAGE_DRY_RUN))
 		return staging_complete(s, err);
-	if (run->options->mode != GRADCOMP_STAGE_SHARD && (status = stage_group_manifest(s->stage_group, &s->m, err)))
+	if (run->options->mode != GRADCOMP_STAGE_SHARD && (status = stage_group_manifest(s->group, &s->m, err)))
 		return status;
-	return stage_group_agree(s->stage_group, look_only(run, s, err), err);
+	return stage_group_agree(s->group, look_only(run, s, err), err);
 }
 
 static gradcomp_status fill_result(const staging *s, gradcomp_stage_result *r, gradcomp_error *err)
@@ -196,17 +199,17 @@ static gradcomp_status fill_result(const staging *s, gradcomp_stage_result *r, g
 	r->resumed = s->resumed;
 	r->read = s->read;
 	r->received = s->received;
-	r->node = (uint32_t)s->stage_group->ring.node;
-	r->nnodes = (uint32_t)s->stage_group->ring.nnodes;
+	r->node = (uint32_t)s->group->ring.node;
+	r->nnodes = (uint32_t)s->group->ring.nnodes;
 	memcpy(r->key, s->key, sizeof r->key);
 	memcpy(r->source, s->source, sizeof r->source);
 	return n < (int)sizeof r->path ? GRADCOMP_OK
 	                               : error_set(err, GRADCOMP_ERR_INVALID, "the path of stage.cache_dir is too long");
 }
 
-static gradcomp_status stage_once(stage_run *run, stage_group *stage_group, gradcomp_stage_result *result, gradcomp_error *err)
+static gradcomp_status stage_once(stage_run *run, stage_group *group, gradcomp_stage_result *result, gradcomp_error *err)
 {
-	staging s = {.run = run, .stage_group = stage_group, .area = -1};
+	staging s = {.run = run, .group = group, .area = -1};
 	atomic_store(&run->unwritable, false);
 	stage_run_phase(run, GRADCOMP_STAGE_LIST, 0, 0);
 	gradcomp_status status = find_source(&s, err);
@@ -250,7 +253,7 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	gradcomp_stage_result r = {.struct_size = sizeof r};
 	config *c = NULL;
 	stage_run *run = NULL;
-	stage_group stage_group;
+	stage_group group;
 	gradcomp_error error = {0};
 	gradcomp_status status = take_options(options, &o, &error);
 	if (status || (status = config_load(NULL, &c, &error)))
@@ -265,17 +268,17 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	run->max_bytes = o.max_bytes ? o.max_bytes : (uint64_t)config_int(c, "stage.max_bytes");
 	run->workers = o.workers ? o.workers : (uint32_t)config_int(c, "stage.workers");
 	stage_run_phase(run, GRADCOMP_STAGE_LIST, 0, 0);
-	status = stage_group_init(&stage_group, run, o.group, &error);
-	for (int i = 1; !status && stage_group.acting; i++) {
+	status = stage_group_init(&group, run, o.group, &error);
+	for (int i = 1; !status && group.acting; i++) {
 		atomic_store(&run->changed, false);
-		status = stage_once(run, &stage_group, &r, &error);
+		status = stage_once(run, &group, &r, &error);
 		if (!status || !atomic_load(&run->changed) || i == ATTEMPTS)
 			break;
 		stage_run_notice(run, "%s; starting again", error.text);
 		status = GRADCOMP_OK;
 	}
-	status = stage_group_result(&stage_group, &r, status, &error);
-	stage_group_free(&stage_group);
+	status = stage_group_result(&group, &r, status, &error);
+	stage_group_free(&group);
 	r.seconds = clock_now() - begin;
 	r.struct_size = result->struct_size;
 	memcpy(result, &r, result->struct_size < sizeof r ? result->struct_size : sizeof r);

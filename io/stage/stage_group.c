@@ -1,4 +1,5 @@
 /* Who stages together: one rank of each node, and the ranks that wait for it. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

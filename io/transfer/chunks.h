@@ -14,7 +14,7 @@
 #define IO_TRANSFER_CHUNKS_H
 
 #include "io/cache/block_digest.h"
-#include "io/stage/staging.h"
+#include "io/cache/cache.h"
 
 #define CHUNK_FILES 256 /* parts of a batch at most */
 #define CHUNK_HEAD 48

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "io/cache/resume_log.h"
 #include "io/transfer/transfer.h"
 #include "base/thread.h"
 
@@ -234,7 +235,7 @@ gradcomp_status transfer_begin(const transfer_params *params, transfer **out, gr
 	static const unsigned char none[STAGE_BLOCK];
 	sha256_digest(none, sizeof none, x->zeroes);
 	if (params->wanted && (x->resume_log = resume_log_open(params->temp)) < 0)
-		status = stage_write_failed(params->run, "the journal", err);
+		status = cache_write_failed(params->run, "the journal", err);
 	if (!status && x->mine)
 		status = add_buffers(x, x->readers + (alone ? 0 : AHEAD), true, err);
 	if (!status && !alone && x->rounds)

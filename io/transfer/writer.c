@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "io/cache/resume_log.h"
+#include "base/text.h"
 #include "io/transfer/transfer.h"
 #include "base/fileio.h"
 
@@ -111,10 +113,10 @@ static gradcomp_status complete(transfer *x, size_t entry, int fd, gradcomp_erro
 	bool failed = fchmod(fd, e->mode) < 0 || futimens(fd, times) < 0 || (e->size >= SYNC_BYTES && fsync(fd) < 0);
 	/* close() too may bring the news of a full disk. */
 	if (close(fd) < 0 || failed)
-		return stage_write_failed(x->params->run, e->path, err);
+		return cache_write_failed(x->params->run, e->path, err);
 	e->sealed = true;
 	if (resume_log_add(x->resume_log, entry, e) < 0)
-		return stage_write_failed(x->params->run, "the journal", err);
+		return cache_write_failed(x->params->run, "the journal", err);
 	atomic_fetch_add(&x->params->run->files, 1);
 	return GRADCOMP_OK;
 }
@@ -123,7 +125,7 @@ static gradcomp_status complete(transfer *x, size_t entry, int fd, gradcomp_erro
 static gradcomp_status wrong(const transfer *x, const transfer_buffer *b, size_t entry, gradcomp_error *err)
 {
 	const transfer_ring *ring = x->params->ring;
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	int before = (ring->node + ring->nnodes - 1) % ring->nnodes;
 	gradcomp_printable(x->params->m->entries[entry].path, name, sizeof name);
 	if (before == b->owner)
@@ -151,7 +153,7 @@ static gradcomp_status store_small(transfer *x, dirwalk *to, size_t entry, const
 	}
 	if (!failed)
 		return complete(x, entry, o.fd, err);
-	gradcomp_status status = stage_write_failed(x->params->run, e->path, err);
+	gradcomp_status status = cache_write_failed(x->params->run, e->path, err);
 	if (o.fd >= 0)
 		close(o.fd);
 	return status;
@@ -239,10 +241,10 @@ static gradcomp_status store_block(transfer *x, dirwalk *to, transfer_buffer *b,
 		return wrong(x, b, p->first, err);
 	transfer_file *f = file_of(x, to, p->first);
 	if (!f)
-		return stage_write_failed(x->params->run, e->path, err);
+		return cache_write_failed(x->params->run, e->path, err);
 	struct out o = {.fd = f->fd, .at = p->at};
 	if ((p->holes ? chunk_runs(b->message, p, write_run, &o) : write_run(&o, 0, data, p->bytes)) < 0)
-		return stage_write_failed(x->params->run, e->path, err);
+		return cache_write_failed(x->params->run, e->path, err);
 	/* The disk begins now, so that fsync() has little left to wait for. */
 	if (e->size >= SYNC_BYTES && b->bytes)
 		sync_file_range(f->fd, (off_t)p->at, (off_t)p->bytes, SYNC_FILE_RANGE_WRITE);

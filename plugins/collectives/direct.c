@@ -1,5 +1,5 @@
 /* direct: everybody sends to everybody. A buffer is cut into a stripe a rank; the owner
- * of a stripe sums its parts in rank order and gives out the result: two trips, and
+ * of a stripe sums its parts in rank order and gives out the result: two rounds, and
  * 2 (P-1)/P * S bytes a rank for an all-reduce of S, over P - 1 links instead of one.
  *
  * Sums of codes are 1-bit SGD's (Seide et al., Interspeech 2014): two lossy steps,
@@ -33,7 +33,7 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
 	         .name = "direct", .version = "1.0", .licence = "MIT",
-	         .summary = "stripes to and from their owners: two trips, and codes lose twice at most",
+	         .summary = "stripes to and from their owners: two rounds, and codes lose twice at most",
 	         .params = params, .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER | GRADCOMP_CAN_ALLTOALL |
 	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE |

@@ -16,7 +16,7 @@ static const gradcomp_param params[] = {
 
 static ring_options options(const gradcomp_value *values)
 {
-	return (ring_options){.chunk = (size_t)values[PARAM_CHUNK].i, .small = 8192, .whole = 1};
+	return (ring_options){.chunk = (size_t)values[PARAM_CHUNK].i, .small = 8192, .one_run = 1};
 }
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,

@@ -1,4 +1,4 @@
-/* tree: all-reduce, broadcast, barrier and all-gather in ceil(log2 P) trips, for
+/* tree: all-reduce, broadcast, barrier and all-gather in ceil(log2 P) rounds, for
  * what is short or for many ranks, and the reduction tree of gTop-k (Shi et al.,
  * ICDCS 2019), in which two payloads become one at every meeting. The root alone
  * computes a result and hands out its bytes, so all ranks end with the same bits. */
@@ -31,7 +31,7 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof(struct gradcomp_collective_v1),
 	         .name = "tree", .version = "1.0", .licence = "MIT",
-	         .summary = "binomial tree: few trips for short messages, and merges payloads",
+	         .summary = "binomial tree: few rounds for short messages, and merges payloads",
 	         .params = params, .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER | GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER |
 	          GRADCOMP_CAN_MERGE,

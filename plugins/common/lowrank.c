@@ -1,4 +1,3 @@
-/* Which tensors are compressed, and where their factors stand. */
 #include "plugins/common/lowrank.h"
 #include "plugins/common/state_header.h"
 
@@ -21,7 +20,7 @@ static void shape(lowrank_tensor *a, const gradcomp_tensor *t, const gradcomp_va
 		a->r = 0;
 }
 
-/* By shape, then by place. Tensors sent whole come first. */
+/* By shape, then by index. Tensors sent uncompressed come first. */
 static int by_shape(const void *x, const void *y)
 {
 	const lowrank_tensor *a = *(const lowrank_tensor *const *)x, *b = *(const lowrank_tensor *const *)y;
@@ -140,9 +139,7 @@ gradcomp_status lowrank_expect(const lowrank *l, const gradcomp_work *work, uint
 	                     (unsigned long long)bytes);
 }
 
-/* The steps of low-rank methods on a bucket. Matrices of one shape go through
- * the operators together. */
-
+/* ---- the steps, on a bucket: matrices of one shape go through the operators together ---- */
 
 enum { BATCH = 16 };
 
@@ -306,11 +303,11 @@ int lowrank_overflown(const lowrank *l, const gradcomp_work *work, const float *
 	return bad;
 }
 
-/* The factors that last from step to step, for checkpoints: behind the head the P
+/* ---- checkpoints ---- */
+
+/* The factors that last from step to step: behind the head the P
  * and the Q of all compressed tensors as far as they are kept, in the byte order of
  * the machine. They are the same on all ranks. */
-
-
 typedef struct lengths {
 	uint64_t P, Q; /* bytes */
 } lengths;

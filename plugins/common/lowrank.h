@@ -4,7 +4,7 @@
  *
  * A tensor is an n x m matrix M: n its first dimension, m the product of the
  * others. r = min(rank, n, m) columns of P (n x r) and of Q (m x r) stand for it.
- * Vectors, and tensors that would not shrink min_ratio times, are sent whole.
+ * Vectors, and tensors that would not shrink min_ratio times, are sent uncompressed.
  *
  * Factors of a bucket stand one after another, in payloads, in scratch and in what
  * an instance keeps: a bucket's P are one run of floats, and so are its Q. */
@@ -25,16 +25,16 @@ enum { LOWRANK_RANK, LOWRANK_MIN_RATIO, LOWRANK_START_STEP, LOWRANK_PARAMS };
 #define LOWRANK_MIN_RATIO_ROW \
 	{ \
 		.name = "min_ratio", .type = GRADCOMP_PARAM_FLOAT, .def = "2", .min = 0, .max = 1e6, \
-		.help = "a tensor that would not shrink by more than this factor is sent whole", \
+		.help = "a tensor that would not shrink by more than this factor is sent uncompressed", \
 	}
 
-/* Floats before a tensor: of whole tensors, of P and of Q. */
+/* Floats before a tensor: of uncompressed tensors, of P and of Q. */
 typedef struct lowrank_extent {
 	uint64_t uncompressed, P, Q;
 } lowrank_extent;
 
 typedef struct lowrank_tensor {
-	uint64_t n, m, r;       /* r = 0: sent whole */
+	uint64_t n, m, r;       /* r = 0: sent uncompressed */
 	lowrank_extent at;       /* in the layout */
 	uint32_t before, after; /* neighbours of the same shape, or LOWRANK_NONE */
 	char choice[24];
@@ -45,7 +45,7 @@ typedef struct lowrank {
 	const gradcomp_layout *layout;
 	const char *name; /* of the compressor */
 	uint64_t start_step;
-	lowrank_tensor *tensors; /* ntensors, and one more whose place is the end */
+	lowrank_tensor *tensors; /* ntensors, and one more whose offset is the end */
 	float *P, *Q;            /* kept from step to step; NULL: not */
 } lowrank;
 
@@ -77,7 +77,7 @@ double lowrank_flops(const lowrank *l, const gradcomp_bucket *bucket, int produc
 gradcomp_status lowrank_expect(const lowrank *l, const gradcomp_work *work, uint32_t round,
                                const gradcomp_payload *in, uint64_t bytes, gradcomp_error *err);
 
-/* The tensors sent whole: into a payload, and out of it into x. */
+/* The tensors sent uncompressed: into a payload, and out of it into x. */
 void lowrank_pack(const lowrank *l, const gradcomp_work *work, float *out);
 void lowrank_unpack(const lowrank *l, const gradcomp_work *work, const float *in);
 
@@ -85,13 +85,13 @@ void lowrank_unpack(const lowrank *l, const gradcomp_work *work, const float *in
  * first P and Q. */
 void lowrank_random_q(const lowrank *l, const gradcomp_work *work, float *Q, uint64_t draw);
 
-/* P, Q: the bucket's factors. `room` is of lowrank_scratch() bytes. */
+/* P, Q: the bucket's factors. `scratch` is of lowrank_scratch() bytes. */
 void lowrank_orthonormalise_p(const lowrank *l, const gradcomp_work *work, float *P);
 void lowrank_orthonormalise_q(const lowrank *l, const gradcomp_work *work, float *Q);
 /* P = M Q and Q = M^T P, of what is compressed. */
 void lowrank_product_mq(const lowrank *l, const gradcomp_work *work, float *P, const float *Q, void *scratch);
 void lowrank_product_mtp(const lowrank *l, const gradcomp_work *work, float *Q, const float *P, void *scratch);
-/* Unless local is NULL, error = x - P local^T, and 0 for tensors sent whole; then
+/* Unless local is NULL, error = x - P local^T, and 0 for those sent uncompressed; then
  * x = P Q^T. */
 void lowrank_finish(const lowrank *l, const gradcomp_work *work, const float *P, const float *local,
                     const float *Q);

@@ -5,11 +5,11 @@
 #include "plugins/common/gathered.h"
 
 /* Where a tensor's part of a payload begins, in 32-bit words. */
-typedef struct place {
+typedef struct extent {
 	uint64_t value, bits, run;
-} place;
+} extent;
 
-static place after(const signs *s, place at, const gradcomp_tensor *t)
+static extent after(const signs *s, extent at, const gradcomp_tensor *t)
 {
 	at.run = t->numel ? s->run(s, t) : 1;
 	at.value += s->values * ((t->numel + at.run - 1) / at.run);
@@ -17,9 +17,9 @@ static place after(const signs *s, place at, const gradcomp_tensor *t)
 	return at;
 }
 
-static place total(const signs *s, const gradcomp_bucket *bucket)
+static extent total(const signs *s, const gradcomp_bucket *bucket)
 {
-	place at = {0};
+	extent at = {0};
 	for (uint32_t i = 0; i < bucket->ntensors; i++)
 		at = after(s, at, &s->layout->tensors[bucket->first + i]);
 	return at;
@@ -27,7 +27,7 @@ static place total(const signs *s, const gradcomp_bucket *bucket)
 
 static uint64_t payload_bytes(const signs *s, const gradcomp_bucket *bucket)
 {
-	place all = total(s, bucket);
+	extent all = total(s, bucket);
 	return 4 * (all.value + all.bits);
 }
 
@@ -67,11 +67,11 @@ gradcomp_status signs_encode(void *instance, const gradcomp_work *work, uint32_t
 {
 	const signs *s = instance;
 	uint64_t values = total(s, work->bucket).value;
-	place at = {0};
+	extent at = {0};
 	(void)round, (void)err;
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 		const gradcomp_tensor *t = &s->layout->tensors[work->bucket->first + i];
-		place next = after(s, at, t);
+		extent next = after(s, at, t);
 		if (t->numel) {
 			measure(s, work, (float *)out->data + at.value, work->x[i], t->numel, next.run);
 			work->operators->sign_pack(work->queue, (uint32_t *)out->data + values + at.bits, work->x[i],
@@ -117,7 +117,7 @@ gradcomp_status signs_decode(void *instance, const gradcomp_work *work, uint32_t
 	const gradcomp_operators *op = work->operators;
 	gradcomp_status st;
 	uint64_t values = total(s, work->bucket).value;
-	place at = {0};
+	extent at = {0};
 	(void)round;
 	if (work->step < s->start_step) {
 		passthrough_decode(work);
@@ -126,7 +126,7 @@ gradcomp_status signs_decode(void *instance, const gradcomp_work *work, uint32_t
 	st = s->coded ? GRADCOMP_OK : check(s, work, in, n, err);
 	for (uint32_t i = 0; !s->coded && i < work->bucket->ntensors && !st; i++) {
 		const gradcomp_tensor *t = &s->layout->tensors[work->bucket->first + i];
-		place next = after(s, at, t);
+		extent next = after(s, at, t);
 		for (uint32_t k = 0; t->numel && k <= n; k++) {
 			uint32_t w = k ? k - 1 : (uint32_t)s->layout->rank;
 			const uint32_t *bits = (const uint32_t *)in[w].data + values + at.bits;
@@ -182,8 +182,6 @@ void signs_destroy(void *instance)
 
 /* Signs as a code for runs of a bucket, whose tensors are not known then: columns of
  * SIGNS_COLUMN numbers, or as many as were asked for; with one value, the whole run. */
-
-
 enum { SIGNS_COLUMN = 1024 };
 
 static uint64_t column_of(const signs *s, uint64_t n)

@@ -25,7 +25,7 @@ typedef struct signs {
 	/* 2: the means of the non-negative and of the negative numbers of a run; 1: the
 	 * mean magnitude, and runs are whole tensors. */
 	uint32_t values;
-	int coded;  /* the collective takes codes: see signs_code.c */
+	int coded;  /* the collective takes codes: see signs_code() */
 	void *scratch; /* for code() */
 } signs;
 

@@ -1,4 +1,4 @@
-/* Sparse compressors: of d numbers k are sent, with their places.
+/* Sparse compressors: of d numbers k are sent, with their indices.
  *
  * A bucket is one part, or as many as it has tensors (layerwise), each with its
  * own d and k. A payload is the parts one after another, each
@@ -6,7 +6,7 @@
  *     k values    F32; or rounded to BF16 or FP16, or quantised in blocks of 256
  *     k indices   below d, ascending strictly, coded as below
  *
- * in the byte order of the machine, each filled up with zeros to whole words of 32
+ * in the byte order of the machine, each padded with zeros to words of 32
  * bits. The bytes follow from d, k and the parameters. So does the index coding,
  * which is why there is no header: 4 k bytes a list at the most.
  *
@@ -28,7 +28,7 @@
 
 /* ---- parameters ---------------------------------------------------------------- */
 
-/* The first rows of every parameter table here: methods whose places need not be
+/* The first rows of every parameter table here: methods whose indices need not be
  * sent stop before SPARSE_INDICES, those that add what they send before
  * SPARSE_VALUES. */
 enum {
@@ -72,7 +72,7 @@ extern const char *const sparse_value_codings[];
 		.type = GRADCOMP_PARAM_CHOICE, \
 		.def = "raw", \
 		.choices = sparse_index_codings, \
-		.help = "how places are coded: 32 bits each, Elias-Fano, one bit a number, or the shortest"}
+		.help = "how indices are coded: 32 bits each, Elias-Fano, one bit a number, or the shortest"}
 #define SPARSE_VALUES_ROW \
 	[SPARSE_VALUES] = {.name = "values", \
 	                   .type = GRADCOMP_PARAM_CHOICE, \
@@ -193,7 +193,7 @@ gradcomp_status sparse_encode_from(const sparse *s, const gradcomp_work *work, c
  * lengths, and the rest through work->fault. */
 gradcomp_status sparse_verify(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                               gradcomp_error *err);
-/* What may follow. y += a * what `in` holds; y = 0 in the places of `in`. */
+/* What may follow. y += a * what `in` holds; y = 0 at the indices of `in`. */
 void sparse_add(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, float a, float *y);
 void sparse_clear(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, float *y);
 /* work->flat = 1/n of the sum over ranks, in their order. */

@@ -40,12 +40,12 @@ uint64_t sparse_code_bound(void *instance, uint64_t n)
 	return all_of(s, n) ? 4 * n : sparse_bytes(s->host->operators, s->coding, n, kept(s, n));
 }
 
-static sparse_pairs pairs_in(void *room, uint64_t k)
+static sparse_pairs pairs_in(void *scratch, uint64_t k)
 {
-	return (sparse_pairs){.val = room, .idx = (uint32_t *)room + k};
+	return (sparse_pairs){.val = scratch, .idx = (uint32_t *)scratch + k};
 }
 
-/* Behind the pairs in the room of code(). */
+/* Behind the pairs in the scratch of code(). */
 static void *scratch(const sparse *s)
 {
 	return (char *)s->encode_scratch + (8 * sparse_share(s->schedule.density, s->layout->numel) + 63) / 64 * 64;

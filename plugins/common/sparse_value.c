@@ -54,12 +54,12 @@ static void pack_values(const gradcomp_operators *op, uint32_t values, void *out
 
 void sparse_pack(const gradcomp_operators *op, sparse_coding c, void *out, sparse_pairs p, uint64_t d, uint64_t k)
 {
-	uint32_t *places = (uint32_t *)out + value_bytes(op, c.values, k) / 4;
+	uint32_t *indices = (uint32_t *)out + value_bytes(op, c.values, k) / 4;
 	if (!k)
 		return;
-	places[-1] = 0;
+	indices[-1] = 0;
 	pack_values(op, c.values, out, p.val, k);
-	sparse_index_pack(c.indices, places, p.idx, d, k);
+	sparse_index_pack(c.indices, indices, p.idx, d, k);
 }
 
 const char *sparse_unpack(const gradcomp_operators *op, sparse_coding c, const void *in, sparse_pairs p, uint64_t d,

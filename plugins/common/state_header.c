@@ -28,7 +28,7 @@ gradcomp_status state_header_write(const gradcomp_host *host, const state_header
 	if (!out)
 		return GRADCOMP_OK;
 	if (capacity < *bytes)
-		return host->fail(err, GRADCOMP_ERR_INVALID, "%s: state needs %llu bytes, there is room for %llu",
+		return host->fail(err, GRADCOMP_ERR_INVALID, "%s: state needs %llu bytes, the buffer has %llu",
 		                  head->compressor, (unsigned long long)*bytes, (unsigned long long)capacity);
 	memcpy(out, head, sizeof *head);
 	*body = (char *)out + sizeof *head;

@@ -23,7 +23,7 @@ static inline uint64_t state_digest_add(uint64_t digest, uint64_t word)
 
 state_header state_header_make(const gradcomp_layout *layout, const char *name, uint32_t version, uint64_t parameters,
                  uint64_t bytes);
-/* For save(): the head, when there is room for all; *body is where the rest goes, or
+/* For save(): the head, when the buffer holds all; *body is where the rest goes, or
  * NULL when only the length was asked for. */
 gradcomp_status state_header_write(const gradcomp_host *host, const state_header *head, void *out, uint64_t capacity,
                             uint64_t *bytes, void **body, gradcomp_error *err);

@@ -9,7 +9,7 @@
  * The errors are of what the rank sent itself, known before the reduction; since
  * the mean is linear in the factors they add up to what the average lacks.
  *
- * Payload, F32: P_w or Q_w of the bucket's matrices, then the tensors sent whole. */
+ * Payload, F32: P_w or Q_w of the bucket's matrices, then the tensors sent uncompressed. */
 #include "plugins/common/passthrough.h"
 #include "plugins/common/lowrank.h"
 
@@ -60,7 +60,7 @@ static sizes measure(const lowrank *l, const gradcomp_bucket *bucket, uint64_t s
 	return sends_q(l, step) ? (sizes){size.P, size.Q, size.uncompressed} : (sizes){size.Q, size.P, size.uncompressed};
 }
 
-/* Scratch: the factor that is held, orthonormal; this rank's other one; room for the
+/* Scratch: the factor that is held, orthonormal; this rank's other one; scratch of the
  * products. */
 typedef struct parts {
 	float *held, *own;

@@ -1,4 +1,4 @@
-/* block: numbers travel as integers of 8, 4 or 2 bits; `block` of them share a step,
+/* block: numbers are sent as integers of 8, 4 or 2 bits; `block` of them share a step,
  * their largest magnitude divided by 127, 7 or 1 (Dettmers, ICLR 2016). It is a
  * code: the collective adds floats, and codes them wherever they go over a link.
  *

@@ -1,4 +1,4 @@
-/* cast: gradients travel and are added in 16 bits.
+/* cast: gradients are sent and added in 16 bits.
  *
  *     payload_w = round(u_w / P)        average = float(sum over ranks of payload_w)
  *

@@ -6,7 +6,7 @@
  *     sends the k of largest |v|, then v = 0 and m = 0 there
  *     average = 1/P * sum of what was sent
  *
- * Vectors (biases, norms), and everything before start_step, are averaged whole and
+ * Vectors (biases, norms), and everything before start_step, are averaged uncompressed and
  * get their momentum afterwards, as an optimizer would do it:
  *
  *     m := mu m + mean g, average = m        (nesterov: m := mu (m + mean g), average = m + mean g)
@@ -15,7 +15,7 @@
  * clip=C holds the length of each rank's gradient, tensor by tensor, to C / sqrt(P):
  * then that of a sum of independent ones is about C.
  *
- * Rounds: the tensors averaged whole, SUMMED, if there are any; the parts of the
+ * Rounds: the tensors averaged uncompressed, SUMMED, if there are any; the parts of the
  * others, GATHERED (sparse.h), if there are any. m and v are the state arrays. */
 #include <math.h>
 
@@ -98,7 +98,7 @@ static gradcomp_status dgc_create(const gradcomp_host *host, const gradcomp_valu
 	return st;
 }
 
-/* What a bucket has: numbers averaged whole, and bytes of the parts. */
+/* What a bucket has: numbers averaged uncompressed, and bytes of the parts. */
 typedef struct sizes {
 	uint64_t uncompressed, parts;
 	uint32_t rounds;
@@ -118,19 +118,19 @@ static int is_sum(const sizes *a, uint32_t round)
 	return !round && (a->uncompressed || !a->parts);
 }
 
-/* Scratch: what the parts need; v with this step's momentum; the mean of the whole
- * tensors; room for a norm, and the norm. Floats before each, and bytes. */
-typedef struct places {
+/* Scratch: what the parts need; v with this step's momentum; the mean of the
+ * uncompressed tensors; scratch of a norm, and the norm. Floats before each, and bytes. */
+typedef struct offsets {
 	uint64_t v, mean, norm, bytes;
-} places;
+} offsets;
 
-static places divide(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
+static offsets divide(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
 {
-	uint64_t room = p->clip > 0 ? p->s.host->operators->sum_scratch(bucket->numel) : 0;
-	places a = {.v = sparse_scratch(&p->s, bucket, step) / sizeof(float)};
+	uint64_t norm_scratch = p->clip > 0 ? p->s.host->operators->sum_scratch(bucket->numel) : 0;
+	offsets a = {.v = sparse_scratch(&p->s, bucket, step) / sizeof(float)};
 	a.mean = a.v + bucket->numel;
 	a.norm = (a.mean + measure(p, bucket, step).uncompressed + 15) / 16 * 16;
-	a.bytes = a.norm * sizeof(float) + room;
+	a.bytes = a.norm * sizeof(float) + norm_scratch;
 	return a;
 }
 

@@ -1,5 +1,5 @@
 /* gtopk: global top-k. Two payloads of k numbers are added on the union of their
- * places, and the k largest stay, up a tree of ranks (Shi, Wang, Zhao, Tang, Wang,
+ * indices, and the k largest stay, up a tree of ranks (Shi, Wang, Zhao, Tang, Wang,
  * Huang, Chu: A distributed synchronous SGD algorithm with global top-k
  * sparsification for low bandwidth networks, ICDCS 2019).
  *

@@ -14,7 +14,7 @@
  * Numbers share a step by blocks of `block`, of one tensor and factor: the largest
  * magnitude is the highest level.
  *
- * Rounds: the tensors sent whole, if there are any, SUMMED; P_w and Q_w, GATHERED,
+ * Rounds: the tensors sent uncompressed, if there are any, SUMMED; P_w and Q_w, GATHERED,
  * the matrices in order: steps (F32) and codes of each, padded to 4 bytes. */
 #include "plugins/common/passthrough.h"
 #include "plugins/common/gathered.h"
@@ -42,14 +42,14 @@ static const gradcomp_param params[] = {
 };
 
 /* Bytes of payload before a tensor. */
-typedef struct place {
+typedef struct extent {
 	uint64_t P, Q;
-} place;
+} extent;
 
 typedef struct lqsgd {
 	lowrank l;
 	gradcomp_quantiser q;
-	place *at; /* ntensors + 1 */
+	extent *at; /* ntensors + 1 */
 } lqsgd;
 
 static gradcomp_status lqsgd_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
@@ -116,13 +116,13 @@ static int sends(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t round)
 	return (int)round + (lowrank_sizes(&p->l, bucket).uncompressed ? UNCOMPRESSED : SEND_P);
 }
 
-/* Scratch: P, Q, what this rank sent of Q, and room for the products. */
+/* Scratch: P, Q, what this rank sent of Q, and the operators' scratch. */
 typedef struct parts {
 	float *P, *Q, *own;
 	void *operator_scratch;
 } parts;
 
-/* Floats before the room. */
+/* Floats before the operators' scratch. */
 static uint64_t held(const lqsgd *p, const gradcomp_bucket *bucket)
 {
 	lowrank_extent size = lowrank_sizes(&p->l, bucket);
@@ -139,7 +139,7 @@ static parts divide(const lqsgd *p, const gradcomp_work *work)
 /* Payload bytes of a factor. */
 static uint64_t packed(const lqsgd *p, const gradcomp_bucket *bucket, int factor)
 {
-	const place *a = &p->at[bucket->first], *b = a + bucket->ntensors;
+	const extent *a = &p->at[bucket->first], *b = a + bucket->ntensors;
 	return factor == SEND_P ? b->P - a->P : b->Q - a->Q;
 }
 
@@ -167,7 +167,7 @@ typedef struct piece {
 static piece piece_of(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t i, int factor)
 {
 	const lowrank_tensor *first = &p->l.tensors[bucket->first], *t = first + i;
-	const place *at = &p->at[bucket->first];
+	const extent *at = &p->at[bucket->first];
 	if (factor == SEND_P)
 		return (piece){t->at.P - first->at.P, t->n * t->r, at[i].P - at->P};
 	return (piece){t->at.Q - first->at.Q, t->m * t->r, at[i].Q - at->Q};

@@ -1,7 +1,7 @@
 /* mstopk: top-k by multiple samplings (Shi, Zhou, Song, Wang, Zhu, Chu: Exploiting
  * fast and scalable communication for distributed deep learning, 2020). A threshold
  * that about k numbers reach is found by bisection; what is missing to exactly k is a
- * run, at a random place, of numbers that nearly reach it. See mstopk() in
+ * run, at a random index, of numbers that nearly reach it. See mstopk() in
  * gradcomp/operators.h.
  *
  *     average = 1/P * sum over ranks of what they sent       error = u - own share
@@ -37,11 +37,11 @@ static size_t scratch(const sparse *s, uint64_t d, uint64_t k)
 }
 
 static void select_sampled(const sparse *s, const gradcomp_work *work, const sparse_part *p, const float *x,
-                           sparse_pairs out, void *room)
+                           sparse_pairs out, void *workspace)
 {
 	uint64_t stream = random_stream(s->layout, work->step) + p->tensor * 0x9e3779b97f4a7c15u;
 	work->operators->mstopk(work->queue, out.idx, out.val, x, p->d, p->k, ((const mstopk *)s)->samplings,
-	                        s->layout->seed, stream, room);
+	                        s->layout->seed, stream, workspace);
 }
 
 static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)

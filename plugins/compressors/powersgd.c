@@ -16,7 +16,7 @@
  * nothing of can enter. What converges is the subspace of the mean of M_w.
  *
  * Payloads, F32: even rounds have P_w of the bucket's matrices, round 0 after
- * these the tensors sent whole; odd rounds have Q_w. */
+ * these the tensors sent uncompressed; odd rounds have Q_w. */
 #include <math.h>
 
 #include "plugins/common/passthrough.h"
@@ -85,13 +85,13 @@ static uint32_t rounds(const powersgd *p, uint64_t step)
 	return restarts(p, step) ? 2 * (1 + EXTRA) : 2;
 }
 
-/* Scratch: P, Q, the noise of a restart, and room for the products. */
+/* Scratch: P, Q, the noise of a restart, and the operators' scratch. */
 typedef struct parts {
 	float *P, *Q, *noise;
 	void *operator_scratch;
 } parts;
 
-/* Floats before the room. */
+/* Floats before the operators' scratch. */
 static uint64_t held(const powersgd *p, const gradcomp_bucket *bucket, uint64_t step)
 {
 	lowrank_extent size = lowrank_sizes(&p->l, bucket);

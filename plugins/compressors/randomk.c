@@ -1,13 +1,13 @@
-/* randomk: the same k = max(1, round(density * d)) random places on all ranks, from
+/* randomk: the same k = max(1, round(density * d)) random indices on all ranks, from
  * the seed they share, so that values add up and no index is sent (Stich,
  * Cordonnier, Jaggi: Sparsified SGD with memory, NeurIPS 2018).
  *
  *     average = mean over ranks of u, 0 elsewhere             error = u, 0 where sent
  *
- * The places are the first k of a pseudorandom permutation of the d, a Feistel
+ * The indices are the first k of a pseudorandom permutation of the d, a Feistel
  * network over pairs of residues (Black, Rogaway: Ciphers with arbitrary finite
  * domains, CT-RSA 2002) keyed with Philox's numbers of the step and the bucket.
- * They are distinct, and every place is as likely as any other.
+ * They are distinct, and every index is as likely as any other.
  *
  * Payload: k values (F32), 4k bytes. */
 #include "plugins/common/sparse.h"

@@ -23,7 +23,7 @@
 #include "plugins/common/gathered.h"
 
 enum { CLIP, START_STEP };
-enum { SUMMED_FROM = 11, SUMMED_TO = 127, SUM_ROOM = 64 };
+enum { SUMMED_FROM = 11, SUMMED_TO = 127, SUM_SCRATCH = 64 };
 
 static const gradcomp_param params[] = {
 	[CLIP] = {.name = "clip",
@@ -90,7 +90,7 @@ static gradcomp_status terngrad_plan(void *instance, const gradcomp_bucket *buck
 {
 	const terngrad *t = instance;
 	uint64_t bytes = payload_bytes(t, bucket), scales = 4 * (uint64_t)bucket->ntensors,
-		 sums = SUM_ROOM + t->host->operators->sum_scratch(bucket->numel);
+		 sums = SUM_SCRATCH + t->host->operators->sum_scratch(bucket->numel);
 	(void)err;
 	if (step < t->start_step) {
 		passthrough_plan(bucket, plan);
@@ -109,11 +109,11 @@ static float own_scale(const terngrad *t, const gradcomp_work *work, const float
 {
 	const gradcomp_operators *op = work->operators;
 	double *sum = work->scratch;
-	void *room = (char *)work->scratch + SUM_ROOM;
+	void *operator_scratch = (char *)work->scratch + SUM_SCRATCH;
 	float largest;
-	op->absmax(work->queue, &largest, x, n, room);
+	op->absmax(work->queue, &largest, x, n, operator_scratch);
 	if (t->clip > 0) {
-		op->sum_squares(work->queue, sum, x, n, room);
+		op->sum_squares(work->queue, sum, x, n, operator_scratch);
 		double limit = t->clip * sqrt(*sum / (double)n);
 		largest = limit < largest ? (float)limit : largest;
 	}

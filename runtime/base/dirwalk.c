@@ -2,12 +2,15 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "io/stage/staging.h"
+#include "base/dirwalk.h"
+
 
 #define OPEN_STEP (O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 

@@ -6,7 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/elf_check.h"
 #include "base/error.h"
 #include "base/secure.h"
 
@@ -19,13 +18,10 @@ gradcomp_status module_open(const char *path, void **handle, gradcomp_error *err
 	status = secure_open(path, &fd, &real, err);
 	if (status)
 		return status;
-	status = elf_check(fd, path, err);
 	close(fd);
-	if (!status) {
-		*handle = dlopen(real, RTLD_NOW | RTLD_LOCAL);
-		if (!*handle)
-			status = error_set(err, GRADCOMP_ERR_ABI, "%s cannot be loaded: %s", path, dlerror());
-	}
+	*handle = dlopen(real, RTLD_NOW | RTLD_LOCAL);
+	if (!*handle)
+		status = error_set(err, GRADCOMP_ERR_ABI, "%s cannot be loaded: %s", path, dlerror());
 	free(real);
 	return status;
 }
@@ -45,4 +41,25 @@ char *module_find(const char *directories, const char *relative)
 		if (!*p)
 			return NULL;
 	}
+}
+
+gradcomp_status module_symbol(const char *directories, const char *relative, const char *name, const void **symbol,
+                              gradcomp_error *err)
+{
+	char *path = module_find(directories, relative);
+	gradcomp_status status;
+	void *handle;
+
+	/* A plugin path of the user's own need not name the installation. */
+	if (!path)
+		path = module_find(GRADCOMP_PLUGINDIR, relative);
+	if (!path)
+		return error_set(err, GRADCOMP_ERR_NOTFOUND,
+		                 "%s is not installed in %s or %s (gradcomp was built without it)", relative, directories,
+		                 GRADCOMP_PLUGINDIR);
+	status = module_open(path, &handle, err);
+	if (!status && !(*symbol = dlsym(handle, name)))
+		status = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
+	free(path);
+	return status;
 }

@@ -1,5 +1,5 @@
-/* Opening a shared object that nobody but root or the user could have written and
- * that is whole. It stays open for ever: code that has run is not unmapped. */
+/* Opening a shared object that nobody but root or the user could have written. It
+ * stays open for ever: code that has run is not unmapped. */
 #ifndef BASE_MODULE_H
 #define BASE_MODULE_H
 
@@ -11,5 +11,9 @@ gradcomp_status module_open(const char *path, void **handle, gradcomp_error *err
 /* The first DIRECTORY/relative of a list separated by ':' that exists, malloc'ed;
  * NULL when there is none. */
 char *module_find(const char *directories, const char *relative);
+/* A symbol of one of the library's own modules, by its path relative to a list of directories
+ * (gradcomp.plugin_path) or, where it is in none of them, to the installation. */
+gradcomp_status module_symbol(const char *directories, const char *relative, const char *name, const void **symbol,
+                              gradcomp_error *err);
 
 #endif

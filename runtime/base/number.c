@@ -102,6 +102,19 @@ number_result number_share(const char *text, int64_t *bytes, int *percent)
 	return *percent >= 1 && *percent <= 100 ? NUMBER_OK : NUMBER_MALFORMED;
 }
 
+number_result number_ports(const char *text, uint16_t *first, uint16_t *last)
+{
+	unsigned a = 0, b = 0;
+	int used = 0;
+
+	if (*text && (*text < '0' || *text > '9' || sscanf(text, "%5u-%5u%n", &a, &b, &used) != 2 || text[used] || a < 1 ||
+	              b > 65535 || a > b))
+		return NUMBER_MALFORMED;
+	*first = (uint16_t)a;
+	*last = (uint16_t)b;
+	return NUMBER_OK;
+}
+
 void number_put_float(char out[NUMBER_TEXT], double x)
 {
 	locale_t outer = number_enter();

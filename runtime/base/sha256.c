@@ -104,16 +104,6 @@ void hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t byt
 	hmac_sha256_final(&h, mac);
 }
 
-int sha256_equal(const void *a, const void *b, size_t bytes)
-{
-	const volatile unsigned char *x = a, *y = b;
-	unsigned char differ = 0;
-
-	for (size_t i = 0; i < bytes; i++)
-		differ |= (unsigned char)(x[i] ^ y[i]);
-	return differ == 0;
-}
-
 void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BYTES + 1])
 {
 	static const char digits[] = "0123456789abcdef";

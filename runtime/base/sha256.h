@@ -5,6 +5,7 @@
 #ifndef BASE_SHA256_H
 #define BASE_SHA256_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -33,9 +34,9 @@ void hmac_sha256_final(hmac_sha256_ctx *h, unsigned char mac[SHA256_BYTES]);
 void hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes,
                  unsigned char mac[SHA256_BYTES]);
 
-/* 1 when the bytes are equal; takes the same time wherever they differ. */
-int sha256_equal(const void *a, const void *b, size_t bytes);
 /* Lower-case hexadecimal, terminated. */
 void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BYTES + 1]);
+/* 64 digits as sha256_hex() writes them; what follows does not matter. */
+bool sha256_unhex(const char *hex, unsigned char digest[SHA256_BYTES]);
 
 #endif

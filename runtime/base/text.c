@@ -1,8 +1,13 @@
 /* Names and sizes for people. */
 #include <errno.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 
-#include "io/cache/manifest.h"
+#include "base/error.h"
+#include "base/sha256.h"
+#include "base/text.h"
 
 /* Length of the UTF-8 character at s (n bytes left) that is safe to print, 0 when
  * there is none: control characters of both ranges and bad sequences. */
@@ -93,13 +98,19 @@ const char *gradcomp_size_text(uint64_t bytes, char out[32])
 	return out;
 }
 
-gradcomp_status error_cannot(gradcomp_error *err, const char *what, const char *name)
+gradcomp_status(error_cannot)(gradcomp_error *err, const char *what, const char *name)
 {
-	char text[STAGE_NAME_MAX];
+	char text[TEXT_NAME_MAX];
 	if (errno == ENOMEM)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory, trying to %s %s", what,
 		                 gradcomp_printable(name, text, sizeof text));
 	return error_errno(err, GRADCOMP_ERR_IO, "cannot %s %s", what, gradcomp_printable(name, text, sizeof text));
+}
+
+bool text_is_file_name(const char *name, size_t n)
+{
+	return n && n <= NAME_MAX && !(name[0] == '.' && (n == 1 || (n == 2 && name[1] == '.'))) &&
+	       !memchr(name, '/', n);
 }
 
 int text_hex_digit(char c)

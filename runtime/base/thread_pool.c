@@ -1,6 +1,3 @@
-/* The pool sleeps on semaphores and is handed out by one flag: who finds it taken
- * does not wait for it. A thread that has not woken up by the time all parts are
- * taken is told not to, so that a busy processor delays nobody. */
 #include "base/thread_pool.h"
 
 #include <errno.h>
@@ -8,35 +5,31 @@
 #include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/error.h"
 #include "base/thread.h"
 
 enum { IDLE, CALLED, WORKING, QUIT };
 
 typedef struct worker {
+	thread_pool *pool;
 	pthread_t thread;
 	sem_t wake;
 	atomic_int state;
 } worker;
 
-static struct {
-	pthread_mutex_t lock; /* of starting and stopping */
-	int users;
-	atomic_int workers;
-	atomic_flag taken;
+struct thread_pool {
+	int nworkers;
 	worker worker[THREAD_POOL_MAX - 1];
 	sem_t done;
-	/* The work of who has taken the pool. */
+	/* The work of the run. */
 	void (*run)(void *arg, size_t part);
 	void *arg;
 	size_t parts;
 	atomic_size_t next;
-} pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .taken = ATOMIC_FLAG_INIT};
-
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+};
 
 static void wait_for(sem_t *s)
 {
@@ -44,10 +37,10 @@ static void wait_for(sem_t *s)
 		;
 }
 
-static void take_parts(void)
+static void take_parts(thread_pool *p)
 {
-	for (size_t i; (i = atomic_fetch_add_explicit(&pool.next, 1, memory_order_relaxed)) < pool.parts;)
-		pool.run(pool.arg, i);
+	for (size_t i; (i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed)) < p->parts;)
+		p->run(p->arg, i);
 }
 
 static void *worker_main(void *arg)
@@ -57,120 +50,122 @@ static void *worker_main(void *arg)
 		wait_for(&w->wake);
 		int state = CALLED;
 		if (atomic_compare_exchange_strong(&w->state, &state, WORKING)) {
-			take_parts();
+			take_parts(w->pool);
 			atomic_store(&w->state, IDLE);
-			sem_post(&pool.done);
+			sem_post(&w->pool->done);
 		} else if (state == QUIT)
 			return NULL;
 	}
 }
 
-void thread_pool_run(void (*run)(void *arg, size_t part), void *arg, size_t parts)
+void thread_pool_run(thread_pool *p, void (*run)(void *arg, size_t part), void *arg, size_t parts)
 {
-	int workers = parts > 1 ? atomic_load(&pool.workers) : 0;
-	if (!workers || atomic_flag_test_and_set(&pool.taken)) {
-		for (size_t i = 0; i < parts; i++)
-			run(arg, i);
+	int workers = (size_t)p->nworkers < parts ? p->nworkers : (int)parts - 1;
+	if (!parts)
 		return;
-	}
-	/* Between the two looks the pool may have been stopped. */
-	workers = atomic_load(&pool.workers);
-	if ((size_t)workers > parts - 1)
-		workers = (int)(parts - 1);
-	pool.run = run;
-	pool.arg = arg;
-	pool.parts = parts;
-	atomic_store(&pool.next, 0);
+	p->run = run;
+	p->arg = arg;
+	p->parts = parts;
+	atomic_store(&p->next, 0);
 	for (int i = 0; i < workers; i++) {
-		atomic_store(&pool.worker[i].state, CALLED);
-		sem_post(&pool.worker[i].wake);
+		atomic_store(&p->worker[i].state, CALLED);
+		sem_post(&p->worker[i].wake);
 	}
-	take_parts();
+	take_parts(p);
 	for (int i = 0; i < workers; i++) {
 		int state = CALLED;
-		if (!atomic_compare_exchange_strong(&pool.worker[i].state, &state, IDLE))
-			wait_for(&pool.done);
+		if (!atomic_compare_exchange_strong(&p->worker[i].state, &state, IDLE))
+			wait_for(&p->done);
 	}
-	atomic_flag_clear(&pool.taken);
 }
 
-/* A child has none of the threads. */
-static void before_fork(void)
+int thread_pool_open(int threads, thread_pool **out)
 {
-	pthread_mutex_lock(&pool.lock);
-}
-
-static void parent_forked(void)
-{
-	pthread_mutex_unlock(&pool.lock);
-}
-
-static void child_forked(void)
-{
-	pool.users = 0;
-	atomic_store(&pool.workers, 0);
-	atomic_flag_clear(&pool.taken);
-	pthread_mutex_unlock(&pool.lock);
-}
-
-static void register_fork(void)
-{
-	pthread_atfork(before_fork, parent_forked, child_forked);
-}
-
-/* With the lock held and the pool taken. */
-static void join_all(int workers)
-{
-	for (int i = 0; i < workers; i++) {
-		atomic_store(&pool.worker[i].state, QUIT);
-		sem_post(&pool.worker[i].wake);
-	}
-	for (int i = 0; i < workers; i++) {
-		pthread_join(pool.worker[i].thread, NULL);
-		sem_destroy(&pool.worker[i].wake);
-	}
-	sem_destroy(&pool.done);
-}
-
-gradcomp_status thread_pool_start(int count, gradcomp_error *err)
-{
-	int rc = 0, started = 0;
-	pthread_once(&once, register_fork);
-	pthread_mutex_lock(&pool.lock);
-	if (pool.users++) {
-		pthread_mutex_unlock(&pool.lock);
-		return GRADCOMP_OK;
-	}
-	sem_init(&pool.done, 0, 0);
-	for (; !rc && started < count - 1 && started < THREAD_POOL_MAX - 1; started += !rc) {
-		worker *w = &pool.worker[started];
-		atomic_store(&w->state, IDLE);
+	thread_pool *p = *out = calloc(1, sizeof *p);
+	int rc = 0;
+	if (!p)
+		return ENOMEM;
+	sem_init(&p->done, 0, 0);
+	while (!rc && p->nworkers < threads - 1 && p->nworkers < THREAD_POOL_MAX - 1) {
+		worker *w = &p->worker[p->nworkers];
+		w->pool = p;
 		sem_init(&w->wake, 0, 0);
 		rc = thread_start(&w->thread, worker_main, w);
+		if (rc)
+			sem_destroy(&w->wake);
+		else
+			p->nworkers++;
 	}
-	if (rc) {
-		sem_destroy(&pool.worker[started].wake);
-		join_all(started);
-		pool.users--;
-	} else
-		atomic_store(&pool.workers, started);
-	pthread_mutex_unlock(&pool.lock);
-	return rc ? error_set(err, GRADCOMP_ERR_NOMEM, "could not start thread %d of %d for operators: %s", started + 1,
-	                      count - 1, strerror(rc))
-	          : GRADCOMP_OK;
+	return rc;
 }
 
-void thread_pool_stop(void)
+int thread_pool_threads(const thread_pool *p)
 {
-	pthread_mutex_lock(&pool.lock);
-	if (pool.users && !--pool.users) {
-		int workers = atomic_exchange(&pool.workers, 0);
-		while (atomic_flag_test_and_set(&pool.taken))
-			sched_yield();
-		join_all(workers);
-		atomic_flag_clear(&pool.taken);
+	return p->nworkers + 1;
+}
+
+void thread_pool_close(thread_pool *p)
+{
+	if (!p)
+		return;
+	for (int i = 0; i < p->nworkers; i++) {
+		atomic_store(&p->worker[i].state, QUIT);
+		sem_post(&p->worker[i].wake);
 	}
-	pthread_mutex_unlock(&pool.lock);
+	for (int i = 0; i < p->nworkers; i++) {
+		pthread_join(p->worker[i].thread, NULL);
+		sem_destroy(&p->worker[i].wake);
+	}
+	sem_destroy(&p->done);
+	free(p);
+}
+
+void thread_pool_abandon(thread_pool *p)
+{
+	free(p);
+}
+
+typedef struct each_run {
+	gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err);
+	void *ctx;
+	uint64_t n;
+	atomic_uint_fast64_t next;
+	atomic_bool stop;
+	gradcomp_status status; /* of the first failure */
+	gradcomp_error error;
+} each_run;
+
+static void each_worker(void *arg, size_t worker)
+{
+	each_run *r = arg;
+	gradcomp_error error = {0};
+	for (uint64_t i; !atomic_load(&r->stop) && (i = atomic_fetch_add(&r->next, 1)) < r->n;) {
+		gradcomp_status st = r->each(r->ctx, (uint32_t)worker, i, &error);
+		if (st && !atomic_exchange(&r->stop, true)) {
+			r->status = st;
+			r->error = error;
+		}
+	}
+}
+
+gradcomp_status thread_pool_each(int threads, uint64_t n,
+                                 gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err),
+                                 void *ctx, gradcomp_error *err)
+{
+	each_run r = {.each = each, .ctx = ctx, .n = n};
+	thread_pool *p = NULL;
+	if ((uint64_t)threads > n)
+		threads = (int)n;
+	if (threads > 1)
+		thread_pool_open(threads, &p);
+	if (p)
+		thread_pool_run(p, each_worker, &r, (size_t)thread_pool_threads(p));
+	else
+		each_worker(&r, 0);
+	thread_pool_close(p);
+	if (r.status && err)
+		*err = r.error;
+	return r.status;
 }
 
 int thread_pool_parse(const char *text)

@@ -1,31 +1,39 @@
-/* A few threads that share the work of large operators.
+/* A few threads that share work with the thread that calls.
  *
- * Work comes in parts whose bounds follow from its size alone, so that results
- * do not depend on how many threads there are. One pool a process: the first
- * job that starts it says how many, the last one that stops it joins them. */
+ * Work comes in parts, numbered from 0; whoever is free takes the next one. Threads sleep on
+ * semaphores between runs, and one that has not woken up by the time all parts are taken is
+ * told not to, so that a busy processor delays nobody. */
 #ifndef BASE_THREAD_POOL_H
 #define BASE_THREAD_POOL_H
-
-#include <stddef.h>
 
 #include "gradcomp/abi.h"
 
 enum { THREAD_POOL_MAX = 64 };
 
-/* Numbers a part: whole bytes of every coding, and enough that it pays to wake a
- * thread. What has no more stays on the caller's. */
-enum { OPERATOR_PART = 81920 };
+typedef struct thread_pool thread_pool;
 
-/* `text` is a number or "auto": what Slurm gives this task, but no more than the
- * CPUs it may run on. 0 when it is neither. */
+/* Starts threads - 1 of them, THREAD_POOL_MAX - 1 at most. 0; ENOMEM and no pool; or the error
+ * number of a thread that could not be started, with a pool of those before it. */
+int thread_pool_open(int threads, thread_pool **out);
+/* How many there are, the caller's among them. */
+int thread_pool_threads(const thread_pool *p);
+/* Calls run(arg, 0..parts - 1), each once, in any order and at the same time, and returns when
+ * all have returned. One caller at a time. Takes no lock and allocates nothing. */
+void thread_pool_run(thread_pool *p, void (*run)(void *arg, size_t part), void *arg, size_t parts);
+/* When nothing runs. NULL is fine. */
+void thread_pool_close(thread_pool *p);
+/* The same in a child of fork(), which has none of the threads. */
+void thread_pool_abandon(thread_pool *p);
+
+/* Calls each(ctx, worker, i) for i = 0..n - 1 on at most `threads` threads, the caller's among
+ * them; `worker` says which, from 0. After a failure no other i is begun; the first one is
+ * returned. A thread that cannot be started is not missed. */
+gradcomp_status thread_pool_each(int threads, uint64_t n,
+                                 gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err),
+                                 void *ctx, gradcomp_error *err);
+
+/* How many threads `text` asks for, a number or "auto": what Slurm gives this task, but no more
+ * than the CPUs it may run on. 0 when it is neither. */
 int thread_pool_parse(const char *text);
-/* Starts count - 1 threads: the caller of an operator is one as well. */
-gradcomp_status thread_pool_start(int count, gradcomp_error *err);
-void thread_pool_stop(void);
-
-/* Calls run(arg, 0..parts - 1), each once, in any order and at the same time, and
- * returns when all have returned. On the caller's thread alone when there is no
- * pool, or another caller has it. Takes no lock and allocates nothing. */
-void thread_pool_run(void (*run)(void *arg, size_t part), void *arg, size_t parts);
 
 #endif

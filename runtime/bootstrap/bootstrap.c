@@ -2,7 +2,7 @@
 #include "bootstrap/bootstrap.h"
 
 #include "base/error.h"
-#include "plugin/registry.h"
+#include "base/module.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +54,7 @@ gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, boo
 		w->method = &bootstrap_store;
 	} else if (getenv("PMIX_NAMESPACE")) {
 		const void *symbol;
-		st = registry_module(c, "wireup/pmix.so", WIREUP_PMIX_SYMBOL, &symbol, err);
+		st = module_symbol(config_str(c, "gradcomp.plugin_path"), "wireup/pmix.so", WIREUP_PMIX_SYMBOL, &symbol, err);
 		if (st)
 			return st;
 		w->method = symbol;

@@ -311,8 +311,6 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 	             ? error_set(err, GRADCOMP_ERR_INVALID, "node %d of %d cannot meet others", o->rank, o->nranks)
 	             : config_load(NULL, &c, err);
 	if (!st)
-		st = secret_start(err);
-	if (!st)
 		st = rendezvous_token_read(c, o->token, token, err);
 	if (!st)
 		st = client_addresses(g, o->where, err);

@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "config/config.h"
-#include "io/stage/staging.h"
 
 static const unsigned char magic[4] = {'G', 'C', 'M', '1'};
 
@@ -41,12 +40,12 @@ const char *rendezvous_hello_read(const unsigned char in[RENDEZVOUS_HELLO_BYTES]
 void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsigned char hello[RENDEZVOUS_HELLO_BYTES],
                 const unsigned char nonce[NONCE_BYTES], unsigned char mac[SECRET_BYTES])
 {
-	secret_mac m;
+	hmac_sha256_ctx m;
 
-	secret_mac_init(&m, k->proof[role], SECRET_BYTES);
-	secret_mac_update(&m, hello, RENDEZVOUS_HELLO_BYTES);
-	secret_mac_update(&m, nonce, NONCE_BYTES);
-	secret_mac_final(&m, mac);
+	hmac_sha256_init(&m, k->proof[role], SECRET_BYTES);
+	hmac_sha256_update(&m, hello, RENDEZVOUS_HELLO_BYTES);
+	hmac_sha256_update(&m, nonce, NONCE_BYTES);
+	hmac_sha256_final(&m, mac);
 }
 
 /* munged's socket by security.secret, "" its usual place; NULL: munge is not to be
@@ -102,13 +101,13 @@ static void hide(const rendezvous_keys *k, const unsigned char nonce[RENDEZVOUS_
 
 	for (uint32_t i = 0; bytes; i++) {
 		size_t n = bytes < sizeof block ? bytes : sizeof block;
-		secret_mac m;
+		hmac_sha256_ctx m;
 
 		put32(counter, i);
-		secret_mac_init(&m, k->hide, SECRET_BYTES);
-		secret_mac_update(&m, nonce, RENDEZVOUS_NONCE);
-		secret_mac_update(&m, counter, sizeof counter);
-		secret_mac_final(&m, block);
+		hmac_sha256_init(&m, k->hide, SECRET_BYTES);
+		hmac_sha256_update(&m, nonce, RENDEZVOUS_NONCE);
+		hmac_sha256_update(&m, counter, sizeof counter);
+		hmac_sha256_final(&m, block);
 		for (size_t j = 0; j < n; j++)
 			p[j] ^= block[j];
 		p += n;
@@ -119,11 +118,11 @@ static void hide(const rendezvous_keys *k, const unsigned char nonce[RENDEZVOUS_
 
 static void tag(const rendezvous_keys *k, const unsigned char *in, size_t bytes, unsigned char out[SECRET_BYTES])
 {
-	secret_mac m;
+	hmac_sha256_ctx m;
 
-	secret_mac_init(&m, k->tag, SECRET_BYTES);
-	secret_mac_update(&m, in, bytes);
-	secret_mac_final(&m, out);
+	hmac_sha256_init(&m, k->tag, SECRET_BYTES);
+	hmac_sha256_update(&m, in, bytes);
+	hmac_sha256_final(&m, out);
 }
 
 size_t rendezvous_entry_seal(const rendezvous_keys *k, uint32_t rank, const char *key, const void *value, size_t bytes,

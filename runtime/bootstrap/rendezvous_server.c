@@ -1,124 +1,87 @@
-/* Strangers at the meeting place: a bounded number of them for a few seconds each, as in
- * runtime/transport/control/pending.c, until they have proved the token. */
-#include "bootstrap/rendezvous_server_internal.h"
+/* The rendezvous server: its clients and its log. One thread, one poll(). What a client
+ * says is added to the log, and every client is sent all of it. */
+#include "base/clock.h"
+#include "bootstrap/rendezvous_msg.h"
 #include "config/config.h"
+#include "transport/control/listener.h"
+#include "transport/core/address.h"
 #include "transport/core/ports.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <stdio.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
-#define PENDING_SECONDS 3.0
-#define ACCEPT_BATCH 64
+#define WHERE_TEXT (ADDRESS_MAX * ADDRESS_TEXT)
+#define IDLE_SECONDS 60.0
 
-void pending_close(pending *s)
+typedef struct slot { /* of a rank */
+	int fd;           /* -1: not there */
+	bool left;        /* has said good-bye */
+	char host[65];
+	unsigned entries;
+	size_t sent; /* bytes of the log */
+	size_t have;
+	unsigned char *in; /* RENDEZVOUS_ENTRY_MAX bytes */
+} slot;
+
+struct rendezvous_server {
+	int nranks, nleft;
+	char where[WHERE_TEXT], token[RENDEZVOUS_TOKEN_TEXT];
+	rendezvous_keys keys;
+	listener listener;
+	slot *slots;
+	struct pollfd *polls; /* what ends the server, the slots, the listener's */
+	unsigned char *log;
+	size_t bytes, capacity;
+};
+
+/* ---- the handshake ---------------------------------------------------------- */
+
+static const char *check_hello(void *ctx, const pending_conn *p)
 {
-	if (s->fd >= 0)
-		close(s->fd);
-	s->fd = -1;
-}
-
-/* A free place, or that of one of those who crowd. */
-static pending *backlog_slot(rendezvous_server *m)
-{
-	const struct sockaddr_storage *from[BACKLOG];
-	uint64_t arrival[BACKLOG];
-
-	for (int i = 0; i < BACKLOG; i++) {
-		if (m->backlog[i].fd < 0)
-			return &m->backlog[i];
-		from[i] = &m->backlog[i].from;
-		arrival[i] = m->backlog[i].order;
-	}
-	pending *worst = &m->backlog[address_most_crowded(from, arrival, BACKLOG)];
-	pending_close(worst);
-	return worst;
-}
-
-void accept_some(rendezvous_server *m)
-{
-	for (int i = 0; i < ACCEPT_BATCH; i++) {
-		struct sockaddr_storage from = {0};
-		socklen_t bytes = sizeof from;
-		int on = 1, fd = accept4(m->listener, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
-
-		if (fd < 0) {
-			if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
-				m->shut_until = clock_now() + 0.2;
-			return;
-		}
-		pending *s = backlog_slot(m);
-		*s = (pending){.fd = fd, .from = from, .order = m->arrivals++, .deadline = clock_now() + PENDING_SECONDS};
-		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-		setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-	}
-}
-
-/* It has proved the token and takes its seat, if that is free. */
-static bool take_slot(rendezvous_server *m, pending *s)
-{
-	slot *to = &m->slots[get32(s->hello + 4)];
-	unsigned char *in = to->fd < 0 && !to->left ? malloc(RENDEZVOUS_ENTRY_MAX) : NULL;
-
-	if (!in || send(s->fd, handshake_welcome, WELCOME_BYTES, MSG_NOSIGNAL | MSG_DONTWAIT) != WELCOME_BYTES) {
-		free(in);
-		return false;
-	}
-	*to = (slot){.fd = s->fd, .in = in};
-	s->fd = -1;
-	return true;
-}
-
-/* False: it is no guest. */
-static bool serve_pending(rendezvous_server *m, pending *s)
-{
-	size_t want = s->greeted ? SECRET_BYTES : RENDEZVOUS_HELLO_BYTES;
-	ssize_t n = recv(s->fd, s->in + s->have, want - s->have, MSG_DONTWAIT);
-	unsigned char answer[CHALLENGE_BYTES], mac[SECRET_BYTES];
+	const rendezvous_server *m = ctx;
 	rendezvous_hello h;
+	const char *why = rendezvous_hello_read(p->in, &h);
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return true;
-	if (n <= 0)
-		return false;
-	s->have += (size_t)n;
-	if (s->have < want)
-		return true;
-	if (s->greeted) {
-		rendezvous_proof(&m->keys, ROLE_CONNECT, s->hello, s->nonce, mac);
-		return secret_equal(mac, s->in, sizeof mac) && take_slot(m, s);
-	}
-	if (rendezvous_hello_read(s->in, &h) || h.nranks != (uint32_t)m->nranks || secret_random(s->nonce, NONCE_BYTES, NULL))
-		return false;
-	memcpy(s->hello, s->in, RENDEZVOUS_HELLO_BYTES);
-	memcpy(answer, s->nonce, NONCE_BYTES);
-	rendezvous_proof(&m->keys, ROLE_ACCEPT, s->hello, s->nonce, answer + NONCE_BYTES);
-	s->greeted = true;
-	s->have = 0;
-	/* A fresh socket's buffer takes these few bytes, or something is wrong. */
-	return send(s->fd, answer, sizeof answer, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof answer;
+	return why || h.nranks == (uint32_t)m->nranks ? why : "it is of a step with another number of nodes";
 }
 
-void serve_backlog(rendezvous_server *m, const struct pollfd *p)
+static void proof(void *ctx, handshake_role role, const pending_conn *p, unsigned char mac[SHA256_BYTES])
 {
-	double t = clock_now();
+	const rendezvous_server *m = ctx;
 
-	for (int i = 0; i < BACKLOG; i++) {
-		pending *s = &m->backlog[i];
-		if (s->fd >= 0 && ((p[i].revents && !serve_pending(m, s)) || t >= s->deadline))
-			pending_close(s);
-	}
+	rendezvous_proof(&m->keys, role, p->hello, p->nonce, mac);
 }
 
-/* The meeting place: its guests and its log. One thread, one poll(); what a guest says
- * is added to the log, and every guest is sent all of it. */
+/* It has proved the token and gets the slot of its rank, if that is free. */
+static const char *take_slot(void *ctx, pending_conn *p)
+{
+	rendezvous_server *m = ctx;
+	slot *to = &m->slots[get32(p->hello + 4)];
+	int on = 1;
 
+	if (to->fd >= 0 || to->left)
+		return "its rank is connected already";
+	to->in = malloc(RENDEZVOUS_ENTRY_MAX);
+	if (!to->in)
+		return "there is no memory for it";
+	if (pending_welcome(p)) {
+		free(to->in);
+		to->in = NULL;
+		return "it does not listen";
+	}
+	*to = (slot){.fd = p->fd, .in = to->in};
+	p->fd = -1;
+	setsockopt(to->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	return NULL;
+}
 
+static const listener_ops server_ops = {RENDEZVOUS_HELLO_BYTES, check_hello, proof, take_slot};
 
 /* ---- the log ---------------------------------------------------------------- */
 
@@ -206,29 +169,23 @@ static bool send_log(rendezvous_server *m, slot *s)
 
 /* ---- the rounds ------------------------------------------------------------------ */
 
-static int prepare(rendezvous_server *m, int until, double t)
+/* Fills polls; returns how many of them are the listener's. */
+static int prepare(rendezvous_server *m, int until, double now)
 {
-	int n = 0;
-
-	m->polls[n++] = (struct pollfd){t < m->shut_until ? -1 : m->listener, POLLIN, 0};
-	m->polls[n++] = (struct pollfd){until, POLLIN, 0};
-	for (int i = 0; i < BACKLOG; i++)
-		m->polls[n++] = (struct pollfd){m->backlog[i].fd, POLLIN, 0};
+	m->polls[0] = (struct pollfd){until, POLLIN, 0};
 	for (int r = 0; r < m->nranks; r++) {
 		short more = m->slots[r].sent < m->bytes ? POLLOUT : 0;
-		m->polls[n++] = (struct pollfd){m->slots[r].fd, (short)(POLLIN | more), 0};
+		m->polls[1 + r] = (struct pollfd){m->slots[r].fd, (short)(POLLIN | more), 0};
 	}
-	return n;
+	return listener_poll(&m->listener, m->polls + 1 + m->nranks, now);
 }
 
-static int pause_ms(const rendezvous_server *m, double t)
+static int pause_ms(const rendezvous_server *m, double now)
 {
-	double first = m->shut_until > t ? m->shut_until : t + 60;
+	double first = listener_deadline(&m->listener);
 
-	for (int i = 0; i < BACKLOG; i++)
-		if (m->backlog[i].fd >= 0 && m->backlog[i].deadline < first)
-			first = m->backlog[i].deadline;
-	return first > t ? (int)((first - t) * 1e3) + 1 : 0;
+	first = first < now + IDLE_SECONDS ? first : now + IDLE_SECONDS;
+	return first > now ? (int)((first - now) * 1e3) + 1 : 0;
 }
 
 /* The other end of `until` is closed; what is written there does not matter. */
@@ -243,25 +200,22 @@ static bool ended(int until)
 gradcomp_status rendezvous_server_run(rendezvous_server *m, int until, gradcomp_error *err)
 {
 	while (m->nleft < m->nranks) {
-		double t = clock_now();
-		int n = prepare(m, until, t);
+		double now = clock_now();
+		int n = prepare(m, until, now);
 
-		if (poll(m->polls, (nfds_t)n, pause_ms(m, t)) < 0 && errno != EINTR)
+		if (poll(m->polls, (nfds_t)(1 + m->nranks + n), pause_ms(m, now)) < 0 && errno != EINTR)
 			return error_errno(err, GRADCOMP_ERR_IO, "the meeting place cannot wait for its guests");
-		if (m->polls[1].revents && ended(until))
+		if (m->polls[0].revents && ended(until))
 			break;
 		for (int r = 0; r < m->nranks; r++) {
-			const struct pollfd *p = &m->polls[2 + BACKLOG + r];
+			const struct pollfd *p = &m->polls[1 + r];
 			if (p->fd < 0 || !p->revents)
 				continue;
 			if ((p->revents & ~POLLOUT && !receive_from(m, r)) ||
 			    (p->revents & POLLOUT && !send_log(m, &m->slots[r])))
 				drop(m, r);
 		}
-		/* Those who are halfway first: accepting may push some of them out. */
-		serve_backlog(m, m->polls + 2);
-		if (m->polls[0].revents)
-			accept_some(m);
+		listener_serve(&m->listener, m->polls + 1 + m->nranks, n);
 	}
 	return GRADCOMP_OK;
 }
@@ -290,6 +244,7 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 	struct rlimit files;
 	config *c = NULL;
 	uint16_t port = 0;
+	int fd = -1;
 	gradcomp_status st;
 
 	*out = NULL;
@@ -297,12 +252,10 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 		return error_set(err, GRADCOMP_ERR_INVALID, "%d nodes cannot meet; 1 to %d can", nranks, RENDEZVOUS_RANKS_MAX);
 	m = calloc(1, sizeof *m);
 	if (m) {
-		m->listener = -1;
+		listener_init(&m->listener, &server_ops, m, NULL);
 		m->nranks = nranks;
-		for (int i = 0; i < BACKLOG; i++)
-			m->backlog[i].fd = -1;
 		m->slots = calloc((size_t)nranks, sizeof *m->slots);
-		m->polls = calloc((size_t)nranks + BACKLOG + 2, sizeof *m->polls);
+		m->polls = calloc((size_t)nranks + 1 + LISTENER_POLLS, sizeof *m->polls);
 		for (int r = 0; m->slots && r < nranks; r++)
 			m->slots[r].fd = -1;
 	}
@@ -316,9 +269,9 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 	}
 	st = config_load(settings, &c, err);
 	if (!st)
-		st = secret_start(err);
-	if (!st)
-		st = address_ports_listen(config_str(c, "stage.meet_ports"), &m->listener, &port, err);
+		st = address_ports_listen(config_str(c, "stage.meet_ports"), &fd, &port, err);
+	if (fd >= 0)
+		listener_add(&m->listener, fd, false);
 	if (!st)
 		st = where(m, port, err);
 	if (!st)
@@ -350,10 +303,7 @@ void rendezvous_server_close(rendezvous_server *m)
 {
 	if (!m)
 		return;
-	if (m->listener >= 0)
-		close(m->listener);
-	for (int i = 0; i < BACKLOG; i++)
-		pending_close(&m->backlog[i]);
+	listener_close(&m->listener);
 	for (int r = 0; m->slots && r < m->nranks; r++) {
 		if (m->slots[r].fd >= 0)
 			close(m->slots[r].fd);

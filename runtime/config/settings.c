@@ -12,7 +12,6 @@
 #include "base/thread_pool.h"
 #include "config/schedule_spec.h"
 #include "config/spec.h"
-#include "transport/core/ports.h"
 
 static gradcomp_status check_spec(const char *value, gradcomp_error *err)
 {
@@ -160,7 +159,9 @@ static gradcomp_status check_ports(const char *value, gradcomp_error *err)
 {
 	uint16_t first, last;
 
-	return address_ports_parse(value, &first, &last, err);
+	if (number_ports(value, &first, &last) == NUMBER_OK)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is no range of ports such as 60001-60200", value);
 }
 
 static gradcomp_status check_share(const char *value, gradcomp_error *err)

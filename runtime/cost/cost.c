@@ -57,6 +57,7 @@ static gradcomp_status add_tasks(cost_model *c, const gradcomp_bucket *b, uint64
 			break;
 		case TASK_EXCHANGE:
 			st = cost_round(c, rd, tasks[t].round, payload, &took, sum, err);
+			sum->payload += payload;
 			break;
 		case TASK_REDUCE_LOCAL:
 			took = both / 2;
@@ -128,6 +129,7 @@ gradcomp_status cost_bucket(cost_model *c, uint32_t index, uint32_t first, uint3
 		sum->encode += part * step[s].encode;
 		sum->exchange += part * step[s].exchange;
 		sum->decode += part * step[s].decode;
+		sum->payload += part * step[s].payload;
 		sum->sent += part * step[s].sent;
 		sum->left += part * step[s].left;
 	}

@@ -14,6 +14,7 @@
 /* Of a bucket, or of several. */
 typedef struct bucket_cost {
 	double encode, exchange, decode; /* seconds of its tasks */
+	double payload;                  /* bytes of a rank, of all rounds */
 	double sent, left;               /* bytes: as gradcomp_call_load has them */
 } bucket_cost;
 
@@ -33,7 +34,9 @@ typedef struct cost_model {
 	uint64_t *whole;          /* the numel of each in the model, backward order */
 	uint64_t *dims;           /* of two levels: two of each part */
 	int two_levels;
-	int measured; /* the machine was measured on as many nodes and ranks */
+	/* Of the collective's calls, by the bit of GRADCOMP_CAN_*, when the machine was measured
+	 * on as many nodes and ranks; NULL: what messages and bytes come to. */
+	const gradcomp_line *measured[32];
 	void *instance;
 	struct known_load *known;
 } cost_model;

@@ -59,20 +59,12 @@ static double travels(double bytes, double uncoded, double coded)
 	return uncoded < bytes ? uncoded + (bytes - uncoded) * coded : bytes;
 }
 
-static const gradcomp_line *measured(const cost_model *c, const call *k)
-{
-	for (uint32_t i = 0; c->measured && !k->among_holders && i < c->machine->ncalls; i++)
-		if (c->machine->calls[i].primitive == k->primitive && !strcmp(c->machine->calls[i].collective, c->specs[1].text))
-			return &c->machine->calls[i].cost;
-	return NULL;
-}
-
 /* Adds its seconds to *seconds, and its bytes to *sum. */
 gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, bucket_cost *sum,
                                 gradcomp_error *err)
 {
 	const gradcomp_machine *m = c->machine;
-	const gradcomp_line *known = measured(c, k);
+	const gradcomp_line *known = k->among_holders ? NULL : c->measured[cost_primitive_bit(k->primitive)];
 	/* The ranks of a node hold a shard each, and share the way out. */
 	double sharing = k->among_holders ? c->ranks_per_node : 1, share;
 	gradcomp_call_load l;

@@ -28,6 +28,12 @@ typedef struct known_load {
 	gradcomp_call_load load;
 } known_load;
 
+/* Which bit a GRADCOMP_CAN_* is. */
+static inline int cost_primitive_bit(uint32_t primitive)
+{
+	return __builtin_ctz(primitive);
+}
+
 static inline int worthless(double x)
 {
 	return !isfinite(x) || x < 0;

@@ -52,19 +52,43 @@ static gradcomp_status make_layout(cost_model *c, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* The curve's SPEC may be written by hand, without the parameters that have their defaults. */
-static int curve_is_of(const gradcomp_curve *curve, const cost_model *c)
+/* Whether a SPEC of the machine is plugin `which` as it is asked for: it may be written by hand,
+ * without the parameters that have their defaults. INVALID when the plugin refuses it. */
+static gradcomp_status is_asked_for(const cost_model *c, const char *text, int which, int *same, gradcomp_error *err)
 {
+	const gradcomp_plugin_info *info = c->plugins[which]->info;
 	char name[SPEC_NAME_MAX];
-	int same = !strcmp(curve->compressor, c->specs[0].text);
+	gradcomp_error inner = {0};
+	gradcomp_status st;
 	spec s;
 
-	if (same || spec_name(curve->compressor, name, NULL) || strcmp(name, c->plugins[0]->info->name) ||
-	    spec_parse(c->plugins[0]->info, curve->compressor, &s, NULL))
-		return same;
-	same = !strcmp(s.text, c->specs[0].text);
+	*same = !strcmp(text, c->specs[which].text);
+	if (*same || spec_name(text, name, NULL) || strcmp(name, info->name))
+		return GRADCOMP_OK;
+	st = spec_parse(info, text, &s, &inner);
+	if (st)
+		return error_set(err, st, "machine '%s', %s '%s': %s", c->machine->name, which ? "collective" : "compressor", text,
+		                 inner.text);
+	*same = !strcmp(s.text, c->specs[which].text);
 	spec_clear(&s);
-	return same;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status find_calls(cost_model *c, gradcomp_error *err)
+{
+	const gradcomp_machine *m = c->machine;
+	int here = m->nodes == (uint32_t)c->nodes && m->ranks_per_node == (uint32_t)c->ranks_per_node;
+	gradcomp_status st = GRADCOMP_OK;
+
+	for (uint32_t i = 0; !st && i < m->ncalls; i++) {
+		const gradcomp_line **of = &c->measured[cost_primitive_bit(m->calls[i].primitive)];
+		int same;
+
+		st = is_asked_for(c, m->calls[i].collective, 1, &same, err);
+		if (!st && same && here && !*of)
+			*of = &m->calls[i].cost;
+	}
+	return st;
 }
 
 static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
@@ -73,9 +97,15 @@ static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
 	const gradcomp_bucket all = {.struct_size = sizeof all, .ntensors = c->layout.ntensors, .numel = c->layout.numel};
 	gradcomp_cost cost = {.struct_size = sizeof cost};
 
-	for (uint32_t i = 0; i < m->ncurves; i++)
-		if (curve_is_of(&m->curves[i], c))
+	for (uint32_t i = 0; i < m->ncurves; i++) {
+		int same;
+		gradcomp_status st = is_asked_for(c, m->curves[i].compressor, 0, &same, err);
+
+		if (st)
+			return st;
+		if (same)
 			c->curve = &m->curves[i];
+	}
 	/* One that does nothing with numbers needs none. */
 	if (c->curve || (c->plugins[0]->compressor->cost &&
 	                 !c->plugins[0]->compressor->cost(c->instance, &all, STEP, &cost, NULL) && !(cost.passes > 0)))
@@ -93,8 +123,7 @@ gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gr
 	const struct gradcomp_compressor_v1 *p;
 	gradcomp_status st;
 
-	*c = (cost_model){.model = model, .machine = machine, .nodes = nodes, .ranks_per_node = ranks_per_node,
-	               .measured = machine->nodes == (uint32_t)nodes && machine->ranks_per_node == (uint32_t)ranks_per_node};
+	*c = (cost_model){.model = model, .machine = machine, .nodes = nodes, .ranks_per_node = ranks_per_node};
 	st = config_load(NULL, &c->config, err);
 	if (st)
 		return st;
@@ -120,6 +149,8 @@ gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gr
 		st = p->create(&c->host, c->specs[0].values, &c->layout, &c->instance, err);
 	if (!st)
 		st = find_curve(c, err);
+	if (!st)
+		st = find_calls(c, err);
 	if (st)
 		cost_clear(c);
 	return st;

@@ -98,9 +98,9 @@ static void name_it(gradcomp_model *m)
 
 /* Forward order. What passes between two steps, less the waiting, is the forward pass; a
  * tensor's share of it is that of its numbers. */
-static gradcomp_model *model_of(const gradcomp_reducer *r, const profile_summary *s)
+static gradcomp_model *model_of(const reducer *r, const profile_summary *s)
 {
-	uint32_t n = r->layout.ntensors;
+	uint32_t n = r->eng.layout.ntensors;
 	gradcomp_model *m = calloc(1, sizeof *m);
 	if (!m || !(m->tensors = calloc(n, sizeof *m->tensors))) {
 		free(m);
@@ -110,7 +110,7 @@ static gradcomp_model *model_of(const gradcomp_reducer *r, const profile_summary
 	m->ntensors = n;
 	name_it(m);
 	for (uint32_t i = 0; i < n; i++) {
-		const gradcomp_tensor *from = &r->tensors[n - 1 - i];
+		const gradcomp_tensor *from = &r->eng.layout.tensors[n - 1 - i];
 		gradcomp_model_tensor *t = &m->tensors[i];
 		t->name = strdup(from->name);
 		t->dims = calloc(from->ndim + 1, sizeof *t->dims);
@@ -124,12 +124,12 @@ static gradcomp_model *model_of(const gradcomp_reducer *r, const profile_summary
 		if (!s->steps)
 			continue;
 		t->backward = s->backward[n - 1 - i];
-		t->forward = r->layout.numel ? s->forward * ((double)from->numel / (double)r->layout.numel) : 0;
+		t->forward = r->eng.layout.numel ? s->forward * ((double)from->numel / (double)r->eng.layout.numel) : 0;
 	}
 	return m;
 }
 
-void model_capture_reducer(model_capture *rec, gradcomp_reducer *r)
+void model_capture_reducer(model_capture *rec, reducer *r)
 {
 	const profile_summary *s;
 	gradcomp_model *m;
@@ -137,12 +137,12 @@ void model_capture_reducer(model_capture *rec, gradcomp_reducer *r)
 		return;
 	s = profile_get(r);
 	pthread_mutex_lock(&rec->lock);
-	rec->parts |= r->keep != NULL;
-	if (!r->keep && (!rec->model || r->layout.numel > rec->numel ||
-	                 (r->layout.numel == rec->numel && s->steps > rec->steps)) && (m = model_of(r, s))) {
+	rec->parts |= r->base.report != NULL;
+	if (!r->base.report && (!rec->model || r->eng.layout.numel > rec->numel ||
+	                 (r->eng.layout.numel == rec->numel && s->steps > rec->steps)) && (m = model_of(r, s))) {
 		gradcomp_model_free(rec->model);
 		rec->model = m;
-		rec->numel = r->layout.numel;
+		rec->numel = r->eng.layout.numel;
 		rec->steps = s->steps;
 		rec->noise = s->noise;
 	}

@@ -15,7 +15,8 @@ typedef struct model_capture model_capture;
 /* `path` may hold %j and %s, as a report's. Fails when nothing could be written there. */
 gradcomp_status model_capture_open(const char *path, model_capture **out, gradcomp_error *err);
 /* A reducer that goes. One whose parts are reducers of their own is none. NULL record: nothing is done. */
-void model_capture_reducer(model_capture *rec, gradcomp_reducer *r);
+struct reducer;
+void model_capture_reducer(model_capture *rec, struct reducer *r);
 /* Writes the file, or says in the log why there is none; frees the record either way. NULL is fine. */
 gradcomp_status model_capture_close(model_capture *rec, const log_sink *log, gradcomp_error *err);
 void model_capture_abandon(model_capture *rec);

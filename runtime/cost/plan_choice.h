@@ -1,10 +1,9 @@
-/* The schedule of a model's steps on a machine: a method's (schedule_spec.h), and what the
- * simulator says of it. */
+/* The schedule of a model's steps on a machine, and what the simulator says of it. */
 #ifndef COST_PLAN_CHOICE_H
 #define COST_PLAN_CHOICE_H
 
 #include "cost/cost.h"
-#include "schedule/sim.h"
+#include "schedule/plan_search.h"
 
 typedef struct plan_choice {
 	step_plan plan; /* with what it is predicted to take */

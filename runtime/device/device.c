@@ -5,14 +5,14 @@
 #include "config/config.h"
 #include "device/device.h"
 #include "base/error.h"
-#include "plugin/registry.h"
+#include "base/module.h"
 
 static const device_calls *load(const config *c, gradcomp_error *err)
 {
 	const void *symbol = NULL;
 	const device_calls *d;
 
-	if (registry_module(c, DEVICE_MODULE, DEVICE_SYMBOL, &symbol, err))
+	if (module_symbol(config_str(c, "gradcomp.plugin_path"), DEVICE_MODULE, DEVICE_SYMBOL, &symbol, err))
 		return NULL;
 	d = symbol;
 	if (d->struct_size == sizeof *d && d->version == DEVICE_VERSION)

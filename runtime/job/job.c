@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "job/job_join.h"
 #include "base/thread_pool.h"
+#include "operators/operator_threads.h"
 #include "trace/trace.h"
 
 #include <stdio.h>
@@ -69,7 +70,7 @@ static void job_destroy(gradcomp_job *job)
 	trace_abandon(job->trace);
 	outfile_abandon(job->trace_file);
 	if (job->operator_threads)
-		thread_pool_stop();
+		operator_threads_stop();
 	report_abandon(job->report);
 	model_capture_abandon(job->model_capture);
 	config_free(job->config);
@@ -98,7 +99,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	if (!st)
 		st = log_level_parse(config_str(job->config, "gradcomp.log"), &job->log.level, err);
 	if (!st)
-		st = thread_pool_start(thread_pool_parse(config_str(job->config, "operators.threads")), err);
+		st = operator_threads_start(thread_pool_parse(config_str(job->config, "operators.threads")), err);
 	job->operator_threads = !st;
 	if (!st)
 		st = bootstrap_open(job->config, store, &w, err);

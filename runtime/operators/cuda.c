@@ -6,7 +6,7 @@
 #include "operators/cuda/cuda_module.h"
 #include "base/error.h"
 #include "operators/operator_tables.h"
-#include "plugin/registry.h"
+#include "base/module.h"
 
 static gradcomp_status load(const gradcomp_operators **table, gradcomp_error *err)
 {
@@ -18,7 +18,7 @@ static gradcomp_status load(const gradcomp_operators **table, gradcomp_error *er
 
 	if (status)
 		return status;
-	status = registry_module(c, "operators/cuda.so", CUDA_MODULE_SYMBOL, &symbol, err);
+	status = module_symbol(config_str(c, "gradcomp.plugin_path"), "operators/cuda.so", CUDA_MODULE_SYMBOL, &symbol, err);
 	config_free(c);
 	if (status)
 		return status;

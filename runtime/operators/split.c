@@ -21,7 +21,7 @@ static void run(call *c, size_t n, size_t length, void (*part)(void *, size_t))
 {
 	c->n = n;
 	c->length = length;
-	thread_pool_run(part, c, split_parts(n, length));
+	operator_threads_run(part, c, split_parts(n, length));
 }
 
 /* One operator: its part, in which s is the run and c the call, and itself. */

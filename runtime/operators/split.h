@@ -4,7 +4,7 @@
 #define OPERATORS_SPLIT_H
 
 #include "gradcomp/operators.h"
-#include "base/thread_pool.h"
+#include "operators/operator_threads.h"
 
 /* Makes *table from `plain`; called once. */
 void split_table(gradcomp_operators *table, const gradcomp_operators *plain);

@@ -20,7 +20,7 @@ static void run(call *c, size_t n, size_t length, void (*part)(void *, size_t))
 {
 	c->n = n;
 	c->length = length;
-	thread_pool_run(part, c, split_parts(n, length));
+	operator_threads_run(part, c, split_parts(n, length));
 }
 
 /* Whole runs a part, so that parts begin where words do. A run longer than a

@@ -1,6 +1,5 @@
 /* Products with a thin matrix, by rows of the large one, and batches by matrices. */
 #include "operators/split.h"
-#include "base/thread_pool.h"
 
 static const gradcomp_operators *plain;
 
@@ -17,7 +16,7 @@ static void run(call *c, size_t count, size_t length, void (*part)(void *, size_
 {
 	c->count = count;
 	c->length = length;
-	thread_pool_run(part, c, split_parts(count, length));
+	operator_threads_run(part, c, split_parts(count, length));
 }
 
 /* Rows a part: so many that groups of rows stay whole. */

@@ -231,24 +231,3 @@ int registry_each(const config *c, gradcomp_plugin_kind kind,
 	strset_clear(&all);
 	return result;
 }
-
-gradcomp_status registry_module(const config *c, const char *rel, const char *name, const void **symbol,
-                                gradcomp_error *err)
-{
-	char *path = module_find(config_str(c, "gradcomp.plugin_path"), rel);
-	gradcomp_status status;
-	void *handle;
-
-	/* A plugin path of the user's own need not name the installation. */
-	if (!path)
-		path = module_find(GRADCOMP_PLUGINDIR, rel);
-	if (!path)
-		return error_set(err, GRADCOMP_ERR_NOTFOUND,
-		                 "%s is not installed in %s or %s (gradcomp was built without it)", rel,
-		                 config_str(c, "gradcomp.plugin_path"), GRADCOMP_PLUGINDIR);
-	status = module_open(path, &handle, err);
-	if (!status && !(*symbol = dlsym(handle, name)))
-		status = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
-	free(path);
-	return status;
-}

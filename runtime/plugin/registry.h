@@ -2,8 +2,8 @@
  * gradcomp.plugin_path (PATH/compressors/NAME.so, PATH/collectives/NAME.so),
  * RTLD_NOW | RTLD_LOCAL, never unloaded. Before dlopen a file is refused when it,
  * or a directory above it, could have been written by someone other than root
- * or the user, and when it is not a whole ELF object of this machine; after it,
- * when the descriptor is missing, of a newer ABI, or inconsistent. Thread-safe. */
+ * or the user; after it, when the descriptor is missing, of a newer ABI, or
+ * inconsistent. Thread-safe. */
 #ifndef PLUGIN_REGISTRY_H
 #define PLUGIN_REGISTRY_H
 
@@ -42,10 +42,6 @@ uint32_t registry_patterns(const plugin *compressor, const plugin *collective);
  * for spec_clear(); after an error there is nothing to clear. */
 gradcomp_status registry_both(const config *c, const char *compressor, const char *collective, const plugin *p[2],
                               spec s[2], gradcomp_error *err);
-/* A module of the runtime itself, PATH/REL of the first directory that has it
- * (the installation's is searched last, named or not), under the same checks; *symbol is the address of `name` in it. */
-gradcomp_status registry_module(const config *c, const char *rel, const char *name, const void **symbol,
-                                gradcomp_error *err);
 /* A SPEC as a user wrote it: finds and loads the plugin, checks the parameters,
  * also with the plugin's own check(). *values is the caller's, for spec_clear(). */
 gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text,

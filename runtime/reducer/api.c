@@ -1,5 +1,5 @@
 /* The public calls on reducers. */
-#include "reducer/reducer_ops.h"
+#include "reducer/reducer.h"
 
 #include "reducer/autotune/tuner.h"
 #include "reducer/delayed/delayed.h"
@@ -17,9 +17,9 @@ static gradcomp_reducer_options read_options(const gradcomp_reducer_options *o)
 	return full;
 }
 
-/* What stands before a reducer must be the same on all ranks: each shows what it is about
+/* The kind of reducer must be the same on all ranks: each shows what it is about
  * to make, and whether it can. */
-static gradcomp_status same_front(gradcomp_group *g, const gradcomp_reducer_options *o, gradcomp_error *err)
+static gradcomp_status same_kind(gradcomp_group *g, const gradcomp_reducer_options *o, gradcomp_error *err)
 {
 	struct claim {
 		int32_t status, automatic;
@@ -64,65 +64,60 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 	*out = NULL;
 	if (!group)
 		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
-	gradcomp_status st = same_front(group, &o, err);
+	gradcomp_status st = same_kind(group, &o, err);
 	if (st)
 		return st;
 	if (o.delay)
 		return delay_open(group, tensors, ntensors, &o, out, err);
-	return tuner_requested(group->job->config, o.compressor) ? tuner_open(group, tensors, ntensors, &o, out, err)
-	                                                      : reducer_create(group, tensors, ntensors, &o, out, err);
+	if (tuner_requested(group->job->config, o.compressor))
+		return tuner_open(group, tensors, ntensors, &o, out, err);
+	reducer *r = NULL;
+	st = reducer_create(group, tensors, ntensors, &o, &r, err);
+	if (!st)
+		*out = &r->base;
+	return st;
 }
 
 gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *r, uint32_t index, void *gradient, gradcomp_error *err)
 {
-	return r->calls ? r->calls->ready(r->front, index, gradient, err) : reducer_ready(r, index, gradient, err);
+	return r->ops->ready(r, index, gradient, err);
 }
 
 gradcomp_status gradcomp_reducer_wait(gradcomp_reducer *r, gradcomp_error *err)
 {
-	return r->calls ? r->calls->wait(r->front, err) : reducer_wait(r, err);
+	return r->ops->wait(r, err);
 }
 
 gradcomp_status gradcomp_reducer_wait_for(gradcomp_reducer *r, uint32_t index, gradcomp_error *err)
 {
-	return r->calls ? r->calls->wait_for(r->front, index, err) : reducer_wait_for(r, index, err);
+	return r->ops->wait_for(r, index, err);
 }
 
-/* Without a delay there is nothing to wait for but the step in flight. */
 gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *r, void *const *corrections, void *const *weights, double rate,
                                        gradcomp_error *err)
 {
-	return r->calls ? r->calls->drain(r->front, corrections, weights, rate, err) : reducer_wait(r, err);
+	return r->ops->drain(r, corrections, weights, rate, err);
 }
 
 gradcomp_status gradcomp_reducer_save(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes,
                                       gradcomp_error *err)
 {
-	return r->calls ? r->calls->save(r->front, buf, capacity, bytes, err) : reducer_save(r, buf, capacity, bytes, err);
+	return r->ops->save(r, buf, capacity, bytes, err);
 }
 
 gradcomp_status gradcomp_reducer_load(gradcomp_reducer *r, const void *buf, uint64_t bytes, gradcomp_error *err)
 {
-	return r->calls ? r->calls->load(r->front, buf, bytes, err) : reducer_load(r, buf, bytes, err);
+	return r->ops->load(r, buf, bytes, err);
 }
 
 void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer, gradcomp_reducer_stats *stats)
 {
-	gradcomp_reducer *r = (gradcomp_reducer *)reducer;
-	if (r->calls)
-		r->calls->get_stats(r->front, stats);
-	else
-		reducer_get_stats(r, stats);
+	gradcomp_reducer *r = (gradcomp_reducer *)reducer; /* it takes the lock, and changes nothing */
+	r->ops->get_stats(r, stats);
 }
 
 void gradcomp_reducer_free(gradcomp_reducer *r)
 {
-	if (!r)
-		return;
-	if (!r->calls) {
-		reducer_free(r);
-		return;
-	}
-	r->calls->free(r->front);
-	free(r);
+	if (r)
+		r->ops->free(r);
 }

@@ -1,7 +1,8 @@
-/* The arena's layout. */
-#include "reducer/reducer.h"
+#include "reducer/layout.h"
 
 #include "base/error.h"
+#include "job/job.h"
+#include "schedule/task_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,52 +37,51 @@ static gradcomp_status copy_tensor(gradcomp_tensor *t, const gradcomp_tensor_des
 	return GRADCOMP_OK;
 }
 
-gradcomp_status layout_make(gradcomp_reducer *r, const gradcomp_tensor_desc *tensors, uint32_t n, uint64_t seed,
-                            gradcomp_error *err)
+gradcomp_status layout_make(gradcomp_layout *l, const gradcomp_group *group, const gradcomp_tensor_desc *tensors,
+                            uint32_t n, uint64_t seed, gradcomp_error *err)
 {
 	uint64_t at = 0;
+	gradcomp_tensor *to;
+	*l = (gradcomp_layout){.struct_size = sizeof *l, .rank = group->me, .nranks = group->nranks, .seed = seed};
 	if (!n || !tensors)
 		return error_set(err, GRADCOMP_ERR_INVALID, "a reducer needs at least one tensor");
-	r->tensors = calloc(n, sizeof *r->tensors);
-	r->given = calloc(n, sizeof *r->given);
-	if (!r->tensors || !r->given)
+	to = calloc(n, sizeof *to);
+	if (!to)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
-	r->layout = (gradcomp_layout){.struct_size = sizeof r->layout, .ntensors = n, .tensors = r->tensors,
-	                              .rank = r->group->me, .nranks = r->group->nranks, .seed = seed};
+	l->tensors = to;
+	l->ntensors = n;
 	for (uint32_t i = 0; i < n; i++) {
-		gradcomp_tensor *t = &r->tensors[i];
-		gradcomp_status st = copy_tensor(t, &tensors[n - 1 - i], n - 1 - i, err);
+		gradcomp_status st = copy_tensor(&to[i], &tensors[n - 1 - i], n - 1 - i, err);
 		if (st)
 			return st;
-		t->offset = at;
-		at += t->numel;
+		to[i].offset = at;
+		at += to[i].numel;
 		if (at > NUMEL_MAX)
 			return error_set(err, GRADCOMP_ERR_RANGE, "the model has more than 2^48 parameters");
 	}
-	r->layout.numel = at;
+	l->numel = at;
 	return GRADCOMP_OK;
 }
 
-gradcomp_status layout_limits(const gradcomp_reducer *r, gradcomp_error *err)
+void layout_free(gradcomp_layout *l)
 {
-	uint64_t max = r->compressor->max_bucket;
-	for (uint32_t i = 0; max && i < r->layout.ntensors; i++)
-		if (r->tensors[i].numel > max)
+	for (uint32_t i = 0; l->tensors && i < l->ntensors; i++) {
+		free((char *)l->tensors[i].name);
+		free((uint64_t *)l->tensors[i].dims);
+	}
+	free((gradcomp_tensor *)l->tensors);
+	l->tensors = NULL;
+}
+
+gradcomp_status layout_limits(const gradcomp_layout *l, const struct gradcomp_compressor_v1 *c, gradcomp_error *err)
+{
+	for (uint32_t i = 0; c->max_bucket && i < l->ntensors; i++)
+		if (l->tensors[i].numel > c->max_bucket)
 			return error_set(err, GRADCOMP_ERR_RANGE,
 			                 "tensor '%s' has %llu elements; compressor '%s' counts up to %llu in one bucket",
-			                 r->tensors[i].name, (unsigned long long)r->tensors[i].numel, r->compressor->info.name,
-			                 (unsigned long long)max);
+			                 l->tensors[i].name, (unsigned long long)l->tensors[i].numel, c->info.name,
+			                 (unsigned long long)c->max_bucket);
 	return GRADCOMP_OK;
-}
-
-void layout_free(gradcomp_reducer *r)
-{
-	for (uint32_t i = 0; r->tensors && i < r->layout.ntensors; i++) {
-		free((char *)r->tensors[i].name);
-		free((uint64_t *)r->tensors[i].dims);
-	}
-	free(r->tensors);
-	free(r->given);
 }
 
 uint64_t layout_hash_tensor(const gradcomp_tensor *t)
@@ -89,5 +89,13 @@ uint64_t layout_hash_tensor(const gradcomp_tensor *t)
 	uint64_t h = id_mix(t->ndim, (uint64_t)t->dtype);
 	for (uint32_t k = 0; k < t->ndim; k++)
 		h = id_mix(h, t->dims[k]);
+	return h;
+}
+
+uint64_t layout_hash(const gradcomp_layout *l)
+{
+	uint64_t h = 0;
+	for (uint32_t i = 0; i < l->ntensors; i++)
+		h = id_mix(h, layout_hash_tensor(&l->tensors[i]));
 	return h;
 }

@@ -8,19 +8,19 @@
 
 #include <string.h>
 
-static inline int memops_on_device(const gradcomp_reducer *r)
+static inline int memops_on_device(const engine *eng)
 {
-	return r->gpu && r->gpu->direct;
+	return eng->gpu && eng->gpu->direct;
 }
 
 /* Host memory into a bucket, and back. */
-gradcomp_status memops_put(gradcomp_reducer *r, void *to, const void *from, size_t bytes, gradcomp_error *err);
-gradcomp_status memops_get(gradcomp_reducer *r, void *to, const void *from, size_t bytes, gradcomp_error *err);
+gradcomp_status memops_put(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err);
+gradcomp_status memops_get(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err);
 /* `n` pieces of `bytes`, the next one `stride` bytes on, together into host memory. */
-gradcomp_status memops_get_all(gradcomp_reducer *r, void *to, const void *from, size_t stride, size_t bytes, size_t n,
+gradcomp_status memops_get_all(engine *eng, void *to, const void *from, size_t stride, size_t bytes, size_t n,
                               gradcomp_error *err);
-gradcomp_status memops_move(gradcomp_reducer *r, void *to, const void *from, size_t bytes, gradcomp_error *err);
-gradcomp_status memops_zero(gradcomp_reducer *r, void *p, size_t bytes, gradcomp_error *err);
-gradcomp_status memops_nonfinite(gradcomp_reducer *r, const float *x, size_t n, int *bad, gradcomp_error *err);
+gradcomp_status memops_move(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err);
+gradcomp_status memops_zero(engine *eng, void *p, size_t bytes, gradcomp_error *err);
+gradcomp_status memops_nonfinite(engine *eng, const float *x, size_t n, int *bad, gradcomp_error *err);
 
 #endif

@@ -1,10 +1,13 @@
-/* gradcomp_reducer: making one, feeding it, waiting for it. */
-#include "reducer/reducer_ops.h"
+/* reducer: making one, feeding it, waiting for it. */
+#include "reducer/reducer.h"
+
 #include "reducer/gpu/gpu.h"
 #include "reducer/arg_errors.h"
 #include "reducer/bucketing/profile.h"
 #include "reducer/bucketing/replan.h"
 #include "reducer/hierarchical/hierarchical.h"
+#include "reducer/layout.h"
+#include "reducer/reducer_consensus.h"
 #include "reducer/timeline.h"
 
 #include "base/error.h"
@@ -14,24 +17,24 @@
 #include <string.h>
 
 /* What the options leave out comes from the job's settings. */
-static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_options *o, const plugin *plugins[2],
+static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, const plugin *plugins[2],
                               spec specs[2], gradcomp_error *err)
 {
-	const config *c = r->job->config;
+	const config *c = r->eng.job->config;
 	const char *usual = config_str(c, "gradcomp.collective");
 	gradcomp_status st = registry_both(c, o->compressor, o->collective, plugins, specs, err);
 	if (st)
 		return st;
 	if (!o->collective && strncmp(usual, plugins[1]->info->name, strcspn(usual, ":")))
-		log_line(&r->job->log, GRADCOMP_LOG_INFO, "'%s' goes over collective '%s', since '%s' cannot carry it",
+		log_line(&r->eng.job->log, GRADCOMP_LOG_INFO, "'%s' goes over collective '%s', since '%s' cannot carry it",
 		         plugins[0]->info->name, plugins[1]->info->name, usual);
-	r->compressor = plugins[0]->compressor;
+	r->eng.compressor = plugins[0]->compressor;
 	r->asked = strdup(o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"));
-	r->compressor_spec = strdup(specs[0].text);
+	r->eng.compressor_spec = strdup(specs[0].text);
 	r->collective_spec = strdup(specs[1].text);
 	r->done = o->done;
 	r->ctx = o->ctx;
-	if (!r->asked || !r->compressor_spec || !r->collective_spec)
+	if (!r->asked || !r->eng.compressor_spec || !r->collective_spec)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	if (o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
 		return error_set(err, GRADCOMP_ERR_INVALID, "gradients on device %d: must be 0 (host) or 1 (CUDA)",
@@ -39,97 +42,41 @@ static gradcomp_status choose(gradcomp_reducer *r, const gradcomp_reducer_option
 	return replan_open(r, o->schedule, o->bucket_bytes, err);
 }
 
-/* Zeroed, where the compressor works. */
-static gradcomp_status array(const gradcomp_reducer *r, size_t bytes, const char *what, float **out, gradcomp_error *err)
-{
-	const gpu *g = r->gpu;
-	void *p = NULL;
-	if (g && g->way == GPU_ON_DEVICE) {
-		const char *why = g->d->alloc(&p, bytes);
-		*out = p;
-		if (!why)
-			why = g->d->zero(g->compute, p, bytes);
-		return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for %s of %zu bytes: %s", what, bytes, why)
-		           : GRADCOMP_OK;
-	}
-	*out = calloc(1, bytes);
-	return *out ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %s of %zu bytes", what, bytes);
-}
-
-static void array_free(const gradcomp_reducer *r, float *p)
-{
-	if (p && r->gpu && r->gpu->way == GPU_ON_DEVICE)
-		r->gpu->d->release(p);
-	else
-		free(p);
-}
-
-gradcomp_status reducer_allocate(gradcomp_reducer *r, gradcomp_error *err)
-{
-	gradcomp_status st = GRADCOMP_OK;
-	size_t bytes = r->layout.numel * sizeof(float) + sizeof(float);
-	uint32_t states = r->compressor->state_arrays;
-	if (r->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK && !r->shards) {
-		st = array(r, bytes, "an error memory", &r->error, err);
-		if (st)
-			return st;
-	}
-	r->state = calloc(states + 1, sizeof *r->state);
-	r->lengths = calloc((size_t)r->layout.nranks, 2 * sizeof *r->lengths);
-	r->held = calloc(r->layout.ntensors, sizeof *r->held);
-	if (!r->state || !r->lengths || !r->held)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
-	for (uint32_t s = 0; !st && s < states && !r->shards; s++)
-		st = array(r, bytes, "a state array", &r->state[s], err);
-	r->grads = r->given;
-	r->memory = r->error;
-	if (states && !r->shards && (r->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM))
-		r->memory = r->state[states - 1];
-	return st;
-}
-
 /* What the compressor works on, and the compressor. */
-static gradcomp_status equip(gradcomp_reducer *r, const gradcomp_value *values, gradcomp_error *err)
+static gradcomp_status equip(reducer *r, const gradcomp_value *values, gradcomp_error *err)
 {
 	step_plan plan = {0};
 	bucketing d = {0};
-	gradcomp_status st = reducer_allocate(r, err);
-	if (!st && r->gpu)
-		st = gpu_arrays(r, err);
+	gradcomp_status st = engine_allocate(&r->eng, err);
+	if (!st && r->eng.gpu)
+		st = gpu_arrays(&r->eng, r->given, err);
 	if (!st)
 		st = replan_first(r, &plan, err);
 	if (!st)
 		st = bucketing_make(r, &plan, &d, err);
 	if (!st)
 		bucketing_swap(r, &d);
-	bucketing_free(r, &d);
+	bucketing_free(&d);
 	step_plan_clear(&plan);
-	if (!st && !r->instance && !r->shards)
-		st = r->compressor->create(&r->job->host, values, &r->layout, &r->instance, err);
+	if (!st && !r->eng.instance && !r->eng.hierarchical)
+		st = r->eng.compressor->create(&r->eng.job->host, values, &r->eng.layout, &r->eng.instance, err);
 	return st;
 }
 
-static void destroy(gradcomp_reducer *r)
+static void destroy(reducer *r)
 {
-	if (r->instance)
-		r->compressor->destroy(r->instance);
 	bucketing d = bucketing_current(r);
-	bucketing_free(r, &d);
-	coll_ctx_close(&r->coll_ctx);
-	for (uint32_t s = 0; r->state && s < r->compressor->state_arrays; s++)
-		array_free(r, r->state[s]);
+	bucketing_free(&d);
+	coll_ctx_close(&r->eng.coll_ctx);
+	engine_free(&r->eng);
 	for (int s = 0; s < REDUCER_WORKSPACES; s++)
-		reducer_workspace_free(&r->workspaces[s]);
-	free(r->state);
-	free(r->lengths);
-	free(r->held);
-	array_free(r, r->error);
-	gpu_close(r);
+		workspace_free(&r->workspaces[s]);
 	replan_close(r);
 	profile_close(r);
-	layout_free(r);
+	layout_free(&r->eng.layout);
+	free(r->given);
 	free(r->asked);
-	free(r->compressor_spec);
+	free(r->eng.compressor_spec);
 	free(r->collective_spec);
 	pthread_cond_destroy(&r->compute_wake);
 	pthread_cond_destroy(&r->exchange_wake);
@@ -138,120 +85,54 @@ static void destroy(gradcomp_reducer *r)
 	free(r);
 }
 
-gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
-                               const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err)
+static void reducer_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 {
-	const gradcomp_reducer_options o = *options;
-	const plugin *plugins[2] = {0};
-	spec specs[2] = {{0}, {0}};
-	gradcomp_error own = {0}, why = {0};
-	gradcomp_reducer *r;
-	gradcomp_status st;
-	int agreed;
-	r = calloc(1, sizeof *r);
-	if (!r) {
-		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
-	}
-	pthread_mutex_init(&r->lock, NULL);
-	pthread_cond_init(&r->compute_wake, NULL);
-	thread_condition(&r->exchange_wake);
-	pthread_cond_init(&r->step_over, NULL);
-	r->job = group->job;
-	r->group = group;
-	st = choose(r, &o, plugins, specs, &own);
-	if (!st)
-		st = layout_make(r, tensors, ntensors, o.seed, &own);
-	if (!st)
-		st = profile_open(r, replan_rows(r), &own);
-	if (!st)
-		st = replan_file(r, &own);
-	if (!st)
-		r->layout.patterns = registry_patterns(plugins[0], plugins[1]);
-	if (!st)
-		st = layout_limits(r, &own);
-	if (!st && o.device == GRADCOMP_CUDA)
-		st = gpu_open(r, plugins[1]->collective, specs[0].values, o.queue, &own);
-	/* What the compressor works on is known when the nodes are, from the collective. */
-	int late = !st && !r->gpu && hierarchical_wanted(r, plugins[1]->collective);
-	if (!st && !late)
-		st = equip(r, specs[0].values, &own);
-	why = own;
-	st = reducer_consensus(r, group, st, &why);
-	agreed = !st;
-	if (!st)
-		st = coll_ctx_open(group, plugins[1], &specs[1], &r->coll_ctx, &why);
-	if (!st && late) {
-		st = hierarchical_open(r, &own);
-		if (!st)
-			st = equip(r, specs[0].values, &own);
-		why = own;
-		st = reducer_consensus(r, group, st, &why);
-		agreed = !st;
-	}
-	if (!st && r->gpu)
-		st = gpu_port(r, &why);
-	if (!st) {
-		bucketing d = bucketing_current(r);
-		st = bucketing_server_error(r, &d, &why);
-		r->server_error = d.server_error;
-		r->nserver_error = d.nserver_error;
-	}
-	if (!st)
-		st = workers_start(r, &why);
-	spec_clear(&specs[0]);
-	spec_clear(&specs[1]);
-	if (st) {
-		if (agreed)
-			job_fail(r->job, st, why.text);
-		workers_stop(r);
-		destroy(r);
-		return error_set(err, st, "%s", own.status ? own.text : why.text);
-	}
-	if (r->job->trace && trace_keeps(r->job->trace, r->job->rank)) {
-		r->trace = r->job->trace;
-		r->trace_id = trace_reducer(r->trace);
-	}
-	job_count(r->job, 1);
-	*out = r;
-	return GRADCOMP_OK;
+	reducer *r = reducer_of(base);
+	uint32_t size = stats->struct_size;
+	pthread_mutex_lock(&r->lock);
+	gradcomp_reducer_stats full = r->eng.stats;
+	pthread_mutex_unlock(&r->lock);
+	full.struct_size = size;
+	full.wire_bytes = (double)channel_sent(r->eng.coll_ctx.channel);
+	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
 }
 
 /* What the report keeps of a reducer that goes. */
-static void keep(gradcomp_reducer *r)
+static void keep_report(reducer *r)
 {
-	uint32_t n = r->layout.ntensors;
+	uint32_t n = r->eng.layout.ntensors;
 	report_tensor *t = calloc(n, sizeof *t);
-	report_reducer kept = {.nranks = r->layout.nranks, .tensors = t, .ntensors = n};
+	report_reducer kept = {.nranks = r->eng.layout.nranks, .tensors = t, .ntensors = n};
 	if (!t)
 		return;
 	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
-	reducer_get_stats(r, &stats);
+	reducer_get_stats(&r->base, &stats);
 	kept.stats = stats;
 	for (uint32_t i = 0; i < n; i++) {
-		const gradcomp_tensor *from = &r->tensors[n - 1 - i];
-		const char *choice = r->shards                ? hierarchical_choice(r, n - 1 - i)
-		                     : r->compressor->choice ? r->compressor->choice(r->instance, n - 1 - i)
-		                                             : r->compressor->info.name;
-		const struct held *held = r->shards ? hierarchical_residual_norm(r, n - 1 - i) : &r->held[n - 1 - i];
+		const gradcomp_tensor *from = &r->eng.layout.tensors[n - 1 - i];
+		const char *choice = r->eng.hierarchical                ? hierarchical_choice(&r->eng, n - 1 - i)
+		                     : r->eng.compressor->choice ? r->eng.compressor->choice(r->eng.instance, n - 1 - i)
+		                                             : r->eng.compressor->info.name;
+		const residual_norm *norm = r->eng.hierarchical ? hierarchical_residual_norm(&r->eng, n - 1 - i) : &r->eng.norms[n - 1 - i];
 		t[i] = (report_tensor){.name = strdup(from->name), .numel = from->numel, .choice = strdup(choice),
-		                       .error = held->steps ? held->shares / (double)held->steps : -1};
+		                       .error = norm->steps ? norm->shares / (double)norm->steps : -1};
 	}
 	kept.asked = r->asked;
-	kept.compressor = r->compressor_spec;
+	kept.compressor = r->eng.compressor_spec;
 	kept.collective = r->collective_spec;
 	kept.schedule = replan_report(r);
-	r->asked = r->compressor_spec = r->collective_spec = NULL;
-	if (r->keep)
-		r->keep(r->keep_ctx, &kept);
+	r->asked = r->eng.compressor_spec = r->collective_spec = NULL;
+	if (r->base.report)
+		r->base.report(r->base.report_ctx, &kept);
 	else
-		job_keep_reducer(r->job, &kept);
+		job_keep_reducer(r->eng.job, &kept);
 }
 
-void reducer_free(gradcomp_reducer *r)
+static void reducer_free(gradcomp_reducer *base)
 {
+	reducer *r = reducer_of(base);
 	pthread_mutex_lock(&r->lock);
-	while ((r->ngiven == r->layout.ntensors && !r->failed) || r->callbacks)
+	while ((r->ngiven == r->eng.layout.ntensors && !r->failed) || r->callbacks)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	workers_replan_settle(r);
 	if (r->ngiven && !r->failed) {
@@ -259,23 +140,23 @@ void reducer_free(gradcomp_reducer *r)
 		gradcomp_error err;
 		error_set(&err, GRADCOMP_ERR_STATE,
 		          "rank %d gave up its reducer in the middle of a step, without tensor %u '%s' of step %llu",
-		          r->job->rank, r->layout.ntensors - 1 - i, r->tensors[i].name, (unsigned long long)r->step);
+		          r->eng.job->rank, r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name, (unsigned long long)r->eng.step);
 		workers_fail(r, GRADCOMP_ERR_STATE, &err);
 	}
 	pthread_mutex_unlock(&r->lock);
 	workers_stop(r);
-	model_capture_reducer(r->job->model_capture, r);
-	keep(r);
-	job_count(r->job, -1);
+	model_capture_reducer(r->eng.job->model_capture, r);
+	keep_report(r);
+	job_count(r->eng.job, -1);
 	destroy(r);
 }
 
-int reducer_was_given(const gradcomp_reducer *r, uint32_t i)
+int reducer_was_given(const reducer *r, uint32_t i)
 {
 	return r->given[i] || r->schedule.bucket[r->bucket_of[i]].state == SCHEDULE_ENDED;
 }
 
-uint32_t reducer_missing(const gradcomp_reducer *r)
+uint32_t reducer_missing(const reducer *r)
 {
 	uint32_t i = 0;
 	while (reducer_was_given(r, i))
@@ -284,36 +165,37 @@ uint32_t reducer_missing(const gradcomp_reducer *r)
 }
 
 /* With the lock held: a failure of the job shows even when nothing is in flight. */
-static gradcomp_status failure(gradcomp_reducer *r, gradcomp_error *err)
+static gradcomp_status failure(reducer *r, gradcomp_error *err)
 {
 	gradcomp_error known;
-	if (!r->failed && transport_failure(r->job->transport, &known))
+	if (!r->failed && transport_failure(r->eng.job->transport, &known))
 		workers_fail(r, known.status, &known);
 	return r->failed ? error_set(err, r->failed, "%s", r->failure.text) : GRADCOMP_OK;
 }
 
-gradcomp_status reducer_ready(gradcomp_reducer *r, uint32_t index, void *gradient, gradcomp_error *err)
+static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, void *gradient, gradcomp_error *err)
 {
-	uint32_t n = r->layout.ntensors, i = n - 1 - index;
+	reducer *r = reducer_of(base);
+	uint32_t n = r->eng.layout.ntensors, i = n - 1 - index;
 	static char nothing[8];
 	gradcomp_status st;
 	if (index >= n)
 		return arg_error_index(index, n, err);
-	if (!gradient && r->tensors[i].numel)
-		return arg_error_null(index, r->tensors[i].name, err);
+	if (!gradient && r->eng.layout.tensors[i].numel)
+		return arg_error_null(index, r->eng.layout.tensors[i].name, err);
 	pthread_mutex_lock(&r->lock);
 	st = failure(r, err);
 	if (!st && reducer_was_given(r, i))
-		st = arg_error_twice(index, r->tensors[i].name, r->step, err);
-	if (!st && r->gpu)
-		st = gpu_ready(r, i, err);
+		st = arg_error_twice(index, r->eng.layout.tensors[i].name, r->eng.step, err);
+	if (!st && r->eng.gpu)
+		st = gpu_ready(&r->eng, i, err);
 	if (!st) {
 		r->given[i] = gradient ? gradient : nothing;
 		r->last_given = clock_now();
 		if (!r->ngiven++)
 			r->step_began = r->last_given;
 		profile_ready(r, i, r->last_given);
-		timeline(r, TRACE_READY, r->step, index, r->last_given, r->last_given);
+		timeline(r, TRACE_READY, r->eng.step, index, r->last_given, r->last_given);
 		workers_given(r, r->bucket_of[i]);
 	}
 	pthread_mutex_unlock(&r->lock);
@@ -322,23 +204,24 @@ gradcomp_status reducer_ready(gradcomp_reducer *r, uint32_t index, void *gradien
 
 /* With the lock held: when nothing touches the program's gradients any more, which it may
  * free as soon as it knows of the failure. */
-static void settle_failed(gradcomp_reducer *r)
+static void settle_failed(reducer *r)
 {
 	while (r->failed && (r->running || r->callbacks))
 		pthread_cond_wait(&r->step_over, &r->lock);
 }
 
-gradcomp_status reducer_wait(gradcomp_reducer *r, gradcomp_error *err)
+static gradcomp_status reducer_wait(gradcomp_reducer *base, gradcomp_error *err)
 {
+	reducer *r = reducer_of(base);
 	gradcomp_status st = GRADCOMP_OK;
 	pthread_mutex_lock(&r->lock);
-	if (r->ngiven && r->ngiven < r->layout.ntensors && !r->failed) {
-		uint32_t i = reducer_missing(r), n = r->layout.ntensors;
-		st = arg_error_missing(r->ngiven, n, r->step, n - 1 - i, r->tensors[i].name, err);
+	if (r->ngiven && r->ngiven < r->eng.layout.ntensors && !r->failed) {
+		uint32_t i = reducer_missing(r), n = r->eng.layout.ntensors;
+		st = arg_error_missing(r->ngiven, n, r->eng.step, n - 1 - i, r->eng.layout.tensors[i].name, err);
 	}
-	uint64_t step = r->step;
+	uint64_t step = r->eng.step;
 	double began = clock_now();
-	while (!st && !r->failed && ((r->ngiven && r->step == step) || r->callbacks))
+	while (!st && !r->failed && ((r->ngiven && r->eng.step == step) || r->callbacks))
 		pthread_cond_wait(&r->step_over, &r->lock);
 	settle_failed(r);
 	double end = clock_now();
@@ -352,42 +235,140 @@ gradcomp_status reducer_wait(gradcomp_reducer *r, gradcomp_error *err)
 
 /* With the lock held: the step that was the so-many-th has begun and not ended, and tensor i
  * of the layout is not done. */
-static int in_flight(const gradcomp_reducer *r, uint32_t i, uint64_t step)
+static int in_flight(const reducer *r, uint32_t i, uint64_t step)
 {
-	return r->ngiven && r->stats.steps == step &&
+	return r->ngiven && r->eng.stats.steps == step &&
 	       r->schedule.bucket[r->bucket_of[i]].state != SCHEDULE_ENDED;
 }
 
-gradcomp_status reducer_wait_for(gradcomp_reducer *r, uint32_t index, gradcomp_error *err)
+static gradcomp_status reducer_wait_for(gradcomp_reducer *base, uint32_t index, gradcomp_error *err)
 {
-	uint32_t n = r->layout.ntensors, i = n - 1 - index;
+	reducer *r = reducer_of(base);
+	uint32_t n = r->eng.layout.ntensors, i = n - 1 - index;
 	gradcomp_status st = GRADCOMP_OK;
 	if (index >= n)
 		return arg_error_index(index, n, err);
 	pthread_mutex_lock(&r->lock);
-	uint64_t step = r->stats.steps;
+	uint64_t step = r->eng.stats.steps;
 	if (r->ngiven && !r->failed && !reducer_was_given(r, i))
-		st = arg_error_not_given(index, r->tensors[i].name, r->step, err);
+		st = arg_error_not_given(index, r->eng.layout.tensors[i].name, r->eng.step, err);
 	double began = clock_now();
 	while (!st && !r->failed && (in_flight(r, i, step) || i - r->callback_first < r->callback_count))
 		pthread_cond_wait(&r->step_over, &r->lock);
 	settle_failed(r);
 	double end = clock_now();
 	profile_waited(r, end - began, 1);
-	timeline(r, TRACE_WAIT_FOR, r->step, index, began, end);
+	timeline(r, TRACE_WAIT_FOR, r->eng.step, index, began, end);
 	if (!st)
 		st = failure(r, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
 
-void reducer_get_stats(gradcomp_reducer *r, gradcomp_reducer_stats *stats)
+/* Without a delay there is nothing to wait for but the step in flight. */
+static gradcomp_status reducer_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
+                                     gradcomp_error *err)
 {
-	uint32_t size = stats->struct_size;
-	pthread_mutex_lock(&r->lock);
-	gradcomp_reducer_stats full = r->stats;
-	pthread_mutex_unlock(&r->lock);
-	full.struct_size = size;
-	full.wire_bytes = (double)channel_sent(r->coll_ctx.channel);
-	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
+	(void)corrections, (void)weights, (void)rate;
+	return reducer_wait(base, err);
+}
+
+static const reducer_ops ops = {reducer_ready, reducer_wait, reducer_wait_for,  reducer_drain,
+                                reducer_save,  reducer_load, reducer_get_stats, reducer_free};
+
+/* The first thing that ranks say to each other. */
+static gradcomp_status consensus(const reducer *r, gradcomp_status mine, gradcomp_error *err)
+{
+	reducer_request q = {.layout = &r->eng.layout, .compressor = r->eng.compressor_spec,
+	                     .collective = r->collective_spec, .bucket_bytes = r->bucket_bytes,
+	                     .first_bucket_bytes = r->first_bucket_bytes};
+	if (!mine) {
+		q.schedule = replan_asked(r);
+		q.schedule_hash = replan_hash(r);
+	}
+	return reducer_consensus(r->eng.group, &q, mine, err);
+}
+
+gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
+                               const gradcomp_reducer_options *options, reducer **out, gradcomp_error *err)
+{
+	const gradcomp_reducer_options o = *options;
+	const plugin *plugins[2] = {0};
+	spec specs[2] = {{0}, {0}};
+	gradcomp_error own = {0}, why = {0};
+	reducer *r;
+	gradcomp_status st;
+	int agreed;
+	r = calloc(1, sizeof *r);
+	if (!r) {
+		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	}
+	pthread_mutex_init(&r->lock, NULL);
+	pthread_cond_init(&r->compute_wake, NULL);
+	thread_condition(&r->exchange_wake);
+	pthread_cond_init(&r->step_over, NULL);
+	r->eng.job = group->job;
+	r->eng.group = group;
+	st = choose(r, &o, plugins, specs, &own);
+	if (!st)
+		st = layout_make(&r->eng.layout, group, tensors, ntensors, o.seed, &own);
+	r->given = calloc((size_t)ntensors + 1, sizeof *r->given);
+	r->eng.grads = r->given;
+	if (!st && !r->given)
+		st = error_set(&own, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", ntensors);
+	if (!st)
+		st = profile_open(r, replan_rows(r), &own);
+	if (!st)
+		st = replan_file(r, &own);
+	if (!st)
+		r->eng.layout.patterns = registry_patterns(plugins[0], plugins[1]);
+	if (!st)
+		st = layout_limits(&r->eng.layout, r->eng.compressor, &own);
+	if (!st && o.device == GRADCOMP_CUDA)
+		st = gpu_open(&r->eng, plugins[1]->collective, specs[0].values, o.queue, r->workspaces, REDUCER_WORKSPACES, &own);
+	/* What the compressor works on is known when the nodes are, from the collective. */
+	int late = !st && !r->eng.gpu && hierarchical_wanted(&r->eng, plugins[1]->collective);
+	if (!st && !late)
+		st = equip(r, specs[0].values, &own);
+	why = own;
+	st = consensus(r, st, &why);
+	agreed = !st;
+	if (!st)
+		st = coll_ctx_open(group, plugins[1], &specs[1], &r->eng.coll_ctx, &why);
+	if (!st && late) {
+		st = hierarchical_open(&r->eng, &own);
+		if (!st)
+			st = equip(r, specs[0].values, &own);
+		why = own;
+		st = consensus(r, st, &why);
+		agreed = !st;
+	}
+	if (!st && r->eng.gpu)
+		st = gpu_port(&r->eng, &why);
+	if (!st) {
+		bucketing d = bucketing_current(r);
+		st = bucketing_server_error(&r->eng, &d, &why);
+		r->eng.server_error = d.server_error;
+		r->eng.nserver_error = d.nserver_error;
+	}
+	if (!st)
+		st = workers_start(r, &why);
+	spec_clear(&specs[0]);
+	spec_clear(&specs[1]);
+	if (st) {
+		if (agreed)
+			job_fail(r->eng.job, st, why.text);
+		workers_stop(r);
+		destroy(r);
+		return error_set(err, st, "%s", own.status ? own.text : why.text);
+	}
+	if (r->eng.job->trace && trace_keeps(r->eng.job->trace, r->eng.job->rank)) {
+		r->trace = r->eng.job->trace;
+		r->trace_id = trace_reducer(r->trace);
+	}
+	job_count(r->eng.job, 1);
+	r->base.ops = &ops;
+	*out = r;
+	return GRADCOMP_OK;
 }

@@ -3,6 +3,7 @@
 
 #include "reducer/bucketing/replan.h"
 #include "reducer/hierarchical/hierarchical.h"
+#include "reducer/layout.h"
 
 #include "base/error.h"
 #include "reducer/reducer_ops.h"
@@ -31,51 +32,50 @@ uint64_t state_checksum(const void *state, uint64_t bytes)
 	return id_mix(h, w);
 }
 
-const gradcomp_reducer *state_owner(const gradcomp_reducer *r, const bucketing *d)
+const engine *state_owner(const reducer *r, const bucketing *d)
 {
-	return d->shards ? hierarchical_inner(d->shards) : r;
+	return d->hierarchical ? hierarchical_inner(d->hierarchical) : &r->eng;
 }
 
-uint64_t state_array_bytes(const gradcomp_reducer *r, const bucketing *d)
+uint64_t state_array_bytes(const reducer *r, const bucketing *d)
 {
-	const gradcomp_reducer *k = state_owner(r, d);
-	return ((uint64_t)(!!k->error + r->compressor->state_arrays) * k->layout.numel + d->nserver_error) * sizeof(float);
+	const engine *k = state_owner(r, d);
+	return ((uint64_t)(!!k->error + r->eng.compressor->state_arrays) * k->layout.numel + d->nserver_error) * sizeof(float);
 }
 
 /* Shards and the collective's memory belong to places in buckets. */
 static uint64_t places(const bucketing *d)
 {
 	uint64_t h = 0;
-	for (uint32_t i = 0; (d->shards || d->nserver_error) && i < d->nbuckets; i++) {
+	for (uint32_t i = 0; (d->hierarchical || d->nserver_error) && i < d->nbuckets; i++) {
 		h = id_mix(h, d->buckets[i].pub.numel);
-		h = id_mix(h, d->shards ? hierarchical_shard_begin(d->shards, i) : 1);
+		h = id_mix(h, d->hierarchical ? hierarchical_shard_begin(d->hierarchical, i) : 1);
 	}
 	return h;
 }
 
-void state_describe(const gradcomp_reducer *r, const bucketing *d, uint64_t plugin_bytes, state_head *h)
+void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes, state_head *h)
 {
 	memset(h, 0, sizeof *h);
 	memcpy(h->magic, magic, sizeof magic);
-	h->step = r->step;
-	h->numel = r->layout.numel;
-	for (uint32_t i = 0; i < r->layout.ntensors; i++)
-		h->tensors = id_mix(h->tensors, layout_hash_tensor(&r->tensors[i]));
+	h->step = r->eng.step;
+	h->numel = r->eng.layout.numel;
+	h->tensors = layout_hash(&r->eng.layout);
 	h->plugin_bytes = plugin_bytes;
 	h->has_error = !!state_owner(r, d)->error;
-	h->state_arrays = r->compressor->state_arrays;
-	h->rank = (uint32_t)r->layout.rank;
-	h->nranks = (uint32_t)r->layout.nranks;
+	h->state_arrays = r->eng.compressor->state_arrays;
+	h->rank = (uint32_t)r->eng.layout.rank;
+	h->nranks = (uint32_t)r->eng.layout.nranks;
 	h->kept = state_owner(r, d)->layout.numel;
 	h->nserver_error = d->nserver_error;
 	h->places = places(d);
-	strncpy(h->compressor, r->compressor_spec, sizeof h->compressor - 1);
+	strncpy(h->compressor, r->eng.compressor_spec, sizeof h->compressor - 1);
 	h->nbuckets = d->nbuckets;
 	h->lag = d->schedule.lag;
 	h->settled = (uint32_t)replan_settled(r);
 }
 
-gradcomp_status state_check(const gradcomp_reducer *r, const void *state, uint64_t bytes, state_head *h,
+gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes, state_head *h,
                             uint64_t *body, gradcomp_error *err)
 {
 	const bucketing now = bucketing_current(r);
@@ -111,13 +111,13 @@ gradcomp_status state_check(const gradcomp_reducer *r, const void *state, uint64
 	if (h->checksum != state_checksum(state, bytes))
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state of %llu bytes is damaged (its checksum differs)",
 		                 (unsigned long long)bytes);
-	if (h->plugin_bytes && !r->compressor->load)
+	if (h->plugin_bytes && !r->eng.compressor->load)
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: compressor '%s' keeps no state of its own, this has %llu bytes",
-		                 r->compressor->info.name, (unsigned long long)h->plugin_bytes);
+		                 r->eng.compressor->info.name, (unsigned long long)h->plugin_bytes);
 	return GRADCOMP_OK;
 }
 
-gradcomp_status state_fits(const gradcomp_reducer *r, const bucketing *d, const state_head *h, uint64_t body,
+gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body,
                            uint64_t bytes, gradcomp_error *err)
 {
 	const uint64_t arrays = state_array_bytes(r, d);
@@ -148,7 +148,7 @@ gradcomp_status state_fits(const gradcomp_reducer *r, const bucketing *d, const 
 
 
 
-gradcomp_status reducer_between_steps(const gradcomp_reducer *r, const char *what, gradcomp_error *err)
+gradcomp_status reducer_between_steps(const reducer *r, const char *what, gradcomp_error *err)
 {
 	if (r->failed)
 		return error_set(err, r->failed, "%s", r->failure.text);
@@ -164,49 +164,49 @@ static unsigned char *put_words(unsigned char *p, const uint32_t *words, uint32_
 }
 
 /* Array s of those whose numbers are the keeper's: error memory comes first. */
-static float *array_of(const gradcomp_reducer *k, uint32_t s)
+static float *array_of(const engine *k, uint32_t s)
 {
 	return !k->error ? k->state[s] : s ? k->state[s - 1] : k->error;
 }
 
 /* The arrays and the collective's memory, state_array_bytes() of them. */
-static gradcomp_status put_arrays(const gradcomp_reducer *r, const bucketing *d, unsigned char *p, gradcomp_error *err)
+static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned char *p, gradcomp_error *err)
 {
-	const gradcomp_reducer *k = state_owner(r, d);
+	const engine *k = state_owner(r, d);
 	size_t bytes = k->layout.numel * sizeof(float);
 	gradcomp_status st = GRADCOMP_OK;
-	for (uint32_t s = 0; !st && s < !!k->error + r->compressor->state_arrays; s++, p += bytes)
-		st = gpu_copy(r, p, array_of(k, s), bytes, err);
+	for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
+		st = gpu_copy(&r->eng, p, array_of(k, s), bytes, err);
 	if (!st && d->nserver_error)
 		memcpy(p, d->server_error, d->nserver_error * sizeof(float));
 	return st;
 }
 
-static gradcomp_status take_arrays(const gradcomp_reducer *r, const bucketing *d, const unsigned char *p,
+static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const unsigned char *p,
                                    gradcomp_error *err)
 {
-	const gradcomp_reducer *k = state_owner(r, d);
+	const engine *k = state_owner(r, d);
 	size_t bytes = k->layout.numel * sizeof(float);
 	gradcomp_status st = GRADCOMP_OK;
-	for (uint32_t s = 0; !st && s < !!k->error + r->compressor->state_arrays; s++, p += bytes)
-		st = gpu_copy(r, array_of(k, s), p, bytes, err);
+	for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
+		st = gpu_copy(&r->eng, array_of(k, s), p, bytes, err);
 	if (!st && d->nserver_error)
 		memcpy(d->server_error, p, d->nserver_error * sizeof(float));
 	return st;
 }
 
 /* With the lock held. */
-static gradcomp_status save(gradcomp_reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes,
+static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes,
                             gradcomp_error *err)
 {
 	const bucketing d = bucketing_current(r);
-	const gradcomp_reducer *k = state_owner(r, &d);
+	const engine *k = state_owner(r, &d);
 	uint64_t own = 0, words = 2 * (uint64_t)d.nbuckets * sizeof(uint32_t);
 	step_plan plan = {0};
 	state_head h;
 	gradcomp_status st = reducer_between_steps(r, "save", err);
-	if (!st && k->instance && r->compressor->save)
-		st = r->compressor->save(k->instance, NULL, 0, &own, err);
+	if (!st && k->instance && r->eng.compressor->save)
+		st = r->eng.compressor->save(k->instance, NULL, 0, &own, err);
 	if (st)
 		return st;
 	*bytes = sizeof h + words + state_array_bytes(r, &d) + own;
@@ -224,15 +224,16 @@ static gradcomp_status save(gradcomp_reducer *r, unsigned char *buf, uint64_t ca
 	step_plan_clear(&plan);
 	st = put_arrays(r, &d, p, err);
 	if (!st && own)
-		st = r->compressor->save(k->instance, p + state_array_bytes(r, &d), own, &own, err);
+		st = r->eng.compressor->save(k->instance, p + state_array_bytes(r, &d), own, &own, err);
 	memcpy(buf, &h, sizeof h);
 	h.checksum = state_checksum(buf, *bytes);
 	memcpy(buf, &h, sizeof h);
 	return st;
 }
 
-gradcomp_status reducer_save(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
+	reducer *r = reducer_of(base);
 	pthread_mutex_lock(&r->lock);
 	workers_replan_settle(r);
 	gradcomp_status st = save(r, buf, capacity, bytes, err);
@@ -241,16 +242,16 @@ gradcomp_status reducer_save(gradcomp_reducer *r, void *buf, uint64_t capacity, 
 }
 
 /* The state's plan, or of one that has none that in force. */
-static gradcomp_status plan_of(const gradcomp_reducer *r, const state_head *h, const unsigned char *state,
+static gradcomp_status plan_of(const reducer *r, const state_head *h, const unsigned char *state,
                                uint64_t *body, uint64_t bytes, step_plan *out, gradcomp_error *err)
 {
 	size_t n = h->nbuckets * sizeof(uint32_t);
 	gradcomp_status st;
 	if (*body < sizeof *h)
 		return bucketing_plan(r, out, err);
-	if (h->nbuckets > r->layout.ntensors || 2 * n > bytes - *body)
+	if (h->nbuckets > r->eng.layout.ntensors || 2 * n > bytes - *body)
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state has a plan of %u buckets for %u tensors", h->nbuckets,
-		                 r->layout.ntensors);
+		                 r->eng.layout.ntensors);
 	*out = (step_plan){.nbuckets = h->nbuckets, .lag = h->lag, .end = malloc(n + 1), .place = malloc(n + 1)};
 	if (!out->end || !out->place)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", h->nbuckets);
@@ -263,7 +264,7 @@ static gradcomp_status plan_of(const gradcomp_reducer *r, const state_head *h, c
 }
 
 /* With the lock held. *d is what the state makes of the reducer, and afterwards what was. */
-static gradcomp_status load(gradcomp_reducer *r, const unsigned char *state, uint64_t bytes, bucketing *d,
+static gradcomp_status load(reducer *r, const unsigned char *state, uint64_t bytes, bucketing *d,
                             step_plan *plan, gradcomp_error *err)
 {
 	uint64_t body;
@@ -276,35 +277,36 @@ static gradcomp_status load(gradcomp_reducer *r, const unsigned char *state, uin
 	if (!st)
 		st = bucketing_make(r, plan, d, err);
 	if (!st)
-		st = bucketing_server_error(r, d, err);
+		st = bucketing_server_error(&r->eng, d, err);
 	if (!st)
 		st = state_fits(r, d, &h, body, bytes, err);
-	const gradcomp_reducer *k = state_owner(r, d);
-	if (!st && k->instance && r->compressor->load)
-		st = r->compressor->load(k->instance, state + body + state_array_bytes(r, d), h.plugin_bytes, err);
+	const engine *k = state_owner(r, d);
+	if (!st && k->instance && r->eng.compressor->load)
+		st = r->eng.compressor->load(k->instance, state + body + state_array_bytes(r, d), h.plugin_bytes, err);
 	if (!st)
 		st = take_arrays(r, d, state + body, err);
 	if (st)
 		return st;
-	if (r->shards)
-		hierarchical_carry(r, d);
+	if (r->eng.hierarchical)
+		hierarchical_carry(&r->eng, d);
 	bucketing_swap(r, d);
-	r->step = h.step;
+	r->eng.step = h.step;
 	replan_loaded(r, h.settled != 0);
-	if (r->shards)
-		hierarchical_next_step(r);
+	if (r->eng.hierarchical)
+		hierarchical_next_step(&r->eng);
 	return GRADCOMP_OK;
 }
 
-gradcomp_status reducer_load(gradcomp_reducer *r, const void *buf, uint64_t bytes, gradcomp_error *err)
+gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err)
 {
+	reducer *r = reducer_of(base);
 	bucketing d = {0};
 	step_plan plan = {0};
 	pthread_mutex_lock(&r->lock);
 	workers_replan_settle(r);
 	gradcomp_status st = load(r, buf, bytes, &d, &plan, err);
 	pthread_mutex_unlock(&r->lock);
-	bucketing_free(r, &d);
+	bucketing_free(&d);
 	step_plan_clear(&plan);
 	return st;
 }

@@ -26,19 +26,19 @@ typedef struct state_head {
 } state_head;
 
 /* Whose the arrays and the plugin are with division *d: with two levels those of the shards. */
-const gradcomp_reducer *state_owner(const gradcomp_reducer *r, const bucketing *d);
+const engine *state_owner(const reducer *r, const bucketing *d);
 /* Bytes of the arrays and the collective's memory. */
-uint64_t state_array_bytes(const gradcomp_reducer *r, const bucketing *d);
+uint64_t state_array_bytes(const reducer *r, const bucketing *d);
 /* All but the checksum. */
-void state_describe(const gradcomp_reducer *r, const bucketing *d, uint64_t plugin_bytes, state_head *h);
+void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes, state_head *h);
 uint64_t state_checksum(const void *state, uint64_t bytes);
 /* Whether this is a whole state of this rank of such a reducer, of whatever plan. *body: where
  * the plan begins. */
-gradcomp_status state_check(const gradcomp_reducer *r, const void *state, uint64_t bytes, state_head *h,
+gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes, state_head *h,
                             uint64_t *body, gradcomp_error *err);
 /* Whether it is one of the division *d, which was made from its plan; `body` is where its
  * arrays begin. */
-gradcomp_status state_fits(const gradcomp_reducer *r, const bucketing *d, const state_head *h, uint64_t body,
+gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body,
                            uint64_t bytes, gradcomp_error *err);
 
 #endif

@@ -28,7 +28,7 @@ static void export_run(const part *p, float *from, float *to)
 }
 
 /* The reducer's own memory, wherever it is. */
-static gradcomp_status export_own(gradcomp_reducer *r, const gradcomp_tensor *t, float *to, gradcomp_error *err)
+static gradcomp_status export_own(reducer *r, const gradcomp_tensor *t, float *to, gradcomp_error *err)
 {
 	const part p = {t, t->offset, t->numel, 1};
 	size_t bytes = t->numel * sizeof(float);
@@ -37,23 +37,23 @@ static gradcomp_status export_own(gradcomp_reducer *r, const gradcomp_tensor *t,
 	if (!room)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the %llu numbers of '%s'",
 		                 (unsigned long long)t->numel, t->name);
-	st = gpu_copy(r, room, r->memory + t->offset, bytes, err);
+	st = gpu_copy(&r->eng, room, r->eng.memory + t->offset, bytes, err);
 	if (!st) {
 		export_run(&p, room, to);
-		st = gpu_copy(r, r->memory + t->offset, room, bytes, err);
+		st = gpu_copy(&r->eng, r->eng.memory + t->offset, room, bytes, err);
 	}
 	free(room);
 	return st;
 }
 
-static gradcomp_status export_server_error(gradcomp_reducer *r, const gradcomp_tensor *t, float *to, gradcomp_error *err)
+static gradcomp_status export_server_error(reducer *r, const gradcomp_tensor *t, float *to, gradcomp_error *err)
 {
-	const bucket *b = &r->buckets[r->bucket_of[t - r->tensors]];
-	gradcomp_status st = b->nserver_error ? server_error_check(r, err) : GRADCOMP_OK;
+	const bucket *b = &r->eng.buckets[r->bucket_of[t - r->eng.layout.tensors]];
+	gradcomp_status st = b->nserver_error ? server_error_check(&r->eng, err) : GRADCOMP_OK;
 	if (st || !b->nserver_error)
 		return st;
 	part p = {.t = t, .scale = 1};
-	uint64_t begin = server_error_offset(r, b);
+	uint64_t begin = server_error_offset(&r->eng, b);
 	p.n = hierarchical_overlap(t->offset, t->numel, begin, b->nserver_error, &p.at);
 	if (p.n)
 		export_run(&p, b->server_error + (p.at - begin), to);
@@ -62,10 +62,10 @@ static gradcomp_status export_server_error(gradcomp_reducer *r, const gradcomp_t
 
 /* The mean over the holders of a shard is that over all ranks: a number of theirs weighs as
  * much more as there are fewer of them. */
-static void export_shard(gradcomp_reducer *r, const gradcomp_tensor *t, float *to)
+static void export_shard(reducer *r, const gradcomp_tensor *t, float *to)
 {
-	const struct shards *s = r->shards;
-	const bucket *b = &r->buckets[r->bucket_of[t - r->tensors]];
+	const struct hierarchical *s = r->eng.hierarchical;
+	const bucket *b = &r->eng.buckets[r->bucket_of[t - r->eng.layout.tensors]];
 	uint64_t begin = b->pub.offset + s->of[b->pub.index].begin;
 	part p = {.t = t, .scale = 1 / s->scale};
 	p.n = hierarchical_overlap(t->offset, t->numel, begin, b->part->pub.numel, &p.at);
@@ -73,21 +73,21 @@ static void export_shard(gradcomp_reducer *r, const gradcomp_tensor *t, float *t
 		export_run(&p, s->inner.memory + b->part->pub.offset + (p.at - begin), to);
 }
 
-gradcomp_status reducer_residual_export(gradcomp_reducer *r, uint32_t index, float *to, gradcomp_error *err)
+gradcomp_status reducer_residual_export(reducer *r, uint32_t index, float *to, gradcomp_error *err)
 {
-	uint32_t n = r->layout.ntensors;
+	uint32_t n = r->eng.layout.ntensors;
 	gradcomp_status st;
 	if (index >= n)
 		return arg_error_index(index, n, err);
-	const gradcomp_tensor *t = &r->tensors[n - 1 - index];
+	const gradcomp_tensor *t = &r->eng.layout.tensors[n - 1 - index];
 	pthread_mutex_lock(&r->lock);
 	workers_replan_settle(r);
 	st = reducer_between_steps(r, "give back", err);
 	if (!st)
 		st = export_server_error(r, t, to, err);
-	if (!st && r->shards && r->shards->inner.memory)
+	if (!st && r->eng.hierarchical && r->eng.hierarchical->inner.memory)
 		export_shard(r, t, to);
-	else if (!st && r->memory)
+	else if (!st && r->eng.memory)
 		st = export_own(r, t, to, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;

@@ -1,8 +1,4 @@
-/* The share of a step that compression holds back: |e| / |u|, what stays in error
- * memory against what was to be sent. Read from a fixed run of numbers out of every
- * RESIDUAL_EVERY, u's while BEGIN has it in cache, e's in FINISH, and weighted by
- * what each run stands for. */
-#include "reducer/reducer.h"
+#include "reducer/residual_norm.h"
 
 #include <math.h>
 
@@ -44,30 +40,30 @@ static double weight(uint64_t n)
 	return seen ? (double)n / (double)seen : 0;
 }
 
-void residual_norm_tensor(gradcomp_reducer *r, uint32_t i, double e)
+void residual_norm_tensor(engine *eng, uint32_t i, double e)
 {
-	uint64_t n = r->tensors[i].numel;
-	double u = r->held[i].u;
+	uint64_t n = eng->layout.tensors[i].numel;
+	double u = eng->norms[i].u;
 	if (!isfinite(u)) /* a compressor that passes NaN on */
 		return;
-	r->held[i].steps++;
-	r->held[i].shares += u > 0 ? sqrt(e / u) : 0;
-	r->step_e += e * weight(n);
-	r->step_u += u * weight(n);
+	eng->norms[i].steps++;
+	eng->norms[i].shares += u > 0 ? sqrt(e / u) : 0;
+	eng->step_e += e * weight(n);
+	eng->step_u += u * weight(n);
 }
 
-void residual_norm_bucket(gradcomp_reducer *r, const bucket *b)
+void residual_norm_bucket(engine *eng, const bucket *b)
 {
-	for (uint32_t i = b->pub.first; r->memory && !b->bad && i < b->pub.first + b->pub.ntensors; i++)
-		residual_norm_tensor(r, i, of_tensor(r->memory + r->tensors[i].offset, r->tensors[i].numel));
+	for (uint32_t i = b->pub.first; eng->memory && !b->bad && i < b->pub.first + b->pub.ntensors; i++)
+		residual_norm_tensor(eng, i, of_tensor(eng->memory + eng->layout.tensors[i].offset, eng->layout.tensors[i].numel));
 }
 
-void residual_norm_step(gradcomp_reducer *r)
+void residual_norm_step(engine *eng)
 {
-	gradcomp_reducer_stats *s = &r->stats;
-	if (r->memory && !r->step_bad) {
-		s->error_last = r->step_u > 0 ? sqrt(r->step_e / r->step_u) : 0;
+	gradcomp_reducer_stats *s = &eng->stats;
+	if (eng->memory && !eng->step_bad) {
+		s->error_last = eng->step_u > 0 ? sqrt(eng->step_e / eng->step_u) : 0;
 		s->error_mean += (s->error_last - s->error_mean) / (double)++s->error_steps;
 	}
-	r->step_e = r->step_u = 0;
+	eng->step_e = eng->step_u = 0;
 }

@@ -9,23 +9,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int keeps(const gradcomp_reducer *r)
+static int keeps(const engine *eng)
 {
-	return r->coll_ctx.collective->serves & GRADCOMP_CAN_EXCHANGE &&
-	       r->layout.patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) &&
-	       r->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK;
+	return eng->coll_ctx.collective->serves & GRADCOMP_CAN_EXCHANGE &&
+	       eng->layout.patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) &&
+	       eng->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK;
 }
 
-gradcomp_status bucketing_server_error(const gradcomp_reducer *r, bucketing *d, gradcomp_error *err)
+gradcomp_status bucketing_server_error(const engine *eng, bucketing *d, gradcomp_error *err)
 {
 	uint64_t at = 0;
-	if (!keeps(r))
+	if (!keeps(eng))
 		return GRADCOMP_OK;
 	for (uint32_t i = 0; i < d->nbuckets; i++) {
-		d->buckets[i].nserver_error = r->coll_ctx.collective->server_error(r->coll_ctx.instance, d->buckets[i].pub.numel);
+		d->buckets[i].nserver_error = eng->coll_ctx.collective->server_error(eng->coll_ctx.instance, d->buckets[i].pub.numel);
 		if (d->buckets[i].nserver_error > NUMEL_MAX)
 			return error_set(err, GRADCOMP_ERR_INTERNAL, "collective '%s' asks for a memory of more than 2^48 numbers",
-			                 r->coll_ctx.collective->info.name);
+			                 eng->coll_ctx.collective->info.name);
 		at += d->buckets[i].nserver_error;
 	}
 	if (!at)
@@ -33,7 +33,7 @@ gradcomp_status bucketing_server_error(const gradcomp_reducer *r, bucketing *d, 
 	d->server_error = calloc(at, sizeof *d->server_error);
 	if (!d->server_error)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %llu numbers that collective '%s' keeps",
-		                 (unsigned long long)at, r->coll_ctx.collective->info.name);
+		                 (unsigned long long)at, eng->coll_ctx.collective->info.name);
 	d->nserver_error = at;
 	at = 0;
 	for (uint32_t i = 0; i < d->nbuckets; at += d->buckets[i++].nserver_error)
@@ -41,15 +41,15 @@ gradcomp_status bucketing_server_error(const gradcomp_reducer *r, bucketing *d, 
 	return GRADCOMP_OK;
 }
 
-gradcomp_status server_error_check(const gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status server_error_check(const engine *eng, gradcomp_error *err)
 {
-	const struct gradcomp_collective_v1 *c = r->coll_ctx.collective;
+	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
 	if (!c->server_error_begin)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "collective '%s' keeps a memory for each bucket and does not say "
 		                 "of which places (resident_begin): buckets stay as they are", c->info.name);
-	for (uint32_t i = 0; i < r->nbuckets; i++) {
-		const bucket *b = &r->buckets[i];
-		uint64_t begin = b->nserver_error ? c->server_error_begin(r->coll_ctx.instance, b->pub.numel) : 0;
+	for (uint32_t i = 0; i < eng->nbuckets; i++) {
+		const bucket *b = &eng->buckets[i];
+		uint64_t begin = b->nserver_error ? c->server_error_begin(eng->coll_ctx.instance, b->pub.numel) : 0;
 		if (begin > b->pub.numel || b->nserver_error > b->pub.numel - begin)
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
 			                 "collective '%s' keeps %llu numbers from the %lluth on of a bucket of %llu", c->info.name,
@@ -59,27 +59,27 @@ gradcomp_status server_error_check(const gradcomp_reducer *r, gradcomp_error *er
 	return GRADCOMP_OK;
 }
 
-uint64_t server_error_offset(const gradcomp_reducer *r, const bucket *b)
+uint64_t server_error_offset(const engine *eng, const bucket *b)
 {
-	return b->pub.offset + r->coll_ctx.collective->server_error_begin(r->coll_ctx.instance, b->pub.numel);
+	return b->pub.offset + eng->coll_ctx.collective->server_error_begin(eng->coll_ctx.instance, b->pub.numel);
 }
 
-gradcomp_status server_error_fold(gradcomp_reducer *r, float *room, gradcomp_error *err)
+gradcomp_status server_error_fold(engine *eng, float *room, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	for (uint32_t i = 0; !st && i < r->nbuckets; i++) {
-		const bucket *b = &r->buckets[i];
+	for (uint32_t i = 0; !st && i < eng->nbuckets; i++) {
+		const bucket *b = &eng->buckets[i];
 		if (!b->nserver_error)
 			continue;
-		float *e = r->error + server_error_offset(r, b), *to = room ? room : e;
+		float *e = eng->error + server_error_offset(eng, b), *to = room ? room : e;
 		if (room)
-			st = gpu_copy(r, room, e, b->nserver_error * sizeof *e, err);
+			st = gpu_copy(eng, room, e, b->nserver_error * sizeof *e, err);
 		if (!st)
-			r->job->host.operators->add(NULL, to, b->server_error, b->nserver_error);
+			eng->job->host.operators->add(NULL, to, b->server_error, b->nserver_error);
 		if (!st && room)
-			st = gpu_copy(r, e, room, b->nserver_error * sizeof *e, err);
+			st = gpu_copy(eng, e, room, b->nserver_error * sizeof *e, err);
 	}
 	if (!st)
-		memset(r->server_error, 0, r->nserver_error * sizeof *r->server_error);
+		memset(eng->server_error, 0, eng->nserver_error * sizeof *eng->server_error);
 	return st;
 }

@@ -12,11 +12,11 @@
 #include "reducer/reducer.h"
 
 /* Whether the collective says where in a bucket its memory is. */
-gradcomp_status server_error_check(const gradcomp_reducer *r, gradcomp_error *err);
+gradcomp_status server_error_check(const engine *eng, gradcomp_error *err);
 /* Where in the layout that of bucket b is, once this has been checked. */
-uint64_t server_error_offset(const gradcomp_reducer *r, const bucket *b);
+uint64_t server_error_offset(const engine *eng, const bucket *b);
 /* All of it into the error memory. `room` for that of the largest bucket; NULL will do when
  * error memory is the host's. */
-gradcomp_status server_error_fold(gradcomp_reducer *r, float *room, gradcomp_error *err);
+gradcomp_status server_error_fold(engine *eng, float *room, gradcomp_error *err);
 
 #endif

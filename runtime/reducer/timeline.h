@@ -6,7 +6,7 @@
 
 #include "trace/trace.h"
 
-static inline void timeline(gradcomp_reducer *r, trace_what what, uint64_t step, uint32_t index, double start, double end)
+static inline void timeline(reducer *r, trace_what what, uint64_t step, uint32_t index, double start, double end)
 {
 	if (r->trace)
 		trace_add(r->trace, &(trace_event){.start = start, .end = end, .step = step, .index = index,
@@ -14,20 +14,20 @@ static inline void timeline(gradcomp_reducer *r, trace_what what, uint64_t step,
 }
 
 /* What the reducer's channel has sent, for timeline_task(). */
-static inline uint64_t timeline_sent(const gradcomp_reducer *r)
+static inline uint64_t timeline_sent(const reducer *r)
 {
-	return r->trace ? channel_sent(r->coll_ctx.channel) : 0;
+	return r->trace ? channel_sent(r->eng.coll_ctx.channel) : 0;
 }
 
 /* A task; an exchange sent what it has sent since it was `sent`. */
-static inline void timeline_task(gradcomp_reducer *r, const bucket *b, const task *t, double start, double end,
+static inline void timeline_task(reducer *r, const bucket *b, const task *t, double start, double end,
                                  uint64_t sent)
 {
 	if (r->trace)
-		trace_add(r->trace, &(trace_event){.start = start, .end = end, .step = r->step, .index = b->pub.index,
+		trace_add(r->trace, &(trace_event){.start = start, .end = end, .step = r->eng.step, .index = b->pub.index,
 		                                   .round = (uint8_t)t->round, .reducer = r->trace_id,
 		                                   .what = (uint8_t)t->kind,
-		                                   .bytes = task_exchanges(t->kind) ? channel_sent(r->coll_ctx.channel) - sent
+		                                   .bytes = task_exchanges(t->kind) ? channel_sent(r->eng.coll_ctx.channel) - sent
 		                                                                    : b->pub.numel * sizeof(float)});
 }
 

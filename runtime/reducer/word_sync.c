@@ -1,21 +1,22 @@
 #include "reducer/word_sync.h"
 
 #include "base/error.h"
+#include "reducer/exchange/exchange.h"
 #include "reducer/memops.h"
 
 #include <stdlib.h>
 
-int word_sync_supported(const gradcomp_reducer *r)
+int word_sync_supported(const reducer *r)
 {
-	return r->layout.nranks == 1 ||
-	       r->coll_ctx.collective->serves & (GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER);
+	return r->eng.layout.nranks == 1 ||
+	       r->eng.coll_ctx.collective->serves & (GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER);
 }
 
 /* Where the collective takes its buffers from; freed when it is not the slot's. */
-static gradcomp_status place(gradcomp_reducer *r, size_t bytes, void **buf, gradcomp_error *err)
+static gradcomp_status place(reducer *r, size_t bytes, void **buf, gradcomp_error *err)
 {
-	struct scratch_buf *a = &r->workspaces[0].own;
-	if (memops_on_device(r)) {
+	scratch_buf *a = &r->workspaces[0].own;
+	if (memops_on_device(&r->eng)) {
 		gradcomp_status st = scratch_buf_grow(a, bytes, err);
 		*buf = a->p;
 		return st;
@@ -24,56 +25,56 @@ static gradcomp_status place(gradcomp_reducer *r, size_t bytes, void **buf, grad
 	return *buf ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu bytes of measurements", bytes);
 }
 
-static void give_back(const gradcomp_reducer *r, void *buf)
+static void give_back(const reducer *r, void *buf)
 {
-	if (!memops_on_device(r))
+	if (!memops_on_device(&r->eng))
 		free(buf);
 }
 
-static gradcomp_status reduced(gradcomp_reducer *r, int64_t *w, size_t n, gradcomp_error *err)
+static gradcomp_status reduced(reducer *r, int64_t *w, size_t n, gradcomp_error *err)
 {
 	size_t bytes = n * sizeof *w;
 	void *buf;
 	/* Nothing that could fail on this rank alone. */
-	if (!memops_on_device(r))
-		return r->coll_ctx.collective->allreduce(r->coll_ctx.instance, w, n, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
+	if (!memops_on_device(&r->eng))
+		return r->eng.coll_ctx.collective->allreduce(r->eng.coll_ctx.instance, w, n, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
 	gradcomp_status st = place(r, bytes, &buf, err);
 	if (!st)
-		st = memops_put(r, buf, w, bytes, err);
+		st = memops_put(&r->eng, buf, w, bytes, err);
 	if (!st)
-		st = r->coll_ctx.collective->allreduce(r->coll_ctx.instance, buf, n, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
+		st = r->eng.coll_ctx.collective->allreduce(r->eng.coll_ctx.instance, buf, n, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
 	if (!st)
-		st = memops_get(r, w, buf, bytes, err);
+		st = memops_get(&r->eng, w, buf, bytes, err);
 	give_back(r, buf);
 	return st;
 }
 
 /* Everybody's, into all[nranks][n]. */
-static gradcomp_status gathered(gradcomp_reducer *r, const int64_t *w, size_t n, int64_t *all, gradcomp_error *err)
+static gradcomp_status gathered(reducer *r, const int64_t *w, size_t n, int64_t *all, gradcomp_error *err)
 {
-	size_t bytes = n * sizeof *w, P = (size_t)r->layout.nranks;
+	size_t bytes = n * sizeof *w, P = (size_t)r->eng.layout.nranks;
 	void *buf;
 	gradcomp_status st = place(r, P * bytes, &buf, err);
 	for (size_t p = 0; p < P; p++)
-		r->lengths[p] = bytes;
+		r->eng.lengths[p] = bytes;
 	if (!st)
-		st = memops_put(r, (char *)buf + (size_t)r->layout.rank * bytes, w, bytes, err);
+		st = memops_put(&r->eng, (char *)buf + (size_t)r->eng.layout.rank * bytes, w, bytes, err);
 	if (!st)
-		st = exchange_blocks(r, buf, r->lengths, err);
+		st = exchange_blocks(&r->eng, buf, r->eng.lengths, err);
 	if (!st)
-		st = memops_get(r, all, buf, P * bytes, err);
+		st = memops_get(&r->eng, all, buf, P * bytes, err);
 	give_back(r, buf);
 	return st;
 }
 
-gradcomp_status word_sync_max(gradcomp_reducer *r, int64_t *w, size_t n, gradcomp_error *err)
+gradcomp_status word_sync_max(reducer *r, int64_t *w, size_t n, gradcomp_error *err)
 {
-	size_t P = (size_t)r->layout.nranks;
+	size_t P = (size_t)r->eng.layout.nranks;
 	int64_t *all;
 	gradcomp_status st;
 	if (P == 1)
 		return GRADCOMP_OK;
-	if (r->coll_ctx.collective->serves & GRADCOMP_CAN_ALLREDUCE)
+	if (r->eng.coll_ctx.collective->serves & GRADCOMP_CAN_ALLREDUCE)
 		return reduced(r, w, n, err);
 	all = malloc(P * n * sizeof *all);
 	if (!all)
@@ -87,9 +88,9 @@ gradcomp_status word_sync_max(gradcomp_reducer *r, int64_t *w, size_t n, gradcom
 }
 
 /* The others have nothing to say, which is less than anything. */
-gradcomp_status word_sync_bcast(gradcomp_reducer *r, int64_t *w, size_t n, gradcomp_error *err)
+gradcomp_status word_sync_bcast(reducer *r, int64_t *w, size_t n, gradcomp_error *err)
 {
-	for (size_t i = 0; r->layout.rank && i < n; i++)
+	for (size_t i = 0; r->eng.layout.rank && i < n; i++)
 		w[i] = INT64_MIN;
 	return word_sync_max(r, w, n, err);
 }

@@ -7,10 +7,10 @@
 #include "reducer/reducer.h"
 
 /* Whether the collective can carry words at all. */
-int word_sync_supported(const gradcomp_reducer *r);
+int word_sync_supported(const reducer *r);
 /* w[i] = the largest of all ranks' w[i]. */
-gradcomp_status word_sync_max(gradcomp_reducer *r, int64_t *w, size_t n, gradcomp_error *err);
+gradcomp_status word_sync_max(reducer *r, int64_t *w, size_t n, gradcomp_error *err);
 /* w as the group's first rank has it. */
-gradcomp_status word_sync_bcast(gradcomp_reducer *r, int64_t *w, size_t n, gradcomp_error *err);
+gradcomp_status word_sync_bcast(reducer *r, int64_t *w, size_t n, gradcomp_error *err);
 
 #endif

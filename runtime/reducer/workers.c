@@ -1,8 +1,11 @@
 /* The two threads of a reducer and the hand-over between them. */
+#include "reducer/reducer.h"
+
 #include "reducer/gpu/gpu.h"
 #include "reducer/bucketing/profile.h"
 #include "reducer/bucketing/replan.h"
 #include "reducer/hierarchical/hierarchical.h"
+#include "reducer/residual_norm.h"
 #include "reducer/timeline.h"
 
 #include "base/error.h"
@@ -17,17 +20,26 @@ static void set_tasks(bucket *b)
 	b->ntasks = task_list_make(b->part ? &b->part->plan : &b->plan, b->part != NULL, b->tasks);
 }
 
+/* The rest of the rounds is given up: goes on with the task of this kind, unless the bucket is
+ * there or past it. */
+static void skip_to(bucket *b, task_kind kind)
+{
+	int at = task_list_find(b->tasks, b->ntasks, kind);
+	if (at > b->next)
+		b->next = at;
+}
+
 static uint32_t stages_left(const bucket *b)
 {
 	return task_list_stages(b->tasks, b->ntasks, b->next);
 }
 
 /* With the lock held: buckets that are complete and whose turn it is begin. */
-static void admit(gradcomp_reducer *r)
+static void admit(reducer *r)
 {
 	uint32_t i;
 	while (!r->replan_due && (i = schedule_admit(&r->schedule)) != SCHEDULE_NONE) {
-		bucket *b = &r->buckets[i];
+		bucket *b = &r->eng.buckets[i];
 		/* Always the same of a place: then its workspace has grown when every bucket has
 		 * been through once. */
 		b->workspace = &r->workspaces[r->schedule.bucket[i].place % REDUCER_WORKSPACES];
@@ -38,7 +50,7 @@ static void admit(gradcomp_reducer *r)
 	}
 }
 
-void workers_given(gradcomp_reducer *r, uint32_t bucket)
+void workers_given(reducer *r, uint32_t bucket)
 {
 	schedule_given(&r->schedule, bucket);
 	/* From now on it looks at the clock. */
@@ -47,32 +59,32 @@ void workers_given(gradcomp_reducer *r, uint32_t bucket)
 	admit(r);
 }
 
-void workers_replan_settle(gradcomp_reducer *r)
+void workers_replan_settle(reducer *r)
 {
 	while (r->replan_due && !r->failed)
 		pthread_cond_wait(&r->step_over, &r->lock);
 }
 
 /* Tells the application about tensors [first, first + n), without the lock. */
-static void notify(gradcomp_reducer *r, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err)
+static void notify(reducer *r, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err)
 {
 	for (uint32_t i = 0; r->done && i < n; i++)
-		r->done(r->ctx, r->layout.ntensors - 1 - (first + i), status, err);
+		r->done(r->ctx, r->eng.layout.ntensors - 1 - (first + i), status, err);
 }
 
-void workers_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_error *err)
+void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 {
 	gradcomp_error known;
 	if (r->failed)
 		return;
 	/* A failure of another rank may be why this one failed: then it is the news. */
-	r->failed = transport_failure(r->job->transport, &known);
+	r->failed = transport_failure(r->eng.job->transport, &known);
 	/* What this rank was at is said too, where the exchange has failed with the news. */
 	r->failure = r->failed && !strncmp(err->text, known.text, strlen(known.text)) ? *err : known;
 	if (!r->failed) {
 		r->failed = status;
 		error_set(&r->failure, status, "%s", err->text);
-		job_fail(r->job, status, err->text);
+		job_fail(r->eng.job, status, err->text);
 	}
 	r->callbacks++;
 	pthread_cond_broadcast(&r->compute_wake);
@@ -80,8 +92,8 @@ void workers_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_er
 	while (r->running)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
-	gpu_flush(r->gpu);
-	for (uint32_t i = 0; i < r->layout.ntensors; i++)
+	gpu_flush(r->eng.gpu);
+	for (uint32_t i = 0; i < r->eng.layout.ntensors; i++)
 		if (r->given[i])
 			notify(r, i, 1, r->failed, &r->failure);
 	pthread_mutex_lock(&r->lock);
@@ -90,28 +102,28 @@ void workers_fail(gradcomp_reducer *r, gradcomp_status status, const gradcomp_er
 }
 
 /* With the lock held, after the last bucket. */
-static void step_done(gradcomp_reducer *r)
+static void step_done(reducer *r)
 {
 	double now = clock_now();
-	r->stats.exposed_s += now - r->last_given;
-	r->stats.steps++;
-	r->stats.dense_bytes += 8.0 * (r->layout.nranks - 1) / r->layout.nranks * (double)r->layout.numel;
-	r->step++;
-	if (r->shards)
-		hierarchical_step_done(r);
+	r->eng.stats.exposed_s += now - r->last_given;
+	r->eng.stats.steps++;
+	r->eng.stats.dense_bytes += 8.0 * (r->eng.layout.nranks - 1) / r->eng.layout.nranks * (double)r->eng.layout.numel;
+	r->eng.step++;
+	if (r->eng.hierarchical)
+		hierarchical_step_done(&r->eng);
 	else
-		residual_norm_step(r);
+		residual_norm_step(&r->eng);
 	r->ngiven = 0;
-	r->step_bad = 0;
+	r->eng.step_bad = 0;
 	profile_step(r, now);
-	timeline(r, TRACE_STEP, r->step - 1, 0, r->step_began, now);
+	timeline(r, TRACE_STEP, r->eng.step - 1, 0, r->step_began, now);
 	replan_step_over(r);
 	if (r->replan_due)
 		pthread_cond_signal(&r->exchange_wake);
 }
 
 /* With the lock held: the bucket's step is over. */
-static void bucket_done(gradcomp_reducer *r, bucket *b)
+static void bucket_done(reducer *r, bucket *b)
 {
 	uint32_t first = b->pub.first, n = b->pub.ntensors;
 	b->workspace = NULL;
@@ -131,18 +143,49 @@ static void bucket_done(gradcomp_reducer *r, bucket *b)
 	pthread_cond_broadcast(&r->step_over);
 }
 
-static void count_time(gradcomp_reducer *r, task_kind kind, double seconds)
+/* schedule_compute(), but of a GPU's buckets the first that has nothing more on the device. With
+ * the lock held, dropped while it waits until one has. */
+static uint32_t next_on_gpu(reducer *r)
+{
+	const gpu *g = r->eng.gpu;
+	uint32_t aside[REDUCER_WORKSPACES], n = 0, i, first = SCHEDULE_NONE;
+	int is = 0;
+	while ((i = schedule_compute(&r->schedule)) != SCHEDULE_NONE) {
+		const bucket *b = &r->eng.buckets[i];
+		if (!b->later || gpu_passed(g, b, &is, NULL) || is)
+			break;
+		/* The stream comes first to what was put there first. */
+		if (first == SCHEDULE_NONE || b->later < r->eng.buckets[first].later)
+			first = i;
+		aside[n++] = i;
+	}
+	for (uint32_t k = 0; k < n; k++)
+		if (i != SCHEDULE_NONE || aside[k] != first)
+			schedule_later(&r->schedule, aside[k]);
+	if (i != SCHEDULE_NONE || first == SCHEDULE_NONE)
+		return i;
+	r->running++;
+	pthread_mutex_unlock(&r->lock);
+	g->d->wait(g->passed[first]);
+	pthread_mutex_lock(&r->lock);
+	r->running--;
+	if (r->failed)
+		pthread_cond_broadcast(&r->step_over);
+	return first;
+}
+
+static void count_time(reducer *r, task_kind kind, double seconds)
 {
 	if (kind == TASK_BEGIN || kind == TASK_LOCAL_BEGIN || kind == TASK_ENCODE)
-		r->stats.encode_s += seconds;
+		r->eng.stats.encode_s += seconds;
 	else if (task_exchanges(kind))
-		r->stats.exchange_s += seconds;
+		r->eng.stats.exchange_s += seconds;
 	else
-		r->stats.decode_s += seconds;
+		r->eng.stats.decode_s += seconds;
 }
 
 /* With the lock held, dropped while the task runs. Returns 0 when it failed. */
-static int run_next(gradcomp_reducer *r, bucket *b)
+static int run_next(reducer *r, bucket *b)
 {
 	const task *t = &b->tasks[b->next++];
 	gradcomp_error err = {0};
@@ -150,7 +193,7 @@ static int run_next(gradcomp_reducer *r, bucket *b)
 	uint64_t sent = timeline_sent(r);
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
-	gradcomp_status st = task_run(r, b, t, &err);
+	gradcomp_status st = task_run(&r->eng, b, t, &err);
 	pthread_mutex_lock(&r->lock);
 	r->running--;
 	if (r->failed)
@@ -174,16 +217,16 @@ static int run_next(gradcomp_reducer *r, bucket *b)
 
 static void *compute_main(void *arg)
 {
-	gradcomp_reducer *r = arg;
-	gpu_bind_thread(r->gpu);
+	reducer *r = arg;
+	gpu_bind_thread(r->eng.gpu);
 	pthread_mutex_lock(&r->lock);
 	while (!r->stop && !r->failed) {
-		uint32_t i = r->gpu ? gpu_next(r) : schedule_compute(&r->schedule);
+		uint32_t i = r->eng.gpu ? next_on_gpu(r) : schedule_compute(&r->schedule);
 		if (i == SCHEDULE_NONE) {
 			pthread_cond_wait(&r->compute_wake, &r->lock);
 			continue;
 		}
-		bucket *b = &r->buckets[i];
+		bucket *b = &r->eng.buckets[i];
 		if (r->failed)
 			break;
 		while (b->next < b->ntasks && !task_exchanges(b->tasks[b->next].kind))
@@ -205,7 +248,7 @@ static void *compute_main(void *arg)
 }
 
 /* With the lock held, dropped meanwhile: the step is over on all ranks, and none begins. */
-static void replan_sync(gradcomp_reducer *r)
+static void replan_sync(reducer *r)
 {
 	gradcomp_error err = {0};
 	double start = clock_now();
@@ -213,7 +256,7 @@ static void replan_sync(gradcomp_reducer *r)
 	pthread_mutex_unlock(&r->lock);
 	gradcomp_status st = replan_run(r, &err);
 	pthread_mutex_lock(&r->lock);
-	timeline(r, TRACE_REPLAN, r->step, 0, start, clock_now());
+	timeline(r, TRACE_REPLAN, r->eng.step, 0, start, clock_now());
 	r->running--;
 	r->replan_due = 0;
 	pthread_cond_broadcast(&r->step_over);
@@ -225,23 +268,23 @@ static void replan_sync(gradcomp_reducer *r)
 
 /* With the lock held: gradients of the step were given and others were not, for longer than
  * peers wait. It is said here, where it is known which. */
-static void fail_missing(gradcomp_reducer *r)
+static void fail_missing(reducer *r)
 {
 	uint32_t i = reducer_missing(r);
 	gradcomp_error err;
 	error_set(&err, GRADCOMP_ERR_STATE,
 	          "tensor %u '%s' of step %llu was never given: no gradient came for %.3g s (transport.wait_timeout=%g)",
-	          r->layout.ntensors - 1 - i, r->tensors[i].name, (unsigned long long)r->step, r->patience,
-	          config_float(r->job->config, "transport.wait_timeout"));
-	job_fail(r->job, GRADCOMP_ERR_STATE, err.text);
+	          r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name, (unsigned long long)r->eng.step, r->patience,
+	          config_float(r->eng.job->config, "transport.wait_timeout"));
+	job_fail(r->eng.job, GRADCOMP_ERR_STATE, err.text);
 	workers_fail(r, GRADCOMP_ERR_STATE, &err);
 }
 
 /* With the lock held: until there may be something to exchange. */
-static void exchange_sleep(gradcomp_reducer *r)
+static void exchange_sleep(reducer *r)
 {
 	double left = r->last_given + r->patience - clock_now();
-	if (!r->ngiven || r->ngiven == r->layout.ntensors)
+	if (!r->ngiven || r->ngiven == r->eng.layout.ntensors)
 		pthread_cond_wait(&r->exchange_wake, &r->lock);
 	else if (left > 0)
 		thread_wait(&r->exchange_wake, &r->lock, left < 1000 ? (int)(left * 1000) + 1 : 1000000);
@@ -251,8 +294,8 @@ static void exchange_sleep(gradcomp_reducer *r)
 
 static void *exchange_main(void *arg)
 {
-	gradcomp_reducer *r = arg;
-	gpu_bind_thread(r->gpu);
+	reducer *r = arg;
+	gpu_bind_thread(r->eng.gpu);
 	pthread_mutex_lock(&r->lock);
 	while (!r->stop && !r->failed) {
 		if (r->replan_due) {
@@ -264,17 +307,17 @@ static void *exchange_main(void *arg)
 			exchange_sleep(r);
 			continue;
 		}
-		bucket *b = &r->buckets[i];
+		bucket *b = &r->eng.buckets[i];
 		if (!run_next(r, b))
 			break;
 		if (b->bad) {
-			b->next = b->ntasks - 1; /* on to FINISH */
-			r->stats.nonfinite_steps += !r->step_bad;
-			r->step_bad = 1;
+			skip_to(b, TASK_FINISH);
+			r->eng.stats.nonfinite_steps += !r->eng.step_bad;
+			r->eng.step_bad = 1;
+		} else if (b->part && b->part->bad) {
+			/* Only the shard is given up: what was summed beside it is gathered. */
+			skip_to(b, TASK_LOCAL_END);
 		}
-		/* Only the shard is given up: what was summed beside it is spread. */
-		if (b->part && b->part->bad && b->next < b->ntasks - 3)
-			b->next = b->ntasks - 3;
 		schedule_exchanged(&r->schedule, i, stages_left(b));
 		pthread_cond_signal(&r->compute_wake);
 	}
@@ -282,9 +325,9 @@ static void *exchange_main(void *arg)
 	return NULL;
 }
 
-gradcomp_status workers_start(gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status workers_start(reducer *r, gradcomp_error *err)
 {
-	double wait = config_float(r->job->config, "transport.wait_timeout");
+	double wait = config_float(r->eng.job->config, "transport.wait_timeout");
 	int rc;
 	/* Before its peers give up waiting, who know only which rank they wait for. */
 	r->patience = wait - fmin(wait / 4, 30);
@@ -299,7 +342,7 @@ gradcomp_status workers_start(gradcomp_reducer *r, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-void workers_stop(gradcomp_reducer *r)
+void workers_stop(reducer *r)
 {
 	pthread_mutex_lock(&r->lock);
 	r->stop = 1;

@@ -25,6 +25,14 @@ int task_list_make(const gradcomp_plan *plan, int two_levels, task *tasks)
 	return n;
 }
 
+int task_list_find(const task *tasks, int n, task_kind kind)
+{
+	int i = 0;
+	while (i < n && tasks[i].kind != kind)
+		i++;
+	return i;
+}
+
 uint32_t task_list_stages(const task *tasks, int n, int next)
 {
 	uint32_t left = 0;
@@ -41,7 +49,7 @@ uint32_t task_list_stages(const task *tasks, int n, int next)
 const char *task_name(task_kind kind)
 {
 	static const char *const names[] = {"begin", "encode", "exchange", "decode", "finish",
-	                                    "reduce", "enter", "leave", "spread"};
+	                                    "reduce_local", "local_begin", "local_end", "allgather_local"};
 	return names[kind];
 }
 

@@ -1,5 +1,5 @@
 /* The tasks of a bucket's step, from what its compressor plans. The reducer runs them, the
- * simulator (model/simulate.h) gives them seconds. */
+ * simulator (sim.h) gives them seconds. */
 #ifndef SCHEDULE_TASK_LIST_H
 #define SCHEDULE_TASK_LIST_H
 
@@ -11,7 +11,7 @@ typedef enum task_kind {
 	TASK_EXCHANGE,
 	TASK_DECODE,
 	TASK_FINISH,
-	/* Of two levels, see shards.h. */
+	/* Of two levels, see reducer/hierarchical/hierarchical.h. */
 	TASK_REDUCE_LOCAL,
 	TASK_LOCAL_BEGIN,
 	TASK_LOCAL_END,
@@ -35,8 +35,10 @@ typedef struct task {
  * Of two levels it is that of this rank's shard, and may have none: while it is not known,
  * or when the rank holds nothing. */
 int task_list_make(const gradcomp_plan *plan, int two_levels, task *tasks);
+/* The place of the first task of this kind; n when there is none. */
+int task_list_find(const task *tasks, int n, task_kind kind);
 /* How many of its stages (schedule.h) a bucket has left whose next task is tasks[next]. Each
- * exchange is one; of two levels REDUCE, all rounds together, and SPREAD are, since shards
+ * exchange is one; of two levels REDUCE_LOCAL, all rounds together, and ALLGATHER_LOCAL are, since shards
  * may differ in their rounds and ranks of a node must keep one order. */
 uint32_t task_list_stages(const task *tasks, int n, int next);
 /* A model's numbers, and a payload, must be countable on every machine. */

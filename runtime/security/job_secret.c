@@ -2,6 +2,7 @@
 #include "security/job_secret.h"
 
 #include "base/error.h"
+#include "base/sha256.h"
 #include "base/job_path.h"
 #include "security/munge_seal.h"
 #include "base/secure.h"
@@ -143,11 +144,9 @@ gradcomp_status job_secret_offer(const char *setting, int rank, const char *spac
 {
 	unsigned char secret[SECRET_BYTES] = {0}, run[SECRET_BYTES] = {0};
 	char hex[2][2 * SECRET_BYTES + 1], name[NAME_BYTES], sealed[MUNGE_TEXT];
-	gradcomp_status st = secret_start(err);
+	gradcomp_status st = secret_random(secret, sizeof secret, err);
 	way w = WAY_PMIX;
 
-	if (!st)
-		st = secret_random(secret, sizeof secret, err);
 	if (!st)
 		st = secret_random(run, sizeof run, err);
 	if (!st)
@@ -191,11 +190,9 @@ gradcomp_status job_secret_take(const char *setting, const char *text0, const ch
 	unsigned char secret[SECRET_BYTES] = {0}, run[SECRET_BYTES], prk[SECRET_BYTES];
 	char kind[8], hex[2 * SECRET_BYTES + 1], name[NAME_BYTES];
 	way w = way_of(mine);
-	gradcomp_status st = secret_start(err);
+	gradcomp_status st = GRADCOMP_OK;
 	int at = 0;
 
-	if (st)
-		return st;
 	/* The limits are those of kind, hex and name. */
 	if (sscanf(text0, "%7s %64s %127s %n", kind, hex, name, &at) != 3 || !at || strlen(hex) != sizeof hex - 1 ||
 	    hex_read(hex, run) || way_of(text0) != w ||

@@ -1,83 +1,22 @@
 #define _GNU_SOURCE
 #include "security/secret.h"
 
-#include "base/error.h"
-
+#include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#if HAVE_SODIUM
-
-gradcomp_status secret_start(gradcomp_error *err)
-{
-	if (sodium_init() < 0)
-		return error_set(err, GRADCOMP_ERR_STATE, "libsodium cannot be used: sodium_init() failed");
-	return GRADCOMP_OK;
-}
-
-void secret_mac_init(secret_mac *m, const void *key, size_t bytes)
-{
-	crypto_auth_hmacsha256_init(&m->state, key, bytes);
-}
-
-void secret_mac_update(secret_mac *m, const void *data, size_t bytes)
-{
-	crypto_auth_hmacsha256_update(&m->state, data, bytes);
-}
-
-void secret_mac_final(secret_mac *m, unsigned char mac[SECRET_BYTES])
-{
-	crypto_auth_hmacsha256_final(&m->state, mac);
-	sodium_memzero(m, sizeof *m);
-}
-
-int secret_equal(const void *a, const void *b, size_t bytes)
-{
-	return !sodium_memcmp(a, b, bytes);
-}
-
-void secret_wipe(void *p, size_t bytes)
-{
-	sodium_memzero(p, bytes);
-}
-
-/* It ends the process where the kernel has none to give. */
-gradcomp_status secret_random(void *out, size_t bytes, gradcomp_error *err)
-{
-	(void)err;
-	randombytes_buf(out, bytes);
-	return GRADCOMP_OK;
-}
-
-#else
-
-#include <errno.h>
 #include <sys/random.h>
 
-gradcomp_status secret_start(gradcomp_error *err)
-{
-	(void)err;
-	return GRADCOMP_OK;
-}
-
-void secret_mac_init(secret_mac *m, const void *key, size_t bytes)
-{
-	hmac_sha256_init(&m->state, key, bytes);
-}
-
-void secret_mac_update(secret_mac *m, const void *data, size_t bytes)
-{
-	hmac_sha256_update(&m->state, data, bytes);
-}
-
-void secret_mac_final(secret_mac *m, unsigned char mac[SECRET_BYTES])
-{
-	hmac_sha256_final(&m->state, mac);
-}
+#include "base/error.h"
+#include "base/sha256.h"
 
 int secret_equal(const void *a, const void *b, size_t bytes)
 {
-	return sha256_equal(a, b, bytes);
+	const volatile unsigned char *x = a, *y = b;
+	unsigned char differ = 0;
+
+	for (size_t i = 0; i < bytes; i++)
+		differ |= (unsigned char)(x[i] ^ y[i]);
+	return differ == 0;
 }
 
 void secret_wipe(void *p, size_t bytes)
@@ -102,29 +41,23 @@ gradcomp_status secret_random(void *out, size_t bytes, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-#endif
-
 void secret_extract(const void *salt, size_t salt_bytes, const void *input, size_t bytes,
                     unsigned char key[SECRET_BYTES])
 {
-	secret_mac m;
-
-	secret_mac_init(&m, salt, salt_bytes);
-	secret_mac_update(&m, input, bytes);
-	secret_mac_final(&m, key);
+	hmac_sha256(salt, salt_bytes, input, bytes, key);
 }
 
 void secret_expand(const unsigned char key[SECRET_BYTES], const char *label, const void *info, size_t bytes,
                    unsigned char out[SECRET_BYTES])
 {
 	const unsigned char first = 1; /* block of HKDF's output */
-	secret_mac m;
+	hmac_sha256_ctx m;
 
-	secret_mac_init(&m, key, SECRET_BYTES);
-	secret_mac_update(&m, label, strlen(label) + 1);
-	secret_mac_update(&m, info, bytes);
-	secret_mac_update(&m, &first, 1);
-	secret_mac_final(&m, out);
+	hmac_sha256_init(&m, key, SECRET_BYTES);
+	hmac_sha256_update(&m, label, strlen(label) + 1);
+	hmac_sha256_update(&m, info, bytes);
+	hmac_sha256_update(&m, &first, 1);
+	hmac_sha256_final(&m, out);
 }
 
 void *secret_alloc(size_t bytes)

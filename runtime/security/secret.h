@@ -1,36 +1,14 @@
-/* What handles secrets: message authentication, comparison, random bytes, and
- * memory that neither a core file nor a forked process sees. The primitives are
- * libsodium's where the build has it, else our own; the bytes are the same.
+/* What handles secrets: keys, comparison, random bytes, and memory that neither a core
+ * file nor a forked process sees.
  *
  * Keys are derived as HKDF does (RFC 5869, with SHA-256): each purpose has its
- * label, and so a key of its own. */
+ * label, and so a key of its own. Any thread. */
 #ifndef SECURITY_SECRET_H
 #define SECURITY_SECRET_H
 
 #include "gradcomp/abi.h"
-#include "base/sha256.h"
-
-#if HAVE_SODIUM
-#include <sodium.h>
-#endif
 
 #define SECRET_BYTES 32
-
-/* HMAC-SHA-256, in pieces. final() wipes the context. */
-typedef struct secret_mac {
-#if HAVE_SODIUM
-	crypto_auth_hmacsha256_state state;
-#else
-	hmac_sha256_ctx state;
-#endif
-} secret_mac;
-
-/* Before anything else here; any thread, any number of times. */
-gradcomp_status secret_start(gradcomp_error *err);
-
-void secret_mac_init(secret_mac *m, const void *key, size_t bytes);
-void secret_mac_update(secret_mac *m, const void *data, size_t bytes);
-void secret_mac_final(secret_mac *m, unsigned char mac[SECRET_BYTES]);
 
 /* HKDF-Extract: a key out of what is secret but not uniform. */
 void secret_extract(const void *salt, size_t salt_bytes, const void *input, size_t bytes,

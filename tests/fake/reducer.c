@@ -39,8 +39,8 @@ static gradcomp_status move(gpu_model *host, gpu_model *dev, int s, gradcomp_err
 			end[p.nbuckets++] = i + 1;
 	for (uint32_t b = 0; b < p.nbuckets; b++)
 		place[b] = p.nbuckets - 1 - b;
-	gradcomp_status st = reducer_rebucket(host->red, &p, err);
-	return st ? st : reducer_rebucket(dev->red, &p, err);
+	gradcomp_status st = reducer_rebucket(reducer_of(host->red), &p, err);
+	return st ? st : reducer_rebucket(reducer_of(dev->red), &p, err);
 }
 
 /* Both hold the same, and after it is given back nothing. */
@@ -50,17 +50,17 @@ static gradcomp_status give(gpu_model *a, gpu_model *b, int *differ, gradcomp_er
 	uint64_t n = tensor_dims[most][0] * tensor_dims[most][1];
 	float *to[3] = {calloc(n, sizeof(float)), calloc(n, sizeof(float)), calloc(n, sizeof(float))};
 	double held = 0;
-	gradcomp_status st = reducer_residual_export(a->red, most, to[0], err);
+	gradcomp_status st = reducer_residual_export(reducer_of(a->red), most, to[0], err);
 	if (!st)
-		st = reducer_residual_export(b->red, most, to[1], err);
+		st = reducer_residual_export(reducer_of(b->red), most, to[1], err);
 	if (!st)
-		st = reducer_residual_export(a->red, most, to[2], err);
+		st = reducer_residual_export(reducer_of(a->red), most, to[2], err);
 	for (uint64_t i = 0; i < n; i++) {
 		held += fabs((double)to[0][i]);
 		*differ |= to[0][i] != to[1][i] || to[2][i] != 0;
 	}
 	/* But those that are unbiased. */
-	int holds = a->red->memory && !(a->red->compressor->traits & GRADCOMP_TRAIT_UNBIASED);
+	int holds = reducer_of(a->red)->eng.memory && !(reducer_of(a->red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED);
 	*differ |= (held > 0) != holds;
 	for (int k = 0; k < 3; k++)
 		free(to[k]);

@@ -21,8 +21,8 @@ static const uint32_t ends[2][3] = {{1, 4, T}, {2, 5, T}};
 /* One move with allocation number n failing. */
 static void attempt(show *s, model *m, int rank, int P, int n)
 {
-	uint32_t end[3], before = m->red->nbuckets;
-	const bucket *was = m->red->buckets;
+	uint32_t end[3], before = reducer_of(m->red)->eng.nbuckets;
+	const bucket *was = reducer_of(m->red)->eng.buckets;
 	step_plan plan = {.nbuckets = 3, .end = end};
 	gradcomp_error err = {0};
 	memcpy(end, ends[n % 2], sizeof end);
@@ -35,7 +35,7 @@ static void attempt(show *s, model *m, int rank, int P, int n)
 		inject_on();
 	}
 	pthread_barrier_wait(&ranks_barrier);
-	s->st[rank] = reducer_rebucket(m->red, &plan, &err);
+	s->st[rank] = reducer_rebucket(reducer_of(m->red), &plan, &err);
 	pthread_barrier_wait(&ranks_barrier);
 	if (rank == 0) {
 		inject_off();
@@ -50,7 +50,7 @@ static void attempt(show *s, model *m, int rank, int P, int n)
 		s->last = s->over || s->failed[0];
 	}
 	memcpy(s->text[rank], err.text, sizeof s->text[0]);
-	s->failed[rank] |= (s->st[rank] && (m->red->buckets != was || m->red->nbuckets != before)) << 3;
+	s->failed[rank] |= (s->st[rank] && (reducer_of(m->red)->eng.buckets != was || reducer_of(m->red)->eng.nbuckets != before)) << 3;
 	pthread_barrier_wait(&ranks_barrier);
 }
 

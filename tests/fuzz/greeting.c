@@ -80,15 +80,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			abort();
 		shutdown(fd[0], SHUT_WR);
 		for (int i = 0; i < 3 && s.fd >= 0; i++)
-			pending_serve(t, &s);
+			pending_serve(&t->listener, &s);
 	} else {
 		if (cut && write(fd[0], text, (size_t)cut) != cut)
 			abort();
 		if (cut)
-			pending_serve(t, &s);
+			pending_serve(&t->listener, &s);
 		if (write(fd[0], text + cut, (size_t)(HELLO_BYTES - cut)) != HELLO_BYTES - cut)
 			abort();
-		pending_serve(t, &s);
+		pending_serve(&t->listener, &s);
 		if (s.fd >= 0 && recv(fd[0], challenge, sizeof challenge, MSG_DONTWAIT) != (ssize_t)sizeof challenge)
 			abort();
 		if (s.fd >= 0) {
@@ -117,7 +117,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				abort();
 			if (memory >= 0)
 				close(memory);
-			pending_serve(t, &s);
+			pending_serve(&t->listener, &s);
 		}
 	}
 	in = t->nbacklog;

@@ -2,6 +2,7 @@
  * nothing in them that leads out of the tree, and the same when sent on. */
 #include "tests/fuzz/harness.h"
 
+#include "base/text.h"
 #include "io/cache/manifest.h"
 
 #include <stdlib.h>
@@ -24,7 +25,7 @@ static void walk(const stage_manifest *m)
 		const char *p = e->path;
 		need(strcmp(m->entries[i - 1].path, p) < 0 && *p && *p != '/');
 		for (size_t n; (n = strcspn(p, "/")) || *p; p += n + (p[n] == '/'))
-			need(stage_name_ok(p, n));
+			need(text_is_file_name(p, n));
 		need(stage_manifest_find(m, e->path, strlen(e->path)) == e);
 		need(e->type == STAGE_FILE || !e->size);
 		if (e->type == STAGE_HARDLINK)

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
+#include "base/clock.h"
 #include "io/cache/cache.h"
 #include "tests/support/stage_fixture.h"
 
@@ -21,7 +22,7 @@ __attribute__((unused)) static void area_begin(void)
 	char dir[128];
 	snprintf(dir, sizeof dir, "%s/cache", bench_dir);
 	must(chmod("cache", 01777), "chmod");
-	must(stage_area_open(dir, true, &area_fd, area_path, &why) ? -1 : 0, why.text);
+	must(cache_user_area(dir, true, &area_fd, area_path, &why) ? -1 : 0, why.text);
 }
 
 /* A key of one digit: "333...3". */

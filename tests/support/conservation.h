@@ -29,7 +29,7 @@ typedef struct show {
 /* Error memory as tensor t has it; NULL: there is none. */
 static const float *memory_of(const model *m, int t)
 {
-	return m->red->error ? m->red->error + m->red->tensors[T - 1 - t].offset : NULL;
+	return reducer_of(m->red)->eng.error ? reducer_of(m->red)->eng.error + reducer_of(m->red)->eng.layout.tensors[T - 1 - t].offset : NULL;
 }
 
 /* With all ranks standing still: everything that went in came out or is held. */
@@ -43,7 +43,7 @@ static void compare(show *s, int P, int step)
 				const float *e = memory_of(s->models[r], t);
 				double g = gradient(r, step, t, i);
 				mean += g / P;
-				in += g + (e ? s->before[r][s->models[r]->red->tensors[T - 1 - t].offset + i] : 0);
+				in += g + (e ? s->before[r][reducer_of(s->models[r]->red)->eng.layout.tensors[T - 1 - t].offset + i] : 0);
 				held += e ? e[i] : 0;
 			}
 			double off = fabs(in - P * a - held);
@@ -83,22 +83,22 @@ static void steps_body(gradcomp_job *job, int rank, int P, void *arg)
 		s->failed[rank] = 1;
 		return;
 	}
-	uint64_t bytes = m.red->layout.numel * sizeof(float);
+	uint64_t bytes = reducer_of(m.red)->eng.layout.numel * sizeof(float);
 	s->models[rank] = &m;
 	if (rank == 0) {
-		s->passes = !!(m.red->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
-		s->unbiased = !!(m.red->compressor->traits & GRADCOMP_TRAIT_UNBIASED);
-		s->elsewhere = !!(m.red->coll_ctx.collective->serves & (GRADCOMP_CAN_EXCHANGE | GRADCOMP_CAN_SHARD));
+		s->passes = !!(reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+		s->unbiased = !!(reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED);
+		s->elsewhere = !!(reducer_of(m.red)->eng.coll_ctx.collective->serves & (GRADCOMP_CAN_EXCHANGE | GRADCOMP_CAN_SHARD));
 	}
 	pthread_barrier_wait(&ranks_barrier);
 	for (int step = 0; step < STEPS && !s->failed[rank]; step++) {
-		if (m.red->error)
-			memcpy(s->before[rank], m.red->error, bytes);
+		if (reducer_of(m.red)->eng.error)
+			memcpy(s->before[rank], reducer_of(m.red)->eng.error, bytes);
 		if (step == s->nan_step) {
 			s->failed[rank] |= poisoned_step(&m, rank, P, &err) != 0;
 			for (uint64_t i = 0; i < numel(4); i++)
 				s->failed[rank] |= (s->passes ? i == 7 && isfinite(m.grad[4][i]) : !isnan(m.grad[4][i])) << 1;
-			s->failed[rank] |= m.red->error && memcmp(s->before[rank], m.red->error, bytes) && s->bucket_bytes > 1e6 ? 4 : 0;
+			s->failed[rank] |= reducer_of(m.red)->eng.error && memcmp(s->before[rank], reducer_of(m.red)->eng.error, bytes) && s->bucket_bytes > 1e6 ? 4 : 0;
 			continue;
 		}
 		s->failed[rank] |= model_step(&m, rank, step, &err) != 0;

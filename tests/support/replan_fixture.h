@@ -60,9 +60,9 @@ __attribute__((unused)) static double comes(const times *t, uint32_t i)
 /* What a step is said to have taken: of all that are kept and complete. */
 __attribute__((unused)) static void pretend(gradcomp_reducer *r, const times *t, int rank)
 {
-	profile *p = r->profile;
+	profile *p = reducer_of(r)->profile;
 	double own = t->slow[rank] > 0 ? t->slow[rank] : 1;
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&reducer_of(r)->lock);
 	for (uint64_t at = profile_oldest(p); at < p->at; at++) {
 		profile_row *row = &p->rows[at % (p->kept + 1)];
 		double now = row->first = 1000 + (double)at, noise = t->jitter * (double)((at + 1) % 3) + 1;
@@ -78,7 +78,7 @@ __attribute__((unused)) static void pretend(gradcomp_reducer *r, const times *t,
 		for (uint32_t b = 0; b < row->nbuckets; b++) {
 			profile_bucket *in = &row->buckets[b];
 			/* Whoever is early waits: each exchange is short on one rank alone. */
-			double wait = (at + b) % (uint64_t)r->layout.nranks == (uint64_t)rank ? 0 : 3e-3;
+			double wait = (at + b) % (uint64_t)reducer_of(r)->eng.layout.nranks == (uint64_t)rank ? 0 : 3e-3;
 			double longer = t->wild ? pow(10, (double)((at + b) % 3)) : 1;
 			in->exchange = (t->a * in->rounds + t->b * in->bytes) * longer + wait;
 			in->reduce = in->reduce > 0 ? 1e-6 : 0;
@@ -87,7 +87,7 @@ __attribute__((unused)) static void pretend(gradcomp_reducer *r, const times *t,
 				in->compute[k] = in->compute[k] > 0 ? 1e-6f : 0;
 		}
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&reducer_of(r)->lock);
 }
 
 __attribute__((unused)) static gradcomp_status step(gradcomp_reducer *r, int rank, int s, float **grad, gradcomp_error *err)
@@ -116,12 +116,12 @@ __attribute__((unused)) static gradcomp_status open_reducer(gradcomp_group *g, c
 
 __attribute__((unused)) static void keep_result(job_run *run, gradcomp_reducer *r, int rank)
 {
-	struct replan *q = r->replan;
-	pthread_mutex_lock(&r->lock);
-	workers_replan_settle(r);
-	run->nbuckets[rank] = r->nbuckets;
-	for (uint32_t b = 0; b < r->nbuckets; b++)
-		run->ends[rank][b] = r->buckets[b].pub.first + r->buckets[b].pub.ntensors;
+	struct replan *q = reducer_of(r)->replan;
+	pthread_mutex_lock(&reducer_of(r)->lock);
+	workers_replan_settle(reducer_of(r));
+	run->nbuckets[rank] = reducer_of(r)->eng.nbuckets;
+	for (uint32_t b = 0; b < reducer_of(r)->eng.nbuckets; b++)
+		run->ends[rank][b] = reducer_of(r)->eng.buckets[b].pub.first + reducer_of(r)->eng.buckets[b].pub.ntensors;
 	run->plans[rank] = q->plans;
 	run->settled[rank] = q->settled;
 	run->predicted[rank] = q->last.plan.predicted;
@@ -130,9 +130,9 @@ __attribute__((unused)) static void keep_result(job_run *run, gradcomp_reducer *
 		memcpy(run->reason, q->reason, sizeof run->reason);
 		memcpy(run->name, q->name, sizeof run->name);
 	}
-	pthread_mutex_unlock(&r->lock);
+	pthread_mutex_unlock(&reducer_of(r)->lock);
 	if (rank == 0) {
-		run->summary = *profile_get(r);
+		run->summary = *profile_get(reducer_of(r));
 		memcpy(run->backward, run->summary.backward, sizeof run->backward);
 	}
 }
@@ -169,11 +169,11 @@ __attribute__((unused)) static void measured_body(gradcomp_job *job, int rank, i
 				run->print[rank] = id_mix(run->print[rank], bits);
 			}
 		/* Not while the ranks talk about them. */
-		pthread_mutex_lock(&r->lock);
-		workers_replan_settle(r);
+		pthread_mutex_lock(&reducer_of(r)->lock);
+		workers_replan_settle(reducer_of(r));
 		if (s == run->drift_at)
-			run->after[rank] = r->replan->plans;
-		pthread_mutex_unlock(&r->lock);
+			run->after[rank] = reducer_of(r)->replan->plans;
+		pthread_mutex_unlock(&reducer_of(r)->lock);
 		if (run->between)
 			run->between(run, r, rank, s);
 		pretend(r, run->drift_at && s >= run->drift_at ? &run->later : &run->t, rank);

@@ -13,17 +13,18 @@
 enum { MEMORIES = 4096 }; /* numbers of the model, at most */
 
 /* What a rank keeps, in units of the sum, onto total[], by place in the layout. */
-static void memory_add(double *total, const gradcomp_reducer *red)
+static void memory_add(double *total, const reducer *red)
 {
-	const gradcomp_reducer *k = red->shards ? &red->shards->inner : red;
+	const struct hierarchical *s = red->eng.hierarchical;
+	const engine *k = s ? &s->inner : &red->eng;
 	for (uint32_t i = 0; k->error && i < k->nbuckets; i++) {
-		uint64_t at = red->buckets[i].pub.offset + (red->shards ? red->shards->of[i].begin : 0);
+		uint64_t at = red->eng.buckets[i].pub.offset + (s ? s->of[i].begin : 0);
 		for (uint64_t j = 0; j < k->buckets[i].pub.numel; j++)
 			total[at + j] += k->error[k->buckets[i].pub.offset + j];
 	}
-	for (uint32_t i = 0; i < red->nbuckets; i++) {
-		const bucket *b = &red->buckets[i];
-		uint64_t P = (uint64_t)red->layout.nranks, n = b->pub.numel, me = (uint64_t)red->layout.rank;
+	for (uint32_t i = 0; i < red->eng.nbuckets; i++) {
+		const bucket *b = &red->eng.buckets[i];
+		uint64_t P = (uint64_t)red->eng.layout.nranks, n = b->pub.numel, me = (uint64_t)red->eng.layout.rank;
 		uint64_t begin = n / P * me + (me < n % P ? me : n % P);
 		for (uint64_t j = 0; j < b->nserver_error; j++)
 			total[b->pub.offset + begin + j] += b->server_error[j];
@@ -35,19 +36,19 @@ static void memories(model *const *models, int P, double *total)
 {
 	memset(total, 0, MEMORIES * sizeof *total);
 	for (int r = 0; r < P; r++)
-		memory_add(total, models[r]->red);
+		memory_add(total, reducer_of(models[r]->red));
 }
 
 /* How far what went into a step is from what came out and is held. */
 __attribute__((unused)) static double memories_off(model *const *models, int P, int step, const double *before,
                                                     const double *after)
 {
-	const gradcomp_reducer *red = models[0]->red;
-	int nodes = red->shards ? red->shards->nranks : 0;
+	const reducer *red = reducer_of(models[0]->red);
+	int nodes = red->eng.hierarchical ? red->eng.hierarchical->nranks : 0;
 	double weight = nodes ? (double)nodes / P : 1, shares = nodes ? nodes : P, worst = 0;
 	for (int t = 0; t < T; t++)
 		for (uint64_t i = 0; i < numel(t); i++) {
-			uint64_t at = red->tensors[T - 1 - t].offset + i;
+			uint64_t at = red->eng.layout.tensors[T - 1 - t].offset + i;
 			double in = before[at];
 			for (int r = 0; r < P; r++)
 				in += weight * gradient(r, step, t, i);

@@ -12,8 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/dirwalk.h"
 #include "gradcomp/stage.h"
-#include "io/stage/staging.h"
 #include "tests/support/tap.h"
 
 static char bench_dir[64];

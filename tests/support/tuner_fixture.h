@@ -35,7 +35,7 @@ typedef struct story {
 
 static choice *front_of(const model *m)
 {
-	return m->red->front;
+	return (choice *)m->red;
 }
 
 /* Every rank says what the story says, rank by rank a little more. */
@@ -61,8 +61,8 @@ static void story_shows(choice *c, void *ctx)
 static double held_by(const choice *c, int t, uint64_t i)
 {
 	const part *q = &c->parts->part[c->parts->of[t]];
-	const gradcomp_reducer *r = q->r;
-	double e = r->error ? r->error[r->tensors[q->n - 1 - c->parts->as[t]].offset + i] : 0;
+	const reducer *r = q->r;
+	double e = r->eng.error ? r->eng.error[r->eng.layout.tensors[q->n - 1 - c->parts->as[t]].offset + i] : 0;
 	return e + (c->owed[t] ? c->owed[t][i] : 0);
 }
 

@@ -66,6 +66,21 @@ sed 's/byte = 8.4e-9/byte = 1e-12/; s/message = 5e-5/message = 1e-6/; s/name = l
 	done
 } >"$tmp/small.model"
 
+# Calls that were measured: of SPECs without what has a default, and of what is not there.
+{ cat "$lab" && printf '\n[collective 1]\nspec = ring\nallreduce = 0.5 0\n\n[collective 2]\nspec = nope\nallreduce = 1 0\n'; } >"$tmp/calls.machine"
+"$gradcomp" plan --model "$tmp/small.model" --machine "$tmp/calls.machine" --collectives ring --schedules single --json >"$tmp/json"
+is 'measured calls' "$?" 0
+python3 - "$tmp/json" <<'EOF'
+import json, sys
+d = json.load(open(sys.argv[1]))
+dense = next(r for r in d["tables"][0]["plans"] if r["compressor"] == d["dense"])
+assert dense["exchange_s"] == 0.5, dense
+assert any(w["what"] == "nope" and "not installed" in w["why"] for w in d["left_out"]), d["left_out"]
+EOF
+is 'count by a SPEC that leaves out defaults; a collective that is not installed is left out by name' "$?" 0
+sed 's/^spec = ring/spec = ring:chnk=1/' "$tmp/calls.machine" >"$tmp/bad"
+fails 'a misspelt parameter of a measured call' "collective 'ring:chnk=1'" --model "$tmp/small.model" --machine "$tmp/bad" --collectives ring
+
 plan >"$tmp/table"
 is 'a prediction' "$? $(cat "$tmp/err")" '0 '
 like 'says what was predicted' "$(cat "$tmp/table")" 'small: 8388608 parameters in 8 tensors, 16.000 ms forward, 32.000 ms backward'

@@ -107,10 +107,10 @@ static void many_jobs(void)
 	/* A job that leased what then could not be staged. */
 	pid_t pid = sleeper();
 	is_int(cache_lease(area_fd, key_of(7), pid, "a job", &why), 0, "a lease on nothing");
-	stage_sweep(area_fd, key_of(1));
+	cache_sweep(area_fd, key_of(1));
 	ok(is_there(in_area("%s.lease", key_of(7))), "stays while its process lives");
 	end_process(pid);
-	stage_sweep(area_fd, key_of(1));
+	cache_sweep(area_fd, key_of(1));
 	ok(!is_there(in_area("%s.lease", key_of(7))), "and not longer");
 	empty_area();
 }
@@ -182,7 +182,7 @@ static void publish(struct counts *c, const char *key)
 	char temp[80];
 	int64_t holder;
 	int lock;
-	if (stage_lock_try(area_fd, key, &lock, &holder) != 1)
+	if (cache_lock_try(area_fd, key, &lock, &holder) != 1)
 		return;
 	snprintf(temp, sizeof temp, "%s.tmp", key);
 	if (!is_there(key)) {
@@ -191,7 +191,7 @@ static void publish(struct counts *c, const char *key)
 		                                                                          : &c->published,
 		                 1);
 	}
-	stage_lock_release(area_fd, key, lock);
+	cache_lock_release(area_fd, key, lock);
 }
 
 static void take(struct counts *c, const char *key)

@@ -72,14 +72,14 @@ static void what_stays(void)
 	pid_t pid = sleeper();
 	is_int(cache_lease(area_fd, key_of(1), pid, "job 12.0", &why), 0, "a lease on the oldest");
 	is_int(cache_lease_write(area_fd, key_of(2), &pin, &why), 0, "a pin on the next");
-	is_int(stage_lock_try(area_fd, key_of(3), &lock, &holder), 1, "the third is being made anew");
+	is_int(cache_lock_try(area_fd, key_of(3), &lock, &holder), 1, "the third is being made anew");
 	is_int(room(300), 0, "room");
 	is_str(copies(), "123", "is made of the others");
 	is_int(room(500), GRADCOMP_ERR_IO, "more there is not");
 	like(why.text, "leased by job 12.0", "who leases is said");
 	like(why.text, "pinned", "and that one is pinned");
 	like(why.text, "being staged", "and that one is being staged");
-	stage_lock_release(area_fd, key_of(3), lock);
+	cache_lock_release(area_fd, key_of(3), lock);
 	is_int(room(400), 0, "when it is finished");
 	is_str(copies(), "12", "it may go");
 	end_process(pid);
@@ -221,13 +221,13 @@ static void promised(void)
 	snprintf(mine, sizeof mine, "%s.tmp", key_of(15));
 	snprintf(temp, sizeof temp, "%s.tmp", key_of(7));
 	must(mkdir(in_area("%s", mine), 0700), "tmp");
-	is_int(stage_lock_try(area_fd, key_of(15), &lock, &holder), 1, "a producer");
+	is_int(cache_lock_try(area_fd, key_of(15), &lock, &holder), 1, "a producer");
 	is_int(room(500), 0, "asks for most of the budget");
 	is_int(room(500), 0, "or asks again: it does not count itself");
 	is_int(cache_ensure_space(&run, area_fd, key_of(7), 300 << 10, 1, &why), GRADCOMP_ERR_IO,
 	       "another one gets the rest");
 	like(why.text, "being staged", "and is told why");
-	stage_lock_release(area_fd, key_of(15), lock);
+	cache_lock_release(area_fd, key_of(15), lock);
 	is_int(cache_ensure_space(&run, area_fd, key_of(7), 300 << 10, 1, &why), 0,
 	       "when the first has died it gets all");
 	ok(is_there(mine), "and what that one left stays while there is room");

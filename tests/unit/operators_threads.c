@@ -7,6 +7,7 @@
 
 #include "tests/support/operator_input.h"
 #include "base/thread_pool.h"
+#include "operators/operator_threads.h"
 
 /* Not a multiple of anything; long runs of signs, and matrices of several parts. */
 enum { N = 3 * OPERATOR_PART + 12345, ROWS = 700, COLUMNS = 333, RANK = 4, KINDS = 32 };
@@ -195,10 +196,10 @@ static void bits(const inputs *in)
 	results none = everything(operators_cpu(), in), single = everything(best_single(), in);
 	ok(equal(&none, &single, 0), "without threads: what is REPLICATED as without parts");
 	for (int n = 1; n <= 5; n++) {
-		is_int(thread_pool_start(n, &err), GRADCOMP_OK, "%d threads start", n);
+		is_int(operator_threads_start(n, &err), GRADCOMP_OK, "%d threads start", n);
 		results some = everything(operators_cpu(), in);
 		ok(equal(&some, &none, 1), "%d threads: the same bits, of all operators", n);
-		thread_pool_stop();
+		operator_threads_stop();
 	}
 }
 
@@ -220,7 +221,7 @@ static void *caller(void *arg)
 	for (int k = 0; k < 2000; k++) {
 		counted c = {.calls = {0}};
 		size_t parts = (size_t)k % 200;
-		thread_pool_run(count_part, &c, parts);
+		operator_threads_run(count_part, &c, parts);
 		for (size_t i = 0; i < 200; i++)
 			if (c.calls[i] != (i < parts))
 				atomic_fetch_add(&wrong, 1);
@@ -232,26 +233,26 @@ static void callers(void)
 {
 	gradcomp_error err;
 	pthread_t t[3];
-	thread_pool_start(4, &err);
-	thread_pool_start(2, &err);
+	operator_threads_start(4, &err);
+	operator_threads_start(2, &err);
 	for (int i = 0; i < 3; i++)
 		pthread_create(&t[i], NULL, caller, NULL);
 	/* The second of two jobs ends under way, and a third begins. */
-	thread_pool_stop();
-	thread_pool_start(3, &err);
-	thread_pool_stop();
+	operator_threads_stop();
+	operator_threads_start(3, &err);
+	operator_threads_stop();
 	for (int i = 0; i < 3; i++)
 		pthread_join(t[i], NULL);
-	thread_pool_stop();
+	operator_threads_stop();
 	is_int(wrong, 0, "three callers at once: every part is run once");
 	for (int k = 0; k < 50; k++) {
-		thread_pool_start(1 + k % 4, &err);
+		operator_threads_start(1 + k % 4, &err);
 		pthread_create(&t[0], NULL, caller, NULL);
-		thread_pool_stop();
+		operator_threads_stop();
 		pthread_join(t[0], NULL);
 	}
 	is_int(wrong, 0, "also when the pool ends under a caller");
-	thread_pool_stop();
+	operator_threads_stop();
 	caller(NULL);
 	is_int(wrong, 0, "one stop too many does no harm");
 }
@@ -260,18 +261,18 @@ static void forked(void)
 {
 	gradcomp_error err;
 	int status = -1;
-	thread_pool_start(3, &err);
+	operator_threads_start(3, &err);
 	pid_t child = fork();
 	if (!child) {
 		atomic_store(&wrong, 0);
 		caller(NULL);
-		thread_pool_stop();
+		operator_threads_stop();
 		_exit(wrong != 0);
 	}
 	ok(child > 0 && waitpid(child, &status, 0) == child && status == 0, "a child of fork() works alone");
 	caller(NULL);
 	is_int(wrong, 0, "its parent goes on");
-	thread_pool_stop();
+	operator_threads_stop();
 }
 
 static void settings(void)

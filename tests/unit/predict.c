@@ -89,6 +89,15 @@ static void dense(void)
 	ok(about(ask(4, 1, NULL, "ring", "single").exchange_s, 0.25 + 8e6 * 1e-9), "what was measured wins over the levels");
 	ok(about(ask(2, 1, NULL, "ring", "single").exchange_s, 2 * (1e-3 + 4e6 * 1e-8) + 4e6 * 1e-9),
 	   "but not for other numbers of nodes");
+	call.collective = (char[]){"ring"};
+	ok(about(ask(4, 1, NULL, "ring", "single").exchange_s, 0.25 + 8e6 * 1e-9),
+	   "by a SPEC that leaves out what has a default, too");
+	ok(about(ask(4, 1, NULL, "ring:chunk=1M", "single").exchange_s, ring(8e6)), "but not for other values");
+	call.collective = (char[]){"ring:chnk=0"};
+	is_int(refused(4, 1, NULL, "ring", "single"), GRADCOMP_ERR_INVALID, "a misspelt parameter is refused");
+	like(e.text, "machine 'm', collective 'ring:chnk=0':", "and named");
+	call.collective = (char[]){"nonesuch"};
+	ok(about(ask(4, 1, NULL, "ring", "single").exchange_s, ring(8e6)), "a collective that is not installed is nobody's");
 	machine.ncalls = 0;
 	model.io = 3;
 	ok(about(ask(4, 1, NULL, "ring", "single").step_s, 3), "reading takes longer than all the rest");
@@ -138,6 +147,9 @@ static void compressed(void)
 	payload = p.node_bytes / 6 - 8;
 	ok(fabs(p.decode_s - (2e-3 + 1e6 * 2e-8 + 3 * payload * 1e-8)) < 3 * 8e-8, "a rank works on its shard");
 	ok(p.step_s < ask(4, 2, "topk", "ring", "single").step_s, "which is faster than a ring of all");
+	curves[0].compressor = (char[]){"powersgd:rnak=4"};
+	is_int(refused(4, 1, "powersgd", "ring", "single"), GRADCOMP_ERR_INVALID, "a curve with a misspelt parameter is refused");
+	like(e.text, "machine 'm', compressor 'powersgd:rnak=4':", "and named");
 	machine.ncurves = 0;
 	machine.curves = NULL;
 }

@@ -73,7 +73,7 @@ static void edges(void)
 enum { N = 8, B = 2 };
 
 typedef struct fake {
-	gradcomp_reducer r;
+	reducer r;
 	gradcomp_tensor tensors[N];
 	bucket buckets[B];
 } fake;
@@ -83,11 +83,11 @@ static void fake_open(fake *f, uint32_t rows)
 	gradcomp_error err;
 	memset(f, 0, sizeof *f);
 	pthread_mutex_init(&f->r.lock, NULL);
-	f->r.tensors = f->tensors;
-	f->r.layout.ntensors = N;
-	f->r.layout.nranks = 1;
-	f->r.nbuckets = B;
-	f->r.buckets = f->buckets;
+	f->r.eng.layout.tensors = f->tensors;
+	f->r.eng.layout.ntensors = N;
+	f->r.eng.layout.nranks = 1;
+	f->r.eng.nbuckets = B;
+	f->r.eng.buckets = f->buckets;
 	for (int i = 0; i < N; i++)
 		f->tensors[i].numel = 100 * (uint64_t)(i + 1);
 	for (uint32_t b = 0; b < B; b++) {

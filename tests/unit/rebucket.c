@@ -57,15 +57,16 @@ static uint64_t of_step(int step)
 }
 
 /* What this rank holds of each array, for others to see. */
-static void expose(show *s, const gradcomp_reducer *red, int after)
+static void expose(show *s, const reducer *red, int after)
 {
-	const gradcomp_reducer *k = red->shards ? &red->shards->inner : red;
-	int node = red->shards ? red->shards->rank : red->layout.rank;
+	const struct hierarchical *h = red->eng.hierarchical;
+	const engine *k = h ? &h->inner : &red->eng;
+	int node = h ? h->rank : red->eng.layout.rank;
 	uint32_t arrays = !!k->error + k->compressor->state_arrays;
 	for (uint32_t a = 0; node >= 0 && a < arrays; a++)
-		for (uint32_t i = 0; i < red->nbuckets; i++) {
+		for (uint32_t i = 0; i < red->eng.nbuckets; i++) {
 			const float *from = k->error && !a ? k->error : k->state[a - !!k->error];
-			uint64_t at = red->buckets[i].pub.offset + (red->shards ? red->shards->of[i].begin : 0);
+			uint64_t at = red->eng.buckets[i].pub.offset + (h ? h->of[i].begin : 0);
 			memcpy(s->held[after][node][a] + at, from + k->buckets[i].pub.offset, k->buckets[i].pub.numel * sizeof *from);
 		}
 }
@@ -78,18 +79,18 @@ static int moves(show *s, model *m, int rank, int P, int step, gradcomp_error *e
 	pthread_barrier_wait(&ranks_barrier);
 	if (rank == 0)
 		memories(s->models, P, s->before);
-	expose(s, m->red, 0);
+	expose(s, reducer_of(m->red), 0);
 	pthread_barrier_wait(&ranks_barrier);
-	gradcomp_status st = reducer_rebucket(m->red, &plan.p, err);
-	int wrong = st || m->red->nbuckets != plan.p.nbuckets || m->red->stats.buckets != plan.p.nbuckets;
-	expose(s, m->red, 1);
+	gradcomp_status st = reducer_rebucket(reducer_of(m->red), &plan.p, err);
+	int wrong = st || reducer_of(m->red)->eng.nbuckets != plan.p.nbuckets || reducer_of(m->red)->eng.stats.buckets != plan.p.nbuckets;
+	expose(s, reducer_of(m->red), 1);
 	pthread_barrier_wait(&ranks_barrier);
 	if (rank == 0) {
 		memories(s->models, P, s->after);
 		for (int i = 0; i < MEMORIES; i++)
 			s->moved = fmax(s->moved, fabs(s->after[i] - s->before[i]));
 		/* Into what error memory has a collective's was added. */
-		wrong |= !m->red->nserver_error && memcmp(s->held[0], s->held[1], sizeof s->held[0]);
+		wrong |= !reducer_of(m->red)->eng.nserver_error && memcmp(s->held[0], s->held[1], sizeof s->held[0]);
 		s->moves++;
 	}
 	pthread_barrier_wait(&ranks_barrier);
@@ -100,7 +101,7 @@ static int moves(show *s, model *m, int rank, int P, int step, gradcomp_error *e
 static int step_with(show *s, model *m, int rank, int P, int step, int move, gradcomp_error *err)
 {
 	/* With a bucket of all tensors none begins before the last one is given. */
-	int early = move && m->red->nbuckets == 1 ? (int)((of_step(step) >> 20) % T) : 0, wrong = 0;
+	int early = move && reducer_of(m->red)->eng.nbuckets == 1 ? (int)((of_step(step) >> 20) % T) : 0, wrong = 0;
 	int bad = (of_step(step) >> 30) % 4 == 0;
 	for (int t = 0; t < T; t++)
 		for (uint64_t i = 0; i < numel(t); i++)
@@ -146,14 +147,14 @@ static int resumes(show *s, model *m, int rank, gradcomp_group *g, gradcomp_erro
 	free(state);
 	for (int step = 50; step < 53; step++) {
 		choose(&plan, of_step(step));
-		failed |= again.red->nbuckets != m->red->nbuckets || again.red->schedule.lag != m->red->schedule.lag;
-		for (uint32_t b = 0; b < m->red->nbuckets; b++)
-			failed |= again.red->schedule.bucket[b].place != m->red->schedule.bucket[b].place;
+		failed |= reducer_of(again.red)->eng.nbuckets != reducer_of(m->red)->eng.nbuckets || reducer_of(again.red)->schedule.lag != reducer_of(m->red)->schedule.lag;
+		for (uint32_t b = 0; b < reducer_of(m->red)->eng.nbuckets; b++)
+			failed |= reducer_of(again.red)->schedule.bucket[b].place != reducer_of(m->red)->schedule.bucket[b].place;
 		failed |= model_step(m, rank, step, err) != 0;
 		failed |= model_step(&again, rank, step, err) != 0;
 		failed |= (!s->measures && fingerprint(m) != fingerprint(&again)) << 1;
-		failed |= reducer_rebucket(m->red, &plan.p, err) != 0;
-		failed |= reducer_rebucket(again.red, &plan.p, err) != 0;
+		failed |= reducer_rebucket(reducer_of(m->red), &plan.p, err) != 0;
+		failed |= reducer_rebucket(reducer_of(again.red), &plan.p, err) != 0;
 	}
 	model_close(&again);
 	return failed;
@@ -175,11 +176,11 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	s->models[rank] = &m;
 	if (rank == 0) {
-		s->shards = m.red->shards != NULL;
-		s->resident = m.red->nserver_error > 0;
-		s->conserves = (m.red->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK &&
-		                !(m.red->compressor->traits & GRADCOMP_TRAIT_UNBIASED)) ||
-		               m.red->compressor->traits & GRADCOMP_TRAIT_LOSSLESS || !strcmp(s->spec, "none");
+		s->shards = reducer_of(m.red)->eng.hierarchical != NULL;
+		s->resident = reducer_of(m.red)->eng.nserver_error > 0;
+		s->conserves = (reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK &&
+		                !(reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED)) ||
+		               reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_LOSSLESS || !strcmp(s->spec, "none");
 	}
 	for (int step = 0; step < STEPS; step++) {
 		pthread_barrier_wait(&ranks_barrier);
@@ -189,7 +190,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		s->failed[rank] |= step_with(s, &m, rank, P, step, step % 4 != 1, &err);
 	}
 	/* A state of the compressor's own, of parts that are no more, began anew. */
-	s->failed[rank] |= (m.red->shards && m.red->shards->told != (m.red->compressor->save != NULL)) << 3;
+	s->failed[rank] |= (reducer_of(m.red)->eng.hierarchical && reducer_of(m.red)->eng.hierarchical->told != (reducer_of(m.red)->eng.compressor->save != NULL)) << 3;
 	pthread_barrier_wait(&ranks_barrier);
 	s->failed[rank] |= resumes(s, &m, rank, world, &err) << 4;
 	if (err.text[0])

@@ -14,14 +14,14 @@ static char texts[MAX_RANKS][508];
 /* `who`: the rank that is given it; -1: all. Others get a good one. */
 static void refused(model *m, int rank, int P, const step_plan *bad, int who, const char *words, const char *what)
 {
-	uint32_t end[2] = {3, T}, before = m->red->nbuckets;
+	uint32_t end[2] = {3, T}, before = reducer_of(m->red)->eng.nbuckets;
 	const step_plan good = {.nbuckets = 2, .end = end};
 	gradcomp_error err = {0}, own = {0};
-	statuses[rank] = reducer_rebucket(m->red, who < 0 || who == rank ? bad : &good, &err);
+	statuses[rank] = reducer_rebucket(reducer_of(m->red), who < 0 || who == rank ? bad : &good, &err);
 	memcpy(texts[rank], err.text, sizeof texts[0]);
 	gradcomp_status st = model_step(m, rank, 3, &own);
 	pthread_barrier_wait(&ranks_barrier);
-	int all = !st && m->red->nbuckets == before, said = 0;
+	int all = !st && reducer_of(m->red)->eng.nbuckets == before, said = 0;
 	for (int r = 0; r < P; r++) {
 		all &= statuses[r] != GRADCOMP_OK;
 		said |= strstr(texts[r], words) != NULL;
@@ -57,13 +57,13 @@ static void refusals(gradcomp_job *job, int rank, int P, void *arg)
 	/* Who is P is nobody's number: rank P - 1 has a good plan, but another. */
 	const step_plan other = {.nbuckets = 2, .end = two};
 	refused(&m, rank, P, &other, rank == P - 1 ? rank : P, "different plans", "one rank has another plan");
-	struct gradcomp_compressor_v1 small = *m.red->compressor;
-	const struct gradcomp_compressor_v1 *was = m.red->compressor;
+	struct gradcomp_compressor_v1 small = *reducer_of(m.red)->eng.compressor;
+	const struct gradcomp_compressor_v1 *was = reducer_of(m.red)->eng.compressor;
 	small.max_bucket = 2000;
-	m.red->compressor = &small;
+	reducer_of(m.red)->eng.compressor = &small;
 	refused(&m, rank, P, &(step_plan){.nbuckets = 1, .end = whole}, -1, "counts up to 2000 in one bucket",
 	        "more than the compressor can count");
-	m.red->compressor = was;
+	reducer_of(m.red)->eng.compressor = was;
 	refused(&m, rank, P, &(step_plan){.nbuckets = 3, .end = falls}, 0, "bucket 1", "rank 0's plan is none");
 	model_close(&m);
 }
@@ -93,7 +93,7 @@ static void twin_body(gradcomp_job *job, int rank, int P, void *arg)
 			if (i + 1 == T || mix(seed + (uint64_t)step) >> i & 1)
 				end[n++] = i + 1;
 		const step_plan p = {.nbuckets = n, .end = end, .lag = (uint32_t)step % 2};
-		s->failed[rank] |= step % 2 && (reducer_rebucket(a.red, &p, &err) || a.red->nbuckets != n);
+		s->failed[rank] |= step % 2 && (reducer_rebucket(reducer_of(a.red), &p, &err) || reducer_of(a.red)->eng.nbuckets != n);
 		s->failed[rank] |= model_step(&a, rank, step, &err) || model_step(&b, rank, step, &err);
 		s->differ[rank] |= (fingerprint(&a) != fingerprint(&b)) << step;
 	}
@@ -126,14 +126,14 @@ typedef struct hearsay {
 } hearsay;
 
 /* That the compressor on this rank's shards plans to send of them in the step that comes. */
-static uint64_t planned(const gradcomp_reducer *red)
+static uint64_t planned(const reducer *red)
 {
-	const gradcomp_reducer *in = &red->shards->inner;
+	const engine *in = &red->eng.hierarchical->inner;
 	uint64_t bytes = 0;
 	gradcomp_error err;
 	for (uint32_t b = 0; b < in->nbuckets; b++) {
 		gradcomp_plan p = {.struct_size = sizeof p};
-		if (in->buckets[b].pub.numel && red->compressor->plan(in->instance, &in->buckets[b].pub, 10, &p, &err))
+		if (in->buckets[b].pub.numel && red->eng.compressor->plan(in->instance, &in->buckets[b].pub, 10, &p, &err))
 			return 0;
 		for (uint32_t k = 0; k < p.nrounds; k++)
 			bytes += p.rounds[k].bound + p.rounds[k].count * 4;
@@ -158,16 +158,16 @@ static void told_body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	const step_plan away = {.nbuckets = 2, .end = there};
 	step_plan home = {.end = back};
-	for (; n < a.red->nbuckets; n++)
-		back[n] = a.red->buckets[n].pub.first + a.red->buckets[n].pub.ntensors;
+	for (; n < reducer_of(a.red)->eng.nbuckets; n++)
+		back[n] = reducer_of(a.red)->eng.buckets[n].pub.first + reducer_of(a.red)->eng.buckets[n].pub.ntensors;
 	home.nbuckets = n;
 	s->failed[rank] |= model_step(&a, rank, 0, &err) != 0;
-	s->bytes[0][rank] = planned(a.red);
-	s->failed[rank] |= hierarchical_measured(a.red, &m, &err) || model_step(&a, rank, 1, &err);
-	s->bytes[1][rank] = planned(a.red);
-	s->failed[rank] |= reducer_rebucket(a.red, &away, &err) || model_step(&a, rank, 2, &err);
-	s->failed[rank] |= reducer_rebucket(a.red, &home, &err) || model_step(&a, rank, 3, &err);
-	s->bytes[2][rank] = planned(a.red);
+	s->bytes[0][rank] = planned(reducer_of(a.red));
+	s->failed[rank] |= hierarchical_measured(&reducer_of(a.red)->eng, &m, &err) || model_step(&a, rank, 1, &err);
+	s->bytes[1][rank] = planned(reducer_of(a.red));
+	s->failed[rank] |= reducer_rebucket(reducer_of(a.red), &away, &err) || model_step(&a, rank, 2, &err);
+	s->failed[rank] |= reducer_rebucket(reducer_of(a.red), &home, &err) || model_step(&a, rank, 3, &err);
+	s->bytes[2][rank] = planned(reducer_of(a.red));
 	if (err.text[0])
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
 	model_close(&a);
@@ -211,22 +211,22 @@ static void give_body(gradcomp_job *job, int rank, int P, void *arg)
 		return;
 	}
 	s->models[rank] = &m;
-	int own = m.red->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM;
+	int own = reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM;
 	for (int step = 0; step < 3; step++)
 		s->failed[rank] |= model_step(&m, rank, step, &err) != 0;
 	pthread_barrier_wait(&ranks_barrier);
 	if (rank == 0) {
-		s->weight = m.red->shards ? m.red->shards->scale : 1;
+		s->weight = reducer_of(m.red)->eng.hierarchical ? reducer_of(m.red)->eng.hierarchical->scale : 1;
 		memories(s->models, P, s->before);
 		for (int r = 0; own && r < P; r++)
-			for (uint64_t i = 0; i < m.red->layout.numel; i++)
-				s->before[i] += s->models[r]->red->state[1][i];
+			for (uint64_t i = 0; i < reducer_of(m.red)->eng.layout.numel; i++)
+				s->before[i] += reducer_of(s->models[r]->red)->eng.state[1][i];
 	}
 	pthread_barrier_wait(&ranks_barrier);
 	for (uint32_t t = 0; t < T; t++) {
-		uint64_t at = m.red->tensors[T - 1 - t].offset;
+		uint64_t at = reducer_of(m.red)->eng.layout.tensors[T - 1 - t].offset;
 		memset(to, 0, sizeof to);
-		s->failed[rank] |= reducer_residual_export(m.red, t, to, &err) != 0;
+		s->failed[rank] |= reducer_residual_export(reducer_of(m.red), t, to, &err) != 0;
 		for (uint64_t i = 0; i < numel((int)t); i++)
 			s->given[rank][at + i] = to[i];
 		for (uint64_t i = numel((int)t); i < MEMORIES; i++)
@@ -236,12 +236,12 @@ static void give_body(gradcomp_job *job, int rank, int P, void *arg)
 	if (rank == 0)
 		memories(s->models, P, s->after);
 	pthread_barrier_wait(&ranks_barrier);
-	for (uint64_t i = 0; own && i < m.red->layout.numel; i++)
-		s->failed[rank] |= m.red->state[1][i] != 0;
+	for (uint64_t i = 0; own && i < reducer_of(m.red)->eng.layout.numel; i++)
+		s->failed[rank] |= reducer_of(m.red)->eng.state[1][i] != 0;
 	gradcomp_error no;
-	s->failed[rank] |= (reducer_residual_export(m.red, T, to, &no) != GRADCOMP_ERR_INVALID) << 1;
+	s->failed[rank] |= (reducer_residual_export(reducer_of(m.red), T, to, &no) != GRADCOMP_ERR_INVALID) << 1;
 	s->failed[rank] |= (gradcomp_reducer_ready(m.red, 0, m.grad[0], &err) != 0) << 2;
-	s->failed[rank] |= (reducer_residual_export(m.red, 0, to, &no) != GRADCOMP_ERR_STATE) << 3;
+	s->failed[rank] |= (reducer_residual_export(reducer_of(m.red), 0, to, &no) != GRADCOMP_ERR_STATE) << 3;
 	for (uint32_t t = 1; t < T; t++)
 		s->failed[rank] |= (gradcomp_reducer_ready(m.red, t, m.grad[t], &err) != 0) << 2;
 	s->failed[rank] |= (gradcomp_reducer_wait(m.red, &err) != 0) << 2;

@@ -38,14 +38,12 @@ static void hashes(void)
 	/* RFC 4231, case 2; RFC 5869, case 1. */
 	unsigned char key[SECRET_BYTES], other[SECRET_BYTES], ikm[22], salt[13];
 	char text[2 * SECRET_BYTES + 1];
-	hmac_sha256_ctx own;
-	secret_mac m;
-	int wrong = 0;
+	hmac_sha256_ctx m;
 
-	secret_mac_init(&m, "Jefe", 4);
-	secret_mac_update(&m, "what do ya want ", 16);
-	secret_mac_update(&m, "for nothing?", 12);
-	secret_mac_final(&m, key);
+	hmac_sha256_init(&m, "Jefe", 4);
+	hmac_sha256_update(&m, "what do ya want ", 16);
+	hmac_sha256_update(&m, "for nothing?", 12);
+	hmac_sha256_final(&m, key);
 	hex(key, sizeof key, text);
 	is_str(text, "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843", "HMAC-SHA-256 of RFC 4231");
 	memset(ikm, 0x0b, sizeof ikm);
@@ -54,19 +52,6 @@ static void hashes(void)
 	secret_extract(salt, sizeof salt, ikm, sizeof ikm, key);
 	hex(key, sizeof key, text);
 	is_str(text, "077709362c2e32df0ddc3f0dc47bba6390b6c73bb50f9c3122ec844ad7c2b3e5", "HKDF-Extract of RFC 5869");
-	for (size_t n = 0; n < 300; n += 7) {
-		unsigned char data[300];
-
-		memset(data, (int)n, sizeof data);
-		secret_mac_init(&m, data, n);
-		secret_mac_update(&m, data, 300 - n);
-		secret_mac_final(&m, key);
-		hmac_sha256_init(&own, data, n);
-		hmac_sha256_update(&own, data, 300 - n);
-		hmac_sha256_final(&own, other);
-		wrong += !secret_equal(key, other, sizeof key);
-	}
-	is_int(wrong, 0, "keys and texts of many lengths: what this build uses agrees with our own");
 	memset(ikm, 0xaa, sizeof ikm);
 	memset(key, 0x55, sizeof key);
 	memset(other, 0xaa, sizeof other);
@@ -258,7 +243,7 @@ static void sizes(record_cipher kind)
 
 int main(void)
 {
-	secret_start(NULL);
+	record_crypto_start(NULL);
 	hashes();
 	proofs();
 	memory();

@@ -74,9 +74,9 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	s->models[rank] = &m;
 	if (rank == 0)
-		s->nodes = m.red->shards ? m.red->shards->nranks : 0;
-	__atomic_add_fetch(&s->resident, m.red->nserver_error > 0, __ATOMIC_SEQ_CST);
-	__atomic_add_fetch(&s->holders, m.red->shards && m.red->shards->inner.instance, __ATOMIC_SEQ_CST);
+		s->nodes = reducer_of(m.red)->eng.hierarchical ? reducer_of(m.red)->eng.hierarchical->nranks : 0;
+	__atomic_add_fetch(&s->resident, reducer_of(m.red)->eng.nserver_error > 0, __ATOMIC_SEQ_CST);
+	__atomic_add_fetch(&s->holders, reducer_of(m.red)->eng.hierarchical && reducer_of(m.red)->eng.hierarchical->inner.instance, __ATOMIC_SEQ_CST);
 	pthread_barrier_wait(&ranks_barrier);
 	for (int step = 0; step < STEPS; step++) {
 		if (rank == 0)
@@ -86,7 +86,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 			s->failed[rank] |= poisoned(&m, rank, P, &err) << 1;
 			pthread_barrier_wait(&ranks_barrier);
 			if (rank == 0) {
-				const gradcomp_bucket *b = &m.red->buckets[m.red->bucket_of[T - 1 - 4]].pub;
+				const reducer *in = reducer_of(m.red);
+				const gradcomp_bucket *b = &in->eng.buckets[in->bucket_of[T - 1 - 4]].pub;
 				memories(s->models, P, s->after);
 				s->failed[0] |= memcmp(s->before + b->offset, s->after + b->offset, b->numel * sizeof(double)) ? 4 : 0;
 			}

@@ -37,7 +37,7 @@ static gradcomp_status plan(gradcomp_reducer *r, const order *o, gradcomp_error 
 {
 	uint32_t end[T] = {1, 2, 3, 4, 5, 6}, place[T];
 	memcpy(place, o->place, sizeof place);
-	return reducer_rebucket(r, &(step_plan){.nbuckets = T, .end = end, .place = place, .lag = o->lag}, err);
+	return reducer_rebucket(reducer_of(r), &(step_plan){.nbuckets = T, .end = end, .place = place, .lag = o->lag}, err);
 }
 
 static gradcomp_status step_of(model *m, int rank, int P, int step, gradcomp_error *err)
@@ -81,7 +81,7 @@ static void order_body(gradcomp_job *job, int rank, int P, void *arg)
 		s->failed[rank] |= plan(m[opened].red, &orders[opened], &err) != 0;
 	}
 	if (!rank)
-		s->two_levels = usual.red->shards != NULL;
+		s->two_levels = reducer_of(usual.red)->eng.hierarchical != NULL;
 	for (int step = 0; step < STEPS && !s->failed[rank]; step++) {
 		s->failed[rank] |= step_of(&usual, rank, P, step, &err) != 0;
 		s->prints[rank] = mix(s->prints[rank] ^ fingerprint(&usual));
@@ -175,10 +175,10 @@ static void wait_for_body(gradcomp_job *job, int rank, int P, void *arg)
 		s->failed[rank] |= gradcomp_reducer_wait_for(m.red, 3, &err) != GRADCOMP_ERR_STATE ||
 		                   !strstr(err.text, "tensor 3 'scale' was not given in step 0");
 	s->failed[rank] |= gradcomp_reducer_wait_for(m.red, 0, &err) != GRADCOMP_OK || distance(&m, P, 0, 0) > 1e-6;
-	pthread_mutex_lock(&m.red->lock);
+	pthread_mutex_lock(&reducer_of(m.red)->lock);
 	if (!rank)
-		s->early = m.red->given[0] && m.red->step == 0; /* tensor 5, the first of the layout */
-	pthread_mutex_unlock(&m.red->lock);
+		s->early = reducer_of(m.red)->given[0] && reducer_of(m.red)->eng.step == 0; /* tensor 5, the first of the layout */
+	pthread_mutex_unlock(&reducer_of(m.red)->lock);
 	pthread_barrier_wait(&ranks_barrier);
 	for (int t = 1; rank == P - 1 && t < T; t++)
 		s->failed[rank] |= gradcomp_reducer_ready(m.red, (uint32_t)t, m.grad[t], &err) != 0;

@@ -37,14 +37,14 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	}
 	for (int step = 0; !s->failed[rank] && step < 3; step++) {
 		for (int k = 0; step && k < REDUCER_WORKSPACES; k++) {
-			struct scratch_buf *a = &m.red->workspaces[k].gathered;
+			scratch_buf *a = &reducer_of(m.red)->workspaces[k].gathered;
 
 			if (a->p)
 				memset(a->p, STALE, a->bytes);
 		}
 		s->failed[rank] = model_step(&m, rank, step, &err);
 		if (step && !s->failed[rank])
-			look(&m.red->buckets[0], rank, s);
+			look(&reducer_of(m.red)->eng.buckets[0], rank, s);
 	}
 	if (s->failed[rank])
 		printf("# rank %d: %s\n", rank, err.text);

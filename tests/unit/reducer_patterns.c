@@ -86,14 +86,14 @@ static void held_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_reducer_ready(red, 0, little, &err);
 	gradcomp_reducer_ready(red, 1, grad[rank], &err);
 	gradcomp_reducer_wait(red, &err);
-	for (uint64_t i = 0; i < red->layout.numel; i++)
-		e += (double)red->error[i] * red->error[i];
+	for (uint64_t i = 0; i < reducer_of(red)->eng.layout.numel; i++)
+		e += (double)reducer_of(red)->eng.error[i] * reducer_of(red)->eng.error[i];
 	gradcomp_reducer_get_stats(red, &st);
-	share[0] = red->held[1].shares;
-	share[1] = red->held[0].shares;
+	share[0] = reducer_of(red)->eng.norms[1].shares;
+	share[1] = reducer_of(red)->eng.norms[0].shares;
 	double exact = 0, all = 0;
 	for (int i = 0; i < 200; i++) {
-		double v = gradient(rank, 0, 0, (uint64_t)i), left = red->error[BIG + i];
+		double v = gradient(rank, 0, 0, (uint64_t)i), left = reducer_of(red)->eng.error[BIG + i];
 		all += v * v;
 		exact += left * left;
 	}
@@ -202,10 +202,10 @@ static void default_body(gradcomp_job *job, int rank, int P, void *arg)
 	(void)rank, (void)P, (void)arg;
 	is_int(model_open(&m, gradcomp_job_world(job), "meeter", 1 << 20, &err), GRADCOMP_OK,
 	       "a collective that nobody named is one that works");
-	is_str(m.red->coll_ctx.collective->info.name, "auto", "the first that is installed, for what merges");
+	is_str(reducer_of(m.red)->eng.coll_ctx.collective->info.name, "auto", "the first that is installed, for what merges");
 	model_close(&m);
 	is_int(model_open(&m, gradcomp_job_world(job), "coder", 1 << 20, &err), GRADCOMP_OK, "coded sums go over");
-	is_str(m.red->coll_ctx.collective->info.name, "ring", "the default, which can");
+	is_str(reducer_of(m.red)->eng.coll_ctx.collective->info.name, "ring", "the default, which can");
 	model_close(&m);
 }
 

@@ -1,13 +1,14 @@
 /* Plugins: found by name, refused with a reason, matched in pairs. Uses the
  * fixtures of tests/plugins, and copies of one that are then damaged. */
+#include "base/module.h"
 #include "plugin/registry.h"
 
 #include "base/error.h"
+#include "base/module.h"
 
 #include "tests/support/tap.h"
 #include "tests/support/tmpdir.h"
 
-#include <elf.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -134,55 +135,19 @@ static void missing(const config *c)
 	config_free(none);
 }
 
-/* At every length that is not the whole: what this is about is SIGBUS. */
-static int refused_when_cut(const config *c, const char *data, size_t bytes, size_t step)
-{
-	const plugin *p;
-
-	for (size_t n = 0; n < bytes; n += step) {
-		put_file("sample", data, n, 0644);
-		if (registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &p, &e) != GRADCOMP_ERR_ABI)
-			return 0;
-	}
-	put_file("sample", data, bytes - 1, 0644);
-	return registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &p, &e) == GRADCOMP_ERR_ABI &&
-	       strstr(e.text, "is truncated: it has ");
-}
-
 static void damaged(void)
 {
 	config *c = config_with(tmpdir);
 	char from[500], says[500];
-	Elf64_Ehdr h;
 	size_t bytes;
 	char *data;
 
 	snprintf(from, sizeof from, "%s/compressors/sample.so", fixtures);
 	data = slurp(from, &bytes);
-	ok(refused_when_cut(c, data, bytes, 97), "a truncated plugin is refused at every length");
-
-	memcpy(&h, data, sizeof h);
-	h.e_machine ^= 1;
-	memcpy(data, &h, sizeof h);
-	put_file("sample", data, bytes, 0644);
-	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "sample"), "is for another machine", "another machine");
-	h.e_machine ^= 1;
-	h.e_type = ET_EXEC;
-	memcpy(data, &h, sizeof h);
-	put_file("sample", data, bytes, 0644);
-	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "sample"), "is not a shared object (ELF type 2", "a program");
-	h.e_type = ET_DYN;
-	h.e_phoff = UINT64_MAX - 8;
-	memcpy(data, &h, sizeof h);
-	put_file("sample", data, bytes, 0644);
-	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "sample"), "its program header table lies beyond", "a wild offset");
-	free(data);
-	data = slurp(from, &bytes);
-
 	put_file("text", "this is a text\n", 15, 0644);
-	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "text"), "text.so is not a shared object (no ELF header)", "a text file");
+	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "text"), "text.so cannot be loaded: ", "a text file");
 	put_file("empty", "", 0, 0644);
-	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "empty"), "not a shared object", "an empty file");
+	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "empty"), "empty.so cannot be loaded: ", "an empty file");
 	put_file("sample", data, bytes, 0666);
 	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "sample"), "can be written by everybody (mode 0666); mend it with: chmod go-w",
 	     "a plugin everybody can write");
@@ -327,13 +292,14 @@ static void threads(void)
 
 static void modules(const config *c)
 {
+	const char *path = config_str(c, "gradcomp.plugin_path");
 	const void *symbol;
 
-	is_int(registry_module(c, "collectives/both.so", "gradcomp_collective_v1", &symbol, &e), 0, "a module");
+	is_int(module_symbol(path, "collectives/both.so", "gradcomp_collective_v1", &symbol, &e), 0, "a module");
 	ok(symbol != NULL, "its symbol");
-	is_int(registry_module(c, "collectives/both.so", "nothing", &symbol, &e), GRADCOMP_ERR_ABI, "another symbol");
+	is_int(module_symbol(path, "collectives/both.so", "nothing", &symbol, &e), GRADCOMP_ERR_ABI, "another symbol");
 	like(e.text, "both.so does not export nothing", "says which");
-	is_int(registry_module(c, "wireup/nothing.so", "x", &symbol, &e), GRADCOMP_ERR_NOTFOUND, "no such module");
+	is_int(module_symbol(path, "wireup/nothing.so", "x", &symbol, &e), GRADCOMP_ERR_NOTFOUND, "no such module");
 	like(e.text, "wireup/nothing.so is not installed in ", "says where it was sought");
 }
 

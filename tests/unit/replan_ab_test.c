@@ -55,14 +55,14 @@ static void limit(gradcomp_reducer *r, int rank, int on)
 {
 	static struct gradcomp_compressor_v1 limited[MAX_RANKS];
 	static const struct gradcomp_compressor_v1 *was[MAX_RANKS];
-	pthread_mutex_lock(&r->lock);
+	pthread_mutex_lock(&reducer_of(r)->lock);
 	if (on) {
-		was[rank] = r->compressor;
-		limited[rank] = *r->compressor;
+		was[rank] = reducer_of(r)->eng.compressor;
+		limited[rank] = *reducer_of(r)->eng.compressor;
 		limited[rank].max_bucket = 8;
 	}
-	r->compressor = on ? &limited[rank] : was[rank];
-	pthread_mutex_unlock(&r->lock);
+	reducer_of(r)->eng.compressor = on ? &limited[rank] : was[rank];
+	pthread_mutex_unlock(&reducer_of(r)->lock);
 }
 
 static struct seen {
@@ -73,13 +73,13 @@ static struct seen {
 	char name[48], plan[48], reason[200];
 } seen;
 
-static void look_at(const gradcomp_reducer *r, int rank)
+static void look_at(gradcomp_reducer *r, int rank)
 {
-	const struct replan *q = r->replan;
-	report_schedule *s = rank ? NULL : replan_report(r);
+	const struct replan *q = reducer_of(r)->replan;
+	report_schedule *s = rank ? NULL : replan_report(reducer_of(r));
 	if (!s)
 		return;
-	seen = (struct seen){.runs = q->trial.runs, .nbuckets = r->nbuckets, .next = q->next, .steps = r->stats.steps,
+	seen = (struct seen){.runs = q->ab_test.runs, .nbuckets = reducer_of(r)->eng.nbuckets, .next = q->next, .steps = reducer_of(r)->eng.stats.steps,
 	                     .predicted = q->last.plan.predicted};
 	snprintf(seen.name, sizeof seen.name, "%s", q->name);
 	snprintf(seen.plan, sizeof seen.plan, "%s", s->plan);
@@ -133,10 +133,10 @@ static void refused(void)
 	job_run *j = run_scene("mgwfbp", 40, 1, without_rival);
 	ok(sound(j, 3) && j->nbuckets[0] == 3 && seen.nbuckets == 3 && !strcmp(j->name, "mgwfbp") && j->plans[0] == 1,
 	   "a rank cannot have the rival: '%s' stays, with %u messages", j->name, j->nbuckets[0]);
-	ok(seen.runs == TRIAL_SOLVED && seen.predicted > 0 && j->predicted[0] == seen.predicted && j->predicted[1] == seen.predicted,
+	ok(seen.runs == AB_FOUND && seen.predicted > 0 && j->predicted[0] == seen.predicted && j->predicted[1] == seen.predicted,
 	   "and what is predicted is its step: %g s", j->predicted[0]);
 	j = run_scene("mgwfbp", 40, 3, without_way_back);
-	ok(sound(j, 3) && seen.runs == TRIAL_RIVAL && j->nbuckets[0] == 1 && !strcmp(j->name, "fixed") &&
+	ok(sound(j, 3) && seen.runs == AB_CANDIDATE && j->nbuckets[0] == 1 && !strcmp(j->name, "fixed") &&
 	           j->predicted[0] == seen.predicted && j->predicted[2] == seen.predicted,
 	   "a rank cannot go back: '%s' stays, with %u message", j->name, j->nbuckets[0]);
 	j = run_scene("mgwfbp", PLANNED + 2, 0, without_plan);
@@ -161,7 +161,7 @@ static void too_short(void)
 	settings[4] = "schedule.trial_steps=3";
 	job_run *j = run_scene("mgwfbp", PLANNED + 2, 1, between_trials);
 	settings[4] = NULL;
-	ok(sound(j, 3) && seen.runs == TRIAL_NONE && seen.next == PLANNED + 8, "three steps are too few to compare: none is");
+	ok(sound(j, 3) && seen.runs == AB_NONE && seen.next == PLANNED + 8, "three steps are too few to compare: none is");
 }
 
 /* ---- states ----------------------------------------------------------------- */
@@ -184,14 +184,14 @@ static void resume(job_run *run, gradcomp_reducer *r, int rank, int s)
 		state.bytes[rank] = malloc(state.n[rank]);
 		if (!st)
 			st = gradcomp_reducer_save(r, state.bytes[rank], state.n[rank], &state.n[rank], &err);
-		state.nbuckets[rank][0] = r->nbuckets;
+		state.nbuckets[rank][0] = reducer_of(r)->eng.nbuckets;
 	}
 	if (s == state.load) {
 		if (rank == 0)
-			state.ran = r->replan->trial.runs;
+			state.ran = reducer_of(r)->replan->ab_test.runs;
 		st = gradcomp_reducer_load(r, state.bytes[rank], state.n[rank], &err);
-		state.nbuckets[rank][1] = r->nbuckets;
-		state.before[rank] = r->replan->before.end != NULL;
+		state.nbuckets[rank][1] = reducer_of(r)->eng.nbuckets;
+		state.before[rank] = reducer_of(r)->replan->before.end != NULL;
 		look_at(r, rank);
 		free(state.bytes[rank]);
 	}
@@ -203,7 +203,7 @@ static void resume(job_run *run, gradcomp_reducer *r, int rank, int s)
 /* In force is the state's plan, on all ranks, and nothing that had begun before goes on. */
 static int loads(const job_run *j)
 {
-	int good = sound(j, 3) && seen.runs == TRIAL_NONE;
+	int good = sound(j, 3) && seen.runs == AB_NONE;
 	for (int p = 0; p < 3; p++)
 		good &= !state.failed[p] && state.nbuckets[p][0] == state.nbuckets[p][1] && !state.before[p];
 	return good;
@@ -215,7 +215,7 @@ static void loaded(void)
 	job_run *j = run_scene("mgwfbp", 40, 1, resume);
 	ok(loads(j) && state.nbuckets[0][1] == 3 && j->nbuckets[0] == 3 && j->settled[1] && seen.next == RIVAL + 3 + 8,
 	   "a state of a plan, loaded while its rival runs: %u messages, and no comparing", j->nbuckets[0]);
-	ok(state.ran == TRIAL_RIVAL && !strcmp(seen.plan, "saved") && seen.predicted == 0,
+	ok(state.ran == AB_CANDIDATE && !strcmp(seen.plan, "saved") && seen.predicted == 0,
 	   "the report says whose the plan is: '%s'", seen.plan);
 	state = (struct state){.save = RIVAL + 1, .load = RIVAL + 5};
 	j = run_scene("mgwfbp", 50, 3, resume);
@@ -256,7 +256,7 @@ static void levels(const char *schedule, const char *compressor, uint32_t favour
 	ranks_nodes = NULL;
 	for (int p = 0; p < 4; p++)
 		same &= !j.failed[p] && j.print[p] == j.print[0] && j.nbuckets[p] == j.nbuckets[0] && j.plans[p] == j.plans[0];
-	ok(same && j.plans[0] == 1 && seen.runs == TRIAL_SOLVED && (favours == 1) == (j.nbuckets[0] == 1),
+	ok(same && j.plans[0] == 1 && seen.runs == AB_FOUND && (favours == 1) == (j.nbuckets[0] == 1),
 	   "two levels, %s of %s: both were run, and '%s' stays, with %u messages", schedule, compressor, j.name, j.nbuckets[0]);
 }
 

@@ -40,8 +40,8 @@ static void ask_body(gradcomp_job *job, int rank, int P, void *arg)
 	memcpy(a->text[rank], err.text, sizeof err.text);
 	if (a->status[rank])
 		return;
-	a->nbuckets[rank] = r->nbuckets;
-	a->lag[rank] = r->schedule.lag;
+	a->nbuckets[rank] = reducer_of(r)->eng.nbuckets;
+	a->lag[rank] = reducer_of(r)->schedule.lag;
 	gradcomp_reducer_free(r);
 }
 
@@ -151,13 +151,13 @@ static void told_body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	if (gradcomp_reducer_create(gradcomp_job_world(job), desc, N, NULL, &r, &err))
 		return;
-	const struct gradcomp_compressor_v1 *was = r->compressor;
+	const struct gradcomp_compressor_v1 *was = reducer_of(r)->eng.compressor;
 	struct gradcomp_compressor_v1 mute = *was;
 	mute.measured = says_nothing;
-	r->compressor = &mute;
-	a->status[rank] = replan_notify_compressor(r, &v, &err);
+	reducer_of(r)->eng.compressor = &mute;
+	a->status[rank] = replan_notify_compressor(reducer_of(r), &v, &err);
 	memcpy(a->text[rank], err.text, sizeof err.text);
-	r->compressor = was;
+	reducer_of(r)->eng.compressor = was;
 	gradcomp_reducer_free(r);
 }
 

@@ -25,9 +25,9 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	if (s->status)
 		return;
 	if (rank == DIES) { /* it never comes to talk, and then dies */
-		pthread_mutex_lock(&r->lock);
-		r->replan->next = 0;
-		pthread_mutex_unlock(&r->lock);
+		pthread_mutex_lock(&reducer_of(r)->lock);
+		reducer_of(r)->replan->next = 0;
+		pthread_mutex_unlock(&reducer_of(r)->lock);
 	}
 	while (!s->status && s->steps < 2 * STEPS) {
 		if (rank == DIES && s->steps == STEPS) {

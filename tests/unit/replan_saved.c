@@ -9,13 +9,13 @@ typedef struct saved_run {
 } saved_run;
 
 /* Bytes that the compressor plans to send of the whole model in the next step. */
-static double planned(const gradcomp_reducer *r)
+static double planned(gradcomp_reducer *r)
 {
 	double bytes = 0;
-	for (uint32_t b = 0; b < r->nbuckets; b++) {
+	for (uint32_t b = 0; b < reducer_of(r)->eng.nbuckets; b++) {
 		gradcomp_plan p = {.struct_size = sizeof p};
 		gradcomp_error err;
-		if (r->compressor->plan(r->instance, &r->buckets[b].pub, r->step, &p, &err))
+		if (reducer_of(r)->eng.compressor->plan(reducer_of(r)->eng.instance, &reducer_of(r)->eng.buckets[b].pub, reducer_of(r)->eng.step, &p, &err))
 			return -1;
 		for (uint32_t k = 0; k < p.nrounds; k++)
 			bytes += round_bytes(&p.rounds[k]);
@@ -35,9 +35,9 @@ static uint64_t steps_of(gradcomp_reducer *r, int rank, int from, int to, float 
 				memcpy(&bits, &grad[i][k], sizeof bits);
 				print = id_mix(print, bits);
 			}
-		pthread_mutex_lock(&r->lock);
-		workers_replan_settle(r);
-		pthread_mutex_unlock(&r->lock);
+		pthread_mutex_lock(&reducer_of(r)->lock);
+		workers_replan_settle(reducer_of(r));
+		pthread_mutex_unlock(&reducer_of(r)->lock);
 		pretend(r, &usual, rank);
 	}
 	if (err.status)
@@ -69,12 +69,12 @@ static void saved_body(gradcomp_job *job, int rank, int P, void *arg)
 	run->failed[rank] |= gradcomp_reducer_save(r, NULL, 0, &bytes, &err) != 0;
 	state = malloc(bytes);
 	run->failed[rank] |= gradcomp_reducer_save(r, state, bytes, &bytes, &err) != 0;
-	run->nbuckets[rank][0] = r->nbuckets;
+	run->nbuckets[rank][0] = reducer_of(r)->eng.nbuckets;
 	run->went[rank] = steps_of(r, rank, 24, 40, grad, &run->failed[rank]);
 	gradcomp_reducer_free(r);
 	run->failed[rank] |= open_reducer(gradcomp_job_world(job), lags, "mgwfbp", &r, &err) != 0;
 	run->failed[rank] |= gradcomp_reducer_load(r, state, bytes, &err) != 0;
-	run->nbuckets[rank][1] = r->nbuckets;
+	run->nbuckets[rank][1] = reducer_of(r)->eng.nbuckets;
 	run->came[rank] = steps_of(r, rank, 24, 40, grad, &run->failed[rank]);
 	gradcomp_reducer_free(r);
 	if (err.status)

@@ -132,7 +132,7 @@ static void stages(void)
 	is_int(task_list_stages(t, n, 3), 2, "two after the first exchange");
 	is_int(task_list_stages(t, n, n - 1), 0, "none before finish");
 	n = task_list_make(&plan, 1, t);
-	is_int(n, 15, "two levels: reduce, enter, leave and spread too");
+	is_int(n, 15, "two levels: four tasks more");
 	is_int(task_list_stages(t, n, 1), 3, "three stages whatever the rounds");
 	is_int(task_list_stages(t, n, 5), 2, "the rounds are one");
 	is_int(task_list_stages(t, n, 8), 2, "up to the last");
@@ -143,7 +143,7 @@ static void stages(void)
 	is_int(task_list_stages(t, n, 3), 1, "or when there are none");
 	plan.nrounds = GRADCOMP_MAX_ROUNDS;
 	is_int(task_list_make(&plan, 1, t), MAX_TASKS, "most tasks");
-	is_str(task_name(TASK_ALLGATHER_LOCAL), "spread", "tasks have names");
+	is_str(task_name(TASK_ALLGATHER_LOCAL), "allgather_local", "tasks have names");
 }
 
 int main(void)

@@ -7,8 +7,11 @@
 #include "spank/arguments.c"
 #include "spank/options.c"
 #include "spank/exec_helper.c"
+#include "spank/spank_log.c"
 
 #include <dirent.h>
+#include <pthread.h>
+#include <sys/ioctl.h>
 
 /* Slurm's, which is not linked here. */
 static int registered;
@@ -202,6 +205,36 @@ static void command(void)
 	like(why, "cannot run /no/such/file: No such file or directory", "is named");
 }
 
+static void *read_late(void *end)
+{
+	char text[64];
+
+	usleep(200000);
+	return (void *)read(*(int *)end, text, sizeof text);
+}
+
+static void flush(void)
+{
+	int ends[2], own = dup(2), left = -1;
+	pthread_t reader;
+
+	if (pipe(ends) < 0 || dup2(ends[1], 2) < 0 || write(2, "last words\n", 11) != 11 ||
+	    pthread_create(&reader, NULL, read_late, &ends[0]))
+		exit(1);
+	log_flush();
+	ioctl(ends[0], FIONREAD, &left);
+	dup2(own, 2);
+	is_int(left, 0, "a flush returns when the text has been read");
+	pthread_join(reader, NULL);
+	close(ends[0]), close(ends[1]);
+	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+	dup2(null, 2);
+	log_flush();
+	dup2(own, 2);
+	close(null), close(own);
+	ok(1, "and at once where there is no pipe");
+}
+
 static int open_files(void)
 {
 	DIR *d = opendir("/proc/self/fd");
@@ -219,6 +252,7 @@ int main(void)
 	line();
 	int before = open_files();
 	command();
+	flush();
 	is_int(open_files(), before, "no file is left open");
 	return done_testing();
 }

@@ -2,6 +2,7 @@
  * producer that dies, damage in the cache, several at once. */
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 #include "tests/support/stage_fixture.h"

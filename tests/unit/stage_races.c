@@ -4,6 +4,7 @@
 #include <grp.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/inotify.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

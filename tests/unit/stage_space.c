@@ -4,6 +4,7 @@
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 
+#include "io/cache/cache.h"
 #include "tests/support/stage_fixture.h"
 
 #define MIB (1 << 20)
@@ -84,7 +85,7 @@ static void quota(void)
 {
 	stage_run run = {.where = "/cache/7", .bytes_total = 3200000000u};
 	errno = EDQUOT;
-	is_int(stage_write_failed(&run, "a\nb", &why), GRADCOMP_ERR_IO, "no quota");
+	is_int(cache_write_failed(&run, "a\nb", &why), GRADCOMP_ERR_IO, "no quota");
 	is_str(why.text,
 	       "your disk quota is used up in /cache/7, writing a\\x0ab: the dataset needs 3.2 GB; remove "
 	       "something "

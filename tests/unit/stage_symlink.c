@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <linux/openat2.h>
 
+#include "io/cache/cache.h"
 #include "tests/support/stage_fixture.h"
 
 static const struct {

@@ -1,5 +1,6 @@
 /* Names and sizes in messages, checksums in hexadecimal. */
-#include "io/stage/staging.h"
+#include "base/sha256.h"
+#include "base/text.h"
 #include "tests/support/tap.h"
 
 static const char *show(const char *name)

@@ -73,9 +73,9 @@ static void write_body(gradcomp_job *job, int rank, int P, void *arg)
 }
 
 /* Behind head and plan all is as it was. */
-static int same(const gradcomp_reducer *red, const struct kept *old, const struct kept *now)
+static int same(gradcomp_reducer *red, const struct kept *old, const struct kept *now)
 {
-	size_t was = offsetof(state_head, nbuckets), is = sizeof(state_head) + 2 * sizeof(uint32_t) * red->nbuckets;
+	size_t was = offsetof(state_head, nbuckets), is = sizeof(state_head) + 2 * sizeof(uint32_t) * reducer_of(red)->eng.nbuckets;
 	state_head h[2];
 	memset(h, 0, sizeof h);
 	memcpy(&h[0], old->state, was);

@@ -16,7 +16,7 @@ typedef struct held_up {
 /* Tensor i of the only part has its gradient. */
 static int handed_on(const choice *c, uint32_t i)
 {
-	gradcomp_reducer *r = c->parts->part[0].r;
+	reducer *r = c->parts->part[0].r;
 	pthread_mutex_lock(&r->lock);
 	int given = r->given[T - 1 - i] != NULL;
 	pthread_mutex_unlock(&r->lock);
@@ -55,7 +55,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		return;
 	}
 	choice *c = front_of(&m);
-	gradcomp_reducer *r = c->parts->part[0].r;
+	reducer *r = c->parts->part[0].r;
 	h->failed |= model_step(&m, rank, 0, &err) != 0;
 	c->shows = shows;
 	c->test = h;

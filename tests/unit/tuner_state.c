@@ -49,7 +49,7 @@ static unsigned char *end_within(const choice *c, unsigned char *state, uint64_t
 	const parts *p = c->parts;
 	uint64_t last = 0;
 	tuner_state_head h;
-	if (reducer_save(p->part[p->n - 1].r, NULL, 0, &last, NULL))
+	if (gradcomp_reducer_save(&p->part[p->n - 1].r->base, NULL, 0, &last, NULL))
 		return state;
 	*bytes -= tuner_padded(last) + 1;
 	memcpy(&h, state, sizeof h);

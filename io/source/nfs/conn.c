@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -16,6 +17,7 @@
 
 #include <nfsc/libnfs-raw.h>
 
+#include "base/clock.h"
 #include "io/source/nfs/nfs.h"
 
 #define NFS_PROGRAM 100003

@@ -6,8 +6,8 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "io/source/nfs/nfs.h"
-#include "io/stage/staging.h"
 
 #define ADDRESSES_MAX 8
 
@@ -67,7 +67,7 @@ static gradcomp_status be_file(struct nfs_source *s, const char *name, gradcomp_
 
 static gradcomp_status neither(const struct nfs_source *s, const char *name, bool link, gradcomp_error *err)
 {
-	char text[STAGE_NAME_MAX];
+	char text[TEXT_NAME_MAX];
 	return error_set(err, GRADCOMP_ERR_INVALID,
 	                 link ? "%s in %s is a symbolic link, which is not followed; name what it points to"
 	                      : "%s in %s is neither a directory nor a file; only these can be staged",

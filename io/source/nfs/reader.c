@@ -4,8 +4,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/text.h"
 #include "io/source/nfs/nfs.h"
-#include "io/stage/staging.h"
 
 static struct nfs_source *source_of(const struct nfs_reader *r)
 {
@@ -15,7 +15,7 @@ static struct nfs_source *source_of(const struct nfs_reader *r)
 gradcomp_status nfs_failed(const struct nfs_source *s, int error, const char *what, const char *path,
                            gradcomp_error *err)
 {
-	char name[STAGE_NAME_MAX];
+	char name[TEXT_NAME_MAX];
 	gradcomp_printable(*path ? path : s->base.name, name, sizeof name);
 	switch (error) {
 	case ENOENT:

@@ -4,15 +4,15 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-/* Beyond this a buffer that goes whole is added from memory, not from the cache, while
+/* Beyond this a buffer that is not cut into blocks is added from memory, not from the cache, while
  * nothing is on its way: what messages cost does not tell that. */
-#define WHOLE_MOST (64u << 10)
+#define UNCUT_MOST (64u << 10)
 
 static const char *const names[WAYS] = {"doubled", "peers", "tree", "halved", "levels", "ring"};
 
 static void set(way w, uint64_t *small, uint64_t *brief)
 {
-	*small = w == PEERS ? WHOLE_MOST : 0;
+	*small = w == PEERS ? UNCUT_MOST : 0;
 	*brief = w == DOUBLED ? UINT64_MAX : 0;
 }
 
@@ -21,9 +21,9 @@ static int serves(const auto_shape *s, way w, call_kind call, uint64_t bytes)
 {
 	switch (w) {
 	case PEERS:
-		return call == CALL_ALLREDUCE && s->nranks <= RING_AHEAD && bytes <= WHOLE_MOST;
+		return call == CALL_ALLREDUCE && s->nranks <= RING_AHEAD && bytes <= UNCUT_MOST;
 	case DOUBLED:
-		return call == CALL_ALLREDUCE && bytes <= WHOLE_MOST;
+		return call == CALL_ALLREDUCE && bytes <= UNCUT_MOST;
 	case TREE:
 		return call == CALL_ALLREDUCE || call == CALL_BROADCAST;
 	case LEVELS:
@@ -57,7 +57,7 @@ static double seconds(auto_shape *s, way w, call_kind call, uint64_t bytes, call
 	else
 		rhd_call_cost(s->rhd, call, bytes, l);
 	for (int k = 0; k < l->n; k++)
-		sum += l->round[k].times * message(s->fit.seconds[l->round[k].way], l->round[k].bytes);
+		sum += l->round[k].times * message(s->fit.seconds[l->round[k].level], l->round[k].bytes);
 	return sum;
 }
 

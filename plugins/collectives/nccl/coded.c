@@ -140,7 +140,7 @@ gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double
 	size_t all = (size_t)P * c.stride;
 	part own = part_at(&c, me);
 	float *x = buf + own.from;
-	gradcomp_status st = nccl_room(n, 2 * all, err);
+	gradcomp_status st = nccl_reserve(n, 2 * all, err);
 	char *codes = n->scratch, *came = n->scratch + all;
 
 	for (int r = 0; !st && r < P; r++) {
@@ -178,7 +178,7 @@ gradcomp_status nccl_coded_allgather(nccl *n, float *buf, const uint64_t *counts
 	for (int r = 0; r < P; r++)
 		if (rounded(bound(codec, counts[r])) > c.stride)
 			c.stride = rounded(bound(codec, counts[r]));
-	st = nccl_room(n, (size_t)P * c.stride, err);
+	st = nccl_reserve(n, (size_t)P * c.stride, err);
 	own = part_at(&c, me);
 	char *at = n->scratch + (size_t)me * c.stride;
 	if (!st && own.n)

@@ -137,7 +137,7 @@ gradcomp_status nccl_done(nccl *n, const char *what, gradcomp_error *err)
 	return e ? broken(n, "CUDA", cudaGetErrorString(e), what, err) : await(n, 1, what, err);
 }
 
-gradcomp_status nccl_room(nccl *n, size_t bytes, gradcomp_error *err)
+gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err)
 {
 	cudaError_t e;
 	void *p;
@@ -236,9 +236,6 @@ void nccl_close(nccl *n)
 	if (n->scratch)
 		cudaFree(n->scratch);
 }
-
-/* Finding NCCL. */
-
 
 gradcomp_status nccl_load(nccl *n, gradcomp_error *err)
 {

@@ -35,14 +35,14 @@ typedef struct nccl {
 	cudaEvent_t event;
 	double timeout;       /* s */
 	gradcomp_error failed; /* every call after the first failure gives it */
-	char *scratch;           /* device memory */
+	char *scratch;         /* device memory */
 	size_t scratch_bytes;
 } nccl;
 
-/* library.c */
+/* Finds NCCL and its functions. */
 gradcomp_status nccl_load(nccl *n, gradcomp_error *err);
 
-/* comm.c. Whether a buffer is in memory of a device. */
+/* Whether a buffer is in memory of a device. */
 int nccl_on_device(const void *buf);
 /* Before anything is asked of NCCL: the communicator is made the first time, so all
  * ranks come here together. */
@@ -52,8 +52,8 @@ gradcomp_status nccl_ready(nccl *n, gradcomp_error *err);
 gradcomp_status nccl_launched(nccl *n, ncclResult_t rc, const char *what, gradcomp_error *err);
 /* Waits until all that is on the stream has been done. */
 gradcomp_status nccl_done(nccl *n, const char *what, gradcomp_error *err);
-/* Room of at least `bytes` at `room`; its content is lost. */
-gradcomp_status nccl_room(nccl *n, size_t bytes, gradcomp_error *err);
+/* Makes sure `scratch` holds `bytes`; its content is lost. */
+gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err);
 void nccl_close(nccl *n);
 
 /* primitives.c and coded.c: as in collective.h, on device memory. */

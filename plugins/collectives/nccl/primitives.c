@@ -60,7 +60,7 @@ static gradcomp_status reduce_here(nccl *n, void *buf, uint64_t count, gradcomp_
 
 	if (st)
 		return n->host->fail(err, st, "nccl: operation %d has no meaning on elements of type %d", (int)op, (int)dtype);
-	st = nccl_room(n, all, err);
+	st = nccl_reserve(n, all, err);
 	if (!st)
 		st = nccl_launched(n, n->f.ncclAllGather(buf, n->scratch, bytes, ncclUint8, n->comm, n->queue), what, err);
 	if (!st)

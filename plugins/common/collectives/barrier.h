@@ -1,5 +1,5 @@
-/* A barrier in ceil(log2 P) trips (Hensgen, Finkel and Manber 1988): in round k
- * everybody tells the rank 2^k further on. */
+/* A barrier in ceil(log2 P) rounds (Hensgen, Finkel and Manber 1988): in round k
+ * every rank sends to the rank 2^k further on. */
 #ifndef PLUGINS_COMMON_COLLECTIVES_BARRIER_H
 #define PLUGINS_COMMON_COLLECTIVES_BARRIER_H
 

@@ -116,8 +116,8 @@ void call_cost_export(const call_cost *l, gradcomp_call_load *out)
 	*out = (gradcomp_call_load){.struct_size = size, .reduced = l->reduced, .coded = l->coded, .sent = l->sent,
 	                            .left = l->left, .uncoded = {l->uncoded[0], l->uncoded[1]}, .uncoded_sent = l->uncoded_sent};
 	for (int k = 0; k < l->n; k++) {
-		out->messages[l->round[k].way] += l->round[k].times;
-		out->bytes[l->round[k].way] += l->round[k].times * l->round[k].bytes;
+		out->messages[l->round[k].level] += l->round[k].times;
+		out->bytes[l->round[k].level] += l->round[k].times * l->round[k].bytes;
 	}
 }
 

@@ -1,20 +1,20 @@
-/* What stands between the begin and the end of a call, for choosing among algorithms and
- * for predict(): trips one after another. Equal on all ranks.
+/* The cost of a call, for choosing among algorithms and for predict(): rounds, one after
+ * another. Equal on all ranks.
  *
- * Ranks of a node share its way out, so bytes between nodes are those of all ranks of
- * the busiest node that send at once. */
+ * Ranks of a node share its network interface, so bytes between nodes are those of all
+ * ranks of the busiest node that send at once. */
 #ifndef PLUGINS_COMMON_COLLECTIVES_CALL_COST_H
 #define PLUGINS_COMMON_COLLECTIVES_CALL_COST_H
 
 #include "gradcomp/collective.h"
 
 enum { CALL_WITHIN, CALL_BETWEEN, CALL_LEVELS };
-/* Kinds of trips there can be in a call: one for each bit of a rank, and two more. */
+/* The most kinds of rounds in a call: one for each bit of a rank, and two more. */
 #define CALL_ROUNDS 34
-/* A piece where neither the user nor links have said: transport.chunk as it comes. */
+/* The piece where neither the user nor links give one: the default of transport.chunk. */
 #define CALL_CHUNK ((size_t)256 << 10)
 
-/* Who sends in a trip. */
+/* Who sends in a round. */
 typedef struct call_senders {
 	int most;    /* ranks of the busiest node that send to other nodes; 0: all stays within nodes */
 	double left; /* the mean over nodes of these */
@@ -24,8 +24,8 @@ typedef struct call_senders {
 typedef struct call_cost {
 	int n;
 	struct {
-		int way;
-		double times, bytes; /* bytes of one trip */
+		int level; /* CALL_WITHIN or CALL_BETWEEN */
+		double times, bytes; /* bytes of one round */
 	} round[CALL_ROUNDS];
 	/* As in gradcomp_call_load. */
 	double sent, left, reduced, coded;
@@ -34,23 +34,23 @@ typedef struct call_cost {
 
 typedef enum call_kind { CALL_ALLREDUCE, CALL_REDUCE_SCATTER, CALL_ALLGATHER, CALL_BROADCAST } call_kind;
 
-/* A trip: the place that place p of n sends to, or -1; d says how far. */
+/* A round: the position that position p of n sends to, or -1; d says how far. */
 typedef int call_peer(int p, int d, int n);
 
-/* order[p] is the rank at place p, NULL: p. `count` has room for nnodes numbers. */
+/* order[p] is the rank at position p, NULL: p. `count` is an array of nnodes. */
 call_senders call_count_senders(const gradcomp_links *links, const int *order, call_peer *to, int d, int32_t *count);
 
-/* Everybody to the place d further on. */
+/* Everybody to the position d further on. */
 call_peer call_shift;
 /* The same, but for those at the end. */
 call_peer call_chain;
-/* Down a binomial tree, in the trip of bit d. */
+/* Down a binomial tree, in the round of bit d. */
 call_peer call_halving;
 
-/* So many trips of `bytes` each. */
+/* So many rounds of `bytes` each. */
 static inline void call_cost_add(call_cost *l, const call_senders *s, double times, double bytes)
 {
-	l->round[l->n].way = s->most ? CALL_BETWEEN : CALL_WITHIN;
+	l->round[l->n].level = s->most ? CALL_BETWEEN : CALL_WITHIN;
 	l->round[l->n].times = times;
 	l->round[l->n++].bytes = bytes * (s->most > 1 ? s->most : 1);
 	l->sent += times * bytes * s->sent;
@@ -61,7 +61,7 @@ static inline void call_cost_add(call_cost *l, const call_senders *s, double tim
  * busiest node. */
 call_senders call_scan_to_all(const gradcomp_links *links, int32_t *count);
 
-/* `bytes` to each. Posting a further message takes about half as long as a trip. */
+/* `bytes` to each. Posting a further message takes about half as long as a round. */
 static inline void call_cost_add_to_all(call_cost *l, const call_senders *s, int nranks, double bytes)
 {
 	double times = nranks / 2.0;
@@ -78,16 +78,16 @@ static inline double call_cost_messages(const call_cost *l)
 	return sum;
 }
 
-/* The barrier of disseminate.h. */
+/* The barrier of barrier.h. */
 void call_cost_barrier(const gradcomp_links *links, int32_t *count, call_cost *out);
 
-/* ---- predict(): a group that is not there ---- */
+/* ---- predict(): a group that does not exist ---- */
 
-/* Links that cannot be used, to ask nranks, nnodes, node and chunk of; ranks of a node are
- * neighbours, the first nodes have one more where they do not go evenly. */
+/* Links that only have nranks, nnodes, node and chunk. Ranks of a node are neighbours; the
+ * first nodes have one more where the ranks do not divide evenly. */
 typedef struct call_group {
 	gradcomp_links links;
-	int32_t *count; /* room for nnodes numbers */
+	int32_t *count; /* of nnodes */
 } call_group;
 
 /* `who` for messages. */

@@ -168,7 +168,7 @@ uint64_t direct_server_error_begin(void *instance, uint64_t count)
 
 /* What direct's calls cost. */
 
-/* Stripes to their owners, or from them, or both: so many trips of everybody to everybody. */
+/* Stripes to their owners, or from them, or both: the number of rounds in which everybody sends to everybody. */
 static int rounds(uint32_t primitive)
 {
 	switch (primitive) {

@@ -18,7 +18,7 @@ typedef struct direct {
 	int rank, nranks;
 	size_t piece; /* bytes of a stripe at a time */
 	tree *tree;   /* for what is short, when the ranks are many */
-	char *scratch;   /* for what arrives and is not in its place */
+	char *scratch; /* for what arrives and is not in its final position */
 	size_t scratch_bytes;
 	gradcomp_request recv[DIRECT_AHEAD];
 	gradcomp_request send[2 * DIRECT_AHEAD]; /* a coded run may take two */
@@ -71,7 +71,7 @@ typedef struct direct_step {
 } direct_step;
 
 /* What a call does at each transfer; ctx is its own. Slot `index % DIRECT_AHEAD` of any
- * room is free when recv() or send() of `index` is called. */
+ * buffer is free when recv() or send() of `index` is called. */
 typedef struct direct_calls {
 	gradcomp_status (*recv)(void *ctx, direct_step s, gradcomp_error *err); /* post */
 	gradcomp_status (*send)(void *ctx, direct_step s, gradcomp_error *err);
@@ -88,7 +88,7 @@ gradcomp_status direct_run(direct *d, const direct_calls *calls, void *ctx, uint
 
 /* The longest of nranks blocks. */
 uint64_t direct_longest(const direct *d);
-/* Makes sure `room` holds `bytes`. */
+/* Makes sure `scratch` holds `bytes`. */
 gradcomp_status direct_reserve(direct *d, size_t bytes, gradcomp_error *err);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "plugins/common/collectives/barrier.h"
 
-/* Fills order, first, shards, and this rank's place. */
+/* Fills order, first, shards, and this rank's index. */
 static void find_nodes(hier *h, int ranks_per_node)
 {
 	h->shards = hier_nodes(h->links, ranks_per_node, h->nodes, h->order, h->first);
@@ -46,8 +46,8 @@ gradcomp_status hier_create(const gradcomp_host *host, const gradcomp_links *lin
 	h->nranks = links->nranks;
 	h->nodes = nodes;
 	h->counts = (uint64_t *)(void *)(h + 1);
-	h->place = h->counts + P + 1;
-	h->start = h->place + P + 1;
+	h->offset = h->counts + P + 1;
+	h->start = h->offset + P + 1;
 	h->order = (int *)(void *)(h->start + nodes + 1);
 	h->first = h->order + P;
 	h->holders = h->first + nodes + 1;

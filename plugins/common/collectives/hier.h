@@ -22,8 +22,8 @@ typedef struct hier {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	int nranks, nodes, shards;
-	int node, local, locals; /* of this rank: its node, its place there, of how many */
-	int rank_at;             /* its place in order[] */
+	int node, local, locals; /* of this rank: its node, its local rank there, of how many */
+	int rank_at;             /* its index in order[] */
 	int sorted;              /* order[] is 0, 1, 2, ... */
 	int *order;              /* ranks, node by node */
 	int *first;              /* of each node, in order[]; nodes + 1 */
@@ -34,7 +34,7 @@ typedef struct hier {
 	char *scratch;          /* for blocks in the order of nodes */
 	size_t scratch_bytes;
 	uint64_t *counts; /* of a call within the node, or among the nodes */
-	uint64_t *place;  /* of a call: where each rank's block begins; nranks + 1 */
+	uint64_t *offset; /* of a call: where each rank's block begins; nranks + 1 */
 	uint64_t *start;  /* where the blocks of each node would in the order of nodes; nodes + 1 */
 } hier;
 
@@ -62,12 +62,12 @@ void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 /* Ranks node by node, and where each node begins in them: order, and first of nodes + 1
  * numbers that are 0. Returns the shards. ranks_per_node as in hier_create(). */
 int hier_nodes(const gradcomp_links *links, int ranks_per_node, int nodes, int *order, int *first);
-/* count: room for as many numbers as the links have nodes. */
+/* count: an array of nnodes. */
 void hier_scan(hier_shape *s, const gradcomp_links *links, const int *order, const int *first, int nodes, int shards,
                size_t chunk, int32_t *count);
 /* Of an all-reduce. */
 void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out);
-/* Of a group that is not there (load.h). */
+/* Of a group that is not there (call_cost.h). */
 gradcomp_status hier_even(hier_shape *s, size_t chunk, int ranks_per_node, int32_t nranks, int32_t nnodes,
                           gradcomp_error *err);
 gradcomp_status hier_predict(size_t chunk, int ranks_per_node, int32_t nranks, int32_t nnodes, uint32_t primitive,

@@ -2,7 +2,7 @@
  *
  * Blocks are taken node by node, so that a node's are one run; where ranks of a node are
  * not neighbours they are copied into that order. A shard is cut where nodes meet: what
- * of it belongs to a node travels to, or from, that node's holder of the shard. */
+ * of it belongs to a node is sent to, or from, that node's holder of the shard. */
 #include "plugins/common/collectives/hier.h"
 
 #include "plugins/common/collectives/blocks.h"
@@ -58,14 +58,14 @@ static char *of_own(const blocks *b)
 	return b->buf + b->h->start[b->h->node] * b->size;
 }
 
-/* Copies the blocks of places [from, to), the first `before` bytes into our buffer, between
+/* Copies the blocks of indices [from, to), the first `before` bytes into our buffer, between
  * it and the caller's. */
 static void copy(const blocks *b, char *user, int from, int to, uint64_t before, int back)
 {
 	const hier *h = b->h;
 	char *ours = b->buf + before;
 	for (int k = from; user != b->buf && k < to; k++) {
-		char *theirs = user + h->place[h->order[k]] * b->size;
+		char *theirs = user + h->offset[h->order[k]] * b->size;
 		uint64_t bytes = b->length[h->order[k]] * b->size;
 		if (bytes)
 			memcpy(back ? theirs : ours, back ? ours : theirs, bytes);
@@ -86,8 +86,8 @@ static void copy_own(const blocks *b, char *user, int back)
 static gradcomp_status prepare(blocks *b, hier *h, void *buf, const uint64_t *length, size_t size, gradcomp_error *err)
 {
 	*b = (blocks){.h = h, .length = length, .size = size, .buf = buf};
-	blocks_given(h->place, h->nranks, length, 1);
-	b->total = h->place[h->nranks];
+	blocks_given(h->offset, h->nranks, length, 1);
+	b->total = h->offset[h->nranks];
 	for (int k = 0; k < h->nodes; k++) {
 		h->start[k + 1] = h->start[k];
 		for (int at = h->first[k]; at < h->first[k + 1]; at++)

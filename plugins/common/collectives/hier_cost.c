@@ -17,7 +17,7 @@ int hier_nodes(const gradcomp_links *l, int ranks_per_node, int nodes, int *orde
 		shards = first[k + 1] < shards ? first[k + 1] : shards;
 		first[k + 1] += first[k];
 	}
-	/* first[k] counts up as places are given, and comes out as first[k + 1]. */
+	/* first[k] counts up as indices are given, and comes out as first[k + 1]. */
 	for (int r = 0; r < l->nranks; r++)
 		order[first[node_of(l, ranks_per_node, r)]++] = r;
 	for (int k = nodes; k > 0; k--)

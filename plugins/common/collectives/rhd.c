@@ -1,4 +1,4 @@
-/* rhd's instance, its circle, and its calls as trips of blocks. */
+/* rhd's instance, its circle, and its calls as rounds of blocks. */
 #include "plugins/common/collectives/rhd.h"
 
 #include "plugins/common/collectives/blocks.h"
@@ -9,16 +9,16 @@
 
 /* ---- the circle ---- */
 
-/* Places go around the nodes: the first ranks of all nodes, then the second ones. */
+/* Positions go around the nodes: the first ranks of all nodes, then the second ones. */
 static void go_around(rhd *r, int32_t *count)
 {
 	const gradcomp_links *l = r->links;
 	for (int k = 0; k < l->nnodes; k++)
 		count[k] = 0;
 	for (int i = 0; i < l->nranks; i++) {
-		int place = count[l->node[i]]++ * l->nnodes + l->node[i];
-		r->order[place] = i;
-		r->place_of[i] = place;
+		int position = count[l->node[i]]++ * l->nnodes + l->node[i];
+		r->order[position] = i;
+		r->position_of[i] = position;
 	}
 }
 
@@ -28,10 +28,10 @@ static void draw_circle(rhd *r, uint64_t brief, int32_t *count)
 		go_around(r, count);
 	} else {
 		r->host->release(r->order);
-		r->host->release(r->place_of);
-		r->order = r->place_of = NULL;
+		r->host->release(r->position_of);
+		r->order = r->position_of = NULL;
 	}
-	r->place = r->place_of ? r->place_of[r->rank] : r->rank;
+	r->position = r->position_of ? r->position_of[r->rank] : r->rank;
 	rhd_scan(&r->shape, r->links, r->order, brief, count);
 }
 
@@ -54,8 +54,8 @@ gradcomp_status rhd_create(const gradcomp_host *host, const gradcomp_links *link
 	r->piece = ((chunk ? chunk : links->chunk) + 63) & ~(size_t)63;
 	r->offset = host->alloc((P + 1) * sizeof *r->offset);
 	r->order = host->alloc(P * sizeof *r->order);
-	r->place_of = host->alloc(P * sizeof *r->place_of);
-	if (!r->offset || !r->order || !r->place_of)
+	r->position_of = host->alloc(P * sizeof *r->position_of);
+	if (!r->offset || !r->order || !r->position_of)
 		goto nomem;
 	st = tree_create(host, links, chunk, &r->tree, err);
 	if (st)
@@ -79,7 +79,7 @@ void rhd_destroy(void *instance)
 		return;
 	const gradcomp_host *host = r->host;
 	tree_destroy(r->tree);
-	host->release(r->place_of);
+	host->release(r->position_of);
 	host->release(r->order);
 	host->release(r->offset);
 	host->release(r->scratch);
@@ -88,10 +88,10 @@ void rhd_destroy(void *instance)
 
 /* ---- calls ---- */
 
-/* All blocks of place v end reduced at place v. */
+/* All blocks of position v end reduced at position v. */
 static gradcomp_status halve(rhd *r, const rhd_blocks *c, gradcomp_error *err)
 {
-	int P = r->nranks, v = r->place;
+	int P = r->nranks, v = r->position;
 	gradcomp_status st = GRADCOMP_OK;
 	for (int k = 0; !st && k + 1 < r->shape.nskips; k++) {
 		int s = r->shape.skip[k + 1], n = r->shape.skip[k] - s, to = (v + s) % P;
@@ -100,10 +100,10 @@ static gradcomp_status halve(rhd *r, const rhd_blocks *c, gradcomp_error *err)
 	return st;
 }
 
-/* The way back: the block of place v goes from place v to everybody. */
+/* The way back: the block of position v goes from position v to everybody. */
 static gradcomp_status gather(rhd *r, const rhd_blocks *c, gradcomp_error *err)
 {
-	int P = r->nranks, v = r->place;
+	int P = r->nranks, v = r->position;
 	gradcomp_status st = GRADCOMP_OK;
 	for (int k = r->shape.nskips - 1; !st && k > 0; k--) {
 		int s = r->shape.skip[k], n = r->shape.skip[k - 1] - s, from = (v + s) % P;
@@ -129,7 +129,7 @@ static gradcomp_status halved(rhd *r, void *buf, uint64_t count, gradcomp_dtype 
 	blocks_split(r->offset, r->nranks, count, gradcomp_dtype_bytes(dtype));
 	st = halve(r, &c, err);
 	if (!st)
-		st = scale_block(r, &c, r->place, scale, err);
+		st = scale_block(r, &c, r->position, scale, err);
 	c.reduce = 0;
 	return st ? st : gather(r, &c, err);
 }
@@ -150,7 +150,7 @@ gradcomp_status rhd_reduce_scatter(void *instance, void *buf, const uint64_t *co
                                    gradcomp_op op, double scale, gradcomp_error *err)
 {
 	rhd *r = instance;
-	rhd_blocks c = {.buf = buf, .offset = r->offset, .place_of = r->place_of, .reduce = 1, .dtype = dtype, .op = op};
+	rhd_blocks c = {.buf = buf, .offset = r->offset, .position_of = r->position_of, .reduce = 1, .dtype = dtype, .op = op};
 	gradcomp_status st;
 	blocks_given(r->offset, r->nranks, counts, gradcomp_dtype_bytes(dtype));
 	st = halve(r, &c, err);
@@ -160,17 +160,17 @@ gradcomp_status rhd_reduce_scatter(void *instance, void *buf, const uint64_t *co
 gradcomp_status rhd_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {
 	rhd *r = instance;
-	rhd_blocks c = {.buf = buf, .offset = r->offset, .place_of = r->place_of};
+	rhd_blocks c = {.buf = buf, .offset = r->offset, .position_of = r->position_of};
 	blocks_given(r->offset, r->nranks, bytes, 1);
 	return gather(r, &c, err);
 }
 
-/* van de Geijn 1994. A rank that has the blocks of n places from `a` on, counted from
- * the root's, gives those from a + s on to the rank at place a + s. */
+/* van de Geijn 1994. A rank that has the blocks of n positions from `a` on, counted from
+ * the root's, gives those from a + s on to the rank at position a + s. */
 static gradcomp_status scatter(rhd *r, void *buf, uint64_t bytes, int root, gradcomp_error *err)
 {
 	rhd_blocks c = {.buf = buf, .offset = r->offset};
-	int P = r->nranks, base = r->place_of ? r->place_of[root] : root, me = (r->place - base + P) % P, a = 0, n = P;
+	int P = r->nranks, base = r->position_of ? r->position_of[root] : root, me = (r->position - base + P) % P, a = 0, n = P;
 	const rhd_run nothing = {0, 0, 0};
 	gradcomp_status st = GRADCOMP_OK;
 	blocks_split(r->offset, P, bytes, 1);
@@ -206,19 +206,16 @@ gradcomp_status rhd_barrier(void *instance, gradcomp_error *err)
 	return barrier_disseminate(r->links, err);
 }
 
-/* Recursive doubling, for what is bound by latency: in the trip of bit d the ranks at
- * places v and v ^ d give each other their sums, log2 P trips. Places from the largest
+/* Recursive doubling, for what is bound by latency: in the round of bit d the ranks at
+ * positions v and v ^ d give each other their sums, log2 P rounds. Positions from the largest
  * power of two on are folded onto those at the beginning first, and get the result at
  * the end (Rabenseifner 2004).
  *
- * Both partners add the sum of the lower place to that of the higher one in this order:
+ * Both partners add the sum of the lower position to that of the higher one in this order:
  * zeroes of either sign and NaN come out alike too. */
-
-
-
-static int rank_at(const rhd *r, int place)
+static int rank_at(const rhd *r, int position)
 {
-	return r->order ? r->order[place] : place;
+	return r->order ? r->order[position] : position;
 }
 
 static gradcomp_status swap_sums(rhd *r, int peer, const char *mine, char *theirs, size_t bytes, gradcomp_error *err)
@@ -244,11 +241,11 @@ gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dt
                             gradcomp_error *err)
 {
 	const gradcomp_operators *ops = r->host->operators;
-	int place = r->place, P = r->nranks, folded = place + r->shape.full < P ? rank_at(r, place + r->shape.full) : -1;
+	int position = r->position, P = r->nranks, folded = position + r->shape.full < P ? rank_at(r, position + r->shape.full) : -1;
 	size_t bytes = count * gradcomp_dtype_bytes(dtype);
 	gradcomp_status st, bad = GRADCOMP_OK;
-	if (place >= r->shape.full) {
-		int peer = rank_at(r, place - r->shape.full);
+	if (position >= r->shape.full) {
+		int peer = rank_at(r, position - r->shape.full);
 		st = one_way(r, peer, 1, buf, bytes, err);
 		return st ? st : one_way(r, peer, 0, buf, bytes, err);
 	}
@@ -260,10 +257,10 @@ gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dt
 			bad = ops->reduce(NULL, have, other, count, dtype, op);
 	}
 	for (int d = 1; !st && !bad && d < r->shape.full; d *= 2) {
-		st = swap_sums(r, rank_at(r, place ^ d), have, other, bytes, err);
+		st = swap_sums(r, rank_at(r, position ^ d), have, other, bytes, err);
 		if (st)
 			break;
-		if (place & d) {
+		if (position & d) {
 			char *mine = have;
 			have = other;
 			other = mine;

@@ -3,14 +3,14 @@
  *
  * Halving and doubling of blocks go over a circulant graph (Traff 2024, "Optimal,
  * non-pipelined reduce-scatter and allreduce algorithms"): with skips P = s0 > s1 > ...
- * > 1, each at least half of the one before, the rank at place v of a circle sends what
- * it has of the blocks of places v + s1 to v + s0 - 1 to place v + s1, then those from
- * v + s2 on to v + s2, and so on: ceil(log2 P) trips and P - 1 blocks for any P. Every
+ * > 1, each at least half of the one before, the rank at position v of a circle sends what
+ * it has of the blocks of positions v + s1 to v + s0 - 1 to position v + s1, then those from
+ * v + s2 on to v + s2, and so on: ceil(log2 P) rounds and P - 1 blocks for any P. Every
  * block is summed along one tree whose root is its owner, and the owner's bytes are
  * handed out the same way back, so all ranks have the same bits.
  *
- * Where nodes have equally many ranks, places go around the nodes, and skips are multiples
- * of the number of nodes m as long as they can be: the long trips stay within nodes, and
+ * Where nodes have equally many ranks, positions go around the nodes, and skips are multiples
+ * of the number of nodes m as long as they can be: the long rounds stay within nodes, and
  * over the network goes about what a two-level scheme would send. */
 #ifndef PLUGINS_COMMON_COLLECTIVES_RHD_H
 #define PLUGINS_COMMON_COLLECTIVES_RHD_H
@@ -31,7 +31,7 @@ typedef struct rhd_shape {
 	int full;                    /* largest power of two up to nranks */
 	int skip[RHD_SKIPS], nskips; /* nranks ... 1 */
 	call_senders by_skip[RHD_SKIPS];
-	call_senders doubling[RHD_SKIPS]; /* by the bit of the place; [0] is the fold */
+	call_senders doubling[RHD_SKIPS]; /* by the bit of the position; [0] is the fold */
 	call_senders scattered[RHD_SKIPS]; /* a broadcast's way out by skip: left and sent in blocks */
 	uint64_t brief;              /* bytes; up to it whole buffers are doubled */
 } rhd_shape;
@@ -40,15 +40,15 @@ typedef struct rhd {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	tree *tree;              /* for short broadcasts */
-	int rank, nranks, place; /* place: this rank's on the circle */
+	int rank, nranks, position; /* position: this rank's on the circle */
 	size_t piece;            /* bytes */
 	rhd_shape shape;
 	char *scratch;
 	size_t scratch_bytes;
 	gradcomp_request send[RHD_AHEAD], recv[RHD_AHEAD];
 	uint64_t *offset; /* nranks + 1, the first is 0 */
-	int *order;       /* order[place] is a rank; NULL: the place itself */
-	int *place_of;    /* of a rank; NULL likewise */
+	int *order;       /* order[position] is a rank; NULL: the position itself */
+	int *position_of;    /* of a rank; NULL likewise */
 } rhd;
 
 /* `host` and `links` outlive it. chunk: bytes of a piece; 0: what the links do best. */
@@ -63,14 +63,14 @@ gradcomp_status rhd_allgather(void *instance, void *buf, const uint64_t *bytes, 
 gradcomp_status rhd_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err);
 gradcomp_status rhd_barrier(void *instance, gradcomp_error *err);
 void rhd_cost(void *instance, uint64_t bytes, double *sent, double *messages);
-/* Ranks a node when nodes are several and all have as many: places then go around them.
- * Else 0. count: room for nnodes numbers. */
+/* The ranks of a node when there are several nodes and all have as many: positions then go
+ * around the nodes. Else 0. count: an array of nnodes. */
 int rhd_goes_around(const gradcomp_links *l, int32_t *count);
-/* order[place] is a rank; NULL: the place itself. */
+/* order[position] is a rank; NULL: the position itself. */
 void rhd_scan(rhd_shape *s, const gradcomp_links *links, const int *order, uint64_t brief, int32_t *count);
 /* Of a call of `bytes` in all. */
 void rhd_call_cost(const rhd_shape *s, call_kind call, uint64_t bytes, call_cost *out);
-/* Of a group that is not there (load.h), until this thread asks for another one. */
+/* Of a group that is not there (call_cost.h), until this thread asks for another one. */
 gradcomp_status rhd_even(rhd_shape **out, uint64_t brief, int32_t nranks, int32_t nnodes, gradcomp_error *err);
 gradcomp_status rhd_predict(uint64_t brief, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                             gradcomp_call_load *out, gradcomp_error *err);
@@ -79,23 +79,23 @@ gradcomp_status rhd_predict(uint64_t brief, int32_t nranks, int32_t nnodes, uint
 gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
                             gradcomp_error *err);
 
-/* Blocks of a call: block b, from offset[b] on, is that of place_of[b] (NULL: b). */
+/* Blocks of a call: block b, from offset[b] on, is that of position_of[b] (NULL: b). */
 typedef struct rhd_blocks {
 	char *buf;
 	const uint64_t *offset;
-	const int *place_of;
+	const int *position_of;
 	int reduce; /* what comes is reduced into the blocks, else it replaces them */
 	gradcomp_dtype dtype;
 	gradcomp_op op;
 } rhd_blocks;
 
-/* The blocks of places begin ... begin + n - 1 around the circle, which go to, or come
- * from, the rank at place `peer`. n = 0: nothing. */
+/* The blocks of positions begin ... begin + n - 1 around the circle, which go to, or come
+ * from, the rank at position `peer`. n = 0: nothing. */
 typedef struct rhd_run {
 	int peer, begin, n;
 } rhd_run;
 
-/* One trip: sends the blocks of `out` and receives those of `in`. */
+/* One round: sends the blocks of `out` and receives those of `in`. */
 gradcomp_status rhd_round(rhd *r, const rhd_blocks *c, const rhd_run *out, const rhd_run *in, gradcomp_error *err);
 
 #endif

@@ -39,8 +39,8 @@ static int partner(int p, int d, int n)
 	return p < full ? p ^ d : -1;
 }
 
-/* The blocks that the trips of scatter() in rhd.c move, from the root at place 0: who has n
- * of them from place a on. */
+/* The blocks that the rounds of scatter() in rhd.c move, from the root at position 0: who has n
+ * of them from position a on. */
 static void scan_scatter(rhd_shape *s, const gradcomp_links *l, const int *order, int a, int n, int k)
 {
 	for (; k < s->nskips && n > 1; k++) {
@@ -183,5 +183,5 @@ void rhd_cost(void *instance, uint64_t bytes, double *sent, double *messages)
 		return;
 	while (1 << rounds < r->shape.full)
 		rounds++;
-	*sent = (double)bytes * (r->place >= r->shape.full ? 1 : rounds + (r->place + r->shape.full < r->nranks));
+	*sent = (double)bytes * (r->position >= r->shape.full ? 1 : rounds + (r->position + r->shape.full < r->nranks));
 }

@@ -1,4 +1,4 @@
-/* One trip of blocks, in pieces, so that what has come is reduced while the rest is on
+/* One round of blocks, in pieces, so that what has come is reduced while the rest is on
  * its way. Blocks that are neighbours in memory travel as one run. */
 #include "plugins/common/collectives/rhd.h"
 
@@ -16,12 +16,12 @@ typedef struct cursor {
 
 static cursor cursor_at(const rhd_blocks *c, const rhd_run *run)
 {
-	return (cursor){.c = c, .run = *run, .next = c->place_of ? 0 : run->begin, .left = run->n};
+	return (cursor){.c = c, .run = *run, .next = c->position_of ? 0 : run->begin, .left = run->n};
 }
 
 static int belongs(const cursor *u, int block, int P)
 {
-	int further = (u->c->place_of ? u->c->place_of[block] : block) - u->run.begin;
+	int further = (u->c->position_of ? u->c->position_of[block] : block) - u->run.begin;
 	return (further < 0 ? further + P : further) < u->run.n;
 }
 

@@ -28,7 +28,7 @@ gradcomp_status ring_create(const gradcomp_host *host, const gradcomp_links *lin
 	r->piece_given = o->chunk != 0;
 	r->small = o->small;
 	r->hop = o->hop;
-	r->whole = o->whole;
+	r->one_run = o->one_run;
 	gradcomp_status st = o->direct ? direct_create(host, links, o->chunk, &r->direct, err) : GRADCOMP_OK;
 	if (st)
 		host->release(r);
@@ -101,11 +101,7 @@ gradcomp_status ring_allgather(void *instance, void *buf, const uint64_t *bytes,
 	return ring_pipeline(r, &route, err);
 }
 
-/* What is bound by latency: short all-reduces, broadcast and barrier. */
-
-
-
-/* Everybody sends to everybody, then adds in rank order: one trip instead of
+/* Everybody sends to everybody, then adds in rank order: one round instead of
  * 2 (P - 1), and the same bits on all ranks. */
 gradcomp_status ring_small_allreduce(ring *r, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                      double scale, gradcomp_error *err)

@@ -19,10 +19,10 @@ typedef struct ring {
 	size_t piece;      /* bytes, before RING_MAX_PIECES stretches it */
 	int piece_given; /* by the user: kept as it is */
 	int hop;         /* code at every hop */
-	int whole;       /* a block is coded in one run */
+	int one_run;     /* a block is coded in one run */
 	struct direct *direct; /* coded sums go by it, or NULL */
 	uint64_t small;    /* all-reduces up to this many bytes go to all peers at once */
-	char *pieces;      /* room for arriving pieces */
+	char *pieces;      /* for arriving pieces */
 	size_t pieces_cap; /* its bytes */
 	gradcomp_request recv[RING_AHEAD];
 	gradcomp_request send[RING_MAX_PIECES + RING_AHEAD];
@@ -32,7 +32,7 @@ typedef struct ring {
 typedef struct ring_options {
 	size_t chunk;   /* bytes of a piece; 0: what the links do best */
 	uint64_t small; /* bytes */
-	int hop, whole, direct; /* how codes travel, see ring_coded.c */
+	int hop, one_run, direct; /* how codes are sent, see ring_coded.c */
 } ring_options;
 
 /* `host` and `links` outlive the ring. */
@@ -68,14 +68,14 @@ typedef struct ring_shape {
 	size_t piece;
 } ring_shape;
 
-/* count: room for nnodes numbers. chunk and small as in ring_options. */
+/* count: an array of nnodes. chunk and small as in ring_options. */
 void ring_scan(ring_shape *s, const gradcomp_links *links, uint64_t small, size_t chunk, int32_t *count);
 /* Of a call of `bytes` in all. */
 void ring_call_cost(const ring_shape *s, call_kind call, uint64_t bytes, call_cost *out);
 gradcomp_status ring_predict(const ring_options *o, int32_t nranks, int32_t nnodes, uint32_t primitive, uint64_t bytes,
                              gradcomp_call_load *out, gradcomp_error *err);
 
-/* Blocks that travel around the ring, one step a neighbour at a time. In step s
+/* Blocks that are sent around the ring, one step a neighbour at a time. In step s
  * this rank sends block (start - s) and receives block (start - s - 1), both mod
  * nranks; in the first `reduce_steps` steps what arrives is reduced into the
  * block, later it replaces it. */

@@ -1,14 +1,14 @@
-/* Coded travel of blocks around the ring (compression-assisted collectives: Zhou et
+/* The pipeline of coded blocks around the ring (compression-assisted collectives: Zhou et
  * al. 2023).
  *
- * Transfers are numbered step * pieces + piece, as in travel.c. While blocks are
+ * Transfers are numbered step * pieces + piece, as in ring_pipeline.c. While blocks are
  * summed, a transfer is decoded onto this rank's piece, and the sum is coded to go
  * on; every rank codes every block once, and what that loses is the executing
  * rank's residual. The sum that is complete is scaled and coded once; from there on
- * the coded bytes travel unchanged, and the owner too takes what they decode to, so
+ * the coded bytes are forwarded unchanged, and the owner too takes what they decode to, so
  * all ranks end with the same bits. A reduce-scatter ends with the complete sum.
  *
- * mode=hop is there to compare with: blocks go whole, and are coded anew at every hop
+ * mode=hop is there to compare with: blocks are not cut into pieces, and are coded anew at every hop
  * of the gathering too. The ranks would not agree if that code were sent on. So is
  * mode=direct: in two steps, without a ring (direct_coded.c). */
 #include "plugins/common/collectives/ring.h"
@@ -155,7 +155,7 @@ static uint64_t piece_of(const coded *t, uint64_t longest)
 	uint64_t piece = grains(ring_piece(r, longest * sizeof(float)) / sizeof(float) + CODING_GRAIN - 1);
 	uint64_t bound = coding_bound(&t->code, piece), grown = grains(piece * sizeof(float) * piece / (bound + !bound));
 	uint64_t most = grains(longest / CODED_PIECES);
-	if (r->hop || r->whole)
+	if (r->hop || r->one_run)
 		return longest;
 	if (!r->piece_given && piece < grown && piece < most)
 		piece = grown < most ? grown : most;

@@ -29,7 +29,7 @@ void ring_call_cost(const ring_shape *s, call_kind call, uint64_t bytes, call_co
 		out->reduced = call == CALL_ALLGATHER ? 0 : steps * block;
 		return;
 	}
-	/* A chain: the last rank gets its first piece after as many trips as there are ranks before it. */
+	/* A chain: the last rank gets its first piece after as many rounds as there are ranks before it. */
 	if (steps > 1)
 		call_cost_add(out, &s->chain, steps - 1, (double)s->piece);
 	call_cost_add(out, &s->chain, 1, (double)bytes);

@@ -1,4 +1,4 @@
-/* Chunk-pipelined travel of blocks around the ring.
+/* Blocks around the ring, as a pipeline of chunks.
  *
  * All pieces of all steps form one sequence of transfers, numbered
  * step * pieces + piece, in which transfer i + pieces sends on what transfer i

@@ -1,4 +1,4 @@
-/* The tree's instance, and a rank's place in it. */
+/* The tree: its instance, a rank's position in it, and its calls. */
 #include "plugins/common/collectives/tree.h"
 
 #include "plugins/common/growbuf.h"
@@ -11,24 +11,24 @@ gradcomp_status tree_reserve(tree *t, size_t bytes, gradcomp_error *err)
 	return growbuf_reserve(t->host, &t->scratch, &t->scratch_bytes, bytes, "tree", err);
 }
 
-tree_place tree_find(const tree *t, int root)
+tree_position tree_find(const tree *t, int root)
 {
 	int P = t->nranks, me = (t->rank - root + P) % P, full = t->shape.full;
-	tree_place place = {.parent = -1};
+	tree_position position = {.parent = -1};
 	if (me >= full) {
-		place.parent = (me - full + root) % P;
-		return place;
+		position.parent = (me - full + root) % P;
+		return position;
 	}
 	if (me + full < P)
-		place.child[place.nchildren++] = (me + full + root) % P;
+		position.child[position.nchildren++] = (me + full + root) % P;
 	for (int bit = 1; bit < full; bit *= 2) {
 		if (me & bit) {
-			place.parent = (me - bit + root) % P;
+			position.parent = (me - bit + root) % P;
 			break;
 		}
-		place.child[place.nchildren++] = (me + bit + root) % P;
+		position.child[position.nchildren++] = (me + bit + root) % P;
 	}
-	return place;
+	return position;
 }
 
 gradcomp_status tree_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, tree **out,
@@ -62,9 +62,8 @@ void tree_destroy(void *instance)
 	host->release(t);
 }
 
-/* Up the tree and down again, piece by piece: while a rank adds one, the next is on
- * its way. */
-
+/* ---- sums: up the tree and down again, piece by piece; while a rank adds one, the next is
+ * on its way ---- */
 
 static size_t piece_bytes(const tree *t, uint64_t bytes, uint64_t i)
 {
@@ -93,8 +92,8 @@ static gradcomp_status wait_sent(tree *t, int n, uint64_t i, gradcomp_error *err
 	return st;
 }
 
-/* Pieces i of all children, next to each other in half i % 2 of the room. */
-static gradcomp_status post_children(tree *t, const tree_place *p, uint64_t bytes, uint64_t i, gradcomp_error *err)
+/* Pieces i of all children, next to each other in half i % 2 of the scratch. */
+static gradcomp_status post_children(tree *t, const tree_position *p, uint64_t bytes, uint64_t i, gradcomp_error *err)
 {
 	const gradcomp_links *l = t->links;
 	gradcomp_status st = GRADCOMP_OK;
@@ -105,7 +104,7 @@ static gradcomp_status post_children(tree *t, const tree_place *p, uint64_t byte
 	return st;
 }
 
-static gradcomp_status reduce(tree *t, const tree_place *p, char *buf, uint64_t bytes, gradcomp_dtype dtype,
+static gradcomp_status reduce(tree *t, const tree_position *p, char *buf, uint64_t bytes, gradcomp_dtype dtype,
                               gradcomp_op op, gradcomp_error *err)
 {
 	const gradcomp_operators *ops = t->host->operators;
@@ -137,7 +136,7 @@ static gradcomp_status reduce(tree *t, const tree_place *p, char *buf, uint64_t 
 	return st;
 }
 
-static gradcomp_status hand_out(tree *t, const tree_place *p, char *buf, uint64_t bytes, gradcomp_error *err)
+static gradcomp_status hand_out(tree *t, const tree_position *p, char *buf, uint64_t bytes, gradcomp_error *err)
 {
 	const gradcomp_links *l = t->links;
 	uint64_t pieces = (bytes + t->piece - 1) / t->piece, posted = 0;
@@ -163,7 +162,7 @@ gradcomp_status tree_allreduce(void *instance, void *buf, uint64_t count, gradco
 {
 	tree *t = instance;
 	uint64_t bytes = count * gradcomp_dtype_bytes(dtype);
-	tree_place p = tree_find(t, 0);
+	tree_position p = tree_find(t, 0);
 	gradcomp_status st = GRADCOMP_OK;
 	if (!count)
 		return GRADCOMP_OK;
@@ -177,7 +176,7 @@ gradcomp_status tree_allreduce(void *instance, void *buf, uint64_t count, gradco
 gradcomp_status tree_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err)
 {
 	tree *t = instance;
-	tree_place p = tree_find(t, root);
+	tree_position p = tree_find(t, root);
 	return hand_out(t, &p, buf, bytes, err);
 }
 
@@ -187,8 +186,7 @@ gradcomp_status tree_barrier(void *instance, gradcomp_error *err)
 	return barrier_disseminate(t->links, err);
 }
 
-/* What takes no sums: merging, and gathering blocks. */
-
+/* ---- without sums: merging, and gathering blocks ---- */
 
 /* Every rank merges what its children bring into what it has, in their order, and
  * hands it up; the root's is everybody's. Payloads have `bound` bytes. */
@@ -197,13 +195,13 @@ gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bou
 {
 	tree *t = instance;
 	const gradcomp_links *l = t->links;
-	tree_place p = tree_find(t, 0);
+	tree_position p = tree_find(t, 0);
 	size_t stride = (bound + 63) & ~(size_t)63;
 	gradcomp_payload have = *inout, next;
 	gradcomp_status st = GRADCOMP_OK;
 	if (inout->bytes != bound || inout->capacity < bound)
 		return t->host->fail(err, GRADCOMP_ERR_INVALID,
-		                     "tree: a payload of %llu bytes in room for %llu is to be merged; all have %llu",
+		                     "tree: a payload of %llu bytes in a buffer of %llu is to be merged; all have %llu",
 		                     (unsigned long long)inout->bytes, (unsigned long long)inout->capacity,
 		                     (unsigned long long)bound);
 	if (t->nranks == 1)
@@ -260,7 +258,7 @@ static gradcomp_status move(tree *t, int sending, int peer, char *buf, const uin
 	return st;
 }
 
-/* Bruck et al. 1997, with blocks in their final places: in the round of reach d a
+/* Bruck et al. 1997, with blocks in their final positions: in the round of reach d a
  * rank has blocks rank .. rank + d - 1 and gets those behind them from rank + d. */
 gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {

@@ -25,22 +25,22 @@ typedef struct tree {
 	const gradcomp_links *links;
 	int rank, nranks;
 	tree_shape shape;
-	size_t piece; /* bytes */
-	char *scratch;   /* for what arrives */
+	size_t piece;  /* bytes */
+	char *scratch; /* for what arrives */
 	size_t scratch_bytes;
 	gradcomp_request arriving[2][TREE_MAX_CHILDREN];
 	gradcomp_request send[TREE_AHEAD][TREE_MAX_CHILDREN];
 } tree;
 
-/* This rank's place in a call: ranks of the group. */
-typedef struct tree_place {
+/* This rank's position in a call: ranks of the group. */
+typedef struct tree_position {
 	int parent;                     /* -1: this is the root */
 	int child[TREE_MAX_CHILDREN];   /* in the order in which they are added */
 	int nchildren;
-} tree_place;
+} tree_position;
 
-tree_place tree_find(const tree *t, int root);
-/* Makes sure `room` holds `bytes`. */
+tree_position tree_find(const tree *t, int root);
+/* Makes sure `scratch` holds `bytes`. */
 gradcomp_status tree_reserve(tree *t, size_t bytes, gradcomp_error *err);
 
 /* `host` and `links` outlive the tree. chunk: bytes of a piece; 0: what the links do best. */
@@ -55,7 +55,7 @@ gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes,
 gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
                            gradcomp_error *err);
 void tree_cost(void *instance, uint64_t bytes, double *sent, double *messages);
-/* count: room for nnodes numbers. */
+/* count: an array of nnodes. */
 void tree_scan(tree_shape *s, const gradcomp_links *links, int32_t *count);
 /* All-reduce and broadcast. */
 void tree_call_cost(const tree_shape *s, call_kind call, uint64_t bytes, call_cost *out);

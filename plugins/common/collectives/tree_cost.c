@@ -9,7 +9,7 @@ static int full_tree(int n)
 	return full;
 }
 
-/* Down, in the trip of bit d. */
+/* Down, in the round of bit d. */
 static int hand_down(int p, int d, int n)
 {
 	return call_halving(p, d, full_tree(n));
@@ -96,7 +96,7 @@ gradcomp_status tree_predict(int32_t nranks, int32_t nnodes, uint32_t primitive,
 void tree_cost(void *instance, uint64_t bytes, double *sent, double *messages)
 {
 	const tree *t = instance;
-	tree_place p = tree_find(t, 0);
+	tree_position p = tree_find(t, 0);
 	call_cost l;
 	tree_call_cost(&t->shape, CALL_ALLREDUCE, bytes, &l);
 	*sent = (double)bytes * (p.nchildren + (p.parent >= 0));

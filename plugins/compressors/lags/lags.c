@@ -3,7 +3,7 @@
  * Convergence Guarantees, ECAI 2020).
  *
  * The densities are given, one for all or one for each tensor; or adaptive: each tensor
- * sends as much as can travel while the next one's gradient is computed (solve.h), one in
+ * sends as much as can be sent while the next one's gradient is computed (lags_density.h), one in
  * max_ratio numbers at least. What that takes is measured by the host (schedule.*), which
  * tells it to all ranks alike; where it has not by then, in the first measure_steps steps
  * every rank times its backward pass, the choosing and the exchanges itself, and a mean over
@@ -31,7 +31,7 @@ static const gradcomp_param params[] = {
 	[ADAPTIVE] = {.name = "adaptive",
                       .type = GRADCOMP_PARAM_BOOL,
                       .def = "no",
-                      .help = "as much as travels while the next tensor is computed; host memory only"},
+                      .help = "as much as is sent while the next tensor is computed; host memory only"},
 	[MAX_RATIO] = {.name = "max_ratio",
                        .type = GRADCOMP_PARAM_FLOAT,
                        .def = "1000",
@@ -188,8 +188,8 @@ static int times_this(const lags *l, uint64_t step)
 	return l->adaptive && step >= l->s.schedule.start_step && step < l->agree_step;
 }
 
-/* Scratch: what the parts need, a line's points when they are told, times. */
-static uint64_t room(const lags *l, const gradcomp_bucket *bucket, uint64_t step)
+/* Scratch: what the parts need, a line's points when they are told; times follow. */
+static uint64_t times_at(const lags *l, const gradcomp_bucket *bucket, uint64_t step)
 {
 	return sparse_scratch(&l->s, bucket, step) +
 	       (lags_agrees(l, bucket, step) ? lags_line(l) * sizeof(double) : 0);
@@ -207,7 +207,7 @@ static gradcomp_status lags_plan(void *instance, const gradcomp_bucket *bucket, 
 		plan->rounds[0] = passthrough_round(lags_floats(bucket));
 		plan->nrounds = 2;
 	}
-	plan->scratch_bytes = room(l, bucket, step) + (times_this(l, step) ? sizeof(lags_in_flight) : 0);
+	plan->scratch_bytes = times_at(l, bucket, step) + (times_this(l, step) ? sizeof(lags_in_flight) : 0);
 	return GRADCOMP_OK;
 }
 
@@ -227,7 +227,7 @@ static gradcomp_status lags_encode(void *instance, const gradcomp_work *work, ui
 	}
 	if (!times_this(l, work->step))
 		return sparse_encode(instance, work, 0, out, err);
-	lags_in_flight *f = (lags_in_flight *)(void *)(scratch + room(l, b, work->step));
+	lags_in_flight *f = (lags_in_flight *)(void *)(scratch + times_at(l, b, work->step));
 	f->began = lags_now();
 	st = sparse_encode(instance, work, 0, out, err);
 	f->chosen = lags_now();
@@ -253,7 +253,7 @@ static gradcomp_status lags_decode(void *instance, const gradcomp_work *work, ui
 	gradcomp_status st = sparse_decode(instance, work, 0, in, n, err);
 	if (!st && timed)
 		lags_note(l, b, work->step,
-		          (const lags_in_flight *)(const void *)((char *)work->scratch + room(l, b, work->step)),
+		          (const lags_in_flight *)(const void *)((char *)work->scratch + times_at(l, b, work->step)),
 		          arrived);
 	return st;
 }
@@ -276,39 +276,9 @@ static const char *lags_choice(void *instance, uint32_t tensor)
 	return tensor < l->s.layout->ntensors ? l->choice[tensor] : NULL;
 }
 
-GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info =
-		{
-			.abi_version = GRADCOMP_ABI_VERSION,
-			.struct_size = sizeof gradcomp_compressor_v1,
-			.name = "lags",
-			.version = "1.0",
-			.summary = "top-k of each tensor, as much of it as hides behind the backward pass",
-			.licence = "MIT",
-			.params = params,
-			.nparams = sizeof params / sizeof params[0],
-		},
-	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
-	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
-	.max_bucket = UINT32_MAX,
-	.check = lags_check,
-	.create = lags_create,
-	.destroy = lags_destroy,
-	.plan = lags_plan,
-	.encode = lags_encode,
-	.decode = lags_decode,
-	.save = lags_save,
-	.load = lags_load,
-	.cost = lags_cost,
-	.choice = lags_choice,
-	.measured = lags_told,
-};
-
 /* What the ranks have agreed on, for checkpoints; nothing unless adaptive. What was
  * only measured is of a machine and not saved: before the agreement a run that is
  * resumed measures for the steps that are left. */
-
-
 static state_header head(const lags *l)
 {
 	uint64_t parameters = state_digest_add(STATE_DIGEST_SEED, (uint64_t)l->adaptive);
@@ -351,3 +321,31 @@ gradcomp_status lags_load(void *instance, const void *in, uint64_t bytes, gradco
 		memcpy(l->agreed, body, want.bytes);
 	return st;
 }
+
+GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "lags",
+			.version = "1.0",
+			.summary = "top-k of each tensor, as much of it as hides behind the backward pass",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
+	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.max_bucket = UINT32_MAX,
+	.check = lags_check,
+	.create = lags_create,
+	.destroy = lags_destroy,
+	.plan = lags_plan,
+	.encode = lags_encode,
+	.decode = lags_decode,
+	.save = lags_save,
+	.load = lags_load,
+	.cost = lags_cost,
+	.choice = lags_choice,
+	.measured = lags_told,
+};

@@ -1,5 +1,5 @@
-/* What the parts of lags share: lags.c makes instances and has the steps, times.c
- * measures and agrees, state.c saves and loads, solve.h is the arithmetic. */
+/* What the parts of lags share: lags.c makes instances, has the steps, saves and loads;
+ * times.c measures and agrees; lags_density.h is the arithmetic. */
 #ifndef PLUGINS_COMPRESSORS_LAGS_LAGS_INTERNAL_H
 #define PLUGINS_COMPRESSORS_LAGS_LAGS_INTERNAL_H
 

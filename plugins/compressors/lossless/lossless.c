@@ -1,4 +1,4 @@
-/* lossless: numbers travel as they are, to the bit, in fewer bytes when they have
+/* lossless: numbers are sent as they are, to the bit, in fewer bytes when they have
  * something in common. It is a code: the collective adds floats, and codes them
  * wherever they go over a link, so the average is the one of `none`.
  *

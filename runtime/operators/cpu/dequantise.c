@@ -81,7 +81,7 @@ static void dequantise_all(float *y, const float *x, float a, const void *in, si
 	if (!quantised_bytes(q, n))
 		return;
 	dequantise_call c = {in, (const uint8_t *)in + quantised_steps(q, n), y, x, a, what, n, quantised_part(q), q};
-	thread_pool_run(dequantise_part, &c, (n + c.length - 1) / c.length);
+	operator_threads_run(dequantise_part, &c, (n + c.length - 1) / c.length);
 }
 
 void KERNEL(dequantise)(void *queue, float *y, const void *in, size_t n, const gradcomp_quantiser *q)

@@ -172,5 +172,5 @@ void KERNEL(quantise)(void *queue, void *out, const float *x, size_t n, const gr
 	if (!quantised_bytes(q, n))
 		return;
 	quantise_call c = {out, (uint8_t *)out + quantised_steps(q, n), x, n, quantised_part(q), q};
-	thread_pool_run(quantise_part, &c, (n + c.length - 1) / c.length);
+	operator_threads_run(quantise_part, &c, (n + c.length - 1) / c.length);
 }

@@ -2,7 +2,7 @@
 #ifndef OPERATORS_CPU_QUANTISE_H
 #define OPERATORS_CPU_QUANTISE_H
 
-#include "base/thread_pool.h"
+#include "operators/operator_threads.h"
 #include "operators/cpu/half.h"
 #include "operators/cpu/lanes.h"
 

@@ -209,7 +209,7 @@ static gradcomp_line through(double x0, double y0, double x1, double y1)
 static gradcomp_status loads(choice *c, candidate *k, gradcomp_error *err)
 {
 	const struct gradcomp_compressor_v1 *of = k->plugins[0]->compressor;
-	gradcomp_layout layout = c->shape->layout;
+	gradcomp_layout layout = c->layout;
 	void *instance = NULL;
 	pthread_mutex_lock(&c->lock);
 	uint64_t step = c->steps + LATER;
@@ -219,7 +219,7 @@ static gradcomp_status loads(choice *c, candidate *k, gradcomp_error *err)
 	gradcomp_status st = k->load ? of->create(&c->job->host, k->specs[0].values, &layout, &instance, err)
 	                             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", c->ntensors);
 	for (uint32_t i = 0; !st && i < c->ntensors; i++) {
-		const gradcomp_tensor *t = &c->shape->tensors[i];
+		const gradcomp_tensor *t = &c->layout.tensors[i];
 		const gradcomp_bucket b = {.struct_size = sizeof b, .first = i, .ntensors = 1, .offset = t->offset,
 		                           .numel = t->numel};
 		gradcomp_plan plan = {.struct_size = sizeof plan};
@@ -243,10 +243,10 @@ static gradcomp_status loads(choice *c, candidate *k, gradcomp_error *err)
 /* The largest tensor as a matrix, of at most MOST numbers. */
 static void shape(const choice *c, uint64_t *rows, uint64_t *columns)
 {
-	const gradcomp_tensor *t = c->shape->tensors;
+	const gradcomp_tensor *t = c->layout.tensors;
 	for (uint32_t i = 1; i < c->ntensors; i++)
-		if (c->shape->tensors[i].numel > t->numel)
-			t = &c->shape->tensors[i];
+		if (c->layout.tensors[i].numel > t->numel)
+			t = &c->layout.tensors[i];
 	*rows = t->ndim > 1 && t->numel ? t->dims[0] : t->numel >= 64 ? 64 : 1;
 	*columns = t->numel / *rows ? t->numel / *rows : 1;
 	while (*rows > 1 && *rows * *columns > MOST)

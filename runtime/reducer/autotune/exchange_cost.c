@@ -32,7 +32,7 @@ void exchange_cost_call(const candidate *k, const wire *w, uint32_t primitive, d
 
 wire exchange_cost_of(const choice *c)
 {
-	wire w = {.nranks = c->group->nranks, .nnodes = channel_links(c->parts->part[0].r->coll_ctx.channel)->nnodes};
+	wire w = {.nranks = c->group->nranks, .nnodes = channel_links(c->parts->part[0].r->eng.coll_ctx.channel)->nnodes};
 	double messages, moved;
 	exchange_cost_call(&c->wish.candidate[0], &w, GRADCOMP_CAN_ALLREDUCE, USUAL, &messages, &moved);
 	w.message = messages > 0 && c->facts.line[0] > 0 ? c->facts.line[0] / messages : 0;

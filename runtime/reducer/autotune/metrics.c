@@ -49,7 +49,7 @@ uint32_t metrics_steps(const choice *c)
 /* The exchange's line: of steps where there are some, else as it was probed. */
 static gradcomp_line exchange_line(const choice *c)
 {
-	gradcomp_reducer *r = c->parts->part[0].r;
+	reducer *r = c->parts->part[0].r;
 	pthread_mutex_lock(&r->lock);
 	workers_replan_settle(r); /* who talk about a plan change the summary */
 	pthread_mutex_unlock(&r->lock);

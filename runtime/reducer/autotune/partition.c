@@ -20,7 +20,7 @@ void partition_free(choice *c, parts *p, int last)
 	stats_add(&c->gone, p);
 	for (uint32_t i = 0; i < p->n; i++)
 		if (p->part[i].r)
-			reducer_free(p->part[i].r);
+			gradcomp_reducer_free(&p->part[i].r->base);
 	if (last)
 		tuner_keep_row(c, p);
 	else
@@ -43,7 +43,7 @@ static gradcomp_status make_part(choice *c, part *q, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", q->n);
 	}
 	for (uint32_t i = 0; i < q->n; i++) {
-		const gradcomp_tensor *t = &c->shape->tensors[c->ntensors - 1 - q->tensor[i]];
+		const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - q->tensor[i]];
 		desc[i] = (gradcomp_tensor_desc){
 			.name = t->name, .dims = t->dims, .ndim = t->ndim, .dtype = t->dtype};
 	}
@@ -54,8 +54,8 @@ static gradcomp_status make_part(choice *c, part *q, gradcomp_error *err)
 	gradcomp_status st = reducer_create(c->group, desc, q->n, &o, &q->r, err);
 	free(desc);
 	if (!st) {
-		q->r->keep = tuner_part_kept;
-		q->r->keep_ctx = q;
+		q->r->base.report = tuner_part_kept;
+		q->r->base.report_ctx = q;
 	}
 	return st;
 }
@@ -116,8 +116,8 @@ gradcomp_status residual_carry_take(choice *c, const parts *p, gradcomp_error *e
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; !st && i < c->ntensors; i++) {
 		const part *q = &p->part[p->of[i]];
-		uint64_t n = q->r->tensors[q->n - 1 - p->as[i]].numel;
-		if (!(q->r->compressor->traits & (GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_OWN_MOMENTUM)) ||
+		uint64_t n = q->r->eng.layout.tensors[q->n - 1 - p->as[i]].numel;
+		if (!(q->r->eng.compressor->traits & (GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_OWN_MOMENTUM)) ||
 		    !n)
 			continue;
 		if (!c->owed[i])
@@ -137,7 +137,7 @@ gradcomp_status residual_carry_take(choice *c, const parts *p, gradcomp_error *e
 void residual_carry_add(choice *c, uint32_t i, void *gradient)
 {
 	const gradcomp_operators *ops = c->job->host.operators;
-	const gradcomp_tensor *t = &c->shape->tensors[c->ntensors - 1 - i];
+	const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - i];
 	size_t width = gradcomp_dtype_bytes(t->dtype);
 	float run[RUN];
 	for (uint64_t at = 0; c->owed[i] && at < t->numel; at += RUN) {
@@ -152,7 +152,7 @@ void residual_carry_add(choice *c, uint32_t i, void *gradient)
 void residual_carry_settle(choice *c, uint32_t i, const void *average)
 {
 	const gradcomp_operators *ops = c->job->host.operators;
-	const gradcomp_tensor *t = &c->shape->tensors[c->ntensors - 1 - i];
+	const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - i];
 	size_t width = gradcomp_dtype_bytes(t->dtype);
 	int left = 0;
 	float run[RUN];

@@ -31,7 +31,7 @@ static int fill_in(field *f, const wire *w)
 	for (uint32_t k = 0; k < f->c->wish.n; k++) {
 		const candidate *of = &f->c->wish.candidate[k];
 		for (uint32_t i = 0; f->may[k] && i < n; i++) {
-			uint64_t numel = f->c->shape->tensors[i].numel;
+			uint64_t numel = f->c->layout.tensors[i].numel;
 			f->seconds[(size_t)k * n + i] = exchange_cost_seconds(of, &bytes_only, &of->load[i], numel) +
 			                                (of->cost.encode.b + of->cost.decode.b) * (double)numel;
 		}

@@ -72,7 +72,7 @@ static gradcomp_status hand_on(choice *c, uint32_t i, gradcomp_error *err)
 	c->inside++;
 	pthread_mutex_unlock(&c->lock);
 	residual_carry_add(c, i, c->given[i]);
-	gradcomp_status st = reducer_ready(p->part[p->of[i]].r, p->as[i], c->given[i], err);
+	gradcomp_status st = gradcomp_reducer_ready(&p->part[p->of[i]].r->base, p->as[i], c->given[i], err);
 	pthread_mutex_lock(&c->lock);
 	c->inside--;
 	if (st)
@@ -137,13 +137,13 @@ void *tuner_main(void *arg)
 
 /* ---- as the public functions of the same names ---- */
 
-static gradcomp_status tuner_ready(void *front, uint32_t i, void *gradient, gradcomp_error *err)
+static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gradient, gradcomp_error *err)
 {
-	choice *c = front;
+	choice *c = (choice *)base;
 	static char nothing[8];
 	if (i >= c->ntensors)
 		return arg_error_index(i, c->ntensors, err);
-	const gradcomp_tensor *t = &c->shape->tensors[c->ntensors - 1 - i];
+	const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - i];
 	gradcomp_error own;
 	if (!gradient && t->numel)
 		return arg_error_null(i, t->name, err);
@@ -163,16 +163,16 @@ static gradcomp_status tuner_ready(void *front, uint32_t i, void *gradient, grad
 	return st;
 }
 
-static gradcomp_status tuner_wait(void *front, gradcomp_error *err)
+static gradcomp_status tuner_wait(gradcomp_reducer *base, gradcomp_error *err)
 {
-	choice *c = front;
+	choice *c = (choice *)base;
 	gradcomp_status st = GRADCOMP_OK;
 	pthread_mutex_lock(&c->lock);
 	if (c->ngiven && c->ngiven < c->ntensors && !c->failed) {
 		uint32_t i = c->ntensors - 1;
 		while (c->state[i])
 			i--;
-		st = arg_error_missing(c->ngiven, c->ntensors, c->steps, i, c->shape->tensors[c->ntensors - 1 - i].name, err);
+		st = arg_error_missing(c->ngiven, c->ntensors, c->steps, i, c->layout.tensors[c->ntensors - 1 - i].name, err);
 	}
 	uint64_t step = c->steps;
 	while (!st && !c->failed && ((c->ngiven && c->steps == step) || c->callbacks))
@@ -183,16 +183,16 @@ static gradcomp_status tuner_wait(void *front, gradcomp_error *err)
 	return st;
 }
 
-static gradcomp_status tuner_wait_for(void *front, uint32_t i, gradcomp_error *err)
+static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradcomp_error *err)
 {
-	choice *c = front;
+	choice *c = (choice *)base;
 	gradcomp_status st = GRADCOMP_OK;
 	if (i >= c->ntensors)
 		return arg_error_index(i, c->ntensors, err);
 	pthread_mutex_lock(&c->lock);
 	uint64_t step = c->steps;
 	if (c->ngiven && !c->failed && !c->state[i])
-		st = arg_error_not_given(i, c->shape->tensors[c->ntensors - 1 - i].name, step, err);
+		st = arg_error_not_given(i, c->layout.tensors[c->ntensors - 1 - i].name, step, err);
 	while (!st && !c->failed && c->steps == step && c->state[i] == WAITS)
 		pthread_cond_wait(&c->changed, &c->lock);
 	/* The part learns that its tensors are waited for one by one. */
@@ -200,7 +200,7 @@ static gradcomp_status tuner_wait_for(void *front, uint32_t i, gradcomp_error *e
 		parts *p = c->parts;
 		c->inside++;
 		pthread_mutex_unlock(&c->lock);
-		st = reducer_wait_for(p->part[p->of[i]].r, p->as[i], err);
+		st = gradcomp_reducer_wait_for(&p->part[p->of[i]].r->base, p->as[i], err);
 		pthread_mutex_lock(&c->lock);
 		c->inside--;
 		pthread_cond_signal(&c->wake);
@@ -213,16 +213,16 @@ static gradcomp_status tuner_wait_for(void *front, uint32_t i, gradcomp_error *e
 	return st;
 }
 
-static gradcomp_status tuner_drain(void *front, void *const *corrections, void *const *weights, double rate,
+static gradcomp_status tuner_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
                                     gradcomp_error *err)
 {
 	(void)corrections, (void)weights, (void)rate;
-	return tuner_wait(front, err);
+	return tuner_wait(base, err);
 }
 
-static void tuner_free(void *front)
+static void tuner_free(gradcomp_reducer *base)
 {
-	choice *c = front;
+	choice *c = (choice *)base;
 	pthread_mutex_lock(&c->lock);
 	while (((c->ngiven == c->ntensors || c->busy) && !c->failed) || c->callbacks)
 		pthread_cond_wait(&c->changed, &c->lock);

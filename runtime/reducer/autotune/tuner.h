@@ -25,7 +25,9 @@
 #ifndef REDUCER_AUTOTUNE_TUNER_H
 #define REDUCER_AUTOTUNE_TUNER_H
 
-#include "reducer/reducer_ops.h"
+#include "reducer/bucketing/replan.h"
+#include "reducer/layout.h"
+#include "reducer/reducer.h"
 #include "reducer/bucketing/profile.h"
 
 #include "cost/planning.h"
@@ -97,7 +99,7 @@ typedef struct choice choice;
 
 typedef struct part {
 	choice *of;
-	gradcomp_reducer *r;
+	reducer *r;
 	uint32_t candidate, n;
 	uint32_t *tensor; /* of the caller, by the part's own */
 } part;
@@ -231,10 +233,11 @@ typedef struct pulse {
 } pulse;
 
 struct choice {
-	gradcomp_reducer *self;
+	gradcomp_reducer base;
 	gradcomp_job *job;
-	gradcomp_group *group;   /* its own, of the caller's ranks */
-	gradcomp_reducer *shape; /* the layout of all tensors; reduces nothing */
+	gradcomp_group *group;  /* its own, of the caller's ranks */
+	gradcomp_layout layout; /* of all tensors */
+	schedule_request asked; /* for each part */
 	uint32_t ntensors;
 	gradcomp_reducer_options options;
 	char *collective, *schedule; /* what options point to */

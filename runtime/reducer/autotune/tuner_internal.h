@@ -31,15 +31,15 @@ void tuner_destroy(choice *c);
 void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
 
 /* choice_state.c, tuner_load.c: as the public functions. */
-gradcomp_status tuner_save(void *front, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
-gradcomp_status tuner_load(void *front, const void *buf, uint64_t bytes, gradcomp_error *err);
+gradcomp_status tuner_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+gradcomp_status tuner_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err);
 
 /* choice_tell.c */
 const char *tuner_reason_text(tuner_reason r);
 void tuner_log(const choice *c, const decision *v);
 /* Into the list of changes: c->now from c->changed_at on. */
 void tuner_note_change(choice *c, tuner_reason why);
-void tuner_stats(void *front, gradcomp_reducer_stats *stats);
+void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats);
 /* The row of the report; and of parts that have gone for good, none. */
 void tuner_keep_row(choice *c, const parts *p);
 void tuner_drop_rows(choice *c);

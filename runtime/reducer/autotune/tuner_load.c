@@ -119,7 +119,7 @@ static gradcomp_status read_state(const choice *c, const void *buf, uint64_t byt
 }
 
 /* The reducer of a saved part: this job may list its candidates in another order. */
-static gradcomp_reducer *heir(const loaded *l, uint32_t part)
+static reducer *heir(const loaded *l, uint32_t part)
 {
 	for (uint32_t i = 0; i < l->parts->n; i++)
 		if (l->parts->part[i].candidate == l->candidate[part])
@@ -132,12 +132,12 @@ static gradcomp_status load_parts(const loaded *l, const char *at, const char *e
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; !st && i < l->h.nparts; i++) {
 		uint64_t bytes = 0, left = end > at ? (uint64_t)(end - at) : 0;
-		gradcomp_reducer *r = heir(l, i);
+		reducer *r = heir(l, i);
 		if (r && left >= sizeof bytes)
 			memcpy(&bytes, at, sizeof bytes);
 		if (!r || left < sizeof bytes || bytes > left - sizeof bytes)
 			return error_set(err, GRADCOMP_ERR_INVALID, "load: the states of auto's parts are cut off");
-		st = reducer_load(r, at + sizeof bytes, bytes, err);
+		st = gradcomp_reducer_load(&r->base, at + sizeof bytes, bytes, err);
 		at += sizeof bytes + tuner_padded(bytes);
 	}
 	return st;
@@ -214,9 +214,9 @@ static uint64_t state_hash(const loaded *l, uint32_t n)
 	return id_mix(id_mix(h, l->h.last.phase), l->h.settled);
 }
 
-gradcomp_status tuner_load(void *front, const void *buf, uint64_t bytes, gradcomp_error *err)
+gradcomp_status tuner_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err)
 {
-	choice *c = front;
+	choice *c = (choice *)base;
 	const char *rest = NULL;
 	loaded l = {.parts = NULL};
 	gradcomp_error own = {0};

@@ -2,6 +2,8 @@
 #include "reducer/autotune/tuner_internal.h"
 #include "reducer/bucketing/replan.h"
 
+#include "reducer/reducer_consensus.h"
+
 #include "base/error.h"
 #include "base/thread.h"
 
@@ -16,12 +18,8 @@ void tuner_destroy(choice *c)
 	for (uint32_t i = 0; i < c->nchanges; i++)
 		free(c->change[i].to);
 	gradcomp_group_free(c->group);
-	if (c->shape) {
-		replan_close(c->shape);
-		layout_free(c->shape);
-		free(c->shape->collective_spec);
-		free(c->shape);
-	}
+	schedule_request_clear(&c->asked);
+	layout_free(&c->layout);
 	tuner_config_clear(&c->wish);
 	assignment_clear(&c->now);
 	metrics_free(&c->facts);
@@ -57,7 +55,7 @@ static gradcomp_status copy_options(choice *c, const gradcomp_reducer_options *o
 }
 
 /* All that this rank can do without the others. */
-static gradcomp_status prepare(choice *c, const gradcomp_tensor_desc *tensors, uint32_t n, gradcomp_error *err)
+static gradcomp_status prepare(choice *c, const gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n, gradcomp_error *err)
 {
 	const config *cf = c->job->config;
 	gradcomp_error unknown = {0};
@@ -71,19 +69,16 @@ static gradcomp_status prepare(choice *c, const gradcomp_tensor_desc *tensors, u
 		               "dense one",
 		               c->wish.candidate[0].text);
 	if (!st)
-		st = layout_make(c->shape, tensors, n, c->options.seed, err);
+		st = layout_make(&c->layout, group, tensors, n, c->options.seed, err);
 	if (st)
 		return st;
 	c->ntensors = n;
-	c->shape->compressor = c->wish.candidate[0].plugins[0]->compressor;
-	c->shape->compressor_spec = c->wish.text;
-	c->shape->collective_spec = strdup(c->collective ? c->collective : config_str(cf, "gradcomp.collective"));
 	c->owed = calloc(n, sizeof *c->owed);
 	c->state = calloc(n, sizeof *c->state);
 	c->given = calloc(n, sizeof *c->given);
 	c->now = (assignment){0, calloc(n, 1)};
 	c->policy.of = calloc((size_t)n * TUNER_CANDIDATES, 1);
-	if (!c->shape->collective_spec || !c->owed || !c->state || !c->given || !c->now.of || !c->policy.of)
+	if (!c->owed || !c->state || !c->given || !c->now.of || !c->policy.of)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer of %u tensors", n);
 	for (uint32_t k = 0; k < TUNER_CANDIDATES; k++)
 		memset(c->policy.of + (size_t)k * n, (int)k, n);
@@ -91,7 +86,7 @@ static gradcomp_status prepare(choice *c, const gradcomp_tensor_desc *tensors, u
 	if (!st)
 		st = step_timer_make(&c->pulse, n, err);
 	if (!st)
-		st = replan_open(c->shape, c->schedule, c->options.bucket_bytes, err);
+		st = schedule_request_read(cf, c->schedule, c->options.bucket_bytes, &c->asked, err);
 	return st;
 }
 
@@ -109,32 +104,37 @@ static void begin(choice *c)
 	tuner_log(c, &c->last);
 }
 
+static gradcomp_status consensus(const choice *c, gradcomp_group *group, gradcomp_status mine, gradcomp_error *err)
+{
+	const reducer_request q = {.layout = &c->layout, .compressor = c->wish.text,
+	                           .collective = c->collective ? c->collective
+	                                                       : config_str(c->job->config, "gradcomp.collective"),
+	                           .schedule = c->asked.spec.text,
+	                           .schedule_hash = mine ? 0 : schedule_request_hash(&c->asked, NULL),
+	                           .bucket_bytes = c->asked.bucket_bytes,
+	                           .first_bucket_bytes = c->asked.first_bucket_bytes};
+	return reducer_consensus(group, &q, mine, err);
+}
+
 gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n,
                             const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err)
 {
-	gradcomp_reducer *self = calloc(1, sizeof *self);
 	choice *c = calloc(1, sizeof *c);
 	gradcomp_error own = {0}, why = {0};
 	int agreed = 0;
-	if (c)
-		c->shape = calloc(1, sizeof *c->shape);
-	if (!self || !c || !c->shape) {
-		free(self);
-		free(c ? c->shape : NULL);
-		free(c);
+	if (!c) {
 		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	}
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_cond_init(&c->wake, NULL);
 	pthread_cond_init(&c->changed, NULL);
-	c->job = c->shape->job = group->job;
-	c->shape->group = group;
+	c->job = group->job;
 	gradcomp_status st = copy_options(c, options, &own);
 	if (!st)
-		st = prepare(c, tensors, n, &own);
+		st = prepare(c, group, tensors, n, &own);
 	why = own;
-	st = reducer_consensus(c->shape, group, st, &why);
+	st = consensus(c, group, st, &why);
 	if (!st)
 		st = gradcomp_group_split(group, 0, group->me, &c->group, &why);
 	if (!st)
@@ -153,13 +153,10 @@ gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *te
 		if (agreed)
 			job_fail(c->job, st, why.text);
 		tuner_destroy(c);
-		free(self);
 		return error_set(err, st, "%s", own.status ? own.text : why.text);
 	}
 	c->started = 1;
-	c->self = self;
-	self->calls = &tuner_ops;
-	self->front = c;
-	*out = self;
+	c->base.ops = &tuner_ops;
+	*out = &c->base;
 	return GRADCOMP_OK;
 }

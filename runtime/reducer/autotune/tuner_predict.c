@@ -25,7 +25,7 @@ static void time_bucket(const choice *c, uint32_t k, const wire *w, const uint8_
 	for (uint32_t i = first; i < end; i++) {
 		if (of_tensor[c->ntensors - 1 - i] != k)
 			continue;
-		numel += c->shape->tensors[i].numel;
+		numel += c->layout.tensors[i].numel;
 		all.exchanges = of->load[i].exchanges > all.exchanges ? of->load[i].exchanges : all.exchanges;
 		for (int p = 0; p < 4; p++)
 			all.bytes[p] += of->load[i].bytes[p];
@@ -52,7 +52,7 @@ static uint32_t largest(const choice *c, const uint8_t *of)
 	double numbers[TUNER_CANDIDATES] = {0};
 	uint32_t most = of[0];
 	for (uint32_t i = 0; i < c->ntensors; i++)
-		numbers[of[c->ntensors - 1 - i]] += (double)c->shape->tensors[i].numel;
+		numbers[of[c->ntensors - 1 - i]] += (double)c->layout.tensors[i].numel;
 	for (uint32_t k = 0; k < c->wish.n; k++)
 		most = numbers[k] > numbers[most] ? k : most;
 	return most;
@@ -83,11 +83,11 @@ static double simulated(const choice *c, uint32_t k, const wire *w, const uint8_
 	sim_output out = {0};
 	double step = -1;
 	for (uint32_t i = 0; numel && i < n; i++)
-		numel[i] = c->shape->tensors[i].numel;
+		numel[i] = c->layout.tensors[i].numel;
 	const merge_problem m = {.n = n, .backward = c->facts.backward, .numel = numel};
 	if (!numel || !cut)
 		goto done;
-	merge_fixed(&m, c->shape->first_bucket_bytes / sizeof(float), c->shape->bucket_bytes / sizeof(float), cut);
+	merge_fixed(&m, c->asked.first_bucket_bytes / sizeof(float), c->asked.bucket_bytes / sizeof(float), cut);
 	if (step_plan_from_cut(&plan, cut, n, NULL))
 		goto done;
 	sim_bucket *b = calloc(plan.nbuckets, sizeof *b);

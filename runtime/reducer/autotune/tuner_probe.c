@@ -21,7 +21,7 @@ static gradcomp_status timed(const coll_ctx *p, float *zeroes, uint64_t count, d
 
 gradcomp_status tuner_probe(choice *c, gradcomp_error *err)
 {
-	const coll_ctx *p = &c->parts->part[0].r->coll_ctx;
+	const coll_ctx *p = &c->parts->part[0].r->eng.coll_ctx;
 	double small = 0, large = 0;
 	gradcomp_status st = GRADCOMP_OK;
 	if (c->group->nranks == 1 || !(p->collective->serves & GRADCOMP_CAN_ALLREDUCE))
@@ -46,6 +46,6 @@ gradcomp_status tuner_probe(choice *c, gradcomp_error *err)
 	c->probed.b = b > 0 ? b : large / (LARGE * bytes);
 	c->probed.a = small - c->probed.b * SMALL * bytes;
 	c->probed.a = c->probed.a > 0 ? c->probed.a : 0;
-	c->measure = c->probed.b * (double)c->shape->layout.numel * bytes > LONG_S;
+	c->measure = c->probed.b * (double)c->layout.numel * bytes > LONG_S;
 	return GRADCOMP_OK;
 }

@@ -39,13 +39,13 @@ static void put_decision(const choice *c, const parts *p, FILE *f)
 			break;
 		}
 		for (uint32_t t = 0; t < q->n; t++)
-			numbers += (double)c->shape->tensors[c->ntensors - 1 - q->tensor[t]].numel;
+			numbers += (double)c->layout.tensors[c->ntensors - 1 - q->tensor[t]].numel;
 		fprintf(f, "%s%s", i ? ", " : "", k->compressor);
 		if (k->specs[1].text) /* there was memory for it */
 			fprintf(f, " over %.*s", (int)strcspn(k->specs[1].text, ":"), k->specs[1].text);
 		if (p->n > 1)
 			fprintf(f, " for %u of %u tensors (%.0f %% of the numbers)", q->n, c->ntensors,
-			        100 * numbers / (double)c->shape->layout.numel);
+			        100 * numbers / (double)c->layout.numel);
 	}
 }
 
@@ -156,7 +156,7 @@ int stats_of_worst(const parts *p, gradcomp_reducer_stats *out)
 	int found = 0;
 	for (uint32_t i = 0; i < p->n && p->part[i].r; i++) {
 		gradcomp_reducer_stats s = {.struct_size = sizeof s};
-		reducer_get_stats(p->part[i].r, &s);
+		gradcomp_reducer_get_stats(&p->part[i].r->base, &s);
 		if (!s.error_steps || (found && s.error_last <= out->error_last))
 			continue;
 		*out = s;
@@ -171,7 +171,7 @@ void stats_add(gradcomp_reducer_stats *to, const parts *p)
 	uint64_t bad = 0;
 	for (uint32_t i = 0; i < p->n && p->part[i].r; i++) {
 		gradcomp_reducer_stats s = {.struct_size = sizeof s};
-		reducer_get_stats(p->part[i].r, &s);
+		gradcomp_reducer_get_stats(&p->part[i].r->base, &s);
 		to->buckets += s.buckets;
 		to->dense_bytes += s.dense_bytes;
 		to->wire_bytes += s.wire_bytes;
@@ -205,9 +205,9 @@ static void steps_into(gradcomp_reducer_stats *s, const choice *c)
 	s->exposed_s = c->pulse.exposed_s;
 }
 
-void tuner_stats(void *front, gradcomp_reducer_stats *stats)
+void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 {
-	choice *c = front;
+	choice *c = (choice *)base;
 	uint32_t size = stats->struct_size;
 	pthread_mutex_lock(&c->lock);
 	/* Parts are not changed while somebody is inside. */
@@ -296,8 +296,8 @@ void tuner_keep_row(choice *c, const parts *p)
 	steps_into(&row.stats, c);
 	row.stats.buckets = buckets;
 	row.choice = tell_auto(c);
-	if (c->self->keep)
-		c->self->keep(c->self->keep_ctx, &row);
+	if (c->base.report)
+		c->base.report(c->base.report_ctx, &row);
 	else
 		job_keep_reducer(c->job, &row);
 	tuner_drop_rows(c);

@@ -21,13 +21,13 @@ uint64_t tuner_tensors_hash(const choice *c)
 {
 	uint64_t h = 0;
 	for (uint32_t i = 0; i < c->ntensors; i++)
-		h = id_mix(h, layout_hash_tensor(&c->shape->tensors[i]));
+		h = id_mix(h, layout_hash_tensor(&c->layout.tensors[i]));
 	return h;
 }
 
 uint64_t tuner_numel(const choice *c, uint32_t i)
 {
-	return c->shape->tensors[c->ntensors - 1 - i].numel;
+	return c->layout.tensors[c->ntensors - 1 - i].numel;
 }
 
 uint64_t tuner_carry_bytes(const choice *c, uint32_t i)
@@ -76,22 +76,22 @@ static gradcomp_status put_parts(const choice *c, char *p, const uint64_t *bytes
 	for (uint32_t i = 0; !st && i < c->parts->n; i++) {
 		uint64_t got;
 		memcpy(p, &bytes[i], sizeof *bytes);
-		st = reducer_save(c->parts->part[i].r, p + sizeof *bytes, bytes[i], &got, err);
+		st = gradcomp_reducer_save(&c->parts->part[i].r->base, p + sizeof *bytes, bytes[i], &got, err);
 		p += sizeof *bytes + tuner_padded(bytes[i]);
 	}
 	return st;
 }
 
-gradcomp_status tuner_save(void *front, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+gradcomp_status tuner_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
-	choice *c = front;
+	choice *c = (choice *)base;
 	uint64_t behind[TUNER_PARTS] = {0};
 	char *p = buf;
 	tuner_state_head h;
 	pthread_mutex_lock(&c->lock);
 	gradcomp_status st = tuner_settle(c, "save", err);
 	for (uint32_t i = 0; !st && i < c->parts->n; i++)
-		st = reducer_save(c->parts->part[i].r, NULL, 0, &behind[i], err);
+		st = gradcomp_reducer_save(&c->parts->part[i].r->base, NULL, 0, &behind[i], err);
 	if (st)
 		goto done;
 	fill_head(c, &h);

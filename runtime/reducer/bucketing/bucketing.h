@@ -13,32 +13,30 @@ typedef struct bucketing {
 	schedule schedule;
 	float *server_error;
 	uint64_t nserver_error;
-	struct shards *shards;
+	struct hierarchical *hierarchical;
 } bucketing;
 
-/* The plan of buckets of a fixed size, as the options have them. */
-gradcomp_status bucketing_fixed(const gradcomp_reducer *r, step_plan *out, gradcomp_error *err);
 /* Whether the reducer can have this plan; what is wrong is said with the plan's numbers. */
-gradcomp_status bucketing_check(const gradcomp_reducer *r, const step_plan *p, gradcomp_error *err);
+gradcomp_status bucketing_check(const reducer *r, const step_plan *p, gradcomp_error *err);
 /* Buckets of a plan that has been checked, with what belongs to each of the reducer's
  * arrays; with shards, those and the compressor on them, of zeroed arrays. Says nothing to
  * other ranks. *out is to be freed, or taken, either way. */
-gradcomp_status bucketing_make(gradcomp_reducer *r, const step_plan *p, bucketing *out, gradcomp_error *err);
+gradcomp_status bucketing_make(reducer *r, const step_plan *p, bucketing *out, gradcomp_error *err);
 /* The order alone, for buckets that stay as they are. */
 gradcomp_status bucketing_order(const step_plan *p, bucketing *out, gradcomp_error *err);
 /* resident.c: the memory of a collective that serves an exchange, zeroed. Needs the port. */
-gradcomp_status bucketing_server_error(const gradcomp_reducer *r, bucketing *d, gradcomp_error *err);
+gradcomp_status bucketing_server_error(const engine *eng, bucketing *d, gradcomp_error *err);
 /* The one in use. */
-bucketing bucketing_current(const gradcomp_reducer *r);
+bucketing bucketing_current(const reducer *r);
 /* *d, which is whole or an order alone, is in use from now on, and what was is *d. With the lock held
  * once there are threads. Tensors given in this step count as given in it. */
-void bucketing_swap(gradcomp_reducer *r, bucketing *d);
-void bucketing_free(const gradcomp_reducer *r, bucketing *d);
+void bucketing_swap(reducer *r, bucketing *d);
+void bucketing_free(bucketing *d);
 /* The plan in force, to be cleared. */
-gradcomp_status bucketing_plan(const gradcomp_reducer *r, step_plan *out, gradcomp_error *err);
+gradcomp_status bucketing_plan(const reducer *r, step_plan *out, gradcomp_error *err);
 
-/* What belongs to bucket b of r->error and r->state. */
-gradcomp_status bucketing_arrays(gradcomp_reducer *r, bucket *b, gradcomp_error *err);
+/* What belongs to bucket b of r->eng.error and r->eng.state. */
+gradcomp_status bucketing_arrays(engine *eng, bucket *b, gradcomp_error *err);
 void bucketing_release(bucket *b);
 
 #endif

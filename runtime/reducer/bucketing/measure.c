@@ -69,7 +69,7 @@ static double middle(const profile *p, const measure *m, column *of, uint32_t wh
 	return fit_median(v, *n);
 }
 
-static void put_head(const gradcomp_reducer *r, measure *m, double *v)
+static void put_head(const reducer *r, measure *m, double *v)
 {
 	const profile *p = r->profile;
 	uint32_t n;
@@ -83,7 +83,7 @@ static void put_head(const gradcomp_reducer *r, measure *m, double *v)
 		m->words[MEASURE_HEAD + i] = nanoseconds(middle(p, m, came_of, i, v, &n));
 	last = middle(p, m, last_of, 0, v, &n);
 	noise = step > 0 ? fit_spread(v, n) / step : 0;
-	int64_t us = (int64_t)(last < 1e6 ? last * 1e6 : 1e12), rank = r->layout.rank;
+	int64_t us = (int64_t)(last < 1e6 ? last * 1e6 : 1e12), rank = r->eng.layout.rank;
 	m->words[MEASURE_SLOWEST] = us << 20 | rank;
 	m->words[MEASURE_FASTEST] = (MEASURE_LIMIT - us) << 20 | rank;
 	m->words[MEASURE_FEWEST] = -(int64_t)n;
@@ -100,7 +100,7 @@ static int64_t *put_bucket(int64_t *w, const profile_bucket *b)
 	return w;
 }
 
-gradcomp_status measure_take(const gradcomp_reducer *r, uint64_t from, measure *m, gradcomp_error *err)
+gradcomp_status measure_take(const reducer *r, uint64_t from, measure *m, gradcomp_error *err)
 {
 	const profile *p = r->profile;
 	uint64_t oldest = profile_oldest(p);
@@ -113,7 +113,7 @@ gradcomp_status measure_take(const gradcomp_reducer *r, uint64_t from, measure *
 			continue;
 		if (!row->nbuckets) {
 			free(v);
-			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to measure %u buckets", r->nbuckets);
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to measure %u buckets", r->eng.nbuckets);
 		}
 		m->n += 3 * (size_t)row->nbuckets;
 	}
@@ -152,21 +152,21 @@ static double together(const fit *f)
 	return 20e-6 + (f->arrival[f->ntensors - 1] - f->arrival[0]) / 1000;
 }
 
-static void share_out(const gradcomp_reducer *r, fit *f)
+static void share_out(const reducer *r, fit *f)
 {
 	double near = together(f), before = f->arrival[0];
 	for (uint32_t i = 0, end; i < f->ntensors; i = end) {
 		uint64_t numel = 0;
 		for (end = i; end < f->ntensors && f->arrival[end] - f->arrival[i] < near; end++)
-			numel += r->tensors[end].numel;
+			numel += r->eng.layout.tensors[end].numel;
 		double took = f->arrival[end - 1] - before;
 		for (uint32_t k = i; k < end; k++)
-			f->backward[k] = numel ? took * (double)r->tensors[k].numel / (double)numel : took / (end - i);
+			f->backward[k] = numel ? took * (double)r->eng.layout.tensors[k].numel / (double)numel : took / (end - i);
 		before = f->arrival[end - 1];
 	}
 }
 
-static void fit_passes(const gradcomp_reducer *r, const measure *m, fit *f)
+static void fit_passes(const reducer *r, const measure *m, fit *f)
 {
 	int64_t rank = ((int64_t)1 << 20) - 1;
 	double latest = 0;
@@ -187,7 +187,7 @@ static void fit_passes(const gradcomp_reducer *r, const measure *m, fit *f)
 	f->fastest_s = (double)(MEASURE_LIMIT - (m->words[MEASURE_FASTEST] >> 20)) * 1e-6;
 }
 
-static void fit_exchanges(const gradcomp_reducer *r, const measure *m, fit *f, fit_point *pt)
+static void fit_exchanges(const reducer *r, const measure *m, fit *f, fit_point *pt)
 {
 	const profile *p = r->profile;
 	gradcomp_line *const lines[3] = {&f->exchange, &f->reduce, &f->spread};
@@ -219,7 +219,7 @@ static void fit_exchanges(const gradcomp_reducer *r, const measure *m, fit *f, f
 }
 
 /* This rank's lines, to which the slowest one's total is laid. */
-static void fit_compute(const gradcomp_reducer *r, const measure *m, fit *f, fit_point *pt)
+static void fit_compute(const reducer *r, const measure *m, fit *f, fit_point *pt)
 {
 	const profile *p = r->profile;
 	double scale[2] = {1, 1}; /* after the first exchange; before it */
@@ -245,9 +245,9 @@ static void fit_compute(const gradcomp_reducer *r, const measure *m, fit *f, fit
 	}
 }
 
-gradcomp_status measure_fit(const gradcomp_reducer *r, const measure *m, fit *f, gradcomp_error *err)
+gradcomp_status measure_fit(const reducer *r, const measure *m, fit *f, gradcomp_error *err)
 {
-	uint32_t n = r->layout.ntensors;
+	uint32_t n = r->eng.layout.ntensors;
 	fit_point *pt = calloc(m->n, sizeof *pt);
 	*f = (fit){.ntensors = n, .error = -1, .arrival = calloc(n, sizeof *f->arrival),
 	           .backward = calloc(n, sizeof *f->backward)};
@@ -281,7 +281,7 @@ static void summarise(profile *p, const fit *f, uint32_t agreed)
 	                               .each_layer = (uint32_t)f->each_layer, .agreed = agreed};
 }
 
-void measure_summarise(gradcomp_reducer *r)
+void measure_summarise(reducer *r)
 {
 	measure m;
 	fit f;
@@ -293,7 +293,7 @@ void measure_summarise(gradcomp_reducer *r)
 	measure_clear(&m);
 }
 
-void measure_agreed(gradcomp_reducer *r, const fit *f)
+void measure_agreed(reducer *r, const fit *f)
 {
 	pthread_mutex_lock(&r->lock);
 	summarise(r->profile, f, 1);

@@ -49,15 +49,15 @@ typedef struct fit {
 } fit;
 
 /* This rank's words of steps [from, now). With the lock held. */
-gradcomp_status measure_take(const gradcomp_reducer *r, uint64_t from, measure *m, gradcomp_error *err);
+gradcomp_status measure_take(const reducer *r, uint64_t from, measure *m, gradcomp_error *err);
 void measure_clear(measure *m);
 /* What is no time (a clock that jumped, a forged word) counts as none. */
-gradcomp_status measure_fit(const gradcomp_reducer *r, const measure *m, fit *f, gradcomp_error *err);
+gradcomp_status measure_fit(const reducer *r, const measure *m, fit *f, gradcomp_error *err);
 void fit_clear(fit *f);
 
 /* With the lock held: r->profile's summary, of this rank alone. Without memory it stays. */
-void measure_summarise(gradcomp_reducer *r);
+void measure_summarise(reducer *r);
 /* The summary of all ranks. */
-void measure_agreed(gradcomp_reducer *r, const fit *f);
+void measure_agreed(reducer *r, const fit *f);
 
 #endif

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-gradcomp_status profile_open(gradcomp_reducer *r, uint32_t rows, gradcomp_error *err)
+gradcomp_status profile_open(reducer *r, uint32_t rows, gradcomp_error *err)
 {
-	uint32_t n = r->layout.ntensors;
+	uint32_t n = r->eng.layout.ntensors;
 	profile *p = calloc(1, sizeof *p);
 	double *ready = calloc((size_t)(rows + 1) * n, sizeof *ready);
 	r->profile = p;
@@ -29,7 +29,7 @@ gradcomp_status profile_open(gradcomp_reducer *r, uint32_t rows, gradcomp_error 
 	return GRADCOMP_OK;
 }
 
-void profile_close(gradcomp_reducer *r)
+void profile_close(reducer *r)
 {
 	profile *p = r->profile;
 	if (!p)
@@ -49,7 +49,7 @@ static profile_row *current(const profile *p)
 	return &p->rows[p->at % (p->kept + 1)];
 }
 
-void profile_ready(gradcomp_reducer *r, uint32_t tensor, double now)
+void profile_ready(reducer *r, uint32_t tensor, double now)
 {
 	profile *p = r->profile;
 	profile_row *row = current(p);
@@ -66,7 +66,7 @@ void profile_ready(gradcomp_reducer *r, uint32_t tensor, double now)
 	}
 }
 
-void profile_waited(gradcomp_reducer *r, double seconds, int layer)
+void profile_waited(reducer *r, double seconds, int layer)
 {
 	profile *p = r->profile;
 	p->blocked += seconds;
@@ -103,9 +103,9 @@ static profile_bucket *bucket_in(profile *p, uint32_t n, uint32_t index)
 	return &row->buckets[index];
 }
 
-void profile_task(gradcomp_reducer *r, const bucket *b, const task *t, double start, double end)
+void profile_task(reducer *r, const bucket *b, const task *t, double start, double end)
 {
-	profile_bucket *in = bucket_in(r->profile, r->nbuckets, b->pub.index);
+	profile_bucket *in = bucket_in(r->profile, r->eng.nbuckets, b->pub.index);
 	const gradcomp_plan *plan = b->part ? &b->part->plan : &b->plan;
 	double took = end - start;
 	if (!in)
@@ -130,7 +130,7 @@ void profile_task(gradcomp_reducer *r, const bucket *b, const task *t, double st
 	}
 }
 
-void profile_step(gradcomp_reducer *r, double now)
+void profile_step(reducer *r, double now)
 {
 	profile *p = r->profile;
 	profile_row *row = current(p);
@@ -144,12 +144,12 @@ void profile_step(gradcomp_reducer *r, double now)
 	row->dropped = 0;
 }
 
-void profile_drop(gradcomp_reducer *r)
+void profile_drop(reducer *r)
 {
 	current(r->profile)->dropped = 1;
 }
 
-const profile_summary *profile_get(gradcomp_reducer *r)
+const profile_summary *profile_get(reducer *r)
 {
 	profile *p = r->profile;
 	pthread_mutex_lock(&r->lock);

@@ -32,22 +32,22 @@ typedef struct profile_summary {
 typedef struct profile profile;
 
 /* Of every reducer, when its layout is there. `rows` steps are kept. */
-gradcomp_status profile_open(gradcomp_reducer *r, uint32_t rows, gradcomp_error *err);
-void profile_close(gradcomp_reducer *r);
+gradcomp_status profile_open(reducer *r, uint32_t rows, gradcomp_error *err);
+void profile_close(reducer *r);
 
 /* What feeds it; the lock is held, and each is a few stores.
  * Tensor of the layout was given at `now`. */
-void profile_ready(gradcomp_reducer *r, uint32_t tensor, double now);
+void profile_ready(reducer *r, uint32_t tensor, double now);
 /* Task t of bucket b ran from `start` to `end`. */
-void profile_task(gradcomp_reducer *r, const bucket *b, const task *t, double start, double end);
-/* The step ended at `now`; r->step is the next one already. */
-void profile_step(gradcomp_reducer *r, double now);
+void profile_task(reducer *r, const bucket *b, const task *t, double start, double end);
+/* The step ended at `now`; r->eng.step is the next one already. */
+void profile_step(reducer *r, double now);
 /* The step that comes does not count: memory grows in it, caches are cold. */
-void profile_drop(gradcomp_reducer *r);
+void profile_drop(reducer *r);
 /* The program was held up so long in wait(), or in wait_for(): `layer`. */
-void profile_waited(gradcomp_reducer *r, double seconds, int layer);
+void profile_waited(reducer *r, double seconds, int layer);
 
 /* The latest; takes the lock. Valid until the next call, or replan_run(). Never NULL. */
-const profile_summary *profile_get(gradcomp_reducer *r);
+const profile_summary *profile_get(reducer *r);
 
 #endif

@@ -20,33 +20,33 @@ static int64_t hash(const step_plan *p)
 }
 
 /* Whether all ranks can, and were given the same plan. */
-static gradcomp_status agreed(gradcomp_reducer *r, const step_plan *p, gradcomp_status mine, gradcomp_error *err)
+static gradcomp_status agreed(reducer *r, const step_plan *p, gradcomp_status mine, gradcomp_error *err)
 {
 	const int64_t h = mine ? 0 : hash(p);
-	int64_t word[3] = {mine ? INT64_MIN : h, mine ? INT64_MIN : -h, mine ? r->layout.rank + 1 : 0};
+	int64_t word[3] = {mine ? INT64_MIN : h, mine ? INT64_MIN : -h, mine ? r->eng.layout.rank + 1 : 0};
 	gradcomp_status st = word_sync_max(r, word, 3, err);
 	if (st || mine)
 		return st;
-	if (word[2] > 0 && word[2] <= r->layout.nranks) {
-		int world = r->group->ranks[word[2] - 1];
+	if (word[2] > 0 && word[2] <= r->eng.layout.nranks) {
+		int world = r->eng.group->ranks[word[2] - 1];
 		return error_set(err, GRADCOMP_ERR_PEER, "rank %d on %s cannot divide its gradients anew", world,
-		                 transport_host(r->job->transport, world));
+		                 transport_host(r->eng.job->transport, world));
 	}
 	if (word[0] != -word[1] || word[2])
 		return error_set(err, GRADCOMP_ERR_MISMATCH, "the ranks were given different plans of buckets");
 	return GRADCOMP_OK;
 }
 
-static int same_ends(const gradcomp_reducer *r, const step_plan *p)
+static int same_ends(const reducer *r, const step_plan *p)
 {
-	int same = r->nbuckets == p->nbuckets;
+	int same = r->eng.nbuckets == p->nbuckets;
 	for (uint32_t b = 0; same && b < p->nbuckets; b++)
-		same = r->buckets[b].pub.first + r->buckets[b].pub.ntensors == p->end[b];
+		same = r->eng.buckets[b].pub.first + r->eng.buckets[b].pub.ntensors == p->end[b];
 	return same;
 }
 
 /* This rank's part of it: *d, and room for what moves. */
-static gradcomp_status prepare(gradcomp_reducer *r, const step_plan *p, bucketing *d, float **room, gradcomp_error *err)
+static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, float **room, gradcomp_error *err)
 {
 	uint64_t most = 0;
 	gradcomp_status st = bucketing_check(r, p, err);
@@ -55,11 +55,11 @@ static gradcomp_status prepare(gradcomp_reducer *r, const step_plan *p, bucketin
 	if (!st)
 		st = bucketing_make(r, p, d, err);
 	if (!st)
-		st = bucketing_server_error(r, d, err);
-	if (!st && r->server_error)
-		st = server_error_check(r, err);
-	for (uint32_t b = 0; !st && b < r->nbuckets; b++) {
-		uint64_t n = r->shards ? r->buckets[b].pub.numel : r->gpu ? r->buckets[b].nserver_error : 0;
+		st = bucketing_server_error(&r->eng, d, err);
+	if (!st && r->eng.server_error)
+		st = server_error_check(&r->eng, err);
+	for (uint32_t b = 0; !st && b < r->eng.nbuckets; b++) {
+		uint64_t n = r->eng.hierarchical ? r->eng.buckets[b].pub.numel : r->eng.gpu ? r->eng.buckets[b].nserver_error : 0;
 		most = n > most ? n : most;
 	}
 	if (!st && most && !(*room = malloc(most * sizeof **room)))
@@ -68,17 +68,17 @@ static gradcomp_status prepare(gradcomp_reducer *r, const step_plan *p, bucketin
 }
 
 /* What is by place in a bucket. All ranks do it: that one cannot ends the job. */
-static gradcomp_status carry(gradcomp_reducer *r, const bucketing *d, float *room, gradcomp_error *err)
+static gradcomp_status carry(reducer *r, const bucketing *d, float *room, gradcomp_error *err)
 {
-	gradcomp_status st = r->server_error ? server_error_fold(r, room, err) : GRADCOMP_OK;
-	if (!st && r->shards)
-		st = hierarchical_move(r, d, room, err);
+	gradcomp_status st = r->eng.server_error ? server_error_fold(&r->eng, room, err) : GRADCOMP_OK;
+	if (!st && r->eng.hierarchical)
+		st = hierarchical_move(&r->eng, d, room, err);
 	if (st)
-		job_fail(r->job, st, err->text);
+		job_fail(r->eng.job, st, err->text);
 	return st;
 }
 
-gradcomp_status reducer_rebucket(gradcomp_reducer *r, const step_plan *p, gradcomp_error *err)
+gradcomp_status reducer_rebucket(reducer *r, const step_plan *p, gradcomp_error *err)
 {
 	bucketing d = {0};
 	float *room = NULL;
@@ -86,7 +86,7 @@ gradcomp_status reducer_rebucket(gradcomp_reducer *r, const step_plan *p, gradco
 	gradcomp_status st, mine;
 	if (!word_sync_supported(r))
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "collective '%s' has neither an all-reduce nor an all-gather, by "
-		                 "which ranks agree on buckets: they stay as they are", r->coll_ctx.collective->info.name);
+		                 "which ranks agree on buckets: they stay as they are", r->eng.coll_ctx.collective->info.name);
 	mine = prepare(r, p, &d, &room, &own);
 	st = agreed(r, p, mine, err);
 	if (!st && mine)
@@ -98,7 +98,7 @@ gradcomp_status reducer_rebucket(gradcomp_reducer *r, const step_plan *p, gradco
 		bucketing_swap(r, &d);
 		pthread_mutex_unlock(&r->lock);
 	}
-	bucketing_free(r, &d);
+	bucketing_free(&d);
 	free(room);
 	return st;
 }

@@ -14,10 +14,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-void replan_step_over(gradcomp_reducer *r)
+void replan_step_over(reducer *r)
 {
 	struct replan *q = r->replan;
-	if (!q->next || r->stats.steps < q->next)
+	if (!q->next || r->eng.stats.steps < q->next)
 		return;
 	if (word_sync_supported(r)) {
 		r->replan_due = 1;
@@ -27,21 +27,21 @@ void replan_step_over(gradcomp_reducer *r)
 	if (!q->measures)
 		return;
 	snprintf(q->reason, sizeof q->reason, "collective '%s' serves neither all-reduce nor all-gather, by which ranks compare",
-	         r->coll_ctx.collective->info.name);
+	         r->eng.coll_ctx.collective->info.name);
 	replan_log_fixed(r);
 }
 
 /* Buckets of another plan, whose first step does not count. A rank that cannot have them, for
  * want of memory most often, leaves all with those they have: *taken is 0 and *err says why. */
-static gradcomp_status change(gradcomp_reducer *r, const step_plan *p, int *taken, gradcomp_error *err)
+static gradcomp_status change(reducer *r, const step_plan *p, int *taken, gradcomp_error *err)
 {
 	gradcomp_status st = reducer_rebucket(r, p, err);
 	gradcomp_error known;
 	*taken = !st;
-	if (st && transport_failure(r->job->transport, &known))
+	if (st && transport_failure(r->eng.job->transport, &known))
 		return st;
 	if (st) {
-		log_line(&r->job->log, GRADCOMP_LOG_WARN, "schedule: %s: the plan is not used: %s", r->replan->spec.text, err->text);
+		log_line(&r->eng.job->log, GRADCOMP_LOG_WARN, "schedule: %s: the plan is not used: %s", r->replan->asked.spec.text, err->text);
 		return GRADCOMP_OK;
 	}
 	pthread_mutex_lock(&r->lock);
@@ -54,10 +54,10 @@ static gradcomp_status change(gradcomp_reducer *r, const step_plan *p, int *take
 /* The next of the plans that are there to be measured: after fixed buckets small ones, but not
  * so many that latency alone would make such a step far longer than others, then large ones,
  * but not so large that there might be no room for them. */
-static gradcomp_status next_phase(gradcomp_reducer *r, gradcomp_error *err)
+static gradcomp_status next_phase(reducer *r, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
-	uint64_t fixed = r->bucket_bytes / sizeof(float), size[REPLAN_PHASES] = {0, r->layout.numel / 48, r->layout.numel / 3};
+	uint64_t fixed = r->bucket_bytes / sizeof(float), size[REPLAN_PHASES] = {0, r->eng.layout.numel / 48, r->eng.layout.numel / 3};
 	step_plan p = {0};
 	gradcomp_status st;
 	int taken;
@@ -68,35 +68,35 @@ static gradcomp_status next_phase(gradcomp_reducer *r, gradcomp_error *err)
 	if (!st)
 		st = change(r, &p, &taken, err);
 	step_plan_clear(&p);
-	q->next = q->start + (uint64_t)q->profile_steps * (q->phase + 1) / q->phases;
+	q->next = q->start + (uint64_t)q->asked.profile_steps * (q->phase + 1) / q->phases;
 	return st;
 }
 
-gradcomp_status replan_notify_compressor(gradcomp_reducer *r, const plan_msg *v, gradcomp_error *err)
+gradcomp_status replan_notify_compressor(reducer *r, const plan_msg *v, gradcomp_error *err)
 {
-	gradcomp_measured m = {.struct_size = sizeof m, .ntensors = r->layout.ntensors, .backward = v->backward,
+	gradcomp_measured m = {.struct_size = sizeof m, .ntensors = r->eng.layout.ntensors, .backward = v->backward,
 	                       .exchange_a = v->exchange.a * v->rounds, .exchange_b = v->exchange.b,
 	                       .encode_a = v->encode.a + v->decode.a, .encode_b = v->encode.b + v->decode.b};
-	if (!r->compressor->measured || (r->replan->settled && !r->replan->known))
+	if (!r->eng.compressor->measured || (r->replan->settled && !r->replan->known))
 		return GRADCOMP_OK;
 	gradcomp_error inner = {0};
-	gradcomp_status st = r->shards ? hierarchical_measured(r, &m, &inner) : r->compressor->measured(r->instance, &m, r->step, &inner);
+	gradcomp_status st = r->eng.hierarchical ? hierarchical_measured(&r->eng, &m, &inner) : r->eng.compressor->measured(r->eng.instance, &m, r->eng.step, &inner);
 	if (st)
-		error_set(err, st, "compressor '%s' cannot use what was measured: %s", r->compressor->info.name,
+		error_set(err, st, "compressor '%s' cannot use what was measured: %s", r->eng.compressor->info.name,
 		          *inner.text ? inner.text : gradcomp_strerror(st));
 	return st;
 }
 
 /* What the first rank makes of what all have measured, on all ranks. */
-static gradcomp_status agree_on(gradcomp_reducer *r, fit *f, plan_msg *v, gradcomp_error *err)
+static gradcomp_status agree_on(reducer *r, fit *f, plan_msg *v, gradcomp_error *err)
 {
-	uint32_t n = r->layout.ntensors;
+	uint32_t n = r->eng.layout.ntensors;
 	int64_t *words = calloc(plan_msg_words(n), sizeof *words);
 	plan_msg mine = {0};
 	gradcomp_status st = GRADCOMP_OK;
 	if (!words)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u tensors", n);
-	if (r->layout.rank == 0) {
+	if (r->eng.layout.rank == 0) {
 		st = replan_decide(r, f, &mine, err);
 		if (!st)
 			plan_msg_put(&mine, n, words);
@@ -105,13 +105,13 @@ static gradcomp_status agree_on(gradcomp_reducer *r, fit *f, plan_msg *v, gradco
 	if (!st)
 		st = word_sync_bcast(r, words, plan_msg_words(n), err);
 	if (!st)
-		st = plan_msg_take(words, n, r->stats.steps, v, err);
+		st = plan_msg_take(words, n, r->eng.stats.steps, v, err);
 	free(words);
 	return st;
 }
 
 /* After a second measuring that has brought no better plan. */
-static gradcomp_status restore(gradcomp_reducer *r, gradcomp_error *err)
+static gradcomp_status restore(reducer *r, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	int taken;
@@ -122,18 +122,18 @@ static gradcomp_status restore(gradcomp_reducer *r, gradcomp_error *err)
 
 /* The plan of a verdict. Where not all can have it, what was measured stands nevertheless, and
  * the compressor knows it on all ranks. */
-static gradcomp_status take(gradcomp_reducer *r, plan_msg *v, gradcomp_error *err)
+static gradcomp_status take(reducer *r, plan_msg *v, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	int taken;
 	gradcomp_status st = change(r, &v->plan, &taken, err);
 	if (st)
 		return st;
-	ab_test_clear(&q->trial);
+	ab_test_clear(&q->ab_test);
 	if (taken) {
 		memcpy(q->name, q->then_name, sizeof q->name);
-		q->trial = q->then;
-		q->then = (trial){0};
+		q->ab_test = q->then;
+		q->then = (ab_test){0};
 		step_plan_clear(&q->before);
 		return GRADCOMP_OK;
 	}
@@ -148,31 +148,31 @@ static gradcomp_status take(gradcomp_reducer *r, plan_msg *v, gradcomp_error *er
 	v->kind = q->settled ? PLAN_MSG_TIMES : PLAN_MSG_FIXED;
 	if (q->settled)
 		return GRADCOMP_OK;
-	if (r->layout.rank)
+	if (r->eng.layout.rank)
 		return replan_notify_compressor(r, v, err);
 	snprintf(q->reason, sizeof q->reason, "%.190s", err->text);
 	return GRADCOMP_OK;
 }
 
 /* Measured anew after a while, then after a longer one. */
-static gradcomp_status fall_back(gradcomp_reducer *r, gradcomp_error *err)
+static gradcomp_status fall_back(reducer *r, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	step_plan fixed = {0};
 	int taken = 0;
-	gradcomp_status st = bucketing_fixed(r, &fixed, err);
+	gradcomp_status st = plan_solve_simple(r, SCHEDULE_FIXED, &fixed, err);
 	if (!st)
 		st = change(r, &fixed, &taken, err);
 	step_plan_clear(&fixed);
 	if (taken)
 		replan_log_fixed(r);
-	q->start = r->stats.steps + q->interval;
+	q->start = r->eng.stats.steps + q->interval;
 	q->phase = 0;
 	return st;
 }
 
 /* Afterwards v->kind and v->trial are what came of it. */
-static gradcomp_status obey(gradcomp_reducer *r, const fit *f, plan_msg *v, gradcomp_error *err)
+static gradcomp_status obey(reducer *r, const fit *f, plan_msg *v, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	gradcomp_status st = GRADCOMP_OK;
@@ -185,7 +185,7 @@ static gradcomp_status obey(gradcomp_reducer *r, const fit *f, plan_msg *v, grad
 	case PLAN_MSG_KEEP:
 		return restore(r, err);
 	case PLAN_MSG_MEASURE:
-		q->start = r->stats.steps;
+		q->start = r->eng.stats.steps;
 		q->phase = 0;
 		return bucketing_plan(r, &q->before, err);
 	case PLAN_MSG_FIXED:
@@ -208,12 +208,12 @@ static gradcomp_status obey(gradcomp_reducer *r, const fit *f, plan_msg *v, grad
 	if (v->kind == PLAN_MSG_PLAN)
 		replan_log(r, f);
 	measure_agreed(r, f);
-	st = r->layout.rank ? replan_notify_compressor(r, &q->last, err) : GRADCOMP_OK;
+	st = r->eng.layout.rank ? replan_notify_compressor(r, &q->last, err) : GRADCOMP_OK;
 	q->settled = q->known = 1;
 	return st;
 }
 
-static gradcomp_status look(gradcomp_reducer *r, gradcomp_error *err)
+static gradcomp_status look(reducer *r, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	plan_msg v = {0};
@@ -234,14 +234,14 @@ static gradcomp_status look(gradcomp_reducer *r, gradcomp_error *err)
 	if (!st) {
 		plan_msg_kind kind = v.kind;
 		if (kind != PLAN_MSG_KEEP)
-			q->from = r->stats.steps;
+			q->from = r->eng.stats.steps;
 		/* What changes again and again is looked at less often. */
 		if (kind == PLAN_MSG_FIXED || kind == PLAN_MSG_MEASURE || (kind == PLAN_MSG_TIMES && q->plans))
-			q->interval = q->interval < 64 * (uint64_t)q->replan_steps ? 2 * q->interval : q->interval;
+			q->interval = q->interval < 64 * (uint64_t)q->asked.replan_steps ? 2 * q->interval : q->interval;
 		if (kind == PLAN_MSG_FIXED || kind == PLAN_MSG_MEASURE)
-			q->next = q->start + (uint64_t)q->profile_steps / q->phases;
+			q->next = q->start + (uint64_t)q->asked.profile_steps / q->phases;
 		else
-			q->next = r->stats.steps + (v.trial ? q->trial_steps : q->interval);
+			q->next = r->eng.stats.steps + (v.trial ? q->asked.trial_steps : q->interval);
 	}
 	plan_msg_clear(&v);
 	fit_clear(&f);
@@ -249,7 +249,7 @@ static gradcomp_status look(gradcomp_reducer *r, gradcomp_error *err)
 	return st;
 }
 
-gradcomp_status replan_run(gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status replan_run(reducer *r, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	if (q->phase + 1 >= q->phases)
@@ -259,11 +259,11 @@ gradcomp_status replan_run(gradcomp_reducer *r, gradcomp_error *err)
 	return next_phase(r, err);
 }
 
-void replan_loaded(gradcomp_reducer *r, int settled)
+void replan_loaded(reducer *r, int settled)
 {
 	struct replan *q = r->replan;
-	uint64_t now = r->stats.steps;
-	ab_test_clear(&q->trial);
+	uint64_t now = r->eng.stats.steps;
+	ab_test_clear(&q->ab_test);
 	step_plan_clear(&q->before);
 	plan_msg_clear(&q->last);
 	q->reason[0] = 0;
@@ -276,10 +276,10 @@ void replan_loaded(gradcomp_reducer *r, int settled)
 	q->settled = settled;
 	q->start = now;
 	q->phase = settled ? q->phases : 0;
-	q->next = now + (settled ? q->interval : q->profile_steps / q->phases);
+	q->next = now + (settled ? q->interval : q->asked.profile_steps / q->phases);
 }
 
-int replan_settled(const gradcomp_reducer *r)
+int replan_settled(const reducer *r)
 {
 	return r->replan->settled;
 }

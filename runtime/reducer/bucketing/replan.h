@@ -19,36 +19,52 @@
 #define REDUCER_BUCKETING_REPLAN_H
 
 #include "schedule/step_plan.h"
+#include "config/schedule_spec.h"
 #include "reducer/reducer.h"
+
+/* What is asked of a schedule, from its SPEC and the settings. */
+typedef struct schedule_request {
+	schedule_spec spec;
+	uint64_t bucket_bytes, first_bucket_bytes;
+	uint32_t profile_steps, replan_steps, trial_steps;
+	double drift;
+} schedule_request;
+
+/* `spec`: NULL for the setting's. bucket_bytes: the option, 0 for none. To be cleared either way. */
+gradcomp_status schedule_request_read(const config *c, const char *spec, uint64_t bucket_bytes, schedule_request *out,
+                                      gradcomp_error *err);
+void schedule_request_clear(schedule_request *q);
+/* Of what the SPEC does not say, with the plan of its file; NULL: it has none. */
+uint64_t schedule_request_hash(const schedule_request *q, const step_plan *file);
 
 /* What is asked: the SPEC, NULL for the setting's, and the option bucket_bytes, 0 for none.
  * Sets the reducer's bucket_bytes, and r->replan. */
-gradcomp_status replan_open(gradcomp_reducer *r, const char *spec, uint64_t bucket_bytes, gradcomp_error *err);
+gradcomp_status replan_open(reducer *r, const char *spec, uint64_t bucket_bytes, gradcomp_error *err);
 /* When the layout is there: a plan file's plan, whether it is of this model. */
-gradcomp_status replan_file(gradcomp_reducer *r, gradcomp_error *err);
-void replan_close(gradcomp_reducer *r);
+gradcomp_status replan_file(reducer *r, gradcomp_error *err);
+void replan_close(reducer *r);
 /* What all ranks must agree on: the SPEC, and a hash of what else it comes to. */
-const char *replan_asked(const gradcomp_reducer *r);
-uint64_t replan_hash(const gradcomp_reducer *r);
+const char *replan_asked(const reducer *r);
+uint64_t replan_hash(const reducer *r);
 /* Steps whose measurements are to be kept. */
-uint32_t replan_rows(const gradcomp_reducer *r);
+uint32_t replan_rows(const reducer *r);
 /* The plan of the first step, to be cleared. */
-gradcomp_status replan_first(const gradcomp_reducer *r, step_plan *out, gradcomp_error *err);
+gradcomp_status replan_first(const reducer *r, step_plan *out, gradcomp_error *err);
 
-/* With the lock held, when a step has ended (r->step is the next one): sets r->replan_due
+/* With the lock held, when a step has ended (r->eng.step is the next one): sets r->replan_due
  * when the ranks are to talk before the next step begins. */
-void replan_step_over(gradcomp_reducer *r);
+void replan_step_over(reducer *r);
 /* On the exchange thread, without the lock, when no bucket has begun the step: gathers,
  * solves, applies. A failure is the job's; that a rank cannot have a plan is none. */
-gradcomp_status replan_run(gradcomp_reducer *r, gradcomp_error *err);
+gradcomp_status replan_run(reducer *r, gradcomp_error *err);
 
 /* For the report, to be freed; NULL without memory. When the reducer's threads have ended. */
-report_schedule *replan_report(const gradcomp_reducer *r);
+report_schedule *replan_report(const reducer *r);
 
 /* With the lock held: a state was loaded, and its plan with it. `settled`: that had been made
  * from measurements, and stays until times drift; else all is measured anew. What is under way
  * (plans that are compared, or measured again) ends. */
-void replan_loaded(gradcomp_reducer *r, int settled);
-int replan_settled(const gradcomp_reducer *r);
+void replan_loaded(reducer *r, int settled);
+int replan_settled(const reducer *r);
 
 #endif

@@ -14,7 +14,7 @@
 /* Whether a plan can be made of it; else why not. */
 static int usable(const struct replan *q, const fit *f, char *reason, size_t capacity)
 {
-	uint32_t steps = q->known ? q->replan_steps : q->profile_steps;
+	uint32_t steps = q->known ? q->asked.replan_steps : q->asked.profile_steps;
 	*reason = 0;
 	if (f->steps < REPLAN_LEAST_STEPS)
 		snprintf(reason, capacity, "of %u profiled steps %u can be used, %d are needed (schedule.profile_steps)", steps,
@@ -27,7 +27,7 @@ static int usable(const struct replan *q, const fit *f, char *reason, size_t cap
 }
 
 /* What the buckets of the plan in force cost on a line, as they were last measured. */
-static double exchanged(const gradcomp_reducer *r, const gradcomp_line *l, double *least, double *most)
+static double exchanged(const reducer *r, const gradcomp_line *l, double *least, double *most)
 {
 	const profile *p = r->profile;
 	const profile_row *row = profile_row_of(p, p->at - 1);
@@ -49,7 +49,7 @@ static int off(double ratio, double drift)
 
 /* Whether passes or exchanges take another time than when the plan was made. Buckets of
  * about one size say nothing of a and b apart: those are as they were, or to be measured. */
-static plan_msg_kind drifted(const gradcomp_reducer *r, fit *f)
+static plan_msg_kind drifted(const reducer *r, fit *f)
 {
 	const struct replan *q = r->replan;
 	double least, most, was = exchanged(r, &q->last.exchange, &least, &most);
@@ -57,19 +57,19 @@ static plan_msg_kind drifted(const gradcomp_reducer *r, fit *f)
 	double passes = q->last.passes > 0 ? f->arrival[f->ntensors - 1] / q->last.passes : 1;
 	if (q->before.end)
 		return PLAN_MSG_TIMES;
-	if (r->nbuckets < 2 || most < 2 * least) {
+	if (r->eng.nbuckets < 2 || most < 2 * least) {
 		f->exchange = q->last.exchange;
-		if (q->measures && off(ratio, q->drift))
+		if (q->measures && off(ratio, q->asked.drift))
 			return PLAN_MSG_MEASURE;
 	}
-	return off(ratio, q->drift) || off(passes, q->drift) ? PLAN_MSG_TIMES : PLAN_MSG_KEEP;
+	return off(ratio, q->asked.drift) || off(passes, q->asked.drift) ? PLAN_MSG_TIMES : PLAN_MSG_KEEP;
 }
 
-static gradcomp_status predict_fixed(gradcomp_reducer *r, const fit *f, double *seconds, gradcomp_error *err)
+static gradcomp_status predict_fixed(reducer *r, const fit *f, double *seconds, gradcomp_error *err)
 {
 	step_plan fixed = {0};
 	double exposed;
-	gradcomp_status st = bucketing_fixed(r, &fixed, err);
+	gradcomp_status st = plan_solve_simple(r, SCHEDULE_FIXED, &fixed, err);
 	if (!st)
 		st = plan_solve_predict(r, f, &fixed, seconds, &exposed, err);
 	step_plan_clear(&fixed);
@@ -77,7 +77,7 @@ static gradcomp_status predict_fixed(gradcomp_reducer *r, const fit *f, double *
 }
 
 /* Of the plan in force, but for measuring. */
-static gradcomp_status predict_present(gradcomp_reducer *r, const fit *f, double *seconds, double *exposed,
+static gradcomp_status predict_present(reducer *r, const fit *f, double *seconds, double *exposed,
                                        gradcomp_error *err)
 {
 	step_plan now = {0};
@@ -92,38 +92,38 @@ static gradcomp_status predict_present(gradcomp_reducer *r, const fit *f, double
 }
 
 /* A plan, where it is worth it. */
-static gradcomp_status plan(gradcomp_reducer *r, const fit *f, int first, plan_msg *v, gradcomp_error *err)
+static gradcomp_status plan(reducer *r, const fit *f, int first, plan_msg *v, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	double present = v->plan.predicted;
-	solution s, rival;
-	gradcomp_status st = plan_solve(r, f, q->spec.method, &s, &rival, err);
+	plan_found found, candidate;
+	gradcomp_status st = plan_solve(r, f, q->asked.spec.method, &found, &candidate, err);
 	if (st)
 		return st;
-	if (first || s.plan.predicted < (1 - REPLAN_GAIN) * present) {
+	if (first || found.plan.predicted < (1 - REPLAN_GAIN) * present) {
 		v->kind = PLAN_MSG_PLAN;
-		v->plan = s.plan;
-		v->exposed = s.exposed;
-		snprintf(q->then_name, sizeof q->then_name, "%s", s.name);
-		ab_test_begin(q, &rival, v);
+		v->plan = found.plan;
+		v->exposed = found.exposed;
+		snprintf(q->then_name, sizeof q->then_name, "%s", found.name);
+		ab_test_begin(q, &candidate, v);
 	} else {
-		step_plan_clear(&s.plan);
+		step_plan_clear(&found.plan);
 	}
-	step_plan_clear(&rival.plan);
+	step_plan_clear(&candidate.plan);
 	return GRADCOMP_OK;
 }
 
-gradcomp_status replan_decide(gradcomp_reducer *r, fit *f, plan_msg *v, gradcomp_error *err)
+gradcomp_status replan_decide(reducer *r, fit *f, plan_msg *v, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	char reason[sizeof q->reason];
 	int good = usable(q, f, reason, sizeof reason), first = q->measures && !q->settled;
 	gradcomp_status st;
-	*v = (plan_msg){.kind = PLAN_MSG_KEEP, .step = r->stats.steps,
+	*v = (plan_msg){.kind = PLAN_MSG_KEEP, .step = r->eng.stats.steps,
 	               .backward = calloc(f->ntensors, sizeof *v->backward)};
 	if (!v->backward)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u tensors", f->ntensors);
-	if (q->trial.runs)
+	if (q->ab_test.runs)
 		return ab_test_decide(r, f, v, err);
 	if (!good) {
 		if (first) {

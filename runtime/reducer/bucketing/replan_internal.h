@@ -1,4 +1,4 @@
-/* Inside of replan.h. */
+/* What the files of replan.h share. */
 #ifndef REDUCER_BUCKETING_REPLAN_INTERNAL_H
 #define REDUCER_BUCKETING_REPLAN_INTERNAL_H
 
@@ -14,29 +14,28 @@
 #define REPLAN_GAIN 0.02
 /* Plans of steps that are there to be measured: fixed buckets, small ones, large ones. */
 #define REPLAN_PHASES 3
-/* A rival that was faster by less is not taken. */
+/* A candidate that was faster by less is not taken. */
 #define REPLAN_CLEARLY 0.005
 
-/* On the first rank: the plan in force and another one, each of which runs for some steps. */
-typedef struct trial {
-	enum { TRIAL_NONE, TRIAL_SOLVED, TRIAL_RIVAL } runs;
+/* On the first rank: the plan that the search found and a simple one, its candidate, each of
+ * which runs for some steps. */
+typedef struct ab_test {
+	enum { AB_NONE, AB_FOUND, AB_CANDIDATE } runs;
 	step_plan other; /* that does not run */
 	double exposed;  /* predicted of it */
 	char name[48];   /* its name */
 	double took;     /* seconds a step of it, when it has run */
-} trial;
+} ab_test;
 
 struct replan {
-	schedule_spec spec;
+	schedule_request asked;
 	step_plan file;                      /* PLAN */
-	uint32_t profile_steps, replan_steps, trial_steps;
-	double drift;
 	int measures;                        /* plans are made from measurements */
 	uint32_t phases;                     /* plans that are tried first; 1: that in force */
 	uint32_t phase;                      /* phases: a plan has been made, or will not be */
 	uint64_t start;                      /* steps that had ended when measuring began */
 	uint64_t from;                       /* the first step that counts */
-	uint64_t next;                       /* steps after which the ranks talk; 0: never */
+	uint64_t next;                       /* steps after which the ranks replan; 0: never */
 	uint64_t interval;                   /* steps to the next look */
 	step_plan before;                    /* the one that was in force when measuring began again, or none */
 	int known;                           /* `last` has times to compare with */
@@ -47,26 +46,26 @@ struct replan {
 	/* On the first rank: whose the plan in force is, and what it is compared with; and what
 	 * these become when all have the plan that was decided on. */
 	char name[48], then_name[48];
-	trial trial, then;
+	ab_test ab_test, then;
 	char reason[200];                    /* why buckets are fixed, or empty; there too */
 };
 
 /* replan_decide.c, on the first rank: what follows from a fit. */
 struct fit;
 /* The compressor is told what was measured, for the step that comes; the first rank tells it
- * before it solves, since that may change the payloads. Not after a state was loaded, which
+ * before it searches, since that may change the payloads. Not after a state was loaded, which
  * has been told. */
-gradcomp_status replan_notify_compressor(gradcomp_reducer *r, const plan_msg *v, gradcomp_error *err);
-gradcomp_status replan_decide(gradcomp_reducer *r, struct fit *f, plan_msg *v, gradcomp_error *err);
-/* replan_trial.c, there too. A plan is to run: whether against a rival, of which *rival is
+gradcomp_status replan_notify_compressor(reducer *r, const plan_msg *v, gradcomp_error *err);
+gradcomp_status replan_decide(reducer *r, struct fit *f, plan_msg *v, gradcomp_error *err);
+/* ab_test.c, there too. A plan is to run: whether against a candidate, of which *candidate is
  * taken. Then after each of both has run: which one is next. What they decide on is in `then`
  * until it is in force. */
-struct solution;
-void ab_test_begin(struct replan *q, struct solution *rival, plan_msg *v);
-gradcomp_status ab_test_decide(gradcomp_reducer *r, const struct fit *f, plan_msg *v, gradcomp_error *err);
-void ab_test_clear(trial *t);
-/* replan_log.c: a plan from this fit, or q->reason, is in force. */
-void replan_log(const gradcomp_reducer *r, const struct fit *f);
-void replan_log_fixed(const gradcomp_reducer *r);
+struct plan_found;
+void ab_test_begin(struct replan *q, struct plan_found *candidate, plan_msg *v);
+gradcomp_status ab_test_decide(reducer *r, const struct fit *f, plan_msg *v, gradcomp_error *err);
+void ab_test_clear(ab_test *t);
+/* replan_report.c: a plan from this fit, or q->reason, is in force. */
+void replan_log(const reducer *r, const struct fit *f);
+void replan_log_fixed(const reducer *r);
 
 #endif

@@ -12,11 +12,11 @@
 #include <string.h>
 
 /* Without a schedule of its own and with bytes of its own a reducer has fixed buckets. */
-static gradcomp_status parse(const gradcomp_reducer *r, const char *spec, uint64_t bucket_bytes, schedule_spec *out,
+static gradcomp_status parse(const config *c, const char *spec, uint64_t bucket_bytes, schedule_spec *out,
                              gradcomp_error *err)
 {
 	gradcomp_error inner;
-	const char *text = spec ? spec : bucket_bytes ? "fixed" : config_str(r->job->config, "gradcomp.schedule");
+	const char *text = spec ? spec : bucket_bytes ? "fixed" : config_str(c, "gradcomp.schedule");
 	gradcomp_status st = schedule_spec_parse(text, out, &inner);
 	if (st)
 		return error_set(err, st, "schedule: %s", inner.text);
@@ -29,121 +29,144 @@ static gradcomp_status parse(const gradcomp_reducer *r, const char *spec, uint64
 	return st;
 }
 
-gradcomp_status replan_open(gradcomp_reducer *r, const char *spec, uint64_t bucket_bytes, gradcomp_error *err)
+gradcomp_status schedule_request_read(const config *c, const char *spec, uint64_t bucket_bytes, schedule_request *out,
+                                      gradcomp_error *err)
 {
-	const config *c = r->job->config;
-	struct replan *q = r->replan = calloc(1, sizeof *q);
 	gradcomp_status st;
 	uint64_t bytes;
-	if (!q)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a schedule");
-	st = parse(r, spec, bucket_bytes, &q->spec, err);
+	*out = (schedule_request){0};
+	st = parse(c, spec, bucket_bytes, &out->spec, err);
 	if (st)
 		return st;
-	bytes = bucket_bytes ? bucket_bytes : q->spec.bytes;
-	r->bucket_bytes = bytes ? bytes : (uint64_t)config_int(c, "reducer.bucket_bytes");
-	r->first_bucket_bytes = bytes ? bytes : (uint64_t)config_int(c, "reducer.first_bucket_bytes");
-	q->profile_steps = (uint32_t)config_int(c, "schedule.profile_steps");
-	q->replan_steps = (uint32_t)config_int(c, "schedule.replan_steps");
-	q->trial_steps = (uint32_t)config_int(c, "schedule.trial_steps");
-	q->drift = config_float(c, "schedule.drift");
-	q->measures = schedule_measures(q->spec.method) && r->group->nranks > 1;
-	q->interval = q->replan_steps;
-	/* A compressor that wants to know gets to know, whatever the plan. */
-	if (q->measures || (r->compressor->measured && r->group->nranks > 1))
-		q->next = q->profile_steps;
-	q->phases = q->measures && q->profile_steps >= 2 * REPLAN_PHASES ? REPLAN_PHASES : 1;
-	if (q->phases > 1)
-		q->next = q->profile_steps / REPLAN_PHASES;
+	bytes = bucket_bytes ? bucket_bytes : out->spec.bytes;
+	out->bucket_bytes = bytes ? bytes : (uint64_t)config_int(c, "reducer.bucket_bytes");
+	out->first_bucket_bytes = bytes ? bytes : (uint64_t)config_int(c, "reducer.first_bucket_bytes");
+	out->profile_steps = (uint32_t)config_int(c, "schedule.profile_steps");
+	out->replan_steps = (uint32_t)config_int(c, "schedule.replan_steps");
+	out->trial_steps = (uint32_t)config_int(c, "schedule.trial_steps");
+	out->drift = config_float(c, "schedule.drift");
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status other_model(const gradcomp_reducer *r, const plan_file *f, gradcomp_error *err)
+void schedule_request_clear(schedule_request *q)
+{
+	schedule_spec_clear(&q->spec);
+}
+
+uint64_t schedule_request_hash(const schedule_request *q, const step_plan *file)
+{
+	uint64_t h = id_mix(q->profile_steps, q->replan_steps), drift;
+	memcpy(&drift, &q->drift, sizeof drift);
+	h = id_mix(id_mix(id_mix(h, drift), q->trial_steps), file ? file->lag : 0);
+	for (uint32_t b = 0; file && b < file->nbuckets; b++)
+		h = id_mix(id_mix(h, file->end[b]), file->place ? file->place[b] : b);
+	return h;
+}
+
+gradcomp_status replan_open(reducer *r, const char *spec, uint64_t bucket_bytes, gradcomp_error *err)
+{
+	struct replan *q = r->replan = calloc(1, sizeof *q);
+	const schedule_request *asked;
+	gradcomp_status st;
+	if (!q)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a schedule");
+	st = schedule_request_read(r->eng.job->config, spec, bucket_bytes, &q->asked, err);
+	if (st)
+		return st;
+	asked = &q->asked;
+	r->bucket_bytes = asked->bucket_bytes;
+	r->first_bucket_bytes = asked->first_bucket_bytes;
+	q->measures = schedule_measures(asked->spec.method) && r->eng.group->nranks > 1;
+	q->interval = asked->replan_steps;
+	/* A compressor that wants to know gets to know, whatever the plan. */
+	if (q->measures || (r->eng.compressor->measured && r->eng.group->nranks > 1))
+		q->next = asked->profile_steps;
+	q->phases = q->measures && asked->profile_steps >= 2 * REPLAN_PHASES ? REPLAN_PHASES : 1;
+	if (q->phases > 1)
+		q->next = asked->profile_steps / REPLAN_PHASES;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status other_model(const reducer *r, const plan_file *f, gradcomp_error *err)
 {
 	uint64_t hash = 0;
-	for (uint32_t i = 0; i < r->layout.ntensors; i++)
-		hash = plan_hash(hash, r->tensors[i].ndim, r->tensors[i].dims);
-	if (f->tensors == r->layout.ntensors && f->parameters == r->layout.numel && f->hash == hash)
+	for (uint32_t i = 0; i < r->eng.layout.ntensors; i++)
+		hash = plan_hash(hash, r->eng.layout.tensors[i].ndim, r->eng.layout.tensors[i].dims);
+	if (f->tensors == r->eng.layout.ntensors && f->parameters == r->eng.layout.numel && f->hash == hash)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_MISMATCH,
 	                 "plan file %s is of another model: '%s' has %u tensors and %llu parameters, this model has %u and "
 	                 "%llu%s",
-	                 r->replan->spec.file, f->model, f->tensors, (unsigned long long)f->parameters, r->layout.ntensors,
-	                 (unsigned long long)r->layout.numel,
-	                 f->tensors == r->layout.ntensors && f->parameters == r->layout.numel ? ", of other shapes" : "");
+	                 r->replan->asked.spec.file, f->model, f->tensors, (unsigned long long)f->parameters, r->eng.layout.ntensors,
+	                 (unsigned long long)r->eng.layout.numel,
+	                 f->tensors == r->eng.layout.ntensors && f->parameters == r->eng.layout.numel ? ", of other shapes" : "");
 }
 
-gradcomp_status replan_file(gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status replan_file(reducer *r, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	plan_file f;
 	gradcomp_status st;
-	if (q->spec.method != SCHEDULE_PLAN)
+	if (q->asked.spec.method != SCHEDULE_PLAN)
 		return GRADCOMP_OK;
-	st = plan_file_read(q->spec.file, &f, err);
+	st = plan_file_read(q->asked.spec.file, &f, err);
 	if (st)
 		return st;
 	st = other_model(r, &f, err);
-	if (!st && strcmp(f.compressor, r->compressor_spec))
+	if (!st && strcmp(f.compressor, r->eng.compressor_spec))
 		st = error_set(err, GRADCOMP_ERR_MISMATCH, "plan file %s is for compressor '%s', this reducer has '%s'",
-		               q->spec.file, f.compressor, r->compressor_spec);
+		               q->asked.spec.file, f.compressor, r->eng.compressor_spec);
 	if (!st) {
 		q->file = f.plan;
 		f.plan = (step_plan){0};
 		st = bucketing_check(r, &q->file, err);
 	}
 	if (!st && strcmp(f.collective, r->collective_spec))
-		log_line(&r->job->log, GRADCOMP_LOG_INFO, "plan file %s is for collective '%s', this reducer has '%s'",
-		         q->spec.file, f.collective, r->collective_spec);
+		log_line(&r->eng.job->log, GRADCOMP_LOG_INFO, "plan file %s is for collective '%s', this reducer has '%s'",
+		         q->asked.spec.file, f.collective, r->collective_spec);
 	plan_file_clear(&f);
 	return st;
 }
 
-void replan_close(gradcomp_reducer *r)
+void replan_close(reducer *r)
 {
 	struct replan *q = r->replan;
 	if (!q)
 		return;
-	schedule_spec_clear(&q->spec);
+	schedule_request_clear(&q->asked);
 	step_plan_clear(&q->file);
 	step_plan_clear(&q->before);
 	plan_msg_clear(&q->last);
-	ab_test_clear(&q->trial);
+	ab_test_clear(&q->ab_test);
 	ab_test_clear(&q->then);
 	free(q);
 	r->replan = NULL;
 }
 
-const char *replan_asked(const gradcomp_reducer *r)
+const char *replan_asked(const reducer *r)
 {
-	return r->replan->spec.text;
+	return r->replan->asked.spec.text;
 }
 
-uint64_t replan_hash(const gradcomp_reducer *r)
+uint64_t replan_hash(const reducer *r)
 {
-	const struct replan *q = r->replan;
-	uint64_t h = id_mix(q->profile_steps, q->replan_steps), drift;
-	memcpy(&drift, &q->drift, sizeof drift);
-	h = id_mix(id_mix(id_mix(h, drift), q->trial_steps), q->file.lag);
-	for (uint32_t b = 0; b < q->file.nbuckets; b++)
-		h = id_mix(id_mix(h, q->file.end[b]), q->file.place ? q->file.place[b] : b);
-	return h;
+	return schedule_request_hash(&r->replan->asked, &r->replan->file);
 }
 
-uint32_t replan_rows(const gradcomp_reducer *r)
+uint32_t replan_rows(const reducer *r)
 {
 	const struct replan *q = r->replan;
-	return q->next && q->profile_steps > 16 ? q->profile_steps : 16;
+	return q->next && q->asked.profile_steps > 16 ? q->asked.profile_steps : 16;
 }
 
-gradcomp_status replan_first(const gradcomp_reducer *r, step_plan *out, gradcomp_error *err)
+gradcomp_status replan_first(const reducer *r, step_plan *out, gradcomp_error *err)
 {
 	const struct replan *q = r->replan;
 	size_t n = q->file.nbuckets;
-	switch (q->spec.method) {
+	switch (q->asked.spec.method) {
 	case SCHEDULE_WFBP:
 	case SCHEDULE_SINGLE:
-		return plan_solve_unmeasured(r, q->spec.method, out, err);
+		return plan_solve_simple(r, q->asked.spec.method, out, err);
 	case SCHEDULE_PLAN:
 		*out = q->file;
 		out->end = malloc(n * sizeof *out->end);
@@ -157,6 +180,6 @@ gradcomp_status replan_first(const gradcomp_reducer *r, step_plan *out, gradcomp
 			memcpy(out->place, q->file.place, n * sizeof *out->place);
 		return GRADCOMP_OK;
 	default:
-		return bucketing_fixed(r, out, err);
+		return plan_solve_simple(r, SCHEDULE_FIXED, out, err);
 	}
 }

@@ -11,7 +11,7 @@
 #include <stdio.h>
 
 /* The median step under the plan in force. */
-static double step_seconds(const gradcomp_reducer *r)
+static double step_seconds(const reducer *r)
 {
 	const profile *p = r->profile;
 	uint64_t from = profile_oldest(p) > r->replan->from ? profile_oldest(p) : r->replan->from;
@@ -33,27 +33,27 @@ static const char *name(const struct replan *q)
 	if (q->loaded)
 		return "saved";
 	if (!q->measures)
-		return q->spec.method <= SCHEDULE_PLAN ? names[q->spec.method] : "fixed";
+		return q->asked.spec.method <= SCHEDULE_PLAN ? names[q->asked.spec.method] : "fixed";
 	return q->plans ? q->name : "fixed";
 }
 
-report_schedule *replan_report(const gradcomp_reducer *r)
+report_schedule *replan_report(const reducer *r)
 {
 	const struct replan *q = r->replan;
 	const plan_msg *v = &q->last;
 	report_schedule *s = calloc(1, sizeof *s);
 	if (!s)
 		return NULL;
-	*s = (report_schedule){.asked = strdup(q->spec.text), .plan = strdup(name(q)),
+	*s = (report_schedule){.asked = strdup(q->asked.spec.text), .plan = strdup(name(q)),
 	                       .fallback = *q->reason ? strdup(q->reason) : NULL,
-	                       .buckets = calloc(r->nbuckets, sizeof *s->buckets), .lag = r->schedule.lag,
+	                       .buckets = calloc(r->eng.nbuckets, sizeof *s->buckets), .lag = r->schedule.lag,
 	                       .plans = q->plans, .measured = q->known, .exchange_a = v->exchange.a,
 	                       .exchange_b = v->exchange.b, .encode_a = v->encode.a, .encode_b = v->encode.b,
 	                       .decode_a = v->decode.a, .decode_b = v->decode.b, .predicted = v->plan.predicted,
 	                       .predicted_exposed = v->exposed, .fixed = v->fixed, .step = step_seconds(r)};
-	for (uint32_t b = 0; s->buckets && b < r->nbuckets; b++)
-		s->buckets[s->nbuckets++] = (report_bucket){.tensors = r->buckets[b].pub.ntensors,
-		                                            .numel = r->buckets[b].pub.numel,
+	for (uint32_t b = 0; s->buckets && b < r->eng.nbuckets; b++)
+		s->buckets[s->nbuckets++] = (report_bucket){.tensors = r->eng.buckets[b].pub.ntensors,
+		                                            .numel = r->eng.buckets[b].pub.numel,
 		                                            .place = r->schedule.bucket[b].place};
 	return s;
 }
@@ -62,36 +62,36 @@ report_schedule *replan_report(const gradcomp_reducer *r)
 
 
 
-void replan_log_fixed(const gradcomp_reducer *r)
+void replan_log_fixed(const reducer *r)
 {
 	const struct replan *q = r->replan;
-	log_line(&r->job->log, GRADCOMP_LOG_INFO, "schedule: %s: %s; fixed buckets instead, %u message%s a step",
-	         q->spec.text, q->reason, r->nbuckets, r->nbuckets == 1 ? "" : "s");
+	log_line(&r->eng.job->log, GRADCOMP_LOG_INFO, "schedule: %s: %s; fixed buckets instead, %u message%s a step",
+	         q->asked.spec.text, q->reason, r->eng.nbuckets, r->eng.nbuckets == 1 ? "" : "s");
 }
 
 /* "; rank 3 on n2 takes 2.4 times as long as rank 0 for a step's passes", or nothing. */
-static const char *uneven(const gradcomp_reducer *r, const fit *f, char *out, size_t capacity)
+static const char *uneven(const reducer *r, const fit *f, char *out, size_t capacity)
 {
-	const int *ranks = r->group->ranks;
+	const int *ranks = r->eng.group->ranks;
 	*out = 0;
-	if (f->slowest_s > 2 * f->fastest_s && f->fastest_s > 0 && f->slowest < r->layout.nranks &&
-	    f->fastest < r->layout.nranks)
+	if (f->slowest_s > 2 * f->fastest_s && f->fastest_s > 0 && f->slowest < r->eng.layout.nranks &&
+	    f->fastest < r->eng.layout.nranks)
 		snprintf(out, capacity, "; rank %d on %s takes %.1f times as long as rank %d for a step's passes",
-		         ranks[f->slowest], transport_host(r->job->transport, ranks[f->slowest]),
+		         ranks[f->slowest], transport_host(r->eng.job->transport, ranks[f->slowest]),
 		         f->slowest_s / f->fastest_s, ranks[f->fastest]);
 	return out;
 }
 
-void replan_log(const gradcomp_reducer *r, const fit *f)
+void replan_log(const reducer *r, const fit *f)
 {
 	const struct replan *q = r->replan;
 	const plan_msg *v = &q->last;
 	char more[256];
-	log_line(&r->job->log, GRADCOMP_LOG_INFO,
+	log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
 	         "schedule: %s%s%s%s: %u tensor%s in %u message%s; a message costs %.0f us + %.3g ns a byte, predicted %.1f ms "
 	         "a step (fixed: %.1f ms)%s",
-	         q->spec.text, strcmp(q->spec.text, q->name) ? " (" : "", strcmp(q->spec.text, q->name) ? q->name : "",
-	         strcmp(q->spec.text, q->name) ? ")" : "", r->layout.ntensors, r->layout.ntensors == 1 ? "" : "s",
-	         r->nbuckets, r->nbuckets == 1 ? "" : "s", v->exchange.a * 1e6, v->exchange.b * 1e9,
+	         q->asked.spec.text, strcmp(q->asked.spec.text, q->name) ? " (" : "", strcmp(q->asked.spec.text, q->name) ? q->name : "",
+	         strcmp(q->asked.spec.text, q->name) ? ")" : "", r->eng.layout.ntensors, r->eng.layout.ntensors == 1 ? "" : "s",
+	         r->eng.nbuckets, r->eng.nbuckets == 1 ? "" : "s", v->exchange.a * 1e6, v->exchange.b * 1e9,
 	         v->plan.predicted * 1e3, v->fixed * 1e3, uneven(r, f, more, sizeof more));
 }

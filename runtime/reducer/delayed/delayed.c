@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static gradcomp_status delay_ready(void *front, uint32_t index, void *gradient, gradcomp_error *err)
+static gradcomp_status delay_ready(gradcomp_reducer *base, uint32_t index, void *gradient, gradcomp_error *err)
 {
-	delay *d = front;
+	delay *d = (delay *)base;
 	static char nothing[8];
 	gradcomp_status st;
 	if (index >= d->n)
@@ -40,9 +40,9 @@ static int missing(const delay *d, uint32_t i)
 	return !d->tensors[i].given && d->tensors[i].over <= d->step;
 }
 
-static gradcomp_status delay_wait(void *front, gradcomp_error *err)
+static gradcomp_status delay_wait(gradcomp_reducer *base, gradcomp_error *err)
 {
-	delay *d = front;
+	delay *d = (delay *)base;
 	gradcomp_status st = GRADCOMP_OK;
 	pthread_mutex_lock(&d->lock);
 	if (d->ngiven && d->ngiven < d->n && !d->failed) {
@@ -60,9 +60,9 @@ static gradcomp_status delay_wait(void *front, gradcomp_error *err)
 	return st;
 }
 
-static gradcomp_status delay_wait_for(void *front, uint32_t index, gradcomp_error *err)
+static gradcomp_status delay_wait_for(gradcomp_reducer *base, uint32_t index, gradcomp_error *err)
 {
-	delay *d = front;
+	delay *d = (delay *)base;
 	gradcomp_status st = GRADCOMP_OK;
 	if (index >= d->n)
 		return arg_error_index(index, d->n, err);
@@ -78,9 +78,9 @@ static gradcomp_status delay_wait_for(void *front, uint32_t index, gradcomp_erro
 }
 
 /* As the reducer behind counts, but for what the application waited. */
-static void delay_get_stats(void *front, gradcomp_reducer_stats *stats)
+static void delay_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 {
-	delay *d = front;
+	delay *d = (delay *)base;
 	gradcomp_reducer_stats full = {.struct_size = sizeof full};
 	uint32_t size = stats->struct_size;
 	gradcomp_reducer_get_stats(d->inner, &full);
@@ -120,9 +120,9 @@ static void destroy(delay *d)
 	free(d);
 }
 
-static void delay_free(void *front)
+static void delay_free(gradcomp_reducer *base)
 {
-	delay *d = front;
+	delay *d = (delay *)base;
 	gradcomp_error err;
 	pthread_mutex_lock(&d->lock);
 	if (delay_settle(d, "free", &err) == GRADCOMP_ERR_STATE && !d->failed) {
@@ -139,7 +139,7 @@ static void delay_free(void *front)
 	destroy(d);
 }
 
-static const reducer_ops calls = {delay_ready, delay_wait,      delay_wait_for, delay_drain, delay_save,
+static const reducer_ops ops = {delay_ready, delay_wait,      delay_wait_for, delay_drain, delay_save,
                                     delay_load,  delay_get_stats, delay_free};
 
 /* The reducer behind has found the tensors to be as they should. */
@@ -186,13 +186,10 @@ gradcomp_status delay_open(gradcomp_group *group, const gradcomp_tensor_desc *te
                            const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err)
 {
 	gradcomp_reducer_options behind = *options;
-	gradcomp_reducer *r = calloc(1, sizeof *r);
 	delay *d = calloc(1, sizeof *d);
 	gradcomp_error own = {0};
 	gradcomp_status st;
-	if (!r || !d) {
-		free(r);
-		free(d);
+	if (!d) {
 		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	}
@@ -220,13 +217,11 @@ gradcomp_status delay_open(gradcomp_group *group, const gradcomp_tensor_desc *te
 	if (st) {
 		delay_end(d);
 		destroy(d);
-		free(r);
 		return error_set(err, st, "%s", own.text);
 	}
-	d->inner->keep = delay_kept;
-	d->inner->keep_ctx = d;
-	r->calls = &calls;
-	r->front = d;
-	*out = r;
+	d->inner->report = delay_kept;
+	d->inner->report_ctx = d;
+	d->base.ops = &ops;
+	*out = &d->base;
 	return GRADCOMP_OK;
 }

@@ -58,10 +58,10 @@ static gradcomp_status check(const delay *d, void *const *corrections, void *con
 	return GRADCOMP_OK;
 }
 
-gradcomp_status delay_drain(void *front, void *const *corrections, void *const *weights, double rate,
+gradcomp_status delay_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
                             gradcomp_error *err)
 {
-	delay *d = front;
+	delay *d = (delay *)base;
 	gradcomp_status st = check(d, corrections, weights, rate, err);
 	if (st)
 		return st;

@@ -2,7 +2,10 @@
 #ifndef REDUCER_DELAYED_DELAYED_INTERNAL_H
 #define REDUCER_DELAYED_DELAYED_INTERNAL_H
 
+#include "job/job.h"
 #include "reducer/reducer_ops.h"
+
+#include <pthread.h>
 
 /* Casts and sums go over memory in runs that stay in the first-level cache. */
 #define DELAY_RUN 4096
@@ -18,8 +21,9 @@ typedef struct delay_tensor {
 } delay_tensor;
 
 typedef struct delay {
+	gradcomp_reducer base;
 	gradcomp_group *group;
-	gradcomp_reducer *inner;
+	gradcomp_reducer *inner; /* the reducer behind */
 	const gradcomp_operators *ops;
 	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
 	void *ctx;
@@ -76,10 +80,10 @@ gradcomp_status delay_failure(delay *d, gradcomp_error *err);
  * the middle of a step. */
 gradcomp_status delay_settle(delay *d, const char *what, gradcomp_error *err);
 
-/* delay_state.c, delay_drain.c: the calls of front.h. */
-gradcomp_status delay_save(void *front, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
-gradcomp_status delay_load(void *front, const void *buf, uint64_t bytes, gradcomp_error *err);
-gradcomp_status delay_drain(void *front, void *const *corrections, void *const *weights, double rate,
+/* delay_state.c, delay_drain.c: for its reducer_ops. */
+gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err);
+gradcomp_status delay_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
                             gradcomp_error *err);
 
 #endif

@@ -30,9 +30,9 @@ static uint64_t sum(const void *buf, uint64_t owed)
 	return checksum_of((const char *)buf + offsetof(head, numel), sizeof(head) - offsetof(head, numel) + owed, 0);
 }
 
-gradcomp_status delay_save(void *front, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
-	delay *d = front;
+	delay *d = (delay *)base;
 	uint64_t behind = 0;
 	pthread_mutex_lock(&d->lock);
 	gradcomp_status st = delay_settle(d, "save", err);
@@ -85,9 +85,9 @@ static gradcomp_status check(const delay *d, const void *buf, uint64_t bytes, he
 	return GRADCOMP_OK;
 }
 
-gradcomp_status delay_load(void *front, const void *buf, uint64_t bytes, gradcomp_error *err)
+gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err)
 {
-	delay *d = front;
+	delay *d = (delay *)base;
 	head h = {0};
 	pthread_mutex_lock(&d->lock);
 	gradcomp_status st = delay_settle(d, "load", err);

@@ -1,5 +1,6 @@
 /* GATHERED rounds: everybody gets everybody's payload. A word in front of each, or
  * its length on its own, also says whether the rank's gradient is not finite. */
+#include "reducer/exchange/exchange.h"
 #include "reducer/memops.h"
 
 #include "base/error.h"
@@ -7,11 +8,11 @@
 #define HEAD_BAD ((uint64_t)1 << 63)
 
 /* Lengths first, unless they are fixed; then the payloads. */
-gradcomp_status exchange_allgather(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
+gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
 	const gradcomp_round *rd = &b->plan.rounds[round];
-	int P = r->layout.nranks, me = r->layout.rank, fixed = !!(rd->flags & GRADCOMP_ROUND_FIXED);
-	uint64_t *bytes = r->lengths, *heads = bytes + P;
+	int P = eng->layout.nranks, me = eng->layout.rank, fixed = !!(rd->flags & GRADCOMP_ROUND_FIXED);
+	uint64_t *bytes = eng->lengths, *heads = bytes + P;
 	size_t stride = PAYLOAD_HEAD + ((rd->bound + 7) & ~(uint64_t)7), at = 0;
 	gradcomp_status st = GRADCOMP_OK;
 	char *buf;
@@ -22,18 +23,18 @@ gradcomp_status exchange_allgather(gradcomp_reducer *r, bucket *b, uint32_t roun
 		/* What the plugin does not write is sent as zero, padding as well. */
 		size_t from = PAYLOAD_HEAD + (b->local_bad ? 0 : rd->bound);
 		buf = (char *)b->workspace->gathered.p;
-		st = memops_put(r, buf + (size_t)me * stride, &head, PAYLOAD_HEAD, err);
+		st = memops_put(eng, buf + (size_t)me * stride, &head, PAYLOAD_HEAD, err);
 		if (!st && from < stride)
-			st = memops_zero(r, buf + (size_t)me * stride + from, stride - from, err);
+			st = memops_zero(eng, buf + (size_t)me * stride + from, stride - from, err);
 		if (!st)
-			st = exchange_blocks(r, buf, bytes, err);
+			st = exchange_blocks(eng, buf, bytes, err);
 		if (!st)
-			st = memops_get_all(r, heads, buf, stride, PAYLOAD_HEAD, (size_t)P, err);
+			st = memops_get_all(eng, heads, buf, stride, PAYLOAD_HEAD, (size_t)P, err);
 	} else {
 		for (int p = 0; p < P; p++)
 			bytes[p] = PAYLOAD_HEAD;
 		heads[me] = head;
-		st = exchange_blocks(r, heads, bytes, err);
+		st = exchange_blocks(eng, heads, bytes, err);
 	}
 	for (int p = 0; !st && p < P; p++) {
 		uint64_t len = heads[p] & ~HEAD_BAD;
@@ -41,7 +42,7 @@ gradcomp_status exchange_allgather(gradcomp_reducer *r, bucket *b, uint32_t roun
 		if (len > rd->bound || (fixed && !(heads[p] & HEAD_BAD) && len != rd->bound))
 			st = error_set(err, GRADCOMP_ERR_MISMATCH,
 			               "rank %d sent a payload of %llu bytes for bucket %u, this rank expects %s%llu",
-			               r->group->ranks[p], (unsigned long long)len, b->pub.index, fixed ? "" : "at most ",
+			               eng->group->ranks[p], (unsigned long long)len, b->pub.index, fixed ? "" : "at most ",
 			               (unsigned long long)rd->bound);
 		bytes[p] = fixed ? stride : (len + 7) & ~(uint64_t)7;
 		b->parts[p] = (gradcomp_payload){NULL, len, len};
@@ -53,11 +54,11 @@ gradcomp_status exchange_allgather(gradcomp_reducer *r, bucket *b, uint32_t roun
 	for (int p = 0; !st && p < P; at += bytes[p++])
 		b->parts[p].data = buf + at + (fixed ? PAYLOAD_HEAD : 0);
 	if (!st && !fixed) {
-		st = memops_move(r, b->parts[me].data, b->own.data, b->own.bytes, err);
+		st = memops_move(eng, b->parts[me].data, b->own.data, b->own.bytes, err);
 		if (!st)
-			st = memops_zero(r, (char *)b->parts[me].data + b->own.bytes, bytes[me] - b->own.bytes, err);
+			st = memops_zero(eng, (char *)b->parts[me].data + b->own.bytes, bytes[me] - b->own.bytes, err);
 		if (!st)
-			st = exchange_blocks(r, buf, bytes, err);
+			st = exchange_blocks(eng, buf, bytes, err);
 	}
 	return st;
 }

@@ -1,5 +1,6 @@
 /* SUMMED rounds: payloads add element by element, so an all-reduce carries them.
  * In round 0 one more element says whether a rank's gradient is not finite. */
+#include "reducer/exchange/exchange.h"
 #include "reducer/memops.h"
 
 static int is_zero(const unsigned char *p, size_t n)
@@ -34,18 +35,18 @@ static void put_one(void *p, gradcomp_dtype dtype)
 	}
 }
 
-gradcomp_status exchange_allreduce(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
+gradcomp_status exchange_allreduce(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
 	const gradcomp_round *rd = &b->plan.rounds[round];
-	double scale = rd->flags & GRADCOMP_ROUND_MEAN ? 1.0 / r->layout.nranks : 1.0;
-	int passes = !!(r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+	double scale = rd->flags & GRADCOMP_ROUND_MEAN ? 1.0 / eng->layout.nranks : 1.0;
+	int passes = !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
 	size_t size = gradcomp_dtype_bytes(rd->dtype);
 	gradcomp_status st;
 	if (rd->flags & GRADCOMP_ROUND_IN_PLACE) {
-		st = r->coll_ctx.collective->allreduce(r->coll_ctx.instance, b->work.flat, rd->count, GRADCOMP_F32, GRADCOMP_SUM,
+		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->work.flat, rd->count, GRADCOMP_F32, GRADCOMP_SUM,
 		                                   scale, err);
 		if (!st && !passes)
-			st = memops_nonfinite(r, b->work.flat, b->pub.numel, &b->bad, err);
+			st = memops_nonfinite(eng, b->work.flat, b->pub.numel, &b->bad, err);
 		b->own = (gradcomp_payload){b->work.flat, rd->count * 4, rd->count * 4};
 		return st;
 	}
@@ -54,15 +55,15 @@ gradcomp_status exchange_allreduce(gradcomp_reducer *r, bucket *b, uint32_t roun
 	st = GRADCOMP_OK;
 	if (flagged && b->local_bad) {
 		put_one(word, rd->dtype);
-		st = memops_zero(r, b->own.data, rd->count * size, err);
+		st = memops_zero(eng, b->own.data, rd->count * size, err);
 	}
 	if (flagged && !st)
-		st = memops_put(r, flag, word, size, err);
+		st = memops_put(eng, flag, word, size, err);
 	if (!st)
-		st = r->coll_ctx.collective->allreduce(r->coll_ctx.instance, b->own.data, rd->count + (uint64_t)flagged, rd->dtype,
+		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->own.data, rd->count + (uint64_t)flagged, rd->dtype,
 		                                   GRADCOMP_SUM, scale, err);
 	if (!st && flagged) {
-		st = memops_get(r, word, flag, size, err);
+		st = memops_get(eng, word, flag, size, err);
 		b->bad = !is_zero(word, size);
 	}
 	return st;

@@ -3,14 +3,15 @@
  *
  * A code may be lossy, so the news that a gradient is not finite goes ahead of it
  * as an exact all-reduce of one word. */
+#include "reducer/exchange/exchange.h"
 #include "reducer/memops.h"
 
 #include "base/error.h"
 
 static uint64_t code_bound(void *ctx, uint64_t n)
 {
-	gradcomp_reducer *r = ctx;
-	return r->compressor->code_bound(r->instance, n);
+	engine *eng = ctx;
+	return eng->compressor->code_bound(eng->instance, n);
 }
 
 /* A code that is longer than it may be is found out here, whatever the collective
@@ -18,58 +19,58 @@ static uint64_t code_bound(void *ctx, uint64_t n)
 static gradcomp_status code(void *ctx, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
                             gradcomp_error *err)
 {
-	gradcomp_reducer *r = ctx;
-	uint64_t bound = code_bound(r, n);
-	gradcomp_status st = r->compressor->code(r->instance, in, n, counter, out, bytes, err);
+	engine *eng = ctx;
+	uint64_t bound = code_bound(eng, n);
+	gradcomp_status st = eng->compressor->code(eng->instance, in, n, counter, out, bytes, err);
 	if (!st && *bytes > bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
 		               "compressor '%s' made a code of %llu bytes for %llu numbers where it promised at most %llu",
-		               r->compressor->info.name, (unsigned long long)*bytes, (unsigned long long)n,
+		               eng->compressor->info.name, (unsigned long long)*bytes, (unsigned long long)n,
 		               (unsigned long long)bound);
 	return st;
 }
 
 static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n, gradcomp_error *err)
 {
-	gradcomp_reducer *r = ctx;
-	return r->compressor->code_decode(r->instance, in, bytes, out, n, err);
+	engine *eng = ctx;
+	return eng->compressor->code_decode(eng->instance, in, bytes, out, n, err);
 }
 
 static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
                                   gradcomp_error *err)
 {
-	gradcomp_reducer *r = ctx;
-	return r->compressor->code_decode_add(r->instance, in, bytes, out, n, err);
+	engine *eng = ctx;
+	return eng->compressor->code_decode_add(eng->instance, in, bytes, out, n, err);
 }
 
-gradcomp_status exchange_codec(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+gradcomp_status exchange_codec(engine *eng, bucket *b, gradcomp_error *err)
 {
-	const struct gradcomp_collective_v1 *c = r->coll_ctx.collective;
-	const gradcomp_codec codec = {.struct_size = sizeof codec, .ctx = r, .bound = code_bound, .code = code,
+	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
+	const gradcomp_codec codec = {.struct_size = sizeof codec, .ctx = eng, .bound = code_bound, .code = code,
 	                              .decode = decode, .decode_add = decode_add};
 	uint64_t n = b->pub.numel;
 	/* Room for 2^24 runs of a bucket in a step; no two runs share one, however buckets move. */
-	uint64_t counter = (r->step * r->layout.ntensors + b->pub.first) << 24;
-	int passes = !!(r->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+	uint64_t counter = (eng->step * eng->layout.ntensors + b->pub.first) << 24;
+	int passes = !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
 	int64_t bad = b->local_bad != 0;
 	gradcomp_status st = GRADCOMP_OK;
 	b->own = (gradcomp_payload){b->work.flat, n * sizeof(float), n * sizeof(float)};
 	if (!passes)
-		st = c->allreduce(r->coll_ctx.instance, &bad, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
+		st = c->allreduce(eng->coll_ctx.instance, &bad, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
 	b->bad = bad != 0 && !passes;
 	if (st || b->bad)
 		return st;
 	const gradcomp_exchange x = {.struct_size = sizeof x, .buf = b->work.flat, .count = n,
-	                             .scale = 1.0 / r->layout.nranks, .codec = &codec, .counter = counter,
+	                             .scale = 1.0 / eng->layout.nranks, .codec = &codec, .counter = counter,
 	                             .residual = b->work.error_flat, .server_error = b->server_error};
 	st = c->serves & GRADCOMP_CAN_EXCHANGE
-	             ? c->exchange(r->coll_ctx.instance, &x, err)
-	             : c->coded_allreduce(r->coll_ctx.instance, x.buf, n, x.scale, &codec, counter, x.residual, err);
+	             ? c->exchange(eng->coll_ctx.instance, &x, err)
+	             : c->coded_allreduce(eng->coll_ctx.instance, x.buf, n, x.scale, &codec, counter, x.residual, err);
 	if (!st && !passes)
-		st = memops_nonfinite(r, b->work.flat, n, &b->bad, err);
+		st = memops_nonfinite(eng, b->work.flat, n, &b->bad, err);
 	/* Finite gradients whose sum is not: what could not be sent is not kept either. */
 	if (!st && b->bad && b->work.error_flat)
-		st = memops_zero(r, b->work.error_flat, n * sizeof(float), err);
+		st = memops_zero(eng, b->work.error_flat, n * sizeof(float), err);
 	if (!st && b->bad && b->server_error)
 		memset(b->server_error, 0, b->nserver_error * sizeof(float));
 	return st;

@@ -3,80 +3,80 @@
  * Round 0 also carries the news that a rank's gradient is not finite. When it
  * comes, all ranks know it at the same place in the order of collectives, tell
  * each other the tensor, and give up the bucket's remaining rounds. */
-#include "reducer/reducer.h"
+#include "reducer/exchange/exchange.h"
 
 #include "base/error.h"
 
 #include <string.h>
 
-gradcomp_status exchange_blocks(gradcomp_reducer *r, void *buf, const uint64_t *bytes, gradcomp_error *err)
+gradcomp_status exchange_blocks(engine *eng, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {
-	return r->coll_ctx.collective->allgather(r->coll_ctx.instance, buf, bytes, err);
+	return eng->coll_ctx.collective->allgather(eng->coll_ctx.instance, buf, bytes, err);
 }
 
 /* A word of every rank's, by an all-gather or else an all-reduce. mark[] has this
  * rank's own in its place. */
-static gradcomp_status share_words(gradcomp_reducer *r, uint64_t *mark, gradcomp_error *err)
+static gradcomp_status share_words(engine *eng, uint64_t *mark, gradcomp_error *err)
 {
-	const struct gradcomp_collective_v1 *c = r->coll_ctx.collective;
-	uint64_t own = mark[r->layout.rank], *bytes = r->lengths;
-	int P = r->layout.nranks;
+	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
+	uint64_t own = mark[eng->layout.rank], *bytes = eng->lengths;
+	int P = eng->layout.nranks;
 	for (int p = 0; p < P; p++)
 		bytes[p] = sizeof *mark;
 	if (c->serves & GRADCOMP_CAN_ALLGATHER)
-		return exchange_blocks(r, mark, bytes, err);
+		return exchange_blocks(eng, mark, bytes, err);
 	memset(mark, 0, (size_t)P * sizeof *mark);
-	mark[r->layout.rank] = own;
+	mark[eng->layout.rank] = own;
 	if (c->serves & GRADCOMP_CAN_ALLREDUCE)
-		return c->allreduce(r->coll_ctx.instance, mark, (uint64_t)P, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
+		return c->allreduce(eng->coll_ctx.instance, mark, (uint64_t)P, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
 	return GRADCOMP_OK;
 }
 
-gradcomp_status exchange_nonfinite(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err)
 {
-	int P = r->layout.nranks, named = 0;
-	uint64_t *mark = r->lengths + P;
+	int P = eng->layout.nranks, named = 0;
+	uint64_t *mark = eng->lengths + P;
 	gradcomp_status st;
-	mark[r->layout.rank] = (uint64_t)b->local_bad;
-	st = share_words(r, mark, err);
-	for (int p = 0; !st && p < P && r->warned < 5; p++) {
+	mark[eng->layout.rank] = (uint64_t)b->local_bad;
+	st = share_words(eng, mark, err);
+	for (int p = 0; !st && p < P && eng->warned < 5; p++) {
 		if (!mark[p] || mark[p] > b->pub.ntensors)
 			continue;
 		named = 1;
-		r->warned++;
-		log_line(&r->job->log, GRADCOMP_LOG_INFO,
+		eng->warned++;
+		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
 		         "step %llu: the gradient of '%s' on rank %d is not finite; this bucket's result is NaN on all ranks and "
 		         "the error memory stays as it was%s",
-		         (unsigned long long)r->step, r->tensors[b->pub.first + mark[p] - 1].name, r->group->ranks[p],
-		         r->warned == 5 ? " (not told again)" : "");
+		         (unsigned long long)eng->step, eng->layout.tensors[b->pub.first + mark[p] - 1].name, eng->group->ranks[p],
+		         eng->warned == 5 ? " (not told again)" : "");
 	}
-	if (!st && !named && r->warned < 5) {
-		r->warned++;
-		log_line(&r->job->log, GRADCOMP_LOG_INFO,
+	if (!st && !named && eng->warned < 5) {
+		eng->warned++;
+		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
 		         "step %llu: gradients are finite on every rank, but not their sum in the bucket of '%s'; its result is "
 		         "NaN on all ranks%s",
-		         (unsigned long long)r->step, r->tensors[b->pub.first].name,
-		         r->warned == 5 ? " (not told again)" : "");
+		         (unsigned long long)eng->step, eng->layout.tensors[b->pub.first].name,
+		         eng->warned == 5 ? " (not told again)" : "");
 	}
 	return st;
 }
 
-gradcomp_status exchange_run(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
+gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_ERR_INTERNAL;
 	switch (b->plan.rounds[round].pattern) {
 	case GRADCOMP_SUMMED:
-		st = exchange_allreduce(r, b, round, err);
+		st = exchange_allreduce(eng, b, round, err);
 		break;
 	case GRADCOMP_GATHERED:
-		st = exchange_allgather(r, b, round, err);
+		st = exchange_allgather(eng, b, round, err);
 		break;
 	case GRADCOMP_MERGED:
-		st = exchange_tree_merge(r, b, round, err);
+		st = exchange_tree_merge(eng, b, round, err);
 		break;
 	case GRADCOMP_CODED:
-		st = exchange_codec(r, b, err);
+		st = exchange_codec(eng, b, err);
 		break;
 	}
-	return !st && b->bad ? exchange_nonfinite(r, b, err) : st;
+	return !st && b->bad ? exchange_nonfinite(eng, b, err) : st;
 }

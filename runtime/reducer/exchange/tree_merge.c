@@ -1,14 +1,14 @@
 /* MERGED rounds: two payloads make one, along a tree of the collective's. A word
  * in front of each says whether a gradient behind it is not finite: that spreads
  * through merges exactly, whatever the compressor does with numbers. */
-#include "reducer/reducer.h"
+#include "reducer/exchange/exchange.h"
 
 #include "base/error.h"
 
 #include <string.h>
 
 typedef struct tree_merge {
-	gradcomp_reducer *r;
+	engine *eng;
 	bucket *b;
 	uint32_t round;
 	uint64_t bytes; /* of a payload with its head */
@@ -38,14 +38,14 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
                                  gradcomp_error *err)
 {
 	const tree_merge *m = ctx;
-	const struct gradcomp_compressor_v1 *c = m->r->compressor;
+	const struct gradcomp_compressor_v1 *c = m->eng->compressor;
 	uint64_t bound = m->b->plan.rounds[m->round].bound, head[2];
 	gradcomp_status st = read_head(m, a, &head[0], err);
 	if (!st)
 		st = read_head(m, b, &head[1], err);
 	if (!st && out->capacity < m->bytes)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL, "collective '%s' merges into %llu bytes, a payload has %llu",
-		               m->r->coll_ctx.collective->info.name, (unsigned long long)out->capacity,
+		               m->eng->coll_ctx.collective->info.name, (unsigned long long)out->capacity,
 		               (unsigned long long)m->bytes);
 	if (st)
 		return st;
@@ -58,24 +58,24 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 		return GRADCOMP_OK;
 	}
 	gradcomp_payload x = bare(a, bound), y = bare(b, bound), sum = bare(out, bound);
-	st = c->merge(m->r->instance, &m->b->work, m->round, &x, &y, &sum, err);
+	st = c->merge(m->eng->instance, &m->b->work, m->round, &x, &y, &sum, err);
 	if (!st && sum.bytes != bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' merged to %llu bytes where it planned %llu",
 		               c->info.name, (unsigned long long)sum.bytes, (unsigned long long)bound);
 	return st;
 }
 
-gradcomp_status exchange_tree_merge(gradcomp_reducer *r, bucket *b, uint32_t round, gradcomp_error *err)
+gradcomp_status exchange_tree_merge(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
 	uint64_t bound = b->plan.rounds[round].bound, head = b->local_bad != 0;
-	tree_merge m = {.r = r, .b = b, .round = round, .bytes = merged_bytes(bound)};
+	tree_merge m = {.eng = eng, .b = b, .round = round, .bytes = merged_bytes(bound)};
 	gradcomp_merger merger = {.struct_size = sizeof merger, .ctx = &m, .merge = merge_two};
 	gradcomp_payload whole = {(char *)b->own.data - PAYLOAD_HEAD, m.bytes, m.bytes};
 	memset((char *)b->own.data + bound, 0, m.bytes - PAYLOAD_HEAD - bound);
 	if (head)
 		memset(b->own.data, 0, bound);
 	memcpy(whole.data, &head, sizeof head);
-	gradcomp_status st = r->coll_ctx.collective->merge(r->coll_ctx.instance, &whole, m.bytes, &merger, err);
+	gradcomp_status st = eng->coll_ctx.collective->merge(eng->coll_ctx.instance, &whole, m.bytes, &merger, err);
 	if (!st)
 		st = read_head(&m, &whole, &head, err);
 	if (!st)

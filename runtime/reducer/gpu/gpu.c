@@ -1,5 +1,6 @@
 /* What a reducer with gradients in GPU memory has beside the others. */
 #include "reducer/gpu/gpu.h"
+#include "reducer/residual_norm.h"
 
 #include "base/error.h"
 #include "operators/operator_tables.h"
@@ -16,17 +17,17 @@ gradcomp_status gpu_check(const char *why, const char *what, gradcomp_error *err
 	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: %s: %s", what, why) : GRADCOMP_OK;
 }
 
-static uint32_t patterns_of(const gradcomp_reducer *r)
+static uint32_t patterns_of(const engine *eng)
 {
-	return r->layout.patterns ? r->layout.patterns : r->compressor->patterns;
+	return eng->layout.patterns ? eng->layout.patterns : eng->compressor->patterns;
 }
 
 /* Whether the compressor's part can be done on the device. Codes are made where the
  * collective has the floats. */
-static gpu_mode way_of(const gradcomp_reducer *r, const struct gradcomp_collective_v1 *collective)
+static gpu_mode mode_of(const engine *eng, const struct gradcomp_collective_v1 *collective)
 {
-	const struct gradcomp_compressor_v1 *c = r->compressor;
-	uint32_t patterns = patterns_of(r);
+	const struct gradcomp_compressor_v1 *c = eng->compressor;
+	uint32_t patterns = patterns_of(eng);
 	int direct = !!(collective->traits & GRADCOMP_TRAIT_CUDA);
 	if (!(c->traits & GRADCOMP_TRAIT_CUDA) || patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED))
 		return GPU_WHOLE;
@@ -47,57 +48,63 @@ static gradcomp_status streams(gpu *g, gradcomp_error *err)
 	return gpu_check(why, "a stream could not be made", err);
 }
 
-static gradcomp_status create(gradcomp_reducer *r, const gradcomp_value *values, gradcomp_error *err)
+static gradcomp_status create(engine *eng, const gradcomp_value *values, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
-	r->layout.device = GRADCOMP_CUDA;
-	gradcomp_status st = r->compressor->create(&r->job->host, values, &r->layout, &r->instance, &inner);
+	eng->layout.device = GRADCOMP_CUDA;
+	gradcomp_status st = eng->compressor->create(&eng->job->host, values, &eng->layout, &eng->instance, &inner);
 	if (st == GRADCOMP_ERR_UNSUPPORTED) {
-		log_line(&r->job->log, GRADCOMP_LOG_INFO, "%s", inner.text);
-		r->layout.device = GRADCOMP_HOST;
-		r->gpu->way = GPU_WHOLE;
+		log_line(&eng->job->log, GRADCOMP_LOG_INFO, "%s", inner.text);
+		eng->layout.device = GRADCOMP_HOST;
+		eng->gpu->mode = GPU_WHOLE;
 		st = GRADCOMP_OK;
 	}
 	return st ? error_set(err, st, "%s", inner.text) : GRADCOMP_OK;
 }
 
-gradcomp_status gpu_open(gradcomp_reducer *r, const struct gradcomp_collective_v1 *collective,
-                         const gradcomp_value *values, void *queue, gradcomp_error *err)
+gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective,
+                         const gradcomp_value *values, void *queue, workspace *workspaces, uint32_t n,
+                         gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
 	gradcomp_status st;
-	gpu *g = r->gpu = calloc(1, sizeof *g);
+	gpu *g = eng->gpu = calloc(1, sizeof *g);
 	if (!g)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	g->producer = queue;
-	g->d = device_open(r->job->config, &inner);
+	g->d = device_open(eng->job->config, &inner);
 	if (!g->d)
 		return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s", inner.text);
 	st = streams(g, err);
 	if (st)
 		return st;
-	g->way = way_of(r, collective);
-	if (g->way == GPU_ON_DEVICE)
-		st = create(r, values, err);
+	g->mode = mode_of(eng, collective);
+	if (g->mode == GPU_ON_DEVICE)
+		st = create(eng, values, err);
 	if (st)
 		return st;
-	g->direct = g->way == GPU_ON_DEVICE && collective->traits & GRADCOMP_TRAIT_CUDA;
-	if (g->way == GPU_ON_DEVICE) {
+	g->direct = g->mode == GPU_ON_DEVICE && collective->traits & GRADCOMP_TRAIT_CUDA;
+	if (g->mode == GPU_ON_DEVICE) {
 		g->ops = operators_cuda(&inner);
 		if (!g->ops)
 			return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s", inner.text);
 	}
-	for (int s = 0; s < REDUCER_WORKSPACES; s++) {
-		if (g->way == GPU_ON_DEVICE)
-			workspace_place(&r->workspaces[s], g->d, 0);
-		workspace_place(&g->mirror[s], g->d, 1);
+	g->mirrors = calloc(n, sizeof *g->mirrors);
+	if (!g->mirrors)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	g->nmirrors = n;
+	for (uint32_t i = 0; i < n; i++) {
+		if (g->mode == GPU_ON_DEVICE)
+			workspace_place(&workspaces[i], g->d, false);
+		workspace_place(&g->mirrors[i], g->d, true);
+		workspaces[i].mirror = &g->mirrors[i];
 	}
-	if (g->way == GPU_WHOLE)
-		log_line(&r->job->log, GRADCOMP_LOG_INFO,
+	if (g->mode == GPU_WHOLE)
+		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
 		         "'%s' over '%s' works on host memory: gradients go there and come back as a whole",
-		         r->compressor->info.name, collective->info.name);
+		         eng->compressor->info.name, collective->info.name);
 	else if (!g->direct)
-		log_line(&r->job->log, GRADCOMP_LOG_INFO,
+		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
 		         "collective '%s' takes no CUDA memory: payloads go through pinned host memory",
 		         collective->info.name);
 	return GRADCOMP_OK;
@@ -116,89 +123,91 @@ static const char *pair_of(gpu *g, size_t bytes, void **device, void **pinned)
 	return why;
 }
 
-/* For held.c: room for the sample of the largest tensor. */
-static const char *samples(gradcomp_reducer *r)
+/* For residual_norm.h: room for the sample of the largest tensor. */
+static const char *samples(engine *eng)
 {
-	gpu *g = r->gpu;
+	gpu *g = eng->gpu;
 	uint64_t most = 0;
 	void *p[3] = {0};
 	const char *why;
-	for (uint32_t i = 0; i < r->layout.ntensors; i++)
-		most = r->tensors[i].numel > most ? r->tensors[i].numel : most;
+	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
+		most = eng->layout.tensors[i].numel > most ? eng->layout.tensors[i].numel : most;
 	size_t n = (size_t)(most / RESIDUAL_EVERY + 1) * RESIDUAL_RUN;
-	why = pair_of(g, 2 * sizeof(double) * r->layout.ntensors, &p[0], &p[1]);
+	why = pair_of(g, 2 * sizeof(double) * eng->layout.ntensors, &p[0], &p[1]);
 	g->squares = p[0];
 	g->squares_seen = p[1];
 	if (!why && !(why = g->d->alloc(&p[2], n * sizeof(float))))
 		g->sample = p[2];
-	if (!why && !r->error && !(why = g->d->alloc(&p[2], n * sizeof(float))))
+	if (!why && !eng->error && !(why = g->d->alloc(&p[2], n * sizeof(float))))
 		g->sample_more = p[2];
 	return why ? why : g->d->alloc(&g->sum_room, g->ops->sum_scratch(n));
 }
 
-gradcomp_status gpu_arrays(gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 {
-	gpu *g = r->gpu;
-	uint32_t n = r->layout.ntensors;
+	gpu *g = eng->gpu;
+	uint32_t n = eng->layout.ntensors;
 	const char *why = NULL;
 	void *p[2] = {0};
 	g->ready = calloc(n, sizeof *g->ready);
 	g->passed = calloc(n, sizeof *g->passed);
-	if (g->way == GPU_WHOLE)
-		r->grads = calloc(n, sizeof *r->grads);
-	if (!g->ready || !g->passed || !r->grads)
+	g->given = given;
+	eng->grads = given;
+	if (g->mode == GPU_WHOLE)
+		eng->grads = calloc(n, sizeof *eng->grads);
+	if (!g->ready || !g->passed || !eng->grads)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
 	for (uint32_t i = 0; !why && i < n; i++) {
 		why = g->d->event(&g->ready[i]);
 		if (!why)
 			why = g->d->event(&g->passed[i]);
 	}
-	if (g->way == GPU_WHOLE)
+	if (g->mode == GPU_WHOLE)
 		return gpu_check(why, "an event could not be made", err);
 	if (!why) {
-		why = pair_of(g, (gpu_exchange_word(r) + 1) * sizeof(int), &p[0], &p[1]);
+		why = pair_of(g, (gpu_exchange_word(eng) + 1) * sizeof(int), &p[0], &p[1]);
 		g->words = p[0];
 		g->seen = p[1];
 	}
-	if (!why && r->memory)
-		why = samples(r);
+	if (!why && eng->memory)
+		why = samples(eng);
 	return gpu_check(why, "its memory for a reducer could not be had", err);
 }
 
-void gpu_work(const gradcomp_reducer *r, bucket *b)
+void gpu_work(const engine *eng, bucket *b)
 {
-	const gpu *g = r->gpu;
-	if (g->way == GPU_WHOLE)
+	const gpu *g = eng->gpu;
+	if (g->mode == GPU_WHOLE)
 		return;
 	b->work.device = GRADCOMP_CUDA;
 	b->work.operators = g->ops;
 	b->work.queue = g->compute;
-	b->work.fault = g->words + gpu_fault_word(r, b);
+	b->work.fault = g->words + gpu_fault_word(eng, b);
 }
 
-gradcomp_status gpu_port(gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status gpu_port(engine *eng, gradcomp_error *err)
 {
-	gpu *g = r->gpu;
-	const struct gradcomp_compressor_v1 *c = r->compressor;
+	gpu *g = eng->gpu;
+	const struct gradcomp_compressor_v1 *c = eng->compressor;
 	gradcomp_status st;
 	/* What has been zeroed so far must be before anybody else writes to it. */
 	gpu_flush(g);
 	if (!g->direct)
 		return GRADCOMP_OK;
-	st = r->coll_ctx.collective->set_queue(r->coll_ctx.instance, g->exchange, err);
+	st = eng->coll_ctx.collective->set_queue(eng->coll_ctx.instance, g->exchange, err);
 	/* Whatever keeps ranks from meeting on their devices shows now and not in a step. */
 	if (!st)
-		st = r->coll_ctx.collective->allreduce(r->coll_ctx.instance, g->words + gpu_exchange_word(r), 1, GRADCOMP_I32,
+		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, g->words + gpu_exchange_word(eng), 1, GRADCOMP_I32,
 		                                   GRADCOMP_SUM, 1.0, err);
-	if (!st && patterns_of(r) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
-		st = c->code_on(r->instance, g->ops, g->exchange, g->words + gpu_code_word(r), err);
+	if (!st && patterns_of(eng) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
+		st = c->code_on(eng->instance, g->ops, g->exchange, g->words + gpu_code_word(eng), err);
 	return st;
 }
 
-gradcomp_status gpu_copy(const gradcomp_reducer *r, void *to, const void *from, size_t bytes, gradcomp_error *err)
+gradcomp_status gpu_copy(const engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err)
 {
-	const gpu *g = r->gpu;
-	if (!g || g->way == GPU_WHOLE) {
+	const gpu *g = eng->gpu;
+	if (!g || g->mode == GPU_WHOLE) {
 		memcpy(to, from, bytes);
 		return GRADCOMP_OK;
 	}
@@ -216,9 +225,9 @@ void gpu_bind_thread(const gpu *g)
 		g->d->use(g->id);
 }
 
-gradcomp_status gpu_ready(gradcomp_reducer *r, uint32_t tensor, gradcomp_error *err)
+gradcomp_status gpu_ready(engine *eng, uint32_t tensor, gradcomp_error *err)
 {
-	return gpu_check(r->gpu->d->record(r->gpu->ready[tensor], r->gpu->producer), "the stream of gradients", err);
+	return gpu_check(eng->gpu->d->record(eng->gpu->ready[tensor], eng->gpu->producer), "the stream of gradients", err);
 }
 
 void gpu_flush(const gpu *g)
@@ -233,15 +242,15 @@ void gpu_flush(const gpu *g)
 	}
 }
 
-void gpu_close(gradcomp_reducer *r)
+void gpu_close(engine *eng)
 {
-	gpu *g = r->gpu;
+	gpu *g = eng->gpu;
 	if (!g)
 		return;
 	if (g->d) {
-		for (uint32_t i = 0; g->ready && i < r->layout.ntensors; i++)
+		for (uint32_t i = 0; g->ready && i < eng->layout.ntensors; i++)
 			g->d->event_free(g->ready[i]);
-		for (uint32_t i = 0; g->passed && i < r->layout.ntensors; i++)
+		for (uint32_t i = 0; g->passed && i < eng->layout.ntensors; i++)
 			g->d->event_free(g->passed[i]);
 		g->d->release(g->words);
 		g->d->unpin(g->seen);
@@ -254,10 +263,11 @@ void gpu_close(gradcomp_reducer *r)
 		g->d->stream_free(g->compute);
 		g->d->stream_free(g->exchange);
 	}
-	for (int s = 0; s < REDUCER_WORKSPACES; s++)
-		reducer_workspace_free(&g->mirror[s]);
-	if (g->way == GPU_WHOLE)
-		free(r->grads);
+	for (uint32_t i = 0; i < g->nmirrors; i++)
+		workspace_free(&g->mirrors[i]);
+	free(g->mirrors);
+	if (g->mode == GPU_WHOLE)
+		free(eng->grads);
 	free(g->ready);
 	free(g->passed);
 	free(g);

@@ -1,6 +1,9 @@
 /* Two levels: making what the compressor works on, and giving it back. */
 #include "reducer/hierarchical/hierarchical_internal.h"
 
+#include "reducer/exchange/exchange.h"
+#include "reducer/residual_norm.h"
+
 #include "base/error.h"
 #include "config/spec.h"
 
@@ -16,68 +19,68 @@ int hierarchical_possible(const struct gradcomp_compressor_v1 *compressor, uint3
 	       patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) && !(compressor->traits & never);
 }
 
-int hierarchical_wanted(const gradcomp_reducer *r, const struct gradcomp_collective_v1 *c)
+int hierarchical_wanted(const engine *eng, const struct gradcomp_collective_v1 *c)
 {
-	return hierarchical_possible(r->compressor, r->layout.patterns, c);
+	return hierarchical_possible(eng->compressor, eng->layout.patterns, c);
 }
 
-static gradcomp_status ask_shard(const gradcomp_reducer *r, uint64_t numel, gradcomp_shard *out, gradcomp_error *err)
+static gradcomp_status ask_shard(const engine *eng, uint64_t numel, gradcomp_shard *out, gradcomp_error *err)
 {
 	*out = (gradcomp_shard){.struct_size = sizeof *out};
-	gradcomp_status st = r->coll_ctx.collective->shard(r->coll_ctx.instance, numel, out, err);
+	gradcomp_status st = eng->coll_ctx.collective->shard(eng->coll_ctx.instance, numel, out, err);
 	if (!st && (out->begin > numel || out->numel > numel - out->begin || out->nranks < 1 || out->rank >= out->nranks ||
 	            (out->rank < 0 && out->numel)))
 		st = error_set(err, GRADCOMP_ERR_INTERNAL, "collective '%s' has a shard that is none of %llu numbers",
-		               r->coll_ctx.collective->info.name, (unsigned long long)numel);
+		               eng->coll_ctx.collective->info.name, (unsigned long long)numel);
 	return st;
 }
 
 /* The holders of this rank's shards are the same of all buckets, however they are cut. */
-static gradcomp_status find_holders(gradcomp_reducer *r, gradcomp_error *err)
+static gradcomp_status find_holders(engine *eng, gradcomp_error *err)
 {
-	struct shards *s = r->shards;
+	struct hierarchical *s = eng->hierarchical;
 	uint64_t *bytes = calloc((size_t)s->nranks, sizeof *bytes);
 	gradcomp_status st = GRADCOMP_OK;
 	s->ranks = calloc((size_t)s->nranks, sizeof *s->ranks);
 	if (!s->ranks || !bytes) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d holders of a shard", s->nranks);
 	} else if (s->rank >= 0) {
-		s->ranks[s->rank] = r->group->ranks[r->layout.rank];
+		s->ranks[s->rank] = eng->group->ranks[eng->layout.rank];
 		for (int p = 0; p < s->nranks; p++)
 			bytes[p] = sizeof *s->ranks;
-		st = r->coll_ctx.collective->shard_allgather(r->coll_ctx.instance, s->ranks, bytes, err);
+		st = eng->coll_ctx.collective->shard_allgather(eng->coll_ctx.instance, s->ranks, bytes, err);
 	}
 	for (int p = 0; !st && s->rank >= 0 && p < s->nranks; p++)
-		if (s->ranks[p] < 0 || s->ranks[p] >= r->job->nranks)
+		if (s->ranks[p] < 0 || s->ranks[p] >= eng->job->nranks)
 			st = error_set(err, GRADCOMP_ERR_MISMATCH, "a holder of a shard says that it is rank %d of %d",
-			               s->ranks[p], r->job->nranks);
+			               s->ranks[p], eng->job->nranks);
 	free(bytes);
 	return st;
 }
 
-gradcomp_status hierarchical_open(gradcomp_reducer *r, gradcomp_error *err)
+gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err)
 {
 	gradcomp_shard any;
-	gradcomp_status st = ask_shard(r, 0, &any, err);
-	if (!st && (any.nranks == 1 || any.nranks >= r->layout.nranks))
+	gradcomp_status st = ask_shard(eng, 0, &any, err);
+	if (!st && (any.nranks == 1 || any.nranks >= eng->layout.nranks))
 		return GRADCOMP_OK;
-	if (!st && !(r->shards = calloc(1, sizeof *r->shards)))
+	if (!st && !(eng->hierarchical = calloc(1, sizeof *eng->hierarchical)))
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
 	if (!st) {
-		r->shards->rank = any.rank;
-		r->shards->nranks = any.nranks;
-		r->shards->scale = (double)any.nranks / r->layout.nranks;
-		st = find_holders(r, err);
+		eng->hierarchical->rank = any.rank;
+		eng->hierarchical->nranks = any.nranks;
+		eng->hierarchical->scale = (double)any.nranks / eng->layout.nranks;
+		st = find_holders(eng, err);
 	}
 	/* Others wait for this rank in find_holders(). */
 	if (st)
-		job_fail(r->job, st, err->text);
+		job_fail(eng->job, st, err->text);
 	return st;
 }
 
 static gradcomp_status make_arrays(bucketing *d, gradcomp_error *err)
 {
-	gradcomp_reducer *in = &d->shards->inner;
+	engine *in = &d->hierarchical->inner;
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; !st && i < d->nbuckets; i++) {
 		st = bucketing_arrays(in, &in->buckets[i], err);
@@ -87,79 +90,71 @@ static gradcomp_status make_arrays(bucketing *d, gradcomp_error *err)
 }
 
 /* The compressor among the holders: what it works on is there. */
-static gradcomp_status instance(gradcomp_reducer *r, gradcomp_reducer *in, gradcomp_error *err)
+static gradcomp_status instance(engine *eng, engine *in, gradcomp_error *err)
 {
 	spec s = {0};
 	gradcomp_status st = GRADCOMP_OK;
 	if (in->layout.numel)
-		st = spec_parse(&r->compressor->info, r->compressor_spec, &s, err);
+		st = spec_parse(&eng->compressor->info, eng->compressor_spec, &s, err);
 	if (!st && in->layout.numel)
-		st = r->compressor->create(&r->job->host, s.values, &in->layout, &in->instance, err);
+		st = eng->compressor->create(&eng->job->host, s.values, &in->layout, &in->instance, err);
 	spec_clear(&s);
 	return st;
 }
 
-gradcomp_status hierarchical_divide(gradcomp_reducer *r, bucketing *d, gradcomp_error *err)
+gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *err)
 {
-	const struct gradcomp_collective_v1 *c = r->coll_ctx.collective;
-	struct shards *s = d->shards = calloc(1, sizeof *s);
+	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
+	struct hierarchical *s = d->hierarchical = calloc(1, sizeof *s);
 	gradcomp_status st = GRADCOMP_OK;
 	if (!s)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
-	gradcomp_reducer *in = &s->inner;
-	s->rank = r->shards->rank;
-	s->nranks = r->shards->nranks;
-	s->scale = r->shards->scale;
+	engine *in = &s->inner;
+	s->rank = eng->hierarchical->rank;
+	s->nranks = eng->hierarchical->nranks;
+	s->scale = eng->hierarchical->scale;
 	s->view = (struct gradcomp_collective_v1){
 		.info = c->info, .serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER,
 		.allreduce = c->shard_allreduce, .allgather = c->shard_allgather};
-	in->coll_ctx = (coll_ctx){.channel = r->coll_ctx.channel, .collective = &s->view, .instance = r->coll_ctx.instance};
-	in->job = r->job;
-	in->compressor = r->compressor;
-	in->compressor_spec = r->compressor_spec;
-	in->layout = r->layout;
+	in->coll_ctx = (coll_ctx){.channel = eng->coll_ctx.channel, .collective = &s->view, .instance = eng->coll_ctx.instance};
+	in->job = eng->job;
+	in->compressor = eng->compressor;
+	in->compressor_spec = eng->compressor_spec;
+	in->layout = eng->layout;
 	in->layout.rank = s->rank;
 	in->layout.nranks = s->nranks;
-	in->step = r->step;
+	in->step = eng->step;
 	s->of = calloc(d->nbuckets, sizeof *s->of);
 	s->ranks = calloc((size_t)s->nranks, sizeof *s->ranks);
-	s->before = calloc(r->layout.ntensors, sizeof *s->before);
-	s->backward = calloc(r->layout.ntensors, sizeof *s->backward);
+	s->before = calloc(eng->layout.ntensors, sizeof *s->before);
+	s->backward = calloc(eng->layout.ntensors, sizeof *s->backward);
 	if (!s->of || !s->ranks || !s->before || !s->backward)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards of %u buckets", d->nbuckets);
-	memcpy(s->ranks, r->shards->ranks, (size_t)s->nranks * sizeof *s->ranks);
-	s->group = (gradcomp_group){.job = r->job, .me = s->rank, .nranks = s->nranks, .ranks = s->ranks};
+	memcpy(s->ranks, eng->hierarchical->ranks, (size_t)s->nranks * sizeof *s->ranks);
+	s->group = (gradcomp_group){.job = eng->job, .me = s->rank, .nranks = s->nranks, .ranks = s->ranks};
 	in->group = &s->group;
 	for (uint32_t i = 0; !st && i < d->nbuckets; i++)
-		st = ask_shard(r, d->buckets[i].pub.numel, &s->of[i], err);
+		st = ask_shard(eng, d->buckets[i].pub.numel, &s->of[i], err);
 	if (!st)
-		st = hierarchical_cut(r, d, err);
+		st = hierarchical_cut(eng, d, err);
 	if (!st)
-		st = reducer_allocate(in, err);
+		st = engine_allocate(in, err);
 	if (!st) {
 		in->grads = s->grads;
 		st = make_arrays(d, err);
 	}
-	return st ? st : instance(r, in, err);
+	return st ? st : instance(eng, in, err);
 }
 
-void hierarchical_free(const gradcomp_reducer *r, struct shards *s)
+void hierarchical_free(struct hierarchical *s)
 {
 	if (!s)
 		return;
-	gradcomp_reducer *in = &s->inner;
-	if (in->instance)
-		r->compressor->destroy(in->instance);
-	for (uint32_t i = 0; in->state && i < r->compressor->state_arrays; i++)
-		free(in->state[i]);
-	for (uint32_t i = 0; in->buckets && i < in->nbuckets; i++)
-		bucketing_release(&in->buckets[i]);
-	free(in->buckets);
-	free(in->state);
-	free(in->error);
-	free(in->lengths);
-	free(in->held);
-	free(in->tensors);
+	for (uint32_t i = 0; s->inner.buckets && i < s->inner.nbuckets; i++)
+		bucketing_release(&s->inner.buckets[i]);
+	free(s->inner.buckets);
+	engine_free(&s->inner);
+	free(s->tensors);
 	free(s->grads);
 	free(s->origin);
 	free(s->dims);
@@ -170,18 +165,18 @@ void hierarchical_free(const gradcomp_reducer *r, struct shards *s)
 	free(s);
 }
 
-const gradcomp_reducer *hierarchical_inner(const struct shards *s)
+const engine *hierarchical_inner(const struct hierarchical *s)
 {
 	return &s->inner;
 }
 
-uint64_t hierarchical_shard_begin(const struct shards *s, uint32_t bucket)
+uint64_t hierarchical_shard_begin(const struct hierarchical *s, uint32_t bucket)
 {
 	return s->of[bucket].begin;
 }
 
 /* The first part of tensor i on this rank, or the number of parts. */
-static uint32_t part_of(const struct shards *s, uint32_t i)
+static uint32_t part_of(const struct hierarchical *s, uint32_t i)
 {
 	uint32_t k = 0;
 	while (k < s->inner.layout.ntensors && s->origin[k] != i)
@@ -189,50 +184,50 @@ static uint32_t part_of(const struct shards *s, uint32_t i)
 	return k;
 }
 
-const char *hierarchical_choice(const gradcomp_reducer *r, uint32_t i)
+const char *hierarchical_choice(const engine *eng, uint32_t i)
 {
-	const struct shards *s = r->shards;
+	const struct hierarchical *s = eng->hierarchical;
 	uint32_t k = part_of(s, i);
-	if (!r->compressor->choice)
-		return r->compressor->info.name;
-	return k < s->inner.layout.ntensors ? r->compressor->choice(s->inner.instance, k) : "on other ranks";
+	if (!eng->compressor->choice)
+		return eng->compressor->info.name;
+	return k < s->inner.layout.ntensors ? eng->compressor->choice(s->inner.instance, k) : "on other ranks";
 }
 
-const struct held *hierarchical_residual_norm(gradcomp_reducer *r, uint32_t i)
+const residual_norm *hierarchical_residual_norm(engine *eng, uint32_t i)
 {
-	const struct shards *s = r->shards;
-	struct held *sum = &r->held[i];
+	const struct hierarchical *s = eng->hierarchical;
+	residual_norm *sum = &eng->norms[i];
 	*sum = s->before[i];
 	for (uint32_t k = part_of(s, i); k < s->inner.layout.ntensors && s->origin[k] == i; k++) {
-		sum->shares += s->inner.held[k].shares;
-		sum->steps += s->inner.held[k].steps;
+		sum->shares += s->inner.norms[k].shares;
+		sum->steps += s->inner.norms[k].steps;
 	}
 	return sum;
 }
 
-void hierarchical_carry(gradcomp_reducer *r, const bucketing *d)
+void hierarchical_carry(engine *eng, const bucketing *d)
 {
-	for (uint32_t i = 0; i < r->layout.ntensors; i++)
-		d->shards->before[i] = *hierarchical_residual_norm(r, i);
-	d->shards->inner.stats = r->shards->inner.stats;
-	d->shards->inner.warned = r->shards->inner.warned;
-	d->shards->told = r->shards->told;
+	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
+		d->hierarchical->before[i] = *hierarchical_residual_norm(eng, i);
+	d->hierarchical->inner.stats = eng->hierarchical->inner.stats;
+	d->hierarchical->inner.warned = eng->hierarchical->inner.warned;
+	d->hierarchical->told = eng->hierarchical->told;
 }
 
-void hierarchical_next_step(gradcomp_reducer *r)
+void hierarchical_next_step(engine *eng)
 {
-	r->shards->inner.step = r->step;
+	eng->hierarchical->inner.step = eng->step;
 }
 
-void hierarchical_step_done(gradcomp_reducer *r)
+void hierarchical_step_done(engine *eng)
 {
-	gradcomp_reducer *in = &r->shards->inner;
-	in->step_bad = r->step_bad;
-	hierarchical_next_step(r);
+	engine *in = &eng->hierarchical->inner;
+	in->step_bad = eng->step_bad;
+	hierarchical_next_step(eng);
 	residual_norm_step(in);
-	r->stats.error_steps = in->stats.error_steps;
-	r->stats.error_mean = in->stats.error_mean;
-	r->stats.error_last = in->stats.error_last;
+	eng->stats.error_steps = in->stats.error_steps;
+	eng->stats.error_mean = in->stats.error_mean;
+	eng->stats.error_last = in->stats.error_last;
 }
 
 /* Two levels: what of each tensor lies in a shard, and a bucket's tasks. */
@@ -240,16 +235,16 @@ void hierarchical_step_done(gradcomp_reducer *r)
 
 
 /* A part of a tensor: a matrix stays one, of its own rows where they are whole. */
-static void add(struct shards *s, const gradcomp_tensor *t, uint32_t origin, uint64_t rows, uint64_t row)
+static void add(struct hierarchical *s, const gradcomp_tensor *t, uint32_t origin, uint64_t rows, uint64_t row)
 {
-	gradcomp_reducer *in = &s->inner;
+	engine *in = &s->inner;
 	uint32_t i = in->layout.ntensors;
 	uint64_t *dims = s->dims + 2 * (size_t)i;
 	if (!rows || !row)
 		return;
 	dims[0] = t->ndim > 1 ? rows : rows * row;
 	dims[1] = row;
-	in->tensors[i] = (gradcomp_tensor){.name = t->name, .numel = rows * row, .offset = in->layout.numel, .dims = dims,
+	s->tensors[i] = (gradcomp_tensor){.name = t->name, .numel = rows * row, .offset = in->layout.numel, .dims = dims,
 	                                   .ndim = t->ndim > 1 ? 2 : 1, .dtype = GRADCOMP_F32};
 	s->origin[i] = origin;
 	in->layout.numel += rows * row;
@@ -262,15 +257,15 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* Elements [from, to) of tensor t: the end of a row, whole rows, the beginning of one. */
-static void cut(struct shards *s, const gradcomp_tensor *t, uint32_t origin, uint64_t from, uint64_t to)
+static void cut(struct hierarchical *s, const gradcomp_tensor *t, uint32_t origin, uint64_t from, uint64_t to)
 {
-	gradcomp_reducer *in = &s->inner;
+	engine *in = &s->inner;
 	uint64_t row = t->ndim > 1 && t->dims[0] ? t->numel / t->dims[0] : 0, head, n = to - from;
 	if (from == 0 && to == t->numel) {
 		uint32_t i = in->layout.ntensors++;
-		in->tensors[i] = *t;
-		in->tensors[i].offset = in->layout.numel;
-		in->tensors[i].dtype = GRADCOMP_F32;
+		s->tensors[i] = *t;
+		s->tensors[i].offset = in->layout.numel;
+		s->tensors[i].dtype = GRADCOMP_F32;
 		in->layout.numel += n;
 		s->origin[i] = origin;
 		return;
@@ -285,21 +280,21 @@ static void cut(struct shards *s, const gradcomp_tensor *t, uint32_t origin, uin
 	add(s, t, origin, 1, (n - head) % row);
 }
 
-gradcomp_status hierarchical_cut(const gradcomp_reducer *r, const bucketing *d, gradcomp_error *err)
+gradcomp_status hierarchical_cut(const engine *eng, const bucketing *d, gradcomp_error *err)
 {
-	struct shards *s = d->shards;
-	gradcomp_reducer *in = &s->inner;
+	struct hierarchical *s = d->hierarchical;
+	engine *in = &s->inner;
 	/* A shard cuts at most two tensors of a bucket, each into three. */
-	size_t most = (size_t)r->layout.ntensors + 4 * (size_t)d->nbuckets;
+	size_t most = (size_t)eng->layout.ntensors + 4 * (size_t)d->nbuckets;
 	in->buckets = calloc(d->nbuckets, sizeof *in->buckets);
-	in->tensors = calloc(most, sizeof *in->tensors);
+	s->tensors = calloc(most, sizeof *s->tensors);
 	s->origin = calloc(most, sizeof *s->origin);
 	s->grads = calloc(most, sizeof *s->grads);
 	s->dims = calloc(2 * most, sizeof *s->dims);
-	if (!in->buckets || !in->tensors || !s->origin || !s->grads || !s->dims)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards of %u tensors", r->layout.ntensors);
+	if (!in->buckets || !s->tensors || !s->origin || !s->grads || !s->dims)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards of %u tensors", eng->layout.ntensors);
 	in->nbuckets = d->nbuckets;
-	in->layout.tensors = in->tensors;
+	in->layout.tensors = s->tensors;
 	in->layout.ntensors = 0;
 	in->layout.numel = 0;
 	for (uint32_t i = 0; i < d->nbuckets; i++) {
@@ -309,7 +304,7 @@ gradcomp_status hierarchical_cut(const gradcomp_reducer *r, const bucketing *d, 
 		*part = (gradcomp_bucket){.struct_size = sizeof *part, .index = i, .first = in->layout.ntensors,
 		                          .offset = in->layout.numel};
 		for (uint32_t k = b->first; k < b->first + b->ntensors; k++) {
-			const gradcomp_tensor *t = &r->tensors[k];
+			const gradcomp_tensor *t = &eng->layout.tensors[k];
 			uint64_t at = t->offset - b->offset, to = least(end, at + t->numel);
 			if (t->numel && begin < at + t->numel && at < end)
 				cut(s, t, k, begin > at ? begin - at : 0, to - at);
@@ -320,22 +315,22 @@ gradcomp_status hierarchical_cut(const gradcomp_reducer *r, const bucketing *d, 
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status reduce(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+static gradcomp_status reduce(engine *eng, bucket *b, gradcomp_error *err)
 {
-	const struct gradcomp_collective_v1 *c = r->coll_ctx.collective;
+	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
 	int64_t bad = b->local_bad != 0;
-	gradcomp_status st = c->allreduce(r->coll_ctx.instance, &bad, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
+	gradcomp_status st = c->allreduce(eng->coll_ctx.instance, &bad, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
 	b->bad = bad != 0;
 	if (st || b->bad)
-		return st ? st : exchange_nonfinite(r, b, err);
-	return c->local_reduce_scatter(r->coll_ctx.instance, b->work.flat, b->pub.numel, r->shards->scale, err);
+		return st ? st : exchange_nonfinite(eng, b, err);
+	return c->local_reduce_scatter(eng->coll_ctx.instance, b->work.flat, b->pub.numel, eng->hierarchical->scale, err);
 }
 
 /* The compressor has its tensors where the node's sums are. */
-static gradcomp_status local_begin(gradcomp_reducer *r, bucket *b, gradcomp_error *err)
+static gradcomp_status local_begin(engine *eng, bucket *b, gradcomp_error *err)
 {
-	struct shards *s = r->shards;
-	gradcomp_reducer *in = &s->inner;
+	struct hierarchical *s = eng->hierarchical;
+	engine *in = &s->inner;
 	bucket *part = b->part;
 	const task begin = {TASK_BEGIN, 0};
 	part->bad = 0;
@@ -343,23 +338,23 @@ static gradcomp_status local_begin(gradcomp_reducer *r, bucket *b, gradcomp_erro
 		return GRADCOMP_OK;
 	part->workspace = b->workspace;
 	for (uint32_t i = part->pub.first; i < part->pub.first + part->pub.ntensors; i++)
-		s->grads[i] = b->work.flat + s->of[b->pub.index].begin + (in->tensors[i].offset - part->pub.offset);
+		s->grads[i] = b->work.flat + s->of[b->pub.index].begin + (in->layout.tensors[i].offset - part->pub.offset);
 	return task_host(in, part, &begin, err);
 }
 
-gradcomp_status hierarchical_task(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err)
+gradcomp_status hierarchical_task(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	gradcomp_reducer *in = &r->shards->inner;
+	engine *in = &eng->hierarchical->inner;
 	const task finish = {TASK_FINISH, 0};
 	switch (t->kind) {
 	case TASK_REDUCE_LOCAL:
-		return reduce(r, b, err);
+		return reduce(eng, b, err);
 	case TASK_LOCAL_BEGIN:
-		return local_begin(r, b, err);
+		return local_begin(eng, b, err);
 	case TASK_LOCAL_END:
 		return b->part->pub.numel ? task_host(in, b->part, &finish, err) : GRADCOMP_OK;
 	case TASK_ALLGATHER_LOCAL:
-		return r->coll_ctx.collective->local_allgather(r->coll_ctx.instance, b->work.flat, b->pub.numel, err);
+		return eng->coll_ctx.collective->local_allgather(eng->coll_ctx.instance, b->work.flat, b->pub.numel, err);
 	default:
 		return task_host(in, b->part, t, err);
 	}
@@ -369,19 +364,19 @@ gradcomp_status hierarchical_task(gradcomp_reducer *r, bucket *b, const task *t,
 
 
 
-gradcomp_status hierarchical_measured(gradcomp_reducer *r, const gradcomp_measured *m, gradcomp_error *err)
+gradcomp_status hierarchical_measured(engine *eng, const gradcomp_measured *m, gradcomp_error *err)
 {
-	struct shards *s = r->shards;
-	memcpy(s->backward, m->backward, r->layout.ntensors * sizeof *s->backward);
+	struct hierarchical *s = eng->hierarchical;
+	memcpy(s->backward, m->backward, eng->layout.ntensors * sizeof *s->backward);
 	s->measured = *m;
 	s->measured.backward = s->backward;
-	return hierarchical_tell_measured(r, s, err);
+	return hierarchical_tell_measured(eng, s, err);
 }
 
-gradcomp_status hierarchical_tell_measured(const gradcomp_reducer *r, const struct shards *s, gradcomp_error *err)
+gradcomp_status hierarchical_tell_measured(const engine *eng, const struct hierarchical *s, gradcomp_error *err)
 {
 	const gradcomp_measured *m = &s->measured;
-	const gradcomp_reducer *in = &s->inner;
+	const engine *in = &s->inner;
 	uint32_t n = in->layout.ntensors;
 	gradcomp_measured part = *m;
 	double *backward = calloc(n + 1, sizeof *backward);
@@ -389,13 +384,13 @@ gradcomp_status hierarchical_tell_measured(const gradcomp_reducer *r, const stru
 	if (!backward)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the times of %u tensors", n);
 	for (uint32_t i = 0; i < n; i++) {
-		uint64_t whole = r->tensors[s->origin[i]].numel;
-		backward[i] = whole ? m->backward[s->origin[i]] * (double)in->tensors[i].numel / (double)whole : 0;
+		uint64_t whole = eng->layout.tensors[s->origin[i]].numel;
+		backward[i] = whole ? m->backward[s->origin[i]] * (double)in->layout.tensors[i].numel / (double)whole : 0;
 	}
 	part.ntensors = n;
 	part.backward = backward;
 	if (in->instance)
-		st = r->compressor->measured(in->instance, &part, r->step, err);
+		st = eng->compressor->measured(in->instance, &part, eng->step, err);
 	free(backward);
 	return st;
 }
@@ -410,7 +405,7 @@ gradcomp_status hierarchical_tell_measured(const gradcomp_reducer *r, const stru
 /* Of a run of numbers of the layout that is in `room`, what lies in the shards of *to. */
 static void take(const bucketing *to, const gradcomp_bucket *b, const float *room, float *into)
 {
-	const struct shards *s = to->shards;
+	const struct hierarchical *s = to->hierarchical;
 	for (uint32_t k = to->bucket_of[b->first]; k < to->nbuckets && to->buckets[k].pub.first < b->first + b->ntensors; k++) {
 		const gradcomp_bucket *part = &s->inner.buckets[k].pub;
 		uint64_t at, begin = to->buckets[k].pub.offset + s->of[k].begin;
@@ -420,47 +415,47 @@ static void take(const bucketing *to, const gradcomp_bucket *b, const float *roo
 	}
 }
 
-static gradcomp_status move(gradcomp_reducer *r, const bucketing *to, const float *from, float *into, float *room,
+static gradcomp_status move(engine *eng, const bucketing *to, const float *from, float *into, float *room,
                             gradcomp_error *err)
 {
-	const struct shards *s = r->shards;
+	const struct hierarchical *s = eng->hierarchical;
 	gradcomp_status st = GRADCOMP_OK;
-	for (uint32_t i = 0; !st && i < r->nbuckets; i++) {
-		const gradcomp_bucket *b = &r->buckets[i].pub, *part = &s->inner.buckets[i].pub;
+	for (uint32_t i = 0; !st && i < eng->nbuckets; i++) {
+		const gradcomp_bucket *b = &eng->buckets[i].pub, *part = &s->inner.buckets[i].pub;
 		if (!b->numel)
 			continue;
 		if (part->numel)
 			memcpy(room + s->of[i].begin, from + part->offset, part->numel * sizeof *room);
-		st = r->coll_ctx.collective->local_allgather(r->coll_ctx.instance, room, b->numel, err);
+		st = eng->coll_ctx.collective->local_allgather(eng->coll_ctx.instance, room, b->numel, err);
 		if (!st)
 			take(to, b, room, into);
 	}
 	return st;
 }
 
-gradcomp_status hierarchical_move(gradcomp_reducer *r, const bucketing *d, float *room, gradcomp_error *err)
+gradcomp_status hierarchical_move(engine *eng, const bucketing *d, float *room, gradcomp_error *err)
 {
-	const gradcomp_reducer *from = &r->shards->inner;
-	gradcomp_reducer *to = &d->shards->inner;
+	const engine *from = &eng->hierarchical->inner;
+	engine *to = &d->hierarchical->inner;
 	gradcomp_status st = GRADCOMP_OK;
 	if (from->error)
-		st = move(r, d, from->error, to->error, room, err);
-	for (uint32_t k = 0; !st && k < r->compressor->state_arrays; k++)
-		st = move(r, d, from->state[k], to->state[k], room, err);
+		st = move(eng, d, from->error, to->error, room, err);
+	for (uint32_t k = 0; !st && k < eng->compressor->state_arrays; k++)
+		st = move(eng, d, from->state[k], to->state[k], room, err);
 	if (st)
 		return st;
-	hierarchical_carry(r, d);
-	if (r->compressor->save && !d->shards->told) {
-		d->shards->told = 1;
-		log_line(&r->job->log, GRADCOMP_LOG_INFO,
+	hierarchical_carry(eng, d);
+	if (eng->compressor->save && !d->hierarchical->told) {
+		d->hierarchical->told = 1;
+		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
 		         "step %llu: buckets moved, and with them the parts of tensors that ranks of a node hold: what '%s' "
 		         "keeps of its own about those begins anew (error memory has moved along)",
-		         (unsigned long long)r->step, r->compressor->info.name);
+		         (unsigned long long)eng->step, eng->compressor->info.name);
 	}
-	if (!r->shards->measured.struct_size)
+	if (!eng->hierarchical->measured.struct_size)
 		return GRADCOMP_OK;
-	d->shards->measured = r->shards->measured;
-	d->shards->measured.backward = d->shards->backward;
-	memcpy(d->shards->backward, r->shards->backward, r->layout.ntensors * sizeof *d->shards->backward);
-	return hierarchical_tell_measured(r, d->shards, err);
+	d->hierarchical->measured = eng->hierarchical->measured;
+	d->hierarchical->measured.backward = d->hierarchical->backward;
+	memcpy(d->hierarchical->backward, eng->hierarchical->backward, eng->layout.ntensors * sizeof *d->hierarchical->backward);
+	return hierarchical_tell_measured(eng, d->hierarchical, err);
 }

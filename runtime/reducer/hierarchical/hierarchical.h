@@ -22,31 +22,31 @@
  * collective, if there are nodes. */
 int hierarchical_possible(const struct gradcomp_compressor_v1 *compressor, uint32_t patterns,
                     const struct gradcomp_collective_v1 *c);
-int hierarchical_wanted(const gradcomp_reducer *r, const struct gradcomp_collective_v1 *c);
-/* r->shards, when there are several nodes and not all of one rank. Needs the port. */
-gradcomp_status hierarchical_open(gradcomp_reducer *r, gradcomp_error *err);
-/* d->shards: the parts of all of d's buckets, and the compressor on them. */
-gradcomp_status hierarchical_divide(gradcomp_reducer *r, bucketing *d, gradcomp_error *err);
-void hierarchical_free(const gradcomp_reducer *r, struct shards *s);
-/* What the ranks of a node hold goes to those of them that hold it in d->shards. `room`
+int hierarchical_wanted(const engine *eng, const struct gradcomp_collective_v1 *c);
+/* eng->hierarchical, when there are several nodes and not all of one rank. Needs the port. */
+gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err);
+/* d->hierarchical: the parts of all of d's buckets, and the compressor on them. */
+gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *err);
+void hierarchical_free(struct hierarchical *s);
+/* What the ranks of a node hold goes to those of them that hold it in d->hierarchical. `room`
  * for the largest bucket. Every rank calls it; what has arrived is the same to the bit. */
-gradcomp_status hierarchical_move(gradcomp_reducer *r, const bucketing *d, float *room, gradcomp_error *err);
-gradcomp_status hierarchical_task(gradcomp_reducer *r, bucket *b, const task *t, gradcomp_error *err);
-/* What has been counted so far goes on in d->shards. */
-void hierarchical_carry(gradcomp_reducer *r, const bucketing *d);
-/* The step that comes next is r->step. */
-void hierarchical_next_step(gradcomp_reducer *r);
-/* With the lock held, when the step is over and r->step the next one. */
-void hierarchical_step_done(gradcomp_reducer *r);
+gradcomp_status hierarchical_move(engine *eng, const bucketing *d, float *room, gradcomp_error *err);
+gradcomp_status hierarchical_task(engine *eng, bucket *b, const task *t, gradcomp_error *err);
+/* What has been counted so far goes on in d->hierarchical. */
+void hierarchical_carry(engine *eng, const bucketing *d);
+/* The step that comes next is eng->step. */
+void hierarchical_next_step(engine *eng);
+/* With the lock held, when the step is over and eng->step the next one. */
+void hierarchical_step_done(engine *eng);
 
-/* measured() of the compressor on the shards: m is of r's layout. */
-gradcomp_status hierarchical_measured(gradcomp_reducer *r, const gradcomp_measured *m, gradcomp_error *err);
+/* measured() of the compressor on the shards: m is of eng's layout. */
+gradcomp_status hierarchical_measured(engine *eng, const gradcomp_measured *m, gradcomp_error *err);
 
 /* The reducer of the shards; where a bucket's shard begins. */
-const gradcomp_reducer *hierarchical_inner(const struct shards *s);
-uint64_t hierarchical_shard_begin(const struct shards *s, uint32_t bucket);
-/* For the report, of tensor i of r's layout as this rank knows it. */
-const char *hierarchical_choice(const gradcomp_reducer *r, uint32_t i);
-const struct held *hierarchical_residual_norm(gradcomp_reducer *r, uint32_t i);
+const engine *hierarchical_inner(const struct hierarchical *s);
+uint64_t hierarchical_shard_begin(const struct hierarchical *s, uint32_t bucket);
+/* For the report, of tensor i of eng's layout as this rank knows it. */
+const char *hierarchical_choice(const engine *eng, uint32_t i);
+const residual_norm *hierarchical_residual_norm(engine *eng, uint32_t i);
 
 #endif

@@ -54,12 +54,12 @@ void handshake_mac(const unsigned char secret[32], handshake_role role, const un
 {
 	static const char *const label[] = {"gradcomp 2 accept", "gradcomp 2 connect"};
 	unsigned char key[SECRET_BYTES];
-	secret_mac m;
+	hmac_sha256_ctx m;
 
 	secret_expand(secret, label[role], NULL, 0, key);
-	secret_mac_init(&m, key, sizeof key);
-	secret_mac_update(&m, hello, HELLO_BYTES);
-	secret_mac_update(&m, nonce, NONCE_BYTES);
-	secret_mac_final(&m, mac);
+	hmac_sha256_init(&m, key, sizeof key);
+	hmac_sha256_update(&m, hello, HELLO_BYTES);
+	hmac_sha256_update(&m, nonce, NONCE_BYTES);
+	hmac_sha256_final(&m, mac);
 	secret_wipe(key, sizeof key);
 }

@@ -6,6 +6,7 @@
 #define TRANSPORT_CONTROL_HANDSHAKE_H
 
 #include "gradcomp/abi.h"
+#include "base/sha256.h"
 #include "security/secret.h"
 
 #define HELLO_BYTES 64

@@ -1,200 +1,293 @@
-/* The sockets others knock at: opening them, accepting, and what the control
- * thread polls and serves. Who came in is stranger.c's until the proof. */
 #define _GNU_SOURCE
-#include "transport/core/transport_internal.h"
+#include "transport/control/listener.h"
 
-#include "base/error.h"
+#include "base/clock.h"
+#include "security/secret.h"
+#include "transport/core/address.h"
 
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <stddef.h>
 #include <string.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #define ACCEPT_BATCH 64
+#define SEND_TRIES 16
+#define SHUT_SECONDS 0.2
+#define LOG_LINES 5 /* of dropped connections, in LOG_SECONDS */
+#define LOG_SECONDS 10.0
 
-static gradcomp_status listener_listen(listener *d, const struct sockaddr *sa, socklen_t bytes, gradcomp_error *err)
+void listener_init(listener *l, const listener_ops *ops, void *ctx, const log_sink *log)
 {
-	int off = 0, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-	if (fd < 0)
-		return error_errno(err, GRADCOMP_ERR_IO, "cannot make a listening socket");
-	if (sa->sa_family == AF_INET6)
-		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-	if (bind(fd, sa, bytes) || listen(fd, 1024)) {
-		error_errno(err, GRADCOMP_ERR_IO, "cannot listen for other ranks");
-		close(fd);
-		return GRADCOMP_ERR_IO;
-	}
-	d->local[d->n] = sa->sa_family == AF_UNIX;
-	d->fd[d->n++] = fd;
-	return GRADCOMP_OK;
-}
-
-static uint16_t listener_port(int fd)
-{
-	struct sockaddr_storage sa;
-	socklen_t bytes = sizeof sa;
-
-	if (getsockname(fd, (struct sockaddr *)&sa, &bytes))
-		return 0;
-	/* NOLINTNEXTLINE(clang-analyzer-core*): getsockname has filled it */
-	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
-	                                      : ((struct sockaddr_in *)&sa)->sin_port);
-}
-
-static gradcomp_status listener_open_tcp(transport *t, gradcomp_error *err)
-{
-	listener *d = &t->listener;
-	struct sockaddr_storage sa;
-	gradcomp_status st = address_own(t->interface, t->own, &t->nown, err);
-	int kept = 0;
-
-	if (st)
-		return st;
-	if (!*t->interface) {
-		struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
-		struct sockaddr_in any4 = {.sin_family = AF_INET};
-
-		/* Without IPv6 in the kernel the first fails. */
-		if (listener_listen(d, (struct sockaddr *)&any6, sizeof any6, NULL) &&
-		    (st = listener_listen(d, (struct sockaddr *)&any4, sizeof any4, err)))
-			return st;
-		for (int i = 0; i < t->nown; i++)
-			t->own[i].port = listener_port(d->fd[d->n - 1]);
-		return GRADCOMP_OK;
-	}
-	for (int i = 0; i < t->nown && d->n < LISTENERS_MAX; i++) {
-		socklen_t bytes = address_sockaddr(&t->own[i], &sa);
-
-		st = listener_listen(d, (struct sockaddr *)&sa, bytes, err);
-		if (st)
-			continue;
-		t->own[kept] = t->own[i];
-		t->own[kept++].port = listener_port(d->fd[d->n - 1]);
-	}
-	t->nown = kept;
-	return kept ? GRADCOMP_OK : st;
-}
-
-gradcomp_status listener_open(transport *t, char unix_name[ENDPOINT_UNIX_MAX], size_t *unix_bytes, gradcomp_error *err)
-{
-	struct sockaddr_un un;
-	socklen_t bytes = sizeof un;
-
-	*unix_bytes = 0;
-	if (t->allow_shm) {
-		memset(&un, 0, sizeof un);
-		un.sun_family = AF_UNIX;
-		/* An address of the family alone: the kernel picks a free abstract
-		 * name, which needs no file and vanishes with the process. */
-		gradcomp_status st = listener_listen(&t->listener, (struct sockaddr *)&un, sizeof un.sun_family, err);
-
-		if (st)
-			return st;
-		if (getsockname(t->listener.fd[0], (struct sockaddr *)&un, &bytes) ||
-		    bytes <= offsetof(struct sockaddr_un, sun_path) + 1 ||
-		    bytes > offsetof(struct sockaddr_un, sun_path) + 1 + ENDPOINT_UNIX_MAX)
-			return error_errno(err, GRADCOMP_ERR_IO, "cannot name the local socket");
-		*unix_bytes = bytes - offsetof(struct sockaddr_un, sun_path) - 1;
-		memcpy(unix_name, un.sun_path + 1, *unix_bytes);
-	}
-	/* Verbs begins over tcp, and is watched over it. */
-	return t->allow_tcp || t->allow_verbs ? listener_open_tcp(t, err) : GRADCOMP_OK;
-}
-
-void listener_close(transport *t)
-{
-	pending_log_hidden(t);
-	for (int i = 0; i < t->listener.n; i++)
-		close(t->listener.fd[i]);
-	t->listener.n = 0;
+	memset(l, 0, sizeof *l);
+	l->ops = ops;
+	l->ctx = ctx;
+	l->log = log;
 	for (int i = 0; i < PENDING_MAX; i++)
-		pending_free(&t->listener.pending[i]);
+		l->pending[i].fd = l->pending[i].passed = -1;
 }
 
-static void listener_accept(transport *t, int fd, int local)
+void listener_add(listener *l, int fd, bool local)
 {
-	listener *d = &t->listener;
+	l->local[l->n] = local;
+	l->fd[l->n++] = fd;
+}
 
+/* Says how many dropped connections were not logged so far. */
+static void log_hidden(listener *l)
+{
+	if (l->log_hidden && l->log)
+		log_line(l->log, GRADCOMP_LOG_WARN, "dropped %u more unauthenticated connections", l->log_hidden);
+	l->log_lines = l->log_hidden = 0;
+}
+
+void listener_close(listener *l)
+{
+	log_hidden(l);
+	for (int i = 0; i < l->n; i++)
+		close(l->fd[i]);
+	l->n = 0;
+	for (int i = 0; i < PENDING_MAX; i++)
+		pending_free(&l->pending[i]);
+}
+
+void pending_free(pending_conn *p)
+{
+	if (p->fd >= 0)
+		close(p->fd);
+	if (p->passed >= 0)
+		close(p->passed);
+	p->fd = p->passed = -1;
+}
+
+/* Logs why, unless that is NULL, but not so often that a flood fills the log. */
+static void pending_drop(listener *l, pending_conn *p, const char *why)
+{
+	double now = clock_now();
+
+	if (why && now >= l->log_window) {
+		log_hidden(l);
+		l->log_window = now + LOG_SECONDS;
+	}
+	if (why && l->log_lines++ < LOG_LINES) {
+		char from[ADDRESS_TEXT];
+
+		address_text(&p->from, from);
+		if (l->log)
+			log_line(l->log, GRADCOMP_LOG_WARN, "dropped a connection from %s: %s", from, why);
+	} else if (why) {
+		l->log_hidden++;
+	}
+	pending_free(p);
+}
+
+/* One machine, whatever the ports; local sockets are of one. */
+static bool same_machine(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
+{
+	if (a->ss_family != b->ss_family)
+		return false;
+	if (a->ss_family == AF_INET6)
+		return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
+	if (a->ss_family == AF_INET)
+		return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
+	return true;
+}
+
+/* A free slot. When there is none, the machine with the most connections loses its
+ * oldest, so that one that floods only pushes itself out. */
+static pending_conn *pending_slot(listener *l)
+{
+	pending_conn *all = l->pending;
+	int worst = 0, most = 0;
+
+	for (int i = 0; i < PENDING_MAX; i++) {
+		int count = 0;
+
+		if (all[i].fd < 0)
+			return &all[i];
+		for (int j = 0; j < PENDING_MAX; j++)
+			count += all[j].fd >= 0 && same_machine(&all[i].from, &all[j].from);
+		if (count > most || (count == most && all[i].arrival < all[worst].arrival)) {
+			most = count;
+			worst = i;
+		}
+	}
+	pending_drop(l, &all[worst], "too many connections wait for their proof");
+	return &all[worst];
+}
+
+static void listener_accept(listener *l, int listening, bool local)
+{
 	for (int i = 0; i < ACCEPT_BATCH; i++) {
 		struct sockaddr_storage from = {0};
 		socklen_t bytes = sizeof from;
 		struct ucred cred;
 		socklen_t cred_bytes = sizeof cred;
-		int on = 1, got = accept4(fd, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
-		pending_conn *s;
+		int on = 1, fd = accept4(listening, (struct sockaddr *)&from, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+		pending_conn *p;
 
-		if (got < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
-			log_line(t->o.log, GRADCOMP_LOG_WARN,
-			         "cannot accept connections of other ranks (%s); raise the limit of open files",
-			         strerror(errno));
-			d->shut_until = clock_now() + 0.2;
+		if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)) {
+			if (l->log)
+				log_line(l->log, GRADCOMP_LOG_WARN,
+				         "cannot accept connections of other ranks (%s); raise the limit of open files",
+				         strerror(errno));
+			l->shut_until = clock_now() + SHUT_SECONDS;
 		}
-		if (got < 0)
+		if (fd < 0)
 			return;
-		s = pending_slot(t);
-		memset(s, 0, sizeof *s);
-		s->fd = got;
-		s->passed = -1;
-		s->local = local;
-		s->from = from;
-		s->order = d->arrivals++;
-		s->deadline = clock_now() + PENDING_SECONDS;
+		p = pending_slot(l);
+		*p = (pending_conn){.fd = fd, .passed = -1, .local = local, .from = from, .arrival = l->arrivals++,
+		                    .deadline = clock_now() + PENDING_SECONDS};
 		if (!local)
-			setsockopt(got, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-		else if (getsockopt(got, SOL_SOCKET, SO_PEERCRED, &cred, &cred_bytes) || cred.uid != geteuid())
-			pending_drop(t, s, "it belongs to another user");
+			setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+		else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &cred_bytes) || cred.uid != geteuid())
+			pending_drop(l, p, "it belongs to another user");
 	}
 }
 
-int listener_poll(transport *t, struct pollfd *p, double now)
+/* Reads into p->in. The descriptor that comes with the proof of a local peer is
+ * kept. 1 when `want` bytes are there, 0 for not yet, -1 for gone. */
+static int pending_read(pending_conn *p, unsigned want)
 {
-	listener *d = &t->listener;
+	union {
+		char room[CMSG_SPACE(sizeof(int))];
+		struct cmsghdr align;
+	} control;
+	struct iovec iov = {p->in + p->have, want - p->have};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1};
+	struct cmsghdr *c;
+	ssize_t n;
+
+	if (p->local && p->challenged) {
+		m.msg_control = control.room;
+		m.msg_controllen = sizeof control.room;
+	}
+	n = recvmsg(p->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	if (n < 0)
+		return errno == EAGAIN || errno == EINTR ? 0 : -1;
+	c = m.msg_controllen ? CMSG_FIRSTHDR(&m) : NULL;
+	/* There is room for more than one, by alignment; only the last is kept. */
+	for (size_t at = 0; c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+	                    c->cmsg_len >= CMSG_LEN(at + sizeof(int)); at += sizeof(int)) {
+		if (p->passed >= 0)
+			close(p->passed);
+		memcpy(&p->passed, CMSG_DATA(c) + at, sizeof(int));
+	}
+	if (!n)
+		return -1;
+	p->have += (unsigned)n;
+	return p->have == want;
+}
+
+/* A fresh socket's buffer takes these few bytes, or something is wrong. */
+static int pending_send(const pending_conn *p, const unsigned char *buf, size_t bytes)
+{
+	for (int tries = 0; bytes && tries < SEND_TRIES; tries++) {
+		ssize_t n = send(p->fd, buf, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && errno != EINTR && errno != EAGAIN)
+			return -1;
+		buf += n > 0 ? n : 0;
+		bytes -= n > 0 ? (size_t)n : 0;
+	}
+	return bytes ? -1 : 0;
+}
+
+int pending_welcome(const pending_conn *p)
+{
+	return pending_send(p, handshake_welcome, WELCOME_BYTES);
+}
+
+static const char *pending_challenge(listener *l, pending_conn *p)
+{
+	unsigned char challenge[CHALLENGE_BYTES];
+	const char *why = l->ops->hello(l->ctx, p);
+
+	if (why)
+		return why;
+	if (secret_random(p->nonce, NONCE_BYTES, NULL))
+		return "no random bytes";
+	memcpy(p->hello, p->in, l->ops->hello_bytes);
+	memcpy(challenge, p->nonce, NONCE_BYTES);
+	l->ops->proof(l->ctx, ROLE_ACCEPT, p, challenge + NONCE_BYTES);
+	if (pending_send(p, challenge, sizeof challenge))
+		return "it does not listen";
+	p->challenged = true;
+	p->have = 0;
+	return NULL;
+}
+
+static const char *pending_proof(listener *l, pending_conn *p)
+{
+	unsigned char mac[SHA256_BYTES];
+
+	l->ops->proof(l->ctx, ROLE_CONNECT, p, mac);
+	if (!secret_equal(mac, p->in, sizeof mac))
+		return "it does not have the job's secret";
+	return l->ops->accept(l->ctx, p);
+}
+
+void pending_serve(listener *l, pending_conn *p)
+{
+	int got = pending_read(p, p->challenged ? PROOF_BYTES : l->ops->hello_bytes);
+	const char *why;
+
+	if (got < 0) {
+		/* A connection that came and went without a word is a port scan or a
+		 * peer that tried another address first. */
+		pending_drop(l, p, p->have || p->challenged ? "it went away before its proof" : NULL);
+		return;
+	}
+	if (!got)
+		return;
+	why = p->challenged ? pending_proof(l, p) : pending_challenge(l, p);
+	if (why)
+		pending_drop(l, p, why);
+}
+
+int listener_poll(const listener *l, struct pollfd *p, double now)
+{
 	int n = 0;
 
-	for (int i = 0; i < d->n; i++, n++)
-		p[n] = (struct pollfd){now < d->shut_until ? -1 : d->fd[i], POLLIN, 0};
+	for (int i = 0; i < l->n; i++, n++)
+		p[n] = (struct pollfd){now < l->shut_until ? -1 : l->fd[i], POLLIN, 0};
 	for (int i = 0; i < PENDING_MAX; i++)
-		if (d->pending[i].fd >= 0)
-			p[n++] = (struct pollfd){d->pending[i].fd, POLLIN, 0};
+		if (l->pending[i].fd >= 0)
+			p[n++] = (struct pollfd){l->pending[i].fd, POLLIN, 0};
 	return n;
 }
 
-double listener_deadline(const transport *t)
+double listener_deadline(const listener *l)
 {
-	double first = t->listener.shut_until > 0 ? t->listener.shut_until : 1e18;
+	double first = l->shut_until > 0 ? l->shut_until : 1e18;
 
 	for (int i = 0; i < PENDING_MAX; i++)
-		if (t->listener.pending[i].fd >= 0 && t->listener.pending[i].deadline < first)
-			first = t->listener.pending[i].deadline;
+		if (l->pending[i].fd >= 0 && l->pending[i].deadline < first)
+			first = l->pending[i].deadline;
 	return first;
 }
 
-void listener_serve(transport *t, const struct pollfd *p, int n)
+void listener_serve(listener *l, const struct pollfd *p, int n)
 {
-	listener *d = &t->listener;
 	double now = clock_now();
 
-	if (d->shut_until > 0 && now >= d->shut_until)
-		d->shut_until = 0;
+	if (l->shut_until > 0 && now >= l->shut_until)
+		l->shut_until = 0;
 	/* Those who are halfway first: accepting may push some of them out. */
 	for (int i = 0; i < PENDING_MAX; i++) {
-		pending_conn *s = &d->pending[i];
+		pending_conn *s = &l->pending[i];
 
-		for (int j = d->n; j < n && s->fd >= 0; j++)
+		for (int j = l->n; j < n && s->fd >= 0; j++)
 			if (p[j].fd == s->fd) {
 				if (p[j].revents)
-					pending_serve(t, s);
+					pending_serve(l, s);
 				break;
 			}
 		if (s->fd >= 0 && now >= s->deadline)
-			pending_drop(t, s, "it gave no proof in time");
+			pending_drop(l, s, "it gave no proof in time");
 	}
-	for (int i = 0; i < d->n; i++)
+	for (int i = 0; i < l->n; i++)
 		if (p[i].revents)
-			listener_accept(t, d->fd[i], d->local[i]);
+			listener_accept(l, l->fd[i], l->local[i]);
 }

@@ -250,11 +250,11 @@ static void tree_tick(transport *t, double now, double slept, double *beat)
 void *tree_main(void *arg)
 {
 	transport *t = arg;
-	struct pollfd p[1 + TREE_NEIGHBOURS + LISTENERS_MAX + PENDING_MAX];
+	struct pollfd p[1 + TREE_NEIGHBOURS + LISTENER_POLLS];
 	double beat = 0;
 
 	for (;;) {
-		int listener, fd[TREE_NEIGHBOURS];
+		int n, quit, fd[TREE_NEIGHBOURS];
 		double now = clock_now(), due;
 		eventfd_t events;
 
@@ -263,14 +263,15 @@ void *tree_main(void *arg)
 			fd[i] = t->tree[i].fd;
 			p[1 + i] = (struct pollfd){fd[i], (short)(POLLIN | (t->tree[i].unsent ? POLLOUT : 0)), 0};
 		}
-		listener = t->quit;
+		quit = t->quit;
 		pthread_mutex_unlock(&t->lock);
-		if (listener)
+		if (quit)
 			return NULL;
 		p[0] = (struct pollfd){t->wake_fd, POLLIN, 0};
-		listener = listener_poll(t, p + 1 + TREE_NEIGHBOURS, now);
-		due = listener_deadline(t) < beat ? listener_deadline(t) : beat;
-		poll(p, (nfds_t)(1 + TREE_NEIGHBOURS + listener), due > now ? (int)((due - now) * 1e3) + 1 : 0);
+		n = listener_poll(&t->listener, p + 1 + TREE_NEIGHBOURS, now);
+		due = listener_deadline(&t->listener);
+		due = due < beat ? due : beat;
+		poll(p, (nfds_t)(1 + TREE_NEIGHBOURS + n), due > now ? (int)((due - now) * 1e3) + 1 : 0);
 		if (p[0].revents)
 			eventfd_read(t->wake_fd, &events);
 		now = clock_now();
@@ -285,6 +286,6 @@ void *tree_main(void *arg)
 		}
 		tree_tick(t, now, now - due, &beat);
 		pthread_mutex_unlock(&t->lock);
-		listener_serve(t, p + 1 + TREE_NEIGHBOURS, listener);
+		listener_serve(&t->listener, p + 1 + TREE_NEIGHBOURS, n);
 	}
 }

@@ -190,35 +190,6 @@ socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out)
 	return sizeof *in6;
 }
 
-/* One machine, whatever the ports; local sockets are of one. */
-static int same_machine(const struct sockaddr_storage *a, const struct sockaddr_storage *b)
-{
-	if (a->ss_family != b->ss_family)
-		return 0;
-	if (a->ss_family == AF_INET6)
-		return !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
-	if (a->ss_family == AF_INET)
-		return ((const struct sockaddr_in *)a)->sin_addr.s_addr == ((const struct sockaddr_in *)b)->sin_addr.s_addr;
-	return 1;
-}
-
-int address_most_crowded(const struct sockaddr_storage *const *from, const uint64_t *arrival, int n)
-{
-	int worst = 0, most = 0;
-
-	for (int i = 0; i < n; i++) {
-		int count = 0;
-
-		for (int j = 0; j < n; j++)
-			count += same_machine(from[i], from[j]);
-		if (count > most || (count == most && arrival[i] < arrival[worst])) {
-			most = count;
-			worst = i;
-		}
-	}
-	return worst;
-}
-
 void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT])
 {
 	char ip[INET6_ADDRSTRLEN];

@@ -35,9 +35,6 @@ int address_link_local(const address *a);
 
 /* A socket address for it, with its length. */
 socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out);
-/* Of n peers that wait, who is to make room: the one that came first of the machine that
- * most of them are of. So one that floods a door only pushes itself out. */
-int address_most_crowded(const struct sockaddr_storage *const *from, const uint64_t *arrival, int n);
 /* What a connected or accepted socket's peer is, in words: "10.0.0.2:4711". */
 void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT]);
 

@@ -2,26 +2,13 @@
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/number.h"
 
 #define BACKLOG 1024
-
-gradcomp_status address_ports_parse(const char *range, uint16_t *first, uint16_t *last, gradcomp_error *err)
-{
-	unsigned a = 0, b = 0;
-	int used = 0;
-
-	if (*range && (sscanf(range, "%5u-%5u%n", &a, &b, &used) != 2 || range[used] || *range == '-' || *range == '+' ||
-	               *range == ' ' || a < 1 || b > 65535 || a > b))
-		return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is no range of ports such as 60001-60200", range);
-	*first = (uint16_t)a;
-	*last = (uint16_t)b;
-	return GRADCOMP_OK;
-}
 
 static int listen_on(int family, uint16_t port)
 {
@@ -57,10 +44,9 @@ gradcomp_status address_ports_listen(const char *range, int *fd, uint16_t *port,
 	struct sockaddr_in6 own = {0}; /* sin_port and sin6_port are at one place */
 	socklen_t bytes = sizeof own;
 	uint16_t first, last;
-	gradcomp_status st = address_ports_parse(range, &first, &last, err);
 
-	if (st)
-		return st;
+	if (number_ports(range, &first, &last) != NUMBER_OK)
+		return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is no range of ports such as 60001-60200", range);
 	/* Beginning anywhere, so that several at once do not walk the range together. */
 	unsigned n = (unsigned)last - first + 1, from = n > 1 ? (unsigned)getpid() % n : 0;
 	*fd = -1;

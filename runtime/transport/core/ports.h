@@ -7,7 +7,6 @@
 #include "gradcomp/abi.h"
 
 /* `range` is "" (any free port) or FIRST-LAST; INVALID when it is neither. */
-gradcomp_status address_ports_parse(const char *range, uint16_t *first, uint16_t *last, gradcomp_error *err);
 gradcomp_status address_ports_listen(const char *range, int *fd, uint16_t *port, gradcomp_error *err);
 
 #endif

@@ -30,7 +30,7 @@ static int transport_allows(const char *list, const char *name)
 
 void transport_release(transport *t)
 {
-	listener_close(t);
+	listener_close(&t->listener);
 	verbs_device_close(t);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		tree_drop(&t->tree[i]);
@@ -92,7 +92,7 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 
 	*out = NULL;
 	if (!st)
-		st = secret_start(err);
+		st = record_crypto_start(err);
 	if (st)
 		return st;
 	t = calloc(1, sizeof *t);
@@ -104,9 +104,7 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	t->rank = o->rank;
 	t->nranks = o->nranks;
 	t->wake_fd = t->failed_fd = -1;
-	/* A transport of one rank closes its doors without having opened them. */
-	for (int i = 0; i < PENDING_MAX; i++)
-		t->listener.pending[i].fd = t->listener.pending[i].passed = -1;
+	listener_init(&t->listener, &accept_ops, t, o->log);
 	pthread_mutex_init(&t->lock, NULL);
 	pthread_condattr_t attr;
 	pthread_condattr_init(&attr);
@@ -140,7 +138,7 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	}
 	st = secret_random(t->cookie, sizeof t->cookie, err);
 	if (!st && t->nranks > 1)
-		st = listener_open(t, unix_name, &unix_bytes, err);
+		st = accept_open(t, unix_name, &unix_bytes, err);
 	if (!st && verbs_device_open(t, &why) && !t->allow_shm && !t->allow_tcp)
 		st = error_set(err, why.status, "transport.allow=%s, but verbs cannot be used: %s", t->allow, why.text);
 	endpoint_this_node(&node);

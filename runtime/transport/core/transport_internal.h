@@ -10,39 +10,14 @@
 #include "transport/core/endpoint.h"
 #include "base/clock.h"
 #include "transport/control/ctrl_msg.h"
-#include "transport/control/handshake.h"
+#include "transport/control/listener.h"
 #include "transport/core/transport.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define LISTENERS_MAX 5         /* listening sockets: one local, four for tcp */
-#define PENDING_MAX 64    /* connections that have not proved anything yet */
-#define PENDING_SECONDS 3.0
 #define CULPRIT_TEXT CTRL_MSG_TEXT
 #define TREE_OUT 1024
-
-/* A connection whose other end has not proved the secret yet. */
-typedef struct pending_conn {
-	int fd; /* -1: free */
-	int local, stage;
-	double deadline;
-	struct sockaddr_storage from;
-	unsigned have;
-	unsigned char in[HELLO_BYTES];
-	unsigned char hello[HELLO_BYTES], nonce[NONCE_BYTES];
-	int passed; /* a descriptor that came with the proof, or -1 */
-	uint64_t order;
-} pending_conn;
-
-typedef struct listener {
-	int fd[LISTENERS_MAX], local[LISTENERS_MAX], n;
-	pending_conn pending[PENDING_MAX];
-	uint64_t arrivals;
-	double shut_until; /* out of descriptors: no accept until then */
-	double log_window;
-	unsigned log_lines, log_hidden;
-} listener;
 
 /* An authenticated data connection that its channel has not taken yet. */
 typedef struct backlog {
@@ -114,27 +89,9 @@ void transport_release(transport *t);
 /* roster.c: reads everybody's card. */
 gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp_error *err);
 
-/* door.c: accepting, on the control thread. */
-gradcomp_status listener_open(transport *t, char unix_name[ENDPOINT_UNIX_MAX], size_t *unix_bytes, gradcomp_error *err);
-void listener_close(transport *t);
-/* Adds its descriptors to p[]; returns how many (at most LISTENERS_MAX +
- * PENDING_MAX). */
-struct pollfd;
-int listener_poll(transport *t, struct pollfd *p, double now);
-/* When the next stranger's time is up; 1e9 when there is none. */
-double listener_deadline(const transport *t);
-void listener_serve(transport *t, const struct pollfd *p, int n);
-
-/* stranger.c, on the control thread. */
-/* A free place, or that of whom the flood is taken out on. */
-pending_conn *pending_slot(transport *t);
-/* Reads on; hands the connection over once it has proved the secret. */
-void pending_serve(transport *t, pending_conn *s);
-/* Closes it; `why` is logged now and then, NULL is not. */
-void pending_drop(transport *t, pending_conn *s, const char *why);
-void pending_free(pending_conn *s);
-/* Tells of how many nothing was logged so far. */
-void pending_log_hidden(transport *t);
+/* accept.c: opens the sockets that other ranks connect to; listener_ops lets them in. */
+gradcomp_status accept_open(transport *t, char unix_name[ENDPOINT_UNIX_MAX], size_t *unix_bytes, gradcomp_error *err);
+extern const listener_ops accept_ops;
 
 /* connect.c: the other side of it, on the caller's thread: blocks until the
  * connection stands, the transport fails or `deadline` has passed. `passed` is

@@ -1,5 +1,6 @@
 #include "transport/tcp/record_crypto.h"
 
+#include "base/error.h"
 #include "security/secret.h"
 #include "transport/core/wire.h"
 
@@ -36,6 +37,8 @@ size_t record_crypto_length(const unsigned char head[RECORD_HEAD])
 
 #if HAVE_SODIUM
 
+#include <sodium.h>
+
 #define NONCE 12
 
 typedef struct crypto_direction {
@@ -52,6 +55,13 @@ struct record_crypto {
 int record_crypto_available(void)
 {
 	return 1;
+}
+
+gradcomp_status record_crypto_start(gradcomp_error *err)
+{
+	if (sodium_init() < 0)
+		return error_set(err, GRADCOMP_ERR_STATE, "libsodium cannot be used: sodium_init() failed");
+	return GRADCOMP_OK;
 }
 
 int record_crypto_has_aes(void)
@@ -157,6 +167,12 @@ int record_crypto_open(record_crypto *s, const unsigned char *rec, size_t n, voi
 int record_crypto_available(void)
 {
 	return 0;
+}
+
+gradcomp_status record_crypto_start(gradcomp_error *err)
+{
+	(void)err;
+	return GRADCOMP_OK;
 }
 
 int record_crypto_has_aes(void)

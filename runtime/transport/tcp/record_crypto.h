@@ -29,6 +29,8 @@ typedef struct record_crypto record_crypto;
 
 /* Has this build records at all? */
 int record_crypto_available(void);
+/* Before records are made; any thread, any number of times. */
+gradcomp_status record_crypto_start(gradcomp_error *err);
 /* Has this CPU AES-GCM? */
 int record_crypto_has_aes(void);
 const char *record_crypto_mode_name(frames_mode mode);

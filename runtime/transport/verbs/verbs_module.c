@@ -1,7 +1,7 @@
 #include "transport/verbs/verbs_module.h"
 
 #include "base/error.h"
-#include "plugin/registry.h"
+#include "base/module.h"
 #include "transport/verbs/fabric.h"
 
 #include <dirent.h>
@@ -35,7 +35,7 @@ static const fabric_ops *verbs_module(const config *c, gradcomp_error *why)
 		error_set(why, GRADCOMP_ERR_NOTFOUND, "this machine has no RDMA device (%s)", DEVICES);
 		return NULL;
 	}
-	if (registry_module(c, FABRIC_MODULE, FABRIC_SYMBOL, &symbol, why))
+	if (module_symbol(config_str(c, "gradcomp.plugin_path"), FABRIC_MODULE, FABRIC_SYMBOL, &symbol, why))
 		return NULL;
 	f = symbol;
 	if (f->version == FABRIC_VERSION && f->struct_size == sizeof *f)

@@ -1,5 +1,9 @@
 /* The state of one call and what it tells the caller. */
-#include "io/stage/staging.h"
+#include "base/clock.h"
+#include "io/cache/cache.h"
+
+#include <stdarg.h>
+#include <stdio.h>
 
 /* From here on it is worth a line. */
 #define SILENT_MS 5000

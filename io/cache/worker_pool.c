@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/stage/staging.h"
+#include "io/cache/cache.h"
 #include "base/thread.h"
 
 struct pool {
@@ -70,7 +70,7 @@ static void start(struct pool *p, pthread_t *threads, uint32_t want, uint32_t *s
 	}
 }
 
-gradcomp_status stage_pool(stage_run *run, size_t n, source *from, int to,
+gradcomp_status stage_run_each(stage_run *run, size_t n, source *from, int to,
                            gradcomp_status (*each)(void *ctx, stage_worker *w, size_t i, gradcomp_error *err),
                            void *ctx, gradcomp_error *err)
 {

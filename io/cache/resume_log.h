@@ -1,0 +1,12 @@
+/* Which files of a copy that is being made are finished. Reading marks the entries it
+ * names as sealed: a claim of a producer that died, to be checked. */
+#ifndef IO_CACHE_RESUME_LOG_H
+#define IO_CACHE_RESUME_LOG_H
+
+#include "io/cache/manifest.h"
+
+void resume_log_read(stage_manifest *m, int temp);
+int resume_log_open(int temp);
+int resume_log_add(int log, size_t index, const stage_entry *e);
+
+#endif

@@ -1,0 +1,65 @@
+/* What the files of this folder share: one attempt at a copy of one dataset, by one node or
+ * by all nodes of a group. */
+#ifndef IO_STAGE_STAGE_INTERNAL_H
+#define IO_STAGE_STAGE_INTERNAL_H
+
+#include "io/stage/stage_group.h"
+
+typedef struct staging {
+	stage_run *run;
+	stage_group *group;
+	/* What node 0 found, the same everywhere. */
+	char key[STAGE_KEY_BYTES];
+	char source[4096]; /* as resolved there */
+	char file[256];    /* the source is this file; "" for a directory */
+	bool mounted;
+	uint64_t files, bytes; /* of a shard: its own */
+
+	stage_manifest m; /* empty where there is neither a listing nor a copy */
+	source *from;     /* opened where it is needed */
+	int area;
+	bool cached;
+	bool verified;   /* the copy, where that is asked for */
+	bool compared;   /* the copies with the source, likewise */
+	char stale[508]; /* why the copy that is there does not count */
+	uint64_t resumed, read, received;
+} staging;
+
+/* Opens the source on this node. */
+gradcomp_status staging_open(staging *s, gradcomp_error *err);
+
+/* What a node has. */
+typedef enum staging_state {
+	STAGING_LACKS = 0,  /* nothing; another process is making it */
+	STAGING_LOCKED = 1, /* nothing; the right to make it */
+	STAGING_HAS = 2
+} staging_state;
+
+/* ---- coop.c ---------------------------------------------------------------- */
+
+/* Until there is a whole copy on every node. */
+gradcomp_status staging_complete(staging *s, gradcomp_error *err);
+/* Leaves in the listing what node i of n has. */
+gradcomp_status staging_shard(stage_manifest *m, int i, int n, gradcomp_error *err);
+
+/* ---- listing.c --------------------------------------------------------------- */
+
+/* Lists the tree of a source; m->source must be set. */
+gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, gradcomp_error *err);
+
+/* ---- populate.c -------------------------------------------------------------- */
+
+/* Makes the copy where nodes have the right to, out of the copies that there are or else
+ * from the source, and publishes it. holders: bits by node. */
+gradcomp_status staging_populate(staging *s, staging_state state, const unsigned char *holders, gradcomp_error *err);
+/* Refuses a dataset for which there is no room now; for a dry run. */
+gradcomp_status staging_check_space(stage_run *run, const stage_manifest *m, int area, gradcomp_error *err);
+
+/* ---- consistency.c ----------------------------------------------------------- */
+
+/* Whether the copies agree with each other and, if that is asked for, with the source;
+ * where one does not, s->stale says so. *stale: one of them does not. */
+gradcomp_status staging_compare(staging *s, staging_state state, const unsigned char *holders, bool *stale,
+                                gradcomp_error *err);
+
+#endif

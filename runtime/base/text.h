@@ -1,0 +1,25 @@
+/* Names for people, names of files, and hexadecimal digits. gradcomp_printable() and gradcomp_size_text()
+ * are public (gradcomp/stage.h). */
+#ifndef BASE_TEXT_H
+#define BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "base/error.h"
+#include "gradcomp/stage.h"
+
+#define TEXT_NAME_MAX 400 /* for gradcomp_printable() in messages */
+
+/* "cannot WHAT NAME: strerror(errno)", NAME printable: IO, or NOMEM. */
+gradcomp_status error_cannot(gradcomp_error *err, const char *what, const char *name);
+#ifdef __clang_analyzer__ /* as in error.h */
+#define error_cannot(err, what, name) ((void)error_cannot(err, what, name), GRADCOMP_ERR_IO)
+#endif
+
+/* Whether a directory may have an entry of this name, which has n bytes. */
+bool text_is_file_name(const char *name, size_t n);
+/* 0 to 15, or -1; digits in lower case. */
+int text_hex_digit(char c);
+
+#endif

@@ -1,0 +1,68 @@
+#include "reducer/engine.h"
+
+#include "base/error.h"
+#include "reducer/gpu/gpu.h"
+#include "reducer/layout.h"
+
+#include <stdlib.h>
+
+/* Zeroed, where the compressor works. */
+static gradcomp_status array(const engine *eng, size_t bytes, const char *what, float **out, gradcomp_error *err)
+{
+	const gpu *g = eng->gpu;
+	void *p = NULL;
+	if (g && g->mode == GPU_ON_DEVICE) {
+		const char *why = g->d->alloc(&p, bytes);
+		*out = p;
+		if (!why)
+			why = g->d->zero(g->compute, p, bytes);
+		return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for %s of %zu bytes: %s", what, bytes, why)
+		           : GRADCOMP_OK;
+	}
+	*out = calloc(1, bytes);
+	return *out ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %s of %zu bytes", what, bytes);
+}
+
+static void array_free(const engine *eng, float *p)
+{
+	if (p && eng->gpu && eng->gpu->mode == GPU_ON_DEVICE)
+		eng->gpu->d->release(p);
+	else
+		free(p);
+}
+
+gradcomp_status engine_allocate(engine *eng, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	size_t bytes = eng->layout.numel * sizeof(float) + sizeof(float);
+	uint32_t states = eng->compressor->state_arrays;
+	if (eng->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK && !eng->hierarchical) {
+		st = array(eng, bytes, "an error memory", &eng->error, err);
+		if (st)
+			return st;
+	}
+	eng->state = calloc(states + 1, sizeof *eng->state);
+	eng->lengths = calloc((size_t)eng->layout.nranks, 2 * sizeof *eng->lengths);
+	eng->norms = calloc(eng->layout.ntensors, sizeof *eng->norms);
+	if (!eng->state || !eng->lengths || !eng->norms)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	for (uint32_t s = 0; !st && s < states && !eng->hierarchical; s++)
+		st = array(eng, bytes, "a state array", &eng->state[s], err);
+	eng->memory = eng->error;
+	if (states && !eng->hierarchical && (eng->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM))
+		eng->memory = eng->state[states - 1];
+	return st;
+}
+
+void engine_free(engine *eng)
+{
+	if (eng->instance)
+		eng->compressor->destroy(eng->instance);
+	for (uint32_t s = 0; eng->state && s < eng->compressor->state_arrays; s++)
+		array_free(eng, eng->state[s]);
+	free(eng->state);
+	free(eng->lengths);
+	free(eng->norms);
+	array_free(eng, eng->error);
+	gpu_close(eng);
+}

@@ -1,0 +1,93 @@
+/* What compresses and exchanges the buckets of one layout over one collective. The tasks of a
+ * bucket (schedule/task_list.h) work on it:
+ *
+ *     BEGIN                          u = gradient + error memory, finite or not
+ *     ENCODE 0  EXCHANGE 0  DECODE 0
+ *     ENCODE 1  EXCHANGE 1  DECODE 1     as many rounds as the compressor plans
+ *     FINISH                         copy out
+ *
+ * It has no threads, no order and no lock of its own: a reducer (reducer.h) has one engine and
+ * says when which task runs; a hierarchical reduction has another one within, among the ranks
+ * that hold the same shard. A bucket in flight belongs to the thread that runs its task. */
+#ifndef REDUCER_ENGINE_H
+#define REDUCER_ENGINE_H
+
+#include "job/job.h"
+#include "reducer/workspace.h"
+#include "schedule/task_list.h"
+
+typedef struct gpu gpu; /* gpu/gpu.h */
+
+typedef struct bucket {
+	gradcomp_bucket pub;
+	workspace *workspace; /* while it is in flight */
+	gradcomp_plan plan;
+	task tasks[MAX_TASKS];
+	int ntasks, next;
+	int local_bad;   /* this rank's gradient is not finite; index of the tensor + 1 */
+	int bad;         /* some rank's is: known after round 0 */
+	int fault;       /* what peers sent is not what it should be: set by operators */
+	int copy_out;    /* x is workspace, not the caller's memory */
+	uint64_t later;  /* its next task waits for what it has put on the device, as the so-many-th: see gpu.h */
+	gradcomp_work work;
+	gradcomp_payload own;
+	gradcomp_payload *parts; /* GATHERED: nranks of them */
+	float **x, **error;      /* of each tensor */
+	float **state;           /* of each of the compressor's arrays */
+	float *server_error;     /* the collective's error memory, or NULL */
+	uint64_t nserver_error;
+	struct bucket *part;     /* this rank's shard of it, or NULL: see hierarchical.h */
+} bucket;
+
+/* Of a tensor, see residual_norm.h. */
+typedef struct residual_norm {
+	double u, shares; /* sampled |u|^2 of this step; sum of |e| / |u| over steps */
+	uint64_t steps;
+} residual_norm;
+
+typedef struct engine {
+	gradcomp_job *job;
+	gradcomp_group *group;
+	const struct gradcomp_compressor_v1 *compressor;
+	void *instance;
+	char *compressor_spec;
+	coll_ctx coll_ctx;
+	gradcomp_layout layout;
+	gpu *gpu;                          /* gradients are in GPU memory; else NULL */
+	struct hierarchical *hierarchical; /* two levels; else NULL */
+
+	bucket *buckets;
+	uint32_t nbuckets;
+	void **grads;        /* by tensor of the layout: the gradient that tasks work on */
+	float *error;        /* numel, or NULL */
+	float **state;       /* compressor->state_arrays of numel */
+	float *memory;       /* the one of them that holds back what was not sent, or NULL */
+	float *server_error; /* of all buckets, one after another, or NULL: see server_error.h */
+	uint64_t nserver_error;
+	uint64_t *lengths;    /* 2 nranks words of the exchange thread's: lengths, and what comes with them */
+	residual_norm *norms; /* by tensor of the layout */
+
+	uint64_t step;
+	double step_e, step_u; /* |e|^2 and |u|^2 of this step: the compute thread's */
+	int step_bad;          /* this step has been counted as non-finite */
+	int warned;            /* non-finite gradients told of */
+	gradcomp_reducer_stats stats;
+} engine;
+
+/* The arrays of the layout, zeroed; none of the compressor's with two levels. When the GPU, if
+ * there is one, has been opened. `grads` is the caller's. */
+gradcomp_status engine_allocate(engine *eng, gradcomp_error *err);
+/* All but the buckets. NULL members are fine. */
+void engine_free(engine *eng);
+
+/* tasks.c */
+gradcomp_status task_run(engine *eng, bucket *b, const task *t, gradcomp_error *err);
+/* The same in the memory of the host. */
+gradcomp_status task_host(engine *eng, bucket *b, const task *t, gradcomp_error *err);
+/* The parts of it that are as good for a device: what BEGIN settles before it touches a
+ * gradient, a gradient passed on that is not finite, and a fault. */
+gradcomp_status task_place(engine *eng, bucket *b, gradcomp_error *err);
+void task_pass_on(engine *eng, bucket *b);
+gradcomp_status task_damaged(const engine *eng, const bucket *b, gradcomp_error *err);
+
+#endif

@@ -1,0 +1,31 @@
+/* Memory of buckets in flight, on the host or on a device. It grows to what was needed most
+ * and is kept, so that after every bucket has been through once nothing is allocated. */
+#ifndef REDUCER_WORKSPACE_H
+#define REDUCER_WORKSPACE_H
+
+#include "gradcomp/abi.h"
+
+#include <stdbool.h>
+
+struct device_calls;
+
+typedef struct scratch_buf {
+	void *p;
+	size_t bytes;
+	const struct device_calls *on; /* of a device, or its pinned host memory; NULL: plain */
+	bool pinned;
+} scratch_buf;
+
+typedef struct workspace {
+	scratch_buf flat, own, gathered, scratch;
+	struct workspace *mirror; /* pinned host memory for what is on a device; else NULL */
+} workspace;
+
+/* Grows a buffer to `bytes`; its content is lost. */
+gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *err);
+void scratch_buf_free(scratch_buf *b);
+/* All buffers of an empty workspace are in such memory from now on. */
+void workspace_place(workspace *w, const struct device_calls *on, bool pinned);
+void workspace_free(workspace *w);
+
+#endif

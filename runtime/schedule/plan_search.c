@@ -1,0 +1,433 @@
+#include "schedule/plan_search.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/fit.h"
+#include "schedule/merge.h"
+#include "schedule/schedule.h"
+
+/* Buckets through whose times the lines go: half of them single tensors, half of them runs. */
+#define SAMPLES 32
+/* Plans this close take equally long; of them the first one is taken. */
+#define EQUAL 1e-9
+
+/* From the simplest on. */
+typedef enum rule {
+	FIXED,
+	SINGLE,
+	WFBP,
+	FIXED_1M,
+	FIXED_4M,
+	FIXED_16M,
+	FIXED_64M,
+	MGWFBP,
+	OMGS,
+	BEST,
+	BEST_AFTER_SELECTION,
+	RULES
+} rule;
+static const char *const rule_names[RULES] = {"fixed", "single", "wfbp", "fixed:bytes=1M", "fixed:bytes=4M", "fixed:bytes=16M",
+                                              "fixed:bytes=64M", "mgwfbp", "omgs", "best", "best"};
+
+/* Exchanges in backward order; of those that are there the one that the next forward pass
+ * needs first; the one that it needs first before all others. */
+typedef enum order { BACKWARD, BY_NEED, FIRST_LAYER_FIRST, ORDERS } order;
+static const char *const order_names[ORDERS] = {"", ", by need", ", first layer first"};
+
+typedef struct search {
+	const plan_search *of;
+	/* What the rules are told. A number is one of the gradients, or where nothing limits a
+	 * bucket's numbers, a byte of its payload, which need not be in proportion. */
+	merge_problem problem;
+	uint64_t *weight;
+	uint8_t *cut;
+	sim_bucket *buckets; /* of the plan that is judged */
+} search;
+
+static gradcomp_status no_memory(uint32_t n, gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to plan %u tensors", n);
+}
+
+/* ---- plans that need no times -------------------------------------------- */
+
+static merge_problem untimed(const plan_search *s)
+{
+	return (merge_problem){.n = s->sim.n, .backward = s->sim.backward, .numel = s->numel, .max_numel = s->max_numel};
+}
+
+static void cut_fixed(const plan_search *s, uint8_t *cut)
+{
+	const merge_problem p = untimed(s);
+
+	merge_fixed(&p, s->first_bytes / sizeof(float), s->bytes / sizeof(float), cut);
+}
+
+static void cut_size(const plan_search *s, uint64_t most_numel, uint64_t bytes, uint8_t *cut)
+{
+	merge_problem p = untimed(s);
+
+	p.max_numel = most_numel;
+	merge_fixed(&p, bytes / sizeof(float), bytes / sizeof(float), cut);
+}
+
+gradcomp_status plan_search_simple(const plan_search *s, schedule_method method, step_plan *out, gradcomp_error *err)
+{
+	const merge_problem p = untimed(s);
+	uint8_t *cut = calloc(p.n, 1);
+	gradcomp_status st;
+
+	if (!cut)
+		return no_memory(p.n, err);
+	if (method == SCHEDULE_WFBP)
+		merge_wfbp(&p, cut);
+	else if (method == SCHEDULE_SINGLE)
+		merge_single(&p, cut);
+	else
+		cut_fixed(s, cut);
+	st = step_plan_from_cut(out, cut, p.n, err);
+	free(cut);
+	return st;
+}
+
+/* ---- what the rules are told --------------------------------------------- */
+
+static double exchange_seconds(const sim_bucket *b)
+{
+	double s = 0;
+
+	for (uint32_t k = 0; k < b->ntasks; k++)
+		s += task_exchanges(b->tasks[k].kind) ? b->seconds[k] : 0;
+	return s;
+}
+
+/* What is computed before the first exchange. */
+static double selection_seconds(const sim_bucket *b)
+{
+	double s = 0;
+
+	for (uint32_t k = 0; k < b->ntasks && !task_exchanges(b->tasks[k].kind); k++)
+		s += b->seconds[k];
+	return s;
+}
+
+/* In numbers; 0: the whole model is less. */
+static uint64_t most_numel(const plan_search *s)
+{
+	uint64_t bytes = 4 * s->bytes > PLAN_SEARCH_MOST_BYTES ? 4 * s->bytes : PLAN_SEARCH_MOST_BYTES;
+	uint64_t most = bytes / sizeof(float), all = 0;
+
+	if (s->max_numel && s->max_numel < most)
+		most = s->max_numel;
+	for (uint32_t i = 0; i < s->sim.n; i++)
+		all += s->numel[i];
+	return most < all ? most : 0;
+}
+
+static gradcomp_status weigh(search *q, gradcomp_error *err)
+{
+	const plan_search *s = q->of;
+	double all = 0;
+
+	q->problem.max_numel = most_numel(s);
+	for (uint32_t i = 0; i < s->sim.n; i++) {
+		sim_bucket b;
+		double payload = 0;
+		gradcomp_status st = s->bucket(s->ctx, 0, i, i + 1, &b, &payload, err);
+
+		if (st)
+			return st;
+		q->weight[i] = (uint64_t)payload;
+		all += payload;
+	}
+	if (q->problem.max_numel || !(all > 0))
+		memcpy(q->weight, s->numel, s->sim.n * sizeof *q->weight);
+	return GRADCOMP_OK;
+}
+
+/* Lines of exchanging and of encoding over what a bucket weighs. */
+static gradcomp_status find_lines(search *q, gradcomp_error *err)
+{
+	fit_point exchange[SAMPLES], select[SAMPLES];
+	merge_problem *p = &q->problem;
+	uint32_t n = p->n, points = 0;
+
+	for (uint32_t k = 0; k < SAMPLES; k++) {
+		uint32_t last = n - 1 - (uint32_t)((uint64_t)(k / 2) * n / (SAMPLES / 2)), first = k % 2 ? 0 : last;
+		double weight = 0, numel = 0, payload;
+		sim_bucket b;
+		gradcomp_status st;
+
+		for (uint32_t t = first; t <= last; t++) {
+			weight += (double)q->weight[t];
+			numel += (double)q->of->numel[t];
+		}
+		if (weight <= 0 || (k % 2 && p->max_numel && numel > (double)p->max_numel))
+			continue;
+		st = q->of->bucket(q->of->ctx, 0, first, last + 1, &b, &payload, err);
+		if (st)
+			return st;
+		exchange[points] = (fit_point){1, weight, exchange_seconds(&b)};
+		select[points++] = (fit_point){1, weight, selection_seconds(&b)};
+	}
+	fit_line(exchange, points, &p->a, &p->b);
+	fit_line(select, points, &p->select_a, &p->select_b);
+	return GRADCOMP_OK;
+}
+
+static void search_close(search *q)
+{
+	free(q->weight);
+	free(q->cut);
+	free(q->buckets);
+}
+
+static gradcomp_status search_open(search *q, const plan_search *s, gradcomp_error *err)
+{
+	uint32_t n = s->sim.n;
+	gradcomp_status st = GRADCOMP_OK;
+
+	*q = (search){.of = s, .weight = calloc(n, sizeof *q->weight), .cut = calloc(n, 1),
+	              .buckets = calloc(n, sizeof *q->buckets)};
+	if (!q->weight || !q->cut || !q->buckets)
+		st = no_memory(n, err);
+	q->problem = (merge_problem){.n = n, .backward = s->sim.backward, .numel = q->weight};
+	if (!st)
+		st = weigh(q, err);
+	if (!st)
+		st = find_lines(q, err);
+	if (st)
+		search_close(q);
+	return st;
+}
+
+/* ---- judging ------------------------------------------------------------- */
+
+static gradcomp_status fill_buckets(const plan_search *s, const step_plan *p, sim_bucket *buckets, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	double payload;
+
+	for (uint32_t b = 0, first = 0; !st && b < p->nbuckets; first = p->end[b++])
+		st = s->bucket(s->ctx, b, first, p->end[b], &buckets[b], &payload, err);
+	return st;
+}
+
+static gradcomp_status simulate(const plan_search *s, const step_plan *p, const sim_bucket *buckets, int with_events,
+                                sim_output *out, gradcomp_error *err)
+{
+	sim_input in = s->sim;
+
+	in.plan = p;
+	in.buckets = buckets;
+	return sim_run(&in, with_events, out, err);
+}
+
+gradcomp_status plan_search_predict(const plan_search *s, const step_plan *p, int with_events, sim_output *out,
+                                    gradcomp_error *err)
+{
+	sim_bucket *buckets = calloc(p->nbuckets, sizeof *buckets);
+	gradcomp_status st;
+
+	if (!buckets)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to simulate %u buckets", p->nbuckets);
+	st = fill_buckets(s, p, buckets, err);
+	if (!st)
+		st = simulate(s, p, buckets, with_events, out, err);
+	free(buckets);
+	return st;
+}
+
+/* The last bucket's tensors are needed first: of those that have come when the link is free,
+ * the last one goes. */
+static gradcomp_status order_by_need(const search *q, step_plan *p, gradcomp_error *err)
+{
+	const merge_problem *m = &q->problem;
+	double *arrival = calloc(m->n, sizeof *arrival), link = 0;
+	char *gone = calloc(p->nbuckets, 1);
+
+	if (!arrival || !gone) {
+		free(arrival);
+		free(gone);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to order %u buckets", p->nbuckets);
+	}
+	for (uint32_t i = 0; i < m->n; i++)
+		arrival[i] = (i ? arrival[i - 1] : 0) + m->backward[i];
+	for (uint32_t place = 0; place < p->nbuckets; place++) {
+		uint32_t next = SCHEDULE_NONE;
+
+		for (uint32_t b = 0; b < p->nbuckets; b++)
+			if (!gone[b] && (next == SCHEDULE_NONE || arrival[p->end[b] - 1] <= link))
+				next = b;
+		gone[next] = 1;
+		p->place[next] = place;
+		link = fmax(link, arrival[p->end[next] - 1]) + m->a;
+		for (uint32_t i = next ? p->end[next - 1] : 0; i < p->end[next]; i++)
+			link += m->b * (double)m->numel[i];
+	}
+	free(arrival);
+	free(gone);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status set_order(const search *q, order by, step_plan *p, gradcomp_error *err)
+{
+	if (by == BACKWARD)
+		return GRADCOMP_OK;
+	p->place = calloc(p->nbuckets, sizeof *p->place);
+	if (!p->place)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to order %u buckets", p->nbuckets);
+	if (by == BY_NEED)
+		return order_by_need(q, p, err);
+	for (uint32_t b = 0; b < p->nbuckets; b++)
+		p->place[b] = p->nbuckets - 1 - b;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status cut_by(search *q, rule by, gradcomp_error *err)
+{
+	merge_problem with = q->problem, without = q->problem;
+	int rc = 0;
+
+	without.select_a = without.select_b = 0;
+	switch (by) {
+	case FIXED:
+		cut_fixed(q->of, q->cut);
+		break;
+	case SINGLE:
+		merge_single(&without, q->cut);
+		break;
+	case WFBP:
+		merge_wfbp(&without, q->cut);
+		break;
+	case FIXED_1M:
+	case FIXED_4M:
+	case FIXED_16M:
+	case FIXED_64M:
+		cut_size(q->of, with.max_numel, (uint64_t)1 << (20 + 2 * (by - FIXED_1M)), q->cut);
+		break;
+	case MGWFBP:
+		rc = merge_mgwfbp(&without, q->cut);
+		break;
+	case OMGS:
+		rc = merge_omgs(&with, q->cut);
+		break;
+	default:
+		rc = merge_dp(by == BEST ? &without : &with, q->cut);
+	}
+	return rc ? no_memory(with.n, err) : GRADCOMP_OK;
+}
+
+/* Takes the plan, which is cleared, when it is the first or better by more than `gain`. */
+static gradcomp_status judge(const search *q, step_plan *p, rule by, order in, double gain, plan_found *best,
+                             gradcomp_error *err)
+{
+	sim_output out;
+	gradcomp_status st = simulate(q->of, p, q->buckets, 0, &out, err);
+
+	if (st || (best->plan.nbuckets && out.step >= (1 - gain) * best->plan.predicted)) {
+		step_plan_clear(p);
+		return st;
+	}
+	step_plan_clear(&best->plan);
+	p->predicted = out.step;
+	*best = (plan_found){.plan = *p, .exposed = out.exposed};
+	snprintf(best->name, sizeof best->name, "%s%s%s", rule_names[by], order_names[in],
+	         p->lag == STEP_PLAN_LAG ? "" : ", lag 0");
+	return GRADCOMP_OK;
+}
+
+/* Whatever the rule cuts, with so many lags in so many orders. */
+static gradcomp_status try(search *q, rule by, uint32_t lags, order orders, double gain, plan_found *best,
+                           gradcomp_error *err)
+{
+	gradcomp_status st = cut_by(q, by, err);
+
+	for (uint32_t way = 0; !st && way < lags * orders; way++) {
+		order in = way / lags;
+		step_plan p = {0};
+
+		st = step_plan_from_cut(&p, q->cut, q->problem.n, err);
+		if (!st && !way)
+			st = fill_buckets(q->of, &p, q->buckets, err);
+		if (!st)
+			st = set_order(q, in, &p, err);
+		p.lag = STEP_PLAN_LAG ^ (way % lags);
+		if (st)
+			step_plan_clear(&p);
+		else
+			st = judge(q, &p, by, in, gain, best, err);
+	}
+	return st;
+}
+
+/* ---- the search ---------------------------------------------------------- */
+
+static int same(const step_plan *a, const step_plan *b)
+{
+	return a->nbuckets == b->nbuckets && a->lag == b->lag && !a->place && !b->place &&
+	       !memcmp(a->end, b->end, a->nbuckets * sizeof *a->end);
+}
+
+/* Whether a's number of messages is further from the found plan's than b's. */
+static int further(const step_plan *a, const step_plan *b, const step_plan *found)
+{
+	double from = log(found->nbuckets);
+
+	return fabs(log(a->nbuckets) - from) > fabs(log(b->nbuckets) - from);
+}
+
+static gradcomp_status find_candidate(search *q, const plan_found *best, plan_found *out, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+
+	for (rule by = FIXED; !st && by <= WFBP; by++) {
+		plan_found one = {.exposed = 0};
+
+		st = try(q, by, 1, 1, 0, &one, err);
+		if (!st && !same(&one.plan, &best->plan) &&
+		    one.plan.predicted <= (1 + PLAN_SEARCH_CANDIDATE) * best->plan.predicted &&
+		    (!out->plan.nbuckets || further(&one.plan, &out->plan, &best->plan))) {
+			step_plan_clear(&out->plan);
+			*out = one;
+		} else {
+			step_plan_clear(&one.plan);
+		}
+	}
+	return st;
+}
+
+gradcomp_status plan_search_run(const plan_search *s, schedule_method method, plan_found *out, plan_found *candidate,
+                                gradcomp_error *err)
+{
+	plan_found best = {.exposed = 0}, other = {.exposed = 0};
+	search q;
+	gradcomp_status st = search_open(&q, s, err);
+
+	if (st)
+		return st;
+	if (method == SCHEDULE_AUTO) {
+		for (rule by = FIXED; !st && by < RULES; by++)
+			st = try(&q, by, 2, s->sim.each_layer ? ORDERS : 1, EQUAL, &best, err);
+	} else {
+		st = try(&q, method == SCHEDULE_MGWFBP ? MGWFBP : OMGS, 1, 1, 0, &best, err);
+		for (rule by = FIXED; !st && by <= WFBP; by++)
+			st = try(&q, by, 1, 1, PLAN_SEARCH_SIMPLE, &best, err);
+	}
+	if (!st && candidate)
+		st = find_candidate(&q, &best, &other, err);
+	search_close(&q);
+	if (st) {
+		step_plan_clear(&best.plan);
+		step_plan_clear(&other.plan);
+		return st;
+	}
+	*out = best;
+	if (candidate)
+		*candidate = other;
+	return GRADCOMP_OK;
+}

@@ -1,0 +1,147 @@
+/* Where a rank can be reached, and whom it lets in: its listening sockets, and its
+ * side of the handshake. connect.c is the other side. */
+#define _GNU_SOURCE
+#include "transport/core/transport_internal.h"
+
+#include "base/error.h"
+
+#include <netinet/in.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define LISTEN_BACKLOG 1024
+
+static gradcomp_status accept_listen(listener *l, const struct sockaddr *sa, socklen_t bytes, gradcomp_error *err)
+{
+	int off = 0, fd = socket(sa->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	if (fd < 0)
+		return error_errno(err, GRADCOMP_ERR_IO, "cannot make a listening socket");
+	if (sa->sa_family == AF_INET6)
+		setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+	if (bind(fd, sa, bytes) || listen(fd, LISTEN_BACKLOG)) {
+		error_errno(err, GRADCOMP_ERR_IO, "cannot listen for other ranks");
+		close(fd);
+		return GRADCOMP_ERR_IO;
+	}
+	listener_add(l, fd, sa->sa_family == AF_UNIX);
+	return GRADCOMP_OK;
+}
+
+static uint16_t accept_port(const listener *l)
+{
+	struct sockaddr_storage sa;
+	socklen_t bytes = sizeof sa;
+
+	if (getsockname(l->fd[l->n - 1], (struct sockaddr *)&sa, &bytes))
+		return 0;
+	/* NOLINTNEXTLINE(clang-analyzer-core*): getsockname has filled it */
+	return ntohs(sa.ss_family == AF_INET6 ? ((struct sockaddr_in6 *)&sa)->sin6_port
+	                                      : ((struct sockaddr_in *)&sa)->sin_port);
+}
+
+static gradcomp_status accept_open_tcp(transport *t, gradcomp_error *err)
+{
+	listener *l = &t->listener;
+	struct sockaddr_storage sa;
+	gradcomp_status st = address_own(t->interface, t->own, &t->nown, err);
+	int kept = 0;
+
+	if (st)
+		return st;
+	if (!*t->interface) {
+		struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
+		struct sockaddr_in any4 = {.sin_family = AF_INET};
+
+		/* Without IPv6 in the kernel the first fails. */
+		if (accept_listen(l, (struct sockaddr *)&any6, sizeof any6, NULL) &&
+		    (st = accept_listen(l, (struct sockaddr *)&any4, sizeof any4, err)))
+			return st;
+		for (int i = 0; i < t->nown; i++)
+			t->own[i].port = accept_port(l);
+		return GRADCOMP_OK;
+	}
+	for (int i = 0; i < t->nown && l->n < LISTENER_SOCKETS; i++) {
+		socklen_t bytes = address_sockaddr(&t->own[i], &sa);
+
+		st = accept_listen(l, (struct sockaddr *)&sa, bytes, err);
+		if (st)
+			continue;
+		t->own[kept] = t->own[i];
+		t->own[kept++].port = accept_port(l);
+	}
+	t->nown = kept;
+	return kept ? GRADCOMP_OK : st;
+}
+
+gradcomp_status accept_open(transport *t, char unix_name[ENDPOINT_UNIX_MAX], size_t *unix_bytes, gradcomp_error *err)
+{
+	struct sockaddr_un un;
+	socklen_t bytes = sizeof un;
+
+	*unix_bytes = 0;
+	if (t->allow_shm) {
+		memset(&un, 0, sizeof un);
+		un.sun_family = AF_UNIX;
+		/* An address of the family alone: the kernel picks a free abstract
+		 * name, which needs no file and vanishes with the process. */
+		gradcomp_status st = accept_listen(&t->listener, (struct sockaddr *)&un, sizeof un.sun_family, err);
+
+		if (st)
+			return st;
+		if (getsockname(t->listener.fd[0], (struct sockaddr *)&un, &bytes) ||
+		    bytes <= offsetof(struct sockaddr_un, sun_path) + 1 ||
+		    bytes > offsetof(struct sockaddr_un, sun_path) + 1 + ENDPOINT_UNIX_MAX)
+			return error_errno(err, GRADCOMP_ERR_IO, "cannot name the local socket");
+		*unix_bytes = bytes - offsetof(struct sockaddr_un, sun_path) - 1;
+		memcpy(unix_name, un.sun_path + 1, *unix_bytes);
+	}
+	/* Verbs begins over TCP, and is watched over it. */
+	return t->allow_tcp || t->allow_verbs ? accept_open_tcp(t, err) : GRADCOMP_OK;
+}
+
+static const char *accept_hello(void *ctx, const pending_conn *p)
+{
+	const transport *t = ctx;
+	hello h;
+	const char *why = hello_read(p->in, &h);
+
+	if (why)
+		return why;
+	if (h.nranks != (uint32_t)t->nranks || h.to != (uint32_t)t->rank)
+		return "it looks for another rank or job";
+	if ((h.kind == HELLO_SHM) != p->local && h.kind != HELLO_CONTROL)
+		return "its greeting is malformed";
+	if (!record_crypto_fits(p->local ? FRAMES_NONE : t->o.frames, h.frames))
+		return "it has another security.frames, or a cipher that this CPU has not";
+	return NULL;
+}
+
+static void accept_proof(void *ctx, handshake_role role, const pending_conn *p, unsigned char mac[SHA256_BYTES])
+{
+	const transport *t = ctx;
+
+	handshake_mac(t->secret, role, p->hello, p->nonce, mac);
+}
+
+static const char *accept_rank(void *ctx, pending_conn *p)
+{
+	transport *t = ctx;
+	hello h;
+
+	hello_read(p->hello, &h);
+	memcpy(h.answer, p->nonce, NONCE_BYTES);
+	if ((h.kind == HELLO_SHM) != (p->passed >= 0))
+		return "its greeting is malformed";
+	/* The welcome goes out before the hand-over: nothing may precede it on the wire. */
+	if (pending_welcome(p))
+		return "it does not listen";
+	if (h.kind == HELLO_CONTROL ? tree_attach(t, (int)h.from, p->fd, &h) : channel_backlog(t, &h, p->fd, p->passed))
+		return "it is connected already, or too many connections wait to be used";
+	p->fd = p->passed = -1;
+	return NULL;
+}
+
+const listener_ops accept_ops = {HELLO_BYTES, accept_hello, accept_proof, accept_rank};
