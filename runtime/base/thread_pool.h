@@ -29,7 +29,8 @@ void thread_pool_abandon(thread_pool *p);
  * them; `worker` says which, from 0. After a failure no other i is begun; the first one is
  * returned. A thread that cannot be started is not missed. */
 gradcomp_status thread_pool_each(int threads, uint64_t n,
-                                 gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err),
+                                 gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i,
+                                                         gradcomp_error *err),
                                  void *ctx, gradcomp_error *err);
 
 /* How many threads `text` asks for, a number or "auto": what Slurm gives this task, but no more

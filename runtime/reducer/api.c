@@ -24,7 +24,8 @@ static gradcomp_status same_kind(gradcomp_group *g, const gradcomp_reducer_optio
 	struct claim {
 		int32_t status, automatic;
 		uint32_t delay;
-	} mine = {0, tuner_requested(g->job->config, o->compressor), o->delay}, *all = calloc((size_t)g->nranks, sizeof *all);
+	} mine = {0, tuner_requested(g->job->config, o->compressor), o->delay},
+	  *all = calloc((size_t)g->nranks, sizeof *all);
 	gradcomp_error own = {0};
 	gradcomp_status st = GRADCOMP_OK;
 	if (!all) {
@@ -32,10 +33,12 @@ static gradcomp_status same_kind(gradcomp_group *g, const gradcomp_reducer_optio
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %d ranks declare", g->nranks);
 	}
 	if (o->delay > DELAY_MAX)
-		mine.status = error_set(&own, GRADCOMP_ERR_INVALID, "a delay of %u steps: must be 0..%d", o->delay, DELAY_MAX);
+		mine.status = error_set(&own, GRADCOMP_ERR_INVALID, "a delay of %u steps: must be 0..%d", o->delay,
+		                        DELAY_MAX);
 	else if (o->delay && o->device != GRADCOMP_HOST)
 		mine.status = error_set(&own, GRADCOMP_ERR_UNSUPPORTED,
-		                        "a delay of %u steps with gradients in GPU memory: delayed averages need them in host memory",
+		                        "a delay of %u steps with gradients in GPU memory: delayed averages need "
+		                        "them in host memory",
 		                        o->delay);
 	st = group_exchange(g, &mine, all, sizeof mine, err);
 	if (!st && mine.status)
@@ -43,22 +46,25 @@ static gradcomp_status same_kind(gradcomp_group *g, const gradcomp_reducer_optio
 	for (int p = 0; !st && p < g->nranks; p++) {
 		const char *host = transport_host(g->job->transport, g->ranks[p]);
 		if (all[p].status)
-			st = error_set(err, GRADCOMP_ERR_PEER, "rank %d on %s cannot make its reducer with a delay of %u steps: %s",
+			st = error_set(err, GRADCOMP_ERR_PEER,
+			               "rank %d on %s cannot make its reducer with a delay of %u steps: %s",
 			               g->ranks[p], host, all[p].delay, gradcomp_strerror(all[p].status));
 		else if (all[p].delay != all[0].delay)
-			st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for a delay of %u steps, rank %d for %u",
-			               g->ranks[p], host, all[p].delay, g->ranks[0], all[0].delay);
+			st = error_set(err, GRADCOMP_ERR_MISMATCH,
+			               "rank %d on %s asks for a delay of %u steps, rank %d for %u", g->ranks[p],
+			               host, all[p].delay, g->ranks[0], all[0].delay);
 		else if (all[p].automatic != all[0].automatic)
-			st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'", g->ranks[p], host,
-			               all[p].automatic ? "auto" : "a compressor", g->ranks[0], all[0].automatic ? "auto" : "a compressor");
+			st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'",
+			               g->ranks[p], host, all[p].automatic ? "auto" : "a compressor", g->ranks[0],
+			               all[0].automatic ? "auto" : "a compressor");
 	}
 	free(all);
 	return st;
 }
 
-gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
-                                        const gradcomp_reducer_options *options, gradcomp_reducer **out,
-                                        gradcomp_error *err)
+gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors,
+                                        uint32_t ntensors, const gradcomp_reducer_options *options,
+                                        gradcomp_reducer **out, gradcomp_error *err)
 {
 	gradcomp_reducer_options o = read_options(options);
 	*out = NULL;
@@ -93,8 +99,8 @@ gradcomp_status gradcomp_reducer_wait_for(gradcomp_reducer *r, uint32_t index, g
 	return r->ops->wait_for(r, index, err);
 }
 
-gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *r, void *const *corrections, void *const *weights, double rate,
-                                       gradcomp_error *err)
+gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *r, void *const *corrections, void *const *weights,
+                                       double rate, gradcomp_error *err)
 {
 	return r->ops->drain(r, corrections, weights, rate, err);
 }

@@ -20,7 +20,7 @@ gradcomp_status arg_error_twice(uint32_t index, const char *name, uint64_t step,
 }
 
 gradcomp_status arg_error_missing(uint32_t given, uint32_t n, uint64_t step, uint32_t index, const char *name,
-                               gradcomp_error *err)
+                                  gradcomp_error *err)
 {
 	return error_set(err, GRADCOMP_ERR_STATE,
 	                 "wait: only %u of %u tensors were given in step %llu; tensor %u '%s' is missing", given, n,

@@ -15,7 +15,7 @@ gradcomp_status arg_error_null(uint32_t index, const char *name, gradcomp_error 
 gradcomp_status arg_error_twice(uint32_t index, const char *name, uint64_t step, gradcomp_error *err);
 /* STATE: the step is waited for, but only `given` of n tensors came; this one, for instance, did not. */
 gradcomp_status arg_error_missing(uint32_t given, uint32_t n, uint64_t step, uint32_t index, const char *name,
-                               gradcomp_error *err);
+                                  gradcomp_error *err);
 /* STATE: this tensor is waited for, and was not given. */
 gradcomp_status arg_error_not_given(uint32_t index, const char *name, uint64_t step, gradcomp_error *err);
 

@@ -16,11 +16,13 @@ static gradcomp_status array(const engine *eng, size_t bytes, const char *what, 
 		*out = p;
 		if (!why)
 			why = g->d->zero(g->compute, p, bytes);
-		return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for %s of %zu bytes: %s", what, bytes, why)
+		return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for %s of %zu bytes: %s", what,
+		                       bytes, why)
 		           : GRADCOMP_OK;
 	}
 	*out = calloc(1, bytes);
-	return *out ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %s of %zu bytes", what, bytes);
+	return *out ? GRADCOMP_OK
+	            : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %s of %zu bytes", what, bytes);
 }
 
 static void array_free(const engine *eng, float *p)

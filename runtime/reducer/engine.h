@@ -24,11 +24,11 @@ typedef struct bucket {
 	gradcomp_plan plan;
 	task tasks[MAX_TASKS];
 	int ntasks, next;
-	int local_bad;   /* this rank's gradient is not finite; index of the tensor + 1 */
-	int bad;         /* some rank's is: known after round 0 */
-	int fault;       /* what peers sent is not what it should be: set by operators */
-	int copy_out;    /* x is workspace, not the caller's memory */
-	uint64_t later;  /* its next task waits for what it has put on the device, as the so-many-th: see gpu.h */
+	int local_bad;  /* this rank's gradient is not finite; index of the tensor + 1 */
+	int bad;        /* some rank's is: known after round 0 */
+	int fault;      /* what peers sent is not what it should be: set by operators */
+	int copy_out;   /* x is workspace, not the caller's memory */
+	uint64_t later; /* its next task waits for what it has put on the device, as the so-many-th: see gpu.h */
 	gradcomp_work work;
 	gradcomp_payload own;
 	gradcomp_payload *parts; /* GATHERED: nranks of them */
@@ -36,7 +36,7 @@ typedef struct bucket {
 	float **state;           /* of each of the compressor's arrays */
 	float *server_error;     /* the collective's error memory, or NULL */
 	uint64_t nserver_error;
-	struct bucket *part;     /* this rank's shard of it, or NULL: see hierarchical.h */
+	struct bucket *part; /* this rank's shard of it, or NULL: see hierarchical.h */
 } bucket;
 
 /* Of a tensor, see residual_norm.h. */

@@ -20,15 +20,16 @@ static gradcomp_status copy_tensor(gradcomp_tensor *t, const gradcomp_tensor_des
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for tensor %u", index);
 	if (d->dtype != GRADCOMP_F32 && d->dtype != GRADCOMP_F16 && d->dtype != GRADCOMP_BF16)
 		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "tensor %u '%s' has element type %d: gradients are F32, F16 or BF16", index, t->name,
-		                 (int)d->dtype);
+		                 "tensor %u '%s' has element type %d: gradients are F32, F16 or BF16", index,
+		                 t->name, (int)d->dtype);
 	if (d->ndim && !d->dims)
-		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s' has %u dimensions, but dims is NULL", index,
-		                 t->name, d->ndim);
+		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s' has %u dimensions, but dims is NULL",
+		                 index, t->name, d->ndim);
 	for (uint32_t k = 0; k < d->ndim; k++) {
 		dims[k] = d->dims[k];
 		if (dims[k] && numel > NUMEL_MAX / dims[k])
-			return error_set(err, GRADCOMP_ERR_RANGE, "tensor %u '%s' has more than 2^48 elements", index, t->name);
+			return error_set(err, GRADCOMP_ERR_RANGE, "tensor %u '%s' has more than 2^48 elements",
+			                 index, t->name);
 		numel *= dims[k];
 	}
 	t->ndim = d->ndim;
@@ -78,7 +79,8 @@ gradcomp_status layout_limits(const gradcomp_layout *l, const struct gradcomp_co
 	for (uint32_t i = 0; c->max_bucket && i < l->ntensors; i++)
 		if (l->tensors[i].numel > c->max_bucket)
 			return error_set(err, GRADCOMP_ERR_RANGE,
-			                 "tensor '%s' has %llu elements; compressor '%s' counts up to %llu in one bucket",
+			                 "tensor '%s' has %llu elements; compressor '%s' counts up to %llu in one "
+			                 "bucket",
 			                 l->tensors[i].name, (unsigned long long)l->tensors[i].numel, c->info.name,
 			                 (unsigned long long)c->max_bucket);
 	return GRADCOMP_OK;

@@ -25,7 +25,7 @@ gradcomp_status memops_put(engine *eng, void *to, const void *from, size_t bytes
 }
 
 gradcomp_status memops_get_all(engine *eng, void *to, const void *from, size_t stride, size_t bytes, size_t n,
-                              gradcomp_error *err)
+                               gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
 	if (memops_on_device(eng))

@@ -18,7 +18,7 @@ gradcomp_status memops_put(engine *eng, void *to, const void *from, size_t bytes
 gradcomp_status memops_get(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err);
 /* `n` pieces of `bytes`, the next one `stride` bytes on, together into host memory. */
 gradcomp_status memops_get_all(engine *eng, void *to, const void *from, size_t stride, size_t bytes, size_t n,
-                              gradcomp_error *err);
+                               gradcomp_error *err);
 gradcomp_status memops_move(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err);
 gradcomp_status memops_zero(engine *eng, void *p, size_t bytes, gradcomp_error *err);
 gradcomp_status memops_nonfinite(engine *eng, const float *x, size_t n, int *bad, gradcomp_error *err);

@@ -26,8 +26,9 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
 	if (st)
 		return st;
 	if (!o->collective && strncmp(usual, plugins[1]->info->name, strcspn(usual, ":")))
-		log_line(&r->eng.job->log, GRADCOMP_LOG_INFO, "'%s' goes over collective '%s', since '%s' cannot carry it",
-		         plugins[0]->info->name, plugins[1]->info->name, usual);
+		log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
+		         "'%s' goes over collective '%s', since '%s' cannot carry it", plugins[0]->info->name,
+		         plugins[1]->info->name, usual);
 	r->eng.compressor = plugins[0]->compressor;
 	r->asked = strdup(o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"));
 	r->eng.compressor_spec = strdup(specs[0].text);
@@ -110,11 +111,15 @@ static void keep_report(reducer *r)
 	kept.stats = stats;
 	for (uint32_t i = 0; i < n; i++) {
 		const gradcomp_tensor *from = &r->eng.layout.tensors[n - 1 - i];
-		const char *choice = r->eng.hierarchical                ? hierarchical_choice(&r->eng, n - 1 - i)
-		                     : r->eng.compressor->choice ? r->eng.compressor->choice(r->eng.instance, n - 1 - i)
-		                                             : r->eng.compressor->info.name;
-		const residual_norm *norm = r->eng.hierarchical ? hierarchical_residual_norm(&r->eng, n - 1 - i) : &r->eng.norms[n - 1 - i];
-		t[i] = (report_tensor){.name = strdup(from->name), .numel = from->numel, .choice = strdup(choice),
+		const char *choice = r->eng.hierarchical ? hierarchical_choice(&r->eng, n - 1 - i)
+		                     : r->eng.compressor->choice
+		                             ? r->eng.compressor->choice(r->eng.instance, n - 1 - i)
+		                             : r->eng.compressor->info.name;
+		const residual_norm *norm = r->eng.hierarchical ? hierarchical_residual_norm(&r->eng, n - 1 - i)
+		                                                : &r->eng.norms[n - 1 - i];
+		t[i] = (report_tensor){.name = strdup(from->name),
+		                       .numel = from->numel,
+		                       .choice = strdup(choice),
 		                       .error = norm->steps ? norm->shares / (double)norm->steps : -1};
 	}
 	kept.asked = r->asked;
@@ -139,8 +144,10 @@ static void reducer_free(gradcomp_reducer *base)
 		uint32_t i = reducer_missing(r);
 		gradcomp_error err;
 		error_set(&err, GRADCOMP_ERR_STATE,
-		          "rank %d gave up its reducer in the middle of a step, without tensor %u '%s' of step %llu",
-		          r->eng.job->rank, r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name, (unsigned long long)r->eng.step);
+		          "rank %d gave up its reducer in the middle of a step, without tensor %u '%s' of step "
+		          "%llu",
+		          r->eng.job->rank, r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name,
+		          (unsigned long long)r->eng.step);
 		workers_fail(r, GRADCOMP_ERR_STATE, &err);
 	}
 	pthread_mutex_unlock(&r->lock);
@@ -266,8 +273,8 @@ static gradcomp_status reducer_wait_for(gradcomp_reducer *base, uint32_t index, 
 }
 
 /* Without a delay there is nothing to wait for but the step in flight. */
-static gradcomp_status reducer_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
-                                     gradcomp_error *err)
+static gradcomp_status reducer_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights,
+                                     double rate, gradcomp_error *err)
 {
 	(void)corrections, (void)weights, (void)rate;
 	return reducer_wait(base, err);
@@ -279,8 +286,10 @@ static const reducer_ops ops = {reducer_ready, reducer_wait, reducer_wait_for,  
 /* The first thing that ranks say to each other. */
 static gradcomp_status consensus(const reducer *r, gradcomp_status mine, gradcomp_error *err)
 {
-	reducer_request q = {.layout = &r->eng.layout, .compressor = r->eng.compressor_spec,
-	                     .collective = r->collective_spec, .bucket_bytes = r->bucket_bytes,
+	reducer_request q = {.layout = &r->eng.layout,
+	                     .compressor = r->eng.compressor_spec,
+	                     .collective = r->collective_spec,
+	                     .bucket_bytes = r->bucket_bytes,
 	                     .first_bucket_bytes = r->first_bucket_bytes};
 	if (!mine) {
 		q.schedule = replan_asked(r);
@@ -326,7 +335,8 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st)
 		st = layout_limits(&r->eng.layout, r->eng.compressor, &own);
 	if (!st && o.device == GRADCOMP_CUDA)
-		st = gpu_open(&r->eng, plugins[1]->collective, specs[0].values, o.queue, r->workspaces, REDUCER_WORKSPACES, &own);
+		st = gpu_open(&r->eng, plugins[1]->collective, specs[0].values, o.queue, r->workspaces,
+		              REDUCER_WORKSPACES, &own);
 	/* What the compressor works on is known when the nodes are, from the collective. */
 	int late = !st && !r->eng.gpu && hierarchical_wanted(&r->eng, plugins[1]->collective);
 	if (!st && !late)

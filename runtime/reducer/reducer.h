@@ -25,10 +25,10 @@
 typedef struct reducer {
 	gradcomp_reducer base;
 	engine eng;
-	char *asked;           /* the compressor's SPEC as it was typed */
+	char *asked; /* the compressor's SPEC as it was typed */
 	char *collective_spec;
-	uint32_t *bucket_of;   /* by tensor of the layout */
-	schedule schedule;     /* of the buckets */
+	uint32_t *bucket_of; /* by tensor of the layout */
+	schedule schedule;   /* of the buckets */
 	uint64_t bucket_bytes, first_bucket_bytes;
 	struct profile *profile; /* bucketing/profile.h */
 	struct replan *replan;   /* bucketing/replan.h */
@@ -43,11 +43,11 @@ typedef struct reducer {
 	int replan_due; /* nothing is admitted until replan_run() has been */
 	void **given;   /* by tensor of the layout: the gradient of this step, or NULL */
 	uint32_t ngiven;
-	int callbacks;     /* running */
+	int callbacks;                           /* running */
 	uint32_t callback_first, callback_count; /* tensors that one of them is about */
-	int running;       /* tasks: they may touch the caller's gradients */
+	int running;                             /* tasks: they may touch the caller's gradients */
 	workspace workspaces[REDUCER_WORKSPACES];
-	double patience;   /* seconds without a gradient in the middle of a step */
+	double patience; /* seconds without a gradient in the middle of a step */
 	gradcomp_status failed;
 	gradcomp_error failure;
 	double step_began, last_given;
@@ -65,7 +65,8 @@ static inline reducer *reducer_of(gradcomp_reducer *r)
 gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
                                const gradcomp_reducer_options *options, reducer **out, gradcomp_error *err);
 /* reducer_state.c: for its reducer_ops. */
-gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                             gradcomp_error *err);
 gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err);
 
 /* With the lock held: tensor i of the layout was given in this step. */
@@ -82,7 +83,7 @@ void workers_stop(reducer *r);
 void workers_given(reducer *r, uint32_t bucket);
 /* With the lock held, dropped meanwhile: until the ranks' replanning round is over. */
 void workers_replan_settle(reducer *r);
-/* With the lock held: the first failure is kept, told to all ranks, and every
+/* With the lock held: the first failure is kept, sent to all ranks, and every
  * tensor in the reducer's hands is done with it. Drops and takes the lock. */
 void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err);
 

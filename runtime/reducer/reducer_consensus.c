@@ -14,7 +14,7 @@ typedef struct declaration {
 	uint64_t tensors; /* hash of all */
 	uint64_t bucket_bytes, first_bucket_bytes, seed;
 	uint64_t schedule; /* hash of what the SPEC of the schedule does not say */
-	char text[472]; /* SPECs, or what is wrong */
+	char text[472];    /* SPECs, or what is wrong */
 } declaration;
 
 static void fill(const reducer_request *q, gradcomp_status mine, const gradcomp_error *err, declaration *d)
@@ -38,7 +38,8 @@ static int shape_text(const gradcomp_tensor *t, char *out, size_t capacity)
 {
 	int n = snprintf(out, capacity, "'%s' of shape (", t->name);
 	for (uint32_t k = 0; k < t->ndim && n < (int)capacity; k++)
-		n += snprintf(out + n, capacity - (size_t)n, "%s%llu", k ? "," : "", (unsigned long long)t->dims[k]);
+		n += snprintf(out + n, capacity - (size_t)n, "%s%llu", k ? "," : "",
+		              (unsigned long long)t->dims[k]);
 	if (n < (int)capacity)
 		n += snprintf(out + n, capacity - (size_t)n, ")");
 	return n;
@@ -80,7 +81,8 @@ static gradcomp_status name_tensors(gradcomp_group *g, const gradcomp_layout *l,
 		shown[p].text[sizeof shown[p].text - 1] = 0;
 		int world = g->ranks[p];
 		st = error_set(err, GRADCOMP_ERR_MISMATCH,
-		               "rank %d on %s declared %u tensors, rank %d declared %u; the first that differs is tensor %u, "
+		               "rank %d on %s declared %u tensors, rank %d declared %u; the first that differs is "
+		               "tensor %u, "
 		               "%s on rank %d",
 		               world, transport_host(g->job->transport, world), all[p].ntensors, g->ranks[0], n,
 		               shown[p].first, *shown[p].text ? shown[p].text : "which is missing", world);
@@ -91,7 +93,8 @@ done:
 	return st;
 }
 
-gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, gradcomp_status mine, gradcomp_error *err)
+gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, gradcomp_status mine,
+                                  gradcomp_error *err)
 {
 	declaration own, *all = calloc((size_t)g->nranks, sizeof *all);
 	gradcomp_status st;
@@ -108,22 +111,24 @@ gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, g
 		const char *host = transport_host(g->job->transport, world);
 		all[p].text[sizeof all[p].text - 1] = 0;
 		if (all[p].status)
-			st = error_set(err, GRADCOMP_ERR_PEER, "rank %d on %s cannot make its reducer: %s", world, host,
-			               all[p].text);
+			st = error_set(err, GRADCOMP_ERR_PEER, "rank %d on %s cannot make its reducer: %s", world,
+			               host, all[p].text);
 		else if (strcmp(all[p].text, all[0].text))
-			st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'", world, host,
-			               all[p].text, g->ranks[0], all[0].text);
+			st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'",
+			               world, host, all[p].text, g->ranks[0], all[0].text);
 		else if (all[p].schedule != all[0].schedule)
 			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "rank %d on %s has other settings schedule.* or another plan in its file than rank %d (schedule %s)",
+			               "rank %d on %s has other settings schedule.* or another plan in its file "
+			               "than rank %d (schedule %s)",
 			               world, host, g->ranks[0], q->schedule);
 		else if (all[p].bucket_bytes != all[0].bucket_bytes || all[p].seed != all[0].seed ||
 		         all[p].first_bucket_bytes != all[0].first_bucket_bytes)
 			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "rank %d on %s has buckets of %llu and %llu bytes and seed %llu, rank %d of %llu and %llu and seed %llu",
+			               "rank %d on %s has buckets of %llu and %llu bytes and seed %llu, rank %d of "
+			               "%llu and %llu and seed %llu",
 			               world, host, (unsigned long long)all[p].first_bucket_bytes,
-			               (unsigned long long)all[p].bucket_bytes, (unsigned long long)all[p].seed, g->ranks[0],
-			               (unsigned long long)all[0].first_bucket_bytes,
+			               (unsigned long long)all[p].bucket_bytes, (unsigned long long)all[p].seed,
+			               g->ranks[0], (unsigned long long)all[0].first_bucket_bytes,
 			               (unsigned long long)all[0].bucket_bytes, (unsigned long long)all[0].seed);
 	}
 	for (int p = 0; !st && p < g->nranks; p++)

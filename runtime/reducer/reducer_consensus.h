@@ -10,12 +10,13 @@
 typedef struct reducer_request {
 	const gradcomp_layout *layout;
 	const char *compressor, *collective, *schedule; /* SPECs */
-	uint64_t schedule_hash; /* of what the SPEC of the schedule does not say */
+	uint64_t schedule_hash;                         /* of what the SPEC of the schedule does not say */
 	uint64_t bucket_bytes, first_bucket_bytes;
 } reducer_request;
 
 /* `mine` is this rank's status so far, with `err` when it is not OK; then *q is not looked at.
  * Every rank of the group calls it; all return an error when one does. */
-gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, gradcomp_status mine, gradcomp_error *err);
+gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, gradcomp_status mine,
+                                  gradcomp_error *err);
 
 #endif

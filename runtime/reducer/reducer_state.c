@@ -40,7 +40,8 @@ const engine *state_owner(const reducer *r, const bucketing *d)
 uint64_t state_array_bytes(const reducer *r, const bucketing *d)
 {
 	const engine *k = state_owner(r, d);
-	return ((uint64_t)(!!k->error + r->eng.compressor->state_arrays) * k->layout.numel + d->nserver_error) * sizeof(float);
+	return ((uint64_t)(!!k->error + r->eng.compressor->state_arrays) * k->layout.numel + d->nserver_error) *
+	       sizeof(float);
 }
 
 /* Shards and the collective's memory belong to places in buckets. */
@@ -75,67 +76,79 @@ void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes,
 	h->settled = (uint32_t)replan_settled(r);
 }
 
-gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes, state_head *h,
-                            uint64_t *body, gradcomp_error *err)
+gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes, state_head *h, uint64_t *body,
+                            gradcomp_error *err)
 {
 	const bucketing now = bucketing_current(r);
 	state_head want;
 	memset(h, 0, sizeof *h);
 	*body = offsetof(state_head, nbuckets);
 	if (!state || bytes < *body)
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state", (unsigned long long)bytes);
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state",
+		                 (unsigned long long)bytes);
 	memcpy(h, state, *body);
 	h->compressor[sizeof h->compressor - 1] = 0;
 	if (memcmp(h->magic, magic, VERSION_AT))
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of a reducer");
 	if (h->magic[VERSION_AT] < OLDEST || h->magic[VERSION_AT] > magic[VERSION_AT])
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "load: a state of version '%c', this library reads versions '%c' to '%c'", h->magic[VERSION_AT],
-		                 OLDEST, magic[VERSION_AT]);
+		                 "load: a state of version '%c', this library reads versions '%c' to '%c'",
+		                 h->magic[VERSION_AT], OLDEST, magic[VERSION_AT]);
 	state_describe(r, &now, h->plugin_bytes, &want);
 	if (strcmp(h->compressor, want.compressor))
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of '%s', this reducer is '%s'", h->compressor,
-		                 want.compressor);
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of '%s', this reducer is '%s'",
+		                 h->compressor, want.compressor);
 	if (h->tensors != want.tensors || h->numel != want.numel)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of a model of %llu parameters in other "
-		                 "tensors; this one has %llu", (unsigned long long)h->numel, (unsigned long long)want.numel);
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "load: the state is of a model of %llu parameters in other "
+		                 "tensors; this one has %llu",
+		                 (unsigned long long)h->numel, (unsigned long long)want.numel);
 	if (h->rank != want.rank || h->nranks != want.nranks)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of rank %u of %u, this is rank %u of %u",
-		                 h->rank, h->nranks, want.rank, want.nranks);
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "load: the state is of rank %u of %u, this is rank %u of %u", h->rank, h->nranks,
+		                 want.rank, want.nranks);
 	if (h->magic[VERSION_AT] > OLDEST) {
 		if (bytes < sizeof *h)
-			return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state", (unsigned long long)bytes);
+			return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state",
+			                 (unsigned long long)bytes);
 		memcpy(&h->nbuckets, (const char *)state + *body, sizeof *h - *body);
 		*body = sizeof *h;
 	}
 	if (h->checksum != state_checksum(state, bytes))
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state of %llu bytes is damaged (its checksum differs)",
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "load: the state of %llu bytes is damaged (its checksum differs)",
 		                 (unsigned long long)bytes);
 	if (h->plugin_bytes && !r->eng.compressor->load)
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: compressor '%s' keeps no state of its own, this has %llu bytes",
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "load: compressor '%s' keeps no state of its own, this has %llu bytes",
 		                 r->eng.compressor->info.name, (unsigned long long)h->plugin_bytes);
 	return GRADCOMP_OK;
 }
 
-gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body,
-                           uint64_t bytes, gradcomp_error *err)
+gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body, uint64_t bytes,
+                           gradcomp_error *err)
 {
 	const uint64_t arrays = state_array_bytes(r, d);
 	state_head want;
 	state_describe(r, d, h->plugin_bytes, &want);
 	if (h->kept != want.kept || h->nserver_error != want.nserver_error || h->places != want.places)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "load: the state keeps %llu numbers of this rank's and %llu of its collective, this reducer %llu "
+		                 "load: the state keeps %llu numbers of this rank's and %llu of its collective, "
+		                 "this reducer %llu "
 		                 "and %llu%s: it was saved with another collective, other nodes%s",
-		                 (unsigned long long)h->kept, (unsigned long long)h->nserver_error, (unsigned long long)want.kept,
-		                 (unsigned long long)want.nserver_error, h->kept == want.kept ? ", of other places" : "",
-		                 h->magic[VERSION_AT] > OLDEST ? "" : " or other buckets, of which a state of version 2 does "
-		                 "not tell: make the reducer with the bucket_bytes it was saved with");
+		                 (unsigned long long)h->kept, (unsigned long long)h->nserver_error,
+		                 (unsigned long long)want.kept, (unsigned long long)want.nserver_error,
+		                 h->kept == want.kept ? ", of other places" : "",
+		                 h->magic[VERSION_AT] > OLDEST
+		                         ? ""
+		                         : " or other buckets, of which a state of version 2 does "
+		                           "not tell: make the reducer with the bucket_bytes it was saved with");
 	if (h->has_error != want.has_error || h->state_arrays != want.state_arrays || h->plugin_bytes > bytes ||
 	    body + arrays + h->plugin_bytes != bytes)
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state has %llu bytes and should have %llu",
 		                 (unsigned long long)bytes,
-		                 (unsigned long long)(body + arrays + (h->plugin_bytes > bytes ? 0 : h->plugin_bytes)));
+		                 (unsigned long long)(body + arrays +
+		                                      (h->plugin_bytes > bytes ? 0 : h->plugin_bytes)));
 	return GRADCOMP_OK;
 }
 
@@ -144,9 +157,6 @@ gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_hea
  * A state brings its plan along: a job that is resumed goes on with the buckets and the order
  * it had, hence to the bit. It takes nothing from other ranks, each of which loads its own
  * of the same step. */
-
-
-
 
 gradcomp_status reducer_between_steps(const reducer *r, const char *what, gradcomp_error *err)
 {
@@ -196,8 +206,7 @@ static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const u
 }
 
 /* With the lock held. */
-static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes,
-                            gradcomp_error *err)
+static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	const bucketing d = bucketing_current(r);
 	const engine *k = state_owner(r, &d);
@@ -231,7 +240,8 @@ static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, u
 	return st;
 }
 
-gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                             gradcomp_error *err)
 {
 	reducer *r = reducer_of(base);
 	pthread_mutex_lock(&r->lock);
@@ -242,15 +252,16 @@ gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacit
 }
 
 /* The state's plan, or of one that has none that in force. */
-static gradcomp_status plan_of(const reducer *r, const state_head *h, const unsigned char *state,
-                               uint64_t *body, uint64_t bytes, step_plan *out, gradcomp_error *err)
+static gradcomp_status plan_of(const reducer *r, const state_head *h, const unsigned char *state, uint64_t *body,
+                               uint64_t bytes, step_plan *out, gradcomp_error *err)
 {
 	size_t n = h->nbuckets * sizeof(uint32_t);
 	gradcomp_status st;
 	if (*body < sizeof *h)
 		return bucketing_plan(r, out, err);
 	if (h->nbuckets > r->eng.layout.ntensors || 2 * n > bytes - *body)
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state has a plan of %u buckets for %u tensors", h->nbuckets,
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "load: the state has a plan of %u buckets for %u tensors", h->nbuckets,
 		                 r->eng.layout.ntensors);
 	*out = (step_plan){.nbuckets = h->nbuckets, .lag = h->lag, .end = malloc(n + 1), .place = malloc(n + 1)};
 	if (!out->end || !out->place)
@@ -260,12 +271,13 @@ static gradcomp_status plan_of(const reducer *r, const state_head *h, const unsi
 	*body += 2 * n;
 	gradcomp_error why = {0};
 	st = bucketing_check(r, out, &why);
-	return st ? error_set(err, st, "load: the state's plan is none of this reducer: %.300s", why.text) : GRADCOMP_OK;
+	return st ? error_set(err, st, "load: the state's plan is none of this reducer: %.300s", why.text)
+	          : GRADCOMP_OK;
 }
 
 /* With the lock held. *d is what the state makes of the reducer, and afterwards what was. */
-static gradcomp_status load(reducer *r, const unsigned char *state, uint64_t bytes, bucketing *d,
-                            step_plan *plan, gradcomp_error *err)
+static gradcomp_status load(reducer *r, const unsigned char *state, uint64_t bytes, bucketing *d, step_plan *plan,
+                            gradcomp_error *err)
 {
 	uint64_t body;
 	state_head h;
@@ -282,7 +294,8 @@ static gradcomp_status load(reducer *r, const unsigned char *state, uint64_t byt
 		st = state_fits(r, d, &h, body, bytes, err);
 	const engine *k = state_owner(r, d);
 	if (!st && k->instance && r->eng.compressor->load)
-		st = r->eng.compressor->load(k->instance, state + body + state_array_bytes(r, d), h.plugin_bytes, err);
+		st = r->eng.compressor->load(k->instance, state + body + state_array_bytes(r, d), h.plugin_bytes,
+		                             err);
 	if (!st)
 		st = take_arrays(r, d, state + body, err);
 	if (st)

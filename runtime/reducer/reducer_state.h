@@ -2,7 +2,7 @@
  *
  *     head   what the state belongs to, and a checksum of all that follows the checksum
  *     plan   where buckets end, then their places in the order of exchanges: 32 bits each
- *     error memory and resident arrays: of every parameter, or of this rank's shards
+ *     error memory and the compressor's arrays: of every parameter, or of this rank's shards
  *     the collective's memory
  *     the plugin's own bytes
  *
@@ -17,15 +17,15 @@ typedef struct state_head {
 	uint64_t checksum; /* of all that follows it */
 	uint64_t step, numel, tensors, plugin_bytes;
 	uint32_t has_error, state_arrays, rank, nranks;
-	uint64_t kept;      /* numbers of an array: all, or those of this rank's shards */
+	uint64_t kept;          /* numbers of an array: all, or those of this rank's shards */
 	uint64_t nserver_error; /* numbers of the collective's memory */
-	uint64_t places;    /* which they are: by buckets; 0: of every parameter */
+	uint64_t places;        /* which they are: by buckets; 0: of every parameter */
 	char compressor[256];
 	/* Since version 3: of the plan. settled: it was made from what the job measured. */
 	uint32_t nbuckets, lag, settled, reserved0;
 } state_head;
 
-/* Whose the arrays and the plugin are with division *d: with two levels those of the shards. */
+/* Whose the arrays and the plugin are with bucketing *d: with two levels those of the shards. */
 const engine *state_owner(const reducer *r, const bucketing *d);
 /* Bytes of the arrays and the collective's memory. */
 uint64_t state_array_bytes(const reducer *r, const bucketing *d);
@@ -34,11 +34,11 @@ void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes,
 uint64_t state_checksum(const void *state, uint64_t bytes);
 /* Whether this is a whole state of this rank of such a reducer, of whatever plan. *body: where
  * the plan begins. */
-gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes, state_head *h,
-                            uint64_t *body, gradcomp_error *err);
+gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes, state_head *h, uint64_t *body,
+                            gradcomp_error *err);
 /* Whether it is one of the division *d, which was made from its plan; `body` is where its
  * arrays begin. */
-gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body,
-                           uint64_t bytes, gradcomp_error *err);
+gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body, uint64_t bytes,
+                           gradcomp_error *err);
 
 #endif

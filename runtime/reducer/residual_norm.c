@@ -36,7 +36,8 @@ static double of_tensor(const float *e, uint64_t n)
 
 static double weight(uint64_t n)
 {
-	uint64_t rest = n % RESIDUAL_EVERY, seen = n / RESIDUAL_EVERY * RESIDUAL_RUN + (rest < RESIDUAL_RUN ? rest : RESIDUAL_RUN);
+	uint64_t rest = n % RESIDUAL_EVERY,
+		 seen = n / RESIDUAL_EVERY * RESIDUAL_RUN + (rest < RESIDUAL_RUN ? rest : RESIDUAL_RUN);
 	return seen ? (double)n / (double)seen : 0;
 }
 
@@ -55,7 +56,9 @@ void residual_norm_tensor(engine *eng, uint32_t i, double e)
 void residual_norm_bucket(engine *eng, const bucket *b)
 {
 	for (uint32_t i = b->pub.first; eng->memory && !b->bad && i < b->pub.first + b->pub.ntensors; i++)
-		residual_norm_tensor(eng, i, of_tensor(eng->memory + eng->layout.tensors[i].offset, eng->layout.tensors[i].numel));
+		residual_norm_tensor(eng, i,
+		                     of_tensor(eng->memory + eng->layout.tensors[i].offset,
+		                               eng->layout.tensors[i].numel));
 }
 
 void residual_norm_step(engine *eng)

@@ -1,4 +1,3 @@
-/* A memory of the collective's, see resident.h. */
 #include "reducer/server_error.h"
 
 #include "reducer/bucketing/bucketing.h"
@@ -22,9 +21,11 @@ gradcomp_status bucketing_server_error(const engine *eng, bucketing *d, gradcomp
 	if (!keeps(eng))
 		return GRADCOMP_OK;
 	for (uint32_t i = 0; i < d->nbuckets; i++) {
-		d->buckets[i].nserver_error = eng->coll_ctx.collective->server_error(eng->coll_ctx.instance, d->buckets[i].pub.numel);
+		d->buckets[i].nserver_error =
+			eng->coll_ctx.collective->server_error(eng->coll_ctx.instance, d->buckets[i].pub.numel);
 		if (d->buckets[i].nserver_error > NUMEL_MAX)
-			return error_set(err, GRADCOMP_ERR_INTERNAL, "collective '%s' asks for a memory of more than 2^48 numbers",
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "collective '%s' asks for a memory of more than 2^48 numbers",
 			                 eng->coll_ctx.collective->info.name);
 		at += d->buckets[i].nserver_error;
 	}
@@ -45,16 +46,19 @@ gradcomp_status server_error_check(const engine *eng, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
 	if (!c->server_error_begin)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "collective '%s' keeps a memory for each bucket and does not say "
-		                 "of which places (resident_begin): buckets stay as they are", c->info.name);
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "collective '%s' keeps a memory for each bucket and does not say "
+		                 "of which places (resident_begin): buckets stay as they are",
+		                 c->info.name);
 	for (uint32_t i = 0; i < eng->nbuckets; i++) {
 		const bucket *b = &eng->buckets[i];
 		uint64_t begin = b->nserver_error ? c->server_error_begin(eng->coll_ctx.instance, b->pub.numel) : 0;
 		if (begin > b->pub.numel || b->nserver_error > b->pub.numel - begin)
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
-			                 "collective '%s' keeps %llu numbers from the %lluth on of a bucket of %llu", c->info.name,
-			                 (unsigned long long)b->nserver_error, (unsigned long long)begin,
-			                 (unsigned long long)b->pub.numel);
+			                 "collective '%s' keeps %llu numbers from the %lluth on of a bucket of "
+			                 "%llu",
+			                 c->info.name, (unsigned long long)b->nserver_error,
+			                 (unsigned long long)begin, (unsigned long long)b->pub.numel);
 	}
 	return GRADCOMP_OK;
 }

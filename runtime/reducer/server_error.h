@@ -5,7 +5,7 @@
  *
  * It is about places in buckets. Before those move each rank adds what it has to its own
  * error memory at the same places, which conserves the sum over ranks of both, and begins
- * again with zero. division.h makes it. */
+ * again with zero. bucketing.h makes it. */
 #ifndef REDUCER_SERVER_ERROR_H
 #define REDUCER_SERVER_ERROR_H
 

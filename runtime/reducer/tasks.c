@@ -25,7 +25,8 @@ static int accumulate(const gradcomp_operators *ops, float *x, const void *gradi
 		size_t len = n - at < RUN ? n - at : RUN;
 		int run_bad;
 		if ((const void *)x != gradient)
-			ops->cast_to_f32(NULL, x + at, (const char *)gradient + at * gradcomp_dtype_bytes(dtype), len, dtype);
+			ops->cast_to_f32(NULL, x + at, (const char *)gradient + at * gradcomp_dtype_bytes(dtype),
+			                 len, dtype);
 		ops->nonfinite(NULL, x + at, len, &run_bad);
 		bad |= run_bad;
 		if (error)
@@ -64,7 +65,8 @@ static int in_callers_memory(const engine *eng, bucket *b)
 static int needs_flat(const bucket *b)
 {
 	for (uint32_t k = 0; k < b->plan.nrounds; k++)
-		if (b->plan.rounds[k].pattern == GRADCOMP_CODED || (b->plan.rounds[k].flags & GRADCOMP_ROUND_IN_PLACE))
+		if (b->plan.rounds[k].pattern == GRADCOMP_CODED ||
+		    (b->plan.rounds[k].flags & GRADCOMP_ROUND_IN_PLACE))
 			return 1;
 	return 0;
 }
@@ -81,7 +83,8 @@ static gradcomp_status room(engine *eng, bucket *b, gradcomp_error *err)
 			st = scratch_buf_grow(&s->own, merged_bytes(rd->bound), err);
 		if (rd->pattern == GRADCOMP_GATHERED)
 			st = rd->flags & GRADCOMP_ROUND_FIXED
-			             ? scratch_buf_grow(&s->gathered, (16 + rd->bound) * (size_t)eng->layout.nranks, err)
+			             ? scratch_buf_grow(&s->gathered, (16 + rd->bound) * (size_t)eng->layout.nranks,
+			                                err)
 			             : scratch_buf_grow(&s->own, rd->bound, err);
 	}
 	b->work.scratch = s->scratch.p;
@@ -94,8 +97,10 @@ void task_pass_on(engine *eng, bucket *b)
 {
 	if (eng->warned < 5) {
 		eng->warned++;
-		log_line(&eng->job->log, GRADCOMP_LOG_WARN, "step %llu: the gradient of '%s' on rank %d is not finite%s",
-		         (unsigned long long)eng->step, eng->layout.tensors[b->pub.first + (uint32_t)b->local_bad - 1].name,
+		log_line(&eng->job->log, GRADCOMP_LOG_WARN,
+		         "step %llu: the gradient of '%s' on rank %d is not finite%s",
+		         (unsigned long long)eng->step,
+		         eng->layout.tensors[b->pub.first + (uint32_t)b->local_bad - 1].name,
 		         eng->group->ranks[eng->layout.rank], eng->warned == 5 ? " (not told again)" : "");
 	}
 	b->local_bad = 0;
@@ -109,7 +114,8 @@ gradcomp_status task_place(engine *eng, bucket *b, gradcomp_error *err)
 	b->plan.struct_size = sizeof b->plan;
 	b->work.step = eng->step;
 	b->local_bad = b->bad = b->fault = 0;
-	st = eng->hierarchical ? GRADCOMP_OK : eng->compressor->plan(eng->instance, &b->pub, eng->step, &b->plan, err);
+	st = eng->hierarchical ? GRADCOMP_OK
+	                       : eng->compressor->plan(eng->instance, &b->pub, eng->step, &b->plan, err);
 	if (!st && !eng->hierarchical)
 		st = task_list_check_plan(eng->compressor, eng->layout.patterns, b->pub.numel, &b->plan, err);
 	if (!st)
@@ -164,7 +170,8 @@ static gradcomp_status encode(engine *eng, bucket *b, uint32_t round, gradcomp_e
 		b->own.data = (char *)b->workspace->own.p + PAYLOAD_HEAD;
 	if (rd->pattern == GRADCOMP_GATHERED && (rd->flags & GRADCOMP_ROUND_FIXED))
 		b->own.data = (char *)b->workspace->gathered.p +
-		              (size_t)eng->layout.rank * (PAYLOAD_HEAD + ((rd->bound + 7) & ~(uint64_t)7)) + PAYLOAD_HEAD;
+		              (size_t)eng->layout.rank * (PAYLOAD_HEAD + ((rd->bound + 7) & ~(uint64_t)7)) +
+		              PAYLOAD_HEAD;
 	if (b->local_bad) {
 		b->own.bytes = exact ? want : 0;
 		return GRADCOMP_OK;
@@ -173,8 +180,8 @@ static gradcomp_status encode(engine *eng, bucket *b, uint32_t round, gradcomp_e
 	if (!st && (b->own.bytes > want || (exact && b->own.bytes != want)))
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
 		               "compressor '%s' made a payload of %llu bytes in round %u where it planned %s%llu",
-		               eng->compressor->info.name, (unsigned long long)b->own.bytes, round, exact ? "" : "at most ",
-		               (unsigned long long)want);
+		               eng->compressor->info.name, (unsigned long long)b->own.bytes, round,
+		               exact ? "" : "at most ", (unsigned long long)want);
 	return st;
 }
 
@@ -191,7 +198,8 @@ gradcomp_status task_damaged(const engine *eng, const bucket *b, gradcomp_error 
 {
 	return error_set(err, GRADCOMP_ERR_MISMATCH,
 	                 "compressor '%s': what a rank sent in step %llu for the bucket of '%s' is damaged",
-	                 eng->compressor->info.name, (unsigned long long)eng->step, eng->layout.tensors[b->pub.first].name);
+	                 eng->compressor->info.name, (unsigned long long)eng->step,
+	                 eng->layout.tensors[b->pub.first].name);
 }
 
 static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)

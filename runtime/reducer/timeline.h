@@ -9,8 +9,12 @@
 static inline void timeline(reducer *r, trace_what what, uint64_t step, uint32_t index, double start, double end)
 {
 	if (r->trace)
-		trace_add(r->trace, &(trace_event){.start = start, .end = end, .step = step, .index = index,
-		                                   .reducer = r->trace_id, .what = (uint8_t)what});
+		trace_add(r->trace, &(trace_event){.start = start,
+		                                   .end = end,
+		                                   .step = step,
+		                                   .index = index,
+		                                   .reducer = r->trace_id,
+		                                   .what = (uint8_t)what});
 }
 
 /* What the reducer's channel has sent, for timeline_task(). */
@@ -24,11 +28,16 @@ static inline void timeline_task(reducer *r, const bucket *b, const task *t, dou
                                  uint64_t sent)
 {
 	if (r->trace)
-		trace_add(r->trace, &(trace_event){.start = start, .end = end, .step = r->eng.step, .index = b->pub.index,
-		                                   .round = (uint8_t)t->round, .reducer = r->trace_id,
+		trace_add(r->trace, &(trace_event){.start = start,
+		                                   .end = end,
+		                                   .step = r->eng.step,
+		                                   .index = b->pub.index,
+		                                   .round = (uint8_t)t->round,
+		                                   .reducer = r->trace_id,
 		                                   .what = (uint8_t)t->kind,
-		                                   .bytes = task_exchanges(t->kind) ? channel_sent(r->eng.coll_ctx.channel) - sent
-		                                                                    : b->pub.numel * sizeof(float)});
+		                                   .bytes = task_exchanges(t->kind)
+		                                                    ? channel_sent(r->eng.coll_ctx.channel) - sent
+		                                                    : b->pub.numel * sizeof(float)});
 }
 
 #endif

@@ -12,7 +12,7 @@ int word_sync_supported(const reducer *r)
 	       r->eng.coll_ctx.collective->serves & (GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER);
 }
 
-/* Where the collective takes its buffers from; freed when it is not the slot's. */
+/* Where the collective takes its buffers from; freed when it is not a workspace's. */
 static gradcomp_status place(reducer *r, size_t bytes, void **buf, gradcomp_error *err)
 {
 	scratch_buf *a = &r->workspaces[0].own;
@@ -22,10 +22,11 @@ static gradcomp_status place(reducer *r, size_t bytes, void **buf, gradcomp_erro
 		return st;
 	}
 	*buf = malloc(bytes);
-	return *buf ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu bytes of measurements", bytes);
+	return *buf ? GRADCOMP_OK
+	            : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu bytes of measurements", bytes);
 }
 
-static void give_back(const reducer *r, void *buf)
+static void release(const reducer *r, void *buf)
 {
 	if (!memops_on_device(&r->eng))
 		free(buf);
@@ -37,15 +38,17 @@ static gradcomp_status reduced(reducer *r, int64_t *w, size_t n, gradcomp_error 
 	void *buf;
 	/* Nothing that could fail on this rank alone. */
 	if (!memops_on_device(&r->eng))
-		return r->eng.coll_ctx.collective->allreduce(r->eng.coll_ctx.instance, w, n, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
+		return r->eng.coll_ctx.collective->allreduce(r->eng.coll_ctx.instance, w, n, GRADCOMP_I64,
+		                                             GRADCOMP_MAX, 1.0, err);
 	gradcomp_status st = place(r, bytes, &buf, err);
 	if (!st)
 		st = memops_put(&r->eng, buf, w, bytes, err);
 	if (!st)
-		st = r->eng.coll_ctx.collective->allreduce(r->eng.coll_ctx.instance, buf, n, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
+		st = r->eng.coll_ctx.collective->allreduce(r->eng.coll_ctx.instance, buf, n, GRADCOMP_I64,
+		                                           GRADCOMP_MAX, 1.0, err);
 	if (!st)
 		st = memops_get(&r->eng, w, buf, bytes, err);
-	give_back(r, buf);
+	release(r, buf);
 	return st;
 }
 
@@ -63,7 +66,7 @@ static gradcomp_status gathered(reducer *r, const int64_t *w, size_t n, int64_t 
 		st = exchange_blocks(&r->eng, buf, r->eng.lengths, err);
 	if (!st)
 		st = memops_get(&r->eng, all, buf, P * bytes, err);
-	give_back(r, buf);
+	release(r, buf);
 	return st;
 }
 

@@ -107,7 +107,8 @@ static void step_done(reducer *r)
 	double now = clock_now();
 	r->eng.stats.exposed_s += now - r->last_given;
 	r->eng.stats.steps++;
-	r->eng.stats.dense_bytes += 8.0 * (r->eng.layout.nranks - 1) / r->eng.layout.nranks * (double)r->eng.layout.numel;
+	r->eng.stats.dense_bytes +=
+		8.0 * (r->eng.layout.nranks - 1) / r->eng.layout.nranks * (double)r->eng.layout.numel;
 	r->eng.step++;
 	if (r->eng.hierarchical)
 		hierarchical_step_done(&r->eng);
@@ -273,9 +274,10 @@ static void fail_missing(reducer *r)
 	uint32_t i = reducer_missing(r);
 	gradcomp_error err;
 	error_set(&err, GRADCOMP_ERR_STATE,
-	          "tensor %u '%s' of step %llu was never given: no gradient came for %.3g s (transport.wait_timeout=%g)",
-	          r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name, (unsigned long long)r->eng.step, r->patience,
-	          config_float(r->eng.job->config, "transport.wait_timeout"));
+	          "tensor %u '%s' of step %llu was never given: no gradient came for %.3g s "
+	          "(transport.wait_timeout=%g)",
+	          r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name, (unsigned long long)r->eng.step,
+	          r->patience, config_float(r->eng.job->config, "transport.wait_timeout"));
 	job_fail(r->eng.job, GRADCOMP_ERR_STATE, err.text);
 	workers_fail(r, GRADCOMP_ERR_STATE, &err);
 }
@@ -338,7 +340,8 @@ gradcomp_status workers_start(reducer *r, gradcomp_error *err)
 		r->threads += !rc;
 	}
 	if (rc)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "could not start the reducer's threads: %s", strerror(rc));
+		return error_set(err, GRADCOMP_ERR_NOMEM, "could not start the reducer's threads: %s",
+		                 strerror(rc));
 	return GRADCOMP_OK;
 }
 

@@ -48,7 +48,7 @@ uint32_t task_list_stages(const task *tasks, int n, int next)
 
 const char *task_name(task_kind kind)
 {
-	static const char *const names[] = {"begin", "encode", "exchange", "decode", "finish",
+	static const char *const names[] = {"begin",        "encode",      "exchange",  "decode",         "finish",
 	                                    "reduce_local", "local_begin", "local_end", "allgather_local"};
 	return names[kind];
 }
@@ -80,28 +80,33 @@ uint32_t round_primitive(gradcomp_pattern pattern, uint32_t serves)
 }
 
 gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uint32_t patterns, uint64_t numel,
-                              const gradcomp_plan *plan, gradcomp_error *err)
+                                     const gradcomp_plan *plan, gradcomp_error *err)
 {
 	const char *name = c->info.name;
 	if (!plan->nrounds || plan->nrounds > GRADCOMP_MAX_ROUNDS)
-		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned %u rounds: must be 1..%d", name,
-		                 plan->nrounds, GRADCOMP_MAX_ROUNDS);
+		return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned %u rounds: must be 1..%d",
+		                 name, plan->nrounds, GRADCOMP_MAX_ROUNDS);
 	for (uint32_t k = 0; k < plan->nrounds; k++) {
 		const gradcomp_round *rd = &plan->rounds[k];
 		if ((unsigned)rd->pattern > GRADCOMP_CODED || !(patterns & GRADCOMP_PATTERN_BIT(rd->pattern)))
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
-			                 "compressor '%s' planned payload pattern %d, which is none of those it names", name,
-			                 (int)rd->pattern);
+			                 "compressor '%s' planned payload pattern %d, which is none of those it "
+			                 "names",
+			                 name, (int)rd->pattern);
 		if (rd->pattern == GRADCOMP_CODED && (plan->nrounds != 1 || rd->count != numel))
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
-			                 "compressor '%s' planned a coded round that is not the only one or not of the whole bucket",
+			                 "compressor '%s' planned a coded round that is not the only one or not of "
+			                 "the whole bucket",
 			                 name);
 		if (rd->count > NUMEL_MAX || rd->bound > NUMEL_MAX)
-			return error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' planned a payload of more than 2^48", name);
+			return error_set(err, GRADCOMP_ERR_INTERNAL,
+			                 "compressor '%s' planned a payload of more than 2^48", name);
 		if ((rd->flags & GRADCOMP_ROUND_IN_PLACE) &&
 		    (rd->pattern != GRADCOMP_SUMMED || rd->dtype != GRADCOMP_F32 || rd->count != numel))
 			return error_set(err, GRADCOMP_ERR_INTERNAL,
-			                 "compressor '%s' planned an in-place round that is not the bucket's floats", name);
+			                 "compressor '%s' planned an in-place round that is not the bucket's "
+			                 "floats",
+			                 name);
 	}
 	return GRADCOMP_OK;
 }

@@ -46,7 +46,7 @@ uint32_t task_list_stages(const task *tasks, int n, int next);
 /* Whether the rounds that a compressor has planned of a bucket are those that it may plan:
  * `patterns` as in the layout. */
 gradcomp_status task_list_check_plan(const struct gradcomp_compressor_v1 *c, uint32_t patterns, uint64_t numel,
-                              const gradcomp_plan *plan, gradcomp_error *err);
+                                     const gradcomp_plan *plan, gradcomp_error *err);
 /* Bytes of a rank's payload of a round, as planned: the same on all ranks. What it comes to
  * may be less (GATHERED, MERGED), or a code of it (CODED). */
 uint64_t round_bytes(const gradcomp_round *rd);

@@ -190,7 +190,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		s->failed[rank] |= step_with(s, &m, rank, P, step, step % 4 != 1, &err);
 	}
 	/* A state of the compressor's own, of parts that are no more, began anew. */
-	s->failed[rank] |= (reducer_of(m.red)->eng.hierarchical && reducer_of(m.red)->eng.hierarchical->told != (reducer_of(m.red)->eng.compressor->save != NULL)) << 3;
+	s->failed[rank] |= (reducer_of(m.red)->eng.hierarchical && reducer_of(m.red)->eng.hierarchical->notified != (reducer_of(m.red)->eng.compressor->save != NULL)) << 3;
 	pthread_barrier_wait(&ranks_barrier);
 	s->failed[rank] |= resumes(s, &m, rank, world, &err) << 4;
 	if (err.text[0])

@@ -113,6 +113,44 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	model_close(&m);
 }
 
+/* Finite gradients whose sum in the node is not: the shard's rounds are given up, and the
+ * bucket takes part again in the next step. */
+static void overflow_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	show *s = arg;
+	gradcomp_error err = {0};
+	model m;
+	(void)P;
+	s->failed[rank] = model_open(&m, gradcomp_job_world(job), "topk:density=0.1", 1000, &err) != 0;
+	if (s->failed[rank])
+		return;
+	s->failed[rank] |= model_step(&m, rank, 0, &err) != 0;
+	for (uint32_t t = 0; t < T; t++) {
+		for (uint64_t i = 0; i < numel((int)t); i++)
+			m.grad[t][i] = 3e38f;
+		s->failed[rank] |= gradcomp_reducer_ready(m.red, t, m.grad[t], &err) != 0;
+	}
+	s->failed[rank] |= (gradcomp_reducer_wait(m.red, &err) || !isnan(m.grad[4][0])) << 1;
+	s->failed[rank] |= (model_step(&m, rank, 2, &err) != 0) << 2;
+	for (int t = 0; t < T; t++)
+		for (uint64_t i = 0; i < numel(t); i++)
+			s->failed[rank] |= !isfinite(m.grad[t][i]) << 3;
+	s->prints[rank] = fingerprint(&m);
+	model_close(&m);
+}
+
+static void overflows(void)
+{
+	const char *settings[] = {plugin_path_setting(), "transport.timeout=60", "gradcomp.log=error",
+	                          "gradcomp.collective=hier:ranks_per_node=2", NULL};
+	show *s = calloc(1, sizeof *s);
+	run_ranks(4, settings, overflow_body, s);
+	for (int r = 0; r < 4; r++)
+		ok(!s->failed[r] && s->prints[r] == s->prints[0], "rank %d: a sum in the node that overflows is over with its step (%#x)", r,
+		   (unsigned)s->failed[r]);
+	free(s);
+}
+
 /* nodes: that are to sum ahead, or 0; holders: ranks of a shard, or with a memory of the
  * collective's. */
 static void run(const char *spec, const char *collective, int P, uint64_t bucket_bytes, int nan_step, int nodes,
@@ -347,5 +385,6 @@ int main(void)
 	run("mstopk:density=0.1", "hier:ranks_per_node=3", 6, 1, -1, 2, 6);
 	run("lags:density=0.1", "hier:ranks_per_node=2", 4, 5000, 1, 2, 4);
 	run("block", "hier:ranks_per_node=2", 4, 5000, 1, 0, 0);
+	overflows();
 	return done_testing();
 }

@@ -21,13 +21,13 @@ static gradcomp_status delay_ready(gradcomp_reducer *base, uint32_t index, void 
 		return arg_error_null(index, t->name, err);
 	pthread_mutex_lock(&d->lock);
 	st = delay_failure(d, err);
-	if (!st && (t->given || t->over > d->step))
+	if (!st && (t->given || t->n_done > d->step))
 		st = arg_error_twice(index, t->name, d->step, err);
 	if (!st) {
 		t->given = gradient ? gradient : nothing;
 		d->last_given = clock_now();
-		d->ngiven++;
-		if (d->owed < d->delay || t->n_arrived + d->delay > d->step)
+		d->n_given++;
+		if (d->n_pending < d->delay || t->n_arrived + d->delay > d->step)
 			delay_push(d, index);
 	}
 	pthread_mutex_unlock(&d->lock);
@@ -37,7 +37,7 @@ static gradcomp_status delay_ready(gradcomp_reducer *base, uint32_t index, void 
 /* With the lock held: tensor i was not given in the step in flight. */
 static int missing(const delay *d, uint32_t i)
 {
-	return !d->tensors[i].given && d->tensors[i].over <= d->step;
+	return !d->tensors[i].given && d->tensors[i].n_done <= d->step;
 }
 
 static gradcomp_status delay_wait(gradcomp_reducer *base, gradcomp_error *err)
@@ -45,14 +45,14 @@ static gradcomp_status delay_wait(gradcomp_reducer *base, gradcomp_error *err)
 	delay *d = (delay *)base;
 	gradcomp_status st = GRADCOMP_OK;
 	pthread_mutex_lock(&d->lock);
-	if (d->ngiven && d->ngiven < d->n && !d->failed) {
+	if (d->n_given && d->n_given < d->n && !d->failed) {
 		uint32_t i = d->n - 1;
 		while (!missing(d, i))
 			i--;
-		st = arg_error_missing(d->ngiven, d->n, d->step, i, d->tensors[i].name, err);
+		st = arg_error_missing(d->n_given, d->n, d->step, i, d->tensors[i].name, err);
 	}
 	uint64_t step = d->step;
-	while (!st && !d->failed && ((d->ngiven && d->step == step) || d->n_callbacks))
+	while (!st && !d->failed && ((d->n_given && d->step == step) || d->n_callbacks))
 		pthread_cond_wait(&d->change, &d->lock);
 	if (!st)
 		st = delay_failure(d, err);
@@ -67,7 +67,7 @@ static gradcomp_status delay_wait_for(gradcomp_reducer *base, uint32_t index, gr
 	if (index >= d->n)
 		return arg_error_index(index, d->n, err);
 	pthread_mutex_lock(&d->lock);
-	if (d->ngiven && !d->failed && missing(d, index))
+	if (d->n_given && !d->failed && missing(d, index))
 		st = arg_error_not_given(index, d->tensors[index].name, d->step, err);
 	while (!st && !d->failed && d->tensors[index].given)
 		pthread_cond_wait(&d->change, &d->lock);
@@ -111,8 +111,8 @@ static void destroy(delay *d)
 	free(d->tensors);
 	free(d->slots);
 	free(d->work);
-	free(d->turn);
-	free(d->feed);
+	free(d->to_complete);
+	free(d->to_submit);
 	pthread_cond_destroy(&d->completer_wake);
 	pthread_cond_destroy(&d->submitter_wake);
 	pthread_cond_destroy(&d->change);
@@ -127,7 +127,8 @@ static void delay_free(gradcomp_reducer *base)
 	pthread_mutex_lock(&d->lock);
 	if (delay_settle(d, "free", &err) == GRADCOMP_ERR_STATE && !d->failed) {
 		gradcomp_job *job = d->group->job;
-		error_set(&err, GRADCOMP_ERR_STATE, "rank %d gave up its reducer in the middle of a step", job->rank);
+		error_set(&err, GRADCOMP_ERR_STATE, "rank %d gave up its reducer in the middle of a step",
+		          job->rank);
 		job_fail(job, GRADCOMP_ERR_STATE, err.text);
 		delay_fail(d, GRADCOMP_ERR_STATE, &err);
 		delay_failure(d, &err);
@@ -139,8 +140,8 @@ static void delay_free(gradcomp_reducer *base)
 	destroy(d);
 }
 
-static const reducer_ops ops = {delay_ready, delay_wait,      delay_wait_for, delay_drain, delay_save,
-                                    delay_load,  delay_get_stats, delay_free};
+static const reducer_ops ops = {delay_ready, delay_wait, delay_wait_for,  delay_drain,
+                                delay_save,  delay_load, delay_get_stats, delay_free};
 
 /* The reducer behind has found the tensors to be as they should. */
 static gradcomp_status allocate(delay *d, const gradcomp_tensor_desc *tensors, gradcomp_error *err)
@@ -148,10 +149,10 @@ static gradcomp_status allocate(delay *d, const gradcomp_tensor_desc *tensors, g
 	uint64_t bytes = 0;
 	char unnamed[32];
 	d->tensors = calloc(d->n, sizeof *d->tensors);
-	d->turn = calloc(d->n, sizeof *d->turn);
-	d->feed = calloc(d->n, (d->delay + 1) * sizeof *d->feed);
+	d->to_complete = calloc(d->n, sizeof *d->to_complete);
+	d->to_submit = calloc(d->n, (d->delay + 1) * sizeof *d->to_submit);
 	d->slots = calloc(d->delay, sizeof *d->slots);
-	if (!d->tensors || !d->turn || !d->feed || !d->slots)
+	if (!d->tensors || !d->to_complete || !d->to_submit || !d->slots)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for delayed averages of %u tensors", d->n);
 	for (uint32_t i = 0; i < d->n; i++) {
 		delay_tensor *t = &d->tensors[i];
@@ -172,7 +173,8 @@ static gradcomp_status allocate(delay *d, const gradcomp_tensor_desc *tensors, g
 		d->slots[s] = calloc(d->numel + 1, sizeof(float));
 	for (uint32_t s = 0; s < d->delay; s++)
 		if (!d->work || !d->slots[s])
-			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for averages that come %u steps late: %llu bytes", d->delay,
+			return error_set(err, GRADCOMP_ERR_NOMEM,
+			                 "no memory for averages that come %u steps late: %llu bytes", d->delay,
 			                 (unsigned long long)(d->numel * sizeof(float) * d->delay + bytes));
 	bytes = 0;
 	for (uint32_t i = 0; i < d->n; i++) {

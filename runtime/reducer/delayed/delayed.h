@@ -1,5 +1,5 @@
-/* Delayed gradient averaging: a front (front.h) whose averages come `delay` steps late,
- * so that a step waits for the network only when it is that far behind.
+/* Delayed gradient averaging: a reducer before another one, whose averages come `delay` steps
+ * late, so that a step waits for the network only when it is that far behind.
  *
  * The reducer behind it takes one step at a time, as without a delay; compressors with error
  * memory, merge plans and `auto` work as they do. In front of it stand D slots, each
@@ -8,11 +8,11 @@
  * rounded once, when it is added to a gradient). Step t has slot t mod D:
  *
  *     ready(i)     the gradient stays where it is until the average of step t-D has come
- *     teller       slot = own gradient of step t, gradient += what the slot held; done
- *     feeder       copies own gradients to the reducer behind, one step after another
+ *     completer       slot = own gradient of step t, gradient += what the slot held; done
+ *     submitter       copies own gradients to the reducer behind, one step after another
  *     arrived      (its thread) slot = average - own gradient: the step's correction
  *
- * Two threads, since the feeder waits for steps to end and the teller must not. Both sleep
+ * Two threads, since the submitter waits for steps to end and the completer must not. Both sleep
  * until there is something to do. No step begins before the last has all its averages of D
  * steps ago, so at most D steps and the one being given are under way.
  *

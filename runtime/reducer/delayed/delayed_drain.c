@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-/* Adds the corrections that are owed to a tensor; rounded once, to its type. */
+/* Adds the corrections that are pending to a tensor; rounded once, to its type. */
 static void collect(const delay *d, const delay_tensor *t, char *correction)
 {
 	size_t size = gradcomp_dtype_bytes(t->dtype);
@@ -13,7 +13,7 @@ static void collect(const delay *d, const delay_tensor *t, char *correction)
 	for (uint64_t at = 0; at < t->numel; at += DELAY_RUN) {
 		size_t len = t->numel - at < DELAY_RUN ? t->numel - at : DELAY_RUN;
 		d->ops->cast_to_f32(NULL, run, correction + at * size, len, t->dtype);
-		for (uint32_t j = 0; j < d->owed; j++)
+		for (uint32_t j = 0; j < d->n_pending; j++)
 			d->ops->add(NULL, run, delay_correction(d, j) + t->offset + at, len);
 		d->ops->cast_from_f32(NULL, correction + at * size, run, len, t->dtype, 0);
 	}
@@ -40,7 +40,8 @@ static gradcomp_status settle_weights(const delay *d, void *const *corrections, 
 		return st;
 	d->ops->scale(NULL, all, 1.0f / (float)d->group->nranks, d->numel);
 	for (uint32_t i = 0; i < d->n; i++)
-		d->ops->cast_from_f32(NULL, weights[i], all + d->tensors[i].offset, d->tensors[i].numel, d->tensors[i].dtype, 0);
+		d->ops->cast_from_f32(NULL, weights[i], all + d->tensors[i].offset, d->tensors[i].numel,
+		                      d->tensors[i].dtype, 0);
 	return GRADCOMP_OK;
 }
 
@@ -68,9 +69,9 @@ gradcomp_status delay_drain(gradcomp_reducer *base, void *const *corrections, vo
 	pthread_mutex_lock(&d->lock);
 	st = delay_settle(d, "drain", err);
 	if (!st) {
-		for (uint32_t i = 0; d->owed && i < d->n; i++)
+		for (uint32_t i = 0; d->n_pending && i < d->n; i++)
 			collect(d, &d->tensors[i], corrections[i]);
-		d->owed = 0;
+		d->n_pending = 0;
 		if (weights)
 			st = settle_weights(d, corrections, weights, (float)rate, err);
 	}

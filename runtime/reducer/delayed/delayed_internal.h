@@ -16,8 +16,8 @@ typedef struct delay_tensor {
 	uint64_t numel, offset; /* of floats in a slot */
 	char *work;             /* what the reducer behind averages in, of its type */
 	void *given;            /* the application's memory, until it is done; else NULL */
-	uint64_t n_arrived;          /* steps whose averages have come */
-	uint64_t over;          /* steps it was done in */
+	uint64_t n_arrived;     /* steps whose averages have come */
+	uint64_t n_done;        /* steps it was done in */
 } delay_tensor;
 
 typedef struct delay {
@@ -38,16 +38,16 @@ typedef struct delay {
 	pthread_t completer, submitter;
 	int threads; /* started */
 	int stop;
-	uint64_t step; /* steps of the application that are over: all tensors were done */
-	uint64_t n_averaged;  /* steps of it whose averages have come */
-	uint32_t owed; /* steps just before `step` whose corrections have not been handed out */
-	uint32_t ngiven, n_done;
-	uint32_t *turn; /* n: tensors of this step for the teller */
-	uint32_t turn_first, turn_end;
-	uint32_t *feed; /* a ring of n (delay + 1): tensors for the feeder, step after step */
-	uint64_t feed_first, feed_end;
+	uint64_t step;       /* steps of the application that are over: all tensors were done */
+	uint64_t n_averaged; /* steps of it whose averages have come */
+	uint32_t n_pending;  /* steps just before `step` whose corrections have not been handed out */
+	uint32_t n_given, n_done;
+	uint32_t *to_complete; /* n: tensors of this step for the completer */
+	uint32_t to_complete_first, to_complete_end;
+	uint32_t *to_submit; /* a ring of n (delay + 1): tensors for the submitter, step after step */
+	uint64_t to_submit_first, to_submit_end;
 	int n_callbacks; /* running */
-	int told;      /* of a failure: no memory of the application's is in use any more */
+	int notified;    /* of a failure: no memory of the application's is in use any more */
 	gradcomp_status failed;
 	gradcomp_error failure;
 	double last_given, exposed_s;
@@ -59,20 +59,20 @@ static inline float *delay_slot(const delay *d, uint64_t step)
 	return d->slots[step % d->delay];
 }
 
-/* The slot of the j-th step that is owed, the oldest first. */
+/* The slot of the j-th step that is pending, the oldest first. */
 static inline float *delay_correction(const delay *d, uint32_t j)
 {
-	return delay_slot(d, d->step + d->delay - d->owed + j);
+	return delay_slot(d, d->step + d->delay - d->n_pending + j);
 }
 
-/* delay_queue.c: starts both threads. */
+/* delayed_threads.c: starts both threads. */
 gradcomp_status delay_begin(delay *d, gradcomp_error *err);
 void delay_end(delay *d);
 /* The reducer's done(). */
 void delay_arrived(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
-/* With the lock held: the tensor's gradient waits for nothing but the teller. */
+/* With the lock held: the tensor's gradient waits for nothing but the completer. */
 void delay_push(delay *d, uint32_t tensor);
-/* With the lock held: the first failure is kept and told. */
+/* With the lock held: the first failure is kept and notified. */
 void delay_fail(delay *d, gradcomp_status status, const gradcomp_error *err);
 /* With the lock held: a failure of the job shows even when nothing is in flight. */
 gradcomp_status delay_failure(delay *d, gradcomp_error *err);
@@ -80,8 +80,9 @@ gradcomp_status delay_failure(delay *d, gradcomp_error *err);
  * the middle of a step. */
 gradcomp_status delay_settle(delay *d, const char *what, gradcomp_error *err);
 
-/* delay_state.c, delay_drain.c: for its reducer_ops. */
-gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+/* delayed_state.c, delayed_drain.c: for its reducer_ops. */
+gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                           gradcomp_error *err);
 gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err);
 gradcomp_status delay_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
                             gradcomp_error *err);

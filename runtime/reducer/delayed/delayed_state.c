@@ -1,8 +1,8 @@
 /* Saving and loading what delayed averages owe, with the state of the reducer behind.
  *
- * One byte string: a head, the corrections of the steps that are owed, the oldest first, as
+ * One byte string: a head, the corrections of the steps that are pending, the oldest first, as
  * floats, and what the reducer behind saves. Averages that are on their way are waited for,
- * so all that is owed is corrections, and when they come does not matter: a resumed run has
+ * so all that is pending is corrections, and when they come does not matter: a resumed run has
  * the same bits. */
 #include "reducer/delayed/delayed_internal.h"
 
@@ -17,20 +17,22 @@ typedef struct head {
 	char magic[8];
 	uint64_t checksum; /* of all that follows it, up to what the reducer behind saves */
 	uint64_t numel;
-	uint32_t delay, owed;
+	uint32_t delay, n_pending;
 } head;
 
-static uint64_t owed_bytes(const delay *d, uint32_t owed)
+static uint64_t pending_bytes(const delay *d, uint32_t n_pending)
 {
-	return (uint64_t)owed * d->numel * sizeof(float);
+	return (uint64_t)n_pending * d->numel * sizeof(float);
 }
 
-static uint64_t sum(const void *buf, uint64_t owed)
+static uint64_t sum(const void *buf, uint64_t pending)
 {
-	return checksum_of((const char *)buf + offsetof(head, numel), sizeof(head) - offsetof(head, numel) + owed, 0);
+	return checksum_of((const char *)buf + offsetof(head, numel),
+	                   sizeof(head) - offsetof(head, numel) + pending, 0);
 }
 
-gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                           gradcomp_error *err)
 {
 	delay *d = (delay *)base;
 	uint64_t behind = 0;
@@ -38,20 +40,20 @@ gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity,
 	gradcomp_status st = delay_settle(d, "save", err);
 	if (!st)
 		st = gradcomp_reducer_save(d->inner, NULL, 0, &behind, err);
-	uint64_t own = sizeof(head) + owed_bytes(d, d->owed);
+	uint64_t own = sizeof(head) + pending_bytes(d, d->n_pending);
 	if (!st)
 		*bytes = own + behind;
 	if (!st && buf && capacity < *bytes)
 		st = error_set(err, GRADCOMP_ERR_INVALID, "save: the buffer has %llu bytes, the state takes %llu",
 		               (unsigned long long)capacity, (unsigned long long)*bytes);
 	if (!st && buf) {
-		head h = {.numel = d->numel, .delay = d->delay, .owed = d->owed};
+		head h = {.numel = d->numel, .delay = d->delay, .n_pending = d->n_pending};
 		char *p = buf;
 		memcpy(h.magic, magic, sizeof magic);
 		memcpy(p, &h, sizeof h);
-		for (uint32_t j = 0; j < d->owed; j++)
-			memcpy(p + sizeof h + owed_bytes(d, j), delay_correction(d, j), owed_bytes(d, 1));
-		h.checksum = sum(buf, owed_bytes(d, d->owed));
+		for (uint32_t j = 0; j < d->n_pending; j++)
+			memcpy(p + sizeof h + pending_bytes(d, j), delay_correction(d, j), pending_bytes(d, 1));
+		h.checksum = sum(buf, pending_bytes(d, d->n_pending));
 		memcpy(p, &h, sizeof h);
 		st = gradcomp_reducer_save(d->inner, p + own, behind, &behind, err);
 	}
@@ -62,7 +64,8 @@ gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity,
 static gradcomp_status check(const delay *d, const void *buf, uint64_t bytes, head *h, gradcomp_error *err)
 {
 	if (!buf || bytes < sizeof *h)
-		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state of a reducer with a delay",
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "load: %llu bytes are no saved state of a reducer with a delay",
 		                 (unsigned long long)bytes);
 	memcpy(h, buf, sizeof *h);
 	if (!memcmp(h->magic, magic, sizeof magic - 1) && h->magic[sizeof magic - 1] != magic[sizeof magic - 1])
@@ -72,15 +75,17 @@ static gradcomp_status check(const delay *d, const void *buf, uint64_t bytes, he
 	if (memcmp(h->magic, magic, sizeof magic))
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of a reducer with a delay");
 	if (h->delay != d->delay)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of a delay of %u steps, this reducer has %u",
-		                 h->delay, d->delay);
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "load: the state is of a delay of %u steps, this reducer has %u", h->delay,
+		                 d->delay);
 	if (h->numel != d->numel)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of a model of %llu parameters; this one has %llu",
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "load: the state is of a model of %llu parameters; this one has %llu",
 		                 (unsigned long long)h->numel, (unsigned long long)d->numel);
-	if (h->owed > d->delay || bytes - sizeof *h < owed_bytes(d, h->owed))
+	if (h->n_pending > d->delay || bytes - sizeof *h < pending_bytes(d, h->n_pending))
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes do not hold the averages of %u steps",
-		                 (unsigned long long)bytes, h->owed);
-	if (h->checksum != sum(buf, owed_bytes(d, h->owed)))
+		                 (unsigned long long)bytes, h->n_pending);
+	if (h->checksum != sum(buf, pending_bytes(d, h->n_pending)))
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: the state is damaged (its checksum differs)");
 	return GRADCOMP_OK;
 }
@@ -93,7 +98,7 @@ gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 	gradcomp_status st = delay_settle(d, "load", err);
 	if (!st)
 		st = check(d, buf, bytes, &h, err);
-	uint64_t own = sizeof h + owed_bytes(d, h.owed);
+	uint64_t own = sizeof h + pending_bytes(d, h.n_pending);
 	/* Of auto the ranks load together: one that cannot lets the others know. */
 	gradcomp_error ignored;
 	if (st)
@@ -101,9 +106,10 @@ gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 	else
 		st = gradcomp_reducer_load(d->inner, (const char *)buf + own, bytes - own, err);
 	if (!st) {
-		d->owed = h.owed;
-		for (uint32_t j = 0; j < d->owed; j++)
-			memcpy(delay_correction(d, j), (const char *)buf + sizeof h + owed_bytes(d, j), owed_bytes(d, 1));
+		d->n_pending = h.n_pending;
+		for (uint32_t j = 0; j < d->n_pending; j++)
+			memcpy(delay_correction(d, j), (const char *)buf + sizeof h + pending_bytes(d, j),
+			       pending_bytes(d, 1));
 	}
 	pthread_mutex_unlock(&d->lock);
 	return st;

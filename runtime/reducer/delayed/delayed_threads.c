@@ -8,7 +8,7 @@
 
 void delay_push(delay *d, uint32_t tensor)
 {
-	d->turn[d->turn_end++] = tensor;
+	d->to_complete[d->to_complete_end++] = tensor;
 	pthread_cond_signal(&d->completer_wake);
 }
 
@@ -28,16 +28,16 @@ gradcomp_status delay_failure(delay *d, gradcomp_error *err)
 	gradcomp_error known;
 	if (!d->failed && transport_failure(d->group->job->transport, &known))
 		delay_fail(d, known.status, &known);
-	while (d->failed && !d->told)
+	while (d->failed && !d->notified)
 		pthread_cond_wait(&d->change, &d->lock);
 	return d->failed ? error_set(err, d->failed, "%s", d->failure.text) : GRADCOMP_OK;
 }
 
 gradcomp_status delay_settle(delay *d, const char *what, gradcomp_error *err)
 {
-	if (d->ngiven && d->ngiven < d->n && !d->failed)
+	if (d->n_given && d->n_given < d->n && !d->failed)
 		return error_set(err, GRADCOMP_ERR_STATE, "%s in the middle of a step: wait for it first", what);
-	while (!d->failed && (d->ngiven || d->n_callbacks || d->n_averaged < d->step))
+	while (!d->failed && (d->n_given || d->n_callbacks || d->n_averaged < d->step))
 		pthread_cond_wait(&d->change, &d->lock);
 	return delay_failure(d, err);
 }
@@ -56,7 +56,7 @@ void delay_arrived(void *ctx, uint32_t tensor, gradcomp_status status, const gra
 	pthread_mutex_lock(&d->lock);
 	if (status)
 		delay_fail(d, status, err);
-	else if (t->n_arrived++ + d->delay == d->step && d->owed == d->delay && t->given)
+	else if (t->n_arrived++ + d->delay == d->step && d->n_pending == d->delay && t->given)
 		delay_push(d, tensor);
 	pthread_mutex_unlock(&d->lock);
 }
@@ -65,7 +65,7 @@ void delay_arrived(void *ctx, uint32_t tensor, gradcomp_status status, const gra
 static void combine(const delay *d, const delay_tensor *t)
 {
 	float *slot = delay_slot(d, d->step) + t->offset, run[DELAY_RUN];
-	int corrected = d->owed == d->delay;
+	int corrected = d->n_pending == d->delay;
 	for (uint64_t at = 0; at < t->numel; at += DELAY_RUN) {
 		size_t len = t->numel - at < DELAY_RUN ? t->numel - at : DELAY_RUN;
 		char *gradient = (char *)t->given + at * gradcomp_dtype_bytes(t->dtype);
@@ -82,9 +82,9 @@ static void combine(const delay *d, const delay_tensor *t)
 static void step_over(delay *d)
 {
 	d->step++;
-	d->owed += d->owed < d->delay;
-	d->ngiven = d->n_done = 0;
-	d->turn_first = d->turn_end = 0;
+	d->n_pending += d->n_pending < d->delay;
+	d->n_given = d->n_done = 0;
+	d->to_complete_first = d->to_complete_end = 0;
 	d->exposed_s += clock_now() - d->last_given;
 }
 
@@ -106,11 +106,11 @@ static void *completer_main(void *arg)
 	delay *d = arg;
 	pthread_mutex_lock(&d->lock);
 	while (!d->stop && !d->failed) {
-		if (d->turn_first == d->turn_end) {
+		if (d->to_complete_first == d->to_complete_end) {
 			pthread_cond_wait(&d->completer_wake, &d->lock);
 			continue;
 		}
-		uint32_t i = d->turn[d->turn_first++];
+		uint32_t i = d->to_complete[d->to_complete_first++];
 		delay_tensor *t = &d->tensors[i];
 		pthread_mutex_unlock(&d->lock);
 		combine(d, t);
@@ -118,8 +118,8 @@ static void *completer_main(void *arg)
 		if (d->failed)
 			break;
 		t->given = NULL;
-		t->over = d->step + 1;
-		d->feed[d->feed_end++ % ((uint64_t)d->n * (d->delay + 1))] = i;
+		t->n_done = d->step + 1;
+		d->to_submit[d->to_submit_end++ % ((uint64_t)d->n * (d->delay + 1))] = i;
 		pthread_cond_signal(&d->submitter_wake);
 		if (++d->n_done == d->n)
 			step_over(d);
@@ -128,14 +128,14 @@ static void *completer_main(void *arg)
 	for (uint32_t i = 0; d->failed && i < d->n; i++)
 		if (d->tensors[i].given)
 			notify(d, i);
-	d->told = 1;
+	d->notified = 1;
 	pthread_cond_broadcast(&d->change);
 	pthread_mutex_unlock(&d->lock);
 	return NULL;
 }
 
 /* Own gradient of step `fed` to the reducer behind. */
-static gradcomp_status give(delay *d, uint32_t i, gradcomp_error *err)
+static gradcomp_status submit(delay *d, uint32_t i, gradcomp_error *err)
 {
 	const delay_tensor *t = &d->tensors[i];
 	d->ops->cast_from_f32(NULL, t->work, delay_slot(d, d->n_averaged) + t->offset, t->numel, t->dtype, 0);
@@ -149,13 +149,13 @@ static void *submitter_main(void *arg)
 	uint32_t sent = 0;
 	pthread_mutex_lock(&d->lock);
 	while (!d->stop && !d->failed) {
-		if (d->feed_first == d->feed_end) {
+		if (d->to_submit_first == d->to_submit_end) {
 			pthread_cond_wait(&d->submitter_wake, &d->lock);
 			continue;
 		}
-		uint32_t i = d->feed[d->feed_first++ % ((uint64_t)d->n * (d->delay + 1))];
+		uint32_t i = d->to_submit[d->to_submit_first++ % ((uint64_t)d->n * (d->delay + 1))];
 		pthread_mutex_unlock(&d->lock);
-		gradcomp_status st = give(d, i, &err);
+		gradcomp_status st = submit(d, i, &err);
 		if (!st && ++sent == d->n)
 			st = gradcomp_reducer_wait(d->inner, &err);
 		pthread_mutex_lock(&d->lock);
@@ -180,7 +180,8 @@ gradcomp_status delay_begin(delay *d, gradcomp_error *err)
 		d->threads += !rc;
 	}
 	if (rc)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "could not start the threads of delayed averages: %s", strerror(rc));
+		return error_set(err, GRADCOMP_ERR_NOMEM, "could not start the threads of delayed averages: %s",
+		                 strerror(rc));
 	return GRADCOMP_OK;
 }
 

@@ -41,9 +41,10 @@ gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradc
 		b->bad |= !!(heads[p] & HEAD_BAD);
 		if (len > rd->bound || (fixed && !(heads[p] & HEAD_BAD) && len != rd->bound))
 			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "rank %d sent a payload of %llu bytes for bucket %u, this rank expects %s%llu",
-			               eng->group->ranks[p], (unsigned long long)len, b->pub.index, fixed ? "" : "at most ",
-			               (unsigned long long)rd->bound);
+			               "rank %d sent a payload of %llu bytes for bucket %u, this rank expects "
+			               "%s%llu",
+			               eng->group->ranks[p], (unsigned long long)len, b->pub.index,
+			               fixed ? "" : "at most ", (unsigned long long)rd->bound);
 		bytes[p] = fixed ? stride : (len + 7) & ~(uint64_t)7;
 		b->parts[p] = (gradcomp_payload){NULL, len, len};
 	}
@@ -56,7 +57,8 @@ gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradc
 	if (!st && !fixed) {
 		st = memops_move(eng, b->parts[me].data, b->own.data, b->own.bytes, err);
 		if (!st)
-			st = memops_zero(eng, (char *)b->parts[me].data + b->own.bytes, bytes[me] - b->own.bytes, err);
+			st = memops_zero(eng, (char *)b->parts[me].data + b->own.bytes, bytes[me] - b->own.bytes,
+			                 err);
 		if (!st)
 			st = exchange_blocks(eng, buf, bytes, err);
 	}

@@ -43,8 +43,8 @@ gradcomp_status exchange_allreduce(engine *eng, bucket *b, uint32_t round, gradc
 	size_t size = gradcomp_dtype_bytes(rd->dtype);
 	gradcomp_status st;
 	if (rd->flags & GRADCOMP_ROUND_IN_PLACE) {
-		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->work.flat, rd->count, GRADCOMP_F32, GRADCOMP_SUM,
-		                                   scale, err);
+		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->work.flat, rd->count,
+		                                         GRADCOMP_F32, GRADCOMP_SUM, scale, err);
 		if (!st && !passes)
 			st = memops_nonfinite(eng, b->work.flat, b->pub.numel, &b->bad, err);
 		b->own = (gradcomp_payload){b->work.flat, rd->count * 4, rd->count * 4};
@@ -60,8 +60,9 @@ gradcomp_status exchange_allreduce(engine *eng, bucket *b, uint32_t round, gradc
 	if (flagged && !st)
 		st = memops_put(eng, flag, word, size, err);
 	if (!st)
-		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->own.data, rd->count + (uint64_t)flagged, rd->dtype,
-		                                   GRADCOMP_SUM, scale, err);
+		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->own.data,
+		                                         rd->count + (uint64_t)flagged, rd->dtype, GRADCOMP_SUM,
+		                                         scale, err);
 	if (!st && flagged) {
 		st = memops_get(eng, word, flag, size, err);
 		b->bad = !is_zero(word, size);

@@ -24,13 +24,15 @@ static gradcomp_status code(void *ctx, const float *in, uint64_t n, uint64_t cou
 	gradcomp_status st = eng->compressor->code(eng->instance, in, n, counter, out, bytes, err);
 	if (!st && *bytes > bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
-		               "compressor '%s' made a code of %llu bytes for %llu numbers where it promised at most %llu",
+		               "compressor '%s' made a code of %llu bytes for %llu numbers where it promised at "
+		               "most %llu",
 		               eng->compressor->info.name, (unsigned long long)*bytes, (unsigned long long)n,
 		               (unsigned long long)bound);
 	return st;
 }
 
-static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n, gradcomp_error *err)
+static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
+                              gradcomp_error *err)
 {
 	engine *eng = ctx;
 	return eng->compressor->code_decode(eng->instance, in, bytes, out, n, err);
@@ -46,8 +48,12 @@ static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, flo
 gradcomp_status exchange_codec(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
-	const gradcomp_codec codec = {.struct_size = sizeof codec, .ctx = eng, .bound = code_bound, .code = code,
-	                              .decode = decode, .decode_add = decode_add};
+	const gradcomp_codec codec = {.struct_size = sizeof codec,
+	                              .ctx = eng,
+	                              .bound = code_bound,
+	                              .code = code,
+	                              .decode = decode,
+	                              .decode_add = decode_add};
 	uint64_t n = b->pub.numel;
 	/* Room for 2^24 runs of a bucket in a step; no two runs share one, however buckets move. */
 	uint64_t counter = (eng->step * eng->layout.ntensors + b->pub.first) << 24;
@@ -60,12 +66,17 @@ gradcomp_status exchange_codec(engine *eng, bucket *b, gradcomp_error *err)
 	b->bad = bad != 0 && !passes;
 	if (st || b->bad)
 		return st;
-	const gradcomp_exchange x = {.struct_size = sizeof x, .buf = b->work.flat, .count = n,
-	                             .scale = 1.0 / eng->layout.nranks, .codec = &codec, .counter = counter,
-	                             .residual = b->work.error_flat, .server_error = b->server_error};
-	st = c->serves & GRADCOMP_CAN_EXCHANGE
-	             ? c->exchange(eng->coll_ctx.instance, &x, err)
-	             : c->coded_allreduce(eng->coll_ctx.instance, x.buf, n, x.scale, &codec, counter, x.residual, err);
+	const gradcomp_exchange x = {.struct_size = sizeof x,
+	                             .buf = b->work.flat,
+	                             .count = n,
+	                             .scale = 1.0 / eng->layout.nranks,
+	                             .codec = &codec,
+	                             .counter = counter,
+	                             .residual = b->work.error_flat,
+	                             .server_error = b->server_error};
+	st = c->serves & GRADCOMP_CAN_EXCHANGE ? c->exchange(eng->coll_ctx.instance, &x, err)
+	                                       : c->coded_allreduce(eng->coll_ctx.instance, x.buf, n, x.scale,
+	                                                            &codec, counter, x.residual, err);
 	if (!st && !passes)
 		st = memops_nonfinite(eng, b->work.flat, n, &b->bad, err);
 	/* Finite gradients whose sum is not: what could not be sent is not kept either. */

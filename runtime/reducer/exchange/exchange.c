@@ -1,8 +1,8 @@
 /* The EXCHANGE task: carries a round's payloads as its pattern says.
  *
  * Round 0 also carries the news that a rank's gradient is not finite. When it
- * comes, all ranks know it at the same place in the order of collectives, tell
- * each other the tensor, and give up the bucket's remaining rounds. */
+ * comes, all ranks know it at the same place in the order of collectives, name
+ * the tensor to each other, and give up the bucket's remaining rounds. */
 #include "reducer/exchange/exchange.h"
 
 #include "base/error.h"
@@ -28,7 +28,8 @@ static gradcomp_status share_words(engine *eng, uint64_t *mark, gradcomp_error *
 	memset(mark, 0, (size_t)P * sizeof *mark);
 	mark[eng->layout.rank] = own;
 	if (c->serves & GRADCOMP_CAN_ALLREDUCE)
-		return c->allreduce(eng->coll_ctx.instance, mark, (uint64_t)P, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
+		return c->allreduce(eng->coll_ctx.instance, mark, (uint64_t)P, GRADCOMP_I64, GRADCOMP_MAX, 1.0,
+		                    err);
 	return GRADCOMP_OK;
 }
 
@@ -45,15 +46,17 @@ gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err)
 		named = 1;
 		eng->warned++;
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
-		         "step %llu: the gradient of '%s' on rank %d is not finite; this bucket's result is NaN on all ranks and "
+		         "step %llu: the gradient of '%s' on rank %d is not finite; this bucket's result is NaN on "
+		         "all ranks and "
 		         "the error memory stays as it was%s",
-		         (unsigned long long)eng->step, eng->layout.tensors[b->pub.first + mark[p] - 1].name, eng->group->ranks[p],
-		         eng->warned == 5 ? " (not told again)" : "");
+		         (unsigned long long)eng->step, eng->layout.tensors[b->pub.first + mark[p] - 1].name,
+		         eng->group->ranks[p], eng->warned == 5 ? " (not told again)" : "");
 	}
 	if (!st && !named && eng->warned < 5) {
 		eng->warned++;
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
-		         "step %llu: gradients are finite on every rank, but not their sum in the bucket of '%s'; its result is "
+		         "step %llu: gradients are finite on every rank, but not their sum in the bucket of '%s'; "
+		         "its result is "
 		         "NaN on all ranks%s",
 		         (unsigned long long)eng->step, eng->layout.tensors[b->pub.first].name,
 		         eng->warned == 5 ? " (not told again)" : "");

@@ -62,9 +62,8 @@ static gradcomp_status create(engine *eng, const gradcomp_value *values, gradcom
 	return st ? error_set(err, st, "%s", inner.text) : GRADCOMP_OK;
 }
 
-gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective,
-                         const gradcomp_value *values, void *queue, workspace *workspaces, uint32_t n,
-                         gradcomp_error *err)
+gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, const gradcomp_value *values,
+                         void *queue, workspace *workspaces, uint32_t n, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
 	gradcomp_status st;
@@ -87,7 +86,8 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	if (g->mode == GPU_ON_DEVICE) {
 		g->ops = operators_cuda(&inner);
 		if (!g->ops)
-			return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s", inner.text);
+			return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s",
+			                 inner.text);
 	}
 	g->mirrors = calloc(n, sizeof *g->mirrors);
 	if (!g->mirrors)
@@ -197,8 +197,8 @@ gradcomp_status gpu_port(engine *eng, gradcomp_error *err)
 	st = eng->coll_ctx.collective->set_queue(eng->coll_ctx.instance, g->exchange, err);
 	/* Whatever keeps ranks from meeting on their devices shows now and not in a step. */
 	if (!st)
-		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, g->words + gpu_exchange_word(eng), 1, GRADCOMP_I32,
-		                                   GRADCOMP_SUM, 1.0, err);
+		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, g->words + gpu_exchange_word(eng),
+		                                         1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
 	if (!st && patterns_of(eng) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
 		st = c->code_on(eng->instance, g->ops, g->exchange, g->words + gpu_code_word(eng), err);
 	return st;
@@ -227,7 +227,8 @@ void gpu_bind_thread(const gpu *g)
 
 gradcomp_status gpu_ready(engine *eng, uint32_t tensor, gradcomp_error *err)
 {
-	return gpu_check(eng->gpu->d->record(eng->gpu->ready[tensor], eng->gpu->producer), "the stream of gradients", err);
+	return gpu_check(eng->gpu->d->record(eng->gpu->ready[tensor], eng->gpu->producer),
+	                 "the stream of gradients", err);
 }
 
 void gpu_flush(const gpu *g)

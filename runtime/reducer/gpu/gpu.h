@@ -28,10 +28,10 @@ struct gpu {
 	void *exchanged;          /* event of the exchange thread's */
 	void *producer;           /* the caller's stream */
 	void **ready;             /* events: the tensor has been made */
-	void **passed;            /* events: the bucket's work on the compute stream is over; one a tensor is enough */
-	workspace *mirrors;       /* pinned, one for each workspace: payloads on their way, or whole buckets */
+	void **passed;      /* events: the bucket's work on the compute stream is over; one a tensor is enough */
+	workspace *mirrors; /* pinned, one for each workspace: payloads on their way, or whole buckets */
 	uint32_t nmirrors;
-	void **given;             /* WHOLE: the caller's gradients, by tensor */
+	void **given; /* WHOLE: the caller's gradients, by tensor */
 	/* Words that operators write, on the device and as they come down: by tensor
 	 * whether it is not finite, by bucket a fault, one fault of the code, one word
 	 * of the exchange thread's. */
@@ -47,9 +47,8 @@ struct gpu {
  * allocated. `queue` is the caller's stream; the reducer's n
  * workspaces are placed. A compressor that works on the device is
  * created here, since its parameters decide whether it does. */
-gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective,
-                         const gradcomp_value *values, void *queue, workspace *workspaces, uint32_t n,
-                         gradcomp_error *err);
+gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, const gradcomp_value *values,
+                         void *queue, workspace *workspaces, uint32_t n, gradcomp_error *err);
 /* When layout and arenas are there, and when there is a port. */
 gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err);
 gradcomp_status gpu_port(engine *eng, gradcomp_error *err);

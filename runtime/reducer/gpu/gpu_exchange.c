@@ -52,7 +52,8 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	}
 	st = scratch_buf_grow(&b->workspace->gathered, all, err);
 	for (int p = 0; !st && p < eng->layout.nranks; p++)
-		b->parts[p].data = (char *)b->workspace->gathered.p + ((char *)b->parts[p].data - (char *)mirror->gathered.p);
+		b->parts[p].data =
+			(char *)b->workspace->gathered.p + ((char *)b->parts[p].data - (char *)mirror->gathered.p);
 	return st ? st : settle(g, g->d->copy(g->exchange, b->workspace->gathered.p, mirror->gathered.p, all), err);
 }
 

@@ -114,7 +114,8 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
 	uint32_t first = b->pub.first, n = eng->layout.ntensors;
-	size_t words = gpu_fault_word(eng, b), code = gpu_code_word(eng), doubles = b->pub.ntensors * sizeof(double);
+	size_t words = gpu_fault_word(eng, b), code = gpu_code_word(eng),
+	       doubles = b->pub.ntensors * sizeof(double);
 	const char *why;
 	if (b->later)
 		return finished(eng, b, err);
@@ -205,6 +206,7 @@ gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *
 	default:
 		st = task_host(eng, b, t, err);
 		/* For the exchange thread to come after. */
-		return st ? st : gpu_check(g->d->record(g->passed[b->pub.index], g->compute), "a bucket's work", err);
+		return st ? st
+		          : gpu_check(g->d->record(g->passed[b->pub.index], g->compute), "a bucket's work", err);
 	}
 }

@@ -1,23 +1,23 @@
-/* Inside of shards.h. */
+/* Inside of hierarchical.h. */
 #ifndef REDUCER_HIERARCHICAL_HIERARCHICAL_INTERNAL_H
 #define REDUCER_HIERARCHICAL_HIERARCHICAL_INTERNAL_H
 
 #include "reducer/hierarchical/hierarchical.h"
 
 struct hierarchical {
-	engine inner; /* of what this rank holds; of no tensors when that is nothing */
-	int rank, nranks;       /* among the holders; -1: none */
-	double scale;           /* nodes / ranks */
-	gradcomp_shard *of;     /* by bucket */
-	gradcomp_tensor *tensors; /* of inner's layout */
-	uint32_t *origin;       /* by tensor of inner: the one of the outer layout it is part of */
-	void **grads;           /* by tensor of inner: where it is in this step */
-	uint64_t *dims;         /* two a tensor of inner */
-	int *ranks;             /* of the holders, in the job */
-	residual_norm *before;    /* by tensor of the outer layout: of parts there were before buckets moved */
+	engine inner;               /* of what this rank holds; of no tensors when that is nothing */
+	int rank, nranks;           /* among the holders; -1: none */
+	double scale;               /* nodes / ranks */
+	gradcomp_shard *of;         /* by bucket */
+	gradcomp_tensor *tensors;   /* of inner's layout */
+	uint32_t *origin;           /* by tensor of inner: the one of the outer layout it is part of */
+	void **grads;               /* by tensor of inner: where it is in this step */
+	uint64_t *dims;             /* two a tensor of inner */
+	int *ranks;                 /* of the holders, in the job */
+	residual_norm *before;      /* by tensor of the outer layout: of parts there were before buckets moved */
 	gradcomp_measured measured; /* the latest that the compressor was told; struct_size 0: nothing. Of it, */
-	double *backward;       /* by tensor of the outer layout */
-	int told;               /* that the compressor's own state began anew */
+	double *backward;           /* by tensor of the outer layout */
+	int notified;               /* the log says that the compressor's own state began anew */
 	struct gradcomp_collective_v1 view;
 	gradcomp_group group;
 };
@@ -29,10 +29,5 @@ static inline uint64_t hierarchical_overlap(uint64_t a, uint64_t numel, uint64_t
 	*at = a > b ? a : b;
 	return end > *at ? end - *at : 0;
 }
-
-/* hierarchical_measured.c: s->measured, to the compressor of s. */
-gradcomp_status hierarchical_tell_measured(const engine *eng, const struct hierarchical *s, gradcomp_error *err);
-/* Fills the tensors and buckets of d->hierarchical->inner, origin and dims. */
-gradcomp_status hierarchical_cut(const engine *eng, const bucketing *d, gradcomp_error *err);
 
 #endif
