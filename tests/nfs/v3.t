@@ -26,7 +26,7 @@ rpcbind -f -w &
 pids=$!
 mkdir -p "$tmp/recovery" "$tmp/cache" "$tmp/export/tree/sub"
 cat >"$tmp/ganesha" <<END
-NFS_CORE_PARAM { Protocols = 3, 4; NFS_Port = 28049; MNT_Port = 28050; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; mount_path_pseudo = true; }
+NFS_CORE_PARAM { Protocols = 3, 4; NFS_Port = 28049; MNT_Port = 28050; Enable_NLM = false; Enable_RQUOTA = false; Enable_UDP = false; mount_path_pseudo = true; $("$GRADCOMP_SRC/tests/nfs/server" core) }
 NFSV4 { Graceless = true; RecoveryBackend = fs; RecoveryRoot = "$tmp/recovery"; }
 EXPORT { Export_Id = 1; Path = "$tmp/export"; Pseudo = "/export"; Access_Type = RO; Squash = Root_Squash;
 	Protocols = 3, 4; Transports = TCP; SecType = sys; FSAL { Name = VFS; } }
