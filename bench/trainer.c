@@ -11,7 +11,7 @@
  *     --steps N --warm N  measured steps (30), and those before them (40)
  *     --spin              compute instead of sleeping: it takes a core
  *     --each-layer        the next forward pass waits for layers, not for the step
- *     --delay D           averages may come D steps late
+ *     --delay D           averages may be applied up to D steps late
  *     --repeat N          measure so often, one line each
  *     --json FILE         rank 0 writes its lines there
  *

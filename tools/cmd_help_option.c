@@ -28,7 +28,7 @@ static const char stage_text[] =
 	"srun --gradcomp-stage=SPEC copies datasets to a cache on every node of a step, before\n"
 	"its tasks start. They find the copy in GRADCOMP_DATA.\n"
 	"\n"
-	"A SPEC is SOURCE[:key=value[,key=value...]], or several parted by commas:\n"
+	"A SPEC is SOURCE[:key=value[,key=value...]], or several, separated by commas:\n"
 	"  /nfs/images                              a directory, or a file\n"
 	"  nfs://server/export/images               the same without a mount\n"
 	"  /nfs/images:mode=shard,/nfs/labels.json  two; the second is in GRADCOMP_DATA_1\n"

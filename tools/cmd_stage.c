@@ -21,7 +21,7 @@ static const char usage[] =
 	"usage: gradcomp stage [OPTION]... SPEC...\n"
 	"Copies each source into your cache on this node, unless a copy is there already,\n"
 	"and prints the paths of the copies, one a line.\n\n"
-	"A SPEC is SOURCE[:key=value[,key=value...]], or several parted by commas. SOURCE is\n"
+	"A SPEC is SOURCE[:key=value[,key=value...]], or several, separated by commas. SOURCE is\n"
 	"a directory, a file, or nfs://SERVER/PATH; ',' ':' and '\\' in it may be written\n"
 	"behind a '\\'. Keys:\n"
 	"  mode=full|shard|link     all of it, this node's part, or nothing but a check\n"

@@ -42,7 +42,7 @@ def parse():
     p.add_argument("--hook", choices=["gradcomp", "none", "torch-powersgd"], default="gradcomp",
                    help="who reduces gradients: gradcomp when it is asked for (default), DDP itself, or PyTorch's "
                         "PowerSGD hook at rank 4")
-    p.add_argument("--delay", type=int, default=0, help="steps that averages may come late with gradcomp (default 0)")
+    p.add_argument("--delay", type=int, default=0, help="averages may be applied up to so many steps late (default 0)")
     p.add_argument("--json", metavar="FILE", help="rank 0 writes its figures there")
     p.add_argument("--gradients", metavar="FILE",
                    help="rank 0 writes every fiftieth step's gradient there, as raw floats for gradcomp bench compressors")

@@ -183,8 +183,8 @@ typedef struct gradcomp_reducer_options {
 	 * the reducer was made. */
 	void *queue;
 	const char *schedule; /* SPEC of how gradients are merged; NULL: the setting gradcomp.schedule */
-	/* Steps by which averages may come late (delayed gradient averaging: Zhu et al., NeurIPS
-	 * 2021); 0: none does. At most 64, equal on all ranks, gradients in host memory; takes
+	/* Averages may be applied up to so many steps late (delayed gradient averaging: Zhu et al.,
+	 * NeurIPS 2021); 0: none is. At most 64, equal on all ranks, gradients in host memory; takes
 	 * delay + 1 times the model's memory. See gradcomp_reducer_drain(). */
 	uint32_t delay;
 	uint32_t reserved2;

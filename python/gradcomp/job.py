@@ -211,7 +211,7 @@ class Reducer:
     error being None or an Error; it must not call into the reducer. With `cuda`
     gradients are in the memory of the current CUDA device, and made on the stream
     `queue` (its handle as a number; 0: the default one). `schedule` is a SPEC of how
-    gradients are merged. With `delay` averages come so many steps late: a step's
+    gradients are merged. With `delay` averages are applied so many steps late: a step's
     gradient is done at once and holds what the step's own and the average of `delay`
     steps ago make up to (see drain())."""
 

@@ -12,7 +12,7 @@ own all-reduce. PyTorch 1.13 and 2.x; gradients in host memory.
 
 With attach(model, delay=D) no step waits for the network unless it is D steps behind:
 a gradient is this rank's own and what the average of D steps ago corrects. Ranks are then a
-little apart, until drain(optimizer) brings them together to the bit: before a
+little apart, until drain(optimizer) makes all ranks' weights identical again: before a
 checkpoint, before weights are compared or evaluated, and at the end.
 """
 
@@ -192,8 +192,8 @@ def attach(model, compressor=None, collective=None, bucket_bytes=0, seed=0, sche
 
     Collective over all ranks, before the first backward pass. `compressor`,
     `collective` and `schedule` are SPECs in place of the job's; `seed` must be equal on
-    all ranks. With `delay` averages may come so many steps late: drain() says what
-    that asks for. Without --gradcomp and GRADCOMP: does nothing and says so once."""
+    all ranks. With `delay` averages may be applied up to so many steps
+    late: drain() says what that asks for. Without --gradcomp and GRADCOMP: does nothing and says so once."""
     global _told
     if not _lib.requested():
         if not _told and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) == 0:

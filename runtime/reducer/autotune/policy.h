@@ -5,7 +5,7 @@
 #include "reducer/autotune/tuner.h"
 
 enum {
-	POLICY_FIRST = 3, /* steps of a trial after which it may be over */
+	POLICY_FIRST = 3, /* steps after which a trial may stop */
 	POLICY_PATIENCE = 16
 };
 #define POLICY_CLEARLY 1.1 /* times longer: enough said */
