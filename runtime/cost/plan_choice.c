@@ -41,40 +41,6 @@ uint64_t plan_model_hash(const gradcomp_model *m)
 	return h;
 }
 
-static gradcomp_status from_file(const gradcomp_model *m, const char *path, step_plan *out, gradcomp_error *err)
-{
-	plan_file file;
-	gradcomp_status st = plan_file_read(path, &file, err);
-
-	if (st)
-		return st;
-	if (file.tensors != m->ntensors || file.hash != plan_model_hash(m)) {
-		st = error_set(err, GRADCOMP_ERR_MISMATCH, "%s is a plan of model '%s' with %u tensors, not of '%s' with %u", path,
-		               file.model, file.tensors, m->name, m->ntensors);
-	} else {
-		*out = file.plan;
-		file.plan = (step_plan){0};
-	}
-	plan_file_clear(&file);
-	return st;
-}
-
-static gradcomp_status plan_of(const plan_search *s, const schedule_spec *spec, const gradcomp_model *m, step_plan *out,
-                               gradcomp_error *err)
-{
-	plan_found found;
-	gradcomp_status st;
-
-	if (spec->method == SCHEDULE_PLAN)
-		return from_file(m, spec->file, out, err);
-	if (!schedule_measures(spec->method))
-		return plan_search_simple(s, spec->method, out, err);
-	st = plan_search_run(s, spec->method, &found, NULL, err);
-	if (!st)
-		*out = found.plan;
-	return st;
-}
-
 gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int with_events, plan_choice *out,
                             gradcomp_error *err)
 {
@@ -108,7 +74,7 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 		.bucket = bucket_costs,
 		.ctx = c};
 
-	st = plan_of(&search, &s, m, &out->plan, err);
+	st = plan_search_plan(&search, &s, plan_model_hash(m), &out->plan, err);
 	if (!st)
 		st = plan_search_predict(&search, &out->plan, with_events, &out->sim, err);
 	if (!st)

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/fit.h"
 #include "schedule/merge.h"
+#include "schedule/plan_file.h"
 #include "schedule/schedule.h"
 
 /* Buckets through whose times the lines go: half of them single tensors, half of them runs. */
@@ -430,4 +431,40 @@ gradcomp_status plan_search_run(const plan_search *s, schedule_method method, pl
 	if (candidate)
 		*candidate = other;
 	return GRADCOMP_OK;
+}
+
+/* ---- by SPEC ------------------------------------------------------------- */
+
+static gradcomp_status from_file(const char *path, uint32_t n, uint64_t hash, step_plan *out, gradcomp_error *err)
+{
+	plan_file file;
+	gradcomp_status st = plan_file_read(path, &file, err);
+
+	if (st)
+		return st;
+	if (file.tensors != n || file.hash != hash) {
+		st = error_set(err, GRADCOMP_ERR_MISMATCH, "%s is a plan of model '%s' with %u tensors, not of this one with %u",
+		               path, file.model, file.tensors, n);
+	} else {
+		*out = file.plan;
+		file.plan = (step_plan){0};
+	}
+	plan_file_clear(&file);
+	return st;
+}
+
+gradcomp_status plan_search_plan(const plan_search *s, const schedule_spec *spec, uint64_t hash, step_plan *out,
+                                 gradcomp_error *err)
+{
+	plan_found found;
+	gradcomp_status st;
+
+	if (spec->method == SCHEDULE_PLAN)
+		return from_file(spec->file, s->sim.n, hash, out, err);
+	if (!schedule_measures(spec->method))
+		return plan_search_simple(s, spec->method, out, err);
+	st = plan_search_run(s, spec->method, &found, NULL, err);
+	if (!st)
+		*out = found.plan;
+	return st;
 }

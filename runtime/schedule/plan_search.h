@@ -55,4 +55,9 @@ gradcomp_status plan_search_predict(const plan_search *s, const step_plan *p, in
 gradcomp_status plan_search_run(const plan_search *s, schedule_method method, plan_found *out, plan_found *candidate,
                                 gradcomp_error *err);
 
+/* The plan of a schedule, whatever its method. `hash`: of the tensors (plan_file.h); the plan of
+ * a file must be of the same ones, else MISMATCH. */
+gradcomp_status plan_search_plan(const plan_search *s, const schedule_spec *spec, uint64_t hash, step_plan *out,
+                                 gradcomp_error *err);
+
 #endif

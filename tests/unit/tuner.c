@@ -1,5 +1,7 @@
 /* auto: what it decides from what was measured, on all ranks alike, and that nothing is lost
  * when reducers change. */
+#include "schedule/plan_file.h"
+#include "tests/support/tmpdir.h"
 #include "tests/support/tuner_fixture.h"
 
 static const char *settings[] = {NULL, "auto.interval=30", "gradcomp.log=error", NULL};
@@ -255,9 +257,88 @@ static void forged(void)
 	}
 }
 
+/* ---- what a step is predicted to take, under the schedule that the job has ---------------- */
+
+typedef struct forecast {
+	const char *schedule;
+	double step;
+	int failed;
+} forecast;
+
+/* A millisecond a gradient, ten a message, nothing else. */
+static void forecast_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	forecast *t = arg;
+	const gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "auto:candidates=" CANDIDATES,
+	                                    .collective = "ring:small=0", .schedule = t->schedule, .seed = 5};
+	gradcomp_error err = {0};
+	uint8_t of[T];
+	model m;
+	(void)P;
+	if (model_open_with(&m, gradcomp_job_world(job), &o, &err)) {
+		printf("# %s\n", err.text);
+		t->failed = 1;
+		return;
+	}
+	if (rank == 0) {
+		choice *c = front_of(&m);
+		t->failed = tuner_measure_cost(c, &c->wish.candidate[NONE], &err) != 0;
+		memset(&c->wish.candidate[NONE].cost, 0, sizeof c->wish.candidate[NONE].cost);
+		for (int i = 0; i < T; i++)
+			c->facts.backward[i] = 1e-3;
+		*c->facts.forward = 0;
+		c->facts.line[0] = 1e-2;
+		c->facts.line[1] = 0;
+		t->step = tuner_predict(c, NONE, of);
+	}
+	model_close(&m);
+}
+
+static double predicted(const char *schedule)
+{
+	forecast t = {.schedule = schedule};
+	run_ranks(2, settings, forecast_body, &t);
+	return t.failed ? -1 : t.step;
+}
+
+static void forecasts(void)
+{
+	char file[200], spec[220];
+	double single = predicted("single"), wfbp = predicted("wfbp");
+	ok(fabs(single - (T * 1e-3 + 1e-2)) < 1e-9, "single: all gradients, then a message: %.1f ms", single * 1e3);
+	int messages = 0;
+	for (int i = 0; i < T; i++)
+		messages += numel(i) > 0;
+	ok(fabs(wfbp - (1e-3 + messages * 1e-2)) < 1e-9, "wfbp: the first gradient, then a message each: %.1f ms", wfbp * 1e3);
+	ok(fabs(predicted("fixed") - single) < 1e-9, "fixed, in buckets larger than the model: as single");
+	ok(fabs(predicted("fixed:bytes=4") - wfbp) < 1e-9, "fixed, in buckets of a number: as wfbp");
+	double measured = predicted("auto"), published = predicted("mgwfbp");
+	ok(measured > 0 && measured < single * (1 + 1e-6), "auto: what its search would find: %.1f ms", measured * 1e3);
+	ok(published > 0 && published < single * 1.03, "mgwfbp likewise: %.1f ms", published * 1e3);
+
+	snprintf(file, sizeof file, "%s/plan", tmpdir);
+	snprintf(spec, sizeof spec, "plan:file=%s", file);
+	plan_file plan = {.model = "small", .tensors = T, .compressor = (char[]){"none"}, .collective = (char[]){"ring"}};
+	uint32_t end[T];
+	for (int i = 0; i < T; i++)
+		end[i] = (uint32_t)i + 1;
+	plan.plan = (step_plan){.nbuckets = T, .end = end, .lag = 1};
+	for (int i = T - 1; i >= 0; i--) {
+		uint64_t whole[4];
+		for (uint32_t d = 0; d < ndim[i]; d++)
+			whole[d] = (uint64_t)dims[i][d];
+		plan.hash = plan_hash(plan.hash, ndim[i], whole);
+		plan.parameters += numel(i);
+	}
+	gradcomp_error err;
+	ok(!plan_file_write(file, &plan, &err), "a plan of a message for each tensor");
+	ok(fabs(predicted(spec) - wfbp) < 1e-9, "a plan file: as wfbp");
+}
+
 int main(void)
 {
 	settings[0] = plugin_path_setting();
+	tmpdir_make("tuner");
 	model_seed();
 	wins();
 	loses();
@@ -266,5 +347,6 @@ int main(void)
 	chooses_from();
 	refuses();
 	forged();
+	forecasts();
 	return done_testing();
 }

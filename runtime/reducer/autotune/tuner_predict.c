@@ -3,8 +3,8 @@
  * candidate's work as it was timed, and bytes as its plan() tells. */
 #include "reducer/autotune/exchange_cost.h"
 
-#include "schedule/merge.h"
-#include "schedule/sim.h"
+#include "schedule/plan_file.h"
+#include "schedule/plan_search.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,8 +14,8 @@ static double work_s(gradcomp_line line, double numel)
 	return numel > 0 ? gradcomp_line_at(&line, numel) : 0;
 }
 
-/* A bucket's tasks: of those of its tensors that candidate k has. */
-static void time_bucket(const choice *c, uint32_t k, const wire *w, const uint8_t *of_tensor, uint32_t first,
+/* A bucket's tasks: of those of its tensors that candidate k has. Returns its payload's bytes. */
+static double time_bucket(const choice *c, uint32_t k, const wire *w, const uint8_t *of_tensor, uint32_t first,
                         uint32_t end, sim_bucket *b)
 {
 	const candidate *of = &c->wish.candidate[k];
@@ -44,6 +44,8 @@ static void time_bucket(const choice *c, uint32_t k, const wire *w, const uint8_
 		                : b->tasks[i].kind == TASK_DECODE   ? decode / rounds
 		                : b->tasks[i].kind == TASK_EXCHANGE ? exchange / rounds
 		                                                    : 0;
+	return all.bytes[GRADCOMP_SUMMED] + all.bytes[GRADCOMP_GATHERED] + all.bytes[GRADCOMP_MERGED] +
+	       all.bytes[GRADCOMP_CODED];
 }
 
 /* The candidate that has most of the numbers. */
@@ -74,42 +76,51 @@ static double others(const choice *c, uint32_t k, const wire *w, const uint8_t *
 	return s;
 }
 
+typedef struct question {
+	const choice *c;
+	uint32_t k;
+	const wire *w;
+	const uint8_t *of;
+} question;
+
+static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, uint32_t end, sim_bucket *out,
+                                    double *payload, gradcomp_error *err)
+{
+	const question *q = ctx;
+	(void)index;
+	(void)err;
+	*payload = time_bucket(q->c, q->k, q->w, q->of, first, end, out);
+	return GRADCOMP_OK;
+}
+
+/* Under the job's schedule. What the job plans from measurements, it will have planned when this
+ * candidate has run for a while. */
 static double simulated(const choice *c, uint32_t k, const wire *w, const uint8_t *of, double *forward)
 {
 	uint32_t n = c->ntensors;
-	uint64_t *numel = calloc(n, sizeof *numel);
-	uint8_t *cut = calloc(n, 1);
+	uint64_t *numel = calloc(n, sizeof *numel), hash = 0;
+	question q = {.c = c, .k = k, .w = w, .of = of};
 	step_plan plan = {0};
 	sim_output out = {0};
 	double step = -1;
-	for (uint32_t i = 0; numel && i < n; i++)
+	if (!numel)
+		return step;
+	for (uint32_t i = 0; i < n; i++) {
 		numel[i] = c->layout.tensors[i].numel;
-	const merge_problem m = {.n = n, .backward = c->facts.backward, .numel = numel};
-	if (!numel || !cut)
-		goto done;
-	merge_fixed(&m, c->asked.first_bucket_bytes / sizeof(float), c->asked.bucket_bytes / sizeof(float), cut);
-	if (step_plan_from_cut(&plan, cut, n, NULL))
-		goto done;
-	sim_bucket *b = calloc(plan.nbuckets, sizeof *b);
+		hash = plan_hash(hash, c->layout.tensors[i].ndim, c->layout.tensors[i].dims);
+	}
 	forward[0] = *c->facts.forward;
-	const sim_input input = {.n = n,
-	                         .forward = forward,
-	                         .backward = c->facts.backward,
-	                         .plan = &plan,
-	                         .window = REDUCER_WORKSPACES,
-	                         .buckets = b,
-	                         .beside_application = 1,
-	                         .beside_exchange = 1,
-	                         .steps = 2};
-	for (uint32_t i = 0, first = 0; b && i < plan.nbuckets; first = plan.end[i++])
-		time_bucket(c, k, w, of, first, plan.end[i], &b[i]);
-	if (b && !sim_run(&input, 0, &out, NULL))
+	const plan_search search = {.sim = {.n = n, .forward = forward, .backward = c->facts.backward,
+	                                    .window = REDUCER_WORKSPACES, .beside_application = 1, .beside_exchange = 1,
+	                                    .steps = 2},
+	                            .numel = numel, .max_numel = c->wish.candidate[k].plugins[0]->compressor->max_bucket,
+	                            .first_bytes = c->asked.first_bucket_bytes, .bytes = c->asked.bucket_bytes,
+	                            .bucket = bucket_costs, .ctx = &q};
+	if (!plan_search_plan(&search, &c->asked.spec, hash, &plan, NULL) &&
+	    !plan_search_predict(&search, &plan, 0, &out, NULL))
 		step = out.step + others(c, k, w, of);
-	free(b);
-done:
 	step_plan_clear(&plan);
 	free(numel);
-	free(cut);
 	return step;
 }
 
