@@ -18,8 +18,8 @@ typedef struct story {
 	int steps;
 	uint64_t bucket_bytes;
 	/* Before step s, on every rank; may be NULL. */
-	void (*before)(struct story *t, choice *c, int rank, int s);
-	void (*hears)(choice *c, decision *v, uint8_t *of, void *ctx);
+	void (*before)(struct story *t, tuner *c, int rank, int s);
+	void (*on_decision)(tuner *c, decision *v, uint8_t *of, void *ctx);
 	int nan_step;   /* -1: none */
 	double rounding; /* of what is sent in fewer bits */
 
@@ -33,16 +33,16 @@ typedef struct story {
 	char decision[256], switches[4096];
 } story;
 
-static choice *front_of(const model *m)
+static tuner *front_of(const model *m)
 {
-	return (choice *)m->red;
+	return (tuner *)m->red;
 }
 
 /* Every rank says what the story says, rank by rank a little more. */
-static void story_shows(choice *c, void *ctx)
+static void story_shows(tuner *c, void *ctx)
 {
 	story *t = ctx;
-	facts *f = &c->facts;
+	metrics *f = &c->metrics;
 	double slower = 1 + 0.001 * c->group->me;
 	for (uint32_t k = 1, n = metrics_steps(c); k <= n; k++) {
 		f->took[TUNER_WINDOW - k] = t->seconds[c->now.candidate] * slower;
@@ -51,19 +51,19 @@ static void story_shows(choice *c, void *ctx)
 	}
 	f->line[0] = t->message;
 	f->line[1] = t->byte;
-	*f->error = c->wish.candidate[c->now.candidate].dense ? 0 : t->error;
+	*f->error = c->config.candidate[c->now.candidate].dense ? 0 : t->error;
 	*f->forward = t->seconds[0] - t->exposed;
 	memset(f->backward, 0, c->ntensors * sizeof *f->backward);
 	for (uint32_t i = 0; i < 4 * f->ncandidates; i++)
 		f->cost[i] = 0;
 }
 
-static double held_by(const choice *c, int t, uint64_t i)
+static double held_by(const tuner *c, int t, uint64_t i)
 {
-	const part *q = &c->parts->part[c->parts->of[t]];
+	const subreducer *q = &c->partition->sub[c->partition->of[t]];
 	const reducer *r = q->r;
-	double e = r->eng.error ? r->eng.error[r->eng.layout.tensors[q->n - 1 - c->parts->as[t]].offset + i] : 0;
-	return e + (c->owed[t] ? c->owed[t][i] : 0);
+	double e = r->eng.error ? r->eng.error[r->eng.layout.tensors[q->n - 1 - c->partition->as[t]].offset + i] : 0;
+	return e + (c->carry[t] ? c->carry[t][i] : 0);
 }
 
 /* With all ranks standing still between two steps. */
@@ -108,7 +108,7 @@ static gradcomp_status nan_step(model *m, int rank, int P, gradcomp_error *err)
 }
 
 /* The check that follows a step is over. */
-static void story_rest(choice *c)
+static void story_rest(tuner *c)
 {
 	pthread_mutex_lock(&c->lock);
 	while (c->busy && !c->failed)
@@ -128,9 +128,9 @@ __attribute__((unused)) static void story_body(gradcomp_job *job, int rank, int 
 		return;
 	}
 	t->models[rank] = &m;
-	choice *c = front_of(&m);
-	c->shows = story_shows;
-	c->hears = t->hears;
+	tuner *c = front_of(&m);
+	c->on_share = story_shows;
+	c->on_decision = t->on_decision;
 	c->test = t;
 	for (int s = 0; s < t->steps && !t->failed[rank]; s++) {
 		if (t->before) {
@@ -141,7 +141,7 @@ __attribute__((unused)) static void story_body(gradcomp_job *job, int rank, int 
 		t->failed[rank] =
 			(s == t->nan_step ? nan_step(&m, rank, P, &err) : model_step(&m, rank, s, &err)) != 0;
 		story_rest(c);
-		if (t->hears) /* ranks may fail apart */
+		if (t->on_decision) /* ranks may fail apart */
 			continue;
 		pthread_barrier_wait(&ranks_barrier);
 		if (rank == 0 && !t->failed[0]) {

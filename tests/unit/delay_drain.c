@@ -79,11 +79,11 @@ static void drain_body(gradcomp_job *job, int rank, int P, void *arg)
 
 /* Of `auto` what steps take is made up: which candidate it comes to must not depend on how busy
  * this machine is. Its second one is the faster. */
-static choice *chooses(const sgd *m)
+static tuner *chooses(const sgd *m)
 {
 	static story made_up = {.seconds = {14e-3, 3e-3}, .exposed = 12.7e-3, .byte = 1e-6, .error = 0.5};
-	choice *c = (choice *)((const delay *)m->red)->inner;
-	c->shows = story_shows;
+	tuner *c = (tuner *)((const delay *)m->red)->inner;
+	c->on_share = story_shows;
 	c->test = &made_up;
 	return c;
 }
@@ -95,7 +95,7 @@ static void converge_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_error err = {0};
 	sgd m;
 	int bad = sgd_open(&m, job, run, &err);
-	choice *c = !bad && !strncmp(run->spec, "auto", 4) ? chooses(&m) : NULL;
+	tuner *c = !bad && !strncmp(run->spec, "auto", 4) ? chooses(&m) : NULL;
 	for (int s = 0; s < 200 && !bad; s++) {
 		for (int t = T - 1; t >= 0; t--) {
 			for (uint64_t i = 0; i < numel(t); i++)

@@ -58,14 +58,14 @@ static struct found {
 static int at; /* the case that runs */
 
 /* Its decisions follow from `measured`, not from this machine. */
-static choice *watch(gradcomp_reducer *red)
+static tuner *watch(gradcomp_reducer *red)
 {
 	const delay *d = (const delay *)red;
-	choice *c;
+	tuner *c;
 	if (strncmp(cases[at].compressor, "auto", 4))
 		return NULL;
-	c = (choice *)(cases[at].delay ? d->inner : red);
-	c->shows = story_shows;
+	c = (tuner *)(cases[at].delay ? d->inner : red);
+	c->on_share = story_shows;
 	c->test = &measured;
 	return c;
 }
@@ -94,7 +94,7 @@ static gradcomp_status one_step(gradcomp_reducer *red, int rank, int step, float
 	return st ? st : gradcomp_reducer_wait(red, err);
 }
 
-static gradcomp_status steps(gradcomp_reducer *red, choice *c, int rank, int from, int to, float (*out)[SIZE],
+static gradcomp_status steps(gradcomp_reducer *red, tuner *c, int rank, int from, int to, float (*out)[SIZE],
                              gradcomp_error *err)
 {
 	float spare[SIZE];
@@ -111,7 +111,7 @@ static void write_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	gradcomp_error err = {0};
 	gradcomp_reducer *red = open_reducer(gradcomp_job_world(job), &err);
-	choice *c = red ? watch(red) : NULL;
+	tuner *c = red ? watch(red) : NULL;
 	struct kept *k = &kept[at];
 	(void)P, (void)arg;
 	if (!red || steps(red, c, rank, 0, cases[at].saved, NULL, &err) ||
@@ -126,7 +126,7 @@ static void read_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	gradcomp_error err = {0};
 	gradcomp_reducer *red = open_reducer(gradcomp_job_world(job), &err);
-	choice *c = red ? watch(red) : NULL;
+	tuner *c = red ? watch(red) : NULL;
 	struct found *f = &found[rank];
 	(void)P, (void)arg;
 	f->failed = !red || gradcomp_reducer_load(red, kept[at].state[rank], kept[at].bytes[rank], &err) ||

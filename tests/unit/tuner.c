@@ -98,14 +98,14 @@ static void loses(void)
 	ok(last(&t) == NONE, "dense");
 }
 
-static void turns_slow(story *t, choice *c, int rank, int s)
+static void turns_slow(story *t, tuner *c, int rank, int s)
 {
 	(void)c;
 	if (s == 40 && rank == 0)
 		t->seconds[1] = t->seconds[2] = 15e-3;
 }
 
-static void turns_wild(story *t, choice *c, int rank, int s)
+static void turns_wild(story *t, tuner *c, int rank, int s)
 {
 	(void)c;
 	if (s == 40 && rank == 0)
@@ -213,7 +213,7 @@ static void refuses(void)
 	}
 }
 
-static void one_is_told_otherwise(choice *c, decision *v, uint8_t *of, void *ctx)
+static void one_is_told_otherwise(tuner *c, decision *v, uint8_t *of, void *ctx)
 {
 	static const struct {
 		size_t at, bytes;
@@ -250,7 +250,7 @@ static void forged(void)
 		story t = slow_network("auto:candidates=" CANDIDATES, 12);
 		rank_arg results[MAX_RANKS];
 		t.nan_step = k;
-		t.hears = one_is_told_otherwise;
+		t.on_decision = one_is_told_otherwise;
 		run_ranks_with(3, all, results, story_body, &t);
 		ok(t.failed[0] && t.failed[1] && t.failed[2] && strstr(t.text[1], "auto: rank 0"),
 		   "forged decision %d is refused: %s", k, t.text[1]);
@@ -281,14 +281,14 @@ static void forecast_body(gradcomp_job *job, int rank, int P, void *arg)
 		return;
 	}
 	if (rank == 0) {
-		choice *c = front_of(&m);
-		t->failed = tuner_measure_cost(c, &c->wish.candidate[NONE], &err) != 0;
-		memset(&c->wish.candidate[NONE].cost, 0, sizeof c->wish.candidate[NONE].cost);
+		tuner *c = front_of(&m);
+		t->failed = tuner_measure_cost(c, &c->config.candidate[NONE], &err) != 0;
+		memset(&c->config.candidate[NONE].cost, 0, sizeof c->config.candidate[NONE].cost);
 		for (int i = 0; i < T; i++)
-			c->facts.backward[i] = 1e-3;
-		*c->facts.forward = 0;
-		c->facts.line[0] = 1e-2;
-		c->facts.line[1] = 0;
+			c->metrics.backward[i] = 1e-3;
+		*c->metrics.forward = 0;
+		c->metrics.line[0] = 1e-2;
+		c->metrics.line[1] = 0;
 		t->step = tuner_predict(c, NONE, of);
 	}
 	model_close(&m);

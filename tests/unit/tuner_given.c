@@ -14,16 +14,16 @@ typedef struct held_up {
 } held_up;
 
 /* Tensor i of the only part has its gradient. */
-static int handed_on(const choice *c, uint32_t i)
+static int handed_on(const tuner *c, uint32_t i)
 {
-	reducer *r = c->parts->part[0].r;
+	reducer *r = c->partition->sub[0].r;
 	pthread_mutex_lock(&r->lock);
 	int given = r->given[T - 1 - i] != NULL;
 	pthread_mutex_unlock(&r->lock);
 	return given;
 }
 
-static void shows(choice *c, void *ctx)
+static void shows(tuner *c, void *ctx)
 {
 	held_up *h = ctx;
 	if (++h->checks == 1) {
@@ -35,7 +35,7 @@ static void shows(choice *c, void *ctx)
 	}
 }
 
-static void due(choice *c)
+static void due(tuner *c)
 {
 	pthread_mutex_lock(&c->lock);
 	c->busy = 1;
@@ -54,10 +54,10 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		h->failed = 1;
 		return;
 	}
-	choice *c = front_of(&m);
-	reducer *r = c->parts->part[0].r;
+	tuner *c = front_of(&m);
+	reducer *r = c->partition->sub[0].r;
 	h->failed |= model_step(&m, rank, 0, &err) != 0;
-	c->shows = shows;
+	c->on_share = shows;
 	c->test = h;
 	due(c);
 	sem_wait(&h->entered);

@@ -38,8 +38,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		t->failed[rank] = model_open(&m, gradcomp_job_world(job), SPEC, 1000, &err) != 0;
 		if (t->failed[rank])
 			break;
-		choice *c = front_of(&m);
-		c->shows = story_shows;
+		tuner *c = front_of(&m);
+		c->on_share = story_shows;
 		c->test = &t->story;
 		if (life) {
 			if (rank % 2 == t->measured) /* as on a slow network before the first step */

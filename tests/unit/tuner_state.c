@@ -20,14 +20,14 @@ typedef struct resume {
 	char text[MAX_RANKS][508];
 	uint64_t first[MAX_RANKS], second[MAX_RANKS];
 	uint32_t with[MAX_RANKS], then[MAX_RANKS];
-	uint32_t owed[MAX_RANKS];
+	uint32_t carry[MAX_RANKS];
 	story story;
 } resume;
 
 static void watched(model *m, story *t)
 {
-	choice *c = front_of(m);
-	c->shows = story_shows;
+	tuner *c = front_of(m);
+	c->on_share = story_shows;
 	c->test = t;
 }
 
@@ -44,12 +44,12 @@ static gradcomp_status steps(model *m, int rank, int from, int to, uint64_t *pri
 }
 
 /* The state ends 7 bytes into the length of its last part's, and its own length and checksum say so. */
-static unsigned char *end_within(const choice *c, unsigned char *state, uint64_t *bytes)
+static unsigned char *end_within(const tuner *c, unsigned char *state, uint64_t *bytes)
 {
-	const parts *p = c->parts;
+	const partition *p = c->partition;
 	uint64_t last = 0;
 	tuner_state_head h;
-	if (gradcomp_reducer_save(&p->part[p->n - 1].r->base, NULL, 0, &last, NULL))
+	if (gradcomp_reducer_save(&p->sub[p->n - 1].r->base, NULL, 0, &last, NULL))
 		return state;
 	*bytes -= tuner_padded(last) + 1;
 	memcpy(&h, state, sizeof h);
@@ -77,7 +77,7 @@ static void resume_body(gradcomp_job *job, int rank, int P, void *arg)
 	failed |= gradcomp_reducer_save(a.red, state, bytes - 1, &more, &err) != GRADCOMP_ERR_INVALID;
 	failed |= gradcomp_reducer_save(a.red, state, bytes, &more, &err) != 0 || more != bytes;
 	for (int i = 0; i < T; i++)
-		t->owed[rank] += front_of(&a)->owed[i] != NULL;
+		t->carry[rank] += front_of(&a)->carry[i] != NULL;
 	t->with[rank] = front_of(&a)->now.candidate;
 	failed |= steps(&a, rank, t->at, t->until, &t->first[rank], &err) != 0;
 	if (t->spoil == 1 && rank == 1)
@@ -124,7 +124,7 @@ static void resumes(const char *name, resume *t, int P)
 		ok(!failed, "%s: refused by all ranks: %s; %s", name, t->text[0], t->text[1]);
 	else
 		ok(!failed && !differ, "%s: to the bit, with candidate %u, and %u tensors owed", name, t->with[0],
-		   t->owed[0]);
+		   t->carry[0]);
 }
 
 static void delayed_body(gradcomp_job *job, int rank, int P, void *arg)
@@ -201,7 +201,7 @@ static void spoilt_body(gradcomp_job *job, int rank, int P, void *arg)
 }
 
 /* Rank 2 is gone when the others come to a decision. */
-static void dies(choice *c, void *ctx)
+static void dies(tuner *c, void *ctx)
 {
 	(void)ctx;
 	story_shows(c, ctx);
@@ -218,7 +218,7 @@ static void mortal_body(gradcomp_job *job, int rank, process_board *board, void 
 	if (model_open(&m, gradcomp_job_world(job), SPEC, 1000, &err))
 		return;
 	watched(&m, &t);
-	front_of(&m)->shows = dies;
+	front_of(&m)->on_share = dies;
 	for (int s = 0; s < 40; s++)
 		if (model_step(&m, rank, s, &err))
 			break;
@@ -243,7 +243,7 @@ int main(void)
 	ok(mixed.with[0] == 3, "it was one");
 	resume lost = {.at = 12, .until = 16, .slow = 1};
 	resumes("after a trial that was lost", &lost, 3);
-	ok(lost.owed[0] && lost.owed[2], "what is owed goes along");
+	ok(lost.carry[0] && lost.carry[2], "what is owed goes along");
 	resumes("a state that is damaged on one rank", &damaged, 3);
 	resumes("states of different steps", &other, 3);
 	resumes("a state that ends within a length", &within, 3);

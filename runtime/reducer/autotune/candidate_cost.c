@@ -176,7 +176,7 @@ static gradcomp_status step(sample *s, gradcomp_error *err)
 }
 
 /* The least of some steps: what others do on this core is not the candidate's. */
-static gradcomp_status times(const choice *c, const candidate *k, uint64_t rows, uint64_t columns, double out[2],
+static gradcomp_status times(const tuner *c, const candidate *k, uint64_t rows, uint64_t columns, double out[2],
                              gradcomp_error *err)
 {
 	sample s = {.host = &c->job->host, .c = k->plugins[0]->compressor};
@@ -206,7 +206,7 @@ static gradcomp_line through(double x0, double y0, double x1, double y1)
 }
 
 /* What each tensor would send; a code as many bytes as it may have. */
-static gradcomp_status loads(choice *c, candidate *k, gradcomp_error *err)
+static gradcomp_status loads(tuner *c, candidate *k, gradcomp_error *err)
 {
 	const struct gradcomp_compressor_v1 *of = k->plugins[0]->compressor;
 	gradcomp_layout layout = c->layout;
@@ -241,7 +241,7 @@ static gradcomp_status loads(choice *c, candidate *k, gradcomp_error *err)
 }
 
 /* The largest tensor as a matrix, of at most MOST numbers. */
-static void shape(const choice *c, uint64_t *rows, uint64_t *columns)
+static void shape(const tuner *c, uint64_t *rows, uint64_t *columns)
 {
 	const gradcomp_tensor *t = c->layout.tensors;
 	for (uint32_t i = 1; i < c->ntensors; i++)
@@ -254,7 +254,7 @@ static void shape(const choice *c, uint64_t *rows, uint64_t *columns)
 	*columns = *columns < MOST ? *columns : MOST;
 }
 
-gradcomp_status tuner_measure_cost(choice *c, candidate *k, gradcomp_error *err)
+gradcomp_status tuner_measure_cost(tuner *c, candidate *k, gradcomp_error *err)
 {
 	uint64_t rows, columns, fewer;
 	double large[2] = {0}, small[2] = {0};

@@ -12,7 +12,7 @@ static double sum(const double x[2])
 	return x[0] + x[1];
 }
 
-void exchange_cost_call(const candidate *k, const wire *w, uint32_t primitive, double bytes, double *messages, double *moved)
+void exchange_cost_call(const candidate *k, const exchange_cost *w, uint32_t primitive, double bytes, double *messages, double *moved)
 {
 	gradcomp_call_load l = {.struct_size = sizeof l};
 	const plugin *p = k->plugins[1];
@@ -30,17 +30,17 @@ void exchange_cost_call(const candidate *k, const wire *w, uint32_t primitive, d
 	}
 }
 
-wire exchange_cost_of(const choice *c)
+exchange_cost exchange_cost_of(const tuner *c)
 {
-	wire w = {.nranks = c->group->nranks, .nnodes = channel_links(c->parts->part[0].r->eng.coll_ctx.channel)->nnodes};
+	exchange_cost w = {.nranks = c->group->nranks, .nnodes = channel_links(c->partition->sub[0].r->eng.coll_ctx.channel)->nnodes};
 	double messages, moved;
-	exchange_cost_call(&c->wish.candidate[0], &w, GRADCOMP_CAN_ALLREDUCE, USUAL, &messages, &moved);
-	w.message = messages > 0 && c->facts.line[0] > 0 ? c->facts.line[0] / messages : 0;
-	w.byte = moved > 0 && c->facts.line[1] > 0 ? c->facts.line[1] * USUAL / moved : 0;
+	exchange_cost_call(&c->config.candidate[0], &w, GRADCOMP_CAN_ALLREDUCE, USUAL, &messages, &moved);
+	w.message = messages > 0 && c->metrics.line[0] > 0 ? c->metrics.line[0] / messages : 0;
+	w.byte = moved > 0 && c->metrics.line[1] > 0 ? c->metrics.line[1] * USUAL / moved : 0;
 	return w;
 }
 
-double exchange_cost_seconds(const candidate *k, const wire *w, const candidate_load *l, uint64_t numel)
+double exchange_cost_seconds(const candidate *k, const exchange_cost *w, const candidate_load *l, uint64_t numel)
 {
 	double s = 0;
 	for (int p = GRADCOMP_SUMMED; p <= GRADCOMP_CODED; p++) {
@@ -56,9 +56,9 @@ double exchange_cost_seconds(const candidate *k, const wire *w, const candidate_
 	return s;
 }
 
-double exchange_cost_base(const choice *c, const wire *w)
+double exchange_cost_base(const tuner *c, const exchange_cost *w)
 {
 	double messages, moved;
-	exchange_cost_call(&c->wish.candidate[0], w, GRADCOMP_CAN_ALLREDUCE, USUAL, &messages, &moved);
+	exchange_cost_call(&c->config.candidate[0], w, GRADCOMP_CAN_ALLREDUCE, USUAL, &messages, &moved);
 	return w->message * messages;
 }

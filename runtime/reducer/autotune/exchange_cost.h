@@ -9,24 +9,25 @@
 #include "reducer/autotune/tuner.h"
 
 /* Seconds of a message on the critical path, and of a byte there. */
-typedef struct wire {
+typedef struct exchange_cost {
 	double message, byte;
 	int nranks, nnodes;
-} wire;
+} exchange_cost;
 
-wire exchange_cost_of(const choice *c);
+exchange_cost exchange_cost_of(const tuner *c);
 /* Messages and bytes on the critical path of one call; as a ring's, where the plugin does
  * not say. */
-void exchange_cost_call(const candidate *k, const wire *w, uint32_t primitive, double bytes, double *messages, double *moved);
+void exchange_cost_call(const candidate *k, const exchange_cost *w, uint32_t primitive, double bytes, double *messages,
+                        double *moved);
 /* Seconds of the exchanges of a bucket of so many numbers: of all its bytes, and of
  * l->exchanges messages' ways. A code's bytes are fewer than the floats' that the primitive
  * is asked about, and coding is part of it. */
-double exchange_cost_seconds(const candidate *k, const wire *w, const candidate_load *l, uint64_t numel);
+double exchange_cost_seconds(const candidate *k, const exchange_cost *w, const candidate_load *l, uint64_t numel);
 /* Of one more exchange of the base. */
-double exchange_cost_base(const choice *c, const wire *w);
+double exchange_cost_base(const tuner *c, const exchange_cost *w);
 
-/* choice_assign.c: what each tensor is best off with, when candidate k is to be used, into
- * of[]. 0: of a mix there is none that is not one of the others' choice. */
-int tuner_assign(const choice *c, uint32_t k, const wire *w, uint8_t *of);
+/* tensor_assign.c: what each tensor is best off with, when candidate k is to be used, into
+ * of[]. 0: there is no mix but for what one of the others would have. */
+int tuner_assign(const tuner *c, uint32_t k, const exchange_cost *w, uint8_t *of);
 
 #endif

@@ -1,5 +1,5 @@
-/* What the ranks show each other at a check: one all-reduce of doubles, the same number on
- * all of them. */
+/* What the ranks measure, and what they combine at a check: one all-reduce of doubles, the
+ * same number on all of them. */
 #include "reducer/autotune/tuner.h"
 
 #include "base/error.h"
@@ -11,10 +11,10 @@
 
 enum { COSTS = 4 };
 
-gradcomp_status metrics_make(facts *f, uint32_t n, uint32_t ncandidates, gradcomp_error *err)
+gradcomp_status metrics_make(metrics *f, uint32_t n, uint32_t ncandidates, gradcomp_error *err)
 {
 	double *at;
-	*f = (facts){.ntensors = n, .ncandidates = ncandidates,
+	*f = (metrics){.ntensors = n, .ncandidates = ncandidates,
 	             .count = 2 * TUNER_WINDOW + 5 + n + (COSTS + 1) * ncandidates};
 	f->value = at = calloc(f->count, sizeof *f->value);
 	if (!at)
@@ -32,12 +32,12 @@ gradcomp_status metrics_make(facts *f, uint32_t n, uint32_t ncandidates, gradcom
 	return GRADCOMP_OK;
 }
 
-void metrics_free(facts *f)
+void metrics_free(metrics *f)
 {
 	free(f->value);
 }
 
-uint32_t metrics_steps(const choice *c)
+uint32_t metrics_steps(const tuner *c)
 {
 	uint64_t n = c->steps - c->changed_at;
 	/* The base has been connected before its first step. */
@@ -47,20 +47,20 @@ uint32_t metrics_steps(const choice *c)
 }
 
 /* The exchange's line: of steps where there are some, else as it was probed. */
-static gradcomp_line exchange_line(const choice *c)
+static gradcomp_line exchange_line(const tuner *c)
 {
-	reducer *r = c->parts->part[0].r;
+	reducer *r = c->partition->sub[0].r;
 	pthread_mutex_lock(&r->lock);
-	workers_replan_settle(r); /* who talk about a plan change the summary */
+	workers_replan_settle(r); /* a replanning round changes the summary */
 	pthread_mutex_unlock(&r->lock);
 	const profile_summary *s = profile_get(r);
 	return s->steps > 1 && c->steps > 1 && s->exchange.b > 0 ? s->exchange : c->probed;
 }
 
-void metrics_fill(choice *c)
+void metrics_fill(tuner *c)
 {
-	facts *f = &c->facts;
-	const pulse *p = &c->pulse;
+	metrics *f = &c->metrics;
+	const step_timer *p = &c->timer;
 	gradcomp_line line = exchange_line(c);
 	memset(f->value, 0, f->count * sizeof *f->value);
 	for (uint32_t k = 1, n = metrics_steps(c); k <= n; k++) {
@@ -73,29 +73,29 @@ void metrics_fill(choice *c)
 	*f->forward = p->forward;
 	memcpy(f->backward, p->backward, c->ntensors * sizeof *f->backward);
 	*f->costed = 1;
-	for (uint32_t k = 0; k < c->wish.n; k++) {
-		const candidate *of = &c->wish.candidate[k];
+	for (uint32_t k = 0; k < c->config.n; k++) {
+		const candidate *of = &c->config.candidate[k];
 		if (!of->costed && !of->unusable)
 			*f->costed = 0;
 		const double cost[COSTS] = {of->cost.encode.a, of->cost.encode.b, of->cost.decode.a,
 		                            of->cost.decode.b};
 		memcpy(f->cost + (size_t)k * COSTS, cost, sizeof cost);
-		/* The largest is of the first rank that found it out, which tells. */
+		/* The largest is of the first rank that found it out, which logs it. */
 		f->unusable[k] = of->unusable ? c->group->nranks - c->group->me : 0;
 	}
 }
 
-gradcomp_status metrics_share(choice *c, gradcomp_error *err)
+gradcomp_status metrics_share(tuner *c, gradcomp_error *err)
 {
-	facts *f = &c->facts;
+	metrics *f = &c->metrics;
 	size_t smallest = (size_t)(f->took - f->value);
 	for (size_t i = 0; i < smallest; i++)
 		f->value[i] = -f->value[i];
 	gradcomp_status st = gradcomp_allreduce(c->group, f->value, f->count, GRADCOMP_F64, GRADCOMP_MAX, err);
 	for (size_t i = 0; i < smallest; i++)
 		f->value[i] = -f->value[i];
-	for (uint32_t k = 0; !st && k < c->wish.n; k++) {
-		candidate *of = &c->wish.candidate[k];
+	for (uint32_t k = 0; !st && k < c->config.n; k++) {
+		candidate *of = &c->config.candidate[k];
 		const double *cost = f->cost + (size_t)k * COSTS;
 		of->unusable = f->unusable[k] > 0;
 		if (of->why && (int)f->unusable[k] == c->group->nranks - c->group->me)
@@ -116,14 +116,12 @@ double metrics_median(const double *window, uint32_t n)
 	return fit_median(sorted, n);
 }
 
-/* What steps take on this rank, as the front sees them. */
-
-
+/* ---- what steps take on this rank ---- */
 
 /* Of a smoothed value: what the latest step weighs. */
 #define LATEST 0.3
 
-gradcomp_status step_timer_make(pulse *p, uint32_t n, gradcomp_error *err)
+gradcomp_status step_timer_make(step_timer *p, uint32_t n, gradcomp_error *err)
 {
 	p->given = calloc(n, sizeof *p->given);
 	p->backward = calloc(n, sizeof *p->backward);
@@ -132,15 +130,15 @@ gradcomp_status step_timer_make(pulse *p, uint32_t n, gradcomp_error *err)
 	               : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the times of %u tensors", n);
 }
 
-void step_timer_free(pulse *p)
+void step_timer_free(step_timer *p)
 {
 	free(p->given);
 	free(p->backward);
 }
 
-void step_timer_given(choice *c, uint32_t i)
+void step_timer_given(tuner *c, uint32_t i)
 {
-	pulse *p = &c->pulse;
+	step_timer *p = &c->timer;
 	double now = clock_now();
 	p->given[c->ntensors - 1 - i] = now;
 	if (c->ngiven == 1)
@@ -153,9 +151,9 @@ static void smooth(double *value, double latest, int first)
 	*value = first ? latest : *value + LATEST * (latest - *value);
 }
 
-void step_timer_step(choice *c)
+void step_timer_step(tuner *c)
 {
-	pulse *p = &c->pulse;
+	step_timer *p = &c->timer;
 	double now = clock_now();
 	int first = c->steps < 2; /* of the first step there is no beginning, and it connects */
 	p->took[c->steps % TUNER_WINDOW] = now - (c->steps ? p->last_end : p->first_given);
@@ -170,7 +168,7 @@ void step_timer_step(choice *c)
 	if (c->steps)
 		smooth(&p->forward, p->first_given - p->last_end, first);
 	gradcomp_reducer_stats s;
-	if (!c->wish.candidate[c->now.candidate].dense && stats_of_worst(c->parts, &s))
+	if (!c->config.candidate[c->now.candidate].dense && stats_of_worst(c->partition, &s))
 		smooth(&p->error, s.error_last, c->steps == c->changed_at);
 	p->last_end = now;
 }

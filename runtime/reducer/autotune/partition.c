@@ -1,7 +1,7 @@
-/* Reducers of parts of the model, and what is owed when they go.
+/* Reducers of parts of the model, and the residuals that are carried over when they go.
  *
  * Both assignments' reducers live for a moment, while one takes over from the other; what
- * has been left is freed at once, with its error memory. What it owed is a float a number
+ * has been left is freed at once, with its error memory. Its residual is a float a number
  * of the tensors it compressed, until the next finite step has carried it. */
 #include "reducer/autotune/tuner_internal.h"
 
@@ -12,29 +12,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-void partition_free(choice *c, parts *p, int last)
+void partition_free(tuner *c, partition *p, int last)
 {
 	if (!p)
 		return;
 	c->gone.buckets = 0;
 	stats_add(&c->gone, p);
 	for (uint32_t i = 0; i < p->n; i++)
-		if (p->part[i].r)
-			gradcomp_reducer_free(&p->part[i].r->base);
+		if (p->sub[i].r)
+			gradcomp_reducer_free(&p->sub[i].r->base);
 	if (last)
 		tuner_keep_row(c, p);
 	else
 		tuner_drop_rows(c);
 	for (uint32_t i = 0; i < TUNER_PARTS; i++)
-		free(p->part[i].tensor);
+		free(p->sub[i].tensor);
 	free(p->of);
 	free(p->as);
 	free(p);
 }
 
-static gradcomp_status make_part(choice *c, part *q, gradcomp_error *err)
+static gradcomp_status make_part(tuner *c, subreducer *q, gradcomp_error *err)
 {
-	const candidate *k = &c->wish.candidate[q->candidate];
+	const candidate *k = &c->config.candidate[q->candidate];
 	gradcomp_reducer_options o = c->options;
 	gradcomp_tensor_desc *desc = calloc(q->n, sizeof *desc);
 	if (!desc) {
@@ -61,16 +61,16 @@ static gradcomp_status make_part(choice *c, part *q, gradcomp_error *err)
 }
 
 /* Who has which tensor; -1 without memory. */
-static int share_out(choice *c, const assignment *a, parts *p)
+static int share_out(tuner *c, const assignment *a, partition *p)
 {
 	uint32_t n = c->ntensors;
 	p->of = calloc(n, sizeof *p->of);
 	p->as = calloc(n, sizeof *p->as);
-	for (uint32_t k = c->wish.n; p->of && p->as && k-- > 0;) {
-		part *q = &p->part[p->n];
+	for (uint32_t k = c->config.n; p->of && p->as && k-- > 0;) {
+		subreducer *q = &p->sub[p->n];
 		if (!memchr(a->of, (int)k, n))
 			continue;
-		*q = (part){.of = c, .candidate = k, .tensor = calloc(n, sizeof *q->tensor)};
+		*q = (subreducer){.of = c, .candidate = k, .tensor = calloc(n, sizeof *q->tensor)};
 		if (!q->tensor)
 			return -1;
 		for (uint32_t i = 0; i < n; i++) {
@@ -85,9 +85,9 @@ static int share_out(choice *c, const assignment *a, parts *p)
 	return p->n ? 0 : -1;
 }
 
-gradcomp_status partition_make(choice *c, const assignment *a, parts **out, gradcomp_error *err)
+gradcomp_status partition_make(tuner *c, const assignment *a, partition **out, gradcomp_error *err)
 {
-	parts *p = calloc(1, sizeof *p);
+	partition *p = calloc(1, sizeof *p);
 	gradcomp_status st = GRADCOMP_OK;
 	if (!p || share_out(c, a, p)) {
 		/* The others go on to make theirs. */
@@ -95,7 +95,7 @@ gradcomp_status partition_make(choice *c, const assignment *a, parts **out, grad
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the parts of a reducer");
 	}
 	for (uint32_t i = 0; !st && i < p->n; i++)
-		st = make_part(c, &p->part[i], err);
+		st = make_part(c, &p->sub[i], err);
 	if (!st)
 		*out = p;
 	else
@@ -103,30 +103,30 @@ gradcomp_status partition_make(choice *c, const assignment *a, parts **out, grad
 	return st;
 }
 
-void partition_resolve(choice *c, const parts *p)
+void partition_resolve(tuner *c, const partition *p)
 {
 	for (uint32_t i = 0; i < p->n; i++)
-		candidate_resolve(c->job->config, c->collective, &c->wish.candidate[p->part[i].candidate], NULL);
+		candidate_resolve(c->job->config, c->collective, &c->config.candidate[p->sub[i].candidate], NULL);
 }
 
-/* ---- what is owed ---- */
+/* ---- residuals that are carried over ---- */
 
-gradcomp_status residual_carry_take(choice *c, const parts *p, gradcomp_error *err)
+gradcomp_status residual_carry_take(tuner *c, const partition *p, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; !st && i < c->ntensors; i++) {
-		const part *q = &p->part[p->of[i]];
+		const subreducer *q = &p->sub[p->of[i]];
 		uint64_t n = q->r->eng.layout.tensors[q->n - 1 - p->as[i]].numel;
 		if (!(q->r->eng.compressor->traits & (GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_OWN_MOMENTUM)) ||
 		    !n)
 			continue;
-		if (!c->owed[i])
-			c->owed[i] = calloc(n, sizeof *c->owed[i]);
-		if (!c->owed[i])
+		if (!c->carry[i])
+			c->carry[i] = calloc(n, sizeof *c->carry[i]);
+		if (!c->carry[i])
 			return error_set(err, GRADCOMP_ERR_NOMEM,
 			                 "no memory for %llu numbers that are still to be sent",
 			                 (unsigned long long)n);
-		st = reducer_residual_export(q->r, p->as[i], c->owed[i], err);
+		st = reducer_residual_export(q->r, p->as[i], c->carry[i], err);
 	}
 	return st;
 }
@@ -134,39 +134,39 @@ gradcomp_status residual_carry_take(choice *c, const parts *p, gradcomp_error *e
 /* Gradients are converted in runs that stay in the first-level cache. */
 #define RUN 1024
 
-void residual_carry_add(choice *c, uint32_t i, void *gradient)
+void residual_carry_add(tuner *c, uint32_t i, void *gradient)
 {
 	const gradcomp_operators *ops = c->job->host.operators;
 	const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - i];
 	size_t width = gradcomp_dtype_bytes(t->dtype);
 	float run[RUN];
-	for (uint64_t at = 0; c->owed[i] && at < t->numel; at += RUN) {
+	for (uint64_t at = 0; c->carry[i] && at < t->numel; at += RUN) {
 		size_t len = t->numel - at < RUN ? t->numel - at : RUN;
 		char *g = (char *)gradient + at * width;
 		ops->cast_to_f32(NULL, run, g, len, t->dtype);
-		ops->add(NULL, run, c->owed[i] + at, len);
+		ops->add(NULL, run, c->carry[i] + at, len);
 		ops->cast_from_f32(NULL, g, run, len, t->dtype, 0);
 	}
 }
 
-void residual_carry_settle(choice *c, uint32_t i, const void *average)
+void residual_carry_settle(tuner *c, uint32_t i, const void *average)
 {
 	const gradcomp_operators *ops = c->job->host.operators;
 	const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - i];
 	size_t width = gradcomp_dtype_bytes(t->dtype);
 	int left = 0;
 	float run[RUN];
-	for (uint64_t at = 0; c->owed[i] && at < t->numel; at += RUN) {
+	for (uint64_t at = 0; c->carry[i] && at < t->numel; at += RUN) {
 		size_t len = t->numel - at < RUN ? t->numel - at : RUN;
 		ops->cast_to_f32(NULL, run, (const char *)average + at * width, len, t->dtype);
 		for (size_t k = 0; k < len; k++) {
 			if (isfinite(run[k]))
-				c->owed[i][at + k] = 0;
+				c->carry[i][at + k] = 0;
 			left |= !isfinite(run[k]);
 		}
 	}
 	if (left)
 		return;
-	free(c->owed[i]);
-	c->owed[i] = NULL;
+	free(c->carry[i]);
+	c->carry[i] = NULL;
 }

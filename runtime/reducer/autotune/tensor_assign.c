@@ -9,7 +9,7 @@
 
 /* What is compared: candidates that may be used; the one of `keep` is never left. */
 typedef struct field {
-	const choice *c;
+	const tuner *c;
 	uint32_t keep;
 	uint8_t may[TUNER_CANDIDATES];
 	double *seconds; /* of each tensor of the layout with each candidate, but for messages */
@@ -20,16 +20,16 @@ static double seconds(const field *f, uint32_t k, uint32_t i)
 	return f->seconds[(size_t)k * f->c->ntensors + i];
 }
 
-static int fill_in(field *f, const wire *w)
+static int fill_in(field *f, const exchange_cost *w)
 {
 	uint32_t n = f->c->ntensors;
-	wire bytes_only = *w;
+	exchange_cost bytes_only = *w;
 	bytes_only.message = 0;
-	f->seconds = calloc((size_t)n * f->c->wish.n, sizeof *f->seconds);
+	f->seconds = calloc((size_t)n * f->c->config.n, sizeof *f->seconds);
 	if (!f->seconds)
 		return -1;
-	for (uint32_t k = 0; k < f->c->wish.n; k++) {
-		const candidate *of = &f->c->wish.candidate[k];
+	for (uint32_t k = 0; k < f->c->config.n; k++) {
+		const candidate *of = &f->c->config.candidate[k];
 		for (uint32_t i = 0; f->may[k] && i < n; i++) {
 			uint64_t numel = f->c->layout.tensors[i].numel;
 			f->seconds[(size_t)k * n + i] = exchange_cost_seconds(of, &bytes_only, &of->load[i], numel) +
@@ -44,7 +44,7 @@ static uint32_t cheapest(const field *f, uint32_t i, uint32_t without)
 {
 	uint32_t best = TUNER_NONE;
 	double least = INFINITY;
-	for (uint32_t k = 0; k < f->c->wish.n; k++) {
+	for (uint32_t k = 0; k < f->c->config.n; k++) {
 		double s;
 		if (!f->may[k] || k == without)
 			continue;
@@ -63,7 +63,7 @@ static uint32_t least_useful(const field *f, const uint8_t *of, uint32_t *parts,
 	uint32_t n = f->c->ntensors, least = TUNER_NONE;
 	*parts = 0;
 	*saves = INFINITY;
-	for (uint32_t k = 0; k < f->c->wish.n; k++) {
+	for (uint32_t k = 0; k < f->c->config.n; k++) {
 		double saved = 0;
 		if (!f->may[k])
 			continue;
@@ -106,20 +106,20 @@ static uint32_t settle(field *f, double exchange, uint8_t *of)
 }
 
 /* Whether a candidate by itself, or with the base for the rest, is the same. */
-static int known(const choice *c, const uint8_t *of)
+static int known(const tuner *c, const uint8_t *of)
 {
-	for (uint32_t k = 0; k < c->wish.n; k++)
-		if (!c->wish.candidate[k].mixed && !memcmp(c->policy.of + (size_t)k * c->ntensors, of, c->ntensors))
+	for (uint32_t k = 0; k < c->config.n; k++)
+		if (!c->config.candidate[k].mixed && !memcmp(c->policy.of + (size_t)k * c->ntensors, of, c->ntensors))
 			return 1;
 	return 0;
 }
 
-int tuner_assign(const choice *c, uint32_t k, const wire *w, uint8_t *of)
+int tuner_assign(const tuner *c, uint32_t k, const exchange_cost *w, uint8_t *of)
 {
-	const candidate *all = c->wish.candidate;
+	const candidate *all = c->config.candidate;
 	field f = {.c = c, .keep = all[k].mixed ? TUNER_NONE : k};
 	uint32_t parts = 0;
-	for (uint32_t i = 0; i < c->wish.n; i++)
+	for (uint32_t i = 0; i < c->config.n; i++)
 		f.may[i] = all[k].mixed ? all[i].load && !all[i].unusable && !c->policy.banned[i]
 		                        : i == k || (i == 0 && !all[k].dense);
 	memset(of, 0, c->ntensors);

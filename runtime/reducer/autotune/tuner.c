@@ -1,4 +1,4 @@
-/* The front of auto: gradients go to the part that has their tensor, or wait while the
+/* The calls of auto: a gradient goes to the reducer that has its tensor, or waits while the
  * ranks are at a check. */
 #include "reducer/autotune/tuner_internal.h"
 #include "reducer/arg_errors.h"
@@ -10,16 +10,16 @@
 #include <string.h>
 
 /* Of a tensor in this step. */
-enum { MISSING, WAITS, HANDED_ON, DONE };
+enum { MISSING, WAITS, FORWARDED, DONE };
 
 /* With the lock held. */
-static gradcomp_status failure(choice *c, gradcomp_error *err)
+static gradcomp_status failure(tuner *c, gradcomp_error *err)
 {
 	return c->failed ? error_set(err, c->failed, "%s", c->failure.text)
 	                 : transport_failure(c->job->transport, err);
 }
 
-static void set_failure(choice *c, gradcomp_status status, const char *text)
+static void set_failure(tuner *c, gradcomp_status status, const char *text)
 {
 	if (!c->failed) {
 		c->failed = status;
@@ -28,8 +28,8 @@ static void set_failure(choice *c, gradcomp_status status, const char *text)
 	pthread_cond_broadcast(&c->changed);
 }
 
-/* With the lock held, dropped while the application is told. */
-static void tell(choice *c, uint32_t i, gradcomp_status status, const gradcomp_error *err)
+/* With the lock held, dropped during the callback. */
+static void notify(tuner *c, uint32_t i, gradcomp_status status, const gradcomp_error *err)
 {
 	c->callbacks++;
 	pthread_mutex_unlock(&c->lock);
@@ -42,8 +42,8 @@ static void tell(choice *c, uint32_t i, gradcomp_status status, const gradcomp_e
 
 void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err)
 {
-	const part *q = ctx;
-	choice *c = q->of;
+	const subreducer *q = ctx;
+	tuner *c = q->of;
 	uint32_t i = q->tensor[tensor];
 	if (!status)
 		residual_carry_settle(c, i, c->given[i]);
@@ -60,19 +60,19 @@ void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const g
 			pthread_cond_signal(&c->wake);
 	}
 	pthread_cond_broadcast(&c->changed);
-	tell(c, i, status, err);
+	notify(c, i, status, err);
 	pthread_mutex_unlock(&c->lock);
 }
 
 /* With the lock held, dropped meanwhile. */
-static gradcomp_status hand_on(choice *c, uint32_t i, gradcomp_error *err)
+static gradcomp_status forward(tuner *c, uint32_t i, gradcomp_error *err)
 {
-	parts *p = c->parts;
-	c->state[i] = HANDED_ON;
+	partition *p = c->partition;
+	c->state[i] = FORWARDED;
 	c->inside++;
 	pthread_mutex_unlock(&c->lock);
 	residual_carry_add(c, i, c->given[i]);
-	gradcomp_status st = gradcomp_reducer_ready(&p->part[p->of[i]].r->base, p->as[i], c->given[i], err);
+	gradcomp_status st = gradcomp_reducer_ready(&p->sub[p->of[i]].r->base, p->as[i], c->given[i], err);
 	pthread_mutex_lock(&c->lock);
 	c->inside--;
 	if (st)
@@ -83,7 +83,7 @@ static gradcomp_status hand_on(choice *c, uint32_t i, gradcomp_error *err)
 
 /* With the lock held, when a check is over. Meanwhile the step may end and another check be
  * due: what has been given since waits for that. */
-static void hand_on_all(choice *c)
+static void forward_all(tuner *c)
 {
 	gradcomp_error err;
 	for (uint32_t i = 0; i < c->ntensors; i++) {
@@ -91,16 +91,16 @@ static void hand_on_all(choice *c)
 			continue;
 		if (c->failed) {
 			c->state[i] = DONE;
-			tell(c, i, c->failed, &c->failure);
+			notify(c, i, c->failed, &c->failure);
 		} else if (!c->busy) {
-			hand_on(c, i, &err);
+			forward(c, i, &err);
 		}
 	}
 }
 
 void *tuner_main(void *arg)
 {
-	choice *c = arg;
+	tuner *c = arg;
 	/* While the program gets ready: on a slow network the first step decides. */
 	if (c->measure)
 		tuner_measure(c);
@@ -120,7 +120,7 @@ void *tuner_main(void *arg)
 		if (st)
 			set_failure(c, st, err.text);
 		c->busy = 0;
-		hand_on_all(c);
+		forward_all(c);
 		pthread_cond_broadcast(&c->changed);
 		if (c->measure && !c->failed && !c->stop) {
 			c->measuring = 1;
@@ -139,7 +139,7 @@ void *tuner_main(void *arg)
 
 static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gradient, gradcomp_error *err)
 {
-	choice *c = (choice *)base;
+	tuner *c = (tuner *)base;
 	static char nothing[8];
 	if (i >= c->ntensors)
 		return arg_error_index(i, c->ntensors, err);
@@ -157,7 +157,7 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 		c->ngiven++;
 		step_timer_given(c, i);
 		if (!c->busy)
-			st = hand_on(c, i, err ? err : &own);
+			st = forward(c, i, err ? err : &own);
 	}
 	pthread_mutex_unlock(&c->lock);
 	return st;
@@ -165,7 +165,7 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 
 static gradcomp_status tuner_wait(gradcomp_reducer *base, gradcomp_error *err)
 {
-	choice *c = (choice *)base;
+	tuner *c = (tuner *)base;
 	gradcomp_status st = GRADCOMP_OK;
 	pthread_mutex_lock(&c->lock);
 	if (c->ngiven && c->ngiven < c->ntensors && !c->failed) {
@@ -185,7 +185,7 @@ static gradcomp_status tuner_wait(gradcomp_reducer *base, gradcomp_error *err)
 
 static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradcomp_error *err)
 {
-	choice *c = (choice *)base;
+	tuner *c = (tuner *)base;
 	gradcomp_status st = GRADCOMP_OK;
 	if (i >= c->ntensors)
 		return arg_error_index(i, c->ntensors, err);
@@ -196,11 +196,11 @@ static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradco
 	while (!st && !c->failed && c->steps == step && c->state[i] == WAITS)
 		pthread_cond_wait(&c->changed, &c->lock);
 	/* The part learns that its tensors are waited for one by one. */
-	if (!st && !c->failed && c->steps == step && c->state[i] == HANDED_ON) {
-		parts *p = c->parts;
+	if (!st && !c->failed && c->steps == step && c->state[i] == FORWARDED) {
+		partition *p = c->partition;
 		c->inside++;
 		pthread_mutex_unlock(&c->lock);
-		st = gradcomp_reducer_wait_for(&p->part[p->of[i]].r->base, p->as[i], err);
+		st = gradcomp_reducer_wait_for(&p->sub[p->of[i]].r->base, p->as[i], err);
 		pthread_mutex_lock(&c->lock);
 		c->inside--;
 		pthread_cond_signal(&c->wake);
@@ -222,7 +222,7 @@ static gradcomp_status tuner_drain(gradcomp_reducer *base, void *const *correcti
 
 static void tuner_free(gradcomp_reducer *base)
 {
-	choice *c = (choice *)base;
+	tuner *c = (tuner *)base;
 	pthread_mutex_lock(&c->lock);
 	while (((c->ngiven == c->ntensors || c->busy) && !c->failed) || c->callbacks)
 		pthread_cond_wait(&c->changed, &c->lock);

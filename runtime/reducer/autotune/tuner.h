@@ -1,5 +1,5 @@
-/* --gradcomp=auto: a reducer that chooses. It stands in front of reducers of parts of the
- * model, and changes them while the job runs, where that is faster.
+/* --gradcomp=auto: a reducer that chooses its compressors. It has a reducer for each part of
+ * the model, and exchanges them for others while the job runs, where that is faster.
  *
  *     LOOK      the base, the first of the candidates, which is dense; is anything exposed?
  *     MEASURE   likewise, while every rank times what the candidates compute
@@ -7,21 +7,21 @@
  *     KEEP      with what won
  *     GUARD     now and then a few dense steps again: does it still win?
  *
- * Ranks talk at checks, between two steps. All know the step of the next one, since rank 0
- * said it at the last. At a check every rank shows what it has measured, rank 0 decides, and
- * the others hold its decision against what it may say before they believe it. Gradients of
- * the next step that come meanwhile wait. So all ranks change at the same step.
+ * Ranks meet at checks, between two steps. All know the step of the next check, since it is
+ * part of the last decision. At a check one all-reduce combines what the ranks have measured,
+ * rank 0 decides, and the others check its decision before they follow it. Gradients of the
+ * next step that come meanwhile wait. So all ranks change at the same step.
  *
- * What a compressor that is left still held back (its error memory) is owed: it is added to
- * the next gradient of its tensor, until a step has carried it.
+ * What a compressor holds back (its residual) when it is given up is carried over: it is added
+ * to the next gradient of its tensor, until a step has carried it.
  *
- * Files: choice.c the front, tuner_open.c how one is made, choice_spec.c what is asked for,
- * choice_parts.c reducers of parts and what is owed, tuner_probe.c the first look at the
- * network, choice_pulse.c times of steps, tuner_check.c a check, choice_facts.c what is shown
- * there, choice_policy.c what rank 0 decides, choice_trial.c which candidates it tries,
- * choice_decision.c what it may say, tuner_measure_cost.c the candidates' work, choice_wire.c their
- * exchanges, choice_assign.c who is best off with which, tuner_predict.c step times,
- * choice_state.c save, tuner_load.c load, choice_tell.c lines and the report. */
+ * Files: tuner.c the calls and the thread, tuner_open.c how one is made, tuner_config.c its
+ * SPEC and settings, partition.c reducers of parts and residuals that are carried over,
+ * tuner_probe.c the first look at the network, metrics.c times of steps and what ranks combine,
+ * tuner_check.c a check, policy.c what rank 0 decides, candidate_cost.c the candidates' work,
+ * exchange_cost.c their exchanges, tensor_assign.c which tensor is best off with which,
+ * tuner_predict.c step times, tuner_state.c save, tuner_load.c load, tuner_report.c log lines
+ * and the report. */
 #ifndef REDUCER_AUTOTUNE_TUNER_H
 #define REDUCER_AUTOTUNE_TUNER_H
 
@@ -37,9 +37,9 @@ enum { TUNER_CANDIDATES = 16, TUNER_PARTS = 4, TUNER_WINDOW = 64, TUNER_TRIALS =
 /* The text of a candidate that nobody can write down: for each tensor one of the others. */
 #define TUNER_MIX "a mix"
 
-/* ---- what is asked for (choice_spec.c) ---- */
+/* ---- what is asked for (tuner_config.c) ---- */
 
-/* Of the front as a whole; the table of its parameters. Not a plugin. */
+/* Of auto itself; the table of its parameters. Not a plugin. */
 extern const gradcomp_plugin_info tuner_info;
 /* Whether a compressor's SPEC (NULL: the configured one) asks for it. */
 int tuner_requested(const config *c, const char *compressor);
@@ -54,7 +54,7 @@ typedef struct candidate {
 	int mixed;         /* TUNER_MIX, the last one; no compressor of its own, nothing to resolve */
 	int dense;         /* sends every number, at most rounded, and keeps nothing back */
 	int unusable;      /* on some rank */
-	char *why;         /* it is left out, as this rank found; told once */
+	char *why;         /* it is left out, as this rank found; logged once */
 	int costed;        /* what follows is known */
 	struct candidate_cost {
 		gradcomp_line encode, decode; /* over numbers, all rounds; decode with the payloads of all ranks */
@@ -95,27 +95,27 @@ typedef struct assignment {
 	uint8_t *of; /* a candidate, by tensor in the caller's order */
 } assignment;
 
-typedef struct choice choice;
+typedef struct tuner tuner;
 
-typedef struct part {
-	choice *of;
+typedef struct subreducer {
+	tuner *of;
 	reducer *r;
 	uint32_t candidate, n;
-	uint32_t *tensor; /* of the caller, by the part's own */
-} part;
+	uint32_t *tensor; /* of the caller, by the reducer's own */
+} subreducer;
 
 /* Reducers of an assignment, the base's last. */
-typedef struct parts {
-	part part[TUNER_PARTS];
+typedef struct partition {
+	subreducer sub[TUNER_PARTS];
 	uint32_t n;
-	uint8_t *of; /* part of each of the caller's tensors */
+	uint8_t *of; /* reducer of each of the caller's tensors */
 	uint32_t *as; /* and its number there */
-} parts;
+} partition;
 
-/* ---- what is measured (choice_facts.c) ---- */
+/* ---- what is measured (metrics.c) ---- */
 
 /* Doubles, of which the ranks' maximum is formed, and of those marked - the minimum. */
-typedef struct facts {
+typedef struct metrics {
 	uint32_t ntensors, ncandidates;
 	double *value; /* all of them, `count` */
 	uint32_t count;
@@ -127,18 +127,18 @@ typedef struct facts {
 	double *costed;   /* - 1: whether candidates' costs are known */
 	double *forward;  /* 1 */
 	double *backward; /* by tensor of the layout */
-	double *cost;     /* TUNER_COSTS of each candidate, see choice_facts.c */
+	double *cost;     /* TUNER_COSTS of each candidate, see metrics.c */
 	double *unusable; /* of each candidate; 1: on some rank */
-} facts;
+} metrics;
 
-/* Steps of which took[] and exposed[] tell: since the change, but for the first, which
+/* Steps that took[] and exposed[] have: since the change, but for the first, which
  * connects. */
-uint32_t metrics_steps(const choice *c);
-gradcomp_status metrics_make(facts *f, uint32_t ntensors, uint32_t ncandidates, gradcomp_error *err);
-void metrics_free(facts *f);
+uint32_t metrics_steps(const tuner *c);
+gradcomp_status metrics_make(metrics *f, uint32_t ntensors, uint32_t ncandidates, gradcomp_error *err);
+void metrics_free(metrics *f);
 /* This rank's, then all ranks'. */
-void metrics_fill(choice *c);
-gradcomp_status metrics_share(choice *c, gradcomp_error *err);
+void metrics_fill(tuner *c);
+gradcomp_status metrics_share(tuner *c, gradcomp_error *err);
 /* Median of the last n of a window's numbers. */
 double metrics_median(const double *window, uint32_t n);
 
@@ -163,7 +163,7 @@ typedef enum tuner_reason {
 	TUNER_REASONS
 } tuner_reason;
 
-/* What rank 0 tells the others at a check; `of` of the assignment follows it. */
+/* What rank 0 broadcasts at a check; `of` of the assignment follows it. */
 typedef struct decision {
 	uint64_t magic, step;
 	uint32_t phase, reason;
@@ -179,7 +179,7 @@ typedef struct decision {
 #define TUNER_MAGIC 0x314f545541434721u
 #define TUNER_NEXT_MAX (1u << 24)
 /* What another rank may say at `step`. */
-gradcomp_status decision_check(const choice *c, const decision *v, const uint8_t *of, gradcomp_error *err);
+gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t *of, gradcomp_error *err);
 
 /* Rank 0's memory from check to check. Seconds a step; 0: not known. */
 typedef struct policy {
@@ -200,22 +200,22 @@ typedef struct policy {
 } policy;
 
 void policy_start(policy *p);
-/* At a check, from c->facts and c->now: the decision, and of[] of its assignment. */
-void policy_decide(choice *c, decision *v, uint8_t *of);
+/* At a check, from c->metrics and c->now: the decision, and of[] of its assignment. */
+void policy_decide(tuner *c, decision *v, uint8_t *of);
 /* Candidate k could not be made: without it. */
-void policy_refused(choice *c, uint32_t k);
+void policy_refused(tuner *c, uint32_t k);
 /* Goes on with what a saved state says (c->last, c->now); `looks`: nothing was decided. */
-void policy_resume(choice *c, int looks, uint64_t guard_at);
+void policy_resume(tuner *c, int looks, uint64_t guard_at);
 
-/* tuner_predict.c: seconds a step of candidate k, from facts; of the tensors it is best used
+/* tuner_predict.c: seconds a step of candidate k, from metrics; of the tensors it is best used
  * for, as of[] of an assignment. Negative: it cannot be said, or there is no such mix. */
-double tuner_predict(choice *c, uint32_t k, uint8_t *of);
+double tuner_predict(tuner *c, uint32_t k, uint8_t *of);
 /* tuner_probe.c: the base's links are made, and timed by some all-reduces. Collective. */
-gradcomp_status tuner_probe(choice *c, gradcomp_error *err);
+gradcomp_status tuner_probe(tuner *c, gradcomp_error *err);
 /* tuner_measure_cost.c: what the candidate's work costs on this rank. */
-gradcomp_status tuner_measure_cost(choice *c, candidate *k, gradcomp_error *err);
+gradcomp_status tuner_measure_cost(tuner *c, candidate *k, gradcomp_error *err);
 
-/* ---- the front ---- */
+/* ---- the tuner ---- */
 
 typedef struct change {
 	uint64_t step;
@@ -223,16 +223,16 @@ typedef struct change {
 	tuner_reason reason;
 } change;
 
-/* Seconds of steps as they go, by step % TUNER_WINDOW. */
-typedef struct pulse {
+/* Times of steps as they go, by step % TUNER_WINDOW. */
+typedef struct step_timer {
 	double took[TUNER_WINDOW], exposed[TUNER_WINDOW];
 	double first_given, last_given, last_end; /* of the step in flight, and the end of the one before */
 	double *given, *backward;                 /* by tensor of the layout: when, and what it took */
 	double forward, error, exposed_s;
 	uint64_t bad;
-} pulse;
+} step_timer;
 
-struct choice {
+struct tuner {
 	gradcomp_reducer base;
 	gradcomp_job *job;
 	gradcomp_group *group;  /* its own, of the caller's ranks */
@@ -241,13 +241,13 @@ struct choice {
 	uint32_t ntensors;
 	gradcomp_reducer_options options;
 	char *collective, *schedule; /* what options point to */
-	tuner_config wish;
+	tuner_config config;
 	assignment now;
-	parts *parts;
-	float **owed;        /* by the caller's tensor; NULL: nothing */
+	partition *partition;
+	float **carry;        /* by the caller's tensor; NULL: nothing */
 	uint64_t changed_at; /* step at which `now` began */
 	gradcomp_line probed; /* an all-reduce of bytes before the first step */
-	facts facts;
+	metrics metrics;
 	policy policy;       /* rank 0's */
 	decision last;
 	change *change;
@@ -255,9 +255,9 @@ struct choice {
 	gradcomp_reducer_stats gone; /* counted by parts that have gone */
 	report_reducer row[TUNER_PARTS]; /* of the report: left by parts that have gone last */
 	uint32_t nrows;
-	/* For tests: before facts are shared, and before a decision is believed. */
-	void (*shows)(choice *c, void *ctx);
-	void (*hears)(choice *c, decision *v, uint8_t *of, void *ctx);
+	/* For tests: before metrics are shared, and before a decision is checked. */
+	void (*on_share)(tuner *c, void *ctx);
+	void (*on_decision)(tuner *c, decision *v, uint8_t *of, void *ctx);
 	void *test;
 
 	pthread_mutex_t lock;
@@ -269,31 +269,31 @@ struct choice {
 	int measuring; /* they are: candidates belong to the thread */
 	int inside;    /* calls that may touch parts */
 	int callbacks;
-	uint8_t *state; /* of each of the caller's tensors in this step: see choice.c */
+	uint8_t *state; /* of each of the caller's tensors in this step: see tuner.c */
 	void **given;
 	uint32_t ngiven, ndone;
 	uint64_t steps, next_check;
-	pulse pulse;
+	step_timer timer;
 	gradcomp_status failed;
 	gradcomp_error failure;
 };
 
 gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
                             const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err);
-/* tuner_check.c, on the front's thread, between two steps of all parts. */
-gradcomp_status tuner_check(choice *c, gradcomp_error *err);
+/* tuner_check.c, on auto's thread, between two steps of all parts. */
+gradcomp_status tuner_check(tuner *c, gradcomp_error *err);
 /* Costs of the candidates that have none yet. */
-void tuner_measure(choice *c);
+void tuner_measure(tuner *c);
 /* Puts other reducers to work. *refused: a candidate cannot be made, on any rank, and all
  * is as before. */
-gradcomp_status tuner_change(choice *c, const assignment *to, tuner_reason why, int *refused,
+gradcomp_status tuner_change(tuner *c, const assignment *to, tuner_reason why, int *refused,
                               gradcomp_error *err);
 void assignment_clear(assignment *a);
 
-/* choice_pulse.c: with the lock held. */
-gradcomp_status step_timer_make(pulse *p, uint32_t ntensors, gradcomp_error *err);
-void step_timer_free(pulse *p);
-void step_timer_given(choice *c, uint32_t i);
-void step_timer_step(choice *c);
+/* metrics.c: with the lock held. */
+gradcomp_status step_timer_make(step_timer *p, uint32_t ntensors, gradcomp_error *err);
+void step_timer_free(step_timer *p);
+void step_timer_given(tuner *c, uint32_t i);
+void step_timer_step(tuner *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* A check: facts, a decision, and what follows from it, between two steps. */
+/* A check: metrics, a decision, and what follows from it, between two steps. */
 #include "reducer/autotune/tuner_internal.h"
 
 #include "base/error.h"
@@ -13,31 +13,31 @@ void assignment_clear(assignment *a)
 }
 
 /* A rank that falls out here is the only one that knows. */
-static gradcomp_status fails(choice *c, gradcomp_status st, const gradcomp_error *err)
+static gradcomp_status fails(tuner *c, gradcomp_status st, const gradcomp_error *err)
 {
 	job_fail(c->job, st, err->text);
 	return st;
 }
 
-gradcomp_status tuner_change(choice *c, const assignment *to, tuner_reason why, int *refused, gradcomp_error *err)
+gradcomp_status tuner_change(tuner *c, const assignment *to, tuner_reason why, int *refused, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
-	parts *made = NULL;
+	partition *made = NULL;
 	*refused = 0;
 	gradcomp_status st = partition_make(c, to, &made, &inner);
 	if (st) {
 		if (transport_failure(c->job->transport, err))
 			return error_set(err, st, "%s", inner.text);
 		log_line(&c->job->log, GRADCOMP_LOG_INFO, "auto: '%s' is left out: %s",
-		         c->wish.candidate[to->candidate].text, inner.text);
-		c->wish.candidate[to->candidate].unusable |= to->candidate != 0;
+		         c->config.candidate[to->candidate].text, inner.text);
+		c->config.candidate[to->candidate].unusable |= to->candidate != 0;
 		*refused = 1;
 		return GRADCOMP_OK;
 	}
-	st = residual_carry_take(c, c->parts, err);
-	parts *old = c->parts;
+	st = residual_carry_take(c, c->partition, err);
+	partition *old = c->partition;
 	pthread_mutex_lock(&c->lock);
-	c->parts = made;
+	c->partition = made;
 	pthread_mutex_unlock(&c->lock);
 	partition_free(c, old, 0);
 	if (st)
@@ -50,11 +50,11 @@ gradcomp_status tuner_change(choice *c, const assignment *to, tuner_reason why, 
 	return GRADCOMP_OK;
 }
 
-/* Why a candidate is left out is told at the next check, by one rank. */
-void tuner_measure(choice *c)
+/* Why a candidate is left out is logged at the next check, by one rank. */
+void tuner_measure(tuner *c)
 {
-	for (uint32_t i = 0; i < c->wish.n; i++) {
-		candidate *k = &c->wish.candidate[i];
+	for (uint32_t i = 0; i < c->config.n; i++) {
+		candidate *k = &c->config.candidate[i];
 		gradcomp_error err = {0};
 		if (k->costed || k->unusable)
 			continue;
@@ -70,12 +70,12 @@ void tuner_measure(choice *c)
 }
 
 /* One round of a check; v->next == 0: another one. */
-static gradcomp_status check_once(choice *c, decision *v, uint8_t *of, gradcomp_error *err)
+static gradcomp_status check_once(tuner *c, decision *v, uint8_t *of, gradcomp_error *err)
 {
 	int refused = 0;
 	metrics_fill(c);
-	if (c->shows)
-		c->shows(c, c->test);
+	if (c->on_share)
+		c->on_share(c, c->test);
 	gradcomp_status st = metrics_share(c, err);
 	memset(v, 0, sizeof *v);
 	if (!st && c->group->me == 0)
@@ -86,8 +86,8 @@ static gradcomp_status check_once(choice *c, decision *v, uint8_t *of, gradcomp_
 		st = gradcomp_broadcast(c->group, of, c->ntensors, GRADCOMP_U8, 0, err);
 	if (st)
 		return st;
-	if (c->hears)
-		c->hears(c, v, of, c->test);
+	if (c->on_decision)
+		c->on_decision(c, v, of, c->test);
 	st = decision_check(c, v, of, err);
 	if (st)
 		return fails(c, st, err);
@@ -112,7 +112,7 @@ static gradcomp_status check_once(choice *c, decision *v, uint8_t *of, gradcomp_
 	return GRADCOMP_OK;
 }
 
-gradcomp_status tuner_check(choice *c, gradcomp_error *err)
+gradcomp_status tuner_check(tuner *c, gradcomp_error *err)
 {
 	uint8_t *of = calloc(c->ntensors, 1);
 	decision v = {0};

@@ -18,14 +18,14 @@ typedef struct loaded {
 	tuner_state_head h;
 	assignment to;
 	uint32_t candidate[TUNER_PARTS]; /* of the saved parts, in their order */
-	parts *parts;
-	float **owed;
+	partition *partition;
+	float **carry;
 } loaded;
 
-static gradcomp_status find(const choice *c, const char *text, uint32_t *out, gradcomp_error *err)
+static gradcomp_status find(const tuner *c, const char *text, uint32_t *out, gradcomp_error *err)
 {
-	for (uint32_t k = 0; k < c->wish.n; k++)
-		if (!strncmp(c->wish.candidate[k].text, text, sizeof((tuner_state_head *)NULL)->candidate - 1)) {
+	for (uint32_t k = 0; k < c->config.n; k++)
+		if (!strncmp(c->config.candidate[k].text, text, sizeof((tuner_state_head *)NULL)->candidate - 1)) {
 			*out = k;
 			return GRADCOMP_OK;
 		}
@@ -33,27 +33,27 @@ static gradcomp_status find(const choice *c, const char *text, uint32_t *out, gr
 	                 "load: the state had decided on '%.100s', which is no candidate of this job's auto", text);
 }
 
-static gradcomp_status take_owed(const choice *c, loaded *l, const char **at, const char *end, gradcomp_error *err)
+static gradcomp_status take_carry(const tuner *c, loaded *l, const char **at, const char *end, gradcomp_error *err)
 {
-	for (uint32_t k = 0; k < l->h.nowed; k++) {
+	for (uint32_t k = 0; k < l->h.ncarried; k++) {
 		uint64_t number = UINT64_MAX;
 		if (end - *at >= (ptrdiff_t)sizeof number)
 			memcpy(&number, *at, sizeof number);
-		if (number >= c->ntensors || l->owed[number] ||
+		if (number >= c->ntensors || l->carry[number] ||
 		    (uint64_t)(end - *at) < tuner_carry_bytes(c, (uint32_t)number))
-			return error_set(err, GRADCOMP_ERR_INVALID, "load: what the state owes is damaged");
+			return error_set(err, GRADCOMP_ERR_INVALID, "load: the residual that the state carries over is damaged");
 		size_t bytes = tuner_numel(c, (uint32_t)number) * sizeof(float);
-		l->owed[number] = malloc(bytes + sizeof(float));
-		if (!l->owed[number])
+		l->carry[number] = malloc(bytes + sizeof(float));
+		if (!l->carry[number])
 			return error_set(err, GRADCOMP_ERR_NOMEM,
 			                 "no memory for %zu bytes that are still to be sent", bytes);
-		memcpy(l->owed[number], *at + sizeof number, bytes);
+		memcpy(l->carry[number], *at + sizeof number, bytes);
 		*at += tuner_carry_bytes(c, (uint32_t)number);
 	}
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status find_all(const choice *c, loaded *l, gradcomp_error *err)
+static gradcomp_status find_all(const tuner *c, loaded *l, gradcomp_error *err)
 {
 	tuner_state_head *h = &l->h;
 	gradcomp_status st = GRADCOMP_OK;
@@ -70,7 +70,7 @@ static gradcomp_status find_all(const choice *c, loaded *l, gradcomp_error *err)
 }
 
 /* All but the parts; *rest is where their states begin. */
-static gradcomp_status read_state(const choice *c, const void *buf, uint64_t bytes, loaded *l, const char **rest,
+static gradcomp_status read_state(const tuner *c, const void *buf, uint64_t bytes, loaded *l, const char **rest,
                                   gradcomp_error *err)
 {
 	tuner_state_head *h = &l->h;
@@ -88,8 +88,8 @@ static gradcomp_status read_state(const choice *c, const void *buf, uint64_t byt
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "load: the state is damaged (its length or its checksum differs)");
 	l->to = (assignment){0, calloc(c->ntensors, 1)};
-	l->owed = calloc(c->ntensors, sizeof *l->owed);
-	if (!l->to.of || !l->owed)
+	l->carry = calloc(c->ntensors, sizeof *l->carry);
+	if (!l->to.of || !l->carry)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to load a state");
 	gradcomp_status st = find_all(c, l, err);
 	const char *at = (const char *)buf + sizeof *h, *end = (const char *)buf + bytes;
@@ -113,7 +113,7 @@ static gradcomp_status read_state(const choice *c, const void *buf, uint64_t byt
 	d.candidate = l->to.candidate;
 	st = decision_check(c, &d, l->to.of, err);
 	if (!st)
-		st = take_owed(c, l, &at, end, err);
+		st = take_carry(c, l, &at, end, err);
 	*rest = at;
 	return st;
 }
@@ -121,9 +121,9 @@ static gradcomp_status read_state(const choice *c, const void *buf, uint64_t byt
 /* The reducer of a saved part: this job may list its candidates in another order. */
 static reducer *heir(const loaded *l, uint32_t part)
 {
-	for (uint32_t i = 0; i < l->parts->n; i++)
-		if (l->parts->part[i].candidate == l->candidate[part])
-			return l->parts->part[i].r;
+	for (uint32_t i = 0; i < l->partition->n; i++)
+		if (l->partition->sub[i].candidate == l->candidate[part])
+			return l->partition->sub[i].r;
 	return NULL;
 }
 
@@ -143,8 +143,8 @@ static gradcomp_status load_parts(const loaded *l, const char *at, const char *e
 	return st;
 }
 
-/* Every rank shows how far it came and what it is about to do. */
-static gradcomp_status together(choice *c, gradcomp_status mine, uint64_t what, gradcomp_error *err)
+/* Every rank says how far it came and what it is about to do. */
+static gradcomp_status together(tuner *c, gradcomp_status mine, uint64_t what, gradcomp_error *err)
 {
 	struct claim {
 		int32_t status;
@@ -173,16 +173,16 @@ static gradcomp_status together(choice *c, gradcomp_status mine, uint64_t what, 
 	return st;
 }
 
-static void take_up(choice *c, loaded *l)
+static void take_up(tuner *c, loaded *l)
 {
 	const tuner_state_head *h = &l->h;
 	int looks = h->last.phase <= TUNER_MEASURE;
-	parts *old = c->parts;
-	float **owed = c->owed;
-	c->parts = l->parts;
-	l->parts = old;
-	c->owed = l->owed;
-	l->owed = owed;
+	partition *old = c->partition;
+	float **carry = c->carry;
+	c->partition = l->partition;
+	l->partition = old;
+	c->carry = l->carry;
+	l->carry = carry;
 	c->now.candidate = l->to.candidate;
 	memcpy(c->now.of, l->to.of, c->ntensors);
 	c->last = h->last;
@@ -193,17 +193,17 @@ static void take_up(choice *c, loaded *l)
 	c->last.reason = TUNER_LOADED;
 	c->last.candidate = c->now.candidate;
 	c->steps = c->changed_at = h->step;
-	c->pulse.error = isfinite(h->error) && h->error >= 0 ? h->error : 0;
-	uint32_t soon = h->settled ? c->wish.interval / 10 : c->wish.window + 1;
+	c->timer.error = isfinite(h->error) && h->error >= 0 ? h->error : 0;
+	uint32_t soon = h->settled ? c->config.interval / 10 : c->config.window + 1;
 	if (c->group->nranks > 1)
 		c->next_check = c->steps + (looks ? 2 : soon);
 	if (c->group->me == 0)
-		policy_resume(c, looks, c->steps + (h->settled ? c->wish.interval : soon));
-	partition_resolve(c, c->parts);
+		policy_resume(c, looks, c->steps + (h->settled ? c->config.interval : soon));
+	partition_resolve(c, c->partition);
 	/* Of those that have been tried it must be known which are dense. */
-	for (uint32_t k = 0; k < c->wish.n; k++)
+	for (uint32_t k = 0; k < c->config.n; k++)
 		if (c->last.measured[k] > 0)
-			candidate_resolve(c->job->config, c->collective, &c->wish.candidate[k], NULL);
+			candidate_resolve(c->job->config, c->collective, &c->config.candidate[k], NULL);
 	tuner_note_change(c, TUNER_LOADED);
 }
 
@@ -216,9 +216,9 @@ static uint64_t state_hash(const loaded *l, uint32_t n)
 
 gradcomp_status tuner_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err)
 {
-	choice *c = (choice *)base;
+	tuner *c = (tuner *)base;
 	const char *rest = NULL;
-	loaded l = {.parts = NULL};
+	loaded l = {.partition = NULL};
 	gradcomp_error own = {0};
 	pthread_mutex_lock(&c->lock);
 	gradcomp_status st = tuner_settle(c, "load", &own);
@@ -227,7 +227,7 @@ gradcomp_status tuner_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 	pthread_mutex_unlock(&c->lock);
 	st = together(c, st, st ? 0 : state_hash(&l, c->ntensors), &own);
 	if (!st)
-		st = partition_make(c, &l.to, &l.parts, &own);
+		st = partition_make(c, &l.to, &l.partition, &own);
 	if (!st) {
 		st = load_parts(&l, rest, (const char *)buf + bytes, &own);
 		st = together(c, st, 0, &own);
@@ -236,10 +236,10 @@ gradcomp_status tuner_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 	if (!st)
 		take_up(c, &l);
 	pthread_mutex_unlock(&c->lock);
-	partition_free(c, l.parts, 0);
-	for (uint32_t i = 0; l.owed && i < c->ntensors; i++)
-		free(l.owed[i]);
-	free(l.owed);
+	partition_free(c, l.partition, 0);
+	for (uint32_t i = 0; l.carry && i < c->ntensors; i++)
+		free(l.carry[i]);
+	free(l.carry);
 	free(l.to.of);
 	return st ? error_set(err, st, "%s", own.text) : GRADCOMP_OK;
 }

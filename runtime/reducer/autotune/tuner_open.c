@@ -10,23 +10,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tuner_destroy(choice *c)
+void tuner_destroy(tuner *c)
 {
-	partition_free(c, c->parts, c->started);
-	for (uint32_t i = 0; c->owed && i < c->ntensors; i++)
-		free(c->owed[i]);
+	partition_free(c, c->partition, c->started);
+	for (uint32_t i = 0; c->carry && i < c->ntensors; i++)
+		free(c->carry[i]);
 	for (uint32_t i = 0; i < c->nchanges; i++)
 		free(c->change[i].to);
 	gradcomp_group_free(c->group);
 	schedule_request_clear(&c->asked);
 	layout_free(&c->layout);
-	tuner_config_clear(&c->wish);
+	tuner_config_clear(&c->config);
 	assignment_clear(&c->now);
-	metrics_free(&c->facts);
-	step_timer_free(&c->pulse);
+	metrics_free(&c->metrics);
+	step_timer_free(&c->timer);
 	free(c->policy.of);
 	free(c->change);
-	free(c->owed);
+	free(c->carry);
 	free(c->state);
 	free(c->given);
 	free(c->collective);
@@ -37,7 +37,7 @@ void tuner_destroy(choice *c)
 	free(c);
 }
 
-static gradcomp_status copy_options(choice *c, const gradcomp_reducer_options *o, gradcomp_error *err)
+static gradcomp_status copy_options(tuner *c, const gradcomp_reducer_options *o, gradcomp_error *err)
 {
 	c->options = *o;
 	c->collective = o->collective ? strdup(o->collective) : NULL;
@@ -51,46 +51,46 @@ static gradcomp_status copy_options(choice *c, const gradcomp_reducer_options *o
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "auto reduces gradients in host memory; for those on a GPU name a compressor, or "
 		                 "none");
-	return tuner_config_read(c->job->config, o->compressor, &c->wish, err);
+	return tuner_config_read(c->job->config, o->compressor, &c->config, err);
 }
 
 /* All that this rank can do without the others. */
-static gradcomp_status prepare(choice *c, const gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n, gradcomp_error *err)
+static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n, gradcomp_error *err)
 {
 	const config *cf = c->job->config;
 	gradcomp_error unknown = {0};
-	gradcomp_status st = candidate_resolve(cf, c->collective, &c->wish.candidate[0], err);
+	gradcomp_status st = candidate_resolve(cf, c->collective, &c->config.candidate[0], err);
 	/* A list of the site's may be older than what is installed, but may hide a slip, too. */
 	if (!c->job->rank && tuner_names_installed(cf, "auto.deny", config_str(cf, "auto.deny"), &unknown))
 		log_line(&c->job->log, GRADCOMP_LOG_WARN, "%s: %s", config_origin(cf, "auto.deny"), unknown.text);
-	if (!st && !c->wish.candidate[0].dense)
+	if (!st && !c->config.candidate[0].dense)
 		st = error_set(err, GRADCOMP_ERR_INVALID,
 		               "auto: its first candidate, '%s', keeps something back: others are compared with a "
 		               "dense one",
-		               c->wish.candidate[0].text);
+		               c->config.candidate[0].text);
 	if (!st)
 		st = layout_make(&c->layout, group, tensors, n, c->options.seed, err);
 	if (st)
 		return st;
 	c->ntensors = n;
-	c->owed = calloc(n, sizeof *c->owed);
+	c->carry = calloc(n, sizeof *c->carry);
 	c->state = calloc(n, sizeof *c->state);
 	c->given = calloc(n, sizeof *c->given);
 	c->now = (assignment){0, calloc(n, 1)};
 	c->policy.of = calloc((size_t)n * TUNER_CANDIDATES, 1);
-	if (!c->owed || !c->state || !c->given || !c->now.of || !c->policy.of)
+	if (!c->carry || !c->state || !c->given || !c->now.of || !c->policy.of)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer of %u tensors", n);
 	for (uint32_t k = 0; k < TUNER_CANDIDATES; k++)
 		memset(c->policy.of + (size_t)k * n, (int)k, n);
-	st = metrics_make(&c->facts, n, c->wish.n, err);
+	st = metrics_make(&c->metrics, n, c->config.n, err);
 	if (!st)
-		st = step_timer_make(&c->pulse, n, err);
+		st = step_timer_make(&c->timer, n, err);
 	if (!st)
 		st = schedule_request_read(cf, c->schedule, c->options.bucket_bytes, &c->asked, err);
 	return st;
 }
 
-static void begin(choice *c)
+static void begin(tuner *c)
 {
 	policy_start(&c->policy);
 	c->last.phase = TUNER_LOOK;
@@ -104,9 +104,9 @@ static void begin(choice *c)
 	tuner_log(c, &c->last);
 }
 
-static gradcomp_status consensus(const choice *c, gradcomp_group *group, gradcomp_status mine, gradcomp_error *err)
+static gradcomp_status consensus(const tuner *c, gradcomp_group *group, gradcomp_status mine, gradcomp_error *err)
 {
-	const reducer_request q = {.layout = &c->layout, .compressor = c->wish.text,
+	const reducer_request q = {.layout = &c->layout, .compressor = c->config.text,
 	                           .collective = c->collective ? c->collective
 	                                                       : config_str(c->job->config, "gradcomp.collective"),
 	                           .schedule = c->asked.spec.text,
@@ -119,7 +119,7 @@ static gradcomp_status consensus(const choice *c, gradcomp_group *group, gradcom
 gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t n,
                             const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err)
 {
-	choice *c = calloc(1, sizeof *c);
+	tuner *c = calloc(1, sizeof *c);
 	gradcomp_error own = {0}, why = {0};
 	int agreed = 0;
 	if (!c) {
@@ -138,7 +138,7 @@ gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *te
 	if (!st)
 		st = gradcomp_group_split(group, 0, group->me, &c->group, &why);
 	if (!st)
-		st = partition_make(c, &c->now, &c->parts, &why);
+		st = partition_make(c, &c->now, &c->partition, &why);
 	if (!st)
 		st = tuner_probe(c, &why);
 	agreed = !st;

@@ -15,10 +15,10 @@ static double work_s(gradcomp_line line, double numel)
 }
 
 /* A bucket's tasks: of those of its tensors that candidate k has. Returns its payload's bytes. */
-static double time_bucket(const choice *c, uint32_t k, const wire *w, const uint8_t *of_tensor, uint32_t first,
+static double time_bucket(const tuner *c, uint32_t k, const exchange_cost *w, const uint8_t *of_tensor, uint32_t first,
                         uint32_t end, sim_bucket *b)
 {
-	const candidate *of = &c->wish.candidate[k];
+	const candidate *of = &c->config.candidate[k];
 	candidate_load all = {.exchanges = 1};
 	gradcomp_plan plan = {0};
 	uint64_t numel = 0;
@@ -49,23 +49,23 @@ static double time_bucket(const choice *c, uint32_t k, const wire *w, const uint
 }
 
 /* The candidate that has most of the numbers. */
-static uint32_t largest(const choice *c, const uint8_t *of)
+static uint32_t largest(const tuner *c, const uint8_t *of)
 {
 	double numbers[TUNER_CANDIDATES] = {0};
 	uint32_t most = of[0];
 	for (uint32_t i = 0; i < c->ntensors; i++)
 		numbers[of[c->ntensors - 1 - i]] += (double)c->layout.tensors[i].numel;
-	for (uint32_t k = 0; k < c->wish.n; k++)
+	for (uint32_t k = 0; k < c->config.n; k++)
 		most = numbers[k] > numbers[most] ? k : most;
 	return most;
 }
 
 /* Seconds of what the others have, all of it in one bucket that comes last: those parts end
  * with the pass, and how much of them is hidden is not known. */
-static double others(const choice *c, uint32_t k, const wire *w, const uint8_t *of)
+static double others(const tuner *c, uint32_t k, const exchange_cost *w, const uint8_t *of)
 {
 	double s = 0;
-	for (uint32_t other = 0; other < c->wish.n; other++) {
+	for (uint32_t other = 0; other < c->config.n; other++) {
 		sim_bucket last;
 		if (other == k || !memchr(of, (int)other, c->ntensors))
 			continue;
@@ -77,9 +77,9 @@ static double others(const choice *c, uint32_t k, const wire *w, const uint8_t *
 }
 
 typedef struct question {
-	const choice *c;
+	const tuner *c;
 	uint32_t k;
-	const wire *w;
+	const exchange_cost *w;
 	const uint8_t *of;
 } question;
 
@@ -95,7 +95,7 @@ static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, u
 
 /* Under the job's schedule. What the job plans from measurements, it will have planned when this
  * candidate has run for a while. */
-static double simulated(const choice *c, uint32_t k, const wire *w, const uint8_t *of, double *forward)
+static double simulated(const tuner *c, uint32_t k, const exchange_cost *w, const uint8_t *of, double *forward)
 {
 	uint32_t n = c->ntensors;
 	uint64_t *numel = calloc(n, sizeof *numel), hash = 0;
@@ -109,11 +109,11 @@ static double simulated(const choice *c, uint32_t k, const wire *w, const uint8_
 		numel[i] = c->layout.tensors[i].numel;
 		hash = plan_hash(hash, c->layout.tensors[i].ndim, c->layout.tensors[i].dims);
 	}
-	forward[0] = *c->facts.forward;
-	const plan_search search = {.sim = {.n = n, .forward = forward, .backward = c->facts.backward,
+	forward[0] = *c->metrics.forward;
+	const plan_search search = {.sim = {.n = n, .forward = forward, .backward = c->metrics.backward,
 	                                    .window = REDUCER_WORKSPACES, .beside_application = 1, .beside_exchange = 1,
 	                                    .steps = 2},
-	                            .numel = numel, .max_numel = c->wish.candidate[k].plugins[0]->compressor->max_bucket,
+	                            .numel = numel, .max_numel = c->config.candidate[k].plugins[0]->compressor->max_bucket,
 	                            .first_bytes = c->asked.first_bucket_bytes, .bytes = c->asked.bucket_bytes,
 	                            .bucket = bucket_costs, .ctx = &q};
 	if (!plan_search_plan(&search, &c->asked.spec, hash, &plan, NULL) &&
@@ -124,11 +124,11 @@ static double simulated(const choice *c, uint32_t k, const wire *w, const uint8_
 	return step;
 }
 
-double tuner_predict(choice *c, uint32_t k, uint8_t *of)
+double tuner_predict(tuner *c, uint32_t k, uint8_t *of)
 {
 	double *forward = calloc(c->ntensors, sizeof *forward), step = -1;
-	const candidate *all = c->wish.candidate;
-	const wire w = exchange_cost_of(c);
+	const candidate *all = c->config.candidate;
+	const exchange_cost w = exchange_cost_of(c);
 	if (forward && all[0].load && (all[k].load || all[k].mixed) && tuner_assign(c, k, &w, of))
 		step = simulated(c, all[k].mixed ? largest(c, of) : k, &w, of, forward);
 	free(forward);

@@ -19,9 +19,9 @@ static gradcomp_status timed(const coll_ctx *p, float *zeroes, uint64_t count, d
 	return st;
 }
 
-gradcomp_status tuner_probe(choice *c, gradcomp_error *err)
+gradcomp_status tuner_probe(tuner *c, gradcomp_error *err)
 {
-	const coll_ctx *p = &c->parts->part[0].r->eng.coll_ctx;
+	const coll_ctx *p = &c->partition->sub[0].r->eng.coll_ctx;
 	double small = 0, large = 0;
 	gradcomp_status st = GRADCOMP_OK;
 	if (c->group->nranks == 1 || !(p->collective->serves & GRADCOMP_CAN_ALLREDUCE))

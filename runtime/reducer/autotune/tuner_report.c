@@ -1,4 +1,4 @@
-/* What auto tells: a line when it has decided, the report, counters. */
+/* What auto reports: a line when it has decided, its row of the report, counters. */
 #include "reducer/autotune/tuner_internal.h"
 
 #include "base/error.h"
@@ -28,11 +28,11 @@ const char *tuner_reason_text(tuner_reason r)
 }
 
 /* "powersgd:rank=4 over ring for 14 of 38 tensors (98 % of the numbers), the rest none" */
-static void put_decision(const choice *c, const parts *p, FILE *f)
+static void put_decision(const tuner *c, const partition *p, FILE *f)
 {
 	for (uint32_t i = 0; i < p->n; i++) {
-		const part *q = &p->part[i];
-		const candidate *k = &c->wish.candidate[q->candidate];
+		const subreducer *q = &p->sub[i];
+		const candidate *k = &c->config.candidate[q->candidate];
 		double numbers = 0;
 		if (i && i + 1 == p->n) {
 			fprintf(f, ", the rest %s", k->compressor);
@@ -50,15 +50,15 @@ static void put_decision(const choice *c, const parts *p, FILE *f)
 }
 
 /* What the others took, or would have. */
-static void put_others(const choice *c, const decision *v, FILE *f)
+static void put_others(const tuner *c, const decision *v, FILE *f)
 {
 	const char *before = " (";
-	for (uint32_t k = 1; k < c->wish.n; k++) {
+	for (uint32_t k = 1; k < c->config.n; k++) {
 		double s = v->measured[k] > 0 ? v->measured[k] : v->predicted[k];
-		if (k == c->now.candidate || s <= 0 || c->wish.candidate[k].unusable ||
-		    !(c->wish.candidate[k].dense || v->measured[k] > 0))
+		if (k == c->now.candidate || s <= 0 || c->config.candidate[k].unusable ||
+		    !(c->config.candidate[k].dense || v->measured[k] > 0))
 			continue;
-		fprintf(f, "%s%s: %.1f%s", before, c->wish.candidate[k].compressor, s * 1e3,
+		fprintf(f, "%s%s: %.1f%s", before, c->config.candidate[k].compressor, s * 1e3,
 		        v->measured[k] > 0 ? "" : " predicted");
 		before = ", ";
 	}
@@ -66,20 +66,20 @@ static void put_others(const choice *c, const decision *v, FILE *f)
 		fputc(')', f);
 }
 
-static void put_dense(const choice *c, const decision *v, FILE *f)
+static void put_dense(const tuner *c, const decision *v, FILE *f)
 {
-	const char *base = c->wish.candidate[0].compressor;
+	const char *base = c->config.candidate[0].compressor;
 	double took = v->measured[0] * 1e3;
 	uint32_t best = 0;
-	for (uint32_t k = 1; k < c->wish.n; k++)
-		if (v->predicted[k] > 0 && !c->wish.candidate[k].unusable &&
+	for (uint32_t k = 1; k < c->config.n; k++)
+		if (v->predicted[k] > 0 && !c->config.candidate[k].unusable &&
 		    (!best || v->predicted[k] < v->predicted[best]))
 			best = k;
 	fprintf(f, "%s: ", base);
 	switch (v->reason) {
 	case TUNER_HIDDEN:
 		fprintf(f, "exposed communication is %.1f of %.1f ms a step, less than the margin of %.0f %%",
-		        v->exposed * 1e3, took, c->wish.margin * 100);
+		        v->exposed * 1e3, took, c->config.margin * 100);
 		break;
 	case TUNER_NO_GAIN:
 		if (!best)
@@ -89,8 +89,8 @@ static void put_dense(const choice *c, const decision *v, FILE *f)
 			fprintf(f,
 			        "%s is predicted at %.1f ms a step against %.1f, which is not worth a trial "
 			        "(margin %.0f %%)",
-			        c->wish.candidate[best].compressor, v->predicted[best] * 1e3, took,
-			        c->wish.margin * 100);
+			        c->config.candidate[best].compressor, v->predicted[best] * 1e3, took,
+			        c->config.margin * 100);
 		break;
 	case TUNER_LOST:
 		fprintf(f, "no trial was faster than %.1f ms a step", took);
@@ -101,7 +101,7 @@ static void put_dense(const choice *c, const decision *v, FILE *f)
 	}
 }
 
-void tuner_log(const choice *c, const decision *v)
+void tuner_log(const tuner *c, const decision *v)
 {
 	char line[480] = "";
 	FILE *f;
@@ -115,7 +115,7 @@ void tuner_log(const choice *c, const decision *v)
 		        c->nchanges > 1 ? c->change[c->nchanges - 2].to : "compression",
 		        v->reason == TUNER_ERROR ? "more than max_error" : "dense steps are as fast");
 	if (v->candidate || v->reason == TUNER_NO_LONGER_WINS || v->reason == TUNER_ERROR) {
-		put_decision(c, c->parts, f);
+		put_decision(c, c->partition, f);
 		if (v->measured[v->candidate] > 0)
 			fprintf(f, ": %.1f ms a step", v->measured[v->candidate] * 1e3);
 		if (v->candidate)
@@ -132,7 +132,7 @@ void tuner_log(const choice *c, const decision *v)
 		         v->reason == TUNER_TRIES ? "tries " : "", line);
 }
 
-void tuner_note_change(choice *c, tuner_reason why)
+void tuner_note_change(tuner *c, tuner_reason why)
 {
 	char *text = NULL;
 	size_t bytes;
@@ -144,19 +144,19 @@ void tuner_note_change(choice *c, tuner_reason why)
 	f = c->change ? open_memstream(&text, &bytes) : NULL;
 	if (!f)
 		return;
-	put_decision(c, c->parts, f);
+	put_decision(c, c->partition, f);
 	fclose(f);
 	c->change[c->nchanges++] = (change){c->steps, text, why};
 }
 
 /* ---- counters ---- */
 
-int stats_of_worst(const parts *p, gradcomp_reducer_stats *out)
+int stats_of_worst(const partition *p, gradcomp_reducer_stats *out)
 {
 	int found = 0;
-	for (uint32_t i = 0; i < p->n && p->part[i].r; i++) {
+	for (uint32_t i = 0; i < p->n && p->sub[i].r; i++) {
 		gradcomp_reducer_stats s = {.struct_size = sizeof s};
-		gradcomp_reducer_get_stats(&p->part[i].r->base, &s);
+		gradcomp_reducer_get_stats(&p->sub[i].r->base, &s);
 		if (!s.error_steps || (found && s.error_last <= out->error_last))
 			continue;
 		*out = s;
@@ -165,13 +165,13 @@ int stats_of_worst(const parts *p, gradcomp_reducer_stats *out)
 	return found;
 }
 
-void stats_add(gradcomp_reducer_stats *to, const parts *p)
+void stats_add(gradcomp_reducer_stats *to, const partition *p)
 {
 	gradcomp_reducer_stats worst;
 	uint64_t bad = 0;
-	for (uint32_t i = 0; i < p->n && p->part[i].r; i++) {
+	for (uint32_t i = 0; i < p->n && p->sub[i].r; i++) {
 		gradcomp_reducer_stats s = {.struct_size = sizeof s};
-		gradcomp_reducer_get_stats(&p->part[i].r->base, &s);
+		gradcomp_reducer_get_stats(&p->sub[i].r->base, &s);
 		to->buckets += s.buckets;
 		to->dense_bytes += s.dense_bytes;
 		to->wire_bytes += s.wire_bytes;
@@ -189,7 +189,7 @@ void stats_add(gradcomp_reducer_stats *to, const parts *p)
 	to->error_steps += worst.error_steps;
 }
 
-static gradcomp_reducer_stats all_stats(const choice *c, const parts *p)
+static gradcomp_reducer_stats all_stats(const tuner *c, const partition *p)
 {
 	gradcomp_reducer_stats s = c->gone;
 	s.buckets = 0;
@@ -199,15 +199,15 @@ static gradcomp_reducer_stats all_stats(const choice *c, const parts *p)
 }
 
 /* With the lock held, while steps go on. */
-static void steps_into(gradcomp_reducer_stats *s, const choice *c)
+static void steps_into(gradcomp_reducer_stats *s, const tuner *c)
 {
 	s->steps = c->steps;
-	s->exposed_s = c->pulse.exposed_s;
+	s->exposed_s = c->timer.exposed_s;
 }
 
 void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 {
-	choice *c = (choice *)base;
+	tuner *c = (tuner *)base;
 	uint32_t size = stats->struct_size;
 	pthread_mutex_lock(&c->lock);
 	/* Parts are not changed while somebody is inside. */
@@ -215,7 +215,7 @@ void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 		pthread_cond_wait(&c->changed, &c->lock);
 	c->inside++;
 	pthread_mutex_unlock(&c->lock);
-	gradcomp_reducer_stats full = all_stats(c, c->parts);
+	gradcomp_reducer_stats full = all_stats(c, c->partition);
 	pthread_mutex_lock(&c->lock);
 	steps_into(&full, c);
 	c->inside--;
@@ -229,18 +229,18 @@ void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 
 void tuner_part_kept(void *ctx, report_reducer *row)
 {
-	const part *q = ctx;
-	choice *c = q->of;
+	const subreducer *q = ctx;
+	tuner *c = q->of;
 	c->row[c->nrows++] = *row;
 }
 
-void tuner_drop_rows(choice *c)
+void tuner_drop_rows(tuner *c)
 {
 	while (c->nrows)
 		job_drop_reducer(&c->row[--c->nrows]);
 }
 
-static report_auto *tell_auto(const choice *c)
+static report_auto *report_of(const tuner *c)
 {
 	report_auto *a = calloc(1, sizeof *a);
 	size_t bytes;
@@ -249,16 +249,16 @@ static report_auto *tell_auto(const choice *c)
 		free(a);
 		return NULL;
 	}
-	put_decision(c, c->parts, f);
+	put_decision(c, c->partition, f);
 	fclose(f);
 	a->why = tuner_reason_text((tuner_reason)c->last.reason);
 	a->exposed = c->last.exposed;
-	a->candidates = calloc(c->wish.n, sizeof *a->candidates);
+	a->candidates = calloc(c->config.n, sizeof *a->candidates);
 	a->switches = calloc(c->nchanges + 1, sizeof *a->switches);
-	for (uint32_t k = 0; a->candidates && k < c->wish.n; k++)
+	for (uint32_t k = 0; a->candidates && k < c->config.n; k++)
 		a->candidates[a->ncandidates++] =
-			(report_candidate){strdup(c->wish.candidate[k].text), c->last.predicted[k],
-		                           c->last.measured[k], c->wish.candidate[k].unusable};
+			(report_candidate){strdup(c->config.candidate[k].text), c->last.predicted[k],
+		                           c->last.measured[k], c->config.candidate[k].unusable};
 	for (uint32_t i = 0; a->switches && i < c->nchanges; i++)
 		a->switches[a->nswitches++] = (report_switch){c->change[i].step, strdup(c->change[i].to),
 		                                              tuner_reason_text(c->change[i].reason)};
@@ -266,7 +266,7 @@ static report_auto *tell_auto(const choice *c)
 }
 
 /* What was done with tensor i, out of the rows of the parts. */
-static report_tensor take_tensor(choice *c, const parts *p, uint32_t i)
+static report_tensor take_tensor(tuner *c, const partition *p, uint32_t i)
 {
 	report_tensor *t = (report_tensor *)c->row[p->of[i]].tensors + p->as[i], taken = *t;
 	t->name = t->choice = NULL;
@@ -274,12 +274,12 @@ static report_tensor take_tensor(choice *c, const parts *p, uint32_t i)
 }
 
 /* One row for all parts: the first one's, with the counters of all there ever were. */
-void tuner_keep_row(choice *c, const parts *p)
+void tuner_keep_row(tuner *c, const partition *p)
 {
 	report_tensor *t = calloc(c->ntensors, sizeof *t);
 	char *asked;
 	if (c->nrows != p->n || !t ||
-	    asprintf(&asked, "auto (%s)", c->wish.candidate[c->now.candidate].compressor) < 0) {
+	    asprintf(&asked, "auto (%s)", c->config.candidate[c->now.candidate].compressor) < 0) {
 		free(t);
 		tuner_drop_rows(c);
 		return;
@@ -295,7 +295,7 @@ void tuner_keep_row(choice *c, const parts *p)
 	row.stats = all_stats(c, NULL);
 	steps_into(&row.stats, c);
 	row.stats.buckets = buckets;
-	row.choice = tell_auto(c);
+	row.choice = report_of(c);
 	if (c->base.report)
 		c->base.report(c->base.report_ctx, &row);
 	else

@@ -1,4 +1,4 @@
-/* Saving what auto has decided, what it owes, and its parts' states. */
+/* Saving what auto has decided, the residuals that it carries over, and its reducers' states. */
 #include "reducer/autotune/tuner_state.h"
 
 #include "base/checksum.h"
@@ -9,15 +9,15 @@
 
 const char tuner_state_magic[8] = "GCAUTO01";
 
-uint64_t tuner_list_hash(const choice *c)
+uint64_t tuner_list_hash(const tuner *c)
 {
 	uint64_t h = 0;
-	for (uint32_t k = 0; k < c->wish.n; k++)
-		h = checksum_of(c->wish.candidate[k].text, strlen(c->wish.candidate[k].text), h + 1);
+	for (uint32_t k = 0; k < c->config.n; k++)
+		h = checksum_of(c->config.candidate[k].text, strlen(c->config.candidate[k].text), h + 1);
 	return h;
 }
 
-uint64_t tuner_tensors_hash(const choice *c)
+uint64_t tuner_tensors_hash(const tuner *c)
 {
 	uint64_t h = 0;
 	for (uint32_t i = 0; i < c->ntensors; i++)
@@ -25,12 +25,12 @@ uint64_t tuner_tensors_hash(const choice *c)
 	return h;
 }
 
-uint64_t tuner_numel(const choice *c, uint32_t i)
+uint64_t tuner_numel(const tuner *c, uint32_t i)
 {
 	return c->layout.tensors[c->ntensors - 1 - i].numel;
 }
 
-uint64_t tuner_carry_bytes(const choice *c, uint32_t i)
+uint64_t tuner_carry_bytes(const tuner *c, uint32_t i)
 {
 	return sizeof(uint64_t) + tuner_padded(tuner_numel(c, i) * sizeof(float));
 }
@@ -40,7 +40,7 @@ uint64_t tuner_checksum(const void *buf, uint64_t bytes)
 	return checksum_of((const char *)buf + offsetof(tuner_state_head, bytes), bytes - offsetof(tuner_state_head, bytes), 0);
 }
 
-gradcomp_status tuner_settle(choice *c, const char *what, gradcomp_error *err)
+gradcomp_status tuner_settle(tuner *c, const char *what, gradcomp_error *err)
 {
 	while ((c->busy || c->measuring || c->callbacks) && !c->failed)
 		pthread_cond_wait(&c->changed, &c->lock);
@@ -51,32 +51,32 @@ gradcomp_status tuner_settle(choice *c, const char *what, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-static void fill_head(const choice *c, tuner_state_head *h)
+static void fill_head(const tuner *c, tuner_state_head *h)
 {
 	memset(h, 0, sizeof *h);
 	memcpy(h->magic, tuner_state_magic, sizeof tuner_state_magic);
 	h->step = c->steps;
 	h->tensors = tuner_tensors_hash(c);
 	h->ntensors = c->ntensors;
-	h->nparts = c->parts->n;
+	h->nparts = c->partition->n;
 	h->settled = c->last.phase == TUNER_KEEP;
-	snprintf(h->candidate, sizeof h->candidate, "%s", c->wish.candidate[c->now.candidate].text);
-	for (uint32_t i = 0; i < c->parts->n; i++)
-		snprintf(h->part[i], sizeof h->part[i], "%s", c->wish.candidate[c->parts->part[i].candidate].text);
+	snprintf(h->candidate, sizeof h->candidate, "%s", c->config.candidate[c->now.candidate].text);
+	for (uint32_t i = 0; i < c->partition->n; i++)
+		snprintf(h->part[i], sizeof h->part[i], "%s", c->config.candidate[c->partition->sub[i].candidate].text);
 	h->list = tuner_list_hash(c);
 	h->last = c->last;
-	h->error = c->pulse.error;
+	h->error = c->timer.error;
 	for (uint32_t i = 0; i < c->ntensors; i++)
-		h->nowed += c->owed[i] != NULL;
+		h->ncarried += c->carry[i] != NULL;
 }
 
-static gradcomp_status put_parts(const choice *c, char *p, const uint64_t *bytes, gradcomp_error *err)
+static gradcomp_status put_parts(const tuner *c, char *p, const uint64_t *bytes, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	for (uint32_t i = 0; !st && i < c->parts->n; i++) {
+	for (uint32_t i = 0; !st && i < c->partition->n; i++) {
 		uint64_t got;
 		memcpy(p, &bytes[i], sizeof *bytes);
-		st = gradcomp_reducer_save(&c->parts->part[i].r->base, p + sizeof *bytes, bytes[i], &got, err);
+		st = gradcomp_reducer_save(&c->partition->sub[i].r->base, p + sizeof *bytes, bytes[i], &got, err);
 		p += sizeof *bytes + tuner_padded(bytes[i]);
 	}
 	return st;
@@ -84,21 +84,21 @@ static gradcomp_status put_parts(const choice *c, char *p, const uint64_t *bytes
 
 gradcomp_status tuner_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
-	choice *c = (choice *)base;
+	tuner *c = (tuner *)base;
 	uint64_t behind[TUNER_PARTS] = {0};
 	char *p = buf;
 	tuner_state_head h;
 	pthread_mutex_lock(&c->lock);
 	gradcomp_status st = tuner_settle(c, "save", err);
-	for (uint32_t i = 0; !st && i < c->parts->n; i++)
-		st = gradcomp_reducer_save(&c->parts->part[i].r->base, NULL, 0, &behind[i], err);
+	for (uint32_t i = 0; !st && i < c->partition->n; i++)
+		st = gradcomp_reducer_save(&c->partition->sub[i].r->base, NULL, 0, &behind[i], err);
 	if (st)
 		goto done;
 	fill_head(c, &h);
 	h.bytes = sizeof h + tuner_padded(c->ntensors);
 	for (uint32_t i = 0; i < c->ntensors; i++)
-		h.bytes += c->owed[i] ? tuner_carry_bytes(c, i) : 0;
-	for (uint32_t i = 0; i < c->parts->n; i++)
+		h.bytes += c->carry[i] ? tuner_carry_bytes(c, i) : 0;
+	for (uint32_t i = 0; i < c->partition->n; i++)
 		h.bytes += sizeof *behind + tuner_padded(behind[i]);
 	*bytes = h.bytes;
 	if (!buf)
@@ -111,14 +111,14 @@ gradcomp_status tuner_save(gradcomp_reducer *base, void *buf, uint64_t capacity,
 	memset(p, 0, h.bytes);
 	memcpy(p, &h, sizeof h);
 	p += sizeof h;
-	memcpy(p, c->parts->of, c->ntensors);
+	memcpy(p, c->partition->of, c->ntensors);
 	p += tuner_padded(c->ntensors);
 	for (uint32_t i = 0; i < c->ntensors; i++) {
 		uint64_t number = i;
-		if (!c->owed[i])
+		if (!c->carry[i])
 			continue;
 		memcpy(p, &number, sizeof number);
-		memcpy(p + sizeof number, c->owed[i], tuner_numel(c, i) * sizeof(float));
+		memcpy(p + sizeof number, c->carry[i], tuner_numel(c, i) * sizeof(float));
 		p += tuner_carry_bytes(c, i);
 	}
 	st = put_parts(c, p, behind, err);

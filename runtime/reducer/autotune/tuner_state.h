@@ -1,7 +1,7 @@
 /* A saved state of auto, for those who write and read one.
  *
- * One byte string: a head; which part each tensor is in; each owed tensor's number and floats;
- * each part's length and state. Each of these is padded to a multiple of 8 bytes. */
+ * One byte string: a head; which part each tensor is in; the number and the floats of
+ * each tensor with a residual that is carried over; each part's length and state. Each of these is padded to a multiple of 8 bytes. */
 #ifndef REDUCER_AUTOTUNE_TUNER_STATE_H
 #define REDUCER_AUTOTUNE_TUNER_STATE_H
 
@@ -13,7 +13,7 @@ typedef struct tuner_state_head {
 	char magic[8];
 	uint64_t checksum; /* of all that follows it */
 	uint64_t bytes, step, tensors;
-	uint32_t ntensors, nparts, nowed, settled;
+	uint32_t ntensors, nparts, ncarried, settled;
 	char candidate[256], part[TUNER_PARTS][256]; /* as they were written */
 	uint64_t list; /* hash of all candidates: whose times these are */
 	decision last;
@@ -27,12 +27,12 @@ static inline uint64_t tuner_padded(uint64_t bytes)
 
 /* Of the state's `bytes`. */
 uint64_t tuner_checksum(const void *buf, uint64_t bytes);
-uint64_t tuner_list_hash(const choice *c);
-uint64_t tuner_tensors_hash(const choice *c);
-/* Of the caller's tensor i: its numbers, and what it takes in a state when it is owed. */
-uint64_t tuner_numel(const choice *c, uint32_t i);
-uint64_t tuner_carry_bytes(const choice *c, uint32_t i);
+uint64_t tuner_list_hash(const tuner *c);
+uint64_t tuner_tensors_hash(const tuner *c);
+/* Of the caller's tensor i: its numbers, and what it takes in a state when it is carried over. */
+uint64_t tuner_numel(const tuner *c, uint32_t i);
+uint64_t tuner_carry_bytes(const tuner *c, uint32_t i);
 /* With the lock held: waits until no check runs. `what` is refused in the middle of a step. */
-gradcomp_status tuner_settle(choice *c, const char *what, gradcomp_error *err);
+gradcomp_status tuner_settle(tuner *c, const char *what, gradcomp_error *err);
 
 #endif
