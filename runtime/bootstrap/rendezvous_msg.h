@@ -1,5 +1,5 @@
 /* What the place and its guests share: keys, entries, the token as text. The bytes
- * are described in doc/wire-format.md, "Meeting place". */
+ * are described in doc/wire-format.md, "Rendezvous server". */
 #ifndef BOOTSTRAP_RENDEZVOUS_MSG_H
 #define BOOTSTRAP_RENDEZVOUS_MSG_H
 
