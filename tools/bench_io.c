@@ -18,7 +18,7 @@
 static const char usage_text[] =
 	"usage: gradcomp bench io [--source PATH | --samples N --bytes SIZE] [--epochs N] [--steps N]\n"
 	"                         [--step-ms N] [--batch N] [--memory SIZE] [--json FILE]\n"
-	"Started by srun, a rank a task. PATH: a folder tree, tar shards or a record file, as staged.\n"
+	"Started by srun, a rank a task. PATH: a folder or tar shards, as staged.\n"
 	"defaults: --samples 4000 --bytes 100K --epochs 3 --steps 60 --step-ms 50 --batch 8\n";
 
 /* ---- values ----------------------------------------------------------------- */
@@ -30,14 +30,14 @@ static uint64_t pattern(uint64_t index, uint64_t at)
 	return x ^ x >> 29;
 }
 
-static gradcomp_status make(void *ctx, uint64_t index, gradcomp_value_buffer *room, gradcomp_error *err)
+static gradcomp_status load(void *ctx, uint64_t index, gradcomp_value_buffer *buffer, gradcomp_error *err)
 {
 	const bench_dataset *b = ctx;
 	uint64_t bytes = b->bytes;
 	gradcomp_status status = GRADCOMP_OK;
 	if (b->samples && (status = gradcomp_samples_part(b->samples, index, 0, NULL, &bytes, err)))
 		return status;
-	unsigned char *data = room->room(room, bytes);
+	unsigned char *data = buffer->alloc(buffer, bytes);
 	if (!data)
 		return GRADCOMP_ERR_NOMEM;
 	if (b->samples)
@@ -99,7 +99,7 @@ static int places(bench_dataset *b, gradcomp_error *err)
 
 static int open_dataset(bench_dataset *b, const char *source, uint64_t memory, gradcomp_error *err)
 {
-	gradcomp_dataset_options o = {.struct_size = sizeof o, .make = make, .ctx = b, .shuffle = 1, .workers = 2};
+	gradcomp_dataset_options o = {.struct_size = sizeof o, .load = load, .ctx = b, .shuffle = 1, .workers = 2};
 	if (source && gradcomp_samples_open(source, NULL, &b->samples, err))
 		return -1;
 	if (b->samples) {

@@ -20,7 +20,6 @@ int cmd_plan(int argc, char **argv);
 int cmd_plugin_check(int argc, char **argv);
 int cmd_probe(int argc, char **argv);
 int cmd_prolog(int argc, char **argv);
-int cmd_records(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_stage(int argc, char **argv);
 

@@ -18,7 +18,6 @@ static const struct {
 	{"report", cmd_report, "the report of a job as a table"},
 	{"stage", cmd_stage, "copies of datasets in this node's cache"},
 	{"cache", cmd_cache, "what is in this node's cache, and how it is kept in order"},
-	{"records", cmd_records, "samples in one file: pack, list, verify, cat"},
 	{"prolog", cmd_prolog, "what the prolog of every job stages"},
 	{"rendezvous", cmd_rendezvous, "where the nodes of a step find each other to stage"},
 	{"probe", cmd_probe, "what messages, bytes and compressors cost on these nodes"},

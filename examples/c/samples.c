@@ -4,8 +4,7 @@
  *     cc -o samples samples.c $(pkg-config --cflags --libs gradcomp)
  *     srun -N4 --gradcomp-stage=/nfs/flowers ./samples
  *
- * The path of the staged copy is in GRADCOMP_DATA: a folder tree, tar shards or a
- * record file. Alone, `./samples PATH` is the same program on one rank. Instead of
+ * The path of the staged copy is in GRADCOMP_DATA: a folder or tar shards. Alone, `./samples PATH` is the same program on one rank. Instead of
  * gradcomp_samples_load() a program may have a function of its own, which reads a
  * sample with gradcomp_samples_read(), decodes it and gives back what it trains on. */
 #include <gradcomp/dataset.h>
@@ -26,7 +25,7 @@ static void check(gradcomp_status status)
 
 static void epoch(gradcomp_dataset *ds, int rank, unsigned number)
 {
-	unsigned long long samples = 0, bytes = 0, labels = 0, made = 0;
+	unsigned long long samples = 0, bytes = 0, labels = 0, loaded = 0;
 	gradcomp_value_view v = {.struct_size = sizeof v};
 	check(gradcomp_dataset_begin(ds, number, 0, &err));
 	for (;;) {
@@ -38,7 +37,7 @@ static void epoch(gradcomp_dataset *ds, int rank, unsigned number)
 		samples++;
 		bytes += info.bytes;
 		labels += info.label > 0 ? (unsigned)info.label : 0;
-		made += v.source == GRADCOMP_VALUE_LOADED;
+		loaded += v.source == GRADCOMP_VALUE_LOADED;
 		for (uint32_t i = 0; i < info.nparts; i++) {
 			const char *name;
 			const void *data;
@@ -49,7 +48,7 @@ static void epoch(gradcomp_dataset *ds, int rank, unsigned number)
 		gradcomp_dataset_release(ds, &v);
 	}
 	printf("rank %d, epoch %u: %llu samples, %llu bytes, sum of labels %llu, %llu read from files\n", rank,
-	       number, samples, bytes, labels, made);
+	       number, samples, bytes, labels, loaded);
 }
 
 int main(int argc, char **argv)
@@ -69,7 +68,7 @@ int main(int argc, char **argv)
 	                              .count = gradcomp_samples_count(files),
 	                              .seed = 1,
 	                              .shuffle = 1,
-	                              .make = gradcomp_samples_load,
+	                              .load = gradcomp_samples_load,
 	                              .ctx = files};
 	check(gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &err));
 	for (unsigned number = 0; number < 2; number++)

@@ -7,7 +7,7 @@
 
 The path is that of --gradcomp-stage when none is given. A path that is not there is
 written first, from scikit-learn's handwritten digits: a folder of PGM images for
-each class, or with --as tar shards as WebDataset has them, or a record file.
+each class, or with --as tar shards as WebDataset has them.
 """
 
 import argparse
@@ -27,14 +27,14 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 import gradcomp.torch
-from gradcomp.data import Dataset, RecordWriter, Sampler
+from gradcomp.data import Dataset, Sampler
 
 
 def parse():
     p = argparse.ArgumentParser(description="train on digits in files, data-parallel")
     p.add_argument("path", nargs="?", default=os.environ.get("GRADCOMP_DATA"), help="default $GRADCOMP_DATA")
-    p.add_argument("--as", dest="form", choices=["tree", "tar", "records"], default="tree",
-                   help="how to write a path that is not there (default tree)")
+    p.add_argument("--as", dest="form", choices=["folder", "tar"], default="folder",
+                   help="how to write a path that is not there (default folder)")
     p.add_argument("--epochs", type=int, default=5)
     p.add_argument("--batch", type=int, default=16, help="images a rank and step (default 16)")
     p.add_argument("--workers", type=int, default=0, help="DataLoader's worker processes a rank (default 0)")
@@ -52,24 +52,19 @@ def write(path, form):
     digits = load_digits()
     images = [(f"{i:04}", int(label), b"P5\n128 128\n16\n" + bytes(image.astype("u1").repeat(16, 0).repeat(16, 1)))
               for i, (image, label) in enumerate(zip(digits.images, digits.target))]
-    if form == "records":
-        with RecordWriter(path, classes=[str(d) for d in range(10)]) as w:
-            for name, label, data in images:
-                w.add(name, {"pgm": data}, label)
-        return
     unfinished = f"{path}.{os.getpid()}"
     os.mkdir(unfinished)
     try:
         if form == "tar":
             write_shards(unfinished, images)
         else:
-            write_tree(unfinished, images)
+            write_folders(unfinished, images)
         os.rename(unfinished, path)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def write_tree(path, images):
+def write_folders(path, images):
     for d in range(10):
         os.mkdir(os.path.join(path, str(d)))
     for name, label, data in images:

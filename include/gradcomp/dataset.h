@@ -1,7 +1,7 @@
 /* gradcomp/dataset.h: samples read and prepared once, then served from the memory
  * of the job's nodes.
  *
- *     gradcomp_dataset_options opt = { .struct_size = sizeof opt, .count = n, .make = decode, .ctx = files };
+ *     gradcomp_dataset_options opt = { .struct_size = sizeof opt, .count = n, .load = decode, .ctx = files };
  *     gradcomp_dataset *ds;
  *     gradcomp_dataset_create(gradcomp_job_world(job), &opt, &ds, &err);
  *     for (uint64_t epoch = 0; epoch < 90; epoch++) {
@@ -13,7 +13,7 @@
  *             }
  *     }
  *
- * A key-value store: the key is a sample's index, the value the bytes that make()
+ * A key-value store: the key is a sample's index, the value the bytes that load()
  * returned for it the first time anybody asked (Shi et al., "Towards scalable
  * distributed training of deep learning on public cloud clusters", 2020, section
  * 3.1). Every sample has an owner, the node whose memory keeps its value. The
@@ -60,13 +60,13 @@ extern "C" {
 struct gradcomp_group;
 typedef struct gradcomp_dataset gradcomp_dataset;
 
-/* Where make() puts a value: calls out->room(out, bytes) once for memory of that
- * many bytes and fills it; NULL: there is none, and make() returns
+/* Where load() puts a value: calls out->alloc(out, bytes) once for memory of that
+ * many bytes and fills it; NULL: there is none, and load() returns
  * GRADCOMP_ERR_NOMEM. */
 typedef struct gradcomp_value_buffer {
 	uint32_t struct_size;
 	uint32_t reserved0;
-	void *(*room)(struct gradcomp_value_buffer *out, uint64_t bytes);
+	void *(*alloc)(struct gradcomp_value_buffer *out, uint64_t bytes);
 	void *ctx; /* the library's */
 } gradcomp_value_buffer;
 
@@ -77,12 +77,12 @@ typedef struct gradcomp_dataset_options {
 	uint64_t seed;
 	uint64_t memory; /* bytes a node keeps; 0: setting dataset.memory */
 	const char *spill; /* a directory on this node for what does not fit; NULL: none. Its file has no name. */
-	uint32_t ahead;    /* samples prepared or fetched before next() asks; 0: setting dataset.ahead */
+	uint32_t prefetch; /* samples loaded or fetched before next() asks; 0: setting dataset.prefetch */
 	uint32_t shuffle;  /* 0: in order: perm is the identity */
 	/* Reads, decodes, preprocesses sample `index`. Called on any thread, on several
 	 * at a time, and in forked children; once a sample unless its value was lost. A
 	 * failure fails the call that wanted the sample, not the job. */
-	gradcomp_status (*make)(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err);
+	gradcomp_status (*load)(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err);
 	void *ctx;
 } gradcomp_dataset_options;
 
@@ -98,7 +98,7 @@ typedef struct gradcomp_value_view {
 
 #define GRADCOMP_VALUE_LOCAL 0u  /* in this node's memory */
 #define GRADCOMP_VALUE_REMOTE 1u /* fetched from its owner */
-#define GRADCOMP_VALUE_LOADED 2u   /* by make(), just now */
+#define GRADCOMP_VALUE_LOADED 2u   /* by load(), just now */
 #define GRADCOMP_VALUE_SPILL 3u  /* read from a spill file */
 
 /* Collective over the group. MISMATCH names the ranks whose count, seed or shuffle
@@ -108,14 +108,14 @@ typedef struct gradcomp_value_view {
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_create(struct gradcomp_group *group,
                                                         const gradcomp_dataset_options *options,
                                                         gradcomp_dataset **out, gradcomp_error *err);
-/* Collective: others may still want values of this node. make() is not called any
+/* Collective: others may still want values of this node. load() is not called any
  * more when it returns. Views on loan stay readable, and release() stays allowed for
  * them: their memory goes with the last one. NULL is fine. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err);
 
-/* Local, and waits for nobody but make() calls under way: when it returns no thread of
- * the library calls make() any more, and calls that want a value fail with STATE. For a
- * program that ends without free(), because something failed, and whose make() goes
+/* Local, and waits for nobody but load() calls under way: when it returns no thread of
+ * the library calls load() any more, and calls that want a value fail with STATE. For a
+ * program that ends without free(), because something failed, and whose load() goes
  * away before the process does. */
 GRADCOMP_EXPORT void gradcomp_dataset_stop(gradcomp_dataset *ds);
 
@@ -145,13 +145,13 @@ GRADCOMP_EXPORT void gradcomp_dataset_release(gradcomp_dataset *ds, gradcomp_val
 typedef struct gradcomp_dataset_stats {
 	uint32_t struct_size; /* set by the caller */
 	uint32_t reserved0;
-	uint64_t local, remote, made, spilled; /* values handed out, by where they came from */
+	uint64_t local, remote, loaded, spilled; /* values handed out, by where they came from */
 	uint64_t remote_bytes;
 	uint64_t damaged;   /* checksums that did not match; each value was made again */
 	uint64_t unkept;    /* values made that no memory was left for */
 	uint64_t memory_used, memory_limit; /* of the node */
 	double wait_s;      /* next() and get() had to wait */
-	double make_s;      /* spent in make(), summed over threads */
+	double load_s;      /* spent in load(), summed over threads */
 } gradcomp_dataset_stats;
 GRADCOMP_EXPORT void gradcomp_dataset_get_stats(const gradcomp_dataset *ds, gradcomp_dataset_stats *stats);
 

@@ -1,9 +1,9 @@
 /* gradcomp/samples.h: the samples of a dataset on a filesystem, by number.
  *
- * Three layouts are read: a folder tree (each file a sample, its label the first
- * folder of its path), tar shards as WebDataset writes them (members that share a
- * name up to the first dot behind the last '/' are one sample, what follows the
- * dot names its parts), and a record file with an index (doc/records.md).
+ * Two layouts are read: a folder (each file below it is a sample, its label the first
+ * folder of its path) and tar shards as WebDataset writes them (members that share a
+ * name up to the first dot behind the last '/' are one sample; what follows the dot
+ * names its parts).
  *
  *     gradcomp_samples *s;
  *     gradcomp_samples_open(getenv("GRADCOMP_DATA"), NULL, &s, &err);
@@ -13,14 +13,14 @@
  *             gradcomp_samples_read(s, i, 0, buf, sizeof buf, &bytes, &err);
  *     }
  *
- * Samples are numbered from 0 in the order of their paths as bytes (a tree), of
- * shards by path and of members in a shard (tar), of the index (records): the same
- * numbers on every node that sees the same files.
+ * Samples are numbered from 0 in the order of their paths as bytes (a folder), or of
+ * shards by path and of members in a shard (tar): the same numbers on every node that
+ * sees the same files.
  *
- * A tree. Names that begin with a dot are passed over, files and folders. The classes
+ * A folder. Names that begin with a dot are passed over, files and folders. The classes
  * are the names of all first folders, sorted as bytes, also of those without a sample:
  * the labels of a part of the data set are those of the whole. Files at the top have
- * no label. Symbolic links are followed as long as they stay in the tree; one that
+ * no label. Symbolic links are followed as long as they stay in the folder; one that
  * leads out or to nothing, a link to a folder that it is in or below another such
  * link, and what is no file are UNSUPPORTED, by name. Sizes are not asked for until
  * they are wanted.
@@ -37,7 +37,7 @@
  * Threads. After open() every call but close() may be made on any thread at the
  * same time, and in a forked child. What a file says is checked before it is
  * believed: a corrupt one is GRADCOMP_ERR_INVALID with its name and offset. A file of
- * a tree is read as it is by then; a shard that is not any more what it was when it
+ * a folder is read as it is by then; a shard that is not any more what it was when it
  * was opened is GRADCOMP_ERR_STATE. */
 #ifndef GRADCOMP_SAMPLES_H
 #define GRADCOMP_SAMPLES_H
@@ -51,17 +51,16 @@ extern "C" {
 typedef struct gradcomp_samples gradcomp_samples;
 
 typedef enum gradcomp_sample_format {
-	GRADCOMP_SAMPLES_AUTO = 0, /* a record file, *.tar in a directory or as a file, else a tree; a directory
-	                              with *.gcr or compressed shards at its top is INVALID or UNSUPPORTED */
+	GRADCOMP_SAMPLES_AUTO = 0, /* *.tar in a directory or as a file, else a folder; a directory with
+	                              compressed shards at its top is UNSUPPORTED */
 	GRADCOMP_SAMPLES_FOLDER = 1,
-	GRADCOMP_SAMPLES_TAR = 2,
-	GRADCOMP_SAMPLES_RECORDS = 3
+	GRADCOMP_SAMPLES_TAR = 2
 } gradcomp_sample_format;
 
 typedef struct gradcomp_samples_options {
 	uint32_t struct_size;
 	gradcomp_sample_format format;
-	/* A tree: only files whose name ends in a dot and one of these, "jpg/png", small or
+	/* A folder: only files whose name ends in a dot and one of these, "jpg/png", small or
 	 * capital letters; NULL: all. */
 	const char *suffixes;
 	uint32_t workers; /* threads that list and index while open() runs, 1 to 64; 0: 8 */
@@ -70,11 +69,11 @@ typedef struct gradcomp_samples_options {
 
 typedef struct gradcomp_sample_info {
 	uint32_t struct_size; /* set by the caller */
-	uint32_t nparts;      /* 1 in a tree */
+	uint32_t nparts;      /* 1 in a folder */
 	int32_t label;        /* number of the sample's class among the sorted classes; -1: it has none */
 	uint32_t reserved0;
 	uint64_t bytes;       /* of all parts */
-	const char *key;      /* path in the tree, member name up to the dot, key of the record; the samples' */
+	const char *key;      /* path in the folder, or member name up to the dot; the samples' */
 } gradcomp_sample_info;
 
 /* Lists the dataset; `path` is a directory or a file. `options` may be NULL. */
@@ -89,7 +88,7 @@ GRADCOMP_EXPORT const char *gradcomp_samples_class(const gradcomp_samples *s, ui
 /* RANGE: there is no such sample. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_samples_info(const gradcomp_samples *s, uint64_t index,
                                                       gradcomp_sample_info *info, gradcomp_error *err);
-/* Name ("jpg"; "" in a tree) and bytes of a part. Either pointer may be NULL. */
+/* Name ("jpg"; "" in a folder) and bytes of a part. Either pointer may be NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_samples_part(const gradcomp_samples *s, uint64_t index, uint32_t part,
                                                       const char **name, uint64_t *bytes, gradcomp_error *err);
 /* Reads a part into buf. RANGE when `capacity` is less than it has; *bytes says how
@@ -122,26 +121,6 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_value_sample(const void *value, uint64_
 GRADCOMP_EXPORT gradcomp_status gradcomp_value_part(const void *value, uint64_t bytes, uint32_t part,
                                                     const char **name, const void **data, uint64_t *data_bytes,
                                                     gradcomp_error *err);
-
-/* Writes a record file, whole or not at all: under a temporary name until finish(). A
- * writer belongs to one thread at a time. */
-typedef struct gradcomp_records_writer gradcomp_records_writer;
-GRADCOMP_EXPORT gradcomp_status gradcomp_records_create(const char *path, gradcomp_records_writer **out,
-                                                        gradcomp_error *err);
-/* Names of the classes that labels count; at most once, before or after records are
- * added. finish() refuses a label without a class then. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_records_classes(gradcomp_records_writer *w, uint32_t nclasses,
-                                                         const char *const *names, gradcomp_error *err);
-/* One record with 1 to 65536 parts; label -1: none; names NULL: all are "". A failure
- * of the file leaves the writer to be abandoned or finished, which fails. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_records_add(gradcomp_records_writer *w, const char *key, int32_t label,
-                                                     uint32_t nparts, const char *const *names,
-                                                     const void *const *data, const uint64_t *bytes,
-                                                     gradcomp_error *err);
-/* Frees the writer whatever it returns. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_records_finish(gradcomp_records_writer *w, gradcomp_error *err);
-/* Gives up: nothing is left. NULL is fine. */
-GRADCOMP_EXPORT void gradcomp_records_abandon(gradcomp_records_writer *w);
 
 #ifdef __cplusplus
 }

@@ -15,7 +15,7 @@ typedef struct claim {
 	shm_share_name name;
 } claim;
 
-void owner_of(const gradcomp_dataset *ds, uint64_t index, place *out)
+void owner_of(const gradcomp_dataset *ds, uint64_t index, sample_owner *out)
 {
 	uint64_t at = permutation_find(&ds->first, index), n = (uint64_t)ds->nranks;
 
@@ -74,19 +74,19 @@ static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_o
 	if (!o || !GRADCOMP_HAS(o, ctx))
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "options of a dataset are missing, or shorter than this library knows them");
-	if (!o->make)
+	if (!o->load)
 		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "a dataset needs a function make() that its values come from");
+		                 "a dataset needs a function load() that its values come from");
 	if (o->count > PERMUTATION_COUNT_MAX)
 		return error_set(err, GRADCOMP_ERR_RANGE, "%llu samples: at most 2^62 can be counted",
 		                 (unsigned long long)o->count);
 	if (o->workers > 1024)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%u workers: at most 1024", o->workers);
-	if (o->ahead > 1u << 20)
-		return error_set(err, GRADCOMP_ERR_INVALID, "%u samples ahead: at most %u", o->ahead, 1u << 20);
+	if (o->prefetch > 1u << 20)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%u samples ahead: at most %u", o->prefetch, 1u << 20);
 	ds->o = *o;
-	if (!ds->o.ahead)
-		ds->o.ahead = (uint32_t)config_int(ds->group->job->config, "dataset.ahead");
+	if (!ds->o.prefetch)
+		ds->o.prefetch = (uint32_t)config_int(ds->group->job->config, "dataset.prefetch");
 	if (o->spill && !(ds->spill = strdup(o->spill)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the name of a directory");
 	ds->o.spill = ds->spill;
@@ -182,8 +182,8 @@ static gradcomp_status meet(gradcomp_dataset *ds, claim *mine, int door, gradcom
 
 static void destroy(gradcomp_dataset *ds)
 {
-	prefetch_stop(ds->ahead);
-	ds->ahead = NULL;
+	prefetch_stop(ds->prefetcher);
+	ds->prefetcher = NULL;
 	if (ds->area)
 		atomic_store(&ds->area->rank, 0);
 	service_free(ds);
@@ -262,8 +262,8 @@ gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err)
 	/* A forked child's copy goes with the child. */
 	if (!ds || process_is_child(ds))
 		return GRADCOMP_OK;
-	prefetch_stop(ds->ahead);
-	ds->ahead = NULL;
+	prefetch_stop(ds->prefetcher);
+	ds->prefetcher = NULL;
 	st = service_drain(ds, err);
 	/* Nobody wants anything any more; then nobody listens any more. */
 	if (!st)
@@ -280,6 +280,6 @@ void gradcomp_dataset_stop(gradcomp_dataset *ds)
 {
 	if (!ds || process_is_child(ds) || atomic_exchange(&ds->stopped, true))
 		return;
-	prefetch_halt(ds->ahead);
+	prefetch_halt(ds->prefetcher);
 	service_halt(ds);
 }

@@ -47,7 +47,7 @@ typedef struct slot {
 } slot;
 
 typedef struct counters {
-	atomic_uint_fast64_t local, remote, made, spilled, remote_bytes, damaged, unkept, wait_ns, make_ns;
+	atomic_uint_fast64_t local, remote, loaded, spilled, remote_bytes, damaged, unkept, wait_ns, load_ns;
 } counters;
 
 /* The first failure of the job that a rank of this node has seen, for those who cannot
@@ -68,8 +68,8 @@ typedef struct shared_head {
 	uint64_t magic;
 	uint64_t bytes; /* of all of it */
 	uint64_t nslots;
-	uint64_t slots, areas, fetch, tickets, window, arena; /* where the parts begin */
-	uint64_t memory;       /* of values: the window's, in equal parts for the ranks, and the arena's */
+	uint64_t slots, areas, fetch, tickets, rx_buffer, arena; /* where the parts begin */
+	uint64_t memory;       /* of values: the receive buffer's, in equal parts for the ranks, and the arena's */
 	uint64_t rx_buffer_bytes; /* of a rank */
 	uint64_t arena_limit;
 	uint32_t ntickets; /* of a rank; 0: all samples are this node's */
@@ -82,7 +82,7 @@ typedef struct shared_head {
 
 /* ---- the dataset -------------------------------------------------------------- */
 
-typedef struct ahead ahead;
+typedef struct prefetcher prefetcher;
 typedef struct service service;
 struct ticket;
 struct fetch_area;
@@ -94,7 +94,7 @@ struct gradcomp_dataset {
 	int32_t *node_of, *local_of; /* of every rank: its node, its place on it */
 	gradcomp_dataset_options o;
 	char *spill;
-	order first;     /* that of epoch 0, which says who owns a sample */
+	permutation first;     /* that of epoch 0, which says who owns a sample */
 	uint64_t nslots; /* samples this node owns, or a few more */
 
 	shared_head *head;
@@ -107,7 +107,7 @@ struct gradcomp_dataset {
 	bool child;
 	atomic_bool stopped;
 	atomic_uint users; /* views on loan, and 1 until it is freed */
-	ahead *ahead;
+	prefetcher *prefetcher;
 
 	struct channel *channel; /* of the service; NULL: the job has one rank */
 	service *service;
@@ -117,13 +117,13 @@ struct gradcomp_dataset {
 };
 
 /* Where a sample belongs: the node of the rank that epoch 0 gives it to. */
-typedef struct place {
+typedef struct sample_owner {
 	int rank;
 	uint64_t slot; /* of the owner's node */
-} place;
+} sample_owner;
 
 /* dataset.c */
-void owner_of(const gradcomp_dataset *ds, uint64_t index, place *out);
+void owner_of(const gradcomp_dataset *ds, uint64_t index, sample_owner *out);
 
 /* ---- processes (process.c) ------------------------------------------------------ */
 
@@ -202,7 +202,7 @@ void slot_damaged(gradcomp_dataset *ds, slot *s, uint32_t word);
 /* Room in the arena for a slot this process fills; 0: there is none. */
 uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
 
-/* Calls make(). `place` may give room in the shared memory, or NULL; so may `place` itself be. */
+/* Calls load(). `place` may give room in the shared memory, or NULL; so may `place` itself be. */
 gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes),
                               void *ctx, value *out, gradcomp_error *err);
 #define VALUE_MOST ((uint64_t)1 << 46) /* bytes */
@@ -238,10 +238,10 @@ void service_free(gradcomp_dataset *ds);
 
 /* Starts at position 0 of epoch 0. */
 gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err);
-/* The threads end: none of them is in make() any more. next() may still be at work. */
-void prefetch_halt(ahead *a);
+/* The threads end: none of them is in load() any more. next() may still be at work. */
+void prefetch_halt(prefetcher *p);
 /* And nothing of it is left. NULL is fine. */
-void prefetch_stop(ahead *a);
+void prefetch_stop(prefetcher *p);
 /* What get() and next() begin with: an empty view, and process_enter(). */
 gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err);
 /* Lends sample `index`, whoever owns it; flags as for a ticket. */

@@ -5,7 +5,7 @@
 
 #include "base/checksum.h"
 
-/* A ticket that the window has no room for is given up after this long: what the program
+/* A ticket that the receive buffer has no space for is given up after this long: what the program
  * itself holds may fill it. */
 #define PATIENCE_NS 100000000u
 
@@ -140,7 +140,7 @@ static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, ui
 		if (atomic_load(&t->index) != index)
 			return GRADCOMP_OK;
 		if (state == TICKET_READY || state == TICKET_ABSENT) {
-			uint32_t to = (state == TICKET_READY ? TICKET_HELD : TICKET_MAKING) | self;
+			uint32_t to = (state == TICKET_READY ? TICKET_HELD : TICKET_LOADING) | self;
 
 			if (!ticket_move(t, word, to))
 				continue;
@@ -158,9 +158,9 @@ static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, ui
 		if (!(atomic_fetch_or(&t->flags, TICKET_URGENT) & TICKET_URGENT))
 			fetch_notify(ds, t);
 		if (state == TICKET_WANTED && atomic_load(&ds->fetch->starved) &&
-		    clock_ns() - begin > PATIENCE_NS && ticket_move(t, word, TICKET_MAKING | self)) {
+		    clock_ns() - begin > PATIENCE_NS && ticket_move(t, word, TICKET_LOADING | self)) {
 			atomic_fetch_or(&t->flags, TICKET_FINAL);
-			*taken = TICKET_MAKING | self;
+			*taken = TICKET_LOADING | self;
 			return GRADCOMP_OK;
 		}
 		st = process_wait(ds, &t->word, word, err);
@@ -169,41 +169,41 @@ static gradcomp_status await(gradcomp_dataset *ds, ticket *t, uint64_t index, ui
 	}
 }
 
-/* Room in the window for a value this process makes instead of its owner. */
-typedef struct window_room {
+/* Space in the receive buffer for a value this process loads instead of its owner. */
+typedef struct rx_space {
 	ticket *t;
 	gradcomp_dataset *ds;
-} window_room;
+} rx_space;
 
-static void *ask_room(void *ctx, uint64_t bytes)
+static void *request_space(void *ctx, uint64_t bytes)
 {
-	window_room *w = ctx;
+	rx_space *w = ctx;
 	ticket *t = w->t;
 	uint32_t self = atomic_load(&w->ds->self);
 
 	t->bytes = bytes;
 	t->offset = 0;
-	atomic_store_explicit(&t->word, TICKET_ROOM | self, memory_order_release);
+	atomic_store_explicit(&t->word, TICKET_ALLOC | self, memory_order_release);
 	fetch_notify(w->ds, t);
-	while (atomic_load_explicit(&t->word, memory_order_acquire) == (TICKET_ROOM | self))
-		if (process_wait(w->ds, &t->word, TICKET_ROOM | self, NULL) &&
-		    ticket_move(t, TICKET_ROOM | self, TICKET_MAKING | self))
+	while (atomic_load_explicit(&t->word, memory_order_acquire) == (TICKET_ALLOC | self))
+		if (process_wait(w->ds, &t->word, TICKET_ALLOC | self, NULL) &&
+		    ticket_move(t, TICKET_ALLOC | self, TICKET_LOADING | self))
 			return NULL;
 	return t->offset ? (unsigned char *)w->ds->head + t->offset : NULL;
 }
 
 /* What its owner has not. Put where the service can offer it to the owner, if there is room. */
-static gradcomp_status make_instead(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value_view *view,
+static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value_view *view,
                                     gradcomp_error *err)
 {
 	uint32_t self = atomic_load(&ds->self);
 	bool offer = !(atomic_load(&t->flags) & (TICKET_FINAL | TICKET_ORDERED));
-	window_room room = {t, ds};
+	rx_space room = {t, ds};
 	gradcomp_status st;
 	value v;
 
 	t->offset = 0;
-	st = value_load_at(ds, index, offer ? ask_room : NULL, &room, &v, err);
+	st = value_load_at(ds, index, offer ? request_space : NULL, &room, &v, err);
 	if (st || v.base) {
 		/* Made in vain, or where only this process sees it. */
 		if (t->offset)
@@ -223,7 +223,7 @@ static gradcomp_status make_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status make_alone(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
+static gradcomp_status load_alone(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
                                   gradcomp_error *err)
 {
 	gradcomp_status st;
@@ -262,14 +262,14 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 
 		if (!t && !(t = claim(ds, index, flags | TICKET_URGENT))) {
 			/* All places for it are taken by values on loan. */
-			st = make_alone(ds, index, view, err);
+			st = load_alone(ds, index, view, err);
 			break;
 		}
 		st = await(ds, t, index, begin, &word, err);
 		if (st)
 			break;
-		if ((word & WORD_STATE) == TICKET_MAKING) {
-			st = make_instead(ds, t, index, view, err);
+		if ((word & WORD_STATE) == TICKET_LOADING) {
+			st = load_instead(ds, t, index, view, err);
 			break;
 		}
 		if ((word & WORD_STATE) == TICKET_HELD) {
@@ -278,7 +278,7 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 			atomic_store_explicit(&t->word, TICKET_DAMAGED | atomic_load(&ds->self),
 			                      memory_order_release);
 			fetch_notify(ds, t);
-			st = make_alone(ds, index, view, err);
+			st = load_alone(ds, index, view, err);
 			break;
 		}
 	}

@@ -2,14 +2,14 @@
  *
  * Every rank has a table of tickets in the shared memory. Whoever wants a value (a thread
  * of the rank, a forked child) writes a ticket; the rank's service thread asks the owner,
- * receives the value into the rank's part of the window, and says so on the ticket. One
+ * receives the value into the rank's receive buffer, and says so on the ticket. One
  * ticket is one loan: it ends with release().
  *
  *     FREE -> SETUP -> WANTED -> FLYING -> READY -> HELD -> FREE
- *                        ^          |--> ABSENT -> MAKING -> OFFERED -> HELD
+ *                        ^          |--> ABSENT -> LOADING -> OFFERED -> HELD
  *                        |__________|
  *
- * MAKING may ask for room in the window (ROOM), and gets it or not. A ticket whose process
+ * LOADING may ask for space in the receive buffer (ALLOC), and gets it or not. A ticket whose process
  * has died is freed by the service. A HELD value that is DAMAGED is told to its owner. */
 #ifndef IO_DATASET_FETCH_H
 #define IO_DATASET_FETCH_H
@@ -23,15 +23,15 @@ enum {
 	TICKET_FLYING,
 	TICKET_READY,
 	TICKET_HELD,
-	TICKET_ABSENT, /* the owner has it not: whoever wants it makes it */
-	TICKET_MAKING,
-	TICKET_ROOM,    /* wants `bytes` of the window */
+	TICKET_ABSENT, /* the owner has it not: whoever wants it loads it */
+	TICKET_LOADING,
+	TICKET_ALLOC,    /* wants `bytes` of the receive buffer */
 	TICKET_OFFERED, /* lent, and to be offered to its owner */
 	TICKET_LEFT,    /* given back before that was done */
 	TICKET_DAMAGED  /* what came does not match its checksum: the owner is to look */
 };
 
-/* Who follows the order waits for the owner to make it; others make it themselves. */
+/* Who follows the order waits for the owner to load it; others load it themselves. */
 #define TICKET_ORDERED 1u
 #define TICKET_URGENT 2u /* somebody waits */
 #define TICKET_FINAL 4u  /* ABSENT: the owner has no memory for it, and wants it not */
@@ -50,12 +50,12 @@ _Static_assert(sizeof(ticket) == 64, "one line of the cache");
 #define BUCKET 16u /* tickets among which an index is looked for, and the next bucket's */
 #define TICKETS_LEAST 256u
 #define TICKETS_MOST 65536u
-#define BLOCKS 1024u /* of a rank's window: one for each reply */
+#define BLOCKS 1024u /* of a rank's receive buffer: one for each reply */
 
 /* What a rank and its children share. */
 typedef struct fetch_area {
 	atomic_uint asleep;      /* the service wants to be woken */
-	atomic_uint starved;     /* something waits for room in the window */
+	atomic_uint starved;     /* something waits for space in the receive buffer */
 	atomic_int refs[BLOCKS]; /* of values in a block that somebody holds or may take */
 	atomic_uint_fast64_t attention[TICKETS_MOST / 64]; /* tickets the service is to look at */
 } fetch_area;

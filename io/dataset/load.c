@@ -1,4 +1,4 @@
-/* Values as make() returns them: in the arena of the node, or in memory of this
+/* Values as load() returns them: in the arena of the node, or in memory of this
  * process alone. */
 #include <stdlib.h>
 #include <string.h>
@@ -6,14 +6,14 @@
 #include "gradcomp/gradcomp.h"
 #include "io/dataset/dataset_internal.h"
 
-typedef struct making {
-	gradcomp_value_buffer room;
+typedef struct loading {
+	gradcomp_value_buffer buffer;
 	gradcomp_dataset *ds;
-	void *(*place)(void *ctx, uint64_t bytes);
+	void *(*alloc)(void *ctx, uint64_t bytes);
 	void *ctx;
 	value v;
 	int calls;
-} making;
+} loading;
 
 bool value_alloc(value *v, uint64_t bytes)
 {
@@ -44,13 +44,13 @@ uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes)
 	return h->arena + used;
 }
 
-static void *make_room(gradcomp_value_buffer *room, uint64_t bytes)
+static void *buffer_alloc(gradcomp_value_buffer *buffer, uint64_t bytes)
 {
-	making *m = room->ctx;
+	loading *m = buffer->ctx;
 
 	if (m->calls++)
 		return NULL;
-	if (m->place && bytes <= VALUE_MOST && (m->v.data = m->place(m->ctx, bytes))) {
+	if (m->alloc && bytes <= VALUE_MOST && (m->v.data = m->alloc(m->ctx, bytes))) {
 		m->v.offset = (uint64_t)((unsigned char *)m->v.data - (unsigned char *)m->ds->head);
 		m->v.bytes = bytes;
 		return m->v.data;
@@ -58,18 +58,18 @@ static void *make_room(gradcomp_value_buffer *room, uint64_t bytes)
 	return value_alloc(&m->v, bytes) ? m->v.data : NULL;
 }
 
-gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes),
+gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*alloc)(void *ctx, uint64_t bytes),
                               void *ctx, value *out, gradcomp_error *err)
 {
-	making m = {
-		.room = {.struct_size = sizeof m.room, .room = make_room}, .ds = ds, .place = place, .ctx = ctx};
+	loading m = {
+		.buffer = {.struct_size = sizeof m.buffer, .alloc = buffer_alloc}, .ds = ds, .alloc = alloc, .ctx = ctx};
 	gradcomp_error why = {0};
 	uint64_t begin = clock_ns();
 	gradcomp_status st;
 
-	m.room.ctx = &m;
-	st = ds->o.make(ds->o.ctx, index, &m.room, &why);
-	count(&ds->area->counts.make_ns, clock_ns() - begin);
+	m.buffer.ctx = &m;
+	st = ds->o.load(ds->o.ctx, index, &m.buffer, &why);
+	count(&ds->area->counts.load_ns, clock_ns() - begin);
 	if (!st && m.calls == 1 && m.v.data) {
 		*out = m.v;
 		return GRADCOMP_OK;
@@ -77,13 +77,12 @@ gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*plac
 	free(m.v.base);
 	if (st > 0 || (!st && m.calls != 1))
 		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "sample %llu: its make() returned %d and asked for room %d times; it must return "
-		                 "0 and ask once, "
-		                 "or a negative status",
+		                 "sample %llu: its load() returned %d and called alloc() %d times; it must return "
+		                 "0 and call it once, or return a negative status",
 		                 (unsigned long long)index, (int)st, m.calls);
 	if (!st)
 		return error_set(err, GRADCOMP_ERR_NOMEM,
-		                 "sample %llu: no memory for it, which its make() did not notice",
+		                 "sample %llu: no memory for it, which its load() did not notice",
 		                 (unsigned long long)index);
 	return error_set(err, st, "sample %llu: %s", (unsigned long long)index,
 	                 why.text[0] ? why.text : gradcomp_strerror(st));
@@ -96,7 +95,7 @@ void value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source,
 	count(source == GRADCOMP_VALUE_LOCAL    ? &c->local
 	      : source == GRADCOMP_VALUE_REMOTE ? &c->remote
 	      : source == GRADCOMP_VALUE_SPILL  ? &c->spilled
-	                                        : &c->made,
+	                                        : &c->loaded,
 	      1);
 	atomic_fetch_add(&ds->users, 1);
 	view->source = source;

@@ -12,7 +12,7 @@ typedef struct want {
 	peer *p;
 	uint64_t index;
 	uint32_t ticket;
-	bool made;
+	bool loaded;
 } want;
 
 typedef struct want_queue {
@@ -51,7 +51,7 @@ static void *load_worker_main(void *arg)
 	pthread_mutex_lock(&k->lock);
 	while (!k->stop) {
 		want *w = get(&k->todo);
-		place at;
+		sample_owner at;
 
 		if (!w) {
 			pthread_cond_wait(&k->change, &k->lock);
@@ -61,7 +61,7 @@ static void *load_worker_main(void *arg)
 			k->busy = true;
 			pthread_mutex_unlock(&k->lock);
 			owner_of(k->ds, w->index, &at);
-			w->made = !slot_obtain(k->ds, w->index, at.slot, NULL, NULL);
+			w->loaded = !slot_obtain(k->ds, w->index, at.slot, NULL, NULL);
 			pthread_mutex_lock(&k->lock);
 			k->busy = false;
 			pthread_cond_signal(&k->change);
@@ -147,7 +147,7 @@ void load_worker_notify(service *s)
 		pthread_mutex_unlock(&k->lock);
 		if (!w)
 			return;
-		out_header(s, w->p, (header){.type = MSG_NOTIFY, .n = w->made, .id = w->ticket, .index = w->index});
+		out_header(s, w->p, (header){.type = MSG_NOTIFY, .n = w->loaded, .id = w->ticket, .index = w->index});
 		free(w);
 	}
 }

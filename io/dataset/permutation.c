@@ -7,11 +7,11 @@
 
 #define PERMUTATION_STREAM 0x6f726465u /* keeps clear of other uses of the seed */
 
-void permutation_init(order *o, uint64_t seed, uint64_t epoch, uint64_t count, int shuffle)
+void permutation_init(permutation *o, uint64_t seed, uint64_t epoch, uint64_t count, int shuffle)
 {
 	const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
 
-	*o = (order){.count = count};
+	*o = (permutation){.count = count};
 	if (!shuffle || count < 2)
 		return;
 	o->half = HALF_LEAST;
@@ -34,7 +34,7 @@ static inline uint64_t round_of(uint64_t x, uint64_t key)
 	return x >> 32;
 }
 
-uint64_t permutation_at(const order *o, uint64_t i)
+uint64_t permutation_at(const permutation *o, uint64_t i)
 {
 	uint64_t mask = ((uint64_t)1 << o->half) - 1;
 
@@ -54,7 +54,7 @@ uint64_t permutation_at(const order *o, uint64_t i)
 	return i;
 }
 
-uint64_t permutation_find(const order *o, uint64_t sample)
+uint64_t permutation_find(const permutation *o, uint64_t sample)
 {
 	uint64_t mask = ((uint64_t)1 << o->half) - 1;
 

@@ -14,17 +14,17 @@
 #define PERMUTATION_ROUNDS 6
 #define PERMUTATION_COUNT_MAX ((uint64_t)1 << 62)
 
-typedef struct order {
+typedef struct permutation {
 	uint64_t count;
 	unsigned half; /* bits of a half; 0: the identity */
 	uint64_t key[PERMUTATION_ROUNDS];
-} order;
+} permutation;
 
 /* Without `shuffle` the identity. count is at most PERMUTATION_COUNT_MAX. */
-void permutation_init(order *o, uint64_t seed, uint64_t epoch, uint64_t count, int shuffle);
+void permutation_init(permutation *o, uint64_t seed, uint64_t epoch, uint64_t count, int shuffle);
 /* The sample at place i < count, and the place of a sample < count. */
-uint64_t permutation_at(const order *o, uint64_t i);
-uint64_t permutation_find(const order *o, uint64_t sample);
+uint64_t permutation_at(const permutation *o, uint64_t i);
+uint64_t permutation_find(const permutation *o, uint64_t sample);
 
 /* How many of the places r, r + nranks, r + 2 nranks ... there are. */
 static inline uint64_t permutation_length(uint64_t count, uint64_t nranks, uint64_t r)

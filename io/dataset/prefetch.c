@@ -24,9 +24,9 @@ typedef struct job {
 	gradcomp_value_view view;
 } job;
 
-struct ahead {
+struct prefetcher {
 	gradcomp_dataset *ds;
-	order o;
+	permutation o;
 	uint64_t position, front; /* next() is at, and has looked ahead to */
 	uint64_t began;           /* where begin() said */
 	uint64_t length, window;
@@ -51,162 +51,162 @@ static void view_move(gradcomp_value_view *to, const gradcomp_value_view *from)
 	to->hold = from->hold;
 }
 
-static void job_run(ahead *a, job *j)
+static void job_run(prefetcher *p, job *j)
 {
 	j->view = (gradcomp_value_view){.struct_size = sizeof j->view};
-	j->status = value_obtain(a->ds, j->index, TICKET_ORDERED, &j->view, &j->error);
+	j->status = value_obtain(p->ds, j->index, TICKET_ORDERED, &j->view, &j->error);
 }
 
 static void *prefetch_main(void *arg)
 {
-	ahead *a = arg;
+	prefetcher *p = arg;
 
-	pthread_mutex_lock(&a->lock);
-	while (!a->stop) {
+	pthread_mutex_lock(&p->lock);
+	while (!p->stop) {
 		job *j;
 
-		while (a->taken < a->front && a->jobs[a->taken % a->window].state != JOB_QUEUED)
-			a->taken++;
-		if (a->taken == a->front) {
-			pthread_cond_wait(&a->work, &a->lock);
+		while (p->taken < p->front && p->jobs[p->taken % p->window].state != JOB_QUEUED)
+			p->taken++;
+		if (p->taken == p->front) {
+			pthread_cond_wait(&p->work, &p->lock);
 			continue;
 		}
-		j = &a->jobs[a->taken++ % a->window];
+		j = &p->jobs[p->taken++ % p->window];
 		j->state = JOB_BUSY;
-		a->busy++;
-		pthread_mutex_unlock(&a->lock);
-		job_run(a, j);
-		pthread_mutex_lock(&a->lock);
-		a->busy--;
+		p->busy++;
+		pthread_mutex_unlock(&p->lock);
+		job_run(p, j);
+		pthread_mutex_lock(&p->lock);
+		p->busy--;
 		j->state = JOB_DONE;
-		pthread_cond_broadcast(&a->done);
+		pthread_cond_broadcast(&p->done);
 	}
-	pthread_mutex_unlock(&a->lock);
+	pthread_mutex_unlock(&p->lock);
 	return NULL;
 }
 
 /* Has a sample of another node fetched; true when it is for the threads to have one ready:
  * of this node, and not in its memory yet. */
-static bool wants_thread(const ahead *a, uint64_t index)
+static bool wants_thread(const prefetcher *p, uint64_t index)
 {
-	gradcomp_dataset *ds = a->ds;
-	place at;
+	gradcomp_dataset *ds = p->ds;
+	sample_owner at;
 
-	if (!a->nthreads && !ds->tickets)
+	if (!p->nthreads && !ds->tickets)
 		return false;
 	owner_of(ds, index, &at);
 	if (ds->node_of[at.rank] != ds->node) {
 		fetch_expect(ds, index, TICKET_ORDERED);
 		return false;
 	}
-	return a->nthreads &&
+	return p->nthreads &&
 	       (atomic_load_explicit(&ds->slots[at.slot].word, memory_order_relaxed) & WORD_STATE) != SLOT_READY;
 }
 
 /* Goes on in strides, so that there are several to ask another node for at once. At
  * first not far: what is wanted soon would share the links with what is wanted later. */
-static void look_ahead(ahead *a)
+static void look_ahead(prefetcher *p)
 {
-	uint64_t reach = FIRST + GROWTH * (a->position - a->began), end;
+	uint64_t reach = FIRST + GROWTH * (p->position - p->began), end;
 
-	if (reach > a->window)
-		reach = a->window;
-	end = a->length - a->position < reach ? a->length : a->position + reach;
-	if (a->front > a->position && end < a->length && end - a->front < reach / STRIDES)
+	if (reach > p->window)
+		reach = p->window;
+	end = p->length - p->position < reach ? p->length : p->position + reach;
+	if (p->front > p->position && end < p->length && end - p->front < reach / STRIDES)
 		return;
-	while (a->front < end) {
-		job *j = &a->jobs[a->front % a->window];
+	while (p->front < end) {
+		job *j = &p->jobs[p->front % p->window];
 		bool queued;
 
-		j->index = permutation_at(&a->o, a->front * (uint64_t)a->ds->nranks + (uint64_t)a->ds->rank);
-		queued = wants_thread(a, j->index);
-		pthread_mutex_lock(&a->lock);
-		a->front++;
+		j->index = permutation_at(&p->o, p->front * (uint64_t)p->ds->nranks + (uint64_t)p->ds->rank);
+		queued = wants_thread(p, j->index);
+		pthread_mutex_lock(&p->lock);
+		p->front++;
 		if (queued) {
 			j->state = JOB_QUEUED;
-			pthread_cond_signal(&a->work);
+			pthread_cond_signal(&p->work);
 		}
-		pthread_mutex_unlock(&a->lock);
+		pthread_mutex_unlock(&p->lock);
 	}
 }
 
 /* Gives up what was done ahead; threads that are at something end it first. */
-static void prefetch_clear(ahead *a)
+static void prefetch_clear(prefetcher *p)
 {
-	pthread_mutex_lock(&a->lock);
-	a->taken = a->front;
-	while (a->busy)
-		pthread_cond_wait(&a->done, &a->lock);
-	for (uint64_t i = 0; i < a->window; i++) {
-		if (a->jobs[i].state == JOB_DONE)
-			gradcomp_dataset_release(a->ds, &a->jobs[i].view);
-		a->jobs[i].state = JOB_NONE;
+	pthread_mutex_lock(&p->lock);
+	p->taken = p->front;
+	while (p->busy)
+		pthread_cond_wait(&p->done, &p->lock);
+	for (uint64_t i = 0; i < p->window; i++) {
+		if (p->jobs[i].state == JOB_DONE)
+			gradcomp_dataset_release(p->ds, &p->jobs[i].view);
+		p->jobs[i].state = JOB_NONE;
 	}
-	pthread_mutex_unlock(&a->lock);
-	if (a->ds->tickets)
-		fetch_drop(a->ds);
+	pthread_mutex_unlock(&p->lock);
+	if (p->ds->tickets)
+		fetch_drop(p->ds);
 }
 
-static void prefetch_begin(ahead *a, uint64_t epoch, uint64_t position)
+static void prefetch_begin(prefetcher *p, uint64_t epoch, uint64_t position)
 {
-	const gradcomp_dataset_options *o = &a->ds->o;
+	const gradcomp_dataset_options *o = &p->ds->o;
 
-	prefetch_clear(a);
-	permutation_init(&a->o, o->seed, epoch, o->count, o->shuffle != 0);
-	pthread_mutex_lock(&a->lock);
-	a->position = a->front = a->taken = a->began = position;
-	pthread_mutex_unlock(&a->lock);
+	prefetch_clear(p);
+	permutation_init(&p->o, o->seed, epoch, o->count, o->shuffle != 0);
+	pthread_mutex_lock(&p->lock);
+	p->position = p->front = p->taken = p->began = position;
+	pthread_mutex_unlock(&p->lock);
 }
 
 gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err)
 {
-	ahead *a = calloc(1, sizeof *a + ds->o.workers * sizeof a->threads[0]);
+	prefetcher *p = calloc(1, sizeof *p + ds->o.workers * sizeof p->threads[0]);
 
-	if (a)
-		a->jobs = calloc(ds->o.ahead, sizeof *a->jobs);
-	if (!a || !a->jobs) {
-		free(a);
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to look %u samples ahead", ds->o.ahead);
+	if (p)
+		p->jobs = calloc(ds->o.prefetch, sizeof *p->jobs);
+	if (!p || !p->jobs) {
+		free(p);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to look %u samples ahead", ds->o.prefetch);
 	}
-	a->ds = ds;
-	a->window = ds->o.ahead;
-	a->length = gradcomp_dataset_length(ds);
-	pthread_mutex_init(&a->lock, NULL);
-	pthread_cond_init(&a->work, NULL);
-	pthread_cond_init(&a->done, NULL);
-	prefetch_begin(a, 0, 0);
-	ds->ahead = a;
-	for (; a->nthreads < ds->o.workers; a->nthreads++)
-		if (thread_start(&a->threads[a->nthreads], prefetch_main, a))
+	p->ds = ds;
+	p->window = ds->o.prefetch;
+	p->length = gradcomp_dataset_length(ds);
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_cond_init(&p->work, NULL);
+	pthread_cond_init(&p->done, NULL);
+	prefetch_begin(p, 0, 0);
+	ds->prefetcher = p;
+	for (; p->nthreads < ds->o.workers; p->nthreads++)
+		if (thread_start(&p->threads[p->nthreads], prefetch_main, p))
 			return error_set(err, GRADCOMP_ERR_NOMEM, "cannot start worker %u of %u of a dataset",
-			                 a->nthreads + 1, ds->o.workers);
+			                 p->nthreads + 1, ds->o.workers);
 	return GRADCOMP_OK;
 }
 
-void prefetch_halt(ahead *a)
+void prefetch_halt(prefetcher *p)
 {
 	bool before;
 
-	prefetch_clear(a);
-	pthread_mutex_lock(&a->lock);
-	before = a->stop;
-	a->stop = true;
-	pthread_cond_broadcast(&a->work);
-	pthread_mutex_unlock(&a->lock);
-	for (unsigned i = 0; !before && i < a->nthreads; i++)
-		pthread_join(a->threads[i], NULL);
+	prefetch_clear(p);
+	pthread_mutex_lock(&p->lock);
+	before = p->stop;
+	p->stop = true;
+	pthread_cond_broadcast(&p->work);
+	pthread_mutex_unlock(&p->lock);
+	for (unsigned i = 0; !before && i < p->nthreads; i++)
+		pthread_join(p->threads[i], NULL);
 }
 
-void prefetch_stop(ahead *a)
+void prefetch_stop(prefetcher *p)
 {
-	if (!a)
+	if (!p)
 		return;
-	prefetch_halt(a);
-	pthread_cond_destroy(&a->done);
-	pthread_cond_destroy(&a->work);
-	pthread_mutex_destroy(&a->lock);
-	free(a->jobs);
-	free(a);
+	prefetch_halt(p);
+	pthread_cond_destroy(&p->done);
+	pthread_cond_destroy(&p->work);
+	pthread_mutex_destroy(&p->lock);
+	free(p->jobs);
+	free(p);
 }
 
 static gradcomp_status not_in_child(const gradcomp_dataset *ds, const char *what, gradcomp_error *err)
@@ -230,27 +230,27 @@ gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uint64_t epoch, uin
 		st = process_enter(ds, err);
 	if (st)
 		return st;
-	if (position > ds->ahead->length)
+	if (position > ds->prefetcher->length)
 		return error_set(err, GRADCOMP_ERR_RANGE, "position %llu: rank %d has %llu samples an epoch",
-		                 (unsigned long long)position, ds->rank, (unsigned long long)ds->ahead->length);
-	prefetch_begin(ds->ahead, epoch, position);
-	look_ahead(ds->ahead); /* while the caller gets ready */
+		                 (unsigned long long)position, ds->rank, (unsigned long long)ds->prefetcher->length);
+	prefetch_begin(ds->prefetcher, epoch, position);
+	look_ahead(ds->prefetcher); /* while the caller gets ready */
 	return GRADCOMP_OK;
 }
 
 /* Whether a thread has it, or had; else the place is the caller's. */
-static bool take_done(ahead *a, job *j)
+static bool take_done(prefetcher *p, job *j)
 {
 	bool done;
 
-	if (!a->nthreads)
+	if (!p->nthreads)
 		return false;
-	pthread_mutex_lock(&a->lock);
+	pthread_mutex_lock(&p->lock);
 	while (j->state == JOB_BUSY)
-		pthread_cond_wait(&a->done, &a->lock);
+		pthread_cond_wait(&p->done, &p->lock);
 	done = j->state == JOB_DONE;
 	j->state = JOB_NONE;
-	pthread_mutex_unlock(&a->lock);
+	pthread_mutex_unlock(&p->lock);
 	return done;
 }
 
@@ -258,20 +258,20 @@ gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view 
 {
 	gradcomp_status st = value_view_check(ds, view, err);
 	uint64_t begin;
-	ahead *a;
+	prefetcher *p;
 	job *j;
 
 	if (!st)
 		st = not_in_child(ds, "next()", err);
 	if (st)
 		return st;
-	a = ds->ahead;
-	if (a->position == a->length)
+	p = ds->prefetcher;
+	if (p->position == p->length)
 		return GRADCOMP_OK;
-	look_ahead(a);
-	j = &a->jobs[a->position % a->window];
+	look_ahead(p);
+	j = &p->jobs[p->position % p->window];
 	begin = clock_ns();
-	if (take_done(a, j)) {
+	if (take_done(p, j)) {
 		count(&ds->area->counts.wait_ns, clock_ns() - begin);
 		st = j->status;
 		if (st)
@@ -282,6 +282,6 @@ gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view 
 		st = value_obtain(ds, j->index, TICKET_ORDERED, view, err);
 	}
 	/* What failed can be tried again. */
-	a->position += !st;
+	p->position += !st;
 	return st;
 }

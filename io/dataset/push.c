@@ -37,33 +37,33 @@ void receive_push(service *s, peer *p)
 		service_wrong(s, p, "gives a value that nobody takes");
 		return;
 	}
-	p->given_slot = (uint64_t)(at - ds->slots);
-	p->given = (value){.bytes = p->in.bytes, .offset = atomic_load(&at->offset)};
-	if (p->given.offset && p->in.bytes == atomic_load(&at->bytes)) {
-		p->given.data = (unsigned char *)ds->head + p->given.offset;
+	p->pushed_slot = (uint64_t)(at - ds->slots);
+	p->pushed = (value){.bytes = p->in.bytes, .offset = atomic_load(&at->offset)};
+	if (p->pushed.offset && p->in.bytes == atomic_load(&at->bytes)) {
+		p->pushed.data = (unsigned char *)ds->head + p->pushed.offset;
 	} else if (p->in.bytes > PUSH_MOST) {
 		service_wrong(s, p, "gives a value that is not as long as it said");
 		return;
-	} else if (!value_alloc(&p->given, p->in.bytes)) {
+	} else if (!value_alloc(&p->pushed, p->in.bytes)) {
 		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		return;
 	}
 	p->state = IN_PUSH;
-	receive(s, p, p->given.data, p->in.bytes, &p->req);
+	receive_post(s, p, p->pushed.data, p->in.bytes, &p->req);
 }
 
 void receive_pushed(service *s, peer *p)
 {
-	slot *at = &s->ds->slots[p->given_slot];
+	slot *at = &s->ds->slots[p->pushed_slot];
 
-	if (checksum_of(p->given.data, p->given.bytes, p->in.index) == p->in.sum) {
-		slot_keep(s->ds, p->in.index, at, &p->given);
+	if (checksum_of(p->pushed.data, p->pushed.bytes, p->in.index) == p->in.sum) {
+		slot_keep(s->ds, p->in.index, at, &p->pushed);
 	} else {
 		count(&s->ds->area->counts.damaged, 1);
 		slot_abandon(at);
 	}
-	free(p->given.base);
-	p->given = (value){0};
+	free(p->pushed.base);
+	p->pushed = (value){0};
 	receive_header(s, p);
 }
 

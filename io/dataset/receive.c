@@ -5,7 +5,7 @@
 #include "job/job.h"
 #include "io/dataset/service.h"
 
-void receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req)
+void receive_post(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req)
 {
 	gradcomp_error err;
 	gradcomp_status st = s->status ? s->status : s->links->recv(s->links->ctx, p->rank, buf, bytes, req, &err);
@@ -18,13 +18,13 @@ void receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *r
 void receive_header(service *s, peer *p)
 {
 	p->state = IN_HEAD;
-	receive(s, p, &p->in, sizeof p->in, &p->req);
+	receive_post(s, p, &p->in, sizeof p->in, &p->req);
 }
 
 slot *receive_slot(service *s, const peer *p, uint64_t index)
 {
 	gradcomp_dataset *ds = s->ds;
-	place at;
+	sample_owner at;
 
 	if (index < ds->o.count) {
 		owner_of(ds, index, &at);
@@ -44,7 +44,7 @@ static void receive_request(service *s, peer *p)
 	for (uint32_t i = 0; i < p->in.n; i++)
 		if (!receive_slot(s, p, items[i].index))
 			return;
-	tell(s, p);
+	reply_send(s, p);
 	receive_header(s, p);
 }
 
@@ -140,7 +140,7 @@ static void receive_values(service *s, peer *p)
 		if (items[i].status != REPLY_SENT)
 			continue;
 		run = reply_run(items, b->n, i, &carried);
-		receive(s, p, (unsigned char *)s->ds->head + b->offset + bytes, run, &p->values[p->nvalues++]);
+		receive_post(s, p, (unsigned char *)s->ds->head + b->offset + bytes, run, &p->values[p->nvalues++]);
 		bytes += value_rounded(run);
 	}
 }
@@ -180,7 +180,7 @@ static void receive_items(service *s, peer *p, peer_state next, uint64_t bytes)
 		return;
 	}
 	p->state = next;
-	receive(s, p, p->items, bytes, &p->req);
+	receive_post(s, p, p->items, bytes, &p->req);
 }
 
 static void receive_message(service *s, peer *p)
@@ -220,7 +220,7 @@ static void receive_message(service *s, peer *p)
 	service_wrong(s, p, "sends what is no message");
 }
 
-void hear(service *s, peer *p)
+void receive_poll(service *s, peer *p)
 {
 	while (!s->status) {
 		if (p->state == IN_VALUES) {

@@ -68,7 +68,7 @@ static const void *look(service *s, peer *p, out *o, const request_item *wanted,
 {
 	gradcomp_dataset *ds = s->ds;
 	slot_value at;
-	place where;
+	sample_owner where;
 	value v;
 
 	owner_of(ds, wanted->index, &where);
@@ -148,7 +148,7 @@ static void post_values(service *s, peer *p, out *o, const reply_item *items, co
 	}
 }
 
-void tell(service *s, peer *p)
+void reply_send(service *s, peer *p)
 {
 	uint32_t n = p->in.n;
 	uint64_t left = p->in.bytes;

@@ -1,5 +1,5 @@
 /* Requests for what is wanted: several samples at a time, with room for the answer taken
- * in the window first. */
+ * in the receive buffer first. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,14 +7,14 @@
 
 #define MEAN_AT_FIRST (64u << 10)
 #define LEAST 4096u    /* bytes that are worth a request for a value that may be longer */
-#define WINDOW_SHARE 8 /* of the window is the most that one answer may take */
+#define RX_BUFFER_SHARE 8 /* of the receive buffer is the most that one answer may take */
 
 /* Of those wanted of p, in order, as many as there is likely room for: those still wanted. */
 static uint32_t choose(service *s, peer *p, uint64_t longest, request_item *items, uint32_t *tickets, uint64_t *budget)
 {
 	gradcomp_dataset *ds = s->ds;
 	uint64_t mean = s->mean ? s->mean + s->mean / 4 : MEAN_AT_FIRST,
-		 most = ds->head->rx_buffer_bytes / WINDOW_SHARE;
+		 most = ds->head->rx_buffer_bytes / RX_BUFFER_SHARE;
 	uint32_t n = 0;
 
 	*budget = 0;
@@ -25,7 +25,7 @@ static uint32_t choose(service *s, peer *p, uint64_t longest, request_item *item
 		uint32_t word = atomic_load(&t->word);
 		/* An earlier answer said how long it is. */
 		uint64_t need = value_rounded(t->bytes ? t->bytes : mean), index = atomic_load(&t->index);
-		place at;
+		sample_owner at;
 
 		if (!n && !t->bytes && need > longest && longest >= LEAST)
 			need = longest;
@@ -115,7 +115,7 @@ drop:
 		out_free(o);
 }
 
-void ask(service *s, peer *p)
+void request_send(service *s, peer *p)
 {
 	while (p->first < p->nwanted && p->asks < REQUESTS_MAX && !s->status) {
 		size_t before = p->nwanted - p->first;

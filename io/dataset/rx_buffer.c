@@ -1,4 +1,4 @@
-/* The rank's window: where values of other nodes stand while somebody wants them. One
+/* The rank's receive buffer: where values of other nodes stand while somebody wants them. One
  * block a reply, first fit; a block is free again when the last of its values has been
  * given back, which the processes of the rank say by its count of references. */
 #include <string.h>
@@ -7,7 +7,7 @@
 
 static uint64_t rx_buffer_begin(const service *s)
 {
-	return s->ds->head->window + (uint64_t)s->ds->local * s->ds->head->rx_buffer_bytes;
+	return s->ds->head->rx_buffer + (uint64_t)s->ds->local * s->ds->head->rx_buffer_bytes;
 }
 
 /* Forgets blocks that nobody refers to. */

@@ -101,8 +101,8 @@ static void serve(service *s)
 	tickets_attend(s);
 	load_worker_notify(s);
 	for (int i = 0; i < s->npeers && !s->status; i++) {
-		hear(s, &s->peers[i]);
-		ask(s, &s->peers[i]);
+		receive_poll(s, &s->peers[i]);
+		request_send(s, &s->peers[i]);
 		collect(s, &s->peers[i]);
 	}
 	tickets_sweep(s);
@@ -225,7 +225,7 @@ void service_free(gradcomp_dataset *ds)
 		}
 		free(p->items);
 		free(p->values);
-		free(p->given.base);
+		free(p->pushed.base);
 		free(p->wanted);
 	}
 	for (offer *f = s->offers, *next; f; f = next) {

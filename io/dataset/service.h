@@ -60,15 +60,15 @@ typedef struct peer {
 	void *items;              /* of an ASK or a TELL */
 	gradcomp_request *values; /* of a TELL */
 	unsigned nvalues;
-	value given;         /* of a GIVE, */
-	uint64_t given_slot; /* and where it belongs */
+	value pushed;         /* of a GIVE, */
+	uint64_t pushed_slot; /* and where it belongs */
 	uint32_t *wanted;    /* tickets, from `first` on */
 	size_t first, nwanted, room;
 	unsigned asks;
 	out *outs;
 } peer;
 
-/* A piece of the rank's window. */
+/* A piece of the rank's receive buffer. */
 typedef struct block {
 	uint64_t offset, bytes;
 	peer *asked; /* NULL: not waiting for an answer */
@@ -105,7 +105,7 @@ struct service {
 	uint64_t mean; /* bytes of values seen */
 	uint64_t arrivals;
 	bool posted;  /* a transfer: with it others may have become complete */
-	bool starved; /* something waits for room in the window */
+	bool starved; /* something waits for space in the receive buffer */
 
 	offer *offers;
 	uint64_t offered;
@@ -113,7 +113,7 @@ struct service {
 	load_worker *load_worker;
 };
 
-/* ---- the window (window.c) -------------------------------------------------- */
+/* ---- the receive buffer (rx_buffer.c) ------------------------------------------ */
 
 /* Room with one reference, or -1. */
 int rx_buffer_alloc(service *s, uint64_t bytes);
@@ -136,16 +136,16 @@ void out_free(out *o);
 uint64_t reply_run(const reply_item *items, uint32_t n, uint32_t i, uint32_t *carried);
 
 /* Answers what came: p->items are p->in.n. */
-void tell(service *s, peer *p);
+void reply_send(service *s, peer *p);
 /* Asks p for what is wanted of it. */
-void ask(service *s, peer *p);
+void request_send(service *s, peer *p);
 
 /* ---- messages in (hear.c) --------------------------------------------------------- */
 
 /* Receives on as long as something is there. */
-void hear(service *s, peer *p);
+void receive_poll(service *s, peer *p);
 void receive_header(service *s, peer *p);
-void receive(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req);
+void receive_post(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_request *req);
 /* The slot of a sample this node owns; NULL with the job failed when it is another's. */
 slot *receive_slot(service *s, const peer *p, uint64_t index);
 
@@ -169,7 +169,7 @@ void ticket_want(service *s, uint32_t n);
 /* A thread that makes, or waits for, values of this node that others want. */
 gradcomp_status load_worker_start(service *s, gradcomp_error *err);
 void load_worker_stop(load_worker *k);
-/* Waits for a make() under way; of a dataset that was stopped there comes no other. */
+/* Waits for a load() under way; of a dataset that was stopped there comes no other. */
 void load_worker_halt(load_worker *k);
 /* A NOTE follows when it is there. */
 void load_worker_add(service *s, peer *p, uint32_t ticket, uint64_t index);

@@ -63,14 +63,14 @@ static uint64_t shm_share_layout(const gradcomp_dataset *ds, uint64_t memory, sh
 
 	*h = (shared_head){.magic = SHARE_MAGIC, .nslots = ds->nslots, .memory = memory, .slots = paged(sizeof *h)};
 	if (ds->nnodes > 1) {
-		h->ntickets = fetch_tickets(ds->o.ahead);
+		h->ntickets = fetch_tickets(ds->o.prefetch);
 		h->rx_buffer_bytes = memory / WINDOW_PART / here / PAGE * PAGE;
 	}
 	h->areas = h->slots + paged(ds->nslots * sizeof(slot));
 	h->fetch = h->areas + paged(here * sizeof(rank_area));
 	h->tickets = h->fetch + (h->ntickets ? paged(here * sizeof(fetch_area)) : 0);
-	h->window = h->tickets + paged(here * h->ntickets * sizeof(ticket));
-	h->arena = h->window + here * h->rx_buffer_bytes;
+	h->rx_buffer = h->tickets + paged(here * h->ntickets * sizeof(ticket));
+	h->arena = h->rx_buffer + here * h->rx_buffer_bytes;
 	h->arena_limit = memory - here * h->rx_buffer_bytes;
 	h->bytes = h->arena + paged(h->arena_limit);
 	return h->bytes;

@@ -91,7 +91,7 @@ typedef struct arena_room {
 	slot *s;
 } arena_room;
 
-static void *ask_arena(void *ctx, uint64_t bytes)
+static void *arena_place(void *ctx, uint64_t bytes)
 {
 	arena_room *r = ctx;
 	uint64_t offset = arena_alloc(r->ds, r->s, bytes);
@@ -119,7 +119,7 @@ void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s)
 static gradcomp_status slot_fill(gradcomp_dataset *ds, uint64_t index, slot *s, value *v, gradcomp_error *err)
 {
 	arena_room room = {ds, s};
-	gradcomp_status st = value_load_at(ds, index, ask_arena, &room, v, err);
+	gradcomp_status st = value_load_at(ds, index, arena_place, &room, v, err);
 
 	if (st)
 		slot_abandon(s);

@@ -8,7 +8,7 @@
 
 static peer *peer_for(const service *s, uint64_t index)
 {
-	place at;
+	sample_owner at;
 
 	owner_of(s->ds, index, &at);
 	return &s->peers[s->peer_of[s->ds->node_of[at.rank]]];
@@ -82,11 +82,11 @@ static void ticket_serve(service *s, uint32_t n)
 			process_wake(&t->word);
 		}
 		break;
-	case TICKET_ROOM:
+	case TICKET_ALLOC:
 		b = atomic_load(&s->draining) ? -1 : rx_buffer_alloc(s, t->bytes);
 		t->block = b < 0 ? 0 : (uint32_t)b;
 		t->offset = b < 0 ? 0 : s->blocks[b].offset;
-		atomic_store_explicit(&t->word, TICKET_MAKING | whose, memory_order_release);
+		atomic_store_explicit(&t->word, TICKET_LOADING | whose, memory_order_release);
 		process_wake(&t->word);
 		break;
 	case TICKET_OFFERED:
@@ -132,7 +132,7 @@ void tickets_sweep(service *s)
 		if (!ticket_move(t, word, TICKET_SETUP | atomic_load(&ds->self)))
 			continue;
 		if (state == TICKET_READY || state == TICKET_HELD || state == TICKET_OFFERED ||
-		    state == TICKET_LEFT || state == TICKET_DAMAGED || (state == TICKET_MAKING && t->offset))
+		    state == TICKET_LEFT || state == TICKET_DAMAGED || (state == TICKET_LOADING && t->offset))
 			rx_buffer_unref(s, t->block);
 		ticket_free(t);
 	}

@@ -8,7 +8,7 @@
 gradcomp_status value_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flags, gradcomp_value_view *view,
                              gradcomp_error *err)
 {
-	place at;
+	sample_owner at;
 
 	owner_of(ds, index, &at);
 	if (ds->node_of[at.rank] != ds->node)
@@ -69,7 +69,7 @@ gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *in
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "indices" : "dataset");
 	st = process_enter(ds, err);
 	for (uint64_t i = 0; !st && i < n; i++) {
-		place at;
+		sample_owner at;
 
 		st = in_range(ds, indices[i], err);
 		if (st || !ds->tickets)
@@ -89,7 +89,7 @@ uint64_t gradcomp_dataset_length(const gradcomp_dataset *ds)
 gradcomp_status gradcomp_dataset_order(const gradcomp_dataset *ds, uint64_t epoch, uint64_t position,
                                        uint64_t *index, gradcomp_error *err)
 {
-	order o;
+	permutation o;
 
 	if (!ds || !index)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", ds ? "index" : "dataset");
@@ -114,7 +114,7 @@ void gradcomp_dataset_get_stats(const gradcomp_dataset *ds, gradcomp_dataset_sta
 	s.struct_size = stats->struct_size < sizeof s ? stats->struct_size : (uint32_t)sizeof s;
 	s.local = atomic_load(&c->local);
 	s.remote = atomic_load(&c->remote);
-	s.made = atomic_load(&c->made);
+	s.loaded = atomic_load(&c->loaded);
 	s.spilled = atomic_load(&c->spilled);
 	s.remote_bytes = atomic_load(&c->remote_bytes);
 	s.damaged = atomic_load(&c->damaged);
@@ -122,6 +122,6 @@ void gradcomp_dataset_get_stats(const gradcomp_dataset *ds, gradcomp_dataset_sta
 	s.memory_used = atomic_load(&ds->head->arena_used);
 	s.memory_limit = ds->head->memory;
 	s.wait_s = 1e-9 * (double)atomic_load(&c->wait_ns);
-	s.make_s = 1e-9 * (double)atomic_load(&c->make_ns);
+	s.load_s = 1e-9 * (double)atomic_load(&c->load_ns);
 	memcpy(stats, &s, s.struct_size);
 }

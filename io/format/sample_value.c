@@ -3,7 +3,7 @@
 
 #include "gradcomp/dataset.h"
 #include "io/format/samples_internal.h"
-#include "io/format/records_format.h"
+#include "transport/core/wire.h"
 
 /* The head of a value and a row of its table; gradcomp/samples.h has the layout. */
 #define HEAD 16u
@@ -89,7 +89,7 @@ gradcomp_status gradcomp_samples_load(void *samples, uint64_t index, gradcomp_va
 		status = measure(s, index, info.nparts, key, &head, &total, err);
 	if (status)
 		return status;
-	unsigned char *v = out->room(out, total);
+	unsigned char *v = out->alloc(out, total);
 	if (!v)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "there is no memory for the %llu bytes of sample %llu",
 		                 (unsigned long long)total, (unsigned long long)index);

@@ -9,14 +9,13 @@
 
 #include "base/text.h"
 #include "io/format/samples_internal.h"
-#include "io/format/records_format.h"
 #include "io/format/tar_format.h"
 
-/* Whether there is a shard at the top of the directory. With other files there that hold
- * samples it is not taken for a tree: somebody may have meant those. */
+/* Whether there is a shard at the top of the directory. One with compressed
+ * shards is not taken for a folder of samples: those may be what is meant. */
 static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_format *format, gradcomp_error *err)
 {
-	char name[TEXT_NAME_MAX], packed[TEXT_NAME_MAX] = "", records[TEXT_NAME_MAX] = "";
+	char name[TEXT_NAME_MAX], packed[TEXT_NAME_MAX] = "";
 	int list = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = list < 0 ? NULL : fdopendir(list);
 	struct dirent *de;
@@ -33,8 +32,6 @@ static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_forma
 			*format = GRADCOMP_SAMPLES_TAR;
 		else if (list_suffix(de->d_name, TAR_COMPRESSED))
 			gradcomp_printable(de->d_name, packed, sizeof packed);
-		else if (list_suffix(de->d_name, "gcr"))
-			gradcomp_printable(de->d_name, records, sizeof records);
 	}
 	int e = errno;
 	closedir(d);
@@ -44,15 +41,8 @@ static gradcomp_status look_into(int fd, const char *path, gradcomp_sample_forma
 	if (*packed && *format == GRADCOMP_SAMPLES_FOLDER)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "%s holds %s: compressed shards cannot be read in parts; unpack them to .tar, or "
-		                 "ask for "
-		                 "the format tree if the files themselves are the samples",
+		                 "ask for the format folder if the files themselves are the samples",
 		                 gradcomp_printable(path, name, sizeof name), packed);
-	if (*records && *format == GRADCOMP_SAMPLES_FOLDER)
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "%s holds %s: give the path of the record file, or ask for the format tree if the "
-		                 "files "
-		                 "themselves are the samples",
-		                 gradcomp_printable(path, name, sizeof name), records);
 	return GRADCOMP_OK;
 }
 
@@ -65,14 +55,12 @@ static gradcomp_status look_at(int fd, const char *path, gradcomp_sample_format 
 		;
 	if (n < 0)
 		return error_cannot(err, "read", path);
-	if ((size_t)n >= sizeof records_magic && !memcmp(head, records_magic, sizeof records_magic))
-		*format = GRADCOMP_SAMPLES_RECORDS;
-	else if (list_suffix(path, "tar") || list_suffix(path, TAR_COMPRESSED) ||
+	if (list_suffix(path, "tar") || list_suffix(path, TAR_COMPRESSED) ||
 	         (n == sizeof head && tar_looks_like(head)))
 		*format = GRADCOMP_SAMPLES_TAR;
 	else
 		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "%s is neither a directory nor a tar archive nor a record file",
+		                 "%s is neither a directory nor a tar archive",
 		                 gradcomp_printable(path, name, sizeof name));
 	return GRADCOMP_OK;
 }
@@ -81,29 +69,22 @@ static gradcomp_status open_as(int fd, char *path, bool directory, gradcomp_samp
                                const char *suffixes, uint32_t workers, gradcomp_samples **out, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
-	const char *what = NULL;
-	if (format == GRADCOMP_SAMPLES_FOLDER && !directory)
-		what = "is no directory, as a tree is";
-	else if (format == GRADCOMP_SAMPLES_RECORDS && directory)
-		what = "is a directory and no record file";
-	if (what) {
-		error_set(err, GRADCOMP_ERR_INVALID, "%s %s", gradcomp_printable(path, name, sizeof name), what);
+	if (format == GRADCOMP_SAMPLES_FOLDER && !directory) {
+		error_set(err, GRADCOMP_ERR_INVALID, "%s is not a folder", gradcomp_printable(path, name, sizeof name));
 		close(fd);
 		free(path);
 		return GRADCOMP_ERR_INVALID;
 	}
 	if (format == GRADCOMP_SAMPLES_FOLDER)
 		return folder_open(fd, path, suffixes, workers, out, err);
-	if (format == GRADCOMP_SAMPLES_TAR)
-		return tar_open(fd, path, directory, workers, out, err);
-	return records_open(fd, path, out, err);
+	return tar_open(fd, path, directory, workers, out, err);
 }
 
 static gradcomp_status check_options(const char *path, const gradcomp_samples_options *o, gradcomp_error *err)
 {
 	if (!path || !*path)
 		return error_set(err, GRADCOMP_ERR_INVALID, "samples need the path of a directory or a file");
-	if (o && (!GRADCOMP_HAS(o, format) || (unsigned)o->format > GRADCOMP_SAMPLES_RECORDS))
+	if (o && (!GRADCOMP_HAS(o, format) || (unsigned)o->format > GRADCOMP_SAMPLES_TAR))
 		return error_set(err, GRADCOMP_ERR_INVALID, "samples: there is no format %d; struct_size is %u",
 		                 GRADCOMP_HAS(o, format) ? (int)o->format : -1, o->struct_size);
 	if (o && GRADCOMP_HAS(o, workers) && o->workers > 64)

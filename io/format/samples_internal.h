@@ -44,7 +44,6 @@ gradcomp_status folder_open(int fd, char *path, const char *suffixes, uint32_t w
 /* `fd` is a directory with shards, or a shard. */
 gradcomp_status tar_open(int fd, char *path, bool directory, uint32_t workers, gradcomp_samples **out,
                          gradcomp_error *err);
-gradcomp_status records_open(int fd, char *path, gradcomp_samples **out, gradcomp_error *err);
 
 /* ---- files (beneath.c) ---- */
 

@@ -1,4 +1,4 @@
-"""A dataset of the library: its handle, the function that makes values, values on
+"""A dataset of the library: its handle, the function that loads values, values on
 loan, and its end."""
 
 import ctypes
@@ -28,17 +28,17 @@ def _what(failure):
     return text[:320] + (f" ({', from '.join(at)})" if at else "")
 
 
-def _maker(source, prepare, failures):
-    """The library's make(): on any of its threads, and in forked children."""
+def _loader(source, prepare, failures):
+    """The library's load(): on any of its threads, and in forked children."""
 
-    def make(_ctx, index, room, err):
+    def load(_ctx, index, buffer, err):
         name = ""  # the library puts the index before it
         try:
             value = source[index]
             if type(value) is Sample:
                 name = f"{value.key}: "
             packed = Packed(value if prepare is None else prepare(value))
-            memory = room.contents.room(room, packed.bytes)
+            memory = buffer.contents.alloc(buffer, packed.bytes)
             if not memory:
                 return _lib.ERR_NOMEM
             packed.write(memory)
@@ -52,7 +52,7 @@ def _maker(source, prepare, failures):
                 err.contents.text = f"{name}{_what(e)}".encode("utf-8", "replace")[:507]
             return status
 
-    return _data_lib.MAKE(make)
+    return _data_lib.LOAD(load)
 
 
 _forks = 0  # this process is so many away from the first
@@ -81,13 +81,13 @@ class _Loan:
 
 
 class Core:
-    """gradcomp_dataset_*; collective to make and to close."""
+    """gradcomp_dataset_*; collective to create and to close."""
 
-    def __init__(self, group, source, prepare, count, seed, memory, spill, ahead, shuffle, workers):
+    def __init__(self, group, source, prepare, count, seed, memory, spill, prefetch, shuffle, workers):
         self._failures, self._pid, self._handle = {}, os.getpid(), None
-        self._make = _maker(source, prepare, self._failures)  # held for as long as the library may call it
+        self._load = _loader(source, prepare, self._failures)  # held for as long as the library may call it
         options = _data_lib.DatasetOptions(ctypes.sizeof(_data_lib.DatasetOptions), workers, count, seed, memory,
-                                           spill and os.fsencode(spill), ahead, int(shuffle), self._make)
+                                           spill and os.fsencode(spill), prefetch, int(shuffle), self._load)
         handle = c_void_p()
         lib().call("dataset_create", group._handle, ctypes.byref(options), ctypes.byref(handle))
         self._handle, self._lib, self.alone = handle, lib(), group.nranks == 1

@@ -5,8 +5,8 @@ from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_int32, c_uin
 
 from . import _lib
 
-AUTO, TREE, TAR, RECORDS = range(4)
-FORMATS = {"auto": AUTO, "tree": TREE, "tar": TAR, "records": RECORDS}
+AUTO, FOLDER, TAR = range(3)
+FORMATS = {"auto": AUTO, "folder": FOLDER, "tar": TAR}
 
 
 class SamplesOptions(Structure):
@@ -19,19 +19,19 @@ class SampleInfo(Structure):
                 ("bytes", c_uint64), ("key", c_char_p)]
 
 
-class ValueRoom(Structure):
+class ValueBuffer(Structure):
     pass
 
 
-ROOM = ctypes.CFUNCTYPE(c_void_p, POINTER(ValueRoom), c_uint64)
-MAKE = ctypes.CFUNCTYPE(c_int, c_void_p, c_uint64, POINTER(ValueRoom), POINTER(_lib.ErrorText))
-ValueRoom._fields_ = [("struct_size", c_uint32), ("reserved0", c_uint32), ("room", ROOM), ("ctx", c_void_p)]
+ALLOC = ctypes.CFUNCTYPE(c_void_p, POINTER(ValueBuffer), c_uint64)
+LOAD = ctypes.CFUNCTYPE(c_int, c_void_p, c_uint64, POINTER(ValueBuffer), POINTER(_lib.ErrorText))
+ValueBuffer._fields_ = [("struct_size", c_uint32), ("reserved0", c_uint32), ("alloc", ALLOC), ("ctx", c_void_p)]
 
 
 class DatasetOptions(Structure):
     _fields_ = [("struct_size", c_uint32), ("workers", c_uint32), ("count", c_uint64), ("seed", c_uint64),
-                ("memory", c_uint64), ("spill", c_char_p), ("ahead", c_uint32), ("shuffle", c_uint32),
-                ("make", MAKE), ("ctx", c_void_p)]
+                ("memory", c_uint64), ("spill", c_char_p), ("prefetch", c_uint32), ("shuffle", c_uint32),
+                ("load", LOAD), ("ctx", c_void_p)]
 
 
 class ValueView(Structure):
@@ -41,9 +41,9 @@ class ValueView(Structure):
 
 class DatasetStats(Structure):
     _fields_ = [("struct_size", c_uint32), ("reserved0", c_uint32), ("local", c_uint64), ("remote", c_uint64),
-                ("made", c_uint64), ("spilled", c_uint64), ("remote_bytes", c_uint64), ("damaged", c_uint64),
+                ("loaded", c_uint64), ("spilled", c_uint64), ("remote_bytes", c_uint64), ("damaged", c_uint64),
                 ("unkept", c_uint64), ("memory_used", c_uint64), ("memory_limit", c_uint64), ("wait_s", c_double),
-                ("make_s", c_double)]
+                ("load_s", c_double)]
 
 
 _ERR = POINTER(_lib.ErrorText)
@@ -55,12 +55,6 @@ _PROTOTYPES = {
     "samples_info": (c_int, [c_void_p, c_uint64, POINTER(SampleInfo), _ERR]),
     "samples_part": (c_int, [c_void_p, c_uint64, c_uint32, POINTER(c_char_p), POINTER(c_uint64), _ERR]),
     "samples_read": (c_int, [c_void_p, c_uint64, c_uint32, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
-    "records_create": (c_int, [c_char_p, POINTER(c_void_p), _ERR]),
-    "records_classes": (c_int, [c_void_p, c_uint32, POINTER(c_char_p), _ERR]),
-    "records_add": (c_int, [c_void_p, c_char_p, c_int32, c_uint32, POINTER(c_char_p), POINTER(c_char_p),
-                            POINTER(c_uint64), _ERR]),
-    "records_finish": (c_int, [c_void_p, _ERR]),
-    "records_abandon": (None, [c_void_p]),
     "dataset_create": (c_int, [c_void_p, POINTER(DatasetOptions), POINTER(c_void_p), _ERR]),
     "dataset_free": (c_int, [c_void_p, _ERR]),
     "dataset_stop": (None, [c_void_p]),

@@ -13,17 +13,17 @@ except Exception:  # no torch, or one that cannot be loaded
 
 
 def _expecting(dataset, indices):
-    """The same indices, each named to the dataset when it is about `ahead` places away."""
-    known, step = collections.deque(), max(1, dataset.ahead // 4)
+    """The same indices, each named to the dataset when it is about `prefetch` places away."""
+    known, step = collections.deque(), max(1, dataset.prefetch // 4)
     fresh = []
     for index in indices:
         fresh.append(index)
-        if len(fresh) < (step if known else dataset.ahead):
+        if len(fresh) < (step if known else dataset.prefetch):
             continue
         dataset.expect(fresh)
         known.extend(fresh)
         fresh = []
-        while len(known) > dataset.ahead - step:
+        while len(known) > dataset.prefetch - step:
             yield known.popleft()
     dataset.expect(fresh)
     yield from known

@@ -1,4 +1,4 @@
-"""Samples of a dataset on a filesystem, and record files."""
+"""Samples of a dataset on a filesystem."""
 
 import ctypes
 import operator
@@ -12,9 +12,9 @@ from ._lib import Error
 
 
 class Samples:
-    """The samples below `path`: a folder tree, tar shards as WebDataset writes them,
-    or a record file. `format` is "auto", "tree", "tar" or "records"; `suffixes`, for
-    a tree, the endings of the files that count: "jpg/png" or ["jpg", "png"].
+    """The samples below `path`: a folder, or tar shards as WebDataset writes them.
+    `format` is "auto", "folder" or "tar"; `suffixes`, for a folder, the endings of the
+    files that count: "jpg/png" or ["jpg", "png"].
 
     len(), and [i] -> Sample. Forked workers may use what their parent opened; a
     spawned one opens `path` again."""
@@ -86,51 +86,3 @@ class Samples:
 
 def _label(number):
     return None if number < 0 else number
-
-
-class RecordWriter:
-    """Writes a record file; a context manager. The file is there when the block
-    ends, and whole; after an exception nothing is. `classes` are the names of what
-    labels count."""
-
-    def __init__(self, path, classes=None):
-        self._handle = None
-        handle = c_void_p()
-        lib().call("records_create", os.fsencode(path), ctypes.byref(handle))
-        self._handle, self._abandon = handle, lib().records_abandon
-        if classes is not None:
-            names = (c_char_p * len(classes))(*map(os.fsencode, classes))
-            lib().call("records_classes", handle, len(classes), names)
-
-    def add(self, key, parts, label=None):
-        """One record: `parts` are bytes, or bytes by name; `label` an int or None."""
-        if self._handle is None:
-            raise Error(_lib.ERR_STATE, "the record file is finished")
-        if not isinstance(parts, dict):
-            parts = {"": parts}
-        data = [bytes(p) for p in parts.values()]
-        n = len(data)
-        names = (c_char_p * n)(*[os.fsencode(name) for name in parts])
-        lib().call("records_add", self._handle, os.fsencode(key), -1 if label is None else label, n, names,
-                   (c_char_p * n)(*data), (c_uint64 * n)(*map(len, data)))
-
-    def finish(self):
-        handle, self._handle = self._handle, None
-        if handle:
-            lib().call("records_finish", handle)
-
-    def abandon(self):
-        handle, self._handle = self._handle, None
-        if handle:
-            self._abandon(handle)
-
-    __del__ = abandon
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, kind, _value, _traceback):
-        if kind is None:
-            self.finish()
-        else:
-            self.abandon()

@@ -35,7 +35,7 @@ STORABLE = ("None, bool, int (64 bits), float, str, bytes, numpy arrays and scal
 
 class Sample(NamedTuple):
     """What a reader yields: `label` is the number of its class, None where it has
-    none; `parts` are its files' bytes by their suffix (one part, "", in a tree)."""
+    none; `parts` are its files' bytes by their suffix (one part, "", in a folder)."""
 
     key: str
     label: Optional[int]

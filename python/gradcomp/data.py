@@ -25,7 +25,7 @@ import warnings
 from . import _lib
 from . import job as _job
 from ._data_core import Core
-from ._data_samples import RecordWriter, Samples
+from ._data_samples import Samples
 from ._data_sampler import Following, Sampler
 from ._data_value import Sample
 from ._lib import Error
@@ -35,7 +35,7 @@ try:
 except Exception:  # no torch, or one that cannot be loaded
     _Base = object
 
-__all__ = ["Dataset", "RecordWriter", "Sample", "Sampler", "Samples"]
+__all__ = ["Dataset", "Sample", "Sampler", "Samples"]
 
 
 class Dataset(_Base):
@@ -48,11 +48,11 @@ class Dataset(_Base):
     runs in DataLoader's workers, in `workers` threads of the library ahead of the
     loop, or in the thread that asks. transform(value) is called at every access: what
     is random. `memory` is what a node may keep ("8G" or bytes), `spill` a directory on
-    the node for the rest, `ahead` how many samples are made ready before they are
+    the node for the rest, `prefetch` how many samples are made ready before they are
     asked for; 0 and None: the job's settings."""
 
     def __init__(self, source, prepare=None, transform=None, *, group=None, job=None, memory=None, spill=None, seed=0,
-                 shuffle=True, ahead=0, workers=0):
+                 shuffle=True, prefetch=0, workers=0):
         self._core = None
         if isinstance(source, (str, bytes, os.PathLike)):
             source = Samples(source)
@@ -66,9 +66,9 @@ class Dataset(_Base):
         self._count, self._seed, self._shuffle = len(source), _number("seed", seed, 64), bool(shuffle)
         group = group or _job_of_ranks(job).world
         self.rank, self.nranks = group.rank, group.nranks
-        self.ahead = _number("ahead", ahead, 20) or int(group.job.setting("dataset.ahead"))
+        self.prefetch = _number("prefetch", prefetch, 20) or int(group.job.setting("dataset.prefetch"))
         self._threads = _number("workers", workers, 32)
-        self._core = Core(group, source, prepare, self._count, self._seed, _bytes(memory), spill, self.ahead,
+        self._core = Core(group, source, prepare, self._count, self._seed, _bytes(memory), spill, self.prefetch,
                           self._shuffle, self._threads)
         self.sampler = Sampler(self)
         self._epochs = 0

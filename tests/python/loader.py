@@ -55,7 +55,7 @@ def tensors(value):
 
 
 def plain(workers):
-    with Dataset(samples, prepare, workers=workers, ahead=8) as ds:
+    with Dataset(samples, prepare, workers=workers, prefetch=8) as ds:
         for epoch in range(3):
             say(f"epoch {epoch}", ds.epoch(epoch))
         say("resumed", ds.epoch(1, start=ds.length // 2))

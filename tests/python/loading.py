@@ -80,7 +80,7 @@ def three_epochs(nranks, mode, path, **more):
        set(range(COUNT)) - set(calls))
     stats = [line["stats"] for line in lines]
     # What a thread makes for another node is not handed out here.
-    ok(0 < sum(s["made"] for s in stats) <= sum(calls.values()) and not any(s["damaged"] or s["unkept"] for s in stats),
+    ok(0 < sum(s["loaded"] for s in stats) <= sum(calls.values()) and not any(s["damaged"] or s["unkept"] for s in stats),
        f"{name}: stats() agree", stats)
     if mode.startswith("plain"):
         ok([line["resumed"]["seen"] for line in lines] == [line["epoch 1"]["seen"][len(line["epoch 1"]["seen"]) // 2:]

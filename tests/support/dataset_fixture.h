@@ -12,7 +12,7 @@
 
 typedef struct samples {
 	atomic_uint made[SAMPLES_MOST], seen[SAMPLES_MOST];
-	atomic_int wrong, slow_ms, fails; /* make() of sample `fails` - 1 does */
+	atomic_int wrong, slow_ms, fails; /* load() of sample `fails` - 1 does */
 	atomic_uint go, step;
 	uint64_t bytes; /* of each value; 0: they differ */
 } samples;
@@ -29,7 +29,7 @@ static unsigned char sample_byte(uint64_t index, uint64_t i)
 	return (unsigned char)((index * 0x9e3779b97f4a7c15u >> 32) + i * 31 + (i >> 8));
 }
 
-static gradcomp_status sample_make(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
+static gradcomp_status sample_load(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	uint64_t bytes = sample_bytes(index);
 	unsigned char *p;
@@ -43,7 +43,7 @@ static gradcomp_status sample_make(void *ctx, uint64_t index, gradcomp_value_buf
 		usleep(1000u * (unsigned)atomic_load(&all_samples->slow_ms));
 	if (index < SAMPLES_MOST)
 		atomic_fetch_add(&all_samples->made[index], 1);
-	p = out->room(out, bytes);
+	p = out->alloc(out, bytes);
 	if (!p)
 		return GRADCOMP_ERR_NOMEM;
 	for (uint64_t i = 0; i < bytes; i++)
@@ -77,7 +77,7 @@ __attribute__((unused)) static gradcomp_dataset_options samples_options(uint64_t
 	                                  .seed = 11,
 	                                  .memory = 64 << 20,
 	                                  .shuffle = 1,
-	                                  .make = sample_make};
+	                                  .load = sample_load};
 }
 
 /* One epoch by next(), from `position` on: 0 when every value was right. */

@@ -23,8 +23,8 @@ like "all of them" " $(offered gradcomp "") " " check "
 is "an option" "$(offered gradcomp list --js)" --json
 is "an option of another command" "$(offered gradcomp list --dry)" ""
 is "a command that is none" "$(offered gradcomp frob --)" ""
-is "what a command can be told to do" "$(offered gradcomp records "")" "pack list verify cat"
-is "... its options" "$(offered gradcomp records list --sum)" --summary
+is "what a command can be told to do" "$(offered gradcomp cache "")" "list du verify gc pin unpin evict clear lease"
+is "... its options" "$(offered gradcomp cache list --js)" --json
 is "what can be measured" "$(offered gradcomp bench "")" "allreduce collectives reduce compressors io"
 is "... the options of one" "$(offered gradcomp bench io --ep)" --epochs
 is "a file is left to the shell" "$(offered gradcomp report some)" ""

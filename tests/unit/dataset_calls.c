@@ -1,4 +1,4 @@
-/* The calls of a dataset: what they refuse, what becomes of failures of make(), resuming,
+/* The calls of a dataset: what they refuse, what becomes of failures of load(), resuming,
  * two at once, threads, and values that outlive their dataset. */
 #include "tests/support/dataset_fixture.h"
 
@@ -30,11 +30,11 @@ static void refusing(gradcomp_job *job, int rank, process_board *b, void *room)
 	bad |= gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_MISMATCH || ds;
 	bad |= text_has(err, "50 samples") || text_has(err, "1 (51 samples, seed 11, shuffled)");
 	o.count = 50;
-	o.make = rank ? NULL : o.make;
-	bad |= (gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_INVALID || text_has(err, "make()"))
+	o.load = rank ? NULL : o.load;
+	bad |= (gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_INVALID || text_has(err, "load()"))
 	       << 1;
 	bad |= (!rank && text_has(err, "rank 1 on")) << 2;
-	o.make = sample_make;
+	o.load = sample_load;
 	o.count = (uint64_t)1 << 63;
 	bad |= (gradcomp_dataset_create(world, &o, &ds, err) != GRADCOMP_ERR_RANGE) << 3;
 	o.count = (uint64_t)1 << 40;
@@ -70,17 +70,17 @@ static void refusing(gradcomp_job *job, int rank, process_board *b, void *room)
 	v->wrong = bad;
 }
 
-/* ---- make() that fails ---- */
+/* ---- load() that fails ---- */
 
-static gradcomp_status silent_make(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
+static gradcomp_status silent_load(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	(void)ctx;
 	(void)err;
 	if (index == 3)
 		return GRADCOMP_OK; /* without room */
 	if (index == 4) {
-		out->room(out, 10);
-		return out->room(out, 10) ? GRADCOMP_OK : GRADCOMP_OK;
+		out->alloc(out, 10);
+		return out->alloc(out, 10) ? GRADCOMP_OK : GRADCOMP_OK;
 	}
 	if (index == 5)
 		return (gradcomp_status)17;
@@ -122,7 +122,7 @@ static void failing(gradcomp_job *job, int rank, process_board *b, void *room)
 		v->wrong |= (failed != !rank) << 3;
 		v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 4;
 	}
-	o.make = silent_make;
+	o.load = silent_load;
 	o.workers = 0;
 	if (gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error)) {
 		v->wrong = -2;
@@ -150,7 +150,7 @@ static void resuming(gradcomp_job *job, int rank, process_board *b, void *room)
 	(void)rank;
 	(void)b;
 	o.workers = 2;
-	o.ahead = 16;
+	o.prefetch = 16;
 	if (gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error)) {
 		v->wrong = -1;
 		return;
@@ -282,7 +282,7 @@ int main(void)
 		const int *where = nodes == 2 ? two_nodes : NULL;
 		run(refusing, where, "what is refused names what it is, on all ranks");
 		run(failing, where,
-		    "a make() that fails fails the call, with the sample's number, and may be called again");
+		    "a load() that fails fails the call, with the sample's number, and may be called again");
 		run(resuming, where, "an epoch goes on anywhere; two datasets at once");
 		run(threads, where, "four threads by get() and one by next()");
 		run(outliving, where, "values on loan outlive their dataset");

@@ -120,13 +120,13 @@ static void damage(void)
 /* ---- ranks that die ---- */
 
 /* Who makes this sample first never gets done. */
-static gradcomp_status endless_make(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
+static gradcomp_status endless_load(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	if (index == atomic_load(&all_samples->go) && !atomic_exchange(&all_samples->step, 1)) {
 		alarm(60);
 		pause();
 	}
-	return sample_make(ctx, index, out, err);
+	return sample_load(ctx, index, out, err);
 }
 
 /* Rank 0 and a child of it wait for a value that rank 1 is making when that is killed. */
@@ -138,7 +138,7 @@ static void deadly(gradcomp_job *job, int rank, process_board *b, void *room)
 	gradcomp_dataset *ds;
 	uint64_t index = 0;
 	int status = -1;
-	o.make = endless_make;
+	o.load = endless_load;
 	if (!(ds = begin(job, &o, v)))
 		return;
 	if (rank == 1) {
@@ -209,7 +209,7 @@ static void orphan(gradcomp_job *job, int rank, process_board *b, void *room)
 	gradcomp_dataset *ds;
 	(void)rank;
 	(void)b;
-	o.make = endless_make;
+	o.load = endless_load;
 	if (!(ds = begin(job, &o, v)))
 		return;
 	if (!fork()) {

@@ -23,7 +23,7 @@ static void epochs(gradcomp_job *job, int rank, process_board *b, void *room)
 	o.memory = memory;
 	o.spill = spill;
 	o.workers = workers;
-	o.ahead = 4;
+	o.prefetch = 4;
 	if ((v->wrong = gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0))
 		return;
 	for (uint64_t e = 0; e < 3; e++)
@@ -50,7 +50,7 @@ static gradcomp_dataset_stats run(const int *node, uint64_t n, uint64_t bytes, u
 		const gradcomp_dataset_stats *s = &((verdict *)process_room(b, r))->stats;
 		sum.local += s->local;
 		sum.remote += s->remote;
-		sum.made += s->made;
+		sum.loaded += s->loaded;
 		sum.spilled += s->spilled;
 		sum.unkept += s->unkept;
 		sum.damaged += s->damaged;
@@ -65,11 +65,11 @@ static void small(const char *directory)
 	for (workers = 0; workers <= 2; workers += 2) {
 		spill = NULL;
 		s = run(one_node, 100, 20000, 1000000, "half of the values fit, no spill");
-		ok(s.unkept >= 3 * 45 && s.local >= 2 * 45 && s.made + s.local == 300,
-		   "what fits is made once, the rest each time (%d made, %d unkept)", (int)s.made, (int)s.unkept);
+		ok(s.unkept >= 3 * 45 && s.local >= 2 * 45 && s.loaded + s.local == 300,
+		   "what fits is made once, the rest each time (%d made, %d unkept)", (int)s.loaded, (int)s.unkept);
 		s = run(two_nodes, 100, 20000, 400000, "the same over two nodes");
 		ok(s.unkept > 100 && s.remote > 0,
-		   "what an owner could not keep is made by who wants it (%d made, %d fetched)", (int)s.made,
+		   "what an owner could not keep is made by who wants it (%d made, %d fetched)", (int)s.loaded,
 		   (int)s.remote);
 		spill = (char *)directory;
 		s = run(one_node, 100, 20000, 1000000, "half of the values fit, the others are spilled");
@@ -92,9 +92,9 @@ static void long_values(void)
 	gradcomp_dataset_stats s = run(two_nodes, 12, 900000, 8 << 20, "a value that nearly fills the window");
 	ok(samples_each(all_samples->made, 12, 1) && s.remote, "each made once, %d fetched", (int)s.remote);
 	s = run(two_nodes, 12, 1200000, 8 << 20, "values longer than the window");
-	ok(!s.remote && s.made > 12, "are made by who wants them (%d made)", (int)s.made);
+	ok(!s.remote && s.loaded > 12, "are made by who wants them (%d made)", (int)s.loaded);
 	s = run(two_nodes, 100, 3000, 20000, "memory that leaves no window");
-	ok(!s.remote && s.made > 100, "other nodes' values are made by who wants them (%d made)", (int)s.made);
+	ok(!s.remote && s.loaded > 100, "other nodes' values are made by who wants them (%d made)", (int)s.loaded);
 }
 
 /* Keeps more values on loan than the window holds. */
@@ -133,9 +133,9 @@ static void hoard(void)
 	processes_nodes = two_nodes;
 	process_board *b = run_processes(2, settings, hoarding, sizeof(verdict));
 	const gradcomp_dataset_stats *s = &((verdict *)process_room(b, 0))->stats;
-	ok(all_well(b) && s->remote && s->made > 10,
+	ok(all_well(b) && s->remote && s->loaded > 10,
 	   "a program that keeps more on loan than the window holds goes on: %d fetched, %d made by itself",
-	   (int)s->remote, (int)s->made - 10);
+	   (int)s->remote, (int)s->loaded - 10);
 	end_processes(b);
 }
 

@@ -14,14 +14,14 @@ static void epochs(gradcomp_job *job, int rank, process_board *b, void *room)
 	(void)rank;
 	(void)b;
 	o.workers = workers;
-	o.ahead = samples_ahead;
+	o.prefetch = samples_ahead;
 	if ((v->wrong = gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0))
 		return;
 	for (uint64_t e = 0; e < 3; e++)
 		v->wrong |= samples_epoch(ds, e, 0, &v->error) << e;
 	v->stats.struct_size = sizeof v->stats;
 	gradcomp_dataset_get_stats(ds, &v->stats);
-	v->wrong |= (v->stats.made + v->stats.local != 3 * gradcomp_dataset_length(ds)) << 4;
+	v->wrong |= (v->stats.loaded + v->stats.local != 3 * gradcomp_dataset_length(ds)) << 4;
 	v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 5;
 }
 
@@ -114,20 +114,20 @@ static void forked(void)
 	           samples_each(all_samples->seen, samples_count, 2),
 	   "3 ranks with 3 forked children each, 2 epochs by get(): each made once, each value right");
 	for (int r = 0; r < 3; r++)
-		made += ((verdict *)process_room(b, r))->stats.made;
+		made += ((verdict *)process_room(b, r))->stats.loaded;
 	is_int(made, 997, "what children made is counted with their rank");
 	end_processes(b);
 }
 
 /* A child dies while it makes a value: whoever wants it next makes it. */
-static gradcomp_status deadly_make(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
+static gradcomp_status deadly_load(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	if (index == 5 && !atomic_exchange(&all_samples->go, 1)) {
-		memset(out->room(out, sample_bytes(index)), 0xee, sample_bytes(index));
+		memset(out->alloc(out, sample_bytes(index)), 0xee, sample_bytes(index));
 		atomic_store(&all_samples->step, 1);
 		pause();
 	}
-	return sample_make(ctx, index, out, err);
+	return sample_load(ctx, index, out, err);
 }
 
 static void killed_body(gradcomp_job *job, int rank, process_board *b, void *room)
@@ -137,7 +137,7 @@ static void killed_body(gradcomp_job *job, int rank, process_board *b, void *roo
 	verdict *v = room;
 	gradcomp_dataset *ds;
 	(void)b;
-	o.make = deadly_make;
+	o.load = deadly_load;
 	if ((v->wrong = gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0))
 		return;
 	if (rank == 0) {

@@ -25,7 +25,7 @@ static gradcomp_dataset *begin(gradcomp_job *job, verdict *v)
 	gradcomp_dataset_options o = samples_options(samples_count);
 	gradcomp_dataset *ds = NULL;
 	o.workers = extra.workers;
-	o.ahead = extra.ahead;
+	o.prefetch = extra.prefetch;
 	o.memory = extra.memory ? extra.memory : o.memory;
 	o.spill = extra.spill;
 	v->wrong |= gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0;
@@ -52,7 +52,7 @@ static void in_order(gradcomp_job *job, int rank, process_board *b, void *room)
 	for (uint64_t e = 0; e < 3; e++)
 		v->wrong |= samples_epoch(ds, e, 0, &v->error) << (e + 1);
 	end(ds, v);
-	v->wrong |= (v->stats.made + v->stats.local + v->stats.remote !=
+	v->wrong |= (v->stats.loaded + v->stats.local + v->stats.remote !=
 	             3 * permutation_length(samples_count, (uint64_t)b->P, (uint64_t)rank))
 	            << 5;
 }
@@ -68,13 +68,13 @@ static void order_shape(const shape *s)
 		for (size_t w = 0; w < sizeof pools / sizeof pools[0]; w++) {
 			samples_forget();
 			samples_count = counts[k];
-			extra = (gradcomp_dataset_options){.workers = pools[w][0], .ahead = pools[w][1]};
+			extra = (gradcomp_dataset_options){.workers = pools[w][0], .prefetch = pools[w][1]};
 			process_board *b = run_processes(s->P, settings, in_order, sizeof(verdict));
 			int fine = all_well(b) && samples_each(all_samples->made, samples_count, 1) &&
 			           samples_each(all_samples->seen, samples_count, 3);
 			if (!fine)
 				printf("# %d samples, %u workers, %u ahead\n", (int)samples_count, extra.workers,
-				       extra.ahead);
+				       extra.prefetch);
 			well &= fine;
 			for (int r = 0; r < s->P; r++)
 				remote += ((verdict *)process_room(b, r))->stats.remote;

@@ -12,7 +12,7 @@ static int once(uint64_t seed, uint64_t epoch, uint64_t count, uint64_t nranks)
 	unsigned char *seen = calloc(count + 1, 1);
 	uint64_t given = 0;
 	int right = 1;
-	order o;
+	permutation o;
 	permutation_init(&o, seed, epoch, count, 1);
 	for (uint64_t r = 0; r < nranks; r++) {
 		uint64_t length = permutation_length(count, nranks, r);
@@ -52,7 +52,7 @@ static void large(void)
 	                                  PERMUTATION_COUNT_MAX};
 	int right = 1;
 	for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++) {
-		order o;
+		permutation o;
 		permutation_init(&o, 99, 1, counts[k], 1);
 		for (uint64_t i = 0; i < 20000; i++) {
 			uint64_t at = i < 100 ? i : i < 200 ? counts[k] - i : i * 0x9e3779b97f4a7c15u % counts[k];
@@ -66,7 +66,7 @@ static void large(void)
 static void identity(void)
 {
 	int right = 1;
-	order o;
+	permutation o;
 	permutation_init(&o, 5, 9, 1000, 0);
 	for (uint64_t i = 0; i < 1000; i++)
 		right &= permutation_at(&o, i) == i && permutation_find(&o, i) == i;
@@ -82,7 +82,7 @@ static void uniform(uint64_t count)
 	double each = (double)TRIES / (double)count, both = (double)TRIES / (double)(count * (count - 1)), chi = 0,
 	       chi2 = 0;
 	for (uint64_t t = 0; t < TRIES; t++) {
-		order o;
+		permutation o;
 		permutation_init(&o, t / 200, t % 200, count, 1);
 		uint64_t a = permutation_at(&o, 0), b = permutation_at(&o, 1);
 		first[a]++;
@@ -107,7 +107,7 @@ static void unlike(void)
 {
 	enum { N = 20000 };
 	uint64_t same = 0, steps[64] = {0}, most = 0, fixed = 0, rising = 0;
-	order a, b;
+	permutation a, b;
 	permutation_init(&a, 1, 1, N, 1);
 	permutation_init(&b, 1, 2, N, 1);
 	double mean = 0;
@@ -140,7 +140,7 @@ static void cheap(void)
 	uint64_t sum = 0;
 	clock_gettime(CLOCK_MONOTONIC, &a);
 	for (uint64_t i = 0; i < N; i++) {
-		order o;
+		permutation o;
 		permutation_init(&o, 3, i & 7, 1281167, 1);
 		sum += permutation_at(&o, i);
 	}

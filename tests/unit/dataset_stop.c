@@ -1,17 +1,17 @@
-/* stop(): no thread of the library is in make() afterwards, whoever wants a value, and
- * what can be had without make() is refused too. */
+/* stop(): no thread of the library is in load() afterwards, whoever wants a value, and
+ * what can be had without load() is refused too. */
 #include "tests/support/dataset_fixture.h"
 
 static uint64_t samples_count = 400;
 static atomic_int inside, begun; /* of this process */
 
-static gradcomp_status counted_make(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
+static gradcomp_status counted_load(void *ctx, uint64_t index, gradcomp_value_buffer *out, gradcomp_error *err)
 {
 	gradcomp_status st;
 	atomic_fetch_add(&begun, 1);
 	atomic_fetch_add(&inside, 1);
 	usleep(3000);
-	st = sample_make(ctx, index, out, err);
+	st = sample_load(ctx, index, out, err);
 	atomic_fetch_sub(&inside, 1);
 	return st;
 }
@@ -26,9 +26,9 @@ static void stopped(gradcomp_job *job, int rank, process_board *b, void *room)
 	gradcomp_dataset *ds;
 	int before;
 
-	o.make = counted_make;
+	o.load = counted_load;
 	o.workers = 2;
-	o.ahead = 32;
+	o.prefetch = 32;
 	v->wrong |= gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0;
 	if (v->wrong)
 		return;

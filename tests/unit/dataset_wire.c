@@ -42,7 +42,7 @@ static const lie lies[] = {
 
 static uint64_t sample_of(const gradcomp_dataset *ds, uint64_t name)
 {
-	place at;
+	sample_owner at;
 	for (uint64_t i = 0; i < SAMPLES && (name == MINE || name == THEIRS); i++) {
 		owner_of(ds, i, &at);
 		if (at.rank == (name == MINE))

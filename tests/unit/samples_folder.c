@@ -221,11 +221,8 @@ static void wrong(void)
 	refused("none", 0, GRADCOMP_ERR_NOTFOUND, "there is no none", "no such path");
 	refused("file/x", 0, GRADCOMP_ERR_NOTFOUND, "there is no file/x", "a path through a file");
 	refused("", 0, GRADCOMP_ERR_INVALID, "need the path", "no path");
-	refused("file", 0, GRADCOMP_ERR_INVALID, "file is neither a directory nor a tar archive nor a record file",
-	        "a file of something else");
-	refused("file", GRADCOMP_SAMPLES_FOLDER, GRADCOMP_ERR_INVALID, "file is no directory", "a file as a tree");
-	refused("t", GRADCOMP_SAMPLES_RECORDS, GRADCOMP_ERR_INVALID, "t is a directory and no record file",
-	        "a directory as a record file");
+	refused("file", 0, GRADCOMP_ERR_INVALID, "file is neither a directory nor a tar archive", "a file of something else");
+	refused("file", GRADCOMP_SAMPLES_FOLDER, GRADCOMP_ERR_INVALID, "file is not a folder", "a file as a folder");
 	refused("t", GRADCOMP_SAMPLES_TAR, GRADCOMP_ERR_NOTFOUND, "t holds no shard", "a tree as shards");
 	must(mkfifo("pipe", 0600), "mkfifo");
 	refused("pipe", 0, GRADCOMP_ERR_INVALID, "pipe is neither a directory nor a file", "a FIFO does not block");
