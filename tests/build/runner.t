@@ -54,6 +54,12 @@ echo >"$GRADCOMP_BUILD/began"
 sleep 60 &
 wait
 END
+script unit/long.t <<'END'
+# time limit: 60 s
+sleep 3
+echo "ok 1 - x"
+echo "1..1"
+END
 script unit/child.t <<'END'
 sleep 60 &
 echo "ok 1 - x"
@@ -82,8 +88,10 @@ failing status "exit status 3"
 failing child "left behind: sleep"
 limit=3
 failing late "took more than 3 s"
-limit=60
 is "... after it could clean up" "$(cat "$tmp/build/late")" stopped
+limit=1
+check "one that asks for more time has it" run tests/unit/long.t
+limit=60
 refuse "crash" run tests/unit/crash.t
 like "... by a signal" "$said" "ended by signal 11"
 refuse "fewer tests than planned" run tests/unit/short.t

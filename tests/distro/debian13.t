@@ -1,0 +1,54 @@
+#!/bin/bash
+# time limit: 3600 s
+# A newcomer's order on Debian 13: the demo, then the tests on a real Slurm, in a root made
+# of Debian's archive. The root is kept below the build folder for the next time, with the
+# packages in it; the sources are fresh, and lie where users can read them.
+: "${GRADCOMP_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${GRADCOMP_BUILD:?set it to the build directory}"
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
+
+suite=trixie
+dir=$GRADCOMP_BUILD/distro/$suite
+sources=$dir/root/usr/src/gradcomp
+# shellcheck source=/dev/null
+! (. /etc/os-release && [ "${VERSION_CODENAME-}" = $suite ]) || skip_all 'this is Debian 13'
+
+# Killed, the first process of the root takes all others and their mounts with it.
+child=
+# shellcheck disable=SC2317,SC2329 # called by tap.sh
+cleanup () { [ -z "$child" ] || { kill -KILL "$child"; wait "$child"; } 2> /dev/null; }
+root () {
+	"$GRADCOMP_SRC/tests/distro/root" "$@" < /dev/null > "$tmp/said" 2>&1 &
+	child=$!
+	wait $child
+	status=$?
+	child=
+	return $status
+}
+# step NAME CMD...: CMD ends well in the root; its output is kept in $dir and in $tmp/said.
+step () {
+	local name=$1
+	shift
+	root run "$dir" "$@"
+	tap_result $? "$name" || note "$(tail -n 40 "$tmp/said")"
+}
+
+root make "$dir" $suite || {
+	[ $? != 3 ] || skip_all "$(cat "$tmp/said")"
+	note "$(cat "$tmp/said")"
+	echo 'Bail out! no root could be made'
+	exit 1
+}
+
+make -s -C "$GRADCOMP_BUILD" dist > "$tmp/dist.log" 2>&1 || { note "$(cat "$tmp/dist.log")"; echo 'Bail out! make dist'; exit 1; }
+rm -rf --one-file-system "$sources"
+mkdir -p "$sources"
+tar -xf "$GRADCOMP_BUILD/gradcomp-$(cat "$GRADCOMP_SRC/VERSION").tar.gz" -C "$sources" --strip-components=1
+
+step 'the demo' /usr/src/gradcomp/quickstart demo --steps 40
+is 'the demo: a row for every method' "$(grep -cE '^(none|cast|topk|powersgd|torch)[^ ]* +[0-9]' "$tmp/said")" 6
+step 'the tests on a real Slurm' /usr/src/gradcomp/quickstart check cluster
+note "$(grep -E '^ +skipped:|^slowest|passed, ' "$tmp/said")"
+like 'none failed' "$(tail -n 1 "$tmp/said")" ', 0 failed,'
+step 'downloaded packages are not kept' apt-get clean
+done_testing
