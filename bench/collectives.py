@@ -5,7 +5,7 @@ import json
 import os
 import statistics
 
-import rivals
+import peer_programs
 import svg
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -28,27 +28,27 @@ def row(link, case, mine, peer, theirs, limit):
 
 
 def in_order(seconds):
-    return sorted(seconds, key=lambda c: (rivals.PRIMITIVES.index(c[0]), c[1]))
+    return sorted(seconds, key=lambda c: (peer_programs.PRIMITIVES.index(c[0]), c[1]))
 
 
 def unshaped(cluster, folder, args, layout, ranks, network, link):
     """Against the fastest peer of each size: not slower, 1.2 times faster at 16 MiB and more."""
-    programs, spec = rivals.build(folder, cluster.env), rivals.collective(cluster.env)
-    here = rivals.Ranks(cluster, folder, layout, ranks, network, 0.05 if args.quick else 0.3, programs)
-    cases = [(p, n) for p in rivals.PRIMITIVES for n in SIZES]
+    programs, spec = peer_programs.build(folder, cluster.env), peer_programs.collective(cluster.env)
+    here = peer_programs.Ranks(cluster, folder, layout, ranks, network, 0.05 if args.quick else 0.3, programs)
+    cases = [(p, n) for p in peer_programs.PRIMITIVES for n in SIZES]
     ours, theirs = [], {}
     choice = here.openmpi_choice(cases, args.quick) if "Open MPI" in programs else []
     mpich = "MPICH" in programs
     for _ in range(args.runs):
         ours.append(here.gradcomp(spec, SIZES))
         if choice:
-            theirs.setdefault("Open MPI", []).append(rivals.best([here.openmpi(v, c) for v, c in choice]))
+            theirs.setdefault("Open MPI", []).append(peer_programs.best([here.openmpi(v, c) for v, c in choice]))
         theirs.setdefault("Gloo", []).append(here.gloo(cases))
         measured = here.mpich(cases) if mpich else None
         mpich = measured is not None
         if mpich:
             theirs.setdefault("MPICH", []).append(measured)
-    mine, medians = rivals.median(ours), {p: rivals.median(s) for p, s in theirs.items()}
+    mine, medians = peer_programs.median(ours), {p: peer_programs.median(s) for p, s in theirs.items()}
     for case in in_order(mine):
         there = {p: m[case] for p, m in medians.items() if case in m}
         for peer, seconds in there.items():
@@ -58,7 +58,7 @@ def unshaped(cluster, folder, args, layout, ranks, network, link):
 
 def goodput(cluster):
     """Bytes a second of one TCP stream from node 2 to node 1."""
-    stream = os.path.join(rivals.PEERS, "tcp_stream.py")
+    stream = os.path.join(peer_programs.PEERS, "tcp_stream.py")
     with cluster.start(1, stream, "receive", "10777") as receiver:
         try:
             cluster.run_on(2, "sh", "-c", f"sleep 0.3; exec {stream} send n1 10777 2", timeout=30)
@@ -70,10 +70,10 @@ def goodput(cluster):
 
 def shaped(cluster, folder, args, rate, link, promised):
     """Against what a plain stream's goodput allows: within 5 % at 16 MiB and more."""
-    programs, spec = rivals.build(folder, cluster.env), rivals.collective(cluster.env)
-    here = rivals.Ranks(cluster, folder, ["-N4"], 4, True, 0.05, programs)
+    programs, spec = peer_programs.build(folder, cluster.env), peer_programs.collective(cluster.env)
+    here = peer_programs.Ranks(cluster, folder, ["-N4"], 4, True, 0.05, programs)
     sizes = SIZES[2:4] if args.quick else SIZES
-    cases = [(p, n) for p in rivals.PRIMITIVES for n in sizes]
+    cases = [(p, n) for p in peer_programs.PRIMITIVES for n in sizes]
     ours, streams, theirs = [], [], {}
     cluster.rate(rate)
     try:
@@ -83,11 +83,11 @@ def shaped(cluster, folder, args, rate, link, promised):
             theirs.setdefault("Gloo", []).append(here.gloo(cases))
             if "Open MPI" in programs:
                 theirs.setdefault("Open MPI", []).append(
-                    {**here.openmpi(rivals.OPENMPI[0], [c for c in cases if c[1] < MIB] or cases[:1]),
-                     **here.openmpi(rivals.OPENMPI_RING, [c for c in cases if c[1] >= MIB])})
+                    {**here.openmpi(peer_programs.OPENMPI[0], [c for c in cases if c[1] < MIB] or cases[:1]),
+                     **here.openmpi(peer_programs.OPENMPI_RING, [c for c in cases if c[1] >= MIB])})
     finally:
         cluster.rate("off")
-    mine, medians, stream = rivals.median(ours), {p: rivals.median(s) for p, s in theirs.items()}, statistics.median(streams)
+    mine, medians, stream = peer_programs.median(ours), {p: peer_programs.median(s) for p, s in theirs.items()}, statistics.median(streams)
     for case in in_order(mine):
         yield row(link, case, mine[case], "a TCP stream's bound", SHARE[case[0]] * case[1] / stream,
                   1.05 if promised and case[1] >= LARGE else None)
@@ -98,9 +98,9 @@ def shaped(cluster, folder, args, rate, link, promised):
 
 def wire(cluster, folder):
     """What a node's interface sends for one call: the difference between many calls and few."""
-    here, size = rivals.Ranks(cluster, folder, ["-N4"], 4, True, 10, {}), 16 * MIB
-    spec = rivals.collective(cluster.env)
-    for primitive in rivals.PRIMITIVES:
+    here, size = peer_programs.Ranks(cluster, folder, ["-N4"], 4, True, 10, {}), 16 * MIB
+    spec = peer_programs.collective(cluster.env)
+    for primitive in peer_programs.PRIMITIVES:
         counted = []
         for iterations in (4, 12):
             before = cluster.sent()
@@ -117,7 +117,7 @@ def plot(path, rows):
     rows = [r for r in rows if "link" in r]
     panels = []
     for link in dict.fromkeys(r["link"] for r in rows):
-        for primitive in rivals.PRIMITIVES:
+        for primitive in peer_programs.PRIMITIVES:
             lines = {OURS: {}}
             for r in rows:
                 if (r["link"], r["primitive"]) == (link, primitive):

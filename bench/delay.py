@@ -1,8 +1,8 @@
-"""Averages that come late: a step of the synthetic trainer at 200 Mbit/s, where most of it is
+"""Averages that are applied late: a step of the synthetic trainer at 200 Mbit/s, where most of it is
 communication, with delays of 0, 1 and 4 steps.
 
-A delay hides what fits beside one step's computing and no more: the link carries as many
-bytes. So each row stands beside the longer of the two, computing and exchanging."""
+A delay hides an exchange behind one step's computing and no more: the link carries as many
+bytes. So each row is compared with the longer of the two, computing and exchanging."""
 
 from training import Trainer, middle
 

@@ -5,7 +5,7 @@ import json
 import os
 import time
 
-import staged
+import staging
 from testbed import Cluster, Failed
 
 
@@ -36,9 +36,9 @@ def _median(runs, case):
 def _epochs(args, cluster, folder, nodes, total):
     """The first epoch with its staging, cold, against the second."""
     first, second = [], []
-    source = f"{staged.URL}/tree?version=4"
+    source = f"{staging.URL}/tree?version=4"
     for _ in range(args.runs):
-        staged.fresh(cluster)
+        staging.fresh(cluster)
         start = time.monotonic()
         cluster.run("srun", f"-N{nodes}", "--time=10", f"--gradcomp-stage={source}", "true", timeout=600)
         cold = time.monotonic() - start
@@ -52,7 +52,7 @@ def _epochs(args, cluster, folder, nodes, total):
 
 
 def figures(args, folder):
-    data, _, total = staged.dataset(folder, args.quick)
+    data, _, total = staging.dataset(folder, args.quick)
     with Cluster(args.name, args.prefix, share=[folder], nfs=data) as cluster:
         cluster.rate("1gbit")
         for nodes in (1, 4):

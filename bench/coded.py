@@ -3,7 +3,7 @@ every hop; two-level top-k and gTop-k by what the interfaces count."""
 
 import math
 
-import rivals
+import peer_programs
 from wire import a_step, step_seconds
 
 MIB = 1 << 20
@@ -25,7 +25,7 @@ def _row(link, primitive, spec, mine, peer, theirs, limit):
 
 def coded(cluster, folder, args):
     codes = ("block:bits=8",) if args.quick else ("block:bits=8", "block:bits=4")
-    here = rivals.Ranks(cluster, folder, ["-N4"], 4, True, 0.6, {})
+    here = peer_programs.Ranks(cluster, folder, ["-N4"], 4, True, 0.6, {})
     names = PRIMITIVES + tuple("coded-" + p for p in PRIMITIVES)
     for rate, link in LINKS:
         cluster.rate(rate)
@@ -38,7 +38,7 @@ def coded(cluster, folder, args):
                 counts.update({k: r["blocks_coded"] for k, r in rows.items()})
         finally:
             cluster.rate("off")
-        middle = rivals.median(samples)
+        middle = peer_programs.median(samples)
         for spec in codes:
             for primitive in PRIMITIVES:
                 mine, key = middle["ring", "coded-" + primitive, spec], (spec, rate, primitive)
