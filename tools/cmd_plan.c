@@ -25,7 +25,7 @@ static int scale_compute(plan *p, const char *seconds)
 	return -1;
 }
 
-/* One SPEC for comparison, which is also predicted. */
+/* One SPEC for comparison, which is also predicted; `usual` where none is asked for, if there is one. */
 static gradcomp_status take_reference(plan *p, const char *asked, const char *usual, const char *option, plan_spec *out,
                                       gradcomp_error *err)
 {
@@ -34,6 +34,10 @@ static gradcomp_status take_reference(plan *p, const char *asked, const char *us
 	gradcomp_error why;
 	gradcomp_status st = GRADCOMP_OK;
 
+	if (!spec) {
+		free(one);
+		return GRADCOMP_OK;
+	}
 	if (!one) {
 		err->status = GRADCOMP_ERR_NOMEM;
 		snprintf(err->text, sizeof err->text, "no memory for a SPEC");
@@ -51,21 +55,17 @@ static gradcomp_status take_reference(plan *p, const char *asked, const char *us
 	return st;
 }
 
-/* What was measured of gradients in 16 bits, fp16 rather than other types. */
+/* The first compressor of the machine that is dense and sends half of each number; NULL: none does. */
 static const char *usual_half(const gradcomp_machine *m)
 {
-	const char *found = NULL;
-
 	for (uint32_t i = 0; i < m->ncurves; i++) {
-		const char *of = m->curves[i].compressor;
+		gradcomp_error unusable;
+		double share;
 
-		if (strncmp(of, "cast", 4) || (of[4] && of[4] != ':'))
-			continue;
-		if (strstr(of, "type=fp16"))
-			return of;
-		found = of;
+		if (!cost_dense_share(m, m->curves[i].compressor, &share, &unusable) && share > 0.49 && share < 0.51)
+			return m->curves[i].compressor;
 	}
-	return found ? found : "cast:type=fp16";
+	return NULL;
 }
 
 static gradcomp_status take_lists(plan *p, const plan_arguments *a, gradcomp_error *err)
@@ -75,7 +75,7 @@ static gradcomp_status take_lists(plan *p, const plan_arguments *a, gradcomp_err
 	gradcomp_status st = GRADCOMP_OK;
 
 	if (compared)
-		st = take_reference(p, a->dense, "none", "--dense", &p->dense, err);
+		st = take_reference(p, a->dense, cost_default_compressor(), "--dense", &p->dense, err);
 	if (!st && compared)
 		st = take_reference(p, a->half, usual_half(p->machine), "--half", &p->half, err);
 	if (!st)
@@ -90,15 +90,13 @@ static gradcomp_status take_lists(plan *p, const plan_arguments *a, gradcomp_err
 	return st;
 }
 
-/* A plot of many numbers of nodes, or the best plan for one. */
+/* The best plan for one number of nodes. */
 static gradcomp_status write_files(const plan *p, const plan_arguments *a, gradcomp_error *err)
 {
 	gradcomp_prediction out = {.struct_size = sizeof out};
 	gradcomp_status st = GRADCOMP_OK;
 	gradcomp_question q;
 
-	if (a->svg)
-		return plan_svg(p, a->svg, err);
 	if (!a->output && !a->trace)
 		return GRADCOMP_OK;
 	q = plan_question(p, p->tables[0].best, p->nodes[0]);

@@ -36,7 +36,7 @@ typedef struct plan_table {
 	uint32_t nodes;
 	plan_row *rows;
 	int n;
-	const plan_row *dense, *half; /* the quickest of each; NULL: cannot be predicted */
+	const plan_row *dense, *half; /* the quickest of each; NULL: there is none */
 	/* What is advised; NULL: nothing can be predicted. Dense, first of all in fp32, where
 	 * nothing is quicker by more than PLAN_MARGIN. */
 	const plan_row *best;
@@ -93,12 +93,10 @@ void plan_free(plan *p);
 /* Sentences about the winner for one number of nodes, one a line, to out. */
 void plan_explain(const plan *p, const plan_table *t, FILE *out);
 
-/* ---- plan_show.c, plan_json.c, plan_svg.c */
+/* ---- plan_show.c, plan_json.c */
 
 void plan_show(const plan *p);
 void plan_json(const plan *p, FILE *out);
-/* A file that is there when it is complete. */
-gradcomp_status plan_svg(const plan *p, const char *path, gradcomp_error *err);
 
 /* ---- plan_parallel.c */
 
@@ -116,7 +114,7 @@ extern const char plan_usage[];
 typedef struct plan_arguments {
 	const char *model, *machine, *nodes, *ranks, *compressors, *collectives, *schedules, *dense, *half,
 		*compute;
-	const char *svg, *output, *trace;
+	const char *output, *trace;
 	int list, parallel;
 	plan_hybrid hybrid;
 } plan_arguments;

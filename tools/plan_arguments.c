@@ -17,9 +17,10 @@ const char plan_usage[] =
 	"  --collectives SPECS    these alone (all that are installed)\n"
 	"  --compressors SPECS    these alone (all that the machine file has a curve of)\n"
 	"  --compute SECONDS      what both passes take, in place of the model's seconds\n"
-	"  --dense SPEC           what is compared with: fp32 (none)\n"
+	"  --dense SPEC           what is compared with: fp32 (the default compressor)\n"
 	"  --each-layer           the program waits for layers, and not for the step\n"
-	"  --half SPEC            and 16 bits (the cast that the machine file has a curve of)\n"
+	"  --half SPEC            and 16 bits (the dense one with half the bytes that the\n"
+	"                         machine file has a curve of)\n"
 	"  --json                 print JSON\n"
 	"  --list                 print the models that are installed\n"
 	"  --machine FILE         a machine file\n"
@@ -33,7 +34,6 @@ const char plan_usage[] =
 	"  --ranks-per-node N     (as many as were measured)\n"
 	"  --schedules SPECS      these alone (wfbp/single/fixed/mgwfbp/omgs/auto)\n"
 	"  --state BYTES          --parallel: of the optimizer, a parameter (8)\n"
-	"  --svg FILE             a plot of step time against nodes\n"
 	"  --trace FILE           the best plan's simulated step as a Chrome trace\n\n"
 	"Exit status: 0 there is a plan, 1 there is none, 2 wrong usage.\n";
 
@@ -110,7 +110,6 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		{"--ranks-per-node", &a->ranks, NULL},
 		{"--schedules", &a->schedules, NULL},
 		{"--state", &a->hybrid.state, NULL},
-		{"--svg", &a->svg, NULL},
 		{"--trace", &a->trace, NULL},
 		{0},
 	};
@@ -133,8 +132,8 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 			return usage_value(plan_usage, "--ranks-per-node", a->ranks, "it can be 1 to 1024");
 		p->ranks_per_node = (uint32_t)n;
 	}
-	if (a->parallel && (a->svg || a->output || a->trace || a->schedules || p->each_layer))
-		return usage_error(plan_usage, "--parallel goes with neither --svg, --output, --trace, --schedules nor "
+	if (a->parallel && (a->output || a->trace || a->schedules || p->each_layer))
+		return usage_error(plan_usage, "--parallel goes with neither --output, --trace, --schedules nor "
 		                          "--each-layer");
 	if (!a->parallel && (h->batch || h->memory || h->microbatches || h->state))
 		return usage_error(plan_usage, "--batch, --memory, --microbatches and --state go with --parallel");
@@ -142,7 +141,5 @@ int plan_parse(int argc, char **argv, plan_arguments *a, plan *p)
 		return usage_error(plan_usage,
 		                   "--output, --trace and --parallel are of one number of nodes; --nodes is '%s'",
 		                   a->nodes);
-	if (p->nnodes < 2 && a->svg)
-		return usage_error(plan_usage, "--svg needs --nodes with several numbers of nodes, such as 4..1024");
 	return -1;
 }

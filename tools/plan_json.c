@@ -78,7 +78,10 @@ void plan_json(const plan *p, FILE *out)
 	jsonw_uint(&j, "ranks_per_node", p->machine->ranks_per_node);
 	jsonw_end(&j);
 	jsonw_string(&j, "dense", p->dense.text);
-	jsonw_string(&j, "half", p->half.text);
+	if (*p->half.text)
+		jsonw_string(&j, "half", p->half.text);
+	else
+		jsonw_null(&j, "half");
 	jsonw_array(&j, "tables");
 	for (int n = 0; n < p->nnodes; n++)
 		put_table(&j, p, &p->tables[n]);

@@ -115,6 +115,11 @@ static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
 	                 c->specs[0].text);
 }
 
+const char *cost_default_compressor(void)
+{
+	return settings_table[settings_find("gradcomp.compressor")].row.def;
+}
+
 gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gradcomp_machine *machine,
                              int32_t nodes, int32_t ranks_per_node, const char *compressor, const char *collective,
                              gradcomp_error *err)
@@ -128,7 +133,7 @@ gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gr
 	if (st)
 		return st;
 	if (!compressor)
-		compressor = settings_table[settings_find("gradcomp.compressor")].row.def;
+		compressor = cost_default_compressor();
 	st = registry_both(c->config, compressor, collective, c->plugins, c->specs, err);
 	if (st) {
 		config_free(c->config);
@@ -153,6 +158,27 @@ gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gr
 		st = find_calls(c, err);
 	if (st)
 		cost_clear(c);
+	return st;
+}
+
+gradcomp_status cost_dense_share(const gradcomp_machine *machine, const char *compressor, double *share,
+                                 gradcomp_error *err)
+{
+	uint64_t dims[] = {1024, 1024};
+	gradcomp_model_tensor one = {.name = (char[]){"one"}, .dims = dims, .ndim = 2};
+	const gradcomp_model model = {.struct_size = sizeof model, .ntensors = 1, .tensors = &one};
+	bucket_cost sum = {0};
+	sim_bucket b;
+	cost_model c;
+	gradcomp_status st = cost_open(&c, &model, machine, 1, 1, compressor, NULL, err);
+
+	*share = 0;
+	if (st)
+		return st;
+	if (registry_dense(c.plugins[0]))
+		st = cost_bucket(&c, 0, 0, 1, &b, &sum, err);
+	*share = sum.payload / (sizeof(float) * (double)c.layout.numel);
+	cost_clear(&c);
 	return st;
 }
 

@@ -151,6 +151,13 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_predict(const gradcomp_model *model, co
                                                  const gradcomp_question *question, gradcomp_prediction *out,
                                                  gradcomp_error *err);
 
+/* The compressor of a question that names none. */
+const char *cost_default_compressor(void);
+/* What a dense compressor sends of a number, as a share of a float: 1, or 0.5 of 16 bits; 0 of one
+ * that holds something back. Fails as a prediction does. */
+gradcomp_status cost_dense_share(const gradcomp_machine *machine, const char *compressor, double *share,
+                                 gradcomp_error *err);
+
 /* The plan behind a prediction as a file for --gradcomp-schedule=plan:file=FILE. Fails like
  * the prediction, or with IO. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_plan_write(const char *path, const gradcomp_model *model,

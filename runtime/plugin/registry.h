@@ -49,4 +49,11 @@ gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, con
 /* The services handed to plugins; `log` must outlive every instance. */
 void registry_host(gradcomp_host *host, const log_sink *log);
 
+/* Whether a compressor sends every number, at most rounded, and holds nothing back. */
+static inline int registry_dense(const plugin *compressor)
+{
+	return !(compressor->compressor->traits &
+	         (GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_OWN_MOMENTUM));
+}
+
 #endif

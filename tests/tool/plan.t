@@ -135,21 +135,45 @@ is 'more nodes than a machine of one can tell of' "$?" 1
 like 'there is no plan' "$(cat "$tmp/err")" 'no combination can be predicted'
 like 'and why' "$(cat "$tmp/table")" '[network]'
 
-plan --nodes 2..64 --svg "$tmp/plot.svg" --compressors 'none;topk' >"$tmp/table"
+plan --nodes 2..64 --compressors 'none;topk' >"$tmp/table"
 is 'a range of nodes' "$?" 0
 is 'is the powers of two in it' "$(sed -n 's/^ *\([0-9][0-9]*\)  .*/\1/p' "$tmp/table" | tr '\n' ' ')" '2 4 8 16 32 64 '
-python3 - "$tmp/plot.svg" <<'EOF'
+plan --nodes 2..64 --compressors 'none;topk' --json >"$tmp/json"
+plot () { PYTHONPATH=$GRADCOMP_SRC/python python3 -m gradcomp.plot "$@" 2>"$tmp/err"; }
+PYTHONPATH=$GRADCOMP_SRC/python python3 - "$tmp/json" <<'EOF'
+import json, sys
+from gradcomp import plot
+lines = plot.lines_of(json.load(open(sys.argv[1])))
+assert [plot.shown(l[0], [m[0] for m in lines]) for l in lines] in (["none", "cast", "topk"], ["cast", "none", "topk"]), lines
+assert [l[1] for l in lines] == [True, True, False], lines
+assert all(l[2] == (2, 4, 8, 16, 32, 64) and len(l[3]) == 6 for l in lines), lines
+EOF
+is 'the lines of a plot of it' "$?" 0
+if python3 -c 'import matplotlib' 2>/dev/null; then
+	plot "$tmp/json" --output "$tmp/plot.svg"
+	is 'a plot' "$? $(cat "$tmp/err")" '0 '
+	python3 - "$tmp/plot.svg" <<'EOF'
 import sys
 from xml.etree import ElementTree
-root = ElementTree.parse(sys.argv[1]).getroot()
-ns = "{http://www.w3.org/2000/svg}"
-assert root.tag == ns + "svg"
-text = [t.text for t in root.iter(ns + "text")]
-assert "none" in text and "topk" in text and "nodes" in text and "64" in text, text
-lines = [p.get("d") for p in root.iter(ns + "path") if p.get("stroke-width") == "1.8"]
-assert len(lines) == 3 and all(d.startswith("M") and d.count("L") == 5 for d in lines), lines
+assert ElementTree.parse(sys.argv[1]).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 EOF
-is 'and a plot of it' "$?" 0
+	is 'is SVG by its name' "$?" 0
+else
+	plot "$tmp/json" --output "$tmp/plot.svg"
+	is 'no plot without matplotlib' "$?" 1
+	like 'which is named' "$(cat "$tmp/err")" 'needs matplotlib'
+fi
+plot "$tmp/table" --output "$tmp/plot.svg"
+is 'a table is no plan' "$?" 1
+like 'and what is one is said' "$(cat "$tmp/err")" 'is no plan of gradcomp plan --json'
+plan --compressors none --dense none --half none --json | PYTHONPATH=$GRADCOMP_SRC/python python3 -c 'import json, sys
+from gradcomp import plot
+assert len(plot.lines_of(json.load(sys.stdin))) == 1'
+is 'a plan of one number of nodes has a point' "$?" 0
+sed '/^\[compressor 2\]/,/^$/d; s/^\[compressor 3\]/[compressor 2]/' "$lab" >"$tmp/nohalf.machine"
+"$gradcomp" plan --model "$tmp/small.model" --machine "$tmp/nohalf.machine" --json >"$tmp/json"
+is 'a machine without a compressor that sends half' "$?" 0
+is 'has none to compare with' "$(python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); print(d["half"], d["tables"][0]["best"]["speedup_half"])' "$tmp/json")" 'None None'
 plan --nodes 2,3,48 >"$tmp/table"
 is 'a list of nodes' "$(sed -n 's/^ *\([0-9][0-9]*\)  .*/\1/p' "$tmp/table" | tr '\n' ' ')" '2 3 48 '
 plan --output "$tmp/best.plan" --trace "$tmp/trace.json" >/dev/null
@@ -219,7 +243,6 @@ wrong 'no ranks' "--ranks-per-node is '0'" $m $l --ranks-per-node 0
 wrong 'too many ranks' "--ranks-per-node is '1025'" $m $l --ranks-per-node 1025
 wrong 'no time' "--compute is '0'" $m $l --compute 0
 wrong 'a time that is none' "--compute is 'soon'" $m $l --compute soon
-wrong 'a plot of one point' '--svg needs --nodes with several' $m $l --svg "$tmp/no.svg"
 wrong 'a plan file of many' 'are of one number of nodes' $m $l --nodes 2..8 --output "$tmp/no.plan"
 wrong 'memory without stages' 'go with --parallel' $m $l --memory 1G
 wrong 'stages without memory' '--parallel needs --memory' $m $l --parallel
@@ -227,7 +250,7 @@ wrong 'memory that is none' "--memory is 'much'" $m $l --parallel --memory much
 wrong 'no micro-batches' "--microbatches is '0'" $m $l --parallel --memory 1G --microbatches 0
 wrong 'a batch of nothing' "--batch is '0'" $m $l --parallel --memory 1G --batch 0
 wrong 'negative state' "--state is '-1'" $m $l --parallel --memory 1G --state -1
-wrong 'a plot of stages' '--parallel goes with neither' $m $l --parallel --memory 1G --svg "$tmp/no.svg"
+wrong 'a plan file of stages' '--parallel goes with neither' $m $l --parallel --memory 1G --output "$tmp/no.plan"
 wrong 'an argument' "one argument too many: 'resnet50'" $m $l resnet50
 }
 
@@ -253,7 +276,6 @@ GRADCOMP_PLUGIN_PATH=$GRADCOMP_PLUGIN_PATH:$tmp/plugins fails 'a collective that
 fails 'a parameter out of range' 'density' $m $l --compressors topk:density=2
 fails 'a schedule that is none' 'soonest' $m $l --schedules soonest
 fails 'a list of nothing' "--schedules: ';' is no list" $m $l --schedules ';'
-fails 'a plot that cannot be written' "$tmp/no/plot.svg" $m $l --nodes 2..4 --svg "$tmp/no/plot.svg" --compressors none --half none
 }
 # bad KIND NAME SED: a file with one thing wrong is refused with its name and line
 bad () {

@@ -233,9 +233,7 @@ gradcomp_status candidate_resolve(const config *c, const char *collective, candi
 	st = registry_both(c, k->compressor, k->collective ? k->collective : collective, k->plugins, k->specs, err);
 	if (st)
 		return st;
-	const uint32_t keeps =
-		GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_OWN_MOMENTUM;
-	k->dense = !(k->plugins[0]->compressor->traits & keeps);
+	k->dense = registry_dense(k->plugins[0]);
 	if (k->plugins[0]->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "it brings its own momentum, so that it cannot take turns with others");
