@@ -1,0 +1,57 @@
+#!/bin/bash
+# The documents: links lead somewhere, the README is short and its C compiles, the
+# glossary's words are in use.
+# shellcheck source=tests/support/tap.sh
+. "$GRADCOMP_SRC/tests/support/tap.sh"
+cd "$GRADCOMP_SRC" || exit 1
+
+# anchors FILE: what its headings are linked by.
+anchors () {
+	sed -n 's/^##* *//p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'
+}
+# links FILE: a line for each link of it, without code.
+# shellcheck disable=SC2016 # backticks of Markdown
+links () { sed -e '/^    /d' -e 's/`[^`]*`//g' "$1" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//'; }
+
+for document in *.md doc/*.md; do
+	bad=
+	while read -r link; do
+		case $link in http://* | https://*) continue ;; esac
+		file=${link%%#*} anchor=
+		[ "$file" = "$link" ] || anchor=${link#*#}
+		target=$document
+		[ -z "$file" ] || target=$(dirname "$document")/$file
+		if [ ! -e "$target" ]; then
+			bad="$bad $link"
+		elif [ -n "$anchor" ] && ! anchors "$target" | grep -qxF -- "$anchor"; then
+			bad="$bad $link"
+		fi
+	done < <(links "$document")
+	is "$document: every link leads somewhere" "$bad" ""
+done
+
+lines=$(wc -l < README.md)
+check "README.md has less than 200 lines: $lines" test "$lines" -lt 200
+for document in doc/*.md; do
+	check "README.md leads to $document, or a document it leads to does" \
+		grep -qF -e "(${document#doc/}" -e "($document" README.md doc/*.md
+done
+
+# The block of C in the README, compiled as it stands there.
+awk '/^    #include </ { c = 1 } c && /^[^ ]/ { exit } c { print substr($0, 5) }' README.md > "$tmp/readme.c"
+if command -v cc > /dev/null; then
+	check "the README's C compiles" cc -std=c11 -Wall -Wextra -Werror -fsyntax-only -Iinclude "$tmp/readme.c"
+else
+	skip "the README's C compiles" 'no cc'
+fi
+
+# Every word of the glossary stands in another document too.
+while IFS='|' read -r _ words _; do
+	IFS=',' read -ra each <<< "$words"
+	for word in "${each[@]}"; do
+		word=${word# } word=${word% }
+		others=$(grep -liwF -- "$word" README.md doc/*.md doc/man/* CONTRIBUTING.md | grep -cvx doc/glossary.md)
+		check "the glossary's '$word' is in use" test "$others" -gt 0
+	done
+done < <(sed -n '/^|---/,$p' doc/glossary.md | sed 1d)
+done_testing
