@@ -5,7 +5,6 @@
 #include "config/config.h"
 #include "transport/control/listener.h"
 #include "transport/core/address.h"
-#include "transport/core/ports.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -222,6 +221,17 @@ gradcomp_status rendezvous_server_run(rendezvous_server *m, int until, gradcomp_
 
 /* ---- opening ----------------------------------------------------------------------- */
 
+static gradcomp_status listen_for_nodes(rendezvous_server *m, const char *range, uint16_t *port, gradcomp_error *err)
+{
+	int fd = address_listen(range, port);
+
+	if (fd < 0)
+		return error_errno(err, GRADCOMP_ERR_IO, "cannot listen for the nodes of the step%s%s (stage.meet_ports)",
+		                   *range ? " on ports " : "", range);
+	listener_add(&m->listener, fd, false);
+	return GRADCOMP_OK;
+}
+
 static gradcomp_status where(rendezvous_server *m, uint16_t port, gradcomp_error *err)
 {
 	address own[ADDRESS_MAX];
@@ -244,7 +254,6 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 	struct rlimit files;
 	config *c = NULL;
 	uint16_t port = 0;
-	int fd = -1;
 	gradcomp_status st;
 
 	*out = NULL;
@@ -269,9 +278,7 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 	}
 	st = config_load(settings, &c, err);
 	if (!st)
-		st = address_ports_listen(config_str(c, "stage.meet_ports"), &fd, &port, err);
-	if (fd >= 0)
-		listener_add(&m->listener, fd, false);
+		st = listen_for_nodes(m, config_str(c, "stage.meet_ports"), &port, err);
 	if (!st)
 		st = where(m, port, err);
 	if (!st)

@@ -3,8 +3,7 @@
 #define _GNU_SOURCE
 #include "tests/support/transport_ranks.h"
 
-#include "transport/core/link.h"
-#include "transport/shm/numa.h"
+#include "transport/shm/shm.h"
 
 #include <dirent.h>
 #include <linux/mempolicy.h>

@@ -43,4 +43,8 @@ int address_format(const address *a, char out[ADDRESS_TEXT]);
 /* 0, or -1 when the text is not such an address. */
 int address_parse(const char *text, size_t bytes, address *out);
 
+/* A socket that listens on all addresses of this machine, at a port of `range`:
+ * FIRST-LAST, or "" for any free one. -1 with errno. */
+int address_listen(const char *range, uint16_t *port);
+
 #endif

@@ -132,8 +132,6 @@ int tcp_open(peer_link *l);
 int tcp_secure_open(peer_link *l);
 int shm_open_link(peer_link *l);
 int verbs_open(peer_link *l);
-/* Makes the memory for a link of `ring` bytes each way; its descriptor, or -1. */
-int shm_create(uint32_t ring, gradcomp_error *err);
 
 static inline void queue_add(queue *q, request *r)
 {
@@ -148,9 +146,6 @@ static inline void queue_remove(queue *q, request *r)
 	*(r->prev ? &r->prev->next : &q->head) = r->next;
 	*(r->next ? &r->next->prev : &q->tail) = r->prev;
 }
-
-/* How long the rings of a link between ranks of this node are. */
-uint32_t shm_ring_bytes(const transport *t);
 
 #define REDUCE_PIECE (64u << 10)
 

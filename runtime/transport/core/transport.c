@@ -4,7 +4,7 @@
 #include "transport/core/transport_internal.h"
 
 #include "base/error.h"
-#include "transport/shm/numa.h"
+#include "transport/shm/shm.h"
 #include "transport/verbs/verbs_internal.h"
 
 #include <stdlib.h>

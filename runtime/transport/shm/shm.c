@@ -3,18 +3,22 @@
  * buffer where the kernel allows it. The local socket they were set up over
  * carries wake-ups, one byte each, and shows when the peer is gone. */
 #define _GNU_SOURCE
-#include "transport/shm/shm_internal.h"
+#include "transport/shm/shm.h"
 
 #include "base/error.h"
-#include "transport/shm/numa.h"
+#include "transport/shm/shm_ring.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/mempolicy.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -22,6 +26,38 @@
 #define RING_LEAST (64u << 10)
 #define RINGS_BYTES (16u << 20) /* of one rank's outgoing rings, when it talks to all others here */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define INLINE_BYTES (8u << 10)  /* longer ones are read where that works */
+#define READ_PIECE (1u << 20)    /* read before other links have their turn */
+#define NODES_MAX 1024 /* as in the kernel's largest configuration */
+#define WORD_BITS (8 * sizeof(unsigned long))
+
+#define MESSAGE_INLINE 0x49434731u /* "1GCI": the payload follows in the ring */
+#define MESSAGE_READ 0x52434731u   /* "1GCR": the payload's address follows */
+#define HEAD_BYTES 16
+#define COPY_PIECE (32u << 10)   /* copied before the other side is told */
+
+typedef struct head {
+	uint32_t magic, seq;
+	uint64_t bytes;
+} head;
+
+typedef struct shm {
+	ring_page *page;
+	ring_side *mine, *theirs;
+	unsigned char *out, *in;
+	uint64_t ring; /* bytes of a ring */
+	uint64_t head, tail;       /* this side's own indices */
+	uint64_t seen_head, seen_tail; /* the peer's, when last checked */
+	uint64_t tickets;          /* messages offered for reading */
+	uint64_t taken;            /* messages read */
+	request *cur;              /* the first send not wholly in the ring */
+	size_t put, got;           /* payload bytes of the current send and receive */
+	uint64_t from;             /* address of the message being read; 0: none */
+	unsigned char *piece;
+	pid_t pid;
+	int reading; /* this side can read the peer's memory */
+	int probed;
+} shm;
 
 /* A piece of a collective fits in a ring, so that neither side waits for the other
  * within one; where every rank of a big node talks to all others their rings are
@@ -49,11 +85,300 @@ int shm_create(uint32_t ring, gradcomp_error *err)
 }
 
 /* What the peer wrote into shared memory cannot be. */
-int shm_corrupt(peer_link *l)
+
+/* A list as 0-1,4. */
+int numa_nodes(void)
+{
+	char list[256], *p = list, *end;
+	int fd = open("/sys/devices/system/node/online", O_RDONLY | O_CLOEXEC), nodes = 0;
+	ssize_t n = fd >= 0 ? read(fd, list, sizeof list - 1) : -1;
+
+	if (fd >= 0)
+		close(fd);
+	list[n > 0 ? n : 0] = '\0';
+	while (*p >= '0' && *p <= '9') {
+		long first = strtol(p, &end, 10), last = first;
+
+		if (*end == '-')
+			last = strtol(end + 1, &end, 10);
+		nodes += last >= first && last < NODES_MAX ? (int)(last - first + 1) : 0;
+		p = end + (*end == ',');
+	}
+	return nodes > 0 ? nodes : 1;
+}
+
+int numa_near(void *p, size_t bytes)
+{
+	unsigned long mask[NODES_MAX / WORD_BITS] = {0};
+	unsigned node;
+
+	if (getcpu(NULL, &node) || node >= NODES_MAX)
+		return -1;
+	mask[node / WORD_BITS] |= 1ul << node % WORD_BITS;
+	/* The kernel takes the number of bits plus one. */
+	return syscall(SYS_mbind, p, bytes, MPOL_PREFERRED, mask, (unsigned long)NODES_MAX + 1, 0u) ? -1 : 0;
+}
+
+/* Fails the job; returns -1. */
+static int shm_corrupt(peer_link *l)
 {
 	link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s has corrupted the memory it shares with rank %d", l->world,
 	          transport_host(l->c->t, l->world), l->c->t->rank);
 	return -1;
+}
+
+/* After this side has published something the peer may sleep for. The fence and
+ * the one in shm_sleep() see to it that either the sleeper sees the change or
+ * this side sees the sleeper. */
+static void shm_bell(peer_link *l, shm *m, uint32_t bit)
+{
+	char byte = 0;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	if (!(atomic_load_explicit(&m->theirs->want, memory_order_relaxed) & bit))
+		return;
+	if (atomic_exchange_explicit(&m->theirs->want, 0, memory_order_relaxed))
+		send(l->fd[0], &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* The sending side of shared memory: a short message is copied into the ring, of
+ * a long one the ring holds the address, and the peer says when it has read it. */
+
+static void shm_copy_in(shm *m, const void *src, size_t n)
+{
+	size_t at = m->head & (m->ring - 1), first = n < m->ring - at ? n : m->ring - at;
+
+	memcpy(m->out + at, src, first);
+	memcpy(m->out, (const unsigned char *)src + first, n - first);
+}
+
+static void shm_publish(peer_link *l, shm *m, size_t bytes)
+{
+	m->head += (bytes + 15) & ~(size_t)15;
+	atomic_store_explicit(&m->mine->head, m->head, memory_order_release);
+	shm_bell(l, m, WANT_DATA);
+}
+
+/* Free bytes of the outgoing ring, or -1. */
+static int64_t shm_room(peer_link *l, shm *m, uint64_t need)
+{
+	int64_t used = ring_used(m->head, m->seen_tail, m->ring);
+
+	if ((int64_t)m->ring - used >= (int64_t)need)
+		return (int64_t)m->ring - used;
+	m->seen_tail = atomic_load_explicit(&m->theirs->tail, memory_order_acquire);
+	used = ring_used(m->head, m->seen_tail, m->ring);
+	return used < 0 ? shm_corrupt(l) : (int64_t)m->ring - used;
+}
+
+/* Sends whose buffers the peer has read. */
+static int shm_acks(peer_link *l, shm *m)
+{
+	uint64_t taken = atomic_load_explicit(&m->theirs->taken, memory_order_acquire);
+	int moved = 0;
+
+	if (taken > m->tickets)
+		return shm_corrupt(l);
+	while (l->send.head && l->send.head != m->cur && l->send.head->first <= taken) {
+		link_done(l->send.head);
+		moved = 1;
+	}
+	return moved;
+}
+
+static int shm_push(peer_link *l, shm *m)
+{
+	int moved = l->send.head != m->cur ? shm_acks(l, m) : 0;
+
+	while (moved >= 0 && m->cur) {
+		request *r = m->cur;
+		int offer = r->bytes > INLINE_BYTES && atomic_load_explicit(&m->theirs->reads, memory_order_acquire);
+		head h = {MESSAGE_INLINE, r->seq, r->bytes};
+		int64_t room;
+		size_t n;
+
+		if (!m->put && !r->checked) {
+			room = shm_room(l, m, 2 * HEAD_BYTES);
+			if (room < 2 * HEAD_BYTES)
+				return room < 0 ? -1 : moved;
+			if (offer) {
+				uint64_t at[4] = {0, 0, (uintptr_t)r->buf, 0};
+
+				h.magic = MESSAGE_READ;
+				memcpy(at, &h, sizeof h);
+				shm_copy_in(m, at, sizeof at);
+				r->first = ++m->tickets;
+				m->cur = r->next;
+				shm_publish(l, m, sizeof at);
+				moved = 1;
+				continue;
+			}
+			shm_copy_in(m, &h, sizeof h);
+			r->checked = 1;
+			/* Header and a short payload become visible together. */
+			m->head += HEAD_BYTES;
+			n = r->bytes < (size_t)room - HEAD_BYTES ? r->bytes : (size_t)room - HEAD_BYTES;
+			if (n > COPY_PIECE)
+				n = COPY_PIECE;
+		} else {
+			n = r->bytes - m->put < COPY_PIECE ? r->bytes - m->put : COPY_PIECE;
+			room = shm_room(l, m, n);
+			if (room <= 0)
+				return room < 0 ? -1 : moved;
+			n = n < (size_t)room ? n : (size_t)room;
+		}
+		shm_copy_in(m, r->buf + m->put, n);
+		m->put += n;
+		if (m->put == r->bytes) {
+			m->cur = r->next;
+			m->put = 0;
+		}
+		shm_publish(l, m, n);
+		moved = 1;
+		if (m->cur != r)
+			link_done(r);
+	}
+	return moved;
+}
+
+/* The receiving side of shared memory: a message's head says whether its bytes
+ * follow in the ring or are read out of the sender's buffer. */
+
+static void shm_take(peer_link *l, shm *m, size_t bytes)
+{
+	m->tail += (bytes + 15) & ~(size_t)15;
+	atomic_store_explicit(&m->mine->tail, m->tail, memory_order_release);
+	shm_bell(l, m, WANT_ROOM);
+}
+
+/* Bytes that can be taken out of the incoming ring, or -1. */
+static int64_t shm_data(peer_link *l, shm *m, uint64_t need)
+{
+	if (m->seen_head - m->tail < need) {
+		m->seen_head = atomic_load_explicit(&m->theirs->head, memory_order_acquire);
+		if (ring_used(m->seen_head, m->tail, m->ring) < 0)
+			return shm_corrupt(l);
+	}
+	return (int64_t)(m->seen_head - m->tail);
+}
+
+static void shm_deliver(peer_link *l, request *r, size_t at, const void *src, size_t n)
+{
+	if (r->reduce)
+		link_reduce(l, r, at, src, n);
+	else
+		memcpy(r->buf + at, src, n);
+}
+
+/* The head of the next message. 1, 0 (not there yet), or -1. */
+static int shm_open_message(peer_link *l, shm *m, request *r)
+{
+	const uint64_t mask = m->ring - 1;
+	int64_t data = shm_data(l, m, HEAD_BYTES);
+	head h;
+
+	if (data < HEAD_BYTES)
+		return data < 0 ? -1 : 0;
+	memcpy(&h, m->in + (m->tail & mask), sizeof h);
+	if (h.magic != MESSAGE_INLINE && h.magic != MESSAGE_READ)
+		return shm_corrupt(l);
+	if (link_check(l, r, h.seq, h.bytes))
+		return -1;
+	m->from = 0;
+	m->got = 0;
+	if (h.magic == MESSAGE_READ) {
+		data = shm_data(l, m, 2 * HEAD_BYTES);
+		if (data < 2 * HEAD_BYTES)
+			return data < 0 ? -1 : 0;
+		memcpy(&m->from, m->in + ((m->tail + HEAD_BYTES) & mask), sizeof m->from);
+		if (!m->from || !m->reading)
+			return shm_corrupt(l);
+		shm_take(l, m, 2 * HEAD_BYTES);
+	} else {
+		/* Made known to the producer with the payload. */
+		m->tail += HEAD_BYTES;
+		if (!r->bytes)
+			shm_take(l, m, 0);
+	}
+	r->checked = 1;
+	return 1;
+}
+
+static int shm_pull_inline(peer_link *l, shm *m, request *r)
+{
+	size_t left = r->bytes - m->got, at = m->tail & (m->ring - 1), first, n;
+	int64_t data = shm_data(l, m, left < COPY_PIECE ? left : COPY_PIECE);
+
+	if (data <= 0)
+		return (int)data;
+	n = left < (size_t)data ? left : (size_t)data;
+	if (n > COPY_PIECE)
+		n = COPY_PIECE;
+	first = n < m->ring - at ? n : m->ring - at;
+	shm_deliver(l, r, m->got, m->in + at, first);
+	if (n > first)
+		shm_deliver(l, r, m->got + first, m->in, n - first);
+	m->got += n;
+	shm_take(l, m, n);
+	return 1;
+}
+
+static int shm_pull_read(peer_link *l, shm *m, request *r)
+{
+	size_t left = r->bytes - m->got, n = r->reduce ? REDUCE_PIECE : READ_PIECE;
+	struct iovec local, remote = {(void *)(uintptr_t)(m->from + m->got), left < n ? left : n};
+	ssize_t got;
+
+	if (r->reduce && !m->piece && !(m->piece = aligned_alloc(64, REDUCE_PIECE))) {
+		link_fail_local(l, GRADCOMP_ERR_NOMEM, "no memory to receive from rank %d", l->world);
+		return -1;
+	}
+	local = (struct iovec){r->reduce ? m->piece : r->buf + m->got, remote.iov_len};
+	got = process_vm_readv(m->pid, &local, 1, &remote, 1, 0);
+	/* The sender says first that its buffers are free, then reuses them. */
+	atomic_thread_fence(memory_order_seq_cst);
+	if ((got < 0 && errno == ESRCH) || atomic_load_explicit(&m->theirs->revoked, memory_order_acquire)) {
+		link_eof(l);
+		return -1;
+	}
+	if (got == (ssize_t)remote.iov_len) {
+		if (r->reduce)
+			link_reduce(l, r, m->got, m->piece, (size_t)got);
+		m->got += (size_t)got;
+		return 1;
+	}
+	link_fail(l, GRADCOMP_ERR_IO, "cannot read %zu bytes of rank %d on %s: %s", remote.iov_len, l->world,
+	          transport_host(l->c->t, l->world), got < 0 ? strerror(errno) : "short read");
+	return -1;
+}
+
+static int shm_pull(peer_link *l, shm *m)
+{
+	int moved = 0, got = 1;
+	size_t turn = 0;
+
+	while (got > 0 && l->recv.head && turn < READ_PIECE) {
+		request *r = l->recv.head;
+
+		if (!r->checked) {
+			got = shm_open_message(l, m, r);
+		} else {
+			size_t before = m->got;
+
+			got = m->from ? shm_pull_read(l, m, r) : shm_pull_inline(l, m, r);
+			turn += m->got - before;
+		}
+		moved |= got > 0;
+		if (got <= 0 || m->got < r->bytes)
+			continue;
+		if (m->from) {
+			atomic_store_explicit(&m->mine->taken, ++m->taken, memory_order_release);
+			shm_bell(l, m, WANT_ROOM);
+			m->from = 0;
+		}
+		link_done(r);
+	}
+	return moved;
 }
 
 /* Reading the peer's memory may be forbidden, or its process number may mean
@@ -212,250 +537,4 @@ int shm_open_link(peer_link *l)
 	l->impl = m;
 	l->ops = &shm_ops;
 	return 0;
-}
-
-/* The sending side of shared memory: a short message is copied into the ring, of
- * a long one the ring holds the address, and the peer says when it has read it. */
-
-
-#define INLINE_BYTES (8u << 10)  /* longer ones are read where that works */
-
-static void shm_copy_in(shm *m, const void *src, size_t n)
-{
-	size_t at = m->head & (m->ring - 1), first = n < m->ring - at ? n : m->ring - at;
-
-	memcpy(m->out + at, src, first);
-	memcpy(m->out, (const unsigned char *)src + first, n - first);
-}
-
-static void shm_publish(peer_link *l, shm *m, size_t bytes)
-{
-	m->head += (bytes + 15) & ~(size_t)15;
-	atomic_store_explicit(&m->mine->head, m->head, memory_order_release);
-	shm_bell(l, m, WANT_DATA);
-}
-
-/* Free bytes of the outgoing ring, or -1. */
-static int64_t shm_room(peer_link *l, shm *m, uint64_t need)
-{
-	int64_t used = ring_used(m->head, m->seen_tail, m->ring);
-
-	if ((int64_t)m->ring - used >= (int64_t)need)
-		return (int64_t)m->ring - used;
-	m->seen_tail = atomic_load_explicit(&m->theirs->tail, memory_order_acquire);
-	used = ring_used(m->head, m->seen_tail, m->ring);
-	return used < 0 ? shm_corrupt(l) : (int64_t)m->ring - used;
-}
-
-/* Sends whose buffers the peer has read. */
-static int shm_acks(peer_link *l, shm *m)
-{
-	uint64_t taken = atomic_load_explicit(&m->theirs->taken, memory_order_acquire);
-	int moved = 0;
-
-	if (taken > m->tickets)
-		return shm_corrupt(l);
-	while (l->send.head && l->send.head != m->cur && l->send.head->first <= taken) {
-		link_done(l->send.head);
-		moved = 1;
-	}
-	return moved;
-}
-
-int shm_push(peer_link *l, shm *m)
-{
-	int moved = l->send.head != m->cur ? shm_acks(l, m) : 0;
-
-	while (moved >= 0 && m->cur) {
-		request *r = m->cur;
-		int offer = r->bytes > INLINE_BYTES && atomic_load_explicit(&m->theirs->reads, memory_order_acquire);
-		head h = {MESSAGE_INLINE, r->seq, r->bytes};
-		int64_t room;
-		size_t n;
-
-		if (!m->put && !r->checked) {
-			room = shm_room(l, m, 2 * HEAD_BYTES);
-			if (room < 2 * HEAD_BYTES)
-				return room < 0 ? -1 : moved;
-			if (offer) {
-				uint64_t at[4] = {0, 0, (uintptr_t)r->buf, 0};
-
-				h.magic = MESSAGE_READ;
-				memcpy(at, &h, sizeof h);
-				shm_copy_in(m, at, sizeof at);
-				r->first = ++m->tickets;
-				m->cur = r->next;
-				shm_publish(l, m, sizeof at);
-				moved = 1;
-				continue;
-			}
-			shm_copy_in(m, &h, sizeof h);
-			r->checked = 1;
-			/* Header and a short payload become visible together. */
-			m->head += HEAD_BYTES;
-			n = r->bytes < (size_t)room - HEAD_BYTES ? r->bytes : (size_t)room - HEAD_BYTES;
-			if (n > COPY_PIECE)
-				n = COPY_PIECE;
-		} else {
-			n = r->bytes - m->put < COPY_PIECE ? r->bytes - m->put : COPY_PIECE;
-			room = shm_room(l, m, n);
-			if (room <= 0)
-				return room < 0 ? -1 : moved;
-			n = n < (size_t)room ? n : (size_t)room;
-		}
-		shm_copy_in(m, r->buf + m->put, n);
-		m->put += n;
-		if (m->put == r->bytes) {
-			m->cur = r->next;
-			m->put = 0;
-		}
-		shm_publish(l, m, n);
-		moved = 1;
-		if (m->cur != r)
-			link_done(r);
-	}
-	return moved;
-}
-
-/* The receiving side of shared memory: a message's head says whether its bytes
- * follow in the ring or are read out of the sender's buffer. */
-
-
-#define READ_PIECE (1u << 20)    /* read before other links have their turn */
-
-static void shm_take(peer_link *l, shm *m, size_t bytes)
-{
-	m->tail += (bytes + 15) & ~(size_t)15;
-	atomic_store_explicit(&m->mine->tail, m->tail, memory_order_release);
-	shm_bell(l, m, WANT_ROOM);
-}
-
-/* Bytes that can be taken out of the incoming ring, or -1. */
-static int64_t shm_data(peer_link *l, shm *m, uint64_t need)
-{
-	if (m->seen_head - m->tail < need) {
-		m->seen_head = atomic_load_explicit(&m->theirs->head, memory_order_acquire);
-		if (ring_used(m->seen_head, m->tail, m->ring) < 0)
-			return shm_corrupt(l);
-	}
-	return (int64_t)(m->seen_head - m->tail);
-}
-
-static void shm_deliver(peer_link *l, request *r, size_t at, const void *src, size_t n)
-{
-	if (r->reduce)
-		link_reduce(l, r, at, src, n);
-	else
-		memcpy(r->buf + at, src, n);
-}
-
-/* The head of the next message. 1, 0 (not there yet), or -1. */
-static int shm_open_message(peer_link *l, shm *m, request *r)
-{
-	const uint64_t mask = m->ring - 1;
-	int64_t data = shm_data(l, m, HEAD_BYTES);
-	head h;
-
-	if (data < HEAD_BYTES)
-		return data < 0 ? -1 : 0;
-	memcpy(&h, m->in + (m->tail & mask), sizeof h);
-	if (h.magic != MESSAGE_INLINE && h.magic != MESSAGE_READ)
-		return shm_corrupt(l);
-	if (link_check(l, r, h.seq, h.bytes))
-		return -1;
-	m->from = 0;
-	m->got = 0;
-	if (h.magic == MESSAGE_READ) {
-		data = shm_data(l, m, 2 * HEAD_BYTES);
-		if (data < 2 * HEAD_BYTES)
-			return data < 0 ? -1 : 0;
-		memcpy(&m->from, m->in + ((m->tail + HEAD_BYTES) & mask), sizeof m->from);
-		if (!m->from || !m->reading)
-			return shm_corrupt(l);
-		shm_take(l, m, 2 * HEAD_BYTES);
-	} else {
-		/* Made known to the producer with the payload. */
-		m->tail += HEAD_BYTES;
-		if (!r->bytes)
-			shm_take(l, m, 0);
-	}
-	r->checked = 1;
-	return 1;
-}
-
-static int shm_pull_inline(peer_link *l, shm *m, request *r)
-{
-	size_t left = r->bytes - m->got, at = m->tail & (m->ring - 1), first, n;
-	int64_t data = shm_data(l, m, left < COPY_PIECE ? left : COPY_PIECE);
-
-	if (data <= 0)
-		return (int)data;
-	n = left < (size_t)data ? left : (size_t)data;
-	if (n > COPY_PIECE)
-		n = COPY_PIECE;
-	first = n < m->ring - at ? n : m->ring - at;
-	shm_deliver(l, r, m->got, m->in + at, first);
-	if (n > first)
-		shm_deliver(l, r, m->got + first, m->in, n - first);
-	m->got += n;
-	shm_take(l, m, n);
-	return 1;
-}
-
-static int shm_pull_read(peer_link *l, shm *m, request *r)
-{
-	size_t left = r->bytes - m->got, n = r->reduce ? REDUCE_PIECE : READ_PIECE;
-	struct iovec local, remote = {(void *)(uintptr_t)(m->from + m->got), left < n ? left : n};
-	ssize_t got;
-
-	if (r->reduce && !m->piece && !(m->piece = aligned_alloc(64, REDUCE_PIECE))) {
-		link_fail_local(l, GRADCOMP_ERR_NOMEM, "no memory to receive from rank %d", l->world);
-		return -1;
-	}
-	local = (struct iovec){r->reduce ? m->piece : r->buf + m->got, remote.iov_len};
-	got = process_vm_readv(m->pid, &local, 1, &remote, 1, 0);
-	/* The sender says first that its buffers are free, then reuses them. */
-	atomic_thread_fence(memory_order_seq_cst);
-	if ((got < 0 && errno == ESRCH) || atomic_load_explicit(&m->theirs->revoked, memory_order_acquire)) {
-		link_eof(l);
-		return -1;
-	}
-	if (got == (ssize_t)remote.iov_len) {
-		if (r->reduce)
-			link_reduce(l, r, m->got, m->piece, (size_t)got);
-		m->got += (size_t)got;
-		return 1;
-	}
-	link_fail(l, GRADCOMP_ERR_IO, "cannot read %zu bytes of rank %d on %s: %s", remote.iov_len, l->world,
-	          transport_host(l->c->t, l->world), got < 0 ? strerror(errno) : "short read");
-	return -1;
-}
-
-int shm_pull(peer_link *l, shm *m)
-{
-	int moved = 0, got = 1;
-	size_t turn = 0;
-
-	while (got > 0 && l->recv.head && turn < READ_PIECE) {
-		request *r = l->recv.head;
-
-		if (!r->checked) {
-			got = shm_open_message(l, m, r);
-		} else {
-			size_t before = m->got;
-
-			got = m->from ? shm_pull_read(l, m, r) : shm_pull_inline(l, m, r);
-			turn += m->got - before;
-		}
-		moved |= got > 0;
-		if (got <= 0 || m->got < r->bytes)
-			continue;
-		if (m->from) {
-			atomic_store_explicit(&m->mine->taken, ++m->taken, memory_order_release);
-			shm_bell(l, m, WANT_ROOM);
-			m->from = 0;
-		}
-		link_done(r);
-	}
-	return moved;
 }

@@ -1,0 +1,20 @@
+/* The memory of links over shared memory: made by the side that connects, near the
+ * CPU that reads it. libnuma is not everywhere, so the kernel's own calls are used. */
+#ifndef TRANSPORT_SHM_SHM_H
+#define TRANSPORT_SHM_SHM_H
+
+#include "transport/core/link.h"
+
+/* How long the rings of a link between ranks of this node are. */
+uint32_t shm_ring_bytes(const transport *t);
+/* Makes the memory for a link of `ring` bytes each way; its descriptor, or -1. */
+int shm_create(uint32_t ring, gradcomp_error *err);
+
+/* How many memory nodes are online; 1 where that cannot be told. */
+int numa_nodes(void);
+/* Pages of p[bytes] that nobody has touched yet are to be taken from the node
+ * this thread runs on, whoever touches them first. p begins a page. 0, or -1 where the
+ * kernel has no such policy or forbids it: the memory is as good as ever. */
+int numa_near(void *p, size_t bytes);
+
+#endif
