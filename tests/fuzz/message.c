@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	l.world = 1;
 	l.kind = KIND_TCP;
 	l.passed = -1;
-	l.h = (hello){.from = 1, .nranks = 2, .streams = (uint8_t)streams, .part = CHUNK_MIN, .kind = HELLO_TCP,
+	l.h = (hello){.from = 1, .nranks = 2, .streams = (uint8_t)streams, .chunk = CHUNK_MIN, .kind = HELLO_TCP,
 	              .frames = (uint8_t)(flags & 2 && record_crypto_available() ? flags & 4 ? CIPHER_CHACHA : CIPHER_MAC : CIPHER_NONE)};
 	for (int i = 0; i < STREAMS_MAX; i++)
 		l.fd[i] = -1;
@@ -99,7 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		fd[i] = pair[i][1];
 		l.h.stream = (uint8_t)i;
 		if (l.h.frames) {
-			l.seal[i] = record_crypto_new(secret, &l.h, 0);
+			l.crypto[i] = record_crypto_new(secret, &l.h, 0);
 			theirs[i] = record_crypto_new(secret, &l.h, 1);
 		}
 	}
@@ -126,7 +126,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	for (int i = 0; i < streams; i++) {
 		close(pair[i][0]);
 		close(pair[i][1]);
-		record_crypto_free(l.seal[i]);
+		record_crypto_free(l.crypto[i]);
 		record_crypto_free(theirs[i]);
 	}
 	return 0;

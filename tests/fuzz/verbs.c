@@ -31,11 +31,11 @@ static struct {
 	int regs;
 } f;
 
-static gradcomp_status f_open(const fabric_choice *c, void **device, fabric_facts *facts, gradcomp_error *err)
+static gradcomp_status f_open(const fabric_choice *c, void **device, fabric_info *facts, gradcomp_error *err)
 {
 	(void)c, (void)err;
 	*device = &f;
-	*facts = (fabric_facts){.key = "fuzz", .most = 1 << 30, .foreign = 1};
+	*facts = (fabric_info){.key = "fuzz", .most = 1 << 30, .foreign = 1};
 	return GRADCOMP_OK;
 }
 
@@ -59,18 +59,18 @@ static void f_unreg(void *device, fabric_memory *m)
 	f.regs--;
 }
 
-static gradcomp_status f_queue(void *device, unsigned sends, unsigned receives, void **queue, fabric_end *mine, int *fd,
+static gradcomp_status f_queue(void *device, unsigned sends, unsigned receives, void **queue, fabric_address *mine, int *fd,
                                gradcomp_error *err)
 {
 	(void)device, (void)sends, (void)receives, (void)err;
 	f.receives = f.sends = f.events = 0;
-	*mine = (fabric_end){.mtu = 1};
+	*mine = (fabric_address){.mtu = 1};
 	*queue = &f;
 	*fd = -1;
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status f_connect(void *queue, const fabric_end *peer, double seconds, gradcomp_error *err)
+static gradcomp_status f_connect(void *queue, const fabric_address *peer, double seconds, gradcomp_error *err)
 {
 	(void)queue, (void)peer, (void)seconds, (void)err;
 	return GRADCOMP_OK;
@@ -96,11 +96,11 @@ static int f_send(void *queue, uint64_t id, const void *at, uint32_t bytes, uint
 }
 
 static int f_write(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local, uint64_t to, uint32_t remote,
-                   int tell, uint32_t value)
+                   int notify, uint32_t value)
 {
 	unsigned char last = bytes ? ((const unsigned char *)at)[bytes - 1] : 0;
 
-	(void)to, (void)remote, (void)tell, (void)value;
+	(void)to, (void)remote, (void)notify, (void)value;
 	return f_send(queue, id, &last, bytes, local);
 }
 
@@ -143,7 +143,7 @@ static void arrives(fabric_event e, const uint8_t *data, size_t n)
 		return;
 	e.id = f.receive[0];
 	if (n)
-		memcpy(f.at[0], data, n < ROOM_BYTES ? n : ROOM_BYTES);
+		memcpy(f.at[0], data, n < RECEIVE_BYTES ? n : RECEIVE_BYTES);
 	f.receives--;
 	memmove(f.receive, f.receive + 1, f.receives * sizeof f.receive[0]);
 	memmove(f.at, f.at + 1, f.receives * sizeof f.at[0]);
@@ -167,8 +167,8 @@ static uint32_t word(const uint8_t *p)
 /* As a rank that keeps to the rules sets up. */
 static void stand(peer_link *l, int fd)
 {
-	static const uint32_t agreed[] = {ROOM_BYTES, CREDITS, WINDOW, EAGER_BYTES};
-	uint8_t frame[VERBS_FRAME] = {'1', 'G', 'C', 'V', 0, 1};
+	static const uint32_t agreed[] = {RECEIVE_BYTES, CREDITS, WINDOW, EAGER_BYTES};
+	uint8_t frame[SETUP_BYTES] = {'1', 'G', 'C', 'V', 0, 1};
 
 	for (int i = 0; i < 4; i++)
 		for (int k = 0; k < 4; k++)
@@ -249,7 +249,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	l.world = 1;
 	l.kind = KIND_VERBS;
 	l.passed = -1;
-	l.h = (hello){.from = 1, .nranks = 2, .streams = 1, .part = CHUNK_MIN, .kind = HELLO_VERBS};
+	l.h = (hello){.from = 1, .nranks = 2, .streams = 1, .chunk = CHUNK_MIN, .kind = HELLO_VERBS};
 	for (int i = 0; i < STREAMS_MAX; i++)
 		l.fd[i] = -1;
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, pair))

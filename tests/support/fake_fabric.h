@@ -66,7 +66,7 @@ static inline double fake_now(void)
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-static inline gradcomp_status fake_open(const fabric_choice *c, void **device, fabric_facts *facts,
+static inline gradcomp_status fake_open(const fabric_choice *c, void **device, fabric_info *facts,
                                         gradcomp_error *err)
 {
 	(void)c;
@@ -74,7 +74,7 @@ static inline gradcomp_status fake_open(const fabric_choice *c, void **device, f
 		snprintf(err->text, sizeof err->text, "%s", fake.none);
 		return err->status = GRADCOMP_ERR_NOTFOUND;
 	}
-	*facts = (fabric_facts){.name = "fake", .key = "fake", .most = 1 << 30, .foreign = 1};
+	*facts = (fabric_info){.name = "fake", .key = "fake", .most = 1 << 30, .foreign = 1};
 	*device = &fake;
 	return GRADCOMP_OK;
 }
@@ -120,7 +120,7 @@ static inline void fake_unreg(void *device, fabric_memory *m)
 }
 
 static inline gradcomp_status fake_queue_open(void *device, unsigned sends, unsigned receives, void **queue,
-                                              fabric_end *mine, int *fd, gradcomp_error *err)
+                                              fabric_address *mine, int *fd, gradcomp_error *err)
 {
 	int i = 0;
 
@@ -135,13 +135,13 @@ static inline gradcomp_status fake_queue_open(void *device, unsigned sends, unsi
 		snprintf(err->text, sizeof err->text, "no more queues");
 		return err->status = GRADCOMP_ERR_NOMEM;
 	}
-	*mine = (fabric_end){.number = (uint32_t)i, .mtu = 3};
+	*mine = (fabric_address){.number = (uint32_t)i, .mtu = 3};
 	*fd = fake.queue[i].fd;
 	*queue = &fake.queue[i];
 	return GRADCOMP_OK;
 }
 
-static inline gradcomp_status fake_connect(void *queue, const fabric_end *peer, double seconds, gradcomp_error *err)
+static inline gradcomp_status fake_connect(void *queue, const fabric_address *peer, double seconds, gradcomp_error *err)
 {
 	fake_queue *q = queue;
 
@@ -240,7 +240,7 @@ static inline int fake_send(void *queue, uint64_t id, const void *at, uint32_t b
 }
 
 static inline int fake_write(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local, uint64_t to,
-                             uint32_t remote, int tell, uint32_t value)
+                             uint32_t remote, int notify, uint32_t value)
 {
 	fake_queue *q = queue, *p;
 	unsigned i = remote & (FAKE_REGIONS - 1);
@@ -250,7 +250,7 @@ static inline int fake_write(void *queue, uint64_t id, const void *at, uint32_t 
 	pthread_mutex_lock(&fake.lock);
 	if (q->sends == q->most)
 		rc = ENOMEM;
-	p = rc ? NULL : fake_peer(q, id, tell);
+	p = rc ? NULL : fake_peer(q, id, notify);
 	if (p) {
 		unsigned char *from = fake.region[i].at, *dst = (unsigned char *)(uintptr_t)to;
 		int open = fake.region[i].used && (uint32_t)fake.region[i].used == remote >> 10 && dst >= from &&
@@ -259,7 +259,7 @@ static inline int fake_write(void *queue, uint64_t id, const void *at, uint32_t 
 		if (open) {
 			memcpy(dst, at, bytes);
 			fake.written++;
-			if (tell)
+			if (notify)
 				fake_take(p, (fabric_event){.written = 1, .bytes = bytes, .value = value, .why = "success"});
 			q->sends++;
 			fake_event(q, (fabric_event){.id = id, .why = "success"}, 1, fake_late());

@@ -25,7 +25,7 @@ static void sample(record_cipher kind)
 {
 	for (int i = 0; i < SECRET_BYTES; i++)
 		secret[i] = (unsigned char)i;
-	h = (hello){.channel = 0x1122334455667788, .from = 7, .to = 5, .nranks = 9, .part = 65536, .kind = HELLO_TCP,
+	h = (hello){.channel = 0x1122334455667788, .from = 7, .to = 5, .nranks = 9, .chunk = 65536, .kind = HELLO_TCP,
 	            .stream = 2, .streams = 3, .frames = (uint8_t)kind};
 	for (int i = 0; i < NONCE_BYTES; i++) {
 		h.nonce[i] = (unsigned char)(64 + i);

@@ -20,7 +20,7 @@ static void ring_sizes(void)
 	} want[] = {{1, 1 << 20}, {2, 1 << 20}, {16, 1 << 20}, {17, 512 << 10}, {64, 256 << 10}, {256, 64 << 10}, {4096, 64 << 10}};
 
 	for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
-		transport t = {.here = want[i].ranks};
+		transport t = {.nlocal = want[i].ranks};
 
 		is_int(shm_ring_bytes(&t), want[i].ring, "rings on a node of %d ranks", want[i].ranks);
 	}
@@ -35,8 +35,8 @@ static void near_the_reader(void)
 	cpu_set_t all;
 	int mode = -1;
 
-	ok(numa_nodes() >= 1, "there are %d memory nodes", numa_nodes());
-	if (numa_near(p, bytes)) {
+	ok(shm_numa_nodes() >= 1, "there are %d memory nodes", shm_numa_nodes());
+	if (shm_numa_near(p, bytes)) {
 		skip("this kernel has no memory policies or forbids them", "shared memory near its reader");
 		munmap(p, bytes);
 		return;
@@ -57,7 +57,7 @@ static void near_the_reader(void)
 		getcpu(NULL, &node);
 		munmap(p, bytes);
 		p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-		numa_near(p, bytes);
+		shm_numa_near(p, bytes);
 		memset(p, 1, bytes);
 		if (syscall(SYS_get_mempolicy, &on, NULL, 0ul, (char *)p + bytes / 2, MPOL_F_NODE | MPOL_F_ADDR))
 			on = ~0u;
@@ -65,7 +65,7 @@ static void near_the_reader(void)
 	}
 	sched_setaffinity(0, sizeof all, &all);
 	munmap(p, bytes);
-	ok(numa_near(MAP_FAILED, 4096) < 0, "what is no memory is refused");
+	ok(shm_numa_near(MAP_FAILED, 4096) < 0, "what is no memory is refused");
 }
 
 /* The inodes of the job's shared memory that a process maps. */

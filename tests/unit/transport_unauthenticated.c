@@ -77,7 +77,7 @@ static int all(int fd, unsigned char *p, size_t n)
 
 static hello greeting(uint32_t from, uint32_t to, uint32_t n, int kind)
 {
-	hello h = {.channel = 3, .from = from, .to = to, .nranks = n, .part = 65536, .kind = (uint8_t)kind, .streams = 1};
+	hello h = {.channel = 3, .from = from, .to = to, .nranks = n, .chunk = 65536, .kind = (uint8_t)kind, .streams = 1};
 
 	secret_random(h.nonce, sizeof h.nonce, NULL);
 	return h;
@@ -157,7 +157,7 @@ static void rude(int port, const board *b)
 	h.stream = 1;
 	ok(!knock(port, &h, b->secret), "nor a stream that does not exist");
 	h = greeting(1, 0, 2, HELLO_TCP);
-	h.part = 1u << 31;
+	h.chunk = 1u << 31;
 	ok(!knock(port, &h, b->secret), "nor a chunk of 2 GiB");
 	h = greeting(1, 0, 2, HELLO_SHM);
 	ok(!knock(port, &h, b->secret), "nor shared memory over tcp");

@@ -175,9 +175,9 @@ static void mismatch(size_t sent, size_t expected)
 }
 
 static int write_wrong_key(void *queue, uint64_t id, const void *at, uint32_t n, uint32_t local, uint64_t to,
-                           uint32_t remote, int tell, uint32_t value)
+                           uint32_t remote, int notify, uint32_t value)
 {
-	return base->write(queue, id, at, n, local, to, remote ^ 0x5500, tell, value);
+	return base->write(queue, id, at, n, local, to, remote ^ 0x5500, notify, value);
 }
 
 static void wrong_key(size_t n)
@@ -261,7 +261,7 @@ static void killed(int n, int sending, size_t n_bytes)
 	board_end(b);
 }
 
-static gradcomp_status open_on_first(const fabric_choice *c, void **device, fabric_facts *facts, gradcomp_error *err)
+static gradcomp_status open_on_first(const fabric_choice *c, void **device, fabric_info *facts, gradcomp_error *err)
 {
 	if (!atomic_fetch_add(&calls, 1))
 		return base->open(c, device, facts, err);
@@ -269,7 +269,7 @@ static gradcomp_status open_on_first(const fabric_choice *c, void **device, fabr
 	return err->status = GRADCOMP_ERR_NOTFOUND;
 }
 
-static gradcomp_status no_connect(void *queue, const fabric_end *peer, double seconds, gradcomp_error *err)
+static gradcomp_status no_connect(void *queue, const fabric_address *peer, double seconds, gradcomp_error *err)
 {
 	(void)queue, (void)peer, (void)seconds;
 	snprintf(err->text, sizeof err->text, "no route");

@@ -35,8 +35,8 @@ static void notified(zerocopy_mode mode)
 	transport t = {.o = {.zerocopy = mode}};
 	channel c = {.t = &t};
 	peer_link l = {.c = &c, .active = 1};
-	request r = {.link = &l, .bytes = 2 * ZEROCOPY_LEAST, .left = 0, .sending = 1};
-	char *buf = calloc(1, 2 * ZEROCOPY_LEAST);
+	request r = {.link = &l, .bytes = 2 * ZEROCOPY_MIN, .left = 0, .sending = 1};
+	char *buf = calloc(1, 2 * ZEROCOPY_MIN);
 	zerocopy *z;
 	int fd[2] = {-1, -1}, got;
 	size_t read = 0;
@@ -54,13 +54,13 @@ static void notified(zerocopy_mode mode)
 	}
 	queue_add(&l.send, &r);
 	c.active = &l;
-	ok(!zerocopy_flag(z, ZEROCOPY_LEAST - 1) && zerocopy_flag(z, ZEROCOPY_LEAST) == MSG_ZEROCOPY, "long sends only");
+	ok(!zerocopy_flag(z, ZEROCOPY_MIN - 1) && zerocopy_flag(z, ZEROCOPY_MIN) == MSG_ZEROCOPY, "long sends only");
 	for (int i = 0; i < 2; i++) {
-		is_int(send(fd[0], buf + (size_t)i * ZEROCOPY_LEAST, ZEROCOPY_LEAST, MSG_ZEROCOPY), ZEROCOPY_LEAST, "a call");
+		is_int(send(fd[0], buf + (size_t)i * ZEROCOPY_MIN, ZEROCOPY_MIN, MSG_ZEROCOPY), ZEROCOPY_MIN, "a call");
 		zerocopy_sent(z, &r);
 	}
 	ok(zerocopy_busy(z) && r.held == 2 && !zerocopy_reap(&t, z, fd[0]) && !r.done, "nothing is read yet: the buffer is held");
-	while (read < 2 * ZEROCOPY_LEAST && (got = (int)recv(fd[1], buf, ZEROCOPY_LEAST, 0)) > 0)
+	while (read < 2 * ZEROCOPY_MIN && (got = (int)recv(fd[1], buf, ZEROCOPY_MIN, 0)) > 0)
 		read += (size_t)got;
 	for (int i = 0; zerocopy_busy(z) && i < 1000; i++) {
 		struct pollfd p = {fd[0], 0, 0};
@@ -80,7 +80,7 @@ static void notified(zerocopy_mode mode)
 	z->off = 0;
 	for (int i = 0; i < ZEROCOPY_CALLS; i++) {
 		ok(zerocopy_flag(z, BYTES) != 0, "call %d", i);
-		if (send(fd[0], buf, ZEROCOPY_LEAST, MSG_ZEROCOPY | MSG_DONTWAIT) < 0)
+		if (send(fd[0], buf, ZEROCOPY_MIN, MSG_ZEROCOPY | MSG_DONTWAIT) < 0)
 			break;
 		zerocopy_sent(z, &r);
 	}

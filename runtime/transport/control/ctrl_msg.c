@@ -4,9 +4,9 @@
 
 #define CTRL_MSG_MAGIC 0x46434731u /* "1GCF" */
 
-size_t ctrl_msg_write(unsigned char *out, const ctrl_msg *f, record_crypto *seal)
+size_t ctrl_msg_write(unsigned char *out, const ctrl_msg *f, record_crypto *crypto)
 {
-	unsigned char *p = seal ? out + RECORD_HEAD : out;
+	unsigned char *p = crypto ? out + RECORD_HEAD : out;
 	size_t bytes = CTRL_MSG_BYTES + f->bytes;
 
 	put32(p, CTRL_MSG_MAGIC);
@@ -18,15 +18,15 @@ size_t ctrl_msg_write(unsigned char *out, const ctrl_msg *f, record_crypto *seal
 	put32(p + 12, (uint32_t)f->b);
 	if (f->bytes)
 		memcpy(p + CTRL_MSG_BYTES, f->text, f->bytes);
-	return seal ? record_crypto_seal(seal, out, bytes) : bytes;
+	return crypto ? record_crypto_seal(crypto, out, bytes) : bytes;
 }
 
-int ctrl_msg_read(unsigned char *in, size_t have, record_crypto *seal, ctrl_msg *f)
+int ctrl_msg_read(unsigned char *in, size_t have, record_crypto *crypto, ctrl_msg *f)
 {
 	unsigned char *p = in;
 	size_t sealed = 0;
 
-	if (seal) {
+	if (crypto) {
 		if (have < RECORD_HEAD)
 			return 0;
 		sealed = record_crypto_length(in);
@@ -35,7 +35,7 @@ int ctrl_msg_read(unsigned char *in, size_t have, record_crypto *seal, ctrl_msg 
 		if (have < sealed + RECORD_OVERHEAD)
 			return 0;
 		p = in + RECORD_HEAD;
-		if (record_crypto_open(seal, in, sealed, p))
+		if (record_crypto_open(crypto, in, sealed, p))
 			return CTRL_MSG_ALTERED;
 	} else if (have < CTRL_MSG_BYTES) {
 		return 0;
@@ -48,7 +48,7 @@ int ctrl_msg_read(unsigned char *in, size_t have, record_crypto *seal, ctrl_msg 
 	if (get32(p) != CTRL_MSG_MAGIC || f->type < CTRL_HEARTBEAT || f->type > CTRL_LEFT || p[5] ||
 	    f->bytes > CTRL_MSG_TEXT || (f->bytes && f->type != CTRL_FAIL))
 		return CTRL_MSG_BAD;
-	if (seal)
+	if (crypto)
 		return f->bytes == sealed - CTRL_MSG_BYTES ? (int)(sealed + RECORD_OVERHEAD) : CTRL_MSG_BAD;
 	return have < CTRL_MSG_BYTES + f->bytes ? 0 : (int)(CTRL_MSG_BYTES + f->bytes);
 }

@@ -17,11 +17,11 @@ typedef struct ctrl_msg {
 } ctrl_msg;
 
 /* Writes one to out[CTRL_MSG_MAX], sealed where `seal` is given; returns its bytes. */
-size_t ctrl_msg_write(unsigned char *out, const ctrl_msg *f, record_crypto *seal);
+size_t ctrl_msg_write(unsigned char *out, const ctrl_msg *f, record_crypto *crypto);
 /* Reads the first of the `have` bytes that have come; opens it in place. Returns the
  * bytes it took, 0 when it is not whole yet, CTRL_MSG_BAD or CTRL_MSG_ALTERED. */
 #define CTRL_MSG_BAD (-1)
 #define CTRL_MSG_ALTERED (-2)
-int ctrl_msg_read(unsigned char *in, size_t have, record_crypto *seal, ctrl_msg *f);
+int ctrl_msg_read(unsigned char *in, size_t have, record_crypto *crypto, ctrl_msg *f);
 
 #endif

@@ -16,7 +16,7 @@ void hello_write(const hello *h, unsigned char out[HELLO_BYTES])
 	put32(out + 8, h->from);
 	put32(out + 12, h->to);
 	put32(out + 16, h->nranks);
-	put32(out + 20, h->part);
+	put32(out + 20, h->chunk);
 	put64(out + 24, h->channel);
 	memcpy(out + 32, h->nonce, NONCE_BYTES);
 }
@@ -34,17 +34,17 @@ const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h)
 	h->from = get32(in + 8);
 	h->to = get32(in + 12);
 	h->nranks = get32(in + 16);
-	h->part = get32(in + 20);
+	h->chunk = get32(in + 20);
 	h->channel = get64(in + 24);
 	memcpy(h->nonce, in + 32, NONCE_BYTES);
 	if (h->kind > HELLO_VERBS || h->from >= h->nranks || h->to >= h->nranks || h->from <= h->to ||
 	    h->frames > CIPHER_AES || !h->streams || h->streams > STREAMS_MAX || h->stream >= h->streams)
 		return "its greeting is malformed";
-	if (h->kind != HELLO_CONTROL && (h->part < CHUNK_MIN || h->part > CHUNK_MAX || h->part % 64))
+	if (h->kind != HELLO_CONTROL && (h->chunk < CHUNK_MIN || h->chunk > CHUNK_MAX || h->chunk % 64))
 		return "its greeting is malformed";
 	if (h->kind == HELLO_VERBS && (h->streams != 1 || h->frames))
 		return "its greeting is malformed";
-	if (h->kind == HELLO_SHM && (h->streams != 1 || (h->part & (h->part - 1))))
+	if (h->kind == HELLO_SHM && (h->streams != 1 || (h->chunk & (h->chunk - 1))))
 		return "its greeting is malformed";
 	return NULL;
 }

@@ -26,7 +26,7 @@ typedef enum hello_kind { HELLO_CONTROL = 0, HELLO_TCP = 1, HELLO_SHM = 2, HELLO
 typedef struct hello {
 	uint64_t channel;
 	uint32_t from, to, nranks;
-	uint32_t part; /* bytes: a chunk of a striped message, or one ring of shared memory */
+	uint32_t chunk; /* bytes: a chunk of a striped message, or one ring of shared memory */
 	uint8_t kind, stream, streams;
 	uint8_t frames; /* record_cipher of what follows */
 	unsigned char nonce[NONCE_BYTES];

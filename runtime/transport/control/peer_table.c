@@ -10,16 +10,16 @@
 
 /* More ranks on this node than CPUs they may run on? Then a rank that spins
  * keeps the one it waits for from running. */
-static void peer_table_crowded(transport *t, const endpoint_node *nodes, const char **lists)
+static void peer_table_oversubscribed(transport *t, const endpoint_node *nodes, const char **lists)
 {
-	int here = 0, cpus;
+	int nlocal = 0, cpus;
 
 	for (int r = 0; r < t->nranks; r++)
 		if (t->node[r] == t->node[t->rank])
-			lists[here++] = nodes[r].cpus;
-	cpus = endpoint_count_cpus(lists, here);
-	t->here = here;
-	t->crowded = here > (cpus ? cpus : (int)sysconf(_SC_NPROCESSORS_ONLN));
+			lists[nlocal++] = nodes[r].cpus;
+	cpus = endpoint_count_cpus(lists, nlocal);
+	t->nlocal = nlocal;
+	t->oversubscribed = nlocal > (cpus ? cpus : (int)sysconf(_SC_NPROCESSORS_ONLN));
 }
 
 gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp_error *err)
@@ -56,8 +56,8 @@ gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", t->nranks);
 		goto out;
 	}
-	peer_table_crowded(t, nodes, keys);
-	verbs_lacking(t);
+	peer_table_oversubscribed(t, nodes, keys);
+	verbs_log_unreachable(t);
 out:
 	free(nodes);
 	free(keys);
@@ -75,7 +75,7 @@ const int32_t *transport_nodes(const transport *t, int *nnodes)
 	return t->node;
 }
 
-const char *const kind_name[KINDS] = {[KIND_SHM] = "shm", [KIND_TCP] = "tcp", [KIND_VERBS] = "verbs"};
+const char *const link_kind_name[KINDS] = {[KIND_SHM] = "shm", [KIND_TCP] = "tcp", [KIND_VERBS] = "verbs"};
 
 const char *transport_kind(const transport *t, int rank)
 {
@@ -84,7 +84,7 @@ const char *transport_kind(const transport *t, int rank)
 	if (rank == t->rank)
 		return "self";
 	kind = connect_kind(t, rank);
-	return kind < 0 ? "none" : kind_name[kind];
+	return kind < 0 ? "none" : link_kind_name[kind];
 }
 
 int transport_stats(const transport *t, transport_counts out[4])
@@ -93,7 +93,7 @@ int transport_stats(const transport *t, transport_counts out[4])
 
 	for (int k = 0; k < KINDS; k++)
 		if (atomic_load(&t->counts[k].pairs))
-			out[n++] = (transport_counts){kind_name[k], atomic_load(&t->counts[k].pairs),
+			out[n++] = (transport_counts){link_kind_name[k], atomic_load(&t->counts[k].pairs),
 			                              atomic_load(&t->counts[k].sent),
 			                              atomic_load(&t->counts[k].received)};
 	return n;

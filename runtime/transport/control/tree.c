@@ -37,7 +37,7 @@ static void neighbour_send(neighbour *n, int type, int a, int b, const char *tex
 
 	if (n->fd < 0 || n->unsent + CTRL_MSG_MAX > sizeof n->out || (type == CTRL_HEARTBEAT && n->unsent))
 		return;
-	n->unsent += (unsigned)ctrl_msg_write(n->out + n->unsent, &f, n->seal);
+	n->unsent += (unsigned)ctrl_msg_write(n->out + n->unsent, &f, n->crypto);
 	neighbour_flush(n);
 }
 
@@ -57,10 +57,10 @@ void tree_fail(transport *t, gradcomp_status status, int culprit, const char *te
 
 int tree_attach(transport *t, int rank, int fd, const hello *h)
 {
-	record_crypto *seal = h->frames ? record_crypto_new(t->secret, h, (int)h->from == t->rank) : NULL;
+	record_crypto *crypto = h->frames ? record_crypto_new(t->secret, h, (int)h->from == t->rank) : NULL;
 	int done = -1;
 
-	if (h->frames && !seal)
+	if (h->frames && !crypto)
 		return -1;
 	pthread_mutex_lock(&t->lock);
 	for (int i = 0; i < TREE_NEIGHBOURS && done; i++) {
@@ -69,8 +69,8 @@ int tree_attach(transport *t, int rank, int fd, const hello *h)
 		if (n->rank != rank || n->fd >= 0)
 			continue;
 		n->fd = fd;
-		n->seal = seal;
-		n->heard = clock_now();
+		n->crypto = crypto;
+		n->last_recv = clock_now();
 		n->have = n->unsent = 0;
 		/* It joined after the news had gone round. */
 		if (atomic_load(&t->failed))
@@ -80,7 +80,7 @@ int tree_attach(transport *t, int rank, int fd, const hello *h)
 	pthread_cond_broadcast(&t->changed);
 	pthread_mutex_unlock(&t->lock);
 	if (done)
-		record_crypto_free(seal);
+		record_crypto_free(crypto);
 	tree_wake(t);
 	return done;
 }
@@ -166,8 +166,8 @@ void tree_drop(neighbour *n)
 	if (n->fd >= 0)
 		close(n->fd);
 	n->fd = -1;
-	record_crypto_free(n->seal);
-	n->seal = NULL;
+	record_crypto_free(n->crypto);
+	n->crypto = NULL;
 }
 
 static void neighbour_lost(transport *t, neighbour *n, gradcomp_status status, const char *how)
@@ -195,9 +195,9 @@ static void neighbour_read(transport *t, int i)
 			neighbour_lost(t, n, GRADCOMP_ERR_PEER, "died (its connection closed)");
 			return;
 		}
-		n->heard = clock_now();
+		n->last_recv = clock_now();
 		n->have += (unsigned)got;
-		while ((taken = ctrl_msg_read(n->in, n->have, n->seal, &f))) {
+		while ((taken = ctrl_msg_read(n->in, n->have, n->crypto, &f))) {
 			if (taken == CTRL_MSG_ALTERED) {
 				neighbour_lost(t, n, GRADCOMP_ERR_AUTH, "sent a control frame that was " RECORD_TAMPERED);
 				return;
@@ -235,10 +235,10 @@ static void tree_tick(transport *t, double now, double slept, double *beat)
 		if (n->fd < 0)
 			continue;
 		if (slept > tree_interval(t))
-			n->heard = now;
+			n->last_recv = now;
 		if (due)
 			neighbour_send(n, CTRL_HEARTBEAT, 0, 0, NULL);
-		if (now - n->heard < t->o.timeout || atomic_load(&t->failed))
+		if (now - n->last_recv < t->o.timeout || atomic_load(&t->failed))
 			continue;
 		snprintf(how, sizeof how, "has not answered for %.3g s", t->o.timeout);
 		neighbour_lost(t, n, GRADCOMP_ERR_TIMEOUT, how);

@@ -246,7 +246,7 @@ uint64_t channel_sent(const channel *c)
 
 #define SLEEP_SECONDS 1.0
 #define SLEEP_EOF_SECONDS 0.05
-#define CROWDED_SPIN_BYTES 4096u
+#define OVERSUBSCRIBED_SPIN_BYTES 4096u
 #define NETWORK_SPIN_BYTES (16u << 10)
 #define YIELD_LOOKS 16
 
@@ -320,8 +320,8 @@ static void channel_sleep(channel *c, const request *r, int fd, double limit)
 			sleepers = l;
 		}
 	}
-	if (begin - c->asked > SLEEP_SECONDS) {
-		c->asked = begin;
+	if (begin - c->last_peer_check > SLEEP_SECONDS) {
+		c->last_peer_check = begin;
 		for (peer_link *l = sleepers; l; l = l->sleeper)
 			link_check_peer(l);
 	}
@@ -361,7 +361,7 @@ static void channel_overdue(channel *c, const request *r)
  * for still less. */
 static int channel_spins(const channel *c, const request *r)
 {
-	size_t most = c->t->crowded ? CROWDED_SPIN_BYTES : NETWORK_SPIN_BYTES;
+	size_t most = c->t->oversubscribed ? OVERSUBSCRIBED_SPIN_BYTES : NETWORK_SPIN_BYTES;
 
 	if (!(c->spin > 0) || (r->link->kind != KIND_SHM && r->bytes > most))
 		return 0;
@@ -377,7 +377,7 @@ static int channel_spins(const channel *c, const request *r)
  * to whoever has work, which may be the peer's host when machines are virtual. */
 static inline void channel_relax(const channel *c, const request *r, unsigned looks)
 {
-	if (c->t->crowded || r->link->kind != KIND_SHM || looks % YIELD_LOOKS == 0)
+	if (c->t->oversubscribed || r->link->kind != KIND_SHM || looks % YIELD_LOOKS == 0)
 		sched_yield();
 #if defined(__x86_64__) || defined(__i386__)
 	else

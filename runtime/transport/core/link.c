@@ -38,8 +38,8 @@ static void link_drop_fds(peer_link *l)
 		if (l->fd[i] >= 0)
 			close(l->fd[i]);
 		l->fd[i] = -1;
-		record_crypto_free(l->seal[i]);
-		l->seal[i] = NULL;
+		record_crypto_free(l->crypto[i]);
+		l->crypto[i] = NULL;
 	}
 	if (l->passed >= 0)
 		close(l->passed);
@@ -77,7 +77,7 @@ static void link_ready(peer_link *l)
 			l->ops->progress(l);
 		return;
 	}
-	if (l->kind == KIND_SHM ? shm_open_link(l) : l->h.frames ? tcp_secure_open(l) : tcp_open(l))
+	if (l->kind == KIND_SHM ? shm_link_open(l) : l->h.frames ? tcp_secure_open(l) : tcp_open(l))
 		return;
 	link_begin(l);
 }
@@ -101,9 +101,9 @@ void link_connect(peer_link *l)
 	               .to = (uint32_t)l->world,
 	               .channel = l->c->id,
 	               .streams = l->kind == KIND_TCP ? (uint8_t)t->o.streams : 1,
-	               .part = l->kind == KIND_SHM ? shm_ring_bytes(t) : (uint32_t)t->o.chunk};
+	               .chunk = l->kind == KIND_SHM ? shm_ring_bytes(t) : (uint32_t)t->o.chunk};
 	if (l->kind == KIND_SHM) {
-		passed = l->passed = shm_create(l->h.part, &err);
+		passed = l->passed = shm_create(l->h.chunk, &err);
 		if (passed < 0) {
 			link_fail_local(l, err.status, "%s", err.text);
 			return;
@@ -118,7 +118,7 @@ void link_connect(peer_link *l)
 			return;
 		}
 		l->nfd++;
-		l->seal[i] = l->h.frames ? record_crypto_new(t->secret, &l->h, 1) : NULL;
+		l->crypto[i] = l->h.frames ? record_crypto_new(t->secret, &l->h, 1) : NULL;
 	}
 	link_ready(l);
 }
@@ -137,7 +137,7 @@ void link_adopt(peer_link *l)
 		*at = p->next;
 		t->nbacklog--;
 		/* A connection made again takes the place of the one given up. */
-		if (l->nfd && (l->h.kind != p->h.kind || l->h.streams != p->h.streams || l->h.part != p->h.part))
+		if (l->nfd && (l->h.kind != p->h.kind || l->h.streams != p->h.streams || l->h.chunk != p->h.chunk))
 			link_drop_fds(l);
 		l->h = p->h;
 		if (l->fd[p->h.stream] >= 0)
@@ -145,8 +145,8 @@ void link_adopt(peer_link *l)
 		else
 			l->nfd++;
 		l->fd[p->h.stream] = p->fd;
-		record_crypto_free(l->seal[p->h.stream]);
-		l->seal[p->h.stream] = p->h.frames ? record_crypto_new(t->secret, &p->h, 0) : NULL;
+		record_crypto_free(l->crypto[p->h.stream]);
+		l->crypto[p->h.stream] = p->h.frames ? record_crypto_new(t->secret, &p->h, 0) : NULL;
 		if (l->passed >= 0)
 			close(l->passed);
 		l->passed = p->passed;
@@ -173,7 +173,7 @@ void link_post(peer_link *l, request *r)
 	r->link = l;
 	r->seq = q->seq++;
 	r->done = r->checked = 0;
-	r->parts = 0;
+	r->nchunks = 0;
 	queue_add(q, r);
 	if (!l->active) {
 		l->active = 1;

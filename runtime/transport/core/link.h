@@ -19,7 +19,7 @@ typedef struct request {
 	size_t bytes;
 	size_t left;     /* not moved yet; tcp counts the header */
 	uint64_t first;  /* tcp: number of its first part; shm: its ticket; verbs: bytes granted */
-	uint64_t parts;  /* tcp; 0: not taken up by the transport yet */
+	uint64_t nchunks;  /* tcp; 0: not taken up by the transport yet */
 	uint32_t seq;
 	uint8_t sending, done, checked, reduce;
 	int8_t region;   /* verbs: number of its registration; 0: not tried, -1: none */
@@ -65,7 +65,7 @@ struct peer_link {
 	double eof;      /* when its connection closed; 0: it has not */
 	hello h;         /* what the connections were made with */
 	int fd[STREAMS_MAX], passed, nfd;
-	record_crypto *seal[STREAMS_MAX]; /* where h.frames says so */
+	record_crypto *crypto[STREAMS_MAX]; /* where h.frames says so */
 };
 
 /* What every sleep polls beside the links: a failure, an inbound connection, and what the caller has. */
@@ -87,7 +87,7 @@ struct channel {
 	struct pollfd *poll;
 	size_t npoll;
 	double spin, idle;
-	double asked; /* when the hosts of silent peers were last thought of */
+	double last_peer_check; /* when the hosts of silent peers were last thought of */
 	int revoked;
 	gradcomp_links api;
 };
@@ -130,7 +130,7 @@ void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t byt
 /* Take over the link's descriptors; -1 with the job failed. */
 int tcp_open(peer_link *l);
 int tcp_secure_open(peer_link *l);
-int shm_open_link(peer_link *l);
+int shm_link_open(peer_link *l);
 int verbs_open(peer_link *l);
 
 static inline void queue_add(queue *q, request *r)
@@ -147,6 +147,6 @@ static inline void queue_remove(queue *q, request *r)
 	*(r->next ? &r->next->prev : &q->tail) = r->prev;
 }
 
-#define REDUCE_PIECE (64u << 10)
+#define REDUCE_BLOCK (64u << 10)
 
 #endif

@@ -20,7 +20,7 @@ const char *transport_pair(const transport *t, int a, int b)
 {
 	int kind = a == b ? KINDS : link_map_kind(t, a, b);
 
-	return kind == KINDS ? "self" : kind < 0 ? "none" : kind_name[kind];
+	return kind == KINDS ? "self" : kind < 0 ? "none" : link_kind_name[kind];
 }
 
 static const char *link_map_why_not(const transport *t, int kind)
@@ -51,6 +51,6 @@ int transport_link_map(const transport *t, link_map_row out[4])
 				pairs[kind]++;
 		}
 	for (int k = 0; k < KINDS; k++)
-		out[k] = (link_map_row){kind_name[k], pairs[k], pairs[k] ? NULL : link_map_why_not(t, k)};
+		out[k] = (link_map_row){link_kind_name[k], pairs[k], pairs[k] ? NULL : link_map_why_not(t, k)};
 	return KINDS;
 }

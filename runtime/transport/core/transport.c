@@ -98,7 +98,7 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	t = calloc(1, sizeof *t);
 	if (!t)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the transport");
-	t->numa = numa_nodes() > 1;
+	t->numa = shm_numa_nodes() > 1;
 	t->o = *o;
 	t->o.chunk &= ~(size_t)63;
 	t->rank = o->rank;

@@ -31,8 +31,8 @@ typedef struct neighbour {
 	int rank; /* -1: there is none */
 	int fd;   /* -1: not connected */
 	int left; /* child: its subtree has entered the leave barrier */
-	double heard;
-	record_crypto *seal; /* NULL: frames go as they are */
+	double last_recv;
+	record_crypto *crypto; /* NULL: frames go as they are */
 	unsigned have, unsent;
 	unsigned char in[CTRL_MSG_MAX], out[TREE_OUT];
 } neighbour;
@@ -40,7 +40,7 @@ typedef struct neighbour {
 enum { TREE_PARENT, TREE_LEFT, TREE_RIGHT, TREE_NEIGHBOURS };
 
 enum { KIND_SHM, KIND_TCP, KIND_VERBS, KINDS };
-extern const char *const kind_name[KINDS];
+extern const char *const link_kind_name[KINDS];
 
 struct transport {
 	transport_options o;
@@ -56,8 +56,8 @@ struct transport {
 	endpoint *endpoints;   /* of every rank */
 	int32_t *node; /* of every rank */
 	int nnodes;
-	int here;      /* ranks on this node */
-	int crowded;   /* more of them than CPUs */
+	int nlocal;      /* ranks on this node */
+	int oversubscribed;   /* more of them than CPUs */
 	int numa;      /* this machine has several memory nodes */
 
 	pthread_mutex_t lock;
@@ -105,7 +105,7 @@ int connect_kind(const transport *t, int rank); /* KIND_*, or -1 */
 gradcomp_status verbs_device_open(transport *t, gradcomp_error *err);
 void verbs_device_close(transport *t);
 /* Tells of ranks that verbs could lead to and does not. */
-void verbs_lacking(const transport *t);
+void verbs_log_unreachable(const transport *t);
 
 /* tree.c */
 void *tree_main(void *transport);

@@ -22,19 +22,19 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#define RING_MOST (1u << 20)
-#define RING_LEAST (64u << 10)
+#define RING_MAX (1u << 20)
+#define RING_MIN (64u << 10)
 #define RINGS_BYTES (16u << 20) /* of one rank's outgoing rings, when it talks to all others here */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define INLINE_BYTES (8u << 10)  /* longer ones are read where that works */
-#define READ_PIECE (1u << 20)    /* read before other links have their turn */
+#define READ_BLOCK (1u << 20)    /* read before other links have their turn */
 #define NODES_MAX 1024 /* as in the kernel's largest configuration */
 #define WORD_BITS (8 * sizeof(unsigned long))
 
 #define MESSAGE_INLINE 0x49434731u /* "1GCI": the payload follows in the ring */
 #define MESSAGE_READ 0x52434731u   /* "1GCR": the payload's address follows */
 #define HEAD_BYTES 16
-#define COPY_PIECE (32u << 10)   /* copied before the other side is told */
+#define COPY_BLOCK (32u << 10)   /* copied before the other side is told */
 
 typedef struct head {
 	uint32_t magic, seq;
@@ -53,7 +53,7 @@ typedef struct shm {
 	request *cur;              /* the first send not wholly in the ring */
 	size_t put, got;           /* payload bytes of the current send and receive */
 	uint64_t from;             /* address of the message being read; 0: none */
-	unsigned char *piece;
+	unsigned char *staging;
 	pid_t pid;
 	int reading; /* this side can read the peer's memory */
 	int probed;
@@ -64,9 +64,9 @@ typedef struct shm {
  * not to need more than they have to say. */
 uint32_t shm_ring_bytes(const transport *t)
 {
-	uint32_t ring = RING_MOST;
+	uint32_t ring = RING_MAX;
 
-	while (ring > RING_LEAST && (uint64_t)ring * (unsigned)t->here > RINGS_BYTES)
+	while (ring > RING_MIN && (uint64_t)ring * (unsigned)t->nlocal > RINGS_BYTES)
 		ring /= 2;
 	return ring;
 }
@@ -87,7 +87,7 @@ int shm_create(uint32_t ring, gradcomp_error *err)
 /* What the peer wrote into shared memory cannot be. */
 
 /* A list as 0-1,4. */
-int numa_nodes(void)
+int shm_numa_nodes(void)
 {
 	char list[256], *p = list, *end;
 	int fd = open("/sys/devices/system/node/online", O_RDONLY | O_CLOEXEC), nodes = 0;
@@ -107,7 +107,7 @@ int numa_nodes(void)
 	return nodes > 0 ? nodes : 1;
 }
 
-int numa_near(void *p, size_t bytes)
+int shm_numa_near(void *p, size_t bytes)
 {
 	unsigned long mask[NODES_MAX / WORD_BITS] = {0};
 	unsigned node;
@@ -130,7 +130,7 @@ static int shm_corrupt(peer_link *l)
 /* After this side has published something the peer may sleep for. The fence and
  * the one in shm_sleep() see to it that either the sleeper sees the change or
  * this side sees the sleeper. */
-static void shm_bell(peer_link *l, shm *m, uint32_t bit)
+static void shm_notify(peer_link *l, shm *m, uint32_t bit)
 {
 	char byte = 0;
 
@@ -156,11 +156,11 @@ static void shm_publish(peer_link *l, shm *m, size_t bytes)
 {
 	m->head += (bytes + 15) & ~(size_t)15;
 	atomic_store_explicit(&m->mine->head, m->head, memory_order_release);
-	shm_bell(l, m, WANT_DATA);
+	shm_notify(l, m, WANT_DATA);
 }
 
 /* Free bytes of the outgoing ring, or -1. */
-static int64_t shm_room(peer_link *l, shm *m, uint64_t need)
+static int64_t shm_space(peer_link *l, shm *m, uint64_t need)
 {
 	int64_t used = ring_used(m->head, m->seen_tail, m->ring);
 
@@ -198,7 +198,7 @@ static int shm_push(peer_link *l, shm *m)
 		size_t n;
 
 		if (!m->put && !r->checked) {
-			room = shm_room(l, m, 2 * HEAD_BYTES);
+			room = shm_space(l, m, 2 * HEAD_BYTES);
 			if (room < 2 * HEAD_BYTES)
 				return room < 0 ? -1 : moved;
 			if (offer) {
@@ -218,11 +218,11 @@ static int shm_push(peer_link *l, shm *m)
 			/* Header and a short payload become visible together. */
 			m->head += HEAD_BYTES;
 			n = r->bytes < (size_t)room - HEAD_BYTES ? r->bytes : (size_t)room - HEAD_BYTES;
-			if (n > COPY_PIECE)
-				n = COPY_PIECE;
+			if (n > COPY_BLOCK)
+				n = COPY_BLOCK;
 		} else {
-			n = r->bytes - m->put < COPY_PIECE ? r->bytes - m->put : COPY_PIECE;
-			room = shm_room(l, m, n);
+			n = r->bytes - m->put < COPY_BLOCK ? r->bytes - m->put : COPY_BLOCK;
+			room = shm_space(l, m, n);
 			if (room <= 0)
 				return room < 0 ? -1 : moved;
 			n = n < (size_t)room ? n : (size_t)room;
@@ -244,11 +244,11 @@ static int shm_push(peer_link *l, shm *m)
 /* The receiving side of shared memory: a message's head says whether its bytes
  * follow in the ring or are read out of the sender's buffer. */
 
-static void shm_take(peer_link *l, shm *m, size_t bytes)
+static void shm_consume(peer_link *l, shm *m, size_t bytes)
 {
 	m->tail += (bytes + 15) & ~(size_t)15;
 	atomic_store_explicit(&m->mine->tail, m->tail, memory_order_release);
-	shm_bell(l, m, WANT_ROOM);
+	shm_notify(l, m, WANT_SPACE);
 }
 
 /* Bytes that can be taken out of the incoming ring, or -1. */
@@ -293,12 +293,12 @@ static int shm_open_message(peer_link *l, shm *m, request *r)
 		memcpy(&m->from, m->in + ((m->tail + HEAD_BYTES) & mask), sizeof m->from);
 		if (!m->from || !m->reading)
 			return shm_corrupt(l);
-		shm_take(l, m, 2 * HEAD_BYTES);
+		shm_consume(l, m, 2 * HEAD_BYTES);
 	} else {
 		/* Made known to the producer with the payload. */
 		m->tail += HEAD_BYTES;
 		if (!r->bytes)
-			shm_take(l, m, 0);
+			shm_consume(l, m, 0);
 	}
 	r->checked = 1;
 	return 1;
@@ -307,33 +307,33 @@ static int shm_open_message(peer_link *l, shm *m, request *r)
 static int shm_pull_inline(peer_link *l, shm *m, request *r)
 {
 	size_t left = r->bytes - m->got, at = m->tail & (m->ring - 1), first, n;
-	int64_t data = shm_data(l, m, left < COPY_PIECE ? left : COPY_PIECE);
+	int64_t data = shm_data(l, m, left < COPY_BLOCK ? left : COPY_BLOCK);
 
 	if (data <= 0)
 		return (int)data;
 	n = left < (size_t)data ? left : (size_t)data;
-	if (n > COPY_PIECE)
-		n = COPY_PIECE;
+	if (n > COPY_BLOCK)
+		n = COPY_BLOCK;
 	first = n < m->ring - at ? n : m->ring - at;
 	shm_deliver(l, r, m->got, m->in + at, first);
 	if (n > first)
 		shm_deliver(l, r, m->got + first, m->in, n - first);
 	m->got += n;
-	shm_take(l, m, n);
+	shm_consume(l, m, n);
 	return 1;
 }
 
 static int shm_pull_read(peer_link *l, shm *m, request *r)
 {
-	size_t left = r->bytes - m->got, n = r->reduce ? REDUCE_PIECE : READ_PIECE;
+	size_t left = r->bytes - m->got, n = r->reduce ? REDUCE_BLOCK : READ_BLOCK;
 	struct iovec local, remote = {(void *)(uintptr_t)(m->from + m->got), left < n ? left : n};
 	ssize_t got;
 
-	if (r->reduce && !m->piece && !(m->piece = aligned_alloc(64, REDUCE_PIECE))) {
+	if (r->reduce && !m->staging && !(m->staging = aligned_alloc(64, REDUCE_BLOCK))) {
 		link_fail_local(l, GRADCOMP_ERR_NOMEM, "no memory to receive from rank %d", l->world);
 		return -1;
 	}
-	local = (struct iovec){r->reduce ? m->piece : r->buf + m->got, remote.iov_len};
+	local = (struct iovec){r->reduce ? m->staging : r->buf + m->got, remote.iov_len};
 	got = process_vm_readv(m->pid, &local, 1, &remote, 1, 0);
 	/* The sender says first that its buffers are free, then reuses them. */
 	atomic_thread_fence(memory_order_seq_cst);
@@ -343,7 +343,7 @@ static int shm_pull_read(peer_link *l, shm *m, request *r)
 	}
 	if (got == (ssize_t)remote.iov_len) {
 		if (r->reduce)
-			link_reduce(l, r, m->got, m->piece, (size_t)got);
+			link_reduce(l, r, m->got, m->staging, (size_t)got);
 		m->got += (size_t)got;
 		return 1;
 	}
@@ -357,7 +357,7 @@ static int shm_pull(peer_link *l, shm *m)
 	int moved = 0, got = 1;
 	size_t turn = 0;
 
-	while (got > 0 && l->recv.head && turn < READ_PIECE) {
+	while (got > 0 && l->recv.head && turn < READ_BLOCK) {
 		request *r = l->recv.head;
 
 		if (!r->checked) {
@@ -373,7 +373,7 @@ static int shm_pull(peer_link *l, shm *m)
 			continue;
 		if (m->from) {
 			atomic_store_explicit(&m->mine->taken, ++m->taken, memory_order_release);
-			shm_bell(l, m, WANT_ROOM);
+			shm_notify(l, m, WANT_SPACE);
 			m->from = 0;
 		}
 		link_done(r);
@@ -435,7 +435,7 @@ static int shm_sleep(peer_link *l, struct pollfd *p)
 {
 	shm *m = l->impl;
 
-	atomic_store_explicit(&m->mine->want, (l->recv.head ? WANT_DATA : 0) | (l->send.head ? WANT_ROOM : 0),
+	atomic_store_explicit(&m->mine->want, (l->recv.head ? WANT_DATA : 0) | (l->send.head ? WANT_SPACE : 0),
 	                      memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 	*p = (struct pollfd){l->fd[0], POLLIN, 0};
@@ -475,7 +475,7 @@ static void shm_close(peer_link *l, int goodbye)
 	if (goodbye)
 		atomic_store_explicit(&m->mine->goodbye, 1, memory_order_release);
 	munmap(m->page, RING_PAGE + 2 * m->ring);
-	free(m->piece);
+	free(m->staging);
 	free(m);
 }
 
@@ -499,10 +499,10 @@ static int shm_sound(int fd, size_t bytes)
 	       (fcntl(fd, F_GET_SEALS) & SEALS) == SEALS;
 }
 
-int shm_open_link(peer_link *l)
+int shm_link_open(peer_link *l)
 {
 	transport *t = l->c->t;
-	size_t bytes = RING_PAGE + 2 * (size_t)l->h.part;
+	size_t bytes = RING_PAGE + 2 * (size_t)l->h.chunk;
 	int side = t->rank < l->world; /* 0: this rank connected */
 	void *map = MAP_FAILED;
 	shm *m;
@@ -523,14 +523,14 @@ int shm_open_link(peer_link *l)
 	close(l->passed);
 	l->passed = -1;
 	m->page = map;
-	m->ring = l->h.part;
+	m->ring = l->h.chunk;
 	m->mine = &m->page->side[side];
 	m->theirs = &m->page->side[!side];
 	m->out = (unsigned char *)map + RING_PAGE + (side ? m->ring : 0);
 	m->in = (unsigned char *)map + RING_PAGE + (side ? 0 : m->ring);
 	/* Whoever reads waits for memory, whoever writes does not. */
 	if (t->numa)
-		numa_near(m->in, m->ring);
+		shm_numa_near(m->in, m->ring);
 	memcpy(m->mine->cookie, t->cookie, sizeof t->cookie);
 	m->mine->cookie_at = (uintptr_t)t->cookie;
 	atomic_store_explicit(&m->mine->cookie_set, 1, memory_order_release);

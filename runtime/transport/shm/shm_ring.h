@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #define WANT_DATA 1u
-#define WANT_ROOM 2u
+#define WANT_SPACE 2u
 
 /* Written by one side (but `want`, which the other side clears), read by both.
  * Indices count bytes or messages since the beginning and never wrap. */

@@ -5,12 +5,12 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define LEAST_SECONDS 3.0 /* the kernel counts in seconds, and asks three times */
+#define KEEPALIVE_MIN_SECONDS 3.0 /* the kernel counts in seconds, and asks three times */
 #define PROBES_LOST 2     /* one may be under way */
 
 void keepalive_start(int fd, double timeout)
 {
-	int on = 1, idle = timeout > LEAST_SECONDS ? (int)(timeout / 3) : 1, every = idle > 1 ? idle / 2 : 1;
+	int on = 1, idle = timeout > KEEPALIVE_MIN_SECONDS ? (int)(timeout / 3) : 1, every = idle > 1 ? idle / 2 : 1;
 	/* Giving up is the caller's. */
 	int probes = 127;
 
@@ -31,5 +31,5 @@ int keepalive_lost(int fd, double timeout)
 	/* Bytes under way, or questions (of an idle connection, or for a window that
 	 * was shut): any answer, also to a question for room, counts as life. */
 	return (info.tcpi_unacked || info.tcpi_probes >= PROBES_LOST) &&
-	       info.tcpi_last_ack_recv > 1e3 * (timeout > LEAST_SECONDS ? timeout : LEAST_SECONDS);
+	       info.tcpi_last_ack_recv > 1e3 * (timeout > KEEPALIVE_MIN_SECONDS ? timeout : KEEPALIVE_MIN_SECONDS);
 }

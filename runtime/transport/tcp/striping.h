@@ -16,7 +16,7 @@
 
 typedef struct cursor {
 	request *r; /* NULL: at the end of the queue */
-	uint64_t part;
+	uint64_t chunk;
 	size_t off; /* bytes of the part gone by; the header counts in part 0 */
 } cursor;
 
@@ -25,14 +25,14 @@ typedef struct stream {
 	unsigned char head[HEAD_BYTES];
 	struct secure_stream *secure_stream; /* of sealed.c; NULL: bytes go as they are */
 	struct zerocopy *zero; /* NULL: what is sent is copied */
-	unsigned char *piece; /* what came for a receive that reduces */
+	unsigned char *staging; /* what came for a receive that reduces */
 	size_t filled;
 } stream;
 
 typedef struct tcp {
 	int n;
-	size_t part;
-	uint64_t out_parts, in_parts; /* parts of all messages posted so far */
+	size_t chunk_bytes;
+	uint64_t out_chunks, in_chunks; /* parts of all messages posted so far */
 	stream s[];
 } tcp;
 
@@ -43,26 +43,26 @@ static inline void tcp_seek(const tcp *t, cursor *c, unsigned i, request *r)
 
 	c->off = 0;
 	for (c->r = r; c->r; c->r = c->r->next) {
-		c->part = (i + n - c->r->first % n) % n;
-		if (c->part < c->r->parts)
+		c->chunk = (i + n - c->r->first % n) % n;
+		if (c->chunk < c->r->nchunks)
 			return;
 	}
 }
 
 static inline void tcp_advance(const tcp *t, cursor *c, unsigned i)
 {
-	c->part += (unsigned)t->n;
+	c->chunk += (unsigned)t->n;
 	c->off = 0;
-	if (c->part >= c->r->parts)
+	if (c->chunk >= c->r->nchunks)
 		tcp_seek(t, c, i, c->r->next);
 }
 
 /* Where the cursor's part lies: its place in the message and its length. */
 static inline size_t tcp_chunk(const tcp *t, const cursor *c, size_t *bytes)
 {
-	size_t at = c->part * t->part;
+	size_t at = c->chunk * t->chunk_bytes;
 
-	*bytes = c->r->bytes - at < t->part ? c->r->bytes - at : t->part;
+	*bytes = c->r->bytes - at < t->chunk_bytes ? c->r->bytes - at : t->chunk_bytes;
 	return at;
 }
 

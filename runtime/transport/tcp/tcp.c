@@ -15,13 +15,13 @@
 void tcp_posted(peer_link *l, request *r)
 {
 	tcp *t = l->impl;
-	uint64_t *count = r->sending ? &t->out_parts : &t->in_parts;
+	uint64_t *count = r->sending ? &t->out_chunks : &t->in_chunks;
 
 	r->first = *count;
-	r->parts = r->bytes ? (r->bytes - 1) / t->part + 1 : 1;
+	r->nchunks = r->bytes ? (r->bytes - 1) / t->chunk_bytes + 1 : 1;
 	r->left = r->bytes + HEAD_BYTES;
 	r->held = 0;
-	*count += r->parts;
+	*count += r->nchunks;
 	for (unsigned i = 0; i < (unsigned)t->n; i++) {
 		cursor *c = r->sending ? &t->s[i].out : &t->s[i].in;
 
@@ -40,7 +40,7 @@ static int tcp_push(peer_link *l, tcp *t, unsigned i)
 		unsigned char head[HEAD_BYTES];
 		struct iovec iov[2];
 		struct msghdr m = {.msg_iov = iov};
-		size_t bytes, at = tcp_chunk(t, c, &bytes), skip = c->part ? 0 : HEAD_BYTES;
+		size_t bytes, at = tcp_chunk(t, c, &bytes), skip = c->chunk ? 0 : HEAD_BYTES;
 		size_t done = c->off > skip ? c->off - skip : 0;
 		int zero = zerocopy_flag(z, bytes - done), ahead = zero && c->off < skip;
 		request *r = c->r;
@@ -111,9 +111,9 @@ static void tcp_arrived(peer_link *l, stream *s, size_t at, size_t done, size_t 
 	if (!r->reduce)
 		return;
 	s->filled += n;
-	if (!end && s->filled < REDUCE_PIECE)
+	if (!end && s->filled < REDUCE_BLOCK)
 		return;
-	link_reduce(l, r, at + done + n - s->filled, s->piece, s->filled);
+	link_reduce(l, r, at + done + n - s->filled, s->staging, s->filled);
 	s->filled = 0;
 }
 
@@ -125,14 +125,14 @@ static int tcp_pull(peer_link *l, tcp *t, unsigned i)
 	cursor *c = &s->in;
 	size_t moved = 0;
 
-	while (c->r && moved < TURN_BYTES && (c->r->checked || (!c->part && c->off < HEAD_BYTES))) {
+	while (c->r && moved < TURN_BYTES && (c->r->checked || (!c->chunk && c->off < HEAD_BYTES))) {
 		request *r = c->r;
-		size_t bytes, at = tcp_chunk(t, c, &bytes), skip = c->part ? 0 : HEAD_BYTES, done, room, want;
+		size_t bytes, at = tcp_chunk(t, c, &bytes), skip = c->chunk ? 0 : HEAD_BYTES, done, room, want;
 		struct iovec iov[2];
 		int k = 0;
 		ssize_t n;
 
-		if (r->reduce && !s->piece && !(s->piece = aligned_alloc(64, REDUCE_PIECE))) {
+		if (r->reduce && !s->staging && !(s->staging = aligned_alloc(64, REDUCE_BLOCK))) {
 			link_fail_local(l, GRADCOMP_ERR_NOMEM, "no memory to receive from rank %d", l->world);
 			break;
 		}
@@ -141,10 +141,10 @@ static int tcp_pull(peer_link *l, tcp *t, unsigned i)
 		want = skip > c->off ? skip - c->off : 0;
 		if (want)
 			iov[k++] = (struct iovec){s->head + c->off, want};
-		if (r->reduce && room > REDUCE_PIECE - s->filled)
-			room = REDUCE_PIECE - s->filled;
+		if (r->reduce && room > REDUCE_BLOCK - s->filled)
+			room = REDUCE_BLOCK - s->filled;
 		if (room)
-			iov[k++] = (struct iovec){r->reduce ? s->piece + s->filled : r->buf + at + done, room};
+			iov[k++] = (struct iovec){r->reduce ? s->staging + s->filled : r->buf + at + done, room};
 		want += room;
 		n = readv(l->fd[i], iov, k);
 		if (n <= 0) {
@@ -214,7 +214,7 @@ int tcp_sleep(peer_link *l, struct pollfd *p)
 
 	for (unsigned i = 0; i < (unsigned)t->n; i++) {
 		const cursor *in = &t->s[i].in;
-		short events = in->r && (in->r->checked || !in->part) ? POLLIN : 0;
+		short events = in->r && (in->r->checked || !in->chunk) ? POLLIN : 0;
 
 		if (t->s[i].out.r)
 			events |= POLLOUT | (events ? 0 : POLLRDHUP);
@@ -266,7 +266,7 @@ static void tcp_close(peer_link *l, int goodbye)
 			send(l->fd[i], head, sizeof head, MSG_NOSIGNAL | MSG_DONTWAIT);
 		zerocopy_abort(t->s[i].zero, l->fd[i]);
 		free(t->s[i].zero);
-		free(t->s[i].piece);
+		free(t->s[i].staging);
 	}
 	free(t);
 }
@@ -283,7 +283,7 @@ tcp *tcp_new(peer_link *l)
 	}
 	t->n = l->h.streams;
 	/* One stream needs no parts. */
-	t->part = t->n > 1 ? l->h.part : SIZE_MAX / 2;
+	t->chunk_bytes = t->n > 1 ? l->h.chunk : SIZE_MAX / 2;
 	l->impl = t;
 	return t;
 }

@@ -11,11 +11,11 @@
 #include <sys/uio.h>
 
 /* Bytes of a part in a record: whole elements of every type. */
-#define SECURE_CHUNK (RECORD_MAX - 64)
-_Static_assert(HEAD_BYTES + SECURE_CHUNK <= RECORD_CONTENT_MAX, "a header and a piece fit");
+#define SECURE_PAYLOAD (RECORD_MAX - 64)
+_Static_assert(HEAD_BYTES + SECURE_PAYLOAD <= RECORD_CONTENT_MAX, "a header and a piece fit");
 
 typedef struct secure_stream {
-	_Alignas(64) unsigned char piece[RECORD_MAX]; /* opened, of a receive that reduces */
+	_Alignas(64) unsigned char staging[RECORD_MAX]; /* opened, of a receive that reduces */
 	unsigned char out[RECORD_MAX], in[2 * RECORD_MAX];
 	size_t sent, sending; /* of the record in out[]; 0: there is none */
 	size_t content;       /* how much of a part is in it */
@@ -24,10 +24,10 @@ typedef struct secure_stream {
 
 /* The next record at the cursor. The caller's bytes are copied, but the send is not
  * done before the record is on its way. */
-static void secure_fill(const tcp *t, const cursor *c, secure_stream *s, record_crypto *seal)
+static void secure_fill(const tcp *t, const cursor *c, secure_stream *s, record_crypto *crypto)
 {
 	unsigned char *p = s->out + RECORD_HEAD;
-	size_t bytes, at = tcp_chunk(t, c, &bytes), skip = c->part ? 0 : HEAD_BYTES, done, n;
+	size_t bytes, at = tcp_chunk(t, c, &bytes), skip = c->chunk ? 0 : HEAD_BYTES, done, n;
 
 	s->content = 0;
 	if (c->off < skip) {
@@ -35,12 +35,12 @@ static void secure_fill(const tcp *t, const cursor *c, secure_stream *s, record_
 		s->content = skip;
 	}
 	done = c->off + s->content - skip;
-	n = bytes - done < SECURE_CHUNK ? bytes - done : SECURE_CHUNK;
+	n = bytes - done < SECURE_PAYLOAD ? bytes - done : SECURE_PAYLOAD;
 	if (n)
 		memcpy(p + s->content, c->r->buf + at + done, n);
 	s->content += n;
 	s->sent = 0;
-	s->sending = record_crypto_seal(seal, s->out, s->content);
+	s->sending = record_crypto_seal(crypto, s->out, s->content);
 }
 
 static int secure_push(peer_link *l, tcp *t, unsigned i)
@@ -55,7 +55,7 @@ static int secure_push(peer_link *l, tcp *t, unsigned i)
 		ssize_t n;
 
 		if (!s->sending)
-			secure_fill(t, c, s, l->seal[i]);
+			secure_fill(t, c, s, l->crypto[i]);
 		n = send(l->fd[i], s->out + s->sent, s->sending - s->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 		if (n < 0) {
 			if (errno == EINTR)
@@ -74,7 +74,7 @@ static int secure_push(peer_link *l, tcp *t, unsigned i)
 		c->off += s->content;
 		r->left -= s->content;
 		tcp_chunk(t, c, &bytes);
-		if (c->off < (c->part ? 0 : HEAD_BYTES) + bytes)
+		if (c->off < (c->chunk ? 0 : HEAD_BYTES) + bytes)
 			continue;
 		tcp_advance(t, c, i);
 		if (!r->left)
@@ -134,12 +134,12 @@ static int secure_take(peer_link *l, tcp *t, unsigned i, size_t n)
 	cursor *c = &t->s[i].in;
 	request *r = c->r;
 	unsigned char *rec = s->in + s->from, *in = rec + RECORD_HEAD, *to;
-	size_t bytes, at = tcp_chunk(t, c, &bytes), head = c->part || c->off ? 0 : HEAD_BYTES, done;
+	size_t bytes, at = tcp_chunk(t, c, &bytes), head = c->chunk || c->off ? 0 : HEAD_BYTES, done;
 
-	done = c->off + head - (c->part ? 0 : HEAD_BYTES);
+	done = c->off + head - (c->chunk ? 0 : HEAD_BYTES);
 	/* Bytes that follow no header go where they are wanted at once. */
-	to = head ? in : r->reduce ? s->piece : r->buf + at + done;
-	if (n < head || (!head && n > bytes - done) || record_crypto_open(l->seal[i], rec, n, to))
+	to = head ? in : r->reduce ? s->staging : r->buf + at + done;
+	if (n < head || (!head && n > bytes - done) || record_crypto_open(l->crypto[i], rec, n, to))
 		return secure_tampered(l);
 	if (head && tcp_accept(l, r, in))
 		return -1;
@@ -147,9 +147,9 @@ static int secure_take(peer_link *l, tcp *t, unsigned i, size_t n)
 	if (n > bytes - done || (r->reduce && n % gradcomp_dtype_bytes(r->dtype)))
 		return secure_tampered(l);
 	if (head && n)
-		memcpy(r->reduce ? s->piece : r->buf + at, in + head, n);
+		memcpy(r->reduce ? s->staging : r->buf + at, in + head, n);
 	if (r->reduce && n)
-		link_reduce(l, r, at + done, s->piece, n);
+		link_reduce(l, r, at + done, s->staging, n);
 	s->from += head + n + RECORD_OVERHEAD;
 	c->off += head + n;
 	r->left -= head + n;
@@ -172,7 +172,7 @@ static int secure_pull(peer_link *l, tcp *t, unsigned i)
 	/* Then the posted buffers are not this side's any more. */
 	if (atomic_load_explicit(&l->c->t->failed, memory_order_relaxed))
 		return 0;
-	while (c->r && moved < TURN_BYTES && (c->r->checked || (!c->part && !c->off))) {
+	while (c->r && moved < TURN_BYTES && (c->r->checked || (!c->chunk && !c->off))) {
 		long n = secure_whole(l, s);
 
 		if (n > 0 && !secure_take(l, t, i, (size_t)n)) {
@@ -214,7 +214,7 @@ static void secure_wake(peer_link *l, const struct pollfd *p, int n)
 			while (s->to - s->from < HEAD_BYTES + RECORD_OVERHEAD && secure_read(s, l->fd[i]) > 0)
 				;
 			if (s->to - s->from >= HEAD_BYTES + RECORD_OVERHEAD && record_crypto_length(s->in + s->from) == HEAD_BYTES &&
-			    !record_crypto_peek(l->seal[i], s->in + s->from, HEAD_BYTES, head) && get32(head) == GOODBYE_MAGIC)
+			    !record_crypto_peek(l->crypto[i], s->in + s->from, HEAD_BYTES, head) && get32(head) == GOODBYE_MAGIC)
 				l->goodbye = 1;
 		}
 		link_eof(l);
@@ -231,7 +231,7 @@ static void secure_close(peer_link *l, int goodbye)
 		/* Where a send was cut short, nothing that follows makes sense. */
 		if (s && goodbye && !l->send.head) {
 			tcp_head(s->out + RECORD_HEAD, GOODBYE_MAGIC, l->send.seq, 0);
-			send(l->fd[i], s->out, record_crypto_seal(l->seal[i], s->out, HEAD_BYTES), MSG_NOSIGNAL | MSG_DONTWAIT);
+			send(l->fd[i], s->out, record_crypto_seal(l->crypto[i], s->out, HEAD_BYTES), MSG_NOSIGNAL | MSG_DONTWAIT);
 		}
 		free(s);
 	}
@@ -249,7 +249,7 @@ int tcp_secure_open(peer_link *l)
 	for (int i = 0; i < t->n; i++) {
 		secure_stream *s = aligned_alloc(_Alignof(secure_stream), sizeof *s);
 
-		if (!s || !l->seal[i]) {
+		if (!s || !l->crypto[i]) {
 			free(s);
 			secure_close(l, 0);
 			link_fail_local(l, GRADCOMP_ERR_NOMEM, "no memory for a link to rank %d", l->world);

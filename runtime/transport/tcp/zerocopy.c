@@ -18,7 +18,7 @@ zerocopy *zerocopy_start(const transport *t, int fd)
 
 int zerocopy_flag(const zerocopy *z, size_t bytes)
 {
-	return z && !z->off && bytes >= ZEROCOPY_LEAST && z->next - z->done < ZEROCOPY_CALLS ? MSG_ZEROCOPY : 0;
+	return z && !z->off && bytes >= ZEROCOPY_MIN && z->next - z->done < ZEROCOPY_CALLS ? MSG_ZEROCOPY : 0;
 }
 
 void zerocopy_sent(zerocopy *z, request *r)

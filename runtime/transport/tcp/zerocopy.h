@@ -9,7 +9,7 @@
 
 #include "transport/core/link.h"
 
-#define ZEROCOPY_LEAST (64u << 10) /* shorter sends are cheaper to copy */
+#define ZEROCOPY_MIN (64u << 10) /* shorter sends are cheaper to copy */
 #define ZEROCOPY_CALLS 32          /* the kernel may be at work on, a connection */
 
 typedef struct zerocopy {

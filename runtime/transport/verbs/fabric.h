@@ -24,21 +24,21 @@ typedef struct fabric_choice {
 	int only_own; /* no other address will do */
 } fabric_choice;
 
-typedef struct fabric_facts {
+typedef struct fabric_info {
 	char name[80];        /* device, port and GID index, for messages */
 	char key[FABRIC_KEY]; /* two ends with the same key may reach each other */
 	uint64_t most;        /* bytes of the longest transfer */
 	int foreign;          /* memory that others allocated can be registered safely */
-} fabric_facts;
+} fabric_info;
 
 /* Where an end of a connection is found. */
-typedef struct fabric_end {
+typedef struct fabric_address {
 	unsigned char gid[16];
 	uint32_t number; /* of its queue pair */
 	uint32_t first;  /* number of its first packet, 24 bits */
 	uint16_t lid;
 	uint8_t mtu; /* code, 1 to 5: 256 to 4096 bytes */
-} fabric_end;
+} fabric_address;
 
 typedef struct fabric_memory {
 	void *handle;
@@ -63,7 +63,7 @@ typedef struct fabric_event {
 
 typedef struct fabric_ops {
 	uint32_t struct_size, version;
-	gradcomp_status (*open)(const fabric_choice *choice, void **device, fabric_facts *facts, gradcomp_error *err);
+	gradcomp_status (*open)(const fabric_choice *choice, void **device, fabric_info *facts, gradcomp_error *err);
 	void (*close)(void *device);
 	/* Others may write to it when they know its remote key. RANGE: the limit of
 	 * locked memory does not allow it. */
@@ -72,16 +72,16 @@ typedef struct fabric_ops {
 
 	/* Takes up to `sends` sends and writes and `receives` receives at a time.
 	 * Receives can be posted at once. *fd becomes readable as arm() says. */
-	gradcomp_status (*queue)(void *device, unsigned sends, unsigned receives, void **queue, fabric_end *mine,
+	gradcomp_status (*queue)(void *device, unsigned sends, unsigned receives, void **queue, fabric_address *mine,
 	                         int *fd, gradcomp_error *err);
 	/* `seconds`: about when the other end's silence becomes FABRIC_SILENT. */
-	gradcomp_status (*connect)(void *queue, const fabric_end *peer, double seconds, gradcomp_error *err);
+	gradcomp_status (*connect)(void *queue, const fabric_address *peer, double seconds, gradcomp_error *err);
 	int (*receive)(void *queue, uint64_t id, void *at, uint32_t bytes, uint32_t local);
 	int (*send)(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local);
 	/* Into the peer's memory; with a value (`tell`) it takes one of the peer's
 	 * receives. What was posted before is there by then. */
 	int (*write)(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local, uint64_t to,
-	             uint32_t remote, int tell, uint32_t value);
+	             uint32_t remote, int notify, uint32_t value);
 	/* How many events, or -1. */
 	int (*poll)(void *queue, fabric_event *out, int most);
 	/* The next event makes fd readable, until heard() is called. */

@@ -32,7 +32,7 @@ int verbs_refused(peer_link *l, int error)
 
 int verbs_post_receive(verbs *v, unsigned i)
 {
-	return v->d->f->receive(v->queue, (uint64_t)ID_RECEIVE << 8 | i, verbs_room(v, i), ROOM_BYTES,
+	return v->d->f->receive(v->queue, (uint64_t)ID_RECEIVE << 8 | i, verbs_receive_buf(v, i), RECEIVE_BYTES,
 	                        v->block->memory.local);
 }
 
@@ -50,13 +50,13 @@ static int verbs_error(peer_link *l, verbs *v, const fabric_event *e)
 	const transport *t = l->c->t;
 	const char *host = transport_host(t, l->world), *here = transport_host(t, t->rank);
 	char byte;
-	ssize_t told;
+	ssize_t matched_sent;
 
 	if (v->broken++)
 		return 0;
-	told = recv(l->fd[0], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-	if (told >= 0 || l->goodbye) {
-		if (!told && !l->goodbye)
+	matched_sent = recv(l->fd[0], &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+	if (matched_sent >= 0 || l->goodbye) {
+		if (!matched_sent && !l->goodbye)
 			link_eof(l);
 		return 0;
 	}
@@ -92,8 +92,8 @@ static int verbs_event(peer_link *l, verbs *v, const fabric_event *e)
 		break;
 	}
 	if (!e->written)
-		return verbs_message_came(l, v, i, e->bytes);
-	return verbs_repost(l, v, i) ? -1 : verbs_piece_came(l, v, e);
+		return verbs_message_arrived(l, v, i, e->bytes);
+	return verbs_repost(l, v, i) ? -1 : verbs_piece_arrived(l, v, e);
 }
 
 int verbs_events(peer_link *l, verbs *v)
@@ -127,8 +127,8 @@ static void verbs_posted(peer_link *l, request *r)
 	}
 	if (!v->next_match)
 		v->next_match = r;
-	if (!v->next_grant && r->bytes > EAGER_BYTES)
-		v->next_grant = r;
+	if (!v->next_cts && r->bytes > EAGER_BYTES)
+		v->next_cts = r;
 }
 
 /* The queue first: then nobody touches the memory that is given back. */

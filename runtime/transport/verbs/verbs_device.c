@@ -13,7 +13,7 @@
 #include <sys/mman.h>
 
 /* Addresses as GIDs: an IPv4 one is mapped into IPv6. */
-static void verbs_own(const transport *t, fabric_choice *c)
+static void verbs_own_gids(const transport *t, fabric_choice *c)
 {
 	c->only_own = *t->interface != '\0';
 	for (int i = 0; i < t->nown && c->nown < FABRIC_OWN; i++) {
@@ -37,7 +37,7 @@ static gradcomp_status verbs_device_make(transport *t, gradcomp_error *err)
 
 	if (!d)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for an RDMA device");
-	verbs_own(t, &choice);
+	verbs_own_gids(t, &choice);
 	d->f = t->o.fabric;
 	d->limit = t->o.verbs_memory;
 	pthread_mutex_init(&d->lock, NULL);
@@ -84,7 +84,7 @@ gradcomp_status verbs_device_open(transport *t, gradcomp_error *err)
 	return st;
 }
 
-void verbs_lacking(const transport *t)
+void verbs_log_unreachable(const transport *t)
 {
 	int lacking = 0, first = 0;
 

@@ -11,29 +11,29 @@
 #include "transport/verbs/fabric.h"
 #include "transport/core/link.h"
 
-#define ROOM_BYTES 4096 /* of one receive */
+#define RECEIVE_BYTES 4096 /* of one receive */
 #define VERBS_HEAD 48
-#define EAGER_BYTES (ROOM_BYTES - VERBS_HEAD) /* longer messages are written */
+#define EAGER_BYTES (RECEIVE_BYTES - VERBS_HEAD) /* longer messages are written */
 #define PIECE_BYTES (32u << 10) /* of what is copied through the pool */
 #define DIRECT_BYTES (1u << 20) /* granted at a time of memory that is registered */
 #define REGISTER_BYTES (128u << 10) /* shorter messages are copied */
 
 #define CREDITS 16 /* messages the peer may send ahead of their receives being posted */
 #define WINDOW 4   /* pieces granted and not written yet, each way */
-#define NEWS 4     /* messages that only bring credit */
+#define CREDIT_MESSAGES 4     /* messages that only bring credit */
 /* A peer's messages, grants and news, and its writes, each of which takes one. */
-#define RECEIVES (CREDITS + 2 * WINDOW + NEWS)
-#define SENDS (CREDITS + WINDOW + NEWS)
-#define BLOCK_BYTES ((RECEIVES + SENDS) * ROOM_BYTES + 2 * WINDOW * PIECE_BYTES)
+#define RECEIVES (CREDITS + 2 * WINDOW + CREDIT_MESSAGES)
+#define SENDS (CREDITS + WINDOW + CREDIT_MESSAGES)
+#define BLOCK_BYTES ((RECEIVES + SENDS) * RECEIVE_BYTES + 2 * WINDOW * PIECE_BYTES)
 
 /* Messages whose memory may be registered at a time: those with pieces granted or
  * written, and one more each way. */
 #define REGIONS (2 * (2 * WINDOW + 1))
 
-#define VERBS_FRAME 256 /* of setting up */
-#define VERBS_WHY 208
+#define SETUP_BYTES 256 /* of setting up */
+#define SETUP_REASON 208
 
-enum { MESSAGE_EAGER = 1, MESSAGE_OFFER, MESSAGE_GRANT, MESSAGE_NEWS, MESSAGE_PROBE };
+enum { MESSAGE_EAGER = 1, MESSAGE_RTS, MESSAGE_CTS, MESSAGE_CREDIT, MESSAGE_PROBE };
 /* What an event was posted for: stands in its id, above the index. */
 enum { ID_RECEIVE = 1, ID_DATA, ID_CONTROL, ID_WRITE };
 
@@ -47,7 +47,7 @@ typedef struct verbs_block {
 typedef struct verbs_device {
 	const fabric_ops *f;
 	void *device;
-	fabric_facts facts;
+	fabric_info facts;
 	pthread_mutex_t lock; /* of what follows */
 	verbs_block *spare;
 	size_t used, limit;
@@ -55,24 +55,24 @@ typedef struct verbs_device {
 } verbs_device;
 
 /* A piece of a message this side receives, told to the peer. */
-typedef struct grant {
+typedef struct inbound_piece {
 	request *r; /* NULL: free */
 	size_t at, bytes;
 	int staged; /* it arrives in the pool */
-} grant;
+} inbound_piece;
 
 /* A piece the peer has asked for. */
-typedef struct duty {
+typedef struct cts {
 	uint32_t seq, slot, key;
 	uint64_t total, at, bytes, to;
 	uint64_t done; /* bytes of it that are being written */
-} duty;
+} cts;
 
 /* A write in flight. */
-typedef struct writing {
+typedef struct outbound_piece {
 	request *r; /* NULL: free */
 	size_t bytes;
-} writing;
+} outbound_piece;
 
 typedef struct verbs {
 	verbs_device *d;
@@ -82,49 +82,49 @@ typedef struct verbs {
 
 	/* Sending. */
 	request *next_send; /* the first whose header has not gone */
-	uint32_t sent, taken; /* messages with credit sent; those the peer has freed */
+	uint32_t sent, peer_matched; /* messages with credit sent; those the peer has freed */
 	unsigned free_slots, data_slots;
 	uint8_t slot[SENDS];
-	duty duties[WINDOW];
-	unsigned nduties;
-	writing writes[WINDOW];
-	unsigned nwrites;
+	cts cts_queue[WINDOW];
+	unsigned ncts;
+	outbound_piece outbound[WINDOW];
+	unsigned noutbound;
 
 	/* Receiving. */
 	request *next_match; /* the first whose header has not come */
-	request *next_grant; /* the first that is written and not wholly granted */
-	uint8_t held[CREDITS];
-	uint32_t held_bytes[CREDITS];
-	unsigned first_held, nheld;
-	uint32_t freed, told;
-	grant grants[WINDOW];
+	request *next_cts; /* the first that is written and not wholly granted */
+	uint8_t rx_queue[CREDITS];
+	uint32_t rx_bytes[CREDITS];
+	unsigned rx_first, nrx;
+	uint32_t matched, matched_sent;
+	inbound_piece inbound[WINDOW];
 
 	fabric_memory region[REGIONS]; /* handle NULL: free */
 
 	/* Setting up. */
-	fabric_end mine;
-	int said, heard, probed;
+	fabric_address mine;
+	int sent_kind, heard, probed;
 	double deadline;
 	unsigned have, unsent; /* have: of a goodbye, later */
 	uint32_t received;     /* by a peer that has said goodbye: messages */
-	unsigned char in[VERBS_FRAME], out[4 * VERBS_FRAME];
-	char why[VERBS_WHY];
+	unsigned char in[SETUP_BYTES], out[4 * SETUP_BYTES];
+	char why[SETUP_REASON];
 } verbs;
 
-static inline unsigned char *verbs_room(const verbs *v, unsigned receive)
+static inline unsigned char *verbs_receive_buf(const verbs *v, unsigned receive)
 {
-	return v->block->base + (size_t)receive * ROOM_BYTES;
+	return v->block->base + (size_t)receive * RECEIVE_BYTES;
 }
 
-static inline unsigned char *verbs_slot(const verbs *v, unsigned send)
+static inline unsigned char *verbs_send_buf(const verbs *v, unsigned send)
 {
-	return v->block->base + (size_t)(RECEIVES + send) * ROOM_BYTES;
+	return v->block->base + (size_t)(RECEIVES + send) * RECEIVE_BYTES;
 }
 
 /* Piece i of those that arrive (0) or leave (1). */
 static inline unsigned char *verbs_piece(const verbs *v, int leaving, unsigned i)
 {
-	return v->block->base + (size_t)(RECEIVES + SENDS) * ROOM_BYTES +
+	return v->block->base + (size_t)(RECEIVES + SENDS) * RECEIVE_BYTES +
 	       (size_t)(leaving ? WINDOW + i : i) * PIECE_BYTES;
 }
 
@@ -150,16 +150,16 @@ void verbs_free(peer_link *l, verbs *v);
 /* verbs_send.c */
 int verbs_push(peer_link *l, verbs *v);
 /* A message without payload; 1 when it went, 0 when there is no slot now. */
-int verbs_control(peer_link *l, verbs *v, uint32_t kind, const duty *d);
-int verbs_grant_came(peer_link *l, verbs *v, const unsigned char *head);
+int verbs_control(peer_link *l, verbs *v, uint32_t kind, const cts *d);
+int verbs_cts_arrived(peer_link *l, verbs *v, const unsigned char *head);
 int verbs_written(peer_link *l, verbs *v, unsigned i);
 /* The peer has made `freed` receives free since the beginning. */
-int verbs_credit(peer_link *l, verbs *v, uint32_t freed);
+int verbs_take_credit(peer_link *l, verbs *v, uint32_t matched);
 
 /* verbs_receive.c */
 int verbs_pull(peer_link *l, verbs *v);
-int verbs_message_came(peer_link *l, verbs *v, unsigned receive, uint32_t bytes);
-int verbs_piece_came(peer_link *l, verbs *v, const fabric_event *e);
+int verbs_message_arrived(peer_link *l, verbs *v, unsigned receive, uint32_t bytes);
+int verbs_piece_arrived(peer_link *l, verbs *v, const fabric_event *e);
 
 /* verbs_device.c */
 /* A block for a link, from the pool; NULL with the reason. */

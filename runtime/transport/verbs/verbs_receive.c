@@ -7,30 +7,30 @@
 
 #include <string.h>
 
-int verbs_message_came(peer_link *l, verbs *v, unsigned receive, uint32_t bytes)
+int verbs_message_arrived(peer_link *l, verbs *v, unsigned receive, uint32_t bytes)
 {
-	const unsigned char *p = receive < RECEIVES ? verbs_room(v, receive) : NULL;
+	const unsigned char *p = receive < RECEIVES ? verbs_receive_buf(v, receive) : NULL;
 	uint32_t kind;
 
-	if (!p || bytes < VERBS_HEAD || bytes > ROOM_BYTES)
+	if (!p || bytes < VERBS_HEAD || bytes > RECEIVE_BYTES)
 		return verbs_corrupt(l);
 	kind = get32(p);
-	if (verbs_credit(l, v, get32(p + 16)))
+	if (verbs_take_credit(l, v, get32(p + 16)))
 		return -1;
-	if (kind == MESSAGE_EAGER || kind == MESSAGE_OFFER) {
-		unsigned at = (v->first_held + v->nheld) % CREDITS;
+	if (kind == MESSAGE_EAGER || kind == MESSAGE_RTS) {
+		unsigned at = (v->rx_first + v->nrx) % CREDITS;
 
-		if (v->nheld == CREDITS)
+		if (v->nrx == CREDITS)
 			return verbs_corrupt(l);
-		v->held[at] = (uint8_t)receive;
-		v->held_bytes[at] = bytes;
-		v->nheld++;
+		v->rx_queue[at] = (uint8_t)receive;
+		v->rx_bytes[at] = bytes;
+		v->nrx++;
 		return 0;
 	}
-	if (kind == MESSAGE_GRANT) {
-		if (verbs_grant_came(l, v, p))
+	if (kind == MESSAGE_CTS) {
+		if (verbs_cts_arrived(l, v, p))
 			return -1;
-	} else if (kind != MESSAGE_NEWS && kind != MESSAGE_PROBE) {
+	} else if (kind != MESSAGE_CREDIT && kind != MESSAGE_PROBE) {
 		return verbs_corrupt(l);
 	}
 	return verbs_repost(l, v, receive);
@@ -41,10 +41,10 @@ static int verbs_match(peer_link *l, verbs *v)
 {
 	int moved = 0;
 
-	while (v->nheld && v->next_match) {
-		unsigned receive = v->held[v->first_held];
-		uint32_t came = v->held_bytes[v->first_held] - VERBS_HEAD;
-		const unsigned char *p = verbs_room(v, receive);
+	while (v->nrx && v->next_match) {
+		unsigned receive = v->rx_queue[v->rx_first];
+		uint32_t came = v->rx_bytes[v->rx_first] - VERBS_HEAD;
+		const unsigned char *p = verbs_receive_buf(v, receive);
 		request *r = v->next_match;
 		uint64_t bytes = get64(p + 8);
 		int eager = get32(p) == MESSAGE_EAGER;
@@ -59,9 +59,9 @@ static int verbs_match(peer_link *l, verbs *v)
 			link_reduce(l, r, 0, p + VERBS_HEAD, came);
 		else if (came)
 			memcpy(r->buf, p + VERBS_HEAD, came);
-		v->first_held = (v->first_held + 1) % CREDITS;
-		v->nheld--;
-		v->freed++;
+		v->rx_first = (v->rx_first + 1) % CREDITS;
+		v->nrx--;
+		v->matched++;
 		if (verbs_repost(l, v, receive))
 			return -1;
 		if (eager)
@@ -79,18 +79,18 @@ static request *verbs_next_long(request *r)
 }
 
 /* Tells the peer where the next pieces go. */
-static int verbs_give(peer_link *l, verbs *v)
+static int verbs_send_cts(peer_link *l, verbs *v)
 {
 	int moved = 0;
 
-	for (unsigned i = 0; i < WINDOW && v->next_grant; i++) {
-		request *r = v->next_grant;
+	for (unsigned i = 0; i < WINDOW && v->next_cts; i++) {
+		request *r = v->next_cts;
 		const fabric_memory *m;
-		int told;
-		duty d = {.seq = r->seq, .slot = i, .total = r->bytes, .at = r->first, .bytes = r->bytes - r->first};
+		int matched_sent;
+		cts d = {.seq = r->seq, .slot = i, .total = r->bytes, .at = r->first, .bytes = r->bytes - r->first};
 		size_t most;
 
-		if (v->grants[i].r)
+		if (v->inbound[i].r)
 			continue;
 		m = verbs_register(l, v, r);
 		most = !m ? PIECE_BYTES : v->d->facts.most < DIRECT_BYTES ? (size_t)v->d->facts.most : DIRECT_BYTES;
@@ -98,29 +98,29 @@ static int verbs_give(peer_link *l, verbs *v)
 			d.bytes = most;
 		d.key = m ? m->remote : v->block->memory.remote;
 		d.to = (uintptr_t)(m ? r->buf + d.at : verbs_piece(v, 0, i));
-		told = verbs_control(l, v, MESSAGE_GRANT, &d);
-		if (told <= 0)
-			return told < 0 ? -1 : moved;
-		v->grants[i] = (grant){r, d.at, d.bytes, !m};
+		matched_sent = verbs_control(l, v, MESSAGE_CTS, &d);
+		if (matched_sent <= 0)
+			return matched_sent < 0 ? -1 : moved;
+		v->inbound[i] = (inbound_piece){r, d.at, d.bytes, !m};
 		r->first += d.bytes;
 		if (r->first == r->bytes)
-			v->next_grant = verbs_next_long(r->next);
+			v->next_cts = verbs_next_long(r->next);
 		moved = 1;
 	}
 	return moved;
 }
 
-int verbs_piece_came(peer_link *l, verbs *v, const fabric_event *e)
+int verbs_piece_arrived(peer_link *l, verbs *v, const fabric_event *e)
 {
 	unsigned i = e->value & 0xff;
-	request *r = i < WINDOW ? v->grants[i].r : NULL;
-	grant g;
+	request *r = i < WINDOW ? v->inbound[i].r : NULL;
+	inbound_piece g;
 
 	/* The offer is matched before: it was sent before. */
 	if (!r || r->seq << 8 != (e->value & ~0xffu) || verbs_match(l, v) < 0 || !r->checked)
 		return atomic_load(&l->c->t->failed) ? -1 : verbs_corrupt(l);
-	g = v->grants[i];
-	v->grants[i].r = NULL;
+	g = v->inbound[i];
+	v->inbound[i].r = NULL;
 	if (g.staged && r->reduce)
 		link_reduce(l, r, g.at, verbs_piece(v, 0, i), g.bytes);
 	else if (g.staged)
@@ -135,7 +135,7 @@ int verbs_piece_came(peer_link *l, verbs *v, const fabric_event *e)
 
 int verbs_pull(peer_link *l, verbs *v)
 {
-	int moved = verbs_match(l, v), gave = moved < 0 ? -1 : verbs_give(l, v);
+	int moved = verbs_match(l, v), gave = moved < 0 ? -1 : verbs_send_cts(l, v);
 
 	return gave < 0 ? -1 : moved | gave;
 }

@@ -7,13 +7,13 @@
 
 #include <string.h>
 
-#define NEWS_DUE (CREDITS / 2)
+#define CREDIT_DUE (CREDITS / 2)
 
-int verbs_credit(peer_link *l, verbs *v, uint32_t freed)
+int verbs_take_credit(peer_link *l, verbs *v, uint32_t matched)
 {
-	if (freed - v->taken > v->sent - v->taken)
+	if (matched - v->peer_matched > v->sent - v->peer_matched)
 		return verbs_corrupt(l);
-	v->taken = freed;
+	v->peer_matched = matched;
 	return 0;
 }
 
@@ -22,15 +22,15 @@ static void verbs_head(verbs *v, unsigned char *p, uint32_t kind, uint32_t seq, 
 	put32(p, kind);
 	put32(p + 4, seq);
 	put64(p + 8, bytes);
-	put32(p + 16, v->freed);
+	put32(p + 16, v->matched);
 	memset(p + 20, 0, VERBS_HEAD - 20);
-	v->told = v->freed;
+	v->matched_sent = v->matched;
 }
 
 static int verbs_post(peer_link *l, verbs *v, int id, size_t payload)
 {
 	unsigned i = v->slot[v->free_slots - 1];
-	int rc = v->d->f->send(v->queue, (uint64_t)id << 8 | i, verbs_slot(v, i), (uint32_t)(VERBS_HEAD + payload),
+	int rc = v->d->f->send(v->queue, (uint64_t)id << 8 | i, verbs_send_buf(v, i), (uint32_t)(VERBS_HEAD + payload),
 	                       v->block->memory.local);
 
 	if (rc)
@@ -40,13 +40,13 @@ static int verbs_post(peer_link *l, verbs *v, int id, size_t payload)
 	return 1;
 }
 
-int verbs_control(peer_link *l, verbs *v, uint32_t kind, const duty *d)
+int verbs_control(peer_link *l, verbs *v, uint32_t kind, const cts *d)
 {
 	unsigned char *p;
 
 	if (!verbs_usable(v) || v->free_slots <= CREDITS - v->data_slots)
 		return 0;
-	p = verbs_slot(v, v->slot[v->free_slots - 1]);
+	p = verbs_send_buf(v, v->slot[v->free_slots - 1]);
 	verbs_head(v, p, kind, d ? d->seq : 0, d ? d->total : 0);
 	if (d) {
 		put32(p + 20, d->slot);
@@ -63,12 +63,12 @@ static int verbs_push_heads(peer_link *l, verbs *v)
 {
 	int moved = 0;
 
-	while (v->next_send && v->sent - v->taken < CREDITS && v->data_slots < CREDITS) {
+	while (v->next_send && v->sent - v->peer_matched < CREDITS && v->data_slots < CREDITS) {
 		request *r = v->next_send;
 		int eager = r->bytes <= EAGER_BYTES;
-		unsigned char *p = verbs_slot(v, v->slot[v->free_slots - 1]);
+		unsigned char *p = verbs_send_buf(v, v->slot[v->free_slots - 1]);
 
-		verbs_head(v, p, eager ? MESSAGE_EAGER : MESSAGE_OFFER, r->seq, r->bytes);
+		verbs_head(v, p, eager ? MESSAGE_EAGER : MESSAGE_RTS, r->seq, r->bytes);
 		if (eager && r->bytes)
 			memcpy(p + VERBS_HEAD, r->buf, r->bytes);
 		if (verbs_post(l, v, ID_DATA, eager ? r->bytes : 0) < 0)
@@ -83,9 +83,9 @@ static int verbs_push_heads(peer_link *l, verbs *v)
 	return moved;
 }
 
-int verbs_grant_came(peer_link *l, verbs *v, const unsigned char *head)
+int verbs_cts_arrived(peer_link *l, verbs *v, const unsigned char *head)
 {
-	duty d = {.seq = get32(head + 4),
+	cts d = {.seq = get32(head + 4),
 	          .slot = get32(head + 20),
 	          .key = get32(head + 36),
 	          .total = get64(head + 8),
@@ -93,15 +93,15 @@ int verbs_grant_came(peer_link *l, verbs *v, const unsigned char *head)
 	          .bytes = get32(head + 32),
 	          .to = get64(head + 40)};
 
-	if (v->nduties == WINDOW || d.slot >= WINDOW || !d.bytes || d.total <= EAGER_BYTES || d.at > d.total ||
+	if (v->ncts == WINDOW || d.slot >= WINDOW || !d.bytes || d.total <= EAGER_BYTES || d.at > d.total ||
 	    d.bytes > d.total - d.at)
 		return verbs_corrupt(l);
-	v->duties[v->nduties++] = d;
+	v->cts_queue[v->ncts++] = d;
 	return 0;
 }
 
 /* The send a grant is for: 1, 0 when it cannot be served yet, -1 with the job failed. */
-static int verbs_find(peer_link *l, const duty *d, request **out)
+static int verbs_find_send(peer_link *l, const cts *d, request **out)
 {
 	const transport *t = l->c->t;
 	request *r = l->send.head;
@@ -125,7 +125,7 @@ static int verbs_find(peer_link *l, const duty *d, request **out)
 	return r->checked;
 }
 
-static int verbs_write(peer_link *l, verbs *v, duty *d, request *r)
+static int verbs_write(peer_link *l, verbs *v, cts *d, request *r)
 {
 	const fabric_ops *f = v->d->f;
 	size_t at = d->at + d->done, n = d->bytes - d->done;
@@ -134,7 +134,7 @@ static int verbs_write(peer_link *l, verbs *v, duty *d, request *r)
 	unsigned i = 0;
 	int rc;
 
-	while (v->writes[i].r)
+	while (v->outbound[i].r)
 		i++;
 	if (!m) {
 		unsigned char *piece = verbs_piece(v, 1, i);
@@ -148,8 +148,8 @@ static int verbs_write(peer_link *l, verbs *v, duty *d, request *r)
 	              d->done + n == d->bytes, d->slot | d->seq << 8);
 	if (rc)
 		return verbs_refused(l, rc);
-	v->writes[i] = (writing){r, n};
-	v->nwrites++;
+	v->outbound[i] = (outbound_piece){r, n};
+	v->noutbound++;
 	d->done += n;
 	r->first += n;
 	return 1;
@@ -157,13 +157,13 @@ static int verbs_write(peer_link *l, verbs *v, duty *d, request *r)
 
 int verbs_written(peer_link *l, verbs *v, unsigned i)
 {
-	request *r = i < WINDOW ? v->writes[i].r : NULL;
+	request *r = i < WINDOW ? v->outbound[i].r : NULL;
 
 	if (!r)
 		return verbs_corrupt(l);
-	v->nwrites--;
-	v->writes[i].r = NULL;
-	r->left -= v->writes[i].bytes;
+	v->noutbound--;
+	v->outbound[i].r = NULL;
+	r->left -= v->outbound[i].bytes;
 	if (!r->left) {
 		verbs_unregister(v, r);
 		link_done(r);
@@ -176,20 +176,20 @@ int verbs_push(peer_link *l, verbs *v)
 	int moved = verbs_usable(v) ? verbs_push_heads(l, v) : 0, found;
 	request *r = NULL;
 
-	while (moved >= 0 && verbs_usable(v) && v->nduties && v->nwrites < WINDOW) {
-		found = verbs_find(l, &v->duties[0], &r);
+	while (moved >= 0 && verbs_usable(v) && v->ncts && v->noutbound < WINDOW) {
+		found = verbs_find_send(l, &v->cts_queue[0], &r);
 		if (found <= 0)
 			return found < 0 ? -1 : moved;
-		if (verbs_write(l, v, &v->duties[0], r) < 0)
+		if (verbs_write(l, v, &v->cts_queue[0], r) < 0)
 			return -1;
 		moved = 1;
-		if (v->duties[0].done < v->duties[0].bytes)
+		if (v->cts_queue[0].done < v->cts_queue[0].bytes)
 			continue;
-		v->nduties--;
-		memmove(v->duties, v->duties + 1, v->nduties * sizeof v->duties[0]);
+		v->ncts--;
+		memmove(v->cts_queue, v->cts_queue + 1, v->ncts * sizeof v->cts_queue[0]);
 	}
-	if (moved >= 0 && v->freed - v->told >= NEWS_DUE) {
-		found = verbs_control(l, v, MESSAGE_NEWS, NULL);
+	if (moved >= 0 && v->matched - v->matched_sent >= CREDIT_DUE) {
+		found = verbs_control(l, v, MESSAGE_CREDIT, NULL);
 		moved = found < 0 ? -1 : moved | found;
 	}
 	return moved;

@@ -16,19 +16,19 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define FRAME_MAGIC 0x56434731u /* "1GCV" */
+#define SETUP_MAGIC 0x56434731u /* "1GCV" */
 #define PATH_SECONDS 5.0
-#define WHY_AT 48
-_Static_assert(WHY_AT + VERBS_WHY == VERBS_FRAME, "as in doc/wire-format.md");
+#define REASON_AT 48
+_Static_assert(REASON_AT + SETUP_REASON == SETUP_BYTES, "as in doc/wire-format.md");
 
 enum { SETUP_NOTHING, SETUP_INFO, SETUP_UP, SETUP_GO, SETUP_NO };
 
-static void setup_say(verbs *v, int kind)
+static void setup_send(verbs *v, int kind)
 {
 	unsigned char *p = v->out + v->unsent;
 
-	memset(p, 0, VERBS_FRAME);
-	put32(p, FRAME_MAGIC);
+	memset(p, 0, SETUP_BYTES);
+	put32(p, SETUP_MAGIC);
 	p[4] = (unsigned char)kind;
 	if (kind == SETUP_INFO) {
 		p[5] = v->mine.mtu;
@@ -37,24 +37,24 @@ static void setup_say(verbs *v, int kind)
 		put32(p + 8, v->mine.number);
 		put32(p + 12, v->mine.first);
 		memcpy(p + 16, v->mine.gid, 16);
-		put32(p + 32, ROOM_BYTES);
+		put32(p + 32, RECEIVE_BYTES);
 		put32(p + 36, CREDITS);
 		put32(p + 40, WINDOW);
 		put32(p + 44, EAGER_BYTES);
 	} else if (kind == SETUP_NO) {
-		memcpy(p + WHY_AT, v->why, VERBS_WHY);
+		memcpy(p + REASON_AT, v->why, SETUP_REASON);
 	}
-	v->unsent += VERBS_FRAME;
-	v->said = kind;
+	v->unsent += SETUP_BYTES;
+	v->sent_kind = kind;
 }
 
 /* This side will not: a reason of its own, once. */
 static void setup_refuse(verbs *v, const char *why)
 {
-	if (v->said == SETUP_NO)
+	if (v->sent_kind == SETUP_NO)
 		return;
-	snprintf(v->why, sizeof v->why, "%.*s", VERBS_WHY - 1, why);
-	setup_say(v, SETUP_NO);
+	snprintf(v->why, sizeof v->why, "%.*s", SETUP_REASON - 1, why);
+	setup_send(v, SETUP_NO);
 }
 
 static void setup_probe(peer_link *l, verbs *v)
@@ -66,33 +66,33 @@ static void setup_probe(peer_link *l, verbs *v)
 }
 
 /* -1 when the frame cannot be. */
-static int setup_frame(peer_link *l, verbs *v)
+static int setup_message(peer_link *l, verbs *v)
 {
 	const unsigned char *p = v->in;
-	fabric_end peer = {.mtu = p[5], .lid = (uint16_t)(p[6] | p[7] << 8), .number = get32(p + 8), .first = get32(p + 12)};
-	int kind = p[4], refused = v->said == SETUP_NO;
+	fabric_address peer = {.mtu = p[5], .lid = (uint16_t)(p[6] | p[7] << 8), .number = get32(p + 8), .first = get32(p + 12)};
+	int kind = p[4], refused = v->sent_kind == SETUP_NO;
 	gradcomp_error err;
 
-	if (get32(p) != FRAME_MAGIC || (kind != SETUP_NO && kind != v->heard + 1) || kind > SETUP_NO)
+	if (get32(p) != SETUP_MAGIC || (kind != SETUP_NO && kind != v->heard + 1) || kind > SETUP_NO)
 		return -1;
 	v->heard = kind;
 	if (refused)
 		return 0;
 	if (kind == SETUP_INFO) {
 		memcpy(peer.gid, p + 16, sizeof peer.gid);
-		if (get32(p + 32) != ROOM_BYTES || get32(p + 36) != CREDITS || get32(p + 40) != WINDOW ||
+		if (get32(p + 32) != RECEIVE_BYTES || get32(p + 36) != CREDITS || get32(p + 40) != WINDOW ||
 		    get32(p + 44) != EAGER_BYTES || peer.mtu < 1 || peer.mtu > 5 || peer.first >> 24)
 			setup_refuse(v, "the two sides do not agree on sizes");
 		else if (v->d->f->connect(v->queue, &peer, l->c->t->o.timeout, &err))
 			setup_refuse(v, err.text);
 		else
-			setup_say(v, SETUP_UP);
+			setup_send(v, SETUP_UP);
 	} else if (kind == SETUP_UP) {
 		setup_probe(l, v);
 	} else if (kind == SETUP_NO) {
-		char why[VERBS_WHY];
+		char why[SETUP_REASON];
 
-		memcpy(why, p + WHY_AT, sizeof why);
+		memcpy(why, p + REASON_AT, sizeof why);
 		why[sizeof why - 1] = '\0';
 		for (char *c = why; *c; c++)
 			if (*c < ' ' || *c > '~')
@@ -104,7 +104,7 @@ static int setup_frame(peer_link *l, verbs *v)
 
 static int setup_read(peer_link *l, verbs *v)
 {
-	ssize_t n = recv(l->fd[0], v->in + v->have, VERBS_FRAME - v->have, MSG_DONTWAIT);
+	ssize_t n = recv(l->fd[0], v->in + v->have, SETUP_BYTES - v->have, MSG_DONTWAIT);
 
 	if (n <= 0) {
 		if (!n || (errno != EAGAIN && errno != EINTR))
@@ -112,9 +112,9 @@ static int setup_read(peer_link *l, verbs *v)
 		return 0;
 	}
 	v->have += (unsigned)n;
-	if (v->have == VERBS_FRAME) {
+	if (v->have == SETUP_BYTES) {
 		v->have = 0;
-		if (setup_frame(l, v)) {
+		if (setup_message(l, v)) {
 			link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sets up verbs in a way that cannot be", l->world,
 			          transport_host(l->c->t, l->world));
 			return 0;
@@ -149,10 +149,10 @@ static int setup_path(peer_link *l, verbs *v)
 	} else if (n > 0 && e.id >> 8 == ID_CONTROL) {
 		v->slot[v->free_slots++] = (uint8_t)(e.id & 0xff);
 		v->probed = 0;
-		setup_say(v, SETUP_GO);
+		setup_send(v, SETUP_GO);
 	} else if (n > 0) {
 		/* The peer's own test. */
-		if (verbs_message_came(l, v, (unsigned)(e.id & 0xff), e.bytes))
+		if (verbs_message_arrived(l, v, (unsigned)(e.id & 0xff), e.bytes))
 			return 0;
 	} else if (v->probed && clock_now() > v->deadline) {
 		snprintf(why, sizeof why, "its path test got no answer in %g s", PATH_SECONDS);
@@ -193,15 +193,15 @@ static int setup_progress(peer_link *l)
 
 	if (atomic_load(&l->c->t->failed))
 		return 0;
-	if (v->queue && (v->probed || v->said >= SETUP_UP) && v->said != SETUP_NO)
+	if (v->queue && (v->probed || v->sent_kind >= SETUP_UP) && v->sent_kind != SETUP_NO)
 		moved |= setup_path(l, v);
 	if (v->unsent)
 		moved |= setup_write(l, v);
 	if (v->unsent || atomic_load(&l->c->t->failed))
 		return moved;
-	if (v->said == SETUP_NO && v->heard == SETUP_NO) {
+	if (v->sent_kind == SETUP_NO && v->heard == SETUP_NO) {
 		setup_to_tcp(l, v);
-	} else if (v->said == SETUP_GO && v->heard == SETUP_GO) {
+	} else if (v->sent_kind == SETUP_GO && v->heard == SETUP_GO) {
 		verbs_begin(l, v);
 		link_begin(l);
 	} else {
@@ -294,6 +294,6 @@ int verbs_open(peer_link *l)
 	if (setup_queue(v, &err))
 		setup_refuse(v, err.text);
 	else
-		setup_say(v, SETUP_INFO);
+		setup_send(v, SETUP_INFO);
 	return 0;
 }

@@ -29,7 +29,7 @@ static int choose_rank(const fabric_choice *c, const struct ibv_gid_entry *e)
 }
 
 /* NULL, or why the port will not do. */
-static const char *choose_gid(const fabric_choice *c, device *d, fabric_facts *facts)
+static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *facts)
 {
 	struct ibv_gid_entry e;
 	int best = -1;
@@ -65,7 +65,7 @@ static const char *choose_gid(const fabric_choice *c, device *d, fabric_facts *f
 
 /* NULL with d->context open, or why the device will not do. */
 static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, int only, device *d,
-                               fabric_facts *facts)
+                               fabric_info *facts)
 {
 	const char *why = "it has no active port";
 	struct ibv_device_attr attr;
@@ -96,7 +96,7 @@ static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, i
 	return why;
 }
 
-gradcomp_status rdma_choose(const fabric_choice *c, device *d, fabric_facts *facts, gradcomp_error *err)
+gradcomp_status rdma_choose(const fabric_choice *c, device *d, fabric_info *facts, gradcomp_error *err)
 {
 	size_t name = strcspn(c->device, ":");
 	int any = !strcmp(c->device, "auto"), n = 0, seen = 0, port = any || !c->device[name] ? 0 : atoi(c->device + name + 1);

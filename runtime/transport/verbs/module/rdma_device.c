@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static gradcomp_status rdma_open(const fabric_choice *choice, void **out, fabric_facts *facts,
+static gradcomp_status rdma_open(const fabric_choice *choice, void **out, fabric_info *facts,
                                    gradcomp_error *err)
 {
 	device *d = calloc(1, sizeof *d);
@@ -105,14 +105,14 @@ static int rdma_send(void *queue, uint64_t id, const void *at, uint32_t bytes, u
 }
 
 static int rdma_write(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local, uint64_t to,
-                        uint32_t remote, int tell, uint32_t value)
+                        uint32_t remote, int notify, uint32_t value)
 {
 	rdma_queue *q = queue;
 	struct ibv_sge what = {(uintptr_t)at, bytes, local};
 	struct ibv_send_wr wr = {.wr_id = id,
 	                         .sg_list = &what,
 	                         .num_sge = 1,
-	                         .opcode = tell ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
+	                         .opcode = notify ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE,
 	                         .send_flags = IBV_SEND_SIGNALED,
 	                         .imm_data = htobe32(value),
 	                         .wr.rdma = {to, remote}},

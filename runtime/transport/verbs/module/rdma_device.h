@@ -24,12 +24,12 @@ typedef struct rdma_queue {
 } rdma_queue;
 
 /* choose.c: the first port that fits; NOTFOUND or UNSUPPORTED says why none does. */
-gradcomp_status rdma_choose(const fabric_choice *choice, device *d, fabric_facts *facts, gradcomp_error *err);
+gradcomp_status rdma_choose(const fabric_choice *choice, device *d, fabric_info *facts, gradcomp_error *err);
 
 /* queue.c */
-gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, void **queue, fabric_end *mine,
+gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, void **queue, fabric_address *mine,
                                   int *fd, gradcomp_error *err);
-gradcomp_status rdma_connect(void *queue, const fabric_end *peer, double seconds, gradcomp_error *err);
+gradcomp_status rdma_connect(void *queue, const fabric_address *peer, double seconds, gradcomp_error *err);
 void rdma_queue_close(void *queue);
 
 #endif

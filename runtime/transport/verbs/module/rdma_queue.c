@@ -45,7 +45,7 @@ static gradcomp_status queue_make(rdma_queue *q, unsigned sends, unsigned receiv
 	return errno ? error_errno(err, GRADCOMP_ERR_IO, "cannot ready a queue pair") : GRADCOMP_OK;
 }
 
-gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, void **queue, fabric_end *mine,
+gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, void **queue, fabric_address *mine,
                                   int *fd, gradcomp_error *err)
 {
 	rdma_queue *q = calloc(1, sizeof *q);
@@ -64,7 +64,7 @@ gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, vo
 		rdma_queue_close(q);
 		return st;
 	}
-	*mine = (fabric_end){.number = q->qp->qp_num,
+	*mine = (fabric_address){.number = q->qp->qp_num,
 	                     .first = q->first,
 	                     .lid = q->d->attr.lid,
 	                     .mtu = (uint8_t)q->d->attr.active_mtu};
@@ -74,7 +74,7 @@ gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, vo
 	return GRADCOMP_OK;
 }
 
-gradcomp_status rdma_connect(void *queue, const fabric_end *peer, double seconds, gradcomp_error *err)
+gradcomp_status rdma_connect(void *queue, const fabric_address *peer, double seconds, gradcomp_error *err)
 {
 	rdma_queue *q = queue;
 	int ethernet = q->d->attr.link_layer == IBV_LINK_LAYER_ETHERNET, timeout = FASTEST;
