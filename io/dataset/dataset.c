@@ -4,16 +4,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "job/consensus.h"
 #include "job/job.h"
 #include "io/dataset/dataset_internal.h"
 
 /* What the ranks tell each other when one is made. */
 typedef struct claim {
 	uint64_t count, seed;
-	uint32_t shuffle;
-	int32_t status;
+	uint64_t shuffle;
 	shm_share_name name;
 } claim;
+
+#define TOPIC "open its dataset"
 
 void owner_of(const gradcomp_dataset *ds, uint64_t index, sample_owner *out)
 {
@@ -95,40 +97,6 @@ static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_o
 	return GRADCOMP_OK;
 }
 
-/* All ranks hear of it when one could not; `st` and *err are this rank's own. */
-static gradcomp_status agree(gradcomp_dataset *ds, gradcomp_status st, gradcomp_error *err)
-{
-	int32_t mine = st, *states = calloc((size_t)ds->nranks, sizeof *states), failed = -1;
-	gradcomp_error why = {.status = st}, *all;
-	gradcomp_status sent;
-
-	if (st)
-		why = *err;
-	if (!states)
-		job_fail(ds->group->job, GRADCOMP_ERR_NOMEM, "no memory to agree on a dataset");
-	sent = states ? group_exchange(ds->group, &mine, states, sizeof *states, &why)
-	              : error_set(&why, GRADCOMP_ERR_NOMEM, "no memory to agree on a dataset");
-	for (int r = 0; !sent && failed < 0 && r < ds->nranks; r++)
-		if (states[r])
-			failed = r;
-	free(states);
-	if (!sent && failed < 0)
-		return GRADCOMP_OK;
-	all = sent ? NULL : calloc((size_t)ds->nranks, sizeof *all);
-	if (!sent && !all)
-		sent = error_set(&why, GRADCOMP_ERR_NOMEM, "no memory for what %d ranks say", ds->nranks);
-	if (!sent)
-		sent = group_exchange(ds->group, &why, all, sizeof *all, &why);
-	if (sent)
-		st = error_set(err, sent, "%s", why.text);
-	else if (!st)
-		st = error_set(err, all[failed].status, "rank %d on %s: %.*s", ds->group->ranks[failed],
-		               transport_host(ds->group->job->transport, ds->group->ranks[failed]),
-		               (int)sizeof all->text - 1, all[failed].text);
-	free(all);
-	return st;
-}
-
 /* "1, 2 and 5": the ranks whose claims differ from rank 0's, a few of them. */
 static int differing(const gradcomp_dataset *ds, const claim *all, char *text, size_t bytes)
 {
@@ -149,34 +117,55 @@ static int differing(const gradcomp_dataset *ds, const claim *all, char *text, s
 	return n;
 }
 
-/* Each rank's claim, after which the ranks of a node share its memory. */
-static gradcomp_status meet(gradcomp_dataset *ds, claim *mine, int door, gradcomp_error *err)
+/* *all has the claims of all ranks when nothing is wrong with them. */
+static gradcomp_status same_dataset(gradcomp_dataset *ds, const claim *mine, gradcomp_status st, claim **all,
+                                    gradcomp_error *err)
 {
-	double seconds = config_float(ds->group->job->config, "transport.timeout");
-	claim *all = calloc((size_t)ds->nranks, sizeof *all);
+	const consensus_topic topic = {.what = TOPIC, .claim = mine, .bytes = sizeof *mine, .same_status = true};
 	char text[300];
-	gradcomp_status st;
-	int first = 0, failed = 0;
+	void *claims;
 
-	if (!all)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %d ranks say", ds->nranks);
-	st = group_exchange(ds->group, mine, all, sizeof *all, err);
-	/* Of what one of them could not do agree() tells the others. */
-	for (int r = 0; !st && r < ds->nranks; r++)
-		failed |= all[r].status != 0;
-	if (!st && !failed && differing(ds, all, text, sizeof text))
+	*all = NULL;
+	st = consensus_gather(ds->group, &topic, st, &claims, err);
+	if (!st && differing(ds, claims, text, sizeof text)) {
+		const claim *first = claims;
+
 		st = error_set(err, GRADCOMP_ERR_MISMATCH,
 		               "the ranks do not mean the same dataset: rank %d has %llu samples, seed %llu, "
 		               "%s; differently rank %s",
-		               ds->group->ranks[0], (unsigned long long)all[0].count,
-		               (unsigned long long)all[0].seed, all[0].shuffle ? "shuffled" : "in order", text);
-	while (!st && ds->node_of[first] != ds->node)
+		               ds->group->ranks[0], (unsigned long long)first->count, (unsigned long long)first->seed,
+		               first->shuffle ? "shuffled" : "in order", text);
+		free(claims);
+		return st;
+	}
+	*all = claims;
+	return st;
+}
+
+/* The ranks of a node share its memory: the first one's name of it is in its claim. */
+static gradcomp_status share(gradcomp_dataset *ds, const claim *all, int door, gradcomp_error *err)
+{
+	double seconds = config_float(ds->group->job->config, "transport.timeout");
+	int first = 0;
+
+	while (ds->node_of[first] != ds->node)
 		first++;
-	if (!st && !failed && ds->local)
-		st = shm_share_attach(ds, &all[first].name, seconds, err);
-	else if (!st && !failed && door >= 0)
-		st = shm_share_serve(ds, door, seconds, err);
-	free(all);
+	if (ds->local)
+		return shm_share_attach(ds, &all[first].name, seconds, err);
+	return door >= 0 ? shm_share_serve(ds, door, seconds, err) : GRADCOMP_OK;
+}
+
+/* What this rank can do when the others can as well. */
+static gradcomp_status begin(gradcomp_dataset *ds, const claim *all, int door, gradcomp_error *err)
+{
+	gradcomp_status st = share(ds, all, door, err);
+
+	if (!st && ds->head)
+		st = process_register(ds, err);
+	if (!st && ds->head)
+		st = prefetch_start(ds, err);
+	if (!st && ds->head)
+		atomic_store(&ds->area->rank, atomic_load(&ds->self));
 	return st;
 }
 
@@ -194,10 +183,10 @@ static void destroy(gradcomp_dataset *ds)
 gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_dataset_options *options,
                                         gradcomp_dataset **out, gradcomp_error *err)
 {
-	claim mine = {0};
+	claim mine = {0}, *all;
 	gradcomp_error own = {0};
 	gradcomp_dataset *ds;
-	gradcomp_status st, met;
+	gradcomp_status st;
 	int door = -1;
 
 	err = err ? err : &own;
@@ -229,18 +218,14 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 	mine.count = ds->o.count;
 	mine.seed = ds->o.seed;
 	mine.shuffle = ds->o.shuffle != 0;
-	mine.status = st;
-	met = meet(ds, &mine, door, st ? NULL : err);
+	st = same_dataset(ds, &mine, st, &all, err);
+	if (!st) {
+		st = begin(ds, all, door, err);
+		st = consensus(ds->group, &(consensus_topic){.what = TOPIC, .same_status = true}, st, err);
+	}
+	free(all);
 	if (door >= 0)
 		close(door);
-	st = st ? st : met;
-	if (!st && ds->head)
-		st = process_register(ds, err);
-	if (!st && ds->head)
-		st = prefetch_start(ds, err);
-	if (!st && ds->head)
-		atomic_store(&ds->area->rank, atomic_load(&ds->self));
-	st = agree(ds, st, err);
 	if (!st) {
 		st = service_start(ds, err);
 		if (st)

@@ -1,6 +1,8 @@
 /* Work that all ranks would do alike, shared where that is faster. */
 #include "job/parallel_internal.h"
 
+#include "job/consensus.h"
+
 #include "base/error.h"
 
 #include <stdio.h>
@@ -184,39 +186,26 @@ gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
 	return given_up(p, st, &own);
 }
 
+typedef struct pieces {
+	uint64_t n, hash, total;
+} pieces;
+
+static void differing_pieces(const void *claim, const void *claim0, int first, char *out, size_t capacity)
+{
+	const pieces *a = claim, *b = claim0;
+	snprintf(out, capacity,
+	         "has %llu pieces that make %llu bytes, rank %d has %llu that make %llu; sizes must be equal piece by piece",
+	         (unsigned long long)a->n, (unsigned long long)a->total, first, (unsigned long long)b->n,
+	         (unsigned long long)b->total);
+}
+
 /* That all ranks cut the same work, before one waits for another. */
 static gradcomp_status same_pieces(gradcomp_parallel *p, gradcomp_status mine, gradcomp_error *err)
 {
-	gradcomp_group *g = p->group;
-	struct claim {
-		int32_t status;
-		uint32_t n;
-		uint64_t hash, total;
-		char text[232];
-	} own = {.status = mine, .n = p->n, .total = p->total}, *all = calloc((size_t)g->nranks, sizeof *all);
-	gradcomp_status st;
-	if (!all)
-		return given_up(p, error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %d ranks declare", g->nranks), err);
+	pieces own = {.n = p->n, .total = p->total};
 	for (uint32_t i = 0; !mine && i < p->n; i++)
 		own.hash = id_mix(own.hash, p->bytes[i]);
-	memcpy(own.text, err->text, mine ? sizeof own.text - 1 : 0);
-	st = group_exchange(g, &own, all, sizeof own, err);
-	if (mine)
-		st = error_set(err, mine, "%s", own.text);
-	for (int r = 0; !st && r < g->nranks; r++) {
-		const char *host = transport_host(g->job->transport, g->ranks[r]);
-		all[r].text[sizeof all[r].text - 1] = 0;
-		if (all[r].status)
-			st = error_set(err, GRADCOMP_ERR_PEER, "rank %d on %s cannot share its work: %s", g->ranks[r], host, all[r].text);
-		else if (all[r].n != all[0].n || all[r].hash != all[0].hash)
-			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "rank %d on %s has %u pieces that make %llu bytes, rank %d has %u that make %llu; sizes must be "
-			               "equal piece by piece",
-			               g->ranks[r], host, all[r].n, (unsigned long long)all[r].total, g->ranks[0], all[0].n,
-			               (unsigned long long)all[0].total);
-	}
-	free(all);
-	return st;
+	return consensus(p->group, &(consensus_topic){"share its work", &own, sizeof own, differing_pieces, false}, mine, err);
 }
 
 static gradcomp_status open_port(gradcomp_parallel *p, gradcomp_error *err)

@@ -2,6 +2,8 @@
 
 #include "reducer/layout.h"
 
+#include "job/consensus.h"
+
 #include "base/error.h"
 
 #include <stdio.h>
@@ -9,28 +11,23 @@
 #include <string.h>
 
 typedef struct declaration {
-	int32_t status;
-	uint32_t ntensors;
+	uint32_t ntensors, delay;
 	uint64_t tensors; /* hash of all */
 	uint64_t bucket_bytes, first_bucket_bytes, seed;
 	uint64_t schedule; /* hash of what the SPEC of the schedule does not say */
-	char text[472];    /* SPECs, or what is wrong */
+	char text[480];    /* SPECs */
 } declaration;
 
-static void fill(const reducer_request *q, gradcomp_status mine, const gradcomp_error *err, declaration *d)
+static void fill(const reducer_request *q, declaration *d)
 {
 	memset(d, 0, sizeof *d);
-	d->status = mine;
-	if (mine) {
-		snprintf(d->text, sizeof d->text, "%.*s", (int)sizeof d->text - 1, err->text);
-		return;
-	}
 	d->ntensors = q->layout->ntensors;
 	d->tensors = layout_hash(q->layout);
 	d->bucket_bytes = q->bucket_bytes;
 	d->first_bucket_bytes = q->first_bucket_bytes;
 	d->seed = q->layout->seed;
 	d->schedule = q->schedule_hash;
+	d->delay = q->delay;
 	snprintf(d->text, sizeof d->text, "%s + %s, schedule %s", q->compressor, q->collective, q->schedule);
 }
 
@@ -93,49 +90,48 @@ done:
 	return st;
 }
 
-gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, gradcomp_status mine,
-                                  gradcomp_error *err)
+/* How a rank's declaration, but for tensors, differs from that of the group's first. */
+static gradcomp_status compare(const gradcomp_group *g, int rank, const declaration *d, const declaration *d0,
+                               gradcomp_error *err)
 {
-	declaration own, *all = calloc((size_t)g->nranks, sizeof *all);
-	gradcomp_status st;
-	if (!all) {
-		job_fail(g->job, GRADCOMP_ERR_NOMEM, "no memory for what the ranks declare");
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %d ranks declare", g->nranks);
-	}
-	fill(q, mine, err, &own);
-	st = group_exchange(g, &own, all, sizeof own, err);
-	if (mine)
-		st = error_set(err, mine, "%s", own.text);
+	int world = g->ranks[rank], first = g->ranks[0];
+	const char *host = transport_host(g->job->transport, world);
+	if (strcmp(d->text, d0->text))
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'", world, host,
+		                 d->text, first, d0->text);
+	if (d->delay != d0->delay)
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for a delay of %u steps, rank %d for %u",
+		                 world, host, d->delay, first, d0->delay);
+	if (d->schedule != d0->schedule)
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "rank %d on %s has other settings schedule.* or another plan in its file than rank %d (%s)",
+		                 world, host, first, d0->text);
+	if (d->bucket_bytes != d0->bucket_bytes || d->seed != d0->seed || d->first_bucket_bytes != d0->first_bucket_bytes)
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "rank %d on %s has buckets of %llu and %llu bytes and seed %llu, rank %d of %llu and %llu and seed %llu",
+		                 world, host, (unsigned long long)d->first_bucket_bytes, (unsigned long long)d->bucket_bytes,
+		                 (unsigned long long)d->seed, first, (unsigned long long)d0->first_bucket_bytes,
+		                 (unsigned long long)d0->bucket_bytes, (unsigned long long)d0->seed);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, gradcomp_status mine, gradcomp_error *err)
+{
+	declaration own = {0}, *all;
+	void *claims;
+	if (!mine)
+		fill(q, &own);
+	gradcomp_status st = consensus_gather(g, &(consensus_topic){"make its reducer", &own, sizeof own, NULL, false}, mine, &claims, err);
+	all = claims;
 	for (int p = 0; !st && p < g->nranks; p++) {
-		int world = g->ranks[p];
-		const char *host = transport_host(g->job->transport, world);
 		all[p].text[sizeof all[p].text - 1] = 0;
-		if (all[p].status)
-			st = error_set(err, GRADCOMP_ERR_PEER, "rank %d on %s cannot make its reducer: %s", world,
-			               host, all[p].text);
-		else if (strcmp(all[p].text, all[0].text))
-			st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'",
-			               world, host, all[p].text, g->ranks[0], all[0].text);
-		else if (all[p].schedule != all[0].schedule)
-			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "rank %d on %s has other settings schedule.* or another plan in its file "
-			               "than rank %d (schedule %s)",
-			               world, host, g->ranks[0], q->schedule);
-		else if (all[p].bucket_bytes != all[0].bucket_bytes || all[p].seed != all[0].seed ||
-		         all[p].first_bucket_bytes != all[0].first_bucket_bytes)
-			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "rank %d on %s has buckets of %llu and %llu bytes and seed %llu, rank %d of "
-			               "%llu and %llu and seed %llu",
-			               world, host, (unsigned long long)all[p].first_bucket_bytes,
-			               (unsigned long long)all[p].bucket_bytes, (unsigned long long)all[p].seed,
-			               g->ranks[0], (unsigned long long)all[0].first_bucket_bytes,
-			               (unsigned long long)all[0].bucket_bytes, (unsigned long long)all[0].seed);
+		st = compare(g, p, &all[p], &all[0], err);
 	}
 	for (int p = 0; !st && p < g->nranks; p++)
 		if (all[p].tensors != all[0].tensors || all[p].ntensors != all[0].ntensors) {
 			st = name_tensors(g, q->layout, all, err);
 			break;
 		}
-	free(all);
+	free(claims);
 	return st;
 }

@@ -8,8 +8,10 @@
 
 #include "base/checksum.h"
 #include "base/error.h"
+#include "job/consensus.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -143,34 +145,16 @@ static gradcomp_status load_parts(const loaded *l, const char *at, const char *e
 	return st;
 }
 
-/* Every rank says how far it came and what it is about to do. */
+static void differing_states(const void *claim, const void *claim0, int first, char *out, size_t capacity)
+{
+	(void)claim, (void)claim0;
+	snprintf(out, capacity, "loads a state of another step or decision than rank %d", first);
+}
+
+/* Every rank shows how far it came and what it is about to do. */
 static gradcomp_status together(tuner *c, gradcomp_status mine, uint64_t what, gradcomp_error *err)
 {
-	struct claim {
-		int32_t status;
-		uint32_t reserved;
-		uint64_t what;
-	} own = {mine, 0, what}, *all = calloc((size_t)c->group->nranks, sizeof *all);
-	gradcomp_error gathered;
-	if (!all) {
-		job_fail(c->job, GRADCOMP_ERR_NOMEM, "no memory to load a state");
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to load a state");
-	}
-	gradcomp_status st = group_exchange(c->group, &own, all, sizeof own, &gathered);
-	if (st && !mine)
-		error_set(err, st, "%s", gathered.text);
-	st = mine ? mine : st;
-	for (int r = 0; !st && r < c->group->nranks; r++) {
-		if (all[r].status)
-			st = error_set(err, GRADCOMP_ERR_PEER, "load: rank %d could not load its state: %s",
-			               c->group->ranks[r], gradcomp_strerror((gradcomp_status)all[r].status));
-		else if (all[r].what != all[0].what)
-			st = error_set(err, GRADCOMP_ERR_MISMATCH,
-			               "load: rank %d loads a state of another step or decision than rank %d",
-			               c->group->ranks[r], c->group->ranks[0]);
-	}
-	free(all);
-	return st;
+	return consensus(c->group, &(consensus_topic){"load its state", &what, sizeof what, differing_states, false}, mine, err);
 }
 
 static void take_up(tuner *c, loaded *l)

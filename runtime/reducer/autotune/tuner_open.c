@@ -44,7 +44,6 @@ static gradcomp_status copy_options(tuner *c, const gradcomp_reducer_options *o,
 	c->schedule = o->schedule ? strdup(o->schedule) : NULL;
 	c->options.collective = c->collective;
 	c->options.schedule = c->schedule;
-	c->options.delay = 0;
 	if ((o->collective && !c->collective) || (o->schedule && !c->schedule))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	if (o->device != GRADCOMP_HOST)
@@ -104,7 +103,7 @@ static void begin(tuner *c)
 	tuner_log(c, &c->last);
 }
 
-static gradcomp_status consensus(const tuner *c, gradcomp_group *group, gradcomp_status mine, gradcomp_error *err)
+static gradcomp_status declare(const tuner *c, gradcomp_group *group, gradcomp_status mine, gradcomp_error *err)
 {
 	const reducer_request q = {.layout = &c->layout, .compressor = c->config.text,
 	                           .collective = c->collective ? c->collective
@@ -112,7 +111,8 @@ static gradcomp_status consensus(const tuner *c, gradcomp_group *group, gradcomp
 	                           .schedule = c->asked.spec.text,
 	                           .schedule_hash = mine ? 0 : schedule_request_hash(&c->asked, NULL),
 	                           .bucket_bytes = c->asked.bucket_bytes,
-	                           .first_bucket_bytes = c->asked.first_bucket_bytes};
+	                           .first_bucket_bytes = c->asked.first_bucket_bytes,
+	                           .delay = c->options.delay};
 	return reducer_consensus(group, &q, mine, err);
 }
 
@@ -134,7 +134,7 @@ gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *te
 	if (!st)
 		st = prepare(c, group, tensors, n, &own);
 	why = own;
-	st = consensus(c, group, st, &why);
+	st = declare(c, group, st, &why);
 	if (!st)
 		st = gradcomp_group_split(group, 0, group->me, &c->group, &why);
 	if (!st)

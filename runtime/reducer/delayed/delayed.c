@@ -1,6 +1,7 @@
 /* Delayed averaging as its user sees it: making one, feeding it, waiting for it. */
 #include "reducer/delayed/delayed.h"
 #include "reducer/delayed/delayed_internal.h"
+#include "reducer/reducer.h"
 #include "reducer/arg_errors.h"
 
 #include "base/error.h"
@@ -205,10 +206,9 @@ gradcomp_status delay_open(gradcomp_group *group, const gradcomp_tensor_desc *te
 	pthread_cond_init(&d->completer_wake, NULL);
 	pthread_cond_init(&d->submitter_wake, NULL);
 	pthread_cond_init(&d->change, NULL);
-	behind.delay = 0;
 	behind.done = delay_arrived;
 	behind.ctx = d;
-	st = gradcomp_reducer_create(group, tensors, ntensors, &behind, &d->inner, &own);
+	st = reducer_open(group, tensors, ntensors, &behind, &d->inner, &own);
 	if (!st) {
 		st = allocate(d, tensors, &own);
 		if (!st)
