@@ -86,7 +86,7 @@ finish 'after all that'
 like 'the log tells of it' "$(cat out)" 'dropped a connection from '
 like 'and why' "$(cat out)" "it does not have the job's secret"
 check 'but not too much of it' test "$(grep -c 'dropped a connection' out)" -lt 60
-like 'and of how many it does not tell' "$(cat out)" "more strangers' connections"
+like 'and of how many it does not tell' "$(cat out)" 'more unauthenticated connections'
 
 # What PMIx has, somebody on the node who says he is alice gets. With munge it is of no
 # use to him; without, it is the secret: the test of this test.

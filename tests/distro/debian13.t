@@ -30,7 +30,7 @@ step () {
 	local name=$1
 	shift
 	root run "$dir" "$@"
-	tap_result $? "$name" || note "$(tail -n 40 "$tmp/said")"
+	tap_result $? "$name" || note "$(tail -n 200 "$tmp/said" | grep -vE '^  [A-Z]+ ')"
 }
 
 root make "$dir" $suite || {
