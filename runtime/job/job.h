@@ -7,7 +7,6 @@
 #include "gradcomp/gradcomp.h"
 #include "base/log.h"
 #include "plugin/registry.h"
-#include "cost/model_capture.h"
 #include "job/report.h"
 #include "config/spec.h"
 #include "transport/core/transport.h"
@@ -20,6 +19,8 @@ typedef struct coll_ctx {
 	const struct gradcomp_collective_v1 *collective;
 	void *instance;
 } coll_ctx;
+
+struct reducer;
 
 struct gradcomp_group {
 	gradcomp_job *job;
@@ -40,7 +41,9 @@ struct gradcomp_job {
 	transport *transport;
 	gradcomp_group *world;
 	report *report; /* rank 0, when asked for */
-	model_capture *model_capture; /* likewise */
+	struct model_capture *model_capture; /* likewise */
+	/* Is shown a reducer that goes, before it is freed; NULL: nobody looks. */
+	void (*reducer_goes)(gradcomp_job *job, struct reducer *r);
 	struct trace *trace; /* when rank 0 wants a timeline; else NULL */
 	struct outfile *trace_file; /* rank 0's, until there is a trace */
 	int operator_threads; /* started */

@@ -11,7 +11,7 @@
 #define OPERATORS_CUDA_CUDA_DEVICE_H
 
 #ifdef GRADCOMP_EMULATE
-#include "emulate.h"
+#include "tests/cuda/emulate.h"
 #else
 #include <cuda_runtime.h>
 #include <stdint.h>

@@ -2,9 +2,10 @@
  *
  * A rank that cannot join says so in its card, so that all the others fail with
  * its reason instead of waiting for it. */
-#include "job/job_join.h"
+#include "api/job_join.h"
 
 #include "base/error.h"
+#include "cost/model_capture.h"
 #include "security/job_secret.h"
 #include "operators/operator_tables.h"
 #include "reducer/autotune/tuner.h"
@@ -40,6 +41,11 @@ static gradcomp_status canonical_specs(const gradcomp_job *job, char *out, size_
 	return st;
 }
 
+static void capture(gradcomp_job *job, struct reducer *r)
+{
+	model_capture_reducer(job->model_capture, r);
+}
+
 static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[CARD_MAX], gradcomp_error *err)
 {
 	char specs[1024], secret[JOB_SECRET_TEXT], timeline[TRACE_CARD];
@@ -73,6 +79,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[C
 		st = model_capture_open(config_str(c, "gradcomp.record"), &job->model_capture, err);
 		if (st)
 			return st;
+		job->reducer_goes = capture;
 	}
 	if (job->rank == 0 && *config_str(c, "gradcomp.trace")) {
 		st = outfile_open("timeline", config_str(c, "gradcomp.trace"), TRACE_ROOM, &job->trace_file, err);

@@ -1,6 +1,6 @@
 /* Joining a job. */
-#ifndef JOB_JOB_JOIN_H
-#define JOB_JOB_JOIN_H
+#ifndef API_JOB_JOIN_H
+#define API_JOB_JOIN_H
 
 #include "job/job.h"
 #include "bootstrap/bootstrap.h"

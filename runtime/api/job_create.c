@@ -1,0 +1,163 @@
+/* The life of a job: all floors are put together here, and what they tell is written when it
+ * is over. */
+#include "api/job_join.h"
+
+#include "base/error.h"
+#include "base/thread_pool.h"
+#include "cost/model_capture.h"
+#include "operators/operator_threads.h"
+#include "trace/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static void destroy(gradcomp_job *job)
+{
+	for (uint32_t i = 0; i < job->nreducers; i++)
+		job_drop_reducer(&job->reducers[i]);
+	free(job->reducers);
+	trace_abandon(job->trace);
+	outfile_abandon(job->trace_file);
+	if (job->operator_threads)
+		operator_threads_stop();
+	report_abandon(job->report);
+	model_capture_abandon(job->model_capture);
+	config_free(job->config);
+	pthread_mutex_destroy(&job->lock);
+	free(job);
+}
+
+gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcomp_job **out, gradcomp_error *err)
+{
+	const gradcomp_store *store = options && GRADCOMP_HAS(options, store) ? options->store : NULL;
+	const char *const *settings = options && GRADCOMP_HAS(options, settings) ? options->settings : NULL;
+	gradcomp_job *job = calloc(1, sizeof *job);
+	int *ranks = NULL;
+	bootstrap w = {0};
+	gradcomp_error own = {0};
+	gradcomp_status st;
+	*out = NULL;
+	err = err ? err : &own;
+	if (!job)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a job");
+	pthread_mutex_init(&job->lock, NULL);
+	job->started = clock_now();
+	job->log.level = GRADCOMP_LOG_INFO;
+	job->log.rank = -1;
+	st = config_load(settings, &job->config, err);
+	if (!st)
+		st = log_level_parse(config_str(job->config, "gradcomp.log"), &job->log.level, err);
+	if (!st)
+		st = operator_threads_start(thread_pool_parse(config_str(job->config, "operators.threads")), err);
+	job->operator_threads = !st;
+	if (!st)
+		st = bootstrap_open(job->config, store, &w, err);
+	if (st)
+		goto fail;
+	job->rank = job->log.rank = w.rank;
+	job->nranks = w.nranks;
+	registry_host(&job->host, &job->log);
+	st = job_join(job, &w, err);
+	bootstrap_close(&w);
+	ranks = malloc((size_t)job->nranks * sizeof *ranks);
+	if (!st && !ranks)
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
+	for (int r = 0; !st && r < job->nranks; r++)
+		ranks[r] = r;
+	if (!st)
+		st = group_create(job, 1, ranks, job->nranks, job->rank, &job->world, err);
+	if (!st && job->trace)
+		st = trace_begin(job, err);
+	if (st)
+		goto fail;
+	free(ranks);
+	*out = job;
+	return GRADCOMP_OK;
+fail:
+	free(ranks);
+	trace_abandon(job->trace);
+	job->trace = NULL;
+	group_destroy(job->world);
+	if (job->transport) {
+		job_fail(job, st, err->text);
+		transport_stop(job->transport, NULL);
+	}
+	destroy(job);
+	return st;
+}
+
+#define PAIRS_RANKS 16 /* larger jobs' reports have the numbers of pairs alone */
+
+/* What leads from where to where; r->pair is allocated. */
+static void fill_links(const transport *t, link_map_row ways[4], report_link_kind out[4], report_job *r)
+{
+	r->nways = (uint32_t)transport_link_map(t, ways);
+	r->ways = out;
+	for (uint32_t i = 0; i < r->nways; i++)
+		out[i] = (report_link_kind){ways[i].transport, ways[i].pairs, ways[i].why_not};
+	const char **pair = r->nranks <= PAIRS_RANKS ? calloc((size_t)r->nranks * (size_t)r->nranks, sizeof *pair) : NULL;
+	for (int i = 0; pair && i < r->nranks * r->nranks; i++)
+		pair[i] = transport_pair(t, i / r->nranks, i % r->nranks);
+	r->pair = pair;
+}
+
+/* The report and the closing line, from rank 0. */
+static gradcomp_status write_report(gradcomp_job *job, const char *failure, gradcomp_error *err)
+{
+	transport_counts counts[4];
+	report_link links[4];
+	link_map_row ways[4];
+	report_link_kind lines[4];
+	int n = transport_stats(job->transport, counts), nnodes;
+	const char **hosts = calloc((size_t)job->nranks, sizeof *hosts);
+	gradcomp_status st = GRADCOMP_OK;
+	char line[512];
+	if (!hosts)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the report");
+	for (int r = 0; r < job->nranks; r++)
+		hosts[r] = transport_host(job->transport, r);
+	for (int i = 0; i < n; i++)
+		links[i] = (report_link){counts[i].transport, counts[i].pairs, counts[i].sent, counts[i].received};
+	transport_nodes(job->transport, &nnodes);
+	report_job r = {.job_id = getenv("SLURM_JOB_ID"), .step_id = getenv("SLURM_STEP_ID"), .nranks = job->nranks,
+	                .nnodes = nnodes, .hosts = hosts, .wall_s = clock_now() - job->started,
+	                .reducers = job->reducers, .nreducers = job->nreducers, .links = links, .nlinks = (uint32_t)n,
+	                .failure = failure};
+	fill_links(job->transport, ways, lines, &r);
+	if (job->nreducers && !failure) {
+		report_line(&r, line, sizeof line);
+		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
+	}
+	if (job->report) {
+		st = report_close(job->report, &r, err);
+		job->report = NULL;
+	}
+	if (job->model_capture && !failure && !st)
+		st = model_capture_close(job->model_capture, &job->log, err);
+	else
+		model_capture_abandon(job->model_capture);
+	job->model_capture = NULL;
+	free((void *)r.pair);
+	free(hosts);
+	return st;
+}
+
+gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
+{
+	gradcomp_error failed = {0};
+	gradcomp_status st, left;
+	if (!job)
+		return GRADCOMP_OK;
+	if (job->live)
+		return error_set(err, GRADCOMP_ERR_STATE, "%d groups, links or reducers of the job have not been freed", job->live);
+	st = transport_failure(job->transport, &failed);
+	left = job->rank == 0 ? write_report(job, st ? failed.text : NULL, err) : GRADCOMP_OK;
+	if (job->trace) {
+		gradcomp_status traced = trace_end(job, st != GRADCOMP_OK, left ? NULL : err);
+		left = left ? left : traced;
+	}
+	group_destroy(job->world);
+	st = transport_stop(job->transport, left ? NULL : err);
+	destroy(job);
+	return left ? left : st;
+}
