@@ -9,7 +9,7 @@
 #   real_jobs ARG...       a cluster for jobs of the real library, and a folder run all users write
 #   program NAME ARG...    compiles tests/cluster/NAME.c, with ARGs behind it
 #   library_program NAME   the same against the library
-#   on / as USER CMD...    run on the login node, as alice / USER; at most 60 s
+#   on / as USER CMD...    run on the login node, as alice / USER; at most 120 s
 #   all_idle NAME          every node is idle: none drained, none stuck
 #   submitted              number of the last job ever submitted
 : "${GRADCOMP_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${GRADCOMP_BUILD:?set it to the build directory}"
@@ -72,17 +72,17 @@ program () {
 }
 library_program () { program "$1" -I"$GRADCOMP_SRC/include" -L"$tmp/lib" -lgradcomp -lm; }
 
-as () { timeout 60 "${bed[@]}" run -u "$@"; }
+as () { timeout 120 "${bed[@]}" run -u "$@"; }
 on () { as alice "$@"; }
 
 submitted () { as root scontrol show config | sed -n 's/^NEXT_JOB_ID *= //p'; }
 
+some_idle () {
+	idle=$(as root sinfo -h -o '%n %t %E' | grep -c ' idle none$')
+	[ "$idle" = "$nodes" ]
+}
 # A job that has just ended takes a moment to leave its node.
 all_idle () {
-	for _ in {1..80}; do
-		idle=$(as root sinfo -h -o '%n %t %E' | grep -c ' idle none$')
-		[ "$idle" = "$nodes" ] && break
-		sleep 0.25
-	done
+	wait_for 20 some_idle
 	is "$1" "$idle" "$nodes" || note "$(as root sinfo -h -o '%n %t %E'; as root squeue)"
 }

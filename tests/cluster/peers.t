@@ -9,8 +9,8 @@ nodes=2
 real_jobs --conf UnkillableStepTimeout=20
 mkdir -m 777 other
 library_program peers
-timeout=4 # s; who is alive has longer
-export GRADCOMP_TRANSPORT_TIMEOUT=$timeout GRADCOMP_TRANSPORT_WAIT_TIMEOUT=20 GRADCOMP_LOG=error
+timeout=$(scaled 4) # s; who is alive has longer
+export GRADCOMP_TRANSPORT_TIMEOUT=$timeout GRADCOMP_TRANSPORT_WAIT_TIMEOUT=$((timeout * 5)) GRADCOMP_LOG=error
 
 node () { "${bed[@]}" node "$@"; }
 seconds () { date +%s.%N; }
@@ -46,17 +46,17 @@ begin () {
 	sleep 0.2
 	began=$(seconds)
 }
+# shellcheck disable=SC2317,SC2329 # called by wait_for
+others_ended () {
+	for r in 0 1 2 3; do [[ $r =~ ^[$who]$ ]] || [ -e "run/end.$r" ] || return; done
+}
 # ended NAME CULPRITS SECONDS PART...: all other ranks have ended with an error that names one
 # of CULPRITS (a pattern) with its host, and one of PART, within SECONDS
 ended () {
 	name=$1 who=$2 limit=$3
 	shift 3
-	for _ in {1..120}; do
-		there=0
-		for r in 0 1 2 3; do [[ $r =~ ^[$who]$ ]] || [ ! -e run/end.$r ] || there=$((there + 1)); done
-		[ $there = $((4 - ${#who})) ] && break
-		sleep 0.25
-	done
+	wait_for 30 others_ended
+	limit=$(scaled "$limit")
 	slowest=0 bad=
 	for r in 0 1 2 3; do
 		[[ $r =~ ^[$who]$ ]] && continue
@@ -105,7 +105,7 @@ export GRADCOMP_TRANSPORT_WAIT_TIMEOUT=4
 begin allreduce idle 1
 culprits=0123 ended 'rank 1 takes no further part' 1 12 'alive but takes no part'
 over 'rank 1 takes no further part'
-export GRADCOMP_TRANSPORT_WAIT_TIMEOUT=20
+export GRADCOMP_TRANSPORT_WAIT_TIMEOUT=$((timeout * 5))
 
 # Silence: the configured time, and again what a loaded machine adds.
 for what in allreduce powersgd:rank=2; do
@@ -139,14 +139,14 @@ for how in dies dies-joining; do
 		all_idle "rank 3 $how: every node is idle before"
 		rm -f run/pid.* run/end.*
 		began=$(seconds)
-		timeout 30 "${bed[@]}" run -u alice srun --mpi=pmix -N2 -n4 --ntasks-per-node=2 -D "$tmp/run" --gradcomp=none "$tmp/peers" allreduce $how 3 > out 2>&1 &
+		timeout 90 "${bed[@]}" run -u alice srun --mpi=pmix -N2 -n4 --ntasks-per-node=2 -D "$tmp/run" --gradcomp=none "$tmp/peers" allreduce $how 3 > out 2>&1 &
 		wait $!
 		status=$? took=$(calc "$(seconds) - $began")
 		if [ $status != 124 ] || ! grep -q 'PMIX ERROR: UNREACHABLE' out; then break; fi
 		note "$(cat out)"
 	done
 	check "rank 3 $how: srun fails, in time: $took s" \
-		test $status -gt 0 -a "$(calc "$took < $timeout + 15")" = 1
+		test $status -gt 0 -a "$(calc "$took < $timeout + $(scaled 15)")" = 1
 	# Who is killed by a signal has its step ended by Slurm, with the others' words or without.
 	[ $how = dies-joining ] ||
 		is "rank 3 $how: the others end with an error" "$(cat run/end.[012] | awk '$2 < 0' | wc -l)" 3

@@ -173,7 +173,7 @@ began=$(date +%s)
 "${bed[@]}" node 3 kill -KILL "$pid"
 wait $srun
 check 'killed while it copies: srun fails' test $? -gt 0
-check 'killed while it copies: in time' test $(($(date +%s) - began)) -lt 30
+check 'killed while it copies: in time' test $(($(date +%s) - began)) -lt "$(scaled 30)"
 like 'killed while it copies: with the name of the node' "$(cat srun.out)" "error: n3: --gradcomp-stage=$tmp/large failed"
 like 'killed while it copies: the first node knows it, too' "$(grep '^gradcomp: n1' srun.out)" 'n3'
 gone 'killed while it copies: nothing is left'
@@ -197,7 +197,7 @@ for how in scancel interrupt kill; do
 	esac
 	wait $srun
 	check "$how: srun fails" test $? -gt 0
-	check "$how: in time" test $(($(date +%s) - began)) -lt 30
+	check "$how: in time" test $(($(date +%s) - began)) -lt "$(scaled 30)"
 	[ $how != kill ] || like "$how: with the node's name" "$(cat srun.out)" "error: n2: --gradcomp-stage=$tmp/more failed"
 	rm -f hold.n4
 	gone "$how: nothing is left"

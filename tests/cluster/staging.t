@@ -131,7 +131,7 @@ for how in scancel interrupt; do
 	esac
 	wait $srun
 	check "$how: srun fails" test $? -gt 0
-	check "$how: in time" test $(($(date +%s) - began)) -lt 50
+	check "$how: in time" test $(($(date +%s) - began)) -lt "$(scaled 50)"
 	for _ in {1..50}; do
 		copying=$(for k in 1 2; do "${bed[@]}" node $k ps -C sleep -o args= ; done | grep -c 'sleep 600')
 		[ "$copying" = 0 ] && break

@@ -136,7 +136,7 @@ for how in silent closes sends nonsense enormous empty denies counts another; do
 	read -r -u "${COPROC[0]}" _
 	stage 'nfs://127.0.0.1/export?version=4&nfsport=28999'
 	refused "a server that $how" '127.0.0.1'
-	check "a server that $how: within seconds ($took)" test "$took" -lt 12
+	check "a server that $how: within seconds ($took)" test "$took" -lt "$(scaled 12)"
 	kill -9 "$liar" 2> /dev/null
 	wait "$liar" 2> /dev/null
 	liar=''

@@ -6,6 +6,7 @@
 
 #include "tests/support/inject/inject.h"
 #include "tests/support/dir_entries.h"
+#include "tests/support/pace.h"
 #include "tests/support/transport_ranks.h"
 
 
@@ -93,7 +94,7 @@ static inline void fault_run_finish(board *b)
 	fault_run *t = fault_run_of(b);
 	int left = b->n;
 
-	while (left && board_now() - t->begin < FAULT_RUN_SECONDS)
+	while (left && in_time(board_now() - t->begin, FAULT_RUN_SECONDS))
 		for (int r = left = 0; r < b->n; r++)
 			if (t->how[r] < 0 && !waitpid(b->pid[r], &t->how[r], WNOHANG)) {
 				t->how[r] = -1;

@@ -44,3 +44,8 @@ double pace(void)
 	times = (now() - begin) / REFERENCE_S;
 	return times < 1 ? 1 : times;
 }
+
+bool in_time(double seconds, double limit)
+{
+	return seconds <= limit || seconds <= limit * pace();
+}

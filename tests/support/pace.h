@@ -4,8 +4,14 @@
 #ifndef TEST_PACE_H
 #define TEST_PACE_H
 
+#include <stdbool.h>
+
 /* At least 1: by how much longer than on an idle machine a loop takes that keeps every
  * processor busy for 20 ms. Any thread. */
 double pace(void);
+
+/* Whether what took so many seconds is within the limit: that of an idle machine, or
+ * where that is passed the one of this machine now. */
+bool in_time(double seconds, double limit);
 
 #endif

@@ -3,6 +3,7 @@
  * run goes on with what is there. */
 #include <sys/mman.h>
 
+#include "tests/support/pace.h"
 #include "tests/support/stage_group_fixture.h"
 #include "tests/support/syscall_trace.h"
 
@@ -84,7 +85,7 @@ int main(void)
 			bad = group_out[0].error.text;
 		else if (group_out[0].status && !strstr(group_out[0].error.text, "rank 1"))
 			bad = "it is not told who";
-		else if (group_out[0].seconds > 20)
+		else if (!in_time(group_out[0].seconds, 10))
 			bad = "it is told late";
 		else if (!only_whole(0) || !only_whole(1))
 			bad = "half a copy is published";

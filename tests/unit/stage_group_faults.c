@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include "tests/support/pace.h"
 #include "tests/support/stage_group_fixture.h"
 
 #define MIB (1u << 20)
@@ -95,7 +96,7 @@ static void one_fails(const char *name, gradcomp_status want, const char *words,
 	for (int r = 0; r < P; r++) {
 		same &= group_out[r].status == want && strstr(group_out[r].error.text, words);
 		named &= r == faulty || strstr(group_out[r].error.text, "node ");
-		slow |= group_out[r].seconds > 20;
+		slow |= !in_time(group_out[r].seconds, 10);
 		if (group_out[r].status != want)
 			printf("# rank %d: %d %s\n", r, group_out[r].status, group_out[r].error.text);
 	}
@@ -163,7 +164,7 @@ static void death(void)
 			if (r == faulty)
 				continue;
 			told &= group_out[r].status == GRADCOMP_ERR_PEER && strstr(group_out[r].error.text, "rank ");
-			soon &= group_out[r].seconds < 15;
+			soon &= in_time(group_out[r].seconds, 10);
 			if (group_out[r].status != GRADCOMP_ERR_PEER)
 				printf("# rank %d: %d %s\n", r, group_out[r].status, group_out[r].error.text);
 		}

@@ -2,6 +2,7 @@
  * bridge that has the same address on both. The namespaces have no names: they
  * are gone with the last process in them, however the test ends. */
 #define _GNU_SOURCE
+#include "tests/support/pace.h"
 #include "tests/support/transport_ranks.h"
 
 #include "tests/support/netns.h"
@@ -239,7 +240,7 @@ static void pulled(void)
 
 		for (int k = 0; k < 2; k++)
 			snprintf(who[k], sizeof who[k], "rank %d on %s ", there + k, there ? "right" : "left");
-		if (!ok(b->status[r] == GRADCOMP_ERR_TIMEOUT && b->when[r] - begin < b->options.timeout + LATE &&
+		if (!ok(b->status[r] == GRADCOMP_ERR_TIMEOUT && in_time(b->when[r] - begin, b->options.timeout + LATE) &&
 		                (!strncmp(b->error[r].text, who[0], strlen(who[0])) ||
 		                 !strncmp(b->error[r].text, who[1], strlen(who[1]))),
 		        "rank %d blames a rank at the other end, %.1f s later", r, b->when[r] - begin))

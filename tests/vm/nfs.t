@@ -103,7 +103,7 @@ ls -A /run/cache/0 > /mnt/job/squash-cache
 umount /mnt/n4
 echo 0 > /proc/fs/nfsd/threads
 END
-"$here/vm" run "$GRADCOMP_BUILD/vm" "$tmp/job" 115 bash /mnt/job/all > "$tmp/out" 2>&1
+"$here/vm" run "$GRADCOMP_BUILD/vm" "$tmp/job" "$(scaled 115)" bash /mnt/job/all > "$tmp/out" 2>&1
 is 'the machine runs to its end' $? 0 || note "$(tail -n 20 "$tmp/out")"
 cd "$tmp/job" || exit 1
 

@@ -26,7 +26,7 @@ cd "$unit"
 run () {
 	local name=\$1
 	shift
-	timeout 100 "\$@" > /mnt/job/\$name 2>&1
+	timeout 300 "\$@" > /mnt/job/\$name 2>&1
 	echo "exit status \$?" >> /mnt/job/\$name
 }
 limited () {
@@ -57,7 +57,7 @@ rdma link delete rxe0
 run gone ./many_ranks 2 0 ring
 END
 
-"$here/vm" run "$GRADCOMP_BUILD/vm" "$tmp/job" 240 bash /mnt/job/all > "$tmp/out" 2>&1
+"$here/vm" run "$GRADCOMP_BUILD/vm" "$tmp/job" "$(scaled 240)" bash /mnt/job/all > "$tmp/out" 2>&1
 is 'the machine runs to its end' $? 0 || note "$(tail -n 20 "$tmp/out")"
 
 # What NAME says in the end, and that no line of it is a failure.
