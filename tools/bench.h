@@ -22,7 +22,7 @@ typedef struct bench_options {
 	long iters;
 	long resident_before; /* bytes, before the job was joined */
 	const char *json;     /* NULL: none */
-	const char *collectives, *compressors; /* "SPEC;SPEC"; NULL: all, and none */
+	const char *collectives, *compressors; /* "SPEC,SPEC"; NULL: all, and none */
 	const char *primitives; /* "NAME,NAME"; NULL: all */
 	double seconds;         /* about so long a row */
 } bench_options;

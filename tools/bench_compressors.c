@@ -13,7 +13,7 @@
 enum { MOST_SPECS = 64, MOST_RUNS = 101 };
 
 static const char usage_text[] =
-	"usage: gradcomp bench compressors [--compressors SPEC[;SPEC...]] [--rows N] [--columns N]\n"
+	"usage: gradcomp bench compressors [--compressors SPEC[,SPEC...]] [--rows N] [--columns N]\n"
 	"                                  [--gradients FILE] [--runs N] [--json FILE]\n"
 	"One rank, one thread, no job. Without --compressors: all that are installed, with their defaults.\n"
 	"Input is Gaussian, heavy-tailed (cubed Gaussian) and, when given, FILE: raw floats, repeated.\n"

@@ -1,5 +1,6 @@
 #include "tools/bench_specs.h"
 
+#include "config/spec.h"
 #include "tools/bench.h"
 
 #include <stdlib.h>
@@ -29,35 +30,26 @@ int bench_specs_find(gradcomp_plugin_kind kind, const char *list, const char *op
                      gradcomp_error *err)
 {
 	search s = {.specs = specs, .most = most};
+	const char *item;
 	char name[64];
-	if (!list)
+	size_t n;
+	if (!list || !strcmp(list, "all"))
 		return gradcomp_plugin_each(kind, note, &s, err) < 0 ? -1 : s.n;
-	for (const char *p = list;; p++) {
-		size_t n = strcspn(p, ";"), head = strcspn(p, ":;");
+	while ((item = spec_list_next(&list, &n))) {
 		int before = s.n;
-		snprintf(name, sizeof name, "%.*s", (int)head, p);
+		snprintf(name, sizeof name, "%.*s", (int)strcspn(item, ":, "), item);
 		s.wanted = name;
 		if (gradcomp_plugin_each(kind, note, &s, err) < 0)
 			return -1;
 		if (s.n == before && *s.why)
 			return bench_failed(err, GRADCOMP_ERR_ABI, "%s: %s", option, s.why);
 		if (s.n == before)
-			return bench_failed(err, GRADCOMP_ERR_NOTFOUND, "%s: '%s' is not installed; gradcomp list shows what is%s",
-			                    option, name, strpbrk(name, ",=") ? "; SPECs of a list are parted by ';'" : "");
+			return bench_failed(err, GRADCOMP_ERR_NOTFOUND, "%s: '%s' is not installed; gradcomp list shows what is", option,
+			                    name);
 		if (n >= sizeof specs->spec)
 			return bench_failed(err, GRADCOMP_ERR_INVALID, "%s: a SPEC of more than %zu characters", option,
 			                    sizeof specs->spec - 1);
-		snprintf(specs[before].spec, sizeof specs->spec, "%.*s", (int)n, p);
-		p += n;
-		if (!*p)
-			return s.n;
+		snprintf(specs[before].spec, sizeof specs->spec, "%.*s", (int)n, item);
 	}
-}
-
-char *bench_specs_parted(const char *list)
-{
-	char *copy = list && strcmp(list, "all") ? strdup(list) : NULL;
-	for (char *c = copy; copy && !strchr(list, ';') && (c = strchr(c, '/')); c++)
-		*c = ';';
-	return copy;
+	return s.n ? s.n : bench_failed(err, GRADCOMP_ERR_INVALID, "%s: a list of nothing", option);
 }

@@ -8,13 +8,10 @@ typedef struct bench_spec {
 	char spec[256], path[512];
 } bench_spec;
 
-/* `list` is "SPEC;SPEC" (',' is a SPEC's own), or NULL for all of the kind that are
+/* `list` is "SPEC,SPEC" (config/spec.h), or "all" or NULL for all of the kind that are
  * installed, with their defaults. Fills at most `most` of specs[]; returns how many,
  * or -1 with an error that names `option`. */
 int bench_specs_find(gradcomp_plugin_kind kind, const char *list, const char *option, bench_spec *specs, int most,
                      gradcomp_error *err);
-/* "SPEC/SPEC" as "SPEC;SPEC", to be freed; left as it is where it has a ';', for a SPEC may have
- * a '/' of its own. NULL for "all" and NULL, and without memory. */
-char *bench_specs_parted(const char *list);
 
 #endif

@@ -17,8 +17,8 @@
 static int usage(FILE *to)
 {
 	fputs("usage: gradcomp bench allreduce [--bytes SIZE[,SIZE...]] [--iters N] [--json FILE]\n"
-	      "       gradcomp bench collectives [--collectives SPEC[;SPEC...]] [--primitives NAME[,NAME...]]\n"
-	      "                      [--compressors SPEC[;SPEC...]] [--bytes SIZE[,SIZE...]] [--iters N] [--seconds S]\n"
+	      "       gradcomp bench collectives [--collectives SPEC[,SPEC...]] [--primitives NAME[,NAME...]]\n"
+	      "                      [--compressors SPEC[,SPEC...]] [--bytes SIZE[,SIZE...]] [--iters N] [--seconds S]\n"
 	      "                      [--json FILE]\n"
 	      "       gradcomp bench reduce [--tensors SHAPE[,SHAPE...]] [--iters N] [--json FILE]\n"
 	      "       gradcomp bench compressors [--help]\n"

@@ -43,13 +43,13 @@ static gradcomp_status take_reference(plan *p, const char *asked, const char *us
 		snprintf(err->text, sizeof err->text, "no memory for a SPEC");
 		return err->status;
 	}
-	if (plan_take_spec(GRADCOMP_KIND_COMPRESSOR, spec, option, one, &why)) {
+	if (plan_take_specs(GRADCOMP_KIND_COMPRESSOR, spec, option, one, &why)) {
 		if (asked)
 			*err = why;
 		st = asked ? why.status : plan_skip_note(p, spec, why.text, err);
 	} else {
 		*out = one->spec[0];
-		st = plan_take_spec(GRADCOMP_KIND_COMPRESSOR, spec, option, &p->compressors, err);
+		st = plan_take_specs(GRADCOMP_KIND_COMPRESSOR, spec, option, &p->compressors, err);
 	}
 	free(one);
 	return st;

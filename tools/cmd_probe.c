@@ -12,16 +12,15 @@
 #include <unistd.h>
 
 static const char usage_text[] =
-	"usage: gradcomp probe [--output FILE] [--name NAME] [--compressors all|SPEC/SPEC...]\n"
-	"                      [--collectives all|SPEC/SPEC...] [--seconds S] [--numbers N] [--sleeping]\n"
+	"usage: gradcomp probe [--output FILE] [--name NAME] [--compressors all|SPEC,SPEC...]\n"
+	"                      [--collectives all|SPEC,SPEC...] [--seconds S] [--numbers N] [--sleeping]\n"
 	"Started by srun on the nodes to be measured, one task a rank:\n"
 	"srun -N4 --mpi=pmix --gradcomp=none gradcomp probe\n"
 	"--output     the machine file; machine.ini\n"
 	"--name       what the machine is called in it; the first host and what is in the job\n"
 	"--seconds    about how long to measure; 15\n"
 	"--numbers    of the largest bucket that compressors are measured with; 1048576\n"
-	"--sleeping   programs compute elsewhere, on a GPU: compressing has the cores for itself\n"
-	"Where a SPEC has a '/' of its own, lists are parted by ';'.\n";
+	"--sleeping   programs compute elsewhere, on a GPU: compressing has the cores for itself\n";
 
 /* Nodes by their hosts; which this rank is on. */
 static gradcomp_status find_nodes(probe *p, gradcomp_error *err)
@@ -55,15 +54,6 @@ static gradcomp_status find_nodes(probe *p, gradcomp_error *err)
 	if (!st)
 		st = gradcomp_group_split(p->world, first == p->rank ? 0 : -1, p->rank, &p->leaders, err);
 	return st ? st : gradcomp_group_split(p->world, p->rank, 0, &p->alone, err);
-}
-
-static int find_specs(gradcomp_plugin_kind kind, const char *list, const char *option, bench_spec *specs,
-                      gradcomp_error *err)
-{
-	char *copy = bench_specs_parted(list);
-	int n = bench_specs_find(kind, copy, option, specs, PROBE_SPECS, err);
-	free(copy);
-	return n;
 }
 
 /* Whether the file could be written, before anything is measured. */
@@ -120,9 +110,9 @@ static gradcomp_status probe_run(probe *p, const char *output, const char *name,
 	p->named_compressors = compressors && strcmp(compressors, "all") != 0;
 	p->named_collectives = collectives && strcmp(collectives, "all") != 0;
 	/* What is wrong on a rank ends all of them, by its own words. */
-	p->ncompressors = find_specs(GRADCOMP_KIND_COMPRESSOR, compressors, "--compressors", p->compressors, &why);
+	p->ncompressors = bench_specs_find(GRADCOMP_KIND_COMPRESSOR, compressors, "--compressors", p->compressors, PROBE_SPECS, &why);
 	if (p->ncompressors >= 0)
-		p->ncollectives = find_specs(GRADCOMP_KIND_COLLECTIVE, collectives, "--collectives", p->collectives, &why);
+		p->ncollectives = bench_specs_find(GRADCOMP_KIND_COLLECTIVE, collectives, "--collectives", p->collectives, PROBE_SPECS, &why);
 	bad = p->ncompressors < 0 || p->ncollectives < 0 || (p->rank == 0 && writable(output, &why));
 	st = probe_slowest(p, &bad, err);
 	if (!st && bad) {

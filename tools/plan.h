@@ -64,12 +64,9 @@ int plan_list_models(void);
 
 /* ---- plan_specs.c */
 
-/* Fills the list from "SPEC/SPEC" or "SPEC;SPEC", or with all installed ones (NULL). `option` is for messages. */
+/* Fills the list from "SPEC,SPEC", or with all installed ones (NULL). `option` is for messages. */
 gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, const char *option, plan_specs *out,
                                 gradcomp_error *err);
-/* The same with one SPEC, which may have a '/' of its own. */
-gradcomp_status plan_take_spec(gradcomp_plugin_kind kind, const char *spec, const char *option, plan_specs *out,
-                               gradcomp_error *err);
 /* The SPECs of the machine's curves, and as skips what is installed and has none. */
 gradcomp_status plan_take_curves(plan *p, gradcomp_error *err);
 gradcomp_status plan_take_schedules(const char *list, plan_specs *out, gradcomp_error *err);

@@ -9,8 +9,7 @@ const char plan_usage[] =
 	"usage: gradcomp plan --model MODEL --machine FILE [OPTION]...\n"
 	"Predicts the step of every compressor, collective and schedule, the quickest first,\n"
 	"and says why. MODEL is a model file, or the name of one that is installed; FILE is\n"
-	"what gradcomp probe wrote. SPECs of a list are parted by '/', or by ';' where a SPEC\n"
-	"has a '/' of its own.\n\n"
+	"what gradcomp probe wrote. Separate the SPECs of a list with commas.\n\n"
 	"  --all                  print every combination\n"
 	"  --batch N              --parallel: samples of a step, of all ranks (the model's,\n"
 	"                         for each)\n"
@@ -32,7 +31,7 @@ const char plan_usage[] =
 	"  --output FILE          the best plan, for --gradcomp-schedule=plan:file=FILE\n"
 	"  --parallel             data, tensor and pipeline degrees of a transformer\n"
 	"  --ranks-per-node N     (as many as were measured)\n"
-	"  --schedules SPECS      these alone (wfbp/single/fixed/mgwfbp/omgs/auto)\n"
+	"  --schedules SPECS      these alone (wfbp,single,fixed,mgwfbp,omgs,auto)\n"
 	"  --state BYTES          --parallel: of the optimizer, a parameter (8)\n"
 	"  --trace FILE           the best plan's simulated step as a Chrome trace\n\n"
 	"Exit status: 0 there is a plan, 1 there is none, 2 wrong usage.\n";

@@ -2,10 +2,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/spec.h"
 #include "tools/bench_specs.h"
 #include "tools/plan.h"
 
-static const char schedules[] = "wfbp;single;fixed;mgwfbp;omgs;auto";
+static const char schedules[] = "wfbp,single,fixed,mgwfbp,omgs,auto";
 
 static gradcomp_status too_long(const char *text, gradcomp_error *err)
 {
@@ -85,7 +86,7 @@ static gradcomp_status add(plan_specs *to, const plan_spec *spec, gradcomp_error
 	return GRADCOMP_OK;
 }
 
-gradcomp_status plan_take_spec(gradcomp_plugin_kind kind, const char *list, const char *option, plan_specs *out,
+gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, const char *option, plan_specs *out,
                                gradcomp_error *err)
 {
 	bench_spec *found = calloc(PLAN_SPECS, sizeof *found);
@@ -109,16 +110,6 @@ gradcomp_status plan_take_spec(gradcomp_plugin_kind kind, const char *list, cons
 	}
 	free(found);
 	return n < 0 ? err->status : st;
-}
-
-gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, const char *option, plan_specs *out,
-                                gradcomp_error *err)
-{
-	char *parted = bench_specs_parted(list);
-	gradcomp_status st = plan_take_spec(kind, parted, option, out, err);
-
-	free(parted);
-	return st;
 }
 
 /* Whether the list has the plugin of this name, with whatever parameters. */
@@ -148,7 +139,7 @@ static gradcomp_status note_calls(plan *p, gradcomp_error *err)
 	for (uint32_t i = 0; i < p->machine->ncalls && !st; i++) {
 		const char *of = p->machine->calls[i].collective;
 
-		if (plan_take_spec(GRADCOMP_KIND_COLLECTIVE, of, "machine file", usable, &why))
+		if (plan_take_specs(GRADCOMP_KIND_COLLECTIVE, of, "machine file", usable, &why))
 			st = plan_skip_note(p, of, why.text, err);
 	}
 	free(usable);
@@ -169,7 +160,7 @@ gradcomp_status plan_take_curves(plan *p, gradcomp_error *err)
 	for (uint32_t i = 0; i < p->machine->ncurves && !st; i++) {
 		const char *of = p->machine->curves[i].compressor;
 
-		if (plan_take_spec(GRADCOMP_KIND_COMPRESSOR, of, "machine file", &p->compressors, &why))
+		if (plan_take_specs(GRADCOMP_KIND_COMPRESSOR, of, "machine file", &p->compressors, &why))
 			st = plan_skip_note(p, of, why.text, err);
 	}
 	if (!st)
@@ -183,28 +174,21 @@ gradcomp_status plan_take_curves(plan *p, gradcomp_error *err)
 
 gradcomp_status plan_take_schedules(const char *list, plan_specs *out, gradcomp_error *err)
 {
-	int file = list && strstr(list, "file=") != NULL; /* whose name may have a '/' */
-	char *parted = file ? NULL : bench_specs_parted(list);
-	const char *p = parted ? parted : file ? list : schedules;
 	gradcomp_status st = GRADCOMP_OK;
+	const char *at = list ? list : schedules, *item;
+	plan_spec s;
+	size_t n;
 
-	while (!st) {
-		size_t n = strcspn(p, ";");
-		plan_spec s;
-
-		if (!n || n >= sizeof s.text) {
-			st = err->status = GRADCOMP_ERR_INVALID;
-			snprintf(err->text, sizeof err->text, "--schedules: '%.60s' is no list; write SPEC/SPEC",
-			         list);
+	while (!st && (item = spec_list_next(&at, &n))) {
+		if (!n || n >= sizeof s.text)
 			break;
-		}
-		snprintf(s.text, sizeof s.text, "%.*s", (int)n, p);
-		snprintf(s.shown, sizeof s.shown, "%.*s", (int)n, p);
+		snprintf(s.text, sizeof s.text, "%.*s", (int)n, item);
+		snprintf(s.shown, sizeof s.shown, "%.*s", (int)n, item);
 		st = add(out, &s, err);
-		p += n;
-		if (!*p++)
-			break;
 	}
-	free(parted);
+	if (!st && (item || !out->n)) {
+		st = err->status = GRADCOMP_ERR_INVALID;
+		snprintf(err->text, sizeof err->text, "--schedules: '%.60s' is no list; write SPEC,SPEC", list);
+	}
 	return st;
 }

@@ -20,23 +20,21 @@ static gradcomp_status check_spec(const char *value, gradcomp_error *err)
 	return spec_name(value, name, err);
 }
 
-/* SPECs with blanks between them. */
+/* A list of SPECs. */
 static gradcomp_status check_specs(const char *value, gradcomp_error *err)
 {
-	for (const char *p = value + strspn(value, " "); *p; p += strspn(p, " ")) {
-		size_t n = strcspn(p, " ");
-		char one[256];
-		gradcomp_status status;
+	gradcomp_status status = GRADCOMP_OK;
+	const char *item;
+	char one[256];
+	size_t n;
 
+	while (!status && (item = spec_list_next(&value, &n))) {
 		if (n >= sizeof one)
-			return error_set(err, GRADCOMP_ERR_INVALID, "'%.*s' is longer than 255 characters", (int)n, p);
-		snprintf(one, sizeof one, "%.*s", (int)n, p);
+			return error_set(err, GRADCOMP_ERR_INVALID, "'%.*s' is longer than 255 characters", (int)n, item);
+		snprintf(one, sizeof one, "%.*s", (int)n, item);
 		status = check_spec(one, err);
-		if (status)
-			return status;
-		p += n;
 	}
-	return GRADCOMP_OK;
+	return status;
 }
 
 static gradcomp_status check_schedule(const char *value, gradcomp_error *err)
@@ -269,11 +267,11 @@ const setting settings_table[] = {
 	{NUMBER(INT, "trace.ranks", "256", 1, 65536, "ranks of the timeline: the first so many")},
 
 	{TEXT("auto.candidates",
-	      "none cast:type=bf16 block:bits=8 onebit lqsgd:rank=4 acpsgd:rank=4 powersgd:rank=4 topk:density=0.01",
-	      "what --gradcomp=auto chooses from, SPECs or SPEC@COLLECTIVE, with blanks between them; the first is its base"),
+	      "none, cast:type=bf16, block:bits=8, onebit, lqsgd:rank=4, acpsgd:rank=4, powersgd:rank=4, topk:density=0.01",
+	      "what --gradcomp=auto chooses from, SPECs or SPEC@COLLECTIVE separated by commas; the first is its base"),
 	 .check = check_specs},
-	{TEXT("auto.allow", "", "compressors that auto may use beside its base, a/b/c; empty: all candidates")},
-	{TEXT("auto.deny", "", "compressors that auto may not use, a/b/c")},
+	{TEXT("auto.allow", "", "compressors that auto may use beside its base, a,b,c; empty: all candidates")},
+	{TEXT("auto.deny", "", "compressors that auto may not use, a,b,c")},
 	{NUMBER(FLOAT, "auto.max_error", "0.995", 0.001, 100,
 	        "share of a gradient that may stay in error memory before auto turns compression off")},
 	{NUMBER(FLOAT, "auto.margin", "0.05", 0, 1, "least gain, as a share of a step, for which auto tries a candidate")},

@@ -360,3 +360,18 @@ void spec_clear(spec *s)
 	free(s->values);
 	*s = (spec){0};
 }
+
+const char *spec_list_next(const char **at, size_t *length)
+{
+	const char *item = *at + strspn(*at, " "), *end = item + strcspn(item, ",");
+
+	if (!*item)
+		return NULL;
+	while (*end && end[1 + strcspn(end + 1, "=:,")] == '=')
+		end += 1 + strcspn(end + 1, ",");
+	*at = end + (*end == ',');
+	while (end > item && end[-1] == ' ')
+		end--;
+	*length = (size_t)(end - item);
+	return item;
+}

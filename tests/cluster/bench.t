@@ -20,11 +20,11 @@ of () {
 		        if (r["collective"], r["primitive"], r["bytes"]) == (spec, primitive, int(size))])
 	PYTHON
 }
-bench 'all collectives and codes' --bytes 4K,100,4004 --compressors 'block:bits=8;lossless'
+bench 'all collectives and codes' --bytes 4K,100,4004 --compressors block:bits=8,lossless
 is 'on two nodes' "$(of ring all-reduce 4096 nodes)" 2
 is 'of four ranks' "$(of tree all-reduce 4096 ranks)" 4
 
-bench 'a code once, or at every hop' --collectives 'ring:small=0;ring:mode=hop,small=0' --bytes 1M --compressors block:bits=8
+bench 'a code once, or at every hop' --collectives ring:small=0,ring:mode=hop,small=0 --bytes 1M --compressors block:bits=8
 is 'all-reduce: 2 (P-1)/P of the bytes' "$(of ring:small=0 all-reduce 1048576 sent_bytes)" $((2 * 3 * 1048576 / 4))
 is 'reduce-scatter: (P-1)/P' "$(of ring:small=0 reduce-scatter 1048576 sent_bytes)" $((3 * 1048576 / 4))
 is 'all-gather: (P-1)/P' "$(of ring:small=0 all-gather 1048576 sent_bytes)" $((3 * 1048576 / 4))

@@ -12,7 +12,7 @@ probe () { timeout 90 "${bed[@]}" run -u alice srun --mpi=pmix -D "$tmp/run" "$@
 
 as root true && "${bed[@]}" rate 200mbit
 check 'four nodes are measured' probe -N4 "$tmp/bin/gradcomp" probe --seconds 3 --output machine.ini --numbers 65536 \
-	--compressors 'none/cast:type=fp16/topk:density=0.01/block:bits=8' --collectives ring/tree
+	--compressors none,cast:type=fp16,topk:density=0.01,block:bits=8 --collectives ring,tree
 like 'a table of it' "$said" 'between nodes'
 is 'one rank writes the file' "$(stat -c %u run/machine.ini)" 61001
 # value SECTION KEY FIELD
@@ -37,7 +37,7 @@ is 'and writes what can' "$(grep -c '^memory = ' run/alone.ini)" 1
 
 refuse 'a folder that is not there' probe -N2 "$tmp/bin/gradcomp" probe --output "$tmp/nowhere/m.ini"
 like 'is named before anything is measured' "$said" 'nowhere/m.ini: cannot be written'
-refuse 'a compressor that is not there' probe -N2 "$tmp/bin/gradcomp" probe --compressors none/nope
+refuse 'a compressor that is not there' probe -N2 "$tmp/bin/gradcomp" probe --compressors none,nope
 like 'is named' "$said" "'nope' is not installed"
 refuse 'tasks that do not know each other' timeout 60 "${bed[@]}" run -u alice srun --mpi=none -N2 -D "$tmp/run" \
 	"$tmp/bin/gradcomp" probe --output strangers.ini

@@ -18,7 +18,7 @@ is 'and in the JSON file' "$(grep -c '"compressor"' "$tmp/rows")" "$((3 * instal
 is 'none leaves everything as it is' "$(grep -c '^none .* 32.0000   0.00e+00$' "$tmp/table")" 3
 is 'nothing is said of a run that went well' "$(cat "$tmp/err")" ''
 
-bench --compressors 'topk:density=0.5;none' >"$tmp/table"
+bench --compressors topk:density=0.5,none >"$tmp/table"
 is 'SPECs after one another' "$(sed -n '3,$s/ .*//p' "$tmp/table" | tr '\n' ' ')" 'topk:density=0.5 none topk:density=0.5 none '
 bench --compressors nope >/dev/null
 is 'a compressor that is not there' "$?" 1
@@ -37,7 +37,7 @@ is 'no rows' "$?" 2
 like 'says what would be right' "$(cat "$tmp/err")" "must be from 1 to 65536"
 
 collectives () { "$gradcomp" bench collectives --bytes 4K,12 --iters 3 --seconds 0.01 "$@" 2>"$tmp/err"; }
-collectives --json "$tmp/rows" --compressors 'block;lossless' >"$tmp/table"
+collectives --json "$tmp/rows" --compressors block,lossless >"$tmp/table"
 is 'all collectives are measured' "$?" 0
 installed=$(find "$GRADCOMP_PLUGIN_PATH/collectives" -name '*.so' | sed 's|.*/||; s|\.so$||' | sort)
 is 'each of them' "$(sed 1d "$tmp/table" | cut -d' ' -f1 | sort -u)" "$installed"
@@ -45,7 +45,7 @@ is 'a ring codes in three ways, under each code and for each size' \
 	"$(grep -c '"ring", "primitive": "coded-' "$tmp/rows")" 12
 python3 -c 'import json, sys; [r["seconds"] for r in json.load(open(sys.argv[1]))]' "$tmp/rows"
 is 'the file is JSON' "$?" 0
-collectives --collectives 'ring:small=0;tree' --primitives all-reduce >"$tmp/table"
+collectives --collectives ring:small=0,tree --primitives all-reduce >"$tmp/table"
 is 'SPECs and primitives that are asked for' "$(sed 1d "$tmp/table" | tr -s ' ' | cut -d' ' -f1,2 | sort -u | tr '\n' ' ')" \
 	'ring:small=0 all-reduce tree all-reduce '
 collectives --collectives nope >/dev/null

@@ -57,9 +57,9 @@ bad "unknown schedule" "no schedule 'nope'; there are wfbp, single, fixed" --com
 
 bad "auto: an unknown key" "auto: unknown parameter 'max_eror' (did you mean 'max_error'?)" --compressor auto:max_eror=1 --collective both
 bad "auto: no such base" "compressor 'none' is not installed" --compressor auto --collective both
-GRADCOMP_AUTO_CANDIDATES="sample auto" bad "auto: itself a candidate" "candidate 'auto': 'auto' chooses and cannot be chosen" \
+GRADCOMP_AUTO_CANDIDATES="sample, auto" bad "auto: itself a candidate" "candidate 'auto': 'auto' chooses and cannot be chosen" \
 	--compressor auto --collective both
-(GRADCOMP_AUTO_CANDIDATES="sample:rank=8 nowhere" quiet --compressor auto --collective both)
+(GRADCOMP_AUTO_CANDIDATES="sample:rank=8, nowhere" quiet --compressor auto --collective both)
 is "auto: a candidate that is not installed is left out later" $? 0
 for key in allow deny; do
 	GRADCOMP_AUTO_CANDIDATES=sample bad "auto: $key, not installed" "auto: $key: compressor 'nowhere' is not installed" \
@@ -69,8 +69,8 @@ bad "auto: a candidate of the option that is not installed" "auto: candidate 'no
 	--compressor auto:candidates=sample:rank=8/nowhere --collective both
 bad "auto: a candidate of the option out of range" "auto: candidate 'sample:rank=65': sample: rank: '65' is too large" \
 	--compressor auto:candidates=sample/sample:rank=65 --collective both
-GRADCOMP_AUTO_CANDIDATES='sample nowhere sample:rank=8' GRADCOMP_AUTO_DENY=nowhere/sample \
-	bad "auto: what is denied, with and without parameters" "auto: no candidate is left of 'sample nowhere sample:rank=8' with deny=nowhere/sample" \
+GRADCOMP_AUTO_CANDIDATES='sample, nowhere, sample:rank=8' GRADCOMP_AUTO_DENY=nowhere,sample \
+	bad "auto: what is denied, with and without parameters" "auto: no candidate is left of 'sample, nowhere, sample:rank=8' with deny=nowhere,sample" \
 	--compressor auto --collective both
 bad "auto: a slip" "compressor 'auot' is not installed (did you mean 'auto'?)" --compressor auot --collective both
 

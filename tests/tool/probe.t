@@ -8,7 +8,7 @@ export GRADCOMP_MODELS="$GRADCOMP_SRC/etc/models"
 # shellcheck disable=SC2317 # called by check
 quick () { GRADCOMP_PLUGIN_PATH=$real "$gradcomp" probe --seconds 0.5 --numbers 4096 --output "$tmp/m.ini" "$@"; }
 
-check 'one rank alone' quick --compressors 'none;topk:density=0.01' --name 'a node'
+check 'one rank alone' quick --compressors none,topk:density=0.01 --name 'a node'
 like 'says that messages cannot be measured' "$said" 'what a message between nodes costs cannot be measured'
 is 'the name' "$(sed -n 's/^name = //p' "$tmp/m.ini")" 'a node'
 is 'two compressors' "$(grep -c '^spec = ' "$tmp/m.ini")" 2
@@ -18,7 +18,7 @@ check 'all compressors, in half a second or not much more' quick --compressors a
 is 'a program on a GPU leaves the cores alone' "$(sed -n 's/^beside_application = //p' "$tmp/m.ini")" 1
 
 before=$(cat "$tmp/m.ini")
-refuse 'a compressor that is not there' quick --compressors none/nope
+refuse 'a compressor that is not there' quick --compressors none,nope
 like 'is named' "$said" "'nope' is not installed"
 refuse 'a parameter that is none' quick --compressors topk:density=7
 like 'is told of' "$said" 'density'

@@ -237,6 +237,33 @@ static void long_tables(void)
 	is_str(e.text + strlen(e.text) - 3, "...", "is cut and says so");
 }
 
+static void lists(void)
+{
+	static const struct {
+		const char *list, *items; /* each in brackets */
+	} cases[] = {
+		{"", ""},
+		{"none", "[none]"},
+		{"none,topk", "[none][topk]"},
+		{" none , topk ", "[none][topk]"},
+		{"topk:density=0.01,values=f32,none", "[topk:density=0.01,values=f32][none]"},
+		{"cast:type=bf16, powersgd:rank=4,min_ratio=2 ,none", "[cast:type=bf16][powersgd:rank=4,min_ratio=2][none]"},
+		{"plan:file=/a:b/c,fixed:bytes=1M,auto", "[plan:file=/a:b/c][fixed:bytes=1M][auto]"},
+		{"a@ring:chunk=1,small=2,b", "[a@ring:chunk=1,small=2][b]"},
+		{"a,", "[a]"},
+		{",", "[]"},
+		{"a,,b", "[a][][b]"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+		const char *at = cases[i].list, *item;
+		char got[200] = "";
+		size_t n;
+		while ((item = spec_list_next(&at, &n)))
+			snprintf(got + strlen(got), sizeof got - strlen(got), "[%.*s]", (int)n, item);
+		is_str(got, cases[i].items, cases[i].list);
+	}
+}
+
 int main(void)
 {
 	names();
@@ -250,5 +277,6 @@ int main(void)
 		skip("there is no locale with a decimal comma and no localedef", "floats round-trip in another locale");
 	suggestions();
 	long_tables();
+	lists();
 	return done_testing();
 }

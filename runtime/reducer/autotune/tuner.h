@@ -82,7 +82,7 @@ gradcomp_status tuner_config_read(const config *c, const char *spec, tuner_confi
 void tuner_config_clear(tuner_config *w);
 /* Loads a candidate's plugins. */
 gradcomp_status candidate_resolve(const config *c, const char *collective, candidate *k, gradcomp_error *err);
-/* Whether a compressor of each name of a list a/b/c is installed. */
+/* Whether a compressor of each name of a list a,b,c is installed. */
 gradcomp_status tuner_names_installed(const config *c, const char *what, const char *list, gradcomp_error *err);
 /* For gradcomp_spec_check(): the SPEC, that there is a base, and what the SPEC itself names. */
 gradcomp_status tuner_check_spec(const config *c, const char *spec, const char *collective, gradcomp_error *err);

@@ -54,16 +54,13 @@ int tuner_requested(const config *c, const char *compressor)
 	       strcspn(spec, ":") == strlen(tuner_info.name);
 }
 
-/* Whether the name of a SPEC, which others may follow, is in a list a/b/c. */
+/* Whether the name of a SPEC, which others may follow, is in a list a,b,c. */
 static int listed(const char *list, const char *spec)
 {
-	size_t n = strcspn(spec, ":@/ ");
-	for (const char *p = list; *p;) {
-		size_t len = strcspn(p, "/");
-		if (len == n && !strncmp(p, spec, n))
+	size_t n = strcspn(spec, ":@, "), length;
+	for (const char *item; (item = spec_list_next(&list, &length));)
+		if (length == n && !strncmp(item, spec, n))
 			return 1;
-		p += len + (p[len] == '/');
-	}
 	return 0;
 }
 
@@ -116,42 +113,41 @@ static gradcomp_status add(tuner_config *w, const char *text, size_t n, gradcomp
 static gradcomp_status check_names(const char *what, const char *list, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
-	for (const char *p = list; *p;) {
+	size_t n;
+	for (const char *item; (item = spec_list_next(&list, &n));) {
 		char one[SPEC_NAME_MAX], name[SPEC_NAME_MAX];
-		size_t n = strcspn(p, "/");
-		snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : (int)sizeof one - 1, p);
+		snprintf(one, sizeof one, "%.*s", n < sizeof one ? (int)n : (int)sizeof one - 1, item);
 		if (strchr(one, ':') || n >= sizeof one || spec_name(one, name, &inner))
 			return error_set(err, GRADCOMP_ERR_INVALID,
-			                 "auto: %s: '%.*s' is not a compressor's name; names are parted by '/'",
-			                 what, (int)n, p);
-		p += n + (p[n] == '/');
+			                 "auto: %s: '%.*s' is not a compressor's name; separate names with commas, in a SPEC with "
+			                 "'/'",
+			                 what, (int)n, item);
 	}
 	return GRADCOMP_OK;
 }
 
-/* Of `list`, split at any of `apart`, what may be used; then what is allowed and not in it. */
-static gradcomp_status choose_from(tuner_config *w, const char *list, const char *apart, const char *allow,
-                                   const char *deny, gradcomp_error *err)
+/* Of `list` what may be used; then what is allowed and not in it. */
+static gradcomp_status choose_from(tuner_config *w, const char *list, const char *allow, const char *deny,
+                                   gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	uint32_t first = 1;
-	for (const char *p = list + strspn(list, apart); !st && *p; p += strspn(p, apart)) {
-		size_t n = strcspn(p, apart);
+	const char *at = list, *item;
+	size_t n;
+	while (!st && (item = spec_list_next(&at, &n))) {
 		/* Whether the base is dense is not known from its name: it is not asked for. */
-		if (!listed(deny, p) && (first || !*allow || listed(allow, p)))
-			st = add(w, p, n, err);
+		if (!listed(deny, item) && (first || !*allow || listed(allow, item)))
+			st = add(w, item, n, err);
 		first = 0;
-		p += n;
 	}
-	for (const char *p = allow; !st && *p;) {
-		size_t n = strcspn(p, "/");
+	at = allow;
+	while (!st && (item = spec_list_next(&at, &n))) {
 		int there = 0;
 		for (uint32_t i = 0; i < w->n; i++)
 			there |= strcspn(w->candidate[i].compressor, ":") == n &&
-			         !strncmp(w->candidate[i].compressor, p, n);
-		if (!there && !listed(deny, p))
-			st = add(w, p, n, err);
-		p += n + (p[n] == '/');
+			         !strncmp(w->candidate[i].compressor, item, n);
+		if (!there && !listed(deny, item))
+			st = add(w, item, n, err);
 	}
 	if (!st && !w->n)
 		st = error_set(err, GRADCOMP_ERR_INVALID, "auto: no candidate is left of '%s' with deny=%s", list,
@@ -159,9 +155,14 @@ static gradcomp_status choose_from(tuner_config *w, const char *list, const char
 	return st;
 }
 
-static const char *either(const char *asked, const config *c, const char *setting)
+/* The SPEC's list, or else the setting's, to be freed. A comma would end the SPEC's parameter: there
+ * it is a '/'. */
+static char *list_of(const gradcomp_value *asked, const config *c, const char *setting)
 {
-	return *asked ? asked : config_str(c, setting);
+	char *list = strdup(*asked->s ? asked->s : config_str(c, setting));
+	for (char *p = list; *asked->s && p && (p = strchr(p, '/')); p++)
+		*p = ',';
+	return list;
 }
 
 static uint64_t hash_text(uint64_t h, const char *text)
@@ -178,16 +179,16 @@ gradcomp_status tuner_config_read(const config *c, const char *text, tuner_confi
 	gradcomp_status st = spec_parse(&tuner_info, text ? text : config_str(c, "gradcomp.compressor"), &s, err);
 	if (st)
 		return st;
-	const char *allow = either(s.values[ALLOW].s, c, "auto.allow"),
-		   *deny = either(s.values[DENY].s, c, "auto.deny");
-	const char *list = either(s.values[CANDIDATES].s, c, "auto.candidates");
+	char *allow = list_of(&s.values[ALLOW], c, "auto.allow"), *deny = list_of(&s.values[DENY], c, "auto.deny");
+	char *list = list_of(&s.values[CANDIDATES], c, "auto.candidates");
 	w->max_error = s.values[MAX_ERROR].f > 0 ? s.values[MAX_ERROR].f : config_float(c, "auto.max_error");
 	w->margin = config_float(c, "auto.margin");
 	w->window = (uint32_t)config_int(c, "auto.window");
 	w->interval = (uint32_t)config_int(c, "auto.interval");
 	w->candidate = calloc(TUNER_CANDIDATES, sizeof *w->candidate);
-	uint64_t names = hash_text(hash_text(hash_text(0, allow), deny), list);
-	if (!w->candidate ||
+	int made = allow && deny && list && w->candidate;
+	uint64_t names = made ? hash_text(hash_text(hash_text(0, allow), deny), list) : 0;
+	if (!made ||
 	    asprintf(&w->text, "auto:max_error=%g of candidates %08llx (margin %g, window %u, interval %u)",
 	             w->max_error, (unsigned long long)(names & 0xffffffff), w->margin, w->window,
 	             w->interval) < 0) {
@@ -199,11 +200,14 @@ gradcomp_status tuner_config_read(const config *c, const char *text, tuner_confi
 	if (!st)
 		st = check_names("deny", deny, err);
 	if (!st)
-		st = choose_from(w, list, list == s.values[CANDIDATES].s ? "/" : " ", allow, deny, err);
+		st = choose_from(w, list, allow, deny, err);
 	if (!st)
 		st = add_mix(w, err);
 	if (st)
 		tuner_config_clear(w);
+	free(allow);
+	free(deny);
+	free(list);
 	spec_clear(&s);
 	return st;
 }
@@ -243,14 +247,13 @@ gradcomp_status candidate_resolve(const config *c, const char *collective, candi
 gradcomp_status tuner_names_installed(const config *c, const char *what, const char *list, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
-	for (const char *p = list; *p;) {
+	size_t n;
+	for (const char *item; (item = spec_list_next(&list, &n));) {
 		char name[SPEC_NAME_MAX];
 		const plugin *found;
-		size_t n = strcspn(p, "/");
-		snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : 0, p);
+		snprintf(name, sizeof name, "%.*s", n < sizeof name ? (int)n : 0, item);
 		if (registry_open(c, GRADCOMP_KIND_COMPRESSOR, name, &found, &inner))
 			return error_set(err, inner.status, "%s: %s", what, inner.text);
-		p += n + (p[n] == '/');
 	}
 	return GRADCOMP_OK;
 }
@@ -267,10 +270,12 @@ static gradcomp_status check_typed(const config *c, const char *text, const char
 	for (uint32_t i = 1; !st && *s.values[CANDIDATES].s && i < w->n; i++)
 		if (candidate_resolve(c, collective, &w->candidate[i], &inner))
 			st = error_set(err, inner.status, "auto: candidate '%s': %s", w->candidate[i].text, inner.text);
-	if (!st)
-		st = tuner_names_installed(c, "auto: allow", s.values[ALLOW].s, err);
-	if (!st)
-		st = tuner_names_installed(c, "auto: deny", s.values[DENY].s, err);
+	for (int which = ALLOW; !st && which <= DENY; which++) {
+		char *list = *s.values[which].s ? list_of(&s.values[which], c, "") : NULL;
+		if (list)
+			st = tuner_names_installed(c, which == ALLOW ? "auto: allow" : "auto: deny", list, err);
+		free(list);
+	}
 	spec_clear(&s);
 	return st;
 }
