@@ -121,13 +121,13 @@ static int f_arm(void *queue)
 	return 0;
 }
 
-static void f_heard(void *queue)
+static void f_ack(void *queue)
 {
 	(void)queue;
 }
 
 static const fabric_ops ops = {sizeof ops, FABRIC_VERSION, f_open,    f_close, f_reg,   f_unreg, f_queue, f_connect,
-                               f_receive,  f_send,         f_write,   f_poll,  f_arm,   f_heard, f_heard};
+                               f_receive,  f_send,         f_write,   f_poll,  f_arm,   f_ack, f_ack};
 
 static void happens(fabric_event e)
 {

@@ -311,7 +311,7 @@ static inline int fake_arm(void *queue)
 	return 0;
 }
 
-static inline void fake_heard(void *queue)
+static inline void fake_ack(void *queue)
 {
 	eventfd_t n;
 
@@ -330,7 +330,7 @@ static inline void fake_unqueue(void *queue)
 
 static const fabric_ops fake_fabric = {sizeof(fabric_ops), FABRIC_VERSION, fake_open,      fake_close,   fake_reg,
                                        fake_unreg,         fake_queue_open, fake_connect,  fake_receive_post,
-                                       fake_send,          fake_write,      fake_poll,     fake_arm,     fake_heard,
+                                       fake_send,          fake_write,      fake_poll,     fake_arm,     fake_ack,
                                        fake_unqueue};
 
 /* The module of this program's build over this machine's device; NULL without. */

@@ -167,7 +167,7 @@ static void chosen(void)
 	ok(!strstr(offered("0.0.0.0/0", 0, &err), ":"), "by an IPv4 block, which holds no IPv6 address");
 	is_str(offered("127.0.0.1/32", 0, &err), "127.0.0.1/8@0 ", "by one address; its subnet is the interface's");
 	offered("203.0.113.0/24", GRADCOMP_ERR_NOTFOUND, &err);
-	like(err.text, "fits no address of this machine; it has ", "a block of others is an error");
+	like(err.text, "matches no address of this machine; it has ", "a block of others is an error");
 	like(err.text, "lo 127.0.0.1/8", "which lists what there is");
 	offered("none-such", GRADCOMP_ERR_NOTFOUND, &err);
 	like(err.text, "transport.interface=none-such", "so is the name of no interface");

@@ -203,9 +203,9 @@ static void out_of_reach(void)
 	board_join(b);
 	for (int r = 0; r < RANKS; r++)
 		is_int(b->started[r], GRADCOMP_ERR_UNSUPPORTED, "allow=shm: rank %d cannot start", r);
-	like(b->start_error[0].text, "no transport leads from rank 0 on left to rank 2 on right: transport.allow=shm",
+	like(b->start_error[0].text, "no transport connects rank 0 on left to rank 2 on right: transport.allow=shm",
 	     "the message names both ends and the setting");
-	like(b->start_error[3].text, "no transport leads from rank 3 on right to rank 0 on left", "on both sides");
+	like(b->start_error[3].text, "no transport connects rank 3 on right to rank 0 on left", "on both sides");
 	board_free(b);
 }
 

@@ -335,7 +335,7 @@ static void fallbacks(void)
 	b = verbs_board(2, "tcp,verbs");
 	bent.reg = reg_first;
 	fallen(b, "long messages cannot be registered", "verbs verbs",
-	       "raise the limit; long messages are copied through memory of gradcomp's own from now on");
+	       "raise the limit; long messages are copied through gradcomp's own memory from now on");
 	ok(atomic_load(&calls) > 0 && atomic_load(&calls) <= 2, "which is tried once a rank");
 	b = verbs_board(2, "tcp,verbs");
 	b->options.frames = FRAMES_MAC;

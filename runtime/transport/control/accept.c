@@ -1,5 +1,5 @@
-/* Where a rank can be reached, and whom it lets in: its listening sockets, and its
- * side of the handshake. connect.c is the other side. */
+/* The accepting side of a rank: its listening sockets, and which connections it takes.
+ * connect.c is the other side. */
 #define _GNU_SOURCE
 #include "transport/core/transport_internal.h"
 
@@ -111,11 +111,11 @@ static const char *accept_hello(void *ctx, const pending_conn *p)
 	if (why)
 		return why;
 	if (h.nranks != (uint32_t)t->nranks || h.to != (uint32_t)t->rank)
-		return "it looks for another rank or job";
+		return "it wants another rank or job";
 	if ((h.kind == HELLO_SHM) != p->local && h.kind != HELLO_CONTROL)
-		return "its greeting is malformed";
+		return "its HELLO is malformed";
 	if (!record_crypto_fits(p->local ? FRAMES_NONE : t->o.frames, h.frames))
-		return "it has another security.frames, or a cipher that this CPU has not";
+		return "it has another security.frames, or a cipher that this CPU does not have";
 	return NULL;
 }
 
@@ -134,12 +134,12 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 	hello_read(p->hello, &h);
 	memcpy(h.answer, p->nonce, NONCE_BYTES);
 	if ((h.kind == HELLO_SHM) != (p->passed >= 0))
-		return "its greeting is malformed";
-	/* The welcome goes out before the hand-over: nothing may precede it on the wire. */
+		return "its HELLO is malformed";
+	/* WELCOME goes out before the connection is handed over, so that nothing precedes it. */
 	if (pending_welcome(p))
-		return "it does not listen";
+		return "it does not read";
 	if (h.kind == HELLO_CONTROL ? tree_attach(t, (int)h.from, p->fd, &h) : channel_backlog(t, &h, p->fd, p->passed))
-		return "it is connected already, or too many connections wait to be used";
+		return "it is connected already, or too many connections wait in the backlog";
 	p->fd = p->passed = -1;
 	return NULL;
 }

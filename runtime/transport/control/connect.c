@@ -75,12 +75,12 @@ static const char *connect_io(transport *t, int fd, unsigned char *buf, size_t b
 static const char *connect_proof(transport *t, int fd, unsigned char proof[PROOF_BYTES], int passed, double until)
 {
 	union {
-		char room[CMSG_SPACE(sizeof(int))];
+		char buf[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control = {{0}};
 	struct iovec iov = {proof, PROOF_BYTES};
-	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.room,
-	                   .msg_controllen = sizeof control.room};
+	struct msghdr m = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.buf,
+	                   .msg_controllen = sizeof control.buf};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&m);
 	ssize_t n;
 
@@ -90,10 +90,10 @@ static const char *connect_proof(transport *t, int fd, unsigned char proof[PROOF
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN(sizeof(int));
 	memcpy(CMSG_DATA(c), &passed, sizeof(int));
-	/* The descriptor goes with the first byte, whatever becomes of the others. */
+	/* The descriptor goes with the first byte, even if the others are sent later. */
 	while ((n = sendmsg(fd, &m, MSG_NOSIGNAL | MSG_DONTWAIT)) < 0)
 		if (errno != EINTR && (errno != EAGAIN || connect_wait(t, fd, POLLOUT, until) <= 0))
-			return "cannot hand over shared memory";
+			return "cannot pass the shared memory";
 	return connect_io(t, fd, proof + n, PROOF_BYTES - (size_t)n, 1, until);
 }
 
@@ -102,7 +102,7 @@ static const char *connect_handshake(transport *t, int fd, hello *h, int passed,
 	unsigned char text[HELLO_BYTES], challenge[CHALLENGE_BYTES], mac[SHA256_BYTES], welcome[WELCOME_BYTES];
 	const char *why;
 
-	/* A nonce of each attempt: a proof is never good twice. */
+	/* A nonce per attempt: no proof is valid twice. */
 	if (secret_random(h->nonce, NONCE_BYTES, NULL))
 		return "no random bytes";
 	hello_write(h, text);
@@ -114,15 +114,15 @@ static const char *connect_handshake(transport *t, int fd, hello *h, int passed,
 	memcpy(h->answer, challenge, NONCE_BYTES);
 	handshake_mac(t->secret, ROLE_ACCEPT, text, challenge, mac);
 	if (!secret_equal(mac, challenge + NONCE_BYTES, sizeof mac))
-		return "who answers does not have the job's secret";
+		return "the process that answers does not have the job's secret";
 	handshake_mac(t->secret, ROLE_CONNECT, text, challenge, mac);
 	why = connect_proof(t, fd, mac, passed, until);
-	/* Once the proof is out the other side may take the connection at any
-	 * moment: giving it up now would look like a death. */
+	/* After the proof the other side may use the connection at any moment. Closing
+	 * it now would look like a death. */
 	if (!why)
 		why = connect_io(t, fd, welcome, sizeof welcome, 0, deadline);
 	if (!why && memcmp(welcome, handshake_welcome, WELCOME_BYTES))
-		why = "it answers out of protocol";
+		why = "it does not follow the protocol";
 	return why;
 }
 
@@ -153,7 +153,7 @@ static const char *connect_once(transport *t, const struct sockaddr *sa, socklen
 		}
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	} else if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) || cred.uid != geteuid()) {
-		why = "who answers is another user";
+		why = "the process that answers belongs to another user";
 		goto fail;
 	}
 	now = clock_now();
@@ -168,8 +168,8 @@ fail:
 	return why;
 }
 
-/* One address of the peer. A link-local one may be at the end of any of this rank's
- * own cables. */
+/* One address of the peer. A link-local one may be reached over any of this rank's
+ * interfaces. */
 static const char *connect_address(transport *t, address a, hello *h, int passed, double limit, double deadline, int *fd,
                                    char where[ADDRESS_TEXT])
 {
@@ -187,7 +187,7 @@ static const char *connect_address(transport *t, address a, hello *h, int passed
 	return why;
 }
 
-/* One round over all ways to the peer. */
+/* One attempt at every address of the peer. */
 static const char *connect_round(transport *t, endpoint *c, int local, hello *h, int passed, double limit,
                                  double deadline, int *fd, char where[ADDRESS_TEXT])
 {
@@ -219,7 +219,7 @@ static const char *connect_round(transport *t, endpoint *c, int local, hello *h,
 	return why;
 }
 
-/* Trying again would not help: what takes descriptors are this job's own connections. */
+/* Trying again would not help: this job's own connections use the descriptors. */
 static gradcomp_status connect_short(const hello *h, const endpoint *c, gradcomp_error *err)
 {
 	struct rlimit r;
@@ -236,11 +236,11 @@ gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline
 	int kind = connect_kind(t, (int)h->to);
 	double limit = 0.5, pause = 0.005, begin = clock_now();
 	char where[ADDRESS_TEXT] = "";
-	const char *why = "the time was up before the first attempt";
+	const char *why = "the time limit passed before the first attempt";
 
 	if (kind < 0)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "no transport leads from rank %d on %s to rank %u on %s: transport.allow=%s", t->rank,
+		                 "no transport connects rank %d on %s to rank %u on %s: transport.allow=%s", t->rank,
 		                 t->endpoints[t->rank].host, h->to, c->host, t->allow);
 	h->from = (uint32_t)t->rank;
 	h->nranks = (uint32_t)t->nranks;

@@ -1,4 +1,4 @@
-/* Frames of the control tree, as doc/wire-format.md has them. */
+/* Messages of the control tree, as in doc/wire-format.md. */
 #ifndef TRANSPORT_CONTROL_CTRL_MSG_H
 #define TRANSPORT_CONTROL_CTRL_MSG_H
 
@@ -12,14 +12,14 @@ enum { CTRL_HEARTBEAT = 1, CTRL_FAIL, CTRL_LEAVE, CTRL_LEFT };
 
 typedef struct ctrl_msg {
 	int type, a, b;
-	const char *text; /* not terminated; in the bytes that were read */
+	const char *text; /* not terminated; points into what was read */
 	size_t bytes;
 } ctrl_msg;
 
-/* Writes one to out[CTRL_MSG_MAX], sealed where `seal` is given; returns its bytes. */
+/* Writes one to out[CTRL_MSG_MAX], as a record where `crypto` is given; returns its bytes. */
 size_t ctrl_msg_write(unsigned char *out, const ctrl_msg *f, record_crypto *crypto);
-/* Reads the first of the `have` bytes that have come; opens it in place. Returns the
- * bytes it took, 0 when it is not whole yet, CTRL_MSG_BAD or CTRL_MSG_ALTERED. */
+/* Reads the first message of in[have]; a record is opened in place. Returns the bytes
+ * it took, 0 when it is not whole yet, CTRL_MSG_BAD or CTRL_MSG_ALTERED. */
 #define CTRL_MSG_BAD (-1)
 #define CTRL_MSG_ALTERED (-2)
 int ctrl_msg_read(unsigned char *in, size_t have, record_crypto *crypto, ctrl_msg *f);

@@ -39,13 +39,13 @@ const char *hello_read(const unsigned char in[HELLO_BYTES], hello *h)
 	memcpy(h->nonce, in + 32, NONCE_BYTES);
 	if (h->kind > HELLO_VERBS || h->from >= h->nranks || h->to >= h->nranks || h->from <= h->to ||
 	    h->frames > CIPHER_AES || !h->streams || h->streams > STREAMS_MAX || h->stream >= h->streams)
-		return "its greeting is malformed";
+		return "its HELLO is malformed";
 	if (h->kind != HELLO_CONTROL && (h->chunk < CHUNK_MIN || h->chunk > CHUNK_MAX || h->chunk % 64))
-		return "its greeting is malformed";
+		return "its HELLO is malformed";
 	if (h->kind == HELLO_VERBS && (h->streams != 1 || h->frames))
-		return "its greeting is malformed";
+		return "its HELLO is malformed";
 	if (h->kind == HELLO_SHM && (h->streams != 1 || (h->chunk & (h->chunk - 1))))
-		return "its greeting is malformed";
+		return "its HELLO is malformed";
 	return NULL;
 }
 

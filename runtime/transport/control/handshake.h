@@ -1,7 +1,7 @@
 /* The mutual proof of the job's secret that begins every connection. Sizes and
- * fields are in doc/wire-format.md. Both sides sign the whole HELLO and both
- * nonces with a key of their role's, so a proof serves one connection, one
- * direction and one purpose only. The secret is of one job and step. */
+ * fields are in doc/wire-format.md. Both sides authenticate the whole HELLO and
+ * both nonces with a key of their role, so a proof is valid for one connection and one
+ * direction only. The secret belongs to one job and step. */
 #ifndef TRANSPORT_CONTROL_HANDSHAKE_H
 #define TRANSPORT_CONTROL_HANDSHAKE_H
 
@@ -18,7 +18,7 @@
 #define CHUNK_MIN 4096u
 #define CHUNK_MAX (64u << 20)
 
-/* The last byte of what begins every greeting. */
+/* The fourth byte of every HELLO. */
 #define HELLO_VERSION '2'
 
 typedef enum hello_kind { HELLO_CONTROL = 0, HELLO_TCP = 1, HELLO_SHM = 2, HELLO_VERBS = 3 } hello_kind;

@@ -113,7 +113,7 @@ static pending_conn *pending_slot(listener *l)
 			worst = i;
 		}
 	}
-	pending_drop(l, &all[worst], "too many connections wait for their proof");
+	pending_drop(l, &all[worst], "too many connections are unauthenticated");
 	return &all[worst];
 }
 
@@ -147,11 +147,11 @@ static void listener_accept(listener *l, int listening, bool local)
 }
 
 /* Reads into p->in. The descriptor that comes with the proof of a local peer is
- * kept. 1 when `want` bytes are there, 0 for not yet, -1 for gone. */
+ * kept. 1 when `want` bytes are there, 0 when not yet, -1 when it has closed. */
 static int pending_read(pending_conn *p, unsigned want)
 {
 	union {
-		char room[CMSG_SPACE(sizeof(int))];
+		char buf[CMSG_SPACE(sizeof(int))];
 		struct cmsghdr align;
 	} control;
 	struct iovec iov = {p->in + p->have, want - p->have};
@@ -160,14 +160,14 @@ static int pending_read(pending_conn *p, unsigned want)
 	ssize_t n;
 
 	if (p->local && p->challenged) {
-		m.msg_control = control.room;
-		m.msg_controllen = sizeof control.room;
+		m.msg_control = control.buf;
+		m.msg_controllen = sizeof control.buf;
 	}
 	n = recvmsg(p->fd, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR ? 0 : -1;
 	c = m.msg_controllen ? CMSG_FIRSTHDR(&m) : NULL;
-	/* There is room for more than one, by alignment; only the last is kept. */
+	/* By alignment there may be more than one; only the last is kept. */
 	for (size_t at = 0; c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
 	                    c->cmsg_len >= CMSG_LEN(at + sizeof(int)); at += sizeof(int)) {
 		if (p->passed >= 0)
@@ -212,7 +212,7 @@ static const char *pending_challenge(listener *l, pending_conn *p)
 	memcpy(challenge, p->nonce, NONCE_BYTES);
 	l->ops->proof(l->ctx, ROLE_ACCEPT, p, challenge + NONCE_BYTES);
 	if (pending_send(p, challenge, sizeof challenge))
-		return "it does not listen";
+		return "it does not read";
 	p->challenged = true;
 	p->have = 0;
 	return NULL;
@@ -234,9 +234,9 @@ void pending_serve(listener *l, pending_conn *p)
 	const char *why;
 
 	if (got < 0) {
-		/* A connection that came and went without a word is a port scan or a
-		 * peer that tried another address first. */
-		pending_drop(l, p, p->have || p->challenged ? "it went away before its proof" : NULL);
+		/* A connection that closes without a byte is a port scan, or a peer that
+		 * tried another address first. */
+		pending_drop(l, p, p->have || p->challenged ? "it closed before its proof" : NULL);
 		return;
 	}
 	if (!got)
@@ -274,7 +274,7 @@ void listener_serve(listener *l, const struct pollfd *p, int n)
 
 	if (l->shut_until > 0 && now >= l->shut_until)
 		l->shut_until = 0;
-	/* Those who are halfway first: accepting may push some of them out. */
+	/* Handshakes under way come first: accepting may push some of them out. */
 	for (int i = 0; i < PENDING_MAX; i++) {
 		pending_conn *s = &l->pending[i];
 
@@ -285,7 +285,7 @@ void listener_serve(listener *l, const struct pollfd *p, int n)
 				break;
 			}
 		if (s->fd >= 0 && now >= s->deadline)
-			pending_drop(l, s, "it gave no proof in time");
+			pending_drop(l, s, "it did not prove the secret in time");
 	}
 	for (int i = 0; i < l->n; i++)
 		if (p[i].revents)

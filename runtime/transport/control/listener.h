@@ -58,11 +58,11 @@ typedef struct listener {
 void listener_init(listener *l, const listener_ops *ops, void *ctx, const log_sink *log);
 /* Adds a listening socket, which the listener closes. There must be space for it. */
 void listener_add(listener *l, int fd, bool local);
-/* Closes all; NULL is not fine, an empty listener is. */
+/* Closes all sockets and connections. */
 void listener_close(listener *l);
 
-/* Adds what to poll to p[LISTENER_POLLS]; returns how many. */
 struct pollfd;
+/* Fills p[LISTENER_POLLS] with what to poll; returns how many. */
 int listener_poll(const listener *l, struct pollfd *p, double now);
 /* When it has to be served at the latest; 1e18 when nothing is pending. */
 double listener_deadline(const listener *l);

@@ -1,5 +1,5 @@
-/* This rank as a member of the job: joining the tree, the failure all ranks
- * share, and leaving together. */
+/* This rank as a member of the job: it joins the tree, shares the failure of all
+ * ranks, and leaves with them. */
 #define _GNU_SOURCE
 #include "transport/core/transport_internal.h"
 
@@ -84,7 +84,7 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
 	for (int r = 0; r < t->nranks; r++)
 		if (r != t->rank && connect_kind(t, r) < 0)
 			return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-			                 "no transport leads from rank %d on %s to rank %d on %s: transport.allow=%s",
+			                 "no transport connects rank %d on %s to rank %d on %s: transport.allow=%s",
 			                 t->rank, transport_host(t, t->rank), r, transport_host(t, r), t->allow);
 	rc = thread_start(&t->thread, tree_main, t);
 	if (rc)
@@ -94,7 +94,7 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
 	st = transport_join(t, deadline, &why);
 	if (!st)
 		return GRADCOMP_OK;
-	/* Who did come learns why this rank gives up. */
+	/* The ranks that have joined learn why this one gives up. */
 	transport_fail(t, st, -1, why.text);
 	return error_set(err, st, "%s", why.text);
 }
@@ -108,7 +108,7 @@ static gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 	pthread_mutex_lock(&t->lock);
 	t->leaving = 1;
 	tree_leave(t);
-	/* What the socket did not take at once is the control thread's to send. */
+	/* The control thread sends what the socket did not take at once. */
 	tree_wake(t);
 	while (!t->left && !atomic_load(&t->failed) && transport_sleep(t, until))
 		;

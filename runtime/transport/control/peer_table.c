@@ -1,5 +1,5 @@
-/* Who is in the job, as their cards say: hosts, nodes, the kind of link to each,
- * and whether this node is crowded. */
+/* The ranks of the job, from their endpoint records: hosts, nodes, the kind of link to
+ * each, and whether this node has more ranks than CPUs. */
 #define _GNU_SOURCE
 #include "transport/core/transport_internal.h"
 
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* More ranks on this node than CPUs they may run on? Then a rank that spins
- * keeps the one it waits for from running. */
+/* With more ranks on this node than CPUs they may run on, a rank that spins keeps the
+ * one it waits for from running. */
 static void peer_table_oversubscribed(transport *t, const endpoint_node *nodes, const char **lists)
 {
 	int nlocal = 0, cpus;
@@ -33,7 +33,7 @@ gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp
 	t->endpoints = calloc(n, sizeof *t->endpoints);
 	t->node = calloc(n, sizeof *t->node);
 	if (!nodes || !keys || !t->endpoints || !t->node) {
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", t->nranks);
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints of %d ranks", t->nranks);
 		goto out;
 	}
 	for (int r = 0; r < t->nranks; r++) {
@@ -53,7 +53,7 @@ gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp
 	}
 	t->nnodes = endpoint_number_nodes(keys, t->nranks, t->node);
 	if (t->nnodes < 0) {
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", t->nranks);
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints of %d ranks", t->nranks);
 		goto out;
 	}
 	peer_table_oversubscribed(t, nodes, keys);

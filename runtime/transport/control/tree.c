@@ -1,4 +1,4 @@
-/* The control tree: rank r's parent is (r-1)/2. Frames are in doc/wire-format.md. */
+/* The control tree: rank r's parent is (r-1)/2. The messages are in doc/wire-format.md. */
 #define _GNU_SOURCE
 #include "transport/core/transport_internal.h"
 
@@ -29,8 +29,8 @@ static void neighbour_flush(neighbour *n)
 	}
 }
 
-/* A frame to one neighbour. Nothing is queued without end: heartbeats that do
- * not fit are left out, and a FAIL is the last frame that matters. */
+/* A message to one neighbour. The queue is bounded: heartbeats that do not fit are
+ * left out, and FAIL is the last message that matters. */
 static void neighbour_send(neighbour *n, int type, int a, int b, const char *text)
 {
 	ctrl_msg f = {type, a, b, text, text ? strnlen(text, CTRL_MSG_TEXT) : 0};
@@ -41,8 +41,8 @@ static void neighbour_send(neighbour *n, int type, int a, int b, const char *tex
 	neighbour_flush(n);
 }
 
-/* The news is on its way to every neighbour before anybody here can act on it,
- * so a process that exits on the error does not take it to its grave. */
+/* FAIL is sent to every neighbour before anybody here can act on the failure, so a
+ * process that exits on the error has passed it on. */
 void tree_fail(transport *t, gradcomp_status status, int culprit, const char *text)
 {
 	if (atomic_load(&t->failed) || t->left)
@@ -72,7 +72,7 @@ int tree_attach(transport *t, int rank, int fd, const hello *h)
 		n->crypto = crypto;
 		n->last_recv = clock_now();
 		n->have = n->unsent = 0;
-		/* It joined after the news had gone round. */
+		/* It joined after the failure was reported. */
 		if (atomic_load(&t->failed))
 			neighbour_send(n, CTRL_FAIL, t->failure.status, -1, t->failure.text);
 		done = 0;
@@ -124,7 +124,7 @@ void tree_flush(transport *t, double seconds)
 	}
 }
 
-/* One whole frame of neighbour i. 0, or -1 when it makes no sense. */
+/* One whole message of neighbour i. 0, or -1 when it is not valid. */
 static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 {
 	neighbour *n = &t->tree[i];
@@ -175,7 +175,7 @@ static void neighbour_lost(transport *t, neighbour *n, gradcomp_status status, c
 	char text[CULPRIT_TEXT];
 
 	tree_drop(n);
-	/* After the goodbye everybody may close when they like: tree_fail() knows. */
+	/* After LEFT a closed connection is no failure: tree_fail() knows. */
 	snprintf(text, sizeof text, "rank %d on %s %s", n->rank, transport_host(t, n->rank), how);
 	tree_fail(t, status, n->rank, text);
 }
@@ -199,15 +199,15 @@ static void neighbour_read(transport *t, int i)
 		n->have += (unsigned)got;
 		while ((taken = ctrl_msg_read(n->in, n->have, n->crypto, &f))) {
 			if (taken == CTRL_MSG_ALTERED) {
-				neighbour_lost(t, n, GRADCOMP_ERR_AUTH, "sent a control frame that was " RECORD_TAMPERED);
+				neighbour_lost(t, n, GRADCOMP_ERR_AUTH, "sent a control message that was " RECORD_TAMPERED);
 				return;
 			}
 			if (taken < 0) {
-				neighbour_lost(t, n, GRADCOMP_ERR_INTERNAL, "sent a malformed control frame");
+				neighbour_lost(t, n, GRADCOMP_ERR_INTERNAL, "sent a malformed control message");
 				return;
 			}
 			if (neighbour_message(t, i, &f)) {
-				neighbour_lost(t, n, GRADCOMP_ERR_INTERNAL, "sent a control frame out of order");
+				neighbour_lost(t, n, GRADCOMP_ERR_INTERNAL, "sent a control message out of order");
 				return;
 			}
 			n->have -= (unsigned)taken;
@@ -221,9 +221,9 @@ static double tree_interval(const transport *t)
 	return t->o.timeout / 5 < HEARTBEAT_SECONDS ? t->o.timeout / 5 : HEARTBEAT_SECONDS;
 }
 
-/* Heartbeats out, silence noticed. `slept` is by how much this thread itself came
- * late: when this rank was stopped or starved, its neighbours get that time
- * back before they are blamed. */
+/* Sends heartbeats and notices silence. `slept` is by how much this thread itself is
+ * late: when this rank was stopped or starved, that time does not count against its
+ * neighbours. */
 static void tree_tick(transport *t, double now, double slept, double *beat)
 {
 	int due = now >= *beat;

@@ -95,7 +95,7 @@ static int address_block(const char *text, address *net)
 	return 0;
 }
 
-/* "lo 127.0.0.1/8, eth0 10.0.0.5/24": for who has to choose. */
+/* "lo 127.0.0.1/8, eth0 10.0.0.5/24": to choose from. */
 static void address_note(char *seen, size_t room, const char *name, const address *a)
 {
 	size_t used = strlen(seen);
@@ -105,7 +105,7 @@ static void address_note(char *seen, size_t room, const char *name, const addres
 	snprintf(seen + used, room - used, "%s%s %s/%u", used ? ", " : "", name, ip, a->prefix);
 }
 
-/* In which round an address is taken, if the rounds before brought none; -1: never. */
+/* The round in which an address is taken if the rounds before found none; -1: never. */
 static int address_round(const address *a, int loopback, int filtered)
 {
 	if (address_link_local(a))
@@ -123,7 +123,7 @@ gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n
 	*n = 0;
 	if (block && address_block(filter, &net))
 		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "transport.interface=%s is no address block; write for instance 10.0.0.0/8 or eth0", filter);
+		                 "transport.interface=%s is not an address block; write for instance 10.0.0.0/8 or eth0", filter);
 	if (getifaddrs(&list))
 		return error_errno(err, GRADCOMP_ERR_IO, "cannot list the network interfaces");
 	for (int round = 0; round < 2 && !*n; round++) {
@@ -146,7 +146,7 @@ gradcomp_status address_own(const char *filter, address out[ADDRESS_MAX], int *n
 		return GRADCOMP_OK;
 	if (*filter)
 		return error_set(err, GRADCOMP_ERR_NOTFOUND,
-		                 "transport.interface=%s fits no address of this machine; it has %s", filter,
+		                 "transport.interface=%s matches no address of this machine; it has %s", filter,
 		                 *seen ? seen : "none");
 	return error_set(err, GRADCOMP_ERR_NOTFOUND, "this machine has no network address (no interface is up)");
 }
@@ -289,7 +289,7 @@ int address_listen(const char *range, uint16_t *port)
 		errno = EINVAL;
 		return -1;
 	}
-	/* Beginning anywhere, so that several at once do not walk the range together. */
+	/* From a port of its own, so that several servers do not walk the range together. */
 	unsigned n = (unsigned)last - first + 1, from = n > 1 ? (unsigned)getpid() % n : 0;
 	for (unsigned i = 0; i < n && fd < 0; i++)
 		fd = listen_any((uint16_t)(first + (from + i) % n));

@@ -57,7 +57,7 @@ void endpoint_this_node(endpoint_node *out)
 	if (n == 36 && !stat("/proc/self/ns/net", &net))
 		snprintf(out->key, sizeof out->key, "%s-%lx-%x", boot, (unsigned long)net.st_ino, (unsigned)getuid());
 	else
-		/* Not known to be the same machine as anybody's. */
+		/* It cannot be told to share memory with anybody. */
 		snprintf(out->key, sizeof out->key, "alone-%s-%lx", out->host, (unsigned long)getpid());
 	endpoint_cpus(out->cpus, sizeof out->cpus);
 }
@@ -84,12 +84,12 @@ gradcomp_status endpoint_write(const endpoint_node *node, const char *unix_name,
 	if (used < capacity && node->verbs[0])
 		used += (size_t)snprintf(out + used, capacity - used, " verbs=%s", node->verbs);
 	if (used >= capacity)
-		return error_set(err, GRADCOMP_ERR_RANGE, "this rank's address card is longer than %zu bytes", capacity);
+		return error_set(err, GRADCOMP_ERR_RANGE, "this rank's endpoint record is longer than %zu bytes", capacity);
 	return GRADCOMP_OK;
 }
 
-/* The value of `key=` in the card, up to the next space; its length in *bytes. */
-static const char *card_field(const char *text, const char *key, size_t *bytes)
+/* The value of `key=` in the record, up to the next space; its length in *bytes. */
+static const char *endpoint_field(const char *text, const char *key, size_t *bytes)
 {
 	size_t k = strlen(key);
 
@@ -102,10 +102,10 @@ static const char *card_field(const char *text, const char *key, size_t *bytes)
 	return NULL;
 }
 
-static int card_copy(const char *text, const char *key, char *out, size_t room)
+static int endpoint_copy(const char *text, const char *key, char *out, size_t room)
 {
 	size_t n;
-	const char *v = card_field(text, key, &n);
+	const char *v = endpoint_field(text, key, &n);
 
 	if (!v || n >= room)
 		return -1;
@@ -114,7 +114,7 @@ static int card_copy(const char *text, const char *key, char *out, size_t room)
 	return 0;
 }
 
-static int card_hex(const char *v, size_t n, char *out, size_t room)
+static int endpoint_hex(const char *v, size_t n, char *out, size_t room)
 {
 	if (n % 2 || n / 2 > room)
 		return -1;
@@ -128,11 +128,11 @@ static int card_hex(const char *v, size_t n, char *out, size_t room)
 	return (int)(n / 2);
 }
 
-/* Absent, it is none. */
-static int card_frames(const char *text, endpoint_node *node)
+/* Absent means none. */
+static int endpoint_frames(const char *text, endpoint_node *node)
 {
 	size_t n;
-	const char *v = card_field(text, "frames", &n), *name;
+	const char *v = endpoint_field(text, "frames", &n), *name;
 
 	for (frames_mode m = FRAMES_MAC; v && m <= FRAMES_ENCRYPT; m++) {
 		name = record_crypto_mode_name(m);
@@ -141,12 +141,12 @@ static int card_frames(const char *text, endpoint_node *node)
 	}
 	if (v && !node->frames)
 		return -1;
-	v = card_field(text, "aes", &n);
+	v = endpoint_field(text, "aes", &n);
 	node->aes = v && n == 1 && *v == '1';
 	return v && !node->aes ? -1 : 0;
 }
 
-static uint64_t card_hash(const char *s)
+static uint64_t endpoint_hash(const char *s)
 {
 	uint64_t h = 14695981039346656037u;
 
@@ -166,27 +166,27 @@ gradcomp_status endpoint_read(const char *text, endpoint *out, endpoint_node *no
 	memset(node, 0, sizeof *node);
 	atomic_init(&out->good, -1);
 	if (!text || strncmp(text, "gc1 ", 4))
-		return error_set(err, GRADCOMP_ERR_INVALID, "its address card is not of this version: \"%.40s\"",
+		return error_set(err, GRADCOMP_ERR_INVALID, "its endpoint record is not of this version: \"%.40s\"",
 		                 text ? text : "");
 	for (const char *p = text; *p; p++)
 		if (*p < ' ' || *p > '~' || p - text >= TRANSPORT_ENDPOINT_MAX - 1)
 			goto bad;
 	what = "host";
-	if (card_copy(text, "host", node->host, sizeof node->host) || !node->host[0])
+	if (endpoint_copy(text, "host", node->host, sizeof node->host) || !node->host[0])
 		goto bad;
 	what = "node";
-	if (card_copy(text, "node", node->key, sizeof node->key) || !node->key[0])
+	if (endpoint_copy(text, "node", node->key, sizeof node->key) || !node->key[0])
 		goto bad;
 	what = "cpus";
-	if (card_copy(text, "cpus", node->cpus, sizeof node->cpus))
+	if (endpoint_copy(text, "cpus", node->cpus, sizeof node->cpus))
 		goto bad;
 	what = "unix";
-	v = card_field(text, "unix", &n);
-	if (!v || (len = card_hex(v, n, out->unix_name, ENDPOINT_UNIX_MAX)) < 0)
+	v = endpoint_field(text, "unix", &n);
+	if (!v || (len = endpoint_hex(v, n, out->unix_name, ENDPOINT_UNIX_MAX)) < 0)
 		goto bad;
 	out->unix_bytes = (unsigned char)len;
 	what = "tcp";
-	v = card_field(text, "tcp", &n);
+	v = endpoint_field(text, "tcp", &n);
 	if (!v)
 		goto bad;
 	while (n) {
@@ -201,25 +201,25 @@ gradcomp_status endpoint_read(const char *text, endpoint *out, endpoint_node *no
 		n -= one + (one < n);
 	}
 	what = "frames";
-	if (card_frames(text, node))
+	if (endpoint_frames(text, node))
 		goto bad;
 	out->aes = (unsigned char)node->aes;
 	what = "verbs";
-	if (card_field(text, "verbs", &n) && card_copy(text, "verbs", node->verbs, sizeof node->verbs))
+	if (endpoint_field(text, "verbs", &n) && endpoint_copy(text, "verbs", node->verbs, sizeof node->verbs))
 		goto bad;
-	out->verbs = node->verbs[0] ? card_hash(node->verbs) : 0;
+	out->verbs = node->verbs[0] ? endpoint_hash(node->verbs) : 0;
 	out->host = strdup(node->host);
 	if (out->naddr)
 		out->addr = malloc(out->naddr * sizeof *addr);
 	if (!out->host || (out->naddr && !out->addr)) {
 		endpoint_clear(out);
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the address cards");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints");
 	}
 	if (out->naddr)
 		memcpy(out->addr, addr, out->naddr * sizeof *addr);
 	return GRADCOMP_OK;
 bad:
-	return error_set(err, GRADCOMP_ERR_INVALID, "the %s of its address card is malformed", what);
+	return error_set(err, GRADCOMP_ERR_INVALID, "the %s of its endpoint record is malformed", what);
 }
 
 void endpoint_clear(endpoint *c)
@@ -241,7 +241,7 @@ int endpoint_number_nodes(const char *const *keys, int n, int32_t *node)
 		return -1;
 	memset(table, 0xff, slots * sizeof *table);
 	for (int r = 0; r < n; r++) {
-		for (i = card_hash(keys[r]) & (slots - 1); table[i] >= 0; i = (i + 1) & (slots - 1))
+		for (i = endpoint_hash(keys[r]) & (slots - 1); table[i] >= 0; i = (i + 1) & (slots - 1))
 			if (!strcmp(keys[table[i]], keys[r]))
 				break;
 		if (table[i] < 0) {

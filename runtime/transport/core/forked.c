@@ -24,8 +24,8 @@ static void forked_parent(void)
 	pthread_mutex_unlock(&forked_lock);
 }
 
-/* Only the control tree's connections tell of a death, so only they are closed;
- * the others are left to the end of the process. */
+/* A death is noticed on the control tree's connections alone, so only they are closed
+ * here; the others stay open until the process ends. */
 static void forked_child(void)
 {
 	for (transport *t = forked_alive; t; t = t->next_alive) {
@@ -35,7 +35,7 @@ static void forked_child(void)
 			t->tree[i].fd = -1;
 		}
 		/* Its control thread is not in this process, and its eventfds are
-		 * shared with the rank: written to by nobody here. */
+		 * shared with the rank, so nobody here writes to them. */
 		t->running = 0;
 		t->forked = 1;
 		error_set(&t->failure, GRADCOMP_ERR_STATE,

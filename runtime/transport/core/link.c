@@ -59,7 +59,7 @@ void link_begin(peer_link *l)
 	l->ops->progress(l);
 }
 
-/* All connections stand. Verbs has more to agree on first. */
+/* All connections are made. Verbs has to set up its queue pairs first. */
 static void link_ready(peer_link *l)
 {
 	channel *c = l->c;
@@ -136,7 +136,7 @@ void link_adopt(peer_link *l)
 		}
 		*at = p->next;
 		t->nbacklog--;
-		/* A connection made again takes the place of the one given up. */
+		/* A connection made again replaces the one that was given up. */
 		if (l->nfd && (l->h.kind != p->h.kind || l->h.streams != p->h.streams || l->h.chunk != p->h.chunk))
 			link_drop_fds(l);
 		l->h = p->h;
@@ -153,7 +153,7 @@ void link_adopt(peer_link *l)
 		free(p);
 	}
 	pthread_mutex_unlock(&t->lock);
-	/* The peer may know better by now whether verbs leads here. */
+	/* The peer may have found out whether verbs works. */
 	if (l->nfd && want != HELLO_SHM && (l->h.kind == HELLO_VERBS || (l->h.kind == HELLO_TCP && t->allow_tcp))) {
 		want = (hello_kind)l->h.kind;
 		l->kind = want == HELLO_VERBS ? KIND_VERBS : KIND_TCP;
@@ -186,7 +186,7 @@ void link_post(peer_link *l, request *r)
 	if (!l->ops)
 		return;
 	l->ops->posted(l, r);
-	/* A short message is on its way before the caller does anything else. */
+	/* So that a short message leaves before the caller does anything else. */
 	if (r->sending)
 		l->ops->progress(l);
 }

@@ -1,7 +1,7 @@
 /* Channels and their links, as the transports see them.
  *
- * A link is one channel's way to one peer. Its requests stand in two queues in
- * the order they were posted; sends may finish out of order, receives do not
+ * A link connects one channel to one peer. Its requests are in two queues, in
+ * the order they were posted. Sends may finish out of order, receives do not
  * start before the ones posted earlier have been matched. Everything here runs
  * on the thread that uses the channel. */
 #ifndef TRANSPORT_CORE_LINK_H
@@ -11,21 +11,21 @@
 
 typedef struct peer_link peer_link;
 
-/* What stands in a gradcomp_request. */
+/* The content of a gradcomp_request. */
 typedef struct request {
 	struct request *next, *prev;
 	peer_link *link;
 	unsigned char *buf; /* a send only reads it */
 	size_t bytes;
-	size_t left;     /* not moved yet; tcp counts the header */
-	uint64_t first;  /* tcp: number of its first part; shm: its ticket; verbs: bytes granted */
-	uint64_t nchunks;  /* tcp; 0: not taken up by the transport yet */
+	size_t left;     /* bytes not moved yet; tcp counts the header */
+	uint64_t first;  /* tcp: number of its first chunk; shm: its ticket; verbs: bytes with a CTS */
+	uint64_t nchunks;  /* tcp; 0: not posted to the transport yet */
 	uint32_t seq;
 	uint8_t sending, done, checked, reduce;
 	int8_t region;   /* verbs: number of its registration; 0: not tried, -1: none */
 	gradcomp_dtype dtype;
 	gradcomp_op op;
-	uint32_t held;   /* tcp: calls for it that the kernel is not done with */
+	uint32_t held;   /* tcp: zero-copy calls for it that the kernel has not finished */
 } request;
 _Static_assert(sizeof(request) <= sizeof(gradcomp_request), "a request must fit");
 
@@ -39,13 +39,13 @@ typedef struct link_ops {
 	void (*posted)(peer_link *l, request *r);
 	/* Moves what can be moved; 1 when something moved. */
 	int (*progress)(peer_link *l);
-	/* Before sleeping: asks the peer for a wake-up and puts what to poll in p[];
+	/* Before sleeping: asks the peer for a wake-up, and fills p[] with what to poll;
 	 * returns how many (at most `streams`; verbs: 2). */
 	int (*sleep)(peer_link *l, struct pollfd *p);
 	void (*wake)(peer_link *l, const struct pollfd *p, int n);
 	/* The job has failed: the caller's buffers are free from now on. */
 	void (*revoke)(peer_link *l);
-	/* `goodbye`: this rank leaves in good order. */
+	/* `goodbye`: in good order; the peer is told so. */
 	void (*close)(peer_link *l, int goodbye);
 } link_ops;
 
@@ -57,18 +57,18 @@ struct peer_link {
 	void *impl;
 	queue send, recv;
 	peer_link *next, *prev; /* active links */
-	peer_link *sleeper;     /* those armed for the sleep at hand */
-	int slot, nslots;  /* their places in what is polled */
+	peer_link *sleeper;     /* the links armed for this sleep */
+	int slot, nslots;  /* its entries in c->poll */
 	int active;
-	int bulk;        /* in the middle of something long: spinning does not pay */
-	int goodbye;     /* the peer said it leaves */
+	int bulk;        /* amid a long message: spinning does not pay */
+	int goodbye;     /* the peer has closed in good order */
 	double eof;      /* when its connection closed; 0: it has not */
-	hello h;         /* what the connections were made with */
+	hello h;         /* HELLO of the connections */
 	int fd[STREAMS_MAX], passed, nfd;
-	record_crypto *crypto[STREAMS_MAX]; /* where h.frames says so */
+	record_crypto *crypto[STREAMS_MAX]; /* if h.frames asks for records */
 };
 
-/* What every sleep polls beside the links: a failure, an inbound connection, and what the caller has. */
+/* What every sleep polls beside the links: a failure, an inbound connection, the caller's descriptor. */
 #define CHANNEL_POLLS 3
 
 struct channel {
@@ -80,54 +80,47 @@ struct channel {
 	int32_t *node;
 	peer_link **links; /* made on first use */
 	peer_link *active;
-	int inbound_fd; /* eventfd: a connection has been parked for this channel */
+	int inbound_fd; /* eventfd: the backlog has a connection for this channel */
 	atomic_uint inbound;
 	unsigned adopted;
 	atomic_uint_fast64_t sent; /* payload bytes */
 	struct pollfd *poll;
 	size_t npoll;
 	double spin, idle;
-	double last_peer_check; /* when the hosts of silent peers were last thought of */
+	double last_peer_check; /* when the hosts of silent peers were last checked */
 	int revoked;
 	gradcomp_links api;
 };
 
-/* channel_wait.c: a channel's wait() and test(). */
-gradcomp_status channel_wait(void *ctx, gradcomp_request *req, gradcomp_error *err);
-gradcomp_status channel_test(void *ctx, gradcomp_request *req, int *done, gradcomp_error *err);
-/* The job has failed: gives the caller's buffers back and fills *err with the
- * failure and what this rank was at: r, with rank `world` (-1: nothing). */
-gradcomp_status channel_failure(channel *c, const request *r, int world, gradcomp_error *err);
-
 /* link.c */
 peer_link *link_get(channel *c, int peer);
-/* Connects, or takes a parked connection if there is one. */
+/* Connects, or takes the connection that the peer has made. */
 void link_connect(peer_link *l);
 void link_adopt(peer_link *l);
-/* The transport has taken over: it gets what was posted so far. */
+/* The kind of link is set up: it gets what was posted so far. */
 void link_begin(peer_link *l);
 void link_post(peer_link *l, request *r);
 void link_done(request *r);
-/* Off the list of active links, when nothing is left to do. */
+/* Takes it off the list of active links if nothing is left to do. */
 void link_deactivate(peer_link *l);
 void link_free(peer_link *l);
-/* The connection is gone: the tree gets a moment to say why. */
+/* The connection is closed. The tree gets a moment to report why. */
 void link_eof(peer_link *l);
-/* That moment is over, or the peer has said goodbye. */
+/* Fails the job when that moment is over, or the peer has left in good order. */
 void link_check_eof(peer_link *l, double now);
 /* Fails the job when the peer's host does not answer any more. */
 void link_check_peer(peer_link *l);
 /* Fails the job; `culprit` is the link's peer. */
 void link_fail(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
-/* The same for what this rank lacks; the text is put behind its name. */
+/* The same for a failure of this rank; the text follows its name. */
 void link_fail_local(peer_link *l, gradcomp_status status, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
-/* Checks what a message's header says against what was posted. 0 when it fits. */
+/* Checks a message's header against what was posted. 0 when it fits. */
 int link_check(peer_link *l, const request *r, uint32_t seq, uint64_t bytes);
 void link_count(peer_link *l, int sent, uint64_t bytes);
 /* acc OP= in, on `bytes` bytes at offset `at` of a receive that reduces. */
 void link_reduce(peer_link *l, request *r, size_t at, const void *in, size_t bytes);
 
-/* Take over the link's descriptors; -1 with the job failed. */
+/* One a kind: takes over the link's descriptors; -1 with the job failed. */
 int tcp_open(peer_link *l);
 int tcp_secure_open(peer_link *l);
 int shm_link_open(peer_link *l);

@@ -1,8 +1,8 @@
-/* Which kind of link leads from each rank to each other one, as their cards say,
- * and why a kind leads nowhere: what a user is shown. */
+/* The kind of link between each pair of ranks, from their endpoint records, and why a
+ * kind is not used: for the report. */
 #include "transport/core/transport_internal.h"
 
-/* As connect_kind() on rank a, whose settings are taken to be this rank's. */
+/* As connect_kind() on rank a, which is assumed to have this rank's settings. */
 static int link_map_kind(const transport *t, int a, int b)
 {
 	const endpoint *x = &t->endpoints[a], *y = &t->endpoints[b];

@@ -1,5 +1,5 @@
-/* A transport by itself: made, with its doors open and its card written, and
- * taken apart. member.c joins it to the others. */
+/* A transport by itself: created with its sockets and its endpoint record, and freed.
+ * membership.c joins it to the others. */
 #define _GNU_SOURCE
 #include "transport/core/transport_internal.h"
 
@@ -62,7 +62,7 @@ void transport_release(transport *t)
 static gradcomp_status transport_check(const transport_options *o, gradcomp_error *err)
 {
 	if (o->nranks < 1 || o->rank < 0 || o->rank >= o->nranks)
-		return error_set(err, GRADCOMP_ERR_INVALID, "rank %d of %d is no rank", o->rank, o->nranks);
+		return error_set(err, GRADCOMP_ERR_INVALID, "rank %d of %d is not a rank", o->rank, o->nranks);
 	if (!(o->timeout > 0) || !(o->wait_timeout > 0))
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "transport.timeout=%g and transport.wait_timeout=%g must be more than 0 seconds",

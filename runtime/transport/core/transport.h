@@ -1,24 +1,23 @@
 /* Links between the ranks of a job.
  *
- * transport_listen() opens this rank's doors and makes its business card; the
- * wire-up spreads the cards; transport_start() gets all cards and begins. Data
- * connections are made on first use, per peer and channel, over shm when the
- * card's node key is this rank's, over verbs when both have a device of the same
- * network, else tcp. Every connection begins with a mutual
- * keyed challenge-response over the job's secret (doc/wire-format.md); nothing a
- * stranger sends is believed, and a flood costs a bounded number of slots.
+ * transport_listen() opens this rank's sockets and makes its endpoint record. The
+ * bootstrap gives all ranks all records, and transport_start() begins. Data connections
+ * are made on first use, per peer and channel: over shm when both ranks can share memory,
+ * over verbs when both have a device on the same network, else over tcp. Every connection
+ * begins with a mutual challenge and response over the job's secret
+ * (doc/wire-format.md). Nothing is accepted from anybody who has not proved it, and a flood
+ * of connections costs a bounded number of slots.
  *
- * Control tree. Each rank keeps an authenticated control connection to its
- * parent and children in a binary tree over ranks, served by one thread that
- * also accepts connections. It carries heartbeats, the news of a failure and the
- * leave barrier. Whatever set of ranks dies, every connected rest of the tree
- * touches a dead one, so all learn the name of the culprit without a connection
- * to it.
+ * Control tree. Each rank keeps an authenticated control connection to its parent
+ * and children in a binary tree over ranks. One thread serves them and accepts
+ * connections. They carry heartbeats, reports of a failure and the leave barrier.
+ * Whatever set of ranks dies, every connected rest of the tree touches a dead one. So
+ * all learn which rank it was, without a connection to it.
  *
- * Time limits. A peer whose connection closes without a goodbye is dead at once;
- * one that is silent on the control tree for `timeout` seconds (stopped,
- * partitioned) is dead then; one that is alive but does not take part in a
- * collective for `wait_timeout` seconds fails the wait. */
+ * Time limits. A peer whose connection closes without a goodbye is dead at once. A peer
+ * that is silent on the control tree for `timeout` seconds (stopped, partitioned) is dead
+ * then. A peer that is alive but takes no part in a collective for `wait_timeout` seconds
+ * fails the wait. */
 #ifndef TRANSPORT_CORE_TRANSPORT_H
 #define TRANSPORT_CORE_TRANSPORT_H
 
@@ -31,8 +30,7 @@
 typedef struct transport transport;
 typedef struct channel channel;
 
-/* What protects the bytes that follow a connection's hand-shake, where it is one
- * over a network. */
+/* What protects the bytes after the handshake, on connections over a network. */
 typedef enum frames_mode { FRAMES_NONE = 0, FRAMES_MAC = 1, FRAMES_ENCRYPT = 2 } frames_mode;
 
 /* In the order of the setting's choices. */
@@ -49,7 +47,7 @@ typedef struct transport_options {
 	const char *allow;   /* "shm,tcp,verbs"; transport.allow */
 	const struct fabric_ops *fabric; /* for verbs; NULL: there is none, */
 	const char *verbs_missing;       /* and why */
-	int verbs_named;                 /* transport.allow was set by somebody */
+	int verbs_named;                 /* transport.allow is not the default */
 	const char *verbs_device;        /* NAME, NAME:PORT, "auto" or NULL; transport.verbs_device */
 	int verbs_gid;                   /* index or -1; transport.verbs_gid */
 	size_t verbs_memory;             /* bytes; transport.verbs_memory */
@@ -62,13 +60,13 @@ typedef struct transport_options {
 
 /* Opens sockets; nothing is accepted yet. */
 gradcomp_status transport_listen(const transport_options *o, transport **out, gradcomp_error *err);
-/* This rank's card: printable text, no newline, at most TRANSPORT_ENDPOINT_MAX with
+/* This rank's endpoint record: printable text, no newline, at most TRANSPORT_ENDPOINT_MAX with
  * the final 0. Owned by the transport. */
 const char *transport_endpoint(const transport *t);
 /* Fresh random bytes, for rank 0 to make the job's secret. */
 gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
-/* cards[r] of every rank (untrusted text), the secret. Starts the control thread
- * and joins the tree; returns when this rank's parent and children are
+/* Endpoint records of all ranks (untrusted text), and the secret. Starts the control
+ * thread and joins the tree; returns when this rank's parent and children are
  * connected, or fails within `timeout` naming who is missing. */
 gradcomp_status transport_start(transport *t, const char *const *endpoints,
                                 const unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
@@ -100,10 +98,10 @@ void channel_close(channel *c);
 /* Payload bytes sent on the channel so far; any thread. */
 uint64_t channel_sent(const channel *c);
 
-/* For a thread that serves whoever comes, and so waits for no one transfer: moves what can be
- * moved, and when nothing could sleeps until something can, `fd` is readable (-1: none) or
- * `seconds` have passed. Fails when the job has. channel_done() looks whether a transfer
- * is complete and moves nothing. */
+/* For a thread that serves several peers, and so waits for no one transfer: moves what
+ * can be moved, and when nothing could, sleeps until something can, `fd` is readable (-1: none) or
+ * `seconds` have passed. Fails when the job has. channel_done() says whether a transfer
+ * is complete, and moves nothing. */
 gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error *err);
 int channel_done(const gradcomp_request *req);
 
@@ -111,20 +109,20 @@ typedef struct transport_counts {
 	const char *transport;
 	uint64_t pairs, sent, received;
 } transport_counts;
-/* One row a kind of link that was used; returns how many (at most 4). */
+/* One row per kind of link that was used; returns how many (at most 4). */
 int transport_stats(const transport *t, transport_counts out[4]);
 
-/* What leads from rank a to rank b: as transport_kind(), for any two. */
+/* As transport_kind(), for any two ranks. */
 const char *transport_pair(const transport *t, int a, int b);
 
 typedef struct link_map_row {
 	const char *transport;
-	uint64_t pairs;      /* of ranks that use it when they talk to each other */
-	const char *why_not; /* when there are none */
+	uint64_t pairs;      /* of ranks that use it between them */
+	const char *why_not; /* if there are none */
 } link_map_row;
-/* Pairs take a while to count: of a job of more ranks nothing is said. */
+/* Counting pairs takes a while: with more ranks there are no rows. */
 #define LINK_MAP_RANKS_MAX 4096
-/* One row a kind of link there is; returns how many (at most 4). */
+/* One row per kind of link there is; returns how many (at most 4). */
 int transport_link_map(const transport *t, link_map_row out[4]);
 
 #endif

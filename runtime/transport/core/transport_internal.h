@@ -1,9 +1,9 @@
-/* The transport's insides, shared by the files of this folder.
+/* The transport's insides, shared by the files of transport/.
  *
  * Threads. The application's threads use channels, one thread a channel at a
- * time. The control thread owns the doors and serves the tree. What they share
- * is under `lock`: the tree's sockets, the failure, parked connections and the
- * list of channels. `failed` may be read without it. */
+ * time. The control thread owns the listener and serves the tree. What they share
+ * is under `lock`: the tree's sockets, the failure, the backlog and the list of
+ * channels. `failed` may be read without it. */
 #ifndef TRANSPORT_CORE_TRANSPORT_INTERNAL_H
 #define TRANSPORT_CORE_TRANSPORT_INTERNAL_H
 
@@ -32,7 +32,7 @@ typedef struct neighbour {
 	int fd;   /* -1: not connected */
 	int left; /* child: its subtree has entered the leave barrier */
 	double last_recv;
-	record_crypto *crypto; /* NULL: frames go as they are */
+	record_crypto *crypto; /* NULL: messages go in the clear */
 	unsigned have, unsent;
 	unsigned char in[CTRL_MSG_MAX], out[TREE_OUT];
 } neighbour;
@@ -48,7 +48,7 @@ struct transport {
 	int allow_shm, allow_tcp, allow_verbs;
 	int rank, nranks;
 	unsigned char *secret; /* of secret_alloc() */
-	unsigned char cookie[16]; /* what a peer reads to see whether it can */
+	unsigned char cookie[16]; /* read by a peer to test whether it can */
 	char endpoint[TRANSPORT_ENDPOINT_MAX];
 	address own[ADDRESS_MAX];
 	int nown;
@@ -57,7 +57,7 @@ struct transport {
 	int32_t *node; /* of every rank */
 	int nnodes;
 	int nlocal;      /* ranks on this node */
-	int oversubscribed;   /* more of them than CPUs */
+	int oversubscribed;   /* more ranks on this node than CPUs */
 	int numa;      /* this machine has several memory nodes */
 
 	pthread_mutex_t lock;
@@ -66,7 +66,7 @@ struct transport {
 	int running, quit;
 	int forked;            /* this process is a fork of the rank */
 	transport *next_alive; /* forked.c */
-	int wake_fd;   /* eventfd: the control thread should look */
+	int wake_fd;   /* eventfd: wakes the control thread */
 	int failed_fd; /* eventfd: readable for ever once the job has failed */
 	atomic_int failed;
 	gradcomp_error failure;
@@ -86,30 +86,30 @@ struct transport {
 /* transport.c: closes and frees all; no thread runs any more. */
 void transport_release(transport *t);
 
-/* roster.c: reads everybody's card. */
+/* peer_table.c: reads the endpoint records of all ranks. */
 gradcomp_status peer_table_read(transport *t, const char *const *texts, gradcomp_error *err);
 
-/* accept.c: opens the sockets that other ranks connect to; listener_ops lets them in. */
+/* accept.c: opens the sockets that other ranks connect to; accept_ops authenticates them. */
 gradcomp_status accept_open(transport *t, char unix_name[ENDPOINT_UNIX_MAX], size_t *unix_bytes, gradcomp_error *err);
 extern const listener_ops accept_ops;
 
-/* connect.c: the other side of it, on the caller's thread: blocks until the
- * connection stands, the transport fails or `deadline` has passed. `passed` is
- * a descriptor to hand over (shm), or -1. */
+/* connect.c: the other side, on the caller's thread: blocks until the
+ * connection is made, the transport fails or `deadline` has passed. `passed` is
+ * a descriptor to pass to it (shm), or -1. */
 gradcomp_status connect_peer(transport *t, hello *h, int passed, double deadline, int *fd,
                              gradcomp_error *err);
 int connect_kind(const transport *t, int rank); /* KIND_*, or -1 */
 
 /* verbs_device.c: opens the device for verbs, where it is allowed; err says why
- * there is none, which is logged. */
+ * there is none, and the log too. */
 gradcomp_status verbs_device_open(transport *t, gradcomp_error *err);
 void verbs_device_close(transport *t);
-/* Tells of ranks that verbs could lead to and does not. */
+/* Logs ranks that verbs could reach and does not. */
 void verbs_log_unreachable(const transport *t);
 
 /* tree.c */
 void *tree_main(void *transport);
-/* Takes the connection to a neighbour, made with this greeting; -1 when that
+/* Takes the connection to a neighbour, made with this HELLO; -1 when that
  * rank is none, or is connected already, or without memory. Locks. */
 int tree_attach(transport *t, int rank, int fd, const hello *h);
 /* Closes the connection, if there is one. */
@@ -128,7 +128,7 @@ void tree_wake(transport *t);
 void forked_watch(transport *t);
 void forked_forget(transport *t);
 
-/* channel.c: hands an authenticated connection over; takes ownership of both
+/* channel.c: queues an authenticated connection for its channel; takes ownership of both
  * descriptors unless it returns -1 (too many wait already). Locks. */
 int channel_backlog(transport *t, const hello *h, int fd, int passed);
 

@@ -1,7 +1,7 @@
 /* Links between ranks of one node: short messages go through a ring in shared
  * memory, long ones are read by the receiver straight out of the sender's
  * buffer where the kernel allows it. The local socket they were set up over
- * carries wake-ups, one byte each, and shows when the peer is gone. */
+ * carries wake-ups of one byte, and closes when the peer is gone. */
 #define _GNU_SOURCE
 #include "transport/shm/shm.h"
 
@@ -24,17 +24,17 @@
 
 #define RING_MAX (1u << 20)
 #define RING_MIN (64u << 10)
-#define RINGS_BYTES (16u << 20) /* of one rank's outgoing rings, when it talks to all others here */
+#define RINGS_BYTES (16u << 20) /* of one rank's outgoing rings to all others of the node */
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
-#define INLINE_BYTES (8u << 10)  /* longer ones are read where that works */
-#define READ_BLOCK (1u << 20)    /* read before other links have their turn */
+#define INLINE_BYTES (8u << 10)  /* longer messages are read by the peer where that works */
+#define READ_BLOCK (1u << 20)    /* read before it is the turn of other links */
 #define NODES_MAX 1024 /* as in the kernel's largest configuration */
 #define WORD_BITS (8 * sizeof(unsigned long))
 
 #define MESSAGE_INLINE 0x49434731u /* "1GCI": the payload follows in the ring */
 #define MESSAGE_READ 0x52434731u   /* "1GCR": the payload's address follows */
 #define HEAD_BYTES 16
-#define COPY_BLOCK (32u << 10)   /* copied before the other side is told */
+#define COPY_BLOCK (32u << 10)   /* copied before the peer is notified */
 
 typedef struct head {
 	uint32_t magic, seq;
@@ -59,9 +59,9 @@ typedef struct shm {
 	int probed;
 } shm;
 
-/* A piece of a collective fits in a ring, so that neither side waits for the other
- * within one; where every rank of a big node talks to all others their rings are
- * not to need more than they have to say. */
+/* A chunk of a collective fits in a ring, so that neither side waits for the other
+ * within one. On a big node the rings are smaller, so that a rank that talks to all
+ * others does not need more than RINGS_BYTES. */
 uint32_t shm_ring_bytes(const transport *t)
 {
 	uint32_t ring = RING_MAX;
@@ -83,8 +83,6 @@ int shm_create(uint32_t ring, gradcomp_error *err)
 		close(fd);
 	return -1;
 }
-
-/* What the peer wrote into shared memory cannot be. */
 
 /* A list as 0-1,4. */
 int shm_numa_nodes(void)
@@ -119,7 +117,7 @@ int shm_numa_near(void *p, size_t bytes)
 	return syscall(SYS_mbind, p, bytes, MPOL_PREFERRED, mask, (unsigned long)NODES_MAX + 1, 0u) ? -1 : 0;
 }
 
-/* Fails the job; returns -1. */
+/* The peer wrote what is not valid: fails the job; returns -1. */
 static int shm_corrupt(peer_link *l)
 {
 	link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s has corrupted the memory it shares with rank %d", l->world,
@@ -127,8 +125,8 @@ static int shm_corrupt(peer_link *l)
 	return -1;
 }
 
-/* After this side has published something the peer may sleep for. The fence and
- * the one in shm_sleep() see to it that either the sleeper sees the change or
+/* After this side has published something that the peer may sleep for. The fence and
+ * the one in shm_sleep() ensure that either the sleeper sees the change or
  * this side sees the sleeper. */
 static void shm_notify(peer_link *l, shm *m, uint32_t bit)
 {
@@ -141,8 +139,8 @@ static void shm_notify(peer_link *l, shm *m, uint32_t bit)
 		send(l->fd[0], &byte, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-/* The sending side of shared memory: a short message is copied into the ring, of
- * a long one the ring holds the address, and the peer says when it has read it. */
+/* Sending: a short message is copied into the ring. For a long one the ring holds its
+ * address, and the peer reports when it has read it. */
 
 static void shm_copy_in(shm *m, const void *src, size_t n)
 {
@@ -241,8 +239,8 @@ static int shm_push(peer_link *l, shm *m)
 	return moved;
 }
 
-/* The receiving side of shared memory: a message's head says whether its bytes
- * follow in the ring or are read out of the sender's buffer. */
+/* Receiving: the header of a message says whether its bytes follow in the ring or are
+ * read out of the sender's buffer. */
 
 static void shm_consume(peer_link *l, shm *m, size_t bytes)
 {
@@ -270,7 +268,7 @@ static void shm_deliver(peer_link *l, request *r, size_t at, const void *src, si
 		memcpy(r->buf + at, src, n);
 }
 
-/* The head of the next message. 1, 0 (not there yet), or -1. */
+/* The header of the next message. 1, 0 (not there yet), or -1. */
 static int shm_open_message(peer_link *l, shm *m, request *r)
 {
 	const uint64_t mask = m->ring - 1;
@@ -295,7 +293,7 @@ static int shm_open_message(peer_link *l, shm *m, request *r)
 			return shm_corrupt(l);
 		shm_consume(l, m, 2 * HEAD_BYTES);
 	} else {
-		/* Made known to the producer with the payload. */
+		/* Published to the producer with the payload. */
 		m->tail += HEAD_BYTES;
 		if (!r->bytes)
 			shm_consume(l, m, 0);
@@ -335,7 +333,7 @@ static int shm_pull_read(peer_link *l, shm *m, request *r)
 	}
 	local = (struct iovec){r->reduce ? m->staging : r->buf + m->got, remote.iov_len};
 	got = process_vm_readv(m->pid, &local, 1, &remote, 1, 0);
-	/* The sender says first that its buffers are free, then reuses them. */
+	/* The sender first publishes that its buffers are revoked, then reuses them. */
 	atomic_thread_fence(memory_order_seq_cst);
 	if ((got < 0 && errno == ESRCH) || atomic_load_explicit(&m->theirs->revoked, memory_order_acquire)) {
 		link_eof(l);
@@ -381,8 +379,8 @@ static int shm_pull(peer_link *l, shm *m)
 	return moved;
 }
 
-/* Reading the peer's memory may be forbidden, or its process number may mean
- * somebody else here: whoever shows the cookie at the place told is the peer. */
+/* Reading the peer's memory may be forbidden, or its process id may be another process
+ * here. The process that has the cookie at the given address is the peer. */
 static void shm_probe(peer_link *l, shm *m)
 {
 	unsigned char want[16], found[16];
@@ -423,7 +421,7 @@ static int shm_progress(peer_link *l)
 		return 1;
 	if (l->goodbye || !atomic_load_explicit(&m->theirs->goodbye, memory_order_acquire))
 		return 0;
-	/* What it sent before the goodbye is there by now. */
+	/* What it sent before the goodbye has arrived by now. */
 	if (shm_move(l, m))
 		return 1;
 	l->goodbye = 1;
@@ -461,7 +459,7 @@ static void shm_revoke(peer_link *l)
 {
 	shm *m = l->impl;
 
-	/* The page is shared with the rank a process was forked off, too. */
+	/* A fork shares the page with the rank. */
 	if (l->c->t->forked)
 		return;
 	atomic_store_explicit(&m->mine->revoked, 1, memory_order_seq_cst);
@@ -489,9 +487,9 @@ static void shm_posted(peer_link *l, request *r)
 
 static const link_ops shm_ops = {shm_posted, shm_progress, shm_sleep, shm_wake, shm_revoke, shm_close};
 
-/* The memory that came with the connection is what the peer made, not what it
- * promised: of the right size, and never to become smaller under our hands. */
-static int shm_sound(int fd, size_t bytes)
+/* The peer made the memory, so it is checked: it has the right size and can never
+ * shrink. */
+static int shm_valid(int fd, size_t bytes)
 {
 	struct stat st;
 
@@ -507,8 +505,8 @@ int shm_link_open(peer_link *l)
 	void *map = MAP_FAILED;
 	shm *m;
 
-	if (!shm_sound(l->passed, bytes)) {
-		link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s offers unsound shared memory", l->world,
+	if (!shm_valid(l->passed, bytes)) {
+		link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s offers shared memory that is not valid", l->world,
 		          transport_host(t, l->world));
 		return -1;
 	}
@@ -528,7 +526,7 @@ int shm_link_open(peer_link *l)
 	m->theirs = &m->page->side[!side];
 	m->out = (unsigned char *)map + RING_PAGE + (side ? m->ring : 0);
 	m->in = (unsigned char *)map + RING_PAGE + (side ? 0 : m->ring);
-	/* Whoever reads waits for memory, whoever writes does not. */
+	/* The reader waits for memory, the writer does not. */
 	if (t->numa)
 		shm_numa_near(m->in, m->ring);
 	memcpy(m->mine->cookie, t->cookie, sizeof t->cookie);

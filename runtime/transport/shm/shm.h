@@ -10,11 +10,11 @@ uint32_t shm_ring_bytes(const transport *t);
 /* Makes the memory for a link of `ring` bytes each way; its descriptor, or -1. */
 int shm_create(uint32_t ring, gradcomp_error *err);
 
-/* How many memory nodes are online; 1 where that cannot be told. */
+/* How many memory nodes are online; 1 where that is not known. */
 int shm_numa_nodes(void);
-/* Pages of p[bytes] that nobody has touched yet are to be taken from the node
- * this thread runs on, whoever touches them first. p begins a page. 0, or -1 where the
- * kernel has no such policy or forbids it: the memory is as good as ever. */
+/* Pages of p[bytes] that nobody has touched yet will come from the memory node this
+ * thread runs on, whoever touches them first. p begins a page. 0, or -1 where the kernel
+ * has no such policy or forbids it; the memory can be used all the same. */
 int shm_numa_near(void *p, size_t bytes);
 
 #endif

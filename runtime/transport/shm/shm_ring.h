@@ -23,7 +23,7 @@ typedef struct ring_side {
 	alignas(64) _Atomic uint32_t want; /* this side sleeps until one of WANT_* */
 	alignas(64) _Atomic uint32_t cookie_set;
 	_Atomic uint32_t reads;   /* this side can read the other's memory */
-	_Atomic uint32_t goodbye; /* it leaves in good order */
+	_Atomic uint32_t goodbye; /* it has closed in good order */
 	_Atomic uint32_t revoked; /* its buffers are not to be read any more */
 	uint64_t cookie_at;
 	unsigned char cookie[16];
@@ -38,7 +38,7 @@ typedef struct ring_page {
 _Static_assert(sizeof(ring_side) == 256 && sizeof(ring_page) <= RING_PAGE, "as in doc/wire-format.md");
 
 /* Bytes between a consumer's and a producer's index, or -1 when the producer's
- * (or, turned round, the consumer's) is impossible. */
+ * (or, the other way round, the consumer's) is impossible. */
 static inline int64_t ring_used(uint64_t head, uint64_t tail, uint64_t bytes)
 {
 	uint64_t used = head - tail;

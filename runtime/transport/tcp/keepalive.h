@@ -1,14 +1,14 @@
-/* Is anybody at the other end of a data connection? The control tree finds dead
- * and stopped ranks; this finds a connection whose packets are lost while the
+/* Does the host at the other end of a data connection still answer? The control tree
+ * finds dead and stopped ranks; this finds a connection whose packets are lost while the
  * tree's are not. TCP_USER_TIMEOUT would not do: it also ends connections to a
- * rank that lives and merely does not read for a while. */
+ * rank that lives and only does not read for a while. */
 #ifndef TRANSPORT_TCP_KEEPALIVE_H
 #define TRANSPORT_TCP_KEEPALIVE_H
 
-/* From now on the kernel asks when nothing is said. */
+/* From now on the kernel probes when the connection is idle. */
 void keepalive_start(int fd, double timeout);
 /* 1: the other host has not answered for `timeout` seconds (3 at least) though it was
- * asked to or sent something. */
+ * probed or sent something. */
 int keepalive_lost(int fd, double timeout);
 
 #endif

@@ -105,7 +105,7 @@ static void record_crypto_nonce(const crypto_direction *w, unsigned char nonce[N
 	put64(nonce + 4, w->count);
 }
 
-/* The record is done with; no key serves too many. */
+/* After each record; a key is replaced after RECORDS_PER_KEY. */
 static void record_crypto_advance(const record_crypto *s, crypto_direction *w)
 {
 	if (++w->count % RECORDS_PER_KEY)

@@ -1,10 +1,10 @@
-/* Sealed records: what a connection carries after its hand-shake when
+/* Records under AEAD: what a connection carries after its handshake when
  * security.frames is mac or encrypt. Layout, keys and limits are in
  * doc/wire-format.md.
  *
  * A record is 4 bytes of length, the content and a tag of 16 bytes. Each
- * connection has a key a direction, out of its hand-shake; records are numbered
- * by both sides and not on the wire, so one that was repeated, left out, moved or
+ * connection has a key per direction, from its handshake. Both sides number the records,
+ * and the number is not on the wire, so a record that was repeated, left out, moved or
  * changed does not open. */
 #ifndef TRANSPORT_TCP_RECORD_CRYPTO_H
 #define TRANSPORT_TCP_RECORD_CRYPTO_H
@@ -19,12 +19,12 @@
 #define RECORD_CONTENT_MAX (RECORD_MAX - RECORD_OVERHEAD)
 #define RECORDS_PER_KEY (1u << 20)          /* then the next key */
 
-/* What a greeting names. */
+/* As in HELLO. */
 typedef enum record_cipher { CIPHER_NONE = 0, CIPHER_MAC = 1, CIPHER_CHACHA = 2, CIPHER_AES = 3 } record_cipher;
 
 typedef struct record_crypto record_crypto;
 
-/* What is said of a record that does not open. */
+/* What a message says about a record that does not open. */
 #define RECORD_TAMPERED "changed, repeated or left out on its way (security.frames)"
 
 /* Has this build records at all? */
@@ -34,27 +34,26 @@ gradcomp_status record_crypto_start(gradcomp_error *err);
 /* Has this CPU AES-GCM? */
 int record_crypto_has_aes(void);
 const char *record_crypto_mode_name(frames_mode mode);
-/* The kind to propose, when the peer has AES-GCM or has not. */
+/* The cipher to propose to a peer with or without AES-GCM. */
 record_cipher record_crypto_choose(frames_mode mode, int peer_aes);
-/* Does the kind a peer proposes keep this rank's mode, on this CPU? */
+/* Does the cipher that a peer proposes satisfy this rank's mode, on this CPU? */
 int record_crypto_fits(frames_mode mode, unsigned kind);
 
-/* Both directions of the connection that was made with this greeting (its nonces
- * are filled in). NULL without memory. */
+/* Both directions of the connection that was made with this HELLO (with both
+ * nonces). NULL without memory. */
 record_crypto *record_crypto_new(const unsigned char secret[TRANSPORT_SECRET_BYTES], const hello *h, int connecting);
 void record_crypto_free(record_crypto *s);
 
-/* rec: RECORD_HEAD bytes of room, n bytes of content (at most RECORD_CONTENT_MAX), RECORD_TAG
- * bytes of room. In place; returns the bytes of the record. */
+/* rec: RECORD_HEAD bytes of space, n bytes of content (at most RECORD_CONTENT_MAX), RECORD_TAG
+ * bytes of space. In place; returns the bytes of the record. */
 size_t record_crypto_seal(record_crypto *s, unsigned char *rec, size_t n);
-/* How long the content of the record is whose first 4 bytes are given; 0 when no
- * record begins so. */
+/* The content's length from the first 4 bytes of a record; 0 when it is not valid. */
 size_t record_crypto_length(const unsigned char head[RECORD_HEAD]);
-/* Checks a whole record with n bytes of content, which go to out[n] (it may be where
- * they lie, rec + RECORD_HEAD). 0, or -1: it is not the record that is due, and
- * nothing that depends on out[] may be used. */
+/* Checks a whole record with n bytes of content, which go to out[n] (which may be
+ * rec + RECORD_HEAD). 0, or -1: it is not the next record, and out[] must not be
+ * used. */
 int record_crypto_open(record_crypto *s, const unsigned char *rec, size_t n, void *out);
-/* The same, but the record stays due. */
+/* The same, but it stays the next record. */
 int record_crypto_peek(const record_crypto *s, const unsigned char *rec, size_t n, void *out);
 
 #endif

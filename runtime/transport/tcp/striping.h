@@ -1,7 +1,7 @@
-/* How a message over tcp is cut: parts go round the streams and are numbered
- * through all messages, so short messages use the streams in turn too. Both ends
- * compute which part goes where from the posted lengths. tcp.c moves the bytes as
- * they are, sealed.c in records. */
+/* How a message over tcp is striped: chunks go round the streams and are numbered
+ * through all messages, so that short messages use all streams too. Both ends compute
+ * from the posted lengths which chunk goes where. tcp.c moves the bytes in the clear,
+ * tcp_secure.c in records. */
 #ifndef TRANSPORT_TCP_STRIPING_H
 #define TRANSPORT_TCP_STRIPING_H
 
@@ -17,26 +17,26 @@
 typedef struct cursor {
 	request *r; /* NULL: at the end of the queue */
 	uint64_t chunk;
-	size_t off; /* bytes of the part gone by; the header counts in part 0 */
+	size_t off; /* bytes of the chunk moved so far; chunk 0 counts the header */
 } cursor;
 
 typedef struct stream {
 	cursor out, in;
 	unsigned char head[HEAD_BYTES];
-	struct secure_stream *secure_stream; /* of sealed.c; NULL: bytes go as they are */
-	struct zerocopy *zero; /* NULL: what is sent is copied */
-	unsigned char *staging; /* what came for a receive that reduces */
+	struct secure_stream *secure; /* of tcp_secure.c; NULL: no records */
+	struct zerocopy *zero; /* NULL: the kernel copies what is sent */
+	unsigned char *staging; /* received for a receive that reduces */
 	size_t filled;
 } stream;
 
 typedef struct tcp {
 	int n;
 	size_t chunk_bytes;
-	uint64_t out_chunks, in_chunks; /* parts of all messages posted so far */
+	uint64_t out_chunks, in_chunks; /* chunks of all messages posted so far */
 	stream s[];
 } tcp;
 
-/* Puts the cursor on the first part for stream i at or after request r. */
+/* Puts the cursor on the first chunk for stream i at or after request r. */
 static inline void tcp_seek(const tcp *t, cursor *c, unsigned i, request *r)
 {
 	unsigned n = (unsigned)t->n;
@@ -57,7 +57,7 @@ static inline void tcp_advance(const tcp *t, cursor *c, unsigned i)
 		tcp_seek(t, c, i, c->r->next);
 }
 
-/* Where the cursor's part lies: its place in the message and its length. */
+/* The cursor's chunk: returns its offset in the message, and its length. */
 static inline size_t tcp_chunk(const tcp *t, const cursor *c, size_t *bytes)
 {
 	size_t at = c->chunk * t->chunk_bytes;
@@ -74,9 +74,9 @@ static inline void tcp_head(unsigned char head[HEAD_BYTES], uint32_t magic, uint
 }
 
 /* tcp.c */
-/* The link's streams, with nothing on them yet; NULL with the job failed. */
+/* The streams of the link, idle; NULL with the job failed. */
 tcp *tcp_new(peer_link *l);
-/* A turn of every stream. */
+/* Moves what can be moved on one stream; tcp_turn() on all. */
 typedef int tcp_move(peer_link *l, tcp *t, unsigned i);
 int tcp_turn(peer_link *l, tcp_move *push, tcp_move *pull);
 /* As in link_ops. */

@@ -1,5 +1,5 @@
 /* Links over TCP. A message is a 16-byte header and its payload, over one or more
- * connections; parts.h says which bytes go over which. */
+ * connections; striping.h says which bytes go over which. */
 #define _GNU_SOURCE
 #include "transport/tcp/striping.h"
 
@@ -50,7 +50,7 @@ static int tcp_push(peer_link *l, tcp *t, unsigned i)
 			tcp_head(head, MESSAGE_MAGIC, r->seq, r->bytes);
 			iov[m.msg_iovlen++] = (struct iovec){head + c->off, skip - c->off};
 		}
-		/* The header's place here is not the kernel's to keep: it goes ahead. */
+		/* The header is on this stack, and so cannot be sent without a copy: it goes first. */
 		if (!ahead)
 			iov[m.msg_iovlen++] = (struct iovec){r->buf + at + done, bytes - done};
 		n = sendmsg(l->fd[i], &m, MSG_NOSIGNAL | MSG_DONTWAIT | (ahead ? MSG_MORE : zero));
@@ -58,7 +58,7 @@ static int tcp_push(peer_link *l, tcp *t, unsigned i)
 			if (errno == EINTR)
 				continue;
 			if (zero && !ahead && errno == ENOBUFS) {
-				/* Over what the process may lock or the socket may note. */
+				/* Over the limit of locked memory or of the socket. */
 				z->off = 1;
 				continue;
 			}
@@ -92,7 +92,7 @@ int tcp_accept(peer_link *l, request *r, const unsigned char head[HEAD_BYTES])
 		return -1;
 	}
 	if (magic != MESSAGE_MAGIC) {
-		link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sends what is no message", l->world,
+		link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sends what is not a message", l->world,
 		          transport_host(l->c->t, l->world));
 		return -1;
 	}
@@ -102,8 +102,8 @@ int tcp_accept(peer_link *l, request *r, const unsigned char head[HEAD_BYTES])
 	return 0;
 }
 
-/* `n` payload bytes of the part that starts at `at` have arrived; `end` when it
- * is complete. A receive that reduces takes them piece by piece. */
+/* `n` payload bytes of the chunk that starts at `at` have arrived; `end` when it
+ * is complete. A receive that reduces takes them block by block. */
 static void tcp_arrived(peer_link *l, stream *s, size_t at, size_t done, size_t n, int end)
 {
 	request *r = s->in.r;
@@ -117,8 +117,8 @@ static void tcp_arrived(peer_link *l, stream *s, size_t at, size_t done, size_t 
 	s->filled = 0;
 }
 
-/* Header and payload in one call; where the header does not fit what was posted,
- * the job fails and nobody looks at the payload. */
+/* Reads header and payload in one call. When the header does not fit what was posted,
+ * the job fails and the payload is not used. */
 static int tcp_pull(peer_link *l, tcp *t, unsigned i)
 {
 	stream *s = &t->s[i];
@@ -218,7 +218,7 @@ int tcp_sleep(peer_link *l, struct pollfd *p)
 
 		if (t->s[i].out.r)
 			events |= POLLOUT | (events ? 0 : POLLRDHUP);
-		/* The kernel's notifications count as an error, which is always polled for. */
+		/* Zero-copy notifications are POLLERR, which is always polled for. */
 		if (events || zerocopy_busy(t->s[i].zero))
 			p[n++] = (struct pollfd){l->fd[i], events, 0};
 	}
@@ -235,7 +235,7 @@ static void tcp_wake(peer_link *l, const struct pollfd *p, int polled)
 		if (p[i].events & POLLIN || !(p[i].revents & (POLLRDHUP | POLLERR | POLLHUP)))
 			continue;
 		n = recv(p[i].fd, head, sizeof head, MSG_PEEK | MSG_DONTWAIT);
-		/* Only a notification about what was sent, whatever has come meanwhile. */
+		/* Only a zero-copy notification. */
 		if (!(p[i].revents & (POLLRDHUP | POLLHUP)) && (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))))
 			continue;
 		if (n == HEAD_BYTES && get32(head) == GOODBYE_MAGIC)
@@ -244,12 +244,12 @@ static void tcp_wake(peer_link *l, const struct pollfd *p, int polled)
 	}
 }
 
-/* What is sent has been copied, or is not sent. */
+/* After this the kernel has its copy of what was sent, or does not send it. */
 void tcp_revoke(peer_link *l)
 {
 	tcp *t = l->impl;
 
-	/* The connection is also that of the rank a process was forked off. */
+	/* In a fork the connection belongs to the rank too. */
 	for (int i = 0; i < t->n && !l->c->t->forked; i++)
 		zerocopy_abort(t->s[i].zero, l->fd[i]);
 }
@@ -261,7 +261,7 @@ static void tcp_close(peer_link *l, int goodbye)
 
 	tcp_head(head, GOODBYE_MAGIC, l->send.seq, 0);
 	for (int i = 0; i < t->n; i++) {
-		/* Where a send was cut short, nothing that follows makes sense. */
+		/* After a send that was cut short, a goodbye would be taken for payload. */
 		if (goodbye && !l->send.head)
 			send(l->fd[i], head, sizeof head, MSG_NOSIGNAL | MSG_DONTWAIT);
 		zerocopy_abort(t->s[i].zero, l->fd[i]);
@@ -282,7 +282,7 @@ tcp *tcp_new(peer_link *l)
 		return NULL;
 	}
 	t->n = l->h.streams;
-	/* One stream needs no parts. */
+	/* One stream needs no striping. */
 	t->chunk_bytes = t->n > 1 ? l->h.chunk : SIZE_MAX / 2;
 	l->impl = t;
 	return t;

@@ -1,6 +1,6 @@
-/* Links over TCP whose bytes go in sealed records (seal.h). What is in the records
- * is what tcp.c sends: headers and parts. A record holds bytes of one part: the
- * header and the first of them, or what follows. */
+/* Links over TCP whose bytes go in records (record_crypto.h). Their content is what
+ * tcp.c sends: headers and chunks. A record holds bytes of one chunk: the header and the
+ * first of them, or what follows. */
 #define _GNU_SOURCE
 #include "transport/tcp/striping.h"
 
@@ -10,20 +10,20 @@
 #include <string.h>
 #include <sys/uio.h>
 
-/* Bytes of a part in a record: whole elements of every type. */
+/* Bytes of a chunk in a record: whole elements of every type. */
 #define SECURE_PAYLOAD (RECORD_MAX - 64)
-_Static_assert(HEAD_BYTES + SECURE_PAYLOAD <= RECORD_CONTENT_MAX, "a header and a piece fit");
+_Static_assert(HEAD_BYTES + SECURE_PAYLOAD <= RECORD_CONTENT_MAX, "a header and a payload fit");
 
 typedef struct secure_stream {
 	_Alignas(64) unsigned char staging[RECORD_MAX]; /* opened, of a receive that reduces */
 	unsigned char out[RECORD_MAX], in[2 * RECORD_MAX];
 	size_t sent, sending; /* of the record in out[]; 0: there is none */
-	size_t content;       /* how much of a part is in it */
-	size_t from, to;      /* what has come and was not opened, in in[] */
+	size_t content;       /* bytes of a chunk in it */
+	size_t from, to;      /* received and not opened yet, in in[] */
 } secure_stream;
 
 /* The next record at the cursor. The caller's bytes are copied, but the send is not
- * done before the record is on its way. */
+ * done before the record is sent. */
 static void secure_fill(const tcp *t, const cursor *c, secure_stream *s, record_crypto *crypto)
 {
 	unsigned char *p = s->out + RECORD_HEAD;
@@ -45,7 +45,7 @@ static void secure_fill(const tcp *t, const cursor *c, secure_stream *s, record_
 
 static int secure_push(peer_link *l, tcp *t, unsigned i)
 {
-	secure_stream *s = t->s[i].secure_stream;
+	secure_stream *s = t->s[i].secure;
 	cursor *c = &t->s[i].out;
 	size_t moved = 0;
 
@@ -83,7 +83,7 @@ static int secure_push(peer_link *l, tcp *t, unsigned i)
 	return moved > 0;
 }
 
-/* Reads what there is room for: 1, 0 when nothing has come, -1 at the end. */
+/* Reads what fits: 1, 0 when there was nothing, -1 at the end. */
 static int secure_read(secure_stream *s, int fd)
 {
 	ssize_t n;
@@ -111,8 +111,8 @@ static int secure_tampered(peer_link *l)
 	return -1;
 }
 
-/* How long the content of the first record is that has come, 0 when it is not
- * whole yet; -1 with the job failed when it cannot be one. */
+/* Length of the first received record's content, 0 when it is not whole yet; -1
+ * with the job failed when it is not valid. */
 static long secure_whole(peer_link *l, const secure_stream *s)
 {
 	const unsigned char *rec = s->in + s->from;
@@ -130,14 +130,14 @@ static long secure_whole(peer_link *l, const secure_stream *s)
  * nothing more to read. */
 static int secure_take(peer_link *l, tcp *t, unsigned i, size_t n)
 {
-	secure_stream *s = t->s[i].secure_stream;
+	secure_stream *s = t->s[i].secure;
 	cursor *c = &t->s[i].in;
 	request *r = c->r;
 	unsigned char *rec = s->in + s->from, *in = rec + RECORD_HEAD, *to;
 	size_t bytes, at = tcp_chunk(t, c, &bytes), head = c->chunk || c->off ? 0 : HEAD_BYTES, done;
 
 	done = c->off + head - (c->chunk ? 0 : HEAD_BYTES);
-	/* Bytes that follow no header go where they are wanted at once. */
+	/* Bytes that follow no header go straight to their destination. */
 	to = head ? in : r->reduce ? s->staging : r->buf + at + done;
 	if (n < head || (!head && n > bytes - done) || record_crypto_open(l->crypto[i], rec, n, to))
 		return secure_tampered(l);
@@ -165,11 +165,11 @@ static int secure_take(peer_link *l, tcp *t, unsigned i, size_t n)
 
 static int secure_pull(peer_link *l, tcp *t, unsigned i)
 {
-	secure_stream *s = t->s[i].secure_stream;
+	secure_stream *s = t->s[i].secure;
 	cursor *c = &t->s[i].in;
 	size_t moved = 0;
 
-	/* Then the posted buffers are not this side's any more. */
+	/* The posted buffers have been given back then. */
 	if (atomic_load_explicit(&l->c->t->failed, memory_order_relaxed))
 		return 0;
 	while (c->r && moved < TURN_BYTES && (c->r->checked || (!c->chunk && !c->off))) {
@@ -207,7 +207,7 @@ static void secure_wake(peer_link *l, const struct pollfd *p, int n)
 			continue;
 		for (int i = 0; i < t->n; i++) {
 			unsigned char head[HEAD_BYTES];
-			secure_stream *s = t->s[i].secure_stream;
+			secure_stream *s = t->s[i].secure;
 
 			if (l->fd[i] != p[k].fd)
 				continue;
@@ -226,9 +226,9 @@ static void secure_close(peer_link *l, int goodbye)
 	tcp *t = l->impl;
 
 	for (int i = 0; i < t->n; i++) {
-		secure_stream *s = t->s[i].secure_stream;
+		secure_stream *s = t->s[i].secure;
 
-		/* Where a send was cut short, nothing that follows makes sense. */
+		/* After a send that was cut short, a goodbye would be taken for payload. */
 		if (s && goodbye && !l->send.head) {
 			tcp_head(s->out + RECORD_HEAD, GOODBYE_MAGIC, l->send.seq, 0);
 			send(l->fd[i], s->out, record_crypto_seal(l->crypto[i], s->out, HEAD_BYTES), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -256,7 +256,7 @@ int tcp_secure_open(peer_link *l)
 			return -1;
 		}
 		s->sent = s->sending = s->from = s->to = 0;
-		t->s[i].secure_stream = s;
+		t->s[i].secure = s;
 	}
 	l->ops = &secure_ops;
 	return 0;

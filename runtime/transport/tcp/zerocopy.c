@@ -29,7 +29,7 @@ void zerocopy_sent(zerocopy *z, request *r)
 
 static void zerocopy_finished(zerocopy *z, uint32_t from, uint32_t to)
 {
-	/* Both ends are the kernel's own: a range that is not one of ours is none. */
+	/* Both ends come from the kernel; a range that is not one of ours is ignored. */
 	if (from - z->done >= z->next - z->done || to - z->done >= z->next - z->done || to - from >= ZEROCOPY_CALLS)
 		return;
 	for (uint32_t i = from; i != to + 1; i++) {
@@ -46,14 +46,13 @@ static void zerocopy_finished(zerocopy *z, uint32_t from, uint32_t to)
 int zerocopy_reap(const transport *t, zerocopy *z, int fd)
 {
 	union {
-		/* The time of day may come with it (delay.c). */
-		char room[CMSG_SPACE(sizeof(struct sock_extended_err) + sizeof(struct sockaddr_in6)) + 256];
+		char buf[CMSG_SPACE(sizeof(struct sock_extended_err) + sizeof(struct sockaddr_in6))];
 		struct cmsghdr align;
 	} control;
 	int some = 0;
 
 	while (zerocopy_busy(z)) {
-		struct msghdr m = {.msg_control = control.room, .msg_controllen = sizeof control.room};
+		struct msghdr m = {.msg_control = control.buf, .msg_controllen = sizeof control.buf};
 		struct sock_extended_err e;
 		struct cmsghdr *c;
 

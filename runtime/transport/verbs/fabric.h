@@ -1,9 +1,9 @@
 /* What links over verbs need of a device that reads and writes memory of other
  * machines: open, register, connect, post, poll. The module transport/verbs.so
- * offers it over libibverbs (verbs/), so that nothing else knows that library; tests
- * offer other fabrics.
+ * (verbs/module/) implements it with libibverbs, so that nothing else needs that library.
+ * Tests implement others.
  *
- * A device may be used by several threads; a queue (a connected pair's end with its
+ * A device may be used by several threads, a queue (one end of a queue pair, with its
  * completions) by one at a time. Posting functions return 0 or an errno. */
 #ifndef TRANSPORT_VERBS_FABRIC_H
 #define TRANSPORT_VERBS_FABRIC_H
@@ -18,20 +18,20 @@
 
 typedef struct fabric_choice {
 	const char *device; /* NAME, NAME:PORT or "auto" */
-	int gid;            /* index, or -1: chosen */
+	int gid;            /* index, or -1 for any */
 	int nown;           /* addresses of the interfaces that may be used, as GIDs, best first */
 	unsigned char own[FABRIC_OWN][16];
-	int only_own; /* no other address will do */
+	int only_own; /* no other address may be used */
 } fabric_choice;
 
 typedef struct fabric_info {
 	char name[80];        /* device, port and GID index, for messages */
 	char key[FABRIC_KEY]; /* two ends with the same key may reach each other */
 	uint64_t most;        /* bytes of the longest transfer */
-	int foreign;          /* memory that others allocated can be registered safely */
+	int foreign;          /* memory allocated elsewhere can be registered safely */
 } fabric_info;
 
-/* Where an end of a connection is found. */
+/* The address of one end of a queue pair. */
 typedef struct fabric_address {
 	unsigned char gid[16];
 	uint32_t number; /* of its queue pair */
@@ -47,9 +47,9 @@ typedef struct fabric_memory {
 
 typedef enum fabric_result {
 	FABRIC_DONE = 0,
-	FABRIC_SILENT, /* the other end does not answer any more */
-	FABRIC_DENIED, /* memory was touched that its key does not open */
-	FABRIC_BROKEN  /* anything else; the queue is of no use any more */
+	FABRIC_SILENT, /* the other end does not acknowledge any more */
+	FABRIC_DENIED, /* a key does not allow the access */
+	FABRIC_BROKEN  /* anything else; the queue cannot be used any more */
 } fabric_result;
 
 typedef struct fabric_event {
@@ -58,15 +58,15 @@ typedef struct fabric_event {
 	int written;    /* of a receive: a write with a value, and no message */
 	uint32_t bytes; /* of a receive */
 	uint32_t value;
-	const char *why; /* words for the result; static */
+	const char *why; /* the result as text; static */
 } fabric_event;
 
 typedef struct fabric_ops {
 	uint32_t struct_size, version;
 	gradcomp_status (*open)(const fabric_choice *choice, void **device, fabric_info *facts, gradcomp_error *err);
 	void (*close)(void *device);
-	/* Others may write to it when they know its remote key. RANGE: the limit of
-	 * locked memory does not allow it. */
+	/* The peer may write to it with its remote key. RANGE: over the limit of locked
+	 * memory. */
 	gradcomp_status (*reg)(void *device, void *at, size_t bytes, fabric_memory *out, gradcomp_error *err);
 	void (*unreg)(void *device, fabric_memory *m);
 
@@ -78,16 +78,16 @@ typedef struct fabric_ops {
 	gradcomp_status (*connect)(void *queue, const fabric_address *peer, double seconds, gradcomp_error *err);
 	int (*receive)(void *queue, uint64_t id, void *at, uint32_t bytes, uint32_t local);
 	int (*send)(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local);
-	/* Into the peer's memory; with a value (`tell`) it takes one of the peer's
-	 * receives. What was posted before is there by then. */
+	/* Into the peer's memory; with a value (`notify`) it takes one of the peer's
+	 * receives. What was posted before has arrived by then. */
 	int (*write)(void *queue, uint64_t id, const void *at, uint32_t bytes, uint32_t local, uint64_t to,
 	             uint32_t remote, int notify, uint32_t value);
 	/* How many events, or -1. */
 	int (*poll)(void *queue, fabric_event *out, int most);
-	/* The next event makes fd readable, until heard() is called. */
+	/* The next event makes fd readable, until ack() is called. */
 	int (*arm)(void *queue);
-	void (*heard)(void *queue);
-	/* Nothing of the queue touches memory any more when it returns. */
+	void (*ack)(void *queue);
+	/* After it returns, the queue touches no memory any more. */
 	void (*unqueue)(void *queue);
 } fabric_ops;
 

@@ -1,4 +1,4 @@
-/* A link over verbs once it stands: what happened, sleeping, and the end. */
+/* A link over verbs once it is set up: its events, sleeping, and the end. */
 #define _GNU_SOURCE
 #include "transport/verbs/verbs_internal.h"
 
@@ -18,7 +18,7 @@
 
 int verbs_corrupt(peer_link *l)
 {
-	link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sends over verbs what is no message", l->world,
+	link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sends over verbs what is not a message", l->world,
 	          transport_host(l->c->t, l->world));
 	return -1;
 }
@@ -43,8 +43,8 @@ int verbs_repost(peer_link *l, verbs *v, unsigned i)
 	return rc ? verbs_refused(l, rc) : 0;
 }
 
-/* Something came back as an error: nothing more will come. Where the peer is gone
- * its connection says so better, and first. */
+/* A completion with an error is the last. If the peer is gone, its connection says so
+ * first and more exactly. */
 static int verbs_error(peer_link *l, verbs *v, const fabric_event *e)
 {
 	const transport *t = l->c->t;
@@ -131,12 +131,12 @@ static void verbs_posted(peer_link *l, request *r)
 		v->next_cts = r;
 }
 
-/* The queue first: then nobody touches the memory that is given back. */
+/* The queue goes first, so that nothing touches the memory that is given back. */
 static void verbs_revoke(peer_link *l)
 {
 	verbs *v = l->impl;
 
-	/* The device belongs to the rank a process was forked off. */
+	/* In a fork the device belongs to the rank. */
 	if (l->c->t->forked)
 		return;
 	if (v->queue)
@@ -147,8 +147,8 @@ static void verbs_revoke(peer_link *l)
 			v->d->f->unreg(v->d->device, &v->region[i]);
 }
 
-/* The peer is gone in good order, and its adapter may not have answered the last of
- * what it had received. It has told how much that is. */
+/* The peer has left in good order, and its adapter may not have acknowledged the last
+ * messages it received. Its goodbye says how many those are. */
 static void verbs_left(peer_link *l, verbs *v)
 {
 	request *next;
@@ -176,7 +176,7 @@ static int verbs_progress(peer_link *l)
 	if (more < 0)
 		return 0;
 	moved |= more;
-	/* What the peer sent before its goodbye is there by now. */
+	/* What the peer sent before its goodbye has arrived by now. */
 	if (!moved && l->goodbye && !l->eof)
 		verbs_left(l, v);
 	return moved > 0;
@@ -197,7 +197,7 @@ int verbs_sleep(peer_link *l, struct pollfd *p)
 	return 2;
 }
 
-/* The connection has nothing more to say but that the peer leaves, or is gone. */
+/* All that still comes over the connection is the goodbye, or its end. */
 static void verbs_wake(peer_link *l, const struct pollfd *p, int n)
 {
 	verbs *v = l->impl;
@@ -205,7 +205,7 @@ static void verbs_wake(peer_link *l, const struct pollfd *p, int n)
 
 	if (n > 1 && p[1].revents && v->queue) {
 		v->armed = 0;
-		v->d->f->heard(v->queue);
+		v->d->f->ack(v->queue);
 	}
 	if (!p[0].revents)
 		return;
@@ -217,14 +217,14 @@ static void verbs_wake(peer_link *l, const struct pollfd *p, int n)
 		v->received = get32(v->in + 4);
 		l->goodbye = get32(v->in) == GOODBYE_MAGIC;
 	}
-	/* A goodbye is believed when nothing is left to be read. */
+	/* A goodbye counts when nothing is left to be read. */
 	if (!l->goodbye && (got >= 0 || (errno != EAGAIN && errno != EINTR)))
 		link_eof(l);
 }
 
-/* What was sent is on its way out of the pool; the peer's adapter says when it is
- * there. A peer that has left does not want it. */
-static void verbs_drain(peer_link *l, verbs *v)
+/* What was sent is still leaving the pool. The peer's adapter acknowledges it, unless
+ * the peer has left. */
+static void verbs_flush(peer_link *l, verbs *v)
 {
 	double until = clock_now() + DRAIN_SECONDS;
 	fabric_event e[EVENTS];
@@ -249,7 +249,7 @@ static void verbs_close(peer_link *l, int goodbye)
 	if (goodbye && !l->send.head && !l->c->t->forked) {
 		unsigned char bye[GOODBYE_BYTES];
 
-		verbs_drain(l, v);
+		verbs_flush(l, v);
 		put32(bye, GOODBYE_MAGIC);
 		put32(bye + 4, l->recv.head ? l->recv.head->seq : l->recv.seq);
 		send(l->fd[0], bye, sizeof bye, MSG_NOSIGNAL | MSG_DONTWAIT);

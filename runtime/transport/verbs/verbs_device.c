@@ -1,8 +1,8 @@
-/* The device that links over verbs use, the pool of registered memory they are given
- * their blocks from, and the registration of callers' memory.
+/* The RDMA device of this rank, the pool of registered memory for its links, and the
+ * registration of callers' memory.
  *
- * A caller's memory is registered for one message and not longer: a registration
- * that outlives free() would go on naming pages that are somebody else's by then. */
+ * A caller's memory is registered for one message and not longer. A registration that
+ * outlived free() would name pages that belong to something else by then. */
 #define _GNU_SOURCE
 #include "transport/verbs/verbs_internal.h"
 
@@ -47,7 +47,7 @@ static gradcomp_status verbs_device_make(transport *t, gradcomp_error *err)
 		d->device = NULL;
 		return st;
 	}
-	/* What the first link will need is tried before others are told. */
+	/* The first link's memory is tried before the endpoint record names the device. */
 	first = verbs_block_take(d, err);
 	if (!first)
 		return err->status;
@@ -57,21 +57,21 @@ static gradcomp_status verbs_device_make(transport *t, gradcomp_error *err)
 
 gradcomp_status verbs_device_open(transport *t, gradcomp_error *err)
 {
-	/* Machines without a device are no news, unless verbs was asked for. */
+	/* A machine without a device is worth a line only if verbs was asked for. */
 	gradcomp_log_level level = t->o.verbs_named ? GRADCOMP_LOG_INFO : GRADCOMP_LOG_DEBUG;
 	gradcomp_status st;
 
 	if (!t->allow_verbs || t->nranks == 1)
 		return GRADCOMP_OK;
 	if (t->o.frames) {
-		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "security.frames=%s protects what goes over tcp alone",
+		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "security.frames=%s protects only what goes over tcp",
 		               record_crypto_mode_name(t->o.frames));
 	} else if (!t->o.fabric) {
 		st = error_set(err, GRADCOMP_ERR_NOTFOUND, "%s",
 		               t->o.verbs_missing ? t->o.verbs_missing : "this program has no module for it");
 	} else {
 		st = verbs_device_make(t, err);
-		/* A port that is not in use is no fault either; a limit is. */
+		/* A port that is not in use is no fault either; a limit that is too low is. */
 		level = t->o.verbs_named || (st != GRADCOMP_ERR_NOTFOUND && st != GRADCOMP_ERR_UNSUPPORTED) ? GRADCOMP_LOG_WARN
 		                                                                                            : GRADCOMP_LOG_INFO;
 	}
@@ -95,7 +95,7 @@ void verbs_log_unreachable(const transport *t)
 		}
 	if (lacking)
 		log_line(t->o.log, GRADCOMP_LOG_INFO,
-		         "verbs leads from rank %d to all but %d of %d ranks, the first of them rank %d on %s: tcp does",
+		         "rank %d reaches %d of %d ranks over tcp and not over verbs, the first of them rank %d on %s",
 		         t->rank, lacking, t->nranks, first, transport_host(t, first));
 }
 
@@ -104,7 +104,7 @@ void verbs_device_close(transport *t)
 	verbs_device *d = t->verbs;
 
 	t->verbs = NULL;
-	/* A process that was forked off has no device: it is its rank's. */
+	/* In a fork the device belongs to the rank. */
 	if (!d || t->forked)
 		return;
 	while (d->spare) {
@@ -193,7 +193,7 @@ const fabric_memory *verbs_register(peer_link *l, verbs *v, request *r)
 		v->region[i].handle = NULL;
 		if (!atomic_exchange(&d->copies, 1))
 			log_line(l->c->t->o.log, GRADCOMP_LOG_WARN,
-			         "verbs: %s; long messages are copied through memory of gradcomp's own from now on",
+			         "verbs: %s; long messages are copied through gradcomp's own memory from now on",
 			         err.text);
 		return NULL;
 	}

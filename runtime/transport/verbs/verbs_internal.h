@@ -1,10 +1,10 @@
-/* Links over verbs, as their files see them: verbs.c is the link, verbs_setup.c
- * brings two queue pairs together or falls back to tcp, verbs_send.c and
- * verbs_receive.c move messages, verbs_device.c has the device and the pool. The
- * messages are in doc/wire-format.md.
+/* Links over verbs. verbs_setup.c connects two queue pairs or falls back to tcp, verbs.c
+ * is the link after that, verbs_send.c and verbs_receive.c move messages, verbs_device.c
+ * has the device and the pool. The messages are in doc/wire-format.md.
  *
- * Whatever a link may have in flight has its place from the beginning: a peer never
- * sends what there is no receive for, and nothing is allocated while messages move. */
+ * A link has space for all that it may have in flight from the beginning. So a peer
+ * never sends what there is no receive for, and nothing is allocated while messages
+ * move. */
 #ifndef TRANSPORT_VERBS_VERBS_INTERNAL_H
 #define TRANSPORT_VERBS_VERBS_INTERNAL_H
 
@@ -13,28 +13,28 @@
 
 #define RECEIVE_BYTES 4096 /* of one receive */
 #define VERBS_HEAD 48
-#define EAGER_BYTES (RECEIVE_BYTES - VERBS_HEAD) /* longer messages are written */
+#define EAGER_BYTES (RECEIVE_BYTES - VERBS_HEAD) /* longer messages are written by RDMA */
 #define PIECE_BYTES (32u << 10) /* of what is copied through the pool */
-#define DIRECT_BYTES (1u << 20) /* granted at a time of memory that is registered */
+#define DIRECT_BYTES (1u << 20) /* of a CTS for registered memory */
 #define REGISTER_BYTES (128u << 10) /* shorter messages are copied */
 
 #define CREDITS 16 /* messages the peer may send ahead of their receives being posted */
-#define WINDOW 4   /* pieces granted and not written yet, each way */
-#define CREDIT_MESSAGES 4     /* messages that only bring credit */
-/* A peer's messages, grants and news, and its writes, each of which takes one. */
+#define WINDOW 4   /* pieces with a CTS that are not written yet, each way */
+#define CREDIT_MESSAGES 4     /* messages that only return credits */
+/* For the peer's messages, CTS and CREDIT, and its writes, each of which takes one. */
 #define RECEIVES (CREDITS + 2 * WINDOW + CREDIT_MESSAGES)
 #define SENDS (CREDITS + WINDOW + CREDIT_MESSAGES)
 #define BLOCK_BYTES ((RECEIVES + SENDS) * RECEIVE_BYTES + 2 * WINDOW * PIECE_BYTES)
 
-/* Messages whose memory may be registered at a time: those with pieces granted or
- * written, and one more each way. */
+/* Messages whose memory may be registered at a time: those with a CTS or a write in
+ * flight, and one more each way. */
 #define REGIONS (2 * (2 * WINDOW + 1))
 
-#define SETUP_BYTES 256 /* of setting up */
+#define SETUP_BYTES 256 /* of a setup message */
 #define SETUP_REASON 208
 
 enum { MESSAGE_EAGER = 1, MESSAGE_RTS, MESSAGE_CTS, MESSAGE_CREDIT, MESSAGE_PROBE };
-/* What an event was posted for: stands in its id, above the index. */
+/* What a completion was posted for: the upper bits of its id, above the index. */
 enum { ID_RECEIVE = 1, ID_DATA, ID_CONTROL, ID_WRITE };
 
 /* Registered memory of one link. */
@@ -54,18 +54,18 @@ typedef struct verbs_device {
 	atomic_int copies; /* the caller's memory could not be registered once */
 } verbs_device;
 
-/* A piece of a message this side receives, told to the peer. */
+/* A piece of a message for which this side has sent a CTS. */
 typedef struct inbound_piece {
 	request *r; /* NULL: free */
 	size_t at, bytes;
 	int staged; /* it arrives in the pool */
 } inbound_piece;
 
-/* A piece the peer has asked for. */
+/* A CTS: where the peer wants a piece written. */
 typedef struct cts {
 	uint32_t seq, slot, key;
 	uint64_t total, at, bytes, to;
-	uint64_t done; /* bytes of it that are being written */
+	uint64_t done; /* bytes whose write is posted */
 } cts;
 
 /* A write in flight. */
@@ -81,8 +81,8 @@ typedef struct verbs {
 	int fd, armed, broken;
 
 	/* Sending. */
-	request *next_send; /* the first whose header has not gone */
-	uint32_t sent, peer_matched; /* messages with credit sent; those the peer has freed */
+	request *next_send; /* the first whose header was not sent */
+	uint32_t sent, peer_matched; /* messages that took a credit; those the peer has matched */
 	unsigned free_slots, data_slots;
 	uint8_t slot[SENDS];
 	cts cts_queue[WINDOW];
@@ -91,8 +91,8 @@ typedef struct verbs {
 	unsigned noutbound;
 
 	/* Receiving. */
-	request *next_match; /* the first whose header has not come */
-	request *next_cts; /* the first that is written and not wholly granted */
+	request *next_match; /* the first whose header has not arrived */
+	request *next_cts; /* the first long one without a CTS for all of it */
 	uint8_t rx_queue[CREDITS];
 	uint32_t rx_bytes[CREDITS];
 	unsigned rx_first, nrx;
@@ -103,10 +103,10 @@ typedef struct verbs {
 
 	/* Setting up. */
 	fabric_address mine;
-	int sent_kind, heard, probed;
+	int sent_kind, got_kind, probed;
 	double deadline;
-	unsigned have, unsent; /* have: of a goodbye, later */
-	uint32_t received;     /* by a peer that has said goodbye: messages */
+	unsigned have, unsent; /* have: later, of a goodbye */
+	uint32_t received;     /* messages that a peer received before its goodbye */
 	unsigned char in[SETUP_BYTES], out[4 * SETUP_BYTES];
 	char why[SETUP_REASON];
 } verbs;
@@ -121,19 +121,18 @@ static inline unsigned char *verbs_send_buf(const verbs *v, unsigned send)
 	return v->block->base + (size_t)(RECEIVES + send) * RECEIVE_BYTES;
 }
 
-/* Piece i of those that arrive (0) or leave (1). */
+/* Pool memory of piece i that arrives (0) or leaves (1). */
 static inline unsigned char *verbs_piece(const verbs *v, int leaving, unsigned i)
 {
 	return v->block->base + (size_t)(RECEIVES + SENDS) * RECEIVE_BYTES +
 	       (size_t)(leaving ? WINDOW + i : i) * PIECE_BYTES;
 }
 
-/* verbs.c: takes over the link; nothing happens when that is not possible, and
- * messages go over tcp. */
+/* verbs.c: takes over the link after its setup. */
 void verbs_begin(peer_link *l, verbs *v);
-/* Everything that has happened; a number, or -1 with the job failed. */
+/* Handles all completions; returns how many, or -1 with the job failed. */
 int verbs_events(peer_link *l, verbs *v);
-/* The queue takes no more, or what the peer sent cannot be. -1 with the job failed. */
+/* The queue takes no more, or the peer sent what is not valid. -1 with the job failed. */
 int verbs_refused(peer_link *l, int error);
 int verbs_corrupt(peer_link *l);
 static inline int verbs_usable(const verbs *v)
@@ -149,11 +148,11 @@ void verbs_free(peer_link *l, verbs *v);
 
 /* verbs_send.c */
 int verbs_push(peer_link *l, verbs *v);
-/* A message without payload; 1 when it went, 0 when there is no slot now. */
+/* A message without payload: 1 when it was sent, 0 when there is no slot now. */
 int verbs_control(peer_link *l, verbs *v, uint32_t kind, const cts *d);
 int verbs_cts_arrived(peer_link *l, verbs *v, const unsigned char *head);
 int verbs_written(peer_link *l, verbs *v, unsigned i);
-/* The peer has made `freed` receives free since the beginning. */
+/* The peer has matched so many messages since the beginning: the others hold credits. */
 int verbs_take_credit(peer_link *l, verbs *v, uint32_t matched);
 
 /* verbs_receive.c */
@@ -165,7 +164,7 @@ int verbs_piece_arrived(peer_link *l, verbs *v, const fabric_event *e);
 /* A block for a link, from the pool; NULL with the reason. */
 verbs_block *verbs_block_take(verbs_device *d, gradcomp_error *err);
 void verbs_block_give(verbs_device *d, verbs_block *b);
-/* The registration of a long message's memory; NULL when it has to be copied. */
+/* The registration of a long message's memory; NULL when it must be copied. */
 const fabric_memory *verbs_register(peer_link *l, verbs *v, request *r);
 void verbs_unregister(verbs *v, request *r);
 

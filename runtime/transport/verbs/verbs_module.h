@@ -1,5 +1,5 @@
-/* What the transport needs to know for links over verbs: the settings, and the module
- * transport/verbs.so, which is loaded where there is a device. */
+/* The settings of links over verbs, and the module transport/verbs.so, which is loaded
+ * only where there is a device. */
 #ifndef TRANSPORT_VERBS_VERBS_MODULE_H
 #define TRANSPORT_VERBS_VERBS_MODULE_H
 

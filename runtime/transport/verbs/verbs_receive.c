@@ -1,6 +1,6 @@
-/* The receiving side of verbs: short messages lie in the receives they came in until
- * they are matched in order; for long ones the peer is granted room, piece by piece,
- * in the caller's memory or in the pool. */
+/* The receiving side of verbs. Short messages stay in the receives they arrived in until
+ * they are matched, in order. For long ones this side sends a CTS per piece, with memory
+ * of the caller or of the pool. */
 #include "transport/verbs/verbs_internal.h"
 
 #include "transport/core/wire.h"
@@ -36,7 +36,7 @@ int verbs_message_arrived(peer_link *l, verbs *v, unsigned receive, uint32_t byt
 	return verbs_repost(l, v, receive);
 }
 
-/* Matches what is held with what is posted. */
+/* Matches arrived messages with posted receives. */
 static int verbs_match(peer_link *l, verbs *v)
 {
 	int moved = 0;
@@ -78,7 +78,7 @@ static request *verbs_next_long(request *r)
 	return r;
 }
 
-/* Tells the peer where the next pieces go. */
+/* Sends the peer a CTS for the next pieces. */
 static int verbs_send_cts(peer_link *l, verbs *v)
 {
 	int moved = 0;
@@ -116,7 +116,7 @@ int verbs_piece_arrived(peer_link *l, verbs *v, const fabric_event *e)
 	request *r = i < WINDOW ? v->inbound[i].r : NULL;
 	inbound_piece g;
 
-	/* The offer is matched before: it was sent before. */
+	/* The RTS was sent before the write, and so is matched before. */
 	if (!r || r->seq << 8 != (e->value & ~0xffu) || verbs_match(l, v) < 0 || !r->checked)
 		return atomic_load(&l->c->t->failed) ? -1 : verbs_corrupt(l);
 	g = v->inbound[i];

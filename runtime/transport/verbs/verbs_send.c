@@ -1,6 +1,5 @@
-/* The sending side of verbs: a short message goes whole into one of the peer's
- * receives. Of a long one only the header does; its bytes are written where the
- * peer grants room. */
+/* The sending side of verbs. A short message goes whole into one of the peer's receives.
+ * A long one sends an RTS there; its bytes are written where the peer's CTS says. */
 #include "transport/verbs/verbs_internal.h"
 
 #include "transport/core/wire.h"
@@ -58,7 +57,7 @@ int verbs_control(peer_link *l, verbs *v, uint32_t kind, const cts *d)
 	return verbs_post(l, v, ID_CONTROL, 0);
 }
 
-/* Headers, with the payload where it is short, as far as the peer has room. */
+/* Sends EAGER and RTS messages as long as there are credits. */
 static int verbs_push_heads(peer_link *l, verbs *v)
 {
 	int moved = 0;
@@ -100,7 +99,7 @@ int verbs_cts_arrived(peer_link *l, verbs *v, const unsigned char *head)
 	return 0;
 }
 
-/* The send a grant is for: 1, 0 when it cannot be served yet, -1 with the job failed. */
+/* The send that a CTS is for: 1, 0 when it was not posted yet, -1 with the job failed. */
 static int verbs_find_send(peer_link *l, const cts *d, request **out)
 {
 	const transport *t = l->c->t;
@@ -110,7 +109,7 @@ static int verbs_find_send(peer_link *l, const cts *d, request **out)
 		return 0;
 	while (r && r->seq != d->seq)
 		r = r->next;
-	/* A short one has gone, and is not in the queue any more. */
+	/* A short one was sent, and is not in the queue any more. */
 	if (!r || r->bytes != d->total) {
 		link_fail(l, GRADCOMP_ERR_MISMATCH,
 		          "rank %d on %s expects %llu bytes where rank %d on %s sends %s%zu: the ranks do not do the same",
@@ -118,7 +117,7 @@ static int verbs_find_send(peer_link *l, const cts *d, request **out)
 		          transport_host(t, t->rank), r ? "" : "at most ", r ? r->bytes : (size_t)EAGER_BYTES);
 		return -1;
 	}
-	/* Pieces are granted in order, each once. */
+	/* There is one CTS per piece, in order. */
 	if (d->at + d->done != r->first)
 		return verbs_corrupt(l);
 	*out = r;

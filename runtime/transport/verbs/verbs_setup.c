@@ -1,8 +1,8 @@
-/* How two ranks bring their queue pairs together, over the connection their greeting
- * has proved: each tells where its own is, connects to the other's, and sends one
- * message through it as a test of the path. When anything fails, on either side, both
- * go on over tcp on that same connection. It stays open in any case: its end is how
- * the death of a peer is seen at once. The frames are in doc/wire-format.md. */
+/* How two ranks connect their queue pairs, over an authenticated connection: each sends
+ * the address of its own, connects to the other's, and sends one message through it to
+ * test the path. When anything fails on either side, both go on over tcp on that same
+ * connection. It stays open in any case, because its end shows at once that a peer has
+ * died. The messages are in doc/wire-format.md. */
 #define _GNU_SOURCE
 #include "transport/verbs/verbs_internal.h"
 
@@ -48,7 +48,7 @@ static void setup_send(verbs *v, int kind)
 	v->sent_kind = kind;
 }
 
-/* This side will not: a reason of its own, once. */
+/* Sends NO with this side's reason, once. */
 static void setup_refuse(verbs *v, const char *why)
 {
 	if (v->sent_kind == SETUP_NO)
@@ -65,7 +65,7 @@ static void setup_probe(peer_link *l, verbs *v)
 	v->deadline = clock_now() + PATH_SECONDS;
 }
 
-/* -1 when the frame cannot be. */
+/* -1 when the message is not valid. */
 static int setup_message(peer_link *l, verbs *v)
 {
 	const unsigned char *p = v->in;
@@ -73,16 +73,16 @@ static int setup_message(peer_link *l, verbs *v)
 	int kind = p[4], refused = v->sent_kind == SETUP_NO;
 	gradcomp_error err;
 
-	if (get32(p) != SETUP_MAGIC || (kind != SETUP_NO && kind != v->heard + 1) || kind > SETUP_NO)
+	if (get32(p) != SETUP_MAGIC || (kind != SETUP_NO && kind != v->got_kind + 1) || kind > SETUP_NO)
 		return -1;
-	v->heard = kind;
+	v->got_kind = kind;
 	if (refused)
 		return 0;
 	if (kind == SETUP_INFO) {
 		memcpy(peer.gid, p + 16, sizeof peer.gid);
 		if (get32(p + 32) != RECEIVE_BYTES || get32(p + 36) != CREDITS || get32(p + 40) != WINDOW ||
 		    get32(p + 44) != EAGER_BYTES || peer.mtu < 1 || peer.mtu > 5 || peer.first >> 24)
-			setup_refuse(v, "the two sides do not agree on sizes");
+			setup_refuse(v, "the two sides have different sizes");
 		else if (v->d->f->connect(v->queue, &peer, l->c->t->o.timeout, &err))
 			setup_refuse(v, err.text);
 		else
@@ -97,7 +97,7 @@ static int setup_message(peer_link *l, verbs *v)
 		for (char *c = why; *c; c++)
 			if (*c < ' ' || *c > '~')
 				*c = '?';
-		setup_refuse(v, why[0] ? why : "the other side does not want to");
+		setup_refuse(v, why[0] ? why : "the other side does not use it");
 	}
 	return 0;
 }
@@ -115,7 +115,7 @@ static int setup_read(peer_link *l, verbs *v)
 	if (v->have == SETUP_BYTES) {
 		v->have = 0;
 		if (setup_message(l, v)) {
-			link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sets up verbs in a way that cannot be", l->world,
+			link_fail(l, GRADCOMP_ERR_INTERNAL, "rank %d on %s sent a setup message for verbs that is not valid", l->world,
 			          transport_host(l->c->t, l->world));
 			return 0;
 		}
@@ -136,7 +136,7 @@ static int setup_write(peer_link *l, verbs *v)
 	return 1;
 }
 
-/* The test of the path: answered by the peer's adapter, whatever its process does. */
+/* The test of the path. The peer's adapter answers it, whatever its process does. */
 static int setup_path(peer_link *l, verbs *v)
 {
 	fabric_event e;
@@ -169,11 +169,11 @@ static void setup_to_tcp(peer_link *l, verbs *v)
 
 	if (!t->allow_tcp) {
 		link_fail(l, GRADCOMP_ERR_UNSUPPORTED,
-		          "verbs does not lead from rank %d on %s to rank %d on %s (%s), and transport.allow=%s forbids tcp",
+		          "verbs does not connect rank %d on %s to rank %d on %s (%s), and transport.allow=%s forbids tcp",
 		          t->rank, transport_host(t, t->rank), l->world, transport_host(t, l->world), v->why, t->allow);
 		return;
 	}
-	/* One side tells. */
+	/* One side logs it. */
 	log_line(t->o.log, known || t->rank < l->world ? GRADCOMP_LOG_DEBUG : GRADCOMP_LOG_WARN,
 	         "tcp is used between rank %d on %s and rank %d on %s, not verbs: %s", t->rank,
 	         transport_host(t, t->rank), l->world, transport_host(t, l->world), v->why);
@@ -199,9 +199,9 @@ static int setup_progress(peer_link *l)
 		moved |= setup_write(l, v);
 	if (v->unsent || atomic_load(&l->c->t->failed))
 		return moved;
-	if (v->sent_kind == SETUP_NO && v->heard == SETUP_NO) {
+	if (v->sent_kind == SETUP_NO && v->got_kind == SETUP_NO) {
 		setup_to_tcp(l, v);
-	} else if (v->sent_kind == SETUP_GO && v->heard == SETUP_GO) {
+	} else if (v->sent_kind == SETUP_GO && v->got_kind == SETUP_GO) {
 		verbs_begin(l, v);
 		link_begin(l);
 	} else {
@@ -224,14 +224,14 @@ static void setup_wake(peer_link *l, const struct pollfd *p, int n)
 {
 	verbs *v = l->impl;
 
-	/* What came over the connection is read by setup_progress(). */
+	/* setup_progress() reads the connection. */
 	if (n > 1 && p[1].revents) {
 		v->armed = 0;
-		v->d->f->heard(v->queue);
+		v->d->f->ack(v->queue);
 	}
 }
 
-/* Messages wait in their queues. */
+/* Requests wait in their queues. */
 static void setup_posted(peer_link *l, request *r)
 {
 	(void)l, (void)r;

@@ -1,5 +1,5 @@
 /* Which device, port and GID: as the settings say, else the first active port that
- * has a GID of an address this rank offers. */
+ * has a GID of one of this rank's addresses. */
 #define _GNU_SOURCE
 #include "transport/verbs/module/rdma_device.h"
 
@@ -9,15 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GIDS 64 /* looked at on a port */
+#define GIDS 64 /* searched on a port */
 
 static int choose_link_local(const unsigned char gid[16])
 {
 	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
 }
 
-/* How well a GID fits, less is better; -1: not at all. RoCE v2 alone, which is
- * what crosses routers and what every adapter of today has. */
+/* How well a GID fits, less is better; -1: not at all. Only RoCE v2, which crosses
+ * routers and which every adapter of today has. */
 static int choose_rank(const fabric_choice *c, const struct ibv_gid_entry *e)
 {
 	if (e->gid_type != IBV_GID_TYPE_ROCE_V2)
@@ -28,7 +28,7 @@ static int choose_rank(const fabric_choice *c, const struct ibv_gid_entry *e)
 	return c->only_own || choose_link_local(e->gid.raw) ? -1 : c->nown;
 }
 
-/* NULL, or why the port will not do. */
+/* NULL, or why the port cannot be used. */
 static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *facts)
 {
 	struct ibv_gid_entry e;
@@ -56,14 +56,14 @@ static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *fa
 		d->gid = e.gid;
 	}
 	if (best < 0)
-		return c->gid >= 0 ? "the GID of transport.verbs_gid is not there or is not of RoCE v2"
+		return c->gid >= 0 ? "the GID of transport.verbs_gid does not exist or is not RoCE v2"
 		       : c->only_own ? "it has no RoCE v2 GID of an address that transport.interface names"
-		                     : "it has no RoCE v2 GID but link-local ones";
+		                     : "it has only link-local RoCE v2 GIDs";
 	snprintf(facts->key, sizeof facts->key, "roce2-%d", memcmp(d->gid.raw, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) ? 6 : 4);
 	return NULL;
 }
 
-/* NULL with d->context open, or why the device will not do. */
+/* NULL with d->context open, or why the device cannot be used. */
 static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, int only, device *d,
                                fabric_info *facts)
 {

@@ -21,9 +21,9 @@ static gradcomp_status rdma_open(const fabric_choice *choice, void **out, fabric
 	if (!d)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for an RDMA device");
 	memset(facts, 0, sizeof *facts);
-	/* A process that is forked off shares pages with the device, unless the kernel
-	 * copies what is pinned or the child is not given the pages at all. The second
-	 * is for memory of our own only: others may fork with theirs. */
+	/* A fork shares pages with the device, unless the kernel copies what is pinned or
+	 * the child does not get the pages at all. The second is possible only for our own
+	 * memory: a fork may need the memory of others. */
 	facts->foreign = ibv_is_fork_initialized() == IBV_FORK_UNNEEDED;
 	if (!facts->foreign)
 		ibv_fork_init();
@@ -162,7 +162,7 @@ static int rdma_arm(void *queue)
 	return ibv_req_notify_cq(q->cq, 0);
 }
 
-static void rdma_heard(void *queue)
+static void rdma_ack(void *queue)
 {
 	rdma_queue *q = queue;
 	struct ibv_cq *cq;
@@ -185,5 +185,5 @@ GRADCOMP_EXPORT const fabric_ops gradcomp_transport_verbs = {.struct_size = size
                                                              .write = rdma_write,
                                                              .poll = rdma_poll,
                                                              .arm = rdma_arm,
-                                                             .heard = rdma_heard,
+                                                             .ack = rdma_ack,
                                                              .unqueue = rdma_queue_close};

@@ -1,4 +1,4 @@
-/* The module over libibverbs, as its files see it. */
+/* A device and its queues, within the module over libibverbs. */
 #ifndef TRANSPORT_VERBS_MODULE_RDMA_DEVICE_H
 #define TRANSPORT_VERBS_MODULE_RDMA_DEVICE_H
 
@@ -23,10 +23,10 @@ typedef struct rdma_queue {
 	uint32_t first;
 } rdma_queue;
 
-/* choose.c: the first port that fits; NOTFOUND or UNSUPPORTED says why none does. */
+/* rdma_choose.c: the first port that fits; NOTFOUND or UNSUPPORTED says why none does. */
 gradcomp_status rdma_choose(const fabric_choice *choice, device *d, fabric_info *facts, gradcomp_error *err);
 
-/* queue.c */
+/* rdma_queue.c */
 gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, void **queue, fabric_address *mine,
                                   int *fd, gradcomp_error *err);
 gradcomp_status rdma_connect(void *queue, const fabric_address *peer, double seconds, gradcomp_error *err);

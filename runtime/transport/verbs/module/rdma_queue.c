@@ -95,11 +95,11 @@ gradcomp_status rdma_connect(void *queue, const fabric_address *peer, double sec
 	errno = ibv_modify_qp(q->qp, &attr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 	                                            IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
 	if (errno)
-		return error_errno(err, GRADCOMP_ERR_IO, "the queue pair finds no way to its peer");
+		return error_errno(err, GRADCOMP_ERR_IO, "the queue pair cannot reach its peer");
 	while (timeout < SLOWEST && (RETRIES + 1) * 4.096e-6 * (2 << timeout) < seconds)
 		timeout++;
-	/* There is a receive for everything that is sent: a peer that says it is not
-	 * ready is an error, after a few more attempts. */
+	/* There is a receive for everything that is sent: a peer that reports it is
+	 * not ready is an error, after a few more attempts. */
 	attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS,
 	                            .timeout = (uint8_t)timeout,
 	                            .retry_cnt = RETRIES,
