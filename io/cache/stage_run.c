@@ -1,9 +1,14 @@
-/* The state of one call and what it tells the caller. */
-#include "base/clock.h"
-#include "io/cache/cache.h"
-
+/* One call of gradcomp_stage(): what it tells the caller, and its threads. */
+#include <errno.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/thread.h"
+#include "base/thread_pool.h"
+#include "io/cache/stage_run.h"
 
 /* From here on it is worth a line. */
 #define SILENT_MS 5000
@@ -77,4 +82,127 @@ void stage_run_notice(stage_run *run, const char *fmt, ...)
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
 	report(run, text);
+}
+
+/* ---- threads -------------------------------------------------------------------- */
+
+struct each_call {
+	stage_run *run;
+	size_t n;
+	source *from;
+	int to;
+	gradcomp_status (*each)(void *ctx, stage_worker *w, size_t i, gradcomp_error *err);
+	void *ctx;
+	atomic_bool stop;
+	stage_worker workers[THREAD_POOL_MAX];
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	bool done;
+	gradcomp_status status; /* of the first failure */
+	gradcomp_error error;
+};
+
+static int stopped(void *stop)
+{
+	return atomic_load((const atomic_bool *)stop);
+}
+
+static gradcomp_status worker_open(struct each_call *c, stage_worker *w, gradcomp_error *err)
+{
+	w->stop = &c->stop;
+	dirwalk_begin(&w->to, c->to);
+	if (!(w->buffer = malloc(STAGE_BUFFER)))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory, trying to start a copying thread");
+	return c->from ? source_reader_open(c->from, (source_wait){stopped, &c->stop}, &w->from, err) : GRADCOMP_OK;
+}
+
+static void worker_close(stage_worker *w)
+{
+	source_reader_close(w->from);
+	if (w->stop)
+		dirwalk_end(&w->to);
+	free(w->buffer);
+}
+
+/* The first failure counts: others that follow from its stop. */
+static void each_failed(struct each_call *c, gradcomp_status status, const gradcomp_error *error)
+{
+	if (!status || atomic_exchange(&c->stop, true))
+		return;
+	c->status = status;
+	c->error = *error;
+}
+
+static gradcomp_status each_one(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err)
+{
+	struct each_call *c = ctx;
+	stage_worker *w = &c->workers[worker];
+	gradcomp_status status = GRADCOMP_OK;
+	if (atomic_load(&c->stop))
+		return error_set(err, GRADCOMP_ERR_STATE, "stopped");
+	if (!w->stop)
+		status = worker_open(c, w, err);
+	if (!status)
+		status = c->each(c->ctx, w, (size_t)i, err);
+	each_failed(c, status, err);
+	return status;
+}
+
+static void *each_main(void *arg)
+{
+	struct each_call *c = arg;
+	gradcomp_error error;
+	thread_pool_each((int)c->run->workers, c->n, each_one, c, &error);
+	pthread_mutex_lock(&c->lock);
+	c->done = true;
+	pthread_cond_signal(&c->ended);
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
+static void each_wait(struct each_call *c)
+{
+	gradcomp_error error;
+	pthread_mutex_lock(&c->lock);
+	while (!c->done) {
+		thread_wait(&c->ended, &c->lock, 100);
+		pthread_mutex_unlock(&c->lock);
+		each_failed(c, stage_run_tick(c->run, &error), &error);
+		pthread_mutex_lock(&c->lock);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+gradcomp_status stage_run_each(stage_run *run, size_t n, source *from, int to,
+                               gradcomp_status (*each)(void *ctx, stage_worker *w, size_t i, gradcomp_error *err),
+                               void *ctx, gradcomp_error *err)
+{
+	gradcomp_status status = stage_run_tick(run, err);
+	struct each_call *c = status ? NULL : calloc(1, sizeof *c);
+	pthread_t thread;
+	int code;
+	if (status || !n) {
+		free(c);
+		return status;
+	}
+	if (!c)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory, trying to start a copying thread");
+	*c = (struct each_call){.run = run, .n = n, .from = from, .to = to, .each = each, .ctx = ctx};
+	pthread_mutex_init(&c->lock, NULL);
+	thread_condition(&c->ended);
+	if ((code = thread_start(&thread, each_main, c))) {
+		errno = code;
+		c->status = error_errno(&c->error, GRADCOMP_ERR_NOMEM, "cannot start a copying thread");
+	} else {
+		each_wait(c);
+		pthread_join(thread, NULL);
+	}
+	for (int i = 0; i < THREAD_POOL_MAX; i++)
+		worker_close(&c->workers[i]);
+	pthread_cond_destroy(&c->ended);
+	pthread_mutex_destroy(&c->lock);
+	if ((status = c->status) && err)
+		*err = c->error;
+	free(c);
+	return status;
 }

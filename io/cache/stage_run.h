@@ -41,7 +41,7 @@ gradcomp_status stage_run_tick(stage_run *run, gradcomp_error *err);
 /* A line for the user now. */
 void stage_run_notice(stage_run *run, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
 
-/* What each thread of a pool has. */
+/* What each thread has. */
 typedef struct stage_worker {
 	source_reader *from; /* NULL when there is no source */
 	dirwalk to;
@@ -53,7 +53,7 @@ typedef struct stage_worker {
  * calling thread reports progress. `from` is what the workers read, or NULL; `to`
  * the root of their walks, or -1. The first failure ends it. */
 gradcomp_status stage_run_each(stage_run *run, size_t n, source *from, int to,
-                           gradcomp_status (*each)(void *ctx, stage_worker *w, size_t i, gradcomp_error *err),
-                           void *ctx, gradcomp_error *err);
+                               gradcomp_status (*each)(void *ctx, stage_worker *w, size_t i, gradcomp_error *err),
+                               void *ctx, gradcomp_error *err);
 
 #endif

@@ -1,6 +1,6 @@
 #include "io/dataset/permutation.h"
 
-#include "operators/cpu/kernels.h"
+#include "base/philox_block.h"
 
 /* Fewer bits than this leave the network too few permutations to choose from. */
 #define HALF_LEAST 4
@@ -21,7 +21,7 @@ void permutation_init(permutation *o, uint64_t seed, uint64_t epoch, uint64_t co
 		const uint32_t counter[4] = {(uint32_t)epoch, (uint32_t)(epoch >> 32), i, PERMUTATION_STREAM};
 		uint32_t w[4];
 
-		random_philox(counter, key, w);
+		philox_block(counter, key, w);
 		o->key[i] = (uint64_t)w[1] << 32 | w[0];
 		o->key[i + 1] = (uint64_t)w[3] << 32 | w[2];
 	}

@@ -1,21 +1,24 @@
-#include "base/text.h"
-#include "io/format/name_list.h"
-
-#include <stdlib.h>
-#include <string.h>
-#include <strings.h>
+/* Listing the files below a directory: the folders at its top in parallel, each
+ * sorted where it was listed, and put together in the order of the paths. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/text.h"
+#include "base/thread_pool.h"
 #include "io/format/samples_internal.h"
 
 #define TEXT_FIRST 4096u
 #define TEXT_BLOCK (1u << 20)
+
+/* ---- names by the million: strings in blocks that never move ------------------- */
 
 struct list_text {
 	struct list_text *next;
@@ -23,7 +26,9 @@ struct list_text {
 	char text[];
 };
 
-char *list_text_add(struct list_text **text, const char *dir, const char *name, const char *tail)
+/* The three strings, one behind the other, in memory of *text, which is NULL at first;
+ * NULL without memory. */
+static char *list_text_add(struct list_text **text, const char *dir, const char *name, const char *tail)
 {
 	size_t a = strlen(dir), b = strlen(name), c = strlen(tail), n = a + b + c + 1;
 	struct list_text *t = *text;
@@ -44,7 +49,13 @@ char *list_text_add(struct list_text **text, const char *dir, const char *name, 
 	return p;
 }
 
-int name_list_add(name_list *l, char *name)
+typedef struct name_list {
+	char **at;
+	size_t n, capacity;
+} name_list;
+
+/* -1 without memory, and when `name` is NULL. */
+static int name_list_add(name_list *l, char *name)
 {
 	if (!name)
 		return -1;
@@ -75,18 +86,19 @@ bool list_suffix(const char *name, const char *suffixes)
 	return false;
 }
 
-int name_list_order(const void *a, const void *b)
+/* Of two char **, as bytes; for qsort() and bsearch(). */
+static int name_list_order(const void *a, const void *b)
 {
 	return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-void name_list_sort(name_list *l)
+static void name_list_sort(name_list *l)
 {
 	if (l->n)
 		qsort(l->at, l->n, sizeof *l->at, name_list_order);
 }
 
-void list_text_free(struct list_text *t)
+static void list_text_free(struct list_text *t)
 {
 	for (struct list_text *next; t; t = next) {
 		next = t->next;
@@ -94,9 +106,7 @@ void list_text_free(struct list_text *t)
 	}
 }
 
-/* Listing the files below a directory: the folders at its top in parallel, each
- * sorted where it was listed, and put together in the order of the paths. */
-
+/* ---- the walk -------------------------------------------------------------------- */
 
 /* What is below a folder at the top, or the files at the top themselves. */
 struct branch {
@@ -355,7 +365,7 @@ gradcomp_status list_files(int root, const char *name, const char *suffixes, uin
 	struct walk w = {.l = &l, .text = &l.text[0], .files = &top, .top = true};
 	status = list_dir(&w, "", false, err);
 	if (!status)
-		status = parallel_each(l.n, workers, list_branch, &l, err);
+		status = thread_pool_each((int)workers, l.n, list_branch, &l, err);
 	if (!status)
 		status = gather(&l, &top, out, err);
 	for (size_t i = 0; i < l.n; i++)

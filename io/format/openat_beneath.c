@@ -2,13 +2,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "base/text.h"
+#include "base/dirwalk.h"
 #include "base/fileio.h"
+#include "base/text.h"
 #include "io/format/samples_internal.h"
 
 #define LINKS_MAX 40 /* as the kernel */
@@ -27,22 +29,13 @@ static int prepend(char *rest, size_t capacity, const char *head, size_t length)
 	return 0;
 }
 
+/* Where the walk is: `done` has neither links nor "..", `rest` is still to come. */
 struct beneath {
-	int root, fd; /* fd: the directory reached, -1 while that is the root */
+	dirwalk walk;
 	char done[PATH_MAX], rest[2 * PATH_MAX];
 	int links;
 };
 
-static void home(struct beneath *b)
-{
-	if (b->fd >= 0)
-		close(b->fd);
-	b->fd = -1;
-	b->done[0] = 0;
-}
-
-/* Up one: again from the root, because what is above a descriptor may be elsewhere
- * by now. `done` has neither links nor "..". */
 static int up(struct beneath *b)
 {
 	char *slash = strrchr(b->done, '/');
@@ -50,9 +43,19 @@ static int up(struct beneath *b)
 		errno = EXDEV;
 		return -1;
 	}
-	int bad = prepend(b->rest, sizeof b->rest, b->done, slash ? (size_t)(slash - b->done) : 0);
-	home(b);
-	return bad;
+	*(slash ? slash : b->done) = 0;
+	return 1;
+}
+
+static int down(struct beneath *b, const char *name)
+{
+	size_t n = strlen(b->done);
+	if (n + strlen(name) + 2 > sizeof b->done) {
+		errno = ENAMETOOLONG;
+		return -1;
+	}
+	snprintf(b->done + n, sizeof b->done - n, "%s%s", n ? "/" : "", name);
+	return 1;
 }
 
 static int follow(struct beneath *b, int link)
@@ -64,7 +67,7 @@ static int follow(struct beneath *b, int link)
 	errno = target[0] == '/' ? EXDEV : (size_t)n == sizeof target ? ENAMETOOLONG : ELOOP;
 	if (!n || target[0] == '/' || (size_t)n == sizeof target || ++b->links > LINKS_MAX)
 		return -1;
-	return prepend(b->rest, sizeof b->rest, target, (size_t)n);
+	return prepend(b->rest, sizeof b->rest, target, (size_t)n) < 0 ? -1 : 1;
 }
 
 /* The next component: 1 went on, 0 *result is the end of it, -1 errno. */
@@ -74,7 +77,9 @@ static int step(struct beneath *b, int flags, int *result)
 	struct stat st;
 	char *p = b->rest + strspn(b->rest, "/");
 	size_t n = strcspn(p, "/");
-	int here = b->fd >= 0 ? b->fd : b->root, next;
+	int here = dirwalk_to(&b->walk, b->done, strlen(b->done)), next;
+	if (here < 0)
+		return -1;
 	if (!n) {
 		*result = openat(here, ".", flags | O_CLOEXEC);
 		return *result < 0 ? -1 : 0;
@@ -89,44 +94,36 @@ static int step(struct beneath *b, int flags, int *result)
 	if (!strcmp(name, "."))
 		return 1;
 	if (!strcmp(name, ".."))
-		return up(b) < 0 ? -1 : 1;
+		return up(b);
 	if ((next = openat(here, name, O_PATH | O_NOFOLLOW | O_CLOEXEC)) < 0)
 		return -1;
-	int bad = fstat(next, &st), last = !b->rest[strspn(b->rest, "/")];
-	if (!bad && S_ISLNK(st.st_mode))
-		bad = follow(b, next);
-	else if (!bad && last)
-		bad = (*result = openat(here, name, flags | O_NOFOLLOW | O_CLOEXEC)) < 0 ? -1 : 2;
-	else if (!bad && strlen(b->done) + n + 2 > sizeof b->done)
-		bad = (errno = ENAMETOOLONG, -1);
-	else if (!bad) {
-		if (b->done[0])
-			strcat(b->done, "/");
-		strcat(b->done, name);
-		if (b->fd >= 0)
-			close(b->fd);
-		b->fd = next;
-		return 1;
-	}
+	int more = fstat(next, &st), last = !b->rest[strspn(b->rest, "/")];
+	if (!more && S_ISLNK(st.st_mode))
+		more = follow(b, next);
+	else if (!more && last)
+		more = (*result = openat(here, name, flags | O_NOFOLLOW | O_CLOEXEC)) < 0 ? -1 : 0;
+	else if (!more)
+		more = down(b, name);
 	int e = errno;
 	close(next);
 	errno = e;
-	return bad < 0 ? -1 : bad ? 0 : 1;
+	return more;
 }
 
 int openat_beneath_fallback(int root, const char *path, int flags)
 {
-	struct beneath b = {.root = root, .fd = -1};
+	struct beneath b = {.links = 0};
 	int result = -1, more = 1;
 	if (strlen(path) >= PATH_MAX) {
 		errno = ENAMETOOLONG;
 		return -1;
 	}
 	strcpy(b.rest, path);
+	dirwalk_begin(&b.walk, root);
 	while (more > 0)
 		more = step(&b, flags, &result);
 	int e = errno;
-	home(&b);
+	dirwalk_end(&b.walk);
 	errno = e;
 	return more < 0 ? -1 : result;
 }

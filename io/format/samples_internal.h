@@ -79,12 +79,4 @@ void list_clear(file_list *l);
 /* Whether the name ends in a dot and one of the suffixes, capitals or not. */
 bool list_suffix(const char *name, const char *suffixes);
 
-/* ---- threads (parallel.c) ---- */
-
-/* Calls each(ctx, worker, i) for every i < n on at most `workers` threads, numbered
- * from 0: the caller's and others that signals pass by. The first failure ends it. */
-gradcomp_status parallel_each(uint64_t n, uint32_t workers,
-                              gradcomp_status (*each)(void *ctx, uint32_t worker, uint64_t i, gradcomp_error *err),
-                              void *ctx, gradcomp_error *err);
-
 #endif

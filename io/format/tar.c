@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "base/thread_pool.h"
 #include "io/format/samples_internal.h"
 #include "io/format/tar_format.h"
 #include "io/format/tar_index.h"
@@ -275,7 +276,7 @@ gradcomp_status tar_open(int fd, char *path, bool directory, uint32_t workers, g
 	if (!directory && !t->shards)
 		close(fd);
 	if (!status)
-		status = directory ? parallel_each(t->nshards, workers, index_shard, t, err)
+		status = directory ? thread_pool_each((int)workers, t->nshards, index_shard, t, err)
 		                   : index_alone(&t->shards[0], fd, err);
 	for (uint64_t i = 0; !status && i < t->nshards; i++) {
 		t->shards[i].first = t->base.count;

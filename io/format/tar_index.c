@@ -1,18 +1,26 @@
-#include "base/text.h"
-#include "io/format/tar_names.h"
-#include "io/format/tar_index.h"
-#include "io/format/samples_internal.h"
-#include "io/format/tar_format.h"
-
-#include <string.h>
+/* Indexing a tar shard: the headers are read, and nothing of the members but labels. */
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-int32_t tar_parse_label(const unsigned char *p, uint64_t n)
+#include "base/text.h"
+#include "io/format/samples_internal.h"
+#include "io/format/tar_format.h"
+#include "io/format/tar_index.h"
+
+/* What is read at a time: little where members are long, much where they are short. */
+#define WINDOW 65536u
+#define WINDOW_SMALL 4096u
+#define NEAR 32768u
+#define LABEL_BYTES 16u
+
+/* What names and labels mean in a tar shard: the rules of WebDataset. A part "cls" holds decimal
+ * digits, perhaps a newline; else -1. */
+static int32_t parse_label(const unsigned char *p, uint64_t n)
 {
 	int64_t v = 0;
 	while (n && (p[n - 1] == '\n' || p[n - 1] == '\r' || p[n - 1] == ' '))
@@ -26,7 +34,9 @@ int32_t tar_parse_label(const unsigned char *p, uint64_t n)
 	return (int32_t)v;
 }
 
-bool tar_split_name(const char *name, size_t n, size_t *key)
+/* The key of a member's name of n bytes ends before the first dot behind the last '/', and the
+ * part's name begins behind that dot. False: it is no part of a sample. */
+static bool split_name(const char *name, size_t n, size_t *key)
 {
 	const char *slash = memrchr(name, '/', n), *base = slash ? slash + 1 : name;
 	const char *first = memchr(name, '/', n), *end = first ? first : name + n;
@@ -39,12 +49,6 @@ bool tar_split_name(const char *name, size_t n, size_t *key)
 	*key = (size_t)(dot - name);
 	return true;
 }
-
-/* What is read at a time: little where members are long, much where they are short. */
-#define WINDOW 65536u
-#define WINDOW_SMALL 4096u
-#define NEAR 32768u
-#define LABEL_BYTES 16u
 
 struct indexing {
 	int fd;
@@ -168,7 +172,7 @@ static gradcomp_status add_part(struct indexing *s, const char *name, size_t n, 
 		const unsigned char *p = look(s, at, bytes, &status, err);
 		if (!p)
 			return status;
-		last->label = tar_parse_label(p, bytes);
+		last->label = parse_label(p, bytes);
 	}
 	x->parts[x->nparts++] = part;
 	last->nparts++;
@@ -241,7 +245,7 @@ static gradcomp_status take_member(struct indexing *s, uint64_t at, const tar_he
 {
 	const char *name = s->pax.path ? s->pax.path : s->long_name ? s->long_name : h->name;
 	size_t n = s->pax.path ? s->pax.path_bytes : strlen(name), key = 0;
-	bool part = tar_split_name(name, n, &key);
+	bool part = split_name(name, n, &key);
 	char shown[TEXT_NAME_MAX / 2];
 	gradcomp_status status = GRADCOMP_OK;
 	*size = s->pax.has_size && h->type == '0' ? s->pax.size : h->size;

@@ -2,6 +2,7 @@
  * how they are asked for, and their distribution. */
 #include <math.h>
 
+#include "base/philox_block.h"
 #include "tests/support/operator_input.h"
 #include "operators/cpu/kernels.h"
 
@@ -22,7 +23,7 @@ static void vectors(void)
 {
 	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++) {
 		uint32_t out[4];
-		random_philox(known[i].counter, known[i].key, out);
+		philox_block(known[i].counter, known[i].key, out);
 		ok(!memcmp(out, known[i].out, sizeof out), "Philox4x32-10, known answer %zu", i);
 	}
 }
@@ -65,7 +66,7 @@ static void defined(const char *name, const gradcomp_operators *op)
 			uint32_t counter[4] = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)stream,
 			                       (uint32_t)(stream >> 32)};
 			uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, w[4];
-			random_philox(counter, key, w);
+			philox_block(counter, key, w);
 			right &= got[i] == (float)(w[at % 4] >> 8) * 0x1p-24f;
 		}
 		right &= got[n] == -1;
@@ -84,7 +85,7 @@ static void against_libm(const gradcomp_operators *op)
 	for (int i = 0; i < N; i += 2) {
 		uint32_t counter[4] = {(uint32_t)i / 4, 0, (uint32_t)stream, (uint32_t)(stream >> 32)}, w[4];
 		uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
-		random_philox(counter, key, w);
+		philox_block(counter, key, w);
 		double radius = sqrt(-2 * log((w[i % 4] + 1.0) / 4294967296.0));
 		double angle = 2 * M_PI * (w[i % 4 + 1] / 4294967296.0);
 		worst = fmax(worst,

@@ -1,30 +1,12 @@
-/* What random numbers are made of, one at a time: a block of Philox4x32-10 (Salmon,
- * Moraes, Dror, Shaw, SC11) and the functions of Box-Muller. No libm: its last bits
+/* The functions of Box-Muller, for normal random numbers one at a time. No libm: its last bits
  * differ between machines, and ranks must draw alike. */
 #ifndef OPERATORS_CPU_BOX_MULLER_H
 #define OPERATORS_CPU_BOX_MULLER_H
 
 #include <string.h>
 
+#include "base/philox_block.h"
 #include "operators/cpu/kernels.h"
-
-INLINE void philox_block(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
-{
-	uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3], k0 = key[0], k1 = key[1];
-	for (int round = 0; round < 10; round++) {
-		uint64_t a = (uint64_t)0xD2511F53 * c0, b = (uint64_t)0xCD9E8D57 * c2;
-		c0 = (uint32_t)(b >> 32) ^ c1 ^ k0;
-		c1 = (uint32_t)b;
-		c2 = (uint32_t)(a >> 32) ^ c3 ^ k1;
-		c3 = (uint32_t)a;
-		k0 += 0x9E3779B9;
-		k1 += 0xBB67AE85;
-	}
-	out[0] = c0;
-	out[1] = c1;
-	out[2] = c2;
-	out[3] = c3;
-}
 
 /* ln x for normal x > 0: x = 2^e * m with m in [sqrt(1/2), sqrt(2)), then the
  * series of 2 atanh((m-1)/(m+1)); off by less than 1e-15 relative to 1. */

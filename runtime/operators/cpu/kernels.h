@@ -142,8 +142,6 @@ void KERNEL(random_uniform)(void *queue, float *out, size_t n, uint64_t seed, ui
 size_t quantised_bytes(const gradcomp_quantiser *q, size_t n);
 size_t sign_words(size_t n, size_t segment);
 void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
-/* One block of Philox4x32-10 (Salmon et al., SC11). */
-void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 /* Numbers 4 * block .. 4 * block + 3 of a stream. */
 void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block);
 

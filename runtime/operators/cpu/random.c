@@ -1,10 +1,5 @@
-/* Random numbers by counter: single blocks, and normal numbers. */
+/* Random numbers by counter: single draws, and normal numbers. */
 #include "operators/cpu/box_muller.h"
-
-void random_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4])
-{
-	philox_block(counter, key, out);
-}
 
 void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block)
 {
