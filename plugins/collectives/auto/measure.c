@@ -126,9 +126,9 @@ static int partner(const gradcomp_links *l, int way)
 
 int auto_fit_read(const char *text, link_fit *out)
 {
+	*out = (link_fit){0};
 	double *t = out->seconds[0];
 	int n = 0;
-	*out = (link_fit){0};
 	for (const char *at = text;; at++) {
 		size_t digits = strspn(at, "0123456789");
 		if (!digits || digits > 12 || n == CALL_LEVELS * FIT_SIZES)
