@@ -20,7 +20,12 @@ gone () {
 before=$(ip -o link | wc -l; ls /run/netns 2>/dev/null; wc -l < /proc/mounts; cksum < /etc/passwd)
 
 check 'up' "${bed[@]}" up --nodes 3 --cpus 2
-check 'another one beside it' "${other[@]}" up --nodes 2
+mkdir -m 700 closed
+mkdir closed/open
+echo shared > closed/open/file
+echo secret > closed/file
+chmod 644 closed/file
+check 'another one beside it' "${other[@]}" up --nodes 2 --share "$tmp/closed/open"
 check 'two clusters leave traces while they are up' test "$(left)" != 0
 is 'three nodes' "$("${bed[@]}" run srun -N3 hostname | sort | tr '\n' ' ')" 'n1 n2 n3 '
 is 'two nodes' "$("${other[@]}" run srun -N2 hostname | sort | tr '\n' ' ')" 'n1 n2 '
@@ -35,6 +40,17 @@ refuse 'no other node sees a /dev/shm' "${bed[@]}" node 2 ls /dev/shm/mine
 check 'all see the source' "${bed[@]}" node 3 test -x "$GRADCOMP_SRC/tests/cluster/cluster"
 check 'status' "${bed[@]}" status
 like 'status says where' "$said" "up: 3 nodes, state in $state"
+for where in run 'node 1'; do
+	# shellcheck disable=SC2086
+	is "$where: users see what is shared below a closed folder" "$("${other[@]}" $where -u alice cat "$tmp/closed/open/file" 2>&1)" shared
+	# shellcheck disable=SC2086
+	refuse "$where: and nothing else of it" "${other[@]}" $where -u alice cat "$tmp/closed/file"
+done
+mkdir -p clone/tests/cluster
+cp "$GRADCOMP_SRC/tests/cluster/cluster" clone/tests/cluster
+chmod 700 clone
+refuse 'a source tree that users cannot read' clone/tests/cluster/cluster --name "v$$" up
+like 'a source tree that users cannot read: what to type' "$said" "users cannot read $tmp/clone: chmod -R go+rX it"
 refuse 'up twice' "${bed[@]}" up
 like 'up twice: the reason' "$said" 'is up already'
 refuse 'an exit status arrives' "${bed[@]}" run sh -c 'exit 3'

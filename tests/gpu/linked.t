@@ -21,8 +21,10 @@ flags="-std=gnu11 -D_GNU_SOURCE -O1 -Wall -Wextra -I$src/include -I$src/runtime 
 cudart="$(conf CUDA_LIBS | tr ' ' '\n' | grep '^-L' | tr '\n' ' ') -lcudart_static"
 # shellcheck disable=SC2317 # called by check
 link () {
+	program=$1
+	shift
 	# shellcheck disable=SC2046,SC2086
-	"$CC" $flags $(conf CUDA_CFLAGS) -o "$tmp/$1" "$2" "$build/lib/libgradcomp.a" $cudart $(conf LIB_LIBS) -lm -ldl -lrt -lpthread
+	"$CC" $flags $(conf CUDA_CFLAGS) -o "$tmp/$program" "$@" "$build/lib/libgradcomp.a" $cudart $(conf LIB_LIBS) -lm -ldl -lrt -lpthread
 }
 for program in fake/reducer fake/collective fake/faults gpu/steps; do
 	check "tests/$program.c is linked with CUDA's own" link "${program#*/}" "$src/tests/$program.c"
@@ -61,7 +63,10 @@ fi
 GRADCOMP_PLUGIN_PATH=$tmp
 mkdir -p "$tmp/compressors" "$tmp/collectives"
 cp "$build/lib/gradcomp/compressors/none.so" "$tmp/compressors/" && cp "$build/lib/gradcomp/collectives/ring.so" "$tmp/collectives/"
-said=$("$tmp/alone" 2>&1)
+# What may have been installed in this build's prefix is not to be found.
+sed "s|^#define GRADCOMP_PLUGINDIR .*|#define GRADCOMP_PLUGINDIR \"$tmp\"|" "$build/gradcomp_config.h" >"$tmp/config.h"
+check "the same with no prefix" link nowhere -include "$tmp/config.h" "$tmp/alone.c" "$src/runtime/base/module.c"
+said=$("$tmp/nowhere" 2>&1)
 like "without the module it is told what is not installed" "$said" "gradients in CUDA memory are not served here: device/cuda.so"
 GRADCOMP_PLUGIN_PATH=$build/lib/gradcomp
 if [ "$(conf HAVE_NCCL)" = yes ]; then
