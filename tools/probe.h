@@ -40,10 +40,10 @@ gradcomp_status probe_slowest(const probe *p, double *seconds, gradcomp_error *e
 /* Nothing but a meeting of all ranks: what is timed begins together. */
 gradcomp_status probe_meet(const probe *p, gradcomp_error *err);
 /* A line through points of u = 1; notes how far it is off. */
-gradcomp_line probe_line(probe *p, const fit_point *points, int n, const char *what);
+linear probe_line(probe *p, const fit_point *points, int n, const char *what);
 /* Through the first and the last of points of growing x: a network may let short messages pass
  * faster than its bandwidth, up to some bytes, which tells nothing of those that fill it. */
-gradcomp_line probe_ends(const fit_point *points, int n);
+linear probe_ends(const fit_point *points, int n);
 /* Of what cannot be measured, for the reason of this rank (or of another: ""). Fails with it
  * when it was named, else says so. */
 gradcomp_status probe_leave_out(const probe *p, int named, const char *spec, const char *why, gradcomp_error *err);

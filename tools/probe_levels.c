@@ -25,7 +25,7 @@ static gradcomp_status trip(const gradcomp_links *l, char *out, char *in, size_t
 }
 
 /* links: NULL on a rank that only keeps count. */
-static gradcomp_status level(probe *p, const gradcomp_links *links, double seconds, gradcomp_line *out,
+static gradcomp_status level(probe *p, const gradcomp_links *links, double seconds, linear *out,
                              gradcomp_error *err)
 {
 	fit_point point[SIZES];
@@ -68,7 +68,7 @@ static gradcomp_status level(probe *p, const gradcomp_links *links, double secon
 	return st;
 }
 
-static gradcomp_status within(probe *p, gradcomp_group *group, int takes_part, double seconds, gradcomp_line *out,
+static gradcomp_status within(probe *p, gradcomp_group *group, int takes_part, double seconds, linear *out,
                               gradcomp_error *err)
 {
 	const gradcomp_links *links = NULL;

@@ -33,9 +33,9 @@ gradcomp_status probe_meet(const probe *p, gradcomp_error *err)
 	return gradcomp_barrier(p->world, err);
 }
 
-gradcomp_line probe_line(probe *p, const fit_point *points, int n, const char *what)
+linear probe_line(probe *p, const fit_point *points, int n, const char *what)
 {
-	gradcomp_line l = {0, 0};
+	linear l = {0, 0};
 	double off = fit_line(points, (size_t)n, &l.a, &l.b);
 	if (off > p->noise) {
 		p->noise = off;
@@ -44,13 +44,13 @@ gradcomp_line probe_line(probe *p, const fit_point *points, int n, const char *w
 	return l;
 }
 
-gradcomp_line probe_ends(const fit_point *points, int n)
+linear probe_ends(const fit_point *points, int n)
 {
 	const fit_point *first = &points[0], *last = &points[n - 1];
 	double b = n > 1 ? (last->y - first->y) / (last->x - first->x) : 0;
 	if (b <= 0)
-		return (gradcomp_line){0, last->y / last->x};
-	return (gradcomp_line){fmax(first->y - b * first->x, 0), b};
+		return (linear){0, last->y / last->x};
+	return (linear){fmax(first->y - b * first->x, 0), b};
 }
 
 void probe_nomem(gradcomp_error *err, const char *what)

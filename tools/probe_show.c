@@ -8,7 +8,7 @@ static double rate(double seconds_a_byte)
 	return seconds_a_byte > 0 ? 1e-9 / seconds_a_byte : 0;
 }
 
-static void show_level(const char *name, const gradcomp_line *l)
+static void show_level(const char *name, const linear *l)
 {
 	if (l->b > 0)
 		printf("%-22s %9.1f us a message, %8.3f GB/s\n", name, 1e6 * l->a, rate(l->b));
@@ -25,7 +25,7 @@ void probe_show(const gradcomp_machine *m)
 	printf("\n%-44s %22s %22s\n", "ms, and ms a million numbers", "encode", "decode, or code");
 	for (uint32_t k = 0; k < m->ncurves; k++) {
 		const gradcomp_curve *c = &m->curves[k];
-		const gradcomp_line *after = c->code.b > 0 ? &c->code : &c->decode;
+		const linear *after = c->code.b > 0 ? &c->code : &c->decode;
 		printf("%-44.44s %10.3f + %9.3f %10.3f + %9.3f\n", c->compressor, 1e3 * c->encode.a, 1e9 * c->encode.b,
 		       1e3 * after->a, 1e9 * after->b);
 	}

@@ -4,6 +4,16 @@
 
 #include <stddef.h>
 
+/* a + b x, in seconds most often. */
+typedef struct linear {
+	double a, b;
+} linear;
+
+static inline double linear_at(const linear *l, double x)
+{
+	return l->a + l->b * x;
+}
+
 /* Sorts v; the mean of the middle two of an even number, 0 of none. */
 double fit_median(double *v, size_t n);
 /* The half of what lies between the first and the last quarter; v is sorted. */

@@ -11,7 +11,7 @@
 
 typedef enum field_kind {
 	FIELD_NUMBER, /* double */
-	FIELD_LINE,   /* gradcomp_line, "A B" */
+	FIELD_LINE,   /* linear, "A B" */
 	FIELD_COUNT,  /* uint32_t */
 	FIELD_LONG,   /* uint64_t, to 2^53 */
 	FIELD_HASH,   /* uint64_t, 16 hexadecimal digits */

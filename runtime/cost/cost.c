@@ -48,10 +48,10 @@ static gradcomp_status add_tasks(cost_model *c, const gradcomp_bucket *b, uint64
 			took = look;
 			break;
 		case TASK_ENCODE:
-			took = c->curve ? gradcomp_line_at(&c->curve->encode, (double)b->numel) / rounds : 0;
+			took = c->curve ? linear_at(&c->curve->encode, (double)b->numel) / rounds : 0;
 			break;
 		case TASK_DECODE:
-			took = c->curve ? gradcomp_line_at(&c->curve->decode, (double)b->numel) / rounds : 0;
+			took = c->curve ? linear_at(&c->curve->decode, (double)b->numel) / rounds : 0;
 			if (c->curve && rd->pattern == GRADCOMP_GATHERED)
 				took += c->curve->gathered * payload * (c->layout.nranks - 1);
 			break;

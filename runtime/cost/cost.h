@@ -36,7 +36,7 @@ typedef struct cost_model {
 	int two_levels;
 	/* Of the collective's calls, by the bit of GRADCOMP_CAN_*, when the machine was measured
 	 * on as many nodes and ranks; NULL: what messages and bytes come to. */
-	const gradcomp_line *measured[32];
+	const linear *measured[32];
 	void *instance;
 	struct known_load *known;
 } cost_model;

@@ -64,7 +64,7 @@ gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, b
                                 gradcomp_error *err)
 {
 	const gradcomp_machine *m = c->machine;
-	const gradcomp_line *known = k->among_holders ? NULL : c->measured[cost_primitive_bit(k->primitive)];
+	const linear *known = k->among_holders ? NULL : c->measured[cost_primitive_bit(k->primitive)];
 	/* The ranks of a node hold a shard each, and share the way out. */
 	double sharing = k->among_holders ? c->ranks_per_node : 1, share;
 	gradcomp_call_load l;
@@ -76,7 +76,7 @@ gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, b
 	sum->sent += travels(l.sent, l.uncoded_sent, k->coded);
 	sum->left += sharing * travels(l.left, share < 1 ? share * l.left : l.left, k->coded);
 	if (known) {
-		*seconds += gradcomp_line_at(known, (double)k->bytes);
+		*seconds += linear_at(known, (double)k->bytes);
 		return GRADCOMP_OK;
 	}
 	for (int level = 0; level < 2; level++) {
@@ -92,7 +92,7 @@ gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, b
 	}
 	*seconds += l.reduced * m->reduce;
 	if (l.coded > 0 && c->curve)
-		*seconds += gradcomp_line_at(&c->curve->code, l.coded);
+		*seconds += linear_at(&c->curve->code, l.coded);
 	return GRADCOMP_OK;
 }
 

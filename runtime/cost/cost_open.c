@@ -81,7 +81,7 @@ static gradcomp_status find_calls(cost_model *c, gradcomp_error *err)
 	gradcomp_status st = GRADCOMP_OK;
 
 	for (uint32_t i = 0; !st && i < m->ncalls; i++) {
-		const gradcomp_line **of = &c->measured[cost_primitive_bit(m->calls[i].primitive)];
+		const linear **of = &c->measured[cost_primitive_bit(m->calls[i].primitive)];
 		int same;
 
 		st = is_asked_for(c, m->calls[i].collective, 1, &same, err);

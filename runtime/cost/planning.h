@@ -18,31 +18,18 @@
 #ifndef COST_PLANNING_H
 #define COST_PLANNING_H
 
+#include "base/fit.h"
 #include "gradcomp/abi.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 /* ---- machine ------------------------------------------------------------ */
-
-/* a + b x seconds. */
-typedef struct gradcomp_line {
-	double a, b;
-} gradcomp_line;
-
-static inline double gradcomp_line_at(const gradcomp_line *l, double x)
-{
-	return l->a + l->b * x;
-}
 
 /* What a compressor's work costs a rank, over all rounds of a bucket; x in numbers (F32)
  * of the bucket. */
 typedef struct gradcomp_curve {
 	char *compressor; /* canonical SPEC; owned */
-	gradcomp_line encode, decode;
+	linear encode, decode;
 	double gathered;    /* seconds that each byte of another rank's payload adds to decode */
-	gradcomp_line code; /* CODED: a run of x numbers coded or decoded once, in the exchange */
+	linear code; /* CODED: a run of x numbers coded or decoded once, in the exchange */
 } gradcomp_curve;
 
 /* What a collective's calls cost where they were measured, by the bytes that the plugin's
@@ -51,7 +38,7 @@ typedef struct gradcomp_call_cost {
 	char *collective;   /* canonical SPEC; owned */
 	uint32_t primitive; /* one GRADCOMP_CAN_* */
 	uint32_t reserved0;
-	gradcomp_line cost;
+	linear cost;
 } gradcomp_call_cost;
 
 typedef struct gradcomp_machine {
@@ -60,7 +47,7 @@ typedef struct gradcomp_machine {
 	uint32_t ncurves, ncalls;
 	uint32_t reserved0;
 	char name[64];
-	gradcomp_line level[2]; /* a message, and a byte of it: [0] inside a node, [1] between nodes */
+	linear level[2]; /* a message, and a byte of it: [0] inside a node, [1] between nodes */
 	double reduce;          /* seconds to add a byte that came to what is there */
 	double memory;          /* seconds to copy a byte */
 	/* As in the simulator: what is left of a rank's speed of compressing while its program
@@ -73,13 +60,13 @@ typedef struct gradcomp_machine {
 /* Refuses, with file and line, what is missing, negative, not finite, out of all proportion
  * (a message that takes an hour), twice or unknown: INVALID. NOTFOUND and IO are of the file
  * itself. *out is freed by gradcomp_machine_free. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_machine_read(const char *path, gradcomp_machine **out, gradcomp_error *err);
+gradcomp_status gradcomp_machine_read(const char *path, gradcomp_machine **out, gradcomp_error *err);
 /* Published by rename: on failure what was there stays. INVALID or RANGE for what could not
  * be read again, IO when the file cannot be written. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_machine_write(const char *path, const gradcomp_machine *m,
+gradcomp_status gradcomp_machine_write(const char *path, const gradcomp_machine *m,
                                                        gradcomp_error *err);
 /* NULL is fine, as below. */
-GRADCOMP_EXPORT void gradcomp_machine_free(gradcomp_machine *m);
+void gradcomp_machine_free(gradcomp_machine *m);
 
 /* ---- model -------------------------------------------------------------- */
 
@@ -117,9 +104,9 @@ typedef struct gradcomp_model {
 } gradcomp_model;
 
 /* As of a machine. *out is freed by gradcomp_model_free. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_model_read(const char *path, gradcomp_model **out, gradcomp_error *err);
-GRADCOMP_EXPORT gradcomp_status gradcomp_model_write(const char *path, const gradcomp_model *m, gradcomp_error *err);
-GRADCOMP_EXPORT void gradcomp_model_free(gradcomp_model *m);
+gradcomp_status gradcomp_model_read(const char *path, gradcomp_model **out, gradcomp_error *err);
+gradcomp_status gradcomp_model_write(const char *path, const gradcomp_model *m, gradcomp_error *err);
+void gradcomp_model_free(gradcomp_model *m);
 
 /* ---- questions ---------------------------------------------------------- */
 
@@ -147,7 +134,7 @@ typedef struct gradcomp_prediction {
 /* UNSUPPORTED when the machine file has no curve of the compressor or the collective tells
  * no costs; the text says which and what to do. INVALID for nodes, ranks or SPECs that
  * cannot be. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_predict(const gradcomp_model *model, const gradcomp_machine *machine,
+gradcomp_status gradcomp_predict(const gradcomp_model *model, const gradcomp_machine *machine,
                                                  const gradcomp_question *question, gradcomp_prediction *out,
                                                  gradcomp_error *err);
 
@@ -160,7 +147,7 @@ gradcomp_status cost_dense_share(const gradcomp_machine *machine, const char *co
 
 /* The plan behind a prediction as a file for --gradcomp-schedule=plan:file=FILE. Fails like
  * the prediction, or with IO. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_plan_write(const char *path, const gradcomp_model *model,
+gradcomp_status gradcomp_plan_write(const char *path, const gradcomp_model *model,
                                                     const gradcomp_machine *machine,
                                                     const gradcomp_question *question, gradcomp_error *err);
 
@@ -210,12 +197,9 @@ typedef struct gradcomp_hybrid_plan {
  * than 2^53 samples. UNSUPPORTED when the model has no layers or the machine no [node]; INVALID for a
  * question that cannot be. *out is freed by gradcomp_hybrid_plan_free, and has pointers to the
  * question's SPECs. */
-GRADCOMP_EXPORT gradcomp_status gradcomp_parallelize(const gradcomp_model *model, const gradcomp_machine *machine,
+gradcomp_status gradcomp_parallelize(const gradcomp_model *model, const gradcomp_machine *machine,
                                                      const gradcomp_hybrid_question *question,
                                                      gradcomp_hybrid_plan **out, gradcomp_error *err);
-GRADCOMP_EXPORT void gradcomp_hybrid_plan_free(gradcomp_hybrid_plan *plan);
+void gradcomp_hybrid_plan_free(gradcomp_hybrid_plan *plan);
 
-#ifdef __cplusplus
-}
-#endif
 #endif

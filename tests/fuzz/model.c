@@ -19,7 +19,7 @@ static void need(bool right)
 		abort();
 }
 
-static bool is_line(gradcomp_line l)
+static bool is_line(linear l)
 {
 	return l.a >= 0 && l.a <= 60 && l.b >= 0 && l.b <= 1;
 }

@@ -33,8 +33,8 @@ static void make_machine(void)
 	                             .reduce = 1e-10,
 	                             .beside_application = 1,
 	                             .beside_exchange = 1};
-	machine.level[0] = (gradcomp_line){1e-6 * draw(), 1e-9 * draw()};
-	machine.level[1] = (gradcomp_line){1e-4 * draw(), 1e-8 * draw()};
+	machine.level[0] = (linear){1e-6 * draw(), 1e-9 * draw()};
+	machine.level[1] = (linear){1e-4 * draw(), 1e-8 * draw()};
 }
 
 static void make_model(uint32_t n)

@@ -96,7 +96,7 @@ static void refusals(void)
 	q.groups = 65;
 	is_int(gradcomp_parallelize(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID, "too many groups");
 	q = question_of(2, 2, 4);
-	machine.level[0] = (gradcomp_line){0, 0};
+	machine.level[0] = (linear){0, 0};
 	is_int(gradcomp_parallelize(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_UNSUPPORTED,
 	       "a machine without [node]");
 	like(err.text, "says nothing of [node]", "is named");

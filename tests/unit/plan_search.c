@@ -21,7 +21,7 @@ static double uniform(void)
 	return (double)(state >> 11) / 9007199254740992.0;
 }
 
-static gradcomp_line message = {2e-4, 3e-9}, encode = {1e-5, 5e-10}, decode = {2e-5, 3e-10};
+static linear message = {2e-4, 3e-9}, encode = {1e-5, 5e-10}, decode = {2e-5, 3e-10};
 static gradcomp_call_cost call = {.collective = (char[]){"ring"}, .primitive = GRADCOMP_CAN_ALLREDUCE};
 static gradcomp_curve curve = {.compressor = (char[]){"cast:type=fp16"}};
 static gradcomp_machine machine = {.struct_size = sizeof machine, .nodes = 4, .ranks_per_node = 1, .name = "m",
@@ -60,7 +60,7 @@ static void make_fit(fit *f, int codes, int each_layer, double *arrival, double 
 		f->compute[COMPUTE_ENCODE] = encode;
 		f->compute[COMPUTE_DECODE] = decode;
 	} else {
-		f->compute[COMPUTE_BEGIN] = (gradcomp_line){0, sizeof(float) * machine.memory};
+		f->compute[COMPUTE_BEGIN] = (linear){0, sizeof(float) * machine.memory};
 	}
 }
 
@@ -122,7 +122,7 @@ static void all(const char *compressor, schedule_method method, const char *sche
 	for (int i = 0; i < MODELS; i++) {
 		/* Every third is larger than the largest bucket. */
 		make_model(i % 3 ? 2e6 : 2e7);
-		message = (gradcomp_line){1e-5 + 1e-3 * uniform(), 1e-10 + 4e-9 * uniform()};
+		message = (linear){1e-5 + 1e-3 * uniform(), 1e-10 + 4e-9 * uniform()};
 		call.cost = message;
 		curve.encode = encode;
 		curve.decode = decode;

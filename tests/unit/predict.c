@@ -167,11 +167,11 @@ static void honest(void)
 	machine.ncurves = 2;
 	machine.reduce = 1e-11;
 	machine.memory = 1e-11;
-	machine.level[1] = (gradcomp_line){2e-6, 1e-11};
+	machine.level[1] = (linear){2e-6, 1e-11};
 	ok(ask(4, 1, NULL, "ring", "auto").step_s < ask(4, 1, "powersgd", "ring", "auto").step_s &&
 	           ask(4, 1, NULL, "ring", "auto").step_s < ask(4, 1, "topk", "ring", "auto").step_s,
 	   "at 100 GB/s dense is faster");
-	machine.level[1] = (gradcomp_line){3e-5, 8e-9};
+	machine.level[1] = (linear){3e-5, 8e-9};
 	ok(ask(4, 1, "powersgd", "ring", "auto").step_s < ask(4, 1, NULL, "ring", "auto").step_s,
 	   "at 1 Gbit/s low rank is");
 	ok(ask(256, 1, "topk", "ring", "auto").step_s > ask(256, 1, NULL, "ring", "auto").step_s,
@@ -266,10 +266,10 @@ static void bad(void)
 	like(e.text, "collective 'sumonly' does not tell what its calls cost", "is named");
 	is_int(refused(4, 1, NULL, "nocost", NULL), GRADCOMP_ERR_INTERNAL, "one whose costs are NaN");
 	like(e.text, "collective 'nocost' tells costs that are no numbers", "is named");
-	machine.level[0] = (gradcomp_line){0, 0};
+	machine.level[0] = (linear){0, 0};
 	is_int(refused(4, 2, NULL, "hier", NULL), GRADCOMP_ERR_UNSUPPORTED, "ranks of a node, of which nothing is known");
 	like(e.text, "it says nothing of [node]", "and what is missing is said");
-	machine.level[0] = (gradcomp_line){1e-4, 1e-9};
+	machine.level[0] = (linear){1e-4, 1e-9};
 	machine.reduce = NAN;
 	is_int(refused(4, 1, NULL, NULL, NULL), GRADCOMP_ERR_INVALID, "a machine with NaN");
 	machine.reduce = 1e-9;

@@ -196,13 +196,13 @@ static gradcomp_status times(const tuner *c, const candidate *k, uint64_t rows, 
 	return st;
 }
 
-static gradcomp_line through(double x0, double y0, double x1, double y1)
+static linear through(double x0, double y0, double x1, double y1)
 {
 	double b = x1 > x0 ? (y1 - y0) / (x1 - x0) : y0 / x0;
 	if (b < 0)
 		b = y1 / x1;
 	double a = y0 - b * x0;
-	return (gradcomp_line){a > 0 ? a : 0, b};
+	return (linear){a > 0 ? a : 0, b};
 }
 
 /* What each tensor would send; a code as many bytes as it may have. */

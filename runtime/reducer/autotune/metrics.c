@@ -47,7 +47,7 @@ uint32_t metrics_steps(const tuner *c)
 }
 
 /* The exchange's line: of steps where there are some, else as it was probed. */
-static gradcomp_line exchange_line(const tuner *c)
+static linear exchange_line(const tuner *c)
 {
 	reducer *r = c->partition->sub[0].r;
 	pthread_mutex_lock(&r->lock);
@@ -61,7 +61,7 @@ void metrics_fill(tuner *c)
 {
 	metrics *f = &c->metrics;
 	const step_timer *p = &c->timer;
-	gradcomp_line line = exchange_line(c);
+	linear line = exchange_line(c);
 	memset(f->value, 0, f->count * sizeof *f->value);
 	for (uint32_t k = 1, n = metrics_steps(c); k <= n; k++) {
 		f->took[TUNER_WINDOW - k] = p->took[(c->steps - k) % TUNER_WINDOW];
@@ -103,8 +103,8 @@ gradcomp_status metrics_share(tuner *c, gradcomp_error *err)
 			         of->text, of->why);
 		free(of->why);
 		of->why = NULL;
-		of->cost.encode = (gradcomp_line){cost[0], cost[1]};
-		of->cost.decode = (gradcomp_line){cost[2], cost[3]};
+		of->cost.encode = (linear){cost[0], cost[1]};
+		of->cost.decode = (linear){cost[2], cost[3]};
 	}
 	return st;
 }

@@ -30,7 +30,7 @@
 #include "reducer/reducer.h"
 #include "reducer/bucketing/profile.h"
 
-#include "cost/planning.h"
+#include "base/fit.h"
 
 enum { TUNER_CANDIDATES = 16, TUNER_PARTS = 4, TUNER_WINDOW = 64, TUNER_TRIALS = 2, TUNER_SWITCHES = 64 };
 #define TUNER_NONE UINT32_MAX
@@ -57,7 +57,7 @@ typedef struct candidate {
 	char *why;         /* it is left out, as this rank found; logged once */
 	int costed;        /* what follows is known */
 	struct candidate_cost {
-		gradcomp_line encode, decode; /* over numbers, all rounds; decode with the payloads of all ranks */
+		linear encode, decode; /* over numbers, all rounds; decode with the payloads of all ranks */
 	} cost;
 	struct candidate_load *load; /* by tensor of the layout, on rank 0: see tuner_measure_cost.c */
 } candidate;
@@ -246,7 +246,7 @@ struct tuner {
 	partition *partition;
 	float **carry;        /* by the caller's tensor; NULL: nothing */
 	uint64_t changed_at; /* step at which `now` began */
-	gradcomp_line probed; /* an all-reduce of bytes before the first step */
+	linear probed; /* an all-reduce of bytes before the first step */
 	metrics metrics;
 	policy policy;       /* rank 0's */
 	decision last;

@@ -9,9 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static double work_s(gradcomp_line line, double numel)
+static double work_s(linear line, double numel)
 {
-	return numel > 0 ? gradcomp_line_at(&line, numel) : 0;
+	return numel > 0 ? linear_at(&line, numel) : 0;
 }
 
 /* A bucket's tasks: of those of its tensors that candidate k has. Returns its payload's bytes. */

@@ -190,7 +190,7 @@ static void fit_passes(const reducer *r, const measure *m, fit *f)
 static void fit_exchanges(const reducer *r, const measure *m, fit *f, fit_point *pt)
 {
 	const profile *p = r->profile;
-	gradcomp_line *const lines[3] = {&f->exchange, &f->reduce, &f->spread};
+	linear *const lines[3] = {&f->exchange, &f->reduce, &f->spread};
 	double buckets = 0, rounds = 0, bytes = 0, numel = 0;
 	for (int k = 0; k < 3; k++) {
 		const int64_t *w = m->words + MEASURE_HEAD + f->ntensors;
@@ -229,7 +229,7 @@ static void fit_compute(const reducer *r, const measure *m, fit *f, fit_point *p
 	}
 	for (int k = 0; k < COMPUTE_KINDS; k++) {
 		int before = k == COMPUTE_BEGIN || k == COMPUTE_ENTER || k == COMPUTE_ENCODE;
-		gradcomp_line *sum = before ? &f->encode : &f->decode, *line = &f->compute[k];
+		linear *sum = before ? &f->encode : &f->decode, *line = &f->compute[k];
 		size_t n = 0;
 		for (uint64_t at = m->from; at < m->to; at++) {
 			const profile_row *row = profile_row_of(p, at);

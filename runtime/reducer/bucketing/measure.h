@@ -37,10 +37,10 @@ typedef struct fit {
 	double *arrival;  /* when each tensor comes, from the start of the step; never before the one before it */
 	double *backward; /* what of that is its own: who came together share by their numbers */
 	double forward, step, noise;
-	gradcomp_line exchange;               /* of a round, over its payload bytes */
-	gradcomp_line reduce, spread;         /* of two levels, over the bucket's numbers */
-	gradcomp_line compute[COMPUTE_KINDS]; /* likewise */
-	gradcomp_line encode, decode;         /* sums of those: before the first exchange, and after */
+	linear exchange;               /* of a round, over its payload bytes */
+	linear reduce, spread;         /* of two levels, over the bucket's numbers */
+	linear compute[COMPUTE_KINDS]; /* likewise */
+	linear encode, decode;         /* sums of those: before the first exchange, and after */
 	double error;  /* of the line of exchanges, the median, relative; negative: there was no exchange */
 	double rounds, bytes; /* of buckets, the mean; of payloads, for each number */
 	int slowest, fastest; /* ranks of the group */

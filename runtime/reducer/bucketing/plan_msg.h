@@ -3,7 +3,7 @@
 #ifndef REDUCER_BUCKETING_PLAN_MSG_H
 #define REDUCER_BUCKETING_PLAN_MSG_H
 
-#include "cost/planning.h"
+#include "base/fit.h"
 #include "schedule/step_plan.h"
 
 typedef enum plan_msg_kind {
@@ -23,9 +23,9 @@ typedef struct plan_msg {
 	double fixed;     /* predicted seconds of a step with fixed buckets */
 	double exposed;   /* predicted: from the last gradient to the end of the step */
 	double passes;    /* from the start of a step to its last gradient */
-	gradcomp_line exchange; /* of a round, over its payload bytes */
+	linear exchange; /* of a round, over its payload bytes */
 	double rounds;    /* of a bucket */
-	gradcomp_line encode, decode;
+	linear encode, decode;
 	double *backward; /* by tensor of the layout; owned */
 } plan_msg;
 

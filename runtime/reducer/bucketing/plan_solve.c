@@ -59,10 +59,10 @@ static void shard_plan(const fit *f, double numel, gradcomp_plan *plan)
 static double task_seconds(const fit *f, const gradcomp_plan *plan, double numel, const task *t)
 {
 	if (t->kind == TASK_EXCHANGE)
-		return gradcomp_line_at(&f->exchange, (double)round_bytes(&plan->rounds[t->round]));
+		return linear_at(&f->exchange, (double)round_bytes(&plan->rounds[t->round]));
 	if (t->kind == TASK_REDUCE_LOCAL || t->kind == TASK_ALLGATHER_LOCAL)
-		return gradcomp_line_at(t->kind == TASK_REDUCE_LOCAL ? &f->reduce : &f->spread, numel);
-	return gradcomp_line_at(&f->compute[compute_kind(t)], numel);
+		return linear_at(t->kind == TASK_REDUCE_LOCAL ? &f->reduce : &f->spread, numel);
+	return linear_at(&f->compute[compute_kind(t)], numel);
 }
 
 static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, uint32_t end, sim_bucket *out,

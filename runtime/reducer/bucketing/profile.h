@@ -9,7 +9,7 @@
 
 #include "reducer/reducer.h"
 
-#include "cost/planning.h"
+#include "base/fit.h"
 
 /* Seconds. What this rank has measured; or, `agreed`, what all ranks have (replan.h): the
  * slowest rank's passes, exchanges without the waiting for late ranks. */
@@ -21,9 +21,9 @@ typedef struct profile_summary {
 	double forward;         /* from the end of a step to the first gradient of the next, less what
 	                         * the program waited for averages: optimizer, forward pass */
 	double step;            /* a whole step as it was measured, the median */
-	gradcomp_line exchange; /* of a round of a bucket, over its payload bytes of a rank */
-	gradcomp_line encode;   /* what a bucket computes before its first exchange, over its numbers */
-	gradcomp_line decode;   /* and after that */
+	linear exchange; /* of a round of a bucket, over its payload bytes of a rank */
+	linear encode;   /* what a bucket computes before its first exchange, over its numbers */
+	linear decode;   /* and after that */
 	double noise;           /* half of what lies between the quartiles of the backward pass's length, as a share of the step */
 	uint32_t each_layer;    /* the program waits for single tensors */
 	uint32_t agreed;        /* equal on all ranks */

@@ -27,7 +27,7 @@ static int usable(const struct replan *q, const fit *f, char *reason, size_t cap
 }
 
 /* What the buckets of the plan in force cost on a line, as they were last measured. */
-static double exchanged(const reducer *r, const gradcomp_line *l, double *least, double *most)
+static double exchanged(const reducer *r, const linear *l, double *least, double *most)
 {
 	const profile *p = r->profile;
 	const profile_row *row = profile_row_of(p, p->at - 1);
