@@ -1,5 +1,5 @@
-/* Frames of the control tree, of a neighbour that has the secret. The first byte says
- * how: 0 as they are, 1 sealed by somebody without the key, 2 sealed as they should be
+/* Messages of the control tree, of a neighbour that has the secret. The first byte says
+ * how: 0 in the clear, 1 in records of somebody without the key, 2 in proper records
  * (each after a byte with its length). */
 #include "tests/fuzz/harness.h"
 

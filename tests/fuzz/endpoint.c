@@ -1,4 +1,4 @@
-/* A rank's card: refused in words, or read within its limits. */
+/* A rank's endpoint record: refused with a reason, or read within its limits. */
 #include "tests/fuzz/harness.h"
 
 #include "transport/core/endpoint.h"

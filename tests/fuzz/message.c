@@ -1,4 +1,4 @@
-/* Messages over tcp, as they are and in sealed records, of a rank that has the secret
+/* Messages over tcp, in the clear and in records, of a rank that has the secret
  * and does what it likes: the job fails, or what was posted arrives; not a byte is
  * written beside the posted buffers. Input: a byte of flags, then what the peer sends:
  * two bytes of length (the highest bit is the stream) and so many bytes, which are a

@@ -1,5 +1,5 @@
-/* What comes to the meeting place and from it: greetings and entries of the log. The
- * first byte says how: 0 a greeting, 1 entries as they are, 2 entries sealed by somebody
+/* What reaches the rendezvous server and its clients: HELLO and entries of the log. The
+ * first byte says how: 0 a HELLO, 1 entries as they are, 2 entries sealed by somebody
  * with the token (key and value each after a byte with its length), 3 the same with one
  * byte changed. */
 #include "tests/fuzz/harness.h"
@@ -11,7 +11,7 @@
 
 static long taken, refused;
 
-static void greeting(const uint8_t *data, size_t size)
+static void try_hello(const uint8_t *data, size_t size)
 {
 	unsigned char in[RENDEZVOUS_HELLO_BYTES] = {0}, again[RENDEZVOUS_HELLO_BYTES];
 	rendezvous_hello h;
@@ -61,7 +61,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	rendezvous_keys k;
 
 	if (!how) {
-		greeting(data + !!size, size - !!size);
+		try_hello(data + !!size, size - !!size);
 		return 0;
 	}
 	in = malloc(size + 16 * RENDEZVOUS_ENTRY_MAX);

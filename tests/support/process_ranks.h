@@ -62,15 +62,15 @@ static int process_set(void *ctx, const char *key, const void *value, size_t byt
 	process_board *b = ctx;
 	int rank = atoi(strchr(key, '/') + 1);
 	process_seat *s = &b->seat[rank];
-	char *card = processes_nodes ? endpoint_of_node(value, bytes, processes_nodes[rank]) : NULL;
-	if (card)
-		bytes = strlen(card);
+	char *text_of_node = processes_nodes ? endpoint_of_node(value, bytes, processes_nodes[rank]) : NULL;
+	if (text_of_node)
+		bytes = strlen(text_of_node);
 	if (bytes > sizeof s->text) {
-		free(card);
+		free(text_of_node);
 		return -1;
 	}
-	memcpy(s->text, card ? card : value, bytes);
-	free(card);
+	memcpy(s->text, text_of_node ? text_of_node : value, bytes);
+	free(text_of_node);
 	atomic_store(&s->bytes, (unsigned)bytes);
 	return 0;
 }

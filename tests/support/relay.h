@@ -1,5 +1,5 @@
-/* Somebody between two ranks: every connection to one of them goes through here,
- * and on the way something may happen to what a connection carries. A thread. */
+/* A man in the middle: every connection to one of two ranks goes through here, and
+ * what it carries may be changed. A thread. */
 #ifndef TESTS_SUPPORT_RELAY_H
 #define TESTS_SUPPORT_RELAY_H
 
@@ -18,13 +18,13 @@
 
 enum { RELAY_PASS, RELAY_FLIP, RELAY_REPEAT, RELAY_DROP, RELAY_SWAP, RELAY_CUT };
 
-typedef struct relay_way {
+typedef struct relay_dir {
 	int from, to;
-	size_t greeting; /* bytes that are no records yet */
+	size_t handshake; /* bytes that are no records yet */
 	size_t have;
 	unsigned char in[2 * RECORD_MAX];
 	int records, ended;
-} relay_way;
+} relay_dir;
 
 typedef struct relay {
 	int port, target, fd; /* of the relay, of the rank */
@@ -41,7 +41,7 @@ typedef struct relay {
 
 typedef struct relay_pair {
 	relay *r;
-	relay_way way[2];
+	relay_dir dir[2];
 	int kind;
 } relay_pair;
 
@@ -62,13 +62,13 @@ static inline int relay_put(int fd, const unsigned char *p, size_t n)
 static inline int relay_pass(relay_pair *c, int back)
 {
 	relay *r = c->r;
-	relay_way *w = &c->way[back];
+	relay_dir *w = &c->dir[back];
 	int mine = r->what && back == r->back && c->kind == r->kind;
 
 	if (r->needle && memmem(w->in, w->have, r->needle, strlen(r->needle)))
 		atomic_store(&r->seen, 1);
-	if (w->greeting) {
-		size_t n = w->have < w->greeting ? w->have : w->greeting;
+	if (w->handshake) {
+		size_t n = w->have < w->handshake ? w->have : w->handshake;
 
 		if (!back && c->kind < 0 && w->have >= 6)
 			c->kind = w->in[5];
@@ -76,7 +76,7 @@ static inline int relay_pass(relay_pair *c, int back)
 			return 0;
 		if (relay_put(w->to, w->in, n))
 			return -1;
-		w->greeting -= n;
+		w->handshake -= n;
 		w->have -= n;
 		memmove(w->in, w->in + n, w->have);
 		return w->have ? relay_pass(c, back) : 0;
@@ -119,21 +119,21 @@ static inline void *relay_connection(void *arg)
 	relay_pair *c = arg;
 	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons((uint16_t)c->r->target),
 	                         .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	int a = c->way[0].from, b = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int a = c->dir[0].from, b = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-	c->way[0].to = c->way[1].from = b;
-	c->way[1].to = a;
-	c->way[0].greeting = HELLO_BYTES + PROOF_BYTES;
-	c->way[1].greeting = CHALLENGE_BYTES + WELCOME_BYTES;
+	c->dir[0].to = c->dir[1].from = b;
+	c->dir[1].to = a;
+	c->dir[0].handshake = HELLO_BYTES + PROOF_BYTES;
+	c->dir[1].handshake = CHALLENGE_BYTES + WELCOME_BYTES;
 	c->kind = -1;
 	if (!connect(b, (struct sockaddr *)&in, sizeof in))
-		while (!atomic_load(&c->r->stop) && !(c->way[0].ended && c->way[1].ended)) {
-			struct pollfd p[2] = {{c->way[0].ended ? -1 : a, POLLIN, 0}, {c->way[1].ended ? -1 : b, POLLIN, 0}};
+		while (!atomic_load(&c->r->stop) && !(c->dir[0].ended && c->dir[1].ended)) {
+			struct pollfd p[2] = {{c->dir[0].ended ? -1 : a, POLLIN, 0}, {c->dir[1].ended ? -1 : b, POLLIN, 0}};
 			int bad = 0;
 
 			poll(p, 2, 100);
 			for (int i = 0; i < 2 && !bad; i++) {
-				relay_way *w = &c->way[i];
+				relay_dir *w = &c->dir[i];
 				ssize_t n;
 
 				if (!p[i].revents)
@@ -172,7 +172,7 @@ static inline void *relay_main(void *arg)
 			continue;
 		c = calloc(1, sizeof *c);
 		c->r = r;
-		c->way[0].from = fd;
+		c->dir[0].from = fd;
 		atomic_fetch_add(&r->open, 1);
 		pthread_create(&thread, NULL, relay_connection, c);
 		pthread_detach(thread);
@@ -212,14 +212,14 @@ static inline void relay_stop(relay *r)
 		usleep(1000);
 }
 
-/* All ports of a card become `port`; the one they were is returned. */
-static inline int relay_card(char *card, size_t room, int port)
+/* All ports of an endpoint record become `port`; returns the one they were. */
+static inline int relay_endpoint(char *text, size_t capacity, int port)
 {
 	char out[4096] = "";
 	size_t used = 0;
 	int was = 0;
 
-	for (const char *p = card; *p && used + 8 < sizeof out;) {
+	for (const char *p = text; *p && used + 8 < sizeof out;) {
 		if (*p != '@') {
 			out[used++] = *p++;
 			continue;
@@ -229,8 +229,8 @@ static inline int relay_card(char *card, size_t room, int port)
 		p += 1 + strspn(p + 1, "0123456789");
 	}
 	out[used] = '\0';
-	if (port && used < room)
-		memcpy(card, out, used + 1);
+	if (port && used < capacity)
+		memcpy(text, out, used + 1);
 	return was;
 }
 

@@ -1,5 +1,5 @@
 /* Nodes that stage together, as processes of this machine: each has a cache of its own,
- * and its card says that it is a node of its own. */
+ * and its endpoint record says that it is a node of its own. */
 #ifndef TESTS_SUPPORT_STAGE_GROUP_FIXTURE_H
 #define TESTS_SUPPORT_STAGE_GROUP_FIXTURE_H
 

@@ -34,7 +34,7 @@ typedef struct rank_arg {
 	gradcomp_error error;
 } rank_arg;
 
-/* The node of each rank, for jobs that are to look as if on several: their cards say so,
+/* The node of each rank, for jobs that are to look as if on several: their endpoint records say so,
  * and nodes speak over tcp. NULL: all are on one. */
 __attribute__((unused)) static const int *ranks_nodes;
 

@@ -28,7 +28,7 @@ typedef struct board {
 	void (*body)(struct board *b, transport *t, int rank);
 	void (*leave)(struct board *b, int rank); /* and last */
 	void (*seat)(struct board *b, int rank);  /* in place of transport and body, for a rank that is a process */
-	int per_node; /* ranks of one node by their cards; 0: all, as it is */
+	int per_node; /* ranks of one node by their endpoint records; 0: all, as it is */
 	void *arg;
 	int late_rank; /* joins only when `late` is set; -1: nobody */
 	atomic_int late, there, ready;

@@ -1,6 +1,6 @@
 /* A dataset over nodes: every sample made once, found ever after wherever it is, in the
  * library's order and in orders of others, by ranks and their forked children. Nodes are
- * those that the ranks' cards name. */
+ * those that the ranks' endpoint records name. */
 #include "tests/support/dataset_fixture.h"
 
 #include <errno.h>

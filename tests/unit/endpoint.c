@@ -1,4 +1,4 @@
-/* Cards are text from strangers: what is not a card is refused, what is read is
+/* Endpoint records are untrusted text: what is not one is refused, what is read is
  * in bounds, and a peer's addresses are tried in a sensible order. */
 #include "tests/support/tap.h"
 
@@ -40,7 +40,7 @@ static int same_address(const address *a, const address *b)
 	       !memcmp(a->ip, b->ip, a->bytes);
 }
 
-static int same_card(const endpoint *a, const endpoint_node *an, const endpoint *b, const endpoint_node *bn)
+static int same_record(const endpoint *a, const endpoint_node *an, const endpoint *b, const endpoint_node *bn)
 {
 	if (strcmp(a->host, b->host) || strcmp(an->host, bn->host) || strcmp(an->key, bn->key) ||
 	    strcmp(an->cpus, bn->cpus) || a->naddr != b->naddr || a->unix_bytes != b->unix_bytes ||
@@ -65,7 +65,7 @@ static void written_and_read(void)
 	ok(!address_parse("10.0.0.1/24@41257", 17, &own[0]) && !address_parse("fd00::1/64@65535", 16, &own[1]),
 	   "addresses of both families are read");
 	is_int(endpoint_write(&here, name, sizeof name, own, 2, text, sizeof text, &err), 0,
-	       "this node's card is written");
+	       "this node's record is written");
 	is_int(endpoint_read(text, &c, &there, &err), 0, "and read");
 	is_str(c.host, here.host, "its host");
 	is_str(there.key, here.key, "its node");
@@ -77,17 +77,17 @@ static void written_and_read(void)
 	ok(!here.verbs[0] && !c.verbs, "without an RDMA device");
 	strcpy(here.verbs, "ib-fe80000000000000");
 	ok(!endpoint_write(&here, name, 0, own, 1, text, sizeof text, &err) && !endpoint_read(text, &c, &there, &err),
-	   "a card with one is written and read");
+	   "a record with one is written and read");
 	is_str(there.verbs, here.verbs, "what network it is on");
 	ok(c.verbs, "which can be compared");
 	endpoint_clear(&c);
 	here.verbs[0] = 0;
-	is_int(endpoint_write(&here, name, 0, NULL, 0, text, sizeof text, &err), 0, "a card without a door is written");
+	is_int(endpoint_write(&here, name, 0, NULL, 0, text, sizeof text, &err), 0, "a record without a local socket is written");
 	ok(!endpoint_read(text, &c, &there, &err) && !c.naddr && !c.addr && !c.unix_bytes, "and read");
 	endpoint_clear(&c);
 	memset(small, 'x', sizeof small);
 	is_int(endpoint_write(&here, name, sizeof name, own, 2, small, 40, &err), GRADCOMP_ERR_RANGE,
-	       "a card that does not fit is an error");
+	       "a record that does not fit is an error");
 	ok(small[40] == 'x' && memchr(small, '\0', 40), "which stays within its room");
 }
 
@@ -145,7 +145,7 @@ static void refused(void)
 	endpoint c;
 	size_t used;
 
-	is_int(endpoint_read(NULL, &c, &node, &err), GRADCOMP_ERR_INVALID, "no card at all is refused");
+	is_int(endpoint_read(NULL, &c, &node, &err), GRADCOMP_ERR_INVALID, "no record at all is refused");
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		err = (gradcomp_error){0};
 		if (ok(read_exact(bad[i].text, &c, &node, &err) == GRADCOMP_ERR_INVALID, "%s is refused",
@@ -159,7 +159,7 @@ static void refused(void)
 	used = (size_t)snprintf(text, sizeof text, "%s x=", good);
 	memset(text + used, 'x', sizeof text - used);
 	text[TRANSPORT_ENDPOINT_MAX] = '\0';
-	is_int(read_exact(text, &c, &node, &err), GRADCOMP_ERR_INVALID, "a card of %d bytes is refused",
+	is_int(read_exact(text, &c, &node, &err), GRADCOMP_ERR_INVALID, "a record of %d bytes is refused",
 	       TRANSPORT_ENDPOINT_MAX);
 	text[TRANSPORT_ENDPOINT_MAX - 1] = '\0';
 	is_int(read_exact(text, &c, &node, &err), 0, "one of a byte less is read");
@@ -170,7 +170,7 @@ static void refused(void)
 	endpoint_clear(&c);
 }
 
-/* Every card cut short anywhere is refused or reads as less of the same. */
+/* Every record cut short anywhere is refused or reads as less of the same. */
 static void truncated(void)
 {
 	char text[sizeof good];
@@ -188,7 +188,7 @@ static void truncated(void)
 		bad += n < (size_t)(strstr(good, "tcp=") + 4 - good) || c.naddr > 2;
 		endpoint_clear(&c);
 	}
-	is_int(bad, 0, "a card cut short at each of %zu places has no more than it says", sizeof good - 1);
+	is_int(bad, 0, "a record cut short at each of %zu bytes has no more than it says", sizeof good - 1);
 }
 
 static void mutate(char *text, size_t room)
@@ -238,7 +238,7 @@ static int sound(const endpoint *c, const endpoint_node *node)
 	if (endpoint_write(node, c->unix_name, c->unix_bytes, c->addr, c->naddr, text, sizeof text, NULL) ||
 	    endpoint_read(text, &c2, &node2, NULL))
 		return 0;
-	same = same_card(c, node, &c2, &node2);
+	same = same_record(c, node, &c2, &node2);
 	endpoint_clear(&c2);
 	return same;
 }
@@ -275,7 +275,7 @@ static void mutated(void)
 		}
 		endpoint_clear(&c);
 	}
-	is_int(bad, 0, "%d cards with random faults are refused or read soundly", MUTATIONS);
+	is_int(bad, 0, "%d records with random faults are refused or read soundly", MUTATIONS);
 	ok(read > MUTATIONS / 100 && read < MUTATIONS, "some of either kind (%d read)", read);
 }
 

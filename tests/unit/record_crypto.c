@@ -1,4 +1,4 @@
-/* Keys, proofs and sealed records against bytes that another implementation made
+/* Keys, proofs and records against bytes that another implementation made
  * (Python's hmac, and ChaCha20, Poly1305, AES and GHASH written out from RFC 8439 and
  * SP 800-38D), and records that are not what was sent. */
 #include "tests/support/tap.h"
@@ -76,7 +76,7 @@ static void proofs(void)
 	hex(mac, sizeof mac, got);
 	is_str(got, "26d2a935edc99bca5e308074e4a7eb46941317c3d4bcc42721099b3ab743fd31", "the connecting side's proof");
 	ok(!hello_read(text, &back) && back.frames == CIPHER_MAC && back.channel == h.channel && back.stream == 2,
-	   "a greeting reads back");
+	   "a HELLO reads back");
 	text[3] = '1';
 	like(hello_read(text, &back), "another version", "version 1 is told from noise");
 	text[3] = HELLO_VERSION;
@@ -248,7 +248,7 @@ int main(void)
 	proofs();
 	memory();
 	if (!record_crypto_available()) {
-		skip("built without libsodium", "sealed records");
+		skip("built without libsodium", "records");
 		return done_testing();
 	}
 	vectors();

@@ -19,8 +19,8 @@ static void body(board *b, transport *t, int rank)
 	int to = (rank + 1) % b->n, from = (rank + b->n - 1) % b->n, in = -1;
 	gradcomp_request s, r;
 	transport_counts counts[4];
-	link_map_row way[4];
-	int n = transport_link_map(t, way), found = 0;
+	link_map_row row[4];
+	int n = transport_link_map(t, row), found = 0;
 
 	b->status[rank] = l->recv(l->ctx, from, &in, sizeof in, &r, &b->error[rank]);
 	if (!b->status[rank])
@@ -32,12 +32,12 @@ static void body(board *b, transport *t, int rank)
 	if (in != from || transport_stats(t, counts) != 1 || strcmp(counts[0].transport, kind))
 		atomic_fetch_add(&b->wrong, 1);
 	for (int i = 0; i < n; i++) {
-		int used = !strcmp(way[i].transport, kind);
+		int used = !strcmp(row[i].transport, kind);
 
 		found += used;
-		if (way[i].pairs != (used ? RANKS * (RANKS - 1) / 2 : 0) || (way[i].why_not == NULL) != used)
+		if (row[i].pairs != (used ? RANKS * (RANKS - 1) / 2 : 0) || (row[i].why_not == NULL) != used)
 			atomic_fetch_add(&b->wrong, 1);
-		if (!used && (strstr(b->options.allow, way[i].transport) != NULL) == !strcmp(way[i].why_not, "not allowed by transport.allow"))
+		if (!used && (strstr(b->options.allow, row[i].transport) != NULL) == !strcmp(row[i].why_not, "not allowed by transport.allow"))
 			atomic_fetch_add(&b->wrong, 1);
 	}
 	for (int i = 0; i < RANKS; i++)

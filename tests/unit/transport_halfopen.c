@@ -84,7 +84,7 @@ static void half_open(const char *how, const char *name)
 	begin = board_now();
 	/* No carrier is lost by this, and nobody is told. */
 	ok(!in_machine(1, "ip route add blackhole 10.78.3.3/32 && ip rule add pref 0 from all iif c12 blackhole"),
-	   "%s: the way between ranks 1 and 2 is cut", name);
+	   "%s: the path between ranks 1 and 2 is cut", name);
 	board_join(b);
 	for (int r = 0; r < RANKS; r++) {
 		double took = b->when[r] - begin;

@@ -14,7 +14,7 @@
 
 /* What each rank has seen, where the test can read it. */
 static struct seen {
-	int nodes, well, ways;
+	int nodes, well, links;
 	char kind[RANKS][8];
 	uint64_t one, two; /* bytes received over either cable */
 } * seen;
@@ -96,15 +96,15 @@ static void body(board *b, transport *t, int rank)
 	char *out = malloc(MESSAGE_BYTES), *in = malloc(MESSAGE_BYTES);
 	int left = (rank + b->n - 1) % b->n;
 	struct seen *mine = &seen[rank];
-	link_map_row way[4];
+	link_map_row row[4];
 
 	memset(out, 'a' + rank, MESSAGE_BYTES);
 	transport_nodes(t, &mine->nodes);
 	for (int i = 0; i < b->n; i++)
 		snprintf(mine->kind[i], sizeof mine->kind[i], "%s", transport_kind(t, i));
 	mine->well = 1;
-	mine->ways = transport_link_map(t, way);
-	mine->ways = mine->ways < 2 ? -1 : (int)(100 * way[0].pairs + 10 * way[1].pairs) + !strcmp(transport_pair(t, 0, 1), "shm") +
+	mine->links = transport_link_map(t, row);
+	mine->links = mine->links < 2 ? -1 : (int)(100 * row[0].pairs + 10 * row[1].pairs) + !strcmp(transport_pair(t, 0, 1), "shm") +
 	             !strcmp(transport_pair(t, 1, 2), "tcp") + !strcmp(transport_pair(t, 3, 2), "shm");
 	mine->one = received("one");
 	mine->two = received("two");
@@ -149,7 +149,7 @@ static int all_seen(int cable)
 		uint64_t used = cable == 2 ? s->two : cable == 1 ? s->one : s->one + s->two;
 
 		/* Two pairs over shm, four over tcp, and three pairs asked for singly. */
-		good &= s->well && s->ways == 243 && s->nodes == 2 && !strcmp(s->kind[r ^ 1], "shm") &&
+		good &= s->well && s->links == 243 && s->nodes == 2 && !strcmp(s->kind[r ^ 1], "shm") &&
 		        !strcmp(s->kind[r ^ 2], "tcp") && !strcmp(s->kind[r ^ 3], "tcp") &&
 		        (r % 2 || used >= 3 * MESSAGE_BYTES) && s->one + s->two - used < MESSAGE_BYTES / 16;
 		printf("# rank %d: %s to 0, %s to 3, %llu bytes over one, %llu over two\n", r, s->kind[0],
@@ -158,8 +158,8 @@ static int all_seen(int cable)
 	return good;
 }
 
-/* The cards of the left and of the right machine offer so many addresses, all of
- * which begin with `first`. */
+/* The endpoint records of the left and of the right machine have so many addresses, all
+ * of which begin with `first`. */
 static int offers(const board *b, const char *first, int left, int right)
 {
 	for (int r = 0; r < b->n; r++) {
@@ -186,8 +186,8 @@ static void link_local(const char *interface)
 	board_join(b);
 	ok(board_well(b), "interface=%s, whose addresses are link-local: all ranks come and go", interface);
 	for (int r = 0; r < RANKS; r++)
-		ok(seen[r].well && seen[r].ways == 243, "rank %d heard the others", r);
-	ok(offers(b, "fe80::", 1, 1), "the cards offer them");
+		ok(seen[r].well && seen[r].links == 243, "rank %d heard the others", r);
+	ok(offers(b, "fe80::", 1, 1), "the endpoint records have them");
 	board_free(b);
 }
 
@@ -216,7 +216,7 @@ static void chosen(const char *interface, const char *first, int left, int right
 	board_join(b);
 	ok(board_well(b), "interface='%s': all ranks come and go", interface);
 	ok(all_seen(cable), "shm within a machine, tcp between them%s", cable ? ", over the right cable" : "");
-	ok(offers(b, first, left, right), "cards offer %d and %d addresses%s%s", left, right,
+	ok(offers(b, first, left, right), "endpoint records have %d and %d addresses%s%s", left, right,
 	   *first ? ", all of " : "", first);
 	board_free(b);
 }

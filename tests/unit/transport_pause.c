@@ -87,7 +87,7 @@ static void ending(board *b, transport *t, int rank)
 	board_exchange(b);
 	if (rank)
 		_exit(0);
-	/* A pause also ends when a link has news, of which there can be any number before. */
+	/* A pause also ends when a link has moved something, any number of times before. */
 	for (double until = board_now() + 60; !st && board_now() < until;)
 		st = channel_pause(c, -1, 1, &b->error[0]);
 	b->status[0] = st;

@@ -1,6 +1,6 @@
-/* Ranks whose connections are sealed: everything arrives, nothing can be read on the
- * way where it is encrypted, and who changes it on the way ends the job, which says
- * between whom it was. */
+/* Ranks whose connections carry records: everything arrives, nothing can be read in
+ * transit when it is encrypted, and a change in transit ends the job, naming the two
+ * ranks. */
 #include "tests/support/transport_ranks.h"
 
 #include "operators/operator_tables.h"
@@ -119,8 +119,8 @@ static board *through(relay *r, frames_mode mode, int streams, void (*body)(boar
 	board_fork(b);
 	while (atomic_load(&b->there) < 2)
 		usleep(1000);
-	relay_start(r, relay_card(b->endpoint[0], sizeof b->endpoint[0], 0));
-	relay_card(b->endpoint[0], sizeof b->endpoint[0], r->port);
+	relay_start(r, relay_endpoint(b->endpoint[0], sizeof b->endpoint[0], 0));
+	relay_endpoint(b->endpoint[0], sizeof b->endpoint[0], r->port);
 	atomic_store(&b->late, 1);
 	board_join(b);
 	relay_stop(r);
@@ -134,7 +134,7 @@ static void in_order(frames_mode mode, int streams)
 
 	ok(board_well(b), "%s, %d streams: all sizes there and back, and sums", record_crypto_mode_name(mode), streams);
 	is_int(b->wrong, 0, "%s, %d streams: all bytes right", record_crypto_mode_name(mode), streams);
-	is_int(atomic_load(&r.seen), mode != FRAMES_ENCRYPT, "%s, %d streams: on the way they can%s be read",
+	is_int(atomic_load(&r.seen), mode != FRAMES_ENCRYPT, "%s, %d streams: in transit they can%s be read",
 	       record_crypto_mode_name(mode), streams, mode == FRAMES_ENCRYPT ? "not" : "");
 	board_free(b);
 }

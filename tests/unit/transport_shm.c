@@ -119,9 +119,9 @@ static int lines(const char *path, const char *text)
 	return n;
 }
 
-/* What the kernel has of a rank's doors: its local socket, and listeners at its port. What a
+/* What the kernel has of a rank's listener: its local socket, and those at its port. What a
  * connection leaves for a minute when it ends at both sides (TIME_WAIT) is none. */
-static int doors_of(const char *endpoint)
+static int sockets_of(const char *endpoint)
 {
 	const char *unix_name = strstr(endpoint, " unix="), *port = strrchr(endpoint, '@');
 	char name[40] = "@", listener[30], listener6[50];
@@ -175,7 +175,7 @@ static void all_killed(int cma)
 		snprintf(maps, sizeof maps, "/proc/%s/maps", pid);
 		n += mapped(pid, ours + n);
 		named += lines(maps, "/dev/shm/");
-		open_doors += doors_of(b->endpoint[r]) > 1;
+		open_doors += sockets_of(b->endpoint[r]) > 1;
 	}
 	ok(n >= 2 * RANKS && mapping(ours, n) >= n, "they share memory: %d mappings", n);
 	is_int(named, 0, "of which none is in /dev/shm");
@@ -185,7 +185,7 @@ static void all_killed(int cma)
 	board_join(b);
 	is_int(mapping(ours, n), 0, "all are killed: nobody maps it any more");
 	for (int r = 0; r < RANKS; r++)
-		left += doors_of(b->endpoint[r]);
+		left += sockets_of(b->endpoint[r]);
 	is_int(left, 0, "no socket is left");
 	board_free(b);
 }

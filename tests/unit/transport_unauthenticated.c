@@ -34,7 +34,7 @@ static int dial(int port)
 	return fd;
 }
 
-/* The abstract socket of a card. */
+/* Connects to the abstract socket of an endpoint record. */
 static int dial_local(const char *endpoint)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
@@ -76,7 +76,7 @@ static int all(int fd, unsigned char *p, size_t n)
 	return 0;
 }
 
-static hello greeting(uint32_t from, uint32_t to, uint32_t n, int kind)
+static hello make_hello(uint32_t from, uint32_t to, uint32_t n, int kind)
 {
 	hello h = {.channel = 3, .from = from, .to = to, .nranks = n, .chunk = 65536, .kind = (uint8_t)kind, .streams = 1};
 
@@ -84,8 +84,8 @@ static hello greeting(uint32_t from, uint32_t to, uint32_t n, int kind)
 	return h;
 }
 
-/* Sends a greeting, signs the challenge with `secret`; 1 when welcomed. */
-static int knock(int port, const hello *h, const unsigned char secret[32])
+/* Shakes hands with `secret`; 1 when it gets WELCOME. */
+static int try_handshake(int port, const hello *h, const unsigned char secret[32])
 {
 	unsigned char text[HELLO_BYTES], challenge[CHALLENGE_BYTES], mac[32], welcome[WELCOME_BYTES];
 	int fd = dial(port), in;
@@ -142,7 +142,7 @@ static void rude(int port, const board *b)
 	for (int i = 0; i < 200; i++) {
 		fd = dial(port);
 		secret_random(junk, HELLO_BYTES, NULL);
-		h = greeting(1, 0, 2, HELLO_TCP);
+		h = make_hello(1, 0, 2, HELLO_TCP);
 		hello_write(&h, text);
 		memcpy(junk, text, (size_t)(i % 20));
 		came += send(fd, junk, HELLO_BYTES, MSG_NOSIGNAL) == HELLO_BYTES && is_closed(fd);
@@ -150,19 +150,19 @@ static void rude(int port, const board *b)
 	}
 	is_int(came, 200, "200 half-random greetings: all dropped");
 
-	h = greeting(1, 0, 2, HELLO_TCP);
-	ok(!knock(port, &h, wrong), "a wrong secret is not welcome");
-	h = greeting(1, 0, 3, HELLO_TCP);
-	ok(!knock(port, &h, b->secret), "nor the right one with another number of ranks");
-	h = greeting(1, 0, 2, HELLO_TCP);
+	h = make_hello(1, 0, 2, HELLO_TCP);
+	ok(!try_handshake(port, &h, wrong), "a wrong secret is refused");
+	h = make_hello(1, 0, 3, HELLO_TCP);
+	ok(!try_handshake(port, &h, b->secret), "nor the right one with another number of ranks");
+	h = make_hello(1, 0, 2, HELLO_TCP);
 	h.stream = 1;
-	ok(!knock(port, &h, b->secret), "nor a stream that does not exist");
-	h = greeting(1, 0, 2, HELLO_TCP);
+	ok(!try_handshake(port, &h, b->secret), "nor a stream that does not exist");
+	h = make_hello(1, 0, 2, HELLO_TCP);
 	h.chunk = 1u << 31;
-	ok(!knock(port, &h, b->secret), "nor a chunk of 2 GiB");
-	h = greeting(1, 0, 2, HELLO_SHM);
-	ok(!knock(port, &h, b->secret), "nor shared memory over tcp");
-	h = greeting(1, 0, 2, HELLO_CONTROL);
+	ok(!try_handshake(port, &h, b->secret), "nor a chunk of 2 GiB");
+	h = make_hello(1, 0, 2, HELLO_SHM);
+	ok(!try_handshake(port, &h, b->secret), "nor shared memory over tcp");
+	h = make_hello(1, 0, 2, HELLO_CONTROL);
 	/* It has the secret and is refused after the welcome, since rank 1 is here. */
 	fd = dial(port);
 	hello_write(&h, text);
@@ -175,7 +175,7 @@ static void rude(int port, const board *b)
 	close(fd);
 
 	/* The proof of one connection is worth nothing on another. */
-	h = greeting(1, 0, 2, HELLO_TCP);
+	h = make_hello(1, 0, 2, HELLO_TCP);
 	fd = dial(port);
 	other = dial(port);
 	hello_write(&h, text);
@@ -188,7 +188,7 @@ static void rude(int port, const board *b)
 	ok(is_closed(other), "a replayed proof is not welcome");
 	close(other);
 	/* Nor is what the rank itself has just said. */
-	h = greeting(1, 0, 2, HELLO_TCP);
+	h = make_hello(1, 0, 2, HELLO_TCP);
 	other = dial(port);
 	hello_write(&h, text);
 	send(other, text, sizeof text, MSG_NOSIGNAL);
@@ -201,11 +201,11 @@ static void rude(int port, const board *b)
 	fd = dial(port);
 	begin = board_now();
 	send(fd, text, 10, MSG_NOSIGNAL);
-	ok(is_closed(fd) && board_now() - begin > 1 && in_time(board_now() - begin, 15), "half a greeting: dropped after a while");
+	ok(is_closed(fd) && board_now() - begin > 1 && in_time(board_now() - begin, 15), "half a HELLO: dropped after a while");
 	close(fd);
 }
 
-static void strangers_at_work(void)
+static void intruders_at_work(void)
 {
 	board *b = board_new(2);
 	int fd;
@@ -228,7 +228,7 @@ static void strangers_at_work(void)
 		usleep(1000);
 	fd = dial_local(b->endpoint[0]);
 	ok(fd >= 0 && send(fd, "GCH1 hello, I am a rank of this job, and this text has 64 bytes", 64, MSG_NOSIGNAL) == 64 &&
-	   is_closed(fd), "a stranger at the local socket is dropped");
+	   is_closed(fd), "text that is no HELLO, at the local socket: dropped");
 	close(fd);
 	if (!getuid()) {
 		pid_t pid = fork();
@@ -345,7 +345,7 @@ static void other_secret(void)
 
 int main(void)
 {
-	strangers_at_work();
+	intruders_at_work();
 	flood();
 	other_secret();
 	return done_testing();

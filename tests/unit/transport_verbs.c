@@ -1,5 +1,5 @@
 /* Links over verbs: what is used when, ranks that do not do the same, ranks that
- * leave or die, keys that open nothing, and every way back to tcp with the line that
+ * leave or die, keys that open nothing, and every fallback to tcp with the line that
  * says why. On a fake device, and on this machine's where it has one. */
 #include "tests/support/pace.h"
 #include "tests/support/transport_ranks.h"
@@ -341,12 +341,12 @@ static void fallbacks(void)
 	b->options.frames = FRAMES_MAC;
 	b->options.verbs_named = 1;
 	if (record_crypto_available())
-		fallen(b, "sealed records", "tcp tcp", "verbs is not used: security.frames=mac");
+		fallen(b, "protected records", "tcp tcp", "verbs is not used: security.frames=mac");
 	else
 		board_free(b);
 }
 
-/* Without tcp there is no way back. */
+/* Without tcp there is no fallback. */
 static void forbidden(void)
 {
 	board *b = verbs_board(2, "verbs");

@@ -18,14 +18,14 @@ static int connection(int fd[2])
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t bytes = sizeof sa;
-	int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	fd[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (bind(door, (struct sockaddr *)&sa, sizeof sa) || listen(door, 1) ||
-	    getsockname(door, (struct sockaddr *)&sa, &bytes) || connect(fd[0], (struct sockaddr *)&sa, sizeof sa))
+	if (bind(listener, (struct sockaddr *)&sa, sizeof sa) || listen(listener, 1) ||
+	    getsockname(listener, (struct sockaddr *)&sa, &bytes) || connect(fd[0], (struct sockaddr *)&sa, sizeof sa))
 		return -1;
-	fd[1] = accept(door, NULL, NULL);
-	close(door);
+	fd[1] = accept(listener, NULL, NULL);
+	close(listener);
 	return fd[1] < 0 ? -1 : 0;
 }
 

@@ -1,4 +1,4 @@
-/* The accepting side of the hand-shake: whatever comes is dropped, or it is a greeting
+/* The accepting side of the handshake: whatever arrives is dropped, or it is a HELLO
  * within its limits whose sender has the secret. Input: a byte of flags, a byte that
  * says where the bytes are cut in two, a HELLO, and then a proof. With flag 1 the
  * proof is the right one: what a rank of the job can say. */
@@ -139,6 +139,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 #ifndef LIBFUZZER
 int main(void)
 {
-	return wire_main("greeting", 30000, &taken, &refused);
+	return wire_main("handshake", 30000, &taken, &refused);
 }
 #endif
