@@ -94,11 +94,11 @@ typedef struct gradcomp_merger {
 	                         gradcomp_payload *out, gradcomp_error *err);
 } gradcomp_merger;
 
-/* A CODED sum by a collective with a memory of its own, `resident`: what is lost
+/* A CODED sum by a collective with a error memory of its own, server_error: what is lost
  * where the complete sum is coded waits there for the next step, instead of going
  * into the error memory of the rank that coded it. With m that memory before, m'
  * after, in units of the sum:
- * sum_w (u_w + m_w) = buf / scale + sum_w (residual_w + m'_w). Without a resident
+ * sum_w (u_w + m_w) = buf / scale + sum_w (residual_w + m'_w). Without such a
  * memory it is as coded_allreduce. */
 typedef struct gradcomp_exchange {
 	uint32_t struct_size;
@@ -109,7 +109,7 @@ typedef struct gradcomp_exchange {
 	const gradcomp_codec *codec;
 	uint64_t counter; /* as in coded_allreduce */
 	float *residual;  /* likewise; may be NULL */
-	float *server_error;  /* as many floats as server_error() asked for; zero at first. NULL: none is kept */
+	float *server_error; /* as many floats as server_error() asked for; zero at first. NULL: none is kept */
 } gradcomp_exchange;
 
 /* Two levels: ranks of a node sum among themselves, and the compressor works on
@@ -241,7 +241,7 @@ struct gradcomp_collective_v1 {
 	                                   const gradcomp_codec *codec, uint64_t counter, float *residual,
 	                                   gradcomp_error *err);
 
-	/* Used in place of coded_allreduce where it is served. resident: floats of memory
+	/* Used in place of coded_allreduce where it is served. server_error: floats of memory
 	 * for a bucket of `count`; the host keeps, saves and loads them for a compressor
 	 * with GRADCOMP_TRAIT_ERROR_FEEDBACK. */
 	gradcomp_status (*exchange)(void *instance, const gradcomp_exchange *x, gradcomp_error *err);
@@ -286,8 +286,8 @@ struct gradcomp_collective_v1 {
 	gradcomp_status (*predict)(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
 	                           uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err);
 
-	/* Optional, with GRADCOMP_CAN_EXCHANGE: of which numbers of a bucket of `count` resident
-	 * memory is: resident[i] is of number server_error_begin(count) + i, in units of the sum.
+	/* Optional, with GRADCOMP_CAN_EXCHANGE: of which numbers of a bucket of `count` that
+	 * memory is: server_error[i] is of number server_error_begin(count) + i, in units of the sum.
 	 * Without it the buckets of a reducer with such a memory are never moved. */
 	uint64_t (*server_error_begin)(void *instance, uint64_t count);
 };

@@ -175,7 +175,7 @@ typedef struct gradcomp_work {
 	 * same memory. Never overlaps x. */
 	float *const *error;
 	float *error_flat;
-	/* state[s]: the bucket's part of resident array s (see state_arrays). */
+	/* state[s]: the bucket's part of array s (see state_arrays). */
 	float *const *state;
 	void *scratch; /* scratch_bytes of the plan, aligned to 64 */
 	uint64_t scratch_bytes;

@@ -155,7 +155,7 @@ static gradcomp_status check_collective(const subject *s, const struct gradcomp_
 		{GRADCOMP_CAN_CODED_ALLREDUCE, c->coded_allreduce != NULL, "coded_allreduce"},
 		{GRADCOMP_CAN_CODED_ALLGATHER, c->coded_allgather != NULL, "coded_allgather"},
 		{GRADCOMP_CAN_CODED_REDUCE_SCATTER, c->coded_reduce_scatter != NULL, "coded_reduce_scatter"},
-		{GRADCOMP_CAN_EXCHANGE, c->exchange && c->server_error, "exchange and resident"},
+		{GRADCOMP_CAN_EXCHANGE, c->exchange && c->server_error, "exchange and server_error"},
 		{GRADCOMP_CAN_SHARD,
 		 c->shard && c->local_reduce_scatter && c->shard_allreduce && c->shard_allgather && c->local_allgather,
 		 "one of the shard functions"},

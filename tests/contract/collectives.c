@@ -119,7 +119,7 @@ static gradcomp_status exchange(place *p, uint64_t n, const gradcomp_codec *code
 		held[r] = total(residual[r], n) + total(memory, floats) - before;
 	}
 	if (!st && !walls_stand(memory, 4 * floats))
-		st = error_set(err, GRADCOMP_ERR_INTERNAL, "written beside the resident memory");
+		st = error_set(err, GRADCOMP_ERR_INTERNAL, "written beside the collective's error memory");
 	walled_free(memory);
 	return st;
 }

@@ -164,7 +164,7 @@ static inline gradcomp_status whole_run(const struct gradcomp_collective_v1 *c, 
 		break;
 	case EXCHANGE:
 		if (c->server_error && c->server_error(instance, n) > 2 * w->most)
-			return w->host->fail(err, GRADCOMP_ERR_RANGE, "exchange wants %llu resident numbers for %llu",
+			return w->host->fail(err, GRADCOMP_ERR_RANGE, "exchange wants a memory of %llu numbers for %llu",
 			                     (unsigned long long)c->server_error(instance, n), (unsigned long long)n);
 		st = c->exchange(instance, &x, err);
 		break;

@@ -3,7 +3,7 @@
  *
  * Every rank codes its part of a stripe for the owner, who adds what they decode to onto
  * its own part, which is as it was. The complete sum, with what the owner still has from
- * the last step (its resident memory: the second error memory of 1-bit SGD's server
+ * the last step (its server_error: the second error memory of 1-bit SGD's server
  * side), is scaled and coded once; those bytes go to all, and the owner too takes what
  * they decode to, so all ranks end with the same bits. Parts are added in the order in
  * which the owner meets their ranks, which is the same in every run. */

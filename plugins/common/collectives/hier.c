@@ -110,7 +110,7 @@ gradcomp_status hier_shard(void *instance, uint64_t numel, gradcomp_shard *out, 
 	return GRADCOMP_OK;
 }
 
-gradcomp_status hier_shard_reduce(void *instance, float *buf, uint64_t numel, double scale, gradcomp_error *err)
+gradcomp_status hier_local_reduce_scatter(void *instance, float *buf, uint64_t numel, double scale, gradcomp_error *err)
 {
 	return hier_bring(instance, buf, numel, GRADCOMP_F32, GRADCOMP_SUM, scale, err);
 }

@@ -53,7 +53,7 @@ gradcomp_status hier_coded_allreduce(void *instance, float *buf, uint64_t count,
                                      const gradcomp_codec *codec, uint64_t counter, float *residual,
                                      gradcomp_error *err);
 gradcomp_status hier_shard(void *instance, uint64_t numel, gradcomp_shard *out, gradcomp_error *err);
-gradcomp_status hier_shard_reduce(void *instance, float *buf, uint64_t numel, double scale, gradcomp_error *err);
+gradcomp_status hier_local_reduce_scatter(void *instance, float *buf, uint64_t numel, double scale, gradcomp_error *err);
 gradcomp_status hier_shard_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                      double scale, gradcomp_error *err);
 gradcomp_status hier_shard_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err);
