@@ -1,5 +1,7 @@
 #include "cost/model_capture.h"
 
+#include "cost/planning.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <pthread.h>
