@@ -39,7 +39,7 @@ for how, word in (("killed", "killed by signal"), ("raises", "no more")):
         ok("in broken" in result[0][2] and "gradcomp" in result[0][2], "with the worker's traceback", errors(result))
 
 EXAMPLE = os.path.join(SOURCE, "examples/pytorch/dataset.py")
-for form in ("tree", "tar"):
+for form in ("folder", "tar"):
     path = os.path.join(folder.name, "digits-" + form)
     result = ranks(2, [EXAMPLE, path, "--as", form, "--epochs", "4", "--workers", "1"], GRADCOMP="cast:type=bf16")
     if result[0][0] != 0 and "No module named 'sklearn'" in result[0][2]:
@@ -49,6 +49,6 @@ for form in ("tree", "tar"):
     lines = result[0][1].splitlines()
     accuracy = [float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith("epoch")]
     ok(len(accuracy) == 4 and accuracy[-1] > 0.85, f"the example: {form}: and learns", lines)
-    made = [int(line.split("made ")[1].split(",")[0]) for line in lines if "made " in line]
-    ok(len(made) == 1 and 0 < made[0] < 1797, f"the example: {form}: each rank prepared its part", lines)
+    loaded = [int(line.split("loaded ")[1].split(",")[0]) for line in lines if "loaded " in line]
+    ok(len(loaded) == 1 and 0 < loaded[0] < 1797, f"the example: {form}: each rank prepared its part", lines)
 done_testing()
