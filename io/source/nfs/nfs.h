@@ -120,6 +120,12 @@ gradcomp_status nfs_wait(struct nfs_source *s, struct nfs_conn *c, source_wait w
 /* Sends what is NEW, if there is a connection, without waiting for anything. */
 void nfs_send(struct nfs_source *s, struct nfs_conn *c, struct nfs_call *calls, size_t n);
 
+/* ---- libnfs's decoders (xdr.c) -------------------------------------------------- */
+
+/* Whether what a server sends is checked before libnfs decodes it. Not so where libnfs was
+ * loaded before this module: it is bound to its own decoders then. */
+bool nfs_guarded(void);
+
 /* ---- the two versions (v3.c, v4.c) ------------------------------------------- */
 
 /* Queues the request. -1: it cannot be (call->error). */

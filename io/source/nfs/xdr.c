@@ -9,8 +9,9 @@
 #include <sys/time.h>
 
 #include <nfsc/libnfs-zdr.h>
+#include <nfsc/libnfs-raw-nfs.h>
 
-#include "gradcomp/abi.h"
+#include "io/source/nfs/nfs.h"
 
 /* Of an array's elements in memory; ours have at most a few dozen. */
 #define ARRAY_MAX (1u << 20)
@@ -55,10 +56,14 @@ GRADCOMP_EXPORT bool_t libnfs_zdr_array(ZDR *z, char **array, uint32_t *n, uint3
 	return real_libnfs_zdr_array()(z, array, n, most, bytes, proc);
 }
 
+/* Whether libnfs_zdr_bytes() below was called on this thread. */
+static _Thread_local bool reached;
+
 GRADCOMP_EXPORT bool_t libnfs_zdr_bytes(ZDR *z, char **data, uint32_t *n, uint32_t most)
 {
 	uint32_t count;
 	int64_t behind;
+	reached = true;
 	if (z->x_op == ZDR_DECODE && (!peek(z, &count, &behind) || count > behind))
 		return 0;
 	return real_libnfs_zdr_bytes()(z, data, n, most);
@@ -84,4 +89,18 @@ GRADCOMP_EXPORT bool_t libnfs_zdr_pointer(ZDR *z, char **object, uint32_t bytes,
 	bool_t good = depth++ < LIST_MAX && real_libnfs_zdr_pointer()(z, object, bytes, proc);
 	depth--;
 	return good;
+}
+
+/* A handle of eight bytes in an answer that ends before them; they are there, should libnfs
+ * read them. */
+bool nfs_guarded(void)
+{
+	char answer[12] = {0, 0, 0, 8};
+	nfs_fh3 handle = {{0}};
+	ZDR z;
+	reached = false;
+	libnfs_zdrmem_create(&z, answer, 4, ZDR_DECODE);
+	zdr_nfs_fh3(&z, &handle);
+	libnfs_zdr_destroy(&z);
+	return reached;
 }
