@@ -1,4 +1,4 @@
-/* gradcomp/dataset.h: samples read and prepared once, then served from the memory
+/* gradcomp/dataset.h: samples loaded once, then served from the memory
  * of the job's nodes.
  *
  *     gradcomp_dataset_options opt = { .struct_size = sizeof opt, .count = n, .load = decode, .ctx = files };
@@ -28,21 +28,21 @@
  * equal or one more than another's. next() goes along it, and what comes next is
  * prepared and fetched ahead.
  *
- * A value that another node owns and has not yet is made by its owner for next(), and
+ * A value that another node owns and has not yet is loaded by its owner for next(), and
  * for get() by who asks, whose value the owner then keeps: once in the job either way,
- * unless two nodes get() it at the same time. Nobody who makes a value waits for a node.
+ * unless two nodes get() it at the same time. Nobody who loads a value waits for a node.
  *
  * Memory. A node keeps at most `memory` bytes of values, an eighth of it for values of
  * other nodes while they are wanted. What does not fit goes to a file below `spill` if
- * that is set, else it is made anew each time it is wanted. The index takes 32 bytes a
+ * that is set, else it is loaded anew each time it is wanted. The index takes 32 bytes a
  * sample of the node beside it.
  *
  * Forked children (PyTorch's DataLoader workers) may call get(), expect(), release(),
  * order() and length() on a dataset their parent made, as long as the parent lives. They
- * make values themselves, and the parent fetches for them.
+ * load values themselves, and the parent fetches for them.
  *
- * Checks. Each value has a checksum, taken when it was made and compared when it
- * has come over a network or from a spill file; one that does not match is made
+ * Checks. Each value has a checksum, taken when it was loaded and compared when it
+ * has come over a network or from a spill file; one that does not match is loaded
  * again from the source, counted and reported.
  *
  * Threads: all calls but create() and free() may come from any thread, next() from
@@ -72,7 +72,7 @@ typedef struct gradcomp_value_buffer {
 
 typedef struct gradcomp_dataset_options {
 	uint32_t struct_size;
-	uint32_t workers; /* threads that make values ahead of next(); 0: the caller's thread makes them */
+	uint32_t workers; /* threads that load values ahead of next(); 0: the caller's thread loads them */
 	uint64_t count;   /* samples; equal on all ranks, as are seed and shuffle */
 	uint64_t seed;
 	uint64_t memory; /* bytes a node keeps; 0: setting dataset.memory */
@@ -147,8 +147,8 @@ typedef struct gradcomp_dataset_stats {
 	uint32_t reserved0;
 	uint64_t local, remote, loaded, spilled; /* values handed out, by where they came from */
 	uint64_t remote_bytes;
-	uint64_t damaged;   /* checksums that did not match; each value was made again */
-	uint64_t unkept;    /* values made that no memory was left for */
+	uint64_t damaged;   /* checksums that did not match; each value was loaded again */
+	uint64_t unkept;    /* values loaded that no memory was left for */
 	uint64_t memory_used, memory_limit; /* of the node */
 	double wait_s;      /* next() and get() had to wait */
 	double load_s;      /* spent in load(), summed over threads */

@@ -1,6 +1,6 @@
 /* The managed side of a cache area: leases that keep copies from eviction, sizes,
- * budgets and room. `area` is a descriptor from cache_user_area(); what is below
- * it is reached by name, without following links. doc/staging.md has the layout
+ * budgets and quotas. `area` is a descriptor from cache_user_area(); what is below
+ * it is reached by name, without following links. doc/staging-internals.md has the layout
  * and the argument why nothing leased is ever evicted. Any thread. */
 #ifndef IO_CACHE_CACHE_H
 #define IO_CACHE_CACHE_H
@@ -20,7 +20,7 @@ int cache_lock_try(int area, const char *key, int *fd, int64_t *holder);
 void cache_lock_release(int area, const char *key, int fd);
 
 /* Removes what the dead left of other keys: locks, leases on nothing, damaged copies that
- * were replaced, rests of evictions. What they copied stays, to be gone on with. */
+ * were replaced, rests of evictions. What they copied stays, to be resumed. */
 void cache_sweep(int area, const char *key);
 
 /* ---- copies (copy.c, publish.c) ------------------------------------------------ */
@@ -108,7 +108,7 @@ const char *cache_boot(char out[CACHE_BOOT_BYTES]);
 /* Tells the name space that process numbers of this process belong to; 0: unknown. */
 uint64_t cache_pid_space(void);
 
-/* ---- leases (lease.c, gate.c) ------------------------------------------------ */
+/* ---- leases (lease.c) ------------------------------------------------------- */
 
 #define CACHE_HOLDER_BYTES 128
 
@@ -135,19 +135,19 @@ void cache_leases_sweep(int area, const char *key);
 /* Removes a lease. 0 also when there is none; -1 and errno. */
 int cache_lease_drop(int area, const char *key, const char *name);
 
-/* KEY.lease is a directory and the gate of the key: who leases holds flock(2) on it
+/* KEY.lease is a directory and the lock of its leases: who leases holds flock(2) on it
  * shared while the file appears, who evicts exclusively while he looks and renames.
  * -1 and errno; EWOULDBLOCK when `exclusive` and somebody is at it. */
 int cache_lease_lock(int area, const char *key, bool exclusive);
 /* Removes the directory when it is empty and was entered exclusively. */
-void cache_lease_unlock(int area, const char *key, int gate, bool exclusive);
+void cache_lease_unlock(int area, const char *key, int lock, bool exclusive);
 
-/* ---- names (items.c) --------------------------------------------------------- */
+/* ---- names (entries.c) --------------------------------------------------------- */
 
 typedef enum cache_kind {
 	CACHE_PUBLISHED,  /* KEY */
 	CACHE_UNFINISHED, /* KEY.tmp */
-	CACHE_EVICTING,       /* KEY.gone-XXXXXXXX: evicted, being removed */
+	CACHE_EVICTING,   /* KEY.gone-XXXXXXXX: evicted, being removed */
 	CACHE_LOCK,       /* KEY.lock */
 	CACHE_LEASES,     /* KEY.lease */
 	CACHE_FOREIGN     /* not ours: left alone */
@@ -170,7 +170,7 @@ int cache_size_of(int dir, cache_size *out);
 int cache_reserve(int dir, const cache_size *all);
 bool cache_reserved(int dir, cache_size *out);
 
-/* ---- entries (items.c) ------------------------------------------------------- */
+/* ---- entries (entries.c) ------------------------------------------------------- */
 
 typedef struct cache_entry {
 	char *name;
@@ -212,7 +212,7 @@ int cache_lease_each(int area, const char *key,
 /* 1: the item is gone; 0: it is in use, *why says by whom; -1: errno. */
 int cache_evict(int area, const cache_entry *entry, unsigned flags, char why[CACHE_HOLDER_BYTES]);
 
-/* ---- budget (room.c) ----------------------------------------------------------- */
+/* ---- budget (quota.c) ---------------------------------------------------------- */
 
 typedef struct cache_budget {
 	uint64_t bytes, high, low;

@@ -1,5 +1,5 @@
 /* Evicting an entry. Nothing leased goes: leases are looked at and the entry is
- * renamed away under the key's gate, which a lease has to pass too, so each lease
+ * renamed away under the lock of the key's leases, which a lease takes too, so each lease
  * is there before the look (and seen) or its owner looks for the entry after the
  * rename (and finds none). KEY.lock keeps producers out. */
 #include <errno.h>
@@ -17,7 +17,7 @@ struct look {
 	char *why;
 };
 
-/* Whoever writes a lease holds the gate: with it shut, what is not one is dead. */
+/* Whoever writes a lease holds that lock: while it is ours, what is not one is dead. */
 static void look_at(void *ctx, int dir, const char *name, const cache_lease_info *l)
 {
 	struct look *look = ctx;
@@ -48,7 +48,7 @@ static int rename_away(int area, const char *name, const char *key, char gone[ST
 	return -1;
 }
 
-/* The decision, under the gate. */
+/* The decision, under the lock. */
 static int retire(int area, const cache_entry *entry, unsigned flags, char gone[STAGE_KEY_BYTES + 16],
                   char why[CACHE_HOLDER_BYTES])
 {

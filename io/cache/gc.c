@@ -21,7 +21,7 @@ struct gc {
 	const char *key; /* of the leases that are looked at */
 };
 
-static void say(const struct gc *g, const char *what, const char *name, uint64_t bytes)
+static void report_removed(const struct gc *g, const char *what, const char *name, uint64_t bytes)
 {
 	if (g->removed)
 		g->removed(g->ctx, what, name, bytes);
@@ -38,15 +38,15 @@ static void take_lease(void *ctx, int dir, const char *name, const cache_lease_i
 	if (!goes || (!cache_area_dry(g->area) && unlinkat(dir, name, 0) < 0))
 		return;
 	snprintf(what, sizeof what, "%s%s", lease ? "lease of " : "unfinished lease", lease ? l->holder : "");
-	say(g, what, g->key, 0);
+	report_removed(g, what, g->key, 0);
 }
 
-/* With the gate shut, so that none is removed that is just being written. */
+/* With the lock of the leases, so that none is removed that is just being written. */
 static gradcomp_status leases_of(struct gc *g, const char *key, gradcomp_error *err)
 {
 	bool dry = cache_area_dry(g->area);
-	int gate = dry ? -1 : cache_lease_lock(g->area->fd, key, true);
-	if (!dry && gate < 0) {
+	int lock = dry ? -1 : cache_lease_lock(g->area->fd, key, true);
+	if (!dry && lock < 0) {
 		/* Leased just now, or not ours to remove. */
 		bool leave = errno == EWOULDBLOCK || errno == ENOTDIR || errno == ELOOP;
 		return leave ? GRADCOMP_OK : error_cannot(err, "open the leases of", key);
@@ -55,8 +55,8 @@ static gradcomp_status leases_of(struct gc *g, const char *key, gradcomp_error *
 	gradcomp_status status = GRADCOMP_OK;
 	if (cache_lease_each(g->area->fd, key, take_lease, g) < 0)
 		status = error_cannot(err, "list the leases of", key);
-	if (gate >= 0)
-		cache_lease_unlock(g->area->fd, key, gate, true);
+	if (lock >= 0)
+		cache_lease_unlock(g->area->fd, key, lock, true);
 	return status;
 }
 
@@ -96,11 +96,11 @@ static int drop(const struct gc *g, const cache_entry *entry, unsigned flags, gr
 	if (result < 0)
 		return error_cannot(err, "remove", entry->name);
 	if (result)
-		say(g, what_it_is(entry), entry->name, entry->size.bytes);
+		report_removed(g, what_it_is(entry), entry->name, entry->size.bytes);
 	return result;
 }
 
-/* Whether it waits to be gone on with. */
+/* Whether it may still be resumed. */
 static bool may_be_resumed(const cache_entry *entry)
 {
 	return entry->kind == CACHE_UNFINISHED && entry->used + PATIENCE > (int64_t)time(NULL);
@@ -192,7 +192,7 @@ gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, cons
 	else if (!result)
 		status = error_set(err, GRADCOMP_ERR_STATE, "copy %.12s stays: it is %s", key, why);
 	else
-		say(&g, what_it_is(&entry), entry.name, entry.size.bytes);
+		report_removed(&g, what_it_is(&entry), entry.name, entry.size.bytes);
 done:
 	cache_entry_free(&entry);
 	cache_area_end(&a);

@@ -26,12 +26,12 @@ static void lease_dir_name(char out[STAGE_KEY_BYTES + 8], const char *key)
 	snprintf(out, STAGE_KEY_BYTES + 8, "%s.lease", key);
 }
 
-/* Whether `gate` is still what KEY.lease names: an empty one is removed by the
+/* Whether `lock` is still what KEY.lease names: an empty one is removed by the
  * last to leave, and a lock on the old one keeps nobody out of the new. */
-static bool is_there(int area, const char *name, int gate)
+static bool is_there(int area, const char *name, int lock)
 {
 	struct stat mine, there;
-	return fstat(gate, &mine) == 0 && fstatat(area, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+	return fstat(lock, &mine) == 0 && fstatat(area, name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
 	       mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }
 
@@ -42,19 +42,19 @@ int cache_lease_lock(int area, const char *key, bool exclusive)
 	double begin = clock_now();
 	lease_dir_name(name, key);
 	for (;;) {
-		int gate = openat(area, name, OPEN_DIR);
-		if (gate < 0 && errno == ENOENT) {
+		int lock = openat(area, name, OPEN_DIR);
+		if (lock < 0 && errno == ENOENT) {
 			if (mkdirat(area, name, 0700) < 0 && errno != EEXIST)
 				return -1;
 			continue;
 		}
-		if (gate < 0)
+		if (lock < 0)
 			return -1;
-		bool got = flock(gate, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0;
+		bool got = flock(lock, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0;
 		int e = errno;
-		if (got && is_there(area, name, gate))
-			return gate;
-		close(gate);
+		if (got && is_there(area, name, lock))
+			return lock;
+		close(lock);
 		if (got)
 			continue;
 		errno = e;
@@ -64,16 +64,16 @@ int cache_lease_lock(int area, const char *key, bool exclusive)
 	}
 }
 
-void cache_lease_unlock(int area, const char *key, int gate, bool exclusive)
+void cache_lease_unlock(int area, const char *key, int lock, bool exclusive)
 {
 	char name[STAGE_KEY_BYTES + 8];
 	struct stat st;
 	lease_dir_name(name, key);
 	/* In the shared area users cannot make it again: it stays as long as the copy. */
-	bool shared = fstat(gate, &st) == 0 && st.st_mode & S_IWOTH;
+	bool shared = fstat(lock, &st) == 0 && st.st_mode & S_IWOTH;
 	if (exclusive && !(shared && fstatat(area, key, &st, AT_SYMLINK_NOFOLLOW) == 0))
 		unlinkat(area, name, AT_REMOVEDIR);
-	close(gate);
+	close(lock);
 }
 
 /* Leases: KEY.lease/NAME says who needs the copy. Three lines:

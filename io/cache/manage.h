@@ -114,7 +114,7 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_cache_verify(const gradcomp_cache_optio
  * `name` is that of the entry, `bytes` what it took. */
 typedef void gradcomp_cache_removed(void *ctx, const char *what, const char *name, uint64_t bytes);
 
-/* Removes leases of what is gone, copies that nobody has gone on with for a day,
+/* Removes leases of processes that have ended, copies that nobody has resumed for a day,
  * leftovers of evictions, and when the area is above the high mark, what was used least recently. With a job:
  * the leases of that job and nothing else. Doing it twice is fine. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_gc(const gradcomp_cache_options *options, int64_t job,

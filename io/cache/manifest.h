@@ -79,15 +79,15 @@ const stage_entry *stage_symlink_outside(const stage_manifest *m);
  * NULL) says what is wrong; then *m is empty. */
 bool stage_manifest_load(stage_manifest *m, int dirfd, const char *name, const char **why);
 
-/* The listing as text, a piece at a time: whole lines from *next on, which begins as
+/* The listing as text, a chunk at a time: whole lines from *next on, which begins as
  * 0, into buf of at least 2 * STAGE_LINE_MAX bytes. Checksums come along as far as
- * they are known. Returns the piece's length, 0 when the last one was given, -1
+ * they are known. Returns the chunk's length, 0 when the last one was given, -1
  * without memory. */
 ssize_t stage_manifest_pack(const stage_manifest *m, size_t *next, char *buf, size_t capacity);
-/* Takes the pieces, in order, into a manifest that was empty before the first one;
+/* Takes the chunks, in order, into a manifest that was empty before the first one;
  * `text` is written to. A failure (INVALID) says what is wrong. */
 gradcomp_status stage_manifest_unpack(stage_manifest *m, char *text, size_t n, gradcomp_error *err);
-/* After the last piece: everything there, no link leads out; counts, makes the key. */
+/* After the last chunk: everything there, no link leads out; counts, makes the key. */
 gradcomp_status stage_manifest_unpacked(stage_manifest *m, gradcomp_error *err);
 
 /* ---- for the files of manifests only ---------------------------------------- */

@@ -45,7 +45,7 @@ gradcomp_status cache_budget_load(int area, cache_budget *out, gradcomp_error *e
 	return GRADCOMP_OK;
 }
 
-struct room {
+struct quota {
 	stage_run *run;
 	int area;
 	const char *key;
@@ -65,24 +65,24 @@ static uint64_t over(uint64_t need, uint64_t have)
 	return need > have ? need - have : 0;
 }
 
-static void lock_area(struct room *r, int *lock)
+static void lock_area(struct quota *q, int *lock)
 {
 	const struct timespec pause = {.tv_nsec = 20000000};
 	double begin = clock_now();
-	*lock = openat(r->area, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	*lock = openat(q->area, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	while (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) < 0 && (errno == EWOULDBLOCK || errno == EINTR) &&
-	       clock_now() - begin < PATIENCE && !stage_run_tick(r->run, NULL))
+	       clock_now() - begin < PATIENCE && !stage_run_tick(q->run, NULL))
 		nanosleep(&pause, NULL);
 }
 
 /* The reason why an item has to stay; NULL when it may go. */
-static const char *stays(const struct room *r, const cache_entry *i, char out[CACHE_HOLDER_BYTES + 16])
+static const char *stays(const struct quota *q, const cache_entry *i, char out[CACHE_HOLDER_BYTES + 16])
 {
 	if (i->kind == CACHE_FOREIGN)
 		return "";
 	if (i->kind == CACHE_EVICTING)
 		return NULL;
-	if (!strcmp(i->key, r->key)) /* a path to a damaged copy leads somewhere until there is a new one */
+	if (!strcmp(i->key, q->key)) /* a path to a damaged copy leads somewhere until there is a new one */
 		return i->kind == CACHE_PUBLISHED ? "damaged, to be replaced" : "";
 	if (i->producing)
 		return "being staged";
@@ -95,105 +95,105 @@ static const char *stays(const struct room *r, const cache_entry *i, char out[CA
 	return NULL;
 }
 
-static void keep(struct room *r, const cache_entry *i, const char *why)
+static void keep(struct quota *q, const cache_entry *i, const char *why)
 {
 	char size[32];
-	size_t n = strlen(r->kept);
-	if (n + strlen(why) + 40 < sizeof r->kept)
-		snprintf(r->kept + n, sizeof r->kept - n, "%s%s %s", n ? ", " : "",
+	size_t n = strlen(q->kept);
+	if (n + strlen(why) + 40 < sizeof q->kept)
+		snprintf(q->kept + n, sizeof q->kept - n, "%s%s %s", n ? ", " : "",
 		         gradcomp_size_text(i->whole.bytes, size), why);
-	else if (n + 5 < sizeof r->kept && strcmp(r->kept + n - 3, "..."))
-		strcpy(r->kept + n, ", ...");
+	else if (n + 5 < sizeof q->kept && strcmp(q->kept + n - 3, "..."))
+		strcpy(q->kept + n, ", ...");
 }
 
-static gradcomp_status survey(struct room *r, gradcomp_error *err)
+static gradcomp_status survey(struct quota *q, gradcomp_error *err)
 {
 	char text[CACHE_HOLDER_BYTES + 16];
 	struct statvfs fs;
-	gradcomp_status status = cache_entries_read(r->area, &r->entries, err);
+	gradcomp_status status = cache_entries_read(q->area, &q->entries, err);
 	if (status)
 		return status;
-	if (fstatvfs(r->area, &fs) < 0 || !fs.f_frsize)
-		return error_cannot(err, "ask for the free space of", r->run->where);
-	for (size_t i = 0; i < r->entries.n; i++) {
-		const cache_entry *entry = &r->entries.entry[i];
-		const char *why = stays(r, entry, text);
-		r->used.bytes += strcmp(entry->key, r->key) ? entry->whole.bytes : entry->size.bytes;
+	if (fstatvfs(q->area, &fs) < 0 || !fs.f_frsize)
+		return error_cannot(err, "ask for the free space of", q->run->where);
+	for (size_t i = 0; i < q->entries.n; i++) {
+		const cache_entry *entry = &q->entries.entry[i];
+		const char *why = stays(q, entry, text);
+		q->used.bytes += strcmp(entry->key, q->key) ? entry->whole.bytes : entry->size.bytes;
 		if (!why) {
-			r->evictable.bytes += entry->size.bytes;
-			r->evictable.inodes += entry->size.inodes;
+			q->evictable.bytes += entry->size.bytes;
+			q->evictable.inodes += entry->size.inodes;
 		} else if (*why) {
-			keep(r, entry, why);
-			r->promised.bytes += entry->whole.bytes - entry->size.bytes;
-			r->promised.inodes += over(entry->whole.inodes, entry->size.inodes);
+			keep(q, entry, why);
+			q->promised.bytes += entry->whole.bytes - entry->size.bytes;
+			q->promised.inodes += over(entry->whole.inodes, entry->size.inodes);
 		}
 	}
-	r->left.bytes = over((uint64_t)fs.f_bavail * fs.f_frsize, r->promised.bytes);
-	r->left.inodes = over((uint64_t)fs.f_favail, r->promised.inodes);
-	r->inodes = fs.f_files != 0;
+	q->left.bytes = over((uint64_t)fs.f_bavail * fs.f_frsize, q->promised.bytes);
+	q->left.inodes = over((uint64_t)fs.f_favail, q->promised.inodes);
+	q->inodes = fs.f_files != 0;
 	return GRADCOMP_OK;
 }
 
 /* Bytes and inodes that have to go; bytes of `want` only if they can. */
-static cache_size must_go(const struct room *r, uint64_t *want)
+static cache_size must_go(const struct quota *q, uint64_t *want)
 {
-	uint64_t all = r->used.bytes + r->need.bytes;
-	cache_size must = {over(r->need.bytes, r->left.bytes),
-	                   r->inodes ? over(r->need.inodes, r->left.inodes) : 0};
-	if (over(all, r->budget.bytes) > must.bytes)
-		must.bytes = over(all, r->budget.bytes);
-	if (r->budget.quota && over(all, r->budget.quota) > must.bytes)
-		must.bytes = over(all, r->budget.quota);
-	*want = all > r->budget.high ? over(all, r->budget.low) : 0;
+	uint64_t all = q->used.bytes + q->need.bytes;
+	cache_size must = {over(q->need.bytes, q->left.bytes),
+	                   q->inodes ? over(q->need.inodes, q->left.inodes) : 0};
+	if (over(all, q->budget.bytes) > must.bytes)
+		must.bytes = over(all, q->budget.bytes);
+	if (q->budget.quota && over(all, q->budget.quota) > must.bytes)
+		must.bytes = over(all, q->budget.quota);
+	*want = all > q->budget.high ? over(all, q->budget.low) : 0;
 	if (*want < must.bytes)
 		*want = must.bytes;
 	return must;
 }
 
 /* What stands in the way, with the numbers. */
-static gradcomp_status refuse(const struct room *r, gradcomp_error *err)
+static gradcomp_status refuse(const struct quota *q, gradcomp_error *err)
 {
-	char need[32], have[32], limit[32], gone[32], stay[400];
-	cache_size evictable = r->evictable;
+	char need[32], have[32], limit[32], freeable[32], stay[400];
+	cache_size evictable = q->evictable;
 	snprintf(stay, sizeof stay, "%s%s%s%s%s", evictable.bytes ? "; " : "",
-	         evictable.bytes ? gradcomp_size_text(evictable.bytes, gone) : "",
-	         evictable.bytes ? " could be evicted" : "", *r->kept ? "; what has to stay: " : "", r->kept);
-	gradcomp_size_text(r->need.bytes, need);
-	if (r->need.bytes > r->left.bytes + evictable.bytes)
+	         evictable.bytes ? gradcomp_size_text(evictable.bytes, freeable) : "",
+	         evictable.bytes ? " could be evicted" : "", *q->kept ? "; what has to stay: " : "", q->kept);
+	gradcomp_size_text(q->need.bytes, need);
+	if (q->need.bytes > q->left.bytes + evictable.bytes)
 		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %s, %s free on %s%s", need,
-		                 gradcomp_size_text(r->left.bytes, have), r->run->where, stay);
-	if (r->inodes && r->need.inodes > r->left.inodes + evictable.inodes)
+		                 gradcomp_size_text(q->left.bytes, have), q->run->where, stay);
+	if (q->inodes && q->need.inodes > q->left.inodes + evictable.inodes)
 		return error_set(err, GRADCOMP_ERR_IO, "no space: needs %llu inodes, %llu free on %s%s",
-		                 (unsigned long long)r->need.inodes, (unsigned long long)r->left.inodes,
-		                 r->run->where, stay);
-	bool quota = r->budget.quota && r->budget.quota < r->budget.bytes;
-	uint64_t allowed = quota ? r->budget.quota : r->budget.bytes;
+		                 (unsigned long long)q->need.inodes, (unsigned long long)q->left.inodes,
+		                 q->run->where, stay);
+	bool quota = q->budget.quota && q->budget.quota < q->budget.bytes;
+	uint64_t allowed = quota ? q->budget.quota : q->budget.bytes;
 	return error_set(err, GRADCOMP_ERR_IO,
 	                 "no space in the cache: needs %s, %s of the %s that %s allows are left in %s%s", need,
-	                 gradcomp_size_text(over(allowed, r->used.bytes), have), gradcomp_size_text(allowed, limit),
-	                 quota ? "stage.user_bytes" : "stage.cache_bytes", r->run->where, stay);
+	                 gradcomp_size_text(over(allowed, q->used.bytes), have), gradcomp_size_text(allowed, limit),
+	                 quota ? "stage.user_bytes" : "stage.cache_bytes", q->run->where, stay);
 }
 
-/* Least recently used first, until enough is gone. */
-static gradcomp_status evict(struct room *r, uint64_t want, uint64_t inodes, cache_size *freed, gradcomp_error *err)
+/* Least recently used first, until enough is freeable. */
+static gradcomp_status evict(struct quota *q, uint64_t want, uint64_t inodes, cache_size *freed, gradcomp_error *err)
 {
 	char text[CACHE_HOLDER_BYTES + 16], why[CACHE_HOLDER_BYTES];
-	for (size_t i = 0; i < r->entries.n && (freed->bytes < want || freed->inodes < inodes); i++) {
-		const cache_entry *entry = &r->entries.entry[i];
-		if (stays(r, entry, text))
+	for (size_t i = 0; i < q->entries.n && (freed->bytes < want || freed->inodes < inodes); i++) {
+		const cache_entry *entry = &q->entries.entry[i];
+		if (stays(q, entry, text))
 			continue;
-		int result = cache_evict(r->area, entry, 0, why);
+		int result = cache_evict(q->area, entry, 0, why);
 		if (result < 0)
 			return error_cannot(err, "evict", entry->name);
 		if (result) {
 			freed->bytes += entry->size.bytes;
 			freed->inodes += entry->size.inodes;
 		} else {
-			keep(r, entry, why);
-			r->evictable.bytes -= entry->size.bytes;
-			r->evictable.inodes -= entry->size.inodes;
+			keep(q, entry, why);
+			q->evictable.bytes -= entry->size.bytes;
+			q->evictable.inodes -= entry->size.inodes;
 		}
-		gradcomp_status status = stage_run_tick(r->run, err);
+		gradcomp_status status = stage_run_tick(q->run, err);
 		if (status)
 			return status;
 	}
@@ -201,17 +201,17 @@ static gradcomp_status evict(struct room *r, uint64_t want, uint64_t inodes, cac
 }
 
 /* So that the next who makes room counts what this copy is going to take. */
-static void promise(const struct room *r)
+static void promise(const struct quota *q)
 {
 	char name[STAGE_KEY_BYTES + 8];
 	cache_size all;
-	snprintf(name, sizeof name, "%s.tmp", r->key);
-	int temp = openat(r->area, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	snprintf(name, sizeof name, "%s.tmp", q->key);
+	int temp = openat(q->area, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (temp < 0)
 		return;
 	if (cache_measure(temp, &all) == 0) {
-		all.bytes += r->need.bytes;
-		all.inodes += r->need.inodes;
+		all.bytes += q->need.bytes;
+		all.inodes += q->need.inodes;
 		(void)!cache_reserve(temp, &all);
 	}
 	close(temp);
@@ -220,35 +220,35 @@ static void promise(const struct room *r)
 gradcomp_status cache_ensure_space(stage_run *run, int area, const char *key, uint64_t bytes, uint64_t inodes,
                                 gradcomp_error *err)
 {
-	struct room r = {.run = run, .area = area, .key = key, .need = {bytes, inodes}};
+	struct quota q = {.run = run, .area = area, .key = key, .need = {bytes, inodes}};
 	cache_size freed = {0};
 	uint64_t want;
 	int lock;
-	gradcomp_status status = cache_budget_load(area, &r.budget, err);
+	gradcomp_status status = cache_budget_load(area, &q.budget, err);
 	if (status)
 		return status;
-	lock_area(&r, &lock);
-	if ((status = survey(&r, err)))
+	lock_area(&q, &lock);
+	if ((status = survey(&q, err)))
 		goto done;
-	cache_size must = must_go(&r, &want);
-	if (must.bytes > r.evictable.bytes || must.inodes > r.evictable.inodes) {
-		status = refuse(&r, err); /* in vain: nothing is evicted */
+	cache_size must = must_go(&q, &want);
+	if (must.bytes > q.evictable.bytes || must.inodes > q.evictable.inodes) {
+		status = refuse(&q, err); /* in vain: nothing is evicted */
 		goto done;
 	}
 	if (want || must.inodes)
-		status = evict(&r, want, must.inodes, &freed, err);
+		status = evict(&q, want, must.inodes, &freed, err);
 	if (!status && (freed.bytes < must.bytes || freed.inodes < must.inodes)) {
-		r.left.bytes += freed.bytes;
-		r.left.inodes += freed.inodes;
-		r.used.bytes -= freed.bytes;
-		r.evictable.bytes -= freed.bytes;
-		r.evictable.inodes -= freed.inodes;
-		status = refuse(&r, err);
+		q.left.bytes += freed.bytes;
+		q.left.inodes += freed.inodes;
+		q.used.bytes -= freed.bytes;
+		q.evictable.bytes -= freed.bytes;
+		q.evictable.inodes -= freed.inodes;
+		status = refuse(&q, err);
 	}
 	if (!status)
-		promise(&r);
+		promise(&q);
 done:
-	cache_entries_free(&r.entries);
+	cache_entries_free(&q.entries);
 	if (lock >= 0)
 		close(lock);
 	return status;

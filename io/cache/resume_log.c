@@ -44,10 +44,10 @@ int resume_log_open(int temp)
 	return openat(temp, RESUME_LOG, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
 }
 
-int resume_log_add(int journal, size_t index, const stage_entry *e)
+int resume_log_add(int log, size_t index, const stage_entry *e)
 {
 	char sum[HEX + 1], line[HEX + 32];
 	sha256_hex(e->sha256, sum);
 	int n = snprintf(line, sizeof line, "%zu %s\n", index, sum);
-	return write(journal, line, (size_t)n) == n ? 0 : -1;
+	return write(log, line, (size_t)n) == n ? 0 : -1;
 }

@@ -143,7 +143,7 @@ static gradcomp_status same_dataset(gradcomp_dataset *ds, const claim *mine, gra
 }
 
 /* The ranks of a node share its memory: the first one's name of it is in its claim. */
-static gradcomp_status share(gradcomp_dataset *ds, const claim *all, int door, gradcomp_error *err)
+static gradcomp_status share(gradcomp_dataset *ds, const claim *all, int listener, gradcomp_error *err)
 {
 	double seconds = config_float(ds->group->job->config, "transport.timeout");
 	int first = 0;
@@ -152,13 +152,13 @@ static gradcomp_status share(gradcomp_dataset *ds, const claim *all, int door, g
 		first++;
 	if (ds->local)
 		return shm_share_attach(ds, &all[first].name, seconds, err);
-	return door >= 0 ? shm_share_serve(ds, door, seconds, err) : GRADCOMP_OK;
+	return listener >= 0 ? shm_share_serve(ds, listener, seconds, err) : GRADCOMP_OK;
 }
 
 /* What this rank can do when the others can as well. */
-static gradcomp_status begin(gradcomp_dataset *ds, const claim *all, int door, gradcomp_error *err)
+static gradcomp_status begin(gradcomp_dataset *ds, const claim *all, int listener, gradcomp_error *err)
 {
-	gradcomp_status st = share(ds, all, door, err);
+	gradcomp_status st = share(ds, all, listener, err);
 
 	if (!st && ds->head)
 		st = process_register(ds, err);
@@ -187,7 +187,7 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 	gradcomp_error own = {0};
 	gradcomp_dataset *ds;
 	gradcomp_status st;
-	int door = -1;
+	int listener = -1;
 
 	err = err ? err : &own;
 	if (!group || !out)
@@ -214,18 +214,18 @@ gradcomp_status gradcomp_dataset_create(gradcomp_group *group, const gradcomp_da
 	}
 	st = options_of(ds, options, err);
 	if (!st && !ds->local)
-		st = shm_share_create(ds, &mine.name, &door, err);
+		st = shm_share_create(ds, &mine.name, &listener, err);
 	mine.count = ds->o.count;
 	mine.seed = ds->o.seed;
 	mine.shuffle = ds->o.shuffle != 0;
 	st = same_dataset(ds, &mine, st, &all, err);
 	if (!st) {
-		st = begin(ds, all, door, err);
+		st = begin(ds, all, listener, err);
 		st = consensus(ds->group, &(consensus_topic){.what = TOPIC, .same_status = true}, st, err);
 	}
 	free(all);
-	if (door >= 0)
-		close(door);
+	if (listener >= 0)
+		close(listener);
 	if (!st) {
 		st = service_start(ds, err);
 		if (st)

@@ -36,7 +36,7 @@ typedef struct process {
 
 enum { SLOT_EMPTY = 0, SLOT_FILLING, SLOT_READY, SLOT_SPILLED, SLOT_UNKEPT, SLOT_DAMAGED };
 
-/* A sample this node owns. While it is EMPTY or FILLING, `offset` is 0 or room in the
+/* A sample this node owns. While it is EMPTY or FILLING, `offset` is 0 or space in the
  * arena for `bytes` that a failed attempt left. UNKEPT: there was no memory for it. */
 typedef struct slot {
 	atomic_uint word;
@@ -147,16 +147,16 @@ void process_wake(atomic_uint *word);
 /* Tells the node what failed. */
 void process_failed(gradcomp_dataset *ds, const gradcomp_error *err);
 
-/* ---- sharing (share.c, size.c) ---------------------------------------------------- */
+/* ---- sharing (shm_share.c, mem_limit.c) ---------------------------------------------------- */
 
 typedef struct shm_share_name {
-	char text[48]; /* of the door that the first rank of a node opens */
+	char text[48]; /* of the socket that the first rank of a node opens */
 } shm_share_name;
 
-/* The first rank: makes the memory, and the door at which the others get it. */
-gradcomp_status shm_share_create(gradcomp_dataset *ds, shm_share_name *name, int *door, gradcomp_error *err);
+/* The first rank: makes the memory, and the socket at which the others get it. */
+gradcomp_status shm_share_create(gradcomp_dataset *ds, shm_share_name *name, int *listener, gradcomp_error *err);
 /* The first rank lets the others in; the others go there. */
-gradcomp_status shm_share_serve(gradcomp_dataset *ds, int door, double seconds, gradcomp_error *err);
+gradcomp_status shm_share_serve(gradcomp_dataset *ds, int listener, double seconds, gradcomp_error *err);
 gradcomp_status shm_share_attach(gradcomp_dataset *ds, const shm_share_name *name, double seconds, gradcomp_error *err);
 void shm_share_detach(gradcomp_dataset *ds);
 
@@ -166,9 +166,9 @@ uint64_t mem_limit_available(const char *root, const char **what);
 /* The bytes of values a node keeps, by option or setting. */
 gradcomp_status mem_limit_dataset(const gradcomp_dataset *ds, uint64_t *bytes, gradcomp_error *err);
 
-/* ---- values (slots.c, make.c, spill.c) ---------------------------------------------- */
+/* ---- values (slots.c, load.c, spill.c) ---------------------------------------------- */
 
-/* Of the node's own sample: there, read, or made now. Without a view it is only made. */
+/* Of the node's own sample: there, read, or loaded now. Without a view it is only loaded. */
 gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t number, gradcomp_value_view *view,
                             gradcomp_error *err);
 
@@ -193,7 +193,7 @@ unsigned slot_look(slot *s, slot_value *out);
 bool slot_claim(gradcomp_dataset *ds, slot *s, uint32_t word);
 void slot_keep(gradcomp_dataset *ds, uint64_t index, slot *s, const value *v);
 void slot_abandon(slot *s);
-/* There is no memory for it: it is made anew each time it is wanted. */
+/* There is no memory for it: it is loaded anew each time it is wanted. */
 void slot_refuse(slot *s);
 /* Somebody got what does not match its checksum: here too it may be damaged. */
 void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s);
@@ -202,8 +202,8 @@ void slot_damaged(gradcomp_dataset *ds, slot *s, uint32_t word);
 /* Room in the arena for a slot this process fills; 0: there is none. */
 uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
 
-/* Calls load(). `place` may give room in the shared memory, or NULL; so may `place` itself be. */
-gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*place)(void *ctx, uint64_t bytes),
+/* Calls load(). `alloc` may give space in the shared memory, or NULL; it may be NULL itself. */
+gradcomp_status value_load_at(gradcomp_dataset *ds, uint64_t index, void *(*alloc)(void *ctx, uint64_t bytes),
                               void *ctx, value *out, gradcomp_error *err);
 #define VALUE_MOST ((uint64_t)1 << 46) /* bytes */
 /* What a value takes: the next one is aligned too. */
@@ -217,7 +217,7 @@ void value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source,
 
 /* A file without a name below `spill`. */
 gradcomp_status spill_open(gradcomp_dataset *ds, gradcomp_error *err);
-/* False: there is no room for it. */
+/* False: there is no space for it. */
 bool spill_write(gradcomp_dataset *ds, const void *data, uint64_t bytes, uint64_t *offset);
 bool spill_read(gradcomp_dataset *ds, uint64_t offset, void *data, uint64_t bytes);
 
@@ -227,14 +227,14 @@ bool spill_read(gradcomp_dataset *ds, uint64_t offset, void *data, uint64_t byte
 gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err);
 /* Asks for nothing any more, and returns when nothing is under way that this rank wanted. */
 gradcomp_status service_drain(gradcomp_dataset *ds, gradcomp_error *err);
-/* Nothing is made for other nodes any more. */
+/* Nothing is loaded for other nodes any more. */
 void service_halt(gradcomp_dataset *ds);
 /* The thread ends; nobody is served any more. Then, when all ranks have come so far, its
  * connections are closed. */
 void service_stop(gradcomp_dataset *ds);
 void service_free(gradcomp_dataset *ds);
 
-/* ---- along the order (ahead.c) -------------------------------------------------------- */
+/* ---- along the order (prefetch.c) -------------------------------------------------------- */
 
 /* Starts at position 0 of epoch 0. */
 gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err);

@@ -192,7 +192,7 @@ static void *request_space(void *ctx, uint64_t bytes)
 	return t->offset ? (unsigned char *)w->ds->head + t->offset : NULL;
 }
 
-/* What its owner has not. Put where the service can offer it to the owner, if there is room. */
+/* What its owner has not. Put where the service can offer it to the owner, if there is space. */
 static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value_view *view,
                                     gradcomp_error *err)
 {
@@ -205,7 +205,7 @@ static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 	t->offset = 0;
 	st = value_load_at(ds, index, offer ? request_space : NULL, &room, &v, err);
 	if (st || v.base) {
-		/* Made in vain, or where only this process sees it. */
+		/* Loaded in vain, or where only this process sees it. */
 		if (t->offset)
 			atomic_fetch_sub(&ds->fetch->refs[t->block], 1);
 		atomic_store_explicit(&t->word, TICKET_FREE, memory_order_release);
@@ -235,7 +235,7 @@ static gradcomp_status load_alone(gradcomp_dataset *ds, uint64_t index, gradcomp
 	return st;
 }
 
-/* The value came; true when it is what its owner says it made. */
+/* The value came; true when it is what its owner says it loaded. */
 static bool take(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value_view *view)
 {
 	value v = {.data = (unsigned char *)ds->head + t->offset, .bytes = t->bytes, .offset = t->offset};

@@ -1,4 +1,4 @@
-/* Values of this node that another asked for before they were there. A thread makes them,
+/* Values of this node that another asked for before they were there. A thread loads them,
  * or waits for whoever does, and the service then says so to whom wanted them. It waits
  * for nothing that another node does, so that no two can wait for each other. */
 #include <stdlib.h>

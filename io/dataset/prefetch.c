@@ -1,8 +1,8 @@
-/* Along the order: next() takes samples in turn, and threads make those of this node
- * that are not there yet before it comes to them, at most `ahead` of them.
+/* Along the order: next() takes samples in turn, and threads load those of this node
+ * that are not there yet before it comes to them, at most `prefetch` of them.
  *
  * A window of places runs before next(). A place that has something for the threads to
- * do is queued, taken by one of them, and done; next() makes itself what none has taken
+ * do is queued, taken by one of them, and done; next() loads itself what none has taken
  * yet. The lock is that of the threads: forked children never take it. */
 #include <stdlib.h>
 

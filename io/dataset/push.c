@@ -1,4 +1,4 @@
-/* A value that somebody made in its owner's place: offered, taken or not, and given. */
+/* A value that another loaded in its owner's place: offered, taken or not, and pushed. */
 #include <stdlib.h>
 
 #include "base/checksum.h"

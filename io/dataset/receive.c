@@ -81,7 +81,7 @@ static void receive_reply(service *s, peer *p)
 			atomic_fetch_add(&s->ds->fetch->refs[p->in.id], 1);
 			ticket_end(s, b->tickets[i], TICKET_READY, 0);
 			break;
-		case REPLY_LATER: /* A NOTE says when. */
+		case REPLY_LATER: /* A NOTIFY says when. */
 			break;
 		case REPLY_LARGE:
 			t->bytes = items[i].bytes;

@@ -1,4 +1,4 @@
-/* Requests for what is wanted: several samples at a time, with room for the answer taken
+/* Requests for what is wanted: several samples at a time, with space for the answer taken
  * in the receive buffer first. */
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #define LEAST 4096u    /* bytes that are worth a request for a value that may be longer */
 #define RX_BUFFER_SHARE 8 /* of the receive buffer is the most that one answer may take */
 
-/* Of those wanted of p, in order, as many as there is likely room for: those still wanted. */
+/* Of those wanted of p, in order, as many as there is likely space for: those still wanted. */
 static uint32_t choose(service *s, peer *p, uint64_t longest, request_item *items, uint32_t *tickets, uint64_t *budget)
 {
 	gradcomp_dataset *ds = s->ds;

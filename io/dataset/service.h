@@ -4,7 +4,7 @@
  *
  * A rank asks its counterpart on each other node, the one of the same place there (modulo
  * how many there are), so each has few to talk to. Everything here belongs to that thread;
- * what others tell it they write on tickets, or in the keeper's lists. */
+ * what others tell it they write on tickets, or in the load worker's lists. */
 #ifndef IO_DATASET_SERVICE_H
 #define IO_DATASET_SERVICE_H
 
@@ -14,7 +14,7 @@
 #define REQUEST_ITEMS_MAX 256u                  /* samples in one request */
 #define REQUESTS_MAX 8u                        /* requests to one peer that wait for their answer */
 #define PACKED_BYTES (16u << 10)       /* shorter values travel together */
-#define PUSH_MOST ((uint64_t)64 << 20) /* longer values are not taken from others without room for them */
+#define PUSH_MOST ((uint64_t)64 << 20) /* longer values are not taken from others without space for them */
 
 enum message { MSG_REQUEST = 1, MSG_REPLY, MSG_NOTIFY, MSG_OFFER, MSG_TAKE, MSG_LEAVE, MSG_PUSH, MSG_DAMAGED };
 
@@ -57,10 +57,10 @@ typedef struct peer {
 	peer_state state;
 	header in;
 	gradcomp_request req;
-	void *items;              /* of an ASK or a TELL */
-	gradcomp_request *values; /* of a TELL */
+	void *items;              /* of a REQUEST or a REPLY */
+	gradcomp_request *values; /* of a REPLY */
 	unsigned nvalues;
-	value pushed;         /* of a GIVE, */
+	value pushed;         /* of a PUSH, */
 	uint64_t pushed_slot; /* and where it belongs */
 	uint32_t *wanted;    /* tickets, from `first` on */
 	size_t first, nwanted, room;
@@ -68,7 +68,7 @@ typedef struct peer {
 	out *outs;
 } peer;
 
-/* A piece of the rank's receive buffer. */
+/* A block of the rank's receive buffer. */
 typedef struct block {
 	uint64_t offset, bytes;
 	peer *asked; /* NULL: not waiting for an answer */
@@ -120,10 +120,10 @@ int rx_buffer_alloc(service *s, uint64_t bytes);
 /* The block needs no more than this. */
 void rx_buffer_trim(service *s, int block, uint64_t bytes);
 void rx_buffer_unref(service *s, uint32_t block);
-/* The longest piece that rx_buffer_alloc() would find now. */
+/* The longest block that rx_buffer_alloc() would find now. */
 uint64_t rx_buffer_longest(service *s);
 
-/* ---- messages out (tell.c, ask.c) --------------------------------------------- */
+/* ---- messages out (reply.c, request.c) --------------------------------------------- */
 
 out *out_new(service *s, unsigned sends);
 void out_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes);
@@ -140,7 +140,7 @@ void reply_send(service *s, peer *p);
 /* Asks p for what is wanted of it. */
 void request_send(service *s, peer *p);
 
-/* ---- messages in (hear.c) --------------------------------------------------------- */
+/* ---- messages in (receive.c) --------------------------------------------------------- */
 
 /* Receives on as long as something is there. */
 void receive_poll(service *s, peer *p);
@@ -149,7 +149,7 @@ void receive_post(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_reque
 /* The slot of a sample this node owns; NULL with the job failed when it is another's. */
 slot *receive_slot(service *s, const peer *p, uint64_t index);
 
-/* Values made elsewhere (give.c): offered to this node, given to it, and what it said to an offer. */
+/* Values loaded elsewhere (push.c): offered to this node, pushed to it, and what it said to an offer. */
 void receive_offer(service *s, peer *p);
 void receive_push(service *s, peer *p);
 void receive_pushed(service *s, peer *p);
@@ -164,16 +164,16 @@ void tickets_sweep(service *s);
 /* Its sample is to be asked for. */
 void ticket_want(service *s, uint32_t n);
 
-/* ---- making for others (keeper.c) --------------------------------------------------- */
+/* ---- loading for others (load_worker.c) --------------------------------------------------- */
 
-/* A thread that makes, or waits for, values of this node that others want. */
+/* A thread that loads, or waits for, values of this node that others want. */
 gradcomp_status load_worker_start(service *s, gradcomp_error *err);
 void load_worker_stop(load_worker *k);
 /* Waits for a load() under way; of a dataset that was stopped there comes no other. */
 void load_worker_halt(load_worker *k);
-/* A NOTE follows when it is there. */
+/* A NOTIFY follows when it is there. */
 void load_worker_add(service *s, peer *p, uint32_t ticket, uint64_t index);
-/* Sends the NOTEs that are due. */
+/* Sends the NOTIFYs that are due. */
 void load_worker_notify(service *s);
 
 /* The job fails: a peer sent what cannot be. */

@@ -102,7 +102,7 @@ static gradcomp_status shm_share_memory(gradcomp_dataset *ds, gradcomp_error *er
 	return !st && ds->spill ? spill_open(ds, err) : st;
 }
 
-static socklen_t door_address(const shm_share_name *name, struct sockaddr_un *sa)
+static socklen_t listener_address(const shm_share_name *name, struct sockaddr_un *sa)
 {
 	size_t n = strnlen(name->text, sizeof name->text);
 
@@ -111,7 +111,7 @@ static socklen_t door_address(const shm_share_name *name, struct sockaddr_un *sa
 	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + n);
 }
 
-gradcomp_status shm_share_create(gradcomp_dataset *ds, shm_share_name *name, int *door, gradcomp_error *err)
+gradcomp_status shm_share_create(gradcomp_dataset *ds, shm_share_name *name, int *listener, gradcomp_error *err)
 {
 	struct sockaddr_un sa;
 	uint64_t random[2];
@@ -123,8 +123,8 @@ gradcomp_status shm_share_create(gradcomp_dataset *ds, shm_share_name *name, int
 		return error_errno(err, GRADCOMP_ERR_IO, "no random numbers for a dataset");
 	snprintf(name->text, sizeof name->text, "gradcomp-%016llx%016llx", (unsigned long long)random[0],
 	         (unsigned long long)random[1]);
-	*door = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (*door < 0 || bind(*door, (struct sockaddr *)&sa, door_address(name, &sa)) || listen(*door, ds->nlocal))
+	*listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (*listener < 0 || bind(*listener, (struct sockaddr *)&sa, listener_address(name, &sa)) || listen(*listener, ds->nlocal))
 		return error_errno(err, GRADCOMP_ERR_IO, "cannot open a socket for the other ranks of the node");
 	return GRADCOMP_OK;
 }
@@ -177,18 +177,18 @@ static gradcomp_status await(gradcomp_dataset *ds, int fd, uint64_t end, gradcom
 	}
 }
 
-gradcomp_status shm_share_serve(gradcomp_dataset *ds, int door, double seconds, gradcomp_error *err)
+gradcomp_status shm_share_serve(gradcomp_dataset *ds, int listener, double seconds, gradcomp_error *err)
 {
 	uint64_t end = clock_ns() + (uint64_t)(seconds * 1e9);
 	int fds[2] = {ds->fd, ds->spill_fd};
 
 	for (int given = 1; given < ds->nlocal;) {
-		gradcomp_status st = await(ds, door, end, err);
+		gradcomp_status st = await(ds, listener, end, err);
 		int fd;
 
 		if (st)
 			return st;
-		fd = accept4(door, NULL, NULL, SOCK_CLOEXEC);
+		fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 		if (fd < 0)
 			continue;
 		given += same_user(fd) && pass(fd, fds, ds->spill_fd < 0 ? 1 : 2);
@@ -224,7 +224,7 @@ gradcomp_status shm_share_attach(gradcomp_dataset *ds, const shm_share_name *nam
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), fds[2] = {-1, -1};
 	gradcomp_status st;
 
-	if (fd < 0 || connect(fd, (struct sockaddr *)&sa, door_address(name, &sa))) {
+	if (fd < 0 || connect(fd, (struct sockaddr *)&sa, listener_address(name, &sa))) {
 		st = error_errno(err, GRADCOMP_ERR_IO,
 		                 "cannot reach the first rank of the node for a dataset's memory");
 		goto done;

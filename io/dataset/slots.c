@@ -1,6 +1,6 @@
 /* Samples this node owns. A slot goes from empty by way of filling, by one process at a
  * time, to one of ready, spilled and unkept; when whoever fills it dies, the next who
- * wants it takes over. A value that turns out to be damaged is made again elsewhere:
+ * wants it takes over. A value that turns out to be damaged is loaded again elsewhere:
  * somebody may be looking at it where it stands. */
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Values that the node's memory has no room for: in one file a node and dataset, below
+/* Values that the node's memory has no space for: in one file a node and dataset, below
  * the directory the user named. It has no name, so it is gone with the last process
  * that has it open, however that ends. */
 #include <errno.h>

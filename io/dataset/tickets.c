@@ -73,7 +73,7 @@ static void ticket_serve(service *s, uint32_t n)
 
 	switch (word & WORD_STATE) {
 	case TICKET_WANTED:
-		/* Where nothing is asked for any more, or never could be, whoever wants it makes it. */
+		/* Where nothing is asked for any more, or never could be, whoever wants it loads it. */
 		if (!atomic_load(&s->draining) && s->ds->head->rx_buffer_bytes) {
 			ticket_want(s, n);
 		} else if (ticket_move(t, word, TICKET_FLYING | whose)) {

@@ -1,4 +1,4 @@
-/* A folder tree: each file is a sample of one part without a name. Sizes are asked for
+/* A folder: each file is a sample of one part without a name. Sizes are asked for
  * when they are wanted, so that opening needs nothing but the names. */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "io/format/samples_internal.h"
 
-struct tree {
+struct folder {
 	gradcomp_samples base;
 	int root;
 	file_list files;
@@ -16,7 +16,7 @@ struct tree {
 
 static void folder_close(gradcomp_samples *s)
 {
-	struct tree *t = (struct tree *)s;
+	struct folder *t = (struct folder *)s;
 	close(t->root);
 	list_clear(&t->files);
 	free(t->base.path);
@@ -25,12 +25,12 @@ static void folder_close(gradcomp_samples *s)
 
 static const char *folder_key(const gradcomp_samples *s, uint64_t index)
 {
-	return ((const struct tree *)s)->files.paths[index];
+	return ((const struct folder *)s)->files.paths[index];
 }
 
 static int32_t folder_label(const gradcomp_samples *s, uint64_t index)
 {
-	return ((const struct tree *)s)->files.labels[index];
+	return ((const struct folder *)s)->files.labels[index];
 }
 
 static uint32_t folder_nparts(const gradcomp_samples *s, uint64_t index)
@@ -42,7 +42,7 @@ static uint32_t folder_nparts(const gradcomp_samples *s, uint64_t index)
 static gradcomp_status folder_part(const gradcomp_samples *s, uint64_t index, uint32_t part, const char **name,
                                  uint64_t *bytes, gradcomp_error *err)
 {
-	const struct tree *t = (const struct tree *)s;
+	const struct folder *t = (const struct folder *)s;
 	struct stat st = {0};
 	int fd;
 	(void)part;
@@ -62,7 +62,7 @@ static gradcomp_status folder_part(const gradcomp_samples *s, uint64_t index, ui
 static gradcomp_status folder_read(const gradcomp_samples *s, uint64_t index, uint32_t part, void *buf,
                                  uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
-	const struct tree *t = (const struct tree *)s;
+	const struct folder *t = (const struct folder *)s;
 	const char *path = folder_key(s, index);
 	char name[TEXT_NAME_MAX];
 	struct stat st;
@@ -98,7 +98,7 @@ static const sample_ops folder_ops = {
 gradcomp_status folder_open(int fd, char *path, const char *suffixes, uint32_t workers, gradcomp_samples **out,
                           gradcomp_error *err)
 {
-	struct tree *t = calloc(1, sizeof *t);
+	struct folder *t = calloc(1, sizeof *t);
 	gradcomp_status status =
 		t ? list_files(fd, path, suffixes, workers, &t->files, err) : error_cannot(err, "open", path);
 	if (status) {

@@ -45,7 +45,7 @@ gradcomp_status folder_open(int fd, char *path, const char *suffixes, uint32_t w
 gradcomp_status tar_open(int fd, char *path, bool directory, uint32_t workers, gradcomp_samples **out,
                          gradcomp_error *err);
 
-/* ---- files (beneath.c) ---- */
+/* ---- files (openat_beneath.c) ---- */
 
 /* Opens a path below `root`. Symbolic links are followed as long as they stay below
  * it: EXDEV when one leads out. -1 and errno. */
@@ -60,7 +60,7 @@ int read_whole(int fd, void *buf, uint64_t n, uint64_t at);
 /* RANGE, for a buffer that is too small. */
 gradcomp_status samples_range(gradcomp_error *err, const char *name, uint64_t bytes, uint64_t capacity);
 
-/* ---- listing (list.c) ---- */
+/* ---- listing (listing.c) ---- */
 
 typedef struct file_list {
 	char **paths; /* relative to the root, sorted as bytes */

@@ -1,4 +1,4 @@
-/* Taking an NFS URL to pieces. */
+/* Parsing an NFS URL. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Until every node has a copy: who has one, who makes one, who waits for another job
- * that does. Nobody waits with a lock in his hands, so that jobs which share some of
- * their nodes cannot wait for each other. */
+ * that does. No process waits for one lock while it holds another, so jobs that share
+ * some of their nodes cannot deadlock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +79,7 @@ static gradcomp_status wait_turn(staging *s, int *watch, gradcomp_error *err)
 struct tally {
 	unsigned char *all, *holders; /* a state and bits by node */
 	int has, locked, lacks;
-	bool ours; /* of the nodes that have nothing the first one is locked by this crew */
+	bool ours; /* of the nodes that have nothing the first one is locked by this group */
 };
 
 static gradcomp_status count(staging *s, staging_state state, struct tally *t, gradcomp_error *err)

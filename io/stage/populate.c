@@ -92,7 +92,7 @@ static gradcomp_status make_dirs(struct populate *f, dirwalk *to, gradcomp_error
 	return GRADCOMP_OK;
 }
 
-/* A file that a dead producer finished: its journal is a claim. */
+/* A file that a dead producer finished: its entry in the resume log is a claim. */
 static gradcomp_status check_file(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
 {
 	struct populate *f = ctx;

@@ -16,7 +16,7 @@ typedef struct stage_group {
 	gradcomp_group *nodes; /* acting ranks; NULL alone */
 	gradcomp_group *local_ranks; /* ranks of this node; NULL when it has one */
 	bool acting;
-	bool split; /* nodes is a group of this crew's own */
+	bool split; /* nodes is a group of this stage group's own */
 	transfer_ring ring;
 	const gradcomp_links *links[3];
 	char (*host)[STAGE_GROUP_HOST]; /* of the nodes */

@@ -1,4 +1,4 @@
-/* Cutting a dataset into pieces, and what a piece looks like on its way. */
+/* Cutting a dataset into chunks, and what a chunk looks like as a message. */
 #include <string.h>
 
 #include "io/transfer/chunks.h"

@@ -1,14 +1,14 @@
-/* A dataset as a stream of pieces: its files in the order of the manifest, large
+/* A dataset as a stream of chunks: its files in the order of the manifest, large
  * ones cut into blocks, small ones put together. All nodes have the same manifest
  * and the same set of files that somebody needs, so they have the same stream.
  *
- * As a message a piece is a head, the SHA-256 of each part and the bytes:
+ * As a message a chunk is a head, the SHA-256 of each part and the bytes:
  *
  *     magic "gcpc", flags (little-endian, 32 bits each), number (64 bits),
- *     pages (32 bytes: of a piece with holes, a bit for each 4 KiB that follows)
+ *     pages (32 bytes: of a chunk with holes, a bit for each 4 KiB that follows)
  *
  * A part is a file of a batch, or the block of a large file. Everybody knows the
- * length beforehand but of a piece with holes, whose bytes are a message of their
+ * length beforehand but of a chunk with holes, whose bytes are a message of their
  * own. */
 #ifndef IO_TRANSFER_CHUNKS_H
 #define IO_TRANSFER_CHUNKS_H
@@ -26,7 +26,7 @@
 typedef struct stage_chunk {
 	uint64_t number;
 	size_t first;   /* entry of the (first) file */
-	uint32_t parts; /* 0: there is no such piece */
+	uint32_t parts; /* 0: there is no such chunk */
 	uint32_t bytes;
 	uint64_t at; /* in a large file */
 	bool large;
@@ -59,7 +59,7 @@ size_t chunk_file(const stage_manifest *m, const unsigned char *needed, size_t i
 /* ---- messages ---- */
 
 void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags);
-/* False: not the head of this piece. */
+/* False: not the head of this chunk. */
 bool chunk_head_check(const unsigned char *message, const stage_chunk *p, uint32_t *flags);
 
 static inline unsigned char *chunk_digest(unsigned char *message, uint32_t part)
@@ -72,12 +72,12 @@ static inline unsigned char *chunk_bytes(unsigned char *message, const stage_chu
 	return message + CHUNK_HEAD + (size_t)p->parts * SHA256_BYTES;
 }
 
-/* Of a piece with holes: leaves the pages that are not zero, close together, and notes
+/* Of a chunk with holes: leaves the pages that are not zero, close together, and notes
  * them in the head. Returns their bytes. */
 uint32_t chunk_pack(unsigned char *message, const stage_chunk *p);
 /* Their bytes, by the head; more than there are: -1. */
 int64_t chunk_packed(const unsigned char *message, const stage_chunk *p);
-/* Calls each() for runs of bytes of a piece with holes, in order; data is NULL for a
+/* Calls each() for runs of bytes of a chunk with holes, in order; data is NULL for a
  * hole. Ends with the first that returns non-zero, and returns that. */
 int chunk_runs(const unsigned char *message, const stage_chunk *p,
                int (*each)(void *ctx, uint32_t at, const unsigned char *data, uint32_t n), void *ctx);

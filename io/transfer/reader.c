@@ -1,4 +1,4 @@
-/* Reading this node's share of the pieces. */
+/* Reading this node's share of the chunks. */
 #include <string.h>
 
 #include "io/transfer/transfer.h"
@@ -106,7 +106,7 @@ static gradcomp_status read_chunk(struct feed *f, transfer_buffer *b, gradcomp_e
 	return status;
 }
 
-/* The next own piece and a buffer for it; NULL when there is nothing more to do. */
+/* The next own chunk and a buffer for it; NULL when there is nothing more to do. */
 static transfer_buffer *next_chunk(transfer *x, uint64_t *turn)
 {
 	transfer_buffer *b = NULL;

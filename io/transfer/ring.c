@@ -1,4 +1,4 @@
-/* What moves pieces from node to node: one thread sends, one receives, each over
+/* What moves chunks from node to node: one thread sends, one receives, each over
  * links of its own. */
 
 #include "io/transfer/transfer.h"
@@ -11,7 +11,7 @@ static uint64_t steps(const transfer *x)
 
 /* ---- slots: the order of messages on every link ---------------------------------- */
 
-/* The piece that its reader sends in slot q is sent on by the next node in slot q +
+/* The chunk that its reader sends in slot q is sent on by the next node in slot q +
  * x->gap, so that it has time to arrive while others are on the wire. gap and the number
  * of hops have no common factor: then each slot has one message. */
 struct slot {
@@ -75,8 +75,8 @@ static bool wait_alive(transfer *x, const gradcomp_links *links)
 	return !status;
 }
 
-/* The piece of a node in a round; of no parts when there is none. Rounds are cut once and
- * kept as long as their pieces are on their way. */
+/* The chunk of a node in a round; of no parts when there is none. Rounds are cut once and
+ * kept as long as their chunks are on their way. */
 static stage_chunk chunk_of(transfer_schedule *s, const transfer *x, uint64_t round, int owner)
 {
 	for (; s->next <= round; s->next++)
@@ -89,7 +89,7 @@ static stage_chunk chunk_of(transfer_schedule *s, const transfer *x, uint64_t ro
 	return x->place[owner] < 0 ? none : s->rounds[round % s->kept * x->owners + (uint32_t)x->place[owner]];
 }
 
-/* Bytes that are known beforehand: all but those of a piece with holes. */
+/* Bytes that are known beforehand: all but those of a chunk with holes. */
 static size_t known_bytes(transfer_buffer *b)
 {
 	size_t head = (size_t)(chunk_bytes(b->message, &b->chunk) - b->message);
@@ -123,7 +123,7 @@ static bool enter_round(transfer *x, uint64_t r)
 	return alive && r < x->end;
 }
 
-/* This node's piece of the round: as it was read, or void where that has ended. */
+/* This node's chunk of the round: as it was read, or void where that has ended. */
 static transfer_buffer *own_chunk(transfer *x, const stage_chunk *p, uint64_t r)
 {
 	bool alive = !x->dead;
@@ -249,7 +249,7 @@ static gradcomp_status take(transfer *x, transfer_buffer *b, gradcomp_request *r
 	else if (!chunk_head_check(b->message, &b->chunk, flags))
 		packed = -1;
 	if (packed < 0)
-		return error_set(err, GRADCOMP_ERR_INTERNAL, "what came from node %d (%s) is not piece %llu", b->owner,
+		return error_set(err, GRADCOMP_ERR_INTERNAL, "what came from node %d (%s) is not chunk %llu", b->owner,
 		                 ring->hosts[b->owner], (unsigned long long)b->chunk.number);
 	b->bytes = (size_t)packed;
 	if (!b->chunk.holes || !packed)

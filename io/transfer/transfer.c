@@ -12,7 +12,7 @@
 /* Each has a buffer; and the more of all nodes ask a server at once, the more it drops. */
 #define READERS_MAX 8
 #define WRITERS_MAX 8
-/* Own pieces beyond those that are being read: one on its way, others ready. */
+/* Own chunks beyond those that are being read: one on its way, others ready. */
 #define AHEAD 8
 
 void transfer_push(transfer_queue *q, transfer_buffer *b)
@@ -125,7 +125,7 @@ static gradcomp_status add_buffers(transfer *x, unsigned n, bool own, gradcomp_e
 {
 	for (unsigned i = 0; i < n; i++) {
 		transfer_buffer *b = &x->buffers[x->nbuffers];
-		/* Zeroed: what is sent of a void piece is nobody's data. */
+		/* Zeroed: what is sent of a void chunk is nobody's data. */
 		if (!(b->message = calloc(1, CHUNK_MESSAGE_MAX)))
 			return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for %u buffers of 1 MiB to copy with", n);
 		b->own = own;
@@ -163,7 +163,7 @@ static gradcomp_status init_ring(transfer *x, uint32_t hops, gradcomp_error *err
 	x->empty.message = calloc(1, CHUNK_MESSAGE_MAX);
 	if (x->sends.rounds && x->receives.rounds && x->empty.message)
 		return GRADCOMP_OK;
-	return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for the pieces of %u nodes", x->owners);
+	return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for the chunks of %u nodes", x->owners);
 }
 
 static gradcomp_status count_chunks(transfer *x, gradcomp_error *err)

@@ -1,16 +1,16 @@
-/* Copying a stream of pieces (pieces.h) into a directory, on one node or on several
+/* Copying a stream of chunks (chunks.h) into a directory, on one node or on several
  * that read each its share and pass it round a ring.
  *
- * In round r the node that is owner k of h reads piece r * h + k. Every node sends
- * its own piece of the round (an empty one if it has none) to the next node, and in
- * between what came from the one before, until each piece has been everywhere; a
- * piece is checked and written by threads that do nothing else. Buffers are bounded:
- * those of a node's own pieces, and those it receives into, are apart, so that a full
+ * In round r the node that is owner k of h reads chunk r * h + k. Every node sends
+ * its own chunk of the round (an empty one if it has none) to the next node, and in
+ * between what came from the one before, until each chunk has been everywhere; a
+ * chunk is checked and written by threads that do nothing else. Buffers are bounded:
+ * those of a node's own chunks, and those it receives into, are apart, so that a full
  * node delays the others and never blocks them for good.
  *
- * A node that fails says so in the head of its next piece. All nodes end the same
+ * A node that fails says so in the head of its next chunk. All nodes end the same
  * number of rounds behind the first such head, with every message sent and received,
- * and can then agree on what happened. doc/staging.md has the protocol. */
+ * and can then agree on what happened. doc/staging-internals.md has the protocol. */
 #ifndef IO_TRANSFER_TRANSFER_H
 #define IO_TRANSFER_TRANSFER_H
 
@@ -20,7 +20,7 @@
 #include "io/transfer/chunks.h"
 #include "io/source/source.h"
 
-/* Which way pieces go. Alone: nnodes is 1 and there are no links. */
+/* Which way chunks go. Alone: nnodes is 1 and there are no links. */
 typedef struct transfer_ring {
 	int node, nnodes;
 	const gradcomp_links *out, *in; /* channels apart, a thread each */
@@ -31,7 +31,7 @@ typedef struct transfer_params {
 	stage_run *run;
 	stage_manifest *m;            /* entries that this node wants are sealed */
 	const transfer_ring *ring;
-	source *from;                 /* what this node reads its pieces from */
+	source *from;                 /* what this node reads its chunks from */
 	bool server;                  /* that is the source, not a copy on this node */
 	const unsigned char *owners;  /* bits by node; NULL: all nodes */
 	const unsigned char *needed;  /* bits by entry, the same on all nodes */
@@ -95,7 +95,7 @@ struct transfer {
 	uint32_t owners;
 	uint32_t lag;   /* rounds in which a failure is heard by all */
 	uint64_t gap, inverse; /* slots from a node to the next, and its inverse modulo the hops */
-	uint64_t total, mine, rounds; /* pieces, own pieces, rounds of the ring */
+	uint64_t total, mine, rounds; /* chunks, own chunks, rounds of the ring */
 	unsigned char zeroes[SHA256_BYTES]; /* SHA-256 of a block of them */
 	int resume_log;
 
@@ -110,16 +110,16 @@ struct transfer {
 	uint64_t end;           /* rounds there will be */
 
 	transfer_queue free_own, free_in, to_send, to_write;
-	transfer_buffer *ready[TRANSFER_BUFFERS]; /* own pieces by round */
-	chunk_cursor cursor;  /* of own pieces */
-	uint64_t next;        /* own piece to be read */
+	transfer_buffer *ready[TRANSFER_BUFFERS]; /* own chunks by round */
+	chunk_cursor cursor;  /* of own chunks */
+	uint64_t next;        /* own chunk to be read */
 	uint64_t received;    /* slots of the ring, up to the last one */
 	bool arrived;         /* nothing more will */
 	pthread_mutex_t files_lock;
 	transfer_file *files;
-	/* Which piece a node has in a round: of the one who sends, and the one who receives. */
+	/* Which chunk a node has in a round: of the one who sends, and the one who receives. */
 	transfer_schedule sends, receives;
-	transfer_buffer empty; /* in place of an own piece that is not read any more */
+	transfer_buffer empty; /* in place of an own chunk that is not read any more */
 	transfer_buffer buffers[2 * TRANSFER_BUFFERS];
 	unsigned nbuffers;
 	atomic_uint_fast64_t read, came;
@@ -136,13 +136,13 @@ void transfer_release(transfer *x, transfer_buffer *b);
 /* Another node's failure, or this one's, in the head of round r. With the lock held. */
 void transfer_stop_at(transfer *x, uint64_t round);
 
-/* Threads (feed.c, sink.c, ring.c). */
+/* Threads (reader.c, writer.c, ring.c). */
 void transfer_reader(transfer *x);
 void transfer_writer(transfer *x);
 void transfer_sender(transfer *x);
 void transfer_receiver(transfer *x);
 
-/* Hashes the parts of a piece that was just read: its message is whole then. */
+/* Hashes the parts of a chunk that was just read: its message is whole then. */
 void transfer_hash(transfer *x, transfer_buffer *b);
 /* Writes the parts that this node wants; `check` compares them with the digests that
  * came along. */

@@ -1,4 +1,4 @@
-/* Checking pieces and writing them. */
+/* Checking chunks and writing them. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -105,7 +105,7 @@ static struct timespec time_of(int64_t ns)
 	return t;
 }
 
-/* The file is whole: its mode and time, and the journal. */
+/* The file is whole: its mode and time, and the resume log. */
 static gradcomp_status complete(transfer *x, size_t entry, int fd, gradcomp_error *err)
 {
 	stage_entry *e = &x->params->m->entries[entry];

@@ -28,7 +28,7 @@ struct nfs_handle {
 
 enum nfs_kind { NFS_LOOKUP, NFS_GETATTR, NFS_READLINK, NFS_READDIR, NFS_READ, NFS_LIMITS, NFS_MOUNT };
 
-/* A piece of a directory. */
+/* A page of a directory. */
 struct nfs_page {
 	struct nfs_page_entry {
 		size_t name; /* in names */
@@ -138,7 +138,7 @@ void nfs_settle(struct nfs_call *call, int error, bool busy);
 /* Adds an entry whose name has n bytes. Names with a zero byte make no sense. */
 int nfs_page_add(struct nfs_page *page, const char *name, size_t n, uint64_t cookie, const source_stat *st);
 
-/* ---- readers (reader.c, list.c, file.c) ----------------------------------------- */
+/* ---- readers (reader.c, readdir.c, file.c) ----------------------------------------- */
 
 /* The failure of a request about `path`: errno `error`, as what was tried. NOTFOUND
  * when it is not there or something else is. */

@@ -1,4 +1,4 @@
-/* Listing a directory, a piece at a time. */
+/* Listing a directory, a page at a time. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ gradcomp_status nfs_reader_list(source_reader *base, const char *dir, source_eac
 	return status;
 }
 
-/* A piece of a directory, copied out of the server's answer. */
+/* A page of a directory, copied out of the server's answer. */
 
 
 /* Room for `more` behind `n`, twice as much when there is none. */
