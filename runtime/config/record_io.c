@@ -1,22 +1,44 @@
-/* Values of a file, taken by their rows. */
-#include "config/record_io_internal.h"
+#include "config/record_io.h"
 
-#include <stdlib.h>
-#include <string.h>
-#include <math.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/number.h"
-#include "config/spec.h"
-#include "base/suggest.h"
-#include "config/record_io.h"
 #include "base/newfile.h"
+#include "base/number.h"
+#include "base/suggest.h"
+#include "config/spec.h"
+
+#define WIDEST 9007199254740992.0 /* 2^53 */
+
+/* ---- values of a file, taken by their rows ------------------------------- */
 
 #define SPEC_LONGEST 4000
+
+static void *place_of(const record_io *t, const field *r)
+{
+	return (char *)t->base + r->at;
+}
+
+/* Of a FIELD_NAME. */
+static int name_ok(const char *name)
+{
+	size_t n = strlen(name);
+
+	if (!n || n >= FIELD_NAME_MAX || name[0] == ' ' || name[n - 1] == ' ')
+		return 0;
+	for (const char *p = name; *p; p++)
+		if (*p < 0x20 || *p > 0x7e || *p == ';' || *p == '#')
+			return 0;
+	return 1;
+}
+
+static const char name_form[] = "1 to 63 printable characters without ';' and '#'";
 
 static int take_count(inifile *f, const field *r, const char *text, double most, int64_t *out)
 {
@@ -51,7 +73,7 @@ static void take_spec(inifile *f, const char *key, const char *text, char **out)
 
 static void take(record_io *t, const field *r, inifile *f, const char *value)
 {
-	void *at = record_io_place(t, r);
+	void *at = place_of(t, r);
 	int64_t i;
 
 	switch (r->kind) {
@@ -73,10 +95,10 @@ static void take(record_io *t, const field *r, inifile *f, const char *value)
 		take_hash(f, r, value, at);
 		break;
 	case FIELD_NAME:
-		if (record_io_name_ok(value))
+		if (name_ok(value))
 			snprintf(at, FIELD_NAME_MAX, "%s", value);
 		else
-			inifile_fail(f, "%s is '%s'; it must be %s", r->key, value, record_io_name_form);
+			inifile_fail(f, "%s is '%s'; it must be %s", r->key, value, name_form);
 		break;
 	case FIELD_SPEC:
 		take_spec(f, r->key, value, at);
@@ -153,9 +175,7 @@ gradcomp_status record_io_complete(const record_io *t, inifile *f, const char *s
 	return f->status;
 }
 
-/* Words and numbers of a value. */
-
-
+/* ---- words and numbers of a value ---------------------------------------- */
 
 int record_io_words(char *text, char **word, int most)
 {
@@ -213,26 +233,10 @@ int record_io_number(inifile *f, const char *what, const char *text, uint32_t ne
 	return !f->status;
 }
 
-/* Values that do not come from a file: checked, and written. */
-
-
+/* ---- values that do not come from a file: checked, and written ----------- */
 
 #define SPEC_PIECE 150
 #define NAME_LONGEST 80
-
-int record_io_name_ok(const char *name)
-{
-	size_t n = strlen(name);
-
-	if (!n || n >= FIELD_NAME_MAX || name[0] == ' ' || name[n - 1] == ' ')
-		return 0;
-	for (const char *p = name; *p; p++)
-		if (*p < 0x20 || *p > 0x7e || *p == ';' || *p == '#')
-			return 0;
-	return 1;
-}
-
-const char record_io_name_form[] = "1 to 63 printable characters without ';' and '#'";
 
 static int inside(double x, double least, double most)
 {
@@ -262,8 +266,8 @@ static int value_ok(const field *r, const void *at, char *text, size_t capacity)
 	case FIELD_HASH:
 		return 1;
 	case FIELD_NAME:
-		snprintf(text, capacity, "not %s", record_io_name_form);
-		return memchr(at, 0, FIELD_NAME_MAX) && record_io_name_ok(at);
+		snprintf(text, capacity, "not %s", name_form);
+		return memchr(at, 0, FIELD_NAME_MAX) && name_ok(at);
 	default: /* SPEC */
 		snprintf(text, capacity, "no SPEC; it must be NAME[:key=value,...]");
 		return *(char *const *)at ? !spec_name(*(char *const *)at, name, NULL) : !r->needed;
@@ -275,7 +279,7 @@ gradcomp_status record_io_check(const record_io *t, const char *what, gradcomp_e
 	char text[200];
 
 	for (size_t i = 0; i < t->n; i++)
-		if (!value_ok(&t->row[i], record_io_place(t, &t->row[i]), text, sizeof text))
+		if (!value_ok(&t->row[i], place_of(t, &t->row[i]), text, sizeof text))
 			return error_set(err, GRADCOMP_ERR_INVALID, "%s: [%s] %s is %s", what, t->row[i].section, t->row[i].key,
 			                 text);
 	return GRADCOMP_OK;
@@ -305,7 +309,7 @@ void record_io_write(FILE *out, const record_io *t, const char *section, const c
 	fprintf(out, "[%s]\n", heading);
 	for (size_t i = 0; i < t->n; i++) {
 		const field *r = &t->row[i];
-		const void *at = record_io_place(t, r);
+		const void *at = place_of(t, r);
 		const double *d = at;
 		char number[2][NUMBER_TEXT];
 
@@ -340,9 +344,7 @@ void record_io_write(FILE *out, const record_io *t, const char *section, const c
 	}
 }
 
-/* The model's files on disk. */
-
-
+/* ---- files ----------------------------------------------------------------- */
 
 gradcomp_status record_io_read(inifile *f, const char *path)
 {

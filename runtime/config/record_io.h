@@ -1,4 +1,4 @@
-/* Keys of the model's files, as tables: one row reads, checks and writes a value.
+/* Keys of machine, model and plan files, as tables: one row reads, checks and writes a value.
  *
  * The three files are INI files (doc/planning.md, "Files"); inifile.h reads the lines. A
  * SPEC that does not fit on a line goes on in the key `more` behind it. */

@@ -5,7 +5,7 @@
 
 #include "gradcomp/abi.h"
 
-/* How gradients are merged into messages; model/merge.h says what each does. */
+/* How gradients are merged into messages; schedule/merge.h says what each does. */
 typedef enum schedule_method {
 	SCHEDULE_WFBP,
 	SCHEDULE_SINGLE,

@@ -18,7 +18,7 @@ typedef struct bucket_cost {
 	double sent, left;               /* bytes: as gradcomp_call_load has them */
 } bucket_cost;
 
-struct known_load; /* what predict() has said: costing.c */
+struct known_load; /* what predict() has said: cost_exchange.c */
 
 typedef struct cost_model {
 	const gradcomp_model *model;

@@ -1,4 +1,4 @@
-/* Inside of costing.h. */
+/* What the files of cost.h share. */
 #ifndef COST_COST_INTERNAL_H
 #define COST_COST_INTERNAL_H
 
@@ -39,7 +39,7 @@ static inline int worthless(double x)
 	return !isfinite(x) || x < 0;
 }
 
-/* costing_exchange.c. Each adds its seconds to *seconds, and its bytes to *sum.
+/* cost_exchange.c. Each adds its seconds to *seconds, and its bytes to *sum.
  * cost_nonfinite: a word of all ranks, whether a gradient is not finite. cost_round:
  * `payload` is the bytes of a rank that are expected of a GATHERED round. */
 gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, bucket_cost *sum, gradcomp_error *err);

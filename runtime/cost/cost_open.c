@@ -11,7 +11,7 @@
 
 static const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
 
-/* A rank's part of a tensor, of two levels: a matrix stays one, as in reducer/shards_run.c, of whole
+/* A rank's part of a tensor, of two levels: a matrix stays one, as in reducer/hierarchical/, of whole
  * rows where the part has some. */
 static void divide(gradcomp_tensor *t, uint64_t ranks, uint64_t dims[2])
 {

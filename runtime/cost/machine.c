@@ -1,5 +1,5 @@
-/* Machines: what is right in one, and machine files as they are written. */
-#include "cost/machine_internal.h"
+/* Machines: what is right in one, and machine files. */
+#include "cost/machine.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -7,6 +7,12 @@
 
 #include "base/error.h"
 #include "base/number.h"
+#include "config/record_io.h"
+
+/* Beyond these nothing has been built: a message of a minute, a number that takes ten
+ * milliseconds. */
+#define MESSAGE_MOST 60
+#define ITEM_MOST 1e-2
 
 #define BYTE_LEAST 1e-14
 #define BYTE_MOST 1e-2
@@ -36,17 +42,19 @@ static const field curve_rows[] = {
 };
 #undef AT
 
-const char *const machine_primitives[MACHINE_PRIMITIVES] = {
+/* Keys of a [collective N], in the order of the bits GRADCOMP_CAN_*. */
+#define MACHINE_PRIMITIVES 12
+static const char *const machine_primitives[MACHINE_PRIMITIVES] = {
 	"allreduce", "reduce_scatter", "allgather", "alltoall", "broadcast", "barrier", "merge", "coded_allreduce",
 	"coded_allgather", "exchange", "shard", "coded_reduce_scatter"};
 
-record_io machine_fields(const gradcomp_machine *m)
+static record_io machine_fields(const gradcomp_machine *m)
 {
 	return (record_io){.row = machine_rows, .n = sizeof machine_rows / sizeof *machine_rows,
 	                .base = (void *)(uintptr_t)m};
 }
 
-record_io machine_curve_fields(const gradcomp_curve *c)
+static record_io machine_curve_fields(const gradcomp_curve *c)
 {
 	return (record_io){.row = curve_rows, .n = sizeof curve_rows / sizeof *curve_rows, .base = (void *)(uintptr_t)c};
 }
@@ -155,9 +163,7 @@ void gradcomp_machine_free(gradcomp_machine *m)
 	free(m);
 }
 
-/* Machine files, read. */
-
-
+/* ---- machine files, read -------------------------------------------------- */
 
 typedef struct collective_name {
 	char *spec;

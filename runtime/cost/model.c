@@ -1,5 +1,5 @@
-/* Models: what is right in one, and model files as they are written. */
-#include "cost/model_internal.h"
+/* Models: what is right in one, and model files. */
+#include "cost/machine.h"
 
 #include <inttypes.h>
 #include <stddef.h>
@@ -7,10 +7,12 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "cost/layers.h"
-#include "cost/machine.h"
 #include "base/number.h"
+#include "config/record_io.h"
+#include "cost/layers.h"
 #include "schedule/task_list.h"
+
+#define NDIM_MOST 8
 
 #define AT(member) offsetof(gradcomp_model, member)
 static const field model_rows[] = {
@@ -22,13 +24,13 @@ static const field model_rows[] = {
 };
 #undef AT
 
-record_io model_fields(const gradcomp_model *m)
+static record_io model_fields(const gradcomp_model *m)
 {
 	return (record_io){.row = model_rows, .n = sizeof model_rows / sizeof *model_rows, .base = (void *)(uintptr_t)m};
 }
 
 /* Their product; more than NUMEL_MAX when it, without zeroes, is. */
-uint64_t model_product(const uint64_t *dims, uint32_t n)
+static uint64_t model_product(const uint64_t *dims, uint32_t n)
 {
 	uint64_t numel = 1;
 	int zero = 0;
@@ -48,7 +50,7 @@ uint64_t model_numel(const gradcomp_model_tensor *t)
 }
 
 /* What only the whole shows. */
-gradcomp_status model_whole(const gradcomp_model *m, gradcomp_error *err)
+static gradcomp_status model_whole(const gradcomp_model *m, gradcomp_error *err)
 {
 	double seconds = m->io + m->copy + m->update;
 	uint64_t numel = 0;
@@ -147,9 +149,7 @@ void gradcomp_model_free(gradcomp_model *m)
 	free(m);
 }
 
-/* Model files, read: the tensors of a network, and how long its passes take. */
-
-
+/* ---- model files, read: the tensors of a network, and how long its passes take ---- */
 
 typedef struct reading {
 	gradcomp_model *m;

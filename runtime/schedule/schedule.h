@@ -1,9 +1,9 @@
 /* Who goes next: the order of things within a step, without threads, clock or bytes.
  *
- * The reducer's queues ask it under their lock; the simulator asks it with a clock of its
- * own (model/simulate.h). So what is predicted is what runs.
+ * The reducer's threads ask it under their lock; the simulator asks it with a clock of its
+ * own (sim.h). So what is predicted is what runs.
  *
- * A bucket's step is a list of tasks, some of which exchange (compose.h), in stages: most
+ * A bucket's step is a list of tasks, some of which exchange (task_list.h), in stages: most
  * often a stage is one exchange. Exchanges of all buckets are in one order, the same on all
  * ranks: bucket B has its place place[B], its k-th stage (k = 0, 1, ...) the key
  * place[B] + lag * k; smaller keys go first, and of equal ones that of the larger place.
@@ -15,7 +15,7 @@
  * only `window` places take part at a time: those from the first that has stages left.
  *
  * How many stages a bucket has is known when it has begun, which is before its first; which
- * it is at, and whether it skips some, before the next. Hence the order needs no talk
+ * it is at, and whether it skips some, before the next. Hence the order needs no messages
  * between ranks. What it takes from them is that they say the same of a stage's number;
  * within a stage and where stages are skipped they may differ, as ranks of a node do whose
  * shards have different numbers of rounds.

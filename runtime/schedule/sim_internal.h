@@ -1,4 +1,4 @@
-/* Inside of the simulator: one rank and its three threads. */
+/* Inside of sim.h: one rank and its three threads. */
 #ifndef SCHEDULE_SIM_INTERNAL_H
 #define SCHEDULE_SIM_INTERNAL_H
 

@@ -168,7 +168,7 @@ __attribute__((unused)) static void measured_body(gradcomp_job *job, int rank, i
 				memcpy(&bits, &grad[i][k], sizeof bits);
 				run->print[rank] = id_mix(run->print[rank], bits);
 			}
-		/* Not while the ranks talk about them. */
+		/* Not while the ranks replan. */
 		pthread_mutex_lock(&reducer_of(r)->lock);
 		workers_replan_settle(reducer_of(r));
 		if (s == run->drift_at)

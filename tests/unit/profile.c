@@ -1,6 +1,6 @@
 /* Measuring steps and fitting lines, on times that are given: noise, outliers, gradients that
  * come at once, programs that wait for averages or do not. And what the others believe of a
- * verdict. */
+ * plan message. */
 #include "base/fit.h"
 #include "reducer/bucketing/measure.h"
 #include "tests/support/tap.h"
@@ -199,7 +199,7 @@ static void bad_buckets(void)
 	fake_close(&f);
 }
 
-/* ---- verdicts ------------------------------------------------------------ */
+/* ---- plan messages ------------------------------------------------------- */
 
 static gradcomp_status believe(const int64_t *words, plan_msg *v, const char *why)
 {
@@ -210,7 +210,7 @@ static gradcomp_status believe(const int64_t *words, plan_msg *v, const char *wh
 	return st == GRADCOMP_ERR_MISMATCH && strstr(err.text, why) ? st : !st ? GRADCOMP_OK : GRADCOMP_ERR_INTERNAL;
 }
 
-static void verdicts(void)
+static void messages(void)
 {
 	uint32_t end[3] = {2, 5, N}, place[3] = {1, 0, 2};
 	double backward[N] = {0, 1e-3, 2e-3};
@@ -221,7 +221,7 @@ static void verdicts(void)
 	plan_msg v = {0};
 	plan_msg_put(&said, N, words);
 	ok(!believe(words, &v, "") && v.plan.nbuckets == 3 && v.plan.end[1] == 5 && v.plan.place[0] == 1 && v.plan.lag == 1 &&
-	           v.plan.predicted == 0.5 && v.exchange.b == 1e-9 && v.backward[2] == 2e-3, "a verdict arrives as it was");
+	           v.plan.predicted == 0.5 && v.exchange.b == 1e-9 && v.backward[2] == 2e-3, "a message arrives as it was");
 	plan_msg_clear(&v);
 	size_t ends = n - 3 * N;
 	const struct forgery {
@@ -263,7 +263,7 @@ static void verdicts(void)
 			plan_msg_clear(&v);
 		}
 	}
-	is_int(refused, all, "a forged verdict is not believed");
+	is_int(refused, all, "a forged message is not believed");
 	int crashes = 0;
 	for (int i = 0; i < 20000; i++) {
 		memcpy(forged, words, n * sizeof *words);
@@ -286,6 +286,6 @@ int main(void)
 	edges();
 	steps();
 	bad_buckets();
-	verdicts();
+	messages();
 	return done_testing();
 }

@@ -1,10 +1,10 @@
 /* Two plans that are predicted to be about as good are compared by running them: which one
  * stays, and what becomes of it when a rank cannot have a plan, or a state is loaded meanwhile.
  *
- * The first plan is in force after PLANNED steps, its rival after RIVAL; after ENDS one is left. */
+ * The first plan is in force after PLANNED steps, its candidate after CANDIDATE; after ENDS one is left. */
 #include "tests/support/replan_fixture.h"
 
-enum { PLANNED = 18, RIVAL = 26, ENDS = 34 };
+enum { PLANNED = 18, CANDIDATE = 26, ENDS = 34 };
 
 static times favouring(uint32_t messages)
 {
@@ -14,7 +14,7 @@ static times favouring(uint32_t messages)
 }
 
 /* 18.0 ms are predicted of three messages and 18.1 of one: both are run. */
-static void rivals(void)
+static void candidates(void)
 {
 	times t = favouring(1), later;
 	job_run *j = run(3, "mgwfbp", 40, &t);
@@ -91,21 +91,21 @@ static void look_at(gradcomp_reducer *r, int rank)
 	free(s);
 }
 
-static void without_rival(job_run *run, gradcomp_reducer *r, int rank, int s)
+static void without_candidate(job_run *run, gradcomp_reducer *r, int rank, int s)
 {
 	(void)run;
-	if (s == RIVAL - 2)
+	if (s == CANDIDATE - 2)
 		look_at(r, rank);
-	if (rank == 1 && (s == RIVAL - 2 || s == RIVAL))
-		limit(r, rank, s < RIVAL);
+	if (rank == 1 && (s == CANDIDATE - 2 || s == CANDIDATE))
+		limit(r, rank, s < CANDIDATE);
 }
 
 static void without_way_back(job_run *run, gradcomp_reducer *r, int rank, int s)
 {
 	(void)run;
-	if (s == RIVAL + 2)
+	if (s == CANDIDATE + 2)
 		look_at(r, rank);
-	if (rank == 1 && (s == RIVAL + 2 || s == ENDS))
+	if (rank == 1 && (s == CANDIDATE + 2 || s == ENDS))
 		limit(r, rank, s < ENDS);
 }
 
@@ -130,9 +130,9 @@ static void without_phase(job_run *run, gradcomp_reducer *r, int rank, int s)
 /* What cannot be had on one rank is had on none, and what is said is of the plan in force. */
 static void refused(void)
 {
-	job_run *j = run_scene("mgwfbp", 40, 1, without_rival);
+	job_run *j = run_scene("mgwfbp", 40, 1, without_candidate);
 	ok(sound(j, 3) && j->nbuckets[0] == 3 && seen.nbuckets == 3 && !strcmp(j->name, "mgwfbp") && j->plans[0] == 1,
-	   "a rank cannot have the rival: '%s' stays, with %u messages", j->name, j->nbuckets[0]);
+	   "a rank cannot have the candidate: '%s' stays, with %u messages", j->name, j->nbuckets[0]);
 	ok(seen.runs == AB_FOUND && seen.predicted > 0 && j->predicted[0] == seen.predicted && j->predicted[1] == seen.predicted,
 	   "and what is predicted is its step: %g s", j->predicted[0]);
 	j = run_scene("mgwfbp", 40, 3, without_way_back);
@@ -211,18 +211,18 @@ static int loads(const job_run *j)
 
 static void loaded(void)
 {
-	state = (struct state){.save = PLANNED + 2, .load = RIVAL + 2};
+	state = (struct state){.save = PLANNED + 2, .load = CANDIDATE + 2};
 	job_run *j = run_scene("mgwfbp", 40, 1, resume);
-	ok(loads(j) && state.nbuckets[0][1] == 3 && j->nbuckets[0] == 3 && j->settled[1] && seen.next == RIVAL + 3 + 8,
-	   "a state of a plan, loaded while its rival runs: %u messages, and no comparing", j->nbuckets[0]);
+	ok(loads(j) && state.nbuckets[0][1] == 3 && j->nbuckets[0] == 3 && j->settled[1] && seen.next == CANDIDATE + 3 + 8,
+	   "a state of a plan, loaded while its candidate runs: %u messages, and no comparing", j->nbuckets[0]);
 	ok(state.ran == AB_CANDIDATE && !strcmp(seen.plan, "saved") && seen.predicted == 0,
 	   "the report says whose the plan is: '%s'", seen.plan);
-	state = (struct state){.save = RIVAL + 1, .load = RIVAL + 5};
+	state = (struct state){.save = CANDIDATE + 1, .load = CANDIDATE + 5};
 	j = run_scene("mgwfbp", 50, 3, resume);
-	ok(loads(j) && j->nbuckets[0] == 1 && j->plans[0] == 1, "one of a rival that runs: %u message stays", j->nbuckets[0]);
-	state = (struct state){.save = 3, .load = RIVAL + 2};
-	j = run_scene("mgwfbp", RIVAL + 3 + PLANNED + 1, 3, resume);
-	ok(loads(j) && j->plans[0] == 2 && seen.next == RIVAL + 3 + PLANNED / 3 && !strcmp(seen.plan, "saved"),
+	ok(loads(j) && j->nbuckets[0] == 1 && j->plans[0] == 1, "one of a candidate that runs: %u message stays", j->nbuckets[0]);
+	state = (struct state){.save = 3, .load = CANDIDATE + 2};
+	j = run_scene("mgwfbp", CANDIDATE + 3 + PLANNED + 1, 3, resume);
+	ok(loads(j) && j->plans[0] == 2 && seen.next == CANDIDATE + 3 + PLANNED / 3 && !strcmp(seen.plan, "saved"),
 	   "one from before there was a plan: measured anew, and a second plan");
 }
 
@@ -234,8 +234,8 @@ static void loaded_while_measuring(void)
 	t.a = 50e-3;
 	later = t;
 	later.a = 5e-3;
-	state = (struct state){.save = PLANNED + 2, .load = RIVAL + 2};
-	run = (job_run){.compressor = "none", .schedule = "mgwfbp", .steps = RIVAL + 12, .t = t, .later = later,
+	state = (struct state){.save = PLANNED + 2, .load = CANDIDATE + 2};
+	run = (job_run){.compressor = "none", .schedule = "mgwfbp", .steps = CANDIDATE + 12, .t = t, .later = later,
 	                .drift_at = PLANNED + 1, .between = resume};
 	run_ranks(3, settings, measured_body, &run);
 	ok(loads(&run) && run.nbuckets[0] == 1, "a state that is loaded while plans are measured again takes their place");
@@ -265,7 +265,7 @@ int main(void)
 	settings[1] = plugin_path_setting();
 	settings[2] = "schedule.profile_steps=18";
 	settings[3] = "schedule.replan_steps=8";
-	rivals();
+	candidates();
 	refused();
 	too_short();
 	loaded();

@@ -1,4 +1,4 @@
-/* A rank that dies while the others talk about a plan: they learn which one it was. */
+/* A rank that dies while the others agree on a plan: they learn which one it was. */
 #include "tests/support/process_ranks.h"
 #include "tests/support/thread_ranks.h"
 #include "reducer/bucketing/replan_internal.h"
@@ -24,7 +24,7 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	s->status = gradcomp_reducer_create(gradcomp_job_world(job), desc, N, &o, &r, &s->err);
 	if (s->status)
 		return;
-	if (rank == DIES) { /* it never comes to talk, and then dies */
+	if (rank == DIES) { /* it never comes to replan, and then dies */
 		pthread_mutex_lock(&reducer_of(r)->lock);
 		reducer_of(r)->replan->next = 0;
 		pthread_mutex_unlock(&reducer_of(r)->lock);

@@ -1,4 +1,3 @@
-/* What a plan makes of a layout, see division.h. */
 #include "reducer/bucketing/bucketing.h"
 
 #include "reducer/gpu/gpu.h"

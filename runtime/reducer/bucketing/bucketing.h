@@ -24,7 +24,7 @@ gradcomp_status bucketing_check(const reducer *r, const step_plan *p, gradcomp_e
 gradcomp_status bucketing_make(reducer *r, const step_plan *p, bucketing *out, gradcomp_error *err);
 /* The order alone, for buckets that stay as they are. */
 gradcomp_status bucketing_order(const step_plan *p, bucketing *out, gradcomp_error *err);
-/* resident.c: the memory of a collective that serves an exchange, zeroed. Needs the port. */
+/* server_error.c: the memory of a collective that serves an exchange, zeroed. Needs coll_ctx. */
 gradcomp_status bucketing_server_error(const engine *eng, bucketing *d, gradcomp_error *err);
 /* The one in use. */
 bucketing bucketing_current(const reducer *r);

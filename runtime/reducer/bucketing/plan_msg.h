@@ -29,10 +29,10 @@ typedef struct plan_msg {
 	double *backward; /* by tensor of the layout; owned */
 } plan_msg;
 
-/* Words of a verdict on n tensors. */
+/* Words of a message about n tensors. */
 size_t plan_msg_words(uint32_t n);
 void plan_msg_put(const plan_msg *v, uint32_t n, int64_t *words);
-/* MISMATCH when these are no words of a verdict on n tensors after `step` steps. */
+/* MISMATCH when these are no words of a message about n tensors after `step` steps. */
 gradcomp_status plan_msg_take(const int64_t *words, uint32_t n, uint64_t step, plan_msg *out, gradcomp_error *err);
 void plan_msg_clear(plan_msg *v);
 

@@ -1,4 +1,4 @@
-/* Inside of profile.h: the table of steps, for those who make something of it (measure.h). */
+/* The table of steps behind profile.h, for what is made of it (measure.h). */
 #ifndef REDUCER_BUCKETING_PROFILE_INTERNAL_H
 #define REDUCER_BUCKETING_PROFILE_INTERNAL_H
 

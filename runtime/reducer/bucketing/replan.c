@@ -120,7 +120,7 @@ static gradcomp_status restore(reducer *r, gradcomp_error *err)
 	return st;
 }
 
-/* The plan of a verdict. Where not all can have it, what was measured stands nevertheless, and
+/* The plan of a message. Where not all can have it, what was measured stands nevertheless, and
  * the compressor knows it on all ranks. */
 static gradcomp_status take(reducer *r, plan_msg *v, gradcomp_error *err)
 {
@@ -172,7 +172,7 @@ static gradcomp_status fall_back(reducer *r, gradcomp_error *err)
 }
 
 /* Afterwards v->kind and v->trial are what came of it. */
-static gradcomp_status obey(reducer *r, const fit *f, plan_msg *v, gradcomp_error *err)
+static gradcomp_status follow(reducer *r, const fit *f, plan_msg *v, gradcomp_error *err)
 {
 	struct replan *q = r->replan;
 	gradcomp_status st = GRADCOMP_OK;
@@ -230,7 +230,7 @@ static gradcomp_status look(reducer *r, gradcomp_error *err)
 	if (!st)
 		st = agree_on(r, &f, &v, err);
 	if (!st)
-		st = obey(r, &f, &v, err);
+		st = follow(r, &f, &v, err);
 	if (!st) {
 		plan_msg_kind kind = v.kind;
 		if (kind != PLAN_MSG_KEEP)

@@ -1,11 +1,11 @@
 /* How a reducer's tensors are merged into messages: as asked, or by a plan made from what the
  * job has measured, and made again when that has changed (profile.h says what is measured,
- * solve.h how it is solved).
+ * plan_search.h how a plan is found).
  *
  * Plans that are measured come about like this. The first schedule.profile_steps steps run
  * with fixed buckets, with many small ones and with few large ones, so that there are
  * messages of several sizes to put a line through. Then the ranks gather what they have
- * measured, the group's first one solves and sends the plan to all, which check and apply it.
+ * measured, the group's first one searches and sends the plan to all, which check and apply it.
  * Where a simple plan is predicted to be about as good, both are run for schedule.trial_steps
  * and the faster one stays.
  *
@@ -14,7 +14,7 @@
  * predicted to be 2 % better.
  *
  * All ranks come to replan_run() between the same two steps: replan_step_over() counts
- * steps, nothing else, so no talk is needed to agree on when. */
+ * steps, nothing else, so no message is needed to agree on when. */
 #ifndef REDUCER_BUCKETING_REPLAN_H
 #define REDUCER_BUCKETING_REPLAN_H
 
@@ -52,10 +52,10 @@ uint32_t replan_rows(const reducer *r);
 gradcomp_status replan_first(const reducer *r, step_plan *out, gradcomp_error *err);
 
 /* With the lock held, when a step has ended (r->eng.step is the next one): sets r->replan_due
- * when the ranks are to talk before the next step begins. */
+ * when the ranks are to replan before the next step begins. */
 void replan_step_over(reducer *r);
 /* On the exchange thread, without the lock, when no bucket has begun the step: gathers,
- * solves, applies. A failure is the job's; that a rank cannot have a plan is none. */
+ * searches, applies. A failure is the job's; that a rank cannot have a plan is none. */
 gradcomp_status replan_run(reducer *r, gradcomp_error *err);
 
 /* For the report, to be freed; NULL without memory. When the reducer's threads have ended. */

@@ -1,4 +1,4 @@
-/* What the report keeps of a reducer's schedule. */
+/* What the report and the log say of a reducer's schedule. */
 #include "reducer/bucketing/replan_internal.h"
 
 #include "reducer/bucketing/profile_internal.h"
@@ -58,9 +58,7 @@ report_schedule *replan_report(const reducer *r)
 	return s;
 }
 
-/* The lines of the log that say what came of measuring. */
-
-
+/* ---- lines of the log: what came of measuring ---- */
 
 void replan_log_fixed(const reducer *r)
 {
