@@ -22,6 +22,9 @@ static void destroy(gradcomp_job *job)
 		operator_threads_stop();
 	report_abandon(job->report);
 	model_capture_abandon(job->model_capture);
+	spec_clear(&job->specs[0]);
+	spec_clear(&job->specs[1]);
+	spec_clear(&job->collective_spec);
 	config_free(job->config);
 	pthread_mutex_destroy(&job->lock);
 	free(job);

@@ -1,6 +1,6 @@
-/* Joining a job: what ranks tell each other on their cards.
+/* Joining a job: what ranks tell each other in their endpoint records.
  *
- * A rank that cannot join says so in its card, so that all the others fail with
+ * A rank that cannot join says so in its record, so that all the others fail with
  * its reason instead of waiting for it. */
 #include "api/job_join.h"
 
@@ -16,28 +16,25 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A card: "V<version>, about the secret, SPECs, timeline, transport card" parted by tabs,
- * or "E<text>" of a rank that cannot join. */
-#define CARD_MAX BOOTSTRAP_MAX
+/* A record: "V<version>, about the secret, SPECs, timeline, the transport's endpoint"
+ * separated by tabs, or "E<text>" of a rank that cannot join. */
+#define RECORD_TEXT BOOTSTRAP_MAX
 
-/* The job's SPECs in canonical form: an error here is one before training. */
-static gradcomp_status canonical_specs(const gradcomp_job *job, char *out, size_t capacity, gradcomp_error *err)
+/* The SPECs that the settings ask for, which the job keeps, and their text in full. */
+static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capacity, gradcomp_error *err)
 {
 	const config *c = job->config;
-	const plugin *p[2];
-	spec s[2] = {{0}, {0}};
 	gradcomp_status st;
+	registry_builtin(gradcomp_auto_info()->name);
 	if (tuner_requested(c, NULL)) {
 		st = tuner_check_spec(c, NULL, NULL, err);
 		snprintf(out, capacity, "%.500s/%.500s", config_str(c, "gradcomp.compressor"),
 		         config_str(c, "gradcomp.collective"));
 		return st;
 	}
-	st = registry_both(c, NULL, NULL, p, s, err);
-	if (!st && snprintf(out, capacity, "%s/%s", s[0].text, s[1].text) >= (int)capacity)
-		st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", s[0].text);
-	spec_clear(&s[0]);
-	spec_clear(&s[1]);
+	st = registry_both(c, NULL, NULL, job->plugins, job->specs, err);
+	if (!st && snprintf(out, capacity, "%s/%s", job->specs[0].text, job->specs[1].text) >= (int)capacity)
+		st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", job->specs[0].text);
 	return st;
 }
 
@@ -46,9 +43,9 @@ static void capture(gradcomp_job *job, struct reducer *r)
 	model_capture_reducer(job->model_capture, r);
 }
 
-static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[CARD_MAX], gradcomp_error *err)
+static gradcomp_status prepare(gradcomp_job *job, const char *space, char record[RECORD_TEXT], gradcomp_error *err)
 {
-	char specs[1024], secret[JOB_SECRET_TEXT], timeline[TRACE_CARD];
+	char specs[1024], secret[JOB_SECRET_TEXT], timeline[TRACE_OPTIONS_TEXT];
 	const config *c = job->config;
 	transport_options o = {
 		.rank = job->rank,
@@ -67,7 +64,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[C
 		.operators = operators_cpu(),
 	};
 	gradcomp_error missing = {0};
-	gradcomp_status st = canonical_specs(job, specs, sizeof specs, err);
+	gradcomp_status st = resolve_specs(job, specs, sizeof specs, err);
 	if (st)
 		return st;
 	if (job->rank == 0 && *config_str(c, "gradcomp.report")) {
@@ -86,7 +83,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[C
 		if (st)
 			return st;
 	}
-	trace_card(&(trace_options){.events = job->trace_file ? (uint32_t)config_int(c, "trace.events") : 0,
+	trace_options_write(&(trace_options){.events = job->trace_file ? (uint32_t)config_int(c, "trace.events") : 0,
 	                            .ranks = (uint32_t)config_int(c, "trace.ranks")}, timeline);
 	verbs_options(c, &o, &missing);
 	st = transport_listen(&o, &job->transport, err);
@@ -94,7 +91,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[C
 		st = job_secret_offer(config_str(c, "security.secret"), job->rank, space, &job->log, secret, err);
 	if (st)
 		return st;
-	snprintf(card, CARD_MAX, "V%s\t%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, timeline,
+	snprintf(record, RECORD_TEXT, "V%s\t%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, timeline,
 	         transport_endpoint(job->transport));
 	secret_wipe(secret, sizeof secret);
 	return GRADCOMP_OK;
@@ -104,7 +101,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char card[C
 static gradcomp_status keep_timeline(gradcomp_job *job, const char *text, gradcomp_error *err)
 {
 	trace_options o;
-	gradcomp_status st = trace_card_read(text, &o, err);
+	gradcomp_status st = trace_options_read(text, &o, err);
 	if (st || !o.events)
 		return st;
 	outfile *file = job->trace_file;
@@ -112,9 +109,9 @@ static gradcomp_status keep_timeline(gradcomp_job *job, const char *text, gradco
 	return trace_open(&o, file, &job->trace, err);
 }
 
-/* Splits the cards; cards[r] becomes rank r's transport card. Names every rank
+/* Splits the records; endpoints[r] becomes rank r's endpoint of the transport. Names every rank
  * that is not like rank 0. */
-static gradcomp_status read_cards(gradcomp_job *job, const char *space, char **all, const char **cards,
+static gradcomp_status read_records(gradcomp_job *job, const char *space, char **all, const char **endpoints,
                                   unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
 {
 	const char *version0 = NULL, *specs0 = NULL, *timeline0 = "";
@@ -129,7 +126,7 @@ static gradcomp_status read_cards(gradcomp_job *job, const char *space, char **a
 		const char *version = strtok_r(all[r], "\t", &rest), *secrets = strtok_r(NULL, "\t", &rest),
 			   *specs = strtok_r(NULL, "\t", &rest), *timeline = strtok_r(NULL, "\t", &rest);
 		if (!version || version[0] != 'V' || !secrets || !specs || !timeline || !rest || !*rest)
-			return error_set(err, GRADCOMP_ERR_INVALID, "the card of rank %d is not one of gradcomp", r);
+			return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d is not one of gradcomp", r);
 		if (r == 0) {
 			version0 = version;
 			specs0 = specs;
@@ -149,7 +146,7 @@ static gradcomp_status read_cards(gradcomp_job *job, const char *space, char **a
 			return st;
 		if (r == job->rank)
 			own = secrets;
-		cards[r] = rest;
+		endpoints[r] = rest;
 	}
 	st = keep_timeline(job, timeline0, err);
 	return st ? st : job_secret_take(config_str(job->config, "security.secret"), secrets0, own, space, secret, err);
@@ -159,21 +156,21 @@ gradcomp_status job_join(gradcomp_job *job, bootstrap *w, gradcomp_error *err)
 {
 	unsigned char secret[TRANSPORT_SECRET_BYTES];
 	const char *space = strcmp(w->method->name, "pmix") ? NULL : getenv("PMIX_NAMESPACE");
-	char card[CARD_MAX];
+	char record[RECORD_TEXT];
 	double timeout = config_float(job->config, "transport.timeout");
 	char **all = calloc((size_t)job->nranks, sizeof *all);
-	const char **cards = calloc((size_t)job->nranks, sizeof *cards);
+	const char **endpoints = calloc((size_t)job->nranks, sizeof *endpoints);
 	gradcomp_error own = {0};
 	size_t secrets = 0; /* bytes of rank 0's text, before it is cut up */
 	gradcomp_status mine, st;
-	if (!all || !cards) {
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the cards of %d ranks", job->nranks);
+	if (!all || !endpoints) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints of %d ranks", job->nranks);
 		goto done;
 	}
-	mine = prepare(job, space, card, &own);
+	mine = prepare(job, space, record, &own);
 	if (mine)
-		snprintf(card, sizeof card, "E%s", own.text);
-	st = bootstrap_exchange(w, card, timeout, all, err);
+		snprintf(record, sizeof record, "E%s", own.text);
+	st = bootstrap_exchange(w, record, timeout, all, err);
 	if (!st || all[0])
 		secrets = strlen(all[0]);
 	if (mine) {
@@ -181,17 +178,17 @@ gradcomp_status job_join(gradcomp_job *job, bootstrap *w, gradcomp_error *err)
 		goto done;
 	}
 	if (!st)
-		st = read_cards(job, space, all, cards, secret, err);
+		st = read_records(job, space, all, endpoints, secret, err);
 	if (!st)
-		st = transport_start(job->transport, cards, secret, err);
+		st = transport_start(job->transport, endpoints, secret, err);
 	secret_wipe(secret, sizeof secret);
 done:
-	secret_wipe(card, sizeof card);
+	secret_wipe(record, sizeof record);
 	if (secrets)
 		secret_wipe(all[0], secrets);
 	for (int r = 0; all && r < job->nranks; r++)
 		free(all[r]);
 	free(all);
-	free(cards);
+	free(endpoints);
 	return st;
 }

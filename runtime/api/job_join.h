@@ -5,7 +5,7 @@
 #include "job/job.h"
 #include "bootstrap/bootstrap.h"
 
-/* Exchanges cards and starts the transport; the job has its configuration, rank and
+/* Exchanges endpoint records and starts the transport; the job has its configuration, rank and
  * host table. On failure the transport may exist. */
 gradcomp_status job_join(gradcomp_job *job, bootstrap *w, gradcomp_error *err);
 

@@ -57,6 +57,7 @@ gradcomp_status gradcomp_spec_check(const char *compressor, const char *collecti
 	status = config_load(NULL, &c, err);
 	if (status)
 		return status;
+	registry_builtin(gradcomp_auto_info()->name);
 	if (tuner_requested(c, compressor)) {
 		status = tuner_check_spec(c, compressor, collective, err);
 		config_free(c);

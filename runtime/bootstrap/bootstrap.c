@@ -22,7 +22,7 @@ static gradcomp_status single_exchange(void *ctx, const char *mine, double timeo
 {
 	(void)ctx, (void)timeout;
 	all[0] = strdup(mine);
-	return all[0] ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "wire-up: no memory");
+	return all[0] ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "bootstrap: no memory");
 }
 
 static void single_close(void *ctx)
@@ -54,13 +54,13 @@ gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, boo
 		w->method = &bootstrap_store;
 	} else if (getenv("PMIX_NAMESPACE")) {
 		const void *symbol;
-		st = module_symbol(config_str(c, "gradcomp.plugin_path"), "wireup/pmix.so", WIREUP_PMIX_SYMBOL, &symbol, err);
+		st = module_symbol(config_str(c, "gradcomp.plugin_path"), "bootstrap/pmix.so", BOOTSTRAP_PMIX_SYMBOL, &symbol, err);
 		if (st)
 			return st;
 		w->method = symbol;
 		if (w->method->version != BOOTSTRAP_VERSION || w->method->struct_size != sizeof *w->method)
 			return error_set(err, GRADCOMP_ERR_ABI,
-			                 "wire-up: the PMIx module is version %u, this library wants %u: install both from one build",
+			                 "bootstrap: the PMIx module is version %u, this library wants %u: install both from one build",
 			                 w->method->version, BOOTSTRAP_VERSION);
 	} else {
 		st = refuse_lonely_task(err);
@@ -76,7 +76,7 @@ gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, boo
 gradcomp_status bootstrap_exchange(bootstrap *w, const char *mine, double timeout, char **all, gradcomp_error *err)
 {
 	if (strlen(mine) >= BOOTSTRAP_MAX)
-		return error_set(err, GRADCOMP_ERR_INTERNAL, "wire-up: card of %zu bytes, the limit is %d", strlen(mine),
+		return error_set(err, GRADCOMP_ERR_INTERNAL, "bootstrap: endpoint record of %zu bytes, the limit is %d", strlen(mine),
 		                 BOOTSTRAP_MAX - 1);
 	return w->method->exchange(w->ctx, mine, timeout, all, err);
 }

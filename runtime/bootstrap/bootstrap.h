@@ -26,7 +26,7 @@ typedef struct bootstrap_method {
 
 #define BOOTSTRAP_VERSION 1
 /* The symbol of the PMIx module. */
-#define WIREUP_PMIX_SYMBOL "gradcomp_wireup_pmix"
+#define BOOTSTRAP_PMIX_SYMBOL "gradcomp_bootstrap_pmix"
 
 typedef struct bootstrap {
 	const bootstrap_method *method;

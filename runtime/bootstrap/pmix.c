@@ -1,4 +1,4 @@
-/* Wire-up through PMIx: a module of its own, opened when the process has a PMIx
+/* Bootstrap through PMIx: a module of its own, opened when the process has a PMIx
  * server. Slurm's server knows Put, Commit, Fence with data and Get; nothing more
  * is used. */
 #include "bootstrap/bootstrap.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <time.h>
 
-#define CARD_KEY "gradcomp.card"
+#define RECORD_KEY "gradcomp.endpoint"
 
 typedef struct client {
 	pmix_proc_t self;
@@ -26,7 +26,7 @@ typedef struct call {
 	pthread_cond_t done_cond;
 	int done, abandoned;
 	pmix_status_t status;
-	char *card; /* what a Get brought, NULL when it is no text */
+	char *record; /* what a Get brought, NULL when it is no text */
 } call;
 
 static gradcomp_status open_pmix(void **ctx, const gradcomp_store *store, int *rank, int *nranks,
@@ -62,12 +62,12 @@ static gradcomp_status open_pmix(void **ctx, const gradcomp_store *store, int *r
 	return GRADCOMP_OK;
 }
 
-static void card_free(char *card)
+static void record_free(char *record)
 {
 	/* Rank 0's has the job's secret in it. */
-	if (card)
-		explicit_bzero(card, strlen(card));
-	free(card);
+	if (record)
+		explicit_bzero(record, strlen(record));
+	free(record);
 }
 
 static call *call_new(void)
@@ -82,7 +82,7 @@ static call *call_new(void)
 
 static void call_free(call *f)
 {
-	card_free(f->card);
+	record_free(f->record);
 	pthread_cond_destroy(&f->done_cond);
 	pthread_mutex_destroy(&f->lock);
 	free(f);
@@ -102,12 +102,12 @@ static void call_done(pmix_status_t status, void *cbdata)
 		call_free(f);
 }
 
-static void card_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
+static void record_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
 {
 	call *f = cbdata;
 	if (status == PMIX_SUCCESS && value && value->type == PMIX_STRING && value->data.string &&
 	    strlen(value->data.string) < BOOTSTRAP_MAX)
-		f->card = strdup(value->data.string);
+		f->record = strdup(value->data.string);
 	call_done(status, f);
 }
 
@@ -150,8 +150,8 @@ static gradcomp_status timed_fence(client *c, double timeout, const struct times
 	return GRADCOMP_OK;
 }
 
-/* A fence may end without a task that has died; nobody has its card then. */
-static gradcomp_status get_card(client *c, int r, double timeout, const struct timespec *until, char **card,
+/* A fence may end without a task that has died; nobody has its endpoint record then. */
+static gradcomp_status get_record(client *c, int r, double timeout, const struct timespec *until, char **record,
                                 gradcomp_error *err)
 {
 	call *f = call_new();
@@ -160,21 +160,21 @@ static gradcomp_status get_card(client *c, int r, double timeout, const struct t
 	if (!f)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "pmix: no memory");
 	PMIX_PROC_LOAD(&peer, c->self.nspace, (pmix_rank_t)r);
-	rc = PMIx_Get_nb(&peer, CARD_KEY, NULL, 0, card_done, f);
+	rc = PMIx_Get_nb(&peer, RECORD_KEY, NULL, 0, record_done, f);
 	if (rc != PMIX_SUCCESS) {
 		call_free(f);
-		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no card of rank %d (%s)", r, PMIx_Error_string(rc));
+		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no endpoint record of rank %d (%s)", r, PMIx_Error_string(rc));
 	}
 	if (call_wait(f, until))
-		return error_set(err, GRADCOMP_ERR_TIMEOUT, "pmix: rank %d did not join within %.0f s: it left no card", r,
+		return error_set(err, GRADCOMP_ERR_TIMEOUT, "pmix: rank %d did not join within %.0f s: it left no endpoint record", r,
 		                 timeout);
 	rc = f->status;
-	*card = f->card;
-	f->card = NULL;
+	*record = f->record;
+	f->record = NULL;
 	call_free(f);
 	if (rc != PMIX_SUCCESS)
-		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no card of rank %d (%s)", r, PMIx_Error_string(rc));
-	return *card ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_INVALID, "pmix: the card of rank %d is no text", r);
+		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no endpoint record of rank %d (%s)", r, PMIx_Error_string(rc));
+	return *record ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_INVALID, "pmix: the endpoint record of rank %d is no text", r);
 }
 
 static gradcomp_status exchange(void *ctx, const char *mine, double timeout, char **all, gradcomp_error *err)
@@ -188,14 +188,14 @@ static gradcomp_status exchange(void *ctx, const char *mine, double timeout, cha
 	PMIX_VALUE_CONSTRUCT(&value);
 	value.type = PMIX_STRING;
 	value.data.string = (char *)mine;
-	pmix_status_t rc = PMIx_Put(PMIX_GLOBAL, CARD_KEY, &value);
+	pmix_status_t rc = PMIx_Put(PMIX_GLOBAL, RECORD_KEY, &value);
 	if (rc == PMIX_SUCCESS)
 		rc = PMIx_Commit();
 	if (rc != PMIX_SUCCESS)
-		return error_set(err, GRADCOMP_ERR_IO, "pmix: could not publish this rank's card (%s)", PMIx_Error_string(rc));
+		return error_set(err, GRADCOMP_ERR_IO, "pmix: could not publish this rank's endpoint record (%s)", PMIx_Error_string(rc));
 	st = timed_fence(c, timeout, &until, err);
 	for (int r = 0; !st && r < c->nranks; r++)
-		st = get_card(c, r, timeout, &until, &all[r], err);
+		st = get_record(c, r, timeout, &until, &all[r], err);
 	return st;
 }
 
@@ -205,6 +205,6 @@ static void close_pmix(void *ctx)
 	free(ctx);
 }
 
-GRADCOMP_EXPORT const bootstrap_method gradcomp_wireup_pmix = {
-	.struct_size = sizeof gradcomp_wireup_pmix, .version = BOOTSTRAP_VERSION, .name = "pmix",
+GRADCOMP_EXPORT const bootstrap_method gradcomp_bootstrap_pmix = {
+	.struct_size = sizeof gradcomp_bootstrap_pmix, .version = BOOTSTRAP_VERSION, .name = "pmix",
 	.open = open_pmix, .exchange = exchange, .close = close_pmix};

@@ -1,4 +1,4 @@
-/* Coming in to the meeting place: connection, greeting, and what reads and writes. */
+/* Connecting to the rendezvous server: connection, greeting, and what reads and writes. */
 #include "bootstrap/rendezvous_client_internal.h"
 #include "config/config.h"
 
@@ -120,11 +120,11 @@ gradcomp_status client_addresses(rendezvous_client *g, const char *where, gradco
 	for (const char *p = where; *p && g->nat < ADDRESS_MAX; p += strspn(p, ",")) {
 		size_t n = strcspn(p, ",");
 		if (address_parse(p, n, &peer[g->nat++]))
-			return error_set(err, GRADCOMP_ERR_INVALID, "the address of the meeting place is malformed");
+			return error_set(err, GRADCOMP_ERR_INVALID, "the address of the rendezvous server is malformed");
 		p += n;
 	}
 	if (!g->nat)
-		return error_set(err, GRADCOMP_ERR_INVALID, "the meeting place has no address");
+		return error_set(err, GRADCOMP_ERR_INVALID, "the rendezvous server has no address");
 	(void)address_own("", own, &nown, NULL);
 	/* On the node of srun itself every address is an own one: they come last, not never. */
 	address_order(own, nown, 0, peer, g->nat, order);
@@ -154,10 +154,10 @@ gradcomp_status client_connect(rendezvous_client *g, double deadline, gradcomp_e
 		pause = pause < 1 ? 2 * pause : pause;
 	}
 	return error_set(err, unproved ? GRADCOMP_ERR_AUTH : GRADCOMP_ERR_IO,
-	                 "cannot reach the meeting place of the step at %s, beside srun: %s", g->place, why);
+	                 "cannot reach the rendezvous server of the step at %s, beside srun: %s", g->place, why);
 }
 
-/* A guest of the meeting place: reads the log as it grows, and keeps what it has read. */
+/* A client of the rendezvous server: reads the log as it grows, and keeps what it has read. */
 
 
 
@@ -214,7 +214,7 @@ static void receive_log(rendezvous_client *g)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
-		snprintf(g->why, sizeof g->why, "the meeting place of the step at %s is gone: srun has ended", g->place);
+		snprintf(g->why, sizeof g->why, "the rendezvous server of the step at %s is gone: srun has ended", g->place);
 		return;
 	}
 	g->have += (size_t)n;
@@ -227,7 +227,7 @@ static void receive_log(rendezvous_client *g)
 		at += (size_t)entry;
 	}
 	if (entry < 0)
-		snprintf(g->why, sizeof g->why, "what the meeting place at %s says is damaged", g->place);
+		snprintf(g->why, sizeof g->why, "what the rendezvous server at %s says is damaged", g->place);
 	g->have -= at;
 	memmove(g->in, g->in + at, g->have);
 }
@@ -251,7 +251,7 @@ static void missing(const rendezvous_client *g, double timeout, gradcomp_error *
 			snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d", n > 1 ? ", " : "", r);
 	}
 	error_set(err, GRADCOMP_ERR_TIMEOUT,
-	          "%d of the step's %d nodes did not come to the meeting within %.0f s (stage.meet_timeout): "
+	          "%d of the step's %d nodes did not connect within %.0f s (stage.rendezvous_timeout): "
 	          "node%s %s%s, counted from 0",
 	          n, g->o.nranks, timeout, n > 1 ? "s" : "", list, n > NAMED ? " ..." : "");
 }
@@ -302,13 +302,13 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 
 	*out = NULL;
 	if (!g)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to meet the other nodes");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a rendezvous with the other nodes");
 	g->o = *o;
 	g->fd = -1;
 	g->store = (gradcomp_store){.struct_size = sizeof g->store, .rank = o->rank, .nranks = o->nranks, .ctx = g,
 	                            .set = store_set, .get = store_get};
 	st = o->nranks < 1 || o->nranks > RENDEZVOUS_RANKS_MAX || o->rank < 0 || o->rank >= o->nranks
-	             ? error_set(err, GRADCOMP_ERR_INVALID, "node %d of %d cannot meet others", o->rank, o->nranks)
+	             ? error_set(err, GRADCOMP_ERR_INVALID, "node %d of %d cannot be one of the step", o->rank, o->nranks)
 	             : config_load(NULL, &c, err);
 	if (!st)
 		st = rendezvous_token_read(c, o->token, token, err);
@@ -316,7 +316,7 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 		st = client_addresses(g, o->where, err);
 	if (!st) {
 		rendezvous_keys_make(&g->keys, token);
-		timeout = timeout > 0 ? timeout : config_float(c, "stage.meet_timeout");
+		timeout = timeout > 0 ? timeout : config_float(c, "stage.rendezvous_timeout");
 		deadline = clock_now() + timeout;
 		st = client_connect(g, deadline, err);
 	}
@@ -324,7 +324,7 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 		gethostname(host, sizeof host - 1);
 		snprintf(key, sizeof key, RENDEZVOUS_JOINED "%d", o->rank);
 		if (!send_entry(g, key, host, strlen(host)))
-			st = error_set(err, GRADCOMP_ERR_IO, "the meeting place of the step at %s does not listen", g->place);
+			st = error_set(err, GRADCOMP_ERR_IO, "the rendezvous server of the step at %s does not listen", g->place);
 	}
 	if (!st)
 		st = all_joined(g, timeout, deadline, err);

@@ -1,4 +1,4 @@
-/* Inside of a guest: coming in (come.c), what it hears and knows (guest.c). */
+/* Inside of a client: how it connects, what it receives and keeps. */
 #ifndef BOOTSTRAP_RENDEZVOUS_CLIENT_INTERNAL_H
 #define BOOTSTRAP_RENDEZVOUS_CLIENT_INTERNAL_H
 
@@ -26,8 +26,8 @@ struct rendezvous_client {
 	char place[ADDRESS_TEXT]; /* the address that answered, or was tried last */
 	kv_pair *pairs;
 	size_t npairs, capacity, have;
-	int njoined; /* guests, this one too */
-	char why[200]; /* the place is lost or a guest died; "" */
+	int njoined; /* clients, this one too */
+	char why[200]; /* the server is lost or a client died; "" */
 	unsigned char in[CLIENT_INPUT];
 };
 

@@ -28,7 +28,7 @@ void rendezvous_hello_write(const rendezvous_hello *h, unsigned char out[RENDEZV
 const char *rendezvous_hello_read(const unsigned char in[RENDEZVOUS_HELLO_BYTES], rendezvous_hello *h)
 {
 	if (memcmp(in, magic, sizeof magic))
-		return "it does not speak this version of gradcomp's meeting protocol";
+		return "it does not speak this version of gradcomp's rendezvous protocol";
 	h->rank = get32(in + 4);
 	h->nranks = get32(in + 8);
 	if (!h->nranks || h->nranks > RENDEZVOUS_RANKS_MAX || h->rank >= h->nranks || get32(in + 12))
@@ -86,12 +86,12 @@ gradcomp_status rendezvous_token_read(const struct config *c, const char *text, 
 	if (!strncmp(text, "munge=", 6))
 		return munge_open(socket ? socket : "", text + 6, token, err);
 	if (strncmp(text, "plain=", 6) || strlen(text) != 6 + 2 * SECRET_BYTES || !sha256_unhex(text + 6, token))
-		return error_set(err, GRADCOMP_ERR_INVALID, "the token of the meeting place is malformed");
+		return error_set(err, GRADCOMP_ERR_INVALID, "the token of the rendezvous server is malformed");
 	return GRADCOMP_OK;
 }
 
-/* Entries of the meeting place's log: sealed by the guest that says them, passed on as
- * they are, opened by the guests. */
+/* Entries of the rendezvous server's log: sealed by the client that says them, passed on as
+ * they are, opened by the clients. */
 
 
 /* HMAC in counter mode: taken and given back by the same call. */

@@ -1,4 +1,4 @@
-/* What the place and its guests share: keys, entries, the token as text. The bytes
+/* What the server and its clients share: keys, entries, the token as text. The bytes
  * are described in doc/wire-format.md, "Rendezvous server". */
 #ifndef BOOTSTRAP_RENDEZVOUS_MSG_H
 #define BOOTSTRAP_RENDEZVOUS_MSG_H
@@ -20,10 +20,10 @@ struct config;
 #define RENDEZVOUS_HEAD (8 + RENDEZVOUS_NONCE)
 #define RENDEZVOUS_ENTRY_MIN (RENDEZVOUS_HEAD + 2 + SECRET_BYTES)
 #define RENDEZVOUS_ENTRY_MAX (RENDEZVOUS_HEAD + RENDEZVOUS_KEY_MAX + RENDEZVOUS_VALUE_MAX + SECRET_BYTES)
-#define RENDEZVOUS_ENTRIES 10 /* that the log takes from a guest: come, gone and 8 values */
+#define RENDEZVOUS_ENTRIES 10 /* that the log takes from a client: that it joined, that it left, and 8 values */
 #define RENDEZVOUS_TOKEN_TEXT (MUNGE_TEXT + 8)
 
-/* Keys that the place and its guests set themselves; a guest's value is its host. */
+/* Keys that the server and its clients set themselves; a client's value is its host. */
 #define RENDEZVOUS_JOINED "come/"
 #define RENDEZVOUS_LEFT "gone/"
 #define RENDEZVOUS_DIED "died/"
@@ -56,7 +56,7 @@ gradcomp_status rendezvous_token_read(const struct config *c, const char *text, 
 
 /* ---- entries of the log (entry.c) --------------------------------------------- */
 
-/* What `rank` says: a key and a value, sealed once and opened by the guests. Returns
+/* What `rank` says: a key and a value, sealed once and opened by the clients. Returns
  * its bytes; 0 when key or value are too long or there are no random bytes. */
 size_t rendezvous_entry_seal(const rendezvous_keys *k, uint32_t rank, const char *key, const void *value, size_t bytes,
                        unsigned char out[RENDEZVOUS_ENTRY_MAX]);

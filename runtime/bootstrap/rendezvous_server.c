@@ -120,7 +120,7 @@ static void drop(rendezvous_server *m, int rank)
 		(void)add(m, entry, n);
 }
 
-/* ---- guests -------------------------------------------------------------------- */
+/* ---- clients -------------------------------------------------------------------- */
 
 /* False: it has gone, or broke the rules. */
 static bool receive_from(rendezvous_server *m, int rank)
@@ -203,7 +203,7 @@ gradcomp_status rendezvous_server_run(rendezvous_server *m, int until, gradcomp_
 		int n = prepare(m, until, now);
 
 		if (poll(m->polls, (nfds_t)(1 + m->nranks + n), pause_ms(m, now)) < 0 && errno != EINTR)
-			return error_errno(err, GRADCOMP_ERR_IO, "the meeting place cannot wait for its guests");
+			return error_errno(err, GRADCOMP_ERR_IO, "the rendezvous server cannot wait for its clients");
 		if (m->polls[0].revents && ended(until))
 			break;
 		for (int r = 0; r < m->nranks; r++) {
@@ -226,7 +226,7 @@ static gradcomp_status listen_for_nodes(rendezvous_server *m, const char *range,
 	int fd = address_listen(range, port);
 
 	if (fd < 0)
-		return error_errno(err, GRADCOMP_ERR_IO, "cannot listen for the nodes of the step%s%s (stage.meet_ports)",
+		return error_errno(err, GRADCOMP_ERR_IO, "cannot listen for the nodes of the step%s%s (stage.rendezvous_ports)",
 		                   *range ? " on ports " : "", range);
 	listener_add(&m->listener, fd, false);
 	return GRADCOMP_OK;
@@ -258,7 +258,7 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 
 	*out = NULL;
 	if (nranks < 1 || nranks > RENDEZVOUS_RANKS_MAX)
-		return error_set(err, GRADCOMP_ERR_INVALID, "%d nodes cannot meet; 1 to %d can", nranks, RENDEZVOUS_RANKS_MAX);
+		return error_set(err, GRADCOMP_ERR_INVALID, "%d nodes cannot connect to one rendezvous server; 1 to %d can", nranks, RENDEZVOUS_RANKS_MAX);
 	m = calloc(1, sizeof *m);
 	if (m) {
 		listener_init(&m->listener, &server_ops, m, NULL);
@@ -270,7 +270,7 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 	}
 	if (!m || !m->slots || !m->polls) {
 		rendezvous_server_close(m);
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a meeting of %d nodes", nranks);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a rendezvous of %d nodes", nranks);
 	}
 	if (!getrlimit(RLIMIT_NOFILE, &files)) {
 		files.rlim_cur = files.rlim_max;
@@ -278,7 +278,7 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 	}
 	st = config_load(settings, &c, err);
 	if (!st)
-		st = listen_for_nodes(m, config_str(c, "stage.meet_ports"), &port, err);
+		st = listen_for_nodes(m, config_str(c, "stage.rendezvous_ports"), &port, err);
 	if (!st)
 		st = where(m, port, err);
 	if (!st)

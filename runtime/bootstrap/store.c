@@ -1,4 +1,4 @@
-/* Wire-up through the key-value store of a framework. */
+/* Bootstrap through the key-value store of a framework. */
 #include "bootstrap/bootstrap.h"
 
 #include "base/clock.h"
@@ -38,7 +38,7 @@ static gradcomp_status exchange(void *ctx, const char *mine, double timeout, cha
 			return error_set(err, GRADCOMP_ERR_TIMEOUT,
 			                 "store: rank %d did not join within %.0f s (key '%s' never came)", r, timeout, key);
 		if (n >= (long)sizeof value || memchr(value, 0, (size_t)n))
-			return error_set(err, GRADCOMP_ERR_INVALID, "store: key '%s' is no card of a rank (%ld bytes)", key, n);
+			return error_set(err, GRADCOMP_ERR_INVALID, "store: key '%s' is no endpoint record of a rank (%ld bytes)", key, n);
 		value[n] = 0;
 		all[r] = strdup(value);
 		explicit_bzero(value, (size_t)n);

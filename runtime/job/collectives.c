@@ -12,15 +12,12 @@ static gradcomp_status plain_lock(gradcomp_group *g, coll_ctx **out, gradcomp_er
 	gradcomp_job *job = g->job;
 	gradcomp_status st = GRADCOMP_OK;
 	const plugin *p;
-	spec s;
+	const spec *s;
 	pthread_mutex_lock(&g->lock);
 	if (!g->plain.channel) {
-		st = registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, config_str(job->config, "gradcomp.collective"), &p,
-		                      &s, err);
-		if (!st) {
-			st = coll_ctx_open(g, p, &s, &g->plain, err);
-			spec_clear(&s);
-		}
+		st = job_collective(job, &p, &s, err);
+		if (!st)
+			st = coll_ctx_open(g, p, s, &g->plain, err);
 	}
 	if (!st)
 		st = transport_failure(job->transport, err);

@@ -7,8 +7,8 @@
 #include "base/error.h"
 
 /* All learn from the failed rank itself what is wrong there. */
-static gradcomp_status share_failure(gradcomp_group *g, const consensus_topic *t, int failed, gradcomp_status theirs,
-                                     gradcomp_status mine, gradcomp_error *err)
+static gradcomp_status share_failure(gradcomp_group *g, const consensus_topic *t, int failed,
+                                     gradcomp_status theirs, gradcomp_status mine, gradcomp_error *err)
 {
 	char text[sizeof err->text] = "";
 	gradcomp_error own = {0};
@@ -22,8 +22,8 @@ static gradcomp_status share_failure(gradcomp_group *g, const consensus_topic *t
 	if (st)
 		return error_set(err, st, "%s", own.text);
 	text[sizeof text - 1] = 0;
-	return error_set(err, t->same_status ? theirs : GRADCOMP_ERR_PEER, "rank %d on %s cannot %s: %s", g->ranks[failed],
-	                 transport_host(g->job->transport, g->ranks[failed]), t->what, text);
+	return error_set(err, t->same_status ? theirs : GRADCOMP_ERR_PEER, "rank %d on %s cannot %s: %s",
+	                 g->ranks[failed], transport_host(g->job->transport, g->ranks[failed]), t->what, text);
 }
 
 gradcomp_status consensus_gather(gradcomp_group *g, const consensus_topic *t, gradcomp_status mine, void **all,

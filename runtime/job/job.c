@@ -3,6 +3,7 @@
 #include "base/error.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void job_count(gradcomp_job *job, int delta)
 {
@@ -53,6 +54,29 @@ void job_drop_reducer(report_reducer *r)
 	free((char *)r->asked);
 	free((char *)r->compressor);
 	free((char *)r->collective);
+}
+
+gradcomp_status job_collective(gradcomp_job *job, const plugin **collective, const spec **values, gradcomp_error *err)
+{
+	const char *text = config_str(job->config, "gradcomp.collective");
+	const plugin *paired = job->plugins[GRADCOMP_KIND_COLLECTIVE];
+	size_t name = strcspn(text, ":");
+	gradcomp_status st = GRADCOMP_OK;
+	/* The compressor may go over another one. */
+	if (paired && strlen(paired->info->name) == name && !strncmp(paired->info->name, text, name)) {
+		*collective = paired;
+		*values = &job->specs[GRADCOMP_KIND_COLLECTIVE];
+		return st;
+	}
+	pthread_mutex_lock(&job->lock);
+	if (!job->collective)
+		st = registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, text, &job->collective, &job->collective_spec, err);
+	if (st)
+		job->collective = NULL;
+	pthread_mutex_unlock(&job->lock);
+	*collective = job->collective;
+	*values = &job->collective_spec;
+	return st;
 }
 
 void job_keep_reducer(gradcomp_job *job, report_reducer *r)

@@ -40,6 +40,10 @@ struct gradcomp_job {
 	int rank, nranks;
 	transport *transport;
 	gradcomp_group *world;
+	/* Compressor and collective that the settings ask for, resolved, by kind; NULL when the
+	 * tuner is to choose. */
+	const plugin *plugins[2];
+	spec specs[2];
 	report *report; /* rank 0, when asked for */
 	struct model_capture *model_capture; /* likewise */
 	/* Is shown a reducer that goes, before it is freed; NULL: nobody looks. */
@@ -49,12 +53,15 @@ struct gradcomp_job {
 	int operator_threads; /* started */
 	double started;
 	pthread_mutex_t lock; /* of what follows */
+	const plugin *collective; /* of the plain collectives, see job_collective() */
+	spec collective_spec;
 	report_reducer *reducers; /* of reducers that have been freed; owned */
 	uint32_t nreducers;
 	int live; /* groups but the world, and reducers */
 };
 
-
+/* The collective that the settings name, which lives as long as the job. */
+gradcomp_status job_collective(gradcomp_job *job, const plugin **collective, const spec **values, gradcomp_error *err);
 /* This rank drops out of something that the others are in, for a reason of its own:
  * the job ends, and everybody reads who it was and why. */
 void job_fail(gradcomp_job *job, gradcomp_status status, const char *text);

@@ -210,11 +210,9 @@ static gradcomp_status same_pieces(gradcomp_parallel *p, gradcomp_status mine, g
 
 static gradcomp_status open_port(gradcomp_parallel *p, gradcomp_error *err)
 {
-	const config *c = p->group->job->config;
 	const plugin *collective;
-	spec s;
-	gradcomp_status st =
-		registry_resolve(c, GRADCOMP_KIND_COLLECTIVE, config_str(c, "gradcomp.collective"), &collective, &s, err);
+	const spec *values;
+	gradcomp_status st = job_collective(p->group->job, &collective, &values, err);
 	if (st)
 		return given_up(p, st, err);
 	if (p->group->nranks == 1) {
@@ -225,11 +223,10 @@ static gradcomp_status open_port(gradcomp_parallel *p, gradcomp_error *err)
 	} else {
 		snprintf(p->reason, sizeof p->reason, "being timed both ways");
 		p->room = malloc(p->total + 1);
-		st = p->room ? coll_ctx_open(p->group, collective, &s, &p->coll_ctx, err)
+		st = p->room ? coll_ctx_open(p->group, collective, values, &p->coll_ctx, err)
 		             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for pieces of %llu bytes", (unsigned long long)p->total);
 		given_up(p, st, err);
 	}
-	spec_clear(&s);
 	return st;
 }
 

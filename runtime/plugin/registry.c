@@ -28,6 +28,12 @@ typedef struct loaded {
 
 static loaded *registry_loaded;
 static pthread_mutex_t registry_lock = PTHREAD_MUTEX_INITIALIZER;
+static const char *_Atomic builtin;
+
+void registry_builtin(const char *name)
+{
+	builtin = name;
+}
 
 static const plugin *registry_known(gradcomp_plugin_kind kind, const char *path)
 {
@@ -178,8 +184,8 @@ static gradcomp_status registry_missing(const config *c, gradcomp_plugin_kind ki
 	suggest_start(&near, name);
 	for (size_t i = 0; i < all.count; i++)
 		suggest_try(&near, all.name[i]);
-	if (kind == GRADCOMP_KIND_COMPRESSOR) /* which is built in */
-		suggest_try(&near, gradcomp_auto_info()->name);
+	if (kind == GRADCOMP_KIND_COMPRESSOR && builtin)
+		suggest_try(&near, builtin);
 	list = strset_join(&all);
 	status = error_set(err, GRADCOMP_ERR_NOTFOUND, "%s '%s' is not installed%s; there %s %s (in %s of %s)",
 	                   kind_word[kind], name, suggest_text(&near), all.count == 1 ? "is" : "are",

@@ -16,13 +16,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the job resolved is good for this reducer. */
+static int as_configured(const gradcomp_job *job, const gradcomp_reducer_options *o)
+{
+	return !o->compressor && !o->collective && job->plugins[0];
+}
+
 /* What the options leave out comes from the job's settings. */
 static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, const plugin *plugins[2],
                               spec specs[2], gradcomp_error *err)
 {
 	const config *c = r->eng.job->config;
 	const char *usual = config_str(c, "gradcomp.collective");
-	gradcomp_status st = registry_both(c, o->compressor, o->collective, plugins, specs, err);
+	gradcomp_status st = GRADCOMP_OK;
+	if (as_configured(r->eng.job, o)) {
+		memcpy(plugins, r->eng.job->plugins, sizeof r->eng.job->plugins);
+		memcpy(specs, r->eng.job->specs, sizeof r->eng.job->specs);
+	} else {
+		st = registry_both(c, o->compressor, o->collective, plugins, specs, err);
+	}
 	if (st)
 		return st;
 	if (!o->collective && strncmp(usual, plugins[1]->info->name, strcspn(usual, ":")))
@@ -363,8 +375,10 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	}
 	if (!st)
 		st = workers_start(r, &why);
-	spec_clear(&specs[0]);
-	spec_clear(&specs[1]);
+	if (!as_configured(group->job, &o)) {
+		spec_clear(&specs[0]);
+		spec_clear(&specs[1]);
+	}
 	if (st) {
 		if (agreed)
 			job_fail(r->eng.job, st, why.text);

@@ -23,6 +23,13 @@ static inline uint64_t timeline_sent(const reducer *r)
 	return r->trace ? channel_sent(r->eng.coll_ctx.channel) : 0;
 }
 
+_Static_assert((int)TASK_BEGIN == TRACE_BEGIN && (int)TASK_ENCODE == TRACE_ENCODE &&
+                       (int)TASK_EXCHANGE == TRACE_EXCHANGE_ROUND && (int)TASK_DECODE == TRACE_DECODE &&
+                       (int)TASK_FINISH == TRACE_FINISH && (int)TASK_REDUCE_LOCAL == TRACE_REDUCE_LOCAL &&
+                       (int)TASK_LOCAL_BEGIN == TRACE_LOCAL_BEGIN && (int)TASK_LOCAL_END == TRACE_LOCAL_END &&
+                       (int)TASK_ALLGATHER_LOCAL == TRACE_ALLGATHER_LOCAL,
+               "an event of a task has the task's number");
+
 /* A task; an exchange sent what it has sent since it was `sent`. */
 static inline void timeline_task(reducer *r, const bucket *b, const task *t, double start, double end,
                                  uint64_t sent)

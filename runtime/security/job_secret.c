@@ -175,7 +175,7 @@ gradcomp_status job_secret_alike(const char *text0, const char *text, int rank, 
 	way w0 = way_of(text0), w = way_of(text);
 
 	if (w0 == WAYS || w == WAYS)
-		return error_set(err, GRADCOMP_ERR_INVALID, "the card of rank %d has no secret", w0 == WAYS ? 0 : rank);
+		return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d has no secret", w0 == WAYS ? 0 : rank);
 	if (w == w0)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_MISMATCH,
@@ -197,7 +197,7 @@ gradcomp_status job_secret_take(const char *setting, const char *text0, const ch
 	if (sscanf(text0, "%7s %64s %127s %n", kind, hex, name, &at) != 3 || !at || strlen(hex) != sizeof hex - 1 ||
 	    hex_read(hex, run) || way_of(text0) != w ||
 	    (w == WAY_PMIX && (strlen(text0 + at) != 2 * SECRET_BYTES || hex_read(text0 + at, secret))))
-		return error_set(err, GRADCOMP_ERR_INVALID, "the card of rank 0 has no secret");
+		return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank 0 has no secret");
 	if (space && strcmp(space, name))
 		st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank 0 is of job %.100s, this rank of job %.100s", name, space);
 	if (!st && w == WAY_MUNGE)

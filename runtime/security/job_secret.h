@@ -9,7 +9,7 @@
 
 #define JOB_SECRET_TEXT 1024
 
-/* What a rank's card tells of the secret, printable, without tabs: the way it takes
+/* What a rank's record tells of the secret, printable, without tabs: the way it takes
  * it; of rank 0 also what the others need, sealed or not. A file, and munged, are
  * tried here already, so that all learn what is wrong. `space` is the PMIx
  * namespace all ranks are known to share, or NULL. */

@@ -1,4 +1,4 @@
-/* The events of a rank, and the word of its card. */
+/* The events of a rank, and the word of its endpoint record. */
 #include "trace/trace_internal.h"
 
 #include "base/error.h"
@@ -8,22 +8,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-void trace_card(const trace_options *o, char out[TRACE_CARD])
+void trace_options_write(const trace_options *o, char out[TRACE_OPTIONS_TEXT])
 {
-	snprintf(out, TRACE_CARD, "T%u/%u", o->events, o->ranks);
+	snprintf(out, TRACE_OPTIONS_TEXT, "T%u/%u", o->events, o->ranks);
 }
 
-gradcomp_status trace_card_read(const char *text, trace_options *o, gradcomp_error *err)
+gradcomp_status trace_options_read(const char *text, trace_options *o, gradcomp_error *err)
 {
 	const char *slash = strchr(text, '/');
-	char events[TRACE_CARD] = "";
+	char events[TRACE_OPTIONS_TEXT] = "";
 	int64_t n = -1, ranks = -1;
 
-	if (text[0] == 'T' && slash && slash - text < TRACE_CARD)
+	if (text[0] == 'T' && slash && slash - text < TRACE_OPTIONS_TEXT)
 		memcpy(events, text + 1, (size_t)(slash - text) - 1);
 	if (number_int(events, &n) != NUMBER_OK || number_int(slash + 1, &ranks) != NUMBER_OK || n < 0 ||
 	    n > TRACE_EVENTS_MAX || ranks < 1 || ranks > TRACE_RANKS_MAX)
-		return error_set(err, GRADCOMP_ERR_INVALID, "'%.40s' on the card of rank 0 says nothing of a timeline", text);
+		return error_set(err, GRADCOMP_ERR_INVALID, "'%.40s' on the endpoint record of rank 0 says nothing of a timeline", text);
 	*o = (trace_options){.events = (uint32_t)n, .ranks = (uint32_t)ranks};
 	return GRADCOMP_OK;
 }

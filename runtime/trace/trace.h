@@ -3,19 +3,27 @@
  *
  * Each rank keeps its latest events in a ring. When the job ends rank 0 asks the others for
  * theirs, one after another. Clocks are compared over links when the job begins and when it
- * ends. Rank 0's settings count for all, from its card: so no rank waits for one that keeps
+ * ends. Rank 0's settings count for all, from its endpoint record: so no rank waits for one that keeps
  * no timeline. */
 #ifndef TRACE_TRACE_H
 #define TRACE_TRACE_H
 
-#include "schedule/task_list.h"
 #include "base/outfile.h"
 
 #include <stdint.h>
 
 typedef enum trace_what {
-	/* The tasks of compose.h come first, by their numbers. */
-	TRACE_READY = TASK_ALLGATHER_LOCAL + 1, /* an instant */
+	/* A bucket's tasks. */
+	TRACE_BEGIN,
+	TRACE_ENCODE,
+	TRACE_EXCHANGE_ROUND,
+	TRACE_DECODE,
+	TRACE_FINISH,
+	TRACE_REDUCE_LOCAL,
+	TRACE_LOCAL_BEGIN,
+	TRACE_LOCAL_END,
+	TRACE_ALLGATHER_LOCAL,
+	TRACE_READY, /* an instant */
 	TRACE_STEP,
 	TRACE_WAIT,
 	TRACE_WAIT_FOR,
@@ -48,10 +56,10 @@ typedef struct trace_options {
 
 /* Taken on the disk when the job begins. */
 #define TRACE_ROOM (1 << 20)
-/* A card's word of it, and back: hostile text. */
-#define TRACE_CARD 32
-void trace_card(const trace_options *o, char out[TRACE_CARD]);
-gradcomp_status trace_card_read(const char *text, trace_options *o, gradcomp_error *err);
+/* What an endpoint record says of it, and back: hostile text. */
+#define TRACE_OPTIONS_TEXT 32
+void trace_options_write(const trace_options *o, char out[TRACE_OPTIONS_TEXT]);
+gradcomp_status trace_options_read(const char *text, trace_options *o, gradcomp_error *err);
 
 /* `file` is rank 0's and the trace's from now on, also on failure; NULL on others. */
 gradcomp_status trace_open(const trace_options *o, outfile *file, trace **out, gradcomp_error *err);
@@ -65,9 +73,12 @@ uint16_t trace_reducer(trace *t);
 void trace_add(trace *t, const trace_event *e);
 static inline trace_thread trace_thread_of(uint8_t what)
 {
-	if (what <= TASK_ALLGATHER_LOCAL)
-		return task_exchanges((task_kind)what) ? TRACE_EXCHANGE : TRACE_COMPUTE;
-	return what == TRACE_STEP ? TRACE_STEPS : what == TRACE_REPLAN ? TRACE_EXCHANGE : TRACE_APPLICATION;
+	if (what == TRACE_EXCHANGE_ROUND || what == TRACE_REDUCE_LOCAL || what == TRACE_ALLGATHER_LOCAL ||
+	    what == TRACE_REPLAN)
+		return TRACE_EXCHANGE;
+	if (what < TRACE_READY)
+		return TRACE_COMPUTE;
+	return what == TRACE_STEP ? TRACE_STEPS : TRACE_APPLICATION;
 }
 
 /* Both are called by every rank of the job; neither thread nor reducer is left at the end.

@@ -103,13 +103,15 @@ static uint32_t thread_of(trace_writer *w, const trace_event *e)
 
 void trace_write_event(trace_writer *w, const trace_event *e)
 {
-	static const char *const names[] = {"ready", "step", "wait", "wait_for", "replan"};
+	static const char *const names[] = {"begin",       "encode",    "exchange",        "decode", "finish", "reduce_local",
+	                                    "local_begin", "local_end", "allgather_local", "ready",  "step",   "wait",
+	                                    "wait_for",    "replan"};
 	jsonw *j = &w->j;
 	uint32_t tid = thread_of(w, e);
 	double start = rounded(time_of(w, e->start));
 
 	jsonw_object(j, NULL);
-	jsonw_string(j, "name", e->what < TRACE_READY ? task_name((task_kind)e->what) : names[e->what - TRACE_READY]);
+	jsonw_string(j, "name", names[e->what]);
 	jsonw_string(j, "cat", threads[trace_thread_of(e->what)]);
 	jsonw_string(j, "ph", e->what == TRACE_READY ? "i" : "X");
 	jsonw_float(j, "ts", start);

@@ -13,7 +13,7 @@ check "configure without any optional library" "$GRADCOMP_SRC/configure" --prefi
 	--without-lz4 --without-zstd
 check "make" make -j2
 check "nothing is left to do after it" make -q
-is "no PMIx module" "$(ls lib/gradcomp/wireup 2>/dev/null)" ""
+is "no PMIx module" "$(ls lib/gradcomp/bootstrap 2>/dev/null)" ""
 is "no compressor without its library" "$(ls lib/gradcomp/compressors/zfp.so lib/gradcomp/compressors/lossless.so 2>/dev/null)" ""
 is "no SPANK plugin" "$(ls lib/slurm 2>/dev/null)" ""
 check "the command runs in the build folder" bin/gradcomp version

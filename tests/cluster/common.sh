@@ -58,7 +58,7 @@ real () {
 
 # shellcheck disable=SC2120 # most have none
 real_jobs () {
-	[ -e "$GRADCOMP_BUILD/lib/gradcomp/wireup/pmix.so" ] || skip_all 'no PMIx module was built'
+	[ -e "$GRADCOMP_BUILD/lib/gradcomp/bootstrap/pmix.so" ] || skip_all 'no PMIx module was built'
 	mkdir -m 777 run
 	start_cluster --nodes "$nodes" "$@"
 	on srun --mpi=list 2>&1 | grep -q pmix || skip_all 'this Slurm has no PMIx'

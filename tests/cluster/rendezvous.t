@@ -112,7 +112,7 @@ like 'the first node says who cannot, and why' "$said" 'n1: node 2 (n3): there i
 is 'the others are silent' "$(grep -c '^gradcomp: n[24]:' <<< "$said")" 0
 
 # ---- one node is late ------------------------------------------------------------
-# late ARG...: a step in the background, whose other nodes wait for n4 at the meeting place
+# late ARG...: a step in the background, whose other nodes wait for n4 at the rendezvous server
 late () {
 	rm -rf "$state"/n?/var/tmp/gradcomp-[0-9]* out/env.*
 	touch hold.n4
@@ -131,7 +131,7 @@ refuse 'another user cannot read the token' as bob sh -c 'grep -a GRADCOMP_RENDE
 refuse 'nor on a node' "${bed[@]}" node 2 -u bob sh -c 'grep -a GRADCOMP_RENDEZVOUS /proc/[0-9]*/environ 2>/dev/null'
 # shellcheck disable=SC2016
 guess='GRADCOMP_RENDEZVOUS=10.77.0.254/24@$0 GRADCOMP_RENDEZVOUS_TOKEN=plain=$(printf %064d 7) GRADCOMP_RENDEZVOUS_RANK=3 GRADCOMP_RENDEZVOUS_RANKS=4 \
-	GRADCOMP_STAGE_MEET_TIMEOUT=1 exec '"$tmp/bin/gradcomp stage --rendezvous $tmp/more"
+	GRADCOMP_STAGE_RENDEZVOUS_TIMEOUT=1 exec '"$tmp/bin/gradcomp stage --rendezvous $tmp/more"
 refuse 'nor come in with another one' "${bed[@]}" node 2 -u bob sh -c "$guess" "$port"
 like 'who tries is told' "$said" "does not have the step's token"
 "${bed[@]}" node 2 -u bob /usr/bin/python3 -c '
@@ -151,9 +151,9 @@ is 'and all have all' "$(grep -c ' whole$' srun.out)" 4
 is 'read once all the same' "$(sum read_bytes)" "$bytes"
 wait $flood 2>/dev/null
 
-GRADCOMP_STAGE_MEET_TIMEOUT=2 late --gradcomp-stage="$tmp/more" touch "$tmp/out/ran"
-for _ in {1..100}; do grep -q meet_timeout srun.out && break; sleep 0.1; done
-like 'who never comes is named' "$(cat srun.out)" "1 of the step's 4 nodes did not come to the meeting within 2 s (stage.meet_timeout): node 3"
+GRADCOMP_STAGE_RENDEZVOUS_TIMEOUT=2 late --gradcomp-stage="$tmp/more" touch "$tmp/out/ran"
+for _ in {1..100}; do grep -q rendezvous_timeout srun.out && break; sleep 0.1; done
+like 'who never comes is named' "$(cat srun.out)" "1 of the step's 4 nodes did not connect within 2 s (stage.rendezvous_timeout): node 3"
 rm hold.n4
 wait $srun
 check 'and the step fails' test $? -gt 0

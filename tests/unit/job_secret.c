@@ -56,7 +56,7 @@ int main(void)
 	   "another run has another");
 	ok(!offer("auto", 0, again) && !strncmp(again, "pmix ", 5), "auto without PMIx and Slurm: as the store has it");
 
-	ok(job_secret_take("pmix", text, other, "slurm.pmix.9.0", b, &err) < 0, "a card of another job is refused");
+	ok(job_secret_take("pmix", text, other, "slurm.pmix.9.0", b, &err) < 0, "a record of another job is refused");
 	like(err.text, "rank 0 is of job 17.-, this rank of job slurm.pmix.9.0", "and both are named");
 	for (size_t cut = 0; cut < strlen(text); cut++) {
 		char part[JOB_SECRET_TEXT];
@@ -66,7 +66,7 @@ int main(void)
 		if (!job_secret_take("pmix", part, other, NULL, b, &err))
 			ok(0, "cut after %zu bytes it is taken", cut);
 	}
-	ok(job_secret_take("pmix", text, "file", NULL, b, &err) < 0, "who looks at a file does not take it from a card");
+	ok(job_secret_take("pmix", text, "file", NULL, b, &err) < 0, "who looks at a file does not take it from a record");
 	ok(job_secret_take("pmix", text, "munge", NULL, b, &err) < 0, "nor who wants it sealed");
 
 	snprintf(path, sizeof path, "%s/17", tmpdir);

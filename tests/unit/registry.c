@@ -299,8 +299,8 @@ static void modules(const config *c)
 	ok(symbol != NULL, "its symbol");
 	is_int(module_symbol(path, "collectives/both.so", "nothing", &symbol, &e), GRADCOMP_ERR_ABI, "another symbol");
 	like(e.text, "both.so does not export nothing", "says which");
-	is_int(module_symbol(path, "wireup/nothing.so", "x", &symbol, &e), GRADCOMP_ERR_NOTFOUND, "no such module");
-	like(e.text, "wireup/nothing.so is not installed in ", "says where it was sought");
+	is_int(module_symbol(path, "bootstrap/nothing.so", "x", &symbol, &e), GRADCOMP_ERR_NOTFOUND, "no such module");
+	like(e.text, "bootstrap/nothing.so is not installed in ", "says where it was sought");
 }
 
 static void host(void)

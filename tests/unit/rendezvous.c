@@ -1,4 +1,4 @@
-/* The meeting place: guests find each other, strangers do not get in and harm nobody,
+/* The rendezvous server: guests find each other, strangers do not get in and harm nobody,
  * who is missing or dies is named. */
 #include "bootstrap/rendezvous_msg.h"
 #include "tests/support/tap.h"
@@ -90,7 +90,7 @@ typedef struct task {
 	pthread_t thread;
 } task;
 
-/* Comes, tells its number and hears everybody's, as the wire-up of a job does. */
+/* Comes, tells its number and hears everybody's, as the bootstrap of a job does. */
 static void *guest(void *p)
 {
 	task *t = p;
@@ -232,8 +232,8 @@ static void missing(void)
 		begin(&s, 4);
 		start(&t, &s, 2, 4, 2 * LAST_LIMIT);
 		st = join(&s, 0, 4, limit, &g, &err);
-		snprintf(want, sizeof want, "2 of the step's 4 nodes did not come to the meeting within %d s "
-		         "(stage.meet_timeout): nodes 1, 3", limit);
+		snprintf(want, sizeof want, "2 of the step's 4 nodes did not connect within %d s "
+		         "(stage.rendezvous_timeout): nodes 1, 3", limit);
 		int late = st == GRADCOMP_ERR_IO || (st == GRADCOMP_ERR_TIMEOUT && strstr(err.text, "nodes 0, 1,")) ||
 		           (st == GRADCOMP_ERR_TIMEOUT && strstr(err.text, "nodes 1, 2, 3"));
 		if (late)
@@ -304,7 +304,7 @@ static void told_wrong(void)
 	}
 	o.where = "127.0.0.1/8@1";
 	is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_IO, "nobody there");
-	like(err.text, "cannot reach the meeting place of the step at 127.0.0.1:1", "says where");
+	like(err.text, "cannot reach the rendezvous server of the step at 127.0.0.1:1", "says where");
 	static const char *const token[] = {"", "plain=", "plain=zz", "munge=rubbish", "file:x"};
 	for (size_t i = 0; i < sizeof token / sizeof *token; i++) {
 		o.token = token[i];
@@ -320,7 +320,7 @@ static void told_wrong(void)
 	rendezvous_server *m;
 	is_int(rendezvous_server_open(NULL, 0, &m, &err), GRADCOMP_ERR_INVALID, "no place for nobody");
 	is_int(rendezvous_server_open(NULL, RENDEZVOUS_RANKS_MAX + 1, &m, &err), GRADCOMP_ERR_INVALID, "nor for too many");
-	const char *const range[] = {"stage.meet_ports=60990-60999", NULL};
+	const char *const range[] = {"stage.rendezvous_ports=60990-60999", NULL};
 	if (rendezvous_server_open(range, 2, &m, &err) == 0) {
 		int port = atoi(strchr(rendezvous_server_where(m), '@') + 1);
 		ok(port >= 60990 && port <= 60999, "a port of the range: %d", port);
@@ -328,8 +328,8 @@ static void told_wrong(void)
 	} else {
 		skip("none of them is free", "a port of the range");
 	}
-	static const char *const bad[] = {"stage.meet_ports=7", "stage.meet_ports=9-7", "stage.meet_ports=0-7",
-	                                  "stage.meet_ports=1-70000", "stage.meet_ports=1-2x"};
+	static const char *const bad[] = {"stage.rendezvous_ports=7", "stage.rendezvous_ports=9-7", "stage.rendezvous_ports=0-7",
+	                                  "stage.rendezvous_ports=1-70000", "stage.rendezvous_ports=1-2x"};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		const char *const set[] = {bad[i], NULL};
 		is_int(rendezvous_server_open(set, 2, &m, &err), GRADCOMP_ERR_INVALID, "%s", bad[i]);

@@ -161,19 +161,19 @@ static void lies(int which, const char *file)
 		end_processes(b);
 }
 
-static void cards(void)
+static void records(void)
 {
 	static const char *const bad[] = {"", "T", "T/", "T1", "T1/", "T/1", "T1/0", "T-1/1", "T1/1x", "X1/1", "T1/1/1", "T 1/1",
 	                                  "T999999999999/1", "T1/999999", "T11111111111111111111111111111111111111111111/1"};
 	trace_options o;
 	gradcomp_error err;
-	char card[TRACE_CARD];
+	char record[TRACE_OPTIONS_TEXT];
 	int refused = 0;
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-		refused += trace_card_read(bad[i], &o, &err) == GRADCOMP_ERR_INVALID;
-	is_int(refused, sizeof bad / sizeof *bad, "cards that say nothing of a timeline are refused");
-	trace_card(&(trace_options){.events = 100000000, .ranks = 65536}, card);
-	ok(!trace_card_read(card, &o, &err) && o.events == 100000000 && o.ranks == 65536, "%s is read back", card);
+		refused += trace_options_read(bad[i], &o, &err) == GRADCOMP_ERR_INVALID;
+	is_int(refused, sizeof bad / sizeof *bad, "records that say nothing of a timeline are refused");
+	trace_options_write(&(trace_options){.events = 100000000, .ranks = 65536}, record);
+	ok(!trace_options_read(record, &o, &err) && o.events == 100000000 && o.ranks == 65536, "%s is read back", record);
 }
 
 /* A ring that is full keeps whole steps. */
@@ -206,7 +206,7 @@ int main(void)
 	char file[100];
 	parent = getpid();
 	tmpdir_make("trace");
-	cards();
+	records();
 	ring();
 	complete(4, NULL, 4, 0);
 	/* 4 buckets of 8 tasks, 4 gradients, a step and a wait: 38 events a step. */
