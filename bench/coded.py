@@ -32,7 +32,7 @@ def coded(cluster, folder, args):
         samples, counts = [], {}
         try:
             for _ in range(args.runs):
-                rows = here.gradcomp_rows("ring;ring:mode=hop", names, [SIZE], "--compressors", ";".join(codes))
+                rows = here.gradcomp_rows("ring,ring:mode=hop", names, [SIZE], "--compressors", ",".join(codes))
                 rows = {(r["collective"], r["primitive"], r["compressor"]): r for r in rows}
                 samples.append({k: r["seconds"] for k, r in rows.items()})
                 counts.update({k: r["blocks_coded"] for k, r in rows.items()})

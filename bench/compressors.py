@@ -24,7 +24,7 @@ def gradients(folder, env):
 
 def table(folder, env, prefix, path, runs):
     result = os.path.join(folder, "compressors.json")
-    run([os.path.join(prefix, "bin/gradcomp"), "bench", "compressors", "--compressors", ";".join(SPECS), "--runs",
+    run([os.path.join(prefix, "bin/gradcomp"), "bench", "compressors", "--compressors", ",".join(SPECS), "--runs",
          str(2 * runs + 1), "--gradients", path, "--json", result], env, 1800)
     with open(result, encoding="utf-8") as f:
         return {(r["compressor"], r["input"]): r for r in json.load(f)}

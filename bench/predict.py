@@ -30,7 +30,7 @@ def write_model(path):
 def predicted(cluster, model, machine, nodes):
     """{compressor as it was written: row} by gradcomp plan, and its winner of all."""
     text = cluster.run("gradcomp", "plan", "--model", model, "--machine", machine, "--nodes", str(nodes), "--json",
-                       "--all", "--compressors", ";".join(COMPRESSORS), "--collectives", "ring", "--schedules", SCHEDULE)
+                       "--all", "--compressors", ",".join(COMPRESSORS), "--collectives", "ring", "--schedules", SCHEDULE)
     plans = json.loads(text)["tables"][0]["plans"]
     rows = {}
     for spec in COMPRESSORS:
@@ -64,7 +64,7 @@ def figures(cluster, folder, args):
 
 def compared(cluster, trainer, model, machine, nodes, link, runs):
     cluster.srun(f"-N{nodes}", "--mpi=pmix", "gradcomp", "probe", "--output", machine, "--compressors",
-                 ";".join(c for c in COMPRESSORS), "--collectives", "ring", "--sleeping", "--seconds", "12")
+                 ",".join(c for c in COMPRESSORS), "--collectives", "ring", "--sleeping", "--seconds", "12")
     rows = predicted(cluster, model, machine, nodes)
     taken = {c: [] for c in rows}
     for _ in range(runs):

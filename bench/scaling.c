@@ -164,6 +164,7 @@ static int measure(int P, const char *const *settings, FILE *json, int *rows)
 	int failed = 0;
 	if (!b || !u) {
 		fprintf(stderr, "scaling: %d processes cannot be started\n", P);
+		free(u);
 		return 1;
 	}
 	for (int r = 0; r < P; r++) {

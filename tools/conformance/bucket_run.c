@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-/* A SHAPED plugin must do with tensors that lie apart: every other step. */
+/* A SHAPED plugin must accept tensors that are not contiguous: in every other step they are not. */
 static int lies_apart(const ranks *s, const gradcomp_plan *plan)
 {
 	if (!(s->plugin->traits & GRADCOMP_TRAIT_SHAPED) || !(s->step & 1))

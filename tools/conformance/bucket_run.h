@@ -13,7 +13,7 @@ typedef struct bucket_run {
 
 /* Buffers for a bucket, x = u. */
 void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, const gradcomp_plan *plan,
-                  const float *g);
+                      const float *g);
 /* x, the error memory and the state arrays can be read only. */
 void bucket_run_lock(bucket_run *f, int read_only);
 /* This rank's payload of a round. */
@@ -22,7 +22,7 @@ gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp
  * to g, unless the step has failed or was given up. */
 void bucket_run_end(ranks *s, bucket_run *f, int w, float *g);
 
-/* A round between all ranks' flights of a bucket: the payloads to their receivers,
+/* A round between the runs of a bucket of all ranks: the payloads to their receivers,
  * decode() included. */
 gradcomp_status bucket_run_exchange(ranks *s, bucket_run *f, const gradcomp_round *rd, uint32_t round);
 gradcomp_status bucket_run_exchange_coded(ranks *s, bucket_run *f, const gradcomp_round *rd);

@@ -53,7 +53,7 @@ int call_in_step(void);
 const char *call_name(call_which which);
 
 gradcomp_status ranks_call(ranks *s, const call *c);
-/* Says what is about to run, when it is called directly. */
+/* Records what is about to run, when it is called directly. */
 void call_begin(call_which which, int rank, int nranks, uint32_t round);
 void call_end(void);
 

@@ -2,7 +2,7 @@
 #include "tools/conformance/fenced_device.h"
 #include "tools/conformance/kit.h"
 
-/* A parameter may ask for what only the host can do; the plugin says so. */
+/* A parameter may need the host; then the plugin refuses with an error. */
 static int refused(kit *k, ranks *b)
 {
 	float *g[RANKS_MAX];

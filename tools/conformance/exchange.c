@@ -54,7 +54,7 @@ static gradcomp_status gathered(ranks *s, bucket_run *f, uint32_t round)
 }
 
 /* One merge of rank w: *acc and a peer's become a new *acc. Which of the two comes
- * first does not say whose it is. */
+ * first does not show whose it is. */
 static gradcomp_status merge_pair(ranks *s, bucket_run *f, int w, uint32_t round, guarded *acc, const guarded *peer,
                                   uint64_t bound, int swapped)
 {

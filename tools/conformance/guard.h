@@ -22,7 +22,7 @@ typedef enum guard_access { GUARD_OPEN = 0, GUARD_READ, GUARD_SHUT } guard_acces
 /* `what` names it in messages and must live as long. Ends the program when there
  * is no memory. */
 guarded guard(const char *what, size_t bytes, size_t align);
-/* Whether the bytes before it and the few between its end and the wall are as
+/* Whether the bytes before it and the few between its end and the guard page are as
  * they were. */
 int guard_intact(const guarded *g);
 void guard_lock(const guarded *g, int read_only);
@@ -40,7 +40,7 @@ typedef struct guard_hit {
 	size_t bytes;
 	ptrdiff_t offset; /* of the address from the first byte */
 } guard_hit;
-/* Which buffer, its wall included, an address belongs to: 0 when none. Safe in a
+/* Which buffer, its guard page included, an address belongs to: 0 when none. Safe in a
  * signal handler. */
 int guard_find(const void *address, guard_hit *hit);
 

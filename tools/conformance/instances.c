@@ -7,7 +7,7 @@
 #include "tools/conformance/kit.h"
 
 /* What a coverage build adds to a plugin counts in static data; AddressSanitizer
- * lets nobody read the room it leaves between variables. */
+ * forbids reading the gaps it leaves between variables. */
 extern void __gcov_exit(void) __attribute__((weak));
 extern void __asan_init(void) __attribute__((weak));
 

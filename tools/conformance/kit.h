@@ -30,7 +30,7 @@ typedef struct kit_result {
 	int rules_kept, rules_broken, rules_skipped;
 } kit_result;
 
-/* What a collective tells of its calls; nothing is noted of one that tells nothing. */
+/* Checks predict() of a collective; one that has none has no result. */
 void predict_notes(const kit_options *options, const struct gradcomp_collective_v1 *plugin, const gradcomp_value *values,
                    kit_result *out);
 /* Returns 0 when all rules are kept, 1 when one is broken. */
@@ -55,21 +55,21 @@ typedef struct kit {
 void kit_ok(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 void kit_fail(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 void kit_skip(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
-/* P ranks on a model, or the failure said. */
+/* P ranks on a model; 0 when the failure has been reported. */
 int kit_open(kit *k, ranks *s, int P, model *m);
-/* A step, or the failure said. */
+/* A step; 0 when the failure has been reported. */
 int kit_step(kit *k, ranks *s, float **g, int interleave);
 /* The error memory of rank w: the host's or the plugin's. NULL: none. */
 const float *kit_memory(const fixture *t, const ranks *s, int w);
 
-/* Whether two sets of ranks hold the same gradients and memory; says where not. */
+/* Whether two sets of ranks hold the same gradients and memory; reports a difference. */
 int kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h);
 /* Runs both on equal, fresh gradients: a bucket after bucket, b interleaved or on other
  * threads or however it was made, and compares every step. */
 int kit_run_alike(kit *k, rule r, const char *when, ranks *a, ranks *b, int steps);
 /* The coarsest type that is summed gives the rounding, and what still can be summed. */
 void fixture_rounding(fixture *t);
-/* What can be said of the descriptor without running anything. */
+/* Checks of the descriptor that run nothing. */
 void descriptor_notes(const struct gradcomp_compressor_v1 *plugin, kit_result *out);
 void kit_note(kit_result *out, rule r, verdict v, const char *fmt, ...) GRADCOMP_PRINTF(4, 5);
 

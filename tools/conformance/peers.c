@@ -1,5 +1,5 @@
 /* Payloads of a peer that lies: any answer but a crash, a hang or a write out of
- * bounds, and a refusal has words. */
+ * bounds is right, and an error has a text. */
 #include <math.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@ static guarded lie;
 static int lies_left;
 static uint64_t numel;
 
-/* Words that mean something: counts, indices and floats from the edge. */
+/* Values at the edges: of counts, indices and floats. */
 static uint32_t edge(void)
 {
 	const float inf = INFINITY, huge = 3e38f;

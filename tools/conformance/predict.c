@@ -1,5 +1,5 @@
-/* What a collective tells planners: numbers, from 0 on, that do not shrink as messages grow
- * and come out the same again. */
+/* predict() of a collective: its figures are not negative, do not shrink as messages grow,
+ * and are the same in every call. */
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>

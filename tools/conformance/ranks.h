@@ -1,7 +1,7 @@
 /* P ranks of one compressor in one process: the harness makes the instances, plays
  * the host (error memory, buckets, work) and the exchange, which sums in the
  * order of a ring, gathers by hand, merges along a binomial tree and runs codes as a
- * compressed ring does. Buffers have a wall behind them and are read-only where the
+ * compressed ring does. A guard page follows every buffer, and buffers are read-only where the
  * contract says so: a plugin that breaks a bound ends the program.
  *
  * Uses the public headers, an operator table and parsed values, nothing else of
@@ -55,7 +55,7 @@ typedef struct ranks {
 extern uint32_t ranks_patterns;
 uint32_t ranks_planned(const struct gradcomp_compressor_v1 *plugin);
 
-/* dims: two numbers a tensor; 0 in the second place: a vector of the first. They
+/* dims: two numbers a tensor; 0 as the second: a vector of the first. They
  * must outlive s. */
 gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin, const gradcomp_operators *op,
                            const gradcomp_value *values, int P, uint32_t ntensors, uint64_t (*dims)[2],

@@ -1,4 +1,4 @@
-/* Runs the groups, each in its own process, and gathers what they say. */
+/* Runs the groups, each in its own process, and collects their results. */
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 #include "tools/conformance/hooks.h"
 #include "tools/conformance/kit.h"
 
-/* What a group's process writes; less than PIPE_BUF, so it arrives whole. */
+/* What a group's process writes; less than PIPE_BUF, so it arrives in one piece. */
 typedef struct message {
 	rule rule;
 	verdict verdict;
@@ -124,7 +124,7 @@ static void after_steps(kit *k, const struct sigaction *before, int printed)
 		kit_ok(k, RULE_STEADY, "no allocation, lock, sleep, output or new signal handler");
 }
 
-/* Parameters that mean nothing to what a plugin does instead may be refused, in words. */
+/* Parameters that do not apply to the alternative payload type may be refused with an error. */
 static int suits(const kit *k)
 {
 	const fixture *t = &k->fixture;

@@ -24,7 +24,7 @@ static int saved(kit *k, ranks *s, guarded *out)
 }
 
 /* Whether load() refuses `bytes` bytes of `state` in words; the instance must be as
- * `good` says then. */
+ * `good` then. */
 static int load(kit *k, ranks *s, const void *state, uint64_t bytes, const guarded *good, const char *what,
                 int must_refuse)
 {
@@ -54,7 +54,7 @@ static int load(kit *k, ranks *s, const void *state, uint64_t bytes, const guard
 	return fine;
 }
 
-/* A damaged state may be taken when it cannot be told; then a step must still end. */
+/* Damage that cannot be detected may be accepted; then a step must still end. */
 static int damaged(kit *k, const guarded *good, int times)
 {
 	float *g[RANKS_MAX];

@@ -56,7 +56,7 @@ static int agreed(kit *k, const ranks *s, float **g, const char *where)
 	return 1;
 }
 
-/* What cost() says of the buckets of this step, with a header a round. *fixed: every
+/* The figures of cost() for the buckets of this step, with a header per round. *fixed: every
  * payload has a length that was planned. */
 static double said(const ranks *s, double *headers, int *fixed)
 {
