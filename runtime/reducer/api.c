@@ -54,7 +54,7 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
 	gradcomp_status st = check_delay(&o, &own);
 	if (st) {
-		st = reducer_consensus(group, NULL, st, &own);
+		st = reducer_consensus(group, &(reducer_request){.delay = o.delay}, st, &own);
 		return error_set(err, st, "%s", own.text);
 	}
 	return o.delay ? delay_open(group, tensors, ntensors, &o, out, err)

@@ -97,7 +97,7 @@ static gradcomp_status one_step(gradcomp_reducer *red, int rank, int step, float
 static gradcomp_status steps(gradcomp_reducer *red, tuner *c, int rank, int from, int to, float (*out)[SIZE],
                              gradcomp_error *err)
 {
-	float spare[SIZE];
+	float spare[SIZE] = {0};
 	gradcomp_status st = GRADCOMP_OK;
 	for (int s = from; !st && s < to; s++) {
 		st = one_step(red, rank, s, out ? out[s - from] : spare, err);
