@@ -291,9 +291,9 @@ static gradcomp_status agree_on_files(struct populate_state *p, gradcomp_error *
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "out of memory with a list of %zu files", s->m.n);
 	else if (p->making)
 		status = begin(p, err);
-	if ((status = stage_group_agree(s->group, status, err)))
+	if ((status = stage_group_agree(s->group, status, err)) || !p->needed)
 		return status;
-	if (p->making)
+	if (p->partial.wanted)
 		memcpy(p->needed, p->partial.wanted, n);
 	return s->run->options->mode == GRADCOMP_STAGE_SHARD ? GRADCOMP_OK : stage_group_or(s->group, p->needed, n, err);
 }

@@ -20,15 +20,15 @@ refuse "an include that goes up" floors
 like "... both files are named" "$said" "runtime/base/planted.c includes runtime/transport/core/link.h: base is below transport"
 rm copy/runtime/base/planted.c
 
-planted io/planted.c 'int io_planted(void) { return 1; }'
+planted io/stage/planted.c 'int io_planted(void) { return 1; }'
 planted runtime/config/planted.c 'int io_planted(void);\nint config_planted(void);\nint config_planted(void) { return io_planted(); }'
-for file in io/planted runtime/config/planted; do cc -c -o "build/obj/$file.o" "copy/$file.c" || exit 1; done
+for file in io/stage/planted runtime/config/planted; do cc -c -o "build/obj/$file.o" "copy/$file.c" || exit 1; done
 refuse "a call that goes up" floors
-like "... both files are named" "$said" "runtime/config/planted.c calls io_planted of io/planted.c: config is below io"
+like "... both files are named" "$said" "runtime/config/planted.c calls io_planted of io/stage/planted.c: config is below io/stage"
 check "--report lists it" floors --report
-like "... by file" "$said" "calls io_planted of io/planted.c"
-like "... and counts it" "$said" "1  runtime/config -> io"
-rm copy/io/planted.c
+like "... by file" "$said" "calls io_planted of io/stage/planted.c"
+like "... and counts it" "$said" "1  runtime/config -> io/stage"
+rm copy/io/stage/planted.c
 rm copy/runtime/config/planted.c
 floors --report >report
 unlike "objects of files that are gone do not count" "$(cat report)" planted
@@ -41,10 +41,10 @@ planted io/cache/link.h '#ifndef PLANTED_H\n#define PLANTED_H\n#endif'
 refuse "a header whose name there is already" floors
 like "... both are named" "$said" "link.h is the name of io/cache/link.h runtime/transport/core/link.h"
 mv copy/io/cache/link.h copy/io/cache/planted.h
-planted io/planted_too.h '#ifndef PLANTED_H\n#define PLANTED_H\n#endif'
+planted io/stage/planted_too.h '#ifndef PLANTED_H\n#define PLANTED_H\n#endif'
 refuse "a guard that there is already" floors
-like "... both are named" "$said" "PLANTED_H is the guard of io/cache/planted.h io/planted_too.h"
-rm copy/io/cache/planted.h copy/io/planted_too.h
+like "... both are named" "$said" "PLANTED_H is the guard of io/cache/planted.h io/stage/planted_too.h"
+rm copy/io/cache/planted.h copy/io/stage/planted_too.h
 mkdir copy/runtime/attic
 planted runtime/attic/planted.c 'int x;'
 refuse "a folder that stands on no floor" floors

@@ -6,13 +6,13 @@
 #include "tests/support/stage_fixture.h"
 
 /* The library that the module was linked with. */
-static void *load_libnfs(void)
+static bool load_libnfs(void)
 {
 	static const char *const names[] = {"libnfs.so.13", "libnfs.so.14", "libnfs.so.16", "libnfs.so"};
-	void *handle = NULL;
-	for (size_t i = 0; !handle && i < sizeof names / sizeof *names; i++)
-		handle = dlopen(names[i], RTLD_NOW);
-	return handle;
+	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+		if (dlopen(names[i], RTLD_NOW))
+			return true;
+	return false;
 }
 
 /* In a process of its own, since modules are never unloaded. Nobody listens at port 1. */
