@@ -84,5 +84,5 @@ void zerocopy_abort(zerocopy *z, int fd)
 
 	/* Resets the connection and empties what it was to send. */
 	if (zerocopy_busy(z))
-		connect(fd, &none, sizeof none);
+		(void)connect(fd, &none, sizeof none);
 }
