@@ -1,8 +1,8 @@
 /* How fast the machine is there and then. A limit in a test is what an idle machine needs,
  * times pace(): a machine that has other things to do, or a tool that makes programs slow,
  * is no failure of what is tested. */
-#ifndef TEST_PACE_H
-#define TEST_PACE_H
+#ifndef TESTS_SUPPORT_PACE_H
+#define TESTS_SUPPORT_PACE_H
 
 #include <stdbool.h>
 
