@@ -168,7 +168,7 @@ static int measure(int P, const char *const *settings, FILE *json, int *rows)
 		return 1;
 	}
 	for (int r = 0; r < P; r++) {
-		const process_seat *s = &b->seat[r];
+		const process_slot *s = &b->slot[r];
 		const place *at = process_room(b, r);
 		joining = s->joining > joining ? s->joining : joining;
 		u[r] = at->joined;

@@ -35,12 +35,12 @@ finish () {
 evil () {
 	if [ "$1" = login ]; then as bob "$tmp/attack" "${@:2}"; else timeout 60 "${bed[@]}" node "$1" -u bob "$tmp/attack" "${@:2}"; fi
 }
-# The doors of alice's processes on a node, which everybody can list.
+# The listeners of alice's processes on a node, which everybody can list.
 # shellcheck disable=SC2016
-doors () { "${bed[@]}" node "$1" -u bob awk -v uid="$alice" '$4 == "0A" && $8 == uid { split($2, a, ":"); print strtonum("0x" a[2]) }' \
+listeners () { "${bed[@]}" node "$1" -u bob awk -v uid="$alice" '$4 == "0A" && $8 == uid { split($2, a, ":"); print strtonum("0x" a[2]) }' \
 	/proc/net/tcp6 /proc/net/tcp 2> /dev/null; }
 # shellcheck disable=SC2016
-command -v gawk > /dev/null || doors () { # hexadecimal is beyond other awks
+command -v gawk > /dev/null || listeners () { # hexadecimal is beyond other awks
 	"${bed[@]}" node "$1" -u bob awk -v uid="$alice" '$4 == "0A" && $8 == uid { split($2, a, ":"); print "0x" a[2] }' \
 		/proc/net/tcp6 /proc/net/tcp | while read -r port; do echo $((port)); done
 }
@@ -53,31 +53,31 @@ begin "$tmp/job" until-told
 tap_result $? 'the job runs'
 wait $recorder
 like 'a hand-shake of the job was recorded on the wire' "$(cat recording)" 'recorded: rank'
-door=$(sed -n 's/.*, port //p' recording)
-ports=$(doors 1)
-like 'the doors are there for all to see' "$ports" "$door"
+port=$(sed -n 's/.*, port //p' recording)
+ports=$(listeners 1)
+like 'the listeners are there for all to see' "$ports" "$port"
 refused () {
 	said=$(evil "${@:2}" 2>&1)
 	is "$1" "$?" 0 || note "$said"
 }
 for from in 1 3 login; do
-	refused "from $from: what was recorded is worth nothing" "$from" replay 10.77.0.1 "$door" "$tmp/recorded"
+	refused "from $from: what was recorded is worth nothing" "$from" replay 10.77.0.1 "$port" "$tmp/recorded"
 done
 for from in 1 login; do
-	refused "from $from: garbage is dropped" "$from" garbage 10.77.0.1 "$door"
+	refused "from $from: garbage is dropped" "$from" garbage 10.77.0.1 "$port"
 done
-refused 'half a greeting is dropped after a while' 3 half 10.77.0.1 "$door"
+refused 'half a greeting is dropped after a while' 3 half 10.77.0.1 "$port"
 refused 'the local sockets: another user is dropped' 1 local
 for rank in 0 1 2; do
 	refused "rank $rank: process, memory, descriptors and signals are closed to others" $((rank / 2 + 1)) pry \
 		"$(cat run/pid.$rank)"
 	[ $rank = 0 ] && like 'of which this was tried' "$said" 'its memory: refused, Operation not permitted'
 done
-evil login flood 10.77.0.1 "$door" 4 > flood.1 2>&1 &
+evil login flood 10.77.0.1 "$port" 4 > flood.1 2>&1 &
 flood1=$!
-evil 2 flood 10.77.0.1 "$door" 4 > flood.2 2>&1 &
+evil 2 flood 10.77.0.1 "$port" 4 > flood.2 2>&1 &
 flood2=$!
-refused 'garbage while two others flood' 3 garbage 10.77.0.1 "$door"
+refused 'garbage while two others flood' 3 garbage 10.77.0.1 "$port"
 wait $flood1
 tap_result $? "a flood: $(cat flood.1)"
 wait $flood2

@@ -30,27 +30,27 @@ typedef struct outcome {
 	char text[600];
 } outcome;
 
-typedef struct meeting {
+typedef struct key_store {
 	pthread_mutex_t lock;
 	pthread_cond_t change;
 	struct {
 		size_t bytes;
 		char value[STORE_BYTES];
-	} card[MAX_RANKS];
+	} entry[MAX_RANKS];
 	outcome result[MAX_RANKS];
-} meeting;
+} key_store;
 
-static meeting *processes_store;
+static key_store *processes_store;
 
 static int processes_set(void *ctx, const char *key, const void *value, size_t bytes)
 {
-	meeting *m = ctx;
+	key_store *m = ctx;
 	int r = atoi(strchr(key, '/') + 1);
 	if (bytes > STORE_BYTES)
 		return -1;
 	pthread_mutex_lock(&m->lock);
-	memcpy(m->card[r].value, value, bytes);
-	m->card[r].bytes = bytes;
+	memcpy(m->entry[r].value, value, bytes);
+	m->entry[r].bytes = bytes;
 	pthread_cond_broadcast(&m->change);
 	pthread_mutex_unlock(&m->lock);
 	return 0;
@@ -58,18 +58,18 @@ static int processes_set(void *ctx, const char *key, const void *value, size_t b
 
 static long processes_get(void *ctx, const char *key, void *value, size_t capacity, int timeout_ms)
 {
-	meeting *m = ctx;
+	key_store *m = ctx;
 	int r = atoi(strchr(key, '/') + 1), late = 0;
 	struct timespec until;
 	long n = -1;
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += timeout_ms / 1000 + 1;
 	pthread_mutex_lock(&m->lock);
-	while (!m->card[r].bytes && late != ETIMEDOUT)
+	while (!m->entry[r].bytes && late != ETIMEDOUT)
 		late = pthread_cond_timedwait(&m->change, &m->lock, &until);
-	if (m->card[r].bytes) {
-		n = (long)m->card[r].bytes;
-		memcpy(value, m->card[r].value, (size_t)n < capacity ? (size_t)n : capacity);
+	if (m->entry[r].bytes) {
+		n = (long)m->entry[r].bytes;
+		memcpy(value, m->entry[r].value, (size_t)n < capacity ? (size_t)n : capacity);
 	}
 	pthread_mutex_unlock(&m->lock);
 	return n;

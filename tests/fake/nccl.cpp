@@ -53,7 +53,7 @@ struct world {
 	std::string name;
 	std::vector<int> fd;
 	std::atomic<int> aborted{0}, state{ncclInProgress}, busy{0};
-	std::thread meeting;
+	std::thread rendezvous;
 
 	~world()
 	{
@@ -77,8 +77,8 @@ void meet(world *w)
 {
 	socklen_t length;
 	sockaddr_un mine = address(w->name, w->rank, &length);
-	int door = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	if (bind(door, reinterpret_cast<sockaddr *>(&mine), length) || listen(door, 64)) {
+	int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (bind(listener, reinterpret_cast<sockaddr *>(&mine), length) || listen(listener, 64)) {
 		w->state = ncclSystemError;
 		return;
 	}
@@ -95,7 +95,7 @@ void meet(world *w)
 		w->fd[size_t(r)] = s;
 	}
 	for (int left = w->nranks - 1 - w->rank; left;) {
-		int who, s = accept4(door, nullptr, nullptr, SOCK_CLOEXEC);
+		int who, s = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
 		if (s < 0) {
 			if (w->aborted)
 				break;
@@ -105,7 +105,7 @@ void meet(world *w)
 		if (read(s, &who, sizeof who) == sizeof who)
 			w->fd[size_t(who)] = s, left--;
 	}
-	close(door);
+	close(listener);
 	for (int f : w->fd)
 		if (f >= 0)
 			fcntl(f, F_SETFL, O_NONBLOCK);
@@ -292,15 +292,15 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 	w->nranks = nranks;
 	w->name = id.internal;
 	w->fd.assign(size_t(nranks), -1);
-	w->meeting = std::thread(meet, w.get());
+	w->rendezvous = std::thread(meet, w.get());
 	*comm = new ncclComm{w};
 	return ncclInProgress;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-	if (comm->w->meeting.joinable())
-		comm->w->meeting.join();
+	if (comm->w->rendezvous.joinable())
+		comm->w->rendezvous.join();
 	return ncclSuccess;
 }
 

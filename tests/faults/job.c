@@ -19,21 +19,21 @@ static unsigned seed;
 static int all; /* every point, not only some */
 
 /* Where ranks that are processes meet. */
-static struct meeting {
+static struct key_store {
 	atomic_int there[BOARD_RANKS];
-	char card[BOARD_RANKS][BOOTSTRAP_MAX];
+	char value[BOARD_RANKS][BOOTSTRAP_MAX];
 	uint64_t result[BOARD_RANKS];
-} * meeting[TOGETHER];
-static struct meeting *met;
+} * stores[TOGETHER];
+static struct key_store *keys;
 
 static int set(void *ctx, const char *key, const void *value, size_t bytes)
 {
 	int r = atoi(strchr(key, '/') + 1);
 
 	(void)ctx;
-	memcpy(met->card[r], value, bytes);
-	met->card[r][bytes] = 0;
-	atomic_store(&met->there[r], 1);
+	memcpy(keys->value[r], value, bytes);
+	keys->value[r][bytes] = 0;
+	atomic_store(&keys->there[r], 1);
 	return 0;
 }
 
@@ -44,13 +44,13 @@ static long get(void *ctx, const char *key, void *value, size_t capacity, int ti
 	size_t n;
 
 	(void)ctx;
-	while (!atomic_load(&met->there[r])) {
+	while (!atomic_load(&keys->there[r])) {
 		if (board_now() > until)
 			return -1;
 		usleep(200);
 	}
-	n = strlen(met->card[r]);
-	memcpy(value, met->card[r], n < capacity ? n : capacity);
+	n = strlen(keys->value[r]);
+	memcpy(value, keys->value[r], n < capacity ? n : capacity);
 	return (long)n;
 }
 
@@ -101,7 +101,7 @@ static gradcomp_status work(gradcomp_job *job, fault_run *t, int rank, int P, gr
 	if (!st)
 		st = step(red, rank, 2, &twice, err);
 	gradcomp_reducer_free(red);
-	met->result[rank] = mark ^ twice << 1;
+	keys->result[rank] = mark ^ twice << 1;
 	if (!st)
 		st = gradcomp_group_split(world, rank % 2, -rank, &half, err);
 	for (int r = 0; half && r < gradcomp_group_nranks(half); r++)
@@ -119,7 +119,7 @@ static gradcomp_status work(gradcomp_job *job, fault_run *t, int rank, int P, gr
 	return st;
 }
 
-static void seat_taken(board *b, int rank)
+static void run_rank(board *b, int rank)
 {
 	fault_run *t = fault_run_of(b);
 	char over[60];
@@ -147,17 +147,17 @@ static board *new_run(int P, const char *faults, int who, int joins, int k)
 	board *b = board_new(P);
 	fault_run *t = fault_run_new(b);
 
-	b->seat = seat_taken;
+	b->run_rank = run_rank;
 	t->seed = seed;
 	t->who = who;
 	t->joins = joins;
 	snprintf(t->faults, sizeof t->faults, "%s", faults);
-	met = meeting[k];
-	memset(met, 0, sizeof *met);
+	keys = stores[k];
+	memset(keys, 0, sizeof *keys);
 	return b;
 }
 
-static int judged(board *b, const struct meeting *m, int may_fail)
+static int judged(board *b, const struct key_store *m, int may_fail)
 {
 	const char *why;
 
@@ -181,7 +181,7 @@ static void disturbed(int P, const char *faults)
 
 	fault_run_start(b);
 	fault_run_finish(b);
-	good = judged(b, meeting[0], 0);
+	good = judged(b, stores[0], 0);
 	ok(good && (!*faults || fault_run_seen(b).faults), "%s, %s, %d ranks: right with %s (%lu faults)", compressor, allow, P,
 	   *faults ? faults : "none", fault_run_seen(b).faults);
 	fault_run_free(b);
@@ -204,7 +204,7 @@ static void broken(int P, const char *kind, int joins, int loads, unsigned long 
 		}
 		for (int k = 0; k < TOGETHER; k++) {
 			fault_run_finish(b[k]);
-			good &= judged(b[k], meeting[k], 1);
+			good &= judged(b[k], stores[k], 1);
 			runs++;
 			hit += fault_run_seen(b[k]).faults != 0;
 			over |= !fault_run_seen(b[k]).faults;
@@ -227,8 +227,8 @@ int main(void)
 	seed = (unsigned)(test_random() % 100000);
 	all = getenv("TEST_ALL") != NULL;
 	for (int k = 0; k < TOGETHER; k++) {
-		meeting[k] = mmap(NULL, sizeof *meeting[k], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-		if (meeting[k] == MAP_FAILED)
+		stores[k] = mmap(NULL, sizeof *stores[k], PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+		if (stores[k] == MAP_FAILED)
 			abort();
 	}
 	/* As it is the first time in a process, with plugins still to be loaded. */

@@ -121,10 +121,10 @@ __attribute__((unused)) static int all_well(process_board *b)
 	int well = b != NULL;
 	for (int r = 0; b && r < b->P; r++) {
 		const verdict *v = process_room(b, r);
-		if (b->seat[r].status || !b->seat[r].left || v->wrong) {
+		if (b->slot[r].status || !b->slot[r].left || v->wrong) {
 			printf("# rank %d: wait status %#x, left %d, wrong %d, error '%s' '%s'\n", r,
-			       (unsigned)b->seat[r].status, b->seat[r].left, v->wrong, v->error.text,
-			       b->seat[r].error.text);
+			       (unsigned)b->slot[r].status, b->slot[r].left, v->wrong, v->error.text,
+			       b->slot[r].error.text);
 			well = 0;
 		}
 	}

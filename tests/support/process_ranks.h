@@ -23,7 +23,7 @@
 #define PROCESS_TEXT 4096
 #define PROCESS_LIFE 300 /* seconds after which a rank that is still there ends itself */
 
-typedef struct process_seat {
+typedef struct process_slot {
 	atomic_uint bytes; /* of text, once it is there */
 	char text[PROCESS_TEXT];
 	pid_t pid;
@@ -31,20 +31,20 @@ typedef struct process_seat {
 	gradcomp_error error; /* of joining or leaving */
 	int left;             /* in good order */
 	int status;           /* as waitpid() tells it */
-} process_seat;
+} process_slot;
 
 typedef struct process_board {
 	int P;
 	size_t room; /* bytes of a rank's own room */
 	pthread_barrier_t meet;
-	process_seat seat[];
+	process_slot slot[];
 } process_board;
 
 typedef void process_body(gradcomp_job *job, int rank, process_board *board, void *room);
 
 static void *process_room(process_board *b, int rank)
 {
-	return (char *)&b->seat[b->P] + (size_t)rank * b->room;
+	return (char *)&b->slot[b->P] + (size_t)rank * b->room;
 }
 
 static double process_now(void)
@@ -61,7 +61,7 @@ static int process_set(void *ctx, const char *key, const void *value, size_t byt
 {
 	process_board *b = ctx;
 	int rank = atoi(strchr(key, '/') + 1);
-	process_seat *s = &b->seat[rank];
+	process_slot *s = &b->slot[rank];
 	char *text_of_node = processes_nodes ? endpoint_of_node(value, bytes, processes_nodes[rank]) : NULL;
 	if (text_of_node)
 		bytes = strlen(text_of_node);
@@ -78,7 +78,7 @@ static int process_set(void *ctx, const char *key, const void *value, size_t byt
 static long process_get(void *ctx, const char *key, void *value, size_t capacity, int timeout_ms)
 {
 	process_board *b = ctx;
-	process_seat *s = &b->seat[atoi(strchr(key, '/') + 1)];
+	process_slot *s = &b->slot[atoi(strchr(key, '/') + 1)];
 	unsigned bytes;
 	while (!(bytes = atomic_load(&s->bytes)) && timeout_ms-- > 0)
 		usleep(1000);
@@ -88,7 +88,7 @@ static long process_get(void *ctx, const char *key, void *value, size_t capacity
 
 static void process_main(process_board *b, int rank, const char *const *settings, process_body *body)
 {
-	process_seat *s = &b->seat[rank];
+	process_slot *s = &b->slot[rank];
 	gradcomp_store store = {.struct_size = sizeof store, .rank = rank, .nranks = b->P, .ctx = b, .set = process_set,
 	                        .get = process_get};
 	gradcomp_job_options o = {.struct_size = sizeof o, .store = &store, .settings = settings};
@@ -107,7 +107,7 @@ static void process_main(process_board *b, int rank, const char *const *settings
 static process_board *run_processes(int P, const char *const *settings, process_body *body, size_t bytes)
 {
 	size_t room = (bytes + 63) & ~(size_t)63;
-	process_board *b = mmap(NULL, sizeof *b + (size_t)P * (sizeof b->seat[0] + room), PROT_READ | PROT_WRITE,
+	process_board *b = mmap(NULL, sizeof *b + (size_t)P * (sizeof b->slot[0] + room), PROT_READ | PROT_WRITE,
 	                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	pthread_barrierattr_t shared;
 	int started = 0;
@@ -129,19 +129,19 @@ static process_board *run_processes(int P, const char *const *settings, process_
 			fflush(NULL);
 			_exit(0);
 		}
-		b->seat[started].pid = pid;
+		b->slot[started].pid = pid;
 	}
 	for (int r = 0; r < started; r++) {
 		if (started < P)
-			kill(b->seat[r].pid, SIGKILL);
-		waitpid(b->seat[r].pid, &b->seat[r].status, 0);
+			kill(b->slot[r].pid, SIGKILL);
+		waitpid(b->slot[r].pid, &b->slot[r].status, 0);
 	}
 	return b;
 }
 
 static void end_processes(process_board *b)
 {
-	munmap(b, sizeof *b + (size_t)b->P * (sizeof b->seat[0] + b->room));
+	munmap(b, sizeof *b + (size_t)b->P * (sizeof b->slot[0] + b->room));
 }
 
 #endif

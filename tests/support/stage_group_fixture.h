@@ -72,7 +72,7 @@ static int group_stage(int P)
 	must(board ? 0 : -1, "processes");
 	for (int r = 0; r < P; r++) {
 		group_out[r] = *(outcome *)process_room(board, r);
-		well &= WIFEXITED(board->seat[r].status) && !WEXITSTATUS(board->seat[r].status);
+		well &= WIFEXITED(board->slot[r].status) && !WEXITSTATUS(board->slot[r].status);
 	}
 	end_processes(board);
 	return well;

@@ -27,7 +27,7 @@ typedef struct board {
 	void (*enter)(int rank); /* what a rank that is a process does first; may be NULL */
 	void (*body)(struct board *b, transport *t, int rank);
 	void (*leave)(struct board *b, int rank); /* and last */
-	void (*seat)(struct board *b, int rank);  /* in place of transport and body, for a rank that is a process */
+	void (*run_rank)(struct board *b, int rank);  /* in place of transport and body, for a rank that is a process */
 	int per_node; /* ranks of one node by their endpoint records; 0: all, as it is */
 	void *arg;
 	int late_rank; /* joins only when `late` is set; -1: nobody */
@@ -43,10 +43,10 @@ typedef struct board {
 	atomic_int wrong; /* bytes that were not what they should be */
 } board;
 
-typedef struct seat {
+typedef struct rank_slot {
 	board *b;
 	int rank;
-} seat;
+} rank_slot;
 
 /* s that may be added to a limit */
 #define LATE 8
@@ -81,9 +81,9 @@ static inline void board_free(board *b)
 	munmap(b, sizeof *b);
 }
 
-static inline void *board_seat(void *arg)
+static inline void *board_rank(void *arg)
 {
-	seat *s = arg;
+	rank_slot *s = arg;
 	board *b = s->b;
 	transport_options o = b->options;
 	const char *endpoints[BOARD_RANKS];
@@ -126,11 +126,11 @@ static inline void board_exchange(board *b)
 static inline void board_threads(board *b)
 {
 	pthread_t thread[BOARD_RANKS];
-	seat s[BOARD_RANKS];
+	rank_slot s[BOARD_RANKS];
 
 	for (int r = 0; r < b->n; r++) {
-		s[r] = (seat){b, r};
-		pthread_create(&thread[r], NULL, board_seat, &s[r]);
+		s[r] = (rank_slot){b, r};
+		pthread_create(&thread[r], NULL, board_rank, &s[r]);
 	}
 	for (int r = 0; r < b->n; r++)
 		pthread_join(thread[r], NULL);
@@ -145,16 +145,16 @@ static inline void board_fork(board *b)
 		if (pid < 0)
 			abort();
 		if (!pid) {
-			seat s = {b, r};
+			rank_slot s = {b, r};
 
 			/* A test that is interrupted leaves nobody behind. */
 			alarm(300);
 			if (b->enter)
 				b->enter(r);
-			if (b->seat)
-				b->seat(b, r);
+			if (b->run_rank)
+				b->run_rank(b, r);
 			else
-				board_seat(&s);
+				board_rank(&s);
 			if (b->leave)
 				b->leave(b, r);
 			_exit(0);

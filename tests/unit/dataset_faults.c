@@ -160,7 +160,7 @@ static void deadly(gradcomp_job *job, int rank, process_board *b, void *room)
 	pid_t killer = fork();
 	if (!killer) {
 		usleep(300000);
-		kill(b->seat[1].pid, SIGKILL);
+		kill(b->slot[1].pid, SIGKILL);
 		_exit(0);
 	}
 	v->seconds = process_now();

@@ -159,7 +159,7 @@ static void too_much(void)
 		like(v->error.text, "1.1 PB", "the message has what was wanted,");
 		like(v->error.text, "leaves", "what there is,");
 		like(v->error.text, r ? "rank 0 on " : "dataset.memory", "and who wanted it, or what to change");
-		ok(b->seat[r].left, "and the job goes on");
+		ok(b->slot[r].left, "and the job goes on");
 	}
 	end_processes(b);
 }

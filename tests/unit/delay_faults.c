@@ -158,7 +158,7 @@ int main(void)
 
 	process_board *b = run_processes(4, settings, die_body, sizeof(int));
 	for (int r = 0; b && r < 4; r++)
-		ok(r == 1 ? WIFEXITED(b->seat[r].status) && WEXITSTATUS(b->seat[r].status) == 3 : *(int *)process_room(b, r),
+		ok(r == 1 ? WIFEXITED(b->slot[r].status) && WEXITSTATUS(b->slot[r].status) == 3 : *(int *)process_room(b, r),
 		   r == 1 ? "a rank dies" : "rank %d ends with its name", r);
 	if (b)
 		end_processes(b);

@@ -117,9 +117,9 @@ int main(int argc, char **argv)
 	if (!b)
 		return done_testing();
 	for (int r = 0; r < ranks; r++) {
-		left += b->seat[r].left;
-		if (!b->seat[r].left)
-			printf("# rank %d: %s\n", r, b->seat[r].error.text);
+		left += b->slot[r].left;
+		if (!b->slot[r].left)
+			printf("# rank %d: %s\n", r, b->slot[r].error.text);
 	}
 	is_int(left, ranks, "all join and leave");
 	for (int k = 0; k < nnames; k++) {

@@ -63,7 +63,7 @@ int main(void)
 	}
 	is_int(steps, (P - 1) * STEPS, "the steps before it died are whole");
 	is_int(named, P - 1, "the others fail, and name it");
-	ok(WIFSIGNALED(b->seat[DIES].status), "it was killed");
+	ok(WIFSIGNALED(b->slot[DIES].status), "it was killed");
 	end_processes(b);
 	return done_testing();
 }

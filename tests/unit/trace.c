@@ -82,9 +82,9 @@ static int all_well(process_board *b)
 {
 	int well = b != NULL;
 	for (int r = 0; b && r < b->P; r++) {
-		well &= !*(gradcomp_status *)process_room(b, r) && b->seat[r].left;
-		if (!b->seat[r].left)
-			printf("# rank %d: %s\n", r, b->seat[r].error.text);
+		well &= !*(gradcomp_status *)process_room(b, r) && b->slot[r].left;
+		if (!b->slot[r].left)
+			printf("# rank %d: %s\n", r, b->slot[r].error.text);
 	}
 	return well;
 }
@@ -133,7 +133,7 @@ static void fails(void)
 	how = GIVES_UP;
 	process_board *b = traced(3, file, NULL);
 	FILE *f = fopen(file, "r");
-	ok(b && !b->seat[0].left && f, "a job that fails leaves what rank 0 has");
+	ok(b && !b->slot[0].left && f, "a job that fails leaves what rank 0 has");
 	for (int found = 0; f && !found && fgets(line, sizeof line, f);)
 		found = strstr(line, "\"rank 1") != NULL;
 	ok(!strstr(line, "\"rank 1"), "of itself alone");
@@ -154,8 +154,8 @@ static void lies(int which, const char *file)
 {
 	how = which;
 	process_board *b = traced(3, file, NULL);
-	ok(b && !b->seat[0].left && b->seat[2].left, "what is no event fails rank 0 at the end, and nobody else");
-	like(b ? b->seat[0].error.text : "", "the timeline is not whole: rank 1 has sent 1 events that are none",
+	ok(b && !b->slot[0].left && b->slot[2].left, "what is no event fails rank 0 at the end, and nobody else");
+	like(b ? b->slot[0].error.text : "", "the timeline is not whole: rank 1 has sent 1 events that are none",
 	     "and is told");
 	if (b)
 		end_processes(b);
