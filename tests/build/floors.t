@@ -7,9 +7,8 @@
 check "the tree keeps to its floors" "$GRADCOMP_SRC/tests/floors" "$GRADCOMP_BUILD"
 
 # A copy, and its objects.
-mkdir -p "$tmp/copy/tests" "$tmp/build/obj"
-for folder in include runtime io tools plugins spank; do cp -r "$GRADCOMP_SRC/$folder" "$tmp/copy/"; done
-cp "$GRADCOMP_SRC/tests/floors" "$GRADCOMP_SRC/tests/floors.list" "$tmp/copy/tests/"
+mkdir -p "$tmp/copy" "$tmp/build/obj"
+for folder in include runtime io tools plugins spank tests; do cp -r "$GRADCOMP_SRC/$folder" "$tmp/copy/"; done
 for folder in runtime io tools; do cp -r "$GRADCOMP_BUILD/obj/$folder" "$tmp/build/obj/"; done
 chmod -R u+w "$tmp/copy" "$tmp/build"
 cd "$tmp" || exit 1
