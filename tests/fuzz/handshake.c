@@ -36,7 +36,7 @@ static void empty(transport *t)
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		tree_drop(&t->tree[i]);
 	while (t->backlog) {
-		backlog *p = t->backlog;
+		backlog_conn *p = t->backlog;
 
 		t->backlog = p->next;
 		t->nbacklog--;

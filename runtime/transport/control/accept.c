@@ -138,7 +138,7 @@ static const char *accept_rank(void *ctx, pending_conn *p)
 	/* WELCOME goes out before the connection is handed over, so that nothing precedes it. */
 	if (pending_welcome(p))
 		return "it does not read";
-	if (h.kind == HELLO_CONTROL ? tree_attach(t, (int)h.from, p->fd, &h) : channel_backlog(t, &h, p->fd, p->passed))
+	if (h.kind == HELLO_CONTROL ? tree_attach(t, (int)h.from, p->fd, &h) : channel_enqueue(t, &h, p->fd, p->passed))
 		return "it is connected already, or too many connections wait in the backlog";
 	p->fd = p->passed = -1;
 	return NULL;

@@ -1,7 +1,7 @@
 #include "transport/control/handshake.h"
 
-#include "transport/tcp/record_crypto.h"
 #include "transport/core/wire.h"
+#include "transport/tcp/record_crypto.h"
 
 static const unsigned char hello_magic[4] = {'G', 'C', 'H', HELLO_VERSION};
 const unsigned char handshake_welcome[WELCOME_BYTES] = {'G', 'C', 'O', 'K'};

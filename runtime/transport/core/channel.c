@@ -414,11 +414,11 @@ void channel_close(channel *c)
 	free(c);
 }
 
-int channel_backlog(transport *t, const hello *h, int fd, int passed)
+int channel_enqueue(transport *t, const hello *h, int fd, int passed)
 {
 	/* Every rank may be ahead of this one by a few channels, no more. */
 	int most = 1024 + 16 * t->nranks, done = -1;
-	backlog *p = malloc(sizeof *p);
+	backlog_conn *p = malloc(sizeof *p);
 
 	if (!p) {
 		char text[CULPRIT_TEXT];
@@ -429,10 +429,10 @@ int channel_backlog(transport *t, const hello *h, int fd, int passed)
 		transport_fail(t, GRADCOMP_ERR_NOMEM, t->rank, text);
 		return -1;
 	}
-	*p = (backlog){.h = *h, .fd = fd, .passed = passed};
+	*p = (backlog_conn){.h = *h, .fd = fd, .passed = passed};
 	pthread_mutex_lock(&t->lock);
 	if (t->nbacklog < most) {
-		backlog **end = &t->backlog;
+		backlog_conn **end = &t->backlog;
 
 		while (*end)
 			end = &(*end)->next;

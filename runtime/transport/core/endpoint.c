@@ -2,8 +2,8 @@
 #include "transport/core/endpoint.h"
 
 #include "base/error.h"
-#include "transport/tcp/record_crypto.h"
 #include "transport/core/transport.h"
+#include "transport/tcp/record_crypto.h"
 
 #include <fcntl.h>
 #include <sched.h>

@@ -129,7 +129,7 @@ void link_adopt(peer_link *l)
 	hello_kind want = link_hello[l->kind];
 
 	pthread_mutex_lock(&t->lock);
-	for (backlog **at = &t->backlog, *p; (p = *at);) {
+	for (backlog_conn **at = &t->backlog, *p; (p = *at);) {
 		if (p->h.channel != l->c->id || p->h.from != (uint32_t)l->world) {
 			at = &p->next;
 			continue;

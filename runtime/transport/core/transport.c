@@ -35,7 +35,7 @@ void transport_release(transport *t)
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		tree_drop(&t->tree[i]);
 	while (t->backlog) {
-		backlog *p = t->backlog;
+		backlog_conn *p = t->backlog;
 
 		t->backlog = p->next;
 		close(p->fd);

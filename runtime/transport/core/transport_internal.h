@@ -7,10 +7,10 @@
 #ifndef TRANSPORT_CORE_TRANSPORT_INTERNAL_H
 #define TRANSPORT_CORE_TRANSPORT_INTERNAL_H
 
-#include "transport/core/endpoint.h"
 #include "base/clock.h"
 #include "transport/control/ctrl_msg.h"
 #include "transport/control/listener.h"
+#include "transport/core/endpoint.h"
 #include "transport/core/transport.h"
 
 #include <pthread.h>
@@ -20,11 +20,11 @@
 #define TREE_OUT 1024
 
 /* An authenticated data connection that its channel has not taken yet. */
-typedef struct backlog {
-	struct backlog *next;
+typedef struct backlog_conn {
+	struct backlog_conn *next;
 	hello h;
 	int fd, passed;
-} backlog;
+} backlog_conn;
 
 /* A neighbour on the control tree. */
 typedef struct neighbour {
@@ -53,12 +53,12 @@ struct transport {
 	address own[ADDRESS_MAX];
 	int nown;
 
-	endpoint *endpoints;   /* of every rank */
-	int32_t *node; /* of every rank */
+	endpoint *endpoints; /* of every rank */
+	int32_t *node;       /* of every rank */
 	int nnodes;
-	int nlocal;      /* ranks on this node */
-	int oversubscribed;   /* more ranks on this node than CPUs */
-	int numa;      /* this machine has several memory nodes */
+	int nlocal;         /* ranks on this node */
+	int oversubscribed; /* more ranks on this node than CPUs */
+	int numa;           /* this machine has several memory nodes */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
@@ -74,7 +74,7 @@ struct transport {
 	listener listener;
 	neighbour tree[TREE_NEIGHBOURS];
 	int leaving, leave_sent, left;
-	backlog *backlog;
+	backlog_conn *backlog;
 	int nbacklog;
 	channel *channels;
 	struct {
@@ -130,6 +130,6 @@ void forked_forget(transport *t);
 
 /* channel.c: queues an authenticated connection for its channel; takes ownership of both
  * descriptors unless it returns -1 (too many wait already). Locks. */
-int channel_backlog(transport *t, const hello *h, int fd, int passed);
+int channel_enqueue(transport *t, const hello *h, int fd, int passed);
 
 #endif

@@ -86,17 +86,17 @@ gradcomp_status verbs_device_open(transport *t, gradcomp_error *err)
 
 void verbs_log_unreachable(const transport *t)
 {
-	int lacking = 0, first = 0;
+	int over_tcp = 0, first = 0;
 
 	for (int r = t->nranks - 1; t->verbs && r >= 0; r--)
 		if (r != t->rank && connect_kind(t, r) == KIND_TCP) {
-			lacking++;
+			over_tcp++;
 			first = r;
 		}
-	if (lacking)
+	if (over_tcp)
 		log_line(t->o.log, GRADCOMP_LOG_INFO,
 		         "rank %d reaches %d of %d ranks over tcp and not over verbs, the first of them rank %d on %s",
-		         t->rank, lacking, t->nranks, first, transport_host(t, first));
+		         t->rank, over_tcp, t->nranks, first, transport_host(t, first));
 }
 
 void verbs_device_close(transport *t)

@@ -8,8 +8,8 @@
 #ifndef TRANSPORT_VERBS_VERBS_INTERNAL_H
 #define TRANSPORT_VERBS_VERBS_INTERNAL_H
 
-#include "transport/verbs/fabric.h"
 #include "transport/core/link.h"
+#include "transport/verbs/fabric.h"
 
 #define RECEIVE_BYTES 4096 /* of one receive */
 #define VERBS_HEAD 48
