@@ -1,13 +1,34 @@
 #include "base/module.h"
 
 #include <dlfcn.h>
+#include <elf.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/error.h"
 #include "base/secure.h"
+
+/* dlopen() refuses whatever is no shared object for this machine, but of one that a full disk
+ * has cut short it maps what is not there, and the process ends by SIGBUS. The linker writes
+ * the section headers last. */
+static gradcomp_status module_not_cut(int fd, const char *path, gradcomp_error *err)
+{
+	Elf64_Ehdr h;
+	struct stat st;
+
+	if (fstat(fd, &st))
+		return error_errno(err, GRADCOMP_ERR_IO, "%s", path);
+	if (pread(fd, &h, sizeof h, 0) != sizeof h || memcmp(h.e_ident, ELFMAG, SELFMAG) ||
+	    h.e_ident[EI_CLASS] != ELFCLASS64)
+		return GRADCOMP_OK;
+	if (h.e_shoff > (uint64_t)st.st_size || (uint64_t)h.e_shnum * h.e_shentsize > (uint64_t)st.st_size - h.e_shoff)
+		return error_set(err, GRADCOMP_ERR_ABI, "%s is truncated: it has %llu bytes; install the file again", path,
+		                 (unsigned long long)st.st_size);
+	return GRADCOMP_OK;
+}
 
 gradcomp_status module_open(const char *path, void **handle, gradcomp_error *err)
 {
@@ -18,9 +39,10 @@ gradcomp_status module_open(const char *path, void **handle, gradcomp_error *err
 	status = secure_open(path, &fd, &real, err);
 	if (status)
 		return status;
+	status = module_not_cut(fd, path, err);
 	close(fd);
-	*handle = dlopen(real, RTLD_NOW | RTLD_LOCAL);
-	if (!*handle)
+	*handle = status ? NULL : dlopen(real, RTLD_NOW | RTLD_LOCAL);
+	if (!status && !*handle)
 		status = error_set(err, GRADCOMP_ERR_ABI, "%s cannot be loaded: %s", path, dlerror());
 	free(real);
 	return status;

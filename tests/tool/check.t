@@ -116,6 +116,9 @@ export GRADCOMP_PLUGIN_PATH="$tmp/plugins:$fixtures"
 there=$tmp/plugins/compressors
 echo text >"$there/text.so"
 bad "text file" "text.so cannot be loaded: " --compressor text --collective both
+cp "$fixtures/compressors/sample.so" "$there/cut.so"
+truncate -s 4096 "$there/cut.so"
+bad "truncated plugin" "cut.so is truncated: it has 4096 bytes" --compressor cut --collective both
 cp "$fixtures/compressors/sample.so" "$there/other.so"
 bad "plugin under another name" "field name: found 'sample', expected 'other'" --compressor other --collective both
 chmod 646 "$there/other.so"

@@ -135,6 +135,21 @@ static void missing(const config *c)
 	config_free(none);
 }
 
+/* At every length that is not the whole: what this is about is SIGBUS. */
+static int refused_when_cut(const config *c, const char *data, size_t bytes, size_t step)
+{
+	const plugin *p;
+
+	for (size_t n = 0; n < bytes; n += step) {
+		put_file("sample", data, n, 0644);
+		if (registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &p, &e) != GRADCOMP_ERR_ABI)
+			return 0;
+	}
+	put_file("sample", data, bytes - 1, 0644);
+	return registry_open(c, GRADCOMP_KIND_COMPRESSOR, "sample", &p, &e) == GRADCOMP_ERR_ABI &&
+	       strstr(e.text, "is truncated: it has ");
+}
+
 static void damaged(void)
 {
 	config *c = config_with(tmpdir);
@@ -144,6 +159,7 @@ static void damaged(void)
 
 	snprintf(from, sizeof from, "%s/compressors/sample.so", fixtures);
 	data = slurp(from, &bytes);
+	ok(refused_when_cut(c, data, bytes, 97), "a truncated plugin is refused at every length");
 	put_file("text", "this is a text\n", 15, 0644);
 	like(opened(c, GRADCOMP_KIND_COMPRESSOR, "text"), "text.so cannot be loaded: ", "a text file");
 	put_file("empty", "", 0, 0644);
