@@ -105,13 +105,15 @@ static void killed(int n, int who, const char *allow, int cma)
 static void stopped(int n, int who, const char *allow)
 {
 	board *b = board_new(n);
+	static char silent[60];
 	double begin;
 
 	b->options.allow = allow;
 	b->options.timeout = SILENT_SECONDS * pace();
 	b->body = shifting;
 	culprit = who;
-	expect = "has not answered for 2 s";
+	snprintf(silent, sizeof silent, "has not answered for %.3g s", b->options.timeout);
+	expect = silent;
 	board_fork(b);
 	wait_ready(b);
 	begin = board_now();
