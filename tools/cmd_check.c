@@ -1,9 +1,9 @@
 /* gradcomp check: what the SPANK plugin asks before a job is submitted. Opens the
  * named plugins and no others, unless there is something to complain about. */
-#include <stdlib.h>
-#include <string.h>
-
+#include "api/query.h"
 #include "tools/commands.h"
+
+#include <stdio.h>
 
 static const char usage[] =
 	"usage: gradcomp check [--compressor SPEC] [--collective SPEC] [--report FILE] [--schedule SPEC] [--record FILE]\n"
@@ -12,16 +12,6 @@ static const char usage[] =
 	"the files' names, as srun does with the options of the same names. What is not\n"
 	"given is taken from the environment and gradcomp.conf. Quiet and 0 when all is\n"
 	"well; else one message on stderr and 1.\n";
-
-/* The environment the job will see: a value that an option replaces is not
- * complained about. */
-static void as_option(const char *variable, const char *value, const char *word, char *names)
-{
-	if (!value)
-		return;
-	setenv(variable, value, 1);
-	strcat(names, word);
-}
 
 int cmd_check(int argc, char **argv)
 {
@@ -32,7 +22,6 @@ int cmd_check(int argc, char **argv)
 	                                  {"--schedule", &schedule, NULL},
 	                                  {"--record", &record, NULL},
 	                                  {NULL, NULL, NULL}};
-	char names[80] = "";
 	gradcomp_error err;
 	int status = take_options(argc, argv, usage, options, NULL, 0);
 
@@ -42,11 +31,11 @@ int cmd_check(int argc, char **argv)
 		fprintf(stderr, "gradcomp: a %s needs a file name\n", report && !*report ? "report" : "record");
 		return 1;
 	}
-	as_option("GRADCOMP", compressor, "compressor ", names);
-	as_option("GRADCOMP_COLLECTIVE", collective, "collective ", names);
-	as_option("GRADCOMP_REPORT", report, "report ", names);
-	as_option("GRADCOMP_SCHEDULE", schedule, "schedule ", names);
-	as_option("GRADCOMP_RECORD", record, "record ", names);
-	setenv("GRADCOMP_OPTIONS", names, 1);
-	return gradcomp_spec_check(compressor, collective, &err) || gradcomp_schedule_check(NULL, &err) ? failed(&err) : 0;
+	const config_option given[] = {{"gradcomp.compressor", compressor},
+	                               {"gradcomp.collective", collective},
+	                               {"gradcomp.report", report},
+	                               {"gradcomp.schedule", schedule},
+	                               {"gradcomp.record", record},
+	                               {NULL, NULL}};
+	return query_check_options(given, compressor, collective, &err) ? failed(&err) : 0;
 }

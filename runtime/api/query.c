@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "config/config.h"
+#include "api/query.h"
 #include "base/error.h"
 #include "reducer/autotune/tuner.h"
 #include "schedule/plan_file.h"
@@ -47,46 +47,71 @@ gradcomp_status gradcomp_setting_each(void (*each)(void *ctx, const char *name, 
 	return GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_spec_check(const char *compressor, const char *collective, gradcomp_error *err)
+static gradcomp_status spec_check(const config *c, const char *compressor, const char *collective, gradcomp_error *err)
 {
 	const plugin *p[2];
 	spec s[2];
 	gradcomp_status status;
-	config *c;
 
-	status = config_load(NULL, &c, err);
-	if (status)
-		return status;
 	registry_builtin(gradcomp_auto_info()->name);
-	if (tuner_requested(c, compressor)) {
-		status = tuner_check_spec(c, compressor, collective, err);
-		config_free(c);
-		return status;
-	}
+	if (tuner_requested(c, compressor))
+		return tuner_check_spec(c, compressor, collective, err);
 	status = registry_both(c, compressor, collective, p, s, err);
 	if (!status) {
 		spec_clear(&s[0]);
 		spec_clear(&s[1]);
 	}
+	return status;
+}
+
+static gradcomp_status schedule_check(const config *c, const char *schedule, gradcomp_error *err)
+{
+	schedule_spec s = {0};
+	plan_file f = {0};
+	gradcomp_status status = schedule_spec_parse(schedule ? schedule : config_str(c, "gradcomp.schedule"), &s, err);
+
+	if (!status && s.method == SCHEDULE_PLAN)
+		status = plan_file_read(s.file, &f, err);
+	plan_file_clear(&f);
+	schedule_spec_clear(&s);
+	return status;
+}
+
+gradcomp_status gradcomp_spec_check(const char *compressor, const char *collective, gradcomp_error *err)
+{
+	config *c;
+	gradcomp_status status = config_load(NULL, &c, err);
+
+	if (status)
+		return status;
+	status = spec_check(c, compressor, collective, err);
 	config_free(c);
 	return status;
 }
 
 gradcomp_status gradcomp_schedule_check(const char *schedule, gradcomp_error *err)
 {
-	schedule_spec s = {0};
-	plan_file f = {0};
-	gradcomp_status status;
 	config *c;
+	gradcomp_status status = config_load(NULL, &c, err);
 
-	status = config_load(NULL, &c, err);
 	if (status)
 		return status;
-	status = schedule_spec_parse(schedule ? schedule : config_str(c, "gradcomp.schedule"), &s, err);
+	status = schedule_check(c, schedule, err);
 	config_free(c);
-	if (!status && s.method == SCHEDULE_PLAN)
-		status = plan_file_read(s.file, &f, err);
-	plan_file_clear(&f);
-	schedule_spec_clear(&s);
+	return status;
+}
+
+gradcomp_status query_check_options(const config_option *options, const char *compressor, const char *collective,
+                                    gradcomp_error *err)
+{
+	config *c;
+	gradcomp_status status = config_load_options(options, &c, err);
+
+	if (status)
+		return status;
+	status = spec_check(c, compressor, collective, err);
+	if (!status)
+		status = schedule_check(c, NULL, err);
+	config_free(c);
 	return status;
 }

@@ -95,22 +95,37 @@ static int has_word(const char *list, const char *word)
 	return 0;
 }
 
-/* The SPANK plugin passes options on in the variables a user could have set; what
- * came from an option is named in GRADCOMP_OPTIONS. */
-static void environment_origin(const char *name, const char *env, char *out, size_t capacity)
+/* What is given for a setting, or NULL. */
+static const char *option_value(const config_option *options, const char *name)
 {
-	const char *options = secure_getenv("GRADCOMP_OPTIONS");
-	const char *key = strncmp(name, "gradcomp.", 9) ? NULL : name + 9;
-
-	if (!options || !key || !has_word(options, key))
-		snprintf(out, capacity, "environment %s", env);
-	else if (!strcmp(key, "compressor"))
-		snprintf(out, capacity, "option --gradcomp");
-	else
-		snprintf(out, capacity, "option --gradcomp-%s", key);
+	for (; options && options->name; options++)
+		if (!strcmp(options->name, name))
+			return options->value;
+	return NULL;
 }
 
-static gradcomp_status config_environment(config *c, gradcomp_error *err)
+/* The SPANK plugin passes options on in the variables a user could have set; what
+ * came from an option is named in GRADCOMP_OPTIONS. */
+static int from_option(const config_option *options, const char *name)
+{
+	const char *named = secure_getenv("GRADCOMP_OPTIONS");
+
+	if (options)
+		return option_value(options, name) != NULL;
+	return named && !strncmp(name, "gradcomp.", 9) && has_word(named, name + 9);
+}
+
+static void environment_origin(const config_option *options, const char *name, const char *env, char *out, size_t capacity)
+{
+	if (!from_option(options, name))
+		snprintf(out, capacity, "environment %s", env);
+	else if (!strcmp(name, "gradcomp.compressor"))
+		snprintf(out, capacity, "option --gradcomp");
+	else
+		snprintf(out, capacity, "option --gradcomp-%s", name + 9);
+}
+
+static gradcomp_status config_environment(config *c, const config_option *options, gradcomp_error *err)
 {
 	char env[SETTINGS_ENV_MAX], origin[2 * SETTINGS_ENV_MAX];
 
@@ -118,17 +133,18 @@ static gradcomp_status config_environment(config *c, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "environment GRADCOMP_COMPRESSOR: the variable for the compressor is GRADCOMP");
 	for (size_t i = 0; i < c->count; i++) {
-		const char *value;
+		const char *value = option_value(options, settings_table[i].row.name);
 		gradcomp_status status;
 
 		settings_env(&settings_table[i], env);
-		value = secure_getenv(env);
+		if (!value)
+			value = secure_getenv(env);
 		if (!value || (!strcmp(env, "GRADCOMP") && (!*value || !strcmp(value, "off"))))
 			continue;
 		if (settings_table[i].site)
 			return error_set(err, GRADCOMP_ERR_INVALID, "environment %s: %s can be set in gradcomp.conf only", env,
 			                 settings_table[i].row.name);
-		environment_origin(settings_table[i].row.name, env, origin, sizeof origin);
+		environment_origin(options, settings_table[i].row.name, env, origin, sizeof origin);
 		status = config_set(c, (int)i, value, origin, err);
 		if (status)
 			return status;
@@ -163,7 +179,8 @@ static gradcomp_status config_overrides(config *c, const char *const *overrides,
 	return GRADCOMP_OK;
 }
 
-gradcomp_status config_load(const char *const *overrides, config **out, gradcomp_error *err)
+static gradcomp_status config_make(const config_option *options, const char *const *overrides, config **out,
+                                   gradcomp_error *err)
 {
 	config *c = calloc(1, sizeof *c + settings_count * sizeof c->entries[0]);
 	gradcomp_status status;
@@ -172,12 +189,22 @@ gradcomp_status config_load(const char *const *overrides, config **out, gradcomp
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 	c->count = settings_count;
 	if ((status = config_defaults(c, err)) || (status = config_file(c, err)) ||
-	    (status = config_environment(c, err)) || (status = config_overrides(c, overrides, err))) {
+	    (status = config_environment(c, options, err)) || (status = config_overrides(c, overrides, err))) {
 		config_free(c);
 		return status;
 	}
 	*out = c;
 	return GRADCOMP_OK;
+}
+
+gradcomp_status config_load(const char *const *overrides, config **out, gradcomp_error *err)
+{
+	return config_make(NULL, overrides, out, err);
+}
+
+gradcomp_status config_load_options(const config_option *options, config **out, gradcomp_error *err)
+{
+	return config_make(options, NULL, out, err);
 }
 
 void config_free(config *c)

@@ -20,6 +20,15 @@ typedef struct config config;
 
 /* `overrides`: "section.key=value" strings ended by NULL, or NULL. */
 gradcomp_status config_load(const char *const *overrides, config **out, gradcomp_error *err);
+
+/* The value of an option of srun, by the name of its setting. */
+typedef struct config_option {
+	const char *name, *value; /* value NULL: not given */
+} config_option;
+
+/* For srun, before there is a job: `options`, ended by a NULL name, stand where a job has
+ * them in its environment. What they replace there is not looked at, nor is GRADCOMP_OPTIONS. */
+gradcomp_status config_load_options(const config_option *options, config **out, gradcomp_error *err);
 void config_free(config *c);
 
 /* `name` is "section.key" and must be in the table (a typo aborts). The value is

@@ -251,6 +251,31 @@ static void environment(void)
 	unsetenv("GRADCOMP_COLLECTIVE");
 }
 
+/* As gradcomp check has them: they stand in the environment's place, which stays as it is. */
+static void options_of_srun(void)
+{
+	static const config_option given[] = {{"gradcomp.compressor", "topk"},
+	                                      {"gradcomp.report", NULL},
+	                                      {"gradcomp.collective", "tree"},
+	                                      {NULL, NULL}};
+	config *c;
+
+	setenv("GRADCOMP", "../no:SPEC", 1);
+	setenv("GRADCOMP_REPORT", "/r.json", 1);
+	setenv("GRADCOMP_OPTIONS", "report", 1);
+	is_int(config_load_options(given, &c, &e), 0, "what an option replaces is not looked at");
+	is_str(config_str(c, "gradcomp.compressor"), "topk", "an option's value");
+	is_str(config_origin(c, "gradcomp.compressor"), "option --gradcomp", "is said to be one");
+	is_str(config_origin(c, "gradcomp.collective"), "option --gradcomp-collective", "so is another");
+	is_str(config_str(c, "gradcomp.report"), "/r.json", "one that is not given is left to the environment");
+	is_str(config_origin(c, "gradcomp.report"), "environment GRADCOMP_REPORT", "whatever options there once were");
+	config_free(c);
+	is_str(getenv("GRADCOMP"), "../no:SPEC", "the environment is as it was");
+	unsetenv("GRADCOMP");
+	unsetenv("GRADCOMP_REPORT");
+	unsetenv("GRADCOMP_OPTIONS");
+}
+
 int main(void)
 {
 	umask(022);
@@ -268,5 +293,6 @@ int main(void)
 	bad_files();
 	insecure();
 	environment();
+	options_of_srun();
 	return done_testing();
 }
