@@ -104,7 +104,7 @@ if ! cc -o spy "$GRADCOMP_SRC/tests/cluster/spy.c" $(pkg-config --cflags --libs 
 elif [ "$munge" = yes ]; then
 	export GRADCOMP_SECURITY_SECRET=munge:$state/munge/socket
 	spy
-	like 'PMIx tells another user' "$said" 'card: V'
+	like 'PMIx tells another user' "$said" 'endpoint: V'
 	like 'but what it tells is sealed' "$said" ' MUNGE:'
 	sealed=$(grep -o 'MUNGE:[^[:space:]]*' <<< "$said")
 	like 'which he cannot open' "$("${bed[@]}" node 2 -u bob unmunge -S "$state/munge/socket" <<< "$sealed" 2>&1)" 'Unauthorized'
@@ -112,7 +112,7 @@ elif [ "$munge" = yes ]; then
 	finish 'munge'
 	export GRADCOMP_SECURITY_SECRET=pmix
 	spy
-	is 'without munge he has the secret' "$(grep -c $'card: V[^\t]*\tpmix [0-9a-f]\{64\} [^ ]* [0-9a-f]\{64\}\t' <<< "$said")" 1 ||
+	is 'without munge he has the secret' "$(grep -c $'endpoint: V[^\t]*\tpmix [0-9a-f]\{64\} [^ ]* [0-9a-f]\{64\}\t' <<< "$said")" 1 ||
 		note "$said"
 	finish 'pmix'
 	unset GRADCOMP_SECURITY_SECRET
