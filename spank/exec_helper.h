@@ -21,6 +21,8 @@ typedef struct exec_helper {
 	void (*line)(void *ctx, const char *text, int passing);
 	void *ctx;
 	const struct exec_user *user; /* whom the child becomes; NULL: it stays who we are */
+	int cpu;         /* s of CPU time; 0: no limit of ours */
+	size_t memory;   /* bytes of address space; 0: likewise */
 	char output[EXEC_OUTPUT_BYTES + 1]; /* its stdout; "" when that is longer */
 } exec_helper;
 
@@ -34,7 +36,12 @@ typedef struct exec_user {
 /* Waits for the child to end. Returns its exit status, or -1 with the reason in
  * `why`: it could not be run, was killed by a signal, or took too long (and was
  * killed). The child cannot gain privileges, has no open files but the standard
- * ones, and is sent SIGTERM when the calling thread ends. */
+ * ones, and is sent SIGTERM when the calling thread ends.
+ *
+ * A child that becomes somebody is not trusted, nor are other processes of that user: they
+ * cannot trace it or take its descriptors; whatever they do, this returns at most 6 s after
+ * the time limit, and a child that floods us is stopped. All of the child's session is killed
+ * with it. What is written after the child's end is never read. */
 int exec_helper_run(exec_helper *r, char *why, size_t size);
 
 #endif

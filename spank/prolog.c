@@ -16,6 +16,11 @@
 
 #define ASK_TIMEOUT 20     /* s: what the settings are */
 #define CLEAN_TIMEOUT 60   /* s */
+#ifdef __SANITIZE_ADDRESS__ /* whose shadow takes it all */
+#define MEMORY 0
+#else
+#define MEMORY ((size_t)512 << 20)
+#endif
 #define NOBODY 65534
 #define CONF GRADCOMP_SYSCONFDIR "/gradcomp/gradcomp.conf"
 
@@ -118,6 +123,12 @@ static int helper(const arguments *args, char *const *argv, const exec_user *use
 		env[2] = conf;
 	}
 	*r = (exec_helper){.argv = argv, .env = env, .timeout = timeout, .abandon = abandon, .line = log_line, .user = user};
+	/* What a user may have filled his cache with is no reason to take the node's memory. Staging
+	 * has what it needs: what is staged is the site's own. */
+	if (!abandon) {
+		r->cpu = timeout;
+		r->memory = MEMORY;
+	}
 	int status = exec_helper_run(r, why, sizeof why);
 	if (status < 0)
 		log_info("%s", why);
@@ -156,7 +167,7 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 		return 0;
 	char *plan[] = {args.helper, "prolog", "--plan", NULL};
 	if (helper(&args, plan, &nobody, ASK_TIMEOUT, 0, &r) != 0 ||
-	    sscanf(r.output, "%63s %d", account_name, &timeout) != 2)
+	    sscanf(r.output, "%63s %d", account_name, &timeout) != 2 || timeout < 1)
 		return 0;
 	if (account(account_name, &user) < 0) {
 		log_info("[stage] shared_user=%s: there is no such account", account_name);
