@@ -22,9 +22,7 @@ static void destroy(gradcomp_job *job)
 		operator_threads_stop();
 	report_abandon(job->report);
 	model_capture_abandon(job->model_capture);
-	spec_clear(&job->specs[0]);
-	spec_clear(&job->specs[1]);
-	spec_clear(&job->collective_spec);
+	spec_table_clear(&job->specs);
 	config_free(job->config);
 	pthread_mutex_destroy(&job->lock);
 	free(job);
@@ -48,6 +46,8 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	job->log.level = GRADCOMP_LOG_INFO;
 	job->log.rank = -1;
 	st = config_load(settings, &job->config, err);
+	if (!st)
+		spec_table_init(&job->specs, job->config);
 	if (!st)
 		st = log_level_parse(config_str(job->config, "gradcomp.log"), &job->log.level, err);
 	if (!st)

@@ -20,21 +20,24 @@
  * separated by tabs, or "E<text>" of a rank that cannot join. */
 #define RECORD_TEXT BOOTSTRAP_MAX
 
-/* The SPECs that the settings ask for, which the job keeps, and their text in full. */
+/* The SPECs that the settings ask for are resolved into the job's table, where reducers find them;
+ * and their text in full. */
 static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capacity, gradcomp_error *err)
 {
 	const config *c = job->config;
+	const plugin *plugins[2];
+	const spec *specs[2];
 	gradcomp_status st;
 	registry_builtin(gradcomp_auto_info()->name);
 	if (tuner_requested(c, NULL)) {
-		st = tuner_check_spec(c, NULL, NULL, err);
+		st = tuner_check_spec(&job->specs, NULL, NULL, err);
 		snprintf(out, capacity, "%.500s/%.500s", config_str(c, "gradcomp.compressor"),
 		         config_str(c, "gradcomp.collective"));
 		return st;
 	}
-	st = registry_both(c, NULL, NULL, job->plugins, job->specs, err);
-	if (!st && snprintf(out, capacity, "%s/%s", job->specs[0].text, job->specs[1].text) >= (int)capacity)
-		st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", job->specs[0].text);
+	st = spec_table_both(&job->specs, NULL, NULL, plugins, specs, err);
+	if (!st && snprintf(out, capacity, "%s/%s", specs[0]->text, specs[1]->text) >= (int)capacity)
+		st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", specs[0]->text);
 	return st;
 }
 

@@ -50,17 +50,15 @@ gradcomp_status gradcomp_setting_each(void (*each)(void *ctx, const char *name, 
 static gradcomp_status spec_check(const config *c, const char *compressor, const char *collective, gradcomp_error *err)
 {
 	const plugin *p[2];
-	spec s[2];
+	const spec *s[2];
+	spec_table specs;
 	gradcomp_status status;
 
+	spec_table_init(&specs, c);
 	registry_builtin(gradcomp_auto_info()->name);
-	if (tuner_requested(c, compressor))
-		return tuner_check_spec(c, compressor, collective, err);
-	status = registry_both(c, compressor, collective, p, s, err);
-	if (!status) {
-		spec_clear(&s[0]);
-		spec_clear(&s[1]);
-	}
+	status = tuner_requested(c, compressor) ? tuner_check_spec(&specs, compressor, collective, err)
+	                                        : spec_table_both(&specs, compressor, collective, p, s, err);
+	spec_table_clear(&specs);
 	return status;
 }
 

@@ -26,7 +26,8 @@ typedef struct cost_model {
 	int32_t nodes, ranks_per_node;
 	config *config;
 	const plugin *plugins[2];
-	spec specs[2];
+	spec_table table;
+	const spec *specs[2]; /* in it */
 	const gradcomp_curve *curve; /* NULL: the compressor costs nothing but a look at the gradient */
 	gradcomp_host host;
 	gradcomp_layout layout;   /* what the compressor works on: of two levels, rank 0's shards */

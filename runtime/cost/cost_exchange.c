@@ -34,7 +34,7 @@ static gradcomp_status ask(const cost_model *c, const call *k, gradcomp_call_loa
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "collective '%s' does not tell what its calls cost (it has no predict): plan with another",
 		                 p->info.name);
-	st = p->predict(c->specs[1].values, nranks, c->nodes, k->primitive, k->bytes, l, &inner);
+	st = p->predict(c->specs[1]->values, nranks, c->nodes, k->primitive, k->bytes, l, &inner);
 	if (st)
 		return error_set(err, st, "%s%s%s", *inner.text ? "" : p->info.name,
 		                 *inner.text ? "" : ": predict() fails without a reason: ",

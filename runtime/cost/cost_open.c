@@ -62,14 +62,14 @@ static gradcomp_status is_asked_for(const cost_model *c, const char *text, int w
 	gradcomp_status st;
 	spec s;
 
-	*same = !strcmp(text, c->specs[which].text);
+	*same = !strcmp(text, c->specs[which]->text);
 	if (*same || spec_name(text, name, NULL) || strcmp(name, info->name))
 		return GRADCOMP_OK;
 	st = spec_parse(info, text, &s, &inner);
 	if (st)
 		return error_set(err, st, "machine '%s', %s '%s': %s", c->machine->name, which ? "collective" : "compressor", text,
 		                 inner.text);
-	*same = !strcmp(s.text, c->specs[which].text);
+	*same = !strcmp(s.text, c->specs[which]->text);
 	spec_clear(&s);
 	return GRADCOMP_OK;
 }
@@ -112,7 +112,7 @@ static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 	                 "machine '%s' says nothing of compressor %s: measure it with gradcomp probe --compressors SPEC", m->name,
-	                 c->specs[0].text);
+	                 c->specs[0]->text);
 }
 
 const char *cost_default_compressor(void)
@@ -134,9 +134,10 @@ gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gr
 		return st;
 	if (!compressor)
 		compressor = cost_default_compressor();
-	st = registry_both(c->config, compressor, collective, c->plugins, c->specs, err);
+	spec_table_init(&c->table, c->config);
+	st = spec_table_both(&c->table, compressor, collective, c->plugins, c->specs, err);
 	if (st) {
-		config_free(c->config);
+		cost_clear(c);
 		return st;
 	}
 	p = c->plugins[0]->compressor;
@@ -151,7 +152,7 @@ gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gr
 			st = error_set(err, GRADCOMP_ERR_RANGE, "tensor '%s' has more numbers than compressor '%s' counts in a bucket",
 			               c->tensors[i].name, p->info.name);
 	if (!st)
-		st = p->create(&c->host, c->specs[0].values, &c->layout, &c->instance, err);
+		st = p->create(&c->host, c->specs[0]->values, &c->layout, &c->instance, err);
 	if (!st)
 		st = find_curve(c, err);
 	if (!st)
@@ -186,8 +187,7 @@ void cost_clear(cost_model *c)
 {
 	if (c->instance)
 		c->plugins[0]->compressor->destroy(c->instance);
-	spec_clear(&c->specs[0]);
-	spec_clear(&c->specs[1]);
+	spec_table_clear(&c->table);
 	config_free(c->config);
 	free(c->tensors);
 	free(c->whole);

@@ -16,6 +16,7 @@ typedef struct making {
 	const gradcomp_hybrid_question *q;
 	uint64_t samples;
 	config *settings;
+	spec_table specs;
 	rank_choice *choices;
 	uint32_t n;
 	gradcomp_error skipped; /* why the last compressor that was left out was */
@@ -122,21 +123,19 @@ static gradcomp_status fit_reduction(const making *k, rank_choice *c, gradcomp_e
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status residual_of(const making *k, const char *compressor, double *out, gradcomp_error *err)
+static gradcomp_status residual_of(making *k, const char *compressor, double *out, gradcomp_error *err)
 {
 	const plugin *p[2];
-	spec s[2];
+	const spec *s[2];
 	gradcomp_status st;
 
 	*out = 0;
 	if (!compressor)
 		return GRADCOMP_OK;
-	st = registry_both(k->settings, compressor, k->q->collective, p, s, err);
+	st = spec_table_both(&k->specs, compressor, k->q->collective, p, s, err);
 	if (st)
 		return st;
 	*out = p[0]->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK ? sizeof(float) : 0;
-	spec_clear(&s[0]);
-	spec_clear(&s[1]);
 	return GRADCOMP_OK;
 }
 
@@ -208,6 +207,7 @@ gradcomp_status hybrid_choices(const gradcomp_model *model, const gradcomp_machi
 
 	if (st)
 		return st;
+	spec_table_init(&k.specs, k.settings);
 	/* Each size divides the next one, so that stages of any sizes fit on the nodes. */
 	for (uint32_t ranks = 1; ranks < q->ranks_per_node && !st; ranks *= 2)
 		if (q->ranks_per_node % ranks == 0 && ranks * (uint64_t)HYBRID_UNITS >= all)
@@ -217,6 +217,7 @@ gradcomp_status hybrid_choices(const gradcomp_model *model, const gradcomp_machi
 			st = add_submesh(&k, nodes, q->ranks_per_node, err);
 	if (!st)
 		st = add_submesh(&k, q->nodes, q->ranks_per_node, err);
+	spec_table_clear(&k.specs);
 	config_free(k.settings);
 	*n = k.n;
 	return st;

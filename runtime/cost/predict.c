@@ -137,8 +137,8 @@ gradcomp_status gradcomp_plan_write(const char *path, const gradcomp_model *mode
 	file.tensors = model->ntensors;
 	for (uint32_t i = 0; i < model->ntensors; i++)
 		file.parameters += model_numel(&model->tensors[i]);
-	file.compressor = c.specs[0].text;
-	file.collective = c.specs[1].text;
+	file.compressor = c.specs[0]->text;
+	file.collective = c.specs[1]->text;
 	file.plan = choice.plan;
 	st = plan_file_write(path, &file, err);
 	plan_choice_clear(&choice);

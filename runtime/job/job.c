@@ -58,25 +58,8 @@ void job_drop_reducer(report_reducer *r)
 
 gradcomp_status job_collective(gradcomp_job *job, const plugin **collective, const spec **values, gradcomp_error *err)
 {
-	const char *text = config_str(job->config, "gradcomp.collective");
-	const plugin *paired = job->plugins[GRADCOMP_KIND_COLLECTIVE];
-	size_t name = strcspn(text, ":");
-	gradcomp_status st = GRADCOMP_OK;
-	/* The compressor may go over another one. */
-	if (paired && strlen(paired->info->name) == name && !strncmp(paired->info->name, text, name)) {
-		*collective = paired;
-		*values = &job->specs[GRADCOMP_KIND_COLLECTIVE];
-		return st;
-	}
-	pthread_mutex_lock(&job->lock);
-	if (!job->collective)
-		st = registry_resolve(job->config, GRADCOMP_KIND_COLLECTIVE, text, &job->collective, &job->collective_spec, err);
-	if (st)
-		job->collective = NULL;
-	pthread_mutex_unlock(&job->lock);
-	*collective = job->collective;
-	*values = &job->collective_spec;
-	return st;
+	return spec_table_get(&job->specs, GRADCOMP_KIND_COLLECTIVE, config_str(job->config, "gradcomp.collective"),
+	                      collective, values, err);
 }
 
 void job_keep_reducer(gradcomp_job *job, report_reducer *r)

@@ -40,10 +40,7 @@ struct gradcomp_job {
 	int rank, nranks;
 	transport *transport;
 	gradcomp_group *world;
-	/* Compressor and collective that the settings ask for, resolved, by kind; NULL when the
-	 * tuner is to choose. */
-	const plugin *plugins[2];
-	spec specs[2];
+	spec_table specs; /* all that anything in the job asks for */
 	report *report; /* rank 0, when asked for */
 	struct model_capture *model_capture; /* likewise */
 	/* Is shown a reducer that goes, before it is freed; NULL: nobody looks. */
@@ -53,8 +50,6 @@ struct gradcomp_job {
 	int operator_threads; /* started */
 	double started;
 	pthread_mutex_t lock; /* of what follows */
-	const plugin *collective; /* of the plain collectives, see job_collective() */
-	spec collective_spec;
 	report_reducer *reducers; /* of reducers that have been freed; owned */
 	uint32_t nreducers;
 	int live; /* groups but the world, and reducers */

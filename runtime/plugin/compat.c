@@ -1,5 +1,5 @@
-/* Which collective can carry which compressor, and a SPEC from text to checked
- * values. */
+/* Which collective can carry which compressor, a SPEC from text to checked values, and the
+ * SPECs of a job. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -68,60 +68,6 @@ gradcomp_status registry_pair(const config *c, const plugin *compressor, const p
 	return status;
 }
 
-/* A SPEC that was given, or the configured one; then its error names the origin. */
-static gradcomp_status pair_spec(const config *c, gradcomp_plugin_kind kind, const char *text, const plugin **out,
-                                 spec *values, gradcomp_error *err)
-{
-	static const char *const settings[] = {"gradcomp.compressor", "gradcomp.collective"};
-	const char *setting = settings[kind];
-	gradcomp_error inner;
-	gradcomp_status status = registry_resolve(c, kind, text ? text : config_str(c, setting), out, values, &inner);
-
-	if (!status)
-		return GRADCOMP_OK;
-	return text ? error_set(err, status, "%s", inner.text)
-	            : error_set(err, status, "%s (%s): %s", setting, config_origin(c, setting), inner.text);
-}
-
-/* Nobody named a collective and the default cannot carry the compressor: the first
- * installed one that can. */
-static void pair_instead(const config *c, const plugin *p[2], spec s[2])
-{
-	pair_search search = {.compressor = p[0]->compressor};
-	const plugin *other;
-	spec values;
-
-	registry_each(c, GRADCOMP_KIND_COLLECTIVE, pair_try, &search);
-	if (search.able.count &&
-	    !registry_resolve(c, GRADCOMP_KIND_COLLECTIVE, search.able.name[0], &other, &values, NULL)) {
-		spec_clear(&s[1]);
-		p[1] = other;
-		s[1] = values;
-	}
-	strset_clear(&search.able);
-}
-
-gradcomp_status registry_both(const config *c, const char *compressor, const char *collective, const plugin *p[2],
-                              spec s[2], gradcomp_error *err)
-{
-	gradcomp_status status;
-
-	s[0] = s[1] = (spec){0};
-	status = pair_spec(c, GRADCOMP_KIND_COMPRESSOR, compressor, &p[0], &s[0], err);
-	if (!status)
-		status = pair_spec(c, GRADCOMP_KIND_COLLECTIVE, collective, &p[1], &s[1], err);
-	if (!status && !collective && !strcmp(config_origin(c, "gradcomp.collective"), "default") &&
-	    !registry_patterns(p[0], p[1]))
-		pair_instead(c, p, s);
-	if (!status)
-		status = registry_pair(c, p[0], p[1], err);
-	if (status) {
-		spec_clear(&s[0]);
-		spec_clear(&s[1]);
-	}
-	return status;
-}
-
 uint32_t registry_patterns(const plugin *compressor, const plugin *collective)
 {
 	return gradcomp_compatible_patterns(compressor->compressor, collective->collective->serves);
@@ -149,6 +95,158 @@ gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, con
 		return GRADCOMP_OK;
 	spec_clear(values);
 	return error_set(err, status, "%s: %s", name, inner.text[0] ? inner.text : gradcomp_strerror(status));
+}
+
+/* ---- SPECs that have been resolved ---- */
+
+typedef struct spec_entry {
+	struct spec_entry *next;
+	gradcomp_plugin_kind kind;
+	char *asked;
+	const plugin *plugin; /* NULL: no plugin */
+	spec values;
+	/* Of a compressor: the collective where the default cannot carry it; NULL: not looked for yet. */
+	struct spec_entry *fallback;
+} spec_entry;
+
+void spec_table_init(spec_table *t, const config *c)
+{
+	*t = (spec_table){.config = c};
+	pthread_mutex_init(&t->lock, NULL);
+}
+
+void spec_table_clear(spec_table *t)
+{
+	spec_entry *e;
+
+	if (!t->config)
+		return;
+	while ((e = t->first)) {
+		t->first = e->next;
+		spec_clear(&e->values);
+		free(e->asked);
+		free(e);
+	}
+	pthread_mutex_destroy(&t->lock);
+	t->config = NULL;
+}
+
+/* The entry of a SPEC; with `builtin` it is that one's, else a plugin's. */
+static gradcomp_status entry_get(spec_table *t, gradcomp_plugin_kind kind, const gradcomp_plugin_info *builtin,
+                                 const char *text, spec_entry **out, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	spec_entry *e;
+
+	pthread_mutex_lock(&t->lock);
+	for (e = t->first; e && (e->kind != kind || strcmp(e->asked, text)); e = e->next)
+		;
+	if (e)
+		goto done;
+	e = calloc(1, sizeof *e);
+	if (e)
+		e->asked = strdup(text);
+	if (!e || !e->asked)
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for SPEC '%s'", text);
+	else if (builtin)
+		st = spec_parse(builtin, text, &e->values, err);
+	else
+		st = registry_resolve(t->config, kind, text, &e->plugin, &e->values, err);
+	if (st) {
+		free(e ? e->asked : NULL);
+		free(e);
+		e = NULL;
+		goto done;
+	}
+	e->kind = kind;
+	e->next = t->first;
+	t->first = e;
+done:
+	pthread_mutex_unlock(&t->lock);
+	*out = e;
+	return st;
+}
+
+gradcomp_status spec_table_get(spec_table *t, gradcomp_plugin_kind kind, const char *text, const plugin **out,
+                               const spec **values, gradcomp_error *err)
+{
+	spec_entry *e;
+	gradcomp_status st = entry_get(t, kind, NULL, text, &e, err);
+
+	if (st)
+		return st;
+	*out = e->plugin;
+	*values = &e->values;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status spec_table_builtin(spec_table *t, const gradcomp_plugin_info *info, const char *text,
+                                   const spec **values, gradcomp_error *err)
+{
+	spec_entry *e;
+	gradcomp_status st = entry_get(t, GRADCOMP_KIND_COMPRESSOR, info, text, &e, err);
+
+	if (!st)
+		*values = &e->values;
+	return st;
+}
+
+/* A SPEC that was given, or the configured one; then its error names the origin. */
+static gradcomp_status pair_spec(spec_table *t, gradcomp_plugin_kind kind, const char *text, spec_entry **out,
+                                 gradcomp_error *err)
+{
+	static const char *const settings[] = {"gradcomp.compressor", "gradcomp.collective"};
+	const char *setting = settings[kind];
+	gradcomp_error inner;
+	gradcomp_status status = entry_get(t, kind, NULL, text ? text : config_str(t->config, setting), out, &inner);
+
+	if (!status)
+		return GRADCOMP_OK;
+	return text ? error_set(err, status, "%s", inner.text)
+	            : error_set(err, status, "%s (%s): %s", setting, config_origin(t->config, setting), inner.text);
+}
+
+/* Nobody named a collective and the default cannot carry the compressor: the first
+ * installed one that can. */
+static spec_entry *pair_instead(spec_table *t, spec_entry *compressor, spec_entry *collective)
+{
+	pair_search search = {.compressor = compressor->plugin->compressor};
+	spec_entry *e;
+
+	pthread_mutex_lock(&t->lock);
+	e = compressor->fallback;
+	pthread_mutex_unlock(&t->lock);
+	if (e)
+		return e;
+	registry_each(t->config, GRADCOMP_KIND_COLLECTIVE, pair_try, &search);
+	if (search.able.count && !entry_get(t, GRADCOMP_KIND_COLLECTIVE, NULL, search.able.name[0], &e, NULL)) {
+		pthread_mutex_lock(&t->lock);
+		compressor->fallback = collective = e;
+		pthread_mutex_unlock(&t->lock);
+	}
+	strset_clear(&search.able);
+	return collective;
+}
+
+gradcomp_status spec_table_both(spec_table *t, const char *compressor, const char *collective, const plugin *p[2],
+                                const spec *s[2], gradcomp_error *err)
+{
+	spec_entry *e[2];
+	gradcomp_status status = pair_spec(t, GRADCOMP_KIND_COMPRESSOR, compressor, &e[0], err);
+
+	if (!status)
+		status = pair_spec(t, GRADCOMP_KIND_COLLECTIVE, collective, &e[1], err);
+	if (status)
+		return status;
+	if (!collective && !strcmp(config_origin(t->config, "gradcomp.collective"), "default") &&
+	    !registry_patterns(e[0]->plugin, e[1]->plugin))
+		e[1] = pair_instead(t, e[0], e[1]);
+	status = registry_pair(t->config, e[0]->plugin, e[1]->plugin, err);
+	for (int k = 0; !status && k < 2; k++) {
+		p[k] = e[k]->plugin;
+		s[k] = &e[k]->values;
+	}
+	return status;
 }
 
 /* ---- what plugins are given ---- */

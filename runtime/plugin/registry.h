@@ -12,6 +12,8 @@
 #include "config/spec.h"
 #include "gradcomp/gradcomp.h"
 
+#include <pthread.h>
+
 typedef struct plugin {
 	gradcomp_plugin_kind kind;
 	const char *path;
@@ -38,16 +40,33 @@ gradcomp_status registry_pair(const config *c, const plugin *compressor, const p
                               gradcomp_error *err);
 /* What the compressor may plan then; 0: they do not go together. */
 uint32_t registry_patterns(const plugin *compressor, const plugin *collective);
-/* Compressor p[0] and collective p[1] from their SPECs, and the pair checked. NULL
- * stands for what is configured; a collective that nobody configured is the default
- * one, or the first installed one that can carry the compressor. s[] is the caller's,
- * for spec_clear(); after an error there is nothing to clear. */
-gradcomp_status registry_both(const config *c, const char *compressor, const char *collective, const plugin *p[2],
-                              spec s[2], gradcomp_error *err);
 /* A SPEC as a user wrote it: finds and loads the plugin, checks the parameters,
  * also with the plugin's own check(). *values is the caller's, for spec_clear(). */
 gradcomp_status registry_resolve(const config *c, gradcomp_plugin_kind kind, const char *text,
                                  const plugin **out, spec *values, gradcomp_error *err);
+
+/* SPECs resolved with the settings `config`, each text once: a job has one table for its life.
+ * What it hands out lives as long as the table. Thread-safe, but for init and clear. */
+typedef struct spec_table {
+	const config *config;
+	pthread_mutex_t lock;
+	struct spec_entry *first;
+} spec_table;
+
+void spec_table_init(spec_table *t, const config *c);
+/* A zeroed table is fine. */
+void spec_table_clear(spec_table *t);
+/* As registry_resolve(). */
+gradcomp_status spec_table_get(spec_table *t, gradcomp_plugin_kind kind, const char *text, const plugin **out,
+                               const spec **values, gradcomp_error *err);
+/* The SPEC of a compressor that is no plugin: as spec_parse(). */
+gradcomp_status spec_table_builtin(spec_table *t, const gradcomp_plugin_info *info, const char *text,
+                                   const spec **values, gradcomp_error *err);
+/* Compressor p[0] and collective p[1] from their SPECs, and that they go together. NULL
+ * stands for what is configured; a collective that nobody configured is the default
+ * one, or the first installed one that can carry the compressor. */
+gradcomp_status spec_table_both(spec_table *t, const char *compressor, const char *collective, const plugin *p[2],
+                                const spec *s[2], gradcomp_error *err);
 /* The services handed to plugins; `log` must outlive every instance. */
 void registry_host(gradcomp_host *host, const log_sink *log);
 

@@ -51,6 +51,7 @@ typedef struct engine {
 	const struct gradcomp_compressor_v1 *compressor;
 	void *instance;
 	char *compressor_spec;
+	const gradcomp_value *values; /* of it; the job's */
 	coll_ctx coll_ctx;
 	gradcomp_layout layout;
 	gpu *gpu;                          /* gradients are in GPU memory; else NULL */

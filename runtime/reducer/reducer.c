@@ -16,25 +16,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the job resolved is good for this reducer. */
-static int as_configured(const gradcomp_job *job, const gradcomp_reducer_options *o)
-{
-	return !o->compressor && !o->collective && job->plugins[0];
-}
-
 /* What the options leave out comes from the job's settings. */
 static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, const plugin *plugins[2],
-                              spec specs[2], gradcomp_error *err)
+                              const spec *specs[2], gradcomp_error *err)
 {
 	const config *c = r->eng.job->config;
 	const char *usual = config_str(c, "gradcomp.collective");
-	gradcomp_status st = GRADCOMP_OK;
-	if (as_configured(r->eng.job, o)) {
-		memcpy(plugins, r->eng.job->plugins, sizeof r->eng.job->plugins);
-		memcpy(specs, r->eng.job->specs, sizeof r->eng.job->specs);
-	} else {
-		st = registry_both(c, o->compressor, o->collective, plugins, specs, err);
-	}
+	gradcomp_status st = spec_table_both(&r->eng.job->specs, o->compressor, o->collective, plugins, specs, err);
 	if (st)
 		return st;
 	if (!o->collective && strncmp(usual, plugins[1]->info->name, strcspn(usual, ":")))
@@ -43,8 +31,9 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
 		         plugins[1]->info->name, usual);
 	r->eng.compressor = plugins[0]->compressor;
 	r->asked = strdup(o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"));
-	r->eng.compressor_spec = strdup(specs[0].text);
-	r->collective_spec = strdup(specs[1].text);
+	r->eng.compressor_spec = strdup(specs[0]->text);
+	r->eng.values = specs[0]->values;
+	r->collective_spec = strdup(specs[1]->text);
 	r->done = o->done;
 	r->ctx = o->ctx;
 	if (!r->asked || !r->eng.compressor_spec || !r->collective_spec)
@@ -56,7 +45,7 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
 }
 
 /* What the compressor works on, and the compressor. */
-static gradcomp_status equip(reducer *r, const gradcomp_value *values, gradcomp_error *err)
+static gradcomp_status equip(reducer *r, gradcomp_error *err)
 {
 	step_plan plan = {0};
 	bucketing d = {0};
@@ -72,7 +61,7 @@ static gradcomp_status equip(reducer *r, const gradcomp_value *values, gradcomp_
 	bucketing_free(&d);
 	step_plan_clear(&plan);
 	if (!st && !r->eng.instance && !r->eng.hierarchical)
-		st = r->eng.compressor->create(&r->eng.job->host, values, &r->eng.layout, &r->eng.instance, err);
+		st = r->eng.compressor->create(&r->eng.job->host, r->eng.values, &r->eng.layout, &r->eng.instance, err);
 	return st;
 }
 
@@ -314,7 +303,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 {
 	const gradcomp_reducer_options o = *options;
 	const plugin *plugins[2] = {0};
-	spec specs[2] = {{0}, {0}};
+	const spec *specs[2];
 	gradcomp_error own = {0}, why = {0};
 	reducer *r;
 	gradcomp_status st;
@@ -346,21 +335,21 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st)
 		st = layout_limits(&r->eng.layout, r->eng.compressor, &own);
 	if (!st && o.device == GRADCOMP_CUDA)
-		st = gpu_open(&r->eng, plugins[1]->collective, specs[0].values, o.queue, r->workspaces,
+		st = gpu_open(&r->eng, plugins[1]->collective, r->eng.values, o.queue, r->workspaces,
 		              REDUCER_WORKSPACES, &own);
 	/* What the compressor works on is known when the nodes are, from the collective. */
 	int late = !st && !r->eng.gpu && hierarchical_wanted(&r->eng, plugins[1]->collective);
 	if (!st && !late)
-		st = equip(r, specs[0].values, &own);
+		st = equip(r, &own);
 	why = own;
 	st = declare(r, o.delay, st, &why);
 	agreed = !st;
 	if (!st)
-		st = coll_ctx_open(group, plugins[1], &specs[1], &r->eng.coll_ctx, &why);
+		st = coll_ctx_open(group, plugins[1], specs[1], &r->eng.coll_ctx, &why);
 	if (!st && late) {
 		st = hierarchical_open(&r->eng, &own);
 		if (!st)
-			st = equip(r, specs[0].values, &own);
+			st = equip(r, &own);
 		why = own;
 		st = declare(r, o.delay, st, &why);
 		agreed = !st;
@@ -375,10 +364,6 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	}
 	if (!st)
 		st = workers_start(r, &why);
-	if (!as_configured(group->job, &o)) {
-		spec_clear(&specs[0]);
-		spec_clear(&specs[1]);
-	}
 	if (st) {
 		if (agreed)
 			job_fail(r->eng.job, st, why.text);

@@ -34,11 +34,12 @@ static gradcomp_status pair(const config *c, const char *compressor, const char 
                             const struct gradcomp_compressor_v1 **made, gradcomp_error *err)
 {
 	const plugin *p[2];
-	spec s[2];
-	gradcomp_status st = registry_both(c, compressor, collective, p, s, err);
+	const spec *s[2];
+	spec_table specs;
+	spec_table_init(&specs, c);
+	gradcomp_status st = spec_table_both(&specs, compressor, collective, p, s, err);
 	*made = st ? NULL : p[0]->compressor;
-	for (int k = 0; !st && k < 2; k++)
-		spec_clear(&s[k]);
+	spec_table_clear(&specs);
 	return st;
 }
 

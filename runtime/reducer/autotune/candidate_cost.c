@@ -92,7 +92,7 @@ static gradcomp_status sample_open(sample *s, const candidate *k, uint64_t rows,
 	for (uint32_t i = 0; i < s->c->state_arrays && !st; i++)
 		s->state[i] = taken(s, bytes, &st, err);
 	if (!st)
-		st = s->c->create(s->host, k->specs[0].values, &s->layout, &s->instance, err);
+		st = s->c->create(s->host, k->specs[0]->values, &s->layout, &s->instance, err);
 	/* Steps differ in what they send. */
 	for (uint64_t i = 0; !st && i < REPEAT; i++) {
 		st = rounds_of(s, s->step + i, err);
@@ -216,7 +216,7 @@ static gradcomp_status loads(tuner *c, candidate *k, gradcomp_error *err)
 	pthread_mutex_unlock(&c->lock);
 	layout.patterns = registry_patterns(k->plugins[0], k->plugins[1]);
 	k->load = calloc(c->ntensors, sizeof *k->load);
-	gradcomp_status st = k->load ? of->create(&c->job->host, k->specs[0].values, &layout, &instance, err)
+	gradcomp_status st = k->load ? of->create(&c->job->host, k->specs[0]->values, &layout, &instance, err)
 	                             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", c->ntensors);
 	for (uint32_t i = 0; !st && i < c->ntensors; i++) {
 		const gradcomp_tensor *t = &c->layout.tensors[i];

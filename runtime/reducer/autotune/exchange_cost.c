@@ -19,7 +19,7 @@ void exchange_cost_call(const candidate *k, const exchange_cost *w, uint32_t pri
 	double P = w->nranks, others = P - 1;
 	gradcomp_status st = GRADCOMP_ERR_UNSUPPORTED;
 	if (p->collective->predict)
-		st = p->collective->predict(k->specs[1].values, w->nranks, w->nnodes, primitive, (uint64_t)bytes, &l,
+		st = p->collective->predict(k->specs[1]->values, w->nranks, w->nnodes, primitive, (uint64_t)bytes, &l,
 		                            NULL);
 	int gathers = primitive == GRADCOMP_CAN_ALLGATHER, merges = primitive == GRADCOMP_CAN_MERGE;
 	*messages = gathers ? others : merges ? 2 * log2(P) : 2 * others;

@@ -106,7 +106,7 @@ gradcomp_status partition_make(tuner *c, const assignment *a, partition **out, g
 void partition_resolve(tuner *c, const partition *p)
 {
 	for (uint32_t i = 0; i < p->n; i++)
-		candidate_resolve(c->job->config, c->collective, &c->config.candidate[p->sub[i].candidate], NULL);
+		candidate_resolve(&c->job->specs, c->collective, &c->config.candidate[p->sub[i].candidate], NULL);
 }
 
 /* ---- residuals that are carried over ---- */

@@ -50,7 +50,7 @@ typedef struct candidate {
 	char *collective; /* NULL: the one that was asked for, or else the usual one */
 	/* Known when it has been resolved. */
 	const plugin *plugins[2];
-	spec specs[2]; /* text NULL: it has not been resolved */
+	const spec *specs[2]; /* of the job; NULL: it has not been resolved */
 	int mixed;         /* TUNER_MIX, the last one; no compressor of its own, nothing to resolve */
 	int dense;         /* sends every number, at most rounded, and keeps nothing back */
 	int unusable;      /* on some rank */
@@ -78,14 +78,14 @@ typedef struct tuner_config {
 } tuner_config;
 
 /* SPEC (NULL: the configured one) and settings; nothing is loaded. */
-gradcomp_status tuner_config_read(const config *c, const char *spec, tuner_config *out, gradcomp_error *err);
+gradcomp_status tuner_config_read(spec_table *specs, const char *text, tuner_config *out, gradcomp_error *err);
 void tuner_config_clear(tuner_config *w);
 /* Loads a candidate's plugins. */
-gradcomp_status candidate_resolve(const config *c, const char *collective, candidate *k, gradcomp_error *err);
+gradcomp_status candidate_resolve(spec_table *specs, const char *collective, candidate *k, gradcomp_error *err);
 /* Whether a compressor of each name of a list a,b,c is installed. */
 gradcomp_status tuner_names_installed(const config *c, const char *what, const char *list, gradcomp_error *err);
 /* For gradcomp_spec_check(): the SPEC, that there is a base, and what the SPEC itself names. */
-gradcomp_status tuner_check_spec(const config *c, const char *spec, const char *collective, gradcomp_error *err);
+gradcomp_status tuner_check_spec(spec_table *specs, const char *text, const char *collective, gradcomp_error *err);
 
 /* ---- what is in force ---- */
 

@@ -58,7 +58,7 @@ void tuner_measure(tuner *c)
 		gradcomp_error err = {0};
 		if (k->costed || k->unusable)
 			continue;
-		gradcomp_status st = candidate_resolve(c->job->config, c->collective, k, &err);
+		gradcomp_status st = candidate_resolve(&c->job->specs, c->collective, k, &err);
 		if (!st)
 			st = tuner_measure_cost(c, k, &err);
 		k->costed = 1;

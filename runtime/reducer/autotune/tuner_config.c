@@ -172,16 +172,26 @@ static uint64_t hash_text(uint64_t h, const char *text)
 	return id_mix(h, 0);
 }
 
-gradcomp_status tuner_config_read(const config *c, const char *text, tuner_config *w, gradcomp_error *err)
+/* Values of auto's SPEC; NULL: after an error. */
+static const gradcomp_value *values_of(spec_table *specs, const char *text, gradcomp_error *err)
 {
-	spec s;
+	const char *asked = text ? text : config_str(specs->config, "gradcomp.compressor");
+	const spec *s;
+	return spec_table_builtin(specs, &tuner_info, asked, &s, err) ? NULL : s->values;
+}
+
+gradcomp_status tuner_config_read(spec_table *specs, const char *text, tuner_config *w, gradcomp_error *err)
+{
+	const config *c = specs->config;
+	gradcomp_status st = GRADCOMP_OK;
+	gradcomp_error inner = {0};
+	const gradcomp_value *values = values_of(specs, text, &inner);
 	memset(w, 0, sizeof *w);
-	gradcomp_status st = spec_parse(&tuner_info, text ? text : config_str(c, "gradcomp.compressor"), &s, err);
-	if (st)
-		return st;
-	char *allow = list_of(&s.values[ALLOW], c, "auto.allow"), *deny = list_of(&s.values[DENY], c, "auto.deny");
-	char *list = list_of(&s.values[CANDIDATES], c, "auto.candidates");
-	w->max_error = s.values[MAX_ERROR].f > 0 ? s.values[MAX_ERROR].f : config_float(c, "auto.max_error");
+	if (!values)
+		return error_set(err, inner.status, "%s", inner.text);
+	char *allow = list_of(&values[ALLOW], c, "auto.allow"), *deny = list_of(&values[DENY], c, "auto.deny");
+	char *list = list_of(&values[CANDIDATES], c, "auto.candidates");
+	w->max_error = values[MAX_ERROR].f > 0 ? values[MAX_ERROR].f : config_float(c, "auto.max_error");
 	w->margin = config_float(c, "auto.margin");
 	w->window = (uint32_t)config_int(c, "auto.window");
 	w->interval = (uint32_t)config_int(c, "auto.interval");
@@ -208,7 +218,6 @@ gradcomp_status tuner_config_read(const config *c, const char *text, tuner_confi
 	free(allow);
 	free(deny);
 	free(list);
-	spec_clear(&s);
 	return st;
 }
 
@@ -219,8 +228,6 @@ void tuner_config_clear(tuner_config *w)
 		free(k->text);
 		free(k->compressor);
 		free(k->collective);
-		spec_clear(&k->specs[0]);
-		spec_clear(&k->specs[1]);
 		free(k->why);
 		free(k->load);
 	}
@@ -229,12 +236,12 @@ void tuner_config_clear(tuner_config *w)
 	memset(w, 0, sizeof *w);
 }
 
-gradcomp_status candidate_resolve(const config *c, const char *collective, candidate *k, gradcomp_error *err)
+gradcomp_status candidate_resolve(spec_table *specs, const char *collective, candidate *k, gradcomp_error *err)
 {
 	gradcomp_status st;
-	if (k->specs[0].text || k->mixed)
+	if (k->specs[0] || k->mixed)
 		return GRADCOMP_OK;
-	st = registry_both(c, k->compressor, k->collective ? k->collective : collective, k->plugins, k->specs, err);
+	st = spec_table_both(specs, k->compressor, k->collective ? k->collective : collective, k->plugins, k->specs, err);
 	if (st)
 		return st;
 	k->dense = registry_dense(k->plugins[0]);
@@ -259,43 +266,42 @@ gradcomp_status tuner_names_installed(const config *c, const char *what, const c
 }
 
 /* What somebody has typed in the SPEC itself must be there. */
-static gradcomp_status check_typed(const config *c, const char *text, const char *collective, tuner_config *w,
+static gradcomp_status check_typed(spec_table *specs, const char *text, const char *collective, tuner_config *w,
                                    gradcomp_error *err)
 {
-	spec s;
 	gradcomp_error inner = {0};
-	gradcomp_status st = spec_parse(&tuner_info, text ? text : config_str(c, "gradcomp.compressor"), &s, err);
-	if (st)
-		return st;
-	for (uint32_t i = 1; !st && *s.values[CANDIDATES].s && i < w->n; i++)
-		if (candidate_resolve(c, collective, &w->candidate[i], &inner))
+	gradcomp_status st = GRADCOMP_OK;
+	const gradcomp_value *values = values_of(specs, text, &inner);
+	if (!values)
+		return error_set(err, inner.status, "%s", inner.text);
+	for (uint32_t i = 1; !st && *values[CANDIDATES].s && i < w->n; i++)
+		if (candidate_resolve(specs, collective, &w->candidate[i], &inner))
 			st = error_set(err, inner.status, "auto: candidate '%s': %s", w->candidate[i].text, inner.text);
 	for (int which = ALLOW; !st && which <= DENY; which++) {
-		char *list = *s.values[which].s ? list_of(&s.values[which], c, "") : NULL;
+		char *list = *values[which].s ? list_of(&values[which], specs->config, "") : NULL;
 		if (list)
-			st = tuner_names_installed(c, which == ALLOW ? "auto: allow" : "auto: deny", list, err);
+			st = tuner_names_installed(specs->config, which == ALLOW ? "auto: allow" : "auto: deny", list, err);
 		free(list);
 	}
-	spec_clear(&s);
 	return st;
 }
 
 /* Of the settings' candidates only the base must be there: another one that is not is left out
  * when it would be tried. */
-gradcomp_status tuner_check_spec(const config *c, const char *text, const char *collective, gradcomp_error *err)
+gradcomp_status tuner_check_spec(spec_table *specs, const char *text, const char *collective, gradcomp_error *err)
 {
 	tuner_config w;
-	gradcomp_status st = tuner_config_read(c, text, &w, err);
+	gradcomp_status st = tuner_config_read(specs, text, &w, err);
 	if (st)
 		return st;
-	st = candidate_resolve(c, collective, &w.candidate[0], err);
+	st = candidate_resolve(specs, collective, &w.candidate[0], err);
 	if (!st && !w.candidate[0].dense)
 		st = error_set(err, GRADCOMP_ERR_INVALID,
 		               "auto: its first candidate, '%s', keeps something back: others are compared with a "
 		               "dense one",
 		               w.candidate[0].text);
 	if (!st)
-		st = check_typed(c, text, collective, &w, err);
+		st = check_typed(specs, text, collective, &w, err);
 	tuner_config_clear(&w);
 	return st;
 }

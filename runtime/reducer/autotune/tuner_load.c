@@ -187,7 +187,7 @@ static void take_up(tuner *c, loaded *l)
 	/* Of those that have been tried it must be known which are dense. */
 	for (uint32_t k = 0; k < c->config.n; k++)
 		if (c->last.measured[k] > 0)
-			candidate_resolve(c->job->config, c->collective, &c->config.candidate[k], NULL);
+			candidate_resolve(&c->job->specs, c->collective, &c->config.candidate[k], NULL);
 	tuner_note_change(c, TUNER_LOADED);
 }
 

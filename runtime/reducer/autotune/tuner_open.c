@@ -50,7 +50,7 @@ static gradcomp_status copy_options(tuner *c, const gradcomp_reducer_options *o,
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "auto reduces gradients in host memory; for those on a GPU name a compressor, or "
 		                 "none");
-	return tuner_config_read(c->job->config, o->compressor, &c->config, err);
+	return tuner_config_read(&c->job->specs, o->compressor, &c->config, err);
 }
 
 /* All that this rank can do without the others. */
@@ -58,7 +58,7 @@ static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const grad
 {
 	const config *cf = c->job->config;
 	gradcomp_error unknown = {0};
-	gradcomp_status st = candidate_resolve(cf, c->collective, &c->config.candidate[0], err);
+	gradcomp_status st = candidate_resolve(&c->job->specs, c->collective, &c->config.candidate[0], err);
 	/* A list of the site's may be older than what is installed, but may hide a slip, too. */
 	if (!c->job->rank && tuner_names_installed(cf, "auto.deny", config_str(cf, "auto.deny"), &unknown))
 		log_line(&c->job->log, GRADCOMP_LOG_WARN, "%s: %s", config_origin(cf, "auto.deny"), unknown.text);

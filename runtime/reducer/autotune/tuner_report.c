@@ -41,8 +41,8 @@ static void put_decision(const tuner *c, const partition *p, FILE *f)
 		for (uint32_t t = 0; t < q->n; t++)
 			numbers += (double)c->layout.tensors[c->ntensors - 1 - q->tensor[t]].numel;
 		fprintf(f, "%s%s", i ? ", " : "", k->compressor);
-		if (k->specs[1].text) /* there was memory for it */
-			fprintf(f, " over %.*s", (int)strcspn(k->specs[1].text, ":"), k->specs[1].text);
+		if (k->specs[1]) /* there was memory for it */
+			fprintf(f, " over %.*s", (int)strcspn(k->specs[1]->text, ":"), k->specs[1]->text);
 		if (p->n > 1)
 			fprintf(f, " for %u of %u tensors (%.0f %% of the numbers)", q->n, c->ntensors,
 			        100 * numbers / (double)c->layout.numel);

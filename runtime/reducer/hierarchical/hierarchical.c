@@ -182,14 +182,9 @@ static gradcomp_status make_arrays(bucketing *d, gradcomp_error *err)
 /* The compressor among the holders: what it works on is there. */
 static gradcomp_status make_instance(engine *eng, engine *in, gradcomp_error *err)
 {
-	spec s = {0};
-	gradcomp_status st = GRADCOMP_OK;
-	if (in->layout.numel)
-		st = spec_parse(&eng->compressor->info, eng->compressor_spec, &s, err);
-	if (!st && in->layout.numel)
-		st = eng->compressor->create(&eng->job->host, s.values, &in->layout, &in->instance, err);
-	spec_clear(&s);
-	return st;
+	return in->layout.numel
+	               ? eng->compressor->create(&eng->job->host, eng->values, &in->layout, &in->instance, err)
+	               : GRADCOMP_OK;
 }
 
 gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *err)
@@ -212,6 +207,7 @@ gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *e
 	in->job = eng->job;
 	in->compressor = eng->compressor;
 	in->compressor_spec = eng->compressor_spec;
+	in->values = eng->values;
 	in->layout = eng->layout;
 	in->layout.rank = s->rank;
 	in->layout.nranks = s->nranks;
