@@ -186,11 +186,19 @@ typedef struct cache_entry {
 } cache_entry;
 
 typedef struct cache_entries {
-	cache_entry *entry; /* what is to be evicted first comes first, foreign ones last */
-	size_t n;
+	cache_entry *entry; /* in the order of cache_entry_turn() */
+	size_t n, capacity;
 } cache_entries;
 
-/* Everything in the area but locks and leases. A zeroed list is empty. */
+/* Calls each() for everything in the area but locks and leases, in no order, and keeps none of
+ * it: a user may have a million names there. each() may take entry->name, and set it to NULL.
+ * A status of its own ends the listing. */
+gradcomp_status cache_entries_each(int area, gradcomp_status (*each)(void *ctx, cache_entry *entry, gradcomp_error *err),
+                                   void *ctx, gradcomp_error *err);
+/* < 0 when x is to be evicted before y; foreign ones come last. */
+int cache_entry_turn(const cache_entry *x, const cache_entry *y);
+
+/* All of that at once, sorted. A zeroed list is empty. */
 gradcomp_status cache_entries_read(int area, cache_entries *out, gradcomp_error *err);
 void cache_entries_free(cache_entries *entries);
 /* One of them; its name is NULL when there is no such thing. */

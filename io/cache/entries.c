@@ -176,9 +176,8 @@ static int rank(const cache_entry *i)
 	return i->kind == CACHE_EVICTING ? 0 : i->kind == CACHE_UNFINISHED ? 1 : i->kind == CACHE_PUBLISHED ? 2 : 3;
 }
 
-static int by_turn(const void *a, const void *b)
+int cache_entry_turn(const cache_entry *x, const cache_entry *y)
 {
-	const cache_entry *x = a, *y = b;
 	if (rank(x) != rank(y))
 		return rank(x) - rank(y);
 	if (x->used != y->used)
@@ -186,10 +185,15 @@ static int by_turn(const void *a, const void *b)
 	return strcmp(x->name, y->name);
 }
 
-gradcomp_status cache_entries_read(int area, cache_entries *out, gradcomp_error *err)
+static int by_turn(const void *a, const void *b)
 {
-	size_t capacity = 0;
-	*out = (cache_entries){0};
+	return cache_entry_turn(a, b);
+}
+
+gradcomp_status cache_entries_each(int area, gradcomp_status (*each)(void *ctx, cache_entry *entry, gradcomp_error *err),
+                                   void *ctx, gradcomp_error *err)
+{
+	gradcomp_status status = GRADCOMP_OK;
 	int fd = openat(area, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	DIR *d = fd < 0 ? NULL : fdopendir(fd);
 	if (!d) {
@@ -198,27 +202,43 @@ gradcomp_status cache_entries_read(int area, cache_entries *out, gradcomp_error 
 		return error_cannot(err, "list", "the cache");
 	}
 	errno = 0;
-	for (struct dirent *de; (de = readdir(d)); errno = 0) {
+	for (struct dirent *de; !status && (de = readdir(d)); errno = 0) {
 		cache_entry entry = {0};
 		if (!strcmp(de->d_name, ".") || !strcmp(de->d_name, ".."))
 			continue;
-		if (out->n == capacity) {
-			capacity = capacity ? 2 * capacity : 64;
-			cache_entry *more = realloc(out->entry, capacity * sizeof *more);
-			if (!more)
-				break;
-			out->entry = more;
-		}
 		int got = describe(area, de->d_name, &entry);
-		if (got > 0)
-			out->entry[out->n++] = entry;
-		else
-			cache_entry_free(&entry);
 		if (got < 0)
-			break;
+			status = error_cannot(err, "list", "the cache");
+		else if (got)
+			status = each(ctx, &entry, err);
+		cache_entry_free(&entry);
 	}
-	gradcomp_status status = errno ? error_cannot(err, "list", "the cache") : GRADCOMP_OK;
+	if (!status && errno)
+		status = error_cannot(err, "list", "the cache");
 	closedir(d);
+	return status;
+}
+
+static gradcomp_status append(void *ctx, cache_entry *entry, gradcomp_error *err)
+{
+	cache_entries *out = ctx;
+	if (out->n == out->capacity) {
+		size_t capacity = out->capacity ? 2 * out->capacity : 64;
+		cache_entry *more = realloc(out->entry, capacity * sizeof *more);
+		if (!more)
+			return error_cannot(err, "list", "the cache");
+		out->entry = more;
+		out->capacity = capacity;
+	}
+	out->entry[out->n++] = *entry;
+	entry->name = NULL;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status cache_entries_read(int area, cache_entries *out, gradcomp_error *err)
+{
+	*out = (cache_entries){0};
+	gradcomp_status status = cache_entries_each(area, append, out, err);
 	if (status)
 		cache_entries_free(out);
 	else if (out->n)

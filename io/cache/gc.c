@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
@@ -106,34 +107,90 @@ static bool may_be_resumed(const cache_entry *entry)
 	return entry->kind == CACHE_UNFINISHED && entry->used + PATIENCE > (int64_t)time(NULL);
 }
 
+/* A round over the area: what all of it takes, and what is next to go. A user may have any
+ * number of names in his area, and his epilog's memory is not his: so only this many are kept
+ * at a time, and there is another round when they were not enough. */
+#define ROUND 1024
+
+struct round {
+	uint64_t bytes;
+	cache_entry after; /* in the order of turns; without a name: from the beginning */
+	cache_entry entry[2 * ROUND];
+	size_t n;
+	bool more;
+};
+
+static int by_turn(const void *a, const void *b)
+{
+	return cache_entry_turn(a, b);
+}
+
+/* The first ROUND of what has been seen, in their order. */
+static void shorten(struct round *r)
+{
+	qsort(r->entry, r->n, sizeof *r->entry, by_turn);
+	for (; r->n > ROUND; r->more = true)
+		cache_entry_free(&r->entry[--r->n]);
+}
+
+static gradcomp_status consider(void *ctx, cache_entry *entry, gradcomp_error *err)
+{
+	struct round *r = ctx;
+	(void)err;
+	r->bytes += entry->size.bytes;
+	if (!cache_evictable(entry) || may_be_resumed(entry) ||
+	    (r->after.name && cache_entry_turn(entry, &r->after) <= 0))
+		return GRADCOMP_OK;
+	if (r->n == 2 * ROUND)
+		shorten(r);
+	r->entry[r->n++] = *entry;
+	entry->name = NULL;
+	return GRADCOMP_OK;
+}
+
 /* What nobody finishes, then the least recently used while there is too much. */
 static gradcomp_status copies(struct gc *g, gradcomp_error *err)
 {
-	uint64_t all = 0;
 	cache_budget budget;
-	cache_entries entries;
+	uint64_t gone = 0; /* in a dry run it is still there */
+	bool full = false, done = false;
 	gradcomp_status status = cache_budget_load(g->area->fd, &budget, err);
-	if (status || (status = cache_entries_read(g->area->fd, &entries, err)))
-		return status;
-	for (size_t i = 0; i < entries.n; i++)
-		all += entries.entry[i].size.bytes;
+	struct round *r = status ? NULL : calloc(1, sizeof *r);
+	if (!r)
+		return status ? status : error_set(err, GRADCOMP_ERR_NOMEM, "no memory to clean up the cache");
 	uint64_t limit = budget.high, target = budget.low;
 	if (budget.quota && budget.quota < limit)
 		limit = target = budget.quota;
-	bool full = false;
-	for (size_t i = 0; !status && i < entries.n; i++) {
-		const cache_entry *entry = &entries.entry[i];
-		bool copy = entry->kind == CACHE_PUBLISHED;
-		if (copy && !full) /* the first one: is it still too much without the rest? */
-			full = all > limit;
-		if (!cache_evictable(entry) || may_be_resumed(entry) || (copy && (!full || all <= target)))
-			continue;
-		int result = drop(g, entry, 0, err);
-		if (result > 0)
-			all -= entry->size.bytes;
-		status = result < 0 ? (gradcomp_status)result : cache_area_tick(g->area, err);
-	}
-	cache_entries_free(&entries);
+	do {
+		r->bytes = 0;
+		r->more = false;
+		status = cache_entries_each(g->area->fd, consider, r, err);
+		shorten(r);
+		uint64_t all = r->bytes - gone;
+		for (size_t i = 0; !status && !done && i < r->n; i++) {
+			const cache_entry *entry = &r->entry[i];
+			if (entry->kind == CACHE_PUBLISHED) {
+				/* The first one: is it still too much without the rest? */
+				full = full || all > limit;
+				if ((done = !full || all <= target))
+					break;
+			}
+			int result = drop(g, entry, 0, err);
+			if (result > 0)
+				all -= entry->size.bytes;
+			if (result > 0 && cache_area_dry(g->area))
+				gone += entry->size.bytes;
+			status = result < 0 ? (gradcomp_status)result : cache_area_tick(g->area, err);
+		}
+		cache_entry_free(&r->after);
+		r->after.name = NULL;
+		if (r->n)
+			r->after = r->entry[--r->n];
+		while (r->n)
+			cache_entry_free(&r->entry[--r->n]);
+	} while (!status && !done && r->more);
+	cache_entry_free(&r->after);
+	free(r);
 	return status;
 }
 

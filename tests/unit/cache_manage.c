@@ -2,6 +2,7 @@
  * crashes leave in an area. */
 #include <sched.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include "tests/support/cache_fixture.h"
 #include "io/cache/manage.h"
@@ -238,6 +239,82 @@ static void leftovers(void)
 	unsetenv("GRADCOMP_STAGE_CACHE_BYTES");
 }
 
+/* Peak of the resident memory of a gc in a process of its own, in KiB. */
+static long gc_memory(int *count)
+{
+	int ends[2];
+	long told[2] = {0};
+	must(pipe(ends), "pipe");
+	pid_t pid = fork();
+	must(pid, "fork");
+	if (pid == 0) {
+		struct rusage before, after;
+		getrusage(RUSAGE_SELF, &before);
+		told[1] = gc(NULL, 0) ? -1 : removed_count;
+		getrusage(RUSAGE_SELF, &after);
+		told[0] = after.ru_maxrss - before.ru_maxrss;
+		_exit(write(ends[1], told, sizeof told) != sizeof told);
+	}
+	must(read(ends[0], told, sizeof told) == sizeof told ? 0 : -1, "read");
+	must(waitpid(pid, NULL, 0), "waitpid");
+	close(ends[0]), close(ends[1]);
+	*count = (int)told[1];
+	return told[0];
+}
+
+/* A copy of `kib` KiB, by what it says of itself. */
+static void put_note(int number, int kib)
+{
+	char name[STAGE_KEY_BYTES], text[80];
+	struct timespec t[2] = {{.tv_sec = 1000000000 + number}, {.tv_sec = 1000000000 + number}};
+	snprintf(name, sizeof name, "%064x", number);
+	must(mkdir(in_area("%s", name), 0700), name);
+	snprintf(text, sizeof text, "gradcomp-size 1\nallocated %d 1\n", kib * 1024);
+	put(in_area("%s/size", name), text);
+	put(in_area("%s/used", name), "");
+	must(utimensat(AT_FDCWD, in_area("%s/used", name), t, 0), "utimensat");
+}
+
+/* Sanitizers and valgrind keep what is freed. */
+static bool frees_memory(void)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	return false;
+#else
+	const char *preload = getenv("LD_PRELOAD");
+	return !preload || !strstr(preload, "vgpreload");
+#endif
+}
+
+static void crowded(void)
+{
+	enum { COPIES = 3000, NAMES = 30000 };
+	int count, stay = 0;
+	empty_area();
+	for (int i = 0; i < NAMES; i++)
+		put(in_area("%d", i), "");
+	long kib = gc_memory(&count);
+	is_int(count, 0, "an area with %d names that are not ours", NAMES);
+	ok(kib < 2048 || !frees_memory(), "takes no memory for each: %ld KiB", kib);
+	empty_area();
+	setenv("GRADCOMP_STAGE_CACHE_BYTES", "1000K", 1);
+	for (int i = 0; i < COPIES; i++)
+		put_note(i, 1);
+	is_int(gc(&dry, 0), 0, "a dry run with many copies");
+	int would = removed_count;
+	kib = gc_memory(&count);
+	ok(would == count && count > 2000, "says what gc does: %d of %d, %d", count, COPIES, would);
+	ok(kib < 2048 || !frees_memory(), "which takes no memory for each: %ld KiB", kib);
+	for (int i = 0; i < COPIES; i++) {
+		char name[STAGE_KEY_BYTES];
+		snprintf(name, sizeof name, "%064x", i);
+		stay += i >= count && is_there(name);
+	}
+	is_int(stay, COPIES - count, "those used last stay");
+	unsetenv("GRADCOMP_STAGE_CACHE_BYTES");
+	empty_area();
+}
+
 static void foreign(void)
 {
 	char path[300];
@@ -339,6 +416,7 @@ int main(void)
 	holding();
 	verifying();
 	leftovers();
+	crowded();
 	foreign();
 	many();
 	full();
