@@ -2,8 +2,7 @@
 
 #include <stdlib.h>
 #include <sys/eventfd.h>
-
-#include "base/checksum.h"
+#include <xxhash.h>
 
 /* A ticket that the receive buffer has no space for is given up after this long: what the program
  * itself holds may fill it. */
@@ -215,7 +214,7 @@ static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t in
 		}
 		return st;
 	}
-	t->sum = checksum_of(v.data, v.bytes, index);
+	t->sum = XXH64(v.data, v.bytes, index);
 	value_lend(ds, &v, index, GRADCOMP_VALUE_LOADED, view);
 	view->hold = t;
 	atomic_store_explicit(&t->word, TICKET_OFFERED | self, memory_order_release);
@@ -240,7 +239,7 @@ static bool take(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value
 {
 	value v = {.data = (unsigned char *)ds->head + t->offset, .bytes = t->bytes, .offset = t->offset};
 
-	if (checksum_of(v.data, v.bytes, index) != t->sum) {
+	if (XXH64(v.data, v.bytes, index) != t->sum) {
 		count(&ds->area->counts.damaged, 1);
 		return false;
 	}

@@ -1,7 +1,7 @@
 /* A value that another loaded in its owner's place: offered, taken or not, and pushed. */
 #include <stdlib.h>
+#include <xxhash.h>
 
-#include "base/checksum.h"
 #include "io/dataset/service.h"
 
 void receive_offer(service *s, peer *p)
@@ -56,7 +56,7 @@ void receive_pushed(service *s, peer *p)
 {
 	slot *at = &s->ds->slots[p->pushed_slot];
 
-	if (checksum_of(p->pushed.data, p->pushed.bytes, p->in.index) == p->in.sum) {
+	if (XXH64(p->pushed.data, p->pushed.bytes, p->in.index) == p->in.sum) {
 		slot_keep(s->ds, p->in.index, at, &p->pushed);
 	} else {
 		count(&s->ds->area->counts.damaged, 1);

@@ -3,8 +3,8 @@
  * wants it takes over. A value that turns out to be damaged is loaded again elsewhere:
  * somebody may be looking at it where it stands. */
 #include <stdlib.h>
+#include <xxhash.h>
 
-#include "base/checksum.h"
 #include "io/dataset/dataset_internal.h"
 
 static void slot_set(slot *s, uint32_t word)
@@ -35,7 +35,7 @@ void slot_keep(gradcomp_dataset *ds, uint64_t index, slot *s, const value *v)
 		count(&ds->area->counts.unkept, 1);
 	atomic_store(&s->offset, offset);
 	atomic_store(&s->bytes, v->bytes);
-	atomic_store(&s->sum, checksum_of(v->data, v->bytes, index));
+	atomic_store(&s->sum, XXH64(v->data, v->bytes, index));
 	slot_set(s, state);
 }
 
@@ -79,7 +79,7 @@ static gradcomp_status slot_read(gradcomp_dataset *ds, uint64_t index, slot *s, 
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to read sample %llu, %llu bytes, from %s",
 		                 (unsigned long long)index, (unsigned long long)at->bytes,
 		                 ds->spill ? ds->spill : "its file");
-	if (spill_read(ds, at->offset, v->data, at->bytes) && checksum_of(v->data, at->bytes, index) == at->sum)
+	if (spill_read(ds, at->offset, v->data, at->bytes) && XXH64(v->data, at->bytes, index) == at->sum)
 		return GRADCOMP_OK;
 	free(v->base);
 	slot_damaged(ds, s, at->word);
@@ -106,7 +106,7 @@ void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s)
 
 	switch (slot_look(s, &at)) {
 	case SLOT_READY:
-		if (checksum_of((unsigned char *)ds->head + at.offset, at.bytes, index) != at.sum)
+		if (XXH64((unsigned char *)ds->head + at.offset, at.bytes, index) != at.sum)
 			slot_damaged(ds, s, at.word);
 		break;
 	case SLOT_SPILLED:

@@ -51,7 +51,7 @@ for option in $accepted; do
 	*) like "$option is in --help" "$listed" "$option" ;;
 	esac
 done
-for lib in inih slurm pmix jansson cuda nccl verbs nfs zfp lz4 zstd sodium munge; do
+for lib in inih xxhash slurm pmix jansson cuda nccl verbs nfs zfp lz4 zstd sodium munge; do
 	like "--with-$lib is in --help" "$help" "--with-${lib}[=DIR]"
 done
 
@@ -122,12 +122,18 @@ is "no PMIx" "$(value plain HAVE_PMIX)" no
 is "no Slurm" "$(value plain HAVE_SLURM)" no
 like "config.log has the test programs" "$(cat "$tmp/plain/config.log")" "| #include <ini.h>"
 
-refuse "inih cannot be left out" conf inih --without-inih
-# shellcheck disable=SC2086
-HIDE=ini.h refuse "inih missing" conf inih $none CC="$tmp/cc"
-like "... names Debian's package" "$said" libinih-dev
-like "... names the RPM package" "$said" inih-devel
-like "... and config.log says why" "$(cat "$tmp/inih/config.log")" "ini.h: No such file or directory"
+# required NAME HEADER DEBIAN RPM: left out, then missing
+required () {
+	refuse "$1 cannot be left out" conf "$1" "--without-$1"
+	like "... names Debian's package" "$said" "$3"
+	# shellcheck disable=SC2086
+	HIDE=$2 refuse "$1 missing" conf "$1" $none CC="$tmp/cc"
+	like "... names Debian's package" "$said" "$3"
+	like "... names the RPM package" "$said" "$4"
+	like "... and config.log says why" "$(cat "$tmp/$1/config.log")" "$2: No such file or directory"
+}
+required inih ini.h libinih-dev inih-devel
+required xxhash xxhash.h libxxhash-dev xxhash-devel
 
 # missing NAME HEADER DEBIAN RPM: asked for, then auto
 missing () {

@@ -1,5 +1,5 @@
 #!/bin/sh
-# A build with nothing but a C compiler and inih, and what install and uninstall
+# A build with nothing but a C compiler, inih and xxHash, and what install and uninstall
 # do with it.
 # shellcheck source=tests/support/tap.sh disable=SC2317
 . "$GRADCOMP_SRC/tests/support/tap.sh"

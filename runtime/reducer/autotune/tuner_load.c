@@ -6,7 +6,6 @@
  * all of them or for none. */
 #include "reducer/autotune/tuner_state.h"
 
-#include "base/checksum.h"
 #include "base/error.h"
 #include "job/consensus.h"
 
@@ -14,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* What a loaded state comes to, before it is taken up. */
 typedef struct loaded {
@@ -193,8 +193,8 @@ static void take_up(tuner *c, loaded *l)
 
 static uint64_t state_hash(const loaded *l, uint32_t n)
 {
-	uint64_t h = checksum_of(l->h.candidate, strlen(l->h.candidate), l->h.step);
-	h = checksum_of(l->to.of, n, h);
+	uint64_t h = XXH64(l->h.candidate, strlen(l->h.candidate), l->h.step);
+	h = XXH64(l->to.of, n, h);
 	return id_mix(id_mix(h, l->h.last.phase), l->h.settled);
 }
 

@@ -1,11 +1,11 @@
 /* Saving what auto has decided, the residuals that it carries over, and its reducers' states. */
 #include "reducer/autotune/tuner_state.h"
 
-#include "base/checksum.h"
 #include "base/error.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <xxhash.h>
 
 const char tuner_state_magic[8] = "GCAUTO01";
 
@@ -13,7 +13,7 @@ uint64_t tuner_list_hash(const tuner *c)
 {
 	uint64_t h = 0;
 	for (uint32_t k = 0; k < c->config.n; k++)
-		h = checksum_of(c->config.candidate[k].text, strlen(c->config.candidate[k].text), h + 1);
+		h = XXH64(c->config.candidate[k].text, strlen(c->config.candidate[k].text), h + 1);
 	return h;
 }
 
@@ -37,7 +37,7 @@ uint64_t tuner_carry_bytes(const tuner *c, uint32_t i)
 
 uint64_t tuner_checksum(const void *buf, uint64_t bytes)
 {
-	return checksum_of((const char *)buf + offsetof(tuner_state_head, bytes), bytes - offsetof(tuner_state_head, bytes), 0);
+	return XXH64((const char *)buf + offsetof(tuner_state_head, bytes), bytes - offsetof(tuner_state_head, bytes), 0);
 }
 
 gradcomp_status tuner_settle(tuner *c, const char *what, gradcomp_error *err)

@@ -6,10 +6,10 @@
  * the same bits. */
 #include "reducer/delayed/delayed_internal.h"
 
-#include "base/checksum.h"
 #include "base/error.h"
 
 #include <string.h>
+#include <xxhash.h>
 
 static const char magic[8] = "GCDELAY1";
 
@@ -27,7 +27,7 @@ static uint64_t pending_bytes(const delay *d, uint32_t n_pending)
 
 static uint64_t sum(const void *buf, uint64_t pending)
 {
-	return checksum_of((const char *)buf + offsetof(head, numel),
+	return XXH64((const char *)buf + offsetof(head, numel),
 	                   sizeof(head) - offsetof(head, numel) + pending, 0);
 }
 
