@@ -200,9 +200,10 @@ static const char *const frame_modes[] = {"none", "mac", "encrypt", NULL};
 #define NUMBER(t, n, d, lo, hi, h) \
 	.row = {.name = n, .type = GRADCOMP_PARAM_##t, .def = d, .min = lo, .max = hi, .help = h}
 
+/* DEFAULT_COMPRESSOR, DEFAULT_COLLECTIVE and DEFAULT_CANDIDATES are those of etc/gradcomp.conf.in. */
 const setting settings_table[] = {
-	{TEXT("gradcomp.compressor", "none", "SPEC of the compressor"), .check = check_spec},
-	{TEXT("gradcomp.collective", "ring", "SPEC of the collective"), .check = check_spec},
+	{TEXT("gradcomp.compressor", DEFAULT_COMPRESSOR, "SPEC of the compressor"), .check = check_spec},
+	{TEXT("gradcomp.collective", DEFAULT_COLLECTIVE, "SPEC of the collective"), .check = check_spec},
 	{TEXT("gradcomp.schedule", "fixed",
 	      "how gradients are merged into messages: wfbp, single, fixed[:bytes=25M], mgwfbp, omgs, auto, plan:file=FILE"),
 	 .check = check_schedule},
@@ -266,8 +267,7 @@ const setting settings_table[] = {
 	        "events of a rank that the timeline keeps; then those of the oldest steps are dropped")},
 	{NUMBER(INT, "trace.ranks", "256", 1, 65536, "ranks of the timeline: the first so many")},
 
-	{TEXT("auto.candidates",
-	      "none, cast:type=bf16, block:bits=8, onebit, lqsgd:rank=4, acpsgd:rank=4, powersgd:rank=4, topk:density=0.01",
+	{TEXT("auto.candidates", DEFAULT_CANDIDATES,
 	      "what --gradcomp=auto chooses from, SPECs or SPEC@COLLECTIVE separated by commas; the first is its base"),
 	 .check = check_specs},
 	{TEXT("auto.allow", "", "compressors that auto may use beside its base, a,b,c; empty: all candidates")},

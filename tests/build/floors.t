@@ -6,6 +6,15 @@
 
 check "the tree keeps to its floors" "$GRADCOMP_SRC/tests/floors" "$GRADCOMP_BUILD"
 
+# What plugins there are the library finds out. `none` and `auto` mean other things in it, too.
+for plugin in $(cd "$GRADCOMP_SRC/plugins" && for p in compressors/* collectives/*; do basename "$p" .c; done); do
+	case $plugin in
+	none | auto) ;;
+	*) (cd "$GRADCOMP_SRC" && grep -rnE --include='*.[ch]' "\"([^\"]*, )?$plugin([:,][^\"]*)?\"" runtime io) ;;
+	esac
+done | grep -vE ':[0-9]+:[[:space:]]*/?\*' >"$tmp/named" # but for comments
+is "the library names no plugin" "$(cat "$tmp/named")" ""
+
 # A copy, and its objects.
 mkdir -p "$tmp/copy" "$tmp/build/obj"
 for folder in include runtime io tools plugins spank tests; do cp -r "$GRADCOMP_SRC/$folder" "$tmp/copy/"; done
