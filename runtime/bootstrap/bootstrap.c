@@ -1,4 +1,4 @@
-/* Chooses the way: the application's store, then PMIx, then a job of one. */
+/* Chooses the method: the application's store, then PMIx, then a job of one rank. */
 #include "bootstrap/bootstrap.h"
 
 #include "base/error.h"
@@ -33,9 +33,9 @@ static void single_close(void *ctx)
 const bootstrap_method bootstrap_single = {.struct_size = sizeof bootstrap_single, .version = BOOTSTRAP_VERSION, .name = "single",
                                   .open = single_open, .exchange = single_exchange, .close = single_close};
 
-/* srun starts tasks without PMIx unless told; each would then be a job of its
- * own, silently training apart. */
-static gradcomp_status refuse_lonely_task(gradcomp_error *err)
+/* Without --mpi=pmix srun starts tasks that have no PMIx. Each would be a job of its own, and
+ * the ranks would train apart without a word. */
+static gradcomp_status refuse_task_without_pmix(gradcomp_error *err)
 {
 	const char *tasks = getenv("SLURM_STEP_NUM_TASKS"), *proc = getenv("SLURM_PROCID");
 	if (!tasks || !proc || atoi(tasks) < 2)
@@ -63,7 +63,7 @@ gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, boo
 			                 "bootstrap: the PMIx module is version %u, this library wants %u: install both from one build",
 			                 w->method->version, BOOTSTRAP_VERSION);
 	} else {
-		st = refuse_lonely_task(err);
+		st = refuse_task_without_pmix(err);
 		w->method = &bootstrap_single;
 	}
 	if (!st)

@@ -1,6 +1,7 @@
-/* How the ranks of a job find each other: one exchange of a short text each.
+/* How the ranks of a job find each other: each gives a short text, its endpoint record, and
+ * gets those of all.
  *
- * Three ways, behind one table: PMIx (a module of its own, so that the library
+ * Three methods behind one table: PMIx (a module of its own, so that the library
  * needs no libpmix where there is none), the key-value store of a framework, and
  * a job of one rank. */
 #ifndef BOOTSTRAP_BOOTSTRAP_H

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <pmix.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -19,12 +20,12 @@ typedef struct client {
 	int nranks;
 } client;
 
-/* A call that is waited for with an end: without one, a task that never comes or has
- * died would hang the job. */
+/* A call with a time limit: without one, a task that never joins or has died would hang
+ * the job. */
 typedef struct call {
 	pthread_mutex_t lock;
 	pthread_cond_t done_cond;
-	int done, abandoned;
+	bool done, abandoned;
 	pmix_status_t status;
 	char *record; /* what a Get brought, NULL when it is no text */
 } call;
@@ -93,9 +94,9 @@ static void call_done(pmix_status_t status, void *cbdata)
 {
 	call *f = cbdata;
 	pthread_mutex_lock(&f->lock);
-	int abandoned = f->abandoned;
+	bool abandoned = f->abandoned;
 	f->status = status;
-	f->done = 1;
+	f->done = true;
 	pthread_cond_signal(&f->done_cond);
 	pthread_mutex_unlock(&f->lock);
 	if (abandoned)
@@ -111,17 +112,18 @@ static void record_done(pmix_status_t status, pmix_value_t *value, void *cbdata)
 	call_done(status, f);
 }
 
-/* 0 when it has come to an end; then it is the caller's to free. */
-static int call_wait(call *f, const struct timespec *until)
+/* True: it has ended, and is the caller's to free. */
+static bool call_wait(call *f, const struct timespec *until)
 {
-	int waited = 0, done;
+	int waited = 0;
+	bool done;
 	pthread_mutex_lock(&f->lock);
 	while (!f->done && waited != ETIMEDOUT)
 		waited = pthread_cond_timedwait(&f->done_cond, &f->lock, until);
 	done = f->done;
 	f->abandoned = !done;
 	pthread_mutex_unlock(&f->lock);
-	return done ? 0 : -1;
+	return done;
 }
 
 static gradcomp_status timed_fence(client *c, double timeout, const struct timespec *until, gradcomp_error *err)
@@ -139,7 +141,7 @@ static gradcomp_status timed_fence(client *c, double timeout, const struct times
 		call_free(f);
 		return error_set(err, GRADCOMP_ERR_IO, "pmix: fence refused (%s)", PMIx_Error_string(rc));
 	}
-	if (call_wait(f, until))
+	if (!call_wait(f, until))
 		return error_set(err, GRADCOMP_ERR_TIMEOUT,
 		                 "pmix: not all %d ranks joined within %.0f s; every task of the step must join the job",
 		                 c->nranks, timeout);
@@ -165,8 +167,8 @@ static gradcomp_status get_record(client *c, int r, double timeout, const struct
 		call_free(f);
 		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no endpoint record of rank %d (%s)", r, PMIx_Error_string(rc));
 	}
-	if (call_wait(f, until))
-		return error_set(err, GRADCOMP_ERR_TIMEOUT, "pmix: rank %d did not join within %.0f s: it left no endpoint record", r,
+	if (!call_wait(f, until))
+		return error_set(err, GRADCOMP_ERR_TIMEOUT, "pmix: rank %d did not join within %.0f s: it published no endpoint record", r,
 		                 timeout);
 	rc = f->status;
 	*record = f->record;

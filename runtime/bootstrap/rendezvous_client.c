@@ -12,13 +12,14 @@
 #include <stdlib.h>
 
 #define TICK_MS 100
+#define NAMED 8 /* missing ranks in a message */
 
-static bool stopped(const rendezvous_client *g)
+static bool stopped(const rendezvous_client *cl)
 {
-	return g->o.stop && g->o.stop(g->o.ctx);
+	return cl->o.stop && cl->o.stop(cl->o.ctx);
 }
 
-int client_wait(const rendezvous_client *g, int fd, short events, double until)
+int client_wait(const rendezvous_client *cl, int fd, short events, double until)
 {
 	struct pollfd p = {fd, events, 0};
 
@@ -28,14 +29,14 @@ int client_wait(const rendezvous_client *g, int fd, short events, double until)
 
 		if (n > 0)
 			return 1;
-		if (stopped(g))
+		if (stopped(cl))
 			return -1;
 		if (left <= 0)
 			return 0;
 	}
 }
 
-const char *client_transfer(const rendezvous_client *g, int fd, void *buf, size_t bytes, bool out, double until)
+const char *client_transfer(const rendezvous_client *cl, int fd, void *buf, size_t bytes, bool out, double until)
 {
 	unsigned char *p = buf;
 
@@ -48,7 +49,7 @@ const char *client_transfer(const rendezvous_client *g, int fd, void *buf, size_
 		} else if (!n) {
 			return "it closed the connection";
 		} else if (errno == EAGAIN) {
-			if (client_wait(g, fd, out ? POLLOUT : POLLIN, until) <= 0)
+			if (client_wait(cl, fd, out ? POLLOUT : POLLIN, until) <= 0)
 				return "it does not answer";
 		} else if (errno != EINTR) {
 			return strerror(errno);
@@ -57,32 +58,32 @@ const char *client_transfer(const rendezvous_client *g, int fd, void *buf, size_
 	return NULL;
 }
 
-static const char *greet(rendezvous_client *g, int fd, double until, bool *unproved)
+static const char *greet(rendezvous_client *cl, int fd, double until, bool *unproved)
 {
 	unsigned char text[RENDEZVOUS_HELLO_BYTES], challenge[CHALLENGE_BYTES], mac[SECRET_BYTES],
 		welcome[WELCOME_BYTES];
-	rendezvous_hello h = {(uint32_t)g->o.rank, (uint32_t)g->o.nranks, {0}};
+	rendezvous_hello h = {(uint32_t)cl->o.rank, (uint32_t)cl->o.nranks, {0}};
 	const char *why;
 
 	if (secret_random(h.nonce, sizeof h.nonce, NULL))
 		return "no random bytes";
 	rendezvous_hello_write(&h, text);
-	why = client_transfer(g, fd, text, sizeof text, true, until);
+	why = client_transfer(cl, fd, text, sizeof text, true, until);
 	if (!why)
-		why = client_transfer(g, fd, challenge, sizeof challenge, false, until);
+		why = client_transfer(cl, fd, challenge, sizeof challenge, false, until);
 	if (why)
 		return why;
-	rendezvous_proof(&g->keys, ROLE_ACCEPT, text, challenge, mac);
+	rendezvous_proof(&cl->keys, ROLE_ACCEPT, text, challenge, mac);
 	*unproved = !secret_equal(mac, challenge + NONCE_BYTES, sizeof mac);
 	if (*unproved)
-		return "who answers there does not have the step's token";
-	rendezvous_proof(&g->keys, ROLE_CONNECT, text, challenge, mac);
-	why = client_transfer(g, fd, mac, sizeof mac, true, until);
-	return why ? why : client_transfer(g, fd, welcome, sizeof welcome, false, until);
+		return "what answers there does not have the step's token";
+	rendezvous_proof(&cl->keys, ROLE_CONNECT, text, challenge, mac);
+	why = client_transfer(cl, fd, mac, sizeof mac, true, until);
+	return why ? why : client_transfer(cl, fd, welcome, sizeof welcome, false, until);
 }
 
-/* A connection to one address; NULL and g->fd, or what went wrong. */
-static const char *attempt(rendezvous_client *g, const address *a, double deadline, bool *unproved)
+/* A connection to one address; NULL and cl->fd, or what went wrong. */
+static const char *attempt(rendezvous_client *cl, const address *a, double deadline, bool *unproved)
 {
 	struct sockaddr_storage sa;
 	socklen_t bytes = address_sockaddr(a, &sa);
@@ -92,99 +93,95 @@ static const char *attempt(rendezvous_client *g, const address *a, double deadli
 	const char *why = NULL;
 
 	until = until < deadline ? until : deadline;
-	address_text(&sa, g->place);
+	address_text(&sa, cl->server);
 	if (fd < 0)
 		return strerror(errno);
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 	if (connect(fd, (struct sockaddr *)&sa, bytes) && errno != EINPROGRESS)
 		why = strerror(errno);
-	else if (client_wait(g, fd, POLLOUT, until) <= 0)
+	else if (client_wait(cl, fd, POLLOUT, until) <= 0)
 		why = "it does not answer";
 	else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &code, &code_bytes) || code)
 		why = strerror(code ? code : errno);
 	if (!why)
-		why = greet(g, fd, until, unproved);
+		why = greet(cl, fd, until, unproved);
 	if (why)
 		close(fd);
 	else
-		g->fd = fd;
+		cl->fd = fd;
 	return why;
 }
 
-gradcomp_status client_addresses(rendezvous_client *g, const char *where, gradcomp_error *err)
+gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradcomp_error *err)
 {
 	address peer[ADDRESS_MAX], own[ADDRESS_MAX];
 	int order[ADDRESS_MAX], nown = 0;
 
-	for (const char *p = where; *p && g->nat < ADDRESS_MAX; p += strspn(p, ",")) {
+	for (const char *p = where; *p && cl->nat < ADDRESS_MAX; p += strspn(p, ",")) {
 		size_t n = strcspn(p, ",");
-		if (address_parse(p, n, &peer[g->nat++]))
+		if (address_parse(p, n, &peer[cl->nat++]))
 			return error_set(err, GRADCOMP_ERR_INVALID, "the address of the rendezvous server is malformed");
 		p += n;
 	}
-	if (!g->nat)
+	if (!cl->nat)
 		return error_set(err, GRADCOMP_ERR_INVALID, "the rendezvous server has no address");
 	(void)address_own("", own, &nown, NULL);
 	/* On the node of srun itself every address is an own one: they come last, not never. */
-	address_order(own, nown, 0, peer, g->nat, order);
-	for (int i = 0; i < g->nat; i++)
-		g->at[i] = peer[order[i]];
+	address_order(own, nown, 0, peer, cl->nat, order);
+	for (int i = 0; i < cl->nat; i++)
+		cl->at[i] = peer[order[i]];
 	return GRADCOMP_OK;
 }
 
-gradcomp_status client_connect(rendezvous_client *g, double deadline, gradcomp_error *err)
+gradcomp_status client_connect(rendezvous_client *cl, double deadline, gradcomp_error *err)
 {
 	const char *why = "";
 	bool unproved = false;
 	double pause = 0.05;
 
 	for (;;) {
-		for (int i = 0; i < g->nat; i++) {
-			why = attempt(g, &g->at[i], deadline, &unproved);
+		for (int i = 0; i < cl->nat; i++) {
+			why = attempt(cl, &cl->at[i], deadline, &unproved);
 			if (!why)
 				return GRADCOMP_OK;
-			if (stopped(g))
+			if (stopped(cl))
 				return error_set(err, GRADCOMP_ERR_STATE, "stopped");
 		}
-		/* A flood there may have pushed us out, and the place has just been opened. */
+		/* The server has just been started, or a flood of connections pushed this one out. */
 		if (clock_now() + pause > deadline)
 			break;
 		(void)poll(NULL, 0, (int)(pause * 1e3));
 		pause = pause < 1 ? 2 * pause : pause;
 	}
 	return error_set(err, unproved ? GRADCOMP_ERR_AUTH : GRADCOMP_ERR_IO,
-	                 "cannot reach the rendezvous server of the step at %s, beside srun: %s", g->place, why);
+	                 "cannot reach the rendezvous server of the step at %s, beside srun: %s", cl->server, why);
 }
 
-/* A client of the rendezvous server: reads the log as it grows, and keeps what it has read. */
+/* ---- the log: read as it grows, its entries kept ------------------------------ */
 
-
-
-#define NAMED 8 /* missing ranks in a message */
-
-static const kv_pair *find(const rendezvous_client *g, const char *key)
+static const kv_pair *find(const rendezvous_client *cl, const char *key)
 {
-	for (size_t i = 0; i < g->npairs; i++)
-		if (!strcmp(g->pairs[i].key, key))
-			return &g->pairs[i];
+	for (size_t i = 0; i < cl->npairs; i++)
+		if (!strcmp(cl->pairs[i].key, key))
+			return &cl->pairs[i];
 	return NULL;
 }
 
-/* What an entry says; the first value of a key stays. */
-static bool keep_pair(rendezvous_client *g, const char *key, const unsigned char *value, size_t bytes)
+/* Keeps the key and value of an entry; the first value of a key stays. */
+static bool keep_pair(rendezvous_client *cl, const char *key, const unsigned char *value, size_t bytes)
 {
-	if (find(g, key))
+	if (find(cl, key))
 		return true;
-	if (g->npairs == g->capacity) {
-		size_t more = g->capacity ? 2 * g->capacity : 64;
-		kv_pair *f = realloc(g->pairs, more * sizeof *f);
+	if (cl->npairs == cl->capacity) {
+		size_t more = cl->capacity ? 2 * cl->capacity : 64;
+		kv_pair *f = realloc(cl->pairs, more * sizeof *f);
 		if (!f)
 			return false;
-		g->pairs = f;
-		g->capacity = more;
+		cl->pairs = f;
+		cl->capacity = more;
 	}
-	kv_pair *f = &g->pairs[g->npairs];
+	kv_pair *f = &cl->pairs[cl->npairs];
 	f->key = strdup(key);
 	f->value = malloc(bytes + 1);
 	f->bytes = bytes;
@@ -195,18 +192,18 @@ static bool keep_pair(rendezvous_client *g, const char *key, const unsigned char
 	}
 	memcpy(f->value, value, bytes);
 	f->value[bytes] = 0;
-	g->npairs++;
-	g->njoined += !strncmp(key, RENDEZVOUS_JOINED, sizeof RENDEZVOUS_JOINED - 1);
-	if (!strncmp(key, RENDEZVOUS_DIED, sizeof RENDEZVOUS_DIED - 1) && !g->why[0])
-		snprintf(g->why, sizeof g->why, "%.64s (node %.10s of the step) died before all had met", f->value,
+	cl->npairs++;
+	cl->njoined += !strncmp(key, RENDEZVOUS_JOINED, sizeof RENDEZVOUS_JOINED - 1);
+	if (!strncmp(key, RENDEZVOUS_DIED, sizeof RENDEZVOUS_DIED - 1) && !cl->why[0])
+		snprintf(cl->why, sizeof cl->why, "%.64s (node %.10s of the step) died before all nodes had connected", f->value,
 		         key + sizeof RENDEZVOUS_DIED - 1);
 	return true;
 }
 
 /* Reads what has arrived. */
-static void receive_log(rendezvous_client *g)
+static void receive_log(rendezvous_client *cl)
 {
-	ssize_t n = recv(g->fd, g->in + g->have, sizeof g->in - g->have, MSG_DONTWAIT);
+	ssize_t n = recv(cl->fd, cl->in + cl->have, sizeof cl->in - cl->have, MSG_DONTWAIT);
 	size_t at = 0, bytes;
 	uint32_t rank;
 	long entry = 0;
@@ -214,61 +211,61 @@ static void receive_log(rendezvous_client *g)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
-		snprintf(g->why, sizeof g->why, "the rendezvous server of the step at %s is gone: srun has ended", g->place);
+		snprintf(cl->why, sizeof cl->why, "the rendezvous server of the step at %s is gone: srun has ended", cl->server);
 		return;
 	}
-	g->have += (size_t)n;
-	while ((entry = rendezvous_entry_check(&g->keys, g->in + at, g->have - at, &rank)) > 0) {
-		unsigned char *value = rendezvous_entry_open(&g->keys, g->in + at, (size_t)entry, &bytes);
-		if (!value || !keep_pair(g, (char *)g->in + at + RENDEZVOUS_HEAD, value, bytes)) {
+	cl->have += (size_t)n;
+	while ((entry = rendezvous_entry_check(&cl->keys, cl->in + at, cl->have - at, &rank)) > 0) {
+		unsigned char *value = rendezvous_entry_open(&cl->keys, cl->in + at, (size_t)entry, &bytes);
+		if (!value || !keep_pair(cl, (char *)cl->in + at + RENDEZVOUS_HEAD, value, bytes)) {
 			entry = -1;
 			break;
 		}
 		at += (size_t)entry;
 	}
 	if (entry < 0)
-		snprintf(g->why, sizeof g->why, "what the rendezvous server at %s says is damaged", g->place);
-	g->have -= at;
-	memmove(g->in, g->in + at, g->have);
+		snprintf(cl->why, sizeof cl->why, "what the rendezvous server at %s sent is damaged", cl->server);
+	cl->have -= at;
+	memmove(cl->in, cl->in + at, cl->have);
 }
 
-static bool send_entry(rendezvous_client *g, const char *key, const void *value, size_t bytes)
+static bool send_entry(rendezvous_client *cl, const char *key, const void *value, size_t bytes)
 {
 	unsigned char entry[RENDEZVOUS_ENTRY_MAX];
-	size_t n = rendezvous_entry_seal(&g->keys, (uint32_t)g->o.rank, key, value, bytes, entry);
+	size_t n = rendezvous_entry_seal(&cl->keys, (uint32_t)cl->o.rank, key, value, bytes, entry);
 
-	return n && !client_transfer(g, g->fd, entry, n, true, clock_now() + CLIENT_ATTEMPT);
+	return n && !client_transfer(cl, cl->fd, entry, n, true, clock_now() + CLIENT_ATTEMPT);
 }
 
-static void missing(const rendezvous_client *g, double timeout, gradcomp_error *err)
+static void missing(const rendezvous_client *cl, double timeout, gradcomp_error *err)
 {
 	char list[NAMED * 8] = "", key[RENDEZVOUS_KEY_MAX];
 	int n = 0;
 
-	for (int r = 0; r < g->o.nranks; r++) {
+	for (int r = 0; r < cl->o.nranks; r++) {
 		snprintf(key, sizeof key, RENDEZVOUS_JOINED "%d", r);
-		if (!find(g, key) && n++ < NAMED)
+		if (!find(cl, key) && n++ < NAMED)
 			snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d", n > 1 ? ", " : "", r);
 	}
 	error_set(err, GRADCOMP_ERR_TIMEOUT,
 	          "%d of the step's %d nodes did not connect within %.0f s (stage.rendezvous_timeout): "
 	          "node%s %s%s, counted from 0",
-	          n, g->o.nranks, timeout, n > 1 ? "s" : "", list, n > NAMED ? " ..." : "");
+	          n, cl->o.nranks, timeout, n > 1 ? "s" : "", list, n > NAMED ? " ..." : "");
 }
 
-static gradcomp_status all_joined(rendezvous_client *g, double timeout, double deadline, gradcomp_error *err)
+static gradcomp_status all_joined(rendezvous_client *cl, double timeout, double deadline, gradcomp_error *err)
 {
-	while (!g->why[0] && g->njoined < g->o.nranks) {
-		int ready = client_wait(g, g->fd, POLLIN, deadline);
+	while (!cl->why[0] && cl->njoined < cl->o.nranks) {
+		int ready = client_wait(cl, cl->fd, POLLIN, deadline);
 		if (ready < 0)
 			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
 		if (!ready) {
-			missing(g, timeout, err);
+			missing(cl, timeout, err);
 			return GRADCOMP_ERR_TIMEOUT;
 		}
-		receive_log(g);
+		receive_log(cl);
 	}
-	return g->why[0] ? error_set(err, GRADCOMP_ERR_PEER, "%s", g->why) : GRADCOMP_OK;
+	return cl->why[0] ? error_set(err, GRADCOMP_ERR_PEER, "%s", cl->why) : GRADCOMP_OK;
 }
 
 static int store_set(void *ctx, const char *key, const void *value, size_t bytes)
@@ -278,14 +275,14 @@ static int store_set(void *ctx, const char *key, const void *value, size_t bytes
 
 static long store_get(void *ctx, const char *key, void *value, size_t capacity, int timeout_ms)
 {
-	rendezvous_client *g = ctx;
+	rendezvous_client *cl = ctx;
 	double until = clock_now() + timeout_ms * 1e-3;
 	const kv_pair *f;
 
-	while (!(f = find(g, key))) {
-		if (g->why[0] || client_wait(g, g->fd, POLLIN, until) <= 0)
+	while (!(f = find(cl, key))) {
+		if (cl->why[0] || client_wait(cl, cl->fd, POLLIN, until) <= 0)
 			return -1;
-		receive_log(g);
+		receive_log(cl);
 	}
 	memcpy(value, f->value, f->bytes < capacity ? f->bytes : capacity);
 	return (long)f->bytes;
@@ -293,7 +290,7 @@ static long store_get(void *ctx, const char *key, void *value, size_t capacity, 
 
 gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvous_client **out, gradcomp_error *err)
 {
-	rendezvous_client *g = calloc(1, sizeof *g);
+	rendezvous_client *cl = calloc(1, sizeof *cl);
 	config *c = NULL;
 	unsigned char token[SECRET_BYTES];
 	char host[65] = "", key[RENDEZVOUS_KEY_MAX];
@@ -301,11 +298,11 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 	gradcomp_status st;
 
 	*out = NULL;
-	if (!g)
+	if (!cl)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a rendezvous with the other nodes");
-	g->o = *o;
-	g->fd = -1;
-	g->store = (gradcomp_store){.struct_size = sizeof g->store, .rank = o->rank, .nranks = o->nranks, .ctx = g,
+	cl->o = *o;
+	cl->fd = -1;
+	cl->store = (gradcomp_store){.struct_size = sizeof cl->store, .rank = o->rank, .nranks = o->nranks, .ctx = cl,
 	                            .set = store_set, .get = store_get};
 	st = o->nranks < 1 || o->nranks > RENDEZVOUS_RANKS_MAX || o->rank < 0 || o->rank >= o->nranks
 	             ? error_set(err, GRADCOMP_ERR_INVALID, "node %d of %d cannot be one of the step", o->rank, o->nranks)
@@ -313,58 +310,58 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 	if (!st)
 		st = rendezvous_token_read(c, o->token, token, err);
 	if (!st)
-		st = client_addresses(g, o->where, err);
+		st = client_addresses(cl, o->where, err);
 	if (!st) {
-		rendezvous_keys_make(&g->keys, token);
+		rendezvous_keys_make(&cl->keys, token);
 		timeout = timeout > 0 ? timeout : config_float(c, "stage.rendezvous_timeout");
 		deadline = clock_now() + timeout;
-		st = client_connect(g, deadline, err);
+		st = client_connect(cl, deadline, err);
 	}
 	if (!st) {
 		gethostname(host, sizeof host - 1);
 		snprintf(key, sizeof key, RENDEZVOUS_JOINED "%d", o->rank);
-		if (!send_entry(g, key, host, strlen(host)))
-			st = error_set(err, GRADCOMP_ERR_IO, "the rendezvous server of the step at %s does not listen", g->place);
+		if (!send_entry(cl, key, host, strlen(host)))
+			st = error_set(err, GRADCOMP_ERR_IO, "the rendezvous server of the step at %s does not read", cl->server);
 	}
 	if (!st)
-		st = all_joined(g, timeout, deadline, err);
+		st = all_joined(cl, timeout, deadline, err);
 	secret_wipe(token, sizeof token);
 	config_free(c);
 	if (st) {
-		/* Without a good-bye: to the others this is a death. */
-		if (g->fd >= 0)
-			close(g->fd);
-		g->fd = -1;
-		rendezvous_disconnect(g);
+		/* Without a goodbye: the server reports this client as died. */
+		if (cl->fd >= 0)
+			close(cl->fd);
+		cl->fd = -1;
+		rendezvous_disconnect(cl);
 	} else {
-		*out = g;
+		*out = cl;
 	}
 	return st;
 }
 
-const gradcomp_store *rendezvous_store(const rendezvous_client *g)
+const gradcomp_store *rendezvous_store(const rendezvous_client *cl)
 {
-	return &g->store;
+	return &cl->store;
 }
 
-void rendezvous_disconnect(rendezvous_client *g)
+void rendezvous_disconnect(rendezvous_client *cl)
 {
 	char key[RENDEZVOUS_KEY_MAX];
 
-	if (!g)
+	if (!cl)
 		return;
-	snprintf(key, sizeof key, RENDEZVOUS_LEFT "%d", g->o.rank);
-	if (g->fd >= 0)
-		(void)send_entry(g, key, "", 0);
-	if (g->fd >= 0)
-		close(g->fd);
-	for (size_t i = 0; i < g->npairs; i++) {
-		secret_wipe(g->pairs[i].value, g->pairs[i].bytes);
-		free(g->pairs[i].value);
-		free(g->pairs[i].key);
+	snprintf(key, sizeof key, RENDEZVOUS_LEFT "%d", cl->o.rank);
+	if (cl->fd >= 0)
+		(void)send_entry(cl, key, "", 0);
+	if (cl->fd >= 0)
+		close(cl->fd);
+	for (size_t i = 0; i < cl->npairs; i++) {
+		secret_wipe(cl->pairs[i].value, cl->pairs[i].bytes);
+		free(cl->pairs[i].value);
+		free(cl->pairs[i].key);
 	}
-	free(g->pairs);
-	secret_wipe(&g->keys, sizeof g->keys);
-	secret_wipe(g->in, sizeof g->in);
-	free(g);
+	free(cl->pairs);
+	secret_wipe(&cl->keys, sizeof cl->keys);
+	secret_wipe(cl->in, sizeof cl->in);
+	free(cl);
 }

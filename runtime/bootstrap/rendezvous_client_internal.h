@@ -8,7 +8,7 @@
 #include "base/clock.h"
 #include "bootstrap/rendezvous_msg.h"
 
-#define CLIENT_ATTEMPT 3.0 /* s: for a connection and the greeting, or to be listened to */
+#define CLIENT_ATTEMPT 3.0 /* s: for a connection and the greeting, or for the server to read */
 #define CLIENT_INPUT (8 * RENDEZVOUS_ENTRY_MAX)
 
 typedef struct kv_pair {
@@ -23,7 +23,7 @@ struct rendezvous_client {
 	rendezvous_keys keys;
 	address at[ADDRESS_MAX];
 	int nat, fd;
-	char place[ADDRESS_TEXT]; /* the address that answered, or was tried last */
+	char server[ADDRESS_TEXT]; /* the address that answered, or was tried last */
 	kv_pair *pairs;
 	size_t npairs, capacity, have;
 	int njoined; /* clients, this one too */
@@ -31,13 +31,13 @@ struct rendezvous_client {
 	unsigned char in[CLIENT_INPUT];
 };
 
-/* 1 ready, 0 too late, -1 to be stopped. */
-int client_wait(const rendezvous_client *g, int fd, short events, double until);
+/* 1: ready; 0: time is up; -1: the caller wants to stop. */
+int client_wait(const rendezvous_client *cl, int fd, short events, double until);
 /* Reads or writes all of it; NULL, or what went wrong. */
-const char *client_transfer(const rendezvous_client *g, int fd, void *buf, size_t bytes, bool out, double until);
-/* Takes the place's addresses, those most likely to lead there first. */
-gradcomp_status client_addresses(rendezvous_client *g, const char *where, gradcomp_error *err);
+const char *client_transfer(const rendezvous_client *cl, int fd, void *buf, size_t bytes, bool out, double until);
+/* Parses the server's addresses, those most likely to reach it first. */
+gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradcomp_error *err);
 /* Connects and proves the token, again and again until the deadline. */
-gradcomp_status client_connect(rendezvous_client *g, double deadline, gradcomp_error *err);
+gradcomp_status client_connect(rendezvous_client *cl, double deadline, gradcomp_error *err);
 
 #endif

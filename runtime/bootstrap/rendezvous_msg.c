@@ -1,4 +1,5 @@
-/* Who may come in: keys out of the token, the greeting, the token as text. */
+/* Authentication of clients: keys from the token, the greeting, the token as text; and the
+ * entries of the log. */
 #include "bootstrap/rendezvous_msg.h"
 
 #include <stdio.h>
@@ -13,7 +14,7 @@ void rendezvous_keys_make(rendezvous_keys *k, const unsigned char token[SECRET_B
 	secret_expand(token, "gradcomp meet 1 accept", NULL, 0, k->proof[ROLE_ACCEPT]);
 	secret_expand(token, "gradcomp meet 1 connect", NULL, 0, k->proof[ROLE_CONNECT]);
 	secret_expand(token, "gradcomp meet 1 tag", NULL, 0, k->tag);
-	secret_expand(token, "gradcomp meet 1 hide", NULL, 0, k->hide);
+	secret_expand(token, "gradcomp meet 1 hide", NULL, 0, k->encrypt);
 }
 
 void rendezvous_hello_write(const rendezvous_hello *h, unsigned char out[RENDEZVOUS_HELLO_BYTES])
@@ -90,12 +91,10 @@ gradcomp_status rendezvous_token_read(const struct config *c, const char *text, 
 	return GRADCOMP_OK;
 }
 
-/* Entries of the rendezvous server's log: sealed by the client that says them, passed on as
- * they are, opened by the clients. */
+/* ---- entries: encrypted by the client that sends them, passed on unread, decrypted by the clients ---- */
 
-
-/* HMAC in counter mode: taken and given back by the same call. */
-static void hide(const rendezvous_keys *k, const unsigned char nonce[RENDEZVOUS_NONCE], unsigned char *p, size_t bytes)
+/* XOR with HMAC in counter mode: encrypts and decrypts. */
+static void xor_keystream(const rendezvous_keys *k, const unsigned char nonce[RENDEZVOUS_NONCE], unsigned char *p, size_t bytes)
 {
 	unsigned char block[SECRET_BYTES], counter[4];
 
@@ -104,7 +103,7 @@ static void hide(const rendezvous_keys *k, const unsigned char nonce[RENDEZVOUS_
 		hmac_sha256_ctx m;
 
 		put32(counter, i);
-		hmac_sha256_init(&m, k->hide, SECRET_BYTES);
+		hmac_sha256_init(&m, k->encrypt, SECRET_BYTES);
 		hmac_sha256_update(&m, nonce, RENDEZVOUS_NONCE);
 		hmac_sha256_update(&m, counter, sizeof counter);
 		hmac_sha256_final(&m, block);
@@ -138,7 +137,7 @@ size_t rendezvous_entry_seal(const rendezvous_keys *k, uint32_t rank, const char
 	memcpy(out + RENDEZVOUS_HEAD, key, key_bytes);
 	if (bytes)
 		memcpy(out + RENDEZVOUS_HEAD + key_bytes, value, bytes);
-	hide(k, out + 8, out + RENDEZVOUS_HEAD, body);
+	xor_keystream(k, out + 8, out + RENDEZVOUS_HEAD, body);
 	tag(k, out, RENDEZVOUS_HEAD + body, out + RENDEZVOUS_HEAD + body);
 	return RENDEZVOUS_HEAD + body + SECRET_BYTES;
 }
@@ -167,7 +166,7 @@ unsigned char *rendezvous_entry_open(const rendezvous_keys *k, unsigned char *in
 	size_t body = bytes - RENDEZVOUS_HEAD - SECRET_BYTES;
 	unsigned char *key = in + RENDEZVOUS_HEAD, *end;
 
-	hide(k, in + 8, key, body);
+	xor_keystream(k, in + 8, key, body);
 	end = memchr(key, 0, body < RENDEZVOUS_KEY_MAX ? body : RENDEZVOUS_KEY_MAX);
 	if (!end || end == key)
 		return NULL;

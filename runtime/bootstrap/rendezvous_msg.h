@@ -28,11 +28,11 @@ struct config;
 #define RENDEZVOUS_LEFT "gone/"
 #define RENDEZVOUS_DIED "died/"
 
-/* ---- keys and greeting (greeting.c) ------------------------------------------ */
+/* ---- keys and greeting ------------------------------------------ */
 
 typedef struct rendezvous_keys {
 	unsigned char proof[2][SECRET_BYTES]; /* by handshake_role */
-	unsigned char tag[SECRET_BYTES], hide[SECRET_BYTES];
+	unsigned char tag[SECRET_BYTES], encrypt[SECRET_BYTES];
 } rendezvous_keys;
 
 void rendezvous_keys_make(rendezvous_keys *k, const unsigned char token[SECRET_BYTES]);
@@ -54,17 +54,16 @@ gradcomp_status rendezvous_token_write(const struct config *c, const unsigned ch
 gradcomp_status rendezvous_token_read(const struct config *c, const char *text, unsigned char token[SECRET_BYTES],
                                 gradcomp_error *err);
 
-/* ---- entries of the log (entry.c) --------------------------------------------- */
+/* ---- entries of the log --------------------------------------------- */
 
-/* What `rank` says: a key and a value, sealed once and opened by the clients. Returns
- * its bytes; 0 when key or value are too long or there are no random bytes. */
+/* An entry of `rank`: a key and a value, encrypted. Returns its bytes; 0 when key or value are too long or there are no random bytes. */
 size_t rendezvous_entry_seal(const rendezvous_keys *k, uint32_t rank, const char *key, const void *value, size_t bytes,
                        unsigned char out[RENDEZVOUS_ENTRY_MAX]);
-/* 0: more bytes are wanted; -1: it is none, or not of somebody with the token; else
- * the bytes it has. */
+/* 0: more bytes are wanted; -1: it is no entry, or not made with the token; else its
+ * bytes. */
 long rendezvous_entry_check(const rendezvous_keys *k, const unsigned char *in, size_t have, uint32_t *rank);
-/* Of one that was checked: in[RENDEZVOUS_HEAD] becomes the key, ended by 0; the value's
- * place, or NULL when there is no key. */
+/* Decrypts an entry that was checked: in[RENDEZVOUS_HEAD] becomes the key, ended by 0.
+ * Returns the value, or NULL when there is no key. */
 unsigned char *rendezvous_entry_open(const rendezvous_keys *k, unsigned char *in, size_t bytes, size_t *value_bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* The rendezvous server: its clients and its log. One thread, one poll(). What a client
- * says is added to the log, and every client is sent all of it. */
+ * sends is appended to the log, and every client is sent the whole log. */
 #include "base/clock.h"
 #include "bootstrap/rendezvous_msg.h"
 #include "config/config.h"
@@ -20,7 +20,7 @@
 
 typedef struct slot { /* of a rank */
 	int fd;           /* -1: not there */
-	bool left;        /* has said good-bye */
+	bool left;        /* has said goodbye */
 	char host[65];
 	unsigned entries;
 	size_t sent; /* bytes of the log */
@@ -43,25 +43,25 @@ struct rendezvous_server {
 
 static const char *check_hello(void *ctx, const pending_conn *p)
 {
-	const rendezvous_server *m = ctx;
+	const rendezvous_server *srv = ctx;
 	rendezvous_hello h;
 	const char *why = rendezvous_hello_read(p->in, &h);
 
-	return why || h.nranks == (uint32_t)m->nranks ? why : "it is of a step with another number of nodes";
+	return why || h.nranks == (uint32_t)srv->nranks ? why : "it is of a step with another number of nodes";
 }
 
 static void proof(void *ctx, handshake_role role, const pending_conn *p, unsigned char mac[SHA256_BYTES])
 {
-	const rendezvous_server *m = ctx;
+	const rendezvous_server *srv = ctx;
 
-	rendezvous_proof(&m->keys, role, p->hello, p->nonce, mac);
+	rendezvous_proof(&srv->keys, role, p->hello, p->nonce, mac);
 }
 
-/* It has proved the token and gets the slot of its rank, if that is free. */
+/* The client has proved the token: it gets the slot of its rank, if that is free. */
 static const char *take_slot(void *ctx, pending_conn *p)
 {
-	rendezvous_server *m = ctx;
-	slot *to = &m->slots[get32(p->hello + 4)];
+	rendezvous_server *srv = ctx;
+	slot *to = &srv->slots[get32(p->hello + 4)];
 	int on = 1;
 
 	if (to->fd >= 0 || to->left)
@@ -72,7 +72,7 @@ static const char *take_slot(void *ctx, pending_conn *p)
 	if (pending_welcome(p)) {
 		free(to->in);
 		to->in = NULL;
-		return "it does not listen";
+		return "it does not read";
 	}
 	*to = (slot){.fd = p->fd, .in = to->in};
 	p->fd = -1;
@@ -84,24 +84,24 @@ static const listener_ops server_ops = {RENDEZVOUS_HELLO_BYTES, check_hello, pro
 
 /* ---- the log ---------------------------------------------------------------- */
 
-static bool add(rendezvous_server *m, const unsigned char *entry, size_t bytes)
+static bool append(rendezvous_server *srv, const unsigned char *entry, size_t bytes)
 {
-	if (m->bytes + bytes > m->capacity) {
-		size_t more = 2 * m->capacity + bytes + 4096;
-		unsigned char *log = realloc(m->log, more);
+	if (srv->bytes + bytes > srv->capacity) {
+		size_t more = 2 * srv->capacity + bytes + 4096;
+		unsigned char *log = realloc(srv->log, more);
 		if (!log)
 			return false;
-		m->log = log;
-		m->capacity = more;
+		srv->log = log;
+		srv->capacity = more;
 	}
-	memcpy(m->log + m->bytes, entry, bytes);
-	m->bytes += bytes;
+	memcpy(srv->log + srv->bytes, entry, bytes);
+	srv->bytes += bytes;
 	return true;
 }
 
-static void drop(rendezvous_server *m, int rank)
+static void drop(rendezvous_server *srv, int rank)
 {
-	slot *s = &m->slots[rank];
+	slot *s = &srv->slots[rank];
 	unsigned char entry[RENDEZVOUS_ENTRY_MAX];
 	char key[RENDEZVOUS_KEY_MAX];
 
@@ -111,21 +111,21 @@ static void drop(rendezvous_server *m, int rank)
 	s->in = NULL;
 	if (s->left)
 		return;
-	/* Those who wait for it need not wait for the time limit. */
+	/* The others learn of it at once and not at the time limit. */
 	s->left = true;
-	m->nleft++;
+	srv->nleft++;
 	snprintf(key, sizeof key, RENDEZVOUS_DIED "%d", rank);
-	size_t n = rendezvous_entry_seal(&m->keys, (uint32_t)rank, key, s->host, strlen(s->host), entry);
+	size_t n = rendezvous_entry_seal(&srv->keys, (uint32_t)rank, key, s->host, strlen(s->host), entry);
 	if (n)
-		(void)add(m, entry, n);
+		(void)append(srv, entry, n);
 }
 
 /* ---- clients -------------------------------------------------------------------- */
 
-/* False: it has gone, or broke the rules. */
-static bool receive_from(rendezvous_server *m, int rank)
+/* False: it has disconnected, or broke the protocol. */
+static bool receive_from(rendezvous_server *srv, int rank)
 {
-	slot *s = &m->slots[rank];
+	slot *s = &srv->slots[rank];
 	unsigned char copy[RENDEZVOUS_ENTRY_MAX], *value;
 	uint32_t from;
 	size_t bytes;
@@ -137,18 +137,18 @@ static bool receive_from(rendezvous_server *m, int rank)
 	if (n <= 0)
 		return false;
 	s->have += (size_t)n;
-	while ((entry = rendezvous_entry_check(&m->keys, s->in, s->have, &from)) > 0) {
+	while ((entry = rendezvous_entry_check(&srv->keys, s->in, s->have, &from)) > 0) {
 		if (from != (uint32_t)rank || s->left || ++s->entries > RENDEZVOUS_ENTRIES)
 			return false;
 		memcpy(copy, s->in, (size_t)entry);
-		value = rendezvous_entry_open(&m->keys, copy, (size_t)entry, &bytes);
-		if (!value || !add(m, s->in, (size_t)entry))
+		value = rendezvous_entry_open(&srv->keys, copy, (size_t)entry, &bytes);
+		if (!value || !append(srv, s->in, (size_t)entry))
 			return false;
 		if (!strncmp((char *)copy + RENDEZVOUS_HEAD, RENDEZVOUS_JOINED, sizeof RENDEZVOUS_JOINED - 1))
 			snprintf(s->host, sizeof s->host, "%.*s", (int)bytes, (char *)value);
 		if (!strncmp((char *)copy + RENDEZVOUS_HEAD, RENDEZVOUS_LEFT, sizeof RENDEZVOUS_LEFT - 1)) {
 			s->left = true;
-			m->nleft++;
+			srv->nleft++;
 		}
 		s->have -= (size_t)entry;
 		memmove(s->in, s->in + entry, s->have);
@@ -157,31 +157,31 @@ static bool receive_from(rendezvous_server *m, int rank)
 	return entry == 0;
 }
 
-static bool send_log(rendezvous_server *m, slot *s)
+static bool send_log(rendezvous_server *srv, slot *s)
 {
-	ssize_t n = send(s->fd, m->log + s->sent, m->bytes - s->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+	ssize_t n = send(s->fd, srv->log + s->sent, srv->bytes - s->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
 
 	if (n > 0)
 		s->sent += (size_t)n;
 	return n >= 0 || errno == EAGAIN || errno == EINTR;
 }
 
-/* ---- the rounds ------------------------------------------------------------------ */
+/* ---- the loop ------------------------------------------------------------------ */
 
 /* Fills polls; returns how many of them are the listener's. */
-static int prepare(rendezvous_server *m, int until, double now)
+static int prepare(rendezvous_server *srv, int until, double now)
 {
-	m->polls[0] = (struct pollfd){until, POLLIN, 0};
-	for (int r = 0; r < m->nranks; r++) {
-		short more = m->slots[r].sent < m->bytes ? POLLOUT : 0;
-		m->polls[1 + r] = (struct pollfd){m->slots[r].fd, (short)(POLLIN | more), 0};
+	srv->polls[0] = (struct pollfd){until, POLLIN, 0};
+	for (int r = 0; r < srv->nranks; r++) {
+		short more = srv->slots[r].sent < srv->bytes ? POLLOUT : 0;
+		srv->polls[1 + r] = (struct pollfd){srv->slots[r].fd, (short)(POLLIN | more), 0};
 	}
-	return listener_poll(&m->listener, m->polls + 1 + m->nranks, now);
+	return listener_poll(&srv->listener, srv->polls + 1 + srv->nranks, now);
 }
 
-static int pause_ms(const rendezvous_server *m, double now)
+static int pause_ms(const rendezvous_server *srv, double now)
 {
-	double first = listener_deadline(&m->listener);
+	double first = listener_deadline(&srv->listener);
 
 	first = first < now + IDLE_SECONDS ? first : now + IDLE_SECONDS;
 	return first > now ? (int)((first - now) * 1e3) + 1 : 0;
@@ -196,60 +196,60 @@ static bool ended(int until)
 	return n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN);
 }
 
-gradcomp_status rendezvous_server_run(rendezvous_server *m, int until, gradcomp_error *err)
+gradcomp_status rendezvous_server_run(rendezvous_server *srv, int until, gradcomp_error *err)
 {
-	while (m->nleft < m->nranks) {
+	while (srv->nleft < srv->nranks) {
 		double now = clock_now();
-		int n = prepare(m, until, now);
+		int n = prepare(srv, until, now);
 
-		if (poll(m->polls, (nfds_t)(1 + m->nranks + n), pause_ms(m, now)) < 0 && errno != EINTR)
+		if (poll(srv->polls, (nfds_t)(1 + srv->nranks + n), pause_ms(srv, now)) < 0 && errno != EINTR)
 			return error_errno(err, GRADCOMP_ERR_IO, "the rendezvous server cannot wait for its clients");
-		if (m->polls[0].revents && ended(until))
+		if (srv->polls[0].revents && ended(until))
 			break;
-		for (int r = 0; r < m->nranks; r++) {
-			const struct pollfd *p = &m->polls[1 + r];
+		for (int r = 0; r < srv->nranks; r++) {
+			const struct pollfd *p = &srv->polls[1 + r];
 			if (p->fd < 0 || !p->revents)
 				continue;
-			if ((p->revents & ~POLLOUT && !receive_from(m, r)) ||
-			    (p->revents & POLLOUT && !send_log(m, &m->slots[r])))
-				drop(m, r);
+			if ((p->revents & ~POLLOUT && !receive_from(srv, r)) ||
+			    (p->revents & POLLOUT && !send_log(srv, &srv->slots[r])))
+				drop(srv, r);
 		}
-		listener_serve(&m->listener, m->polls + 1 + m->nranks, n);
+		listener_serve(&srv->listener, srv->polls + 1 + srv->nranks, n);
 	}
 	return GRADCOMP_OK;
 }
 
 /* ---- opening ----------------------------------------------------------------------- */
 
-static gradcomp_status listen_for_nodes(rendezvous_server *m, const char *range, uint16_t *port, gradcomp_error *err)
+static gradcomp_status listen_for_nodes(rendezvous_server *srv, const char *range, uint16_t *port, gradcomp_error *err)
 {
 	int fd = address_listen(range, port);
 
 	if (fd < 0)
 		return error_errno(err, GRADCOMP_ERR_IO, "cannot listen for the nodes of the step%s%s (stage.rendezvous_ports)",
 		                   *range ? " on ports " : "", range);
-	listener_add(&m->listener, fd, false);
+	listener_add(&srv->listener, fd, false);
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status where(rendezvous_server *m, uint16_t port, gradcomp_error *err)
+static gradcomp_status own_addresses(rendezvous_server *srv, uint16_t port, gradcomp_error *err)
 {
 	address own[ADDRESS_MAX];
 	int n;
 	gradcomp_status st = address_own("", own, &n, err);
 
 	for (int i = 0; !st && i < n; i++) {
-		size_t used = strlen(m->where);
+		size_t used = strlen(srv->where);
 		own[i].port = port;
-		m->where[used] = ',';
-		address_format(&own[i], m->where + used + !!used);
+		srv->where[used] = ',';
+		address_format(&own[i], srv->where + used + !!used);
 	}
 	return st;
 }
 
 gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, rendezvous_server **out, gradcomp_error *err)
 {
-	rendezvous_server *m = NULL;
+	rendezvous_server *srv = NULL;
 	unsigned char token[SECRET_BYTES];
 	struct rlimit files;
 	config *c = NULL;
@@ -259,17 +259,17 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 	*out = NULL;
 	if (nranks < 1 || nranks > RENDEZVOUS_RANKS_MAX)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%d nodes cannot connect to one rendezvous server; 1 to %d can", nranks, RENDEZVOUS_RANKS_MAX);
-	m = calloc(1, sizeof *m);
-	if (m) {
-		listener_init(&m->listener, &server_ops, m, NULL);
-		m->nranks = nranks;
-		m->slots = calloc((size_t)nranks, sizeof *m->slots);
-		m->polls = calloc((size_t)nranks + 1 + LISTENER_POLLS, sizeof *m->polls);
-		for (int r = 0; m->slots && r < nranks; r++)
-			m->slots[r].fd = -1;
+	srv = calloc(1, sizeof *srv);
+	if (srv) {
+		listener_init(&srv->listener, &server_ops, srv, NULL);
+		srv->nranks = nranks;
+		srv->slots = calloc((size_t)nranks, sizeof *srv->slots);
+		srv->polls = calloc((size_t)nranks + 1 + LISTENER_POLLS, sizeof *srv->polls);
+		for (int r = 0; srv->slots && r < nranks; r++)
+			srv->slots[r].fd = -1;
 	}
-	if (!m || !m->slots || !m->polls) {
-		rendezvous_server_close(m);
+	if (!srv || !srv->slots || !srv->polls) {
+		rendezvous_server_close(srv);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a rendezvous of %d nodes", nranks);
 	}
 	if (!getrlimit(RLIMIT_NOFILE, &files)) {
@@ -278,50 +278,50 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 	}
 	st = config_load(settings, &c, err);
 	if (!st)
-		st = listen_for_nodes(m, config_str(c, "stage.rendezvous_ports"), &port, err);
+		st = listen_for_nodes(srv, config_str(c, "stage.rendezvous_ports"), &port, err);
 	if (!st)
-		st = where(m, port, err);
+		st = own_addresses(srv, port, err);
 	if (!st)
 		st = secret_random(token, sizeof token, err);
 	if (!st) {
-		rendezvous_keys_make(&m->keys, token);
-		st = rendezvous_token_write(c, token, m->token, err);
+		rendezvous_keys_make(&srv->keys, token);
+		st = rendezvous_token_write(c, token, srv->token, err);
 	}
 	secret_wipe(token, sizeof token);
 	config_free(c);
 	if (st)
-		rendezvous_server_close(m);
+		rendezvous_server_close(srv);
 	else
-		*out = m;
+		*out = srv;
 	return st;
 }
 
-const char *rendezvous_server_where(const rendezvous_server *m)
+const char *rendezvous_server_where(const rendezvous_server *srv)
 {
-	return m->where;
+	return srv->where;
 }
 
-const char *rendezvous_server_token(const rendezvous_server *m)
+const char *rendezvous_server_token(const rendezvous_server *srv)
 {
-	return m->token;
+	return srv->token;
 }
 
-void rendezvous_server_close(rendezvous_server *m)
+void rendezvous_server_close(rendezvous_server *srv)
 {
-	if (!m)
+	if (!srv)
 		return;
-	listener_close(&m->listener);
-	for (int r = 0; m->slots && r < m->nranks; r++) {
-		if (m->slots[r].fd >= 0)
-			close(m->slots[r].fd);
-		free(m->slots[r].in);
+	listener_close(&srv->listener);
+	for (int r = 0; srv->slots && r < srv->nranks; r++) {
+		if (srv->slots[r].fd >= 0)
+			close(srv->slots[r].fd);
+		free(srv->slots[r].in);
 	}
-	free(m->slots);
-	free(m->polls);
-	if (m->log)
-		secret_wipe(m->log, m->bytes);
-	free(m->log);
-	secret_wipe(&m->keys, sizeof m->keys);
-	secret_wipe(m->token, sizeof m->token);
-	free(m);
+	free(srv->slots);
+	free(srv->polls);
+	if (srv->log)
+		secret_wipe(srv->log, srv->bytes);
+	free(srv->log);
+	secret_wipe(&srv->keys, sizeof srv->keys);
+	secret_wipe(srv->token, sizeof srv->token);
+	free(srv);
 }

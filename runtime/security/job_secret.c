@@ -16,24 +16,24 @@
 #define NAME_BYTES 128
 #define FILE_MOST 4096
 
-/* A rank's text is "WAY"; rank 0's "WAY RUN NAME SECRET": 32 random bytes in
- * hexadecimal, who the job is, and the secret in hexadecimal (pmix), in a credential
+/* A rank's text is "SOURCE"; rank 0's "SOURCE RUN NAME SECRET": 32 random bytes in
+ * hexadecimal, the name of the job, and the secret in hexadecimal (pmix), in a credential
  * (munge) or "-" (file). */
-typedef enum way { WAY_PMIX, WAY_MUNGE, WAY_FILE, WAYS } way;
-static const char *const way_name[WAYS] = {"pmix", "munge", "file"};
+typedef enum source { SOURCE_PMIX, SOURCE_MUNGE, SOURCE_FILE, SOURCES } source;
+static const char *const source_name[SOURCES] = {"pmix", "munge", "file"};
 
-static way way_of(const char *text)
+static source source_of(const char *text)
 {
 	size_t n = strcspn(text, " :");
-	int w = 0;
+	int src = 0;
 
-	while (w < WAYS && (strlen(way_name[w]) != n || strncmp(text, way_name[w], n)))
-		w++;
-	return (way)w;
+	while (src < SOURCES && (strlen(source_name[src]) != n || strncmp(text, source_name[src], n)))
+		src++;
+	return (source)src;
 }
 
 /* munged's socket, out of munge or munge:PATH. */
-static const char *way_socket(const char *setting)
+static const char *source_socket(const char *setting)
 {
 	return strncmp(setting, "munge:", 6) ? "" : setting + 6;
 }
@@ -117,23 +117,23 @@ static gradcomp_status file_secret(const char *pattern, const unsigned char run[
 	return st;
 }
 
-/* auto: what nobody else on the nodes can read, where Slurm is. */
-static gradcomp_status way_choose(const char *setting, const char *space, const log_sink *log,
-                                  const unsigned char secret[SECRET_BYTES], char sealed[MUNGE_TEXT], way *w,
+/* With auto, under Slurm: a source that no other user of the nodes can read. */
+static gradcomp_status source_choose(const char *setting, const char *space, const log_sink *log,
+                                  const unsigned char secret[SECRET_BYTES], char sealed[MUNGE_TEXT], source *src,
                                   gradcomp_error *err)
 {
 	gradcomp_error why;
 
-	*w = way_of(setting);
-	if (*w == WAY_MUNGE)
-		return munge_seal(way_socket(setting), secret, sealed, err);
-	if (*w != WAYS)
+	*src = source_of(setting);
+	if (*src == SOURCE_MUNGE)
+		return munge_seal(source_socket(setting), secret, sealed, err);
+	if (*src != SOURCES)
 		return GRADCOMP_OK;
-	*w = WAY_PMIX;
+	*src = SOURCE_PMIX;
 	if (!space || !getenv("SLURM_JOB_ID"))
 		return GRADCOMP_OK;
 	if (!munge_seal("", secret, sealed, &why))
-		*w = WAY_MUNGE;
+		*src = SOURCE_MUNGE;
 	else
 		log_line(log, GRADCOMP_LOG_DEBUG, "other users of the nodes can ask PMIx for the job's secret: %s", why.text);
 	return GRADCOMP_OK;
@@ -145,25 +145,25 @@ gradcomp_status job_secret_offer(const char *setting, int rank, const char *spac
 	unsigned char secret[SECRET_BYTES] = {0}, run[SECRET_BYTES] = {0};
 	char hex[2][2 * SECRET_BYTES + 1], name[NAME_BYTES], sealed[MUNGE_TEXT];
 	gradcomp_status st = secret_random(secret, sizeof secret, err);
-	way w = WAY_PMIX;
+	source src = SOURCE_PMIX;
 
 	if (!st)
 		st = secret_random(run, sizeof run, err);
 	if (!st)
-		st = way_choose(setting, space, log, secret, sealed, &w, err);
-	if (!st && w == WAY_FILE)
+		st = source_choose(setting, space, log, secret, sealed, &src, err);
+	if (!st && src == SOURCE_FILE)
 		st = file_secret(setting + 5, run, secret, err);
 	if (st)
 		goto done;
 	if (rank) {
-		snprintf(text, JOB_SECRET_TEXT, "%s", way_name[w]);
+		snprintf(text, JOB_SECRET_TEXT, "%s", source_name[src]);
 		goto done;
 	}
 	sha256_hex(secret, hex[0]);
 	sha256_hex(run, hex[1]);
 	job_name(name);
-	snprintf(text, JOB_SECRET_TEXT, "%s %s %s %s", way_name[w], hex[1], name,
-	         w == WAY_PMIX ? hex[0] : w == WAY_MUNGE ? sealed : "-");
+	snprintf(text, JOB_SECRET_TEXT, "%s %s %s %s", source_name[src], hex[1], name,
+	         src == SOURCE_PMIX ? hex[0] : src == SOURCE_MUNGE ? sealed : "-");
 	secret_wipe(hex, sizeof hex);
 done:
 	secret_wipe(secret, sizeof secret);
@@ -172,16 +172,16 @@ done:
 
 gradcomp_status job_secret_alike(const char *text0, const char *text, int rank, gradcomp_error *err)
 {
-	way w0 = way_of(text0), w = way_of(text);
+	source src0 = source_of(text0), src = source_of(text);
 
-	if (w0 == WAYS || w == WAYS)
-		return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d has no secret", w0 == WAYS ? 0 : rank);
-	if (w == w0)
+	if (src0 == SOURCES || src == SOURCES)
+		return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d has no secret", src0 == SOURCES ? 0 : rank);
+	if (src == src0)
 		return GRADCOMP_OK;
 	return error_set(err, GRADCOMP_ERR_MISMATCH,
 	                 "rank %d takes the secret by %s, rank 0 by %s: security.secret must be the same on all ranks%s",
-	                 rank, way_name[w], way_name[w0],
-	                 w == WAY_MUNGE || w0 == WAY_MUNGE ? ", and munged run on all nodes or on none" : "");
+	                 rank, source_name[src], source_name[src0],
+	                 src == SOURCE_MUNGE || src0 == SOURCE_MUNGE ? ", and munged run on all nodes or on none" : "");
 }
 
 gradcomp_status job_secret_take(const char *setting, const char *text0, const char *mine, const char *space,
@@ -189,20 +189,20 @@ gradcomp_status job_secret_take(const char *setting, const char *text0, const ch
 {
 	unsigned char secret[SECRET_BYTES] = {0}, run[SECRET_BYTES], prk[SECRET_BYTES];
 	char kind[8], hex[2 * SECRET_BYTES + 1], name[NAME_BYTES];
-	way w = way_of(mine);
+	source src = source_of(mine);
 	gradcomp_status st = GRADCOMP_OK;
 	int at = 0;
 
 	/* The limits are those of kind, hex and name. */
 	if (sscanf(text0, "%7s %64s %127s %n", kind, hex, name, &at) != 3 || !at || strlen(hex) != sizeof hex - 1 ||
-	    hex_read(hex, run) || way_of(text0) != w ||
-	    (w == WAY_PMIX && (strlen(text0 + at) != 2 * SECRET_BYTES || hex_read(text0 + at, secret))))
+	    hex_read(hex, run) || source_of(text0) != src ||
+	    (src == SOURCE_PMIX && (strlen(text0 + at) != 2 * SECRET_BYTES || hex_read(text0 + at, secret))))
 		return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank 0 has no secret");
 	if (space && strcmp(space, name))
 		st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank 0 is of job %.100s, this rank of job %.100s", name, space);
-	if (!st && w == WAY_MUNGE)
-		st = munge_open(way_socket(setting), text0 + at, secret, err);
-	if (!st && w == WAY_FILE)
+	if (!st && src == SOURCE_MUNGE)
+		st = munge_open(source_socket(setting), text0 + at, secret, err);
+	if (!st && src == SOURCE_FILE)
 		st = file_secret(setting + 5, run, prk, err);
 	else if (!st)
 		secret_extract(run, sizeof run, secret, sizeof secret, prk);

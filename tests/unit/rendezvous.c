@@ -262,7 +262,7 @@ static void missing(void)
 			continue;
 		is_int(st, GRADCOMP_ERR_TIMEOUT, "one of three gives up");
 		is_int(t.status, GRADCOMP_ERR_PEER, "and the other does not wait for it");
-		like(t.err.text, "(node 1 of the step) died before all had met", "but says who it was");
+		like(t.err.text, "(node 1 of the step) died before all nodes had connected", "but says who it was");
 		ok(clock_s() - from < 0.5 * limit + LAST_LIMIT, "in time");
 		if (!late)
 			end(&s, 1);
