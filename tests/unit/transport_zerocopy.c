@@ -59,7 +59,7 @@ static void notified(zerocopy_mode mode)
 		is_int(send(fd[0], buf + (size_t)i * ZEROCOPY_MIN, ZEROCOPY_MIN, MSG_ZEROCOPY), ZEROCOPY_MIN, "a call");
 		zerocopy_sent(z, &r);
 	}
-	ok(zerocopy_busy(z) && r.held == 2 && !zerocopy_reap(&t, z, fd[0]) && !r.done, "nothing is read yet: the buffer is held");
+	ok(zerocopy_busy(z) && r.in_kernel == 2 && !zerocopy_reap(&t, z, fd[0]) && !r.done, "nothing is read yet: the buffer is in use");
 	while (read < 2 * ZEROCOPY_MIN && (got = (int)recv(fd[1], buf, ZEROCOPY_MIN, 0)) > 0)
 		read += (size_t)got;
 	for (int i = 0; zerocopy_busy(z) && i < 1000; i++) {
@@ -68,14 +68,14 @@ static void notified(zerocopy_mode mode)
 		poll(&p, 1, 10);
 		zerocopy_reap(&t, z, fd[0]);
 	}
-	ok(!zerocopy_busy(z) && r.done && !r.held, "all is read: it is given back");
+	ok(!zerocopy_busy(z) && r.done && !r.in_kernel, "all is read: it can be used again");
 	printf("# copied: %llu of 2\n", (unsigned long long)z->copied);
 	if (z->copied)
 		is_int(z->off, mode == ZEROCOPY_AUTO, "the kernel copied: %s", mode == ZEROCOPY_AUTO ? "no more of it" : "it goes on");
 	else
 		is_int(z->off, 0, "the kernel did not copy: it goes on");
 	r.done = 0;
-	r.held = 0;
+	r.in_kernel = 0;
 	queue_add(&l.send, &r);
 	z->off = 0;
 	for (int i = 0; i < ZEROCOPY_CALLS; i++) {

@@ -280,7 +280,7 @@ static int listen_any(uint16_t port)
 
 int address_listen(const char *range, uint16_t *port)
 {
-	struct sockaddr_in6 own = {0}; /* sin_port and sin6_port are at one place */
+	struct sockaddr_in6 own = {0}; /* sin_port and sin6_port have the same offset */
 	socklen_t bytes = sizeof own;
 	uint16_t first, last;
 	int fd = -1;
@@ -289,7 +289,7 @@ int address_listen(const char *range, uint16_t *port)
 		errno = EINVAL;
 		return -1;
 	}
-	/* From a port of its own, so that several servers do not walk the range together. */
+	/* From a port of its own, so that several servers do not try the same ports in step. */
 	unsigned n = (unsigned)last - first + 1, from = n > 1 ? (unsigned)getpid() % n : 0;
 	for (unsigned i = 0; i < n && fd < 0; i++)
 		fd = listen_any((uint16_t)(first + (from + i) % n));

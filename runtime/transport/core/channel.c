@@ -132,7 +132,7 @@ static void channel_overdue(channel *c, const request *r)
 
 /* Whether spinning may pay. Through shared memory always: a sleep and a wake-up take
  * longer than copying a ring full of bytes. Over a network only for short messages, and
- * not while a long one is under way: its rest takes longer than a sleep does. With more
+ * not while a long one is under way: what is left of it takes longer than a sleep does. With more
  * ranks than CPUs the limit is lower. */
 static int channel_spins(const channel *c, const request *r)
 {

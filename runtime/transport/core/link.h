@@ -25,7 +25,7 @@ typedef struct request {
 	int8_t region;   /* verbs: number of its registration; 0: not tried, -1: none */
 	gradcomp_dtype dtype;
 	gradcomp_op op;
-	uint32_t held;   /* tcp: zero-copy calls for it that the kernel has not finished */
+	uint32_t in_kernel; /* tcp: zero-copy calls for it that the kernel has not finished */
 } request;
 _Static_assert(sizeof(request) <= sizeof(gradcomp_request), "a request must fit");
 

@@ -145,7 +145,7 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	node.frames = (int)t->o.frames;
 	node.aes = record_crypto_has_aes();
 	if (t->verbs)
-		memcpy(node.verbs, t->verbs->facts.key, sizeof node.verbs);
+		memcpy(node.verbs, t->verbs->info.key, sizeof node.verbs);
 	if (!st)
 		st = endpoint_write(&node, unix_name, unix_bytes, t->own, t->nranks > 1 ? t->nown : 0, t->endpoint,
 		                sizeof t->endpoint, err);

@@ -11,8 +11,8 @@
  * Control tree. Each rank keeps an authenticated control connection to its parent
  * and children in a binary tree over ranks. One thread serves them and accepts
  * connections. They carry heartbeats, reports of a failure and the leave barrier.
- * Whatever set of ranks dies, every connected rest of the tree touches a dead one. So
- * all learn which rank it was, without a connection to it.
+ * Whatever set of ranks dies, each part of the tree that is left has a neighbour that died.
+ * So all ranks learn which rank it was, without a connection to it.
  *
  * Time limits. A peer whose connection closes without a goodbye is dead at once. A peer
  * that is silent on the control tree for `timeout` seconds (stopped, partitioned) is dead
@@ -30,7 +30,7 @@
 typedef struct transport transport;
 typedef struct channel channel;
 
-/* What protects the bytes after the handshake, on connections over a network. */
+/* How the bytes after the handshake are protected, on connections over a network. */
 typedef enum frames_mode { FRAMES_NONE = 0, FRAMES_MAC = 1, FRAMES_ENCRYPT = 2 } frames_mode;
 
 /* In the order of the setting's choices. */

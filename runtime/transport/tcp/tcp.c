@@ -20,7 +20,7 @@ void tcp_posted(peer_link *l, request *r)
 	r->first = *count;
 	r->nchunks = r->bytes ? (r->bytes - 1) / t->chunk_bytes + 1 : 1;
 	r->left = r->bytes + HEAD_BYTES;
-	r->held = 0;
+	r->in_kernel = 0;
 	*count += r->nchunks;
 	for (unsigned i = 0; i < (unsigned)t->n; i++) {
 		cursor *c = r->sending ? &t->s[i].out : &t->s[i].in;
@@ -76,7 +76,7 @@ static int tcp_push(peer_link *l, tcp *t, unsigned i)
 		if (c->off < skip + bytes)
 			continue;
 		tcp_advance(t, c, i);
-		if (!r->left && !r->held)
+		if (!r->left && !r->in_kernel)
 			link_done(r);
 	}
 	return moved > 0;

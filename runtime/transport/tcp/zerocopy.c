@@ -24,7 +24,7 @@ int zerocopy_flag(const zerocopy *z, size_t bytes)
 void zerocopy_sent(zerocopy *z, request *r)
 {
 	z->of[z->next++ % ZEROCOPY_CALLS] = r;
-	r->held++;
+	r->in_kernel++;
 }
 
 static void zerocopy_finished(zerocopy *z, uint32_t from, uint32_t to)
@@ -36,7 +36,7 @@ static void zerocopy_finished(zerocopy *z, uint32_t from, uint32_t to)
 		request *r = z->of[i % ZEROCOPY_CALLS];
 
 		z->of[i % ZEROCOPY_CALLS] = NULL;
-		if (r && !--r->held && !r->left)
+		if (r && !--r->in_kernel && !r->left)
 			link_done(r);
 	}
 	while (z->done != z->next && !z->of[z->done % ZEROCOPY_CALLS])

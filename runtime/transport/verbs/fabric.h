@@ -63,7 +63,7 @@ typedef struct fabric_event {
 
 typedef struct fabric_ops {
 	uint32_t struct_size, version;
-	gradcomp_status (*open)(const fabric_choice *choice, void **device, fabric_info *facts, gradcomp_error *err);
+	gradcomp_status (*open)(const fabric_choice *choice, void **device, fabric_info *info, gradcomp_error *err);
 	void (*close)(void *device);
 	/* The peer may write to it with its remote key. RANGE: over the limit of locked
 	 * memory. */

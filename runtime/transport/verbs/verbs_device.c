@@ -42,7 +42,7 @@ static gradcomp_status verbs_device_make(transport *t, gradcomp_error *err)
 	d->limit = t->o.verbs_memory;
 	pthread_mutex_init(&d->lock, NULL);
 	t->verbs = d;
-	st = d->f->open(&choice, &d->device, &d->facts, err);
+	st = d->f->open(&choice, &d->device, &d->info, err);
 	if (st) {
 		d->device = NULL;
 		return st;
@@ -76,7 +76,7 @@ gradcomp_status verbs_device_open(transport *t, gradcomp_error *err)
 		                                                                                            : GRADCOMP_LOG_INFO;
 	}
 	if (!st) {
-		log_line(t->o.log, GRADCOMP_LOG_DEBUG, "verbs over %s", t->verbs->facts.name);
+		log_line(t->o.log, GRADCOMP_LOG_DEBUG, "verbs over %s", t->verbs->info.name);
 		return GRADCOMP_OK;
 	}
 	verbs_device_close(t);
@@ -182,7 +182,7 @@ const fabric_memory *verbs_register(peer_link *l, verbs *v, request *r)
 	if (r->region)
 		return r->region > 0 ? &v->region[r->region - 1] : NULL;
 	r->region = -1;
-	if (r->reduce || r->bytes < REGISTER_BYTES || !d->facts.foreign ||
+	if (r->reduce || r->bytes < REGISTER_BYTES || !d->info.foreign ||
 	    atomic_load_explicit(&d->copies, memory_order_relaxed))
 		return NULL;
 	while (i < REGIONS && v->region[i].handle)

@@ -47,7 +47,7 @@ typedef struct verbs_block {
 typedef struct verbs_device {
 	const fabric_ops *f;
 	void *device;
-	fabric_info facts;
+	fabric_info info;
 	pthread_mutex_t lock; /* of what follows */
 	verbs_block *spare;
 	size_t used, limit;

@@ -93,7 +93,7 @@ static int verbs_send_cts(peer_link *l, verbs *v)
 		if (v->inbound[i].r)
 			continue;
 		m = verbs_register(l, v, r);
-		most = !m ? PIECE_BYTES : v->d->facts.most < DIRECT_BYTES ? (size_t)v->d->facts.most : DIRECT_BYTES;
+		most = !m ? PIECE_BYTES : v->d->info.most < DIRECT_BYTES ? (size_t)v->d->info.most : DIRECT_BYTES;
 		if (d.bytes > most)
 			d.bytes = most;
 		d.key = m ? m->remote : v->block->memory.remote;

@@ -29,7 +29,7 @@ static int choose_rank(const fabric_choice *c, const struct ibv_gid_entry *e)
 }
 
 /* NULL, or why the port cannot be used. */
-static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *facts)
+static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *info)
 {
 	struct ibv_gid_entry e;
 	int best = -1;
@@ -38,9 +38,9 @@ static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *fa
 	if (d->attr.link_layer == IBV_LINK_LAYER_INFINIBAND) {
 		if (ibv_query_gid(d->context, d->port, d->index, &d->gid))
 			return "it has no such GID";
-		snprintf(facts->key, sizeof facts->key, "ib-");
+		snprintf(info->key, sizeof info->key, "ib-");
 		for (int i = 0; i < 8; i++)
-			snprintf(facts->key + 3 + 2 * i, 3, "%02x", d->gid.raw[i]);
+			snprintf(info->key + 3 + 2 * i, 3, "%02x", d->gid.raw[i]);
 		return NULL;
 	}
 	for (int i = c->gid < 0 ? 0 : c->gid; c->gid < 0 ? i < d->attr.gid_tbl_len && i < GIDS : i == c->gid; i++) {
@@ -59,13 +59,13 @@ static const char *choose_gid(const fabric_choice *c, device *d, fabric_info *fa
 		return c->gid >= 0 ? "the GID of transport.verbs_gid does not exist or is not RoCE v2"
 		       : c->only_own ? "it has no RoCE v2 GID of an address that transport.interface names"
 		                     : "it has only link-local RoCE v2 GIDs";
-	snprintf(facts->key, sizeof facts->key, "roce2-%d", memcmp(d->gid.raw, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) ? 6 : 4);
+	snprintf(info->key, sizeof info->key, "roce2-%d", memcmp(d->gid.raw, "\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) ? 6 : 4);
 	return NULL;
 }
 
 /* NULL with d->context open, or why the device cannot be used. */
 static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, int only, device *d,
-                               fabric_info *facts)
+                               fabric_info *info)
 {
 	const char *why = "it has no active port";
 	struct ibv_device_attr attr;
@@ -84,9 +84,9 @@ static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, i
 		    d->attr.state != IBV_PORT_ACTIVE)
 			continue;
 		d->port = (uint8_t)p;
-		wrong = choose_gid(c, d, facts);
+		wrong = choose_gid(c, d, info);
 		if (!wrong) {
-			snprintf(facts->name, sizeof facts->name, "%.60s:%d GID %d", ibv_get_device_name(dev), p, d->index);
+			snprintf(info->name, sizeof info->name, "%.60s:%d GID %d", ibv_get_device_name(dev), p, d->index);
 			return NULL;
 		}
 		why = wrong;
@@ -96,7 +96,7 @@ static const char *choose_port(const fabric_choice *c, struct ibv_device *dev, i
 	return why;
 }
 
-gradcomp_status rdma_choose(const fabric_choice *c, device *d, fabric_info *facts, gradcomp_error *err)
+gradcomp_status rdma_choose(const fabric_choice *c, device *d, fabric_info *info, gradcomp_error *err)
 {
 	size_t name = strcspn(c->device, ":");
 	int any = !strcmp(c->device, "auto"), n = 0, seen = 0, port = any || !c->device[name] ? 0 : atoi(c->device + name + 1);
@@ -109,7 +109,7 @@ gradcomp_status rdma_choose(const fabric_choice *c, device *d, fabric_info *fact
 		if (!any && (strlen(is) != name || strncmp(is, c->device, name)))
 			continue;
 		seen++;
-		wrong = choose_port(c, list[i], port, d, facts);
+		wrong = choose_port(c, list[i], port, d, info);
 		if (wrong)
 			snprintf(why, sizeof why, "%.60s: %s", is, wrong);
 	}

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 
-static gradcomp_status rdma_open(const fabric_choice *choice, void **out, fabric_info *facts,
+static gradcomp_status rdma_open(const fabric_choice *choice, void **out, fabric_info *info,
                                    gradcomp_error *err)
 {
 	device *d = calloc(1, sizeof *d);
@@ -20,22 +20,22 @@ static gradcomp_status rdma_open(const fabric_choice *choice, void **out, fabric
 
 	if (!d)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for an RDMA device");
-	memset(facts, 0, sizeof *facts);
+	memset(info, 0, sizeof *info);
 	/* A fork shares pages with the device, unless the kernel copies what is pinned or
 	 * the child does not get the pages at all. The second is possible only for our own
 	 * memory: a fork may need the memory of others. */
-	facts->foreign = ibv_is_fork_initialized() == IBV_FORK_UNNEEDED;
-	if (!facts->foreign)
+	info->foreign = ibv_is_fork_initialized() == IBV_FORK_UNNEEDED;
+	if (!info->foreign)
 		ibv_fork_init();
-	st = rdma_choose(choice, d, facts, err);
+	st = rdma_choose(choice, d, info, err);
 	if (st) {
 		free(d);
 		return st;
 	}
-	facts->most = d->attr.max_msg_sz;
+	info->most = d->attr.max_msg_sz;
 	d->pd = ibv_alloc_pd(d->context);
 	if (!d->pd || ibv_query_device(d->context, &attr)) {
-		st = error_errno(err, GRADCOMP_ERR_IO, "%s cannot be used", facts->name);
+		st = error_errno(err, GRADCOMP_ERR_IO, "%s cannot be used", info->name);
 		if (d->pd)
 			ibv_dealloc_pd(d->pd);
 		ibv_close_device(d->context);

@@ -24,7 +24,7 @@ typedef struct rdma_queue {
 } rdma_queue;
 
 /* rdma_choose.c: the first port that fits; NOTFOUND or UNSUPPORTED says why none does. */
-gradcomp_status rdma_choose(const fabric_choice *choice, device *d, fabric_info *facts, gradcomp_error *err);
+gradcomp_status rdma_choose(const fabric_choice *choice, device *d, fabric_info *info, gradcomp_error *err);
 
 /* rdma_queue.c */
 gradcomp_status rdma_queue_open(void *dev, unsigned sends, unsigned receives, void **queue, fabric_address *mine,
