@@ -6,15 +6,15 @@
 
 typedef struct arguments {
 	char helper[PATH_MAX]; /* helper=FILE: the gradcomp command */
-	char conf[PATH_MAX];   /* conf=FILE: its gradcomp.conf; "": the built-in place */
+	char conf[PATH_MAX];   /* conf=FILE: its gradcomp.conf; "": the built-in path */
 	char records[PATH_MAX]; /* records=DIR: what jobs did on this node, for their epilogs */
 	int stage_timeout;     /* stage_timeout=SECONDS; 0: no limit */
 	char error[512];       /* "" or what is wrong with the line */
 } arguments;
 
-/* Strict: an unknown or repeated argument is an error. It is kept in a->error and
- * not returned, because a plugin whose init fails takes every job of the site
- * down with it, and drains nodes: only jobs that use gradcomp are refused. */
+/* Strict: an unknown or repeated argument is an error. It is kept in a->error and not
+ * returned: a plugin whose init fails makes every job of the site fail, and drains nodes. So
+ * only jobs that use gradcomp are refused. */
 void arguments_parse(arguments *a, int ac, char **av);
 
 #endif

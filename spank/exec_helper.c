@@ -229,7 +229,7 @@ static void stop(const follower *f, int sig)
 		kill(-f->pid, sig);
 }
 
-/* Follows the child until it has ended, or time is up. Returns its wait status,
+/* Reads the child's output until it has ended, or time is up. Returns its wait status,
  * or -1 with errno. */
 static int follow(follower *f)
 {
@@ -267,7 +267,7 @@ static int follow(follower *f)
 		}
 		if (f->fate == IN_TIME)
 			f->fate = LATE;
-		sent = sent || r->abandon || f->fate == FLOODED ? SIGKILL : SIGTERM;
+		sent = sent || r->kill_at_timeout || f->fate == FLOODED ? SIGKILL : SIGTERM;
 		stop(f, sent);
 		deadline = now() + GRACE;
 	}

@@ -3,6 +3,7 @@
 #define SPANK_EXEC_HELPER_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
 
@@ -12,15 +13,15 @@ typedef struct exec_helper {
 	char *const *argv; /* argv[0] is an absolute path */
 	char *const *env;
 	int timeout;     /* s; 0: none */
-	int abandon;     /* when time is up it is killed without being asked to clean up */
-	int show_output; /* stdout is ours; else it is kept in `output` */
-	int in;          /* what it has for stdin; 0: /dev/null */
+	bool kill_at_timeout; /* with SIGKILL at once, not with SIGTERM first */
+	bool show_output; /* stdout is this process's; else it is kept in `output` */
+	int in;          /* its stdin; 0: /dev/null */
 	/* Called with every line of its stderr, printable, without its end and without
 	 * a "gradcomp: " in front; `passing`: it ended in a carriage return, and the next
 	 * one replaces it. */
-	void (*line)(void *ctx, const char *text, int passing);
+	void (*line)(void *ctx, const char *text, bool passing);
 	void *ctx;
-	const struct exec_user *user; /* whom the child becomes; NULL: it stays who we are */
+	const struct exec_user *user; /* the user that the child changes to; NULL: none */
 	int cpu;         /* s of CPU time; 0: no limit of ours */
 	size_t memory;   /* bytes of address space; 0: likewise */
 	char output[EXEC_OUTPUT_BYTES + 1]; /* its stdout; "" when that is longer */

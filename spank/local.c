@@ -14,8 +14,8 @@
 #define WHY_BYTES 512
 #define COMPONENTS_MAX 128 /* as many as Slurm has (MAX_HET_JOB_COMPS) */
 
-/* A heterogeneous command goes through options and local_options_end() once a
- * component, in one process. */
+/* Slurm parses the options of a heterogeneous command, and calls local_options_end(), once for
+ * each component, in one process. */
 static struct {
 	arguments args;
 	options now;   /* of the component being parsed */
@@ -24,7 +24,7 @@ static struct {
 	char *checked; /* text of the last set that passed */
 } local;
 
-static void show(void *ctx, const char *line, int passing)
+static void show(void *ctx, const char *line, bool passing)
 {
 	int *lines = ctx;
 	(void)passing;
@@ -32,8 +32,8 @@ static void show(void *ctx, const char *line, int passing)
 	log_error("%s", line);
 }
 
-/* The gradcomp command as the user, in the user's environment. */
-static int command(char *const *argv, int show_output)
+/* Runs the gradcomp command as the user, in the user's environment. */
+static int command(char *const *argv, bool show_output)
 {
 	static exec_helper r;
 	char why[WHY_BYTES];
@@ -54,7 +54,7 @@ static int command(char *const *argv, int show_output)
 static void help(const char *about)
 {
 	char *argv[] = {local.args.helper, "help-option", (char *)about, NULL};
-	exit(command(argv, 1) == 0 ? 0 : 1);
+	exit(command(argv, true) == 0 ? 0 : 1);
 }
 
 static int on_option(int which, const char *value, int remote)
@@ -93,42 +93,42 @@ static int check(const options *o)
 		argv[n++] = (char *)flag[i];
 		argv[n++] = o->value[i];
 	}
-	if (n > 2 && !options_off(o) && command(argv, 0) != 0)
+	if (n > 2 && !options_off(o) && command(argv, false) != 0)
 		return -1;
 	const char *spec = options_value(o, OPTION_STAGE);
 	char *stage[] = {local.args.helper, "stage", "--check", "--", (char *)spec, NULL};
-	return spec ? command(stage, 0) : 0;
+	return spec ? command(stage, false) : 0;
 }
 
-/* A collective, a report and the like alone do nothing in a step; for sbatch and salloc
- * they may be what every later srun builds on. */
-static int useless(const options *o)
+/* A collective, a report and the like do nothing in a step without a compressor. Given to
+ * sbatch and salloc they may be for every later srun. */
+static bool useless(const options *o)
 {
 	if (spank_context() != S_CTX_LOCAL || o->value[OPTION_COMPRESSOR] || getenv("GRADCOMP"))
-		return 0;
+		return false;
 	int which = OPTION_COLLECTIVE;
 	while (which <= OPTION_RECORD && !options_value(o, which))
 		which++;
 	if (which > OPTION_RECORD)
-		return 0;
+		return false;
 	log_error("%s does nothing without --gradcomp=SPEC; --gradcomp=none sends gradients uncompressed",
 	          option_name(which));
-	return 1;
+	return true;
 }
 
-static int equal(const options *a, const options *b)
+static bool equal(const options *a, const options *b)
 {
 	for (int i = 0; i < OPTION_COUNT; i++)
 		if (!a->value[i] != !b->value[i] || (a->value[i] && strcmp(a->value[i], b->value[i])))
-			return 0;
-	return 1;
+			return false;
+	return true;
 }
 
 /* Slurm would hand the last component's values to all: components that differ
  * get theirs through the environment, when it is known which is which. */
-static int tell_components(void)
+static int export_components(void)
 {
-	int differ = 0;
+	bool differ = false;
 
 	for (int k = 1; k < local.nsets; k++)
 		differ |= !equal(&local.sets[0], &local.sets[k]);
@@ -140,7 +140,7 @@ static int tell_components(void)
 		return -1;
 	}
 	char *text = options_join(local.sets, local.nsets);
-	int failed = !text || setenv(OPTIONS_COMPONENTS, text, 1) < 0;
+	bool failed = !text || setenv(OPTIONS_COMPONENTS, text, 1) < 0;
 	free(text);
 	if (failed)
 		log_error("out of memory");
@@ -153,7 +153,7 @@ int local_options_end(void)
 		unsetenv(OPTIONS_COMPONENTS);
 		stage_rendezvous_forget();
 	}
-	/* One that names no option may still follow one that does. */
+	/* A component without options may follow one that has some. */
 	options *sets = realloc(local.sets, (size_t)(local.nsets + 1) * sizeof *sets);
 	if (sets)
 		local.sets = sets;
@@ -172,7 +172,7 @@ int local_options_end(void)
 	free(text);
 	local.sets[local.nsets++] = local.now;
 	memset(&local.now, 0, sizeof local.now);
-	if (tell_components() < 0)
+	if (export_components() < 0)
 		exit(1);
 	return 0;
 }
@@ -181,17 +181,19 @@ int local_options_end(void)
  * launched by threads of their own, and each stages for itself. */
 int local_launch(spank_t sp)
 {
-	static int said;
+	static bool said;
 	const char *spec = NULL;
 
 	for (int k = 0; k < local.nsets && !spec; k++)
 		spec = options_value(&local.sets[k], OPTION_STAGE);
 	if (!spec || spank_context() != S_CTX_LOCAL)
 		return 0;
-	if (local.nsets == 1)
+	if (local.nsets == 1) {
 		stage_rendezvous_open(sp, &local.args, spec, show);
-	else if (!said++)
-		log_error("the components of a heterogeneous step do not stage together: each node reads all of it");
+	} else if (!said) {
+		said = true;
+		log_error("the components of a heterogeneous step do not stage together: each node reads all of the source");
+	}
 	return 0;
 }
 

@@ -39,7 +39,7 @@ int options_register(spank_t sp, spank_opt_cb_f cb)
 	return 0;
 }
 
-static int known(int which)
+static bool known(int which)
 {
 	return which >= 0 && which < OPTION_COUNT;
 }
@@ -87,23 +87,23 @@ int options_set(options *o, int which, const char *value, char *why, size_t size
 const char *options_value(const options *o, int which)
 {
 	const char *v = o->value[which];
-	int spec = which == OPTION_COLLECTIVE || which == OPTION_SCHEDULE;
+	bool spec = which == OPTION_COLLECTIVE || which == OPTION_SCHEDULE;
 	const char *none = which == OPTION_COMPRESSOR ? "off" : spec ? NULL : "none";
 	return v && none && !strcmp(v, none) ? NULL : v;
 }
 
-int options_off(const options *o)
+bool options_off(const options *o)
 {
 	const char *v = o->value[OPTION_COMPRESSOR];
 	return v && !strcmp(v, "off");
 }
 
-int options_any(const options *o)
+bool options_any(const options *o)
 {
 	for (int i = 0; i < OPTION_COUNT; i++)
 		if (o->value[i])
-			return 1;
-	return 0;
+			return true;
+	return false;
 }
 
 void options_clear(options *o)

@@ -3,6 +3,7 @@
 #define SPANK_OPTIONS_H
 
 #include <slurm/spank.h>
+#include <stdbool.h>
 #include <stddef.h>
 
 enum { OPTION_COMPRESSOR, OPTION_COLLECTIVE, OPTION_REPORT, OPTION_SCHEDULE, OPTION_RECORD, OPTION_STAGE, OPTION_COUNT };
@@ -23,8 +24,8 @@ int options_set(options *o, int which, const char *value, char *why, size_t size
 /* The value; NULL when it was not given or is the word that turns the option off. */
 const char *options_value(const options *o, int which);
 /* --gradcomp=off: leave the job alone. */
-int options_off(const options *o);
-int options_any(const options *o);
+bool options_off(const options *o);
+bool options_any(const options *o);
 void options_clear(options *o);
 
 /* A heterogeneous srun has one set of options a component, but Slurm hands only

@@ -14,7 +14,7 @@
 #include "spank/exec_helper.h"
 #include "spank/spank_log.h"
 
-#define ASK_TIMEOUT 20     /* s: what the settings are */
+#define PLAN_TIMEOUT 20    /* s: for the settings */
 #define CLEAN_TIMEOUT 60   /* s */
 #ifdef __SANITIZE_ADDRESS__ /* whose shadow takes it all */
 #define MEMORY 0
@@ -24,7 +24,7 @@
 #define NOBODY 65534
 #define CONF GRADCOMP_SYSCONFDIR "/gradcomp/gradcomp.conf"
 
-static void log_line(void *ctx, const char *line, int passing)
+static void log_line(void *ctx, const char *line, bool passing)
 {
 	(void)ctx;
 	if (!passing)
@@ -33,8 +33,8 @@ static void log_line(void *ctx, const char *line, int passing)
 
 /* ---- records: what a job did on this node ------------------------------------------ */
 
-/* ID: steps staged as the job's user; ID.shared: the prolog did, as the account that the
- * file names. In a directory of root's. -1 and errno. */
+/* Opens the directory, which is root's. A file ID says that steps of job ID staged as the job's
+ * user; ID.shared, that the prolog did, as the account in the file. -1 and errno. */
 static int records(const arguments *args)
 {
 	struct stat st;
@@ -63,8 +63,8 @@ static void record(const arguments *args, const char *name, const char *text)
 		close(dir);
 }
 
-/* 1: there was one, and it is gone now; its text. */
-static int take_record(const arguments *args, const char *name, char *text, size_t size)
+/* Reads and removes a record; false when there is none. */
+static bool take_record(const arguments *args, const char *name, char *text, size_t size)
 {
 	int dir = open(args->records, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	int fd = dir < 0 ? -1 : openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -92,7 +92,7 @@ void prolog_note_staging(spank_t sp, const arguments *args)
 	record(args, name, "");
 }
 
-/* ---- the command, as somebody else ------------------------------------------------- */
+/* ---- the command, as another user ------------------------------------------------- */
 
 /* -1: there is no such account. */
 static int account(const char *name, exec_user *u)
@@ -113,7 +113,7 @@ static int account(const char *name, exec_user *u)
 static const exec_user nobody = {.uid = NOBODY, .gid = NOBODY, .groups = {NOBODY}, .ngroups = 1};
 
 /* Its exit status; -1 with the reason logged. */
-static int helper(const arguments *args, char *const *argv, const exec_user *user, int timeout, int abandon, exec_helper *r)
+static int helper(const arguments *args, char *const *argv, const exec_user *user, int timeout, bool kill_at_timeout, exec_helper *r)
 {
 	char conf[PATH_MAX + 32], why[512];
 	char *env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", NULL, NULL};
@@ -122,10 +122,10 @@ static int helper(const arguments *args, char *const *argv, const exec_user *use
 		snprintf(conf, sizeof conf, "GRADCOMP_CONF=%s", args->conf);
 		env[2] = conf;
 	}
-	*r = (exec_helper){.argv = argv, .env = env, .timeout = timeout, .abandon = abandon, .line = log_line, .user = user};
+	*r = (exec_helper){.argv = argv, .env = env, .timeout = timeout, .kill_at_timeout = kill_at_timeout, .line = log_line, .user = user};
 	/* What a user may have filled his cache with is no reason to take the node's memory. Staging
 	 * has what it needs: what is staged is the site's own. */
-	if (!abandon) {
+	if (!kill_at_timeout) {
 		r->cpu = timeout;
 		r->memory = MEMORY;
 	}
@@ -137,12 +137,12 @@ static int helper(const arguments *args, char *const *argv, const exec_user *use
 
 /* ---- prolog and epilog ---------------------------------------------------------------- */
 
-/* Whether the file has a line "prolog...": most sites' have none, and their jobs are not
- * to wait for a command that says so. */
-static int may_ask_for_it(const char *path)
+/* Whether the file has a line "prolog...". Most sites have none, and their jobs should not
+ * wait for the command to find that out. */
+static bool has_prolog_line(const char *path)
 {
 	char line[256];
-	int found = 0;
+	bool found = false;
 	FILE *f = fopen(path, "re");
 
 	while (f && !found && fgets(line, sizeof line, f))
@@ -163,10 +163,10 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 
 	arguments_parse(&args, ac, av);
 	if (args.error[0] || spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS ||
-	    !may_ask_for_it(args.conf[0] ? args.conf : CONF))
+	    !has_prolog_line(args.conf[0] ? args.conf : CONF))
 		return 0;
 	char *plan[] = {args.helper, "prolog", "--plan", NULL};
-	if (helper(&args, plan, &nobody, ASK_TIMEOUT, 0, &r) != 0 ||
+	if (helper(&args, plan, &nobody, PLAN_TIMEOUT, false, &r) != 0 ||
 	    sscanf(r.output, "%63s %d", account_name, &timeout) != 2 || timeout < 1)
 		return 0;
 	if (account(account_name, &user) < 0) {
@@ -177,8 +177,8 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 	snprintf(name, sizeof name, "%u.shared", (unsigned)id);
 	record(&args, name, account_name);
 	char *stage[] = {args.helper, "prolog", "--job", id_text, NULL};
-	/* What it has copied when time is up stays, and the next job's goes on from there. */
-	int status = helper(&args, stage, &user, timeout, 1, &r);
+	/* What has been copied when time is up stays, and the next job's prolog goes on from there. */
+	int status = helper(&args, stage, &user, timeout, true, &r);
 	if (status > 0)
 		log_info("job %s starts without all that is shared (gradcomp prolog ended with status %d)", id_text, status);
 	return 0;
@@ -202,14 +202,14 @@ int prolog_job_end(spank_t sp, int ac, char **av)
 	if (take_record(&args, name, text, sizeof text) && account(text, &user) == 0) {
 		char *release[] = {args.helper, "cache", "gc", "--shared", "--job", id_text, NULL};
 		char *gc[] = {args.helper, "cache", "gc", "--shared", NULL};
-		helper(&args, release, &user, CLEAN_TIMEOUT, 0, &r);
-		helper(&args, gc, &user, CLEAN_TIMEOUT, 0, &r); /* what steps of users held there */
+		helper(&args, release, &user, CLEAN_TIMEOUT, false, &r);
+		helper(&args, gc, &user, CLEAN_TIMEOUT, false, &r); /* copies that were leased by steps of users */
 	}
 	if (take_record(&args, id_text, text, sizeof text) && spank_get_item(sp, S_JOB_UID, &uid) == ESPANK_SUCCESS &&
 	    spank_get_item(sp, S_JOB_GID, &gid) == ESPANK_SUCCESS) {
 		char *gc[] = {args.helper, "cache", "gc", NULL};
 		user = (exec_user){.uid = uid, .gid = gid, .groups = {gid}, .ngroups = 1};
-		helper(&args, gc, &user, CLEAN_TIMEOUT, 0, &r);
+		helper(&args, gc, &user, CLEAN_TIMEOUT, false, &r);
 	}
 	return 0;
 }

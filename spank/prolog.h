@@ -1,8 +1,8 @@
 /* Prolog and epilog of a job on a node: processes of root's, apart from slurmd, that
  * know the job and its user and nothing else.
  *
- * They never fail, whatever a dataset does: a node whose prolog or epilog failed is
- * drained. What is touched for a user is touched by a child that is that user. */
+ * They never fail, whatever happens to a dataset, because Slurm drains a node whose prolog or
+ * epilog fails. A user's files are touched only by a child that runs as that user. */
 #ifndef SPANK_PROLOG_H
 #define SPANK_PROLOG_H
 

@@ -12,11 +12,11 @@
 
 #define OPEN_TIMEOUT 20 /* s */
 
-/* With this beginning they go with srun --export=NONE, too. */
-#define BETWEEN "SLURM_GRADCOMP_"
+/* srun passes variables that begin with SLURM_ even with --export=NONE. */
+#define PREFIX "SLURM_GRADCOMP_"
 
-static const char *const names[] = {BETWEEN "RENDEZVOUS", BETWEEN "RENDEZVOUS_TOKEN", BETWEEN "RENDEZVOUS_RANKS",
-                                    BETWEEN "LIVE"};
+static const char *const names[] = {PREFIX "RENDEZVOUS", PREFIX "RENDEZVOUS_TOKEN", PREFIX "RENDEZVOUS_RANKS",
+                                    PREFIX "LIVE"};
 enum { WHERE, TOKEN, RANKS, LIVE, NAMES };
 
 static int keep = -1; /* the server's stdin: it ends when this is closed */
@@ -27,7 +27,7 @@ void stage_rendezvous_forget(void)
 		unsetenv(names[i]);
 }
 
-/* "WHERE TOKEN" into the environment. */
+/* Puts "WHERE TOKEN" into the environment. */
 static int publish(char *text, unsigned nodes)
 {
 	char ranks[16], *token = strchr(text, ' ');
@@ -41,7 +41,7 @@ static int publish(char *text, unsigned nodes)
 }
 
 void stage_rendezvous_open(spank_t sp, const arguments *args, const char *spec,
-                           void (*line)(void *ctx, const char *text, int passing))
+                           void (*line)(void *ctx, const char *text, bool passing))
 {
 	char why[512] = "", nodes_text[16], columns[16];
 	char *argv[] = {(char *)args->helper, "rendezvous", "--detach", "--nodes", nodes_text, "--stage",
@@ -49,7 +49,7 @@ void stage_rendezvous_open(spank_t sp, const arguments *args, const char *spec,
 	struct winsize size;
 	uint32_t nodes = 0;
 	int ends[2], lines = 0;
-	static exec_helper r; /* srun has one main thread, and is here once */
+	static exec_helper r; /* srun calls this once, in its main thread */
 
 	if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0) { /* a terminal */
 		snprintf(columns, sizeof columns, "%d", size.ws_col ? size.ws_col : 80);
@@ -74,7 +74,7 @@ void stage_rendezvous_open(spank_t sp, const arguments *args, const char *spec,
 		return; /* stage.together=no */
 	if (status >= 0)
 		snprintf(why, sizeof why, "gradcomp rendezvous ended with status %d", status);
-	log_error("the nodes of this step cannot stage together, each reads the source for itself: %s", why);
+	log_error("the nodes of this step cannot stage together, each of them reads all of the source: %s", why);
 }
 
 void stage_rendezvous_close(void)
@@ -84,26 +84,26 @@ void stage_rendezvous_close(void)
 	keep = -1;
 }
 
-void stage_rendezvous_take(spank_t sp, stage_rendezvous *m)
+void stage_rendezvous_take(spank_t sp, stage_rendezvous *r)
 {
 	char where[1000], token[1000], ranks[16] = "", live[16] = "";
 	uint32_t node = 0, nodes = 1;
 
 	spank_get_item(sp, S_JOB_NODEID, &node);
 	spank_get_item(sp, S_JOB_NNODES, &nodes);
-	int there = spank_getenv(sp, names[WHERE], where, sizeof where) == ESPANK_SUCCESS &&
-	            spank_getenv(sp, names[TOKEN], token, sizeof token) == ESPANK_SUCCESS &&
-	            spank_getenv(sp, names[RANKS], ranks, sizeof ranks) == ESPANK_SUCCESS;
-	m->live = spank_getenv(sp, names[LIVE], live, sizeof live) == ESPANK_SUCCESS ? atoi(live) : 0;
+	bool found = spank_getenv(sp, names[WHERE], where, sizeof where) == ESPANK_SUCCESS &&
+	             spank_getenv(sp, names[TOKEN], token, sizeof token) == ESPANK_SUCCESS &&
+	             spank_getenv(sp, names[RANKS], ranks, sizeof ranks) == ESPANK_SUCCESS;
+	r->live = spank_getenv(sp, names[LIVE], live, sizeof live) == ESPANK_SUCCESS ? atoi(live) : 0;
 	for (int i = 0; i < NAMES; i++)
 		spank_unsetenv(sp, names[i]);
-	m->node = node;
-	m->nodes = nodes;
-	snprintf(m->rank, sizeof m->rank, "GRADCOMP_RENDEZVOUS_RANK=%u", m->node);
-	snprintf(m->ranks, sizeof m->ranks, "GRADCOMP_RENDEZVOUS_RANKS=%u", m->nodes);
+	r->node = node;
+	r->nodes = nodes;
+	snprintf(r->rank, sizeof r->rank, "GRADCOMP_RENDEZVOUS_RANK=%u", r->node);
+	snprintf(r->ranks, sizeof r->ranks, "GRADCOMP_RENDEZVOUS_RANKS=%u", r->nodes);
 	/* A component of a heterogeneous step counts its own nodes only. */
-	if (!there || strtoul(ranks, NULL, 10) != nodes)
+	if (!found || strtoul(ranks, NULL, 10) != nodes)
 		return;
-	snprintf(m->where, sizeof m->where, "GRADCOMP_RENDEZVOUS=%s", where);
-	snprintf(m->token, sizeof m->token, "GRADCOMP_RENDEZVOUS_TOKEN=%s", token);
+	snprintf(r->where, sizeof r->where, "GRADCOMP_RENDEZVOUS=%s", where);
+	snprintf(r->token, sizeof r->token, "GRADCOMP_RENDEZVOUS_TOKEN=%s", token);
 }

@@ -1,6 +1,6 @@
 /* How the nodes of a step find each other to stage together. srun starts a rendezvous
  * server, a child that ends with it, and puts its address into the job's environment.
- * The stepds take that out again before the tasks see it. */
+ * slurmstepd removes it again, so that the tasks do not see it. */
 #ifndef SPANK_STAGE_RENDEZVOUS_H
 #define SPANK_STAGE_RENDEZVOUS_H
 
@@ -9,12 +9,12 @@
 #include "spank/arguments.h"
 #include "spank/exec_helper.h"
 
-/* In srun, before the step is launched. Where the server cannot be started the user is
- * told, and each node stages for itself. */
+/* In srun, before the step is launched. If the server cannot be started, this is logged and
+ * each node stages for itself. */
 void stage_rendezvous_open(spank_t sp, const arguments *args, const char *spec,
-                           void (*line)(void *ctx, const char *text, int passing));
+                           void (*line)(void *ctx, const char *text, bool passing));
 void stage_rendezvous_close(void);
-/* Nothing of an outer step may reach this one. */
+/* Removes the variables that an outer step may have left in the environment. */
 void stage_rendezvous_forget(void);
 
 typedef struct stage_rendezvous {
@@ -25,6 +25,6 @@ typedef struct stage_rendezvous {
 } stage_rendezvous;
 
 /* In slurmstepd, in user_init. */
-void stage_rendezvous_take(spank_t sp, stage_rendezvous *m);
+void stage_rendezvous_take(spank_t sp, stage_rendezvous *r);
 
 #endif

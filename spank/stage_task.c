@@ -19,21 +19,21 @@
 #define REWRITE "\033[A\033[2K\r" /* the line above, on srun's terminal */
 
 typedef struct progress {
-	int logs;  /* the step's first node logs for all while it goes well */
-	int drawn; /* the last line was of progress, and is to be rewritten */
+	bool logs;    /* on the step's first node, which logs for all while nothing fails */
+	bool rewrite; /* the last line was of progress: the next one replaces it */
 	int count;
 	char host[65];
 	char kept[KEPT][400];
 } progress;
 
-static void on_line(void *ctx, const char *line, int passing)
+static void on_line(void *ctx, const char *line, bool passing)
 {
 	progress *n = ctx;
 
 	if (n->logs) {
 		/* Slurm forwards complete lines only: each is written over the one above. */
-		log_rewrite(n->drawn ? REWRITE : "", "%s: %s", n->host, line);
-		n->drawn = passing;
+		log_rewrite(n->rewrite ? REWRITE : "", "%s: %s", n->host, line);
+		n->rewrite = passing;
 	} else if (!passing) {
 		snprintf(n->kept[n->count++ % KEPT], sizeof n->kept[0], "%s", line);
 	}
@@ -46,13 +46,14 @@ static void log_kept(const progress *n)
 }
 
 /* A small environment: of the user's only what gradcomp and the libc look at. `keep` and
- * the strings in `job` and `m` outlive the result. */
-static void environment(char **job, const arguments *args, const stage_rendezvous *m, char *keep, size_t size, char **env)
+ * the strings in `job` and `rv` outlive the result. */
+static void environment(char **job, const arguments *args, const stage_rendezvous *rv, char *keep, size_t size, char **env)
 {
 	static const char *const names[] = {"GRADCOMP", "HOME=", "USER=",   "LOGNAME=",      "LANG=",
 	                                    "LC_ALL=",  "TZ=",   "TMPDIR=", "SLURM_JOB_ID=", "SLURM_STEP_ID="};
-	const char *const ours[] = {m->where, m->token, m->rank, m->ranks};
-	int n = 0, conf = 0;
+	const char *const ours[] = {rv->where, rv->token, rv->rank, rv->ranks};
+	int n = 0;
+	bool conf = false;
 
 	env[n++] = "PATH=/usr/local/bin:/usr/bin:/bin";
 	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
@@ -73,8 +74,8 @@ static void environment(char **job, const arguments *args, const stage_rendezvou
 	env[n] = NULL;
 }
 
-/* What the first task tells the others: lines NAME=VALUE, none when it failed; the end
- * of the pipe, of which the first task alone holds the writing end, says when. */
+/* What the first task hands to the others: lines NAME=VALUE, none when it failed. They are
+ * complete when the pipe is at its end; only the first task has its writing end. */
 static struct {
 	char *lines;
 	int pipe[2];
@@ -113,7 +114,7 @@ static char *next_copy(char **text, char **name)
 	return value + 1;
 }
 
-static int is_list_of_copies(const char *lines)
+static bool is_list_of_copies(const char *lines)
 {
 	static char copy[EXEC_OUTPUT_BYTES + 1];
 	char *at = copy, *name, *value;
@@ -123,41 +124,41 @@ static int is_list_of_copies(const char *lines)
 	for (; *at; n++) {
 		value = next_copy(&at, &name);
 		if (!value || (*value != '/' && !strstr(name, "_SHARD")))
-			return 0;
+			return false;
 	}
 	return n > 0;
 }
 
-/* Runs the command; what it prints of the copies goes to `lines`. */
+/* Runs the command; the copies that it prints go to `lines`. */
 static int copy(spank_t sp, const char *spec, const arguments *args, char *lines, char *why, size_t size)
 {
 	static exec_helper r;
 	char conf[PATH_MAX + 32], reason[512], stepd[24], holder[64], columns[16], *env[ENV_MAX], **job = NULL;
 	char *argv[16] = {(char *)args->helper, "stage", "--env", "--hold", stepd, "--holder", holder};
-	const stage_rendezvous *m = &shared.rendezvous;
+	const stage_rendezvous *rv = &shared.rendezvous;
 	progress p = {0};
 	uint32_t id = 0, step = 0;
 	int n = 7;
 
-	p.logs = m->node == 0;
+	p.logs = rv->node == 0;
 	gethostname(p.host, sizeof p.host - 1);
 	spank_get_item(sp, S_JOB_ID, &id);
 	spank_get_item(sp, S_JOB_STEPID, &step);
 	spank_get_item(sp, S_JOB_ENV, &job);
 	snprintf(stepd, sizeof stepd, "%ld", (long)getppid());
 	snprintf(holder, sizeof holder, "job %u.%u", (unsigned)id, (unsigned)step);
-	if (m->nodes > 1)
+	if (rv->nodes > 1)
 		argv[n++] = "--rendezvous";
-	if (m->live > 0 && m->node == 0) {
+	if (rv->live > 0 && rv->node == 0) {
 		/* "gradcomp: " is the command's prefix and ours. */
-		int left = m->live - (int)strlen(p.host) - 2;
+		int left = rv->live - (int)strlen(p.host) - 2;
 		snprintf(columns, sizeof columns, "%d", left > 1 ? left : 1);
 		argv[n++] = "--live";
 		argv[n++] = columns;
 	}
 	argv[n++] = "--";
 	argv[n++] = (char *)spec;
-	environment(job, args, m, conf, sizeof conf, env);
+	environment(job, args, rv, conf, sizeof conf, env);
 	r = (exec_helper){.argv = argv, .env = env, .timeout = args->stage_timeout, .line = on_line, .ctx = &p};
 
 	int status = exec_helper_run(&r, reason, sizeof reason);
@@ -172,8 +173,8 @@ static int copy(spank_t sp, const char *spec, const arguments *args, char *lines
 	 * the task does. With --kill-on-bad-exit the wait ends when srun kills this task. */
 	if (status == ANOTHER_NODE)
 		sleep(1);
-	/* A thousand nodes need not print what one of them has printed. */
-	if (status == ANOTHER_NODE && m->node != 0)
+	/* One of them has printed why: a thousand nodes need not. */
+	if (status == ANOTHER_NODE && rv->node != 0)
 		return -1;
 	if (status >= 0)
 		snprintf(reason, sizeof reason,
@@ -181,7 +182,7 @@ static int copy(spank_t sp, const char *spec, const arguments *args, char *lines
 	log_kept(&p);
 	/* On a terminal the next line of progress is written over the empty one. */
 	snprintf(why, size, "%s: --gradcomp-stage=%.200s failed: %.200s%s", p.host, spec, reason,
-	         m->live ? "\n" : "");
+	         rv->live ? "\n" : "");
 	return -1;
 }
 
@@ -203,12 +204,12 @@ int stage_task_run(spank_t sp, const char *spec, const arguments *args, char *wh
 		if (!shared.lines[0])
 			return -1;
 	}
-	/* The others read the same memory: each cuts up a copy. */
+	/* The others read the same memory: each task parses a copy of its own. */
 	char *lines = strdup(at);
 	for (at = lines; at && *at && (value = next_copy(&at, &name));)
 		if (spank_setenv(sp, name, value, 1) != ESPANK_SUCCESS)
 			break;
-	int done = at && !*at;
+	bool done = at && !*at;
 	free(lines);
 	if (done)
 		return 0;

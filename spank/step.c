@@ -23,8 +23,8 @@ static struct {
 	arguments args;
 	options opt;
 	char error[WHY_BYTES]; /* why options could not be taken; "" */
-	int failed;            /* the tasks must not start */
-	int staging;
+	bool failed;           /* the tasks must not start */
+	bool staging;
 } step;
 
 /* Called twice with each value before Slurm 24.05. */
@@ -44,11 +44,11 @@ int step_init(spank_t sp, int ac, char **av)
 	return 0;
 }
 
-/* Between nodes the stepds' PMIx servers talk directly and show each other Munge
- * credentials, which a stepd cannot check while it is the user for a moment, as it
- * starts the tasks: a server refused then never comes back, and ranks wait for
- * ever (Slurm 22.05: 5 in 100 jobs of four nodes). Through the slurmds it cannot
- * happen; root's stepd is never anybody else. */
+/* By default the PMIx servers of the nodes' slurmstepds connect directly and send each other
+ * MUNGE credentials. A slurmstepd cannot check one while it has the user's id for a moment, as
+ * it starts the tasks. A server that is refused then never tries again, and the ranks wait for
+ * ever (Slurm 22.05: 5 in 100 jobs of four nodes). Over slurmd this cannot happen. A
+ * slurmstepd of root's job never changes its id. */
 int step_options_end(spank_t sp)
 {
 	uid_t uid;
@@ -61,8 +61,8 @@ int step_options_end(spank_t sp)
 	return 0;
 }
 
-/* What srun said about the components of a heterogeneous step: their jobs are
- * numbered in order from the leader's, which is the one in the environment. */
+/* Takes this component's options from srun's list of those of a heterogeneous step. The
+ * components' jobs are numbered in order from the leader's, which is in the environment. */
 static void take_components(spank_t sp)
 {
 	static char text[65536];
@@ -98,7 +98,7 @@ static int set_file(spank_t sp, int which, const char *variable, const char *fil
 	if (*file == '/')
 		return set(sp, variable, file);
 	if (!getcwd(here, sizeof here)) {
-		snprintf(step.error, sizeof step.error, "%s=%s: the working directory is gone", option_name(which),
+		snprintf(step.error, sizeof step.error, "%s=%s: the working directory does not exist any more", option_name(which),
 		         file);
 		return -1;
 	}
@@ -129,7 +129,7 @@ static int export_options(spank_t sp)
 		const char *value = options_value(&step.opt, i);
 		if (!step.opt.value[i])
 			continue;
-		int file = i == OPTION_REPORT || i == OPTION_RECORD;
+		bool file = i == OPTION_REPORT || i == OPTION_RECORD;
 		if (!value)
 			spank_unsetenv(sp, variable[i]);
 		else if ((file ? set_file(sp, i, variable[i], value) : set(sp, variable[i], value)) < 0)
@@ -158,7 +158,7 @@ int step_user_init(spank_t sp)
 		step.staging = stage_task_prepare(sp, step.error, sizeof step.error) == 0;
 	if (step.error[0]) {
 		log_info("error: %s", step.error);
-		step.failed = 1;
+		step.failed = true;
 	}
 	return 0;
 }
@@ -170,15 +170,15 @@ int step_task_post_fork(void)
 	return 0;
 }
 
-/* In the task's process, which is the user's, about to become the program. Ends
- * it here: a return value counts only when plugstack.conf says "required". */
+/* In the task's process, as the user, before the program is executed. Ends the task here,
+ * because a return value counts only when plugstack.conf says "required". */
 int step_task_init(spank_t sp)
 {
 	if (step.staging &&
 	    stage_task_run(sp, options_value(&step.opt, OPTION_STAGE), &step.args, step.error, sizeof step.error) < 0) {
 		if (step.error[0])
 			log_info("error: %s", step.error);
-		step.failed = 1;
+		step.failed = true;
 	}
 	if (step.failed) {
 		log_flush();

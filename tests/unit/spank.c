@@ -126,7 +126,7 @@ static void line(void)
 
 static char lines[4000];
 static int nlines;
-static void keep(void *ctx, const char *text, int passing)
+static void keep(void *ctx, const char *text, bool passing)
 {
 	(void)ctx;
 	nlines++;
