@@ -79,7 +79,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 		st = model_capture_open(config_str(c, "gradcomp.record"), &job->model_capture, err);
 		if (st)
 			return st;
-		job->reducer_goes = capture;
+		job->on_reducer_free = capture;
 	}
 	if (job->rank == 0 && *config_str(c, "gradcomp.trace")) {
 		st = outfile_open("timeline", config_str(c, "gradcomp.trace"), TRACE_ROOM, &job->trace_file, err);

@@ -56,7 +56,7 @@ int dirwalk_to(dirwalk *w, const char *path, size_t length)
 		w->path = p;
 		w->capacity = capacity;
 	}
-	/* Below or at the place where we are: go on from there. */
+	/* Below the current directory, or the same: go on from there. */
 	bool below = w->length && length >= w->length && !memcmp(path, w->path, w->length) &&
 	             (length == w->length || path[w->length] == '/');
 	if (!below)
@@ -102,8 +102,8 @@ static int open_for_removal(int parent, const char *name)
 	return fd;
 }
 
-/* Removes what is in the directory until it meets a subdirectory, whose name it
- * puts into `sub`. 1 met one, 0 empty, -1 errno. */
+/* Removes the entries of the directory up to the first subdirectory, whose name it puts into
+ * `sub`. 1: there is one; 0: the directory is empty; -1: errno. */
 static int empty_until_dir(int fd, char sub[256])
 {
 	int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), result = 0;

@@ -1,5 +1,5 @@
 /* Reaching and removing what is below a directory, one component at a time and without
- * following symbolic links: nobody can lead a walk elsewhere by changing the tree.
+ * following symbolic links: nobody can lead it elsewhere by changing the tree.
  * Paths are relative to the root; "" is the root itself. */
 #ifndef BASE_DIRWALK_H
 #define BASE_DIRWALK_H

@@ -1,4 +1,4 @@
-/* Reading and writing at a place of a file until it is done, interrupted or not. */
+/* Reading and writing at an offset of a file until it is done, interrupted or not. */
 #ifndef BASE_FILEIO_H
 #define BASE_FILEIO_H
 

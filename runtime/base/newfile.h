@@ -12,7 +12,7 @@ typedef struct newfile newfile;
 /* What went wrong, in words: "directory no/: No such file or directory". */
 #define NEWFILE_WHY 300
 
-/* Room of so many bytes is taken now, so that a full disk is an error before the work and not
+/* Disk space of so many bytes is taken now, so that a full disk is an error before the work and not
  * after it; 0: none. NULL with errno and `why`; also where something of that name is no file. */
 newfile *newfile_open(const char *path, size_t room, char why[NEWFILE_WHY]);
 FILE *newfile_stream(const newfile *f);

@@ -8,8 +8,8 @@
 
 typedef struct outfile outfile;
 
-/* `path` may hold %j (job), %s (step). `what` it is, for messages: a constant. Room of so
- * many bytes is taken now, so that a full disk is an error before the training and not after
+/* `path` may hold %j (job), %s (step). `what` it is, for messages: a constant. Disk space of
+ * so many bytes is taken now, so that a full disk is an error before the training and not after
  * it. The file does not appear yet. */
 gradcomp_status outfile_open(const char *what, const char *path, size_t room, outfile **out, gradcomp_error *err);
 FILE *outfile_stream(const outfile *f);

@@ -9,8 +9,8 @@
 /* Opens a regular file for reading when it and every directory above it belong
  * to root or to the effective user and cannot be written by group or others; a
  * directory with the sticky bit (/tmp) may be written by anybody, since entries
- * in it cannot be exchanged. Symbolic links are followed first, and the place
- * they lead to is what is judged.
+ * in it cannot be exchanged. Symbolic links are followed first, and the
+ * rules apply to what they lead to.
  *
  * *fd (O_CLOEXEC) and *real (the path without links, malloc'ed) are the
  * caller's. Errors: NOTFOUND; INSECURE with the reason and the command that

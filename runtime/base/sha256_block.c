@@ -75,7 +75,7 @@ void sha256_blocks_portable(uint32_t state[8], const unsigned char *data, size_t
 
 static int has_native(void)
 {
-	static atomic_int known; /* 0 not asked, 1 no, 2 yes: asking is slow in a guest */
+	static atomic_int known; /* 0: not checked yet, 1: no, 2: yes; CPUID is slow in a virtual machine */
 	int have = atomic_load_explicit(&known, memory_order_relaxed);
 	unsigned a, b, c, d;
 

@@ -1,4 +1,4 @@
-/* The plain collectives of a group: blocking, uncompressed, one at a time. */
+/* The blocking collectives of a group: uncompressed, one at a time. */
 #include "job/job.h"
 
 #include "base/error.h"
@@ -6,39 +6,39 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The group's plain port, with its lock held on success. */
-static gradcomp_status plain_lock(gradcomp_group *g, coll_ctx **out, gradcomp_error *err)
+/* The group's collective, with the group's lock held on success. */
+static gradcomp_status begin(gradcomp_group *g, coll_ctx **out, gradcomp_error *err)
 {
 	gradcomp_job *job = g->job;
 	gradcomp_status st = GRADCOMP_OK;
 	const plugin *p;
 	const spec *s;
 	pthread_mutex_lock(&g->lock);
-	if (!g->plain.channel) {
+	if (!g->blocking.channel) {
 		st = job_collective(job, &p, &s, err);
 		if (!st)
-			st = coll_ctx_open(g, p, s, &g->plain, err);
+			st = coll_ctx_open(g, p, s, &g->blocking, err);
 	}
 	if (!st)
 		st = transport_failure(job->transport, err);
 	if (st)
 		pthread_mutex_unlock(&g->lock);
 	else
-		*out = &g->plain;
+		*out = &g->blocking;
 	return st;
 }
 
-/* What was wrong with the arguments is so on all ranks, and the job goes on. Another
- * reason is this rank's own: the others must not wait for it. */
-static gradcomp_status plain_end(gradcomp_group *g, gradcomp_status st, const gradcomp_error *err)
+/* Arguments are wrong on all ranks alike, and the job goes on. Any other failure is this
+ * rank's own: the others must not wait for it. */
+static gradcomp_status end(gradcomp_group *g, gradcomp_status st, const gradcomp_error *err)
 {
 	if (st && st != GRADCOMP_ERR_INVALID && st != GRADCOMP_ERR_UNSUPPORTED && st != GRADCOMP_ERR_RANGE)
 		job_fail(g->job, st, err ? err->text : gradcomp_strerror(st));
 	return st;
 }
 
-/* What a missing primitive means to the caller. */
-static gradcomp_status lacks(const coll_ctx *p, const char *what, gradcomp_error *err)
+/* The collective has no such primitive. */
+static gradcomp_status unserved(const coll_ctx *p, const char *what, gradcomp_error *err)
 {
 	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "collective '%s' serves no %s", p->collective->info.name, what);
 }
@@ -68,13 +68,13 @@ gradcomp_status gradcomp_allreduce(gradcomp_group *g, void *buf, uint64_t count,
 	if (!st && op == GRADCOMP_BOR && dtype <= GRADCOMP_F64)
 		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "bitwise or has no meaning on floating types");
 	if (!st)
-		st = plain_lock(g, &p, err);
+		st = begin(g, &p, err);
 	if (st)
-		return plain_end(g, st, err);
+		return end(g, st, err);
 	st = p->collective->allreduce ? p->collective->allreduce(p->instance, buf, count, dtype, op, 1.0, err)
-	                              : lacks(p, "all-reduce", err);
+	                              : unserved(p, "all-reduce", err);
 	pthread_mutex_unlock(&g->lock);
-	return plain_end(g, st, err);
+	return end(g, st, err);
 }
 
 /* Bytes of every block, and of all; freed by the caller. */
@@ -110,7 +110,7 @@ static gradcomp_status blocks_begin(gradcomp_group *g, const void *out, const ui
 		st = block_bytes(g, counts, dtype, bytes, before, err);
 	if (st)
 		return st;
-	st = plain_lock(g, p, err);
+	st = begin(g, p, err);
 	if (st)
 		free(*bytes);
 	return st;
@@ -123,14 +123,14 @@ gradcomp_status gradcomp_allgather(gradcomp_group *g, const void *in, void *out,
 	uint64_t *bytes, before = 0;
 	gradcomp_status st = blocks_begin(g, out, counts, dtype, &p, &bytes, &before, err);
 	if (st)
-		return plain_end(g, st, err);
+		return end(g, st, err);
 	if (bytes[g->me] && (char *)out + before != (const char *)in)
 		memmove((char *)out + before, in, bytes[g->me]);
 	st = p->collective->allgather ? p->collective->allgather(p->instance, out, bytes, err)
-	                              : lacks(p, "all-gather", err);
+	                              : unserved(p, "all-gather", err);
 	pthread_mutex_unlock(&g->lock);
 	free(bytes);
-	return plain_end(g, st, err);
+	return end(g, st, err);
 }
 
 gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, const uint64_t *counts,
@@ -140,15 +140,15 @@ gradcomp_status gradcomp_reduce_scatter(gradcomp_group *g, void *in, void *out, 
 	uint64_t *bytes, before = 0;
 	gradcomp_status st = blocks_begin(g, out, counts, dtype, &p, &bytes, &before, err);
 	if (st)
-		return plain_end(g, st, err);
+		return end(g, st, err);
 	st = p->collective->reduce_scatter
 	             ? p->collective->reduce_scatter(p->instance, in, counts, dtype, op, 1.0, err)
-	             : lacks(p, "reduce-scatter", err);
+	             : unserved(p, "reduce-scatter", err);
 	if (!st && bytes[g->me])
 		memmove(out, (char *)in + before, bytes[g->me]);
 	pthread_mutex_unlock(&g->lock);
 	free(bytes);
-	return plain_end(g, st, err);
+	return end(g, st, err);
 }
 
 gradcomp_status gradcomp_broadcast(gradcomp_group *g, void *buf, uint64_t count, gradcomp_dtype dtype, int root,
@@ -159,14 +159,14 @@ gradcomp_status gradcomp_broadcast(gradcomp_group *g, void *buf, uint64_t count,
 	if (!st && (root < 0 || root >= g->nranks))
 		st = error_set(err, GRADCOMP_ERR_INVALID, "root %d: must be 0..%d", root, g->nranks - 1);
 	if (!st)
-		st = plain_lock(g, &p, err);
+		st = begin(g, &p, err);
 	if (st)
-		return plain_end(g, st, err);
+		return end(g, st, err);
 	st = p->collective->broadcast
 	             ? p->collective->broadcast(p->instance, buf, count * gradcomp_dtype_bytes(dtype), root, err)
-	             : lacks(p, "broadcast", err);
+	             : unserved(p, "broadcast", err);
 	pthread_mutex_unlock(&g->lock);
-	return plain_end(g, st, err);
+	return end(g, st, err);
 }
 
 gradcomp_status gradcomp_barrier(gradcomp_group *g, gradcomp_error *err)
@@ -174,10 +174,10 @@ gradcomp_status gradcomp_barrier(gradcomp_group *g, gradcomp_error *err)
 	coll_ctx *p;
 	gradcomp_status st = check(g, NULL, 0, GRADCOMP_U8, err);
 	if (!st)
-		st = plain_lock(g, &p, err);
+		st = begin(g, &p, err);
 	if (st)
-		return plain_end(g, st, err);
-	st = p->collective->barrier ? p->collective->barrier(p->instance, err) : lacks(p, "barrier", err);
+		return end(g, st, err);
+	st = p->collective->barrier ? p->collective->barrier(p->instance, err) : unserved(p, "barrier", err);
 	pthread_mutex_unlock(&g->lock);
-	return plain_end(g, st, err);
+	return end(g, st, err);
 }

@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 
-/* All learn from the failed rank itself what is wrong there. */
+/* The failed rank broadcasts what is wrong there. */
 static gradcomp_status share_failure(gradcomp_group *g, const consensus_topic *t, int failed,
                                      gradcomp_status theirs, gradcomp_status mine, gradcomp_error *err)
 {
@@ -38,8 +38,8 @@ gradcomp_status consensus_gather(gradcomp_group *g, const consensus_topic *t, gr
 
 	*all = NULL;
 	if (!rows) {
-		job_fail(g->job, GRADCOMP_ERR_NOMEM, "no memory for what the ranks of a group say");
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %d ranks say", g->nranks);
+		job_fail(g->job, GRADCOMP_ERR_NOMEM, "no memory for what the ranks of a group exchange");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %d ranks exchange", g->nranks);
 	}
 	memcpy(own, &(int32_t){mine}, sizeof(int32_t));
 	if (t->bytes)
@@ -56,7 +56,7 @@ gradcomp_status consensus_gather(gradcomp_group *g, const consensus_topic *t, gr
 		st = mine;
 	else if (st)
 		error_set(err, st, "%s", why.text);
-	/* The claims move together. */
+	/* The claims, without the statuses before them. */
 	for (size_t r = 0; !st && r < P; r++)
 		memmove(rows + r * t->bytes, rows + r * row + sizeof(int32_t), t->bytes);
 	if (st)

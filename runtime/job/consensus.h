@@ -1,6 +1,6 @@
-/* Before the ranks of a group begin something together, each shows whether it can, and what it
- * means to do. Nobody is left waiting for one that cannot: all ranks return what was wrong, with
- * the first rank that it was. */
+/* A check before the ranks of a group begin something together: can each of them, and do all
+ * mean the same? If one cannot, no rank is left waiting for it: all return what was wrong, with
+ * the first rank on which it was. */
 #ifndef JOB_CONSENSUS_H
 #define JOB_CONSENSUS_H
 
@@ -18,8 +18,7 @@ typedef struct consensus_topic {
 	/* Writes how a claim differs from the first rank's, after "rank 3 on node7 ": "has 4
 	 * pieces, rank 0 has 5". `first` is that rank's number in the world. */
 	void (*differs)(const void *claim, const void *claim0, int first, char *out, size_t capacity);
-	/* All ranks return the status of the one that cannot: what it lacks is nobody else's fault
-	 * but everybody's need. Else the others return PEER. */
+	/* All ranks return the status of the one that cannot. Else the others return PEER. */
 	bool same_status;
 } consensus_topic;
 

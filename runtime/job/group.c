@@ -38,7 +38,7 @@ void group_destroy(gradcomp_group *g)
 {
 	if (!g)
 		return;
-	coll_ctx_close(&g->plain);
+	coll_ctx_close(&g->blocking);
 	pthread_mutex_destroy(&g->lock);
 	free(g->ranks);
 	free(g);
@@ -82,7 +82,7 @@ gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, s
 	uint64_t *counts = malloc((size_t)g->nranks * sizeof *counts);
 	gradcomp_status st;
 	if (!counts) {
-		job_fail(g->job, GRADCOMP_ERR_NOMEM, "no memory to talk to its group");
+		job_fail(g->job, GRADCOMP_ERR_NOMEM, "no memory to exchange messages with its group");
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d counts", g->nranks);
 	}
 	for (int r = 0; r < g->nranks; r++)
@@ -128,7 +128,7 @@ gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key
 	for (int r = 0; !st && r < parent->nranks; r++) {
 		all[r].rank = r;
 		if (all[r].colour < -1)
-			st = error_set(err, GRADCOMP_ERR_INVALID, "colour %d of rank %d: must be -1 (in none) or more", all[r].colour,
+			st = error_set(err, GRADCOMP_ERR_INVALID, "colour %d of rank %d: must be -1 (in no group) or more", all[r].colour,
 			               parent->ranks[r]);
 	}
 	if (st || colour < 0)
@@ -174,9 +174,7 @@ int gradcomp_group_world_rank(const gradcomp_group *g, int r)
 	return r >= 0 && r < g->nranks ? g->ranks[r] : -1;
 }
 
-/* Links for programs that run a collective plugin, or a protocol of their own, on a
- * group themselves. */
-
+/* ---- links for programs that run a collective plugin, or a protocol of their own -------- */
 
 gradcomp_status gradcomp_links_open(gradcomp_group *g, const gradcomp_links **out, gradcomp_error *err)
 {

@@ -30,7 +30,7 @@ struct gradcomp_group {
 	uint64_t splits;   /* made so far: equal on all ranks */
 	uint64_t channels; /* likewise */
 	pthread_mutex_t lock;
-	coll_ctx plain; /* of the blocking collectives; opened on first use */
+	coll_ctx blocking; /* of the blocking collectives; opened on first use */
 };
 
 struct gradcomp_job {
@@ -40,11 +40,11 @@ struct gradcomp_job {
 	int rank, nranks;
 	transport *transport;
 	gradcomp_group *world;
-	spec_table specs; /* all that anything in the job asks for */
+	spec_table specs; /* every SPEC that the job asks for */
 	report *report; /* rank 0, when asked for */
 	struct model_capture *model_capture; /* likewise */
-	/* Is shown a reducer that goes, before it is freed; NULL: nobody looks. */
-	void (*reducer_goes)(gradcomp_job *job, struct reducer *r);
+	/* Called with a reducer before it is freed; may be NULL. */
+	void (*on_reducer_free)(gradcomp_job *job, struct reducer *r);
 	struct trace *trace; /* when rank 0 wants a timeline; else NULL */
 	struct outfile *trace_file; /* rank 0's, until there is a trace */
 	int operator_threads; /* started */
@@ -57,8 +57,8 @@ struct gradcomp_job {
 
 /* The collective that the settings name, which lives as long as the job. */
 gradcomp_status job_collective(gradcomp_job *job, const plugin **collective, const spec **values, gradcomp_error *err);
-/* This rank drops out of something that the others are in, for a reason of its own:
- * the job ends, and everybody reads who it was and why. */
+/* Fails the job because this rank cannot go on with what the others have begun. All ranks
+ * report which rank it was and why. */
 void job_fail(gradcomp_job *job, gradcomp_status status, const char *text);
 /* Takes over `r` and what it points to. */
 void job_keep_reducer(gradcomp_job *job, report_reducer *r);
@@ -71,14 +71,14 @@ gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, i
 void group_destroy(gradcomp_group *g);
 
 /* The next channel of the group. Every rank of the group opens the same channels,
- * with and without ports, in the same order. */
+ * with a collective on them or without, in the same order. */
 gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err);
 /* The next channel with a collective on it. */
 gradcomp_status coll_ctx_open(gradcomp_group *g, const plugin *collective, const spec *spec, coll_ctx *out,
                           gradcomp_error *err);
 void coll_ctx_close(coll_ctx *p);
 
-/* An all-gather of equal blocks over the group's plain port. */
+/* An all-gather of equal blocks, by the group's blocking collectives. */
 gradcomp_status group_exchange(gradcomp_group *g, const void *mine, void *all, size_t bytes, gradcomp_error *err);
 
 /* Mixes ids of groups and channels (splitmix64's finisher). */

@@ -1,4 +1,4 @@
-/* Work that all ranks would do alike, shared where that is faster. */
+/* Work that every rank would do in the same way, shared between them where that is faster. */
 #include "job/parallel_internal.h"
 
 #include "job/consensus.h"
@@ -67,8 +67,8 @@ static void faster(double *shortest, double seconds)
 		*shortest = seconds;
 }
 
-/* Whether the pieces lie one after another already. */
-static char *together(const gradcomp_parallel *p, void *const *out)
+/* The first piece, when all of them are one after another in memory; else NULL. */
+static char *contiguous(const gradcomp_parallel *p, void *const *out)
 {
 	char *first = NULL, *next = NULL;
 	for (uint32_t i = 0; i < p->n; i++) {
@@ -83,7 +83,7 @@ static char *together(const gradcomp_parallel *p, void *const *out)
 	return first;
 }
 
-/* Between `out` and the room: pieces from..to - 1 into it, or all others out of it. */
+/* Copies between `out` and p->gathered: this rank's pieces into it, or all others out of it. */
 static void move(const gradcomp_parallel *p, void *const *out, int in)
 {
 	uint32_t from = p->cut[p->group->me], to = p->cut[p->group->me + 1];
@@ -91,18 +91,18 @@ static void move(const gradcomp_parallel *p, void *const *out, int in)
 	for (uint32_t i = 0; i < p->n; at += p->bytes[i++]) {
 		int mine = i >= from && i < to;
 		if (in && mine && p->bytes[i])
-			memcpy(p->room + at, out[i], p->bytes[i]);
+			memcpy(p->gathered + at, out[i], p->bytes[i]);
 		else if (!in && !mine && p->bytes[i])
-			memcpy(out[i], p->room + at, p->bytes[i]);
+			memcpy(out[i], p->gathered + at, p->bytes[i]);
 	}
 }
 
 static gradcomp_status gather(gradcomp_parallel *p, void *const *out, gradcomp_error *err)
 {
-	char *buf = together(p, out);
+	char *buf = contiguous(p, out);
 	int apart = !buf && p->total;
 	if (apart) {
-		buf = p->room;
+		buf = p->gathered;
 		move(p, out, 1);
 	}
 	gradcomp_status st = p->coll_ctx.collective->allgather(p->coll_ctx.instance, buf, p->blocks, err);
@@ -124,7 +124,7 @@ static void do_all(gradcomp_parallel *p, void (*work)(void *ctx, uint32_t piece)
 	}
 }
 
-/* This rank's run, and the others' from them. Timed from when all have come so far. */
+/* This rank's run, and the others' from them. Timed from when all ranks have done theirs. */
 static gradcomp_status do_share(gradcomp_parallel *p, void *const *out, void (*work)(void *ctx, uint32_t piece),
                                 void *ctx, int timed, gradcomp_error *err)
 {
@@ -143,8 +143,8 @@ static gradcomp_status do_share(gradcomp_parallel *p, void *const *out, void (*w
 	return st;
 }
 
-/* Which of the timed calls of a look this is, or -1; *last when the look ends with it. */
-static int look(uint64_t call, int *last)
+/* Which call of a measurement this is, or -1; *last when the measurement ends with it. */
+static int timed_call(uint64_t call, int *last)
 {
 	uint64_t at = call < PARALLEL_FIRST ? call : call % PARALLEL_AGAIN;
 	uint64_t calls = call < PARALLEL_FIRST ? PARALLEL_FIRST : 2;
@@ -162,11 +162,11 @@ gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
 		if (p->bytes[i] && (!out || !out[i]))
 			st = error_set(err, GRADCOMP_ERR_INVALID, "piece %u makes %llu bytes, and out[%u] is NULL", i,
 			                 (unsigned long long)p->bytes[i], i);
-	if (!st && !p->room)
+	if (!st && !p->gathered)
 		do_all(p, work, ctx, 0);
-	if (st || !p->room)
+	if (st || !p->gathered)
 		return st;
-	timed = look(p->calls++, &last);
+	timed = timed_call(p->calls++, &last);
 	for (uint32_t i = 0; timed == 0 && i <= p->n; i++)
 		p->seconds[i] = -1;
 	if (timed < 0 ? p->shared : timed % 2)
@@ -199,7 +199,7 @@ static void differing_pieces(const void *claim, const void *claim0, int first, c
 	         (unsigned long long)b->total);
 }
 
-/* That all ranks cut the same work, before one waits for another. */
+/* That all ranks have the same pieces, before one waits for another. */
 static gradcomp_status same_pieces(gradcomp_parallel *p, gradcomp_status mine, gradcomp_error *err)
 {
 	pieces own = {.n = p->n, .total = p->total};
@@ -208,7 +208,7 @@ static gradcomp_status same_pieces(gradcomp_parallel *p, gradcomp_status mine, g
 	return consensus(p->group, &(consensus_topic){"share its work", &own, sizeof own, differing_pieces, false}, mine, err);
 }
 
-static gradcomp_status open_port(gradcomp_parallel *p, gradcomp_error *err)
+static gradcomp_status open_collective(gradcomp_parallel *p, gradcomp_error *err)
 {
 	const plugin *collective;
 	const spec *values;
@@ -222,8 +222,8 @@ static gradcomp_status open_port(gradcomp_parallel *p, gradcomp_error *err)
 		         collective->info->name);
 	} else {
 		snprintf(p->reason, sizeof p->reason, "being timed both ways");
-		p->room = malloc(p->total + 1);
-		st = p->room ? coll_ctx_open(p->group, collective, values, &p->coll_ctx, err)
+		p->gathered = malloc(p->total + 1);
+		st = p->gathered ? coll_ctx_open(p->group, collective, values, &p->coll_ctx, err)
 		             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for pieces of %llu bytes", (unsigned long long)p->total);
 		given_up(p, st, err);
 	}
@@ -265,7 +265,7 @@ gradcomp_status gradcomp_parallel_create(gradcomp_group *group, const uint64_t *
 	}
 	st = same_pieces(p, st, &own);
 	if (!st)
-		st = open_port(p, &own);
+		st = open_collective(p, &own);
 	job_count(group->job, 1);
 	if (st) {
 		error_set(err, st, "%s", own.text);
@@ -291,15 +291,15 @@ void gradcomp_parallel_free(gradcomp_parallel *p)
 	free(p->seconds);
 	free(p->cut);
 	free(p->blocks);
-	free(p->room);
+	free(p->gathered);
 	free(p);
 }
 
-/* Pieces of work in runs of neighbours. */
+/* ---- pieces of work in runs of neighbours ---- */
 
-/* As many pieces into every run as weigh no more than `most`. Returns whether all found a
- * place; the heaviest run is in *heaviest. */
-static int fill(const double *weight, uint32_t n, uint32_t runs, double most, uint32_t *cut, double *heaviest)
+/* As many pieces into every run as weigh no more than `most`. Returns whether that
+ * was all of them; the heaviest run is in *heaviest. */
+static bool fill(const double *weight, uint32_t n, uint32_t runs, double most, uint32_t *cut, double *heaviest)
 {
 	uint32_t at = 0;
 	*heaviest = 0;

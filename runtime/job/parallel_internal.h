@@ -1,4 +1,4 @@
-/* Inside of gradcomp_parallel: who does which pieces, and whether it pays. */
+/* Inside of gradcomp_parallel: which rank does which pieces, and whether sharing is faster. */
 #ifndef JOB_PARALLEL_INTERNAL_H
 #define JOB_PARALLEL_INTERNAL_H
 
@@ -10,10 +10,10 @@ struct gradcomp_parallel {
 	uint32_t n;
 	uint64_t *bytes; /* of each piece */
 	uint64_t total;
-	char *room;       /* total: the pieces one after another, where they do not lie so */
+	char *gathered;   /* total bytes: the pieces one after another, where the caller's are not */
 	uint32_t *cut;    /* nranks + 1: rank r does pieces cut[r]..cut[r + 1] - 1 */
 	uint64_t *blocks; /* bytes of each rank's run */
-	double *seconds;  /* n + 1: of each piece, and of gathering them; the shortest of this look */
+	double *seconds;  /* n + 1: of each piece, and of gathering them; the shortest of this measurement */
 	uint64_t calls;
 	int shared;
 	double (*now)(void); /* clock_now(), but in tests */

@@ -232,11 +232,11 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 static void write_ways(jsonw *j, const report_job *job)
 {
 	jsonw_array(j, "ways");
-	for (uint32_t i = 0; i < job->nways; i++) {
+	for (uint32_t i = 0; i < job->nlink_kinds; i++) {
 		jsonw_object(j, NULL);
-		jsonw_string(j, "transport", job->ways[i].transport);
-		jsonw_uint(j, "pairs", job->ways[i].pairs);
-		jsonw_string(j, "why_not", job->ways[i].why_not);
+		jsonw_string(j, "transport", job->link_kinds[i].transport);
+		jsonw_uint(j, "pairs", job->link_kinds[i].pairs);
+		jsonw_string(j, "why_not", job->link_kinds[i].why_not);
 		jsonw_end(j);
 	}
 	jsonw_end(j);

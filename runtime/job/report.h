@@ -1,5 +1,5 @@
 /* The job's report: one JSON file (schema in doc/report.md), written by rank 0
- * when the job ends, by rename, so that a reader never sees half of it. Room for
+ * when the job ends, by rename, so that a reader never sees half of it. Disk space for
  * it is taken when the job starts, so a full disk or a wrong path is an error
  * before the training and not after it. */
 #ifndef JOB_REPORT_H
@@ -90,8 +90,8 @@ typedef struct report_job {
 	uint32_t nreducers;
 	const report_link *links;
 	uint32_t nlinks;
-	const report_link_kind *ways;
-	uint32_t nways;          /* 0: the job is too large to count its pairs */
+	const report_link_kind *link_kinds;
+	uint32_t nlink_kinds;    /* 0: the job is too large to count its pairs */
 	const char *const *pair; /* nranks rows of nranks: the kind of link; NULL: too many to show */
 	const char *failure; /* NULL: ended well */
 } report_job;

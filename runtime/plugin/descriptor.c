@@ -12,14 +12,14 @@
 #define COMPRESSOR_PATTERNS ((GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) << 1) - 1)
 #define COLLECTIVE_SERVES ((GRADCOMP_CAN_CODED_REDUCE_SCATTER << 1) - 1)
 
-/* Where the checks stand: which file they talk about. */
-typedef struct subject {
+/* The file under check, for error texts. */
+typedef struct checked_file {
 	const char *path;
 	gradcomp_error *err;
-} subject;
+} checked_file;
 
 GRADCOMP_PRINTF(2, 3)
-static gradcomp_status refuse(const subject *s, const char *fmt, ...)
+static gradcomp_status refuse(const checked_file *s, const char *fmt, ...)
 {
 	char text[400];
 	va_list ap;
@@ -38,7 +38,7 @@ static int plain_name(const char *name)
 	       !name[strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_")];
 }
 
-static gradcomp_status check_param(const subject *s, const gradcomp_param *params, uint32_t i)
+static gradcomp_status check_param(const checked_file *s, const gradcomp_param *params, uint32_t i)
 {
 	const gradcomp_param *row = &params[i];
 	gradcomp_error inner;
@@ -69,7 +69,7 @@ static gradcomp_status check_param(const subject *s, const gradcomp_param *param
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status check_info(const subject *s, const char *name, const gradcomp_plugin_info *info,
+static gradcomp_status check_info(const checked_file *s, const char *name, const gradcomp_plugin_info *info,
                                   size_t v1_size, size_t exported)
 {
 	gradcomp_status status = GRADCOMP_OK;
@@ -99,12 +99,12 @@ static gradcomp_status check_info(const subject *s, const char *name, const grad
 	return status;
 }
 
-static gradcomp_status missing(const subject *s, const char *function, const char *why)
+static gradcomp_status missing(const checked_file *s, const char *function, const char *why)
 {
 	return refuse(s, "function %s is missing%s", function, why);
 }
 
-static gradcomp_status check_compressor(const subject *s, const struct gradcomp_compressor_v1 *c)
+static gradcomp_status check_compressor(const checked_file *s, const struct gradcomp_compressor_v1 *c)
 {
 	if (!c->patterns || c->patterns & ~COMPRESSOR_PATTERNS)
 		return refuse(s, "field patterns: found 0x%x, expected one or more bits of 0x%x", c->patterns,
@@ -138,7 +138,7 @@ static gradcomp_status check_compressor(const subject *s, const struct gradcomp_
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status check_collective(const subject *s, const struct gradcomp_collective_v1 *c)
+static gradcomp_status check_collective(const checked_file *s, const struct gradcomp_collective_v1 *c)
 {
 	const struct {
 		uint32_t bit;
@@ -182,7 +182,7 @@ gradcomp_status descriptor_check(gradcomp_plugin_kind kind, const char *name, co
 	/* What ABI 1 ends with. When a field is appended this stays: its offset. */
 	size_t v1_size = kind == GRADCOMP_KIND_COMPRESSOR ? sizeof(struct gradcomp_compressor_v1)
 	                                                  : sizeof(struct gradcomp_collective_v1);
-	subject s = {path, err};
+	checked_file s = {path, err};
 	gradcomp_status status;
 
 	if (exported < sizeof *info)

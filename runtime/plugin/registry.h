@@ -28,7 +28,8 @@ gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const 
                               const plugin **out, gradcomp_error *err);
 /* The plugin in the file NAME.so, in whatever folder, of whatever kind. */
 gradcomp_status registry_file(const char *path, const plugin **out, gradcomp_error *err);
-/* A compressor that is no plugin, for "did you mean" and for ever: the floors above have one. */
+/* Adds a compressor that is not a plugin (auto) to what "did you mean" suggests. `name` lives
+ * for ever. */
 void registry_builtin(const char *name);
 int registry_each(const config *c, gradcomp_plugin_kind kind,
                   int (*each)(void *ctx, const char *name, const char *path,

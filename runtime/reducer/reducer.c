@@ -153,8 +153,8 @@ static void reducer_free(gradcomp_reducer *base)
 	}
 	pthread_mutex_unlock(&r->lock);
 	workers_stop(r);
-	if (r->eng.job->reducer_goes)
-		r->eng.job->reducer_goes(r->eng.job, r);
+	if (r->eng.job->on_reducer_free)
+		r->eng.job->on_reducer_free(r->eng.job, r);
 	keep_report(r);
 	job_count(r->eng.job, -1);
 	destroy(r);

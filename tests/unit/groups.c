@@ -258,7 +258,7 @@ static void wrong_body(gradcomp_job *job, int rank, int nranks, void *arg)
 	(void)nranks, (void)arg;
 	is_int(gradcomp_group_split(world, rank == 2 ? -7 : 0, 0, &g, &err), GRADCOMP_ERR_INVALID,
 	       "rank %d: a colour below -1 fails on all ranks", rank);
-	ok(!g && strstr(err.text, "colour -7 of rank 2: must be -1 (in none) or more"), "rank %d: which says whose: %s", rank,
+	ok(!g && strstr(err.text, "colour -7 of rank 2: must be -1 (in no group) or more"), "rank %d: which says whose: %s", rank,
 	   err.text);
 	ok(gradcomp_group_split(NULL, 0, 0, &g, &err) == GRADCOMP_ERR_INVALID && strstr(err.text, "group is NULL") && !g,
 	   "rank %d: no group", rank);

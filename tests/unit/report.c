@@ -68,8 +68,8 @@ static report_job job_of(const report_reducer *r, uint32_t n)
 	                    .nreducers = n,
 	                    .links = links,
 	                    .nlinks = 2,
-	                    .ways = ways,
-	                    .nways = 3,
+	                    .link_kinds = ways,
+	                    .nlink_kinds = 3,
 	                    .pair = pairs};
 }
 
