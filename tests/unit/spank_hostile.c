@@ -20,7 +20,7 @@
 static const exec_user somebody = {.uid = SOMEBODY, .gid = SOMEBODY, .groups = {SOMEBODY}, .ngroups = 1};
 
 static int nlines;
-static void count(void *ctx, const char *text, int passing)
+static void count(void *ctx, const char *text, bool passing)
 {
 	(void)ctx, (void)text, (void)passing;
 	nlines++;
