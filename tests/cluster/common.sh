@@ -11,6 +11,7 @@
 #   library_program NAME   the same against the library
 #   on / as USER CMD...    run on the login node, as alice / USER; at most 120 s
 #   all_idle NAME          every node is idle: none drained, none stuck
+#   cancel_jobs            of alice, whatever else is still leaving its nodes
 #   submitted              number of the last job ever submitted
 : "${GRADCOMP_SRC:=$(cd "$(dirname "$0")/../.." && pwd)}" "${GRADCOMP_BUILD:?set it to the build directory}"
 # shellcheck source=tests/support/tap.sh
@@ -74,6 +75,8 @@ library_program () { program "$1" -I"$GRADCOMP_SRC/include" -L"$tmp/lib" -lgradc
 
 as () { timeout 120 "${bed[@]}" run -u "$@"; }
 on () { as alice "$@"; }
+
+cancel_jobs () { as root scancel --user=alice; }
 
 submitted () { as root scontrol show config | sed -n 's/^NEXT_JOB_ID *= //p'; }
 

@@ -62,7 +62,7 @@ for _ in {1..200}; do
 	"${bed[@]}" node 3 sh -c 'test -s /var/tmp/gradcomp-*/*.tmp/journal' 2>/dev/null && break
 	sleep 0.05
 done
-as root scancel "$(as root squeue -h -o %i)"
+cancel_jobs
 wait
 unlike 'cancelled while it copies: no task ran' "$(cat cancelled)" 'it ran'
 # shellcheck disable=SC2016 # expanded by the task

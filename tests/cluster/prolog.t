@@ -73,7 +73,7 @@ for _ in {1..100}; do
 	sleep 0.1
 done
 check 'a running job has a lease' test -n "$held"
-as root scancel "$(as root squeue -h -o %i)"
+cancel_jobs
 wait $srun
 settled 'scancel'
 is 'a cancelled one has none' "$("${bed[@]}" node 1 sh -c 'ls -d /var/tmp/cache/shared/*.lease/* 2>/dev/null')" ''

@@ -126,7 +126,7 @@ for how in scancel interrupt; do
 		sleep 0.1
 	done
 	case $how in
-	scancel) as root scancel "$(as root squeue -h -o %i)" ;;
+	scancel) cancel_jobs ;;
 	interrupt) kill -TERM $srun ;;
 	esac
 	wait $srun
