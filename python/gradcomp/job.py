@@ -50,11 +50,17 @@ _ends = []
 
 def join(store=None):
     """The job that all of this process shares: made at the first call, left at exit.
-    `store` makes the store where there is no PMIx server, which wires ranks up too."""
+    `store` makes the store where there is no PMIx server for this rank."""
     global _joined
     if _joined is None or _joined._handle is None:
-        _joined = Job(store=None if store is None or "PMIX_NAMESPACE" in os.environ else store())
+        _joined = Job(store=None if store is None or _has_pmix() else store())
     return _joined
+
+
+def _has_pmix():
+    """Whether a PMIx server wires this rank up. torchrun's workers inherit the variables of
+    the task that torchrun is: the server knows that task, and not them."""
+    return "PMIX_NAMESPACE" in os.environ and "TORCHELASTIC_RUN_ID" not in os.environ
 
 
 def at_exit(end):

@@ -46,6 +46,19 @@ static gradcomp_status refuse_task_without_pmix(gradcomp_error *err)
 	                 atoi(tasks));
 }
 
+/* What a launcher starts below a task of Slurm or mpirun inherits that task's PMIx. Those
+ * ranks would wait for each other in a job of another size, and blame a neighbour. */
+static gradcomp_status refuse_other_world(const bootstrap *w, gradcomp_error *err)
+{
+	const char *world = getenv("WORLD_SIZE"), *rank = getenv("RANK");
+	if (!world || !rank || atoi(world) == w->nranks)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_MISMATCH,
+	                 "this is rank %.20s of WORLD_SIZE=%.20s, but the PMIx server has %d rank%s: a launcher below srun or "
+	                 "mpirun has started it; start the ranks with torchrun, or one task a rank (srun --mpi=pmix -n %.20s ...)",
+	                 rank, world, w->nranks, w->nranks == 1 ? "" : "s", world);
+}
+
 gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, bootstrap *w, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
@@ -68,6 +81,11 @@ gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, boo
 	}
 	if (!st)
 		st = w->method->open(&w->ctx, store, &w->rank, &w->nranks, err);
+	if (!st && !store && w->method != &bootstrap_single) {
+		st = refuse_other_world(w, err);
+		if (st)
+			w->method->close(w->ctx);
+	}
 	if (st)
 		memset(w, 0, sizeof *w);
 	return st;
