@@ -7,6 +7,7 @@ contiguous; their memory is used in place.
 import atexit
 import ctypes
 import math
+import multiprocessing.util
 import os
 import sys
 from ctypes import c_char_p, c_uint64, c_void_p
@@ -54,6 +55,9 @@ def join(store=None):
     global _joined
     if _joined is None or _joined._handle is None:
         _joined = Job(store=None if store is None or _has_pmix() else store())
+        if multiprocessing.parent_process() is not None:
+            # A forked process of multiprocessing ends without atexit.
+            multiprocessing.util.Finalize(None, _leave, exitpriority=0)
     return _joined
 
 
@@ -70,14 +74,20 @@ def at_exit(end):
     _ends.append(end)
 
 
+def _failed():
+    """Whether an exception ends the program. In a process of multiprocessing it is still on its way."""
+    ending = sys.exc_info()[1] or getattr(sys, "last_value", None)
+    return ending is not None and not (isinstance(ending, SystemExit) and ending.code in (None, 0))
+
+
 @atexit.register
 def _leave():
-    failed = getattr(sys, "last_value", None) is not None
+    failed = _failed()
     for end in reversed(_ends):
         end(failed)
     # A process that ends by an exception must not wait for the others: they learn
     # from its end who failed.
-    if failed or _joined is None or os.getpid() != _joined._pid:
+    if failed or _joined is None or _joined._handle is None or os.getpid() != _joined._pid:
         return
     try:
         _joined.free()
