@@ -44,6 +44,20 @@ int step_init(spank_t sp, int ac, char **av)
 	return 0;
 }
 
+/* Options win over the environment, which is all that the tasks of a step without options
+ * go by. */
+static bool compresses(spank_t sp)
+{
+	char value[8];
+
+	if (options_off(&step.opt))
+		return false;
+	if (options_any(&step.opt))
+		return true;
+	spank_err_t rc = spank_getenv(sp, "GRADCOMP", value, sizeof value);
+	return rc == ESPANK_NOSPACE || (rc == ESPANK_SUCCESS && *value && strcmp(value, "off"));
+}
+
 /* By default the PMIx servers of the nodes' slurmstepds connect directly and send each other
  * MUNGE credentials. A slurmstepd cannot check one while it has the user's id for a moment, as
  * it starts the tasks. A server that is refused then never tries again, and the ranks wait for
@@ -55,8 +69,7 @@ int step_options_end(spank_t sp)
 
 	if (options_value(&step.opt, OPTION_STAGE) && !step.args.error[0])
 		prolog_note_staging(sp, &step.args);
-	if (options_any(&step.opt) && !options_off(&step.opt) &&
-	    spank_get_item(sp, S_JOB_UID, &uid) == ESPANK_SUCCESS && uid != 0)
+	if (compresses(sp) && spank_get_item(sp, S_JOB_UID, &uid) == ESPANK_SUCCESS && uid != 0)
 		spank_setenv(sp, "SLURM_PMIX_DIRECT_CONN", "false", 0);
 	return 0;
 }

@@ -114,6 +114,9 @@ direct () { as "$1" srun -n1 "${@:2}" sh -c 'echo ${SLURM_PMIX_DIRECT_CONN-unset
 is 'PMIx through the slurmds' "$(direct alice --gradcomp=none)" false
 is 'PMIx: not for root' "$(direct root --gradcomp=none)" unset
 is 'PMIx: not without gradcomp' "$(direct alice) $(direct alice --gradcomp=off)" 'unset unset'
+is 'PMIx: GRADCOMP alone does it, too' "$(GRADCOMP=none direct alice) $(GRADCOMP=powersgd:rank=4 direct alice)" 'false false'
+is 'PMIx: unless it is empty or off, or the option is' \
+	"$(GRADCOMP='' direct alice) $(GRADCOMP=off direct alice) $(GRADCOMP=none direct alice --gradcomp=off)" 'unset unset unset'
 is 'PMIx: the user wins' "$(SLURM_PMIX_DIRECT_CONN=true direct alice --gradcomp=none)" true
 
 # What nobody typed: values that came another way than through a checked option.
