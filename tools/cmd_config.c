@@ -5,6 +5,7 @@
 
 #include "tools/commands.h"
 #include "base/json.h"
+#include "security/munge_seal.h"
 
 static const char usage[] = "usage: gradcomp config [--json]\n"
 			    "\n"
@@ -44,7 +45,13 @@ int setting_yes(const char *value)
 gradcomp_status print_settings(gradcomp_error *err)
 {
 	printf("settings (%s%s)\n", settings_file(), access(settings_file(), F_OK) ? " is not there" : "");
-	return gradcomp_setting_each(print_one, NULL, err);
+	gradcomp_status st = gradcomp_setting_each(print_one, NULL, err);
+
+	if (!st)
+		printf("security.secret = auto is %s\n",
+		       munge_built() ? "munge in a Slurm step with PMIx (no job without munged's answer), elsewhere pmix"
+		                     : "pmix: this gradcomp was built without munge");
+	return st;
 }
 
 int cmd_config(int argc, char **argv)

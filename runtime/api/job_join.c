@@ -16,6 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* The part of transport.timeout that a busy munged is waited for: the others are still there to
+ * hear how it went. */
+#define MUNGE_PATIENCE 0.5
+
 /* A record: "V<version>, about the secret, SPECs, timeline, the transport's endpoint"
  * separated by tabs, or "E<text>" of a rank that cannot join. */
 #define RECORD_TEXT BOOTSTRAP_MAX
@@ -91,7 +95,8 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 	verbs_options(c, &o, &missing);
 	st = transport_listen(&o, &job->transport, err);
 	if (!st)
-		st = job_secret_offer(config_str(c, "security.secret"), job->rank, space, &job->log, secret, err);
+		st = job_secret_offer(config_str(c, "security.secret"), job->rank, space,
+		                      MUNGE_PATIENCE * o.timeout, &job->log, secret, err);
 	if (st)
 		return st;
 	snprintf(record, RECORD_TEXT, "V%s\t%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, timeline,
@@ -152,13 +157,16 @@ static gradcomp_status read_records(gradcomp_job *job, const char *space, char *
 		endpoints[r] = rest;
 	}
 	st = keep_timeline(job, timeline0, err);
-	return st ? st : job_secret_take(config_str(job->config, "security.secret"), secrets0, own, space, secret, err);
+	return st ? st
+	          : job_secret_take(config_str(job->config, "security.secret"), secrets0, own, space,
+	                            MUNGE_PATIENCE * config_float(job->config, "transport.timeout"), &job->log, secret, err);
 }
 
 gradcomp_status job_join(gradcomp_job *job, bootstrap *w, gradcomp_error *err)
 {
 	unsigned char secret[TRANSPORT_SECRET_BYTES];
-	const char *space = strcmp(w->method->name, "pmix") ? NULL : getenv("PMIX_NAMESPACE");
+	/* A job of one rank has nobody to keep the secret from. */
+	const char *space = strcmp(w->method->name, "pmix") || job->nranks == 1 ? NULL : getenv("PMIX_NAMESPACE");
 	char record[RECORD_TEXT];
 	double timeout = config_float(job->config, "transport.timeout");
 	char **all = calloc((size_t)job->nranks, sizeof *all);

@@ -307,14 +307,15 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 	st = o->nranks < 1 || o->nranks > RENDEZVOUS_RANKS_MAX || o->rank < 0 || o->rank >= o->nranks
 	             ? error_set(err, GRADCOMP_ERR_INVALID, "node %d of %d cannot be one of the step", o->rank, o->nranks)
 	             : config_load(NULL, &c, err);
-	if (!st)
-		st = rendezvous_token_read(c, o->token, token, err);
+	if (!st) {
+		timeout = timeout > 0 ? timeout : config_float(c, "stage.rendezvous_timeout");
+		deadline = clock_now() + timeout;
+		st = rendezvous_token_read(c, o->token, timeout / 2, token, err);
+	}
 	if (!st)
 		st = client_addresses(cl, o->where, err);
 	if (!st) {
 		rendezvous_keys_make(&cl->keys, token);
-		timeout = timeout > 0 ? timeout : config_float(c, "stage.rendezvous_timeout");
-		deadline = clock_now() + timeout;
 		st = client_connect(cl, deadline, err);
 	}
 	if (!st) {

@@ -3,9 +3,13 @@
 #include "bootstrap/rendezvous_msg.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "config/config.h"
+
+/* s; the SPANK plugin waits 20 s for the server, and a call to munged may take 10 of them. */
+#define TOKEN_PATIENCE 8.0
 
 static const unsigned char magic[4] = {'G', 'C', 'M', '1'};
 
@@ -49,43 +53,54 @@ void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsig
 	hmac_sha256_final(&m, mac);
 }
 
-/* munged's socket by security.secret, "" its usual place; NULL: munge is not to be
- * used. */
-static const char *munge_socket(const struct config *c)
+/* A credential is good for the stagers of one job. */
+static munge_request sealed_token(const char *socket, double patience, char purpose[MUNGE_PURPOSE])
 {
-	const char *way = config_str(c, "security.secret");
+	const char *job = getenv("SLURM_JOB_ID");
 
-	if (!strncmp(way, "munge:", 6))
-		return way + 6;
-	return !strcmp(way, "munge") || !strcmp(way, "auto") ? "" : NULL;
+	snprintf(purpose, MUNGE_PURPOSE, "rendezvous token of job %.64s", job ? job : "-");
+	return (munge_request){.socket = socket, .purpose = purpose, .patience = patience};
+}
+
+/* Whether the token has to be sealed: by the setting, or with auto in a job of Slurm. */
+static bool must_seal(const char *way)
+{
+	return !strncmp(way, "munge", 5) || (!strncmp(way, "auto", 4) && munge_built() && getenv("SLURM_JOB_ID"));
 }
 
 gradcomp_status rendezvous_token_write(const struct config *c, const unsigned char token[SECRET_BYTES],
                                  char text[RENDEZVOUS_TOKEN_TEXT], gradcomp_error *err)
 {
-	const char *socket = munge_socket(c);
-	gradcomp_error why = {0};
-	gradcomp_status st = GRADCOMP_ERR_NOTFOUND;
+	const char *way = config_str(c, "security.secret");
+	char purpose[MUNGE_PURPOSE];
 
-	memcpy(text, "munge=", 6);
-	if (socket)
-		st = munge_seal(socket, token, text + 6, &why);
-	if (st && !strncmp(config_str(c, "security.secret"), "munge", 5))
-		return error_set(err, why.status, "%s", why.text);
-	if (st) {
-		memcpy(text, "plain=", 6);
-		sha256_hex(token, text + 6);
+	if (must_seal(way)) {
+		munge_request q = sealed_token(munge_socket(way), TOKEN_PATIENCE, purpose);
+
+		memcpy(text, "munge=", 6);
+		return munge_seal(&q, token, text + 6, err);
 	}
+	memcpy(text, "plain=", 6);
+	sha256_hex(token, text + 6);
 	return GRADCOMP_OK;
 }
 
-gradcomp_status rendezvous_token_read(const struct config *c, const char *text, unsigned char token[SECRET_BYTES],
-                                gradcomp_error *err)
+gradcomp_status rendezvous_token_read(const struct config *c, const char *text, double patience,
+                                      unsigned char token[SECRET_BYTES], gradcomp_error *err)
 {
-	const char *socket = munge_socket(c);
+	const char *way = config_str(c, "security.secret"), *socket = munge_socket(way);
+	char purpose[MUNGE_PURPOSE];
 
-	if (!strncmp(text, "munge=", 6))
-		return munge_open(socket ? socket : "", text + 6, token, err);
+	if (!strncmp(text, "munge=", 6)) {
+		munge_request q = sealed_token(socket ? socket : "", patience, purpose);
+
+		return munge_open(&q, text + 6, token, err);
+	}
+	if (must_seal(way))
+		return error_set(err, GRADCOMP_ERR_AUTH,
+		                 "the token of the rendezvous server is not sealed by munge, which security.secret=%.100s asks for "
+		                 "here: it must be the same on the node of srun",
+		                 way);
 	if (strncmp(text, "plain=", 6) || strlen(text) != 6 + 2 * SECRET_BYTES || !sha256_unhex(text + 6, token))
 		return error_set(err, GRADCOMP_ERR_INVALID, "the token of the rendezvous server is malformed");
 	return GRADCOMP_OK;

@@ -48,11 +48,12 @@ const char *rendezvous_hello_read(const unsigned char in[RENDEZVOUS_HELLO_BYTES]
 void rendezvous_proof(const rendezvous_keys *k, handshake_role role, const unsigned char hello[RENDEZVOUS_HELLO_BYTES],
                 const unsigned char nonce[NONCE_BYTES], unsigned char mac[SECRET_BYTES]);
 
-/* The token for the environment of a job, sealed where `c` and this machine allow. */
+/* The token for the environment of a job: sealed where `c` asks for munge, or for auto in a job of
+ * Slurm; fails where munged does not serve. A client there takes no other. */
 gradcomp_status rendezvous_token_write(const struct config *c, const unsigned char token[SECRET_BYTES],
                                  char text[RENDEZVOUS_TOKEN_TEXT], gradcomp_error *err);
-gradcomp_status rendezvous_token_read(const struct config *c, const char *text, unsigned char token[SECRET_BYTES],
-                                gradcomp_error *err);
+gradcomp_status rendezvous_token_read(const struct config *c, const char *text, double patience,
+                                      unsigned char token[SECRET_BYTES], gradcomp_error *err);
 
 /* ---- entries of the log --------------------------------------------- */
 

@@ -146,11 +146,12 @@ static gradcomp_status check_part(const char *value, gradcomp_error *err)
 
 static gradcomp_status check_secret(const char *value, gradcomp_error *err)
 {
-	if (!strcmp(value, "auto") || !strcmp(value, "pmix") || !strcmp(value, "munge") || !strncmp(value, "munge:/", 7))
+	if (!strcmp(value, "auto") || !strcmp(value, "pmix") || !strcmp(value, "munge") || !strncmp(value, "munge:/", 7) ||
+	    !strncmp(value, "auto:/", 6))
 		return GRADCOMP_OK;
 	if (!strncmp(value, "file:/", 6))
 		return job_path_check("secret", value + 5, err);
-	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is none of auto, pmix, munge, munge:SOCKET and file:PATH (absolute paths)", value);
+	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is none of auto, auto:SOCKET, pmix, munge, munge:SOCKET and file:PATH (absolute paths)", value);
 }
 
 static gradcomp_status check_ports(const char *value, gradcomp_error *err)
@@ -255,7 +256,7 @@ const setting settings_table[] = {
 	         .choices = frame_modes,
 	         .help = "what ranks send over a network after the hand-shake: as it is, authenticated, or encrypted"}},
 	{TEXT("security.secret", "auto",
-	      "how the job's secret comes to the ranks: pmix, munge (sealed), munge:SOCKET, file:PATH; auto: munge where it is"),
+	      "how the job's secret comes to the ranks: pmix, munge (sealed), munge:SOCKET, file:PATH; auto, auto:SOCKET: munge in a Slurm step"),
 	 .check = check_secret},
 
 	{NUMBER(SIZE, "reducer.first_bucket_bytes", "1M", 1, 1LL << 40,

@@ -32,12 +32,6 @@ static source source_of(const char *text)
 	return (source)src;
 }
 
-/* munged's socket, out of munge or munge:PATH. */
-static const char *source_socket(const char *setting)
-{
-	return strncmp(setting, "munge:", 6) ? "" : setting + 6;
-}
-
 static int hex_read(const char *hex, unsigned char out[SECRET_BYTES])
 {
 	static const char digits[] = "0123456789abcdef";
@@ -117,40 +111,56 @@ static gradcomp_status file_secret(const char *pattern, const unsigned char run[
 	return st;
 }
 
-/* With auto, under Slurm: a source that no other user of the nodes can read. */
-static gradcomp_status source_choose(const char *setting, const char *space, const log_sink *log,
-                                  const unsigned char secret[SECRET_BYTES], char sealed[MUNGE_TEXT], source *src,
-                                  gradcomp_error *err)
+/* What a credential is good for: the secret of one run of one job and step. */
+static munge_request sealed_for(const char *setting, const char *name, const char *run_hex, double patience,
+                                const log_sink *log, char purpose[MUNGE_PURPOSE])
 {
-	gradcomp_error why;
-
-	*src = source_of(setting);
-	if (*src == SOURCE_MUNGE)
-		return munge_seal(source_socket(setting), secret, sealed, err);
-	if (*src != SOURCES)
-		return GRADCOMP_OK;
-	*src = SOURCE_PMIX;
-	if (!space || !getenv("SLURM_JOB_ID"))
-		return GRADCOMP_OK;
-	if (!munge_seal("", secret, sealed, &why))
-		*src = SOURCE_MUNGE;
-	else
-		log_line(log, GRADCOMP_LOG_DEBUG, "other users of the nodes can ask PMIx for the job's secret: %s", why.text);
-	return GRADCOMP_OK;
+	snprintf(purpose, MUNGE_PURPOSE, "secret of job %s, run %s", name, run_hex);
+	return (munge_request){.socket = munge_socket(setting), .purpose = purpose, .patience = patience, .log = log};
 }
 
-gradcomp_status job_secret_offer(const char *setting, int rank, const char *space, const log_sink *log,
-                                 char text[JOB_SECRET_TEXT], gradcomp_error *err)
+/* auto: in a step of Slurm, whose PMIx server answers every user of the node, what nobody else
+ * can read; elsewhere what there is. Never less because munged does not serve. */
+static source source_choose(const char *setting, const char *space, int rank, const log_sink *log)
+{
+	source src = source_of(setting);
+
+	if (src != SOURCES)
+		return src;
+	if (!space || !getenv("SLURM_JOB_ID"))
+		return SOURCE_PMIX;
+	if (munge_built())
+		return SOURCE_MUNGE;
+	if (rank == 0)
+		log_line(log, GRADCOMP_LOG_WARN,
+		         "other users of the nodes can ask PMIx for the job's secret: this gradcomp was built without munge "
+		         "(security.secret=pmix says that this is wanted, file:PATH does without both)");
+	return SOURCE_PMIX;
+}
+
+gradcomp_status job_secret_offer(const char *setting, int rank, const char *space, double patience,
+                                 const log_sink *log, char text[JOB_SECRET_TEXT], gradcomp_error *err)
 {
 	unsigned char secret[SECRET_BYTES] = {0}, run[SECRET_BYTES] = {0};
-	char hex[2][2 * SECRET_BYTES + 1], name[NAME_BYTES], sealed[MUNGE_TEXT];
+	char hex[2][2 * SECRET_BYTES + 1], name[NAME_BYTES], sealed[MUNGE_TEXT], purpose[MUNGE_PURPOSE];
 	gradcomp_status st = secret_random(secret, sizeof secret, err);
-	source src = SOURCE_PMIX;
+	source src = source_choose(setting, space, rank, log);
 
 	if (!st)
 		st = secret_random(run, sizeof run, err);
-	if (!st)
-		st = source_choose(setting, space, log, secret, sealed, &src, err);
+	sha256_hex(run, hex[1]);
+	job_name(name);
+	if (!st && src == SOURCE_MUNGE) {
+		munge_request q = sealed_for(setting, name, hex[1], patience, log, purpose);
+		gradcomp_error why = {0};
+
+		st = munge_seal(&q, secret, sealed, &why);
+		if (st)
+			error_set(err, st, "%.300s%s", why.text,
+			          source_of(setting) == SOURCE_MUNGE ? ""
+			                                       : "; security.secret=auto wants munge in a Slurm step (pmix does without "
+			                                         "it, where the nodes have no other users)");
+	}
 	if (!st && src == SOURCE_FILE)
 		st = file_secret(setting + 5, run, secret, err);
 	if (st)
@@ -160,8 +170,6 @@ gradcomp_status job_secret_offer(const char *setting, int rank, const char *spac
 		goto done;
 	}
 	sha256_hex(secret, hex[0]);
-	sha256_hex(run, hex[1]);
-	job_name(name);
 	snprintf(text, JOB_SECRET_TEXT, "%s %s %s %s", source_name[src], hex[1], name,
 	         src == SOURCE_PMIX ? hex[0] : src == SOURCE_MUNGE ? sealed : "-");
 	secret_wipe(hex, sizeof hex);
@@ -181,11 +189,36 @@ gradcomp_status job_secret_alike(const char *text0, const char *text, int rank, 
 	return error_set(err, GRADCOMP_ERR_MISMATCH,
 	                 "rank %d takes the secret by %s, rank 0 by %s: security.secret must be the same on all ranks%s",
 	                 rank, source_name[src], source_name[src0],
-	                 src == SOURCE_MUNGE || src0 == SOURCE_MUNGE ? ", and munged run on all nodes or on none" : "");
+	                 src == SOURCE_MUNGE || src0 == SOURCE_MUNGE ? " (auto is munge in a Slurm step alone)" : "");
+}
+
+/* Steps of one job may make one job of gradcomp through a store; jobs of Slurm may not. */
+static size_t job_bytes(const char *name)
+{
+	const char *step = strrchr(name, '.');
+
+	return step ? (size_t)(step - name) : strlen(name);
+}
+
+static gradcomp_status open_sealed(const char *setting, const char *name, const char *run_hex, const char *sealed,
+                                   double patience, const log_sink *log, unsigned char secret[SECRET_BYTES],
+                                   gradcomp_error *err)
+{
+	char own[NAME_BYTES], purpose[MUNGE_PURPOSE];
+	munge_request q = sealed_for(setting, name, run_hex, patience, log, purpose);
+
+	job_name(own);
+	if (job_bytes(own) != job_bytes(name) || strncmp(own, name, job_bytes(name)))
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "rank 0 has sealed the secret of job %.100s, this rank is of job %.100s: a job over several jobs of "
+		                 "Slurm takes its secret from a file (security.secret=file:PATH)",
+		                 name, own);
+	return munge_open(&q, sealed, secret, err);
 }
 
 gradcomp_status job_secret_take(const char *setting, const char *text0, const char *mine, const char *space,
-                                unsigned char key[SECRET_BYTES], gradcomp_error *err)
+                                double patience, const log_sink *log, unsigned char key[SECRET_BYTES],
+                                gradcomp_error *err)
 {
 	unsigned char secret[SECRET_BYTES] = {0}, run[SECRET_BYTES], prk[SECRET_BYTES];
 	char kind[8], hex[2 * SECRET_BYTES + 1], name[NAME_BYTES];
@@ -201,7 +234,7 @@ gradcomp_status job_secret_take(const char *setting, const char *text0, const ch
 	if (space && strcmp(space, name))
 		st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank 0 is of job %.100s, this rank of job %.100s", name, space);
 	if (!st && src == SOURCE_MUNGE)
-		st = munge_open(source_socket(setting), text0 + at, secret, err);
+		st = open_sealed(setting, name, hex, text0 + at, patience, log, secret, err);
 	if (!st && src == SOURCE_FILE)
 		st = file_secret(setting + 5, run, prk, err);
 	else if (!st)

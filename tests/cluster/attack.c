@@ -3,6 +3,8 @@
  *   attack garbage HOST PORT         random bytes
  *   attack half HOST PORT            half a greeting, then silence
  *   attack flood HOST PORT SECONDS   as many connections as it can hold
+ *   attack crowd SOCKET FILE         every place in the queue of a local socket, until there
+ *                                    is a file
  *   attack record DEVICE FILE        (the wire:) the first greeting that passes
  *   attack replay HOST PORT FILE     it again
  *   attack local                     at all abstract sockets of the node
@@ -146,6 +148,29 @@ static int flood(const char *host, const char *port, double seconds)
 	}
 	printf("flood: %ld connections in %.0f s\n", made, seconds);
 	return made < 100;
+}
+
+static int crowd(const char *path, const char *until)
+{
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	int n = 0, told = 0;
+
+	snprintf(un.sun_path, sizeof un.sun_path, "%s", path);
+	for (double end = now() + 60; now() < end && access(until, F_OK);) {
+		int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+
+		if (!connect(fd, (struct sockaddr *)&un, sizeof un)) {
+			n++;
+			continue;
+		}
+		close(fd);
+		if (!told++) {
+			printf("crowd: no place left after %d connections\n", n);
+			fflush(stdout);
+		}
+		poll(NULL, 0, 5);
+	}
+	return !told;
 }
 
 /* Sees every packet of the link, as whoever holds the wire does: a HELLO and the
@@ -319,6 +344,8 @@ int main(int argc, char **argv)
 		rc = half(argv[2], argv[3]);
 	else if (!strcmp(mode, "flood") && argc == 5)
 		rc = flood(argv[2], argv[3], atof(argv[4]));
+	else if (!strcmp(mode, "crowd") && argc == 4)
+		rc = crowd(argv[2], argv[3]);
 	else if (!strcmp(mode, "record") && argc == 4)
 		rc = record(argv[2], argv[3]);
 	else if (!strcmp(mode, "replay") && argc == 5)

@@ -91,12 +91,34 @@ like 'and of how many it does not tell' "$(cat out)" 'more unauthenticated conne
 # What PMIx has, somebody on the node who says he is alice gets. With munge it is of no
 # use to him; without, it is the secret: the test of this test.
 munge=$(sed -n 's/^HAVE_MUNGE = //p' "$GRADCOMP_BUILD/config.mk")
-spy () {
-	# shellcheck disable=SC2016
-	begin sh -c 'env | grep "^PMIX.*=." > env.$SLURM_PROCID; chmod 644 env.*; exec "$0" until-told' "$tmp/job"
+# The job's environment on rank 3, with which a process there asks PMIx.
+# shellcheck disable=SC2016
+tell_env='env | grep "^PMIX.*=." > env.$SLURM_PROCID; chmod 644 env.*'
+ask_pmix () {
 	readarray -t vars < run/env.3
 	said=$(timeout 20 "${bed[@]}" node 2 -u bob env "${vars[@]}" CLAIM_UID="$alice" LD_PRELOAD="$tmp/claim.so" "$tmp/spy" 2>&1)
 }
+spy () {
+	# shellcheck disable=SC2016
+	begin sh -c "$tell_env"'; exec "$0" until-told' "$tmp/job"
+	ask_pmix
+}
+# crowd_munged: munged is stopped, and all places of its queue are bob's. serve: it is no longer so.
+munged () { "${bed[@]}" run kill "-$1" "$(cat "$state/munge/pid")"; }
+crowded () { grep -q 'no place left' crowd; }
+crowd_munged () {
+	rm -f run/serve
+	munged STOP
+	evil login crowd "$state/munge/socket" "$tmp/run/serve" > crowd &
+	crowd=$!
+	wait_for 10 crowded
+}
+serve () {
+	touch run/serve
+	wait $crowd
+	munged CONT
+}
+said_by () { [ "$(grep -c "$2" out)" = "$1" ]; }
 # shellcheck disable=SC2046
 if ! cc -o spy "$GRADCOMP_SRC/tests/cluster/spy.c" $(pkg-config --cflags --libs pmix 2> /dev/null) 2> cc.log ||
 	! cc -shared -fPIC -DCLAIM -o claim.so "$GRADCOMP_SRC/tests/cluster/spy.c" 2>> cc.log; then
@@ -115,6 +137,46 @@ elif [ "$munge" = yes ]; then
 	is 'without munge he has the secret' "$(grep -c $'endpoint: V[^\t]*\tpmix [0-9a-f]\{64\} [^ ]* [0-9a-f]\{64\}\t' <<< "$said")" 1 ||
 		note "$said"
 	finish 'pmix'
+	unset GRADCOMP_SECURITY_SECRET
+
+	# Somebody who keeps munged busy gets no weaker secret by it. Slurm needs munged, too: the
+	# ranks are there before he comes. munged is back when all of them have been turned away.
+	rm -f run/pid.* run/at.* run/go run/stop
+	# shellcheck disable=SC2016
+	timeout 120 "${bed[@]}" run -u alice srun --mpi=pmix -N4 --ntasks-per-node=2 -D "$tmp/run" --gradcomp=none sh -c \
+		"$tell_env"'; touch at.$SLURM_PROCID; until [ -e go ]; do sleep 0.1; done; exec "$0" until-told' "$tmp/job" > out 2>&1 &
+	srun=$!
+	all_at () { [ "$(printf '%s\n' run/at.* | wc -l)" = "$1" ]; }
+	wait_for 20 all_at 8
+	crowd_munged
+	tap_result $? "munged is crowded: $(cat crowd)"
+	touch run/go
+	wait_for 20 said_by 8 'munged does not serve: .*; trying again for'
+	tap_result $? 'all ranks say that munged does not serve, and go on asking' || note "$(cat out)"
+	serve
+	all_have_pids () { [ "$(cat run/pid.* 2> /dev/null | wc -l)" = 8 ]; }
+	wait_for 30 all_have_pids
+	tap_result $? 'then the job runs' || note "$(cat out)"
+	ask_pmix
+	is 'and what PMIx tells is sealed' "$(grep -c $'endpoint: V[^\t]*\tmunge [0-9a-f]* [^ ]* MUNGE:' <<< "$said")" 1 || note "$said"
+	finish 'munged was crowded'
+
+	rm -f run/at.* run/go
+	# shellcheck disable=SC2016
+	GRADCOMP_TRANSPORT_TIMEOUT=4 timeout 120 "${bed[@]}" run -u alice srun --mpi=pmix -N1 -n2 -D "$tmp/run" --gradcomp=none sh -c \
+		'touch at.$SLURM_PROCID; until [ -e go ]; do sleep 0.1; done; exec "$0" sums' "$tmp/job" > out 2>&1 &
+	srun=$!
+	wait_for 20 all_at 2
+	crowd_munged
+	touch run/go
+	wait_for 40 said_by 2 'munge cannot seal the job.s secret: .*; security.secret=auto wants munge in a Slurm step'
+	tap_result $? 'munged serves nobody: every rank says so' || note "$(cat out)"
+	serve
+	wait $srun
+	check 'and the job fails' test $? = 3
+	is 'rather than run with less' "$(grep -c ' right' out)" 0
+	export GRADCOMP_SECURITY_SECRET=auto:/nowhere/munged
+	check 'a rank alone needs no munged' on srun --mpi=pmix -n1 -D "$tmp/run" --gradcomp=none "$tmp/job" sums
 	unset GRADCOMP_SECURITY_SECRET
 else
 	skip 'what PMIx tells others' 'built without munge'

@@ -6,8 +6,6 @@ real_jobs
 export PATH=$tmp/bin:$PATH GRADCOMP_STAGE_CACHE_DIR=/tmp/cache
 # As the plugin does for the jobs it serves: Slurm 22.05's PMIx servers may refuse each other otherwise.
 export SLURM_PMIX_DIRECT_CONN=false
-munge=$(sed -n 's/^HAVE_MUNGE = //p' "$GRADCOMP_BUILD/config.mk")
-[ "$munge" != yes ] || export GRADCOMP_SECURITY_SECRET=munge:$state/munge/socket
 
 mkdir data
 cp -r "$GRADCOMP_SRC/include" data

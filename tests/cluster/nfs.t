@@ -19,8 +19,6 @@ start_cluster --nodes "$nodes" --nfs "$tmp/export" --nfs-option --squash=root --
 	--conf UnkillableStepTimeout=20
 real required
 mkdir -m 777 out
-munge=$(sed -n 's/^HAVE_MUNGE = //p' "$GRADCOMP_BUILD/config.mk")
-[ "$munge" != yes ] || export GRADCOMP_SECURITY_SECRET=munge:$state/munge/socket
 url=$("${bed[@]}" nfs url)
 # Each node has a /tmp of its own.
 export GRADCOMP_STAGE_CACHE_DIR=/tmp/cache

@@ -9,7 +9,7 @@ home=$state/home/alice
 # Prints "NODE VARIABLE=value ..." for every task, sorted by node.
 cat > show <<'SHOW'
 #!/bin/sh
-echo $(hostname) $(env | grep '^GRADCOMP' | grep -v '^GRADCOMP_\(BUILD\|SRC\)=' | sort)
+echo $(hostname) $(env | grep '^GRADCOMP' | grep -v '^GRADCOMP_\(BUILD\|SRC\|SECURITY_SECRET\)=' | sort)
 SHOW
 chmod 755 show
 tasks () { on srun -Q "$@" "$tmp/show" 2>&1 | sort; }

@@ -11,6 +11,12 @@ is "from the file" "$(line transport.streams)" "3 ($tmp/conf:4)"
 is "from an option" "$(line gradcomp.collective)" "tree (option --gradcomp-collective)"
 is "from the environment" "$(line gradcomp.plugin_path)" "$fixtures (environment GRADCOMP_PLUGIN_PATH)"
 is "default" "$(line reducer.bucket_bytes)" "25M (default)"
+if grep -q '^HAVE_MUNGE = yes' "$GRADCOMP_BUILD/config.mk"; then
+	auto='munge in a Slurm step with PMIx (no job without munged'"'s answer), elsewhere pmix"
+else
+	auto='pmix: this gradcomp was built without munge'
+fi
+is "what secret=auto is" "$(printf '%s\n' "$said" | grep '^security.secret = auto is ')" "security.secret = auto is $auto"
 
 "$gradcomp" config --json >"$tmp/config.json"
 if command -v python3 >/dev/null; then

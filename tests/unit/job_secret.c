@@ -12,6 +12,11 @@
 static const log_sink sink = {GRADCOMP_LOG_ERROR, -1};
 static gradcomp_error err;
 
+static gradcomp_status take(const char *setting, const char *text0, const char *mine, const char *space, unsigned char *key)
+{
+	return job_secret_take(setting, text0, mine, space, 0, &sink, key, &err);
+}
+
 static void put(const char *path, size_t bytes, int mode)
 {
 	FILE *f = fopen(path, "w");
@@ -24,7 +29,7 @@ static void put(const char *path, size_t bytes, int mode)
 
 static gradcomp_status offer(const char *setting, int rank, char *text)
 {
-	return job_secret_offer(setting, rank, NULL, &sink, text, &err);
+	return job_secret_offer(setting, rank, NULL, 0, &sink, text, &err);
 }
 
 static void refused(const char *setting, const char *why, const char *name)
@@ -50,24 +55,24 @@ int main(void)
 	is_str(other, "pmix", "the others only say where from");
 	like(text, " 17.- ", "it says which job");
 	ok(!job_secret_alike(text, other, 3, &err), "both take the same way");
-	ok(!job_secret_take("pmix", text, other, NULL, a, &err) && !job_secret_take("pmix", text, text, NULL, b, &err) &&
+	ok(!take("pmix", text, other, NULL, a) && !take("pmix", text, text, NULL, b) &&
 	   !memcmp(a, b, sizeof a), "all have one key");
-	ok(!offer("pmix", 0, again) && !job_secret_take("pmix", again, other, NULL, b, &err) && memcmp(a, b, sizeof a),
+	ok(!offer("pmix", 0, again) && !take("pmix", again, other, NULL, b) && memcmp(a, b, sizeof a),
 	   "another run has another");
 	ok(!offer("auto", 0, again) && !strncmp(again, "pmix ", 5), "auto without PMIx and Slurm: as the store has it");
 
-	ok(job_secret_take("pmix", text, other, "slurm.pmix.9.0", b, &err) < 0, "a record of another job is refused");
+	ok(take("pmix", text, other, "slurm.pmix.9.0", b) < 0, "a record of another job is refused");
 	like(err.text, "rank 0 is of job 17.-, this rank of job slurm.pmix.9.0", "and both are named");
 	for (size_t cut = 0; cut < strlen(text); cut++) {
 		char part[JOB_SECRET_TEXT];
 
 		memcpy(part, text, cut);
 		part[cut] = '\0';
-		if (!job_secret_take("pmix", part, other, NULL, b, &err))
+		if (!take("pmix", part, other, NULL, b))
 			ok(0, "cut after %zu bytes it is taken", cut);
 	}
-	ok(job_secret_take("pmix", text, "file", NULL, b, &err) < 0, "who looks at a file does not take it from a record");
-	ok(job_secret_take("pmix", text, "munge", NULL, b, &err) < 0, "nor who wants it sealed");
+	ok(take("pmix", text, "file", NULL, b) < 0, "who looks at a file does not take it from a record");
+	ok(take("pmix", text, "munge", NULL, b) < 0, "nor who wants it sealed");
 
 	snprintf(path, sizeof path, "%s/17", tmpdir);
 	snprintf(setting, sizeof setting, "file:%s/%%j", tmpdir);
@@ -88,13 +93,13 @@ int main(void)
 	ok(!offer(setting, 0, text) && !offer(setting, 1, other), "a private one is taken");
 	like(text, "file ", "rank 0 says that it is in a file");
 	ok(strlen(text) > 2 && !strcmp(text + strlen(text) - 2, " -"), "and nothing secret");
-	ok(!job_secret_take(setting, text, other, NULL, a, &err) && !job_secret_take(wide, text, other, NULL, b, &err) &&
+	ok(!take(setting, text, other, NULL, a) && !take(wide, text, other, NULL, b) &&
 	   !memcmp(a, b, sizeof a), "all have one key");
 	put(path, 33, 0600);
-	ok(!job_secret_take(setting, text, other, NULL, b, &err) && memcmp(a, b, sizeof a), "another content, another key");
+	ok(!take(setting, text, other, NULL, b) && memcmp(a, b, sizeof a), "another content, another key");
 	put(path, 32, 0600);
 	setenv("SLURM_JOB_ID", "18", 1);
-	ok(!offer(wide, 0, again) && !job_secret_take(wide, again, other, NULL, b, &err) && memcmp(a, b, sizeof a),
+	ok(!offer(wide, 0, again) && !take(wide, again, other, NULL, b) && memcmp(a, b, sizeof a),
 	   "another job, another key");
 	ok(job_secret_alike("pmix x", "file", 4, &err) < 0, "ranks that take different ways are told");
 	like(err.text, "rank 4 takes the secret by file, rank 0 by pmix", "which");
