@@ -25,8 +25,13 @@ def dtype_code(name):
     """'float32', torch.float32 or numpy.dtype('float32') as the library's code."""
     code = _DTYPES.get(str(name).replace("torch.", ""))
     if code is None:
-        raise Error(_lib.ERR_UNSUPPORTED, f"element type {name} is not one of {', '.join(_DTYPES)}")
+        raise Error(_lib.ERR_UNSUPPORTED, f"element type {str(name).replace('torch.', '')} is not one of "
+                                          f"{', '.join(_DTYPES)}")
     return code
+
+
+def _name(code):
+    return next(name for name, c in _DTYPES.items() if c == code)
 
 
 def _memory(buf):
@@ -280,7 +285,8 @@ class Reducer:
         found = [_memory(b) for b in buffers]
         for (name, numel, dtype), (_, count, own) in zip(self._sizes, found):
             if (numel, dtype) != (count, own):
-                raise Error(_lib.ERR_INVALID, f"{what} of '{name}': {count} elements of type {own} for {numel} of {dtype}")
+                raise Error(_lib.ERR_INVALID, f"{what} of '{name}': {count} elements of {_name(own)} for {numel} of "
+                                              f"{_name(dtype)}")
         return (c_void_p * len(found))(*[address for address, _, _ in found])
 
     def save(self):

@@ -20,9 +20,12 @@ import ctypes
 import os
 import sys
 import threading
+import weakref
 
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
 
 from . import _lib, launch
 from . import job as _jobs
@@ -30,22 +33,20 @@ from .job import Reducer
 
 init_process_group = launch.init_process_group
 
-_attached = []
+_attached = weakref.WeakSet()
+_hooks = weakref.WeakKeyDictionary()  # by DDP model
 _told = False
 
 
 class Attachment:
     """What attach() returns: the state to put in a checkpoint, and counters.
-    Every rank has a state of its own and must save and load its own."""
+    Every rank has a state of its own and must save and load its own.
 
-    def __init__(self, model, group, options):
-        named = [(n, p) for n, p in model.module.named_parameters()
-                 if p.requires_grad and n not in model.parameters_to_ignore]
+    It ends with detach(), with the model (when nothing refers to either any more), or with
+    the program."""
+
+    def __init__(self, named, group, options):
         where = named[0][1].device if named else torch.device("cpu")
-        for name, p in named:
-            if p.device != where or where.type not in ("cpu", "cuda"):
-                raise _lib.Error(_lib.ERR_UNSUPPORTED, f"parameter {name} is on {p.device}; all gradients must be in "
-                                                       "host memory, or all on one CUDA device")
         # What the reducer waits for: it follows whatever stream backward runs on.
         self._stream = torch.cuda.Stream(where) if where.type == "cuda" else None
         self._index = {p: i for i, (_, p) in enumerate(named)}
@@ -53,30 +54,63 @@ class Attachment:
         self._parameters, self._group, self._delay = [p for _, p in named], group, options["delay"]
         self._owes = False  # corrections of steps since the last drain
         self._pid = os.getpid()  # a forked child owns none of this
+        self._hook = None  # DDP's, once this is in force
+        self._stats = {}  # of the reducer that was, after detach()
         self._lock = threading.Lock()
         self._bucket_of = [None] * len(named)
         tensors = [(n, tuple(p.shape), p.dtype) for n, p in named]
+        # The reducer, which is to go with this object, must not hold it.
+        me = weakref.WeakMethod(self._done)
+
+        def done(index, error):
+            method = me()
+            if method is not None:
+                method(index, error)
+
         if self._stream is None:
-            self._reducer = Reducer(group, tensors, self._done, **options)
+            self._reducer = Reducer(group, tensors, done, **options)
         else:
             with torch.cuda.device(where):
-                self._reducer = Reducer(group, tensors, self._done, cuda=True, queue=self._stream.cuda_stream,
-                                        **options)
+                self._reducer = Reducer(group, tensors, done, cuda=True, queue=self._stream.cuda_stream, **options)
+        self._end = weakref.finalize(self, _free, self._reducer, group, self._pid)
+        self._end.atexit = False  # at exit: _leave()
+
+    def _in_force(self):
+        if not self._end.alive:
+            raise _lib.Error(_lib.ERR_STATE, "this attachment has been detached; attach(model) makes another")
+        return self._reducer
+
+    def detach(self):
+        """Undoes attach(), on all ranks between the same steps: DDP reduces the model's
+        gradients itself from now on, and the threads, connections and memory are given back.
+        The state goes too: state_dict() first, where it is wanted. The model may be attached
+        again. With a delay: after drain(). A second call does nothing."""
+        if not self._end.alive:
+            return
+        if self._owes:
+            raise self._undrained("detach() would lose them")
+        if self._hook is not None:
+            self._hook.attachment = None
+        self._stats = self._reducer.stats()
+        self._end()
+
+    def _undrained(self, otherwise):
+        return _lib.Error(_lib.ERR_STATE, f"averages of the last {self._delay} steps are not in the weights yet: call "
+                                          f"drain(optimizer) first; {otherwise}")
 
     def state_dict(self, in_flight=False):
         """This rank's state (error memory, warm-start factors); between steps only. With a
         delay: after drain(), since the ranks' weights differ before it; with in_flight=True
         what is owed is saved too, for those who save every rank's own weights."""
         if self._owes and not in_flight:
-            raise _lib.Error(_lib.ERR_STATE, f"averages of the last {self._delay} steps are not in the weights yet: call "
-                                             "drain(optimizer) first, or state_dict(in_flight=True) and save the weights "
-                                             "of every rank")
-        return {"gradcomp": torch.frombuffer(bytearray(self._reducer.save()), dtype=torch.uint8), "owes": self._owes}
+            raise self._undrained("or state_dict(in_flight=True), and save the weights of every rank")
+        state = self._in_force().save()
+        return {"gradcomp": torch.frombuffer(bytearray(state), dtype=torch.uint8), "owes": self._owes}
 
     def load_state_dict(self, state):
         if state.get("gradcomp") is not None:
             saved = state["gradcomp"].contiguous()
-            self._reducer.load(ctypes.string_at(saved.data_ptr(), saved.numel()))
+            self._in_force().load(ctypes.string_at(saved.data_ptr(), saved.numel()))
             self._owes = state.get("owes", False)
 
     @torch.no_grad()
@@ -93,7 +127,7 @@ class Attachment:
         rates = {p: group["lr"] * (-1 if group.get("maximize") else 1)
                  for group in optimizer.param_groups for p in group["params"]}
         owed = [torch.zeros_like(p, memory_format=torch.contiguous_format) for p in self._parameters]
-        self._reducer.drain(owed)
+        self._in_force().drain(owed)
         for p, correction in zip(self._parameters, owed):
             p.sub_(correction * rates.get(p, 0))
         self._average([t for p in self._parameters for t in [p, *_moments(optimizer.state.get(p, {}), p)]])
@@ -108,7 +142,7 @@ class Attachment:
             t.copy_(mean.reshape(t.shape))
 
     def stats(self):
-        return self._reducer.stats()
+        return self._reducer.stats() if self._end.alive else dict(self._stats)
 
     def _reduce(self, bucket):
         """A future of the bucket's average. The parameters of a bucket become done
@@ -144,7 +178,8 @@ class _Flight:
     def __init__(self, bucket, attachment):
         self.buffer = bucket.buffer()
         if self.buffer.is_sparse:
-            raise _lib.Error(_lib.ERR_UNSUPPORTED, "sparse gradients (Embedding(sparse=True)) cannot be reduced")
+            raise _lib.Error(_lib.ERR_UNSUPPORTED, "sparse gradients cannot be reduced: make them dense (to_dense()) where "
+                                                   "they are made")
         self.gradients = bucket.gradients()
         self.indices = [attachment._index[p] for p in bucket.parameters()]
         self.left = len(self.indices)
@@ -166,8 +201,34 @@ def _moments(state, parameter):
             and state[k].shape == parameter.shape]
 
 
-def _hook(attachment: Attachment, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    return attachment._reduce(bucket)
+class _Hook:
+    """DDP takes one communication hook and keeps it: this is whose turn it is."""
+
+    def __init__(self, process_group):
+        self.process_group, self.attachment = process_group, None
+
+
+def _communicate(hook: _Hook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    if hook.attachment is None:
+        return default_hooks.allreduce_hook(hook.process_group, bucket)
+    return hook.attachment._reduce(bucket)
+
+
+def _free(reducer, group, pid):
+    """What an attachment leaves; in a forked child that is its parent's."""
+    if os.getpid() != pid:
+        return
+
+    def free():
+        reducer.free()
+        if group is not group.job.world:
+            group.free()
+
+    # The garbage collector may run on any thread, those that reducer.free() waits for too.
+    if isinstance(threading.current_thread(), threading._DummyThread):
+        threading.Thread(target=free).start()
+    else:
+        free()
 
 
 class _Detached:
@@ -183,31 +244,121 @@ class _Detached:
     def drain(self, optimizer):
         del optimizer
 
+    def detach(self):
+        pass
+
     def stats(self):
         return {}
 
 
+def _replicated(model):
+    """The DDP that composable replicate() makes of a module; None where it has not been replicated."""
+    composable = sys.modules.get("torch.distributed._composable.replicate")
+    state = composable.replicate.state(model) if composable is not None else None
+    if state is not None and hasattr(state, "lazy_init") and not state.has_initialized:
+        state.lazy_init()  # else at the first forward pass
+    return getattr(state, "_ddp", None)
+
+
+def _ddp_of(model):
+    """(The DistributedDataParallel in what attach() was given, the module whose parameters it reduces)."""
+    inner = model
+    while isinstance(getattr(inner, "_orig_mod", None), torch.nn.Module):  # of torch.compile()
+        inner = inner._orig_mod
+    if isinstance(inner, DistributedDataParallel):
+        ddp, root = inner, inner.module
+    else:
+        ddp, root = _replicated(inner) if isinstance(inner, torch.nn.Module) else None, inner
+    if ddp is None:
+        raise TypeError(f"attach() takes a DistributedDataParallel, not a {type(inner).__name__}: {_instead(inner)}")
+    if getattr(ddp, "_use_python_reducer", False):
+        raise TypeError('torch._dynamo.config.optimize_ddp is "python_reducer", which has no communication hook: leave it '
+                        "as it is (True) when the DistributedDataParallel is made")
+    return ddp, root
+
+
+def _instead(model):
+    if not isinstance(model, torch.nn.Module):
+        return "give it the module that the training step calls"
+    if {"FullyShardedDataParallel", "FSDPModule"} & {c.__name__ for c in type(model).__mro__}:
+        return ("sharded gradients are scattered to their owners, not averaged on all ranks; where the model fits into "
+                "each rank's memory, wrap it in DistributedDataParallel instead")
+    within = next((name for name, m in model.named_modules() if isinstance(m, DistributedDataParallel)), None)
+    if within is not None:
+        return f"the one within is attach(model.{within})"
+    return "wrap the model first, model = DistributedDataParallel(model)"
+
+
+def _reduced(ddp, root):
+    """The (name, parameter) of all that DDP reduces, in forward order. What gradcomp cannot reduce is
+    refused here, before the first backward pass."""
+    sparse = {m.weight for m in root.modules()
+              if isinstance(m, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and m.sparse}
+    ignored = ddp.parameters_to_ignore
+    names = {p: n for n, p in root.named_parameters()}
+    named = [(names.get(p, n), p) for n, p in ddp.module.named_parameters() if p.requires_grad and n not in ignored]
+    for name, p in named:
+        if p in sparse:
+            raise _unsupported(name, "an embedding with sparse gradients", "make it with sparse=False")
+        if p.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise _unsupported(name, str(p.dtype).replace("torch.", ""),
+                               "gradients are reduced as float32, float16 or bfloat16: convert it")
+        if p.device != named[0][1].device or p.device.type not in ("cpu", "cuda"):
+            raise _unsupported(name, f"on {p.device}", "have all in host memory, or all on one CUDA device")
+    return named
+
+
+def _unsupported(name, what, remedy):
+    return _lib.Error(_lib.ERR_UNSUPPORTED, f"parameter {name} is {what}: {remedy}, or keep it from DDP "
+                                            "(DistributedDataParallel._set_params_and_buffers_to_ignore_for_model) and "
+                                            "reduce it yourself")
+
+
 def attach(model, compressor=None, collective=None, bucket_bytes=0, seed=0, schedule=None, delay=0):
-    """Reduces the gradients of `model`, a DistributedDataParallel, with gradcomp.
+    """Reduces the gradients of `model` with gradcomp: a DistributedDataParallel, one in
+    torch.compile(), or a module after composable replicate().
 
     Collective over all ranks, before the first backward pass. `compressor`,
     `collective` and `schedule` are SPECs in place of the job's; `seed` must be equal on
     all ranks. With `delay` averages may be applied up to so many steps
-    late: drain() says what that asks for. Without --gradcomp and GRADCOMP: does nothing and says so once."""
+    late: drain() says what that asks for. Without --gradcomp and GRADCOMP: does nothing and says so once.
+    What it returns undoes it: detach()."""
     global _told
     if not _lib.requested():
         if not _told and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) == 0:
             print("gradcomp: not requested (no --gradcomp): DDP reduces the gradients itself", file=sys.stderr)
         _told = True
         return _Detached()
-    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        raise TypeError(f"attach() takes a DistributedDataParallel, not a {type(model).__name__}")
+    if not dist.is_initialized():
+        raise _lib.Error(_lib.ERR_STATE, "torch.distributed is not initialised: call "
+                                         "gradcomp.torch.init_process_group(), make the model a DistributedDataParallel, "
+                                         "then attach() it")
+    ddp, root = _ddp_of(model)
+    named = _reduced(ddp, root)
     options = {"compressor": compressor, "collective": collective, "bucket_bytes": bucket_bytes, "seed": seed,
                "schedule": schedule, "delay": delay}
-    attachment = Attachment(model, _group(_join(), model.process_group), options)
-    model.register_comm_hook(attachment, _hook)
-    _attached.append(attachment)
+    hook = _hook_of(ddp)
+    attachment = Attachment(named, _group(_join(), ddp.process_group), options)
+    hook.attachment, attachment._hook = attachment, hook
+    _attached.add(attachment)
     return attachment
+
+
+def _hook_of(model):
+    """The hook of a model that has none in force."""
+    hook = _hooks.get(model)
+    if hook is None:
+        hook = _Hook(model.process_group)
+        try:
+            model.register_comm_hook(hook, _communicate)
+        except RuntimeError as e:
+            raise _lib.Error(_lib.ERR_STATE, "the model has a communication hook of somebody else's, and DDP takes one: "
+                                             f"leave that register_comm_hook() out ({str(e).splitlines()[0]})") from None
+        _hooks[model] = hook
+    elif hook.attachment is not None:
+        raise _lib.Error(_lib.ERR_STATE, "the model is attached already: use what the first attach() returned, or its "
+                                         "detach() before another attach()")
+    return hook
 
 
 def _join():
@@ -235,16 +386,17 @@ def _group(job, process_group):
     return job.world.split(min(ranks), ranks.index(job.rank))
 
 
-def _detach(failed):
+def _leave(failed):
     if failed:
         return
-    for attachment in _attached:
-        if attachment._pid == os.getpid():
-            if attachment._owes and attachment._group.rank == 0:
-                print("gradcomp: the program ended without drain(): its weights lack the averages of the last "
-                      f"{attachment._delay} steps", file=sys.stderr)
-            attachment._reducer.free()
-    _attached.clear()
+    for attachment in list(_attached):
+        if attachment._pid == os.getpid() and attachment._end.alive and attachment._owes and attachment._group.rank == 0:
+            print("gradcomp: the program ended without drain(): its weights lack the averages of the last "
+                  f"{attachment._delay} steps", file=sys.stderr)
+        # weakref has shut its own finalizers down by now.
+        end = attachment._end.detach()
+        if end is not None:
+            end[1](*end[2])
 
 
-_jobs.at_exit(_detach)
+_jobs.at_exit(_leave)

@@ -8,6 +8,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *type_name(gradcomp_dtype dtype)
+{
+	static const char *const names[] = {"float32", "float16", "bfloat16", "float64", "int32", "int64", "uint8"};
+	return (size_t)dtype < sizeof names / sizeof *names ? names[dtype] : "unknown";
+}
+
 static gradcomp_status copy_tensor(gradcomp_tensor *t, const gradcomp_tensor_desc *d, uint32_t index,
                                    gradcomp_error *err)
 {
@@ -20,8 +26,8 @@ static gradcomp_status copy_tensor(gradcomp_tensor *t, const gradcomp_tensor_des
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for tensor %u", index);
 	if (d->dtype != GRADCOMP_F32 && d->dtype != GRADCOMP_F16 && d->dtype != GRADCOMP_BF16)
 		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "tensor %u '%s' has element type %d: gradients are F32, F16 or BF16", index,
-		                 t->name, (int)d->dtype);
+		                 "tensor %u '%s' has element type %s (%d): gradients are float32, float16 or bfloat16",
+		                 index, t->name, type_name(d->dtype), (int)d->dtype);
 	if (d->ndim && !d->dims)
 		return error_set(err, GRADCOMP_ERR_INVALID, "tensor %u '%s' has %u dimensions, but dims is NULL",
 		                 index, t->name, d->ndim);

@@ -1,0 +1,39 @@
+#!/usr/bin/python3
+"""What attach() takes: DDP, in torch.compile() too, and composable replicate(). What it refuses,
+before the first backward pass and with what to do instead."""
+
+import os
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from tap import SOURCE, done_testing, errors, need_gloo, need_library, ok, ranks  # noqa: E402
+
+need_gloo()
+need_library()
+got = ranks(2, [os.path.join(SOURCE, "tests/python/attached.py")], timeout=180, GRADCOMP="none")
+ok([s for s, _, _ in got] == [0, 0], "two ranks try everything", errors(got))
+lines = [dict(line.split(" ", 1) for line in out.splitlines() if " " in line) for _, out, _ in got]
+ok(lines[0] == lines[1], "both ranks say the same", lines)
+said = lines[0]
+for name, kind, *texts in (
+        ("early", "Error", "torch.distributed is not initialised", "init_process_group()"),
+        ("bare", "TypeError", "not a Linear", "DistributedDataParallel(model)"),
+        ("wrapper", "TypeError", "attach(model.inner)"),
+        ("text", "TypeError", "not a str"),
+        ("float64", "Error", "parameter 1.weight is float64", "float32, float16 or bfloat16"),
+        ("complex", "Error", "parameter 1.weight is complex64"),
+        ("sparse", "Error", "parameter 2.weight", "sparse=False"),
+        ("hooked", "Error", "communication hook of somebody else's")):
+    line = said.get(name, "")
+    ok(line.startswith(kind + " ") and all(t in line for t in texts), f"{name}: refused, with what to do", line)
+for name in ("plain", "ignored"):
+    ok(said.get(name) == "attached", f"{name}: attached", said)
+for name in ("compiled", "replicated"):
+    if said.get(name, "no") == "no":
+        print(f"# {name}: not with this PyTorch")
+    else:
+        ok(said[name] == "equal after 3 steps", f"{name}: gradients are DDP's own average", said[name])
+if "sharded" in said:
+    ok("TypeError" in said["sharded"] and "DistributedDataParallel instead" in said["sharded"], "sharded: refused", said)
+done_testing()

@@ -1,0 +1,98 @@
+"""One rank of attach.t: what attach() takes, and what it refuses before the first backward pass.
+Prints a line for each, and the same lines on all ranks."""
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import gradcomp.torch
+
+
+def tried(name, make, **options):
+    try:
+        gradcomp.torch.attach(make(), **options).detach()
+        print(name, "attached")
+    except (gradcomp.Error, TypeError) as e:
+        print(name, type(e).__name__, e)
+
+
+def module(dtype, last=None):
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4).to(dtype), *([last] if last is not None else []))
+
+
+class Wrapper(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = DDP(nn.Linear(4, 4))
+
+
+def hooked():
+    model = DDP(nn.Linear(4, 4))
+    model.register_comm_hook(None, other)
+    return model
+
+
+def other(state: object, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    raise AssertionError
+
+
+def ignored():
+    model = module(torch.float64)
+    DDP._set_params_and_buffers_to_ignore_for_model(model, ["1.weight", "1.bias"])
+    return DDP(model)
+
+
+def same_gradients(wrap):
+    """Whether what wrap() makes gives DDP's own averages after attach()."""
+    torch.manual_seed(1)
+    model = wrap(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+    torch.manual_seed(1)
+    reference = DDP(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)))
+    attachment = gradcomp.torch.attach(model)
+    for step in range(3):
+        torch.manual_seed(10 * dist.get_rank() + step)
+        x = torch.randn(8, 4)
+        for m in (model, reference):
+            m.zero_grad()
+            m(x).square().mean().backward()
+    worst = max((a.grad - b.grad).abs().max().item() for a, b in zip(model.parameters(), reference.parameters()))
+    steps = attachment.stats()["steps"]
+    attachment.detach()
+    return f"{'equal' if worst < 1e-6 else worst} after {steps} steps"
+
+
+def compiled(model):
+    return torch.compile(DDP(model), backend="eager")
+
+
+tried("early", lambda: nn.Linear(4, 4))
+gradcomp.torch.init_process_group()
+tried("plain", lambda: DDP(module(torch.float16)))
+tried("bare", lambda: nn.Linear(4, 4))
+tried("wrapper", Wrapper)
+tried("text", lambda: "model")
+tried("float64", lambda: DDP(module(torch.float64)))
+tried("complex", lambda: DDP(module(torch.complex64)))
+tried("sparse", lambda: DDP(module(torch.float32, nn.Embedding(5, 3, sparse=True))))
+tried("ignored", ignored)
+tried("hooked", hooked)
+if hasattr(torch, "compile"):
+    try:
+        print("compiled", same_gradients(compiled))
+    except Exception as e:  # a PyTorch that cannot compile on this Python
+        print("compiled", "no" if "not supported" in str(e) or "not yet supported" in str(e) else repr(e))
+try:
+    from torch.distributed._composable import replicate
+    from torch.distributed._composable.replicate import _ReplicateState  # noqa: F401
+except ImportError:
+    pass
+else:
+    print("replicated", same_gradients(replicate))
+try:
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.device_mesh import init_device_mesh
+except ImportError:
+    pass
+else:
+    tried("sharded", lambda: fully_shard(nn.Linear(4, 4), mesh=init_device_mesh("cpu", (dist.get_world_size(),))))
