@@ -149,7 +149,7 @@ static void misuse_body(gradcomp_job *job, int rank, int P, void *arg)
 	d.dtype = GRADCOMP_I32;
 	is_int(gradcomp_reducer_create(w, &d, 1, NULL, &red, &err), GRADCOMP_ERR_INVALID, "integer gradients");
 	if (rank)
-		like(err.text, "F32, F16 or BF16", "are refused with what would be right");
+		like(err.text, "float32, float16 or bfloat16", "are refused with what would be right");
 	d.dtype = GRADCOMP_F32;
 	uint64_t huge[2] = {(uint64_t)1 << 31, 8};
 	gradcomp_reducer_options topk = {.struct_size = sizeof topk, .compressor = "topk:density=0.01"};
