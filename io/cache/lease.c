@@ -11,9 +11,9 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/clock.h"
+#include "base/outfile.h"
 #include "base/text.h"
 #include "io/cache/cache.h"
 
@@ -189,31 +189,6 @@ bool cache_lease_alive(const cache_lease_info *l)
 	return !start || !l->start || start == l->start;
 }
 
-static int put(int lease_lock, const char *name, const char *text, size_t n)
-{
-	char temp[48];
-	uint64_t random;
-	int fd = -1;
-	for (int i = 0; fd < 0 && i < 100; i++) {
-		if (getrandom(&random, sizeof random, 0) != sizeof random)
-			return -1;
-		snprintf(temp, sizeof temp, ".%016llx", (unsigned long long)random);
-		fd = openat(lease_lock, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-		if (fd < 0 && errno != EEXIST)
-			return -1;
-	}
-	if (fd < 0)
-		return -1;
-	ssize_t w = write(fd, text, n);
-	int e = w < 0 ? errno : ENOSPC;
-	if (close(fd) == 0 && w == (ssize_t)n && renameat(lease_lock, temp, lease_lock, name) == 0)
-		return 0;
-	e = w == (ssize_t)n ? errno : e;
-	unlinkat(lease_lock, temp, 0);
-	errno = e;
-	return -1;
-}
-
 gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_info *l, gradcomp_error *err)
 {
 	char text[LEASE_MAX], holder[CACHE_HOLDER_BYTES];
@@ -233,7 +208,7 @@ gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_i
 	for (int i = 0; i < 100; i++) {
 		if ((lease_lock = cache_lease_lock(area, key, false)) < 0)
 			break;
-		result = put(lease_lock, l->name, text, (size_t)n);
+		result = outfile_put(lease_lock, l->name, text, (size_t)n);
 		int e = errno;
 		cache_lease_unlock(area, key, lease_lock, false);
 		errno = e;

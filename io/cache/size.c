@@ -15,6 +15,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "base/outfile.h"
 #include "io/cache/cache.h"
 
 #define NAME "size"
@@ -162,22 +163,11 @@ static bool read_note(int dir, const char *word, cache_size *out)
 
 static int write_note(int dir, const char *word, const cache_size *size)
 {
-	char temp[32], text[128];
-	snprintf(temp, sizeof temp, NAME ".%ld", (long)getpid());
+	char text[128];
 	int n = snprintf(text, sizeof text, MAGIC "%s %llu %llu\n", word, (unsigned long long)size->bytes,
 	                 (unsigned long long)size->inodes);
 	/* Never into a file that is there: it may have another name elsewhere. */
-	unlinkat(dir, temp, 0);
-	int fd = openat(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-	if (fd < 0)
-		return -1;
-	ssize_t w = write(fd, text, (size_t)n);
-	if (close(fd) == 0 && w == n && renameat(dir, temp, dir, NAME) == 0)
-		return 0;
-	int e = errno;
-	unlinkat(dir, temp, 0);
-	errno = e;
-	return -1;
+	return outfile_put(dir, NAME, text, (size_t)n);
 }
 
 int cache_size_of(int dir, cache_size *out)

@@ -86,7 +86,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 		job->on_reducer_free = capture;
 	}
 	if (job->rank == 0 && *config_str(c, "gradcomp.trace")) {
-		st = outfile_open("timeline", config_str(c, "gradcomp.trace"), TRACE_ROOM, &job->trace_file, err);
+		st = outfile_open_job("timeline", config_str(c, "gradcomp.trace"), TRACE_ROOM, &job->trace_file, err);
 		if (st)
 			return st;
 	}

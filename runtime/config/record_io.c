@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/newfile.h"
+#include "base/outfile.h"
 #include "base/number.h"
 #include "base/suggest.h"
 #include "config/spec.h"
@@ -370,16 +370,14 @@ gradcomp_status record_io_read(inifile *f, const char *path)
 	return f->status;
 }
 
-gradcomp_status record_io_publish(const char *path, void (*print)(FILE *out, const void *what), const void *what,
-                               gradcomp_error *err)
+gradcomp_status record_io_publish(const char *what, const char *path, void (*print)(FILE *out, const void *data),
+                                  const void *data, gradcomp_error *err)
 {
-	char why[NEWFILE_WHY];
-	newfile *f = newfile_open(path, 0, why);
+	outfile *f;
+	gradcomp_status st = outfile_open(what, path, 0, &f, err);
 
-	if (f) {
-		print(newfile_stream(f), what);
-		if (!newfile_close(f, why))
-			return GRADCOMP_OK;
-	}
-	return error_set(err, GRADCOMP_ERR_IO, "%s cannot be written: %s", path, why);
+	if (st)
+		return st;
+	print(outfile_stream(f), data);
+	return outfile_close(f, err);
 }

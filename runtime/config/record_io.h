@@ -72,8 +72,8 @@ int record_io_seconds(inifile *f, const char *what, const char *word, double mos
 
 /* Opens a regular file for reading and reads it. */
 gradcomp_status record_io_read(inifile *f, const char *path);
-/* What print() writes, when it is complete. */
-gradcomp_status record_io_publish(const char *path, void (*print)(FILE *out, const void *what), const void *what,
-                               gradcomp_error *err);
+/* What print() writes, when it is complete. `what` it is, for messages. */
+gradcomp_status record_io_publish(const char *what, const char *path, void (*print)(FILE *out, const void *data),
+                                  const void *data, gradcomp_error *err);
 
 #endif

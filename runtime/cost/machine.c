@@ -147,7 +147,7 @@ gradcomp_status gradcomp_machine_write(const char *path, const gradcomp_machine 
 {
 	gradcomp_status st = machine_check(m, err);
 
-	return st ? st : record_io_publish(path, print_machine, m, err);
+	return st ? st : record_io_publish("machine file", path, print_machine, m, err);
 }
 
 void gradcomp_machine_free(gradcomp_machine *m)

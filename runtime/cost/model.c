@@ -131,7 +131,7 @@ gradcomp_status gradcomp_model_write(const char *path, const gradcomp_model *m, 
 {
 	gradcomp_status st = model_check(m, err);
 
-	return st ? st : record_io_publish(path, print_model, m, err);
+	return st ? st : record_io_publish("model", path, print_model, m, err);
 }
 
 void gradcomp_model_free(gradcomp_model *m)

@@ -86,7 +86,7 @@ static gradcomp_status answer(const gradcomp_model *model, const gradcomp_machin
 		return st;
 	st = plan_choose(c, q->schedule, q->each_layer != 0, q->trace != NULL, choice, err);
 	if (!st && q->trace)
-		st = record_io_publish(q->trace, print_trace, &choice->sim, err);
+		st = record_io_publish("timeline", q->trace, print_trace, &choice->sim, err);
 	if (st) {
 		plan_choice_clear(choice);
 		cost_clear(c);

@@ -12,7 +12,7 @@
 
 gradcomp_status report_open(const char *path, report **out, gradcomp_error *err)
 {
-	return outfile_open("report", path, REPORT_ROOM, out, err);
+	return outfile_open_job("report", path, REPORT_ROOM, out, err);
 }
 
 void report_abandon(report *r)

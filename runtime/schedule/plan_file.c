@@ -160,7 +160,7 @@ gradcomp_status plan_file_write(const char *path, const plan_file *p, gradcomp_e
 
 	if (!st)
 		st = step_plan_check(&p->plan, p->tensors, err);
-	return st ? st : record_io_publish(path, print_plan, p, err);
+	return st ? st : record_io_publish("plan", path, print_plan, p, err);
 }
 
 void plan_file_clear(plan_file *p)

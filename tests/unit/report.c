@@ -170,7 +170,7 @@ static void bad_places(void)
 	report *r;
 
 	is_int(report_open("/nonexistent/r.json", &r, &e), GRADCOMP_ERR_IO, "no such directory");
-	like(e.text, "report /nonexistent/r.json: directory /nonexistent/: No such file", "says which");
+	like(e.text, "report /nonexistent/r.json cannot be written: directory /nonexistent/: No such file", "says which");
 	is_int(report_open("/dev/full", &r, &e), GRADCOMP_ERR_IO, "a device");
 	snprintf(path, sizeof path, "%s/d", tmpdir);
 	mkdir(path, 0755);
