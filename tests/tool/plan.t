@@ -302,4 +302,9 @@ bad machine 'no nodes' 's/^nodes = 2/nodes = 0/'
 bad machine 'a key twice' 's/^nodes = 2/nodes = 2\nnodes = 3/'
 bad machine 'an unknown section' 's/^\[node\]/[knot]/'
 bad machine 'a curve twice' 's/^spec = topk.*/spec = none/'
+# What is left out depends on the build.
+"$gradcomp" plan --model resnet50 --machine "$GRADCOMP_SRC/examples/gigabit.machine" --compute 0.4 --collectives ring,rhd 2>"$tmp/err" |
+	sed '/^Left out:/,$d' >"$tmp/out"
+is 'the table of doc/planning.md' "$(cat "$tmp/out")" \
+	"$(sed -n '/^    \$ gradcomp plan --model resnet50 .*gigabit/,/^`/{/^    \$/d;/^`/d;s/^    //p;/^$/p}' "$GRADCOMP_SRC/doc/planning.md")"
 done_testing
