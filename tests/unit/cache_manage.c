@@ -187,12 +187,12 @@ static void leftovers(void)
 	char name[128];
 	empty_area();
 	stage_source();
-	snprintf(name, sizeof name, "%s.tmp", key_of(1));
+	snprintf(name, sizeof name, "%.64s.tmp", key_of(1));
 	put_copy(name, 4, 100000);
-	snprintf(name, sizeof name, "%s.tmp", key_of(5));
+	snprintf(name, sizeof name, "%.64s.tmp", key_of(5));
 	put_copy(name, 4, 80000);
 	put(in_area("%s.lock", key_of(1)), "pid 1\n");
-	snprintf(name, sizeof name, "%s.gone-01234567", key_of(2));
+	snprintf(name, sizeof name, "%.64s.gone-01234567", key_of(2));
 	put_copy(name, 4, 0);
 	must(mkdir(in_area("%s.lease", key_of(3)), 0700), "lease");
 	put(in_area("%s.lease/.0123456789abcdef", key_of(3)), "half");
@@ -208,7 +208,7 @@ static void leftovers(void)
 	like(removed_text, "rest of an evicted copy 2222; ", "what nobody removes");
 	like(removed_text, "unfinished lease 3333; ", "half a lease");
 	like(removed_text, "lease of job 1.0 ", "and the lease of the dead");
-	snprintf(name, sizeof name, "%s.tmp", key_of(5));
+	snprintf(name, sizeof name, "%.64s.tmp", key_of(5));
 	ok(is_there(name), "what was worked on within a day may still be gone on with");
 	dirwalk_remove(area_fd, name);
 	is_int(system("test $(ls -A cache/* | wc -l) = 1"), 0, "beside the copy it is all that stays");

@@ -92,14 +92,14 @@ static void order(void)
 	char temp[80], gone[96];
 	budget("700K", "100", "100");
 	six();
-	snprintf(temp, sizeof temp, "%s.tmp", key_of(7));
+	snprintf(temp, sizeof temp, "%.64s.tmp", key_of(7));
 	put_copy(temp, 50, 1);
 	is_int(room(100), 0, "with a copy that nobody finishes");
 	is_str(copies(), "23456", "it goes first");
 	ok(!is_there(temp), "however young it is");
 
 	six();
-	snprintf(gone, sizeof gone, "%s.gone-0123abcd", key_of(7));
+	snprintf(gone, sizeof gone, "%.64s.gone-0123abcd", key_of(7));
 	put_copy(gone, 100, 1);
 	is_int(room(16), 0, "with the rest of an eviction that died");
 	ok(!is_there(gone) && !strcmp(copies(), "123456"), "that goes, and is enough");
@@ -200,7 +200,7 @@ static void replaced(void)
 	budget("700K", "100", "100");
 	empty_area();
 	put_copy(key_of(15), 400, 5);
-	snprintf(gone, sizeof gone, "%s.gone-0123abcd", key_of(15));
+	snprintf(gone, sizeof gone, "%.64s.gone-0123abcd", key_of(15));
 	put_copy(gone, 100, 5);
 	is_int(room(400), GRADCOMP_ERR_IO, "no room beside a damaged copy");
 	like(why.text, "damaged, to be replaced", "is said so");
@@ -219,7 +219,7 @@ static void promised(void)
 	empty_area();
 	budget("700K", "100", "100");
 	snprintf(mine, sizeof mine, "%s.tmp", key_of(15));
-	snprintf(temp, sizeof temp, "%s.tmp", key_of(7));
+	snprintf(temp, sizeof temp, "%.64s.tmp", key_of(7));
 	must(mkdir(in_area("%s", mine), 0700), "tmp");
 	is_int(cache_lock_try(area_fd, key_of(15), &lock, &holder), 1, "a producer");
 	is_int(room(500), 0, "asks for most of the budget");
