@@ -125,13 +125,13 @@ static void room_for(trainer *t, uint32_t n)
 
 static void from_file(trainer *t, const char *path, double scale)
 {
-	gradcomp_model *m;
-	must(gradcomp_model_read(path, &m, &err), "model");
+	model_file *m;
+	must(model_file_read(path, &m, &err), "model");
 	room_for(t, m->ntensors);
 	for (uint32_t i = 0; i < m->ntensors; i++)
 		add_layer(t, m->tensors[i].dims, m->tensors[i].ndim, scale * m->tensors[i].forward,
 		          scale * m->tensors[i].backward);
-	gradcomp_model_free(m);
+	model_file_free(m);
 }
 
 static void step(trainer *t, uint64_t number)

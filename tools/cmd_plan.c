@@ -56,7 +56,7 @@ static gradcomp_status take_reference(plan *p, const char *asked, const char *us
 }
 
 /* The first compressor of the machine that is dense and sends half of each number; NULL: none does. */
-static const char *usual_half(const gradcomp_machine *m)
+static const char *usual_half(const machine_file *m)
 {
 	for (uint32_t i = 0; i < m->ncurves; i++) {
 		gradcomp_error unusable;
@@ -93,18 +93,18 @@ static gradcomp_status take_lists(plan *p, const plan_arguments *a, gradcomp_err
 /* The best plan for one number of nodes. */
 static gradcomp_status write_files(const plan *p, const plan_arguments *a, gradcomp_error *err)
 {
-	gradcomp_prediction out = {.struct_size = sizeof out};
+	cost_prediction out = {0};
 	gradcomp_status st = GRADCOMP_OK;
-	gradcomp_question q;
+	cost_question q;
 
 	if (!a->output && !a->trace)
 		return GRADCOMP_OK;
 	q = plan_question(p, p->tables[0].best, p->nodes[0]);
 	if (a->output)
-		st = gradcomp_plan_write(a->output, p->model, p->machine, &q, err);
+		st = cost_plan_write(a->output, p->model, p->machine, &q, err);
 	if (!st && a->trace) {
 		q.trace = a->trace;
-		st = gradcomp_predict(p->model, p->machine, &q, &out, err);
+		st = cost_predict(p->model, p->machine, &q, &out, err);
 	}
 	return st;
 }
@@ -138,7 +138,7 @@ int cmd_plan(int argc, char **argv)
 
 	if (status >= 0)
 		return status;
-	if (plan_model(a.model, &p.model, &err) || gradcomp_machine_read(a.machine, &p.machine, &err)) {
+	if (plan_model(a.model, &p.model, &err) || machine_file_read(a.machine, &p.machine, &err)) {
 		status = failed(&err);
 		goto done;
 	}

@@ -130,7 +130,7 @@ static gradcomp_status probe_run(probe *p, const char *output, const char *name,
 	if (st || p->rank != 0)
 		return st;
 	probe_show(p->m);
-	return gradcomp_machine_write(output, p->m, err);
+	return machine_file_write(output, p->m, err);
 }
 
 static void release(probe *p)
@@ -138,7 +138,7 @@ static void release(probe *p)
 	gradcomp_group_free(p->alone);
 	gradcomp_group_free(p->leaders);
 	gradcomp_group_free(p->node);
-	gradcomp_machine_free(p->m);
+	machine_file_free(p->m);
 }
 
 /* Tasks that each think they are alone would write the same file. */
@@ -152,7 +152,7 @@ static int strangers(int nranks)
 static int is_name(const char *name)
 {
 	size_t n = strlen(name);
-	if (!n || n >= sizeof ((gradcomp_machine *)0)->name || *name == ' ' || name[n - 1] == ' ')
+	if (!n || n >= sizeof ((machine_file *)0)->name || *name == ' ' || name[n - 1] == ' ')
 		return 0;
 	for (const char *c = name; *c; c++)
 		if (*c < 0x20 || *c > 0x7e || *c == ';' || *c == '#')
@@ -191,7 +191,6 @@ int cmd_probe(int argc, char **argv)
 		probe_nomem(&err, "a machine");
 		return failed(&err);
 	}
-	p.m->struct_size = sizeof *p.m;
 	st = gradcomp_job_create(&job, &p.job, &err);
 	if (!st) {
 		p.world = gradcomp_job_world(p.job);

@@ -23,7 +23,7 @@ typedef struct plan_specs {
 
 typedef struct plan_row {
 	const plan_spec *compressor, *collective, *schedule;
-	gradcomp_prediction p;
+	cost_prediction p;
 } plan_row;
 
 /* What was left out, once. */
@@ -43,8 +43,8 @@ typedef struct plan_table {
 } plan_table;
 
 typedef struct plan {
-	gradcomp_model *model;
-	gradcomp_machine *machine;
+	model_file *model;
+	machine_file *machine;
 	uint32_t nodes[PLAN_NODES], ranks_per_node;
 	int nnodes;
 	plan_specs compressors, collectives, schedules;
@@ -58,7 +58,7 @@ typedef struct plan {
 /* ---- plan_files.c */
 
 /* A path, or the name of a model that is installed. */
-gradcomp_status plan_model(const char *name, gradcomp_model **out, gradcomp_error *err);
+gradcomp_status plan_model(const char *name, model_file **out, gradcomp_error *err);
 /* The installed models as a table. 0, or 1 after a message. */
 int plan_list_models(void);
 
@@ -77,12 +77,12 @@ int plan_same(const plan_spec *a, const plan_spec *b);
 gradcomp_status plan_skip_note(plan *p, const char *what, const char *why, gradcomp_error *err);
 /* Every combination on every number of nodes. */
 gradcomp_status plan_sweep(plan *p, gradcomp_error *err);
-gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes, gradcomp_prediction *out,
+gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes, cost_prediction *out,
                              gradcomp_error *err);
-gradcomp_question plan_question(const plan *p, const plan_row *row, uint32_t nodes);
+cost_question plan_question(const plan *p, const plan_row *row, uint32_t nodes);
 /* The quickest row of a compressor; NULL: there is none. */
 const plan_row *plan_best_of(const plan_table *t, const plan_spec *compressor);
-double plan_parameters(const gradcomp_model *m);
+double plan_parameters(const model_file *m);
 void plan_free(plan *p);
 
 /* ---- plan_explain.c */

@@ -118,7 +118,7 @@ static void say_dense_wins(const plan_table *t, FILE *out)
 static const plan_row *winner(const plan *p, const plan_table *t, uint32_t nodes, double *step, double *of_best)
 {
 	const plan_row *found = NULL;
-	gradcomp_prediction out;
+	cost_prediction out;
 	gradcomp_error err;
 
 	for (int i = 0; i < p->compressors.n; i++) {

@@ -67,20 +67,20 @@ static gradcomp_status no_such_model(const char *name, gradcomp_error *err)
 	return err->status;
 }
 
-gradcomp_status plan_model(const char *name, gradcomp_model **out, gradcomp_error *err)
+gradcomp_status plan_model(const char *name, model_file **out, gradcomp_error *err)
 {
 	char path[4096];
 
 	if (!strchr(name, '/') && access(name, F_OK)) {
 		snprintf(path, sizeof path, "%s/%s" SUFFIX, models_folder(), name);
 		if (*name && !access(path, F_OK))
-			return gradcomp_model_read(path, out, err);
+			return model_file_read(path, out, err);
 		return no_such_model(name, err);
 	}
-	return gradcomp_model_read(name, out, err);
+	return model_file_read(name, out, err);
 }
 
-double plan_parameters(const gradcomp_model *m)
+double plan_parameters(const model_file *m)
 {
 	double sum = 0;
 
@@ -108,11 +108,11 @@ int plan_list_models(void)
 	       "forward ms", "backward ms");
 	for (size_t i = 0; i < found.gl_pathc; i++) {
 		double forward = 0, backward = 0;
-		gradcomp_model *m;
+		model_file *m;
 		int length;
 		const char *name = model_name(found.gl_pathv[i], &length);
 
-		if (gradcomp_model_read(found.gl_pathv[i], &m, &err)) {
+		if (model_file_read(found.gl_pathv[i], &m, &err)) {
 			status = failed(&err);
 			continue;
 		}
@@ -122,7 +122,7 @@ int plan_list_models(void)
 		}
 		printf("%-14.*s %13.0f %8u %7u %6llu %11.1f %12.1f\n", length, name, plan_parameters(m),
 		       m->ntensors, m->nlayers, (unsigned long long)m->batch, forward * 1e3, backward * 1e3);
-		gradcomp_model_free(m);
+		model_file_free(m);
 	}
 	globfree(&found);
 	return status;

@@ -8,7 +8,7 @@
 enum { MICROBATCHES = 8, STATE = 8, SHOWN = 100 };
 
 /* -1 go on, else the exit status. */
-static int take_numbers(const plan_hybrid *h, gradcomp_hybrid_question *q, const char *usage)
+static int take_numbers(const plan_hybrid *h, hybrid_question *q, const char *usage)
 {
 	int64_t n;
 
@@ -33,9 +33,9 @@ static int take_numbers(const plan_hybrid *h, gradcomp_hybrid_question *q, const
 }
 
 /* "h.0..h.11", or one name. */
-static void layers_text(const plan *p, const gradcomp_hybrid_stage *s, char out[SHOWN])
+static void layers_text(const plan *p, const hybrid_stage *s, char out[SHOWN])
 {
-	const gradcomp_model_layer *first = &p->model->layers[s->first];
+	const model_layer *first = &p->model->layers[s->first];
 
 	if (s->nlayers == 1)
 		snprintf(out, SHOWN, "%s", first->name);
@@ -44,7 +44,7 @@ static void layers_text(const plan *p, const gradcomp_hybrid_stage *s, char out[
 }
 
 /* How the compressors' list shows it. */
-static const char *compressor_text(const plan *p, const gradcomp_hybrid_stage *s)
+static const char *compressor_text(const plan *p, const hybrid_stage *s)
 {
 	for (int i = 0; s->compressor && i < p->compressors.n; i++)
 		if (!strcmp(p->compressors.spec[i].text, s->compressor))
@@ -52,7 +52,7 @@ static const char *compressor_text(const plan *p, const gradcomp_hybrid_stage *s
 	return "-";
 }
 
-static void print_plan(const plan *p, const gradcomp_hybrid_plan *h)
+static void print_plan(const plan *p, const hybrid_plan *h)
 {
 	int width = 6;
 
@@ -65,7 +65,7 @@ static void print_plan(const plan *p, const gradcomp_hybrid_plan *h)
 	printf("%5s  %-*s %6s %10s %5s %7s %14s %12s %10s  %s\n", "stage", width, "layers", "nodes", "ranks/node",
 	       "data", "tensor", "ms/micro-batch", "gradients ms", "memory GB", "compressor");
 	for (uint32_t i = 0; i < h->nstages; i++) {
-		const gradcomp_hybrid_stage *s = &h->stages[i];
+		const hybrid_stage *s = &h->stages[i];
 		char text[SHOWN];
 
 		layers_text(p, s, text);
@@ -79,14 +79,14 @@ static void print_plan(const plan *p, const gradcomp_hybrid_plan *h)
 	putchar('\n');
 }
 
-static void put_plan(jsonw *j, const char *key, const plan *p, const gradcomp_hybrid_plan *h)
+static void put_plan(jsonw *j, const char *key, const plan *p, const hybrid_plan *h)
 {
 	jsonw_object(j, key);
 	jsonw_float(j, "step_s", h->step_s);
 	jsonw_uint(j, "batch", h->batch);
 	jsonw_array(j, "stages");
 	for (uint32_t i = 0; i < h->nstages; i++) {
-		const gradcomp_hybrid_stage *s = &h->stages[i];
+		const hybrid_stage *s = &h->stages[i];
 
 		jsonw_object(j, NULL);
 		jsonw_uint(j, "first_layer", s->first);
@@ -106,8 +106,8 @@ static void put_plan(jsonw *j, const char *key, const plan *p, const gradcomp_hy
 	jsonw_end(j);
 }
 
-static void print_json(const plan *p, const gradcomp_hybrid_question *q, const gradcomp_hybrid_plan *best,
-                       const gradcomp_hybrid_plan *uniform)
+static void print_json(const plan *p, const hybrid_question *q, const hybrid_plan *best,
+                       const hybrid_plan *uniform)
 {
 	jsonw j;
 
@@ -128,14 +128,14 @@ static void print_json(const plan *p, const gradcomp_hybrid_question *q, const g
 	jsonw_finish(&j);
 }
 
-static void print_tables(const plan *p, const gradcomp_hybrid_question *q, const gradcomp_hybrid_plan *best,
-                         const gradcomp_hybrid_plan *uniform, const gradcomp_error *why)
+static void print_tables(const plan *p, const hybrid_question *q, const hybrid_plan *best,
+                         const hybrid_plan *uniform, const gradcomp_error *why)
 {
 	printf("%s on %u x %u ranks of %s, %.3g GB each, %u micro-batches\n\n", p->model->name, q->nodes,
 	       q->ranks_per_node, p->machine->name, q->memory / 1e9, q->microbatches);
 	print_plan(p, best);
 	if (uniform) {
-		const gradcomp_hybrid_stage *s = &uniform->stages[0];
+		const hybrid_stage *s = &uniform->stages[0];
 
 		printf("\nwith the same degrees in all stages, data %u x tensor %u x pipeline %u:\n\n", s->data,
 		       s->tensor, uniform->nstages);
@@ -147,13 +147,12 @@ static void print_tables(const plan *p, const gradcomp_hybrid_question *q, const
 
 int plan_parallel(plan *p, const plan_hybrid *h, const char *usage)
 {
-	gradcomp_hybrid_question q = {.struct_size = sizeof q,
-	                              .nodes = p->nodes[0],
+	hybrid_question q = {.nodes = p->nodes[0],
 	                              .ranks_per_node = p->ranks_per_node,
 	                              .microbatches = MICROBATCHES,
 	                              .state = STATE};
 	const char *list[PLAN_SPECS + 1] = {NULL};
-	gradcomp_hybrid_plan *best = NULL, *uniform = NULL;
+	hybrid_plan *best = NULL, *uniform = NULL;
 	gradcomp_error err, why;
 	int status = take_numbers(h, &q, usage);
 
@@ -163,16 +162,16 @@ int plan_parallel(plan *p, const plan_hybrid *h, const char *usage)
 		list[i] = p->compressors.spec[i].text;
 	q.compressors = list;
 	q.collective = p->collectives.n == 1 ? p->collectives.spec[0].text : NULL;
-	if (gradcomp_parallelize(p->model, p->machine, &q, &best, &err))
+	if (hybrid_plan_make(p->model, p->machine, &q, &best, &err))
 		return failed(&err);
 	q.uniform = 1;
-	if (gradcomp_parallelize(p->model, p->machine, &q, &uniform, &why))
+	if (hybrid_plan_make(p->model, p->machine, &q, &uniform, &why))
 		uniform = NULL;
 	if (h->json)
 		print_json(p, &q, best, uniform);
 	else
 		print_tables(p, &q, best, uniform, &why);
-	gradcomp_hybrid_plan_free(best);
-	gradcomp_hybrid_plan_free(uniform);
+	hybrid_plan_free(best);
+	hybrid_plan_free(uniform);
 	return 0;
 }

@@ -27,10 +27,9 @@ gradcomp_status plan_skip_note(plan *p, const char *what, const char *why, gradc
 	return GRADCOMP_OK;
 }
 
-gradcomp_question plan_question(const plan *p, const plan_row *row, uint32_t nodes)
+cost_question plan_question(const plan *p, const plan_row *row, uint32_t nodes)
 {
-	return (gradcomp_question){.struct_size = sizeof(gradcomp_question),
-	                           .nodes = nodes,
+	return (cost_question){.nodes = nodes,
 	                           .ranks_per_node = p->ranks_per_node,
 	                           .each_layer = (uint32_t)p->each_layer,
 	                           .compressor = row->compressor->text,
@@ -38,13 +37,13 @@ gradcomp_question plan_question(const plan *p, const plan_row *row, uint32_t nod
 	                           .schedule = row->schedule->text};
 }
 
-gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes, gradcomp_prediction *out,
+gradcomp_status plan_predict(const plan *p, const plan_row *row, uint32_t nodes, cost_prediction *out,
                              gradcomp_error *err)
 {
-	gradcomp_question q = plan_question(p, row, nodes);
+	cost_question q = plan_question(p, row, nodes);
 
-	*out = (gradcomp_prediction){.struct_size = sizeof *out};
-	return gradcomp_predict(p->model, p->machine, &q, out, err);
+	*out = (cost_prediction){0};
+	return cost_predict(p->model, p->machine, &q, out, err);
 }
 
 /* One compressor and collective, under every schedule. What cannot be predicted, or not of tensors
@@ -156,6 +155,6 @@ void plan_free(plan *p)
 	for (int n = 0; n < p->nnodes; n++)
 		free(p->tables[n].rows);
 	free(p->skips);
-	gradcomp_model_free(p->model);
-	gradcomp_machine_free(p->machine);
+	model_file_free(p->model);
+	machine_file_free(p->machine);
 }

@@ -24,7 +24,7 @@ typedef struct probe {
 	bench_spec compressors[PROBE_SPECS], collectives[PROBE_SPECS];
 	int ncompressors, ncollectives;
 	int named_compressors, named_collectives; /* by the user: one that cannot be used ends it */
-	gradcomp_machine *m;     /* what came out: on all ranks */
+	machine_file *m;     /* what came out: on all ranks */
 	double noise;            /* the largest relative error of a line; of `noisy` */
 	char noisy[300];
 } probe;
@@ -53,7 +53,7 @@ void probe_nomem(gradcomp_error *err, const char *what);
 void probe_say(const probe *p, const char *fmt, ...) GRADCOMP_PRINTF(2, 3);
 
 /* The table of it, on stdout. */
-void probe_show(const gradcomp_machine *m);
+void probe_show(const machine_file *m);
 
 /* Samples of something, until their median is known well enough for the time there is. */
 typedef struct probe_samples {

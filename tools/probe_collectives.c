@@ -78,8 +78,8 @@ static gradcomp_status line(calls *c, uint32_t primitive, double seconds, gradco
 	}
 	if (st)
 		return st;
-	gradcomp_machine *m = p->m;
-	m->calls[m->ncalls] = (gradcomp_call_cost){.collective = strdup(c->spec), .primitive = primitive,
+	machine_file *m = p->m;
+	m->calls[m->ncalls] = (collective_cost){.collective = strdup(c->spec), .primitive = primitive,
 	                                           .cost = probe_ends(point, n)};
 	if (!m->calls[m->ncalls].collective) {
 		probe_nomem(err, c->spec);

@@ -75,7 +75,7 @@ static gradcomp_status gathered(probe *p, const bench_spec *spec, uint64_t s, co
 }
 
 static gradcomp_status curve(probe *p, const bench_spec *spec, const struct gradcomp_compressor_v1 *plugin,
-                             const float *u, float *room, double seconds, gradcomp_curve *out, gradcomp_error *err)
+                             const float *u, float *room, double seconds, compressor_curve *out, gradcomp_error *err)
 {
 	fit_point encode[SIZES], decode[SIZES];
 	int coded = !!(plugin->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED));
@@ -111,7 +111,7 @@ static gradcomp_status one(probe *p, const bench_spec *spec, const float *u, flo
 	const gradcomp_plugin_info *info;
 	gradcomp_plugin_kind kind;
 	gradcomp_spec *text = NULL;
-	gradcomp_curve *c = &p->m->curves[p->m->ncurves];
+	compressor_curve *c = &p->m->curves[p->m->ncurves];
 	local try;
 	gradcomp_error why = {0};
 	double bad;

@@ -133,7 +133,7 @@ static double share(double beside_it, double by_itself)
 
 static gradcomp_status measure(speeds *s, double seconds, gradcomp_error *err)
 {
-	gradcomp_machine *m = s->p->m;
+	machine_file *m = s->p->m;
 	double by_itself = 0, other = 0, trip;
 	gradcomp_status st = rate(s, add, seconds / 6, &m->reduce, err);
 	if (!st)

@@ -21,14 +21,14 @@ typedef struct bucket_cost {
 struct known_load; /* what predict() has said: cost_exchange.c */
 
 typedef struct cost_model {
-	const gradcomp_model *model;
-	const gradcomp_machine *machine;
+	const model_file *model;
+	const machine_file *machine;
 	int32_t nodes, ranks_per_node;
 	config *config;
 	const plugin *plugins[2];
 	spec_table table;
 	const spec *specs[2]; /* in it */
-	const gradcomp_curve *curve; /* NULL: the compressor costs nothing but a look at the gradient */
+	const compressor_curve *curve; /* NULL: the compressor costs nothing but a look at the gradient */
 	gradcomp_host host;
 	gradcomp_layout layout;   /* what the compressor works on: of two levels, rank 0's shards */
 	gradcomp_tensor *tensors; /* of the layout */
@@ -45,9 +45,9 @@ typedef struct cost_model {
 /* compressor: NULL for none; collective: NULL for the usual one. Model and machine have been
  * checked. UNSUPPORTED says what the machine or the plugin does not tell. *out is to be
  * cleared when it was OK. */
-gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gradcomp_machine *machine,
-                             int32_t nodes, int32_t ranks_per_node, const char *compressor, const char *collective,
-                             gradcomp_error *err);
+gradcomp_status cost_open(cost_model *out, const model_file *model, const machine_file *machine,
+                          int32_t nodes, int32_t ranks_per_node, const char *compressor, const char *collective,
+                          gradcomp_error *err);
 void cost_clear(cost_model *c);
 
 /* The bucket of tensors [first, end), in backward order; *sum is added to. */

@@ -63,7 +63,7 @@ static double travels(double bytes, double uncoded, double coded)
 gradcomp_status cost_call(const cost_model *c, const call *k, double *seconds, bucket_cost *sum,
                                 gradcomp_error *err)
 {
-	const gradcomp_machine *m = c->machine;
+	const machine_file *m = c->machine;
 	const linear *known = k->among_holders ? NULL : c->measured[cost_primitive_bit(k->primitive)];
 	/* The ranks of a node hold a shard each, and share the way out. */
 	double sharing = k->among_holders ? c->ranks_per_node : 1, share;

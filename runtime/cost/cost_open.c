@@ -27,7 +27,7 @@ static void divide(gradcomp_tensor *t, uint64_t ranks, uint64_t dims[2])
 /* The model's tensors, last first. */
 static gradcomp_status make_layout(cost_model *c, gradcomp_error *err)
 {
-	const gradcomp_model *m = c->model;
+	const model_file *m = c->model;
 	uint64_t at = 0;
 
 	c->tensors = calloc(m->ntensors, sizeof *c->tensors);
@@ -36,7 +36,7 @@ static gradcomp_status make_layout(cost_model *c, gradcomp_error *err)
 	if (!c->tensors || !c->whole || !c->dims)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", m->ntensors);
 	for (uint32_t i = 0; i < m->ntensors; i++) {
-		const gradcomp_model_tensor *from = &m->tensors[m->ntensors - 1 - i];
+		const model_tensor *from = &m->tensors[m->ntensors - 1 - i];
 		gradcomp_tensor *t = &c->tensors[i];
 
 		c->whole[i] = model_numel(from);
@@ -76,7 +76,7 @@ static gradcomp_status is_asked_for(const cost_model *c, const char *text, int w
 
 static gradcomp_status find_calls(cost_model *c, gradcomp_error *err)
 {
-	const gradcomp_machine *m = c->machine;
+	const machine_file *m = c->machine;
 	int here = m->nodes == (uint32_t)c->nodes && m->ranks_per_node == (uint32_t)c->ranks_per_node;
 	gradcomp_status st = GRADCOMP_OK;
 
@@ -93,7 +93,7 @@ static gradcomp_status find_calls(cost_model *c, gradcomp_error *err)
 
 static gradcomp_status find_curve(cost_model *c, gradcomp_error *err)
 {
-	const gradcomp_machine *m = c->machine;
+	const machine_file *m = c->machine;
 	const gradcomp_bucket all = {.struct_size = sizeof all, .ntensors = c->layout.ntensors, .numel = c->layout.numel};
 	gradcomp_cost cost = {.struct_size = sizeof cost};
 
@@ -120,9 +120,9 @@ const char *cost_default_compressor(void)
 	return settings_table[settings_find("gradcomp.compressor")].row.def;
 }
 
-gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gradcomp_machine *machine,
-                             int32_t nodes, int32_t ranks_per_node, const char *compressor, const char *collective,
-                             gradcomp_error *err)
+gradcomp_status cost_open(cost_model *out, const model_file *model, const machine_file *machine,
+                          int32_t nodes, int32_t ranks_per_node, const char *compressor, const char *collective,
+                          gradcomp_error *err)
 {
 	cost_model *c = out;
 	const struct gradcomp_compressor_v1 *p;
@@ -162,12 +162,12 @@ gradcomp_status cost_open(cost_model *out, const gradcomp_model *model, const gr
 	return st;
 }
 
-gradcomp_status cost_dense_share(const gradcomp_machine *machine, const char *compressor, double *share,
+gradcomp_status cost_dense_share(const machine_file *machine, const char *compressor, double *share,
                                  gradcomp_error *err)
 {
 	uint64_t dims[] = {1024, 1024};
-	gradcomp_model_tensor one = {.name = (char[]){"one"}, .dims = dims, .ndim = 2};
-	const gradcomp_model model = {.struct_size = sizeof model, .ntensors = 1, .tensors = &one};
+	model_tensor one = {.name = (char[]){"one"}, .dims = dims, .ndim = 2};
+	const model_file model = {.ntensors = 1, .tensors = &one};
 	bucket_cost sum = {0};
 	sim_bucket b;
 	cost_model c;

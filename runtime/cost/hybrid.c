@@ -12,9 +12,9 @@
 
 /* Everything that one question needs. */
 typedef struct asking {
-	const gradcomp_model *model;
-	const gradcomp_machine *machine;
-	const gradcomp_hybrid_question *q;
+	const model_file *model;
+	const machine_file *machine;
+	const hybrid_question *q;
 	uint64_t batch, samples; /* of a step, of a micro-batch */
 	layer_group *groups;
 	rank_choice *choices;
@@ -25,7 +25,7 @@ typedef struct asking {
 } asking;
 
 /* What crosses a level has a price. */
-static gradcomp_status check_levels(const gradcomp_machine *machine, const gradcomp_hybrid_question *q,
+static gradcomp_status check_levels(const machine_file *machine, const hybrid_question *q,
                                     gradcomp_error *err)
 {
 	int missing = q->ranks_per_node > 1 && !(machine->level[0].b > 0) ? 0
@@ -39,12 +39,9 @@ static gradcomp_status check_levels(const gradcomp_machine *machine, const gradc
 	                 missing ? "network" : "node", q->nodes, q->ranks_per_node);
 }
 
-static gradcomp_status check_question(const gradcomp_model *m, const gradcomp_hybrid_question *q,
+static gradcomp_status check_question(const model_file *m, const hybrid_question *q,
                                       gradcomp_error *err)
 {
-	if (q->struct_size < sizeof *q)
-		return error_set(err, GRADCOMP_ERR_ABI, "a gradcomp_hybrid_question of %u bytes; %zu are right",
-		                 q->struct_size, sizeof *q);
 	if (!m->nlayers)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "model %s has no section [layers], which says where a pipeline can be cut",
@@ -68,7 +65,7 @@ static gradcomp_status check_question(const gradcomp_model *m, const gradcomp_hy
 
 static gradcomp_status take_batch(asking *k, gradcomp_error *err)
 {
-	const gradcomp_hybrid_question *q = k->q;
+	const hybrid_question *q = k->q;
 
 	if (!q->batch && k->model->batch > SAMPLES_MAX / q->nodes / q->ranks_per_node)
 		return error_set(err, GRADCOMP_ERR_RANGE,
@@ -98,7 +95,7 @@ static void fill_costs(asking *k)
 
 static gradcomp_status make_problem(asking *k, gradcomp_error *err)
 {
-	const gradcomp_hybrid_question *q = k->q;
+	const hybrid_question *q = k->q;
 	pipeline_problem *p = &k->problem;
 	uint32_t unit = q->nodes * q->ranks_per_node;
 	gradcomp_status st;
@@ -162,7 +159,7 @@ static gradcomp_status solve_uniform(asking *k, gradcomp_error *err)
 
 static gradcomp_status no_plan(const asking *k, gradcomp_error *err)
 {
-	const gradcomp_hybrid_question *q = k->q;
+	const hybrid_question *q = k->q;
 
 	if (k->plan.memory < 0)
 		return error_set(err, GRADCOMP_ERR_INVALID,
@@ -176,9 +173,9 @@ static gradcomp_status no_plan(const asking *k, gradcomp_error *err)
 	                 k->model->name, q->nodes, q->ranks_per_node, q->memory / 1e9, k->plan.memory / 1e9);
 }
 
-static gradcomp_status give(const asking *k, gradcomp_hybrid_plan **out, gradcomp_error *err)
+static gradcomp_status give(const asking *k, hybrid_plan **out, gradcomp_error *err)
 {
-	gradcomp_hybrid_plan *plan = calloc(1, sizeof *plan);
+	hybrid_plan *plan = calloc(1, sizeof *plan);
 	const pipeline_plan *found = &k->plan;
 
 	if (plan)
@@ -187,7 +184,6 @@ static gradcomp_status give(const asking *k, gradcomp_hybrid_plan **out, gradcom
 		free(plan);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u stages", found->nstages);
 	}
-	plan->struct_size = sizeof *plan;
 	plan->nstages = found->nstages;
 	plan->step_s = found->seconds;
 	plan->batch = k->batch;
@@ -201,7 +197,7 @@ static gradcomp_status give(const asking *k, gradcomp_hybrid_plan **out, gradcom
 		                  s->choice];
 		uint32_t behind = found->nstages - i;
 
-		plan->stages[i] = (gradcomp_hybrid_stage){
+		plan->stages[i] = (hybrid_stage){
 			.first = first->first,
 			.nlayers = last->first + last->nlayers - first->first,
 			.nodes = c->nodes,
@@ -218,9 +214,9 @@ static gradcomp_status give(const asking *k, gradcomp_hybrid_plan **out, gradcom
 	return GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_parallelize(const gradcomp_model *model, const gradcomp_machine *machine,
-                                     const gradcomp_hybrid_question *question, gradcomp_hybrid_plan **out,
-                                     gradcomp_error *err)
+gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *machine,
+                                 const hybrid_question *question, hybrid_plan **out,
+                                 gradcomp_error *err)
 {
 	asking k = {.model = model, .machine = machine, .q = question};
 	gradcomp_status st = model_check(model, err);
@@ -249,7 +245,7 @@ gradcomp_status gradcomp_parallelize(const gradcomp_model *model, const gradcomp
 	return st;
 }
 
-void gradcomp_hybrid_plan_free(gradcomp_hybrid_plan *plan)
+void hybrid_plan_free(hybrid_plan *plan)
 {
 	if (!plan)
 		return;

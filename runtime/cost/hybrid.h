@@ -1,4 +1,4 @@
-/* What gradcomp_parallelize() is made of: groups of layers, choices of ranks, and what a run
+/* What hybrid_plan_make() is made of: groups of layers, choices of ranks, and what a run
  * of groups costs on each (the intra-operator table of pipeline.h).
  *
  * A choice is a submesh (all ranks of some nodes, or a part of the ranks of one), a tensor
@@ -42,14 +42,14 @@ typedef struct rank_choice {
 } rank_choice;
 
 /* groups[] has room for all layers; returns how many were made, at most `most`. */
-uint32_t hybrid_group(const gradcomp_model *model, uint32_t most, layer_group *groups);
+uint32_t hybrid_group(const model_file *model, uint32_t most, layer_group *groups);
 /* Every submesh, degree and compressor; choices that take as many ranks stand in a row.
  * UNSUPPORTED when no compressor can be predicted. *n at most HYBRID_CHOICES_MAX. */
-gradcomp_status hybrid_choices(const gradcomp_model *model, const gradcomp_machine *machine,
-                               const gradcomp_hybrid_question *q, uint64_t samples, rank_choice *choices,
+gradcomp_status hybrid_choices(const model_file *model, const machine_file *machine,
+                               const hybrid_question *q, uint64_t samples, rank_choice *choices,
                                uint32_t *n, gradcomp_error *err);
 /* Groups first to last, of a micro-batch of `samples`; `ends`: no stage comes after it. */
-pipeline_cost hybrid_cost(const gradcomp_machine *machine, const gradcomp_hybrid_question *q,
+pipeline_cost hybrid_cost(const machine_file *machine, const hybrid_question *q,
                           const layer_group *groups, uint32_t first, uint32_t last, int ends, uint64_t samples,
                           const rank_choice *choice);
 

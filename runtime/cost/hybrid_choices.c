@@ -11,9 +11,9 @@
 #include "plugin/registry.h"
 
 typedef struct making {
-	const gradcomp_model *model;
-	const gradcomp_machine *machine;
-	const gradcomp_hybrid_question *q;
+	const model_file *model;
+	const machine_file *machine;
+	const hybrid_question *q;
 	uint64_t samples;
 	config *settings;
 	spec_table specs;
@@ -25,7 +25,7 @@ typedef struct making {
 /* The first tensors of a model as a rank of a tensor-parallel group has them, without work:
  * all gradients are there at once. */
 typedef struct part {
-	gradcomp_model model;
+	model_file model;
 	uint64_t *dims;
 	double numel;
 } part;
@@ -36,14 +36,14 @@ static void part_close(part *p)
 	free(p->dims);
 }
 
-static gradcomp_status part_open(part *p, const gradcomp_model *m, uint32_t ntensors, uint32_t tensor,
+static gradcomp_status part_open(part *p, const model_file *m, uint32_t ntensors, uint32_t tensor,
                                  gradcomp_error *err)
 {
 	size_t ndims = 1, at = 0;
 
 	for (uint32_t i = 0; i < ntensors; i++)
 		ndims += m->tensors[i].ndim;
-	*p = (part){.model = {.struct_size = sizeof p->model, .ntensors = ntensors, .batch = m->batch}};
+	*p = (part){.model = {.ntensors = ntensors, .batch = m->batch}};
 	memcpy(p->model.name, m->name, sizeof m->name);
 	p->model.tensors = calloc(ntensors, sizeof *p->model.tensors);
 	p->dims = calloc(ndims, sizeof *p->dims);
@@ -52,7 +52,7 @@ static gradcomp_status part_open(part *p, const gradcomp_model *m, uint32_t nten
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a model of %u tensors", ntensors);
 	}
 	for (uint32_t i = 0; i < ntensors; i++) {
-		gradcomp_model_tensor *t = &p->model.tensors[i];
+		model_tensor *t = &p->model.tensors[i];
 		double numel = 1;
 
 		*t = m->tensors[i];
@@ -73,13 +73,12 @@ static gradcomp_status part_open(part *p, const gradcomp_model *m, uint32_t nten
 static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32_t ntensors, double *numel,
                                    double *seconds, gradcomp_error *err)
 {
-	gradcomp_question q = {.struct_size = sizeof q,
-	                       .nodes = c->nodes,
+	cost_question q = {.nodes = c->nodes,
 	                       .ranks_per_node = c->ranks_per_node / c->tensor,
 	                       .compressor = c->compressor,
 	                       .collective = k->q->collective};
-	gradcomp_prediction out = {.struct_size = sizeof out};
-	gradcomp_machine machine = *k->machine;
+	cost_prediction out = {0};
+	machine_file machine = *k->machine;
 	gradcomp_status st;
 	part p;
 
@@ -90,7 +89,7 @@ static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32
 	st = part_open(&p, k->model, ntensors, c->tensor, err);
 	if (st)
 		return st;
-	st = gradcomp_predict(&p.model, &machine, &q, &out, err);
+	st = cost_predict(&p.model, &machine, &q, &out, err);
 	*numel = p.numel;
 	*seconds = out.step_s;
 	part_close(&p);
@@ -98,7 +97,7 @@ static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32
 }
 
 /* Tensors of the first half; 0 when they have no parameters. */
-static uint32_t first_half(const gradcomp_model *m)
+static uint32_t first_half(const model_file *m)
 {
 	uint64_t numel = 0;
 
@@ -197,8 +196,8 @@ static gradcomp_status add_submesh(making *k, uint32_t nodes, uint32_t ranks, gr
 	return st;
 }
 
-gradcomp_status hybrid_choices(const gradcomp_model *model, const gradcomp_machine *machine,
-                               const gradcomp_hybrid_question *q, uint64_t samples, rank_choice *choices,
+gradcomp_status hybrid_choices(const model_file *model, const machine_file *machine,
+                               const hybrid_question *q, uint64_t samples, rank_choice *choices,
                                uint32_t *n, gradcomp_error *err)
 {
 	making k = {.model = model, .machine = machine, .q = q, .samples = samples, .choices = choices};

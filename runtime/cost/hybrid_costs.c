@@ -1,9 +1,9 @@
 /* Groups of layers and what they cost on ranks: see hybrid.h. */
 #include "cost/hybrid.h"
 
-static layer_group group_of(const gradcomp_model *m, uint32_t i)
+static layer_group group_of(const model_file *m, uint32_t i)
 {
-	const gradcomp_model_layer *l = &m->layers[i];
+	const model_layer *l = &m->layers[i];
 	layer_group g = {.first = i,
 	                 .nlayers = 1,
 	                 .output = l->output,
@@ -48,7 +48,7 @@ static double seconds_of(const layer_group *g)
 	return g->divided_s + g->whole_s;
 }
 
-uint32_t hybrid_group(const gradcomp_model *m, uint32_t most, layer_group *groups)
+uint32_t hybrid_group(const model_file *m, uint32_t most, layer_group *groups)
 {
 	double all = 0, so_far = 0;
 	uint32_t n = 0;
@@ -75,14 +75,14 @@ uint32_t hybrid_group(const gradcomp_model *m, uint32_t most, layer_group *group
 }
 
 /* A ring of n ranks inside a node. */
-static double ring(const gradcomp_machine *m, double bytes, uint32_t n)
+static double ring(const machine_file *m, double bytes, uint32_t n)
 {
 	double part = bytes / n;
 
 	return (n - 1.0) * (2 * (m->level[0].a + part * m->level[0].b) + part * m->reduce);
 }
 
-pipeline_cost hybrid_cost(const gradcomp_machine *m, const gradcomp_hybrid_question *q, const layer_group *groups,
+pipeline_cost hybrid_cost(const machine_file *m, const hybrid_question *q, const layer_group *groups,
                           uint32_t first, uint32_t last, int ends, uint64_t samples, const rank_choice *c)
 {
 	layer_group g = groups[first];

@@ -14,7 +14,7 @@
 
 static const char form[] = "write NAME tensors FIRST-LAST output BYTES kept BYTES BYTES reduces N";
 
-static gradcomp_status take_tensors(const char *word, gradcomp_model_layer *l, gradcomp_error *err)
+static gradcomp_status take_tensors(const char *word, model_layer *l, gradcomp_error *err)
 {
 	const char *dash = strchr(word, '-');
 	char text[LAYER_LINE];
@@ -46,9 +46,9 @@ static gradcomp_status take_bytes(const char *name, const char *word, double *ou
 	                 BYTES_MOST);
 }
 
-gradcomp_status layer_parse(const char *value, gradcomp_model_layer *out, gradcomp_error *err)
+gradcomp_status layer_parse(const char *value, model_layer *out, gradcomp_error *err)
 {
-	gradcomp_model_layer l = {.name = NULL};
+	model_layer l = {.name = NULL};
 	char text[LAYER_LINE], *w[LAYER_WORDS];
 	gradcomp_status st;
 	int64_t reduces;
@@ -77,7 +77,7 @@ gradcomp_status layer_parse(const char *value, gradcomp_model_layer *out, gradco
 	return GRADCOMP_OK;
 }
 
-void layer_print(FILE *out, const gradcomp_model_layer *l)
+void layer_print(FILE *out, const model_layer *l)
 {
 	char number[3][NUMBER_TEXT];
 
@@ -89,12 +89,12 @@ void layer_print(FILE *out, const gradcomp_model_layer *l)
 	        number[1], number[2], l->reduces);
 }
 
-gradcomp_status layers_check(const gradcomp_model *m, gradcomp_error *err)
+gradcomp_status layers_check(const model_file *m, gradcomp_error *err)
 {
 	uint32_t at = 0;
 
 	for (uint32_t i = 0; i < m->nlayers; i++) {
-		const gradcomp_model_layer *l = &m->layers[i];
+		const model_layer *l = &m->layers[i];
 
 		if (!l->name || !bytes_ok(l->output) || !bytes_ok(l->kept[0]) || !bytes_ok(l->kept[1]) ||
 		    l->reduces > REDUCES_MOST)

@@ -17,7 +17,7 @@
 #define BYTE_LEAST 1e-14
 #define BYTE_MOST 1e-2
 
-#define AT(member) offsetof(gradcomp_machine, member)
+#define AT(member) offsetof(machine_file, member)
 static const field machine_rows[] = {
 	{"machine", "name", FIELD_NAME, 1, AT(name), 0, 0, 0, NULL},
 	{"machine", "nodes", FIELD_COUNT, 1, AT(nodes), 1, MACHINE_NODES_MOST, 0, NULL},
@@ -32,7 +32,7 @@ static const field machine_rows[] = {
 	{"network", "byte", FIELD_NUMBER, 1, AT(level[1].b), BYTE_LEAST, BYTE_MOST, 0, "seconds for a byte"},
 };
 #undef AT
-#define AT(member) offsetof(gradcomp_curve, member)
+#define AT(member) offsetof(compressor_curve, member)
 static const field curve_rows[] = {
 	{"compressor", "spec", FIELD_SPEC, 1, AT(compressor), 0, 0, 0, NULL},
 	{"compressor", "encode", FIELD_LINE, 1, AT(encode), 0, MESSAGE_MOST, ITEM_MOST, NULL},
@@ -48,26 +48,23 @@ static const char *const machine_primitives[MACHINE_PRIMITIVES] = {
 	"allreduce", "reduce_scatter", "allgather", "alltoall", "broadcast", "barrier", "merge", "coded_allreduce",
 	"coded_allgather", "exchange", "shard", "coded_reduce_scatter"};
 
-static record_io machine_fields(const gradcomp_machine *m)
+static record_io machine_fields(const machine_file *m)
 {
 	return (record_io){.row = machine_rows, .n = sizeof machine_rows / sizeof *machine_rows,
 	                .base = (void *)(uintptr_t)m};
 }
 
-static record_io machine_curve_fields(const gradcomp_curve *c)
+static record_io machine_curve_fields(const compressor_curve *c)
 {
 	return (record_io){.row = curve_rows, .n = sizeof curve_rows / sizeof *curve_rows, .base = (void *)(uintptr_t)c};
 }
 
-gradcomp_status machine_check(const gradcomp_machine *m, gradcomp_error *err)
+gradcomp_status machine_check(const machine_file *m, gradcomp_error *err)
 {
 	record_io t = machine_fields(m);
 	gradcomp_status st;
 	char what[100];
 
-	if (m->struct_size < sizeof *m)
-		return error_set(err, GRADCOMP_ERR_ABI, "a gradcomp_machine of %u bytes; %zu are right", m->struct_size,
-		                 sizeof *m);
 	snprintf(what, sizeof what, "machine '%.63s'", m->name);
 	if (m->ncurves > MACHINE_SPECS_MOST || m->ncalls > MACHINE_SPECS_MOST * MACHINE_PRIMITIVES)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s has %u compressors and %u calls; there can be %d and %d", what,
@@ -87,8 +84,8 @@ gradcomp_status machine_check(const gradcomp_machine *m, gradcomp_error *err)
 		st = record_io_check(&c, what, err);
 	}
 	for (uint32_t i = 0; !st && i < m->ncalls; i++) {
-		const gradcomp_call_cost *c = &m->calls[i];
-		const field row = {"collective", "call", FIELD_LINE, 1, offsetof(gradcomp_call_cost, cost), 0, MESSAGE_MOST,
+		const collective_cost *c = &m->calls[i];
+		const field row = {"collective", "call", FIELD_LINE, 1, offsetof(collective_cost, cost), 0, MESSAGE_MOST,
 		                   ITEM_MOST, NULL};
 		record_io l = {.row = &row, .n = 1, .base = &m->calls[i]};
 
@@ -103,7 +100,7 @@ gradcomp_status machine_check(const gradcomp_machine *m, gradcomp_error *err)
 
 static void print_machine(FILE *out, const void *what)
 {
-	const gradcomp_machine *m = what;
+	const machine_file *m = what;
 	record_io t = machine_fields(m);
 	uint32_t number = 0;
 	char heading[40];
@@ -123,7 +120,7 @@ static void print_machine(FILE *out, const void *what)
 		record_io_write(out, &c, "compressor", heading);
 	}
 	for (uint32_t i = 0; i < m->ncalls; i++) {
-		const gradcomp_call_cost *c = &m->calls[i];
+		const collective_cost *c = &m->calls[i];
 		uint32_t before = 0;
 		char a[NUMBER_TEXT], b[NUMBER_TEXT];
 
@@ -143,14 +140,14 @@ static void print_machine(FILE *out, const void *what)
 	}
 }
 
-gradcomp_status gradcomp_machine_write(const char *path, const gradcomp_machine *m, gradcomp_error *err)
+gradcomp_status machine_file_write(const char *path, const machine_file *m, gradcomp_error *err)
 {
 	gradcomp_status st = machine_check(m, err);
 
 	return st ? st : record_io_publish("machine file", path, print_machine, m, err);
 }
 
-void gradcomp_machine_free(gradcomp_machine *m)
+void machine_file_free(machine_file *m)
 {
 	if (!m)
 		return;
@@ -173,7 +170,7 @@ static const field call_rows[] = {
 };
 
 typedef struct reading {
-	gradcomp_machine *m;
+	machine_file *m;
 	record_io machine, curve, call;
 	const char *in;       /* "machine", "compressor", ...: the table of the section */
 	int line;             /* where it begins */
@@ -186,7 +183,7 @@ typedef struct reading {
 /* Calls of a section get its SPEC when it is over: `more` may have come. */
 static void end_collective(reading *r, inifile *f)
 {
-	gradcomp_machine *m = r->m;
+	machine_file *m = r->m;
 
 	record_io_complete(&r->call, f, "collective", r->line);
 	for (uint32_t i = r->first_call; !f->status && i < m->ncalls; i++) {
@@ -206,7 +203,7 @@ static void end_collective(reading *r, inifile *f)
 
 static void end_curve(reading *r, inifile *f)
 {
-	const gradcomp_machine *m = r->m;
+	const machine_file *m = r->m;
 
 	record_io_complete(&r->curve, f, "compressor", r->line);
 	for (uint32_t i = 0; !f->status && i + 1 < m->ncurves; i++) {
@@ -227,8 +224,8 @@ static void end_section(reading *r, inifile *f)
 
 static void begin_curve(reading *r, inifile *f, const char *number)
 {
-	gradcomp_machine *m = r->m;
-	gradcomp_curve *more;
+	machine_file *m = r->m;
+	compressor_curve *more;
 
 	if (!record_io_number(f, "compressor", number, m->ncurves + 1))
 		return;
@@ -242,7 +239,7 @@ static void begin_curve(reading *r, inifile *f, const char *number)
 		return;
 	}
 	m->curves = more;
-	more[m->ncurves] = (gradcomp_curve){.compressor = NULL};
+	more[m->ncurves] = (compressor_curve){.compressor = NULL};
 	r->curve = machine_curve_fields(&more[m->ncurves++]);
 	r->in = "compressor";
 }
@@ -298,8 +295,8 @@ static int primitive_of(const char *key)
 
 static void take_call(reading *r, inifile *f, int p, const char *value)
 {
-	gradcomp_machine *m = r->m;
-	gradcomp_call_cost *more;
+	machine_file *m = r->m;
+	collective_cost *more;
 	double line[2];
 
 	for (uint32_t i = r->first_call; i < m->ncalls; i++)
@@ -313,7 +310,7 @@ static void take_call(reading *r, inifile *f, int p, const char *value)
 		return;
 	}
 	m->calls = more;
-	more[m->ncalls++] = (gradcomp_call_cost){.primitive = 1u << p, .cost = {line[0], line[1]}};
+	more[m->ncalls++] = (collective_cost){.primitive = 1u << p, .cost = {line[0], line[1]}};
 	r->call.spec = NULL;
 }
 
@@ -343,16 +340,15 @@ static gradcomp_status machine_whole(reading *r, inifile *f)
 	return f->status;
 }
 
-gradcomp_status gradcomp_machine_read(const char *path, gradcomp_machine **out, gradcomp_error *err)
+gradcomp_status machine_file_read(const char *path, machine_file **out, gradcomp_error *err)
 {
-	gradcomp_machine *m = calloc(1, sizeof *m);
+	machine_file *m = calloc(1, sizeof *m);
 	reading r = {.m = m, .machine = machine_fields(m)};
 	inifile f = {.err = err, .section = machine_section, .key = machine_key, .ctx = &r};
 	gradcomp_status st;
 
 	if (!m)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
-	m->struct_size = sizeof *m;
 	m->beside_application = m->beside_exchange = 1;
 	st = record_io_read(&f, path);
 	if (st == GRADCOMP_ERR_NOTFOUND)
@@ -361,7 +357,7 @@ gradcomp_status gradcomp_machine_read(const char *path, gradcomp_machine **out, 
 		st = machine_whole(&r, &f);
 	free(r.collective.spec);
 	if (st) {
-		gradcomp_machine_free(m);
+		machine_file_free(m);
 		return st;
 	}
 	*out = m;

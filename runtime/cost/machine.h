@@ -8,9 +8,9 @@
 #define MACHINE_RANKS_MOST 10000
 #define MACHINE_SPECS_MOST 1000 /* compressors, and collectives */
 
-gradcomp_status machine_check(const gradcomp_machine *m, gradcomp_error *err);
-gradcomp_status model_check(const gradcomp_model *m, gradcomp_error *err);
+gradcomp_status machine_check(const machine_file *m, gradcomp_error *err);
+gradcomp_status model_check(const model_file *m, gradcomp_error *err);
 /* Parameters of a tensor of a model that is right. */
-uint64_t model_numel(const gradcomp_model_tensor *t);
+uint64_t model_numel(const model_tensor *t);
 
 #endif

@@ -14,7 +14,7 @@
 
 #define NDIM_MOST 8
 
-#define AT(member) offsetof(gradcomp_model, member)
+#define AT(member) offsetof(model_file, member)
 static const field model_rows[] = {
 	{"model", "name", FIELD_NAME, 1, AT(name), 0, 0, 0, NULL},
 	{"model", "batch", FIELD_LONG, 0, AT(batch), 0, 0, 0, NULL},
@@ -24,7 +24,7 @@ static const field model_rows[] = {
 };
 #undef AT
 
-static record_io model_fields(const gradcomp_model *m)
+static record_io model_fields(const model_file *m)
 {
 	return (record_io){.row = model_rows, .n = sizeof model_rows / sizeof *model_rows, .base = (void *)(uintptr_t)m};
 }
@@ -44,13 +44,13 @@ static uint64_t model_product(const uint64_t *dims, uint32_t n)
 	return zero ? 0 : numel;
 }
 
-uint64_t model_numel(const gradcomp_model_tensor *t)
+uint64_t model_numel(const model_tensor *t)
 {
 	return model_product(t->dims, t->ndim);
 }
 
 /* What only the whole shows. */
-static gradcomp_status model_whole(const gradcomp_model *m, gradcomp_error *err)
+static gradcomp_status model_whole(const model_file *m, gradcomp_error *err)
 {
 	double seconds = m->io + m->copy + m->update;
 	uint64_t numel = 0;
@@ -69,19 +69,17 @@ static gradcomp_status model_whole(const gradcomp_model *m, gradcomp_error *err)
 	return layers_check(m, err);
 }
 
-gradcomp_status model_check(const gradcomp_model *m, gradcomp_error *err)
+gradcomp_status model_check(const model_file *m, gradcomp_error *err)
 {
 	record_io t = model_fields(m);
 	gradcomp_status st;
 	uint64_t numel = 0;
 	char what[100];
 
-	if (m->struct_size < sizeof *m)
-		return error_set(err, GRADCOMP_ERR_ABI, "a gradcomp_model of %u bytes; %zu are right", m->struct_size, sizeof *m);
 	snprintf(what, sizeof what, "model '%.63s'", m->name);
 	st = record_io_check(&t, what, err);
 	for (uint32_t i = 0; !st && i < m->ntensors; i++) {
-		const gradcomp_model_tensor *x = &m->tensors[i];
+		const model_tensor *x = &m->tensors[i];
 		const double both[] = {x->forward, x->backward};
 
 		for (int k = 0; !st && k < 2; k++)
@@ -101,13 +99,13 @@ gradcomp_status model_check(const gradcomp_model *m, gradcomp_error *err)
 
 static void print_model(FILE *out, const void *what)
 {
-	const gradcomp_model *m = what;
+	const model_file *m = what;
 	const record_io t = model_fields(m);
 
 	record_io_write(out, &t, "model", "model");
 	fprintf(out, "tensors = %u\n\n[tensors]\n", m->ntensors);
 	for (uint32_t i = 0; i < m->ntensors; i++) {
-		const gradcomp_model_tensor *x = &m->tensors[i];
+		const model_tensor *x = &m->tensors[i];
 		char forward[NUMBER_TEXT], backward[NUMBER_TEXT];
 
 		fprintf(out, "%u = ", i);
@@ -127,14 +125,14 @@ static void print_model(FILE *out, const void *what)
 	}
 }
 
-gradcomp_status gradcomp_model_write(const char *path, const gradcomp_model *m, gradcomp_error *err)
+gradcomp_status model_file_write(const char *path, const model_file *m, gradcomp_error *err)
 {
 	gradcomp_status st = model_check(m, err);
 
 	return st ? st : record_io_publish("model", path, print_model, m, err);
 }
 
-void gradcomp_model_free(gradcomp_model *m)
+void model_file_free(model_file *m)
 {
 	if (!m)
 		return;
@@ -152,7 +150,7 @@ void gradcomp_model_free(gradcomp_model *m)
 /* ---- model files, read: the tensors of a network, and how long its passes take ---- */
 
 typedef struct reading {
-	gradcomp_model *m;
+	model_file *m;
 	record_io model;
 	enum { IN_MODEL, IN_TENSORS, IN_LAYERS } in;
 	uint32_t room, layers_room;
@@ -216,8 +214,8 @@ static int dims_of(char *text, uint64_t *dims)
 
 static void take_tensor(reading *r, inifile *f, const char *key, const char *value)
 {
-	gradcomp_model *m = r->m;
-	gradcomp_model_tensor t = {.name = NULL}, *more;
+	model_file *m = r->m;
+	model_tensor t = {.name = NULL}, *more;
 	uint64_t dims[NDIM_MOST], numel;
 	char text[200], shape[200], *w[6];
 	int n;
@@ -267,8 +265,8 @@ static void take_tensor(reading *r, inifile *f, const char *key, const char *val
 
 static void take_layer(reading *r, inifile *f, const char *key, const char *value)
 {
-	gradcomp_model *m = r->m;
-	gradcomp_model_layer *more;
+	model_file *m = r->m;
+	model_layer *more;
 	gradcomp_error why;
 	gradcomp_status st;
 
@@ -299,9 +297,9 @@ static void model_key(inifile *f, const char *section, const char *key, const ch
 		record_io_unknown(&r->model, f, section, key);
 }
 
-gradcomp_status gradcomp_model_read(const char *path, gradcomp_model **out, gradcomp_error *err)
+gradcomp_status model_file_read(const char *path, model_file **out, gradcomp_error *err)
 {
-	gradcomp_model *m = calloc(1, sizeof *m);
+	model_file *m = calloc(1, sizeof *m);
 	reading r = {.m = m, .model = model_fields(m), .counts = {.row = count_rows, .n = 1, .base = &r}};
 	inifile f = {.err = err, .section = model_section, .key = model_key, .ctx = &r};
 	gradcomp_error why;
@@ -309,7 +307,6 @@ gradcomp_status gradcomp_model_read(const char *path, gradcomp_model **out, grad
 
 	if (!m)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
-	m->struct_size = sizeof *m;
 	st = record_io_read(&f, path);
 	if (!st)
 		st = record_io_complete(&r.model, &f, "model", 0);
@@ -319,7 +316,7 @@ gradcomp_status gradcomp_model_read(const char *path, gradcomp_model **out, grad
 	if (!st && model_whole(m, &why))
 		st = error_set(err, why.status, "%s: %s", path, why.text);
 	if (st) {
-		gradcomp_model_free(m);
+		model_file_free(m);
 		return st;
 	}
 	*out = m;

@@ -17,7 +17,7 @@
 
 struct model_capture {
 	char *path; /* absolute: the program may change its directory */
-	gradcomp_model *model; /* of the largest reducer so far; NULL: there was none */
+	model_file *model; /* of the largest reducer so far; NULL: there was none */
 	uint64_t numel;
 	uint32_t steps;
 	double noise;
@@ -29,7 +29,7 @@ void model_capture_abandon(model_capture *rec)
 {
 	if (!rec)
 		return;
-	gradcomp_model_free(rec->model);
+	model_file_free(rec->model);
 	pthread_mutex_destroy(&rec->lock);
 	free(rec->path);
 	free(rec);
@@ -89,7 +89,7 @@ gradcomp_status model_capture_open(const char *path, model_capture **out, gradco
 	return st;
 }
 
-static void name_it(gradcomp_model *m)
+static void name_it(model_file *m)
 {
 	const char *job = getenv("SLURM_JOB_NAME");
 	snprintf(m->name, sizeof m->name, "%s", job && *job ? job : program_invocation_short_name);
@@ -100,24 +100,23 @@ static void name_it(gradcomp_model *m)
 
 /* Forward order. What passes between two steps, less the waiting, is the forward pass; a
  * tensor's share of it is that of its numbers. */
-static gradcomp_model *model_of(const reducer *r, const profile_summary *s)
+static model_file *model_of(const reducer *r, const profile_summary *s)
 {
 	uint32_t n = r->eng.layout.ntensors;
-	gradcomp_model *m = calloc(1, sizeof *m);
+	model_file *m = calloc(1, sizeof *m);
 	if (!m || !(m->tensors = calloc(n, sizeof *m->tensors))) {
 		free(m);
 		return NULL;
 	}
-	m->struct_size = sizeof *m;
 	m->ntensors = n;
 	name_it(m);
 	for (uint32_t i = 0; i < n; i++) {
 		const gradcomp_tensor *from = &r->eng.layout.tensors[n - 1 - i];
-		gradcomp_model_tensor *t = &m->tensors[i];
+		model_tensor *t = &m->tensors[i];
 		t->name = strdup(from->name);
 		t->dims = calloc(from->ndim + 1, sizeof *t->dims);
 		if (!t->name || !t->dims) {
-			gradcomp_model_free(m);
+			model_file_free(m);
 			return NULL;
 		}
 		if (from->ndim)
@@ -134,7 +133,7 @@ static gradcomp_model *model_of(const reducer *r, const profile_summary *s)
 void model_capture_reducer(model_capture *rec, reducer *r)
 {
 	const profile_summary *s;
-	gradcomp_model *m;
+	model_file *m;
 	if (!rec)
 		return;
 	s = profile_get(r);
@@ -142,7 +141,7 @@ void model_capture_reducer(model_capture *rec, reducer *r)
 	rec->parts |= r->base.report != NULL;
 	if (!r->base.report && (!rec->model || r->eng.layout.numel > rec->numel ||
 	                 (r->eng.layout.numel == rec->numel && s->steps > rec->steps)) && (m = model_of(r, s))) {
-		gradcomp_model_free(rec->model);
+		model_file_free(rec->model);
 		rec->model = m;
 		rec->numel = r->eng.layout.numel;
 		rec->steps = s->steps;
@@ -164,7 +163,7 @@ gradcomp_status model_capture_close(model_capture *rec, const log_sink *log, gra
 		log_line(log, GRADCOMP_LOG_WARN, "%s is not written: only %u steps were measured, at least %d are needed",
 		         rec->path, rec->steps, MODEL_CAPTURE_STEPS);
 	else
-		st = gradcomp_model_write(rec->path, rec->model, err);
+		st = model_file_write(rec->path, rec->model, err);
 	if (!st && rec->model && rec->steps >= MODEL_CAPTURE_STEPS && rec->noise > 0.25)
 		log_line(log, GRADCOMP_LOG_WARN, "%s: the passes' times vary by %.0f %% of a step", rec->path, 100 * rec->noise);
 	model_capture_abandon(rec);

@@ -32,7 +32,7 @@ static gradcomp_status sum_costs(cost_model *c, const step_plan *p, bucket_cost 
 	return st;
 }
 
-uint64_t plan_model_hash(const gradcomp_model *m)
+uint64_t plan_model_hash(const model_file *m)
 {
 	uint64_t h = 0;
 
@@ -44,7 +44,7 @@ uint64_t plan_model_hash(const gradcomp_model *m)
 gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int with_events, plan_choice *out,
                             gradcomp_error *err)
 {
-	const gradcomp_model *m = c->model;
+	const model_file *m = c->model;
 	uint32_t n = m->ntensors;
 	/* In backward order. */
 	double *forward = calloc(n, sizeof *forward), *backward = calloc(n, sizeof *backward);

@@ -16,6 +16,6 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
                             gradcomp_error *err);
 void plan_choice_clear(plan_choice *p);
 /* Of all tensors of the model (plan_file.h). */
-uint64_t plan_model_hash(const gradcomp_model *model);
+uint64_t plan_model_hash(const model_file *model);
 
 #endif

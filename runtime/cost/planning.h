@@ -25,27 +25,24 @@
 
 /* What a compressor's work costs a rank, over all rounds of a bucket; x in numbers (F32)
  * of the bucket. */
-typedef struct gradcomp_curve {
+typedef struct compressor_curve {
 	char *compressor; /* canonical SPEC; owned */
 	linear encode, decode;
 	double gathered;    /* seconds that each byte of another rank's payload adds to decode */
 	linear code; /* CODED: a run of x numbers coded or decoded once, in the exchange */
-} gradcomp_curve;
+} compressor_curve;
 
 /* What a collective's calls cost where they were measured, by the bytes that the plugin's
  * predict() is asked for: wins over the levels on as many nodes and ranks. */
-typedef struct gradcomp_call_cost {
+typedef struct collective_cost {
 	char *collective;   /* canonical SPEC; owned */
 	uint32_t primitive; /* one GRADCOMP_CAN_* */
-	uint32_t reserved0;
 	linear cost;
-} gradcomp_call_cost;
+} collective_cost;
 
-typedef struct gradcomp_machine {
-	uint32_t struct_size;
+typedef struct machine_file {
 	uint32_t nodes, ranks_per_node; /* that were measured */
 	uint32_t ncurves, ncalls;
-	uint32_t reserved0;
 	char name[64];
 	linear level[2]; /* a message, and a byte of it: [0] inside a node, [1] between nodes */
 	double reduce;          /* seconds to add a byte that came to what is there */
@@ -53,33 +50,32 @@ typedef struct gradcomp_machine {
 	/* As in the simulator: what is left of a rank's speed of compressing while its program
 	 * computes, and while bytes move. */
 	double beside_application, beside_exchange;
-	gradcomp_curve *curves;
-	gradcomp_call_cost *calls;
-} gradcomp_machine;
+	compressor_curve *curves;
+	collective_cost *calls;
+} machine_file;
 
 /* Refuses, with file and line, what is missing, negative, not finite, out of all proportion
  * (a message that takes an hour), twice or unknown: INVALID. NOTFOUND and IO are of the file
- * itself. *out is freed by gradcomp_machine_free. */
-gradcomp_status gradcomp_machine_read(const char *path, gradcomp_machine **out, gradcomp_error *err);
+ * itself. *out is freed by machine_file_free. */
+gradcomp_status machine_file_read(const char *path, machine_file **out, gradcomp_error *err);
 /* Published by rename: on failure what was there stays. INVALID or RANGE for what could not
  * be read again, IO when the file cannot be written. */
-gradcomp_status gradcomp_machine_write(const char *path, const gradcomp_machine *m,
-                                                       gradcomp_error *err);
+gradcomp_status machine_file_write(const char *path, const machine_file *m,
+                                   gradcomp_error *err);
 /* NULL is fine, as below. */
-void gradcomp_machine_free(gradcomp_machine *m);
+void machine_file_free(machine_file *m);
 
 /* ---- model -------------------------------------------------------------- */
 
-typedef struct gradcomp_model_tensor {
+typedef struct model_tensor {
 	char *name;     /* owned, like dims */
 	uint64_t *dims;
 	uint32_t ndim;
-	uint32_t reserved0;
 	double forward, backward; /* seconds of its part of the passes */
-} gradcomp_model_tensor;
+} model_tensor;
 
 /* Tensors that a pipeline leaves together, and what their output costs; bytes of one sample. */
-typedef struct gradcomp_model_layer {
+typedef struct model_layer {
 	char *name;               /* owned */
 	uint32_t first, ntensors; /* of the tensors */
 	double output;            /* bytes that go to the next layer */
@@ -87,41 +83,36 @@ typedef struct gradcomp_model_layer {
 	 * group, [1] divided among them. */
 	double kept[2];
 	uint32_t reduces; /* all-reduces of `output` in each pass when matrices are divided; 0: they cannot be */
-	uint32_t reserved0;
-} gradcomp_model_layer;
+} model_layer;
 
-typedef struct gradcomp_model {
-	uint32_t struct_size;
+typedef struct model_file {
 	uint32_t ntensors;
 	uint64_t batch; /* samples of a rank and step; 0: not known */
 	char name[64];
 	double io, copy, update;        /* seconds a step: reading a batch, to the device, the optimizer */
-	gradcomp_model_tensor *tensors; /* in forward order */
-	/* Section [layers], for gradcomp_parallelize(): all tensors, in order. 0: the file has none. */
+	model_tensor *tensors; /* in forward order */
+	/* Section [layers], for hybrid_plan_make(): all tensors, in order. 0: the file has none. */
 	uint32_t nlayers;
-	uint32_t reserved0;
-	gradcomp_model_layer *layers;
-} gradcomp_model;
+	model_layer *layers;
+} model_file;
 
-/* As of a machine. *out is freed by gradcomp_model_free. */
-gradcomp_status gradcomp_model_read(const char *path, gradcomp_model **out, gradcomp_error *err);
-gradcomp_status gradcomp_model_write(const char *path, const gradcomp_model *m, gradcomp_error *err);
-void gradcomp_model_free(gradcomp_model *m);
+/* As of a machine. *out is freed by model_file_free. */
+gradcomp_status model_file_read(const char *path, model_file **out, gradcomp_error *err);
+gradcomp_status model_file_write(const char *path, const model_file *m, gradcomp_error *err);
+void model_file_free(model_file *m);
 
 /* ---- questions ---------------------------------------------------------- */
 
-typedef struct gradcomp_question {
-	uint32_t struct_size;
+typedef struct cost_question {
 	uint32_t nodes, ranks_per_node;
 	uint32_t each_layer;    /* the program waits for layers and not for the whole step */
 	const char *compressor; /* SPECs; NULL: none, and the default collective and schedule */
 	const char *collective;
 	const char *schedule;
 	const char *trace; /* NULL, or a file for the simulated timeline (Chrome trace JSON) */
-} gradcomp_question;
+} cost_question;
 
-typedef struct gradcomp_prediction {
-	uint32_t struct_size; /* set by the caller */
+typedef struct cost_prediction {
 	uint32_t buckets;
 	double step_s;     /* seconds a step */
 	double compute_s;  /* of that the program's own */
@@ -129,27 +120,27 @@ typedef struct gradcomp_prediction {
 	double encode_s, exchange_s, decode_s;
 	double sent_bytes; /* a rank and step */
 	double node_bytes; /* that leave a node, a step */
-} gradcomp_prediction;
+} cost_prediction;
 
 /* UNSUPPORTED when the machine file has no curve of the compressor or the collective tells
  * no costs; the text says which and what to do. INVALID for nodes, ranks or SPECs that
  * cannot be. */
-gradcomp_status gradcomp_predict(const gradcomp_model *model, const gradcomp_machine *machine,
-                                                 const gradcomp_question *question, gradcomp_prediction *out,
-                                                 gradcomp_error *err);
+gradcomp_status cost_predict(const model_file *model, const machine_file *machine,
+                             const cost_question *question, cost_prediction *out,
+                             gradcomp_error *err);
 
 /* The compressor of a question that names none. */
 const char *cost_default_compressor(void);
 /* What a dense compressor sends of a number, as a share of a float: 1, or 0.5 of 16 bits; 0 of one
  * that holds something back. Fails as a prediction does. */
-gradcomp_status cost_dense_share(const gradcomp_machine *machine, const char *compressor, double *share,
+gradcomp_status cost_dense_share(const machine_file *machine, const char *compressor, double *share,
                                  gradcomp_error *err);
 
 /* The plan behind a prediction as a file for --gradcomp-schedule=plan:file=FILE. Fails like
  * the prediction, or with IO. */
-gradcomp_status gradcomp_plan_write(const char *path, const gradcomp_model *model,
-                                                    const gradcomp_machine *machine,
-                                                    const gradcomp_question *question, gradcomp_error *err);
+gradcomp_status cost_plan_write(const char *path, const model_file *model,
+                                const machine_file *machine,
+                                const cost_question *question, gradcomp_error *err);
 
 /* ---- hybrid parallel plans ---------------------------------------------- */
 
@@ -162,8 +153,7 @@ gradcomp_status gradcomp_plan_write(const char *path, const gradcomp_model *mode
  *
  * whose stages have the memory they need. Stages take 1, 2, 4 ... ranks of a node, or all ranks
  * of 1, 2, 4 ... nodes. */
-typedef struct gradcomp_hybrid_question {
-	uint32_t struct_size;
+typedef struct hybrid_question {
 	uint32_t nodes, ranks_per_node;
 	uint32_t microbatches;
 	uint64_t batch;     /* samples of a step, of all ranks; 0: the model's for each rank */
@@ -173,9 +163,9 @@ typedef struct gradcomp_hybrid_question {
 	uint32_t groups;    /* layers are put together in at most so many groups; 0: 64, the most */
 	const char *const *compressors; /* SPECs that may reduce gradients, ended by NULL; NULL: none does */
 	const char *collective;         /* NULL: the default */
-} gradcomp_hybrid_question;
+} hybrid_question;
 
-typedef struct gradcomp_hybrid_stage {
+typedef struct hybrid_stage {
 	uint32_t first, nlayers;        /* of the model's */
 	uint32_t nodes, ranks_per_node; /* that it is on */
 	uint32_t data, tensor;          /* degrees; their product is its ranks */
@@ -183,23 +173,22 @@ typedef struct gradcomp_hybrid_stage {
 	double seconds;                 /* of a micro-batch, both passes */
 	double gradient_s;              /* reducing gradients, a step */
 	double memory;                  /* bytes that each of its ranks needs */
-} gradcomp_hybrid_stage;
+} hybrid_stage;
 
-typedef struct gradcomp_hybrid_plan {
-	uint32_t struct_size;
+typedef struct hybrid_plan {
 	uint32_t nstages;
-	gradcomp_hybrid_stage *stages; /* from the first layers to the last */
+	hybrid_stage *stages; /* from the first layers to the last */
 	double step_s;
 	uint64_t batch;
-} gradcomp_hybrid_plan;
+} hybrid_plan;
 
 /* RANGE when no plan has the memory it needs; the text says how much would do; or when a step has more
  * than 2^53 samples. UNSUPPORTED when the model has no layers or the machine no [node]; INVALID for a
- * question that cannot be. *out is freed by gradcomp_hybrid_plan_free, and has pointers to the
+ * question that cannot be. *out is freed by hybrid_plan_free, and has pointers to the
  * question's SPECs. */
-gradcomp_status gradcomp_parallelize(const gradcomp_model *model, const gradcomp_machine *machine,
-                                                     const gradcomp_hybrid_question *question,
-                                                     gradcomp_hybrid_plan **out, gradcomp_error *err);
-void gradcomp_hybrid_plan_free(gradcomp_hybrid_plan *plan);
+gradcomp_status hybrid_plan_make(const model_file *model, const machine_file *machine,
+                                 const hybrid_question *question,
+                                 hybrid_plan **out, gradcomp_error *err);
+void hybrid_plan_free(hybrid_plan *plan);
 
 #endif

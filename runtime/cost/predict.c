@@ -57,11 +57,8 @@ static void print_trace(FILE *out, const void *what)
 	jsonw_finish(&j);
 }
 
-static gradcomp_status check_question(const gradcomp_question *q, gradcomp_error *err)
+static gradcomp_status check_question(const cost_question *q, gradcomp_error *err)
 {
-	if (q->struct_size < sizeof *q)
-		return error_set(err, GRADCOMP_ERR_ABI, "a gradcomp_question of %u bytes; %zu are right", q->struct_size,
-		                 sizeof *q);
 	if (!q->nodes || !q->ranks_per_node || q->nodes > RANKS_MOST || q->ranks_per_node > MACHINE_RANKS_MOST ||
 	    (uint64_t)q->nodes * q->ranks_per_node > RANKS_MOST)
 		return error_set(err, GRADCOMP_ERR_INVALID,
@@ -70,7 +67,7 @@ static gradcomp_status check_question(const gradcomp_question *q, gradcomp_error
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status answer(const gradcomp_model *model, const gradcomp_machine *machine, const gradcomp_question *q,
+static gradcomp_status answer(const model_file *model, const machine_file *machine, const cost_question *q,
                               cost_model *c, plan_choice *choice, gradcomp_error *err)
 {
 	gradcomp_status st = model_check(model, err);
@@ -94,36 +91,33 @@ static gradcomp_status answer(const gradcomp_model *model, const gradcomp_machin
 	return st;
 }
 
-gradcomp_status gradcomp_predict(const gradcomp_model *model, const gradcomp_machine *machine,
-                                 const gradcomp_question *question, gradcomp_prediction *out, gradcomp_error *err)
+gradcomp_status cost_predict(const model_file *model, const machine_file *machine,
+                             const cost_question *question, cost_prediction *out, gradcomp_error *err)
 {
-	uint32_t size = out->struct_size;
-	gradcomp_prediction full = {.struct_size = size};
 	plan_choice choice = {.plan = {0}};
 	cost_model c;
 	gradcomp_status st = answer(model, machine, question, &c, &choice, err);
 
 	if (st)
 		return st;
-	full.buckets = choice.plan.nbuckets;
-	full.step_s = choice.sim.step;
-	full.compute_s = model->update;
+	*out = (cost_prediction){.buckets = choice.plan.nbuckets};
+	out->step_s = choice.sim.step;
+	out->compute_s = model->update;
 	for (uint32_t i = 0; i < model->ntensors; i++)
-		full.compute_s += model->tensors[i].forward + model->tensors[i].backward;
-	full.exposed_s = choice.sim.exposed;
-	full.encode_s = choice.cost.encode;
-	full.exchange_s = choice.cost.exchange;
-	full.decode_s = choice.cost.decode;
-	full.sent_bytes = choice.cost.sent;
-	full.node_bytes = choice.cost.left;
-	memcpy(out, &full, size < sizeof full ? size : sizeof full);
+		out->compute_s += model->tensors[i].forward + model->tensors[i].backward;
+	out->exposed_s = choice.sim.exposed;
+	out->encode_s = choice.cost.encode;
+	out->exchange_s = choice.cost.exchange;
+	out->decode_s = choice.cost.decode;
+	out->sent_bytes = choice.cost.sent;
+	out->node_bytes = choice.cost.left;
 	plan_choice_clear(&choice);
 	cost_clear(&c);
 	return GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_plan_write(const char *path, const gradcomp_model *model, const gradcomp_machine *machine,
-                                    const gradcomp_question *question, gradcomp_error *err)
+gradcomp_status cost_plan_write(const char *path, const model_file *model, const machine_file *machine,
+                                const cost_question *question, gradcomp_error *err)
 {
 	plan_choice choice = {.plan = {0}};
 	plan_file file = {.hash = 0};

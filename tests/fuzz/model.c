@@ -26,37 +26,37 @@ static bool is_line(linear l)
 
 static gradcomp_status machine(const char *path, const char *copy, gradcomp_error *err)
 {
-	gradcomp_machine *m, *again = NULL;
-	gradcomp_status st = gradcomp_machine_read(path, &m, err);
+	machine_file *m, *again = NULL;
+	gradcomp_status st = machine_file_read(path, &m, err);
 	if (st)
 		return st;
 	need(!machine_check(m, NULL));
 	for (uint32_t i = 0; i < m->ncurves; i++)
 		need(is_line(m->curves[i].encode) && is_line(m->curves[i].decode) && is_line(m->curves[i].code));
-	need(!gradcomp_machine_write(copy, m, err) && !gradcomp_machine_read(copy, &again, err));
+	need(!machine_file_write(copy, m, err) && !machine_file_read(copy, &again, err));
 	need(m->nodes == again->nodes && m->memory == again->memory && m->ncurves == again->ncurves &&
 	     m->ncalls == again->ncalls && m->level[1].b == again->level[1].b);
 	for (uint32_t i = 0; i < m->ncurves; i++)
 		need(!strcmp(m->curves[i].compressor, again->curves[i].compressor));
-	gradcomp_machine_free(m);
-	gradcomp_machine_free(again);
+	machine_file_free(m);
+	machine_file_free(again);
 	return GRADCOMP_OK;
 }
 
 static gradcomp_status model(const char *path, const char *copy, gradcomp_error *err)
 {
-	gradcomp_model *m, *again = NULL;
-	gradcomp_status st = gradcomp_model_read(path, &m, err);
+	model_file *m, *again = NULL;
+	gradcomp_status st = model_file_read(path, &m, err);
 	if (st)
 		return st;
 	need(!model_check(m, NULL));
-	need(!gradcomp_model_write(copy, m, err) && !gradcomp_model_read(copy, &again, err));
+	need(!model_file_write(copy, m, err) && !model_file_read(copy, &again, err));
 	need(m->ntensors == again->ntensors && m->nlayers == again->nlayers);
 	for (uint32_t i = 0; i < m->ntensors; i++)
 		need(model_numel(&m->tensors[i]) == model_numel(&again->tensors[i]) &&
 		     m->tensors[i].backward == again->tensors[i].backward);
-	gradcomp_model_free(m);
-	gradcomp_model_free(again);
+	model_file_free(m);
+	model_file_free(again);
 	return GRADCOMP_OK;
 }
 

@@ -14,17 +14,16 @@
 #define LAYERS 6
 
 static uint64_t dims[LAYERS][2];
-static gradcomp_model_tensor tensors[LAYERS];
-static gradcomp_model_layer layers[LAYERS];
-static gradcomp_model model = {
-	.struct_size = sizeof model, .name = "made up", .tensors = tensors, .layers = layers};
-static gradcomp_curve curve = {.compressor = (char *)"none"};
-static gradcomp_machine machine;
+static model_tensor tensors[LAYERS];
+static model_layer layers[LAYERS];
+static model_file model = {
+	.name = "made up", .tensors = tensors, .layers = layers};
+static compressor_curve curve = {.compressor = (char *)"none"};
+static machine_file machine;
 
 static void make_machine(void)
 {
-	machine = (gradcomp_machine){.struct_size = sizeof machine,
-	                             .nodes = 1,
+	machine = (machine_file){.nodes = 1,
 	                             .ranks_per_node = 1,
 	                             .ncurves = 1,
 	                             .name = "made up",
@@ -44,12 +43,12 @@ static void make_model(uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		dims[i][0] = 64 * draw_up_to(16);
 		dims[i][1] = 64 * draw_up_to(16);
-		tensors[i] = (gradcomp_model_tensor){.name = (char *)"w",
+		tensors[i] = (model_tensor){.name = (char *)"w",
 		                                     .dims = dims[i],
 		                                     .ndim = 2,
 		                                     .forward = 1e-3 * draw(),
 		                                     .backward = 2e-3 * draw()};
-		layers[i] = (gradcomp_model_layer){.name = (char *)"layer",
+		layers[i] = (model_layer){.name = (char *)"layer",
 		                                   .first = i,
 		                                   .ntensors = 1,
 		                                   .output = 1e5 * draw(),
@@ -58,10 +57,9 @@ static void make_model(uint32_t n)
 	}
 }
 
-static gradcomp_hybrid_question question_of(uint32_t nodes, uint32_t ranks, uint32_t microbatches)
+static hybrid_question question_of(uint32_t nodes, uint32_t ranks, uint32_t microbatches)
 {
-	return (gradcomp_hybrid_question){.struct_size = sizeof(gradcomp_hybrid_question),
-	                                  .nodes = nodes,
+	return (hybrid_question){.nodes = nodes,
 	                                  .ranks_per_node = ranks,
 	                                  .microbatches = microbatches,
 	                                  .batch = 16 * microbatches,
@@ -70,13 +68,13 @@ static gradcomp_hybrid_question question_of(uint32_t nodes, uint32_t ranks, uint
 }
 
 /* All layers in order, all ranks, degrees that multiply to them, memory, the sum. */
-static int sound(const gradcomp_hybrid_question *q, const gradcomp_hybrid_plan *plan)
+static int sound(const hybrid_question *q, const hybrid_plan *plan)
 {
 	uint32_t layer = 0, ranks = 0;
 	double sum = 0, pace = 0;
 
 	for (uint32_t i = 0; i < plan->nstages; i++) {
-		const gradcomp_hybrid_stage *s = &plan->stages[i];
+		const hybrid_stage *s = &plan->stages[i];
 
 		if (s->first != layer || !s->nlayers || s->data * s->tensor != s->nodes * s->ranks_per_node ||
 		    s->tensor > q->ranks_per_node || s->ranks_per_node > q->ranks_per_node ||

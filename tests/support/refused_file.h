@@ -29,22 +29,22 @@ typedef enum kind { MACHINE, MODEL, PLAN } kind;
 
 static gradcomp_status read_it(kind k)
 {
-	gradcomp_machine *machine;
-	gradcomp_model *model;
+	machine_file *machine;
+	model_file *model;
 	plan_file plan;
 	gradcomp_status st;
 
 	memset(&e, 0, sizeof e);
 	switch (k) {
 	case MACHINE:
-		st = gradcomp_machine_read(path, &machine, &e);
+		st = machine_file_read(path, &machine, &e);
 		if (!st)
-			gradcomp_machine_free(machine);
+			machine_file_free(machine);
 		return st;
 	case MODEL:
-		st = gradcomp_model_read(path, &model, &e);
+		st = model_file_read(path, &model, &e);
 		if (!st)
-			gradcomp_model_free(model);
+			model_file_free(model);
 		return st;
 	default:
 		st = plan_file_read(path, &plan, &e);

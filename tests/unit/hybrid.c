@@ -6,7 +6,7 @@ static void formulas(void)
 {
 	rank_choice pair = {.nodes = 1, .ranks_per_node = 2, .tensor = 2, .data = 1},
 		    alone = {1, 1, 1, 1, NULL, 0, 0, 0};
-	gradcomp_hybrid_question q = question_of(2, 2, 1);
+	hybrid_question q = question_of(2, 2, 1);
 	layer_group g[LAYERS];
 	pipeline_cost c;
 	double work, ring;
@@ -37,13 +37,13 @@ static void formulas(void)
 	ok(fabs(c.seconds - 4 * work) < 1e-12, "what cannot be divided is not");
 }
 
-/* Data parallelism alone costs what gradcomp_predict() says of the gradients. */
+/* Data parallelism alone costs what cost_predict() says of the gradients. */
 static void reductions(void)
 {
-	gradcomp_hybrid_question q = question_of(4, 2, 1);
+	hybrid_question q = question_of(4, 2, 1);
 	static rank_choice choices[HYBRID_CHOICES_MAX];
-	gradcomp_question ask = {.struct_size = sizeof ask, .nodes = 4, .ranks_per_node = 2};
-	gradcomp_prediction out = {.struct_size = sizeof out};
+	cost_question ask = {.nodes = 4, .ranks_per_node = 2};
+	cost_prediction out = {0};
 	double numel = 0, slow = 0, quick = 0;
 	gradcomp_error err;
 	uint32_t n;
@@ -55,7 +55,7 @@ static void reductions(void)
 		numel += (double)(dims[i][0] * dims[i][1]);
 	}
 	if (!ok(!hybrid_choices(&model, &machine, &q, 16, choices, &n, &err), "choices of ranks") ||
-	    !ok(!gradcomp_predict(&model, &machine, &ask, &out, &err), "a prediction of all ranks"))
+	    !ok(!cost_predict(&model, &machine, &ask, &out, &err), "a prediction of all ranks"))
 		return;
 	for (uint32_t c = 0; c < n; c++) {
 		if (choices[c].nodes != 4)
@@ -71,54 +71,54 @@ static void reductions(void)
 
 static void refusals(void)
 {
-	gradcomp_hybrid_question q = question_of(2, 2, 4);
-	gradcomp_hybrid_plan *plan = NULL;
+	hybrid_question q = question_of(2, 2, 4);
+	hybrid_plan *plan = NULL;
 	gradcomp_error err;
 
 	make_machine();
 	make_model(3);
 	q.memory = 1;
-	is_int(gradcomp_parallelize(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_RANGE, "one byte a rank");
+	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_RANGE, "one byte a rank");
 	like(err.text, "the least that would do is", "how much would do is said");
 	ok(!plan, "and there is no plan");
 	q = question_of(2, 2, 4);
 	q.batch = 6;
-	is_int(gradcomp_parallelize(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID,
+	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID,
 	       "micro-batches that are not equal");
 	like(err.text, "6 samples a step do not make 4 equal micro-batches", "are named");
 	q = question_of(0, 2, 4);
-	is_int(gradcomp_parallelize(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID, "no nodes");
+	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID, "no nodes");
 	q = question_of(2, 2, 4);
 	q.memory = NAN;
-	is_int(gradcomp_parallelize(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID,
+	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID,
 	       "memory that is no number");
 	q = question_of(2, 2, 4);
 	q.groups = 65;
-	is_int(gradcomp_parallelize(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID, "too many groups");
+	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID, "too many groups");
 	q = question_of(2, 2, 4);
 	machine.level[0] = (linear){0, 0};
-	is_int(gradcomp_parallelize(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_UNSUPPORTED,
+	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_UNSUPPORTED,
 	       "a machine without [node]");
 	like(err.text, "says nothing of [node]", "is named");
 	make_machine();
 	q = question_of(1, 3, 1);
 	q.batch = 1;
 	model.nlayers = model.ntensors = 1;
-	is_int(gradcomp_parallelize(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID,
+	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_INVALID,
 	       "one layer and sample for three ranks");
 	model.nlayers = 0;
-	is_int(gradcomp_parallelize(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_UNSUPPORTED,
+	is_int(hybrid_plan_make(&model, &machine, &q, &plan, &err), GRADCOMP_ERR_UNSUPPORTED,
 	       "a model without layers");
 	like(err.text, "[layers]", "what is missing is named");
-	gradcomp_hybrid_plan_free(NULL);
+	hybrid_plan_free(NULL);
 }
 
 /* Layers in fewer groups than there are: all of them once, and no better than ungrouped. */
 static void grouped(void)
 {
-	gradcomp_hybrid_question q = question_of(2, 2, 4);
+	hybrid_question q = question_of(2, 2, 4);
 	layer_group g[LAYERS];
-	gradcomp_hybrid_plan *fine, *coarse;
+	hybrid_plan *fine, *coarse;
 	gradcomp_error err;
 	uint32_t n, at = 0;
 
@@ -130,14 +130,14 @@ static void grouped(void)
 		at = g[i].first == at ? at + g[i].nlayers : 99;
 	}
 	is_int(at, 6, "have all of them in order");
-	if (!ok(!gradcomp_parallelize(&model, &machine, &q, &fine, &err), "a plan of layers"))
+	if (!ok(!hybrid_plan_make(&model, &machine, &q, &fine, &err), "a plan of layers"))
 		return;
 	q.groups = 3;
-	if (!ok(!gradcomp_parallelize(&model, &machine, &q, &coarse, &err), "a plan of groups"))
+	if (!ok(!hybrid_plan_make(&model, &machine, &q, &coarse, &err), "a plan of groups"))
 		return;
 	ok(sound(&q, coarse) && coarse->step_s >= fine->step_s * 0.999, "is no quicker");
-	gradcomp_hybrid_plan_free(fine);
-	gradcomp_hybrid_plan_free(coarse);
+	hybrid_plan_free(fine);
+	hybrid_plan_free(coarse);
 }
 
 int main(void)

@@ -4,8 +4,8 @@
 
 #define CASES 250
 
-/* The problem that gradcomp_parallelize() solves, solved by looking at everything. */
-static void every(const gradcomp_hybrid_question *q, every_plan *e)
+/* The problem that hybrid_plan_make() solves, solved by looking at everything. */
+static void every(const hybrid_question *q, every_plan *e)
 {
 	static layer_group groups[LAYERS];
 	static rank_choice choices[HYBRID_CHOICES_MAX];
@@ -53,8 +53,8 @@ static void one_case(tally *t)
 {
 	static const uint32_t ranks_of[] = {1, 2, 4, 8, 6};
 	uint32_t pick = draw_up_to(5) - 1, ranks = ranks_of[pick];
-	gradcomp_hybrid_question q = question_of(ranks > 4 ? 1 : draw_up_to(8 / ranks), ranks, draw_up_to(6));
-	gradcomp_hybrid_plan *plan, *same;
+	hybrid_question q = question_of(ranks > 4 ? 1 : draw_up_to(8 / ranks), ranks, draw_up_to(6));
+	hybrid_plan *plan, *same;
 	gradcomp_error err;
 	gradcomp_status st;
 	every_plan e;
@@ -63,7 +63,7 @@ static void one_case(tally *t)
 	make_model(draw_up_to(ranks > 4 ? 5 : LAYERS));
 	q.memory = draw() < 0.4 ? 1e12 : 4e7 * draw();
 	every(&q, &e);
-	st = gradcomp_parallelize(&model, &machine, &q, &plan, &err);
+	st = hybrid_plan_make(&model, &machine, &q, &plan, &err);
 	if (e.best.seconds < 0) {
 		/* What the text says would do is the least of all plans, in three digits. */
 		t->short_of_memory++;
@@ -82,15 +82,15 @@ static void one_case(tally *t)
 	/* The solver may stop within a thousandth of the best. */
 	t->wrong += plan->step_s < e.best.seconds * (1 - 1e-9) || plan->step_s > e.best.seconds * 1.0011;
 	q.uniform = 1;
-	if (!gradcomp_parallelize(&model, &machine, &q, &same, &err)) {
+	if (!hybrid_plan_make(&model, &machine, &q, &same, &err)) {
 		t->unsound += !sound(&q, same);
 		t->worse += plan->step_s > same->step_s * 1.0011;
 		for (uint32_t i = 1; i < same->nstages; i++)
 			t->unsound += same->stages[i].data != same->stages[0].data ||
 			              same->stages[i].tensor != same->stages[0].tensor;
-		gradcomp_hybrid_plan_free(same);
+		hybrid_plan_free(same);
 	}
-	gradcomp_hybrid_plan_free(plan);
+	hybrid_plan_free(plan);
 }
 
 int main(void)

@@ -59,15 +59,15 @@ static const char *const *settings_for(const char *path)
 
 static void recorded(const char *path)
 {
-	gradcomp_model *m = NULL;
+	model_file *m = NULL;
 	gradcomp_error err = {0};
 	double forward = 0;
-	is_int(gradcomp_model_read(path, &m, &err), GRADCOMP_OK, "the model is read back %s", err.text);
+	is_int(model_file_read(path, &m, &err), GRADCOMP_OK, "the model is read back %s", err.text);
 	if (!m)
 		return;
 	is_int(m->ntensors, TENSORS, "of the larger reducer");
 	for (uint32_t i = 0; i < m->ntensors && i < TENSORS; i++) {
-		const gradcomp_model_tensor *t = &m->tensors[i];
+		const model_tensor *t = &m->tensors[i];
 		is_str(t->name, names[i], "its name, in forward order");
 		ok(t->ndim == ndim[i] && !memcmp(t->dims, dims[i], ndim[i] * sizeof *t->dims), "its dimensions");
 		forward += t->forward;
@@ -77,7 +77,7 @@ static void recorded(const char *path)
 	ok(forward > 0.9e-6 * PAUSE_US, "forward took %.4f s in all", forward);
 	ok(fabs(m->tensors[2].forward - forward * 300 / 333) < 1e-9, "spread over the tensors by their numbers");
 	ok(m->batch == 0 && m->update == 0, "and nothing is claimed of what was not measured");
-	gradcomp_model_free(m);
+	model_file_free(m);
 }
 
 int main(void)

@@ -15,20 +15,20 @@ static gradcomp_error e;
 static void round_trips(void)
 {
 	char long_spec[400], other[160];
-	gradcomp_curve curves[] = {{.compressor = (char[]){"powersgd:rank=4"}, .encode = {1e-5, 1.0 / 3e9},
+	compressor_curve curves[] = {{.compressor = (char[]){"powersgd:rank=4"}, .encode = {1e-5, 1.0 / 3e9},
 	                            .decode = {0, 1e-10}, .gathered = 1e-9, .code = {1e-7, 1e-9}},
 	                           {.compressor = long_spec}};
-	gradcomp_call_cost calls[] = {{.collective = (char[]){"ring"}, .primitive = 1, .cost = {1e-4, 1e-9}},
+	collective_cost calls[] = {{.collective = (char[]){"ring"}, .primitive = 1, .cost = {1e-4, 1e-9}},
 	                              {.collective = (char[]){"auto"}, .primitive = 1 << 10, .cost = {0, 1e-9}},
 	                              {.collective = (char[]){"ring"}, .primitive = 4, .cost = {2e-4, 1.0 / 3e8}}};
-	gradcomp_machine m = {.struct_size = sizeof m, .nodes = 4, .ranks_per_node = 1, .ncurves = 2, .ncalls = 3,
+	machine_file m = {.nodes = 4, .ranks_per_node = 1, .ncurves = 2, .ncalls = 3,
 	                      .name = "a machine", .level = {{0, 0}, {3e-5, 8e-9}}, .reduce = 1e-10, .memory = 2e-10,
 	                      .beside_application = 0.5, .beside_exchange = 1, .curves = curves, .calls = calls}, *back;
 	uint64_t dims[] = {3, 4};
-	gradcomp_model_tensor tensors[] = {{.name = (char[]){"first weight;"}, .dims = dims, .ndim = 2, .forward = 0.1, .backward = 1.0 / 3},
+	model_tensor tensors[] = {{.name = (char[]){"first weight;"}, .dims = dims, .ndim = 2, .forward = 0.1, .backward = 1.0 / 3},
 	                                   {.name = long_spec}};
-	gradcomp_model_layer layers[] = {{.name = (char[]){"all"}, .ntensors = 2, .output = 5, .kept = {1, 2}, .reduces = 2}};
-	gradcomp_model model = {.struct_size = sizeof model, .ntensors = 2, .batch = 7, .name = "a model", .io = 0.25,
+	model_layer layers[] = {{.name = (char[]){"all"}, .ntensors = 2, .output = 5, .kept = {1, 2}, .reduces = 2}};
+	model_file model = {.ntensors = 2, .batch = 7, .name = "a model", .io = 0.25,
 	                        .tensors = tensors, .nlayers = 1, .layers = layers}, *again;
 	uint32_t end[] = {1, 2}, place[] = {1, 0};
 	plan_file plan = {.model = "a model", .hash = plan_hash(0, 2, dims), .tensors = 2, .parameters = 13,
@@ -37,8 +37,8 @@ static void round_trips(void)
 	struct stat st;
 
 	snprintf(long_spec, sizeof long_spec, "longest:a=%0350d", 7);
-	is_int(gradcomp_machine_write(path, &m, &e), 0, "a machine is written");
-	is_int(gradcomp_machine_read(path, &back, &e), 0, "and read");
+	is_int(machine_file_write(path, &m, &e), 0, "a machine is written");
+	is_int(machine_file_read(path, &back, &e), 0, "and read");
 	ok(back->nodes == 4 && back->level[1].b == 8e-9 && back->level[0].b == 0 && back->beside_application == 0.5 &&
 	           !strcmp(back->name, m.name) && back->ncurves == 2 && back->ncalls == 3,
 	   "as it was");
@@ -47,19 +47,19 @@ static void round_trips(void)
 	is_str(back->curves[1].compressor, long_spec, "with SPECs that are longer than a line");
 	ok(!strcmp(back->calls[0].collective, "ring") && back->calls[1].primitive == 4 && back->calls[2].primitive == 1 << 10,
 	   "calls by their collective");
-	gradcomp_machine_free(back);
-	gradcomp_machine_free(NULL);
+	machine_file_free(back);
+	machine_file_free(NULL);
 
-	is_int(gradcomp_model_write(path, &model, &e), 0, "a model is written");
-	is_int(gradcomp_model_read(path, &again, &e), 0, "and read");
+	is_int(model_file_write(path, &model, &e), 0, "a model is written");
+	is_int(model_file_read(path, &again, &e), 0, "and read");
 	ok(again->ntensors == 2 && again->tensors[0].backward == 1.0 / 3 && again->tensors[0].dims[1] == 4 &&
 	           again->tensors[1].ndim == 0 && again->batch == 7 && again->io == 0.25,
 	   "as it was");
 	is_str(again->tensors[0].name, "first_weight_", "names without blanks");
 	is_int(strlen(again->tensors[1].name), 80, "and not without end");
 	ok(again->nlayers == 1 && again->layers[0].reduces == 2, "layers too");
-	gradcomp_model_free(again);
-	gradcomp_model_free(NULL);
+	model_file_free(again);
+	model_file_free(NULL);
 
 	is_int(plan_file_write(path, &plan, &e), 0, "a plan is written");
 	is_int(plan_file_read(path, &read, &e), 0, "and read");
@@ -72,38 +72,38 @@ static void round_trips(void)
 
 	/* What cannot be read is not written. */
 	m.memory = NAN;
-	is_int(gradcomp_machine_write(path, &m, &e), GRADCOMP_ERR_INVALID, "a machine with NaN");
+	is_int(machine_file_write(path, &m, &e), GRADCOMP_ERR_INVALID, "a machine with NaN");
 	like(e.text, "machine 'a machine': [machine] memory is nan", "and why");
 	m.memory = 1e-10;
 	m.level[1].b = 0;
-	is_int(gradcomp_machine_write(path, &m, &e), GRADCOMP_ERR_INVALID, "nodes without a network");
+	is_int(machine_file_write(path, &m, &e), GRADCOMP_ERR_INVALID, "nodes without a network");
 	m.level[1].b = 1e-9;
 	curves[0].encode.b = -1;
-	is_int(gradcomp_machine_write(path, &m, &e), GRADCOMP_ERR_INVALID, "a compressor that is faster than time");
+	is_int(machine_file_write(path, &m, &e), GRADCOMP_ERR_INVALID, "a compressor that is faster than time");
 	curves[0].encode.b = 0;
 	calls[1].primitive = 3;
-	is_int(gradcomp_machine_write(path, &m, &e), GRADCOMP_ERR_INVALID, "a call of two primitives");
+	is_int(machine_file_write(path, &m, &e), GRADCOMP_ERR_INVALID, "a call of two primitives");
 	calls[1].primitive = 2;
 	memset(m.name, 'x', sizeof m.name);
-	is_int(gradcomp_machine_write(path, &m, &e), GRADCOMP_ERR_INVALID, "a name without an end");
+	is_int(machine_file_write(path, &m, &e), GRADCOMP_ERR_INVALID, "a name without an end");
 	tensors[0].forward = INFINITY;
-	is_int(gradcomp_model_write(path, &model, &e), GRADCOMP_ERR_INVALID, "a pass that never ends");
+	is_int(model_file_write(path, &model, &e), GRADCOMP_ERR_INVALID, "a pass that never ends");
 	tensors[0].forward = 0;
 	dims[0] = UINT64_MAX;
-	is_int(gradcomp_model_write(path, &model, &e), GRADCOMP_ERR_RANGE, "more numbers than there are");
+	is_int(model_file_write(path, &model, &e), GRADCOMP_ERR_RANGE, "more numbers than there are");
 	place[0] = 0;
 	is_int(plan_file_write(path, &plan, &e), GRADCOMP_ERR_INVALID, "a plan whose places are none");
 	is_int(plan_file_read(path, &read, &e), 0, "what was there stays");
 	plan_file_clear(&read);
 	dims[0] = 3;
 	snprintf(other, sizeof other, "%s/no/such/folder", tmpdir);
-	is_int(gradcomp_model_write(other, &model, &e), GRADCOMP_ERR_IO, "no folder to write to");
-	is_int(gradcomp_model_read(other, &again, &e), GRADCOMP_ERR_NOTFOUND, "nor to read from");
+	is_int(model_file_write(other, &model, &e), GRADCOMP_ERR_IO, "no folder to write to");
+	is_int(model_file_read(other, &again, &e), GRADCOMP_ERR_NOTFOUND, "nor to read from");
 	snprintf(other, sizeof other, "%s/fifo", tmpdir);
 	mkfifo(other, 0600);
-	is_int(gradcomp_model_read(other, &again, &e), GRADCOMP_ERR_INVALID, "a pipe is not waited for");
-	is_int(gradcomp_model_read(tmpdir, &again, &e), GRADCOMP_ERR_INVALID, "a folder is no file");
-	is_int(gradcomp_model_read("/dev/zero", &again, &e), GRADCOMP_ERR_INVALID, "nor a device");
+	is_int(model_file_read(other, &again, &e), GRADCOMP_ERR_INVALID, "a pipe is not waited for");
+	is_int(model_file_read(tmpdir, &again, &e), GRADCOMP_ERR_INVALID, "a folder is no file");
+	is_int(model_file_read("/dev/zero", &again, &e), GRADCOMP_ERR_INVALID, "nor a device");
 	unlink(other);
 	unlink(path);
 	ok(!stat(tmpdir, &st) && st.st_nlink == 2 && rmdir(tmpdir) == 0, "nothing else is left in the folder");

@@ -14,9 +14,9 @@ enum { LAYERS = 3 };
 
 static char path[200], written[LAYERS][400];
 static uint64_t dims[] = {4, 5};
-static gradcomp_model_tensor tensors[LAYERS];
-static gradcomp_model_layer layers[LAYERS];
-static gradcomp_model model = {.struct_size = sizeof model, .name = "layered", .ntensors = LAYERS, .tensors = tensors,
+static model_tensor tensors[LAYERS];
+static model_layer layers[LAYERS];
+static model_file model = {.name = "layered", .ntensors = LAYERS, .tensors = tensors,
                                .nlayers = LAYERS, .layers = layers};
 
 static void make(void)
@@ -24,22 +24,22 @@ static void make(void)
 	static char name[] = "t";
 
 	for (uint32_t i = 0; i < LAYERS; i++) {
-		tensors[i] = (gradcomp_model_tensor){.name = name, .dims = dims, .ndim = 2, .forward = 1e-3};
-		layers[i] = (gradcomp_model_layer){.name = written[i], .first = i, .ntensors = 1, .output = 0.1 + 1.0 / 3,
+		tensors[i] = (model_tensor){.name = name, .dims = dims, .ndim = 2, .forward = 1e-3};
+		layers[i] = (model_layer){.name = written[i], .first = i, .ntensors = 1, .output = 0.1 + 1.0 / 3,
 		                                   .kept = {1e15, 123456789.987654321}, .reduces = 2};
 	}
 }
 
 static void round_trip(void)
 {
-	gradcomp_model *m = NULL;
+	model_file *m = NULL;
 	gradcomp_error e = {0};
 
 	memset(written[0], 'n', 300);
 	snprintf(written[0] + 296, 20, ".end");
 	snprintf(written[1], sizeof written[1], "two words; and more\t");
-	is_int(gradcomp_model_write(path, &model, &e), GRADCOMP_OK, "odd names are written %s", e.text);
-	is_int(gradcomp_model_read(path, &m, &e), GRADCOMP_OK, "and read %s", e.text);
+	is_int(model_file_write(path, &model, &e), GRADCOMP_OK, "odd names are written %s", e.text);
+	is_int(model_file_read(path, &m, &e), GRADCOMP_OK, "and read %s", e.text);
 	if (!m)
 		return;
 	is_int(m->nlayers, LAYERS, "all of them");
@@ -51,7 +51,7 @@ static void round_trip(void)
 		ok(m->layers[i].output == layers[i].output && m->layers[i].kept[0] == layers[i].kept[0] &&
 		       m->layers[i].kept[1] == layers[i].kept[1] && m->layers[i].reduces == 2,
 		   "the numbers of layer %u, to the bit", i);
-	gradcomp_model_free(m);
+	model_file_free(m);
 	unlink(path);
 }
 
@@ -59,7 +59,7 @@ static void refused(const char *why)
 {
 	gradcomp_error e = {0};
 
-	is_int(gradcomp_model_write(path, &model, &e), GRADCOMP_ERR_INVALID, "%s", why);
+	is_int(model_file_write(path, &model, &e), GRADCOMP_ERR_INVALID, "%s", why);
 	like(e.text, "layer 1", "says which layer");
 	ok(access(path, F_OK) != 0, "and nothing is written");
 	make();

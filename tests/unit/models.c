@@ -24,7 +24,7 @@ static const published all[] = {
 };
 enum { MODELS = sizeof all / sizeof *all };
 
-static uint64_t numel_of(const gradcomp_model_tensor *t)
+static uint64_t numel_of(const model_tensor *t)
 {
 	uint64_t n = 1;
 
@@ -33,7 +33,7 @@ static uint64_t numel_of(const gradcomp_model_tensor *t)
 	return n;
 }
 
-static const gradcomp_model_tensor *tensor(const gradcomp_model *m, const char *name)
+static const model_tensor *tensor(const model_file *m, const char *name)
 {
 	for (uint32_t i = 0; i < m->ntensors; i++)
 		if (!strcmp(m->tensors[i].name, name))
@@ -41,28 +41,28 @@ static const gradcomp_model_tensor *tensor(const gradcomp_model *m, const char *
 	return NULL;
 }
 
-static int has_shape(const gradcomp_model *m, const char *name, uint64_t rows, uint64_t columns)
+static int has_shape(const model_file *m, const char *name, uint64_t rows, uint64_t columns)
 {
-	const gradcomp_model_tensor *t = tensor(m, name);
+	const model_tensor *t = tensor(m, name);
 
 	return t && t->ndim == 2 && t->dims[0] == rows && t->dims[1] == columns;
 }
 
-static gradcomp_model *read_model(const char *name)
+static model_file *read_model(const char *name)
 {
-	gradcomp_model *m = NULL;
+	model_file *m = NULL;
 	gradcomp_error err;
 	char path[4096];
 
 	snprintf(path, sizeof path, "%s/%s.model", folder, name);
-	if (gradcomp_model_read(path, &m, &err))
+	if (model_file_read(path, &m, &err))
 		printf("# %s\n", err.text);
 	return m;
 }
 
 static void one_model(const published *p)
 {
-	gradcomp_model *m = read_model(p->name);
+	model_file *m = read_model(p->name);
 	uint64_t sum = 0;
 	double forward = 0, backward = 0;
 
@@ -85,14 +85,14 @@ static void one_model(const published *p)
 		ok(forward > 0.97 * published && forward < 1.03 * published,
 		   "%s: seconds are the published operations at 62.4 TFLOP/s", p->name);
 	}
-	gradcomp_model_free(m);
+	model_file_free(m);
 }
 
 static void transformers(void)
 {
-	gradcomp_model *bert = read_model("bert-large"), *gpt = read_model("gpt2-xl"),
+	model_file *bert = read_model("bert-large"), *gpt = read_model("gpt2-xl"),
 		       *resnet = read_model("resnet50");
-	const gradcomp_model_tensor *conv;
+	const model_tensor *conv;
 
 	ok(bert && has_shape(bert, "embeddings.word_embeddings.weight", 30522, 1024) &&
 	           has_shape(bert, "encoder.layer.23.intermediate.dense.weight", 4096, 1024) &&
@@ -115,9 +115,9 @@ static void transformers(void)
 	conv = resnet ? tensor(resnet, "layer4.0.downsample.0.weight") : NULL;
 	ok(conv && conv->ndim == 4 && conv->dims[0] == 2048 && conv->dims[1] == 1024,
 	   "ResNet-50: names and shapes");
-	gradcomp_model_free(bert);
-	gradcomp_model_free(gpt);
-	gradcomp_model_free(resnet);
+	model_file_free(bert);
+	model_file_free(gpt);
+	model_file_free(resnet);
 }
 
 /* Run again, the script writes the same bytes. */

@@ -22,15 +22,15 @@ static double uniform(void)
 }
 
 static linear message = {2e-4, 3e-9}, encode = {1e-5, 5e-10}, decode = {2e-5, 3e-10};
-static gradcomp_call_cost call = {.collective = (char[]){"ring"}, .primitive = GRADCOMP_CAN_ALLREDUCE};
-static gradcomp_curve curve = {.compressor = (char[]){"cast:type=fp16"}};
-static gradcomp_machine machine = {.struct_size = sizeof machine, .nodes = 4, .ranks_per_node = 1, .name = "m",
+static collective_cost call = {.collective = (char[]){"ring"}, .primitive = GRADCOMP_CAN_ALLREDUCE};
+static compressor_curve curve = {.compressor = (char[]){"cast:type=fp16"}};
+static machine_file machine = {.nodes = 4, .ranks_per_node = 1, .name = "m",
                                    .level = {{1e-4, 1e-9}, {1e-3, 1e-8}}, .reduce = 1e-9, .memory = 1e-10,
                                    .beside_application = 1, .beside_exchange = 1, .calls = &call, .ncalls = 1,
                                    .curves = &curve, .ncurves = 1};
 static uint64_t dims[TENSORS];
-static gradcomp_model_tensor tensors[TENSORS];
-static gradcomp_model model = {.struct_size = sizeof model, .ntensors = TENSORS, .name = "random", .tensors = tensors};
+static model_tensor tensors[TENSORS];
+static model_file model = {.ntensors = TENSORS, .name = "random", .tensors = tensors};
 
 /* In `largest` numbers at most; the first gradient comes at once, since a reducer counts
  * from it. */
@@ -41,7 +41,7 @@ static void make_model(double largest)
 		double backward = i + 1 < TENSORS ? floor(4096 * uniform() * uniform()) / (1 << 20) : 0;
 
 		dims[i] = 1 + (uint64_t)(largest * uniform() * uniform() * uniform());
-		tensors[i] = (gradcomp_model_tensor){.name = (char[]){"t"}, .dims = &dims[i], .ndim = 1,
+		tensors[i] = (model_tensor){.name = (char[]){"t"}, .dims = &dims[i], .ndim = 1,
 		                                     .forward = backward / 2, .backward = backward};
 	}
 }

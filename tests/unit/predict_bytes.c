@@ -1,4 +1,4 @@
-/* The bytes that gradcomp_predict() says a rank sends against those that reducers do send, of
+/* The bytes that cost_predict() says a rank sends against those that reducers do send, of
  * every compressor over a collective that carries it. */
 #include "cost/planning.h"
 
@@ -111,28 +111,28 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 /* A machine that knows this compressor alone. */
 static double predicted(const pair *p, uint32_t nodes)
 {
-	gradcomp_curve curve = {.encode = {0, 1e-9}};
-	gradcomp_machine machine = {.struct_size = sizeof machine, .nodes = 2, .ranks_per_node = 2, .name = "m",
+	compressor_curve curve = {.encode = {0, 1e-9}};
+	machine_file machine = {.nodes = 2, .ranks_per_node = 2, .name = "m",
 	                            .level = {{1e-6, 1e-9}, {1e-5, 1e-8}}, .reduce = 1e-9, .memory = 1e-10,
 	                            .beside_application = 1, .beside_exchange = 1, .curves = &curve, .ncurves = 1};
-	gradcomp_model_tensor tensors[TENSORS];
-	gradcomp_model model = {.struct_size = sizeof model, .ntensors = TENSORS, .name = "m", .tensors = tensors};
-	const gradcomp_question q = {.struct_size = sizeof q, .nodes = nodes, .ranks_per_node = P / nodes,
+	model_tensor tensors[TENSORS];
+	model_file model = {.ntensors = TENSORS, .name = "m", .tensors = tensors};
+	const cost_question q = {.nodes = nodes, .ranks_per_node = P / nodes,
 	                             .compressor = p->compressor, .collective = p->collective,
 	                             .schedule = "fixed:bytes=100K"};
-	gradcomp_prediction out = {.struct_size = sizeof out};
+	cost_prediction out = {0};
 	const plugin *found;
 	gradcomp_error e;
 	config *c;
 	spec s;
 
 	for (int t = 0; t < TENSORS; t++)
-		tensors[t] = (gradcomp_model_tensor){.name = (char[]){"t"}, .dims = dims[t], .ndim = ndims[t]};
+		tensors[t] = (model_tensor){.name = (char[]){"t"}, .dims = dims[t], .ndim = ndims[t]};
 	if (config_load(NULL, &c, &e))
 		return -1;
 	if (!registry_resolve(c, GRADCOMP_KIND_COMPRESSOR, p->compressor, &found, &s, &e)) {
 		curve.compressor = s.text;
-		if (gradcomp_predict(&model, &machine, &q, &out, &e))
+		if (cost_predict(&model, &machine, &q, &out, &e))
 			printf("# %s\n", e.text);
 		spec_clear(&s);
 	}
