@@ -16,11 +16,10 @@ static struct {
 
 gradcomp_status spec_parse(const gradcomp_plugin_info *info, const char *text, spec *out, gradcomp_error *err)
 {
-	static __typeof__(spec_parse) *real;
+	__typeof__(spec_parse) *real;
 	int i = 0;
+	*(void **)&real = dlsym(RTLD_NEXT, "spec_parse");
 	pthread_mutex_lock(&parsed.lock);
-	if (!real)
-		*(void **)&real = dlsym(RTLD_NEXT, "spec_parse");
 	while (i < parsed.n && strcmp(parsed.text[i], text))
 		i++;
 	if (i < MOST) {

@@ -65,8 +65,7 @@ static tuner *watch(gradcomp_reducer *red)
 	if (strncmp(cases[at].compressor, "auto", 4))
 		return NULL;
 	c = (tuner *)(cases[at].delay ? d->inner : red);
-	c->on_share = story_shows;
-	c->test = &measured;
+	tuner_hook_set((tuner_hook){.of = c, .measured = story_shows, .ctx = &measured});
 	return c;
 }
 

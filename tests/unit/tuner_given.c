@@ -57,8 +57,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	tuner *c = front_of(&m);
 	reducer *r = c->partition->sub[0].r;
 	h->failed |= model_step(&m, rank, 0, &err) != 0;
-	c->on_share = shows;
-	c->test = h;
+	tuner_hook_set((tuner_hook){.of = c, .measured = shows, .ctx = h});
 	due(c);
 	sem_wait(&h->entered);
 	h->failed |= gradcomp_reducer_ready(m.red, 0, m.grad[0], &err) != 0;

@@ -39,8 +39,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		if (t->failed[rank])
 			break;
 		tuner *c = front_of(&m);
-		c->on_share = story_shows;
-		c->test = &t->story;
+		tuner_hook_set((tuner_hook){.of = c, .measured = story_shows, .ctx = &t->story});
 		if (life) {
 			if (rank % 2 == t->measured) /* as on a slow network before the first step */
 				tuner_measure(c);

@@ -26,9 +26,7 @@ typedef struct resume {
 
 static void watched(model *m, story *t)
 {
-	tuner *c = front_of(m);
-	c->on_share = story_shows;
-	c->test = t;
+	tuner_hook_set((tuner_hook){.of = front_of(m), .measured = story_shows, .ctx = t});
 }
 
 static gradcomp_status steps(model *m, int rank, int from, int to, uint64_t *print, gradcomp_error *err)
@@ -217,8 +215,7 @@ static void mortal_body(gradcomp_job *job, int rank, process_board *board, void 
 	(void)board;
 	if (model_open(&m, gradcomp_job_world(job), SPEC, 1000, &err))
 		return;
-	watched(&m, &t);
-	front_of(&m)->on_share = dies;
+	tuner_hook_set((tuner_hook){.of = front_of(&m), .measured = dies, .ctx = &t});
 	for (int s = 0; s < 40; s++)
 		if (model_step(&m, rank, s, &err))
 			break;

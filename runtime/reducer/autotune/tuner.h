@@ -255,10 +255,6 @@ struct tuner {
 	gradcomp_reducer_stats gone; /* counted by parts that have gone */
 	report_reducer row[TUNER_PARTS]; /* of the report: left by parts that have gone last */
 	uint32_t nrows;
-	/* For tests: before metrics are shared, and before a decision is checked. */
-	void (*on_share)(tuner *c, void *ctx);
-	void (*on_decision)(tuner *c, decision *v, uint8_t *of, void *ctx);
-	void *test;
 
 	pthread_mutex_t lock;
 	pthread_cond_t wake, changed;

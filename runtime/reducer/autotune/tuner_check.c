@@ -74,8 +74,6 @@ static gradcomp_status check_once(tuner *c, decision *v, uint8_t *of, gradcomp_e
 {
 	int refused = 0;
 	metrics_fill(c);
-	if (c->on_share)
-		c->on_share(c, c->test);
 	gradcomp_status st = metrics_share(c, err);
 	memset(v, 0, sizeof *v);
 	if (!st && c->group->me == 0)
@@ -86,8 +84,6 @@ static gradcomp_status check_once(tuner *c, decision *v, uint8_t *of, gradcomp_e
 		st = gradcomp_broadcast(c->group, of, c->ntensors, GRADCOMP_U8, 0, err);
 	if (st)
 		return st;
-	if (c->on_decision)
-		c->on_decision(c, v, of, c->test);
 	st = decision_check(c, v, of, err);
 	if (st)
 		return fails(c, st, err);
