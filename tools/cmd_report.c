@@ -14,7 +14,7 @@ static const char usage[] = "usage: gradcomp report [--json] [--tensors] FILE\n"
 #include "gradcomp/stage.h"
 
 #define REPORT_SCHEMA 1
-#define PAIRS_SHOWN 16 /* ranks of which a line has room */
+#define LINK_MAP_SHOWN 16 /* ranks of which a line has room */
 
 /* Text of the report for a terminal: the file may come from anywhere. */
 static const char *text_of(const json_t *object, const char *key, char out[256])
@@ -35,21 +35,21 @@ static long long count_of(const json_t *object, const char *key)
 }
 
 /* Which kind of link leads from whom to whom, in words and, for a few ranks, as a table. */
-static void print_ways(const json_t *root)
+static void print_link_map(const json_t *root)
 {
-	const json_t *ways = json_object_get(root, "ways"), *pairs = json_object_get(root, "pairs"), *row, *cell;
+	const json_t *kinds = json_object_get(root, "link_kinds"), *map = json_object_get(root, "link_map"), *row, *cell;
 	char a[256], b[256];
 	size_t i, k;
 
-	json_array_foreach(ways, i, row)
+	json_array_foreach(kinds, i, row)
 		if (count_of(row, "pairs"))
-			printf("way         %-5s between %lld pair%s of ranks\n", text_of(row, "transport", a), count_of(row, "pairs"),
+			printf("links       %-5s between %lld pair%s of ranks\n", text_of(row, "transport", a), count_of(row, "pairs"),
 			       count_of(row, "pairs") == 1 ? "" : "s");
 		else
-			printf("no way      %-5s %s\n", text_of(row, "transport", a), text_of(row, "why_not", b));
-	if (json_array_size(pairs) > PAIRS_SHOWN)
+			printf("no links    %-5s %s\n", text_of(row, "transport", a), text_of(row, "why_not", b));
+	if (json_array_size(map) > LINK_MAP_SHOWN)
 		return;
-	json_array_foreach(pairs, i, row) {
+	json_array_foreach(map, i, row) {
 		printf("from %-6zu", i);
 		json_array_foreach(row, k, cell)
 			printf(" %-5s", json_is_string(cell) ? gradcomp_printable(json_string_value(cell), a, sizeof a) : "?");
@@ -75,9 +75,9 @@ static void print_job(const json_t *root)
 	printf("gradcomp    %s\n", text_of(root, "gradcomp", a));
 	json_array_foreach(links, i, link)
 		printf("link        %-4s to %lld rank%s: %.2f MB sent, %.2f MB received\n", text_of(link, "transport", a),
-		       count_of(link, "pairs"), count_of(link, "pairs") == 1 ? "" : "s", number_of(link, "sent_bytes") / 1e6,
+		       count_of(link, "connections"), count_of(link, "connections") == 1 ? "" : "s", number_of(link, "sent_bytes") / 1e6,
 		       number_of(link, "received_bytes") / 1e6);
-	print_ways(root);
+	print_link_map(root);
 }
 
 /* How many tensors and elements went each way. */

@@ -89,19 +89,19 @@ fail:
 	return st;
 }
 
-#define PAIRS_RANKS 16 /* larger jobs' reports have the numbers of pairs alone */
+#define LINK_MAP_RANKS 16 /* larger jobs' reports have how many pairs each kind of link connects alone */
 
-/* What leads from where to where; r->pair is allocated. */
+/* Which kind of link connects whom; r->link_map is allocated. */
 static void fill_links(const transport *t, link_map_row rows[4], report_link_kind out[4], report_job *r)
 {
 	r->nlink_kinds = (uint32_t)transport_link_map(t, rows);
 	r->link_kinds = out;
 	for (uint32_t i = 0; i < r->nlink_kinds; i++)
 		out[i] = (report_link_kind){rows[i].transport, rows[i].pairs, rows[i].why_not};
-	const char **pair = r->nranks <= PAIRS_RANKS ? calloc((size_t)r->nranks * (size_t)r->nranks, sizeof *pair) : NULL;
-	for (int i = 0; pair && i < r->nranks * r->nranks; i++)
-		pair[i] = transport_pair(t, i / r->nranks, i % r->nranks);
-	r->pair = pair;
+	const char **map = r->nranks <= LINK_MAP_RANKS ? calloc((size_t)r->nranks * (size_t)r->nranks, sizeof *map) : NULL;
+	for (int i = 0; map && i < r->nranks * r->nranks; i++)
+		map[i] = transport_pair(t, i / r->nranks, i % r->nranks);
+	r->link_map = map;
 }
 
 /* The report and the closing line, from rank 0. */
@@ -110,7 +110,7 @@ static gradcomp_status write_report(gradcomp_job *job, const char *failure, grad
 	transport_counts counts[4];
 	report_link links[4];
 	link_map_row rows[4];
-	report_link_kind lines[4];
+	report_link_kind kinds[4];
 	int n = transport_stats(job->transport, counts), nnodes;
 	const char **hosts = calloc((size_t)job->nranks, sizeof *hosts);
 	gradcomp_status st = GRADCOMP_OK;
@@ -126,7 +126,7 @@ static gradcomp_status write_report(gradcomp_job *job, const char *failure, grad
 	                .nnodes = nnodes, .hosts = hosts, .wall_s = clock_now() - job->started,
 	                .reducers = job->reducers, .nreducers = job->nreducers, .links = links, .nlinks = (uint32_t)n,
 	                .failure = failure};
-	fill_links(job->transport, rows, lines, &r);
+	fill_links(job->transport, rows, kinds, &r);
 	if (job->nreducers && !failure) {
 		report_line(&r, line, sizeof line);
 		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
@@ -140,7 +140,7 @@ static gradcomp_status write_report(gradcomp_job *job, const char *failure, grad
 	else
 		model_capture_abandon(job->model_capture);
 	job->model_capture = NULL;
-	free((void *)r.pair);
+	free((void *)r.link_map);
 	free(hosts);
 	return st;
 }

@@ -1,7 +1,7 @@
 /* inih reads the lines; what it lets pass is refused here. It hands a handler no
  * line number, cuts lines that are longer than its buffer, takes an indented line
  * as more of the key above, and says nothing of sections without keys. So the
- * reader that feeds it looks at every line first. */
+ * reader before it looks at every line first. */
 #include "config/inifile.h"
 
 #include <ini.h>

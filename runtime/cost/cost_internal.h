@@ -19,7 +19,7 @@ typedef struct call {
 } call;
 
 /* In a large group predict() takes a while, and plans that are compared have buckets and
- * rounds in common. One place for each hash of a call. */
+ * rounds in common. One slot for each hash of a call. */
 #define KNOWN 1024
 typedef struct known_load {
 	uint64_t bytes;

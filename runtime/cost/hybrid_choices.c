@@ -179,7 +179,7 @@ static gradcomp_status add_submesh(making *k, uint32_t nodes, uint32_t ranks, gr
 		if (!multiple(k->samples, c.data))
 			continue;
 		if (k->n == HYBRID_CHOICES_MAX)
-			return error_set(err, GRADCOMP_ERR_RANGE, "more than %d ways to give ranks to a stage",
+			return error_set(err, GRADCOMP_ERR_RANGE, "more than %d choices of ranks for a stage",
 			                 HYBRID_CHOICES_MAX);
 		if (c.data == 1) {
 			k->choices[k->n++] = c;

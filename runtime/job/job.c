@@ -44,8 +44,8 @@ void job_drop_reducer(report_reducer *r)
 {
 	if (r->schedule)
 		drop_schedule(r->schedule);
-	if (r->choice)
-		drop_auto(r->choice);
+	if (r->tuner)
+		drop_auto(r->tuner);
 	for (uint32_t t = 0; t < r->ntensors; t++) {
 		free((char *)r->tensors[t].name);
 		free((char *)r->tensors[t].choice);

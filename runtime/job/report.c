@@ -173,7 +173,7 @@ static void write_schedule(jsonw *j, const report_schedule *s)
 		jsonw_object(j, NULL);
 		jsonw_uint(j, "tensors", s->buckets[b].tensors);
 		jsonw_uint(j, "numel", s->buckets[b].numel);
-		jsonw_uint(j, "place", s->buckets[b].place);
+		jsonw_uint(j, "position", s->buckets[b].position);
 		jsonw_end(j);
 	}
 	jsonw_end(j);
@@ -212,8 +212,8 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 	write_share(j, "hidden", hidden, hidden >= 0);
 	write_share(j, "error_mean", s->error_mean, s->error_steps > 0);
 	write_share(j, "error_last", s->error_last, s->error_steps > 0);
-	if (r->choice)
-		write_auto(j, r->choice);
+	if (r->tuner)
+		write_auto(j, r->tuner);
 	if (r->schedule)
 		write_schedule(j, r->schedule);
 	jsonw_array(j, "tensors");
@@ -229,9 +229,9 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 	jsonw_end(j);
 }
 
-static void write_ways(jsonw *j, const report_job *job)
+static void write_link_map(jsonw *j, const report_job *job)
 {
-	jsonw_array(j, "ways");
+	jsonw_array(j, "link_kinds");
 	for (uint32_t i = 0; i < job->nlink_kinds; i++) {
 		jsonw_object(j, NULL);
 		jsonw_string(j, "transport", job->link_kinds[i].transport);
@@ -240,11 +240,11 @@ static void write_ways(jsonw *j, const report_job *job)
 		jsonw_end(j);
 	}
 	jsonw_end(j);
-	jsonw_array(j, "pairs");
-	for (int a = 0; job->pair && a < job->nranks; a++) {
+	jsonw_array(j, "link_map");
+	for (int a = 0; job->link_map && a < job->nranks; a++) {
 		jsonw_array(j, NULL);
 		for (int b = 0; b < job->nranks; b++)
-			jsonw_string(j, NULL, job->pair[a * job->nranks + b]);
+			jsonw_string(j, NULL, job->link_map[a * job->nranks + b]);
 		jsonw_end(j);
 	}
 	jsonw_end(j);
@@ -278,13 +278,13 @@ void report_write(FILE *out, const report_job *job)
 	for (uint32_t i = 0; i < job->nlinks; i++) {
 		jsonw_object(&j, NULL);
 		jsonw_string(&j, "transport", job->links[i].transport);
-		jsonw_uint(&j, "pairs", job->links[i].pairs);
+		jsonw_uint(&j, "connections", job->links[i].connections);
 		jsonw_uint(&j, "sent_bytes", job->links[i].sent);
 		jsonw_uint(&j, "received_bytes", job->links[i].received);
 		jsonw_end(&j);
 	}
 	jsonw_end(&j);
-	write_ways(&j, job);
+	write_link_map(&j, job);
 	jsonw_array(&j, "reducers");
 	for (uint32_t i = 0; i < job->nreducers; i++)
 		write_reducer(&j, &job->reducers[i]);

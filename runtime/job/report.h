@@ -39,7 +39,7 @@ typedef struct report_auto {
 } report_auto;
 
 typedef struct report_bucket {
-	uint32_t tensors, place;
+	uint32_t tensors, position;
 	uint64_t numel;
 } report_bucket;
 
@@ -65,19 +65,19 @@ typedef struct report_reducer {
 	const report_tensor *tensors;
 	uint32_t ntensors;
 	uint32_t delay; /* steps that averages may have come late */
-	report_auto *choice; /* of auto; else NULL */
+	report_auto *tuner; /* of auto; else NULL */
 	report_schedule *schedule; /* NULL: not known */
 } report_reducer;
 
 typedef struct report_link {
 	const char *transport; /* "shm", "tcp" */
-	uint64_t pairs;        /* connections this rank used of this kind */
+	uint64_t connections;  /* of this kind that this rank used */
 	uint64_t sent, received; /* bytes */
 } report_link;
 
 typedef struct report_link_kind {
 	const char *transport;
-	uint64_t pairs;      /* of ranks that this kind of link leads to each other */
+	uint64_t pairs;      /* of ranks that this kind of link connects */
 	const char *why_not; /* NULL when there are some */
 } report_link_kind;
 
@@ -91,8 +91,8 @@ typedef struct report_job {
 	const report_link *links;
 	uint32_t nlinks;
 	const report_link_kind *link_kinds;
-	uint32_t nlink_kinds;    /* 0: the job is too large to count its pairs */
-	const char *const *pair; /* nranks rows of nranks: the kind of link; NULL: too many to show */
+	uint32_t nlink_kinds;        /* 0: the job is too large to count its pairs of ranks */
+	const char *const *link_map; /* nranks rows of nranks: the kind of link; NULL: too many to show */
 	const char *failure; /* NULL: ended well */
 } report_job;
 

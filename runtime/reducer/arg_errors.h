@@ -1,4 +1,4 @@
-/* What a caller is told who uses a reducer wrongly: the same words whichever kind of reducer
+/* Errors for a caller who uses a reducer wrongly: the same text whichever kind of reducer
  * he has. Tensors are named by the index that the application gave them.
  *
  * Threads: any. Each returns the status that it puts into err. */

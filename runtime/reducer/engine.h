@@ -71,7 +71,7 @@ typedef struct engine {
 	uint64_t step;
 	double step_e, step_u; /* |e|^2 and |u|^2 of this step: the compute thread's */
 	int step_bad;          /* this step has been counted as non-finite */
-	int warned;            /* non-finite gradients told of */
+	int warned;            /* log lines about non-finite gradients */
 	gradcomp_reducer_stats stats;
 } engine;
 

@@ -4,7 +4,7 @@
  * a schedule (schedule/schedule.h), which says which bucket is next, and two threads, the
  * compute thread and the exchange thread, which run the buckets' tasks. Exchanges have one
  * order, the same on all ranks whatever order gradients become ready in. Workspace comes from
- * a few workspaces, given to buckets in their places' order, so that a late bucket never holds
+ * a few workspaces, given to buckets in the order of their positions, so that a late bucket never holds
  * what an earlier one waits for.
  *
  * Ownership. A bucket in flight belongs to the thread that runs its task and is handed on

@@ -44,8 +44,8 @@ uint64_t state_array_bytes(const reducer *r, const bucketing *d)
 	       sizeof(float);
 }
 
-/* Shards and the collective's memory belong to places in buckets. */
-static uint64_t places(const bucketing *d)
+/* Which numbers of buckets shards and the collective's memory are. */
+static uint64_t held_hash(const bucketing *d)
 {
 	uint64_t h = 0;
 	for (uint32_t i = 0; (d->hierarchical || d->nserver_error) && i < d->nbuckets; i++) {
@@ -69,7 +69,7 @@ void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes,
 	h->nranks = (uint32_t)r->eng.layout.nranks;
 	h->kept = state_owner(r, d)->layout.numel;
 	h->nserver_error = d->nserver_error;
-	h->places = places(d);
+	h->held_hash = held_hash(d);
 	strncpy(h->compressor, r->eng.compressor_spec, sizeof h->compressor - 1);
 	h->nbuckets = d->nbuckets;
 	h->lag = d->schedule.lag;
@@ -131,14 +131,14 @@ gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_hea
 	const uint64_t arrays = state_array_bytes(r, d);
 	state_head want;
 	state_describe(r, d, h->plugin_bytes, &want);
-	if (h->kept != want.kept || h->nserver_error != want.nserver_error || h->places != want.places)
+	if (h->kept != want.kept || h->nserver_error != want.nserver_error || h->held_hash != want.held_hash)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "load: the state keeps %llu numbers of this rank's and %llu of its collective, "
 		                 "this reducer %llu "
 		                 "and %llu%s: it was saved with another collective, other nodes%s",
 		                 (unsigned long long)h->kept, (unsigned long long)h->nserver_error,
 		                 (unsigned long long)want.kept, (unsigned long long)want.nserver_error,
-		                 h->kept == want.kept ? ", of other places" : "",
+		                 h->kept == want.kept ? ", of other numbers" : "",
 		                 h->magic[VERSION_AT] > OLDEST
 		                         ? ""
 		                         : " or other buckets, of which a state of version 2 does "
@@ -229,7 +229,7 @@ static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, u
 		return st;
 	state_describe(r, &d, own, &h);
 	unsigned char *p = put_words(buf + sizeof h, plan.end, plan.nbuckets);
-	p = put_words(p, plan.place, plan.nbuckets);
+	p = put_words(p, plan.position, plan.nbuckets);
 	step_plan_clear(&plan);
 	st = put_arrays(r, &d, p, err);
 	if (!st && own)
@@ -263,11 +263,11 @@ static gradcomp_status plan_of(const reducer *r, const state_head *h, const unsi
 		return error_set(err, GRADCOMP_ERR_INVALID,
 		                 "load: the state has a plan of %u buckets for %u tensors", h->nbuckets,
 		                 r->eng.layout.ntensors);
-	*out = (step_plan){.nbuckets = h->nbuckets, .lag = h->lag, .end = malloc(n + 1), .place = malloc(n + 1)};
-	if (!out->end || !out->place)
+	*out = (step_plan){.nbuckets = h->nbuckets, .lag = h->lag, .end = malloc(n + 1), .position = malloc(n + 1)};
+	if (!out->end || !out->position)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", h->nbuckets);
 	memcpy(out->end, state + *body, n);
-	memcpy(out->place, state + *body + n, n);
+	memcpy(out->position, state + *body + n, n);
 	*body += 2 * n;
 	gradcomp_error why = {0};
 	st = bucketing_check(r, out, &why);

@@ -48,7 +48,7 @@ gradcomp_status server_error_check(const engine *eng, gradcomp_error *err)
 	if (!c->server_error_begin)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "collective '%s' keeps a memory for each bucket and does not say "
-		                 "of which places (server_error_begin): buckets stay as they are",
+		                 "of which numbers (server_error_begin): buckets stay as they are",
 		                 c->info.name);
 	for (uint32_t i = 0; i < eng->nbuckets; i++) {
 		const bucket *b = &eng->buckets[i];

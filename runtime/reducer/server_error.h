@@ -3,8 +3,8 @@
  * this rank owns of it. Zero at first; saved and loaded with the state; a step with NaN
  * leaves it alone.
  *
- * It is about places in buckets. Before those move each rank adds what it has to its own
- * error memory at the same places, which conserves the sum over ranks of both, and begins
+ * It is about numbers of a bucket. Before buckets move each rank adds what it has to its own
+ * error memory of the same numbers, which conserves the sum over ranks of both, and begins
  * again with zero. bucketing.h makes it. */
 #ifndef REDUCER_SERVER_ERROR_H
 #define REDUCER_SERVER_ERROR_H

@@ -92,7 +92,7 @@ static gradcomp_status room(engine *eng, bucket *b, gradcomp_error *err)
 	return st;
 }
 
-/* A compressor that passes NaN and Inf on: it is told of and otherwise forgotten. */
+/* A compressor that passes NaN and Inf on: it is logged and otherwise forgotten. */
 void task_pass_on(engine *eng, bucket *b)
 {
 	if (eng->warned < 5) {

@@ -13,7 +13,7 @@ int word_sync_supported(const reducer *r)
 }
 
 /* Where the collective takes its buffers from; freed when it is not a workspace's. */
-static gradcomp_status place(reducer *r, size_t bytes, void **buf, gradcomp_error *err)
+static gradcomp_status word_buffer(reducer *r, size_t bytes, void **buf, gradcomp_error *err)
 {
 	scratch_buf *a = &r->workspaces[0].own;
 	if (memops_on_device(&r->eng)) {
@@ -40,7 +40,7 @@ static gradcomp_status reduced(reducer *r, int64_t *w, size_t n, gradcomp_error 
 	if (!memops_on_device(&r->eng))
 		return r->eng.coll_ctx.collective->allreduce(r->eng.coll_ctx.instance, w, n, GRADCOMP_I64,
 		                                             GRADCOMP_MAX, 1.0, err);
-	gradcomp_status st = place(r, bytes, &buf, err);
+	gradcomp_status st = word_buffer(r, bytes, &buf, err);
 	if (!st)
 		st = memops_put(&r->eng, buf, w, bytes, err);
 	if (!st)
@@ -57,7 +57,7 @@ static gradcomp_status gathered(reducer *r, const int64_t *w, size_t n, int64_t 
 {
 	size_t bytes = n * sizeof *w, P = (size_t)r->eng.layout.nranks;
 	void *buf;
-	gradcomp_status st = place(r, P * bytes, &buf, err);
+	gradcomp_status st = word_buffer(r, P * bytes, &buf, err);
 	for (size_t p = 0; p < P; p++)
 		r->eng.lengths[p] = bytes;
 	if (!st)

@@ -40,9 +40,9 @@ static void admit(reducer *r)
 	uint32_t i;
 	while (!r->replan_due && (i = schedule_admit(&r->schedule)) != SCHEDULE_NONE) {
 		bucket *b = &r->eng.buckets[i];
-		/* Always the same of a place: then its workspace has grown when every bucket has
+		/* Always the same of a position: then its workspace has grown when every bucket has
 		 * been through once. */
-		b->workspace = &r->workspaces[r->schedule.bucket[i].place % REDUCER_WORKSPACES];
+		b->workspace = &r->workspaces[r->schedule.bucket[i].position % REDUCER_WORKSPACES];
 		b->tasks[0] = (task){TASK_BEGIN, 0};
 		b->ntasks = 1;
 		b->next = 0;

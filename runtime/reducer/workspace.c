@@ -39,17 +39,17 @@ void scratch_buf_free(scratch_buf *b)
 	b->bytes = 0;
 }
 
-static void place(scratch_buf *b, const device_calls *on, bool pinned)
+static void place_buf(scratch_buf *b, const device_calls *on, bool pinned)
 {
 	*b = (scratch_buf){.on = on, .pinned = pinned};
 }
 
 void workspace_place(workspace *w, const device_calls *on, bool pinned)
 {
-	place(&w->flat, on, pinned);
-	place(&w->own, on, pinned);
-	place(&w->gathered, on, pinned);
-	place(&w->scratch, on, pinned);
+	place_buf(&w->flat, on, pinned);
+	place_buf(&w->own, on, pinned);
+	place_buf(&w->gathered, on, pinned);
+	place_buf(&w->scratch, on, pinned);
 }
 
 void workspace_free(workspace *w)

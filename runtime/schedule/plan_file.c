@@ -99,14 +99,14 @@ static void take_bucket(reading *r, inifile *f, const char *key, const char *val
 	if (p->nbuckets == r->room) {
 		uint32_t room = r->room ? 2 * r->room : 16;
 
-		if (!grow(&p->end, room) || !grow(&p->place, room)) {
+		if (!grow(&p->end, room) || !grow(&p->position, room)) {
 			inifile_nomem(f);
 			return;
 		}
 		r->room = room;
 	}
 	p->end[p->nbuckets] = end;
-	p->place[p->nbuckets++] = (uint32_t)at;
+	p->position[p->nbuckets++] = (uint32_t)at;
 }
 
 static void plan_key(inifile *f, const char *section, const char *key, const char *value)
@@ -150,7 +150,7 @@ static void print_plan(FILE *out, const void *what)
 	fputs("\n[buckets]\n", out);
 	for (uint32_t b = 0; b < p->plan.nbuckets; b++)
 		fprintf(out, "%u = %u-%u place %u\n", b, b ? p->plan.end[b - 1] : 0, p->plan.end[b] - 1,
-		        p->plan.place ? p->plan.place[b] : b);
+		        p->plan.position ? p->plan.position[b] : b);
 }
 
 gradcomp_status plan_file_write(const char *path, const plan_file *p, gradcomp_error *err)

@@ -258,14 +258,14 @@ static gradcomp_status order_by_need(const search *q, step_plan *p, gradcomp_err
 	}
 	for (uint32_t i = 0; i < m->n; i++)
 		arrival[i] = (i ? arrival[i - 1] : 0) + m->backward[i];
-	for (uint32_t place = 0; place < p->nbuckets; place++) {
+	for (uint32_t position = 0; position < p->nbuckets; position++) {
 		uint32_t next = SCHEDULE_NONE;
 
 		for (uint32_t b = 0; b < p->nbuckets; b++)
 			if (!gone[b] && (next == SCHEDULE_NONE || arrival[p->end[b] - 1] <= link))
 				next = b;
 		gone[next] = 1;
-		p->place[next] = place;
+		p->position[next] = position;
 		link = fmax(link, arrival[p->end[next] - 1]) + m->a;
 		for (uint32_t i = next ? p->end[next - 1] : 0; i < p->end[next]; i++)
 			link += m->b * (double)m->numel[i];
@@ -279,13 +279,13 @@ static gradcomp_status set_order(const search *q, order by, step_plan *p, gradco
 {
 	if (by == BACKWARD)
 		return GRADCOMP_OK;
-	p->place = calloc(p->nbuckets, sizeof *p->place);
-	if (!p->place)
+	p->position = calloc(p->nbuckets, sizeof *p->position);
+	if (!p->position)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to order %u buckets", p->nbuckets);
 	if (by == BY_NEED)
 		return order_by_need(q, p, err);
 	for (uint32_t b = 0; b < p->nbuckets; b++)
-		p->place[b] = p->nbuckets - 1 - b;
+		p->position[b] = p->nbuckets - 1 - b;
 	return GRADCOMP_OK;
 }
 
@@ -348,16 +348,16 @@ static gradcomp_status try(search *q, rule by, uint32_t lags, order orders, doub
 {
 	gradcomp_status st = cut_by(q, by, err);
 
-	for (uint32_t way = 0; !st && way < lags * orders; way++) {
-		order in = way / lags;
+	for (uint32_t variant = 0; !st && variant < lags * orders; variant++) {
+		order in = variant / lags;
 		step_plan p = {0};
 
 		st = step_plan_from_cut(&p, q->cut, q->problem.n, err);
-		if (!st && !way)
+		if (!st && !variant)
 			st = fill_buckets(q->of, &p, q->buckets, err);
 		if (!st)
 			st = set_order(q, in, &p, err);
-		p.lag = STEP_PLAN_LAG ^ (way % lags);
+		p.lag = STEP_PLAN_LAG ^ (variant % lags);
 		if (st)
 			step_plan_clear(&p);
 		else
@@ -370,7 +370,7 @@ static gradcomp_status try(search *q, rule by, uint32_t lags, order orders, doub
 
 static int same(const step_plan *a, const step_plan *b)
 {
-	return a->nbuckets == b->nbuckets && a->lag == b->lag && !a->place && !b->place &&
+	return a->nbuckets == b->nbuckets && a->lag == b->lag && !a->position && !b->position &&
 	       !memcmp(a->end, b->end, a->nbuckets * sizeof *a->end);
 }
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-int schedule_make(schedule *s, uint32_t n, const uint32_t *tensors, const uint32_t *place, uint32_t window,
+int schedule_make(schedule *s, uint32_t n, const uint32_t *tensors, const uint32_t *position, uint32_t window,
                   uint32_t lag)
 {
 	*s = (schedule){.n = n, .window = window, .lag = lag};
@@ -13,8 +13,8 @@ int schedule_make(schedule *s, uint32_t n, const uint32_t *tensors, const uint32
 		return -1;
 	for (uint32_t b = 0; b < n; b++) {
 		s->bucket[b].tensors = tensors[b];
-		s->bucket[b].place = place ? place[b] : b;
-		s->at[s->bucket[b].place] = b;
+		s->bucket[b].position = position ? position[b] : b;
+		s->at[s->bucket[b].position] = b;
 	}
 	schedule_restart(s);
 	return 0;
@@ -42,10 +42,10 @@ void schedule_given(schedule *s, uint32_t bucket)
 	s->bucket[bucket].given++;
 }
 
-/* Where the window that begins with a place ends. */
-static uint32_t window_end(const schedule *s, uint32_t place)
+/* Where the window that begins with a position ends. */
+static uint32_t window_end(const schedule *s, uint32_t position)
 {
-	return s->n - place > s->window ? place + s->window : s->n;
+	return s->n - position > s->window ? position + s->window : s->n;
 }
 
 uint32_t schedule_admit(schedule *s)
@@ -63,7 +63,7 @@ uint32_t schedule_admit(schedule *s)
 /* Of the bucket's next stage. */
 static uint64_t key_of(const schedule *s, const schedule_bucket *b)
 {
-	return b->place + (uint64_t)s->lag * (b->stages - b->left);
+	return b->position + (uint64_t)s->lag * (b->stages - b->left);
 }
 
 uint32_t schedule_compute(schedule *s)

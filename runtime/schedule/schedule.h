@@ -5,14 +5,14 @@
  *
  * A bucket's step is a list of tasks, some of which exchange (task_list.h), in stages: most
  * often a stage is one exchange. Exchanges of all buckets are in one order, the same on all
- * ranks: bucket B has its place place[B], its k-th stage (k = 0, 1, ...) the key
- * place[B] + lag * k; smaller keys go first, and of equal ones that of the larger place.
+ * ranks: bucket B is at position[B], its k-th stage (k = 0, 1, ...) has the key
+ * position[B] + lag * k; smaller keys go first, and of equal ones that of the larger position.
  * With lag 0 a bucket's exchanges follow one another; with lag 1 the next bucket's first
  * goes between its first two, so that the link is busy while it decodes and encodes.
  *
- * Begun buckets hold workspace, of which there is for `window`: the one of place p takes
+ * Begun buckets hold workspace, of which there is for `window`: the one of position p takes
  * that of p - window, when it has ended. So in the order of exchanges too the buckets of
- * only `window` places take part at a time: those from the first that has stages left.
+ * only `window` positions take part at a time: those from the first that has stages left.
  *
  * How many stages a bucket has is known when it has begun, which is before its first; which
  * it is at, and whether it skips some, before the next. Hence the order needs no messages
@@ -45,7 +45,7 @@ typedef enum schedule_state {
 } schedule_state;
 
 typedef struct schedule_bucket {
-	uint32_t place;
+	uint32_t position;
 	uint32_t tensors, given;
 	uint32_t stages, left; /* of this step; 1 until it is known */
 	schedule_state state;
@@ -56,16 +56,16 @@ typedef struct schedule_bucket {
 typedef struct schedule {
 	uint32_t n, window, lag;
 	schedule_bucket *bucket; /* n, owned */
-	uint32_t *at;            /* at[place]: the bucket; owned */
+	uint32_t *at;            /* at[position]: the bucket; owned */
 	/* Places: the first that has not begun, not ended, and has stages left in this step. */
 	uint32_t admitted, tail, head;
 	uint32_t ended; /* buckets */
 } schedule;
 
-/* Bucket B has tensors[B] tensors, at least one. place: a permutation of 0..n-1, or NULL:
+/* Bucket B has tensors[B] tensors, at least one. position: a permutation of 0..n-1, or NULL:
  * buckets in their order. Both are copied; window is at least 1. 0, or -1 without memory;
  * *s is to be freed either way. */
-int schedule_make(schedule *s, uint32_t n, const uint32_t *tensors, const uint32_t *place, uint32_t window,
+int schedule_make(schedule *s, uint32_t n, const uint32_t *tensors, const uint32_t *position, uint32_t window,
                   uint32_t lag);
 void schedule_free(schedule *s);
 /* All as before the first gradient of a step. */

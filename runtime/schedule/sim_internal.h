@@ -40,7 +40,7 @@ typedef struct sim_rank {
 	uint32_t exchanging;
 	int look; /* whether an exchange comes next is to be asked */
 	double moves_from, moves_to;
-	uint32_t *next; /* of buckets that have begun: their next task, by place % window */
+	uint32_t *next; /* of buckets that have begun: their next task, by position % window */
 	double given, exposed;
 	double ended, ended_before; /* the last two steps */
 } sim_rank;

@@ -6,7 +6,7 @@
 
 static uint32_t *next_of(const sim *m, const sim_rank *r, uint32_t bucket)
 {
-	return &r->next[r->s.bucket[bucket].place % m->in->window];
+	return &r->next[r->s.bucket[bucket].position % m->in->window];
 }
 
 uint32_t sim_next_task(const sim *m, const sim_rank *r, uint32_t bucket)
@@ -19,7 +19,7 @@ int sim_rank_make(sim *m, sim_rank *r, const sim_class *c)
 	r->speed = c->speed;
 	r->computing = r->exchanging = SCHEDULE_NONE;
 	r->next = calloc(m->in->window, sizeof *r->next);
-	return schedule_make(&r->s, m->in->plan->nbuckets, m->tensors, m->in->plan->place, m->in->window,
+	return schedule_make(&r->s, m->in->plan->nbuckets, m->tensors, m->in->plan->position, m->in->window,
 	                     m->in->plan->lag) || !r->next ? -1 : 0;
 }
 

@@ -22,7 +22,7 @@ gradcomp_status step_plan_from_cut(step_plan *p, const uint8_t *cut, uint32_t n,
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status check_place(const step_plan *p, gradcomp_error *err)
+static gradcomp_status check_positions(const step_plan *p, gradcomp_error *err)
 {
 	uint32_t *taken = calloc(p->nbuckets, sizeof *taken);
 	gradcomp_status st = GRADCOMP_OK;
@@ -30,16 +30,16 @@ static gradcomp_status check_place(const step_plan *p, gradcomp_error *err)
 	if (!taken)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", p->nbuckets);
 	for (uint32_t b = 0; !st && b < p->nbuckets; b++) {
-		uint32_t place = p->place[b];
+		uint32_t position = p->position[b];
 
-		if (place >= p->nbuckets)
-			st = error_set(err, GRADCOMP_ERR_INVALID, "bucket %u has place %u of %u: must be 0..%u", b, place,
+		if (position >= p->nbuckets)
+			st = error_set(err, GRADCOMP_ERR_INVALID, "bucket %u has position %u of %u: must be 0..%u", b, position,
 			               p->nbuckets, p->nbuckets - 1);
-		else if (taken[place])
-			st = error_set(err, GRADCOMP_ERR_INVALID, "buckets %u and %u both have place %u", taken[place] - 1, b,
-			               place);
+		else if (taken[position])
+			st = error_set(err, GRADCOMP_ERR_INVALID, "buckets %u and %u both have position %u", taken[position] - 1, b,
+			               position);
 		else
-			taken[place] = b + 1;
+			taken[position] = b + 1;
 	}
 	free(taken);
 	return st;
@@ -64,12 +64,12 @@ gradcomp_status step_plan_check(const step_plan *p, uint32_t n, gradcomp_error *
 		                 n);
 	if (p->lag > 1)
 		return error_set(err, GRADCOMP_ERR_INVALID, "lag is %u: must be 0 or 1", p->lag);
-	return p->place ? check_place(p, err) : GRADCOMP_OK;
+	return p->position ? check_positions(p, err) : GRADCOMP_OK;
 }
 
 void step_plan_clear(step_plan *p)
 {
 	free(p->end);
-	free(p->place);
+	free(p->position);
 	memset(p, 0, sizeof *p);
 }

@@ -8,7 +8,7 @@
 typedef struct step_plan {
 	uint32_t nbuckets;
 	uint32_t *end;    /* bucket i is tensors [end[i-1], end[i]) of the layout (backward order) */
-	uint32_t *place;  /* place in the order of exchanges: see schedule.h; NULL: 0, 1, 2, ... */
+	uint32_t *position;  /* position in the order of exchanges: see schedule.h; NULL: 0, 1, 2, ... */
 	uint32_t lag;     /* likewise */
 	uint32_t reserved0;
 	double predicted; /* seconds of a step; 0: nobody has said */
@@ -21,7 +21,7 @@ typedef struct step_plan {
 
 /* From cut[n] as in merge.h, with that lag. */
 gradcomp_status step_plan_from_cut(step_plan *p, const uint8_t *cut, uint32_t n, gradcomp_error *err);
-/* Every end above the one before, the last one n, `place` a permutation, lag 0 or 1. */
+/* Every end above the one before, the last one n, `position` a permutation, lag 0 or 1. */
 gradcomp_status step_plan_check(const step_plan *p, uint32_t n, gradcomp_error *err);
 void step_plan_clear(step_plan *p);
 

@@ -35,7 +35,7 @@ typedef struct task {
  * Of two levels it is that of this rank's shard, and may have none: while it is not known,
  * or when the rank holds nothing. */
 int task_list_make(const gradcomp_plan *plan, int two_levels, task *tasks);
-/* The place of the first task of this kind; n when there is none. */
+/* The index of the first task of this kind; n when there is none. */
 int task_list_find(const task *tasks, int n, task_kind kind);
 /* How many of its stages (schedule.h) a bucket has left whose next task is tasks[next]. Each
  * exchange is one; of two levels REDUCE_LOCAL, all rounds together, and ALLGATHER_LOCAL are, since shards

@@ -32,13 +32,13 @@ static double share_of(const gpu_model *m)
 /* Other buckets, the same on both and on all ranks, after step s. */
 static gradcomp_status move(gpu_model *host, gpu_model *dev, int s, gradcomp_error *err)
 {
-	uint32_t end[N_TENSORS], place[N_TENSORS];
-	step_plan p = {.end = end, .place = place, .lag = (uint32_t)s % 2};
+	uint32_t end[N_TENSORS], position[N_TENSORS];
+	step_plan p = {.end = end, .position = position, .lag = (uint32_t)s % 2};
 	for (uint32_t i = 0; i < N_TENSORS; i++)
 		if (i + 1 == N_TENSORS || mixed(test_seed_value + 31 * (uint64_t)s) >> i & 1)
 			end[p.nbuckets++] = i + 1;
 	for (uint32_t b = 0; b < p.nbuckets; b++)
-		place[b] = p.nbuckets - 1 - b;
+		position[b] = p.nbuckets - 1 - b;
 	gradcomp_status st = reducer_rebucket(reducer_of(host->red), &p, err);
 	return st ? st : reducer_rebucket(reducer_of(dev->red), &p, err);
 }

@@ -3,7 +3,9 @@
  * rank that has fallen out. */
 #include "tests/support/inject/inject.h"
 
-#include "tests/support/tuner_fixture.h"
+#include "tests/support/small_model.h"
+
+#include "reducer/autotune/tuner_internal.h"
 
 enum { P = 2 };
 
@@ -13,6 +15,11 @@ typedef struct attempt {
 	int refused[P], stepped[P];
 	char text[P][508];
 } attempt;
+
+static tuner *front_of(const model *m)
+{
+	return (tuner *)m->red;
+}
 
 static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 {

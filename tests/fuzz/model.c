@@ -69,7 +69,7 @@ static gradcomp_status plan(const char *path, const char *copy, gradcomp_error *
 	need(!step_plan_check(&p.plan, p.tensors, NULL) && p.tensors <= 1000000);
 	need(!plan_file_write(copy, &p, err) && !plan_file_read(copy, &again, err));
 	need(p.hash == again.hash && p.plan.nbuckets == again.plan.nbuckets &&
-	     !memcmp(p.plan.place, again.plan.place, p.plan.nbuckets * sizeof *p.plan.place));
+	     !memcmp(p.plan.position, again.plan.position, p.plan.nbuckets * sizeof *p.plan.position));
 	plan_file_clear(&p);
 	plan_file_clear(&again);
 	return GRADCOMP_OK;

@@ -14,7 +14,7 @@
 typedef struct step {
 	double forward[STEP_MOST], backward[STEP_MOST];
 	uint64_t numel[STEP_MOST];
-	uint32_t end[STEP_MOST], place[STEP_MOST];
+	uint32_t end[STEP_MOST], position[STEP_MOST];
 	step_plan plan;
 	sim_bucket buckets[STEP_MOST];
 	sim_input in;

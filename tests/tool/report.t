@@ -5,10 +5,10 @@
 cat >"$tmp/r.json" <<'END'
 {"schema": 1, "gradcomp": "0.1.0", "job": "77", "step": "0", "ended": "2026-01-02T03:04:05Z", "wall_s": 12.5,
  "failure": null, "ranks": 4, "nodes": 2, "hosts": ["n1", "n1", "n2", "n2"],
- "links": [{"transport": "tcp", "pairs": 1, "sent_bytes": 3000000, "received_bytes": 2000000}],
- "ways": [{"transport": "shm", "pairs": 0, "why_not": "not allowed by transport.allow"},
+ "links": [{"transport": "tcp", "connections": 1, "sent_bytes": 3000000, "received_bytes": 2000000}],
+ "link_kinds": [{"transport": "shm", "pairs": 0, "why_not": "not allowed by transport.allow"},
           {"transport": "tcp", "pairs": 1, "why_not": null}],
- "pairs": [["self", "tcp"], ["tcp\u001b[2J", "self"]],
+ "link_map": [["self", "tcp"], ["tcp\u001b[2J", "self"]],
  "reducers": [{"compressor": "powersgd:rank=4", "collective": "ring", "ranks": 4, "buckets": 2, "steps": 100,
   "nonfinite_steps": 0, "dense_bytes": 1746000000, "wire_bytes": 67000000, "ratio": 26.06, "encode_s": 0.12,
   "exchange_s": 0.81, "decode_s": 0.09, "exposed_s": 0.663, "hidden": 0.35,
@@ -18,7 +18,7 @@ cat >"$tmp/r.json" <<'END'
                   {"compressor": "evil\u001b[2J", "left_out": true, "predicted_s": null, "measured_s": null}],
    "switches": [{"step": 5, "to": "powersgd:rank=4 over ring", "reason": "trial"}]},
   "schedule": {"asked": "mgwfbp", "plan": "wfbp, by need", "fallback": "why\u001b[2J not", "plans": 2, "lag": 1,
-   "buckets": [{"tensors": 2, "numel": 65792, "place": 1}, {"tensors": 1, "numel": 1000, "place": 0}],
+   "buckets": [{"tensors": 2, "numel": 65792, "position": 1}, {"tensors": 1, "numel": 1000, "position": 0}],
    "exchange": {"a": 0.00021, "b": 8.5e-9}, "predicted_s": 0.0412, "predicted_exposed_s": 0.002,
    "predicted_fixed_s": 0.0479, "step_s": 0.042},
   "tensors": [{"name": "fc1.weight", "numel": 65536, "choice": "powersgd", "error": 0.75},
@@ -32,8 +32,8 @@ check "report" "$gradcomp" report "$tmp/r.json"
 like "job" "$said" "job         77, step 0"
 like "ranks" "$said" "ranks       4 on 2 nodes, rank 0 on n1"
 like "link" "$said" "link        tcp  to 1 rank: 3.00 MB sent, 2.00 MB received"
-like "ways" "$said" "way         tcp   between 1 pair of ranks"
-like "a kind that leads nowhere" "$said" "no way      shm   not allowed by transport.allow"
+like "kinds of link" "$said" "links       tcp   between 1 pair of ranks"
+like "a kind that leads nowhere" "$said" "no links    shm   not allowed by transport.allow"
 like "from whom to whom" "$said" "from 0      self  tcp"
 like "reducer" "$said" "powersgd:rank=4 over ring"
 like "bytes" "$said" "sent      0.670 MB a step, dense 17.460 MB, ratio 26.1"

@@ -249,25 +249,25 @@ static void deep(void)
 static void plans(void)
 {
 	static const uint8_t cut[] = {0, 1, 1, 0, 1};
-	uint32_t place[] = {2, 0, 1}, end[] = {2, 3, 5};
+	uint32_t position[] = {2, 0, 1}, end[] = {2, 3, 5};
 	gradcomp_error e;
-	step_plan p, q = {.nbuckets = 3, .end = end, .place = place};
+	step_plan p, q = {.nbuckets = 3, .end = end, .position = position};
 
 	is_int(step_plan_from_cut(&p, cut, 5, &e), 0, "a plan of cuts");
-	ok(p.nbuckets == 3 && p.end[0] == 2 && p.end[1] == 3 && p.end[2] == 5 && !p.place, "its ends");
+	ok(p.nbuckets == 3 && p.end[0] == 2 && p.end[1] == 3 && p.end[2] == 5 && !p.position, "its ends");
 	is_int(step_plan_check(&p, 5, &e), 0, "is right");
 	is_int(step_plan_check(&p, 6, &e), GRADCOMP_ERR_INVALID, "but not for six tensors");
 	like(e.text, "the last bucket ends before tensor 5, but there are 6", "and it says so");
 	step_plan_clear(&p);
 	is_int(step_plan_check(&p, 5, &e), GRADCOMP_ERR_INVALID, "no buckets");
-	is_int(step_plan_check(&q, 5, &e), 0, "places that are a permutation");
-	place[2] = 0;
+	is_int(step_plan_check(&q, 5, &e), 0, "positions that are a permutation");
+	position[2] = 0;
 	is_int(step_plan_check(&q, 5, &e), GRADCOMP_ERR_INVALID, "that are none");
-	like(e.text, "buckets 1 and 2 both have place 0", "");
-	place[2] = 3;
-	is_int(step_plan_check(&q, 5, &e), GRADCOMP_ERR_INVALID, "a place that there is not");
+	like(e.text, "buckets 1 and 2 both have position 0", "");
+	position[2] = 3;
+	is_int(step_plan_check(&q, 5, &e), GRADCOMP_ERR_INVALID, "a position that there is not");
 	like(e.text, "must be 0..2", "");
-	place[2] = 1;
+	position[2] = 1;
 	end[1] = 2;
 	is_int(step_plan_check(&q, 5, &e), GRADCOMP_ERR_INVALID, "an empty bucket");
 	end[1] = 3;

@@ -30,10 +30,10 @@ static void round_trips(void)
 	model_layer layers[] = {{.name = (char[]){"all"}, .ntensors = 2, .output = 5, .kept = {1, 2}, .reduces = 2}};
 	model_file model = {.ntensors = 2, .batch = 7, .name = "a model", .io = 0.25,
 	                        .tensors = tensors, .nlayers = 1, .layers = layers}, *again;
-	uint32_t end[] = {1, 2}, place[] = {1, 0};
+	uint32_t end[] = {1, 2}, position[] = {1, 0};
 	plan_file plan = {.model = "a model", .hash = plan_hash(0, 2, dims), .tensors = 2, .parameters = 13,
 	                  .compressor = long_spec, .collective = (char[]){"ring"},
-	                  .plan = {.nbuckets = 2, .end = end, .place = place, .lag = 1, .predicted = 0.1}}, read;
+	                  .plan = {.nbuckets = 2, .end = end, .position = position, .lag = 1, .predicted = 0.1}}, read;
 	struct stat st;
 
 	snprintf(long_spec, sizeof long_spec, "longest:a=%0350d", 7);
@@ -63,7 +63,7 @@ static void round_trips(void)
 
 	is_int(plan_file_write(path, &plan, &e), 0, "a plan is written");
 	is_int(plan_file_read(path, &read, &e), 0, "and read");
-	ok(read.hash == plan.hash && read.plan.nbuckets == 2 && read.plan.end[1] == 2 && read.plan.place[0] == 1 &&
+	ok(read.hash == plan.hash && read.plan.nbuckets == 2 && read.plan.end[1] == 2 && read.plan.position[0] == 1 &&
 	           read.plan.lag == 1 && read.plan.predicted == 0.1 && !strcmp(read.compressor, long_spec),
 	   "as it was");
 	plan_file_clear(&read);
@@ -91,8 +91,8 @@ static void round_trips(void)
 	tensors[0].forward = 0;
 	dims[0] = UINT64_MAX;
 	is_int(model_file_write(path, &model, &e), GRADCOMP_ERR_RANGE, "more numbers than there are");
-	place[0] = 0;
-	is_int(plan_file_write(path, &plan, &e), GRADCOMP_ERR_INVALID, "a plan whose places are none");
+	position[0] = 0;
+	is_int(plan_file_write(path, &plan, &e), GRADCOMP_ERR_INVALID, "a plan whose positions are none");
 	is_int(plan_file_read(path, &read, &e), 0, "what was there stays");
 	plan_file_clear(&read);
 	dims[0] = 3;

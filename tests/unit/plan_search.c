@@ -66,10 +66,10 @@ static void make_fit(fit *f, int codes, int each_layer, double *arrival, double 
 
 static int same(const step_plan *a, const step_plan *b)
 {
-	int equal = a->nbuckets == b->nbuckets && a->lag == b->lag && !a->place == !b->place;
+	int equal = a->nbuckets == b->nbuckets && a->lag == b->lag && !a->position == !b->position;
 
 	for (uint32_t i = 0; equal && i < a->nbuckets; i++)
-		equal = a->end[i] == b->end[i] && (!a->place || a->place[i] == b->place[i]);
+		equal = a->end[i] == b->end[i] && (!a->position || a->position[i] == b->position[i]);
 	return equal;
 }
 
@@ -105,9 +105,9 @@ static int alike(const char *compressor, schedule_method method, const char *sch
 		        !step_plan_check(&planned.plan, TENSORS, &e);
 	if (!equal && !st)
 		printf("# %u messages, lag %u, %s, %.9g s; %u, %u, %.9g s, %s\n", planned.plan.nbuckets, planned.plan.lag,
-		       planned.plan.place ? "ordered" : "backward", planned.plan.predicted, solved.plan.nbuckets,
+		       planned.plan.position ? "ordered" : "backward", planned.plan.predicted, solved.plan.nbuckets,
 		       solved.plan.lag, solved.plan.predicted, solved.name);
-	*ordered += planned.plan.place != NULL;
+	*ordered += planned.plan.position != NULL;
 	step_plan_clear(&simple);
 	step_plan_clear(&solved.plan);
 	plan_choice_clear(&planned);

@@ -212,15 +212,15 @@ static gradcomp_status believe(const int64_t *words, plan_msg *v, const char *wh
 
 static void messages(void)
 {
-	uint32_t end[3] = {2, 5, N}, place[3] = {1, 0, 2};
+	uint32_t end[3] = {2, 5, N}, position[3] = {1, 0, 2};
 	double backward[N] = {0, 1e-3, 2e-3};
-	const plan_msg said = {.kind = PLAN_MSG_PLAN, .step = 20, .plan = {.nbuckets = 3, .end = end, .place = place, .lag = 1,
+	const plan_msg said = {.kind = PLAN_MSG_PLAN, .step = 20, .plan = {.nbuckets = 3, .end = end, .position = position, .lag = 1,
 	                      .predicted = 0.5}, .fixed = 0.6, .exchange = {1e-3, 1e-9}, .backward = backward};
 	size_t n = plan_msg_words(N);
 	int64_t *words = calloc(n, sizeof *words), *forged = calloc(n, sizeof *forged);
 	plan_msg v = {0};
 	plan_msg_put(&said, N, words);
-	ok(!believe(words, &v, "") && v.plan.nbuckets == 3 && v.plan.end[1] == 5 && v.plan.place[0] == 1 && v.plan.lag == 1 &&
+	ok(!believe(words, &v, "") && v.plan.nbuckets == 3 && v.plan.end[1] == 5 && v.plan.position[0] == 1 && v.plan.lag == 1 &&
 	           v.plan.predicted == 0.5 && v.exchange.b == 1e-9 && v.backward[2] == 2e-3, "a message arrives as it was");
 	plan_msg_clear(&v);
 	size_t ends = n - 3 * N;
@@ -247,9 +247,9 @@ static void messages(void)
 		{ends + 2, N - 1, "the last bucket"},
 		{ends + 1, -3, "a bucket's end"},
 		{ends + 1, (int64_t)1 << 33, "a bucket's end"},
-		{ends + N, 0, "both have place"},
-		{ends + N, 5, "place 5 of 3"},
-		{ends + N, -1, "a bucket's end or place"},
+		{ends + N, 0, "both have position"},
+		{ends + N, 5, "position 5 of 3"},
+		{ends + N, -1, "a bucket's end or position"},
 		{ends + 2 * N + 3, -1, "a backward pass"},
 	};
 	int refused = 0, all = (int)(sizeof forgeries / sizeof *forgeries);

@@ -25,20 +25,20 @@ typedef struct show {
 
 typedef struct random_plan {
 	step_plan p;
-	uint32_t end[T], place[T];
+	uint32_t end[T], position[T];
 } random_plan;
 
 /* The same on all ranks. */
 static step_plan *choose(random_plan *r, uint64_t h)
 {
-	*r = (random_plan){.p = {.end = r->end, .place = h & 1 ? r->place : NULL, .lag = h >> 1 & 1}};
+	*r = (random_plan){.p = {.end = r->end, .position = h & 1 ? r->position : NULL, .lag = h >> 1 & 1}};
 	for (uint32_t i = 0; i < T; i++)
 		if (i + 1 == T || h >> (2 + i) & 1)
 			r->end[r->p.nbuckets++] = i + 1;
 	for (uint32_t b = 0; b < r->p.nbuckets; b++) {
 		uint32_t k = (uint32_t)(mix(h + b) % (b + 1));
-		r->place[b] = r->place[k];
-		r->place[k] = b;
+		r->position[b] = r->position[k];
+		r->position[k] = b;
 	}
 	return &r->p;
 }
@@ -149,7 +149,7 @@ static int resumes(show *s, model *m, int rank, gradcomp_group *g, gradcomp_erro
 		choose(&plan, of_step(step));
 		failed |= reducer_of(again.red)->eng.nbuckets != reducer_of(m->red)->eng.nbuckets || reducer_of(again.red)->schedule.lag != reducer_of(m->red)->schedule.lag;
 		for (uint32_t b = 0; b < reducer_of(m->red)->eng.nbuckets; b++)
-			failed |= reducer_of(again.red)->schedule.bucket[b].place != reducer_of(m->red)->schedule.bucket[b].place;
+			failed |= reducer_of(again.red)->schedule.bucket[b].position != reducer_of(m->red)->schedule.bucket[b].position;
 		failed |= model_step(m, rank, step, err) != 0;
 		failed |= model_step(&again, rank, step, err) != 0;
 		failed |= (!s->measures && fingerprint(m) != fingerprint(&again)) << 1;

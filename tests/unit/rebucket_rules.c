@@ -50,8 +50,8 @@ static void refusals(gradcomp_job *job, int rank, int P, void *arg)
 	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = shorter}, -1, "tensor 5", "a tensor that is in no bucket");
 	refused(&m, rank, P, &(step_plan){.nbuckets = T + 1, .end = many}, -1, "7 buckets for 6 tensors", "too many buckets");
 	refused(&m, rank, P, &(step_plan){.end = many}, -1, "0 buckets", "no bucket");
-	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = two, .place = twice}, -1, "place 1", "two of a place");
-	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = two, .place = far}, -1, "place 2", "a place there is not");
+	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = two, .position = twice}, -1, "position 1", "two of a position");
+	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = two, .position = far}, -1, "position 2", "a position there is not");
 	refused(&m, rank, P, &(step_plan){.nbuckets = 2, .end = two, .lag = 2}, -1, "lag is 2", "a lag of two");
 	refused(&m, rank, P, &(step_plan){.nbuckets = 3, .end = falls}, 1, "bucket 1", "one rank's plan is none");
 	/* Who is P is nobody's number: rank P - 1 has a good plan, but another. */

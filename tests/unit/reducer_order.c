@@ -1,4 +1,4 @@
-/* The order in which buckets go: other places and lags than the usual ones give every rank
+/* The order in which buckets go: other positions and lags than the usual ones give every rank
  * the same numbers, of every compressor; a tensor that goes first is done first; a gradient
  * that never comes is named, and its rank. */
 #include "tests/support/small_model.h"
@@ -11,10 +11,10 @@
 
 enum { STEPS = 4, NAN_STEP = 2 };
 
-/* ---- places and lags ---- */
+/* ---- positions and lags ---- */
 
 typedef struct order {
-	uint32_t place[T], lag;
+	uint32_t position[T], lag;
 	const char *text;
 } order;
 
@@ -35,9 +35,9 @@ typedef struct show {
 
 static gradcomp_status plan(gradcomp_reducer *r, const order *o, gradcomp_error *err)
 {
-	uint32_t end[T] = {1, 2, 3, 4, 5, 6}, place[T];
-	memcpy(place, o->place, sizeof place);
-	return reducer_rebucket(reducer_of(r), &(step_plan){.nbuckets = T, .end = end, .place = place, .lag = o->lag}, err);
+	uint32_t end[T] = {1, 2, 3, 4, 5, 6}, position[T];
+	memcpy(position, o->position, sizeof position);
+	return reducer_rebucket(reducer_of(r), &(step_plan){.nbuckets = T, .end = end, .position = position, .lag = o->lag}, err);
 }
 
 static gradcomp_status step_of(model *m, int rank, int P, int step, gradcomp_error *err)

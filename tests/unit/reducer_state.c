@@ -35,20 +35,20 @@ static void forged(model *m, int rank, const unsigned char *state, uint64_t byte
 /* Of a plan of two buckets. */
 static void forge(model *m, int rank, const unsigned char *s, uint64_t bytes)
 {
-	const size_t ends = sizeof(state_head), places = ends + 2 * sizeof(uint32_t);
+	const size_t ends = sizeof(state_head), positions = ends + 2 * sizeof(uint32_t);
 	forged(m, rank, s, bytes, offsetof(state_head, nbuckets), 0, 4, "a plan of 0 buckets", "no bucket");
 	forged(m, rank, s, bytes, offsetof(state_head, nbuckets), UINT32_MAX, 4, "4294967295 buckets", "too many buckets");
 	forged(m, rank, s, bytes, offsetof(state_head, nbuckets), T, 4, "none of this reducer", "a plan that is something else");
 	forged(m, rank, s, bytes, offsetof(state_head, lag), 7, 4, "lag is 7", "a lag of seven");
 	forged(m, rank, s, bytes, ends, 0, 4, "bucket 0 ends before tensor 0", "a bucket of nothing");
 	forged(m, rank, s, bytes, ends + 4, T + 1, 4, "bucket 1 ends before tensor 7", "a bucket past the end");
-	forged(m, rank, s, bytes, places, 2, 4, "bucket 0 has place 2", "a place there is not");
-	forged(m, rank, s, bytes, places, (uint64_t)1 << 32 | 1, 8, "none of this reducer", "places that are taken");
+	forged(m, rank, s, bytes, positions, 2, 4, "bucket 0 has position 2", "a position there is not");
+	forged(m, rank, s, bytes, positions, (uint64_t)1 << 32 | 1, 8, "none of this reducer", "positions that are taken");
 	forged(m, rank, s, bytes, offsetof(state_head, plugin_bytes), UINT64_MAX - 7, 8, "keeps no state of its own",
 	       "bytes of a plugin's that has none");
 	forged(m, rank, s, bytes, offsetof(state_head, kept), UINT64_MAX, 8, "other nodes", "more numbers than there are");
 	forged(m, rank, s, bytes, offsetof(state_head, nserver_error), 1, 8, "another collective", "a memory of the collective's");
-	forged(m, rank, s, bytes, offsetof(state_head, places), 1, 8, "of other places", "other places");
+	forged(m, rank, s, bytes, offsetof(state_head, held_hash), 1, 8, "of other numbers", "other numbers");
 	forged(m, rank, s, bytes, offsetof(state_head, state_arrays), UINT32_MAX, 4, "should have", "more arrays");
 	forged(m, rank, s, bytes, offsetof(state_head, has_error), 0, 4, "should have", "no error memory");
 }

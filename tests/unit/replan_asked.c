@@ -90,13 +90,13 @@ static void specs(void)
 /* A plan file of this model, changed. */
 static void write_plan(const char *path, const char *compressor, uint64_t more, uint32_t lag)
 {
-	uint32_t end[3] = {4, 9, N}, place[3] = {0, 1, 2};
+	uint32_t end[3] = {4, 9, N}, position[3] = {0, 1, 2};
 	gradcomp_error err = {0};
 	char spec[64], ring[64];
 	snprintf(spec, sizeof spec, "%s", compressor);
 	snprintf(ring, sizeof ring, "ring");
 	plan_file f = {.model = "tiny", .tensors = N, .compressor = spec, .collective = ring,
-	               .plan = {.nbuckets = 3, .end = end, .place = place, .lag = lag, .predicted = 0.02}};
+	               .plan = {.nbuckets = 3, .end = end, .position = position, .lag = lag, .predicted = 0.02}};
 	for (int i = N; i-- > 0;) {
 		uint64_t n = numel_of(i) + (i == 3 ? more : 0);
 		f.hash = plan_hash(f.hash, 1, &n);

@@ -27,8 +27,8 @@ static gradcomp_error e;
 
 static const report_tensor tensors[] = {{"fc1.weight", 65536, "powersgd", 0.75}, {"fc1.bias \"q\"\xff", 256, "dense", -1}};
 static const char *const hosts[] = {"n1", "n1", "n2", "n2"};
-static const report_link_kind ways[] = {{"shm", 2, NULL}, {"tcp", 4, NULL}, {"verbs", 0, "not allowed"}};
-static const char *const pairs[16] = {"self", "shm", "tcp", "tcp", "shm", "self", "tcp", "tcp",
+static const report_link_kind kinds[] = {{"shm", 2, NULL}, {"tcp", 4, NULL}, {"verbs", 0, "not allowed"}};
+static const char *const map[16] = {"self", "shm", "tcp", "tcp", "shm", "self", "tcp", "tcp",
                                       "tcp", "tcp", "self", "shm", "tcp", "tcp", "shm", "self"};
 static const report_link links[] = {{"shm", 1, 1000, 2000}, {"tcp", 2, 3000000000u, 4}};
 
@@ -68,9 +68,9 @@ static report_job job_of(const report_reducer *r, uint32_t n)
 	                    .nreducers = n,
 	                    .links = links,
 	                    .nlinks = 2,
-	                    .link_kinds = ways,
+	                    .link_kinds = kinds,
 	                    .nlink_kinds = 3,
-	                    .pair = pairs};
+	                    .link_map = map};
 }
 
 static const char *expanded(const char *path)
@@ -133,15 +133,15 @@ static void whole(void)
 	         "r = d['reducers'][0]\n"
 	         "assert d['schema'] == 1 and d['job'] == '77' and d['failure'] is None and d['hosts'] == ['n1', 'n1', "
 	         "'n2', 'n2']\n"
-	         "assert d['links'][1] == dict(transport='tcp', pairs=2, sent_bytes=3000000000, received_bytes=4)\n"
-	         "assert d['ways'][1] == dict(transport='tcp', pairs=4, why_not=None)\n"
-	         "assert d['ways'][2] == dict(transport='verbs', pairs=0, why_not='not allowed')\n"
-	         "assert len(d['pairs']) == 4 and d['pairs'][2] == ['tcp', 'tcp', 'self', 'shm']\n"
+	         "assert d['links'][1] == dict(transport='tcp', connections=2, sent_bytes=3000000000, received_bytes=4)\n"
+	         "assert d['link_kinds'][1] == dict(transport='tcp', pairs=4, why_not=None)\n"
+	         "assert d['link_kinds'][2] == dict(transport='verbs', pairs=0, why_not='not allowed')\n"
+	         "assert len(d['link_map']) == 4 and d['link_map'][2] == ['tcp', 'tcp', 'self', 'shm']\n"
 	         "assert r['steps'] == 450 and abs(r['ratio'] - 26.06) < 0.01 and abs(r['hidden'] - 0.35) < 1e-6\n"
 	         "assert r['error_mean'] == 0.62 and r['error_last'] == 0.5 and r['tensors'][0]['error'] == 0.75\n"
 	         "s = r['schedule']\n"
 	         "assert s['asked'] == 'mgwfbp' and s['plan'] == 'best, lag 0' and s['fallback'] is None and s['plans'] == 1\n"
-	         "assert s['buckets'] == [dict(tensors=3, numel=500, place=1), dict(tensors=1, numel=20, place=0)]\n"
+	         "assert s['buckets'] == [dict(tensors=3, numel=500, position=1), dict(tensors=1, numel=20, position=0)]\n"
 	         "assert s['exchange'] == dict(a=0.001, b=1e-9) and s['predicted_s'] == 0.04 and s['step_s'] == 0.041\n"
 	         "assert r['tensors'][1] == dict(name='fc1.bias \"q\"\\ufffd', numel=256, choice='dense', error=None)\nEND",
 	         path);

@@ -9,7 +9,7 @@
 
 /* Runs a step in which all gradients are there, of buckets with these numbers of stages,
  * and writes the exchanges down: "0a 1a 0b". stop: a bucket that gives up after its first. */
-static void order(char *out, uint32_t n, const uint32_t *place, const uint32_t *stages, uint32_t window, uint32_t lag,
+static void order(char *out, uint32_t n, const uint32_t *position, const uint32_t *stages, uint32_t window, uint32_t lag,
                   uint32_t stop)
 {
 	schedule s;
@@ -17,7 +17,7 @@ static void order(char *out, uint32_t n, const uint32_t *place, const uint32_t *
 	for (uint32_t i = 0; i < n; i++)
 		tensors[i] = 1;
 	out[0] = 0;
-	if (schedule_make(&s, n, tensors, place, window, lag))
+	if (schedule_make(&s, n, tensors, position, window, lag))
 		return;
 	for (uint32_t i = 0; i < n; i++)
 		schedule_given(&s, i);
@@ -66,9 +66,9 @@ static void one_rank(void)
 	order(text, 4, NULL, threes, 1, 1, 9);
 	is_str(text, "0a 0b 0c 1a 1b 1c 2a 2b 2c 3a 3b 3c", "a window of one is lag 0");
 	order(text, 4, back, twos, 3, 0, 9);
-	is_str(text, "3a 3b 2a 2b 1a 1b 0a 0b", "places turn the order");
+	is_str(text, "3a 3b 2a 2b 1a 1b 0a 0b", "positions turn the order");
 	order(text, 4, some, mixed, 3, 1, 9);
-	is_str(text, "1a 3a 1b 0a 3b 1c 2a", "places, a lag, and different numbers of exchanges");
+	is_str(text, "1a 3a 1b 0a 3b 1c 2a", "positions, a lag, and different numbers of exchanges");
 	order(text, 4, NULL, threes, 3, 0, 1);
 	is_str(text, "0a 0b 0c 1a 2a 2b 2c 3a 3b 3c", "a bucket that is given up has no more exchanges");
 	order(text, 4, NULL, threes, 3, 1, 1);

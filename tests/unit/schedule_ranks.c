@@ -15,7 +15,7 @@
 typedef struct world {
 	int nranks, width; /* ranks of a node; 1: one level */
 	uint32_t n, window, lag;
-	uint32_t place[BUCKETS], tensors[BUCKETS];
+	uint32_t position[BUCKETS], tensors[BUCKETS];
 	uint32_t rounds[RANKS][BUCKETS]; /* by column; with one level all are the first */
 	uint32_t stop[RANKS][BUCKETS];   /* the round after which a column gives up */
 	int stop_all[BUCKETS];           /* known with the first exchange: all do */
@@ -200,7 +200,7 @@ static void random_world(world *w, int two_levels)
 		w->width = 2;
 	w->nranks = w->width == 1 ? 2 + (int)below(RANKS - 1) : 2 * w->width;
 	for (uint32_t b = 0; b < w->n; b++) {
-		w->place[b] = b;
+		w->position[b] = b;
 		w->tensors[b] = 1 + below(3);
 		w->stop_all[b] = !below(5);
 		for (int c = 0; c < w->width; c++) {
@@ -210,13 +210,13 @@ static void random_world(world *w, int two_levels)
 		}
 	}
 	if (below(4))
-		shuffle(w->place, w->n);
+		shuffle(w->position, w->n);
 }
 
 static void ready_rank(const world *w, sim_rank *r)
 {
 	memset(r, 0, sizeof *r);
-	schedule_make(&r->s, w->n, w->tensors, w->place, w->window, w->lag);
+	schedule_make(&r->s, w->n, w->tensors, w->position, w->window, w->lag);
 	for (uint32_t b = 0; b < w->n; b++)
 		for (uint32_t t = 0; t < w->tensors[b]; t++)
 			r->gradient[r->ngradients++] = b;
@@ -246,14 +246,14 @@ static int same_order(const world *w, const sim_rank *a, int rank, const sim_ran
 static int in_order_of_keys(const world *w, const sim_rank *r)
 {
 	uint64_t last = 0;
-	uint32_t stage[BUCKETS] = {0}, last_place = 0;
+	uint32_t stage[BUCKETS] = {0}, last_position = 0;
 	for (int i = 0; i < r->nlog; i++) {
 		uint32_t b = r->log[i].bucket;
-		uint64_t key = w->place[b] + (uint64_t)w->lag * stage[b]++;
-		if (i && (key < last || (key == last && w->place[b] > last_place)))
+		uint64_t key = w->position[b] + (uint64_t)w->lag * stage[b]++;
+		if (i && (key < last || (key == last && w->position[b] > last_position)))
 			return 0;
 		last = key;
-		last_place = w->place[b];
+		last_position = w->position[b];
 	}
 	return 1;
 }

@@ -76,7 +76,7 @@ static void shares(void)
 
 static void layers(void)
 {
-	step s = {.forward = {1, 5}, .backward = {1, 1}, .place = {1, 0}};
+	step s = {.forward = {1, 5}, .backward = {1, 1}, .position = {1, 0}};
 
 	make(&s, 2, all, 1, 0);
 	set(&s, 0, TASK_EXCHANGE, 3);
@@ -85,7 +85,7 @@ static void layers(void)
 	ok(about(period(&s), 13), "the step is waited for: 7 and then 6");
 	s.in.each_layer = 1;
 	ok(about(period(&s), 13), "layers: the first one's gradient comes last");
-	s.plan.place = s.place;
+	s.plan.position = s.position;
 	/* X1 2-5, X0 5-8, forward 5-10, 10-11 */
 	ok(about(period(&s), 11), "until it goes first");
 	s.in.each_layer = 0;

@@ -92,14 +92,14 @@ static void random_step(step *s, int two)
 		for (uint32_t t = 0; t < s->buckets[b].ntasks; t++)
 			s->buckets[b].seconds[t] = draw() < 0.2 ? 0 : draw();
 	for (uint32_t b = 0; b < s->plan.nbuckets; b++)
-		s->place[b] = b;
+		s->position[b] = b;
 	for (uint32_t b = 0; b < s->plan.nbuckets; b++) {
 		other = (uint32_t)(draw() * s->plan.nbuckets);
-		swap = s->place[b];
-		s->place[b] = s->place[other];
-		s->place[other] = swap;
+		swap = s->position[b];
+		s->position[b] = s->position[other];
+		s->position[other] = swap;
 	}
-	s->plan.place = s->place;
+	s->plan.position = s->position;
 	s->plan.lag = draw() < 0.5;
 	s->in.update = draw();
 	s->in.io = draw() * 5;

@@ -295,7 +295,7 @@ void tuner_keep_row(tuner *c, const partition *p)
 	row.stats = all_stats(c, NULL);
 	steps_into(&row.stats, c);
 	row.stats.buckets = buckets;
-	row.choice = report_of(c);
+	row.tuner = report_of(c);
 	if (c->base.report)
 		c->base.report(c->base.report_ctx, &row);
 	else

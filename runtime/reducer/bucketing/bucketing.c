@@ -86,7 +86,7 @@ gradcomp_status bucketing_order(const step_plan *p, bucketing *out, gradcomp_err
 	for (uint32_t b = 0, first = 0; tensors && b < p->nbuckets; first = p->end[b++])
 		tensors[b] = p->end[b] - first;
 	if (tensors)
-		rc = schedule_make(&out->schedule, p->nbuckets, tensors, p->place, REDUCER_WORKSPACES, p->lag);
+		rc = schedule_make(&out->schedule, p->nbuckets, tensors, p->position, REDUCER_WORKSPACES, p->lag);
 	free(tensors);
 	return rc ? error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the order of %u buckets", p->nbuckets) : GRADCOMP_OK;
 }
@@ -143,14 +143,14 @@ gradcomp_status bucketing_plan(const reducer *r, step_plan *out, gradcomp_error 
 {
 	*out = (step_plan){.nbuckets = r->eng.nbuckets, .lag = r->schedule.lag};
 	out->end = calloc(r->eng.nbuckets, sizeof *out->end);
-	out->place = calloc(r->eng.nbuckets, sizeof *out->place);
-	if (!out->end || !out->place) {
+	out->position = calloc(r->eng.nbuckets, sizeof *out->position);
+	if (!out->end || !out->position) {
 		step_plan_clear(out);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", r->eng.nbuckets);
 	}
 	for (uint32_t i = 0; i < r->eng.nbuckets; i++) {
 		out->end[i] = r->eng.buckets[i].pub.first + r->eng.buckets[i].pub.ntensors;
-		out->place[i] = r->schedule.bucket[i].place;
+		out->position[i] = r->schedule.bucket[i].position;
 	}
 	return GRADCOMP_OK;
 }

@@ -8,7 +8,7 @@
 
 #define WORD_MAGIC ((int64_t)0x6e616c7063677631)
 
-enum { MAGIC, STEP, KIND, TRIAL, BUCKETS, LAG, PLACES, SECONDS };
+enum { MAGIC, STEP, KIND, TRIAL, BUCKETS, LAG, POSITIONS, SECONDS };
 enum { PREDICTED, FIXED, EXPOSED, PASSES, ROUNDS, EXCHANGE_A, EXCHANGE_B, ENCODE_A, ENCODE_B, DECODE_A, DECODE_B, NSECONDS };
 
 size_t plan_msg_words(uint32_t n)
@@ -44,13 +44,13 @@ void plan_msg_put(const plan_msg *v, uint32_t n, int64_t *words)
 	words[TRIAL] = v->trial;
 	words[BUCKETS] = v->plan.end ? v->plan.nbuckets : 0;
 	words[LAG] = v->plan.lag;
-	words[PLACES] = v->plan.place != NULL;
+	words[POSITIONS] = v->plan.position != NULL;
 	numbers(&view, at);
 	for (int k = 0; k < NSECONDS; k++, w++)
 		memcpy(w, at[k], sizeof *w);
 	for (uint32_t b = 0; v->plan.end && b < v->plan.nbuckets; b++) {
 		w[b] = v->plan.end[b];
-		w[n + b] = v->plan.place ? v->plan.place[b] : 0;
+		w[n + b] = v->plan.position ? v->plan.position[b] : 0;
 	}
 	for (uint32_t i = 0; v->backward && i < n; i++)
 		memcpy(&w[2 * (size_t)n + i], &v->backward[i], sizeof *w);
@@ -75,20 +75,20 @@ static int has_plan(int64_t kind)
 
 static gradcomp_status take_plan(const int64_t *words, uint32_t n, step_plan *p, gradcomp_error *err)
 {
-	const int64_t *end = words + SECONDS + NSECONDS, *place = end + n;
+	const int64_t *end = words + SECONDS + NSECONDS, *position = end + n;
 	gradcomp_error why;
 	p->nbuckets = (uint32_t)words[BUCKETS];
 	p->lag = (uint32_t)words[LAG];
 	p->end = calloc(p->nbuckets, sizeof *p->end);
-	p->place = words[PLACES] ? calloc(p->nbuckets, sizeof *p->place) : NULL;
-	if (!p->end || (words[PLACES] && !p->place))
+	p->position = words[POSITIONS] ? calloc(p->nbuckets, sizeof *p->position) : NULL;
+	if (!p->end || (words[POSITIONS] && !p->position))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %u buckets", p->nbuckets);
 	for (uint32_t b = 0; b < p->nbuckets; b++) {
-		if (end[b] < 0 || end[b] > n || place[b] < 0 || place[b] > n)
-			return bad(err, "a bucket's end or place", (double)(end[b] < 0 || end[b] > n ? end[b] : place[b]));
+		if (end[b] < 0 || end[b] > n || position[b] < 0 || position[b] > n)
+			return bad(err, "a bucket's end or position", (double)(end[b] < 0 || end[b] > n ? end[b] : position[b]));
 		p->end[b] = (uint32_t)end[b];
-		if (p->place)
-			p->place[b] = (uint32_t)place[b];
+		if (p->position)
+			p->position[b] = (uint32_t)position[b];
 	}
 	if (step_plan_check(p, n, &why))
 		return error_set(err, GRADCOMP_ERR_MISMATCH, "the group's first rank sent a plan that cannot be: %s", why.text);
@@ -111,7 +111,7 @@ gradcomp_status plan_msg_take(const int64_t *words, uint32_t n, uint64_t step, p
 		return bad(err, "its kind is", (double)words[KIND]);
 	if (words[BUCKETS] < 0 || words[BUCKETS] > n || (words[BUCKETS] != 0) != has_plan(words[KIND]))
 		return bad(err, "buckets:", (double)words[BUCKETS]);
-	if (words[LAG] < 0 || words[LAG] > 1 || words[PLACES] < 0 || words[PLACES] > 1)
+	if (words[LAG] < 0 || words[LAG] > 1 || words[POSITIONS] < 0 || words[POSITIONS] > 1)
 		return bad(err, "lag:", (double)words[LAG]);
 	if (words[TRIAL] < 0 || words[TRIAL] > has_plan(words[KIND]))
 		return bad(err, "trial:", (double)words[TRIAL]);

@@ -35,7 +35,7 @@ typedef struct profile profile;
 gradcomp_status profile_open(reducer *r, uint32_t rows, gradcomp_error *err);
 void profile_close(reducer *r);
 
-/* What feeds it; the lock is held, and each is a few stores.
+/* What records into it; the lock is held, and each is a few stores.
  * Tensor of the layout was given at `now`. */
 void profile_ready(reducer *r, uint32_t tensor, double now);
 /* Task t of bucket b ran from `start` to `end`. */

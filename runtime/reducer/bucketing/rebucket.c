@@ -15,7 +15,7 @@ static int64_t hash(const step_plan *p)
 {
 	uint64_t h = id_mix(p->nbuckets, p->lag);
 	for (uint32_t b = 0; b < p->nbuckets; b++)
-		h = id_mix(id_mix(h, p->end[b]), p->place ? p->place[b] : b);
+		h = id_mix(id_mix(h, p->end[b]), p->position ? p->position[b] : b);
 	return (int64_t)(h >> 2);
 }
 
@@ -67,7 +67,7 @@ static gradcomp_status prepare(reducer *r, const step_plan *p, bucketing *d, flo
 	return st;
 }
 
-/* What is by place in a bucket. All ranks do it: that one cannot ends the job. */
+/* What is by position in a bucket. All ranks do it: that one cannot ends the job. */
 static gradcomp_status carry(reducer *r, const bucketing *d, float *room, gradcomp_error *err)
 {
 	gradcomp_status st = r->eng.server_error ? server_error_fold(&r->eng, room, err) : GRADCOMP_OK;

@@ -1,10 +1,10 @@
 /* Bucket boundaries that move while the job runs, and error memory that is given back.
  *
  * What is by parameter stays where it is: tensors, error memory, the compressor's arrays and
- * its own state. What is by bucket is made anew. What is by place in a bucket goes along:
+ * its own state. What is by bucket is made anew. What is by position in a bucket goes along:
  * what a collective holds back (server_error.h) into the error memory of the rank that held it,
  * what the ranks of a node hold of one another's tensors (hierarchical.h) to the ranks that hold
- * those places from now on. */
+ * those numbers from now on. */
 #ifndef REDUCER_BUCKETING_REBUCKET_H
 #define REDUCER_BUCKETING_REBUCKET_H
 

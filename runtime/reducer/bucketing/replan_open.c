@@ -59,7 +59,7 @@ uint64_t schedule_request_hash(const schedule_request *q, const step_plan *file)
 	memcpy(&drift, &q->drift, sizeof drift);
 	h = id_mix(id_mix(id_mix(h, drift), q->trial_steps), file ? file->lag : 0);
 	for (uint32_t b = 0; file && b < file->nbuckets; b++)
-		h = id_mix(id_mix(h, file->end[b]), file->place ? file->place[b] : b);
+		h = id_mix(id_mix(h, file->end[b]), file->position ? file->position[b] : b);
 	return h;
 }
 
@@ -170,14 +170,14 @@ gradcomp_status replan_first(const reducer *r, step_plan *out, gradcomp_error *e
 	case SCHEDULE_PLAN:
 		*out = q->file;
 		out->end = malloc(n * sizeof *out->end);
-		out->place = q->file.place ? malloc(n * sizeof *out->place) : NULL;
-		if (!out->end || (q->file.place && !out->place)) {
+		out->position = q->file.position ? malloc(n * sizeof *out->position) : NULL;
+		if (!out->end || (q->file.position && !out->position)) {
 			step_plan_clear(out);
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a plan of %zu buckets", n);
 		}
 		memcpy(out->end, q->file.end, n * sizeof *out->end);
-		if (out->place)
-			memcpy(out->place, q->file.place, n * sizeof *out->place);
+		if (out->position)
+			memcpy(out->position, q->file.position, n * sizeof *out->position);
 		return GRADCOMP_OK;
 	default:
 		return plan_solve_simple(r, SCHEDULE_FIXED, out, err);

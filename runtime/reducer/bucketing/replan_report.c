@@ -54,7 +54,7 @@ report_schedule *replan_report(const reducer *r)
 	for (uint32_t b = 0; s->buckets && b < r->eng.nbuckets; b++)
 		s->buckets[s->nbuckets++] = (report_bucket){.tensors = r->eng.buckets[b].pub.ntensors,
 		                                            .numel = r->eng.buckets[b].pub.numel,
-		                                            .place = r->schedule.bucket[b].place};
+		                                            .position = r->schedule.bucket[b].position};
 	return s;
 }
 

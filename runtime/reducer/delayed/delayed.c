@@ -92,7 +92,7 @@ static void delay_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stat
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
 }
 
-/* The report is told what the application waited, and why so little. */
+/* The report gets what the application waited, and the delay that made it so little. */
 static void delay_kept(void *ctx, report_reducer *row)
 {
 	const delay *d = ctx;

@@ -79,7 +79,7 @@ static void combine(const delay *d, const delay_tensor *t)
 }
 
 /* With the lock held. */
-static void step_over(delay *d)
+static void end_step(delay *d)
 {
 	d->step++;
 	d->n_pending += d->n_pending < d->delay;
@@ -122,7 +122,7 @@ static void *completer_main(void *arg)
 		d->to_submit[d->to_submit_end++ % ((uint64_t)d->n * (d->delay + 1))] = i;
 		pthread_cond_signal(&d->submitter_wake);
 		if (++d->n_done == d->n)
-			step_over(d);
+			end_step(d);
 		notify(d, i);
 	}
 	for (uint32_t i = 0; d->failed && i < d->n; i++)
@@ -134,7 +134,7 @@ static void *completer_main(void *arg)
 	return NULL;
 }
 
-/* Own gradient of step `fed` to the reducer behind. */
+/* This rank's gradient of step n_averaged to the reducer behind. */
 static gradcomp_status submit(delay *d, uint32_t i, gradcomp_error *err)
 {
 	const delay_tensor *t = &d->tensors[i];

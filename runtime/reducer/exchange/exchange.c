@@ -1,7 +1,7 @@
 /* The EXCHANGE task: carries a round's payloads as its pattern says.
  *
  * Round 0 also carries the news that a rank's gradient is not finite. When it
- * comes, all ranks know it at the same place in the order of collectives, name
+ * comes, all ranks know it at the same point in the order of collectives, name
  * the tensor to each other, and give up the bucket's remaining rounds. */
 #include "reducer/exchange/exchange.h"
 

@@ -1,6 +1,6 @@
 /* A reducer whose gradients are in GPU memory.
  *
- * Two ways. ON_DEVICE: the arenas are GPU memory and the compressor's operators run on
+ * Two modes. ON_DEVICE: the arenas are GPU memory and the compressor's operators run on
  * a stream, when it can (GRADCOMP_TRAIT_CUDA, payloads that are summed or gathered, or
  * coded by code that runs there). Payloads go straight to a collective that takes
  * device memory, else through pinned host memory. WHOLE: the bucket's gradients go
