@@ -36,14 +36,14 @@ static void begin_forward(sim *m, sim_rank *r)
 	does(r, SIM_FORWARD, seconds);
 }
 
-static int bucket_over(const sim *m, const sim_rank *r)
+static int bucket_ended(const sim *m, const sim_rank *r)
 {
-	return r->over >= r->step || r->s.bucket[m->bucket_of[r->tensor]].state == SCHEDULE_ENDED;
+	return r->n_ended >= r->step || r->s.bucket[m->bucket_of[r->tensor]].state == SCHEDULE_ENDED;
 }
 
 static void begin_layer(sim *m, sim_rank *r)
 {
-	if (sim_by_layers(m) && !bucket_over(m, r))
+	if (sim_by_layers(m) && !bucket_ended(m, r))
 		waits(r, SIM_LAYER);
 	else
 		begin_forward(m, r);
@@ -60,7 +60,7 @@ static void step_ended(sim *m, sim_rank *r)
 }
 
 /* All gradients of the step are given. */
-static void passes_over(sim *m, sim_rank *r)
+static void end_passes(sim *m, sim_rank *r)
 {
 	r->given = r->now;
 	if (!sim_by_layers(m) || sim_last_step(m, r->step)) {
@@ -74,11 +74,11 @@ static void passes_over(sim *m, sim_rank *r)
 /* What waits for buckets, when one has ended. */
 void sim_look_up(sim *m, sim_rank *r)
 {
-	if (r->doing == SIM_LAYER && bucket_over(m, r))
+	if (r->doing == SIM_LAYER && bucket_ended(m, r))
 		begin_forward(m, r);
-	else if (r->doing == SIM_STEP && r->over > r->step && !sim_by_layers(m))
+	else if (r->doing == SIM_STEP && r->n_ended > r->step && !sim_by_layers(m))
 		does(r, SIM_UPDATE, m->in->update);
-	else if (r->doing == SIM_STEP && r->over > r->step)
+	else if (r->doing == SIM_STEP && r->n_ended > r->step)
 		waits(r, SIM_DONE);
 }
 
@@ -111,7 +111,7 @@ void sim_application(sim *m, sim_rank *r)
 			does(r, SIM_BACKWARD, m->in->backward[r->tensor] / r->speed);
 		} else {
 			r->tensor = 0;
-			passes_over(m, r);
+			end_passes(m, r);
 		}
 		break;
 	default: /* UPDATE: the others wait */

@@ -31,7 +31,7 @@ typedef struct sim_rank {
 	int busy;        /* it computes, and does not wait */
 	uint32_t tensor; /* of LAYER, FORWARD, BACKWARD */
 	uint32_t step;   /* the application's */
-	uint32_t over;   /* steps whose buckets have all ended */
+	uint32_t n_ended; /* steps whose buckets have all ended */
 	double since, until; /* of what the application does */
 	double batch;        /* when the next one is there */
 	uint32_t computing;  /* a bucket, or NONE */

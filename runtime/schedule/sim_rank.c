@@ -70,7 +70,7 @@ static void bucket_ended(sim *m, sim_rank *r, uint32_t b)
 {
 	if (schedule_ended(&r->s, b)) {
 		r->exposed = r->now - r->given;
-		r->over++;
+		r->n_ended++;
 		if (sim_by_layers(m)) {
 			r->ended_before = r->ended;
 			r->ended = r->now;
@@ -86,7 +86,7 @@ static void computed(sim *m, sim_rank *r)
 	const sim_bucket *s = &m->in->buckets[b];
 
 	if (sim_told(m, r)) {
-		if (sim_last_step(m, r->over))
+		if (sim_last_step(m, r->n_ended))
 			sim_tell(m, task_name(s->tasks[*next].kind), SIM_COMPUTE, b, s->tasks[*next].round, r->computes_since, r->now);
 		++*next;
 		if (*next < m->part_of[b][*next - 1].end) {
@@ -110,7 +110,7 @@ static void exchanged(sim *m, sim_rank *r)
 	uint32_t b = r->exchanging, *next = next_of(m, r, b);
 	const sim_bucket *s = &m->in->buckets[b];
 
-	if (r == m->ranks && sim_last_step(m, r->over)) {
+	if (r == m->ranks && sim_last_step(m, r->n_ended)) {
 		m->exchange += r->moves_to - r->moves_from;
 		if (m->with_events)
 			sim_tell(m, task_name(s->tasks[*next].kind), SIM_EXCHANGE, b, s->tasks[*next].round, r->moves_from,
@@ -158,7 +158,7 @@ uint32_t sim_advance(sim *m, sim_rank *r)
 			return SCHEDULE_NONE;
 		if (computes) {
 			r->work -= (t - r->now) * speed;
-			if (r == m->ranks && sim_last_step(m, r->over))
+			if (r == m->ranks && sim_last_step(m, r->n_ended))
 				m->compute += t - r->now;
 		}
 		r->now = t;

@@ -10,7 +10,7 @@ typedef struct show {
 	model *models[MAX_RANKS];
 	double before[MEMORIES], after[MEMORIES];
 	gradcomp_status st[MAX_RANKS];
-	int failed[MAX_RANKS], refused, over, kept;
+	int failed[MAX_RANKS], refused, done, kept;
 	int last; /* after this attempt, for all ranks */
 	uint64_t prints[MAX_RANKS];
 	char text[MAX_RANKS][508];
@@ -40,14 +40,14 @@ static void attempt(show *s, model *m, int rank, int P, int n)
 	if (rank == 0) {
 		inject_off();
 		memories(s->models, P, s->after);
-		s->over = !inject_seen().faults;
+		s->done = !inject_seen().faults;
 		s->failed[0] |= (s->st[0] && memcmp(s->before, s->after, sizeof s->before)) << 1;
 		for (int r = 0; r < P; r++) {
 			s->failed[0] |= (!s->st[r] != !s->st[0]) << 2;
 			s->refused += s->st[r] == GRADCOMP_ERR_NOMEM;
 		}
 		s->kept += s->st[0] != GRADCOMP_OK;
-		s->last = s->over || s->failed[0];
+		s->last = s->done || s->failed[0];
 	}
 	memcpy(s->text[rank], err.text, sizeof s->text[0]);
 	s->failed[rank] |= (s->st[rank] && (reducer_of(m->red)->eng.buckets != was || reducer_of(m->red)->eng.nbuckets != before)) << 3;
@@ -90,9 +90,9 @@ static void run(const char *spec, const char *collective, int P)
 		failed |= s->failed[r] | (s->prints[r] != s->prints[0]) << 5;
 		named |= s->st[r] != GRADCOMP_OK;
 	}
-	ok(!failed && s->over && !named && s->kept > 5 && s->refused == s->kept,
+	ok(!failed && s->done && !named && s->kept > 5 && s->refused == s->kept,
 	   "%s over %s, %d ranks: %d allocations of a move fail, and no rank moves; then all do", spec, collective, P, s->kept);
-	if (failed || !s->over)
+	if (failed || !s->done)
 		printf("# failed %#x, %s\n", (unsigned)failed, s->text[0]);
 	free(s);
 }

@@ -10,7 +10,7 @@
 enum { P = 2 };
 
 typedef struct attempt {
-	int n, over;
+	int n, done;
 	gradcomp_status opened[P], st[P];
 	int refused[P], stepped[P];
 	char text[P][508];
@@ -46,7 +46,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	pthread_barrier_wait(&ranks_barrier);
 	if (rank == 0) {
 		inject_off();
-		a->over = !inject_seen().faults;
+		a->done = !inject_seen().faults;
 	}
 	a->stepped[rank] = !model_step(&m, rank, 0, &err);
 	memcpy(a->text[rank], err.text, sizeof a->text[0]);
@@ -61,7 +61,7 @@ int main(void)
 	attempt a = {0};
 	model_seed();
 	pthread_barrier_init(&ranks_barrier, NULL, P);
-	for (int n = 1; n < 1000 && !a.over; n++) {
+	for (int n = 1; n < 1000 && !a.done; n++) {
 		rank_arg results[P];
 		a = (attempt){.n = n};
 		run_ranks_with(P, all, results, body, &a);
@@ -80,7 +80,7 @@ int main(void)
 		ended += !good[0];
 	}
 	pthread_barrier_destroy(&ranks_barrier);
-	ok(a.over && changed && !apart, "allocations of a change fail: %d times both changed, %d none, and %d jobs ended", changed,
+	ok(a.done && changed && !apart, "allocations of a change fail: %d times both changed, %d none, and %d jobs ended", changed,
 	   stayed, ended);
 	ok(!waited, "and nobody waited for the other");
 	return done_testing();

@@ -61,7 +61,7 @@ static void drain_body(gradcomp_job *job, int rank, int P, void *arg)
 		bad = step(m.red, &m.v, rank, s, &err) != 0;
 		sgd_step(&m, &m.v, rate);
 		if (s == 3) {
-			/* The caller's own way of it: equal but for rounding. */
+			/* As a caller may do it: equal but for rounding. */
 			bad |= gradcomp_reducer_drain(m.red, m.corrections.at, NULL, 0, &err) != 0;
 			sgd_step(&m, &m.corrections, rate);
 			for (int t = 0; t < T; t++)

@@ -142,7 +142,7 @@ int main(void)
 
 	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
 	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)
-		for (int way = 0; way < 4; way++)
-			all(way & 1 ? "cast:type=fp16" : NULL, methods[i].method, methods[i].name, way >> 1);
+		for (int variant = 0; variant < 4; variant++)
+			all(variant & 1 ? "cast:type=fp16" : NULL, methods[i].method, methods[i].name, variant >> 1);
 	return done_testing();
 }

@@ -125,7 +125,7 @@ static void compressed(void)
 	ok(about(p.encode_s, 1e-3 + 2e6 * 1e-8) && about(p.decode_s, 2e-3 + 2e6 * 2e-8), "by the machine's lines");
 	ok(about(p.step_s, passes + p.exchange_s + p.encode_s + p.decode_s + 0.005), "one after another");
 
-	/* 20,000 places and values, of a known length; with a word in front, and whole words. */
+	/* 20,000 indices and values, of a known length; with a word in front, and whole words. */
 	p = ask(4, 1, "topk", "ring", "single");
 	payload = p.sent_bytes / 3 - 8;
 	ok(payload >= 160000 && payload <= 160064, "topk: 8 bytes a number that is sent, and a header");

@@ -121,7 +121,7 @@ static void same(const char *spec, int P, const char *const *settings)
 
 /* With two levels the compressor's instance is another one after a move: it is told again. */
 typedef struct hearsay {
-	uint64_t bytes[3][MAX_RANKS]; /* at first, told, and after a move there and back */
+	uint64_t bytes[3][MAX_RANKS]; /* at first, measured, and after a move there and back */
 	int failed[MAX_RANKS];
 } hearsay;
 
@@ -141,7 +141,7 @@ static uint64_t planned(const reducer *red)
 	return bytes;
 }
 
-static void told_body(gradcomp_job *job, int rank, int P, void *arg)
+static void measured_again_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	hearsay *s = arg;
 	double backward[T] = {1e-4, 2e-4, 3e-3, 1e-5, 5e-4, 1e-3};
@@ -173,11 +173,11 @@ static void told_body(gradcomp_job *job, int rank, int P, void *arg)
 	model_close(&a);
 }
 
-static void told(int P, const char *const *settings)
+static void measured_again(int P, const char *const *settings)
 {
 	hearsay *s = calloc(1, sizeof *s);
 	int failed = 0, same = 1, learnt = 0;
-	run_ranks(P, settings, told_body, s);
+	run_ranks(P, settings, measured_again_body, s);
 	for (int r = 0; r < P; r++) {
 		failed |= s->failed[r];
 		learnt |= s->bytes[0][r] != s->bytes[1][r];
@@ -303,7 +303,7 @@ int main(void)
 	run_ranks(3, over("ring"), refusals, NULL);
 	for (size_t i = 0; i < sizeof alike / sizeof alike[0]; i++)
 		same(alike[i].spec, alike[i].P, over("ring"));
-	told(4, over("hier:ranks_per_node=2"));
+	measured_again(4, over("hier:ranks_per_node=2"));
 	gives("topk:density=0.1", 3, over("ring"));
 	gives("powersgd:rank=1", 2, over("tree"));
 	gives("onebit", 3, over("direct"));

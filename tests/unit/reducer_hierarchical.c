@@ -12,7 +12,7 @@ typedef struct show {
 	uint64_t bucket_bytes;
 	int nan_step;
 	model *models[MAX_RANKS];
-	double before[MEMORIES], after[MEMORIES]; /* all memories of all ranks, by place in the layout */
+	double before[MEMORIES], after[MEMORIES]; /* all memories of all ranks, by position in the layout */
 	int failed[MAX_RANKS];
 	uint64_t prints[MAX_RANKS];
 	double off;

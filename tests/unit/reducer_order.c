@@ -203,19 +203,19 @@ static void one_tensor(const char *const *settings)
 	const char *const *all[MAX_RANKS] = {settings};
 	rank_arg left[MAX_RANKS];
 	single *s = calloc(1, sizeof *s);
-	int failed = 0, told = 0;
+	int failed = 0, named = 0;
 	pthread_barrier_init(&ranks_barrier, NULL, 3);
 	run_ranks_with(3, all, left, wait_for_body, s);
 	pthread_barrier_destroy(&ranks_barrier);
 	for (int r = 0; r < 3; r++) {
 		failed += s->failed[r];
-		told += r < 2 && s->status[r] && strstr(s->text[r], "rank 2 gave up its reducer in the middle of a step, "
+		named += r < 2 && s->status[r] && strstr(s->text[r], "rank 2 gave up its reducer in the middle of a step, "
 		                                                    "without tensor 5 'w2' of step 2");
 	}
 	is_int(failed, 0, "wait_for: of what is given, not given, over, and no tensor");
 	ok(s->early, "the first layer is done while others are held back");
-	is_int(told, 2, "a rank that gives up is named to those who wait for one tensor");
-	if (told < 2)
+	is_int(named, 2, "a rank that gives up is named to those who wait for one tensor");
+	if (named < 2)
 		printf("# %s\n", s->text[0]);
 	free(s);
 }

@@ -2,7 +2,7 @@
 #include "tests/support/replan_fixture.h"
 
 typedef struct saved_run {
-	uint64_t went[MAX_RANKS], came[MAX_RANKS]; /* fingerprints of the steps after the save */
+	uint64_t uninterrupted[MAX_RANKS], resumed[MAX_RANKS]; /* fingerprints of the steps after the save */
 	double before[MAX_RANKS], after[MAX_RANKS]; /* planned bytes of a payload */
 	uint32_t nbuckets[MAX_RANKS][2];
 	int failed[MAX_RANKS];
@@ -70,12 +70,12 @@ static void saved_body(gradcomp_job *job, int rank, int P, void *arg)
 	state = malloc(bytes);
 	run->failed[rank] |= gradcomp_reducer_save(r, state, bytes, &bytes, &err) != 0;
 	run->nbuckets[rank][0] = reducer_of(r)->eng.nbuckets;
-	run->went[rank] = steps_of(r, rank, 24, 40, grad, &run->failed[rank]);
+	run->uninterrupted[rank] = steps_of(r, rank, 24, 40, grad, &run->failed[rank]);
 	gradcomp_reducer_free(r);
 	run->failed[rank] |= open_reducer(gradcomp_job_world(job), lags, "mgwfbp", &r, &err) != 0;
 	run->failed[rank] |= gradcomp_reducer_load(r, state, bytes, &err) != 0;
 	run->nbuckets[rank][1] = reducer_of(r)->eng.nbuckets;
-	run->came[rank] = steps_of(r, rank, 24, 40, grad, &run->failed[rank]);
+	run->resumed[rank] = steps_of(r, rank, 24, 40, grad, &run->failed[rank]);
 	gradcomp_reducer_free(r);
 	if (err.status)
 		printf("# rank %d: %s\n", rank, err.text);
@@ -91,7 +91,8 @@ static void saved(void)
 	run_ranks(3, settings, saved_body, run);
 	for (int p = 0; p < 3; p++) {
 		failed |= run->failed[p];
-		same &= run->went[p] == run->came[p] && run->went[p] == run->went[0] && run->nbuckets[p][0] == run->nbuckets[p][1];
+		same &= run->uninterrupted[p] == run->resumed[p] && run->uninterrupted[p] == run->uninterrupted[0] &&
+		        run->nbuckets[p][0] == run->nbuckets[p][1];
 	}
 	ok(!failed && run->before[0] != run->after[0] && run->after[1] == run->after[0],
 	   "lags is told what was measured: %.0f bytes a step, then %.0f", run->before[0], run->after[0]);

@@ -21,20 +21,20 @@ static void order(char *out, uint32_t n, const uint32_t *position, const uint32_
 		return;
 	for (uint32_t i = 0; i < n; i++)
 		schedule_given(&s, i);
-	for (int over = 0; !over;) {
+	for (int ended = 0; !ended;) {
 		int moved = 0;
 		while (schedule_admit(&s) != SCHEDULE_NONE)
 			moved = 1;
-		while (!over && (b = schedule_compute(&s)) != SCHEDULE_NONE) {
+		while (!ended && (b = schedule_compute(&s)) != SCHEDULE_NONE) {
 			moved = 1;
 			if (!begun[b]++)
 				schedule_begun(&s, b, stages[b]);
 			if (s.bucket[b].left)
 				schedule_reached(&s, b, s.bucket[b].left);
 			else
-				over = schedule_ended(&s, b);
+				ended = schedule_ended(&s, b);
 		}
-		if (!over && (b = schedule_exchange(&s)) != SCHEDULE_NONE) {
+		if (!ended && (b = schedule_exchange(&s)) != SCHEDULE_NONE) {
 			uint32_t left = s.bucket[b].left;
 			snprintf(out + strlen(out), 16, "%s%u%c", *out ? " " : "", b, (char)('a' + stages[b] - left));
 			schedule_exchanged(&s, b, b == stop ? 0 : left - 1);

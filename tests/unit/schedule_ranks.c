@@ -33,7 +33,7 @@ typedef struct sim_rank {
 	uint32_t gradient[64], ngradients, given; /* buckets, in the order they come */
 	uint32_t computing, exchanging;
 	op log[LOG];
-	int nlog, over;
+	int nlog, ended;
 } sim_rank;
 
 static uint32_t below(uint32_t n)
@@ -83,7 +83,7 @@ static int compute_step(const world *w, sim_rank *r, int rank)
 		return r->computing != SCHEDULE_NONE;
 	}
 	if (r->next[b] == r->ntasks[b]) {
-		r->over = schedule_ended(&r->s, b);
+		r->ended = schedule_ended(&r->s, b);
 		r->computing = SCHEDULE_NONE;
 		return 1;
 	}
@@ -146,7 +146,7 @@ static int act(const world *w, sim_rank *ranks, int rank, uint32_t kind)
 {
 	sim_rank *r = &ranks[rank];
 	uint32_t b;
-	if (r->over)
+	if (r->ended)
 		return 0;
 	switch (kind) {
 	case 0:
@@ -177,10 +177,10 @@ static int act(const world *w, sim_rank *ranks, int rank, uint32_t kind)
 static int run_world(const world *w, sim_rank *ranks)
 {
 	for (;;) {
-		int over = 1, moved = 0;
+		int ended = 1, moved = 0;
 		for (int p = 0; p < w->nranks; p++)
-			over &= ranks[p].over;
-		if (over)
+			ended &= ranks[p].ended;
+		if (ended)
 			return 0;
 		for (int k = 0; k < 40 && !moved; k++)
 			moved = act(w, ranks, (int)below((uint32_t)w->nranks), below(5));
@@ -279,7 +279,7 @@ static void many_ranks(int two_levels, int cases)
 			for (int p = 0; p < w.nranks; p++) {
 				unfinished += ranks[p].s.ended || ranks[p].s.admitted || ranks[p].s.head || ranks[p].s.tail;
 				exchanges += ranks[p].nlog;
-				ranks[p].nlog = ranks[p].over = 0;
+				ranks[p].nlog = ranks[p].ended = 0;
 				ranks[p].given = 0;
 				shuffle(ranks[p].gradient, ranks[p].ngradients);
 			}

@@ -78,7 +78,7 @@ static void rest(tuner *c, double steps)
 		wait = steps;
 	p->guard_at = c->steps + (uint64_t)lesser(wait, TUNER_NEXT_MAX);
 	p->patience = p->patience < PATIENCE ? 2 * p->patience : PATIENCE;
-	p->over = 0;
+	p->n_over = 0;
 }
 
 /* ---- trials: which candidates are tried, and which of them wins ----
@@ -240,8 +240,8 @@ static void keep(tuner *c, decision *v, uint8_t *of)
 	int dense = c->config.candidate[k].dense;
 	if (n >= TRIAL_FIRST)
 		p->measured[k] = metrics_median(c->metrics.took, n);
-	p->over = !dense && *c->metrics.error > c->config.max_error ? p->over + 1 : 0;
-	if (p->over > 1) {
+	p->n_over = !dense && *c->metrics.error > c->config.max_error ? p->n_over + 1 : 0;
+	if (p->n_over > 1) {
 		p->banned[k] = 1;
 		p->lost++;
 		rest(c, 0);
@@ -249,7 +249,7 @@ static void keep(tuner *c, decision *v, uint8_t *of)
 		go_to(c, v, of, instead, TUNER_KEEP, TUNER_ERROR, until_next(c, instead));
 	} else if (c->steps < p->guard_at || n < TRIAL_FIRST) {
 		stay(v, TUNER_KEEP, TUNER_GOES_ON,
-		            p->over            ? c->config.window
+		            p->n_over            ? c->config.window
 		            : n < TRIAL_FIRST ? TRIAL_FIRST
 		                               : until_next(c, k));
 	} else if (k == 0) {

@@ -15,13 +15,12 @@
  * What a compressor holds back (its residual) when it is given up is carried over: it is added
  * to the next gradient of its tensor, until a step has carried it.
  *
- * Files: tuner.c the calls and the thread, tuner_open.c how one is made, tuner_config.c its
- * SPEC and settings, partition.c reducers of parts and residuals that are carried over,
- * tuner_probe.c the first look at the network, metrics.c times of steps and what ranks combine,
- * tuner_check.c a check, policy.c what rank 0 decides, candidate_cost.c the candidates' work,
- * exchange_cost.c their exchanges, tensor_assign.c which tensor is best off with which,
- * tuner_predict.c step times, tuner_state.c save, tuner_load.c load, tuner_report.c log lines
- * and the report. */
+ * Files: tuner.c the calls and the thread, tuner_open.c how one is made, with the first look at
+ * the network, tuner_config.c its SPEC and settings, partition.c reducers of parts and residuals
+ * that are carried over, metrics.c times of steps and what ranks combine, tuner_check.c a check,
+ * policy.c what rank 0 decides, candidate_cost.c the candidates' work, exchange_cost.c their
+ * exchanges, tensor_assign.c which tensor is best off with which, tuner_predict.c step times,
+ * tuner_state.c save, tuner_load.c load, tuner_report.c log lines and the report. */
 #ifndef REDUCER_AUTOTUNE_TUNER_H
 #define REDUCER_AUTOTUNE_TUNER_H
 
@@ -59,7 +58,7 @@ typedef struct candidate {
 	struct candidate_cost {
 		linear encode, decode; /* over numbers, all rounds; decode with the payloads of all ranks */
 	} cost;
-	struct candidate_load *load; /* by tensor of the layout, on rank 0: see tuner_measure_cost.c */
+	struct candidate_load *load; /* by tensor of the layout, on rank 0: see candidate_cost.c */
 } candidate;
 
 /* What a tensor sends, were it a bucket. */
@@ -193,7 +192,7 @@ typedef struct policy {
 	uint8_t *of; /* of an assignment, for each of TUNER_CANDIDATES */
 	uint32_t guarded;  /* the candidate that is compared with dense, */
 	double before;     /* and what its steps took */
-	uint32_t over;     /* checks in a row at which too much was held back */
+	uint32_t n_over;   /* checks in a row at which too much was held back */
 	uint32_t lost;     /* trials and guards that ended with dense */
 	uint32_t patience; /* intervals until the next guard or look; doubles */
 	uint64_t guard_at;
@@ -210,9 +209,7 @@ void policy_resume(tuner *c, int looks, uint64_t guard_at);
 /* tuner_predict.c: seconds a step of candidate k, from metrics; of the tensors it is best used
  * for, as of[] of an assignment. Negative: it cannot be said, or there is no such mix. */
 double tuner_predict(tuner *c, uint32_t k, uint8_t *of);
-/* tuner_probe.c: the base's links are made, and timed by some all-reduces. Collective. */
-gradcomp_status tuner_probe(tuner *c, gradcomp_error *err);
-/* tuner_measure_cost.c: what the candidate's work costs on this rank. */
+/* candidate_cost.c: what the candidate's work costs on this rank. */
 gradcomp_status tuner_measure_cost(tuner *c, candidate *k, gradcomp_error *err);
 
 /* ---- the tuner ---- */
