@@ -32,46 +32,66 @@ static const gradcomp_plugin_info table[] = {
 };
 enum { METHODS = sizeof table / sizeof *table };
 
-static gradcomp_status unknown(const char *name, gradcomp_error *err)
+static void unknown(const char *name, gradcomp_error *err)
 {
 	suggest near;
 
 	suggest_start(&near, name);
 	for (int i = 0; i < METHODS; i++)
 		suggest_try(&near, table[i].name);
-	return error_set(err, GRADCOMP_ERR_NOTFOUND,
-	                 "no schedule '%s'%s; there are wfbp, single, fixed[:bytes=25M], mgwfbp, omgs, auto and "
-	                 "plan:file=FILE",
-	                 name, suggest_text(&near));
+	error_set(err, GRADCOMP_ERR_NOTFOUND,
+	          "no schedule '%s'%s; there are wfbp, single, fixed[:bytes=25M], mgwfbp, omgs, auto and "
+	          "plan:file=FILE",
+	          name, suggest_text(&near));
+}
+
+const gradcomp_plugin_info *schedule_spec_info(const char *text, gradcomp_error *err)
+{
+	char name[SPEC_NAME_MAX];
+
+	if (spec_name(text, name, err)) { /* such as two at once: wfbp,single */
+		unknown(text, err);
+		return NULL;
+	}
+	for (int m = 0; m < METHODS; m++)
+		if (!strcmp(table[m].name, name))
+			return &table[m];
+	unknown(name, err);
+	return NULL;
+}
+
+gradcomp_status schedule_spec_read(const gradcomp_plugin_info *info, const spec *s, schedule_spec *out,
+                                   gradcomp_error *err)
+{
+	schedule_method m = (schedule_method)(info - table);
+
+	*out = (schedule_spec){.text = strdup(s->text), .method = m};
+	if (m == SCHEDULE_FIXED)
+		out->bytes = (uint64_t)s->values[0].i;
+	if (m == SCHEDULE_PLAN)
+		out->file = strdup(s->values[0].s);
+	if (!out->text || (m == SCHEDULE_PLAN && !out->file)) {
+		schedule_spec_clear(out);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for schedule '%s'", s->text);
+	}
+	return GRADCOMP_OK;
 }
 
 gradcomp_status schedule_spec_parse(const char *text, schedule_spec *out, gradcomp_error *err)
 {
-	char name[SPEC_NAME_MAX];
+	gradcomp_error inner = {0};
+	const gradcomp_plugin_info *info = schedule_spec_info(text, &inner);
 	gradcomp_status st;
 	spec s;
-	int m = 0;
 
-	if (spec_name(text, name, err)) /* such as two at once: wfbp,single */
-		return unknown(text, err);
-	while (m < METHODS && strcmp(table[m].name, name))
-		m++;
-	if (m == METHODS)
-		return unknown(name, err);
-	st = spec_parse(&table[m], text, &s, err);
+	if (!info)
+		return error_set(err, inner.status, "%s", inner.text);
+	st = spec_parse(info, text, &s, err);
 	if (st)
 		return st;
-	*out = (schedule_spec){.text = strdup(s.text), .method = (schedule_method)m};
-	if (m == SCHEDULE_FIXED)
-		out->bytes = (uint64_t)s.values[0].i;
-	if (m == SCHEDULE_PLAN)
-		out->file = strdup(s.values[0].s);
+	st = schedule_spec_read(info, &s, out, err);
 	spec_clear(&s);
-	if (!out->text || (m == SCHEDULE_PLAN && !out->file)) {
-		schedule_spec_clear(out);
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for schedule '%s'", text);
-	}
-	return GRADCOMP_OK;
+	return st;
 }
 
 void schedule_spec_clear(schedule_spec *s)

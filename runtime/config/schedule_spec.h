@@ -3,7 +3,7 @@
 #ifndef CONFIG_SCHEDULE_SPEC_H
 #define CONFIG_SCHEDULE_SPEC_H
 
-#include "gradcomp/abi.h"
+#include "config/spec.h"
 
 /* How gradients are merged into messages; schedule/merge.h says what each does. */
 typedef enum schedule_method {
@@ -24,7 +24,13 @@ typedef struct schedule_spec {
 	char *file;     /* PLAN, else NULL */
 } schedule_spec;
 
-/* The text of a refusal lists what there is. */
+/* The schedule that a SPEC names, whose table spec_parse() takes; NULL: there is none, and the error
+ * lists what there is. */
+const gradcomp_plugin_info *schedule_spec_info(const char *text, gradcomp_error *err);
+/* From a SPEC that was parsed with that table. */
+gradcomp_status schedule_spec_read(const gradcomp_plugin_info *info, const spec *s, schedule_spec *out,
+                                   gradcomp_error *err);
+/* All three together. */
 gradcomp_status schedule_spec_parse(const char *text, schedule_spec *out, gradcomp_error *err);
 void schedule_spec_clear(schedule_spec *s);
 

@@ -103,7 +103,8 @@ typedef struct spec_entry {
 	struct spec_entry *next;
 	gradcomp_plugin_kind kind;
 	char *asked;
-	const plugin *plugin; /* NULL: no plugin */
+	const gradcomp_plugin_info *builtin; /* of what is no plugin; else NULL, and `plugin` is set */
+	const plugin *plugin;
 	spec values;
 	/* Of a compressor: the collective where the default cannot carry it; NULL: not looked for yet. */
 	struct spec_entry *fallback;
@@ -139,7 +140,7 @@ static gradcomp_status entry_get(spec_table *t, gradcomp_plugin_kind kind, const
 	spec_entry *e;
 
 	pthread_mutex_lock(&t->lock);
-	for (e = t->first; e && (e->kind != kind || strcmp(e->asked, text)); e = e->next)
+	for (e = t->first; e && (e->kind != kind || e->builtin != builtin || strcmp(e->asked, text)); e = e->next)
 		;
 	if (e)
 		goto done;
@@ -159,6 +160,7 @@ static gradcomp_status entry_get(spec_table *t, gradcomp_plugin_kind kind, const
 		goto done;
 	}
 	e->kind = kind;
+	e->builtin = builtin;
 	e->next = t->first;
 	t->first = e;
 done:

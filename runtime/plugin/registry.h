@@ -60,7 +60,7 @@ void spec_table_clear(spec_table *t);
 /* As registry_resolve(). */
 gradcomp_status spec_table_get(spec_table *t, gradcomp_plugin_kind kind, const char *text, const plugin **out,
                                const spec **values, gradcomp_error *err);
-/* The SPEC of a compressor that is no plugin: as spec_parse(). */
+/* The SPEC of what is no plugin but has a table like one: as spec_parse(). */
 gradcomp_status spec_table_builtin(spec_table *t, const gradcomp_plugin_info *info, const char *text,
                                    const spec **values, gradcomp_error *err);
 /* Compressor p[0] and collective p[1] from their SPECs, and that they go together. NULL

@@ -1,4 +1,4 @@
-/* A job parses the text of a compressor or a collective once, however many reducers use it: this
+/* A job parses the text of a compressor, a collective or a schedule once, however many reducers use it: this
  * program's spec_parse() stands before the library's and counts. */
 #include "tests/support/small_model.h"
 
@@ -53,7 +53,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	for (int k = 0; k < 5 && !t->failed[rank]; k++) {
 		model m;
 		t->failed[rank] = model_open_over(&m, gradcomp_job_world(job), k < 3 ? NULL : t->compressor,
-		                                  k < 3 ? NULL : t->collective, 1000, &err) != 0;
+		                                  k < 3 ? NULL : t->collective, 0, &err) != 0;
 		if (!t->failed[rank]) {
 			t->failed[rank] = model_step(&m, rank, 0, &err) != 0;
 			model_close(&m);
@@ -66,7 +66,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 static void run(const char *what, int P, const char *compressor, const char *collective, reducers *t)
 {
 	char asked[128], over[64];
-	const char *settings[] = {plugin_path_setting(), "gradcomp.log=error", asked, over, NULL};
+	const char *settings[] = {plugin_path_setting(), "gradcomp.log=error", "gradcomp.schedule=wfbp", asked, over, NULL};
 	int failed = 0;
 	snprintf(asked, sizeof asked, "gradcomp.compressor=%s", compressor);
 	snprintf(over, sizeof over, "gradcomp.collective=%s", collective);
@@ -87,6 +87,7 @@ int main(void)
 	is_parsed("topk:density=0.1", 2);
 	is_parsed("topk:density=0.2", 2);
 	is_parsed("ring:small=0", 2);
+	is_parsed("wfbp", 2 + 2); /* as a setting, too */
 
 	reducers two_levels = {.compressor = "topk:density=0.3"};
 	run("in two levels", 4, "topk:density=0.2", "hier:ranks_per_node=2", &two_levels);
@@ -101,5 +102,6 @@ int main(void)
 	is_parsed("none", 2);
 	is_parsed("topk:density=0.1", 2);
 	is_parsed("ring:small=0", 2);
+	is_parsed("wfbp", 2 + 2);
 	return done_testing();
 }

@@ -85,7 +85,7 @@ static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const grad
 	if (!st)
 		st = step_timer_make(&c->timer, n, err);
 	if (!st)
-		st = schedule_request_read(cf, c->schedule, c->options.bucket_bytes, &c->asked, err);
+		st = schedule_request_read(&c->job->specs, c->schedule, c->options.bucket_bytes, &c->asked, err);
 	return st;
 }
 

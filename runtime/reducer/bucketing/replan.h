@@ -30,8 +30,8 @@ typedef struct schedule_request {
 	double drift;
 } schedule_request;
 
-/* `spec`: NULL for the setting's. bucket_bytes: the option, 0 for none. To be cleared either way. */
-gradcomp_status schedule_request_read(const config *c, const char *spec, uint64_t bucket_bytes, schedule_request *out,
+/* `asked`: NULL for the setting's. bucket_bytes: the option, 0 for none. To be cleared either way. */
+gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint64_t bucket_bytes, schedule_request *out,
                                       gradcomp_error *err);
 void schedule_request_clear(schedule_request *q);
 /* Of what the SPEC does not say, with the plan of its file; NULL: it has none. */

@@ -12,12 +12,16 @@
 #include <string.h>
 
 /* Without a schedule of its own and with bytes of its own a reducer has fixed buckets. */
-static gradcomp_status parse(const config *c, const char *spec, uint64_t bucket_bytes, schedule_spec *out,
+static gradcomp_status parse(spec_table *specs, const char *asked, uint64_t bucket_bytes, schedule_spec *out,
                              gradcomp_error *err)
 {
-	gradcomp_error inner;
-	const char *text = spec ? spec : bucket_bytes ? "fixed" : config_str(c, "gradcomp.schedule");
-	gradcomp_status st = schedule_spec_parse(text, out, &inner);
+	gradcomp_error inner = {0};
+	const char *text = asked ? asked : bucket_bytes ? "fixed" : config_str(specs->config, "gradcomp.schedule");
+	const gradcomp_plugin_info *info = schedule_spec_info(text, &inner);
+	const spec *values;
+	gradcomp_status st = info ? spec_table_builtin(specs, info, text, &values, &inner) : inner.status;
+	if (!st)
+		st = schedule_spec_read(info, values, out, &inner);
 	if (st)
 		return error_set(err, st, "schedule: %s", inner.text);
 	if (bucket_bytes && (out->method != SCHEDULE_FIXED || out->bytes)) {
@@ -29,13 +33,14 @@ static gradcomp_status parse(const config *c, const char *spec, uint64_t bucket_
 	return st;
 }
 
-gradcomp_status schedule_request_read(const config *c, const char *spec, uint64_t bucket_bytes, schedule_request *out,
+gradcomp_status schedule_request_read(spec_table *specs, const char *asked, uint64_t bucket_bytes, schedule_request *out,
                                       gradcomp_error *err)
 {
+	const config *c = specs->config;
 	gradcomp_status st;
 	uint64_t bytes;
 	*out = (schedule_request){0};
-	st = parse(c, spec, bucket_bytes, &out->spec, err);
+	st = parse(specs, asked, bucket_bytes, &out->spec, err);
 	if (st)
 		return st;
 	bytes = bucket_bytes ? bucket_bytes : out->spec.bytes;
@@ -70,7 +75,7 @@ gradcomp_status replan_open(reducer *r, const char *spec, uint64_t bucket_bytes,
 	gradcomp_status st;
 	if (!q)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a schedule");
-	st = schedule_request_read(r->eng.job->config, spec, bucket_bytes, &q->asked, err);
+	st = schedule_request_read(&r->eng.job->specs, spec, bucket_bytes, &q->asked, err);
 	if (st)
 		return st;
 	asked = &q->asked;
