@@ -141,6 +141,7 @@ static void post_values(service *s, peer *p, out *o, const reply_item *items, co
 		for (uint32_t k = i; k < i + carried; k++) {
 			if (items[k].status != REPLY_SENT)
 				continue;
+			/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): packed has counted this value */
 			memcpy(o->pack + used, at[k], items[k].bytes);
 			used += value_rounded(items[k].bytes);
 		}

@@ -1,7 +1,7 @@
 #!/bin/sh
 # The floors of the tree (tests/floors.list): nothing goes up, and an arrow that somebody
 # puts in is found, in what is included and in what is called.
-# shellcheck source=tests/support/tap.sh disable=SC2154
+# shellcheck source=tests/support/tap.sh disable=SC2154,SC2317
 . "$GRADCOMP_SRC/tests/support/tap.sh"
 
 check "the tree keeps to its floors" "$GRADCOMP_SRC/tests/floors" "$GRADCOMP_BUILD"

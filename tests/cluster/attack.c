@@ -288,6 +288,15 @@ static void read_it(const char *path, const char *what)
 		close(fd);
 }
 
+static int opens(const char *path, int flags)
+{
+	int fd = open(path, flags);
+
+	if (fd >= 0)
+		close(fd);
+	return fd >= 0;
+}
+
 static int pry(pid_t pid)
 {
 	struct iovec mine = {(char[8]){0}, 8}, theirs = {(void *)0x400000, 8};
@@ -302,13 +311,13 @@ static int pry(pid_t pid)
 	d = opendir(path);
 	while (d && (e = readdir(d))) {
 		snprintf(fd_path, sizeof fd_path, "%s/%s", path, e->d_name);
-		opened += e->d_name[0] != '.' && open(fd_path, O_RDWR) >= 0;
+		opened += e->d_name[0] != '.' && opens(fd_path, O_RDWR);
 	}
 	refused("its files and shared memory", d != NULL || opened, NULL);
 	/* Names can be guessed without the list. */
 	for (int i = 0; i < 64; i++) {
 		snprintf(fd_path, sizeof fd_path, "%s/%d", path, i);
-		opened += open(fd_path, O_RDONLY) >= 0;
+		opened += opens(fd_path, O_RDONLY);
 	}
 	refused("its files by number", opened, NULL);
 	snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);

@@ -39,14 +39,15 @@ static void frozen(const char *spec, uint64_t digest, const char *hex)
 
 static void frozen_all(const char *path)
 {
-	static char line[4 * FROZEN * 2 + 200], hex[sizeof line];
+	static char line[4 * FROZEN * 2 + 200];
 	char spec[100];
 	unsigned long long digest;
-	int lines = 0;
+	int lines = 0, hex = 0;
 	FILE *f = fopen(path, "r");
 	while (f && fgets(line, sizeof line, f))
-		if (sscanf(line, "%99s %llx %s", spec, &digest, hex) == 3) {
-			frozen(spec, digest, hex);
+		if (sscanf(line, "%99s %llx %n", spec, &digest, &hex) == 2 && line[hex]) {
+			line[strcspn(line, "\n")] = 0;
+			frozen(spec, digest, line + hex);
 			lines++;
 		}
 	ok(lines == 6, "%d payloads of earlier versions in %s", lines, path);

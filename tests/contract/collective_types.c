@@ -126,7 +126,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	for (int scatter = 0; scatter < 2; scatter++)
 		for (int op = 0; op < (is_float(dtype) ? GRADCOMP_BOR : OPS); op++)
 			for (int s = 0; c->serves & (scatter ? GRADCOMP_CAN_REDUCE_SCATTER : GRADCOMP_CAN_ALLREDUCE) && s < SIZES; s++) {
-				uint64_t n = sizes[s], counts[RANKS], from = 0, to = n;
+				uint64_t n = sizes[s], counts[RANKS], from = 0, to;
 				double scale = op == GRADCOMP_SUM && is_float(dtype) ? 1.0 / P : 1.0;
 				char *x = result[rank], *say = t->wrong[scatter][op][rank];
 				grid_split(n, P, counts);

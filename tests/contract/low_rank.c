@@ -83,8 +83,10 @@ static void follows(const char *text, void (*formula)(model_state *, double u[3]
 	model_state *s = calloc(1, sizeof *s);
 	double sigma[8] = {8, 6, 4, 3, 2, 1, 0.5, 0.25}, worst = 0;
 	job j;
-	if (!s || !job_open(&j, text, 3, 1, dims))
+	if (!s || !job_open(&j, text, 3, 1, dims)) {
+		free(s);
 		return;
+	}
 	double factors[N * R + M * R];
 	if (formula == acpsgd_double) {
 		saved_factors(&j, factors, N * R + M * R);

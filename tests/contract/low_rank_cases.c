@@ -141,7 +141,7 @@ static double with_errors(const char *text, uint64_t *sent)
 
 static void quantised(void)
 {
-	uint64_t plain, eight, four;
+	uint64_t plain = 0, eight = 0, four = 0;
 	double a = with_errors("powersgd", &plain), b = with_errors("lqsgd", &eight),
 	       c = with_errors("lqsgd:bits=4", &four);
 	is_int((long long)plain, 4 * (N + M) * R, "powersgd sends 4 (n + m) r bytes");

@@ -38,10 +38,10 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		for (int t = 0; t < TENSORS; t++)
 			cudaMemcpy(grad[t], host, bytes, cudaMemcpyDefault);
 		cudaDeviceSynchronize();
-		if (gradcomp_barrier(gradcomp_job_world(job), &err))
+		if ((st = gradcomp_barrier(gradcomp_job_world(job), &err)))
 			break;
 		begin = process_clock();
-		for (int t = TENSORS; !st && t-- > 0;)
+		for (int t = TENSORS - 1; !st && t >= 0; t--)
 			st = gradcomp_reducer_ready(red, (uint32_t)t, grad[t], &err);
 		if (!st)
 			st = gradcomp_reducer_wait(red, &err);

@@ -82,6 +82,7 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 	(void)round, (void)n, (void)err;
 	if (u->fault == MARK)
 		*work->fault = 1;
+	/* NOLINTNEXTLINE(misc-redundant-expression): who includes this chooses the pattern */
 	if (UNRULY_PATTERN == GRADCOMP_CODED || !work->bucket->numel)
 		return GRADCOMP_OK;
 	memcpy(work->error_flat, work->scratch, 4 * work->bucket->numel);

@@ -18,7 +18,7 @@ static bool load_libnfs(void)
 /* In a process of its own, since modules are never unloaded. Nobody listens at port 1. */
 static int stage_nfs(bool first, char text[512])
 {
-	int ends[2], status;
+	int ends[2], status = 0;
 	must(pipe(ends), "pipe");
 	fflush(stdout);
 	pid_t child = fork();

@@ -37,12 +37,12 @@ static void notified(zerocopy_mode mode)
 	peer_link l = {.c = &c, .active = 1};
 	request r = {.link = &l, .bytes = 2 * ZEROCOPY_MIN, .left = 0, .sending = 1};
 	char *buf = calloc(1, 2 * ZEROCOPY_MIN);
-	zerocopy *z;
+	zerocopy *z = NULL;
 	int fd[2] = {-1, -1}, got;
 	size_t read = 0;
 
 	if (!ok(!connection(fd), "a connection"))
-		return;
+		goto end;
 	z = zerocopy_start(&t, fd[0]);
 	if (mode == ZEROCOPY_NO) {
 		ok(!z && !zerocopy_flag(z, BYTES) && !zerocopy_busy(z), "zerocopy=no: there is none");

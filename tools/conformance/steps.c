@@ -143,7 +143,7 @@ static int steps_of(kit *k, int P, model *m, int kind, tally *n)
 			for (int w = 0; w < P; w++) {
 				float u = kit_memory(t, &s, w) ? g[w][i] + kit_memory(t, &s, w)[i] : g[w][i];
 				sum[i] += u;
-				all += fabs(u);
+				all += fabsf(u);
 			}
 			/* Earlier steps count too: a plugin may send differences from what it remembers. */
 			mag[i] = fmax(mag[i], all);

@@ -73,6 +73,7 @@ INLINE void store_columns(float *p, v4f v[4], size_t r, const size_t w)
 		a[0] = v[0];
 	UNROLL
 	for (size_t j = 0; j < w; j++)
+		/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is memory where there is none to load from */
 		STORE4(p + j * (w == 4 ? r : 4), a[j]);
 }
 
@@ -99,6 +100,7 @@ INLINE void turn4(float *T, size_t ldt, const float *in, float *out, size_t lda,
 			if (in)
 				T[c * ldt + k] = in[k * lda + c];
 			else
+				/* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): the same */
 				out[k * lda + c] = T[c * ldt + k];
 		}
 }

@@ -1,0 +1,66 @@
+#!/bin/sh
+# time limit: 1800 s
+# The tree as cppcheck and shellcheck see it; clang-tidy over all of it takes too long for
+# a test. That each tool is heard when it finds something, and what SINCE looks at.
+# shellcheck source=tests/support/tap.sh disable=SC2016,SC2154,SC2317
+. "$GRADCOMP_SRC/tests/support/tap.sh"
+unset SINCE LINT_TOOLS
+
+# with TOOL NAME: whether TOOL is there
+with () {
+	command -v "$1" >/dev/null && return
+	skip "$2" "$1 is not installed"
+	return 1
+}
+
+for tool in cppcheck shellcheck; do
+	! with $tool "the tree: $tool" || check "the tree: $tool" make -C "$GRADCOMP_BUILD" lint LINT_TOOLS=$tool
+done
+
+# ---- a tree in which there is something to be found
+
+mkdir -p "$tmp/tree/tests" "$tmp/tree/runtime/base" "$tmp/tree/build"
+cd "$tmp/tree" || exit 1
+cp "$GRADCOMP_SRC/.clang-tidy" .
+cp "$GRADCOMP_SRC/tests/lint" "$GRADCOMP_SRC/tests/cppcheck.suppress" tests
+printf 'int before(void);\nint before(void)\n{\n\tint *p = 0;\n\treturn *p;\n}\n' >before.c
+printf '#!/bin/sh\ncd $1\n' | tee before.sh >build/config.status
+cp build/config.status build/made.sh
+printf 'int base_one(void);\n' >runtime/base/one.h
+printf '#include "base/one.h"\nint base_one(void)\n{\n\treturn 1;\n}\n' >runtime/base/one.c
+printf '#include "base/one.h"\nint two(void);\nint two(void)\n{\n\treturn base_one();\n}\n' >runtime/base/two.c
+lint () { LINT_TOOLS=$1 tests/lint '-Iruntime' before.c runtime/base/one.c runtime/base/two.c; }
+for tool in clang-tidy cppcheck shellcheck; do
+	with $tool "a finding of $tool" || continue
+	refuse "a finding of $tool" lint $tool
+	like "... is told" "$said" "before."
+	like "... and counted as a failure" "$said" "lint: failed: $tool"
+	unlike "... in the tree, not in a build folder" "$said" made.sh
+done
+
+if ! command -v git >/dev/null; then
+	skip "SINCE" "git is not installed"
+	done_testing
+	exit
+fi
+git init -q . && git add -- * .clang-tidy && git -c user.name=x -c user.email=x@localhost commit -qm "what was there before"
+for tool in clang-tidy cppcheck shellcheck; do
+	with $tool "SINCE: $tool" || continue
+	export SINCE=HEAD
+	check "SINCE: what $tool finds elsewhere is not told" lint $tool
+	unlike "... nothing is looked at" "$said" "lint: $tool"
+	case $tool in
+	shellcheck) printf '#!/bin/sh\ncd "$1" || exit\n' >after.sh; file=after.sh ;;
+	*) printf 'int base_one(void);\nint base_two(void);\n' >runtime/base/one.h; file=before.c ;;
+	esac
+	check "... what has changed, and is clean" lint $tool
+	[ $tool = shellcheck ] || like "... is one file of those with a header that has" "$said" "$tool, 1 files"
+	echo >>$file
+	[ $tool = shellcheck ] && echo 'cd $2' >>$file
+	refuse "... what has changed, and is not" lint $tool
+	like "... is told" "$said" "$file"
+	git checkout -q .
+	rm -f after.sh
+done
+SINCE=no-such-commit refuse "a commit that is not there" lint shellcheck
+done_testing
