@@ -174,7 +174,7 @@ static const gradcomp_operators *best_single(void)
 {
 	static const char *const names[] = {"avx512", "avx2", "portable"};
 	int i = 0;
-	while (!operators_cpu_variant(names[i]))
+	while (i < 2 && !operators_cpu_variant(names[i]))
 		i++;
 	return operators_cpu_variant(names[i]);
 }

@@ -4,7 +4,6 @@
 #include "plugin/registry.h"
 
 #include "base/error.h"
-#include "base/module.h"
 
 #include "tests/support/tap.h"
 #include "tests/support/tmpdir.h"

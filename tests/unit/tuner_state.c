@@ -67,9 +67,14 @@ static void resume_body(gradcomp_job *job, int rank, int P, void *arg)
 	(void)P;
 	int failed = model_open(&a, gradcomp_job_world(job), t->mixed ? MIXED : SPEC, 1000, &err) ||
 	             model_open(&b, gradcomp_job_world(job), t->mixed ? MIXED_OTHERWISE : SPEC, 1000, &err);
+	if (failed) {
+		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
+		t->failed[rank] = 1;
+		return;
+	}
 	watched(&a, &t->story);
 	watched(&b, &t->story);
-	failed |= steps(&a, rank, 0, t->at, NULL, &err) || steps(&b, rank, 0, t->nth, NULL, &err);
+	failed = steps(&a, rank, 0, t->at, NULL, &err) || steps(&b, rank, 0, t->nth, NULL, &err);
 	failed |= gradcomp_reducer_save(a.red, NULL, 0, &bytes, &err) != 0;
 	unsigned char *state = malloc(bytes + 1);
 	failed |= gradcomp_reducer_save(a.red, state, bytes - 1, &more, &err) != GRADCOMP_ERR_INVALID;

@@ -136,6 +136,7 @@ static gradcomp_status load_parts(const loaded *l, const char *at, const char *e
 		uint64_t bytes = 0, left = end > at ? (uint64_t)(end - at) : 0;
 		reducer *r = heir(l, i);
 		if (r && left >= sizeof bytes)
+			/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): all ranks have read it up to here */
 			memcpy(&bytes, at, sizeof bytes);
 		if (!r || left < sizeof bytes || bytes > left - sizeof bytes)
 			return error_set(err, GRADCOMP_ERR_INVALID, "load: the states of auto's parts are cut off");

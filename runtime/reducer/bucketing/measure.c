@@ -117,7 +117,7 @@ gradcomp_status measure_take(const reducer *r, uint64_t from, measure *m, gradco
 		}
 		m->n += 3 * (size_t)row->nbuckets;
 	}
-	m->words = malloc(m->n * sizeof *m->words);
+	m->words = calloc(m->n, sizeof *m->words);
 	if (!v || !m->words) {
 		free(v);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu measurements", m->n);

@@ -47,9 +47,9 @@ typedef struct transport_options {
 	const char *allow;   /* "shm,tcp,verbs"; transport.allow */
 	const struct fabric_ops *fabric; /* for verbs; NULL: there is none, */
 	const char *verbs_missing;       /* and why */
-	int verbs_named;                 /* transport.allow is not the default */
 	const char *verbs_device;        /* NAME, NAME:PORT, "auto" or NULL; transport.verbs_device */
 	int verbs_gid;                   /* index or -1; transport.verbs_gid */
+	int verbs_named;                 /* transport.allow is not the default */
 	size_t verbs_memory;             /* bytes; transport.verbs_memory */
 	frames_mode frames;  /* security.frames */
 	int cma;             /* process_vm_readv between ranks of a node; transport.cma */
