@@ -68,12 +68,6 @@ static uint64_t bytes_block(const codec *c, uint64_t n)
 	return 4 * ((n + block - 1) / block) + (n * bits + 7) / 8;
 }
 
-static uint64_t bytes_zfp(const codec *c, uint64_t n)
-{
-	uint64_t bits = 4 * (uint64_t)c->parsed.values[0].i;
-	return ((n + 3) / 4 * (bits < 9 ? 9 : bits) + 7) / 8;
-}
-
 /* One run: bytes, bound, and that decoding twice, or onto something, is the same. */
 static int run(codec *c, const float *x, uint64_t n, uint64_t (*formula)(const codec *, uint64_t), float *y)
 {
@@ -253,6 +247,12 @@ static void block_lies(void)
 /* ---- zfp and lossless ---- */
 
 #ifdef HAVE_ZFP
+static uint64_t bytes_zfp(const codec *c, uint64_t n)
+{
+	uint64_t bits = 4 * (uint64_t)c->parsed.values[0].i;
+	return ((n + 3) / 4 * (bits < 9 ? 9 : bits) + 7) / 8;
+}
+
 static void zfp_against_block(void)
 {
 	double zfp_bytes = 0, block_bytes = 0;
@@ -302,6 +302,7 @@ static void refused(const char *spec, gradcomp_status want, const char *names)
 	codec_close(&c);
 }
 
+#if defined HAVE_ZSTD || defined HAVE_LZ4
 static void lossless_with(const char *name, double gaussian)
 {
 	static const int levels[] = {1, 3, 9};
@@ -337,6 +338,12 @@ static void lossless_tests(void)
 	refused("lossless:codec=lz4", GRADCOMP_ERR_UNSUPPORTED, "codec=lz4");
 #endif
 }
+#else
+static void lossless_tests(void)
+{
+	skip("built without LZ4 and zstd", "lossless");
+}
+#endif
 
 int main(void)
 {
@@ -360,10 +367,6 @@ int main(void)
 	block_lies();
 	refused("block:block=33", GRADCOMP_ERR_INVALID, "block=33");
 	zfp_tests();
-#if defined HAVE_ZSTD || defined HAVE_LZ4
 	lossless_tests();
-#else
-	skip("built without LZ4 and zstd", "lossless");
-#endif
 	return done_testing();
 }
