@@ -260,7 +260,7 @@ typedef struct gradcomp_reducer_stats {
 	uint32_t buckets;
 	uint64_t steps;
 	uint64_t nonfinite_steps;
-	double dense_bytes;      /* what `none` + ring would have sent from this rank, as F32 */
+	double dense_bytes;      /* what `none` + ring would have sent from this rank */
 	double wire_bytes;       /* payload bytes handed to the links by this rank */
 	double encode_s, exchange_s, decode_s;
 	double exposed_s;        /* from the last gradient given to the end of the step */

@@ -70,6 +70,14 @@ gradcomp_status layout_make(gradcomp_layout *l, const gradcomp_group *group, con
 	return GRADCOMP_OK;
 }
 
+double layout_bytes(const gradcomp_layout *l)
+{
+	double bytes = 0;
+	for (uint32_t t = 0; t < l->ntensors; t++)
+		bytes += (double)l->tensors[t].numel * (double)gradcomp_dtype_bytes(l->tensors[t].dtype);
+	return bytes;
+}
+
 void layout_free(gradcomp_layout *l)
 {
 	for (uint32_t i = 0; l->tensors && i < l->ntensors; i++) {

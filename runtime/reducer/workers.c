@@ -5,6 +5,7 @@
 #include "reducer/bucketing/profile.h"
 #include "reducer/bucketing/replan.h"
 #include "reducer/hierarchical/hierarchical.h"
+#include "reducer/layout.h"
 #include "reducer/residual_norm.h"
 #include "reducer/timeline.h"
 
@@ -108,7 +109,7 @@ static void step_done(reducer *r)
 	r->eng.stats.exposed_s += now - r->last_given;
 	r->eng.stats.steps++;
 	r->eng.stats.dense_bytes +=
-		8.0 * (r->eng.layout.nranks - 1) / r->eng.layout.nranks * (double)r->eng.layout.numel;
+		2.0 * (r->eng.layout.nranks - 1) / r->eng.layout.nranks * layout_bytes(&r->eng.layout);
 	r->eng.step++;
 	if (r->eng.hierarchical)
 		hierarchical_step_done(&r->eng);

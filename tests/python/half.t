@@ -1,0 +1,40 @@
+#!/usr/bin/python3
+"""16-bit gradients without compression: two bytes a number over every collective, and the mean to
+the type's rounding. Buckets of mixed types are sent as floats."""
+
+import os
+import sys
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from tap import SOURCE, done_testing, errors, need_gloo, need_library, ok, ranks  # noqa: E402
+
+need_gloo()
+need_library()
+KINDS = ("float32", "bfloat16", "float16", "bfloat16+float32")
+RANKS = 3
+
+for collective in ("ring", "rhd", "tree", "direct", "sparse", "hier", "auto"):
+    got = ranks(RANKS, [os.path.join(SOURCE, "tests/python/half.py"), *KINDS], GRADCOMP="none", GRADCOMP_COLLECTIVE=collective)
+    if not ok([s for s, _, _ in got] == [0] * RANKS, f"{collective}: {RANKS} ranks reduce", errors(got)):
+        continue
+    sent, dense, worst = {}, {}, {}
+    for _, out, _ in got:
+        for line in out.splitlines():
+            kind, *words = line.split()
+            said = dict(zip(words[::2], map(float, words[1::2])))
+            sent[kind] = sent.get(kind, 0) + said["bytes"]
+            dense[kind] = dense.get(kind, 0) + said["dense"]
+            worst[kind] = max(worst.get(kind, 0), said["worst"])
+    for kind in KINDS:
+        # One rounding on each rank, one at each hop, one at the end.
+        ok(worst[kind] <= RANKS + 1, f"{collective}: {kind}: the mean to the type's rounding", worst)
+    for kind in ("bfloat16", "float16"):
+        # The small words beside the gradients, such as what collectives ask of each other once.
+        most = 0.51 * sent["float32"] + 200
+        if collective == "auto":  # what it measures with is sent too
+            most = sent["float32"] - 0.9 * dense[kind]
+        ok(sent[kind] <= most, f"{collective}: {kind}: two bytes a number", sent, dense)
+        ok(dense[kind] * 2 == dense["float32"], f"{collective}: {kind}: so would DDP have sent", dense)
+    ok(sent["bfloat16+float32"] > 0.9 * sent["float32"], f"{collective}: mixed types: floats", sent)
+done_testing()
