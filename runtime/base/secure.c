@@ -2,10 +2,13 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "base/error.h"
@@ -29,17 +32,112 @@ static gradcomp_status secure_regular(const char *path, const struct stat *st, g
 	return error_set(err, GRADCOMP_ERR_INVALID, "%s is %s, not a regular file", path, secure_kind(st->st_mode));
 }
 
+/* A user namespace shows whoever it has no number for as one user, the overflow id. *nobody: that
+ * it does so with `uid`. *rootless: root outside is among them. */
+static void secure_namespace(uid_t uid, bool *nobody, bool *rootless)
+{
+	unsigned long long overflow = 65534, inside, outside, count;
+	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
+
+	*nobody = *rootless = false;
+	if (f && fscanf(f, "%llu", &overflow) != 1)
+		overflow = 65534;
+	if (f)
+		fclose(f);
+	if (uid != overflow)
+		return;
+	f = fopen("/proc/self/uid_map", "re");
+	if (!f)
+		return;
+	*nobody = *rootless = true;
+	while (fscanf(f, "%llu %llu %llu", &inside, &outside, &count) == 3) {
+		*nobody &= overflow < inside || overflow - inside >= count;
+		*rootless &= outside != 0 || !count;
+	}
+	fclose(f);
+}
+
+/* The file that this code was loaded from: the library, or a program that has it within. As the
+ * kernel names it: neither argv[0] nor a link says so. NULL when it is gone or replaced. */
+static char *secure_own_file(struct stat *st)
+{
+	const uintptr_t here = (uintptr_t)(void *)secure_own_file;
+	char *line = NULL, *found = NULL;
+	size_t capacity = 0;
+	FILE *f = fopen("/proc/self/maps", "re");
+
+	while (f && !found && getline(&line, &capacity, f) > 0) {
+		unsigned long long from, to, inode;
+		int at = 0;
+
+		if (sscanf(line, "%llx-%llx %*s %*s %*s %llu %n", &from, &to, &inode, &at) != 3 || here < from || here >= to)
+			continue;
+		line[strcspn(line, "\n")] = '\0';
+		if (!at || line[at] != '/' || stat(line + at, st) || st->st_ino != inode)
+			break;
+		found = strdup(line + at);
+	}
+	free(line);
+	if (f)
+		fclose(f);
+	return found;
+}
+
+/* Whether `uid` owns the code that runs here, and `part` is in the prefix that it was installed to
+ * or a folder above that: PREFIX/lib/libgradcomp.so, PREFIX/bin/gradcomp. */
+static bool secure_of_installer(const char *part, uid_t uid)
+{
+	struct stat st;
+	char *own = secure_own_file(&st), *slash;
+	bool trusted = false;
+	size_t n = strlen(part);
+
+	if (!own)
+		return false;
+	for (int up = 0; up < 2; up++)
+		if ((slash = strrchr(own, '/')))
+			*slash = '\0';
+	/* A library in / or right below it has no prefix. */
+	if (st.st_uid == uid && *own)
+		trusted = !strcmp(part, "/") || (!strncmp(own, part, n) && (!own[n] || own[n] == '/')) ||
+		          (!strncmp(part, own, strlen(own)) && part[strlen(own)] == '/');
+	free(own);
+	return trusted;
+}
+
+static gradcomp_status secure_owner(const char *path, const char *part, const char *which, uid_t uid,
+                                    gradcomp_error *err)
+{
+	bool nobody, rootless;
+	struct statvfs fs;
+
+	secure_namespace(uid, &nobody, &rootless);
+	/* Of anybody outside. Only what this namespace has mounted read-only was put there on purpose. */
+	if (nobody) {
+		if (rootless && !statvfs(part, &fs) && (fs.f_flag & ST_RDONLY))
+			return GRADCOMP_OK;
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "%s is not trusted: %s belongs to a user that this user namespace does not know (%u); it must "
+		                 "be mounted read-only, or belong to user %u",
+		                 path, which, (unsigned)uid, (unsigned)geteuid());
+	}
+	if (uid == 0 || uid == geteuid() || secure_of_installer(part, uid))
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INSECURE,
+	                 "%s is not trusted: %s belongs to user %u; it must belong to root or to user %u", path, which,
+	                 (unsigned)uid, (unsigned)geteuid());
+}
+
 /* `part` is `path` or a directory above it. */
 static gradcomp_status secure_judge(const char *path, const char *part, const struct stat *st,
                                     gradcomp_error *err)
 {
 	int whole = !strcmp(path, part);
 	const char *which = whole ? "it" : part;
+	gradcomp_status status = secure_owner(path, part, which, st->st_uid, err);
 
-	if (st->st_uid != 0 && st->st_uid != geteuid())
-		return error_set(err, GRADCOMP_ERR_INSECURE,
-		                 "%s is not trusted: %s belongs to user %u; it must belong to root or to user %u",
-		                 path, which, (unsigned)st->st_uid, (unsigned)geteuid());
+	if (status)
+		return status;
 	if (S_ISDIR(st->st_mode) && (st->st_mode & S_ISVTX))
 		return GRADCOMP_OK;
 	if (st->st_mode & (S_IWGRP | S_IWOTH))

@@ -25,6 +25,7 @@ began=$(date +%s)
 refuse 'four ranks below two tasks' job -N2 --gradcomp=none sh -c 'WORLD_SIZE=4 RANK=$SLURM_PROCID "$0" sums' "$tmp/job"
 is 'both sizes are named' "$(grep -c 'of WORLD_SIZE=4, but the PMIx server has 2 ranks' <<< "$said")" 2
 check 'at once' test $(($(date +%s) - began)) -lt "$(scaled 20)"
+# shellcheck disable=SC2016 # as above
 check 'the right size joins' job -N2 --gradcomp=none sh -c 'WORLD_SIZE=2 RANK=$SLURM_PROCID "$0" sums' "$tmp/job"
 
 all_idle 'every node is idle'
