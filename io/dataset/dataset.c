@@ -8,7 +8,7 @@
 #include "job/job.h"
 #include "io/dataset/dataset_internal.h"
 
-/* What the ranks tell each other when one is made. */
+/* What the ranks compare when a dataset is made. */
 typedef struct claim {
 	uint64_t count, seed;
 	uint64_t shuffle;
@@ -85,7 +85,7 @@ static gradcomp_status options_of(gradcomp_dataset *ds, const gradcomp_dataset_o
 	if (o->workers > 1024)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%u workers: at most 1024", o->workers);
 	if (o->prefetch > 1u << 20)
-		return error_set(err, GRADCOMP_ERR_INVALID, "%u samples ahead: at most %u", o->prefetch, 1u << 20);
+		return error_set(err, GRADCOMP_ERR_INVALID, "prefetch of %u samples: at most %u", o->prefetch, 1u << 20);
 	ds->o = *o;
 	if (!ds->o.prefetch)
 		ds->o.prefetch = (uint32_t)config_int(ds->group->job->config, "dataset.prefetch");
@@ -244,13 +244,13 @@ gradcomp_status gradcomp_dataset_free(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	gradcomp_status st;
 
-	/* A forked child's copy goes with the child. */
+	/* A forked child's copy is freed with the child. */
 	if (!ds || process_is_child(ds))
 		return GRADCOMP_OK;
 	prefetch_stop(ds->prefetcher);
 	ds->prefetcher = NULL;
 	st = service_drain(ds, err);
-	/* Nobody wants anything any more; then nobody listens any more. */
+	/* First no rank requests anything any more; then none serves any more. */
 	if (!st)
 		st = gradcomp_barrier(ds->group, err);
 	service_stop(ds);

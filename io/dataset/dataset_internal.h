@@ -2,9 +2,9 @@
  * the design.
  *
  * The ranks of a node have one memory, made by the first of them and passed to the
- * others: a head, a slot for every sample the node owns, an area for each rank, and the
- * arena that values stand in. Forked children inherit it. Everything in it is changed by
- * atomic steps alone, for a process may die between any two of them. */
+ * others: a header, a slot for every sample the node owns, an area for each rank, and the
+ * arena with the values. Forked children inherit it. It is changed by atomic operations only,
+ * because a process may die between any two of them. */
 #ifndef IO_DATASET_DATASET_INTERNAL_H
 #define IO_DATASET_DATASET_INTERNAL_H
 
@@ -19,16 +19,16 @@
 
 /* ---- words ---------------------------------------------------------------- */
 
-/* What processes wait for is a word of 32 bits: a state, and whose it is: a place in
- * the table of processes and how often that place had been given away. */
+/* Processes wait on words of 32 bits: a state, and the process that owns it, as its index in the
+ * table of processes and how often that entry had been reused. */
 #define WORD_STATE 0xfu
 #define WORD_PROCESS(w) ((w) >> 4 & 0xfffu)
 #define WORD_GENERATION(w) ((w) >> 16)
 #define PROCESSES 4096u  /* of a node that use one dataset at a time */
-#define WAIT_SECONDS 0.1 /* after which whoever waits looks whether it should go on */
+#define WAIT_SECONDS 0.1 /* after which a waiting process checks whether to go on */
 
 typedef struct process {
-	atomic_uint_fast64_t token; /* of the process that has the place */
+	atomic_uint_fast64_t token; /* of the process that has the entry */
 	atomic_uint generation;
 } process;
 
@@ -40,7 +40,7 @@ enum { SLOT_EMPTY = 0, SLOT_FILLING, SLOT_READY, SLOT_SPILLED, SLOT_UNKEPT, SLOT
  * arena for `bytes` that a failed attempt left. UNKEPT: there was no memory for it. */
 typedef struct slot {
 	atomic_uint word;
-	atomic_uint version;         /* of its value: whoever reads the rest looks before and after */
+	atomic_uint version;         /* of its value: compared before and after the other fields are read */
 	atomic_uint_fast64_t offset; /* in the shared memory, or in the spill file */
 	atomic_uint_fast64_t bytes;
 	atomic_uint_fast64_t sum;
@@ -50,10 +50,10 @@ typedef struct counters {
 	atomic_uint_fast64_t local, remote, loaded, spilled, remote_bytes, damaged, unkept, wait_ns, load_ns;
 } counters;
 
-/* The first failure of the job that a rank of this node has seen, for those who cannot
- * ask the job: forked children. */
+/* The first failure of the job that a rank of this node has seen, for forked children, which
+ * have no job. */
 typedef struct failure {
-	atomic_uint told; /* 0, 1 while it is written, 2 */
+	atomic_uint state; /* 0: none, 1: being written, 2: written */
 	gradcomp_error error;
 } failure;
 
@@ -91,10 +91,10 @@ struct channel;
 struct gradcomp_dataset {
 	gradcomp_group *group;
 	int rank, nranks, nnodes, node, local, nlocal;
-	int32_t *node_of, *local_of; /* of every rank: its node, its place on it */
+	int32_t *node_of, *local_of; /* of every rank: its node, its local rank */
 	gradcomp_dataset_options o;
 	char *spill;
-	permutation first;     /* that of epoch 0, which says who owns a sample */
+	permutation first;     /* that of epoch 0, which decides who owns a sample */
 	uint64_t nslots; /* samples this node owns, or a few more */
 
 	shared_head *head;
@@ -102,7 +102,7 @@ struct gradcomp_dataset {
 	slot *slots;
 	rank_area *area; /* this rank's; a forked child's is its parent's */
 	int fd, spill_fd;
-	atomic_uint forks; /* which process of those forked off each other `self` is of */
+	atomic_uint forks; /* process_forks() of the process that `self` belongs to */
 	atomic_uint self;  /* this process's word without a state; 0: not in the table */
 	bool child;
 	atomic_bool stopped;
@@ -127,7 +127,7 @@ void owner_of(const gradcomp_dataset *ds, uint64_t index, sample_owner *out);
 
 /* ---- processes (process.c) ------------------------------------------------------ */
 
-/* Takes a place in the table for this process, and gives it back. */
+/* Takes an entry in the table for this process, and frees it. */
 gradcomp_status process_register(gradcomp_dataset *ds, gradcomp_error *err);
 void process_unregister(gradcomp_dataset *ds);
 /* Before anything else in a call: a process forked since is registered, and a job that has
@@ -141,10 +141,10 @@ bool process_is_child(const gradcomp_dataset *ds);
 bool process_alive(const gradcomp_dataset *ds, uint32_t word);
 
 /* Sleeps while *word is `seen`, at most WAIT_SECONDS. Fails when there is nothing to wait for
- * any more: the job has failed, or the rank that this process was forked off has gone. */
+ * any more: the job has failed, or the rank that this process was forked from has ended. */
 gradcomp_status process_wait(gradcomp_dataset *ds, atomic_uint *word, uint32_t seen, gradcomp_error *err);
 void process_wake(atomic_uint *word);
-/* Tells the node what failed. */
+/* Notes the failure for all processes of the node. */
 void process_failed(gradcomp_dataset *ds, const gradcomp_error *err);
 
 /* ---- sharing (shm_share.c, mem_limit.c) ---------------------------------------------------- */
@@ -155,7 +155,7 @@ typedef struct shm_share_name {
 
 /* The first rank: makes the memory, and the socket at which the others get it. */
 gradcomp_status shm_share_create(gradcomp_dataset *ds, shm_share_name *name, int *listener, gradcomp_error *err);
-/* The first rank lets the others in; the others go there. */
+/* The first rank sends the memory to the others; they connect to its socket. */
 gradcomp_status shm_share_serve(gradcomp_dataset *ds, int listener, double seconds, gradcomp_error *err);
 gradcomp_status shm_share_attach(gradcomp_dataset *ds, const shm_share_name *name, double seconds, gradcomp_error *err);
 void shm_share_detach(gradcomp_dataset *ds);
@@ -168,7 +168,8 @@ gradcomp_status mem_limit_dataset(const gradcomp_dataset *ds, uint64_t *bytes, g
 
 /* ---- values (slots.c, load.c, spill.c) ---------------------------------------------- */
 
-/* Of the node's own sample: there, read, or loaded now. Without a view it is only loaded. */
+/* The value of a sample the node owns: from memory, from the spill file, or loaded now. Without
+ * a view it is only loaded. */
 gradcomp_status slot_obtain(gradcomp_dataset *ds, uint64_t index, uint64_t number, gradcomp_value_view *view,
                             gradcomp_error *err);
 
@@ -180,26 +181,26 @@ typedef struct value {
 	uint64_t offset; /* in the shared memory; 0: it is not there */
 } value;
 
-/* What a slot said, all of it at one time. */
+/* The fields of a slot, read at one time. */
 typedef struct slot_value {
 	uint32_t word;
 	uint64_t offset, bytes, sum;
 } slot_value;
 
-/* The slot's state, and the rest of what it says. */
+/* The slot's state, and its fields. */
 unsigned slot_look(slot *s, slot_value *out);
-/* The right to fill a slot whose word was seen to be that of nobody, or of a process that has
- * ended. Whoever has it ends with slot_keep() or slot_abandon(). */
+/* Takes a slot to fill it: one whose word was that of no process, or of one that has ended. On
+ * success it is to be followed by slot_keep() or slot_abandon(). */
 bool slot_claim(gradcomp_dataset *ds, slot *s, uint32_t word);
 void slot_keep(gradcomp_dataset *ds, uint64_t index, slot *s, const value *v);
 void slot_abandon(slot *s);
-/* There is no memory for it: it is loaded anew each time it is wanted. */
+/* There is no memory for it: it is loaded anew each time. */
 void slot_refuse(slot *s);
-/* Somebody got what does not match its checksum: here too it may be damaged. */
+/* Another node received a value that does not match its checksum: checks it here too. */
 void slot_verify(gradcomp_dataset *ds, uint64_t index, slot *s);
 /* The value that was there under this word did not match its checksum. */
 void slot_damaged(gradcomp_dataset *ds, slot *s, uint32_t word);
-/* Room in the arena for a slot this process fills; 0: there is none. */
+/* Space in the arena for a slot this process fills; 0: there is none. */
 uint64_t arena_alloc(gradcomp_dataset *ds, slot *s, uint64_t bytes);
 
 /* Calls load(). `alloc` may give space in the shared memory, or NULL; it may be NULL itself. */
@@ -212,7 +213,7 @@ static inline uint64_t value_rounded(uint64_t bytes)
 	return bytes ? (bytes + 63) & ~(uint64_t)63 : 64;
 }
 bool value_alloc(value *v, uint64_t bytes);
-/* The view takes it over. */
+/* Moves the value into the view. */
 void value_lend(gradcomp_dataset *ds, value *v, uint64_t index, uint32_t source, gradcomp_value_view *view);
 
 /* A file without a name below `spill`. */
@@ -225,22 +226,22 @@ bool spill_read(gradcomp_dataset *ds, uint64_t offset, void *data, uint64_t byte
 
 /* Serves the other nodes from now on, and notices when the job fails. */
 gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err);
-/* Asks for nothing any more, and returns when nothing is under way that this rank wanted. */
+/* Sends no more requests, and returns when all of this rank's have been answered. */
 gradcomp_status service_drain(gradcomp_dataset *ds, gradcomp_error *err);
-/* Nothing is loaded for other nodes any more. */
+/* Stops loading for other nodes. */
 void service_halt(gradcomp_dataset *ds);
-/* The thread ends; nobody is served any more. Then, when all ranks have come so far, its
- * connections are closed. */
+/* Ends the thread: nothing is served any more. When all ranks have done so, its connections are
+ * closed. */
 void service_stop(gradcomp_dataset *ds);
 void service_free(gradcomp_dataset *ds);
 
-/* ---- along the order (prefetch.c) -------------------------------------------------------- */
+/* ---- prefetching along the order (prefetch.c) -------------------------------------------------------- */
 
 /* Starts at position 0 of epoch 0. */
 gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err);
 /* The threads end: none of them is in load() any more. next() may still be at work. */
 void prefetch_halt(prefetcher *p);
-/* And nothing of it is left. NULL is fine. */
+/* Frees it too. NULL is fine. */
 void prefetch_stop(prefetcher *p);
 /* What get() and next() begin with: an empty view, and process_enter(). */
 gradcomp_status value_view_check(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err);

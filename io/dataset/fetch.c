@@ -4,15 +4,15 @@
 #include <sys/eventfd.h>
 #include <xxhash.h>
 
-/* A ticket that the receive buffer has no space for is given up after this long: what the program
- * itself holds may fill it. */
+/* A ticket that the receive buffer has no space for is given up after this time: the values that
+ * the program has on loan may fill it. */
 #define PATIENCE_NS 100000000u
 
-uint32_t fetch_tickets(uint32_t ahead)
+uint32_t fetch_tickets(uint32_t prefetch)
 {
 	uint32_t n = TICKETS_LEAST;
 
-	while (n < TICKETS_MOST && n / 4 < ahead)
+	while (n < TICKETS_MOST && n / 4 < prefetch)
 		n *= 2;
 	return n;
 }
@@ -44,7 +44,7 @@ static ticket *bucket(const gradcomp_dataset *ds, uint64_t index, uint32_t i)
 	return &ds->tickets[(hash * BUCKET + i) % ds->head->ntickets];
 }
 
-/* One for `index` that a value is on its way on, or ready; *word is what it said. */
+/* A ticket for `index` whose value is on its way or ready; *word is the word it had. */
 static ticket *find(const gradcomp_dataset *ds, uint64_t index, uint32_t *word)
 {
 	for (uint32_t i = 0; i < 2 * BUCKET; i++) {
@@ -191,7 +191,8 @@ static void *request_space(void *ctx, uint64_t bytes)
 	return t->offset ? (unsigned char *)w->ds->head + t->offset : NULL;
 }
 
-/* What its owner has not. Put where the service can offer it to the owner, if there is space. */
+/* Loads a value that its owner does not have, to where the service can offer it to the owner, if
+ * there is space. */
 static gradcomp_status load_instead(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value_view *view,
                                     gradcomp_error *err)
 {
@@ -234,7 +235,7 @@ static gradcomp_status load_alone(gradcomp_dataset *ds, uint64_t index, gradcomp
 	return st;
 }
 
-/* The value came; true when it is what its owner says it loaded. */
+/* The value has arrived; true when it matches its owner's checksum. */
 static bool take(gradcomp_dataset *ds, ticket *t, uint64_t index, gradcomp_value_view *view)
 {
 	value v = {.data = (unsigned char *)ds->head + t->offset, .bytes = t->bytes, .offset = t->offset};
@@ -260,7 +261,7 @@ gradcomp_status fetch_obtain(gradcomp_dataset *ds, uint64_t index, unsigned flag
 		ticket *t = find(ds, index, &word);
 
 		if (!t && !(t = claim(ds, index, flags | TICKET_URGENT))) {
-			/* All places for it are taken by values on loan. */
+			/* All tickets it could have are on loan. */
 			st = load_alone(ds, index, view, err);
 			break;
 		}

@@ -1,6 +1,6 @@
-/* Values of this node that another asked for before they were there. A thread loads them,
- * or waits for whoever does, and the service then says so to whom wanted them. It waits
- * for nothing that another node does, so that no two can wait for each other. */
+/* Values of this node that another node requested before they were loaded. A thread loads them,
+ * or waits for the process that does, and the service then notifies the requesters. The thread
+ * never waits for another node, so that no two can wait for each other. */
 #include <stdlib.h>
 #include <sys/eventfd.h>
 

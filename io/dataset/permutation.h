@@ -1,5 +1,5 @@
 /* The order of samples: a permutation of 0..count-1 for every epoch, the same on all
- * ranks without a word and without memory. Pure functions of their arguments; any
+ * ranks without communication and without memory. Pure functions of their arguments; any
  * thread.
  *
  * A Feistel network (Luby and Rackoff, 1988) on the smallest even number of bits that
@@ -22,11 +22,11 @@ typedef struct permutation {
 
 /* Without `shuffle` the identity. count is at most PERMUTATION_COUNT_MAX. */
 void permutation_init(permutation *o, uint64_t seed, uint64_t epoch, uint64_t count, int shuffle);
-/* The sample at place i < count, and the place of a sample < count. */
+/* The sample at position i < count, and the position of a sample < count. */
 uint64_t permutation_at(const permutation *o, uint64_t i);
 uint64_t permutation_find(const permutation *o, uint64_t sample);
 
-/* How many of the places r, r + nranks, r + 2 nranks ... there are. */
+/* How many of the positions r, r + nranks, r + 2 nranks ... there are. */
 static inline uint64_t permutation_length(uint64_t count, uint64_t nranks, uint64_t r)
 {
 	return count / nranks + (r < count % nranks);

@@ -1,9 +1,9 @@
-/* Along the order: next() takes samples in turn, and threads load those of this node
- * that are not there yet before it comes to them, at most `prefetch` of them.
+/* Prefetching: next() takes samples in order, and threads load those of this node before it
+ * reaches them, at most `prefetch` of them.
  *
- * A window of places runs before next(). A place that has something for the threads to
- * do is queued, taken by one of them, and done; next() loads itself what none has taken
- * yet. The lock is that of the threads: forked children never take it. */
+ * A window of positions is ahead of next(). A position whose sample is to be loaded is queued,
+ * taken by a thread, and done; next() itself loads a sample that no thread has taken yet. The
+ * lock is that of the threads: forked children never take it. */
 #include <stdlib.h>
 
 #include "io/dataset/fetch.h"
@@ -11,8 +11,8 @@
 #include "base/thread.h"
 
 #define STRIDES 4 /* of the window */
-#define FIRST 32  /* places of the window at first, */
-#define GROWTH 4  /* and more for each place that next() has taken */
+#define FIRST 32  /* positions of the window at first, */
+#define GROWTH 4  /* and more for each position that next() has taken */
 
 typedef enum job_state { JOB_NONE, JOB_QUEUED, JOB_BUSY, JOB_DONE } job_state;
 
@@ -27,14 +27,14 @@ typedef struct job {
 struct prefetcher {
 	gradcomp_dataset *ds;
 	permutation o;
-	uint64_t position, front; /* next() is at, and has looked ahead to */
-	uint64_t began;           /* where begin() said */
+	uint64_t position, front; /* of next(), and of the end of the window */
+	uint64_t began;           /* position that begin() gave */
 	uint64_t length, window;
 	job *jobs; /* that of position p is p % window */
 
 	pthread_mutex_t lock;
 	pthread_cond_t work, done;
-	uint64_t taken; /* places before it are not queued any more */
+	uint64_t taken; /* positions before it are not queued any more */
 	unsigned busy;
 	bool stop;
 	unsigned nthreads;
@@ -103,9 +103,9 @@ static bool wants_thread(const prefetcher *p, uint64_t index)
 	       (atomic_load_explicit(&ds->slots[at.slot].word, memory_order_relaxed) & WORD_STATE) != SLOT_READY;
 }
 
-/* Goes on in strides, so that there are several to ask another node for at once. At
- * first not far: what is wanted soon would share the links with what is wanted later. */
-static void look_ahead(prefetcher *p)
+/* The window moves on in strides, so that several samples can be requested of a node at once. It
+ * is short at first: else the first samples would share the links with later ones. */
+static void fill_window(prefetcher *p)
 {
 	uint64_t reach = FIRST + GROWTH * (p->position - p->began), end;
 
@@ -130,7 +130,7 @@ static void look_ahead(prefetcher *p)
 	}
 }
 
-/* Gives up what was done ahead; threads that are at something end it first. */
+/* Empties the window; threads finish what they are loading first. */
 static void prefetch_clear(prefetcher *p)
 {
 	pthread_mutex_lock(&p->lock);
@@ -166,7 +166,7 @@ gradcomp_status prefetch_start(gradcomp_dataset *ds, gradcomp_error *err)
 		p->jobs = calloc(ds->o.prefetch, sizeof *p->jobs);
 	if (!p || !p->jobs) {
 		free(p);
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to look %u samples ahead", ds->o.prefetch);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to prefetch %u samples", ds->o.prefetch);
 	}
 	p->ds = ds;
 	p->window = ds->o.prefetch;
@@ -234,11 +234,11 @@ gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uint64_t epoch, uin
 		return error_set(err, GRADCOMP_ERR_RANGE, "position %llu: rank %d has %llu samples an epoch",
 		                 (unsigned long long)position, ds->rank, (unsigned long long)ds->prefetcher->length);
 	prefetch_begin(ds->prefetcher, epoch, position);
-	look_ahead(ds->prefetcher); /* while the caller gets ready */
+	fill_window(ds->prefetcher); /* while the caller gets ready */
 	return GRADCOMP_OK;
 }
 
-/* Whether a thread has it, or had; else the place is the caller's. */
+/* Whether a thread has taken it; else the caller loads it. */
 static bool take_done(prefetcher *p, job *j)
 {
 	bool done;
@@ -268,7 +268,7 @@ gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view 
 	p = ds->prefetcher;
 	if (p->position == p->length)
 		return GRADCOMP_OK;
-	look_ahead(p);
+	fill_window(p);
 	j = &p->jobs[p->position % p->window];
 	begin = clock_ns();
 	if (take_done(p, j)) {

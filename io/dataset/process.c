@@ -1,6 +1,6 @@
-/* Who uses a dataset on this node, and who of them still lives. A process holds a lock
- * on one byte of the shared memory's file, which the kernel gives back when it ends: no
- * process number that somebody else may get, and the same in every PID namespace. */
+/* Which processes of this node use a dataset, and which of them are alive. Each holds a lock on
+ * one byte of the shared memory's file, which the kernel releases when it ends. Unlike a process
+ * number this is never reused, and it is the same in every PID namespace. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -14,7 +14,7 @@
 
 static pthread_once_t forked_once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_uint forks;  /* this process is so many forks away from the first */
+static atomic_uint forks;  /* as process_forks() */
 static uint64_t own_token; /* no other process has it; 0: not drawn yet. With table_lock. */
 static atomic_uint_fast64_t seen_token;
 
@@ -53,9 +53,9 @@ static int byte_lock(int fd, int command, unsigned at, short type, struct flock 
 	return fcntl(fd, command, l);
 }
 
-/* A place whose byte can be locked is nobody's, or that of a process that has ended. Places of
- * this process's own other datasets are not told by locks. */
-static gradcomp_status take_place(gradcomp_dataset *ds, gradcomp_error *err)
+/* An entry whose byte can be locked is free, or of a process that has ended. A process's own
+ * locks do not show, so entries of its other datasets are compared by token. */
+static gradcomp_status take_entry(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	struct flock l;
 
@@ -92,7 +92,7 @@ gradcomp_status process_register(gradcomp_dataset *ds, gradcomp_error *err)
 	pthread_mutex_lock(&table_lock);
 	if (atomic_load(&ds->forks) != now || !atomic_load(&ds->self)) {
 		ds->child |= atomic_load(&ds->forks) != now;
-		st = take_place(ds, err);
+		st = take_entry(ds, err);
 		if (!st)
 			atomic_store(&ds->forks, now);
 	}
@@ -121,26 +121,26 @@ void process_failed(gradcomp_dataset *ds, const gradcomp_error *err)
 	failure *f = &ds->head->failed;
 	unsigned none = 0;
 
-	if (!atomic_compare_exchange_strong(&f->told, &none, 1))
+	if (!atomic_compare_exchange_strong(&f->state, &none, 1))
 		return;
 	f->error = *err;
-	atomic_store_explicit(&f->told, 2, memory_order_release);
+	atomic_store_explicit(&f->state, 2, memory_order_release);
 }
 
-static gradcomp_status told(const gradcomp_dataset *ds, gradcomp_error *err)
+static gradcomp_status known_failure(const gradcomp_dataset *ds, gradcomp_error *err)
 {
 	const failure *f = &ds->head->failed;
 
-	if (atomic_load_explicit(&f->told, memory_order_acquire) != 2)
+	if (atomic_load_explicit(&f->state, memory_order_acquire) != 2)
 		return GRADCOMP_OK;
 	return error_set(err, f->error.status, "%s", f->error.text);
 }
 
-/* What has failed, as far as this process can know at once. */
+/* The failure of the job, as far as this process knows now. */
 static gradcomp_status job_state(gradcomp_dataset *ds, gradcomp_error *err)
 {
 	gradcomp_error why;
-	gradcomp_status st = told(ds, err);
+	gradcomp_status st = known_failure(ds, err);
 
 	if (st || ds->child)
 		return st;
@@ -197,7 +197,7 @@ gradcomp_status process_wait(gradcomp_dataset *ds, atomic_uint *word, uint32_t s
 	struct timespec ts = {0, (long)(WAIT_SECONDS * 1e9)};
 
 	if (!syscall(SYS_futex, word, FUTEX_WAIT, seen, &ts, NULL, 0) || errno != ETIMEDOUT)
-		return told(ds, err);
+		return known_failure(ds, err);
 	return go_on(ds, err);
 }
 

@@ -1,4 +1,4 @@
-/* A value that another loaded in its owner's place: offered, taken or not, and pushed. */
+/* A value that another node loaded instead of its owner: offered, taken or not, and pushed. */
 #include <stdlib.h>
 #include <xxhash.h>
 
@@ -68,7 +68,7 @@ void receive_pushed(service *s, peer *p)
 }
 
 /* The owner's answer to an offer. */
-void receive_wish(service *s, peer *p)
+void receive_answer(service *s, peer *p)
 {
 	offer **at = &s->offers, *f;
 	out *o;

@@ -1,5 +1,5 @@
-/* Messages in. Each peer is listened to for one message at a time; what a message says is
- * checked before anything is done with it. */
+/* Messages in, from each peer one at a time. A message is checked before anything is done with
+ * it. */
 #include <stdlib.h>
 
 #include "job/job.h"
@@ -81,7 +81,7 @@ static void receive_reply(service *s, peer *p)
 			atomic_fetch_add(&s->ds->fetch->refs[p->in.id], 1);
 			ticket_end(s, b->tickets[i], TICKET_READY, 0);
 			break;
-		case REPLY_LATER: /* A NOTIFY says when. */
+		case REPLY_LATER: /* a NOTIFY follows */
 			break;
 		case REPLY_LARGE:
 			t->bytes = items[i].bytes;
@@ -98,7 +98,7 @@ static void receive_reply(service *s, peer *p)
 	free(b->tickets);
 	b->tickets = NULL;
 	b->asked = NULL;
-	p->asks--;
+	p->nrequests--;
 	rx_buffer_trim(s, (int)p->in.id, at);
 	rx_buffer_unref(s, (uint32_t)p->in.id);
 	free(p->values);
@@ -107,7 +107,7 @@ static void receive_reply(service *s, peer *p)
 	receive_header(s, p);
 }
 
-/* The table came: the values follow. */
+/* The table has arrived: the values follow. */
 static void receive_values(service *s, peer *p)
 {
 	const block *b = &s->blocks[p->in.id];
@@ -208,7 +208,7 @@ static void receive_message(service *s, peer *p)
 		return;
 	case MSG_TAKE:
 	case MSG_LEAVE:
-		receive_wish(s, p);
+		receive_answer(s, p);
 		return;
 	case MSG_PUSH:
 		receive_push(s, p);

@@ -1,4 +1,4 @@
-/* Messages out: how they are kept until they have gone, and answers to requests. */
+/* Messages out: kept until they are sent; and answers to requests. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -63,7 +63,7 @@ uint64_t reply_run(const reply_item *items, uint32_t n, uint32_t i, uint32_t *ca
 	return bytes;
 }
 
-/* Where the value of an item stands, or what to say instead of it. */
+/* The address of an item's value, or the status to reply instead. */
 static const void *look(service *s, peer *p, out *o, const request_item *wanted, reply_item *item, uint64_t left)
 {
 	gradcomp_dataset *ds = s->ds;

@@ -9,7 +9,7 @@
 #define LEAST 4096u    /* bytes that are worth a request for a value that may be longer */
 #define RX_BUFFER_SHARE 8 /* of the receive buffer is the most that one answer may take */
 
-/* Of those wanted of p, in order, as many as there is likely space for: those still wanted. */
+/* The next samples to request of p, in order, as many as there is likely space for. */
 static uint32_t choose(service *s, peer *p, uint64_t longest, request_item *items, uint32_t *tickets, uint64_t *budget)
 {
 	gradcomp_dataset *ds = s->ds;
@@ -23,7 +23,7 @@ static uint32_t choose(service *s, peer *p, uint64_t longest, request_item *item
 		uint32_t number = p->wanted[p->first];
 		ticket *t = &ds->tickets[number];
 		uint32_t word = atomic_load(&t->word);
-		/* An earlier answer said how long it is. */
+		/* An earlier answer had its length. */
 		uint64_t need = value_rounded(t->bytes ? t->bytes : mean), index = atomic_load(&t->index);
 		sample_owner at;
 
@@ -50,7 +50,7 @@ static uint32_t choose(service *s, peer *p, uint64_t longest, request_item *item
 	return n;
 }
 
-/* The value that came first and that nobody has asked for goes. */
+/* Drops the prefetched value that arrived first. */
 static bool evict(service *s)
 {
 	const gradcomp_dataset *ds = s->ds;
@@ -73,7 +73,7 @@ static bool evict(service *s)
 	return true;
 }
 
-/* Somebody waits for one of these. */
+/* A process waits for one of these. */
 static bool urgent(const service *s, const peer *p)
 {
 	for (size_t i = p->first; i < p->nwanted; i++)
@@ -105,7 +105,7 @@ static void request_once(service *s, peer *p)
 	o->h = (header){.type = MSG_REQUEST, .n = n, .id = (uint64_t)b, .bytes = s->blocks[b].bytes};
 	o->next = p->outs;
 	p->outs = o;
-	p->asks++;
+	p->nrequests++;
 	out_post(s, p, o, &o->h, sizeof o->h);
 	out_post(s, p, o, o->table, n * sizeof(request_item));
 	return;
@@ -117,13 +117,13 @@ drop:
 
 void request_send(service *s, peer *p)
 {
-	while (p->first < p->nwanted && p->asks < REQUESTS_MAX && !s->status) {
+	while (p->first < p->nwanted && p->nrequests < REQUESTS_MAX && !s->status) {
 		size_t before = p->nwanted - p->first;
 
 		request_once(s, p);
 		if (p->nwanted - p->first < before || (urgent(s, p) && evict(s)))
 			continue;
-		/* Nobody tells when the program gives values back. */
+		/* There is no event when the program releases values. */
 		s->starved = true;
 		return;
 	}

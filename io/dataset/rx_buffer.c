@@ -1,6 +1,6 @@
-/* The rank's receive buffer: where values of other nodes stand while somebody wants them. One
- * block a reply, first fit; a block is free again when the last of its values has been
- * given back, which the processes of the rank say by its count of references. */
+/* The rank's receive buffer, for values of other nodes while they are wanted. One block a reply,
+ * first fit. The processes of the rank count references to a block, which is free again when
+ * the last of its values has been released. */
 #include <string.h>
 
 #include "io/dataset/service.h"
@@ -10,7 +10,7 @@ static uint64_t rx_buffer_begin(const service *s)
 	return s->ds->head->rx_buffer + (uint64_t)s->ds->local * s->ds->head->rx_buffer_bytes;
 }
 
-/* Forgets blocks that nobody refers to. */
+/* Frees blocks without references. */
 static void rx_buffer_collect(service *s)
 {
 	uint32_t kept = 0;

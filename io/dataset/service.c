@@ -18,7 +18,7 @@ void service_failed(service *s, gradcomp_status st, const gradcomp_error *err)
 		s->error = *err;
 		return;
 	}
-	/* What this rank lacks ends the job for all. */
+	/* A failure of this rank's ends the job for all. */
 	job_fail(s->ds->group->job, st, "no memory to serve a dataset");
 	transport_failure(s->ds->group->job->transport, &s->error);
 }
@@ -53,7 +53,7 @@ static void collect(service *s, peer *p)
 	}
 }
 
-/* Whom this rank asks on each node, and who asks it. */
+/* The rank that this one sends requests to on each node, and the ranks that send it some. */
 static gradcomp_status peers_find(service *s, gradcomp_error *err)
 {
 	gradcomp_dataset *ds = s->ds;
@@ -84,7 +84,7 @@ static gradcomp_status peers_find(service *s, gradcomp_error *err)
 static bool quiet(const service *s)
 {
 	for (int i = 0; i < s->npeers; i++)
-		if (s->peers[i].asks || s->peers[i].outs)
+		if (s->peers[i].nrequests || s->peers[i].outs)
 			return false;
 	return !s->offers;
 }

@@ -2,9 +2,9 @@
  * nodes own, and answers what ranks of other nodes ask for. doc/wire-format.md has the
  * messages.
  *
- * A rank asks its counterpart on each other node, the one of the same place there (modulo
- * how many there are), so each has few to talk to. Everything here belongs to that thread;
- * what others tell it they write on tickets, or in the load worker's lists. */
+ * A rank sends its requests to its counterpart on each other node: the rank with the same local
+ * number there, modulo how many there are. So each has few peers. Everything here belongs to the
+ * service thread; other threads write to tickets or to the load worker's lists. */
 #ifndef IO_DATASET_SERVICE_H
 #define IO_DATASET_SERVICE_H
 
@@ -13,7 +13,7 @@
 
 #define REQUEST_ITEMS_MAX 256u                  /* samples in one request */
 #define REQUESTS_MAX 8u                        /* requests to one peer that wait for their answer */
-#define PACKED_BYTES (16u << 10)       /* shorter values travel together */
+#define PACKED_BYTES (16u << 10)       /* shorter values are packed into one message */
 #define PUSH_MOST ((uint64_t)64 << 20) /* longer values are not taken from others without space for them */
 
 enum message { MSG_REQUEST = 1, MSG_REPLY, MSG_NOTIFY, MSG_OFFER, MSG_TAKE, MSG_LEAVE, MSG_PUSH, MSG_DAMAGED };
@@ -21,7 +21,7 @@ enum message { MSG_REQUEST = 1, MSG_REPLY, MSG_NOTIFY, MSG_OFFER, MSG_TAKE, MSG_
 /* Begins every message. */
 typedef struct header {
 	uint32_t type, n;
-	uint64_t id; /* the asker's */
+	uint64_t id; /* of the request */
 	uint64_t index, bytes, sum;
 } header;
 
@@ -64,7 +64,7 @@ typedef struct peer {
 	uint64_t pushed_slot; /* and where it belongs */
 	uint32_t *wanted;    /* tickets, from `first` on */
 	size_t first, nwanted, room;
-	unsigned asks;
+	unsigned nrequests; /* not answered */
 	out *outs;
 } peer;
 
@@ -97,7 +97,7 @@ struct service {
 
 	peer *peers;
 	int npeers;
-	int32_t *peer_of; /* of every node: whom this rank asks */
+	int32_t *peer_of; /* of every node: the rank that this one sends requests to */
 
 	uint32_t *sorted; /* blocks in use, by offset */
 	uint32_t nsorted, next_block;
@@ -109,13 +109,13 @@ struct service {
 
 	offer *offers;
 	uint64_t offered;
-	uint64_t swept; /* ns: when the dead were looked for */
+	uint64_t swept; /* ns: when tickets of dead processes were last looked for */
 	load_worker *load_worker;
 };
 
 /* ---- the receive buffer (rx_buffer.c) ------------------------------------------ */
 
-/* Room with one reference, or -1. */
+/* A block with one reference, or -1. */
 int rx_buffer_alloc(service *s, uint64_t bytes);
 /* The block needs no more than this. */
 void rx_buffer_trim(service *s, int block, uint64_t bytes);
@@ -137,7 +137,7 @@ uint64_t reply_run(const reply_item *items, uint32_t n, uint32_t i, uint32_t *ca
 
 /* Answers what came: p->items are p->in.n. */
 void reply_send(service *s, peer *p);
-/* Asks p for what is wanted of it. */
+/* Sends p a request for the samples that are wanted of it. */
 void request_send(service *s, peer *p);
 
 /* ---- messages in (receive.c) --------------------------------------------------------- */
@@ -149,19 +149,20 @@ void receive_post(service *s, peer *p, void *buf, uint64_t bytes, gradcomp_reque
 /* The slot of a sample this node owns; NULL with the job failed when it is another's. */
 slot *receive_slot(service *s, const peer *p, uint64_t index);
 
-/* Values loaded elsewhere (push.c): offered to this node, pushed to it, and what it said to an offer. */
+/* Values loaded elsewhere (push.c): offered to this node, pushed to it, and the owner's answer to an
+ * offer. */
 void receive_offer(service *s, peer *p);
 void receive_push(service *s, peer *p);
 void receive_pushed(service *s, peer *p);
-void receive_wish(service *s, peer *p);
+void receive_answer(service *s, peer *p);
 
 /* ---- tickets (tickets.c) ----------------------------------------------------------- */
 
-/* Looks at those that somebody has written something on. */
+/* Handles the tickets that processes have changed. */
 void tickets_attend(service *s);
 /* Now and then frees those of processes that have died. */
 void tickets_sweep(service *s);
-/* Its sample is to be asked for. */
+/* Its sample is to be requested. */
 void ticket_want(service *s, uint32_t n);
 
 /* ---- loading for others (load_worker.c) --------------------------------------------------- */
@@ -169,14 +170,14 @@ void ticket_want(service *s, uint32_t n);
 /* A thread that loads, or waits for, values of this node that others want. */
 gradcomp_status load_worker_start(service *s, gradcomp_error *err);
 void load_worker_stop(load_worker *k);
-/* Waits for a load() under way; of a dataset that was stopped there comes no other. */
+/* Waits for a load() that is running; a stopped dataset starts no other. */
 void load_worker_halt(load_worker *k);
 /* A NOTIFY follows when it is there. */
 void load_worker_add(service *s, peer *p, uint32_t ticket, uint64_t index);
 /* Sends the NOTIFYs that are due. */
 void load_worker_notify(service *s);
 
-/* The job fails: a peer sent what cannot be. */
+/* Fails the job: a peer sent an invalid message. */
 void service_wrong(service *s, const peer *p, const char *what);
 void service_failed(service *s, gradcomp_status st, const gradcomp_error *err);
 

@@ -1,5 +1,5 @@
 /* The memory that the ranks of a node share: made by the first of them, passed to the
- * others through a local socket that only processes of the same user get an answer at.
+ * others through a local socket, to processes of the same user only.
  * It has no name in any file system, and ends with the last process that maps it. */
 #include <errno.h>
 #include <fcntl.h>
@@ -172,7 +172,7 @@ static gradcomp_status await(gradcomp_dataset *ds, int fd, uint64_t end, gradcom
 			return GRADCOMP_OK;
 		if (clock_ns() > end)
 			return error_set(err, GRADCOMP_ERR_TIMEOUT,
-			                 "the ranks of a node did not meet to share a dataset's memory within "
+			                 "the ranks of a node did not connect to share a dataset's memory within "
 			                 "transport.timeout");
 	}
 }

@@ -1,7 +1,7 @@
 /* Samples this node owns. A slot goes from empty by way of filling, by one process at a
- * time, to one of ready, spilled and unkept; when whoever fills it dies, the next who
- * wants it takes over. A value that turns out to be damaged is loaded again elsewhere:
- * somebody may be looking at it where it stands. */
+ * time, to one of ready, spilled and unkept; when the process that fills it dies, the next one
+ * that wants it takes over. A value that turns out to be damaged is loaded to another place in
+ * memory, because a process may be reading the damaged one. */
 #include <stdlib.h>
 #include <xxhash.h>
 

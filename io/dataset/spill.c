@@ -1,5 +1,5 @@
 /* Values that the node's memory has no space for: in one file a node and dataset, below
- * the directory the user named. It has no name, so it is gone with the last process
+ * the directory the user named. It has no name, so it is removed with the last process
  * that has it open, however that ends. */
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* What processes of this rank write on their tickets, and what becomes of it. */
+/* Handling the tickets of this rank's processes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -73,7 +73,7 @@ static void ticket_serve(service *s, uint32_t n)
 
 	switch (word & WORD_STATE) {
 	case TICKET_WANTED:
-		/* Where nothing is asked for any more, or never could be, whoever wants it loads it. */
+		/* If it cannot be requested (any more), the process that wants it loads it. */
 		if (!atomic_load(&s->draining) && s->ds->head->rx_buffer_bytes) {
 			ticket_want(s, n);
 		} else if (ticket_move(t, word, TICKET_FLYING | whose)) {
@@ -128,7 +128,7 @@ void tickets_sweep(service *s)
 			alive = word & ~WORD_STATE;
 			continue;
 		}
-		/* Somebody alive may take over what is on its way. */
+		/* Another process may take over a value that is on its way. */
 		if (!ticket_move(t, word, TICKET_SETUP | atomic_load(&ds->self)))
 			continue;
 		if (state == TICKET_READY || state == TICKET_HELD || state == TICKET_OFFERED ||

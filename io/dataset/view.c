@@ -1,4 +1,4 @@
-/* Values by index: lent, given back, counted. */
+/* Values by index: lent, released, counted. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -106,7 +106,7 @@ static void list_text_free(struct list_text *t)
 	}
 }
 
-/* ---- the walk -------------------------------------------------------------------- */
+/* ---- directories -------------------------------------------------------------------- */
 
 /* What is below a folder at the top, or the files at the top themselves. */
 struct branch {
@@ -125,7 +125,7 @@ struct listing {
 };
 
 /* One worker at one branch. In a folder that is reached through a symbolic link another
- * link to a folder is refused: the number of ways would have no bound. */
+ * link to a folder is refused: the number of paths would have no bound. */
 struct walk {
 	struct listing *l;
 	struct list_text **text;

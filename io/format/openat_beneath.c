@@ -29,14 +29,14 @@ static int prepend(char *rest, size_t capacity, const char *head, size_t length)
 	return 0;
 }
 
-/* Where the walk is: `done` has neither links nor "..", `rest` is still to come. */
-struct beneath {
+/* A path that is being resolved: `done` has neither links nor "..", `rest` is still to come. */
+struct resolver {
 	dirwalk walk;
 	char done[PATH_MAX], rest[2 * PATH_MAX];
 	int links;
 };
 
-static int up(struct beneath *b)
+static int up(struct resolver *b)
 {
 	char *slash = strrchr(b->done, '/');
 	if (!b->done[0]) {
@@ -47,7 +47,7 @@ static int up(struct beneath *b)
 	return 1;
 }
 
-static int down(struct beneath *b, const char *name)
+static int down(struct resolver *b, const char *name)
 {
 	size_t n = strlen(b->done);
 	if (n + strlen(name) + 2 > sizeof b->done) {
@@ -58,7 +58,7 @@ static int down(struct beneath *b, const char *name)
 	return 1;
 }
 
-static int follow(struct beneath *b, int link)
+static int follow(struct resolver *b, int link)
 {
 	char target[PATH_MAX];
 	ssize_t n = readlinkat(link, "", target, sizeof target);
@@ -71,7 +71,7 @@ static int follow(struct beneath *b, int link)
 }
 
 /* The next component: 1 went on, 0 *result is the end of it, -1 errno. */
-static int step(struct beneath *b, int flags, int *result)
+static int step(struct resolver *b, int flags, int *result)
 {
 	char name[NAME_MAX + 1];
 	struct stat st;
@@ -112,7 +112,7 @@ static int step(struct beneath *b, int flags, int *result)
 
 int openat_beneath_fallback(int root, const char *path, int flags)
 {
-	struct beneath b = {.links = 0};
+	struct resolver b = {.links = 0};
 	int result = -1, more = 1;
 	if (strlen(path) >= PATH_MAX) {
 		errno = ENAMETOOLONG;
@@ -144,7 +144,7 @@ int openat_beneath(int root, const char *path, int flags)
 gradcomp_status openat_sample(int root, const char *path, int flags, int *fd, struct stat *st, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
-	/* Non-blocking, should a FIFO have taken the file's place. */
+	/* Non-blocking, in case a FIFO has replaced the file. */
 	*fd = openat_beneath(root, path, flags & O_PATH ? flags : flags | O_NONBLOCK | O_NOCTTY);
 	if (*fd < 0 && errno == EXDEV)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,

@@ -1,4 +1,4 @@
-/* The calls of gradcomp/samples.h: what is it, and then that layout's functions. */
+/* The calls of gradcomp/samples.h: finds the layout and calls its functions. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
-/* What a block of a tar archive says: POSIX ustar and pax, GNU, and the old form. Pure
- * functions of bytes that nobody has checked yet. */
+/* Parsing the blocks of a tar archive: POSIX ustar and pax, GNU, and the old form. Pure
+ * functions of untrusted bytes. */
 #ifndef IO_FORMAT_TAR_FORMAT_H
 #define IO_FORMAT_TAR_FORMAT_H
 
@@ -26,7 +26,7 @@ bool tar_looks_like(const unsigned char block[TAR_BLOCK]);
 /* The name of a compression whose magic number this is, or NULL. */
 const char *tar_compression(const unsigned char *data, size_t n);
 
-/* What a pax header says of the next member. */
+/* The fields of a pax header for the next member. */
 typedef struct tar_pax {
 	const char *path; /* into the data; NULL: nothing */
 	size_t path_bytes;

@@ -1,4 +1,4 @@
-/* Sources on NFS servers come out of a module: the library does not need libnfs. */
+/* Sources on NFS servers are in a module, so that the library does not need libnfs. */
 #include "config/config.h"
 #include "io/source/nfs_module.h"
 #include "base/module.h"

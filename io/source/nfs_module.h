@@ -11,7 +11,7 @@
 
 typedef struct source_nfs_module {
 	uint32_t version, struct_size, ops_size; /* sizeof(source_ops) */
-	/* `timeout`: seconds without an answer after which the server counts as gone. */
+	/* `timeout`: seconds without an answer after which the server counts as lost. */
 	gradcomp_status (*open)(const source_url *url, double timeout, source_wait wait, source **out,
 	                        gradcomp_error *err);
 } source_nfs_module;

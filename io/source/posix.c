@@ -159,7 +159,7 @@ static gradcomp_status posix_file(source_reader *base, const char *path, uint64_
 	struct stat st;
 	posix_file_close(r);
 	int dir = dirwalk_parent(&r->walk, path, &last);
-	/* Non-blocking, should a FIFO have taken the file's place. */
+	/* Non-blocking, in case a FIFO has replaced the file. */
 	if (dir >= 0)
 		r->file = openat(dir, last, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
 	if (r->file < 0 && errno != ENOENT && errno != ELOOP && errno != ENOTDIR && errno != ENXIO)

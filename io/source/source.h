@@ -3,7 +3,7 @@
  * libnfs). Everything below is reached one component at a time without following
  * symbolic links.
  *
- * A source is shared by threads; a reader is one thread's way to it. Paths are
+ * A source is shared by threads; each thread has a reader of its own. Paths are
  * relative to the root ("" is the root itself) and of at most PATH_MAX bytes.
  * Functions that return a status name the path in the text. */
 #ifndef IO_SOURCE_SOURCE_H
@@ -17,7 +17,7 @@ typedef struct source source;
 typedef struct source_reader source_reader;
 struct config;
 
-/* What a listing says of an entry. */
+/* The attributes of an entry. */
 typedef struct source_stat {
 	uint32_t mode; /* S_IFMT and permission bits */
 	uint32_t nlink;
@@ -26,7 +26,7 @@ typedef struct source_stat {
 	int64_t mtime_ns;
 } source_stat;
 
-/* Asked about ten times a second by a call that waits for a server; non-zero ends
+/* Called about ten times a second while a call waits for a server; non-zero ends
  * the call with STATE. stop may be NULL; ctx lives as long as the reader. */
 typedef struct source_wait {
 	int (*stop)(void *ctx);
@@ -49,7 +49,7 @@ const char *source_is_file(const source *s);
 /* A mounted filesystem: entries can be reached by source_name() as a path. */
 bool source_is_mounted(const source *s);
 
-/* Milliseconds for which its server has not answered somebody; 0: it does. Any thread. */
+/* Milliseconds for which its server has not answered a reader; 0: it answers. Any thread. */
 unsigned source_silent(const source *s);
 
 gradcomp_status source_reader_open(source *s, source_wait wait, source_reader **out, gradcomp_error *err);
@@ -68,15 +68,15 @@ gradcomp_status source_lookup(source_reader *r, const char *path, source_stat *s
 gradcomp_status source_readlink(source_reader *r, const char *path, char target[4096], gradcomp_error *err);
 
 /* One file at a time is open in a reader; opening the next closes it. NOTFOUND also
- * when something else has taken its place. *st is that of the open file. The caller
- * will next read `ahead` bytes from its beginning: a server may send them along, which
+ * when it is not a regular file any more. *st is that of the open file. The caller
+ * will next read `ahead` bytes from its beginning: a server may send them with the answer, which
  * spares small files a round trip. 0 when it will not. */
 gradcomp_status source_file(source_reader *r, const char *path, uint64_t ahead, source_stat *st,
                             gradcomp_error *err);
-/* The reader will open `path` after what it was told before, in this order, and read
- * `size` bytes from its beginning: a server is asked ahead, which hides its distance from
- * many small files. False: telling more is of no use before some of it was opened. What
- * is opened in another order is read all the same. */
+/* A hint: after the files of earlier hints the reader will open `path`, and read `size` bytes from
+ * its beginning. These are requested from a server at once, which hides the latency of many
+ * small files. False: no more hints are taken before some of the files were opened. Files may be
+ * opened in another order. */
 bool source_prefetch(source_reader *r, const char *path, uint64_t size);
 /* Reads the open file at `at`: *got is less than n at its end only. */
 gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got,
@@ -84,7 +84,7 @@ gradcomp_status source_read(source_reader *r, void *buf, uint64_t n, uint64_t at
 /* The next byte at or behind `at` that may not be zero, and the end of that run; both
  * the file's size when there is none. Servers that cannot tell have one run. */
 void source_run(source_reader *r, uint64_t at, uint64_t size, uint64_t *data, uint64_t *hole);
-/* The open file as it is now: for those who look again when they have read it. */
+/* The attributes of the open file as they are now, to check after it was read. */
 gradcomp_status source_again(source_reader *r, source_stat *st, gradcomp_error *err);
 
 #endif

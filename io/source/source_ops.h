@@ -1,5 +1,5 @@
-/* What a back end of source.h is made of: calls as there, on its own structures,
- * which begin with these. The one for NFS comes out of a module. */
+/* A back end of source.h: calls as there, on structures of its own, which begin with these. The
+ * one for NFS is in a module. */
 #ifndef IO_SOURCE_SOURCE_OPS_H
 #define IO_SOURCE_SOURCE_OPS_H
 

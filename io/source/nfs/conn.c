@@ -74,7 +74,7 @@ void nfs_settle(struct nfs_call *call, int error, bool busy)
 	call->error = error;
 	call->busy = busy;
 	if (!busy)
-		call->conn->heard = clock_now();
+		call->conn->last_answer = clock_now();
 }
 
 static void connected(struct rpc_context *rpc, int status, void *data, void *arg)
@@ -237,7 +237,7 @@ gradcomp_status nfs_wait(struct nfs_source *s, struct nfs_conn *c, source_wait w
 			send_new(s, c, calls, n);
 		if (finished(calls, n, &busy))
 			break;
-		double silent = now - (c->heard > start ? c->heard : start), alive = c->heard > c->begun ? c->heard : c->begun;
+		double silent = now - (c->last_answer > start ? c->last_answer : start), alive = c->last_answer > c->begun ? c->last_answer : c->begun;
 		atomic_store(&s->base.silent_ms, silent > 1 ? (unsigned)(silent * 1000) : 0);
 		if (silent > s->timeout) {
 			status = away(s, c, silent, busy, err);

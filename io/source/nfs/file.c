@@ -26,7 +26,7 @@ static struct nfs_call *call_at(struct nfs_file *f, unsigned i)
 	return &f->calls[(f->head + i) % CALLS];
 }
 
-/* The places of answers under way that nobody wants any more are not free yet. */
+/* Buffers of requests that are dropped but not answered yet are not free. */
 static gradcomp_status forget(struct nfs_reader *r, gradcomp_error *err)
 {
 	struct nfs_file *f = r->file;

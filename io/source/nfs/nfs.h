@@ -1,6 +1,6 @@
 /* NFS by libnfs's calls of single procedures: what is open is a file handle and no
- * state of the server's, so a connection that is lost is made anew and what was not
- * answered is asked again. Names are looked up one at a time in directories known by
+ * state of the server's, so a connection that is lost is made anew and requests that were not
+ * answered are sent again. Names are looked up one at a time in directories known by
  * handle, which no symbolic link can lead elsewhere. NFSv4.0 reads with the anonymous
  * state id and needs no lease.
  *
@@ -18,7 +18,7 @@
 /* Bytes of one READ and of one READDIR at most. */
 #define NFS_READ_MAX (256u << 10)
 #define NFS_LIST_MAX (128u << 10)
-/* Bytes that come along with the looking up of a file. */
+/* Bytes that are read along with the lookup of a file. */
 #define NFS_FIRST (64u << 10)
 
 struct nfs_handle {
@@ -48,13 +48,13 @@ struct nfs_call {
 	const char *name; /* LOOKUP; MOUNT: a path */
 	uint64_t at;      /* READ; READDIR: the cookie */
 	uint32_t n;       /* READ: bytes; LOOKUP: bytes to read along; 0: none */
-	char *buf;        /* their place; READLINK: 4096 bytes. NULL: the bytes are dropped */
+	char *buf;        /* for these bytes; READLINK: 4096 bytes. NULL: they are dropped */
 	char verifier[8]; /* READDIR, in and out */
 	struct nfs_page *page;
 
 	enum { NFS_NEW, NFS_SENT, NFS_ANSWERED } state;
-	bool busy;               /* the answer was to try again later */
-	int error;               /* errno; EBADMSG: the answer made no sense */
+	bool busy;               /* the server answered to try again later */
+	int error;               /* errno; EBADMSG: the answer is invalid */
 	struct nfs_handle found; /* LOOKUP, MOUNT */
 	bool known;              /* st is: LOOKUP, GETATTR */
 	source_stat st;
@@ -76,9 +76,9 @@ struct nfs_conn {
 	bool lost;
 	char trouble[160]; /* of the last attempt */
 	double begun;      /* of the connection or the attempt, or when to try again */
-	double heard;      /* the last answer */
+	double last_answer;
 	size_t address;    /* of the source's */
-	uint32_t asked;    /* requests not answered */
+	uint32_t nsent;    /* requests not answered */
 	struct nfs_conn *next;
 };
 
@@ -111,8 +111,8 @@ struct nfs_reader {
 
 struct nfs_conn *nfs_conn_new(void);
 void nfs_conn_free(struct nfs_conn *c);
-/* Until all n calls are answered; those that are NEW are sent, again when a connection
- * was lost. `patient`: a server that is away may come back; else the first failure to
+/* Returns when all n calls are answered; those that are NEW are sent, again when a connection
+ * was lost. `patient`: waits for a server that does not answer; else the first failure to
  * connect to each address ends it. STATE when the caller is to stop, TIMEOUT or IO
  * with the server's name. */
 gradcomp_status nfs_wait(struct nfs_source *s, struct nfs_conn *c, source_wait wait, bool patient,
@@ -131,11 +131,11 @@ bool nfs_guarded(void);
 /* Queues the request. -1: it cannot be (call->error). */
 int nfs3_send(struct rpc_context *rpc, struct nfs_call *call);
 int nfs4_send(struct rpc_context *rpc, struct nfs_call *call);
-/* For their answers: false when there is none because the connection was lost; and how
- * it came out. */
+/* For their answers. nfs_answered(): false when the connection was lost. nfs_settle(): the
+ * result. */
 bool nfs_answered(struct nfs_call *call, int status);
 void nfs_settle(struct nfs_call *call, int error, bool busy);
-/* Adds an entry whose name has n bytes. Names with a zero byte make no sense. */
+/* Adds an entry whose name has n bytes. Names with a zero byte are invalid. */
 int nfs_page_add(struct nfs_page *page, const char *name, size_t n, uint64_t cookie, const source_stat *st);
 
 /* ---- readers (reader.c, readdir.c, file.c) ----------------------------------------- */
@@ -144,7 +144,7 @@ int nfs_page_add(struct nfs_page *page, const char *name, size_t n, uint64_t coo
  * when it is not there or something else is. */
 gradcomp_status nfs_failed(const struct nfs_source *s, int error, const char *what, const char *path,
                            gradcomp_error *err);
-/* One call, with the reader's connection and patience. */
+/* One call over the reader's connection. */
 gradcomp_status nfs_request(struct nfs_reader *r, struct nfs_call *call, gradcomp_error *err);
 /* The handle of a directory, good until the next call. */
 gradcomp_status nfs_dir(struct nfs_reader *r, const char *path, size_t length, const struct nfs_handle **fh,
@@ -157,18 +157,18 @@ gradcomp_status nfs_file_open(source_reader *r, const char *path, uint64_t ahead
 gradcomp_status nfs_file_read(source_reader *r, void *buf, uint64_t n, uint64_t at, uint64_t *got, gradcomp_error *err);
 void nfs_file_run(source_reader *r, uint64_t at, uint64_t size, uint64_t *data, uint64_t *hole);
 gradcomp_status nfs_file_again(source_reader *r, source_stat *st, gradcomp_error *err);
-/* What is under way goes with the connection. */
+/* Drops the answers that are still to come. */
 void nfs_file_close(struct nfs_reader *r);
 
-/* Files that will be opened (soon.c). */
+/* Prefetched lookups of files that will be opened (prefetch.c). */
 bool nfs_prefetch(source_reader *r, const char *path, uint64_t size);
-/* Fills *call with the answer about `path`, and *buf with the bytes that came along, if
- * it was asked for ahead: *known. What was asked for something else is forgotten. */
+/* If `path` was prefetched (*known), fills *call with the answer and *buf with the bytes that
+ * came with it. Prefetched answers for other paths before it are dropped. */
 gradcomp_status nfs_prefetch_take(struct nfs_reader *r, const char *path, struct nfs_call *call, char *buf, bool *known,
                               gradcomp_error *err);
 bool nfs_prefetch_sent(const struct nfs_reader *r);
 void nfs_prefetch_free(struct nfs_reader *r);
-/* The deepest directory on the way to `path` that needs no asking; NULL: another one. */
+/* The parent directory of `path` if the reader has its handle; else NULL. */
 const struct nfs_handle *nfs_parent_known(const struct nfs_reader *r, const char *path);
 
 gradcomp_status nfs_reader_open(source *s, source_wait wait, source_reader **out, gradcomp_error *err);

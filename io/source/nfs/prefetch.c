@@ -1,4 +1,4 @@
-/* Small files asked for before they are opened: a round trip for many of them. */
+/* Prefetching small files: looked up and read before they are opened, many in a round trip. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,12 +64,13 @@ gradcomp_status nfs_prefetch_take(struct nfs_reader *r, const char *path, struct
 	while (s && s->n && !status && !*known) {
 		struct nfs_prefetch_file *f = file_at(s, 0);
 		bool wanted = !strcmp(f->path, path);
-		/* All that a lost connection took along goes out again. */
+		/* After a lost connection all of them are sent again. */
 		for (unsigned i = 0; i < s->n; i++)
 			nfs_send((struct nfs_source *)r->base.from, r->conn, &file_at(s, i)->call, 1);
 		if (wanted || f->call.state == NFS_SENT)
 			status = nfs_request(r, &f->call, err);
-		/* What went wrong is asked again, for its words; so is what lacks attributes. */
+		/* A request that failed is made again when the file is opened, for the error; so is one whose
+		 * answer lacks attributes. */
 		if (!status && wanted && !f->call.error && f->call.known) {
 			*known = true;
 			*call = f->call;

@@ -6,8 +6,8 @@
 
 #include "io/source/nfs/nfs.h"
 
-/* An entry that came without attributes is looked up; one that is gone by then is left
- * out, as if it had gone before. */
+/* An entry that came without attributes is looked up; one that was removed meanwhile is left
+ * out. */
 static gradcomp_status attributes(struct nfs_reader *r, const char *dir, const char *name, source_stat *st, bool *gone,
                                   gradcomp_error *err)
 {
@@ -54,7 +54,7 @@ gradcomp_status nfs_reader_list(source_reader *base, const char *dir, source_eac
 		call.state = NFS_NEW;
 		if ((status = nfs_request(r, &call, err)))
 			break;
-		/* A listing that does not get on has no end. */
+		/* A listing whose cookie does not advance would never end. */
 		if (!call.error && !page.eof && (!page.n || page.cookie == call.at))
 			call.error = EBADMSG;
 		if (call.error)

@@ -1,4 +1,4 @@
-/* A thread's way to the tree: the directory in which it is, by handles. */
+/* A thread's position in the tree: the handles of the directories it is in. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static const struct nfs_handle *here(const struct nfs_reader *r)
 	return r->depth ? &r->levels[r->depth - 1].fh : &source_of(r)->root;
 }
 
-/* What is `name` in the directory `fh`: *call has it. */
+/* Looks up `name` in the directory `fh`; the answer is in *call. */
 static gradcomp_status look_up(struct nfs_reader *r, const struct nfs_handle *fh, const char *name, const char *path,
                                struct nfs_call *call, gradcomp_error *err)
 {

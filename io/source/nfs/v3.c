@@ -116,7 +116,7 @@ static void answer_readdir(struct rpc_context *rpc, int status, void *data, void
 	entryplus3 e;
 	for (const entryplus3 *next = ok->reply.entries; next && !error; next = e.nextentry) {
 		source_stat st;
-		/* libnfs puts them at any address. */
+		/* libnfs decodes to unaligned addresses. */
 		memcpy(&e, (const void *)next, sizeof e);
 		bool known = take_post(&e.name_attributes, &st);
 		if (!e.name)
@@ -177,7 +177,7 @@ static void answer_mount(struct rpc_context *rpc, int status, void *data, void *
 	nfs_settle(call, take_handle(fh->fhandle3_val, fh->fhandle3_len, &call->found) ? 0 : EBADMSG, false);
 }
 
-/* ---- asking ------------------------------------------------------------------ */
+/* ---- requests ------------------------------------------------------------------ */
 
 static int send_readdir(struct rpc_context *rpc, struct nfs_call *call, nfs_fh3 fh)
 {

@@ -22,8 +22,8 @@
 	(1u << (FATTR4_MODE - 32) | 1u << (FATTR4_NUMLINKS - 32) | 1u << (FATTR4_SPACE_USED - 32) | \
 	 1u << (FATTR4_TIME_MODIFY - 32))
 
-/* What is asked of a file; of an entry of a directory: with RDATTR_ERROR one that cannot
- * be looked at does not spoil the others; of the server. libnfs does not write to them. */
+/* Requested attributes of a file; of an entry of a directory (with RDATTR_ERROR, so that one that
+ * cannot be read does not fail the others); of the server. libnfs does not write to them. */
 static uint32_t wanted[2] = {FIRST_WORD, SECOND_WORD};
 static uint32_t wanted_of_entries[2] = {FIRST_WORD | 1u << FATTR4_RDATTR_ERROR, SECOND_WORD};
 static uint32_t wanted_limits[1] = {1u << FATTR4_MAXREAD};
@@ -74,7 +74,7 @@ static uint64_t take(struct attributes *a, size_t bytes)
 	return value;
 }
 
-/* What libnfs decodes lies at any address: it is copied before it is looked at. */
+/* libnfs decodes to unaligned addresses: copied before use. */
 static uint32_t mask_word(const fattr4 *f, unsigned i)
 {
 	uint32_t word = 0;
@@ -139,7 +139,7 @@ static bool take_attributes(const fattr4 *f, source_stat *st, uint64_t *read_max
 	return read_max || (has(f, FATTR4_TYPE) && has(f, FATTR4_SIZE) && has(f, FATTR4_TIME_MODIFY));
 }
 
-/* ---- asking ------------------------------------------------------------------ */
+/* ---- requests ------------------------------------------------------------------ */
 
 struct compound {
 	nfs_argop4 ops[OPS_MAX];
@@ -161,7 +161,7 @@ static void op_getattr(struct compound *c, uint32_t *bits, u_int n)
 	b->bitmap4_len = n;
 }
 
-/* With the state id of zeroes: a read of somebody who has opened nothing. */
+/* With the anonymous state id, all zeroes: a read without an open. */
 static void op_read(struct compound *c, uint64_t at, uint32_t n)
 {
 	READ4args *a = &op(c, OP_READ)->nfs_argop4_u.opread;
@@ -330,7 +330,7 @@ static void answer(struct rpc_context *rpc, int status, void *data, void *arg)
 		error = take_result(&r, call);
 	}
 	if (!error && failure != NFS4_OK && call->kind == NFS_LOOKUP && call->known) {
-		/* What could not be read was found all the same. */
+		/* The lookup succeeded even if the read did not. */
 		call->read_error = errno_of(failure);
 	} else if (!error) {
 		error = errno_of(failure);
