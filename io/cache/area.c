@@ -1,5 +1,5 @@
-/* Areas of the cache, a user's and the one that all share: opened so that nobody but
- * root and the owner could have put it, or could take it, from under us. */
+/* Areas of the cache, a user's and the shared one. Each is opened so that nobody but root and
+ * the owner can have made it or can replace it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -36,8 +36,8 @@ static gradcomp_status check_dir(int fd, const char *path, uid_t owner, gradcomp
 	return GRADCOMP_OK;
 }
 
-/* The directory that holds the cache: its real path is walked from / and every
- * step checked, so it does not matter what it is reached by. */
+/* The directory that the cache is in. Its real path is opened from / on, a component at a time,
+ * and each of them checked, so it does not matter by which links it is reached. */
 static gradcomp_status open_parent(const char *path, uid_t owner, int *out, gradcomp_error *err)
 {
 	char real[PATH_MAX], shown[PATH_MAX];
@@ -79,15 +79,15 @@ fail:
 	return status;
 }
 
-/* Opens parent/name, making it with `mode` when asked to and absent. Its umask
- * is nobody's business. */
+/* Opens parent/name, making it with `mode` when asked to and absent. The
+ * process's umask does not count. */
 static gradcomp_status open_or_make(int parent, const char *name, const char *path, bool make, mode_t mode,
                                     int *out, gradcomp_error *err)
 {
 	char text[TEXT_NAME_MAX];
 	bool made;
 	int fd;
-	/* Who may make names here may also take one away before it is opened. */
+	/* A user who may make names here may also remove one before it is opened. */
 	for (int i = 0; i < 10; i++) {
 		made = make && mkdirat(parent, name, 0700) == 0;
 		if (make && !made && errno != EEXIST)
@@ -114,7 +114,7 @@ static gradcomp_status open_or_make(int parent, const char *name, const char *pa
 	return GRADCOMP_OK;
 }
 
-/* The area itself: ours, and nobody else's. */
+/* A user's area: only he can read and write it. */
 static gradcomp_status check_area(int fd, const char *path, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
@@ -135,7 +135,7 @@ static gradcomp_status check_area(int fd, const char *path, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* The shared one: its owner's, or root's, and nobody else can write there. */
+/* The shared area: its owner's, or root's, and nobody else can write there. */
 static gradcomp_status check_shared(int fd, const char *path, uid_t owner, gradcomp_error *err)
 {
 	char name[TEXT_NAME_MAX];
@@ -156,12 +156,12 @@ static gradcomp_status check_shared(int fd, const char *path, uid_t owner, gradc
 #define CACHE_MAX (PATH_MAX - 256)
 
 /* CACHE: its path, the directory that holds it, and its name there. */
-struct place {
+struct location {
 	char whole[CACHE_MAX + 1], dir[CACHE_MAX + 1];
 	const char *base;
 };
 
-static gradcomp_status take_place(const char *cache_dir, struct place *p, gradcomp_error *err)
+static gradcomp_status locate(const char *cache_dir, struct location *p, gradcomp_error *err)
 {
 	char text[TEXT_NAME_MAX];
 	size_t n = strlen(cache_dir);
@@ -180,7 +180,7 @@ static gradcomp_status take_place(const char *cache_dir, struct place *p, gradco
 }
 
 /* CACHE/NAME; CACHE itself is made by root only. */
-static gradcomp_status open_below(int parent, const struct place *p, const char *name, uid_t owner, bool create,
+static gradcomp_status open_below(int parent, const struct location *p, const char *name, uid_t owner, bool create,
                                   mode_t mode, int *out, char path[4096], gradcomp_error *err)
 {
 	int fd = -1;
@@ -196,17 +196,17 @@ static gradcomp_status open_below(int parent, const struct place *p, const char 
 
 gradcomp_status cache_user_area(const char *cache_dir, bool create, int *out, char path[4096], gradcomp_error *err)
 {
-	struct place p;
+	struct location p;
 	char uid[16];
 	int parent = -1, area = -1;
 	struct stat st;
-	gradcomp_status status = take_place(cache_dir, &p, err);
+	gradcomp_status status = locate(cache_dir, &p, err);
 	if (status || (status = open_parent(p.dir, geteuid(), &parent, err)))
 		return status;
 	snprintf(uid, sizeof uid, "%u", (unsigned)geteuid());
 	if (geteuid() != 0 && fstatat(parent, p.base, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
 		/* Only root can make a cache that all users may trust. Without one a
-		 * user has an area of his own beside its place. */
+		 * user has an area of his own next to where it would be. */
 		snprintf(path, PATH_MAX, "%s-%s", p.whole, uid);
 		status = open_or_make(parent, strrchr(path, '/') + 1, path, create, 0700, &area, err);
 	} else {
@@ -225,9 +225,9 @@ gradcomp_status cache_user_area(const char *cache_dir, bool create, int *out, ch
 gradcomp_status cache_shared_area(const char *cache_dir, uid_t owner, bool create, int *out, char path[4096],
                                   gradcomp_error *err)
 {
-	struct place p;
+	struct location p;
 	int parent = -1, area = -1;
-	gradcomp_status status = take_place(cache_dir, &p, err);
+	gradcomp_status status = locate(cache_dir, &p, err);
 	if (status || (status = open_parent(p.dir, owner, &parent, err)))
 		return status;
 	status = open_below(parent, &p, "shared", owner, create, 0755, &area, path, err);

@@ -20,7 +20,7 @@ void stage_digest_begin(stage_digest *d, uint64_t size)
 	sha256_init(&d->hash);
 }
 
-/* Room for block `number`; the others find their new places. */
+/* Grows the table until it has space for block `number`, and moves the others. */
 static int grow(stage_digest *d, uint64_t number)
 {
 	size_t capacity = d->capacity ? d->capacity : 16;

@@ -19,8 +19,9 @@ gradcomp_status cache_user_area(const char *cache_dir, bool create, int *fd, cha
 int cache_lock_try(int area, const char *key, int *fd, int64_t *holder);
 void cache_lock_release(int area, const char *key, int fd);
 
-/* Removes what the dead left of other keys: locks, leases on nothing, damaged copies that
- * were replaced, rests of evictions. What they copied stays, to be resumed. */
+/* Removes what processes that died left of other keys: locks, leases without a copy, damaged
+ * copies that were replaced, evictions that were interrupted. What they copied stays, to be
+ * resumed. */
 void cache_sweep(int area, const char *key);
 
 /* ---- copies (copy.c, publish.c) ------------------------------------------------ */
@@ -42,13 +43,13 @@ int cache_published(stage_run *run, stage_manifest *m, int area, const char *key
                     gradcomp_error *err);
 /* Reads every byte of the copy dir/data. MISMATCH names a file that is wrong. */
 gradcomp_status cache_verify(stage_run *run, stage_manifest *m, int dir, gradcomp_error *err);
-/* Brings `temp` to the disk and makes it area/KEY, in place of a damaged one. */
+/* Writes `temp` to the disk and makes it area/KEY, instead of a damaged one. */
 gradcomp_status cache_publish(stage_run *run, const stage_manifest *m, int area, const char *key, int temp,
                               gradcomp_error *err);
 /* Notes that the copy was used now. */
 void cache_touch(int area, const char *key);
 
-/* ---- what the stager calls ------------------------------------------------- */
+/* ---- what gradcomp_stage() calls ------------------------------------------------- */
 
 /* Keeps area/KEY from eviction as long as process `pid` lives, whether there is
  * such an entry yet or not. To be taken BEFORE cache_published() looks: when the
@@ -80,8 +81,8 @@ bool cache_is_shared(const struct config *c, const char *source);
 /* The area that the call stages into: the user's, or with GRADCOMP_STAGE_SHARED the
  * shared one, which takes its owner. As cache_user_area(). */
 gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp_error *err);
-/* When the node has a whole copy in the shared area: leases it, puts that area in place
- * of *area and run->where, and returns true. Says why where something is wrong. */
+/* If the node has a whole copy in the shared area: leases it, replaces *area and run->where by
+ * that area, and returns true. Logs what is wrong with a copy that cannot be used. */
 bool cache_use_shared(stage_run *run, stage_manifest *m, const char *source, const char *key, int *area);
 /* Before publishing in the shared area: everybody may read the copy and lease it. */
 gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int temp, const stage_manifest *m,
@@ -89,23 +90,23 @@ gradcomp_status cache_open_to_all(stage_run *run, int area, const char *key, int
 
 /* ---- waiting for a lock (../lock.c) ------------------------------------------ */
 
-/* For who waits for a lock or for area/KEY: a descriptor to close(), or -1, which
+/* For a process that waits for a lock or for area/KEY: a descriptor to close(), or -1, which
  * cache_lock_sleep() takes too. */
 int cache_lock_watch(int area);
-/* Sleeps until a lock was given back or a copy came, at most `ms` or until a signal.
- * True when it is worth to look again at once. */
+/* Sleeps until a lock was released or a copy published, at most `ms` or until a signal.
+ * True: check again at once. */
 bool cache_lock_sleep(int watch, int ms);
 
 /* ---- processes (process.c) ------------------------------------------------- */
 
 #define CACHE_BOOT_BYTES 40
 
-/* In clock ticks since boot; with the boot's id it tells a process from a later
- * one of the same number. 0: there is none, or it is hidden. */
+/* When process `pid` started, in clock ticks since boot. With the boot's id it tells a process
+ * from a later one with the same number. 0: there is none, or it is hidden. */
 uint64_t cache_process_start(int64_t pid);
-/* Of this boot; "-" when the kernel does not say. */
+/* The id of this boot; "-" when the kernel does not give it. */
 const char *cache_boot(char out[CACHE_BOOT_BYTES]);
-/* Tells the name space that process numbers of this process belong to; 0: unknown. */
+/* The PID namespace of this process; 0: unknown. */
 uint64_t cache_pid_space(void);
 
 /* ---- leases (lease.c) ------------------------------------------------------- */
@@ -122,24 +123,24 @@ typedef struct cache_lease_info {
 	bool pin;
 } cache_lease_info;
 
-/* False, and nothing that could hold, when the file is gone or is no lease. */
+/* False, with *out a lease of nobody, when there is no such file or it is no lease. */
 bool cache_lease_read(int dir, const char *name, cache_lease_info *out);
-/* A lease ends with its process, a job's with the boot; what cannot be judged
- * from here (another pid name space) holds. */
+/* A lease ends with its process, a job's with the boot. One of another PID namespace, whose
+ * process cannot be seen from here, counts as alive. */
 bool cache_lease_alive(const cache_lease_info *l);
 /* Writes the lease as KEY.lease/NAME: whole or not at all. */
 gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_info *l, gradcomp_error *err);
 
-/* Removes what keeps nothing, unless somebody is leasing just now. */
+/* Removes leases that have ended, unless a process is leasing at this moment. */
 void cache_leases_sweep(int area, const char *key);
 /* Removes a lease. 0 also when there is none; -1 and errno. */
 int cache_lease_drop(int area, const char *key, const char *name);
 
-/* KEY.lease is a directory and the lock of its leases: who leases holds flock(2) on it
- * shared while the file appears, who evicts exclusively while he looks and renames.
- * -1 and errno; EWOULDBLOCK when `exclusive` and somebody is at it. */
+/* KEY.lease is a directory and the lock of its leases, by flock(2). A process that leases takes
+ * it shared while it writes the file; one that evicts takes it exclusively while it reads the
+ * leases and renames the copy. -1 and errno; EWOULDBLOCK when `exclusive` and another has it. */
 int cache_lease_lock(int area, const char *key, bool exclusive);
-/* Removes the directory when it is empty and was entered exclusively. */
+/* Removes the directory when it is empty and was locked exclusively. */
 void cache_lease_unlock(int area, const char *key, int lock, bool exclusive);
 
 /* ---- names (entries.c) --------------------------------------------------------- */
@@ -150,7 +151,7 @@ typedef enum cache_kind {
 	CACHE_EVICTING,   /* KEY.gone-XXXXXXXX: evicted, being removed */
 	CACHE_LOCK,       /* KEY.lock */
 	CACHE_LEASES,     /* KEY.lease */
-	CACHE_FOREIGN     /* not ours: left alone */
+	CACHE_FOREIGN     /* not made by gradcomp: left alone */
 } cache_kind;
 
 /* What a name in an area is, and its key ("" of a foreign one). */
@@ -175,12 +176,12 @@ bool cache_reserved(int dir, cache_size *out);
 typedef struct cache_entry {
 	char *name;
 	char key[STAGE_KEY_BYTES];
-	cache_kind kind; /* PUBLISHED, UNFINISHED, GONE or FOREIGN */
-	bool producing;  /* somebody makes it, or makes it anew */
+	cache_kind kind; /* PUBLISHED, UNFINISHED, EVICTING or FOREIGN */
+	bool producing;  /* a process is making it, or making it anew */
 	bool pinned;
-	uint32_t held;                   /* leases that hold */
+	uint32_t live_leases;
 	char holder[CACHE_HOLDER_BYTES]; /* of one of them */
-	int64_t used;                    /* when it was asked for last, seconds since 1970, never in the future */
+	int64_t used;                    /* when it was last staged, seconds since 1970, never in the future */
 	cache_size size;                 /* what is there */
 	cache_size whole;                /* what it will be when it is finished; else as size */
 } cache_entry;
@@ -201,23 +202,23 @@ int cache_entry_turn(const cache_entry *x, const cache_entry *y);
 /* All of that at once, sorted. A zeroed list is empty. */
 gradcomp_status cache_entries_read(int area, cache_entries *out, gradcomp_error *err);
 void cache_entries_free(cache_entries *entries);
-/* One of them; its name is NULL when there is no such thing. */
+/* One of them; its name is NULL when there is none. */
 gradcomp_status cache_entry_read(int area, const char *name, cache_entry *out, gradcomp_error *err);
 void cache_entry_free(cache_entry *entry);
-/* Whether nothing keeps it. */
+/* Whether it is neither leased nor pinned nor being made. */
 bool cache_evictable(const cache_entry *entry);
 
-/* Calls each() for what is in KEY.lease: leases, dead ones, and what is none. `name`
+/* Calls each() for the files in KEY.lease: leases, those that have ended, and other files. `name`
  * is that of the file, `dir` KEY.lease. -1 and errno. */
 int cache_lease_each(int area, const char *key,
                      void (*each)(void *ctx, int dir, const char *name, const cache_lease_info *l), void *ctx);
 
 /* ---- eviction (evict.c) ------------------------------------------------------- */
 
-#define CACHE_PINNED_TOO 1u /* evict what is pinned */
+#define CACHE_PINNED_TOO 1u /* evict a pinned copy too */
 #define CACHE_LOCKED 2u     /* the caller holds KEY.lock */
 
-/* 1: the item is gone; 0: it is in use, *why says by whom; -1: errno. */
+/* 1: the entry was removed; 0: it is in use, *why says by what; -1: errno. */
 int cache_evict(int area, const cache_entry *entry, unsigned flags, char why[CACHE_HOLDER_BYTES]);
 
 /* ---- budget (quota.c) ---------------------------------------------------------- */

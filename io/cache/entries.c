@@ -49,7 +49,7 @@ int cache_lease_each(int area, const char *key,
 		if (fd >= 0)
 			close(fd);
 		errno = e;
-		/* Something foreign has its name: there are no leases in it. */
+		/* A foreign file has this name: there are no leases in it. */
 		return e == ENOENT || e == ENOTDIR || e == ELOOP ? 0 : -1;
 	}
 	errno = 0;
@@ -72,12 +72,12 @@ static void note_lease(void *ctx, int dir, const char *name, const cache_lease_i
 	if (l->pin) {
 		entry->pinned = true;
 	} else if (cache_lease_alive(l)) {
-		entry->held++;
+		entry->live_leases++;
 		memcpy(entry->holder, l->holder, sizeof entry->holder);
 	}
 }
 
-/* Asked of the lock's file without making one or saying who asks. */
+/* Whether KEY.lock is locked. Does not create the file or write to it. */
 static bool is_producing(int area, const char *key)
 {
 	char name[STAGE_KEY_BYTES + 8];
@@ -134,13 +134,13 @@ static int describe(int area, const char *name, cache_entry *entry)
 	entry->kind = cache_name(name, entry->key);
 	if (entry->kind == CACHE_LOCK || entry->kind == CACHE_LEASES)
 		return 0;
-	/* In the shared area others cannot look into what is being made. */
+	/* In the shared area other users cannot read a copy that is being made. */
 	if (entry->kind != CACHE_FOREIGN && (dir = openat(area, name, OPEN_DIR)) < 0 && errno != EACCES) {
 		if (errno == ENOENT)
 			return 0;
 		if (errno != ENOTDIR && errno != ELOOP)
 			return -1;
-		/* Something has taken the place of a copy. */
+		/* It is not the directory of a copy any more. */
 		entry->kind = CACHE_FOREIGN;
 		entry->key[0] = 0;
 	}
@@ -257,5 +257,5 @@ void cache_entries_free(cache_entries *entries)
 bool cache_evictable(const cache_entry *entry)
 {
 	return entry->kind != CACHE_FOREIGN && !entry->producing &&
-	       (entry->kind != CACHE_PUBLISHED || (!entry->pinned && !entry->held));
+	       (entry->kind != CACHE_PUBLISHED || (!entry->pinned && !entry->live_leases));
 }

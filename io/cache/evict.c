@@ -1,7 +1,7 @@
-/* Evicting an entry. Nothing leased goes: leases are looked at and the entry is
- * renamed away under the lock of the key's leases, which a lease takes too, so each lease
- * is there before the look (and seen) or its owner looks for the entry after the
- * rename (and finds none). KEY.lock keeps producers out. */
+/* Evicting an entry. A leased one is never evicted: the leases are read and the entry renamed
+ * away under the lock of the key's leases. A process that leases takes this lock too, so either
+ * its lease is there before the leases are read, or it looks for the entry after the rename and
+ * finds none. KEY.lock keeps producers out. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,26 +13,27 @@
 
 struct look {
 	unsigned flags;
-	bool held;
+	bool leased;
 	char *why;
 };
 
-/* Whoever writes a lease holds that lock: while it is ours, what is not one is dead. */
+/* Leases are written under that lock. While this process has it, a file that is no lease is
+ * left from a process that died. */
 static void look_at(void *ctx, int dir, const char *name, const cache_lease_info *l)
 {
 	struct look *look = ctx;
 	if (l->pin && !(look->flags & CACHE_PINNED_TOO)) {
-		look->held = true;
+		look->leased = true;
 		snprintf(look->why, CACHE_HOLDER_BYTES, "pinned");
 	} else if (!l->pin && cache_lease_alive(l)) {
-		look->held = true;
+		look->leased = true;
 		snprintf(look->why, CACHE_HOLDER_BYTES, "leased by %.100s", l->holder);
 	} else {
 		unlinkat(dir, name, 0);
 	}
 }
 
-/* Out of the way under a name that nothing is looked for. 0, or -1 and errno. */
+/* Renames the entry to a name under which no copy is looked for. 0, or -1 and errno. */
 static int rename_away(int area, const char *name, const char *key, char gone[STAGE_KEY_BYTES + 16])
 {
 	uint32_t random;
@@ -68,7 +69,7 @@ static int retire(int area, const cache_entry *entry, unsigned flags, char gone[
 		return -1;
 	if (cache_lease_each(area, entry->key, look_at, &look) < 0)
 		result = -1;
-	else if (look.held)
+	else if (look.leased)
 		result = 0;
 	else
 		result = rename_away(area, entry->name, entry->key, gone) == 0 || errno == ENOENT ? 1 : -1;

@@ -1,4 +1,4 @@
-/* Cleaning up an area: what the dead left, and what is too much. */
+/* Cleaning up an area: what processes that died left, and what is over the high mark. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -42,7 +42,7 @@ static void take_lease(void *ctx, int dir, const char *name, const cache_lease_i
 	report_removed(g, what, g->key, 0);
 }
 
-/* With the lock of the leases, so that none is removed that is just being written. */
+/* With the lock of the leases, so that no lease is removed while it is being written. */
 static gradcomp_status leases_of(struct gc *g, const char *key, gradcomp_error *err)
 {
 	bool dry = cache_area_dry(g->area);
@@ -89,7 +89,7 @@ static const char *what_it_is(const cache_entry *entry)
 	                                        : "copy";
 }
 
-/* 1 it went, or would have, 0 it stays, or a status. */
+/* 1: it was removed, or would have been; 0: it stays; or a status. */
 static int drop(const struct gc *g, const cache_entry *entry, unsigned flags, gradcomp_error *err)
 {
 	char why[CACHE_HOLDER_BYTES];
@@ -148,7 +148,7 @@ static gradcomp_status consider(void *ctx, cache_entry *entry, gradcomp_error *e
 	return GRADCOMP_OK;
 }
 
-/* What nobody finishes, then the least recently used while there is too much. */
+/* Copies that nobody finishes, then the least recently used while there is too much. */
 static gradcomp_status copies(struct gc *g, gradcomp_error *err)
 {
 	cache_budget budget;
@@ -170,7 +170,7 @@ static gradcomp_status copies(struct gc *g, gradcomp_error *err)
 		for (size_t i = 0; !status && !done && i < r->n; i++) {
 			const cache_entry *entry = &r->entry[i];
 			if (entry->kind == CACHE_PUBLISHED) {
-				/* The first one: is it still too much without the rest? */
+				/* The first one: is it still too much without the unfinished ones? */
 				full = full || all > limit;
 				if ((done = !full || all <= target))
 					break;
@@ -237,10 +237,10 @@ gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, cons
 	int result = 1;
 	if (!cache_area_dry(&a))
 		result = cache_evict(a.fd, &entry, force ? CACHE_PINNED_TOO : 0, why);
-	else if (entry.held || entry.producing || (entry.pinned && !force)) {
+	else if (entry.live_leases || entry.producing || (entry.pinned && !force)) {
 		result = 0;
-		snprintf(why, sizeof why, "%s%.100s", entry.held ? "leased by " : "",
-		         entry.held        ? entry.holder
+		snprintf(why, sizeof why, "%s%.100s", entry.live_leases ? "leased by " : "",
+		         entry.live_leases        ? entry.holder
 		         : entry.producing ? "being staged"
 		                          : "pinned");
 	}

@@ -1,5 +1,5 @@
-/* Who leases and who evicts do not overlap: a lock on the directory KEY.lease,
- * which ends with its holder. Nobody holds it longer than a few system calls. */
+/* The lock of a key's leases: flock(2) on the directory KEY.lease, which ends with its process.
+ * It keeps leasing and evicting apart, and is held for a few system calls only. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/file.h>
@@ -18,7 +18,7 @@
 #include "io/cache/cache.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-/* A holder that was stopped, or is an enemy in a shared area. */
+/* A process that has the lock may be stopped, or hostile in the shared area. */
 #define PATIENCE 10.0
 
 static void lease_dir_name(char out[STAGE_KEY_BYTES + 8], const char *key)
@@ -69,7 +69,7 @@ void cache_lease_unlock(int area, const char *key, int lock, bool exclusive)
 	char name[STAGE_KEY_BYTES + 8];
 	struct stat st;
 	lease_dir_name(name, key);
-	/* In the shared area users cannot make it again: it stays as long as the copy. */
+	/* In the shared area users cannot make the directory again: it stays as long as the copy. */
 	bool shared = fstat(lock, &st) == 0 && st.st_mode & S_IWOTH;
 	if (exclusive && !(shared && fstatat(area, key, &st, AT_SYMLINK_NOFOLLOW) == 0))
 		unlinkat(area, name, AT_REMOVEDIR);

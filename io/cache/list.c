@@ -15,7 +15,7 @@
 
 struct leases {
 	gradcomp_cache_lease *lease;
-	uint32_t n, capacity, held;
+	uint32_t n, capacity, nlive;
 	bool failed;
 };
 
@@ -41,7 +41,7 @@ static void add_lease(void *ctx, int dir, const char *name, const cache_lease_in
 		return;
 	bool alive = cache_lease_alive(l);
 	s->lease[s->n++] = (gradcomp_cache_lease){.holder = holder, .pid = l->pid, .job = l->job, .alive = alive};
-	s->held += alive;
+	s->nlive += alive;
 }
 
 static void free_leases(struct leases *s)
@@ -96,7 +96,7 @@ static int show(const cache_area *a, const cache_entry *entry, int (*each)(void 
 		.pinned = entry->pinned,
 		.producing = entry->producing,
 		.nleases = leases.n,
-		.held = leases.held,
+		.nlive = leases.nlive,
 		.leases = leases.lease,
 	};
 	result = each(ctx, &e);

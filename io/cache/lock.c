@@ -1,5 +1,5 @@
-/* One producer a key on this node, and what dead ones left. The lock is flock(2)
- * on KEY.lock, so it ends with its holder however that dies; the file's text is
+/* One producer a key on this node, and cleaning up after producers that died. The lock is
+ * flock(2) on KEY.lock, so it ends with its process, however that dies. The file's text is
  * for people and for the progress line. */
 #include <dirent.h>
 #include <errno.h>
@@ -82,7 +82,7 @@ static void sweep_one(int area, const char *name, cache_kind kind, const char *k
 	int lock;
 	/* Beside a published copy KEY.tmp is the damaged one that it replaced. */
 	bool published = fstatat(area, key, &st, AT_SYMLINK_NOFOLLOW) == 0;
-	if (kind == CACHE_EVICTING) /* its evictor died, or is at it: then there are two */
+	if (kind == CACHE_EVICTING) /* the process that evicted it died, or is still at it: two may remove it */
 		(void)!dirwalk_remove(area, name);
 	if (kind == CACHE_LEASES && !published)
 		cache_leases_sweep(area, key);
@@ -114,9 +114,8 @@ void cache_sweep(int area, const char *key)
 	closedir(d);
 }
 
-/* Names that come and go in the area are few: a lock is given back, a copy is
- * published. That a holder died shows in no name, so who waits looks now and then
- * as well. */
+/* Names change in the area when a lock is released or a copy is published, which is seldom. The
+ * death of a lock's holder changes no name, so a process that waits also checks now and then. */
 int cache_lock_watch(int area)
 {
 	char path[64];

@@ -1,4 +1,4 @@
-/* From what a person writes to the key of a copy. */
+/* Finds the key of a copy by what a user typed. */
 #include <fcntl.h>
 #include <limits.h>
 #include <stdio.h>
@@ -56,7 +56,7 @@ gradcomp_status gradcomp_cache_find(const gradcomp_cache_options *options, const
 		const cache_entry *entry = &entries.entry[i];
 		if (entry->kind != CACHE_PUBLISHED)
 			continue;
-		/* The last used comes last. */
+		/* The last one used is the last in the list. */
 		if (prefix ? !strncmp(entry->key, name, n) : is_copy_of(a.fd, entry, source)) {
 			if (prefix && found) {
 				status = error_set(err, GRADCOMP_ERR_INVALID,

@@ -1,5 +1,5 @@
 /* manage.h: the copies of staged datasets in a user's cache on this node:
- * listing and verifying them, keeping them, and making room.
+ * listing and verifying them, keeping them, and freeing space.
  *
  *     static int show(void *ctx, const gradcomp_cache_entry *e)
  *     {
@@ -10,7 +10,7 @@
  *
  * A copy stays as long as anybody holds a lease on it: a process (until it ends), a
  * job (until the lease is removed, or the node boots), or a pin (until unpinned).
- * What nobody holds is evicted when room is needed, the least recently used first.
+ * Other copies are evicted when space is needed, the least recently used first.
  *
  * Threads. All functions may be called on any thread, also while datasets are
  * staged. Texts and structures handed to a callback last for the call; it must
@@ -25,26 +25,26 @@
 extern "C" {
 #endif
 
-/* Say what would be done, and change nothing. */
+/* Report what would be done, and change nothing. */
 #define GRADCOMP_CACHE_DRY_RUN (1u << 0)
-/* Evict what is pinned too. What is leased never goes. */
+/* Evict pinned copies too. A leased copy is never evicted. */
 #define GRADCOMP_CACHE_FORCE (1u << 1)
 /* The area that all users of the node share instead of the user's own. Everybody
- * may list and verify it; the rest is for root and stage.shared_user. */
+ * may list and verify it; everything else is for root and stage.shared_user. */
 #define GRADCOMP_CACHE_SHARED (1u << 2)
 
 typedef struct gradcomp_cache_options {
 	uint32_t struct_size;
 	uint32_t flags;
 	const char *cache_dir; /* absolute; NULL: setting stage.cache_dir */
-	/* Non-zero stops the call with GRADCOMP_ERR_STATE; asked between files. May be NULL. */
+	/* Non-zero stops the call with GRADCOMP_ERR_STATE; called between files. May be NULL. */
 	int (*stop)(void *ctx);
 	void *ctx;
 } gradcomp_cache_options;
 
 typedef enum gradcomp_cache_kind {
 	GRADCOMP_CACHE_PUBLISHED = 0,  /* a whole copy */
-	GRADCOMP_CACHE_UNFINISHED = 1, /* being made, or left by a process that died and to be gone on with */
+	GRADCOMP_CACHE_UNFINISHED = 1, /* being made, or left by a process that died, to be resumed */
 	GRADCOMP_CACHE_EVICTED = 2,    /* being removed, or left by a process that died removing it */
 	GRADCOMP_CACHE_FOREIGN = 3     /* not made by gradcomp, and left alone */
 } gradcomp_cache_kind;
@@ -52,8 +52,8 @@ typedef enum gradcomp_cache_kind {
 /* Elements of an array: never grows. */
 typedef struct gradcomp_cache_lease {
 	const char *holder; /* "job 12.0", printable; "pin" of a pin */
-	int64_t pid, job;   /* 0: is none of a process, of a job */
-	uint32_t alive;     /* 0: what held it is gone, and it keeps nothing */
+	int64_t pid, job;   /* 0: not of a process, not of a job */
+	uint32_t alive;     /* 0: its process has ended, or the node has booted since */
 	uint32_t reserved0;
 } gradcomp_cache_lease;
 
@@ -61,7 +61,7 @@ typedef struct gradcomp_cache_entry {
 	uint32_t struct_size;
 	gradcomp_cache_kind kind;
 	const char *name;   /* in the area */
-	const char *key;    /* 64 hex digits; "" of what is foreign */
+	const char *key;    /* 64 hex digits; "" of a foreign entry */
 	const char *source; /* NULL: not known */
 	const char *path;   /* PUBLISHED: what gradcomp_stage() hands out; else the entry's own */
 	uint64_t files, bytes;      /* of the dataset; 0 when not known */
@@ -70,7 +70,7 @@ typedef struct gradcomp_cache_entry {
 	uint32_t pinned;
 	uint32_t producing; /* a process is making it, or making it anew */
 	uint32_t nleases;   /* pins and dead ones included */
-	uint32_t held;      /* of those, how many keep it */
+	uint32_t nlive;     /* of those, how many are alive */
 	const gradcomp_cache_lease *leases;
 } gradcomp_cache_entry;
 
@@ -85,14 +85,14 @@ typedef struct gradcomp_cache_usage {
 	uint32_t struct_size;
 	uint32_t entries;          /* published copies */
 	uint64_t bytes;            /* all entries, as allocated */
-	uint64_t evictable;        /* of that, what nothing keeps */
+	uint64_t evictable;        /* of that, what is neither leased nor pinned */
 	uint64_t budget, high, low; /* as the settings have it, in bytes */
 	uint64_t quota;            /* 0: none */
 	uint64_t disk_size, disk_free;
 	char path[4096];           /* of the area */
 } gradcomp_cache_usage;
 
-/* With no area yet the disk's numbers are those of the place where it would be. */
+/* With no area yet the disk's numbers are those of the filesystem where it would be. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_get_usage(const gradcomp_cache_options *options,
                                                          gradcomp_cache_usage *usage, gradcomp_error *err);
 
@@ -132,13 +132,12 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_cache_unpin(const gradcomp_cache_option
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_lease_job(const gradcomp_cache_options *options, const char *key,
                                                          int64_t job, const char *holder, gradcomp_error *err);
 
-/* Removes a published copy. STATE, with who keeps it, when it is leased, pinned (but
- * for FORCE) or being made anew. */
+/* Removes a published copy. STATE, with the reason, when it is leased, pinned (without FORCE)
+ * or being made anew. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_evict(const gradcomp_cache_options *options, const char *key,
                                                      gradcomp_cache_removed *removed, void *ctx,
                                                      gradcomp_error *err);
-/* Removes everything of ours that nothing keeps, and goes on where something does;
- * *kept counts that. */
+/* Removes everything that gradcomp has made and that is not in use; *kept counts what is. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_cache_clear(const gradcomp_cache_options *options,
                                                      gradcomp_cache_removed *removed, void *ctx, uint32_t *kept,
                                                      gradcomp_error *err);

@@ -1,6 +1,6 @@
-/* The manifest as a file: what is in a published copy, with checksums, and a last
- * line that proves the rest. Lines are those the key is made of, so reading with a
- * listing at hand is comparing. */
+/* The manifest as a file: the content of a published copy with checksums, and a last line with
+ * the checksum of all lines before it. The lines are those that the key is made of, so that a
+ * manifest is read against a listing by comparing lines. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -177,7 +177,7 @@ bool stage_manifest_load(stage_manifest *m, int dirfd, const char *name, const c
 	return !*why;
 }
 
-/* A listing on its way to another node. */
+/* ---- a listing that is sent to another node ---- */
 
 
 #define LISTING_FIRST "gradcomp-listing 2"

@@ -147,7 +147,7 @@ bool stage_take_name(char *s)
 	return true;
 }
 
-/* Whether `path`, which comes behind all entries of m, can stand there: relative,
+/* Whether `path` can be the next entry of m: relative,
  * without empty components and dots, in a directory of m. */
 static const char *check_path(const stage_manifest *m, const char *path)
 {
@@ -254,7 +254,7 @@ const char *stage_manifest_take(stage_manifest *m, char *line, size_t n, bool wi
 	return NULL;
 }
 
-/* The lines before the entries, and what they promise. */
+/* The lines before the entries, with their counts. */
 
 
 char *stage_manifest_head(const stage_manifest *m, const char *first, size_t *bytes)

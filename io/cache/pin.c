@@ -1,4 +1,4 @@
-/* Pins and the leases of jobs: files in KEY.lease that a person or a prolog puts there. */
+/* Pins and the leases of jobs: files in KEY.lease that a command or a prolog writes. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -9,8 +9,7 @@
 #include "base/text.h"
 #include "io/cache/manage_internal.h"
 
-/* Taken first and looked for the copy afterwards, as every lease; without a copy it is
- * taken back. */
+/* As every lease, it is written before the copy is looked for; without a copy it is removed. */
 static gradcomp_status add_lease(const gradcomp_cache_options *options, const char *key, const cache_lease_info *l,
                             gradcomp_error *err)
 {

@@ -1,4 +1,4 @@
-/* Published copies: is there one, and making one. */
+/* Published copies: checking for one, and publishing one. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -18,8 +18,8 @@ struct check {
 	stage_manifest *m;
 };
 
-/* Whether what is there looks as it was published. A file that was written to
- * since is newer than the manifest, which was written last. */
+/* Whether sizes and times are as they were when the copy was published. A file that was written
+ * to since is newer than the manifest, which was written last. */
 static bool looks_right(dirwalk *w, const stage_entry *e, int64_t published)
 {
 	const char *base;

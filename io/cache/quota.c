@@ -1,5 +1,5 @@
-/* Room for a copy that is about to be made: what the settings allow, what the disk
- * has, and what has to go for it. */
+/* Space for a copy that is about to be made: what the settings allow, what the disk has, and
+ * what is to be evicted for it. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -16,8 +16,8 @@
 #include "config/config.h"
 #include "base/number.h"
 
-/* Two who make room at once would count the same bytes; but nobody waits for
- * ever for one who was stopped, or who means harm in a shared area. */
+/* Two processes that make space at once would count the same bytes, so there is a lock. The
+ * wait for it is limited: its holder may be stopped, or hostile in the shared area. */
 #define PATIENCE 30.0
 
 gradcomp_status cache_budget_load(int area, cache_budget *out, gradcomp_error *err)
@@ -75,20 +75,20 @@ static void lock_area(struct quota *q, int *lock)
 		nanosleep(&pause, NULL);
 }
 
-/* The reason why an item has to stay; NULL when it may go. */
+/* Why an entry has to stay; NULL when it may be evicted. */
 static const char *stays(const struct quota *q, const cache_entry *i, char out[CACHE_HOLDER_BYTES + 16])
 {
 	if (i->kind == CACHE_FOREIGN)
 		return "";
 	if (i->kind == CACHE_EVICTING)
 		return NULL;
-	if (!strcmp(i->key, q->key)) /* a path to a damaged copy leads somewhere until there is a new one */
+	if (!strcmp(i->key, q->key)) /* a damaged copy stays until there is a new one */
 		return i->kind == CACHE_PUBLISHED ? "damaged, to be replaced" : "";
 	if (i->producing)
 		return "being staged";
 	if (i->kind == CACHE_PUBLISHED && i->pinned)
 		return "pinned";
-	if (i->kind == CACHE_PUBLISHED && i->held) {
+	if (i->kind == CACHE_PUBLISHED && i->live_leases) {
 		snprintf(out, CACHE_HOLDER_BYTES + 16, "leased by %s", i->holder);
 		return out;
 	}
@@ -134,7 +134,7 @@ static gradcomp_status survey(struct quota *q, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* Bytes and inodes that have to go; bytes of `want` only if they can. */
+/* Bytes and inodes that have to be freed; bytes of `want` only if they can be. */
 static cache_size must_go(const struct quota *q, uint64_t *want)
 {
 	uint64_t all = q->used.bytes + q->need.bytes;
@@ -150,7 +150,7 @@ static cache_size must_go(const struct quota *q, uint64_t *want)
 	return must;
 }
 
-/* What stands in the way, with the numbers. */
+/* The error: what is missing, with the numbers. */
 static gradcomp_status refuse(const struct quota *q, gradcomp_error *err)
 {
 	char need[32], have[32], limit[32], freeable[32], stay[400];
@@ -200,7 +200,7 @@ static gradcomp_status evict(struct quota *q, uint64_t want, uint64_t inodes, ca
 	return GRADCOMP_OK;
 }
 
-/* So that the next who makes room counts what this copy is going to take. */
+/* So that the next process that makes space counts what this copy will take. */
 static void promise(const struct quota *q)
 {
 	char name[STAGE_KEY_BYTES + 8];

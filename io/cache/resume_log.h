@@ -1,5 +1,5 @@
 /* Which files of a copy that is being made are finished. Reading marks the entries it
- * names as sealed: a claim of a producer that died, to be checked. */
+ * names as sealed. A producer that died has written it, so each file is to be checked. */
 #ifndef IO_CACHE_RESUME_LOG_H
 #define IO_CACHE_RESUME_LOG_H
 

@@ -1,4 +1,4 @@
-/* Datasets that the site declares shared: whose they are, and which. */
+/* Datasets that the site declares shared: which they are, and the user they belong to. */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -159,7 +159,7 @@ bool cache_use_shared(stage_run *run, stage_manifest *m, const char *source, con
 	struct stat st;
 	uid_t owner;
 	int shared = -1;
-	/* What may have to be replaced must be the user's own. */
+	/* A copy that may have to be replaced must be the user's own. */
 	if (o->flags & (GRADCOMP_STAGE_SHARED | GRADCOMP_STAGE_CONTENT) || !cache_is_shared(run->config, source))
 		return false;
 	gradcomp_status status = cache_shared_owner(run->config, &owner, &why);

@@ -1,5 +1,5 @@
 /* What a copy takes on the disk. Summing up a tree of a million files takes
- * seconds, so the sum stands in a file of its own beside the data:
+ * seconds, so the sum is kept in a file of its own beside the data:
  *
  *     gradcomp-size 1
  *     allocated BYTES INODES      of a published copy
@@ -134,7 +134,7 @@ int cache_measure(int dir, cache_size *out)
 
 /* ---- the note -------------------------------------------------------------------- */
 
-/* More than the filesystem has is nothing we wrote. */
+/* A number beyond the filesystem's size was not written by gradcomp. */
 static bool sane(int dir, const cache_size *size)
 {
 	struct statvfs fs;

@@ -1,4 +1,4 @@
-/* One call of gradcomp_stage(): what it tells the caller, and its threads. */
+/* One call of gradcomp_stage(): its progress reports and its threads. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -42,7 +42,7 @@ void stage_run_phase(stage_run *run, gradcomp_stage_phase phase, uint64_t files,
 	atomic_store(&run->bytes, 0);
 }
 
-/* A server that is away may come back: the user is told that one waits for it. */
+/* A server that does not answer may come back: the user is told what is waited for. */
 static void tell_silence(stage_run *run)
 {
 	unsigned ms = run->reads ? source_silent(run->reads) : 0;

@@ -1,5 +1,4 @@
-/* One call of gradcomp_stage() as its rooms see it: options, progress, and the threads
- * that do its work. */
+/* One call of gradcomp_stage(): its options, its progress, and the threads that do its work. */
 #ifndef IO_CACHE_STAGE_RUN_H
 #define IO_CACHE_STAGE_RUN_H
 
@@ -26,8 +25,8 @@ typedef struct stage_run {
 	atomic_uint_fast64_t files, bytes;
 	uint64_t files_total, bytes_total;
 	int64_t pid;
-	const source *reads; /* whose silence is told, or NULL */
-	bool silent;         /* it was told */
+	const source *reads; /* the source whose server is watched, or NULL */
+	bool silent;         /* the user was told that it does not answer */
 	atomic_bool changed; /* the failure was a source that changed */
 	atomic_bool unwritable; /* or a cache that could not be written to */
 } stage_run;
@@ -51,7 +50,7 @@ typedef struct stage_worker {
 
 /* Calls each(ctx, worker, i) for every i < n on run->workers threads, while the
  * calling thread reports progress. `from` is what the workers read, or NULL; `to`
- * the root of their walks, or -1. The first failure ends it. */
+ * the root directory that they write below, or -1. The first failure ends it. */
 gradcomp_status stage_run_each(stage_run *run, size_t n, source *from, int to,
                                gradcomp_status (*each)(void *ctx, stage_worker *w, size_t i, gradcomp_error *err),
                                void *ctx, gradcomp_error *err);

@@ -18,15 +18,15 @@ struct verify {
 	const char *key;
 	stage_run run;
 	stage_manifest m;
-	unsigned char *wrong; /* an entry each: enum verdict */
+	unsigned char *wrong; /* an entry each: enum file_state */
 	void (*damaged)(void *ctx, const char *key, const char *file, const char *what);
 	void *ctx;
 	uint64_t total;
 };
 
-enum verdict { RIGHT, MISSING, WRONG_TYPE, WRONG_CONTENT, UNREADABLE };
+enum file_state { RIGHT, MISSING, WRONG_TYPE, WRONG_CONTENT, UNREADABLE };
 
-static const char *const verdicts[] = {
+static const char *const state_text[] = {
 	[MISSING] = "is missing",
 	[WRONG_TYPE] = "is of another type",
 	[WRONG_CONTENT] = "does not have its size and checksum",
@@ -38,7 +38,7 @@ static mode_t type_of(const stage_entry *e)
 	return e->type == STAGE_DIR ? S_IFDIR : e->type == STAGE_SYMLINK ? S_IFLNK : S_IFREG;
 }
 
-/* A symbolic link says where it leads. */
+/* A symbolic link must have the target of the manifest. */
 static bool leads_there(int dir, const char *base, const stage_entry *e)
 {
 	char target[4096];
@@ -50,23 +50,23 @@ static gradcomp_status check(void *ctx, stage_worker *w, size_t i, gradcomp_erro
 {
 	struct verify *v = ctx;
 	const stage_entry *e = &v->m.entries[i];
-	enum verdict verdict = RIGHT;
+	enum file_state state = RIGHT;
 	const char *base;
 	struct stat st;
 	int dir = dirwalk_parent(&w->to, e->path, &base);
 	if (dir < 0 || (*e->path ? fstatat(dir, base, &st, AT_SYMLINK_NOFOLLOW) : fstat(dir, &st)) < 0)
-		verdict = errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? MISSING : UNREADABLE;
+		state = errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? MISSING : UNREADABLE;
 	else if ((st.st_mode & S_IFMT) != type_of(e))
-		verdict = WRONG_TYPE;
+		state = WRONG_TYPE;
 	else if (e->type == STAGE_SYMLINK && !leads_there(dir, base, e))
-		verdict = WRONG_CONTENT;
+		state = WRONG_CONTENT;
 	else if (e->type == STAGE_FILE) {
 		int right = cache_check_file(&v->run, w, e);
 		if (right < 0 && errno == ECANCELED)
 			return error_set(err, GRADCOMP_ERR_STATE, "stopped before the end");
-		verdict = right > 0 ? RIGHT : right < 0 ? UNREADABLE : WRONG_CONTENT;
+		state = right > 0 ? RIGHT : right < 0 ? UNREADABLE : WRONG_CONTENT;
 	}
-	v->wrong[i] = (unsigned char)verdict;
+	v->wrong[i] = (unsigned char)state;
 	return GRADCOMP_OK;
 }
 
@@ -78,7 +78,7 @@ static void report(struct verify *v, const char *file, const char *what)
 		v->damaged(v->ctx, v->key, gradcomp_printable(file, name, sizeof name), what);
 }
 
-/* The pool asks for progress; here that is only whether to go on. */
+/* Progress is reported to nobody: the callback only says whether to go on. */
 static int on_progress(void *ctx, const gradcomp_stage_progress *p)
 {
 	const cache_area *a = ctx;
@@ -91,7 +91,7 @@ static gradcomp_status verify_data(struct verify *v, int dir, gradcomp_error *er
 	int data = openat(dir, "data", OPEN_DIR);
 	gradcomp_status status = GRADCOMP_OK;
 	if (data < 0) {
-		report(v, "data", verdicts[MISSING]);
+		report(v, "data", state_text[MISSING]);
 		return GRADCOMP_OK;
 	}
 	if (!(v->wrong = calloc(v->m.n ? v->m.n : 1, 1)))
@@ -102,7 +102,7 @@ static gradcomp_status verify_data(struct verify *v, int dir, gradcomp_error *er
 	}
 	for (size_t i = 0; !status && i < v->m.n; i++)
 		if (v->wrong[i])
-			report(v, *v->m.entries[i].path ? v->m.entries[i].path : ".", verdicts[v->wrong[i]]);
+			report(v, *v->m.entries[i].path ? v->m.entries[i].path : ".", state_text[v->wrong[i]]);
 	free(v->wrong);
 	v->wrong = NULL;
 	close(data);

@@ -124,7 +124,7 @@ static void holding(void)
 	is_int(gradcomp_cache_pin(NULL, got.key, &why), 0, "pinned");
 	is_int(gradcomp_cache_pin(NULL, got.key, &why), 0, "twice is fine");
 	s = list();
-	ok(s.last.pinned && s.leases == 1 && s.last.held == 1, "and listed so");
+	ok(s.last.pinned && s.leases == 1 && s.last.nlive == 1, "and listed so");
 	is_int(gradcomp_cache_evict(NULL, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE, "it is not evicted");
 	like(why.text, "pinned", "and why is said");
 	is_int(gradcomp_cache_evict(&dry, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE, "a dry run knows");
@@ -142,13 +142,13 @@ static void holding(void)
 	is_str(removed_text, "", "removes no lease of a job");
 	is_int(gc(&dry, 12), 0, "a dry run for job 12");
 	like(removed_text, "lease of job 12, prolog", "says what it would remove");
-	is_int(list().last.held, 2, "and does not");
+	is_int(list().last.nlive, 2, "and does not");
 	is_int(gc(NULL, 12), 0, "gc for job 12");
 	is_int(removed_count, 1, "removes its lease");
 	is_int(gc(NULL, 12), 0, "twice is fine");
 	is_int(removed_count, 0, "and removes nothing then");
 	s = list();
-	ok(s.last.held == 1 && !strcmp(s.holder, "job 13"), "that of the other stays");
+	ok(s.last.nlive == 1 && !strcmp(s.holder, "job 13"), "that of the other stays");
 	is_int(gc(NULL, 13), 0, "until it goes too");
 	is_int(gc(NULL, -1), GRADCOMP_ERR_INVALID, "there is no job -1");
 }
@@ -199,7 +199,7 @@ static void leftovers(void)
 	pid_t pid = sleeper();
 	must(cache_lease(area_fd, got.key, pid, "job 1.0", &why) ? -1 : 0, why.text);
 	end_process(pid);
-	is_int(list().last.held, 0, "a lease of a dead process does not hold");
+	is_int(list().last.nlive, 0, "a lease of a dead process has ended");
 	is_int(gc(&dry, 0), 0, "a dry run of gc");
 	is_int(removed_count, 4, "would remove four things");
 	is_int(gc(NULL, 0), 0, "gc");
