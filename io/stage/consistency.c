@@ -1,5 +1,5 @@
-/* Whether the copies that there are count: all of one dataset with one content, and,
- * where that is asked for, that of the source as it is now. */
+/* Whether the nodes' copies can be used: they must all have the same content and, if that is
+ * asked for, the content of the source as it is now. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,8 +18,8 @@ static void sum_up(const stage_manifest *m, unsigned char sum[SHA256_BYTES])
 	sha256_final(&hash, sum);
 }
 
-/* Where a file was exchanged without a change of size and time, nodes that staged it
- * before and after have copies that differ. The first one counts. */
+/* A file may have been replaced by one of the same size and time. Then nodes that staged it
+ * before and after have different copies, and the first node's is used. */
 static gradcomp_status same_everywhere(staging *s, bool mine, const unsigned char *holders, gradcomp_error *err)
 {
 	size_t n = (size_t)s->group->ring.nnodes, first = 0;

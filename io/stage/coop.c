@@ -1,6 +1,6 @@
-/* Until every node has a copy: who has one, who makes one, who waits for another job
- * that does. No process waits for one lock while it holds another, so jobs that share
- * some of their nodes cannot deadlock. */
+/* Goes on until every node has a copy: finds out which nodes have one, which make one, and which
+ * wait for another job that does. No process waits for one lock while it holds another, so jobs
+ * that share some of their nodes cannot deadlock. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +19,7 @@ gradcomp_status staging_open(staging *s, gradcomp_error *err)
 	return status;
 }
 
-/* 1, 0, or a status. What is not known to be whole is not kept in the listing. */
+/* 1: there is a copy; 0: there is none; or a status. */
 static int look(staging *s, char damage[508], gradcomp_error *err)
 {
 	bool deep = s->run->options->flags & GRADCOMP_STAGE_VERIFY && !s->verified;
@@ -48,7 +48,7 @@ static gradcomp_status look_or_lock(staging *s, staging_state *state, int *lock,
 		}
 		if (again)
 			break;
-		/* Another may have published it between the look and the lock. */
+		/* Another process may have published it before the lock was taken. */
 		int got = cache_lock_try(s->area, s->key, lock, &s->run->pid);
 		if (got < 0)
 			return cache_write_failed(s->run, "the lock", err);
@@ -116,7 +116,7 @@ static gradcomp_status turn(staging *s, struct tally *t, int *lock, int *watch, 
 	*done = !stale && !t->locked && !t->lacks;
 	if (*done)
 		return GRADCOMP_OK;
-	/* Of two jobs that want the same nodes one goes on. */
+	/* Of two jobs that want the same nodes, one continues. */
 	if (!stale && t->locked && t->ours) {
 		s->cached = false;
 		status = staging_populate(s, state, t->holders, err);

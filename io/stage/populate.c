@@ -1,5 +1,5 @@
-/* Making a copy on the nodes that have none: room, what an interrupted copy has left, the
- * transfer, and the publication when all nodes have everything. */
+/* Making a copy on the nodes that have none: space, the files of an interrupted copy, the
+ * transfer, and publishing when all nodes have everything. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -60,7 +60,7 @@ gradcomp_status staging_check_space(stage_run *run, const stage_manifest *m, int
 }
 
 /* A directory that can be written to: a new one, or the one that an interrupted copy has.
- * fchmodat() would follow a link in its place. */
+ * fchmodat() would follow a symbolic link. */
 static int make_dir(int parent, const char *name)
 {
 	struct stat st;
@@ -92,7 +92,7 @@ static gradcomp_status make_dirs(struct populate *f, dirwalk *to, gradcomp_error
 	return GRADCOMP_OK;
 }
 
-/* A file that a dead producer finished: its entry in the resume log is a claim. */
+/* A file that a producer finished before it died, by its resume log: it is checked. */
 static gradcomp_status check_file(void *ctx, stage_worker *w, size_t i, gradcomp_error *err)
 {
 	struct populate *f = ctx;
@@ -158,7 +158,7 @@ static gradcomp_status open_data(stage_run *run, int temp, int *data, gradcomp_e
 	return GRADCOMP_OK;
 }
 
-/* Makes data/ and its directories, and checks the files that a dead producer finished.
+/* Makes data/ and its directories, and checks the files that a producer finished before it died.
  * To be freed whatever is returned. */
 static gradcomp_status partial_begin(stage_run *run, stage_manifest *m, int temp, struct partial *out,
                                  gradcomp_error *err)
@@ -233,15 +233,14 @@ static gradcomp_status source_unchanged(stage_run *run, stage_manifest *m, sourc
 	return stage_run_each(run, m->n, from, -1, look_again, &f, err);
 }
 
-/* Making a copy on the nodes that have none: room, the files that are there from an
- * interrupted one, the exchange, and its publication when all nodes have all. */
+/* ---- populating -------------------------------------------------------------------- */
 
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 struct populate_state {
 	staging *s;
-	bool making; /* this node has the right to */
+	bool making; /* this node makes a copy */
 	int temp;
 	struct partial partial;
 	unsigned char *needed;
@@ -260,7 +259,7 @@ static gradcomp_status ensure_space(staging *s, gradcomp_error *err)
 	return cache_ensure_space(s->run, s->area, s->key, bytes, inodes, err);
 }
 
-/* What a dead producer left is gone on with. */
+/* Resumes what a producer that died has left. */
 static gradcomp_status begin(struct populate_state *p, gradcomp_error *err)
 {
 	staging *s = p->s;
@@ -281,7 +280,7 @@ static gradcomp_status begin(struct populate_state *p, gradcomp_error *err)
 	return status;
 }
 
-/* Which files are to be exchanged. */
+/* Which files are to be transferred. */
 static gradcomp_status agree_on_files(struct populate_state *p, gradcomp_error *err)
 {
 	staging *s = p->s;
@@ -305,7 +304,7 @@ static gradcomp_status open_copy(struct populate_state *p, gradcomp_error *err)
 	return source_open(p->s->run->config, path, stage_run_wait(p->s->run), &p->copy, err);
 }
 
-/* Those who have a copy give it to the others; where nobody has one, all read. */
+/* Nodes with a copy send it to the others; if no node has one, all read the source. */
 static gradcomp_status copy(struct populate_state *p, const unsigned char *holders, gradcomp_error *err)
 {
 	static const transfer_ring alone = {.nnodes = 1};
@@ -343,14 +342,14 @@ static gradcomp_status copy(struct populate_state *p, const unsigned char *holde
 	return status;
 }
 
-/* All that makes it a copy but its name. */
+/* Everything that makes it a copy except the rename. */
 static gradcomp_status complete(struct populate_state *p, const unsigned char *holders, gradcomp_error *err)
 {
 	staging *s = p->s;
 	gradcomp_status status = copy(p, holders, err);
 	if (!status && !p->ended && p->making)
 		status = partial_end(s->run, &s->m, &p->partial, err);
-	/* One node's look at the source is enough. */
+	/* It is enough that one node checks the source. */
 	if (!status && !p->ended && s->from && !s->group->ring.node)
 		status = source_unchanged(s->run, &s->m, s->from, err);
 	if (!status && !p->ended && p->making && s->run->options->flags & GRADCOMP_STAGE_VERIFY)
@@ -374,8 +373,8 @@ static gradcomp_status publish(struct populate_state *p, gradcomp_error *err)
 	return status;
 }
 
-/* A copy that somebody's death, or another node's failure, interrupted is gone on with by
- * the next job; where this node's disk or its user was the reason, it only takes room. */
+/* A copy that a death or another node's failure interrupted is resumed by the next job. If this
+ * node's disk failed or its user stopped it, the copy would only take space. */
 static void abandon(struct populate_state *p, gradcomp_status status)
 {
 	staging *s = p->s;

@@ -26,7 +26,7 @@ struct finding {
 	unsigned char mounted, files[8], bytes[8];
 };
 
-/* All nodes must want the same. */
+/* All nodes must have the same options. */
 static void digest_options(const gradcomp_stage_options *o, unsigned char digest[SHA256_BYTES])
 {
 	unsigned char numbers[8];
@@ -96,7 +96,7 @@ static gradcomp_status pack_finding(const staging *s, struct finding *f, gradcom
 	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "the name of the source is too long");
 }
 
-/* Node 0 lists the source; the others are told what it is. */
+/* Node 0 lists the source, and broadcasts what it is. */
 static gradcomp_status find_source(staging *s, gradcomp_error *err)
 {
 	struct finding f = {.mounted = 0};
@@ -125,7 +125,7 @@ static gradcomp_status find_source(staging *s, gradcomp_error *err)
 	return stage_group_agree(s->group, status, err);
 }
 
-/* Free space is asked of the area, or of the place where it would be. */
+/* The free space of the area, or of the directory where it would be. */
 static gradcomp_status look_only(stage_run *run, staging *s, gradcomp_error *err)
 {
 	char damage[sizeof err->text];
@@ -147,7 +147,7 @@ static gradcomp_status look_only(stage_run *run, staging *s, gradcomp_error *err
 
 /* ---- modes --------------------------------------------------------------------- */
 
-/* Nothing is copied: there has to be a path, and this node has to reach it. */
+/* Nothing is copied: there must be a path, and this node must be able to open it. */
 static gradcomp_status link_source(staging *s, gradcomp_error *err)
 {
 	source_reader *r = NULL;
@@ -162,7 +162,7 @@ static gradcomp_status link_source(staging *s, gradcomp_error *err)
 	return stage_group_agree(s->group, status, err);
 }
 
-/* What this node's part of the dataset is, in place of all. */
+/* Replaces the listing by this node's part of the dataset. */
 static gradcomp_status take_shard(staging *s, gradcomp_error *err)
 {
 	gradcomp_status status = stage_group_manifest(s->group, &s->m, err);

@@ -1,4 +1,4 @@
-/* Who stages together: one rank of each node, and the ranks that wait for it. */
+/* The ranks that stage together: an acting rank of each node, and those that wait for it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "base/thread.h"
 #include "transport/core/wire.h"
 
-/* ---- who acts ---------------------------------------------------------------------------- */
+/* ---- the acting ranks ---------------------------------------------------------------------------- */
 
 struct opening {
 	stage_group *c;
@@ -140,10 +140,10 @@ gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result
 	return o.status ? error_set(err, (gradcomp_status)o.status, "%s", o.text) : GRADCOMP_OK;
 }
 
-/* What the nodes that stage together tell each other. */
+/* ---- messages between the nodes ------------------------------------------------------------- */
 
 
-/* ---- aside: a call that waits for others, while progress is reported --------------- */
+/* ---- a call that waits for others, while progress is reported --------------- */
 
 struct async_call {
 	gradcomp_status (*call)(void *ctx, gradcomp_error *err);
@@ -166,8 +166,8 @@ static void *async_main(void *arg)
 	return NULL;
 }
 
-/* A caller who wants to stop is heard now and obeyed at the next agreement: the others
- * are in this call, too. */
+/* That the caller wants to stop is noted here, and takes effect at the next agreement: the other
+ * nodes are in this call, too. */
 static void listen_to_caller(stage_group *c)
 {
 	gradcomp_error error;
@@ -185,7 +185,7 @@ gradcomp_status stage_group_call(stage_group *c, gradcomp_status (*call)(void *c
 	pthread_t thread;
 	pthread_mutex_init(&a.lock, NULL);
 	thread_condition(&a.ended);
-	if (thread_start(&thread, async_main, &a)) { /* then without progress: the others wait for this node */
+	if (thread_start(&thread, async_main, &a)) { /* then without progress reports: the other nodes wait for this one */
 		async_main(&a);
 	} else {
 		pthread_mutex_lock(&a.lock);
@@ -207,7 +207,7 @@ gradcomp_status stage_group_call(stage_group *c, gradcomp_status (*call)(void *c
 	return a.status;
 }
 
-/* ---- plain messages ----------------------------------------------------------------- */
+/* ---- collectives ----------------------------------------------------------------- */
 
 struct bytes {
 	stage_group *c;
@@ -379,7 +379,7 @@ gradcomp_status stage_group_manifest(stage_group *c, stage_manifest *m, gradcomp
 	if (c->ring.node)
 		stage_manifest_clear(m);
 	if (!(status = stage_group_agree(c, status, err)))
-		/* What is wrong with it on one node all agree on. */
+		/* All nodes agree on what is wrong with it on one of them. */
 		status = stage_group_agree(c, stage_group_call(c, list, &l, err), err);
 	free(l.text);
 	return status;

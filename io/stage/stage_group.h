@@ -1,9 +1,10 @@
-/* The nodes that stage together: one acting rank each, what they tell each other, and
- * the ranks that wait for it. Alone, everything below is a plain return.
+/* The nodes that stage together: one acting rank of each node, the messages between them, and
+ * the other ranks of a node, which wait for theirs. On one node alone, everything below returns
+ * at once.
  *
  * Calls are collective over the acting ranks and made on the thread of
- * gradcomp_stage(), which goes on reporting progress meanwhile. A failure of one of
- * them (PEER, TIMEOUT) is the end of the job. */
+ * gradcomp_stage(), which goes on reporting progress meanwhile. If one of
+ * them fails (PEER, TIMEOUT), the job ends. */
 #ifndef IO_STAGE_STAGE_GROUP_H
 #define IO_STAGE_STAGE_GROUP_H
 
@@ -21,29 +22,29 @@ typedef struct stage_group {
 	const gradcomp_links *links[3];
 	char (*host)[STAGE_GROUP_HOST]; /* of the nodes */
 	const char **hosts;
-	gradcomp_status stopped; /* the caller's wish, heard while it could not be followed */
+	gradcomp_status stopped; /* the caller wanted to stop while the other nodes waited for this one */
 	gradcomp_error stop;
 } stage_group;
 
-/* Finds out who acts. Whatever is returned, to be freed. */
+/* Finds the acting rank of each node. To be freed whatever is returned. */
 gradcomp_status stage_group_init(stage_group *c, stage_run *run, gradcomp_group *group, gradcomp_error *err);
 void stage_group_free(stage_group *c);
 
 /* Links for a ring, opened when they are needed. */
 gradcomp_status stage_group_ring(stage_group *c, gradcomp_error *err);
 
-/* What all return who were given OK everywhere; else the failure of the first node
- * that has one, by its name. run->changed becomes that node's, too. */
+/* OK when `status` is OK on all nodes; else, on all of them, the failure of the first node that
+ * has one, by its name. run->changed becomes that node's, too. */
 gradcomp_status stage_group_agree(stage_group *c, gradcomp_status status, gradcomp_error *err);
-/* Node 0's bytes for all. */
+/* Broadcasts node 0's bytes. */
 gradcomp_status stage_group_bcast(stage_group *c, void *bytes, size_t n, gradcomp_error *err);
 /* bytes[i] = OR over the nodes. */
 gradcomp_status stage_group_or(stage_group *c, unsigned char *bytes, size_t n, gradcomp_error *err);
 /* One row of n bytes a node. */
 gradcomp_status stage_group_allgather(stage_group *c, const void *mine, void *all, size_t n, gradcomp_error *err);
-/* The listing of node 0, for all. */
+/* Broadcasts the listing of node 0. */
 gradcomp_status stage_group_manifest(stage_group *c, stage_manifest *m, gradcomp_error *err);
-/* The outcome of the acting rank, for the other ranks of its node. */
+/* The result of the acting rank, for the other ranks of its node. */
 gradcomp_status stage_group_result(stage_group *c, gradcomp_stage_result *result, gradcomp_status status, gradcomp_error *err);
 
 /* ---- inside --------------------------------------------------------------- */

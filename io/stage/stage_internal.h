@@ -20,8 +20,8 @@ typedef struct staging {
 	int area;
 	bool cached;
 	bool verified;   /* the copy, where that is asked for */
-	bool compared;   /* the copies with the source, likewise */
-	char stale[508]; /* why the copy that is there does not count */
+	bool compared;   /* the copies were compared with the source, likewise */
+	char stale[508]; /* why the copy on this node is not used */
 	uint64_t resumed, read, received;
 } staging;
 
@@ -31,7 +31,7 @@ gradcomp_status staging_open(staging *s, gradcomp_error *err);
 /* What a node has. */
 typedef enum staging_state {
 	STAGING_LACKS = 0,  /* nothing; another process is making it */
-	STAGING_LOCKED = 1, /* nothing; the right to make it */
+	STAGING_LOCKED = 1, /* nothing; this process has the lock and may make it */
 	STAGING_HAS = 2
 } staging_state;
 
@@ -39,7 +39,7 @@ typedef enum staging_state {
 
 /* Until there is a whole copy on every node. */
 gradcomp_status staging_complete(staging *s, gradcomp_error *err);
-/* Leaves in the listing what node i of n has. */
+/* Leaves in the listing the entries of node i of n. */
 gradcomp_status staging_shard(stage_manifest *m, int i, int n, gradcomp_error *err);
 
 /* ---- listing.c --------------------------------------------------------------- */
@@ -49,10 +49,10 @@ gradcomp_status stage_list(stage_run *run, stage_manifest *m, source *from, grad
 
 /* ---- populate.c -------------------------------------------------------------- */
 
-/* Makes the copy where nodes have the right to, out of the copies that there are or else
- * from the source, and publishes it. holders: bits by node. */
+/* Makes the copy on the nodes that have the lock, from other nodes' copies or else from the
+ * source, and publishes it. holders: nodes with a copy, bits by node. */
 gradcomp_status staging_populate(staging *s, staging_state state, const unsigned char *holders, gradcomp_error *err);
-/* Refuses a dataset for which there is no room now; for a dry run. */
+/* Refuses a dataset for which there is no space now; for a dry run. */
 gradcomp_status staging_check_space(stage_run *run, const stage_manifest *m, int area, gradcomp_error *err);
 
 /* ---- consistency.c ----------------------------------------------------------- */

@@ -1,15 +1,15 @@
 /* A dataset as a stream of chunks: its files in the order of the manifest, large
- * ones cut into blocks, small ones put together. All nodes have the same manifest
- * and the same set of files that somebody needs, so they have the same stream.
+ * ones cut into blocks, small ones packed together. All nodes have the same manifest
+ * and the same set of files that any of them needs, so they have the same stream.
  *
- * As a message a chunk is a head, the SHA-256 of each part and the bytes:
+ * As a message a chunk is a header, the SHA-256 of each part and the bytes:
  *
  *     magic "gcpc", flags (little-endian, 32 bits each), number (64 bits),
  *     pages (32 bytes: of a chunk with holes, a bit for each 4 KiB that follows)
  *
- * A part is a file of a batch, or the block of a large file. Everybody knows the
- * length beforehand but of a chunk with holes, whose bytes are a message of their
- * own. */
+ * A part is a file of a batch, or the block of a large file. All nodes
+ * know the length beforehand, except of a chunk with holes, whose bytes are a message of
+ * their own. */
 #ifndef IO_TRANSFER_CHUNKS_H
 #define IO_TRANSFER_CHUNKS_H
 
@@ -20,7 +20,7 @@
 #define CHUNK_HEAD 48
 #define CHUNK_MESSAGE_MAX (CHUNK_HEAD + CHUNK_FILES * SHA256_BYTES + STAGE_BLOCK)
 #define CHUNK_PAGE 4096u
-/* Of a head: the node has failed or stops, and what follows is void. */
+/* In a header: the node has failed or stops, and the bytes that follow are void. */
 #define CHUNK_STOP 1u
 
 typedef struct stage_chunk {
@@ -59,7 +59,7 @@ size_t chunk_file(const stage_manifest *m, const unsigned char *needed, size_t i
 /* ---- messages ---- */
 
 void chunk_head(unsigned char *message, const stage_chunk *p, uint32_t flags);
-/* False: not the head of this chunk. */
+/* False: not the header of this chunk. */
 bool chunk_head_check(const unsigned char *message, const stage_chunk *p, uint32_t *flags);
 
 static inline unsigned char *chunk_digest(unsigned char *message, uint32_t part)
@@ -72,10 +72,10 @@ static inline unsigned char *chunk_bytes(unsigned char *message, const stage_chu
 	return message + CHUNK_HEAD + (size_t)p->parts * SHA256_BYTES;
 }
 
-/* Of a chunk with holes: leaves the pages that are not zero, close together, and notes
- * them in the head. Returns their bytes. */
+/* Of a chunk with holes: leaves the pages that are not zero, one after another, and marks
+ * them in the header. Returns their bytes. */
 uint32_t chunk_pack(unsigned char *message, const stage_chunk *p);
-/* Their bytes, by the head; more than there are: -1. */
+/* Their bytes, by the header; -1 when it says more than there are. */
 int64_t chunk_packed(const unsigned char *message, const stage_chunk *p);
 /* Calls each() for runs of bytes of a chunk with holes, in order; data is NULL for a
  * hole. Ends with the first that returns non-zero, and returns that. */

@@ -4,7 +4,7 @@
 #include "io/transfer/transfer.h"
 
 /* One thread's reading. */
-struct feed {
+struct reader {
 	transfer *x;
 	source_reader *from;
 	size_t entry; /* whose file is open; SIZE_MAX: none */
@@ -15,7 +15,7 @@ static int stopped(void *x)
 	return atomic_load(&((transfer *)x)->stopping);
 }
 
-static gradcomp_status open_file(struct feed *f, size_t entry, uint64_t ahead, gradcomp_error *err)
+static gradcomp_status open_file(struct reader *f, size_t entry, uint64_t ahead, gradcomp_error *err)
 {
 	const stage_entry *e = &f->x->params->m->entries[entry];
 	source_stat st;
@@ -33,7 +33,7 @@ static gradcomp_status open_file(struct feed *f, size_t entry, uint64_t ahead, g
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status read_run(struct feed *f, const stage_entry *e, unsigned char *to, uint64_t n, uint64_t at,
+static gradcomp_status read_run(struct reader *f, const stage_entry *e, unsigned char *to, uint64_t n, uint64_t at,
                                 gradcomp_error *err)
 {
 	uint64_t got = 0;
@@ -45,7 +45,7 @@ static gradcomp_status read_run(struct feed *f, const stage_entry *e, unsigned c
 }
 
 /* What lies in holes is zero; it is not read. */
-static gradcomp_status read_holes(struct feed *f, const stage_entry *e, unsigned char *to, uint64_t n, uint64_t at,
+static gradcomp_status read_holes(struct reader *f, const stage_entry *e, unsigned char *to, uint64_t n, uint64_t at,
                                   gradcomp_error *err)
 {
 	gradcomp_status status = GRADCOMP_OK;
@@ -62,7 +62,7 @@ static gradcomp_status read_holes(struct feed *f, const stage_entry *e, unsigned
 	return status;
 }
 
-static gradcomp_status read_file(struct feed *f, size_t entry, unsigned char *to, uint64_t n, uint64_t at,
+static gradcomp_status read_file(struct reader *f, size_t entry, unsigned char *to, uint64_t n, uint64_t at,
                                  gradcomp_error *err)
 {
 	const stage_entry *e = &f->x->params->m->entries[entry];
@@ -76,12 +76,12 @@ static gradcomp_status read_file(struct feed *f, size_t entry, unsigned char *to
 }
 
 /* Of a file with holes nothing: they are not read. */
-static uint64_t ahead_of(const stage_entry *e)
+static uint64_t first_bytes(const stage_entry *e)
 {
 	return e->stored < e->size ? 0 : e->size;
 }
 
-static gradcomp_status read_chunk(struct feed *f, transfer_buffer *b, gradcomp_error *err)
+static gradcomp_status read_chunk(struct reader *f, transfer_buffer *b, gradcomp_error *err)
 {
 	const stage_manifest *m = f->x->params->m;
 	const stage_chunk *p = &b->chunk;
@@ -89,16 +89,16 @@ static gradcomp_status read_chunk(struct feed *f, transfer_buffer *b, gradcomp_e
 	gradcomp_status status = GRADCOMP_OK;
 	if (p->large)
 		return read_file(f, p->first, to, p->bytes, p->at, err);
-	size_t i = p->first, soon = i;
-	for (uint32_t part = 0, told = 0; !status && part < p->parts; part++) {
+	size_t i = p->first, upcoming = i;
+	for (uint32_t part = 0, announced = 0; !status && part < p->parts; part++) {
 		if (stopped(f->x))
 			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
-		if (told <= part) {
-			told = part;
-			soon = i;
+		if (announced <= part) {
+			announced = part;
+			upcoming = i;
 		}
-		for (; told < p->parts && source_prefetch(f->from, m->entries[soon].path, ahead_of(&m->entries[soon])); told++)
-			soon = chunk_file(m, f->x->params->needed, soon + 1);
+		for (; announced < p->parts && source_prefetch(f->from, m->entries[upcoming].path, first_bytes(&m->entries[upcoming])); announced++)
+			upcoming = chunk_file(m, f->x->params->needed, upcoming + 1);
 		status = read_file(f, i, to, m->entries[i].size, 0, err);
 		to += m->entries[i].size;
 		i = chunk_file(m, f->x->params->needed, i + 1);
@@ -144,7 +144,7 @@ static gradcomp_status pass(transfer *x, transfer_buffer *b, uint64_t turn, dirw
 
 void transfer_reader(transfer *x)
 {
-	struct feed f = {.x = x, .entry = SIZE_MAX};
+	struct reader f = {.x = x, .entry = SIZE_MAX};
 	gradcomp_error error;
 	transfer_buffer *b;
 	dirwalk to;

@@ -1,5 +1,4 @@
-/* What moves chunks from node to node: one thread sends, one receives, each over
- * links of its own. */
+/* Moves chunks from node to node: one thread sends, one receives, each over links of its own. */
 
 #include "io/transfer/transfer.h"
 
@@ -39,8 +38,8 @@ static bool slot_at(const transfer *x, uint64_t q, struct slot *out)
 	return q >= late && out->round < x->end;
 }
 
-/* Nobody begins a round before he knows that it will be: a failure in the head of round r
- * is heard before round r + lag + 1. */
+/* No node begins a round before it knows that the round takes place: a failure in a header of
+ * round r is known to all before round r + lag + 1. */
 static bool may_begin(const transfer *x, uint64_t round)
 {
 	return round <= x->lag || x->received > first_slot(x, round - x->lag - 1, steps(x) - 1);
@@ -59,8 +58,8 @@ static void links_failed(transfer *x, gradcomp_status status, const gradcomp_err
 	pthread_mutex_unlock(&x->lock);
 }
 
-/* With the lock held: waits for news from this node's other threads, and looks whether
- * the network still is. */
+/* With the lock held: waits for this node's other threads, and checks that the links have not
+ * failed. */
 static bool wait_alive(transfer *x, const gradcomp_links *links)
 {
 	gradcomp_error error;
@@ -86,7 +85,7 @@ static stage_chunk chunk_of(transfer_schedule *s, const transfer *x, uint64_t ro
 				*p = (stage_chunk){.number = s->next};
 		}
 	const stage_chunk none = {.number = round};
-	return x->place[owner] < 0 ? none : s->rounds[round % s->kept * x->owners + (uint32_t)x->place[owner]];
+	return x->owner_index[owner] < 0 ? none : s->rounds[round % s->kept * x->owners + (uint32_t)x->owner_index[owner]];
 }
 
 /* Bytes that are known beforehand: all but those of a chunk with holes. */
@@ -153,7 +152,7 @@ static transfer_buffer *passing_chunk(transfer *x)
 	return alive ? transfer_pop(&x->to_send) : NULL;
 }
 
-/* What goes out in a slot. NULL: nothing does any more. */
+/* What is sent in a slot. NULL: nothing any more. */
 static transfer_buffer *next_message(transfer *x, const struct slot *slot)
 {
 	stage_chunk p;
@@ -259,7 +258,7 @@ static gradcomp_status take(transfer *x, transfer_buffer *b, gradcomp_request *r
 	return status ? status : l->wait(l->ctx, request, err);
 }
 
-/* To those who write and to the one who sends. */
+/* Hands the chunk to the writers and to the sender. */
 static void forward(transfer *x, transfer_buffer *b, const struct slot *slot, uint32_t flags)
 {
 	bool pass = (uint64_t)slot->hop + 1 < steps(x), write = x->writers && b->chunk.parts && !(flags & CHUNK_STOP);

@@ -1,4 +1,4 @@
-/* Buffers and threads of an exchange: from the plan to the end of it. */
+/* Buffers and threads of a transfer, from its beginning to its end. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 #include "io/transfer/transfer.h"
 #include "base/thread.h"
 
-/* Each has a buffer; and the more of all nodes ask a server at once, the more it drops. */
+/* Each has a buffer; and the more readers of all nodes ask a server at once, the more it drops. */
 #define READERS_MAX 8
 #define WRITERS_MAX 8
 /* Own chunks beyond those that are being read: one on its way, others ready. */
@@ -36,7 +36,7 @@ void transfer_wait(transfer *x)
 void transfer_fail(transfer *x, gradcomp_status status, const gradcomp_error *err)
 {
 	pthread_mutex_lock(&x->lock);
-	/* What ends because another has failed is no reason. */
+	/* A failure that only follows from another node's is not reported. */
 	if (!x->status && !atomic_load(&x->stopping)) {
 		x->status = status;
 		x->error = *err;
@@ -125,7 +125,7 @@ static gradcomp_status add_buffers(transfer *x, unsigned n, bool own, gradcomp_e
 {
 	for (unsigned i = 0; i < n; i++) {
 		transfer_buffer *b = &x->buffers[x->nbuffers];
-		/* Zeroed: what is sent of a void chunk is nobody's data. */
+		/* Zeroed: a void chunk that is sent must not have a process's old data in it. */
 		if (!(b->message = calloc(1, CHUNK_MESSAGE_MAX)))
 			return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for %u buffers of 1 MiB to copy with", n);
 		b->own = own;
@@ -172,11 +172,11 @@ static gradcomp_status count_chunks(transfer *x, gradcomp_error *err)
 	int n = p->ring->nnodes;
 	chunk_cursor c = {.m = p->m, .needed = p->needed};
 	stage_chunk chunk;
-	if (!(x->place = malloc((size_t)n * sizeof *x->place)))
+	if (!(x->owner_index = malloc((size_t)n * sizeof *x->owner_index)))
 		return error_set(err, GRADCOMP_ERR_NOMEM, "out of memory for a list of %d nodes", n);
 	for (int i = 0; i < n; i++)
-		x->place[i] = !p->owners || entry_bit(p->owners, (size_t)i) ? (int)x->owners++ : -1;
-	x->own = x->place[p->ring->node];
+		x->owner_index[i] = !p->owners || entry_bit(p->owners, (size_t)i) ? (int)x->owners++ : -1;
+	x->own = x->owner_index[p->ring->node];
 	x->sends.cursor = x->receives.cursor = x->cursor = c;
 	while (chunk_next(&c, &chunk))
 		x->total++;
@@ -200,7 +200,7 @@ static void finish(transfer *x)
 		close(x->resume_log);
 	for (unsigned i = 0; i < x->nbuffers; i++)
 		free(x->buffers[i].message);
-	free(x->place);
+	free(x->owner_index);
 	free(x->sends.rounds);
 	free(x->receives.rounds);
 	free(x->empty.message);

@@ -8,8 +8,8 @@
  * those of a node's own chunks, and those it receives into, are apart, so that a full
  * node delays the others and never blocks them for good.
  *
- * A node that fails says so in the head of its next chunk. All nodes end the same
- * number of rounds behind the first such head, with every message sent and received,
+ * A node that fails sets a flag in the header of its next chunk. All nodes end the same
+ * number of rounds after the first such header, with every message sent and received,
  * and can then agree on what happened. doc/staging-internals.md has the protocol. */
 #ifndef IO_TRANSFER_TRANSFER_H
 #define IO_TRANSFER_TRANSFER_H
@@ -32,7 +32,7 @@ typedef struct transfer_params {
 	stage_manifest *m;            /* entries that this node wants are sealed */
 	const transfer_ring *ring;
 	source *from;                 /* what this node reads its chunks from */
-	bool server;                  /* that is the source, not a copy on this node */
+	bool server;                  /* `from` is the source, not a copy on this node */
 	const unsigned char *owners;  /* bits by node; NULL: all nodes */
 	const unsigned char *needed;  /* bits by entry, the same on all nodes */
 	const unsigned char *wanted;  /* bits by entry; NULL: this node only passes on */
@@ -41,20 +41,20 @@ typedef struct transfer_params {
 
 typedef struct transfer_counts {
 	uint64_t read, received; /* bytes of file data */
-	bool ended;              /* another node has failed, and says why */
+	bool ended;              /* another node has failed, and reports why */
 } transfer_counts;
 
 typedef struct transfer transfer;
 
-/* Takes all memory and starts all threads, which wait: what is left to fail is
- * reading, writing and the network. The plan outlives the exchange. */
+/* Allocates all memory and starts all threads, which wait. After that only reading, writing and
+ * the network can fail. *params outlives the transfer. */
 gradcomp_status transfer_begin(const transfer_params *params, transfer **out, gradcomp_error *err);
 /* Copies, reporting progress, and frees it. With `go` false nothing is done. */
 gradcomp_status transfer_end(transfer *x, bool go, transfer_counts *counts, gradcomp_error *err);
 
 /* ---- inside --------------------------------------------------------------- */
 
-#define TRANSFER_POSTED 4   /* receives ahead */
+#define TRANSFER_POSTED 4   /* receives posted at a time */
 #define TRANSFER_BUFFERS 96 /* of a kind at most */
 
 typedef struct transfer_buffer {
@@ -71,7 +71,7 @@ typedef struct transfer_queue {
 	unsigned head, n;
 } transfer_queue;
 
-/* A large file of which blocks have come. */
+/* A large file of which blocks have arrived. */
 typedef struct transfer_file {
 	struct transfer_file *next;
 	size_t entry;
@@ -90,10 +90,10 @@ struct transfer {
 	const transfer_params *params;
 	uint32_t readers, writers, nthreads;
 	pthread_t threads[2 * 64 + 2];
-	int *place;     /* a node's number among the owners; -1: it is none */
+	int *owner_index; /* of each node among the owners; -1: it is none */
 	int own;        /* this node's */
 	uint32_t owners;
-	uint32_t lag;   /* rounds in which a failure is heard by all */
+	uint32_t lag;   /* rounds until all nodes know of a failure */
 	uint64_t gap, inverse; /* slots from a node to the next, and its inverse modulo the hops */
 	uint64_t total, mine, rounds; /* chunks, own chunks, rounds of the ring */
 	unsigned char zeroes[SHA256_BYTES]; /* SHA-256 of a block of them */
@@ -105,7 +105,7 @@ struct transfer {
 	uint32_t running;
 	gradcomp_status status; /* the first failure here */
 	gradcomp_error error;
-	bool dead;              /* the links are of no use any more */
+	bool dead;              /* the links have failed */
 	atomic_bool stopping;   /* reading and writing may end */
 	uint64_t end;           /* rounds there will be */
 
@@ -117,12 +117,12 @@ struct transfer {
 	bool arrived;         /* nothing more will */
 	pthread_mutex_t files_lock;
 	transfer_file *files;
-	/* Which chunk a node has in a round: of the one who sends, and the one who receives. */
+	/* Which chunk a node has in a round: for the sending and for the receiving thread. */
 	transfer_schedule sends, receives;
-	transfer_buffer empty; /* in place of an own chunk that is not read any more */
+	transfer_buffer empty; /* sent instead of an own chunk that is not read any more */
 	transfer_buffer buffers[2 * TRANSFER_BUFFERS];
 	unsigned nbuffers;
-	atomic_uint_fast64_t read, came;
+	atomic_uint_fast64_t read, came; /* bytes read here, bytes received */
 };
 
 /* The first failure of this node ends its part. */
@@ -131,7 +131,7 @@ void transfer_push(transfer_queue *q, transfer_buffer *b);
 transfer_buffer *transfer_pop(transfer_queue *q);
 /* With the lock held; at most a fifth of a second. */
 void transfer_wait(transfer *x);
-/* One reference less; the last gives the buffer back. */
+/* Drops a reference; the last one frees the buffer. */
 void transfer_release(transfer *x, transfer_buffer *b);
 /* Another node's failure, or this one's, in the head of round r. With the lock held. */
 void transfer_stop_at(transfer *x, uint64_t round);

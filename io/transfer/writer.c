@@ -11,8 +11,8 @@
 #include "io/transfer/transfer.h"
 #include "base/fileio.h"
 
-/* From this size on a file is brought to the disk while others are copied; one
- * syncfs() at the end does the small ones. */
+/* From this size on a file is flushed to the disk while others are copied; one syncfs() at the
+ * end flushes the small ones. */
 #define SYNC_BYTES (4u << 20)
 
 /* ---- checksums ---------------------------------------------------------------- */
@@ -111,7 +111,7 @@ static gradcomp_status complete(transfer *x, size_t entry, int fd, gradcomp_erro
 	stage_entry *e = &x->params->m->entries[entry];
 	const struct timespec times[2] = {{.tv_nsec = UTIME_NOW}, time_of(e->mtime_ns)};
 	bool failed = fchmod(fd, e->mode) < 0 || futimens(fd, times) < 0 || (e->size >= SYNC_BYTES && fsync(fd) < 0);
-	/* close() too may bring the news of a full disk. */
+	/* close() too may report a full disk. */
 	if (close(fd) < 0 || failed)
 		return cache_write_failed(x->params->run, e->path, err);
 	e->sealed = true;
@@ -121,7 +121,7 @@ static gradcomp_status complete(transfer *x, size_t entry, int fd, gradcomp_erro
 	return GRADCOMP_OK;
 }
 
-/* Who read it and who passed it on: one of them, or what is between them. */
+/* Names the node that read the chunk and the one that passed it on. */
 static gradcomp_status wrong(const transfer *x, const transfer_buffer *b, size_t entry, gradcomp_error *err)
 {
 	const transfer_ring *ring = x->params->ring;
@@ -245,7 +245,7 @@ static gradcomp_status store_block(transfer *x, dirwalk *to, transfer_buffer *b,
 	struct out o = {.fd = f->fd, .at = p->at};
 	if ((p->holes ? chunk_runs(b->message, p, write_run, &o) : write_run(&o, 0, data, p->bytes)) < 0)
 		return cache_write_failed(x->params->run, e->path, err);
-	/* The disk begins now, so that fsync() has little left to wait for. */
+	/* The disk starts writing now, so that fsync() has little left to wait for. */
 	if (e->size >= SYNC_BYTES && b->bytes)
 		sync_file_range(f->fd, (off_t)p->at, (off_t)p->bytes, SYNC_FILE_RANGE_WRITE);
 	atomic_fetch_add(&x->params->run->bytes, p->bytes);
@@ -294,7 +294,7 @@ void transfer_writer(transfer *x)
 			break;
 		transfer_buffer *b = transfer_pop(&x->to_write);
 		pthread_mutex_unlock(&x->lock);
-		/* After a failure buffers are only given back, for the ring to come to its end. */
+		/* After a failure buffers are only released, so that the ring can finish. */
 		if (!atomic_load(&x->stopping) && (status = transfer_store(x, &to, b, true, &error)))
 			transfer_fail(x, status, &error);
 		transfer_release(x, b);
