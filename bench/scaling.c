@@ -30,11 +30,11 @@ typedef struct view {
 	int failed;
 } view;
 
-typedef struct place {
+typedef struct rank_result {
 	usage joined;
 	view seen[2]; /* plain, and coded */
 	gradcomp_error err;
-} place;
+} rank_result;
 
 static char names[MOST][64];
 static int nnames, present; /* the one at work */
@@ -92,7 +92,7 @@ static usage look(void)
 
 static double timed(every *e, process_board *board)
 {
-	pthread_barrier_wait(&board->meet);
+	pthread_barrier_wait(&board->barrier);
 	double start = process_now();
 	every_run(e);
 	return process_now() - start;
@@ -104,17 +104,17 @@ static void view_kind(view *v, every *e, process_board *board)
 	e->failed = 0;
 	v->first = timed(e, board);
 	v->again = timed(e, board);
-	pthread_barrier_wait(&board->meet);
+	pthread_barrier_wait(&board->barrier);
 	v->at = look();
 	v->failed = e->failed;
 	/* All look before one goes on. */
-	pthread_barrier_wait(&board->meet);
+	pthread_barrier_wait(&board->barrier);
 }
 
 static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 {
-	place *at = room;
-	pthread_barrier_wait(&board->meet);
+	rank_result *at = room;
+	pthread_barrier_wait(&board->barrier);
 	at->joined = look();
 	const plugin *p;
 	spec s;
@@ -158,7 +158,7 @@ static void row(FILE *json, int *rows, int P, const char *what, double first, do
 /* One job, of one collective: what it leaves behind is not another's. */
 static int measure(int P, const char *const *settings, FILE *json, int *rows)
 {
-	process_board *b = run_processes(P, settings, body, sizeof(place));
+	process_board *b = run_processes(P, settings, body, sizeof(rank_result));
 	usage *u = calloc((size_t)P, sizeof *u);
 	double joining = 0;
 	int failed = 0;
@@ -169,7 +169,7 @@ static int measure(int P, const char *const *settings, FILE *json, int *rows)
 	}
 	for (int r = 0; r < P; r++) {
 		const process_slot *s = &b->slot[r];
-		const place *at = process_room(b, r);
+		const rank_result *at = process_room(b, r);
 		joining = s->joining > joining ? s->joining : joining;
 		u[r] = at->joined;
 		if (WIFSIGNALED(s->status))
@@ -185,13 +185,13 @@ static int measure(int P, const char *const *settings, FILE *json, int *rows)
 		double first = 0, again = 0;
 		int wrong = 0;
 		for (int r = 0; r < P; r++) {
-			const view *v = &((const place *)process_room(b, r))->seen[k];
+			const view *v = &((const rank_result *)process_room(b, r))->seen[k];
 			first = v->first > first ? v->first : first;
 			again = v->again > again ? v->again : again;
 			wrong += v->failed;
 			u[r] = v->at;
-			u[r].cpu -= k ? ((const place *)process_room(b, r))->seen[0].at.cpu
-			              : ((const place *)process_room(b, r))->joined.cpu;
+			u[r].cpu -= k ? ((const rank_result *)process_room(b, r))->seen[0].at.cpu
+			              : ((const rank_result *)process_room(b, r))->joined.cpu;
 		}
 		snprintf(what, sizeof what, "%s%s", names[present], k ? ", coded" : "");
 		if (first > 0)

@@ -35,10 +35,10 @@ static void print_text(const kit_options *o, const kit_result *r, double seconds
 	for (int i = RULE_NONE + 1; i < RULES; i++) {
 		if (!r->text[i][0])
 			continue;
-		printf("%s %2d %-13s %s", words[r->verdict[i]], i, rule_name((rule)i), r->text[i]);
+		printf("%s %2d %-13s %s", words[r->result[i]], i, rule_name((rule)i), r->text[i]);
 		if (r->broken[i] > 1)
 			printf(" (and %d times more)", r->broken[i] - 1);
-		if (r->verdict[i] == VERDICT_FAIL)
+		if (r->result[i] == RESULT_FAIL)
 			printf("\n                      rule: %s", rule_text((rule)i));
 		putchar('\n');
 	}
@@ -69,7 +69,7 @@ static void print_json(const kit_options *o, const kit_result *r, double seconds
 		jsonw_object(&j, NULL);
 		jsonw_int(&j, "number", i);
 		jsonw_string(&j, "name", rule_name((rule)i));
-		jsonw_string(&j, "result", words[r->verdict[i]]);
+		jsonw_string(&j, "result", words[r->result[i]]);
 		jsonw_string(&j, "rule", rule_text((rule)i));
 		jsonw_string(&j, "seen", r->text[i]);
 		jsonw_int(&j, "failures", r->broken[i]);

@@ -6,6 +6,7 @@
 #include "tools/commands.h"
 #include "base/number.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -141,23 +142,24 @@ static void release(probe *p)
 	machine_file_free(p->m);
 }
 
-/* Tasks that each think they are alone would write the same file. */
-static int strangers(int nranks)
+/* Whether the step has several tasks without PMIx: each would be a job of one rank, and all would
+ * write the same file. */
+static bool lacks_pmix(int nranks)
 {
 	const char *tasks = getenv("SLURM_STEP_NUM_TASKS");
 	return nranks == 1 && tasks && strtol(tasks, NULL, 10) > 1 && getenv("SLURM_PROCID");
 }
 
-/* As the machine file can have it. */
-static int is_name(const char *name)
+/* Whether a machine file can have this name. */
+static bool is_name(const char *name)
 {
 	size_t n = strlen(name);
 	if (!n || n >= sizeof ((machine_file *)0)->name || *name == ' ' || name[n - 1] == ' ')
-		return 0;
+		return false;
 	for (const char *c = name; *c; c++)
 		if (*c < 0x20 || *c > 0x7e || *c == ';' || *c == '#')
-			return 0;
-	return 1;
+			return false;
+	return true;
 }
 
 int cmd_probe(int argc, char **argv)
@@ -196,7 +198,7 @@ int cmd_probe(int argc, char **argv)
 		p.world = gradcomp_job_world(p.job);
 		p.rank = gradcomp_job_rank(p.job);
 		p.nranks = gradcomp_job_nranks(p.job);
-		if (strangers(p.nranks))
+		if (lacks_pmix(p.nranks))
 			st = bench_failed(&err, GRADCOMP_ERR_STATE,
 			                  "this step has several tasks that do not know each other; start it with srun --mpi=pmix");
 		else
@@ -207,6 +209,6 @@ int cmd_probe(int argc, char **argv)
 		st = left.status;
 		err = left;
 	}
-	/* A rank that has nothing to say ends because another has. */
+	/* Without a text the rank ends because another one failed, which reports it. */
 	return !st ? 0 : *err.text ? failed(&err) : 1;
 }

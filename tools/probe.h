@@ -37,8 +37,8 @@ gradcomp_status probe_collectives(probe *p, double seconds, gradcomp_error *err)
 
 /* The largest of all ranks' numbers, which all get. No rank leaves before all have come. */
 gradcomp_status probe_slowest(const probe *p, double *seconds, gradcomp_error *err);
-/* Nothing but a meeting of all ranks: what is timed begins together. */
-gradcomp_status probe_meet(const probe *p, gradcomp_error *err);
+/* A barrier of all ranks, so that what is timed begins together. */
+gradcomp_status probe_barrier(const probe *p, gradcomp_error *err);
 /* A line through points of u = 1; notes how far it is off. */
 linear probe_line(probe *p, const fit_point *points, int n, const char *what);
 /* Through the first and the last of points of growing x: a network may let short messages pass

@@ -61,7 +61,7 @@ static gradcomp_status line(calls *c, uint32_t primitive, double seconds, gradco
 		if (k > 2 && last * 8 * 2 > 4 * s.most)
 			break;
 		while (!st && probe_wants(&s)) {
-			st = probe_meet(p, err);
+			st = probe_barrier(p, err);
 			if (!st && row == 1)
 				st = call(c, primitive, bytes, err);
 			double start = clock_now();

@@ -46,7 +46,7 @@ static gradcomp_status steps(probe *p, const bench_spec *spec, uint64_t s, const
 	st = local_step(&l, u, out, err);
 	while (!st && (probe_wants(&encode) || probe_wants(&decode))) {
 		double t[2];
-		st = probe_meet(p, err);
+		st = probe_barrier(p, err);
 		if (!st)
 			st = local_step(&l, u, out, err);
 		t[0] = out->encode;

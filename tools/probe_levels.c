@@ -46,7 +46,7 @@ static gradcomp_status level(probe *p, const gradcomp_links *links, double secon
 			break;
 		while (!st && probe_wants(&s)) {
 			double t = 0;
-			st = probe_meet(p, err);
+			st = probe_barrier(p, err);
 			/* What a switch or a traffic shaper lets pass after a pause is used up first. */
 			if (links && !st && row == LONG_ROW)
 				st = trip(links, room, room + sizes[SIZES - 1], bytes, err);

@@ -28,7 +28,7 @@ gradcomp_status probe_slowest(const probe *p, double *seconds, gradcomp_error *e
 	return gradcomp_allreduce(p->world, seconds, 1, GRADCOMP_F64, GRADCOMP_MAX, err);
 }
 
-gradcomp_status probe_meet(const probe *p, gradcomp_error *err)
+gradcomp_status probe_barrier(const probe *p, gradcomp_error *err)
 {
 	return gradcomp_barrier(p->world, err);
 }

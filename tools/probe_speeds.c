@@ -45,7 +45,7 @@ static gradcomp_status rate(speeds *s, void (*what)(speeds *, uint64_t), double 
 	gradcomp_status st = GRADCOMP_OK;
 	what(s, NUMBERS);
 	while (!st && probe_wants(&t)) {
-		st = probe_meet(s->p, err);
+		st = probe_barrier(s->p, err);
 		double start = clock_now();
 		what(s, NUMBERS);
 		double took = clock_now() - start;
@@ -103,7 +103,7 @@ static double pace(speeds *s, double seconds)
 static gradcomp_status beside(speeds *s, void *(*other)(void *), double seconds, double *out, gradcomp_error *err)
 {
 	pthread_t thread;
-	gradcomp_status st = probe_meet(s->p, err);
+	gradcomp_status st = probe_barrier(s->p, err);
 	atomic_store(&s->stop, 0);
 	if (!st && other && pthread_create(&thread, NULL, other, s)) {
 		probe_nomem(err, "a thread");

@@ -40,9 +40,9 @@ like 'is named before anything is measured' "$said" 'nowhere/m.ini: cannot be wr
 refuse 'a compressor that is not there' probe -N2 "$tmp/bin/gradcomp" probe --compressors none,nope
 like 'is named' "$said" "'nope' is not installed"
 refuse 'tasks that do not know each other' timeout 60 "${bed[@]}" run -u alice srun --mpi=none -N2 -D "$tmp/run" \
-	"$tmp/bin/gradcomp" probe --output strangers.ini
+	"$tmp/bin/gradcomp" probe --output nopmix.ini
 like 'are told what is missing' "$said" 'srun --mpi=pmix'
-check 'and write nothing' test ! -e run/strangers.ini
+check 'and write nothing' test ! -e run/nopmix.ini
 
 check 'a job leaves its model' probe -N4 --gradcomp=none --gradcomp-record=model.ini "$tmp/train"
 is 'with its tensors' "$(grep -c '^[0-9]* = .* forward .* backward ' run/model.ini)" \

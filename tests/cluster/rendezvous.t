@@ -1,6 +1,6 @@
 #!/bin/bash
-# The nodes of a step stage together: they meet beside srun, read the source once, and
-# fail, wait and stop together. A stranger does not get in.
+# The nodes of a step stage together: they connect to the rendezvous server beside
+# srun, read the source once, and fail, wait and stop together. A client without the token is refused.
 # shellcheck source-path=SCRIPTDIR
 . "$(dirname "$0")/common.sh"
 # Staging lasts longer than this many seconds below.
@@ -59,8 +59,8 @@ bytes=$(find data more -type f -printf '%s\n' | awk '{ n += $1 } END { print n }
 look='cd "$GRADCOMP_DATA" && sha256sum --quiet -c SUMS && cat "$GRADCOMP_DATA_1/labels" && echo "$(hostname) whole" && env'
 check 'two sources on 4 nodes' on srun -N4 -n4 --gradcomp-stage="$tmp/data,more" -D "$tmp" sh -c "$look"
 is 'every node has all of both' "$(grep -c ' whole$' <<< "$said"):$(grep -c '^label$' <<< "$said")" 4:4
-unlike 'tasks see nothing of the meeting' "$said" GRADCOMP_RENDEZVOUS
-is 'the stagers do' "$(cat out/env.* | cut -d= -f1 | sort | uniq -c | tr -s ' ')" " 4 GRADCOMP_RENDEZVOUS
+unlike 'tasks do not get its variables' "$said" GRADCOMP_RENDEZVOUS
+is 'the staging commands do' "$(cat out/env.* | cut -d= -f1 | sort | uniq -c | tr -s ' ')" " 4 GRADCOMP_RENDEZVOUS
  4 GRADCOMP_RENDEZVOUS_RANK
  4 GRADCOMP_RENDEZVOUS_RANKS
  4 GRADCOMP_RENDEZVOUS_TOKEN"
@@ -91,7 +91,7 @@ is 'all together have all' "$(grep '^file' <<< "$said" | sort)" "$(cd data && fi
 rm -rf "$state"/n?/var/tmp/gradcomp-[0-9]*
 GRADCOMP_STAGE_TOGETHER=no check 'not together' on srun -N4 -n4 --gradcomp-stage="$tmp/data,more" -D "$tmp" sh -c "$look"
 is 'each node reads all of it' "$(sum read_bytes)" $((4 * bytes))
-is 'there was no meeting' "$(grep -c 'GRADCOMP_RENDEZVOUS=' out/env.*)" "$(printf 'out/env.n%s:0\n' 1 2 3 4)"
+is 'there was no rendezvous server' "$(grep -c 'GRADCOMP_RENDEZVOUS=' out/env.*)" "$(printf 'out/env.n%s:0\n' 1 2 3 4)"
 
 check 'components' on srun -N2 -n2 --gradcomp-stage="$tmp/more" printenv GRADCOMP_DATA : -N2 -n2 --gradcomp-stage="$tmp/more" \
 	printenv GRADCOMP_DATA
@@ -124,14 +124,14 @@ late () {
 }
 late --gradcomp-stage="$tmp/data,$tmp/more" sh -c "$look"
 port=$(as root ss -Hltnp | sed -n 's/.*:\([0-9]*\) .*"gradcomp".*/\1/p' | head -n 1)
-check 'there is a place beside srun' test -n "$port"
+check 'there is a server beside srun' test -n "$port"
 refuse 'another user cannot read the token' as bob sh -c 'grep -a GRADCOMP_RENDEZVOUS /proc/[0-9]*/environ 2>/dev/null'
 refuse 'nor on a node' "${bed[@]}" node 2 -u bob sh -c 'grep -a GRADCOMP_RENDEZVOUS /proc/[0-9]*/environ 2>/dev/null'
 # shellcheck disable=SC2016
 guess='GRADCOMP_RENDEZVOUS=10.77.0.254/24@$0 GRADCOMP_RENDEZVOUS_TOKEN=plain=$(printf %064d 7) GRADCOMP_RENDEZVOUS_RANK=3 GRADCOMP_RENDEZVOUS_RANKS=4 \
 	GRADCOMP_STAGE_RENDEZVOUS_TIMEOUT=1 exec '"$tmp/bin/gradcomp stage --rendezvous $tmp/more"
-refuse 'nor come in with another one' "${bed[@]}" node 2 -u bob sh -c "$guess" "$port"
-like 'who tries is told' "$said" "does not have the step's token"
+refuse 'nor connect with another one' "${bed[@]}" node 2 -u bob sh -c "$guess" "$port"
+like 'and gets an error' "$said" "does not have the step's token"
 "${bed[@]}" node 2 -u bob /usr/bin/python3 -c '
 import socket, sys, time
 held = []

@@ -35,8 +35,8 @@ static void check_contract(const fixture *t, int ranks_max)
 	memset(&r, 0, sizeof r);
 	kit_run_fixture(&o, t, &r);
 	for (int i = RULE_NONE + 1; i < RULES; i++)
-		if (r.verdict[i] != VERDICT_SKIP)
-			ok(r.verdict[i] == VERDICT_OK, "%s: %s: %s", t->spec, rule_name((rule)i), r.text[i]);
+		if (r.result[i] != RESULT_SKIP)
+			ok(r.result[i] == RESULT_OK, "%s: %s: %s", t->spec, rule_name((rule)i), r.text[i]);
 	if (r.rules_broken)
 		printf("# repeat with: gradcomp plugin-check --seed %llu --ranks 1..%d, and the parameters of %s\n",
 		       (unsigned long long)o.seed, ranks_max, t->spec);

@@ -1,4 +1,4 @@
-/* Payloads must stay what they are: ranks of different builds meet in one job, and
+/* Payloads must stay what they are: ranks of different builds may be in one job, and
  * states are loaded by later versions. Fixed input; the digests of what is gathered,
  * of the average and of the first state are in tests/golden/compressors.txt.
  * The payloads of powersgd, acpsgd and lqsgd come from products that may differ in the

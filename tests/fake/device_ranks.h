@@ -1,5 +1,5 @@
 /* Ranks as processes of this machine, each with a device of its own (or its part of
- * one): what a GPU's driver and NCCL ask for. They meet through a store in shared
+ * one): what a GPU's driver and NCCL ask for. They find each other through a store in shared
  * memory. The program itself must have no threads and touch no device. */
 #ifndef TESTS_FAKE_DEVICE_RANKS_H
 #define TESTS_FAKE_DEVICE_RANKS_H

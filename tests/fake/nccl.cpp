@@ -73,7 +73,7 @@ sockaddr_un address(const std::string &name, int rank, socklen_t *length)
 }
 
 /* Connects to all lower ranks, accepts all higher ones. */
-void meet(world *w)
+void accept_ranks(world *w)
 {
 	socklen_t length;
 	sockaddr_un mine = address(w->name, w->rank, &length);
@@ -292,7 +292,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 	w->nranks = nranks;
 	w->name = id.internal;
 	w->fd.assign(size_t(nranks), -1);
-	w->rendezvous = std::thread(meet, w.get());
+	w->rendezvous = std::thread(accept_ranks, w.get());
 	*comm = new ncclComm{w};
 	return ncclInProgress;
 }

@@ -18,7 +18,7 @@ static const char *compressor, *allow;
 static unsigned seed;
 static int all; /* every point, not only some */
 
-/* Where ranks that are processes meet. */
+/* The store of ranks that are processes. */
 static struct key_store {
 	atomic_int there[BOARD_RANKS];
 	char value[BOARD_RANKS][BOOTSTRAP_MAX];

@@ -1,4 +1,4 @@
-/* Tar shards from strangers, as they are and with the sums of their headers made
+/* Untrusted tar shards, as they are and with the sums of their headers made
  * right, so that what is behind those is reached. */
 #include "tests/fuzz/samples_harness.h"
 #include "tests/fuzz/harness.h"

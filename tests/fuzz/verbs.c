@@ -31,11 +31,11 @@ static struct {
 	int regs;
 } f;
 
-static gradcomp_status f_open(const fabric_choice *c, void **device, fabric_info *facts, gradcomp_error *err)
+static gradcomp_status f_open(const fabric_choice *c, void **device, fabric_info *info, gradcomp_error *err)
 {
 	(void)c, (void)err;
 	*device = &f;
-	*facts = (fabric_info){.key = "fuzz", .most = 1 << 30, .foreign = 1};
+	*info = (fabric_info){.key = "fuzz", .most = 1 << 30, .foreign = 1};
 	return GRADCOMP_OK;
 }
 

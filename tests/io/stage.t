@@ -71,7 +71,7 @@ assert len(r) == 2 and r[1]["files"] == 1 and r[0]["mode"] == "full", r' "$tmp/o
 stage none
 is 'none is nothing' "$status:$out" 0:
 GRADCOMP_RENDEZVOUS_RANKS=2 stage --rendezvous --mode=shard "$tmp/src"
-like 'a part of a step that does not meet' "$log" "mode=shard needs the step's nodes to stage together"
+like 'mode=shard without a rendezvous server' "$log" "mode=shard needs the step's nodes to stage together"
 stage --max-bytes=7 "$tmp/src"
 is 'too large' "$status" 1
 like 'says what is allowed' "$log" 'the dataset has 8 bytes; stage.max_bytes allows 7 bytes'

@@ -107,20 +107,20 @@ __attribute__((unused)) static int samples_each(const atomic_uint *counted, uint
 }
 
 /* What a rank leaves for the test. */
-typedef struct verdict {
+typedef struct dataset_result {
 	int wrong;
 	gradcomp_status status;
 	gradcomp_error error;
 	gradcomp_dataset_stats stats;
 	double seconds;
-} verdict;
+} dataset_result;
 
 /* Every rank ended in good order with nothing wrong; tells of those that did not. */
 __attribute__((unused)) static int all_well(process_board *b)
 {
 	int well = b != NULL;
 	for (int r = 0; b && r < b->P; r++) {
-		const verdict *v = process_room(b, r);
+		const dataset_result *v = process_room(b, r);
 		if (b->slot[r].status || !b->slot[r].left || v->wrong) {
 			printf("# rank %d: wait status %#x, left %d, wrong %d, error '%s' '%s'\n", r,
 			       (unsigned)b->slot[r].status, b->slot[r].left, v->wrong, v->error.text,

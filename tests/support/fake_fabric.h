@@ -66,7 +66,7 @@ static inline double fake_now(void)
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-static inline gradcomp_status fake_open(const fabric_choice *c, void **device, fabric_info *facts,
+static inline gradcomp_status fake_open(const fabric_choice *c, void **device, fabric_info *info,
                                         gradcomp_error *err)
 {
 	(void)c;
@@ -74,7 +74,7 @@ static inline gradcomp_status fake_open(const fabric_choice *c, void **device, f
 		snprintf(err->text, sizeof err->text, "%s", fake.none);
 		return err->status = GRADCOMP_ERR_NOTFOUND;
 	}
-	*facts = (fabric_info){.name = "fake", .key = "fake", .most = 1 << 30, .foreign = 1};
+	*info = (fabric_info){.name = "fake", .key = "fake", .most = 1 << 30, .foreign = 1};
 	*device = &fake;
 	return GRADCOMP_OK;
 }

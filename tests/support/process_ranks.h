@@ -1,4 +1,4 @@
-/* Ranks as processes of one machine, as many as are wanted, that meet through a store
+/* Ranks as processes of one machine, as many as are wanted, that find each other through a store
  * in shared memory.
  *
  * run_processes(P, settings, body, bytes) forks them, gives each its job, and reaps
@@ -36,7 +36,7 @@ typedef struct process_slot {
 typedef struct process_board {
 	int P;
 	size_t room; /* bytes of a rank's own room */
-	pthread_barrier_t meet;
+	pthread_barrier_t barrier;
 	process_slot slot[];
 } process_board;
 
@@ -94,7 +94,7 @@ static void process_main(process_board *b, int rank, const char *const *settings
 	gradcomp_job_options o = {.struct_size = sizeof o, .store = &store, .settings = settings};
 	gradcomp_job *job;
 	alarm(PROCESS_LIFE);
-	pthread_barrier_wait(&b->meet);
+	pthread_barrier_wait(&b->barrier);
 	s->joining = process_now();
 	if (gradcomp_job_create(&o, &job, &s->error))
 		return;
@@ -117,7 +117,7 @@ static process_board *run_processes(int P, const char *const *settings, process_
 	b->room = room;
 	pthread_barrierattr_init(&shared);
 	pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
-	pthread_barrier_init(&b->meet, &shared, (unsigned)P);
+	pthread_barrier_init(&b->barrier, &shared, (unsigned)P);
 	pthread_barrierattr_destroy(&shared);
 	fflush(NULL);
 	for (; started < P; started++) {

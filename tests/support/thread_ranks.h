@@ -1,4 +1,4 @@
-/* Ranks as threads of one process: each thread is a rank of a job that meets the
+/* Ranks as threads of one process: each thread is a rank of a job and finds the
  * others through a store in memory. run_ranks(P, body, arg) starts them, gives
  * each its job, and joins them; body returns when its rank is done. */
 #ifndef TESTS_SUPPORT_THREAD_RANKS_H
@@ -108,8 +108,8 @@ __attribute__((unused)) static void run_ranks_with(int P, const char *const *set
 		free(shared.value[r]);
 }
 
-/* All ranks of a run meet here: what one wrote the others may read, which a barrier
- * over links does not tell ThreadSanitizer. */
+/* A barrier of all ranks of a run: after it they may read what the others wrote.
+ * ThreadSanitizer does not see that of a barrier over links. */
 __attribute__((unused)) static pthread_barrier_t ranks_barrier;
 
 __attribute__((unused)) static void run_ranks(int P, const char *const *settings,

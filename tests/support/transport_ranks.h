@@ -1,5 +1,5 @@
-/* Ranks of a transport as threads or as processes. They meet over memory that
- * both kinds share; what a rank has to report it leaves there. */
+/* Ranks of a transport as threads or as processes. They share memory, through which
+ * they find each other and report results. */
 #ifndef TESTS_SUPPORT_TRANSPORT_RANKS_H
 #define TESTS_SUPPORT_TRANSPORT_RANKS_H
 

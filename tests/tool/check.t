@@ -41,8 +41,8 @@ bad "two parameters that do not agree" "rank 40 goes with a density of at most 0
 	--compressor sample:rank=40,density=0.9 --collective both
 bad "impossible pair" "compressor 'gatherer' needs an all-gather, which collective 'sumonly' does not have; collectives that serve it: both" \
 	--compressor gatherer --collective sumonly
-bad "payloads that merge, and nothing to merge them" "compressor 'meeter' needs a merge tree, which collective 'both' does not have; collectives that serve it: none is installed" \
-	--compressor meeter --collective both
+bad "payloads that merge, and nothing to merge them" "compressor 'merger' needs a merge tree, which collective 'both' does not have; collectives that serve it: none is installed" \
+	--compressor merger --collective both
 bad "coded sums" "compressor 'coder' needs a coded all-reduce, which collective 'both' does not have; collectives that serve it: whole" \
 	--compressor coder --collective both
 bad "newer ABI" "field abi_version: found 2, expected at most 1" --compressor newer_abi --collective both
@@ -98,14 +98,14 @@ GRADCOMP_CONF=$tmp/nothing bad "file that is missing" "GRADCOMP_CONF: $tmp/nothi
 if [ -e "$GRADCOMP_BUILD/lib/gradcomp/collectives/tree.so" ] && [ -e "$GRADCOMP_BUILD/lib/gradcomp/collectives/ring.so" ]; then
 	real=$GRADCOMP_BUILD/lib/gradcomp:$fixtures
 	: >"$tmp/conf"
-	(GRADCOMP_PLUGIN_PATH=$real quiet --compressor meeter)
+	(GRADCOMP_PLUGIN_PATH=$real quiet --compressor merger)
 	is "the default collective cannot merge: another one is found" $? 0
 	(GRADCOMP_PLUGIN_PATH=$real quiet --compressor coder)
 	is "the default collective can code" $? 0
-	GRADCOMP_PLUGIN_PATH=$real bad "a collective that was named stays" "compressor 'meeter' needs a merge tree, which collective 'ring' does not have; collectives that serve it: auto, tree" \
-		--compressor meeter --collective ring
+	GRADCOMP_PLUGIN_PATH=$real bad "a collective that was named stays" "compressor 'merger' needs a merge tree, which collective 'ring' does not have; collectives that serve it: auto, tree" \
+		--compressor merger --collective ring
 	printf '[gradcomp]\ncollective = ring\n' >"$tmp/conf"
-	GRADCOMP_PLUGIN_PATH=$real bad "one that the file names too" "collectives that serve it: auto, tree" --compressor meeter
+	GRADCOMP_PLUGIN_PATH=$real bad "one that the file names too" "collectives that serve it: auto, tree" --compressor merger
 	: >"$tmp/conf"
 else
 	skip "the default collective" "ring and tree were not built"

@@ -281,7 +281,7 @@ static void race(void)
 	munmap(c, sizeof *c);
 }
 
-/* The process that evicts dies anywhere: the lock and the gate go with it. */
+/* The process that evicts dies anywhere: its locks are released. */
 static void killed_evictor(void)
 {
 	int left = 0;

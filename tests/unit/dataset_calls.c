@@ -20,7 +20,7 @@ static void refusing(gradcomp_job *job, int rank, process_board *b, void *room)
 	gradcomp_group *world = gradcomp_job_world(job);
 	gradcomp_dataset_options o = samples_options(50);
 	gradcomp_value_view view = {.struct_size = sizeof view};
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds = (void *)&o;
 	gradcomp_error *err = &v->error;
 	uint64_t index;
@@ -91,7 +91,7 @@ static void failing(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(40);
 	gradcomp_value_view view = {.struct_size = sizeof view};
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	char name[40];
 	for (o.workers = 0; o.workers <= 2; o.workers++) {
@@ -145,7 +145,7 @@ static void resuming(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(301);
 	gradcomp_value_view view = {.struct_size = sizeof view};
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds, *second;
 	(void)rank;
 	(void)b;
@@ -190,7 +190,7 @@ static void outliving(gradcomp_job *job, int rank, process_board *b, void *room)
 	enum { KEPT = 20 };
 	gradcomp_dataset_options o = samples_options(100);
 	gradcomp_value_view view[KEPT];
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	(void)rank;
 	(void)b;
@@ -244,7 +244,7 @@ static void threads(gradcomp_job *job, int rank, process_board *b, void *room)
 	gradcomp_dataset_options o = samples_options(200);
 	reader readers[THREADS] = {0};
 	pthread_t thread[THREADS];
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	(void)rank;
 	(void)b;
@@ -269,7 +269,7 @@ static void run(process_body *body, const int *nodes, const char *what)
 {
 	samples_forget();
 	processes_nodes = nodes;
-	process_board *b = run_processes(2, settings, body, sizeof(verdict));
+	process_board *b = run_processes(2, settings, body, sizeof(dataset_result));
 	ok(all_well(b), "%s, %s", what, nodes ? "two nodes" : "one node");
 	end_processes(b);
 }

@@ -13,7 +13,7 @@ enum { SAMPLES = 60 };
 static const char *settings[] = {NULL, "transport.timeout=60", "gradcomp.log=error", NULL};
 static const int two_nodes[] = {0, 1, 1}, one_node[] = {0, 0};
 
-static gradcomp_dataset *begin(gradcomp_job *job, const gradcomp_dataset_options *o, verdict *v)
+static gradcomp_dataset *begin(gradcomp_job *job, const gradcomp_dataset_options *o, dataset_result *v)
 {
 	gradcomp_dataset *ds = NULL;
 	v->wrong |= gradcomp_dataset_create(gradcomp_job_world(job), o, &ds, &v->error) != 0;
@@ -44,7 +44,7 @@ static uint64_t damaged(gradcomp_dataset *ds)
 static void in_memory(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(SAMPLES);
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds = begin(job, &o, v);
 	uint64_t owned = 0, found = 0;
 	(void)b;
@@ -80,7 +80,7 @@ static void in_memory(gradcomp_job *job, int rank, process_board *b, void *room)
 static void in_spill(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(SAMPLES);
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	(void)rank;
 	(void)b;
@@ -106,14 +106,14 @@ static void damage(void)
 {
 	samples_forget();
 	processes_nodes = two_nodes;
-	process_board *b = run_processes(2, settings, in_memory, sizeof(verdict));
-	const verdict *asker = process_room(b, 0), *owner = process_room(b, 1);
+	process_board *b = run_processes(2, settings, in_memory, sizeof(dataset_result));
+	const dataset_result *asker = process_room(b, 0), *owner = process_room(b, 1);
 	ok(all_well(b), "values damaged in their owner's memory are made again, by who gets them and at the owner");
 	is_int(asker->stats.damaged, (int64_t)owner->seconds, "each is counted");
 	end_processes(b);
 	samples_forget();
 	processes_nodes = NULL;
-	b = run_processes(1, settings, in_spill, sizeof(verdict));
+	b = run_processes(1, settings, in_spill, sizeof(dataset_result));
 	ok(all_well(b), "values damaged in the spill file are made again, and right from then on");
 	end_processes(b);
 }
@@ -135,7 +135,7 @@ static void deadly(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(SAMPLES);
 	gradcomp_value_view view = {.struct_size = sizeof view};
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	uint64_t index = 0;
 	int status = -1;
@@ -183,8 +183,8 @@ static void deaths(void)
 		samples_forget();
 		atomic_store(&all_samples->go, ~0u);
 		processes_nodes = nodes == 2 ? two_nodes : one_node;
-		process_board *b = run_processes(2, settings, deadly, sizeof(verdict));
-		const verdict *v = process_room(b, 0);
+		process_board *b = run_processes(2, settings, deadly, sizeof(dataset_result));
+		const dataset_result *v = process_room(b, 0);
 		if (nodes == 2) {
 			is_int(v->status, GRADCOMP_ERR_PEER,
 			       "another node's rank dies: whoever waits for its value fails");
@@ -206,7 +206,7 @@ static void orphan(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(SAMPLES);
 	gradcomp_value_view view = {.struct_size = sizeof view};
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	(void)rank;
 	(void)b;
@@ -240,7 +240,7 @@ static void left_behind(void)
 	samples_forget();
 	atomic_store(&all_samples->go, 7);
 	processes_nodes = NULL;
-	process_board *b = run_processes(1, settings, orphan, sizeof(verdict));
+	process_board *b = run_processes(1, settings, orphan, sizeof(dataset_result));
 	for (int k = 0; k < 1000 && !atomic_load(&all_samples->fails); k++)
 		usleep(10000);
 	is_int(atomic_load(&all_samples->fails), 1, "a child that waits when its rank dies is told so");
@@ -253,7 +253,7 @@ static void killed(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(SAMPLES);
 	gradcomp_value_view view = {.struct_size = sizeof view};
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	(void)b;
 	o.memory = 1 << 20;
@@ -288,7 +288,7 @@ static void loans_of_the_dead(void)
 {
 	samples_forget();
 	processes_nodes = two_nodes;
-	process_board *b = run_processes(2, settings, killed, sizeof(verdict));
+	process_board *b = run_processes(2, settings, killed, sizeof(dataset_result));
 	ok(all_well(b), "what killed children had on loan is given back");
 	end_processes(b);
 }

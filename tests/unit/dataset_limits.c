@@ -16,7 +16,7 @@ static char *spill;
 static void epochs(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(samples_count);
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	(void)rank;
 	(void)b;
@@ -44,10 +44,10 @@ static gradcomp_dataset_stats run(const int *node, uint64_t n, uint64_t bytes, u
 	samples_count = n;
 	memory = keep;
 	processes_nodes = node;
-	process_board *b = run_processes(2, settings, epochs, sizeof(verdict));
+	process_board *b = run_processes(2, settings, epochs, sizeof(dataset_result));
 	ok(all_well(b) && samples_each(all_samples->seen, n, 3), "%s: every value right in 3 epochs", what);
 	for (int r = 0; r < 2; r++) {
-		const gradcomp_dataset_stats *s = &((verdict *)process_room(b, r))->stats;
+		const gradcomp_dataset_stats *s = &((dataset_result *)process_room(b, r))->stats;
 		sum.local += s->local;
 		sum.remote += s->remote;
 		sum.loaded += s->loaded;
@@ -103,7 +103,7 @@ static void hoarding(gradcomp_job *job, int rank, process_board *b, void *room)
 	enum { SAMPLES = 20 };
 	gradcomp_dataset_options o = samples_options(SAMPLES);
 	gradcomp_value_view view[SAMPLES];
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	(void)b;
 	o.memory = 2 << 20;
@@ -131,8 +131,8 @@ static void hoard(void)
 	samples_forget();
 	all_samples->bytes = 60000;
 	processes_nodes = two_nodes;
-	process_board *b = run_processes(2, settings, hoarding, sizeof(verdict));
-	const gradcomp_dataset_stats *s = &((verdict *)process_room(b, 0))->stats;
+	process_board *b = run_processes(2, settings, hoarding, sizeof(dataset_result));
+	const gradcomp_dataset_stats *s = &((dataset_result *)process_room(b, 0))->stats;
 	ok(all_well(b) && s->remote && s->loaded > 10,
 	   "a program that keeps more on loan than the window holds goes on: %d fetched, %d made by itself",
 	   (int)s->remote, (int)s->loaded - 10);
@@ -142,7 +142,7 @@ static void hoard(void)
 static void wanting(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(1000);
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	(void)b;
 	o.memory = rank ? 1 << 20 : (uint64_t)1 << 50;
@@ -152,9 +152,9 @@ static void wanting(gradcomp_job *job, int rank, process_board *b, void *room)
 static void too_much(void)
 {
 	processes_nodes = one_node;
-	process_board *b = run_processes(2, settings, wanting, sizeof(verdict));
+	process_board *b = run_processes(2, settings, wanting, sizeof(dataset_result));
 	for (int r = 0; r < 2; r++) {
-		const verdict *v = process_room(b, r);
+		const dataset_result *v = process_room(b, r);
 		is_int(v->status, GRADCOMP_ERR_RANGE, "more memory than the node has is refused, on rank %d", r);
 		like(v->error.text, "1.1 PB", "the message has what was wanted,");
 		like(v->error.text, "leaves", "what there is,");

@@ -9,7 +9,7 @@ static uint32_t workers, samples_ahead;
 static void epochs(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(samples_count);
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	(void)rank;
 	(void)b;
@@ -39,7 +39,7 @@ static void sizes(void)
 				samples_count = counts[k];
 				workers = pools[w][0];
 				samples_ahead = pools[w][1];
-				process_board *b = run_processes(P, settings, epochs, sizeof(verdict));
+				process_board *b = run_processes(P, settings, epochs, sizeof(dataset_result));
 				well &= all_well(b) && samples_each(all_samples->made, samples_count, 1) &&
 				        samples_each(all_samples->seen, samples_count, 3);
 				end_processes(b);
@@ -83,7 +83,7 @@ static void children(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	enum { CHILDREN = 3 };
 	gradcomp_dataset_options o = samples_options(samples_count);
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	pid_t pid[CHILDREN];
 	if ((v->wrong = gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0))
@@ -109,12 +109,12 @@ static void forked(void)
 	uint64_t made = 0;
 	samples_forget();
 	samples_count = 997;
-	process_board *b = run_processes(3, settings, children, sizeof(verdict));
+	process_board *b = run_processes(3, settings, children, sizeof(dataset_result));
 	ok(all_well(b) && samples_each(all_samples->made, samples_count, 1) &&
 	           samples_each(all_samples->seen, samples_count, 2),
 	   "3 ranks with 3 forked children each, 2 epochs by get(): each made once, each value right");
 	for (int r = 0; r < 3; r++)
-		made += ((verdict *)process_room(b, r))->stats.loaded;
+		made += ((dataset_result *)process_room(b, r))->stats.loaded;
 	is_int(made, 997, "what children made is counted with their rank");
 	end_processes(b);
 }
@@ -134,7 +134,7 @@ static void killed_body(gradcomp_job *job, int rank, process_board *b, void *roo
 {
 	gradcomp_dataset_options o = samples_options(20);
 	gradcomp_value_view view = {.struct_size = sizeof view};
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	(void)b;
 	o.load = deadly_load;
@@ -164,9 +164,9 @@ static void killed_body(gradcomp_job *job, int rank, process_board *b, void *roo
 static void killed(void)
 {
 	samples_forget();
-	process_board *b = run_processes(2, settings, killed_body, sizeof(verdict));
+	process_board *b = run_processes(2, settings, killed_body, sizeof(dataset_result));
 	ok(all_well(b), "a child killed while it makes a value: one who waits for it makes it instead");
-	is_int(((verdict *)process_room(b, 0))->stats.memory_used, (sample_bytes(5) + 63) / 64 * 64,
+	is_int(((dataset_result *)process_room(b, 0))->stats.memory_used, (sample_bytes(5) + 63) / 64 * 64,
 	       "in the room the dead one had taken");
 	end_processes(b);
 }

@@ -20,7 +20,7 @@ static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=err
 static uint64_t samples_count;
 static gradcomp_dataset_options extra;
 
-static gradcomp_dataset *begin(gradcomp_job *job, verdict *v)
+static gradcomp_dataset *begin(gradcomp_job *job, dataset_result *v)
 {
 	gradcomp_dataset_options o = samples_options(samples_count);
 	gradcomp_dataset *ds = NULL;
@@ -32,7 +32,7 @@ static gradcomp_dataset *begin(gradcomp_job *job, verdict *v)
 	return ds;
 }
 
-static void end(gradcomp_dataset *ds, verdict *v)
+static void end(gradcomp_dataset *ds, dataset_result *v)
 {
 	v->stats.struct_size = sizeof v->stats;
 	gradcomp_dataset_get_stats(ds, &v->stats);
@@ -43,7 +43,7 @@ static void end(gradcomp_dataset *ds, verdict *v)
 
 static void in_order(gradcomp_job *job, int rank, process_board *b, void *room)
 {
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds = begin(job, v);
 	(void)rank;
 	(void)b;
@@ -69,7 +69,7 @@ static void order_shape(const shape *s)
 			samples_forget();
 			samples_count = counts[k];
 			extra = (gradcomp_dataset_options){.workers = pools[w][0], .prefetch = pools[w][1]};
-			process_board *b = run_processes(s->P, settings, in_order, sizeof(verdict));
+			process_board *b = run_processes(s->P, settings, in_order, sizeof(dataset_result));
 			int fine = all_well(b) && samples_each(all_samples->made, samples_count, 1) &&
 			           samples_each(all_samples->seen, samples_count, 3);
 			if (!fine)
@@ -77,7 +77,7 @@ static void order_shape(const shape *s)
 				       extra.prefetch);
 			well &= fine;
 			for (int r = 0; r < s->P; r++)
-				remote += ((verdict *)process_room(b, r))->stats.remote;
+				remote += ((dataset_result *)process_room(b, r))->stats.remote;
 			end_processes(b);
 		}
 	ok(well && remote > 100,
@@ -142,7 +142,7 @@ static int others_order(gradcomp_dataset *ds, uint64_t epoch, uint64_t k, uint64
 
 static void by_others(gradcomp_job *job, int rank, process_board *b, void *room)
 {
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds = begin(job, v);
 	if (!ds)
 		return;
@@ -156,7 +156,7 @@ static void by_others(gradcomp_job *job, int rank, process_board *b, void *room)
 static void by_children(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	enum { CHILDREN = 2 };
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds = begin(job, v);
 	pid_t pid[CHILDREN];
 	if (!ds)
@@ -192,7 +192,7 @@ static void other_shape(const shape *s, process_body *body, const char *who)
 	processes_nodes = s->node;
 	samples_count = 600;
 	extra = (gradcomp_dataset_options){0};
-	process_board *b = run_processes(s->P, settings, body, sizeof(verdict));
+	process_board *b = run_processes(s->P, settings, body, sizeof(dataset_result));
 	ok(all_well(b) && samples_each(all_samples->made, samples_count, 1) &&
 	           samples_each(all_samples->seen, samples_count, 3),
 	   "%s, %s by get(): each made once, then with its owner, right in each of 3 epochs", s->name, who);

@@ -22,7 +22,7 @@ static void stopped(gradcomp_job *job, int rank, process_board *b, void *room)
 {
 	gradcomp_dataset_options o = samples_options(samples_count);
 	gradcomp_value_view view = {.struct_size = sizeof view};
-	verdict *v = room;
+	dataset_result *v = room;
 	gradcomp_dataset *ds;
 	int before;
 
@@ -62,12 +62,12 @@ int main(void)
 
 	settings[0] = plugin_path_setting();
 	samples_begin();
-	b = run_processes(1, settings, stopped, sizeof(verdict));
+	b = run_processes(1, settings, stopped, sizeof(dataset_result));
 	ok(all_well(b), "one rank: nothing is made after stop(), and what was lent can still be read");
 	end_processes(b);
 	samples_forget();
 	processes_nodes = apart;
-	b = run_processes(2, settings, stopped, sizeof(verdict));
+	b = run_processes(2, settings, stopped, sizeof(dataset_result));
 	ok(all_well(b), "two nodes: nor for the other one");
 	end_processes(b);
 	return done_testing();

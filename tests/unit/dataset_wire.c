@@ -56,7 +56,7 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 	gradcomp_dataset_options o = samples_options(SAMPLES);
 	gradcomp_value_view view = {.struct_size = sizeof view};
 	gradcomp_request rq[2];
-	verdict *v = room;
+	dataset_result *v = room;
 	lie l = *lying;
 	gradcomp_dataset *ds;
 	(void)b;
@@ -95,8 +95,8 @@ int main(void)
 	processes_nodes = two_nodes;
 	for (size_t k = 0; k < sizeof lies / sizeof lies[0]; k++) {
 		lying = &lies[k];
-		process_board *b = run_processes(2, settings, body, sizeof(verdict));
-		const verdict *v = process_room(b, 0), *liar = process_room(b, 1);
+		process_board *b = run_processes(2, settings, body, sizeof(dataset_result));
+		const dataset_result *v = process_room(b, 0), *liar = process_room(b, 1);
 		ok(v->status == GRADCOMP_ERR_MISMATCH && liar->status == GRADCOMP_ERR_MISMATCH && !v->wrong,
 		   "%s ends the job on both sides", lying->name);
 		like(v->error.text, "rank 1 on ", "naming who said it");

@@ -30,25 +30,25 @@ static const struct {
 	{"topk:density=0.1", "ring", 3}, {"powersgd:rank=2", "rhd", 2}, {"onebit", "direct", 5}, {"topk:density=0.2", "sparse", 4},
 };
 
-static struct meeting {
-	pthread_barrier_t meet;
+static struct group_sync {
+	pthread_barrier_t barrier;
 	model *models[RANKS]; /* by rank of the group */
 	double before[MEMORIES], after[MEMORIES], off;
 	uint64_t prints[RANKS];
 	int failed, moves;
-} meetings[GROUPS];
+} syncs[GROUPS];
 
-typedef struct seat {
+typedef struct member {
 	gradcomp_group *group;
 	model m;
 	int kind, rank, P;
-	struct meeting *at;
-} seat;
+	struct group_sync *at;
+} member;
 
-static void move(seat *s, int step, gradcomp_error *err)
+static void move(member *s, int step, gradcomp_error *err)
 {
 	uint32_t end[T], n = 0;
-	uint64_t h = mix(seed + (uint64_t)step * 31 + (uint64_t)(s->at - meetings));
+	uint64_t h = mix(seed + (uint64_t)step * 31 + (uint64_t)(s->at - syncs));
 	for (uint32_t i = 0; i < T; i++)
 		if (i + 1 == T || h >> i & 1)
 			end[n++] = i + 1;
@@ -61,28 +61,28 @@ static void move(seat *s, int step, gradcomp_error *err)
 
 static void *steps(void *arg)
 {
-	seat *s = arg;
-	struct meeting *at = s->at;
+	member *s = arg;
+	struct group_sync *at = s->at;
 	gradcomp_error err = {0};
 	at->models[s->rank] = &s->m;
 	for (int step = 0; step < STEPS; step++) {
-		pthread_barrier_wait(&at->meet);
+		pthread_barrier_wait(&at->barrier);
 		if (step % kinds[s->kind].every == 0)
 			move(s, step, &err);
-		pthread_barrier_wait(&at->meet);
+		pthread_barrier_wait(&at->barrier);
 		if (s->rank == 0)
 			memories(at->models, s->P, at->before);
-		pthread_barrier_wait(&at->meet);
+		pthread_barrier_wait(&at->barrier);
 		if (model_step(&s->m, s->rank, step, &err))
 			__atomic_store_n(&at->failed, 1, __ATOMIC_SEQ_CST);
 		at->prints[s->rank] = mix(at->prints[s->rank] ^ fingerprint(&s->m));
-		pthread_barrier_wait(&at->meet);
+		pthread_barrier_wait(&at->barrier);
 		if (s->rank == 0) {
 			memories(at->models, s->P, at->after);
 			at->off = fmax(at->off, memories_off(at->models, s->P, step, at->before, at->after));
 		}
 	}
-	pthread_barrier_wait(&at->meet);
+	pthread_barrier_wait(&at->barrier);
 	if (err.text[0])
 		fprintf(stderr, "# a group of kind %d, rank %d: %s\n", s->kind, s->rank, err.text);
 	return NULL;
@@ -90,17 +90,17 @@ static void *steps(void *arg)
 
 static void body(gradcomp_job *job, int rank, int P, void *arg)
 {
-	seat seats[KINDS] = {0};
+	member members_of[KINDS] = {0};
 	pthread_t threads[KINDS];
 	gradcomp_error err = {0};
 	int failed = 0;
 	(void)P, (void)arg;
 	for (int k = 0; k < KINDS && !failed; k++) {
-		seat *s = &seats[k];
+		member *s = &members_of[k];
 		failed = gradcomp_group_split(gradcomp_job_world(job), colour(k, rank), rank, &s->group, &err) ||
 		         model_open_over(&s->m, s->group, kinds[k].compressor, kinds[k].collective, 3000 + 1000 * (uint64_t)k, &err);
-		*s = (seat){s->group, s->m, k, gradcomp_group_rank(s->group), gradcomp_group_nranks(s->group),
-		            &meetings[colour(k, rank)]};
+		*s = (member){s->group, s->m, k, gradcomp_group_rank(s->group), gradcomp_group_nranks(s->group),
+		            &syncs[colour(k, rank)]};
 	}
 	if (failed) {
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
@@ -108,13 +108,13 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	pthread_barrier_wait(&ranks_barrier);
 	for (int k = 0; k < KINDS; k++)
-		pthread_create(&threads[k], NULL, steps, &seats[k]);
+		pthread_create(&threads[k], NULL, steps, &members_of[k]);
 	for (int k = 0; k < KINDS; k++)
 		pthread_join(threads[k], NULL);
 	pthread_barrier_wait(&ranks_barrier);
 	for (int k = KINDS - 1; k >= 0; k--) {
-		model_close(&seats[k].m);
-		gradcomp_group_free(seats[k].group);
+		model_close(&members_of[k].m);
+		gradcomp_group_free(members_of[k].group);
 	}
 }
 
@@ -129,17 +129,17 @@ int main(void)
 			kind[colour(k, r)] = k;
 		}
 	for (int g = 0; g < GROUPS; g++)
-		pthread_barrier_init(&meetings[g].meet, NULL, (unsigned)members[g]);
+		pthread_barrier_init(&syncs[g].barrier, NULL, (unsigned)members[g]);
 	run_ranks(RANKS, settings, body, NULL);
 	for (int g = 0; g < GROUPS; g++) {
-		struct meeting *at = &meetings[g];
+		struct group_sync *at = &syncs[g];
 		int differ = 0, want = (STEPS + kinds[kind[g]].every - 1) / kinds[kind[g]].every;
 		for (int r = 0; r < members[g]; r++)
 			differ |= at->prints[r] != at->prints[0];
 		ok(!at->failed && !differ && at->off <= 3e-5 && at->moves == want,
 		   "group %d of %d ranks, %s over %s: %d moves, %.1e lost%s", g, members[g], kinds[kind[g]].compressor,
 		   kinds[kind[g]].collective, at->moves, at->off, differ ? ", ranks differ" : "");
-		pthread_barrier_destroy(&at->meet);
+		pthread_barrier_destroy(&at->barrier);
 	}
 	return done_testing();
 }

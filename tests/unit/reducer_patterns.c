@@ -189,9 +189,9 @@ static void named_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_error err = {0};
 	model m;
 	(void)rank, (void)P, (void)arg;
-	is_int(model_open(&m, gradcomp_job_world(job), "meeter", 1 << 20, &err), GRADCOMP_ERR_UNSUPPORTED,
+	is_int(model_open(&m, gradcomp_job_world(job), "merger", 1 << 20, &err), GRADCOMP_ERR_UNSUPPORTED,
 	       "a collective that was named is not replaced");
-	like(err.text, "compressor 'meeter' needs a merge tree, which collective 'ring' does not have", "what it lacks is said");
+	like(err.text, "compressor 'merger' needs a merge tree, which collective 'ring' does not have", "what it lacks is said");
 	like(err.text, "collectives that serve it: auto, tree", "and what would do");
 }
 
@@ -200,7 +200,7 @@ static void default_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_error err = {0};
 	model m;
 	(void)rank, (void)P, (void)arg;
-	is_int(model_open(&m, gradcomp_job_world(job), "meeter", 1 << 20, &err), GRADCOMP_OK,
+	is_int(model_open(&m, gradcomp_job_world(job), "merger", 1 << 20, &err), GRADCOMP_OK,
 	       "a collective that nobody named is one that works");
 	is_str(reducer_of(m.red)->eng.coll_ctx.collective->info.name, "auto", "the first that is installed, for what merges");
 	model_close(&m);
@@ -246,9 +246,9 @@ int main(void)
 	run_ranks(2, settings, default_body, NULL);
 	run_ranks(2, ring, named_body, NULL);
 	for (int P = 1; P <= 9; P++) {
-		run_spec("meeter", P, 5000, -1, settings, HUGE_VAL);
+		run_spec("merger", P, 5000, -1, settings, HUGE_VAL);
 		run_spec("coder", P, 5000, -1, settings, HUGE_VAL);
-		run_spec("meeter", P, 25 << 20, 1, settings, HUGE_VAL);
+		run_spec("merger", P, 25 << 20, 1, settings, HUGE_VAL);
 		run_spec("coder", P, 25 << 20, 1, settings, HUGE_VAL);
 	}
 	for (int P = 2; P <= 5; P++) {
@@ -256,14 +256,14 @@ int main(void)
 		run_spec("topk", P, 5000, 1, tree, HUGE_VAL);
 	}
 #if COUNTS_ALLOCATIONS
-	stays_steady("meeter", settings);
+	stays_steady("merger", settings);
 	stays_steady("coder", settings);
 	stays_steady("topk", settings);
 	stays_steady("powersgd", settings);
 #endif
-	breaks("meeter:fault=cut", GRADCOMP_ERR_INTERNAL, "compressor 'meeter' merged to 1 bytes where it planned", settings);
-	breaks("meeter:fault=mark", GRADCOMP_ERR_MISMATCH, "what a rank sent in step 0 for the bucket of 'w2' is damaged", settings);
-	breaks("meeter:fault=other", GRADCOMP_ERR_INTERNAL, "planned payload pattern 1, which is none of those it names", settings);
+	breaks("merger:fault=cut", GRADCOMP_ERR_INTERNAL, "compressor 'merger' merged to 1 bytes where it planned", settings);
+	breaks("merger:fault=mark", GRADCOMP_ERR_MISMATCH, "what a rank sent in step 0 for the bucket of 'w2' is damaged", settings);
+	breaks("merger:fault=other", GRADCOMP_ERR_INTERNAL, "planned payload pattern 1, which is none of those it names", settings);
 	breaks("coder:fault=cut", GRADCOMP_ERR_MISMATCH, "bytes are no code of", settings);
 	breaks("coder:fault=beyond", GRADCOMP_ERR_INTERNAL, "where it promised at most", settings);
 	breaks("coder:fault=broad", GRADCOMP_ERR_MISMATCH, "bytes", settings);

@@ -1,5 +1,5 @@
-/* The rendezvous server: guests find each other, strangers do not get in and harm nobody,
- * who is missing or dies is named. */
+/* The rendezvous server: clients find each other, connections without the token do no harm, and a
+ * node that is missing or dies is named. */
 #include "bootstrap/rendezvous_msg.h"
 #include "tests/support/tap.h"
 
@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GUESTS 24
+#define CLIENTS 24
 
 static double clock_s(void)
 {
@@ -21,7 +21,7 @@ static double clock_s(void)
 }
 
 typedef struct server {
-	rendezvous_server *place;
+	rendezvous_server *server;
 	int until[2];
 	pthread_t thread;
 	gradcomp_status status;
@@ -30,7 +30,7 @@ typedef struct server {
 static void *serve(void *p)
 {
 	server *s = p;
-	s->status = rendezvous_server_run(s->place, s->until[0], NULL);
+	s->status = rendezvous_server_run(s->server, s->until[0], NULL);
 	return NULL;
 }
 
@@ -38,7 +38,7 @@ static int begin(server *s, int nranks)
 {
 	gradcomp_error err;
 	memset(s, 0, sizeof *s);
-	if (rendezvous_server_open(NULL, nranks, &s->place, &err) || pipe(s->until)) {
+	if (rendezvous_server_open(NULL, nranks, &s->server, &err) || pipe(s->until)) {
 		printf("# %s\n", err.text);
 		return -1;
 	}
@@ -53,22 +53,22 @@ static void end(server *s, int cut)
 	if (!cut)
 		close(s->until[1]);
 	close(s->until[0]);
-	rendezvous_server_close(s->place);
+	rendezvous_server_close(s->server);
 }
 
 static gradcomp_status join(const server *s, int rank, int nranks, double timeout, rendezvous_client **g, gradcomp_error *err)
 {
 	rendezvous_client_options o = {.struct_size = sizeof o, .rank = rank, .nranks = nranks, .timeout = timeout,
-	                            .where = rendezvous_server_where(s->place), .token = rendezvous_server_token(s->place)};
+	                            .where = rendezvous_server_where(s->server), .token = rendezvous_server_token(s->server)};
 	return rendezvous_connect(&o, g, err);
 }
 
 static int port_of(const server *s)
 {
-	return atoi(strchr(rendezvous_server_where(s->place), '@') + 1);
+	return atoi(strchr(rendezvous_server_where(s->server), '@') + 1);
 }
 
-static int knock(int port)
+static int connect_to(int port)
 {
 	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
 	int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -90,8 +90,8 @@ typedef struct task {
 	pthread_t thread;
 } task;
 
-/* Comes, tells its number and hears everybody's, as the bootstrap of a job does. */
-static void *guest(void *p)
+/* Connects, publishes its endpoint and gets everybody's, as the bootstrap of a job does. */
+static void *client(void *p)
 {
 	task *t = p;
 	rendezvous_client *g;
@@ -101,11 +101,11 @@ static void *guest(void *p)
 	if (t->status)
 		return NULL;
 	const gradcomp_store *st = rendezvous_store(g);
-	snprintf(key, sizeof key, "card/%d", t->rank);
+	snprintf(key, sizeof key, "endpoint/%d", t->rank);
 	memset(value, t->rank, sizeof value);
 	t->good = st->rank == t->rank && st->nranks == t->nranks && !st->set(st->ctx, key, value, sizeof value - (size_t)t->rank);
 	for (int r = 0; t->good && r < t->nranks; r++) {
-		snprintf(key, sizeof key, "card/%d", r);
+		snprintf(key, sizeof key, "endpoint/%d", r);
 		long n = st->get(st->ctx, key, value, sizeof value, 20000);
 		t->good = n == RENDEZVOUS_VALUE_MAX - r && value[0] == (char)r && value[n - 1] == (char)r;
 	}
@@ -116,28 +116,28 @@ static void *guest(void *p)
 static void start(task *t, const server *s, int rank, int nranks, double timeout)
 {
 	*t = (task){.s = s, .rank = rank, .nranks = nranks, .timeout = timeout};
-	pthread_create(&t->thread, NULL, guest, t);
+	pthread_create(&t->thread, NULL, client, t);
 }
 
-static void all_meet(void)
+static void all_connect(void)
 {
-	static task t[GUESTS];
+	static task t[CLIENTS];
 	server s;
 	int good = 0;
 
-	is_int(begin(&s, GUESTS), 0, "a place for %d", GUESTS);
-	for (int i = 0; i < GUESTS; i++)
-		start(&t[i], &s, i, GUESTS, 60);
-	for (int i = 0; i < GUESTS; i++) {
+	is_int(begin(&s, CLIENTS), 0, "a server for %d", CLIENTS);
+	for (int i = 0; i < CLIENTS; i++)
+		start(&t[i], &s, i, CLIENTS, 60);
+	for (int i = 0; i < CLIENTS; i++) {
 		pthread_join(t[i].thread, NULL);
 		good += t[i].good;
 	}
-	is_int(good, GUESTS, "all hear what all say");
+	is_int(good, CLIENTS, "all get the values of all");
 	end(&s, 0);
-	is_int(s.status, GRADCOMP_OK, "and the place ends when they have gone");
+	is_int(s.status, GRADCOMP_OK, "and the server ends when they have left");
 }
 
-static void strangers(void)
+static void unauthenticated(void)
 {
 	server s;
 	rendezvous_client *g;
@@ -147,37 +147,37 @@ static void strangers(void)
 
 	begin(&s, 2);
 	/* 300 connections: some silent, some talk nonsense, some stop in the middle. */
-	for (; n < 300 && (fd[n] = knock(port_of(&s))) >= 0; n++)
+	for (; n < 300 && (fd[n] = connect_to(port_of(&s))) >= 0; n++)
 		if (n % 3)
 			(void)!write(fd[n], "GET / HTTP/1.1\r\nHost: x\r\nUser-Agent: something long\r\n\r\n", n % 3 == 1 ? 20 : 56);
-	is_int(n, 300, "a crowd at the door");
+	is_int(n, 300, "300 connections");
 	char token[RENDEZVOUS_TOKEN_TEXT];
 	snprintf(token, sizeof token, "plain=%064d", 7);
 	rendezvous_client_options o = {.struct_size = sizeof o, .rank = 1, .nranks = 2, .timeout = 0.5,
-	                            .where = rendezvous_server_where(s.place), .token = token};
-	/* That it is the token shows once the place has answered. */
+	                            .where = rendezvous_server_where(s.server), .token = token};
+	/* The error names the token once the server has answered. */
 	gradcomp_status st;
 	while ((st = rendezvous_connect(&o, &g, &err)) == GRADCOMP_ERR_IO && o.timeout < 32)
 		o.timeout *= 2;
-	is_int(st, GRADCOMP_ERR_AUTH, "another token does not get in");
-	like(err.text, "does not have the step's token", "which is said");
+	is_int(st, GRADCOMP_ERR_AUTH, "another token is refused");
+	like(err.text, "does not have the step's token", "and the error says so");
 	o.nranks = 3;
-	o.token = rendezvous_server_token(s.place);
+	o.token = rendezvous_server_token(s.server);
 	o.timeout = 0.5;
 	o.rank = 2;
-	is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_IO, "nor one who looks for another meeting");
+	is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_IO, "so is a client of another step");
 	start(&t, &s, 0, 2, 60);
-	is_int(join(&s, 1, 2, 60, &g, &err), GRADCOMP_OK, "guests do, through all that");
+	is_int(join(&s, 1, 2, 60, &g, &err), GRADCOMP_OK, "clients connect in spite of all that");
 	const gradcomp_store *store = rendezvous_store(g);
 	char big[RENDEZVOUS_VALUE_MAX + 1] = {0}, out[RENDEZVOUS_VALUE_MAX];
-	is_int(store->set(store->ctx, "card/1", big, sizeof big), -1, "a value that is too long is refused");
+	is_int(store->set(store->ctx, "endpoint/1", big, sizeof big), -1, "a value that is too long is refused");
 	is_int(store->set(store->ctx, "", big, 1), -1, "and a key without a byte");
 	double from = clock_s();
-	is_int(store->get(store->ctx, "nothing", out, sizeof out, 200), -1, "what nobody sets does not come");
+	is_int(store->get(store->ctx, "nothing", out, sizeof out, 200), -1, "a key that nobody sets is not found");
 	ok(clock_s() - from > 0.15 && clock_s() - from < 10, "and is waited for as long as said");
 	memset(big, 1, sizeof big);
-	is_int(store->set(store->ctx, "card/1", big, RENDEZVOUS_VALUE_MAX - 1), 0, "a value");
-	is_int(store->set(store->ctx, "card/1", "other", 5), 0, "and another of the same key");
+	is_int(store->set(store->ctx, "endpoint/1", big, RENDEZVOUS_VALUE_MAX - 1), 0, "a value");
+	is_int(store->set(store->ctx, "endpoint/1", "other", 5), 0, "and another of the same key");
 	pthread_join(t.thread, NULL);
 	ok(t.good, "the first stays");
 	rendezvous_disconnect(g);
@@ -193,28 +193,28 @@ static void flooded(void)
 	begin(&s, 2);
 	start(&t, &s, 0, 2, 60);
 	double until = clock_s() + 1;
-	int knocks = 0;
+	int tries = 0;
 	while (clock_s() < until) {
-		int fd = knock(port_of(&s));
+		int fd = connect_to(port_of(&s));
 		if (fd >= 0)
 			close(fd);
-		knocks++;
+		tries++;
 	}
 	rendezvous_client *g;
 	gradcomp_error err;
-	is_int(join(&s, 1, 2, 60, &g, &err), GRADCOMP_OK, "a guest comes in after %d knocks", knocks);
+	is_int(join(&s, 1, 2, 60, &g, &err), GRADCOMP_OK, "a client connects after %d other connections", tries);
 	const gradcomp_store *st = rendezvous_store(g);
 	char value[RENDEZVOUS_VALUE_MAX];
 	memset(value, 1, sizeof value);
-	st->set(st->ctx, "card/1", value, sizeof value - 1);
+	st->set(st->ctx, "endpoint/1", value, sizeof value - 1);
 	pthread_join(t.thread, NULL);
-	ok(t.good, "and they hear each other");
+	ok(t.good, "and they exchange values");
 	rendezvous_disconnect(g);
 	end(&s, 0);
 }
 
-/* Who has too little time to come in at all is not what is looked at here: such a meeting is
- * held again, and all have twice the time. */
+/* On a busy machine a client may be too late to connect at all, which is not tested here: then all
+ * is done again with twice the time. */
 #define FIRST_LIMIT 1
 #define LAST_LIMIT 32
 
@@ -227,7 +227,7 @@ static void missing(void)
 	task t;
 	char want[100];
 
-	/* Guest 2 waits longer than guest 0, so that it is there when guest 0 gives up. */
+	/* Client 2 waits longer than client 0, so that it is there when client 0 gives up. */
 	for (int limit = FIRST_LIMIT;; limit *= 2) {
 		begin(&s, 4);
 		start(&t, &s, 2, 4, 2 * LAST_LIMIT);
@@ -241,7 +241,7 @@ static void missing(void)
 		pthread_join(t.thread, NULL);
 		if (late && limit < LAST_LIMIT)
 			continue;
-		is_int(st, GRADCOMP_ERR_TIMEOUT, "not all come");
+		is_int(st, GRADCOMP_ERR_TIMEOUT, "not all connect");
 		like(err.text, want, "the missing ones are named");
 		is_int(t.status, GRADCOMP_ERR_PEER, "on every node");
 		if (!late)
@@ -262,7 +262,7 @@ static void missing(void)
 			continue;
 		is_int(st, GRADCOMP_ERR_TIMEOUT, "one of three gives up");
 		is_int(t.status, GRADCOMP_ERR_PEER, "and the other does not wait for it");
-		like(t.err.text, "(node 1 of the step) died before all nodes had connected", "but says who it was");
+		like(t.err.text, "(node 1 of the step) died before all nodes had connected", "but names it");
 		ok(clock_s() - from < 0.5 * limit + LAST_LIMIT, "in time");
 		if (!late)
 			end(&s, 1);
@@ -277,8 +277,8 @@ static void missing(void)
 		pthread_join(t.thread, NULL);
 		if (t.status == GRADCOMP_ERR_IO && limit < LAST_LIMIT)
 			continue;
-		ok(t.status == GRADCOMP_ERR_PEER, "srun ends: nobody waits on");
-		like(t.err.text, "srun has ended", "and it is said");
+		ok(t.status == GRADCOMP_ERR_PEER, "srun ends: the client does not wait on");
+		like(t.err.text, "srun has ended", "and the error says so");
 		break;
 	}
 }
@@ -288,11 +288,11 @@ static int stop_now(void *ctx)
 	return ++*(int *)ctx > 2;
 }
 
-static void told_wrong(void)
+static void bad_options(void)
 {
 	rendezvous_client *g;
 	gradcomp_error err;
-	int asked = 0;
+	int calls = 0;
 	char plain[80];
 	snprintf(plain, sizeof plain, "plain=%064d", 7);
 	rendezvous_client_options o = {.struct_size = sizeof o, .rank = 0, .nranks = 2, .timeout = 0.3, .token = plain};
@@ -313,12 +313,12 @@ static void told_wrong(void)
 	o.token = plain;
 	o.timeout = 60;
 	o.stop = stop_now;
-	o.ctx = &asked;
+	o.ctx = &calls;
 	is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_STATE, "stopped by its caller");
 	o.nranks = 0;
-	is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_INVALID, "a meeting of nobody");
+	is_int(rendezvous_connect(&o, &g, &err), GRADCOMP_ERR_INVALID, "a step of no nodes");
 	rendezvous_server *m;
-	is_int(rendezvous_server_open(NULL, 0, &m, &err), GRADCOMP_ERR_INVALID, "no place for nobody");
+	is_int(rendezvous_server_open(NULL, 0, &m, &err), GRADCOMP_ERR_INVALID, "no server for no clients");
 	is_int(rendezvous_server_open(NULL, RENDEZVOUS_RANKS_MAX + 1, &m, &err), GRADCOMP_ERR_INVALID, "nor for too many");
 	const char *const range[] = {"stage.rendezvous_ports=60990-60999", NULL};
 	if (rendezvous_server_open(range, 2, &m, &err) == 0) {
@@ -339,10 +339,10 @@ static void told_wrong(void)
 int main(void)
 {
 	setenv("GRADCOMP_SECURITY_SECRET", "pmix", 1);
-	all_meet();
-	strangers();
+	all_connect();
+	unauthenticated();
 	flooded();
 	missing();
-	told_wrong();
+	bad_options();
 	return done_testing();
 }

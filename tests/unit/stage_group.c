@@ -191,7 +191,7 @@ static void others(void)
 }
 
 /* Two ranks a node: one of them acts. */
-static void mates(void)
+static void local_ranks(void)
 {
 	static const int nodes[] = {0, 0, 1, 1};
 	uint64_t bytes = make_tree(2);
@@ -220,6 +220,6 @@ int main(void)
 	shards();
 	holes();
 	others();
-	mates();
+	local_ranks();
 	return done_testing();
 }

@@ -105,21 +105,21 @@ static void complete(int P, const char *more, int ranks, int least)
 	remove(file);
 }
 
-/* Ranks that talk about a plan. */
+/* Ranks that agree on a new plan. */
 static void plans(void)
 {
 	char file[100], line[400];
-	int talks = 0, buckets = 0;
+	int replans = 0, buckets = 0;
 	snprintf(file, sizeof file, "%s/plan.json", tmpdir);
 	how = PLANS;
 	process_board *b = traced(3, file, "gradcomp.schedule=mgwfbp");
 	FILE *f = fopen(file, "r");
 	ok(all_well(b) && f, "3 ranks that make a plan");
 	while (f && fgets(line, sizeof line, f)) {
-		talks += strstr(line, "\"replan\",\"cat\": \"exchange\"") != NULL;
+		replans += strstr(line, "\"replan\",\"cat\": \"exchange\"") != NULL;
 		buckets |= strstr(line, "\"begin\"") && strstr(line, "\"bucket\": 0") ? 1 : 0;
 	}
-	ok(talks >= 3 && talks % 3 == 0 && buckets, "their talk is in the timeline, of each (%d)", talks);
+	ok(replans >= 3 && replans % 3 == 0 && buckets, "replanning is in the timeline, of each rank (%d)", replans);
 	if (f)
 		fclose(f);
 	if (b)

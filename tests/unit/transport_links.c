@@ -155,7 +155,7 @@ static void channels(board *b, transport *t, int rank)
 	}
 }
 
-static void facts(board *b, transport *t, int rank)
+static void properties(board *b, transport *t, int rank)
 {
 	int nnodes;
 	const int32_t *node = transport_nodes(t, &nnodes);
@@ -277,8 +277,8 @@ int main(int argc, char **argv)
 	}
 	if (argc > 1)
 		return done_testing();
-	run("facts", board_new(1), facts, 0);
-	run("facts", board_new(2), facts, 0);
-	run("facts", board_new(3), facts, 1);
+	run("properties", board_new(1), properties, 0);
+	run("properties", board_new(2), properties, 0);
+	run("properties", board_new(3), properties, 1);
 	return done_testing();
 }

@@ -262,10 +262,10 @@ static void killed(int n, int sending, size_t n_bytes)
 	board_end(b);
 }
 
-static gradcomp_status open_on_first(const fabric_choice *c, void **device, fabric_info *facts, gradcomp_error *err)
+static gradcomp_status open_on_first(const fabric_choice *c, void **device, fabric_info *info, gradcomp_error *err)
 {
 	if (!atomic_fetch_add(&calls, 1))
-		return base->open(c, device, facts, err);
+		return base->open(c, device, info, err);
 	snprintf(err->text, sizeof err->text, "no such luck");
 	return err->status = GRADCOMP_ERR_NOTFOUND;
 }

@@ -13,7 +13,7 @@ static int lies_apart(const ranks *s, const gradcomp_plan *plan)
 	return 1;
 }
 
-static guarded place(const ranks *s, const char *what, size_t bytes, size_t align)
+static guarded alloc(const ranks *s, const char *what, size_t bytes, size_t align)
 {
 	guarded g = guard(what, bytes, align);
 
@@ -24,10 +24,10 @@ static guarded place(const ranks *s, const char *what, size_t bytes, size_t alig
 
 static void take_arrays(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b)
 {
-	f->memory = place(s, "the error memory of the bucket", b->numel * sizeof(float), 8);
+	f->memory = alloc(s, "the error memory of the bucket", b->numel * sizeof(float), 8);
 	memcpy(f->memory.data, s->error[w] + b->offset, b->numel * sizeof(float));
 	for (uint32_t k = 0; k < s->plugin->state_arrays; k++) {
-		f->states[k] = place(s, "a state array of the bucket", b->numel * sizeof(float), 8);
+		f->states[k] = alloc(s, "a state array of the bucket", b->numel * sizeof(float), 8);
 		f->state[k] = (float *)(void *)f->states[k].data;
 		memcpy(f->state[k], s->state[w] + k * s->layout[w].numel + b->offset, b->numel * sizeof(float));
 	}
@@ -40,16 +40,16 @@ void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, 
 	memset(f, 0, sizeof *f);
 	take_arrays(s, f, w, b);
 	if (!apart)
-		f->flat = place(s, "x of the bucket", b->numel * sizeof(float), 8);
-	f->scratch = place(s, "scratch", plan->scratch_bytes, 64);
-	f->fault = place(s, "the fault word", sizeof(int), sizeof(int));
+		f->flat = alloc(s, "x of the bucket", b->numel * sizeof(float), 8);
+	f->scratch = alloc(s, "scratch", plan->scratch_bytes, 64);
+	f->fault = alloc(s, "the fault word", sizeof(int), sizeof(int));
 	memset(f->fault.data, 0, sizeof(int));
 	float *e = (float *)(void *)f->memory.data;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		const gradcomp_tensor *t = &s->tensors[b->first + i];
 		uint64_t at = t->offset - b->offset;
 		if (apart)
-			f->apart[i] = place(s, "x of a tensor", t->numel * sizeof(float), 8);
+			f->apart[i] = alloc(s, "x of a tensor", t->numel * sizeof(float), 8);
 		f->x[i] = apart ? (float *)(void *)f->apart[i].data : (float *)(void *)f->flat.data + at;
 		f->error[i] = e + at;
 		for (uint64_t j = 0; j < t->numel; j++)
@@ -97,7 +97,7 @@ gradcomp_status bucket_run_encode(ranks *s, bucket_run *f, int w, const gradcomp
 			s->made(s, f->work.bucket, round, w, &f->out);
 		return GRADCOMP_OK;
 	}
-	f->payload = place(s, "the payload", capacity, 8);
+	f->payload = alloc(s, "the payload", capacity, 8);
 	if (s->stale)
 		memset(f->payload.data, s->stale, capacity);
 	f->out = (gradcomp_payload){f->payload.data, capacity, 0};

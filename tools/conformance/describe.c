@@ -44,5 +44,5 @@ void descriptor_notes(const struct gradcomp_compressor_v1 *plugin, kit_result *o
 	const char *wrong = contradiction(plugin);
 
 	if (wrong)
-		kit_note(out, RULE_DESCRIPTOR, VERDICT_FAIL, "%s", wrong);
+		kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "%s", wrong);
 }

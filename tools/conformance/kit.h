@@ -20,7 +20,7 @@ typedef struct kit_options {
 
 /* What came out, for each rule. */
 typedef struct kit_result {
-	verdict verdict[RULES];
+	rule_result result[RULES];
 	int asked[RULES], broken[RULES]; /* how often */
 	char text[RULES][400];           /* of the first failure, or the last success */
 	char spec[300];
@@ -71,7 +71,7 @@ int kit_run_alike(kit *k, rule r, const char *when, ranks *a, ranks *b, int step
 void fixture_rounding(fixture *t);
 /* Checks of the descriptor that run nothing. */
 void descriptor_notes(const struct gradcomp_compressor_v1 *plugin, kit_result *out);
-void kit_note(kit_result *out, rule r, verdict v, const char *fmt, ...) GRADCOMP_PRINTF(4, 5);
+void kit_note(kit_result *out, rule r, rule_result v, const char *fmt, ...) GRADCOMP_PRINTF(4, 5);
 
 void group_parameters(kit *k);
 void group_steps(kit *k);

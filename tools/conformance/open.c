@@ -44,7 +44,7 @@ static int survives(const kit_options *o, kit_result *out)
 	}
 	if (child < 0 || waitpid(child, &status, 0) < 0 || WIFEXITED(status))
 		return 1;
-	kit_note(out, RULE_DESCRIPTOR, VERDICT_FAIL, "loading it, or its check(), ends with signal %d", WTERMSIG(status));
+	kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "loading it, or its check(), ends with signal %d", WTERMSIG(status));
 	return 0;
 }
 
@@ -92,7 +92,7 @@ static int run_compressor(const kit_options *o, const gradcomp_plugin_info *info
 	int status;
 
 	if (parse(o, info, &spec, &err)) {
-		kit_note(out, RULE_PARAMETERS, VERDICT_FAIL, "%s is refused: %s", o->parameters, err.text);
+		kit_note(out, RULE_PARAMETERS, RESULT_FAIL, "%s is refused: %s", o->parameters, err.text);
 		out->rules_broken = 1;
 		return 1;
 	}
@@ -114,19 +114,19 @@ static int run_collective(const kit_options *o, const gradcomp_plugin_info *info
 	gradcomp_error err = {.status = GRADCOMP_OK};
 	char text[1000];
 
-	kit_note(out, RULE_DESCRIPTOR, VERDICT_OK, "fields and functions are what they should be%s",
+	kit_note(out, RULE_DESCRIPTOR, RESULT_OK, "fields and functions are what they should be%s",
 	         c->predict ? "" : "; there is no predict(), and no more is checked");
 	snprintf(text, sizeof text, "%s%s%s", info->name, *o->parameters ? ":" : "", o->parameters);
 	if (gradcomp_spec_parse(info, text, &spec, &err)) {
-		kit_note(out, RULE_PARAMETERS, VERDICT_FAIL, "%s is refused: %s", o->parameters, err.text);
+		kit_note(out, RULE_PARAMETERS, RESULT_FAIL, "%s is refused: %s", o->parameters, err.text);
 	} else {
 		snprintf(out->spec, sizeof out->spec, "%s", spec->text);
 		predict_notes(o, c, spec->values, out);
 		gradcomp_spec_free(spec);
 	}
 	for (int r = RULE_NONE + 1; r < RULES; r++) {
-		out->rules_kept += out->verdict[r] == VERDICT_OK;
-		out->rules_broken += out->verdict[r] == VERDICT_FAIL;
+		out->rules_kept += out->result[r] == RESULT_OK;
+		out->rules_broken += out->result[r] == RESULT_FAIL;
 	}
 	return out->rules_broken > 0;
 }
@@ -138,13 +138,13 @@ int kit_run(const kit_options *o, kit_result *out)
 
 	memset(out, 0, sizeof *out);
 	for (int r = 0; r < RULES; r++)
-		out->verdict[r] = VERDICT_SKIP;
+		out->result[r] = RESULT_SKIP;
 	if (!survives(o, out)) {
 		out->rules_broken = 1;
 		return 1;
 	}
 	if (gradcomp_plugin_open(o->path, &out->kind, &info, &err)) {
-		kit_note(out, RULE_DESCRIPTOR, VERDICT_FAIL, "%s", err.text);
+		kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "%s", err.text);
 		out->rules_broken = 1;
 		return 1;
 	}

@@ -120,7 +120,7 @@ void predict_notes(const kit_options *o, const struct gradcomp_collective_v1 *c,
 		snprintf(said, sizeof said, WTERMSIG(status) == SIGALRM ? "predict() has taken more than %.0f s" : "predict() ends with signal %.0f",
 		         WTERMSIG(status) == SIGALRM ? o->seconds : WTERMSIG(status));
 	if (*said)
-		kit_note(out, RULE_PREDICT, VERDICT_FAIL, "%s", said);
+		kit_note(out, RULE_PREDICT, RESULT_FAIL, "%s", said);
 	else
-		kit_note(out, RULE_PREDICT, VERDICT_OK, "%d..%d ranks, every number of nodes", o->ranks_min, o->ranks_max);
+		kit_note(out, RULE_PREDICT, RESULT_OK, "%d..%d ranks, every number of nodes", o->ranks_min, o->ranks_max);
 }

@@ -29,7 +29,7 @@ typedef enum rule {
 	RULES
 } rule;
 
-typedef enum verdict { VERDICT_OK = 0, VERDICT_FAIL, VERDICT_SKIP } verdict;
+typedef enum rule_result { RESULT_OK = 0, RESULT_FAIL, RESULT_SKIP } rule_result;
 
 /* One word, as it is printed and searched for. */
 const char *rule_name(rule r);

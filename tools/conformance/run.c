@@ -18,7 +18,7 @@
 /* What a group's process writes; less than PIPE_BUF, so it arrives in one piece. */
 typedef struct message {
 	rule rule;
-	verdict verdict;
+	rule_result result;
 	char text[400];
 } message;
 
@@ -30,9 +30,9 @@ static double now(void)
 	return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void send(kit *k, rule r, verdict v, const char *fmt, va_list ap)
+static void send(kit *k, rule r, rule_result v, const char *fmt, va_list ap)
 {
-	message m = {.rule = r, .verdict = v};
+	message m = {.rule = r, .result = v};
 
 	vsnprintf(m.text, sizeof m.text, fmt, ap);
 	if (write(k->out, &m, sizeof m) != sizeof m)
@@ -44,7 +44,7 @@ void kit_ok(kit *k, rule r, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	send(k, r, VERDICT_OK, fmt, ap);
+	send(k, r, RESULT_OK, fmt, ap);
 	va_end(ap);
 }
 
@@ -53,7 +53,7 @@ void kit_fail(kit *k, rule r, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	send(k, r, VERDICT_FAIL, fmt, ap);
+	send(k, r, RESULT_FAIL, fmt, ap);
 	va_end(ap);
 }
 
@@ -62,25 +62,25 @@ void kit_skip(kit *k, rule r, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	send(k, r, VERDICT_SKIP, fmt, ap);
+	send(k, r, RESULT_SKIP, fmt, ap);
 	va_end(ap);
 }
 
 static void take(kit_result *out, const message *m)
 {
-	verdict *v = &out->verdict[m->rule];
+	rule_result *v = &out->result[m->rule];
 
-	out->asked[m->rule] += m->verdict != VERDICT_SKIP;
-	out->broken[m->rule] += m->verdict == VERDICT_FAIL;
-	if (*v == VERDICT_FAIL || (*v == VERDICT_OK && m->verdict == VERDICT_SKIP))
+	out->asked[m->rule] += m->result != RESULT_SKIP;
+	out->broken[m->rule] += m->result == RESULT_FAIL;
+	if (*v == RESULT_FAIL || (*v == RESULT_OK && m->result == RESULT_SKIP))
 		return;
-	*v = m->verdict;
+	*v = m->result;
 	memcpy(out->text[m->rule], m->text, sizeof m->text);
 }
 
-void kit_note(kit_result *out, rule r, verdict v, const char *fmt, ...)
+void kit_note(kit_result *out, rule r, rule_result v, const char *fmt, ...)
 {
-	message m = {.rule = r, .verdict = v};
+	message m = {.rule = r, .result = v};
 	va_list ap;
 
 	va_start(ap, fmt);
@@ -187,7 +187,7 @@ static int listen_to(int in, pid_t child, const kit_options *o, kit_result *out)
 		if (now() - since > o->seconds || now() - began > 20 * o->seconds) {
 			int stuck = now() - since > o->seconds && call_now->which;
 
-			kit_note(out, RULE_TIME, VERDICT_FAIL, "%s%s has not returned after %.0f s (round %u, rank %d of %d)",
+			kit_note(out, RULE_TIME, RESULT_FAIL, "%s%s has not returned after %.0f s (round %u, rank %d of %d)",
 			     stuck ? call_name(call_now->which) : "the group of checks", stuck ? "()" : "",
 			     now() - (stuck ? since : began), call_now->round, call_now->rank, call_now->nranks);
 			kill(child, SIGKILL);
@@ -204,7 +204,7 @@ static int run_group(kit *k, int group, kit_result *out)
 	fflush(NULL);
 	memset(call_now, 0, sizeof *call_now);
 	if (pipe(ends) || (child = fork()) < 0) {
-		kit_note(out, groups[group].crash, VERDICT_FAIL, "no process could be started: %m");
+		kit_note(out, groups[group].crash, RESULT_FAIL, "no process could be started: %m");
 		return 0;
 	}
 	if (!child) {
@@ -217,7 +217,7 @@ static int run_group(kit *k, int group, kit_result *out)
 	close(ends[0]);
 	waitpid(child, &status, 0);
 	if (finished && (!WIFEXITED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != CRASH_STATUS)))
-		kit_note(out, groups[group].crash, VERDICT_FAIL, "%s: ended with %s %d in %s()",
+		kit_note(out, groups[group].crash, RESULT_FAIL, "%s: ended with %s %d in %s()",
 		     rule_text(groups[group].crash), WIFSIGNALED(status) ? "signal" : "status",
 		     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), call_name(call_now->which));
 	return finished;
@@ -230,11 +230,11 @@ int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *ou
 	int going = 1;
 
 	for (int r = 0; r < RULES; r++)
-		out->verdict[r] = VERDICT_SKIP;
+		out->result[r] = RESULT_SKIP;
 	if (shared == MAP_FAILED)
 		return 1;
 	call_now = shared;
-	kit_note(out, RULE_DESCRIPTOR, VERDICT_OK, "fields, functions and %u parameters are what they should be",
+	kit_note(out, RULE_DESCRIPTOR, RESULT_OK, "fields, functions and %u parameters are what they should be",
 	     t->plugin->info.nparams);
 	descriptor_notes(t->plugin, out);
 	for (int g = 0; g < GROUPS && going; g++)
@@ -245,13 +245,13 @@ int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *ou
 			going = run_group(&k, g, out);
 	ranks_patterns = 0;
 	if (going)
-		kit_note(out, RULE_TIME, VERDICT_OK, "every call returned");
+		kit_note(out, RULE_TIME, RESULT_OK, "every call returned");
 	for (int r = RULE_NONE + 1; r < RULES; r++) {
-		if (out->verdict[r] == VERDICT_SKIP && !out->text[r][0])
+		if (out->result[r] == RESULT_SKIP && !out->text[r][0])
 			snprintf(out->text[r], sizeof out->text[r], "%s", r == RULE_PREDICT ? "of collectives" : "not reached");
-		out->rules_kept += out->verdict[r] == VERDICT_OK;
-		out->rules_broken += out->verdict[r] == VERDICT_FAIL;
-		out->rules_skipped += out->verdict[r] == VERDICT_SKIP;
+		out->rules_kept += out->result[r] == RESULT_OK;
+		out->rules_broken += out->result[r] == RESULT_FAIL;
+		out->rules_skipped += out->result[r] == RESULT_SKIP;
 	}
 	return out->rules_broken != 0;
 }
