@@ -13,6 +13,7 @@
 #include "tools/bench_specs.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -255,15 +256,15 @@ static int sized(bench *b, uint64_t n, gradcomp_error *err)
 	return 0;
 }
 
-static int wanted(const bench *b, primitive what)
+static bool wanted(const bench *b, primitive what)
 {
 	const char *list = b->o->primitives;
 	size_t n = strlen(primitives[what].name);
 	if (!(b->plugin->serves & primitives[what].serves) || (what >= CODED_ALLREDUCE) != (b->code_spec != NULL))
-		return 0;
+		return false;
 	for (const char *p = list; p; p = strchr(p, ',') ? strchr(p, ',') + 1 : NULL)
 		if (!strncmp(p, primitives[what].name, n) && (!p[n] || p[n] == ','))
-			return 1;
+			return true;
 	return !list;
 }
 

@@ -7,6 +7,7 @@
  *
  * Values are the files of a dataset, or made up. Every value that is copied out is
  * checked once, before anything is timed. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,7 +50,7 @@ static gradcomp_status load(void *ctx, uint64_t index, gradcomp_value_buffer *bu
 	return GRADCOMP_OK;
 }
 
-static int right(const bench_dataset *b, const gradcomp_value_view *v)
+static bool right(const bench_dataset *b, const gradcomp_value_view *v)
 {
 	uint64_t bytes;
 	gradcomp_error err;
@@ -59,7 +60,7 @@ static int right(const bench_dataset *b, const gradcomp_value_view *v)
 	for (uint64_t i = 0; i + 8 <= v->bytes; i += 8) {
 		uint64_t x = pattern(v->index, i);
 		if (memcmp((const char *)v->data + i, &x, 8))
-			return 0;
+			return false;
 	}
 	return v->bytes == b->bytes;
 }

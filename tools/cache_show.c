@@ -1,4 +1,5 @@
 /* gradcomp cache list and du. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -18,17 +19,17 @@ static const char *const kinds[] = {"published", "unfinished", "evicted", "forei
 
 /* Whether the entry is one of those that were asked for: by key, its beginning, or
  * source. */
-static int wanted(const cache_request *r, const gradcomp_cache_entry *e)
+static bool wanted(const cache_request *r, const gradcomp_cache_entry *e)
 {
 	if (!r->names[0])
-		return 1;
+		return true;
 	for (const char *const *name = r->names; *name; name++) {
 		size_t n = strlen(*name);
 		if ((n >= 4 && !strncmp(e->key, *name, n)) || (e->source && !strcmp(e->source, *name)) ||
 		    !strcmp(e->name, *name))
-			return 1;
+			return true;
 	}
-	return 0;
+	return false;
 }
 
 static void entry_json(jsonw *j, const gradcomp_cache_entry *e)

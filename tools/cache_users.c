@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,24 +48,24 @@ struct users {
 	int areas, status;
 };
 
-static int first_time(struct users *u, uid_t uid)
+static bool first_time(struct users *u, uid_t uid)
 {
 	for (size_t i = 0; i < u->n; i++)
 		if (u->seen[i] == uid)
-			return 0;
+			return false;
 	if (u->n == u->capacity) {
 		size_t capacity = u->capacity ? 2 * u->capacity : 32;
 		uid_t *more = realloc(u->seen, capacity * sizeof *more);
 		if (!more) {
 			fputs("gradcomp: no memory to list the users\n", stderr);
 			u->status = 1;
-			return 0;
+			return false;
 		}
 		u->seen = more;
 		u->capacity = capacity;
 	}
 	u->seen[u->n++] = uid;
-	return 1;
+	return true;
 }
 
 static void visit(struct users *u, uid_t uid, unsigned flags, const char *who)

@@ -1,4 +1,5 @@
 /* gradcomp config: the effective settings. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,7 +38,7 @@ static const char *settings_file(void)
 	return named && *named ? named : GRADCOMP_SYSCONFDIR "/gradcomp/gradcomp.conf";
 }
 
-int setting_yes(const char *value)
+bool setting_yes(const char *value)
 {
 	return !strcmp(value, "yes") || !strcmp(value, "true") || !strcmp(value, "on") || !strcmp(value, "1");
 }

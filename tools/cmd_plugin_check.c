@@ -1,4 +1,5 @@
 /* gradcomp plugin-check: a plugin against the rules of its headers. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -81,7 +82,7 @@ static void print_json(const kit_options *o, const kit_result *r, double seconds
 }
 
 /* "3" or "1..9". */
-static int take_ranks(const char *text, kit_options *o)
+static bool take_ranks(const char *text, kit_options *o)
 {
 	char *end;
 
@@ -122,7 +123,7 @@ static int take_parameters(int argc, char **argv, char *out, size_t capacity)
 	return kept;
 }
 
-static int take_number(const char *text, uint64_t *out)
+static bool take_number(const char *text, uint64_t *out)
 {
 	char *end;
 

@@ -1,5 +1,6 @@
 /* gradcomp stage SPEC...: copies of datasets in the cache on this node. What they are
  * called is all that goes to stdout; progress and errors go to stderr. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -252,7 +253,7 @@ static int shard_alone(const stage_spec *spec)
 }
 
 /* What another node said, or that it died: it need not be said once more on each. */
-static int of_another_node(const gradcomp_error *err)
+static bool of_another_node(const gradcomp_error *err)
 {
 	int node, end = 0;
 

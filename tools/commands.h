@@ -5,6 +5,7 @@
 #ifndef TOOLS_COMMANDS_H
 #define TOOLS_COMMANDS_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "gradcomp/gradcomp.h"
@@ -58,7 +59,7 @@ gradcomp_status print_plugins(const char *only, int *found, int *unusable, gradc
 /* Which collective carries which payloads and compressors, as two Markdown tables. */
 gradcomp_status print_compat(gradcomp_error *err);
 /* What gradcomp_setting_each() tells of a setting that is yes or no. */
-int setting_yes(const char *value);
+bool setting_yes(const char *value);
 /* Every setting with its value and origin. */
 gradcomp_status print_settings(gradcomp_error *err);
 

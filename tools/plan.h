@@ -6,6 +6,8 @@
 #include "gradcomp/plugin.h"
 #include "base/json.h"
 
+#include <stdbool.h>
+
 enum { PLAN_SPEC = 256, PLAN_SPECS = 64, PLAN_NODES = 32, PLAN_NODES_MOST = 1 << 20, PLAN_RANKS_MOST = 1024 };
 
 /* A compressor that is predicted to win by less than that share of a step does not. */
@@ -70,7 +72,7 @@ gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, con
 /* The SPECs of the machine's curves, and as skips what is installed and has none. */
 gradcomp_status plan_take_curves(plan *p, gradcomp_error *err);
 gradcomp_status plan_take_schedules(const char *list, plan_specs *out, gradcomp_error *err);
-int plan_same(const plan_spec *a, const plan_spec *b);
+bool plan_same(const plan_spec *a, const plan_spec *b);
 
 /* ---- plan_sweep.c */
 

@@ -1,4 +1,5 @@
 /* Compressors, collectives and schedules that are compared. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,7 +67,7 @@ static gradcomp_status set_plugin(const bench_spec *found, plan_spec *out, gradc
 	return st;
 }
 
-int plan_same(const plan_spec *a, const plan_spec *b)
+bool plan_same(const plan_spec *a, const plan_spec *b)
 {
 	return !strcmp(a->text, b->text);
 }
@@ -113,15 +114,15 @@ gradcomp_status plan_take_specs(gradcomp_plugin_kind kind, const char *list, con
 }
 
 /* Whether the list has the plugin of this name, with whatever parameters. */
-static int has_name(const plan_specs *list, const char *name)
+static bool has_name(const plan_specs *list, const char *name)
 {
 	size_t n = strlen(name);
 
 	for (int i = 0; i < list->n; i++)
 		if (!strncmp(list->spec[i].text, name, n) &&
 		    (!list->spec[i].text[n] || list->spec[i].text[n] == ':'))
-			return 1;
-	return 0;
+			return true;
+	return false;
 }
 
 /* Notes the collectives whose measured calls cannot be used, since nobody is asked for them. */

@@ -1,4 +1,5 @@
 /* Every compressor over every collective under every schedule. */
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,7 +107,7 @@ static int quicker(const void *a, const void *b)
 	return (x->schedule > y->schedule) - (x->schedule < y->schedule);
 }
 
-static int as_good(const plan_row *row, const plan_row *best)
+static bool as_good(const plan_row *row, const plan_row *best)
 {
 	return row && row->p.step_s <= best->p.step_s * (1 + PLAN_MARGIN);
 }

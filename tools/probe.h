@@ -9,6 +9,8 @@
 #include "gradcomp/collective.h"
 #include "cost/planning.h"
 
+#include <stdbool.h>
+
 enum { PROBE_SPECS = 64, PROBE_SAMPLES = 32, PROBE_POINTS = 8 };
 
 typedef struct probe {
@@ -62,7 +64,7 @@ typedef struct probe_samples {
 	int n;
 } probe_samples;
 /* Whether there should be another; the same on all ranks if what is added is. */
-int probe_wants(const probe_samples *s);
+bool probe_wants(const probe_samples *s);
 void probe_add(probe_samples *s, double seconds);
 double probe_median(probe_samples *s);
 

@@ -5,8 +5,9 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdbool.h>
 
-int probe_wants(const probe_samples *s)
+bool probe_wants(const probe_samples *s)
 {
 	return !s->n || (s->n < 3 && s->spent < 2 * s->most) || (s->n < PROBE_SAMPLES && s->spent < s->most);
 }

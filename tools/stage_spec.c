@@ -1,5 +1,6 @@
 #include "tools/stage_spec.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,7 @@ static int unescape(const char *in, text *t, char *why, size_t size)
 }
 
 /* Whether bytes [from, to) look like NAME=VALUE. */
-static int option_like(const text *t, size_t from, size_t to)
+static bool option_like(const text *t, size_t from, size_t to)
 {
 	size_t i = from;
 

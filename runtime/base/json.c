@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 
 #include "base/number.h"
@@ -44,7 +45,7 @@ static void jsonw_quote(jsonw *j, const char *text)
 	fputc('"', j->out);
 }
 
-static int jsonw_flat(const jsonw *j)
+static bool jsonw_flat(const jsonw *j)
 {
 	return j->flat && j->depth > j->flat;
 }

@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,10 +10,10 @@
 
 static const char *const log_names[] = {"error", "warn", "info", "debug"};
 
-static int log_wanted(const log_sink *log, gradcomp_log_level level)
+static bool log_wanted(const log_sink *log, gradcomp_log_level level)
 {
 	if (level > log->level)
-		return 0;
+		return false;
 	return level != GRADCOMP_LOG_INFO || log->rank <= 0;
 }
 

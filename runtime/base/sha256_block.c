@@ -72,8 +72,9 @@ void sha256_blocks_portable(uint32_t state[8], const unsigned char *data, size_t
 #if defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
+#include <stdbool.h>
 
-static int has_native(void)
+static bool has_native(void)
 {
 	static atomic_int known; /* 0: not checked yet, 1: no, 2: yes; CPUID is slow in a virtual machine */
 	int have = atomic_load_explicit(&known, memory_order_relaxed);
@@ -123,18 +124,18 @@ __attribute__((target("sha,sse4.1,ssse3"))) static void native(uint32_t state[8]
 	_mm_storeu_si128((__m128i *)(state + 4), _mm_alignr_epi8(dchg, feba, 8));
 }
 
-int sha256_blocks_native(uint32_t state[8], const unsigned char *data, size_t blocks)
+bool sha256_blocks_native(uint32_t state[8], const unsigned char *data, size_t blocks)
 {
 	if (!has_native())
-		return 0;
+		return false;
 	native(state, data, blocks);
-	return 1;
+	return true;
 }
 #else
-int sha256_blocks_native(uint32_t state[8], const unsigned char *data, size_t blocks)
+bool sha256_blocks_native(uint32_t state[8], const unsigned char *data, size_t blocks)
 {
 	(void)state, (void)data, (void)blocks;
-	return 0;
+	return false;
 }
 #endif
 

@@ -2,6 +2,7 @@
 #ifndef BASE_SHA256_BLOCK_H
 #define BASE_SHA256_BLOCK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,9 +10,9 @@
  * has. */
 void sha256_blocks(uint32_t state[8], const unsigned char *data, size_t blocks);
 
-/* The ways, for tests. The second returns 0, having done nothing, on a CPU
+/* The ways, for tests. The second returns false, having done nothing, on a CPU
  * without SHA instructions. */
 void sha256_blocks_portable(uint32_t state[8], const unsigned char *data, size_t blocks);
-int sha256_blocks_native(uint32_t state[8], const unsigned char *data, size_t blocks);
+bool sha256_blocks_native(uint32_t state[8], const unsigned char *data, size_t blocks);
 
 #endif

@@ -1,6 +1,7 @@
 #include "plugin/descriptor.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -30,7 +31,7 @@ static gradcomp_status refuse(const checked_file *s, const char *fmt, ...)
 	return error_set(s->err, GRADCOMP_ERR_ABI, "%s: %s", s->path, text);
 }
 
-static int plain_name(const char *name)
+static bool plain_name(const char *name)
 {
 	size_t n = strlen(name);
 

@@ -2,6 +2,7 @@
 #include "security/secret.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
@@ -9,7 +10,7 @@
 #include "base/error.h"
 #include "base/sha256.h"
 
-int secret_equal(const void *a, const void *b, size_t bytes)
+bool secret_equal(const void *a, const void *b, size_t bytes)
 {
 	const volatile unsigned char *x = a, *y = b;
 	unsigned char differ = 0;

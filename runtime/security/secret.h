@@ -8,6 +8,8 @@
 
 #include "gradcomp/abi.h"
 
+#include <stdbool.h>
+
 #define SECRET_BYTES 32
 
 /* HKDF-Extract: a key out of what is secret but not uniform. */
@@ -17,8 +19,8 @@ void secret_extract(const void *salt, size_t salt_bytes, const void *input, size
 void secret_expand(const unsigned char key[SECRET_BYTES], const char *label, const void *info, size_t bytes,
                    unsigned char out[SECRET_BYTES]);
 
-/* 1 when equal; takes the same time wherever they differ. */
-int secret_equal(const void *a, const void *b, size_t bytes);
+/* Whether they are equal; takes the same time wherever they differ. */
+bool secret_equal(const void *a, const void *b, size_t bytes);
 /* Not left out by the compiler. */
 void secret_wipe(void *p, size_t bytes);
 /* Fresh random bytes. */

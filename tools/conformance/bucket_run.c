@@ -1,16 +1,17 @@
 #include "tools/conformance/bucket_run.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 /* A SHAPED plugin must accept tensors that are not contiguous: in every other step they are not. */
-static int lies_apart(const ranks *s, const gradcomp_plan *plan)
+static bool lies_apart(const ranks *s, const gradcomp_plan *plan)
 {
 	if (!(s->plugin->traits & GRADCOMP_TRAIT_SHAPED) || !(s->step & 1))
-		return 0;
+		return false;
 	for (uint32_t k = 0; k < plan->nrounds; k++)
 		if (plan->rounds[k].pattern == GRADCOMP_CODED || (plan->rounds[k].flags & GRADCOMP_ROUND_IN_PLACE))
-			return 0;
-	return 1;
+			return false;
+	return true;
 }
 
 static guarded alloc(const ranks *s, const char *what, size_t bytes, size_t align)

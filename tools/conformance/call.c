@@ -1,11 +1,12 @@
 #include "tools/conformance/call.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 static call_state own_state;
 call_state *call_now = &own_state;
 
-int call_in_step(void)
+bool call_in_step(void)
 {
 	return call_now->which >= CALL_PLAN && call_now->which <= CALL_CODE_DECODE_ADD;
 }

@@ -6,6 +6,8 @@
 
 #include "tools/conformance/ranks.h"
 
+#include <stdbool.h>
+
 typedef enum call_which {
 	CALL_NONE = 0,
 	CALL_CREATE,
@@ -49,7 +51,7 @@ typedef struct call_state {
 } call_state;
 extern call_state *call_now;
 /* A function of a step, which must allocate nothing. */
-int call_in_step(void);
+bool call_in_step(void);
 const char *call_name(call_which which);
 
 gradcomp_status ranks_call(ranks *s, const call *c);

@@ -1,14 +1,15 @@
 /* The descriptor, beyond what the runtime asks of it. */
+#include <stdbool.h>
 #include <string.h>
 
 #include "tools/conformance/kit.h"
 
-static int has(const struct gradcomp_compressor_v1 *c, uint32_t trait)
+static bool has(const struct gradcomp_compressor_v1 *c, uint32_t trait)
 {
 	return (c->traits & trait) != 0;
 }
 
-static int bit(const struct gradcomp_compressor_v1 *c, gradcomp_pattern p)
+static bool bit(const struct gradcomp_compressor_v1 *c, gradcomp_pattern p)
 {
 	return ((c->patterns | c->instead) & GRADCOMP_PATTERN_BIT(p)) != 0;
 }

@@ -2,8 +2,10 @@
 #include "tools/conformance/fenced_device.h"
 #include "tools/conformance/kit.h"
 
+#include <stdbool.h>
+
 /* A parameter may need the host; then the plugin refuses with an error. */
-static int refused(kit *k, ranks *b)
+static bool refused(kit *k, ranks *b)
 {
 	float *g[RANKS_MAX];
 	gradcomp_status st;

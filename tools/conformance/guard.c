@@ -1,5 +1,6 @@
 #include "tools/conformance/guard.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,15 +53,15 @@ guarded guard(const char *what, size_t bytes, size_t align)
 	return g;
 }
 
-int guard_intact(const guarded *g)
+bool guard_intact(const guarded *g)
 {
 	for (const char *p = g->map; p < g->data; p++)
 		if (*p != (char)POISON)
-			return 0;
+			return false;
 	for (const char *p = g->data + g->bytes; p < g->map + g->span; p++)
 		if (*p != (char)POISON)
-			return 0;
-	return 1;
+			return false;
+	return true;
 }
 
 void guard_lock(const guarded *g, int read_only)
@@ -95,7 +96,7 @@ void guard_fence(int shut)
 			protect(&slots[i]);
 }
 
-int guard_find(const void *address, guard_hit *hit)
+bool guard_find(const void *address, guard_hit *hit)
 {
 	const char *p = address;
 
@@ -109,7 +110,7 @@ int guard_find(const void *address, guard_hit *hit)
 		                   .device = s->device,
 		                   .bytes = s->g.bytes,
 		                   .offset = p - s->g.data};
-		return 1;
+		return true;
 	}
-	return 0;
+	return false;
 }

@@ -5,6 +5,7 @@
 #ifndef TOOLS_CONFORMANCE_GUARD_H
 #define TOOLS_CONFORMANCE_GUARD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -24,7 +25,7 @@ typedef enum guard_access { GUARD_OPEN = 0, GUARD_READ, GUARD_SHUT } guard_acces
 guarded guard(const char *what, size_t bytes, size_t align);
 /* Whether the bytes before it and the few between its end and the guard page are as
  * they were. */
-int guard_intact(const guarded *g);
+bool guard_intact(const guarded *g);
 void guard_lock(const guarded *g, int read_only);
 void guard_free(guarded *g);
 
@@ -40,8 +41,8 @@ typedef struct guard_hit {
 	size_t bytes;
 	ptrdiff_t offset; /* of the address from the first byte */
 } guard_hit;
-/* Which buffer, its guard page included, an address belongs to: 0 when none. Safe in a
+/* Which buffer, its guard page included, an address belongs to; false: to none. Safe in a
  * signal handler. */
-int guard_find(const void *address, guard_hit *hit);
+bool guard_find(const void *address, guard_hit *hit);
 
 #endif

@@ -1,9 +1,10 @@
 /* What the groups share. */
 #include "tools/conformance/kit.h"
 
+#include <stdbool.h>
 #include <string.h>
 
-int kit_open(kit *k, ranks *s, int P, model *m)
+bool kit_open(kit *k, ranks *s, int P, model *m)
 {
 	const fixture *t = &k->fixture;
 	gradcomp_status st = ranks_open(s, t->plugin, t->op, t->values, P, m->n, m->dims, check_random());
@@ -13,7 +14,7 @@ int kit_open(kit *k, ranks *s, int P, model *m)
 	return !st;
 }
 
-int kit_step(kit *k, ranks *s, float **g, int interleave)
+bool kit_step(kit *k, ranks *s, float **g, int interleave)
 {
 	gradcomp_status st = ranks_step(s, g, interleave);
 
@@ -33,19 +34,19 @@ const float *kit_memory(const fixture *t, const ranks *s, int w)
 	return t->plugin->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK ? s->error[w] : NULL;
 }
 
-static int same(kit *k, rule r, const char *when, const char *what, int P, int w, const float *a, const float *b,
+static bool same(kit *k, rule r, const char *when, const char *what, int P, int w, const float *a, const float *b,
                 uint64_t n)
 {
 	for (uint64_t i = 0; i < n; i++)
 		if (memcmp(&a[i], &b[i], sizeof *a)) {
 			kit_fail(k, r, "%s: %s of rank %d of %d is %.9g at number %llu, and %.9g without", when, what, w, P,
 			         (double)b[i], (unsigned long long)i, (double)a[i]);
-			return 0;
+			return false;
 		}
-	return 1;
+	return true;
 }
 
-int kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h)
+bool kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h)
 {
 	uint64_t d = a->layout[0].numel, arrays = a->plugin->state_arrays;
 
@@ -53,8 +54,8 @@ int kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const
 		if (!same(k, r, when, "the average", a->P, w, g[w], h[w], d) ||
 		    !same(k, r, when, "the error memory", a->P, w, a->error[w], b->error[w], d) ||
 		    !same(k, r, when, "the state", a->P, w, a->state[w], b->state[w], d * arrays))
-			return 0;
-	return 1;
+			return false;
+	return true;
 }
 
 int kit_run_alike(kit *k, rule r, const char *when, ranks *a, ranks *b, int steps)

@@ -8,6 +8,8 @@
 #include "tools/conformance/fixture.h"
 #include "gradcomp/plugin.h"
 
+#include <stdbool.h>
+
 /* What is to be done. */
 typedef struct kit_options {
 	const char *path;
@@ -55,15 +57,15 @@ typedef struct kit {
 void kit_ok(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 void kit_fail(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
 void kit_skip(kit *k, rule r, const char *fmt, ...) GRADCOMP_PRINTF(3, 4);
-/* P ranks on a model; 0 when the failure has been reported. */
-int kit_open(kit *k, ranks *s, int P, model *m);
-/* A step; 0 when the failure has been reported. */
-int kit_step(kit *k, ranks *s, float **g, int interleave);
+/* P ranks on a model; false when the failure has been reported. */
+bool kit_open(kit *k, ranks *s, int P, model *m);
+/* A step; false when the failure has been reported. */
+bool kit_step(kit *k, ranks *s, float **g, int interleave);
 /* The error memory of rank w: the host's or the plugin's. NULL: none. */
 const float *kit_memory(const fixture *t, const ranks *s, int w);
 
 /* Whether two sets of ranks hold the same gradients and memory; reports a difference. */
-int kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h);
+bool kit_alike(kit *k, rule r, const char *when, const ranks *a, float **g, const ranks *b, float **h);
 /* Runs both on equal, fresh gradients: a bucket after bucket, b interleaved or on other
  * threads or however it was made, and compares every step. */
 int kit_run_alike(kit *k, rule r, const char *when, ranks *a, ranks *b, int steps);

@@ -1,5 +1,6 @@
 /* A plugin from its file, its parameters from the user: what kit_run() puts before the
  * groups. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +27,7 @@ static gradcomp_status parse(const kit_options *o, const gradcomp_plugin_info *i
 }
 
 /* Loading and check() run code of the plugin: a process of its own tries first. */
-static int survives(const kit_options *o, kit_result *out)
+static bool survives(const kit_options *o, kit_result *out)
 {
 	gradcomp_plugin_kind kind;
 	const gradcomp_plugin_info *info;
@@ -43,17 +44,17 @@ static int survives(const kit_options *o, kit_result *out)
 		_exit(0);
 	}
 	if (child < 0 || waitpid(child, &status, 0) < 0 || WIFEXITED(status))
-		return 1;
+		return true;
 	kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "loading it, or its check(), ends with signal %d", WTERMSIG(status));
-	return 0;
+	return false;
 }
 
-static int has_row(const gradcomp_plugin_info *info, const char *name)
+static bool has_row(const gradcomp_plugin_info *info, const char *name)
 {
 	for (uint32_t i = 0; i < info->nparams; i++)
 		if (!strcmp(info->params[i].name, name))
-			return 1;
-	return 0;
+			return true;
+	return false;
 }
 
 gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameters)

@@ -2,6 +2,7 @@
  * and are the same in every call. */
 #include <math.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -32,22 +33,22 @@ static const char *fault(const gradcomp_call_load *l, double *value)
 }
 
 /* Several ranks cannot do anything together without a message. */
-static int silent(const gradcomp_call_load *l, uint32_t primitive, int ranks)
+static bool silent(const gradcomp_call_load *l, uint32_t primitive, int ranks)
 {
 	return ranks > 1 && primitive != GRADCOMP_CAN_SHARD && l->messages[0] + l->messages[1] <= 0;
 }
 
-static int same(const gradcomp_call_load *a, const gradcomp_call_load *b)
+static bool same(const gradcomp_call_load *a, const gradcomp_call_load *b)
 {
 	for (int k = 0; k < 2; k++)
 		if (a->messages[k] != b->messages[k] || a->bytes[k] != b->bytes[k] || a->uncoded[k] != b->uncoded[k])
-			return 0;
+			return false;
 	return a->reduced == b->reduced && a->coded == b->coded && a->sent == b->sent && a->left == b->left &&
 	       a->uncoded_sent == b->uncoded_sent;
 }
 
 /* One primitive in one group; the text of what is wrong, in `out`. */
-static int wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *values, int ranks, int nodes, int bit,
+static bool wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *values, int ranks, int nodes, int bit,
                  char *out, size_t capacity)
 {
 	gradcomp_call_load last = {0};
@@ -78,22 +79,22 @@ static int wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *v
 		if (what) {
 			snprintf(out, capacity, "predict() of primitive %#x, %llu bytes, %d ranks on %d nodes: %s", 1u << bit,
 			         (unsigned long long)sizes[s], ranks, nodes, what);
-			return 1;
+			return true;
 		}
 		last = l;
 	}
-	return 0;
+	return false;
 }
 
-static int all(const kit_options *o, const struct gradcomp_collective_v1 *c, const gradcomp_value *values, char *out,
+static bool all(const kit_options *o, const struct gradcomp_collective_v1 *c, const gradcomp_value *values, char *out,
                size_t capacity)
 {
 	for (int ranks = o->ranks_min; ranks <= o->ranks_max; ranks++)
 		for (int nodes = 1; nodes <= ranks; nodes++)
 			for (int bit = 0; bit < PRIMITIVES; bit++)
 				if (wrong(c, values, ranks, nodes, bit, out, capacity))
-					return 1;
-	return 0;
+					return true;
+	return false;
 }
 
 void predict_notes(const kit_options *o, const struct gradcomp_collective_v1 *c, const gradcomp_value *values,

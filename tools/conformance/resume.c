@@ -1,22 +1,23 @@
 /* Two runs of the same, a run that was saved and loaded, a step that was given up. */
+#include <stdbool.h>
 #include <string.h>
 
 #include "tools/conformance/kit.h"
 
-static int twins(kit *k, ranks *a, ranks *b, int P, model *m)
+static bool twins(kit *k, ranks *a, ranks *b, int P, model *m)
 {
 	const fixture *t = &k->fixture;
 
 	if (!kit_open(k, a, P, m))
-		return 0;
+		return false;
 	if (ranks_open(b, t->plugin, t->op, t->values, P, m->n, m->dims, a->layout[0].seed)) {
 		kit_fail(k, RULE_GLOBALS, "create() works once and not twice: %s", b->err.text);
 		ranks_close(a);
-		return 0;
+		return false;
 	}
 	ranks_plan(a, 3000);
 	ranks_plan(b, 3000);
-	return 1;
+	return true;
 }
 
 static int step_alone(kit *k, ranks *s, int abandon)
@@ -33,15 +34,15 @@ static int step_alone(kit *k, ranks *s, int abandon)
 	return went;
 }
 
-static int carried(kit *k, ranks *a, ranks *b)
+static bool carried(kit *k, ranks *a, ranks *b)
 {
 	for (int w = 0; w < a->P; w++)
 		if (ranks_carry(a, b, w)) {
 			kit_fail(k, RULE_RESUME, "rank %d of %d: the state of its own run is refused: %s", w, a->P,
 			         b->err.text);
-			return 0;
+			return false;
 		}
-	return 1;
+	return true;
 }
 
 /* Everything that lasts, before and after an encode() that led to nothing. */

@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +126,7 @@ static void after_steps(kit *k, const struct sigaction *before, int printed)
 }
 
 /* Parameters that do not apply to the alternative payload type may be refused with an error. */
-static int suits(const kit *k)
+static bool suits(const kit *k)
 {
 	const fixture *t = &k->fixture;
 	ranks s;

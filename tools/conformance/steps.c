@@ -1,6 +1,7 @@
 /* Steps on all models and sizes of jobs: conservation, agreement, bytes. Buckets are
  * rebuilt between the steps. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +17,7 @@ typedef struct tally {
 } tally;
 
 /* sum of u = P a + sum of e', bucket by bucket. */
-static int conserved(kit *k, const ranks *s, float **a, const double *sum, const double *mag, const char *where,
+static bool conserved(kit *k, const ranks *s, float **a, const double *sum, const double *mag, const char *where,
                      tally *n)
 {
 	const fixture *t = &k->fixture;
@@ -35,25 +36,25 @@ static int conserved(kit *k, const ranks *s, float **a, const double *sum, const
 				kit_fail(k, n->rebuild && s->step > 1 ? RULE_TENSORS : RULE_CONSERVATION,
 				         "%s, bucket %u, number %llu: %.9g went in, %.9g is accounted for", where, b,
 				         (unsigned long long)(i - from), sum[i], got);
-				return 0;
+				return false;
 			}
 			if (scale > 1e-30)
 				n->worst = fmax(n->worst, fabs(got - sum[i]) / scale);
 		}
 	}
-	return 1;
+	return true;
 }
 
-static int agreed(kit *k, const ranks *s, float **g, const char *where)
+static bool agreed(kit *k, const ranks *s, float **g, const char *where)
 {
 	for (int w = 1; w < s->P; w++)
 		for (uint64_t i = 0; i < s->layout[0].numel; i++)
 			if (memcmp(&g[w][i], &g[0][i], sizeof(float))) {
 				kit_fail(k, RULE_AGREEMENT, "%s, number %llu: rank 0 has %.9g, rank %d has %.9g", where,
 				         (unsigned long long)i, (double)g[0][i], w, (double)g[w][i]);
-				return 0;
+				return false;
 			}
-	return 1;
+	return true;
 }
 
 /* The figures of cost() for the buckets of this step, with a header per round. *fixed: every
@@ -81,7 +82,7 @@ static double said(const ranks *s, double *headers, int *fixed)
 	return s->plugin->cost ? bytes : -1;
 }
 
-static int honest(kit *k, const ranks *s, double want, double headers, int fixed, const char *where)
+static bool honest(kit *k, const ranks *s, double want, double headers, int fixed, const char *where)
 {
 	const fixture *t = &k->fixture;
 	double dense = 4.0 * (double)s->layout[0].numel, sent = (double)s->sent;
@@ -89,35 +90,35 @@ static int honest(kit *k, const ranks *s, double want, double headers, int fixed
 	if (t->bytes && s->sent != t->bytes(t->values, s)) {
 		kit_fail(k, RULE_BYTES, "%s: rank 0 sent %.0f bytes, the method's formula gives %llu", where, sent,
 		         (unsigned long long)t->bytes(t->values, s));
-		return 0;
+		return false;
 	}
 	for (int w = 0; w < s->P; w++) {
 		sent = (double)s->sent_of[w];
 		if (sent > 2 * dense + headers) {
 			kit_fail(k, RULE_BYTES, "%s: rank %d sent %.0f bytes, the gradient itself has %.0f", where, w, sent,
 			         dense);
-			return 0;
+			return false;
 		}
 		if (want >= 0 && !(s->P == 1 && !sent) &&
 		    (sent > want * (fixed ? 1 : 1.25) + headers || (fixed && sent < want - headers))) {
 			kit_fail(k, RULE_BYTES, "%s: rank %d sent %.0f bytes, cost() says %.0f", where, w, sent, want);
-			return 0;
+			return false;
 		}
 	}
-	return 1;
+	return true;
 }
 
 /* An unbiased plugin may keep no memory, or only when it is asked to: then it must
  * hold what is missing. */
-static int keeps_nothing(const fixture *t, const ranks *s)
+static bool keeps_nothing(const fixture *t, const ranks *s)
 {
 	if (!(t->plugin->traits & GRADCOMP_TRAIT_UNBIASED))
-		return 0;
+		return false;
 	for (int w = 0; kit_memory(t, s, w) && w < s->P; w++)
 		for (uint64_t i = 0; i < s->layout[0].numel; i++)
 			if (kit_memory(t, s, w)[i] != 0)
-				return 0;
-	return 1;
+				return false;
+	return true;
 }
 
 /* Four steps with fresh gradients. Returns whether all was well. */

@@ -7,6 +7,7 @@
 #include "base/thread.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -27,12 +28,12 @@ static gradcomp_status transport_missing(const transport *t, gradcomp_error *err
 	return error_set(err, GRADCOMP_ERR_TIMEOUT, "%s did not join the job within %.3g s", who, t->o.timeout);
 }
 
-static int transport_complete(const transport *t)
+static bool transport_complete(const transport *t)
 {
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		if (t->tree[i].rank >= 0 && t->tree[i].fd < 0)
-			return 0;
-	return 1;
+			return false;
+	return true;
 }
 
 static int transport_sleep(transport *t, double until)
@@ -89,7 +90,7 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
 	rc = thread_start(&t->thread, tree_main, t);
 	if (rc)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "cannot start the control thread: %s", strerror(rc));
-	t->running = 1;
+	t->running = true;
 	forked_watch(t);
 	st = transport_join(t, deadline, &why);
 	if (!st)
@@ -106,7 +107,7 @@ static gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 	gradcomp_status st;
 
 	pthread_mutex_lock(&t->lock);
-	t->leaving = 1;
+	t->leaving = true;
 	tree_leave(t);
 	/* The control thread sends what the socket did not take at once. */
 	tree_wake(t);
@@ -120,9 +121,9 @@ static gradcomp_status transport_leave(transport *t, gradcomp_error *err)
 		tree_fail(t, GRADCOMP_ERR_TIMEOUT, -1, text);
 	}
 	st = transport_failure(t, err);
-	t->left = 1;
+	t->left = true;
 	tree_flush(t, 1);
-	t->quit = 1;
+	t->quit = true;
 	pthread_mutex_unlock(&t->lock);
 	tree_wake(t);
 	pthread_join(t->thread, NULL);

@@ -94,12 +94,12 @@ void tree_leave(transport *t)
 	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
 		if (t->tree[i].rank >= 0 && !t->tree[i].left)
 			return;
-	t->leave_sent = 1;
+	t->leave_sent = true;
 	if (parent->rank >= 0) {
 		neighbour_send(parent, CTRL_LEAVE, t->rank, 0, NULL);
 		return;
 	}
-	t->left = 1;
+	t->left = true;
 	for (int i = TREE_LEFT; i <= TREE_RIGHT; i++)
 		neighbour_send(&t->tree[i], CTRL_LEFT, 0, 0, NULL);
 	pthread_cond_broadcast(&t->changed);
@@ -143,7 +143,7 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 	case CTRL_LEAVE:
 		if (i == TREE_PARENT || n->left)
 			return -1;
-		n->left = 1;
+		n->left = true;
 		tree_leave(t);
 		return 0;
 	case CTRL_LEFT:
@@ -151,7 +151,7 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 			return -1;
 		if (atomic_load(&t->failed))
 			return 0;
-		t->left = 1;
+		t->left = true;
 		for (int c = TREE_LEFT; c <= TREE_RIGHT; c++)
 			neighbour_send(&t->tree[c], CTRL_LEFT, 0, 0, NULL);
 		pthread_cond_broadcast(&t->changed);

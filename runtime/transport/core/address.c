@@ -9,6 +9,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +39,7 @@ static int address_from(const struct sockaddr *sa, address *out)
 	return -1;
 }
 
-int address_link_local(const address *a)
+bool address_link_local(const address *a)
 {
 	return a->bytes == 16 && a->ip[0] == 0xfe && (a->ip[1] & 0xc0) == 0x80;
 }
@@ -64,12 +65,12 @@ static uint8_t address_prefix(const struct sockaddr *mask, int bytes)
 	return (uint8_t)bits;
 }
 
-static int address_in(const address *a, const address *net, int prefix)
+static bool address_in(const address *a, const address *net, int prefix)
 {
 	int whole = prefix / 8, rest = prefix % 8;
 
 	if (a->bytes != net->bytes || memcmp(a->ip, net->ip, (size_t)whole))
-		return 0;
+		return false;
 	return !rest || !((a->ip[whole] ^ net->ip[whole]) & (0xff00 >> rest));
 }
 

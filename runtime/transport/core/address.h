@@ -4,6 +4,7 @@
 
 #include "gradcomp/abi.h"
 
+#include <stdbool.h>
 #include <sys/socket.h>
 
 #define ADDRESS_MAX 12   /* of a rank */
@@ -31,7 +32,7 @@ void address_order(const address *own, int nown, int same_node, const address *p
                    int order[ADDRESS_MAX]);
 
 /* Usable only together with an interface of this machine. */
-int address_link_local(const address *a);
+bool address_link_local(const address *a);
 
 /* Its socket address; returns the length. */
 socklen_t address_sockaddr(const address *a, struct sockaddr_storage *out);

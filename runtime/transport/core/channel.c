@@ -7,6 +7,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static gradcomp_status channel_failure(channel *c, const request *r, int world, 
 	transport *t = c->t;
 
 	if (!c->revoked) {
-		c->revoked = 1;
+		c->revoked = true;
 		for (int i = 0; i < c->n; i++)
 			if (c->links[i] && c->links[i]->ops)
 				c->links[i]->ops->revoke(c->links[i]);
@@ -134,16 +135,16 @@ static void channel_overdue(channel *c, const request *r)
  * longer than copying a ring full of bytes. Over a network only for short messages, and
  * not while a long one is under way: what is left of it takes longer than a sleep does. With more
  * ranks than CPUs the limit is lower. */
-static int channel_spins(const channel *c, const request *r)
+static bool channel_spins(const channel *c, const request *r)
 {
 	size_t most = c->t->oversubscribed ? OVERSUBSCRIBED_SPIN_BYTES : NETWORK_SPIN_BYTES;
 
 	if (!(c->spin > 0) || (r->link->kind != KIND_SHM && r->bytes > most))
-		return 0;
+		return false;
 	for (const peer_link *l = c->active; l; l = l->next)
 		if (l->bulk)
-			return 0;
-	return 1;
+			return false;
+	return true;
 }
 
 /* The rank that is waited for may need this CPU. With more ranks than CPUs that is
@@ -226,7 +227,7 @@ gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error
 	return GRADCOMP_OK;
 }
 
-int channel_done(const gradcomp_request *req)
+bool channel_done(const gradcomp_request *req)
 {
 	const request *r = (const request *)(const void *)req;
 

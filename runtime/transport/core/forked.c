@@ -36,8 +36,8 @@ static void forked_child(void)
 		}
 		/* Its control thread is not in this process, and its eventfds are
 		 * shared with the rank, so nobody here writes to them. */
-		t->running = 0;
-		t->forked = 1;
+		t->running = false;
+		t->forked = true;
 		error_set(&t->failure, GRADCOMP_ERR_STATE,
 		          "this process was forked off rank %d, which alone can use the job", t->rank);
 		atomic_store(&t->failed, 1);

@@ -176,7 +176,7 @@ void link_post(peer_link *l, request *r)
 	r->nchunks = 0;
 	queue_add(q, r);
 	if (!l->active) {
-		l->active = 1;
+		l->active = true;
 		l->prev = NULL;
 		l->next = c->active;
 		if (c->active)
@@ -208,7 +208,7 @@ void link_deactivate(peer_link *l)
 	*(l->prev ? &l->prev->next : &l->c->active) = l->next;
 	if (l->next)
 		l->next->prev = l->prev;
-	l->active = l->bulk = 0;
+	l->active = l->bulk = false;
 }
 
 void link_free(peer_link *l)

@@ -59,9 +59,9 @@ struct peer_link {
 	peer_link *next, *prev; /* active links */
 	peer_link *sleeper;     /* the links armed for this sleep */
 	int slot, nslots;  /* its entries in c->poll */
-	int active;
-	int bulk;        /* amid a long message: spinning does not pay */
-	int goodbye;     /* the peer has closed in good order */
+	bool active;
+	bool bulk;       /* amid a long message: spinning does not pay */
+	bool goodbye;    /* the peer has closed in good order */
 	double eof;      /* when its connection closed; 0: it has not */
 	hello h;         /* HELLO of the connections */
 	int fd[STREAMS_MAX], passed, nfd;
@@ -88,7 +88,7 @@ struct channel {
 	size_t npoll;
 	double spin, idle;
 	double last_peer_check; /* when the hosts of silent peers were last checked */
-	int revoked;
+	bool revoked;
 	gradcomp_links api;
 };
 

@@ -7,6 +7,7 @@
 #include "transport/shm/shm.h"
 #include "transport/verbs/verbs_internal.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -18,14 +19,14 @@ gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], g
 	return secret_random(secret, TRANSPORT_SECRET_BYTES, err);
 }
 
-static int transport_allows(const char *list, const char *name)
+static bool transport_allows(const char *list, const char *name)
 {
 	size_t n = strlen(name);
 
 	for (const char *p = list; (p = strstr(p, name)); p += n)
 		if ((p == list || strchr(", ", p[-1])) && (!p[n] || strchr(", ", p[n])))
-			return 1;
-	return 0;
+			return true;
+	return false;
 }
 
 void transport_release(transport *t)

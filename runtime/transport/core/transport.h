@@ -24,6 +24,8 @@
 #include "gradcomp/collective.h"
 #include "base/log.h"
 
+#include <stdbool.h>
+
 #define TRANSPORT_SECRET_BYTES 32
 #define TRANSPORT_ENDPOINT_MAX 1024
 
@@ -103,7 +105,7 @@ uint64_t channel_sent(const channel *c);
  * `seconds` have passed. Fails when the job has. channel_done() says whether a transfer
  * is complete, and moves nothing. */
 gradcomp_status channel_pause(channel *c, int fd, double seconds, gradcomp_error *err);
-int channel_done(const gradcomp_request *req);
+bool channel_done(const gradcomp_request *req);
 
 typedef struct transport_counts {
 	const char *transport;

@@ -30,7 +30,7 @@ typedef struct backlog_conn {
 typedef struct neighbour {
 	int rank; /* -1: there is none */
 	int fd;   /* -1: not connected */
-	int left; /* child: its subtree has entered the leave barrier */
+	bool left; /* child: its subtree has entered the leave barrier */
 	double last_recv;
 	record_crypto *crypto; /* NULL: messages go in the clear */
 	unsigned have, unsent;
@@ -45,7 +45,7 @@ extern const char *const link_kind_name[KINDS];
 struct transport {
 	transport_options o;
 	char *interface, *allow;
-	int allow_shm, allow_tcp, allow_verbs;
+	bool allow_shm, allow_tcp, allow_verbs;
 	int rank, nranks;
 	unsigned char *secret; /* of secret_alloc() */
 	unsigned char cookie[16]; /* read by a peer to test whether it can */
@@ -57,14 +57,14 @@ struct transport {
 	int32_t *node;       /* of every rank */
 	int nnodes;
 	int nlocal;         /* ranks on this node */
-	int oversubscribed; /* more ranks on this node than CPUs */
-	int numa;           /* this machine has several memory nodes */
+	bool oversubscribed; /* more ranks on this node than CPUs */
+	bool numa;           /* this machine has several memory nodes */
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	pthread_t thread;
-	int running, quit;
-	int forked;            /* this process is a fork of the rank */
+	bool running, quit;
+	bool forked;           /* this process is a fork of the rank */
 	transport *next_alive; /* forked.c */
 	int wake_fd;   /* eventfd: wakes the control thread */
 	int failed_fd; /* eventfd: readable for ever once the job has failed */
@@ -73,7 +73,7 @@ struct transport {
 
 	listener listener;
 	neighbour tree[TREE_NEIGHBOURS];
-	int leaving, leave_sent, left;
+	bool leaving, leave_sent, left;
 	backlog_conn *backlog;
 	int nbacklog;
 	channel *channels;

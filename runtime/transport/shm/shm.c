@@ -13,6 +13,7 @@
 #include <linux/mempolicy.h>
 #include <poll.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -424,7 +425,7 @@ static int shm_progress(peer_link *l)
 	/* What it sent before the goodbye has arrived by now. */
 	if (shm_move(l, m))
 		return 1;
-	l->goodbye = 1;
+	l->goodbye = true;
 	link_eof(l);
 	return 0;
 }
@@ -489,7 +490,7 @@ static const link_ops shm_ops = {shm_posted, shm_progress, shm_sleep, shm_wake, 
 
 /* The peer made the memory, so it is checked: it has the right size and can never
  * shrink. */
-static int shm_valid(int fd, size_t bytes)
+static bool shm_valid(int fd, size_t bytes)
 {
 	struct stat st;
 

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/socket.h>
 
@@ -20,14 +21,14 @@ void keepalive_start(int fd, double timeout)
 	setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
 }
 
-int keepalive_lost(int fd, double timeout)
+bool keepalive_lost(int fd, double timeout)
 {
 	struct tcp_info info;
 	socklen_t bytes = sizeof info;
 
 	memset(&info, 0, sizeof info);
 	if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &bytes) || info.tcpi_state != TCP_ESTABLISHED)
-		return 0;
+		return false;
 	/* Bytes are unacknowledged, or probes (of an idle connection or of a closed
 	 * window). Any answer to either shows that the host lives. */
 	return (info.tcpi_unacked || info.tcpi_probes >= PROBES_LOST) &&

@@ -5,10 +5,12 @@
 #ifndef TRANSPORT_TCP_KEEPALIVE_H
 #define TRANSPORT_TCP_KEEPALIVE_H
 
+#include <stdbool.h>
+
 /* From now on the kernel probes when the connection is idle. */
 void keepalive_start(int fd, double timeout);
-/* 1: the other host has not answered for `timeout` seconds (3 at least) though it was
+/* True: the other host has not answered for `timeout` seconds (3 at least) though it was
  * probed or sent something. */
-int keepalive_lost(int fd, double timeout);
+bool keepalive_lost(int fd, double timeout);
 
 #endif

@@ -4,6 +4,7 @@
 #include "security/secret.h"
 #include "transport/core/wire.h"
 
+#include <stdbool.h>
 #include <string.h>
 
 /* In the order of frames_mode. */
@@ -21,7 +22,7 @@ record_cipher record_crypto_choose(frames_mode mode, int peer_aes)
 	return mode == FRAMES_MAC ? CIPHER_MAC : CIPHER_NONE;
 }
 
-int record_crypto_fits(frames_mode mode, unsigned kind)
+bool record_crypto_fits(frames_mode mode, unsigned kind)
 {
 	if (mode == FRAMES_ENCRYPT)
 		return kind == CIPHER_CHACHA || (kind == CIPHER_AES && record_crypto_has_aes());
@@ -52,9 +53,9 @@ struct record_crypto {
 	record_cipher kind;
 };
 
-int record_crypto_available(void)
+bool record_crypto_available(void)
 {
-	return 1;
+	return true;
 }
 
 gradcomp_status record_crypto_start(gradcomp_error *err)
@@ -64,7 +65,7 @@ gradcomp_status record_crypto_start(gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-int record_crypto_has_aes(void)
+bool record_crypto_has_aes(void)
 {
 	return crypto_aead_aes256gcm_is_available();
 }
@@ -164,9 +165,9 @@ int record_crypto_open(record_crypto *s, const unsigned char *rec, size_t n, voi
 
 #else /* transport_listen() refuses every mode but none, so nothing below is reached */
 
-int record_crypto_available(void)
+bool record_crypto_available(void)
 {
-	return 0;
+	return false;
 }
 
 gradcomp_status record_crypto_start(gradcomp_error *err)
@@ -175,9 +176,9 @@ gradcomp_status record_crypto_start(gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-int record_crypto_has_aes(void)
+bool record_crypto_has_aes(void)
 {
-	return 0;
+	return false;
 }
 
 record_crypto *record_crypto_new(const unsigned char secret[TRANSPORT_SECRET_BYTES], const hello *h, int connecting)

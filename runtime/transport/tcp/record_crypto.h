@@ -12,6 +12,8 @@
 #include "transport/control/handshake.h"
 #include "transport/core/transport.h"
 
+#include <stdbool.h>
+
 #define RECORD_HEAD 4
 #define RECORD_TAG 16
 #define RECORD_OVERHEAD (RECORD_HEAD + RECORD_TAG)
@@ -27,17 +29,17 @@ typedef struct record_crypto record_crypto;
 /* What a message says about a record that does not open. */
 #define RECORD_TAMPERED "changed, repeated or left out on its way (security.frames)"
 
-/* Has this build records at all? */
-int record_crypto_available(void);
+/* Whether this build has records at all. */
+bool record_crypto_available(void);
 /* Before records are made; any thread, any number of times. */
 gradcomp_status record_crypto_start(gradcomp_error *err);
-/* Has this CPU AES-GCM? */
-int record_crypto_has_aes(void);
+/* Whether this CPU has AES-GCM. */
+bool record_crypto_has_aes(void);
 const char *record_crypto_mode_name(frames_mode mode);
 /* The cipher to propose to a peer with or without AES-GCM. */
 record_cipher record_crypto_choose(frames_mode mode, int peer_aes);
-/* Does the cipher that a peer proposes satisfy this rank's mode, on this CPU? */
-int record_crypto_fits(frames_mode mode, unsigned kind);
+/* Whether the cipher that a peer proposes satisfies this rank's mode, on this CPU. */
+bool record_crypto_fits(frames_mode mode, unsigned kind);
 
 /* Both directions of the connection that was made with this HELLO (with both
  * nonces). NULL without memory. */

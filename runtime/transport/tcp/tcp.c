@@ -65,7 +65,7 @@ static int tcp_push(peer_link *l, tcp *t, unsigned i)
 			if (errno != EAGAIN)
 				link_eof(l);
 			else
-				l->bulk = 1;
+				l->bulk = true;
 			break;
 		}
 		moved += (size_t)n;
@@ -87,7 +87,7 @@ int tcp_accept(peer_link *l, request *r, const unsigned char head[HEAD_BYTES])
 	uint32_t magic = get32(head);
 
 	if (magic == GOODBYE_MAGIC) {
-		l->goodbye = 1;
+		l->goodbye = true;
 		link_eof(l);
 		return -1;
 	}
@@ -186,7 +186,7 @@ int tcp_turn(peer_link *l, tcp_move *push, tcp_move *pull)
 	tcp *t = l->impl;
 	int moved = 0;
 
-	l->bulk = 0;
+	l->bulk = false;
 	for (unsigned i = 0; i < (unsigned)t->n; i++) {
 		if (t->s[i].out.r)
 			moved |= push(l, t, i);
@@ -239,7 +239,7 @@ static void tcp_wake(peer_link *l, const struct pollfd *p, int polled)
 		if (!(p[i].revents & (POLLRDHUP | POLLHUP)) && (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))))
 			continue;
 		if (n == HEAD_BYTES && get32(head) == GOODBYE_MAGIC)
-			l->goodbye = 1;
+			l->goodbye = true;
 		link_eof(l);
 	}
 }

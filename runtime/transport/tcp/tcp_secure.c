@@ -63,7 +63,7 @@ static int secure_push(peer_link *l, tcp *t, unsigned i)
 			if (errno != EAGAIN)
 				link_eof(l);
 			else
-				l->bulk = 1;
+				l->bulk = true;
 			break;
 		}
 		moved += (size_t)n;
@@ -215,7 +215,7 @@ static void secure_wake(peer_link *l, const struct pollfd *p, int n)
 				;
 			if (s->to - s->from >= HEAD_BYTES + RECORD_OVERHEAD && record_crypto_length(s->in + s->from) == HEAD_BYTES &&
 			    !record_crypto_peek(l->crypto[i], s->in + s->from, HEAD_BYTES, head) && get32(head) == GOODBYE_MAGIC)
-				l->goodbye = 1;
+				l->goodbye = true;
 		}
 		link_eof(l);
 	}

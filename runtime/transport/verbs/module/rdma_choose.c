@@ -5,13 +5,14 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define GIDS 64 /* searched on a port */
 
-static int choose_link_local(const unsigned char gid[16])
+static bool choose_link_local(const unsigned char gid[16])
 {
 	return gid[0] == 0xfe && (gid[1] & 0xc0) == 0x80;
 }
