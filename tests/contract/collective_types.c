@@ -139,7 +139,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 					if (scatter ? c->reduce_scatter(p.instance, x, counts, dtype, (gradcomp_op)op, scale, &err)
 					            : c->allreduce(p.instance, x, n, dtype, (gradcomp_op)op, scale, &err))
 						snprintf(say, 40, "%.39s", err.text);
-					pthread_barrier_wait(&ranks_barrier);
+					ranks_wait();
 					if (again ? memcmp(x + from * size, (char *)first[rank] + from * size, (to - from) * size)
 					          : !scatter && memcmp(x, result[0], n * size))
 						snprintf(say, 40, "%s", again ? "not the same again" : "ranks differ");
@@ -149,7 +149,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 						if (!right(x, i, (gradcomp_op)op, P))
 							snprintf(say, 40, "wrong at %d of %d", (int)i, (int)n);
 					memcpy(first[rank], x, n * size);
-					pthread_barrier_wait(&ranks_barrier);
+					ranks_wait();
 				}
 			}
 	coll_ctx_close(&p);

@@ -291,14 +291,14 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 				o->beside |= !walls_stand(result[rank], 4 * (what == ALLTOALL ? to : n)) || !walls_stand(residual[rank], 4 * n);
 				if (rank == 0 && what == CODED_GATHER && n == 7)
 					t->codes = p.code.calls;
-				pthread_barrier_wait(&ranks_barrier);
+				ranks_wait();
 				if (!again) {
 					look(&p, (primitive)what, n, from, to, o);
 					memcpy(first[rank] + from, result[rank] + from, 4 * (to - from));
 					calls = p.code.counters;
 				}
 				o->moved |= memcmp(first[rank] + from, result[rank] + from, 4 * (to - from)) || calls != p.code.counters;
-				pthread_barrier_wait(&ranks_barrier);
+				ranks_wait();
 			}
 		}
 	}

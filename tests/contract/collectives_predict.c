@@ -192,11 +192,11 @@ static void measure(trial *t, place *p, int rank)
 			for (int r = 0; r < RANKS; r++)
 				lanes[rank][r].in = lanes[rank][r].out = 0;
 			c->now = c->sent = c->left = 0;
-			pthread_barrier_wait(&ranks_barrier);
+			ranks_wait();
 			if (call(p, primitives[what].bit, sizes[s], &err))
 				snprintf(t->failed, sizeof t->failed, "%s", err.text);
 			t->at[what][s][rank] = (count){c->sent, c->left, c->now};
-			pthread_barrier_wait(&ranks_barrier);
+			ranks_wait();
 		}
 	}
 }
@@ -242,7 +242,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		/* What is measured once, at the first call, is none of a call's. */
 		if (p.c->serves & GRADCOMP_CAN_ALLREDUCE)
 			call(&p, GRADCOMP_CAN_ALLREDUCE, 64, &err);
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 		measure(t, &p, rank);
 	}
 	if (p.instance)

@@ -30,7 +30,7 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 			wrong = numbers;
 		for (uint64_t i = 0; !wrong && i < numbers; i++)
 			wrong += x[rank][i] != 2 * factor * number(i);
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 		if (rank == 0)
 			factor *= 2;
 		is_int(wrong, 0, "%s, rank %d: all-reduce of 3 * 10^8 numbers%s%s", spec, rank, *err.text ? ": " : "", err.text);

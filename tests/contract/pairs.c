@@ -67,9 +67,9 @@ int main(void)
 			for (size_t l = 0; l < sizeof places / sizeof places[0]; l++) {
 				char where[100];
 				snprintf(where, sizeof where, " with %.60s, %s", collectives[k], places[l].name);
-				ranks_nodes = places[l].nodes;
+				ranks_on(places[l].nodes);
 				run_spec_on(where, compressors[i], places[l].P, 5000, -1, settings, apart_of(made));
-				ranks_nodes = NULL;
+				ranks_on(NULL);
 			}
 		}
 	config_free(c);

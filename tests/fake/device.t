@@ -37,7 +37,7 @@ build () {
 		echo "$c $flags -shared -o $lib/gradcomp/collectives/nccl.so $src/plugins/collectives/nccl.c" \
 			"$src/plugins/collectives/nccl/*.c $GRADCOMP_BUILD/lib/plugins.a $cuda -lm -ldl"
 		for program in reducer collective faults; do
-			echo "$c $flags -o $tmp/$program $fake/$program.c $archive $cuda $libs -lm -ldl -lrt -lpthread"
+			echo "$c $flags -o $tmp/$program $fake/$program.c $src/tests/support/tap.c $archive $cuda $libs -lm -ldl -lrt -lpthread"
 		done
 	} >"$tmp/commands"
 	xargs -P 2 -I '{}' sh -c '{}' <"$tmp/commands"

@@ -26,7 +26,7 @@ static void attempt(show *s, model *m, int rank, int P, int n)
 	step_plan plan = {.nbuckets = 3, .end = end};
 	gradcomp_error err = {0};
 	memcpy(end, ends[n % 2], sizeof end);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	if (rank == 0) {
 		char text[32];
 		memories(s->models, P, s->before);
@@ -34,9 +34,9 @@ static void attempt(show *s, model *m, int rank, int P, int n)
 		s->failed[0] |= inject_set(text) != 0;
 		inject_on();
 	}
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	s->st[rank] = reducer_rebucket(reducer_of(m->red), &plan, &err);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	if (rank == 0) {
 		inject_off();
 		memories(s->models, P, s->after);
@@ -51,7 +51,7 @@ static void attempt(show *s, model *m, int rank, int P, int n)
 	}
 	memcpy(s->text[rank], err.text, sizeof s->text[0]);
 	s->failed[rank] |= (s->st[rank] && (reducer_of(m->red)->eng.buckets != was || reducer_of(m->red)->eng.nbuckets != before)) << 3;
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 }
 
 static void body(gradcomp_job *job, int rank, int P, void *arg)
@@ -73,7 +73,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	s->failed[rank] |= (model_step(&m, rank, 500, &err) != 0) << 4;
 	if (err.text[0])
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	model_close(&m);
 }
 

@@ -31,14 +31,14 @@ static void latency(void)
 	static const int nodes[] = {0, 1, 2};
 	job_run *j = calloc(1, sizeof *j);
 	*j = (job_run){.schedule = "mgwfbp", .steps = 10};
-	ranks_nodes = nodes;
+	ranks_on(nodes);
 	ok(!inject_set("delay=100;delay_us=1000"), "every read and write takes 1 ms");
 	inject_on();
 	run_ranks(3, settings, body, j);
 	inject_off();
 	ok(sound(j, 3) && inject_seen().calls && j->nbuckets[0] < N / 2, "calls that take 1 ms: %u messages%s%s", j->nbuckets[0], *j->reason ? ", " : "",
 	   j->reason);
-	ranks_nodes = NULL;
+	ranks_on(NULL);
 	free(j);
 }
 

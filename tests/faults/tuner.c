@@ -34,16 +34,16 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	if (a->opened[rank])
 		return;
 	front_of(&m)->next_check = UINT64_MAX; /* it stays with that */
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	if (rank == 0) {
 		char text[32];
 		snprintf(text, sizeof text, "alloc=%d", a->n);
 		inject_set(text);
 		inject_on();
 	}
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	a->st[rank] = tuner_change(front_of(&m), &to, TUNER_TRIES, &a->refused[rank], &err);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	if (rank == 0) {
 		inject_off();
 		a->done = !inject_seen().faults;
@@ -60,7 +60,7 @@ int main(void)
 	int changed = 0, stayed = 0, ended = 0, apart = 0, waited = 0;
 	attempt a = {0};
 	model_seed();
-	pthread_barrier_init(&ranks_barrier, NULL, P);
+	ranks_wait_init(P);
 	for (int n = 1; n < 1000 && !a.done; n++) {
 		rank_arg results[P];
 		a = (attempt){.n = n};
@@ -79,7 +79,7 @@ int main(void)
 		stayed += good[0] && !went[0];
 		ended += !good[0];
 	}
-	pthread_barrier_destroy(&ranks_barrier);
+	ranks_wait_end();
 	ok(a.done && changed && !apart, "allocations of a change fail: %d times both changed, %d none, and %d jobs ended", changed,
 	   stayed, ended);
 	ok(!waited, "and nobody waited for the other");

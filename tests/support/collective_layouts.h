@@ -76,9 +76,9 @@ __attribute__((unused)) static gradcomp_status grid_open(gradcomp_job *job, cons
 __attribute__((unused)) static void grid_run(const layout *l, const char *const *settings,
                                              void (*body)(gradcomp_job *, int, int, void *), void *arg)
 {
-	ranks_nodes = l->nodes;
+	ranks_on(l->nodes);
 	run_ranks(l->P, settings, body, arg);
-	ranks_nodes = NULL;
+	ranks_on(NULL);
 }
 
 /* Blocks that differ by a lot, some of them empty. */

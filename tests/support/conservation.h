@@ -90,7 +90,7 @@ static void steps_body(gradcomp_job *job, int rank, int P, void *arg)
 		s->unbiased = !!(reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED);
 		s->elsewhere = !!(reducer_of(m.red)->eng.coll_ctx.collective->serves & (GRADCOMP_CAN_EXCHANGE | GRADCOMP_CAN_SHARD));
 	}
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	for (int step = 0; step < STEPS && !s->failed[rank]; step++) {
 		if (reducer_of(m.red)->eng.error)
 			memcpy(s->before[rank], reducer_of(m.red)->eng.error, bytes);
@@ -102,10 +102,10 @@ static void steps_body(gradcomp_job *job, int rank, int P, void *arg)
 			continue;
 		}
 		s->failed[rank] |= model_step(&m, rank, step, &err) != 0;
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 		if (rank == 0)
 			compare(s, P, step);
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 		s->prints[rank] = mix(s->prints[rank] ^ fingerprint(&m));
 	}
 	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};

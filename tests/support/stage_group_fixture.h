@@ -44,7 +44,7 @@ static void group_body(gradcomp_job *job, int rank, process_board *b, void *room
 	gradcomp_stage_options options = group_options;
 	(void)b;
 	group_rank = rank;
-	snprintf(cache, sizeof cache, "%s/cache%d", bench_dir, group_own_nodes ? rank : processes_nodes[rank]);
+	snprintf(cache, sizeof cache, "%s/cache%d", bench_dir, group_own_nodes ? rank : processes_nodes()[rank]);
 	options.struct_size = sizeof options;
 	options.cache_dir = cache;
 	options.group = gradcomp_job_world(job);
@@ -67,7 +67,7 @@ static int group_stage(int P)
 	int well = 1;
 	settings[0] = plugin_path_setting();
 	if (group_own_nodes)
-		processes_nodes = nodes;
+		processes_on(nodes);
 	process_board *board = run_processes(P, settings, group_body, sizeof(outcome));
 	must(board ? 0 : -1, "processes");
 	for (int r = 0; r < P; r++) {

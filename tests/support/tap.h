@@ -5,32 +5,12 @@
 #ifndef TESTS_SUPPORT_TAP_H
 #define TESTS_SUPPORT_TAP_H
 
-#include <pthread.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static pthread_mutex_t tap_lock = PTHREAD_MUTEX_INITIALIZER;
-static int tap_count, tap_failed;
-
-__attribute__((format(printf, 4, 5), unused)) static int tap_result(int pass, const char *file, int line,
-                                                                    const char *fmt, ...)
-{
-	char name[400];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(name, sizeof name, fmt, ap);
-	va_end(ap);
-	pthread_mutex_lock(&tap_lock);
-	if (!pass)
-		tap_failed++;
-	printf("%s %d - %s\n", pass ? "ok" : "not ok", ++tap_count, name);
-	if (!pass)
-		printf("# failed at %s:%d\n", file, line);
-	fflush(stdout);
-	pthread_mutex_unlock(&tap_lock);
-	return pass;
-}
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 #define ok(cond, ...) tap_result(!!(cond), __FILE__, __LINE__, __VA_ARGS__)
 #define is_int(got, want, ...) tap_is_int((long long)(got), (long long)(want), __FILE__, __LINE__, __VA_ARGS__)
@@ -39,55 +19,18 @@ __attribute__((format(printf, 4, 5), unused)) static int tap_result(int pass, co
 #define like(text, needle, name) tap_like(text, needle, name, __FILE__, __LINE__)
 #define skip(why, ...) tap_skip(why, __VA_ARGS__)
 
-__attribute__((format(printf, 5, 6), unused)) static int tap_is_int(long long got, long long want, const char *file,
-                                                                    int line, const char *fmt, ...)
-{
-	char name[400];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(name, sizeof name, fmt, ap);
-	va_end(ap);
-	int pass = tap_result(got == want, file, line, "%s", name);
-	if (!pass)
-		printf("#  got: %lld\n# want: %lld\n", got, want);
-	return pass;
-}
+/* The result is `pass`. */
+int tap_result(int pass, const char *file, int line, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+int tap_is_int(long long got, long long want, const char *file, int line, const char *fmt, ...)
+	__attribute__((format(printf, 5, 6)));
+int tap_is_str(const char *got, const char *want, const char *name, const char *file, int line);
+int tap_like(const char *text, const char *needle, const char *name, const char *file, int line);
+void tap_skip(const char *why, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The plan; 1 when a test has failed. */
+int done_testing(void);
 
-__attribute__((unused)) static int tap_is_str(const char *got, const char *want, const char *name, const char *file,
-                                              int line)
-{
-	int pass = tap_result(got && want && !strcmp(got, want), file, line, "%s", name);
-	if (!pass)
-		printf("#  got: %s\n# want: %s\n", got ? got : "(null)", want ? want : "(null)");
-	return pass;
+#ifdef __cplusplus
 }
-
-__attribute__((unused)) static int tap_like(const char *text, const char *needle, const char *name, const char *file,
-                                            int line)
-{
-	int pass = tap_result(text && strstr(text, needle), file, line, "%s", name);
-	if (!pass)
-		printf("#     text: %s\n# lacks: %s\n", text ? text : "(null)", needle);
-	return pass;
-}
-
-__attribute__((format(printf, 2, 3), unused)) static void tap_skip(const char *why, const char *fmt, ...)
-{
-	char name[400];
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(name, sizeof name, fmt, ap);
-	va_end(ap);
-	pthread_mutex_lock(&tap_lock);
-	printf("ok %d - %s # SKIP %s\n", ++tap_count, name, why);
-	fflush(stdout);
-	pthread_mutex_unlock(&tap_lock);
-}
-
-__attribute__((unused)) static int done_testing(void)
-{
-	printf("1..%d\n", tap_count);
-	return tap_failed != 0;
-}
+#endif
 
 #endif

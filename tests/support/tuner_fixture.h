@@ -204,7 +204,7 @@ __attribute__((unused)) static void story_body(gradcomp_job *job, int rank, int 
 	for (int s = 0; s < t->steps && !t->failed[rank]; s++) {
 		if (t->before) {
 			t->before(t, c, rank, s);
-			pthread_barrier_wait(&ranks_barrier);
+			ranks_wait();
 		}
 		t->with[rank][s] = c->now.candidate;
 		t->failed[rank] =
@@ -212,12 +212,12 @@ __attribute__((unused)) static void story_body(gradcomp_job *job, int rank, int 
 		story_rest(c);
 		if (t->on_decision) /* ranks may fail apart */
 			continue;
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 		if (rank == 0 && !t->failed[0]) {
 			story_count(t, P, s);
 			story_weigh(t, P);
 		}
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 		if (s != t->nan_step)
 			t->prints[rank] = mix(t->prints[rank] ^ fingerprint(&m));
 	}

@@ -268,7 +268,7 @@ static void threads(gradcomp_job *job, int rank, process_board *b, void *room)
 static void run(process_body *body, const int *nodes, const char *what)
 {
 	samples_forget();
-	processes_nodes = nodes;
+	processes_on(nodes);
 	process_board *b = run_processes(2, settings, body, sizeof(dataset_result));
 	ok(all_well(b), "%s, %s", what, nodes ? "two nodes" : "one node");
 	end_processes(b);

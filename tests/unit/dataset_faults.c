@@ -105,14 +105,14 @@ static void in_spill(gradcomp_job *job, int rank, process_board *b, void *room)
 static void damage(void)
 {
 	samples_forget();
-	processes_nodes = two_nodes;
+	processes_on(two_nodes);
 	process_board *b = run_processes(2, settings, in_memory, sizeof(dataset_result));
 	const dataset_result *asker = process_room(b, 0), *owner = process_room(b, 1);
 	ok(all_well(b), "values damaged in their owner's memory are made again, by who gets them and at the owner");
 	is_int(asker->stats.damaged, (int64_t)owner->seconds, "each is counted");
 	end_processes(b);
 	samples_forget();
-	processes_nodes = NULL;
+	processes_on(NULL);
 	b = run_processes(1, settings, in_spill, sizeof(dataset_result));
 	ok(all_well(b), "values damaged in the spill file are made again, and right from then on");
 	end_processes(b);
@@ -182,7 +182,7 @@ static void deaths(void)
 	for (int nodes = 2; nodes >= 1; nodes--) {
 		samples_forget();
 		atomic_store(&all_samples->go, ~0u);
-		processes_nodes = nodes == 2 ? two_nodes : one_node;
+		processes_on(nodes == 2 ? two_nodes : one_node);
 		process_board *b = run_processes(2, settings, deadly, sizeof(dataset_result));
 		const dataset_result *v = process_room(b, 0);
 		if (nodes == 2) {
@@ -239,7 +239,7 @@ static void left_behind(void)
 {
 	samples_forget();
 	atomic_store(&all_samples->go, 7);
-	processes_nodes = NULL;
+	processes_on(NULL);
 	process_board *b = run_processes(1, settings, orphan, sizeof(dataset_result));
 	for (int k = 0; k < 1000 && !atomic_load(&all_samples->fails); k++)
 		usleep(10000);
@@ -287,7 +287,7 @@ static void killed(gradcomp_job *job, int rank, process_board *b, void *room)
 static void loans_of_the_dead(void)
 {
 	samples_forget();
-	processes_nodes = two_nodes;
+	processes_on(two_nodes);
 	process_board *b = run_processes(2, settings, killed, sizeof(dataset_result));
 	ok(all_well(b), "what killed children had on loan is given back");
 	end_processes(b);

@@ -43,7 +43,7 @@ static gradcomp_dataset_stats run(const int *node, uint64_t n, uint64_t bytes, u
 	all_samples->bytes = bytes;
 	samples_count = n;
 	memory = keep;
-	processes_nodes = node;
+	processes_on(node);
 	process_board *b = run_processes(2, settings, epochs, sizeof(dataset_result));
 	ok(all_well(b) && samples_each(all_samples->seen, n, 3), "%s: every value right in 3 epochs", what);
 	for (int r = 0; r < 2; r++) {
@@ -130,7 +130,7 @@ static void hoard(void)
 {
 	samples_forget();
 	all_samples->bytes = 60000;
-	processes_nodes = two_nodes;
+	processes_on(two_nodes);
 	process_board *b = run_processes(2, settings, hoarding, sizeof(dataset_result));
 	const gradcomp_dataset_stats *s = &((dataset_result *)process_room(b, 0))->stats;
 	ok(all_well(b) && s->remote && s->loaded > 10,
@@ -151,7 +151,7 @@ static void wanting(gradcomp_job *job, int rank, process_board *b, void *room)
 
 static void too_much(void)
 {
-	processes_nodes = one_node;
+	processes_on(one_node);
 	process_board *b = run_processes(2, settings, wanting, sizeof(dataset_result));
 	for (int r = 0; r < 2; r++) {
 		const dataset_result *v = process_room(b, r);

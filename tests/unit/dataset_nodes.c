@@ -63,7 +63,7 @@ static void order_shape(const shape *s)
 	static const uint32_t pools[][2] = {{0, 0}, {0, 1}, {2, 8}};
 	uint64_t remote = 0;
 	int well = 1;
-	processes_nodes = s->node;
+	processes_on(s->node);
 	for (size_t k = 0; k < sizeof counts / sizeof counts[0]; k++)
 		for (size_t w = 0; w < sizeof pools / sizeof pools[0]; w++) {
 			samples_forget();
@@ -148,7 +148,7 @@ static void by_others(gradcomp_job *job, int rank, process_board *b, void *room)
 		return;
 	for (uint64_t e = 0; e < 3; e++) {
 		v->wrong |= others_order(ds, e, (uint64_t)rank, (uint64_t)b->P, &v->error) << (e + 1);
-		v->wrong |= !settled(job, ds, processes_nodes, rank) << 8;
+		v->wrong |= !settled(job, ds, processes_nodes(), rank) << 8;
 	}
 	end(ds, v);
 }
@@ -181,7 +181,7 @@ static void by_children(gradcomp_job *job, int rank, process_board *b, void *roo
 				;
 			v->wrong |= (status != 0) << (e + 1);
 		}
-		v->wrong |= !settled(job, ds, processes_nodes, rank) << 8;
+		v->wrong |= !settled(job, ds, processes_nodes(), rank) << 8;
 	}
 	end(ds, v);
 }
@@ -189,7 +189,7 @@ static void by_children(gradcomp_job *job, int rank, process_board *b, void *roo
 static void other_shape(const shape *s, process_body *body, const char *who)
 {
 	samples_forget();
-	processes_nodes = s->node;
+	processes_on(s->node);
 	samples_count = 600;
 	extra = (gradcomp_dataset_options){0};
 	process_board *b = run_processes(s->P, settings, body, sizeof(dataset_result));

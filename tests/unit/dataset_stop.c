@@ -66,7 +66,7 @@ int main(void)
 	ok(all_well(b), "one rank: nothing is made after stop(), and what was lent can still be read");
 	end_processes(b);
 	samples_forget();
-	processes_nodes = apart;
+	processes_on(apart);
 	b = run_processes(2, settings, stopped, sizeof(dataset_result));
 	ok(all_well(b), "two nodes: nor for the other one");
 	end_processes(b);

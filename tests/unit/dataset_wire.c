@@ -92,7 +92,7 @@ int main(void)
 {
 	settings[0] = plugin_path_setting();
 	samples_begin();
-	processes_nodes = two_nodes;
+	processes_on(two_nodes);
 	for (size_t k = 0; k < sizeof lies / sizeof lies[0]; k++) {
 		lying = &lies[k];
 		process_board *b = run_processes(2, settings, body, sizeof(dataset_result));

@@ -14,7 +14,7 @@ static void ahead_body(gradcomp_job *job, int rank, int P, void *arg)
 	values_open(&v, GRADCOMP_F32);
 	bad = open_delayed(&red, gradcomp_job_world(job), run->spec, GRADCOMP_F32, run->delay, &done, &err) != 0;
 	if (rank)
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 	for (int s = 0; s < D && !bad; s++)
 		bad = step(red, &v, rank, s, &err) != 0;
 	if (!bad)
@@ -23,7 +23,7 @@ static void ahead_body(gradcomp_job *job, int rank, int P, void *arg)
 		usleep(50000);
 		bad |= __atomic_load_n(&done, __ATOMIC_SEQ_CST) != D * T;
 		bad |= gradcomp_reducer_ready(red, 0, v.at[0], &err) != GRADCOMP_ERR_STATE;
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 	}
 	bad |= gradcomp_reducer_wait(red, &err) != 0;
 	gradcomp_reducer_stats st = {.struct_size = sizeof st};
@@ -96,7 +96,7 @@ static void leave_body(gradcomp_job *job, int rank, int P, void *arg)
 	bad = open_delayed(&red, gradcomp_job_world(job), run->spec, GRADCOMP_F32, run->delay, &done, &err) != 0;
 	for (int s = 0; s < 2 && !bad; s++)
 		bad = step(red, &v, rank, s, &err) != 0;
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	if (rank == P - 1) {
 		gradcomp_reducer_ready(red, 3, v.at[3], &err);
 	} else if (!bad) {
@@ -151,9 +151,9 @@ int main(void)
 	const char *const *all[MAX_RANKS] = {settings};
 	rank_arg results[3];
 	struct run leave = {.spec = "none", .delay = 2};
-	pthread_barrier_init(&ranks_barrier, NULL, 3);
+	ranks_wait_init(3);
 	run_ranks_with(3, all, results, leave_body, &leave);
-	pthread_barrier_destroy(&ranks_barrier);
+	ranks_wait_end();
 	ok(!leave.failed[0] && !leave.failed[1] && !leave.failed[2], "a rank that gives up is named");
 
 	process_board *b = run_processes(4, settings, die_body, sizeof(int));

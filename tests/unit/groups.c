@@ -148,7 +148,7 @@ static void parallel_body(gradcomp_job *job, int rank, int nranks, void *arg)
 			printf("# rank %d, group of kind %d: %s\n", rank, k, w[k].err.text);
 	}
 	prints[rank] = w[DATA].print;
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	ok(!bad, "rank %d: tensor and pipeline groups at work while a reducer (%s) averages in the data group", rank,
 	   (const char *)arg);
 	ok(prints[rank] == prints[(rank + 4) % P], "rank %d: its data group has the same bits", rank);
@@ -281,9 +281,9 @@ int main(void)
 	run_ranks(P, settings, order_body, NULL);
 	run_ranks(P, settings, parallel_body, "none");
 	run_ranks(P, automatic, parallel_body, "topk");
-	ranks_nodes = two_nodes;
+	ranks_on(two_nodes);
 	run_ranks(P, settings, parallel_body, "none");
-	ranks_nodes = NULL;
+	ranks_on(NULL);
 	run_ranks(4, settings, channels_body, NULL);
 	run_ranks(4, automatic, channels_body, NULL);
 	run_ranks(4, settings, many_body, NULL);

@@ -182,9 +182,9 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 				want += (double)input[r][i] / P;
 			t->failed[rank] |= wrong(x[i], want, P) << 1;
 		}
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 		t->failed[rank] |= memcmp(x, t->x[0], 4 * n) ? 4 : 0;
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 		t->failed[rank] |= blocks_right(c, h, x, rank, P, n) << 3;
 		/* Shards of a node are all of the buffer, and a sum that is spread is everybody's. */
 		t->failed[rank] |= c->shard(h, n, &shard, &err) != 0 || shard.nranks != t->of->m;

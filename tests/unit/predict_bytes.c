@@ -159,10 +159,10 @@ int main(void)
 	const char *const settings[] = {plugin_path_setting(), NULL};
 
 	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
-	ranks_nodes = apart;
+	ranks_on(apart);
 	for (size_t i = 0; i < sizeof flat / sizeof flat[0]; i++)
 		compare(&flat[i], P, settings);
-	ranks_nodes = two;
+	ranks_on(two);
 	for (size_t i = 0; i < sizeof levels / sizeof levels[0]; i++)
 		compare(&levels[i], 2, settings);
 	return done_testing();

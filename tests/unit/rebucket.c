@@ -76,15 +76,15 @@ static int moves(show *s, model *m, int rank, int P, int step, gradcomp_error *e
 	random_plan plan;
 	uint64_t h = of_step(step);
 	choose(&plan, step % 3 == 2 ? to_single(h) : h);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	if (rank == 0)
 		memories(s->models, P, s->before);
 	expose(s, reducer_of(m->red), 0);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	gradcomp_status st = reducer_rebucket(reducer_of(m->red), &plan.p, err);
 	int wrong = st || reducer_of(m->red)->eng.nbuckets != plan.p.nbuckets || reducer_of(m->red)->eng.stats.buckets != plan.p.nbuckets;
 	expose(s, reducer_of(m->red), 1);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	if (rank == 0) {
 		memories(s->models, P, s->after);
 		for (int i = 0; i < MEMORIES; i++)
@@ -93,7 +93,7 @@ static int moves(show *s, model *m, int rank, int P, int step, gradcomp_error *e
 		wrong |= !reducer_of(m->red)->eng.nserver_error && memcmp(s->held[0], s->held[1], sizeof s->held[0]);
 		s->moves++;
 	}
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	return wrong;
 }
 
@@ -121,7 +121,7 @@ static int step_with(show *s, model *m, int rank, int P, int step, int move, gra
 	if (bad)
 		return wrong | (!isnan(m->grad[4][7]) << 2);
 	s->prints[rank] = mix(s->prints[rank] ^ fingerprint(m));
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	if (rank == 0) {
 		memories(s->models, P, s->after);
 		double off = memories_off(s->models, P, step, s->before, s->after);
@@ -183,15 +183,15 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		               reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_LOSSLESS || !strcmp(s->spec, "none");
 	}
 	for (int step = 0; step < STEPS; step++) {
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 		if (rank == 0)
 			memories(s->models, P, s->before);
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 		s->failed[rank] |= step_with(s, &m, rank, P, step, step % 4 != 1, &err);
 	}
 	/* A state of the compressor's own, of parts that are no more, began anew. */
 	s->failed[rank] |= (reducer_of(m.red)->eng.hierarchical && reducer_of(m.red)->eng.hierarchical->notified != (reducer_of(m.red)->eng.compressor->save != NULL)) << 3;
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	s->failed[rank] |= resumes(s, &m, rank, world, &err) << 4;
 	if (err.text[0])
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
@@ -210,9 +210,9 @@ static void run(const char *spec, const char *collective, int P, const int *node
 	runs++;
 	s->spec = spec;
 	s->measures = !strcmp(collective, "auto");
-	ranks_nodes = nodes;
+	ranks_on(nodes);
 	run_ranks(P, settings, body, s);
-	ranks_nodes = NULL;
+	ranks_on(NULL);
 	if (*s->cannot) {
 		skip(s->cannot, "%s over %s", spec, collective);
 		free(s);

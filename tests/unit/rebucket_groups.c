@@ -106,12 +106,12 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
 		exit(1);
 	}
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	for (int k = 0; k < KINDS; k++)
 		pthread_create(&threads[k], NULL, steps, &members_of[k]);
 	for (int k = 0; k < KINDS; k++)
 		pthread_join(threads[k], NULL);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	for (int k = KINDS - 1; k >= 0; k--) {
 		model_close(&members_of[k].m);
 		gradcomp_group_free(members_of[k].group);

@@ -20,7 +20,7 @@ static void refused(model *m, int rank, int P, const step_plan *bad, int who, co
 	statuses[rank] = reducer_rebucket(reducer_of(m->red), who < 0 || who == rank ? bad : &good, &err);
 	memcpy(texts[rank], err.text, sizeof texts[0]);
 	gradcomp_status st = model_step(m, rank, 3, &own);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	int all = !st && reducer_of(m->red)->eng.nbuckets == before, said = 0;
 	for (int r = 0; r < P; r++) {
 		all &= statuses[r] != GRADCOMP_OK;
@@ -32,7 +32,7 @@ static void refused(model *m, int rank, int P, const step_plan *bad, int who, co
 	snprintf(named, sizeof named, "rank %d on", who);
 	if (who >= 0 && rank == 0)
 		ok(strstr(texts[who ? 0 : 1], who < P ? named : "different plans"), "others hear of it: %s", texts[who ? 0 : 1]);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 }
 
 static void refusals(gradcomp_job *job, int rank, int P, void *arg)
@@ -214,7 +214,7 @@ static void give_body(gradcomp_job *job, int rank, int P, void *arg)
 	int own = reducer_of(m.red)->eng.compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM;
 	for (int step = 0; step < 3; step++)
 		s->failed[rank] |= model_step(&m, rank, step, &err) != 0;
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	if (rank == 0) {
 		s->weight = reducer_of(m.red)->eng.hierarchical ? reducer_of(m.red)->eng.hierarchical->scale : 1;
 		memories(s->models, P, s->before);
@@ -222,7 +222,7 @@ static void give_body(gradcomp_job *job, int rank, int P, void *arg)
 			for (uint64_t i = 0; i < reducer_of(m.red)->eng.layout.numel; i++)
 				s->before[i] += reducer_of(s->models[r]->red)->eng.state[1][i];
 	}
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	for (uint32_t t = 0; t < T; t++) {
 		uint64_t at = reducer_of(m.red)->eng.layout.tensors[T - 1 - t].offset;
 		memset(to, 0, sizeof to);
@@ -232,10 +232,10 @@ static void give_body(gradcomp_job *job, int rank, int P, void *arg)
 		for (uint64_t i = numel((int)t); i < MEMORIES; i++)
 			s->failed[rank] |= to[i] != 0;
 	}
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	if (rank == 0)
 		memories(s->models, P, s->after);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	for (uint64_t i = 0; own && i < reducer_of(m.red)->eng.layout.numel; i++)
 		s->failed[rank] |= reducer_of(m.red)->eng.state[1][i] != 0;
 	gradcomp_error no;
@@ -247,7 +247,7 @@ static void give_body(gradcomp_job *job, int rank, int P, void *arg)
 	s->failed[rank] |= (gradcomp_reducer_wait(m.red, &err) != 0) << 2;
 	if (err.text[0])
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	model_close(&m);
 }
 

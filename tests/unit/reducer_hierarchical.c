@@ -77,14 +77,14 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		s->nodes = reducer_of(m.red)->eng.hierarchical ? reducer_of(m.red)->eng.hierarchical->nranks : 0;
 	__atomic_add_fetch(&s->resident, reducer_of(m.red)->eng.nserver_error > 0, __ATOMIC_SEQ_CST);
 	__atomic_add_fetch(&s->holders, reducer_of(m.red)->eng.hierarchical && reducer_of(m.red)->eng.hierarchical->inner.instance, __ATOMIC_SEQ_CST);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	for (int step = 0; step < STEPS; step++) {
 		if (rank == 0)
 			memories(s->models, P, s->before);
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 		if (step == s->nan_step) {
 			s->failed[rank] |= poisoned(&m, rank, P, &err) << 1;
-			pthread_barrier_wait(&ranks_barrier);
+			ranks_wait();
 			if (rank == 0) {
 				const reducer *in = reducer_of(m.red);
 				const gradcomp_bucket *b = &in->eng.buckets[in->bucket_of[T - 1 - 4]].pub;
@@ -93,7 +93,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 			}
 		} else {
 			s->failed[rank] |= model_step(&m, rank, step, &err) << 1;
-			pthread_barrier_wait(&ranks_barrier);
+			ranks_wait();
 			if (rank == 0) {
 				memories(s->models, P, s->after);
 				double off = memories_off(s->models, P, step, s->before, s->after);
@@ -101,12 +101,12 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 			}
 			s->prints[rank] = mix(s->prints[rank] ^ fingerprint(&m));
 		}
-		pthread_barrier_wait(&ranks_barrier);
+		ranks_wait();
 	}
 	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
 	gradcomp_reducer_get_stats(m.red, &stats);
 	s->sent[rank] = stats.wire_bytes;
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	s->failed[rank] |= resumes(s, &m, rank, world, &err) << 3;
 	if (err.text[0])
 		fprintf(stderr, "# rank %d: %s\n", rank, err.text);

@@ -179,7 +179,7 @@ static void wait_for_body(gradcomp_job *job, int rank, int P, void *arg)
 	if (!rank)
 		s->early = reducer_of(m.red)->given[0] && reducer_of(m.red)->eng.step == 0; /* tensor 5, the first of the layout */
 	pthread_mutex_unlock(&reducer_of(m.red)->lock);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	for (int t = 1; rank == P - 1 && t < T; t++)
 		s->failed[rank] |= gradcomp_reducer_ready(m.red, (uint32_t)t, m.grad[t], &err) != 0;
 	for (int t = T - 1; t >= 0; t--)
@@ -187,12 +187,12 @@ static void wait_for_body(gradcomp_job *job, int rank, int P, void *arg)
 		                   distance(&m, P, 0, t) > 1e-6;
 	s->failed[rank] |= gradcomp_reducer_wait(m.red, &err) != GRADCOMP_OK || m.done != T;
 	s->failed[rank] |= model_step(&m, rank, 1, &err) != 0;
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	/* One gives up in the middle of the next, while the others wait for a tensor. */
 	fill(&m, rank, 2);
 	for (int t = 0; t < (rank == P - 1 ? 2 : T); t++)
 		s->failed[rank] |= gradcomp_reducer_ready(m.red, (uint32_t)t, m.grad[t], &err) != 0;
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	s->status[rank] = rank == P - 1 ? GRADCOMP_OK : gradcomp_reducer_wait_for(m.red, 5, &err);
 	memcpy(s->text[rank], err.text, sizeof err.text);
 	model_close(&m);
@@ -204,9 +204,9 @@ static void one_tensor(const char *const *settings)
 	rank_arg left[MAX_RANKS];
 	single *s = calloc(1, sizeof *s);
 	int failed = 0, named = 0;
-	pthread_barrier_init(&ranks_barrier, NULL, 3);
+	ranks_wait_init(3);
 	run_ranks_with(3, all, left, wait_for_body, s);
-	pthread_barrier_destroy(&ranks_barrier);
+	ranks_wait_end();
 	for (int r = 0; r < 3; r++) {
 		failed += s->failed[r];
 		named += r < 2 && s->status[r] && strstr(s->text[r], "rank 2 gave up its reducer in the middle of a step, "
@@ -284,11 +284,11 @@ int main(void)
 	registry_each(c, GRADCOMP_KIND_COMPRESSOR, each, settings);
 	config_free(c);
 	run_orders("powersgd:rank=2,restart=3", 4, ring, "");
-	ranks_nodes = two_nodes;
+	ranks_on(two_nodes);
 	run_orders("topk:density=0.1", 4, hier, " on two nodes");
 	run_orders("topk:density=0.1", 6, hier, " on three nodes");
 	run_orders("qsgd", 4, hier, " on two nodes");
-	ranks_nodes = NULL;
+	ranks_on(NULL);
 	one_tensor(brief);
 	never_given(brief);
 	return done_testing();

@@ -73,7 +73,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_reducer_save(a.red, NULL, 0, &kept_bytes[rank], &err);
 	kept[rank] = malloc(kept_bytes[rank]);
 	gradcomp_reducer_save(a.red, kept[rank], kept_bytes[rank], &kept_bytes[rank], &err);
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 
 	unsigned char *state = kept[rank];
 	uint64_t bytes = kept_bytes[rank];
@@ -87,7 +87,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	if (rank == 0)
 		ok(st < 0 && strstr(into.text, "other tensors"), "another model: %s", st ? into.text : "was taken");
 	refused(&b, rank, kept[(rank + 1) % P], kept_bytes[(rank + 1) % P], "rank 1 of 2, this is rank 0 of 2", "another rank");
-	pthread_barrier_wait(&ranks_barrier);
+	ranks_wait();
 	state[7] = '9';
 	refused(&b, rank, state, bytes, "version '9'", "another version");
 	state[7] = '3';

@@ -100,14 +100,14 @@ static void levels(void)
 	job_run *j = calloc(1, sizeof *j);
 	int same = 1;
 	*j = (job_run){.compressor = "topk:density=0.5", .schedule = "mgwfbp", .steps = 30, .t = usual, .later = usual};
-	ranks_nodes = nodes;
+	ranks_on(nodes);
 	settings[4] = "gradcomp.collective=hier";
 	run_ranks(4, settings, measured_body, j);
 	for (int p = 0; p < 4; p++)
 		same &= !j->failed[p] && j->print[p] == j->print[0] && j->nbuckets[p] == j->nbuckets[0] && j->plans[p] == j->plans[0];
 	ok(same && (j->plans[0] == 1 || *j->reason), "two levels: %u plan, %u messages %s", j->plans[0], j->nbuckets[0], j->reason);
 	settings[4] = NULL;
-	ranks_nodes = NULL;
+	ranks_on(NULL);
 	free(j);
 }
 

@@ -249,11 +249,11 @@ static void levels(const char *schedule, const char *compressor, uint32_t favour
 	const times t = favouring(favours);
 	int same = 1;
 	j = (job_run){.compressor = compressor, .schedule = schedule, .steps = 50, .t = t, .later = t, .between = between_trials};
-	ranks_nodes = nodes;
+	ranks_on(nodes);
 	settings[4] = "gradcomp.collective=hier";
 	run_ranks(4, settings, measured_body, &j);
 	settings[4] = NULL;
-	ranks_nodes = NULL;
+	ranks_on(NULL);
 	for (int p = 0; p < 4; p++)
 		same &= !j.failed[p] && j.print[p] == j.print[0] && j.nbuckets[p] == j.nbuckets[0] && j.plans[p] == j.plans[0];
 	ok(same && j.plans[0] == 1 && seen.runs == AB_FOUND && (favours == 1) == (j.nbuckets[0] == 1),

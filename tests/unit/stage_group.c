@@ -198,7 +198,7 @@ static void local_ranks(void)
 	group_clear();
 	group_options = (gradcomp_stage_options){.source = "src"};
 	group_own_nodes = 0;
-	processes_nodes = nodes;
+	processes_on(nodes);
 	group_stage(4);
 	is_int(group_failed(4), 0, "two ranks on each of two nodes");
 	ok(group_whole(4) && !strcmp(group_out[0].result.path, group_out[1].result.path), "have one path a node");

@@ -10,6 +10,7 @@
 
 static const size_t sizes[] = {0, 1, 7, 16, 4096, 65471, 65472, 65473, 65536, 100003, 1000000};
 #define NSIZES (sizeof sizes / sizeof sizes[0])
+static const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
 static const char needle[] = "a gradient that nobody else should see";
 
 /* All sizes to the other rank and back, at once; then sums on the fly. */
@@ -192,7 +193,7 @@ int main(void)
 {
 	if (!record_crypto_available()) {
 		transport_options o = {.nranks = 2, .timeout = 1, .wait_timeout = 1, .streams = 1, .chunk = 65536,
-		                       .frames = FRAMES_MAC, .log = &board_log};
+		                       .frames = FRAMES_MAC, .log = &quiet};
 		gradcomp_error err;
 		transport *t;
 
