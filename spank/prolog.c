@@ -33,14 +33,20 @@ static void log_line(void *ctx, const char *line, bool passing)
 
 /* ---- records: what a job did on this node ------------------------------------------ */
 
+#define PROLOG "prolog"
+#define UNSEEN "unseen"
+
 /* Opens the directory, which is root's. A file ID says that steps of job ID staged as the job's
- * user; ID.shared, that the prolog did, as the account in the file. -1 and errno. */
+ * user; ID.shared, that the prolog did, as the account in the file; PROLOG, that slurmd has run a
+ * prolog of this plugin since the node booted; UNSEEN, that it has not, and that a job was told.
+ * -1 and errno. */
 static int records(const arguments *args)
 {
 	struct stat st;
 	int dir;
 
-	if (mkdir(args->records, 0755) < 0 && errno != EEXIST)
+	bool made = mkdir(args->records, 0755) == 0;
+	if (!made && errno != EEXIST)
 		return -1;
 	dir = open(args->records, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (dir >= 0 && (fstat(dir, &st) < 0 || st.st_uid != 0 || st.st_mode & 022)) {
@@ -48,7 +54,38 @@ static int records(const arguments *args)
 		errno = EPERM;
 		return -1;
 	}
+	if (made)
+		(void)!fchmod(dir, 0755);
 	return dir;
+}
+
+static void seen(const arguments *args)
+{
+	int dir = records(args), fd = dir < 0 ? -1 : openat(dir, PROLOG, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644);
+
+	if (fd >= 0) {
+		(void)!fchmod(fd, 0644);
+		close(fd);
+	}
+	if (dir >= 0) {
+		unlinkat(dir, UNSEEN, 0);
+		close(dir);
+	}
+}
+
+/* Whether slurmd runs no prologs and epilogs of ours, and no job has been told. */
+static bool unseen(const arguments *args)
+{
+	struct stat st;
+	int dir = records(args), fd = -1;
+
+	if (dir >= 0 && fstatat(dir, PROLOG, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+		fd = openat(dir, UNSEEN, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd >= 0)
+		close(fd);
+	if (dir >= 0)
+		close(dir);
+	return fd >= 0;
 }
 
 static void record(const arguments *args, const char *name, const char *text)
@@ -81,15 +118,19 @@ static bool take_record(const arguments *args, const char *name, char *text, siz
 	return n >= 0;
 }
 
-void prolog_note_staging(spank_t sp, const arguments *args)
+bool prolog_note_staging(spank_t sp, const arguments *args)
 {
 	char name[24];
 	uint32_t id;
 
 	if (spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS || geteuid() != 0)
-		return;
+		return false;
 	snprintf(name, sizeof name, "%u", (unsigned)id);
 	record(args, name, "");
+	if (!unseen(args))
+		return false;
+	log_error(PROLOG_UNSEEN);
+	return true;
 }
 
 /* ---- the command, as another user ------------------------------------------------- */
@@ -162,6 +203,8 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 	int timeout;
 
 	arguments_parse(&args, ac, av);
+	if (!args.error[0])
+		seen(&args);
 	if (args.error[0] || spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS ||
 	    !has_prolog_line(args.conf[0] ? args.conf : CONF))
 		return 0;
@@ -197,6 +240,7 @@ int prolog_job_end(spank_t sp, int ac, char **av)
 	arguments_parse(&args, ac, av);
 	if (args.error[0] || spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS)
 		return 0;
+	seen(&args);
 	snprintf(id_text, sizeof id_text, "%u", (unsigned)id);
 	snprintf(name, sizeof name, "%u.shared", (unsigned)id);
 	if (take_record(&args, name, text, sizeof text) && account(text, &user) == 0) {

@@ -25,6 +25,7 @@ static struct {
 	char error[WHY_BYTES]; /* why options could not be taken; "" */
 	bool failed;           /* the tasks must not start */
 	bool staging;
+	bool unseen; /* there will be no epilog */
 } step;
 
 /* Called twice with each value before Slurm 24.05. */
@@ -68,7 +69,7 @@ int step_options_end(spank_t sp)
 	uid_t uid;
 
 	if (options_value(&step.opt, OPTION_STAGE) && !step.args.error[0])
-		prolog_note_staging(sp, &step.args);
+		step.unseen = prolog_note_staging(sp, &step.args);
 	if (compresses(sp) && spank_get_item(sp, S_JOB_UID, &uid) == ESPANK_SUCCESS && uid != 0)
 		spank_setenv(sp, "SLURM_PMIX_DIRECT_CONN", "false", 0);
 	return 0;
@@ -156,7 +157,8 @@ static int export_options(spank_t sp)
 
 int step_user_init(spank_t sp)
 {
-	uint32_t id;
+	char host[65] = "";
+	uint32_t id, node;
 
 	if (spank_get_item(sp, S_JOB_STEPID, &id) != ESPANK_SUCCESS || id == STEP_EXTERN)
 		return 0;
@@ -169,6 +171,10 @@ int step_user_init(spank_t sp)
 		export_options(sp);
 	if (!step.error[0] && options_value(&step.opt, OPTION_STAGE) && id != STEP_BATCH && id != STEP_INTERACTIVE)
 		step.staging = stage_task_prepare(sp, step.error, sizeof step.error) == 0;
+	if (step.unseen && spank_get_item(sp, S_JOB_NODEID, &node) == ESPANK_SUCCESS && node == 0) {
+		gethostname(host, sizeof host - 1);
+		log_info("%s: %s", host, PROLOG_UNSEEN);
+	}
 	if (step.error[0]) {
 		log_info("error: %s", step.error);
 		step.failed = true;

@@ -1,5 +1,6 @@
 /* gradcomp cache: what is in this node's cache, and how it is kept in order. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,6 +30,7 @@ static const char usage[] =
 	"  --force          evict, clear: what is pinned too; leased copies always stay\n"
 	"  --holder TEXT    lease: what list shows for it\n"
 	"  --job ID         gc: remove the leases of that job and nothing else\n"
+	"  --live-jobs LIST gc: remove the leases of all other jobs too; LIST: squeue -h -o %A\n"
 	"  --json           print an object (with --all-users a list of them)\n"
 	"  --shared         the area of the node that all users share\n\n"
 	"Exit status: 0 done, 1 not or not all of it (verify: something is damaged), 2 wrong usage.\n";
@@ -54,6 +56,26 @@ static const struct verb *find_verb(const char *name)
 		if (!strcmp(verbs[i].name, name))
 			return &verbs[i];
 	return NULL;
+}
+
+/* Numbers between blanks, newlines or commas; none is no job. malloc'ed. 0, or the exit status. */
+static int take_jobs(char *list, cache_request *r)
+{
+	static const char between[] = " \t\n,";
+	char name[120], *rest;
+	int64_t *jobs = malloc((strlen(list) / 2 + 1) * sizeof *jobs);
+	size_t n = 0;
+	if (!jobs) {
+		fputs("gradcomp: no memory for --live-jobs\n", stderr);
+		return 1;
+	}
+	r->options.live_jobs = jobs;
+	for (char *word = strtok_r(list, between, &rest); word; word = strtok_r(NULL, between, &rest))
+		if (number_int(word, &jobs[n++]) != NUMBER_OK || jobs[n - 1] < 1)
+			return usage_error(usage, "--live-jobs has '%s'; it is a list of the numbers of jobs",
+			                   gradcomp_printable(word, name, sizeof name));
+	r->options.nlive_jobs = n;
+	return 0;
 }
 
 /* What does not go together. -1 go on, else the exit status. */
@@ -82,7 +104,7 @@ int cmd_cache(int argc, char **argv)
 {
 	cache_request r = {.options = {.struct_size = sizeof r.options}};
 	int dry = 0, force = 0, shared = 0;
-	const char *job = NULL, *words[CACHE_NAMES_MAX] = {NULL};
+	const char *job = NULL, *live = NULL, *words[CACHE_NAMES_MAX] = {NULL};
 	char name[120];
 	const command_option options[] = {
 		{"--all-users", NULL, &r.all_users},
@@ -92,6 +114,7 @@ int cmd_cache(int argc, char **argv)
 		{"--holder", &r.holder, NULL},
 		{"--job", &job, NULL},
 		{"--json", NULL, &r.json},
+		{"--live-jobs", &live, NULL},
 		{"--shared", NULL, &shared},
 		{0},
 	};
@@ -110,11 +133,18 @@ int cmd_cache(int argc, char **argv)
 	if (job && (number_int(job, &r.job) != NUMBER_OK || r.job < 1))
 		return usage_error(usage, "--job is '%s'; it is the number of a job",
 		                   gradcomp_printable(job, name, sizeof name));
+	if (live && v->run != verb_gc)
+		return usage_error(usage, "cache %s takes no --live-jobs", v->name);
+	if (live && job)
+		return usage_error(usage, "cache gc takes --job or --live-jobs, not both");
+	if (live && (status = take_jobs((char *)live, &r)))
+		goto done;
 	r.options.flags = (dry ? GRADCOMP_CACHE_DRY_RUN : 0) | (force ? GRADCOMP_CACHE_FORCE : 0) |
 	                  (shared ? GRADCOMP_CACHE_SHARED : 0);
-	if (r.all_users)
-		return cache_each_user(&r, v->run);
-	if (shared && geteuid() == 0)
-		return cache_as_owner(&r, v->run);
-	return v->run(&r);
+	status = r.all_users                ? cache_each_user(&r, v->run)
+	         : shared && geteuid() == 0 ? cache_as_owner(&r, v->run)
+	                                    : v->run(&r);
+done:
+	free((void *)r.options.live_jobs);
+	return status;
 }

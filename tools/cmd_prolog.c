@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "tools/commands.h"
 #include "io/cache/manage.h"
@@ -9,13 +10,17 @@
 #include "base/number.h"
 
 static const char usage[] =
-	"usage: gradcomp prolog --plan | --job ID\n"
+	"usage: gradcomp prolog --plan | --job ID | --check [--records DIR]\n"
 	"\n"
 	"Stages the sources that [stage] shared declares and keeps them for job ID, until\n"
 	"gradcomp cache gc --shared --job ID. The SPANK plugin runs it in the prolog of every\n"
 	"job when [stage] prolog=yes, as [stage] shared_user.\n"
 	"\n"
-	"  --plan   print the account and the time limit in seconds; nothing with prolog=no\n";
+	"  --plan   print the account and the time limit in seconds; nothing with prolog=no\n"
+	"  --check  whether slurmd runs the prologs and epilogs of the SPANK plugin on this node;\n"
+	"           status 1 when a job was started without, for health checks\n"
+	"  --records DIR\n"
+	"           records= of plugstack.conf  [/run/gradcomp]\n";
 
 struct plan {
 	char *shared, *user, *timeout;
@@ -61,11 +66,31 @@ static int stage_one(const char *source, int64_t job)
 	return 0;
 }
 
+static int look_for_mark(const char *records)
+{
+	char dir[256], path[4096];
+	int n = snprintf(path, sizeof path, "%s/prolog", records);
+	int runs = n < (int)sizeof path && access(path, F_OK) == 0;
+
+	snprintf(path, sizeof path, "%s/unseen", records);
+	if (!runs && access(path, F_OK) == 0) {
+		fprintf(stderr,
+		        "gradcomp: slurmd on this node runs neither prolog nor epilog of gradcomp (%s): it was "
+		        "started before plugstack.conf named the plugin; restart it\n",
+		        gradcomp_printable(path, dir, sizeof dir));
+		return 1;
+	}
+	puts(runs ? "slurmd on this node runs the prologs and epilogs of gradcomp"
+	          : "no job has run a prolog of gradcomp on this node, or staged, since it booted");
+	return 0;
+}
+
 int cmd_prolog(int argc, char **argv)
 {
-	const char *job = NULL;
-	int plan = 0, status;
-	const command_option options[] = {{"--plan", NULL, &plan}, {"--job", &job, NULL}, {NULL, NULL, NULL}};
+	const char *job = NULL, *records = NULL;
+	int plan = 0, mark = 0, status;
+	const command_option options[] = {{"--plan", NULL, &plan},        {"--job", &job, NULL}, {"--check", NULL, &mark},
+	                                  {"--records", &records, NULL}, {NULL, NULL, NULL}};
 	struct plan p = {0};
 	gradcomp_error err;
 	char *rest, *source;
@@ -74,8 +99,10 @@ int cmd_prolog(int argc, char **argv)
 	status = take_options(argc, argv, usage, options, NULL, 0);
 	if (status >= 0)
 		return status;
-	if (!plan == !job || (job && (number_int(job, &id) != NUMBER_OK || id < 1)))
-		return usage_error(usage, "prolog needs --plan, or --job and its number");
+	if (plan + mark + !!job != 1 || (records && !mark) || (job && (number_int(job, &id) != NUMBER_OK || id < 1)))
+		return usage_error(usage, "prolog needs --plan, or --job and its number, or --check");
+	if (mark)
+		return look_for_mark(records ? records : "/run/gradcomp");
 	catch_signals();
 	status = gradcomp_setting_each(look, &p, &err) ? failed(&err) : 0;
 	p.on = p.on && p.shared && *p.shared && p.user && p.timeout;

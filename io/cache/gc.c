@@ -30,12 +30,22 @@ static void report_removed(const struct gc *g, const char *what, const char *nam
 
 /* ---- leases ------------------------------------------------------------------------ */
 
+/* Its epilog did not run. */
+static bool ended(const struct gc *g, int64_t job)
+{
+	const gradcomp_cache_options *o = &g->area->options;
+	for (size_t i = 0; o->live_jobs && i < o->nlive_jobs; i++)
+		if (o->live_jobs[i] == job)
+			return false;
+	return o->live_jobs;
+}
+
 static void take_lease(void *ctx, int dir, const char *name, const cache_lease_info *l)
 {
 	const struct gc *g = ctx;
 	char what[CACHE_HOLDER_BYTES + 32];
 	bool lease = l->pid || l->job;
-	bool goes = g->job ? l->job == g->job : !cache_lease_alive(l);
+	bool goes = g->job ? l->job == g->job : !cache_lease_alive(l) || (l->job && ended(g, l->job));
 	if (!goes || (!cache_area_dry(g->area) && unlinkat(dir, name, 0) < 0))
 		return;
 	snprintf(what, sizeof what, "%s%s", lease ? "lease of " : "unfinished lease", lease ? l->holder : "");

@@ -40,6 +40,9 @@ typedef struct gradcomp_cache_options {
 	/* Non-zero stops the call with GRADCOMP_ERR_STATE; called between files. May be NULL. */
 	int (*stop)(void *ctx);
 	void *ctx;
+	/* gc: the leases of all other jobs go too. NULL: it is not known which jobs there are. */
+	const int64_t *live_jobs;
+	size_t nlive_jobs;
 } gradcomp_cache_options;
 
 typedef enum gradcomp_cache_kind {

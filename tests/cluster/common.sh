@@ -44,6 +44,10 @@ plugin () {
 	[ -e "$so" ] || skip_all "no SPANK plugin was built"
 	[ -e "$tmp/spank_gradcomp.so" ] || install -m 755 "$so" "$GRADCOMP_SRC/tests/cluster/stand-in" "$tmp"
 	echo "$1 $tmp/spank_gradcomp.so helper=$tmp/stand-in records=/var/tmp/gradcomp-records ${*:2}" > "$state/etc/plugstack.conf.d/gradcomp.conf"
+	# The slurmds were started without it, which the first job to stage would be told.
+	for records in "$state"/n[0-9]*/var/tmp; do
+		install -d -m 755 "$records/gradcomp-records" && : > "$records/gradcomp-records/prolog"
+	done
 }
 
 real () {

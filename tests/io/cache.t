@@ -83,7 +83,8 @@ is 'and nothing is left' "$out" nothing
 is 'at all' "$(ls -A "$tmp/cache/$(id -u)")" ''
 
 for wrong in '' what 'list --what' 'pin' 'evict' 'lease x' 'lease --job=0 x' 'lease --job=1x x' 'list --job=1' 'du x' 'gc x' \
-	'pin --force x' 'pin --all-users x' 'list --shared --all-users' 'gc --job -1' 'gc --holder x'; do
+	'pin --force x' 'pin --all-users x' 'list --shared --all-users' 'gc --job -1' 'gc --holder x' \
+	'list --live-jobs 1' 'gc --live-jobs 1,x' 'gc --live-jobs -1' 'gc --live-jobs 0' 'gc --job 1 --live-jobs 2'; do
 	# shellcheck disable=SC2086
 	cache $wrong
 	is "usage: '$wrong'" "$status" 2
@@ -127,6 +128,14 @@ cache gc --job 12
 like 'its own removes it' "$out" 'removed lease of prolog of job 12'
 cache gc --job 12
 is 'twice is fine' "$status $out" '0 '
+cache lease --job 12 "$tmp/one"
+cache lease --job 13 "$tmp/one"
+cache gc --live-jobs '14
+12, 15'
+is 'the lease of a job that is gone goes, that of one that lives stays' "$status $(echo "$out" | wc -l)" '0 1'
+like 'which is the right one' "$out" 'removed lease of job 13'
+cache gc --live-jobs ''
+like 'without a job none stays' "$out" 'removed lease of job 12'
 cache gc --json
 is 'in JSON' "$(member 'j["removed"], j["error"]')" '([], None)'
 
