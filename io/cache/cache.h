@@ -108,6 +108,8 @@ uint64_t cache_process_start(int64_t pid);
 const char *cache_boot(char out[CACHE_BOOT_BYTES]);
 /* The PID namespace of this process; 0: unknown. */
 uint64_t cache_pid_space(void);
+/* Whether the user has a process on this node; true where processes are hidden (hidepid). */
+bool cache_process_of(uid_t uid);
 
 /* ---- leases (lease.c) ------------------------------------------------------- */
 
@@ -121,12 +123,15 @@ typedef struct cache_lease_info {
 	uint64_t start, space;
 	char boot[CACHE_BOOT_BYTES];
 	bool pin;
+	uid_t uid;    /* who wrote it */
+	bool foreign; /* who is neither root nor the owner of the copy */
 } cache_lease_info;
 
 /* False, with *out a lease of nobody, when there is no such file or it is no lease. */
 bool cache_lease_read(int dir, const char *name, cache_lease_info *out);
 /* A lease ends with its process, a job's with the boot. One of another PID namespace, whose
- * process cannot be seen from here, counts as alive. */
+ * process cannot be seen from here, counts as alive. One of another user (foreign) also ends with
+ * the last process of that user. */
 bool cache_lease_alive(const cache_lease_info *l);
 /* Writes the lease as KEY.lease/NAME: whole or not at all. */
 gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_info *l, gradcomp_error *err);
@@ -136,12 +141,20 @@ void cache_leases_sweep(int area, const char *key);
 /* Removes a lease. 0 also when there is none; -1 and errno. */
 int cache_lease_drop(int area, const char *key, const char *name);
 
-/* KEY.lease is a directory and the lock of its leases, by flock(2). A process that leases takes
- * it shared while it writes the file; one that evicts takes it exclusively while it reads the
- * leases and renames the copy. -1 and errno; EWOULDBLOCK when `exclusive` and another has it. */
-int cache_lease_lock(int area, const char *key, bool exclusive);
+/* The lock of the leases in the directory KEY.lease: flock(2) on it, and in the shared area,
+ * where others can open it, on the owner's KEY.gate. A process that leases takes it shared while it writes the
+ * file; one that evicts takes it exclusively while it reads the leases and renames the copy. */
+typedef struct cache_lease_lock {
+	int dir;  /* KEY.lease */
+	int gate; /* -1: not in the shared area */
+} cache_lease_lock;
+
+/* 0, or -1 and errno; EWOULDBLOCK when `exclusive` and another has it. */
+int cache_lease_take(int area, const char *key, bool exclusive, cache_lease_lock *lock);
+/* In the shared area, by its owner: users find a gate there. -1 and errno. */
+int cache_gate_make(int area, const char *key);
 /* Removes the directory when it is empty and was locked exclusively. */
-void cache_lease_unlock(int area, const char *key, int lock, bool exclusive);
+void cache_lease_release(int area, const char *key, cache_lease_lock *lock, bool exclusive);
 
 /* ---- names (entries.c) --------------------------------------------------------- */
 
@@ -151,6 +164,7 @@ typedef enum cache_kind {
 	CACHE_EVICTING,   /* KEY.gone-XXXXXXXX: evicted, being removed */
 	CACHE_LOCK,       /* KEY.lock */
 	CACHE_LEASES,     /* KEY.lease */
+	CACHE_GATE,       /* KEY.gate, its lock in the shared area */
 	CACHE_FOREIGN     /* not made by gradcomp: left alone */
 } cache_kind;
 

@@ -26,6 +26,7 @@ cache_kind cache_name(const char *name, char key[STAGE_KEY_BYTES])
 	                  : !strcmp(suffix, ".tmp")   ? CACHE_UNFINISHED
 	                  : !strcmp(suffix, ".lock")  ? CACHE_LOCK
 	                  : !strcmp(suffix, ".lease") ? CACHE_LEASES
+	                  : !strcmp(suffix, ".gate")  ? CACHE_GATE
 	                  : !strncmp(suffix, ".gone-", 6) && strspn(suffix + 6, hex) == 8 && !suffix[14]
 	                          ? CACHE_EVICTING
 	                          : CACHE_FOREIGN;
@@ -132,7 +133,7 @@ static int describe(int area, const char *name, cache_entry *entry)
 {
 	int dir = -1, result = 1;
 	entry->kind = cache_name(name, entry->key);
-	if (entry->kind == CACHE_LOCK || entry->kind == CACHE_LEASES)
+	if (entry->kind == CACHE_LOCK || entry->kind == CACHE_LEASES || entry->kind == CACHE_GATE)
 		return 0;
 	/* In the shared area other users cannot read a copy that is being made. */
 	if (entry->kind != CACHE_FOREIGN && (dir = openat(area, name, OPEN_DIR)) < 0 && errno != EACCES) {

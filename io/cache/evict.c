@@ -56,16 +56,17 @@ static int retire(int area, const cache_entry *entry, unsigned flags, char gone[
 	struct look look = {.flags = flags, .why = why};
 	if (entry->kind != CACHE_PUBLISHED) /* leases are on published copies */
 		return rename_away(area, entry->name, entry->key, gone) == 0 ? 1 : errno == ENOENT ? 1 : -1;
-	int lease_lock = cache_lease_lock(area, entry->key, true), result;
-	if (lease_lock < 0 && errno == EWOULDBLOCK) {
+	cache_lease_lock lock;
+	int got = cache_lease_take(area, entry->key, true, &lock), result;
+	if (got < 0 && errno == EWOULDBLOCK) {
 		snprintf(why, CACHE_HOLDER_BYTES, "being asked for");
 		return 0;
 	}
-	if (lease_lock < 0 && (errno == ENOTDIR || errno == ELOOP)) {
+	if (got < 0 && (errno == ENOTDIR || errno == ELOOP)) {
 		snprintf(why, CACHE_HOLDER_BYTES, "without a directory for leases: what has its name is not ours");
 		return 0;
 	}
-	if (lease_lock < 0)
+	if (got < 0)
 		return -1;
 	if (cache_lease_each(area, entry->key, look_at, &look) < 0)
 		result = -1;
@@ -74,7 +75,7 @@ static int retire(int area, const cache_entry *entry, unsigned flags, char gone[
 	else
 		result = rename_away(area, entry->name, entry->key, gone) == 0 || errno == ENOENT ? 1 : -1;
 	int e = errno;
-	cache_lease_unlock(area, entry->key, lease_lock, true);
+	cache_lease_release(area, entry->key, &lock, true);
 	errno = e;
 	return result;
 }

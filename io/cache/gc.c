@@ -56,8 +56,8 @@ static void take_lease(void *ctx, int dir, const char *name, const cache_lease_i
 static gradcomp_status leases_of(struct gc *g, const char *key, gradcomp_error *err)
 {
 	bool dry = cache_area_dry(g->area);
-	int lock = dry ? -1 : cache_lease_lock(g->area->fd, key, true);
-	if (!dry && lock < 0) {
+	cache_lease_lock lock;
+	if (!dry && cache_lease_take(g->area->fd, key, true, &lock) < 0) {
 		/* Leased just now, or not ours to remove. */
 		bool leave = errno == EWOULDBLOCK || errno == ENOTDIR || errno == ELOOP;
 		return leave ? GRADCOMP_OK : error_cannot(err, "open the leases of", key);
@@ -66,8 +66,8 @@ static gradcomp_status leases_of(struct gc *g, const char *key, gradcomp_error *
 	gradcomp_status status = GRADCOMP_OK;
 	if (cache_lease_each(g->area->fd, key, take_lease, g) < 0)
 		status = error_cannot(err, "list the leases of", key);
-	if (lock >= 0)
-		cache_lease_unlock(g->area->fd, key, lock, true);
+	if (!dry)
+		cache_lease_release(g->area->fd, key, &lock, true);
 	return status;
 }
 

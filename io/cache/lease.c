@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "base/clock.h"
 #include "base/outfile.h"
@@ -35,45 +36,113 @@ static bool is_there(int area, const char *name, int lock)
 	       mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
 }
 
-int cache_lease_lock(int area, const char *key, bool exclusive)
+static int close_failed(int fd)
 {
-	const struct timespec pause = {.tv_nsec = 1000000};
-	char name[STAGE_KEY_BYTES + 8];
-	double begin = clock_now();
-	lease_dir_name(name, key);
-	for (;;) {
-		int lock = openat(area, name, OPEN_DIR);
-		if (lock < 0 && errno == ENOENT) {
-			if (mkdirat(area, name, 0700) < 0 && errno != EEXIST)
-				return -1;
-			continue;
-		}
-		if (lock < 0)
-			return -1;
-		bool got = flock(lock, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) == 0;
-		int e = errno;
-		if (got && is_there(area, name, lock))
-			return lock;
-		close(lock);
-		if (got)
-			continue;
-		errno = e;
-		if ((e != EWOULDBLOCK && e != EINTR) || exclusive || clock_now() - begin > PATIENCE)
-			return -1;
-		nanosleep(&pause, NULL);
-	}
+	int e = errno;
+	close(fd);
+	errno = e;
+	return -1;
 }
 
-void cache_lease_unlock(int area, const char *key, int lock, bool exclusive)
+/* In the shared area the lock is one of an open file description (F_OFD_SETLK) on KEY.gate, which
+ * its owner has mode 0644: other users can hold it shared, as long as they live, which they
+ * could by a lease, but not exclusively, so they keep nobody from leasing. flock(2) on a
+ * directory that they can open would let them. */
+static int open_gate(int area, const char *key, bool exclusive)
+{
+	char name[STAGE_KEY_BYTES + 8];
+	snprintf(name, sizeof name, "%s.gate", key);
+	int how = (exclusive ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+	int fd = openat(area, name, how);
+	if (fd >= 0 || errno != ENOENT)
+		return fd;
+	/* Only the owner can make it. */
+	fd = openat(area, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+	if (fd < 0)
+		return errno == EEXIST ? openat(area, name, how) : -1;
+	return fchmod(fd, 0644) < 0 ? close_failed(fd) : fd;
+}
+
+int cache_gate_make(int area, const char *key)
+{
+	int fd = open_gate(area, key, false);
+	if (fd >= 0)
+		close(fd);
+	return fd < 0 ? -1 : 0;
+}
+
+/* 0, or -1 and errno; EWOULDBLOCK when another has it. */
+static int lock_gate(int area, const char *key, int gate, bool exclusive)
+{
+	struct flock l = {.l_type = exclusive ? F_WRLCK : F_RDLCK, .l_whence = SEEK_SET};
+	char name[STAGE_KEY_BYTES + 8];
+	if (fcntl(gate, F_OFD_SETLK, &l) < 0) {
+		errno = errno == EAGAIN || errno == EACCES ? EWOULDBLOCK : errno;
+		return -1;
+	}
+	snprintf(name, sizeof name, "%s.gate", key);
+	if (is_there(area, name, gate))
+		return 0;
+	errno = EINTR; /* it has been replaced */
+	return -1;
+}
+
+/* One attempt. */
+static int try_lock(int area, const char *key, bool exclusive, cache_lease_lock *lock)
 {
 	char name[STAGE_KEY_BYTES + 8];
 	struct stat st;
 	lease_dir_name(name, key);
-	/* In the shared area users cannot make the directory again: it stays as long as the copy. */
-	bool shared = fstat(lock, &st) == 0 && st.st_mode & S_IWOTH;
-	if (exclusive && !(shared && fstatat(area, key, &st, AT_SYMLINK_NOFOLLOW) == 0))
+	*lock = (cache_lease_lock){.dir = openat(area, name, OPEN_DIR), .gate = -1};
+	if (lock->dir < 0 && errno == ENOENT && (mkdirat(area, name, 0700) == 0 || errno == EEXIST))
+		errno = EINTR;
+	if (lock->dir < 0 || fstat(lock->dir, &st) < 0)
+		goto fail;
+	if (!(st.st_mode & S_IWOTH)) {
+		if (flock(lock->dir, (exclusive ? LOCK_EX : LOCK_SH) | LOCK_NB) < 0)
+			goto fail;
+	} else if ((lock->gate = open_gate(area, key, exclusive)) < 0 ||
+	           lock_gate(area, key, lock->gate, exclusive) < 0) {
+		goto fail;
+	}
+	if (is_there(area, name, lock->dir))
+		return 0;
+	errno = EINTR;
+fail:
+	if (lock->gate >= 0)
+		close_failed(lock->gate);
+	return lock->dir >= 0 ? close_failed(lock->dir) : -1;
+}
+
+int cache_lease_take(int area, const char *key, bool exclusive, cache_lease_lock *lock)
+{
+	const struct timespec pause = {.tv_nsec = 1000000};
+	double begin = clock_now();
+	while (try_lock(area, key, exclusive, lock) < 0) {
+		if (errno == EINTR)
+			continue;
+		if (errno != EWOULDBLOCK || exclusive || clock_now() - begin > PATIENCE)
+			return -1;
+		nanosleep(&pause, NULL);
+	}
+	return 0;
+}
+
+void cache_lease_release(int area, const char *key, cache_lease_lock *lock, bool exclusive)
+{
+	char name[STAGE_KEY_BYTES + 8], gate[STAGE_KEY_BYTES + 8];
+	struct stat st;
+	lease_dir_name(name, key);
+	snprintf(gate, sizeof gate, "%s.gate", key);
+	/* In the shared area users cannot make them again: they stay as long as the copy. */
+	if (exclusive && !(lock->gate >= 0 && fstatat(area, key, &st, AT_SYMLINK_NOFOLLOW) == 0)) {
+		if (lock->gate >= 0)
+			unlinkat(area, gate, 0);
 		unlinkat(area, name, AT_REMOVEDIR);
-	close(lock);
+	}
+	if (lock->gate >= 0)
+		close(lock->gate);
+	close(lock->dir);
 }
 
 /* Leases: KEY.lease/NAME says who needs the copy. Three lines:
@@ -151,21 +220,40 @@ static bool parse(const char *text, cache_lease_info *l)
 bool cache_lease_read(int dir, const char *name, cache_lease_info *out)
 {
 	char text[LEASE_MAX];
-	struct stat st;
+	struct stat st, owner;
 	*out = (cache_lease_info){0};
 	int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	ssize_t n = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? read(fd, text, sizeof text - 1) : -1;
 	close(fd);
-	if (n <= 0)
+	if (n <= 0 || fstat(dir, &owner) < 0)
 		return false;
 	text[n] = 0;
-	if (strlen(text) == (size_t)n && parse(text, out) &&
+	out->uid = st.st_uid;
+	out->foreign = st.st_uid != 0 && st.st_uid != owner.st_uid;
+	/* In the shared area everybody can write leases: pins and the leases of jobs, which need no
+	 * process, count from root and the copy's owner only. */
+	if (strlen(text) == (size_t)n && parse(text, out) && !(out->foreign && !out->pid) &&
 	    snprintf(out->name, sizeof out->name, "%s", name) < (int)sizeof out->name)
 		return true;
 	*out = (cache_lease_info){0};
 	return false;
+}
+
+/* Whether a lease that another user has written says what he may say: that a process of his
+ * needs the copy, or one of root's (his slurmstepd) while he has a process at all. So nobody
+ * keeps a copy longer than he is there to use it, whatever he writes. */
+static bool may_claim(const cache_lease_info *l, bool here)
+{
+	char path[32];
+	struct stat st;
+	if (!l->foreign)
+		return true;
+	snprintf(path, sizeof path, "/proc/%lld", (long long)l->pid);
+	if (here && stat(path, &st) == 0 && st.st_uid != 0)
+		return st.st_uid == l->uid;
+	return cache_process_of(l->uid);
 }
 
 bool cache_lease_alive(const cache_lease_info *l)
@@ -181,12 +269,25 @@ bool cache_lease_alive(const cache_lease_info *l)
 		return true;
 	uint64_t space = cache_pid_space();
 	if (!space || space != l->space)
-		return true;
+		return may_claim(l, false);
 	if (kill((pid_t)l->pid, 0) < 0 && errno == ESRCH)
 		return false;
 	/* Hidden processes (hidepid) have no start that we could see. */
 	uint64_t start = cache_process_start(l->pid);
-	return !start || !l->start || start == l->start;
+	return (!start || !l->start || start == l->start) && may_claim(l, true);
+}
+
+/* Where another user has taken the name, the lease has one that cannot be foreseen. */
+static int put(int dir, const char *name, const char *text, size_t n)
+{
+	char other[24];
+	uint64_t random;
+	if (outfile_put(dir, name, text, n) == 0)
+		return 0;
+	if ((errno != EPERM && errno != EACCES) || getrandom(&random, sizeof random, 0) != sizeof random)
+		return -1;
+	snprintf(other, sizeof other, "lease-%016llx", (unsigned long long)random);
+	return outfile_put(dir, other, text, n);
 }
 
 gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_info *l, gradcomp_error *err)
@@ -203,25 +304,26 @@ gradcomp_status cache_lease_write(int area, const char *key, const cache_lease_i
 		              (unsigned long long)l->space);
 	n += snprintf(text + n, sizeof text - (size_t)n, "\nholder %s\n",
 	              gradcomp_printable(l->holder, holder, sizeof holder));
-	int lease_lock = -1, result = -1;
+	cache_lease_lock lock;
+	int got = -1, result = -1;
 	/* The directory may go between the two calls when it is empty. */
 	for (int i = 0; i < 100; i++) {
-		if ((lease_lock = cache_lease_lock(area, key, false)) < 0)
+		if ((got = cache_lease_take(area, key, false, &lock)) < 0)
 			break;
-		result = outfile_put(lease_lock, l->name, text, (size_t)n);
+		result = put(lock.dir, l->name, text, (size_t)n);
 		int e = errno;
-		cache_lease_unlock(area, key, lease_lock, false);
+		cache_lease_release(area, key, &lock, false);
 		errno = e;
 		if (result == 0 || e != ENOENT)
 			break;
 	}
 	if (result == 0)
 		return GRADCOMP_OK;
-	int e = errno, empty = lease_lock < 0 ? -1 : cache_lease_lock(area, key, true);
-	if (empty >= 0) /* a full disk must not leave the directory behind */
-		cache_lease_unlock(area, key, empty, true);
+	int e = errno;
+	if (got == 0 && cache_lease_take(area, key, true, &lock) == 0) /* a full disk must not leave the directory */
+		cache_lease_release(area, key, &lock, true);
 	errno = e;
-	return lease_lock < 0 && errno == EWOULDBLOCK
+	return got < 0 && errno == EWOULDBLOCK
 	               ? error_set(err, GRADCOMP_ERR_IO,
 	                           "cannot lease %s: another process has held %s.lease for 10 s (is it stopped?)",
 	                           key, key)
@@ -237,11 +339,11 @@ static void drop_dead(void *ctx, int dir, const char *name, const cache_lease_in
 
 void cache_leases_sweep(int area, const char *key)
 {
-	int lease_lock = cache_lease_lock(area, key, true);
-	if (lease_lock < 0)
+	cache_lease_lock lock;
+	if (cache_lease_take(area, key, true, &lock) < 0)
 		return;
 	(void)!cache_lease_each(area, key, drop_dead, NULL);
-	cache_lease_unlock(area, key, lease_lock, true);
+	cache_lease_release(area, key, &lock, true);
 }
 
 /* A copy that many jobs have used must not keep the leases of them all. */
@@ -291,9 +393,9 @@ int cache_lease_drop(int area, const char *key, const char *name)
 		return errno == ENOENT ? 0 : -1;
 	int result = unlinkat(fd, name, 0) == 0 || errno == ENOENT ? 0 : -1, e = errno;
 	close(fd);
-	int lease_lock = result ? -1 : cache_lease_lock(area, key, true);
-	if (lease_lock >= 0)
-		cache_lease_unlock(area, key, lease_lock, true);
+	cache_lease_lock lock;
+	if (!result && cache_lease_take(area, key, true, &lock) == 0)
+		cache_lease_release(area, key, &lock, true);
 	errno = e;
 	return result;
 }

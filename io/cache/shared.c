@@ -103,7 +103,8 @@ static int make_lease_dir(int area, const char *key)
 	if (mkdirat(area, name, 0700) < 0 && errno != EEXIST)
 		return -1;
 	int fd = openat(area, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	int result = fd < 0 || fstat(fd, &st) < 0 || fchmod(fd, 01777) < 0 ? -1 : 0, e = errno;
+	int result = fd < 0 || fstat(fd, &st) < 0 || cache_gate_make(area, key) < 0 || fchmod(fd, 01777) < 0 ? -1 : 0;
+	int e = errno;
 	if (fd >= 0)
 		close(fd);
 	errno = e;

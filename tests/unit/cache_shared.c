@@ -2,9 +2,11 @@
  * make them use anything else. As root, in processes that become other users. */
 #include <grp.h>
 #include <pwd.h>
+#include <sys/file.h>
 
 #include "tests/support/cache_fixture.h"
 #include "io/cache/manage.h"
+#include "tests/support/pace.h"
 
 #define USER 61234
 #define OTHER 61235
@@ -83,11 +85,119 @@ static void staging(void)
 	is_int(status, 0, "a user cannot stage into it");
 }
 
+static pid_t sleeper_of(uid_t uid)
+{
+	int ready[2];
+	char none;
+	must(pipe(ready), "pipe");
+	pid_t pid = fork();
+	must(pid, "fork");
+	if (pid == 0) {
+		must(setresgid(uid, uid, uid) || setresuid(uid, uid, uid) ? -1 : 0, "uid");
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		close(ready[0]), close(ready[1]);
+		for (;;)
+			pause();
+	}
+	close(ready[1]);
+	must(read(ready[0], &none, 1) == 0 ? 0 : -1, "read");
+	close(ready[0]);
+	return pid;
+}
+
+/* What a user writes into KEY.lease by hand. */
+static void forge(uid_t uid, const char *name, const char *claim)
+{
+	char text[300], path[300];
+	snprintf(path, sizeof path, "cache/shared/%s.lease/%s", got.key, name);
+	snprintf(text, sizeof text, "gradcomp-lease 1\n%s\nholder job 1.0\n", claim);
+	put(path, text);
+	must(chmod(path, 0644) || chown(path, uid, uid) ? -1 : 0, path);
+}
+
+/* A process of the user's that holds the locks it can get at until it is killed. */
+static pid_t hold_locks(uid_t uid, int how, bool *written)
+{
+	char dir[300], gate[300], told[2] = {0};
+	int ready[2];
+	snprintf(dir, sizeof dir, "cache/shared/%s.lease", got.key);
+	snprintf(gate, sizeof gate, "cache/shared/%s.gate", got.key);
+	must(pipe(ready), "pipe");
+	pid_t pid = fork();
+	must(pid, "fork");
+	if (pid == 0) {
+		struct flock l = {.l_type = (short)how, .l_whence = SEEK_SET};
+		must(setresgid(uid, uid, uid) || setresuid(uid, uid, uid) ? -1 : 0, "uid");
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		const int fds[] = {open(dir, O_RDONLY | O_DIRECTORY), open(gate, O_RDONLY), open(gate, O_RDWR)};
+		flock(fds[0], LOCK_EX);
+		told[0] = fds[2] >= 0;
+		told[1] = fcntl(fds[1], F_OFD_SETLK, &l) == 0;
+		flock(fds[1], LOCK_EX);
+		must(write(ready[1], told, 2) == 2 ? 0 : -1, "write");
+		for (;;)
+			pause();
+	}
+	must(read(ready[0], told, 2) == 2 ? 0 : -1, "read");
+	close(ready[0]), close(ready[1]);
+	*written = told[0] || (how == F_WRLCK && told[1]);
+	return pid;
+}
+
+static void hostile(void)
+{
+	static const gradcomp_cache_options shared = {.struct_size = sizeof shared, .flags = GRADCOMP_CACHE_SHARED};
+	char boot[CACHE_BOOT_BYTES], claim[200];
+	const uint64_t start = cache_process_start(getpid()), space = cache_pid_space();
+	bool written;
+	cache_boot(boot);
+	for (int i = 0; i < 5; i++) {
+		pid_t other = sleeper_of(OTHER);
+		is_int(stage_as(GRADCOMP_STAGE_SHARED, 0), 0, "staged");
+		if (i == 0)
+			snprintf(claim, sizeof claim, "pin");
+		else if (i == 1)
+			snprintf(claim, sizeof claim, "job 12 boot %s", boot);
+		else if (i == 2) /* of root's */
+			snprintf(claim, sizeof claim, "pid %ld start %llu boot %s space %llu", (long)getpid(),
+			         (unsigned long long)start, boot, (unsigned long long)space);
+		else if (i == 3) /* of another user's */
+			snprintf(claim, sizeof claim, "pid %ld start %llu boot %s space %llu", (long)other,
+			         (unsigned long long)cache_process_start(other), boot, (unsigned long long)space);
+		else
+			snprintf(claim, sizeof claim, "pid 1 start 1 boot %s space 4711", boot);
+		forge(USER, i ? "1-1" : "pin", claim);
+		is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), 0, "'%.12s' by a user who is not here keeps nothing", claim);
+		end_process(other);
+	}
+	is_int(stage_as(GRADCOMP_STAGE_SHARED, 0), 0, "staged");
+	forge(USER, "pin", "job 1 boot x");
+	is_int(gradcomp_cache_pin(&shared, got.key, &why), 0, "root pins in spite of a file of that name");
+	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE, "and the pin holds");
+	is_int(gradcomp_cache_unpin(&shared, got.key, &why), 0, "until he unpins");
+
+	pid_t pid = hold_locks(USER, F_WRLCK, &written);
+	ok(!written, "a user gets no lock that keeps others out");
+	double begin = clock_now();
+	is_int(what_user_gets(OTHER, 0), 's', "another gets the copy");
+	ok(clock_now() - begin < 5 * pace(), "without waiting");
+	end_process(pid);
+	pid = hold_locks(USER, F_RDLCK, &written);
+	ok(!written, "with the other kind of lock");
+	is_int(what_user_gets(OTHER, 0), 's', "he does neither");
+	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), GRADCOMP_ERR_STATE, "it keeps the copy as a lease would");
+	end_process(pid);
+	is_int(gradcomp_cache_evict(&shared, got.key, NULL, NULL, &why), 0, "until he is gone");
+	is_int(system("test -z \"$(ls -A cache/shared)\""), 0, "and nothing is left");
+	is_int(stage_as(GRADCOMP_STAGE_SHARED, 0), 0, "staged");
+	forget_users();
+}
+
 static void leasing(void)
 {
 	const gradcomp_cache_options shared = {.struct_size = sizeof shared, .flags = GRADCOMP_CACHE_SHARED};
 	uint32_t kept;
-	pid_t pid = sleeper();
+	pid_t pid = sleeper(), of_user = sleeper_of(USER);
 	is_int(stage_as(GRADCOMP_STAGE_SHARED, 0), 0, "the key");
 	ok(got.cached, "of what is there");
 	is_int(what_user_gets(USER, pid), 's', "a user leases it for a process of root's");
@@ -95,6 +205,7 @@ static void leasing(void)
 	       "root cannot evict it");
 	is_int(gradcomp_cache_gc(&shared, 0, NULL, NULL, &why), 0, "nor does gc");
 	end_process(pid);
+	end_process(of_user);
 	is_int(gradcomp_cache_gc(&shared, 0, NULL, NULL, &why), 0, "gc when the process has ended");
 	is_int(what_user_gets(OTHER, 0), 's', "leaves the way for the next lease");
 	is_int(gradcomp_cache_verify(&shared, NULL, NULL, NULL, &why), 0, "it verifies");
@@ -158,6 +269,7 @@ int main(void)
 	must(system("chown -R 61234 src src2") ? -1 : 0, "chown");
 	staging();
 	leasing();
+	hostile();
 	poisoned();
 	return done_testing();
 }
