@@ -22,6 +22,14 @@ static int take_path(char *out, const char *value)
 	return 0;
 }
 
+static int take_account(char out[ACCOUNT_BYTES], const char *value)
+{
+	if (!*value || strlen(value) >= ACCOUNT_BYTES)
+		return -1;
+	strcpy(out, value);
+	return 0;
+}
+
 static int take_seconds(int *out, const char *value)
 {
 	char *end;
@@ -34,7 +42,7 @@ static int take_seconds(int *out, const char *value)
 
 void arguments_parse(arguments *a, int ac, char **av)
 {
-	enum { HELPER = 1, CONF = 2, TIMEOUT = 4, RECORDS = 8 };
+	enum { HELPER = 1, CONF = 2, TIMEOUT = 4, RECORDS = 8, PLAN_USER = 16 };
 	int seen = 0;
 
 	memset(a, 0, sizeof *a);
@@ -53,6 +61,10 @@ void arguments_parse(arguments *a, int ac, char **av)
 		} else if ((value = value_of(av[i], "records"))) {
 			which = RECORDS;
 			bad = take_path(a->records, value);
+		} else if ((value = value_of(av[i], "plan_user"))) {
+			which = PLAN_USER;
+			bad = take_account(a->plan_user, value);
+			want = "the name of an account";
 		} else if ((value = value_of(av[i], "stage_timeout"))) {
 			which = TIMEOUT;
 			bad = take_seconds(&a->stage_timeout, value);
@@ -61,7 +73,7 @@ void arguments_parse(arguments *a, int ac, char **av)
 		if (!which)
 			snprintf(a->error, sizeof a->error,
 			         "plugstack.conf: unknown argument '%.200s' (known: helper=FILE conf=FILE "
-			         "records=DIR stage_timeout=SECONDS)",
+			         "records=DIR stage_timeout=SECONDS plan_user=ACCOUNT)",
 			         av[i]);
 		else if (bad)
 			snprintf(a->error, sizeof a->error, "plugstack.conf: '%.200s' is not %s", av[i], want);

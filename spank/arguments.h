@@ -4,10 +4,13 @@
 
 #include <limits.h>
 
+#define ACCOUNT_BYTES 64
+
 typedef struct arguments {
 	char helper[PATH_MAX]; /* helper=FILE: the gradcomp command */
 	char conf[PATH_MAX];   /* conf=FILE: its gradcomp.conf; "": the built-in path */
 	char records[PATH_MAX]; /* records=DIR: what jobs did on this node, for their epilogs */
+	char plan_user[ACCOUNT_BYTES]; /* plan_user=ACCOUNT: reads gradcomp.conf for prologs; "": uid 65534 */
 	int stage_timeout;     /* stage_timeout=SECONDS; 0: no limit */
 	char error[512];       /* "" or what is wrong with the line */
 } arguments;

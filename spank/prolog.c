@@ -198,7 +198,7 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 	static arguments args;
 	static exec_helper r;
 	char id_text[24], name[40], account_name[64];
-	exec_user user;
+	exec_user user, planner = nobody;
 	uint32_t id;
 	int timeout;
 
@@ -208,8 +208,12 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 	if (args.error[0] || spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS ||
 	    !has_prolog_line(args.conf[0] ? args.conf : CONF))
 		return 0;
+	if (args.plan_user[0] && account(args.plan_user, &planner) < 0) {
+		log_info("plugstack.conf: plan_user=%s: there is no such account", args.plan_user);
+		return 0;
+	}
 	char *plan[] = {args.helper, "prolog", "--plan", NULL};
-	if (helper(&args, plan, &nobody, PLAN_TIMEOUT, false, &r) != 0 ||
+	if (helper(&args, plan, &planner, PLAN_TIMEOUT, false, &r) != 0 ||
 	    sscanf(r.output, "%63s %d", account_name, &timeout) != 2 || timeout < 1)
 		return 0;
 	if (account(account_name, &user) < 0) {

@@ -3,12 +3,14 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "tools/drop_privs.h"
@@ -16,6 +18,32 @@
 #include "tools/commands.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+
+/* s that a user's area may take at most: he may have mounted something there
+ * that never answers. */
+#define AREA_LIMIT 3600
+
+/* Waits for the child, which its user can stop, and which has that user's rights only. */
+static int end_of_child(pid_t pid, uid_t uid)
+{
+	const struct timespec pause = {.tv_nsec = 20000000};
+	time_t begin = time(NULL);
+	int status = 0;
+	pid_t got;
+	while ((got = waitpid(pid, &status, WNOHANG | WUNTRACED)) == 0 || (got < 0 && errno == EINTR)) {
+		if (time(NULL) - begin > AREA_LIMIT)
+			break;
+		nanosleep(&pause, NULL);
+	}
+	if (got == pid && !WIFSTOPPED(status))
+		return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+	fprintf(stderr, "gradcomp: the child that works as uid %u %s; it is killed, and the next area is next\n",
+	        (unsigned)uid, got == pid ? "was stopped, which that user can do" : "takes more than an hour");
+	kill(pid, SIGKILL);
+	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
+		;
+	return 1;
+}
 
 /* The exit status of run() as that user. */
 static int as_user(uid_t uid, const cache_request *r, int (*run)(const cache_request *r))
@@ -35,9 +63,7 @@ static int as_user(uid_t uid, const cache_request *r, int (*run)(const cache_req
 		fprintf(stderr, "gradcomp: cannot start a process: %s\n", strerror(errno));
 		return 1;
 	}
-	while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-		;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+	return end_of_child(pid, uid);
 }
 
 struct users {

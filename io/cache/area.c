@@ -26,7 +26,8 @@ static gradcomp_status check_dir(int fd, const char *path, uid_t owner, gradcomp
 	if (st.st_uid != 0 && st.st_uid != geteuid() && st.st_uid != owner)
 		return error_set(err, GRADCOMP_ERR_INSECURE,
 		                 "%s belongs to uid %u, not to root or to you: a cache below it cannot be trusted; "
-		                 "ask the administrator, or set stage.cache_dir",
+		                 "the administrator can remove it and make it as root (a line in tmpfiles.d), or set "
+		                 "stage.cache_dir",
 		                 gradcomp_printable(path, name, sizeof name), (unsigned)st.st_uid);
 	if ((st.st_mode & 022) && !(st.st_mode & S_ISVTX))
 		return error_set(err, GRADCOMP_ERR_INSECURE,
@@ -79,6 +80,15 @@ fail:
 	return status;
 }
 
+static gradcomp_status not_yours(const char *path, uid_t uid, gradcomp_error *err)
+{
+	char name[TEXT_NAME_MAX];
+	return error_set(err, GRADCOMP_ERR_INSECURE,
+	                 "%s belongs to uid %u instead of you (uid %u): nothing is read from it or written to it; the "
+	                 "administrator can remove it, and a cache made by root (a line in tmpfiles.d) cannot be taken so",
+	                 gradcomp_printable(path, name, sizeof name), (unsigned)uid, (unsigned)geteuid());
+}
+
 /* Opens parent/name, making it with `mode` when asked to and absent. The
  * process's umask does not count. */
 static gradcomp_status open_or_make(int parent, const char *name, const char *path, bool make, mode_t mode,
@@ -104,6 +114,10 @@ static gradcomp_status open_or_make(int parent, const char *name, const char *pa
 		                 "%s is not a directory (symbolic links are not followed there): remove it, or set "
 		                 "stage.cache_dir",
 		                 gradcomp_printable(path, text, sizeof text));
+	struct stat st;
+	if (fd < 0 && errno == EACCES && fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_uid != 0 &&
+	    st.st_uid != geteuid())
+		return not_yours(path, st.st_uid, err);
 	if (fd < 0)
 		return error_cannot(err, "open", path);
 	if (made && fchmod(fd, mode) < 0) {
@@ -122,11 +136,7 @@ static gradcomp_status check_area(int fd, const char *path, gradcomp_error *err)
 	if (fstat(fd, &st) < 0)
 		return error_cannot(err, "look at", path);
 	if (st.st_uid != geteuid())
-		return error_set(err, GRADCOMP_ERR_INSECURE,
-		                 "%s belongs to uid %u instead of you (uid %u): nothing is read from it or written "
-		                 "to it; ask the administrator to remove it",
-		                 gradcomp_printable(path, name, sizeof name), (unsigned)st.st_uid,
-		                 (unsigned)geteuid());
+		return not_yours(path, st.st_uid, err);
 	if (st.st_mode & 077)
 		return error_set(err, GRADCOMP_ERR_INSECURE,
 		                 "%s has mode %04o, so others can get at it: nothing is read from it or written to "
@@ -204,9 +214,10 @@ gradcomp_status cache_user_area(const char *cache_dir, bool create, int *out, ch
 	if (status || (status = open_parent(p.dir, geteuid(), &parent, err)))
 		return status;
 	snprintf(uid, sizeof uid, "%u", (unsigned)geteuid());
-	if (geteuid() != 0 && fstatat(parent, p.base, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
-		/* Only root can make a cache that all users may trust. Without one a
-		 * user has an area of his own next to where it would be. */
+	if (geteuid() != 0 && (fstatat(parent, p.base, &st, AT_SYMLINK_NOFOLLOW) < 0 ? errno == ENOENT
+	                                                                             : st.st_uid != 0 && st.st_uid != geteuid())) {
+		/* Only root can make a cache that all users may trust. Without one, or where another
+		 * user has taken its name, a user has an area of his own next to where it would be. */
 		snprintf(path, PATH_MAX, "%s-%s", p.whole, uid);
 		status = open_or_make(parent, strrchr(path, '/') + 1, path, create, 0700, &area, err);
 	} else {

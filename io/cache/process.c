@@ -1,4 +1,4 @@
-/* Telling a process from a later one that got its number. */
+/* Telling a process from a later one with the same number. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -78,6 +78,19 @@ wait $srun
 settled 'scancel'
 is 'a cancelled one has none' "$("${bed[@]}" node 1 sh -c 'ls -d /var/tmp/cache/shared/*.lease/* 2>/dev/null')" ''
 
+calls > calls.old
+sed -i 's/$/ plan_user=bob/' plugstack
+check 'a job when another account reads the settings' on srun -wn1 true
+settled 'plan_user'
+called=$(calls)
+like 'it does' "$called" "n1 $(as bob id -u) prolog --plan"
+like 'and the staging is as before' "$called" 'n1 65534 prolog --job'
+sed -i 's/plan_user=bob/plan_user=nosuchuser/' plugstack
+check 'a job when there is no such account' on srun -wn1 true
+settled 'no plan_user'
+is 'no prolog runs' "$(calls)" ''
+sed -i 's/ plan_user=nosuchuser//' plugstack
+
 # What goes wrong is logged, and the job starts.
 for wrong in "shared = $tmp/missing" 'shared_user = nosuchuser' 'prolog_timeout = 0' 'prolog = perhaps' 'rubbish'; do
 	printf '[stage]\n%s\n' "$wrong" 'cache_dir = /var/tmp/cache' > conf

@@ -133,6 +133,16 @@ if [ "$(id -u)" = 0 ] && command -v setpriv >/dev/null; then
 	user mkdir "$tmp/sticky/poison"
 	refuse 'root does not use a cache of a user' "$gradcomp" stage --cache-dir="$tmp/sticky/poison" "$tmp/src"
 	like 'and says why' "$said" "belongs to uid $uid, not to root or to you"
+	mkdir "$tmp/sticky/taken"
+	chown 12345 "$tmp/sticky/taken"
+	theirs=$(user "$gradcomp" stage --quiet --cache-dir="$tmp/sticky/taken" "$tmp/src")
+	like 'where another user has taken the name of the cache, a user has one beside' "$theirs" "$tmp/sticky/taken-$uid/"
+	rm -r "$tmp/sticky/taken-$uid"
+	mkdir -m 700 "$tmp/sticky/taken-$uid"
+	chown 12345 "$tmp/sticky/taken-$uid"
+	refuse 'where he has taken that too' user "$gradcomp" stage --cache-dir="$tmp/sticky/taken" "$tmp/src"
+	like 'he is named' "$said" 'belongs to uid 12345 instead of you'
+	like 'and the remedy' "$said" 'tmpfiles.d'
 else
 	skip 'other users' 'needs root and setpriv'
 fi

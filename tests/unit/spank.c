@@ -111,6 +111,7 @@ static void line(void)
 	                                  "helper=x",
 	                                  "conf=c",
 	                                  "stage_timeout=",
+	                                  "plan_user=",
 	                                  "stage_timeout=-1",
 	                                  "stage_timeout=1x",
 	                                  "stage_timeout= 1",
