@@ -20,8 +20,8 @@
 
 #define LINE_BYTES 1000
 #define LINES_MAX 200          /* of stderr that are passed on */
-#define FLOOD_BYTES (16 << 20) /* of a child that is somebody else; who writes more is stopped */
-#define GRACE 3.0              /* s between SIGTERM and SIGKILL, and after that until we give up */
+#define FLOOD_BYTES (16 << 20) /* of a child that runs as another user; one that writes more is stopped */
+#define GRACE 3.0              /* s between SIGTERM and SIGKILL, and from there until it is given up */
 #define TICK_MS 100            /* how often to look whether a silent child has ended */
 
 /* ---- in the child, between fork and exec: no malloc, no stdio ------------- */
@@ -47,13 +47,13 @@ static int limit(int what, rlim_t most)
 	return setrlimit(what, &l);
 }
 
-/* All that root has goes with the user id, but for one capability, which is no use to a
- * process without alarms. It is there because the kernel lets nobody trace a process, or take
- * descriptors from it (ptrace, pidfd_getfd, /proc/PID/fd), that has a capability he has not:
- * else each process of the user could, and write in the child's name for ever. An ambient
- * capability lasts through execve(), which makes the child dumpable again; so there is no
- * moment in which it is open to them. Where root itself has not got it, the child is without,
- * and what the user can do to it is what our limits allow. */
+/* Drops all of root's privileges but one capability, CAP_WAKE_ALARM, which is of no use to a
+ * process without alarms. The kernel lets no process trace another, or take its descriptors
+ * (ptrace, pidfd_getfd, /proc/PID/fd), that has a capability which it lacks itself. Without it
+ * every process of the user could do so, and go on writing to the child's pipes for ever. An ambient
+ * capability lasts through execve(), which makes the child dumpable again, so there is no
+ * moment in which the child is exposed. If root itself lacks the capability, the child has none,
+ * and only the limits of this file hold what the user can do to it. */
 static int become(const exec_user *u)
 {
 	struct __user_cap_header_struct version = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -81,15 +81,15 @@ static _Noreturn void child(const exec_helper *r, int out, int err, int status, 
 		signal(sig, SIG_DFL);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	/* What fails here must not run. */
+	/* If any of this fails, nothing is run. */
 	if (limit(RLIMIT_CORE, 0) < 0 || (r->memory && limit(RLIMIT_AS, r->memory) < 0) ||
 	    (r->cpu && limit(RLIMIT_CPU, (rlim_t)r->cpu) < 0))
 		goto fail;
-	/* Who stays who we are stays in our process group, by which Slurm may find what to kill.
-	 * Who becomes another has a session of its own, to be killed whole. */
+	/* A child that keeps the user stays in this process group, by which Slurm may find what to
+	 * kill. One that changes to another user gets a session of its own, to be killed as a whole. */
 	if (r->user && (setsid() < 0 || become(r->user) < 0 || chdir("/") < 0))
 		goto fail;
-	/* The parent may be gone already. */
+	/* The parent may have ended already. */
 	if (prctl(PR_SET_PDEATHSIG, SIGTERM) < 0 || getppid() != parent)
 		goto fail;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)
@@ -206,7 +206,7 @@ static size_t waiting(int fd)
 }
 
 /* What the child has written before it ended is in the pipes, and no more than that is read:
- * somebody may have the other ends, and go on writing. */
+ * another process may have the other ends, and go on writing. */
 static void read_rest(follower *f)
 {
 	ssize_t n;

@@ -22,7 +22,7 @@ typedef struct exec_helper {
 	void (*line)(void *ctx, const char *text, bool passing);
 	void *ctx;
 	const struct exec_user *user; /* the user that the child changes to; NULL: none */
-	int cpu;         /* s of CPU time; 0: no limit of ours */
+	int cpu;         /* s of CPU time; 0: no limit beside the system's */
 	size_t memory;   /* bytes of address space; 0: likewise */
 	char output[EXEC_OUTPUT_BYTES + 1]; /* its stdout; "" when that is longer */
 } exec_helper;
@@ -39,9 +39,9 @@ typedef struct exec_user {
  * killed). The child cannot gain privileges, has no open files but the standard
  * ones, and is sent SIGTERM when the calling thread ends.
  *
- * A child that becomes somebody is not trusted, nor are other processes of that user: they
- * cannot trace it or take its descriptors; whatever they do, this returns at most 6 s after
- * the time limit, and a child that floods us is stopped. All of the child's session is killed
+ * A child that runs as another user is not trusted, nor are other processes of that user. They
+ * cannot trace it or take its descriptors. Whatever they do, this returns at most 6 s after the
+ * time limit, and a child that writes too much is stopped. All of the child's session is killed
  * with it. What is written after the child's end is never read. */
 int exec_helper_run(exec_helper *r, char *why, size_t size);
 

@@ -164,8 +164,8 @@ static int helper(const arguments *args, char *const *argv, const exec_user *use
 		env[2] = conf;
 	}
 	*r = (exec_helper){.argv = argv, .env = env, .timeout = timeout, .kill_at_timeout = kill_at_timeout, .line = log_line, .user = user};
-	/* What a user may have filled his cache with is no reason to take the node's memory. Staging
-	 * has what it needs: what is staged is the site's own. */
+	/* A user may have filled his cache with anything, which must not take the node's memory. Staging
+	 * has no such limit: its datasets are the site's own. */
 	if (!kill_at_timeout) {
 		r->cpu = timeout;
 		r->memory = MEMORY;

@@ -66,8 +66,8 @@ typedef struct gradcomp_links {
 	 * acc = acc OP incoming. */
 	gradcomp_status (*recv_reduce)(void *ctx, int peer, void *acc, size_t count, gradcomp_dtype dtype,
 	                               gradcomp_op op, gradcomp_request *req, gradcomp_error *err);
-	/* GRADCOMP_OK, or the failure the job has had, which no link need have met yet: for
-	 * those who wait for something else than links. Never sleeps. */
+	/* GRADCOMP_OK, or the failure of the job, even if no link has reported it yet: for
+	 * collectives that wait for something else than links. Never sleeps. */
 	gradcomp_status (*failure)(void *ctx, gradcomp_error *err);
 } gradcomp_links;
 

@@ -24,13 +24,14 @@
  *
  * Order. In epoch e, position p of rank r is sample perm(seed, e, p * nranks + r),
  * perm a permutation of 0..count-1 that depends on nothing else: the same on all
- * ranks without a word, each sample exactly once an epoch, every rank's length
+ * ranks without messages, each sample exactly once an epoch, every rank's length
  * equal or one more than another's. next() goes along it, and what comes next is
  * prepared and fetched ahead.
  *
- * A value that another node owns and has not yet is loaded by its owner for next(), and
- * for get() by who asks, whose value the owner then keeps: once in the job either way,
- * unless two nodes get() it at the same time. Nobody who loads a value waits for a node.
+ * A value that another node owns and has not loaded yet is loaded by that node for next().
+ * For get() the calling process loads it, and the owner then keeps it. Either way it is loaded
+ * once in the job, unless two nodes get() it at the same time. No process that loads a value
+ * waits for another node.
  *
  * Memory. A node keeps at most `memory` bytes of values, an eighth of it for values of
  * other nodes while they are wanted. What does not fit goes to a file below `spill` if
@@ -134,8 +135,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, grad
 /* Sample `index`, whatever the order. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_get(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
                                                      gradcomp_error *err);
-/* Says that these will be wanted soon, in this order: for those who have an order of
- * their own (DistributedSampler). Local, does not wait. */
+/* Announces that these samples will be used next, in this order, so that they are prefetched: for
+ * programs with an order of their own (DistributedSampler). Local, does not wait. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_expect(gradcomp_dataset *ds, const uint64_t *indices, uint64_t n,
                                                         gradcomp_error *err);
 /* The view's data must not be looked at any more. A released view is fine. */

@@ -59,7 +59,7 @@ static int retire(int area, const cache_entry *entry, unsigned flags, char gone[
 	cache_lease_lock lock;
 	int got = cache_lease_take(area, entry->key, true, &lock), result;
 	if (got < 0 && errno == EWOULDBLOCK) {
-		snprintf(why, CACHE_HOLDER_BYTES, "being asked for");
+		snprintf(why, CACHE_HOLDER_BYTES, "being leased by another process");
 		return 0;
 	}
 	if (got < 0 && (errno == ENOTDIR || errno == ELOOP)) {

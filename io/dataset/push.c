@@ -34,7 +34,7 @@ void receive_push(service *s, peer *p)
 	if (!at)
 		return;
 	if (atomic_load(&at->word) != (SLOT_FILLING | atomic_load(&ds->self))) {
-		service_wrong(s, p, "gives a value that nobody takes");
+		service_wrong(s, p, "pushed a value that was not accepted");
 		return;
 	}
 	p->pushed_slot = (uint64_t)(at - ds->slots);
@@ -42,7 +42,7 @@ void receive_push(service *s, peer *p)
 	if (p->pushed.offset && p->in.bytes == atomic_load(&at->bytes)) {
 		p->pushed.data = (unsigned char *)ds->head + p->pushed.offset;
 	} else if (p->in.bytes > PUSH_MOST) {
-		service_wrong(s, p, "gives a value that is not as long as it said");
+		service_wrong(s, p, "pushed a value of another length than it had offered");
 		return;
 	} else if (!value_alloc(&p->pushed, p->in.bytes)) {
 		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
@@ -77,7 +77,7 @@ void receive_answer(service *s, peer *p)
 		at = &(*at)->next;
 	f = *at;
 	if (!f) {
-		service_wrong(s, p, "answers an offer that was not made");
+		service_wrong(s, p, "answered an offer that was not made");
 		return;
 	}
 	*at = f->next;

@@ -31,7 +31,7 @@ slot *receive_slot(service *s, const peer *p, uint64_t index)
 		if (ds->node_of[at.rank] == ds->node)
 			return &ds->slots[at.slot];
 	}
-	service_wrong(s, p, "means a sample that this node does not own");
+	service_wrong(s, p, "named a sample that this node does not own");
 	return NULL;
 }
 
@@ -117,13 +117,13 @@ static void receive_values(service *s, peer *p)
 
 	for (uint32_t i = 0; i < b->n; i++) {
 		if (items[i].status > REPLY_LARGE || items[i].bytes > VALUE_MOST) {
-			service_wrong(s, p, "answers what cannot be");
+			service_wrong(s, p, "sent an invalid reply");
 			return;
 		}
 		bytes += items[i].status == REPLY_SENT ? value_rounded(items[i].bytes) : 0;
 	}
 	if (bytes > b->bytes) {
-		service_wrong(s, p, "answers more than it was asked for");
+		service_wrong(s, p, "sent more than was requested");
 		return;
 	}
 	p->values = calloc(b->n, sizeof *p->values);
@@ -152,7 +152,7 @@ static void receive_notify(service *s, peer *p)
 	ticket *t;
 
 	if (p->in.id >= s->ds->head->ntickets) {
-		service_wrong(s, p, "means a ticket that is none");
+		service_wrong(s, p, "named a ticket that does not exist");
 		return;
 	}
 	t = &s->ds->tickets[p->in.id];
@@ -192,13 +192,13 @@ static void receive_message(service *s, peer *p)
 		if (h->n && h->n <= REQUEST_ITEMS_MAX)
 			receive_items(s, p, IN_REQUEST, h->n * sizeof(request_item));
 		else
-			service_wrong(s, p, "asks for too much at once");
+			service_wrong(s, p, "requested no samples, or too many samples at once");
 		return;
 	case MSG_REPLY:
 		if (h->id < BLOCKS && s->blocks[h->id].asked == p && s->blocks[h->id].n == h->n)
 			receive_items(s, p, IN_REPLY, h->n * sizeof(reply_item));
 		else
-			service_wrong(s, p, "answers a question that was not asked");
+			service_wrong(s, p, "sent a reply to no request");
 		return;
 	case MSG_NOTIFY:
 		receive_notify(s, p);
@@ -217,7 +217,7 @@ static void receive_message(service *s, peer *p)
 		receive_damaged(s, p);
 		return;
 	}
-	service_wrong(s, p, "sends what is no message");
+	service_wrong(s, p, "sent a message of an unknown type");
 }
 
 void receive_poll(service *s, peer *p)

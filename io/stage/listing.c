@@ -156,7 +156,7 @@ static gradcomp_status find(void *ctx, const char *name, const source_stat *st, 
 		if ((status = source_readlink(b->from, path, target, err)))
 			return status;
 		if (!*target)
-			return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "the symbolic link %s says nothing",
+			return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "the symbolic link %s is empty",
 			                 gradcomp_printable(path, text, sizeof text));
 	}
 	if ((b->n == BATCH || sizeof b->text - b->used < 2 * PATH_MAX) && (status = flush(b, err)))

@@ -356,7 +356,7 @@ static gradcomp_status complete(struct populate_state *p, const unsigned char *h
 		status = cache_verify(s->run, &s->m, p->temp, err);
 	if ((status = stage_group_agree(s->group, status, err)) || !p->ended)
 		return status;
-	return error_set(err, GRADCOMP_ERR_INTERNAL, "an exchange ended and no node says why");
+	return error_set(err, GRADCOMP_ERR_INTERNAL, "a transfer ended and no node has reported why");
 }
 
 static gradcomp_status publish(struct populate_state *p, gradcomp_error *err)

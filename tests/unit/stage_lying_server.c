@@ -20,7 +20,7 @@ static const struct {
 	{"twice", "d was listed twice"},
 	{"deep", "has a path of more than 4095 bytes"},
 	{"outside", "the symbolic link l leads out of the tree"},
-	{"aimless", "the symbolic link l says nothing"},
+	{"aimless", "the symbolic link l is empty"},
 	{"full", "no space: needs"},
 	{"wrapped", "add up to more than"},
 	{"huge", "'a' in nfs://liar/huge is listed with more bytes than a file can have"},

@@ -62,7 +62,7 @@ static bool wrong(const struct gradcomp_collective_v1 *c, const gradcomp_value *
 		double found;
 		if (st != want)
 			what = want ? "a primitive that is not served is refused with UNSUPPORTED"
-			            : "a primitive that is served is told of";
+			            : "a primitive that is served has a prediction";
 		else if (st)
 			continue;
 		else if ((field = fault(&l, &found))) {

@@ -202,7 +202,7 @@ static gradcomp_status away(struct nfs_source *s, struct nfs_conn *c, double sec
 {
 	if (busy)
 		return error_set(err, GRADCOMP_ERR_TIMEOUT,
-		                 "the NFS server %s says for %.0f s that it is busy (setting stage.source_timeout)",
+		                 "the NFS server %s has reported for %.0f s that it is busy (setting stage.source_timeout)",
 		                 s->url.server, seconds);
 	return error_set(err, GRADCOMP_ERR_TIMEOUT,
 	                 "the NFS server %s does not answer for %.0f s (setting stage.source_timeout)%s%s",
