@@ -92,15 +92,20 @@ static gradcomp_status wait_sent(tree *t, int n, uint64_t i, gradcomp_error *err
 	return st;
 }
 
-/* Pieces i of all children, next to each other in half i % 2 of the scratch. */
+/* Where piece i of child k arrives: those of all children next to each other, in half i % 2 of the scratch. A rank
+ * without children has none. */
+static char *arrival(const tree *t, const tree_position *p, uint64_t i, int k)
+{
+	return t->scratch + (i % 2 * (size_t)p->nchildren + (size_t)k) * t->piece;
+}
+
 static gradcomp_status post_children(tree *t, const tree_position *p, uint64_t bytes, uint64_t i, gradcomp_error *err)
 {
 	const gradcomp_links *l = t->links;
 	gradcomp_status st = GRADCOMP_OK;
-	char *half = t->scratch + i % 2 * (size_t)p->nchildren * t->piece;
 	for (int k = 0; !st && k < p->nchildren; k++)
-		st = l->recv(l->ctx, p->child[k], half + (size_t)k * t->piece, piece_bytes(t, bytes, i),
-		             &t->arriving[i % 2][k], err);
+		st = l->recv(l->ctx, p->child[k], arrival(t, p, i, k), piece_bytes(t, bytes, i), &t->arriving[i % 2][k],
+		             err);
 	return st;
 }
 
@@ -117,12 +122,11 @@ static gradcomp_status reduce(tree *t, const tree_position *p, char *buf, uint64
 		st = post_children(t, p, bytes, 0, err);
 	for (uint64_t i = 0; !st && i < pieces; i++) {
 		size_t len = piece_bytes(t, bytes, i);
-		char *half = t->scratch + i % 2 * (size_t)p->nchildren * t->piece;
 		if (i + 1 < pieces)
 			st = post_children(t, p, bytes, i + 1, err);
 		for (int k = 0; !st && k < p->nchildren; k++) {
 			st = l->wait(l->ctx, &t->arriving[i % 2][k], err);
-			if (!st && ops->reduce(NULL, buf + i * t->piece, half + (size_t)k * t->piece, len / size, dtype, op))
+			if (!st && ops->reduce(NULL, buf + i * t->piece, arrival(t, p, i, k), len / size, dtype, op))
 				st = t->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
 				                   "tree: operation %d has no meaning on elements of type %d", (int)op, (int)dtype);
 		}
