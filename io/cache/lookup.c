@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <sys/stat.h>
 
+#include "base/fileio.h"
 #include "base/text.h"
 #include "io/cache/manage_internal.h"
 #include "io/cache/manifest.h"
@@ -102,9 +103,9 @@ bool cache_manifest_head_read(int dir, cache_manifest_head *out)
 	*out = (cache_manifest_head){0};
 	int fd = openat(dir, "manifest", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	FILE *f = fd >= 0 && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
-	for (int i = 0; line && f && good && i < STAGE_HEAD_LINES && fgets(line, STAGE_LINE_MAX, f); i++) {
-		size_t n = strlen(line);
-		good = n && line[n - 1] == '\n';
+	for (int i = 0; line && f && good && i < STAGE_HEAD_LINES ; i++) {
+		int64_t n = fileio_line(f, line, STAGE_LINE_MAX);
+		good = n > 0 && strlen(line) == (size_t)n && line[n - 1] == '\n';
 		if (good) {
 			line[n - 1] = 0;
 			good = i ? take(out, line, &files, &bytes) : !strncmp(line, "gradcomp-manifest ", 18);

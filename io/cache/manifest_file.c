@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fileio.h"
 #include "io/cache/manifest.h"
 
 #define HEX (2 * SHA256_BYTES)
@@ -69,18 +70,17 @@ done:;
 }
 
 /* The next line is SUM SPACE REST. */
-static bool read_entry(FILE *f, sha256 *hash, stage_entry *e, char **got, size_t *got_capacity, char **want,
-                       size_t *want_capacity)
+static bool read_entry(FILE *f, sha256 *hash, stage_entry *e, char got[STAGE_LINE_MAX], char **want, size_t *capacity)
 {
-	ssize_t n = getline(got, got_capacity, f), w = stage_entry_line(e, want, want_capacity);
+	int64_t n = fileio_line(f, got, STAGE_LINE_MAX), w = stage_entry_line(e, want, capacity);
 	size_t sum = e->type == STAGE_FILE ? HEX : 1;
-	if (w < 0 || n != (ssize_t)sum + 1 + w + 1 || (*got)[sum] != ' ' || (*got)[n - 1] != '\n' ||
-	    memcmp(*got + sum + 1, *want, (size_t)w))
+	if (w < 0 || n != (int64_t)sum + 1 + w + 1 || got[sum] != ' ' || got[n - 1] != '\n' ||
+	    memcmp(got + sum + 1, *want, (size_t)w))
 		return false;
-	if (e->type == STAGE_FILE && !sha256_unhex(*got, e->sha256))
+	if (e->type == STAGE_FILE && !sha256_unhex(got, e->sha256))
 		return false;
 	e->sealed = true;
-	sha256_update(hash, *got, (size_t)n);
+	sha256_update(hash, got, (size_t)n);
 	return true;
 }
 
@@ -88,7 +88,7 @@ bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const c
 {
 	unsigned char digest[SHA256_BYTES], last[SHA256_BYTES];
 	char *got = NULL, *want = NULL, *first = NULL;
-	size_t got_capacity = 0, want_capacity = 0, bytes = 0;
+	size_t capacity = 0, bytes = 0;
 	sha256 hash;
 	FILE *f = NULL;
 	*why = "its manifest cannot be opened";
@@ -96,18 +96,18 @@ bool stage_manifest_read(stage_manifest *m, int dirfd, const char *name, const c
 	if (fd < 0 || !(f = fdopen(fd, "r")))
 		goto fail;
 	*why = "its manifest is not the one of this source";
-	if (!(first = stage_manifest_head(m, FIRST, &bytes)) || !(got = malloc(bytes)) || fread(got, 1, bytes, f) != bytes ||
+	if (!(first = stage_manifest_head(m, FIRST, &bytes)) ||
+	    !(got = malloc(bytes > STAGE_LINE_MAX ? bytes : STAGE_LINE_MAX)) || fread(got, 1, bytes, f) != bytes ||
 	    memcmp(got, first, bytes))
 		goto fail;
-	got_capacity = bytes;
 	sha256_init(&hash);
 	sha256_update(&hash, first, bytes);
 	for (size_t i = 0; i < m->n; i++)
-		if (!read_entry(f, &hash, &m->entries[i], &got, &got_capacity, &want, &want_capacity))
+		if (!read_entry(f, &hash, &m->entries[i], got, &want, &capacity))
 			goto fail;
 	sha256_final(&hash, digest);
 	*why = "its manifest is damaged";
-	if (getline(&got, &got_capacity, f) != 4 + HEX + 1 || memcmp(got, "end ", 4) || got[4 + HEX] != '\n' ||
+	if (fileio_line(f, got, STAGE_LINE_MAX) != 4 + HEX + 1 || memcmp(got, "end ", 4) || got[4 + HEX] != '\n' ||
 	    !sha256_unhex(got + 4, last) || memcmp(last, digest, sizeof digest) || fgetc(f) != EOF)
 		goto fail;
 	*why = NULL;
@@ -126,17 +126,17 @@ fail:
 }
 
 /* The next line, without its newline, which is hashed too. */
-static ssize_t next_line(FILE *f, sha256 *hash, char **line, size_t *capacity)
+static ssize_t next_line(FILE *f, sha256 *hash, char line[STAGE_LINE_MAX])
 {
-	ssize_t n = getline(line, capacity, f);
-	if (n < 1 || n > STAGE_LINE_MAX || (*line)[n - 1] != '\n')
+	int64_t n = fileio_line(f, line, STAGE_LINE_MAX);
+	if (n < 1 || line[n - 1] != '\n')
 		return -1;
 	if (hash)
-		sha256_update(hash, *line, (size_t)n);
-	return n - 1;
+		sha256_update(hash, line, (size_t)n);
+	return (ssize_t)(n - 1);
 }
 
-static const char *load(stage_manifest *m, FILE *f, char **line, size_t *capacity)
+static const char *load(stage_manifest *m, FILE *f, char line[STAGE_LINE_MAX])
 {
 	unsigned char digest[SHA256_BYTES], last[SHA256_BYTES];
 	const char *why;
@@ -144,29 +144,28 @@ static const char *load(stage_manifest *m, FILE *f, char **line, size_t *capacit
 	ssize_t n;
 	sha256_init(&hash);
 	for (int i = 0; i < STAGE_HEAD_LINES; i++)
-		if ((n = next_line(f, &hash, line, capacity)) < 0 ||
-		    !stage_manifest_head_line(m, i, FIRST, *line, (size_t)n))
+		if ((n = next_line(f, &hash, line)) < 0 ||
+		    !stage_manifest_head_line(m, i, FIRST, line, (size_t)n))
 			return "its first lines are wrong";
 	while (m->n < m->promised.entries) {
-		if ((n = next_line(f, &hash, line, capacity)) < 0)
+		if ((n = next_line(f, &hash, line)) < 0)
 			return "it does not have all its entries";
-		if ((why = stage_manifest_take(m, *line, (size_t)n, false)))
+		if ((why = stage_manifest_take(m, line, (size_t)n, false)))
 			return why;
 	}
 	sha256_final(&hash, digest);
-	if (next_line(f, NULL, line, capacity) != 4 + HEX || memcmp(*line, "end ", 4) ||
-	    !sha256_unhex(*line + 4, last) || memcmp(last, digest, sizeof digest) || fgetc(f) != EOF)
+	if (next_line(f, NULL, line) != 4 + HEX || memcmp(line, "end ", 4) ||
+	    !sha256_unhex(line + 4, last) || memcmp(last, digest, sizeof digest) || fgetc(f) != EOF)
 		return "it does not have its checksum";
 	return stage_manifest_complete(m);
 }
 
 bool stage_manifest_load(stage_manifest *m, int dirfd, const char *name, const char **why)
 {
-	size_t capacity = STAGE_LINE_MAX;
 	int fd = openat(dirfd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	FILE *f = fd < 0 ? NULL : fdopen(fd, "r");
-	char *line = malloc(capacity);
-	*why = !f ? "it cannot be opened" : line ? load(m, f, &line, &capacity) : "there is no memory for it";
+	char *line = malloc(STAGE_LINE_MAX);
+	*why = !f ? "it cannot be opened" : line ? load(m, f, line) : "there is no memory for it";
 	free(line);
 	if (f)
 		fclose(f);

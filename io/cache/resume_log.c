@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/fileio.h"
 #include "io/cache/resume_log.h"
 #include "io/cache/cache.h"
 
@@ -33,8 +34,8 @@ void resume_log_read(stage_manifest *m, int temp)
 			close(fd);
 		return;
 	}
-	/* A line torn by a crash names no file, or one that is then found wrong. */
-	while (fgets(line, sizeof line, f))
+	/* A line torn by a crash names no file, or one that is then found wrong. None is longer. */
+	while (fileio_line(f, line, sizeof line) > 0)
 		take(m, line);
 	fclose(f);
 }

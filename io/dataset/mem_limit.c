@@ -1,12 +1,14 @@
 /* How much memory a node's values may take: what the machine has left, and what the
  * control groups of this process still allow. */
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gradcomp/stage.h"
 #include "job/job.h"
+#include "base/fileio.h"
 #include "base/number.h"
 #include "io/dataset/dataset_internal.h"
 
@@ -82,9 +84,8 @@ static void group_line(const char *root, char *line, uint64_t *least, const char
 
 uint64_t mem_limit_available(const char *root, const char **what)
 {
-	char *folder, *line = NULL;
+	char *folder, line[PATH_MAX + 256];
 	uint64_t least = UINT64_MAX;
-	size_t room = 0;
 	FILE *f = NULL;
 
 	*what = "the machine's memory";
@@ -97,9 +98,8 @@ uint64_t mem_limit_available(const char *root, const char **what)
 		f = fopen(folder, "re");
 		free(folder);
 	}
-	while (f && getline(&line, &room, f) > 0)
+	while (f && fileio_line(f, line, sizeof line) > 0)
 		group_line(root, line, &least, what);
-	free(line);
 	if (f)
 		fclose(f);
 	return least;

@@ -34,3 +34,16 @@ int fileio_write(int fd, const void *data, uint64_t n, uint64_t at)
 	}
 	return 0;
 }
+
+int64_t fileio_line(FILE *f, char *line, size_t room)
+{
+	size_t n = 0;
+	int c = 0;
+
+	flockfile(f);
+	while (c != '\n' && n + 1 < room && (c = getc_unlocked(f)) != EOF)
+		line[n++] = (char)c;
+	funlockfile(f);
+	line[n] = 0;
+	return (c == EOF && ferror(f)) || (c != EOF && c != '\n') ? -1 : (int64_t)n;
+}

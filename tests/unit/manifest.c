@@ -1,8 +1,11 @@
 /* Manifests on their way out and back: the file of a copy read without its source, a
  * listing in pieces, and text that is refused. */
 #include <limits.h>
+#include <sys/resource.h>
 
+#include "io/cache/manage_internal.h"
 #include "io/cache/manifest.h"
+#include "io/cache/resume_log.h"
 #include "tests/support/stage_fixture.h"
 
 static stage_manifest made;
@@ -91,6 +94,51 @@ static void file(void)
 	ok(!stage_manifest_load(&m, AT_FDCWD, "manifest", &wrong), "so is a byte that is missing");
 	ok(!stage_manifest_load(&m, AT_FDCWD, "nothing", &wrong), "and a file");
 	like(wrong, "cannot be opened", "which is said");
+}
+
+static long most_memory(void)
+{
+	struct rusage u;
+	must(getrusage(RUSAGE_SELF, &u), "getrusage");
+	return u.ru_maxrss / 1024;
+}
+
+/* Lines without an end, wherever one may stand, by files that take no space. */
+static void endless(void)
+{
+	enum { MIB = 256 };
+	static const char *const heads[] = {
+		"", "gradcomp-manifest 2\nsource /x\nentries 2\nfiles 1\nbytes 0\n", "gradcomp-manifest 2\n"};
+	stage_manifest m = {0};
+	cache_manifest_head head;
+	const char *wrong = NULL;
+	long before = most_memory();
+	for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
+		FILE *f = fopen("manifest", "w");
+		must(!f || fputs(heads[i], f) < 0 || fclose(f) ? -1 : 0, "manifest");
+		must(truncate("manifest", (off_t)MIB << 20), "truncate");
+		ok(!stage_manifest_load(&m, AT_FDCWD, "manifest", &wrong) && !m.n, "a line of %d MiB behind '%.19s' is refused",
+		   MIB, heads[i]);
+	}
+	ok(!cache_manifest_head_read(AT_FDCWD, &head), "a head that goes on with it as well");
+	/* What a run that reads a copy it has a listing of meets. */
+	must(stage_manifest_write(&made, AT_FDCWD, "manifest"), "manifest");
+	size_t bytes;
+	char *first = stage_manifest_head(&made, "gradcomp-manifest 2", &bytes);
+	must(truncate("manifest", (off_t)bytes), "truncate");
+	must(truncate("manifest", (off_t)MIB << 20), "truncate");
+	free(first);
+	ok(!stage_manifest_read(&made, AT_FDCWD, "manifest", &wrong), "and one behind the head of a copy that is known");
+	/* Files with checksums, and a journal. */
+	must(truncate("manifest", 0), "truncate");
+	must(mkdir("temp", 0700), "mkdir");
+	FILE *f = fopen("temp/journal", "w");
+	must(!f || fclose(f) || truncate("temp/journal", (off_t)MIB << 20) ? -1 : 0, "journal");
+	int temp = open("temp", O_RDONLY | O_DIRECTORY);
+	resume_log_read(&made, temp);
+	close(temp);
+	long took = most_memory() - before;
+	ok(took < MIB / 4, "%ld MiB of memory are taken by that", took);
 }
 
 static void pieces(void)
@@ -217,6 +265,7 @@ int main(void)
 	pieces();
 	refusals();
 	memory();
+	endless();
 	stage_manifest_clear(&made);
 	return done_testing();
 }
