@@ -130,6 +130,7 @@ void load_worker_add(service *s, peer *p, uint32_t ticket, uint64_t index)
 		return;
 	}
 	*w = (want){.p = p, .ticket = ticket, .index = index};
+	p->nloads++;
 	pthread_mutex_lock(&k->lock);
 	put(&k->todo, w);
 	pthread_cond_signal(&k->change);
@@ -147,6 +148,7 @@ void load_worker_notify(service *s)
 		pthread_mutex_unlock(&k->lock);
 		if (!w)
 			return;
+		w->p->nloads--;
 		out_header(s, w->p, (header){.type = MSG_NOTIFY, .n = w->loaded, .id = w->ticket, .index = w->index});
 		free(w);
 	}

@@ -9,19 +9,35 @@ void receive_offer(service *s, peer *p)
 	gradcomp_dataset *ds = s->ds;
 	slot *at = receive_slot(s, p, p->in.index);
 	uint32_t answer = MSG_LEAVE;
+	take *t = malloc(sizeof *t);
 	slot_value seen;
 	unsigned state;
 
-	if (!at)
+	if (!at || !t) {
+		if (at)
+			service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
+		free(t);
 		return;
+	}
 	state = slot_look(at, &seen);
 	if ((state == SLOT_EMPTY || state == SLOT_DAMAGED) && !atomic_load(&s->draining) &&
 	    slot_claim(ds, at, seen.word)) {
-		if (arena_alloc(ds, at, p->in.bytes) || (ds->spill_fd >= 0 && p->in.bytes <= PUSH_MOST))
+		*t = (take){.next = s->takes,
+		            .from = p,
+		            .id = p->in.id,
+		            .index = p->in.index,
+		            .bytes = p->in.bytes,
+		            .sum = p->in.sum,
+		            .offset = arena_alloc(ds, at, p->in.bytes)};
+		if (t->offset || (ds->spill_fd >= 0 && p->in.bytes <= PUSH_MOST)) {
 			answer = MSG_TAKE;
-		else
+			s->takes = t;
+			t = NULL;
+		} else {
 			slot_refuse(at);
+		}
 	}
+	free(t);
 	out_header(s, p, (header){.type = answer, .id = p->in.id, .index = p->in.index});
 	receive_header(s, p);
 }
@@ -30,20 +46,26 @@ void receive_push(service *s, peer *p)
 {
 	gradcomp_dataset *ds = s->ds;
 	slot *at = receive_slot(s, p, p->in.index);
+	take **link = &s->takes, *t;
 
 	if (!at)
 		return;
-	if (atomic_load(&at->word) != (SLOT_FILLING | atomic_load(&ds->self))) {
+	while ((t = *link) && (t->from != p || t->id != p->in.id || t->index != p->in.index))
+		link = &t->next;
+	if (!t) {
 		service_wrong(s, p, "pushed a value that was not accepted");
 		return;
 	}
-	p->pushed_slot = (uint64_t)(at - ds->slots);
-	p->pushed = (value){.bytes = p->in.bytes, .offset = atomic_load(&at->offset)};
-	if (p->pushed.offset && p->in.bytes == atomic_load(&at->bytes)) {
-		p->pushed.data = (unsigned char *)ds->head + p->pushed.offset;
-	} else if (p->in.bytes > PUSH_MOST) {
-		service_wrong(s, p, "pushed a value of another length than it had offered");
+	if (t->bytes != p->in.bytes || t->sum != p->in.sum) {
+		service_wrong(s, p, "pushed a value that is not the one it offered");
 		return;
+	}
+	p->pushed_slot = (uint64_t)(at - ds->slots);
+	p->pushed = (value){.bytes = t->bytes, .offset = t->offset};
+	*link = t->next;
+	free(t);
+	if (p->pushed.offset) {
+		p->pushed.data = (unsigned char *)ds->head + p->pushed.offset;
 	} else if (!value_alloc(&p->pushed, p->in.bytes)) {
 		service_failed(s, GRADCOMP_ERR_NOMEM, NULL);
 		return;
@@ -76,7 +98,7 @@ void receive_answer(service *s, peer *p)
 	while (*at && ((*at)->id != p->in.id || (*at)->to != p))
 		at = &(*at)->next;
 	f = *at;
-	if (!f) {
+	if (!f || f->index != p->in.index) {
 		service_wrong(s, p, "answered an offer that was not made");
 		return;
 	}
@@ -84,8 +106,7 @@ void receive_answer(service *s, peer *p)
 	if (p->in.type == MSG_TAKE && (o = out_new(s, 2))) {
 		o->h = (header){.type = MSG_PUSH, .id = f->id, .index = f->index, .bytes = f->bytes, .sum = f->sum};
 		o->block = (int)f->block;
-		o->next = p->outs;
-		p->outs = o;
+		out_add(p, o);
 		out_post(s, p, o, &o->h, sizeof o->h);
 		out_post(s, p, o, (unsigned char *)s->ds->head + f->offset, f->bytes);
 	} else {

@@ -41,9 +41,18 @@ static void receive_request(service *s, peer *p)
 {
 	const request_item *items = p->items;
 
-	for (uint32_t i = 0; i < p->in.n; i++)
+	for (uint32_t i = 0; i < p->in.n; i++) {
 		if (!receive_slot(s, p, items[i].index))
 			return;
+		if (items[i].ticket >= TICKETS_MOST || items[i].flags & ~TICKET_ORDERED) {
+			service_wrong(s, p, "sent an invalid request");
+			return;
+		}
+	}
+	if (p->nreplies >= REPLIES_MAX || p->nloads + p->in.n > TICKETS_MOST) {
+		service_wrong(s, p, "requested more than it receives");
+		return;
+	}
 	reply_send(s, p);
 	receive_header(s, p);
 }
@@ -52,6 +61,7 @@ static void ticket_end(service *s, uint32_t number, uint32_t state, unsigned fla
 {
 	ticket *t = &s->ds->tickets[number];
 
+	s->flights[number] = (flight){0};
 	atomic_fetch_or(&t->flags, flags);
 	atomic_store_explicit(&t->word, (atomic_load(&t->word) & ~WORD_STATE) | state, memory_order_release);
 	process_wake(&t->word);
@@ -82,6 +92,7 @@ static void receive_reply(service *s, peer *p)
 			ticket_end(s, b->tickets[i], TICKET_READY, 0);
 			break;
 		case REPLY_LATER: /* a NOTIFY follows */
+			s->flights[b->tickets[i]].block = BLOCKS;
 			break;
 		case REPLY_LARGE:
 			t->bytes = items[i].bytes;
@@ -116,15 +127,21 @@ static void receive_values(service *s, peer *p)
 	uint32_t carried;
 
 	for (uint32_t i = 0; i < b->n; i++) {
-		if (items[i].status > REPLY_LARGE || items[i].bytes > VALUE_MOST) {
+		uint64_t need = value_rounded(items[i].bytes);
+
+		/* Large is what there is no space for behind those before it. */
+		if (items[i].status > REPLY_LARGE || items[i].bytes > VALUE_MOST ||
+		    (items[i].status == REPLY_LARGE && need <= b->bytes - bytes)) {
 			service_wrong(s, p, "sent an invalid reply");
 			return;
 		}
-		bytes += items[i].status == REPLY_SENT ? value_rounded(items[i].bytes) : 0;
-	}
-	if (bytes > b->bytes) {
-		service_wrong(s, p, "sent more than was requested");
-		return;
+		if (items[i].status != REPLY_SENT)
+			continue;
+		if (need > b->bytes - bytes) {
+			service_wrong(s, p, "sent more than was requested");
+			return;
+		}
+		bytes += need;
 	}
 	p->values = calloc(b->n, sizeof *p->values);
 	if (!p->values) {
@@ -149,15 +166,19 @@ static void receive_values(service *s, peer *p)
 
 static void receive_notify(service *s, peer *p)
 {
-	ticket *t;
+	const flight *f;
 
 	if (p->in.id >= s->ds->head->ntickets) {
 		service_wrong(s, p, "named a ticket that does not exist");
 		return;
 	}
-	t = &s->ds->tickets[p->in.id];
-	if ((atomic_load(&t->word) & WORD_STATE) == TICKET_FLYING && atomic_load(&t->index) == p->in.index)
-		ticket_end(s, (uint32_t)p->in.id, p->in.n ? TICKET_WANTED : TICKET_ABSENT, 0);
+	f = &s->flights[p->in.id];
+	if (f->asked != p || f->block != BLOCKS || atomic_load(&s->ds->tickets[p->in.id].index) != p->in.index ||
+	    p->in.n > 1) {
+		service_wrong(s, p, "notified of a value that no reply left for later");
+		return;
+	}
+	ticket_end(s, (uint32_t)p->in.id, p->in.n ? TICKET_WANTED : TICKET_ABSENT, 0);
 	receive_header(s, p);
 }
 
@@ -187,9 +208,13 @@ static void receive_message(service *s, peer *p)
 {
 	const header *h = &p->in;
 
+	if (p->nouts >= OUTS_MAX) {
+		service_wrong(s, p, "receives nothing of what it requested");
+		return;
+	}
 	switch (h->type) {
 	case MSG_REQUEST:
-		if (h->n && h->n <= REQUEST_ITEMS_MAX)
+		if (h->n && h->n <= REQUEST_ITEMS_MAX && h->bytes <= VALUE_MOST * REQUEST_ITEMS_MAX)
 			receive_items(s, p, IN_REQUEST, h->n * sizeof(request_item));
 		else
 			service_wrong(s, p, "requested no samples, or too many samples at once");

@@ -16,6 +16,13 @@ out *out_new(service *s, unsigned sends)
 	return o;
 }
 
+void out_add(peer *p, out *o)
+{
+	o->next = p->outs;
+	p->outs = o;
+	p->nouts++;
+}
+
 void out_free(out *o)
 {
 	for (unsigned i = 0; i < o->nowned; i++)
@@ -44,8 +51,7 @@ void out_header(service *s, peer *p, header h)
 	if (!o)
 		return;
 	o->h = h;
-	o->next = p->outs;
-	p->outs = o;
+	out_add(p, o);
 	out_post(s, p, o, &o->h, sizeof o->h);
 }
 
@@ -61,6 +67,12 @@ uint64_t reply_run(const reply_item *items, uint32_t n, uint32_t i, uint32_t *ca
 		if (items[i].status == REPLY_SENT)
 			bytes += value_rounded(items[i].bytes);
 	return bytes;
+}
+
+/* What is read for one peer at a time from the spill file. */
+static uint64_t spill_budget(const gradcomp_dataset *ds)
+{
+	return ds->head->memory > PUSH_MOST ? ds->head->memory : PUSH_MOST;
 }
 
 /* The address of an item's value, or the status to reply instead. */
@@ -101,12 +113,14 @@ static const void *look(service *s, peer *p, out *o, const request_item *wanted,
 		return (const unsigned char *)ds->head + at.offset;
 	}
 	item->status = REPLY_UNKEPT;
-	if (!value_alloc(&v, at.bytes))
+	if (at.bytes > spill_budget(ds) - p->spilled || !value_alloc(&v, at.bytes))
 		return NULL;
 	/* Whoever gets it compares the checksum. */
 	if (!spill_read(ds, at.offset, v.data, v.bytes))
 		memset(v.data, 0, v.bytes);
 	o->owned[o->nowned++] = v.base;
+	o->owned_bytes += at.bytes;
+	p->spilled += at.bytes;
 	item->status = REPLY_SENT;
 	return v.data;
 }
@@ -170,8 +184,9 @@ void reply_send(service *s, peer *p)
 		free(at);
 		return;
 	}
-	o->next = p->outs;
-	p->outs = o;
+	out_add(p, o);
+	o->reply = true;
+	p->nreplies++;
 	o->h = (header){.type = MSG_REPLY, .n = n, .id = p->in.id};
 	for (uint32_t i = 0; i < n; i++) {
 		at[i] = look(s, p, o, &wanted[i], &items[i], left);

@@ -103,8 +103,9 @@ static void request_once(service *s, peer *p)
 	s->blocks[b].tickets = tickets;
 	s->blocks[b].n = n;
 	o->h = (header){.type = MSG_REQUEST, .n = n, .id = (uint64_t)b, .bytes = s->blocks[b].bytes};
-	o->next = p->outs;
-	p->outs = o;
+	for (uint32_t i = 0; i < n; i++)
+		s->flights[tickets[i]] = (flight){.asked = p, .block = (uint32_t)b};
+	out_add(p, o);
 	p->nrequests++;
 	out_post(s, p, o, &o->h, sizeof o->h);
 	out_post(s, p, o, o->table, n * sizeof(request_item));

@@ -49,6 +49,9 @@ static void collect(service *s, peer *p)
 		*at = o->next;
 		if (o->block >= 0)
 			rx_buffer_unref(s, (uint32_t)o->block);
+		p->nouts--;
+		p->nreplies -= o->reply;
+		p->spilled -= o->owned_bytes;
 		out_free(o);
 	}
 }
@@ -62,7 +65,8 @@ static gradcomp_status peers_find(service *s, gradcomp_error *err)
 	s->peer_of = calloc((size_t)ds->nnodes, sizeof *s->peer_of);
 	s->peers = calloc((size_t)ds->nranks, sizeof *s->peers);
 	s->sorted = calloc(BLOCKS, sizeof *s->sorted);
-	if (!here || !s->peer_of || !s->peers || !s->sorted) {
+	s->flights = calloc(ds->head->ntickets, sizeof *s->flights);
+	if (!here || !s->peer_of || !s->peers || !s->sorted || !s->flights) {
 		free(here);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to serve a dataset of %d ranks", ds->nranks);
 	}
@@ -232,11 +236,16 @@ void service_free(gradcomp_dataset *ds)
 		next = f->next;
 		free(f);
 	}
+	for (take *t = s->takes, *next; t; t = next) {
+		next = t->next;
+		free(t);
+	}
 	for (uint32_t b = 0; b < BLOCKS; b++)
 		free(s->blocks[b].tickets);
 	free(s->peers);
 	free(s->peer_of);
 	free(s->sorted);
+	free(s->flights);
 	free(s);
 	ds->service = NULL;
 }

@@ -15,6 +15,9 @@
 #define REQUESTS_MAX 8u                        /* requests to one peer that wait for their answer */
 #define PACKED_BYTES (16u << 10)       /* shorter values are packed into one message */
 #define PUSH_MOST ((uint64_t)64 << 20) /* longer values are not taken from others without space for them */
+/* What a peer may leave lying here that it asked for: a sound one never has as much under way. */
+#define REPLIES_MAX (8 * REQUESTS_MAX)
+#define OUTS_MAX (2 * TICKETS_MOST)
 
 enum message { MSG_REQUEST = 1, MSG_REPLY, MSG_NOTIFY, MSG_OFFER, MSG_TAKE, MSG_LEAVE, MSG_PUSH, MSG_DAMAGED };
 
@@ -45,6 +48,8 @@ typedef struct out {
 	unsigned char *pack;
 	void **owned; /* values read for it */
 	unsigned nowned;
+	uint64_t owned_bytes;
+	bool reply;
 	int block; /* whose reference goes with it; -1: none */
 	unsigned n;
 	gradcomp_request req[];
@@ -62,6 +67,8 @@ typedef struct peer {
 	unsigned nvalues;
 	value pushed;         /* of a PUSH, */
 	uint64_t pushed_slot; /* and where it belongs */
+	uint32_t nouts, nreplies, nloads; /* messages on their way to it, answers among them; values loaded for it */
+	uint64_t spilled;                 /* bytes read for it from the spill file */
 	uint32_t *wanted;    /* tickets, from `first` on */
 	size_t first, nwanted, room;
 	unsigned nrequests; /* not answered */
@@ -75,6 +82,12 @@ typedef struct block {
 	uint32_t *tickets, n;
 } block;
 
+/* What a ticket that is FLYING waits for. The ticket stands in memory that others write to; this does not. */
+typedef struct flight {
+	const peer *asked; /* NULL: it waits for nothing */
+	uint32_t block;    /* the answer's; BLOCKS: the owner said LATER, and notifies */
+} flight;
+
 /* What this rank offered to a sample's owner. */
 typedef struct offer {
 	struct offer *next;
@@ -83,6 +96,14 @@ typedef struct offer {
 	peer *to;
 	int taken;
 } offer;
+
+/* What this node takes of an offer: the PUSH has to be the value that was offered. */
+typedef struct take {
+	struct take *next;
+	const peer *from;
+	uint64_t id, index, bytes, sum;
+	uint64_t offset; /* in the arena; 0: there is no space in it */
+} take;
 
 typedef struct load_worker load_worker;
 
@@ -102,6 +123,7 @@ struct service {
 	uint32_t *sorted; /* blocks in use, by offset */
 	uint32_t nsorted, next_block;
 	block blocks[BLOCKS];
+	flight *flights; /* of every ticket */
 	uint64_t mean; /* bytes of values seen */
 	uint64_t arrivals;
 	bool posted;  /* a transfer: with it others may have become complete */
@@ -109,6 +131,7 @@ struct service {
 
 	offer *offers;
 	uint64_t offered;
+	take *takes;
 	uint64_t swept; /* ns: when tickets of dead processes were last looked for */
 	load_worker *load_worker;
 };
@@ -126,6 +149,8 @@ uint64_t rx_buffer_longest(service *s);
 /* ---- messages out (reply.c, request.c) --------------------------------------------- */
 
 out *out_new(service *s, unsigned sends);
+/* Is kept until its sends are done. */
+void out_add(peer *p, out *o);
 void out_post(service *s, peer *p, out *o, const void *buf, uint64_t bytes);
 /* A header alone. */
 void out_header(service *s, peer *p, header h);

@@ -8,6 +8,8 @@ typedef struct lie {
 	header h;
 	request_item items[1];
 	int follows;
+	/* Instead of a single message, what leads up to it. */
+	void (*play)(gradcomp_dataset *ds, header h);
 } lie;
 
 enum { SAMPLES = 40, MINE, THEIRS };
@@ -15,30 +17,6 @@ enum { SAMPLES = 40, MINE, THEIRS };
 static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL};
 static const int two_nodes[] = {0, 1};
 static const lie *lying;
-
-/* MINE and THEIRS stand for samples that the liar's node owns, and the other. */
-static const lie lies[] = {
-	{"a message of no type", "unknown type", {.type = 99}, {{0}}, 0},
-	{"a request for nothing", "too many samples", {.type = MSG_REQUEST}, {{0}}, 0},
-	{"a request for 257 samples", "too many samples", {.type = MSG_REQUEST, .n = REQUEST_ITEMS_MAX + 1}, {{0}}, 0},
-	{"a request for a sample there is not", "does not own", {.type = MSG_REQUEST, .n = 1}, {{.index = 1u << 20}}, 1},
-	{"a request for another node's sample", "does not own", {.type = MSG_REQUEST, .n = 1}, {{.index = MINE}}, 1},
-	{"a reply to nothing", "no request", {.type = MSG_REPLY, .n = 1, .id = 3}, {{0}}, 0},
-	{"a reply to block 2^40", "no request", {.type = MSG_REPLY, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0},
-	{"a note of a ticket there is not", "does not exist", {.type = MSG_NOTIFY, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0},
-	{"an offer of a sample of its own",
-         "does not own",
-         {.type = MSG_OFFER, .id = 1, .index = MINE, .bytes = 1},
-         {{0}},
-         0},
-	{"an answer to no offer", "not made", {.type = MSG_TAKE, .id = 5}, {{0}}, 0},
-	{"a value that was not accepted",
-         "not accepted",
-         {.type = MSG_PUSH, .id = 1, .index = THEIRS, .bytes = 1},
-         {{0}},
-         0},
-	{"damage of a sample there is not", "does not own", {.type = MSG_DAMAGED, .index = ~(uint64_t)0}, {{0}}, 0},
-};
 
 static uint64_t sample_of(const gradcomp_dataset *ds, uint64_t name)
 {
@@ -50,6 +28,126 @@ static uint64_t sample_of(const gradcomp_dataset *ds, uint64_t name)
 	}
 	return name;
 }
+
+/* ---- sequences ---- */
+
+static void wait_for(gradcomp_dataset *ds, gradcomp_request *rq)
+{
+	const gradcomp_links *l = channel_links(ds->channel);
+	l->wait(l->ctx, rq, NULL);
+}
+
+static void post(gradcomp_dataset *ds, const void *buf, size_t bytes)
+{
+	const gradcomp_links *l = channel_links(ds->channel);
+	gradcomp_request rq;
+	if (!l->send(l->ctx, 0, buf, bytes, &rq, NULL))
+		wait_for(ds, &rq);
+}
+
+/* The first header comes where the service that was stopped wants it. */
+static header await_header(gradcomp_dataset *ds)
+{
+	wait_for(ds, &ds->service->peers[0].req);
+	return ds->service->peers[0].in;
+}
+
+static void await_bytes(gradcomp_dataset *ds, void *buf, size_t bytes)
+{
+	const gradcomp_links *l = channel_links(ds->channel);
+	gradcomp_request rq;
+	if (!l->recv(l->ctx, 0, buf, bytes, &rq, NULL))
+		wait_for(ds, &rq);
+}
+
+/* What the other's get() asks for. */
+static request_item await_request(gradcomp_dataset *ds, header *h)
+{
+	request_item items[REQUEST_ITEMS_MAX] = {0};
+	*h = await_header(ds);
+	await_bytes(ds, items, (h->n <= REQUEST_ITEMS_MAX ? h->n : 0) * sizeof items[0]);
+	return items[0];
+}
+
+/* The ticket is asked for once more, and both answers give it its length. */
+static void notify_then_reply(gradcomp_dataset *ds, header h)
+{
+	header asked;
+	request_item item = await_request(ds, &asked);
+	reply_item sent = {.bytes = 60, .status = REPLY_SENT};
+	unsigned char value[64] = {0};
+	h.id = item.ticket;
+	h.index = item.index;
+	post(ds, &h, sizeof h);
+	post(ds, &(header){.type = MSG_REPLY, .n = 1, .id = asked.id}, sizeof h);
+	post(ds, &sent, sizeof sent);
+	post(ds, value, sizeof value);
+}
+
+/* There was space for one byte. */
+static void reply_large(gradcomp_dataset *ds, header h)
+{
+	reply_item large = {.bytes = 1, .status = REPLY_LARGE};
+	header asked;
+	await_request(ds, &asked);
+	h.id = asked.id;
+	post(ds, &h, sizeof h);
+	post(ds, &large, sizeof large);
+}
+
+static uint64_t last_sample(const gradcomp_dataset *ds)
+{
+	sample_owner at = {.rank = 1};
+	uint64_t i = SAMPLES;
+	while (at.rank)
+		owner_of(ds, --i, &at);
+	return i;
+}
+
+/* An offer of 64 bytes is taken, and then another value or more than these pushed. */
+static void offer_then_push(gradcomp_dataset *ds, header h)
+{
+	static const unsigned char value[1 << 16];
+	header answer;
+	h.index = last_sample(ds);
+	post(ds, &(header){.type = MSG_OFFER, .id = 1, .index = h.index, .bytes = 64, .sum = 7}, sizeof h);
+	answer = await_header(ds);
+	h.id = answer.type == MSG_TAKE ? 1 : 2;
+	post(ds, &h, sizeof h);
+	post(ds, value, h.bytes);
+}
+
+/* MINE and THEIRS stand for samples that the liar's node owns, and the other. */
+static const lie lies[] = {
+	{"a message of no type", "unknown type", {.type = 99}, {{0}}, 0, NULL},
+	{"a request for nothing", "too many samples", {.type = MSG_REQUEST}, {{0}}, 0, NULL},
+	{"a request for 257 samples", "too many samples", {.type = MSG_REQUEST, .n = REQUEST_ITEMS_MAX + 1}, {{0}}, 0, NULL},
+	{"a request for a sample there is not", "does not own", {.type = MSG_REQUEST, .n = 1}, {{.index = 1u << 20}}, 1, NULL},
+	{"a request for another node's sample", "does not own", {.type = MSG_REQUEST, .n = 1}, {{.index = MINE}}, 1, NULL},
+	{"a reply to nothing", "no request", {.type = MSG_REPLY, .n = 1, .id = 3}, {{0}}, 0, NULL},
+	{"a reply to block 2^40", "no request", {.type = MSG_REPLY, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0, NULL},
+	{"a note of a ticket there is not", "does not exist", {.type = MSG_NOTIFY, .n = 1, .id = (uint64_t)1 << 40}, {{0}}, 0, NULL},
+	{"an offer of a sample of its own",
+         "does not own",
+         {.type = MSG_OFFER, .id = 1, .index = MINE, .bytes = 1},
+         {{0}},
+         0, NULL},
+	{"an answer to no offer", "not made", {.type = MSG_TAKE, .id = 5}, {{0}}, 0, NULL},
+	{"a value that was not accepted",
+         "not accepted",
+         {.type = MSG_PUSH, .id = 1, .index = THEIRS, .bytes = 1},
+         {{0}},
+         0, NULL},
+	{"a note of a ticket that an answer is due for", "left for later",
+	 {.type = MSG_NOTIFY, .n = 1}, {{0}}, 0, notify_then_reply},
+	{"a value called too large for space that holds it", "invalid reply",
+	 {.type = MSG_REPLY, .n = 1}, {{0}}, 0, reply_large},
+	{"a value longer than it was offered", "not the one it offered",
+	 {.type = MSG_PUSH, .bytes = 1 << 16, .sum = 7}, {{0}}, 0, offer_then_push},
+	{"a value with another checksum than was offered", "not the one it offered",
+	 {.type = MSG_PUSH, .bytes = 64, .sum = 8}, {{0}}, 0, offer_then_push},
+	{"damage of a sample there is not", "does not own", {.type = MSG_DAMAGED, .index = ~(uint64_t)0}, {{0}}, 0, NULL},
+};
 
 static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 {
@@ -67,18 +165,24 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 	if (rank) {
 		const gradcomp_links *links = channel_links(ds->channel);
 		service_stop(ds);
+		atomic_store(&all_samples->step, 1);
 		l.h.index = sample_of(ds, l.h.index);
 		l.items[0].index = sample_of(ds, l.items[0].index);
-		links->send(links->ctx, 0, &l.h, sizeof l.h, &rq[0], NULL);
+		if (l.play)
+			l.play(ds, l.h);
+		else
+			links->send(links->ctx, 0, &l.h, sizeof l.h, &rq[0], NULL);
 		if (l.follows)
 			links->send(links->ctx, 0, l.items, sizeof l.items, &rq[1], NULL);
 		while (!channel_pause(ds->channel, -1, 1, &v->error))
 			;
 		v->status = v->error.status;
 	} else {
-		/* Values of its own, which it has without asking anybody. */
-		uint64_t index = sample_of(ds, THEIRS);
+		/* Values of its own, which it has without asking anybody; or the liar's. */
+		uint64_t index = sample_of(ds, lying->h.type == MSG_PUSH || !lying->play ? THEIRS : MINE);
 		double begin = process_now();
+		while (!atomic_load(&all_samples->step))
+			usleep(500);
 		while (!(v->status = gradcomp_dataset_get(ds, index, &view, &v->error)) &&
 		       process_now() - begin < 20) {
 			gradcomp_dataset_release(ds, &view);
@@ -95,6 +199,7 @@ int main(void)
 	processes_on(two_nodes);
 	for (size_t k = 0; k < sizeof lies / sizeof lies[0]; k++) {
 		lying = &lies[k];
+		samples_forget();
 		process_board *b = run_processes(2, settings, body, sizeof(dataset_result));
 		const dataset_result *v = process_room(b, 0), *liar = process_room(b, 1);
 		ok(v->status == GRADCOMP_ERR_MISMATCH && liar->status == GRADCOMP_ERR_MISMATCH && !v->wrong,
