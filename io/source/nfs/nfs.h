@@ -20,6 +20,8 @@
 #define NFS_LIST_MAX (128u << 10)
 /* Bytes that are read along with the lookup of a file. */
 #define NFS_FIRST (64u << 10)
+/* Operations of a compound. */
+#define NFS_OPS_MAX 6
 
 struct nfs_handle {
 	uint32_t n; /* 0: the root of the server, NFSv4 only */
@@ -51,6 +53,8 @@ struct nfs_call {
 	char *buf;        /* for these bytes; READLINK: 4096 bytes. NULL: they are dropped */
 	char verifier[8]; /* READDIR, in and out */
 	struct nfs_page *page;
+
+	uint32_t ops[NFS_OPS_MAX], nops; /* what was asked, NFSv4 only: the answer has to be of these */
 
 	enum { NFS_NEW, NFS_SENT, NFS_ANSWERED } state;
 	bool busy;               /* the server answered to try again later */

@@ -15,8 +15,6 @@
 
 #include "io/source/nfs/nfs.h"
 
-#define OPS_MAX 6
-
 #define FIRST_WORD (1u << FATTR4_TYPE | 1u << FATTR4_SIZE | 1u << FATTR4_FSID | 1u << FATTR4_FILEID)
 #define SECOND_WORD \
 	(1u << (FATTR4_MODE - 32) | 1u << (FATTR4_NUMLINKS - 32) | 1u << (FATTR4_SPACE_USED - 32) | \
@@ -142,7 +140,7 @@ static bool take_attributes(const fattr4 *f, source_stat *st, uint64_t *read_max
 /* ---- requests ------------------------------------------------------------------ */
 
 struct compound {
-	nfs_argop4 ops[OPS_MAX];
+	nfs_argop4 ops[NFS_OPS_MAX];
 	u_int n;
 };
 
@@ -224,6 +222,9 @@ int nfs4_send(struct rpc_context *rpc, struct nfs_call *call)
 		call->error = EINVAL;
 		return -1;
 	}
+	call->nops = c.n;
+	for (u_int i = 0; i < c.n; i++)
+		call->ops[i] = c.ops[i].argop;
 	COMPOUND4args args = {.argarray = {.argarray_len = c.n, .argarray_val = c.ops}};
 	return rpc_nfs4_compound_async(rpc, answer, &args, call);
 }
@@ -280,6 +281,30 @@ static int take_entries(const READDIR4res *r, struct nfs_call *call)
 	return 0;
 }
 
+static nfs_resop4 result(const COMPOUND4res *res, u_int i)
+{
+	nfs_resop4 r;
+	memcpy(&r, (const char *)res->resarray.resarray_val + i * sizeof r, sizeof r);
+	return r;
+}
+
+/* Whether the results are of what was asked, in order: all of it when the compound went well, else up to the one that
+ * failed. What a result holds is by its own word, and there is none where it failed. */
+static bool results_fit(const COMPOUND4res *res, const struct nfs_call *call)
+{
+	u_int n = res->resarray.resarray_len;
+	if (n > call->nops || (res->status == NFS4_OK && n < call->nops))
+		return false;
+	for (u_int i = 0; i < n; i++) {
+		nfs_resop4 r = result(res, i);
+		/* Each result begins with its status. */
+		if (r.resop != call->ops[i] ||
+		    r.nfs_resop4_u.opgetattr.status != (i + 1 < n ? NFS4_OK : res->status))
+			return false;
+	}
+	return true;
+}
+
 /* One result of a compound; errno. */
 static int take_result(const nfs_resop4 *r, struct nfs_call *call)
 {
@@ -318,6 +343,10 @@ static void answer(struct rpc_context *rpc, int status, void *data, void *arg)
 	(void)rpc;
 	if (!nfs_answered(call, status))
 		return;
+	if (!results_fit(res, call)) {
+		nfs_settle(call, EBADMSG, false);
+		return;
+	}
 	u_int good = res->resarray.resarray_len;
 	nfsstat4 failure = res->status;
 	if (failure != NFS4_OK && good)
@@ -325,8 +354,7 @@ static void answer(struct rpc_context *rpc, int status, void *data, void *arg)
 	call->known = call->after_known = false;
 	int error = 0;
 	for (u_int i = 0; i < good && !error; i++) {
-		nfs_resop4 r;
-		memcpy(&r, (const char *)res->resarray.resarray_val + i * sizeof r, sizeof r);
+		nfs_resop4 r = result(res, i);
 		error = take_result(&r, call);
 	}
 	if (!error && failure != NFS4_OK && call->kind == NFS_LOOKUP && call->known) {
