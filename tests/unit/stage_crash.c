@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <sys/mman.h>
 
+#include "io/cache/manage.h"
 #include "tests/support/stage_fixture.h"
 #include "tests/support/syscall_trace.h"
 
@@ -138,6 +139,88 @@ static void kill_everywhere(int start)
 	is_int(wrong, 0, "%s: the next run has a whole copy, and nothing else stays", start_names[start]);
 }
 
+/* ---- looking after the cache ---- */
+
+static char key[65];
+
+static int take_key(void *ctx, const gradcomp_cache_entry *e)
+{
+	(void)ctx;
+	if (e->kind == GRADCOMP_CACHE_PUBLISHED)
+		snprintf(key, sizeof key, "%s", e->key);
+	return 0;
+}
+
+static int do_pin(void *arg)
+{
+	(void)arg;
+	return gradcomp_cache_pin(NULL, key, &why) || gradcomp_cache_unpin(NULL, key, &why);
+}
+
+static int do_lease(void *arg)
+{
+	(void)arg;
+	return gradcomp_cache_lease_job(NULL, key, 7, "job 7", &why) || gradcomp_cache_gc(NULL, 7, NULL, NULL, &why);
+}
+
+static int do_collect(void *arg)
+{
+	(void)arg;
+	return gradcomp_cache_gc(NULL, 0, NULL, NULL, &why) != 0;
+}
+
+static int do_evict(void *arg)
+{
+	(void)arg;
+	return gradcomp_cache_evict(NULL, key, NULL, NULL, &why) != 0;
+}
+
+static int do_clear(void *arg)
+{
+	uint32_t kept;
+	(void)arg;
+	return gradcomp_cache_clear(NULL, NULL, NULL, &kept, &why) != 0;
+}
+
+static const struct care {
+	const char *name;
+	int (*body)(void *arg);
+	int start, least; /* calls that change something */
+} cares[] = {{"a pin", do_pin, FROM_NOTHING, 1},
+             {"a job's lease", do_lease, FROM_NOTHING, 1},
+             {"collecting what a dead process left", do_collect, FROM_HALF, 1},
+             {"an eviction", do_evict, FROM_NOTHING, 5},
+             {"clearing", do_clear, FROM_NOTHING, 5}};
+
+/* The copy that was there is whole afterwards, or is not there. */
+static void care_killed(const struct care *c)
+{
+	int n = 1, wrong = 0;
+	for (;; n++) {
+		steps t = {.below = cache, .fatal = n};
+		prepare(c->start);
+		if (c->start == FROM_NOTHING)
+			must(stage(), "a copy");
+		must(gradcomp_cache_each(NULL, take_key, NULL, &why), "its key");
+		int status = steps_run(&t, c->body, NULL);
+		if (!WIFSIGNALED(status)) {
+			is_int(status, 0, "%s: and it succeeds when it lives", c->name);
+			break;
+		}
+		const char *bad = gradcomp_cache_each(NULL, take_key, NULL, &why) ? why.text : NULL;
+		/* A pin that was set keeps it; nobody does any more. */
+		if (!bad && gradcomp_cache_gc(NULL, 7, NULL, NULL, &why))
+			bad = why.text;
+		if (!bad)
+			bad = recovers(whole());
+		if (bad) {
+			printf("# killed at call %d, %s %s %s: %s\n", n, t.last.call, t.last.path, t.last.other, bad);
+			wrong++;
+		}
+	}
+	ok(n > c->least && !wrong, "%s: killed at each of %d calls, the copy is whole or not there", c->name, n - 1);
+}
+
 static void fail_everywhere(int failure, const char *words)
 {
 	int n = 1, wrong = 0, failed = 0;
@@ -186,6 +269,8 @@ int main(void)
 	}
 	for (int start = 0; start < STARTS; start++)
 		kill_everywhere(start);
+	for (size_t i = 0; i < sizeof cares / sizeof *cares; i++)
+		care_killed(&cares[i]);
 	if (STEPS_CAN_FAIL) {
 		fail_everywhere(ENOSPC, "no space");
 		fail_everywhere(EDQUOT, "your disk quota");
