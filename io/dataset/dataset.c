@@ -152,7 +152,7 @@ static gradcomp_status share(gradcomp_dataset *ds, const claim *all, int listene
 		first++;
 	if (ds->local)
 		return shm_share_attach(ds, &all[first].name, seconds, err);
-	return listener >= 0 ? shm_share_serve(ds, listener, seconds, err) : GRADCOMP_OK;
+	return listener >= 0 ? shm_share_serve(ds, &all[first].name, listener, seconds, err) : GRADCOMP_OK;
 }
 
 /* What this rank can do when the others can as well. */

@@ -156,7 +156,8 @@ typedef struct shm_share_name {
 /* The first rank: makes the memory, and the socket at which the others get it. */
 gradcomp_status shm_share_create(gradcomp_dataset *ds, shm_share_name *name, int *listener, gradcomp_error *err);
 /* The first rank sends the memory to the others; they connect to its socket. */
-gradcomp_status shm_share_serve(gradcomp_dataset *ds, int listener, double seconds, gradcomp_error *err);
+gradcomp_status shm_share_serve(gradcomp_dataset *ds, const shm_share_name *name, int listener, double seconds,
+                                gradcomp_error *err);
 gradcomp_status shm_share_attach(gradcomp_dataset *ds, const shm_share_name *name, double seconds, gradcomp_error *err);
 void shm_share_detach(gradcomp_dataset *ds);
 

@@ -1,5 +1,11 @@
 /* The memory that the ranks of a node share: made by the first of them, passed to the
- * others through a local socket, to processes of the same user only.
+ * others through a local socket. Who gets it is a process of the same user that has proved
+ * to have the job's secret, and who takes it has had the same proved:
+ *
+ *     first rank    its nonce F                   32 bytes, a message each
+ *     other rank    its nonce O, HMAC(K, O F 0)   64
+ *     first rank    HMAC(K, F O 1)                32, with the descriptors
+ *
  * It has no name in any file system, and ends with the last process that maps it. */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,14 +21,19 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/sha256.h"
 #include "io/dataset/fetch.h"
 #include "gradcomp/stage.h"
 #include "job/job.h"
+#include "security/secret.h"
 
 #define SHARE_MAGIC 0x6763646174617331u /* "gcdatas1" */
 #define PAGE 4096u
 #define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define LOOK_MS 100
+#define PROOF_NS 10000000000u /* after which who connected and proves nothing is let go */
+#define PENDING_MAX 64             /* at a time that have not proved anything yet */
+#define NONCE 32
 #define WINDOW_PART 8 /* of the memory is for values of other nodes */
 
 static uint64_t paged(uint64_t bytes)
@@ -123,7 +134,7 @@ gradcomp_status shm_share_create(gradcomp_dataset *ds, shm_share_name *name, int
 		return error_errno(err, GRADCOMP_ERR_IO, "no random numbers for a dataset");
 	snprintf(name->text, sizeof name->text, "gradcomp-%016llx%016llx", (unsigned long long)random[0],
 	         (unsigned long long)random[1]);
-	*listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	*listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (*listener < 0 || bind(*listener, (struct sockaddr *)&sa, listener_address(name, &sa)) || listen(*listener, ds->nlocal))
 		return error_errno(err, GRADCOMP_ERR_IO, "cannot open a socket for the other ranks of the node");
 	return GRADCOMP_OK;
@@ -137,14 +148,27 @@ static bool same_user(int fd)
 	return !getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &bytes) && peer.uid == geteuid();
 }
 
-static bool pass(int fd, const int *fds, int n)
+/* What proves the secret to the other one: of both nonces, the own one first, and which side it is. */
+static void prove(const gradcomp_dataset *ds, const shm_share_name *name, const unsigned char own[NONCE],
+                  const unsigned char other[NONCE], unsigned char side, unsigned char mac[SHA256_BYTES])
+{
+	unsigned char key[TRANSPORT_SECRET_BYTES], text[2 * NONCE + 1];
+
+	transport_key(ds->group->job->transport, "gradcomp dataset 1", name->text, sizeof name->text, key);
+	memcpy(text, own, NONCE);
+	memcpy(text + NONCE, other, NONCE);
+	text[2 * NONCE] = side;
+	hmac_sha256(key, sizeof key, text, sizeof text, mac);
+	secret_wipe(key, sizeof key);
+}
+
+static bool pass(int fd, const unsigned char mac[SHA256_BYTES], const int *fds, int n)
 {
 	union {
 		struct cmsghdr head;
 		char room[CMSG_SPACE(2 * sizeof(int))];
 	} control = {0};
-	char told = (char)n;
-	struct iovec iov = {&told, 1};
+	struct iovec iov = {(void *)(uintptr_t)mac, SHA256_BYTES};
 	struct msghdr m = {.msg_iov = &iov,
 	                   .msg_iovlen = 1,
 	                   .msg_control = &control,
@@ -155,73 +179,162 @@ static bool pass(int fd, const int *fds, int n)
 	c->cmsg_type = SCM_RIGHTS;
 	c->cmsg_len = CMSG_LEN((size_t)n * sizeof(int));
 	memcpy(CMSG_DATA(c), fds, (size_t)n * sizeof(int));
-	return sendmsg(fd, &m, MSG_NOSIGNAL) == 1;
+	return sendmsg(fd, &m, MSG_NOSIGNAL) == SHA256_BYTES;
 }
 
-/* Waits for the socket, at most until `end`, as long as the job goes on. */
+/* Waits for the sockets a while. Fails when the job has, and after `end`. */
+static gradcomp_status look(gradcomp_dataset *ds, struct pollfd *p, unsigned n, uint64_t end, gradcomp_error *err)
+{
+	gradcomp_status st = transport_failure(ds->group->job->transport, err);
+
+	if (!st && clock_ns() > end)
+		st = error_set(err, GRADCOMP_ERR_TIMEOUT,
+		               "the ranks of a node did not connect to share a dataset's memory within "
+		               "transport.timeout");
+	if (!st && poll(p, n, LOOK_MS) <= 0)
+		for (unsigned i = 0; i < n; i++)
+			p[i].revents = 0;
+	return st;
+}
+
 static gradcomp_status await(gradcomp_dataset *ds, int fd, uint64_t end, gradcomp_error *err)
 {
 	struct pollfd p = {fd, POLLIN, 0};
+	gradcomp_status st = GRADCOMP_OK;
 
-	for (;;) {
-		gradcomp_status st = transport_failure(ds->group->job->transport, err);
-
-		if (st)
-			return st;
-		if (poll(&p, 1, LOOK_MS) > 0)
-			return GRADCOMP_OK;
-		if (clock_ns() > end)
-			return error_set(err, GRADCOMP_ERR_TIMEOUT,
-			                 "the ranks of a node did not connect to share a dataset's memory within "
-			                 "transport.timeout");
-	}
+	while (!st && !p.revents)
+		st = look(ds, &p, 1, end, err);
+	return st;
 }
 
-gradcomp_status shm_share_serve(gradcomp_dataset *ds, int listener, double seconds, gradcomp_error *err)
+/* Who has connected and proved nothing yet. */
+typedef struct pending {
+	int fd;
+	uint64_t end;
+	unsigned char nonce[NONCE];
+} pending;
+
+typedef struct pending_list {
+	pending at[PENDING_MAX];
+	unsigned n;
+} pending_list;
+
+static void pending_close(pending_list *l, unsigned i)
 {
-	uint64_t end = clock_ns() + (uint64_t)(seconds * 1e9);
+	close(l->at[i].fd);
+	l->at[i] = l->at[--l->n];
+}
+
+static void pending_accept(pending_list *l, int listener)
+{
+	pending *g = &l->at[l->n];
+
+	g->fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	if (g->fd < 0)
+		return;
+	g->end = clock_ns() + PROOF_NS;
+	l->n++;
+	if (!same_user(g->fd) || getrandom(g->nonce, NONCE, 0) != NONCE ||
+	    send(g->fd, g->nonce, NONCE, MSG_NOSIGNAL) != NONCE)
+		pending_close(l, l->n - 1);
+}
+
+/* It has said something: true when that proves the secret, and it has got the memory. */
+static bool pending_served(gradcomp_dataset *ds, const shm_share_name *name, const pending *g)
+{
+	unsigned char said[NONCE + SHA256_BYTES], mac[SHA256_BYTES];
 	int fds[2] = {ds->fd, ds->spill_fd};
 
-	for (int given = 1; given < ds->nlocal;) {
-		gradcomp_status st = await(ds, listener, end, err);
-		int fd;
-
-		if (st)
-			return st;
-		fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
-		if (fd < 0)
-			continue;
-		given += same_user(fd) && pass(fd, fds, ds->spill_fd < 0 ? 1 : 2);
-		close(fd);
-	}
-	return GRADCOMP_OK;
+	if (recv(g->fd, said, sizeof said, MSG_TRUNC) != sizeof said)
+		return false;
+	prove(ds, name, said, g->nonce, 0, mac);
+	if (!secret_equal(said + NONCE, mac, sizeof mac))
+		return false;
+	prove(ds, name, g->nonce, said, 1, mac);
+	return pass(g->fd, mac, fds, ds->spill_fd < 0 ? 1 : 2);
 }
 
-/* 0 when what came are one or two descriptors. */
-static int receive(int fd, int fds[2])
+gradcomp_status shm_share_serve(gradcomp_dataset *ds, const shm_share_name *name, int listener, double seconds,
+                                gradcomp_error *err)
+{
+	uint64_t end = clock_ns() + (uint64_t)(seconds * 1e9);
+	pending_list *l = calloc(1, sizeof *l);
+	gradcomp_status st = l ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a dataset");
+	int given = 1;
+
+	while (!st && given < ds->nlocal) {
+		struct pollfd p[PENDING_MAX + 1] = {{listener, (short)(l->n < PENDING_MAX ? POLLIN : 0), 0}};
+
+		for (unsigned i = 0; i < l->n; i++)
+			p[i + 1] = (struct pollfd){l->at[i].fd, POLLIN, 0};
+		st = look(ds, p, l->n + 1, end, err);
+		for (unsigned i = l->n; !st && i-- > 0;) {
+			if (p[i + 1].revents)
+				given += pending_served(ds, name, &l->at[i]);
+			if (p[i + 1].revents || clock_ns() > l->at[i].end)
+				pending_close(l, i);
+		}
+		if (!st && p[0].revents)
+			pending_accept(l, listener);
+	}
+	while (l && l->n)
+		pending_close(l, 0);
+	free(l);
+	return st;
+}
+
+/* 0 when what came is the proof with one or two descriptors. */
+static int receive(int fd, unsigned char mac[SHA256_BYTES], int fds[2])
 {
 	union {
 		struct cmsghdr head;
 		char room[CMSG_SPACE(2 * sizeof(int))];
 	} control;
-	char n = 0;
-	struct iovec iov = {&n, 1};
+	struct iovec iov = {mac, SHA256_BYTES};
 	struct msghdr m = {
 		.msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control};
 	struct cmsghdr *c;
 
-	if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) != 1 || !(c = CMSG_FIRSTHDR(&m)) || c->cmsg_type != SCM_RIGHTS)
+	if (recvmsg(fd, &m, MSG_CMSG_CLOEXEC) != SHA256_BYTES || !(c = CMSG_FIRSTHDR(&m)) ||
+	    c->cmsg_type != SCM_RIGHTS)
 		return -1;
 	for (size_t i = 0; i < 2 && c->cmsg_len >= CMSG_LEN((i + 1) * sizeof(int)); i++)
 		memcpy(&fds[i], CMSG_DATA(c) + i * sizeof(int), sizeof(int));
-	return fds[0] < 0 || (n == 2) != (fds[1] >= 0) ? -1 : 0;
+	return fds[0] < 0 ? -1 : 0;
+}
+
+/* What the first rank gives to who proves the secret, and has proved itself. */
+static gradcomp_status take(gradcomp_dataset *ds, const shm_share_name *name, int fd, uint64_t end, int fds[2],
+                            gradcomp_error *err)
+{
+	unsigned char first[NONCE], said[NONCE + SHA256_BYTES], mac[SHA256_BYTES], want[SHA256_BYTES];
+	gradcomp_status st = await(ds, fd, end, err);
+
+	if (st)
+		return st;
+	if (recv(fd, first, sizeof first, MSG_TRUNC) != sizeof first || getrandom(said, NONCE, 0) != NONCE)
+		return error_set(err, GRADCOMP_ERR_IO, "the first rank of the node gave no sound memory for a dataset");
+	prove(ds, name, said, first, 0, said + NONCE);
+	if (send(fd, said, sizeof said, MSG_NOSIGNAL) != sizeof said)
+		return error_errno(err, GRADCOMP_ERR_IO,
+		                   "cannot reach the first rank of the node for a dataset's memory");
+	st = await(ds, fd, end, err);
+	if (st)
+		return st;
+	if (receive(fd, mac, fds))
+		return error_set(err, GRADCOMP_ERR_IO, "the first rank of the node gave no sound memory for a dataset");
+	prove(ds, name, first, said, 1, want);
+	return secret_equal(mac, want, sizeof mac)
+	               ? GRADCOMP_OK
+	               : error_set(err, GRADCOMP_ERR_INSECURE,
+	                           "who gives a dataset's memory does not have the job's secret");
 }
 
 gradcomp_status shm_share_attach(gradcomp_dataset *ds, const shm_share_name *name, double seconds, gradcomp_error *err)
 {
 	struct sockaddr_un sa;
 	struct stat status;
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), fds[2] = {-1, -1};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), fds[2] = {-1, -1};
 	gradcomp_status st;
 
 	if (fd < 0 || connect(fd, (struct sockaddr *)&sa, listener_address(name, &sa))) {
@@ -230,18 +343,13 @@ gradcomp_status shm_share_attach(gradcomp_dataset *ds, const shm_share_name *nam
 		goto done;
 	}
 	st = same_user(fd)
-	             ? await(ds, fd, clock_ns() + (uint64_t)(seconds * 1e9), err)
+	             ? take(ds, name, fd, clock_ns() + (uint64_t)(seconds * 1e9), fds, err)
 	             : error_set(err, GRADCOMP_ERR_INSECURE, "another user answers for the first rank of the node");
+	ds->fd = fds[0];
+	ds->spill_fd = fds[1];
 	if (st)
 		goto done;
 	st = error_set(err, GRADCOMP_ERR_IO, "the first rank of the node gave no sound memory for a dataset");
-	if (receive(fd, fds)) {
-		if (fds[0] >= 0)
-			close(fds[0]);
-		goto done;
-	}
-	ds->fd = fds[0];
-	ds->spill_fd = fds[1];
 	if (fstat(ds->fd, &status) || (uint64_t)status.st_size < paged(sizeof(shared_head)) ||
 	    (fcntl(ds->fd, F_GET_SEALS) & SEALS) != SEALS)
 		goto done;

@@ -14,6 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
+void transport_key(const transport *t, const char *label, const void *info, size_t bytes,
+                   unsigned char key[TRANSPORT_SECRET_BYTES])
+{
+	secret_expand(t->secret, label, info, bytes, key);
+}
+
 gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
 {
 	return secret_random(secret, TRANSPORT_SECRET_BYTES, err);

@@ -77,6 +77,11 @@ gradcomp_status transport_start(transport *t, const char *const *endpoints,
  * closed. NULL is fine. */
 gradcomp_status transport_stop(transport *t, gradcomp_error *err);
 
+/* A key that ranks of this job have and nobody else: one for each label and `info`. For what they prove to each other
+ * beside the transport's own connections. Not in a forked process. */
+void transport_key(const transport *t, const char *label, const void *info, size_t bytes,
+                   unsigned char key[TRANSPORT_SECRET_BYTES]);
+
 const char *transport_host(const transport *t, int rank);
 /* Node number of each rank, numbered by first appearance; nnodes of them. */
 const int32_t *transport_nodes(const transport *t, int *nnodes);
