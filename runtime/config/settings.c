@@ -301,7 +301,7 @@ const setting settings_table[] = {
 	{NUMBER(SIZE, "stage.user_bytes", "0", 0, INFINITY, "quota of each user in the cache; 0: none")},
 	{TEXT("stage.shared", "", "sources whose copies all users of a node share, separated by ','"),
 	 .check = check_sources, .site = 1},
-	{TEXT("stage.shared_user", "root", "the account that stages what is shared"), .site = 1},
+	{TEXT("stage.shared_user", "nobody", "the account that stages what is shared"), .site = 1},
 	{.row = {.name = "stage.together",
 	         .type = GRADCOMP_PARAM_BOOL,
 	         .def = "yes",

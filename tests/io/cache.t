@@ -194,7 +194,7 @@ refuse 'a user sees his own only' user "$gradcomp" cache list --all-users
 user mv "$tmp/cache/$uid/$one" "$tmp/cache/$uid/x" 2>/dev/null || rm "$tmp/cache/$uid/$one"
 
 # What all users share.
-printf '[stage]\nshared = %s\n' "$tmp/one" >"$tmp/conf"
+printf '[stage]\nshared = %s\nshared_user = root\n' "$tmp/one" >"$tmp/conf"
 refuse 'a user does not stage for all' user "$gradcomp" stage --shared "$tmp/one"
 refuse 'what is not declared is not staged for all' "$gradcomp" stage --shared "$tmp/two"
 check 'root does' "$gradcomp" stage --shared "$tmp/one"
@@ -227,10 +227,10 @@ cache evict --shared "$tmp/one"
 is 'then it can be evicted' "$status" 0
 is 'without a rest' "$(ls -A "$tmp/cache/shared")" ''
 
-printf '[stage]\nshared = %s\nshared_user = nobody\n' "$tmp/one" >"$tmp/conf"
+printf '[stage]\nshared = %s\n' "$tmp/one" >"$tmp/conf"
 refuse 'an area of the former owner' "$gradcomp" stage --shared "$tmp/one"
 rmdir "$tmp/cache/shared"
-check 'root becomes the account that stages' "$gradcomp" stage --shared "$tmp/one"
+check 'root becomes nobody where no account is named' "$gradcomp" stage --shared "$tmp/one"
 is 'and its copy belongs to that' "$(stat -c %U "$tmp/cache/shared")" nobody
 user "$gradcomp" stage "$tmp/one" >"$tmp/out" 2>"$tmp/log"
 like 'users get it' "$(cat "$tmp/out")" "$tmp/cache/shared/"
