@@ -115,6 +115,11 @@ GRADCOMP_EXPORT int gradcomp_requested(void);
  * may outlive its parent. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key,
                                                      gradcomp_group **out, gradcomp_error *err);
+/* The group of ranks[0..nranks-1] of `parent`, in this order, which this rank is one of. Nothing is
+ * said to anybody: those ranks alone call it, each with the same list, and as often as the others
+ * with that list. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_group_create(gradcomp_group *parent, const int *ranks, int nranks,
+                                                      gradcomp_group **out, gradcomp_error *err);
 /* Local, when nothing is under way on the group on any thread; its reducers and links
  * have been freed. NULL and the world are ignored. */
 GRADCOMP_EXPORT void gradcomp_group_free(gradcomp_group *group);

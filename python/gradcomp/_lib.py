@@ -9,7 +9,7 @@ from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int3
 F32, F16, BF16, F64, I32, I64, U8 = range(7)
 SUM, MAX, MIN, BOR = range(4)
 ERR_INVALID, ERR_NOMEM, ERR_NOTFOUND, ERR_UNSUPPORTED, ERR_IO = -1, -2, -3, -4, -7
-ERR_MISMATCH, ERR_STATE, ERR_INTERNAL = -9, -12, -14
+ERR_MISMATCH, ERR_TIMEOUT, ERR_STATE, ERR_INTERNAL = -9, -11, -12, -14
 ITEMSIZE = {F32: 4, F16: 2, BF16: 2, F64: 8, I32: 4, I64: 8, U8: 1}
 
 
@@ -78,6 +78,7 @@ _PROTOTYPES = {
     "job_world": (c_void_p, [c_void_p]),
     "job_setting": (c_char_p, [c_void_p, c_char_p]),
     "group_split": (c_int, [c_void_p, c_int, c_int, POINTER(c_void_p), _ERR]),
+    "group_create": (c_int, [c_void_p, POINTER(c_int), c_int, POINTER(c_void_p), _ERR]),
     "group_free": (None, [c_void_p]),
     "group_rank": (c_int, [c_void_p]),
     "group_nranks": (c_int, [c_void_p]),

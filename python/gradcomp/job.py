@@ -58,12 +58,17 @@ def join(store=None):
     """The job that all of this process shares: made at the first call, left at exit.
     `store` makes the store where there is no PMIx server for this rank."""
     global _joined
-    if _joined is None or _joined._handle is None:
+    if joined() is None:
         _joined = Job(store=None if store is None or _has_pmix() else store())
         if multiprocessing.parent_process() is not None:
             # A forked process of multiprocessing ends without atexit.
             multiprocessing.util.Finalize(None, _leave, exitpriority=0)
     return _joined
+
+
+def joined():
+    """The job of join(); None when there is none yet."""
+    return _joined if _joined is not None and _joined._handle is not None else None
 
 
 def _has_pmix():
@@ -185,6 +190,12 @@ class Group:
         out = c_void_p()
         lib().call("group_split", self._handle, colour, key, ctypes.byref(out))
         return Group(out.value, self.job) if out else None
+
+    def create(self, ranks):
+        """The group of these ranks, in this order; they alone call it, with the same list."""
+        out = c_void_p()
+        lib().call("group_create", self._handle, (ctypes.c_int * len(ranks))(*ranks), len(ranks), ctypes.byref(out))
+        return Group(out.value, self.job)
 
     def world_rank(self, r):
         return lib().group_world_rank(self._handle, r)

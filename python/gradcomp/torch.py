@@ -338,7 +338,7 @@ def attach(model, compressor=None, collective=None, bucket_bytes=0, seed=0, sche
     options = {"compressor": compressor, "collective": collective, "bucket_bytes": bucket_bytes, "seed": seed,
                "schedule": schedule, "delay": delay}
     hook = _hook_of(ddp)
-    attachment = Attachment(named, _group(_join(), ddp.process_group), options)
+    attachment = Attachment(named, _group(ddp.process_group), options)
     hook.attachment, attachment._hook = attachment, hook
     _attached.add(attachment)
     return attachment
@@ -361,29 +361,44 @@ def _hook_of(model):
     return hook
 
 
-def _join():
-    """The job that all models of this process share."""
-    job = _jobs.join(launch.TorchStore)
-    if (job.rank, job.nranks) != (dist.get_rank(), dist.get_world_size()):
+def _join(asked=None):
+    """The job that all models of this process share. `asked`: the ranks that something is for."""
+    world = dist.get_world_size()
+    try:
+        if _jobs.joined() is None and asked is not None and len(asked) < world and dist.get_rank() == asked[0]:
+            print(f"gradcomp: attaching to {len(asked)} of {world} ranks; all {world} join the job first: those that "
+                  "attach no model call gradcomp.torch.join()", file=sys.stderr)
+        job = _jobs.join(launch.TorchStore)
+    except _lib.Error as e:
+        if asked is None or len(asked) == world or e.status != _lib.ERR_TIMEOUT:
+            raise
+        raise _lib.Error(e.status, f"{e}; all {world} ranks join the job, also those that attach no model: call "
+                                   "gradcomp.torch.join() on them") from None
+    if (job.rank, job.nranks) != (dist.get_rank(), world):
         raise _lib.Error(_lib.ERR_MISMATCH, f"rank {job.rank} of {job.nranks} in the job is rank {dist.get_rank()} of "
-                                            f"{dist.get_world_size()} in torch.distributed; give both the same ranks "
+                                            f"{world} in torch.distributed; give both the same ranks "
                                             "(gradcomp.torch.init_process_group() does)")
     return job
 
 
+def join():
+    """Joins the job, where one is asked for, on ranks that attach no model while others do. They leave
+    it at exit, when all do: let them wait for the others there (torch.distributed.barrier())."""
+    if _lib.requested():
+        _join()
+
+
 def group(process_group=None):
     """The library's group of a process group's ranks (None: of all), for gradcomp.Parallel and
-    plain collectives. Of some ranks only: every rank of the job calls it then."""
-    return _group(_join(), process_group or dist.group.WORLD)
+    plain collectives. Those ranks call it."""
+    return _group(process_group or dist.group.WORLD)
 
 
-def _group(job, process_group):
-    """The job's group for a DDP process group. A subgroup is split off, so every
-    rank of the job must attach a model then."""
+def _group(process_group):
+    """The job's group for a DDP process group, whose ranks alone make it."""
     ranks = launch.global_ranks(process_group)
-    if len(ranks) == job.nranks:
-        return job.world
-    return job.world.split(min(ranks), ranks.index(job.rank))
+    job = _join(ranks)
+    return job.world if len(ranks) == job.nranks else job.world.create(ranks)
 
 
 def _leave(failed):

@@ -40,6 +40,7 @@ void group_destroy(gradcomp_group *g)
 		return;
 	coll_ctx_close(&g->blocking);
 	pthread_mutex_destroy(&g->lock);
+	free(g->lists);
 	free(g->ranks);
 	free(g);
 }
@@ -148,6 +149,80 @@ gradcomp_status gradcomp_group_split(gradcomp_group *parent, int colour, int key
 done:
 	free(all);
 	free(ranks);
+	return st;
+}
+
+/* The ranks in the world; in *me this rank's place. */
+static gradcomp_status check_list(const gradcomp_group *parent, const int *ranks, int n, int *world, int *me,
+                                  gradcomp_error *err)
+{
+	*me = -1;
+	for (int i = 0; i < n; i++) {
+		if (ranks[i] < 0 || ranks[i] >= parent->nranks)
+			return error_set(err, GRADCOMP_ERR_INVALID, "ranks[%d] is %d: must be 0..%d", i, ranks[i],
+			                 parent->nranks - 1);
+		for (int k = 0; k < i; k++)
+			if (ranks[k] == ranks[i])
+				return error_set(err, GRADCOMP_ERR_INVALID, "rank %d is ranks[%d] and ranks[%d]", ranks[i], k, i);
+		if (ranks[i] == parent->me)
+			*me = i;
+		world[i] = parent->ranks[ranks[i]];
+	}
+	return *me >= 0 ? GRADCOMP_OK
+	                : error_set(err, GRADCOMP_ERR_INVALID, "this rank, %d, is none of the %d ranks of the group",
+	                            parent->me, n);
+}
+
+/* The next id for this list. */
+static uint64_t list_id(gradcomp_group *parent, const int *world, int n)
+{
+	uint64_t id = id_mix(parent->id, UINT64_MAX), next = 0;
+	struct group_list *l = NULL;
+	for (int i = 0; i < n; i++)
+		id = id_mix(id, (uint64_t)world[i]);
+	pthread_mutex_lock(&parent->lock);
+	for (uint32_t i = 0; i < parent->nlists; i++)
+		if (parent->lists[i].id == id)
+			l = &parent->lists[i];
+	if (!l) {
+		struct group_list *more = realloc(parent->lists, (parent->nlists + 1) * sizeof *more);
+		if (more) {
+			parent->lists = more;
+			l = &more[parent->nlists++];
+			*l = (struct group_list){.id = id};
+		}
+	}
+	if (l)
+		next = id_mix(id, ++l->made);
+	pthread_mutex_unlock(&parent->lock);
+	return next;
+}
+
+gradcomp_status gradcomp_group_create(gradcomp_group *parent, const int *ranks, int nranks, gradcomp_group **out,
+                                      gradcomp_error *err)
+{
+	gradcomp_status st;
+	uint64_t id;
+	int *world, me;
+	if (!out)
+		return error_set(err, GRADCOMP_ERR_INVALID, "out is NULL");
+	*out = NULL;
+	if (!parent || !ranks)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", parent ? "ranks" : "group");
+	if (nranks < 1 || nranks > parent->nranks)
+		return error_set(err, GRADCOMP_ERR_INVALID, "a group of %d ranks: must be 1..%d", nranks, parent->nranks);
+	world = malloc((size_t)nranks * sizeof *world);
+	if (!world)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a group of %d ranks", nranks);
+	st = check_list(parent, ranks, nranks, world, &me, err);
+	id = st ? 0 : list_id(parent, world, nranks);
+	if (!st && !id)
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a group of %d ranks", nranks);
+	if (!st)
+		st = group_create(parent->job, id, world, nranks, me, out, err);
+	if (!st)
+		job_count(parent->job, 1);
+	free(world);
 	return st;
 }
 

@@ -30,6 +30,12 @@ struct gradcomp_group {
 	uint64_t splits;   /* made so far: equal on all ranks */
 	uint64_t channels; /* likewise */
 	pthread_mutex_t lock;
+	/* Lists of ranks that groups were made of by gradcomp_group_create(), and how many of each:
+	 * equal on the ranks of the list. Under the lock. */
+	struct group_list {
+		uint64_t id, made;
+	} *lists;
+	uint32_t nlists;
 	coll_ctx blocking; /* of the blocking collectives; opened on first use */
 };
 

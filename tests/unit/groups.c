@@ -62,6 +62,44 @@ static void order_body(gradcomp_job *job, int rank, int nranks, void *arg)
 		printf("# rank %d: %s\n", rank, err.text);
 }
 
+/* ---- made by their members alone ---- */
+
+static void created_body(gradcomp_job *job, int rank, int nranks, void *arg)
+{
+	static const int lists[2][4] = {{6, 1, 3, -1}, {2, 7, -1}}, wrong[] = {1, P}, twice[] = {1, 0, 1};
+	gradcomp_group *world = gradcomp_job_world(job), *g[3] = {0};
+	gradcomp_error err = {0};
+	(void)nranks, (void)arg;
+	for (int k = 0; k < 2; k++) {
+		int n = 0, mine = 0, sum = 0;
+		for (; lists[k][n] >= 0; n++) {
+			mine |= lists[k][n] == rank;
+			sum += lists[k][n];
+		}
+		if (!mine) {
+			ok(gradcomp_group_create(world, lists[k], n, &g[0], &err) == GRADCOMP_ERR_INVALID && !g[0],
+			   "rank %d: is in no group that it is not of", rank);
+			continue;
+		}
+		/* The same list again is another group, at work at the same time. */
+		for (int i = 0; i < 3; i++)
+			if (gradcomp_group_create(world, lists[k], n, &g[i], &err))
+				ok(0, "rank %d: %s", rank, err.text);
+		ok(group_is(g[0], rank, lists[k]), "rank %d: the group has the list's order", rank);
+		ok(sum_is(g[2], rank, sum, &err) && sum_is(g[0], 1, n, &err), "rank %d: sums with its members alone", rank);
+		gradcomp_group_free(g[0]);
+		ok(sum_is(g[1], rank, sum, &err), "rank %d: also when another of the same ranks is gone", rank);
+		for (int i = 1; i < 3; i++)
+			gradcomp_group_free(g[i]);
+	}
+	if (rank != 1)
+		return;
+	ok(gradcomp_group_create(world, wrong, 2, &g[0], &err) == GRADCOMP_ERR_INVALID, "a rank that there is not");
+	like(err.text, "ranks[1] is 8: must be 0..7", "is named");
+	ok(gradcomp_group_create(world, twice, 3, &g[0], &err) == GRADCOMP_ERR_INVALID, "a rank twice");
+	ok(gradcomp_group_create(world, twice, 0, &g[0], &err) == GRADCOMP_ERR_INVALID, "no rank");
+}
+
 /* ---- data-parallel groups inside of tensor and pipeline groups, all at once ---- */
 
 typedef struct worker {
@@ -279,6 +317,7 @@ int main(void)
 	const char *automatic[] = {settings[0], settings[1], settings[2], "gradcomp.collective=auto", NULL};
 	model_seed();
 	run_ranks(P, settings, order_body, NULL);
+	run_ranks(P, settings, created_body, NULL);
 	run_ranks(P, settings, parallel_body, "none");
 	run_ranks(P, automatic, parallel_body, "topk");
 	ranks_on(two_nodes);
