@@ -35,8 +35,8 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	gradcomp_job *job = calloc(1, sizeof *job);
 	int *ranks = NULL;
 	bootstrap w = {0};
-	gradcomp_error own = {0};
-	gradcomp_status st;
+	gradcomp_error own = {0}, refusal = {0}, ignored;
+	gradcomp_status st, opened;
 	*out = NULL;
 	err = err ? err : &own;
 	if (!job)
@@ -46,21 +46,28 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	job->log.level = GRADCOMP_LOG_INFO;
 	job->log.rank = -1;
 	st = config_load(settings, &job->config, err);
-	if (!st)
-		spec_table_init(&job->specs, job->config);
+	/* The other ranks are to hear what is wrong with the settings of this one. */
+	if (st)
+		job->config = config_load_defaults();
+	if (!job->config)
+		goto fail;
+	spec_table_init(&job->specs, job->config);
 	if (!st)
 		st = log_level_parse(config_str(job->config, "gradcomp.log"), &job->log.level, err);
 	if (!st)
 		st = operator_threads_start(thread_pool_parse(config_str(job->config, "operators.threads")), err);
 	job->operator_threads = !st;
-	if (!st)
-		st = bootstrap_open(job->config, store, &w, err);
+	refusal.status = st;
 	if (st)
+		snprintf(refusal.text, sizeof refusal.text, "%s", err->text);
+	opened = bootstrap_open(job->config, store, &w, st ? &ignored : err);
+	st = st ? st : opened;
+	if (opened)
 		goto fail;
 	job->rank = job->log.rank = w.rank;
 	job->nranks = w.nranks;
 	registry_host(&job->host, &job->log);
-	st = job_join(job, &w, err);
+	st = job_join(job, &w, st ? &refusal : NULL, err);
 	bootstrap_close(&w);
 	ranks = malloc((size_t)job->nranks * sizeof *ranks);
 	if (!st && !ranks)

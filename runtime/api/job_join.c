@@ -12,6 +12,7 @@
 #include "trace/trace.h"
 #include "transport/verbs/verbs_module.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +22,14 @@
 #define MUNGE_PATIENCE 0.5
 
 /* A record: "V<version>, about the secret, SPECs, timeline, the transport's endpoint"
- * separated by tabs, or "E<text>" of a rank that cannot join. */
+ * separated by tabs, or "E<rank> <text>" of a rank that cannot join. */
 #define RECORD_TEXT BOOTSTRAP_MAX
+
+enum { RECORD_VERSION, RECORD_SECRET, RECORD_SPECS, RECORD_TIMELINE, RECORD_PARTS };
+
+/* A job that cannot begin ends when all ranks know why, or after so many seconds, at most half of
+ * transport.timeout. */
+#define HEARD_SECONDS 10.0
 
 /* The SPECs that the settings ask for are resolved into the job's table, where reducers find them;
  * and their text in full. */
@@ -117,52 +124,54 @@ static gradcomp_status keep_timeline(gradcomp_job *job, const char *text, gradco
 	return trace_open(&o, file, &job->trace, err);
 }
 
-/* Splits the records; endpoints[r] becomes rank r's endpoint of the transport. Names every rank
- * that is not like rank 0. */
-static gradcomp_status read_records(gradcomp_job *job, const char *space, char **all, const char **endpoints,
-                                  unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
+/* A record that another rank, or several, could not join with. */
+static gradcomp_status find_refusal(const gradcomp_job *job, char *const *all, gradcomp_error *err)
 {
-	const char *version0 = NULL, *specs0 = NULL, *timeline0 = "";
-	const char *secrets0 = "", *own = "";
-	gradcomp_status st;
-	for (int r = 0; r < job->nranks; r++)
-		if (all[r][0] == 'E')
-			return r == job->rank ? error_set(err, GRADCOMP_ERR_STATE, "%s", all[r] + 1)
-			                      : error_set(err, GRADCOMP_ERR_PEER, "rank %d cannot join: %s", r, all[r] + 1);
+	for (int r = 0; r < job->nranks; r++) {
+		char *text;
+		long who;
+
+		if (!all[r] || all[r][0] != BOOTSTRAP_REFUSAL)
+			continue;
+		who = strtol(all[r] + 1, &text, 10);
+		return error_set(err, GRADCOMP_ERR_PEER, "rank %ld cannot join: %s", who, text + (*text == ' '));
+	}
+	return GRADCOMP_OK;
+}
+
+/* Splits the records; endpoints[r] becomes rank r's endpoint of the transport. Names a rank that
+ * is not like rank 0: all ranks find the same one. */
+static gradcomp_status read_records(gradcomp_job *job, char **all, const char **endpoints, const char *text0[RECORD_PARTS],
+                                    const char **own_secret, gradcomp_error *err)
+{
 	for (int r = 0; r < job->nranks; r++) {
 		char *rest = NULL;
 		const char *version = strtok_r(all[r], "\t", &rest), *secrets = strtok_r(NULL, "\t", &rest),
 			   *specs = strtok_r(NULL, "\t", &rest), *timeline = strtok_r(NULL, "\t", &rest);
+		gradcomp_status st;
 		if (!version || version[0] != 'V' || !secrets || !specs || !timeline || !rest || !*rest)
 			return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d is not one of gradcomp", r);
-		if (r == 0) {
-			version0 = version;
-			specs0 = specs;
-			secrets0 = secrets;
-			timeline0 = timeline;
-		}
-		if (strcmp(version, version0))
+		if (r == 0)
+			memcpy(text0, ((const char *[RECORD_PARTS]){version, secrets, specs, timeline}), RECORD_PARTS * sizeof *text0);
+		if (strcmp(version, text0[RECORD_VERSION]))
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
 			                 "rank %d runs gradcomp %s, rank 0 runs %s: use one installation", r, version + 1,
-			                 version0 + 1);
-		if (strcmp(specs, specs0))
+			                 text0[RECORD_VERSION] + 1);
+		if (strcmp(specs, text0[RECORD_SPECS]))
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
 			                 "rank %d asks for '%s', rank 0 for '%s': all ranks must use the same SPEC", r, specs,
-			                 specs0);
-		st = r ? job_secret_alike(secrets0, secrets, r, err) : GRADCOMP_OK;
+			                 text0[RECORD_SPECS]);
+		st = r ? job_secret_alike(text0[RECORD_SECRET], secrets, r, err) : GRADCOMP_OK;
 		if (st)
 			return st;
 		if (r == job->rank)
-			own = secrets;
+			*own_secret = secrets;
 		endpoints[r] = rest;
 	}
-	st = keep_timeline(job, timeline0, err);
-	return st ? st
-	          : job_secret_take(config_str(job->config, "security.secret"), secrets0, own, space,
-	                            MUNGE_PATIENCE * config_float(job->config, "transport.timeout"), &job->log, secret, err);
+	return GRADCOMP_OK;
 }
 
-gradcomp_status job_join(gradcomp_job *job, bootstrap *w, gradcomp_error *err)
+gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *refusal, gradcomp_error *err)
 {
 	unsigned char secret[TRANSPORT_SECRET_BYTES];
 	/* A job of one rank has nobody to keep the secret from. */
@@ -171,25 +180,38 @@ gradcomp_status job_join(gradcomp_job *job, bootstrap *w, gradcomp_error *err)
 	double timeout = config_float(job->config, "transport.timeout");
 	char **all = calloc((size_t)job->nranks, sizeof *all);
 	const char **endpoints = calloc((size_t)job->nranks, sizeof *endpoints);
+	const char *text0[RECORD_PARTS] = {NULL}, *own_secret = "";
 	gradcomp_error own = {0};
 	size_t secrets = 0; /* bytes of rank 0's text, before it is cut up */
 	gradcomp_status mine, st;
+	bool known; /* to all ranks: why the job cannot begin */
 	if (!all || !endpoints) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints of %d ranks", job->nranks);
 		goto done;
 	}
-	mine = prepare(job, space, record, &own);
+	if (refusal)
+		own = *refusal;
+	mine = refusal ? refusal->status : prepare(job, space, record, &own);
 	if (mine)
-		snprintf(record, sizeof record, "E%s", own.text);
+		snprintf(record, sizeof record, "%c%d %s", BOOTSTRAP_REFUSAL, job->rank, own.text);
 	st = bootstrap_exchange(w, record, timeout, all, err);
-	if (!st || all[0])
+	known = !st;
+	if (all[0])
 		secrets = strlen(all[0]);
-	if (mine) {
+	if (mine)
 		st = error_set(err, mine, "%s", own.text);
-		goto done;
-	}
 	if (!st)
-		st = read_records(job, space, all, endpoints, secret, err);
+		st = find_refusal(job, all, err);
+	if (!st)
+		st = read_records(job, all, endpoints, text0, &own_secret, err);
+	known = known && st;
+	if (known)
+		bootstrap_heard(w, timeout / 2 < HEARD_SECONDS ? timeout / 2 : HEARD_SECONDS);
+	if (!st)
+		st = keep_timeline(job, text0[RECORD_TIMELINE], err);
+	if (!st)
+		st = job_secret_take(config_str(job->config, "security.secret"), text0[RECORD_SECRET], own_secret, space,
+		                     MUNGE_PATIENCE * timeout, &job->log, secret, err);
 	if (!st)
 		st = transport_start(job->transport, endpoints, secret, err);
 	secret_wipe(secret, sizeof secret);

@@ -5,8 +5,9 @@
 #include "job/job.h"
 #include "bootstrap/bootstrap.h"
 
-/* Exchanges endpoint records and starts the transport; the job has its configuration, rank and
+/* With `refusal`: tells the other ranks why this one cannot join, and returns its error.
+ * Exchanges endpoint records and starts the transport; the job has its configuration, rank and
  * host table. On failure the transport may exist. */
-gradcomp_status job_join(gradcomp_job *job, bootstrap *w, gradcomp_error *err);
+gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *refusal, gradcomp_error *err);
 
 #endif

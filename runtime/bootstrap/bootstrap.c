@@ -99,6 +99,12 @@ gradcomp_status bootstrap_exchange(bootstrap *w, const char *mine, double timeou
 	return w->method->exchange(w->ctx, mine, timeout, all, err);
 }
 
+void bootstrap_heard(bootstrap *w, double limit)
+{
+	if (w->method->heard)
+		w->method->heard(w->ctx, limit);
+}
+
 void bootstrap_close(bootstrap *w)
 {
 	if (w->method)

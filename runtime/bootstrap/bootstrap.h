@@ -19,13 +19,19 @@ typedef struct bootstrap_method {
 	const char *name;
 	/* On failure nothing is left and *ctx is untouched. */
 	gradcomp_status (*open)(void **ctx, const gradcomp_store *store, int *rank, int *nranks, gradcomp_error *err);
-	/* Collective, once. all[r] (nranks of them, each to be freed, the array is
+	/* Collective, once. `mine` may be a refusal; then, or when another rank's is one, only that
+	 * rank's text need be there. all[r] (nranks of them, each to be freed, the array is
 	 * the caller's) becomes rank r's text. */
 	gradcomp_status (*exchange)(void *ctx, const char *mine, double timeout, char **all, gradcomp_error *err);
+	/* Collective, when the records say that the job cannot begin: returns when all ranks are here,
+	 * or after `limit` seconds. NULL: nobody depends on this process for it. */
+	void (*heard)(void *ctx, double limit);
 	void (*close)(void *ctx);
 } bootstrap_method;
 
-#define BOOTSTRAP_VERSION 1
+#define BOOTSTRAP_VERSION 2
+/* A text "E<rank> <reason>": the rank cannot join, and so no other can. */
+#define BOOTSTRAP_REFUSAL 'E'
 /* The symbol of the PMIx module. */
 #define BOOTSTRAP_PMIX_SYMBOL "gradcomp_bootstrap_pmix"
 
@@ -38,6 +44,7 @@ typedef struct bootstrap {
 /* `store` may be NULL. Says what to type when srun was started without PMIx. */
 gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, bootstrap *w, gradcomp_error *err);
 gradcomp_status bootstrap_exchange(bootstrap *w, const char *mine, double timeout, char **all, gradcomp_error *err);
+void bootstrap_heard(bootstrap *w, double limit);
 void bootstrap_close(bootstrap *w);
 
 extern const bootstrap_method bootstrap_store, bootstrap_single;

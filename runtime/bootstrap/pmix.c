@@ -9,11 +9,15 @@
 #include <pmix.h>
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #define RECORD_KEY "gradcomp.endpoint"
+#define RANK_NAME 100
+#define MISSING_NAMED 4   /* in a message */
+#define MISSING_SECONDS 1 /* to answer which records are there */
 
 typedef struct client {
 	pmix_proc_t self;
@@ -152,31 +156,100 @@ static gradcomp_status timed_fence(client *c, double timeout, const struct times
 	return GRADCOMP_OK;
 }
 
+/* "rank 3 on n4"; the host as far as this node's server knows it. */
+static void rank_name(client *c, int r, char out[RANK_NAME])
+{
+	pmix_value_t *value = NULL;
+	pmix_info_t local;
+	pmix_proc_t peer;
+	bool yes = true;
+
+	PMIX_PROC_LOAD(&peer, c->self.nspace, (pmix_rank_t)r);
+	PMIX_INFO_CONSTRUCT(&local);
+	PMIX_INFO_LOAD(&local, PMIX_OPTIONAL, &yes, PMIX_BOOL);
+	if (PMIx_Get(&peer, PMIX_HOSTNAME, &local, 1, &value) != PMIX_SUCCESS)
+		value = NULL;
+	if (value && value->type == PMIX_STRING && value->data.string)
+		snprintf(out, RANK_NAME, "rank %d on %.64s", r, value->data.string);
+	else
+		snprintf(out, RANK_NAME, "rank %d", r);
+	if (value)
+		PMIX_VALUE_RELEASE(value);
+}
+
+static call *ask_record(client *c, int r, pmix_status_t *rc)
+{
+	call *f = call_new();
+	pmix_proc_t peer;
+
+	*rc = PMIX_ERR_NOMEM;
+	if (!f)
+		return NULL;
+	PMIX_PROC_LOAD(&peer, c->self.nspace, (pmix_rank_t)r);
+	*rc = PMIx_Get_nb(&peer, RECORD_KEY, NULL, 0, record_done, f);
+	if (*rc == PMIX_SUCCESS)
+		return f;
+	call_free(f);
+	return NULL;
+}
+
 /* A fence may end without a task that has died; nobody has its endpoint record then. */
 static gradcomp_status get_record(client *c, int r, double timeout, const struct timespec *until, char **record,
                                 gradcomp_error *err)
 {
-	call *f = call_new();
+	char name[RANK_NAME];
 	pmix_status_t rc;
-	pmix_proc_t peer;
-	if (!f)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "pmix: no memory");
-	PMIX_PROC_LOAD(&peer, c->self.nspace, (pmix_rank_t)r);
-	rc = PMIx_Get_nb(&peer, RECORD_KEY, NULL, 0, record_done, f);
-	if (rc != PMIX_SUCCESS) {
+	call *f = ask_record(c, r, &rc);
+	bool came = f && call_wait(f, until);
+	if (came) {
+		rc = f->status;
+		*record = f->record;
+		f->record = NULL;
 		call_free(f);
-		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no endpoint record of rank %d (%s)", r, PMIx_Error_string(rc));
+		if (rc == PMIX_SUCCESS && *record)
+			return GRADCOMP_OK;
 	}
-	if (!call_wait(f, until))
-		return error_set(err, GRADCOMP_ERR_TIMEOUT, "pmix: rank %d did not join within %.0f s: it published no endpoint record", r,
-		                 timeout);
-	rc = f->status;
-	*record = f->record;
-	f->record = NULL;
-	call_free(f);
+	rank_name(c, r, name);
+	if (f && !came)
+		return error_set(err, GRADCOMP_ERR_TIMEOUT, "pmix: %s did not join within %.0f s: it published no endpoint record",
+		                 name, timeout);
 	if (rc != PMIX_SUCCESS)
-		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no endpoint record of rank %d (%s)", r, PMIx_Error_string(rc));
-	return *record ? GRADCOMP_OK : error_set(err, GRADCOMP_ERR_INVALID, "pmix: the endpoint record of rank %d is no text", r);
+		return error_set(err, GRADCOMP_ERR_PEER, "pmix: no endpoint record of %s (%s)", name, PMIx_Error_string(rc));
+	return error_set(err, GRADCOMP_ERR_INVALID, "pmix: the endpoint record of %s is no text", name);
+}
+
+/* Not all are at the fence in time: whose records are there, and who is missing. The servers of
+ * other nodes answer when they have the record; where none comes there is none. */
+static gradcomp_status name_missing(client *c, double timeout, char **all, gradcomp_error *err)
+{
+	call **f = calloc((size_t)c->nranks, sizeof *f);
+	struct timespec until;
+	char list[MISSING_NAMED * RANK_NAME] = "", name[RANK_NAME];
+	size_t used = 0;
+	int missing = 0;
+	pmix_status_t rc;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += MISSING_SECONDS;
+	for (int r = 0; f && r < c->nranks; r++)
+		f[r] = ask_record(c, r, &rc);
+	for (int r = 0; f && r < c->nranks; r++) {
+		if (f[r] && call_wait(f[r], &until)) {
+			all[r] = f[r]->record;
+			f[r]->record = NULL;
+			call_free(f[r]);
+		}
+		if (!all[r] && missing++ < MISSING_NAMED) {
+			rank_name(c, r, name);
+			used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", used ? ", " : "", name);
+		}
+	}
+	free(f);
+	if (missing)
+		error_set(err, GRADCOMP_ERR_TIMEOUT,
+		          "pmix: %s%s did not join within %.0f s (of %d ranks); every task of the step must join the job", list,
+		          missing > MISSING_NAMED ? ", ..." : "", timeout, c->nranks);
+	return GRADCOMP_ERR_TIMEOUT;
 }
 
 static gradcomp_status exchange(void *ctx, const char *mine, double timeout, char **all, gradcomp_error *err)
@@ -196,8 +269,19 @@ static gradcomp_status exchange(void *ctx, const char *mine, double timeout, cha
 	if (rc != PMIX_SUCCESS)
 		return error_set(err, GRADCOMP_ERR_IO, "pmix: could not publish this rank's endpoint record (%s)", PMIx_Error_string(rc));
 	st = timed_fence(c, timeout, &until, err);
-	for (int r = 0; !st && r < c->nranks; r++)
-		st = get_record(c, r, timeout, &until, &all[r], err);
+	if (st == GRADCOMP_ERR_TIMEOUT) {
+		st = name_missing(c, timeout, all, err);
+	} else if (!st) {
+		/* The reason of one that refuses counts more than that another has died. */
+		gradcomp_error none;
+		for (int r = 0; r < c->nranks; r++) {
+			gradcomp_status got = get_record(c, r, timeout, &until, &all[r], st ? &none : err);
+			st = st ? st : got;
+		}
+	}
+	for (int r = 0; r < c->nranks; r++)
+		if (all[r] && all[r][0] == BOOTSTRAP_REFUSAL)
+			return GRADCOMP_OK;
 	return st;
 }
 

@@ -197,6 +197,24 @@ static gradcomp_status config_make(const config_option *options, const char *con
 	return GRADCOMP_OK;
 }
 
+config *config_load_defaults(void)
+{
+	config *c = calloc(1, sizeof *c + settings_count * sizeof c->entries[0]);
+	const char *path = secure_getenv("GRADCOMP_PLUGIN_PATH");
+
+	if (!c)
+		return NULL;
+	c->count = settings_count;
+	if (config_defaults(c, NULL)) {
+		config_free(c);
+		return NULL;
+	}
+	for (size_t i = 0; path && *path && i < c->count; i++)
+		if (!strcmp(settings_table[i].row.name, "gradcomp.plugin_path"))
+			(void)config_set(c, (int)i, path, "environment GRADCOMP_PLUGIN_PATH", NULL);
+	return c;
+}
+
 gradcomp_status config_load(const char *const *overrides, config **out, gradcomp_error *err)
 {
 	return config_make(NULL, overrides, out, err);

@@ -21,6 +21,10 @@ typedef struct config config;
 /* `overrides`: "section.key=value" strings ended by NULL, or NULL. */
 gradcomp_status config_load(const char *const *overrides, config **out, gradcomp_error *err);
 
+/* For a process whose settings are wrong, to tell the others: the defaults, and the plugin path
+ * that the environment names. NULL without memory. */
+config *config_load_defaults(void);
+
 /* The value of an option of srun, by the name of its setting. */
 typedef struct config_option {
 	const char *name, *value; /* value NULL: not given */

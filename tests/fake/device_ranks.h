@@ -46,6 +46,8 @@ static int processes_set(void *ctx, const char *key, const void *value, size_t b
 {
 	key_store *m = ctx;
 	int r = atoi(strchr(key, '/') + 1);
+	if (!strncmp(key, "gradcomp/heard/", 15))
+		return 0;
 	if (bytes > STORE_BYTES)
 		return -1;
 	pthread_mutex_lock(&m->lock);
@@ -62,6 +64,8 @@ static long processes_get(void *ctx, const char *key, void *value, size_t capaci
 	int r = atoi(strchr(key, '/') + 1), late = 0;
 	struct timespec until;
 	long n = -1;
+	if (!strncmp(key, "gradcomp/heard/", 15))
+		return -1;
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += timeout_ms / 1000 + 1;
 	pthread_mutex_lock(&m->lock);

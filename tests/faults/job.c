@@ -31,6 +31,8 @@ static int set(void *ctx, const char *key, const void *value, size_t bytes)
 	int r = atoi(strchr(key, '/') + 1);
 
 	(void)ctx;
+	if (!strncmp(key, "gradcomp/heard/", 15))
+		return 0;
 	memcpy(keys->value[r], value, bytes);
 	keys->value[r][bytes] = 0;
 	atomic_store(&keys->there[r], 1);
@@ -44,6 +46,8 @@ static long get(void *ctx, const char *key, void *value, size_t capacity, int ti
 	size_t n;
 
 	(void)ctx;
+	if (!strncmp(key, "gradcomp/heard/", 15))
+		return -1;
 	while (!atomic_load(&keys->there[r])) {
 		if (board_now() > until)
 			return -1;

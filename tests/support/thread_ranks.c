@@ -29,7 +29,10 @@ static int store_set(void *ctx, const char *key, const void *value, size_t bytes
 {
 	memory_store *s = ctx;
 	int r = atoi(strchr(key, '/') + 1);
+	if (!strncmp(key, "gradcomp/heard/", 15))
+		return 0;
 	pthread_mutex_lock(&s->lock);
+	free(s->value[r]); /* a rank that refuses writes at others' places */
 	s->value[r] = nodes ? endpoint_of_node(value, bytes, nodes[r]) : strndup(value, bytes);
 	pthread_cond_broadcast(&s->change);
 	pthread_mutex_unlock(&s->lock);
@@ -42,6 +45,8 @@ static long store_get(void *ctx, const char *key, void *value, size_t capacity, 
 	int r = atoi(strchr(key, '/') + 1), late = 0;
 	struct timespec until;
 	long n = -1;
+	if (!strncmp(key, "gradcomp/heard/", 15))
+		return -1;
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += timeout_ms / 1000 + 1;
 	pthread_mutex_lock(&s->lock);
