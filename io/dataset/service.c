@@ -93,14 +93,8 @@ static bool quiet(const service *s)
 	return !s->offers;
 }
 
-static void serve(service *s)
+void service_turn(service *s)
 {
-	gradcomp_dataset *ds = s->ds;
-	eventfd_t events;
-	gradcomp_error err;
-	gradcomp_status st;
-
-	atomic_store(&ds->fetch->asleep, 1);
 	s->starved = s->posted = false;
 	tickets_attend(s);
 	load_worker_notify(s);
@@ -110,6 +104,17 @@ static void serve(service *s)
 		collect(s, &s->peers[i]);
 	}
 	tickets_sweep(s);
+}
+
+static void serve(service *s)
+{
+	gradcomp_dataset *ds = s->ds;
+	eventfd_t events;
+	gradcomp_error err;
+	gradcomp_status st;
+
+	atomic_store(&ds->fetch->asleep, 1);
+	service_turn(s);
 	if (atomic_load(&s->draining) && !atomic_load(&s->drained) && quiet(s)) {
 		atomic_store(&s->drained, 1);
 		process_wake(&s->drained);
@@ -123,13 +128,18 @@ static void serve(service *s)
 	eventfd_read(ds->wake_fd, &events);
 }
 
+void service_listen(service *s)
+{
+	for (int i = 0; i < s->npeers && !s->status; i++)
+		receive_header(s, &s->peers[i]);
+}
+
 static void *service_main(void *arg)
 {
 	service *s = arg;
 	gradcomp_dataset *ds = s->ds;
 
-	for (int i = 0; i < s->npeers && !s->status; i++)
-		receive_header(s, &s->peers[i]);
+	service_listen(s);
 	while (!s->status && !atomic_load(&s->quit))
 		if (ds->tickets) {
 			serve(s);
@@ -150,18 +160,15 @@ static void *service_main(void *arg)
 	return NULL;
 }
 
-gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err)
+gradcomp_status service_new(gradcomp_dataset *ds, const gradcomp_links *links, gradcomp_error *err)
 {
-	service *s;
+	service *s = calloc(1, sizeof *s);
 	gradcomp_status st = GRADCOMP_OK;
 
-	if (!ds->channel)
-		return GRADCOMP_OK;
-	s = calloc(1, sizeof *s);
 	if (!s)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory to serve a dataset");
 	s->ds = ds;
-	s->links = channel_links(ds->channel);
+	s->links = links;
 	ds->service = s;
 	ds->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (ds->wake_fd < 0)
@@ -170,7 +177,21 @@ gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err)
 		st = peers_find(s, err);
 	if (!st && ds->tickets)
 		st = load_worker_start(s, err);
-	if (!st && thread_start(&s->thread, service_main, s))
+	return st;
+}
+
+gradcomp_status service_start(gradcomp_dataset *ds, gradcomp_error *err)
+{
+	service *s;
+	gradcomp_status st;
+
+	if (!ds->channel)
+		return GRADCOMP_OK;
+	st = service_new(ds, channel_links(ds->channel), err);
+	if (st)
+		return st;
+	s = ds->service;
+	if (thread_start(&s->thread, service_main, s))
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "cannot start a thread to serve a dataset");
 	s->started = !st;
 	return st;

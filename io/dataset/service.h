@@ -202,6 +202,14 @@ void load_worker_add(service *s, peer *p, uint32_t ticket, uint64_t index);
 /* Sends the NOTIFYs that are due. */
 void load_worker_notify(service *s);
 
+/* ---- the thread's parts (service.c) --------------------------------------------------- */
+
+/* Makes ds->service, all but its thread. */
+gradcomp_status service_new(gradcomp_dataset *ds, const gradcomp_links *links, gradcomp_error *err);
+/* Listens to every peer; then one turn: what is written on tickets, what has come, what has gone. */
+void service_listen(service *s);
+void service_turn(service *s);
+
 /* Fails the job: a peer sent an invalid message. */
 void service_wrong(service *s, const peer *p, const char *what);
 void service_failed(service *s, gradcomp_status st, const gradcomp_error *err);
