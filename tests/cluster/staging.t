@@ -4,7 +4,7 @@
 . "$(dirname "$0")/common.sh"
 start_cluster --nodes "$nodes" --conf UnkillableStepTimeout=20
 plugin optional
-mkdir -m 777 data endless confused facts out
+mkdir -m 777 data endless confused properties out
 export GRADCOMP_TEST_LOG=$tmp/log
 submitted_last () { echo $(($(submitted) - 1)); }
 stage_log () { sort "$tmp/log"; : > "$tmp/log"; }
@@ -34,19 +34,19 @@ is 'sbatch: for its sruns, not for the script' "$(sed '/^gradcomp: /d; /^srun: e
 /copy/of$tmp/data"
 is 'sbatch: staged by the one srun that did not decline' "$(stage_log)" "n3 alice $tmp/data"
 
-GRADCOMP_SECTION_KEY=1 LD_PRELOAD='' SECRET=1 check 'the child' on srun -wn1 --gradcomp-stage="$tmp/facts" true
-facts=$(cat facts/facts.n1)
+GRADCOMP_SECTION_KEY=1 LD_PRELOAD='' SECRET=1 check 'the child' on srun -wn1 --gradcomp-stage="$tmp/properties" true
+properties=$(cat properties/properties.n1)
 uid=$(as alice id -u)
-like 'the child is the user' "$facts" "Uid:	$uid	$uid	$uid	$uid"
-like 'the child has the group of the user' "$facts" "Gid:	$uid	$uid	$uid	$uid"
-is 'the child has no other group' "$(sed -n 's/^Groups:[ \t]*//p' <<< "$facts" | tr -d ' ')" "$uid"
-like 'the child has no capability' "$facts" 'CapEff:	0000000000000000'
-like 'the child can gain no privilege' "$facts" 'NoNewPrivs:	1'
-is 'the child has the standard files open only' "$(grep -c ' [0-9]* -> ' <<< "$facts")" 4
-like 'the child has the settings of the user' "$facts" 'GRADCOMP_SECTION_KEY=1'
-unlike 'the child has nothing else of its environment' "$facts" 'SECRET'
-like 'the copies are held by the slurmstepd' "$facts" 'held by slurmstepd: '
-like 'in the name of the job and step' "$facts" " for job $(submitted_last).0"
+like 'the child is the user' "$properties" "Uid:	$uid	$uid	$uid	$uid"
+like 'the child has the group of the user' "$properties" "Gid:	$uid	$uid	$uid	$uid"
+is 'the child has no other group' "$(sed -n 's/^Groups:[ \t]*//p' <<< "$properties" | tr -d ' ')" "$uid"
+like 'the child has no capability' "$properties" 'CapEff:	0000000000000000'
+like 'the child can gain no privilege' "$properties" 'NoNewPrivs:	1'
+is 'the child has the standard files open only' "$(grep -c ' [0-9]* -> ' <<< "$properties")" 4
+like 'the child has the settings of the user' "$properties" 'GRADCOMP_SECTION_KEY=1'
+unlike 'the child has nothing else of its environment' "$properties" 'SECRET=1'
+like 'the copies are held by the slurmstepd' "$properties" 'held by slurmstepd: '
+like 'in the name of the job and step' "$properties" " for job $(submitted_last).0"
 
 from=$(submitted)
 refuse 'a wrong SPEC' on srun -wn1 --gradcomp-stage="$tmp/data:mode=wrong" true
