@@ -13,7 +13,7 @@ chmod -R go=rX "$tmp/bin" "$tmp/lib"
 cat > helper <<-END
 	#!/bin/bash
 	export LD_LIBRARY_PATH=$tmp/lib GRADCOMP_PLUGIN_PATH=$tmp/lib/gradcomp
-	echo "\$(hostname) \$(id -u) \$*" >> $tmp/log/calls
+	(umask 0; echo "\$(hostname) \$(id -u) \$*" >> $tmp/log/calls)
 	[ ! -e $tmp/hold ] || [ "\$2" != --job ] || sleep 600
 	exec $tmp/bin/gradcomp "\$@"
 END
