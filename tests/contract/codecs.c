@@ -119,30 +119,6 @@ static void sizes_and_inputs(const char *spec, uint64_t (*formula)(const codec *
 	codec_close(&c);
 }
 
-/* |x - decoded| / |x|, and the bytes a number. */
-static double relative_error(const char *spec, const float *x, uint64_t n, double *bytes_each)
-{
-	codec c;
-	guarded wire;
-	uint64_t bytes;
-	double off = 0, all = 0;
-	float *y = inputs(ZERO, n);
-	if (!codec_open(&c, spec, 0, 1, n) || !codec_code(&c, x, n, 1, &wire, &bytes) ||
-	    codec_decode(&c, wire.data, bytes, y, n, 0)) {
-		codec_close(&c);
-		return NAN;
-	}
-	for (uint64_t i = 0; i < n; i++) {
-		off += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
-		all += (double)x[i] * x[i];
-	}
-	*bytes_each = (double)bytes / (double)n;
-	guard_free(&wire);
-	free(y);
-	codec_close(&c);
-	return sqrt(off / all);
-}
-
 /* ---- block ---- */
 
 /* Every number within half a step (or one) of what it was, the step from its block. */
@@ -245,6 +221,32 @@ static void block_lies(void)
 }
 
 /* ---- zfp and lossless ---- */
+
+#if defined HAVE_ZFP || defined HAVE_ZSTD || defined HAVE_LZ4
+/* |x - decoded| / |x|, and the bytes a number. */
+static double relative_error(const char *spec, const float *x, uint64_t n, double *bytes_each)
+{
+	codec c;
+	guarded wire;
+	uint64_t bytes;
+	double off = 0, all = 0;
+	float *y = inputs(ZERO, n);
+	if (!codec_open(&c, spec, 0, 1, n) || !codec_code(&c, x, n, 1, &wire, &bytes) ||
+	    codec_decode(&c, wire.data, bytes, y, n, 0)) {
+		codec_close(&c);
+		return NAN;
+	}
+	for (uint64_t i = 0; i < n; i++) {
+		off += ((double)x[i] - y[i]) * ((double)x[i] - y[i]);
+		all += (double)x[i] * x[i];
+	}
+	*bytes_each = (double)bytes / (double)n;
+	guard_free(&wire);
+	free(y);
+	codec_close(&c);
+	return sqrt(off / all);
+}
+#endif
 
 #ifdef HAVE_ZFP
 static uint64_t bytes_zfp(const codec *c, uint64_t n)
