@@ -54,7 +54,7 @@ class Attachment:
         self._parameters, self._group, self._delay = [p for _, p in named], group, options["delay"]
         self._owes = False  # corrections of steps since the last drain
         self._pid = os.getpid()  # a forked child owns none of this
-        self._hook = None  # DDP's, once this is in force
+        self._hook = None  # DDP's, once this is in force: a weak reference, so that both go with the model
         self._stats = {}  # of the reducer that was, after detach()
         self._lock = threading.Lock()
         self._bucket_of = [None] * len(named)
@@ -89,8 +89,9 @@ class Attachment:
             return
         if self._owes:
             raise self._undrained("detach() would lose them")
-        if self._hook is not None:
-            self._hook.attachment = None
+        hook = self._hook and self._hook()
+        if hook is not None:
+            hook.attachment = None
         self._stats = self._reducer.stats()
         self._end()
 
@@ -339,7 +340,7 @@ def attach(model, compressor=None, collective=None, bucket_bytes=0, seed=0, sche
                "schedule": schedule, "delay": delay}
     hook = _hook_of(ddp)
     attachment = Attachment(named, _group(ddp.process_group), options)
-    hook.attachment, attachment._hook = attachment, hook
+    hook.attachment, attachment._hook = attachment, weakref.ref(hook)
     _attached.add(attachment)
     return attachment
 

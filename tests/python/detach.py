@@ -88,5 +88,6 @@ else:
     until = time.monotonic() + 30
     while held()[:2] > before[:2] and time.monotonic() < until:
         time.sleep(0.01)
+        gc.collect()
     print("before", *before)
     print("after", *held())
