@@ -120,6 +120,7 @@ like "what is left out is said" "$(sed -n '/to be installed/,$p' "$tmp/plain/con
 like "... and what that takes away" "$(cat "$tmp/plain/config.log")" "no srun --gradcomp"
 is "no PMIx" "$(value plain HAVE_PMIX)" no
 is "no Slurm" "$(value plain HAVE_SLURM)" no
+unlike "no run-time path to what is found without one" "$(grep -v ^CONFIGURE_ARGS "$tmp/plain/config.mk")" "rpath"
 like "config.log has the test programs" "$(cat "$tmp/plain/config.log")" "| #include <ini.h>"
 
 # required NAME HEADER DEBIAN RPM: left out, then missing
