@@ -109,6 +109,7 @@ crowded () { grep -q 'no place left' crowd; }
 crowd_munged () {
 	rm -f run/serve
 	munged STOP
+	# shellcheck disable=SC2094 # written by one, then read by another
 	evil login crowd "$state/munge/socket" "$tmp/run/serve" > crowd &
 	crowd=$!
 	wait_for 10 crowded

@@ -211,6 +211,7 @@ is 'a lease of a job holds it' "$status" 1
 cache gc --all-users --job 12
 is 'which gc for all users removes' "$status" 0
 # A user stops the child that has become him, in an area that takes a while.
+# shellcheck disable=SC2016 # expanded by the user's shell
 user sh -c 'cd "$1" && seq 20000 | xargs touch' - "$tmp/cache/$uid"
 "$gradcomp" cache gc --all-users >/dev/null 2>"$tmp/log" &
 pid=$!
@@ -222,6 +223,7 @@ wait "$pid"
 is 'a user who stops the child that works as him' "$?" 1
 pid=
 like 'does not hold up root' "$(cat "$tmp/log")" 'was stopped, which that user can do'
+# shellcheck disable=SC2016 # expanded by the user's shell
 user sh -c 'cd "$1" && seq 20000 | xargs rm' - "$tmp/cache/$uid"
 cache evict --shared "$tmp/one"
 is 'then it can be evicted' "$status" 0

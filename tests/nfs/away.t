@@ -74,8 +74,7 @@ finish
 is 'a server that stays away' "$status" 1
 like 'is named' "$log" 'the NFS server 127.0.0.1 does not answer for '
 like 'with the setting' "$log" '(setting stage.source_timeout)'
-[ $((SECONDS - start)) -le 20 ]
-tap_result $? "in time: $((SECONDS - start)) s"
+check "in time: $((SECONDS - start)) s" test $((SECONDS - start)) -le 20
 is 'nothing stays' "$(find "$tmp/cache" -name '*.tmp' | wc -l)" 0
 server cont
 
@@ -87,8 +86,7 @@ kill -TERM "$pid"
 start=$SECONDS
 finish
 is 'who waits can be stopped' "$status" 143
-[ $((SECONDS - start)) -le 10 ]
-tap_result $? "soon: $((SECONDS - start)) s"
+check "soon: $((SECONDS - start)) s" test $((SECONDS - start)) -le 10
 is 'and leaves nothing' "$(find "$tmp/cache" -name '*.tmp' | wc -l)" 0
 server cont
 

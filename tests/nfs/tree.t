@@ -65,8 +65,7 @@ describe "$tree" | sed 's/^nothing f 644 2/nothing f 644 1/; s/^empty d 755/empt
 describe "$copy" >"$tmp/got"
 check 'modes, times, links and targets' diff "$tmp/want" "$tmp/got"
 chmod u-w "$tree/empty"
-[ "$(du -k "$copy/sparse" | cut -f1)" -lt 4096 ]
-tap_result $? 'holes stay holes'
+check 'holes stay holes' test "$(du -k "$copy/sparse" | cut -f1)" -lt 4096
 read_before=$(server bytes)
 stage --json "$(at tree)"
 like 'a second time it is there' "$out" '"cached": true'
