@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <pmix.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@
 
 #define RECORD_KEY "gradcomp.endpoint"
 #define RANK_NAME 100
+#define HEARD_SECONDS 2.0 /* of the process, when its job cannot begin */
 #define MISSING_NAMED 4   /* in a message */
 #define MISSING_SECONDS 1 /* to answer which records are there */
 
@@ -285,6 +287,14 @@ static gradcomp_status exchange(void *ctx, const char *mine, double timeout, cha
 	return st;
 }
 
+/* Slurm's servers may still have to pass on a part of the fence, or to answer for a record, and
+ * end with their last task; they do not say when they are done. */
+static void heard(void *ctx, double limit)
+{
+	(void)ctx;
+	(void)poll(NULL, 0, (int)((limit < HEARD_SECONDS ? limit : HEARD_SECONDS) * 1e3));
+}
+
 static void close_pmix(void *ctx)
 {
 	PMIx_Finalize(NULL, 0);
@@ -293,4 +303,4 @@ static void close_pmix(void *ctx)
 
 GRADCOMP_EXPORT const bootstrap_method gradcomp_bootstrap_pmix = {
 	.struct_size = sizeof gradcomp_bootstrap_pmix, .version = BOOTSTRAP_VERSION, .name = "pmix",
-	.open = open_pmix, .exchange = exchange, .close = close_pmix};
+	.open = open_pmix, .exchange = exchange, .heard = heard, .close = close_pmix};
