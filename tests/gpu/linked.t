@@ -27,7 +27,7 @@ link () {
 	"$CC" $flags $(conf CUDA_CFLAGS) -o "$tmp/$program" "$@" "$build/lib/libgradcomp.a" $cudart $(conf LIB_LIBS) -lm -ldl -lrt -lpthread
 }
 for program in fake/reducer fake/collective fake/faults gpu/steps; do
-	check "tests/$program.c is linked with CUDA's own" link "${program#*/}" "$src/tests/$program.c"
+	check "tests/$program.c is linked with CUDA's own" link "${program#*/}" "$src/tests/$program.c" "$src/tests/support/tap.c"
 done
 
 cat >"$tmp/alone.c" <<'END'
