@@ -64,8 +64,8 @@ struct transport {
 	pthread_cond_t changed;
 	pthread_t thread;
 	bool running, quit;
-	bool forked;           /* this process is a fork of the rank */
-	transport *next_alive; /* forked.c */
+	bool leaving, leave_sent, left;
+	bool forked; /* this process is a fork of the rank */
 	int wake_fd;   /* eventfd: wakes the control thread */
 	int failed_fd; /* eventfd: readable for ever once the job has failed */
 	atomic_int failed;
@@ -73,10 +73,10 @@ struct transport {
 
 	listener listener;
 	neighbour tree[TREE_NEIGHBOURS];
-	bool leaving, leave_sent, left;
 	backlog_conn *backlog;
 	int nbacklog;
 	channel *channels;
+	transport *next_alive; /* forked.c */
 	struct {
 		atomic_uint_fast64_t pairs, sent, received;
 	} counts[KINDS];
