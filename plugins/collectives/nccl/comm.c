@@ -250,8 +250,6 @@ gradcomp_status nccl_load(nccl *n, gradcomp_error *err)
 	if (!n->f.name) \
 		return n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, \
 		                     "nccl: libnccl.so.2 has no %s: it must be of version 2.18 or later", #name);
-	/* cppcheck-suppress resourceLeak ; see above */
 	NCCL_FUNCTIONS(NCCL_SYMBOL)
-	/* cppcheck-suppress resourceLeak */
 	return GRADCOMP_OK;
 }
