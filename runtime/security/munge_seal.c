@@ -79,10 +79,10 @@ static munge_err_t without_sigpipe(munge_call *call, void *ctx, munge_ctx_t c)
  * once; libmunge itself tries again only where one was made. */
 static munge_err_t munge_ask(const munge_request *q, munge_ctx_t c, munge_call *call, void *ctx)
 {
-	double now = clock_now(), until = now + q->patience, pause = PAUSE_FIRST;
+	double now, until = clock_now() + q->patience, pause = PAUSE_FIRST;
 	bool told = false;
 
-	for (;; now = clock_now()) {
+	for (;;) {
 		munge_err_t rc = without_sigpipe(call, ctx, c);
 		unsigned char random = 0;
 

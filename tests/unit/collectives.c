@@ -92,7 +92,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 static void own_links(gradcomp_job *job, int rank, int P, void *arg)
 {
 	gradcomp_group *w = gradcomp_job_world(job);
-	const gradcomp_links *a, *b;
+	const gradcomp_links *a = NULL, *b = NULL;
 	gradcomp_error err = {0};
 	gradcomp_request in, out;
 	int32_t mine = rank, got = -1, *bad = arg;

@@ -18,7 +18,7 @@ static gradcomp_status parse(spec_table *specs, const char *asked, uint64_t buck
 	gradcomp_error inner = {0};
 	const char *text = asked ? asked : bucket_bytes ? "fixed" : config_str(specs->config, "gradcomp.schedule");
 	const gradcomp_plugin_info *info = schedule_spec_info(text, &inner);
-	const spec *values;
+	const spec *values = NULL;
 	gradcomp_status st = info ? spec_table_builtin(specs, info, text, &values, &inner) : inner.status;
 	if (!st)
 		st = schedule_spec_read(info, values, out, &inner);
