@@ -2,17 +2,20 @@
 # A tree on an NFS server, staged without a mount: what it has, it has in the copy.
 # shellcheck source=tests/support/tap.sh disable=SC1091,SC2154,SC2317
 . "$GRADCOMP_SRC/tests/support/tap.sh"
-gradcomp=$GRADCOMP_BUILD/bin/gradcomp
 server () { "$GRADCOMP_SRC/tests/nfs/server" --state "$tmp/server" "$@"; }
 if why=$(server missing); then skip_all "$why"; fi
 [ -e "$GRADCOMP_BUILD/lib/gradcomp/source/nfs.so" ] || skip_all 'built without libnfs'
 
 cleanup () { server down; }
 chmod 755 "$tmp"
+# Other users run it as well, and the build directory may be closed to them.
+cp -r "$GRADCOMP_BUILD/bin" "$GRADCOMP_BUILD/lib" "$tmp"
+chmod -R go=rX "$tmp/bin" "$tmp/lib"
+gradcomp=$tmp/bin/gradcomp
 mkdir "$tmp/export" "$tmp/cache"
 chmod 1777 "$tmp/cache"
 : >"$tmp/conf"
-export GRADCOMP_CONF="$tmp/conf" GRADCOMP_STAGE_CACHE_DIR="$tmp/cache" GRADCOMP_PLUGIN_PATH="$GRADCOMP_BUILD/lib/gradcomp"
+export GRADCOMP_CONF="$tmp/conf" GRADCOMP_STAGE_CACHE_DIR="$tmp/cache" GRADCOMP_PLUGIN_PATH="$tmp/lib/gradcomp"
 
 # stage ARGUMENTS: leaves $out, $log and $status
 stage () {

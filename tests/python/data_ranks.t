@@ -31,7 +31,9 @@ ok([s for s, _, _ in result] == [0, 0] and all(line["held"]["right"] for line in
 lines, result, _ = run(2, "mismatch", tree)
 ok(all(s not in (0, None) and "seed" in err for s, _, err in result), "ranks of different seeds are told",
    errors(result))
-for how, word in (("killed", "killed by signal"), ("raises", "no more")):
+# PyTorch raises from a signal handler when a worker is killed; 2.6 makes another error of that
+# where it interrupts the lookup of an operator.
+for how, word in (("killed", "dataloader.py"), ("raises", "no more")):
     lines, result, _ = run(1, f"worker:{how}", tree)
     ok(result[0][0] not in (0, None) and word in result[0][2], f"a worker that is {how} is an error, not a hang",
        errors(result))
