@@ -153,8 +153,9 @@ static int account(const char *name, exec_user *u)
 
 static const exec_user nobody = {.uid = NOBODY, .gid = NOBODY, .groups = {NOBODY}, .ngroups = 1};
 
-/* Its exit status; -1 with the reason logged. */
-static int helper(const arguments *args, char *const *argv, const exec_user *user, int timeout, bool kill_at_timeout, exec_helper *r)
+/* Its exit status; -1 with the reason logged. Staging is killed at the timeout, since what it has
+ * copied stays. */
+static int helper(const arguments *args, char *const *argv, const exec_user *user, int timeout, bool stages, exec_helper *r)
 {
 	char conf[PATH_MAX + 32], why[512];
 	char *env[] = {"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/", NULL, NULL};
@@ -163,10 +164,10 @@ static int helper(const arguments *args, char *const *argv, const exec_user *use
 		snprintf(conf, sizeof conf, "GRADCOMP_CONF=%s", args->conf);
 		env[2] = conf;
 	}
-	*r = (exec_helper){.argv = argv, .env = env, .timeout = timeout, .kill_at_timeout = kill_at_timeout, .line = log_line, .user = user};
+	*r = (exec_helper){.argv = argv, .env = env, .timeout = timeout, .kill_at_timeout = stages, .line = log_line, .user = user};
 	/* A user may have filled his cache with anything, which must not take the node's memory. Staging
 	 * has no such limit: its datasets are the site's own. */
-	if (!kill_at_timeout) {
+	if (!stages) {
 		r->cpu = timeout;
 		r->memory = MEMORY;
 	}
@@ -203,9 +204,10 @@ int prolog_job_begin(spank_t sp, int ac, char **av)
 	int timeout;
 
 	arguments_parse(&args, ac, av);
-	if (!args.error[0])
-		seen(&args);
-	if (args.error[0] || spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS ||
+	if (args.error[0])
+		return 0;
+	seen(&args);
+	if (spank_get_item(sp, S_JOB_ID, &id) != ESPANK_SUCCESS ||
 	    !has_prolog_line(args.conf[0] ? args.conf : CONF))
 		return 0;
 	if (args.plan_user[0] && account(args.plan_user, &planner) < 0) {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,18 +33,31 @@ static gradcomp_status secure_regular(const char *path, const struct stat *st, g
 	return error_set(err, GRADCOMP_ERR_INVALID, "%s is %s, not a regular file", path, secure_kind(st->st_mode));
 }
 
+/* Read once: every part of every path that is checked is compared with it. */
+static unsigned secure_overflow_id(void)
+{
+	static atomic_uint known; /* 0: not read yet, else one more than the id */
+	unsigned id = atomic_load(&known);
+	FILE *f = id ? NULL : fopen("/proc/sys/kernel/overflowuid", "re");
+
+	if (id)
+		return id - 1;
+	if (!f || fscanf(f, "%u", &id) != 1)
+		id = 65534;
+	if (f)
+		fclose(f);
+	atomic_store(&known, id + 1);
+	return id;
+}
+
 /* A user namespace shows whoever it has no number for as one user, the overflow id. *nobody: that
  * it does so with `uid`. *rootless: root outside is among them. */
 static void secure_namespace(uid_t uid, bool *nobody, bool *rootless)
 {
-	unsigned long long overflow = 65534, inside, outside, count;
-	FILE *f = fopen("/proc/sys/kernel/overflowuid", "re");
+	unsigned long long overflow = secure_overflow_id(), inside, outside, count;
+	FILE *f;
 
 	*nobody = *rootless = false;
-	if (f && fscanf(f, "%llu", &overflow) != 1)
-		overflow = 65534;
-	if (f)
-		fclose(f);
 	if (uid != overflow)
 		return;
 	f = fopen("/proc/self/uid_map", "re");

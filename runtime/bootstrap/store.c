@@ -14,7 +14,7 @@
 #include <string.h>
 
 #define KEY_BYTES 40
-#define REFUSAL_SECONDS 2.0 /* that a rank which refuses waits for others before it writes at their places */
+#define REFUSAL_SECONDS 2.0 /* that a rank which refuses waits for others before it writes their records */
 
 typedef struct store_client {
 	const gradcomp_store *store;
@@ -66,7 +66,7 @@ static long get(store_client *c, const char *key, char value[BOOTSTRAP_MAX], dou
 }
 
 /* Others read the records in order, and may be waiting for a rank that never comes: there they
- * find this refusal. A rank that does come puts its own in that place. Of several that refuse,
+ * find this refusal. A rank that does come overwrites it. Of several that refuse,
  * the first sees to it. */
 static void refuse(store_client *c, const char *mine, double timeout)
 {

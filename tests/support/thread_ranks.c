@@ -32,7 +32,7 @@ static int store_set(void *ctx, const char *key, const void *value, size_t bytes
 	if (!strncmp(key, "gradcomp/heard/", 15))
 		return 0;
 	pthread_mutex_lock(&s->lock);
-	free(s->value[r]); /* a rank that refuses writes at others' places */
+	free(s->value[r]); /* a rank that refuses writes others' records */
 	s->value[r] = nodes ? endpoint_of_node(value, bytes, nodes[r]) : strndup(value, bytes);
 	pthread_cond_broadcast(&s->change);
 	pthread_mutex_unlock(&s->lock);
@@ -121,12 +121,24 @@ void run_ranks(int P, const char *const *settings, void (*body)(gradcomp_job *, 
 	ranks_wait_end();
 }
 
-const char *plugin_path_setting(void)
+static char plugin_path[4200];
+
+static void plugin_path_find(void)
 {
-	static char text[4200], exe[4096];
+	char exe[4096];
 	ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+
+	exe[n > 0 ? n : 0] = 0;
 	for (int up = 0; n > 0 && up < 3; up++)
 		*strrchr(exe, '/') = 0;
-	snprintf(text, sizeof text, "gradcomp.plugin_path=%s/lib/gradcomp", exe);
-	return text;
+	snprintf(plugin_path, sizeof plugin_path, "gradcomp.plugin_path=%s/lib/gradcomp", exe);
+}
+
+/* Ranks that are threads ask at the same time. */
+const char *plugin_path_setting(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, plugin_path_find);
+	return plugin_path;
 }

@@ -56,24 +56,24 @@ static void sizes(void)
 
 /* ---- who else is on the node ---- */
 
-enum { STRANGERS = 3 };
+enum { UNAUTHENTICATED = 3 };
 
 /* Sockets of the same user's process that does not have the secret, connected as soon as there is one
  * to connect to. */
-static int strangers(int fd[STRANGERS])
+static int connect_unauthenticated(int fd[UNAUTHENTICATED])
 {
 	static const unsigned char said[64];
 	char line[400], name[120];
 	int n = 0;
 	for (double begin = process_now(); !n && process_now() - begin < 20; usleep(1000)) {
 		FILE *f = fopen("/proc/net/unix", "re");
-		while (f && n < STRANGERS && fgets(line, sizeof line, f)) {
+		while (f && n < UNAUTHENTICATED && fgets(line, sizeof line, f)) {
 			const char *at = strstr(line, "@gradcomp-");
 			struct sockaddr_un sa = {.sun_family = AF_UNIX};
 			if (!at || sscanf(at + 1, "%100s", name) != 1 || strlen(name) != 41)
 				continue;
 			memcpy(sa.sun_path + 1, name, strlen(name));
-			for (int type = SOCK_STREAM; type <= SOCK_SEQPACKET && n < STRANGERS; type++) {
+			for (int type = SOCK_STREAM; type <= SOCK_SEQPACKET && n < UNAUTHENTICATED; type++) {
 				int s = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
 				if (type != SOCK_DGRAM &&
 				    !connect(s, (struct sockaddr *)&sa,
@@ -116,7 +116,7 @@ static void besieged(gradcomp_job *job, int rank, process_board *b, void *room)
 	gradcomp_dataset_options o = samples_options(20);
 	dataset_result *v = room;
 	gradcomp_dataset *ds;
-	int fd[STRANGERS], n = rank ? strangers(fd) : 0;
+	int fd[UNAUTHENTICATED], n = rank ? connect_unauthenticated(fd) : 0;
 	(void)b;
 	v->stats.loaded = (uint64_t)n;
 	if ((v->wrong = gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, &v->error) != 0))
