@@ -65,6 +65,18 @@ class ReducerStats(Structure):
                 ("error_mean", c_double), ("error_last", c_double)]
 
 
+class CoderOptions(Structure):
+    _fields_ = [("struct_size", c_uint32), ("reserved0", c_uint32), ("collective", c_char_p), ("seed", c_uint64),
+                ("name", c_char_p)]
+
+
+class CoderStats(Structure):
+    _fields_ = [("struct_size", c_uint32), ("slots", c_uint32), ("reduce_scatters", c_uint64),
+                ("all_gathers", c_uint64), ("nonfinite", c_uint64), ("dense_bytes", c_double),
+                ("wire_bytes", c_double), ("convert_s", c_double), ("exchange_s", c_double), ("exposed_s", c_double),
+                ("residual_bytes", c_uint64)]
+
+
 _ERR = POINTER(ErrorText)
 _PROTOTYPES = {
     "version": (c_char_p, []),
@@ -98,6 +110,19 @@ _PROTOTYPES = {
     "reducer_save": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
     "reducer_load": (c_int, [c_void_p, c_void_p, c_uint64, _ERR]),
     "reducer_get_stats": (None, [c_void_p, POINTER(ReducerStats)]),
+    "coder_create": (c_int, [c_void_p, c_char_p, POINTER(CoderOptions), POINTER(c_void_p), _ERR]),
+    "coder_check": (c_int, [c_char_p, c_char_p, _ERR]),
+    "coder_free": (None, [c_void_p]),
+    "coder_reduce_scatter_start": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(c_uint64), c_int, c_double, c_uint32,
+                                           POINTER(c_void_p), _ERR]),
+    "coder_all_gather_start": (c_int, [c_void_p, c_void_p, c_void_p, POINTER(c_uint64), c_int, POINTER(c_void_p), _ERR]),
+    "coder_test": (c_int, [c_void_p, POINTER(c_int), _ERR]),
+    "coder_wait": (c_int, [c_void_p, _ERR]),
+    "coder_save": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
+    "coder_load": (c_int, [c_void_p, c_void_p, c_uint64, _ERR]),
+    "coder_get_stats": (None, [c_void_p, POINTER(CoderStats)]),
+    "coder_spec": (c_char_p, [c_void_p]),
+    "coder_collective": (c_char_p, [c_void_p]),
     "parallel_create": (c_int, [c_void_p, POINTER(c_uint64), c_uint32, POINTER(c_void_p), _ERR]),
     "parallel_apply": (c_int, [c_void_p, POINTER(c_void_p), WORK, c_void_p, _ERR]),
     "parallel_reason": (c_char_p, [c_void_p]),

@@ -16,6 +16,9 @@ static void destroy(gradcomp_job *job)
 	for (uint32_t i = 0; i < job->nreducers; i++)
 		job_drop_reducer(&job->reducers[i]);
 	free(job->reducers);
+	for (uint32_t i = 0; i < job->ncoders; i++)
+		job_drop_coder(&job->coders[i]);
+	free(job->coders);
 	trace_abandon(job->trace);
 	outfile_abandon(job->trace_file);
 	if (job->operator_threads)
@@ -131,11 +134,16 @@ static gradcomp_status write_report(gradcomp_job *job, const char *failure, grad
 	transport_nodes(job->transport, &nnodes);
 	report_job r = {.job_id = getenv("SLURM_JOB_ID"), .step_id = getenv("SLURM_STEP_ID"), .nranks = job->nranks,
 	                .nnodes = nnodes, .hosts = hosts, .wall_s = clock_now() - job->started,
-	                .reducers = job->reducers, .nreducers = job->nreducers, .links = links, .nlinks = (uint32_t)n,
+	                .reducers = job->reducers, .nreducers = job->nreducers,
+	                .coders = job->coders, .ncoders = job->ncoders, .links = links, .nlinks = (uint32_t)n,
 	                .failure = failure};
 	fill_links(job->transport, rows, kinds, &r);
 	if (job->nreducers && !failure) {
 		report_line(&r, line, sizeof line);
+		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
+	}
+	for (uint32_t i = 0; i < job->ncoders && !failure && i < REPORT_CODER_LINES; i++) {
+		report_coder_line(&r, i, line, sizeof line);
 		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
 	}
 	if (job->report) {
@@ -159,7 +167,7 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 	if (!job)
 		return GRADCOMP_OK;
 	if (job->live)
-		return error_set(err, GRADCOMP_ERR_STATE, "%d groups, links or reducers of the job have not been freed", job->live);
+		return error_set(err, GRADCOMP_ERR_STATE, "%d groups, links, reducers or coders of the job have not been freed", job->live);
 	st = transport_failure(job->transport, &failed);
 	left = job->rank == 0 ? write_report(job, st ? failed.text : NULL, err) : GRADCOMP_OK;
 	if (job->trace) {

@@ -1,100 +1,485 @@
-/* Coded reduce-scatter and all-gather for programs (gradcomp/coder.h). */
-#include "gradcomp/coder.h"
+/* Coded reduce-scatter and all-gather for programs (gradcomp/coder.h): making a coder, and the queue
+ * of its calls. */
+#include "coder/coder_internal.h"
 
 #include "base/error.h"
+#include "base/thread.h"
+#include "job/consensus.h"
+#include "trace/trace.h"
 
-static gradcomp_status not_yet(gradcomp_error *err)
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the thread ---- */
+
+static void record(gradcomp_coder *c, trace_what what, uint64_t call, uint32_t slot, double start, uint64_t bytes)
 {
-	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "coders are not served by this build");
+	if (c->trace)
+		trace_add(c->trace, &(trace_event){.start = start,
+		                                   .end = clock_now(),
+		                                   .step = call,
+		                                   .bytes = bytes,
+		                                   .index = slot,
+		                                   .reducer = c->trace_id,
+		                                   .what = (uint8_t)what});
 }
 
-gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec, const gradcomp_coder_options *options,
-                                      gradcomp_coder **out, gradcomp_error *err)
+/* With the lock held. */
+static void count(gradcomp_coder_stats *s, const gradcomp_coder_stats *took)
 {
-	(void)group, (void)spec, (void)options;
+	s->reduce_scatters += took->reduce_scatters;
+	s->all_gathers += took->all_gathers;
+	s->nonfinite += took->nonfinite;
+	s->dense_bytes += took->dense_bytes;
+	s->convert_s += took->convert_s;
+	s->exchange_s += took->exchange_s;
+}
+
+static gradcomp_status carry_out(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call,
+                                 gradcomp_coder_stats *took, gradcomp_error *err)
+{
+	double start = clock_now();
+	uint64_t sent = channel_sent(c->coll_ctx.channel);
+	gradcomp_status st = transport_failure(c->job->transport, err);
+	if (!st) {
+		st = coder_call(c, q, call, took, err);
+		/* The others must not wait for this rank. */
+		if (st)
+			job_fail(c->job, st, err->text);
+	}
+	record(c, q->kind == CODER_REDUCE_SCATTER ? TRACE_REDUCE_SCATTER : TRACE_ALL_GATHER, call, q->slot_number, start,
+	       channel_sent(c->coll_ctx.channel) - sent);
+	return st;
+}
+
+static void *work(void *arg)
+{
+	gradcomp_coder *c = arg;
+	pthread_mutex_lock(&c->lock);
+	for (;;) {
+		while (!c->first && !c->stopping)
+			pthread_cond_wait(&c->wake, &c->lock);
+		gradcomp_coder_request *q = c->first;
+		if (!q)
+			break;
+		c->first = q->next;
+		if (!c->first)
+			c->last = &c->first;
+		uint64_t call = c->calls++;
+		pthread_mutex_unlock(&c->lock);
+		gradcomp_coder_stats took = {0};
+		gradcomp_error err = {0};
+		gradcomp_status st = carry_out(c, q, call, &took, &err);
+		pthread_mutex_lock(&c->lock);
+		count(&c->stats, &took);
+		q->status = st;
+		q->error = err;
+		q->done = true;
+		c->inflight--;
+		pthread_cond_broadcast(&c->ended);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return NULL;
+}
+
+/* ---- slots ---- */
+
+coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks, uint64_t total)
+{
+	size_t bytes = (size_t)nranks * sizeof *counts;
+	coder_slot *s = calloc(1, sizeof *s + bytes);
+	if (s)
+		s->e = calloc(total + 1, sizeof *s->e);
+	if (!s || !s->e) {
+		free(s);
+		return NULL;
+	}
+	s->number = number;
+	s->total = total;
+	memcpy(s->counts, counts, bytes);
+	return s;
+}
+
+void coder_slot_free(coder_slot *s)
+{
+	free(s->e);
+	free(s);
+}
+
+void coder_slots_free(coder_slot **slots, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		coder_slot_free(slots[i]);
+	free(slots);
+}
+
+gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_t *counts, uint64_t total,
+                               coder_slot **out, gradcomp_error *err)
+{
+	uint32_t low = 0, high = c->nslots;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+		if (c->slots[middle]->number < number)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low < c->nslots && c->slots[low]->number == number) {
+		*out = c->slots[low];
+		for (int r = 0; r < c->layout.nranks; r++)
+			if ((*out)->counts[r] != counts[r])
+				return error_set(err, GRADCOMP_ERR_MISMATCH,
+				                 "coder '%s': slot %u keeps what was lost of %llu numbers in block %d, and this call has %llu "
+				                 "there: give each tensor a slot of its own",
+				                 c->name, number, (unsigned long long)(*out)->counts[r], r,
+				                 (unsigned long long)counts[r]);
+		return GRADCOMP_OK;
+	}
+	coder_slot **more = realloc(c->slots, ((size_t)c->nslots + 1) * sizeof *more);
+	if (more)
+		c->slots = more;
+	*out = more ? coder_slot_make(number, counts, c->layout.nranks, total) : NULL;
+	if (!*out)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for the %llu numbers of slot %u", c->name,
+		                 (unsigned long long)total, number);
+	memmove(more + low + 1, more + low, (c->nslots - low) * sizeof *more);
+	more[low] = *out;
+	c->nslots++;
+	c->stats.slots++;
+	c->stats.residual_bytes += total * sizeof(float);
+	return GRADCOMP_OK;
+}
+
+/* ---- calls ---- */
+
+static gradcomp_status check_counts(const gradcomp_coder *c, const uint64_t *counts, gradcomp_coder_request *q,
+                                    gradcomp_error *err)
+{
+	for (int r = 0; r < c->layout.nranks; r++) {
+		if (counts[r] > (uint64_t)INT64_MAX / sizeof(float) - q->total)
+			return error_set(err, GRADCOMP_ERR_RANGE,
+			                 "coder '%s': the counts up to that of rank %d, %llu, are more than memory can have", c->name, r,
+			                 (unsigned long long)counts[r]);
+		if (r == c->layout.rank)
+			q->begin = q->total;
+		q->total += q->counts[r] = counts[r];
+	}
+	if (c->parts.compressor->max_bucket && q->total > c->parts.compressor->max_bucket)
+		return error_set(err, GRADCOMP_ERR_RANGE, "coder '%s': %llu numbers, '%s' counts to %llu", c->name,
+		                 (unsigned long long)q->total, c->parts.compressor->info.name,
+		                 (unsigned long long)c->parts.compressor->max_bucket);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status check_call(const gradcomp_coder *c, const gradcomp_coder_request *q, gradcomp_error *err)
+{
+	uint64_t own = q->counts[c->layout.rank];
+	uint64_t in = q->kind == CODER_REDUCE_SCATTER ? q->total : own, out = q->kind == CODER_REDUCE_SCATTER ? own : q->total;
+	if (q->dtype != GRADCOMP_F32 && q->dtype != GRADCOMP_F16 && q->dtype != GRADCOMP_BF16)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "coder '%s': element type %s (%d): a coder takes float32, float16 and bfloat16", c->name,
+		                 coder_dtype_name(q->dtype), (int)q->dtype);
+	if (!isfinite(q->scale) || q->scale == 0)
+		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': scale %g: must be finite and not 0", c->name, q->scale);
+	if ((in && !q->in) || (out && !q->out))
+		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': %s of the %s is NULL for %llu numbers", c->name,
+		                 in && !q->in ? "in" : "out", coder_kind_name(q->kind),
+		                 (unsigned long long)(in && !q->in ? in : out));
+	return GRADCOMP_OK;
+}
+
+/* Takes the request over on success. */
+static gradcomp_status enqueue(gradcomp_coder *c, gradcomp_coder_request *q, gradcomp_error *err)
+{
+	bool keep = c->keeps && q->slot_number != GRADCOMP_CODER_NO_SLOT;
+	gradcomp_status st = GRADCOMP_OK;
+	pthread_mutex_lock(&c->lock);
+	if (keep)
+		st = coder_slot_get(c, q->slot_number, q->counts, q->total, &q->slot, err);
+	if (!st) {
+		*c->last = q;
+		c->last = &q->next;
+		q->live_next = c->live;
+		if (c->live)
+			c->live->live_before = q;
+		c->live = q;
+		c->inflight++;
+		pthread_cond_signal(&c->wake);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return st;
+}
+
+static gradcomp_status start(gradcomp_coder *c, const gradcomp_coder_request *call, const uint64_t *counts,
+                             gradcomp_coder_request **out, gradcomp_error *err)
+{
+	gradcomp_error own = {0};
+	if (!out)
+		return error_set(err, GRADCOMP_ERR_INVALID, "request is NULL");
 	*out = NULL;
-	return not_yet(err);
-}
-
-void gradcomp_coder_free(gradcomp_coder *coder)
-{
-	(void)coder;
-}
-
-gradcomp_status gradcomp_coder_check(const char *spec, const char *collective, gradcomp_error *err)
-{
-	(void)spec, (void)collective;
-	return not_yet(err);
-}
-
-gradcomp_status gradcomp_coder_reduce_scatter(gradcomp_coder *coder, void *in, void *out, const uint64_t *counts,
-                                              gradcomp_dtype dtype, double scale, uint32_t slot, gradcomp_error *err)
-{
-	(void)coder, (void)in, (void)out, (void)counts, (void)dtype, (void)scale, (void)slot;
-	return not_yet(err);
-}
-
-gradcomp_status gradcomp_coder_all_gather(gradcomp_coder *coder, const void *in, void *out, const uint64_t *counts,
-                                          gradcomp_dtype dtype, gradcomp_error *err)
-{
-	(void)coder, (void)in, (void)out, (void)counts, (void)dtype;
-	return not_yet(err);
+	if (!c || !counts)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", c ? "counts" : "coder");
+	gradcomp_coder_request *q = malloc(sizeof *q + (size_t)c->layout.nranks * sizeof *q->counts);
+	gradcomp_status st = q ? GRADCOMP_OK : error_set(&own, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for a call", c->name);
+	if (q) {
+		*q = *call;
+		q->coder = c;
+		st = check_counts(c, counts, q, &own);
+	}
+	if (!st)
+		st = check_call(c, q, &own);
+	if (!st)
+		st = transport_failure(c->job->transport, &own);
+	if (!st)
+		st = enqueue(c, q, &own);
+	if (st) {
+		free(q);
+		if (st == GRADCOMP_ERR_NOMEM) /* of this rank alone */
+			job_fail(c->job, st, own.text);
+		return error_set(err, st, "%s", own.text);
+	}
+	*out = q;
+	return GRADCOMP_OK;
 }
 
 gradcomp_status gradcomp_coder_reduce_scatter_start(gradcomp_coder *coder, void *in, void *out, const uint64_t *counts,
                                                     gradcomp_dtype dtype, double scale, uint32_t slot,
                                                     gradcomp_coder_request **request, gradcomp_error *err)
 {
-	(void)coder, (void)in, (void)out, (void)counts, (void)dtype, (void)scale, (void)slot, (void)request;
-	return not_yet(err);
+	const gradcomp_coder_request call = {.kind = CODER_REDUCE_SCATTER, .in = in, .out = out, .dtype = dtype,
+	                                     .scale = scale, .slot_number = slot};
+	return start(coder, &call, counts, request, err);
 }
 
 gradcomp_status gradcomp_coder_all_gather_start(gradcomp_coder *coder, const void *in, void *out,
                                                 const uint64_t *counts, gradcomp_dtype dtype,
                                                 gradcomp_coder_request **request, gradcomp_error *err)
 {
-	(void)coder, (void)in, (void)out, (void)counts, (void)dtype, (void)request;
-	return not_yet(err);
+	const gradcomp_coder_request call = {.kind = CODER_ALL_GATHER, .in = (void *)in, .out = out, .dtype = dtype,
+	                                     .scale = 1, .slot_number = GRADCOMP_CODER_NO_SLOT};
+	return start(coder, &call, counts, request, err);
 }
 
-gradcomp_status gradcomp_coder_test(gradcomp_coder_request *request, int *done, gradcomp_error *err)
+gradcomp_status gradcomp_coder_reduce_scatter(gradcomp_coder *coder, void *in, void *out, const uint64_t *counts,
+                                              gradcomp_dtype dtype, double scale, uint32_t slot, gradcomp_error *err)
 {
-	(void)request, (void)done;
-	return not_yet(err);
+	gradcomp_coder_request *q;
+	gradcomp_status st = gradcomp_coder_reduce_scatter_start(coder, in, out, counts, dtype, scale, slot, &q, err);
+	return st ? st : gradcomp_coder_wait(q, err);
 }
 
-gradcomp_status gradcomp_coder_wait(gradcomp_coder_request *request, gradcomp_error *err)
+gradcomp_status gradcomp_coder_all_gather(gradcomp_coder *coder, const void *in, void *out, const uint64_t *counts,
+                                          gradcomp_dtype dtype, gradcomp_error *err)
 {
-	(void)request;
-	return not_yet(err);
+	gradcomp_coder_request *q;
+	gradcomp_status st = gradcomp_coder_all_gather_start(coder, in, out, counts, dtype, &q, err);
+	return st ? st : gradcomp_coder_wait(q, err);
 }
 
-gradcomp_status gradcomp_coder_save(gradcomp_coder *coder, void *buf, uint64_t capacity, uint64_t *bytes,
-                                    gradcomp_error *err)
+gradcomp_status gradcomp_coder_test(gradcomp_coder_request *q, int *done, gradcomp_error *err)
 {
-	(void)coder, (void)buf, (void)capacity, (void)bytes;
-	return not_yet(err);
+	if (!q || !done)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", q ? "done" : "request");
+	gradcomp_coder *c = q->coder;
+	pthread_mutex_lock(&c->lock);
+	*done = q->done;
+	pthread_mutex_unlock(&c->lock);
+	return *done && q->status ? error_set(err, q->status, "%s", q->error.text) : GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_coder_load(gradcomp_coder *coder, const void *buf, uint64_t bytes, gradcomp_error *err)
+gradcomp_status gradcomp_coder_wait(gradcomp_coder_request *q, gradcomp_error *err)
 {
-	(void)coder, (void)buf, (void)bytes;
-	return not_yet(err);
+	if (!q)
+		return GRADCOMP_OK;
+	gradcomp_coder *c = q->coder;
+	double began = clock_now();
+	pthread_mutex_lock(&c->lock);
+	while (!q->done)
+		pthread_cond_wait(&c->ended, &c->lock);
+	if (q->live_before)
+		q->live_before->live_next = q->live_next;
+	else
+		c->live = q->live_next;
+	if (q->live_next)
+		q->live_next->live_before = q->live_before;
+	c->stats.exposed_s += clock_now() - began;
+	record(c, TRACE_CODER_WAIT, c->calls, q->slot_number, began, 0);
+	pthread_mutex_unlock(&c->lock);
+	gradcomp_status st = q->status ? error_set(err, q->status, "%s", q->error.text) : GRADCOMP_OK;
+	free(q);
+	return st;
 }
 
-void gradcomp_coder_get_stats(gradcomp_coder *coder, gradcomp_coder_stats *stats)
+/* ---- making one ---- */
+
+static void destroy(gradcomp_coder *c)
 {
-	(void)coder, (void)stats;
+	for (gradcomp_coder_request *q; (q = c->live);) {
+		c->live = q->live_next;
+		free(q);
+	}
+	coll_ctx_close(&c->coll_ctx);
+	if (c->instance)
+		c->parts.compressor->destroy(c->instance);
+	coder_slots_free(c->slots, c->nslots);
+	free(c->work);
+	free(c->spec);
+	free(c->collective);
+	free(c->name);
+	pthread_cond_destroy(&c->wake);
+	pthread_cond_destroy(&c->ended);
+	pthread_mutex_destroy(&c->lock);
+	free(c);
 }
 
-const char *gradcomp_coder_spec(const gradcomp_coder *coder)
+static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradcomp_coder_options *o,
+                               gradcomp_error *err)
 {
-	(void)coder;
-	return "";
+	gradcomp_status st = coder_choose(&c->job->specs, spec, o->collective, &c->parts, err);
+	if (st)
+		return st;
+	c->spec = strdup(c->parts.compressor_spec->text);
+	c->collective = strdup(c->parts.collective_spec->text);
+	c->name = strdup(o->name ? o->name : "coder");
+	if (!c->spec || !c->collective || !c->name)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
+	uint32_t traits = c->parts.compressor->traits;
+	c->keeps = !c->parts.dense && !(traits & GRADCOMP_TRAIT_LOSSLESS) && c->group->nranks > 1;
+	c->passes = (traits & GRADCOMP_TRAIT_PASSES_NONFINITE) != 0;
+	c->shard = (gradcomp_tensor){.name = "shard", .numel = 1, .dims = &c->shard.numel, .ndim = 1};
+	c->layout = (gradcomp_layout){.struct_size = sizeof c->layout,
+	                              .ntensors = 1,
+	                              .tensors = &c->shard,
+	                              .numel = 1,
+	                              .rank = c->group->me,
+	                              .nranks = c->group->nranks,
+	                              .seed = o->seed,
+	                              .patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)};
+	return c->parts.dense ? GRADCOMP_OK : coder_instance(&c->parts, &c->job->host, &c->layout, &c->instance, err);
 }
 
-const char *gradcomp_coder_collective(const gradcomp_coder *coder)
+typedef struct coder_claim {
+	uint64_t seed;
+	char text[480]; /* SPECs */
+} coder_claim;
+
+static void differing_coders(const void *claim, const void *claim0, int first, char *out, size_t capacity)
 {
-	(void)coder;
-	return "";
+	const coder_claim *a = claim, *b = claim0;
+	if (memcmp(a->text, b->text, sizeof a->text))
+		snprintf(out, capacity, "makes a coder of '%.*s', rank %d of '%.*s'", (int)sizeof a->text, a->text, first,
+		         (int)sizeof b->text, b->text);
+	else
+		snprintf(out, capacity, "makes a coder with seed %llu, rank %d with %llu", (unsigned long long)a->seed, first,
+		         (unsigned long long)b->seed);
+}
+
+/* The first thing that ranks say to each other. */
+static gradcomp_status same_coders(gradcomp_coder *c, gradcomp_status mine, gradcomp_error *err)
+{
+	coder_claim own;
+	memset(&own, 0, sizeof own);
+	if (!mine) {
+		own.seed = c->layout.seed;
+		snprintf(own.text, sizeof own.text, "%s + %s", c->spec, c->collective);
+	}
+	return consensus(c->group, &(consensus_topic){"make its coder", &own, sizeof own, differing_coders, true}, mine, err);
+}
+
+/* What only this rank can fail at, when the others go on. */
+static gradcomp_status begin(gradcomp_coder *c, gradcomp_error *err)
+{
+	gradcomp_status st = coll_ctx_open(c->group, c->parts.collective_plugin, c->parts.collective_spec, &c->coll_ctx, err);
+	if (!st && thread_start(&c->thread, work, c))
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no thread for a coder");
+	c->started = !st;
+	if (st)
+		job_fail(c->job, st, err->text);
+	return st;
+}
+
+gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec, const gradcomp_coder_options *options,
+                                      gradcomp_coder **out, gradcomp_error *err)
+{
+	gradcomp_coder_options o = {0};
+	gradcomp_error own = {0};
+	if (!out)
+		return error_set(err, GRADCOMP_ERR_INVALID, "out is NULL");
+	*out = NULL;
+	if (!group)
+		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
+	if (options)
+		memcpy(&o, options, options->struct_size < sizeof o ? options->struct_size : sizeof o);
+	gradcomp_coder *c = calloc(1, sizeof *c);
+	if (!c) {
+		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a coder");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
+	}
+	pthread_mutex_init(&c->lock, NULL);
+	pthread_cond_init(&c->wake, NULL);
+	pthread_cond_init(&c->ended, NULL);
+	c->job = group->job;
+	c->group = group;
+	c->last = &c->first;
+	if (c->job->trace && trace_keeps(c->job->trace, c->job->rank)) {
+		c->trace = c->job->trace;
+		c->trace_id = trace_reducer(c->trace);
+	}
+	gradcomp_status st = prepare(c, spec, &o, &own);
+	st = same_coders(c, st, &own);
+	if (!st)
+		st = begin(c, &own);
+	if (st) {
+		destroy(c);
+		return error_set(err, st, "%s", own.text);
+	}
+	job_count(c->job, 1);
+	*out = c;
+	return GRADCOMP_OK;
+}
+
+static void keep_report(gradcomp_coder *c)
+{
+	report_coder kept = {.name = c->name, .compressor = c->spec, .collective = c->collective,
+	                     .nranks = c->layout.nranks, .stats = {.struct_size = sizeof kept.stats}};
+	gradcomp_coder_get_stats(c, &kept.stats);
+	c->name = c->spec = c->collective = NULL;
+	job_keep_coder(c->job, &kept);
+}
+
+void gradcomp_coder_free(gradcomp_coder *c)
+{
+	if (!c)
+		return;
+	pthread_mutex_lock(&c->lock);
+	c->stopping = true;
+	pthread_cond_signal(&c->wake);
+	pthread_mutex_unlock(&c->lock);
+	pthread_join(c->thread, NULL);
+	keep_report(c);
+	job_count(c->job, -1);
+	destroy(c);
+}
+
+void gradcomp_coder_get_stats(gradcomp_coder *c, gradcomp_coder_stats *stats)
+{
+	uint32_t size = stats->struct_size;
+	pthread_mutex_lock(&c->lock);
+	gradcomp_coder_stats full = c->stats;
+	pthread_mutex_unlock(&c->lock);
+	full.struct_size = size;
+	full.wire_bytes = (double)channel_sent(c->coll_ctx.channel);
+	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
+}
+
+const char *gradcomp_coder_spec(const gradcomp_coder *c)
+{
+	return c->spec;
+}
+
+const char *gradcomp_coder_collective(const gradcomp_coder *c)
+{
+	return c->collective;
 }

@@ -76,6 +76,27 @@ void job_keep_reducer(gradcomp_job *job, report_reducer *r)
 	pthread_mutex_unlock(&job->lock);
 }
 
+void job_drop_coder(report_coder *c)
+{
+	free(c->name);
+	free(c->compressor);
+	free(c->collective);
+}
+
+void job_keep_coder(gradcomp_job *job, report_coder *c)
+{
+	pthread_mutex_lock(&job->lock);
+	report_coder *more = realloc(job->coders, (job->ncoders + 1) * sizeof *more);
+	if (more) {
+		job->coders = more;
+		job->coders[job->ncoders++] = *c;
+	} else {
+		log_line(&job->log, GRADCOMP_LOG_WARN, "no memory to keep a coder for the report");
+		job_drop_coder(c);
+	}
+	pthread_mutex_unlock(&job->lock);
+}
+
 int gradcomp_job_rank(const gradcomp_job *job)
 {
 	return job->rank;

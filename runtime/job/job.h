@@ -58,7 +58,9 @@ struct gradcomp_job {
 	pthread_mutex_t lock; /* of what follows */
 	report_reducer *reducers; /* of reducers that have been freed; owned */
 	uint32_t nreducers;
-	int live; /* groups but the world, and reducers */
+	report_coder *coders; /* likewise */
+	uint32_t ncoders;
+	int live; /* groups but the world, reducers, coders and the like */
 };
 
 /* The collective that the settings name, which lives as long as the job. */
@@ -69,6 +71,8 @@ void job_fail(gradcomp_job *job, gradcomp_status status, const char *text);
 /* Takes over `r` and what it points to. */
 void job_keep_reducer(gradcomp_job *job, report_reducer *r);
 void job_drop_reducer(report_reducer *r);
+void job_keep_coder(gradcomp_job *job, report_coder *c);
+void job_drop_coder(report_coder *c);
 void job_count(gradcomp_job *job, int delta);
 
 /* The group of ranks[0..n-1] (copied). */

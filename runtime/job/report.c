@@ -115,6 +115,37 @@ done:
 	out[capacity - 1] = '\0';
 }
 
+void report_coder_line(const report_job *job, uint32_t coder, char *out, size_t capacity)
+{
+	const report_coder *c = &job->coders[coder];
+	const gradcomp_coder_stats *s = &c->stats;
+	double work = s->convert_s + s->exchange_s;
+	FILE *f = capacity ? fmemopen(memset(out, 0, capacity), capacity, "w") : NULL;
+
+	if (!f)
+		return;
+	fprintf(f, "coder '%s' %s on %d rank%s:", c->name, c->compressor, c->nranks, plural((uint64_t)c->nranks));
+	if (s->reduce_scatters || !s->all_gathers)
+		fprintf(f, " %llu reduce-scatter%s", (unsigned long long)s->reduce_scatters, plural(s->reduce_scatters));
+	if (s->all_gathers)
+		fprintf(f, "%s %llu all-gather%s", s->reduce_scatters ? "," : "", (unsigned long long)s->all_gathers,
+		        plural(s->all_gathers));
+	if (s->wire_bytes > 0 && s->dense_bytes >= 1.05 * s->wire_bytes)
+		fprintf(f, ", %.1fx fewer bytes (%.2f of %.2f MB)", s->dense_bytes / s->wire_bytes, s->wire_bytes / 1e6,
+		        s->dense_bytes / 1e6);
+	else
+		fprintf(f, ", %.2f MB", s->wire_bytes / 1e6);
+	fprintf(f, ", convert %.1f ms, exchange %.1f ms", s->convert_s * 1e3, s->exchange_s * 1e3);
+	if (work > 0)
+		fprintf(f, ", %.0f %% hidden", s->exposed_s < work ? 100 * (1 - s->exposed_s / work) : 0);
+	if (s->nonfinite)
+		fprintf(f, ", %llu call%s with NaN or Inf", (unsigned long long)s->nonfinite, plural(s->nonfinite));
+	if (coder + 1 == REPORT_CODER_LINES && job->ncoders > REPORT_CODER_LINES)
+		fprintf(f, "; %u more coder%s", job->ncoders - REPORT_CODER_LINES, plural(job->ncoders - REPORT_CODER_LINES));
+	fclose(f);
+	out[capacity - 1] = '\0';
+}
+
 /* A share that may not have been measured. */
 static void write_share(jsonw *j, const char *key, double share, int measured)
 {
@@ -229,6 +260,29 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 	jsonw_end(j);
 }
 
+static void write_coder(jsonw *j, const report_coder *c)
+{
+	const gradcomp_coder_stats *s = &c->stats;
+
+	jsonw_object(j, NULL);
+	jsonw_string(j, "name", c->name);
+	jsonw_string(j, "compressor", c->compressor);
+	jsonw_string(j, "collective", c->collective);
+	jsonw_int(j, "ranks", c->nranks);
+	jsonw_uint(j, "reduce_scatters", s->reduce_scatters);
+	jsonw_uint(j, "all_gathers", s->all_gathers);
+	jsonw_uint(j, "nonfinite", s->nonfinite);
+	jsonw_float(j, "dense_bytes", s->dense_bytes);
+	jsonw_float(j, "wire_bytes", s->wire_bytes);
+	write_share(j, "ratio", s->wire_bytes > 0 ? s->dense_bytes / s->wire_bytes : 0, s->wire_bytes > 0);
+	jsonw_float(j, "convert_s", s->convert_s);
+	jsonw_float(j, "exchange_s", s->exchange_s);
+	jsonw_float(j, "exposed_s", s->exposed_s);
+	jsonw_uint(j, "slots", s->slots);
+	jsonw_uint(j, "residual_bytes", s->residual_bytes);
+	jsonw_end(j);
+}
+
 static void write_link_map(jsonw *j, const report_job *job)
 {
 	jsonw_array(j, "link_kinds");
@@ -288,6 +342,10 @@ void report_write(FILE *out, const report_job *job)
 	jsonw_array(&j, "reducers");
 	for (uint32_t i = 0; i < job->nreducers; i++)
 		write_reducer(&j, &job->reducers[i]);
+	jsonw_end(&j);
+	jsonw_array(&j, "coders");
+	for (uint32_t i = 0; i < job->ncoders; i++)
+		write_coder(&j, &job->coders[i]);
 	jsonw_end(&j);
 	jsonw_end(&j);
 	jsonw_finish(&j);

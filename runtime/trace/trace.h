@@ -28,18 +28,22 @@ typedef enum trace_what {
 	TRACE_WAIT,
 	TRACE_WAIT_FOR,
 	TRACE_REPLAN,
+	/* Of a coder. */
+	TRACE_REDUCE_SCATTER,
+	TRACE_ALL_GATHER,
+	TRACE_CODER_WAIT,
 	TRACE_WHATS
 } trace_what;
 
-/* Of a reducer. */
+/* Of a reducer or a coder. */
 typedef enum trace_thread { TRACE_STEPS, TRACE_APPLICATION, TRACE_COMPUTE, TRACE_EXCHANGE, TRACE_THREADS } trace_thread;
 
 /* As it goes over the links, too. */
 typedef struct trace_event {
 	double start, end; /* this rank's clock */
-	uint64_t step;
+	uint64_t step;  /* of a coder: how many calls came before */
 	uint64_t bytes; /* sent by an exchange; of the bucket's gradients as floats, otherwise */
-	uint32_t index; /* bucket, or tensor as it was declared */
+	uint32_t index; /* bucket, or tensor as it was declared; of a coder: slot */
 	uint16_t reducer;
 	uint8_t round, what;
 } trace_event;
@@ -67,14 +71,14 @@ gradcomp_status trace_open(const trace_options *o, outfile *file, trace **out, g
 void trace_abandon(trace *t);
 /* Whether this rank's timeline is kept. */
 int trace_keeps(const trace *t, int rank);
-/* The number of a new reducer. */
+/* The number of a new reducer or coder. */
 uint16_t trace_reducer(trace *t);
 /* Any thread. */
 void trace_add(trace *t, const trace_event *e);
 static inline trace_thread trace_thread_of(uint8_t what)
 {
 	if (what == TRACE_EXCHANGE_ROUND || what == TRACE_REDUCE_LOCAL || what == TRACE_ALLGATHER_LOCAL ||
-	    what == TRACE_REPLAN)
+	    what == TRACE_REPLAN || what == TRACE_REDUCE_SCATTER || what == TRACE_ALL_GATHER)
 		return TRACE_EXCHANGE;
 	if (what < TRACE_READY)
 		return TRACE_COMPUTE;

@@ -87,6 +87,11 @@ static double rounded(double us)
 
 static const char *const threads[] = {"steps", "application", "compute", "exchange"};
 
+static int of_coder(const trace_event *e)
+{
+	return e->what >= TRACE_REDUCE_SCATTER;
+}
+
 static uint32_t thread_of(trace_writer *w, const trace_event *e)
 {
 	trace_thread thread = trace_thread_of(e->what);
@@ -95,7 +100,8 @@ static uint32_t thread_of(trace_writer *w, const trace_event *e)
 
 	if (!w->named[n]) {
 		w->named[n] = 1;
-		snprintf(text, sizeof text, e->reducer ? "%s, reducer %u" : "%s", threads[thread], e->reducer);
+		snprintf(text, sizeof text, of_coder(e) ? "%s, coder %u" : e->reducer ? "%s, reducer %u" : "%s", threads[thread],
+		         e->reducer);
 		name(w, "thread_name", n + 1, "name", text);
 	}
 	return n + 1;
@@ -105,7 +111,7 @@ void trace_write_event(trace_writer *w, const trace_event *e)
 {
 	static const char *const names[] = {"begin",       "encode",    "exchange",        "decode", "finish", "reduce_local",
 	                                    "local_begin", "local_end", "allgather_local", "ready",  "step",   "wait",
-	                                    "wait_for",    "replan"};
+	                                    "wait_for",    "replan",    "reduce_scatter",  "all_gather", "wait"};
 	jsonw *j = &w->j;
 	uint32_t tid = thread_of(w, e);
 	double start = rounded(time_of(w, e->start));
@@ -123,7 +129,11 @@ void trace_write_event(trace_writer *w, const trace_event *e)
 	jsonw_int(j, "pid", w->rank);
 	jsonw_uint(j, "tid", tid);
 	jsonw_object(j, "args");
-	jsonw_uint(j, "step", e->step);
+	jsonw_uint(j, of_coder(e) ? "call" : "step", e->step);
+	if (of_coder(e) && e->index != UINT32_MAX)
+		jsonw_uint(j, "slot", e->index);
+	if (e->what == TRACE_REDUCE_SCATTER || e->what == TRACE_ALL_GATHER)
+		jsonw_uint(j, "bytes", e->bytes);
 	if (e->what < TRACE_READY) {
 		jsonw_uint(j, "bucket", e->index);
 		jsonw_uint(j, "round", e->round);

@@ -19,7 +19,8 @@ from gradcomp import _data_lib, _lib  # noqa: E402
 
 STRUCTURES = {"gradcomp_error": _lib.ErrorText, "gradcomp_store": _lib.Store, "gradcomp_job_options": _lib.JobOptions,
               "gradcomp_tensor_desc": _lib.TensorDesc, "gradcomp_reducer_options": _lib.ReducerOptions,
-              "gradcomp_reducer_stats": _lib.ReducerStats, "gradcomp_samples_options": _data_lib.SamplesOptions,
+              "gradcomp_reducer_stats": _lib.ReducerStats, "gradcomp_coder_options": _lib.CoderOptions,
+              "gradcomp_coder_stats": _lib.CoderStats, "gradcomp_samples_options": _data_lib.SamplesOptions,
               "gradcomp_sample_info": _data_lib.SampleInfo, "gradcomp_value_buffer": _data_lib.ValueBuffer,
               "gradcomp_dataset_options": _data_lib.DatasetOptions, "gradcomp_value_view": _data_lib.ValueView,
               "gradcomp_dataset_stats": _data_lib.DatasetStats}
@@ -37,7 +38,7 @@ def header_says(folder):
     source, program = os.path.join(folder, "h.c"), os.path.join(folder, "h")
     with open(source, "w", encoding="ascii") as f:
         f.write('#include <stdio.h>\n#include "gradcomp/gradcomp.h"\n'
-                '#include "gradcomp/dataset.h"\n#include "gradcomp/samples.h"\nint main(void)\n{\n')
+                '#include "gradcomp/coder.h"\n#include "gradcomp/dataset.h"\n#include "gradcomp/samples.h"\nint main(void)\n{\n')
         f.writelines(f'\tprintf("{e} %ld\\n", (long)({e}));\n' for e in expressions)
         f.write("\treturn 0;\n}\n")
     subprocess.run([os.environ.get("CC", "cc"), "-I", os.path.join(SOURCE, "include"), "-o", program, source], check=True)

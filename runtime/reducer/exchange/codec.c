@@ -4,56 +4,14 @@
  * A code may be lossy, so the news that a gradient is not finite goes ahead of it
  * as an exact all-reduce of one word. */
 #include "reducer/exchange/exchange.h"
+#include "plugin/code_view.h"
 #include "reducer/memops.h"
-
-#include "base/error.h"
-
-static uint64_t code_bound(void *ctx, uint64_t n)
-{
-	engine *eng = ctx;
-	return eng->compressor->code_bound(eng->instance, n);
-}
-
-/* A code that is longer than it may be is found out here, whatever the collective
- * does with it. */
-static gradcomp_status code(void *ctx, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
-                            gradcomp_error *err)
-{
-	engine *eng = ctx;
-	uint64_t bound = code_bound(eng, n);
-	gradcomp_status st = eng->compressor->code(eng->instance, in, n, counter, out, bytes, err);
-	if (!st && *bytes > bound)
-		st = error_set(err, GRADCOMP_ERR_INTERNAL,
-		               "compressor '%s' made a code of %llu bytes for %llu numbers where it promised at "
-		               "most %llu",
-		               eng->compressor->info.name, (unsigned long long)*bytes, (unsigned long long)n,
-		               (unsigned long long)bound);
-	return st;
-}
-
-static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
-                              gradcomp_error *err)
-{
-	engine *eng = ctx;
-	return eng->compressor->code_decode(eng->instance, in, bytes, out, n, err);
-}
-
-static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
-                                  gradcomp_error *err)
-{
-	engine *eng = ctx;
-	return eng->compressor->code_decode_add(eng->instance, in, bytes, out, n, err);
-}
 
 gradcomp_status exchange_codec(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
-	const gradcomp_codec codec = {.struct_size = sizeof codec,
-	                              .ctx = eng,
-	                              .bound = code_bound,
-	                              .code = code,
-	                              .decode = decode,
-	                              .decode_add = decode_add};
+	code_source source = {eng->compressor, eng->instance};
+	const gradcomp_codec codec = code_view(&source);
 	uint64_t n = b->pub.numel;
 	/* Room for 2^24 runs of a bucket in a step; no two runs share one, however buckets move. */
 	uint64_t counter = (eng->step * eng->layout.ntensors + b->pub.first) << 24;

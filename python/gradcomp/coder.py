@@ -1,0 +1,135 @@
+"""Coder: reduce-scatter and all-gather under a code, for programs that shard (FSDP, ZeRO).
+
+Buffers are torch CPU tensors, numpy arrays or other writable buffers, contiguous, of float32,
+float16 or bfloat16; their memory is used in place. See gradcomp/coder.h."""
+
+import ctypes
+from ctypes import c_int, c_uint64, c_void_p
+
+from . import _lib
+from ._lib import Error, lib
+from .job import _memory, _name
+
+_NO_SLOT = 0xffffffff
+
+
+class Request:
+    """A call in flight. Its buffers are the coder's until wait() has returned."""
+
+    def __init__(self, coder, handle, buffers):
+        self._coder, self._handle, self._buffers = coder, handle, buffers
+        coder._flight.add(self)  # the library writes to the buffers, whoever forgets the request
+
+    def test(self):
+        """Whether the call has ended, well or not; never sleeps. wait() tells how."""
+        if self._handle is None:
+            return True
+        done = c_int()
+        lib().coder_test(self._handle, ctypes.byref(done), None)
+        return bool(done.value)
+
+    def wait(self):
+        """Returns when the call has ended; Error when it failed. A second time does nothing."""
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        try:
+            lib().call("coder_wait", handle)
+        finally:
+            self._coder._flight.discard(self)
+            self._buffers = None
+
+
+class Coder:
+    """A compressor that gives a code (block, zfp, lossless; none sends numbers as they are), a
+    collective, and calls that are carried out one after another in the order in which they were started,
+    the same on all ranks of the group. Collective to create.
+
+    `spec` and `collective` are SPECs, None the job's; `seed` is equal on all ranks; `name` is
+    what the report, the timeline and messages call it."""
+
+    def __init__(self, group, spec=None, collective=None, seed=0, name=None):
+        options = _lib.CoderOptions(ctypes.sizeof(_lib.CoderOptions), 0, _text(collective), seed, _text(name))
+        self.nranks, self.rank = group.nranks, group.rank
+        self._flight = set()
+        handle = c_void_p()
+        lib().call("coder_create", group._handle, _text(spec), ctypes.byref(options), ctypes.byref(handle))
+        self._handle = handle
+
+    @staticmethod
+    def check(spec=None, collective=None):
+        """Error when no coder can be made of these; it says what to take instead. Needs no job."""
+        lib().call("coder_check", _text(spec), _text(collective))
+
+    @property
+    def spec(self):
+        """The compressor, every parameter spelt out."""
+        return lib().coder_spec(self._handle).decode()
+
+    @property
+    def collective(self):
+        return lib().coder_collective(self._handle).decode()
+
+    def reduce_scatter(self, parts, out, counts=None, scale=1.0, slot=None):
+        """Starts: `out` gets this rank's block of `scale` * sum over ranks. `parts`, a block of
+        counts[r] numbers for each rank r, is used as workspace; without counts they are equal.
+        With a `slot`, a number from 0 of this tensor's own, what codes lose is kept here and
+        added to what the next call with that slot is given. Returns a Request."""
+        source, total, dtype = _memory(parts)
+        target, own, out_dtype = _memory(out)
+        counts = self._counts(counts, own, total, dtype, out_dtype)
+        if slot is not None and not 0 <= slot < _NO_SLOT:
+            raise Error(_lib.ERR_INVALID, f"slot {slot}: must be 0..{_NO_SLOT - 1}")
+        return self._start("coder_reduce_scatter_start", (parts, out), source, target, counts, dtype, scale,
+                           _NO_SLOT if slot is None else slot)
+
+    def all_gather(self, part, out, counts=None):
+        """Starts: `out` gets every rank's `part` as its code decodes, the same bits on all
+        ranks, counts[r] numbers from rank r; without counts they are equal. Returns a Request."""
+        source, own, dtype = _memory(part)
+        target, total, out_dtype = _memory(out)
+        counts = self._counts(counts, own, total, dtype, out_dtype)
+        return self._start("coder_all_gather_start", (part, out), source, target, counts, dtype)
+
+    def _counts(self, counts, own, total, dtype, out_dtype):
+        if dtype != out_dtype:
+            raise Error(_lib.ERR_INVALID, f"input of {_name(dtype)} and output of {_name(out_dtype)}: types must be equal")
+        counts = [own] * self.nranks if counts is None else list(counts)
+        if len(counts) != self.nranks or own != counts[self.rank] or total != sum(counts):
+            raise Error(_lib.ERR_INVALID, f"counts {counts} of {self.nranks} ranks do not fit a block of {own} and "
+                                          f"{total} numbers in all")
+        return (c_uint64 * len(counts))(*counts)
+
+    def _start(self, name, buffers, source, target, counts, *more):
+        handle = c_void_p()
+        lib().call(name, self._handle, source or None, target or None, counts, *more, ctypes.byref(handle))
+        return Request(self, handle, buffers)
+
+    def save(self):
+        """This rank's state (residuals of all slots) as bytes; with nothing in flight only."""
+        size = c_uint64()
+        lib().call("coder_save", self._handle, None, 0, ctypes.byref(size))
+        state = ctypes.create_string_buffer(max(1, size.value))
+        lib().call("coder_save", self._handle, state, size, ctypes.byref(size))
+        return state.raw[:size.value]
+
+    def load(self, state):
+        lib().call("coder_load", self._handle, state, len(state))
+
+    def stats(self):
+        stats = _lib.CoderStats(struct_size=ctypes.sizeof(_lib.CoderStats))
+        lib().coder_get_stats(self._handle, ctypes.byref(stats))
+        return {name: getattr(stats, name) for name, _ in stats._fields_[1:]}
+
+    def free(self):
+        """Waits for what is in flight."""
+        handle, self._handle = self._handle, None
+        for request in list(self._flight):
+            request._handle = None
+        lib().coder_free(handle)
+        self._flight.clear()
+
+
+def _text(spec):
+    return None if spec is None else spec.encode()
+

@@ -1,0 +1,88 @@
+/* Inside of a coder: a queue of calls, a thread that carries them out one after another over a
+ * channel of its own, and the residuals of slots. */
+#ifndef CODER_CODER_INTERNAL_H
+#define CODER_CODER_INTERNAL_H
+
+#include <stdbool.h>
+
+#include "coder/coder_spec.h"
+#include "gradcomp/coder.h"
+#include "job/job.h"
+
+/* What was lost of the blocks of one tensor. */
+typedef struct coder_slot {
+	uint32_t number;
+	uint64_t total; /* numbers */
+	float *e;
+	uint64_t counts[]; /* of the group's ranks */
+} coder_slot;
+
+typedef enum coder_kind { CODER_REDUCE_SCATTER, CODER_ALL_GATHER } coder_kind;
+
+struct gradcomp_coder_request {
+	gradcomp_coder *coder;
+	struct gradcomp_coder_request *next; /* of those that wait for the thread */
+	/* Of those that have not been waited for. */
+	struct gradcomp_coder_request *live_before, *live_next;
+	coder_kind kind;
+	void *in, *out; /* an all-gather only reads `in` */
+	gradcomp_dtype dtype;
+	double scale;
+	uint32_t slot_number;
+	coder_slot *slot; /* or NULL */
+	uint64_t total, begin; /* numbers of all blocks, and before this rank's */
+	bool done;             /* under the coder's lock, like what follows */
+	gradcomp_status status;
+	gradcomp_error error;
+	uint64_t counts[];
+};
+
+struct gradcomp_coder {
+	gradcomp_job *job;
+	gradcomp_group *group;
+	coder_parts parts;
+	char *spec, *collective, *name;
+	void *instance; /* NULL when dense */
+	bool keeps;     /* residuals */
+	bool passes;    /* NaN and Inf */
+	gradcomp_tensor shard; /* what the compressor takes for its model */
+	gradcomp_layout layout;
+	coll_ctx coll_ctx;
+	pthread_t thread;
+	bool started;
+
+	/* The thread's. */
+	float *work; /* of so many numbers */
+	uint64_t room;
+	int told; /* lines about NaN */
+	struct trace *trace;
+	uint16_t trace_id;
+
+	pthread_mutex_t lock; /* of what follows */
+	pthread_cond_t wake, ended;
+	gradcomp_coder_request *first, **last;
+	gradcomp_coder_request *live; /* those that have not been waited for */
+	uint64_t inflight;
+	bool stopping;
+	uint64_t calls; /* so far: names the runs of each */
+	coder_slot **slots; /* by number */
+	uint32_t nslots;
+	gradcomp_coder_stats stats;
+};
+
+/* coder_call.c: carries out a call on the coder's thread. What is measured goes to *took. */
+gradcomp_status coder_call(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call,
+                           gradcomp_coder_stats *took, gradcomp_error *err);
+/* "reduce-scatter", "all-gather" */
+const char *coder_kind_name(coder_kind kind);
+const char *coder_dtype_name(gradcomp_dtype dtype);
+
+/* With the lock held. The slot of this number, made when there is none: zeroes. MISMATCH when it has other
+ * counts. */
+gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_t *counts, uint64_t total,
+                               coder_slot **out, gradcomp_error *err);
+coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks, uint64_t total);
+void coder_slot_free(coder_slot *s);
+void coder_slots_free(coder_slot **slots, uint32_t n);
+
+#endif

@@ -1,0 +1,213 @@
+#include "coder/coder_spec.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/strset.h"
+#include "gradcomp/coder.h"
+
+#define CODES GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)
+
+/* Besides the two: what calls begin with, and what names a rank that means another call. */
+#define NEEDS_DENSE \
+	(GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER | GRADCOMP_CAN_ALLREDUCE)
+#define NEEDS_CODED \
+	(GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_ALLGATHER | \
+	 GRADCOMP_CAN_ALLREDUCE)
+
+static const char *lacking(uint32_t missing)
+{
+	return missing & GRADCOMP_CAN_CODED_REDUCE_SCATTER ? "coded reduce-scatter"
+	       : missing & GRADCOMP_CAN_CODED_ALLGATHER    ? "coded all-gather"
+	       : missing & GRADCOMP_CAN_REDUCE_SCATTER     ? "reduce-scatter"
+	       : missing & GRADCOMP_CAN_ALLGATHER          ? "all-gather"
+	                                                   : "all-reduce";
+}
+
+typedef struct search {
+	uint32_t needs; /* of a collective */
+	strset able;
+} search;
+
+static int try_compressor(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                          const char *reason)
+{
+	const struct gradcomp_compressor_v1 *c = (const void *)info;
+	search *s = ctx;
+
+	(void)path, (void)reason;
+	if (c && c->patterns & CODES)
+		strset_add(&s->able, name, strlen(name));
+	return 0;
+}
+
+static int try_collective(void *ctx, const char *name, const char *path, const gradcomp_plugin_info *info,
+                          const char *reason)
+{
+	const struct gradcomp_collective_v1 *c = (const void *)info;
+	search *s = ctx;
+
+	(void)path, (void)reason;
+	if (c && !(s->needs & ~c->serves))
+		strset_add(&s->able, name, strlen(name));
+	return 0;
+}
+
+/* What is refused, and what is there instead. */
+static gradcomp_status no_code(const config *c, const char *name, const char *why, gradcomp_error *err)
+{
+	search s = {0};
+
+	registry_each(c, GRADCOMP_KIND_COMPRESSOR, try_compressor, &s);
+	char *list = strset_join(&s.able);
+	gradcomp_status st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                               "'%s' %s; compressors that shards can be sent with: %s%snone", name, why,
+	                               list ? list : "", list && *list ? ", " : "");
+	free(list);
+	strset_clear(&s.able);
+	return st;
+}
+
+static bool named(const char *text, const char *name)
+{
+	return strcspn(text, ":") == strlen(name) && !strncmp(text, name, strlen(name));
+}
+
+/* An error of a SPEC that nobody gave here names where it was configured. */
+static gradcomp_status get(spec_table *t, gradcomp_plugin_kind kind, const char *text, const char *setting,
+                           const plugin **p, const spec **s, gradcomp_error *err)
+{
+	gradcomp_error inner = {0};
+	gradcomp_status st =
+		spec_table_get(t, kind, text ? text : config_str(t->config, setting), p, s, &inner);
+
+	if (!st)
+		return GRADCOMP_OK;
+	return text ? error_set(err, st, "%s", inner.text)
+	            : error_set(err, st, "%s (%s): %s", setting, config_origin(t->config, setting), inner.text);
+}
+
+static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_parts *out, gradcomp_error *err)
+{
+	const char *asked = text ? text : config_str(t->config, "gradcomp.compressor");
+	const plugin *p;
+
+	if (named(asked, "auto"))
+		return no_code(t->config, "auto", "chooses among compressors for a model's tensors, which a coder does not know",
+		               err);
+	gradcomp_status st = get(t, GRADCOMP_KIND_COMPRESSOR, text, "gradcomp.compressor", &p, &out->compressor_spec, err);
+	if (st)
+		return st;
+	out->compressor = p->compressor;
+	out->dense = !strcmp(p->info->name, "none");
+	if (out->dense)
+		return GRADCOMP_OK;
+	if (!(p->compressor->patterns & CODES))
+		return no_code(t->config, p->info->name,
+		               p->compressor->traits & GRADCOMP_TRAIT_SHAPED
+		                       ? "works on matrices, of which a flat shard has none"
+		                       : "gives no code for runs of numbers, which a shard is",
+		               err);
+	if (p->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM || p->compressor->state_arrays)
+		return no_code(t->config, p->info->name, "keeps state of a model's tensors, which a coder does not know", err);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status choose_collective(spec_table *t, const char *text, coder_parts *out, gradcomp_error *err)
+{
+	search s = {.needs = out->dense ? NEEDS_DENSE : NEEDS_CODED};
+	const plugin *p;
+	gradcomp_status st = get(t, GRADCOMP_KIND_COLLECTIVE, text, "gradcomp.collective", &p, &out->collective_spec, err);
+
+	if (st)
+		return st;
+	if (s.needs & ~p->collective->serves) {
+		registry_each(t->config, GRADCOMP_KIND_COLLECTIVE, try_collective, &s);
+		if (!text && s.able.count && !strcmp(config_origin(t->config, "gradcomp.collective"), "default")) {
+			st = spec_table_get(t, GRADCOMP_KIND_COLLECTIVE, s.able.name[0], &p, &out->collective_spec, err);
+		} else {
+			char *list = strset_join(&s.able);
+			st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+			               "collective '%s' serves no %s, which a coder of '%s' needs; collectives that do: %s",
+			               p->info->name, lacking(s.needs & ~p->collective->serves), out->compressor->info.name,
+			               list && *list ? list : "none is installed");
+			free(list);
+		}
+		strset_clear(&s.able);
+	}
+	if (st)
+		return st;
+	out->collective = p->collective;
+	out->collective_plugin = p;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, coder_parts *out,
+                             gradcomp_error *err)
+{
+	*out = (coder_parts){0};
+	gradcomp_status st = choose_compressor(t, compressor, out, err);
+	return st ? st : choose_collective(t, collective, out, err);
+}
+
+gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *host, const gradcomp_layout *layout,
+                               void **instance, gradcomp_error *err)
+{
+	const struct gradcomp_compressor_v1 *c = parts->compressor;
+	const gradcomp_bucket all = {.struct_size = sizeof all, .ntensors = 1, .numel = layout->numel};
+	gradcomp_plan plan = {.struct_size = sizeof plan};
+	void *made = NULL;
+	gradcomp_status st = c->create(host, parts->compressor_spec->values, layout, &made, err);
+
+	if (st)
+		return st;
+	st = c->plan(made, &all, 0, &plan, err);
+	if (!st && (plan.nrounds != 1 || plan.rounds[0].pattern != GRADCOMP_CODED))
+		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		               "'%s' does not code from the first step on: a coder knows no steps; leave start_step out",
+		               parts->compressor_spec->text);
+	if (st) {
+		c->destroy(made);
+		return st;
+	}
+	*instance = made;
+	return GRADCOMP_OK;
+}
+
+/* With an instance, since some parameters show there that they cannot be. */
+static gradcomp_status check(const config *c, const char *compressor, const char *collective, gradcomp_error *err)
+{
+	static const uint64_t dims[] = {1};
+	static const gradcomp_tensor tensor = {.name = "shard", .numel = 1, .dims = dims, .ndim = 1};
+	const gradcomp_layout layout = {.struct_size = sizeof layout, .ntensors = 1, .tensors = &tensor, .numel = 1,
+	                                .nranks = 2, .patterns = CODES};
+	const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
+	coder_parts parts;
+	spec_table specs;
+	gradcomp_host host;
+	void *instance = NULL;
+
+	spec_table_init(&specs, c);
+	gradcomp_status st = coder_choose(&specs, compressor, collective, &parts, err);
+	registry_host(&host, &quiet);
+	if (!st && !parts.dense)
+		st = coder_instance(&parts, &host, &layout, &instance, err);
+	if (instance)
+		parts.compressor->destroy(instance);
+	spec_table_clear(&specs);
+	return st;
+}
+
+gradcomp_status gradcomp_coder_check(const char *spec, const char *collective, gradcomp_error *err)
+{
+	config *c;
+	gradcomp_status st = config_load(NULL, &c, err);
+
+	if (st)
+		return st;
+	st = check(c, spec, collective, err);
+	config_free(c);
+	return st;
+}

@@ -1,0 +1,26 @@
+/* Which compressors and collectives a coder can be made of. */
+#ifndef CODER_CODER_SPEC_H
+#define CODER_CODER_SPEC_H
+
+#include <stdbool.h>
+
+#include "plugin/registry.h"
+
+/* What its SPECs come to. Lives as long as the table they came from. */
+typedef struct coder_parts {
+	const struct gradcomp_compressor_v1 *compressor;
+	const struct gradcomp_collective_v1 *collective;
+	const plugin *collective_plugin;
+	const spec *compressor_spec, *collective_spec;
+	bool dense; /* numbers go as they are, in their own type */
+} coder_parts;
+
+/* NULL stands for what is configured; a collective that nobody configured is the default one, or the
+ * first installed one that serves. */
+gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, coder_parts *out,
+                             gradcomp_error *err);
+/* Of compressors that code: an instance, which must code from the first call on. */
+gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *host, const gradcomp_layout *layout,
+                               void **instance, gradcomp_error *err);
+
+#endif

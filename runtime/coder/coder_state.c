@@ -1,0 +1,248 @@
+/* Saving and loading a coder: residuals, how many calls there were, and what the compressor keeps.
+ * What is loaded is hostile until it has been checked, before anything changes. */
+#include "coder/coder_internal.h"
+
+#include "base/error.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+static const char magic[8] = "GCCODER1";
+#define VERSION_AT (sizeof magic - 1)
+
+/* Then the slots, by number, each a slot_head, its counts and its numbers, filled up to 8 bytes; then
+ * the compressor's bytes. */
+typedef struct state_head {
+	char magic[8];
+	uint64_t checksum; /* of all that follows */
+	uint64_t calls, seed, plugin_bytes;
+	uint32_t rank, nranks, nslots, reserved0;
+	char compressor[256];
+} state_head;
+
+typedef struct slot_head {
+	uint64_t total;
+	uint32_t number, reserved0;
+} slot_head;
+
+static uint64_t checksum(const void *state, uint64_t bytes)
+{
+	const size_t from = offsetof(state_head, calls);
+	return XXH64((const char *)state + from, bytes - from, 0);
+}
+
+/* Bytes of a slot; 0 for more than there can be. */
+static uint64_t slot_bytes(const gradcomp_coder *c, uint64_t total)
+{
+	if (total > INT64_MAX / sizeof(float) - 4096)
+		return 0;
+	return sizeof(slot_head) + (uint64_t)c->layout.nranks * sizeof(uint64_t) + (total * sizeof(float) + 7) / 8 * 8;
+}
+
+static gradcomp_status idle(const gradcomp_coder *c, const char *what, gradcomp_error *err)
+{
+	return c->inflight ? error_set(err, GRADCOMP_ERR_STATE, "coder '%s': %s with %llu calls in flight: wait for them first",
+	                               c->name, what, (unsigned long long)c->inflight)
+	                   : GRADCOMP_OK;
+}
+
+/* ---- saving ---- */
+
+static void describe(const gradcomp_coder *c, uint64_t plugin_bytes, state_head *h)
+{
+	memset(h, 0, sizeof *h);
+	memcpy(h->magic, magic, sizeof magic);
+	h->calls = c->calls;
+	h->seed = c->layout.seed;
+	h->plugin_bytes = plugin_bytes;
+	h->rank = (uint32_t)c->layout.rank;
+	h->nranks = (uint32_t)c->layout.nranks;
+	h->nslots = c->nslots;
+	strncpy(h->compressor, c->spec, sizeof h->compressor - 1);
+}
+
+static char *put_slot(const gradcomp_coder *c, const coder_slot *s, char *p)
+{
+	const slot_head h = {.total = s->total, .number = s->number};
+	size_t counts = (size_t)c->layout.nranks * sizeof *s->counts;
+	uint64_t bytes = slot_bytes(c, s->total);
+	memset(p + bytes - 8, 0, 8);
+	memcpy(p, &h, sizeof h);
+	memcpy(p + sizeof h, s->counts, counts);
+	memcpy(p + sizeof h + counts, s->e, s->total * sizeof *s->e);
+	return p + bytes;
+}
+
+/* With the lock held. */
+static gradcomp_status save(gradcomp_coder *c, char *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+{
+	const struct gradcomp_compressor_v1 *compressor = c->parts.compressor;
+	uint64_t own = 0;
+	state_head h;
+	gradcomp_status st = idle(c, "save", err);
+	if (!st && c->instance && compressor->save)
+		st = compressor->save(c->instance, NULL, 0, &own, err);
+	if (st)
+		return st;
+	*bytes = sizeof h + own;
+	for (uint32_t i = 0; i < c->nslots; i++)
+		*bytes += slot_bytes(c, c->slots[i]->total);
+	if (!buf)
+		return GRADCOMP_OK;
+	if (capacity < *bytes)
+		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': the buffer has %llu bytes, the state takes %llu", c->name,
+		                 (unsigned long long)capacity, (unsigned long long)*bytes);
+	char *p = buf + sizeof h;
+	for (uint32_t i = 0; i < c->nslots; i++)
+		p = put_slot(c, c->slots[i], p);
+	if (own)
+		st = compressor->save(c->instance, p, own, &own, err);
+	describe(c, own, &h);
+	memcpy(buf, &h, sizeof h);
+	h.checksum = checksum(buf, *bytes);
+	memcpy(buf, &h, sizeof h);
+	return st;
+}
+
+gradcomp_status gradcomp_coder_save(gradcomp_coder *c, void *buf, uint64_t capacity, uint64_t *bytes,
+                                    gradcomp_error *err)
+{
+	if (!c || !bytes)
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", c ? "bytes" : "coder");
+	pthread_mutex_lock(&c->lock);
+	gradcomp_status st = save(c, buf, capacity, bytes, err);
+	pthread_mutex_unlock(&c->lock);
+	return st;
+}
+
+/* ---- loading ---- */
+
+static gradcomp_status no_state(const gradcomp_coder *c, uint64_t bytes, gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': %llu bytes are no saved state of a coder, or damaged", c->name,
+	                 (unsigned long long)bytes);
+}
+
+static gradcomp_status check_head(const gradcomp_coder *c, const void *buf, uint64_t bytes, state_head *h,
+                                  gradcomp_error *err)
+{
+	state_head want;
+	if (!buf || bytes < sizeof *h || memcmp(buf, magic, VERSION_AT))
+		return no_state(c, bytes, err);
+	memcpy(h, buf, sizeof *h);
+	if (h->magic[VERSION_AT] != magic[VERSION_AT])
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "coder '%s': a state of version '%c', this library reads version '%c'", c->name,
+		                 h->magic[VERSION_AT], magic[VERSION_AT]);
+	if (h->checksum != checksum(buf, bytes))
+		return no_state(c, bytes, err);
+	describe(c, h->plugin_bytes, &want);
+	h->compressor[sizeof h->compressor - 1] = 0;
+	if (strcmp(h->compressor, want.compressor))
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "coder '%s': the state is of '%s', this coder is '%s'", c->name,
+		                 h->compressor, want.compressor);
+	if (h->rank != want.rank || h->nranks != want.nranks)
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "coder '%s': the state is of rank %u of %u, this is rank %u of %u",
+		                 c->name, h->rank, h->nranks, want.rank, want.nranks);
+	if (h->seed != want.seed)
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "coder '%s': the state has seed %llu, this coder %llu", c->name,
+		                 (unsigned long long)h->seed, (unsigned long long)want.seed);
+	return GRADCOMP_OK;
+}
+
+/* The slot at *at, of which the state has *left bytes; NULL when it is none, or has a number that is
+ * not finite. */
+static coder_slot *take_slot(const gradcomp_coder *c, const char **at, uint64_t *left, const coder_slot *before,
+                             bool *nomem)
+{
+	size_t P = (size_t)c->layout.nranks, counts = P * sizeof(uint64_t);
+	uint64_t sum = 0, n;
+	slot_head h;
+	if (*left < sizeof h + counts)
+		return NULL;
+	memcpy(&h, *at, sizeof h);
+	uint64_t bytes = slot_bytes(c, h.total);
+	if (!bytes || bytes > *left || h.number == GRADCOMP_CODER_NO_SLOT || (before && before->number >= h.number))
+		return NULL;
+	for (size_t r = 0; r < P; r++) {
+		memcpy(&n, *at + sizeof h + r * sizeof n, sizeof n);
+		if (n > h.total - sum)
+			return NULL;
+		sum += n;
+	}
+	if (sum != h.total)
+		return NULL;
+	uint64_t *copy = malloc(counts);
+	if (copy)
+		memcpy(copy, *at + sizeof h, counts);
+	coder_slot *s = copy ? coder_slot_make(h.number, copy, c->layout.nranks, h.total) : NULL;
+	free(copy);
+	*nomem = !s;
+	if (!s)
+		return NULL;
+	int bad = 0;
+	memcpy(s->e, *at + sizeof h + counts, h.total * sizeof *s->e);
+	c->job->host.operators->nonfinite(NULL, s->e, h.total, &bad);
+	if (bad) {
+		coder_slot_free(s);
+		return NULL;
+	}
+	*at += bytes;
+	*left -= bytes;
+	return s;
+}
+
+/* With the lock held. */
+static gradcomp_status load(gradcomp_coder *c, const char *buf, uint64_t bytes, gradcomp_error *err)
+{
+	const struct gradcomp_compressor_v1 *compressor = c->parts.compressor;
+	coder_slot **slots = NULL;
+	uint32_t n = 0;
+	state_head h;
+	gradcomp_status st = idle(c, "load", err);
+	if (!st)
+		st = check_head(c, buf, bytes, &h, err);
+	if (st)
+		return st;
+	const char *at = buf + sizeof h;
+	uint64_t left = bytes - sizeof h, numbers = 0;
+	bool nomem = false;
+	if (h.nslots > left / sizeof(slot_head))
+		return no_state(c, bytes, err);
+	slots = malloc(((size_t)h.nslots + 1) * sizeof(coder_slot *));
+	while (slots && n < h.nslots && (slots[n] = take_slot(c, &at, &left, n ? slots[n - 1] : NULL, &nomem)))
+		numbers += slots[n++]->total;
+	bool whole = slots && n == h.nslots && left == h.plugin_bytes;
+	if (!slots || nomem)
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for a state of %llu bytes", c->name,
+		               (unsigned long long)bytes);
+	else if (!whole)
+		st = no_state(c, bytes, err);
+	else if (h.plugin_bytes && !(c->instance && compressor->load))
+		st = error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': compressor '%s' keeps no state of its own, this has %llu bytes",
+		               c->name, compressor->info.name, (unsigned long long)h.plugin_bytes);
+	else if (c->instance && compressor->load)
+		st = compressor->load(c->instance, at, h.plugin_bytes, err);
+	if (st) {
+		coder_slots_free(slots, n);
+		return st;
+	}
+	coder_slots_free(c->slots, c->nslots);
+	c->slots = slots;
+	c->nslots = c->stats.slots = n;
+	c->stats.residual_bytes = numbers * sizeof(float);
+	c->calls = h.calls;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status gradcomp_coder_load(gradcomp_coder *c, const void *buf, uint64_t bytes, gradcomp_error *err)
+{
+	if (!c)
+		return error_set(err, GRADCOMP_ERR_INVALID, "coder is NULL");
+	pthread_mutex_lock(&c->lock);
+	gradcomp_status st = load(c, buf, bytes, err);
+	pthread_mutex_unlock(&c->lock);
+	return st;
+}

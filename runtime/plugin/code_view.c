@@ -1,0 +1,47 @@
+#include "plugin/code_view.h"
+
+#include "base/error.h"
+
+static uint64_t code_bound(void *ctx, uint64_t n)
+{
+	const code_source *s = ctx;
+	return s->compressor->code_bound(s->instance, n);
+}
+
+static gradcomp_status code(void *ctx, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
+                            gradcomp_error *err)
+{
+	const code_source *s = ctx;
+	uint64_t bound = code_bound(ctx, n);
+	gradcomp_status st = s->compressor->code(s->instance, in, n, counter, out, bytes, err);
+	if (!st && *bytes > bound)
+		st = error_set(err, GRADCOMP_ERR_INTERNAL,
+		               "compressor '%s' made a code of %llu bytes for %llu numbers where it promised at "
+		               "most %llu",
+		               s->compressor->info.name, (unsigned long long)*bytes, (unsigned long long)n,
+		               (unsigned long long)bound);
+	return st;
+}
+
+static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n, gradcomp_error *err)
+{
+	const code_source *s = ctx;
+	return s->compressor->code_decode(s->instance, in, bytes, out, n, err);
+}
+
+static gradcomp_status decode_add(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                  gradcomp_error *err)
+{
+	const code_source *s = ctx;
+	return s->compressor->code_decode_add(s->instance, in, bytes, out, n, err);
+}
+
+gradcomp_codec code_view(code_source *source)
+{
+	return (gradcomp_codec){.struct_size = sizeof(gradcomp_codec),
+	                        .ctx = source,
+	                        .bound = code_bound,
+	                        .code = code,
+	                        .decode = decode,
+	                        .decode_add = decode_add};
+}
