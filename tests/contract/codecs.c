@@ -173,10 +173,11 @@ static void block_draws(const char *spec)
 		for (int i = 0; i < NUMBERS; i++)
 			sum[i] += y[i];
 	}
-	/* A number between two steps has a variance of at most a quarter step squared. */
+	/* A number between two steps has a variance of at most a quarter step squared. Once in 10^9
+	 * runs one is 7 standard deviations off by chance. */
 	for (int i = 0; i < NUMBERS; i++)
 		worst = fmax(worst, fabs(sum[i] / TIMES - x[i]) / (0.5 * step / sqrt(TIMES)));
-	ok(worst < 5, "%s: the mean of %d codings is the number, within %.2f standard deviations", spec, TIMES, worst);
+	ok(worst < 7, "%s: the mean of %d codings is the number, within %.2f standard deviations", spec, TIMES, worst);
 	codec_code(&c, x, NUMBERS, 9, &wire[0], &bytes);
 	codec_code(&c, x, NUMBERS, 9, &wire[1], &bytes);
 	codec_code(&c, x, NUMBERS, 10, &wire[2], &bytes);

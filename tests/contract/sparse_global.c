@@ -140,7 +140,7 @@ static void randomk_uniform(uint64_t d, double density, int steps)
 	double free_ = (double)d - 1, z = (chi * free_ / (double)d - free_) / sqrt(2 * free_);
 	double expected = steps * (double)k * (double)(k - 1) / (double)d,
 	       zp = ((double)pairs - expected) / sqrt(expected + 1);
-	ok(exact && fabs(z) < 5 && fabs(zp) < 5,
+	ok(exact && fabs(z) < 8 && fabs(zp) < 8, /* once in 10^9 runs by chance */
 	   "randomk: %llu of %llu places in %d steps: chi-square %.1f sigma, "
 	   "neighbours %.1f sigma off",
 	   (unsigned long long)k, (unsigned long long)d, steps, z, zp);
@@ -173,7 +173,7 @@ static void randomk_subsets(void)
 			chi += (count[m] - STEPS / SUBSETS) * (count[m] - STEPS / SUBSETS) / (STEPS / SUBSETS);
 		else if (count[m] > 0)
 			chi = INFINITY;
-	ok(chi < 19 + 6 * sqrt(38), "randomk: the 20 triples of 6 are as likely: chi-square %.1f of 19 degrees",
+	ok(chi < 19 + 10 * sqrt(38), "randomk: the 20 triples of 6 are as likely: chi-square %.1f of 19 degrees",
 	   chi);
 	job_close(&j);
 }

@@ -3,6 +3,7 @@
 #ifndef TESTS_SUPPORT_OPERATOR_INPUT_H
 #define TESTS_SUPPORT_OPERATOR_INPUT_H
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,15 @@ __attribute__((unused)) static float test_normal(void)
 	for (int i = 0; i < 12; i++)
 		s += test_uniform();
 	return (float)s;
+}
+
+/* How far the mean of n draws may be from what it is to be: once in 10^12 it is farther off by
+ * chance (Bernstein's inequality, which also holds for what is hardly ever drawn). Of one draw:
+ * its variance, and the most that it is off by itself. */
+__attribute__((unused)) static double test_mean_off(double variance, double most, double n)
+{
+	double chance = log(2e12) / n, linear = most * chance / 3;
+	return linear + sqrt(linear * linear + 2 * variance * chance);
 }
 
 __attribute__((unused)) static float test_bits(uint32_t b)

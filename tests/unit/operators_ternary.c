@@ -65,7 +65,7 @@ static int right_add(const gradcomp_operators *op, size_t n, float scale, int br
 	return right;
 }
 
-/* The mean of many draws is the number itself, within 5 standard deviations. */
+/* The mean of many draws is the number itself. */
 static void unbiased(const char *name, const gradcomp_operators *op)
 {
 	enum { N = 37, DRAWS = 20000 };
@@ -81,8 +81,7 @@ static void unbiased(const char *name, const gradcomp_operators *op)
 	}
 	for (int i = 0; i < N; i++) {
 		double p = fabs(x[i]) / scale, mean = sum[i] * 64.0 / DRAWS;
-		double sigma = scale * sqrt(p * (1 - p) / DRAWS);
-		right &= fabs(mean - x[i]) <= 5 * sigma + 1e-4;
+		right &= fabs(mean - x[i]) <= scale * test_mean_off(p * (1 - p), 1, DRAWS) + 1e-4;
 	}
 	ok(right && !fault, "%s: the mean of %d draws is the number", name, DRAWS);
 }
