@@ -272,7 +272,8 @@ struct gradcomp_compressor_v1 {
 	/* State beyond the host's arrays, as a byte string. save(NULL, 0) asks for
 	 * the length; NULL functions: there is none. load() gets what save() of this
 	 * or an older version of the plugin gave, for an equal layout; the content is
-	 * untrusted. */
+	 * untrusted. What all ranks save alike also goes into states for any number of
+	 * ranks: then layout->nranks was another, and load() refuses what it cannot use. */
 	gradcomp_status (*save)(void *instance, void *out, uint64_t capacity, uint64_t *bytes,
 	                        gradcomp_error *err);
 	gradcomp_status (*load)(void *instance, const void *in, uint64_t bytes, gradcomp_error *err);

@@ -251,11 +251,28 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *reducer
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save(gradcomp_reducer *reducer, void *buf,
                                                       uint64_t capacity, uint64_t *bytes,
                                                       gradcomp_error *err);
-/* Takes up a state saved by the same rank of an equal reducer, of whatever bucket size: the
- * next step continues to the bit, with the saved plan. All ranks load states of one step.
- * On failure the reducer is as before: GRADCOMP_ERR_INVALID for bytes that are no state or
- * damaged, _MISMATCH for one of another compressor, model or rank, _STATE within a step. Of
- * `auto`: collective. */
+/* One state for any number of ranks, the same bytes on all of them. With e_w the error memory of
+ * rank w of P and m_w what a collective holds back there, each number of it is
+ *
+ *     (sum_w (e_w + m_w)) / P
+ *
+ * what the average over ranks is still owed; likewise the mean of each of the compressor's
+ * arrays, and what the compressor keeps of its own, which is equal on all ranks. Whoever loads
+ * it owes the same on average, on Q ranks as on P (doc/checkpoints.md); it does not continue to
+ * the bit. Collective, between steps. With buf NULL only *bytes is set, and nothing is sent.
+ * With a delay: after gradcomp_reducer_drain(), else GRADCOMP_ERR_STATE. GRADCOMP_ERR_UNSUPPORTED
+ * for a compressor whose own state differs between ranks, and for `auto`. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save_shared(gradcomp_reducer *reducer, void *buf,
+                                                             uint64_t capacity, uint64_t *bytes,
+                                                             gradcomp_error *err);
+/* Takes up a state, of either kind. Collective: all ranks load states of one step and one kind.
+ * A rank's own goes to the same rank of an equal reducer, of whatever bucket size: the next step
+ * continues to the bit, with the saved plan. A shared one, the same on all ranks, goes to a
+ * reducer of the same tensors and compressor, with any number of ranks and nodes, any collective
+ * and buckets. When one rank cannot, none does, and the reducers are as before:
+ * GRADCOMP_ERR_INVALID for bytes that are no state or damaged, _MISMATCH for one of another
+ * compressor, model, rank or step, _STATE within a step; on the other ranks the same, with the
+ * rank that cannot. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_load(gradcomp_reducer *reducer, const void *buf,
                                                       uint64_t bytes, gradcomp_error *err);
 

@@ -49,9 +49,6 @@ gradcomp_status state_header_check(const gradcomp_host *host, const state_header
 	if (got.version != want->version)
 		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "%s: state of version %u, this plugin reads %u",
 		                  name, got.version, want->version);
-	if (got.nranks != want->nranks)
-		return host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: state of a job of %u ranks, this one has %u",
-		                  name, got.nranks, want->nranks);
 	if (got.shapes != want->shapes)
 		return host->fail(err, GRADCOMP_ERR_MISMATCH,
 		                  "%s: state of a model whose tensors have other shapes", name);

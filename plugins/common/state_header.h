@@ -1,5 +1,5 @@
 /* The head of a saved state: what it is of, so that the state of another
- * compressor, job or model is refused, in words, before anything of it is used. */
+ * compressor or model is refused, in words, before anything of it is used. */
 #ifndef PLUGINS_COMMON_STATE_HEADER_H
 #define PLUGINS_COMMON_STATE_HEADER_H
 
@@ -7,7 +7,7 @@
 
 typedef struct state_header {
 	char compressor[16];
-	uint32_t version, nranks;
+	uint32_t version, nranks; /* of the job that saved it: what is here is of any number */
 	uint64_t shapes;     /* digest of all dimensions */
 	uint64_t parameters; /* digest of what the plugin says must be equal */
 	uint64_t bytes;      /* behind the head */

@@ -108,6 +108,7 @@ _PROTOTYPES = {
     "reducer_wait_for": (c_int, [c_void_p, c_uint32, _ERR]),
     "reducer_drain": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_void_p), c_double, _ERR]),
     "reducer_save": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
+    "reducer_save_shared": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
     "reducer_load": (c_int, [c_void_p, c_void_p, c_uint64, _ERR]),
     "reducer_get_stats": (None, [c_void_p, POINTER(ReducerStats)]),
     "coder_create": (c_int, [c_void_p, c_char_p, POINTER(CoderOptions), POINTER(c_void_p), _ERR]),

@@ -300,15 +300,17 @@ class Reducer:
                                               f"{_name(dtype)}")
         return (c_void_p * len(found))(*[address for address, _, _ in found])
 
-    def save(self):
-        """This rank's state as bytes; between steps only."""
-        size = c_uint64()
-        lib().call("reducer_save", self._handle, None, 0, ctypes.byref(size))
+    def save(self, shared=False):
+        """This rank's state as bytes; with `shared` one for any number of ranks, the same on all,
+        which save it together. Between steps only."""
+        call, size = "reducer_save_shared" if shared else "reducer_save", c_uint64()
+        lib().call(call, self._handle, None, 0, ctypes.byref(size))
         state = ctypes.create_string_buffer(max(1, size.value))
-        lib().call("reducer_save", self._handle, state, size, ctypes.byref(size))
+        lib().call(call, self._handle, state, size, ctypes.byref(size))
         return state.raw[:size.value]
 
     def load(self, state):
+        """Takes up what save() gave; all ranks call it together."""
         lib().call("reducer_load", self._handle, state, len(state))
 
     def stats(self):

@@ -40,7 +40,7 @@ _told = False
 
 class Attachment:
     """What attach() returns: the state to put in a checkpoint, and counters.
-    Every rank has a state of its own and must save and load its own.
+    Every rank has a state of its own, and there is one that all share.
 
     It ends with detach(), with the model (when nothing refers to either any more), or with
     the program."""
@@ -99,16 +99,20 @@ class Attachment:
         return _lib.Error(_lib.ERR_STATE, f"averages of the last {self._delay} steps are not in the weights yet: call "
                                           f"drain(optimizer) first; {otherwise}")
 
-    def state_dict(self, in_flight=False):
-        """This rank's state (error memory, warm-start factors); between steps only. With a
-        delay: after drain(), since the ranks' weights differ before it; with in_flight=True
-        what is owed is saved too, for those who save every rank's own weights."""
-        if self._owes and not in_flight:
+    def state_dict(self, in_flight=False, shared=False):
+        """This rank's state (error memory, warm-start factors), which continues to the bit; between
+        steps only. With shared=True one for any number of ranks, the same on all, which call this
+        together: the mean of error memory over ranks. With a delay: after drain(), since the
+        ranks' weights differ before it; with in_flight=True what is owed is saved too, for those
+        who save every rank's own weights."""
+        if self._owes and (shared or not in_flight):
             raise self._undrained("or state_dict(in_flight=True), and save the weights of every rank")
-        state = self._in_force().save()
+        state = self._in_force().save(shared)
         return {"gradcomp": torch.frombuffer(bytearray(state), dtype=torch.uint8), "owes": self._owes}
 
     def load_state_dict(self, state):
+        """Takes up a state of either kind. All ranks call it together, with their own or with the
+        same shared one; when one of them cannot, all raise and go on as before."""
         if state.get("gradcomp") is not None:
             saved = state["gradcomp"].contiguous()
             self._in_force().load(ctypes.string_at(saved.data_ptr(), saved.numel()))
@@ -235,8 +239,8 @@ def _free(reducer, group, pid):
 class _Detached:
     """What attach() returns when gradcomp was not asked for: an empty state."""
 
-    def state_dict(self, in_flight=False):
-        del in_flight
+    def state_dict(self, in_flight=False, shared=False):
+        del in_flight, shared
         return {}
 
     def load_state_dict(self, state):

@@ -88,6 +88,12 @@ gradcomp_status gradcomp_reducer_save(gradcomp_reducer *r, void *buf, uint64_t c
 	return r->ops->save(r, buf, capacity, bytes, err);
 }
 
+gradcomp_status gradcomp_reducer_save_shared(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes,
+                                             gradcomp_error *err)
+{
+	return r->ops->save_shared(r, buf, capacity, bytes, err);
+}
+
 gradcomp_status gradcomp_reducer_load(gradcomp_reducer *r, const void *buf, uint64_t bytes, gradcomp_error *err)
 {
 	return r->ops->load(r, buf, bytes, err);

@@ -8,6 +8,7 @@
 #include "reducer/hierarchical/hierarchical.h"
 #include "reducer/layout.h"
 #include "reducer/reducer_consensus.h"
+#include "reducer/shared_state.h"
 #include "reducer/timeline.h"
 
 #include "base/error.h"
@@ -283,7 +284,8 @@ static gradcomp_status reducer_drain(gradcomp_reducer *base, void *const *correc
 }
 
 static const reducer_ops ops = {reducer_ready, reducer_wait, reducer_wait_for,  reducer_drain,
-                                reducer_save,  reducer_load, reducer_get_stats, reducer_free};
+                                reducer_save,  reducer_save_shared, reducer_load, reducer_get_stats,
+                                reducer_free};
 
 /* The first thing that ranks say to each other. */
 static gradcomp_status declare(const reducer *r, uint32_t delay, gradcomp_status mine, gradcomp_error *err)

@@ -16,6 +16,8 @@ typedef struct reducer_ops {
 	                         gradcomp_error *err);
 	gradcomp_status (*save)(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes,
 	                        gradcomp_error *err);
+	gradcomp_status (*save_shared)(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes,
+	                               gradcomp_error *err);
 	gradcomp_status (*load)(gradcomp_reducer *r, const void *buf, uint64_t bytes, gradcomp_error *err);
 	void (*get_stats)(gradcomp_reducer *r, gradcomp_reducer_stats *stats);
 	void (*free)(gradcomp_reducer *r);

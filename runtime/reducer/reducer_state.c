@@ -4,11 +4,14 @@
 #include "reducer/bucketing/replan.h"
 #include "reducer/hierarchical/hierarchical.h"
 #include "reducer/layout.h"
+#include "reducer/shared_state.h"
 
 #include "base/error.h"
+#include "job/consensus.h"
 #include "reducer/reducer_ops.h"
 #include "reducer/gpu/gpu.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <stdlib.h>
 
@@ -35,6 +38,11 @@ uint64_t state_checksum(const void *state, uint64_t bytes)
 const engine *state_owner(const reducer *r, const bucketing *d)
 {
 	return d->hierarchical ? hierarchical_inner(d->hierarchical) : &r->eng;
+}
+
+float *state_array(const engine *k, uint32_t s)
+{
+	return !k->error ? k->state[s] : s ? k->state[s - 1] : k->error;
 }
 
 uint64_t state_array_bytes(const reducer *r, const bucketing *d)
@@ -105,8 +113,9 @@ gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes,
 		                 (unsigned long long)h->numel, (unsigned long long)want.numel);
 	if (h->rank != want.rank || h->nranks != want.nranks)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "load: the state is of rank %u of %u, this is rank %u of %u", h->rank, h->nranks,
-		                 want.rank, want.nranks);
+		                 "load: the state is of rank %u of %u, this is rank %u of %u; other ranks load a shared one "
+		                 "(gradcomp_reducer_save_shared)",
+		                 h->rank, h->nranks, want.rank, want.nranks);
 	if (h->magic[VERSION_AT] > OLDEST) {
 		if (bytes < sizeof *h)
 			return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state",
@@ -155,8 +164,9 @@ gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_hea
 /* Saving and loading a reducer's state; state.h says what is in it.
  *
  * A state brings its plan along: a job that is resumed goes on with the buckets and the order
- * it had, hence to the bit. It takes nothing from other ranks, each of which loads its own
- * of the same step. */
+ * it had, hence to the bit. Ranks load together, each its own state of the same step, or all
+ * the same shared one (shared_state.h): what can be refused is looked at before the ranks agree,
+ * and nothing but the compressor's own state is changed until then, which can be put back. */
 
 gradcomp_status reducer_between_steps(const reducer *r, const char *what, gradcomp_error *err)
 {
@@ -173,12 +183,6 @@ static unsigned char *put_words(unsigned char *p, const uint32_t *words, uint32_
 	return p + n * sizeof *words;
 }
 
-/* Array s of those whose numbers are the keeper's: error memory comes first. */
-static float *array_of(const engine *k, uint32_t s)
-{
-	return !k->error ? k->state[s] : s ? k->state[s - 1] : k->error;
-}
-
 /* The arrays and the collective's memory, state_array_bytes() of them. */
 static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned char *p, gradcomp_error *err)
 {
@@ -186,7 +190,7 @@ static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned
 	size_t bytes = k->layout.numel * sizeof(float);
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
-		st = gpu_copy(&r->eng, p, array_of(k, s), bytes, err);
+		st = gpu_copy(&r->eng, p, state_array(k, s), bytes, err);
 	if (!st && d->nserver_error)
 		memcpy(p, d->server_error, d->nserver_error * sizeof(float));
 	return st;
@@ -199,7 +203,7 @@ static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const u
 	size_t bytes = k->layout.numel * sizeof(float);
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
-		st = gpu_copy(&r->eng, array_of(k, s), p, bytes, err);
+		st = gpu_copy(&r->eng, state_array(k, s), p, bytes, err);
 	if (!st && d->nserver_error)
 		memcpy(d->server_error, p, d->nserver_error * sizeof(float));
 	return st;
@@ -275,36 +279,113 @@ static gradcomp_status plan_of(const reducer *r, const state_head *h, const unsi
 	          : GRADCOMP_OK;
 }
 
-/* With the lock held. *d is what the state makes of the reducer, and afterwards what was. */
-static gradcomp_status load(reducer *r, const unsigned char *state, uint64_t bytes, bucketing *d, step_plan *plan,
-                            gradcomp_error *err)
-{
+/* What a rank is about to take up. */
+typedef struct loading {
+	const unsigned char *state;
+	uint64_t bytes;
+	bool shared;
+	shared_head one;
+	/* Of a rank's own: where its arrays begin, and what it makes of the reducer. */
+	state_head own;
 	uint64_t body;
-	state_head h;
+	bucketing d;
+	step_plan plan;
+	/* The compressor's own state before, when it has taken up another. */
+	void *before;
+	uint64_t nbefore;
+} loading;
+
+/* Into an instance that the reducer goes on with either way. */
+static gradcomp_status plugin_load(reducer *r, loading *l, const void *in, uint64_t n, gradcomp_error *err)
+{
+	const struct gradcomp_compressor_v1 *c = r->eng.compressor;
+	gradcomp_status st = c->save ? c->save(r->eng.instance, NULL, 0, &l->nbefore, err) : GRADCOMP_OK;
+	if (st)
+		return st;
+	if (!l->nbefore)
+		return c->load(r->eng.instance, in, n, err);
+	l->before = malloc(l->nbefore + 1);
+	if (!l->before)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %llu bytes of the state of '%s'",
+		                 (unsigned long long)l->nbefore, c->info.name);
+	st = c->save(r->eng.instance, l->before, l->nbefore, &l->nbefore, err);
+	return st ? st : c->load(r->eng.instance, in, n, err);
+}
+
+static gradcomp_status prepare_own(reducer *r, loading *l, gradcomp_error *err)
+{
+	gradcomp_status st = state_check(r, l->state, l->bytes, &l->own, &l->body, err);
+	if (!st)
+		st = plan_of(r, &l->own, l->state, &l->body, l->bytes, &l->plan, err);
+	if (!st)
+		st = bucketing_make(r, &l->plan, &l->d, err);
+	if (!st)
+		st = bucketing_server_error(&r->eng, &l->d, err);
+	if (!st)
+		st = state_fits(r, &l->d, &l->own, l->body, l->bytes, err);
+	if (st)
+		return st;
+	const engine *k = state_owner(r, &l->d);
+	const void *plugin = l->state + l->body + state_array_bytes(r, &l->d);
+	if (!k->instance || !r->eng.compressor->load)
+		return GRADCOMP_OK;
+	return k->instance == r->eng.instance ? plugin_load(r, l, plugin, l->own.plugin_bytes, err)
+	                                      : r->eng.compressor->load(k->instance, plugin, l->own.plugin_bytes, err);
+}
+
+static gradcomp_status prepare(reducer *r, loading *l, gradcomp_error *err)
+{
 	gradcomp_status st = reducer_between_steps(r, "load", err);
-	if (!st)
-		st = state_check(r, state, bytes, &h, &body, err);
-	if (!st)
-		st = plan_of(r, &h, state, &body, bytes, plan, err);
-	if (!st)
-		st = bucketing_make(r, plan, d, err);
-	if (!st)
-		st = bucketing_server_error(&r->eng, d, err);
-	if (!st)
-		st = state_fits(r, d, &h, body, bytes, err);
-	const engine *k = state_owner(r, d);
-	if (!st && k->instance && r->eng.compressor->load)
-		st = r->eng.compressor->load(k->instance, state + body + state_array_bytes(r, d), h.plugin_bytes,
-		                             err);
-	if (!st)
-		st = take_arrays(r, d, state + body, err);
+	l->shared = shared_state_is(l->state, l->bytes);
+	if (st)
+		return st;
+	if (!l->shared)
+		return prepare_own(r, l, err);
+	st = shared_state_check(r, l->state, l->bytes, &l->one, err);
+	const void *plugin = st ? NULL : shared_state_plugin(r, l->state, &l->one);
+	return plugin ? plugin_load(r, l, plugin, l->one.plugin_bytes, err) : st;
+}
+
+/* What ranks say to each other of it. */
+typedef struct load_claim {
+	uint64_t shared, step, checksum;
+} load_claim;
+
+static void differing_loads(const void *claim, const void *claim0, int first, char *out, size_t capacity)
+{
+	load_claim a, b;
+	memcpy(&a, claim, sizeof a);
+	memcpy(&b, claim0, sizeof b);
+	if (a.shared != b.shared)
+		snprintf(out, capacity, "loads a state %s, rank %d one %s: either all ranks load a shared one, or each its own",
+		         a.shared ? "that ranks share" : "of its own", first, b.shared ? "that ranks share" : "of its own");
+	else if (a.step != b.step)
+		snprintf(out, capacity, "loads a state of step %llu, rank %d one of step %llu", (unsigned long long)a.step,
+		         first, (unsigned long long)b.step);
+	else
+		snprintf(out, capacity, "loads another shared state than rank %d", first);
+}
+
+static gradcomp_status agree(const reducer *r, const loading *l, gradcomp_status mine, gradcomp_error *err)
+{
+	const load_claim c = {l->shared, l->shared ? l->one.step : l->own.step, l->shared ? l->one.checksum : 0};
+	return consensus(r->eng.group, &(consensus_topic){"load its state", &c, sizeof c, differing_loads, true}, mine, err);
+}
+
+/* With the lock held. l->d is what the state makes of the reducer, and afterwards what was. */
+static gradcomp_status take_up(reducer *r, loading *l, gradcomp_error *err)
+{
+	gradcomp_status st;
+	if (l->shared)
+		return shared_state_take(r, l->state, &l->one, err);
+	st = take_arrays(r, &l->d, l->state + l->body, err);
 	if (st)
 		return st;
 	if (r->eng.hierarchical)
-		hierarchical_carry(&r->eng, d);
-	bucketing_swap(r, d);
-	r->eng.step = h.step;
-	replan_loaded(r, h.settled != 0);
+		hierarchical_carry(&r->eng, &l->d);
+	bucketing_swap(r, &l->d);
+	r->eng.step = l->own.step;
+	replan_loaded(r, l->own.settled != 0);
 	if (r->eng.hierarchical)
 		hierarchical_next_step(&r->eng);
 	return GRADCOMP_OK;
@@ -313,13 +394,22 @@ static gradcomp_status load(reducer *r, const unsigned char *state, uint64_t byt
 gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err)
 {
 	reducer *r = reducer_of(base);
-	bucketing d = {0};
-	step_plan plan = {0};
+	loading l = {.state = buf, .bytes = bytes};
+	gradcomp_error why = {0};
 	pthread_mutex_lock(&r->lock);
 	workers_replan_settle(r);
-	gradcomp_status st = load(r, buf, bytes, &d, &plan, err);
+	gradcomp_status st = prepare(r, &l, &why);
+	st = agree(r, &l, st, &why);
+	if (st && l.before)
+		r->eng.compressor->load(r->eng.instance, l.before, l.nbefore, NULL);
+	if (!st) {
+		st = take_up(r, &l, &why);
+		if (st)
+			job_fail(r->eng.job, st, why.text);
+	}
 	pthread_mutex_unlock(&r->lock);
-	bucketing_free(&d);
-	step_plan_clear(&plan);
-	return st;
+	bucketing_free(&l.d);
+	step_plan_clear(&l.plan);
+	free(l.before);
+	return st ? error_set(err, st, "%s", why.text) : GRADCOMP_OK;
 }

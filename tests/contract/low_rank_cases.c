@@ -4,6 +4,8 @@
 #include "tests/support/compressor_ranks.h"
 #include "tests/contract/double_matrices.h"
 
+#include "plugins/common/state_header.h"
+
 /* r = 1 and as many tensors of one shape as there can be, some of them zero: what
  * they share must not mix them. Two ranks: the order of a sum depends on where in a
  * payload it stands. */
@@ -197,14 +199,31 @@ static void refuses(const char *mine, const char *theirs, int P, uint64_t n, con
 	job_close(&a), job_close(&b);
 }
 
+/* The factors are the same on any number of ranks. */
+static void takes(const char *spec, int P)
+{
+	uint64_t shape[1][2] = {{N, M}};
+	char state[16384], again[16384];
+	job a, b;
+	if (!job_open(&a, spec, 2, 1, shape) || !job_open(&b, spec, P, 1, shape))
+		return;
+	uint64_t bytes = state_of(&b, state, sizeof state);
+	int st = a.s.plugin->load(a.s.instance[0], state, bytes, &a.s.err);
+	int same = state_of(&a, again, sizeof again) == bytes && !memcmp(state + sizeof(state_header), again + sizeof(state_header),
+	                                                              bytes - sizeof(state_header));
+	ok(!st && same, "%s on 2 ranks takes a state of %d ranks: %s", spec, P, st ? a.s.err.text : "");
+	job_close(&a), job_close(&b);
+}
+
 static void states(void)
 {
 	refuses("powersgd", "acpsgd", 2, N, "not a state of powersgd");
-	refuses("powersgd", "powersgd", 3, N, "3 ranks");
 	refuses("powersgd", "powersgd", 2, N + 1, "other shapes");
 	refuses("powersgd", "powersgd:rank=3", 2, N, "other parameters");
 	refuses("powersgd", "powersgd:warm_start=no", 2, N, "other parameters");
 	refuses("acpsgd", "lqsgd", 2, N, "not a state of acpsgd");
+	takes("powersgd", 3);
+	takes("acpsgd", 5);
 }
 
 int main(void)

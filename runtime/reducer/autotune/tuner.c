@@ -242,6 +242,7 @@ const reducer_ops tuner_ops = {
 	.wait_for = tuner_wait_for,
 	.drain = tuner_drain,
 	.save = tuner_save,
+	.save_shared = tuner_save_shared,
 	.load = tuner_load,
 	.get_stats = tuner_stats,
 	.free = tuner_free,

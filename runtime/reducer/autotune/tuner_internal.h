@@ -32,6 +32,8 @@ void tuner_part_done(void *ctx, uint32_t tensor, gradcomp_status status, const g
 
 /* tuner_state.c, tuner_load.c: as the public functions. */
 gradcomp_status tuner_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+gradcomp_status tuner_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                                  gradcomp_error *err);
 gradcomp_status tuner_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err);
 
 /* tuner_report.c */

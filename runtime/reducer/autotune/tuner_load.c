@@ -6,6 +6,8 @@
  * all of them or for none. */
 #include "reducer/autotune/tuner_state.h"
 
+#include "reducer/shared_state.h"
+
 #include "base/error.h"
 #include "job/consensus.h"
 
@@ -80,6 +82,9 @@ static gradcomp_status read_state(const tuner *c, const void *buf, uint64_t byte
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state of auto",
 		                 (unsigned long long)bytes);
 	memcpy(h, buf, sizeof *h);
+	if (shared_state_is(buf, bytes))
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: a state that ranks share is of one compressor, this reducer "
+		                 "is of auto: ask for that compressor, or begin without a state");
 	if (memcmp(h->magic, tuner_state_magic, sizeof tuner_state_magic))
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of auto");
 	if (h->tensors != tuner_tensors_hash(c) || h->ntensors != c->ntensors)
@@ -135,11 +140,16 @@ static gradcomp_status load_parts(const loaded *l, const char *at, const char *e
 	for (uint32_t i = 0; !st && i < l->h.nparts; i++) {
 		uint64_t bytes = 0, left = end > at ? (uint64_t)(end - at) : 0;
 		reducer *r = heir(l, i);
+		gradcomp_error ignored;
 		if (r && left >= sizeof bytes)
 			/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): all ranks have read it up to here */
 			memcpy(&bytes, at, sizeof bytes);
-		if (!r || left < sizeof bytes || bytes > left - sizeof bytes)
+		if (!r || left < sizeof bytes || bytes > left - sizeof bytes) {
+			/* The ranks load together. */
+			if (r)
+				gradcomp_reducer_load(&r->base, NULL, 0, &ignored);
 			return error_set(err, GRADCOMP_ERR_INVALID, "load: the states of auto's parts are cut off");
+		}
 		st = gradcomp_reducer_load(&r->base, at + sizeof bytes, bytes, err);
 		at += sizeof bytes + tuner_padded(bytes);
 	}

@@ -82,6 +82,16 @@ static gradcomp_status put_parts(const tuner *c, char *p, const uint64_t *bytes,
 	return st;
 }
 
+/* Refused by every rank alike, which therefore have nothing to say to each other. */
+gradcomp_status tuner_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                                  gradcomp_error *err)
+{
+	(void)base, (void)buf, (void)capacity, (void)bytes;
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                 "save: what auto has decided is of so many ranks, and not shared: save each rank's state, or ask for "
+	                 "the compressor that it has settled on");
+}
+
 gradcomp_status tuner_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	tuner *c = (tuner *)base;

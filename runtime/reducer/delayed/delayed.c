@@ -142,7 +142,7 @@ static void delay_free(gradcomp_reducer *base)
 }
 
 static const reducer_ops ops = {delay_ready, delay_wait, delay_wait_for,  delay_drain,
-                                delay_save,  delay_load, delay_get_stats, delay_free};
+                                delay_save,  delay_save_shared, delay_load, delay_get_stats, delay_free};
 
 /* The reducer behind has found the tensors to be as they should. */
 static gradcomp_status allocate(delay *d, const gradcomp_tensor_desc *tensors, gradcomp_error *err)

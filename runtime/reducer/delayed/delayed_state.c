@@ -3,10 +3,13 @@
  * One byte string: a head, the corrections of the steps that are pending, the oldest first, as
  * floats, and what the reducer behind saves. Averages that are on their way are waited for,
  * so all that is pending is corrections, and when they come does not matter: a resumed run has
- * the same bits. */
+ * the same bits. A state that ranks share has nothing pending, and is that of the reducer behind. */
 #include "reducer/delayed/delayed_internal.h"
 
+#include "reducer/shared_state.h"
+
 #include "base/error.h"
+#include "job/consensus.h"
 
 #include <string.h>
 #include <xxhash.h>
@@ -61,6 +64,26 @@ gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity,
 	return st;
 }
 
+gradcomp_status delay_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                                  gradcomp_error *err)
+{
+	delay *d = (delay *)base;
+	gradcomp_error why = {0};
+	pthread_mutex_lock(&d->lock);
+	gradcomp_status st = delay_settle(d, "save", &why);
+	if (!st && d->n_pending)
+		st = error_set(&why, GRADCOMP_ERR_STATE,
+		               "save: %u steps still owe what their averages correct, of this rank's gradients: call "
+		               "gradcomp_reducer_drain() before a shared state is saved",
+		               d->n_pending);
+	if (buf)
+		st = consensus(d->group, &(consensus_topic){.what = "save a shared state", .same_status = true}, st, &why);
+	if (!st)
+		st = gradcomp_reducer_save_shared(d->inner, buf, capacity, bytes, &why);
+	pthread_mutex_unlock(&d->lock);
+	return st ? error_set(err, st, "%s", why.text) : GRADCOMP_OK;
+}
+
 static gradcomp_status check(const delay *d, const void *buf, uint64_t bytes, head *h, gradcomp_error *err)
 {
 	if (!buf || bytes < sizeof *h)
@@ -94,17 +117,17 @@ gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 {
 	delay *d = (delay *)base;
 	head h = {0};
+	gradcomp_error why = {0};
 	pthread_mutex_lock(&d->lock);
-	gradcomp_status st = delay_settle(d, "load", err);
+	gradcomp_status st = delay_settle(d, "load", &why);
+	/* One that ranks share was saved when nothing was owed. */
+	const bool shared = shared_state_is(buf, bytes);
+	if (!st && !shared)
+		st = check(d, buf, bytes, &h, &why);
+	const uint64_t own = shared ? 0 : sizeof h + pending_bytes(d, h.n_pending);
+	st = consensus(d->group, &(consensus_topic){.what = "load its state", .same_status = true}, st, &why);
 	if (!st)
-		st = check(d, buf, bytes, &h, err);
-	uint64_t own = sizeof h + pending_bytes(d, h.n_pending);
-	/* Of auto the ranks load together: one that cannot lets the others know. */
-	gradcomp_error ignored;
-	if (st)
-		gradcomp_reducer_load(d->inner, NULL, 0, &ignored);
-	else
-		st = gradcomp_reducer_load(d->inner, (const char *)buf + own, bytes - own, err);
+		st = gradcomp_reducer_load(d->inner, (const char *)buf + own, bytes - own, &why);
 	if (!st) {
 		d->n_pending = h.n_pending;
 		for (uint32_t j = 0; j < d->n_pending; j++)
@@ -112,5 +135,5 @@ gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 			       pending_bytes(d, 1));
 	}
 	pthread_mutex_unlock(&d->lock);
-	return st;
+	return st ? error_set(err, st, "%s", why.text) : GRADCOMP_OK;
 }
