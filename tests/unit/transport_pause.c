@@ -69,8 +69,8 @@ static void waking(board *b, transport *t, int rank)
 
 	b->status[rank] = channel_pause(c, -1, 0.05, err);
 	b->when[0] = board_now() - begin;
-	pthread_create(&thread, NULL, later, &fd);
 	begin = board_now();
+	pthread_create(&thread, NULL, later, &fd);
 	/* Never longer than a second, whatever is asked for. */
 	b->status[rank] |= channel_pause(c, fd, 100, err);
 	b->when[1] = board_now() - begin;

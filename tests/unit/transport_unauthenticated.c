@@ -320,7 +320,7 @@ static void other_secret(void)
 	transport *t;
 
 	b->options.allow = "tcp";
-	b->options.timeout = 3;
+	b->options.timeout = 20;
 	b->late_rank = 1;
 	b->body = many;
 	board_fork(b);
