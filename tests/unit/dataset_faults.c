@@ -63,7 +63,7 @@ static void in_memory(gradcomp_job *job, int rank, process_board *b, void *room)
 		v->wrong |= all_right(ds, &v->error) << 4;
 		v->stats.damaged = damaged(ds);
 		/* Its owner has been told, and has it made again. */
-		for (int k = 0; k < 500; k++) {
+		for (double from = process_now(); in_time(process_now() - from, 20);) {
 			uint64_t before = damaged(ds);
 			v->wrong |= all_right(ds, &v->error) << 5;
 			if (damaged(ds) == before)
@@ -241,7 +241,7 @@ static void left_behind(void)
 	atomic_store(&all_samples->go, 7);
 	processes_on(NULL);
 	process_board *b = run_processes(1, settings, orphan, sizeof(dataset_result));
-	for (int k = 0; k < 1000 && !atomic_load(&all_samples->fails); k++)
+	for (double from = process_now(); !atomic_load(&all_samples->fails) && in_time(process_now() - from, 20);)
 		usleep(10000);
 	is_int(atomic_load(&all_samples->fails), 1, "a child that waits when its rank dies is told so");
 	end_processes(b);
@@ -271,15 +271,14 @@ static void killed(gradcomp_job *job, int rank, process_board *b, void *room)
 		}
 		waitpid(pid, NULL, 0);
 	}
-	for (int k = 0; k < 500 && rank == 0; k++) {
-		uint32_t taken = 0;
+	uint32_t taken = rank == 0;
+	for (double from = process_now(); taken && in_time(process_now() - from, 20);) {
+		usleep(10000);
+		taken = 0;
 		for (uint32_t i = 0; i < ds->head->ntickets; i++)
 			taken += atomic_load(&ds->tickets[i].word) != TICKET_FREE;
-		if (!taken)
-			break;
-		v->wrong |= (k == 499) << 3;
-		usleep(10000);
 	}
+	v->wrong |= (taken != 0) << 3;
 	v->wrong |= samples_epoch(ds, 1, 0, &v->error) << 4;
 	v->wrong |= (gradcomp_dataset_free(ds, v->wrong ? NULL : &v->error) != 0) << 5;
 }
