@@ -108,7 +108,15 @@ static const answer answers[] = {
 };
 
 static answer now;
+static pthread_mutex_t now_lock = PTHREAD_MUTEX_INITIALIZER;
 static int listener;
+
+static void answers_now(const answer *a)
+{
+	pthread_mutex_lock(&now_lock);
+	now = *a;
+	pthread_mutex_unlock(&now_lock);
+}
 
 static bool whole(int fd, void *at, size_t n)
 {
@@ -131,6 +139,7 @@ static void reply(int fd, const unsigned char *call, uint32_t procedure)
 	for (int i = 0; i < 4; i++)
 		word(&b, 0);
 	if (procedure) {
+		pthread_mutex_lock(&now_lock);
 		while (n < 8 && now.results[n].op)
 			n++;
 		word(&b, now.status);
@@ -138,6 +147,7 @@ static void reply(int fd, const unsigned char *call, uint32_t procedure)
 		word(&b, n);
 		for (uint32_t i = 0; i < n; i++)
 			result(&b, now.results[i].op, now.results[i].status);
+		pthread_mutex_unlock(&now_lock);
 	}
 	size_t end = b.n;
 	b.n = 0;
@@ -209,14 +219,14 @@ int main(void)
 	must(pthread_create(&thread, NULL, serve, NULL) ? -1 : 0, "a thread");
 	snprintf(url, sizeof url, "nfs://127.0.0.1/export?version=4&nfsport=%u", ntohs(sa.sin_port));
 	for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
-		now = answers[i];
+		answers_now(&answers[i]);
 		int status = stage_liar(url, out);
 		ok(WIFEXITED(status) && WEXITSTATUS(status), "%s: staging fails, and ends (wait status %#x)", now.name,
 		   (unsigned)status);
 		like(out, now.why ? now.why : "127.0.0.1", "and says why");
 	}
 	for (uint32_t op = 3; op < 41; op++) {
-		now = (answer){.results = {{PUTROOTFH, OK}, {LOOKUP, OK}, {op, OK}, {GETATTR, OK}}};
+		answers_now(&(answer){.results = {{PUTROOTFH, OK}, {LOOKUP, OK}, {op, OK}, {GETATTR, OK}}});
 		int status = op == GETFH ? 256 : stage_liar(url, out);
 		if (!WIFEXITED(status) || !WEXITSTATUS(status)) {
 			printf("# operation %u: wait status %#x\n", op, (unsigned)status);
