@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/install.h"
 #include "tools/commands.h"
 #include "gradcomp/stage.h"
 #include "tools/plan.h"
@@ -14,9 +15,14 @@
 
 static const char *models_folder(void)
 {
+	static char *installed;
 	const char *set = secure_getenv("GRADCOMP_MODELS");
 
-	return set && *set ? set : GRADCOMP_DATADIR "/gradcomp/models";
+	if (set && *set)
+		return set;
+	if (!installed)
+		installed = install_path(GRADCOMP_DATADIR "/gradcomp/models");
+	return installed ? installed : GRADCOMP_DATADIR "/gradcomp/models";
 }
 
 /* Every installed model's path, sorted. 0, or as glob(3). */

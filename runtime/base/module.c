@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/install.h"
 #include "base/secure.h"
 
 /* dlopen() refuses whatever is no shared object for this machine, but of one that a full disk
@@ -68,20 +69,24 @@ char *module_find(const char *directories, const char *relative)
 gradcomp_status module_symbol(const char *directories, const char *relative, const char *name, const void **symbol,
                               gradcomp_error *err)
 {
-	char *path = module_find(directories, relative);
+	char *installed = install_path(GRADCOMP_PLUGINDIR), *path = module_find(directories, relative);
 	gradcomp_status status;
 	void *handle;
 
 	/* A plugin path of the user's own need not name the installation. */
-	if (!path)
-		path = module_find(GRADCOMP_PLUGINDIR, relative);
-	if (!path)
-		return error_set(err, GRADCOMP_ERR_NOTFOUND,
-		                 "%s is not installed in %s or %s (gradcomp was built without it)", relative, directories,
-		                 GRADCOMP_PLUGINDIR);
+	if (!path && installed)
+		path = module_find(installed, relative);
+	if (!path) {
+		status = error_set(err, GRADCOMP_ERR_NOTFOUND,
+		                   "%s is not installed in %s or %s (gradcomp was built without it)", relative, directories,
+		                   installed ? installed : GRADCOMP_PLUGINDIR);
+		goto fail;
+	}
 	status = module_open(path, &handle, err);
 	if (!status && !(*symbol = dlsym(handle, name)))
 		status = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
+fail:
 	free(path);
+	free(installed);
 	return status;
 }

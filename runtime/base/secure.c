@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/install.h"
 
 static const char *secure_kind(mode_t mode)
 {
@@ -71,48 +72,17 @@ static void secure_namespace(uid_t uid, bool *nobody, bool *rootless)
 	fclose(f);
 }
 
-/* The file that this code was loaded from: the library, or a program that has it within. As the
- * kernel names it: neither argv[0] nor a link says so. NULL when it is gone or replaced. */
-static char *secure_own_file(struct stat *st)
-{
-	const uintptr_t here = (uintptr_t)(void *)secure_own_file;
-	char *line = NULL, *found = NULL;
-	size_t capacity = 0;
-	FILE *f = fopen("/proc/self/maps", "re");
-
-	while (f && !found && getline(&line, &capacity, f) > 0) {
-		unsigned long long from, to, inode;
-		int at = 0;
-
-		if (sscanf(line, "%llx-%llx %*s %*s %*s %llu %n", &from, &to, &inode, &at) != 3 || here < from || here >= to)
-			continue;
-		line[strcspn(line, "\n")] = '\0';
-		if (!at || line[at] != '/' || stat(line + at, st) || st->st_ino != inode)
-			break;
-		found = strdup(line + at);
-	}
-	free(line);
-	if (f)
-		fclose(f);
-	return found;
-}
-
 /* Whether `uid` owns the code that runs here, and `part` is in the prefix that it was installed to
  * or a folder above that: PREFIX/lib/libgradcomp.so, PREFIX/bin/gradcomp. */
 static bool secure_of_installer(const char *part, uid_t uid)
 {
+	unsigned long long inode = 0;
 	struct stat st;
-	char *own = secure_own_file(&st), *slash;
+	char *own = install_own_file(&inode);
 	bool trusted = false;
 	size_t n = strlen(part);
 
-	if (!own)
-		return false;
-	for (int up = 0; up < 2; up++)
-		if ((slash = strrchr(own, '/')))
-			*slash = '\0';
-	/* A library in / or right below it has no prefix. */
-	if (st.st_uid == uid && *own)
+	if (own && !stat(own, &st) && st.st_ino == inode && st.st_uid == uid && install_prefix_of(own))
 		trusted = !strcmp(part, "/") || (!strncmp(own, part, n) && (!own[n] || own[n] == '/')) ||
 		          (!strncmp(part, own, strlen(own)) && part[strlen(own)] == '/');
 	free(own);

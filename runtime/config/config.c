@@ -6,6 +6,7 @@
 
 #include "config/conffile.h"
 #include "base/error.h"
+#include "base/install.h"
 #include "config/settings.h"
 
 typedef struct config_entry {
@@ -52,8 +53,13 @@ static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 {
 	gradcomp_status status = GRADCOMP_OK;
 
-	for (size_t i = 0; i < c->count && !status; i++)
-		status = config_set(c, (int)i, settings_table[i].row.def, "default", err);
+	for (size_t i = 0; i < c->count && !status; i++) {
+		char *def = install_path(settings_table[i].row.def);
+
+		status = def ? config_set(c, (int)i, def, "default", err)
+		             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
+		free(def);
+	}
 	return status;
 }
 

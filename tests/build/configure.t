@@ -61,6 +61,8 @@ refuse "an unknown argument is an error" conf bad frobnicate
 refuse "--with-pmix= is an error" conf bad --with-pmix=
 refuse "a relative folder of a library is an error" conf bad --with-pmix=lib/pmix
 refuse "a relative prefix is an error" conf bad --prefix=opt
+refuse "what can be moved has its library right below the prefix" conf bad --prefix=/opt --enable-relocatable --libdir=/opt/lib/x
+like "... it says which folder is not" "$said" "libdir is '/opt/lib/x'"
 refuse "a prefix with a blank is an error" conf bad "--prefix=/opt/a b"
 refuse "a prefix with a dollar is an error" conf bad "--prefix=/opt/\$HOME"
 is "a refused option leaves nothing" "$(ls "$tmp/bad")" ""
