@@ -5,9 +5,9 @@ loads datasets; Job, Group, Reducer, Coder and Parallel are the library's object
 the library is looked for when it is first used.
 """
 
-from ._lib import Error, requested, version
+from ._lib import Error, __version__, requested, version
 from .coder import Coder
 from .job import Group, Job, Reducer
 from .parallel import Parallel
 
-__all__ = ["Coder", "Error", "Group", "Job", "Parallel", "Reducer", "requested", "version"]
+__all__ = ["Coder", "Error", "Group", "Job", "Parallel", "Reducer", "__version__", "requested", "version"]

@@ -6,9 +6,12 @@ import glob
 import os
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32, c_long, c_size_t, c_uint32, c_uint64, c_void_p
 
+# Of this package, and of the library that it works with: the file VERSION.
+__version__ = "0.1.0"
+
 F32, F16, BF16, F64, I32, I64, U8 = range(7)
 SUM, MAX, MIN, BOR = range(4)
-ERR_INVALID, ERR_NOMEM, ERR_NOTFOUND, ERR_UNSUPPORTED, ERR_IO = -1, -2, -3, -4, -7
+ERR_INVALID, ERR_NOMEM, ERR_NOTFOUND, ERR_UNSUPPORTED, ERR_ABI, ERR_IO = -1, -2, -3, -4, -5, -7
 ERR_MISMATCH, ERR_TIMEOUT, ERR_STATE, ERR_INTERNAL = -9, -11, -12, -14
 ITEMSIZE = {F32: 4, F16: 2, BF16: 2, F64: 8, I32: 4, I64: 8, U8: 1}
 
@@ -130,16 +133,20 @@ _PROTOTYPES = {
     "parallel_free": (None, [c_void_p]),
 }
 
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
 
 def _candidates():
     named = os.environ.get("GRADCOMP_LIBRARY")
     if named:
         return [named]
-    # Installed as LIBDIR/gradcomp/python/gradcomp/_lib.py.
-    libdir = os.path.normpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", ".."))
-    beside = sorted(glob.glob(os.path.join(glob.escape(libdir), "libgradcomp.so*")), key=len)
+    # In a wheel it is a part of the package; installed, that is LIBDIR/gradcomp/python/gradcomp.
+    for libdir in (os.path.join(_HERE, "lib"), os.path.normpath(os.path.join(_HERE, "../../.."))):
+        beside = sorted(glob.glob(os.path.join(glob.escape(libdir), "libgradcomp.so*")), key=len)
+        if beside:
+            return beside[:1]
     found = ctypes.util.find_library("gradcomp")
-    return beside[:1] + ([found] if found else [])
+    return [found] if found else []
 
 
 class _Library:
@@ -147,6 +154,12 @@ class _Library:
 
     def __init__(self, path):
         self._cdll = ctypes.CDLL(path)
+        self.bind({"version": _PROTOTYPES["version"]})
+        own = self.version().decode()
+        if own != __version__:
+            remedy = ("GRADCOMP_LIBRARY names it: unset that" if os.environ.get("GRADCOMP_LIBRARY") else
+                      "install both of one version, or set GRADCOMP_LIBRARY to the library of this one")
+            raise Error(ERR_ABI, f"the package {_HERE} is of gradcomp {__version__}, but {path} is {own}; {remedy}")
         self.bind(_PROTOTYPES)
 
     def bind(self, prototypes):

@@ -26,7 +26,7 @@ STRUCTURES = {"gradcomp_error": _lib.ErrorText, "gradcomp_store": _lib.Store, "g
               "gradcomp_dataset_stats": _data_lib.DatasetStats}
 CONSTANTS = {"GRADCOMP_" + n: getattr(_lib, n) for n in
              ("F32", "F16", "BF16", "F64", "I32", "I64", "U8", "SUM", "MAX", "MIN", "BOR", "ERR_INVALID",
-              "ERR_NOMEM", "ERR_NOTFOUND", "ERR_UNSUPPORTED", "ERR_IO", "ERR_MISMATCH", "ERR_STATE", "ERR_INTERNAL")}
+              "ERR_NOMEM", "ERR_NOTFOUND", "ERR_UNSUPPORTED", "ERR_ABI", "ERR_IO", "ERR_MISMATCH", "ERR_STATE", "ERR_INTERNAL")}
 CONSTANTS.update({"GRADCOMP_SAMPLES_" + name.upper(): number for name, number in _data_lib.FORMATS.items()})
 
 
@@ -61,6 +61,8 @@ def python(code, **more):
                           timeout=60)
 
 
+with open(os.path.join(SOURCE, "VERSION"), encoding="ascii") as f:
+    ok(gradcomp.__version__ == f.read().strip(), "the package has the version of the file VERSION", gradcomp.__version__)
 r = python("import gradcomp; print(gradcomp.requested()); gradcomp.version()", GRADCOMP_LIBRARY="/nonexistent/lib.so")
 ok(r.stdout == "False\n", "without the library, importing works and nothing is requested", r.stdout, r.stderr)
 ok("gradcomp._lib.Error" in r.stderr and "/nonexistent/lib.so" in r.stderr, "its first use says which file is missing",
