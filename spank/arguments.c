@@ -42,11 +42,12 @@ static int take_seconds(int *out, const char *value)
 
 void arguments_parse(arguments *a, int ac, char **av)
 {
-	enum { HELPER = 1, CONF = 2, TIMEOUT = 4, RECORDS = 8, PLAN_USER = 16 };
+	enum { HELPER = 1, CONF = 2, TIMEOUT = 4, RECORDS = 8, PLAN_USER = 16, PYTHON = 32 };
 	int seen = 0;
 
 	memset(a, 0, sizeof *a);
 	strcpy(a->helper, GRADCOMP_BINDIR "/gradcomp");
+	strcpy(a->python, GRADCOMP_LIBDIR "/gradcomp/python");
 	strcpy(a->records, RECORDS_DIR);
 	a->stage_timeout = STAGE_TIMEOUT;
 	for (int i = 0; i < ac; i++) {
@@ -58,6 +59,9 @@ void arguments_parse(arguments *a, int ac, char **av)
 		} else if ((value = value_of(av[i], "conf"))) {
 			which = CONF;
 			bad = take_path(a->conf, value);
+		} else if ((value = value_of(av[i], "python"))) {
+			which = PYTHON;
+			bad = take_path(a->python, value) || strchr(value, ':');
 		} else if ((value = value_of(av[i], "records"))) {
 			which = RECORDS;
 			bad = take_path(a->records, value);
@@ -73,7 +77,7 @@ void arguments_parse(arguments *a, int ac, char **av)
 		if (!which)
 			snprintf(a->error, sizeof a->error,
 			         "plugstack.conf: unknown argument '%.200s' (known: helper=FILE conf=FILE "
-			         "records=DIR stage_timeout=SECONDS plan_user=ACCOUNT)",
+			         "python=DIR records=DIR stage_timeout=SECONDS plan_user=ACCOUNT)",
 			         av[i]);
 		else if (bad)
 			snprintf(a->error, sizeof a->error, "plugstack.conf: '%.200s' is not %s", av[i], want);

@@ -9,6 +9,7 @@
 typedef struct arguments {
 	char helper[PATH_MAX]; /* helper=FILE: the gradcomp command */
 	char conf[PATH_MAX];   /* conf=FILE: its gradcomp.conf; "": the built-in path */
+	char python[PATH_MAX]; /* python=DIR: the Python package, put before the tasks' own PYTHONPATH */
 	char records[PATH_MAX]; /* records=DIR: what jobs did on this node, for their epilogs */
 	char plan_user[ACCOUNT_BYTES]; /* plan_user=ACCOUNT: reads gradcomp.conf for prologs; "": uid 65534 */
 	int stage_timeout;     /* stage_timeout=SECONDS; 0: no limit */

@@ -83,11 +83,12 @@ int local_init(spank_t sp, int ac, char **av)
 
 static int check(const options *o)
 {
-	static const char *const flag[] = {"--compressor", "--collective", "--report", "--schedule", "--record"};
-	char *argv[13] = {local.args.helper, "check"};
+	static const char *const flag[] = {"--compressor", "--collective", "--report", "--schedule", "--record",
+	                                   "--auto-attach"};
+	char *argv[15] = {local.args.helper, "check"};
 	int n = 2;
 
-	for (int i = OPTION_COMPRESSOR; i <= OPTION_RECORD; i++) {
+	for (int i = OPTION_COMPRESSOR; i < OPTION_STAGE; i++) {
 		if (!options_value(o, i))
 			continue;
 		argv[n++] = (char *)flag[i];
@@ -107,9 +108,9 @@ static bool useless(const options *o)
 	if (spank_context() != S_CTX_LOCAL || o->value[OPTION_COMPRESSOR] || getenv("GRADCOMP"))
 		return false;
 	int which = OPTION_COLLECTIVE;
-	while (which <= OPTION_RECORD && !options_value(o, which))
+	while (which < OPTION_STAGE && !options_value(o, which))
 		which++;
-	if (which > OPTION_RECORD)
+	if (which == OPTION_STAGE)
 		return false;
 	log_error("%s does nothing without --gradcomp=SPEC; --gradcomp=none sends gradients uncompressed",
 	          option_name(which));

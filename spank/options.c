@@ -5,7 +5,8 @@
 #include <string.h>
 
 static const char *const names[OPTION_COUNT] = {"--gradcomp", "--gradcomp-collective", "--gradcomp-report",
-                                                "--gradcomp-schedule", "--gradcomp-record", "--gradcomp-stage"};
+                                                "--gradcomp-schedule", "--gradcomp-record", "--gradcomp-auto-attach",
+                                                "--gradcomp-stage"};
 
 static const struct {
 	const char *value, *usage;
@@ -16,6 +17,7 @@ static const struct {
 	{"FILE|none", "write a report of the job to FILE (JSON)"},
 	{"SPEC", "how gradients are merged into messages, for instance mgwfbp"},
 	{"FILE|none", "write the model of this job to FILE, for gradcomp plan"},
+	{"yes|no", "PyTorch programs that do not call attach(): compress the gradients of their models too (default yes)"},
 	{"SPEC|none|help", "copy datasets to a cache on every node before the tasks start, for instance /nfs/images; "
                            "they find the copy in GRADCOMP_DATA"},
 };
@@ -87,8 +89,8 @@ int options_set(options *o, int which, const char *value, char *why, size_t size
 const char *options_value(const options *o, int which)
 {
 	const char *v = o->value[which];
-	bool spec = which == OPTION_COLLECTIVE || which == OPTION_SCHEDULE;
-	const char *none = which == OPTION_COMPRESSOR ? "off" : spec ? NULL : "none";
+	bool any = which == OPTION_COLLECTIVE || which == OPTION_SCHEDULE || which == OPTION_ATTACH;
+	const char *none = which == OPTION_COMPRESSOR ? "off" : any ? NULL : "none";
 	return v && none && !strcmp(v, none) ? NULL : v;
 }
 

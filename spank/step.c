@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "spank/arguments.h"
@@ -128,18 +129,18 @@ static int set_file(spank_t sp, int which, const char *variable, const char *fil
 
 static int export_options(spank_t sp)
 {
-	static const char *const word[] = {"compressor", "collective", "report", "schedule", "record"};
+	static const char *const word[] = {"compressor", "collective", "report", "schedule", "record", "auto_attach"};
 	static const char *const variable[] = {"GRADCOMP", "GRADCOMP_COLLECTIVE", "GRADCOMP_REPORT", "GRADCOMP_SCHEDULE",
-	                                       "GRADCOMP_RECORD"};
+	                                       "GRADCOMP_RECORD", "GRADCOMP_AUTO_ATTACH"};
 	char names[80] = "";
 
 	if (options_off(&step.opt)) {
-		for (int i = OPTION_COMPRESSOR; i <= OPTION_RECORD; i++)
+		for (int i = OPTION_COMPRESSOR; i < OPTION_STAGE; i++)
 			spank_unsetenv(sp, variable[i]);
 		spank_unsetenv(sp, "GRADCOMP_OPTIONS");
 		return 0;
 	}
-	for (int i = OPTION_COMPRESSOR; i <= OPTION_RECORD; i++) {
+	for (int i = OPTION_COMPRESSOR; i < OPTION_STAGE; i++) {
 		const char *value = options_value(&step.opt, i);
 		if (!step.opt.value[i])
 			continue;
@@ -155,6 +156,52 @@ static int export_options(spank_t sp)
 	return *names ? set(sp, "GRADCOMP_OPTIONS", names) : 0;
 }
 
+static bool no(const char *value)
+{
+	return value && (!strcmp(value, "no") || !strcmp(value, "false") || !strcmp(value, "off") || !strcmp(value, "0"));
+}
+
+/* What is there is run by every Python of the tasks: it is as good as the command that users run anyway. */
+static bool trusted_folder(const char *path)
+{
+	struct stat folder, helper;
+
+	return stat(path, &folder) == 0 && S_ISDIR(folder.st_mode) && !(folder.st_mode & (S_IWGRP | S_IWOTH)) &&
+	       (folder.st_uid == 0 || (stat(step.args.helper, &helper) == 0 && helper.st_uid == folder.st_uid));
+}
+
+/* Python finds the package, whose entry point and sitecustomize attach models, before the user's own
+ * PYTHONPATH. What an outer step has put there is not put there twice, and goes with --gradcomp=off. */
+static void lead_python(spank_t sp)
+{
+	static char old[65536], path[PATH_MAX + sizeof old];
+	const char *folder = step.args.python;
+	size_t n = strlen(folder);
+	bool off = options_off(&step.opt) || no(step.opt.value[OPTION_ATTACH]);
+
+	if (!off && !step.opt.value[OPTION_COMPRESSOR])
+		return;
+	spank_err_t rc = spank_getenv(sp, "PYTHONPATH", old, sizeof old);
+	if (rc == ESPANK_ENV_NOEXIST)
+		*old = 0;
+	else if (rc != ESPANK_SUCCESS)
+		return;
+	bool leads = !strncmp(old, folder, n) && (!old[n] || old[n] == ':');
+	if (off && leads && old[n] && old[n + 1])
+		spank_setenv(sp, "PYTHONPATH", old + n + 1, 1);
+	else if (off && leads)
+		spank_unsetenv(sp, "PYTHONPATH");
+	if (off || leads)
+		return;
+	if (!trusted_folder(folder)) {
+		log_info("%s is not there, or others than root could write to it: models of programs that do not call "
+		         "attach() are left alone", folder);
+		return;
+	}
+	snprintf(path, sizeof path, "%s%s%s", folder, *old ? ":" : "", old);
+	spank_setenv(sp, "PYTHONPATH", path, 1);
+}
+
 int step_user_init(spank_t sp)
 {
 	char host[65] = "";
@@ -167,8 +214,8 @@ int step_user_init(spank_t sp)
 		return 0;
 	if (!step.error[0] && step.args.error[0])
 		snprintf(step.error, sizeof step.error, "%s", step.args.error);
-	if (!step.error[0])
-		export_options(sp);
+	if (!step.error[0] && export_options(sp) == 0)
+		lead_python(sp);
 	if (!step.error[0] && options_value(&step.opt, OPTION_STAGE) && id != STEP_BATCH && id != STEP_INTERACTIVE)
 		step.staging = stage_task_prepare(sp, step.error, sizeof step.error) == 0;
 	if (step.unseen && spank_get_item(sp, S_JOB_NODEID, &node) == ESPANK_SUCCESS && node == 0) {

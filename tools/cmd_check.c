@@ -7,6 +7,7 @@
 
 static const char usage[] =
 	"usage: gradcomp check [--compressor SPEC] [--collective SPEC] [--report FILE] [--schedule SPEC] [--record FILE]\n"
+	"       [--auto-attach yes|no]\n"
 	"\n"
 	"Checks the SPECs, that the compressor works with the collective, and the form of\n"
 	"the files' names, as srun does with the options of the same names. What is not\n"
@@ -15,12 +16,13 @@ static const char usage[] =
 
 int cmd_check(int argc, char **argv)
 {
-	const char *compressor = NULL, *collective = NULL, *report = NULL, *schedule = NULL, *record = NULL;
+	const char *compressor = NULL, *collective = NULL, *report = NULL, *schedule = NULL, *record = NULL, *attach = NULL;
 	const command_option options[] = {{"--compressor", &compressor, NULL},
 	                                  {"--collective", &collective, NULL},
 	                                  {"--report", &report, NULL},
 	                                  {"--schedule", &schedule, NULL},
 	                                  {"--record", &record, NULL},
+	                                  {"--auto-attach", &attach, NULL},
 	                                  {NULL, NULL, NULL}};
 	gradcomp_error err;
 	int status = take_options(argc, argv, usage, options, NULL, 0);
@@ -36,6 +38,7 @@ int cmd_check(int argc, char **argv)
 	                               {"gradcomp.report", report},
 	                               {"gradcomp.schedule", schedule},
 	                               {"gradcomp.record", record},
+	                               {"gradcomp.auto_attach", attach},
 	                               {NULL, NULL}};
 	return query_check_options(given, compressor, collective, &err) ? failed(&err) : 0;
 }

@@ -31,12 +31,6 @@ CONFIGURE = ["--prefix=/usr", "--sysconfdir=/etc", "--localstatedir=/var", "--en
 # The libraries that become a part of ours: their licences go with it.
 STATIC = ("inih", "xxhash", "sodium", "munge", "jansson", "lz4", "zstd", "zfp", "nfs")
 
-ENTRY_POINTS = """\
-[console_scripts]
-gradcomp = gradcomp.__main__:main
-"""
-
-
 def _text(*path):
     """Of a file, in the source folder unless its path is absolute."""
     with open(os.path.join(SOURCE, *path), encoding="utf-8") as f:
@@ -50,6 +44,10 @@ def _version():
 def _metadata():
     fields = _text("python", "METADATA.in").replace("@VERSION@", _version())
     return f"{fields}Description-Content-Type: text/markdown\n\n{_text('README.md')}"
+
+
+def _entry_points():
+    return f"[console_scripts]\ngradcomp = gradcomp.__main__:main\n\n{_text('python', 'entry_points.txt')}"
 
 
 # ---- what is built --------------------------------------------------------
@@ -136,7 +134,7 @@ def _wheel(usr, folder):
     files, info = list(_files(usr)), f"gradcomp-{_version()}.dist-info/"
     tag = f"py3-none-{_platform(files)}"
     name = f"gradcomp-{_version()}-{tag}.whl"
-    texts = {"METADATA": _metadata(), "entry_points.txt": ENTRY_POINTS,
+    texts = {"METADATA": _metadata(), "entry_points.txt": _entry_points(),
              "WHEEL": f"Wheel-Version: 1.0\nGenerator: gradcomp ({_version()})\nRoot-Is-Purelib: false\nTag: {tag}\n"}
     files += [(info + to, file) for to, file in _licences(usr)] + [(info + "licenses/LICENSE", SOURCE + "/LICENSE")]
     record = []
@@ -178,7 +176,7 @@ def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
     del config_settings
     info = f"gradcomp-{_version()}.dist-info"
     os.makedirs(os.path.join(metadata_directory, info), exist_ok=True)
-    for name, text in (("METADATA", _metadata()), ("entry_points.txt", ENTRY_POINTS)):
+    for name, text in (("METADATA", _metadata()), ("entry_points.txt", _entry_points())):
         with open(os.path.join(metadata_directory, info, name), "w", encoding="utf-8") as f:
             f.write(text)
     return info

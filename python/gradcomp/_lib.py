@@ -38,6 +38,7 @@ STORE_SET = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
 STORE_GET = ctypes.CFUNCTYPE(c_long, c_void_p, c_char_p, c_void_p, c_size_t, c_int)
 DONE = ctypes.CFUNCTYPE(None, c_void_p, c_uint32, c_int, POINTER(ErrorText))
 WORK = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)
+SETTING = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_char_p, c_char_p, c_char_p)
 
 
 class Store(Structure):
@@ -85,6 +86,7 @@ _PROTOTYPES = {
     "version": (c_char_p, []),
     "strerror": (c_char_p, [c_int]),
     "requested": (c_int, []),
+    "setting_each": (c_int, [SETTING, c_void_p, _ERR]),
     "job_create": (c_int, [POINTER(JobOptions), POINTER(c_void_p), _ERR]),
     "job_free": (c_int, [c_void_p, _ERR]),
     "job_rank": (c_int, [c_void_p]),
@@ -201,6 +203,14 @@ def requested():
     except Error:
         # No library to ask: the run is untouched unless someone asked for it.
         return os.environ.get("GRADCOMP", "off") not in ("", "off")
+
+
+def setting(name):
+    """The value of a setting, without a job; None where there is none of that name."""
+    found = []
+    lib().call("setting_each", SETTING(lambda _ctx, n, value, _origin, _help: found.append(value) if n == name.encode() else None),
+               None)
+    return found[0].decode() if found else None
 
 
 def version():

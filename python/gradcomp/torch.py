@@ -54,6 +54,7 @@ class Attachment:
         self._parameters, self._group, self._delay = [p for _, p in named], group, options["delay"]
         self._owes = False  # corrections of steps since the last drain
         self._pid = os.getpid()  # a forked child owns none of this
+        self.automatic = False  # made by gradcomp.autoload, not by the program
         self._hook = None  # DDP's, once this is in force: a weak reference, so that both go with the model
         self._stats = {}  # of the reducer that was, after detach()
         self._lock = threading.Lock()
@@ -360,6 +361,12 @@ def _hook_of(model):
             raise _lib.Error(_lib.ERR_STATE, "the model has a communication hook of somebody else's, and DDP takes one: "
                                              f"leave that register_comm_hook() out ({str(e).splitlines()[0]})") from None
         _hooks[model] = hook
+    elif hook.attachment is not None and hook.attachment.automatic:
+        if hook.attachment._group.rank == 0:
+            print(f"gradcomp: attach() takes over after {hook.attachment.stats()['steps']} steps that the model has taken "
+                  "attached automatically; what their compression kept is lost: call attach() before the first forward "
+                  "pass", file=sys.stderr)
+        hook.attachment.detach()
     elif hook.attachment is not None:
         raise _lib.Error(_lib.ERR_STATE, "the model is attached already: use what the first attach() returned, or its "
                                          "detach() before another attach()")

@@ -128,7 +128,7 @@ static void environment_origin(const config_option *options, const char *name, c
 	else if (!strcmp(name, "gradcomp.compressor"))
 		snprintf(out, capacity, "option --gradcomp");
 	else
-		snprintf(out, capacity, "option --gradcomp-%s", name + 9);
+		snprintf(out, capacity, "option --gradcomp-%s", strcmp(name, "gradcomp.auto_attach") ? name + 9 : "auto-attach");
 }
 
 static gradcomp_status config_environment(config *c, const config_option *options, gradcomp_error *err)

@@ -43,7 +43,8 @@ start_cluster () {
 plugin () {
 	[ -e "$so" ] || skip_all "no SPANK plugin was built"
 	[ -e "$tmp/spank_gradcomp.so" ] || install -m 755 "$so" "$GRADCOMP_SRC/tests/cluster/stand-in" "$tmp"
-	echo "$1 $tmp/spank_gradcomp.so helper=$tmp/stand-in records=/var/tmp/gradcomp-records ${*:2}" > "$state/etc/plugstack.conf.d/gradcomp.conf"
+	mkdir -p "$tmp/python"
+	echo "$1 $tmp/spank_gradcomp.so helper=$tmp/stand-in python=$tmp/python records=/var/tmp/gradcomp-records ${*:2}" > "$state/etc/plugstack.conf.d/gradcomp.conf"
 	# The slurmds were started without it, which the first job to stage would be told.
 	for records in "$state"/n[0-9]*/var/tmp; do
 		install -d -m 755 "$records/gradcomp-records" && : > "$records/gradcomp-records/prolog"
@@ -58,7 +59,7 @@ real () {
 	fi
 	export GRADCOMP_PLUGIN_PATH=$tmp/lib/gradcomp LD_LIBRARY_PATH=$tmp/lib
 	plugin "$@"
-	sed -i "s|helper=[^ ]*|helper=$tmp/bin/gradcomp|" "$state/etc/plugstack.conf.d/gradcomp.conf"
+	sed -i "s|helper=[^ ]*|helper=$tmp/bin/gradcomp|;s|python=[^ ]*|python=$tmp/lib/gradcomp/python|" "$state/etc/plugstack.conf.d/gradcomp.conf"
 }
 
 # shellcheck disable=SC2120 # most have none

@@ -35,6 +35,8 @@ is 'off: nothing' "$(tasks -wn1 --gradcomp=off --gradcomp-collective=ring --grad
 is 'a value with blanks and quotes arrives as it is' \
 	"$(tasks -wn1 --gradcomp=topk "--gradcomp-report=/a  \"b\" 'c' \$(id) ü.json")" \
 	"n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor report GRADCOMP_REPORT=/a \"b\" 'c' \$(id) ü.json"
+is 'whether models are attached' "$(tasks -wn1 --gradcomp=topk --gradcomp-auto-attach=no)" \
+	'n1 GRADCOMP=topk GRADCOMP_AUTO_ATTACH=no GRADCOMP_OPTIONS=compressor auto_attach'
 long=/$(printf 'x%.0s' {1..4090})
 is 'a value as long as a path may be' "$(tasks -wn1 --gradcomp=none "--gradcomp-report=$long" | wc -c)" \
 	"$(echo "n1 GRADCOMP=none GRADCOMP_OPTIONS=compressor report GRADCOMP_REPORT=$long" | wc -c)"
@@ -51,6 +53,30 @@ is 'report=none takes the report away' "$(tasks -wn1 --gradcomp-report=none)" \
 	'n1 GRADCOMP=powersgd GRADCOMP_OPTIONS=report GRADCOMP_STREAMS=3'
 is 'off takes the choice away' "$(tasks -wn1 --gradcomp=off)" 'n1 GRADCOMP_STREAMS=3'
 unset GRADCOMP GRADCOMP_REPORT GRADCOMP_STREAMS
+
+# The package stands before the user's own path, once, and for those who ask for gradcomp.
+cat > path <<'PATHS'
+#!/bin/sh
+echo "$(hostname) ${PYTHONPATH-unset}"
+PATHS
+chmod 755 path
+path () { on srun -Q -wn1 "$@" "$tmp/path" 2>&1; }
+is 'no option: no PYTHONPATH' "$(path)" 'n1 unset'
+is 'a compressor: the package' "$(path --gradcomp=topk)" "n1 $tmp/python"
+is 'only a report: none' "$(GRADCOMP=topk path --gradcomp-report=r)" 'n1 unset'
+is 'auto-attach=no: none' "$(path --gradcomp=topk --gradcomp-auto-attach=no)" 'n1 unset'
+export PYTHONPATH=/mine:/yours
+is 'no option: the own one' "$(path)" 'n1 /mine:/yours'
+is 'the own one is behind it' "$(path --gradcomp=topk)" "n1 $tmp/python:/mine:/yours"
+export PYTHONPATH=$tmp/python:/mine
+is 'what an outer step has set is not set again' "$(path --gradcomp=topk)" "n1 $tmp/python:/mine"
+is 'off takes it away' "$(path --gradcomp=off)" 'n1 /mine'
+unset PYTHONPATH
+chmod 777 python
+said=$(path --gradcomp=topk)
+like 'a folder that others can write to is not taken' "$said" "$tmp/python is not there, or others than root could write to it"
+like 'and the job runs' "$said" 'n1 unset'
+chmod 755 python
 
 # An allocation hands its options to every srun in it.
 cat > steps <<'STEPS'

@@ -52,6 +52,8 @@ bad "empty report" "needs a file name" --compressor sample --collective both --r
 bad "empty record" "a record needs a file name" --compressor sample --collective both --record ""
 bad "record with an unknown letter" "option --gradcomp-record: " --compressor sample --collective both --record '%x'
 bad "record with an unknown letter: what it is" "record '%x': after '%' may come" --compressor sample --collective both --record '%x'
+check "whether models are attached" quiet --compressor sample --collective both --auto-attach no
+bad "an answer that is none" "option --gradcomp-auto-attach: gradcomp.auto_attach: 'maybe' is not yes or no" --compressor sample --collective both --auto-attach maybe
 bad "two schedules" "no schedule 'wfbp,single'; there are wfbp, single, fixed" --compressor sample --collective both --schedule wfbp,single
 bad "unknown schedule" "no schedule 'nope'; there are wfbp, single, fixed" --compressor sample --collective both --schedule nope
 

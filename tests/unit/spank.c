@@ -57,6 +57,8 @@ static void values(void)
 	ok(!options_value(&o, OPTION_RECORD), "turns it off");
 	is_int(options_set(&o, OPTION_SCHEDULE, "none", why, sizeof why), 0, "schedule=none");
 	is_str(options_value(&o, OPTION_SCHEDULE), "none", "is for the check to refuse");
+	options_set(&o, OPTION_ATTACH, "no", why, sizeof why);
+	is_str(options_value(&o, OPTION_ATTACH), "no", "auto-attach=no is a value");
 	options_set(&o, OPTION_COMPRESSOR, "off", why, sizeof why);
 	ok(options_off(&o) && !options_value(&o, OPTION_COMPRESSOR), "off is");
 	options_clear(&o);
@@ -84,8 +86,8 @@ static void components(void)
 	is_int(options_split(text, 3, &o, why, sizeof why), -1, "there is no fourth");
 	like(why, "not known", "which is said");
 	static const char *const bad[] = {
-		"", "a", "a\n", "a\tb\tc\n", "a\tb\tc\td", "a\tb\tc\td\n", "a\tb\tc\td\te\tf\tg\n",
-		"#\t\t\t\t\t\n", "\t\t\x01\t\t\t\n"};
+		"", "a", "a\n", "a\tb\tc\n", "a\tb\tc\td", "a\tb\tc\td\n", "a\tb\tc\td\te\tf\tg\th\n",
+		"#\t\t\t\t\t\t\n", "\t\t\x01\t\t\t\t\n"};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		is_int(options_split(bad[i], 0, &o, why, sizeof why), -1, "damaged text %zu", i);
 	is_int(options_split(text, -1, &o, why, sizeof why), -1, "a number below 0");
@@ -100,6 +102,7 @@ static void line(void)
 
 	arguments_parse(&a, 0, none);
 	is_str(a.helper, GRADCOMP_BINDIR "/gradcomp", "the command is where it was installed");
+	is_str(a.python, GRADCOMP_LIBDIR "/gradcomp/python", "and so is the package");
 	is_int(a.stage_timeout, 3600, "an hour");
 	is_str(a.error, "", "no arguments are fine");
 	arguments_parse(&a, 3, good);
@@ -110,6 +113,8 @@ static void line(void)
 	                                  "helper=",
 	                                  "helper=x",
 	                                  "conf=c",
+	                                  "python=x",
+	                                  "python=/a:/b",
 	                                  "stage_timeout=",
 	                                  "plan_user=",
 	                                  "stage_timeout=-1",
