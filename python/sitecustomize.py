@@ -53,6 +53,7 @@ class _WhenTorchComes:
 
 def _wanted():
     return (os.environ.get("GRADCOMP", "off") not in ("", "off")
+            and os.environ.get("GRADCOMP_AUTO_ATTACH", "yes").lower() not in ("no", "false", "off", "0")
             and os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1")
 
 
