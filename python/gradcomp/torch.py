@@ -30,6 +30,7 @@ from torch.nn.parallel import DistributedDataParallel
 from . import _lib, launch
 from . import job as _jobs
 from .job import Reducer
+from .local_sgd import DiLoCo, LocalSGD  # noqa: F401
 
 init_process_group = launch.init_process_group
 

@@ -325,6 +325,7 @@ static void destroy(gradcomp_coder *c)
 		c->parts.compressor->destroy(c->instance);
 	coder_slots_free(c->slots, c->nslots);
 	free(c->work);
+	free(c->asked);
 	free(c->spec);
 	free(c->collective);
 	free(c->name);
@@ -340,10 +341,11 @@ static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradco
 	gradcomp_status st = coder_choose(&c->job->specs, spec, o->collective, &c->parts, err);
 	if (st)
 		return st;
+	c->asked = strdup(spec ? spec : config_str(c->job->config, "gradcomp.compressor"));
 	c->spec = strdup(c->parts.compressor_spec->text);
 	c->collective = strdup(c->parts.collective_spec->text);
 	c->name = strdup(o->name ? o->name : "coder");
-	if (!c->spec || !c->collective || !c->name)
+	if (!c->asked || !c->spec || !c->collective || !c->name)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
 	uint32_t traits = c->parts.compressor->traits;
 	c->keeps = !c->parts.dense && !(traits & GRADCOMP_TRAIT_LOSSLESS) && c->group->nranks > 1;
@@ -442,10 +444,10 @@ gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec, c
 
 static void keep_report(gradcomp_coder *c)
 {
-	report_coder kept = {.name = c->name, .compressor = c->spec, .collective = c->collective,
+	report_coder kept = {.name = c->name, .asked = c->asked, .compressor = c->spec, .collective = c->collective,
 	                     .nranks = c->layout.nranks, .stats = {.struct_size = sizeof kept.stats}};
 	gradcomp_coder_get_stats(c, &kept.stats);
-	c->name = c->spec = c->collective = NULL;
+	c->name = c->asked = c->spec = c->collective = NULL;
 	job_keep_coder(c->job, &kept);
 }
 

@@ -171,7 +171,7 @@ static gradcomp_status differing(gradcomp_coder *c, const claim *mine, gradcomp_
 	while (r < c->layout.nranks - 1 && all[r].hash == all[0].hash)
 		r++;
 	st = error_set(err, GRADCOMP_ERR_MISMATCH,
-	               "coder '%s': rank %d on %s calls a %.160s; rank %d calls a %.160s%s", c->name,
+	               "coder '%s': rank %d on %s calls %.160s; rank %d calls %.160s%s", c->name,
 	               c->group->ranks[r], transport_host(c->job->transport, c->group->ranks[r]), all[r].text,
 	               c->group->ranks[0], all[0].text,
 	               strcmp(all[r].text, all[0].text) ? "" : " (the counts of later blocks differ)");

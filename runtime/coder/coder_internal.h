@@ -41,7 +41,7 @@ struct gradcomp_coder {
 	gradcomp_job *job;
 	gradcomp_group *group;
 	coder_parts parts;
-	char *spec, *collective, *name;
+	char *asked, *spec, *collective, *name;
 	void *instance; /* NULL when dense */
 	bool keeps;     /* residuals */
 	bool passes;    /* NaN and Inf */

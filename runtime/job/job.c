@@ -79,6 +79,7 @@ void job_keep_reducer(gradcomp_job *job, report_reducer *r)
 void job_drop_coder(report_coder *c)
 {
 	free(c->name);
+	free(c->asked);
 	free(c->compressor);
 	free(c->collective);
 }

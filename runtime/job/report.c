@@ -124,7 +124,7 @@ void report_coder_line(const report_job *job, uint32_t coder, char *out, size_t 
 
 	if (!f)
 		return;
-	fprintf(f, "coder '%s' %s on %d rank%s:", c->name, c->compressor, c->nranks, plural((uint64_t)c->nranks));
+	fprintf(f, "coder '%s' %s on %d rank%s:", c->name, c->asked, c->nranks, plural((uint64_t)c->nranks));
 	if (s->reduce_scatters || !s->all_gathers)
 		fprintf(f, " %llu reduce-scatter%s", (unsigned long long)s->reduce_scatters, plural(s->reduce_scatters));
 	if (s->all_gathers)

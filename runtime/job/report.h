@@ -72,6 +72,7 @@ typedef struct report_reducer {
 /* Owned, like what it points to. */
 typedef struct report_coder {
 	char *name;
+	char *asked;                   /* the compressor's SPEC as it was typed */
 	char *compressor, *collective; /* canonical SPECs */
 	int nranks;
 	gradcomp_coder_stats stats;

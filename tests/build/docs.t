@@ -30,6 +30,16 @@ for document in *.md doc/*.md; do
 	is "$document: every link leads somewhere" "$bad" ""
 done
 
+# A document that names a test names one that there is: a folder, a script, a program or a pattern.
+for document in *.md doc/*.md; do
+	bad=
+	# shellcheck disable=SC2016 # backticks of Markdown
+	for test in $(grep -oE '`tests/[A-Za-z0-9_/.*-]+`' "$document" | tr -d '`' | sort -u); do
+		[ "${test##*.}" = so ] || compgen -G "$test" > /dev/null || [ -e "$test.c" ] || bad="$bad $test"
+	done
+	is "$document: the tests it names are there" "$bad" ''
+done
+
 lines=$(wc -l < README.md)
 check "README.md has less than 200 lines: $lines" test "$lines" -lt 200
 for document in doc/*.md; do

@@ -108,6 +108,15 @@ refuse "one that would pass the second time" run tests/unit/good.t tests/unit/un
 is "... has failed" "$(last)" "1 passed, 1 failed, 1 skipped"
 is "... and has run once" "$(printf '%s\n' "$said" | grep -c '^tests/unit/unsteady.t ')" 1
 
+# ---- sums of what was tried
+
+printf 'echo "# tried: 20 inputs"\necho "# tried: 5 faults"\necho "ok 1 - x"\necho "1..1"\n' | script unit/tries.t
+printf 'echo "# tried: 22 inputs"\necho "ok 1 - tried: 7 of them"\necho "1..1"\n' | script unit/tries2.t
+check "what two tests tried" run tests/unit/tries.t tests/unit/tries2.t
+like "... is summed" "$said" "
+tried: 5 faults, 42 inputs
+"
+
 # ---- the slowest
 
 for i in 1 2 3 4 5 6 7 8 9 10 11; do

@@ -158,6 +158,7 @@ static void each(const char *what, void (*prepare)(void), gradcomp_status (*body
 		if (!seen.faults)
 			break;
 	}
+	tap_tried(n - 1, "injected faults");
 	ok(!bad && failed > least, "%s: of %lu allocations %d are needed, none is lost", what, n - 1, failed);
 }
 

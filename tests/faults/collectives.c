@@ -107,6 +107,7 @@ static void disturbed(const way *w, const char *faults, int joins)
 	fault_run_start(b);
 	fault_run_finish(b);
 	good = judged(b, 0);
+	tap_tried(fault_run_seen(b).faults, "injected faults");
 	ok(good && (!*faults || fault_run_seen(b).faults), "%s, %s: right with %s%s (%lu faults, %.2f s)", collective->info->name,
 	   w->name, *faults ? faults : "none", joins ? ", joining and leaving too" : "", fault_run_seen(b).faults,
 	   fault_run_of(b)->seconds);
@@ -143,6 +144,7 @@ static void broken(const way *w, const char *kind, unsigned long from, unsigned 
 		/* Later connections break in the middle of the same. */
 		step = !all && *kind == 'r' ? 2 * step : step;
 	}
+	tap_tried((unsigned long)hit, "injected faults");
 	ok(good && hit, "%s, %s: %s, %d of %d runs hit, %d failed on all ranks, the longest took %.2f s",
 	   collective->info->name, w->name, kind, hit, runs, failed, longest);
 }

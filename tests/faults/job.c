@@ -186,6 +186,7 @@ static void disturbed(int P, const char *faults)
 	fault_run_start(b);
 	fault_run_finish(b);
 	good = judged(b, stores[0], 0);
+	tap_tried(fault_run_seen(b).faults, "injected faults");
 	ok(good && (!*faults || fault_run_seen(b).faults), "%s, %s, %d ranks: right with %s (%lu faults)", compressor, allow, P,
 	   *faults ? faults : "none", fault_run_seen(b).faults);
 	fault_run_free(b);
@@ -217,6 +218,7 @@ static void broken(int P, const char *kind, int joins, int loads, unsigned long 
 			fault_run_free(b[k]);
 		}
 	}
+	tap_tried((unsigned long)hit, "injected faults");
 	ok(good && hit, "%s, %s, %d ranks%s: %s, %d of %d runs hit, %d failed, the longest took %.2f s", compressor, allow, P,
 	   joins ? ", from the start" : "", kind, hit, runs, failed, longest);
 }

@@ -190,6 +190,7 @@ int main(void)
 		}
 		fault_run_free(b);
 	}
+	tap_tried(faults, "injected faults");
 	ok(good && jobs && (faults || told), "%d jobs of 2 to 6 ranks over %d collectives with %lu faults", jobs, ncollectives, faults);
 	for (int i = 0; i < LANES; i++)
 		workspace_free(&lanes[i].space);

@@ -36,7 +36,9 @@ fuzz () {
 		mkdir "$tmp/corpus-$name"
 		(cd "$tmp" && "./$name" -max_total_time="$seconds" -timeout=10 -max_len=8192 -rss_limit_mb=2048 -print_final_stats=1 \
 			"corpus-$name" "$GRADCOMP_SRC/tests/fuzz/corpus/$name") >"$tmp/log" 2>&1
-		tap_result $? "$name, $seconds s: $(sed -n 's/^stat::number_of_executed_units: */runs: /p' "$tmp/log")" || {
+		status=$? runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$tmp/log")
+		tried "${runs:-0}" 'inputs of libFuzzer'
+		tap_result $status "$name, $seconds s: runs: $runs" || {
 			note "$(tail -n 30 "$tmp/log")"
 			for f in "$tmp"/crash-* "$tmp"/timeout-* "$tmp"/oom-*; do
 				[ -f "$f" ] && note "$f: $(od -An -tx1 -v "$f" | tr -d ' \n' | cut -c1-2000)" && rm "$f"

@@ -71,6 +71,7 @@ static int wire_main(const char *name, long rounds, const long *taken, const lon
 		mutate(data, n);
 		LLVMFuzzerTestOneInput(data, n);
 	}
+	tap_tried((unsigned long)rounds, "mutated inputs");
 	ok(*refused > rounds / 50, "of %ld mutants and seeds %ld are refused, %ld taken", rounds, *refused, *taken);
 	return done_testing();
 }

@@ -146,6 +146,7 @@ static void run(const char *name, int (*one)(void), long rounds)
 
 	for (long i = 0; i < rounds; i++)
 		bad += !one();
+	tap_tried((unsigned long)rounds, "mutated inputs");
 	is_int(bad, 0, "%s, %ld times", name, rounds);
 }
 

@@ -203,6 +203,7 @@ int main(int argc, char **argv)
 		fflush(stdout);
 		snprintf(path, sizeof path, "%s/tests/golden/%s.txt", src ? src : ".", plugins[i]->info.name);
 		long count = seeds(path, i, argc > 1 ? argv[1] : NULL, &broken);
+		tap_tried((unsigned long)count, "mutated inputs");
 		ok(count && !broken, "%s: %ld times bytes from outside, %ld of them broke something", plugins[i]->info.name,
 		   count, broken);
 	}

@@ -204,6 +204,7 @@ static void target(int k, uint8_t *data, long rounds)
 		n = draw(10) ? n : HEAD + draw((uint32_t)(n - HEAD) + 9);
 		LLVMFuzzerTestOneInput(data, n);
 	}
+	tap_tried((unsigned long)rounds, "mutated inputs");
 	ok(refused > rounds / 50, "%s: of %ld mutated ones %ld are refused, the others do no harm", targets[k].spec,
 	   rounds, refused);
 }

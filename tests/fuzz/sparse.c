@@ -130,6 +130,7 @@ int main(int argc, char **argv)
 		mutate(data + sizeof(head), n - sizeof(head));
 		LLVMFuzzerTestOneInput(data, n);
 	}
+	tap_tried((unsigned long)rounds, "mutated inputs");
 	ok(refused > rounds / 10 && taken - 2000 > rounds / 10,
 	   "of %ld mutated ones %ld are refused, the others are lists of numbers too", rounds, refused);
 	return done_testing();

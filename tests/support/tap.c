@@ -68,6 +68,14 @@ void tap_skip(const char *why, const char *fmt, ...)
 	pthread_mutex_unlock(&tap_lock);
 }
 
+void tap_tried(unsigned long n, const char *what)
+{
+	pthread_mutex_lock(&tap_lock);
+	printf("# tried: %lu %s\n", n, what);
+	fflush(stdout);
+	pthread_mutex_unlock(&tap_lock);
+}
+
 int done_testing(void)
 {
 	printf("1..%d\n", tap_count);

@@ -26,6 +26,8 @@ int tap_is_int(long long got, long long want, const char *file, int line, const 
 int tap_is_str(const char *got, const char *want, const char *name, const char *file, int line);
 int tap_like(const char *text, const char *needle, const char *name, const char *file, int line);
 void tap_skip(const char *why, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* For tests/run, which prints the sums over all tests: `n` more of `what`, in the plural. */
+void tap_tried(unsigned long n, const char *what);
 /* The plan; 1 when a test has failed. */
 int done_testing(void);
 

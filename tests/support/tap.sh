@@ -9,6 +9,7 @@
 #   unlike NAME TEXT PART  PART does not
 #   skip NAME WHY          this one was not tried
 #   skip_all WHY           none was; ends the test
+#   tried N WHAT           N more of WHAT, for the sums that tests/run prints
 #   done_testing           last line of the test
 #   pace                   how slow the machine is there and then, in percent: pace.h
 #   scaled N               N, but more of it on a machine that is busy
@@ -63,6 +64,7 @@ unlike () {
 	case $2 in *"$3"*) tap_result 1 "$1" || note "text: $2
  has: $3" ;; *) tap_result 0 "$1" ;; esac
 }
+tried () { echo "# tried: $1 $2"; }
 skip () {
 	tap_n=$((tap_n + 1))
 	echo "ok $tap_n - $1 # SKIP $2"

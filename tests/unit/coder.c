@@ -268,6 +268,94 @@ static void in_flight(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_coder_free(NULL);
 }
 
+/* ---- NaN and Inf ---- */
+
+typedef struct unwell {
+	const char *spec;
+	atomic_int wrong;
+} unwell;
+
+static void expect(unwell *u, bool so, int rank, const char *what)
+{
+	if (!so && !atomic_fetch_add(&u->wrong, 1))
+		printf("# %s, rank %d: %s\n", u->spec, rank, what);
+}
+
+static bool nan_all(const void *buf, uint64_t from, uint64_t n, gradcomp_dtype t)
+{
+	for (uint64_t i = from; i < from + n; i++)
+		if (!isnan(coder_at(buf, i, t)))
+			return false;
+	return true;
+}
+
+/* Rank 1 gives a number that is not finite, then all go on. */
+static void not_finite(gradcomp_job *job, int rank, int P, void *arg)
+{
+	static const float bad[] = {NAN, INFINITY, -INFINITY};
+	unwell *u = arg;
+	gradcomp_error err = {0};
+	gradcomp_coder *k;
+	gradcomp_coder_stats stats = {.struct_size = sizeof stats};
+	uint64_t counts[MAX_RANKS], n = 300, total;
+	bool passes = strncmp(u->spec, "block", 5) != 0;
+	float e[2000] = {0};
+	if (gradcomp_coder_create(gradcomp_job_world(job), u->spec, NULL, &k, &err)) {
+		expect(u, false, rank, err.text);
+		return;
+	}
+	total = coder_counts(CUT_ODD, P, n, counts);
+	uint64_t first = counts[0], own = counts[rank];
+	for (int i = 0; i < 6; i++) {
+		gradcomp_dtype t = i % 2 ? GRADCOMP_BF16 : GRADCOMP_F32;
+		size_t size = gradcomp_dtype_bytes(t);
+		void *in = coder_buffer(total, t), *out = coder_buffer(total, t);
+		bool well = i == 0; /* the first call fills the slot */
+		coder_fill(in, rank, 0, total, t, i);
+		if (rank == 1 && !well)
+			operators_cpu()->cast_from_f32(NULL, (char *)in + (first + 5) * size, &bad[i % 3], 1, t, 0);
+		expect(u, !gradcomp_coder_reduce_scatter(k, in, out, counts, t, 1, 7, &err), rank, err.text);
+		if (passes)
+			expect(u, rank != 1 || well || !isfinite(coder_at(out, 5, t)), rank, "the sum is as it came");
+		else if (well)
+			memcpy(e, k->keeps ? k->slots[0]->e : e, total * sizeof *e);
+		else
+			expect(u, nan_all(out, 0, own, t), rank, "the sum is NaN");
+		expect(u, coder_wall(out, own, t), rank, "no more than the block is written");
+		expect(u, !k->keeps || !memcmp(e, k->slots[0]->e, total * sizeof *e), rank, "the residual is as it was");
+		coder_fill(in, rank, 0, own, t, i);
+		if (rank == 1 && !well)
+			operators_cpu()->cast_from_f32(NULL, in, &bad[i % 3], 1, t, 0);
+		expect(u, !gradcomp_coder_all_gather(k, in, out, counts, t, &err), rank, err.text);
+		uint64_t at = 0;
+		for (int w = 0; w < P; at += counts[w++]) {
+			bool finite = true;
+			for (uint64_t j = 0; j < counts[w]; j++)
+				finite &= isfinite(coder_at(out, at + j, t)) != 0;
+			expect(u, finite == (w != 1 || well), rank, "the other blocks are well");
+			if (w == 1 && !well)
+				expect(u, passes ? !isfinite(coder_at(out, at, t)) && isfinite(coder_at(out, at + 1, t))
+				                 : nan_all(out, at, counts[w], t), rank, "the block is NaN");
+		}
+		free(in), free(out);
+	}
+	gradcomp_coder_get_stats(k, &stats);
+	expect(u, stats.nonfinite == (passes ? 0 : 10) && stats.reduce_scatters == 6 && stats.all_gathers == 6, rank, "counted");
+	/* Finite, but their sum is not. */
+	float *in = malloc(total * sizeof *in), *out = malloc(total * sizeof *out);
+	for (uint64_t i = 0; i < total; i++)
+		in[i] = 3e38f;
+	expect(u, in && out && !gradcomp_coder_reduce_scatter(k, in, out, counts, GRADCOMP_F32, 1, 7, &err), rank, err.text);
+	for (uint64_t i = 0; k->keeps && i < total; i++)
+		expect(u, isfinite(k->slots[0]->e[i]), rank, "the residual stays finite");
+	coder_fill(in, rank, 0, total, GRADCOMP_F32, 9);
+	expect(u, !gradcomp_coder_reduce_scatter(k, in, out, counts, GRADCOMP_F32, 1, 7, &err), rank, err.text);
+	for (uint64_t i = 0; i < own; i++)
+		expect(u, isfinite(out[i]), rank, "and the next sum is well");
+	free(in), free(out);
+	gradcomp_coder_free(k);
+}
+
 int main(void)
 {
 	static const char *const collectives[] = {"ring", "direct", "auto", "ring:chunk=4096"};
@@ -297,6 +385,13 @@ int main(void)
 		ok(s->off <= s->largest * 2e-6, "... what went in came out or is kept: %.3g of %.3g is not", s->off, s->largest);
 		ok((i < 6) == (s->kept > 0), "... and some is kept: up to %.3g", s->kept);
 		free(s);
+	}
+	static const char *const unwell_specs[] = {"block:bits=8", "lossless", "none"};
+	const char *const quiet[] = {plugin_path_setting(), "gradcomp.log=error", NULL};
+	for (int i = 0; i < 3; i++) {
+		unwell u = {.spec = unwell_specs[i]};
+		run_ranks(3, quiet, not_finite, &u);
+		is_int(atomic_load(&u.wrong), 0, "%s: NaN and Inf", u.spec);
 	}
 	flown f = {0};
 	run_ranks(3, settings, in_flight, &f);

@@ -134,6 +134,7 @@ static void kill_everywhere(int start)
 			wrong++;
 		}
 	}
+	tap_tried((unsigned long)n - 1, "deaths at a system call");
 	ok(n > 20 && published > 1 && published < n / 2,
 	   "%s: killed at each of %d calls, %d times after publishing", start_names[start], n - 1, published);
 	is_int(wrong, 0, "%s: the next run has a whole copy, and nothing else stays", start_names[start]);
@@ -218,6 +219,7 @@ static void care_killed(const struct care *c)
 			wrong++;
 		}
 	}
+	tap_tried((unsigned long)n - 1, "deaths at a system call");
 	ok(n > c->least && !wrong, "%s: killed at each of %d calls, the copy is whole or not there", c->name, n - 1);
 }
 
@@ -245,6 +247,7 @@ static void fail_everywhere(int failure, const char *words)
 			wrong++;
 		}
 	}
+	tap_tried((unsigned long)n - 1, "failures of a system call");
 	ok(failed > 15, "%s at each of %d calls, %d of them fatal", strerror(failure), n - 1, failed);
 	is_int(wrong, 0, "the reason is said, nothing half stays, and the next run has a whole copy");
 }

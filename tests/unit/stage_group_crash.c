@@ -99,6 +99,7 @@ int main(void)
 		wrong += bad != NULL;
 		resumed += GROUP_SUM(2, resumed);
 	}
+	tap_tried((unsigned long)times, "deaths at a system call");
 	ok(times > 10 && told > times / 2,
 	   "of %d calls %d were the last: the other node is told %d times, done %d times", calls, times, told,
 	   both);

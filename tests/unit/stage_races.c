@@ -110,6 +110,7 @@ static void source_race(int (*act)(void), bool inside, const char *what)
 	struct pollfd seen = {.fd = watch, .events = POLLIN};
 	int opened = poll(&seen, 1, 0);
 	close(watch);
+	tap_tried(ROUNDS, "races of another user");
 	ok(atomic_load(turns) > ROUNDS / 4, "%s: %d times, staged %d times, %d times with success", what,
 	   atomic_load(turns), ROUNDS, staged);
 	if (!inside)
@@ -198,6 +199,7 @@ static void cache_race(void)
 		must(system(command) < 0 ? -1 : 0, "area");
 	}
 	stop(pid);
+	tap_tried(2 * ROUNDS, "races of another user");
 	ok(atomic_load(successes) > 0, "names taken %d times: %d right copies, %d refusals", atomic_load(successes),
 	   outcome[0], outcome[1]);
 	is_int(outcome[0] + outcome[1], ROUNDS, "nothing else happens");

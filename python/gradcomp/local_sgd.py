@@ -1,0 +1,515 @@
+"""Local SGD and DiLoCo: ranks train on their own for some steps, then average how far they went.
+
+    model = Net()
+    inner = torch.optim.AdamW(model.parameters(), lr=4e-4)
+    outer = torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True)
+    sync = gradcomp.torch.DiLoCo(model, outer, every=50)
+    for x, y in loader:
+        inner.zero_grad()
+        loss(model(x), y).backward()
+        inner.step()
+        sync.step()
+    sync.finish()
+
+The model is no DistributedDataParallel. A synchronisation averages shared - own, the difference
+between the weights that all ranks started from and those that a rank has now, through a Reducer
+with the job's compressor and its error memory, and gives it to the outer optimizer as the gradient
+of the shared weights (Douillard et al., DiLoCo, 2023). LocalSGD(model, every=H) has plain SGD with
+rate 1 as its outer optimizer: weights become the mean of all ranks' (Stich, 2019). `fragments` and
+`delay` are those of Streaming DiLoCo (Douillard et al., 2025).
+
+Without --gradcomp and GRADCOMP the same is averaged uncompressed by torch.distributed, which is said once.
+"""
+
+import contextlib
+import ctypes
+import math
+import numbers
+import os
+import sys
+import weakref
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DataParallel, DistributedDataParallel
+
+from . import _lib, launch
+from . import job as _jobs
+from .job import Reducer
+
+_synced = weakref.WeakSet()
+_told = False
+
+
+class DiLoCo:
+    """Synchronises the parameters of `model` that are trained, every so many steps.
+
+    Collective over `process_group` (None: all ranks), which gets rank 0's parameters and buffers.
+    `outer_optimizer` is one over model.parameters(). With `fragments` the model's layers are dealt to so
+    many parts, each of which is synchronised every `every` steps, one after another. With `delay` a
+    part's average is applied so many steps after it was sent, while training goes on; the weights are then
+    mix * own + (1 - mix) * shared (default 0.5). What the other options are is said at attach()."""
+
+    def __init__(self, model, outer_optimizer, every, fragments=1, delay=0, mix=None, process_group=None, compressor=None,
+                 collective=None, bucket_bytes=0, seed=0, schedule=None):
+        if not dist.is_initialized():
+            raise _lib.Error(_lib.ERR_STATE, "torch.distributed is not initialised: call "
+                                             f"gradcomp.torch.init_process_group() before {type(self).__name__}()")
+        self._process_group = process_group or dist.group.WORLD
+        self._every, self._delay = every, delay
+        self._mix = mix if mix is not None else 0.5 if delay else 0.0
+        settings, problem = {}, None
+        try:
+            model = _module(model, type(self).__name__)
+            layers = _layers(model)
+            self._outer = self._optimizer(outer_optimizer, layers)
+            _check(self._outer, layers, every, fragments, delay, mix)
+            settings = {"requested": _lib.requested(), "every": every, "fragments": fragments, "delay": delay,
+                        "mix": self._mix, **_described(self._outer, model)}
+        except (_lib.Error, TypeError) as e:
+            problem = e
+        _consensus(self._process_group, settings, problem)
+
+        self._model = model
+        self._parameters = [p for layer in layers for _, p in layer]
+        self._steps = self._exchanges = 0
+        _broadcast(model, self._process_group)
+        options = {"compressor": compressor, "collective": collective, "bucket_bytes": bucket_bytes, "seed": seed,
+                   "schedule": schedule}
+        self._wire = _Library(self._process_group, options) if settings["requested"] else _Torch(self._process_group)
+        self._pid = os.getpid()  # a forked child owns none of this
+        self._end = weakref.finalize(self, _free, self._wire, self._pid)
+        self._end.atexit = False  # at exit: _leave()
+        try:
+            self._fragments = [_Fragment(named, self._wire, i * every // fragments)
+                               for i, named in enumerate(_deal(layers, fragments))]
+        except _lib.Error:
+            self._end()
+            raise
+        _synced.add(self)
+
+    @torch.no_grad()
+    def step(self):
+        """After each step of the inner optimizer, on all ranks. Whether weights have been synchronised."""
+        self._in_force()
+        self._steps += 1
+        for f in self._fragments:
+            if self._steps % self._every == f.offset:
+                f.send(self._steps)
+                self._exchanges += 1
+        arrived = [f for f in self._fragments if f.sent == self._steps - self._delay]
+        for f in arrived:
+            self._apply(f)
+        return bool(arrived)
+
+    @torch.no_grad()
+    def finish(self):
+        """Makes parameters and buffers the same to the bit on all ranks: before evaluating, before weights of one rank
+        are saved for all, and at the end. Collective, between steps. What is in flight is
+        applied; the steps since are averaged uncompressed, and without the outer optimizer. Of
+        buffers floats are the mean over ranks, others rank 0's."""
+        self._in_force()
+        for f in sorted((f for f in self._fragments if f.sent is not None), key=lambda f: f.sent):
+            self._apply(f)
+        apart = [f for f in self._fragments if f.equal != self._steps]
+        buffers = [b for _, b in self._model.named_buffers()]
+        self._mean([p for f in apart for p in f.parameters] + [b for b in buffers if b.is_floating_point()])
+        _send_from_first([b for b in buffers if not b.is_floating_point()], self._process_group)
+        for f in apart:
+            f.take(self._steps)
+
+    def state_dict(self):
+        """This rank's state, between steps: shared weights, the outer optimizer's state, error memory, and
+        averages in flight, which are waited for. To be saved and loaded by every rank beside its own model
+        and inner optimizer."""
+        self._in_force()
+        return {"settings": self._settings(), "steps": self._steps, "exchanges": self._exchanges,
+                "outer": self._outer.state_dict(), "fragments": [f.state() for f in self._fragments]}
+
+    def load_state_dict(self, state):
+        """Takes up a saved state; the model's own weights are loaded before or after, by the caller."""
+        self._in_force()
+        saved, own = state["settings"], self._settings()
+        for name, value in own.items():
+            if saved.get(name) != value:
+                raise _lib.Error(_lib.ERR_MISMATCH, f"the state is of another run: {name} is {saved.get(name)} in it and "
+                                                    f"{value} here")
+        for f, part in zip(self._fragments, state["fragments"]):
+            f.load(part)
+        self._outer.load_state_dict(state["outer"])
+        self._steps, self._exchanges = state["steps"], state["exchanges"]
+
+    def stats(self):
+        """Steps, exchanges of fragments, and the sums of the reducers' counters (gradcomp.Reducer.stats())."""
+        return {**self._wire.stats(), "steps": self._steps, "exchanges": self._exchanges}
+
+    def detach(self):
+        """Gives threads, connections and memory back, on all ranks between the same steps; the model is as it
+        is: finish() first, where it is to be the same everywhere."""
+        self._end()
+
+    def _optimizer(self, given, _layers):
+        return given
+
+    def _in_force(self):
+        if not self._end.alive:
+            raise _lib.Error(_lib.ERR_STATE, f"this {type(self).__name__} has been detached: make another")
+
+    def _settings(self):
+        return {"every": self._every, "delay": self._delay, "mix": self._mix,
+                "fragments": [[(n, tuple(s.shape)) for n, s in zip(f.names, f.shared)] for f in self._fragments]}
+
+    def _apply(self, fragment):
+        averages = fragment.receive()
+        with _only(self._parameters, fragment, averages):
+            self._outer.step()
+        fragment.adopt(self._mix, self._steps)
+
+    def _mean(self, tensors):
+        """Their mean over ranks, in floats, in one all-reduce."""
+        if tensors:
+            flat = torch.cat([t.detach().float().reshape(-1).cpu() for t in tensors])
+            self._wire.mean(flat)
+            for t, mean in zip(tensors, flat.split([t.numel() for t in tensors])):
+                t.copy_(mean.reshape(t.shape))
+
+    def _unfinished(self):
+        return any(f.equal != self._steps for f in self._fragments)
+
+
+class LocalSGD(DiLoCo):
+    """Makes the parameters of `model` the mean of all ranks' every so many steps: DiLoCo with plain SGD and rate 1 outside.
+    The difference is what is compressed. With every=1 and SGD inside, momentum or not, this is gradient averaging,
+    but for the rounding of the difference."""
+
+    def __init__(self, model, every, **options):
+        super().__init__(model, None, every, **options)
+
+    def _optimizer(self, _given, layers):
+        return torch.optim.SGD([p for layer in layers for _, p in layer], lr=1.0)
+
+
+class _Fragment:
+    """Some layers, which are synchronised together. `shared` are the weights that all ranks agree on."""
+
+    def __init__(self, named, wire, offset):
+        self.offset = offset
+        self.names, self.parameters = [n for n, _ in named], [p for _, p in named]
+        self.exchange = wire.exchange([(n, tuple(p.shape), "float32") for n, p in named])
+        self.sent = None  # the step in which it was, while its average has not been applied
+        self._flight = None  # the difference, then the average: (all numbers, by parameter)
+        self.take(0)
+
+    def take(self, step):
+        """Weights that are equal on all ranks are the shared ones."""
+        self.shared = [p.detach().clone() for p in self.parameters]
+        self.equal = step  # the last step in which weights were equal on all ranks
+
+    def send(self, step):
+        self._flight = self._room()
+        for difference, p, s in zip(self._flight[1], self.parameters, self.shared):
+            difference.copy_(s.float() - p.float())
+        self.exchange.start(*self._flight)
+        self.sent = step
+
+    def receive(self):
+        """The averages that were sent for."""
+        self.exchange.wait()
+        return self._flight[1]
+
+    def adopt(self, mix, step):
+        """After an outer step: weights become the shared ones, but for the share `mix` of what they are."""
+        for p, s in zip(self.parameters, self.shared):
+            if mix:
+                p.mul_(mix).add_(s, alpha=1 - mix)
+            else:
+                p.copy_(s)
+        self.equal = self.equal if mix else step
+        self.sent = self._flight = None
+
+    def _room(self):
+        flat = torch.empty(sum(p.numel() for p in self.parameters))
+        return flat, [part.view(p.shape) for part, p in zip(flat.split([p.numel() for p in self.parameters]), self.parameters)]
+
+    def state(self):
+        if self.sent is not None:
+            self.exchange.wait()
+        return {"shared": [s.clone() for s in self.shared], "equal": self.equal, "sent": self.sent,
+                "average": self._flight[0].clone() if self.sent is not None else None, "reducer": self.exchange.state()}
+
+    def load(self, state):
+        if self.sent is not None:
+            self.exchange.wait()
+        self.exchange.load(state["reducer"])
+        for s, saved in zip(self.shared, state["shared"]):
+            s.copy_(saved)
+        self.equal, self.sent, self._flight = state["equal"], state["sent"], None
+        if self.sent is not None:
+            self._flight = self._room()
+            self._flight[0].copy_(state["average"])
+
+
+class _Library:
+    """The ranks through gradcomp."""
+
+    def __init__(self, process_group, options):
+        from . import torch as ours
+
+        self._group, self._options, self._reducers = ours.group(process_group), options, []
+
+    def exchange(self, tensors):
+        self._reducers.append(Reducer(self._group, tensors, **self._options))
+        return _Coded(self._reducers[-1])
+
+    def mean(self, flat):
+        self._group.allreduce(flat)
+        flat /= self._group.nranks
+
+    def stats(self):
+        every = [r.stats() for r in self._reducers]
+        return {name: sum(s[name] for s in every) for name in every[0] if not name.startswith("error_")}
+
+    def free(self):
+        for reducer in self._reducers:
+            reducer.free()
+        if self._group is not self._group.job.world:
+            self._group.free()
+
+
+class _Coded:
+    """The average of some tensors through a Reducer."""
+
+    def __init__(self, reducer):
+        self._reducer, self._under_way = reducer, False
+
+    def start(self, _flat, parts):
+        for i in reversed(range(len(parts))):
+            self._reducer.ready(i, parts[i].data_ptr())
+        self._under_way = True
+
+    def wait(self):
+        if self._under_way:
+            self._reducer.wait()
+            self._under_way = False
+
+    def state(self):
+        return torch.frombuffer(bytearray(self._reducer.save()), dtype=torch.uint8)
+
+    def load(self, state):
+        if state is not None:
+            self._reducer.load(ctypes.string_at(state.contiguous().data_ptr(), state.numel()))
+
+
+class _Torch:
+    """The ranks through torch.distributed alone, where gradcomp was not asked for."""
+
+    def __init__(self, process_group):
+        global _told
+        if not _told and dist.get_rank() == 0:
+            print("gradcomp: not requested (no --gradcomp): differences of weights are averaged uncompressed",
+                  file=sys.stderr)
+        _told = True
+        self._process_group = process_group
+
+    def exchange(self, _tensors):
+        return _Dense(self._process_group)
+
+    def mean(self, flat):
+        exchange = _Dense(self._process_group)
+        exchange.start(flat, None)
+        exchange.wait()
+
+    def stats(self):
+        return {}
+
+    def free(self):
+        pass
+
+
+class _Dense:
+    def __init__(self, process_group):
+        self._process_group, self._work = process_group, None
+
+    def start(self, flat, _parts):
+        self._flat = flat if dist.get_backend(self._process_group) != "nccl" else flat.cuda()
+        self._target = flat
+        self._work = dist.all_reduce(self._flat, group=self._process_group, async_op=True)
+
+    def wait(self):
+        if self._work is not None:
+            self._work.wait()
+            self._flat /= dist.get_world_size(self._process_group)
+            if self._target is not self._flat:
+                self._target.copy_(self._flat)
+            self._work = None
+
+    def state(self):
+        return None
+
+    def load(self, state):
+        pass
+
+
+@contextlib.contextmanager
+def _only(parameters, fragment, averages):
+    """Within, the fragment's parameters are the shared ones with the averages as gradients, and no
+    other has a gradient: what an outer optimizer's step() is to see."""
+    gradients = [p.grad for p in parameters]
+    own = [p.data for p in fragment.parameters]
+    try:
+        for p in parameters:
+            p.grad = None
+        for p, shared, average in zip(fragment.parameters, fragment.shared, averages):
+            p.data = shared
+            p.grad = average.to(device=p.device, dtype=p.dtype)
+        yield
+    finally:
+        for p, data in zip(fragment.parameters, own):
+            p.data = data
+        for p, gradient in zip(parameters, gradients):
+            p.grad = gradient
+
+
+def _invalid(text):
+    return _lib.Error(_lib.ERR_INVALID, text)
+
+
+def _module(model, who):
+    """The module within torch.compile(); what is no plain module is refused."""
+    while isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
+        model = model._orig_mod
+    if isinstance(model, (DistributedDataParallel, DataParallel)):
+        raise TypeError(f"{who}() takes a plain module, whose ranks train on their own between synchronisations, not a "
+                        f"{type(model).__name__}: give it model.module")
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"{who}() takes a torch.nn.Module, not a {type(model).__name__}")
+    if {"FullyShardedDataParallel", "FSDPModule"} & {c.__name__ for m in model.modules() for c in type(m).__mro__}:
+        raise TypeError(f"{who}() takes a plain module, with all of its weights on every rank, not one that is sharded")
+    return model
+
+
+def _layers(model):
+    """The trained parameters as (name, parameter), by the module that owns them, in forward order."""
+    layers = {}
+    for name, p in model.named_parameters():
+        if not p.requires_grad:
+            continue
+        kind = str(p.dtype).replace("torch.", "") if p.layout == torch.strided else "sparse"
+        if kind not in ("float32", "float16", "bfloat16"):
+            raise _lib.Error(_lib.ERR_UNSUPPORTED, f"parameter {name} is {kind}: weights are averaged as dense float32, "
+                                                   "float16 or bfloat16: convert it, or keep it as it is with "
+                                                   "requires_grad_(False)")
+        layers.setdefault(name.rpartition(".")[0], []).append((name, p))
+    if not layers:
+        raise _invalid("no parameter of the model is trained (requires_grad)")
+    return list(layers.values())
+
+
+def _check(outer, layers, every, fragments, delay, mix):
+    for name, value, least in (("every", every, 1), ("fragments", fragments, 1), ("delay", delay, 0)):
+        if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+            raise _invalid(f"{name}={value!r}: must be a whole number, {least} or more")
+    if fragments > len(layers):
+        raise _invalid(f"fragments={fragments}: the model has {len(layers)} layers with trained parameters, and a fragment "
+                       "has one at least")
+    if delay >= every:
+        raise _invalid(f"delay={delay}: must be less than every={every}, so that an average has come before the next is sent")
+    if mix is not None and not (isinstance(mix, numbers.Real) and 0 <= mix < 1):
+        raise _invalid(f"mix={mix!r}: must be 0 or more, and less than 1")
+    if mix and not delay:
+        raise _invalid(f"mix={mix} without a delay: only where an average comes late has a rank own steps to keep")
+    if not isinstance(outer, torch.optim.Optimizer):
+        raise TypeError(f"outer_optimizer is a {type(outer).__name__}, not a torch.optim.Optimizer over model.parameters(); "
+                        "torch.optim.SGD(model.parameters(), lr=0.7, momentum=0.9, nesterov=True) is what DiLoCo has")
+    theirs = {p for group in outer.param_groups for p in group["params"]}
+    for layer in layers:
+        for name, p in layer:
+            if p not in theirs:
+                raise _invalid(f"parameter {name} is trained and not in outer_optimizer: make it over model.parameters()")
+    if len({p for p in theirs if p.requires_grad}) > sum(map(len, layers)):
+        raise _invalid("outer_optimizer has parameters that are not the model's: make it over model.parameters()")
+
+
+def _described(outer, model):
+    """What must be equal on all ranks, in words."""
+    described = {f"{k} of the outer optimizer": str(v) for group in reversed(outer.param_groups)
+                 for k, v in group.items() if k != "params"}
+    described["outer optimizer"] = type(outer).__name__
+    for name, t in [*model.named_parameters(), *model.named_buffers()]:
+        described[name] = f"{str(t.dtype).replace('torch.', '')} {list(t.shape)}{' trained' * t.requires_grad}"
+    return described
+
+
+def _consensus(process_group, settings, problem):
+    """Fails on all ranks when one has a problem, or other settings."""
+    said = [None] * dist.get_world_size(process_group)
+    dist.all_gather_object(said, (settings, problem and str(problem)), group=process_group)
+    if problem is not None:
+        raise problem
+    ranks = launch.global_ranks(process_group)
+    for rank, (_, text) in zip(ranks, said):
+        if text is not None:
+            raise _lib.Error(_lib.ERR_MISMATCH, f"rank {rank}: {text}")
+    first = said[0][0]
+    for rank, (theirs, _) in zip(ranks, said):
+        for name in [*first, *theirs]:
+            a, b = first.get(name, "absent"), theirs.get(name, "absent")
+            if a != b:
+                what = "gradcomp being asked for (--gradcomp, GRADCOMP)" if name == "requested" else name
+                raise _lib.Error(_lib.ERR_MISMATCH, f"{what} is {a} on rank {ranks[0]} and {b} on rank {rank}: must be "
+                                                    "equal on all ranks")
+
+
+def _deal(layers, fragments):
+    """Layers to fragments, the largest first, each to the one that has least: fragments of about one size."""
+    parts = [[0, i, []] for i in range(fragments)]
+    for index in sorted(range(len(layers)), key=lambda i: -_size(layers[i])):
+        least = min(parts, key=lambda part: part[:2])
+        least[0] += _size(layers[index])
+        least[2].append(index)
+    return [[named for index in sorted(indices) for named in layers[index]] for _, _, indices in parts]
+
+
+def _size(layer):
+    return sum(p.numel() for _, p in layer)
+
+
+@torch.no_grad()
+def _broadcast(model, process_group):
+    """Rank 0's parameters and buffers, to the bit."""
+    _send_from_first([*model.parameters(), *model.buffers()], process_group)
+
+
+def _send_from_first(tensors, process_group):
+    """In one broadcast, as bytes, whatever their types."""
+    if not tensors:
+        return
+    where = torch.device("cuda") if dist.get_backend(process_group) == "nccl" else torch.device("cpu")
+    flat = torch.cat([t.detach().contiguous().reshape(-1).view(torch.uint8).to(where) for t in tensors])
+    dist.broadcast(flat, launch.global_ranks(process_group)[0], group=process_group)
+    for t, part in zip(tensors, flat.split([t.numel() * t.element_size() for t in tensors])):
+        # A copy of its own: its address is right for any type.
+        t.copy_(part.clone().view(t.dtype).reshape(t.shape))
+
+
+def _free(wire, pid):
+    """What a synchronised model leaves; in a forked child that is its parent's."""
+    if os.getpid() == pid:
+        wire.free()
+
+
+def _leave(failed):
+    if failed:
+        return
+    for sync in list(_synced):
+        if sync._pid == os.getpid() and sync._end.alive and sync._unfinished() and dist.is_initialized() \
+                and dist.get_rank(sync._process_group) == 0:
+            print(f"gradcomp: the program ended without {type(sync).__name__}.finish(): the ranks' weights differ",
+                  file=sys.stderr)
+        # weakref has shut its own finalizers down by now.
+        end = sync._end.detach()
+        if end is not None:
+            end[1](*end[2])
+
+
+_jobs.at_exit(_leave)
