@@ -67,6 +67,31 @@ static gradcomp_status give(gpu_model *a, gpu_model *b, int *differ, gradcomp_er
 	return st;
 }
 
+/* What all ranks share goes from the device into all three; `again` gets the device's buckets first. */
+static gradcomp_status share(gpu_model *dev, gpu_model *again, gpu_model *host, gradcomp_error *err)
+{
+	uint64_t bytes = 0, own = 0;
+	void *state;
+	gradcomp_status st = gradcomp_reducer_save_shared(dev->red, NULL, 0, &bytes, err);
+	if (!st)
+		st = gradcomp_reducer_save(dev->red, NULL, 0, &own, err);
+	state = malloc(bytes + own + 1);
+	if (!st)
+		st = gradcomp_reducer_save(dev->red, state, own, &own, err);
+	if (!st)
+		st = gradcomp_reducer_load(again->red, state, own, err);
+	if (!st)
+		st = gradcomp_reducer_save_shared(dev->red, state, bytes, &bytes, err);
+	if (!st)
+		st = gradcomp_reducer_load(dev->red, state, bytes, err);
+	if (!st)
+		st = gradcomp_reducer_load(again->red, state, bytes, err);
+	if (!st)
+		st = gradcomp_reducer_load(host->red, state, bytes, err);
+	free(state);
+	return st;
+}
+
 /* Steps on both, a NaN in the third, buckets that move; then the device's state goes into
  * another reducer and both go on. */
 static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
@@ -110,8 +135,14 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	if (!out->failed) {
 		out->failed |= told(rank, &err, gpu_step(&again, rank, 4, 0, &err));
 		out->failed |= gpu_fingerprint(&again) != gpu_fingerprint(&dev);
+		out->failed |= told(rank, &err, share(&dev, &again, &host, &err));
+		out->failed |= told(rank, &err, gpu_step(&host, rank, 5, 0, &err));
+		out->failed |= told(rank, &err, gpu_step(&dev, rank, 5, 0, &err));
+		out->failed |= told(rank, &err, gpu_step(&again, rank, 5, 0, &err));
+		out->failed |= gpu_fingerprint(&again) != gpu_fingerprint(&dev);
+		out->number[WORST] = fmax(out->number[WORST], gpu_distance(&host, &dev));
 		out->failed |= told(rank, &err, give(&again, &dev, &out->failed, &err));
-		out->failed |= dev.done != 5 * N_TENSORS;
+		out->failed |= dev.done != 6 * N_TENSORS;
 		out->number[SHARE] = fabs(share_of(&dev) - share_of(&host));
 	}
 	gpu_model_close(&again);

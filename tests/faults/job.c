@@ -104,6 +104,13 @@ static gradcomp_status work(gradcomp_job *job, fault_run *t, int rank, int P, gr
 		st = gradcomp_reducer_save(red, saved, sizeof saved, &bytes, err);
 	if (!st)
 		st = step(red, rank, 2, &twice, err);
+	/* And what all ranks share. */
+	if (!st)
+		st = gradcomp_reducer_save_shared(red, saved, sizeof saved, &bytes, err);
+	if (!st)
+		st = gradcomp_reducer_load(red, saved, bytes, err);
+	if (!st)
+		st = step(red, rank, 3, &twice, err);
 	gradcomp_reducer_free(red);
 	keys->result[rank] = mark ^ twice << 1;
 	if (!st)
