@@ -260,8 +260,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save(gradcomp_reducer *reducer,
  * arrays, and what the compressor keeps of its own, which is equal on all ranks. Whoever loads
  * it owes the same on average, on Q ranks as on P (doc/checkpoints.md); it does not continue to
  * the bit. Collective, between steps. With buf NULL only *bytes is set, and nothing is sent.
- * With a delay: after gradcomp_reducer_drain(), else GRADCOMP_ERR_STATE. GRADCOMP_ERR_UNSUPPORTED
- * for a compressor whose own state differs between ranks, and for `auto`. */
+ * With a delay: after gradcomp_reducer_drain(), else GRADCOMP_ERR_STATE. GRADCOMP_ERR_MISMATCH when
+ * ranks are at different steps, or the compressor's own state differs between them. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_save_shared(gradcomp_reducer *reducer, void *buf,
                                                              uint64_t capacity, uint64_t *bytes,
                                                              gradcomp_error *err);

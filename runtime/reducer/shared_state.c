@@ -99,6 +99,26 @@ static gradcomp_status put_means(reducer *r, unsigned char *to, double *sums, fl
 	return GRADCOMP_OK;
 }
 
+gradcomp_status shared_state_mean(gradcomp_group *g, float *x, uint64_t n, gradcomp_error *err)
+{
+	double *sums = malloc(RUN * sizeof *sums);
+	gradcomp_status st = GRADCOMP_OK;
+	if (!sums) {
+		job_fail(g->job, GRADCOMP_ERR_NOMEM, "no memory for the means of a shared state");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the means of %d numbers", (int)RUN);
+	}
+	for (uint64_t at = 0, run; !st && at < n; at += run) {
+		run = n - at < RUN ? n - at : RUN;
+		for (uint64_t i = 0; i < run; i++)
+			sums[i] = (double)x[at + i];
+		st = gradcomp_allreduce(g, sums, run, GRADCOMP_F64, GRADCOMP_SUM, err);
+		for (uint64_t i = 0; !st && i < run; i++)
+			x[at + i] = (float)(sums[i] / g->nranks);
+	}
+	free(sums);
+	return st;
+}
+
 /* What ranks must have alike to save together. */
 typedef struct saving {
 	uint64_t step, bytes, plugin;
@@ -218,6 +238,9 @@ gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t
 		                 (unsigned long long)bytes);
 	memcpy(h, state, sizeof *h);
 	h->compressor[sizeof h->compressor - 1] = 0;
+	if (h->magic[VERSION_AT] == 'A') /* tuner_shared_magic */
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the shared state is of auto, this reducer is '%s'",
+		                 r->eng.compressor_spec);
 	if (h->magic[VERSION_AT] != magic[VERSION_AT])
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "load: a shared state of version '%c', this library reads version '%c'",

@@ -28,7 +28,7 @@ typedef struct shared_head {
 	char compressor[256];
 } shared_head;
 
-/* Whether these bytes begin like a shared state. */
+/* Whether these bytes begin like a shared state, auto's (tuner_state.h) too. */
 bool shared_state_is(const void *state, uint64_t bytes);
 /* Whether this is a whole shared state of such a reducer. */
 gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t bytes, shared_head *h,
@@ -38,6 +38,9 @@ gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t
 const void *shared_state_plugin(const reducer *r, const void *state, const shared_head *h);
 /* With the lock held: the arrays and the step of a state that has been checked. */
 gradcomp_status shared_state_take(reducer *r, const void *state, const shared_head *h, gradcomp_error *err);
+/* The mean over a group's ranks of n floats, in double, rounded once; the same bits on all. A rank
+ * that has no memory for it ends the job. */
+gradcomp_status shared_state_mean(gradcomp_group *g, float *x, uint64_t n, gradcomp_error *err);
 /* For its reducer_ops. */
 gradcomp_status reducer_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
                                     gradcomp_error *err);

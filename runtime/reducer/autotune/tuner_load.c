@@ -20,6 +20,7 @@
 /* What a loaded state comes to, before it is taken up. */
 typedef struct loaded {
 	tuner_state_head h;
+	bool shared;
 	assignment to;
 	uint32_t candidate[TUNER_PARTS]; /* of the saved parts, in their order */
 	partition *partition;
@@ -82,10 +83,11 @@ static gradcomp_status read_state(const tuner *c, const void *buf, uint64_t byte
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: %llu bytes are no saved state of auto",
 		                 (unsigned long long)bytes);
 	memcpy(h, buf, sizeof *h);
-	if (shared_state_is(buf, bytes))
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: a state that ranks share is of one compressor, this reducer "
-		                 "is of auto: ask for that compressor, or begin without a state");
-	if (memcmp(h->magic, tuner_state_magic, sizeof tuner_state_magic))
+	l->shared = !memcmp(h->magic, tuner_shared_magic, sizeof tuner_shared_magic);
+	if (!l->shared && shared_state_is(buf, bytes))
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "load: the shared state is of one compressor, this reducer is of auto: ask for that compressor");
+	if (!l->shared && memcmp(h->magic, tuner_state_magic, sizeof tuner_state_magic))
 		return error_set(err, GRADCOMP_ERR_INVALID, "load: not a saved state of auto");
 	if (h->tensors != tuner_tensors_hash(c) || h->ntensors != c->ntensors)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
@@ -182,7 +184,7 @@ static void take_up(tuner *c, loaded *l)
 	/* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): all ranks have read it */
 	memcpy(c->now.of, l->to.of, c->ntensors);
 	c->last = h->last;
-	if (h->list != tuner_list_hash(c)) {
+	if (h->list != tuner_list_hash(c) || l->shared) {
 		memset(c->last.predicted, 0, sizeof c->last.predicted);
 		memset(c->last.measured, 0, sizeof c->last.measured);
 	}
@@ -207,7 +209,9 @@ static uint64_t state_hash(const loaded *l, uint32_t n)
 {
 	uint64_t h = XXH64(l->h.candidate, strlen(l->h.candidate), l->h.step);
 	h = XXH64(l->to.of, n, h);
-	return id_mix(id_mix(h, l->h.last.phase), l->h.settled);
+	for (uint32_t i = 0; i < l->h.nparts; i++)
+		h = id_mix(h, l->candidate[i]);
+	return id_mix(id_mix(id_mix(h, l->h.last.phase), l->h.settled), l->shared ? l->h.checksum : 0);
 }
 
 gradcomp_status tuner_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err)

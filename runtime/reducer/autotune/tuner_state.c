@@ -1,13 +1,17 @@
 /* Saving what auto has decided, the residuals that it carries over, and its reducers' states. */
 #include "reducer/autotune/tuner_state.h"
 
+#include "reducer/shared_state.h"
+
 #include "base/error.h"
+#include "job/consensus.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
-const char tuner_state_magic[8] = "GCAUTO01";
+const char tuner_state_magic[8] = "GCAUTO01", tuner_shared_magic[8] = "GCSHAREA";
 
 uint64_t tuner_list_hash(const tuner *c)
 {
@@ -51,10 +55,10 @@ gradcomp_status tuner_settle(tuner *c, const char *what, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-static void fill_head(const tuner *c, tuner_state_head *h)
+static void fill_head(const tuner *c, const char *magic, tuner_state_head *h)
 {
 	memset(h, 0, sizeof *h);
-	memcpy(h->magic, tuner_state_magic, sizeof tuner_state_magic);
+	memcpy(h->magic, magic, sizeof h->magic);
 	h->step = c->steps;
 	h->tensors = tuner_tensors_hash(c);
 	h->ntensors = c->ntensors;
@@ -70,71 +74,127 @@ static void fill_head(const tuner *c, tuner_state_head *h)
 		h->ncarried += c->carry[i] != NULL;
 }
 
-static gradcomp_status put_parts(const tuner *c, char *p, const uint64_t *bytes, gradcomp_error *err)
+/* What a state is of: the calls of its parts, which all ranks make together when they share it. */
+typedef struct state_kind {
+	const char *magic;
+	gradcomp_status (*save)(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err);
+	bool shared;
+} state_kind;
+
+static const state_kind own_state = {tuner_state_magic, gradcomp_reducer_save, false};
+static const state_kind shared_state = {tuner_shared_magic, gradcomp_reducer_save_shared, true};
+
+static gradcomp_status put_parts(const tuner *c, const state_kind *kind, char *p, const uint64_t *bytes,
+                                 gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; !st && i < c->partition->n; i++) {
 		uint64_t got;
 		memcpy(p, &bytes[i], sizeof *bytes);
-		st = gradcomp_reducer_save(&c->partition->sub[i].r->base, p + sizeof *bytes, bytes[i], &got, err);
+		st = kind->save(&c->partition->sub[i].r->base, p + sizeof *bytes, bytes[i], &got, err);
 		p += sizeof *bytes + tuner_padded(bytes[i]);
 	}
 	return st;
 }
 
-/* Refused by every rank alike, which therefore have nothing to say to each other. */
-gradcomp_status tuner_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
-                                  gradcomp_error *err)
+/* What is carried over of tensor i, behind its number; of all ranks, its mean. */
+static gradcomp_status put_carry(const tuner *c, const state_kind *kind, uint32_t i, char *p, gradcomp_error *err)
 {
-	(void)base, (void)buf, (void)capacity, (void)bytes;
-	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-	                 "save: what auto has decided is of so many ranks, and not shared: save each rank's state, or ask for "
-	                 "the compressor that it has settled on");
+	const uint64_t number = i, n = tuner_numel(c, i);
+	gradcomp_status st = GRADCOMP_OK;
+	memcpy(p, &number, sizeof number);
+	memcpy(p + sizeof number, c->carry[i], n * sizeof(float));
+	if (!kind->shared)
+		return GRADCOMP_OK;
+	float *mean = malloc(n * sizeof *mean + 1);
+	if (!mean) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what is carried over of %llu numbers", (unsigned long long)n);
+		job_fail(c->job, st, err->text);
+		return st;
+	}
+	memcpy(mean, c->carry[i], n * sizeof *mean);
+	st = shared_state_mean(c->group, mean, n, err);
+	memcpy(p + sizeof number, mean, n * sizeof *mean);
+	free(mean);
+	return st;
+}
+
+static void differing_saves(const void *claim, const void *claim0, int first, char *out, size_t capacity)
+{
+	(void)claim, (void)claim0;
+	snprintf(out, capacity, "saves a shared state at another step, or of another decision, than rank %d", first);
+}
+
+/* Whether all ranks can save theirs; then the head is as the first one has it. */
+static gradcomp_status together(const tuner *c, tuner_state_head *h, gradcomp_status mine, gradcomp_error *err)
+{
+	const uint64_t claim[3] = {h->bytes, h->step, h->ncarried};
+	gradcomp_status st = consensus(
+		c->group, &(consensus_topic){"save a shared state", claim, sizeof claim, differing_saves, true}, mine, err);
+	return st ? st : gradcomp_broadcast(c->group, h, sizeof *h, GRADCOMP_U8, 0, err);
+}
+
+/* With the lock held. */
+static gradcomp_status save(tuner *c, const state_kind *kind, char *buf, uint64_t capacity, uint64_t *bytes,
+                            gradcomp_error *err)
+{
+	uint64_t behind[TUNER_PARTS] = {0};
+	char *p = buf;
+	tuner_state_head h = {.bytes = 0};
+	gradcomp_status st = tuner_settle(c, "save", err);
+	for (uint32_t i = 0; !st && i < c->partition->n; i++)
+		st = kind->save(&c->partition->sub[i].r->base, NULL, 0, &behind[i], err);
+	if (!st) {
+		fill_head(c, kind->magic, &h);
+		h.bytes = sizeof h + tuner_padded(c->ntensors);
+		for (uint32_t i = 0; i < c->ntensors; i++)
+			h.bytes += c->carry[i] ? tuner_carry_bytes(c, i) : 0;
+		for (uint32_t i = 0; i < c->partition->n; i++)
+			h.bytes += sizeof *behind + tuner_padded(behind[i]);
+		*bytes = h.bytes;
+	}
+	if (!st && buf && capacity < h.bytes)
+		st = error_set(err, GRADCOMP_ERR_INVALID, "save: the buffer has %llu bytes, the state takes %llu",
+		               (unsigned long long)capacity, (unsigned long long)h.bytes);
+	if (buf && kind->shared)
+		st = together(c, &h, st, err);
+	if (st || !buf)
+		return st;
+	memset(p, 0, h.bytes);
+	p += sizeof h;
+	memcpy(p, c->partition->of, c->ntensors);
+	p += tuner_padded(c->ntensors);
+	for (uint32_t i = 0; !st && i < c->ntensors; i++)
+		if (c->carry[i]) {
+			st = put_carry(c, kind, i, p, err);
+			p += tuner_carry_bytes(c, i);
+		}
+	if (!st)
+		st = put_parts(c, kind, p, behind, err);
+	memcpy(buf, &h, sizeof h);
+	h.checksum = tuner_checksum(buf, h.bytes);
+	memcpy(buf, &h, sizeof h);
+	return st;
+}
+
+static gradcomp_status save_as(gradcomp_reducer *base, const state_kind *kind, void *buf, uint64_t capacity,
+                               uint64_t *bytes, gradcomp_error *err)
+{
+	tuner *c = (tuner *)base;
+	gradcomp_error why = {0};
+	pthread_mutex_lock(&c->lock);
+	gradcomp_status st = save(c, kind, buf, capacity, bytes, &why);
+	pthread_mutex_unlock(&c->lock);
+	return st ? error_set(err, st, "%s", why.text) : GRADCOMP_OK;
 }
 
 gradcomp_status tuner_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
-	tuner *c = (tuner *)base;
-	uint64_t behind[TUNER_PARTS] = {0};
-	char *p = buf;
-	tuner_state_head h;
-	pthread_mutex_lock(&c->lock);
-	gradcomp_status st = tuner_settle(c, "save", err);
-	for (uint32_t i = 0; !st && i < c->partition->n; i++)
-		st = gradcomp_reducer_save(&c->partition->sub[i].r->base, NULL, 0, &behind[i], err);
-	if (st)
-		goto done;
-	fill_head(c, &h);
-	h.bytes = sizeof h + tuner_padded(c->ntensors);
-	for (uint32_t i = 0; i < c->ntensors; i++)
-		h.bytes += c->carry[i] ? tuner_carry_bytes(c, i) : 0;
-	for (uint32_t i = 0; i < c->partition->n; i++)
-		h.bytes += sizeof *behind + tuner_padded(behind[i]);
-	*bytes = h.bytes;
-	if (!buf)
-		goto done;
-	if (capacity < h.bytes) {
-		st = error_set(err, GRADCOMP_ERR_INVALID, "save: the buffer has %llu bytes, the state takes %llu",
-		               (unsigned long long)capacity, (unsigned long long)h.bytes);
-		goto done;
-	}
-	memset(p, 0, h.bytes);
-	memcpy(p, &h, sizeof h);
-	p += sizeof h;
-	memcpy(p, c->partition->of, c->ntensors);
-	p += tuner_padded(c->ntensors);
-	for (uint32_t i = 0; i < c->ntensors; i++) {
-		uint64_t number = i;
-		if (!c->carry[i])
-			continue;
-		memcpy(p, &number, sizeof number);
-		memcpy(p + sizeof number, c->carry[i], tuner_numel(c, i) * sizeof(float));
-		p += tuner_carry_bytes(c, i);
-	}
-	st = put_parts(c, p, behind, err);
-	h.checksum = tuner_checksum(buf, h.bytes);
-	memcpy(buf, &h, sizeof h);
-done:
-	pthread_mutex_unlock(&c->lock);
-	return st;
+	return save_as(base, &own_state, buf, capacity, bytes, err);
+}
+
+gradcomp_status tuner_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                                  gradcomp_error *err)
+{
+	return save_as(base, &shared_state, buf, capacity, bytes, err);
 }

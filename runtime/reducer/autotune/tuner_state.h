@@ -8,6 +8,9 @@
 #include "reducer/autotune/tuner_internal.h"
 
 extern const char tuner_state_magic[8];
+/* Of a state that ranks share: the parts' states are shared ones, and what is carried over is the
+ * mean over ranks; what was measured of the job is in it, and not taken up. */
+extern const char tuner_shared_magic[8];
 
 typedef struct tuner_state_head {
 	char magic[8];
