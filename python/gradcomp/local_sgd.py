@@ -118,22 +118,27 @@ class DiLoCo:
         for f in apart:
             f.take(self._steps)
 
-    def state_dict(self):
+    def state_dict(self, shared=False):
         """This rank's state, between steps: shared weights, the outer optimizer's state, error memory, and
         averages in flight, which are waited for. To be saved and loaded by every rank beside its own model
-        and inner optimizer."""
+        and inner optimizer. With shared=True one for any number of ranks, the same on all, which
+        call this together after finish(), when the model is the same on all too."""
         self._in_force()
+        if shared and self._unfinished():
+            raise _lib.Error(_lib.ERR_STATE, "the ranks' weights differ, and a state that they share has one copy of them: "
+                                             "call finish() first, or state_dict() for every rank's own")
         return {"settings": self._settings(), "steps": self._steps, "exchanges": self._exchanges,
-                "outer": self._outer.state_dict(), "fragments": [f.state() for f in self._fragments]}
+                "outer": self._outer.state_dict(), "fragments": [f.state(shared) for f in self._fragments]}
 
     def load_state_dict(self, state):
-        """Takes up a saved state; the model's own weights are loaded before or after, by the caller."""
+        """Takes up a state of either kind, on all ranks together. The model's own weights are loaded by the caller."""
         self._in_force()
-        saved, own = state["settings"], self._settings()
-        for name, value in own.items():
+        saved, problem = state["settings"], None
+        for name, value in self._settings().items():
             if saved.get(name) != value:
-                raise _lib.Error(_lib.ERR_MISMATCH, f"the state is of another run: {name} is {saved.get(name)} in it and "
-                                                    f"{value} here")
+                problem = _lib.Error(_lib.ERR_MISMATCH, f"the state is of another run: {name} is {saved.get(name)} in it "
+                                                        f"and {value} here")
+        _consensus(self._process_group, {"the state's number of steps": state["steps"]}, problem)
         for f, part in zip(self._fragments, state["fragments"]):
             f.load(part)
         self._outer.load_state_dict(state["outer"])
@@ -231,11 +236,11 @@ class _Fragment:
         flat = torch.empty(sum(p.numel() for p in self.parameters))
         return flat, [part.view(p.shape) for part, p in zip(flat.split([p.numel() for p in self.parameters]), self.parameters)]
 
-    def state(self):
+    def state(self, shared):
         if self.sent is not None:
             self.exchange.wait()
         return {"shared": [s.clone() for s in self.shared], "equal": self.equal, "sent": self.sent,
-                "average": self._flight[0].clone() if self.sent is not None else None, "reducer": self.exchange.state()}
+                "average": self._flight[0].clone() if self.sent is not None else None, "reducer": self.exchange.state(shared)}
 
     def load(self, state):
         if self.sent is not None:
@@ -292,8 +297,8 @@ class _Coded:
             self._reducer.wait()
             self._under_way = False
 
-    def state(self):
-        return torch.frombuffer(bytearray(self._reducer.save()), dtype=torch.uint8)
+    def state(self, shared):
+        return torch.frombuffer(bytearray(self._reducer.save(shared)), dtype=torch.uint8)
 
     def load(self, state):
         if state is not None:
@@ -343,7 +348,7 @@ class _Dense:
                 self._target.copy_(self._flat)
             self._work = None
 
-    def state(self):
+    def state(self, _shared):
         return None
 
     def load(self, state):

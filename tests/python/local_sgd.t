@@ -13,6 +13,7 @@ from tap import SOURCE, done_testing, errors, need_gloo, need_library, ok, ranks
 need_gloo()
 need_library()
 PROGRAM = os.path.join(SOURCE, "tests/python/synced.py")
+FOLDER = tempfile.TemporaryDirectory(prefix="gradcomp-test-")
 
 
 def words(got, part):
@@ -23,8 +24,7 @@ def words(got, part):
 
 def run(nranks, *parts, **env):
     """words() of every part; None when it failed."""
-    with tempfile.TemporaryDirectory() as folder:
-        got = ranks(nranks, [PROGRAM, *parts], timeout=180, TMPDIR=folder, **env)
+    got = ranks(nranks, [PROGRAM, *parts], timeout=180, TMPDIR=FOLDER.name, **env)
     if not ok([s for s, _, _ in got] == [0] * nranks, f"{nranks} ranks: {', '.join(parts)}", errors(got)):
         return {}, got
     return {p: words(got, p) for p in parts}, got
@@ -35,7 +35,7 @@ def same(got, word="digest"):
 
 
 said, _ = run(4, "every_step/0.0", "every_step/0.9", "few_bits", "simulated", "streamed", "bytes_sent", "others",
-              "resumed/topk:density=0.05/3/4", "resumed/block:bits=4/1/0", "learnt/none/1/0", "learnt/block:bits=4/3/2",
+              "resumed/topk:density=0.05/3/4", "resumed/block:bits=4/1/0", "begun_together", "learnt/none/1/0", "learnt/block:bits=4/3/2",
               GRADCOMP="none")
 for part, got in said.items():
     ok(same(got), f"{part}: all ranks hold the same bits", got)
@@ -60,6 +60,15 @@ for part, got in said.items():
     if part.startswith("learnt"):
         before, after = map(float, got[0]["loss"].split())
         ok(after < before / 2, f"{part}: the loss falls", got)
+
+together = said.get("begun_together")
+if together:
+    ok(all("call finish() first" in r["refused"] for r in together), "begun_together: not before finish()", together)
+    said, _ = run(2, "continued", GRADCOMP="none")
+    for got in said.values():
+        ok(all(r["begun"] == together[0]["digest"] and r["steps"] == "24" for r in got), "two ranks go on where four ended", got)
+        ok(all("the state's number of steps is 23 on rank 0 and 24 on rank 1" in r["differ"] for r in got),
+           "not with states of different steps", got)
 
 said, _ = run(4, "early", "refused", GRADCOMP="none")
 if said:

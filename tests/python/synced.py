@@ -219,6 +219,45 @@ def resumed(spec, fragments, delay):
         run[1].detach()
 
 
+def begun_together():
+    """Some steps, and a state for any number of ranks."""
+    model = network()
+    sync = DiLoCo(model, nesterov(model), every=5, fragments=2, delay=1, compressor="topk:density=0.05")
+    optimizer = inner(model)
+    for number in range(1, 24):
+        train(model, optimizer, number)
+        sync.step()
+    try:
+        sync.state_dict(shared=True)
+    except gradcomp.Error as e:
+        say("refused", e)
+    sync.finish()
+    state = {"model": model.state_dict(), "sync": sync.state_dict(shared=True)}
+    if rank == 0:
+        torch.save(state, f"{os.environ['TMPDIR']}/together")
+    say("digest", digest(model.parameters()))
+    sync.detach()
+
+
+def continued():
+    """... taken up."""
+    state = torch.load(f"{os.environ['TMPDIR']}/together")
+    model = network(2)
+    sync = DiLoCo(model, nesterov(model), every=5, fragments=2, delay=1, compressor="topk:density=0.05")
+    sync.load_state_dict(state["sync"])
+    model.load_state_dict(state["model"])
+    say("begun", digest(model.parameters()))
+    sync.step()
+    say("steps", sync.stats()["steps"])
+    if rank == 1:
+        state["sync"]["steps"] += 1
+    try:
+        sync.load_state_dict(state["sync"])
+    except gradcomp.Error as e:
+        say("differ", e)
+    sync.detach()
+
+
 def learnt(spec, fragments, delay):
     """The loss before and after 120 steps, and on all ranks alike."""
     model = network()
@@ -352,6 +391,6 @@ rank, nranks = dist.get_rank(), dist.get_world_size()
 for part in sys.argv[1:]:
     name, *values = part.split("/")
     parts = {"every_step": every_step, "few_bits": few_bits, "simulated": simulated, "streamed": streamed,
-             "bytes_sent": bytes_sent, "resumed": resumed, "learnt": learnt, "others": others, "refused": refused,
-             "plain": plain, "unfinished": unfinished, "die": die, "early": int}
+             "bytes_sent": bytes_sent, "resumed": resumed, "begun_together": begun_together, "continued": continued,
+             "learnt": learnt, "others": others, "refused": refused, "plain": plain, "unfinished": unfinished, "die": die, "early": int}
     parts[name](*[v if ":" in v or v.isalpha() else float(v) if "." in v else int(v) for v in values])
