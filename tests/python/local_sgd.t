@@ -34,10 +34,12 @@ def same(got, word="digest"):
     return len({r[word] for r in got}) == 1
 
 
-said, _ = run(4, "every_step/0.0", "every_step/0.9", "few_bits", "simulated", "streamed", "bytes_sent", "others",
-              "resumed/topk:density=0.05/3/4", "resumed/block:bits=4/1/0", "begun_together", "learnt/none/1/0", "learnt/block:bits=4/3/2",
-              GRADCOMP="none")
+said, _ = run(4, "early", "every_step/0.0", "every_step/0.9", "few_bits", "simulated", "streamed", "bytes_sent", "others",
+              "resumed/topk:density=0.05/3/4", "resumed/block:bits=4/1/0", "begun_together", "learnt/none/1/0",
+              "learnt/block:bits=4/3/2", "refused", GRADCOMP="none")
 for part, got in said.items():
+    if part in ("early", "refused"):
+        continue
     ok(same(got), f"{part}: all ranks hold the same bits", got)
     if "worst" in got[0]:
         ok(max(float(r["worst"]) for r in got) < 1e-6, f"{part}: weights are those they should be", got)
@@ -61,16 +63,6 @@ for part, got in said.items():
         before, after = map(float, got[0]["loss"].split())
         ok(after < before / 2, f"{part}: the loss falls", got)
 
-together = said.get("begun_together")
-if together:
-    ok(all("call finish() first" in r["refused"] for r in together), "begun_together: not before finish()", together)
-    said, _ = run(2, "continued", GRADCOMP="none")
-    for got in said.values():
-        ok(all(r["begun"] == together[0]["digest"] and r["steps"] == "24" for r in got), "two ranks go on where four ended", got)
-        ok(all("the state's number of steps is 23 on rank 0 and 24 on rank 1" in r["differ"] for r in got),
-           "not with states of different steps", got)
-
-said, _ = run(4, "early", "refused", GRADCOMP="none")
 if said:
     ok("torch.distributed is not initialised" in said["early"][0]["early"], "before init_process_group()", said["early"])
     got = said["refused"]
@@ -88,6 +80,15 @@ if said:
     ok("every=0" in got[0]["one"] and all("rank 0: every=0" in r["one"] for r in got[1:]), "one rank's mistake is all ranks'",
        [r["one"] for r in got])
 
+together = said.get("begun_together")
+if together:
+    ok(all("call finish() first" in r["refused"] for r in together), "begun_together: not before finish()", together)
+    said, _ = run(2, "continued", GRADCOMP="none")
+    for got in said.values():
+        ok(all(r["begun"] == together[0]["digest"] and r["steps"] == "24" for r in got), "two ranks go on where four ended", got)
+        ok(all("the state's number of steps is 23 on rank 0 and 24 on rank 1" in r["differ"] for r in got),
+           "not with states of different steps", got)
+
 said, got = run(2, "plain")
 if said:
     ok(same(said["plain"]), "without GRADCOMP: all ranks hold the same bits", said)
@@ -98,17 +99,17 @@ if said:
     ok(not same(said["unfinished"]), "before finish() the ranks' weights differ", said)
     ok(["without DiLoCo.finish" in err for _, _, err in got] == [True, False], "which rank 0 says at the end", errors(got))
 
-got = ranks(4, [PROGRAM, "die"], timeout=180, GRADCOMP="none")
+got = ranks(3, [PROGRAM, "die"], timeout=180, GRADCOMP="none")
 ok(all(s not in (0, None) for s, _, _ in got), "one rank raises: all end with a failure, and wait for no time-out", errors(got))
-ok(all("rank 1" in got[r][2] for r in (0, 2, 3)), "the others name the culprit", errors(got))
+ok(all("rank 1" in got[r][2] for r in (0, 2)), "the others name the culprit", errors(got))
 
 try:
     import sklearn  # noqa: F401
 except ImportError:
     print("# no scikit-learn for the example")
 else:
-    got = ranks(4, [os.path.join(SOURCE, "examples/pytorch/diloco.py"), "--fragments", "4", "--delay", "5"], timeout=180,
+    got = ranks(2, [os.path.join(SOURCE, "examples/pytorch/diloco.py"), "--fragments", "4", "--delay", "5"], timeout=180,
                 GRADCOMP="block:bits=4")
-    ok([s for s, _, _ in got] == [0] * 4 and float(got[0][1].rpartition(" ")[2]) > 0.9, "examples/pytorch/diloco.py", errors(got),
+    ok([s for s, _, _ in got] == [0] * 2 and float(got[0][1].rpartition(" ")[2]) > 0.9, "examples/pytorch/diloco.py", errors(got),
        got[0][1])
 done_testing()
