@@ -198,8 +198,9 @@ static gradcomp_status agree(gradcomp_coder *c, const gradcomp_coder_request *q,
 static gradcomp_status whose(gradcomp_coder *c, const gradcomp_coder_request *q, bool mine, uint64_t **flags,
                              gradcomp_error *err)
 {
-	void *all;
-	gradcomp_status st = share(c, &(uint64_t){mine}, sizeof(uint64_t), &all, err);
+	const uint64_t own = mine;
+	void *all = NULL;
+	gradcomp_status st = share(c, &own, sizeof own, &all, err);
 	*flags = all;
 	for (int r = 0; !st && r < c->layout.nranks && c->told < TELL_MOST; r++) {
 		if (!(*flags)[r])

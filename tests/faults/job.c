@@ -1,10 +1,10 @@
-/* A job's whole life - joining, a reducer with its steps, a saved and a loaded state,
- * groups, leaving - with every allocation of it failing in turn, and connections that
+/* A job's whole life - joining, a reducer with its steps, a saved and a loaded state, a coder
+ * likewise, groups, leaving - with every allocation of it failing in turn, and connections that
  * break: everybody hears of it, in words, and nothing is kept. With calls that are only
  * disturbed nothing changes. */
 #include "tests/support/fault_run.h"
 
-#include "gradcomp/gradcomp.h"
+#include "gradcomp/coder.h"
 #include "tests/support/thread_ranks.h"
 
 #include "tests/support/operator_input.h"
@@ -79,6 +79,37 @@ static gradcomp_status step(gradcomp_reducer *red, int rank, int k, uint64_t *ma
 	return st;
 }
 
+/* A reduction and a gather in flight, and both again from the state that was before. */
+static gradcomp_status code(gradcomp_group *world, int P, fault_run *t, gradcomp_error *err)
+{
+	enum { EACH = 500 };
+	static float in[2][BOARD_RANKS * EACH], out[2][2][BOARD_RANKS * EACH];
+	const gradcomp_coder_options o = {.struct_size = sizeof o, .seed = 5};
+	const int rank = gradcomp_group_rank(world);
+	uint64_t counts[BOARD_RANKS], bytes = 0;
+	gradcomp_coder_request *q[2] = {NULL, NULL};
+	gradcomp_coder *k = NULL;
+	gradcomp_status st = gradcomp_coder_create(world, "block:bits=4,rounding=stochastic", &o, &k, err), waited;
+
+	for (int r = 0; r < P; r++)
+		counts[r] = EACH - (uint64_t)r;
+	for (int again = 0; !st && again < 2; again++) {
+		st = again ? gradcomp_coder_load(k, saved, bytes, err) : gradcomp_coder_save(k, saved, sizeof saved, &bytes, err);
+		for (int i = 0; i < P * EACH; i++)
+			in[0][i] = in[1][i] = (float)((i * 7 + rank) % 31 - 15);
+		if (!st)
+			st = gradcomp_coder_reduce_scatter_start(k, in[0], out[again][0], counts, GRADCOMP_F32, 0.5, 1, &q[0], err);
+		if (!st)
+			st = gradcomp_coder_all_gather_start(k, in[1], out[again][1], counts, GRADCOMP_BF16, &q[1], err);
+		for (int i = 0; i < 2; i++, q[i - 1] = NULL)
+			if ((waited = gradcomp_coder_wait(q[i], st ? NULL : err)) && !st)
+				st = waited;
+	}
+	t->wrong[rank] += !st && memcmp(out[0], out[1], sizeof out[0]) != 0;
+	gradcomp_coder_free(k);
+	return st;
+}
+
 /* Steps, with a checkpoint in between, and the plain collectives on a part of the ranks. */
 static gradcomp_status work(gradcomp_job *job, fault_run *t, int rank, int P, gradcomp_error *err)
 {
@@ -113,6 +144,8 @@ static gradcomp_status work(gradcomp_job *job, fault_run *t, int rank, int P, gr
 		st = step(red, rank, 3, &twice, err);
 	gradcomp_reducer_free(red);
 	keys->result[rank] = mark ^ twice << 1;
+	if (!st && !strcmp(compressor, "block"))
+		st = code(world, P, t, err);
 	if (!st)
 		st = gradcomp_group_split(world, rank % 2, -rank, &half, err);
 	for (int r = 0; half && r < gradcomp_group_nranks(half); r++)
