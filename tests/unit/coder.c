@@ -268,6 +268,78 @@ static void in_flight(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_coder_free(NULL);
 }
 
+/* ---- several coders ---- */
+
+enum { ROUNDS = 6, CODERS = 3 };
+
+typedef struct apart {
+	gradcomp_coder *k;
+	int rank, P;
+	atomic_int *failed;
+	uint64_t print;
+} apart;
+
+/* Calls of one coder, from a thread of its own. */
+static void *go_round(void *arg)
+{
+	apart *a = arg;
+	uint64_t counts[MAX_RANKS], total = coder_counts(CUT_ODD, a->P, 900, counts);
+	float *in = coder_buffer(total, GRADCOMP_F32), *out = coder_buffer(total, GRADCOMP_F32);
+	gradcomp_error err = {0};
+	for (int i = 0; i < ROUNDS; i++) {
+		coder_fill(in, a->rank, 0, total, GRADCOMP_F32, i);
+		if (gradcomp_coder_all_gather(a->k, in, out, counts, GRADCOMP_F32, &err))
+			atomic_fetch_add(a->failed, 1);
+		a->print = id_mix(a->print, print_of(out, total * sizeof *out));
+	}
+	free(in), free(out);
+	return NULL;
+}
+
+/* Coders do not wait for each other: ranks may start theirs in any order, and from threads. */
+static void overtaking(gradcomp_job *job, int rank, int P, void *arg)
+{
+	static float in[2][MAX_RANKS][ROUNDS][64], out[2][MAX_RANKS][ROUNDS][64];
+	flown *f = arg;
+	gradcomp_group *world = gradcomp_job_world(job), *part;
+	gradcomp_error err = {0};
+	gradcomp_coder *k[CODERS] = {NULL};
+	gradcomp_coder_request *q[2][ROUNDS];
+	pthread_t thread[CODERS];
+	apart a[CODERS];
+	uint64_t counts[MAX_RANKS];
+	coder_counts(CUT_EQUAL, P, 5, counts);
+	if (gradcomp_group_split(world, rank % 2, -rank, &part, &err) || gradcomp_coder_create(world, "block", NULL, &k[0], &err) ||
+	    gradcomp_coder_create(world, "block:bits=4", NULL, &k[1], &err) ||
+	    gradcomp_coder_create(part, "lossless", NULL, &k[2], &err)) {
+		printf("# rank %d: %s\n", rank, err.text);
+		atomic_fetch_add(&f->failed, 1);
+		return;
+	}
+	for (int n = 0, c = rank % 2; n < 2; n++, c = !c)
+		for (int i = 0; i < ROUNDS; i++)
+			if (gradcomp_coder_reduce_scatter_start(k[c], in[c][rank][i], out[c][rank][i], counts, GRADCOMP_F32, 1, 0, &q[c][i],
+			                                        &err))
+				atomic_fetch_add(&f->failed, 1);
+	for (int n = 0, c = rank % 2; n < 2; n++, c = !c)
+		for (int i = 0; i < ROUNDS; i++)
+			if (gradcomp_coder_wait(q[c][i], &err))
+				atomic_fetch_add(&f->failed, 1);
+	for (int c = 0; c < CODERS; c++) {
+		gradcomp_group *g = c < 2 ? world : part;
+		a[c] = (apart){k[c], gradcomp_group_rank(g), gradcomp_group_nranks(g), &f->failed, 0};
+		if (pthread_create(&thread[c], NULL, go_round, &a[c]))
+			exit(1);
+	}
+	for (int c = 0; c < CODERS; c++) {
+		pthread_join(thread[c], NULL);
+		if (c < 2)
+			f->prints[c][rank] = a[c].print;
+		gradcomp_coder_free(k[c]);
+	}
+	gradcomp_group_free(part);
+}
+
 /* ---- NaN and Inf ---- */
 
 typedef struct unwell {
@@ -393,6 +465,12 @@ int main(void)
 		run_ranks(3, quiet, not_finite, &u);
 		is_int(atomic_load(&u.wrong), 0, "%s: NaN and Inf", u.spec);
 	}
+	flown three = {0};
+	run_ranks(4, settings, overtaking, &three);
+	is_int(atomic_load(&three.failed), 0, "%d coders at work at once, started in another order on other ranks", CODERS);
+	for (int r = 1; r < 4; r++)
+		ok(three.prints[0][r] == three.prints[0][0] && three.prints[1][r] == three.prints[1][0], "rank %d: the bits of rank 0",
+		   r);
 	flown f = {0};
 	run_ranks(3, settings, in_flight, &f);
 	is_int(atomic_load(&f.failed), 0, "%d calls in flight", FLIGHT);
