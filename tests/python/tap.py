@@ -86,18 +86,18 @@ def free_port():
             return port
 
 
-def ranks(nranks, argv, timeout=60, users=None, **more):
+def ranks(nranks, argv, timeout=60, users=None, python=sys.executable, **more):
     """Runs nranks processes as torchrun would. [(status, stdout, stderr)] by rank;
     all are killed when one takes longer than `timeout` seconds (status None).
     `users` are the user ids of the ranks: those of different users share no memory,
-    and meet as ranks on different nodes do."""
+    and meet as ranks on different nodes do. `python` runs them."""
     port = str(free_port())
     started = []
     try:
         for r in range(nranks):
             env = environment(RANK=str(r), WORLD_SIZE=str(nranks), LOCAL_RANK=str(r), MASTER_ADDR="127.0.0.1",
                               MASTER_PORT=port, **more)
-            started.append(subprocess.Popen([sys.executable] + argv, env=env, stdin=subprocess.DEVNULL,
+            started.append(subprocess.Popen([python] + argv, env=env, stdin=subprocess.DEVNULL,
                                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                             user=users[r] if users else None))
         out = []
