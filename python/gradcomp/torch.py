@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _lib, launch
+from . import _fsdp, _lib, launch
 from . import job as _jobs
 from .job import Reducer
 from .local_sgd import DiLoCo, LocalSGD  # noqa: F401
@@ -287,9 +287,6 @@ def _ddp_of(model):
 def _instead(model):
     if not isinstance(model, torch.nn.Module):
         return "give it the module that the training step calls"
-    if {"FullyShardedDataParallel", "FSDPModule"} & {c.__name__ for c in type(model).__mro__}:
-        return ("sharded gradients are scattered to their owners, not averaged on all ranks; where the model fits into "
-                "each rank's memory, wrap it in DistributedDataParallel instead")
     within = next((name for name, m in model.named_modules() if isinstance(m, DistributedDataParallel)), None)
     if within is not None:
         return f"the one within is attach(model.{within})"
@@ -321,29 +318,44 @@ def _unsupported(name, what, remedy):
                                             "reduce it yourself")
 
 
-def attach(model, compressor=None, collective=None, bucket_bytes=0, seed=0, schedule=None, delay=0):
+def attach(model, compressor=None, collective=None, bucket_bytes=0, seed=0, schedule=None, delay=0,
+           reduce_scatter=None, all_gather=None, residual=False):
     """Reduces the gradients of `model` with gradcomp: a DistributedDataParallel, one in
-    torch.compile(), or a module after composable replicate().
+    torch.compile(), a module after composable replicate(), or a sharded model (FSDP).
 
     Collective over all ranks, before the first backward pass. `compressor`,
     `collective` and `schedule` are SPECs in place of the job's; `seed` must be equal on
     all ranks. With `delay` averages may be applied up to so many steps
     late: drain() says what that asks for. Without --gradcomp and GRADCOMP: does nothing and says so once.
-    What it returns undoes it: detach()."""
+    What it returns undoes it: detach().
+
+    Of a sharded model, `reduce_scatter` and `all_gather` are SPECs of codes for gradients and for
+    weights on their way, with `residual` what gradients lose is kept (the memory of unsharded gradients);
+    `compressor` is for the averages between replicas, where a mesh has them."""
     global _told
     if not _lib.requested():
         if not _told and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) == 0:
-            print("gradcomp: not requested (no --gradcomp): DDP reduces the gradients itself", file=sys.stderr)
+            whose = "FSDP communicates" if _fsdp.kind(model) else "DDP reduces the gradients"
+            print(f"gradcomp: not requested (no --gradcomp): {whose} itself", file=sys.stderr)
         _told = True
         return _Detached()
     if not dist.is_initialized():
         raise _lib.Error(_lib.ERR_STATE, "torch.distributed is not initialised: call "
                                          "gradcomp.torch.init_process_group(), make the model a DistributedDataParallel, "
                                          "then attach() it")
-    ddp, root = _ddp_of(model)
-    named = _reduced(ddp, root)
     options = {"compressor": compressor, "collective": collective, "bucket_bytes": bucket_bytes, "seed": seed,
                "schedule": schedule, "delay": delay}
+    sharding = {"reduce_scatter": reduce_scatter, "all_gather": all_gather, "residual": residual}
+    sharded = _fsdp.kind(model)
+    if sharded:
+        attachment = _fsdp.attach(model, sharded, _free, _group, _join, dict(options, **sharding))
+        _attached.add(attachment)
+        return attachment
+    if any(sharding.values()):
+        raise TypeError(f"{', '.join(k for k, v in sharding.items() if v)}: for models that are sharded (fully_shard(), "
+                        f"FullyShardedDataParallel), and this is a {type(model).__name__}")
+    ddp, root = _ddp_of(model)
+    named = _reduced(ddp, root)
     hook = _hook_of(ddp)
     attachment = Attachment(named, _group(ddp.process_group), options)
     hook.attachment, attachment._hook = attachment, weakref.ref(hook)

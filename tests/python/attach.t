@@ -38,5 +38,5 @@ for name in ("compiled", "replicated"):
     else:
         ok(said[name] == "equal after 3 steps", f"{name}: gradients are DDP's own average", said[name])
 if "sharded" in said:
-    ok("TypeError" in said["sharded"] and "DistributedDataParallel instead" in said["sharded"], "sharded: refused", said)
+    ok(said["sharded"] == "attached" or "PyTorch 2.9" in said["sharded"], "sharded: attached, or refused by an old PyTorch", said)
 done_testing()

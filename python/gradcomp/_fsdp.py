@@ -1,0 +1,577 @@
+"""Sharded models through gradcomp: what torch.attach() makes of fully_shard() (FSDP2), of
+FullyShardedDataParallel (FSDP1), and of fully_shard() on a mesh of two dimensions (HSDP).
+
+FSDP2   The collectives that fully_shard() lets a program replace since PyTorch 2.9. Gradients are
+        reduce-scattered and parameters all-gathered under a code, each through a Coder: the two overtake
+        each other. Shards, the optimizer's state and checkpoints stay exact; what is rounded is what
+        goes over the network.
+HSDP    Gradients are averaged between the replicas of a shard by a Reducer, with whatever compressor and
+        its error memory. Its tensors are this rank's shards of the parameters, in their shapes.
+FSDP1   Its communication hook has gradients only.
+
+One `_Backward` a model keeps what is on its way: reductions are started in backward and waited
+for at its end, by a callback of autograd's.
+"""
+
+import collections
+import dataclasses
+import os
+import sys
+import weakref
+
+import torch
+import torch.distributed as dist
+
+from . import _lib
+from .coder import Coder
+from .job import Reducer
+
+_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+_HOST = "shards are coded in host memory so far; on GPUs train without gradcomp, or wrap the model in DistributedDataParallel"
+_MOST_REDUCTIONS = 2  # reduce-scatters in flight, which hold unsharded gradients
+
+_known = weakref.WeakSet()  # models that have been attached before: they may have run
+_in_force = weakref.WeakKeyDictionary()  # by model: its attachment, weakly
+
+
+def kind(model):
+    """'fsdp2', 'fsdp1' or None."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")
+    if fsdp is None or not isinstance(model, torch.nn.Module):
+        return None
+    for name, cls in (("fsdp2", _fsdp_module()), ("fsdp1", getattr(fsdp, "FullyShardedDataParallel", None))):
+        if cls is not None and any(isinstance(m, cls) for m in model.modules()):
+            return name
+    return None
+
+
+def _fsdp_module():
+    return getattr(sys.modules.get("torch.distributed.fsdp"), "FSDPModule", None)
+
+
+def _refuse(text, status=_lib.ERR_UNSUPPORTED):
+    return _lib.Error(status, text)
+
+
+class Sharded:
+    """What attach() returns for a sharded model. state_dict() is this rank's own: every rank saves and
+    loads its own. Ends with detach(), with the model, or with the program."""
+
+    _owes, _delay = False, 0  # as of an Attachment
+
+    def __init__(self, parts, group, free):
+        self._parts, self._group, self._pid = parts, group, os.getpid()
+        self._undo = []  # how to give the model its own collectives back
+        self._model = None
+        self._stats = {}
+        self._end = weakref.finalize(self, free, _Together(parts), group.job.world, self._pid)
+        self._end.atexit = False
+
+    def _alive(self):
+        if not self._end.alive:
+            raise _refuse("this attachment has been detached; attach(model) makes another", _lib.ERR_STATE)
+
+    def detach(self):
+        """Undoes attach(), on all ranks between the same steps: FSDP communicates by itself from now on. A second
+        call does nothing."""
+        if not self._end.alive:
+            return
+        for undo in self._undo:
+            undo()
+        self._undo = []
+        self._stats = self.stats()
+        model = self._model and self._model()
+        if model is not None:
+            _in_force.pop(model, None)
+        self._end()
+
+    def state_dict(self, in_flight=False, shared=False):
+        """This rank's state (error memory), between steps only."""
+        del in_flight
+        self._alive()
+        if shared:
+            raise _refuse("state_dict(shared=True) of a sharded model: what a rank keeps belongs to its shards, so every "
+                          "rank saves and loads its own, state_dict(), on as many ranks")
+        return {name: torch.frombuffer(bytearray(part.save()), dtype=torch.uint8)
+                for name, part in self._parts.items() if hasattr(part, "save")}
+
+    def load_state_dict(self, state):
+        self._alive()
+        known = {name for name, part in self._parts.items() if hasattr(part, "save")}
+        if set(state) != known:
+            raise _refuse(f"a state of {_list(state)} for a model with {_list(known)}: the state of an attachment is "
+                          "for one made the same way", _lib.ERR_MISMATCH)
+        for name, saved in state.items():
+            self._parts[name].load(bytes(saved.contiguous().numpy()))
+
+    def drain(self, optimizer):
+        """Nothing: no average of a sharded model is late."""
+        del optimizer
+
+    def stats(self):
+        """Counters by what is communicated: reduce_scatter, all_gather, all_reduce."""
+        if not self._end.alive:
+            return dict(self._stats)
+        return {name: part.stats() for name, part in self._parts.items() if hasattr(part, "stats")}
+
+
+def _list(names):
+    return ", ".join(sorted(names)) or "nothing"
+
+
+class _Together:
+    """The parts of an attachment, freed in turn."""
+
+    def __init__(self, parts):
+        self._parts = parts
+
+    def free(self):
+        for part in self._parts.values():
+            part.free()
+        self._parts.clear()
+
+
+class _Backward:
+    """The reductions of a model that backward has started.
+
+    Replicas' shards are handed over a layer late: the hook is called before FSDP has made
+    gradients of what it is given, in whatever type, added to what, and in whatever order."""
+
+    def __init__(self):
+        self._scatters = collections.deque()  # (request, what it holds)
+        self.reducer, self._shards, self._index = None, [], {}
+        self._given, self._waiting = {}, []
+
+    def replicas(self, reducer, shards):
+        """shards: the FSDPParams of the reducer's tensors."""
+        self.reducer, self._shards = reducer, [weakref.ref(s) for s in shards]
+        self._index = {id(s): i for i, s in enumerate(shards)}
+
+    def scatter(self, request, held, deferred):
+        """Takes a reduce-scatter that was started; where it is not `deferred`, waits for it."""
+        self._scatters.append((request, held))
+        if deferred:
+            self._at_end()
+        self._wait_scatters(_MOST_REDUCTIONS if deferred else 0)
+
+    def _wait_scatters(self, most):
+        while len(self._scatters) > most:
+            self._scatters.popleft()[0].wait()
+
+    def reduced(self, group):
+        """FSDP has reduced a parameter group's gradients within the node, and makes gradients of them next."""
+        self._at_end()
+        self._hand_over()
+        self._waiting = [p for p in group.fsdp_params if id(p) in self._index]
+
+    def _hand_over(self):
+        if self._waiting:
+            self._wait_scatters(0)
+        waiting, self._waiting = self._waiting, []
+        for shard in waiting:
+            self._give(self._index[id(shard)], shard)
+
+    def _give(self, index, shard):
+        parameter = shard.sharded_param
+        if getattr(parameter, "_post_accumulate_grad_hooks", None):
+            raise _refuse("a parameter has a hook that uses its gradient within backward (an optimizer step?): between "
+                          "replicas gradients are averaged until backward ends, so step after it", _lib.ERR_STATE)
+        gradient = parameter.grad
+        gradient = torch.zeros_like(_local(parameter)) if gradient is None else _local(gradient)
+        if gradient.dtype != parameter.dtype or not gradient.is_contiguous():
+            raise _refuse(f"a gradient of {gradient.dtype} for a parameter of {parameter.dtype}: averaging between "
+                          "replicas takes gradients of the parameter's type")
+        self._given[index] = gradient
+        self.reducer.ready(index, gradient.data_ptr())
+
+    def _at_end(self):
+        try:
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+        except RuntimeError as e:
+            raise _refuse(f"FSDP reduces gradients outside backward() here, where they cannot be waited for: {e}",
+                          _lib.ERR_STATE) from None
+
+    def _finish(self):
+        """At the end of backward, possibly more than once."""
+        self._wait_scatters(0)
+        self._hand_over()
+        if not self._given:
+            return
+        for index, shard in enumerate(self._shards):
+            if index not in self._given:  # no gradient in this step
+                self._give(index, shard())
+        self.reducer.wait()
+        self._given.clear()
+
+
+def _local(tensor):
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+class _Comm:
+    """How FSDP2 gets memory for a collective."""
+
+    def __init__(self, attachment, coder, fallback):
+        self._attachment, self._coder, self._fallback = attachment, coder, fallback
+
+    def allocate(self, size, *, dtype, device):
+        return torch.empty(*size, dtype=dtype, device=device)
+
+
+class _ReduceScatter(_Comm):
+    def __init__(self, attachment, coder, fallback, group, backward, slot):
+        super().__init__(attachment, coder, fallback)
+        self._group, self._backward, self._slot = weakref.ref(group), backward, slot
+        self._numel = None  # of a step's input, once known
+
+    def __call__(self, output_tensor, input_tensor, group, op, async_op=False):
+        if input_tensor.dtype not in _FLOATS:
+            return self._fallback(output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op,
+                                  async_op=async_op)
+        nranks, fsdp = group.size(), self._group()
+        slot = self._slot
+        if slot is not None:
+            self._numel = self._numel or input_tensor.numel()
+            if self._numel != input_tensor.numel():  # some parameters had no gradient
+                slot = None
+        request = self._coder.reduce_scatter(input_tensor, output_tensor, scale=_scale(op, nranks, fsdp), slot=slot)
+        self._backward.scatter(request, (input_tensor, output_tensor), _only_viewed(fsdp, input_tensor.dtype, op))
+        return None
+
+
+def _scale(op, nranks, group):
+    if op == dist.ReduceOp.AVG:
+        return 1.0 / nranks
+    if op == dist.ReduceOp.SUM:
+        return 1.0
+    if group.gradient_divide_factor:
+        return 1.0 / group.gradient_divide_factor
+    raise _refuse(f"a reduce-scatter with {op}: it must be a sum or an average")
+
+
+def _only_viewed(group, dtype, op):
+    """Whether FSDP only makes views of what a reduce-scatter gives, so that its numbers may come
+    until the end of backward."""
+    if op == dist.ReduceOp.SUM:  # divided later
+        return False
+    for p in group.fsdp_params:
+        parameter = p.sharded_param
+        if not parameter.requires_grad:
+            continue
+        if (parameter.grad is not None or parameter.dtype != dtype or p.offload_to_cpu
+                or getattr(parameter, "_post_accumulate_grad_hooks", None)):
+            return False
+    return True
+
+
+class _Work(dist.Work):
+    """A gather in flight: FSDP waits for it before it uses the parameters."""
+
+    def __init__(self, request, held):
+        super().__init__()
+        self._request, self._held = request, held
+
+    def wait(self, timeout=None):
+        del timeout
+        request, self._request = self._request, None
+        if request is not None:
+            request.wait()
+        self._held = None
+        return True
+
+    def is_completed(self):
+        return self._request is None or self._request.test()
+
+
+class _AllGather(_Comm):
+    def __init__(self, attachment, coder, fallback, nranks):
+        super().__init__(attachment, coder, fallback)
+        self._nranks = nranks
+
+    def __call__(self, output_tensor, input_tensor, group, async_op=False):
+        # A smaller group: reshard_after_forward=N, of what was gathered before.
+        if group.size() != self._nranks or input_tensor.dtype not in _FLOATS:
+            return self._fallback(output_tensor=output_tensor, input_tensor=input_tensor, group=group,
+                                  async_op=async_op)
+        request = self._coder.all_gather(input_tensor, output_tensor)
+        # Asynchronous even where FSDP asks for a blocking one: it waits for a Work that it is given.
+        return _Work(request, (input_tensor, output_tensor))
+
+
+def _groups(model):
+    """(module, FSDPParamGroup) of all that fully_shard() made within a model."""
+    found = []
+    for module in model.modules():
+        if not isinstance(module, _fsdp_module()):
+            continue
+        state = module._get_fsdp_state()
+        groups = getattr(state, "_fsdp_param_groups", None)
+        groups = [state._fsdp_param_group] if groups is None else groups
+        if len(groups) > 1:
+            raise _refuse(f"{type(module).__name__} has parameters on several meshes (shard_placement_fn): fully_shard() "
+                          "takes one collective for a module, so shard those parts as modules of their own")
+        if groups and groups[0] is not None:
+            found.append((module, groups[0]))
+    return found
+
+
+def _has_run(model, groups):
+    return model not in _known and any(m._get_fsdp_state()._is_root is not None for m, _ in groups)
+
+
+def _specs(job, hsdp, reduce_scatter, all_gather):
+    """The SPECs of reduce-scatter and all-gather; None where FSDP's own collective serves."""
+    asked = job.setting("gradcomp.compressor")
+    if hsdp:
+        asked = "none"  # the job's is for the link between nodes
+    reduce_scatter = reduce_scatter or asked
+    if all_gather is None:
+        name, _, options = asked.partition(":")
+        bits = dict(o.partition("=")[::2] for o in options.split(",")).get("bits", "8")
+        # Weights bear less than gradients do.
+        all_gather = "block:bits=8" if name == "block" and bits != "8" else asked
+    return [None if s == "none" else s for s in (reduce_scatter, all_gather)]
+
+
+def attach(model, kind_of, free, group_of, join, options):
+    """The attachment of a sharded model. `group_of(process_group)` is the job's group of a process
+    group's ranks, join() the job."""
+    previous = _in_force.get(model)
+    if previous is not None and previous() is not None:
+        raise _refuse("the model is attached already: use what the first attach() returned, or its detach() before "
+                      "another attach()", _lib.ERR_STATE)
+    if options["delay"]:
+        raise _refuse("delay is for replicas (DistributedDataParallel): a shard's average cannot be late, or ranks "
+                      "would gather different weights")
+    make = _attach_fsdp2 if kind_of == "fsdp2" else _attach_fsdp1
+    attachment = make(model, free, group_of, join, options)
+    attachment._model = weakref.ref(model)
+    _known.add(model)
+    _in_force[model] = weakref.ref(attachment)
+    return attachment
+
+
+def _attach_fsdp2(model, free, group_of, join, options):
+    groups = _groups(model)
+    if not groups:
+        raise TypeError("fully_shard() has been given no parameters in this model")
+    if not hasattr(groups[0][0], "set_custom_reduce_scatter"):
+        raise _refuse(f"fully_shard() takes collectives from a program since PyTorch 2.9, and this is "
+                      f"{torch.__version__}: take a newer one, or where the model fits into each rank's memory, wrap it in "
+                      "DistributedDataParallel instead")
+    if _has_run(model, groups):
+        raise _refuse("the model has run already: attach() it after fully_shard() and before its first forward pass",
+                      _lib.ERR_STATE)
+    meshes = [g.mesh_info for _, g in groups]
+    if any(not hasattr(m, "shard_process_group") for m in meshes):
+        raise TypeError("attach() takes models that fully_shard() shards: replicate() of this PyTorch has no hook in "
+                        "place of its all-reduce; wrap the model in DistributedDataParallel instead")
+    names = {p: n for n, p in model.named_parameters()}
+    for _, group in groups:
+        for p in group.fsdp_params:
+            _check(names.get(p.sharded_param, "a parameter"), p)
+    hsdp = any(hasattr(m, "replicate_process_group") for m in meshes)
+    if hsdp and not all(hasattr(m, "replicate_process_group") for m in meshes):
+        raise _refuse("some modules of the model are sharded on a mesh with replicas and some without: use one mesh")
+    if not hsdp:
+        options = dict(options, reduce_scatter=options["reduce_scatter"] or options["compressor"])
+        for name in ("bucket_bytes", "schedule"):
+            if options[name]:
+                raise TypeError(f"{name}: for averages between replicas, and the mesh of this model has one dimension")
+    job = join()
+    scatter, gather = _specs(job, hsdp, options["reduce_scatter"], options["all_gather"])
+
+    made = {}
+    parts, own = {}, []
+
+    def group_for(process_group):
+        """The job's group of a process group's ranks, made once."""
+        ranks = tuple(dist.get_process_group_ranks(process_group))
+        if ranks not in made:
+            made[ranks] = group_of(process_group)
+            if made[ranks] is not job.world:
+                own.append(made[ranks])
+        return made[ranks]
+
+    backward = _Backward()
+    try:
+        coders = _coders(parts, group_for, [m.shard_process_group for m in meshes], {"reduce_scatter": scatter, "all_gather": gather},
+                         None if hsdp else options["collective"], options["seed"])
+        if hsdp:
+            parts["all_reduce"] = _replicas(groups, names, group_for, backward, options)
+        for i, group in enumerate(own):
+            parts[f"group {i}"] = group
+    except BaseException:
+        _Together({**parts, **{f"group {i}": g for i, g in enumerate(own)}}).free()
+        raise
+    attachment = Sharded(parts, group_for(meshes[0].replicate_process_group if hsdp else meshes[0].shard_process_group), free)
+    for slot, (module, group) in enumerate(groups):
+        _take_over(attachment, module, group, coders, backward, slot if options["residual"] else None)
+        if hsdp:
+            _average_replicas(attachment, module, group, backward)
+    return attachment
+
+
+def _check(name, p):
+    parameter = p.sharded_param
+    if parameter.requires_grad and parameter.dtype not in _FLOATS:
+        raise _refuse(f"parameter {name} is {str(parameter.dtype).replace('torch.', '')}: gradients are reduced as float32, "
+                      "float16 or bfloat16: convert it")
+    if parameter.device.type not in ("cpu", "meta"):
+        raise _refuse(f"parameter {name} is on {parameter.device}: {_HOST}")
+
+
+def _coders(parts, group_for, process_groups, specs, collective, seed):
+    """{name: coder} of the ranks that share the shards; they are parts of the attachment too."""
+    asked = {name: spec for name, spec in specs.items() if spec is not None}
+    if not asked or process_groups[0].size() == 1:
+        return {}
+    if len({tuple(dist.get_process_group_ranks(pg)) for pg in process_groups}) > 1:
+        raise _refuse("modules of the model are sharded over different ranks: shards are coded among the same ones")
+    for spec in asked.values():
+        Coder.check(spec, collective)
+    group = group_for(process_groups[0])
+    for name, spec in asked.items():
+        parts[name] = Coder(group, spec, collective, seed, name)
+    return {name: parts[name] for name in asked}
+
+
+def _take_over(attachment, module, group, coders, backward, slot):
+    """Puts our collectives in the place of the module's own."""
+    nranks = group.mesh_info.shard_process_group.size()
+    if nranks == 1:
+        return
+    if "reduce_scatter" in coders:
+        own = group._reduce_scatter_comm
+        module.set_custom_reduce_scatter(_ReduceScatter(attachment, coders["reduce_scatter"], own, group, backward, slot))
+        attachment._undo.append(_weakly(module, lambda m: m.set_custom_reduce_scatter(own)))
+    if "all_gather" in coders:
+        theirs = group._all_gather_comm
+        module.set_custom_all_gather(_AllGather(attachment, coders["all_gather"], theirs, nranks))
+        attachment._undo.append(_weakly(module, lambda m: m.set_custom_all_gather(theirs)))
+
+
+def _weakly(module, undo):
+    to = weakref.ref(module)
+
+    def do():
+        m = to()
+        if m is not None:
+            undo(m)
+
+    return do
+
+
+def _replicas(groups, names, group_for, backward, options):
+    """The reducer between replicas: a tensor for every parameter that this rank has a shard of."""
+    shards = [p for _, g in groups for p in g.fsdp_params if p.sharded_param.requires_grad and _local(p.sharded_param).numel()]
+    tensors = [(names[p.sharded_param], tuple(_local(p.sharded_param).shape), p.sharded_param.dtype) for p in shards]
+    same = {id(g.mesh_info.replicate_process_group): g.mesh_info.replicate_process_group for _, g in groups}
+    ranks = {tuple(dist.get_process_group_ranks(pg)) for pg in same.values()}
+    if len(ranks) > 1:
+        raise _refuse("modules of the model are sharded on different meshes: replicas are averaged over one")
+    reducer = Reducer(group_for(next(iter(same.values()))), tensors, None,
+                      **{k: options[k] for k in ("compressor", "collective", "bucket_bytes", "seed", "schedule")})
+    backward.replicas(reducer, shards)
+    return reducer
+
+
+def _average_replicas(attachment, module, group, backward):
+    """FSDP reduces within the shards' mesh, then calls us in place of its own all-reduce between
+    replicas: a mesh of one dimension is what it has that for. Parameters stay on both."""
+    info, after = group.mesh_info, group.post_forward_mesh_info
+    inner = next(c for c in type(info).__mro__ if c.__name__ == "FSDPMeshInfo")
+    fields = {f.name: getattr(info, f.name) for f in dataclasses.fields(inner) if f.init}
+    shards = inner(**dict(fields, replicate_mesh_dim=None))
+    group.mesh_info = shards
+    if after is info:
+        group.post_forward_mesh_info = shards
+    held = weakref.ref(group)
+
+    def averaged(reduced):
+        del reduced
+        g = held()
+        if not g.all_reduce_grads:
+            raise _refuse("set_requires_all_reduce(False): to accumulate gradients take "
+                          "set_requires_gradient_sync(False) instead, which keeps them from the network altogether",
+                          _lib.ERR_STATE)
+        if g.gradient_divide_factor is not None:
+            raise _refuse("set_gradient_divide_factor() with replicas: gradients are averaged; scale the loss instead",
+                          _lib.ERR_STATE)
+        attachment._alive()
+        backward.reduced(g)
+
+    module.set_all_reduce_hook(averaged)
+
+    def undo(m):
+        m.set_all_reduce_hook(None)
+        g = held()
+        g.mesh_info = info
+        if g.post_forward_mesh_info is shards:
+            g.post_forward_mesh_info = info
+
+    attachment._undo.append(_weakly(module, undo))
+
+
+def _attach_fsdp1(model, free, group_of, join, options):
+    cls = sys.modules["torch.distributed.fsdp"].FullyShardedDataParallel
+    if not isinstance(model, cls):
+        name = next(n for n, m in model.named_modules() if isinstance(m, cls))
+        raise TypeError(f"attach() takes the outermost FullyShardedDataParallel, not the {type(model).__name__} around it: "
+                        f"attach(model.{name})")
+    units = cls.fsdp_modules(model)
+    for unit in units:
+        strategy = unit.sharding_strategy.name
+        if strategy == "NO_SHARD":
+            raise TypeError("FullyShardedDataParallel with NO_SHARD shards nothing: wrap the model in "
+                            "DistributedDataParallel instead")
+        if "HYBRID" in strategy:
+            raise TypeError(f"FullyShardedDataParallel has no hook with {strategy}: take fully_shard() with a mesh of two "
+                            "dimensions instead")
+        if unit._comm_hook is not None:
+            raise _refuse("the model has a communication hook of somebody else's, and FSDP takes one: leave that "
+                          "register_comm_hook() out", _lib.ERR_STATE)
+    if model not in _known and any(u._is_root is not None for u in units):
+        raise _refuse("the model has run already: attach() it before its first forward pass", _lib.ERR_STATE)
+    if options["all_gather"] not in (None, "none"):
+        raise _refuse(f"all_gather={options['all_gather']}: FullyShardedDataParallel has no hook for its gathers; take "
+                      "fully_shard(), or leave all_gather out")
+    if options["residual"]:
+        raise _refuse("residual=True: the hook of FullyShardedDataParallel does not say which gradient it is given; take "
+                      "fully_shard(), or leave residual out")
+    for name, p in model.named_parameters():
+        if p.device.type != "cpu":
+            raise _refuse(f"parameter {name} is on {p.device}: {_HOST}")
+    job = join()
+    scatter, _ = _specs(job, False, options["reduce_scatter"] or options["compressor"], "none")
+    groups = [u.process_group for u in units]
+    parts = {}
+
+    def group_for(process_group):
+        made = group_of(process_group)
+        if made is not job.world:
+            parts["group"] = made
+        return made
+
+    try:
+        coder = _coders(parts, group_for, groups, {"reduce_scatter": scatter}, options["collective"], options["seed"])
+    except BaseException:
+        _Together(dict(reversed(parts.items()))).free()
+        raise
+    if "group" in parts:  # freed last
+        parts["group"] = parts.pop("group")
+    attachment = Sharded(parts, job.world, free)
+    if coder:
+        model.register_comm_hook((attachment, coder["reduce_scatter"]), _scatter_fsdp1)
+        for unit in units:
+            attachment._undo.append(_weakly(unit, _unhook_fsdp1))
+    return attachment
+
+
+def _scatter_fsdp1(state, gradient, own):
+    _, coder = state
+    coder.reduce_scatter(gradient, own, scale=1.0 / coder.nranks).wait()
+
+
+def _unhook_fsdp1(unit):
+    unit._comm_hook = unit._comm_hook_state = None
