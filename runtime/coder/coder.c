@@ -396,7 +396,6 @@ static gradcomp_status begin(gradcomp_coder *c, gradcomp_error *err)
 	gradcomp_status st = coll_ctx_open(c->group, c->parts.collective_plugin, c->parts.collective_spec, &c->coll_ctx, err);
 	if (!st && thread_start(&c->thread, work, c))
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no thread for a coder");
-	c->started = !st;
 	if (st)
 		job_fail(c->job, st, err->text);
 	return st;

@@ -42,31 +42,31 @@ struct gradcomp_coder {
 	gradcomp_group *group;
 	coder_parts parts;
 	char *asked, *spec, *collective, *name;
-	void *instance; /* NULL when dense */
-	bool keeps;     /* residuals */
-	bool passes;    /* NaN and Inf */
+	void *instance;        /* NULL when dense */
 	gradcomp_tensor shard; /* what the compressor takes for its model */
 	gradcomp_layout layout;
 	coll_ctx coll_ctx;
 	pthread_t thread;
-	bool started;
+	struct trace *trace;
 
 	/* The thread's. */
 	float *work; /* of so many numbers */
 	uint64_t room;
 	int told; /* lines about NaN */
-	struct trace *trace;
+
 	uint16_t trace_id;
+	bool keeps;  /* residuals */
+	bool passes; /* NaN and Inf */
 
 	pthread_mutex_t lock; /* of what follows */
 	pthread_cond_t wake, ended;
 	gradcomp_coder_request *first, **last;
 	gradcomp_coder_request *live; /* those that have not been waited for */
 	uint64_t inflight;
-	bool stopping;
-	uint64_t calls; /* so far: names the runs of each */
+	uint64_t calls;     /* so far: names the runs of each */
 	coder_slot **slots; /* by number */
 	uint32_t nslots;
+	bool stopping;
 	gradcomp_coder_stats stats;
 };
 

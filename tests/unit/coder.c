@@ -146,13 +146,15 @@ static void conserve(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_error err = {0};
 	gradcomp_coder_options o = {.struct_size = sizeof o, .collective = s->collective};
 	gradcomp_coder *k;
-	float *in = malloc(NUMBERS * sizeof *in), *out = malloc(NUMBERS * sizeof *out);
 	for (int r = 0; r < P; r++)
 		total += counts[r] = r < P - 1 ? NUMBERS / (uint64_t)P + (uint64_t)(r % 2) : NUMBERS - total;
-	if (!in || !out || gradcomp_coder_create(gradcomp_job_world(job), s->spec, &o, &k, &err)) {
+	if (gradcomp_coder_create(gradcomp_job_world(job), s->spec, &o, &k, &err)) {
 		atomic_fetch_add(&s->failed, 1);
 		return;
 	}
+	float *in = calloc(NUMBERS, sizeof *in), *out = calloc(NUMBERS, sizeof *out);
+	if (!in || !out)
+		exit(1);
 	for (int step = 0; step < STEPS * SLOTS; step++) {
 		uint32_t slot = 40 - (uint32_t)(step % SLOTS); /* made in falling order */
 		float *mine = s->e[1][rank];
@@ -369,7 +371,7 @@ static void not_finite(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_error err = {0};
 	gradcomp_coder *k;
 	gradcomp_coder_stats stats = {.struct_size = sizeof stats};
-	uint64_t counts[MAX_RANKS], n = 300, total;
+	uint64_t counts[MAX_RANKS] = {0}, n = 300, total;
 	bool passes = strncmp(u->spec, "block", 5) != 0;
 	float e[2000] = {0};
 	if (gradcomp_coder_create(gradcomp_job_world(job), u->spec, NULL, &k, &err)) {

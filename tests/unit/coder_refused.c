@@ -126,13 +126,12 @@ static void different_coders(gradcomp_job *job, int rank, int P, void *arg)
 }
 
 typedef struct call {
-	bool gathers;
 	uint64_t n;
-	gradcomp_dtype dtype;
 	double scale;
-	uint32_t slot;
-	bool uneven;
 	const char *words;
+	gradcomp_dtype dtype;
+	uint32_t slot;
+	bool gathers, uneven;
 } call;
 
 typedef struct strange {

@@ -107,16 +107,18 @@ static void body(gradcomp_job *job, int rank, int nranks, void *arg)
 	gradcomp_error err = {0};
 	gradcomp_coder_options o = {.struct_size = sizeof o, .seed = 11}, other = {.struct_size = sizeof o, .seed = 12};
 	gradcomp_coder *through, *resumed, *wider, *reseeded;
-	float *want = calloc(AFTER * P * N, sizeof *want), *got = calloc(AFTER * P * N, sizeof *got);
-	float *first = calloc(BEFORE * P * N, sizeof *first);
 	uint64_t bytes = 0, short_by = 0;
 	(void)nranks;
-	if (!want || !got || !first || gradcomp_coder_create(world, spec, &o, &through, &err) ||
+	if (gradcomp_coder_create(world, spec, &o, &through, &err) ||
 	    gradcomp_coder_create(world, spec, &o, &resumed, &err) || gradcomp_coder_create(world, "block:bits=8", &o, &wider, &err) ||
 	    gradcomp_coder_create(world, spec, &other, &reseeded, &err)) {
 		expect(b, false, rank, err.text);
 		return;
 	}
+	float *want = calloc(AFTER * P * N, sizeof *want), *got = calloc(AFTER * P * N, sizeof *got);
+	float *first = calloc(BEFORE * P * N, sizeof *first);
+	if (!want || !got || !first)
+		exit(1);
 	calls(b, through, rank, 0, BEFORE, first);
 	expect(b, !gradcomp_coder_save(through, NULL, 0, &bytes, &err), rank, err.text);
 	b->bytes[rank] = bytes;
