@@ -13,7 +13,7 @@ def _command():
     return "gradcomp"
 
 
-def main():
+def main() -> None:
     """Becomes the command, with this process' arguments."""
     command = _command()
     try:

@@ -1,7 +1,10 @@
 """Samplers: the dataset's own order, resumed where a job had come to, and others'
 orders made known to the dataset ahead of time."""
 
+from __future__ import annotations
+
 import collections
+from typing import Any
 
 from . import _lib
 from ._lib import Error
@@ -38,13 +41,13 @@ class Sampler(_Base):
 
     set_epoch() before each epoch, or every one has the same order."""
 
-    def __init__(self, dataset, drop_last=False):
+    def __init__(self, dataset: Any, drop_last: bool = False):
         self._dataset, self._drop_last = dataset, drop_last
         self._epoch = 0
         self._start = 0  # position at which the next iteration begins
         self._first = self._given = 0  # of the present one: where it began, where it is
 
-    def set_epoch(self, epoch):
+    def set_epoch(self, epoch: int) -> None:
         """The next iteration is of this epoch: from its beginning, or from where a
         loaded state of it says."""
         if epoch != self._epoch:
@@ -68,7 +71,7 @@ class Sampler(_Base):
             self._given += 1
             yield index
 
-    def state_dict(self, taken=None):
+    def state_dict(self, taken: int | None = None) -> dict[str, Any]:
         """Where to go on; the same on all ranks, on any number of which it can be
         loaded. `taken` is how many samples of this iteration this rank has trained on;
         without it all that were given out count, which is too many where a
@@ -77,7 +80,7 @@ class Sampler(_Base):
         ds = self._dataset
         return {"epoch": self._epoch, "reached": min(at * ds.nranks, len(ds)), **ds.identity()}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """The next iteration is the rest of that epoch."""
         wrong = [f"{k} {state.get(k)} (here {v})" for k, v in self._dataset.identity().items() if state.get(k) != v]
         if wrong:

@@ -1,8 +1,11 @@
 """Samples of a dataset on a filesystem."""
 
+from __future__ import annotations
+
 import ctypes
 import operator
 import os
+from collections.abc import Iterable
 from ctypes import c_char_p, c_uint64, c_void_p
 
 from . import _data_lib, _lib
@@ -19,7 +22,8 @@ class Samples:
     len(), and [i] -> Sample. Forked workers may use what their parent opened; a
     spawned one opens `path` again."""
 
-    def __init__(self, path, format="auto", suffixes=None):
+    def __init__(self, path: str | bytes | os.PathLike, format: str = "auto",
+                 suffixes: str | Iterable[str] | None = None):
         if format not in _data_lib.FORMATS:
             raise Error(_lib.ERR_INVALID, f"format {format!r} is not one of {', '.join(_data_lib.FORMATS)}")
         if suffixes is not None and not isinstance(suffixes, str):
@@ -43,23 +47,23 @@ class Samples:
     def __reduce__(self):
         return Samples, self._again
 
-    def __len__(self):
+    def __len__(self) -> int:
         return self._count
 
     @property
-    def classes(self):
+    def classes(self) -> list[str]:
         """Names of the classes; a sample's label is a place among them."""
         names = []
         while (name := lib().samples_class(self._handle, len(names))) is not None:
             names.append(os.fsdecode(name))
         return names
 
-    def info(self, index):
+    def info(self, index: int) -> tuple[str, int | None, int]:
         """(key, label, bytes) of a sample, without reading it."""
         info = self._info(self._checked(index))
         return os.fsdecode(info.key), _label(info.label), info.bytes
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Sample:
         index = self._checked(index)
         info = self._info(index)
         parts = {}

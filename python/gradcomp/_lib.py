@@ -4,6 +4,7 @@ import ctypes
 import ctypes.util
 import glob
 import os
+from typing import Optional
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32, c_long, c_size_t, c_uint32, c_uint64, c_void_p
 
 # Of this package, and of the library that it works with: the file VERSION.
@@ -19,7 +20,7 @@ ITEMSIZE = {F32: 4, F16: 2, BF16: 2, F64: 8, I32: 4, I64: 8, U8: 1}
 class Error(RuntimeError):
     """A call failed. `status` is the library's code, str() its text."""
 
-    def __init__(self, status, text):
+    def __init__(self, status: int, text: str):
         super().__init__(text)
         self.status = status
 
@@ -196,7 +197,7 @@ def lib():
     return _loaded
 
 
-def requested():
+def requested() -> bool:
     """Whether this process was started with --gradcomp or GRADCOMP is set."""
     try:
         return bool(lib().requested())
@@ -205,7 +206,7 @@ def requested():
         return os.environ.get("GRADCOMP", "off") not in ("", "off")
 
 
-def setting(name):
+def setting(name: str) -> Optional[str]:
     """The value of a setting, without a job; None where there is none of that name."""
     found = []
     lib().call("setting_each", SETTING(lambda _ctx, n, value, _origin, _help: found.append(value) if n == name.encode() else None),
@@ -213,6 +214,6 @@ def setting(name):
     return found[0].decode() if found else None
 
 
-def version():
+def version() -> str:
     """The version of the library in use."""
     return lib().version().decode()

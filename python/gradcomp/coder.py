@@ -3,12 +3,15 @@
 Buffers are torch CPU tensors, numpy arrays or other writable buffers, contiguous, of float32,
 float16 or bfloat16; their memory is used in place. See gradcomp/coder.h."""
 
+from __future__ import annotations
+
 import ctypes
+from collections.abc import Sequence
 from ctypes import c_int, c_uint64, c_void_p
 
 from . import _lib
 from ._lib import Error, lib
-from .job import _memory, _name
+from .job import Buffer, Group, _memory, _name
 
 _NO_SLOT = 0xffffffff
 
@@ -16,11 +19,11 @@ _NO_SLOT = 0xffffffff
 class Request:
     """A call in flight. Its buffers are the coder's until wait() has returned."""
 
-    def __init__(self, coder, handle, buffers):
+    def __init__(self, coder: Coder, handle: c_void_p, buffers: tuple[Buffer, ...]):
         self._coder, self._handle, self._buffers = coder, handle, buffers
         coder._flight.add(self)  # the library writes to the buffers, whoever forgets the request
 
-    def test(self):
+    def test(self) -> bool:
         """Whether the call has ended, well or not; never sleeps. wait() tells how."""
         if self._handle is None:
             return True
@@ -28,7 +31,7 @@ class Request:
         lib().coder_test(self._handle, ctypes.byref(done), None)
         return bool(done.value)
 
-    def wait(self):
+    def wait(self) -> None:
         """Returns when the call has ended; Error when it failed. A second time does nothing."""
         handle, self._handle = self._handle, None
         if handle is None:
@@ -48,7 +51,8 @@ class Coder:
     `spec` and `collective` are SPECs, None the job's; `seed` is equal on all ranks; `name` is
     what the report, the timeline and messages call it."""
 
-    def __init__(self, group, spec=None, collective=None, seed=0, name=None):
+    def __init__(self, group: Group, spec: str | None = None, collective: str | None = None, seed: int = 0,
+                 name: str | None = None):
         options = _lib.CoderOptions(ctypes.sizeof(_lib.CoderOptions), 0, _text(collective), seed, _text(name))
         self.nranks, self.rank = group.nranks, group.rank
         self._flight = set()
@@ -57,20 +61,21 @@ class Coder:
         self._handle = handle
 
     @staticmethod
-    def check(spec=None, collective=None):
+    def check(spec: str | None = None, collective: str | None = None) -> None:
         """Error when no coder can be made of these; it says what to take instead. Needs no job."""
         lib().call("coder_check", _text(spec), _text(collective))
 
     @property
-    def spec(self):
+    def spec(self) -> str:
         """The compressor, every parameter spelt out."""
         return lib().coder_spec(self._handle).decode()
 
     @property
-    def collective(self):
+    def collective(self) -> str:
         return lib().coder_collective(self._handle).decode()
 
-    def reduce_scatter(self, parts, out, counts=None, scale=1.0, slot=None):
+    def reduce_scatter(self, parts: Buffer, out: Buffer, counts: Sequence[int] | None = None, scale: float = 1.0,
+                       slot: int | None = None) -> Request:
         """Starts: `out` gets this rank's block of `scale` * sum over ranks. `parts`, a block of
         counts[r] numbers for each rank r, is used as workspace; without counts they are equal.
         With a `slot`, a number from 0 of this tensor's own, what codes lose is kept here and
@@ -83,7 +88,7 @@ class Coder:
         return self._start("coder_reduce_scatter_start", (parts, out), source, target, counts, dtype, scale,
                            _NO_SLOT if slot is None else slot)
 
-    def all_gather(self, part, out, counts=None):
+    def all_gather(self, part: Buffer, out: Buffer, counts: Sequence[int] | None = None) -> Request:
         """Starts: `out` gets every rank's `part` as its code decodes, the same bits on all
         ranks, counts[r] numbers from rank r; without counts they are equal. Returns a Request."""
         source, own, dtype = _memory(part)
@@ -105,7 +110,7 @@ class Coder:
         lib().call(name, self._handle, source or None, target or None, counts, *more, ctypes.byref(handle))
         return Request(self, handle, buffers)
 
-    def save(self):
+    def save(self) -> bytes:
         """This rank's state (residuals of all slots) as bytes; with nothing in flight only."""
         size = c_uint64()
         lib().call("coder_save", self._handle, None, 0, ctypes.byref(size))
@@ -113,15 +118,15 @@ class Coder:
         lib().call("coder_save", self._handle, state, size, ctypes.byref(size))
         return state.raw[:size.value]
 
-    def load(self, state):
+    def load(self, state: bytes) -> None:
         lib().call("coder_load", self._handle, state, len(state))
 
-    def stats(self):
+    def stats(self) -> dict[str, float]:
         stats = _lib.CoderStats(struct_size=ctypes.sizeof(_lib.CoderStats))
         lib().coder_get_stats(self._handle, ctypes.byref(stats))
         return {name: getattr(stats, name) for name, _ in stats._fields_[1:]}
 
-    def free(self):
+    def free(self) -> None:
         """Waits for what is in flight."""
         handle, self._handle = self._handle, None
         for request in list(self._flight):

@@ -15,12 +15,16 @@ or, with or without PyTorch,
 What is stored, where, and how much: doc/data.md and gradcomp/dataset.h.
 """
 
+from __future__ import annotations
+
 import operator
 import os
 import re
 import sys
 import threading
 import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from . import _lib
 from . import job as _job
@@ -51,8 +55,10 @@ class Dataset(_Base):
     the node for the rest, `prefetch` how many samples are made ready before they are
     asked for; 0 and None: the job's settings."""
 
-    def __init__(self, source, prepare=None, transform=None, *, group=None, job=None, memory=None, spill=None, seed=0,
-                 shuffle=True, prefetch=0, workers=0):
+    def __init__(self, source: Any, prepare: Callable[[Any], Any] | None = None,
+                 transform: Callable[[Any], Any] | None = None, *, group: _job.Group | None = None,
+                 job: _job.Job | None = None, memory: int | str | None = None, spill: str | None = None, seed: int = 0,
+                 shuffle: bool = True, prefetch: int = 0, workers: int = 0):
         self._core = None
         if isinstance(source, (str, bytes, os.PathLike)):
             source = Samples(source)
@@ -74,15 +80,15 @@ class Dataset(_Base):
         self._epochs = 0
         self._turn = None  # (thread, epoch, position, sample there): what next() comes to
 
-    def __len__(self):
+    def __len__(self) -> int:
         """Samples of the whole dataset; `length` are this rank's in an epoch."""
         return self._count
 
     @property
-    def length(self):
+    def length(self) -> int:
         return self._core.length
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: int) -> Any:
         i = operator.index(index)
         if not -self._count <= i < self._count:
             raise IndexError(f"sample {i} of {self._count}")
@@ -92,7 +98,7 @@ class Dataset(_Base):
             return self._changed(self._next(turn))
         return self._changed(self._core.get(i))
 
-    def take_turns(self, epoch, start):
+    def take_turns(self, epoch: int, start: int) -> None:
         """Says that [i] comes in this order from now on, in this thread, so that the
         library's threads work along it. Any other order does no harm."""
         if self._threads and self._core.owned():
@@ -116,7 +122,7 @@ class Dataset(_Base):
         self._set_turn(turn[1], turn[2] + 1)
         return value
 
-    def epoch(self, number, start=0):
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
         """This rank's values of an epoch, from position `start` on, in the order of
         ds.sampler. One at a time: beginning another ends this one."""
         self._epochs += 1
@@ -133,28 +139,28 @@ class Dataset(_Base):
     def _changed(self, value):
         return value if self.transform is None else self.transform(value)
 
-    def order(self, epoch, position):
+    def order(self, epoch: int, position: int) -> int:
         """The sample at a position of this rank's order."""
         return self._core.order(epoch, position)
 
-    def expect(self, indices):
+    def expect(self, indices: Iterable[int]) -> None:
         """Says that these will be asked for soon, in this order."""
         self._core.expect(indices)
 
-    def follow(self, sampler):
+    def follow(self, sampler: Any) -> Following:
         """`sampler`, for one DistributedSampler(ds), so that the dataset prepares and
         fetches along its order: DataLoader(ds, sampler=ds.follow(sampler))."""
         return Following(self, sampler)
 
-    def stats(self):
+    def stats(self) -> dict[str, float]:
         """Counters of this rank and its workers since creation."""
         return self._core.stats()
 
-    def identity(self):
+    def identity(self) -> dict[str, Any]:
         """What the order follows from."""
         return {"count": self._count, "seed": self._seed, "shuffle": self._shuffle}
 
-    def close(self):
+    def close(self) -> None:
         """Collective, since others may still want values of this node. At exit it is
         done for those still open. Values handed out stay readable."""
         if self._core is not None:

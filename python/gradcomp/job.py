@@ -4,16 +4,23 @@ Buffers are torch CPU tensors, numpy arrays or anything with a writable buffer,
 contiguous; their memory is used in place.
 """
 
+from __future__ import annotations
+
 import atexit
 import ctypes
 import math
 import multiprocessing.util
 import os
 import sys
+from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_char_p, c_uint64, c_void_p
+from typing import Any, Protocol
 
 from . import _lib
 from ._lib import Error, lib
+
+# A torch CPU tensor, a numpy array, or another writable buffer; contiguous.
+Buffer = Any
 
 _DTYPES = {"float32": _lib.F32, "float16": _lib.F16, "bfloat16": _lib.BF16, "float64": _lib.F64,
            "int32": _lib.I32, "int64": _lib.I64, "uint8": _lib.U8}
@@ -110,6 +117,17 @@ def current():
     return _current if _current is not None and _current._pid == os.getpid() else None
 
 
+class Store(Protocol):
+    """What ranks find each other through where there is no PMIx."""
+
+    rank: int
+    nranks: int
+
+    def set(self, key: str, value: bytes) -> None: ...
+
+    def get(self, key: str, timeout_ms: int) -> bytes: ...
+
+
 class Job:
     """Membership of this process in its job; collective over all ranks.
 
@@ -117,7 +135,7 @@ class Job:
     is an object with rank, nranks, set(key, bytes) and get(key, timeout_ms) ->
     bytes, for launchers without PMIx; it is used during creation only."""
 
-    def __init__(self, settings=None, store=None):
+    def __init__(self, settings: Iterable[str] | None = None, store: Store | None = None):
         options = _lib.JobOptions(struct_size=ctypes.sizeof(_lib.JobOptions))
         if settings:
             options.settings = (c_char_p * (len(settings) + 1))(*[s.encode() for s in settings], None)
@@ -133,15 +151,15 @@ class Job:
         global _current
         _current = self
 
-    def host(self, rank):
+    def host(self, rank: int) -> str | None:
         name = lib().job_host(self._handle, rank)
         return name.decode() if name is not None else None
 
-    def setting(self, name):
+    def setting(self, name: str) -> str | None:
         value = lib().job_setting(self._handle, name.encode())
         return value.decode() if value is not None else None
 
-    def free(self):
+    def free(self) -> None:
         """Leaves the job; waits for the other ranks to leave too."""
         global _current
         handle, self._handle = self._handle, None
@@ -185,33 +203,33 @@ class Group:
         self.rank = lib().group_rank(handle)
         self.nranks = lib().group_nranks(handle)
 
-    def split(self, colour, key=0):
+    def split(self, colour: int, key: int = 0) -> Group | None:
         """Collective: the group of all ranks with this colour; None for -1."""
         out = c_void_p()
         lib().call("group_split", self._handle, colour, key, ctypes.byref(out))
         return Group(out.value, self.job) if out else None
 
-    def create(self, ranks):
+    def create(self, ranks: Sequence[int]) -> Group:
         """The group of these ranks, in this order; they alone call it, with the same list."""
         out = c_void_p()
         lib().call("group_create", self._handle, (ctypes.c_int * len(ranks))(*ranks), len(ranks), ctypes.byref(out))
         return Group(out.value, self.job)
 
-    def world_rank(self, r):
+    def world_rank(self, r: int) -> int:
         return lib().group_world_rank(self._handle, r)
 
-    def allreduce(self, buf, op="sum"):
+    def allreduce(self, buf: Buffer, op: str = "sum") -> None:
         address, count, dtype = _memory(buf)
         lib().call("allreduce", self._handle, address, count, dtype, _OPS[op])
 
-    def allgather(self, part, out, counts):
+    def allgather(self, part: Buffer, out: Buffer, counts: Sequence[int]) -> None:
         """`out` gets every rank's part; counts[r] elements from rank r."""
         source, own, dtype = _memory(part)
         target, total, out_dtype = _memory(out)
         self._check_counts(counts, own, total, dtype == out_dtype)
         lib().call("allgather", self._handle, source, target, (c_uint64 * len(counts))(*counts), dtype)
 
-    def reduce_scatter(self, parts, out, counts, op="sum"):
+    def reduce_scatter(self, parts: Buffer, out: Buffer, counts: Sequence[int], op: str = "sum") -> None:
         """`out` gets this rank's block of the sum; `parts` is used as workspace."""
         source, total, dtype = _memory(parts)
         target, own, out_dtype = _memory(out)
@@ -223,14 +241,14 @@ class Group:
             raise Error(_lib.ERR_INVALID, f"counts {list(counts)} of {self.nranks} ranks do not fit buffers of "
                                           f"{own} and {total} elements, or their types differ")
 
-    def broadcast(self, buf, root=0):
+    def broadcast(self, buf: Buffer, root: int = 0) -> None:
         address, count, dtype = _memory(buf)
         lib().call("broadcast", self._handle, address, count, dtype, root)
 
-    def barrier(self):
+    def barrier(self) -> None:
         lib().call("barrier", self._handle)
 
-    def free(self):
+    def free(self) -> None:
         handle, self._handle = self._handle, None
         lib().group_free(handle)
 
@@ -247,8 +265,10 @@ class Reducer:
     gradient is done at once and holds what the step's own and the average of `delay`
     steps ago make up to (see drain())."""
 
-    def __init__(self, group, tensors, done=None, compressor=None, collective=None, bucket_bytes=0, seed=0,
-                 cuda=False, queue=0, schedule=None, delay=0):
+    def __init__(self, group: Group, tensors: Sequence[tuple[str, Sequence[int], Any]],
+                 done: Callable[[int, Error | None], object] | None = None, compressor: str | None = None,
+                 collective: str | None = None, bucket_bytes: int = 0, seed: int = 0, cuda: bool = False, queue: int = 0,
+                 schedule: str | None = None, delay: int = 0):
         if not 0 <= delay < 1 << 32:
             raise Error(_lib.ERR_INVALID, f"a delay of {delay} steps: must be 0 or more")
         self._sizes = [(name, math.prod(shape), dtype_code(dtype)) for name, shape, dtype in tensors]
@@ -270,19 +290,20 @@ class Reducer:
         lib().call("reducer_create", group._handle, described, len(tensors), ctypes.byref(options),
                    ctypes.byref(self._handle))
 
-    def ready(self, index, address):
+    def ready(self, index: int, address: int) -> None:
         """Hands over the gradient at `address`; its memory is the reducer's until
         the tensor is done."""
         lib().call("reducer_ready", self._handle, index, address)
 
-    def wait(self):
+    def wait(self) -> None:
         lib().call("reducer_wait", self._handle)
 
-    def wait_for(self, index):
+    def wait_for(self, index: int) -> None:
         """Returns when this tensor of the step in flight is done."""
         lib().call("reducer_wait_for", self._handle, index)
 
-    def drain(self, corrections, weights=None, rate=0.0):
+    def drain(self, corrections: Sequence[Buffer], weights: Sequence[Buffer] | None = None,
+              rate: float = 0.0) -> None:
         """With a delay: waits for the steps in flight and adds what they owe to
         `corrections`, a buffer for every tensor. With `weights`, likewise: weights -=
         rate * corrections, then their mean over ranks, so that they are the same to the
@@ -300,7 +321,7 @@ class Reducer:
                                               f"{_name(dtype)}")
         return (c_void_p * len(found))(*[address for address, _, _ in found])
 
-    def save(self, shared=False):
+    def save(self, shared: bool = False) -> bytes:
         """This rank's state as bytes; with `shared` one for any number of ranks, the same on all,
         which save it together. Between steps only."""
         call, size = "reducer_save_shared" if shared else "reducer_save", c_uint64()
@@ -309,16 +330,16 @@ class Reducer:
         lib().call(call, self._handle, state, size, ctypes.byref(size))
         return state.raw[:size.value]
 
-    def load(self, state):
+    def load(self, state: bytes) -> None:
         """Takes up what save() gave; all ranks call it together."""
         lib().call("reducer_load", self._handle, state, len(state))
 
-    def stats(self):
+    def stats(self) -> dict[str, float]:
         stats = _lib.ReducerStats(struct_size=ctypes.sizeof(_lib.ReducerStats))
         lib().reducer_get_stats(self._handle, ctypes.byref(stats))
         return {name: getattr(stats, name) for name, _ in stats._fields_[1:]}
 
-    def free(self):
+    def free(self) -> None:
         """Waits for a step in flight."""
         handle, self._handle = self._handle, None
         lib().reducer_free(handle)

@@ -8,11 +8,12 @@ import re
 import socket
 import struct
 import subprocess
+from typing import Any
 
 import torch.distributed as dist
 
 
-def init_process_group(backend="gloo", **options):
+def init_process_group(backend: str = "gloo", **options: Any) -> None:
     """torch.distributed.init_process_group() with what it needs from the launcher:
     torchrun's variables as they are, else Slurm's step, else one process alone."""
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:

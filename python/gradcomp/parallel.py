@@ -1,12 +1,15 @@
 """Work that all ranks would do alike (norms, an optimizer's update), shared among them
 where that is faster than doing all of it everywhere."""
 
+from __future__ import annotations
+
 import ctypes
+from collections.abc import Callable, Iterable
 from ctypes import c_uint64, c_void_p
 
 from . import _lib
 from ._lib import lib
-from .job import _memory
+from .job import Buffer, Group, _memory
 
 
 class Parallel:
@@ -18,7 +21,7 @@ class Parallel:
     and reads again later must be in pieces[i], since another rank may do it next time.
     The first four calls are timed both ways, and two of every hundred."""
 
-    def __init__(self, group, pieces):
+    def __init__(self, group: Group, pieces: Iterable[Buffer]):
         self.pieces = list(pieces)
         found = [_memory(p) for p in self.pieces]
         sizes = [count * _lib.ITEMSIZE[dtype] for _, count, dtype in found]
@@ -27,7 +30,7 @@ class Parallel:
         lib().call("parallel_create", group._handle, (c_uint64 * len(sizes))(*sizes), len(sizes),
                    ctypes.byref(self._handle))
 
-    def apply(self, work):
+    def apply(self, work: Callable[[int], object]) -> None:
         """Collective. When work() raises, its other pieces are left as they are and the
         exception comes from here once the others have what there is; let it end the program."""
         raised = []
@@ -44,10 +47,10 @@ class Parallel:
             raise raised[0]
 
     @property
-    def reason(self):
+    def reason(self) -> str:
         """What was decided and why, in a line."""
         return lib().parallel_reason(self._handle).decode()
 
-    def free(self):
+    def free(self) -> None:
         handle, self._handle = self._handle, None
         lib().parallel_free(handle)

@@ -21,6 +21,7 @@ import os
 import sys
 import threading
 import weakref
+from typing import Any, Dict, Optional, Union
 
 import torch
 import torch.distributed as dist
@@ -82,7 +83,7 @@ class Attachment:
             raise _lib.Error(_lib.ERR_STATE, "this attachment has been detached; attach(model) makes another")
         return self._reducer
 
-    def detach(self):
+    def detach(self) -> None:
         """Undoes attach(), on all ranks between the same steps: DDP reduces the model's
         gradients itself from now on, and the threads, connections and memory are given back.
         The state goes too: state_dict() first, where it is wanted. The model may be attached
@@ -101,7 +102,7 @@ class Attachment:
         return _lib.Error(_lib.ERR_STATE, f"averages of the last {self._delay} steps are not in the weights yet: call "
                                           f"drain(optimizer) first; {otherwise}")
 
-    def state_dict(self, in_flight=False, shared=False):
+    def state_dict(self, in_flight: bool = False, shared: bool = False) -> Dict[str, Any]:
         """This rank's state (error memory, warm-start factors), which continues to the bit; between
         steps only. With shared=True one for any number of ranks, the same on all, which call this
         together: the mean of error memory over ranks. With a delay: after drain(), since the
@@ -112,7 +113,7 @@ class Attachment:
         state = self._in_force().save(shared)
         return {"gradcomp": torch.frombuffer(bytearray(state), dtype=torch.uint8), "owes": self._owes}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Takes up a state of either kind. All ranks call it together, with their own or with the
         same shared one; when one of them cannot, all raise and go on as before."""
         if state.get("gradcomp") is not None:
@@ -121,7 +122,7 @@ class Attachment:
             self._owes = state.get("owes", False)
 
     @torch.no_grad()
-    def drain(self, optimizer):
+    def drain(self, optimizer: torch.optim.Optimizer) -> None:
         """With a delay: waits for the steps in flight, applies what they owe with the
         optimizer's learning rates, and makes weights and the optimizer's state the mean over
         ranks, the same to the bit on all. Collective, between steps. Without a delay nothing.
@@ -148,7 +149,7 @@ class Attachment:
         for t, mean in zip(tensors, together.split([t.numel() for t in tensors])):
             t.copy_(mean.reshape(t.shape))
 
-    def stats(self):
+    def stats(self) -> Dict[str, float]:
         return self._reducer.stats() if self._end.alive else dict(self._stats)
 
     def _reduce(self, bucket):
@@ -241,20 +242,20 @@ def _free(reducer, group, pid):
 class _Detached:
     """What attach() returns when gradcomp was not asked for: an empty state."""
 
-    def state_dict(self, in_flight=False, shared=False):
+    def state_dict(self, in_flight: bool = False, shared: bool = False) -> Dict[str, Any]:
         del in_flight, shared
         return {}
 
-    def load_state_dict(self, state):
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
         del state
 
-    def drain(self, optimizer):
+    def drain(self, optimizer: torch.optim.Optimizer) -> None:
         del optimizer
 
-    def detach(self):
+    def detach(self) -> None:
         pass
 
-    def stats(self):
+    def stats(self) -> Dict[str, float]:
         return {}
 
 
@@ -318,8 +319,9 @@ def _unsupported(name, what, remedy):
                                             "reduce it yourself")
 
 
-def attach(model, compressor=None, collective=None, bucket_bytes=0, seed=0, schedule=None, delay=0,
-           reduce_scatter=None, all_gather=None, residual=False):
+def attach(model: torch.nn.Module, compressor: Optional[str] = None, collective: Optional[str] = None, bucket_bytes: int = 0,
+           seed: int = 0, schedule: Optional[str] = None, delay: int = 0, reduce_scatter: Optional[str] = None,
+           all_gather: Optional[str] = None, residual: bool = False) -> Union[Attachment, _fsdp.Sharded, _Detached]:
     """Reduces the gradients of `model` with gradcomp: a DistributedDataParallel, one in
     torch.compile(), a module after composable replicate(), or a sharded model (FSDP).
 
@@ -406,14 +408,14 @@ def _join(asked=None):
     return job
 
 
-def join():
+def join() -> None:
     """Joins the job, where one is asked for, on ranks that attach no model while others do. They leave
     it at exit, when all do: let them wait for the others there (torch.distributed.barrier())."""
     if _lib.requested():
         _join()
 
 
-def group(process_group=None):
+def group(process_group: Optional[dist.ProcessGroup] = None) -> _jobs.Group:
     """The library's group of a process group's ranks (None: of all), for gradcomp.Parallel and
     plain collectives. Those ranks call it."""
     return _group(process_group or dist.group.WORLD)
