@@ -31,6 +31,7 @@ CONFIGURE = ["--prefix=/usr", "--sysconfdir=/etc", "--localstatedir=/var", "--en
 # The libraries that become a part of ours: their licences go with it.
 STATIC = ("inih", "xxhash", "sodium", "munge", "jansson", "lz4", "zstd", "zfp", "nfs")
 
+
 def _text(*path):
     """Of a file, in the source folder unless its path is absolute."""
     with open(os.path.join(SOURCE, *path), encoding="utf-8") as f:
