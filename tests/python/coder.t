@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """gradcomp.Coder: sums and gathers of torch tensors, errors, a state, on three ranks."""
 
+import importlib.util
 import os
+import re
 import sys
 
 sys.dont_write_bytecode = True
@@ -27,5 +29,10 @@ for what, words in (("types", "types must be equal"), ("sizes", "do not fit"), (
                     ("double", "float64"), ("low", "works on matrices, of which a flat shard has none; compressors that shards can be sent with: block"),
                     ("create", "gives no code")):
     ok(all(words in w[what] for w in wrong), f"refused: {what}", wrong)
+if importlib.util.find_spec("sklearn"):
+    run = ranks(2, [os.path.join(SOURCE, "examples/pytorch/sharded.py"), "--steps", "40", "--width", "64"])
+    ok([s for s, _, _ in run] == [0] * 2, "examples/pytorch/sharded.py ends well", errors(run))
+    accuracy = re.search(r"gathers 0\.2\d\d\ntest accuracy (0\.\d+)", run[0][1])
+    ok(accuracy and float(accuracy[1]) > 0.4, "... and learns, with a quarter of the bytes", run[0][1])
 ok("coder 'shards' block:bits=8" in got[0][2] and "fewer bytes" in got[0][2], "the line at the end", got[0][2])
 done_testing()

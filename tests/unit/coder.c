@@ -447,6 +447,15 @@ int main(void)
 			is_int(atomic_load(&c.wrong), 0, "%s over %s, %d ranks: right, and the same everywhere", c.spec, c.collective,
 			       sizes[p]);
 		}
+	gradcomp_error none_built = {0};
+	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
+	one_case zfp = {.spec = "zfp:rate=16", .collective = "direct", .code = 1e-3};
+	if (gradcomp_coder_check(zfp.spec, zfp.collective, &none_built)) {
+		skip(none_built.text, "zfp");
+	} else {
+		run_ranks(3, settings, every_call, &zfp);
+		is_int(atomic_load(&zfp.wrong), 0, "%s: right, and the same everywhere", zfp.spec);
+	}
 	static const char *const lossy[] = {"block:bits=2", "block:bits=4,rounding=stochastic", "block:bits=8", "lossless"};
 	for (int i = 0; i < 8; i++) {
 		conserved *s = calloc(1, sizeof *s);
