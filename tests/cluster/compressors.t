@@ -37,8 +37,8 @@ note "fewer bytes:$fewer"
 check 'sharded.c is compiled' cc -std=gnu11 -O2 -Wall -Werror -o sharded "$GRADCOMP_SRC/examples/c/sharded.c" -I"$GRADCOMP_SRC/include" \
 	-L"$tmp/lib" -lgradcomp -lm
 said=$(on srun --mpi=pmix -N2 -n4 -D "$tmp/run" --gradcomp=none "$tmp/sharded" 60 2>&1)
-like 'sharded: it trains' "$said" '60 steps on 4 ranks: weights are 0.0'
-like 'sharded: gathers send a quarter' "$said" 'gathers sent 0.25 of their bytes, reductions 0.13'
+like 'sharded: it trains' "$said" '60 steps on 4 ranks: weights are 0.00'
+like 'sharded: gathers send a quarter of their bytes, reductions an eighth' "$said" 'gathers sent 0.26 of their bytes, reductions 0.13'
 
 # What cannot be is refused by srun itself, with what would do.
 refuse 'a collective that does not merge' on srun --mpi=pmix -N2 -n4 --gradcomp=gtopk --gradcomp-collective=ring "$tmp/train"
