@@ -8,7 +8,6 @@
 #include "reducer/hierarchical/hierarchical.h"
 #include "reducer/layout.h"
 #include "reducer/reducer_consensus.h"
-#include "reducer/shared_state.h"
 #include "reducer/timeline.h"
 
 #include "base/error.h"

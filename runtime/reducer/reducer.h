@@ -71,6 +71,8 @@ gradcomp_status reducer_open(gradcomp_group *group, const gradcomp_tensor_desc *
 /* reducer_state.c: for its reducer_ops. */
 gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
                              gradcomp_error *err);
+gradcomp_status reducer_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                                    gradcomp_error *err);
 gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err);
 
 /* With the lock held: tensor i of the layout was given in this step. */

@@ -244,15 +244,29 @@ static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, u
 	return st;
 }
 
-gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
-                             gradcomp_error *err)
+static gradcomp_status save_settled(gradcomp_reducer *base,
+                                    gradcomp_status (*put)(reducer *, unsigned char *, uint64_t, uint64_t *,
+                                                           gradcomp_error *),
+                                    void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	reducer *r = reducer_of(base);
 	pthread_mutex_lock(&r->lock);
 	workers_replan_settle(r);
-	gradcomp_status st = save(r, buf, capacity, bytes, err);
+	gradcomp_status st = put(r, buf, capacity, bytes, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
+}
+
+gradcomp_status reducer_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                             gradcomp_error *err)
+{
+	return save_settled(base, save, buf, capacity, bytes, err);
+}
+
+gradcomp_status reducer_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                                    gradcomp_error *err)
+{
+	return save_settled(base, shared_state_save, buf, capacity, bytes, err);
 }
 
 /* The state's plan, or of one that has none that in force. */

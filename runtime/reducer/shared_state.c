@@ -168,8 +168,8 @@ static gradcomp_status plugin_bytes(const reducer *r, uint64_t *own, gradcomp_er
 	                                                  : GRADCOMP_OK;
 }
 
-/* With the lock held. */
-static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+gradcomp_status shared_state_save(reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes,
+                                  gradcomp_error *err)
 {
 	gradcomp_error mine = {0};
 	saving s = {0};
@@ -208,17 +208,6 @@ static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, u
 	h.checksum = state_checksum(buf, *bytes);
 	memcpy(buf, &h, sizeof h);
 	return GRADCOMP_OK;
-}
-
-gradcomp_status reducer_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
-                                    gradcomp_error *err)
-{
-	reducer *r = reducer_of(base);
-	pthread_mutex_lock(&r->lock);
-	workers_replan_settle(r);
-	gradcomp_status st = save(r, buf, capacity, bytes, err);
-	pthread_mutex_unlock(&r->lock);
-	return st;
 }
 
 /* ---- loading ---- */

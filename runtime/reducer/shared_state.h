@@ -41,8 +41,8 @@ gradcomp_status shared_state_take(reducer *r, const void *state, const shared_he
 /* The mean over a group's ranks of n floats, in double, rounded once; the same bits on all. A rank
  * that has no memory for it ends the job. */
 gradcomp_status shared_state_mean(gradcomp_group *g, float *x, uint64_t n, gradcomp_error *err);
-/* For its reducer_ops. */
-gradcomp_status reducer_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
-                                    gradcomp_error *err);
+/* With the lock held: as gradcomp_reducer_save_shared(). */
+gradcomp_status shared_state_save(reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes,
+                                  gradcomp_error *err);
 
 #endif
