@@ -313,11 +313,11 @@ typedef struct loading {
 static gradcomp_status plugin_load(reducer *r, loading *l, const void *in, uint64_t n, gradcomp_error *err)
 {
 	const struct gradcomp_compressor_v1 *c = r->eng.compressor;
-	gradcomp_status st = c->save ? c->save(r->eng.instance, NULL, 0, &l->nbefore, err) : GRADCOMP_OK;
+	if (!c->save)
+		return c->load(r->eng.instance, in, n, err);
+	gradcomp_status st = c->save(r->eng.instance, NULL, 0, &l->nbefore, err);
 	if (st)
 		return st;
-	if (!l->nbefore)
-		return c->load(r->eng.instance, in, n, err);
 	l->before = malloc(l->nbefore + 1);
 	if (!l->before)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %llu bytes of the state of '%s'",

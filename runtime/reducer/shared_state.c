@@ -198,7 +198,7 @@ gradcomp_status shared_state_save(reducer *r, unsigned char *buf, uint64_t capac
 	}
 	st = consensus(r->eng.group, &(consensus_topic){"save a shared state", &s, sizeof s, differing_saves, true}, st,
 	               &mine);
-	if (!st)
+	if (!st && sums && room)
 		st = put_means(r, buf + sizeof h, sums, room, &mine);
 	free(sums);
 	free(room);

@@ -116,8 +116,8 @@ static void load_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	const struct run *saved = arg;
 	gradcomp_error err = {0};
-	unsigned char *again;
-	uint64_t bytes;
+	unsigned char *again = NULL;
+	uint64_t bytes = 0;
 	model m;
 	now.models[rank] = &m;
 	if (open_crew(&m, job, &err)) {
@@ -256,8 +256,8 @@ static void refuse_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_reducer *smaller = NULL;
 	gradcomp_tensor_desc desc = {.name = "w1", .dims = dims[0], .ndim = 2};
 	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = spec, .seed = 5};
-	unsigned char *one, *later, own[32768];
-	uint64_t bytes, later_bytes, own_bytes;
+	unsigned char *one = NULL, *later = NULL, own[32768];
+	uint64_t bytes = 0, later_bytes = 0, own_bytes = 0;
 	model a, b, c;
 	(void)P;
 	now.failed[rank] = model_open(&a, world, spec, 8000, &err) || model_open(&b, world, spec, 8000, &err) ||
