@@ -42,8 +42,8 @@ def learn(task, steps, seed, **how):
         optimizer.step()
         schedule.step()
         after()
-    sent = stats()["wire_bytes"]
     finish()
+    sent = stats()["wire_bytes"]
     with torch.no_grad():
         loss = cross_entropy(network(task.test[0]), task.test[1]).item()
     nranks = dist.get_world_size()
