@@ -81,13 +81,22 @@ pace () (
 	echo $((percent > 100 ? percent : 100))
 )
 scaled () { echo $(($1 * $(pace) / 100)); }
+# In its parameters, since what it waits for may wait, too.
 wait_for () {
-	tap_until=$(($(date +%s) + $(scaled "$1")))
-	shift
-	until "$@"; do
-		[ "$(date +%s)" -le $tap_until ] || return 1
+	set -- "$(date +%s)" "$@"
+	until tap_command "$@"; do
+		[ $(($(date +%s) - $1)) -le "$2" ] || tap_patient "$1" "$2" || return 1
 		sleep 0.05
 	done
+}
+tap_command () {
+	shift 2
+	"$@"
+}
+# What has taken longer than on an idle machine may on this one.
+tap_patient () {
+	sleep 0.5
+	[ $(($(date +%s) - $1)) -le "$(scaled "$2")" ]
 }
 
 skip_all () {
