@@ -21,13 +21,13 @@ export GRADCOMP_CONF="$tmp/conf" GRADCOMP_STAGE_CACHE_DIR="$tmp/cache"
 for i in {1..4}; do head -c 16000000 /dev/urandom > "$tmp/src/$i"; done
 area=$tmp/cache/$(id -u)
 
-# A producer that has finished one file and is stopped, and a hundred behind him.
+# A producer that has finished one file and is stopped (it gives way until then), and a hundred behind him.
 gather () {
 	local i
 	rm -rf "$area"
-	"$gradcomp" stage --workers=1 "$tmp/src" > "$tmp/out" 2> "$tmp/log" &
+	nice -n 19 "$gradcomp" stage --workers=1 "$tmp/src" > "$tmp/out" 2> "$tmp/log" &
 	producer=$!
-	for ((i = 0; i < 500; i++)); do
+	for ((i = 0; i < 3000; i++)); do
 		[ ! -s "$(echo "$area"/*.tmp/journal)" ] || break
 		sleep 0.02
 	done
@@ -38,12 +38,10 @@ gather () {
 		pids+=($!)
 	done
 }
+# shellcheck disable=SC2317,SC2329 # called by wait_for
+all_wait () { [ "$(cat "$tmp"/who/*.log | grep -c 'waiting for')" -ge "$crowd" ]; }
 waiting () {
-	local i
-	for ((i = 0; i < 300; i++)); do
-		[ "$(cat "$tmp"/who/*.log | grep -c 'waiting for')" -lt $crowd ] || break
-		sleep 0.1
-	done
+	wait_for 30 all_wait
 	is "$1: all wait, and say for whom" "$(cat "$tmp"/who/*.log | grep -c "waiting for .*$producer")" $crowd
 }
 scatter () {
