@@ -50,7 +50,8 @@ is_whole () {
 before=0
 begin 60
 server stop
-is 'a server that stopped leaves the stager waiting' "$(sleep 6; kill -0 "$pid" 2>&1 && grep -c 'copy.*staged\|cannot' "$tmp/log")" 0
+wait_for 20 grep -q 'waiting for it' "$tmp/log"
+is 'a server that stopped leaves the stager waiting' "$(kill -0 "$pid" 2>&1 && grep -c 'copy.*staged\|cannot' "$tmp/log")" 0
 like 'who says so' "$(cat "$tmp/log")" "the server of nfs://127.0.0.1"
 like 'and how long it has been' "$(cat "$tmp/log")" 's; waiting for it (setting stage.source_timeout)'
 server cont
@@ -74,7 +75,7 @@ finish
 is 'a server that stays away' "$status" 1
 like 'is named' "$log" 'the NFS server 127.0.0.1 does not answer for '
 like 'with the setting' "$log" '(setting stage.source_timeout)'
-check "in time: $((SECONDS - start)) s" test $((SECONDS - start)) -le 20
+check "in time: $((SECONDS - start)) s" test $((SECONDS - start)) -le "$(scaled 20)"
 is 'nothing stays' "$(find "$tmp/cache" -name '*.tmp' | wc -l)" 0
 server cont
 
@@ -86,7 +87,7 @@ kill -TERM "$pid"
 start=$SECONDS
 finish
 is 'who waits can be stopped' "$status" 143
-check "soon: $((SECONDS - start)) s" test $((SECONDS - start)) -le 10
+check "soon: $((SECONDS - start)) s" test $((SECONDS - start)) -le "$(scaled 10)"
 is 'and leaves nothing' "$(find "$tmp/cache" -name '*.tmp' | wc -l)" 0
 server cont
 
@@ -103,7 +104,7 @@ like 'with the reason' "$log" 'Connection refused'
 python3 -c 'import socket, sys, time
 s = socket.socket(); s.bind(("127.0.0.1", 0)); s.listen(); print(s.getsockname()[1], flush=True); time.sleep(120)' >"$tmp/port" &
 pid=$!
-for ((i = 0; i < 100; i++)); do [ -s "$tmp/port" ] && break; sleep 0.05; done
+wait_for 20 test -s "$tmp/port"
 GRADCOMP_STAGE_SOURCE_TIMEOUT=1 timeout 60 "$gradcomp" stage "nfs://127.0.0.1:$(cat "$tmp/port")/x" >"$tmp/out" 2>"$tmp/log"
 is 'a mute server' $? 1
 like 'is named' "$(cat "$tmp/log")" 'the NFS server 127.0.0.1 does not answer for '

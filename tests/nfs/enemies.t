@@ -92,8 +92,7 @@ cat > "$tmp/liar.py" <<'END'
 import os, socket, struct, sys, threading, time
 how = sys.argv[1]
 s = socket.socket()
-s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-s.bind(('127.0.0.1', 28999))
+s.bind(('127.0.0.1', 0))
 s.listen(64)
 def serve(c):
     try:
@@ -123,7 +122,7 @@ def serve(c):
                 c.sendall(struct.pack('>I', 0x80000000 | len(body)) + body)
     except OSError:
         pass
-print('ready', flush=True)
+print(s.getsockname()[1], flush=True)
 while True:
     c, _ = s.accept()
     threading.Thread(target=serve, args=(c,), daemon=True).start()
@@ -133,8 +132,8 @@ export GRADCOMP_STAGE_SOURCE_TIMEOUT=1
 for how in silent closes sends nonsense enormous empty denies counts another; do
 	coproc python3 "$tmp/liar.py" $how
 	liar=$COPROC_PID
-	read -r -u "${COPROC[0]}" _
-	stage 'nfs://127.0.0.1/export?version=4&nfsport=28999'
+	read -r -u "${COPROC[0]}" port
+	stage "nfs://127.0.0.1/export?version=4&nfsport=$port"
 	refused "a server that $how" '127.0.0.1'
 	check "a server that $how: within seconds ($took)" test "$took" -lt "$(scaled 12)"
 	kill -9 "$liar" 2> /dev/null
@@ -149,8 +148,7 @@ cat > "$tmp/mangle.py" <<'END'
 import random, socket, struct, sys, threading
 rnd = random.Random(int(sys.argv[2]))
 s = socket.socket()
-s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-s.bind(('127.0.0.1', 28998))
+s.bind(('127.0.0.1', 0))
 s.listen(64)
 def whole(c, n):
     d = b''
@@ -186,7 +184,7 @@ def back(t, c):
             c.sendall(struct.pack('>I', 0x80000000 | len(body)) + body)
     except OSError:
         c.close()
-print('ready', flush=True)
+print(s.getsockname()[1], flush=True)
 while True:
     c, _ = s.accept()
     t = socket.create_connection(('127.0.0.1', int(sys.argv[1])))
@@ -199,9 +197,9 @@ endings=''
 for seed in {1..6}; do
 	coproc python3 "$tmp/mangle.py" "${url##*=}" "$seed"
 	liar=$COPROC_PID
-	read -r -u "${COPROC[0]}" _
+	read -r -u "${COPROC[0]}" port
 	rm -rf "$area"
-	stage 'nfs://127.0.0.1/export/few?version=4&nfsport=28998'
+	stage "nfs://127.0.0.1/export/few?version=4&nfsport=$port"
 	endings="$endings $status"
 	[ "$status" = 0 ] || [ "$(published)" = 0 ] || endings="$endings published"
 	kill -9 "$liar" 2> /dev/null
