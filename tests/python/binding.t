@@ -9,7 +9,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import SOURCE, done_testing, environment, error_of, need_library, ok  # noqa: E402
+from tap import SOURCE, done_testing, environment, error_of, need_library, ok, pace  # noqa: E402
 
 need_library()
 os.environ.update(environment())
@@ -58,7 +58,7 @@ for name, py in STRUCTURES.items():
 
 def python(code, **more):
     return subprocess.run([sys.executable, "-c", code], env=environment(**more), capture_output=True, text=True,
-                          timeout=60)
+                          timeout=60 * pace())
 
 
 with open(os.path.join(SOURCE, "VERSION"), encoding="ascii") as f:

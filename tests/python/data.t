@@ -15,7 +15,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import done_testing, environment, error_of, need_library, ok, skip_all  # noqa: E402
+from tap import done_testing, environment, error_of, need_library, ok, pace, skip_all  # noqa: E402
 
 try:
     import numpy as np
@@ -255,7 +255,7 @@ ok(isinstance(e, gradcomp.Error) and "/nonexistent/spill" in str(e), "a spill fo
 
 
 def python(*argv, **more):
-    return subprocess.run([sys.executable, *argv], env=environment(**more), capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, *argv], env=environment(**more), capture_output=True, text=True, timeout=60 * pace())
 
 
 HEAD = "import gradcomp.data, os, sys, time\nds = gradcomp.data.Dataset(list(range(500)), prepare, workers=3)\n"

@@ -8,7 +8,7 @@ import time
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import SOURCE, done_testing, errors, need_gloo, need_library, ok, ranks  # noqa: E402
+from tap import SOURCE, done_testing, errors, in_time, need_gloo, need_library, ok, ranks  # noqa: E402
 
 need_gloo()
 need_library()
@@ -51,7 +51,7 @@ seconds = time.monotonic() - start
 ok(all(s not in (0, None) for s, _, _ in got), "one rank raises: all end with a failure", errors(got))
 ok("rank 1 has had enough" in got[1][2], "the culprit says why", got[1][2])
 ok(all("rank 1" in got[r][2] for r in (0, 2)), "the others name the culprit", errors(got))
-ok(seconds < 30, f"and none waits for a time-out ({seconds:.1f} s)")
+ok(in_time(seconds, 30), f"and none waits for a time-out ({seconds:.1f} s)")
 
 got = ranks(2, [TRAIN, "plain"], GRADCOMP="no-such-thing")
 ok(all(s not in (0, None) and "no-such-thing" in err for s, _, err in got), "an unknown compressor is named", errors(got))

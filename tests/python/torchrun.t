@@ -10,7 +10,7 @@ import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import SOURCE, done_testing, environment, need_gloo, need_library, ok, skip_all  # noqa: E402
+from tap import SOURCE, done_testing, environment, need_gloo, need_library, ok, pace, skip_all  # noqa: E402
 
 need_gloo()
 need_library()
@@ -28,7 +28,7 @@ def torchrun(*argv, **more):
                    "1", "--tee", "1", "--log_dir", logs]
         return subprocess.run(command + list(argv), env=environment(GRADCOMP="none", TORCH_DISABLE_SHARE_RDZV_TCP_STORE="1",
                                                                            **more), capture_output=True,
-                              text=True, timeout=180, check=False)
+                              text=True, timeout=180 * pace(), check=False)
 
 
 try:
