@@ -120,7 +120,7 @@ int main(int argc, char **argv)
 		if (!strcmp(fate, "leave"))
 			break;
 		if (!strcmp(fate, "idle"))
-			sleep(20);
+			sleep(5 * (unsigned)atoi(getenv("GRADCOMP_TRANSPORT_WAIT_TIMEOUT")));
 	}
 	gradcomp_reducer_free(red);
 	if (!st)

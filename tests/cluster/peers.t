@@ -101,9 +101,9 @@ begin allreduce leave 1
 ended 'rank 1 leaves' 1 $((timeout + 8)) 'left the job' 'has waited'
 over 'rank 1 leaves'
 # Those who wait in a row run out of time nearly at once, and the first one names whom it waits for.
-export GRADCOMP_TRANSPORT_WAIT_TIMEOUT=4
+export GRADCOMP_TRANSPORT_WAIT_TIMEOUT=$timeout
 begin allreduce idle 1
-culprits=0123 ended 'rank 1 takes no further part' 1 12 'alive but takes no part'
+culprits=0123 ended 'rank 1 takes no further part' 1 $((timeout + 8)) 'alive but takes no part'
 over 'rank 1 takes no further part'
 export GRADCOMP_TRANSPORT_WAIT_TIMEOUT=$((timeout * 5))
 
