@@ -17,10 +17,10 @@ enum { LAYERS = 8 };
 
 struct layer {
 	uint64_t n, *counts, begin, own; /* numbers of it; of each rank's shard; before this rank's; of it */
-	float *shard;    /* exact; the rest of the training sees what it decodes to */
-	float *full;     /* gathered */
-	float *gradient; /* of all of the layer, then the coder's workspace */
-	float *mean;     /* of the shard */
+	float *shard;                    /* exact; the rest of the training sees what it decodes to */
+	float *full;                     /* gathered */
+	float *gradient;                 /* of all of the layer, then the coder's workspace */
+	float *mean;                     /* of the shard */
 	gradcomp_coder_request *gather, *reduce;
 };
 
@@ -84,15 +84,17 @@ int main(int argc, char **argv)
 	for (int step = 0; step < steps; step++) {
 		for (int i = 0; i < LAYERS; i++) {
 			struct layer *l = &layer[i];
-			need(gradcomp_coder_all_gather_start(weights, l->shard, l->full, l->counts, GRADCOMP_F32, &l->gather, &err));
+			need(gradcomp_coder_all_gather_start(weights, l->shard, l->full, l->counts, GRADCOMP_F32,
+			                                     &l->gather, &err));
 		}
 		for (int i = 0; i < LAYERS; i++) {
 			struct layer *l = &layer[i];
 			need(gradcomp_coder_wait(l->gather, &err));
 			for (uint64_t k = 0; k < l->n; k++)
 				l->gradient[k] = l->full[k] - place(rank, P, k);
-			need(gradcomp_coder_reduce_scatter_start(gradients, l->gradient, l->mean, l->counts, GRADCOMP_F32, 1.0 / P,
-			                                         (uint32_t)i, &l->reduce, &err));
+			need(gradcomp_coder_reduce_scatter_start(gradients, l->gradient, l->mean, l->counts,
+			                                         GRADCOMP_F32, 1.0 / P, (uint32_t)i, &l->reduce,
+			                                         &err));
 		}
 		for (int i = 0; i < LAYERS; i++) {
 			struct layer *l = &layer[i];
@@ -109,8 +111,10 @@ int main(int argc, char **argv)
 	double sums[2] = {distance, numbers};
 	need(gradcomp_allreduce(gradcomp_job_world(job), sums, 2, GRADCOMP_F64, GRADCOMP_SUM, &err));
 	if (rank == 0)
-		printf("%d steps on %d ranks: weights are %.4f from where they belong; gathers sent %.2f of their bytes, "
-		       "reductions %.2f\n", steps, P, sums[0] / sums[1], saved(weights), saved(gradients));
+		printf("%d steps on %d ranks: weights are %.4f from where they belong; gathers sent %.2f of their "
+		       "bytes, "
+		       "reductions %.2f\n",
+		       steps, P, sums[0] / sums[1], saved(weights), saved(gradients));
 
 	gradcomp_coder_free(weights);
 	gradcomp_coder_free(gradients);

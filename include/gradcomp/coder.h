@@ -15,10 +15,11 @@
  *                                           1.0 / nranks, layer, &err);
  *     }
  *
- * Which compressors: those that give a code. These are block (8, 4 or 2 bits a number), zfp
- * and lossless, and any other whose pattern is CODED. none sends the numbers as they are, in
- * their own type. Others work on matrices or select numbers (powersgd, topk and so on), of
- * which a flat shard has none: GRADCOMP_ERR_UNSUPPORTED, with what to take instead.
+ * Which compressors: those that give a code (pattern CODED) and keep no state: block (8, 4 or 2 bits
+ * a number), zfp, lossless. none sends the numbers as they are, in their own type; sums of 16-bit
+ * numbers are then rounded to it at every hop. Others work on matrices or select numbers (powersgd,
+ * topk and so on), which a flat shard does not allow: GRADCOMP_ERR_UNSUPPORTED, with what to take
+ * instead.
  *
  * Calls. Those on one coder are carried out one after another in the order in which they were
  * started, by a thread of the coder's: all ranks of the group start the same calls in the same
@@ -96,8 +97,8 @@ typedef struct gradcomp_coder_options {
 	const char *name; /* of this coder, in the report, the timeline and messages; NULL: "coder". Copied */
 } gradcomp_coder_options;
 
-/* Collective over `group`: all ranks make the same coder. spec: of the compressor; NULL: the job's. `options`
- * may be NULL. What one rank cannot do is said on all of them; GRADCOMP_ERR_MISMATCH names ranks
+/* Collective over `group`: all ranks make the same coder. spec: of the compressor; NULL: the
+ * job's. `options` may be NULL. What one rank cannot do is said on all of them; GRADCOMP_ERR_MISMATCH names ranks
  * with another SPEC, collective or seed; nothing is left behind then and the job goes on.
  * *out is freed by gradcomp_coder_free(), before the group. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec,
@@ -112,9 +113,9 @@ GRADCOMP_EXPORT void gradcomp_coder_free(gradcomp_coder *coder);
  * that does not carry one; the text says which can. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_check(const char *spec, const char *collective, gradcomp_error *err);
 
-/* out = scale * sum over ranks of their block counts[rank], counts[rank] numbers. `in` holds
- * nranks blocks one after another, block r of counts[r] numbers, and may be used as workspace: its content is
- * undefined afterwards. `out` may be this rank's block in `in`, else they do not overlap.
+/* out = scale * sum over ranks of their block of this rank, counts[rank] numbers. `in` holds nranks
+ * blocks one after another, block r of counts[r] numbers, and may be used as workspace: its
+ * content is undefined afterwards. `out` may be this rank's block in `in`, else they do not overlap.
  * counts: nranks of them, equal on all ranks, read before the call returns; 0 is fine, also
  * everywhere. scale: finite, not 0. slot: see Residual; a slot keeps the counts of its first
  * call, others are GRADCOMP_ERR_MISMATCH. Buffers may be NULL for no numbers. */
@@ -145,15 +146,15 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_coder_test(gradcomp_coder_request *requ
 /* Returns when the call has ended, how it ended, and frees the request. NULL: returns GRADCOMP_OK. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_wait(gradcomp_coder_request *request, gradcomp_error *err);
 
-/* This rank's state (residuals of all slots, how many runs were coded, what the compressor
- * keeps) as a byte string. With buf NULL only *bytes is set. GRADCOMP_ERR_STATE while a call is
- * in flight. */
+/* This rank's state (residuals of all slots, how many runs were coded) as a byte string. With buf
+ * NULL only *bytes is set. GRADCOMP_ERR_STATE while a call is in flight. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_save(gradcomp_coder *coder, void *buf, uint64_t capacity,
                                                     uint64_t *bytes, gradcomp_error *err);
 /* Takes up a state saved by the same rank of a coder with the same compressor, seed and number of
  * ranks: it continues to the bit. All ranks load states of the same moment. On failure the coder
  * is as before: GRADCOMP_ERR_INVALID for bytes that are no state or damaged, _MISMATCH for one of
- * another compressor, seed or rank, _UNSUPPORTED for one of a newer library, _STATE while a call is in flight. */
+ * another compressor, seed or rank, _UNSUPPORTED for one of another version, _STATE while a call
+ * is in flight. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_coder_load(gradcomp_coder *coder, const void *buf, uint64_t bytes,
                                                     gradcomp_error *err);
 

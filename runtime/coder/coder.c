@@ -49,8 +49,8 @@ static gradcomp_status carry_out(gradcomp_coder *c, const gradcomp_coder_request
 		if (st)
 			job_fail(c->job, st, err->text);
 	}
-	record(c, q->kind == CODER_REDUCE_SCATTER ? TRACE_REDUCE_SCATTER : TRACE_ALL_GATHER, call, q->slot_number, start,
-	       channel_sent(c->coll_ctx.channel) - sent);
+	record(c, q->kind == CODER_REDUCE_SCATTER ? TRACE_REDUCE_SCATTER : TRACE_ALL_GATHER, call, q->slot_number,
+	       start, channel_sent(c->coll_ctx.channel) - sent);
 	return st;
 }
 
@@ -131,7 +131,8 @@ gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_
 		for (int r = 0; r < c->layout.nranks; r++)
 			if ((*out)->counts[r] != counts[r])
 				return error_set(err, GRADCOMP_ERR_MISMATCH,
-				                 "coder '%s': slot %u keeps what was lost of %llu numbers in block %d, and this call has %llu "
+				                 "coder '%s': slot %u keeps what was lost of %llu numbers in block "
+				                 "%d, and this call has %llu "
 				                 "there: give each tensor a slot of its own",
 				                 c->name, number, (unsigned long long)(*out)->counts[r], r,
 				                 (unsigned long long)counts[r]);
@@ -142,8 +143,8 @@ gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_
 		c->slots = more;
 	*out = more ? coder_slot_make(number, counts, c->layout.nranks, total) : NULL;
 	if (!*out)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for the %llu numbers of slot %u", c->name,
-		                 (unsigned long long)total, number);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for the %llu numbers of slot %u",
+		                 c->name, (unsigned long long)total, number);
 	memmove(more + low + 1, more + low, (c->nslots - low) * sizeof *more);
 	more[low] = *out;
 	c->nslots++;
@@ -160,8 +161,9 @@ static gradcomp_status check_counts(const gradcomp_coder *c, const uint64_t *cou
 	for (int r = 0; r < c->layout.nranks; r++) {
 		if (counts[r] > (uint64_t)INT64_MAX / sizeof(float) - q->total)
 			return error_set(err, GRADCOMP_ERR_RANGE,
-			                 "coder '%s': the counts up to that of rank %d, %llu, are more than memory can have", c->name, r,
-			                 (unsigned long long)counts[r]);
+			                 "coder '%s': the counts up to that of rank %d, %llu, are more than memory "
+			                 "can have",
+			                 c->name, r, (unsigned long long)counts[r]);
 		if (r == c->layout.rank)
 			q->begin = q->total;
 		q->total += q->counts[r] = counts[r];
@@ -176,16 +178,18 @@ static gradcomp_status check_counts(const gradcomp_coder *c, const uint64_t *cou
 static gradcomp_status check_call(const gradcomp_coder *c, const gradcomp_coder_request *q, gradcomp_error *err)
 {
 	uint64_t own = q->counts[c->layout.rank];
-	uint64_t in = q->kind == CODER_REDUCE_SCATTER ? q->total : own, out = q->kind == CODER_REDUCE_SCATTER ? own : q->total;
+	uint64_t in = q->kind == CODER_REDUCE_SCATTER ? q->total : own,
+		 out = q->kind == CODER_REDUCE_SCATTER ? own : q->total;
 	if (q->dtype != GRADCOMP_F32 && q->dtype != GRADCOMP_F16 && q->dtype != GRADCOMP_BF16)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "coder '%s': element type %s (%d): a coder takes float32, float16 and bfloat16", c->name,
-		                 coder_dtype_name(q->dtype), (int)q->dtype);
+		                 "coder '%s': element type %s (%d): a coder takes float32, float16 and bfloat16",
+		                 c->name, coder_dtype_name(q->dtype), (int)q->dtype);
 	if (!isfinite(q->scale) || q->scale == 0)
-		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': scale %g: must be finite and not 0", c->name, q->scale);
+		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': scale %g: must be finite and not 0",
+		                 c->name, q->scale);
 	if ((in && !q->in) || (out && !q->out))
-		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': %s of the %s is NULL for %llu numbers", c->name,
-		                 in && !q->in ? "in" : "out", coder_kind_name(q->kind),
+		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': %s of the %s is NULL for %llu numbers",
+		                 c->name, in && !q->in ? "in" : "out", coder_kind_name(q->kind),
 		                 (unsigned long long)(in && !q->in ? in : out));
 	return GRADCOMP_OK;
 }
@@ -222,7 +226,8 @@ static gradcomp_status start(gradcomp_coder *c, const gradcomp_coder_request *ca
 	if (!c || !counts)
 		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", c ? "counts" : "coder");
 	gradcomp_coder_request *q = malloc(sizeof *q + (size_t)c->layout.nranks * sizeof *q->counts);
-	gradcomp_status st = q ? GRADCOMP_OK : error_set(&own, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for a call", c->name);
+	gradcomp_status st =
+		q ? GRADCOMP_OK : error_set(&own, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for a call", c->name);
 	if (q) {
 		*q = *call;
 		q->coder = c;
@@ -244,12 +249,17 @@ static gradcomp_status start(gradcomp_coder *c, const gradcomp_coder_request *ca
 	return GRADCOMP_OK;
 }
 
-gradcomp_status gradcomp_coder_reduce_scatter_start(gradcomp_coder *coder, void *in, void *out, const uint64_t *counts,
-                                                    gradcomp_dtype dtype, double scale, uint32_t slot,
-                                                    gradcomp_coder_request **request, gradcomp_error *err)
+gradcomp_status gradcomp_coder_reduce_scatter_start(gradcomp_coder *coder, void *in, void *out,
+                                                    const uint64_t *counts, gradcomp_dtype dtype, double scale,
+                                                    uint32_t slot, gradcomp_coder_request **request,
+                                                    gradcomp_error *err)
 {
-	const gradcomp_coder_request call = {.kind = CODER_REDUCE_SCATTER, .in = in, .out = out, .dtype = dtype,
-	                                     .scale = scale, .slot_number = slot};
+	const gradcomp_coder_request call = {.kind = CODER_REDUCE_SCATTER,
+	                                     .in = in,
+	                                     .out = out,
+	                                     .dtype = dtype,
+	                                     .scale = scale,
+	                                     .slot_number = slot};
 	return start(coder, &call, counts, request, err);
 }
 
@@ -257,16 +267,22 @@ gradcomp_status gradcomp_coder_all_gather_start(gradcomp_coder *coder, const voi
                                                 const uint64_t *counts, gradcomp_dtype dtype,
                                                 gradcomp_coder_request **request, gradcomp_error *err)
 {
-	const gradcomp_coder_request call = {.kind = CODER_ALL_GATHER, .in = (void *)in, .out = out, .dtype = dtype,
-	                                     .scale = 1, .slot_number = GRADCOMP_CODER_NO_SLOT};
+	const gradcomp_coder_request call = {.kind = CODER_ALL_GATHER,
+	                                     .in = (void *)in,
+	                                     .out = out,
+	                                     .dtype = dtype,
+	                                     .scale = 1,
+	                                     .slot_number = GRADCOMP_CODER_NO_SLOT};
 	return start(coder, &call, counts, request, err);
 }
 
 gradcomp_status gradcomp_coder_reduce_scatter(gradcomp_coder *coder, void *in, void *out, const uint64_t *counts,
-                                              gradcomp_dtype dtype, double scale, uint32_t slot, gradcomp_error *err)
+                                              gradcomp_dtype dtype, double scale, uint32_t slot,
+                                              gradcomp_error *err)
 {
 	gradcomp_coder_request *q;
-	gradcomp_status st = gradcomp_coder_reduce_scatter_start(coder, in, out, counts, dtype, scale, slot, &q, err);
+	gradcomp_status st =
+		gradcomp_coder_reduce_scatter_start(coder, in, out, counts, dtype, scale, slot, &q, err);
 	return st ? st : gradcomp_coder_wait(q, err);
 }
 
@@ -359,7 +375,8 @@ static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradco
 	                              .nranks = c->group->nranks,
 	                              .seed = o->seed,
 	                              .patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)};
-	return c->parts.dense ? GRADCOMP_OK : coder_instance(&c->parts, &c->job->host, &c->layout, &c->instance, err);
+	return c->parts.dense ? GRADCOMP_OK
+	                      : coder_instance(&c->parts, &c->job->host, &c->layout, &c->instance, err);
 }
 
 typedef struct coder_claim {
@@ -371,11 +388,11 @@ static void differing_coders(const void *claim, const void *claim0, int first, c
 {
 	const coder_claim *a = claim, *b = claim0;
 	if (memcmp(a->text, b->text, sizeof a->text))
-		snprintf(out, capacity, "makes a coder of '%.*s', rank %d of '%.*s'", (int)sizeof a->text, a->text, first,
-		         (int)sizeof b->text, b->text);
+		snprintf(out, capacity, "makes a coder of '%.*s', rank %d of '%.*s'", (int)sizeof a->text, a->text,
+		         first, (int)sizeof b->text, b->text);
 	else
-		snprintf(out, capacity, "makes a coder with seed %llu, rank %d with %llu", (unsigned long long)a->seed, first,
-		         (unsigned long long)b->seed);
+		snprintf(out, capacity, "makes a coder with seed %llu, rank %d with %llu",
+		         (unsigned long long)a->seed, first, (unsigned long long)b->seed);
 }
 
 /* The first thing that ranks say to each other. */
@@ -387,13 +404,15 @@ static gradcomp_status same_coders(gradcomp_coder *c, gradcomp_status mine, grad
 		own.seed = c->layout.seed;
 		snprintf(own.text, sizeof own.text, "%s + %s", c->spec, c->collective);
 	}
-	return consensus(c->group, &(consensus_topic){"make its coder", &own, sizeof own, differing_coders, true}, mine, err);
+	return consensus(c->group, &(consensus_topic){"make its coder", &own, sizeof own, differing_coders, true},
+	                 mine, err);
 }
 
 /* What only this rank can fail at, when the others go on. */
 static gradcomp_status begin(gradcomp_coder *c, gradcomp_error *err)
 {
-	gradcomp_status st = coll_ctx_open(c->group, c->parts.collective_plugin, c->parts.collective_spec, &c->coll_ctx, err);
+	gradcomp_status st =
+		coll_ctx_open(c->group, c->parts.collective_plugin, c->parts.collective_spec, &c->coll_ctx, err);
 	if (!st && thread_start(&c->thread, work, c))
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no thread for a coder");
 	if (st)
@@ -401,8 +420,9 @@ static gradcomp_status begin(gradcomp_coder *c, gradcomp_error *err)
 	return st;
 }
 
-gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec, const gradcomp_coder_options *options,
-                                      gradcomp_coder **out, gradcomp_error *err)
+gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec,
+                                      const gradcomp_coder_options *options, gradcomp_coder **out,
+                                      gradcomp_error *err)
 {
 	gradcomp_coder_options o = {0};
 	gradcomp_error own = {0};
@@ -443,8 +463,12 @@ gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec, c
 
 static void keep_report(gradcomp_coder *c)
 {
-	report_coder kept = {.name = c->name, .asked = c->asked, .compressor = c->spec, .collective = c->collective,
-	                     .nranks = c->layout.nranks, .stats = {.struct_size = sizeof kept.stats}};
+	report_coder kept = {.name = c->name,
+	                     .asked = c->asked,
+	                     .compressor = c->spec,
+	                     .collective = c->collective,
+	                     .nranks = c->layout.nranks,
+	                     .stats = {.struct_size = sizeof kept.stats}};
 	gradcomp_coder_get_stats(c, &kept.stats);
 	c->name = c->asked = c->spec = c->collective = NULL;
 	job_keep_coder(c->job, &kept);

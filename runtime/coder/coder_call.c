@@ -25,7 +25,7 @@ const char *coder_kind_name(coder_kind kind)
 
 const char *coder_dtype_name(gradcomp_dtype dtype)
 {
-	static const char *const names[] = {"float32", "float16", "bfloat16", "float64", "int32",
+	static const char *const names[] = {"float32", "float16", "bfloat16",    "float64",    "int32",
 	                                    "int64",   "uint8",   "float8_e4m3", "float8_e5m2"};
 	return (unsigned)dtype < sizeof names / sizeof names[0] ? names[dtype] : "unknown";
 }
@@ -128,8 +128,8 @@ static void describe(const gradcomp_coder *c, const gradcomp_coder_request *q, c
 	for (int r = 0; r < c->layout.nranks; r++) {
 		h = id_mix(h, q->counts[r]);
 		if (n < (int)sizeof out->text)
-			n += snprintf(out->text + n, sizeof out->text - (size_t)n, "%s%llu", r ? "," : ", blocks of ",
-			              (unsigned long long)q->counts[r]);
+			n += snprintf(out->text + n, sizeof out->text - (size_t)n, "%s%llu",
+			              r ? "," : ", blocks of ", (unsigned long long)q->counts[r]);
 	}
 	out->hash = h;
 }
@@ -141,8 +141,9 @@ static gradcomp_status share(gradcomp_coder *c, const void *mine, size_t bytes, 
 	uint64_t *lengths = malloc(P * sizeof *lengths);
 	char *buf = malloc(P * bytes);
 	*all = NULL;
-	gradcomp_status st = lengths && buf ? GRADCOMP_OK
-	                                    : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %zu ranks tell", P);
+	gradcomp_status st = lengths && buf
+	                             ? GRADCOMP_OK
+	                             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what %zu ranks tell", P);
 	for (size_t r = 0; !st && r < P; r++)
 		lengths[r] = bytes;
 	if (!st) {
@@ -170,10 +171,9 @@ static gradcomp_status differing(gradcomp_coder *c, const claim *mine, gradcomp_
 		all[i].text[sizeof all[i].text - 1] = 0;
 	while (r < c->layout.nranks - 1 && all[r].hash == all[0].hash)
 		r++;
-	st = error_set(err, GRADCOMP_ERR_MISMATCH,
-	               "coder '%s': rank %d on %s calls %.160s; rank %d calls %.160s%s", c->name,
-	               c->group->ranks[r], transport_host(c->job->transport, c->group->ranks[r]), all[r].text,
-	               c->group->ranks[0], all[0].text,
+	st = error_set(err, GRADCOMP_ERR_MISMATCH, "coder '%s': rank %d on %s calls %.160s; rank %d calls %.160s%s",
+	               c->name, c->group->ranks[r], transport_host(c->job->transport, c->group->ranks[r]),
+	               all[r].text, c->group->ranks[0], all[0].text,
 	               strcmp(all[r].text, all[0].text) ? "" : " (the counts of later blocks differ)");
 	free(blocks);
 	return st;
@@ -184,8 +184,8 @@ static gradcomp_status agree(gradcomp_coder *c, const gradcomp_coder_request *q,
 	claim mine;
 	describe(c, q, &mine);
 	int64_t key = (int64_t)(mine.hash >> 2), words[3] = {*bad, key, -key};
-	gradcomp_status st = c->parts.collective->allreduce(c->coll_ctx.instance, words, 3, GRADCOMP_I64, GRADCOMP_MAX, 1.0,
-	                                                    err);
+	gradcomp_status st = c->parts.collective->allreduce(c->coll_ctx.instance, words, 3, GRADCOMP_I64,
+	                                                    GRADCOMP_MAX, 1.0, err);
 	if (st)
 		return st;
 	if (words[1] != -words[2])
@@ -207,8 +207,9 @@ static gradcomp_status whose(gradcomp_coder *c, const gradcomp_coder_request *q,
 			continue;
 		c->told++;
 		log_line(&c->job->log, GRADCOMP_LOG_INFO,
-		         "coder '%s': rank %d on %s has a NaN or Inf in what it gave to a %s; %s NaN on all ranks%s", c->name,
-		         c->group->ranks[r], transport_host(c->job->transport, c->group->ranks[r]),
+		         "coder '%s': rank %d on %s has a NaN or Inf in what it gave to a %s; %s NaN on all "
+		         "ranks%s",
+		         c->name, c->group->ranks[r], transport_host(c->job->transport, c->group->ranks[r]),
 		         coder_kind_name(q->kind), q->kind == CODER_ALL_GATHER ? "its block is" : "the result is",
 		         c->told == TELL_MOST ? " (not told again)" : "");
 	}
@@ -285,8 +286,8 @@ static gradcomp_status scatter_dense(gradcomp_coder *c, const gradcomp_coder_req
 		narrow_scaled(c->job->host.operators, q->in, q->dtype, q->scale, q->total, c->work);
 	lap(&watch, &took->convert_s);
 	if (!st)
-		st = c->parts.collective->reduce_scatter(c->coll_ctx.instance, q->in, q->counts, q->dtype, GRADCOMP_SUM,
-		                                         first ? 1 : q->scale, err);
+		st = c->parts.collective->reduce_scatter(c->coll_ctx.instance, q->in, q->counts, q->dtype,
+		                                         GRADCOMP_SUM, first ? 1 : q->scale, err);
 	if (!st && own && q->out != mine)
 		memmove(q->out, mine, own * gradcomp_dtype_bytes(q->dtype));
 	lap(&watch, &took->exchange_s);
@@ -321,8 +322,8 @@ static gradcomp_status gather_coded(gradcomp_coder *c, const gradcomp_coder_requ
 		st = whose(c, q, mine, &flags, err);
 	}
 	if (!st)
-		st = c->parts.collective->coded_allgather(c->coll_ctx.instance, x, q->counts, &codec, call << RUN_BITS, NULL,
-		                                          err);
+		st = c->parts.collective->coded_allgather(c->coll_ctx.instance, x, q->counts, &codec,
+		                                          call << RUN_BITS, NULL, err);
 	lap(&watch, &took->exchange_s);
 	if (!st && q->dtype != GRADCOMP_F32)
 		ops->cast_from_f32(NULL, q->out, x, q->total, q->dtype, 0);
@@ -341,8 +342,8 @@ static gradcomp_status gather_dense(gradcomp_coder *c, const gradcomp_coder_requ
 	void *mine = at(q->out, q->begin, q->dtype);
 	bool bad = false;
 	stopwatch watch = {clock_now()};
-	gradcomp_status st = bytes ? agree(c, q, &bad, err)
-	                           : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu counts", P);
+	gradcomp_status st =
+		bytes ? agree(c, q, &bad, err) : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %zu counts", P);
 	for (size_t r = 0; !st && r < P; r++)
 		bytes[r] = q->counts[r] * size;
 	if (!st && own && mine != q->in)
@@ -354,8 +355,8 @@ static gradcomp_status gather_dense(gradcomp_coder *c, const gradcomp_coder_requ
 	return st;
 }
 
-gradcomp_status coder_call(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call, gradcomp_coder_stats *took,
-                           gradcomp_error *err)
+gradcomp_status coder_call(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call,
+                           gradcomp_coder_stats *took, gradcomp_error *err)
 {
 	bool scatters = q->kind == CODER_REDUCE_SCATTER, dense = c->parts.dense;
 	uint64_t own = q->counts[c->layout.rank];
@@ -365,7 +366,8 @@ gradcomp_status coder_call(gradcomp_coder *c, const gradcomp_coder_request *q, u
 	if (st)
 		return st;
 	st = scatters ? dense ? scatter_dense(c, q, took, err) : scatter_coded(c, q, call, took, err)
-	              : dense ? gather_dense(c, q, took, err) : gather_coded(c, q, call, took, err);
+	     : dense ? gather_dense(c, q, took, err)
+	              : gather_coded(c, q, call, took, err);
 	if (st)
 		return st;
 	took->reduce_scatters = scatters;

@@ -29,7 +29,7 @@ struct gradcomp_coder_request {
 	gradcomp_dtype dtype;
 	double scale;
 	uint32_t slot_number;
-	coder_slot *slot; /* or NULL */
+	coder_slot *slot;      /* or NULL */
 	uint64_t total, begin; /* numbers of all blocks, and before this rank's */
 	bool done;             /* under the coder's lock, like what follows */
 	gradcomp_status status;

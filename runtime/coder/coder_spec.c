@@ -11,8 +11,7 @@
 #define CODES GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)
 
 /* Besides the two: what calls begin with, and what names a rank that means another call. */
-#define NEEDS_DENSE \
-	(GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER | GRADCOMP_CAN_ALLREDUCE)
+#define NEEDS_DENSE (GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER | GRADCOMP_CAN_ALLREDUCE)
 #define NEEDS_CODED \
 	(GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_ALLGATHER | \
 	 GRADCOMP_CAN_ALLREDUCE)
@@ -80,8 +79,7 @@ static gradcomp_status get(spec_table *t, gradcomp_plugin_kind kind, const char 
                            const plugin **p, const spec **s, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
-	gradcomp_status st =
-		spec_table_get(t, kind, text ? text : config_str(t->config, setting), p, s, &inner);
+	gradcomp_status st = spec_table_get(t, kind, text ? text : config_str(t->config, setting), p, s, &inner);
 
 	if (!st)
 		return GRADCOMP_OK;
@@ -95,9 +93,10 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 	const plugin *p;
 
 	if (named(asked, "auto"))
-		return no_code(t->config, "auto", "chooses among compressors for a model's tensors, which a coder does not know",
-		               err);
-	gradcomp_status st = get(t, GRADCOMP_KIND_COMPRESSOR, text, "gradcomp.compressor", &p, &out->compressor_spec, err);
+		return no_code(t->config, "auto",
+		               "chooses among compressors for a model's tensors, which a coder does not know", err);
+	gradcomp_status st =
+		get(t, GRADCOMP_KIND_COMPRESSOR, text, "gradcomp.compressor", &p, &out->compressor_spec, err);
 	if (st)
 		return st;
 	out->compressor = p->compressor;
@@ -110,8 +109,10 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 		                       ? "works on matrices, of which a flat shard has none"
 		                       : "gives no code for runs of numbers, which a shard is",
 		               err);
-	if (p->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM || p->compressor->state_arrays)
-		return no_code(t->config, p->info->name, "keeps state of a model's tensors, which a coder does not know", err);
+	if (p->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM || p->compressor->state_arrays ||
+	    p->compressor->save)
+		return no_code(t->config, p->info->name,
+		               "keeps state of a model's tensors, which a coder does not know", err);
 	return GRADCOMP_OK;
 }
 
@@ -119,20 +120,23 @@ static gradcomp_status choose_collective(spec_table *t, const char *text, coder_
 {
 	search s = {.needs = out->dense ? NEEDS_DENSE : NEEDS_CODED};
 	const plugin *p;
-	gradcomp_status st = get(t, GRADCOMP_KIND_COLLECTIVE, text, "gradcomp.collective", &p, &out->collective_spec, err);
+	gradcomp_status st =
+		get(t, GRADCOMP_KIND_COLLECTIVE, text, "gradcomp.collective", &p, &out->collective_spec, err);
 
 	if (st)
 		return st;
 	if (s.needs & ~p->collective->serves) {
 		registry_each(t->config, GRADCOMP_KIND_COLLECTIVE, try_collective, &s);
 		if (!text && s.able.count && !strcmp(config_origin(t->config, "gradcomp.collective"), "default")) {
-			st = spec_table_get(t, GRADCOMP_KIND_COLLECTIVE, s.able.name[0], &p, &out->collective_spec, err);
+			st = spec_table_get(t, GRADCOMP_KIND_COLLECTIVE, s.able.name[0], &p, &out->collective_spec,
+			                    err);
 		} else {
 			char *list = strset_join(&s.able);
 			st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-			               "collective '%s' serves no %s, which a coder of '%s' needs; collectives that do: %s",
-			               p->info->name, lacking(s.needs & ~p->collective->serves), out->compressor->info.name,
-			               list && *list ? list : "none is installed");
+			               "collective '%s' serves no %s, which a coder of '%s' needs; collectives "
+			               "that do: %s",
+			               p->info->name, lacking(s.needs & ~p->collective->serves),
+			               out->compressor->info.name, list && *list ? list : "none is installed");
 			free(list);
 		}
 		strset_clear(&s.able);
@@ -166,7 +170,8 @@ gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *ho
 	st = c->plan(made, &all, 0, &plan, err);
 	if (!st && (plan.nrounds != 1 || plan.rounds[0].pattern != GRADCOMP_CODED))
 		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		               "'%s' does not code from the first step on: a coder knows no steps; leave start_step out",
+		               "'%s' does not code from the first step on: a coder knows no steps; leave "
+		               "start_step out",
 		               parts->compressor_spec->text);
 	if (st) {
 		c->destroy(made);
@@ -181,8 +186,12 @@ static gradcomp_status check(const config *c, const char *compressor, const char
 {
 	static const uint64_t dims[] = {1};
 	static const gradcomp_tensor tensor = {.name = "shard", .numel = 1, .dims = dims, .ndim = 1};
-	const gradcomp_layout layout = {.struct_size = sizeof layout, .ntensors = 1, .tensors = &tensor, .numel = 1,
-	                                .nranks = 2, .patterns = CODES};
+	const gradcomp_layout layout = {.struct_size = sizeof layout,
+	                                .ntensors = 1,
+	                                .tensors = &tensor,
+	                                .numel = 1,
+	                                .nranks = 2,
+	                                .patterns = CODES};
 	const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
 	coder_parts parts;
 	spec_table specs;

@@ -1,4 +1,4 @@
-/* Saving and loading a coder: residuals, how many calls there were, and what the compressor keeps.
+/* Saving and loading a coder: residuals, and how many calls there were. Its compressor keeps nothing.
  * What is loaded is hostile until it has been checked, before anything changes. */
 #include "coder/coder_internal.h"
 
@@ -12,13 +12,12 @@
 static const char magic[8] = "GCCODER1";
 #define VERSION_AT (sizeof magic - 1)
 
-/* Then the slots, by number, each a slot_head, its counts and its numbers, filled up to 8 bytes; then
- * the compressor's bytes. */
+/* Then the slots, by number, each a slot_head, its counts and its numbers, filled up to 8 bytes. */
 typedef struct state_head {
 	char magic[8];
 	uint64_t checksum; /* of all that follows */
-	uint64_t calls, seed, plugin_bytes;
-	uint32_t rank, nranks, nslots, reserved0;
+	uint64_t calls, seed, reserved0;
+	uint32_t rank, nranks, nslots, reserved1;
 	char compressor[256];
 } state_head;
 
@@ -38,25 +37,26 @@ static uint64_t slot_bytes(const gradcomp_coder *c, uint64_t total)
 {
 	if (total > INT64_MAX / sizeof(float) - 4096)
 		return 0;
-	return sizeof(slot_head) + (uint64_t)c->layout.nranks * sizeof(uint64_t) + (total * sizeof(float) + 7) / 8 * 8;
+	return sizeof(slot_head) + (uint64_t)c->layout.nranks * sizeof(uint64_t) +
+	       (total * sizeof(float) + 7) / 8 * 8;
 }
 
 static gradcomp_status idle(const gradcomp_coder *c, const char *what, gradcomp_error *err)
 {
-	return c->inflight ? error_set(err, GRADCOMP_ERR_STATE, "coder '%s': %s with %llu calls in flight: wait for them first",
-	                               c->name, what, (unsigned long long)c->inflight)
+	return c->inflight ? error_set(err, GRADCOMP_ERR_STATE,
+	                               "coder '%s': %s with %llu calls in flight: wait for them first", c->name,
+	                               what, (unsigned long long)c->inflight)
 	                   : GRADCOMP_OK;
 }
 
 /* ---- saving ---- */
 
-static void describe(const gradcomp_coder *c, uint64_t plugin_bytes, state_head *h)
+static void describe(const gradcomp_coder *c, state_head *h)
 {
 	memset(h, 0, sizeof *h);
 	memcpy(h->magic, magic, sizeof magic);
 	h->calls = c->calls;
 	h->seed = c->layout.seed;
-	h->plugin_bytes = plugin_bytes;
 	h->rank = (uint32_t)c->layout.rank;
 	h->nranks = (uint32_t)c->layout.nranks;
 	h->nslots = c->nslots;
@@ -78,32 +78,27 @@ static char *put_slot(const gradcomp_coder *c, const coder_slot *s, char *p)
 /* With the lock held. */
 static gradcomp_status save(gradcomp_coder *c, char *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
-	const struct gradcomp_compressor_v1 *compressor = c->parts.compressor;
-	uint64_t own = 0;
 	state_head h;
 	gradcomp_status st = idle(c, "save", err);
-	if (!st && c->instance && compressor->save)
-		st = compressor->save(c->instance, NULL, 0, &own, err);
 	if (st)
 		return st;
-	*bytes = sizeof h + own;
+	*bytes = sizeof h;
 	for (uint32_t i = 0; i < c->nslots; i++)
 		*bytes += slot_bytes(c, c->slots[i]->total);
 	if (!buf)
 		return GRADCOMP_OK;
 	if (capacity < *bytes)
-		return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': the buffer has %llu bytes, the state takes %llu", c->name,
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "coder '%s': the buffer has %llu bytes, the state takes %llu", c->name,
 		                 (unsigned long long)capacity, (unsigned long long)*bytes);
 	char *p = buf + sizeof h;
 	for (uint32_t i = 0; i < c->nslots; i++)
 		p = put_slot(c, c->slots[i], p);
-	if (own)
-		st = compressor->save(c->instance, p, own, &own, err);
-	describe(c, own, &h);
+	describe(c, &h);
 	memcpy(buf, &h, sizeof h);
 	h.checksum = checksum(buf, *bytes);
 	memcpy(buf, &h, sizeof h);
-	return st;
+	return GRADCOMP_OK;
 }
 
 gradcomp_status gradcomp_coder_save(gradcomp_coder *c, void *buf, uint64_t capacity, uint64_t *bytes,
@@ -121,7 +116,8 @@ gradcomp_status gradcomp_coder_save(gradcomp_coder *c, void *buf, uint64_t capac
 
 static gradcomp_status no_state(const gradcomp_coder *c, uint64_t bytes, gradcomp_error *err)
 {
-	return error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': %llu bytes are no saved state of a coder, or damaged", c->name,
+	return error_set(err, GRADCOMP_ERR_INVALID,
+	                 "coder '%s': %llu bytes are no saved state of a coder, or damaged", c->name,
 	                 (unsigned long long)bytes);
 }
 
@@ -138,17 +134,18 @@ static gradcomp_status check_head(const gradcomp_coder *c, const void *buf, uint
 		                 h->magic[VERSION_AT], magic[VERSION_AT]);
 	if (h->checksum != checksum(buf, bytes))
 		return no_state(c, bytes, err);
-	describe(c, h->plugin_bytes, &want);
+	describe(c, &want);
 	h->compressor[sizeof h->compressor - 1] = 0;
 	if (strcmp(h->compressor, want.compressor))
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "coder '%s': the state is of '%s', this coder is '%s'", c->name,
-		                 h->compressor, want.compressor);
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "coder '%s': the state is of '%s', this coder is '%s'",
+		                 c->name, h->compressor, want.compressor);
 	if (h->rank != want.rank || h->nranks != want.nranks)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "coder '%s': the state is of rank %u of %u, this is rank %u of %u",
-		                 c->name, h->rank, h->nranks, want.rank, want.nranks);
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "coder '%s': the state is of rank %u of %u, this is rank %u of %u", c->name,
+		                 h->rank, h->nranks, want.rank, want.nranks);
 	if (h->seed != want.seed)
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "coder '%s': the state has seed %llu, this coder %llu", c->name,
-		                 (unsigned long long)h->seed, (unsigned long long)want.seed);
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "coder '%s': the state has seed %llu, this coder %llu",
+		                 c->name, (unsigned long long)h->seed, (unsigned long long)want.seed);
 	return GRADCOMP_OK;
 }
 
@@ -197,7 +194,6 @@ static coder_slot *take_slot(const gradcomp_coder *c, const char **at, uint64_t 
 /* With the lock held. */
 static gradcomp_status load(gradcomp_coder *c, const char *buf, uint64_t bytes, gradcomp_error *err)
 {
-	const struct gradcomp_compressor_v1 *compressor = c->parts.compressor;
 	coder_slot **slots = NULL;
 	uint32_t n = 0;
 	state_head h;
@@ -214,17 +210,12 @@ static gradcomp_status load(gradcomp_coder *c, const char *buf, uint64_t bytes, 
 	slots = malloc(((size_t)h.nslots + 1) * sizeof(coder_slot *));
 	while (slots && n < h.nslots && (slots[n] = take_slot(c, &at, &left, n ? slots[n - 1] : NULL, &nomem)))
 		numbers += slots[n++]->total;
-	bool whole = slots && n == h.nslots && left == h.plugin_bytes;
+	bool whole = slots && n == h.nslots && !left;
 	if (!slots || nomem)
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for a state of %llu bytes", c->name,
 		               (unsigned long long)bytes);
 	else if (!whole)
 		st = no_state(c, bytes, err);
-	else if (h.plugin_bytes && !(c->instance && compressor->load))
-		st = error_set(err, GRADCOMP_ERR_INVALID, "coder '%s': compressor '%s' keeps no state of its own, this has %llu bytes",
-		               c->name, compressor->info.name, (unsigned long long)h.plugin_bytes);
-	else if (c->instance && compressor->load)
-		st = compressor->load(c->instance, at, h.plugin_bytes, err);
 	if (st) {
 		coder_slots_free(slots, n);
 		return st;

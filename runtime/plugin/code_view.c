@@ -23,7 +23,8 @@ static gradcomp_status code(void *ctx, const float *in, uint64_t n, uint64_t cou
 	return st;
 }
 
-static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n, gradcomp_error *err)
+static gradcomp_status decode(void *ctx, const void *in, uint64_t bytes, float *out, uint64_t n,
+                              gradcomp_error *err)
 {
 	const code_source *s = ctx;
 	return s->compressor->code_decode(s->instance, in, bytes, out, n, err);

@@ -56,11 +56,13 @@ __attribute__((unused)) static bool coder_wall(const void *buf, uint64_t n, grad
 }
 
 /* What rank w gives: numbers begin..begin+n-1. */
-__attribute__((unused)) static void coder_fill(void *buf, int w, uint64_t begin, uint64_t n, gradcomp_dtype dtype, int k)
+__attribute__((unused)) static void coder_fill(void *buf, int w, uint64_t begin, uint64_t n, gradcomp_dtype dtype,
+                                               int k)
 {
 	for (uint64_t i = 0; i < n; i++) {
 		float v = coder_number(w, begin + i, k);
-		operators_cpu()->cast_from_f32(NULL, (char *)buf + i * gradcomp_dtype_bytes(dtype), &v, 1, dtype, 0);
+		operators_cpu()->cast_from_f32(NULL, (char *)buf + i * gradcomp_dtype_bytes(dtype), &v, 1, dtype,
+		                               0);
 	}
 }
 

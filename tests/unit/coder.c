@@ -27,9 +27,10 @@ static uint64_t print_of(const void *buf, size_t bytes)
 static void wrong(one_case *c, int rank, const char *what, uint64_t i, double got, double want, double bound)
 {
 	if (!atomic_fetch_add(&c->wrong, 1))
-		printf("# %s, %s, type %d, cut %d, n %llu, rank %d: %s %llu is %.9g and should be %.9g within %.3g\n", c->spec,
-		       c->collective, (int)c->dtype, c->cut, (unsigned long long)c->n, rank, what, (unsigned long long)i, got,
-		       want, bound);
+		printf("# %s, %s, type %d, cut %d, n %llu, rank %d: %s %llu is %.9g and should be %.9g within "
+		       "%.3g\n",
+		       c->spec, c->collective, (int)c->dtype, c->cut, (unsigned long long)c->n, rank, what,
+		       (unsigned long long)i, got, want, bound);
 }
 
 static void scatter_right(one_case *c, gradcomp_coder *k, int rank, int P, const uint64_t *counts, uint64_t total)
@@ -41,7 +42,8 @@ static void scatter_right(one_case *c, gradcomp_coder *k, int rank, int P, const
 	for (int r = 0; r < rank; r++)
 		begin += counts[r];
 	coder_fill(in, rank, 0, total, c->dtype, 1);
-	gradcomp_status st = gradcomp_coder_reduce_scatter(k, in, out, counts, c->dtype, scale, GRADCOMP_CODER_NO_SLOT, &err);
+	gradcomp_status st =
+		gradcomp_coder_reduce_scatter(k, in, out, counts, c->dtype, scale, GRADCOMP_CODER_NO_SLOT, &err);
 	if (st)
 		wrong(c, rank, err.text, 0, st, 0, 0);
 	for (uint64_t i = 0; !st && i < own; i++) {
@@ -52,7 +54,8 @@ static void scatter_right(one_case *c, gradcomp_coder *k, int rank, int P, const
 			rounding += fabs(coder_given(w, begin + i, c->dtype, 1));
 		}
 		bool hops = !strcmp(c->spec, "none");
-		double bound = scale * ((P - 1) * c->code * most + (P + 1) * rounding * coder_half_ulp(hops ? c->dtype : GRADCOMP_F32)) +
+		double bound = scale * ((P - 1) * c->code * most +
+		                        (P + 1) * rounding * coder_half_ulp(hops ? c->dtype : GRADCOMP_F32)) +
 		               (fabs(want * scale) + (P - 1) * c->code * most) * coder_half_ulp(c->dtype) + 1e-30;
 		double got = coder_at(out, i, c->dtype);
 		if (!(fabs(got - want * scale) <= bound * (1 + 1e-5)))
@@ -70,7 +73,8 @@ static void gather_right(one_case *c, gradcomp_coder *k, int rank, int P, const 
 	size_t size = gradcomp_dtype_bytes(c->dtype);
 	for (int r = 0; r < rank; r++)
 		begin += counts[r];
-	void *out = coder_buffer(total, c->dtype), *in = in_place ? (char *)out + begin * size : coder_buffer(counts[rank], c->dtype);
+	void *out = coder_buffer(total, c->dtype),
+	     *in = in_place ? (char *)out + begin * size : coder_buffer(counts[rank], c->dtype);
 	gradcomp_error err = {0};
 	coder_fill(in, rank, 0, counts[rank], c->dtype, 2);
 	gradcomp_status st = gradcomp_coder_all_gather(k, in, out, counts, c->dtype, &err);
@@ -79,7 +83,9 @@ static void gather_right(one_case *c, gradcomp_coder *k, int rank, int P, const 
 	for (int w = 0; !st && w < P; at += counts[w++])
 		for (uint64_t i = 0; i < counts[w]; i++) {
 			double want = coder_given(w, i, c->dtype, 2), got = coder_at(out, at + i, c->dtype);
-			double bound = P == 1 ? 0 : c->code * 2 + (c->code > 0) * coder_half_ulp(c->dtype) * (fabs(want) + c->code * 2);
+			double bound = P == 1 ? 0
+			                      : c->code * 2 + (c->code > 0) * coder_half_ulp(c->dtype) *
+			                                              (fabs(want) + c->code * 2);
 			if (!(fabs(got - want) <= bound * (1 + 1e-5)))
 				wrong(c, rank, "block number", at + i, got, want, bound);
 		}
@@ -112,7 +118,8 @@ static void every_call(gradcomp_job *job, int rank, int P, void *arg)
 	for (int t = 0; t < 3; t++)
 		for (int cut = 0; cut < CUTS; cut++)
 			for (int big = 0; big < 2; big++) {
-				uint64_t counts[MAX_RANKS], n = big ? 5003 : 7, total = coder_counts(cut, P, n, counts);
+				uint64_t counts[MAX_RANKS], n = big ? 5003 : 7,
+							    total = coder_counts(cut, P, n, counts);
 				ranks_wait();
 				if (rank == 0) {
 					mine->dtype = types[t];
@@ -214,15 +221,17 @@ static uint64_t fly(gradcomp_coder *k, int rank, int P, bool at_once, flown *f)
 	gradcomp_error err = {0};
 	for (int i = 0; i < FLIGHT; i++) {
 		gradcomp_dtype t = i % 3 == 2 ? GRADCOMP_BF16 : GRADCOMP_F32;
-		uint64_t total = coder_counts(i % CUTS, P, 100 + 333 * (uint64_t)i, counts[i]), own = counts[i][rank];
+		uint64_t total = coder_counts(i % CUTS, P, 100 + 333 * (uint64_t)i, counts[i]),
+			 own = counts[i][rank];
 		bool gathers = i % 2;
 		lengths[i] = (gathers ? total : own) * gradcomp_dtype_bytes(t);
 		in[i] = coder_buffer(gathers ? own : total, t);
 		out[i] = coder_buffer(gathers ? total : own, t);
 		coder_fill(in[i], rank, 0, gathers ? own : total, t, i);
-		gradcomp_status st = gathers ? gradcomp_coder_all_gather_start(k, in[i], out[i], counts[i], t, &q[i], &err)
-		                             : gradcomp_coder_reduce_scatter_start(k, in[i], out[i], counts[i], t, 0.5,
-		                                                                   (uint32_t)i, &q[i], &err);
+		gradcomp_status st =
+			gathers ? gradcomp_coder_all_gather_start(k, in[i], out[i], counts[i], t, &q[i], &err)
+				: gradcomp_coder_reduce_scatter_start(k, in[i], out[i], counts[i], t, 0.5,
+		                                                      (uint32_t)i, &q[i], &err);
 		memset(counts[i], 0xff, sizeof counts[i]); /* was read */
 		if (!st && !at_once) {
 			int done = 0;
@@ -311,7 +320,8 @@ static void overtaking(gradcomp_job *job, int rank, int P, void *arg)
 	apart a[CODERS];
 	uint64_t counts[MAX_RANKS];
 	coder_counts(CUT_EQUAL, P, 5, counts);
-	if (gradcomp_group_split(world, rank % 2, -rank, &part, &err) || gradcomp_coder_create(world, "block", NULL, &k[0], &err) ||
+	if (gradcomp_group_split(world, rank % 2, -rank, &part, &err) ||
+	    gradcomp_coder_create(world, "block", NULL, &k[0], &err) ||
 	    gradcomp_coder_create(world, "block:bits=4", NULL, &k[1], &err) ||
 	    gradcomp_coder_create(part, "lossless", NULL, &k[2], &err)) {
 		printf("# rank %d: %s\n", rank, err.text);
@@ -320,8 +330,8 @@ static void overtaking(gradcomp_job *job, int rank, int P, void *arg)
 	}
 	for (int n = 0, c = rank % 2; n < 2; n++, c = !c)
 		for (int i = 0; i < ROUNDS; i++)
-			if (gradcomp_coder_reduce_scatter_start(k[c], in[c][rank][i], out[c][rank][i], counts, GRADCOMP_F32, 1, 0, &q[c][i],
-			                                        &err))
+			if (gradcomp_coder_reduce_scatter_start(k[c], in[c][rank][i], out[c][rank][i], counts,
+			                                        GRADCOMP_F32, 1, 0, &q[c][i], &err))
 				atomic_fetch_add(&f->failed, 1);
 	for (int n = 0, c = rank % 2; n < 2; n++, c = !c)
 		for (int i = 0; i < ROUNDS; i++)
@@ -390,13 +400,15 @@ static void not_finite(gradcomp_job *job, int rank, int P, void *arg)
 			operators_cpu()->cast_from_f32(NULL, (char *)in + (first + 5) * size, &bad[i % 3], 1, t, 0);
 		expect(u, !gradcomp_coder_reduce_scatter(k, in, out, counts, t, 1, 7, &err), rank, err.text);
 		if (passes)
-			expect(u, rank != 1 || well || !isfinite(coder_at(out, 5, t)), rank, "the sum is as it came");
+			expect(u, rank != 1 || well || !isfinite(coder_at(out, 5, t)), rank,
+			       "the sum is as it came");
 		else if (well)
 			memcpy(e, k->keeps ? k->slots[0]->e : e, total * sizeof *e);
 		else
 			expect(u, nan_all(out, 0, own, t), rank, "the sum is NaN");
 		expect(u, coder_wall(out, own, t), rank, "no more than the block is written");
-		expect(u, !k->keeps || !memcmp(e, k->slots[0]->e, total * sizeof *e), rank, "the residual is as it was");
+		expect(u, !k->keeps || !memcmp(e, k->slots[0]->e, total * sizeof *e), rank,
+		       "the residual is as it was");
 		coder_fill(in, rank, 0, own, t, i);
 		if (rank == 1 && !well)
 			operators_cpu()->cast_from_f32(NULL, in, &bad[i % 3], 1, t, 0);
@@ -408,18 +420,23 @@ static void not_finite(gradcomp_job *job, int rank, int P, void *arg)
 				finite &= isfinite(coder_at(out, at + j, t)) != 0;
 			expect(u, finite == (w != 1 || well), rank, "the other blocks are well");
 			if (w == 1 && !well)
-				expect(u, passes ? !isfinite(coder_at(out, at, t)) && isfinite(coder_at(out, at + 1, t))
-				                 : nan_all(out, at, counts[w], t), rank, "the block is NaN");
+				expect(u,
+				       passes ? !isfinite(coder_at(out, at, t)) &&
+				                        isfinite(coder_at(out, at + 1, t))
+				              : nan_all(out, at, counts[w], t),
+				       rank, "the block is NaN");
 		}
 		free(in), free(out);
 	}
 	gradcomp_coder_get_stats(k, &stats);
-	expect(u, stats.nonfinite == (passes ? 0 : 10) && stats.reduce_scatters == 6 && stats.all_gathers == 6, rank, "counted");
+	expect(u, stats.nonfinite == (passes ? 0 : 10) && stats.reduce_scatters == 6 && stats.all_gathers == 6,
+	       rank, "counted");
 	/* Finite, but their sum is not. */
 	float *in = malloc(total * sizeof *in), *out = malloc(total * sizeof *out);
 	for (uint64_t i = 0; i < total; i++)
 		in[i] = 3e38f;
-	expect(u, in && out && !gradcomp_coder_reduce_scatter(k, in, out, counts, GRADCOMP_F32, 1, 7, &err), rank, err.text);
+	expect(u, in && out && !gradcomp_coder_reduce_scatter(k, in, out, counts, GRADCOMP_F32, 1, 7, &err), rank,
+	       err.text);
 	for (uint64_t i = 0; k->keeps && i < total; i++)
 		expect(u, isfinite(k->slots[0]->e[i]), rank, "the residual stays finite");
 	coder_fill(in, rank, 0, total, GRADCOMP_F32, 9);
@@ -436,16 +453,22 @@ int main(void)
 	static const struct {
 		const char *spec;
 		double code;
-	} specs[] = {{"block:bits=8", 0.5 / 127}, {"block:bits=4,block=64", 0.5 / 7}, {"block:bits=2", 0.5},
-	             {"block:bits=4,rounding=stochastic", 1.0 / 7}, {"lossless", 0}, {"none", 0}};
+	} specs[] = {{"block:bits=8", 0.5 / 127},
+	             {"block:bits=4,block=64", 0.5 / 7},
+	             {"block:bits=2", 0.5},
+	             {"block:bits=4,rounding=stochastic", 1.0 / 7},
+	             {"lossless", 0},
+	             {"none", 0}};
 	static const int sizes[] = {1, 2, 3, 5};
 	const char *const settings[] = {plugin_path_setting(), NULL};
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
 		for (size_t p = 0; p < sizeof sizes / sizeof sizes[0]; p++) {
-			one_case c = {.spec = specs[i].spec, .collective = collectives[(i + p) % 4], .code = specs[i].code};
+			one_case c = {.spec = specs[i].spec,
+			              .collective = collectives[(i + p) % 4],
+			              .code = specs[i].code};
 			run_ranks(sizes[p], settings, every_call, &c);
-			is_int(atomic_load(&c.wrong), 0, "%s over %s, %d ranks: right, and the same everywhere", c.spec, c.collective,
-			       sizes[p]);
+			is_int(atomic_load(&c.wrong), 0, "%s over %s, %d ranks: right, and the same everywhere",
+			       c.spec, c.collective, sizes[p]);
 		}
 	gradcomp_error none_built = {0};
 	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
@@ -456,7 +479,8 @@ int main(void)
 		run_ranks(3, settings, every_call, &zfp);
 		is_int(atomic_load(&zfp.wrong), 0, "%s: right, and the same everywhere", zfp.spec);
 	}
-	static const char *const lossy[] = {"block:bits=2", "block:bits=4,rounding=stochastic", "block:bits=8", "lossless"};
+	static const char *const lossy[] = {"block:bits=2", "block:bits=4,rounding=stochastic", "block:bits=8",
+	                                    "lossless"};
 	for (int i = 0; i < 8; i++) {
 		conserved *s = calloc(1, sizeof *s);
 		if (!s)
@@ -465,7 +489,8 @@ int main(void)
 		s->collective = collectives[i % 2];
 		run_ranks(2 + i % 3, settings, conserve, s);
 		is_int(atomic_load(&s->failed), 0, "%s over %s: calls with slots", s->spec, s->collective);
-		ok(s->off <= s->largest * 2e-6, "... what went in came out or is kept: %.3g of %.3g is not", s->off, s->largest);
+		ok(s->off <= s->largest * 2e-6, "... what went in came out or is kept: %.3g of %.3g is not", s->off,
+		   s->largest);
 		ok((i < 6) == (s->kept > 0), "... and some is kept: up to %.3g", s->kept);
 		free(s);
 	}
@@ -478,10 +503,11 @@ int main(void)
 	}
 	flown three = {0};
 	run_ranks(4, settings, overtaking, &three);
-	is_int(atomic_load(&three.failed), 0, "%d coders at work at once, started in another order on other ranks", CODERS);
+	is_int(atomic_load(&three.failed), 0, "%d coders at work at once, started in another order on other ranks",
+	       CODERS);
 	for (int r = 1; r < 4; r++)
-		ok(three.prints[0][r] == three.prints[0][0] && three.prints[1][r] == three.prints[1][0], "rank %d: the bits of rank 0",
-		   r);
+		ok(three.prints[0][r] == three.prints[0][0] && three.prints[1][r] == three.prints[1][0],
+		   "rank %d: the bits of rank 0", r);
 	flown f = {0};
 	run_ranks(3, settings, in_flight, &f);
 	is_int(atomic_load(&f.failed), 0, "%d calls in flight", FLIGHT);

@@ -10,27 +10,38 @@ static void checked(const char *compressor, const char *collective, gradcomp_sta
 {
 	gradcomp_error err = {0};
 	gradcomp_status st = gradcomp_coder_check(compressor, collective, &err);
-	ok(st == want && strstr(st ? err.text : words, words), "check of %s over %s: %s", compressor, collective ? collective : "the default",
-	   st ? err.text : "taken");
+	ok(st == want && strstr(st ? err.text : words, words), "check of %s over %s: %s", compressor,
+	   collective ? collective : "the default", st ? err.text : "taken");
 }
 
 static void specs(void)
 {
-	static const char *const matrices[] = {"powersgd", "acpsgd", "lqsgd:rank=2"}, *const others[] = {"topk", "randomk", "qsgd", "terngrad", "onebit", "cast", "dgc"};
-	static const char *const takes[] = {"block:bits=8", "block:bits=4", "block:bits=2,rounding=stochastic", "lossless", "none"};
+	static const char *const matrices[] = {"powersgd", "acpsgd", "lqsgd:rank=2"}, *const others[] = {
+											      "topk",   "randomk",
+											      "qsgd",   "terngrad",
+											      "onebit", "cast",
+											      "dgc"};
+	static const char *const takes[] = {"block:bits=8", "block:bits=4", "block:bits=2,rounding=stochastic",
+	                                    "lossless", "none"};
 	for (size_t i = 0; i < sizeof takes / sizeof takes[0]; i++)
 		for (int c = 0; c < 5; c++)
-			checked(takes[i], ((const char *const[]){NULL, "ring", "direct", "sparse", "auto"})[c], GRADCOMP_OK, "");
+			checked(takes[i], ((const char *const[]){NULL, "ring", "direct", "sparse", "auto"})[c],
+			        GRADCOMP_OK, "");
 	for (size_t i = 0; i < sizeof matrices / sizeof matrices[0]; i++)
-		checked(matrices[i], NULL, GRADCOMP_ERR_UNSUPPORTED, "works on matrices, of which a flat shard has none; compressors that shards can be sent with: block");
+		checked(matrices[i], NULL, GRADCOMP_ERR_UNSUPPORTED,
+		        "works on matrices, of which a flat shard has none; compressors that shards can be sent "
+		        "with: block");
 	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
-		checked(others[i], NULL, GRADCOMP_ERR_UNSUPPORTED, "compressors that shards can be sent with: block");
+		checked(others[i], NULL, GRADCOMP_ERR_UNSUPPORTED,
+		        "compressors that shards can be sent with: block");
 	checked("auto", NULL, GRADCOMP_ERR_UNSUPPORTED, "'auto' chooses among compressors");
 	checked("auto:budget=3", NULL, GRADCOMP_ERR_UNSUPPORTED, "'auto' chooses among compressors");
 	checked("block:start_step=10", NULL, GRADCOMP_ERR_UNSUPPORTED, "leave start_step out");
 	checked("block:bits=3", NULL, GRADCOMP_ERR_INVALID, "bits");
 	checked("nothing_such", NULL, GRADCOMP_ERR_NOTFOUND, "nothing_such");
-	checked("block", "hier", GRADCOMP_ERR_UNSUPPORTED, "collective 'hier' serves no coded reduce-scatter, which a coder of 'block' needs; collectives that do: auto, direct, ring, sparse");
+	checked("block", "hier", GRADCOMP_ERR_UNSUPPORTED,
+	        "collective 'hier' serves no coded reduce-scatter, which a coder of 'block' needs; collectives "
+	        "that do: auto, direct, ring, sparse");
 	checked("block", "tree", GRADCOMP_ERR_UNSUPPORTED, "collectives that do: ");
 }
 
@@ -59,35 +70,46 @@ static void arguments(gradcomp_job *job, int rank, int P, void *arg)
 	int done;
 	const uint64_t counts[] = {4, 4, 4}, other[] = {4, 5, 3}, huge[] = {1, UINT64_MAX / 8, UINT64_MAX / 8};
 	(void)rank, (void)P;
-	refused(t, gradcomp_coder_create(world, "powersgd", &o, &none, &err), GRADCOMP_ERR_UNSUPPORTED, &err, "flat shard");
+	refused(t, gradcomp_coder_create(world, "powersgd", &o, &none, &err), GRADCOMP_ERR_UNSUPPORTED, &err,
+	        "flat shard");
 	if (none)
 		refused(t, 1, 0, &err, "*out is NULL");
-	refused(t, gradcomp_coder_create(NULL, "block", &o, &none, &err), GRADCOMP_ERR_INVALID, &err, "group is NULL");
-	refused(t, gradcomp_coder_create(world, "block", &o, NULL, &err), GRADCOMP_ERR_INVALID, &err, "out is NULL");
+	refused(t, gradcomp_coder_create(NULL, "block", &o, &none, &err), GRADCOMP_ERR_INVALID, &err,
+	        "group is NULL");
+	refused(t, gradcomp_coder_create(world, "block", &o, NULL, &err), GRADCOMP_ERR_INVALID, &err,
+	        "out is NULL");
 	if (gradcomp_coder_create(world, "block", &o, &k, &err)) {
 		refused(t, 1, 0, &err, "made");
 		return;
 	}
-	refused(t, gradcomp_coder_all_gather(k, x, x + 8, NULL, GRADCOMP_F32, &err), GRADCOMP_ERR_INVALID, &err, "counts is NULL");
-	refused(t, gradcomp_coder_all_gather(NULL, x, x + 8, counts, GRADCOMP_F32, &err), GRADCOMP_ERR_INVALID, &err, "coder is NULL");
-	refused(t, gradcomp_coder_all_gather_start(k, x, x + 8, counts, GRADCOMP_F32, NULL, &err), GRADCOMP_ERR_INVALID, &err, "request is NULL");
-	refused(t, gradcomp_coder_all_gather(k, NULL, x + 8, counts, GRADCOMP_F32, &err), GRADCOMP_ERR_INVALID, &err,
-	        "coder 'mine': in of the all-gather is NULL for 4 numbers");
-	refused(t, gradcomp_coder_reduce_scatter(k, x, NULL, counts, GRADCOMP_F32, 1, 0, &err), GRADCOMP_ERR_INVALID, &err,
-	        "out of the reduce-scatter is NULL for 4 numbers");
-	refused(t, gradcomp_coder_all_gather(k, x, x + 8, huge, GRADCOMP_F32, &err), GRADCOMP_ERR_RANGE, &err, "rank 1");
-	refused(t, gradcomp_coder_all_gather(k, x, x + 8, counts, GRADCOMP_F64, &err), GRADCOMP_ERR_UNSUPPORTED, &err,
-	        "element type float64 (3): a coder takes float32, float16 and bfloat16");
-	refused(t, gradcomp_coder_all_gather(k, x, x + 8, counts, (gradcomp_dtype)77, &err), GRADCOMP_ERR_UNSUPPORTED, &err, "(77)");
+	refused(t, gradcomp_coder_all_gather(k, x, x + 8, NULL, GRADCOMP_F32, &err), GRADCOMP_ERR_INVALID, &err,
+	        "counts is NULL");
+	refused(t, gradcomp_coder_all_gather(NULL, x, x + 8, counts, GRADCOMP_F32, &err), GRADCOMP_ERR_INVALID,
+	        &err, "coder is NULL");
+	refused(t, gradcomp_coder_all_gather_start(k, x, x + 8, counts, GRADCOMP_F32, NULL, &err),
+	        GRADCOMP_ERR_INVALID, &err, "request is NULL");
+	refused(t, gradcomp_coder_all_gather(k, NULL, x + 8, counts, GRADCOMP_F32, &err), GRADCOMP_ERR_INVALID,
+	        &err, "coder 'mine': in of the all-gather is NULL for 4 numbers");
+	refused(t, gradcomp_coder_reduce_scatter(k, x, NULL, counts, GRADCOMP_F32, 1, 0, &err),
+	        GRADCOMP_ERR_INVALID, &err, "out of the reduce-scatter is NULL for 4 numbers");
+	refused(t, gradcomp_coder_all_gather(k, x, x + 8, huge, GRADCOMP_F32, &err), GRADCOMP_ERR_RANGE, &err,
+	        "rank 1");
+	refused(t, gradcomp_coder_all_gather(k, x, x + 8, counts, GRADCOMP_F64, &err), GRADCOMP_ERR_UNSUPPORTED,
+	        &err, "element type float64 (3): a coder takes float32, float16 and bfloat16");
+	refused(t, gradcomp_coder_all_gather(k, x, x + 8, counts, (gradcomp_dtype)77, &err),
+	        GRADCOMP_ERR_UNSUPPORTED, &err, "(77)");
 	for (int i = 0; i < 3; i++)
-		refused(t, gradcomp_coder_reduce_scatter(k, x, x + 16, counts, GRADCOMP_F32, ((const double[]){0, NAN, INFINITY})[i], 0, &err),
+		refused(t,
+		        gradcomp_coder_reduce_scatter(k, x, x + 16, counts, GRADCOMP_F32,
+		                                      ((const double[]){0, NAN, INFINITY})[i], 0, &err),
 		        GRADCOMP_ERR_INVALID, &err, "must be finite and not 0");
 	refused(t, gradcomp_coder_test(NULL, &done, &err), GRADCOMP_ERR_INVALID, &err, "request is NULL");
 	refused(t, gradcomp_coder_wait(NULL, &err), GRADCOMP_OK, &err, "");
 	/* None of them was the end: a slot, then the same with other counts. */
 	if (gradcomp_coder_reduce_scatter(k, x, x + 16, counts, GRADCOMP_F32, 1, 3, &err))
 		refused(t, 1, 0, &err, "goes on");
-	refused(t, gradcomp_coder_reduce_scatter_start(k, x, x + 16, other, GRADCOMP_F32, 1, 3, &q, &err), GRADCOMP_ERR_MISMATCH, &err,
+	refused(t, gradcomp_coder_reduce_scatter_start(k, x, x + 16, other, GRADCOMP_F32, 1, 3, &q, &err),
+	        GRADCOMP_ERR_MISMATCH, &err,
 	        "slot 3 keeps what was lost of 4 numbers in block 1, and this call has 5 there");
 	if (q || gradcomp_coder_all_gather(k, x, x + 16, other, GRADCOMP_F32, &err))
 		refused(t, 1, 0, &err, "goes on");
@@ -109,7 +131,8 @@ static void different_coders(gradcomp_job *job, int rank, int P, void *arg)
 	unlike *u = arg;
 	gradcomp_error err = {0};
 	int odd = rank == 1;
-	gradcomp_coder_options o = {.struct_size = sizeof o, .collective = u->collective[odd], .seed = u->seed[odd]};
+	gradcomp_coder_options o = {
+		.struct_size = sizeof o, .collective = u->collective[odd], .seed = u->seed[odd]};
 	gradcomp_coder *k;
 	gradcomp_status st = gradcomp_coder_create(gradcomp_job_world(job), u->spec[odd], &o, &k, &err);
 	(void)P;
@@ -154,9 +177,10 @@ static void different_calls(gradcomp_job *job, int rank, int P, void *arg)
 		return;
 	gradcomp_status st = mine->gathers
 	                             ? gradcomp_coder_all_gather(k, in[rank], out[rank], counts, mine->dtype, &err)
-	                             : gradcomp_coder_reduce_scatter(k, in[rank], out[rank], counts, mine->dtype, mine->scale,
-	                                                             mine->slot, &err);
-	if (st == GRADCOMP_ERR_MISMATCH && strstr(err.text, "rank 2 on ") && strstr(err.text, mine == &usual ? s->odd->words : mine->words) &&
+	                             : gradcomp_coder_reduce_scatter(k, in[rank], out[rank], counts, mine->dtype,
+	                                                             mine->scale, mine->slot, &err);
+	if (st == GRADCOMP_ERR_MISMATCH && strstr(err.text, "rank 2 on ") &&
+	    strstr(err.text, mine == &usual ? s->odd->words : mine->words) &&
 	    strstr(err.text, "rank 0 calls reduce-scatter of 120 float32 times 0.5, slot 2, blocks of 40,40,40"))
 		atomic_fetch_add(&s->right, 1);
 	else
@@ -176,13 +200,18 @@ static void alike(void)
 	static const call calls[] = {
 		{.gathers = true, .n = 40, .words = "calls all-gather of 120 float32, blocks"},
 		{.n = 41, .scale = 0.5, .slot = 2, .words = "reduce-scatter of 123 float32"},
-		{.n = 40, .dtype = GRADCOMP_BF16, .scale = 0.5, .slot = 2, .words = "reduce-scatter of 120 bfloat16"},
+		{.n = 40,
+	         .dtype = GRADCOMP_BF16,
+	         .scale = 0.5,
+	         .slot = 2,
+	         .words = "reduce-scatter of 120 bfloat16"},
 		{.n = 40, .scale = 0.25, .slot = 2, .words = "times 0.25, slot 2"},
 		{.n = 40, .scale = 0.5, .slot = 1, .words = "times 0.5, slot 1"},
 		{.n = 40, .scale = 0.5, .slot = 2, .uneven = true, .words = "blocks of 41,39,40"},
 		{.n = 0, .scale = 0.5, .slot = 2, .words = "reduce-scatter of 0 float32"},
 	};
-	const char *const settings[] = {plugin_path_setting(), "gradcomp.log=error", NULL}, *const *same[1] = {settings};
+	const char *const settings[] = {plugin_path_setting(), "gradcomp.log=error", NULL}, *const * same[1] = {
+												    settings};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		unlike u = {.seed = {cases[i].seed[0], cases[i].seed[1]}, .words = cases[i].words};
 		memcpy(u.spec, cases[i].spec, sizeof u.spec);
