@@ -383,6 +383,9 @@ int main(void)
 	ok(n_names > 10, "%d compressors", n_names);
 	for (int i = 0; i < n_names; i++)
 		goes_to(names_of[i], &(crew){4, NULL, 8000}, to, 2);
+	const crew one[] = {{1, NULL, 8000}, {3, NULL, 3000}};
+	goes_to("powersgd:rank=2", &(crew){3, NULL, 8000}, one, 2);
+	goes_to("topk:density=0.1", &(crew){1, NULL, 8000}, one, 2);
 	/* Where a collective holds something back, too; in two levels; from one to the other. */
 	const crew direct[] = {{3, "direct", 1 << 20}, {2, "ring", 1000}};
 	goes_to("onebit", &(crew){4, "direct", 2000}, direct, 2);
