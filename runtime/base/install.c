@@ -32,11 +32,12 @@ char *install_own_file(unsigned long long *inode)
 
 bool install_prefix_of(char *own)
 {
-	char *slash;
+	for (int up = 0; up < 2; up++) {
+		char *slash = strrchr(own, '/');
 
-	for (int up = 0; up < 2; up++)
-		if ((slash = strrchr(own, '/')))
+		if (slash)
 			*slash = '\0';
+	}
 	return *own != '\0';
 }
 
