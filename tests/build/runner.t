@@ -66,7 +66,7 @@ echo "ok 1 - x"
 echo "1..1"
 END
 script cluster/env.t <<'END'
-echo "ok 1 - ${GRADCOMP-unset} ${GRADCOMP_REPORT-unset} ${MAKEFLAGS-unset}"
+echo "ok 1 - ${GRADCOMP-unset} ${GRADCOMP_REPORT-unset} ${MAKEFLAGS-unset} $(umask)"
 echo "1..1"
 END
 
@@ -137,9 +137,10 @@ like "... the slowest first" "$(printf '%s\n' "$slowest" | head -n 1)" tests/uni
 like "... and what all of them took" "$said" "
 12 tests took "
 
+umask 077
 check "surroundings" env GRADCOMP=topk GRADCOMP_REPORT=x MAKEFLAGS=w GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" \
 	"$runner" tests/cluster/env.t
-like "... do not reach a test" "$(cat "$tmp/build/tests/log/cluster-env.t.tap")" "unset unset unset"
+like "... do not reach a test" "$(cat "$tmp/build/tests/log/cluster-env.t.tap")" "unset unset unset 0022"
 
 # Interrupted: the running test is told, and the runner fails.
 rm -f "$tmp/build/late" "$tmp/build/began"
