@@ -6,7 +6,7 @@ answers each with one line {loss, accuracy, relative_error, wire_ratio}.
 
 digits   scikit-learn's 8x8 digits, a perceptron of 305,000 parameters
 text     the next letter of the King James Bible from the 12 before it, a
-         perceptron over learned embeddings with 433,000 parameters
+         perceptron over learned embeddings with 220,000 parameters
 """
 
 import json
