@@ -6,8 +6,9 @@ import sys
 
 def _site_own():
     """What comes behind this one on the path takes its place."""
-    from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
+    # What importlib.machinery and importlib.util have, which would take longer than all the rest of it.
+    from _frozen_importlib import module_from_spec
+    from _frozen_importlib_external import PathFinder
 
     here = os.path.dirname(os.path.abspath(__file__))
     path = [os.path.abspath(p) for p in sys.path]

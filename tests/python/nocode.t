@@ -24,7 +24,7 @@ ATTACHED = "gradcomp: attached DistributedDataParallel(Sequential), 5403 paramet
 
 def run(name, *modes, expect=(0, 0), **more):
     """What the two ranks printed; [] when they did not end as expected."""
-    more.setdefault("PYTHONPATH", PACKAGE)
+    more = {"PYTHONPATH": PACKAGE, "GRADCOMP_AUTO_ATTACH": None, **more}
     got = ranks(2, [PROGRAM, *modes], timeout=120, **more)
     return got if ok(tuple(s for s, _, _ in got) == expect, f"{name}: both ranks end", errors(got)) else []
 
@@ -81,7 +81,7 @@ ok(len(lines(got)) == 1 and "GRADCOMP_AUTO_ATTACH: gradcomp.auto_attach: 'maybe'
 
 def python(code, *options, path="", **more):
     """stdout and stderr of a Python with the package in front on its path."""
-    env = environment(GRADCOMP="none", **more)
+    env = environment(GRADCOMP="none", GRADCOMP_AUTO_ATTACH=None, **more)
     env["PYTHONPATH"] = PACKAGE + (":" + path if path else "")
     got = subprocess.run([sys.executable, *options, "-c", code], env=env, capture_output=True, text=True, timeout=60,
                          check=False)

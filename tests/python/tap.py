@@ -73,9 +73,10 @@ def environment(**more):
     env = {k: v for k, v in os.environ.items() if not k.startswith(("GRADCOMP", "SLURM_", "PMIX_", "RANK", "WORLD_"))}
     env.update(PYTHONPATH=os.path.join(SOURCE, "python"), PYTHONDONTWRITEBYTECODE="1", OMP_NUM_THREADS="1",
                GRADCOMP_LIBRARY=os.path.join(BUILD, "lib/libgradcomp.so"),
-               GRADCOMP_PLUGIN_PATH=os.path.join(BUILD, "lib/gradcomp"), GRADCOMP_CONF=_no_settings.name)
+               GRADCOMP_PLUGIN_PATH=os.path.join(BUILD, "lib/gradcomp"), GRADCOMP_CONF=_no_settings.name,
+               GRADCOMP_AUTO_ATTACH="no")  # tests attach models themselves, and compare with those that are not
     env.update(more)
-    return env
+    return {k: v for k, v in env.items() if v is not None}
 
 
 def pace():
