@@ -254,11 +254,15 @@ def _only_viewed(group, dtype, op):
     until the end of backward."""
     if op == dist.ReduceOp.SUM:  # divided later
         return False
+    hook = group._all_reduce_hook
+    if hook is not None and not getattr(hook, "waits", False):  # a program's own, which uses them at once
+        return False
     for p in group.fsdp_params:
         parameter = p.sharded_param
         if not parameter.requires_grad:
             continue
         if (parameter.grad is not None or parameter.dtype != dtype or p.offload_to_cpu
+                or getattr(p, "sharded_grad_dtype", None) not in (None, dtype)
                 or getattr(parameter, "_post_accumulate_grad_hooks", None)):
             return False
     return True
@@ -366,11 +370,14 @@ def _attach_fsdp2(model, free, group_of, join, options):
     if any(not hasattr(m, "shard_process_group") for m in meshes):
         raise TypeError("attach() takes models that fully_shard() shards: replicate() of this PyTorch has no hook in "
                         "place of its all-reduce; wrap the model in DistributedDataParallel instead")
+    hsdp = any(hasattr(m, "replicate_process_group") for m in meshes)
+    if hsdp and any(g._all_reduce_hook is not None for _, g in groups):
+        raise _refuse("the model has an all-reduce hook of somebody else's, and fully_shard() takes one: leave that "
+                      "set_all_reduce_hook() out", _lib.ERR_STATE)
     names = {p: n for n, p in model.named_parameters()}
     for _, group in groups:
         for p in group.fsdp_params:
-            _check(names.get(p.sharded_param, "a parameter"), p)
-    hsdp = any(hasattr(m, "replicate_process_group") for m in meshes)
+            _check(names.get(p.sharded_param, "a parameter"), p, group.device)
     if hsdp and not all(hasattr(m, "replicate_process_group") for m in meshes):
         raise _refuse("some modules of the model are sharded on a mesh with replicas and some without: use one mesh")
     if not hsdp:
@@ -404,7 +411,7 @@ def _attach_fsdp2(model, free, group_of, join, options):
     except BaseException:
         _Together({**parts, **{f"group {i}": g for i, g in enumerate(own)}}).free()
         raise
-    attachment = Sharded(parts, group_for(meshes[0].replicate_process_group if hsdp else meshes[0].shard_process_group), free)
+    attachment = Sharded(parts, job.world, free)
     for slot, (module, group) in enumerate(groups):
         _take_over(attachment, module, group, coders, backward, slot if options["residual"] else None)
         if hsdp:
@@ -412,13 +419,13 @@ def _attach_fsdp2(model, free, group_of, join, options):
     return attachment
 
 
-def _check(name, p):
+def _check(name, p, device):
     parameter = p.sharded_param
     if parameter.requires_grad and parameter.dtype not in _FLOATS:
         raise _refuse(f"parameter {name} is {str(parameter.dtype).replace('torch.', '')}: gradients are reduced as float32, "
                       "float16 or bfloat16: convert it")
-    if parameter.device.type not in ("cpu", "meta"):
-        raise _refuse(f"parameter {name} is on {parameter.device}: {_HOST}")
+    if device.type != "cpu":
+        raise _refuse(f"parameter {name} is used on {device}: {_HOST}")
 
 
 def _coders(parts, group_for, process_groups, specs, collective, seed):
@@ -501,6 +508,7 @@ def _average_replicas(attachment, module, group, backward):
         attachment._alive()
         backward.reduced(g)
 
+    averaged.waits = True
     module.set_all_reduce_hook(averaged)
 
     def undo(m):
@@ -522,7 +530,7 @@ def _attach_fsdp1(model, free, group_of, join, options):
     units = cls.fsdp_modules(model)
     for unit in units:
         strategy = unit.sharding_strategy.name
-        if strategy == "NO_SHARD":
+        if strategy == "NO_SHARD" and unit.process_group.size() > 1:
             raise TypeError("FullyShardedDataParallel with NO_SHARD shards nothing: wrap the model in "
                             "DistributedDataParallel instead")
         if "HYBRID" in strategy:
@@ -539,9 +547,8 @@ def _attach_fsdp1(model, free, group_of, join, options):
     if options["residual"]:
         raise _refuse("residual=True: the hook of FullyShardedDataParallel does not say which gradient it is given; take "
                       "fully_shard(), or leave residual out")
-    for name, p in model.named_parameters():
-        if p.device.type != "cpu":
-            raise _refuse(f"parameter {name} is on {p.device}: {_HOST}")
+        if unit.compute_device.type != "cpu":
+            raise _refuse(f"parameters are used on {unit.compute_device}: {_HOST}")
     job = join()
     scatter, _ = _specs(job, False, options["reduce_scatter"] or options["compressor"], "none")
     groups = [u.process_group for u in units]
