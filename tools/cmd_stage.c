@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tools/drop_privs.h"
+#include "tools/sandbox.h"
 #include "tools/commands.h"
 #include "base/number.h"
 #include "tools/stage_nodes.h"
@@ -278,6 +279,7 @@ int cmd_stage(int argc, char **argv)
 	o.progress = stage_show_progress;
 	o.ctx = &s;
 	catch_signals();
+	sandbox_enter();
 	if (a.rendezvous || a.pmix)
 		status = stage_nodes_open(a.pmix, stop, &job, &err);
 	else
