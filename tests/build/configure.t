@@ -47,7 +47,7 @@ for option in $listed; do
 done
 for option in $accepted; do
 	case $option in
-	--enable-rpath|--disable-werror|--disable-silent-rules) ;;
+	--enable-rpath|--disable-werror|--disable-silent-rules|--disable-relocatable|--disable-static-libs) ;;
 	*) like "$option is in --help" "$listed" "$option" ;;
 	esac
 done
