@@ -33,5 +33,17 @@ check 'at once' test $(($(date +%s) - began)) -lt "$(scaled 20)"
 # shellcheck disable=SC2016 # as above
 check 'the right size joins' job -N2 --gradcomp=none sh -c 'WORLD_SIZE=2 RANK=$SLURM_PROCID "$0" sums' "$tmp/job"
 
+# A program that knows nothing of gradcomp, with what the plugin puts before PYTHONPATH and nothing else.
+unset PYTHONPATH GRADCOMP_LIBRARY
+cp "$GRADCOMP_SRC/tests/python/unmodified.py" "$tmp/run"
+export MASTER_ADDR=n1 MASTER_PORT=29413 WORLD_SIZE=2 GLOO_SOCKET_IFNAME=eth0
+# shellcheck disable=SC2016 # as above
+unmodified () { job -N2 "$@" sh -c 'RANK=$SLURM_PROCID exec /usr/bin/python3 "$0"' "$tmp/run/unmodified.py"; }
+check 'an unmodified program' unmodified --gradcomp=topk:density=0.1
+like '... is attached' "$said" 'gradcomp: attached DistributedDataParallel(Sequential), 5403 parameters in 4 tensors: topk:density=0.1'
+like '... and reduced by gradcomp' "$said" 'gradcomp: topk:density=0.1 on 2 ranks of 2 nodes: 4 steps'
+check 'auto-attach=no' unmodified --gradcomp=topk:density=0.1 --gradcomp-auto-attach=no
+is '... leaves it alone' "$(grep -c 'gradcomp: ' <<< "$said")" 0
+
 all_idle 'every node is idle'
 done_testing
