@@ -104,6 +104,13 @@ class Sharded:
         for name, saved in state.items():
             self._parts[name].load(bytes(saved.contiguous().numpy()))
 
+    @property
+    def shared(self):
+        """Of no use here: its state_dict() says why."""
+        from .torch import Shared
+
+        return Shared(self)
+
     def drain(self, optimizer):
         """Nothing: no average of a sharded model is late."""
         del optimizer

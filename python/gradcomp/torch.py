@@ -121,6 +121,11 @@ class Attachment:
             self._in_force().load(ctypes.string_at(saved.data_ptr(), saved.numel()))
             self._owes = state.get("owes", False)
 
+    @property
+    def shared(self) -> "Shared":
+        """The state for all ranks, as an object to give to what saves one file for all."""
+        return Shared(self)
+
     @torch.no_grad()
     def drain(self, optimizer: torch.optim.Optimizer) -> None:
         """With a delay: waits for the steps in flight, applies what they owe with the
@@ -239,6 +244,20 @@ def _free(reducer, group, pid):
         free()
 
 
+class Shared:
+    """state_dict(shared=True) and load_state_dict() of an attachment under the names that are looked for
+    in an object: accelerator.register_for_checkpointing(attachment.shared). All ranks call each together."""
+
+    def __init__(self, attachment):
+        self._attachment = attachment
+
+    def state_dict(self) -> Dict[str, Any]:
+        return self._attachment.state_dict(shared=True)
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        self._attachment.load_state_dict(state)
+
+
 class _Detached:
     """What attach() returns when gradcomp was not asked for: an empty state."""
 
@@ -248,6 +267,10 @@ class _Detached:
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         del state
+
+    @property
+    def shared(self) -> Shared:
+        return Shared(self)
 
     def drain(self, optimizer: torch.optim.Optimizer) -> None:
         del optimizer
