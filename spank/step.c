@@ -171,27 +171,22 @@ static bool trusted_folder(const char *path)
 }
 
 /* Python finds the package, whose entry point and sitecustomize attach models, before the user's own
- * PYTHONPATH. What an outer step has put there is not put there twice, and goes with --gradcomp=off. */
+ * PYTHONPATH. What stands there already is not put there twice; nothing is taken away, since a program that
+ * imports the package may find it there. */
 static void lead_python(spank_t sp)
 {
 	static char old[65536], path[PATH_MAX + sizeof old];
 	const char *folder = step.args.python;
 	size_t n = strlen(folder);
-	bool off = options_off(&step.opt) || no(step.opt.value[OPTION_ATTACH]);
 
-	if (!off && !step.opt.value[OPTION_COMPRESSOR])
+	if (!step.opt.value[OPTION_COMPRESSOR] || options_off(&step.opt) || no(step.opt.value[OPTION_ATTACH]))
 		return;
 	spank_err_t rc = spank_getenv(sp, "PYTHONPATH", old, sizeof old);
 	if (rc == ESPANK_ENV_NOEXIST)
 		*old = 0;
 	else if (rc != ESPANK_SUCCESS)
 		return;
-	bool leads = !strncmp(old, folder, n) && (!old[n] || old[n] == ':');
-	if (off && leads && old[n] && old[n + 1])
-		spank_setenv(sp, "PYTHONPATH", old + n + 1, 1);
-	else if (off && leads)
-		spank_unsetenv(sp, "PYTHONPATH");
-	if (off || leads)
+	if (!strncmp(old, folder, n) && (!old[n] || old[n] == ':'))
 		return;
 	if (!trusted_folder(folder)) {
 		log_info("%s is not there, or others than root could write to it: models of programs that do not call "

@@ -70,7 +70,8 @@ is 'no option: the own one' "$(path)" 'n1 /mine:/yours'
 is 'the own one is behind it' "$(path --gradcomp=topk)" "n1 $tmp/python:/mine:/yours"
 export PYTHONPATH=$tmp/python:/mine
 is 'what an outer step has set is not set again' "$(path --gradcomp=topk)" "n1 $tmp/python:/mine"
-is 'off takes it away' "$(path --gradcomp=off)" 'n1 /mine'
+is 'off leaves what is there' "$(path --gradcomp=off)" "n1 $tmp/python:/mine"
+is 'and so does auto-attach=no' "$(path --gradcomp=topk --gradcomp-auto-attach=no)" "n1 $tmp/python:/mine"
 unset PYTHONPATH
 chmod 777 python
 said=$(path --gradcomp=topk)
