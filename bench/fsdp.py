@@ -1,4 +1,4 @@
-"""One rank of bench/run --only frameworks: a transformer of 26 million parameters, sharded with fully_shard(), a layer at a
+"""One rank of bench/run --only frameworks: a transformer of 25 million parameters, sharded with fully_shard(), a layer at a
 time. Its argument is a JSON object {reduce_scatter, all_gather, steps}; SPECs, or null for both: FSDP2's own over Gloo.
 
 Rank 0 prints one line {step_ms, first, last, sent}: the median time of a step, losses, and what gradcomp sent a rank and step."""
