@@ -3,7 +3,7 @@
 local SGD: the text model of bench/accuracy with AdamW inside, DiLoCo with H = 50 and block:bits=4 against DDP, which
 averages the gradients of every step: bytes a rank and step, and the test loss after as many steps of as many samples.
 
-FSDP2: the time of a step of a sharded transformer of 26 million parameters, with gradients and weights under a code, against
+FSDP2: the time of a step of a sharded transformer of 25 million parameters, with gradients and weights under a code, against
 FSDP2's own collectives over Gloo. Needs a current PyTorch (tests/python/current-torch); without one these rows are left out."""
 
 import json
