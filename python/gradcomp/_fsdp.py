@@ -22,7 +22,7 @@ import weakref
 import torch
 import torch.distributed as dist
 
-from . import _lib
+from . import _lib, _pytorch
 from .coder import Coder
 from .job import Reducer
 
@@ -92,7 +92,7 @@ class Sharded:
         if shared:
             raise _refuse("state_dict(shared=True) of a sharded model: what a rank keeps belongs to its shards, so every "
                           "rank saves and loads its own, state_dict(), on as many ranks")
-        return {name: torch.frombuffer(bytearray(part.save()), dtype=torch.uint8)
+        return {name: _pytorch.as_tensor(part.save())
                 for name, part in self._parts.items() if hasattr(part, "save")}
 
     def load_state_dict(self, state):
@@ -102,7 +102,7 @@ class Sharded:
             raise _refuse(f"a state of {_list(state)} for a model with {_list(known)}: the state of an attachment is "
                           "for one made the same way", _lib.ERR_MISMATCH)
         for name, saved in state.items():
-            self._parts[name].load(bytes(saved.contiguous().numpy()))
+            self._parts[name].load(_pytorch.as_bytes(saved))
 
     @property
     def shared(self):

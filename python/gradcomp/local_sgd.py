@@ -22,7 +22,6 @@ Without --gradcomp and GRADCOMP the same is averaged uncompressed by torch.distr
 """
 
 import contextlib
-import ctypes
 import math
 import numbers
 import os
@@ -33,7 +32,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
-from . import _lib, launch
+from . import _fsdp, _lib, _pytorch, launch
 from . import job as _jobs
 from .job import Reducer
 
@@ -78,7 +77,7 @@ class DiLoCo:
                    "schedule": schedule}
         self._wire = _Library(self._process_group, options) if settings["requested"] else _Torch(self._process_group)
         self._pid = os.getpid()  # a forked child owns none of this
-        self._end = weakref.finalize(self, _free, self._wire, self._pid)
+        self._end = weakref.finalize(self, _pytorch.free, self._wire.free, self._pid)
         self._end.atexit = False  # at exit: _leave()
         try:
             self._fragments = [_Fragment(named, self._wire, i * every // fragments)
@@ -298,11 +297,11 @@ class _Coded:
             self._under_way = False
 
     def state(self, shared):
-        return torch.frombuffer(bytearray(self._reducer.save(shared)), dtype=torch.uint8)
+        return _pytorch.as_tensor(self._reducer.save(shared))
 
     def load(self, state):
         if state is not None:
-            self._reducer.load(ctypes.string_at(state.contiguous().data_ptr(), state.numel()))
+            self._reducer.load(_pytorch.as_bytes(state))
 
 
 class _Torch:
@@ -381,14 +380,13 @@ def _invalid(text):
 
 def _module(model, who):
     """The module within torch.compile(); what is no plain module is refused."""
-    while isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
-        model = model._orig_mod
+    model = _pytorch.without_compile(model)
     if isinstance(model, (DistributedDataParallel, DataParallel)):
         raise TypeError(f"{who}() takes a plain module, whose ranks train on their own between synchronisations, not a "
                         f"{type(model).__name__}: give it model.module")
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"{who}() takes a torch.nn.Module, not a {type(model).__name__}")
-    if {"FullyShardedDataParallel", "FSDPModule"} & {c.__name__ for m in model.modules() for c in type(m).__mro__}:
+    if _fsdp.kind(model):
         raise TypeError(f"{who}() takes a plain module, with all of its weights on every rank, not one that is sharded")
     return model
 
@@ -497,12 +495,6 @@ def _send_from_first(tensors, process_group):
         t.copy_(part.clone().view(t.dtype).reshape(t.shape))
 
 
-def _free(wire, pid):
-    """What a synchronised model leaves; in a forked child that is its parent's."""
-    if os.getpid() == pid:
-        wire.free()
-
-
 def _leave(failed):
     if failed:
         return
@@ -511,10 +503,7 @@ def _leave(failed):
                 and dist.get_rank(sync._process_group) == 0:
             print(f"gradcomp: the program ended without {type(sync).__name__}.finish(): the ranks' weights differ",
                   file=sys.stderr)
-        # weakref has shut its own finalizers down by now.
-        end = sync._end.detach()
-        if end is not None:
-            end[1](*end[2])
+        _pytorch.end(sync._end)
 
 
 _jobs.at_exit(_leave)

@@ -16,7 +16,6 @@ little apart, until drain(optimizer) makes all ranks' weights identical again: b
 checkpoint, before weights are compared or evaluated, and at the end.
 """
 
-import ctypes
 import os
 import sys
 import threading
@@ -28,7 +27,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _fsdp, _lib, launch
+from . import _fsdp, _lib, _pytorch, launch
 from . import job as _jobs
 from .job import Reducer
 from .local_sgd import DiLoCo, LocalSGD  # noqa: F401
@@ -111,14 +110,13 @@ class Attachment:
         if self._owes and (shared or not in_flight):
             raise self._undrained("or state_dict(in_flight=True), and save the weights of every rank")
         state = self._in_force().save(shared)
-        return {"gradcomp": torch.frombuffer(bytearray(state), dtype=torch.uint8), "owes": self._owes}
+        return {"gradcomp": _pytorch.as_tensor(state), "owes": self._owes}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Takes up a state of either kind. All ranks call it together, with their own or with the
         same shared one; when one of them cannot, all raise and go on as before."""
         if state.get("gradcomp") is not None:
-            saved = state["gradcomp"].contiguous()
-            self._in_force().load(ctypes.string_at(saved.data_ptr(), saved.numel()))
+            self._in_force().load(_pytorch.as_bytes(state["gradcomp"]))
             self._owes = state.get("owes", False)
 
     @property
@@ -228,20 +226,13 @@ def _communicate(hook: _Hook, bucket: dist.GradBucket) -> torch.futures.Future[t
 
 
 def _free(reducer, group, pid):
-    """What an attachment leaves; in a forked child that is its parent's."""
-    if os.getpid() != pid:
-        return
-
+    """What an attachment leaves."""
     def free():
         reducer.free()
         if group is not group.job.world:
             group.free()
 
-    # The garbage collector may run on any thread, those that reducer.free() waits for too.
-    if isinstance(threading.current_thread(), threading._DummyThread):
-        threading.Thread(target=free).start()
-    else:
-        free()
+    _pytorch.free(free, pid)
 
 
 class Shared:
@@ -293,9 +284,7 @@ def _replicated(model):
 
 def _ddp_of(model):
     """(The DistributedDataParallel in what attach() was given, the module whose parameters it reduces)."""
-    inner = model
-    while isinstance(getattr(inner, "_orig_mod", None), torch.nn.Module):  # of torch.compile()
-        inner = inner._orig_mod
+    inner = _pytorch.without_compile(model)
     if isinstance(inner, DistributedDataParallel):
         ddp, root = inner, inner.module
     else:
@@ -458,10 +447,7 @@ def _leave(failed):
         if attachment._pid == os.getpid() and attachment._end.alive and attachment._owes and attachment._group.rank == 0:
             print("gradcomp: the program ended without drain(): its weights lack the averages of the last "
                   f"{attachment._delay} steps", file=sys.stderr)
-        # weakref has shut its own finalizers down by now.
-        end = attachment._end.detach()
-        if end is not None:
-            end[1](*end[2])
+        _pytorch.end(attachment._end)
 
 
 _jobs.at_exit(_leave)

@@ -69,23 +69,21 @@ char *module_find(const char *directories, const char *relative)
 gradcomp_status module_symbol(const char *directories, const char *relative, const char *name, const void **symbol,
                               gradcomp_error *err)
 {
-	char *installed = install_path(GRADCOMP_PLUGINDIR), *path = module_find(directories, relative);
+	char *installed = NULL, *path = module_find(directories, relative);
 	gradcomp_status status;
 	void *handle;
 
 	/* A plugin path of the user's own need not name the installation. */
-	if (!path && installed)
+	if (!path && (installed = install_path(GRADCOMP_PLUGINDIR)))
 		path = module_find(installed, relative);
-	if (!path) {
+	if (!path)
 		status = error_set(err, GRADCOMP_ERR_NOTFOUND,
 		                   "%s is not installed in %s or %s (gradcomp was built without it)", relative, directories,
 		                   installed ? installed : GRADCOMP_PLUGINDIR);
-		goto fail;
-	}
-	status = module_open(path, &handle, err);
+	else
+		status = module_open(path, &handle, err);
 	if (!status && !(*symbol = dlsym(handle, name)))
 		status = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
-fail:
 	free(path);
 	free(installed);
 	return status;

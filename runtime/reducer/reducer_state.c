@@ -84,6 +84,33 @@ void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes,
 	h->settled = (uint32_t)replan_settled(r);
 }
 
+gradcomp_status state_check_model(const reducer *r, const char *what, const char *compressor, uint64_t tensors,
+                                  uint64_t numel, gradcomp_error *err)
+{
+	enum { KEPT = sizeof((state_head *)0)->compressor - 1 }; /* of a SPEC, in states of both kinds */
+	if (strncmp(compressor, r->eng.compressor_spec, KEPT))
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the %s is of '%s', this reducer is '%.*s'", what,
+		                 compressor, KEPT, r->eng.compressor_spec);
+	if (tensors != layout_hash(&r->eng.layout) || numel != r->eng.layout.numel)
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "load: the %s is of a model of %llu parameters in other tensors; this one has %llu", what,
+		                 (unsigned long long)numel, (unsigned long long)r->eng.layout.numel);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status state_check_bytes(const reducer *r, const char *what, const void *state, uint64_t bytes,
+                                  uint64_t sum, uint64_t plugin_bytes, gradcomp_error *err)
+{
+	if (sum != state_checksum(state, bytes))
+		return error_set(err, GRADCOMP_ERR_INVALID, "load: the %s of %llu bytes is damaged (its checksum differs)",
+		                 what, (unsigned long long)bytes);
+	if (plugin_bytes && !r->eng.compressor->load)
+		return error_set(err, GRADCOMP_ERR_INVALID,
+		                 "load: compressor '%s' keeps no state of its own, this has %llu bytes",
+		                 r->eng.compressor->info.name, (unsigned long long)plugin_bytes);
+	return GRADCOMP_OK;
+}
+
 gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes, state_head *h, uint64_t *body,
                             gradcomp_error *err)
 {
@@ -102,15 +129,10 @@ gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes,
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "load: a state of version '%c', this library reads versions '%c' to '%c'",
 		                 h->magic[VERSION_AT], OLDEST, magic[VERSION_AT]);
+	gradcomp_status st = state_check_model(r, "state", h->compressor, h->tensors, h->numel, err);
+	if (st)
+		return st;
 	state_describe(r, &now, h->plugin_bytes, &want);
-	if (strcmp(h->compressor, want.compressor))
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the state is of '%s', this reducer is '%s'",
-		                 h->compressor, want.compressor);
-	if (h->tensors != want.tensors || h->numel != want.numel)
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "load: the state is of a model of %llu parameters in other "
-		                 "tensors; this one has %llu",
-		                 (unsigned long long)h->numel, (unsigned long long)want.numel);
 	if (h->rank != want.rank || h->nranks != want.nranks)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "load: the state is of rank %u of %u, this is rank %u of %u; other ranks load a shared one "
@@ -123,15 +145,7 @@ gradcomp_status state_check(const reducer *r, const void *state, uint64_t bytes,
 		memcpy(&h->nbuckets, (const char *)state + *body, sizeof *h - *body);
 		*body = sizeof *h;
 	}
-	if (h->checksum != state_checksum(state, bytes))
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "load: the state of %llu bytes is damaged (its checksum differs)",
-		                 (unsigned long long)bytes);
-	if (h->plugin_bytes && !r->eng.compressor->load)
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "load: compressor '%s' keeps no state of its own, this has %llu bytes",
-		                 r->eng.compressor->info.name, (unsigned long long)h->plugin_bytes);
-	return GRADCOMP_OK;
+	return state_check_bytes(r, "state", state, bytes, h->checksum, h->plugin_bytes, err);
 }
 
 gradcomp_status state_fits(const reducer *r, const bucketing *d, const state_head *h, uint64_t body, uint64_t bytes,

@@ -74,6 +74,16 @@ static gradcomp_status share(const reducer *r, uint32_t s, uint64_t at, uint64_t
 	return GRADCOMP_OK;
 }
 
+/* to[] = the sums of all ranks over `holders`, the same bits on all. */
+static gradcomp_status mean_of(gradcomp_group *g, double *sums, uint64_t n, double holders, float *to,
+                               gradcomp_error *err)
+{
+	gradcomp_status st = gradcomp_allreduce(g, sums, n, GRADCOMP_F64, GRADCOMP_SUM, err);
+	for (uint64_t i = 0; !st && i < n; i++)
+		to[i] = (float)(sums[i] / holders);
+	return st;
+}
+
 /* The mean over the holders of every number, the same on all ranks. What fails here after the
  * ranks have agreed ends the job. */
 static gradcomp_status put_means(reducer *r, unsigned char *to, double *sums, float *room, gradcomp_error *err)
@@ -89,11 +99,9 @@ static gradcomp_status put_means(reducer *r, unsigned char *to, double *sums, fl
 			if (st)
 				job_fail(r->eng.job, st, err->text);
 			else
-				st = gradcomp_allreduce(r->eng.group, sums, n, GRADCOMP_F64, GRADCOMP_SUM, err);
+				st = mean_of(r->eng.group, sums, n, holders, room, err);
 			if (st)
 				return st;
-			for (uint64_t i = 0; i < n; i++)
-				room[i] = (float)(sums[i] / holders);
 			memcpy(to, room, n * sizeof *room);
 		}
 	return GRADCOMP_OK;
@@ -111,9 +119,7 @@ gradcomp_status shared_state_mean(gradcomp_group *g, float *x, uint64_t n, gradc
 		run = n - at < RUN ? n - at : RUN;
 		for (uint64_t i = 0; i < run; i++)
 			sums[i] = (double)x[at + i];
-		st = gradcomp_allreduce(g, sums, run, GRADCOMP_F64, GRADCOMP_SUM, err);
-		for (uint64_t i = 0; !st && i < run; i++)
-			x[at + i] = (float)(sums[i] / g->nranks);
+		st = mean_of(g, sums, run, g->nranks, x + at, err);
 	}
 	free(sums);
 	return st;
@@ -234,15 +240,10 @@ gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "load: a shared state of version '%c', this library reads version '%c'",
 		                 h->magic[VERSION_AT], magic[VERSION_AT]);
+	gradcomp_status st = state_check_model(r, "shared state", h->compressor, h->tensors, h->numel, err);
+	if (st)
+		return st;
 	describe(r, h->plugin_bytes, &want);
-	if (strcmp(h->compressor, want.compressor))
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the shared state is of '%s', this reducer is '%s'",
-		                 h->compressor, want.compressor);
-	if (h->tensors != want.tensors || h->numel != want.numel)
-		return error_set(err, GRADCOMP_ERR_MISMATCH,
-		                 "load: the shared state is of a model of %llu parameters in other tensors; this one "
-		                 "has %llu",
-		                 (unsigned long long)h->numel, (unsigned long long)want.numel);
 	const uint64_t body = sizeof *h + (want.has_error + want.state_arrays) * array_bytes(r);
 	if (h->has_error != want.has_error || h->state_arrays != want.state_arrays || bytes < body ||
 	    h->plugin_bytes != bytes - body)
@@ -251,15 +252,7 @@ gradcomp_status shared_state_check(const reducer *r, const void *state, uint64_t
 		                 "compressor's own",
 		                 (unsigned long long)bytes, (unsigned long long)body,
 		                 (unsigned long long)h->plugin_bytes);
-	if (h->checksum != state_checksum(state, bytes))
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "load: the shared state of %llu bytes is damaged (its checksum differs)",
-		                 (unsigned long long)bytes);
-	if (h->plugin_bytes && !r->eng.compressor->load)
-		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "load: compressor '%s' keeps no state of its own, this has %llu bytes",
-		                 r->eng.compressor->info.name, (unsigned long long)h->plugin_bytes);
-	return GRADCOMP_OK;
+	return state_check_bytes(r, "shared state", state, bytes, h->checksum, h->plugin_bytes, err);
 }
 
 const void *shared_state_plugin(const reducer *r, const void *state, const shared_head *h)

@@ -1,0 +1,42 @@
+"""What the modules for PyTorch share."""
+
+import ctypes
+import os
+import threading
+
+import torch
+
+
+def as_tensor(state):
+    """A state's bytes, as what checkpoints are made of."""
+    return torch.frombuffer(bytearray(state), dtype=torch.uint8)
+
+
+def as_bytes(tensor):
+    kept = tensor.contiguous()
+    return ctypes.string_at(kept.data_ptr(), kept.numel())
+
+
+def without_compile(model):
+    """The module that torch.compile() was given."""
+    while isinstance(getattr(model, "_orig_mod", None), torch.nn.Module):
+        model = model._orig_mod
+    return model
+
+
+def free(function, pid):
+    """What frees a reducer, for a finalizer; in a forked child that is its parent's."""
+    if os.getpid() != pid:
+        return
+    # The garbage collector may run on any thread, those that a reducer's free() waits for too.
+    if isinstance(threading.current_thread(), threading._DummyThread):
+        threading.Thread(target=function).start()
+    else:
+        function()
+
+
+def end(finalizer):
+    """At exit, when weakref has shut its own finalizers down."""
+    left = finalizer.detach()
+    if left is not None:
+        left[1](*left[2])
