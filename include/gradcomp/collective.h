@@ -290,6 +290,16 @@ struct gradcomp_collective_v1 {
 	 * memory is: server_error[i] is of number server_error_begin(count) + i, in units of the sum.
 	 * Without it the buckets of a reducer with such a memory are never moved. */
 	uint64_t (*server_error_begin)(void *instance, uint64_t count);
+
+	/* Optional, both or none, with GRADCOMP_TRAIT_CUDA. enqueue(1): from now on calls on device
+	 * memory return when their work is on the queue; buffers are the collective's until the
+	 * queue has done it, and what fails afterwards is found by watch(). */
+	gradcomp_status (*enqueue)(void *instance, int on, gradcomp_error *err);
+	/* Looks after what is on the queue; the host calls it every few milliseconds while *busy.
+	 * When that has failed, a rank has died or the job has failed: the reason, and nothing of
+	 * the instance's is on the queue any more. *busy: there is work to come. Sleeps only to
+	 * end what has failed. */
+	gradcomp_status (*watch)(void *instance, int *busy, gradcomp_error *err);
 };
 
 #ifdef __cplusplus

@@ -2,8 +2,8 @@
  * in host memory (lengths, marks, plain collectives of a program) goes over the job's
  * links as `ring` (all-to-all: `direct`) carries it, so a job can name this collective for everything.
  *
- * Calls return when the stream has done the work: the thread that waits is the one
- * that can notice that a rank has died, see nccl/comm.c. */
+ * Calls return when the stream has done the work, or, where the host asks for it, when it is
+ * there; the host's thread then looks after it by watch(), see nccl/comm.c. */
 #include "plugins/collectives/nccl/comm.h"
 
 enum { PARAM_TIMEOUT };
@@ -53,6 +53,19 @@ static gradcomp_status set_queue(void *instance, void *queue, gradcomp_error *er
 	(void)err;
 	n->queue = queue;
 	return GRADCOMP_OK;
+}
+
+static gradcomp_status enqueue(void *instance, int on, gradcomp_error *err)
+{
+	nccl *n = instance;
+	(void)err;
+	n->enqueues = on;
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status watch(void *instance, int *busy, gradcomp_error *err)
+{
+	return nccl_watch(instance, busy, err);
 }
 
 /* A call on device memory, or else the ring's. */
@@ -156,6 +169,8 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.create = create,
 	.destroy = destroy,
 	.set_queue = set_queue,
+	.enqueue = enqueue,
+	.watch = watch,
 	.allreduce = allreduce,
 	.reduce_scatter = reduce_scatter,
 	.allgather = allgather,

@@ -83,7 +83,9 @@ static gradcomp_status room(engine *eng, bucket *b, gradcomp_error *err)
 			st = scratch_buf_grow(&s->own, merged_bytes(rd->bound), err);
 		if (rd->pattern == GRADCOMP_GATHERED)
 			st = rd->flags & GRADCOMP_ROUND_FIXED
-			             ? scratch_buf_grow(&s->gathered, (16 + rd->bound) * (size_t)eng->layout.nranks,
+			             ? scratch_buf_grow(&s->gathered,
+			                                payload_fixed_stride(eng, rd->bound) *
+			                                        (size_t)eng->layout.nranks,
 			                                err)
 			             : scratch_buf_grow(&s->own, rd->bound, err);
 	}
@@ -122,7 +124,8 @@ gradcomp_status task_place(engine *eng, bucket *b, gradcomp_error *err)
 		st = room(eng, b, err);
 	if (st)
 		return st;
-	b->copy_out = !in_callers_memory(eng, b) || (needs_flat(b) && !b->work.flat);
+	b->copy_out = !in_callers_memory(eng, b) || (needs_flat(b) && !b->work.flat) ||
+	              (needs_flat(b) && memops_on_device(eng) && (uintptr_t)b->work.flat % 16);
 	if (b->copy_out) {
 		st = scratch_buf_grow(&b->workspace->flat, (b->pub.numel + 1) * sizeof(float), err);
 		if (st)
@@ -170,8 +173,7 @@ static gradcomp_status encode(engine *eng, bucket *b, uint32_t round, gradcomp_e
 		b->own.data = (char *)b->workspace->own.p + PAYLOAD_HEAD;
 	if (rd->pattern == GRADCOMP_GATHERED && (rd->flags & GRADCOMP_ROUND_FIXED))
 		b->own.data = (char *)b->workspace->gathered.p +
-		              (size_t)eng->layout.rank * (PAYLOAD_HEAD + ((rd->bound + 7) & ~(uint64_t)7)) +
-		              PAYLOAD_HEAD;
+		              (size_t)eng->layout.rank * payload_fixed_stride(eng, rd->bound) + PAYLOAD_HEAD;
 	if (b->local_bad) {
 		b->own.bytes = exact ? want : 0;
 		return GRADCOMP_OK;

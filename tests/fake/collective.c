@@ -324,6 +324,47 @@ static void try_coded(bench *b, uint64_t n, int dev)
 	buffer_free(&e);
 }
 
+static void all_primitives(bench *b, int s, int dev)
+{
+	for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+		try_allreduce(b, sizes[s], types[t], GRADCOMP_SUM, types[t] == GRADCOMP_I64 ? 1 : 1.0 / b->P, dev);
+		try_allreduce(b, sizes[s], types[t], GRADCOMP_MAX, 1.0, dev);
+	}
+	try_blocks(b, sizes[s], 1, dev);
+	try_blocks(b, sizes[s], 0, dev);
+	try_alltoall(b, sizes[s], dev);
+	try_coded(b, sizes[s], dev);
+	expect(b, !nccl->barrier(b->c, &b->err), "a barrier", 0, dev);
+}
+
+/* A second instance, whose calls return when their work is on the stream. */
+static void enqueued(bench *b, gradcomp_group *w, const gradcomp_value *values)
+{
+	static const struct timespec nap = {.tv_nsec = 1000000};
+	const gradcomp_links *links;
+	void *first = b->c;
+	int busy = 1;
+	gradcomp_status st = gradcomp_links_open(w, &links, &b->err);
+	if (!st)
+		st = nccl->create(&host, values, links, &b->c, &b->err);
+	if (!st)
+		st = nccl->set_queue(b->c, queue, &b->err);
+	if (!st)
+		st = nccl->enqueue(b->c, 1, &b->err);
+	expect(b, !st, "a second instance", 0, 1);
+	for (int s = 0; !st && s < SIZES; s++)
+		all_primitives(b, s, 1);
+	while (!st && busy) {
+		st = nccl->watch(b->c, &busy, &b->err);
+		nanosleep(&nap, NULL);
+	}
+	expect(b, !st && cudaStreamQuery(queue) == cudaSuccess, "what was enqueued", 0, 1);
+	expect(b, fake_nccl("fake_nccl_met") == 1 || fake_nccl("fake_nccl_met") == -1, "one meeting of ranks for two instances", 0, 1);
+	nccl->destroy(b->c);
+	gradcomp_links_close(w, links);
+	b->c = first;
+}
+
 static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
 	static const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
@@ -341,17 +382,9 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		return;
 	}
 	for (int s = 0; s < SIZES; s++)
-		for (int dev = 1; dev >= 0; dev--) {
-			for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-				try_allreduce(&b, sizes[s], types[t], GRADCOMP_SUM, types[t] == GRADCOMP_I64 ? 1 : 1.0 / P, dev);
-				try_allreduce(&b, sizes[s], types[t], GRADCOMP_MAX, 1.0, dev);
-			}
-			try_blocks(&b, sizes[s], 1, dev);
-			try_blocks(&b, sizes[s], 0, dev);
-			try_alltoall(&b, sizes[s], dev);
-			try_coded(&b, sizes[s], dev);
-			expect(&b, !nccl->barrier(b.c, &b.err), "a barrier", 0, dev);
-		}
+		for (int dev = 1; dev >= 0; dev--)
+			all_primitives(&b, s, dev);
+	enqueued(&b, w, values);
 	nccl->destroy(b.c);
 	gradcomp_links_close(w, links);
 	out->failed = b.failed;

@@ -65,7 +65,10 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	leave(out, st, &err);
 }
 
-/* A real step allocates nothing once all buckets have been through one. */
+enum { ALLOCATED, MISALIGNED };
+
+/* A real step allocates nothing once all buckets have been through one, and gives NCCL nothing
+ * that stands off its boundaries. */
 static void steady(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
 	const char *const *spec = arg;
@@ -79,7 +82,8 @@ static void steady(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		st = gpu_step(&m, rank, s, 0, &err);
 		before = s == 2 ? fake_cuda_allocations() : before;
 	}
-	out->number[0] = (double)(fake_cuda_allocations() - before);
+	out->number[ALLOCATED] = (double)(fake_cuda_allocations() - before);
+	out->number[MISALIGNED] = (double)fake_nccl("fake_nccl_misaligned");
 	if (m.red)
 		gpu_model_close(&m);
 	leave(out, st, &err);
@@ -169,11 +173,16 @@ int main(void)
 		return done_testing();
 
 	static const char *const pairs[][2] = {{"topk:density=0.1", "nccl"}, {"topk:density=0.1", "ring"}, {"powersgd", "nccl"},
-	                                       {"block", "nccl"}, {"none", "nccl"}, {"signsgd", "ring"}};
+	                                       {"block", "nccl"}, {"none", "nccl"}, {"signsgd", "ring"},
+	                                       {"qsgd:levels=7", "nccl"}, {"onebit", "nccl"}};
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
 		const outcome *o = run_processes(2, 30, settings, steady, (void *)(uintptr_t)pairs[i]);
-		ok(!o[0].failed && !o[0].status && o[0].number[0] == 0 && o[1].number[0] == 0,
+		ok(!o[0].failed && !o[0].status && o[0].number[ALLOCATED] == 0 && o[1].number[ALLOCATED] == 0,
 		   "%s over %s: no memory is asked for after the third step %s", pairs[i][0], pairs[i][1], o[0].text);
+		if (!strcmp(pairs[i][1], "nccl"))
+			ok(o[0].number[MISALIGNED] == 0 && o[1].number[MISALIGNED] == 0,
+			   "%s over nccl: all buffers stand on boundaries of 16 bytes (%g and %g do not)", pairs[i][0],
+			   o[0].number[MISALIGNED], o[1].number[MISALIGNED]);
 	}
 
 	setenv("FAKE_CUDA_DEVICES", "0", 1);

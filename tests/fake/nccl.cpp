@@ -53,6 +53,7 @@ struct world {
 	std::string name;
 	std::vector<int> fd;
 	std::atomic<int> aborted{0}, state{ncclInProgress}, busy{0};
+	int splits = 0;
 	std::thread rendezvous;
 
 	~world()
@@ -198,9 +199,24 @@ struct call {
 
 thread_local int depth;
 thread_local std::vector<call> grouped;
+thread_local ncclResult_t group_failed; /* one of its calls did: then nothing is launched */
+
+std::atomic<long> misaligned, met;
+
+/* NCCL moves single bytes from and to what does not stand on such a boundary. */
+void aligned(const void *p, size_t bytes)
+{
+	misaligned += bytes && uintptr_t(p) % 16;
+}
 
 ncclResult_t launch()
 {
+	ncclResult_t failed = group_failed;
+	group_failed = ncclSuccess;
+	if (failed) {
+		grouped.clear();
+		return failed;
+	}
 	if (grouped.empty())
 		return ncclSuccess;
 	auto calls = std::make_shared<std::vector<call>>(std::move(grouped));
@@ -234,8 +250,17 @@ ncclResult_t launch()
 
 ncclResult_t add(ncclComm_t comm, cudaStream_t stream, std::function<part(world *)> plan)
 {
+	if (comm->w->state == ncclInProgress && !depth)
+		fake_die("NCCL is asked for more while it says ncclInProgress");
 	grouped.push_back({comm, stream, std::move(plan)});
-	return depth ? ncclSuccess : launch();
+	return !depth ? launch() : grouped.size() % 2 ? ncclInProgress : ncclSuccess;
+}
+
+ncclResult_t refuse()
+{
+	if (depth)
+		group_failed = ncclInvalidArgument;
+	return ncclInvalidArgument;
 }
 
 /* Every rank's `bytes` come to `root` (-1: to all), put together in their order. */
@@ -244,6 +269,8 @@ ncclResult_t reduce(const void *in, void *out, size_t count, size_t skip, ncclDa
 {
 	gradcomp_dtype dtype = dtype_of(type);
 	size_t bytes = count * gradcomp_dtype_bytes(dtype), away = skip * gradcomp_dtype_bytes(dtype);
+	aligned(in, bytes);
+	aligned(out, bytes);
 	return add(comm, stream, [=](world *w) {
 		part p;
 		char *from = static_cast<char *>(fake_at(in, away * size_t(w->nranks - 1) + bytes));
@@ -273,6 +300,17 @@ ncclResult_t reduce(const void *in, void *out, size_t count, size_t skip, ncclDa
 
 extern "C" {
 
+/* Buffers off a boundary of 16 bytes, and communicators that were not split off another. */
+long fake_nccl_misaligned(void)
+{
+	return misaligned;
+}
+
+long fake_nccl_met(void)
+{
+	return met;
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
 	uint64_t random[2];
@@ -294,6 +332,22 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 	w->fd.assign(size_t(nranks), -1);
 	w->rendezvous = std::thread(accept_ranks, w.get());
 	*comm = new ncclComm{w};
+	met++;
+	return ncclInProgress;
+}
+
+/* All ranks go with it here: colours are not asked for. */
+ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config)
+{
+	if (config->blocking || color || key != comm->w->rank || comm->w->state != ncclSuccess)
+		return ncclInvalidArgument;
+	auto w = std::make_shared<world>();
+	w->rank = comm->w->rank;
+	w->nranks = comm->w->nranks;
+	w->name = comm->w->name + "-" + std::to_string(comm->w->splits++);
+	w->fd.assign(size_t(w->nranks), -1);
+	w->rendezvous = std::thread(accept_ranks, w.get());
+	*made = new ncclComm{w};
 	return ncclInProgress;
 }
 
@@ -361,6 +415,8 @@ ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType
                            cudaStream_t stream)
 {
 	size_t bytes = count * gradcomp_dtype_bytes(dtype_of(type));
+	aligned(in, bytes);
+	aligned(out, bytes);
 	return add(comm, stream, [=](world *w) {
 		part p;
 		char *from = static_cast<char *>(fake_at(in, bytes));
@@ -377,7 +433,7 @@ ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType
 			p.after = [=] {
 				for (int r = 0; r < n; r++)
 					if (r != me)
-						memset(to + bytes * size_t(r + 1) - 8, 0xff, 8);
+						memset(to + bytes * size_t(r + 1) - 24, 0xff, 24); /* padding is less than 16 */
 			};
 		return p;
 	});
@@ -387,6 +443,8 @@ ncclResult_t ncclBroadcast(const void *in, void *out, size_t count, ncclDataType
                            cudaStream_t stream)
 {
 	size_t bytes = count * gradcomp_dtype_bytes(dtype_of(type));
+	aligned(in, bytes);
+	aligned(out, bytes);
 	return add(comm, stream, [=](world *w) {
 		part p;
 		char *from = static_cast<char *>(fake_at(in, bytes)), *to = static_cast<char *>(fake_at(out, bytes));
@@ -406,7 +464,8 @@ static ncclResult_t one(const void *at, size_t count, ncclDataType_t type, int p
 {
 	size_t bytes = count * gradcomp_dtype_bytes(dtype_of(type));
 	if (peer < 0 || peer >= comm->w->nranks || peer == comm->w->rank)
-		return ncclInvalidArgument;
+		return refuse();
+	aligned(at, bytes);
 	return add(comm, stream, [=](world *) {
 		part p;
 		p.moves.push_back({peer, static_cast<char *>(fake_at(at, bytes)), bytes, sending});

@@ -12,11 +12,6 @@
 /* Numbers a stripe is a multiple of: codes work in blocks. */
 #define GRAIN 1024u
 
-static size_t rounded(uint64_t bytes)
-{
-	return (bytes + 63) & ~(size_t)63;
-}
-
 /* How a buffer is cut: equal stripes, or what `counts` says. Codes lie `stride` apart. */
 typedef struct cut {
 	const gradcomp_codec *codec;
@@ -39,7 +34,7 @@ static cut cut_stripes(const gradcomp_codec *codec, uint64_t count, int P)
 {
 	uint64_t each = ((count + (uint64_t)P - 1) / (uint64_t)P + GRAIN - 1) / GRAIN * GRAIN;
 
-	return (cut){.codec = codec, .count = count, .each = each, .stride = rounded(bound(codec, each))};
+	return (cut){.codec = codec, .count = count, .each = each, .stride = nccl_rounded(bound(codec, each))};
 }
 
 static part part_at(const cut *c, int r)
@@ -97,14 +92,14 @@ static gradcomp_status scatter(nccl *n, const cut *c, const char *codes, char *c
 	part own = part_at(c, me);
 	ncclResult_t rc = n->f.ncclGroupStart();
 
-	for (int r = 0; rc == ncclSuccess && r < P; r++) {
+	for (int r = 0; nccl_going(rc) && r < P; r++) {
 		part p = part_at(c, r);
 		if (r != me && p.n)
 			rc = n->f.ncclSend(codes + (size_t)r * c->stride, p.bytes, ncclUint8, r, n->comm, n->queue);
-		if (rc == ncclSuccess && r != me && own.n)
+		if (nccl_going(rc) && r != me && own.n)
 			rc = n->f.ncclRecv(came + (size_t)r * c->stride, own.bytes, ncclUint8, r, n->comm, n->queue);
 	}
-	rc = rc == ncclSuccess || rc == ncclInProgress ? n->f.ncclGroupEnd() : rc;
+	rc = nccl_both(rc, n->f.ncclGroupEnd());
 	return nccl_launched(n, rc, "send coded stripes to their ranks", err);
 }
 
@@ -116,13 +111,13 @@ static gradcomp_status spread(nccl *n, const cut *c, char *codes, float *buf, gr
 	ncclResult_t rc = n->f.ncclGroupStart();
 	gradcomp_status st;
 
-	for (int r = 0; rc == ncclSuccess && r < P; r++) {
+	for (int r = 0; nccl_going(rc) && r < P; r++) {
 		char *at = codes + (size_t)r * c->stride;
 		part p = part_at(c, r);
 		if (p.n)
 			rc = n->f.ncclBroadcast(at, at, p.bytes, ncclUint8, r, n->comm, n->queue);
 	}
-	rc = rc == ncclSuccess || rc == ncclInProgress ? n->f.ncclGroupEnd() : rc;
+	rc = nccl_both(rc, n->f.ncclGroupEnd());
 	st = nccl_launched(n, rc, what, err);
 	for (int r = 0; !st && r < P; r++) {
 		part p = part_at(c, r);
@@ -176,8 +171,8 @@ gradcomp_status nccl_coded_allgather(nccl *n, float *buf, const uint64_t *counts
 	gradcomp_status st;
 
 	for (int r = 0; r < P; r++)
-		if (rounded(bound(codec, counts[r])) > c.stride)
-			c.stride = rounded(bound(codec, counts[r]));
+		if (nccl_rounded(bound(codec, counts[r])) > c.stride)
+			c.stride = nccl_rounded(bound(codec, counts[r]));
 	st = nccl_reserve(n, (size_t)P * c.stride, err);
 	own = part_at(&c, me);
 	char *at = n->scratch + (size_t)me * c.stride;

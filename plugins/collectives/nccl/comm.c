@@ -1,13 +1,18 @@
 /* The communicator, and how nothing here waits for ever.
  *
- * It is made from the job's own links: all ranks say whether they can, rank 0's unique
- * id goes to all. It never blocks; everything asked of it is waited for in one place
+ * Ranks meet once, by the job's own links: all say whether they can, and rank 0's unique
+ * id makes a base, which carries nothing itself. The communicator of each instance is split
+ * off the base of its ranks, which needs no new meeting and shares what the base holds.
+ *
+ * A communicator never blocks; everything asked of it is waited for in one place
  * that also looks at the time and at the job: when a rank has died, which the job's
  * links find out and NCCL need not, the communicator is aborted, which ends its
  * kernels, and the call fails with the job's words. */
 #include "plugins/collectives/nccl/comm.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -19,6 +24,16 @@
 #define NAP_NS 50000
 /* An aborted kernel is gone after this, or the device is lost. */
 #define DRAIN_SECONDS 10.0
+
+/* The one thing here that instances share. Only ranks that are about to use one know
+ * whether all of them have the same, so it is found by the id it was made with. */
+struct nccl_base {
+	nccl_base *next;
+	ncclUniqueId id;
+	ncclComm_t comm;
+	int rank, nranks, users;
+	atomic_int broken; /* no more is split off it */
+};
 
 static double now(void)
 {
@@ -65,6 +80,8 @@ static gradcomp_status give_up(nccl *n, const gradcomp_error *why, const char *w
 	if (n->comm)
 		n->f.ncclCommAbort(n->comm);
 	n->comm = NULL;
+	if (n->base)
+		atomic_store(&n->base->broken, 1);
 	while (cudaStreamQuery(n->queue) == cudaErrorNotReady && now() - since < DRAIN_SECONDS)
 		breathe(since);
 	cudaGetLastError();
@@ -96,54 +113,121 @@ static gradcomp_status nccl_broken(nccl *n, ncclResult_t rc, const char *what, g
 	return broken(n, "NCCL", said, what, err);
 }
 
-/* Until NCCL has nothing more to do before the host may go on, and then, with
- * `stream`, until the event has come. */
-static gradcomp_status await(nccl *n, int stream, const char *what, gradcomp_error *err)
+/* Whether NCCL has nothing more to do before the host may go on and, with `stream`, the
+ * event has come. Fails when that will not happen, with nothing left on the stream. */
+static gradcomp_status look(nccl *n, ncclComm_t comm, int stream, double since, const char *what, int *over,
+                            gradcomp_error *err)
+{
+	ncclResult_t state = ncclSuccess, rc = n->f.ncclCommGetAsyncError(comm, &state);
+	cudaError_t e = stream ? cudaEventQuery(n->event) : cudaSuccess;
+	gradcomp_error why = {0};
+
+	*over = 0;
+	if (rc || (state != ncclSuccess && state != ncclInProgress))
+		return nccl_broken(n, rc ? rc : state, what, err);
+	if (e != cudaSuccess && e != cudaErrorNotReady)
+		return broken(n, "CUDA", cudaGetErrorString(e), what, err);
+	if (state == ncclSuccess && e == cudaSuccess) {
+		*over = 1;
+		return GRADCOMP_OK;
+	}
+	if (job_failure(n, &why))
+		return give_up(n, &why, what, err);
+	if (now() - since > n->timeout) {
+		n->host->fail(&why, GRADCOMP_ERR_TIMEOUT, "nccl: nothing came in %g s, the limit (timeout=)", n->timeout);
+		return give_up(n, &why, what, err);
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status await(nccl *n, ncclComm_t comm, int stream, const char *what, gradcomp_error *err)
 {
 	double since = now();
+	int over = 0;
+	gradcomp_status st = look(n, comm, stream, since, what, &over, err);
 
-	for (;;) {
-		ncclResult_t state = ncclSuccess, rc = n->f.ncclCommGetAsyncError(n->comm, &state);
-		cudaError_t e = stream ? cudaEventQuery(n->event) : cudaSuccess;
-		gradcomp_error why = {0};
-
-		if (rc || (state != ncclSuccess && state != ncclInProgress))
-			return nccl_broken(n, rc ? rc : state, what, err);
-		if (e != cudaSuccess && e != cudaErrorNotReady)
-			return broken(n, "CUDA", cudaGetErrorString(e), what, err);
-		if (state == ncclSuccess && e == cudaSuccess)
-			return GRADCOMP_OK;
-		if (job_failure(n, &why))
-			return give_up(n, &why, what, err);
-		if (now() - since > n->timeout) {
-			n->host->fail(&why, GRADCOMP_ERR_TIMEOUT, "nccl: nothing came in %g s, the limit (timeout=)", n->timeout);
-			return give_up(n, &why, what, err);
-		}
+	while (!st && !over) {
 		breathe(since);
+		st = look(n, comm, stream, since, what, &over, err);
 	}
+	return st;
 }
 
 gradcomp_status nccl_launched(nccl *n, ncclResult_t rc, const char *what, gradcomp_error *err)
 {
-	if (rc != ncclSuccess && rc != ncclInProgress)
+	if (!nccl_going(rc))
 		return nccl_broken(n, rc, what, err);
-	return await(n, 0, what, err);
+	return await(n, n->comm, 0, what, err);
+}
+
+/* From here on the stream owes what is on it now. */
+static gradcomp_status record(nccl *n, gradcomp_error *err)
+{
+	cudaError_t e = cudaEventRecord(n->event, n->queue);
+
+	n->owes = !e;
+	n->more = 0;
+	n->since = now();
+	return e ? broken(n, "CUDA", cudaGetErrorString(e), n->last, err) : GRADCOMP_OK;
 }
 
 gradcomp_status nccl_done(nccl *n, const char *what, gradcomp_error *err)
 {
-	cudaError_t e = cudaEventRecord(n->event, n->queue);
+	gradcomp_status st;
 
-	return e ? broken(n, "CUDA", cudaGetErrorString(e), what, err) : await(n, 1, what, err);
+	snprintf(n->last, sizeof n->last, "%s", what);
+	n->more = 1;
+	if (n->enqueues && n->owes)
+		return GRADCOMP_OK;
+	st = record(n, err);
+	if (st || n->enqueues)
+		return st;
+	n->owes = 0;
+	return await(n, n->comm, 1, what, err);
+}
+
+gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err)
+{
+	int over = 1;
+	gradcomp_status st = GRADCOMP_OK;
+
+	*busy = 0;
+	if (n->failed.status)
+		return n->host->fail(err, n->failed.status, "%s", n->failed.text);
+	if (n->comm && n->owes)
+		st = look(n, n->comm, 1, n->since, n->last, &over, err);
+	if (!st && over) {
+		n->owes = 0;
+		if (n->comm && n->more)
+			st = record(n, err);
+	}
+	*busy = !st && n->owes;
+	return st;
+}
+
+/* What is on the stream may use what is to be freed. */
+static gradcomp_status settle(nccl *n, gradcomp_error *err)
+{
+	gradcomp_status st;
+
+	if (!n->owes && !n->more)
+		return GRADCOMP_OK;
+	st = record(n, err);
+	n->owes = 0;
+	return st ? st : await(n, n->comm, 1, n->last, err);
 }
 
 gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err)
 {
+	gradcomp_status st;
 	cudaError_t e;
 	void *p;
 
 	if (bytes <= n->scratch_bytes)
 		return GRADCOMP_OK;
+	st = settle(n, err);
+	if (st)
+		return st;
 	cudaFree(n->scratch);
 	n->scratch = NULL;
 	n->scratch_bytes = 0;
@@ -170,67 +254,171 @@ static gradcomp_status prepare(nccl *n, gradcomp_error *err)
 	return e ? n->host->fail(err, GRADCOMP_ERR_IO, "nccl: no CUDA event: %s", cudaGetErrorString(e)) : GRADCOMP_OK;
 }
 
-/* All ranks can, or all fail: those that can by the number of one that cannot. */
-static gradcomp_status all_can(nccl *n, gradcomp_status mine, gradcomp_error *err)
+/* Finished, or aborted where that does not come about. */
+static void end_comm(nccl *n, ncclComm_t comm)
 {
-	int64_t worst = mine ? n->links->rank + 1 : 0;
-	gradcomp_error inner = {0};
-	gradcomp_status st = ring_allreduce(n->ring, &worst, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, &inner);
+	gradcomp_error why;
+	double since = now();
+	ncclResult_t state = ncclInProgress;
 
+	n->f.ncclCommFinalize(comm);
+	while (!n->f.ncclCommGetAsyncError(comm, &state) && state == ncclInProgress && !job_failure(n, &why) &&
+	       now() - since < DRAIN_SECONDS)
+		breathe(since);
+	if (state == ncclSuccess)
+		n->f.ncclCommDestroy(comm);
+	else
+		n->f.ncclCommAbort(comm);
+}
+
+/* ---- bases ----
+ *
+ * The one thing here that instances share. Only ranks that are about to use one know
+ * whether all of them have the same, so it is found by the id it was made with. */
+static pthread_mutex_t bases_lock = PTHREAD_MUTEX_INITIALIZER;
+static nccl_base *bases;
+
+/* Of these ranks, as far as this one can tell; with `id` that one. */
+static nccl_base *base_find(const nccl *n, const ncclUniqueId *id)
+{
+	nccl_base *b = bases;
+
+	while (b && (b->broken || b->rank != n->links->rank || b->nranks != n->links->nranks ||
+	             (id && memcmp(id, &b->id, sizeof *id))))
+		b = b->next;
+	return b;
+}
+
+static void base_leave(nccl *n)
+{
+	nccl_base *b = n->base, **at = &bases;
+
+	n->base = NULL;
+	if (!b)
+		return;
+	pthread_mutex_lock(&bases_lock);
+	if (!--b->users) {
+		while (*at != b)
+			at = &(*at)->next;
+		*at = b->next;
+		if (b->comm && b->broken)
+			n->f.ncclCommAbort(b->comm);
+		else if (b->comm)
+			end_comm(n, b->comm);
+		n->host->release(b);
+	}
+	pthread_mutex_unlock(&bases_lock);
+}
+
+/* With the lock held: a new one, for which every rank of the group comes here. */
+static gradcomp_status base_make(nccl *n, const char *what, gradcomp_error *err)
+{
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	static const ncclUniqueId none;
+	ncclUniqueId id = none;
+	ncclResult_t rc = n->links->rank ? ncclSuccess : n->f.ncclGetUniqueId(&id);
+	nccl_base *b = n->host->alloc(sizeof *b);
+	gradcomp_status st;
+
+	if (rc)
+		id = none;
+	st = ring_broadcast(n->ring, &id, sizeof id, 0, err);
+	if (!st && !memcmp(&id, &none, sizeof id))
+		st = n->host->fail(err, GRADCOMP_ERR_IO, "nccl: rank 0 of the group has no unique id: %s",
+		                   rc ? n->f.ncclGetErrorString(rc) : "see its own error");
+	if (!st && !b)
+		st = n->host->fail(err, GRADCOMP_ERR_NOMEM, "nccl: no memory");
+	if (st) {
+		n->host->release(b);
+		return st;
+	}
+	b->id = id;
+	b->rank = n->links->rank;
+	b->nranks = n->links->nranks;
+	b->users = 1;
+	b->next = bases;
+	bases = n->base = b;
+	config.blocking = 0;
+	rc = n->f.ncclCommInitRankConfig(&b->comm, b->nranks, id, b->rank, &config);
+	return nccl_going(rc) ? await(n, b->comm, 0, what, err) : nccl_broken(n, rc, what, err);
+}
+
+/* All ranks can, or all fail: those that can by the number of one that cannot. *lacks: some
+ * rank has no base of this id. */
+static gradcomp_status all_can(nccl *n, gradcomp_status mine, int *lacks, gradcomp_error *err)
+{
+	int64_t worst[2] = {mine ? n->links->rank + 1 : 0, *lacks};
+	gradcomp_error inner = {0};
+	gradcomp_status st = ring_allreduce(n->ring, worst, 2, GRADCOMP_I64, GRADCOMP_MAX, 1.0, &inner);
+
+	*lacks = (int)worst[1];
 	if (mine)
 		return mine;
 	if (st)
 		return n->host->fail(err, st, "%s", inner.text);
-	return !worst ? GRADCOMP_OK
-	              : n->host->fail(err, GRADCOMP_ERR_PEER, "nccl: rank %lld of the group cannot use NCCL, see its own error",
-	                              (long long)worst - 1);
+	return !worst[0] ? GRADCOMP_OK
+	                 : n->host->fail(err, GRADCOMP_ERR_PEER, "nccl: rank %lld of the group cannot use NCCL, see its own error",
+	                                 (long long)worst[0] - 1);
+}
+
+/* With the lock held. */
+static gradcomp_status base_join(nccl *n, const char *what, gradcomp_error *err)
+{
+	gradcomp_error own = {0};
+	gradcomp_status mine = prepare(n, &own), st;
+	nccl_base *b = n->links->rank ? NULL : base_find(n, NULL);
+	ncclUniqueId id = {{0}};
+	int lacks;
+
+	if (b)
+		id = b->id;
+	st = ring_broadcast(n->ring, &id, sizeof id, 0, err);
+	if (st)
+		return mine ? n->host->fail(err, mine, "%s", own.text) : st;
+	b = base_find(n, &id);
+	lacks = !b;
+	st = all_can(n, mine, &lacks, &own);
+	if (st)
+		return n->host->fail(err, st, "%s", own.text);
+	if (lacks)
+		return base_make(n, what, err);
+	n->base = b;
+	b->users++;
+	return GRADCOMP_OK;
 }
 
 gradcomp_status nccl_ready(nccl *n, gradcomp_error *err)
 {
 	static const char what[] = "bring all ranks together";
 	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-	gradcomp_error own = {0};
 	gradcomp_status st;
-	ncclUniqueId id;
-	ncclResult_t rc = ncclSuccess;
+	ncclResult_t rc;
 
 	if (n->failed.status)
 		return n->host->fail(err, n->failed.status, "%s", n->failed.text);
 	if (n->comm)
 		return GRADCOMP_OK;
-	memset(&id, 0, sizeof id);
-	st = prepare(n, &own);
-	if (!st && !n->links->rank && (rc = n->f.ncclGetUniqueId(&id)))
-		st = n->host->fail(&own, GRADCOMP_ERR_IO, "nccl: no unique id: %s", n->f.ncclGetErrorString(rc));
-	st = all_can(n, st, &own);
-	if (!st)
-		st = ring_broadcast(n->ring, &id, sizeof id, 0, &own);
-	if (st) {
-		n->host->fail(&n->failed, st, "%s", own.text);
-		return n->host->fail(err, st, "%s", own.text);
+	pthread_mutex_lock(&bases_lock);
+	st = base_join(n, what, err);
+	if (!st) {
+		config.blocking = 0;
+		config.splitShare = 1;
+		rc = n->f.ncclCommSplit(n->base->comm, 0, n->links->rank, &n->comm, &config);
+		st = nccl_going(rc) ? await(n, n->base->comm, 0, what, err) : nccl_broken(n, rc, what, err);
 	}
-	config.blocking = 0;
-	return nccl_launched(n, n->f.ncclCommInitRankConfig(&n->comm, n->links->nranks, id, n->links->rank, &config), what,
-	                     err);
+	pthread_mutex_unlock(&bases_lock);
+	if (!st)
+		st = await(n, n->comm, 0, what, err);
+	if (st && !n->failed.status)
+		n->host->fail(&n->failed, st, "%s", err ? err->text : "NCCL cannot be used");
+	return st;
 }
 
 void nccl_close(nccl *n)
 {
-	gradcomp_error why;
-	double since = now();
-	ncclResult_t state = ncclInProgress;
-
-	if (n->comm) {
-		n->f.ncclCommFinalize(n->comm);
-		while (!n->f.ncclCommGetAsyncError(n->comm, &state) && state == ncclInProgress && !job_failure(n, &why) &&
-		       now() - since < DRAIN_SECONDS)
-			breathe(since);
-		if (state == ncclSuccess)
-			n->f.ncclCommDestroy(n->comm);
-		else
-			n->f.ncclCommAbort(n->comm);
-	}
+	if (n->comm)
+		end_comm(n, n->comm);
+	base_leave(n);
 	if (n->event)
 		cudaEventDestroy(n->event);
 	if (n->scratch)

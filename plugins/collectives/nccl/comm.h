@@ -12,7 +12,7 @@
 /* NCCL's functions. It is looked for when the first payload in CUDA memory comes, so
  * that the plugin can be listed and looked at anywhere. */
 #define NCCL_FUNCTIONS(F) \
-	F(ncclGetUniqueId) F(ncclCommInitRankConfig) F(ncclCommFinalize) F(ncclCommDestroy) F(ncclCommAbort) \
+	F(ncclGetUniqueId) F(ncclCommInitRankConfig) F(ncclCommSplit) F(ncclCommFinalize) F(ncclCommDestroy) F(ncclCommAbort) \
 	F(ncclCommGetAsyncError) F(ncclGetErrorString) F(ncclGetLastError) F(ncclAllReduce) F(ncclReduce) \
 	F(ncclReduceScatter) F(ncclAllGather) F(ncclBroadcast) F(ncclSend) F(ncclRecv) F(ncclGroupStart) \
 	F(ncclGroupEnd)
@@ -23,6 +23,8 @@ typedef struct nccl_functions {
 #undef NCCL_POINTER
 } nccl_functions;
 
+typedef struct nccl_base nccl_base; /* comm.c */
+
 typedef struct nccl {
 	const gradcomp_host *host;
 	const gradcomp_links *links;
@@ -30,9 +32,14 @@ typedef struct nccl {
 	direct *direct;
 	nccl_functions f;
 	const gradcomp_operators *ops; /* of the device */
-	ncclComm_t comm;
+	nccl_base *base;
+	ncclComm_t comm; /* split off it */
 	cudaStream_t queue;
 	cudaEvent_t event;
+	int enqueues;   /* calls return when their work is on the stream */
+	int owes, more; /* the event is to come; there is work behind it */
+	double since;   /* when it was recorded */
+	char last[96];  /* what NCCL was asked for last */
 	double timeout;       /* s */
 	gradcomp_error failed; /* every call after the first failure gives it */
 	char *scratch;         /* device memory */
@@ -47,11 +54,29 @@ int nccl_on_device(const void *buf);
 /* Before anything is asked of NCCL: the communicator is made the first time, so all
  * ranks come here together. */
 gradcomp_status nccl_ready(nccl *n, gradcomp_error *err);
+/* Where NCCL sends from and receives to stands on such boundaries: off 16 it moves single bytes. */
+static inline size_t nccl_rounded(uint64_t bytes)
+{
+	return (bytes + 63) & ~(size_t)63;
+}
+/* A communicator that does not block may say either, of any call, also within a group. */
+static inline int nccl_going(ncclResult_t rc)
+{
+	return rc == ncclSuccess || rc == ncclInProgress;
+}
+/* The first of two results that is a failure. A group that was begun is always ended: after a
+ * failure NCCL then launches nothing of it. */
+static inline ncclResult_t nccl_both(ncclResult_t first, ncclResult_t then)
+{
+	return nccl_going(first) ? then : first;
+}
 /* After NCCL was asked for something: waits until it is on the stream. `what` is the
  * end of "rank 3 was waiting for NCCL to ...". */
 gradcomp_status nccl_launched(nccl *n, ncclResult_t rc, const char *what, gradcomp_error *err);
-/* Waits until all that is on the stream has been done. */
+/* Waits until all that is on the stream has been done; but not when calls enqueue. */
 gradcomp_status nccl_done(nccl *n, const char *what, gradcomp_error *err);
+/* As watch() in collective.h. */
+gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err);
 /* Makes sure `scratch` holds `bytes`; its content is lost. */
 gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err);
 void nccl_close(nccl *n);

@@ -54,19 +54,23 @@ static gradcomp_status finish(nccl *n, ncclResult_t rc, void *scaled, uint64_t c
 static gradcomp_status reduce_here(nccl *n, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                    const char *what, gradcomp_error *err)
 {
-	size_t bytes = count * gradcomp_dtype_bytes(dtype), all = bytes * (size_t)n->links->nranks;
+	size_t bytes = count * gradcomp_dtype_bytes(dtype), stride = nccl_rounded(bytes);
+	char *own;
 	/* Asked with no elements, the table says whether it knows the pair. */
 	gradcomp_status st = n->ops->reduce(n->queue, buf, buf, 0, dtype, op);
 
 	if (st)
 		return n->host->fail(err, st, "nccl: operation %d has no meaning on elements of type %d", (int)op, (int)dtype);
-	st = nccl_reserve(n, all, err);
-	if (!st)
-		st = nccl_launched(n, n->f.ncclAllGather(buf, n->scratch, bytes, ncclUint8, n->comm, n->queue), what, err);
+	st = nccl_reserve(n, stride * (size_t)n->links->nranks, err);
+	if (st)
+		return st;
+	own = n->scratch + (size_t)n->links->rank * stride;
+	n->ops->copy(n->queue, own, buf, bytes);
+	st = nccl_launched(n, n->f.ncclAllGather(own, n->scratch, stride, ncclUint8, n->comm, n->queue), what, err);
 	if (!st)
 		n->ops->copy(n->queue, buf, n->scratch, bytes);
 	for (int r = 1; !st && r < n->links->nranks; r++)
-		st = n->ops->reduce(n->queue, buf, n->scratch + (size_t)r * bytes, count, dtype, op);
+		st = n->ops->reduce(n->queue, buf, n->scratch + (size_t)r * stride, count, dtype, op);
 	return st ? st : nccl_done(n, what, err);
 }
 
@@ -111,10 +115,10 @@ gradcomp_status nccl_reduce_scatter(nccl *n, void *buf, const uint64_t *counts, 
 		rc = n->f.ncclReduceScatter(buf, own, counts[0], type, (ncclRedOp_t)how, n->comm, n->queue);
 	} else {
 		rc = n->f.ncclGroupStart();
-		for (int r = 0; rc == ncclSuccess && r < P; at += counts[r++] * size)
+		for (int r = 0; nccl_going(rc) && r < P; at += counts[r++] * size)
 			if (counts[r])
 				rc = n->f.ncclReduce(at, at, counts[r], type, (ncclRedOp_t)how, r, n->comm, n->queue);
-		rc = rc == ncclSuccess || rc == ncclInProgress ? n->f.ncclGroupEnd() : rc;
+		rc = nccl_both(rc, n->f.ncclGroupEnd());
 	}
 	return finish(n, rc, own, counts[me], dtype, op == GRADCOMP_SUM ? scale : 1.0, what, err);
 }
@@ -132,10 +136,10 @@ gradcomp_status nccl_allgather(nccl *n, void *buf, const uint64_t *bytes, gradco
 		rc = n->f.ncclAllGather(own, buf, bytes[0], ncclUint8, n->comm, n->queue);
 	} else {
 		rc = n->f.ncclGroupStart();
-		for (int r = 0; rc == ncclSuccess && r < P; at += bytes[r++])
+		for (int r = 0; nccl_going(rc) && r < P; at += bytes[r++])
 			if (bytes[r])
 				rc = n->f.ncclBroadcast(at, at, bytes[r], ncclUint8, r, n->comm, n->queue);
-		rc = rc == ncclSuccess || rc == ncclInProgress ? n->f.ncclGroupEnd() : rc;
+		rc = nccl_both(rc, n->f.ncclGroupEnd());
 	}
 	return finish(n, rc, NULL, 0, GRADCOMP_U8, 1.0, what, err);
 }
@@ -149,17 +153,17 @@ gradcomp_status nccl_alltoall(nccl *n, const void *in, const uint64_t *in_bytes,
 	char *to = out;
 	ncclResult_t rc = n->f.ncclGroupStart();
 
-	for (int r = 0; rc == ncclSuccess && r < P; from += in_bytes[r], to += out_bytes[r], r++) {
+	for (int r = 0; nccl_going(rc) && r < P; from += in_bytes[r], to += out_bytes[r], r++) {
 		if (r == me) {
 			n->ops->copy(n->queue, to, from, in_bytes[r]);
 			continue;
 		}
 		if (in_bytes[r])
 			rc = n->f.ncclSend(from, in_bytes[r], ncclUint8, r, n->comm, n->queue);
-		if (rc == ncclSuccess && out_bytes[r])
+		if (nccl_going(rc) && out_bytes[r])
 			rc = n->f.ncclRecv(to, out_bytes[r], ncclUint8, r, n->comm, n->queue);
 	}
-	rc = rc == ncclSuccess || rc == ncclInProgress ? n->f.ncclGroupEnd() : rc;
+	rc = nccl_both(rc, n->f.ncclGroupEnd());
 	return finish(n, rc, NULL, 0, GRADCOMP_U8, 1.0, what, err);
 }
 

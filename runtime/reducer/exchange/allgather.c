@@ -13,7 +13,7 @@ gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradc
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	int P = eng->layout.nranks, me = eng->layout.rank, fixed = !!(rd->flags & GRADCOMP_ROUND_FIXED);
 	uint64_t *bytes = eng->lengths, *heads = bytes + P;
-	size_t stride = PAYLOAD_HEAD + ((rd->bound + 7) & ~(uint64_t)7), at = 0;
+	size_t stride = payload_fixed_stride(eng, rd->bound), at = 0;
 	gradcomp_status st = GRADCOMP_OK;
 	char *buf;
 	uint64_t head = b->own.bytes | (b->local_bad ? HEAD_BAD : 0);
@@ -45,7 +45,7 @@ gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradc
 			               "%s%llu",
 			               eng->group->ranks[p], (unsigned long long)len, b->pub.index,
 			               fixed ? "" : "at most ", (unsigned long long)rd->bound);
-		bytes[p] = fixed ? stride : (len + 7) & ~(uint64_t)7;
+		bytes[p] = fixed ? stride : payload_stride(eng, len);
 		b->parts[p] = (gradcomp_payload){NULL, len, len};
 	}
 	if (st || b->bad)

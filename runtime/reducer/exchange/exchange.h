@@ -3,6 +3,7 @@
 #define REDUCER_EXCHANGE_H
 
 #include "reducer/engine.h"
+#include "reducer/memops.h"
 
 gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, gradcomp_error *err);
 /* One file for each pattern: SUMMED, GATHERED, MERGED, CODED. */
@@ -21,6 +22,19 @@ gradcomp_status exchange_blocks(engine *eng, void *buf, const uint64_t *bytes, g
 static inline uint64_t merged_bytes(uint64_t bound)
 {
 	return PAYLOAD_HEAD + ((bound + 7) & ~(uint64_t)7);
+}
+/* What payloads of a gather are a multiple of, with their heads: NCCL moves single bytes where one
+ * does not stand on a boundary of 16. */
+static inline size_t payload_stride(const engine *eng, uint64_t bytes)
+{
+	size_t grain = memops_on_device(eng) ? 16 : 8;
+
+	return (bytes + grain - 1) & ~(grain - 1);
+}
+/* From one payload of fixed length to the next. */
+static inline size_t payload_fixed_stride(const engine *eng, uint64_t bound)
+{
+	return payload_stride(eng, PAYLOAD_HEAD + bound);
 }
 
 #endif

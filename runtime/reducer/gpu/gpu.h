@@ -79,7 +79,7 @@ static inline size_t gpu_code_word(const engine *eng)
 }
 static inline size_t gpu_exchange_word(const engine *eng)
 {
-	return gpu_code_word(eng) + 1;
+	return (gpu_code_word(eng) + 4) & ~(size_t)3; /* NCCL gets it: on 16 bytes */
 }
 
 /* gpu_tasks.c: task_run() of such a reducer. */

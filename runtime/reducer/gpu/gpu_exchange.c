@@ -23,7 +23,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	bucket view = *b;
 	int gathers = rd->pattern == GRADCOMP_GATHERED, in_place = !!(rd->flags & GRADCOMP_ROUND_IN_PLACE);
 	int fixed = gathers && rd->flags & GRADCOMP_ROUND_FIXED;
-	size_t stride = PAYLOAD_HEAD + ((rd->bound + 7) & ~(uint64_t)7), size = gradcomp_dtype_bytes(rd->dtype);
+	size_t stride = payload_fixed_stride(eng, rd->bound), size = gradcomp_dtype_bytes(rd->dtype);
 	void *own = in_place ? b->work.flat : b->own.data;
 	size_t bytes = in_place ? b->pub.numel * sizeof(float) : gathers ? b->own.bytes : rd->count * size;
 	scratch_buf *buf = fixed ? &mirror->gathered : &mirror->own;
