@@ -63,6 +63,13 @@ typedef struct gradcomp_quantiser {
 	uint64_t seed, stream, first;
 } gradcomp_quantiser;
 
+/* What moment() gives. */
+typedef enum gradcomp_moment {
+	GRADCOMP_MEAN = 0,
+	GRADCOMP_ROOT = 1,        /* of the mean */
+	GRADCOMP_INVERSE_ROOT = 2 /* 1 / root */
+} gradcomp_moment;
+
 /* Bins of histogram(): the exponent and the upper four bits of the mantissa. */
 #define GRADCOMP_HISTOGRAM_BINS 4096
 #define GRADCOMP_NO_INDEX UINT32_MAX
@@ -256,6 +263,31 @@ typedef struct gradcomp_operators {
 	 * REPLICATED. */
 	void (*ternary_add)(void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n,
 	                    int *fault);
+
+	/* ---- with numbers that other operators have found ---- */
+
+	/* m = *sum / n. *out = a m, a sqrt(m) or a / sqrt(m) as `kind` says, in double, and
+	 * then rounded to float. REPLICATED. */
+	void (*moment)(void *queue, float *out, const double *sum, double n, double a, uint32_t kind);
+	/* y[i] = *a * x[i], y may be x; y[i] += *a * x[i], rounded after the product and
+	 * after the sum. REPLICATED. */
+	void (*scale_by)(void *queue, float *y, const float *a, const float *x, size_t n);
+	void (*axpy_by)(void *queue, float *y, const float *a, const float *x, size_t n);
+	/* *fault = 1 unless least <= x[i] <= most for all i. */
+	void (*range_check)(void *queue, int *fault, const float *x, size_t n, float least, float most);
+	/* cast_from_f32() of a * in[i], rounded to float; with limit > 0 held within
+	 * -limit..limit when it is finite, and saturated. REPLICATED. */
+	gradcomp_status (*cast_scaled)(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, float a,
+	                               float limit);
+	/* pairs[2 s] = values[s], pairs[2 s + 1] = -values[s]: for signs that stand for
+	 * one magnitude. */
+	void (*sign_pairs)(void *queue, float *pairs, const float *values, size_t count);
+	/* idx = the first k (<= n < 2^32) places of a pseudorandom permutation of 0..n-1: a
+	 * Feistel network over pairs of residues (Black, Rogaway: Ciphers with arbitrary
+	 * finite domains, CT-RSA 2002), keyed with random_uniform's numbers 16 `which` to
+	 * 16 `which` + 15. REPLICATED. */
+	void (*random_indices)(void *queue, uint32_t *idx, size_t k, size_t n, uint64_t seed, uint64_t stream,
+	                       uint64_t which);
 } gradcomp_operators;
 
 #ifdef __cplusplus

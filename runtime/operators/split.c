@@ -9,7 +9,7 @@ typedef struct call {
 	size_t n, length;
 	void *out;
 	const void *in;
-	const float *limit;
+	const float *limit; /* or another number */
 	double a;
 	gradcomp_dtype dtype;
 	gradcomp_op op;
@@ -63,6 +63,20 @@ static void clamp(void *queue, float *y, const float *x, const float *limit, siz
 	run(&(call){.out = y, .in = x, .limit = limit}, n, OPERATOR_PART, clamp_part);
 }
 
+PART(scale_by, plain->scale_by(NULL, OUT(float), c->limit, IN(float), s.count))
+static void scale_by(void *queue, float *y, const float *a, const float *x, size_t n)
+{
+	(void)queue;
+	run(&(call){.out = y, .in = x, .limit = a}, n, OPERATOR_PART, scale_by_part);
+}
+
+PART(axpy_by, plain->axpy_by(NULL, OUT(float), c->limit, IN(float), s.count))
+static void axpy_by(void *queue, float *y, const float *a, const float *x, size_t n)
+{
+	(void)queue;
+	run(&(call){.out = y, .in = x, .limit = a}, n, OPERATOR_PART, axpy_by_part);
+}
+
 PART(fill, plain->fill(NULL, OUT(float), (float)c->a, s.count))
 static void fill(void *queue, float *x, float a, size_t n)
 {
@@ -106,6 +120,17 @@ static gradcomp_status cast_from_f32(void *queue, void *out, const float *in, si
 	gradcomp_status st = plain->cast_from_f32(queue, out, in, 0, to, saturate);
 	if (!st)
 		run(&(call){.out = out, .in = in, .dtype = to, .flag = saturate}, n, OPERATOR_PART, cast_from_part);
+	return st;
+}
+
+PART(scaled,
+     plain->cast_scaled(NULL, AT(c->out, c->dtype), IN(float), s.count, c->dtype, (float)c->a, *c->limit))
+static gradcomp_status cast_scaled(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, float a,
+                                   float limit)
+{
+	gradcomp_status st = plain->cast_scaled(queue, out, in, 0, to, a, limit);
+	if (!st)
+		run(&(call){.out = out, .in = in, .dtype = to, .a = a, .limit = &limit}, n, OPERATOR_PART, scaled_part);
 	return st;
 }
 
@@ -204,6 +229,9 @@ void split_table(gradcomp_operators *table, const gradcomp_operators *from)
 	table->scale_as = scale_as;
 	table->cast_from_f32 = cast_from_f32;
 	table->cast_to_f32 = cast_to_f32;
+	table->scale_by = scale_by;
+	table->axpy_by = axpy_by;
+	table->cast_scaled = cast_scaled;
 	table->random_uniform = random_uniform;
 	table->random_normal = random_normal;
 	table->sum = sum;

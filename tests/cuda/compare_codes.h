@@ -124,6 +124,12 @@ static void signs(size_t n, size_t segment)
 	for (size_t i = 0; i < 2 * runs; i++)
 		near &= fabsf(pairs[i] - got_pairs[i]) <= 1e-6f * fabsf(pairs[i]);
 	ok(near, "means of %zu in runs of %zu", n, segment);
+	watched V = watch(pairs, 4 * runs, 4), W = watch(NULL, 8 * runs, 4);
+	cpu->sign_pairs(NULL, got_pairs, pairs, runs), gpu->sign_pairs(NULL, (float *)W.at, (float *)V.at, runs);
+	float *twice = malloc(8 * runs + 1);
+	ok(unwatch(&W, twice) & unwatch(&V, NULL) && !memcmp(twice, got_pairs, 8 * runs), "%zu pairs of one magnitude", runs);
+	free(twice);
+	from_device(got_pairs, P.at, 8 * runs);
 	memcpy(pairs, got_pairs, 8 * runs);
 	cpu->sign_add(NULL, y, -0.3f, bits, pairs, n, segment);
 	gpu->sign_add(NULL, (float *)Y.at, -0.3f, (uint32_t *)B.at, (float *)P.at, n, segment);

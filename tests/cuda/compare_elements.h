@@ -96,6 +96,75 @@ static void casts(size_t n, size_t odd)
 	}
 }
 
+/* What is found on the device and used there: factors, limits of a cast, ranges. */
+static void found(size_t n, size_t odd)
+{
+	float *y = malloc(4 * n + 1), *x = malloc(4 * n + 1), *z = malloc(4 * n + 1), a = test_normal(), want, got;
+	double sum = fabs(test_normal()) * (double)n;
+	any_bits(y, 4 * n), any_bits(x, 4 * n);
+	watched Y = watch(y, 4 * n, 4 * odd), X = watch(x, 4 * n, 4 * odd), A = watch(&a, 4, 0), S = watch(&sum, 8, 0);
+	cpu->axpy_by(NULL, y, &a, x, n), gpu->axpy_by(NULL, (float *)Y.at, (float *)A.at, (float *)X.at, n);
+	from_device(z, Y.at, 4 * n);
+	ok(same_floats(y, z, n), "axpy_by %zu", n);
+	cpu->scale_by(NULL, y, &a, x, n), gpu->scale_by(NULL, (float *)Y.at, (float *)A.at, (float *)X.at, n);
+	from_device(z, Y.at, 4 * n);
+	ok(same_floats(y, z, n), "scale_by %zu", n);
+	cpu->scale_by(NULL, y, &a, y, n), gpu->scale_by(NULL, (float *)Y.at, (float *)A.at, (float *)Y.at, n);
+	ok(unwatch(&Y, z) && same_floats(y, z, n), "scale_by in place");
+	for (uint32_t kind = 0; kind < 3; kind++) {
+		cpu->moment(NULL, &want, &sum, (double)n + 1, 2.5, kind);
+		gpu->moment(NULL, (float *)A.at, (double *)S.at, (double)n + 1, 2.5, kind);
+		from_device(&got, A.at, 4);
+		ok(!memcmp(&want, &got, 4), "moment %u", kind);
+	}
+	for (int i = 0; i < 4; i++) {
+		int faults[2] = {0};
+		for (size_t j = 0; j < n; j++)
+			x[j] = test_normal();
+		if (n)
+			x[test_random() % n] = i == 1 ? -2 : i == 2 ? 2.5f : i == 3 ? NAN : 0;
+		for (size_t j = 0; j < n; j++)
+			x[j] = x[j] < -1 && i != 1 ? 0 : x[j] > 2 && i != 2 ? 0 : x[j];
+		watched F = watch(&faults[1], sizeof(int), 0);
+		to_device(X.at, x, 4 * n);
+		cpu->range_check(NULL, &faults[0], x, n, -1, 2);
+		gpu->range_check(NULL, (int *)F.at, (float *)X.at, n, -1, 2);
+		ok(unwatch(&F, &faults[1]) && faults[0] == (n && i) && faults[1] == faults[0], "range_check %d of %zu", i, n);
+	}
+	ok(unwatch(&X, NULL) & unwatch(&A, NULL) & unwatch(&S, NULL), "nothing written outside");
+	free(y), free(x), free(z);
+}
+
+static void scaled(size_t n, size_t odd)
+{
+	static const float limits[] = {0, 1.5f, 65504.0f / 3};
+	float *x = malloc(4 * n + 1);
+	any_bits(x, 4 * n);
+	for (int t = GRADCOMP_F32; t <= GRADCOMP_F8E5M2; t++)
+		for (int l = 0; l < 3; l++) {
+			size_t e = gradcomp_dtype_bytes(t);
+			uint8_t *h = malloc(e * n + 1), *k = malloc(e * n + 1);
+			watched X = watch(x, 4 * n, 4 * odd), H = watch(NULL, e * n, odd * e);
+			gradcomp_status want = cpu->cast_scaled(NULL, h, x, n, t, 1.0f / 3, limits[l]);
+			gradcomp_status got = gpu->cast_scaled(NULL, H.at, (float *)X.at, n, t, 1.0f / 3, limits[l]);
+			ok(unwatch(&H, k) & unwatch(&X, NULL) && got == want && (want || same(h, k, n, t)),
+			   "%zu floats, scaled, to type %d within %g", n, t, limits[l]);
+			free(h), free(k);
+		}
+	free(x);
+}
+
+static void indices(size_t k, size_t n)
+{
+	uint32_t *a = malloc(4 * k + 1), *b = malloc(4 * k + 1);
+	uint64_t seed = test_random(), stream = test_random(), which = test_random() >> 8;
+	watched B = watch(NULL, 4 * k, 4);
+	cpu->random_indices(NULL, a, k, n, seed, stream, which);
+	gpu->random_indices(NULL, (uint32_t *)B.at, k, n, seed, stream, which);
+	ok(unwatch(&B, b) && !memcmp(a, b, 4 * k), "%zu random indices of %zu", k, n);
+	free(a), free(b);
+}
+
 static void vectors(size_t n, size_t odd)
 {
 	float *y = malloc(4 * n + 1), *x = malloc(4 * n + 1), *z = malloc(4 * n + 1), a = test_normal(),
@@ -183,7 +252,9 @@ static void test_elements(void)
 	for (int s = 0; s < SIZES; s++)
 		for (size_t odd = 0; odd < 2; odd++) {
 			if (s != SIZES - 1 || !odd)
-				reduce(sizes[s], odd), casts(sizes[s], odd);
+				reduce(sizes[s], odd), casts(sizes[s], odd), scaled(sizes[s], odd);
+			found(sizes[s], odd);
+			indices(sizes[s], sizes[s]), indices(sizes[s], sizes[s] + test_random() % 100000);
 			vectors(sizes[s], odd);
 		}
 	for (int kind = 0; kind < KINDS; kind++)

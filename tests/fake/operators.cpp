@@ -136,7 +136,8 @@ gradcomp_operators make()
 	LATER(count_above), LATER(compact), LATER(mstopk), LATER(gather), LATER(scatter), LATER(sparse_check);
 	LATER(sparse_merge), LATER(quantise), LATER(quantised_check), LATER(dequantise), LATER(dequantise_add);
 	LATER(dequantise_error), LATER(sign_pack), LATER(sign_means), LATER(sign_add), LATER(sign_error);
-	LATER(ternary_pack), LATER(ternary_add);
+	LATER(ternary_pack), LATER(ternary_add), LATER(moment), LATER(scale_by), LATER(axpy_by), LATER(range_check);
+	LATER(cast_scaled), LATER(sign_pairs), LATER(random_indices);
 	t.copy = copy;
 	t.reduce = reduce;
 	t.product_mq_batch = products<&gradcomp_operators::product_mq_batch>;

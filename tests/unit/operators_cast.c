@@ -175,6 +175,35 @@ static void fp8_forth(const char *name, const gradcomp_operators *op, gradcomp_d
 	ok(whole, "%s: any length, and nothing written beside it", name);
 }
 
+/* cast_scaled() against its parts, one number at a time. */
+static void scaled(const char *name, const gradcomp_operators *op, gradcomp_dtype t, float limit)
+{
+	enum { MOST = 2100 };
+	static const size_t sizes[] = {0, 1, 7, 8, 9, 1023, 1024, 1025, MOST};
+	static const float a = 1.0f / 3;
+	size_t wide = gradcomp_dtype_bytes(t), odd = test_random() % 9;
+	float *x = test_alloc(MOST, odd);
+	unsigned char *want = malloc(MOST * wide), *got = malloc(MOST * wide + 1);
+	int right = 1;
+	for (size_t i = 0; i < MOST; i++) {
+		x[i] = i % 5 ? test_bits((uint32_t)test_random()) : test_normal() * 3 * limit;
+		if (i % 19 == 3)
+			x[i] = i % 2 ? INFINITY : -INFINITY;
+		float v = x[i] * a;
+		if (limit > 0 && isfinite(v))
+			v = v > limit ? limit : v < -limit ? -limit : v;
+		op->cast_from_f32(NULL, want + i * wide, &v, 1, t, limit > 0);
+	}
+	for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+		size_t n = sizes[s];
+		memset(got, 0x5a, MOST * wide + 1);
+		right &= op->cast_scaled(NULL, got, x, n, t, a, limit) == GRADCOMP_OK;
+		right &= !memcmp(got, want, n * wide) && got[n * wide] == 0x5a;
+	}
+	ok(right & test_free(x, MOST, odd), "%s: scaled, to type %d, within %g", name, t, limit);
+	free(want), free(got);
+}
+
 static void each(const char *name, const gradcomp_operators *op)
 {
 	static const gradcomp_dtype types[] = {GRADCOMP_F16, GRADCOMP_BF16};
@@ -188,6 +217,13 @@ static void each(const char *name, const gradcomp_operators *op)
 		fp8_forth(name, op, (gradcomp_dtype)t, 0);
 		fp8_forth(name, op, (gradcomp_dtype)t, 1);
 	}
+	for (int t = GRADCOMP_F32; t <= GRADCOMP_F8E5M2; t++)
+		if (op->cast_scaled(NULL, NULL, NULL, 0, (gradcomp_dtype)t, 1, 0) == GRADCOMP_OK) {
+			scaled(name, op, (gradcomp_dtype)t, 0);
+			scaled(name, op, (gradcomp_dtype)t, 1000);
+		}
+	is_int(op->cast_scaled(NULL, NULL, NULL, 0, GRADCOMP_I32, 1, 0), GRADCOMP_ERR_UNSUPPORTED, "%s: nor to I32, scaled",
+	       name);
 	float in[5] = {1, -0.0f, INFINITY, 1e-40f, 3}, out[5] = {0};
 	is_int(op->cast_from_f32(NULL, out, in, 5, GRADCOMP_F32, 0), GRADCOMP_OK, "%s: F32 from F32", name);
 	ok(!memcmp(in, out, sizeof in), "%s: is a copy", name);

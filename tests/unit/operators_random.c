@@ -125,6 +125,40 @@ static void distribution(const gradcomp_operators *op)
 	free(x);
 }
 
+/* The first of a permutation: distinct, in range, the same for every k, and every place as
+ * likely as any other. */
+static void indices(const gradcomp_operators *op)
+{
+	enum { N = 1000, DRAWS = 2000, K = 10 };
+	static const size_t sizes[] = {1, 2, 3, 4, 5, 97, 100, 65535, 65537};
+	static uint32_t idx[65537], some[65537];
+	static int seen[65537];
+	unsigned count[N] = {0};
+	int right = 1, fair = 1;
+	for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+		size_t n = sizes[s], k = 1 + test_random() % n;
+		memset(seen, 0, sizeof seen);
+		op->random_indices(NULL, idx, n, n, 7, s, 3);
+		for (size_t j = 0; j < n; j++)
+			right &= idx[j] < n && !seen[idx[j] < n ? idx[j] : 0]++;
+		op->random_indices(NULL, some, k, n, 7, s, 3);
+		right &= !memcmp(some, idx, k * sizeof *idx);
+	}
+	ok(right, "random indices are a permutation, and its beginning");
+	for (uint64_t i = 0; i < DRAWS; i++) {
+		op->random_indices(NULL, idx, K, N, 11, i % 40, i / 40);
+		for (size_t j = 0; j < K; j++)
+			count[idx[j]]++;
+	}
+	/* 20 each, and no more than six standard deviations from it. */
+	for (int i = 0; i < N; i++)
+		fair &= abs((int)count[i] - DRAWS * K / N) < 27;
+	ok(fair, "every index is as likely as any other");
+	static const uint32_t first[] = {958, 705, 899, 43};
+	op->random_indices(NULL, idx, 4, 1000, 1, 2, 3);
+	ok(!memcmp(idx, first, sizeof first), "as ever: %u, %u, %u, %u", idx[0], idx[1], idx[2], idx[3]);
+}
+
 int main(void)
 {
 	const gradcomp_operators *op = operators_cpu();
@@ -135,5 +169,6 @@ int main(void)
 	slices("normal", op->random_normal);
 	against_libm(op);
 	distribution(op);
+	indices(op);
 	return done_testing();
 }

@@ -133,6 +133,9 @@ static void each(const char *name, const gradcomp_operators *op)
 		x[i] = -0x1.fffffep127f;
 	op->sign_means(NULL, pairs, x, 40, 40);
 	ok(pairs[0] == 0 && pairs[1] == x[0], "%s: only negative numbers, the largest: their mean", name);
+	op->sign_pairs(NULL, x, (const float[]){3, 0}, 2);
+	ok(x[0] == 3 && x[1] == -3 && x[2] == 0 && signbit(x[3]) && x[4] == -0x1.fffffep127f,
+	   "%s: one magnitude stands for both signs", name);
 	is_int((long)op->sign_words(40, 0), 0, "%s: runs of no numbers have no words", name);
 	op->sign_pack(NULL, bits, x, 40, 0);
 	ok(bits[0] == CANARY, "%s: and nothing is written", name);

@@ -49,7 +49,11 @@ static void elements(const gradcomp_operators *op, const inputs *in, float *z, r
 	op->clamp(NULL, z, z, &limit, N);
 	op->reduce(NULL, z, in->x, N, GRADCOMP_F32, GRADCOMP_MAX);
 	op->scale_as(NULL, z, 1.1, N, GRADCOMP_F32);
-	note(r, "add, scale, axpy, clamp, reduce, scale_as", 0, z, bytes);
+	op->scale_by(NULL, z, &limit, z, N);
+	op->axpy_by(NULL, z, &limit, in->x, N);
+	note(r, "add, scale, axpy, clamp, reduce, scale_as, scale_by, axpy_by", 0, z, bytes);
+	op->cast_scaled(NULL, z, in->x, N, GRADCOMP_BF16, 0.3f, 0.2f);
+	note(r, "cast_scaled", 0, z, N * 2);
 	op->cast_from_f32(NULL, z, in->x, N, GRADCOMP_BF16, 0);
 	op->reduce(NULL, z, z, N, GRADCOMP_BF16, GRADCOMP_SUM);
 	note(r, "casts to and sums of bf16", 0, z, N * 2);

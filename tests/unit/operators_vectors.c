@@ -1,4 +1,5 @@
-/* copy, fill, axpy and clamp to the bit; the sums to their bound; absmax. */
+/* copy, fill, axpy and clamp to the bit, and what works with numbers that were found;
+ * the sums to their bound; absmax. */
 #include <math.h>
 
 #include "tests/support/magnitudes.h"
@@ -38,6 +39,50 @@ static void steps(const char *name, const gradcomp_operators *op, size_t n)
 	ok(right, "%s: fill", name);
 	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(z, n, odd + 3) & test_free(want, n, 0),
 	   "%s: nothing written outside", name);
+}
+
+static void found(const char *name, const gradcomp_operators *op, size_t n)
+{
+	size_t odd = test_random() % 9;
+	float *x = magnitudes(NORMAL, n, odd), *y = magnitudes(NORMAL, n, odd + 1), *want = test_alloc(n, 0), a = test_normal();
+	int fault = 0, high = 0, low = 0, nan = 0;
+	for (size_t i = 0; i < n; i++) {
+		want[i] = a * x[i];
+		want[i] = y[i] + want[i];
+	}
+	op->axpy_by(NULL, y, &a, x, n);
+	ok(!memcmp(y, want, n * sizeof *y), "%s: axpy_by, %zu", name, n);
+	for (size_t i = 0; i < n; i++)
+		want[i] = a * x[i];
+	op->scale_by(NULL, y, &a, x, n);
+	ok(!memcmp(y, want, n * sizeof *y), "%s: scale_by", name);
+	op->scale_by(NULL, x, &a, x, n);
+	ok(!memcmp(x, want, n * sizeof *x), "%s: scale_by in place", name);
+	for (size_t i = 0; i < n; i++)
+		x[i] = i % 3 ? 2 : -1;
+	op->range_check(NULL, &fault, x, n, -1, 2);
+	size_t at = n ? test_random() % n : 0;
+	if (n) {
+		x[at] = nextafterf(2, 3);
+		op->range_check(NULL, &high, x, n, -1, 2);
+		x[at] = nextafterf(-1, -2);
+		op->range_check(NULL, &low, x, n, -1, 2);
+		x[at] = NAN;
+		op->range_check(NULL, &nan, x, n, -INFINITY, INFINITY);
+	}
+	ok(!fault && high == !!n && low == !!n && nan == !!n, "%s: range_check finds what is outside, and a NaN", name);
+	ok(test_free(x, n, odd) & test_free(y, n, odd + 1) & test_free(want, n, 0), "%s: nothing written outside", name);
+}
+
+static void moments(const char *name, const gradcomp_operators *op)
+{
+	const double sum = 48, none = 0;
+	float m[4];
+	op->moment(NULL, &m[0], &sum, 3, 2.5, GRADCOMP_MEAN);
+	op->moment(NULL, &m[1], &sum, 3, 2.5, GRADCOMP_ROOT);
+	op->moment(NULL, &m[2], &sum, 3, 2.5, GRADCOMP_INVERSE_ROOT);
+	op->moment(NULL, &m[3], &none, 3, 2.5, GRADCOMP_INVERSE_ROOT);
+	ok(m[0] == 40 && m[1] == 10 && m[2] == 0.625f && isinf(m[3]), "%s: moment: mean, root and its inverse", name);
 }
 
 /* Sums with their rounding errors caught (Neumaier), so that order hardly matters. */
@@ -89,10 +134,13 @@ static void each(const char *name, const gradcomp_operators *op)
 	static const size_t sizes[] = {0, 1, 7, 8, 31, 32, 33, 63, 4097, 20011};
 	for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
 		steps(name, op, sizes[s]);
+		found(name, op, sizes[s]);
 		for (int kind = 0; kind < KINDS; kind++)
 			sums(name, op, kind, sizes[s]);
 	}
 	steps(name, op, (1 << 20) + 3);
+	found(name, op, (1 << 20) + 3);
+	moments(name, op);
 	sums(name, op, HEAVY, (1 << 20) + 3);
 
 	float x[3] = {NAN, -0.0f, 1e30f}, y[3], limit = 0;

@@ -106,6 +106,17 @@ PLAIN(ternary_pack, (void *queue, uint8_t *out, const float *x, size_t n, const 
 	uint64_t stream, uint64_t first), (queue, out, x, n, scale, seed, stream, first))
 PLAIN(ternary_add, (void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n, int
 	*fault), (queue, y, a, in, scale, n, fault))
+PLAIN(moment, (void *queue, float *out, const double *sum, double n, double a, uint32_t kind), (queue, out, sum,
+	n, a, kind))
+PLAIN(scale_by, (void *queue, float *y, const float *a, const float *x, size_t n), (queue, y, a, x, n))
+PLAIN(axpy_by, (void *queue, float *y, const float *a, const float *x, size_t n), (queue, y, a, x, n))
+PLAIN(range_check, (void *queue, int *fault, const float *x, size_t n, float least, float most), (queue, fault,
+	x, n, least, most))
+STATUS(cast_scaled, (void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, float a, float limit),
+	(queue, out, in, n, to, a, limit))
+PLAIN(sign_pairs, (void *queue, float *pairs, const float *values, size_t count), (queue, pairs, values, count))
+PLAIN(random_indices, (void *queue, uint32_t *idx, size_t k, size_t n, uint64_t seed, uint64_t stream, uint64_t
+	which), (queue, idx, k, n, seed, stream, which))
 /* clang-format on */
 
 /* Sizes (*_scratch() and the like) touch no memory and stay as they are. */
@@ -163,5 +174,12 @@ const gradcomp_operators *device_operators(const gradcomp_operators *of)
 	table.sign_error = fenced_sign_error;
 	table.ternary_pack = fenced_ternary_pack;
 	table.ternary_add = fenced_ternary_add;
+	table.moment = fenced_moment;
+	table.scale_by = fenced_scale_by;
+	table.axpy_by = fenced_axpy_by;
+	table.range_check = fenced_range_check;
+	table.cast_scaled = fenced_cast_scaled;
+	table.sign_pairs = fenced_sign_pairs;
+	table.random_indices = fenced_random_indices;
 	return &table;
 }

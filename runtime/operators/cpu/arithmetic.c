@@ -286,3 +286,30 @@ void KERNEL(clamp)(void *queue, float *y, const float *x, const float *limit, si
 	for (; i < n; i++)
 		y[i] = x[i] > most ? most : x[i] < least ? least : x[i];
 }
+
+void KERNEL(scale_by)(void *queue, float *y, const float *a, const float *x, size_t n)
+{
+	(void)queue;
+	const float factor = *a;
+	const v8f va = SPLAT8(factor);
+	size_t i = 0;
+	for (; i + 8 <= n; i += 8)
+		STORE8(y + i, LOAD8(x + i) * va);
+	for (; i < n; i++)
+		y[i] = factor * x[i];
+}
+
+void KERNEL(axpy_by)(void *queue, float *y, const float *a, const float *x, size_t n)
+{
+	KERNEL(axpy)(queue, y, *a, x, n);
+}
+
+void KERNEL(range_check)(void *queue, int *fault, const float *x, size_t n, float least, float most)
+{
+	(void)queue;
+	int bad = 0;
+	for (size_t i = 0; i < n; i++)
+		bad |= !(x[i] >= least && x[i] <= most);
+	if (bad)
+		*fault = 1;
+}

@@ -80,3 +80,34 @@ gradcomp_status KERNEL(cast_to_f32)(void *queue, float *out, const void *in, siz
 		return GRADCOMP_ERR_UNSUPPORTED;
 	}
 }
+
+/* Held within -limit..limit; NaN and Inf stay. */
+static void hold(float *x, size_t n, float limit)
+{
+	const float least = -limit;
+	const v8f high = SPLAT8(limit), low = SPLAT8(least), zero = {0};
+	for (size_t i = 0; i < n; i += 8) {
+		const v8f v = LOAD8(x + i);
+		const v8i finite = (v8i)(v - v == zero), over = (v8i)(v > high) & finite, under = (v8i)(v < low) & finite;
+		STORE8(x + i, (v8f)(((v8i)high & over) | ((v8i)low & under) | ((v8i)v & ~(over | under))));
+	}
+}
+
+gradcomp_status KERNEL(cast_scaled)(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, float a,
+                                    float limit)
+{
+	enum { TILE = 1024 };
+	float tile[TILE];
+	const size_t size = to == GRADCOMP_F32 ? 4 : to == GRADCOMP_BF16 || to == GRADCOMP_F16 ? 2 : 1;
+	gradcomp_status st = KERNEL(cast_from_f32)(queue, out, in, 0, to, 0);
+	for (size_t i = 0; i < n && !st; i += TILE) {
+		const size_t count = n - i < TILE ? n - i : TILE, whole = (count + 7) / 8 * 8;
+		memcpy(tile, in + i, count * sizeof *tile);
+		memset(tile + count, 0, (whole - count) * sizeof *tile);
+		KERNEL(scale)(queue, tile, a, whole);
+		if (limit > 0)
+			hold(tile, whole, limit);
+		st = KERNEL(cast_from_f32)(queue, (char *)out + i * size, tile, count, to, limit > 0);
+	}
+	return st;
+}

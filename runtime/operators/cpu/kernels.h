@@ -136,12 +136,20 @@ void KERNEL(ternary_pack)(void *queue, uint8_t *out, const float *x, size_t n, c
                           uint64_t stream, uint64_t first);
 void KERNEL(ternary_add)(void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n,
                          int *fault);
+void KERNEL(moment)(void *queue, float *out, const double *sum, double n, double a, uint32_t kind);
+void KERNEL(scale_by)(void *queue, float *y, const float *a, const float *x, size_t n);
+void KERNEL(axpy_by)(void *queue, float *y, const float *a, const float *x, size_t n);
+void KERNEL(range_check)(void *queue, int *fault, const float *x, size_t n, float least, float most);
+gradcomp_status KERNEL(cast_scaled)(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to, float a,
+                                    float limit);
+void KERNEL(sign_pairs)(void *queue, float *pairs, const float *values, size_t count);
 void KERNEL(random_uniform)(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
 
 /* Built once: integer and plain double arithmetic, the same everywhere. */
 size_t quantised_bytes(const gradcomp_quantiser *q, size_t n);
 size_t sign_words(size_t n, size_t segment);
 void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
+void random_indices(void *queue, uint32_t *idx, size_t k, size_t n, uint64_t seed, uint64_t stream, uint64_t which);
 /* Numbers 4 * block .. 4 * block + 3 of a stream. */
 void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block);
 
@@ -171,7 +179,10 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 		.dequantise_error = KERNEL(dequantise_error), .sign_words = sign_words, \
 		.sign_pack = KERNEL(sign_pack), .sign_means = KERNEL(sign_means), .sign_add = KERNEL(sign_add), \
 		.sign_error = KERNEL(sign_error), .ternary_pack = KERNEL(ternary_pack), \
-		.ternary_add = KERNEL(ternary_add), \
+		.ternary_add = KERNEL(ternary_add), .moment = KERNEL(moment), .scale_by = KERNEL(scale_by), \
+		.axpy_by = KERNEL(axpy_by), .range_check = KERNEL(range_check), \
+		.cast_scaled = KERNEL(cast_scaled), .sign_pairs = KERNEL(sign_pairs), \
+		.random_indices = random_indices, \
 	}
 
 /* The tables of kernels_avx2.c and kernels_avx512.c, when they are part of the build. */

@@ -1,5 +1,6 @@
-/* Random numbers by counter: single draws, and normal numbers. */
+/* Random numbers by counter: single draws, normal numbers, and permutations. */
 #include "operators/cpu/box_muller.h"
+#include "operators/cpu/feistel.h"
 
 void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block)
 {
@@ -29,4 +30,17 @@ void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t st
 		}
 		out[i] = pair[at % 2];
 	}
+}
+
+void random_indices(void *queue, uint32_t *idx, size_t k, size_t n, uint64_t seed, uint64_t stream, uint64_t which)
+{
+	(void)queue;
+	permutation p = permutation_of(n);
+	uint32_t w[4];
+	for (int i = 0; i < PERMUTATION_ROUNDS; i += 2) {
+		random_draw(w, seed, stream, 4 * which + (uint64_t)i / 2);
+		permutation_key(&p, i, w);
+	}
+	for (size_t j = 0; j < k; j++)
+		idx[j] = permutation_image(&p, j);
 }

@@ -146,3 +146,12 @@ void KERNEL(sign_error)(void *queue, float *e, const float *x, const uint32_t *b
 			e[i + j] = x[i + j] - (left & 1 ? one : zero);
 	}
 }
+
+void KERNEL(sign_pairs)(void *queue, float *pairs, const float *values, size_t count)
+{
+	(void)queue;
+	for (size_t s = 0; s < count; s++) {
+		pairs[2 * s] = values[s];
+		pairs[2 * s + 1] = -values[s];
+	}
+}

@@ -71,3 +71,10 @@ void KERNEL(absmax)(void *queue, float *out, const float *x, size_t n, void *scr
 		key = key_of(x[i]) > key ? key_of(x[i]) : key;
 	*out = bits_float(key);
 }
+
+void KERNEL(moment)(void *queue, float *out, const double *sum, double n, double a, uint32_t kind)
+{
+	(void)queue;
+	const double m = *sum / n, root = __builtin_sqrt(m);
+	*out = (float)(kind == GRADCOMP_MEAN ? a * m : kind == GRADCOMP_ROOT ? a * root : a / root);
+}

@@ -116,3 +116,39 @@ extern "C" gradcomp_status cast_to_f32_cuda(void *queue, float *out, const void 
 		return GRADCOMP_ERR_UNSUPPORTED;
 	}
 }
+
+struct to_f32 : element_wise {
+	__device__ float operator()(nothing, size_t, int, float x, absent) const { return x; }
+};
+/* A cast of what has been scaled, and held within a limit unless it is 0. */
+template <class F> struct scaled : F {
+	float a, limit;
+	scaled(const F &f, float factor, float most) : F(f), a(factor), limit(most) {}
+	__device__ auto operator()(typename F::nothing none, size_t i, int w, float x, absent b) const
+	{
+		float v = x * a;
+		if (limit > 0 && key_of(v) < KEY_INF)
+			v = v > limit ? limit : v < -limit ? -limit : v;
+		return F::operator()(none, i, w, v, b);
+	}
+};
+
+extern "C" gradcomp_status cast_scaled_cuda(void *queue, void *out, const float *in, size_t n, gradcomp_dtype to,
+                                            float a, float limit)
+{
+	const int saturate = limit > 0;
+	switch (to) {
+	case GRADCOMP_F32:
+		return narrow<float>(queue, scaled<to_f32>({}, a, limit), out, in, n);
+	case GRADCOMP_BF16:
+		return narrow<uint16_t>(queue, scaled<to_bf16>(to_bf16(saturate), a, limit), out, in, n);
+	case GRADCOMP_F16:
+		return narrow<uint16_t>(queue, scaled<to_f16>(to_f16(saturate), a, limit), out, in, n);
+	case GRADCOMP_F8E4M3:
+		return narrow<uint8_t>(queue, scaled<to_fp8<true>>(to_fp8<true>(saturate), a, limit), out, in, n);
+	case GRADCOMP_F8E5M2:
+		return narrow<uint8_t>(queue, scaled<to_fp8<false>>(to_fp8<false>(saturate), a, limit), out, in, n);
+	default:
+		return GRADCOMP_ERR_UNSUPPORTED;
+	}
+}

@@ -49,6 +49,7 @@ static inline void device_zero(void *queue, void *to, size_t bytes)
 /* The table's prototypes, with this device's names; and the host's scalar code. */
 #define KERNEL(name) name##_cuda
 #define random_normal KERNEL(random_normal)
+#define random_indices KERNEL(random_indices)
 extern "C" {
 #include "operators/cpu/kernels.h"
 }

@@ -1,5 +1,7 @@
-/* random_uniform and random_normal: one thread a block of the generator. */
+/* random_uniform and random_normal: one thread a block of the generator. Permutations. */
 #include "operators/cuda/cuda_random.h"
+
+#include "operators/cpu/feistel.h"
 
 template <bool NORMAL>
 static __global__ void __launch_bounds__(THREADS) random_kernel(float *out, size_t n, drawing d)
@@ -48,4 +50,25 @@ extern "C" void random_normal_cuda(void *queue, float *out, size_t n, uint64_t s
                                    uint64_t first)
 {
 	draw<true>(queue, out, n, drawing{seed, stream, first});
+}
+
+static __global__ void __launch_bounds__(THREADS)
+indices_kernel(uint32_t *idx, size_t k, permutation p, drawing d)
+{
+	uint32_t w[4];
+#pragma unroll
+	for (int i = 0; i < PERMUTATION_ROUNDS; i += 2) {
+		draw_block(w, d, d.first + 2 * i);
+		permutation_key(&p, i, w);
+	}
+	for (size_t j = thread_id(); j < k; j += thread_count())
+		idx[j] = permutation_image(&p, j);
+}
+
+extern "C" void random_indices_cuda(void *queue, uint32_t *idx, size_t k, size_t n, uint64_t seed, uint64_t stream,
+                                    uint64_t which)
+{
+	if (k)
+		launch(indices_kernel, blocks_for(k, 4 * THREADS, 1 << 16), THREADS, 0, queue, idx, k,
+		       permutation_of(n), drawing{seed, stream, 16 * which});
 }

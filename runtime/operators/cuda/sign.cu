@@ -122,3 +122,17 @@ extern "C" void sign_error_cuda(void *queue, float *e, const float *x, const uin
 	if (segment)
 		each(queue, rebuilt<false>(bits, pairs, segment, 0), e, x, no_operand, n);
 }
+
+static __global__ void __launch_bounds__(THREADS) pairs_kernel(float *pairs, const float *values, size_t count)
+{
+	for (size_t s = thread_id(); s < count; s += thread_count()) {
+		pairs[2 * s] = values[s];
+		pairs[2 * s + 1] = -values[s];
+	}
+}
+
+extern "C" void sign_pairs_cuda(void *queue, float *pairs, const float *values, size_t count)
+{
+	if (count)
+		launch(pairs_kernel, blocks_for(count, THREADS, 1 << 20), THREADS, 0, queue, pairs, values, count);
+}

@@ -4,6 +4,7 @@
 #define KERNEL(name) name##_cuda
 #define KERNEL_DEVICE GRADCOMP_CUDA
 #define random_normal KERNEL(random_normal)
+#define random_indices KERNEL(random_indices)
 #include "operators/cpu/kernels.h"
 
 #include "operators/cuda/cuda_module.h"
