@@ -1,5 +1,7 @@
 #include "plugins/common/signs.h"
 
+#include <float.h>
+
 #include "plugins/common/coded.h"
 #include "plugins/common/passthrough.h"
 #include "plugins/common/gathered.h"
@@ -50,15 +52,15 @@ gradcomp_status signs_plan(void *instance, const gradcomp_bucket *bucket, uint64
 	return GRADCOMP_OK;
 }
 
-/* The magnitudes of one tensor. */
-static void measure(const signs *s, const gradcomp_work *work, float *out, const float *x, uint64_t n, uint64_t run)
+/* The magnitudes of x[0..n), which is not empty. */
+static void measure(const signs *s, const gradcomp_operators *op, void *queue, void *scratch, float *out, const float *x,
+                    uint64_t n, uint64_t run)
 {
 	if (s->values == 2) {
-		work->operators->sign_means(work->queue, out, x, n, run);
+		op->sign_means(queue, out, x, n, run);
 	} else {
-		double *sum = work->scratch;
-		work->operators->sum_abs(work->queue, sum, x, n, (char *)work->scratch + SIGNS_SUM_SCRATCH);
-		*out = (float)(*sum / (double)n);
+		op->sum_abs(queue, scratch, x, n, (char *)scratch + SIGNS_SUM_SCRATCH);
+		op->moment(queue, out, scratch, (double)n, 1, GRADCOMP_MEAN);
 	}
 }
 
@@ -73,7 +75,8 @@ gradcomp_status signs_encode(void *instance, const gradcomp_work *work, uint32_t
 		const gradcomp_tensor *t = &s->layout->tensors[work->bucket->first + i];
 		extent next = after(s, at, t);
 		if (t->numel) {
-			measure(s, work, (float *)out->data + at.value, work->x[i], t->numel, next.run);
+			measure(s, work->operators, work->queue, work->scratch, (float *)out->data + at.value, work->x[i],
+			        t->numel, next.run);
 			work->operators->sign_pack(work->queue, (uint32_t *)out->data + values + at.bits, work->x[i],
 			                           t->numel, next.run);
 		}
@@ -83,30 +86,27 @@ gradcomp_status signs_encode(void *instance, const gradcomp_work *work, uint32_t
 	return GRADCOMP_OK;
 }
 
-/* On a device only what the operators do about it: such a number comes out on all
- * ranks as it went in. */
 static gradcomp_status check(const signs *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                              gradcomp_error *err)
 {
 	gradcomp_status st =
 		gathered_expect(s->host, s->layout, s->name, work, in, n, payload_bytes(s, work->bucket), err);
 	uint64_t values = total(s, work->bucket).value;
-	for (uint32_t w = 0; w < n && !st && work->device == GRADCOMP_HOST; w++) {
+	for (uint32_t w = 0; w < n && !st; w++) {
 		int bad = 0;
-		work->operators->nonfinite(work->queue, in[w].data, values, &bad);
+		work->operators->range_check(work->queue, gathered_fault(work, &bad), in[w].data, values, -FLT_MAX, FLT_MAX);
 		if (bad)
 			st = gathered_refuse(s->host, s->name, work, w, "a magnitude that is not finite", err);
 	}
 	return st;
 }
 
-/* Two values that stand for a run's bits. */
-static const float *pairs_of(const signs *s, const float *values, float pair[2])
+/* Two values that stand for a run's bits; `pair` is memory of the operators' device. */
+static const float *pairs_of(const signs *s, const gradcomp_operators *op, void *queue, const float *values, float *pair)
 {
 	if (s->values == 2)
 		return values;
-	pair[0] = *values;
-	pair[1] = -*values;
+	op->sign_pairs(queue, pair, values, 1);
 	return pair;
 }
 
@@ -130,8 +130,8 @@ gradcomp_status signs_decode(void *instance, const gradcomp_work *work, uint32_t
 		for (uint32_t k = 0; t->numel && k <= n; k++) {
 			uint32_t w = k ? k - 1 : (uint32_t)s->layout->rank;
 			const uint32_t *bits = (const uint32_t *)in[w].data + values + at.bits;
-			float pair[2];
-			const float *pairs = pairs_of(s, (const float *)in[w].data + at.value, pair);
+			const float *pairs =
+				pairs_of(s, op, work->queue, (const float *)in[w].data + at.value, work->scratch);
 			if (k == 0) {
 				op->sign_error(work->queue, work->error[i], work->x[i], bits, pairs, t->numel, next.run);
 				op->fill(work->queue, work->x[i], 0, t->numel);
@@ -206,18 +206,11 @@ gradcomp_status signs_code(void *instance, const float *in, uint64_t n, uint64_t
 {
 	const signs *s = instance;
 	const gradcomp_operators *op = s->host->operators;
-	float *values = out;
 	(void)counter, (void)err;
 	*bytes = signs_code_bound(instance, n);
 	if (!n)
 		return GRADCOMP_OK;
-	if (s->values == 2) {
-		op->sign_means(NULL, values, in, n, column_of(s, n));
-	} else {
-		double *sum = s->scratch;
-		op->sum_abs(NULL, sum, in, n, (char *)s->scratch + SIGNS_SUM_SCRATCH);
-		*values = (float)(*sum / (double)n);
-	}
+	measure(s, op, NULL, s->scratch, out, in, n, column_of(s, n));
 	op->sign_pack(NULL, (uint32_t *)out + values_of(s, n), in, n, column_of(s, n));
 	return GRADCOMP_OK;
 }
@@ -238,11 +231,7 @@ gradcomp_status signs_code_decode_add(void *instance, const void *in, uint64_t b
 	if (bad)
 		return s->host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: a run of %llu numbers came with a magnitude that is not finite",
 		                     s->name, (unsigned long long)n);
-	if (s->values == 1) {
-		pair[0] = *values;
-		pair[1] = -*values;
-	}
-	op->sign_add(NULL, out, 1, (const uint32_t *)in + values_of(s, n), s->values == 2 ? values : pair, n,
+	op->sign_add(NULL, out, 1, (const uint32_t *)in + values_of(s, n), pairs_of(s, op, NULL, values, pair), n,
 	             column_of(s, n));
 	return GRADCOMP_OK;
 }

@@ -10,7 +10,7 @@
 
 #include "gradcomp/compressor.h"
 
-/* One value a run: a sum in double, then that sum's scratch. */
+/* One value a run: a sum in double, then that sum's scratch; or the two values it stands for. */
 enum { SIGNS_SUM_SCRATCH = 64 };
 
 /* Instances begin with it. */

@@ -19,12 +19,9 @@
  * saturate=yes limits what a rank adds to its P-th part of the largest number of
  * the type, less what the hops can round upwards: finite gradients never make
  * Inf. A NaN or Inf in a gradient still comes out as one. */
-#include <string.h>
-
 #include "gradcomp/compressor.h"
 
 enum { TYPE, SATURATE };
-enum { TILE = 4096 }; /* floats divided at a time: small enough for the cache */
 
 static const char *const types[] = {"bf16", "fp16", NULL};
 static const gradcomp_param params[] = {
@@ -55,15 +52,6 @@ static float limit_of(gradcomp_dtype type, int nranks)
 	for (int w = 1; w < nranks; w++)
 		limit /= hop;
 	return nranks == 1 ? (float)most : (float)(limit / hop);
-}
-
-/* Leaves NaN and Inf alone. */
-static void clamp(float *x, uint64_t n, float limit)
-{
-	for (uint64_t i = 0; i < n; i++) {
-		float v = x[i] > limit ? limit : x[i] < -limit ? -limit : x[i];
-		x[i] = x[i] - x[i] == 0 ? v : x[i];
-	}
 }
 
 static gradcomp_status cast_create(const gradcomp_host *host, const gradcomp_value *values,
@@ -99,7 +87,6 @@ static gradcomp_status cast_plan(void *instance, const gradcomp_bucket *bucket, 
 		.dtype = c->type,
 		.count = bucket->numel,
 	};
-	plan->scratch_bytes = TILE * sizeof(float);
 	return GRADCOMP_OK;
 }
 
@@ -107,22 +94,11 @@ static gradcomp_status cast_encode(void *instance, const gradcomp_work *work, ui
                                    gradcomp_error *err)
 {
 	const cast *c = instance;
-	const gradcomp_operators *op = work->operators;
-	uint16_t *to = out->data;
 	uint64_t n = work->bucket->numel;
-	gradcomp_status s = GRADCOMP_OK;
 	(void)round;
-	if (c->nranks == 1)
-		s = op->cast_from_f32(work->queue, to, work->flat, n, c->type, c->saturate);
-	for (uint64_t i = 0; c->nranks > 1 && i < n && !s; i += TILE) {
-		uint64_t count = n - i < TILE ? n - i : TILE;
-		memcpy(work->scratch, work->flat + i, count * sizeof(float));
-		op->scale(work->queue, work->scratch, 1.0f / (float)c->nranks, count);
-		if (c->saturate)
-			clamp(work->scratch, count, c->limit);
-		s = op->cast_from_f32(work->queue, to + i, work->scratch, count, c->type, c->saturate);
-	}
-	out->bytes = n * sizeof *to;
+	gradcomp_status s = work->operators->cast_scaled(work->queue, out->data, work->flat, n, c->type,
+	                                                 1.0f / (float)c->nranks, c->saturate ? c->limit : 0);
+	out->bytes = n * sizeof(uint16_t);
 	return s ? c->host->fail(err, s, "cast: these operators cannot write %s", types[c->type == GRADCOMP_F16])
 	         : s;
 }
@@ -164,7 +140,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_PASSES_NONFINITE,
+	.traits = GRADCOMP_TRAIT_PASSES_NONFINITE | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = cast_create,
 	.destroy = cast_destroy,

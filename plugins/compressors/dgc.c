@@ -24,6 +24,7 @@
 
 enum { MOMENTUM = SPARSE_PARAMS, NESTEROV, CLIP };
 enum { M, V };
+enum { FOUND = 64 }; /* bytes of a norm and what it leaves */
 
 static const gradcomp_param params[] = {
 	SPARSE_SCHEDULE_ROWS,
@@ -41,7 +42,7 @@ static const gradcomp_param params[] = {
                   .def = "0",
                   .min = 0,
                   .max = 1e30,
-                  .help = "longest gradient of a tensor, over all ranks; 0: any. Host memory only"},
+                  .help = "longest gradient of a tensor, over all ranks; 0: any"},
 };
 
 typedef struct dgc {
@@ -69,14 +70,6 @@ static gradcomp_status dgc_check(const gradcomp_host *host, const gradcomp_value
 	return sparse_schedule_read(&s, host, values, "dgc", err);
 }
 
-static gradcomp_status suits(const dgc *p, gradcomp_device device, gradcomp_error *err)
-{
-	if (p->clip <= 0 || device == GRADCOMP_HOST)
-		return GRADCOMP_OK;
-	return p->s.host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-	                       "dgc: clip works in host memory only; clip in the training program");
-}
-
 static gradcomp_status dgc_create(const gradcomp_host *host, const gradcomp_value *values,
                                   const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
@@ -90,12 +83,8 @@ static gradcomp_status dgc_create(const gradcomp_host *host, const gradcomp_valu
 	p->momentum = (float)values[MOMENTUM].f;
 	p->nesterov = values[NESTEROV].i != 0;
 	p->clip = values[CLIP].f / sqrt((double)layout->nranks);
-	st = suits(p, layout->device, err);
-	if (st)
-		sparse_destroy(p);
-	else
-		*instance = p;
-	return st;
+	*instance = p;
+	return GRADCOMP_OK;
 }
 
 /* What a bucket has: numbers averaged uncompressed, and bytes of the parts. */
@@ -119,14 +108,15 @@ static int is_sum(const sizes *a, uint32_t round)
 }
 
 /* Scratch: what the parts need; v with this step's momentum; the mean of the
- * uncompressed tensors; scratch of a norm, and the norm. Floats before each, and bytes. */
+ * uncompressed tensors; a norm and what it leaves, and the norm's scratch. Floats before
+ * each, and bytes. */
 typedef struct offsets {
 	uint64_t v, mean, norm, bytes;
 } offsets;
 
 static offsets divide(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
 {
-	uint64_t norm_scratch = p->clip > 0 ? p->s.host->operators->sum_scratch(bucket->numel) : 0;
+	uint64_t norm_scratch = p->clip > 0 ? FOUND + p->s.host->operators->sum_scratch(bucket->numel) : 0;
 	offsets a = {.v = sparse_scratch(&p->s, bucket, step) / sizeof(float)};
 	a.mean = a.v + bucket->numel;
 	a.norm = (a.mean + measure(p, bucket, step).uncompressed + 15) / 16 * 16;
@@ -147,26 +137,39 @@ static gradcomp_status dgc_plan(void *instance, const gradcomp_bucket *bucket, u
 	return GRADCOMP_OK;
 }
 
-/* How much of a tensor's gradient is left after clipping. */
-static float clipped(const dgc *p, const gradcomp_work *work, uint32_t i)
+/* How much of a tensor's gradient is left after clipping, found where the gradient is; NULL:
+ * all of it. Holds until it is called again. */
+static const float *clipped(const dgc *p, const gradcomp_work *work, uint32_t i)
 {
-	float *scratch = work->scratch;
-	double squares = 0;
+	const gradcomp_operators *op = work->operators;
 	if (!(p->clip > 0))
-		return 1;
-	work->operators->sum_squares(work->queue, &squares, work->x[i],
-	                             p->s.layout->tensors[work->bucket->first + i].numel,
-	                             scratch + divide(p, work->bucket, work->step).norm);
-	return sqrt(squares) > p->clip ? (float)(p->clip / sqrt(squares)) : 1;
+		return NULL;
+	double *squares = (double *)(void *)((float *)work->scratch + divide(p, work->bucket, work->step).norm);
+	float *left = (float *)(squares + 1), *all = left + 1;
+	op->sum_squares(work->queue, squares, work->x[i], p->s.layout->tensors[work->bucket->first + i].numel,
+	                (char *)squares + FOUND);
+	op->moment(work->queue, left, squares, 1, p->clip, GRADCOMP_INVERSE_ROOT);
+	op->fill(work->queue, all, 1, 1);
+	op->reduce(work->queue, left, all, 1, GRADCOMP_F32, GRADCOMP_MIN);
+	return left;
+}
+
+/* y += a g; a NULL: g. */
+static void add_clipped(const gradcomp_work *work, float *y, const float *a, const float *g, uint64_t n)
+{
+	if (a)
+		work->operators->axpy_by(work->queue, y, a, g, n);
+	else
+		work->operators->add(work->queue, y, g, n);
 }
 
 /* m after this step; a g is the clipped gradient. */
-static void accumulate(const dgc *p, const gradcomp_work *work, float *m, const float *g, float a, uint64_t n)
+static void accumulate(const dgc *p, const gradcomp_work *work, float *m, const float *g, const float *a, uint64_t n)
 {
 	const gradcomp_operators *op = work->operators;
 	if (!p->nesterov)
 		op->scale(work->queue, m, p->momentum, n);
-	op->axpy(work->queue, m, a, g, n);
+	add_clipped(work, m, a, g, n);
 	if (p->nesterov)
 		op->scale(work->queue, m, p->momentum, n);
 }
@@ -184,14 +187,14 @@ static void gather_velocity(const dgc *p, const gradcomp_work *work, float *out,
 	const gradcomp_operators *op = work->operators;
 	uint64_t d = p->s.layout->tensors[work->bucket->first + i].numel;
 	uint64_t run = work->device == GRADCOMP_HOST ? 8192 : d;
-	float a = clipped(p, work, i);
+	const float *a = clipped(p, work, i);
 	for (uint64_t at = 0; at < d; at += run) {
 		uint64_t n = d - at < run ? d - at : run, in_bucket = from(p, work, i) + at;
 		const float *g = work->x[i] + at;
 		op->copy(work->queue, out + in_bucket, work->state[M] + in_bucket, n * sizeof *out);
 		accumulate(p, work, out + in_bucket, g, a, n);
 		if (p->nesterov)
-			op->axpy(work->queue, out + in_bucket, a, g, n);
+			add_clipped(work, out + in_bucket, a, g, n);
 		op->add(work->queue, out + in_bucket, work->state[V] + in_bucket, n);
 	}
 }
@@ -204,9 +207,6 @@ static gradcomp_status dgc_encode(void *instance, const gradcomp_work *work, uin
 	const gradcomp_bucket *b = work->bucket;
 	sizes size = measure(p, b, work->step);
 	float *to = out->data, *v = (float *)work->scratch + divide(p, b, work->step).v;
-	gradcomp_status st = suits(p, work->device, err);
-	if (st)
-		return st;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		uint64_t n = p->s.layout->tensors[b->first + i].numel;
 		if (uncompressed(p, b->first + i, work->step) != is_sum(&size, round))
@@ -215,10 +215,11 @@ static gradcomp_status dgc_encode(void *instance, const gradcomp_work *work, uin
 			gather_velocity(p, work, v, i);
 			continue;
 		}
-		float a = clipped(p, work, i);
-		op->copy(work->queue, to, work->x[i], n * sizeof *to);
-		if (a < 1)
-			op->scale(work->queue, to, a, n);
+		const float *a = clipped(p, work, i);
+		if (a)
+			op->scale_by(work->queue, to, a, work->x[i], n);
+		else
+			op->copy(work->queue, to, work->x[i], n * sizeof *to);
 		to += n;
 	}
 	out->bytes = size.uncompressed * sizeof *to;
@@ -256,7 +257,7 @@ static void decode_whole(const dgc *p, const gradcomp_work *work, const float *m
 		float *m = work->state[M] + from(p, work, i);
 		if (!uncompressed(p, work->bucket->first + i, work->step))
 			continue;
-		accumulate(p, work, m, mean, 1, d);
+		accumulate(p, work, m, mean, NULL, d);
 		op->copy(work->queue, work->x[i], m, d * sizeof *m);
 		if (p->nesterov)
 			op->add(work->queue, work->x[i], mean, d);

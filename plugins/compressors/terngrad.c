@@ -14,7 +14,7 @@
  * the wire, t_w five to a byte, gathered: (P - 1) ceil(n / 5) a tensor and rank;
  * else, from 11 ranks on, a byte each and summed on the way, which a ring does with
  * 2 (P - 1) / P n: sums are within -P..P, and a byte holds them up to P = 127. */
-#include <math.h>
+#include <float.h>
 
 #include "gradcomp/compressor.h"
 
@@ -23,7 +23,7 @@
 #include "plugins/common/gathered.h"
 
 enum { CLIP, START_STEP };
-enum { SUMMED_FROM = 11, SUMMED_TO = 127, SUM_SCRATCH = 64 };
+enum { SUMMED_FROM = 11, SUMMED_TO = 127, FOUND = 64 };
 
 static const gradcomp_param params[] = {
 	[CLIP] = {.name = "clip",
@@ -84,13 +84,13 @@ static uint64_t payload_bytes(const terngrad *t, const gradcomp_bucket *bucket)
 	return bytes;
 }
 
-/* Scratch: s of every tensor; before that a sum and what it takes to make it. */
+/* Scratch: s of every tensor; before that a sum, where it cuts off, and what the sum takes to make. */
 static gradcomp_status terngrad_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
                                      gradcomp_plan *plan, gradcomp_error *err)
 {
 	const terngrad *t = instance;
 	uint64_t bytes = payload_bytes(t, bucket), scales = 4 * (uint64_t)bucket->ntensors,
-		 sums = SUM_SCRATCH + t->host->operators->sum_scratch(bucket->numel);
+		 sums = FOUND + t->host->operators->sum_scratch(bucket->numel);
 	(void)err;
 	if (step < t->start_step) {
 		passthrough_plan(bucket, plan);
@@ -105,19 +105,18 @@ static gradcomp_status terngrad_plan(void *instance, const gradcomp_bucket *buck
 }
 
 /* s_w of a tensor: where its numbers are cut off, or the largest if that is less. */
-static float own_scale(const terngrad *t, const gradcomp_work *work, const float *x, uint64_t n)
+static void own_scale(const terngrad *t, const gradcomp_work *work, float *s, const float *x, uint64_t n)
 {
 	const gradcomp_operators *op = work->operators;
 	double *sum = work->scratch;
-	void *operator_scratch = (char *)work->scratch + SUM_SCRATCH;
-	float largest;
-	op->absmax(work->queue, &largest, x, n, operator_scratch);
-	if (t->clip > 0) {
-		op->sum_squares(work->queue, sum, x, n, operator_scratch);
-		double limit = t->clip * sqrt(*sum / (double)n);
-		largest = limit < largest ? (float)limit : largest;
-	}
-	return largest;
+	float *limit = (float *)(sum + 1);
+	void *operator_scratch = (char *)work->scratch + FOUND;
+	op->absmax(work->queue, s, x, n, operator_scratch);
+	if (!n || t->clip <= 0)
+		return;
+	op->sum_squares(work->queue, sum, x, n, operator_scratch);
+	op->moment(work->queue, limit, sum, (double)n, t->clip, GRADCOMP_ROOT);
+	op->reduce(work->queue, s, limit, 1, GRADCOMP_F32, GRADCOMP_MIN);
 }
 
 /* t_w as integers: codes of a quantiser whose step is s. */
@@ -143,7 +142,7 @@ static gradcomp_status terngrad_encode(void *instance, const gradcomp_work *work
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 		const gradcomp_tensor *of = tensor(t, work->bucket, i);
 		if (round == 0) {
-			s[i] = own_scale(t, work, work->x[i], of->numel);
+			own_scale(t, work, &s[i], work->x[i], of->numel);
 		} else if (t->summed) {
 			gradcomp_quantiser q = integers(&s[i], 1);
 			q.seed = t->layout->seed;
@@ -164,20 +163,20 @@ static gradcomp_status terngrad_encode(void *instance, const gradcomp_work *work
 static gradcomp_status agree(const terngrad *t, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                              gradcomp_error *err)
 {
+	const gradcomp_operators *op = work->operators;
 	uint32_t ntensors = work->bucket->ntensors;
 	const float *own = in[t->layout->rank].data;
-	float *s = work->scratch;
+	int bad = 0;
 	for (uint32_t w = 0; w < n; w++) {
-		const float *theirs = in[w].data;
-		for (uint32_t i = 0; i < ntensors; i++) {
-			if (!(theirs[i] >= 0 && theirs[i] <= 0x1.fffffep127f))
-				return gathered_refuse(t->host, "terngrad", work, w,
-				                       "a scale that is negative or not finite", err);
-			s[i] = w == 0 || theirs[i] > s[i] ? theirs[i] : s[i];
-		}
+		op->range_check(work->queue, gathered_fault(work, &bad), in[w].data, ntensors, 0, FLT_MAX);
+		if (bad)
+			return gathered_refuse(t->host, "terngrad", work, w, "a scale that is negative or not finite", err);
 	}
+	op->copy(work->queue, work->scratch, in[0].data, ntensors * sizeof(float));
+	for (uint32_t w = 1; w < n; w++)
+		op->reduce(work->queue, work->scratch, in[w].data, ntensors, GRADCOMP_F32, GRADCOMP_MAX);
 	for (uint32_t i = 0; t->clip > 0 && i < ntensors; i++)
-		work->operators->clamp(work->queue, work->x[i], work->x[i], &own[i], tensor(t, work->bucket, i)->numel);
+		op->clamp(work->queue, work->x[i], work->x[i], &own[i], tensor(t, work->bucket, i)->numel);
 	return GRADCOMP_OK;
 }
 
@@ -192,7 +191,7 @@ static gradcomp_status decode_gathered(const terngrad *t, const gradcomp_work *w
 		for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 			const gradcomp_tensor *of = tensor(t, work->bucket, i);
 			work->operators->ternary_add(work->queue, work->x[i], 1.0f / (float)n, from, &s[i], of->numel,
-			                             &bad);
+			                             gathered_fault(work, &bad));
 			from += part(t, of);
 		}
 		if (bad)
@@ -210,7 +209,7 @@ static gradcomp_status decode_summed(const terngrad *t, const gradcomp_work *wor
 		uint64_t numel = tensor(t, work->bucket, i)->numel;
 		gradcomp_quantiser q = integers(&s[i], (uint32_t)t->layout->nranks);
 		int bad = 0;
-		work->operators->quantised_check(work->queue, &bad, from, numel, &q);
+		work->operators->quantised_check(work->queue, gathered_fault(work, &bad), from, numel, &q);
 		if (bad)
 			return t->host->fail(err, GRADCOMP_ERR_MISMATCH,
 			                     "terngrad: a sum in bucket %u is outside of -%d..%d: some rank sent "
@@ -264,7 +263,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_STOCHASTIC,
+	.traits = GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_STOCHASTIC | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = terngrad_create,
 	.destroy = terngrad_destroy,

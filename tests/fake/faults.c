@@ -174,7 +174,7 @@ int main(void)
 
 	static const char *const pairs[][2] = {{"topk:density=0.1", "nccl"}, {"topk:density=0.1", "ring"}, {"powersgd", "nccl"},
 	                                       {"block", "nccl"}, {"none", "nccl"}, {"signsgd", "ring"},
-	                                       {"qsgd:levels=7", "nccl"}, {"onebit", "nccl"}};
+	                                       {"qsgd:levels=7", "nccl"}, {"onebit", "nccl"}, {"gtopk:density=0.1", "tree"}};
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
 		const outcome *o = run_processes(2, 30, settings, steady, (void *)(uintptr_t)pairs[i]);
 		ok(!o[0].failed && !o[0].status && o[0].number[ALLOCATED] == 0 && o[1].number[ALLOCATED] == 0,

@@ -7,6 +7,7 @@
 
 struct run {
 	const char *compressor, *collective;
+	const char *on_host; /* the host's collective; NULL: the default */
 	uint64_t bucket_bytes;
 	gradcomp_dtype dtype;
 	double within, share_within;
@@ -103,7 +104,8 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	uint64_t bytes = 0;
 	out->failed = 1;
 	/* The host's collective adds in another order than the device's may. */
-	if (told(rank, &err, gpu_model_open(&host, w, GRADCOMP_HOST, run->dtype, run->compressor, NULL, run->bucket_bytes, &err)))
+	if (told(rank, &err, gpu_model_open(&host, w, GRADCOMP_HOST, run->dtype, run->compressor, run->on_host, run->bucket_bytes,
+	                                    &err)))
 		return;
 	if (told(rank, &err, gpu_model_open(&dev, w, GRADCOMP_CUDA, run->dtype, run->compressor, run->collective,
 	                                    run->bucket_bytes, &err)))
@@ -190,14 +192,18 @@ int main(int argc, char **argv)
 		{"powersgd:rank=4", 1e-4},
 		{"acpsgd:rank=2", 1e-4},
 		{"lqsgd:rank=2", 0.2},
+		{"cast:type=bf16", 1e-2},
+		{"cast:type=fp16,saturate=yes", 1e-2},
+		{"signsgd", 1e-4},
+		{"terngrad", 1e-6},
+		{"terngrad:clip=0", 1e-6},
+		{"randomk:density=0.1", 1e-6},
+		{"dgc:density=0.1,clip=1", 1e-5},
+		{"dgc:density=0.1,clip=1,nesterov=yes", 1e-5},
 		/* Not on the device, or not with these parameters: by pinned memory. */
 		{"topk:density=0.05,indices=delta,layerwise=yes", 1e-6},
-		{"dgc:density=0.1,clip=1", 1e-6},
-		{"cast:type=bf16", 1e-2},
 		{"block:bits=8", 2e-2},
-		{"signsgd", 1e-4},
 		{"gtopk:density=0.1", 1e-5},
-		{"randomk:density=0.1", 1e-6},
 	};
 	const char *only = argc > 1 ? argv[1] : NULL;
 	gradcomp_error err = {0};
@@ -216,7 +222,10 @@ int main(int argc, char **argv)
 		                  .share_within = strncmp(all[i].spec, "block", 5) ? 1e-4 : 1e-2};
 		int merges = !strncmp(all[i].spec, "gtopk", 5);
 		run.collective = merges ? "tree" : i % 5 == 1 ? "hier" : i % 5 == 3 ? "direct" : "ring";
+		/* Over it codes are summed; the default gathers. */
+		run.on_host = strcmp(run.collective, "direct") ? NULL : run.collective;
 		check(3, settings, run);
+		run.on_host = NULL;
 		if (merges || !with_nccl)
 			continue;
 		run.collective = "nccl";
