@@ -27,6 +27,7 @@ static struct {
 	bool failed;           /* the tasks must not start */
 	bool staging;
 	bool unseen; /* there will be no epilog */
+	char *job_nodes; /* SLURM_JOB_NODELIST, while that has the step's; "" when it was not set */
 } step;
 
 /* Called twice with each value before Slurm 24.05. */
@@ -60,6 +61,54 @@ static bool compresses(spank_t sp)
 	return rc == ESPANK_NOSPACE || (rc == ESPANK_SUCCESS && *value && strcmp(value, "off"));
 }
 
+/* A variable's value, the caller's to free; NULL when it is not set, or does not fit in memory. */
+static char *value_of(spank_t sp, const char *variable)
+{
+	spank_err_t rc = ESPANK_NOSPACE;
+	char *value = NULL;
+
+	for (int n = 4096; n <= 1 << 22 && rc == ESPANK_NOSPACE; n *= 4) {
+		free(value);
+		value = malloc((size_t)n);
+		rc = value ? spank_getenv(sp, variable, value, n) : ESPANK_ERROR;
+	}
+	if (rc == ESPANK_SUCCESS)
+		return value;
+	free(value);
+	return NULL;
+}
+
+/* Slurm's PMIx servers number a job's nodes. The server that has a rank's data is asked by the
+ * number of its node in the step (pmixp_dmdx.c, 22.05 to 25.11): in a step on some of the job's
+ * nodes that is another node, which is asked in vain for half a minute. The servers read the
+ * job's nodes from the step's environment, once, after the hook init_post_opt. Until the hook
+ * user_init the step's nodes stand there, and both numbers are the same. */
+static void number_nodes(spank_t sp)
+{
+	char *nodes = value_of(sp, "SLURM_STEP_NODELIST");
+	char *all = value_of(sp, "SLURM_JOB_NODELIST");
+
+	if (nodes && (!all || strcmp(nodes, all)) &&
+	    spank_setenv(sp, "SLURM_JOB_NODELIST", nodes, 1) == ESPANK_SUCCESS) {
+		step.job_nodes = all ? all : strdup("");
+		all = NULL;
+	}
+	free(all);
+	free(nodes);
+}
+
+static void restore_job_nodes(spank_t sp)
+{
+	if (!step.job_nodes)
+		return;
+	if (*step.job_nodes)
+		spank_setenv(sp, "SLURM_JOB_NODELIST", step.job_nodes, 1);
+	else
+		spank_unsetenv(sp, "SLURM_JOB_NODELIST");
+	free(step.job_nodes);
+	step.job_nodes = NULL;
+}
+
 /* By default the PMIx servers of the nodes' slurmstepds connect directly and send each other
  * MUNGE credentials. A slurmstepd cannot check one while it has the user's id for a moment, as
  * it starts the tasks. A server that is refused then never tries again, and the ranks wait for
@@ -71,7 +120,10 @@ int step_options_end(spank_t sp)
 
 	if (options_value(&step.opt, OPTION_STAGE) && !step.args.error[0])
 		step.unseen = prolog_note_staging(sp, &step.args);
-	if (compresses(sp) && spank_get_item(sp, S_JOB_UID, &uid) == ESPANK_SUCCESS && uid != 0)
+	if (!compresses(sp))
+		return 0;
+	number_nodes(sp);
+	if (spank_get_item(sp, S_JOB_UID, &uid) == ESPANK_SUCCESS && uid != 0)
 		spank_setenv(sp, "SLURM_PMIX_DIRECT_CONN", "false", 0);
 	return 0;
 }
@@ -202,6 +254,7 @@ int step_user_init(spank_t sp)
 	char host[65] = "";
 	uint32_t id, node;
 
+	restore_job_nodes(sp);
 	if (spank_get_item(sp, S_JOB_STEPID, &id) != ESPANK_SUCCESS || id == STEP_EXTERN)
 		return 0;
 	take_components(sp);

@@ -16,6 +16,21 @@ check 'two jobs at once' sh -c "
 	\"\$@\" --gradcomp=none $tmp/job sums > first & \"\$@\" --gradcomp=none $tmp/job sums > second && wait \$!" - \
 	timeout 60 "${bed[@]}" run -u alice srun --mpi=pmix -N4 -D "$tmp/run"
 is 'two jobs at once: all right' "$(cat first second | grep -c 'of 4 right$')" 8
+# Steps on some of an allocation's nodes.
+cat > some <<'SOME'
+#!/bin/bash
+step () { srun --mpi=pmix --gradcomp=none "$@" 2>&1; }
+step --exact -N2 -n2 "$1" sums & step --exact -N2 -n2 "$1" sums
+wait $!
+step -N2 -n2 -r1 "$1" sums
+step -N3 -n3 -w n4,n2,n3 "$1" sums
+step -N2 -n2 -r2 sh -c 'echo "$SLURM_JOB_NODELIST $SLURM_STEP_NODELIST $SLURM_JOB_NUM_NODES"'
+SOME
+chmod 755 some
+said=$(on salloc -Q -N4 "$tmp/some" "$tmp/job")
+is 'steps of an allocation: two at once, -r1, -w n4,n2,n3' "$(grep -o ' of . right' <<< "$said" | sort | uniq -c | tr -s ' ' | tr '\n' ',')" \
+	' 6 of 2 right, 3 of 3 right,'
+is 'their tasks see all its nodes' "$(grep '^n\[' <<< "$said" | sort -u)" 'n[1-4] n[3-4] 4'
 for spec in none cast:type=bf16 topk:density=0.1 powersgd:rank=2; do
 	check "steps with $spec" job -N4 --gradcomp=$spec "$tmp/job" steps
 	is "steps with $spec: one result" "$(sed -n 's/^rank . agrees on //p' <<< "$said" | sort | uniq -c | awk '{ print $1 }')" 4
