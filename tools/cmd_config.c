@@ -6,6 +6,7 @@
 
 #include "tools/commands.h"
 #include "base/json.h"
+#include "config/conffile.h"
 #include "security/munge_seal.h"
 
 static const char usage[] = "usage: gradcomp config [--json]\n"
@@ -35,7 +36,7 @@ static const char *settings_file(void)
 {
 	const char *named = getenv("GRADCOMP_CONF");
 
-	return named && *named ? named : GRADCOMP_SYSCONFDIR "/gradcomp/gradcomp.conf";
+	return named && *named ? named : conffile_site();
 }
 
 bool setting_yes(const char *value)

@@ -121,7 +121,8 @@ typedef struct gradcomp_stage_result {
 /* Returns when *result names a complete copy. Failures, all of which leave the
  * cache as it was:
  *   NOTFOUND     there is no such source
- *   INVALID      the source holds the cache; an option is wrong
+ *   INVALID      the source holds the cache; an option is wrong, or beyond what the
+ *                site's gradcomp.conf has locked
  *   UNSUPPORTED  the tree holds something that cannot be copied
  *   RANGE        larger than max_bytes
  *   INSECURE     the cache area could be written by another user

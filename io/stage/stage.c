@@ -245,6 +245,22 @@ static gradcomp_status take_options(const gradcomp_stage_options *given, gradcom
 	return GRADCOMP_OK;
 }
 
+/* A caller may ask for less than what is locked, but not for more or for another place. */
+static gradcomp_status check_locks(const gradcomp_stage_options *o, const config *c, gradcomp_error *err)
+{
+	const char *lock = config_lock_of(c, "stage.max_bytes");
+	uint64_t most = (uint64_t)config_int(c, "stage.max_bytes");
+
+	if (lock && most && o->max_bytes > most)
+		return error_set(err, GRADCOMP_ERR_INVALID, "max_bytes is %llu; stage.max_bytes is locked by %s, where it is '%s'",
+		                 (unsigned long long)o->max_bytes, lock, config_str(c, "stage.max_bytes"));
+	lock = config_lock_of(c, "stage.cache_dir");
+	if (lock && o->cache_dir && strcmp(o->cache_dir, config_str(c, "stage.cache_dir")) != 0)
+		return error_set(err, GRADCOMP_ERR_INVALID, "cache_dir is %s; stage.cache_dir is locked by %s, where it is '%s'",
+		                 o->cache_dir, lock, config_str(c, "stage.cache_dir"));
+	return GRADCOMP_OK;
+}
+
 gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_stage_result *result,
                                gradcomp_error *err)
 {
@@ -256,7 +272,7 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	stage_group group;
 	gradcomp_error error = {0};
 	gradcomp_status status = take_options(options, &o, &error);
-	if (status || (status = config_load(NULL, &c, &error)))
+	if (status || (status = config_load(NULL, &c, &error)) || (status = check_locks(&o, c, &error)))
 		goto done;
 	if (!(run = calloc(1, sizeof *run))) {
 		status = error_set(&error, GRADCOMP_ERR_NOMEM, "out of memory");

@@ -89,6 +89,11 @@ static void conffile_key(inifile *f, const char *section, const char *key, const
 	free(origin);
 }
 
+const char *conffile_site(void)
+{
+	return GRADCOMP_SYSCONFDIR "/gradcomp/gradcomp.conf";
+}
+
 gradcomp_status conffile_read(const char *path, conffile_take *take, void *ctx, gradcomp_error *err)
 {
 	conffile c = {.take = take, .ctx = ctx};

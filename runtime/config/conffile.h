@@ -9,6 +9,9 @@
 typedef gradcomp_status conffile_take(void *ctx, int index, const char *value, const char *origin,
                                       gradcomp_error *err);
 
+/* The file of this site. */
+const char *conffile_site(void);
+
 /* NOTFOUND only when the file itself is missing. */
 gradcomp_status conffile_read(const char *path, conffile_take *take, void *ctx, gradcomp_error *err);
 

@@ -1,5 +1,6 @@
 #include "config/config.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 typedef struct config_entry {
 	char *text; /* as it was written */
 	char *origin;
+	char *lock; /* FILE:LINE of what forbids to change it, NULL: nothing */
+	bool from_file;
 	gradcomp_value value;
 } config_entry;
 
@@ -20,15 +23,21 @@ struct config {
 	config_entry entries[];
 };
 
-/* `origin` is copied; error text is prefixed with it. */
+/* `origin` is copied; error text is prefixed with it. A locked setting can be given once more as it is. */
 static gradcomp_status config_set(config *c, int index, const char *text, const char *origin,
                                   gradcomp_error *err)
 {
 	config_entry *e = &c->entries[index];
-	char *new_text = strdup(text), *new_origin = strdup(origin);
+	char *new_text, *new_origin;
 	gradcomp_status status;
 	gradcomp_error inner;
 
+	if (e->lock)
+		return !strcmp(e->text, text) ? GRADCOMP_OK
+		                              : error_set(err, GRADCOMP_ERR_INVALID, "%s: %s is locked by %s, where it is '%s'",
+		                                          origin, settings_table[index].row.name, e->lock, e->text);
+	new_text = strdup(text);
+	new_origin = strdup(origin);
 	if (!new_text || !new_origin) {
 		status = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 		goto fail;
@@ -49,12 +58,18 @@ fail:
 	return status;
 }
 
+/* Of what nothing has locked. */
 static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 {
 	gradcomp_status status = GRADCOMP_OK;
 
 	for (size_t i = 0; i < c->count && !status; i++) {
-		char *def = install_path(settings_table[i].row.def);
+		char *def;
+
+		if (c->entries[i].lock)
+			continue;
+		c->entries[i].from_file = false;
+		def = install_path(settings_table[i].row.def);
 
 		status = def ? config_set(c, (int)i, def, "default", err)
 		             : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
@@ -66,24 +81,48 @@ static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 static gradcomp_status config_from_file(void *ctx, int index, const char *value, const char *origin,
                                         gradcomp_error *err)
 {
-	return config_set(ctx, index, value, origin, err);
+	config *c = ctx;
+	gradcomp_status status = config_set(c, index, value, origin, err);
+
+	if (!status)
+		c->entries[index].from_file = true;
+	return status;
 }
 
+/* What a file has fixed or locked stays from now on as it is. */
+static gradcomp_status config_lock(config *c, gradcomp_error *err)
+{
+	const config_entry *lock = &c->entries[settings_find("gradcomp.lock")];
+
+	for (size_t i = 0; i < c->count; i++) {
+		config_entry *e = &c->entries[i];
+		bool listed = settings_locked(lock->text, settings_table[i].row.name);
+
+		if (e->lock || !(listed || (settings_table[i].fixed && e->from_file)))
+			continue;
+		e->lock = strdup(listed ? lock->origin : e->origin);
+		if (!e->lock)
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
+	}
+	return GRADCOMP_OK;
+}
+
+/* Another file than the site's replaces it, except for what the site's has locked. */
 static gradcomp_status config_file(config *c, gradcomp_error *err)
 {
 	const char *named = secure_getenv("GRADCOMP_CONF");
+	bool other = named && *named && strcmp(named, conffile_site()) != 0;
 	gradcomp_error inner;
-	gradcomp_status status;
+	gradcomp_status status = conffile_read(conffile_site(), config_from_file, c, &inner);
 
-	if (named && *named) {
-		status = conffile_read(named, config_from_file, c, &inner);
-		if (status)
-			error_set(err, status, "%s%s", status == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "",
-			          inner.text);
+	if (status && (status != GRADCOMP_ERR_NOTFOUND || (named && *named && !other)))
+		return error_set(err, status, "%s%s", status == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "", inner.text);
+	if ((status = config_lock(c, err)) || !other || (status = config_defaults(c, err)))
 		return status;
-	}
-	status = conffile_read(GRADCOMP_SYSCONFDIR "/gradcomp/gradcomp.conf", config_from_file, c, err);
-	return status == GRADCOMP_ERR_NOTFOUND ? GRADCOMP_OK : status;
+	status = conffile_read(named, config_from_file, c, &inner);
+	if (status)
+		return error_set(err, status, "%s%s", status == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "", inner.text);
+	return config_lock(c, err);
 }
 
 /* Whether `word` is one of the words in `list`. */
@@ -238,6 +277,7 @@ void config_free(config *c)
 	for (size_t i = 0; i < c->count; i++) {
 		free(c->entries[i].text);
 		free(c->entries[i].origin);
+		free(c->entries[i].lock);
 	}
 	free(c);
 }
@@ -272,6 +312,11 @@ double config_float(const config *c, const char *name)
 const char *config_origin(const config *c, const char *name)
 {
 	return config_entry_of(c, name)->origin;
+}
+
+const char *config_lock_of(const config *c, const char *name)
+{
+	return config_entry_of(c, name)->lock;
 }
 
 const char *config_find(const config *c, const char *name)

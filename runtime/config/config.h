@@ -6,7 +6,10 @@
  * GRADCOMP_SECTION_KEY is section.key. The SPANK plugin hands options over in
  * the same variables and names them in GRADCOMP_OPTIONS ("compressor
  * collective"). GRADCOMP empty or "off" sets nothing. GRADCOMP_CONF names
- * another file, which must exist.
+ * another file, which must exist. It replaces the site's, but for what that has locked.
+ *
+ * What gradcomp.lock lists, and what a file says of quotas and security, cannot be changed
+ * by anything that comes later: it is refused with the line that has locked it.
  *
  * The file is refused as a whole, with file:line, for an unknown section or
  * key, a key given twice, an overlong line, a value its row does not allow, and
@@ -42,6 +45,8 @@ int64_t config_int(const config *c, const char *name); /* INT, SIZE (bytes), BOO
 double config_float(const config *c, const char *name);
 /* Where the value came from, as gradcomp_setting_each() gives it. */
 const char *config_origin(const config *c, const char *name);
+/* "FILE:LINE" of what forbids everybody to change the setting; NULL: nothing. */
+const char *config_lock_of(const config *c, const char *name);
 /* NULL when there is no such setting. */
 const char *config_find(const config *c, const char *name);
 void config_each(const config *c,

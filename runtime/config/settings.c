@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/job_path.h"
 #include "base/number.h"
+#include "base/suggest.h"
 #include "base/thread_pool.h"
 #include "config/schedule_spec.h"
 #include "config/spec.h"
@@ -190,6 +191,57 @@ static gradcomp_status check_sources(const char *value, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
+/* The next of names separated by ',' and blanks, of *n characters; NULL after the last. */
+static const char *next_name(const char **list, size_t *n)
+{
+	const char *name = *list + strspn(*list, ", \t");
+
+	*n = strcspn(name, ", \t");
+	*list = name + *n;
+	return *n ? name : NULL;
+}
+
+static int names(const char *word, size_t n, const char *setting)
+{
+	if (n > 2 && !strncmp(word + n - 2, ".*", 2))
+		return !strncmp(word, setting, n - 1);
+	return strlen(setting) == n && !strncmp(word, setting, n);
+}
+
+int settings_locked(const char *list, const char *name)
+{
+	const char *word;
+	size_t n;
+
+	while ((word = next_name(&list, &n)))
+		if (names(word, n, name))
+			return 1;
+	return 0;
+}
+
+static gradcomp_status check_lock(const char *value, gradcomp_error *err)
+{
+	const char *word;
+	char typed[SUGGEST_MAX];
+	suggest near;
+	size_t n;
+	int known;
+
+	while ((word = next_name(&value, &n))) {
+		snprintf(typed, sizeof typed, "%.*s", (int)n, word);
+		suggest_start(&near, typed);
+		known = 0;
+		for (size_t i = 0; i < settings_count; i++) {
+			known |= names(word, n, settings_table[i].row.name);
+			suggest_try(&near, settings_table[i].row.name);
+		}
+		if (!known)
+			return error_set(err, GRADCOMP_ERR_INVALID, "no setting '%s'%s; write SECTION.KEY or SECTION.*, separated by ','",
+			                 typed, suggest_text(&near));
+	}
+	return GRADCOMP_OK;
+}
+
 /* In the order of gradcomp_log_level. */
 static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
 /* In the order of zerocopy_mode in transport/transport.h. */
@@ -225,6 +277,8 @@ const setting settings_table[] = {
 	{TEXT("gradcomp.plugin_path", GRADCOMP_PLUGINDIR,
 	      "directories with compressors/NAME.so and collectives/NAME.so, separated by ':'"),
 	 .check = check_directories},
+	{TEXT("gradcomp.lock", "", "settings that hold as this file has them, or by default, against everybody: section.key or section.*, separated by ','"),
+	 .check = check_lock, .site = 1, .fixed = 1},
 
 	{NUMBER(FLOAT, "transport.timeout", "30", 0.1, 86400,
 	        "seconds to join the job, and of silence after which a rank counts as dead")},
@@ -258,10 +312,11 @@ const setting settings_table[] = {
 	         .type = GRADCOMP_PARAM_CHOICE,
 	         .def = "none",
 	         .choices = frame_modes,
-	         .help = "what ranks send over a network after the hand-shake: as it is, authenticated, or encrypted"}},
+	         .help = "what ranks send over a network after the hand-shake: as it is, authenticated, or encrypted"},
+	 .fixed = 1},
 	{TEXT("security.secret", "auto",
 	      "how the job's secret comes to the ranks: pmix, munge (sealed), munge:SOCKET, file:PATH; auto, auto:SOCKET: munge in a Slurm step"),
-	 .check = check_secret},
+	 .check = check_secret, .fixed = 1},
 
 	{NUMBER(SIZE, "reducer.first_bucket_bytes", "1M", 1, 1LL << 40,
 	        "bytes of gradients (as floats) in the first bucket, so that sending starts early")},
@@ -295,14 +350,14 @@ const setting settings_table[] = {
 
 	{TEXT("stage.cache_dir", "/var/tmp/gradcomp", "directory of the node's cache of staged data"),
 	 .check = check_directory},
-	{NUMBER(SIZE, "stage.max_bytes", "0", 0, INFINITY, "bytes of the largest dataset that is staged; 0: no limit")},
+	{NUMBER(SIZE, "stage.max_bytes", "0", 0, INFINITY, "bytes of the largest dataset that is staged; 0: no limit"), .fixed = 1},
 	{NUMBER(INT, "stage.workers", "2", 1, 64, "threads that copy when a dataset is staged")},
 	{NUMBER(FLOAT, "stage.source_timeout", "60", 1, 86400, "seconds an NFS server may be away while it is staged from")},
 	{TEXT("stage.cache_bytes", "90%", "what a user's area of the cache may take: a size, or a share of the filesystem"),
-	 .check = check_share},
+	 .check = check_share, .fixed = 1},
 	{NUMBER(INT, "stage.high_mark", "95", 1, 100, "percent of cache_bytes above which copies are evicted")},
 	{NUMBER(INT, "stage.low_mark", "80", 1, 100, "percent of cache_bytes down to which copies are evicted")},
-	{NUMBER(SIZE, "stage.user_bytes", "0", 0, INFINITY, "quota of each user in the cache; 0: none")},
+	{NUMBER(SIZE, "stage.user_bytes", "0", 0, INFINITY, "quota of each user in the cache; 0: none"), .fixed = 1},
 	{TEXT("stage.shared", "", "sources whose copies all users of a node share, separated by ','"),
 	 .check = check_sources, .site = 1},
 	{TEXT("stage.shared_user", "nobody", "the account that stages what is shared"), .site = 1},

@@ -11,7 +11,8 @@ typedef struct setting {
 	gradcomp_param row; /* row.name is "section.key" */
 	/* What the row cannot say; NULL: nothing more. The text has no prefix. */
 	gradcomp_status (*check)(const char *value, gradcomp_error *err);
-	int site; /* the administrator's: only a configuration file may set it */
+	int site;  /* the administrator's: only a configuration file may set it */
+	int fixed; /* once a configuration file has set it, nobody else may */
 } setting;
 
 extern const setting settings_table[];
@@ -23,6 +24,8 @@ int settings_find(const char *name);
  * gradcomp.compressor. */
 #define SETTINGS_ENV_MAX 64
 void settings_env(const setting *s, char out[SETTINGS_ENV_MAX]);
+/* Whether a list of gradcomp.lock names the setting, by itself or as SECTION.*. */
+int settings_locked(const char *list, const char *name);
 /* A value against its row and its check. */
 gradcomp_status settings_check(const setting *s, const char *text, gradcomp_value *out, gradcomp_error *err);
 

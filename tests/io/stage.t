@@ -75,6 +75,17 @@ like 'mode=shard without a rendezvous server' "$log" "mode=shard needs the step'
 stage --max-bytes=7 "$tmp/src"
 is 'too large' "$status" 1
 like 'says what is allowed' "$log" 'the dataset has 8 bytes; stage.max_bytes allows 7 bytes'
+printf '[gradcomp]\nlock = stage.cache_dir\n[stage]\nmax_bytes = 7\ncache_dir = %s\n' "$tmp/locked" >"$tmp/conf"
+unset GRADCOMP_STAGE_CACHE_DIR
+stage --max-bytes=8 "$tmp/src"
+is 'more than what is locked' "$status" 1
+like 'says where' "$log" "max_bytes is 8; stage.max_bytes is locked by $tmp/conf:4, where it is '7'"
+stage --cache-dir="$tmp/mine" "$tmp/src"
+like 'another cache than what is locked' "$log" "cache_dir is $tmp/mine; stage.cache_dir is locked by $tmp/conf:2, where it is '$tmp/locked'"
+stage --max-bytes=6 "$tmp/src"
+like 'less than what is locked' "$log" 'stage.max_bytes allows 6 bytes'
+: >"$tmp/conf"
+export GRADCOMP_STAGE_CACHE_DIR="$tmp/cache"
 stage --help
 like 'help' "$out" 'usage: gradcomp stage'
 "$gradcomp" stage "$tmp/src" >/dev/full 2>"$tmp/log"

@@ -276,6 +276,100 @@ static void options_of_srun(void)
 	unsetenv("GRADCOMP_OPTIONS");
 }
 
+/* The site's file, which a user's GRADCOMP_CONF does not replace altogether. */
+static char site[160] = "/nowhere/gradcomp.conf";
+
+const char *conffile_site(void)
+{
+	return site;
+}
+
+static void write_site(const char *text)
+{
+	FILE *f = fopen(site, "w");
+
+	if (!f || fputs(text, f) < 0 || fclose(f))
+		exit(2);
+	chmod(site, 0644);
+}
+
+static void locks(void)
+{
+	static const char *const more[] = {"stage.user_bytes=9T", NULL};
+	static const char *const same[] = {"stage.user_bytes=700K", NULL};
+	char says[400];
+	config *c;
+
+	like(loaded("[gradcomp]\nlock = stage.user_bites\n", "gradcomp.lock"),
+	     ":2: gradcomp.lock: no setting 'stage.user_bites' (did you mean 'stage.user_bytes'?); write SECTION.KEY or SECTION.*",
+	     "a lock of what there is not");
+	like(loaded("[gradcomp]\nlock = stages.*\n", "gradcomp.lock"), "no setting 'stages.*'", "a section that there is not");
+	setenv("GRADCOMP_LOCK", "stage.workers", 1);
+	like(loaded("", "gradcomp.lock"), "environment GRADCOMP_LOCK: gradcomp.lock can be set in gradcomp.conf only",
+	     "a lock is of a file");
+	unsetenv("GRADCOMP_LOCK");
+
+	/* In the only file. */
+	setenv("GRADCOMP_STAGE_USER_BYTES", "9T", 1);
+	snprintf(says, sizeof says, "environment GRADCOMP_STAGE_USER_BYTES: stage.user_bytes is locked by %s:2, where it is '700K'",
+	         conf);
+	is_str(loaded("[stage]\nuser_bytes = 700K\n", "stage.user_bytes"), says, "a quota that a file sets holds");
+	is_str(loaded("[stage]\nworkers = 3\n", "stage.user_bytes"), "9T (environment GRADCOMP_STAGE_USER_BYTES)",
+	       "one that no file sets does not");
+	snprintf(says, sizeof says, "is locked by %s:2, where it is '0'", conf);
+	like(loaded("[gradcomp]\nlock = transport.timeout, stage.user_bytes\n", "stage.user_bytes"), says,
+	     "unless it is locked as it is by default");
+	unsetenv("GRADCOMP_STAGE_USER_BYTES");
+	setenv("GRADCOMP_STAGE_CACHE_BYTES", "50%", 1);
+	like(loaded("[stage]\ncache_bytes = 60%\n", "stage.cache_bytes"), "stage.cache_bytes is locked by", "cache_bytes");
+	unsetenv("GRADCOMP_STAGE_CACHE_BYTES");
+	setenv("GRADCOMP_STAGE_MAX_BYTES", "0", 1);
+	like(loaded("[stage]\nmax_bytes = 1T\n", "stage.max_bytes"), "stage.max_bytes is locked by", "max_bytes");
+	unsetenv("GRADCOMP_STAGE_MAX_BYTES");
+	setenv("GRADCOMP_SECURITY_FRAMES", "none", 1);
+	like(loaded("[security]\nframes = mac\n", "security.frames"), "security.frames is locked by", "frames");
+	is_str(loaded("[security]\nframes = none\n", "security.secret"), "auto (default)", "what is the same is no change");
+	unsetenv("GRADCOMP_SECURITY_FRAMES");
+	setenv("GRADCOMP_SECURITY_SECRET", "pmix", 1);
+	like(loaded("[security]\nsecret = munge\n", "security.secret"), "security.secret is locked by", "secret");
+	like(loaded("[gradcomp]\nlock = security.*\n", "security.secret"), "security.secret is locked by", "a whole section");
+	unsetenv("GRADCOMP_SECURITY_SECRET");
+	setenv("GRADCOMP_PLUGIN_PATH", "/tmp", 1);
+	like(loaded("[gradcomp]\nplugin_path = /opt\n", "gradcomp.plugin_path"), "/tmp (environment", "plugins are not locked");
+	like(loaded("[gradcomp]\nlock = gradcomp.plugin_path\n", "gradcomp.plugin_path"), "gradcomp.plugin_path is locked by",
+	     "unless the file says so");
+	unsetenv("GRADCOMP_PLUGIN_PATH");
+	write_conf("[stage]\nuser_bytes = 700K\n", 27 - 1);
+	is_int(config_load(more, &c, &e), GRADCOMP_ERR_INVALID, "nor can the application change it");
+	like(e.text, "application: stage.user_bytes is locked by", "by name");
+	is_int(config_load(same, &c, &e), 0, "but say the same");
+	like(config_lock_of(c, "stage.user_bytes"), ":2", "who has locked it");
+	ok(!config_lock_of(c, "stage.max_bytes"), "and what nobody has");
+	config_free(c);
+
+	/* In the site's, beside a user's. */
+	snprintf(site, sizeof site, "%s/site.conf", tmpdir);
+	write_site("[gradcomp]\nlock = stage.workers\n[stage]\nuser_bytes = 700K\nhigh_mark = 90\n");
+	snprintf(says, sizeof says, "700K (%s:4)", site);
+	is_str(loaded("[transport]\nstreams = 3\n", "stage.user_bytes"), says, "the site's quota holds under another file");
+	is_str(loaded("[transport]\nstreams = 3\n", "stage.high_mark"), "95 (default)", "what is not locked is the other file's");
+	snprintf(says, sizeof says, "%s:2: stage.user_bytes is locked by %s:4, where it is '700K'", conf, site);
+	is_str(loaded("[stage]\nuser_bytes = 9T\n", "stage.user_bytes"), says, "the other file cannot change it");
+	snprintf(says, sizeof says, "%s:2: stage.workers is locked by %s:2, where it is '2'", conf, site);
+	is_str(loaded("[stage]\nworkers = 9\n", "stage.workers"), says, "nor what is locked");
+	like(loaded("[gradcomp]\nlock =\n", "gradcomp.lock"), "gradcomp.lock is locked by", "nor the lock");
+	write_site("[stage]\nuser_bites = 1\n");
+	like(loaded("", "stage.user_bytes"), "site.conf:2: unknown key", "a site's file that cannot be read locks out all");
+	setenv("GRADCOMP_CONF", site, 1);
+	write_site("[stage]\nuser_bytes = 1M\n");
+	is_int(config_load(NULL, &c, &e), 0, "the site's file by its name");
+	like(config_lock_of(c, "stage.user_bytes"), "site.conf:2", "is read once");
+	config_free(c);
+	unlink(site);
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_NOTFOUND, "and must be there then");
+	setenv("GRADCOMP_CONF", conf, 1);
+}
+
 int main(void)
 {
 	umask(022);
@@ -294,5 +388,6 @@ int main(void)
 	insecure();
 	environment();
 	options_of_srun();
+	locks();
 	return done_testing();
 }
