@@ -214,8 +214,9 @@ GRADCOMP_EXPORT void gradcomp_reducer_free(gradcomp_reducer *reducer);
  * reducer; its memory (numel elements of the declared type, contiguous) is the
  * reducer's until the tensor is done, and then holds the average over ranks.
  * Any order, any thread. Does not block. Each tensor once a step; a step ends
- * when all were given and reduced. A second ready() of a tensor for the next
- * step before the present one has ended is GRADCOMP_ERR_STATE. */
+ * when all were given and reduced. A second ready() of a tensor before that is
+ * GRADCOMP_ERR_STATE and fails the job on all ranks: an iteration that was given up
+ * half-way must not be averaged together with the next one. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *reducer, uint32_t index,
                                                        void *gradient, gradcomp_error *err);
 /* Returns when all tensors of the step are done. GRADCOMP_ERR_STATE when some

@@ -59,6 +59,7 @@ class Attachment:
         self._hook = None  # DDP's, once this is in force: a weak reference, so that both go with the model
         self._stats = {}  # of the reducer that was, after detach()
         self._lock = threading.Lock()
+        self._begun = {}  # what has been given of a step that lacks gradients yet, and its memory
         self._bucket_of = [None] * len(named)
         tensors = [(n, tuple(p.shape), p.dtype) for n, p in named]
         # The reducer, which is to go with this object, must not hold it.
@@ -162,6 +163,9 @@ class Attachment:
         self._owes = self._delay > 0
         for i in flight.indices:
             self._bucket_of[i] = flight
+        self._begun.update(zip(flight.indices, flight.gradients))
+        if len(self._begun) == len(self._index):
+            self._begun = {}
         if self._stream is not None:
             self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
         for i, gradient in zip(flight.indices, flight.gradients):
@@ -170,6 +174,16 @@ class Attachment:
             except _lib.Error as e:
                 self._done(i, e)
         return flight.future
+
+    def _another_pass(self):
+        """A forward pass begins that gradients follow. DDP refuses it where the last backward pass was
+        given up half-way, on that rank alone, which may catch that too: here the others learn it."""
+        if self._begun:
+            index, gradient = next(iter(self._begun.items()))
+            try:
+                self._reducer.ready(index, gradient.data_ptr())
+            except _lib.Error as e:
+                raise _lib.Error(e.status, f"another forward pass, and the last backward pass was given up half-way: {e}") from None
 
     def _done(self, index, error):
         with self._lock:
@@ -217,6 +231,24 @@ class _Hook:
 
     def __init__(self, process_group):
         self.process_group, self.attachment = process_group, None
+
+
+class _Passes:
+    """Before each forward pass of a model. A model that is copied or saved has none."""
+
+    def __init__(self, hook):
+        self.hook = hook
+
+    def __call__(self, model, inputs):
+        del model, inputs
+        if not _compiling() and torch.is_grad_enabled() and self.hook.attachment is not None:
+            self.hook.attachment._another_pass()
+
+    def __reduce__(self):
+        return _Passes, (_Hook(None),)
+
+
+_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 
 
 def _communicate(hook: _Hook, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -387,6 +419,7 @@ def _hook_of(model):
         except RuntimeError as e:
             raise _lib.Error(_lib.ERR_STATE, "the model has a communication hook of somebody else's, and DDP takes one: "
                                              f"leave that register_comm_hook() out ({str(e).splitlines()[0]})") from None
+        model.register_forward_pre_hook(_Passes(hook))
         _hooks[model] = hook
     elif hook.attachment is not None and hook.attachment.automatic:
         if hook.attachment._group.rank == 0:

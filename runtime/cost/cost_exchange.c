@@ -138,9 +138,8 @@ gradcomp_status cost_round(const cost_model *c, const gradcomp_round *rd, uint32
 	switch (rd->pattern) {
 	case GRADCOMP_SUMMED:
 		k.bytes = rd->count;
-		/* The flag that says whether a gradient is not finite. */
 		if (!round && !(rd->flags & GRADCOMP_ROUND_IN_PLACE) && !passes_nonfinite(c))
-			k.bytes++;
+			k.bytes += SUMMED_MARKS;
 		k.bytes *= gradcomp_dtype_bytes(rd->dtype);
 		break;
 	case GRADCOMP_GATHERED:

@@ -15,8 +15,9 @@ gradcomp_status arg_error_null(uint32_t index, const char *name, gradcomp_error 
 gradcomp_status arg_error_twice(uint32_t index, const char *name, uint64_t step, gradcomp_error *err)
 {
 	return error_set(err, GRADCOMP_ERR_STATE,
-	                 "tensor %u '%s' was given twice in step %llu: wait for the step to end first", index, name,
-	                 (unsigned long long)step);
+	                 "tensor %u '%s' was given again in step %llu, which has not ended: gradients of two iterations cannot "
+	                 "be averaged together (was a backward pass given up half-way? else wait for the step to end)",
+	                 index, name, (unsigned long long)step);
 }
 
 gradcomp_status arg_error_missing(uint32_t given, uint32_t n, uint64_t step, uint32_t index, const char *name,

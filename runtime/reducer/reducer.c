@@ -182,6 +182,16 @@ static gradcomp_status failure(reducer *r, gradcomp_error *err)
 	return r->failed ? error_set(err, r->failed, "%s", r->failure.text) : GRADCOMP_OK;
 }
 
+/* With the lock held, dropped meanwhile. */
+static gradcomp_status fail_twice(reducer *r, uint32_t i, gradcomp_error *err)
+{
+	gradcomp_error why;
+	arg_error_twice(r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name, r->eng.step, &why);
+	job_fail(r->eng.job, GRADCOMP_ERR_STATE, why.text);
+	workers_fail(r, GRADCOMP_ERR_STATE, &why);
+	return failure(r, err);
+}
+
 static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, void *gradient, gradcomp_error *err)
 {
 	reducer *r = reducer_of(base);
@@ -195,7 +205,7 @@ static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, voi
 	pthread_mutex_lock(&r->lock);
 	st = failure(r, err);
 	if (!st && reducer_was_given(r, i))
-		st = arg_error_twice(index, r->eng.layout.tensors[i].name, r->eng.step, err);
+		st = fail_twice(r, i, err);
 	if (!st && r->eng.gpu)
 		st = gpu_ready(&r->eng, i, err);
 	if (!st) {

@@ -78,7 +78,7 @@ static gradcomp_status room(engine *eng, bucket *b, gradcomp_error *err)
 	for (uint32_t k = 0; !st && k < b->plan.nrounds; k++) {
 		const gradcomp_round *rd = &b->plan.rounds[k];
 		if (rd->pattern == GRADCOMP_SUMMED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE))
-			st = scratch_buf_grow(&s->own, (rd->count + 1) * gradcomp_dtype_bytes(rd->dtype), err);
+			st = scratch_buf_grow(&s->own, (rd->count + SUMMED_MARKS) * gradcomp_dtype_bytes(rd->dtype), err);
 		if (rd->pattern == GRADCOMP_MERGED)
 			st = scratch_buf_grow(&s->own, merged_bytes(rd->bound), err);
 		if (rd->pattern == GRADCOMP_GATHERED)

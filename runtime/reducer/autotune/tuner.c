@@ -144,13 +144,16 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 	if (i >= c->ntensors)
 		return arg_error_index(i, c->ntensors, err);
 	const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - i];
-	gradcomp_error own;
+	gradcomp_error own, why;
 	if (!gradient && t->numel)
 		return arg_error_null(i, t->name, err);
 	pthread_mutex_lock(&c->lock);
 	gradcomp_status st = failure(c, err);
-	if (!st && c->state[i])
-		st = arg_error_twice(i, t->name, c->steps, err);
+	if (!st && c->state[i]) {
+		arg_error_twice(i, t->name, c->steps, &why);
+		job_fail(c->job, GRADCOMP_ERR_STATE, why.text);
+		st = failure(c, err);
+	}
 	if (!st) {
 		c->given[i] = gradient ? gradient : nothing;
 		c->state[i] = WAITS;

@@ -22,8 +22,12 @@ static gradcomp_status delay_ready(gradcomp_reducer *base, uint32_t index, void 
 		return arg_error_null(index, t->name, err);
 	pthread_mutex_lock(&d->lock);
 	st = delay_failure(d, err);
-	if (!st && (t->given || t->n_done > d->step))
-		st = arg_error_twice(index, t->name, d->step, err);
+	if (!st && (t->given || t->n_done > d->step)) {
+		gradcomp_error why;
+		arg_error_twice(index, t->name, d->step, &why);
+		job_fail(d->group->job, GRADCOMP_ERR_STATE, why.text);
+		st = delay_failure(d, err);
+	}
 	if (!st) {
 		t->given = gradient ? gradient : nothing;
 		d->last_given = clock_now();

@@ -1,11 +1,9 @@
 /* GATHERED rounds: everybody gets everybody's payload. A word in front of each, or
- * its length on its own, also says whether the rank's gradient is not finite. */
+ * its length on its own, also says the step and whether the rank's gradient is not finite. */
 #include "reducer/exchange/exchange.h"
 #include "reducer/memops.h"
 
 #include "base/error.h"
-
-#define HEAD_BAD ((uint64_t)1 << 63)
 
 /* Lengths first, unless they are fixed; then the payloads. */
 gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
@@ -16,7 +14,7 @@ gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradc
 	size_t stride = payload_fixed_stride(eng, rd->bound), at = 0;
 	gradcomp_status st = GRADCOMP_OK;
 	char *buf;
-	uint64_t head = b->own.bytes | (b->local_bad ? HEAD_BAD : 0);
+	uint64_t head = exchange_head(eng, b, b->own.bytes);
 	if (fixed) {
 		for (int p = 0; p < P; p++)
 			bytes[p] = stride;
@@ -37,9 +35,10 @@ gradcomp_status exchange_allgather(engine *eng, bucket *b, uint32_t round, gradc
 		st = exchange_blocks(eng, heads, bytes, err);
 	}
 	for (int p = 0; !st && p < P; p++) {
-		uint64_t len = heads[p] & ~HEAD_BAD;
+		uint64_t len = head_bytes(heads[p]);
 		b->bad |= !!(heads[p] & HEAD_BAD);
-		if (len > rd->bound || (fixed && !(heads[p] & HEAD_BAD) && len != rd->bound))
+		st = exchange_check_step(eng, b, heads[p], p, err);
+		if (!st && (len > rd->bound || (fixed && !(heads[p] & HEAD_BAD) && len != rd->bound)))
 			st = error_set(err, GRADCOMP_ERR_MISMATCH,
 			               "rank %d sent a payload of %llu bytes for bucket %u, this rank expects "
 			               "%s%llu",

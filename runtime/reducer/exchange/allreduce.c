@@ -1,5 +1,6 @@
 /* SUMMED rounds: payloads add element by element, so an all-reduce carries them.
- * In round 0 one more element says whether a rank's gradient is not finite. */
+ * In round 0 a few more elements say whether a rank's gradient is not finite, and whether all ranks
+ * are at one step: sums of zeros are exact in any type and order, so each step has a place. */
 #include "reducer/exchange/exchange.h"
 #include "reducer/memops.h"
 
@@ -50,22 +51,27 @@ gradcomp_status exchange_allreduce(engine *eng, bucket *b, uint32_t round, gradc
 		b->own = (gradcomp_payload){b->work.flat, rd->count * 4, rd->count * 4};
 		return st;
 	}
-	unsigned char *flag = (unsigned char *)b->own.data + rd->count * size, word[8] = {0};
+	unsigned char *at = (unsigned char *)b->own.data + rd->count * size, marks[SUMMED_MARKS * 8] = {0};
 	int flagged = round == 0 && !passes;
 	st = GRADCOMP_OK;
 	if (flagged && b->local_bad) {
-		put_one(word, rd->dtype);
+		put_one(marks, rd->dtype);
 		st = memops_zero(eng, b->own.data, rd->count * size, err);
 	}
-	if (flagged && !st)
-		st = memops_put(eng, flag, word, size, err);
+	if (flagged && !st) {
+		put_one(marks + (1 + eng->step % SUMMED_STEPS) * size, rd->dtype);
+		st = memops_put(eng, at, marks, SUMMED_MARKS * size, err);
+	}
 	if (!st)
 		st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, b->own.data,
-		                                         rd->count + (uint64_t)flagged, rd->dtype, GRADCOMP_SUM,
+		                                         rd->count + (flagged ? SUMMED_MARKS : 0), rd->dtype, GRADCOMP_SUM,
 		                                         scale, err);
-	if (!st && flagged) {
-		st = memops_get(eng, word, flag, size, err);
-		b->bad = !is_zero(word, size);
-	}
+	if (st || !flagged)
+		return st;
+	st = memops_get(eng, marks, at, SUMMED_MARKS * size, err);
+	b->bad = !st && !is_zero(marks, size);
+	for (uint64_t ahead = 1; !st && ahead < SUMMED_STEPS; ahead++)
+		if (!is_zero(marks + (1 + (eng->step + ahead) % SUMMED_STEPS) * size, size))
+			st = exchange_check_step(eng, b, (eng->step + ahead) << HEAD_STEP_AT, -1, err);
 	return st;
 }

@@ -2,7 +2,7 @@
  * What coding loses on this rank goes straight into its error memory.
  *
  * A code may be lossy, so the news that a gradient is not finite goes ahead of it
- * as an exact all-reduce of one word. */
+ * as an exact all-reduce of one word, with the step. */
 #include "reducer/exchange/exchange.h"
 #include "plugin/code_view.h"
 #include "reducer/memops.h"
@@ -16,12 +16,10 @@ gradcomp_status exchange_codec(engine *eng, bucket *b, gradcomp_error *err)
 	/* Room for 2^24 runs of a bucket in a step; no two runs share one, however buckets move. */
 	uint64_t counter = (eng->step * eng->layout.ntensors + b->pub.first) << 24;
 	int passes = !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
-	int64_t bad = b->local_bad != 0;
 	gradcomp_status st = GRADCOMP_OK;
 	b->own = (gradcomp_payload){b->work.flat, n * sizeof(float), n * sizeof(float)};
 	if (!passes)
-		st = c->allreduce(eng->coll_ctx.instance, &bad, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
-	b->bad = bad != 0 && !passes;
+		st = exchange_largest_head(eng, b, err);
 	if (st || b->bad)
 		return st;
 	const gradcomp_exchange x = {.struct_size = sizeof x,

@@ -1,5 +1,8 @@
 /* The EXCHANGE task: carries a round's payloads as its pattern says.
  *
+ * With them goes the step: ranks whose steps differ, whatever the reason, never reduce together.
+ * Sums in the caller's own memory have no place for it.
+ *
  * Round 0 also carries the news that a rank's gradient is not finite. When it
  * comes, all ranks know it at the same point in the order of collectives, name
  * the tensor to each other, and give up the bucket's remaining rounds. */
@@ -12,6 +15,21 @@
 gradcomp_status exchange_blocks(engine *eng, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {
 	return eng->coll_ctx.collective->allgather(eng->coll_ctx.instance, buf, bytes, err);
+}
+
+gradcomp_status exchange_check_step(const engine *eng, const bucket *b, uint64_t head, int rank, gradcomp_error *err)
+{
+	int apart = (int16_t)((head >> HEAD_STEP_AT) - eng->step);
+	const char *name = eng->layout.tensors[b->pub.first].name;
+	if (!apart)
+		return GRADCOMP_OK;
+	if (rank < 0)
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "step %llu: another rank's gradients for the bucket of '%s' are of step %llu",
+		                 (unsigned long long)eng->step, name, (unsigned long long)eng->step + (uint64_t)apart);
+	return error_set(err, GRADCOMP_ERR_MISMATCH, "step %llu: the gradients of rank %d for the bucket of '%s' are of step %llu",
+	                 (unsigned long long)eng->step, eng->group->ranks[rank], name,
+	                 (unsigned long long)eng->step + (uint64_t)apart);
 }
 
 /* A word of every rank's, by an all-gather or else an all-reduce. mark[] has this
@@ -62,6 +80,15 @@ gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err)
 		         eng->warned == 5 ? " (not told again)" : "");
 	}
 	return st;
+}
+
+gradcomp_status exchange_largest_head(engine *eng, bucket *b, gradcomp_error *err)
+{
+	int64_t word = (int64_t)exchange_head(eng, b, 0);
+	gradcomp_status st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, &word, 1, GRADCOMP_I64,
+	                                                         GRADCOMP_MAX, 1.0, err);
+	b->bad = !st && (uint64_t)word & HEAD_BAD;
+	return st ? st : exchange_check_step(eng, b, (uint64_t)word, -1, err);
 }
 
 gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)

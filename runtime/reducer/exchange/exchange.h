@@ -14,11 +14,29 @@ gradcomp_status exchange_codec(engine *eng, bucket *b, gradcomp_error *err);
 /* Tells which rank's gradient, and which tensor's, is not finite: an exchange that only a
  * bad step pays. */
 gradcomp_status exchange_nonfinite(engine *eng, bucket *b, gradcomp_error *err);
+/* The largest head of all ranks, in an all-reduce of one word: who is behind learns it, and b->bad. */
+gradcomp_status exchange_largest_head(engine *eng, bucket *b, gradcomp_error *err);
 /* An all-gather of blocks of these lengths. */
 gradcomp_status exchange_blocks(engine *eng, void *buf, const uint64_t *bytes, gradcomp_error *err);
 
-/* A word in front of gathered and merged payloads; what a merged one takes with it. */
+/* Of round 0 and later ones a word goes ahead: in front of gathered and merged payloads, and before
+ * coded sums, where it is the largest over ranks. Never negative as an int64_t. */
 #define PAYLOAD_HEAD sizeof(uint64_t)
+#define HEAD_BAD ((uint64_t)1 << 62) /* the rank's gradient is not finite */
+#define HEAD_STEP_AT 46 /* 16 bits of the step; below them the payload's length */
+static inline uint64_t exchange_head(const engine *eng, const bucket *b, uint64_t bytes)
+{
+	return (b->local_bad ? HEAD_BAD : 0) | (eng->step & 0xffff) << HEAD_STEP_AT | bytes;
+}
+
+static inline uint64_t head_bytes(uint64_t head)
+{
+	return head & (((uint64_t)1 << HEAD_STEP_AT) - 1);
+}
+
+/* MISMATCH unless a head is of this rank's step. rank: who sent it, in the group; -1: it is of several. */
+gradcomp_status exchange_check_step(const engine *eng, const bucket *b, uint64_t head, int rank, gradcomp_error *err);
+/* What a merged payload takes with its head. */
 static inline uint64_t merged_bytes(uint64_t bound)
 {
 	return PAYLOAD_HEAD + ((bound + 7) & ~(uint64_t)7);

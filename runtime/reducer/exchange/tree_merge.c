@@ -1,6 +1,6 @@
 /* MERGED rounds: two payloads make one, along a tree of the collective's. A word
- * in front of each says whether a gradient behind it is not finite: that spreads
- * through merges exactly, whatever the compressor does with numbers. */
+ * in front of each says the step, and whether a gradient behind it is not finite: that
+ * spreads through merges exactly, whatever the compressor does with numbers. */
 #include "reducer/exchange/exchange.h"
 
 #include "base/error.h"
@@ -22,11 +22,11 @@ static gradcomp_status read_head(const tree_merge *m, const gradcomp_payload *p,
 		                 "a payload of %llu bytes came to be merged for bucket %u, %llu are right",
 		                 (unsigned long long)p->bytes, m->b->pub.index, (unsigned long long)m->bytes);
 	memcpy(head, p->data, sizeof *head);
-	if (*head > 1)
+	if (head_bytes(*head) || *head & ~(HEAD_BAD | (HEAD_BAD - 1)))
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "what came to be merged for bucket %u begins with %#llx and is no payload",
 		                 m->b->pub.index, (unsigned long long)*head);
-	return GRADCOMP_OK;
+	return exchange_check_step(m->eng, m->b, *head, -1, err);
 }
 
 /* Without their heads. */
@@ -55,7 +55,7 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 	head[0] |= head[1];
 	memcpy(out->data, head, PAYLOAD_HEAD);
 	out->bytes = m->bytes;
-	if (head[0]) {
+	if (head[0] & HEAD_BAD) {
 		memset((char *)out->data + PAYLOAD_HEAD, 0, m->bytes - PAYLOAD_HEAD);
 		return GRADCOMP_OK;
 	}
@@ -70,18 +70,18 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 
 gradcomp_status exchange_tree_merge(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
-	uint64_t bound = b->plan.rounds[round].bound, head = b->local_bad != 0;
+	uint64_t bound = b->plan.rounds[round].bound, head = exchange_head(eng, b, 0);
 	tree_merge m = {.eng = eng, .b = b, .round = round, .bytes = merged_bytes(bound)};
 	gradcomp_merger merger = {.struct_size = sizeof merger, .ctx = &m, .merge = merge_two};
 	gradcomp_payload whole = {(char *)b->own.data - PAYLOAD_HEAD, m.bytes, m.bytes};
 	memset((char *)b->own.data + bound, 0, m.bytes - PAYLOAD_HEAD - bound);
-	if (head)
+	if (b->local_bad)
 		memset(b->own.data, 0, bound);
 	memcpy(whole.data, &head, sizeof head);
 	gradcomp_status st = eng->coll_ctx.collective->merge(eng->coll_ctx.instance, &whole, m.bytes, &merger, err);
 	if (!st)
 		st = read_head(&m, &whole, &head, err);
 	if (!st)
-		b->bad = (int)head;
+		b->bad = !!(head & HEAD_BAD);
 	return st;
 }

@@ -27,7 +27,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	void *own = in_place ? b->work.flat : b->own.data;
 	size_t bytes = in_place ? b->pub.numel * sizeof(float) : gathers ? b->own.bytes : rd->count * size;
 	scratch_buf *buf = fixed ? &mirror->gathered : &mirror->own;
-	gradcomp_status st = scratch_buf_grow(buf, fixed ? stride * (size_t)eng->layout.nranks : bytes + size, err);
+	gradcomp_status st = scratch_buf_grow(buf, fixed ? stride * (size_t)eng->layout.nranks : bytes + SUMMED_MARKS * size, err);
 	if (st)
 		return st;
 	view.workspace = mirror;

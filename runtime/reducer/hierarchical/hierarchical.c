@@ -321,9 +321,7 @@ void hierarchical_step_done(engine *eng)
 static gradcomp_status reduce(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
-	int64_t bad = b->local_bad != 0;
-	gradcomp_status st = c->allreduce(eng->coll_ctx.instance, &bad, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
-	b->bad = bad != 0;
+	gradcomp_status st = exchange_largest_head(eng, b, err);
 	if (st || b->bad)
 		return st ? st : exchange_nonfinite(eng, b, err);
 	return c->local_reduce_scatter(eng->coll_ctx.instance, b->work.flat, b->pub.numel, eng->hierarchical->scale,
