@@ -74,6 +74,32 @@ typedef enum gradcomp_moment {
 #define GRADCOMP_HISTOGRAM_BINS 4096
 #define GRADCOMP_NO_INDEX UINT32_MAX
 
+/* What a sampled sum of squares reads: the first RUN numbers of every EVERY. */
+#define GRADCOMP_SAMPLE_RUN 256
+#define GRADCOMP_SAMPLE_EVERY 8192
+
+/* One tensor of a bucket. x, grad and error overlap nobody's but for grad, which may be
+ * x itself; then dtype is F32. */
+typedef struct gradcomp_segment {
+	float *x;           /* n numbers, as compressors see them */
+	void *grad;         /* n of dtype, or NULL for store_tensors() */
+	const float *error; /* n numbers of error memory, or NULL */
+	uint64_t n;
+	uint32_t dtype; /* F32, F16, BF16, F8E4M3, F8E5M2 */
+	uint32_t add;   /* 1: error is added to x; 0: it only counts in the sample */
+} gradcomp_segment;
+
+/* k pairs of one rank's, and a vector that ranks' pairs are added up in. */
+typedef struct gradcomp_pairs {
+	const uint32_t *idx;
+	const float *val;
+	uint64_t k;
+} gradcomp_pairs;
+typedef struct gradcomp_sparse {
+	float *y;
+	uint64_t n; /* below 2^32 */
+} gradcomp_sparse;
+
 typedef struct gradcomp_operators {
 	uint32_t struct_size;
 	gradcomp_device device;
@@ -288,6 +314,35 @@ typedef struct gradcomp_operators {
 	 * 16 `which` + 15. REPLICATED. */
 	void (*random_indices)(void *queue, uint32_t *idx, size_t k, size_t n, uint64_t seed, uint64_t stream,
 	                       uint64_t which);
+
+	/* ---- whole buckets: many tensors at once, and errors ---- */
+
+	/* Room for load_tensors() and store_tensors(). */
+	size_t (*tensors_scratch)(const gradcomp_segment *t, size_t count);
+	/* Of every tensor i < count: bad[i] = 0 when all of grad is finite, else 1; x = grad,
+	 * or grad + error; squares[i] (may be NULL) = sampled sum of x^2, or of (x + error)^2
+	 * where there is error that is not added. x is REPLICATED, squares is LOCAL and the
+	 * same in every run. Other types than a segment's: UNSUPPORTED, and nothing is done. */
+	gradcomp_status (*load_tensors)(void *queue, const gradcomp_segment *t, size_t count, int *bad,
+	                                double *squares, void *scratch);
+	/* The way back: grad = x, cast as cast_from_f32() without saturation, but where grad is
+	 * NULL or x. Where *poison (may be NULL) is not 0, x and grad become NaN instead.
+	 * squares[i] (may be NULL) = sampled sum of error^2, 0 without error. */
+	gradcomp_status (*store_tensors)(void *queue, const gradcomp_segment *t, size_t count, const int *poison,
+	                                 double *squares, void *scratch);
+	/* What ranks' pairs come to: of every part p < parts, part[p].y becomes 0, and then in
+	 * the order of ranks y[idx[j]] += a * val[j] of the pairs[rank * parts + p]. They come
+	 * from peers and are checked as by sparse_check(); where *fault was set, the y are
+	 * anything. REPLICATED. */
+	void (*sparse_sum)(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs,
+	                   size_t ranks, float a, int *fault);
+
+	/* NULL: all that this thread's operators had to do since it last asked is on its queue.
+	 * Else the name of the first one that could not be put there, and the device's words,
+	 * such as "topk: invalid configuration argument"; they stay until the thread asks
+	 * again. From that operator on none of this thread's has done anything, and what they
+	 * were to write is not there. The host's do not fail. */
+	const char *(*failed)(void);
 } gradcomp_operators;
 
 #ifdef __cplusplus

@@ -17,6 +17,9 @@ void to_device(void *to, const void *from, size_t bytes);
 void from_device(void *to, const void *from, size_t bytes);
 /* Seconds that `repeat` calls of work(ctx) take on the device, each. */
 double device_seconds(void (*work)(void *ctx), void *ctx, int repeat);
+/* Launch number k from now on, from 1, fails; 0: none. Only where device_can_fail. */
+extern const int device_can_fail;
+void device_fail_launch(long k);
 #ifdef __cplusplus
 }
 #endif

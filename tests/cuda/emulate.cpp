@@ -225,6 +225,26 @@ void *emulate_shared_dynamic()
 	return dynamic_memory;
 }
 
+static long launches_left;
+static bool launch_failed;
+
+void emulate_fail(long k)
+{
+	launches_left = k;
+}
+
+bool device_refuses()
+{
+	return launch_failed;
+}
+
+const char *device_error()
+{
+	const bool was = launch_failed;
+	launch_failed = false;
+	return was ? "invalid configuration argument" : nullptr;
+}
+
 void emulate_launch(dim3 blocks, unsigned threads, size_t shared, void (*call)(void *), void *body)
 {
 	if (!blocks.x || !blocks.y || !blocks.z || blocks.x > INT32_MAX || blocks.y > 65535 || blocks.z > 65535)
@@ -233,6 +253,9 @@ void emulate_launch(dim3 blocks, unsigned threads, size_t shared, void (*call)(v
 		die("a block has whole warps, at most 32");
 	if (shared > 227 << 10)
 		die("more shared memory than there is");
+	launch_failed |= launches_left && !--launches_left;
+	if (launch_failed)
+		return;
 	if (!stacks) {
 		void *p = mmap(nullptr, MOST * STACK, PROT_READ | PROT_WRITE,
 		               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -49,9 +49,23 @@ static void launch(void (*kernel)(P...), dim3 blocks, unsigned threads, size_t s
 	emulate_launch(blocks, threads, shared, [](void *b) { (*static_cast<decltype(body) *>(b))(); }, &body);
 }
 
+/* After emulate_fail(k) launch number k from then on, from 1, does not take place, and
+ * nothing after it until device_error() has been asked. */
+void emulate_fail(long k);
+bool device_refuses();
+const char *device_error();
+
 template <class K> static void allow_shared(K, size_t) {}
-static inline void device_copy(void *, void *to, const void *from, size_t bytes) { memcpy(to, from, bytes); }
-static inline void device_zero(void *, void *to, size_t bytes) { memset(to, 0, bytes); }
+static inline void device_copy(void *, void *to, const void *from, size_t bytes)
+{
+	if (!device_refuses())
+		memcpy(to, from, bytes);
+}
+static inline void device_zero(void *, void *to, size_t bytes)
+{
+	if (!device_refuses())
+		memset(to, 0, bytes);
+}
 
 static inline void __syncthreads() { emulate_barrier(); }
 static inline void __syncwarp() { emulate_warp(0); }

@@ -27,7 +27,7 @@ build () {
 		echo "$cxx -std=c++17 -x c++ $(printf '%s ' $flags) -c -o $tmp/${f##*/}.o $f"
 	done >"$tmp/commands"
 	# shellcheck disable=SC2086
-	for f in "$cuda"/*.c "$src"/tests/cuda/*.c "$src/tests/support/tap.c"; do
+	for f in "$src"/tests/cuda/*.c "$src/tests/support/tap.c"; do
 		echo "$CC -std=gnu11 $(printf '%s ' $flags) -I$src -D_GNU_SOURCE -c -o $tmp/${f##*/}.o $f"
 	done >>"$tmp/commands"
 	xargs -P 2 -I '{}' sh -c '{}' <"$tmp/commands" || return

@@ -17,6 +17,13 @@ const gradcomp_operators *device_table(const char **)
 	return gradcomp_operators_cuda.table;
 }
 
+const int device_can_fail = 1;
+
+void device_fail_launch(long k)
+{
+	emulate_fail(k);
+}
+
 void *device_alloc(size_t bytes)
 {
 	/* The exact size, on a boundary as cudaMalloc() gives, full of rubbish. */

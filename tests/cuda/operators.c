@@ -6,6 +6,7 @@
 #include "tests/cuda/compare_elements.h"
 #include "tests/cuda/compare_low_rank.h"
 #include "tests/cuda/compare_selection.h"
+#include "tests/cuda/compare_tensors.h"
 
 int main(void)
 {
@@ -23,5 +24,6 @@ int main(void)
 	test_selection();
 	test_low_rank();
 	test_codes();
+	test_tensors();
 	return done_testing();
 }

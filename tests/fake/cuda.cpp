@@ -7,7 +7,9 @@
  * written when a copy runs, plain memory before its call returns, as with CUDA.
  *
  * FAKE_CUDA_DEVICES=0: there is no device. FAKE_CUDA_BYTES: how much memory it has.
- * FAKE_CUDA_LATE: the most a stream waits before each piece of work, in us. */
+ * FAKE_CUDA_LATE: the most a stream waits before each piece of work, in us.
+ * fake_cuda_launches() and fake_cuda_fail_launch(k): how many launches there were, and
+ * that the k-th from now on, from 1, does not take place. */
 #include "tests/fake/fake_cuda.h"
 
 #include <atomic>
@@ -217,7 +219,8 @@ event *of(cudaEvent_t e)
 	return reinterpret_cast<event *>(e);
 }
 
-std::atomic<long> allocations;
+std::atomic<long> allocations, launches, fails_at;
+thread_local cudaError_t last_error;
 
 bool no_device()
 {
@@ -231,6 +234,14 @@ void fake_die(const char *what)
 	printf("Bail out! fake CUDA: %s\n", what);
 	fflush(stdout);
 	abort();
+}
+
+bool fake_launch()
+{
+	if (++launches != fails_at)
+		return true;
+	last_error = cudaErrorInvalidConfiguration;
+	return false;
 }
 
 bool fake_plain(const void *p)
@@ -259,6 +270,16 @@ long fake_cuda_allocations(void)
 	return allocations;
 }
 
+long fake_cuda_launches(void)
+{
+	return launches;
+}
+
+void fake_cuda_fail_launch(long k)
+{
+	fails_at = k > 0 ? launches + k : 0;
+}
+
 const char *cudaGetErrorString(cudaError_t e)
 {
 	switch (e) {
@@ -266,6 +287,8 @@ const char *cudaGetErrorString(cudaError_t e)
 		return "no error";
 	case cudaErrorMemoryAllocation:
 		return "out of memory";
+	case cudaErrorInvalidConfiguration:
+		return "invalid configuration argument";
 	case cudaErrorNoDevice:
 		return "no CUDA-capable device is detected";
 	case cudaErrorNotReady:
@@ -277,7 +300,9 @@ const char *cudaGetErrorString(cudaError_t e)
 
 cudaError_t cudaGetLastError(void)
 {
-	return cudaSuccess;
+	const cudaError_t e = last_error;
+	last_error = cudaSuccess;
+	return e;
 }
 
 cudaError_t cudaGetDeviceCount(int *n)

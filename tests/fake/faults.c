@@ -7,6 +7,8 @@ enum { TOOK };
 
 /* The fake's; on a real device there is none, and what needs a fake is passed over. */
 __attribute__((weak)) extern long fake_cuda_allocations(void);
+__attribute__((weak)) extern long fake_cuda_launches(void);
+__attribute__((weak)) extern void fake_cuda_fail_launch(long k);
 
 typedef struct fault {
 	const char *what;
@@ -87,6 +89,53 @@ static void steady(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	if (m.red)
 		gpu_model_close(&m);
 	leave(out, st, &err);
+}
+
+typedef struct failing {
+	const char *compressor, *collective;
+	long launch; /* rank 1's in its second step, from 1; 0: none fails */
+} failing;
+
+/* A launch that fails ends the rank's step; another that has all it needs by then learns
+ * of it in the next one. */
+static void launches(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const failing *f = arg;
+	gradcomp_error err = {0};
+	gpu_model m;
+	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, f->compressor,
+	                                    f->collective, 1 << 20, &err);
+	long before = 0;
+	(void)P;
+	for (int s = 0; !st && s < (f->launch ? 3 : 2); s++) {
+		before = fake_cuda_launches();
+		if (s == 1 && rank == 1)
+			fake_cuda_fail_launch(f->launch);
+		st = gpu_step(&m, rank, s, 0, &err);
+	}
+	out->number[0] = (double)(fake_cuda_launches() - before);
+	if (m.red)
+		gpu_model_close(&m);
+	leave(out, st, &err);
+}
+
+/* Each launch of a step fails once. */
+static void try_launches(const char *compressor, const char *collective, const char *const *settings)
+{
+	failing f = {.compressor = compressor, .collective = collective};
+	const outcome *o = run_processes(2, 30, settings, launches, &f);
+	long count = (long)o[1].number[0];
+	int wrong = o[0].status || o[1].status || o[0].failed || o[1].failed;
+	for (f.launch = 1; !wrong && f.launch <= count; f.launch++) {
+		o = run_processes(2, 30, settings, launches, &f);
+		wrong = o[1].status != GRADCOMP_ERR_IO || !o[0].status || o[0].failed || o[1].failed ||
+		        !strstr(o[1].text, "a launch failed: ") || !strstr(o[1].text, ": invalid configuration argument");
+		if (wrong)
+			printf("# launch %ld: status %d and %d, \"%s\" and \"%s\"\n", f.launch, o[0].status, o[1].status,
+			       o[0].text, o[1].text);
+	}
+	ok(!wrong && count > 1, "%s over %s: each of %ld launches of a step that fails ends it: \"%s\"", compressor,
+	   collective, count, o[1].text);
 }
 
 /* Gradients of the host over `nccl`, as ring carries them: no device is asked for. */
@@ -184,6 +233,11 @@ int main(void)
 			   "%s over nccl: all buffers stand on boundaries of 16 bytes (%g and %g do not)", pairs[i][0],
 			   o[0].number[MISALIGNED], o[1].number[MISALIGNED]);
 	}
+
+	try_launches("topk:density=0.1", "nccl", settings);
+	try_launches("powersgd", "nccl", settings);
+	try_launches("block", "nccl", settings);
+	try_launches("topk:density=0.1", "ring", settings);
 
 	setenv("FAKE_CUDA_DEVICES", "0", 1);
 	const outcome *o = run_processes(3, 30, settings, on_host, NULL);

@@ -12,6 +12,14 @@ extern "C" {
 #include "operators/operator_tables.h"
 }
 
+static const char *device_error()
+{
+	const cudaError_t e = cudaGetLastError();
+	return e ? cudaGetErrorString(e) : nullptr;
+}
+
+#include "operators/cuda/cuda_checked.h"
+
 namespace {
 
 const gradcomp_operators *host()
@@ -40,6 +48,12 @@ template <> struct kept<const gradcomp_quantiser *> {
 	}
 };
 
+void enqueue(void *queue, std::function<void()> work)
+{
+	if (fake_launch())
+		fake_enqueue(static_cast<cudaStream_t>(queue), std::move(work));
+}
+
 template <auto M> struct later;
 template <class R, class... A, R (*gradcomp_operators::*M)(void *, A...)> struct later<M> {
 	static R call(void *queue, A... a)
@@ -50,14 +64,15 @@ template <class R, class... A, R (*gradcomp_operators::*M)(void *, A...)> struct
 	}
 	static void run(void *queue, kept<A>... a)
 	{
-		fake_enqueue(static_cast<cudaStream_t>(queue), [=] { (host()->*M)(nullptr, a.get()...); });
+		enqueue(queue, [=] { (host()->*M)(nullptr, a.get()...); });
 	}
 };
 
 /* Either side may be plain memory of the host's. */
 void copy(void *queue, void *to, const void *from, size_t bytes)
 {
-	cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(queue));
+	if (fake_launch())
+		cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(queue));
 }
 
 /* Unknown pairs of type and operation are refused at once. */
@@ -86,11 +101,6 @@ struct places {
 		return r;
 	}
 };
-
-void enqueue(void *queue, std::function<void()> work)
-{
-	fake_enqueue(static_cast<cudaStream_t>(queue), std::move(work));
-}
 
 template <auto M>
 void products(void *queue, float *const *P, const float *const *A, const float *const *B, size_t count, size_t n, size_t m,
@@ -123,27 +133,83 @@ void orthonormalise_batch(void *queue, float *const *A, size_t count, size_t n, 
 	});
 }
 
+/* Tensors, and pairs, in many places. */
+std::vector<gradcomp_segment> real_segments(std::vector<gradcomp_segment> t)
+{
+	for (auto &s : t) {
+		s.x = static_cast<float *>(fake_at(s.x));
+		s.grad = fake_at(s.grad);
+		s.error = static_cast<const float *>(fake_at(s.error));
+	}
+	return t;
+}
+
+size_t tensors_scratch(const gradcomp_segment *, size_t count)
+{
+	return 64 * count;
+}
+
+gradcomp_status load_tensors(void *queue, const gradcomp_segment *t, size_t count, int *bad, double *squares,
+                             void *scratch)
+{
+	const std::vector<gradcomp_segment> all(t, t + count);
+	enqueue(queue, [=] {
+		fake_at(scratch, 64 * all.size());
+		host()->load_tensors(nullptr, real_segments(all).data(), all.size(), static_cast<int *>(fake_at(bad)),
+		                     static_cast<double *>(fake_at(squares)), nullptr);
+	});
+	return host()->load_tensors(nullptr, t, 0, nullptr, nullptr, nullptr);
+}
+
+gradcomp_status store_tensors(void *queue, const gradcomp_segment *t, size_t count, const int *poison, double *squares,
+                              void *scratch)
+{
+	const std::vector<gradcomp_segment> all(t, t + count);
+	enqueue(queue, [=] {
+		fake_at(scratch, 64 * all.size());
+		host()->store_tensors(nullptr, real_segments(all).data(), all.size(),
+		                      static_cast<const int *>(fake_at(poison)), static_cast<double *>(fake_at(squares)),
+		                      nullptr);
+	});
+	return host()->store_tensors(nullptr, t, 0, nullptr, nullptr, nullptr);
+}
+
+void sparse_sum(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs, size_t ranks, float a,
+                int *fault)
+{
+	std::vector<gradcomp_sparse> to(part, part + parts);
+	std::vector<gradcomp_pairs> from(pairs, pairs + parts * ranks);
+	enqueue(queue, [=]() mutable {
+		for (auto &p : to)
+			p.y = static_cast<float *>(fake_at(p.y));
+		for (auto &p : from) {
+			p.idx = static_cast<const uint32_t *>(fake_at(p.idx));
+			p.val = static_cast<const float *>(fake_at(p.val));
+		}
+		host()->sparse_sum(nullptr, to.data(), to.size(), from.data(), from.size() / to.size(), a,
+		                   static_cast<int *>(fake_at(fault)));
+	});
+}
+
+template <auto M> constexpr auto function_of = later<M>::call;
+#define OWN(name) template <> constexpr auto function_of<&gradcomp_operators::name> = name;
+OWN(copy) OWN(reduce) OWN(load_tensors) OWN(store_tensors) OWN(sparse_sum)
+#undef OWN
+#define OWN(name, function) template <> constexpr auto function_of<&gradcomp_operators::name> = function;
+OWN(product_mq_batch, products<&gradcomp_operators::product_mq_batch>)
+OWN(product_mtp_batch, products<&gradcomp_operators::product_mtp_batch>)
+OWN(low_rank_finish_batch, finish_batch)
+OWN(orthonormalise_batch, orthonormalise_batch)
+
 /* Sizes touch no memory and stay as they are. */
 gradcomp_operators make()
 {
 	gradcomp_operators t = *host();
 	t.device = GRADCOMP_CUDA;
-#define LATER(name) t.name = later<&gradcomp_operators::name>::call
-	LATER(add), LATER(scale), LATER(scale_as), LATER(nonfinite), LATER(cast_from_f32), LATER(cast_to_f32);
-	LATER(product_mq), LATER(product_mtp), LATER(low_rank_finish), LATER(orthonormalise), LATER(topk);
-	LATER(scatter_add), LATER(random_uniform), LATER(random_normal), LATER(fill), LATER(axpy), LATER(clamp);
-	LATER(sum), LATER(sum_abs), LATER(sum_squares), LATER(absmax), LATER(histogram), LATER(kth_magnitude);
-	LATER(count_above), LATER(compact), LATER(mstopk), LATER(gather), LATER(scatter), LATER(sparse_check);
-	LATER(sparse_merge), LATER(quantise), LATER(quantised_check), LATER(dequantise), LATER(dequantise_add);
-	LATER(dequantise_error), LATER(sign_pack), LATER(sign_means), LATER(sign_add), LATER(sign_error);
-	LATER(ternary_pack), LATER(ternary_add), LATER(moment), LATER(scale_by), LATER(axpy_by), LATER(range_check);
-	LATER(cast_scaled), LATER(sign_pairs), LATER(random_indices);
-	t.copy = copy;
-	t.reduce = reduce;
-	t.product_mq_batch = products<&gradcomp_operators::product_mq_batch>;
-	t.product_mtp_batch = products<&gradcomp_operators::product_mtp_batch>;
-	t.low_rank_finish_batch = finish_batch;
-	t.orthonormalise_batch = orthonormalise_batch;
+#define PUT(name) CHECKED(t, name, function_of<&gradcomp_operators::name>);
+	EACH_OPERATOR(PUT)
+	t.tensors_scratch = tensors_scratch;
+	t.failed = checked_failed;
 	return t;
 }
 

@@ -144,6 +144,14 @@ gradcomp_status KERNEL(cast_scaled)(void *queue, void *out, const float *in, siz
                                     float limit);
 void KERNEL(sign_pairs)(void *queue, float *pairs, const float *values, size_t count);
 void KERNEL(random_uniform)(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
+size_t KERNEL(tensors_scratch)(const gradcomp_segment *t, size_t count);
+gradcomp_status KERNEL(load_tensors)(void *queue, const gradcomp_segment *t, size_t count, int *bad, double *squares,
+                                     void *scratch);
+gradcomp_status KERNEL(store_tensors)(void *queue, const gradcomp_segment *t, size_t count, const int *poison,
+                                      double *squares, void *scratch);
+void KERNEL(sparse_sum)(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs,
+                        size_t ranks, float a, int *fault);
+const char *KERNEL(failed)(void);
 
 /* Built once: integer and plain double arithmetic, the same everywhere. */
 size_t quantised_bytes(const gradcomp_quantiser *q, size_t n);
@@ -183,6 +191,9 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 		.axpy_by = KERNEL(axpy_by), .range_check = KERNEL(range_check), \
 		.cast_scaled = KERNEL(cast_scaled), .sign_pairs = KERNEL(sign_pairs), \
 		.random_indices = random_indices, \
+		.tensors_scratch = KERNEL(tensors_scratch), \
+		.load_tensors = KERNEL(load_tensors), .store_tensors = KERNEL(store_tensors), \
+		.sparse_sum = KERNEL(sparse_sum), .failed = KERNEL(failed), \
 	}
 
 /* The tables of kernels_avx2.c and kernels_avx512.c, when they are part of the build. */

@@ -61,6 +61,22 @@ void KERNEL(sparse_check)(void *queue, int *fault, const uint32_t *idx, const fl
 		*fault = 1;
 }
 
+void KERNEL(sparse_sum)(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs,
+                        size_t ranks, float a, int *fault)
+{
+	for (size_t p = 0; p < parts; p++)
+		KERNEL(fill)(queue, part[p].y, 0, part[p].n);
+	for (size_t i = 0; i < parts * ranks; i++) {
+		const gradcomp_sparse *to = &part[i % parts];
+		int wrong = 0;
+		KERNEL(sparse_check)(queue, &wrong, pairs[i].idx, pairs[i].val, pairs[i].k, to->n);
+		if (wrong)
+			*fault = 1;
+		else
+			KERNEL(scatter_add)(queue, to->y, to->n, pairs[i].idx, pairs[i].val, pairs[i].k, a);
+	}
+}
+
 size_t KERNEL(sparse_merge_scratch)(size_t k)
 {
 	return (2 * k * (sizeof(float) + sizeof(uint32_t)) + 63) / 64 * 64;

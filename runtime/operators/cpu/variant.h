@@ -12,6 +12,7 @@
 #include "operators/cpu/sign.c"
 #include "operators/cpu/sparse.c"
 #include "operators/cpu/sums.c"
+#include "operators/cpu/tensors.c"
 #include "operators/cpu/ternary.c"
 #include "operators/cpu/topk.c"
 #include "operators/cpu/uniform.c"

@@ -1,5 +1,6 @@
 /* Element by element: sums, scaling, the operations of an all-reduce, memory, the
  * search for what is not finite. */
+#include "operators/cuda/cuda_kinds.h"
 #include "operators/cuda/each.h"
 
 struct plus : element_wise {
@@ -23,18 +24,10 @@ struct either_bit : element_wise {
 };
 
 /* The same on 16-bit floats, in float. */
-struct f16 {
-	static __device__ float wide(uint16_t h) { return f16_float(h); }
-	static __device__ uint16_t narrow(float f) { return float_f16(f, 0); }
-};
-struct bf16 {
-	static __device__ float wide(uint16_t h) { return bf16_float(h); }
-	static __device__ uint16_t narrow(float f) { return float_bf16(f, 0); }
-};
 template <class KIND, class OP> struct half_op : element_wise {
 	__device__ uint16_t operator()(nothing, size_t i, int w, uint16_t y, uint16_t x) const
 	{
-		return KIND::narrow(OP()({}, i, w, KIND::wide(y), KIND::wide(x)));
+		return KIND::narrow(OP()({}, i, w, KIND::wide(y), KIND::wide(x)), 0);
 	}
 };
 
@@ -48,7 +41,7 @@ template <class KIND> struct half_times : element_wise {
 	explicit half_times(float factor) : a(factor) {}
 	__device__ uint16_t operator()(nothing, size_t, int, uint16_t x, absent) const
 	{
-		return KIND::narrow(KIND::wide(x) * a);
+		return KIND::narrow(KIND::wide(x) * a, 0);
 	}
 };
 struct plus_times : element_wise {

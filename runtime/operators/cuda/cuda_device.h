@@ -22,10 +22,18 @@
 	extern __shared__ double shared_dynamic[]; \
 	type *const name = reinterpret_cast<type *>(shared_dynamic)
 
+/* What has been put on a queue after a launch that failed would work on rubbish: nothing
+ * is, until device_error() has been asked. */
+static inline bool device_refuses()
+{
+	return cudaPeekAtLastError() != cudaSuccess;
+}
+
 template <class... P, class... A>
 static void launch(void (*kernel)(P...), dim3 blocks, unsigned threads, size_t shared, void *queue, A... args)
 {
-	kernel<<<blocks, threads, shared, static_cast<cudaStream_t>(queue)>>>(args...);
+	if (!device_refuses())
+		kernel<<<blocks, threads, shared, static_cast<cudaStream_t>(queue)>>>(args...);
 }
 
 /* More than 48 KiB of shared memory must be asked for. */
@@ -37,22 +45,34 @@ template <class K> static void allow_shared(K kernel, size_t bytes)
 /* Default: one side may be host memory, see copy(). */
 static inline void device_copy(void *queue, void *to, const void *from, size_t bytes)
 {
-	cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(queue));
+	if (!device_refuses())
+		cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(queue));
 }
 
 static inline void device_zero(void *queue, void *to, size_t bytes)
 {
-	cudaMemsetAsync(to, 0, bytes, static_cast<cudaStream_t>(queue));
+	if (!device_refuses())
+		cudaMemsetAsync(to, 0, bytes, static_cast<cudaStream_t>(queue));
+}
+
+/* What has failed on this thread since this was last asked, in CUDA's words, or NULL. */
+static inline const char *device_error()
+{
+	const cudaError_t e = cudaGetLastError();
+	return e ? cudaGetErrorString(e) : nullptr;
 }
 #endif
 
 /* The table's prototypes, with this device's names; and the host's scalar code. */
 #define KERNEL(name) name##_cuda
+#include "gradcomp/operators.h"
 #define random_normal KERNEL(random_normal)
 #define random_indices KERNEL(random_indices)
 extern "C" {
 #include "operators/cpu/kernels.h"
 }
+#undef random_normal
+#undef random_indices
 #undef INLINE
 #define INLINE static inline __device__
 #include "operators/cpu/half.h"

@@ -64,6 +64,134 @@ extern "C" void sparse_check_cuda(void *queue, int *fault, const uint32_t *idx, 
 		launch(sparse_check_kernel, blocks_of(k), THREADS, 0, queue, fault, idx, val, k, n);
 }
 
+/* How many of idx[0..k) are below v. */
+INLINE size_t below(const uint32_t *idx, size_t k, uint32_t v)
+{
+	size_t from = 0;
+	while (k) {
+		size_t half = k / 2;
+		if (idx[from + half] < v) {
+			from += half + 1;
+			k -= half + 1;
+		} else {
+			k = half;
+		}
+	}
+	return from;
+}
+
+/* ---- ranks' pairs added up ----
+ *
+ * A block has a tile of a vector in shared memory. Of every rank it adds the pairs whose
+ * indices fall there, rank after rank, and writes the tile once. Where a tile's pairs
+ * begin is searched for alike by the block before, so whatever the indices are, every
+ * pair and its neighbour are looked at by one block, or two blocks' bounds are crossed. */
+
+enum { SUM_TILE = 8192, SUM_PARTS_AT_ONCE = 32, SUM_PAIRS_AT_ONCE = 112 };
+
+struct pair_lists {
+	gradcomp_sparse part[SUM_PARTS_AT_ONCE];
+	gradcomp_pairs pairs[SUM_PAIRS_AT_ONCE]; /* [rank * parts + part] */
+	uint32_t first[SUM_PARTS_AT_ONCE];       /* block of a part */
+	uint32_t parts, ranks;
+	int more; /* these ranks come after others */
+};
+
+static __global__ void __launch_bounds__(THREADS) sparse_sum_kernel(pair_lists all, float a, int *fault)
+{
+	SHARED(float, tile, SUM_TILE);
+	SHARED(uint32_t, from, SUM_PAIRS_AT_ONCE);
+	SHARED(uint32_t, to, SUM_PAIRS_AT_ONCE);
+	unsigned p = 0;
+	for (unsigned i = 1; i < all.parts; i++)
+		p = all.first[i] <= blockIdx.x ? i : p;
+	const gradcomp_sparse part = all.part[p];
+	const size_t begin = size_t(blockIdx.x - all.first[p]) * SUM_TILE;
+	const uint32_t size = part.n - begin < SUM_TILE ? uint32_t(part.n - begin) : uint32_t(SUM_TILE);
+	const bool last = begin + size == part.n;
+	for (unsigned i = threadIdx.x; i < size; i += THREADS)
+		tile[i] = all.more ? part.y[begin + i] : 0;
+	for (unsigned i = threadIdx.x; i < 2 * all.ranks; i += THREADS) {
+		const gradcomp_pairs mine = all.pairs[i / 2 * all.parts + p];
+		if (i % 2)
+			to[i / 2] = uint32_t(last ? mine.k : below(mine.idx, mine.k, uint32_t(begin + size)));
+		else
+			from[i / 2] = uint32_t(begin ? below(mine.idx, mine.k, uint32_t(begin)) : 0);
+	}
+	bool wrong = false;
+	for (unsigned r = 0; r < all.ranks; r++) {
+		const gradcomp_pairs mine = all.pairs[r * all.parts + p];
+		__syncthreads();
+		wrong |= from[r] > to[r];
+		for (size_t j = from[r] + threadIdx.x; j < to[r]; j += THREADS) {
+			const uint32_t at = mine.idx[j];
+			const float v = mine.val[j];
+			wrong |= (j + 1 < mine.k && at >= mine.idx[j + 1]) || key_of(v) >= KEY_INF;
+			if (at >= begin && at - begin < size)
+				tile[at - begin] += a * v;
+			else
+				wrong = true;
+		}
+	}
+	__syncthreads();
+	for (unsigned i = threadIdx.x; i < size; i += THREADS)
+		part.y[begin + i] = tile[i];
+	if (wrong)
+		*fault = 1;
+}
+
+static size_t tiles_of(uint64_t n)
+{
+	return (n + SUM_TILE - 1) / SUM_TILE;
+}
+
+/* A vector of no numbers has no tile; any pair of it is one too many. */
+static __global__ void set_fault(int *fault)
+{
+	if (!threadIdx.x)
+		*fault = 1;
+}
+
+static void sum_some(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs, size_t stride,
+                     size_t ranks, bool more, float a, int *fault)
+{
+	pair_lists all = {};
+	size_t blocks = 0, beyond = 0;
+	all.parts = uint32_t(parts);
+	all.ranks = uint32_t(ranks);
+	all.more = more;
+	for (size_t p = 0; p < parts; p++) {
+		all.part[p] = part[p];
+		all.first[p] = uint32_t(blocks);
+		blocks += tiles_of(part[p].n);
+		for (size_t r = 0; r < ranks; r++) {
+			all.pairs[r * parts + p] = pairs[r * stride + p];
+			beyond += part[p].n ? 0 : pairs[r * stride + p].k;
+		}
+	}
+	if (blocks)
+		launch(sparse_sum_kernel, unsigned(blocks), THREADS, 0, queue, all, a, fault);
+	if (beyond)
+		launch(set_fault, 1, WARP, 0, queue, fault);
+}
+
+extern "C" void sparse_sum_cuda(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs,
+                                size_t ranks, float a, int *fault)
+{
+	const size_t ranks_at_once = ranks < SUM_PAIRS_AT_ONCE ? ranks : size_t(SUM_PAIRS_AT_ONCE);
+	size_t fit = ranks_at_once ? SUM_PAIRS_AT_ONCE / ranks_at_once : size_t(SUM_PARTS_AT_ONCE);
+	fit = fit < SUM_PARTS_AT_ONCE ? fit : size_t(SUM_PARTS_AT_ONCE);
+	for (size_t p = 0; p < parts; p += fit) {
+		const size_t some = parts - p < fit ? parts - p : fit;
+		size_t r = 0;
+		do {
+			const size_t now = ranks - r < ranks_at_once ? ranks - r : ranks_at_once;
+			sum_some(queue, part + p, some, pairs + r * parts + p, parts, now, r > 0, a, fault);
+			r += ranks_at_once;
+		} while (r < ranks);
+	}
+}
+
 /* ---- gTop-k's sum ----
  *
  * Every pair of a and of b finds its place in the union by a binary search in the
@@ -81,22 +209,6 @@ static merging merge_layout(void *scratch, size_t k)
 	uint32_t *p = static_cast<uint32_t *>(scratch);
 	return merging{p, reinterpret_cast<float *>(p + 2 * k), reinterpret_cast<float *>(p + 4 * k),
 	               p + (6 * k + 15) / 16 * 16};
-}
-
-/* How many of idx[0..k) are below v. */
-INLINE size_t below(const uint32_t *idx, size_t k, uint32_t v)
-{
-	size_t from = 0;
-	while (k) {
-		size_t half = k / 2;
-		if (idx[from + half] < v) {
-			from += half + 1;
-			k -= half + 1;
-		} else {
-			k = half;
-		}
-	}
-	return from;
 }
 
 static __global__ void __launch_bounds__(THREADS)

@@ -17,6 +17,12 @@ gradcomp_status gpu_check(const char *why, const char *what, gradcomp_error *err
 	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: %s: %s", what, why) : GRADCOMP_OK;
 }
 
+gradcomp_status gpu_failed(const gpu *g, gradcomp_error *err)
+{
+	const char *why = g->ops ? g->ops->failed() : NULL;
+	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: a launch failed: %s", why) : GRADCOMP_OK;
+}
+
 static uint32_t patterns_of(const engine *eng)
 {
 	return eng->layout.patterns ? eng->layout.patterns : eng->compressor->patterns;

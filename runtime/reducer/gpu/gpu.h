@@ -67,6 +67,9 @@ void gpu_bind_thread(const gpu *g);
 gradcomp_status gpu_ready(engine *eng, uint32_t tensor, gradcomp_error *err);
 /* NULL: OK; else *err says what could not be done. */
 gradcomp_status gpu_check(const char *why, const char *what, gradcomp_error *err);
+/* Whether all that operators of the calling thread put on streams since it was last asked got
+ * there. Every thread asks after each task, before anybody uses what the task has made. */
+gradcomp_status gpu_failed(const gpu *g, gradcomp_error *err);
 /* The words by bucket, and the two after them. There is room for as many buckets as
  * tensors, so that words stay where they are when buckets are made anew. */
 static inline size_t gpu_fault_word(const engine *eng, const bucket *b)

@@ -198,15 +198,22 @@ gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *
 		return whole(eng, b, t, err);
 	switch (t->kind) {
 	case TASK_BEGIN:
-		return begin(eng, b, err);
+		st = begin(eng, b, err);
+		break;
 	case TASK_EXCHANGE:
-		return gpu_exchange(eng, b, t->round, err);
+		st = gpu_exchange(eng, b, t->round, err);
+		break;
 	case TASK_FINISH:
-		return finish(eng, b, err);
+		st = finish(eng, b, err);
+		break;
 	default:
 		st = task_host(eng, b, t, err);
 		/* For the exchange thread to come after. */
-		return st ? st
-		          : gpu_check(g->d->record(g->passed[b->pub.index], g->compute), "a bucket's work", err);
+		if (!st)
+			st = gpu_check(g->d->record(g->passed[b->pub.index], g->compute), "a bucket's work", err);
 	}
+	gradcomp_status launched = gpu_failed(g, st ? NULL : err);
+	if (launched)
+		b->later = 0;
+	return st ? st : launched;
 }
