@@ -19,7 +19,7 @@ dim3 threadIdx, blockIdx, blockDim, gridDim;
 namespace {
 
 constexpr unsigned MOST = 1024, ARRAYS = 32;
-constexpr size_t STACK = 128 << 10;
+constexpr size_t STACK = 128 << 10, MOST_SHARED = 99 << 10; /* of sm_86 and sm_89 */
 
 enum progress { RUNS, AT_BARRIER, AT_WARP, DONE };
 
@@ -42,6 +42,7 @@ uint64_t slots[MOST / 32][2][32];
 array arrays[ARRAYS];
 unsigned narrays, nthreads;
 void *scheduler_sp, *dynamic_memory;
+size_t shared_dynamic;
 char *stacks;
 void (*the_call)(void *);
 void *the_body;
@@ -217,6 +218,8 @@ void *emulate_shared(const void *key, size_t bytes)
 		all += arrays[i].bytes;
 	if (all > 48 << 10)
 		die("more than 48 KiB of shared memory that was not asked for");
+	if (all + shared_dynamic > MOST_SHARED)
+		die("more shared memory than there is");
 	return arrays[narrays++].memory;
 }
 
@@ -251,8 +254,9 @@ void emulate_launch(dim3 blocks, unsigned threads, size_t shared, void (*call)(v
 		die("a launch of no blocks, or of too many");
 	if (!threads || threads % 32 || threads > MOST)
 		die("a block has whole warps, at most 32");
-	if (shared > 227 << 10)
+	if (shared > MOST_SHARED)
 		die("more shared memory than there is");
+	shared_dynamic = shared;
 	launch_failed |= launches_left && !--launches_left;
 	if (launch_failed)
 		return;

@@ -55,7 +55,7 @@ void emulate_fail(long k);
 bool device_refuses();
 const char *device_error();
 
-template <class K> static void allow_shared(K, size_t) {}
+template <auto KERNEL> static void allow_shared(size_t) {}
 static inline void device_copy(void *, void *to, const void *from, size_t bytes)
 {
 	if (!device_refuses())

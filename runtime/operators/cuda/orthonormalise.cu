@@ -177,11 +177,12 @@ INLINE void round_of(const ortho &o, float *A)
 	apply(o, A);
 }
 
-/* The row that the kept columns reach least; the first of equal ones. */
+/* The row that the kept columns reach least; the first of equal ones. The tile is free
+ * by now. */
 INLINE size_t least_row(const ortho &o, const float *A)
 {
-	SHARED(double, sums, ORTHO_THREADS);
-	SHARED(u64, rows, ORTHO_THREADS);
+	double *const sums = reinterpret_cast<double *>(o.tile);
+	u64 *const rows = reinterpret_cast<u64 *>(sums + ORTHO_THREADS);
 	const unsigned t = threadIdx.x;
 	sums[t] = 0;
 	rows[t] = ~u64(0);
@@ -284,7 +285,7 @@ extern "C" void orthonormalise_batch_cuda(void *queue, float *const *A, size_t c
 	const float *const *const from[] = {A};
 	if (!n || !r || r > MOST)
 		return;
-	allow_shared(ortho_kernel, shared_of(r));
+	allow_shared<ortho_kernel>(shared_of(MOST));
 	in_parts(from, count, [=](const matrices<1> &part, size_t, unsigned some) {
 		launch(ortho_kernel, some, ORTHO_THREADS, shared_of(r), queue, part, n, unsigned(r),
 		       unsigned(square_of(r)));
