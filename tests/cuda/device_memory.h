@@ -15,6 +15,8 @@ void device_free(void *p);
 /* Both wait until everything before is done. */
 void to_device(void *to, const void *from, size_t bytes);
 void from_device(void *to, const void *from, size_t bytes);
+/* On the device, without waiting. */
+void device_copy(void *to, const void *from, size_t bytes);
 /* Seconds that `repeat` calls of work(ctx) take on the device, each. */
 double device_seconds(void (*work)(void *ctx), void *ctx, int repeat);
 /* Launch number k from now on, from 1, fails; 0: none. Only where device_can_fail. */

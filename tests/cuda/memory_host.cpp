@@ -50,6 +50,11 @@ void from_device(void *to, const void *from, size_t bytes)
 		memcpy(to, from, bytes);
 }
 
+void device_copy(void *to, const void *from, size_t bytes)
+{
+	memcpy(to, from, bytes);
+}
+
 double device_seconds(void (*work)(void *), void *ctx, int repeat)
 {
 	auto begin = std::chrono::steady_clock::now();

@@ -26,9 +26,18 @@ link () {
 	# shellcheck disable=SC2046,SC2086
 	"$CC" $flags $(conf CUDA_CFLAGS) -o "$tmp/$program" "$@" "$build/lib/libgradcomp.a" $cudart $(conf LIB_LIBS) -lm -ldl -lrt -lpthread
 }
-for program in fake/reducer fake/collective fake/faults gpu/steps; do
-	check "tests/$program.c is linked with CUDA's own" link "${program#*/}" "$src/tests/$program.c" "$src/tests/support/tap.c"
+for program in fake/reducer fake/collective fake/faults gpu/steps gpu/device gpu/rates cuda/operators; do
+	case $program in gpu/rates|cuda/operators) memory=$src/tests/gpu/memory.c ;; *) memory= ;; esac
+	check "tests/$program.c is linked with CUDA's own" link "${program#*/}" "$src/tests/$program.c" "$src/tests/support/tap.c" \
+		${memory:+"$memory"}
 done
+if said=$("$tmp/device" 2>&1); then
+	like "there is a device" "$said" "ok 1 - the device copies"
+else
+	status=$?
+	is "without a device the first program of tests/gpu/run ends with 77" $status 77
+	like "and says so in its last line" "$(echo "$said" | tail -n 1)" "1..0 # SKIP no CUDA device"
+fi
 
 cat >"$tmp/alone.c" <<'END'
 /* One rank with a gradient in GPU memory: what it is told. */
