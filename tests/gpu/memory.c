@@ -23,8 +23,9 @@ const gradcomp_operators *device_table(const char **why)
 
 const int device_can_fail = 0;
 
-void device_fail_launch(long)
+void device_fail_launch(long k)
 {
+	(void)k;
 }
 
 void *device_alloc(size_t bytes)
