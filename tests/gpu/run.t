@@ -95,7 +95,7 @@ run --only torch
 is "and that alone is no failure" $status 0
 run --only rates
 is "a figure that cannot be read is a failure" $status 1
-run --only reducer --only collective --limit "$(scaled 2)"
+run --only reducer --only collective --limit "$(scaled 1)"
 is "a limit for all of them" $status 1
 like "is kept" "$summary" "wrong: cut at its limit of"
 like "and what is left out is said" "$(echo "$summary" | grep '^collective')" "not run: no time was left"
