@@ -107,7 +107,8 @@ typedef struct gradcomp_layout {
 	uint32_t patterns;
 	/* Where work will be, for a plugin with GRADCOMP_TRAIT_CUDA that cannot do with some
 	 * parameters there: create() then gives GRADCOMP_ERR_UNSUPPORTED, and is called
-	 * again for work on the host. */
+	 * again for work on the host. Its plan() asks the device's table (host->operators_on())
+	 * how much scratch operators take: tables differ in that. */
 	gradcomp_device device;
 } gradcomp_layout;
 

@@ -1,4 +1,5 @@
 #include "plugins/common/lowrank.h"
+#include "plugins/common/room.h"
 #include "plugins/common/state_header.h"
 
 #include <stdio.h>
@@ -186,7 +187,7 @@ uint64_t lowrank_scratch(const lowrank *l, const gradcomp_bucket *bucket)
 {
 	uint64_t most = 0;
 	EACH_BATCH(l, bucket, k) {
-		uint64_t bytes = l->host->operators->product_scratch(k.count, k.n, k.m, k.r);
+		uint64_t bytes = room_table(l->host, l->layout)->product_scratch(k.count, k.n, k.m, k.r);
 		most = bytes > most ? bytes : most;
 	}
 	return most;

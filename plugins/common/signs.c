@@ -5,6 +5,7 @@
 #include "plugins/common/coded.h"
 #include "plugins/common/passthrough.h"
 #include "plugins/common/gathered.h"
+#include "plugins/common/room.h"
 
 /* Where a tensor's part of a payload begins, in 32-bit words. */
 typedef struct extent {
@@ -48,7 +49,8 @@ gradcomp_status signs_plan(void *instance, const gradcomp_bucket *bucket, uint64
 	}
 	plan->nrounds = 1;
 	plan->rounds[0] = gathered_round(payload_bytes(s, bucket));
-	plan->scratch_bytes = s->values == 1 ? SIGNS_SUM_SCRATCH + s->host->operators->sum_scratch(bucket->numel) : 0;
+	if (s->values == 1)
+		plan->scratch_bytes = SIGNS_SUM_SCRATCH + room_table(s->host, s->layout)->sum_scratch(bucket->numel);
 	return GRADCOMP_OK;
 }
 

@@ -20,6 +20,7 @@
 #include <math.h>
 
 #include "plugins/common/gathered.h"
+#include "plugins/common/room.h"
 #include "plugins/common/sparse.h"
 
 enum { MOMENTUM = SPARSE_PARAMS, NESTEROV, CLIP };
@@ -116,7 +117,7 @@ typedef struct offsets {
 
 static offsets divide(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
 {
-	uint64_t norm_scratch = p->clip > 0 ? FOUND + p->s.host->operators->sum_scratch(bucket->numel) : 0;
+	uint64_t norm_scratch = p->clip > 0 ? FOUND + room_table(p->s.host, p->s.layout)->sum_scratch(bucket->numel) : 0;
 	offsets a = {.v = sparse_scratch(&p->s, bucket, step) / sizeof(float)};
 	a.mean = a.v + bucket->numel;
 	a.norm = (a.mean + measure(p, bucket, step).uncompressed + 15) / 16 * 16;

@@ -9,6 +9,7 @@
  * The random number follows from the seed, the rank, the step and the tensor.
  * Payload: as topk's, see sparse.h. */
 #include "plugins/common/random_stream.h"
+#include "plugins/common/room.h"
 #include "plugins/common/sparse.h"
 
 enum { SAMPLINGS = SPARSE_LAYERWISE_PARAMS };
@@ -33,7 +34,7 @@ typedef struct mstopk {
 
 static size_t scratch(const sparse *s, uint64_t d, uint64_t k)
 {
-	return s->host->operators->mstopk_scratch(d, k);
+	return room_table(s->host, s->layout)->mstopk_scratch(d, k);
 }
 
 static void select_sampled(const sparse *s, const gradcomp_work *work, const sparse_part *p, const float *x,

@@ -21,6 +21,7 @@
 #include "plugins/common/passthrough.h"
 #include "plugins/common/random_stream.h"
 #include "plugins/common/gathered.h"
+#include "plugins/common/room.h"
 
 enum { CLIP, START_STEP };
 enum { SUMMED_FROM = 11, SUMMED_TO = 127, FOUND = 64 };
@@ -90,7 +91,7 @@ static gradcomp_status terngrad_plan(void *instance, const gradcomp_bucket *buck
 {
 	const terngrad *t = instance;
 	uint64_t bytes = payload_bytes(t, bucket), scales = 4 * (uint64_t)bucket->ntensors,
-		 sums = FOUND + t->host->operators->sum_scratch(bucket->numel);
+		 sums = FOUND + room_table(t->host, t->layout)->sum_scratch(bucket->numel);
 	(void)err;
 	if (step < t->start_step) {
 		passthrough_plan(bucket, plan);
