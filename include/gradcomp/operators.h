@@ -63,6 +63,16 @@ typedef struct gradcomp_quantiser {
 	uint64_t seed, stream, first;
 } gradcomp_quantiser;
 
+/* How k ascending indices below d are written, in words of 32 bits, unused bits 0. */
+typedef enum gradcomp_index_coding {
+	GRADCOMP_INDEX_RAW = 0, /* a word each */
+	/* Elias-Fano: with l = floor(log2(d / k)), the lower l bits of each index, packed; then
+	 * a string of k + ((d - 1) >> l) bits, whose bit (index >> l) + j stands for index j. */
+	GRADCOMP_INDEX_DELTA = 1,
+	GRADCOMP_INDEX_BITMAP = 2, /* d bits */
+	GRADCOMP_INDEX_ALL = 3     /* nothing: k = d */
+} gradcomp_index_coding;
+
 /* What moment() gives. */
 typedef enum gradcomp_moment {
 	GRADCOMP_MEAN = 0,
@@ -343,6 +353,18 @@ typedef struct gradcomp_operators {
 	 * again. From that operator on none of this thread's has done anything, and what they
 	 * were to write is not there. The host's do not fail. */
 	const char *(*failed)(void);
+
+	/* ---- codings of indices, see gradcomp_index_coding; 1 <= k <= d < 2^32 ---- */
+
+	size_t (*index_words)(size_t d, size_t k, uint32_t coding);
+	/* idx is this rank's own. REPLICATED. */
+	void (*index_pack)(void *queue, uint32_t *out, const uint32_t *idx, size_t d, size_t k, uint32_t coding);
+	/* Reads index_words() and writes k indices, whatever `in` holds. *fault = 1 when a
+	 * string has not k bits set; that the indices ascend below d is for sparse_check()
+	 * to find. REPLICATED where there is no fault. */
+	size_t (*index_scratch)(size_t d, size_t k, uint32_t coding);
+	void (*index_unpack)(void *queue, int *fault, uint32_t *idx, const uint32_t *in, size_t d, size_t k,
+	                     uint32_t coding, void *scratch);
 } gradcomp_operators;
 
 #ifdef __cplusplus

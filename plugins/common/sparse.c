@@ -6,10 +6,11 @@
 
 #include "plugins/common/coded.h"
 #include "plugins/common/gathered.h"
+#include "plugins/common/room.h"
 
 static size_t largest_scratch(const sparse *s, uint64_t d, uint64_t k)
 {
-	return s->host->operators->topk_scratch(d, k);
+	return room_table(s->host, s->layout)->topk_scratch(d, k);
 }
 
 static void select_largest(const sparse *s, const gradcomp_work *work, const sparse_part *p, const float *x,
@@ -17,14 +18,6 @@ static void select_largest(const sparse *s, const gradcomp_work *work, const spa
 {
 	(void)s;
 	work->operators->topk(work->queue, out.idx, out.val, x, p->d, p->k, scratch);
-}
-
-static gradcomp_status suits(const sparse *s, gradcomp_device device, gradcomp_error *err)
-{
-	if (device == GRADCOMP_HOST || sparse_plain(s->coding))
-		return GRADCOMP_OK;
-	return s->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-	                     "%s: in the memory of a device only indices=raw with values=f32 work", s->name);
 }
 
 gradcomp_status sparse_open(sparse *s, const gradcomp_host *host, const gradcomp_value *values,
@@ -40,8 +33,7 @@ gradcomp_status sparse_open(sparse *s, const gradcomp_host *host, const gradcomp
 	if (rows > SPARSE_VALUES)
 		s->coding.values = (uint32_t)values[SPARSE_VALUES].i;
 	s->layerwise = rows > SPARSE_LAYERWISE && values[SPARSE_LAYERWISE].i;
-	gradcomp_status st = suits(s, layout->device, err);
-	return st ? st : sparse_schedule_read(&s->schedule, host, values, name, err);
+	return sparse_schedule_read(&s->schedule, host, values, name, err);
 }
 
 gradcomp_status sparse_new(size_t bytes, const gradcomp_host *host, const gradcomp_value *values,
@@ -114,7 +106,7 @@ uint64_t sparse_payload_bytes(const sparse *s, const gradcomp_bucket *bucket, ui
 }
 
 /* Scratch: the unpacked pairs of one part, unless they lie in the payload; then
- * what choosing them needs. */
+ * what choosing or unpacking them needs. */
 static uint64_t pairs_bytes(const sparse *s, uint64_t k)
 {
 	return sparse_plain(s->coding) ? 0 : (k * (sizeof(float) + sizeof(uint32_t)) + 63) / 64 * 64;
@@ -125,7 +117,8 @@ uint64_t sparse_scratch(const sparse *s, const gradcomp_bucket *bucket, uint64_t
 	uint64_t most = 0;
 	EACH_PART(s, bucket, step, w) {
 		uint64_t select = s->select_scratch ? s->select_scratch(s, w.p.d, w.p.k) : 0;
-		uint64_t bytes = pairs_bytes(s, w.p.k) + (select + 63) / 64 * 64;
+		uint64_t unpack = sparse_index_scratch(room_table(s->host, s->layout), s->coding.indices, w.p.d, w.p.k);
+		uint64_t bytes = pairs_bytes(s, w.p.k) + ((select > unpack ? select : unpack) + 63) / 64 * 64;
 		most = bytes > most ? bytes : most;
 	}
 	return most;
@@ -136,14 +129,15 @@ static sparse_pairs pairs_in(void *memory, uint64_t k)
 	return (sparse_pairs){.val = memory, .idx = (uint32_t *)memory + k};
 }
 
-/* The pairs of a part that has been checked. */
+/* The pairs of a part; on a device its coding is checked here. */
 static sparse_pairs unpacked(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, const walk *w)
 {
 	char *at = (char *)in->data + w->from;
 	if (sparse_plain(s->coding))
 		return pairs_in(at, w->p.k);
 	sparse_pairs p = pairs_in(work->scratch, w->p.k);
-	sparse_unpack(work->operators, s->coding, at, p, w->p.d, w->p.k);
+	sparse_unpack_on(work->operators, work->queue, work->fault, s->coding, at, p, w->p.d, w->p.k,
+	                 (char *)work->scratch + pairs_bytes(s, w->p.k));
 	return p;
 }
 
@@ -151,9 +145,7 @@ gradcomp_status sparse_encode_from(const sparse *s, const gradcomp_work *work, c
                                    gradcomp_payload *out, gradcomp_error *err)
 {
 	int plain = sparse_plain(s->coding);
-	gradcomp_status st = suits(s, work->device, err);
-	if (st)
-		return st;
+	(void)err;
 	EACH_PART(s, work->bucket, work->step, w) {
 		char *at = (char *)out->data + w.from;
 		if (!w.p.k)
@@ -161,7 +153,7 @@ gradcomp_status sparse_encode_from(const sparse *s, const gradcomp_work *work, c
 		sparse_pairs p = pairs_in(plain ? (void *)at : work->scratch, w.p.k);
 		s->select(s, work, &w.p, from + w.p.at, p, (char *)work->scratch + pairs_bytes(s, w.p.k));
 		if (!plain)
-			sparse_pack(work->operators, s->coding, at, p, w.p.d, w.p.k);
+			sparse_pack(work->operators, work->queue, s->coding, at, p, w.p.d, w.p.k);
 	}
 	out->bytes = sparse_payload_bytes(s, work->bucket, work->step);
 	return GRADCOMP_OK;
@@ -171,6 +163,8 @@ static const char *check_part(const sparse *s, const gradcomp_work *work, const 
 {
 	const gradcomp_operators *op = work->operators;
 	char *at = (char *)in->data + w->from;
+	if (!sparse_plain(s->coding) && work->device != GRADCOMP_HOST)
+		return NULL;
 	if (!sparse_plain(s->coding))
 		return sparse_unpack(op, s->coding, at, pairs_in(work->scratch, w->p.k), w->p.d, w->p.k);
 	sparse_pairs p = pairs_in(at, w->p.k);

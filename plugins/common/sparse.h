@@ -119,22 +119,32 @@ typedef struct sparse_pairs {
 	float *val;
 } sparse_pairs;
 
-/* Raw indices and plain values are used where they lie, also on a device. */
+/* Raw indices and plain values are used where they lie. */
 static inline int sparse_plain(sparse_coding c)
 {
 	return c.indices == SPARSE_RAW && c.values == SPARSE_F32;
 }
 
-uint64_t sparse_index_bytes(uint32_t coding, uint64_t d, uint64_t k);
+uint64_t sparse_index_bytes(const gradcomp_operators *op, uint32_t coding, uint64_t d, uint64_t k);
 uint64_t sparse_bytes(const gradcomp_operators *op, sparse_coding c, uint64_t d, uint64_t k);
+void sparse_pack(const gradcomp_operators *op, void *queue, sparse_coding c, void *out, sparse_pairs p, uint64_t d,
+                 uint64_t k);
+void sparse_index_pack(const gradcomp_operators *op, void *queue, uint32_t coding, void *out, const uint32_t *idx,
+                       uint64_t d, uint64_t k);
 /* On the host. Unpacking checks everything: it returns NULL, or in words what the
  * payload is not ("has indices that do not ascend"); idx and val are then worthless.
  * Reads sparse_bytes() and writes k pairs, whatever `in` holds. */
-void sparse_pack(const gradcomp_operators *op, sparse_coding c, void *out, sparse_pairs p, uint64_t d, uint64_t k);
 const char *sparse_unpack(const gradcomp_operators *op, sparse_coding c, const void *in, sparse_pairs p, uint64_t d,
                           uint64_t k);
-void sparse_index_pack(uint32_t coding, void *out, const uint32_t *idx, uint64_t d, uint64_t k);
-const char *sparse_index_unpack(uint32_t coding, const void *in, uint32_t *idx, uint64_t d, uint64_t k);
+const char *sparse_index_read(const gradcomp_operators *op, uint32_t coding, const void *in, uint32_t *idx, uint64_t d,
+                              uint64_t k);
+/* Anywhere: sets *fault for what is wrong. `scratch` is of sparse_index_scratch() bytes of the same
+ * table. The first checks everything; the second not that the indices ascend below d. */
+void sparse_unpack_on(const gradcomp_operators *op, void *queue, int *fault, sparse_coding c, const void *in,
+                      sparse_pairs p, uint64_t d, uint64_t k, void *scratch);
+void sparse_index_unpack(const gradcomp_operators *op, void *queue, int *fault, uint32_t coding, const void *in,
+                         uint32_t *idx, uint64_t d, uint64_t k, void *scratch);
+uint64_t sparse_index_scratch(const gradcomp_operators *op, uint32_t coding, uint64_t d, uint64_t k);
 const char *sparse_index_check(const uint32_t *idx, uint64_t d, uint64_t k);
 const char *sparse_value_check(const gradcomp_operators *op, const float *val, uint64_t k);
 
@@ -190,7 +200,7 @@ uint64_t sparse_scratch(const sparse *s, const gradcomp_bucket *bucket, uint64_t
 gradcomp_status sparse_encode_from(const sparse *s, const gradcomp_work *work, const float *from,
                                    gradcomp_payload *out, gradcomp_error *err);
 /* Checks the payloads of all ranks before anything is changed; on a device, their
- * lengths, and the rest through work->fault. */
+ * lengths, and the rest through work->fault, at the latest when they are added. */
 gradcomp_status sparse_verify(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                               gradcomp_error *err);
 /* What may follow. y += a * what `in` holds; y = 0 at the indices of `in`. */

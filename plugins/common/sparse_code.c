@@ -66,7 +66,7 @@ gradcomp_status sparse_code(void *instance, const float *in, uint64_t n, uint64_
 	}
 	op->topk(NULL, p.idx, p.val, in, n, k, scratch(s));
 	if (!sparse_plain(s->coding))
-		sparse_pack(op, s->coding, out, p, n, k);
+		sparse_pack(op, NULL, s->coding, out, p, n, k);
 	return GRADCOMP_OK;
 }
 

@@ -31,59 +31,79 @@ static uint64_t value_bytes(const gradcomp_operators *op, uint32_t values, uint6
 
 uint64_t sparse_bytes(const gradcomp_operators *op, sparse_coding c, uint64_t d, uint64_t k)
 {
-	return value_bytes(op, c.values, k) + sparse_index_bytes(c.indices, d, k);
+	return value_bytes(op, c.values, k) + sparse_index_bytes(op, c.indices, d, k);
 }
 
 /* Values out of the range of FP16 are held at its ends: what is cut off stays in
  * the error memory. */
-static void pack_values(const gradcomp_operators *op, uint32_t values, void *out, const float *val, uint64_t k)
+static void pack_values(const gradcomp_operators *op, void *queue, uint32_t values, void *out, const float *val,
+                        uint64_t k)
 {
 	gradcomp_quantiser q = blocks(values);
 	switch (values) {
 	case SPARSE_F32:
-		op->copy(NULL, out, val, k * sizeof *val);
+		op->copy(queue, out, val, k * sizeof *val);
 		break;
 	case SPARSE_BF16:
 	case SPARSE_FP16:
-		op->cast_from_f32(NULL, out, val, k, values == SPARSE_BF16 ? GRADCOMP_BF16 : GRADCOMP_F16, 1);
+		op->cast_from_f32(queue, out, val, k, values == SPARSE_BF16 ? GRADCOMP_BF16 : GRADCOMP_F16, 1);
 		break;
 	default:
-		op->quantise(NULL, out, val, k, &q);
+		op->quantise(queue, out, val, k, &q);
 	}
 }
 
-void sparse_pack(const gradcomp_operators *op, sparse_coding c, void *out, sparse_pairs p, uint64_t d, uint64_t k)
+void sparse_pack(const gradcomp_operators *op, void *queue, sparse_coding c, void *out, sparse_pairs p, uint64_t d,
+                 uint64_t k)
 {
 	uint32_t *indices = (uint32_t *)out + value_bytes(op, c.values, k) / 4;
 	if (!k)
 		return;
-	indices[-1] = 0;
-	pack_values(op, c.values, out, p.val, k);
-	sparse_index_pack(c.indices, indices, p.idx, d, k);
+	/* What values leave of their last word is zero. */
+	op->fill(queue, (float *)(void *)(indices - 1), 0, 1);
+	pack_values(op, queue, c.values, out, p.val, k);
+	sparse_index_pack(op, queue, c.indices, indices, p.idx, d, k);
+}
+
+static void unpack_values(const gradcomp_operators *op, void *queue, int *fault, uint32_t values, const void *in,
+                          float *val, uint64_t k)
+{
+	gradcomp_quantiser q = blocks(values);
+	switch (values) {
+	case SPARSE_F32:
+		op->copy(queue, val, in, k * sizeof *val);
+		break;
+	case SPARSE_BF16:
+	case SPARSE_FP16:
+		op->cast_to_f32(queue, val, in, k, values == SPARSE_BF16 ? GRADCOMP_BF16 : GRADCOMP_F16);
+		break;
+	default:
+		op->quantised_check(queue, fault, in, k, &q);
+		op->dequantise(queue, val, in, k, &q);
+	}
 }
 
 const char *sparse_unpack(const gradcomp_operators *op, sparse_coding c, const void *in, sparse_pairs p, uint64_t d,
                           uint64_t k)
 {
-	gradcomp_quantiser q = blocks(c.values);
 	int bad = 0;
-	switch (c.values) {
-	case SPARSE_F32:
-		op->copy(NULL, p.val, in, k * sizeof *p.val);
-		break;
-	case SPARSE_BF16:
-	case SPARSE_FP16:
-		op->cast_to_f32(NULL, p.val, in, k, c.values == SPARSE_BF16 ? GRADCOMP_BF16 : GRADCOMP_F16);
-		break;
-	default:
-		op->quantised_check(NULL, &bad, in, k, &q);
-		if (bad)
-			return "has steps or codes that are none";
-		op->dequantise(NULL, p.val, in, k, &q);
-	}
+	unpack_values(op, NULL, &bad, c.values, in, p.val, k);
+	if (bad)
+		return "has steps or codes that are none";
 	const char *wrong = sparse_value_check(op, p.val, k);
 	return wrong ? wrong
-	             : sparse_index_unpack(c.indices, (const char *)in + value_bytes(op, c.values, k), p.idx, d, k);
+	             : sparse_index_read(op, c.indices, (const char *)in + value_bytes(op, c.values, k), p.idx, d, k);
+}
+
+void sparse_unpack_on(const gradcomp_operators *op, void *queue, int *fault, sparse_coding c, const void *in,
+                      sparse_pairs p, uint64_t d, uint64_t k, void *scratch)
+{
+	if (!k)
+		return;
+	unpack_values(op, queue, fault, c.values, in, p.val, k);
+	sparse_index_unpack(op, queue, fault, c.indices, (const char *)in + value_bytes(op, c.values, k), p.idx, d, k,
+	                    scratch);
+	op->sparse_check(queue, fault, p.idx, p.val, k, d);
 }
 
 const char *sparse_value_check(const gradcomp_operators *op, const float *val, uint64_t k)

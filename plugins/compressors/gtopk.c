@@ -13,6 +13,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "plugins/common/room.h"
 #include "plugins/common/sparse.h"
 
 static const gradcomp_param params[] = {SPARSE_SCHEDULE_ROWS, SPARSE_INDICES_ROW};
@@ -70,14 +71,14 @@ static notes notes_of(const sparse *s, const gradcomp_work *work)
 
 static uint64_t payload_bytes(const sparse *s, uint64_t d, uint64_t k)
 {
-	return k * sizeof(float) + sparse_index_bytes(s->coding.indices, d, k);
+	return k * sizeof(float) + sparse_index_bytes(s->host->operators, s->coding.indices, d, k);
 }
 
 static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                             gradcomp_error *err)
 {
 	const sparse *s = instance;
-	const gradcomp_operators *op = s->host->operators;
+	const gradcomp_operators *op = room_table(s->host, s->layout);
 	uint64_t d = bucket->numel, k = sparse_part_at(s, bucket, step, 0).k;
 	uint64_t choosing = op->topk_scratch(d, k), merging = op->sparse_merge_scratch(k);
 	(void)err;
@@ -101,7 +102,7 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 	(void)round, (void)err;
 	*n.merges = 0;
 	work->operators->topk(work->queue, n.sent, val, work->flat, n.d, n.k, n.operator_scratch);
-	sparse_index_pack(s->coding.indices, val + n.k, n.sent, n.d, n.k);
+	sparse_index_pack(work->operators, work->queue, s->coding.indices, val + n.k, n.sent, n.d, n.k);
 	out->bytes = payload_bytes(s, n.d, n.k);
 	return GRADCOMP_OK;
 }
@@ -115,7 +116,7 @@ static gradcomp_status read_indices(const sparse *s, const gradcomp_work *work, 
 		return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
 		                     "gtopk: rank %d got %llu bytes for bucket %u, %llu are right", s->layout->rank,
 		                     (unsigned long long)in->bytes, work->bucket->index, (unsigned long long)right);
-	const char *wrong = sparse_index_unpack(s->coding.indices, (float *)in->data + n->k, idx, n->d, n->k);
+	const char *wrong = sparse_index_read(work->operators, s->coding.indices, (float *)in->data + n->k, idx, n->d, n->k);
 	if (wrong)
 		return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
 		                     "gtopk: a payload that rank %d got for bucket %u %s (%llu of %llu numbers)",
@@ -155,7 +156,7 @@ static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t
 	uint64_t at = n.k * (*n.merges)++;
 	work->operators->sparse_merge(work->queue, n.out, val, n.left_idx + at, n.left_val + at, n.a, a->data, n.b,
 	                              b->data, n.k, n.operator_scratch);
-	sparse_index_pack(s->coding.indices, val + n.k, n.out, n.d, n.k);
+	sparse_index_pack(work->operators, work->queue, s->coding.indices, val + n.k, n.out, n.d, n.k);
 	return GRADCOMP_OK;
 }
 

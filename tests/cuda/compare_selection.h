@@ -199,6 +199,53 @@ static void sparse(size_t k, size_t n)
 	free(idx), free(val), free(x), free(y);
 }
 
+/* Every coding there and back; then rubbish, which both must read alike or call a fault. */
+static void codings(size_t k, size_t d)
+{
+	uint32_t *idx = calloc(k + 1, 4), *got = calloc(k + 1, 4);
+	float *val = calloc(k + 1, 4);
+	fill_sparse(idx, val, k, d, NORMAL);
+	for (uint32_t coding = GRADCOMP_INDEX_RAW; coding <= GRADCOMP_INDEX_ALL; coding++) {
+		size_t words = cpu->index_words(d, k, coding);
+		uint32_t *want = calloc(words + 1, 4), *packed = calloc(words + 1, 4);
+		int faults[2] = {0};
+		if (coding == GRADCOMP_INDEX_ALL && k != d) {
+			free(want), free(packed);
+			continue;
+		}
+		watched I = watch(idx, 4 * k, 4), W = watch(NULL, 4 * words, 4), O = watch(NULL, 4 * k, 8),
+			F = watch(&faults[1], sizeof(int), 0), S = watch(NULL, gpu->index_scratch(d, k, coding), 0);
+		cpu->index_pack(NULL, want, idx, d, k, coding);
+		gpu->index_pack(NULL, (uint32_t *)W.at, (uint32_t *)I.at, d, k, coding);
+		from_device(packed, W.at, 4 * words);
+		gpu->index_unpack(NULL, (int *)F.at, (uint32_t *)O.at, (uint32_t *)W.at, d, k, coding, S.at);
+		from_device(got, O.at, 4 * k), from_device(&faults[1], F.at, sizeof(int));
+		ok(!memcmp(want, packed, 4 * words) && !memcmp(idx, got, 4 * k) && !faults[1],
+		   "%zu of %zu in %zu words, coding %u", k, d, words, coding);
+		for (int i = 0; words && i < 4; i++) {
+			uint32_t *other = calloc(k + 1, 4);
+			int fault = 0;
+			faults[0] = faults[1] = 0;
+			if (i < 3)
+				want[test_random() % words] ^= 1u << test_random() % 32;
+			else
+				for (size_t w = 0; w < words; w++)
+					want[w] = (uint32_t)test_random();
+			to_device(W.at, want, 4 * words), to_device(F.at, &fault, sizeof fault);
+			cpu->index_unpack(NULL, &faults[0], other, want, d, k, coding, NULL);
+			gpu->index_unpack(NULL, (int *)F.at, (uint32_t *)O.at, (uint32_t *)W.at, d, k, coding, S.at);
+			from_device(got, O.at, 4 * k), from_device(&faults[1], F.at, sizeof(int));
+			ok(faults[0] == faults[1] && (faults[0] || !memcmp(other, got, 4 * k)), "rubbish %d: %s", i,
+			   faults[0] ? "a fault" : "read alike");
+			free(other);
+		}
+		ok(unwatch(&I, NULL) & unwatch(&W, NULL) & unwatch(&O, NULL) & unwatch(&F, NULL) & unwatch(&S, NULL),
+		   "nothing written outside");
+		free(want), free(packed);
+	}
+	free(idx), free(got), free(val);
+}
+
 static void test_selection(void)
 {
 	static const size_t ns[] = {0, 1, 31, 33, 1025, 6001};
@@ -210,6 +257,8 @@ static void test_selection(void)
 			merge(30, 100000, kind);
 		merge(9000, 20000, kind);
 	}
+	codings(1, 1), codings(1, 1000000), codings(2, 33), codings(37, 60), codings(1025, 5000), codings(50, 50);
+	codings(700, 200000), codings(9000, 10000), codings(3, 4000000000u / 1000);
 	sparse(0, 10), sparse(1, 1), sparse(33, 100), sparse(1025, 5000);
 	/* With candidates, and where they do not fit. */
 	one(NORMAL, 70001), one(TIES, 66000);

@@ -200,8 +200,12 @@ int main(int argc, char **argv)
 		{"randomk:density=0.1", 1e-6},
 		{"dgc:density=0.1,clip=1", 1e-5},
 		{"dgc:density=0.1,clip=1,nesterov=yes", 1e-5},
-		/* Not on the device, or not with these parameters: by pinned memory. */
 		{"topk:density=0.05,indices=delta,layerwise=yes", 1e-6},
+		{"topk:density=0.2,indices=bitmap,values=fp16", 1e-6},
+		{"mstopk:density=0.1,indices=auto,values=block8", 1e-6},
+		{"dgc:density=0.1,indices=auto,values=bf16", 1e-6},
+		{"lags:density=1,indices=auto,values=block4", 1e-6},
+		/* Not on the device: by pinned memory. */
 		{"block:bits=8", 2e-2},
 		{"gtopk:density=0.1", 1e-5},
 	};

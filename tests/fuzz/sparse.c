@@ -100,7 +100,7 @@ static size_t make(uint8_t *data)
 		idx[j] = (uint32_t)from + draw((uint32_t)(to - from));
 		val[j] = ((float)draw(2001) - 1000) * 1e-3f;
 	}
-	sparse_pack(operators_cpu(), c, data + sizeof h, (sparse_pairs){idx, val}, h.d, h.k);
+	sparse_pack(operators_cpu(), NULL, c, data + sizeof h, (sparse_pairs){idx, val}, h.d, h.k);
 	return sizeof h + sparse_bytes(operators_cpu(), c, h.d, h.k);
 }
 

@@ -48,22 +48,22 @@ static void index_coding(uint64_t d, uint64_t k)
 	uint32_t *idx = malloc(4 * k + 4), *want = malloc(4 * k + 4);
 	for (int shape = 0; shape < 3; shape++)
 		for (uint32_t c = 0; c < CODINGS; c++) {
-			uint64_t bytes = sparse_index_bytes(c, d, k);
+			uint64_t bytes = sparse_index_bytes(operators_cpu(), c, d, k);
 			guarded out = guard("indices", bytes, 4), in = guard("unpacked", 4 * k, 4);
 			places(idx, d, k, shape);
 			words_by_formula(want, c, idx, d, k);
-			sparse_index_pack(c, out.data, idx, d, k);
+			sparse_index_pack(operators_cpu(), NULL, c, out.data, idx, d, k);
 			right &= bytes == index_formula(c, d, k) && bytes <= 4 * k &&
-			         sparse_index_bytes(SPARSE_AUTO, d, k) <= bytes;
+			         sparse_index_bytes(operators_cpu(), SPARSE_AUTO, d, k) <= bytes;
 			same &= !memcmp(out.data, want, bytes);
-			back &= !sparse_index_unpack(c, out.data, (uint32_t *)(void *)in.data, d, k) &&
+			back &= !sparse_index_read(operators_cpu(), c, out.data, (uint32_t *)(void *)in.data, d, k) &&
 			        !memcmp(in.data, idx, 4 * k);
 			whole &= guard_intact(&out) && guard_intact(&in);
 			guard_free(&out), guard_free(&in);
 		}
 	ok(right && same && back && whole, "%llu of %llu: %llu bytes as delta, %llu as auto%s%s%s%s",
-	   (unsigned long long)k, (unsigned long long)d, (unsigned long long)sparse_index_bytes(SPARSE_DELTA, d, k),
-	   (unsigned long long)sparse_index_bytes(SPARSE_AUTO, d, k), right ? "" : ", NOT THE FORMULA'S",
+	   (unsigned long long)k, (unsigned long long)d, (unsigned long long)sparse_index_bytes(operators_cpu(), SPARSE_DELTA, d, k),
+	   (unsigned long long)sparse_index_bytes(operators_cpu(), SPARSE_AUTO, d, k), right ? "" : ", NOT THE FORMULA'S",
 	   same ? "" : ", OTHER BITS", back ? "" : ", LOST", whole ? "" : ", BOUNDS BROKEN");
 	free(idx), free(want);
 }
@@ -87,7 +87,7 @@ static void values(const char *name, const gradcomp_operators *op)
 			places(in.idx, d, k, 0);
 			for (uint64_t j = 0; j < k; j++)
 				in.val[j] = j % 7 == 3 ? 1e30f * test_normal() : test_normal();
-			sparse_pack(op, c, out.data, in, d, k);
+			sparse_pack(op, NULL, c, out.data, in, d, k);
 			const char *wrong = sparse_unpack(op, c, out.data, got, d, k);
 			int close = 1;
 			for (uint64_t j = 0; !wrong && j < k; j++) {
@@ -120,7 +120,7 @@ static uint32_t good[K], bad[K];
 static void refused(uint32_t coding, const uint32_t *payload, const char *why, const char *what)
 {
 	uint32_t out[K];
-	const char *said = sparse_index_unpack(coding, payload, out, D, K);
+	const char *said = sparse_index_read(operators_cpu(), coding, payload, out, D, K);
 	ok(said && strstr(said, why), "%s, %s: a payload that %s", sparse_index_codings[coding], what,
 	   said ? said : "is taken");
 }
@@ -137,8 +137,8 @@ static void lies(void)
 	bad[K - 1] = D;
 	refused(SPARSE_RAW, bad, "past the end", "d as an index");
 
-	sparse_index_pack(SPARSE_DELTA, delta, good, D, K);
-	ok(sparse_index_bytes(SPARSE_DELTA, D, K) < 4 * K && low == 5, "these are coded as they should be");
+	sparse_index_pack(operators_cpu(), NULL, SPARSE_DELTA, delta, good, D, K);
+	ok(sparse_index_bytes(operators_cpu(), SPARSE_DELTA, D, K) < 4 * K && low == 5, "these are coded as they should be");
 	memcpy(other, delta, sizeof other);
 	other[low] &= other[low] - 1;
 	refused(SPARSE_DELTA, other, "more or fewer", "a bit less");
@@ -159,11 +159,11 @@ static void lies(void)
 		other[low + (62 - (K - 1) + 2 * j) / 32] |= 1u << (62 - (K - 1) + 2 * j) % 32;
 	refused(SPARSE_DELTA, other, "past the end", "an index of 1007");
 
-	sparse_index_pack(SPARSE_BITMAP, bits, good, D, K);
+	sparse_index_pack(operators_cpu(), NULL, SPARSE_BITMAP, bits, good, D, K);
 	bits[3] ^= 1u << 5;
 	refused(SPARSE_BITMAP, bits, "more or fewer", "a bit turned");
 	memset(bits, 0, sizeof bits);
-	sparse_index_pack(SPARSE_BITMAP, bits, good, D, K);
+	sparse_index_pack(operators_cpu(), NULL, SPARSE_BITMAP, bits, good, D, K);
 	bits[D / 32] |= 1u << 30;
 	bits[good[0] / 32] &= ~(1u << good[0] % 32);
 	refused(SPARSE_BITMAP, bits, "past the end", "a bit behind the last");
@@ -178,7 +178,7 @@ static void lies(void)
 		float nan = NAN, infinite = INFINITY;
 		for (int j = 0; j < K; j++)
 			val[j] = test_normal();
-		sparse_pack(op, c, payload, in, D, K);
+		sparse_pack(op, NULL, c, payload, in, D, K);
 		if (v == SPARSE_BF16 || v == SPARSE_FP16)
 			memcpy((char *)payload + 2 * (K - 1), &half, 2);
 		else

@@ -117,6 +117,10 @@ STATUS(cast_scaled, (void *queue, void *out, const float *in, size_t n, gradcomp
 PLAIN(sign_pairs, (void *queue, float *pairs, const float *values, size_t count), (queue, pairs, values, count))
 PLAIN(random_indices, (void *queue, uint32_t *idx, size_t k, size_t n, uint64_t seed, uint64_t stream, uint64_t
 	which), (queue, idx, k, n, seed, stream, which))
+PLAIN(index_pack, (void *queue, uint32_t *out, const uint32_t *idx, size_t d, size_t k, uint32_t coding), (queue,
+	out, idx, d, k, coding))
+PLAIN(index_unpack, (void *queue, int *fault, uint32_t *idx, const uint32_t *in, size_t d, size_t k, uint32_t coding,
+	void *scratch), (queue, fault, idx, in, d, k, coding, scratch))
 /* clang-format on */
 
 /* Sizes (*_scratch() and the like) touch no memory and stay as they are. */
@@ -181,5 +185,7 @@ const gradcomp_operators *device_operators(const gradcomp_operators *of)
 	table.cast_scaled = fenced_cast_scaled;
 	table.sign_pairs = fenced_sign_pairs;
 	table.random_indices = fenced_random_indices;
+	table.index_pack = fenced_index_pack;
+	table.index_unpack = fenced_index_unpack;
 	return &table;
 }

@@ -158,6 +158,11 @@ size_t quantised_bytes(const gradcomp_quantiser *q, size_t n);
 size_t sign_words(size_t n, size_t segment);
 void random_normal(void *queue, float *out, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
 void random_indices(void *queue, uint32_t *idx, size_t k, size_t n, uint64_t seed, uint64_t stream, uint64_t which);
+size_t index_words(size_t d, size_t k, uint32_t coding);
+void index_pack(void *queue, uint32_t *out, const uint32_t *idx, size_t d, size_t k, uint32_t coding);
+size_t index_scratch(size_t d, size_t k, uint32_t coding);
+void index_unpack(void *queue, int *fault, uint32_t *idx, const uint32_t *in, size_t d, size_t k, uint32_t coding,
+                  void *scratch);
 /* Numbers 4 * block .. 4 * block + 3 of a stream. */
 void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block);
 
@@ -194,6 +199,8 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 		.tensors_scratch = KERNEL(tensors_scratch), \
 		.load_tensors = KERNEL(load_tensors), .store_tensors = KERNEL(store_tensors), \
 		.sparse_sum = KERNEL(sparse_sum), .failed = KERNEL(failed), \
+		.index_words = index_words, .index_pack = index_pack, .index_scratch = index_scratch, \
+		.index_unpack = index_unpack, \
 	}
 
 /* The tables of kernels_avx2.c and kernels_avx512.c, when they are part of the build. */

@@ -69,12 +69,13 @@ template <class NAME, auto F, class R, class... A> struct checked<NAME, F, R (*)
 	with(sparse_merge) with(quantise) with(quantised_check) with(dequantise) with(dequantise_add) \
 	with(dequantise_error) with(sign_pack) with(sign_means) with(sign_add) with(sign_error) \
 	with(ternary_pack) with(ternary_add) with(moment) with(scale_by) with(axpy_by) with(range_check) \
-	with(cast_scaled) with(sign_pairs) with(random_indices) with(load_tensors) with(store_tensors) with(sparse_sum)
+	with(cast_scaled) with(sign_pairs) with(random_indices) with(load_tensors) with(store_tensors) with(sparse_sum) \
+	with(index_pack) with(index_unpack)
 
 /* And those that only count. */
 #define EACH_SIZE(with) \
 	with(topk_scratch) with(sum_scratch) with(product_scratch) with(mstopk_scratch) with(sparse_merge_scratch) \
-	with(tensors_scratch)
+	with(tensors_scratch) with(index_scratch)
 
 /* t.name: the checked `function`. */
 #define CHECKED(t, name, function) \

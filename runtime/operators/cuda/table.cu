@@ -11,6 +11,7 @@ static constexpr gradcomp_operators make()
 	t.device = GRADCOMP_CUDA;
 	t.quantised_bytes = quantised_bytes;
 	t.sign_words = sign_words;
+	t.index_words = index_words;
 	t.failed = checked_failed;
 #define PUT_CHECKED(name) CHECKED(t, name, &name##_cuda);
 #define PUT_SIZE(name) t.name = name##_cuda;
