@@ -367,9 +367,9 @@ def _attach_fsdp2(model, free, group_of, join, options):
     if not groups:
         raise TypeError("fully_shard() has been given no parameters in this model")
     if not hasattr(groups[0][0], "set_custom_reduce_scatter"):
-        raise _refuse(f"fully_shard() takes collectives from a program since PyTorch 2.9, and this is "
-                      f"{torch.__version__}: take a newer one, or where the model fits into each rank's memory, wrap it in "
-                      "DistributedDataParallel instead")
+        raise TypeError(f"fully_shard() takes collectives from a program since PyTorch 2.9, and this is {torch.__version__}: "
+                        "take a newer one, or FullyShardedDataParallel, or where the model fits into each rank's memory, wrap it in "
+                        "DistributedDataParallel instead")
     if _has_run(model, groups):
         raise _refuse("the model has run already: attach() it after fully_shard() and before its first forward pass",
                       _lib.ERR_STATE)
@@ -426,11 +426,14 @@ def _attach_fsdp2(model, free, group_of, join, options):
     return attachment
 
 
-def _check(name, p, device):
-    parameter = p.sharded_param
+def _check_type(name, parameter):
     if parameter.requires_grad and parameter.dtype not in _FLOATS:
         raise _refuse(f"parameter {name} is {str(parameter.dtype).replace('torch.', '')}: gradients are reduced as float32, "
                       "float16 or bfloat16: convert it")
+
+
+def _check(name, p, device):
+    _check_type(name, p.sharded_param)
     if device.type != "cpu":
         raise _refuse(f"parameter {name} is used on {device}: {_HOST}")
 
@@ -546,6 +549,10 @@ def _attach_fsdp1(model, free, group_of, join, options):
         if unit._comm_hook is not None:
             raise _refuse("the model has a communication hook of somebody else's, and FSDP takes one: leave that "
                           "register_comm_hook() out", _lib.ERR_STATE)
+        if unit.compute_device.type != "cpu":
+            raise _refuse(f"parameters are used on {unit.compute_device}: {_HOST}")
+    for name, p in model.named_parameters():
+        _check_type(name, p)
     if model not in _known and any(u._is_root is not None for u in units):
         raise _refuse("the model has run already: attach() it before its first forward pass", _lib.ERR_STATE)
     if options["all_gather"] not in (None, "none"):
@@ -554,8 +561,6 @@ def _attach_fsdp1(model, free, group_of, join, options):
     if options["residual"]:
         raise _refuse("residual=True: the hook of FullyShardedDataParallel does not say which gradient it is given; take "
                       "fully_shard(), or leave residual out")
-        if unit.compute_device.type != "cpu":
-            raise _refuse(f"parameters are used on {unit.compute_device}: {_HOST}")
     job = join()
     scatter, _ = _specs(job, False, options["reduce_scatter"] or options["compressor"], "none")
     groups = [u.process_group for u in units]

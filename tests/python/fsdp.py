@@ -166,10 +166,10 @@ print("hsdp_unsharded", digest(unsharded(model)))
 hook.detach()
 
 # FSDP1.
-def fsdp1(strategy=ShardingStrategy.FULL_SHARD):
+def fsdp1(strategy=ShardingStrategy.FULL_SHARD, of=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return FullyShardedDataParallel(network(), sharding_strategy=strategy, device_id=torch.device("cpu"))
+        return FullyShardedDataParallel(of or network(), sharding_strategy=strategy, device_id=torch.device("cpu"))
 
 
 model = fsdp1()
@@ -182,6 +182,15 @@ train(model, 1)
 print("fsdp1_calls", stats["reduce_scatters"])
 
 # What is refused.
+print("torch", torch.__version__)
+
+
+def on_gpu():
+    model = fsdp1()
+    model.compute_device = torch.device("cuda")
+    return model
+
+
 refused("ran", lambda: dense)
 refused("low_rank", sharded, reduce_scatter="powersgd:rank=2")
 refused("low_rank_gather", sharded, all_gather="topk:density=0.01")
@@ -190,6 +199,8 @@ refused("unknown", sharded, reduce_scatter="blok")
 refused("no_shard", lambda: fsdp1(ShardingStrategy.NO_SHARD))
 refused("fsdp1_gather", fsdp1, all_gather="block:bits=8")
 refused("fsdp1_inner", lambda: nn.Sequential(fsdp1()))
+refused("fsdp1_gpu", on_gpu)
+refused("fsdp1_double", lambda: fsdp1(of=network().double()))
 refused("double", lambda: fully_shard(nn.Linear(4, 4).double(), mesh=flat))
 refused("replicas_only", sharded, bucket_bytes=1 << 20)
 refused("not_sharded", lambda: nn.parallel.DistributedDataParallel(nn.Linear(4, 4)), all_gather="block:bits=8")

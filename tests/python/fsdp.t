@@ -67,7 +67,9 @@ for name, kind, *texts in (
         ("double", "Error", "parameter weight is float64", "convert it"),
         ("replicas_only", "TypeError", "bucket_bytes"),
         ("not_sharded", "TypeError", "all_gather", "DistributedDataParallel"),
-        ("old_torch", "Error", "PyTorch 2.9")):
+        ("fsdp1_gpu", "Error", "used on cuda"),
+        ("fsdp1_double", "Error", "is float64", "convert it"),
+        ("old_torch", "TypeError", "PyTorch 2.9", f"this is {said['torch']}:")):
     ok(all(e[name].startswith(kind + " ") and all(t in e[name] for t in texts) for e in each),
        f"{name}: refused, with what to do", [e[name] for e in each])
 ok(said["after_errors"] == "6", "and the job goes on", said)
