@@ -1,16 +1,24 @@
 """What PyTorch programs do with gradcomp beside DDP, on four nodes at 1 Gbit/s.
 
-local SGD: the text model of bench/accuracy with AdamW inside, DiLoCo with H = 50 and block:bits=4 against DDP, which
-averages the gradients of every step: bytes a rank and step, and the test loss after as many steps of as many samples.
+local-sgd  The text model of bench/accuracy with AdamW inside, DiLoCo with H = 50 and block:bits=4 against DDP, which averages the
+           gradients of every step: bytes a rank and step, and the test loss after as many steps of as many samples.
+fsdp       The time of a step of a sharded transformer of 25 million parameters, with gradients and weights under a code, against
+           FSDP2's own collectives over Gloo.
+fsdp-loss  The loss of a small one after 300 steps, over seeds. Links are not shaped.
+hsdp       The first one on two nodes of two ranks, sharded within the nodes: a step, and bytes between them.
+no-code    What an import of PyTorch and the first step of a program that knows nothing of gradcomp take longer. Links are not shaped.
 
-FSDP2: the time of a step of a sharded transformer of 25 million parameters, with gradients and weights under a code, against
-FSDP2's own collectives over Gloo. Needs a current PyTorch (tests/python/current-torch); without one these rows are left out."""
+Sharded models need a current PyTorch (tests/python/current-torch); without one these rows are left out, as are those of no-code
+with it."""
 
+import contextlib
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
+import time
 
 from testbed import SOURCE, Failed
 
@@ -21,30 +29,51 @@ RUNS = {DDP: {"every": 0, "spec": "none"}, "H=50, none": {"every": 50, "spec": "
         "H=50, block:bits=4, 4 fragments, delay 5": {"every": 50, "spec": "block:bits=4", "fragments": 4, "delay": 5}}
 # What is sent is that part of DDP's, but for the scales of blocks: 4 bytes for 256 numbers.
 PARTS = {"H=50, none": 50, "H=50, block:bits=4": 400, "H=50, block:bits=4, 4 fragments, delay 5": 400}
-DENSE, BOTH = "FSDP2 over Gloo", "block:bits=8 both ways"
-# SPECs of reduce-scatter and all-gather, and what of the dense step it may take.
-SHARDED = {DENSE: (None, None, None), BOTH: ("block:bits=8", "block:bits=8", 0.45),
-           "block:bits=4 gradients, 8 weights": ("block:bits=4", "block:bits=8", 0.40)}
+DENSE, BOTH, FEWER = "FSDP2 over Gloo", "block:bits=8 both ways", "block:bits=4 gradients, 8 weights"
+CODES = {DENSE: None, BOTH: {"reduce_scatter": "block:bits=8", "all_gather": "block:bits=8"},
+         FEWER: {"reduce_scatter": "block:bits=4", "all_gather": "block:bits=8"}}
+SHARES = {BOTH: 0.45, FEWER: 0.40}  # of the dense step, at most
+SEEDS = 5
+# Of the dense step, and the bytes of a node and step with two replicas; ranks' shards have numbers, some in vectors, and sides.
+REPLICAS = "HSDP over Gloo"
+BETWEEN = {"powersgd:rank=4,start_step=0": lambda of: 4 * (4 * of["sides"] + of["in_vectors"]),
+           "topk:density=0.01": lambda of: 8 * 0.01 * of["numbers"]}
 
 
-def figures(cluster, _folder, args):
+@contextlib.contextmanager
+def shaped(cluster):
     cluster.rate("1gbit")
     try:
-        yield from local_sgd(cluster, args)
-        yield from sharded(cluster, args)
+        yield
     finally:
         cluster.rate("off")
 
 
+def rank_0(out):
+    """The JSON object among what a step printed."""
+    return json.loads(next(line for line in out.splitlines() if line.startswith("{")))
+
+
+def medians(taken, *keys):
+    return tuple({case: statistics.median(r[key] for r in rows) for case, rows in taken.items()} for key in keys)
+
+
+def current_torch():
+    """Its python; None, and stderr says why, where there is none."""
+    found = subprocess.run([os.path.join(SOURCE, "tests/python/current-torch"), "600"], stdout=subprocess.PIPE, text=True, check=False)
+    return None if found.returncode else found.stdout.strip()
+
+
 def local_sgd(cluster, args):
     taken = {case: [] for case in RUNS}
-    for seed in range(args.runs):
-        for case, how in RUNS.items():
-            told = {"fragments": 1, "delay": 0, "steps": STEPS // (10 if args.quick else 1), "seed": seed, **how}
-            out = cluster.srun(f"--gradcomp={how['spec']}", "--mpi=pmix", "python3", os.path.join(SOURCE, "bench/local_sgd.py"),
-                               json.dumps(told), timeout=900)
-            taken[case].append(json.loads(next(line for line in out.splitlines() if line.startswith("{"))))
-    sent, loss = ({case: statistics.median(r[key] for r in rows) for case, rows in taken.items()} for key in ("bytes", "loss"))
+    with shaped(cluster):
+        for seed in range(args.runs):
+            for case, how in RUNS.items():
+                told = {"fragments": 1, "delay": 0, "steps": STEPS // (10 if args.quick else 1), "seed": seed, **how}
+                out = cluster.srun(f"--gradcomp={how['spec']}", "--mpi=pmix", "python3", os.path.join(SOURCE, "bench/local_sgd.py"),
+                                   json.dumps(told), timeout=900)
+                taken[case].append(rank_0(out))
+    sent, loss = medians(taken, "bytes", "loss")
     for case, part in PARTS.items():
         yield {"bench": "local SGD, sent a rank and step", "case": case, "value": sent[case] / 1e3, "unit": "kB",
                "peer": f"DDP's / {part}", "peer_value": sent[DDP] / part / 1e3, "ratio": sent[case] * part / sent[DDP],
@@ -54,26 +83,115 @@ def local_sgd(cluster, args):
                "peer_value": loss[DDP], "ratio": loss[case] / loss[DDP], "limit": None}
 
 
-def sharded(cluster, args):
-    found = subprocess.run([os.path.join(SOURCE, "tests/python/current-torch"), "600"], stdout=subprocess.PIPE, text=True, check=False)
-    python = found.stdout.strip()
-    if found.returncode:
-        print("frameworks: no rows for FSDP2", file=sys.stderr)
-        return
-    taken = {case: [] for case in SHARDED}
+def sharding(cluster, python, what, asked, *options, **told):
+    """What bench/fsdp.py answers."""
+    out = cluster.srun(*options, f"--gradcomp={'none' if asked else 'off'}", "--mpi=pmix", "--gradcomp-auto-attach=no", python,
+                       os.path.join(SOURCE, "bench/fsdp.py"), json.dumps({what: told}), timeout=600)
+    return rank_0(out)[what]
+
+
+def timed(cluster, args, cases, *options, **told):
+    """{case: answers}, in turns; the first case is the peer, and trains the same model."""
+    python = current_torch()
+    if python is None:
+        return None
+    taken = {case: [] for case in cases}
     for _ in range(args.runs):
-        for case, (reduce_scatter, all_gather, _) in SHARDED.items():
-            told = json.dumps({"reduce_scatter": reduce_scatter, "all_gather": all_gather, "steps": 5 if args.quick else 15})
-            out = cluster.srun(f"--gradcomp={'none' if reduce_scatter else 'off'}", "--mpi=pmix", "--gradcomp-auto-attach=no", python,
-                               os.path.join(SOURCE, "bench/fsdp.py"), told, timeout=600)
-            taken[case].append(json.loads(next(line for line in out.splitlines() if line.startswith("{"))))
-    first = {case: rows[0]["first"] for case, rows in taken.items()}
-    if abs(first[DENSE] - first[BOTH]) > 0.05 * first[DENSE]:
-        raise Failed(f"the first loss of FSDP2 is {first[DENSE]:.4f}, and {first[BOTH]:.4f} under a code: not the same model")
-    ms, last = ({case: statistics.median(r[key] for r in rows) for case, rows in taken.items()} for key in ("step_ms", "last"))
-    for case, (_, _, limit) in SHARDED.items():
-        if limit:
-            yield {"bench": "FSDP2, a step", "case": case, "value": ms[case], "unit": "ms", "peer": DENSE, "peer_value": ms[DENSE],
-                   "ratio": ms[case] / ms[DENSE], "limit": limit}
-            yield {"bench": "FSDP2, loss at the end", "case": case, "value": last[case], "unit": "", "peer": DENSE,
-                   "peer_value": last[DENSE], "ratio": last[case] / last[DENSE], "limit": None}
+        for case, specs in cases.items():
+            taken[case].append(sharding(cluster, python, "timed", specs, *options, specs=specs, steps=5 if args.quick else 15, **told))
+    first = [rows[0]["first"] for rows in taken.values()]
+    if max(first) - min(first) > 0.05 * first[0]:
+        raise Failed(f"the first losses of {', '.join(cases)} are {first}: not the same model")
+    return taken
+
+
+def fsdp(cluster, args):
+    with shaped(cluster):
+        taken = timed(cluster, args, CODES)
+    if taken is None:
+        return
+    ms, last = medians(taken, "step_ms", "last")
+    for case, limit in SHARES.items():
+        yield {"bench": "FSDP2, a step", "case": case, "value": ms[case], "unit": "ms", "peer": DENSE, "peer_value": ms[DENSE],
+               "ratio": ms[case] / ms[DENSE], "limit": limit}
+        yield {"bench": "FSDP2, loss at the end", "case": case, "value": last[case], "unit": "", "peer": DENSE,
+               "peer_value": last[DENSE], "ratio": last[case] / last[DENSE], "limit": None}
+
+
+def fsdp_loss(cluster, args):
+    python = current_torch()
+    if python is None:
+        return
+    steps, seeds = (30, 2) if args.quick else (300, SEEDS)
+    losses = dict(zip(CODES, sharding(cluster, python, "learned", True, width=64, layers=2, batch=8, steps=steps,
+                                      seeds=list(range(seeds)), ways=list(CODES.values()))))
+    dense, noise = statistics.mean(losses[DENSE]), statistics.stdev(losses[DENSE])
+    for case in SHARES:
+        mean = statistics.mean(losses[case])
+        yield {"bench": f"FSDP2, loss after {steps} steps", "case": f"{case}, {seeds} seeds", "value": mean, "unit": "",
+               "peer": DENSE, "peer_value": dense, "ratio": mean / dense, "limit": None}
+        yield {"bench": f"FSDP2, loss after {steps} steps, away from dense", "case": f"{case}, {seeds} seeds",
+               "value": abs(mean - dense), "unit": "", "peer": "2 standard deviations of dense", "peer_value": 2 * noise,
+               "ratio": abs(mean - dense) / (2 * noise), "limit": 1.0}
+
+
+def hsdp(cluster, args):
+    with shaped(cluster):
+        taken = timed(cluster, args, {REPLICAS: None, **{spec: {"compressor": spec} for spec in BETWEEN}}, "-N2", "-n4",
+                      "--ntasks-per-node=2", replicas=2)
+    if taken is None:
+        return
+    ms, sent = medians(taken, "step_ms", "node_sent")
+    for spec, formula in BETWEEN.items():
+        yield {"bench": "HSDP 2x2, a step", "case": spec, "value": ms[spec], "unit": "ms", "peer": REPLICAS, "peer_value": ms[REPLICAS],
+               "ratio": ms[spec] / ms[REPLICAS], "limit": 0.5}
+        promised = 2 * formula(taken[spec][0])  # of two ranks
+        yield {"bench": "HSDP 2x2, bytes a node and step on the interface", "case": spec, "value": sent[spec] / 1e6, "unit": "MB",
+               "peer": "formula", "peer_value": promised / 1e6, "ratio": sent[spec] / promised, "least": 0.97, "limit": 1.03}
+
+
+IMPORTS, FIRST_STEPS = 9, 5
+
+
+def no_code(cluster, args):
+    pythons = {"Debian's PyTorch": "/usr/bin/python3", "a current PyTorch": current_torch()}
+    for name, python in pythons.items():
+        if python is None:
+            continue
+        yield from imports(cluster, name, python, 3 if args.quick else IMPORTS)
+        yield from first_steps(cluster, name, python, 2 if args.quick else FIRST_STEPS)
+
+
+def compared(bench, case, taken, allowed):
+    """Rows of wall and of processor time, [(wall, processor)] in ms; at most `allowed` ms more than without."""
+    for i, clock in enumerate(("wall time", "processor time")):
+        plain, ours = (statistics.median(t[i] for t in taken[with_it]) for with_it in (False, True))
+        yield {"bench": bench, "case": f"{case}, {clock}", "value": ours, "unit": "ms", "peer": "without", "peer_value": plain,
+               "ratio": ours / plain, "limit": (plain + allowed) / plain}
+
+
+def imports(cluster, name, python, runs):
+    """python -c 'import torch', from its start to its end, as a task of srun --gradcomp=SPEC would run it."""
+    taken, paths = {False: [], True: []}, cluster.env["PYTHONPATH"]
+    for number in range(runs + 1):
+        for with_it in taken:
+            env = dict(cluster.env, PYTHONPATH=paths if with_it else "", **({"GRADCOMP": "none"} if with_it else {}))
+            before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+            subprocess.run([python, "-c", "import torch"], env=env, check=True, timeout=120)
+            wall, after = time.monotonic() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+            if number:  # the first reads files that no one has read before
+                taken[with_it].append((1e3 * wall, 1e3 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)))
+    yield from compared("import of torch, --gradcomp=none", name, taken, 10)
+
+
+def first_steps(cluster, name, python, runs):
+    """... and a step of DDP on two nodes."""
+    taken = {False: [], True: []}
+    for number in range(runs):
+        for with_it in taken:
+            env = {"MASTER_ADDR": "n1", "MASTER_PORT": str(29400 + number), "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": "eth0",
+                   "PYTHONPATH": ""}
+            out = cluster.srun("-N2", "--nodelist=n1,n2", f"--gradcomp={'none' if with_it else 'off'}", "--mpi=pmix", "sh", "-c",
+                               'RANK=$SLURM_PROCID exec "$0" "$1"', python, os.path.join(SOURCE, "bench/unmodified.py"), env=env)
+            taken[with_it].append(rank_0(out)["first"])
+    yield from compared("first step of DDP, --gradcomp=none", name, taken, 50)

@@ -1,7 +1,6 @@
-"""One rank of bench/run --only frameworks: a transformer of 25 million parameters, sharded with fully_shard(), a layer at a
-time. Its argument is a JSON object {reduce_scatter, all_gather, steps}; SPECs, or null for both: FSDP2's own over Gloo.
-
-Rank 0 prints one line {step_ms, first, last, sent}: the median time of a step, losses, and what gradcomp sent a rank and step."""
+"""One rank of bench/run --only frameworks: transformers that fully_shard() shards, a layer at a time. Its argument is a JSON object
+of one function below and what it is to be told; SPECs are those of gradcomp.torch.attach(), and none of them: FSDP2's own
+collectives over Gloo. Rank 0 prints one line, a JSON object."""
 
 import json
 import os
@@ -12,6 +11,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import gradcomp.torch
@@ -19,42 +19,102 @@ import gradcomp.torch
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../examples/pytorch"))
 from fsdp import Transformer, sequences  # noqa: E402
 
-WIDTH, LAYERS, SEQUENCES, WARM = 512, 8, 1, 3
+WARM = 3  # steps
 
 
-def train(reduce_scatter, all_gather, steps):
-    rank, nranks = dist.get_rank(), dist.get_world_size()
-    torch.manual_seed(0)
-    model = Transformer(WIDTH, LAYERS)
+def sharded(width, layers, seed, replicas=1):
+    nranks = dist.get_world_size()
+    shape = (nranks,) if replicas == 1 else (replicas, nranks // replicas)
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape):])
+    torch.manual_seed(seed)
+    model = Transformer(width, layers)
     for layer in model.layers:
-        fully_shard(layer)
-    fully_shard(model)
-    hook = gradcomp.torch.attach(model, reduce_scatter=reduce_scatter, all_gather=all_gather) if reduce_scatter else None
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def attached(model, specs):
+    return gradcomp.torch.attach(model, **specs) if specs else None
+
+
+def loss_of(model, x):
+    return nn.functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+
+
+def mean(value):
+    """Over all ranks."""
+    value = torch.as_tensor(value, dtype=torch.float64).clone()
+    dist.all_reduce(value)
+    return (value / dist.get_world_size()).tolist()
+
+
+def node_sent():
+    """Bytes that this node's interfaces have sent so far. What its ranks tell each other goes over lo."""
+    with open("/proc/net/dev", encoding="ascii") as f:
+        rows = [line.partition(":")[::2] for line in f if ":" in line]
+    return sum(int(counters.split()[8]) for name, counters in rows if name.strip() != "lo")
+
+
+def timed(steps, specs, replicas=1):
+    """25 million parameters: the median time of a step, losses, what gradcomp sent a rank and step, what a node's interface did,
+    and of which shapes a rank's shards are: numbers, numbers in vectors, rows and columns of matrices."""
+    model = sharded(512, 8, 0, replicas)
+    hook = attached(model, specs)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    generator = torch.Generator().manual_seed(rank)
+    generator = torch.Generator().manual_seed(dist.get_rank())
     took, losses = [], []
-    for _ in range(WARM + steps):
-        x = sequences(SEQUENCES, generator)
+    for number in range(WARM + steps):
+        x = sequences(1, generator)
         dist.barrier()
+        if number == WARM:
+            sent = node_sent()
         began = time.monotonic()
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten())
+        loss = loss_of(model, x)
         loss.backward()
         optimizer.step()
         took.append(time.monotonic() - began)
-        mean = loss.detach() / nranks
-        dist.all_reduce(mean)
-        losses.append(mean.item())
-    sent = sum(part["wire_bytes"] for part in hook.stats().values()) / len(took) if hook else None
-    return {"step_ms": 1e3 * statistics.median(took[WARM:]), "first": losses[0], "last": losses[-1], "sent": sent}
+        losses.append(mean(loss.detach()))
+    dist.barrier()
+    sent = (node_sent() - sent) / steps
+    shapes = [p.to_local().shape for p in model.parameters()]
+    counted = [sum(s.numel() for s in shapes), sum(s.numel() for s in shapes if len(s) < 2), sum(sum(s) for s in shapes if len(s) > 1)]
+    ours = sum(part["wire_bytes"] for part in hook.stats().values()) / len(took) if hook else None
+    node, *counted = mean([sent, *counted])
+    return {"step_ms": 1e3 * statistics.median(took[WARM:]), "first": losses[0], "last": losses[-1], "sent": ours, "node_sent": node,
+            **dict(zip(("numbers", "in_vectors", "sides"), counted))}
+
+
+def learned(width, layers, batch, steps, seeds, ways):
+    """For each of `ways`, which are SPECs, and each of `seeds`: the loss of unseen sequences after so many steps of AdamW, computed with
+    the exact weights."""
+    rank = dist.get_rank()
+    unseen = sequences(64, torch.Generator().manual_seed(10**6 + rank))
+    losses = [[] for _ in ways]
+    for seed in seeds:
+        for specs, of in zip(ways, losses):
+            model = sharded(width, layers, seed)
+            hook = attached(model, specs)
+            optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+            generator = torch.Generator().manual_seed(1000 * seed + rank)
+            for _ in range(steps):
+                optimizer.zero_grad()
+                loss_of(model, sequences(batch, generator)).backward()
+                optimizer.step()
+            if hook:
+                hook.detach()
+            with torch.no_grad():
+                of.append(mean(loss_of(model, unseen)))
+    return losses
 
 
 def main():
     torch.set_num_threads(1)
     gradcomp.torch.init_process_group()
-    result = train(**json.loads(sys.argv[1]))
+    (what, told), = json.loads(sys.argv[1]).items()
+    result = {"timed": timed, "learned": learned}[what](**told)
     if dist.get_rank() == 0:
-        print(json.dumps(result), flush=True)
+        print(json.dumps({what: result}), flush=True)
 
 
 if __name__ == "__main__":
