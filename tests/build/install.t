@@ -82,6 +82,11 @@ is "... leaves others' files and the edited one" "$(list "$staged")" "./etc/grad
 # ---- in place, and used from there
 
 check "install in the prefix" make install
+if command -v python3 >/dev/null; then
+	check "... modules for Python are compiled" test -n "$(ls "$prefix"/lib/gradcomp/python/gradcomp/__pycache__/torch.*.pyc)"
+else
+	skip "... modules for Python are compiled" "no python3"
+fi
 check "the installed command finds its library" "$prefix/bin/gradcomp" version
 export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
 if command -v pkg-config >/dev/null; then
