@@ -1,4 +1,4 @@
-"""One rank of bench/run --only frameworks: transformers that fully_shard() shards, a layer at a time. Its argument is a JSON object
+"""One rank of bench/run --only fsdp, fsdp-loss, hsdp: transformers that fully_shard() shards, a layer at a time. Its argument is a JSON object
 of one function below and what it is to be told; SPECs are those of gradcomp.torch.attach(), and none of them: FSDP2's own
 collectives over Gloo. Rank 0 prints one line, a JSON object."""
 

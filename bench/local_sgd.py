@@ -1,4 +1,4 @@
-"""One rank of bench/run --only frameworks: the text model of learn.py, trained with AdamW in every rank, for a given number of
+"""One rank of bench/run --only local-sgd: the text model of learn.py, trained with AdamW in every rank, for a given number of
 steps. Its argument is a JSON object {every, fragments, delay, spec, seed, steps}; every 0 is DDP.
 
 Rank 0 prints one line {loss, bytes, dense_bytes}: the test loss, and what a rank gave to its links in a step, and would have
