@@ -31,7 +31,12 @@ static inline watched watch(const void *from, size_t bytes, size_t odd)
 	if (from && bytes)
 		memcpy(host + GUARD + odd, from, bytes);
 	w.base = device_alloc(bytes + odd + 2 * GUARD);
-	to_device(w.base, host, bytes + odd + 2 * GUARD);
+	if (from) {
+		to_device(w.base, host, bytes + odd + 2 * GUARD);
+	} else { /* what is between stays as it was given out: unwritten, where that is looked for */
+		to_device(w.base, host, GUARD + odd);
+		to_device(w.base + GUARD + odd + bytes, host, GUARD);
+	}
 	w.at = w.base + GUARD + odd;
 	free(host);
 	return w;
@@ -45,7 +50,12 @@ static inline int unwatch(const watched *w, void *to)
 	int whole = 1;
 	if (!host)
 		exit(1);
-	from_device(host, w->base, all);
+	if (to) {
+		from_device(host, w->base, all);
+	} else {
+		from_device(host, w->base, GUARD + w->odd);
+		from_device(host + all - GUARD, w->base + all - GUARD, GUARD);
+	}
 	for (size_t i = 0; i < all; i++)
 		if (i < GUARD + w->odd || i >= GUARD + w->odd + w->bytes)
 			whole &= host[i] == 0x5a;
