@@ -30,7 +30,8 @@
  * names one, what it asks for and what the first rank does; the job fails) and numbers that are
  * not finite.
  *
- * Numbers are in host memory, of type F32, F16 or BF16, the same for input and output. Work is
+ * Numbers are in host memory (a pointer to a GPU's is not recognised; Python refuses such
+ * tensors), of type F32, F16 or BF16, the same for input and output. Work is
  * done in F32: a 16-bit input is widened once, tile by tile, on its way into the coder's
  * workspace (4 bytes a number of the largest call, kept), and the result rounded once, to
  * nearest even.

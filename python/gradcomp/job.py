@@ -44,8 +44,11 @@ def _name(code):
 def _memory(buf):
     """(address, elements, dtype code) of a buffer."""
     if hasattr(buf, "data_ptr"):
-        if buf.device.type != "cpu" or not buf.is_contiguous():
-            raise Error(_lib.ERR_INVALID, "a tensor must be contiguous and in host memory")
+        if buf.device.type != "cpu":
+            raise Error(_lib.ERR_INVALID, f"a tensor is on {buf.device}: this call works on host memory, give it a copy "
+                                          "made by .cpu()")
+        if not buf.is_contiguous():
+            raise Error(_lib.ERR_INVALID, "a tensor must be contiguous: give it a copy made by .contiguous()")
         return buf.data_ptr(), buf.numel(), dtype_code(buf.dtype)
     view = memoryview(buf)
     letter = view.format.lstrip("@=<" if sys.byteorder == "little" else "@=>")

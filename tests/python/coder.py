@@ -55,6 +55,7 @@ for what, call in (("types", lambda: coder.all_gather(mine, full.float(), counts
                    ("sizes", lambda: coder.all_gather(mine, full, [9] * P)),
                    ("slot", lambda: coder.reduce_scatter(full.clone(), scattered, counts, slot=-1)),
                    ("double", lambda: coder.all_gather(torch.zeros(1).double(), torch.zeros(P).double())),
+                   ("device", lambda: coder.all_gather(torch.empty(counts[rank], device="meta"), full, counts)),
                    ("low rank", lambda: gradcomp.Coder.check("powersgd")),
                    ("create", lambda: gradcomp.Coder(world, "topk"))):
     try:

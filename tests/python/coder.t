@@ -26,7 +26,7 @@ ok(len({s["bits"] for s in said}) == 1, "the same bits everywhere")
 ok(all(s["resumed"].startswith("True") for s in said), "a state is taken up to the bit", said)
 ok(all(s["stats"] == "4 1 1 True" for s in said), "counted", said)
 for what, words in (("types", "types must be equal"), ("sizes", "do not fit"), ("slot", "slot -1: must be 0.."),
-                    ("double", "float64"), ("low", "works on matrices, of which a flat shard has none; compressors that shards can be sent with: block"),
+                    ("double", "float64"), ("device", "is on meta: this call works on host memory"), ("low", "works on matrices, of which a flat shard has none; compressors that shards can be sent with: block"),
                     ("create", "gives no code")):
     ok(all(words in w[what] for w in wrong), f"refused: {what}", wrong)
 if importlib.util.find_spec("sklearn"):
