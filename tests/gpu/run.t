@@ -93,6 +93,12 @@ like "a signal is named" "$(echo "$summary" | grep '^faults')" "SIGSEGV"
 like "what cannot run says why" "$(echo "$summary" | grep '^torch')" "skipped: there is no PyTorch"
 run --only torch
 is "and that alone is no failure" $status 0
+section collective <<'END'
+echo '1..0 # SKIP its module is not loaded'
+END
+run --only collective
+is "but what needs only the device has to run" $status 1
+like "and says why it did not" "$summary" "skipped where there is a device: its module is not loaded"
 run --only rates
 is "a figure that cannot be read is a failure" $status 1
 run --only reducer --only collective --limit "$(scaled 1)"
