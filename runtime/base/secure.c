@@ -112,6 +112,47 @@ static gradcomp_status secure_owner(const char *path, const char *part, const ch
 	                 (unsigned)uid, (unsigned)geteuid());
 }
 
+/* What makes all of an installation good at once, where `part` is in it or is a virtual environment around it:
+ * umask 002 has made every file and folder of it group-writable. Else NULL; freed by the caller. */
+static char *secure_whole_installation(const char *part)
+{
+	unsigned long long inode = 0;
+	char *prefix = install_own_file(&inode), *marker = NULL;
+	size_t n;
+
+	if (!prefix || !install_prefix_of(prefix))
+		goto none;
+	n = strlen(prefix);
+	if (!strncmp(part, prefix, n) && (!part[n] || part[n] == '/'))
+		return prefix;
+	n = strlen(part);
+	if (strncmp(prefix, part, n) != 0 || prefix[n] != '/')
+		goto none;
+	if (asprintf(&marker, "%s/pyvenv.cfg", part) < 0)
+		marker = NULL;
+	if (marker && !access(marker, F_OK)) {
+		free(marker);
+		prefix[n] = '\0';
+		return prefix;
+	}
+none:
+	free(marker);
+	free(prefix);
+	return NULL;
+}
+
+static gradcomp_status secure_writable(const char *path, const char *which, const char *part, mode_t mode,
+                                       gradcomp_error *err)
+{
+	char *whole = secure_whole_installation(part);
+
+	error_set(err, GRADCOMP_ERR_INSECURE, "%s is not trusted: %s can be written by %s (mode %04o); mend it with: chmod %sgo-w %s%s",
+	          path, which, mode & S_IWOTH ? "everybody" : "its group", (unsigned)(mode & 07777), whole ? "-R " : "",
+	          whole ? whole : part, whole ? " (umask 022 makes such files at once)" : "");
+	free(whole);
+	return GRADCOMP_ERR_INSECURE;
+}
+
 /* `part` is `path` or a directory above it. */
 static gradcomp_status secure_judge(const char *path, const char *part, const struct stat *st,
                                     gradcomp_error *err)
@@ -125,10 +166,7 @@ static gradcomp_status secure_judge(const char *path, const char *part, const st
 	if (S_ISDIR(st->st_mode) && (st->st_mode & S_ISVTX))
 		return GRADCOMP_OK;
 	if (st->st_mode & (S_IWGRP | S_IWOTH))
-		return error_set(err, GRADCOMP_ERR_INSECURE,
-		                 "%s is not trusted: %s can be written by %s (mode %04o); mend it with: chmod go-w %s",
-		                 path, which, st->st_mode & S_IWOTH ? "everybody" : "its group",
-		                 (unsigned)(st->st_mode & 07777), part);
+		return secure_writable(path, which, part, st->st_mode, err);
 	return GRADCOMP_OK;
 }
 

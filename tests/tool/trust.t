@@ -42,7 +42,18 @@ distrusted "another user's file in the prefix" asked own own
 chown $service "$tmp/own/lib/gradcomp/compressors/topk.so"
 chmod g+w "$tmp/own/lib/gradcomp/compressors"
 distrusted 'a folder of the prefix that a group can write' asked own own
+like 'it is said what mends the installation' "$said" "mend it with: chmod -R go-w $tmp/own (umask 022 "
 chmod g-w "$tmp/own/lib/gradcomp/compressors"
+# As pip makes it with umask 002, in an environment whose folders are alike: one command mends it.
+mkdir -p "$tmp/venv/lib/packages"
+: > "$tmp/venv/pyvenv.cfg"
+cp -r "$tmp/own" "$tmp/venv/lib/packages"
+chown -R $user:$user "$tmp/venv"
+chmod -R g+w "$tmp/venv"
+distrusted 'an environment made with umask 002' asked venv/lib/packages/own venv/lib/packages/own
+like 'it is said what mends all of it' "$said" "mend it with: chmod -R go-w $tmp/venv (umask 022 "
+chmod -R go-w "$tmp/venv"
+check 'and it does' asked venv/lib/packages/own venv/lib/packages/own
 
 # With everything mounted read-only, as containers have it.
 sealed () {
