@@ -1,10 +1,10 @@
 """Models of programs that do not know of gradcomp: `srun --gradcomp=SPEC python3 train.py`.
 
 load() is what `import torch` calls (the entry point `gradcomp` of group torch.backends, from
-PyTorch 2.5 on) or sitecustomize does. It makes DistributedDataParallel note its models, and each
-is attached at the first forward pass that gradients follow, if by then it has neither an
-attachment nor a communication hook. Nothing here raises: what fails is a line on stderr, and the
-model trains as it would without gradcomp.
+PyTorch 2.5 on) or sitecustomize does. It makes DistributedDataParallel, fully_shard() and
+FullyShardedDataParallel note their models. Each is attached at its first forward pass (of a replicated
+one at the first that gradients follow), if by then it has neither an attachment nor a communication
+hook. Nothing here raises: what fails is a line on stderr, and the model trains as it would without gradcomp.
 
 A hook on some of the ranks would mix up what they send each other. So the ranks agree before and
 after, in the store of torch.distributed, which no other traffic can be confused with.
@@ -14,8 +14,10 @@ import os
 import sys
 
 _OFF = ("no", "false", "off", "0")
+_FSDP = "torch.distributed.fsdp"
 _loaded = False
 _models = 0  # that this process has noted
+_sharded = None  # the last _Noted of each sharded module: only the outermost is attached
 
 
 def load():
@@ -31,6 +33,10 @@ def load():
 
         if dist.is_available():
             _note_models()
+            if _FSDP in sys.modules:
+                _note_sharded(sys.modules[_FSDP])
+            else:
+                sys.meta_path.insert(0, _WhenFsdpComes())
     except Exception as e:
         _say(f"cannot attach models by itself: {_one_line(e)}")
 
@@ -51,13 +57,76 @@ def _note_models():
     DistributedDataParallel.__init__ = __init__
 
 
-class _Noted:
-    """A model from its construction to the first forward pass that gradients follow."""
+class _WhenFsdpComes:
+    """On sys.meta_path until torch.distributed.fsdp is imported, which `import torch` does not do."""
 
-    def __init__(self, model, rank, nranks, store):
-        self.rank, self.nranks, self.store = rank, nranks, store
+    def find_spec(self, name, path=None, target=None):
+        if name != _FSDP:
+            return None
+        from importlib.machinery import PathFinder
+
+        sys.meta_path.remove(self)
+        spec = PathFinder.find_spec(name, path, target)
+        run = getattr(getattr(spec, "loader", None), "exec_module", None)
+        if run is None:
+            return None
+
+        def exec_module(module):
+            run(module)
+            try:
+                _note_sharded(module)
+            except Exception as e:
+                _say(f"cannot attach sharded models by itself: {_one_line(e)}")
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+def _note_sharded(fsdp):
+    import functools
+    import weakref
+
+    global _sharded
+    _sharded = weakref.WeakKeyDictionary()
+
+    def note(model):
+        if not hasattr(model, "register_forward_pre_hook"):
+            return  # of a list of modules: they are in one that is sharded, too
+        try:
+            for module in model.modules():
+                if module in _sharded:
+                    _sharded.pop(module).handle.remove()
+            _note(model)
+        except Exception as e:
+            _say(f"{_name(model)} is not attached: {_one_line(e)}")
+
+    shard = getattr(fsdp, "fully_shard", None)
+    if shard is not None:
+        @functools.wraps(shard)
+        def fully_shard(module, *args, **named):
+            made = shard(module, *args, **named)
+            note(module)
+            return made
+
+        fsdp.fully_shard = fully_shard
+    make = fsdp.FullyShardedDataParallel.__init__
+
+    @functools.wraps(make)
+    def __init__(self, *args, **named):
+        make(self, *args, **named)
+        note(self)
+
+    fsdp.FullyShardedDataParallel.__init__ = __init__
+
+
+class _Noted:
+    """A model from its construction to the first forward pass (that gradients follow)."""
+
+    def __init__(self, model, sharded, rank, nranks, store):
+        self.sharded, self.rank, self.nranks, self.store = sharded, rank, nranks, store
         self.store.add("here", 1)
-        self.handle = model.register_forward_pre_hook(self)
+        # Before FSDP's own, which settles what it communicates with.
+        self.handle = model.register_forward_pre_hook(self, **({"prepend": True} if hasattr(model, "_get_fsdp_state") else {}))
 
     def __call__(self, model, inputs):
         del inputs
@@ -73,7 +142,7 @@ class _Noted:
     def begin(self, model):
         import torch
 
-        if not torch.is_grad_enabled() or not model.require_backward_grad_sync:
+        if not self.sharded and not (torch.is_grad_enabled() and model.require_backward_grad_sync):
             return  # the other ranks need not be here
         self.handle.remove()
         try:
@@ -96,15 +165,41 @@ def _note(model):
 
     global _models
     nranks = dist.get_world_size()
-    if dist.get_world_size(model.process_group) < nranks:
-        if dist.get_rank(model.process_group) == 0:
-            _say(f"{_name(model)} is on {dist.get_world_size(model.process_group)} of {nranks} ranks: it is left alone, "
+    sharded = not hasattr(model, "_get_ddp_logging_data")
+    size, first = _ranks_of(model) if sharded else (dist.get_world_size(model.process_group),
+                                                    dist.get_rank(model.process_group) == 0)
+    if size < nranks:
+        if first:
+            _say(f"{_name(model)} is on {size} of {nranks} ranks: it is left alone, "
                  "gradcomp.torch.attach() would attach it")
         return
     # All ranks of the world make this model now, so they count alike.
     store = dist.PrefixStore(f"gradcomp/noted/{_models}", _get_default_store())
     _models += 1
-    _Noted(model, dist.get_rank(), nranks, store)
+    noted = _Noted(model, sharded, dist.get_rank(), nranks, store)
+    if sharded:
+        _sharded[model] = noted
+
+
+def _ranks_of(model):
+    """How many a sharded model is on, and whether this one is their first."""
+    import torch.distributed as dist
+
+    if hasattr(model, "_get_fsdp_state"):
+        ranks = next((g.mesh_info.mesh.mesh.flatten().tolist() for g in _param_groups(model)), [])
+    elif isinstance(model.process_group, tuple):  # within nodes and between them
+        ranks = range(dist.get_world_size())
+    else:
+        ranks = dist.get_process_group_ranks(model.process_group)
+    return len(ranks), dist.get_rank() in ranks[:1]
+
+
+def _param_groups(model):
+    """The FSDPParamGroups of all that fully_shard() made within a model."""
+    for module in model.modules():
+        state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
+        groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+        yield from (g for g in groups if g is not None)
 
 
 def _attach(noted, model):
@@ -126,9 +221,13 @@ def _attach(noted, model):
             attachment.detach()
         return _left(noted, model, word)
     if noted.rank == 0:
-        numbers = sum(p.numel() for p in attachment._parameters)
-        _say(f"attached {_name(model)}, {numbers} parameters in {len(attachment._parameters)} tensors: "
-             f"{attachment._group.job.setting('gradcomp.compressor')}")
+        spec = attachment._group.job.setting("gradcomp.compressor")
+        if noted.sharded:
+            ways = ", ".join(n for n in ("reduce_scatter", "all_gather", "all_reduce") if n in attachment._parts)
+            _say(f"attached {_name(model)}, sharded ({ways or 'as without gradcomp'}): {spec}")
+        else:
+            numbers = sum(p.numel() for p in attachment._parameters)
+            _say(f"attached {_name(model)}, {numbers} parameters in {len(attachment._parameters)} tensors: {spec}")
     return None
 
 
@@ -146,19 +245,45 @@ def _refusal(model):
     """Why this rank cannot attach the model; None where it can."""
     from . import _lib
 
-    ours = sys.modules.get("gradcomp.torch")
-    if ours is not None and model in ours._hooks:
-        return _QUIET  # the program has attached it
+    if "gradcomp.torch" in sys.modules and _attached_by_program(model):
+        return _QUIET
     try:
         if _lib.setting("gradcomp.auto_attach") in _OFF:
             return _QUIET
-        hook = model._get_ddp_logging_data().get("comm_hook")
+        if hasattr(model, "_get_ddp_logging_data"):
+            hook = model._get_ddp_logging_data().get("comm_hook")
+        else:
+            hook = _own_collective(model)
         if hook:
             return f"it has a communication hook of its own ({hook})"
-        if model._join_config.enable:
+        if hasattr(model, "_join_config") and model._join_config.enable:
             return "its first pass is within join(); call gradcomp.torch.attach() before that"
     except Exception as e:
         return _one_line(e)
+    return None
+
+
+_COLLECTIVES = ("_reduce_scatter_comm", "_all_gather_comm")  # of an FSDPParamGroup
+
+
+def _attached_by_program(model):
+    from . import _fsdp
+    from . import torch as ours
+
+    # What is around a sharded module may have been attached with it.
+    return (model in ours._hooks or any(m in _fsdp._in_force for m in model.modules())
+            or any(type(getattr(g, name, None)).__module__ == _fsdp.__name__ or getattr(getattr(g, name, None), "waits", False)
+                   for g in _param_groups(model) for name in (*_COLLECTIVES, "_all_reduce_hook")))
+
+
+def _own_collective(model):
+    """The name of what a program has put in the place of a collective of FSDP2's. (A hook in a place where FSDP
+    has none, attach() refuses.)"""
+    for group in _param_groups(model):
+        for name in _COLLECTIVES:
+            own = getattr(group, name, None)
+            if own is not None and not type(own).__module__.startswith("torch."):
+                return type(own).__name__
     return None
 
 
@@ -195,7 +320,7 @@ def _told(noted, refusal):
 
 
 def _name(model):
-    return f"{type(model).__name__}({type(model.module).__name__})"
+    return f"{type(model).__name__}({type(model.module).__name__})" if hasattr(model, "process_group") else type(model).__name__
 
 
 def _one_line(e):
