@@ -15,7 +15,7 @@
 
 #include "operators/cpu/four.h"
 
-enum { MOST = 64, BLOCK = 128 };
+enum { MOST = 64, BLOCK = 128, ROW_LANES = 512 };
 #define DEPENDENT 1e-12
 #define ONE_ROUND 1e-7
 
@@ -206,6 +206,19 @@ static void apply(ortho *o, float *A)
 	}
 }
 
+/* The product of columns c and b of A. Rare, so its order is made for a GPU: row i is of
+ * lane i % ROW_LANES, and the lanes are added by halves. */
+static double row_sum(const ortho *o, const float *A, size_t c, size_t b)
+{
+	double lane[ROW_LANES] = {0};
+	for (size_t i = 0; i < o->n; i++)
+		lane[i % ROW_LANES] += (double)A[i * o->r + c] * A[i * o->r + b];
+	for (size_t half = ROW_LANES / 2; half; half /= 2)
+		for (size_t i = 0; i < half; i++)
+			lane[i] += lane[i + half];
+	return lane[0];
+}
+
 /* Column c := e_t made orthogonal to the kept columns and of length 1, where row
  * t is the one the kept columns reach least: at most nkept / n < 1 of e_t is lost. */
 static void fill_column(ortho *o, float *A, size_t c)
@@ -226,18 +239,16 @@ static void fill_column(ortho *o, float *A, size_t c)
 	for (size_t i = 0; i < n; i++)
 		A[i * r + c] = i == t;
 	for (int round = 0; round < 2; round++) {
-		double dot[MOST] = {0}, len2 = 0, unit;
-		for (size_t i = 0; i < n; i++)
-			for (int a = 0; a < o->nkept; a++)
-				dot[a] += (double)A[i * r + c] * A[i * r + (size_t)o->kept[a]];
+		double dot[MOST], unit;
+		for (int a = 0; a < o->nkept; a++)
+			dot[a] = row_sum(o, A, c, (size_t)o->kept[a]);
 		for (size_t i = 0; i < n; i++) {
 			double v = A[i * r + c];
 			for (int a = 0; a < o->nkept; a++)
 				v -= dot[a] * A[i * r + (size_t)o->kept[a]];
 			A[i * r + c] = (float)v;
-			len2 += (double)A[i * r + c] * A[i * r + c];
 		}
-		unit = 1 / __builtin_sqrt(len2);
+		unit = 1 / __builtin_sqrt(row_sum(o, A, c, c));
 		for (size_t i = 0; i < n; i++)
 			A[i * r + c] = (float)(A[i * r + c] * unit);
 	}

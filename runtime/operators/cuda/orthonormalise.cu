@@ -3,7 +3,7 @@
  * host's order, only those that do not depend on each other run side by side. */
 #include "operators/cuda/batch.h"
 
-enum { MOST = 64, BLOCK = 128, ORTHO_THREADS = 512, TILE = BLOCK * (MOST + 1), DOTS = 512 };
+enum { MOST = 64, BLOCK = 128, ORTHO_THREADS = 512 /* ROW_LANES, too */, TILE = BLOCK * (MOST + 1), DOTS = 512 };
 #define DEPENDENT 1e-12
 #define ONE_ROUND 1e-7
 
@@ -211,22 +211,40 @@ INLINE size_t least_row(const ortho &o, const float *A)
 	return found;
 }
 
-/* Column c := e_t made orthogonal to the kept columns and of length 1. Rare: sums over
- * the rows are one thread's each. */
+/* The product of columns c and b over all rows, to all threads. */
+INLINE double row_sum(const ortho &o, const float *A, unsigned c, unsigned b)
+{
+	double *const lane = reinterpret_cast<double *>(o.tile);
+	const unsigned t = threadIdx.x;
+	double s = 0;
+	for (size_t i = t; i < o.n; i += ORTHO_THREADS)
+		s += double(A[i * o.r + c]) * A[i * o.r + b];
+	lane[t] = s;
+	for (unsigned half = ORTHO_THREADS / 2; half; half /= 2) {
+		__syncthreads();
+		if (t < half)
+			lane[t] += lane[t + half];
+	}
+	__syncthreads();
+	s = lane[0];
+	__syncthreads();
+	return s;
+}
+
+/* Column c := e_t made orthogonal to the kept columns and of length 1. A thread has the
+ * same rows throughout. */
 INLINE void fill_column(const ortho &o, float *A, unsigned c)
 {
-	double *const dot = o.factor, *const unit = o.factor + MOST;
+	double *const dot = o.factor;
 	const size_t r = o.r, t = least_row(o, A);
 	const int nk = *o.nkept;
 	for (size_t i = threadIdx.x; i < o.n; i += ORTHO_THREADS)
 		A[i * r + c] = i == t;
 	for (int round = 0; round < 2; round++) {
-		__syncthreads();
-		if (int(threadIdx.x) < nk) {
-			double s = 0;
-			for (size_t i = 0; i < o.n; i++)
-				s += double(A[i * r + c]) * A[i * r + o.kept[threadIdx.x]];
-			dot[threadIdx.x] = s;
+		for (int a = 0; a < nk; a++) {
+			const double s = row_sum(o, A, c, unsigned(o.kept[a]));
+			if (!threadIdx.x)
+				dot[a] = s;
 		}
 		__syncthreads();
 		for (size_t i = threadIdx.x; i < o.n; i += ORTHO_THREADS) {
@@ -235,16 +253,9 @@ INLINE void fill_column(const ortho &o, float *A, unsigned c)
 				v -= dot[a] * A[i * r + o.kept[a]];
 			A[i * r + c] = float(v);
 		}
-		__syncthreads();
-		if (!threadIdx.x) {
-			double len2 = 0;
-			for (size_t i = 0; i < o.n; i++)
-				len2 += double(A[i * r + c]) * A[i * r + c];
-			*unit = 1 / sqrt(len2);
-		}
-		__syncthreads();
+		const double unit = 1 / sqrt(row_sum(o, A, c, c));
 		for (size_t i = threadIdx.x; i < o.n; i += ORTHO_THREADS)
-			A[i * r + c] = float(A[i * r + c] * *unit);
+			A[i * r + c] = float(A[i * r + c] * unit);
 	}
 	__syncthreads();
 	if (!threadIdx.x)

@@ -1,0 +1,130 @@
+/* Whole buckets: tensors loaded and stored, ranks' pairs added up, against loops that do the same number by
+ * number. Every table of this processor. */
+#include <math.h>
+
+#include "tests/support/magnitudes.h"
+
+enum { N = 20001, TENSORS = 4 };
+
+static float number(uint64_t i)
+{
+	return (float)(int)(i * 2654435761u % 2001) / 64 - 15;
+}
+
+/* What a sampled sum reads. */
+static int in_sample(uint64_t i)
+{
+	return i % GRADCOMP_SAMPLE_EVERY < GRADCOMP_SAMPLE_RUN;
+}
+
+static void loads(const char *name, const gradcomp_operators *op)
+{
+	static float x[TENSORS][N], e[N], plain[N];
+	static uint16_t half[N];
+	double want[TENSORS] = {0}, squares[TENSORS];
+	int bad[TENSORS] = {7, 7, 7, 7}, same = 1;
+	for (uint64_t i = 0; i < N; i++) {
+		plain[i] = x[0][i] = number(i);
+		e[i] = number(i + N);
+	}
+	op->cast_from_f32(NULL, half, plain, N, GRADCOMP_BF16, 0);
+	half[N - 1] = 0x7f80; /* Inf */
+	const gradcomp_segment t[TENSORS] = {
+		{.x = x[0], .grad = x[0], .error = e, .n = N, .dtype = GRADCOMP_F32, .add = 0},
+		{.x = x[1], .grad = plain, .error = e, .n = N, .dtype = GRADCOMP_F32, .add = 1},
+		{.x = x[2], .grad = half, .n = N, .dtype = GRADCOMP_BF16},
+		{.x = x[3], .grad = plain, .n = 0, .dtype = GRADCOMP_F32},
+	};
+	void *scratch = aligned_alloc(64, op->tensors_scratch(t, TENSORS) + 64);
+	gradcomp_status st = op->load_tensors(NULL, t, TENSORS, bad, squares, scratch);
+	for (uint64_t i = 0; i < N; i++) {
+		float sum = plain[i] + e[i];
+		uint32_t w = (uint32_t)half[i] << 16;
+		same &= x[0][i] == plain[i] && x[1][i] == sum && !memcmp(&x[2][i], &w, sizeof w);
+		if (in_sample(i)) {
+			want[0] += ((double)plain[i] + e[i]) * ((double)plain[i] + e[i]);
+			want[1] += (double)sum * sum;
+			want[2] += (double)x[2][i] * x[2][i];
+		}
+	}
+	ok(!st && same, "%s: gradients, with error memory and of 16 bits, are loaded", name);
+	ok(!bad[0] && !bad[1] && bad[2] == 1 && !bad[3], "%s: the one that is not finite is found", name);
+	for (int i = 0; i < TENSORS; i++)
+		same &= fabs(squares[i] - want[i]) <= 1e-12 * want[i];
+	ok(same, "%s: and sampled", name);
+	free(scratch);
+}
+
+static void stores(const char *name, const gradcomp_operators *op, int poison)
+{
+	static float x[N], in_place[N], e[N];
+	static uint16_t half[N], want[N];
+	double squares[3], sum = 0;
+	int same = 1;
+	for (uint64_t i = 0; i < N; i++) {
+		in_place[i] = x[i] = number(i);
+		e[i] = number(i + N);
+		sum += in_sample(i) ? (double)e[i] * e[i] : 0;
+	}
+	op->cast_from_f32(NULL, want, x, N, GRADCOMP_F16, 0);
+	const gradcomp_segment t[3] = {
+		{.x = x, .grad = half, .error = e, .n = N, .dtype = GRADCOMP_F16},
+		{.x = in_place, .grad = in_place, .n = N, .dtype = GRADCOMP_F32},
+		{.x = x, .n = 0, .dtype = GRADCOMP_F32},
+	};
+	void *scratch = aligned_alloc(64, op->tensors_scratch(t, 3) + 64);
+	gradcomp_status st = op->store_tensors(NULL, t, 3, &poison, squares, scratch);
+	for (uint64_t i = 0; i < N; i++)
+		same &= poison ? (half[i] & 0x7fff) > 0x7c00 && isnan(in_place[i]) && isnan(x[i])
+		               : half[i] == want[i] && in_place[i] == number(i);
+	ok(!st && same, "%s: tensors are stored%s", name, poison ? ", poisoned" : "");
+	ok(fabs(squares[0] - sum) <= 1e-12 * sum && !squares[1] && !squares[2], "%s: error memory is sampled", name);
+	free(scratch);
+}
+
+static void pairs(const char *name, const gradcomp_operators *op)
+{
+	enum { RANKS = 5, PARTS = 2, K = 40 };
+	static uint32_t idx[RANKS * PARTS][K];
+	static float val[RANKS * PARTS][K], y[PARTS][N], want[PARTS][N];
+	const gradcomp_sparse to[PARTS] = {{y[0], N}, {y[1], 50}};
+	gradcomp_pairs from[RANKS * PARTS];
+	int fault = 0;
+	memset(want, 0, sizeof want);
+	memset(y, 1, sizeof y);
+	for (int i = 0; i < RANKS * PARTS; i++) {
+		for (uint32_t j = 0; j < K; j++) {
+			idx[i][j] = i % PARTS ? j + (uint32_t)i : j * 500 + (uint32_t)i / 4;
+			val[i][j] = number(j * 31 + (uint32_t)i);
+		}
+		from[i] = (gradcomp_pairs){idx[i], val[i], i == 6 ? 0 : K};
+		for (uint32_t j = 0; j < from[i].k; j++)
+			want[i % PARTS][idx[i][j]] += 0.3f * val[i][j];
+	}
+	op->sparse_sum(NULL, to, PARTS, from, RANKS, 0.3f, &fault);
+	ok(!fault && !memcmp(y[0], want[0], sizeof y[0]) && !memcmp(y[1], want[1], 50 * sizeof(float)),
+	   "%s: pairs of all ranks add up", name);
+	idx[3][7] = idx[3][6];
+	op->sparse_sum(NULL, to, PARTS, from, RANKS, 0.3f, &fault);
+	ok(fault, "%s: an index that stands twice is found", name);
+}
+
+static void each(const char *name, const gradcomp_operators *op)
+{
+	const gradcomp_segment odd = {.dtype = GRADCOMP_I64};
+	loads(name, op);
+	stores(name, op, 0);
+	stores(name, op, 1);
+	pairs(name, op);
+	ok(op->load_tensors(NULL, &odd, 1, NULL, NULL, NULL) == GRADCOMP_ERR_UNSUPPORTED &&
+	           op->store_tensors(NULL, &odd, 1, NULL, NULL, NULL) == GRADCOMP_ERR_UNSUPPORTED,
+	   "%s: integers are refused", name);
+	ok(!op->failed(), "%s: nothing has failed", name);
+}
+
+int main(void)
+{
+	test_variants(each);
+	each("shared", operators_cpu());
+	return done_testing();
+}
