@@ -64,10 +64,43 @@ is "no folder of the build is named in the configuration" \
 	"$(grep -rl -e "$tmp/stage" -e "$GRADCOMP_SRC" "$staged/etc" "$staged/lib/pkgconfig")" ""
 is "no @variable@ is left in it" "$(grep -rl '@[a-z]*@' "$staged/etc" "$staged/lib/pkgconfig")" ""
 list "$tmp/stage" >"$tmp/first"
-check "install again" make install DESTDIR="$tmp/stage"
+# Whether the library is there, and whole, at any moment.
+cat >"$tmp/watch.c" <<'WATCH'
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int main(int argc, char **argv)
+{
+	struct stat first, now;
+	long missing = 0, looks = 0;
+
+	if (argc < 3 || stat(argv[1], &first))
+		return 2;
+	for (; access(argv[2], F_OK); looks++)
+		missing += stat(argv[1], &now) || now.st_size != first.st_size;
+	printf("%s\n", !looks ? "nobody looked" : missing ? "missing" : "whole");
+	return 0;
+}
+WATCH
+cc -O1 -o "$tmp/watch" "$tmp/watch.c" || exit 1
+"$tmp/watch" "$staged/lib/libgradcomp.so.$(cat "$GRADCOMP_SRC/VERSION")" "$tmp/stop" >"$tmp/watched" &
+for i in 1 2 3 4; do
+	check "install again, $i" make install DESTDIR="$tmp/stage"
+done
+: >"$tmp/stop"
+wait $!
+is "... the library is there at every moment" "$(cat "$tmp/watched")" whole
 is "... is the same" "$(list "$tmp/stage")" "$(cat "$tmp/first")"
 check "uninstall" make uninstall DESTDIR="$tmp/stage"
 is "... leaves nothing" "$(find "$tmp/stage" -mindepth 1)" ""
+
+# Users can read everything, and nobody else can write it, whatever the umask.
+install_under () (umask "$1" && make install DESTDIR="$tmp/stage")
+for mask in 077 002 027; do
+	check "install with umask $mask" install_under $mask
+	is "... modes" "$(find "$tmp/stage" -mindepth 1 ! -type l ! -perm 755 ! -perm 644 -printf '%m %P\n')" ""
+	check "uninstall" make uninstall DESTDIR="$tmp/stage"
+done
 
 mkdir -p "$staged/lib" "$staged/etc/gradcomp"
 echo theirs >"$staged/lib/libother.so"
