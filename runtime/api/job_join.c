@@ -21,25 +21,31 @@
  * hear how it went. */
 #define MUNGE_PATIENCE 0.5
 
-/* A record: "V<version>, about the secret, SPECs, timeline, the transport's endpoint"
+/* A record: "V<version>, about the secret, SPECs, their plugins, timeline, the transport's endpoint"
  * separated by tabs, or "E<rank> <text>" of a rank that cannot join. */
 #define RECORD_TEXT BOOTSTRAP_MAX
 
-enum { RECORD_VERSION, RECORD_SECRET, RECORD_SPECS, RECORD_TIMELINE, RECORD_PARTS };
+enum { RECORD_VERSION, RECORD_SECRET, RECORD_SPECS, RECORD_PLUGINS, RECORD_TIMELINE, RECORD_PARTS };
 
 /* A job that cannot begin ends when all ranks know why, or after so many seconds, at most half of
  * transport.timeout. */
 #define HEARD_SECONDS 10.0
 
+#define HOST_TEXT 128
+#define PLUGINS_TEXT 168
+
 /* The SPECs that the settings ask for are resolved into the job's table, where reducers find them;
- * and their text in full. */
-static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capacity, gradcomp_error *err)
+ * and their text in full, and which plugins they are of. Those of auto are compared when reducers
+ * are made. */
+static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capacity, char plugin_text[PLUGINS_TEXT],
+                                     gradcomp_error *err)
 {
 	const config *c = job->config;
 	const plugin *plugins[2];
 	const spec *specs[2];
 	gradcomp_status st;
 	registry_builtin(gradcomp_auto_info()->name);
+	snprintf(plugin_text, PLUGINS_TEXT, "auto");
 	if (tuner_requested(c, NULL)) {
 		st = tuner_check_spec(&job->specs, NULL, NULL, err);
 		snprintf(out, capacity, "%.500s/%.500s", config_str(c, "gradcomp.compressor"),
@@ -47,6 +53,8 @@ static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capaci
 		return st;
 	}
 	st = spec_table_both(&job->specs, NULL, NULL, plugins, specs, err);
+	if (!st)
+		snprintf(plugin_text, PLUGINS_TEXT, "%s and %s", plugins[0]->identity, plugins[1]->identity);
 	if (!st && snprintf(out, capacity, "%s/%s", specs[0]->text, specs[1]->text) >= (int)capacity)
 		st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", specs[0]->text);
 	return st;
@@ -59,7 +67,7 @@ static void capture(gradcomp_job *job, struct reducer *r)
 
 static gradcomp_status prepare(gradcomp_job *job, const char *space, char record[RECORD_TEXT], gradcomp_error *err)
 {
-	char specs[1024], secret[JOB_SECRET_TEXT], timeline[TRACE_OPTIONS_TEXT];
+	char specs[1024], plugins[PLUGINS_TEXT], secret[JOB_SECRET_TEXT], timeline[TRACE_OPTIONS_TEXT];
 	const config *c = job->config;
 	transport_options o = {
 		.rank = job->rank,
@@ -78,7 +86,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 		.operators = operators_cpu(),
 	};
 	gradcomp_error missing = {0};
-	gradcomp_status st = resolve_specs(job, specs, sizeof specs, err);
+	gradcomp_status st = resolve_specs(job, specs, sizeof specs, plugins, err);
 	if (st)
 		return st;
 	if (job->rank == 0 && *config_str(c, "gradcomp.report")) {
@@ -106,7 +114,7 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 		                      MUNGE_PATIENCE * o.timeout, &job->log, secret, err);
 	if (st)
 		return st;
-	snprintf(record, RECORD_TEXT, "V%s\t%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, timeline,
+	snprintf(record, RECORD_TEXT, "V%s\t%s\t%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, plugins, timeline,
 	         transport_endpoint(job->transport));
 	secret_wipe(secret, sizeof secret);
 	return GRADCOMP_OK;
@@ -139,6 +147,15 @@ static gradcomp_status find_refusal(const gradcomp_job *job, char *const *all, g
 	return GRADCOMP_OK;
 }
 
+/* Of the text of an endpoint, "gc1 host=NAME ...". */
+static const char *host_of(const char *endpoint, char out[HOST_TEXT])
+{
+	const char *name = strstr(endpoint, "host=");
+
+	snprintf(out, HOST_TEXT, "%.*s", name ? (int)strcspn(name + 5, " ") : 1, name ? name + 5 : "?");
+	return out;
+}
+
 /* Splits the records; endpoints[r] becomes rank r's endpoint of the transport. Names a rank that
  * is not like rank 0: all ranks find the same one. */
 static gradcomp_status read_records(gradcomp_job *job, char **all, const char **endpoints, const char *text0[RECORD_PARTS],
@@ -146,13 +163,18 @@ static gradcomp_status read_records(gradcomp_job *job, char **all, const char **
 {
 	for (int r = 0; r < job->nranks; r++) {
 		char *rest = NULL;
-		const char *version = strtok_r(all[r], "\t", &rest), *secrets = strtok_r(NULL, "\t", &rest),
-			   *specs = strtok_r(NULL, "\t", &rest), *timeline = strtok_r(NULL, "\t", &rest);
+		const char *part[RECORD_PARTS], *version, *secrets, *specs;
+		char host[HOST_TEXT], host0[HOST_TEXT];
 		gradcomp_status st;
-		if (!version || version[0] != 'V' || !secrets || !specs || !timeline || !rest || !*rest)
+		for (int i = 0; i < RECORD_PARTS; i++)
+			part[i] = strtok_r(i ? NULL : all[r], "\t", &rest);
+		version = part[RECORD_VERSION];
+		secrets = part[RECORD_SECRET];
+		specs = part[RECORD_SPECS];
+		if (!version || version[0] != 'V' || !part[RECORD_TIMELINE] || !rest || !*rest)
 			return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d is not one of gradcomp", r);
 		if (r == 0)
-			memcpy(text0, ((const char *[RECORD_PARTS]){version, secrets, specs, timeline}), RECORD_PARTS * sizeof *text0);
+			memcpy(text0, part, sizeof part);
 		if (strcmp(version, text0[RECORD_VERSION]))
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
 			                 "rank %d runs gradcomp %s, rank 0 runs %s: use one installation", r, version + 1,
@@ -161,6 +183,10 @@ static gradcomp_status read_records(gradcomp_job *job, char **all, const char **
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
 			                 "rank %d asks for '%s', rank 0 for '%s': all ranks must use the same SPEC", r, specs,
 			                 text0[RECORD_SPECS]);
+		if (strcmp(part[RECORD_PLUGINS], text0[RECORD_PLUGINS]))
+			return error_set(err, GRADCOMP_ERR_MISMATCH,
+			                 "rank %d on %s has the plugins %s, rank 0 on %s has %s: all nodes must have the same files", r,
+			                 host_of(rest, host), part[RECORD_PLUGINS], host_of(endpoints[0], host0), text0[RECORD_PLUGINS]);
 		st = r ? job_secret_alike(text0[RECORD_SECRET], secrets, r, err) : GRADCOMP_OK;
 		if (st)
 			return st;

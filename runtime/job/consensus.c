@@ -6,6 +6,14 @@
 
 #include "base/error.h"
 
+/* Where it fails another rank has gone or the job has failed, and nobody is to be waited for. */
+void consensus_leave(gradcomp_group *g)
+{
+	gradcomp_error ignored;
+
+	(void)gradcomp_barrier(g, &ignored);
+}
+
 /* The failed rank broadcasts what is wrong there. */
 static gradcomp_status share_failure(gradcomp_group *g, const consensus_topic *t, int failed,
                                      gradcomp_status theirs, gradcomp_status mine, gradcomp_error *err)
@@ -50,9 +58,10 @@ gradcomp_status consensus_gather(gradcomp_group *g, const consensus_topic *t, gr
 		if (status)
 			failed = r;
 	}
-	if (!st && failed >= 0)
+	if (!st && failed >= 0) {
 		st = share_failure(g, t, failed, (gradcomp_status)status, mine, err);
-	else if (mine)
+		consensus_leave(g);
+	} else if (mine)
 		st = mine;
 	else if (st)
 		error_set(err, st, "%s", why.text);
@@ -81,6 +90,7 @@ gradcomp_status consensus(gradcomp_group *g, const consensus_topic *t, gradcomp_
 		t->differs(theirs, claims, g->ranks[0], text, sizeof text);
 		st = error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s %s", g->ranks[r],
 		               transport_host(g->job->transport, g->ranks[r]), text);
+		consensus_leave(g);
 	}
 	free(all);
 	return st;

@@ -30,5 +30,8 @@ gradcomp_status consensus(gradcomp_group *g, const consensus_topic *t, gradcomp_
  * another. NULL on failure. */
 gradcomp_status consensus_gather(gradcomp_group *g, const consensus_topic *t, gradcomp_status mine, void **all,
                                  gradcomp_error *err);
+/* After a check of the caller's own has found on all ranks that they cannot begin: stays until
+ * each of them knows. The end of a rank that has gone before would be what the others report. */
+void consensus_leave(gradcomp_group *g);
 
 #endif

@@ -3,15 +3,19 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "plugin/descriptor.h"
 #include "base/error.h"
 #include "gradcomp/gradcomp.h"
 #include "base/module.h"
+#include "base/sha256.h"
 #include "base/strset.h"
 #include "config/spec.h"
 #include "base/suggest.h"
@@ -65,6 +69,33 @@ static gradcomp_status registry_symbol(void *handle, gradcomp_plugin_kind kind, 
 	return GRADCOMP_OK;
 }
 
+/* The lock is held. */
+static gradcomp_status registry_identify(plugin *p, gradcomp_error *err)
+{
+	static unsigned char buffer[65536];
+	unsigned char digest[SHA256_BYTES];
+	char hex[2 * SHA256_BYTES + 1];
+	int fd = open(p->path, O_RDONLY | O_CLOEXEC);
+	sha256 sum;
+	ssize_t n;
+
+	if (fd < 0)
+		return error_errno(err, GRADCOMP_ERR_IO, "%s", p->path);
+	sha256_init(&sum);
+	while ((n = read(fd, buffer, sizeof buffer)) > 0 || (n < 0 && errno == EINTR))
+		sha256_update(&sum, buffer, n > 0 ? (size_t)n : 0);
+	if (n < 0) {
+		error_errno(err, GRADCOMP_ERR_IO, "%s", p->path);
+		close(fd);
+		return GRADCOMP_ERR_IO;
+	}
+	close(fd);
+	sha256_final(&sum, digest);
+	sha256_hex(digest, hex);
+	snprintf(p->identity, sizeof p->identity, "%.32s %.24s@%.8s", p->info->name, p->info->version, hex);
+	return GRADCOMP_OK;
+}
+
 /* Opens one file; the lock is held. */
 static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name, const char *path,
                                      const plugin **out, gradcomp_error *err)
@@ -90,6 +121,11 @@ static gradcomp_status registry_load(gradcomp_plugin_kind kind, const char *name
 		l->plugin.compressor = descriptor;
 	else
 		l->plugin.collective = descriptor;
+	if ((status = registry_identify(&l->plugin, err))) {
+		free((void *)l->plugin.path);
+		free(l);
+		return status;
+	}
 	l->next = registry_loaded;
 	registry_loaded = l;
 	*out = &l->plugin;

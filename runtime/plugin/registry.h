@@ -20,6 +20,9 @@ typedef struct plugin {
 	const gradcomp_plugin_info *info;
 	const struct gradcomp_compressor_v1 *compressor; /* by kind; the other is NULL */
 	const struct gradcomp_collective_v1 *collective;
+	/* "topk 1.0@3f2a9c0d": name, version, start of the file's SHA-256 as it was loaded. The
+	 * same on all ranks of a job, or what they send each other may mean something else. */
+	char identity[80];
 } plugin;
 
 /* *out is owned by the registry and lives for ever. NOTFOUND lists the names

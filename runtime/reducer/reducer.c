@@ -297,11 +297,12 @@ static const reducer_ops ops = {reducer_ready, reducer_wait, reducer_wait_for,  
                                 reducer_free};
 
 /* The first thing that ranks say to each other. */
-static gradcomp_status declare(const reducer *r, uint32_t delay, gradcomp_status mine, gradcomp_error *err)
+static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *const plugins[2], gradcomp_status mine,
+                               gradcomp_error *err)
 {
 	reducer_request q = {.layout = &r->eng.layout, .compressor = r->eng.compressor_spec,
 	                     .collective = r->collective_spec, .bucket_bytes = r->bucket_bytes,
-	                     .first_bucket_bytes = r->first_bucket_bytes, .delay = delay};
+	                     .plugins = {plugins[0], plugins[1]}, .first_bucket_bytes = r->first_bucket_bytes, .delay = delay};
 	if (!mine) {
 		q.schedule = replan_asked(r);
 		q.schedule_hash = replan_hash(r);
@@ -353,7 +354,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st && !late)
 		st = equip(r, &own);
 	why = own;
-	st = declare(r, o.delay, st, &why);
+	st = declare(r, o.delay, plugins, st, &why);
 	agreed = !st;
 	if (!st)
 		st = coll_ctx_open(group, plugins[1], specs[1], &r->eng.coll_ctx, &why);
@@ -362,7 +363,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 		if (!st)
 			st = equip(r, &own);
 		why = own;
-		st = declare(r, o.delay, st, &why);
+		st = declare(r, o.delay, plugins, st, &why);
 		agreed = !st;
 	}
 	if (!st && r->eng.gpu)

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@ typedef struct declaration {
 	uint64_t bucket_bytes, first_bucket_bytes, seed;
 	uint64_t schedule; /* hash of what the SPEC of the schedule does not say */
 	char text[480];    /* SPECs */
+	char plugins[168];
 } declaration;
 
 static void fill(const reducer_request *q, declaration *d)
@@ -29,6 +31,8 @@ static void fill(const reducer_request *q, declaration *d)
 	d->schedule = q->schedule_hash;
 	d->delay = q->delay;
 	snprintf(d->text, sizeof d->text, "%s + %s, schedule %s", q->compressor, q->collective, q->schedule);
+	if (q->plugins[0] && q->plugins[1])
+		snprintf(d->plugins, sizeof d->plugins, "%s and %s", q->plugins[0]->identity, q->plugins[1]->identity);
 }
 
 static int shape_text(const gradcomp_tensor *t, char *out, size_t capacity)
@@ -99,6 +103,10 @@ static gradcomp_status compare(const gradcomp_group *g, int rank, const declarat
 	if (strcmp(d->text, d0->text))
 		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'", world, host,
 		                 d->text, first, d0->text);
+	if (strcmp(d->plugins, d0->plugins))
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "rank %d on %s has the plugins %s, rank %d on %s has %s: all nodes must have the same files", world, host,
+		                 d->plugins, first, transport_host(g->job->transport, first), d0->plugins);
 	if (d->delay != d0->delay)
 		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for a delay of %u steps, rank %d for %u",
 		                 world, host, d->delay, first, d0->delay);
@@ -122,9 +130,11 @@ gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, g
 	if (!mine)
 		fill(q, &own);
 	gradcomp_status st = consensus_gather(g, &(consensus_topic){"make its reducer", &own, sizeof own, NULL, false}, mine, &claims, err);
+	bool gathered = !st;
 	all = claims;
 	for (int p = 0; !st && p < g->nranks; p++) {
 		all[p].text[sizeof all[p].text - 1] = 0;
+		all[p].plugins[sizeof all[p].plugins - 1] = 0;
 		st = compare(g, p, &all[p], &all[0], err);
 	}
 	for (int p = 0; !st && p < g->nranks; p++)
@@ -132,6 +142,8 @@ gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, g
 			st = name_tensors(g, q->layout, all, err);
 			break;
 		}
+	if (gathered && st)
+		consensus_leave(g);
 	free(claims);
 	return st;
 }

@@ -5,11 +5,13 @@
 
 #include "gradcomp/compressor.h"
 #include "job/job.h"
+#include "plugin/registry.h"
 
 /* What a rank is about to make. */
 typedef struct reducer_request {
 	const gradcomp_layout *layout;
 	const char *compressor, *collective, *schedule; /* SPECs */
+	const plugin *plugins[2];                       /* NULL: those of the reducers behind declare them */
 	uint64_t schedule_hash;                         /* of what the SPEC of the schedule does not say */
 	uint64_t bucket_bytes, first_bucket_bytes;
 	uint32_t delay;

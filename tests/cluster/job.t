@@ -47,6 +47,16 @@ is '--mpi=pmix forgotten: every task says what to type' "$(grep -c 'type srun --
 said=$(job -N4 --kill-on-bad-exit=1 --gradcomp=none "$tmp/job" steps topk)
 like 'ranks that differ are named' "$said" 'rank 1'
 like 'ranks that differ: by what' "$said" topk
+said=$(job -N4 --kill-on-bad-exit=0 --gradcomp=none "$tmp/job" steps topk)
+is 'ranks that differ: all hear in what' "$(grep -c "^rank . reducer: rank 1 on n2 asks for 'topk" <<< "$said")" 4
+
+cp "$tmp/lib/gradcomp/compressors/topk.so" other.so
+printf x >> other.so
+"${bed[@]}" node 2 mount --bind "$tmp/other.so" "$tmp/lib/gradcomp/compressors/topk.so"
+said=$(job -N4 --gradcomp=topk "$tmp/job" sums)
+is 'a plugin of another file on one node: all hear where' \
+	"$(grep -c '^rank . join: rank 1 on n2 has the plugins topk .*, rank 0 on n1 has topk .*: all nodes must have the same files$' <<< "$said")" 4
+"${bed[@]}" node 2 umount "$tmp/lib/gradcomp/compressors/topk.so"
 
 # begin SRUN_ARG...: a job that goes on until something happens to it
 begin () {
