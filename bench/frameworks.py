@@ -84,22 +84,23 @@ def local_sgd(cluster, args):
                "peer_value": loss[DDP], "ratio": loss[case] / loss[DDP], "limit": None}
 
 
-def sharding(cluster, python, what, asked, *options, **told):
+def sharding(cluster, python, what, *options, **told):
     """What bench/fsdp.py answers."""
-    out = cluster.srun(*options, f"--gradcomp={'none' if asked else 'off'}", "--mpi=pmix", "--gradcomp-auto-attach=no", python,
+    out = cluster.srun(*options, "--gradcomp=none", "--mpi=pmix", "--gradcomp-auto-attach=no", python,
                        os.path.join(SOURCE, "bench/fsdp.py"), json.dumps({what: told}), timeout=600)
     return rank_0(out)[what]
 
 
 def timed(cluster, args, cases, *options, **told):
-    """{case: answers}, in turns; the first case is the peer, and trains the same model."""
+    """{case: answers}, of models that take a step in turn; the first case is the peer, and all begin alike."""
     python = current_torch()
     if python is None:
         return None
     taken = {case: [] for case in cases}
     for _ in range(args.runs):
-        for case, specs in cases.items():
-            taken[case].append(sharding(cluster, python, "timed", specs, *options, specs=specs, steps=5 if args.quick else 15, **told))
+        answers = sharding(cluster, python, "timed", *options, ways=list(cases.values()), steps=5 if args.quick else 15, **told)
+        for rows, answer in zip(taken.values(), answers):
+            rows.append(answer)
     first = [rows[0]["first"] for rows in taken.values()]
     if max(first) - min(first) > 0.05 * first[0]:
         raise Failed(f"the first losses of {', '.join(cases)} are {first}: not the same model")
@@ -124,7 +125,7 @@ def fsdp_loss(cluster, args):
     if python is None:
         return
     steps, seeds = (30, 2) if args.quick else (300, SEEDS)
-    losses = dict(zip(CODES, sharding(cluster, python, "learned", True, width=64, layers=2, batch=8, steps=steps,
+    losses = dict(zip(CODES, sharding(cluster, python, "learned", width=64, layers=2, batch=8, steps=steps,
                                       seeds=list(range(seeds)), ways=list(CODES.values()))))
     dense, noise = statistics.mean(losses[DENSE]), statistics.stdev(losses[DENSE])
     for case in SHARES:

@@ -55,34 +55,46 @@ def node_sent():
     return sum(int(counters.split()[8]) for name, counters in rows if name.strip() != "lo")
 
 
-def timed(steps, specs, replicas=1):
-    """25 million parameters: the median time of a step, losses, what gradcomp sent a rank and step, what a node's interface did,
-    and of which shapes a rank's shards are: numbers, numbers in vectors, rows and columns of matrices."""
-    model = sharded(512, 8, 0, replicas)
-    hook = attached(model, specs)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-2)
-    generator = torch.Generator().manual_seed(dist.get_rank())
-    took, losses = [], []
-    for number in range(WARM + steps):
-        x = sequences(1, generator)
+class Timed:
+    """A model of 25 million parameters, what its steps took, and what a node's interface sent meanwhile."""
+
+    def __init__(self, specs, replicas):
+        self.model = sharded(512, 8, 0, replicas)
+        self.hook = attached(self.model, specs)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-2)
+        self.took, self.sent, self.losses = [], [], []
+
+    def step(self, x):
         dist.barrier()
-        if number == WARM:
-            sent = node_sent()
-        began = time.monotonic()
-        optimizer.zero_grad()
-        loss = loss_of(model, x)
+        sent, began = node_sent(), time.monotonic()
+        self.optimizer.zero_grad()
+        loss = loss_of(self.model, x)
         loss.backward()
-        optimizer.step()
-        took.append(time.monotonic() - began)
-        losses.append(mean(loss.detach()))
-    dist.barrier()
-    sent = (node_sent() - sent) / steps
-    shapes = [p.to_local().shape for p in model.parameters()]
-    counted = [sum(s.numel() for s in shapes), sum(s.numel() for s in shapes if len(s) < 2), sum(sum(s) for s in shapes if len(s) > 1)]
-    ours = sum(part["wire_bytes"] for part in hook.stats().values()) / len(took) if hook else None
-    node, *counted = mean([sent, *counted])
-    return {"step_ms": 1e3 * statistics.median(took[WARM:]), "first": losses[0], "last": losses[-1], "sent": ours, "node_sent": node,
-            **dict(zip(("numbers", "in_vectors", "sides"), counted))}
+        self.optimizer.step()
+        self.took.append(1e3 * (time.monotonic() - began))
+        dist.barrier()
+        self.sent.append(node_sent() - sent)
+        self.losses.append(mean(loss.detach()))
+
+    def result(self):
+        shapes = [p.to_local().shape for p in self.model.parameters()]
+        counted = [sum(s.numel() for s in shapes), sum(s.numel() for s in shapes if len(s) < 2),
+                   sum(sum(s) for s in shapes if len(s) > 1)]
+        node, *counted = mean([statistics.mean(self.sent[WARM:]), *counted])
+        return {"step_ms": statistics.median(self.took[WARM:]), "first": self.losses[0], "last": self.losses[-1], "node_sent": node,
+                **dict(zip(("numbers", "in_vectors", "sides"), counted))}
+
+
+def timed(steps, ways, replicas=1):
+    """For each of `ways`, which are SPECs and take a step in turn: the median time of a step, losses, the bytes of a node and step,
+    and of which shapes a rank's shards are: numbers, numbers in vectors, rows and columns of matrices."""
+    models = [Timed(specs, replicas) for specs in ways]
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(WARM + steps):
+        x = sequences(1, generator)
+        for model in models:
+            model.step(x)
+    return [model.result() for model in models]
 
 
 def learned(width, layers, batch, steps, seeds, ways):
