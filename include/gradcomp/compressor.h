@@ -24,7 +24,8 @@
  *     error memory and state arrays alone. Therefore: persistent state (error
  *     memory, state arrays, warm-start factors, counters) is written in
  *     decode() only. A plugin with GRADCOMP_TRAIT_PASSES_NONFINITE opts out of
- *     this and sees everything.
+ *     this and sees everything. On a device decode() is called all the same, see
+ *     gradcomp_work.hold.
  *
  * How a bucket goes through a plugin, every step, on every rank alike:
  *
@@ -68,6 +69,10 @@ extern "C" {
 #define GRADCOMP_TRAIT_OWN_MOMENTUM (1u << 5)
 #define GRADCOMP_TRAIT_UNBIASED (1u << 6)         /* E[a] = mean u without error memory */
 #define GRADCOMP_TRAIT_LOSSLESS (1u << 7)         /* CODED: what is decoded is what was coded, to the bit */
+/* With GRADCOMP_TRAIT_CUDA: what save() gives, decode() writes on a device only where work->hold
+ * allows. A plugin with neither save() nor this works as well; one with save() and
+ * without this makes the host wait in every step. */
+#define GRADCOMP_TRAIT_HOLDS (1u << 8)
 
 /* What a round's payloads are, hence which collective can carry them. */
 typedef enum gradcomp_pattern {
@@ -186,6 +191,12 @@ typedef struct gradcomp_work {
 	 * by the end of the bucket's step the host fails the job. A plugin on the host
 	 * reads it at once, to name the rank. */
 	int *fault;
+	/* On a device the host does not know yet, when it calls decode(), whether a rank's gradient was
+	 * not finite. Then this word there is not 0 when decode()'s work runs, on finite numbers
+	 * that mean nothing, and state that lasts stays as it is: the host puts error memory and
+	 * state arrays back itself; what the plugin keeps it writes by copy_if(..., hold, 0).
+	 * NULL: decode() is called for good buckets only. */
+	const int *hold;
 } gradcomp_work;
 
 /* Ranges an auto-tuner or a planner may assume; see cost(). */

@@ -177,15 +177,17 @@ typedef struct gradcomp_reducer_options {
 	uint64_t seed;          /* must be equal on all ranks */
 	/* Called once for every tensor whose average is in place, on a thread of the
 	 * library, or with a negative status and `err` when the step has failed.
-	 * Must not call into the reducer. May be NULL. */
+	 * Must not call into the reducer, but for gradcomp_reducer_follow(). May be NULL. */
 	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
 	void *ctx;
 	gradcomp_device device; /* where gradients live */
 	uint32_t reserved1;
 	/* GRADCOMP_CUDA: the stream (cudaStream_t) that makes gradients; NULL: the default one.
-	 * What was put on it before ready() comes before the tensor is read. A tensor that
-	 * is done can be read on any stream. The device is the one that was current when
-	 * the reducer was made. */
+	 * What was put on it before ready() comes before the tensor is read. A tensor is done when
+	 * all work for its average is on the device, not when that is over: what is put on
+	 * this stream after wait() or wait_for() comes after it, on another one after
+	 * gradcomp_reducer_follow(). Whether the work failed, a later call says. The device
+	 * is the one that was current when the reducer was made. */
 	void *queue;
 	const char *schedule; /* SPEC of how gradients are merged; NULL: the setting gradcomp.schedule */
 	/* Averages may be applied up to so many steps late (delayed gradient averaging: Zhu et al.,
@@ -193,6 +195,9 @@ typedef struct gradcomp_reducer_options {
 	 * delay + 1 times the model's memory. See gradcomp_reducer_drain(). */
 	uint32_t delay;
 	uint32_t reserved2;
+	/* Called in place of `done`, if not NULL, once for each run of tensors that are done
+	 * together: first, first + 1, ... first + n - 1. */
+	void (*done_run)(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err);
 } gradcomp_reducer_options;
 
 /* Collective over `group`: checks that all ranks declared the same tensors and
@@ -228,6 +233,12 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_wait(gradcomp_reducer *reducer,
  * GRADCOMP_ERR_STATE when the tensor was not given in a step that has begun. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_wait_for(gradcomp_reducer *reducer, uint32_t index,
                                                           gradcomp_error *err);
+
+/* Of gradients in GPU memory: what is put on `queue`, a stream, from now on comes after the
+ * tensor's average, when the tensor is done. Does not wait. Any thread, also in done(). Of
+ * gradients in host memory it does nothing. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_follow(gradcomp_reducer *reducer, uint32_t index, void *queue,
+                                                        gradcomp_error *err);
 
 /* Of a reducer with a delay of D steps. There a tensor is done at once, and its memory then
  * holds, with g the rank's own gradient,

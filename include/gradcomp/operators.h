@@ -365,6 +365,19 @@ typedef struct gradcomp_operators {
 	size_t (*index_scratch)(size_t d, size_t k, uint32_t coding);
 	void (*index_unpack)(void *queue, int *fault, uint32_t *idx, const uint32_t *in, size_t d, size_t k,
 	                     uint32_t coding, void *scratch);
+
+	/* ---- as a word on the table's device says; `word` is not 0: it is set ---- */
+
+	/* *out = 1 when any of n words of `width` bytes (at most 8), the next one `stride` bytes
+	 * on, is not 0, else 0. */
+	void (*any_set)(void *queue, int *out, const void *words, size_t width, size_t stride, size_t n);
+	/* *to = 1 of the type when the word is set, else 0. F32, F64, F16, BF16 and integers. */
+	void (*put_flag)(void *queue, void *to, gradcomp_dtype dtype, const int *word);
+	/* to[i] = from[i] when the word is set (set = 1), or is not (set = 0); else nothing. On a
+	 * device either side may also be memory of gradcomp_host.alloc(). */
+	void (*copy_if)(void *queue, float *to, const float *from, size_t n, const int *word, int set);
+	/* x[i] = a when the word is set, else nothing. */
+	void (*fill_if)(void *queue, float *x, float a, size_t n, const int *word);
 } gradcomp_operators;
 
 #ifdef __cplusplus

@@ -304,6 +304,14 @@ int lowrank_overflown(const lowrank *l, const gradcomp_work *work, const float *
 	return bad;
 }
 
+void lowrank_keep(const gradcomp_work *work, float *to, const float *from, uint64_t floats)
+{
+	if (work->hold)
+		work->operators->copy_if(work->queue, to, from, floats, work->hold, 0);
+	else
+		work->operators->copy(work->queue, to, from, floats * sizeof *to);
+}
+
 /* ---- checkpoints ---- */
 
 /* The factors that last from step to step: behind the head the P

@@ -73,6 +73,9 @@ int lowrank_is_passthrough(const lowrank *l, const gradcomp_bucket *bucket, uint
 uint64_t lowrank_scratch(const lowrank *l, const gradcomp_bucket *bucket);
 double lowrank_flops(const lowrank *l, const gradcomp_bucket *bucket, int products);
 
+/* Factors that last from step to step: `to`, of l->P or l->Q, becomes `from`, if the step counts. */
+void lowrank_keep(const gradcomp_work *work, float *to, const float *from, uint64_t floats);
+
 /* A payload whose length is not what was planned is our own mistake. */
 gradcomp_status lowrank_expect(const lowrank *l, const gradcomp_work *work, uint32_t round,
                                const gradcomp_payload *in, uint64_t bytes, gradcomp_error *err);

@@ -122,7 +122,6 @@ static gradcomp_status acpsgd_decode(void *instance, const gradcomp_work *work, 
                                      const gradcomp_payload *in, uint32_t count, gradcomp_error *err)
 {
 	lowrank *l = instance;
-	const gradcomp_operators *op = work->operators;
 	const gradcomp_bucket *b = work->bucket;
 	const lowrank_extent *at = &l->tensors[b->first].at;
 	(void)count;
@@ -139,13 +138,13 @@ static gradcomp_status acpsgd_decode(void *instance, const gradcomp_work *work, 
 	lowrank_unpack(l, work, mean + n.sent);
 	if (sends_q(l, work->step)) {
 		lowrank_finish(l, work, s.held, s.own, mean);
-		op->copy(work->queue, l->Q + at->Q, mean, n.sent * sizeof *mean);
+		lowrank_keep(work, l->Q + at->Q, mean, n.sent);
 	} else {
 		/* The operator's local factor is on the other side: once for the error
 		 * and once for the average. */
 		lowrank_finish(l, work, s.own, s.held, s.held);
 		lowrank_finish(l, work, mean, NULL, s.held);
-		op->copy(work->queue, l->P + at->P, mean, n.sent * sizeof *mean);
+		lowrank_keep(work, l->P + at->P, mean, n.sent);
 	}
 	return GRADCOMP_OK;
 }
@@ -176,7 +175,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA,
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = acpsgd_create,
 	.destroy = acpsgd_destroy,

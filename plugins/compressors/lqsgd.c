@@ -280,7 +280,7 @@ static gradcomp_status decode_last(lqsgd *p, const gradcomp_work *work, const gr
 			op->dequantise(work->queue, s.own + f.at, own + f.packed, f.count, &p->q);
 	}
 	lowrank_finish(l, work, s.P, s.own, s.Q);
-	op->copy(work->queue, l->Q + l->tensors[b->first].at.Q, s.Q, floats * sizeof *s.Q);
+	lowrank_keep(work, l->Q + l->tensors[b->first].at.Q, s.Q, floats);
 	return GRADCOMP_OK;
 }
 
@@ -341,7 +341,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA,
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED) | GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED),
 	.check = lqsgd_check,
 	.create = lqsgd_create,

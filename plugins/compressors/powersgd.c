@@ -201,7 +201,7 @@ static gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work
 	} else if (!lowrank_overflown(l, work, mean, size.Q)) {
 		lowrank_finish(l, work, s.P, s.Q, mean);
 		if (l->Q)
-			op->copy(work->queue, l->Q + l->tensors[b->first].at.Q, mean, size.Q * sizeof *mean);
+			lowrank_keep(work, l->Q + l->tensors[b->first].at.Q, mean, size.Q);
 	}
 	return GRADCOMP_OK;
 }
@@ -236,7 +236,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA,
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = powersgd_create,
 	.destroy = powersgd_destroy,

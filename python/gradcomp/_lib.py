@@ -112,6 +112,7 @@ _PROTOTYPES = {
     "reducer_ready": (c_int, [c_void_p, c_uint32, c_void_p, _ERR]),
     "reducer_wait": (c_int, [c_void_p, _ERR]),
     "reducer_wait_for": (c_int, [c_void_p, c_uint32, _ERR]),
+    "reducer_follow": (c_int, [c_void_p, c_uint32, c_void_p, _ERR]),
     "reducer_drain": (c_int, [c_void_p, POINTER(c_void_p), POINTER(c_void_p), c_double, _ERR]),
     "reducer_save": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),
     "reducer_save_shared": (c_int, [c_void_p, c_void_p, c_uint64, POINTER(c_uint64), _ERR]),

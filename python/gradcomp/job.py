@@ -261,7 +261,7 @@ class Reducer:
 
     `tensors` is a list of (name, shape, dtype) in forward order. `done(index,
     error)` is called on a thread of the library once for every tensor and step,
-    error being None or an Error; it must not call into the reducer. With `cuda`
+    error being None or an Error; it must not call into the reducer, but for follow(). With `cuda`
     gradients are in the memory of the current CUDA device, and made on the stream
     `queue` (its handle as a number; 0: the default one). `schedule` is a SPEC of how
     gradients are merged. With `delay` averages are applied so many steps late: a step's
@@ -304,6 +304,11 @@ class Reducer:
     def wait_for(self, index: int) -> None:
         """Returns when this tensor of the step in flight is done."""
         lib().call("reducer_wait_for", self._handle, index)
+
+    def follow(self, index: int, queue: int) -> None:
+        """With `cuda`: what is put on the stream `queue` from now on comes after this tensor's average,
+        when the tensor is done, which it is as soon as that has been put on the device. Also in done()."""
+        lib().call("reducer_follow", self._handle, index, queue or None)
 
     def drain(self, corrections: Sequence[Buffer], weights: Sequence[Buffer] | None = None,
               rate: float = 0.0) -> None:

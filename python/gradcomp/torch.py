@@ -48,8 +48,10 @@ class Attachment:
 
     def __init__(self, named, group, options):
         where = named[0][1].device if named else torch.device("cpu")
-        # What the reducer waits for: it follows whatever stream backward runs on.
+        # What the reducer waits for: it follows whatever stream backward runs on. And what futures are
+        # completed on, which follows the averages.
         self._stream = torch.cuda.Stream(where) if where.type == "cuda" else None
+        self._averaged = torch.cuda.Stream(where) if where.type == "cuda" else None
         self._index = {p: i for i, (_, p) in enumerate(named)}
         self._names = [n for n, _ in named]
         self._parameters, self._group, self._delay = [p for _, p in named], group, options["delay"]
@@ -193,7 +195,18 @@ class Attachment:
             flight.left -= 1
             flight.error = flight.error or error
             last = flight.left == 0
-        if last:
+        if not last:
+            return
+        if self._averaged is None or flight.error is not None:
+            flight.raw.set_result(flight.buffer)
+            return
+        # Tensors are done in the order in which the device averages them. The future keeps what is
+        # on the stream here, and whoever waits for it has a stream wait, not the host.
+        with torch.cuda.stream(self._averaged):
+            try:
+                self._reducer.follow(index, self._averaged.cuda_stream)
+            except _lib.Error as e:
+                flight.error = e
             flight.raw.set_result(flight.buffer)
 
 
@@ -211,7 +224,8 @@ class _Flight:
         self.error = None
         # DDP looks at the future from C++, where only the failure of a
         # continuation shows as one.
-        self.raw = torch.futures.Future()
+        on = attachment._averaged
+        self.raw = torch.futures.Future() if on is None else torch.futures.Future(devices=[on.device])
         self.future = self.raw.then(self._finish)
 
     def _finish(self, raw):

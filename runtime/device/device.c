@@ -1,6 +1,7 @@
 /* The module of GPU memory and streams, device/cuda.so, loaded when it is first asked
  * for. */
 #include <pthread.h>
+#include <string.h>
 
 #include "config/config.h"
 #include "device/device.h"
@@ -23,16 +24,31 @@ static const device_calls *load(const config *c, gradcomp_error *err)
 	return NULL;
 }
 
+static const device_calls *opened;
+
 const device_calls *device_open(const config *c, gradcomp_error *err)
 {
 	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-	static const device_calls *calls;
 	const device_calls *found;
 
 	pthread_mutex_lock(&lock);
-	if (!calls)
-		calls = load(c, err);
-	found = calls;
+	if (!opened)
+		opened = load(c, err);
+	found = opened;
 	pthread_mutex_unlock(&lock);
 	return found;
+}
+
+void *device_host_alloc(size_t bytes)
+{
+	void *p = NULL;
+
+	if (opened->pin(&p, bytes ? bytes : 1))
+		return NULL;
+	return memset(p, 0, bytes);
+}
+
+void device_host_release(void *p)
+{
+	opened->unpin(p);
 }

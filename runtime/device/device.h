@@ -24,11 +24,20 @@ typedef struct device_calls {
 	const char *(*pin)(void **p, size_t bytes);
 	void (*unpin)(void *p);
 
-	/* Streams that do not wait for the default one. NULL may be freed. */
-	const char *(*stream)(void **stream);
+	/* Streams that do not wait for the default one; work on an urgent one goes before that on
+	 * others where the device has room for one only. NULL may be freed. */
+	const char *(*stream)(void **stream, int urgent);
 	void (*stream_free)(void *stream);
 	const char *(*event)(void **event);
+	/* An event that also notes the time. */
+	const char *(*timer)(void **event);
+	/* Seconds between two of those, both of which have come. */
+	const char *(*elapsed)(void *from, void *to, double *seconds);
 	void (*event_free)(void *event);
+	/* Whether nothing is on the stream that it has not done. */
+	const char *(*idle)(void *stream, int *is);
+	/* Whether what is put on the stream now is recorded into a graph. */
+	const char *(*captures)(void *stream, int *is);
 	/* The event is what has been put on the stream so far. */
 	const char *(*record)(void *event, void *stream);
 	/* What is put on the stream from now on comes after the event. */
@@ -45,12 +54,16 @@ typedef struct device_calls {
 	const char *(*zero)(void *stream, void *p, size_t bytes);
 } device_calls;
 
-#define DEVICE_VERSION 1
+#define DEVICE_VERSION 2
 #define DEVICE_MODULE "device/cuda.so"
 #define DEVICE_SYMBOL "gradcomp_device_cuda"
 
 struct config;
 /* The module, for ever. NULL and the reason in *err where there is none. Any thread. */
 const device_calls *device_open(const struct config *c, gradcomp_error *err);
+/* gradcomp_host.alloc() and release() of plugins that work on a device, once it is open: pinned
+ * memory, so that a stream reads and writes it while the host goes on. */
+void *device_host_alloc(size_t bytes);
+void device_host_release(void *p);
 
 #endif

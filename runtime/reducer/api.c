@@ -76,6 +76,11 @@ gradcomp_status gradcomp_reducer_wait_for(gradcomp_reducer *r, uint32_t index, g
 	return r->ops->wait_for(r, index, err);
 }
 
+gradcomp_status gradcomp_reducer_follow(gradcomp_reducer *r, uint32_t index, void *queue, gradcomp_error *err)
+{
+	return r->ops->follow(r, index, queue, err);
+}
+
 gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *r, void *const *corrections, void *const *weights,
                                        double rate, gradcomp_error *err)
 {

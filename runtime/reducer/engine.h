@@ -28,6 +28,7 @@ typedef struct bucket {
 	int bad;        /* some rank's is: known after round 0 */
 	int fault;      /* what peers sent is not what it should be: set by operators */
 	int copy_out;   /* x is workspace, not the caller's memory */
+	struct gpu_slot *slot; /* of its step, where its tasks are all enqueued; else NULL */
 	uint64_t later; /* its next task waits for what it has put on the device, as the so-many-th: see gpu.h */
 	gradcomp_work work;
 	gradcomp_payload own;

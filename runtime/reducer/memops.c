@@ -1,12 +1,8 @@
 #include "reducer/memops.h"
 
-static gradcomp_status settle(const gpu *g, const char *why, gradcomp_error *err)
+static gradcomp_status settle(engine *eng, const char *why, gradcomp_error *err)
 {
-	if (!why)
-		why = g->d->record(g->exchanged, g->exchange);
-	if (!why)
-		why = g->d->wait(g->exchanged);
-	return gpu_check(why, "a payload could not be read", err);
+	return why ? gpu_check(why, "a payload could not be read", err) : gpu_settle(eng, "a payload could not be read", err);
 }
 
 gradcomp_status memops_move(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err)
@@ -29,7 +25,7 @@ gradcomp_status memops_get_all(engine *eng, void *to, const void *from, size_t s
 {
 	const gpu *g = eng->gpu;
 	if (memops_on_device(eng))
-		return settle(g, g->d->copy_rows(g->exchange, to, bytes, from, stride, bytes, n), err);
+		return settle(eng, g->d->copy_rows(g->exchange, to, bytes, from, stride, bytes, n), err);
 	for (size_t i = 0; i < n; i++)
 		memcpy((char *)to + i * bytes, (const char *)from + i * stride, bytes);
 	return GRADCOMP_OK;
@@ -58,7 +54,7 @@ gradcomp_status memops_nonfinite(engine *eng, const float *x, size_t n, int *bad
 	}
 	size_t w = gpu_exchange_word(eng);
 	g->ops->nonfinite(g->exchange, x, n, g->words + w);
-	gradcomp_status st = settle(g, g->d->copy(g->exchange, g->seen + w, g->words + w, sizeof(int)), err);
+	gradcomp_status st = settle(eng, g->d->copy(g->exchange, g->seen + w, g->words + w, sizeof(int)), err);
 	*bad = g->seen[w];
 	return st;
 }

@@ -35,6 +35,7 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
 	r->eng.values = specs[0]->values;
 	r->collective_spec = strdup(specs[1]->text);
 	r->done = o->done;
+	r->done_run = o->done_run;
 	r->ctx = o->ctx;
 	if (!r->asked || !r->eng.compressor_spec || !r->collective_spec)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
@@ -92,10 +93,14 @@ static void reducer_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *st
 	reducer *r = reducer_of(base);
 	uint32_t size = stats->struct_size;
 	pthread_mutex_lock(&r->lock);
+	gradcomp_error err;
+	gradcomp_status st = r->failed ? GRADCOMP_OK : gpu_learn(r, &err);
+	if (st)
+		workers_fail(r, st, &err);
 	gradcomp_reducer_stats full = r->eng.stats;
+	full.wire_bytes = (double)channel_sent(r->eng.coll_ctx.channel) + (r->eng.gpu ? r->eng.gpu->sent : 0);
 	pthread_mutex_unlock(&r->lock);
 	full.struct_size = size;
-	full.wire_bytes = (double)channel_sent(r->eng.coll_ctx.channel);
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
 }
 
@@ -177,8 +182,11 @@ uint32_t reducer_missing(const reducer *r)
 static gradcomp_status failure(reducer *r, gradcomp_error *err)
 {
 	gradcomp_error known;
-	if (!r->failed && transport_failure(r->eng.job->transport, &known))
-		workers_fail(r, known.status, &known);
+	gradcomp_status st = r->failed ? GRADCOMP_OK : transport_failure(r->eng.job->transport, &known);
+	if (!st && !r->failed)
+		st = gpu_learn(r, &known);
+	if (st)
+		workers_fail(r, st, &known);
 	return r->failed ? error_set(err, r->failed, "%s", r->failure.text) : GRADCOMP_OK;
 }
 
@@ -248,6 +256,8 @@ static gradcomp_status reducer_wait(gradcomp_reducer *base, gradcomp_error *err)
 	timeline(r, TRACE_WAIT, step, 0, began, end);
 	if (!st)
 		st = failure(r, err);
+	if (!st && r->eng.gpu)
+		st = gpu_follow(&r->eng, NULL, NULL, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
@@ -280,6 +290,22 @@ static gradcomp_status reducer_wait_for(gradcomp_reducer *base, uint32_t index, 
 	timeline(r, TRACE_WAIT_FOR, r->eng.step, index, began, end);
 	if (!st)
 		st = failure(r, err);
+	if (!st && r->eng.gpu)
+		st = gpu_follow(&r->eng, NULL, &r->eng.buckets[r->bucket_of[i]], err);
+	pthread_mutex_unlock(&r->lock);
+	return st;
+}
+
+static gradcomp_status reducer_follow(gradcomp_reducer *base, uint32_t index, void *queue, gradcomp_error *err)
+{
+	reducer *r = reducer_of(base);
+	uint32_t n = r->eng.layout.ntensors;
+	gradcomp_status st = GRADCOMP_OK;
+	if (index >= n)
+		return arg_error_index(index, n, err);
+	pthread_mutex_lock(&r->lock);
+	if (r->eng.gpu)
+		st = gpu_follow(&r->eng, queue, &r->eng.buckets[r->bucket_of[n - 1 - index]], err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
 }
@@ -292,7 +318,7 @@ static gradcomp_status reducer_drain(gradcomp_reducer *base, void *const *correc
 	return reducer_wait(base, err);
 }
 
-static const reducer_ops ops = {reducer_ready, reducer_wait, reducer_wait_for,  reducer_drain,
+static const reducer_ops ops = {reducer_ready, reducer_wait, reducer_wait_for, reducer_follow, reducer_drain,
                                 reducer_save,  reducer_save_shared, reducer_load, reducer_get_stats,
                                 reducer_free};
 

@@ -33,6 +33,7 @@ typedef struct reducer {
 	struct profile *profile; /* bucketing/profile.h */
 	struct replan *replan;   /* bucketing/replan.h */
 	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
+	void (*done_run)(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err);
 	void *ctx;
 
 	pthread_mutex_t lock;
@@ -87,7 +88,10 @@ gradcomp_status workers_start(reducer *r, gradcomp_error *err);
 void workers_stop(reducer *r);
 /* With the lock held: a gradient has been given. */
 void workers_given(reducer *r, uint32_t bucket);
-/* With the lock held, dropped meanwhile: until the ranks' replanning round is over. */
+/* Seconds that a task took go to the counters. */
+void workers_count_time(reducer *r, task_kind kind, double seconds);
+/* With the lock held, dropped meanwhile: until the ranks' replanning round is over, and nothing
+ * of the reducer's is on a device. */
 void workers_replan_settle(reducer *r);
 /* With the lock held: the first failure is kept, sent to all ranks, and every
  * tensor in the reducer's hands is done with it. Drops and takes the lock. */

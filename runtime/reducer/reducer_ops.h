@@ -12,6 +12,7 @@ typedef struct reducer_ops {
 	gradcomp_status (*ready)(gradcomp_reducer *r, uint32_t index, void *gradient, gradcomp_error *err);
 	gradcomp_status (*wait)(gradcomp_reducer *r, gradcomp_error *err);
 	gradcomp_status (*wait_for)(gradcomp_reducer *r, uint32_t index, gradcomp_error *err);
+	gradcomp_status (*follow)(gradcomp_reducer *r, uint32_t index, void *queue, gradcomp_error *err);
 	gradcomp_status (*drain)(gradcomp_reducer *r, void *const *corrections, void *const *weights, double rate,
 	                         gradcomp_error *err);
 	gradcomp_status (*save)(gradcomp_reducer *r, void *buf, uint64_t capacity, uint64_t *bytes,

@@ -30,21 +30,29 @@ _Static_assert((int)TASK_BEGIN == TRACE_BEGIN && (int)TASK_ENCODE == TRACE_ENCOD
                        (int)TASK_ALLGATHER_LOCAL == TRACE_ALLGATHER_LOCAL,
                "an event of a task has the task's number");
 
+/* A task of a step that may be over. */
+static inline void timeline_task_of(reducer *r, uint64_t step, uint32_t bucket, const task *t, double start,
+                                    double end, uint64_t bytes)
+{
+	if (r->trace)
+		trace_add(r->trace, &(trace_event){.start = start,
+		                                   .end = end,
+		                                   .step = step,
+		                                   .index = bucket,
+		                                   .round = (uint8_t)t->round,
+		                                   .reducer = r->trace_id,
+		                                   .what = (uint8_t)t->kind,
+		                                   .bytes = bytes});
+}
+
 /* A task; an exchange sent what it has sent since it was `sent`. */
 static inline void timeline_task(reducer *r, const bucket *b, const task *t, double start, double end,
                                  uint64_t sent)
 {
 	if (r->trace)
-		trace_add(r->trace, &(trace_event){.start = start,
-		                                   .end = end,
-		                                   .step = r->eng.step,
-		                                   .index = b->pub.index,
-		                                   .round = (uint8_t)t->round,
-		                                   .reducer = r->trace_id,
-		                                   .what = (uint8_t)t->kind,
-		                                   .bytes = task_exchanges(t->kind)
-		                                                    ? channel_sent(r->eng.coll_ctx.channel) - sent
-		                                                    : b->pub.numel * sizeof(float)});
+		timeline_task_of(r, r->eng.step, b->pub.index, t, start, end,
+		                 task_exchanges(t->kind) ? channel_sent(r->eng.coll_ctx.channel) - sent
+		                                         : b->pub.numel * sizeof(float));
 }
 
 #endif

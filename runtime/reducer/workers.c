@@ -14,6 +14,10 @@
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
+
+/* How long a dead peer may hold up a device before this rank looks. */
+#define WATCH_MS 5
 
 /* The tasks of a bucket's step, when its rounds are known. */
 static void set_tasks(bucket *b)
@@ -62,14 +66,27 @@ void workers_given(reducer *r, uint32_t bucket)
 
 void workers_replan_settle(reducer *r)
 {
+	static const struct timespec nap = {.tv_nsec = 200000};
+	gradcomp_error err;
 	while (r->replan_due && !r->failed)
 		pthread_cond_wait(&r->step_over, &r->lock);
+	/* The exchange thread looks after what is on the device meanwhile, and takes the lock for it. */
+	while (!r->failed && !gpu_idle(r->eng.gpu)) {
+		pthread_mutex_unlock(&r->lock);
+		nanosleep(&nap, NULL);
+		pthread_mutex_lock(&r->lock);
+	}
+	gradcomp_status st = r->failed ? GRADCOMP_OK : gpu_learn(r, &err);
+	if (st)
+		workers_fail(r, st, &err);
 }
 
 /* Tells the application about tensors [first, first + n), without the lock. */
 static void notify(reducer *r, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err)
 {
-	for (uint32_t i = 0; r->done && i < n; i++)
+	if (r->done_run)
+		r->done_run(r->ctx, r->eng.layout.ntensors - (first + n), n, status, err);
+	for (uint32_t i = 0; r->done && !r->done_run && i < n; i++)
 		r->done(r->ctx, r->eng.layout.ntensors - 1 - (first + i), status, err);
 }
 
@@ -93,6 +110,9 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 	while (r->running)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
+	/* What is on the device and waits for peers ends now. */
+	if (r->eng.gpu && r->eng.gpu->enqueues)
+		gpu_watch(&r->eng, &known);
 	gpu_flush(r->eng.gpu);
 	for (uint32_t i = 0; i < r->eng.layout.ntensors; i++)
 		if (r->given[i])
@@ -106,19 +126,22 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 static void step_done(reducer *r)
 {
 	double now = clock_now();
-	r->eng.stats.exposed_s += now - r->last_given;
+	int later = r->eng.gpu && r->eng.gpu->enqueues; /* gpu_learn() */
+	if (!later)
+		r->eng.stats.exposed_s += now - r->last_given;
 	r->eng.stats.steps++;
 	r->eng.stats.dense_bytes +=
 		2.0 * (r->eng.layout.nranks - 1) / r->eng.layout.nranks * layout_bytes(&r->eng.layout);
 	r->eng.step++;
 	if (r->eng.hierarchical)
 		hierarchical_step_done(&r->eng);
-	else
+	else if (!later)
 		residual_norm_step(&r->eng);
 	r->ngiven = 0;
 	r->eng.step_bad = 0;
 	profile_step(r, now);
-	timeline(r, TRACE_STEP, r->eng.step - 1, 0, r->step_began, now);
+	if (!later)
+		timeline(r, TRACE_STEP, r->eng.step - 1, 0, r->step_began, now);
 	replan_step_over(r);
 	if (r->replan_due)
 		pthread_cond_signal(&r->exchange_wake);
@@ -176,7 +199,7 @@ static uint32_t next_on_gpu(reducer *r)
 	return first;
 }
 
-static void count_time(reducer *r, task_kind kind, double seconds)
+void workers_count_time(reducer *r, task_kind kind, double seconds)
 {
 	if (kind == TASK_BEGIN || kind == TASK_LOCAL_BEGIN || kind == TASK_ENCODE)
 		r->eng.stats.encode_s += seconds;
@@ -191,19 +214,23 @@ static int run_next(reducer *r, bucket *b)
 {
 	const task *t = &b->tasks[b->next++];
 	gradcomp_error err = {0};
+	gradcomp_status st = t->kind == TASK_BEGIN && r->eng.gpu ? gpu_learn_place(r, &err) : GRADCOMP_OK;
 	double start = clock_now(), end;
 	uint64_t sent = timeline_sent(r);
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
-	gradcomp_status st = task_run(&r->eng, b, t, &err);
+	if (!st)
+		st = task_run(&r->eng, b, t, &err);
 	pthread_mutex_lock(&r->lock);
 	r->running--;
 	if (r->failed)
 		pthread_cond_broadcast(&r->step_over);
 	end = clock_now();
-	count_time(r, t->kind, end - start);
-	profile_task(r, b, t, start, end);
-	timeline_task(r, b, t, start, end, sent);
+	if (!b->slot) {
+		workers_count_time(r, t->kind, end - start);
+		profile_task(r, b, t, start, end);
+		timeline_task(r, b, t, start, end, sent);
+	}
 	if (st) {
 		workers_fail(r, st, &err);
 		return 0;
@@ -256,7 +283,13 @@ static void replan_sync(reducer *r)
 	double start = clock_now();
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
-	gradcomp_status st = replan_run(r, &err);
+	gradcomp_status st = gpu_drain(&r->eng, &err);
+	pthread_mutex_lock(&r->lock);
+	if (!st)
+		st = gpu_learn(r, &err);
+	pthread_mutex_unlock(&r->lock);
+	if (!st)
+		st = replan_run(r, &err);
 	pthread_mutex_lock(&r->lock);
 	timeline(r, TRACE_REPLAN, r->eng.step, 0, start, clock_now());
 	r->running--;
@@ -283,11 +316,30 @@ static void fail_missing(reducer *r)
 	workers_fail(r, GRADCOMP_ERR_STATE, &err);
 }
 
+/* With the lock held, dropped meanwhile: what is on the device is looked after. */
+static void watch(reducer *r)
+{
+	gradcomp_error err = {0};
+	r->running++;
+	pthread_mutex_unlock(&r->lock);
+	gradcomp_status st = gpu_watch(&r->eng, &err);
+	pthread_mutex_lock(&r->lock);
+	r->running--;
+	if (r->failed)
+		pthread_cond_broadcast(&r->step_over);
+	if (st)
+		workers_fail(r, st, &err);
+}
+
 /* With the lock held: until there may be something to exchange. */
 static void exchange_sleep(reducer *r)
 {
 	double left = r->last_given + r->patience - clock_now();
-	if (!r->ngiven || r->ngiven == r->eng.layout.ntensors)
+	if (r->eng.gpu && r->eng.gpu->busy) {
+		thread_wait(&r->exchange_wake, &r->lock, WATCH_MS);
+		if (!r->failed)
+			watch(r);
+	} else if (!r->ngiven || r->ngiven == r->eng.layout.ntensors)
 		pthread_cond_wait(&r->exchange_wake, &r->lock);
 	else if (left > 0)
 		thread_wait(&r->exchange_wake, &r->lock, left < 1000 ? (int)(left * 1000) + 1 : 1000000);
@@ -357,4 +409,10 @@ void workers_stop(reducer *r)
 		pthread_join(r->compute, NULL);
 	if (r->threads > 1)
 		pthread_join(r->exchange, NULL);
+	/* What is to be freed now is still in use on a device that a failure has not reached yet. */
+	if (r->failed && r->eng.gpu && r->eng.gpu->enqueues) {
+		gradcomp_error known;
+		gpu_watch(&r->eng, &known);
+	}
+	gpu_flush(r->eng.gpu);
 }

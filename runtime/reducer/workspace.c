@@ -50,6 +50,7 @@ void workspace_place(workspace *w, const device_calls *on, bool pinned)
 	place_buf(&w->own, on, pinned);
 	place_buf(&w->gathered, on, pinned);
 	place_buf(&w->scratch, on, pinned);
+	place_buf(&w->kept, on, pinned);
 }
 
 void workspace_free(workspace *w)
@@ -58,4 +59,5 @@ void workspace_free(workspace *w)
 	scratch_buf_free(&w->own);
 	scratch_buf_free(&w->gathered);
 	scratch_buf_free(&w->scratch);
+	scratch_buf_free(&w->kept);
 }

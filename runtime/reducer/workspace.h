@@ -18,6 +18,7 @@ typedef struct scratch_buf {
 
 typedef struct workspace {
 	scratch_buf flat, own, gathered, scratch;
+	scratch_buf kept;         /* of a device: what lasts of a bucket, should a gradient not be finite */
 	struct workspace *mirror; /* pinned host memory for what is on a device; else NULL */
 } workspace;
 

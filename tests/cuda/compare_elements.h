@@ -165,6 +165,55 @@ static void indices(size_t k, size_t n)
 	free(a), free(b);
 }
 
+/* What is done as a word says. */
+static void guarded(size_t n, size_t odd)
+{
+	float *x = malloc(4 * n + 1), *y = malloc(4 * n + 1), *want = malloc(4 * n + 1);
+	any_bits(x, 4 * n);
+	for (int set = 0; set < 4; set++) {
+		int word = set & 1 ? -7 : 0, when = set >> 1;
+		any_bits(y, 4 * n);
+		watched X = watch(x, 4 * n, 4 * odd), Y = watch(y, 4 * n, 4 * odd), W = watch(&word, 4, 0);
+		memcpy(want, (word != 0) == when ? x : y, 4 * n);
+		gpu->copy_if(NULL, (float *)Y.at, (const float *)X.at, n, (const int *)W.at, when);
+		from_device(y, Y.at, 4 * n);
+		ok(!memcmp(y, want, 4 * n), "copy_if %zu, word %d, %d", n, word, when);
+		gpu->fill_if(NULL, (float *)Y.at, 3, n, (const int *)W.at), cpu->fill_if(NULL, want, 3, n, &word);
+		ok(unwatch(&X, NULL) & unwatch(&Y, y) & unwatch(&W, NULL) && !memcmp(y, want, 4 * n), "fill_if %zu, word %d",
+		   n, word);
+	}
+	free(x), free(y), free(want);
+}
+
+static void words(void)
+{
+	static const gradcomp_dtype types[] = {GRADCOMP_F32, GRADCOMP_F64, GRADCOMP_F16, GRADCOMP_BF16, GRADCOMP_I64};
+	unsigned char many[100 * 24];
+	for (int at = -1; at < 100; at += 33) {
+		int host = 5, dev = 5;
+		memset(many, 0, sizeof many);
+		/* What lies between the words does not count. */
+		for (int i = 0; i < 100; i++)
+			many[i * 24 + 4] = 1;
+		if (at >= 0)
+			many[at * 24 + 3] = 0x80;
+		watched M = watch(many, sizeof many, 0), O = watch(&dev, 4, 0);
+		cpu->any_set(NULL, &host, many, 4, 24, 100);
+		gpu->any_set(NULL, (int *)O.at, M.at, 4, 24, 100);
+		ok(unwatch(&M, NULL) & unwatch(&O, &dev) && host == (at >= 0) && dev == host, "any_set, word %d", at);
+	}
+	for (size_t t = 0; t < sizeof types / sizeof *types; t++)
+		for (int word = 0; word < 2; word++) {
+			size_t size = gradcomp_dtype_bytes(types[t]);
+			unsigned char one[8] = {9}, host[8];
+			watched O = watch(one, size, 0), W = watch(&word, 4, 0);
+			cpu->put_flag(NULL, host, types[t], &word);
+			gpu->put_flag(NULL, O.at, types[t], (const int *)W.at);
+			ok(unwatch(&O, one) & unwatch(&W, NULL) && !memcmp(host, one, size), "put_flag of type %d, %d",
+			   (int)types[t], word);
+		}
+}
+
 static void vectors(size_t n, size_t odd)
 {
 	float *y = malloc(4 * n + 1), *x = malloc(4 * n + 1), *z = malloc(4 * n + 1), a = test_normal(),
@@ -256,7 +305,9 @@ static void test_elements(void)
 			found(sizes[s], odd);
 			indices(sizes[s], sizes[s]), indices(sizes[s], sizes[s] + test_random() % 100000);
 			vectors(sizes[s], odd);
+			guarded(sizes[s], odd);
 		}
+	words();
 	for (int kind = 0; kind < KINDS; kind++)
 		for (int s = 0; s < SIZES; s++)
 			sums(sizes[s], kind);

@@ -13,6 +13,7 @@
 #include "tests/fake/fake_cuda.h"
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstdio>
@@ -121,6 +122,8 @@ struct stream {
 	std::deque<std::function<void()>> work;
 	uint64_t given = 0, done = 0;
 	uint64_t random = 88172645463325252u;
+	std::atomic<int> capturing{0};
+	bool held = false;
 
 	void run()
 	{
@@ -129,7 +132,7 @@ struct stream {
 			std::function<void()> next;
 			{
 				std::unique_lock<std::mutex> hold(lock);
-				change.wait(hold, [&] { return !work.empty(); });
+				change.wait(hold, [&] { return !work.empty() && !held; });
 				next = std::move(work.front());
 				work.pop_front();
 			}
@@ -200,10 +203,22 @@ struct event {
 	std::mutex lock;
 	stream *on = nullptr;
 	uint64_t number = 0;
-	void set(stream *s, uint64_t n)
+	/* When it came; of the latest recording, as the rest. */
+	std::shared_ptr<std::atomic<int64_t>> came;
+	void record(stream *s)
+	{
+		auto when = std::make_shared<std::atomic<int64_t>>(0);
+		uint64_t n = s->put([when] {
+			*when = std::chrono::duration_cast<std::chrono::nanoseconds>(
+			                std::chrono::steady_clock::now().time_since_epoch()).count();
+		});
+		std::lock_guard<std::mutex> hold(lock);
+		on = s, number = n, came = when;
+	}
+	int64_t time()
 	{
 		std::lock_guard<std::mutex> hold(lock);
-		on = s, number = n;
+		return came ? came->load() : 0;
 	}
 	void get(stream **s, uint64_t *n)
 	{
@@ -219,7 +234,7 @@ event *of(cudaEvent_t e)
 	return reinterpret_cast<event *>(e);
 }
 
-std::atomic<long> allocations, launches, fails_at;
+std::atomic<long> allocations, waits, launches, fails_at;
 thread_local cudaError_t last_error;
 
 bool no_device()
@@ -280,6 +295,12 @@ void fake_cuda_fail_launch(long k)
 	fails_at = k > 0 ? launches + k : 0;
 }
 
+/* Calls that return when the device has done something. */
+long fake_cuda_waits(void)
+{
+	return waits;
+}
+
 const char *cudaGetErrorString(cudaError_t e)
 {
 	switch (e) {
@@ -334,6 +355,7 @@ cudaError_t cudaFree(void *p)
 {
 	if (!p)
 		return cudaSuccess;
+	waits++;
 	std::map<stream *, bool> all;
 	{
 		std::lock_guard<std::mutex> hold(streams_lock);
@@ -390,6 +412,38 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned)
 	return cudaSuccess;
 }
 
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *most)
+{
+	*least = 0, *most = -5;
+	return no_device() ? cudaErrorNoDevice : cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int priority)
+{
+	return priority > 0 || priority < -5 ? cudaErrorInvalidValue : cudaStreamCreateWithFlags(s, flags);
+}
+
+cudaError_t cudaStreamIsCapturing(cudaStream_t s, cudaStreamCaptureStatus *state)
+{
+	*state = of(s)->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+	return cudaSuccess;
+}
+
+/* The stream does nothing until it is let go. */
+void fake_cuda_hold(cudaStream_t s, int on)
+{
+	stream *held = of(s);
+	std::lock_guard<std::mutex> hold(held->lock);
+	held->held = on;
+	held->change.notify_all();
+}
+
+/* From now on the stream says that it is recorded into a graph. */
+void fake_cuda_capture(cudaStream_t s, int on)
+{
+	of(s)->capturing = on;
+}
+
 cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
 	stream *gone = of(s);
@@ -407,6 +461,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
 	stream *on = of(s);
+	waits++;
 	on->wait(on->last());
 	return cudaSuccess;
 }
@@ -435,8 +490,16 @@ cudaError_t cudaEventDestroy(cudaEvent_t e)
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
-	stream *on = of(s);
-	of(e)->set(on, on->put([] {}));
+	of(e)->record(of(s));
+	return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+	int64_t a = of(from)->time(), b = of(to)->time();
+	if (!a || !b)
+		return cudaErrorNotReady;
+	*ms = float(double(b - a) * 1e-6);
 	return cudaSuccess;
 }
 
@@ -453,6 +516,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 	stream *on;
 	uint64_t number;
 	of(e)->get(&on, &number);
+	waits++;
 	if (on)
 		on->wait(number);
 	return cudaSuccess;
@@ -485,6 +549,7 @@ cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_
 		for (size_t r = 0; r < rows; r++)
 			memmove(t + r * to_pitch, f + r * from_pitch, width);
 	});
+	waits += to_plain;
 	if (to_plain)
 		on->wait(number);
 	return cudaSuccess;

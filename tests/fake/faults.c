@@ -10,6 +10,9 @@ enum { DIES_AFTER_MS = 300 };
 __attribute__((weak)) extern long fake_cuda_allocations(void);
 __attribute__((weak)) extern long fake_cuda_launches(void);
 __attribute__((weak)) extern void fake_cuda_fail_launch(long k);
+__attribute__((weak)) extern long fake_cuda_waits(void);
+__attribute__((weak)) extern void fake_cuda_capture(cudaStream_t s, int on);
+__attribute__((weak)) extern void fake_cuda_hold(cudaStream_t s, int on);
 
 typedef struct fault {
 	const char *what;
@@ -41,8 +44,10 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	}
 	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, f->compressor,
 	                                    f->collective, 5000, &err);
-	for (int s = 0; !st && s < 4; s++) {
-		since = process_clock();
+	for (int s = 0; !st && s < 6; s++) {
+		/* What ends the second of two steps' work is the next call's error. */
+		if (s != 3)
+			since = process_clock();
 		if (s == 2 && rank == 1 && f->does == DIES) {
 			usleep(1000 * DIES_AFTER_MS); /* the others wait for it by now */
 			raise(SIGKILL);
@@ -68,10 +73,10 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	leave(out, st, &err);
 }
 
-enum { ALLOCATED, MISALIGNED };
+enum { ALLOCATED, MISALIGNED, WAITED };
 
-/* A real step allocates nothing once all buckets have been through one, and gives NCCL nothing
- * that stands off its boundaries. */
+/* A real step allocates nothing once all buckets have been through one, gives NCCL nothing
+ * that stands off its boundaries, and waits for nothing. */
 static void steady(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
 	const char *const *spec = arg;
@@ -79,12 +84,15 @@ static void steady(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	gpu_model m;
 	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, spec[0], spec[1],
 	                                    5000, &err);
-	long before = 0;
+	long before = 0, waits = 0;
 	(void)P;
 	for (int s = 0; !st && s < 6; s++) {
 		st = gpu_step(&m, rank, s, 0, &err);
 		before = s == 2 ? fake_cuda_allocations() : before;
+		waits = s == 2 ? fake_cuda_waits() : waits;
 	}
+	/* One a step is the test's own. */
+	out->number[WAITED] = (double)(fake_cuda_waits() - waits - 3);
 	out->number[ALLOCATED] = (double)(fake_cuda_allocations() - before);
 	out->number[MISALIGNED] = (double)fake_nccl("fake_nccl_misaligned");
 	if (m.red)
@@ -97,8 +105,8 @@ typedef struct failing {
 	long launch; /* rank 1's in its second step, from 1; 0: none fails */
 } failing;
 
-/* A launch that fails ends the rank's step; another that has all it needs by then learns
- * of it in the next one. */
+/* A launch that fails ends the rank's step; another, whose device may have all it needs by then, learns
+ * of it in one of the next two. */
 static void launches(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
 	const failing *f = arg;
@@ -108,7 +116,7 @@ static void launches(gradcomp_job *job, int rank, int P, outcome *out, void *arg
 	                                    f->collective, 1 << 20, &err);
 	long before = 0;
 	(void)P;
-	for (int s = 0; !st && s < (f->launch ? 3 : 2); s++) {
+	for (int s = 0; !st && s < (f->launch ? 4 : 2); s++) {
 		before = fake_cuda_launches();
 		if (s == 1 && rank == 1)
 			fake_cuda_fail_launch(f->launch);
@@ -137,6 +145,84 @@ static void try_launches(const char *compressor, const char *collective, const c
 	}
 	ok(!wrong && count > 1, "%s over %s: each of %ld launches of a step that fails ends it: \"%s\"", compressor,
 	   collective, count, o[1].text);
+}
+
+static void enqueued(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err)
+{
+	(void)first, (void)err;
+	__atomic_add_fetch((int *)ctx, status ? 1000 : (int)n, __ATOMIC_SEQ_CST);
+}
+
+/* The stream of gradients stands still: two steps are done all the same, and a third is when it
+ * goes on. What follows a tensor then finds its average. */
+static void ahead(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const char *const *spec = arg;
+	gradcomp_group *w = gradcomp_job_world(job);
+	gradcomp_tensor_desc d[2] = {{.name = "a", .dims = tensor_dims[3], .ndim = 1}, {.name = "b", .dims = tensor_dims[3], .ndim = 1}};
+	int done = 0;
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = spec[0], .collective = spec[1], .bucket_bytes = 5000,
+	                              .device = GRADCOMP_CUDA, .done_run = enqueued, .ctx = &done};
+	gradcomp_reducer *red;
+	gradcomp_error err = {0};
+	cudaStream_t queue, other;
+	void *grad[2], *host[2];
+	size_t bytes = tensor_numel(3) * sizeof(float);
+	cuda_must(cudaStreamCreateWithFlags(&queue, 0), "a stream");
+	cuda_must(cudaStreamCreateWithFlags(&other, 0), "a stream");
+	o.queue = queue;
+	for (int t = 0; t < 2; t++) {
+		cuda_must(cudaMalloc(&grad[t], bytes), "memory");
+		cuda_must(cudaHostAlloc(&host[t], bytes, 0), "memory");
+	}
+	gradcomp_status st = gradcomp_reducer_create(w, d, 2, &o, &red, &err);
+	for (int s = 0; !st && s < 5; s++) {
+		if (s == 2) {
+			cuda_must(cudaStreamSynchronize(queue), "the stream");
+			fake_cuda_hold(queue, 1);
+		}
+		for (int t = 0; t < 2; t++)
+			for (uint64_t i = 0; i < tensor_numel(3); i++)
+				((float *)host[t])[i] = s == 2 || s == 3 ? (float)(rank + t) : 0;
+		for (int t = 0; !st && t < 2; t++) {
+			cudaMemcpyAsync(grad[t], host[t], bytes, cudaMemcpyDefault, queue);
+			st = gradcomp_reducer_ready(red, (uint32_t)t, grad[t], &err);
+		}
+		if (!st)
+			st = gradcomp_reducer_wait(red, &err);
+		out->failed |= done != 2 * (s + 1);
+		if (s == 3) {
+			out->failed |= cudaStreamQuery(queue) != cudaErrorNotReady;
+			st = st ? st : gradcomp_reducer_follow(red, 1, other, &err);
+			/* A stream of its own, and then that of gradients, which wait() made follow. */
+			fake_cuda_hold(queue, 0);
+			cudaMemcpyAsync(host[1], grad[1], bytes, cudaMemcpyDefault, other);
+			cudaMemcpyAsync(host[0], grad[0], bytes, cudaMemcpyDefault, queue);
+			cuda_must(cudaStreamSynchronize(other), "the stream");
+			cuda_must(cudaStreamSynchronize(queue), "the stream");
+			for (int t = 0; t < 2; t++)
+				out->failed |= fabs(((float *)host[t])[7] - ((P - 1) / 2.0 + t)) > 0.2;
+		}
+	}
+	if (!st) {
+		fake_cuda_capture(queue, 1);
+		gradcomp_error why = {0};
+		gradcomp_status refused = gradcomp_reducer_ready(red, 0, grad[0], &why);
+		out->failed |= refused != GRADCOMP_ERR_UNSUPPORTED || !strstr(why.text, "CUDA graph");
+		fake_cuda_capture(queue, 0);
+		gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
+		cuda_must(cudaStreamSynchronize(queue), "the stream");
+		gradcomp_reducer_get_stats(red, &stats);
+		/* The exchange was held up with the gradients, which is no time of its own. */
+		out->failed |= stats.steps != 5 || !(stats.encode_s > 0) || !(stats.exchange_s > 0) ||
+		               !(stats.wire_bytes > 0 || P == 1);
+	}
+	gradcomp_reducer_free(red);
+	for (int t = 0; t < 2; t++) {
+		cudaFree(grad[t]);
+		cudaFreeHost(host[t]);
+	}
+	leave(out, st, &err);
 }
 
 /* Gradients of the host over `nccl`, as ring carries them: no device is asked for. */
@@ -201,7 +287,7 @@ int main(void)
 		{.what = "a rank is killed while payloads are gathered", .compressor = "topk:density=0.1", .collective = "nccl",
 		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = {"rank 1", "was waiting for NCCL to gather"}, .within = 6},
 		{.what = "a rank is killed while codes are exchanged", .compressor = "block", .collective = "nccl", .does = DIES,
-		 .status = GRADCOMP_ERR_PEER, .says = {"rank 1", "was waiting to receive"}, .within = 6},
+		 .status = GRADCOMP_ERR_PEER, .says = {"rank 1", "was waiting for NCCL to"}, .within = 6},
 		{.what = "a rank is killed in a step through pinned memory", .compressor = "topk:density=0.1",
 		 .collective = "ring", .does = DIES, .status = GRADCOMP_ERR_PEER, .says = {"rank 1", "was waiting to"}, .within = 6},
 		{.what = "a rank is killed before it has a reducer", .compressor = "none", .collective = "nccl",
@@ -226,11 +312,16 @@ int main(void)
 
 	static const char *const pairs[][2] = {{"topk:density=0.1", "nccl"}, {"topk:density=0.1", "ring"}, {"powersgd", "nccl"},
 	                                       {"block", "nccl"}, {"none", "nccl"}, {"signsgd", "ring"},
-	                                       {"qsgd:levels=7", "nccl"}, {"onebit", "nccl"}, {"gtopk:density=0.1", "tree"}};
+	                                       {"qsgd:levels=7", "nccl"}, {"onebit", "nccl"}, {"acpsgd", "nccl"},
+	                                       {"dgc:density=0.1", "nccl"}, {"lqsgd", "nccl"}, {"gtopk:density=0.1", "tree"},
+	                                       {"cast", "nccl"}, {"signsgd", "nccl"}};
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
 		const outcome *o = run_processes(2, 30, settings, steady, (void *)(uintptr_t)pairs[i]);
 		ok(!o[0].failed && !o[0].status && o[0].number[ALLOCATED] == 0 && o[1].number[ALLOCATED] == 0,
 		   "%s over %s: no memory is asked for after the third step %s", pairs[i][0], pairs[i][1], o[0].text);
+		if (!strcmp(pairs[i][1], "nccl"))
+			ok(o[0].number[WAITED] == 0 && o[1].number[WAITED] == 0, "%s over nccl: no step waits for the device (%g, %g)",
+			   pairs[i][0], o[0].number[WAITED], o[1].number[WAITED]);
 		if (!strcmp(pairs[i][1], "nccl"))
 			ok(o[0].number[MISALIGNED] == 0 && o[1].number[MISALIGNED] == 0,
 			   "%s over nccl: all buffers stand on boundaries of 16 bytes (%g and %g do not)", pairs[i][0],
@@ -241,6 +332,12 @@ int main(void)
 	try_launches("powersgd", "nccl", settings);
 	try_launches("block", "nccl", settings);
 	try_launches("topk:density=0.1", "ring", settings);
+	static const char *const enqueue[][2] = {{"none", "nccl"}, {"block", "nccl"}, {"powersgd:rank=2", "nccl"}, {"onebit", "nccl"}};
+	for (size_t i = 0; i < sizeof enqueue / sizeof enqueue[0]; i++) {
+		const outcome *o = run_processes(3, 30, settings, ahead, (void *)(uintptr_t)enqueue[i]);
+		ok(!o[0].failed && !o[1].failed && !o[2].failed && !o[0].status && !o[1].status,
+		   "%s over nccl: two steps are done before the device has a gradient %s", enqueue[i][0], o[0].text);
+	}
 
 	setenv("FAKE_CUDA_DEVICES", "0", 1);
 	const outcome *o = run_processes(3, 30, settings, on_host, NULL);

@@ -196,10 +196,14 @@ gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err)
 		return n->host->fail(err, n->failed.status, "%s", n->failed.text);
 	if (n->comm && n->owes)
 		st = look(n, n->comm, 1, n->since, n->last, &over, err);
-	if (!st && over) {
+	if (!st && over)
 		n->owes = 0;
-		if (n->comm && n->more)
-			st = record(n, err);
+	/* What has come behind it may be what waits for a rank that is gone. */
+	if (!st && over && n->comm && n->more) {
+		st = record(n, err);
+		if (!st)
+			st = look(n, n->comm, 1, n->since, n->last, &over, err);
+		n->owes = !st && !over;
 	}
 	*busy = !st && n->owes;
 	return st;

@@ -53,10 +53,14 @@ static void device_unpin(void *p)
 		cudaFreeHost(p);
 }
 
-static const char *device_stream(void **stream)
+static const char *device_stream(void **stream, int urgent)
 {
 	cudaStream_t s;
-	const char *why = said(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking));
+	int least = 0, most = 0;
+	const char *why = said(cudaDeviceGetStreamPriorityRange(&least, &most));
+
+	if (!why)
+		why = said(cudaStreamCreateWithPriority(&s, cudaStreamNonBlocking, urgent ? most : least));
 
 	if (!why)
 		*stream = s;
@@ -76,6 +80,42 @@ static const char *device_event(void **event)
 
 	if (!why)
 		*event = e;
+	return why;
+}
+
+static const char *device_timer(void **event)
+{
+	cudaEvent_t e;
+	const char *why = said(cudaEventCreateWithFlags(&e, cudaEventBlockingSync));
+
+	if (!why)
+		*event = e;
+	return why;
+}
+
+static const char *device_elapsed(void *from, void *to, double *seconds)
+{
+	float ms = 0;
+	const char *why = said(cudaEventElapsedTime(&ms, from, to));
+
+	*seconds = 1e-3 * (double)ms;
+	return why;
+}
+
+static const char *device_idle(void *stream, int *is)
+{
+	cudaError_t e = cudaStreamQuery(stream);
+
+	*is = e == cudaSuccess;
+	return e == cudaErrorNotReady ? NULL : said(e);
+}
+
+static const char *device_captures(void *stream, int *is)
+{
+	enum cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+	const char *why = said(cudaStreamIsCapturing(stream, &state));
+
+	*is = state != cudaStreamCaptureStatusNone;
 	return why;
 }
 
@@ -154,6 +194,10 @@ GRADCOMP_EXPORT const device_calls gradcomp_device_cuda = {
 	.stream = device_stream,
 	.stream_free = device_stream_free,
 	.event = device_event,
+	.timer = device_timer,
+	.elapsed = device_elapsed,
+	.idle = device_idle,
+	.captures = device_captures,
 	.event_free = device_event_free,
 	.record = device_record,
 	.follow = device_follow,

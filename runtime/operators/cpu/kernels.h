@@ -152,6 +152,27 @@ gradcomp_status KERNEL(store_tensors)(void *queue, const gradcomp_segment *t, si
 void KERNEL(sparse_sum)(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs,
                         size_t ranks, float a, int *fault);
 const char *KERNEL(failed)(void);
+void KERNEL(any_set)(void *queue, int *out, const void *words, size_t width, size_t stride, size_t n);
+void KERNEL(put_flag)(void *queue, void *to, gradcomp_dtype dtype, const int *word);
+void KERNEL(copy_if)(void *queue, float *to, const float *from, size_t n, const int *word, int set);
+void KERNEL(fill_if)(void *queue, float *x, float a, size_t n, const int *word);
+
+/* 1 in a type, little-endian. */
+static inline uint64_t flag_bits(gradcomp_dtype dtype)
+{
+	switch (dtype) {
+	case GRADCOMP_F32:
+		return 0x3f800000u;
+	case GRADCOMP_F64:
+		return UINT64_C(0x3ff0000000000000);
+	case GRADCOMP_F16:
+		return 0x3c00;
+	case GRADCOMP_BF16:
+		return 0x3f80;
+	default:
+		return 1;
+	}
+}
 
 /* Built once: integer and plain double arithmetic, the same everywhere. */
 size_t quantised_bytes(const gradcomp_quantiser *q, size_t n);
@@ -201,6 +222,8 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 		.sparse_sum = KERNEL(sparse_sum), .failed = KERNEL(failed), \
 		.index_words = index_words, .index_pack = index_pack, .index_scratch = index_scratch, \
 		.index_unpack = index_unpack, \
+		.any_set = KERNEL(any_set), .put_flag = KERNEL(put_flag), .copy_if = KERNEL(copy_if), \
+		.fill_if = KERNEL(fill_if), \
 	}
 
 /* The tables of kernels_avx2.c and kernels_avx512.c, when they are part of the build. */

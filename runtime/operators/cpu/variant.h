@@ -4,6 +4,7 @@
 #include "operators/cpu/cast.c"
 #include "operators/cpu/dequantise.c"
 #include "operators/cpu/exact_sum.c"
+#include "operators/cpu/guard.c"
 #include "operators/cpu/low_rank.c"
 #include "operators/cpu/mstopk.c"
 #include "operators/cpu/orthonormalise.c"

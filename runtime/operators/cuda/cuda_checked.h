@@ -70,7 +70,8 @@ template <class NAME, auto F, class R, class... A> struct checked<NAME, F, R (*)
 	with(dequantise_error) with(sign_pack) with(sign_means) with(sign_add) with(sign_error) \
 	with(ternary_pack) with(ternary_add) with(moment) with(scale_by) with(axpy_by) with(range_check) \
 	with(cast_scaled) with(sign_pairs) with(random_indices) with(load_tensors) with(store_tensors) with(sparse_sum) \
-	with(index_pack) with(index_unpack)
+	with(index_pack) with(index_unpack) \
+	with(any_set) with(put_flag) with(copy_if) with(fill_if)
 
 /* And those that only count. */
 #define EACH_SIZE(with) \

@@ -50,6 +50,7 @@ static gradcomp_status make_part(tuner *c, subreducer *q, gradcomp_error *err)
 	o.compressor = k->compressor;
 	o.collective = k->collective ? k->collective : c->collective;
 	o.done = tuner_part_done;
+	o.done_run = NULL;
 	o.ctx = q;
 	gradcomp_status st = reducer_create(c->group, desc, q->n, &o, &q->r, err);
 	free(desc);

@@ -33,7 +33,9 @@ static void notify(tuner *c, uint32_t i, gradcomp_status status, const gradcomp_
 {
 	c->callbacks++;
 	pthread_mutex_unlock(&c->lock);
-	if (c->options.done)
+	if (c->options.done_run)
+		c->options.done_run(c->options.ctx, i, 1, status, err);
+	else if (c->options.done)
 		c->options.done(c->options.ctx, i, status, err);
 	pthread_mutex_lock(&c->lock);
 	c->callbacks--;
@@ -216,6 +218,13 @@ static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradco
 	return st;
 }
 
+/* Gradients are in host memory. */
+static gradcomp_status tuner_follow(gradcomp_reducer *base, uint32_t index, void *queue, gradcomp_error *err)
+{
+	(void)base, (void)index, (void)queue, (void)err;
+	return GRADCOMP_OK;
+}
+
 static gradcomp_status tuner_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
                                     gradcomp_error *err)
 {
@@ -243,6 +252,7 @@ const reducer_ops tuner_ops = {
 	.ready = tuner_ready,
 	.wait = tuner_wait,
 	.wait_for = tuner_wait_for,
+	.follow = tuner_follow,
 	.drain = tuner_drain,
 	.save = tuner_save,
 	.save_shared = tuner_save_shared,

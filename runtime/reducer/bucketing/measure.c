@@ -8,7 +8,7 @@
 
 static int usable(const profile_row *row, uint32_t ntensors)
 {
-	return !row->dropped && row->given == ntensors;
+	return !row->dropped && !row->awaited && row->given == ntensors;
 }
 
 /* Some thirty years. */

@@ -91,9 +91,8 @@ static int room_for(profile *p, uint32_t n)
 }
 
 /* Buckets may be others than in the step before. Without memory they are not measured. */
-static profile_bucket *bucket_in(profile *p, uint32_t n, uint32_t index)
+static profile_bucket *bucket_in(profile *p, profile_row *row, uint32_t n, uint32_t index)
 {
-	profile_row *row = current(p);
 	if (row->nbuckets != n) {
 		if (row->room < n && !room_for(p, n))
 			return NULL;
@@ -103,20 +102,17 @@ static profile_bucket *bucket_in(profile *p, uint32_t n, uint32_t index)
 	return &row->buckets[index];
 }
 
-void profile_task(reducer *r, const bucket *b, const task *t, double start, double end)
+static void count(profile *p, profile_row *row, const profile_timed *b, const task *t, double took)
 {
-	profile_bucket *in = bucket_in(r->profile, r->eng.nbuckets, b->pub.index);
-	const gradcomp_plan *plan = b->part ? &b->part->plan : &b->plan;
-	double took = end - start;
+	profile_bucket *in = bucket_in(p, row, b->nbuckets, b->bucket);
 	if (!in)
 		return;
-	in->numel = (double)b->pub.numel;
-	in->bad |= (uint32_t)(b->bad || (b->part && b->part->bad));
+	in->numel = b->numel;
+	in->bad |= (uint32_t)b->bad;
 	switch (t->kind) {
 	case TASK_EXCHANGE:
 		in->exchange += took;
-		if (t->round < plan->nrounds)
-			in->bytes += (double)round_bytes(&plan->rounds[t->round]);
+		in->bytes += b->bytes;
 		in->rounds++;
 		break;
 	case TASK_REDUCE_LOCAL:
@@ -130,6 +126,59 @@ void profile_task(reducer *r, const bucket *b, const task *t, double start, doub
 	}
 }
 
+void profile_task(reducer *r, const bucket *b, const task *t, double start, double end)
+{
+	const gradcomp_plan *plan = b->part ? &b->part->plan : &b->plan;
+	profile_timed timed = {.nbuckets = r->eng.nbuckets, .bucket = b->pub.index, .numel = (double)b->pub.numel,
+	                       .bad = b->bad || (b->part && b->part->bad)};
+	if (t->kind == TASK_EXCHANGE && t->round < plan->nrounds)
+		timed.bytes = (double)round_bytes(&plan->rounds[t->round]);
+	count(r->profile, current(r->profile), &timed, t, end - start);
+}
+
+/* ---- told later ---- */
+
+/* NULL: it is not kept any more. */
+static profile_row *told_row(const profile *p, uint64_t k)
+{
+	return k + p->kept < p->at ? NULL : &p->rows[k % (p->kept + 1)];
+}
+
+uint64_t profile_row_now(reducer *r)
+{
+	current(r->profile)->awaited = 1;
+	return r->profile->at;
+}
+
+void profile_task_of(reducer *r, uint64_t k, const profile_timed *b, const task *t, double took)
+{
+	profile_row *row = told_row(r->profile, k);
+	if (row)
+		count(r->profile, row, b, t, took);
+}
+
+void profile_ready_of(reducer *r, uint64_t k, uint32_t tensor, double at)
+{
+	profile_row *row = told_row(r->profile, k);
+	if (row)
+		row->ready[tensor] = at;
+}
+
+void profile_step_of(reducer *r, uint64_t k, double first, double last, double over)
+{
+	profile *p = r->profile;
+	profile_row *row = told_row(p, k);
+	if (row) {
+		row->first = first;
+		row->last = last;
+		row->ended = over;
+		row->gap = p->over > 0 && first > p->over ? first - p->over : 0;
+		row->step = p->over > 0 ? over - p->over : 0;
+		row->awaited = 0;
+	}
+	p->over = over;
+}
+
 void profile_step(reducer *r, double now)
 {
 	profile *p = r->profile;
@@ -141,7 +190,7 @@ void profile_step(reducer *r, double now)
 	p->at++;
 	row = current(p);
 	row->given = row->nbuckets = 0;
-	row->dropped = 0;
+	row->dropped = row->awaited = 0;
 }
 
 void profile_drop(reducer *r)

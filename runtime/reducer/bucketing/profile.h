@@ -40,6 +40,18 @@ void profile_close(reducer *r);
 void profile_ready(reducer *r, uint32_t tensor, double now);
 /* Task t of bucket b ran from `start` to `end`. */
 void profile_task(reducer *r, const bucket *b, const task *t, double start, double end);
+/* The same of work on a device, which is known later: of row profile_row_now() of then. Until
+ * profile_step_of() such a row is not looked at. */
+typedef struct profile_timed {
+	uint32_t nbuckets, bucket;
+	double numel, bytes; /* bytes: of an exchange */
+	int bad;
+} profile_timed;
+uint64_t profile_row_now(reducer *r);
+void profile_task_of(reducer *r, uint64_t row, const profile_timed *b, const task *t, double took);
+void profile_ready_of(reducer *r, uint64_t row, uint32_t tensor, double at);
+/* The first and the last gradient were there, and the step was over. */
+void profile_step_of(reducer *r, uint64_t row, double first, double last, double over);
 /* The step ended at `now`; r->eng.step is the next one already. */
 void profile_step(reducer *r, double now);
 /* The step that comes does not count: memory grows in it, caches are cold. */

@@ -46,6 +46,7 @@ typedef struct profile_row {
 	double gap;  /* the program's own time before the first gradient */
 	double step; /* from the end of the step before to this one's */
 	uint32_t given;
+	int awaited; /* the device has not told its times yet */
 	int dropped; /* the first step, or the first of a plan: memory grows, caches are cold */
 	uint32_t nbuckets, room;
 	profile_bucket *buckets;
@@ -57,6 +58,7 @@ struct profile {
 	profile_row *rows;  /* kept + 1 */
 	uint64_t at;        /* steps that have ended: rows[at % (kept + 1)] is being filled */
 	double ended, last; /* of the step before */
+	double over;        /* the latest step that a device has told of ended; 0: none */
 	double blocked;     /* since its last gradient was given */
 	int waited, each_layer;
 	uint64_t made;      /* `summary` is of at == made */

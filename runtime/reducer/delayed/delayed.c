@@ -145,7 +145,14 @@ static void delay_free(gradcomp_reducer *base)
 	destroy(d);
 }
 
-static const reducer_ops ops = {delay_ready, delay_wait, delay_wait_for,  delay_drain,
+/* Gradients are in host memory. */
+static gradcomp_status delay_follow(gradcomp_reducer *base, uint32_t index, void *queue, gradcomp_error *err)
+{
+	(void)base, (void)index, (void)queue, (void)err;
+	return GRADCOMP_OK;
+}
+
+static const reducer_ops ops = {delay_ready, delay_wait, delay_wait_for, delay_follow, delay_drain,
                                 delay_save,  delay_save_shared, delay_load, delay_get_stats, delay_free};
 
 /* The reducer behind has found the tensors to be as they should. */
@@ -205,12 +212,14 @@ gradcomp_status delay_open(gradcomp_group *group, const gradcomp_tensor_desc *te
 	d->delay = options->delay;
 	d->n = ntensors;
 	d->done = options->done;
+	d->done_run = options->done_run;
 	d->ctx = options->ctx;
 	pthread_mutex_init(&d->lock, NULL);
 	pthread_cond_init(&d->completer_wake, NULL);
 	pthread_cond_init(&d->submitter_wake, NULL);
 	pthread_cond_init(&d->change, NULL);
 	behind.done = delay_arrived;
+	behind.done_run = NULL;
 	behind.ctx = d;
 	st = reducer_open(group, tensors, ntensors, &behind, &d->inner, &own);
 	if (!st) {

@@ -26,6 +26,7 @@ typedef struct delay {
 	gradcomp_reducer *inner; /* the reducer behind */
 	const gradcomp_operators *ops;
 	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
+	void (*done_run)(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err);
 	void *ctx;
 	uint32_t n, delay;
 	uint64_t numel;

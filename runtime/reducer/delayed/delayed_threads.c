@@ -94,7 +94,9 @@ static void notify(delay *d, uint32_t tensor)
 	gradcomp_status failed = d->failed;
 	d->n_callbacks++;
 	pthread_mutex_unlock(&d->lock);
-	if (d->done)
+	if (d->done_run)
+		d->done_run(d->ctx, tensor, 1, failed, failed ? &d->failure : NULL);
+	else if (d->done)
 		d->done(d->ctx, tensor, failed, failed ? &d->failure : NULL);
 	pthread_mutex_lock(&d->lock);
 	d->n_callbacks--;

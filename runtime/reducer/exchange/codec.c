@@ -13,8 +13,7 @@ gradcomp_status exchange_codec(engine *eng, bucket *b, gradcomp_error *err)
 	code_source source = {eng->compressor, eng->instance};
 	const gradcomp_codec codec = code_view(&source);
 	uint64_t n = b->pub.numel;
-	/* Room for 2^24 runs of a bucket in a step; no two runs share one, however buckets move. */
-	uint64_t counter = (eng->step * eng->layout.ntensors + b->pub.first) << 24;
+	uint64_t counter = exchange_counter(eng, b);
 	int passes = !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
 	gradcomp_status st = GRADCOMP_OK;
 	b->own = (gradcomp_payload){b->work.flat, n * sizeof(float), n * sizeof(float)};

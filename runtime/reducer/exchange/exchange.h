@@ -19,6 +19,13 @@ gradcomp_status exchange_largest_head(engine *eng, bucket *b, gradcomp_error *er
 /* An all-gather of blocks of these lengths. */
 gradcomp_status exchange_blocks(engine *eng, void *buf, const uint64_t *bytes, gradcomp_error *err);
 
+/* The number of a bucket's first coded run in a step. There is room for 2^24 of a bucket; no two
+ * runs share one, however buckets move. */
+static inline uint64_t exchange_counter(const engine *eng, const bucket *b)
+{
+	return (eng->step * eng->layout.ntensors + b->pub.first) << 24;
+}
+
 /* Of round 0 and later ones a word goes ahead: in front of gathered and merged payloads, and before
  * coded sums, where it is the largest over ranks. Never negative as an int64_t. */
 #define PAYLOAD_HEAD sizeof(uint64_t)

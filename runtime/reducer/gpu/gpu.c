@@ -28,6 +28,13 @@ static uint32_t patterns_of(const engine *eng)
 	return eng->layout.patterns ? eng->layout.patterns : eng->compressor->patterns;
 }
 
+/* Whether no step needs the host to wait, as far as these two go. */
+static int can_enqueue(const engine *eng, const struct gradcomp_collective_v1 *collective)
+{
+	const struct gradcomp_compressor_v1 *c = eng->compressor;
+	return collective->enqueue && collective->watch && (!c->save || c->traits & GRADCOMP_TRAIT_HOLDS);
+}
+
 /* Whether the compressor's part can be done on the device. Codes are made where the
  * collective has the floats. */
 static gpu_mode mode_of(const engine *eng, const struct gradcomp_collective_v1 *collective)
@@ -46,23 +53,37 @@ static gradcomp_status streams(gpu *g, gradcomp_error *err)
 {
 	const char *why = g->d->current(&g->id);
 	if (!why)
-		why = g->d->stream(&g->compute);
+		why = g->d->stream(&g->compute, 0);
+	/* Peers wait for what this one has to send. */
 	if (!why)
-		why = g->d->stream(&g->exchange);
+		why = g->d->stream(&g->exchange, 1);
 	if (!why)
 		why = g->d->event(&g->exchanged);
+	if (!why)
+		why = g->d->event(&g->joined);
+	if (!why)
+		why = g->d->timer(&g->clock_event);
+	if (!why)
+		why = g->d->record(g->clock_event, g->compute);
+	if (!why)
+		why = g->d->wait(g->clock_event);
+	g->clock = clock_now();
 	return gpu_check(why, "a stream could not be made", err);
 }
 
 static gradcomp_status create(engine *eng, const gradcomp_value *values, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
+	gpu *g = eng->gpu;
+	g->host = eng->job->host;
+	g->host.alloc = device_host_alloc;
+	g->host.release = device_host_release;
 	eng->layout.device = GRADCOMP_CUDA;
-	gradcomp_status st = eng->compressor->create(&eng->job->host, values, &eng->layout, &eng->instance, &inner);
+	gradcomp_status st = eng->compressor->create(&g->host, values, &eng->layout, &eng->instance, &inner);
 	if (st == GRADCOMP_ERR_UNSUPPORTED) {
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO, "%s", inner.text);
 		eng->layout.device = GRADCOMP_HOST;
-		eng->gpu->mode = GPU_WHOLE;
+		g->mode = GPU_WHOLE;
 		st = GRADCOMP_OK;
 	}
 	return st ? error_set(err, st, "%s", inner.text) : GRADCOMP_OK;
@@ -89,6 +110,7 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	if (st)
 		return st;
 	g->direct = g->mode == GPU_ON_DEVICE && collective->traits & GRADCOMP_TRAIT_CUDA;
+	g->enqueues = g->direct && can_enqueue(eng, collective);
 	if (g->mode == GPU_ON_DEVICE) {
 		g->ops = operators_cuda(&inner);
 		if (!g->ops)
@@ -139,9 +161,12 @@ static const char *samples(engine *eng)
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
 		most = eng->layout.tensors[i].numel > most ? eng->layout.tensors[i].numel : most;
 	size_t n = (size_t)(most / RESIDUAL_EVERY + 1) * RESIDUAL_RUN;
-	why = pair_of(g, 2 * sizeof(double) * eng->layout.ntensors, &p[0], &p[1]);
+	why = g->d->alloc(&p[0], 2 * sizeof(double) * eng->layout.ntensors);
 	g->squares = p[0];
-	g->squares_seen = p[1];
+	for (int k = 0; !why && k < 2; k++) {
+		why = g->d->pin(&p[1], 2 * sizeof(double) * eng->layout.ntensors);
+		g->steps[k].squares = p[1];
+	}
 	if (!why && !(why = g->d->alloc(&p[2], n * sizeof(float))))
 		g->sample = p[2];
 	if (!why && !eng->error && !(why = g->d->alloc(&p[2], n * sizeof(float))))
@@ -155,25 +180,39 @@ gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 	uint32_t n = eng->layout.ntensors;
 	const char *why = NULL;
 	void *p[2] = {0};
-	g->ready = calloc(n, sizeof *g->ready);
 	g->passed = calloc(n, sizeof *g->passed);
+	g->averaged = calloc(n, sizeof *g->averaged);
+	for (int k = 0; k < 2; k++) {
+		g->steps[k].ready = calloc(n, sizeof *g->steps[k].ready);
+		g->steps[k].slots = calloc(g->enqueues ? n : 1, sizeof *g->steps[k].slots);
+	}
 	g->given = given;
 	eng->grads = given;
 	if (g->mode == GPU_WHOLE)
 		eng->grads = calloc(n, sizeof *eng->grads);
-	if (!g->ready || !g->passed || !eng->grads)
+	if (!g->passed || !g->averaged || !eng->grads || !g->steps[0].ready || !g->steps[1].ready || !g->steps[0].slots ||
+	    !g->steps[1].slots)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
 	for (uint32_t i = 0; !why && i < n; i++) {
-		why = g->d->event(&g->ready[i]);
+		why = g->d->event(&g->passed[i]);
 		if (!why)
-			why = g->d->event(&g->passed[i]);
+			why = g->d->event(&g->averaged[i]);
+		for (int k = 0; !why && k < 2; k++)
+			why = g->d->timer(&g->steps[k].ready[i]);
 	}
+	for (int k = 0; !why && k < 2; k++)
+		why = g->d->timer(&g->steps[k].over);
 	if (g->mode == GPU_WHOLE)
 		return gpu_check(why, "an event could not be made", err);
+	size_t words = (gpu_exchange_word(eng) + 1) * sizeof(int);
 	if (!why) {
-		why = pair_of(g, (gpu_exchange_word(eng) + 1) * sizeof(int), &p[0], &p[1]);
+		why = pair_of(g, words, &p[0], &p[1]);
 		g->words = p[0];
 		g->seen = p[1];
+	}
+	for (int k = 0; !why && k < 2; k++) {
+		why = g->d->pin(&p[1], words);
+		g->steps[k].words = p[1];
 	}
 	if (!why && eng->memory)
 		why = samples(eng);
@@ -188,7 +227,9 @@ void gpu_work(const engine *eng, bucket *b)
 	b->work.device = GRADCOMP_CUDA;
 	b->work.operators = g->ops;
 	b->work.queue = g->compute;
-	b->work.fault = g->words + gpu_fault_word(eng, b);
+	b->work.fault = g->words + gpu_bucket_words(eng, b) + WORD_FAULT;
+	if (g->enqueues)
+		b->work.hold = g->words + gpu_bucket_words(eng, b) + WORD_BAD;
 }
 
 gradcomp_status gpu_port(engine *eng, gradcomp_error *err)
@@ -207,6 +248,8 @@ gradcomp_status gpu_port(engine *eng, gradcomp_error *err)
 		                                         1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
 	if (!st && patterns_of(eng) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED))
 		st = c->code_on(eng->instance, g->ops, g->exchange, g->words + gpu_code_word(eng), err);
+	if (!st && g->enqueues)
+		st = eng->coll_ctx.collective->enqueue(eng->coll_ctx.instance, 1, err);
 	return st;
 }
 
@@ -233,20 +276,46 @@ void gpu_bind_thread(const gpu *g)
 
 gradcomp_status gpu_ready(engine *eng, uint32_t tensor, gradcomp_error *err)
 {
-	return gpu_check(eng->gpu->d->record(eng->gpu->ready[tensor], eng->gpu->producer),
-	                 "the stream of gradients", err);
+	const gpu *g = eng->gpu;
+	int captures = 0;
+	const char *why = g->d->captures(g->producer, &captures);
+	if (!why && captures)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "tensor '%s': the stream of gradients is being captured into a CUDA graph, which would replay "
+		                 "the step without the host's part of it: its order among ranks, its number and its failures; "
+		                 "capture the forward and backward pass, and give gradients outside",
+		                 eng->layout.tensors[tensor].name);
+	if (!why)
+		why = g->d->record(gpu_step_of(eng)->ready[tensor], g->producer);
+	return gpu_check(why, "the stream of gradients", err);
+}
+
+gradcomp_status gpu_follow(const engine *eng, void *queue, const bucket *b, gradcomp_error *err)
+{
+	const gpu *g = eng->gpu;
+	void *event = b ? g->averaged[b->pub.index] : g->joined;
+	const char *why = b ? NULL : g->d->record(event, g->compute);
+	if (!why)
+		why = g->d->follow(queue ? queue : g->producer, event);
+	return gpu_check(why, "a stream could not be made to wait for averages", err);
+}
+
+int gpu_idle(const gpu *g)
+{
+	void *const streams[] = {g ? g->compute : NULL, g ? g->exchange : NULL};
+	int is = 1;
+	for (size_t i = 0; is && i < sizeof streams / sizeof *streams; i++)
+		if (streams[i] && g->d->idle(streams[i], &is))
+			is = 1;
+	return is;
 }
 
 void gpu_flush(const gpu *g)
 {
-	static const struct timespec nap = {.tv_nsec = 1000000};
-	void *const streams[] = {g ? g->compute : NULL, g ? g->exchange : NULL};
+	static const struct timespec nap = {.tv_nsec = 200000};
 	double until = clock_now() + DRAIN_SECONDS;
-	for (size_t i = 0; g && g->exchanged && i < sizeof streams / sizeof *streams; i++) {
-		int done = !!g->d->record(g->exchanged, streams[i]);
-		while (!done && !g->d->test(g->exchanged, &done) && !done && clock_now() < until)
-			nanosleep(&nap, NULL);
-	}
+	while (!gpu_idle(g) && clock_now() < until)
+		nanosleep(&nap, NULL);
 }
 
 void gpu_close(engine *eng)
@@ -255,18 +324,20 @@ void gpu_close(engine *eng)
 	if (!g)
 		return;
 	if (g->d) {
-		for (uint32_t i = 0; g->ready && i < eng->layout.ntensors; i++)
-			g->d->event_free(g->ready[i]);
+		gpu_learn_close(eng);
+		for (uint32_t i = 0; g->averaged && i < eng->layout.ntensors; i++)
+			g->d->event_free(g->averaged[i]);
 		for (uint32_t i = 0; g->passed && i < eng->layout.ntensors; i++)
 			g->d->event_free(g->passed[i]);
 		g->d->release(g->words);
 		g->d->unpin(g->seen);
 		g->d->release(g->squares);
-		g->d->unpin(g->squares_seen);
 		g->d->release(g->sample);
 		g->d->release(g->sample_more);
 		g->d->release(g->sum_room);
 		g->d->event_free(g->exchanged);
+		g->d->event_free(g->joined);
+		g->d->event_free(g->clock_event);
 		g->d->stream_free(g->compute);
 		g->d->stream_free(g->exchange);
 	}
@@ -275,7 +346,11 @@ void gpu_close(engine *eng)
 	free(g->mirrors);
 	if (g->mode == GPU_WHOLE)
 		free(eng->grads);
-	free(g->ready);
+	for (int k = 0; k < 2; k++) {
+		free(g->steps[k].ready);
+		free(g->steps[k].slots);
+	}
 	free(g->passed);
+	free(g->averaged);
 	free(g);
 }

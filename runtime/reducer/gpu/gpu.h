@@ -6,8 +6,14 @@
  * device memory, else through pinned host memory. WHOLE: the bucket's gradients go
  * through pinned host memory, and all the rest is as on the host.
  *
- * A task of the compute thread that leaves work on the device is run twice: it puts
- * the work on the stream and sets `later`; when that is done it is run again. Until
+ * Where the collective puts its work on a stream and returns, so does everything else: a
+ * bucket's tasks are all enqueued, and it is done when the last one is, with an event.
+ * Nothing on the host waits. Whether a gradient is not finite stays on the device, as words
+ * that the work there goes by; the host learns of it, of faults, times and norms when a later
+ * step needs their place (gpu_learn.c).
+ *
+ * Otherwise a task of the compute thread that leaves work on the device is run twice: it
+ * puts the work on the stream and sets `later`; when that is done it is run again. Until
  * then the thread has other buckets. The exchange thread waits for events. Nothing
  * else waits, and nothing is allocated once every bucket has been through a step. */
 #ifndef REDUCER_GPU_GPU_H
@@ -18,28 +24,70 @@
 
 typedef enum gpu_mode { GPU_ON_DEVICE, GPU_WHOLE } gpu_mode;
 
+/* A bucket's words, a cache line of its own: NCCL adds up the first. */
+enum {
+	WORD_BAD,   /* the gradient of some rank is not finite, or a sum in place */
+	WORD_FAULT, /* what peers sent is not what it should be */
+	WORD_SUM,   /* the sum of finite gradients is not */
+	WORD_VOID,  /* any of these: the result is NaN */
+	WORD_LOCAL, /* this rank's gradient is not finite */
+	BUCKET_WORDS = 8
+};
+
+/* What is on the device of one bucket in one step. */
+typedef struct gpu_timed {
+	task t;
+	void *start, *end;  /* timers; made when first needed */
+	double bytes, sent; /* worked on; of an exchange a rank's payload, and what a rank sends of it */
+} gpu_timed;
+typedef struct gpu_slot {
+	uint32_t bucket, first, ntensors;
+	uint64_t numel;
+	int ntasks;
+	gpu_timed tasks[MAX_TASKS];
+} gpu_slot;
+
+/* Of one step; steps take turns with two, so what is read of one lies still for two steps. */
+typedef struct gpu_step {
+	int pending; /* the host has not learned of it */
+	uint64_t step, row;   /* the reducer's; the profile's */
+	uint32_t nbuckets, nslots;
+	gpu_slot *slots;   /* room for one a tensor */
+	void *over;        /* event: what is to be read is there */
+	void **ready;      /* timers, by tensor: the gradient has been made */
+	int *words;        /* pinned, as gpu.words */
+	double *squares;   /* pinned, as gpu.squares */
+} gpu_step;
+
 struct gpu {
 	const device_calls *d;
 	const gradcomp_operators *ops; /* ON_DEVICE */
 	gpu_mode mode;
 	int id;
 	int direct;               /* ON_DEVICE: the collective takes device memory */
+	int enqueues;             /* direct, and nothing of a step makes the host wait */
+	int busy;                 /* the collective has work on the stream: the exchange thread's */
+	gradcomp_host host;       /* ON_DEVICE: the compressor's, whose memory streams can use */
 	void *compute, *exchange; /* streams of the two threads */
 	void *exchanged;          /* event of the exchange thread's */
 	void *producer;           /* the caller's stream */
-	void **ready;             /* events: the tensor has been made */
 	void **passed;      /* events: the bucket's work on the compute stream is over; one a tensor is enough */
+	void **averaged;    /* events: the bucket's averages are in place; likewise */
+	void *joined;       /* event of wait() */
+	gpu_step steps[2];  /* by the parity of the step */
+	double clock;       /* of the host, at the latest `over` that was learned of ... */
+	void *clock_event;  /* ... which is this timer */
 	workspace *mirrors; /* pinned, one for each workspace: payloads on their way, or whole buckets */
 	uint32_t nmirrors;
 	void **given; /* WHOLE: the caller's gradients, by tensor */
-	/* Words that operators write, on the device and as they come down: by tensor
-	 * whether it is not finite, by bucket a fault, one fault of the code, one word
-	 * of the exchange thread's. */
+	/* Words that operators write, on the device: by tensor whether it is not finite, by bucket
+	 * BUCKET_WORDS, one fault of the code, one word of the exchange thread's (and on the
+	 * host). They come down into the step's. */
 	int *words, *seen;
-	/* By tensor: sampled |u|^2, then |e|^2; see residual_norm.h. */
-	double *squares, *squares_seen;
+	double *squares; /* by tensor: sampled |u|^2, then |e|^2; see residual_norm.h */
 	float *sample, *sample_more;
 	void *sum_room;
+	double sent;  /* bytes that this rank has sent on the device, at least */
 	uint64_t put; /* pieces of work so far that tasks wait for */
 };
 
@@ -60,6 +108,11 @@ void gpu_work(const engine *eng, bucket *b);
 /* Returns when nothing of the reducer's is on the device any more, or the device is lost.
  * NULL is fine, as below. */
 void gpu_flush(const gpu *g);
+/* Whether that is so; an error counts as yes. */
+int gpu_idle(const gpu *g);
+/* What is put on `queue`, NULL: on the caller's stream, from now on comes after the averages of
+ * the buckets that are done; after those of one, `bucket`, if it is not NULL. */
+gradcomp_status gpu_follow(const engine *eng, void *queue, const bucket *b, gradcomp_error *err);
 void gpu_close(engine *eng);
 /* The calling thread is one of the reducer's from now on. */
 void gpu_bind_thread(const gpu *g);
@@ -72,24 +125,54 @@ gradcomp_status gpu_check(const char *why, const char *what, gradcomp_error *err
 gradcomp_status gpu_failed(const gpu *g, gradcomp_error *err);
 /* The words by bucket, and the two after them. There is room for as many buckets as
  * tensors, so that words stay where they are when buckets are made anew. */
-static inline size_t gpu_fault_word(const engine *eng, const bucket *b)
+static inline size_t gpu_bucket_words(const engine *eng, const bucket *b)
 {
-	return eng->layout.ntensors + b->pub.index;
+	return ((size_t)eng->layout.ntensors + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS +
+	       (size_t)b->pub.index * BUCKET_WORDS;
 }
 static inline size_t gpu_code_word(const engine *eng)
 {
-	return 2 * (size_t)eng->layout.ntensors;
+	return ((size_t)eng->layout.ntensors + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS +
+	       (size_t)eng->layout.ntensors * BUCKET_WORDS;
 }
 static inline size_t gpu_exchange_word(const engine *eng)
 {
-	return (gpu_code_word(eng) + 4) & ~(size_t)3; /* NCCL gets it: on 16 bytes */
+	return gpu_code_word(eng) + BUCKET_WORDS;
+}
+static inline gpu_step *gpu_step_of(const engine *eng)
+{
+	return &eng->gpu->steps[eng->step % 2];
 }
 
 /* gpu_tasks.c: task_run() of such a reducer. */
 gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *err);
 /* Whether the bucket's work on the compute stream is over. */
 gradcomp_status gpu_passed(const gpu *g, const bucket *b, int *is, gradcomp_error *err);
+/* What lasts of the bucket is kept beside, or put back, where a rank's gradient is not finite. */
+void gpu_keep(const engine *eng, bucket *b, void *stream, int restore);
 /* gpu_exchange.c */
+/* Returns when nothing of the reducer's is on the device any more: the exchange thread's. */
+gradcomp_status gpu_drain(engine *eng, gradcomp_error *err);
 gradcomp_status gpu_exchange(engine *eng, bucket *b, uint32_t round, gradcomp_error *err);
+/* Returns when what is on the exchange stream has been done, or the collective has failed. */
+gradcomp_status gpu_settle(engine *eng, const char *what, gradcomp_error *err);
+/* Looks after what the collective has on the stream; the exchange thread's, or when that runs
+ * nothing any more. */
+gradcomp_status gpu_watch(engine *eng, gradcomp_error *err);
+
+/* gpu_learn.c: the bucket gets its slot in the step. */
+void gpu_learn_begin(engine *eng, bucket *b);
+/* A task's work begins, or ends, on its stream here. */
+const char *gpu_learn_start(engine *eng, bucket *b, const task *t);
+const char *gpu_learn_end(engine *eng, bucket *b, const task *t);
+void gpu_learn_close(engine *eng);
+
+struct reducer;
+/* With the lock held: what the device has done of steps that are over is counted, measured and
+ * told. Fails when it found that a payload was damaged. Without a GPU nothing. */
+gradcomp_status gpu_learn(struct reducer *r, gradcomp_error *err);
+/* The same, before the step's first BEGIN, so that there is a place for it: the lock is dropped
+ * while the device has not done the step before the last one. */
+gradcomp_status gpu_learn_place(struct reducer *r, gradcomp_error *err);
 
 #endif

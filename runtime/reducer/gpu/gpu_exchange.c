@@ -4,13 +4,48 @@
 #include "reducer/gpu/gpu.h"
 #include "reducer/exchange/exchange.h"
 
-static gradcomp_status settle(const gpu *g, const char *why, gradcomp_error *err)
+#include "plugin/code_view.h"
+
+#include <time.h>
+
+gradcomp_status gpu_watch(engine *eng, gradcomp_error *err)
 {
-	if (!why)
-		why = g->d->record(g->exchanged, g->exchange);
-	if (!why)
-		why = g->d->wait(g->exchanged);
-	return gpu_check(why, "a payload could not be moved", err);
+	gpu *g = eng->gpu;
+	return eng->coll_ctx.collective->watch(eng->coll_ctx.instance, &g->busy, err);
+}
+
+/* A stream whose peer has died comes to an end only when the collective is looked after. */
+gradcomp_status gpu_settle(engine *eng, const char *what, gradcomp_error *err)
+{
+	static const struct timespec nap = {.tv_nsec = 50000};
+	const gpu *g = eng->gpu;
+	gradcomp_status st = GRADCOMP_OK;
+	const char *why = g->d->record(g->exchanged, g->exchange);
+	int is = 0;
+	if (!g->enqueues)
+		return gpu_check(why ? why : g->d->wait(g->exchanged), what, err);
+	while (!why && !st && !(why = g->d->test(g->exchanged, &is)) && !is) {
+		st = gpu_watch(eng, err);
+		nanosleep(&nap, NULL);
+	}
+	return st ? st : gpu_check(why, what, err);
+}
+
+gradcomp_status gpu_drain(engine *eng, gradcomp_error *err)
+{
+	static const struct timespec nap = {.tv_nsec = 50000};
+	gradcomp_status st = GRADCOMP_OK;
+	while (!st && !gpu_idle(eng->gpu)) {
+		if (eng->gpu->enqueues)
+			st = gpu_watch(eng, err);
+		nanosleep(&nap, NULL);
+	}
+	return st;
+}
+
+static gradcomp_status settle(engine *eng, const char *why, gradcomp_error *err)
+{
+	return why ? gpu_check(why, "a payload could not be moved", err) : gpu_settle(eng, "a payload could not be moved", err);
 }
 
 /* Where what a round sends is, and how much; what comes back takes as much, or with
@@ -35,7 +70,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	if (in_place)
 		view.work.flat = buf->p;
 	/* Of a gradient that is not finite nothing was encoded. */
-	st = settle(g, b->local_bad && !in_place ? NULL : g->d->copy(g->exchange, view.own.data, own, bytes), err);
+	st = settle(eng, b->local_bad && !in_place ? NULL : g->d->copy(g->exchange, view.own.data, own, bytes), err);
 	if (!st)
 		st = exchange_run(eng, &view, round, err);
 	b->bad = view.bad;
@@ -43,7 +78,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 		return st;
 	if (!gathers) {
 		b->own = (gradcomp_payload){own, bytes, bytes};
-		return settle(g, g->d->copy(g->exchange, own, buf->p, bytes), err);
+		return settle(eng, g->d->copy(g->exchange, own, buf->p, bytes), err);
 	}
 	size_t all = 0;
 	for (int p = 0; p < eng->layout.nranks; p++) {
@@ -54,18 +89,107 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	for (int p = 0; !st && p < eng->layout.nranks; p++)
 		b->parts[p].data =
 			(char *)b->workspace->gathered.p + ((char *)b->parts[p].data - (char *)mirror->gathered.p);
-	return st ? st : settle(g, g->d->copy(g->exchange, b->workspace->gathered.p, mirror->gathered.p, all), err);
+	return st ? st : settle(eng, g->d->copy(g->exchange, b->workspace->gathered.p, mirror->gathered.p, all), err);
+}
+
+/* ---- enqueued: nothing here waits, and the host does not learn of it ---- */
+
+static gradcomp_status summed(engine *eng, bucket *b, uint32_t round, int *words, gradcomp_error *err)
+{
+	const gpu *g = eng->gpu;
+	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
+	const gradcomp_round *rd = &b->plan.rounds[round];
+	double scale = rd->flags & GRADCOMP_ROUND_MEAN ? 1.0 / eng->layout.nranks : 1.0;
+	int passes = !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+	size_t size = gradcomp_dtype_bytes(rd->dtype);
+	gradcomp_status st;
+	if (rd->flags & GRADCOMP_ROUND_IN_PLACE) {
+		st = c->allreduce(eng->coll_ctx.instance, b->work.flat, rd->count, GRADCOMP_F32, GRADCOMP_SUM, scale, err);
+		b->own = (gradcomp_payload){b->work.flat, rd->count * 4, rd->count * 4};
+		if (!st && !passes) {
+			g->ops->nonfinite(g->exchange, b->work.flat, b->pub.numel, words + WORD_SUM);
+			g->ops->any_set(g->exchange, words + WORD_BAD, words, sizeof *words, sizeof *words, WORD_SUM + 1);
+		}
+		return st;
+	}
+	char *flag = (char *)b->own.data + rd->count * size;
+	int flagged = round == 0 && !passes;
+	if (flagged)
+		g->ops->put_flag(g->exchange, flag, rd->dtype, words + WORD_LOCAL);
+	st = c->allreduce(eng->coll_ctx.instance, b->own.data, rd->count + (uint64_t)flagged, rd->dtype, GRADCOMP_SUM, scale,
+	                  err);
+	if (!st && flagged)
+		g->ops->any_set(g->exchange, words + WORD_BAD, flag, size, size, 1);
+	return st;
+}
+
+/* All lengths are known, so the head says no more than whether the gradient was finite. */
+static gradcomp_status gathered(engine *eng, bucket *b, uint32_t round, int *words, gradcomp_error *err)
+{
+	const gpu *g = eng->gpu;
+	const gradcomp_round *rd = &b->plan.rounds[round];
+	size_t stride = payload_fixed_stride(eng, rd->bound), written = PAYLOAD_HEAD + rd->bound, P = (size_t)eng->layout.nranks;
+	char *buf = b->workspace->gathered.p, *own = buf + (size_t)eng->layout.rank * stride;
+	gradcomp_status st;
+	g->ops->put_flag(g->exchange, own, GRADCOMP_I64, words + WORD_LOCAL);
+	for (size_t p = 0; p < P; p++)
+		eng->lengths[p] = stride;
+	st = memops_zero(eng, own + written, stride - written, err);
+	if (!st)
+		st = exchange_blocks(eng, buf, eng->lengths, err);
+	if (!st && !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
+		g->ops->any_set(g->exchange, words + WORD_BAD, buf, PAYLOAD_HEAD, stride, P);
+	for (size_t p = 0; p < P; p++)
+		b->parts[p] = (gradcomp_payload){buf + p * stride + PAYLOAD_HEAD, rd->bound, rd->bound};
+	return st;
+}
+
+static gradcomp_status coded(engine *eng, bucket *b, int *words, gradcomp_error *err)
+{
+	const gpu *g = eng->gpu;
+	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
+	code_source source = {eng->compressor, eng->instance};
+	const gradcomp_codec codec = code_view(&source);
+	uint64_t n = b->pub.numel;
+	int passes = !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+	gradcomp_status st = GRADCOMP_OK;
+	b->own = (gradcomp_payload){b->work.flat, n * sizeof(float), n * sizeof(float)};
+	if (!passes) {
+		g->ops->put_flag(g->exchange, words + WORD_BAD, GRADCOMP_I32, words + WORD_LOCAL);
+		st = c->allreduce(eng->coll_ctx.instance, words + WORD_BAD, 1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
+		gpu_keep(eng, b, g->exchange, 0);
+	}
+	if (!st)
+		st = c->coded_allreduce(eng->coll_ctx.instance, b->work.flat, n, 1.0 / eng->layout.nranks, &codec,
+		                        exchange_counter(eng, b), b->work.error_flat, err);
+	if (!st && !passes)
+		g->ops->nonfinite(g->exchange, b->work.flat, n, words + WORD_SUM);
+	return st;
+}
+
+static gradcomp_status enqueue(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
+{
+	const task t = {TASK_EXCHANGE, round};
+	int *words = eng->gpu->words + gpu_bucket_words(eng, b);
+	gradcomp_status st = gpu_check(gpu_learn_start(eng, b, &t), "an exchange's beginning", err);
+	gradcomp_pattern pattern = b->plan.rounds[round].pattern;
+	if (!st)
+		st = pattern == GRADCOMP_SUMMED     ? summed(eng, b, round, words, err)
+		     : pattern == GRADCOMP_GATHERED ? gathered(eng, b, round, words, err)
+		                                    : coded(eng, b, words, err);
+	return st ? st : gpu_check(gpu_learn_end(eng, b, &t), "an exchange's end", err);
 }
 
 gradcomp_status gpu_exchange(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	gpu *g = eng->gpu;
 	gradcomp_status st = gpu_check(g->d->follow(g->exchange, g->passed[b->pub.index]), "a bucket's work", err);
 	if (st)
 		return st;
 	if (!g->direct)
 		return through_host(eng, b, round, err);
-	st = exchange_run(eng, b, round, err);
+	g->busy = g->enqueues;
+	st = b->slot ? enqueue(eng, b, round, err) : exchange_run(eng, b, round, err);
 	const char *why = st ? NULL : g->d->record(g->exchanged, g->exchange);
 	if (!st && !why)
 		why = g->d->follow(g->compute, g->exchanged);

@@ -71,54 +71,136 @@ static gradcomp_status accumulate(engine *eng, bucket *b, uint32_t i, gradcomp_e
 	return GRADCOMP_OK;
 }
 
+/* Whether all lengths are known before anything is sent. */
+static int fixed_lengths(const bucket *b)
+{
+	for (uint32_t k = 0; k < b->plan.nrounds; k++)
+		if (b->plan.rounds[k].pattern == GRADCOMP_GATHERED && !(b->plan.rounds[k].flags & GRADCOMP_ROUND_FIXED))
+			return 0;
+	return 1;
+}
+
+/* A payload is the bucket's floats, which show by themselves that one is not finite. */
+static int in_place(const bucket *b)
+{
+	return b->plan.rounds[0].pattern == GRADCOMP_SUMMED && b->plan.rounds[0].flags & GRADCOMP_ROUND_IN_PLACE;
+}
+
+static int passes(const engine *eng)
+{
+	return !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE);
+}
+
+/* All of x becomes `a` where the word is set. */
+static void fill_if(const engine *eng, bucket *b, float a, int word)
+{
+	const gpu *g = eng->gpu;
+	const int *w = g->words + gpu_bucket_words(eng, b) + word;
+	if (b->work.flat)
+		g->ops->fill_if(g->compute, b->work.flat, a, b->pub.numel, w);
+	for (uint32_t i = 0; !b->work.flat && i < b->pub.ntensors; i++)
+		g->ops->fill_if(g->compute, b->x[i], a, eng->layout.tensors[b->pub.first + i].numel, w);
+}
+
+void gpu_keep(const engine *eng, bucket *b, void *stream, int restore)
+{
+	const gpu *g = eng->gpu;
+	const int *bad = g->words + gpu_bucket_words(eng, b) + WORD_BAD;
+	float *kept = b->workspace->kept.p;
+	for (uint32_t s = 0; s <= eng->compressor->state_arrays; s++) {
+		float *array = s ? b->state[s - 1] : b->work.error_flat;
+		if (!array)
+			continue;
+		g->ops->copy_if(stream, restore ? array : kept, restore ? kept : array, b->pub.numel, bad, 1);
+		kept += b->pub.numel;
+	}
+}
+
 static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
+	const gpu_step *at = gpu_step_of(eng);
 	uint32_t first = b->pub.first, n = b->pub.ntensors;
 	const char *why = NULL;
 	if (b->later) {
 		b->later = 0;
 		for (uint32_t i = 0; i < n && !b->local_bad; i++)
-			b->local_bad = g->seen[first + i] ? (int)i + 1 : 0;
-		if (b->local_bad && eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE)
+			b->local_bad = at->words[first + i] ? (int)i + 1 : 0;
+		if (b->local_bad && passes(eng))
 			task_pass_on(eng, b);
 		return GRADCOMP_OK;
 	}
+	int *words = g->words + gpu_bucket_words(eng, b);
 	gradcomp_status st = task_place(eng, b, err);
+	b->slot = NULL;
+	if (!st && g->enqueues && fixed_lengths(b))
+		gpu_learn_begin(eng, b);
+	if (!st && b->slot)
+		st = scratch_buf_grow(&b->workspace->kept,
+		                      (eng->compressor->state_arrays + 1) * b->pub.numel * sizeof(float), err);
+	if (st)
+		return st;
 	for (uint32_t i = 0; !why && i < n; i++)
-		why = g->d->follow(g->compute, g->ready[first + i]);
+		why = g->d->follow(g->compute, at->ready[first + i]);
+	if (!why && b->slot)
+		why = gpu_learn_start(eng, b, &b->tasks[0]);
 	if (!why)
-		why = g->d->zero(g->compute, b->work.fault, sizeof(int));
+		why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
 	for (uint32_t i = 0; !st && !why && i < n; i++)
 		st = accumulate(eng, b, i, err);
-	if (!why)
-		why = copy_down(g, g->seen + first, g->words + first, n);
-	return st ? st : pause_here(eng, b, why, err);
+	if (st || why || !b->slot) {
+		if (!why && !st)
+			why = copy_down(g, at->words + first, g->words + first, n);
+		return st ? st : pause_here(eng, b, why, err);
+	}
+	if (!passes(eng)) {
+		g->ops->any_set(g->compute, words + WORD_LOCAL, g->words + first, sizeof *words, sizeof *words, n);
+		if (!in_place(b))
+			fill_if(eng, b, 0, WORD_LOCAL);
+	}
+	return GRADCOMP_OK;
 }
 
 static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
+	const gpu_step *at = gpu_step_of(eng);
 	uint32_t first = b->pub.first, n = eng->layout.ntensors;
 	b->later = 0;
-	if (g->seen[gpu_fault_word(eng, b)] || g->seen[gpu_code_word(eng)])
+	if (at->words[gpu_bucket_words(eng, b) + WORD_FAULT] || at->words[gpu_code_word(eng)])
 		return task_damaged(eng, b, err);
 	for (uint32_t i = first; eng->memory && !b->bad && i < first + b->pub.ntensors; i++) {
-		eng->norms[i].u = g->squares_seen[i];
-		residual_norm_tensor(eng, i, g->squares_seen[n + i]);
+		eng->norms[i].u = at->squares[i];
+		residual_norm_tensor(eng, i, at->squares[n + i]);
 	}
-	return GRADCOMP_OK;
+	return gpu_check(g->d->record(g->averaged[b->pub.index], g->compute), "a bucket's end", err);
+}
+
+/* The result is NaN, and what lasts is as it was, where a word says so. */
+static void void_result(engine *eng, bucket *b)
+{
+	const gpu *g = eng->gpu;
+	int *words = g->words + gpu_bucket_words(eng, b);
+	g->ops->any_set(g->compute, words + WORD_VOID, words, sizeof *words, sizeof *words, WORD_VOID);
+	fill_if(eng, b, NAN, WORD_VOID);
+	/* Finite gradients whose sum is not: what could not be sent is not kept either. */
+	if (b->plan.rounds[0].pattern == GRADCOMP_CODED && b->work.error_flat)
+		g->ops->fill_if(g->compute, b->work.error_flat, 0, b->pub.numel, words + WORD_SUM);
+	if (!passes(eng))
+		gpu_keep(eng, b, g->compute, 1);
 }
 
 static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
+	gpu_step *at = gpu_step_of(eng);
 	uint32_t first = b->pub.first, n = eng->layout.ntensors;
-	size_t words = gpu_fault_word(eng, b), code = gpu_code_word(eng),
-	       doubles = b->pub.ntensors * sizeof(double);
+	size_t words = gpu_bucket_words(eng, b), code = gpu_code_word(eng), doubles = b->pub.ntensors * sizeof(double);
 	const char *why;
 	if (b->later)
 		return finished(eng, b, err);
+	if (b->slot)
+		void_result(eng, b);
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &eng->layout.tensors[first + i];
 		if (eng->memory && !b->bad)
@@ -128,14 +210,20 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 		if (b->copy_out)
 			g->ops->cast_from_f32(g->compute, eng->grads[first + i], b->x[i], t->numel, t->dtype, 0);
 	}
-	why = copy_down(g, g->seen + words, g->words + words, 1);
+	why = g->d->record(g->averaged[b->pub.index], g->compute);
 	if (!why)
-		why = copy_down(g, g->seen + code, g->words + code, 1);
+		why = copy_down(g, at->words + words, g->words + words, BUCKET_WORDS);
+	if (!why)
+		why = copy_down(g, at->words + code, g->words + code, 1);
 	if (!why && eng->memory)
-		why = g->d->copy(g->compute, g->squares_seen + first, g->squares + first, doubles);
+		why = g->d->copy(g->compute, at->squares + first, g->squares + first, doubles);
 	if (!why && eng->memory)
-		why = g->d->copy(g->compute, g->squares_seen + n + first, g->squares + n + first, doubles);
-	return pause_here(eng, b, why, err);
+		why = g->d->copy(g->compute, at->squares + n + first, g->squares + n + first, doubles);
+	if (!b->slot)
+		return pause_here(eng, b, why, err);
+	if (!why)
+		why = copy_down(g, at->words + first, g->words + first, b->pub.ntensors);
+	return gpu_check(why, "a bucket's end", err);
 }
 
 /* ---- WHOLE ---- */
@@ -152,7 +240,7 @@ static gradcomp_status down(engine *eng, bucket *b, gradcomp_error *err)
 		size_t bytes = eng->layout.tensors[i].numel * gradcomp_dtype_bytes(eng->layout.tensors[i].dtype);
 		eng->grads[i] = (char *)buf->p + at;
 		at += (bytes + 63) & ~(size_t)63;
-		why = g->d->follow(g->compute, g->ready[i]);
+		why = g->d->follow(g->compute, gpu_step_of(eng)->ready[i]);
 		if (!why)
 			why = g->d->copy(g->compute, eng->grads[i], g->given[i], bytes);
 	}
@@ -166,6 +254,8 @@ static gradcomp_status up(engine *eng, bucket *b, gradcomp_error *err)
 	for (uint32_t i = b->pub.first; !why && i < b->pub.first + b->pub.ntensors; i++)
 		why = g->d->copy(g->compute, g->given[i], eng->grads[i],
 		                 eng->layout.tensors[i].numel * gradcomp_dtype_bytes(eng->layout.tensors[i].dtype));
+	if (!why)
+		why = g->d->record(g->averaged[b->pub.index], g->compute);
 	return pause_here(eng, b, why, err);
 }
 
@@ -183,6 +273,33 @@ static gradcomp_status whole(engine *eng, bucket *b, const task *t, gradcomp_err
 	return st || t->kind != TASK_FINISH ? st : up(eng, b, err);
 }
 
+/* A compute task of a bucket whose tasks are all enqueued. */
+static gradcomp_status enqueue(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	const gpu *g = eng->gpu;
+	gradcomp_status st;
+	const char *why = t->kind == TASK_BEGIN ? NULL : gpu_learn_start(eng, b, t);
+	if (t->kind == TASK_DECODE && !t->round && b->plan.rounds[0].pattern != GRADCOMP_CODED && !passes(eng)) {
+		gpu_keep(eng, b, g->compute, 0);
+		/* Nobody decodes what is not finite. */
+		if (in_place(b))
+			fill_if(eng, b, 0, WORD_BAD);
+	}
+	st = why                        ? gpu_check(why, "a task's beginning", err)
+	     : t->kind == TASK_BEGIN    ? begin(eng, b, err)
+	     : t->kind == TASK_FINISH   ? finish(eng, b, err)
+	                                : task_host(eng, b, t, err);
+	/* BEGIN has found that it is of the other kind. */
+	if (st || !b->slot)
+		return st;
+	why = gpu_learn_end(eng, b, t);
+	if (!why && t->kind == TASK_FINISH)
+		why = g->d->record(gpu_step_of(eng)->over, g->compute);
+	if (!why)
+		why = g->d->record(g->passed[b->pub.index], g->compute);
+	return gpu_check(why, "a bucket's work", err);
+}
+
 gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
@@ -196,17 +313,15 @@ gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *
 	}
 	if (g->mode == GPU_WHOLE)
 		return whole(eng, b, t, err);
-	switch (t->kind) {
-	case TASK_BEGIN:
-		st = begin(eng, b, err);
-		break;
-	case TASK_EXCHANGE:
+	if (t->kind == TASK_EXCHANGE) {
 		st = gpu_exchange(eng, b, t->round, err);
-		break;
-	case TASK_FINISH:
+	} else if (g->enqueues && !b->later && (b->slot || t->kind == TASK_BEGIN)) {
+		st = enqueue(eng, b, t, err);
+	} else if (t->kind == TASK_BEGIN) {
+		st = begin(eng, b, err);
+	} else if (t->kind == TASK_FINISH) {
 		st = finish(eng, b, err);
-		break;
-	default:
+	} else {
 		st = task_host(eng, b, t, err);
 		/* For the exchange thread to come after. */
 		if (!st)

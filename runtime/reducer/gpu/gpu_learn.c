@@ -1,0 +1,217 @@
+/* What the host learns of a step whose tasks were all enqueued, when the device has done it:
+ * what was not finite, what peers damaged, norms, and how long tasks took, which timers on the
+ * streams say. It is read when a later step needs the place, when somebody asks for counters,
+ * or when nothing is under way. */
+#include "reducer/gpu/gpu.h"
+#include "reducer/bucketing/profile.h"
+#include "reducer/residual_norm.h"
+#include "reducer/timeline.h"
+
+#include "base/error.h"
+
+void gpu_learn_begin(engine *eng, bucket *b)
+{
+	gpu_step *s = gpu_step_of(eng);
+	gpu_slot *slot = &s->slots[s->nslots++];
+	slot->bucket = b->pub.index;
+	slot->first = b->pub.first;
+	slot->ntensors = b->pub.ntensors;
+	slot->numel = b->pub.numel;
+	slot->ntasks = 0;
+	b->slot = slot;
+}
+
+/* Bytes of a rank's payload, and in *sent what a rank sends for it at least. */
+static double payload(const engine *eng, const bucket *b, const task *t, double *sent)
+{
+	const gradcomp_round *rd = &b->plan.rounds[t->round];
+	double P = eng->layout.nranks, bytes = (double)round_bytes(rd);
+	if (rd->pattern == GRADCOMP_GATHERED)
+		*sent = (P - 1) * bytes;
+	else if (rd->pattern == GRADCOMP_CODED)
+		*sent = 2 * (P - 1) / P * (double)eng->compressor->code_bound(eng->instance, b->pub.numel);
+	else
+		*sent = 2 * (P - 1) / P * bytes;
+	return bytes;
+}
+
+static void *stream_of(const gpu *g, const task *t)
+{
+	return task_exchanges(t->kind) ? g->exchange : g->compute;
+}
+
+const char *gpu_learn_start(engine *eng, bucket *b, const task *t)
+{
+	const gpu *g = eng->gpu;
+	gpu_timed *at = &b->slot->tasks[b->slot->ntasks];
+	const char *why = at->start ? NULL : g->d->timer(&at->start);
+	if (!why && !at->end)
+		why = g->d->timer(&at->end);
+	at->t = *t;
+	at->sent = 0;
+	at->bytes = task_exchanges(t->kind) ? payload(eng, b, t, &at->sent) : (double)b->pub.numel * sizeof(float);
+	return why ? why : g->d->record(at->start, stream_of(g, t));
+}
+
+const char *gpu_learn_end(engine *eng, bucket *b, const task *t)
+{
+	const gpu *g = eng->gpu;
+	return g->d->record(b->slot->tasks[b->slot->ntasks++].end, stream_of(g, t));
+}
+
+void gpu_learn_close(engine *eng)
+{
+	gpu *g = eng->gpu;
+	for (int k = 0; k < 2; k++) {
+		gpu_step *s = &g->steps[k];
+		for (uint32_t i = 0; s->ready && i < eng->layout.ntensors; i++)
+			g->d->event_free(s->ready[i]);
+		for (uint32_t i = 0; s->slots && g->enqueues && i < eng->layout.ntensors; i++)
+			for (int n = 0; n < MAX_TASKS; n++) {
+				g->d->event_free(s->slots[i].tasks[n].start);
+				g->d->event_free(s->slots[i].tasks[n].end);
+			}
+		g->d->event_free(s->over);
+		g->d->unpin(s->words);
+		g->d->unpin(s->squares);
+	}
+}
+
+/* ---- with the lock held ---- */
+
+/* When a timer came, on the host's clock, told from one that came at `then`. */
+static double when(const gpu *g, void *timer, void *other, double then)
+{
+	double before = 0;
+	return g->d->elapsed(timer, other, &before) ? then : then - before;
+}
+
+static void tell_nonfinite(reducer *r, const gpu_step *s, const gpu_slot *slot, const int *words)
+{
+	engine *eng = &r->eng;
+	const char *again = eng->warned == 4 ? " (not told again)" : "";
+	int passes = !!(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE), mine = 0;
+	for (uint32_t i = slot->first; i < slot->first + slot->ntensors && eng->warned < 5; i++) {
+		if (!s->words[i])
+			continue;
+		mine = 1;
+		eng->warned++;
+		log_line(&eng->job->log, passes ? GRADCOMP_LOG_WARN : GRADCOMP_LOG_INFO,
+		         "step %llu: the gradient of '%s' on rank %d is not finite%s%s", (unsigned long long)s->step,
+		         eng->layout.tensors[i].name, eng->group->ranks[eng->layout.rank],
+		         passes ? "" : "; this bucket's result is NaN on all ranks and the error memory stays as it was", again);
+	}
+	if (!mine && !passes && words[WORD_SUM] && !eng->layout.rank && eng->warned < 5) {
+		eng->warned++;
+		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
+		         "step %llu: the sum of gradients in the bucket of '%s' is not finite; its result is NaN on all ranks%s",
+		         (unsigned long long)s->step, eng->layout.tensors[slot->first].name, again);
+	}
+}
+
+static gradcomp_status learn_slot(reducer *r, gpu_step *s, const gpu_slot *slot, double over, gradcomp_error *err)
+{
+	engine *eng = &r->eng;
+	gpu *g = eng->gpu;
+	uint32_t n = eng->layout.ntensors;
+	const int *words = s->words + (n + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS + (size_t)slot->bucket * BUCKET_WORDS;
+	int bad = words[WORD_BAD] || words[WORD_SUM];
+	for (int i = 0; i < slot->ntasks; i++) {
+		const gpu_timed *at = &slot->tasks[i];
+		double start = when(g, at->start, s->over, over), end = when(g, at->end, s->over, over);
+		workers_count_time(r, at->t.kind, end - start);
+		profile_task_of(r, s->row, &(profile_timed){s->nbuckets, slot->bucket, (double)slot->numel, at->bytes, bad}, &at->t,
+		                end - start);
+		timeline_task_of(r, s->step, slot->bucket, &at->t, start, end, (uint64_t)at->bytes);
+		g->sent += at->sent;
+	}
+	tell_nonfinite(r, s, slot, words);
+	if (words[WORD_FAULT] || s->words[gpu_code_word(eng)])
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "compressor '%s': what a rank sent in step %llu for the bucket of '%s' is damaged",
+		                 eng->compressor->info.name, (unsigned long long)s->step, eng->layout.tensors[slot->first].name);
+	if (bad) {
+		eng->stats.nonfinite_steps += !eng->step_bad;
+		eng->step_bad = 1;
+	}
+	for (uint32_t i = slot->first; eng->memory && !bad && i < slot->first + slot->ntensors; i++) {
+		eng->norms[i].u = s->squares[i];
+		residual_norm_tensor(eng, i, s->squares[n + i]);
+	}
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status learn_step(reducer *r, gpu_step *s, gradcomp_error *err)
+{
+	gpu *g = r->eng.gpu;
+	gradcomp_status st = GRADCOMP_OK;
+	double since = 0, over, first = 0, last = 0, now = clock_now();
+	void *timer = s->over;
+	uint32_t n = r->eng.layout.ntensors;
+	s->pending = 0;
+	over = g->d->elapsed(g->clock_event, s->over, &since) ? now : g->clock + since;
+	/* The two clocks run apart a little, but nothing came before it was there. */
+	over = over > now ? now : over;
+	for (uint32_t i = 0; i < n; i++) {
+		double at = when(g, s->ready[i], s->over, over);
+		profile_ready_of(r, s->row, i, at);
+		first = !i || at < first ? at : first;
+		last = !i || at > last ? at : last;
+	}
+	for (uint32_t i = 0; !st && i < s->nslots; i++)
+		st = learn_slot(r, s, &s->slots[i], over, err);
+	r->eng.stats.exposed_s += over > last ? over - last : 0;
+	profile_step_of(r, s->row, first, last, over);
+	timeline(r, TRACE_STEP, s->step, 0, first, over);
+	residual_norm_step(&r->eng);
+	r->eng.step_bad = 0;
+	s->over = g->clock_event;
+	g->clock_event = timer;
+	g->clock = over;
+	return st;
+}
+
+gradcomp_status gpu_learn(reducer *r, gradcomp_error *err)
+{
+	gpu *g = r->eng.gpu;
+	gradcomp_status st = GRADCOMP_OK;
+	if (!g || !g->enqueues)
+		return GRADCOMP_OK;
+	for (int k = 0; !st && k < 2; k++) {
+		gpu_step *s = &g->steps[(r->eng.step + (uint64_t)k) % 2];
+		int is = 0;
+		if (!s->pending || s->step == r->eng.step)
+			continue;
+		if (g->d->test(s->over, &is) || !is)
+			break;
+		st = learn_step(r, s, err);
+	}
+	return st;
+}
+
+gradcomp_status gpu_learn_place(reducer *r, gradcomp_error *err)
+{
+	gpu *g = r->eng.gpu;
+	gpu_step *s = gpu_step_of(&r->eng);
+	gradcomp_status st = GRADCOMP_OK;
+	int is = 0;
+	if (!g->enqueues || (s->pending && s->step == r->eng.step))
+		return GRADCOMP_OK;
+	/* No more than two steps are ahead of the device. */
+	if (s->pending && (g->d->test(s->over, &is) || !is)) {
+		r->running++;
+		pthread_mutex_unlock(&r->lock);
+		g->d->wait(s->over);
+		pthread_mutex_lock(&r->lock);
+		r->running--;
+		if (r->failed)
+			pthread_cond_broadcast(&r->step_over);
+	}
+	st = gpu_learn(r, err);
+	s->pending = 1;
+	s->step = r->eng.step;
+	s->row = profile_row_now(r);
+	s->nbuckets = r->eng.nbuckets;
+	s->nslots = 0;
+	return st;
+}
