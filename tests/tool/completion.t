@@ -2,8 +2,8 @@
 # What bash offers after `gradcomp`.
 # shellcheck source=tests/tool/tool.sh
 . "$GRADCOMP_SRC/tests/tool/tool.sh"
-# shellcheck source=tools/gradcomp.bash
-. "$GRADCOMP_SRC/tools/gradcomp.bash"
+# shellcheck source=packaging/completion/gradcomp.bash
+. "$GRADCOMP_SRC/packaging/completion/gradcomp.bash"
 
 # offered WORD...: for the last of the words typed
 offered () {
