@@ -300,6 +300,10 @@ struct gradcomp_collective_v1 {
 	 * the instance's is on the queue any more. *busy: there is work to come. Sleeps only to
 	 * end what has failed. */
 	gradcomp_status (*watch)(void *instance, int *busy, gradcomp_error *err);
+	/* Optional. Why instances could not be used in this process, in a line, such as a library
+	 * that it lacks; NULL: they can. Asked before one is made, where it is not the user who
+	 * names the collective. Any thread; the text is the thread's until it asks again. */
+	const char *(*unusable)(void);
 };
 
 #ifdef __cplusplus

@@ -171,6 +171,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.set_queue = set_queue,
 	.enqueue = enqueue,
 	.watch = watch,
+	.unusable = nccl_unusable,
 	.allreduce = allreduce,
 	.reduce_scatter = reduce_scatter,
 	.allgather = allgather,

@@ -80,9 +80,7 @@ gradcomp_status module_symbol(const char *directories, const char *relative, con
 		status = error_set(err, GRADCOMP_ERR_NOTFOUND,
 		                   "%s is not installed in %s or %s (gradcomp was built without it)", relative, directories,
 		                   installed ? installed : GRADCOMP_PLUGINDIR);
-	else
-		status = module_open(path, &handle, err);
-	if (!status && !(*symbol = dlsym(handle, name)))
+	else if (!(status = module_open(path, &handle, err)) && !(*symbol = dlsym(handle, name)))
 		status = error_set(err, GRADCOMP_ERR_ABI, "%s does not export %s", path, name);
 	free(path);
 	free(installed);

@@ -257,6 +257,8 @@ static const char *const frame_modes[] = {"none", "mac", "encrypt", NULL};
 const setting settings_table[] = {
 	{TEXT("gradcomp.compressor", DEFAULT_COMPRESSOR, "SPEC of the compressor"), .check = check_spec},
 	{TEXT("gradcomp.collective", DEFAULT_COLLECTIVE, "SPEC of the collective"), .check = check_spec},
+	{TEXT("gradcomp.device_collective", "nccl", "SPEC of the collective for gradients on a GPU, where none is named"),
+	 .check = check_spec},
 	{TEXT("gradcomp.schedule", "fixed",
 	      "how gradients are merged into messages: wfbp, single, fixed[:bytes=25M], mgwfbp, omgs, auto, plan:file=FILE"),
 	 .check = check_schedule},

@@ -16,16 +16,47 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of gradients on a GPU, where nobody named a collective: the one that is set for devices. One that
+ * takes none of the compressor's payloads from there gains nothing, and then, as where it cannot be
+ * used, it is the one for all others. */
+static gradcomp_status choose_on_device(reducer *r, const gradcomp_reducer_options *o, const plugin *plugins[2],
+                                        const spec *specs[2], gradcomp_error *err)
+{
+	const config *c = r->eng.job->config;
+	const char *named = config_str(c, "gradcomp.device_collective"), *why = NULL;
+	gradcomp_error inner;
+	gradcomp_status st = spec_table_both(&r->eng.job->specs, o->compressor, named, plugins, specs, &inner);
+	if (!st && !(plugins[0]->compressor->traits & GRADCOMP_TRAIT_CUDA))
+		return spec_table_both(&r->eng.job->specs, o->compressor, NULL, plugins, specs, err);
+	if (st)
+		why = inner.text;
+	else if (plugins[1]->collective->unusable)
+		why = plugins[1]->collective->unusable();
+	if (!why)
+		return GRADCOMP_OK;
+	r->aside = strdup(why);
+	st = spec_table_both(&r->eng.job->specs, o->compressor, NULL, plugins, specs, err);
+	if (!st && !r->eng.group->me)
+		log_line(&r->eng.job->log, GRADCOMP_LOG_WARN,
+		         "gradients on the GPU are sent by '%s', through host memory, since '%s' cannot be used (%s); "
+		         "--gradcomp-collective names another",
+		         plugins[1]->info->name, named, why);
+	return st;
+}
+
 /* What the options leave out comes from the job's settings. */
 static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, const plugin *plugins[2],
                               const spec *specs[2], gradcomp_error *err)
 {
 	const config *c = r->eng.job->config;
 	const char *usual = config_str(c, "gradcomp.collective");
-	gradcomp_status st = spec_table_both(&r->eng.job->specs, o->compressor, o->collective, plugins, specs, err);
+	int open = !o->collective && !strcmp(config_origin(c, "gradcomp.collective"), "default");
+	gradcomp_status st = open && o->device == GRADCOMP_CUDA
+	                             ? choose_on_device(r, o, plugins, specs, err)
+	                             : spec_table_both(&r->eng.job->specs, o->compressor, o->collective, plugins, specs, err);
 	if (st)
 		return st;
-	if (!o->collective && strncmp(usual, plugins[1]->info->name, strcspn(usual, ":")))
+	if (!o->collective && o->device == GRADCOMP_HOST && strncmp(usual, plugins[1]->info->name, strcspn(usual, ":")))
 		log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
 		         "'%s' goes over collective '%s', since '%s' cannot carry it", plugins[0]->info->name,
 		         plugins[1]->info->name, usual);
@@ -81,6 +112,7 @@ static void destroy(reducer *r)
 	free(r->asked);
 	free(r->eng.compressor_spec);
 	free(r->collective_spec);
+	free(r->aside);
 	pthread_cond_destroy(&r->compute_wake);
 	pthread_cond_destroy(&r->exchange_wake);
 	pthread_cond_destroy(&r->step_over);
@@ -326,7 +358,7 @@ static const reducer_ops ops = {reducer_ready, reducer_wait, reducer_wait_for, r
 static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *const plugins[2], gradcomp_status mine,
                                gradcomp_error *err)
 {
-	reducer_request q = {.layout = &r->eng.layout, .compressor = r->eng.compressor_spec,
+	reducer_request q = {.layout = &r->eng.layout, .compressor = r->eng.compressor_spec, .aside = r->aside,
 	                     .collective = r->collective_spec, .bucket_bytes = r->bucket_bytes,
 	                     .plugins = {plugins[0], plugins[1]}, .first_bucket_bytes = r->first_bucket_bytes, .delay = delay};
 	if (!mine) {

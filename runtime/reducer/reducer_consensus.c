@@ -18,6 +18,7 @@ typedef struct declaration {
 	uint64_t schedule; /* hash of what the SPEC of the schedule does not say */
 	char text[480];    /* SPECs */
 	char plugins[168];
+	char aside[160]; /* not compared */
 } declaration;
 
 static void fill(const reducer_request *q, declaration *d)
@@ -31,6 +32,7 @@ static void fill(const reducer_request *q, declaration *d)
 	d->schedule = q->schedule_hash;
 	d->delay = q->delay;
 	snprintf(d->text, sizeof d->text, "%s + %s, schedule %s", q->compressor, q->collective, q->schedule);
+	snprintf(d->aside, sizeof d->aside, "%s", q->aside ? q->aside : "");
 	if (q->plugins[0] && q->plugins[1])
 		snprintf(d->plugins, sizeof d->plugins, "%s and %s", q->plugins[0]->identity, q->plugins[1]->identity);
 }
@@ -101,8 +103,9 @@ static gradcomp_status compare(const gradcomp_group *g, int rank, const declarat
 	int world = g->ranks[rank], first = g->ranks[0];
 	const char *host = transport_host(g->job->transport, world);
 	if (strcmp(d->text, d0->text))
-		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'", world, host,
-		                 d->text, first, d0->text);
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for '%s', rank %d for '%s'%s%s%s", world, host,
+		                 d->text, first, d0->text, *d->aside || *d0->aside ? " (" : "", *d->aside ? d->aside : d0->aside,
+		                 *d->aside || *d0->aside ? ")" : "");
 	if (strcmp(d->plugins, d0->plugins))
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "rank %d on %s has the plugins %s, rank %d on %s has %s: all nodes must have the same files", world, host,
@@ -135,6 +138,7 @@ gradcomp_status reducer_consensus(gradcomp_group *g, const reducer_request *q, g
 	for (int p = 0; !st && p < g->nranks; p++) {
 		all[p].text[sizeof all[p].text - 1] = 0;
 		all[p].plugins[sizeof all[p].plugins - 1] = 0;
+		all[p].aside[sizeof all[p].aside - 1] = 0;
 		st = compare(g, p, &all[p], &all[0], err);
 	}
 	for (int p = 0; !st && p < g->nranks; p++)

@@ -35,7 +35,7 @@ archive=$GRADCOMP_BUILD/gradcomp-$(cat "$GRADCOMP_SRC/VERSION").tar.gz
 [ $# -gt 0 ] || set -- bookworm trixie
 for suite; do
 	build=$GRADCOMP_BUILD/distro/$suite-build site=$GRADCOMP_BUILD/distro/$suite-site
-	root make "$build" $suite || {
+	root make "$build" "$suite" || {
 		[ $? != 3 ] || skip_all "$(cat "$tmp/said")"
 		note "$(cat "$tmp/said")"
 		echo 'Bail out! no root could be made'

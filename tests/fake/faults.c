@@ -339,8 +339,30 @@ int main(void)
 		   "%s over nccl: two steps are done before the device has a gradient %s", enqueue[i][0], o[0].text);
 	}
 
+	/* Nobody names a collective: then no step waits, or every step does. */
+	static const char *const usual[] = {"topk:density=0.1", NULL};
+	const char *const without[] = {"transport.timeout=5", "gradcomp.log=error", "gradcomp.device_collective=absent", NULL};
+	const outcome *o = run_processes(2, 30, settings, steady, (void *)(uintptr_t)usual);
+	ok(!o[0].failed && !o[0].status && o[0].number[WAITED] == 0 && o[1].number[WAITED] == 0,
+	   "without a collective's name payloads go over nccl %s", o[0].text);
+	o = run_processes(2, 30, without, steady, (void *)(uintptr_t)usual);
+	ok(!o[0].failed && !o[0].status && o[0].number[WAITED] > 0 && o[1].number[WAITED] > 0,
+	   "... and through host memory where the collective for devices is not there %s", o[0].text);
+	/* Said once, by rank 0, with the reason. */
+	static const char *const warns[] = {"transport.timeout=5", "gradcomp.log=warn", "gradcomp.device_collective=absent", NULL};
+	const int was = dup(2), to = memfd_create("log", MFD_CLOEXEC);
+	char said[2048] = "";
+	dup2(to, 2);
+	o = run_processes(2, 30, warns, steady, (void *)(uintptr_t)usual);
+	dup2(was, 2);
+	ok(pread(to, said, sizeof said - 1, 0) > 0 && strstr(said, "are sent by 'ring', through host memory, since 'absent' cannot be used (") &&
+	           !strstr(strstr(said, "cannot be used") + 1, "cannot be used"),
+	   "... which rank 0 says: %s", strtok(said, "\n") ? said : "nothing");
+	close(was);
+	close(to);
+
 	setenv("FAKE_CUDA_DEVICES", "0", 1);
-	const outcome *o = run_processes(3, 30, settings, on_host, NULL);
+	o = run_processes(3, 30, settings, on_host, NULL);
 	ok(!o[0].status && !o[1].status && !o[0].failed && !o[1].failed && !o[2].failed,
 	   "gradients of the host go over nccl without a device %s", o[0].text);
 	return done_testing();

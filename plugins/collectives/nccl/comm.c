@@ -429,19 +429,37 @@ void nccl_close(nccl *n)
 		cudaFree(n->scratch);
 }
 
-gradcomp_status nccl_load(nccl *n, gradcomp_error *err)
+/* NCCL's functions in *f; or why not, in `why`. */
+static int load(nccl_functions *f, char *why, size_t size)
 {
 	/* Never unloaded: it leaves threads behind. */
 	void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
 
-	if (!library)
-		return n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-		                     "nccl: %s; install NCCL, or name its folder in LD_LIBRARY_PATH", dlerror());
+	if (!library) {
+		snprintf(why, size, "%s; install NCCL, or name its folder in LD_LIBRARY_PATH", dlerror());
+		return 0;
+	}
 #define NCCL_SYMBOL(name) \
-	*(void **)&n->f.name = dlsym(library, #name); \
-	if (!n->f.name) \
-		return n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, \
-		                     "nccl: libnccl.so.2 has no %s: it must be of version 2.18 or later", #name);
+	*(void **)&f->name = dlsym(library, #name); \
+	if (!f->name) { \
+		snprintf(why, size, "libnccl.so.2 has no %s: it must be of version 2.18 or later", #name); \
+		return 0; \
+	}
 	NCCL_FUNCTIONS(NCCL_SYMBOL)
-	return GRADCOMP_OK;
+	return 1;
+}
+
+gradcomp_status nccl_load(nccl *n, gradcomp_error *err)
+{
+	char why[256];
+
+	return load(&n->f, why, sizeof why) ? GRADCOMP_OK : n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "nccl: %s", why);
+}
+
+const char *nccl_unusable(void)
+{
+	static _Thread_local char why[256];
+	nccl_functions f;
+
+	return load(&f, why, sizeof why) ? NULL : why;
 }

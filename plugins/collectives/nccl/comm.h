@@ -48,6 +48,8 @@ typedef struct nccl {
 
 /* Finds NCCL and its functions. */
 gradcomp_status nccl_load(nccl *n, gradcomp_error *err);
+/* Why NCCL cannot be had in this process; NULL: it can. */
+const char *nccl_unusable(void);
 
 /* Whether a buffer is in memory of a device. */
 int nccl_on_device(const void *buf);
