@@ -6,6 +6,18 @@
 
 #include <stdlib.h>
 
+gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, const gradcomp_value *values,
+                                       gradcomp_error *err)
+{
+	gradcomp_error own = {0};
+	gradcomp_status st = eng->compressor->create(host, values, &eng->layout, &eng->instance, &own);
+	if (!st)
+		return GRADCOMP_OK;
+	return *own.text ? error_set(err, st, "%s", own.text)
+	                 : error_set(err, st, "compressor '%s': create() failed and gave no reason (%s)",
+	                             eng->compressor->info.name, gradcomp_strerror(st));
+}
+
 /* Zeroed, where the compressor works. */
 static gradcomp_status array(const engine *eng, size_t bytes, const char *what, float **out, gradcomp_error *err)
 {

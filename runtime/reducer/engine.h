@@ -76,6 +76,9 @@ typedef struct engine {
 	gradcomp_reducer_stats stats;
 } engine;
 
+/* The compressor's instance for the layout. */
+gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, const gradcomp_value *values,
+                                       gradcomp_error *err);
 /* The arrays of the layout, zeroed; none of the compressor's with two levels. When the GPU, if
  * there is one, has been opened. `grads` is the caller's. */
 gradcomp_status engine_allocate(engine *eng, gradcomp_error *err);

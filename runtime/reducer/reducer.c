@@ -93,7 +93,7 @@ static gradcomp_status equip(reducer *r, gradcomp_error *err)
 	bucketing_free(&d);
 	step_plan_clear(&plan);
 	if (!st && !r->eng.instance && !r->eng.hierarchical)
-		st = r->eng.compressor->create(&r->eng.job->host, r->eng.values, &r->eng.layout, &r->eng.instance, err);
+		st = engine_create_instance(&r->eng, &r->eng.job->host, r->eng.values, err);
 	return st;
 }
 

@@ -220,9 +220,24 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
+/* What a plugin that gives no reason has failed in. */
+static gradcomp_status wordless(const engine *eng, const bucket *b, const task *t, gradcomp_status st, gradcomp_error *err)
+{
+	int exchanges = task_exchanges(t->kind);
+	const char *calls = exchanges                  ? "a call"
+	                    : t->kind == TASK_BEGIN    ? "plan()"
+	                    : t->kind == TASK_ENCODE   ? "encode()"
+	                                               : "decode()";
+	return error_set(err, st, "%s '%s': %s failed in round %u of step %llu, for the bucket of '%s', and gave no reason (%s)",
+	                 exchanges ? "collective" : "compressor",
+	                 exchanges ? eng->coll_ctx.collective->info.name : eng->compressor->info.name, calls, t->round,
+	                 (unsigned long long)eng->step, eng->layout.tensors[b->pub.first].name, gradcomp_strerror(st));
+}
+
 gradcomp_status task_run(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	return eng->gpu ? gpu_task(eng, b, t, err) : task_host(eng, b, t, err);
+	gradcomp_status st = eng->gpu ? gpu_task(eng, b, t, err) : task_host(eng, b, t, err);
+	return st && !*err->text ? wordless(eng, b, t, st, err) : st;
 }
 
 gradcomp_status task_host(engine *eng, bucket *b, const task *t, gradcomp_error *err)

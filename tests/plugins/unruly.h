@@ -5,9 +5,9 @@
 #include <string.h>
 
 enum { FAULT };
-enum { SOUND, CUT, BEYOND, BROAD, MARK, OTHER };
+enum { SOUND, CUT, BEYOND, BROAD, MARK, OTHER, MUTE, STILLBORN };
 
-static const char *const faults[] = {"none", "cut", "beyond", "broad", "mark", "other", NULL};
+static const char *const faults[] = {"none", "cut", "beyond", "broad", "mark", "other", "mute", "stillborn", NULL};
 static const gradcomp_param params[] = {
 	[FAULT] = {.name = "fault", .type = GRADCOMP_PARAM_CHOICE, .def = "none", .choices = faults, .help = "what rank 1 does"},
 };
@@ -24,6 +24,11 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	if (!u)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "unruly: no memory");
 	*u = (unruly){host, layout->rank == 1 ? (int)values[FAULT].i : SOUND, layout->nranks};
+	/* It does not say why, as with MUTE. */
+	if (u->fault == STILLBORN) {
+		host->release(u);
+		return GRADCOMP_ERR_IO;
+	}
 	*instance = u;
 	return GRADCOMP_OK;
 }
@@ -51,7 +56,9 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
                               gradcomp_error *err)
 {
-	(void)instance, (void)round, (void)err;
+	(void)round, (void)err;
+	if (((const unruly *)instance)->fault == MUTE)
+		return GRADCOMP_ERR_IO;
 	memcpy(out->data, work->flat, 4 * work->bucket->numel);
 	if (work->bucket->numel)
 		memset(work->scratch, 0, 4 * work->bucket->numel);

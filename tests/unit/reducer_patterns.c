@@ -46,7 +46,7 @@ static void breaks(const char *spec, gradcomp_status status, const char *text, c
 	run_ranks_with(6, all, left, broken_body, b);
 	for (int r = 0; r < 6; r++) {
 		failed += b->status[r] != 0;
-		right += b->status[r] == status;
+		right += !status || b->status[r] == status;
 		named += strstr(b->text[r], text) != NULL;
 	}
 	ok(failed == 6 && right == 6 && named == 6, "%s: all ranks fail (%d) with status %d (%d) and \"%s\" (%d)", spec, failed,
@@ -264,6 +264,10 @@ int main(void)
 	breaks("merger:fault=cut", GRADCOMP_ERR_INTERNAL, "compressor 'merger' merged to 1 bytes where it planned", settings);
 	breaks("merger:fault=mark", GRADCOMP_ERR_MISMATCH, "what a rank sent in step 0 for the bucket of 'w2' is damaged", settings);
 	breaks("merger:fault=other", GRADCOMP_ERR_INTERNAL, "planned payload pattern 1, which is none of those it names", settings);
+	breaks("merger:fault=mute", GRADCOMP_ERR_IO,
+	       "compressor 'merger': encode() failed in round 0 of step 0, for the bucket of 'w2', and gave no reason", settings);
+	/* The others fail with what they are told. */
+	breaks("merger:fault=stillborn", 0, "compressor 'merger': create() failed and gave no reason", settings);
 	breaks("coder:fault=cut", GRADCOMP_ERR_MISMATCH, "bytes are no code of", settings);
 	breaks("coder:fault=beyond", GRADCOMP_ERR_INTERNAL, "where it promised at most", settings);
 	breaks("coder:fault=broad", GRADCOMP_ERR_MISMATCH, "bytes", settings);

@@ -79,7 +79,7 @@ static gradcomp_status create(engine *eng, const gradcomp_value *values, gradcom
 	g->host.alloc = device_host_alloc;
 	g->host.release = device_host_release;
 	eng->layout.device = GRADCOMP_CUDA;
-	gradcomp_status st = eng->compressor->create(&g->host, values, &eng->layout, &eng->instance, &inner);
+	gradcomp_status st = engine_create_instance(eng, &g->host, values, &inner);
 	if (st == GRADCOMP_ERR_UNSUPPORTED) {
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO, "%s", inner.text);
 		eng->layout.device = GRADCOMP_HOST;

@@ -182,9 +182,7 @@ static gradcomp_status make_arrays(bucketing *d, gradcomp_error *err)
 /* The compressor among the holders: what it works on is there. */
 static gradcomp_status make_instance(engine *eng, engine *in, gradcomp_error *err)
 {
-	return in->layout.numel
-	               ? eng->compressor->create(&eng->job->host, eng->values, &in->layout, &in->instance, err)
-	               : GRADCOMP_OK;
+	return in->layout.numel ? engine_create_instance(in, &eng->job->host, eng->values, err) : GRADCOMP_OK;
 }
 
 gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *err)
