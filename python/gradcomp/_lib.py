@@ -60,7 +60,7 @@ class ReducerOptions(Structure):
     _fields_ = [("struct_size", c_uint32), ("reserved0", c_uint32), ("compressor", c_char_p),
                 ("collective", c_char_p), ("bucket_bytes", c_uint64), ("seed", c_uint64), ("done", DONE),
                 ("ctx", c_void_p), ("device", c_int), ("reserved1", c_uint32), ("queue", c_void_p),
-                ("schedule", c_char_p), ("delay", c_uint32), ("reserved2", c_uint32)]
+                ("schedule", c_char_p), ("delay", c_uint32), ("reserved2", c_uint32), ("done_run", c_void_p)]
 
 
 class ReducerStats(Structure):

@@ -222,6 +222,14 @@ static gradcomp_status failure(reducer *r, gradcomp_error *err)
 	return r->failed ? error_set(err, r->failed, "%s", r->failure.text) : GRADCOMP_OK;
 }
 
+void reducer_look(reducer *r)
+{
+	gradcomp_error err;
+	pthread_mutex_lock(&r->lock);
+	failure(r, &err);
+	pthread_mutex_unlock(&r->lock);
+}
+
 /* With the lock held, dropped meanwhile. */
 static gradcomp_status fail_twice(reducer *r, uint32_t i, gradcomp_error *err)
 {

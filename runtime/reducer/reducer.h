@@ -79,6 +79,8 @@ gradcomp_status reducer_load(gradcomp_reducer *base, const void *buf, uint64_t b
 
 /* With the lock held: tensor i of the layout was given in this step. */
 int reducer_was_given(const reducer *r, uint32_t i);
+/* When the job has failed, all tensors that were given are done now, with its error. Without the lock. */
+void reducer_look(reducer *r);
 /* The first that was not; there is one. */
 uint32_t reducer_missing(const reducer *r);
 /* With the lock held, whether there is nothing of a step; `what` is asked for. */

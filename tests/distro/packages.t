@@ -102,7 +102,7 @@ for suite; do
 	step 'removed, they leave what was edited' "$site" '
 		echo "# ours" >> /etc/gradcomp/gradcomp.conf
 		apt-get -qy remove gradcomp gradcomp-slurm libgradcomp-dev libgradcomp0 python3-gradcomp
-		left=$(find / -xdev \( -path /usr/src -o -path /proc -o -path /sys -o -path /var -o -path /tmp \) -prune -o -name "*gradcomp*" -print | sort | tr "\n" " ")
+		left=$(find / -xdev \( -path /usr/src -o -path /proc -o -path /sys -o -path /run -o -path /var -o -path /tmp \) -prune -o -name "*gradcomp*" -print | sort | tr "\n" " ")
 		echo "left: $left"
 		[ "$left" = "/etc/gradcomp /etc/gradcomp/gradcomp.conf /etc/slurm/plugstack.conf.d/gradcomp.conf " ]
 		apt-get -qy purge gradcomp gradcomp-slurm

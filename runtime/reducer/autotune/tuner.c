@@ -28,6 +28,25 @@ static void set_failure(tuner *c, gradcomp_status status, const char *text)
 	pthread_cond_broadcast(&c->changed);
 }
 
+/* The same, with the lock dropped meanwhile when the job has failed: what the reducers of parts were
+ * given is done then. They look for themselves only when they are given more, or have all of a bucket. */
+static gradcomp_status failure_of_all(tuner *c, gradcomp_error *err)
+{
+	partition *p = c->partition;
+	gradcomp_status st = failure(c, err);
+	if (!st || c->failed)
+		return st;
+	set_failure(c, st, err->text);
+	c->inside++;
+	pthread_mutex_unlock(&c->lock);
+	for (uint32_t k = 0; k < p->n; k++)
+		reducer_look(p->sub[k].r);
+	pthread_mutex_lock(&c->lock);
+	c->inside--;
+	pthread_cond_signal(&c->wake);
+	return st;
+}
+
 /* With the lock held, dropped during the callback. */
 static void notify(tuner *c, uint32_t i, gradcomp_status status, const gradcomp_error *err)
 {
@@ -91,11 +110,10 @@ static void forward_all(tuner *c)
 	for (uint32_t i = 0; i < c->ntensors; i++) {
 		if (c->state[i] != WAITS)
 			continue;
-		if (c->failed) {
+		/* Its ready() has come back long ago: what fails now only done() can say. */
+		if (c->failed || (!c->busy && forward(c, i, &err))) {
 			c->state[i] = DONE;
 			notify(c, i, c->failed, &c->failure);
-		} else if (!c->busy) {
-			forward(c, i, &err);
 		}
 	}
 }
@@ -150,12 +168,14 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 	if (!gradient && t->numel)
 		return arg_error_null(i, t->name, err);
 	pthread_mutex_lock(&c->lock);
-	gradcomp_status st = failure(c, err);
+	gradcomp_status st = failure_of_all(c, &own);
 	if (!st && c->state[i]) {
 		arg_error_twice(i, t->name, c->steps, &why);
 		job_fail(c->job, GRADCOMP_ERR_STATE, why.text);
-		st = failure(c, err);
+		st = failure_of_all(c, &own);
 	}
+	if (st)
+		error_set(err, st, "%s", own.text);
 	if (!st) {
 		c->given[i] = gradient ? gradient : nothing;
 		c->state[i] = WAITS;
