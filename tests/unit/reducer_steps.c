@@ -55,6 +55,37 @@ static void again_body(gradcomp_job *job, int rank, int P, void *arg)
 	model_close(&m);
 }
 
+/* Rank 0 has given one tensor, of a bucket with more, when rank 1 ends the job: with the next one it
+ * learns that, and the first is done. */
+static void between_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	steps *s = arg;
+	gradcomp_error err = {0}, known;
+	model m;
+	(void)P;
+	gradcomp_status st = open_steps(&m, job, s, &err);
+	if (!st)
+		st = model_step(&m, rank, 0, &err);
+	s->undone[rank] = 1;
+	s->status[rank] = st;
+	if (st)
+		return;
+	int done = m.done;
+	st = gradcomp_reducer_ready(m.red, T - 1, m.grad[T - 1], &err);
+	if (!st && rank == 1) {
+		usleep(50000);
+		job_fail(job, GRADCOMP_ERR_STATE, "enough of it");
+	}
+	for (int i = 0; !st && i < 4000 && !transport_failure(job->transport, &known); i++)
+		usleep(5000);
+	if (!st)
+		st = gradcomp_reducer_ready(m.red, T - 2, m.grad[T - 2], &err);
+	s->status[rank] = st;
+	s->undone[rank] = m.done != done + 1000;
+	memcpy(s->text[rank], err.text, sizeof err.text);
+	model_close(&m);
+}
+
 static void apart_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	steps *s = arg;
@@ -110,6 +141,11 @@ int main(void)
 	all_say(2, (steps){.spec = "auto", .bucket_bytes = 1}, GRADCOMP_ERR_STATE, "given again", again, again_body, settings);
 	all_say(2, (steps){.spec = "none", .bucket_bytes = 1, .delay = 1}, GRADCOMP_ERR_STATE, "given again, delayed", again, again_body,
 	        settings);
+	const char *const enough[3] = {"rank 1 on ", "enough of it"};
+	all_say(2, (steps){.spec = "none", .bucket_bytes = 25 << 20}, GRADCOMP_ERR_STATE, "the job ends between two tensors", enough,
+	        between_body, settings);
+	all_say(2, (steps){.spec = "auto", .bucket_bytes = 25 << 20}, GRADCOMP_ERR_STATE, "the job ends between two tensors", enough,
+	        between_body, settings);
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
 		for (int ahead = -1; ahead < 3; ahead += 3) {
 			/* Not always both ways: of the largest of words only who is behind learns. */
