@@ -253,11 +253,11 @@ static const char *const frame_modes[] = {"none", "mac", "encrypt", NULL};
 #define NUMBER(t, n, d, lo, hi, h) \
 	.row = {.name = n, .type = GRADCOMP_PARAM_##t, .def = d, .min = lo, .max = hi, .help = h}
 
-/* DEFAULT_COMPRESSOR, DEFAULT_COLLECTIVE and DEFAULT_CANDIDATES are those of etc/gradcomp.conf.in. */
+/* DEFAULT_COMPRESSOR, DEFAULT_COLLECTIVE, DEFAULT_DEVICE_COLLECTIVE and DEFAULT_CANDIDATES are those of etc/gradcomp.conf.in. */
 const setting settings_table[] = {
 	{TEXT("gradcomp.compressor", DEFAULT_COMPRESSOR, "SPEC of the compressor"), .check = check_spec},
 	{TEXT("gradcomp.collective", DEFAULT_COLLECTIVE, "SPEC of the collective"), .check = check_spec},
-	{TEXT("gradcomp.device_collective", "nccl", "SPEC of the collective for gradients on a GPU, where none is named"),
+	{TEXT("gradcomp.device_collective", DEFAULT_DEVICE_COLLECTIVE, "SPEC of the collective for gradients on a GPU, where none is named"),
 	 .check = check_spec},
 	{TEXT("gradcomp.schedule", "fixed",
 	      "how gradients are merged into messages: wfbp, single, fixed[:bytes=25M], mgwfbp, omgs, auto, plan:file=FILE"),
