@@ -69,7 +69,7 @@ for suite; do
 	step 'they are installed with Slurm' "$site" '
 		apt-get -q update
 		# Of a run before that was killed.
-		apt-get -qy purge gradcomp gradcomp-slurm libgradcomp-dev libgradcomp0 python3-gradcomp || :
+		dpkg --purge --force-all gradcomp gradcomp-slurm libgradcomp-dev libgradcomp0 python3-gradcomp || :
 		rm -rf /etc/gradcomp /tmp/job
 		# Slurm opens libpmix.so, which is in libpmix-dev: gradcomp-slurm recommends it.
 		apt-get -qy --no-install-recommends install slurmctld slurmd slurm-client munge libpmix-dev iproute2 gcc libc6-dev pkgconf
