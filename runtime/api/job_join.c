@@ -10,6 +10,7 @@
 #include "operators/operator_tables.h"
 #include "reducer/autotune/tuner.h"
 #include "trace/trace.h"
+#include "transport/core/endpoint.h"
 #include "transport/verbs/verbs_module.h"
 
 #include <stdbool.h>
@@ -31,13 +32,10 @@ enum { RECORD_VERSION, RECORD_SECRET, RECORD_SPECS, RECORD_PLUGINS, RECORD_TIMEL
  * transport.timeout. */
 #define HEARD_SECONDS 10.0
 
-#define HOST_TEXT 128
-#define PLUGINS_TEXT 168
-
 /* The SPECs that the settings ask for are resolved into the job's table, where reducers find them;
  * and their text in full, and which plugins they are of. Those of auto are compared when reducers
  * are made. */
-static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capacity, char plugin_text[PLUGINS_TEXT],
+static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capacity, char plugin_text[PLUGIN_PAIR_TEXT],
                                      gradcomp_error *err)
 {
 	const config *c = job->config;
@@ -45,7 +43,7 @@ static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capaci
 	const spec *specs[2];
 	gradcomp_status st;
 	registry_builtin(gradcomp_auto_info()->name);
-	snprintf(plugin_text, PLUGINS_TEXT, "auto");
+	snprintf(plugin_text, PLUGIN_PAIR_TEXT, "auto");
 	if (tuner_requested(c, NULL)) {
 		st = tuner_check_spec(&job->specs, NULL, NULL, err);
 		snprintf(out, capacity, "%.500s/%.500s", config_str(c, "gradcomp.compressor"),
@@ -54,7 +52,7 @@ static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capaci
 	}
 	st = spec_table_both(&job->specs, NULL, NULL, plugins, specs, err);
 	if (!st)
-		snprintf(plugin_text, PLUGINS_TEXT, "%s and %s", plugins[0]->identity, plugins[1]->identity);
+		registry_identities(plugins, plugin_text);
 	if (!st && snprintf(out, capacity, "%s/%s", specs[0]->text, specs[1]->text) >= (int)capacity)
 		st = error_set(err, GRADCOMP_ERR_INVALID, "SPEC '%.60s...' is too long", specs[0]->text);
 	return st;
@@ -67,7 +65,7 @@ static void capture(gradcomp_job *job, struct reducer *r)
 
 static gradcomp_status prepare(gradcomp_job *job, const char *space, char record[RECORD_TEXT], gradcomp_error *err)
 {
-	char specs[1024], plugins[PLUGINS_TEXT], secret[JOB_SECRET_TEXT], timeline[TRACE_OPTIONS_TEXT];
+	char specs[1024], plugins[PLUGIN_PAIR_TEXT], secret[JOB_SECRET_TEXT], timeline[TRACE_OPTIONS_TEXT];
 	const config *c = job->config;
 	transport_options o = {
 		.rank = job->rank,
@@ -147,15 +145,6 @@ static gradcomp_status find_refusal(const gradcomp_job *job, char *const *all, g
 	return GRADCOMP_OK;
 }
 
-/* Of the text of an endpoint, "gc1 host=NAME ...". */
-static const char *host_of(const char *endpoint, char out[HOST_TEXT])
-{
-	const char *name = strstr(endpoint, "host=");
-
-	snprintf(out, HOST_TEXT, "%.*s", name ? (int)strcspn(name + 5, " ") : 1, name ? name + 5 : "?");
-	return out;
-}
-
 /* Splits the records; endpoints[r] becomes rank r's endpoint of the transport. Names a rank that
  * is not like rank 0: all ranks find the same one. */
 static gradcomp_status read_records(gradcomp_job *job, char **all, const char **endpoints, const char *text0[RECORD_PARTS],
@@ -164,7 +153,7 @@ static gradcomp_status read_records(gradcomp_job *job, char **all, const char **
 	for (int r = 0; r < job->nranks; r++) {
 		char *rest = NULL;
 		const char *part[RECORD_PARTS], *version, *secrets, *specs;
-		char host[HOST_TEXT], host0[HOST_TEXT];
+		char host[ENDPOINT_HOST_MAX], host0[ENDPOINT_HOST_MAX];
 		gradcomp_status st;
 		for (int i = 0; i < RECORD_PARTS; i++)
 			part[i] = strtok_r(i ? NULL : all[r], "\t", &rest);
@@ -186,7 +175,7 @@ static gradcomp_status read_records(gradcomp_job *job, char **all, const char **
 		if (strcmp(part[RECORD_PLUGINS], text0[RECORD_PLUGINS]))
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
 			                 "rank %d on %s has the plugins %s, rank 0 on %s has %s: all nodes must have the same files", r,
-			                 host_of(rest, host), part[RECORD_PLUGINS], host_of(endpoints[0], host0), text0[RECORD_PLUGINS]);
+			                 endpoint_host(rest, host), part[RECORD_PLUGINS], endpoint_host(endpoints[0], host0), text0[RECORD_PLUGINS]);
 		st = r ? job_secret_alike(text0[RECORD_SECRET], secrets, r, err) : GRADCOMP_OK;
 		if (st)
 			return st;

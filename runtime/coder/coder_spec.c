@@ -127,7 +127,7 @@ static gradcomp_status choose_collective(spec_table *t, const char *text, coder_
 		return st;
 	if (s.needs & ~p->collective->serves) {
 		registry_each(t->config, GRADCOMP_KIND_COLLECTIVE, try_collective, &s);
-		if (!text && s.able.count && !strcmp(config_origin(t->config, "gradcomp.collective"), "default")) {
+		if (!text && s.able.count && config_is_default(t->config, "gradcomp.collective")) {
 			st = spec_table_get(t, GRADCOMP_KIND_COLLECTIVE, s.able.name[0], &p, &out->collective_spec,
 			                    err);
 		} else {

@@ -314,6 +314,11 @@ const char *config_origin(const config *c, const char *name)
 	return config_entry_of(c, name)->origin;
 }
 
+int config_is_default(const config *c, const char *name)
+{
+	return !strcmp(config_origin(c, name), "default");
+}
+
 const char *config_lock_of(const config *c, const char *name)
 {
 	return config_entry_of(c, name)->lock;

@@ -45,6 +45,8 @@ int64_t config_int(const config *c, const char *name); /* INT, SIZE (bytes), BOO
 double config_float(const config *c, const char *name);
 /* Where the value came from, as gradcomp_setting_each() gives it. */
 const char *config_origin(const config *c, const char *name);
+/* Whether nobody has given one. */
+int config_is_default(const config *c, const char *name);
 /* "FILE:LINE" of what forbids everybody to change the setting; NULL: nothing. */
 const char *config_lock_of(const config *c, const char *name);
 /* NULL when there is no such setting. */

@@ -240,7 +240,7 @@ gradcomp_status spec_table_both(spec_table *t, const char *compressor, const cha
 		status = pair_spec(t, GRADCOMP_KIND_COLLECTIVE, collective, &e[1], err);
 	if (status)
 		return status;
-	if (!collective && !strcmp(config_origin(t->config, "gradcomp.collective"), "default") &&
+	if (!collective && config_is_default(t->config, "gradcomp.collective") &&
 	    !registry_patterns(e[0]->plugin, e[1]->plugin))
 		e[1] = pair_instead(t, e[0], e[1]);
 	status = registry_pair(t->config, e[0]->plugin, e[1]->plugin, err);

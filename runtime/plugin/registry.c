@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,6 +12,7 @@
 
 #include "plugin/descriptor.h"
 #include "base/error.h"
+#include "base/fileio.h"
 #include "gradcomp/gradcomp.h"
 #include "base/module.h"
 #include "base/sha256.h"
@@ -76,14 +76,15 @@ static gradcomp_status registry_identify(plugin *p, gradcomp_error *err)
 	unsigned char digest[SHA256_BYTES];
 	char hex[2 * SHA256_BYTES + 1];
 	int fd = open(p->path, O_RDONLY | O_CLOEXEC);
+	uint64_t at = 0;
 	sha256 sum;
-	ssize_t n;
+	int64_t n;
 
 	if (fd < 0)
 		return error_errno(err, GRADCOMP_ERR_IO, "%s", p->path);
 	sha256_init(&sum);
-	while ((n = read(fd, buffer, sizeof buffer)) > 0 || (n < 0 && errno == EINTR))
-		sha256_update(&sum, buffer, n > 0 ? (size_t)n : 0);
+	for (; (n = fileio_read(fd, buffer, sizeof buffer, at)) > 0; at += (uint64_t)n)
+		sha256_update(&sum, buffer, (size_t)n);
 	if (n < 0) {
 		error_errno(err, GRADCOMP_ERR_IO, "%s", p->path);
 		close(fd);
@@ -94,6 +95,11 @@ static gradcomp_status registry_identify(plugin *p, gradcomp_error *err)
 	sha256_hex(digest, hex);
 	snprintf(p->identity, sizeof p->identity, "%.32s %.24s@%.8s", p->info->name, p->info->version, hex);
 	return GRADCOMP_OK;
+}
+
+void registry_identities(const plugin *const pair[2], char out[PLUGIN_PAIR_TEXT])
+{
+	snprintf(out, PLUGIN_PAIR_TEXT, "%s and %s", pair[0]->identity, pair[1]->identity);
 }
 
 /* Opens one file; the lock is held. */

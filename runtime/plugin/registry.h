@@ -25,6 +25,10 @@ typedef struct plugin {
 	char identity[80];
 } plugin;
 
+#define PLUGIN_PAIR_TEXT 168
+/* Which files a compressor and a collective are, for ranks to compare. */
+void registry_identities(const plugin *const pair[2], char out[PLUGIN_PAIR_TEXT]);
+
 /* *out is owned by the registry and lives for ever. NOTFOUND lists the names
  * that exist. */
 gradcomp_status registry_open(const config *c, gradcomp_plugin_kind kind, const char *name,

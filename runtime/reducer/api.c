@@ -78,7 +78,7 @@ gradcomp_status gradcomp_reducer_wait_for(gradcomp_reducer *r, uint32_t index, g
 
 gradcomp_status gradcomp_reducer_follow(gradcomp_reducer *r, uint32_t index, void *queue, gradcomp_error *err)
 {
-	return r->ops->follow(r, index, queue, err);
+	return r->ops->follow ? r->ops->follow(r, index, queue, err) : GRADCOMP_OK;
 }
 
 gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *r, void *const *corrections, void *const *weights,

@@ -11,9 +11,9 @@
 gradcomp_status arg_error_index(uint32_t index, uint32_t n, gradcomp_error *err);
 /* INVALID: a gradient of numbers that is NULL. */
 gradcomp_status arg_error_null(uint32_t index, const char *name, gradcomp_error *err);
-/* STATE: a gradient that the step has already. The caller ends the job with it: what else the step
- * has may be of another iteration. */
-gradcomp_status arg_error_twice(uint32_t index, const char *name, uint64_t step, gradcomp_error *err);
+/* A gradient that the step has already fails the job (STATE): what else the step has may be of another
+ * iteration. */
+void arg_fail_twice(gradcomp_job *job, uint32_t index, const char *name, uint64_t step);
 /* STATE: the step is waited for, but only `given` of n tensors came; this one, for instance, did not. */
 gradcomp_status arg_error_missing(uint32_t given, uint32_t n, uint64_t step, uint32_t index, const char *name,
                                   gradcomp_error *err);

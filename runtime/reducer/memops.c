@@ -1,9 +1,6 @@
 #include "reducer/memops.h"
 
-static gradcomp_status settle(engine *eng, const char *why, gradcomp_error *err)
-{
-	return why ? gpu_check(why, "a payload could not be read", err) : gpu_settle(eng, "a payload could not be read", err);
-}
+static const char unread[] = "a payload could not be read";
 
 gradcomp_status memops_move(engine *eng, void *to, const void *from, size_t bytes, gradcomp_error *err)
 {
@@ -25,7 +22,7 @@ gradcomp_status memops_get_all(engine *eng, void *to, const void *from, size_t s
 {
 	const gpu *g = eng->gpu;
 	if (memops_on_device(eng))
-		return settle(eng, g->d->copy_rows(g->exchange, to, bytes, from, stride, bytes, n), err);
+		return gpu_settle(eng, g->d->copy_rows(g->exchange, to, bytes, from, stride, bytes, n), unread, err);
 	for (size_t i = 0; i < n; i++)
 		memcpy((char *)to + i * bytes, (const char *)from + i * stride, bytes);
 	return GRADCOMP_OK;
@@ -54,7 +51,7 @@ gradcomp_status memops_nonfinite(engine *eng, const float *x, size_t n, int *bad
 	}
 	size_t w = gpu_exchange_word(eng);
 	g->ops->nonfinite(g->exchange, x, n, g->words + w);
-	gradcomp_status st = settle(eng, g->d->copy(g->exchange, g->seen + w, g->words + w, sizeof(int)), err);
+	gradcomp_status st = gpu_settle(eng, g->d->copy(g->exchange, g->seen + w, g->words + w, sizeof(int)), unread, err);
 	*bad = g->seen[w];
 	return st;
 }

@@ -50,7 +50,7 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
 {
 	const config *c = r->eng.job->config;
 	const char *usual = config_str(c, "gradcomp.collective");
-	int open = !o->collective && !strcmp(config_origin(c, "gradcomp.collective"), "default");
+	int open = !o->collective && config_is_default(c, "gradcomp.collective");
 	gradcomp_status st = open && o->device == GRADCOMP_CUDA
 	                             ? choose_on_device(r, o, plugins, specs, err)
 	                             : spec_table_both(&r->eng.job->specs, o->compressor, o->collective, plugins, specs, err);
@@ -230,16 +230,6 @@ void reducer_look(reducer *r)
 	pthread_mutex_unlock(&r->lock);
 }
 
-/* With the lock held, dropped meanwhile. */
-static gradcomp_status fail_twice(reducer *r, uint32_t i, gradcomp_error *err)
-{
-	gradcomp_error why;
-	arg_error_twice(r->eng.layout.ntensors - 1 - i, r->eng.layout.tensors[i].name, r->eng.step, &why);
-	job_fail(r->eng.job, GRADCOMP_ERR_STATE, why.text);
-	workers_fail(r, GRADCOMP_ERR_STATE, &why);
-	return failure(r, err);
-}
-
 static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, void *gradient, gradcomp_error *err)
 {
 	reducer *r = reducer_of(base);
@@ -252,8 +242,10 @@ static gradcomp_status reducer_ready(gradcomp_reducer *base, uint32_t index, voi
 		return arg_error_null(index, r->eng.layout.tensors[i].name, err);
 	pthread_mutex_lock(&r->lock);
 	st = failure(r, err);
-	if (!st && reducer_was_given(r, i))
-		st = fail_twice(r, i, err);
+	if (!st && reducer_was_given(r, i)) {
+		arg_fail_twice(r->eng.job, index, r->eng.layout.tensors[i].name, r->eng.step);
+		st = failure(r, err);
+	}
 	if (!st && r->eng.gpu)
 		st = gpu_ready(&r->eng, i, err);
 	if (!st) {

@@ -17,7 +17,7 @@ typedef struct declaration {
 	uint64_t bucket_bytes, first_bucket_bytes, seed;
 	uint64_t schedule; /* hash of what the SPEC of the schedule does not say */
 	char text[480];    /* SPECs */
-	char plugins[168];
+	char plugins[PLUGIN_PAIR_TEXT];
 	char aside[160]; /* not compared */
 } declaration;
 
@@ -34,7 +34,7 @@ static void fill(const reducer_request *q, declaration *d)
 	snprintf(d->text, sizeof d->text, "%s + %s, schedule %s", q->compressor, q->collective, q->schedule);
 	snprintf(d->aside, sizeof d->aside, "%s", q->aside ? q->aside : "");
 	if (q->plugins[0] && q->plugins[1])
-		snprintf(d->plugins, sizeof d->plugins, "%s and %s", q->plugins[0]->identity, q->plugins[1]->identity);
+		registry_identities(q->plugins, d->plugins);
 }
 
 static int shape_text(const gradcomp_tensor *t, char *out, size_t capacity)

@@ -7,7 +7,7 @@
 #include "gradcomp/gradcomp.h"
 #include "job/report.h"
 
-/* As the public functions of the same names; never NULL. */
+/* As the public functions of the same names. `follow` is NULL where gradients are in host memory. */
 typedef struct reducer_ops {
 	gradcomp_status (*ready)(gradcomp_reducer *r, uint32_t index, void *gradient, gradcomp_error *err);
 	gradcomp_status (*wait)(gradcomp_reducer *r, gradcomp_error *err);

@@ -244,10 +244,33 @@ gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
+/* NCCL's functions in *f; or why not, in `why`. */
+static int load(nccl_functions *f, char *why, size_t size)
+{
+	/* Never unloaded: it leaves threads behind. */
+	void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+
+	if (!library) {
+		snprintf(why, size, "%s; install NCCL, or name its folder in LD_LIBRARY_PATH", dlerror());
+		return 0;
+	}
+#define NCCL_SYMBOL(name) \
+	*(void **)&f->name = dlsym(library, #name); \
+	if (!f->name) { \
+		snprintf(why, size, "libnccl.so.2 has no %s: it must be of version 2.18 or later", #name); \
+		return 0; \
+	}
+	NCCL_FUNCTIONS(NCCL_SYMBOL)
+	return 1;
+}
+
 /* What this rank needs of its own. */
 static gradcomp_status prepare(nccl *n, gradcomp_error *err)
 {
-	gradcomp_status st = nccl_load(n, err);
+	char why[256];
+	gradcomp_status st = load(&n->f, why, sizeof why)
+	                             ? GRADCOMP_OK
+	                             : n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "nccl: %s", why);
 	cudaError_t e;
 
 	if (st)
@@ -275,10 +298,8 @@ static void end_comm(nccl *n, ncclComm_t comm)
 		n->f.ncclCommAbort(comm);
 }
 
-/* ---- bases ----
- *
- * The one thing here that instances share. Only ranks that are about to use one know
- * whether all of them have the same, so it is found by the id it was made with. */
+/* ---- bases ---- */
+
 static pthread_mutex_t bases_lock = PTHREAD_MUTEX_INITIALIZER;
 static nccl_base *bases;
 
@@ -427,33 +448,6 @@ void nccl_close(nccl *n)
 		cudaEventDestroy(n->event);
 	if (n->scratch)
 		cudaFree(n->scratch);
-}
-
-/* NCCL's functions in *f; or why not, in `why`. */
-static int load(nccl_functions *f, char *why, size_t size)
-{
-	/* Never unloaded: it leaves threads behind. */
-	void *library = dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-
-	if (!library) {
-		snprintf(why, size, "%s; install NCCL, or name its folder in LD_LIBRARY_PATH", dlerror());
-		return 0;
-	}
-#define NCCL_SYMBOL(name) \
-	*(void **)&f->name = dlsym(library, #name); \
-	if (!f->name) { \
-		snprintf(why, size, "libnccl.so.2 has no %s: it must be of version 2.18 or later", #name); \
-		return 0; \
-	}
-	NCCL_FUNCTIONS(NCCL_SYMBOL)
-	return 1;
-}
-
-gradcomp_status nccl_load(nccl *n, gradcomp_error *err)
-{
-	char why[256];
-
-	return load(&n->f, why, sizeof why) ? GRADCOMP_OK : n->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "nccl: %s", why);
 }
 
 const char *nccl_unusable(void)

@@ -46,8 +46,6 @@ typedef struct nccl {
 	size_t scratch_bytes;
 } nccl;
 
-/* Finds NCCL and its functions. */
-gradcomp_status nccl_load(nccl *n, gradcomp_error *err);
 /* Why NCCL cannot be had in this process; NULL: it can. */
 const char *nccl_unusable(void);
 

@@ -164,14 +164,13 @@ static gradcomp_status tuner_ready(gradcomp_reducer *base, uint32_t i, void *gra
 	if (i >= c->ntensors)
 		return arg_error_index(i, c->ntensors, err);
 	const gradcomp_tensor *t = &c->layout.tensors[c->ntensors - 1 - i];
-	gradcomp_error own, why;
+	gradcomp_error own;
 	if (!gradient && t->numel)
 		return arg_error_null(i, t->name, err);
 	pthread_mutex_lock(&c->lock);
 	gradcomp_status st = failure_of_all(c, &own);
 	if (!st && c->state[i]) {
-		arg_error_twice(i, t->name, c->steps, &why);
-		job_fail(c->job, GRADCOMP_ERR_STATE, why.text);
+		arg_fail_twice(c->job, i, t->name, c->steps);
 		st = failure_of_all(c, &own);
 	}
 	if (st)
@@ -238,13 +237,6 @@ static gradcomp_status tuner_wait_for(gradcomp_reducer *base, uint32_t i, gradco
 	return st;
 }
 
-/* Gradients are in host memory. */
-static gradcomp_status tuner_follow(gradcomp_reducer *base, uint32_t index, void *queue, gradcomp_error *err)
-{
-	(void)base, (void)index, (void)queue, (void)err;
-	return GRADCOMP_OK;
-}
-
 static gradcomp_status tuner_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
                                     gradcomp_error *err)
 {
@@ -272,7 +264,6 @@ const reducer_ops tuner_ops = {
 	.ready = tuner_ready,
 	.wait = tuner_wait,
 	.wait_for = tuner_wait_for,
-	.follow = tuner_follow,
 	.drain = tuner_drain,
 	.save = tuner_save,
 	.save_shared = tuner_save_shared,

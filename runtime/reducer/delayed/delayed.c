@@ -23,9 +23,7 @@ static gradcomp_status delay_ready(gradcomp_reducer *base, uint32_t index, void 
 	pthread_mutex_lock(&d->lock);
 	st = delay_failure(d, err);
 	if (!st && (t->given || t->n_done > d->step)) {
-		gradcomp_error why;
-		arg_error_twice(index, t->name, d->step, &why);
-		job_fail(d->group->job, GRADCOMP_ERR_STATE, why.text);
+		arg_fail_twice(d->group->job, index, t->name, d->step);
 		st = delay_failure(d, err);
 	}
 	if (!st) {
@@ -145,14 +143,7 @@ static void delay_free(gradcomp_reducer *base)
 	destroy(d);
 }
 
-/* Gradients are in host memory. */
-static gradcomp_status delay_follow(gradcomp_reducer *base, uint32_t index, void *queue, gradcomp_error *err)
-{
-	(void)base, (void)index, (void)queue, (void)err;
-	return GRADCOMP_OK;
-}
-
-static const reducer_ops ops = {delay_ready, delay_wait, delay_wait_for, delay_follow, delay_drain,
+static const reducer_ops ops = {delay_ready, delay_wait, delay_wait_for, NULL, delay_drain,
                                 delay_save,  delay_save_shared, delay_load, delay_get_stats, delay_free};
 
 /* The reducer behind has found the tensors to be as they should. */

@@ -154,8 +154,9 @@ void gpu_keep(const engine *eng, bucket *b, void *stream, int restore);
 /* Returns when nothing of the reducer's is on the device any more: the exchange thread's. */
 gradcomp_status gpu_drain(engine *eng, gradcomp_error *err);
 gradcomp_status gpu_exchange(engine *eng, bucket *b, uint32_t round, gradcomp_error *err);
-/* Returns when what is on the exchange stream has been done, or the collective has failed. */
-gradcomp_status gpu_settle(engine *eng, const char *what, gradcomp_error *err);
+/* Returns when what is on the exchange stream has been done, or the collective has failed; at once with
+ * `why`, what the device said of a call before. `what` begins the error. */
+gradcomp_status gpu_settle(engine *eng, const char *why, const char *what, gradcomp_error *err);
 /* Looks after what the collective has on the stream; the exchange thread's, or when that runs
  * nothing any more. */
 gradcomp_status gpu_watch(engine *eng, gradcomp_error *err);

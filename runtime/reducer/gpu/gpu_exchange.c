@@ -15,13 +15,14 @@ gradcomp_status gpu_watch(engine *eng, gradcomp_error *err)
 }
 
 /* A stream whose peer has died comes to an end only when the collective is looked after. */
-gradcomp_status gpu_settle(engine *eng, const char *what, gradcomp_error *err)
+gradcomp_status gpu_settle(engine *eng, const char *why, const char *what, gradcomp_error *err)
 {
 	static const struct timespec nap = {.tv_nsec = 50000};
 	const gpu *g = eng->gpu;
 	gradcomp_status st = GRADCOMP_OK;
-	const char *why = g->d->record(g->exchanged, g->exchange);
 	int is = 0;
+	if (!why)
+		why = g->d->record(g->exchanged, g->exchange);
 	if (!g->enqueues)
 		return gpu_check(why ? why : g->d->wait(g->exchanged), what, err);
 	while (!why && !st && !(why = g->d->test(g->exchanged, &is)) && !is) {
@@ -43,11 +44,6 @@ gradcomp_status gpu_drain(engine *eng, gradcomp_error *err)
 	return st;
 }
 
-static gradcomp_status settle(engine *eng, const char *why, gradcomp_error *err)
-{
-	return why ? gpu_check(why, "a payload could not be moved", err) : gpu_settle(eng, "a payload could not be moved", err);
-}
-
 /* Where what a round sends is, and how much; what comes back takes as much, or with
  * gathered payloads all of `gathered`. */
 static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
@@ -60,6 +56,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	int fixed = gathers && rd->flags & GRADCOMP_ROUND_FIXED;
 	size_t stride = payload_fixed_stride(eng, rd->bound), size = gradcomp_dtype_bytes(rd->dtype);
 	void *own = in_place ? b->work.flat : b->own.data;
+	static const char what[] = "a payload could not be moved";
 	size_t bytes = in_place ? b->pub.numel * sizeof(float) : gathers ? b->own.bytes : rd->count * size;
 	scratch_buf *buf = fixed ? &mirror->gathered : &mirror->own;
 	gradcomp_status st = scratch_buf_grow(buf, fixed ? stride * (size_t)eng->layout.nranks : bytes + SUMMED_MARKS * size, err);
@@ -70,7 +67,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	if (in_place)
 		view.work.flat = buf->p;
 	/* Of a gradient that is not finite nothing was encoded. */
-	st = settle(eng, b->local_bad && !in_place ? NULL : g->d->copy(g->exchange, view.own.data, own, bytes), err);
+	st = gpu_settle(eng, b->local_bad && !in_place ? NULL : g->d->copy(g->exchange, view.own.data, own, bytes), what, err);
 	if (!st)
 		st = exchange_run(eng, &view, round, err);
 	b->bad = view.bad;
@@ -78,7 +75,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 		return st;
 	if (!gathers) {
 		b->own = (gradcomp_payload){own, bytes, bytes};
-		return settle(eng, g->d->copy(g->exchange, own, buf->p, bytes), err);
+		return gpu_settle(eng, g->d->copy(g->exchange, own, buf->p, bytes), what, err);
 	}
 	size_t all = 0;
 	for (int p = 0; p < eng->layout.nranks; p++) {
@@ -89,7 +86,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	for (int p = 0; !st && p < eng->layout.nranks; p++)
 		b->parts[p].data =
 			(char *)b->workspace->gathered.p + ((char *)b->parts[p].data - (char *)mirror->gathered.p);
-	return st ? st : settle(eng, g->d->copy(g->exchange, b->workspace->gathered.p, mirror->gathered.p, all), err);
+	return st ? st : gpu_settle(eng, g->d->copy(g->exchange, b->workspace->gathered.p, mirror->gathered.p, all), what, err);
 }
 
 /* ---- enqueued: nothing here waits, and the host does not learn of it ---- */

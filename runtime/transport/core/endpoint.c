@@ -114,6 +114,13 @@ static int endpoint_copy(const char *text, const char *key, char *out, size_t ro
 	return 0;
 }
 
+const char *endpoint_host(const char *text, char out[ENDPOINT_HOST_MAX])
+{
+	if (endpoint_copy(text, "host", out, ENDPOINT_HOST_MAX))
+		memcpy(out, "?", sizeof "?");
+	return out;
+}
+
 static int endpoint_hex(const char *v, size_t n, char *out, size_t room)
 {
 	if (n % 2 || n / 2 > room)

@@ -45,6 +45,8 @@ gradcomp_status endpoint_write(const endpoint_node *node, const char *unix_name,
  * kept, and *err says what is wrong. Free with endpoint_clear(). */
 gradcomp_status endpoint_read(const char *text, endpoint *out, endpoint_node *node, gradcomp_error *err);
 void endpoint_clear(endpoint *c);
+/* The host that a record names, in out, which is returned; "?" without one. */
+const char *endpoint_host(const char *text, char out[ENDPOINT_HOST_MAX]);
 
 /* Numbers nodes by first appearance: node[r] for the n keys; returns how many,
  * or -1 without memory. */

@@ -49,7 +49,7 @@ void verbs_options(const config *c, transport_options *o, gradcomp_error *why)
 {
 	const char *gid = config_str(c, "transport.verbs_gid");
 
-	o->verbs_named = strcmp(config_origin(c, "transport.allow"), "default") != 0;
+	o->verbs_named = !config_is_default(c, "transport.allow");
 	o->verbs_device = config_str(c, "transport.verbs_device");
 	o->verbs_gid = strcmp(gid, "auto") ? atoi(gid) : -1;
 	o->verbs_memory = (size_t)config_int(c, "transport.verbs_memory");
