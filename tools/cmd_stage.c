@@ -10,6 +10,7 @@
 #include "tools/sandbox.h"
 #include "tools/commands.h"
 #include "base/number.h"
+#include "job/site_usage.h"
 #include "tools/stage_nodes.h"
 #include "tools/stage_show.h"
 #include "tools/stage_spec.h"
@@ -201,9 +202,20 @@ static gradcomp_status path_has_newline(const char *path, gradcomp_error *err)
 	return GRADCOMP_ERR_UNSUPPORTED;
 }
 
+/* For the site; a stager that cannot leave it has not failed. */
+static void leave_usage(const site_usage *u, const stage_show *s)
+{
+	char dir[4096];
+	gradcomp_error err;
+
+	if (!setting_value("report.metrics", dir, sizeof dir) && *dir && site_usage_leave(dir, u, &err) && !s->quiet)
+		fprintf(stderr, "%s%s\n", s->prefix, err.text);
+}
+
 static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show *s, gradcomp_error *err)
 {
 	static gradcomp_stage_result r;
+	site_usage u = {0};
 	uint32_t flags = (a->dry ? GRADCOMP_STAGE_DRY_RUN : 0) | (a->shared ? GRADCOMP_STAGE_SHARED : 0);
 	jsonw j;
 
@@ -227,6 +239,9 @@ static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show 
 			st = path_has_newline(r.path, err);
 		if (st)
 			return (int)st;
+		u.stages += src->mode != GRADCOMP_STAGE_LINK;
+		u.hits += src->mode != GRADCOMP_STAGE_LINK && r.cached;
+		u.read_bytes += r.read;
 		if (!s->quiet)
 			stage_show_result(s, &r, src->mode, a->dry);
 		if (a->json)
@@ -241,6 +256,8 @@ static int stage_all(struct arguments *a, gradcomp_stage_options *o, stage_show 
 			jsonw_end(&j);
 		jsonw_finish(&j);
 	}
+	if (u.stages && !a->dry)
+		leave_usage(&u, s);
 	return 0;
 }
 

@@ -16,6 +16,7 @@ int cmd_check(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_help_option(int argc, char **argv);
 int cmd_list(int argc, char **argv);
+int cmd_metrics(int argc, char **argv);
 int cmd_rendezvous(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_plugin_check(int argc, char **argv);

@@ -16,6 +16,7 @@ static const struct {
 	{"list", cmd_list, "plugins and their parameters"},
 	{"config", cmd_config, "settings, their values and where they come from"},
 	{"check", cmd_check, "whether compressor, collective and report can be used"},
+	{"metrics", cmd_metrics, "what this node's jobs have done, for node_exporter"},
 	{"report", cmd_report, "the report of a job as a table"},
 	{"stage", cmd_stage, "copies of datasets in this node's cache"},
 	{"cache", cmd_cache, "what is in this node's cache, and how it is kept in order"},
@@ -50,7 +51,7 @@ static int run(int argc, char **argv)
 	}
 	/* A prolog or an epilog listens to these as root: other processes of the account that they
 	 * run as are not to trace them, or to take their descriptors and speak in their name. */
-	if (!strcmp(name, "prolog") || !strcmp(name, "cache"))
+	if (!strcmp(name, "prolog") || !strcmp(name, "cache") || !strcmp(name, "metrics"))
 		prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
 	for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
 		if (!strcmp(name, commands[i].name))

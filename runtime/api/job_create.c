@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/thread_pool.h"
 #include "cost/model_capture.h"
+#include "job/site_usage.h"
 #include "operators/operator_threads.h"
 #include "trace/trace.h"
 
@@ -114,6 +115,17 @@ static void fill_links(const transport *t, link_map_row rows[4], report_link_kin
 	r->link_map = map;
 }
 
+/* For the site. It is no matter of the job's: one that cannot leave it has not failed. */
+static void leave_usage(gradcomp_job *job, const report_job *r)
+{
+	const char *dir = config_str(job->config, "report.metrics");
+	gradcomp_error err;
+	site_usage u;
+
+	if (*dir && site_usage_of_job(r, &u) && site_usage_leave(dir, &u, &err))
+		log_line(&job->log, GRADCOMP_LOG_WARN, "%s", err.text);
+}
+
 /* The report and the closing line, from rank 0. */
 static gradcomp_status write_report(gradcomp_job *job, const char *failure, gradcomp_error *err)
 {
@@ -146,6 +158,7 @@ static gradcomp_status write_report(gradcomp_job *job, const char *failure, grad
 		report_coder_line(&r, i, line, sizeof line);
 		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
 	}
+	leave_usage(job, &r);
 	if (job->report) {
 		st = report_close(job->report, &r, err);
 		job->report = NULL;

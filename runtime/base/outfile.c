@@ -58,7 +58,7 @@ static gradcomp_status directory(outfile *f, gradcomp_error *err)
 
 	if (!folder)
 		return failed(f, "", err);
-	f->dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	f->dir = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC); /* which need not be readable */
 	snprintf(detail, sizeof detail, "directory %.180s", folder);
 	free(folder);
 	return f->dir < 0 ? failed(f, detail, err) : GRADCOMP_OK;

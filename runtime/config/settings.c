@@ -88,6 +88,11 @@ static gradcomp_status check_directory(const char *value, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
+static gradcomp_status check_metrics(const char *value, gradcomp_error *err)
+{
+	return *value ? check_directory(value, err) : GRADCOMP_OK;
+}
+
 static gradcomp_status check_transports(const char *value, gradcomp_error *err)
 {
 	const char *p = value;
@@ -324,6 +329,9 @@ const setting settings_table[] = {
 	        "bytes of gradients (as floats) in the first bucket, so that sending starts early")},
 	{NUMBER(SIZE, "reducer.bucket_bytes", "25M", 1, 1LL << 40,
 	        "bytes of gradients that are reduced together")},
+
+	{TEXT("report.metrics", "", "directory where jobs and stagers leave their figures for gradcomp metrics; empty: none"),
+	 .check = check_metrics, .site = 1},
 
 	{NUMBER(INT, "trace.events", "20000", 1, 1e8,
 	        "events of a rank that the timeline keeps; then those of the oldest steps are dropped")},

@@ -93,7 +93,7 @@ static void bad_files(void)
 		{"[transport]\ntimeuot = 3\n", ":2: unknown key 'timeuot' in section [transport] (did you mean "
 		                               "'transport.timeout'?)"},
 		{"[gradcomp]\ntimeout = 3\n", ":2: unknown key 'timeout' in section [gradcomp]"},
-		{"\n[transprot]\n", ":2: unknown section [transprot]; there are [gradcomp], [transport], [security], [reducer], [trace], [auto], [schedule], [operators], [stage], [dataset]"},
+		{"\n[transprot]\n", ":2: unknown section [transprot]; there are [gradcomp], [transport], [security], [reducer], [report], [trace], [auto], [schedule], [operators], [stage], [dataset]"},
 		{"[trans]\n", ":1: unknown section [trans]"},
 		{"[]\n", ":1: unknown section []"},
 		{"[transport\ntimeout=3\n", ":1: '[transport' is not a section"},
