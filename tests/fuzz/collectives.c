@@ -1,7 +1,9 @@
 /* A rank that has the secret and lies: it takes part in steps of a reducer like the others, but what
  * it sends is changed, cut, lengthened, sent twice, sent to another rank or not sent, under every
  * collective and kind of payload, with and without encryption. The others end with a result or an
- * error, in time; sanitizers see the rest. GRADCOMP_FUZZ_SEED and GRADCOMP_FUZZ_ROUNDS as elsewhere. */
+ * error, in time; sanitizers see the rest. GRADCOMP_FUZZ_SEED and GRADCOMP_FUZZ_ROUNDS as elsewhere.
+ *
+ *     collectives [ALLOW]      transport.allow of all jobs, not encrypted: verbs cannot; without it tcp and shm in turn */
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
@@ -211,20 +213,21 @@ static void train(gradcomp_job *job, int rank, int nranks, void *arg)
 	gradcomp_reducer_free(red);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	long rounds = mutate_begin(20 * LIES), made = 0, failed = 0, wordless = 0, late = 0;
 	double limit = 0.3 * pace();
-	char timeout[60], wait_timeout[60];
+	char timeout[60], wait_timeout[60], allow[60];
 
 	unsetenv("PMIX_NAMESPACE");
 	unsetenv("SLURM_JOB_ID");
 	snprintf(timeout, sizeof timeout, "transport.timeout=%g", limit);
 	snprintf(wait_timeout, sizeof wait_timeout, "transport.wait_timeout=%g", limit);
 	for (long round = 0; round < rounds; round++) {
+		snprintf(allow, sizeof allow, "transport.allow=%s", argc > 1 ? argv[1] : round % 4 < 2 ? "tcp" : "shm,tcp");
 		const char *given[] = {plugin_path_setting(), "gradcomp.log=error", "security.secret=pmix", timeout, wait_timeout,
-		                       round % 2 ? "security.frames=encrypt" : "security.frames=none",
-		                       round % 4 < 2 ? "transport.allow=tcp" : "transport.allow=shm,tcp", NULL};
+		                       round % 2 && argc == 1 ? "security.frames=encrypt" : "security.frames=none",
+		                       allow, NULL};
 		const char *const *settings[P] = {given};
 		rank_arg results[P];
 

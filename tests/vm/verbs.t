@@ -43,6 +43,7 @@ for ranks in 2 4; do
 	run short\$ranks ./many_ranks \$ranks
 	run long\$ranks ./many_ranks \$ranks 300000
 done
+GRADCOMP_FUZZ_ROUNDS=48 run lies ../fuzz/collectives verbs
 export GRADCOMP_TRANSPORT_ALLOW=tcp,verbs
 GRADCOMP_TRANSPORT_ALLOW=verbs GRADCOMP_TRANSPORT_VERBS_DEVICE=rxe0:1 GRADCOMP_TRANSPORT_VERBS_GID=1 run given ./many_ranks 2 0 ring
 GRADCOMP_TRANSPORT_ALLOW=verbs GRADCOMP_TRANSPORT_INTERFACE=lo run interface ./many_ranks 2 0 ring
@@ -83,6 +84,8 @@ for ranks in 2 4; do
 	good "short$ranks" "every installed collective, $ranks ranks, verbs alone, short messages"
 	good "long$ranks" "every installed collective, $ranks ranks, verbs alone, long messages"
 done
+good lies 'a rank that lies: the others end with a result or an error, in time'
+sed -n 's/^# tried: .*/&, over verbs/p' "$tmp/job/lies"
 good given 'a device, port and GID that are given'
 good interface 'the GID of an interface that is given'
 falls_back missing 'no device' 'verbs is not used: this machine has no RDMA device'
