@@ -81,6 +81,7 @@ bool cache_is_shared(const struct config *c, const char *source)
 
 gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp_error *err)
 {
+	char name[TEXT_NAME_MAX];
 	uid_t owner;
 	if (!(run->options->flags & GRADCOMP_STAGE_SHARED))
 		return cache_user_area(run->cache_dir, create, area, run->where, err);
@@ -91,6 +92,11 @@ gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp
 		return error_set(err, GRADCOMP_ERR_INSECURE,
 		                 "you are uid %u; only %s (stage.shared_user) stages into the shared area",
 		                 (unsigned)geteuid(), config_str(run->config, "stage.shared_user"));
+	if (!owner && !strncmp(run->options->source, "nfs://", 6))
+		return error_set(err, GRADCOMP_ERR_INSECURE,
+		                 "root does not read what a server sends: name another account in stage.shared_user "
+		                 "(default: nobody), or mount %s",
+		                 gradcomp_printable(run->options->source, name, sizeof name));
 	return cache_shared_area(run->cache_dir, owner, create, area, run->where, err);
 }
 

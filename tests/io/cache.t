@@ -210,6 +210,9 @@ cache evict --shared "$tmp/one"
 is 'a lease of a job holds it' "$status" 1
 cache gc --all-users --job 12
 is 'which gc for all users removes' "$status" 0
+printf '[stage]\nshared = nfs://127.0.0.1/x\nshared_user = root\n' >"$tmp/conf"
+refuse 'root asks no server' "$gradcomp" stage --shared nfs://127.0.0.1/x
+like '... and says who may' "$said" 'name another account in stage.shared_user'
 # A user stops the child that has become him, in an area that takes a while.
 # shellcheck disable=SC2016 # expanded by the user's shell
 user sh -c 'cd "$1" && seq 20000 | xargs touch' - "$tmp/cache/$uid"
