@@ -378,6 +378,8 @@ typedef struct gradcomp_operators {
 	void (*copy_if)(void *queue, float *to, const float *from, size_t n, const int *word, int set);
 	/* x[i] = a when the word is set, else nothing. */
 	void (*fill_if)(void *queue, float *x, float a, size_t n, const int *word);
+	/* The same of the x of all tensors. */
+	void (*fill_tensors_if)(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word);
 } gradcomp_operators;
 
 #ifdef __cplusplus

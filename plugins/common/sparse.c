@@ -20,6 +20,9 @@ static void select_largest(const sparse *s, const gradcomp_work *work, const spa
 	work->operators->topk(work->queue, out.idx, out.val, x, p->d, p->k, scratch);
 }
 
+/* Parts that one call adds up at most. */
+enum { SUMS = 32 };
+
 gradcomp_status sparse_open(sparse *s, const gradcomp_host *host, const gradcomp_value *values,
                             const gradcomp_layout *layout, const char *name, int rows, gradcomp_error *err)
 {
@@ -33,6 +36,11 @@ gradcomp_status sparse_open(sparse *s, const gradcomp_host *host, const gradcomp
 	if (rows > SPARSE_VALUES)
 		s->coding.values = (uint32_t)values[SPARSE_VALUES].i;
 	s->layerwise = rows > SPARSE_LAYERWISE && values[SPARSE_LAYERWISE].i;
+	if (layout->device != GRADCOMP_HOST) {
+		s->pairs = host->alloc(SUMS * (size_t)layout->nranks * sizeof *s->pairs);
+		if (!s->pairs)
+			return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory for the payloads of %d ranks", name, layout->nranks);
+	}
 	return sparse_schedule_read(&s->schedule, host, values, name, err);
 }
 
@@ -45,7 +53,7 @@ gradcomp_status sparse_new(size_t bytes, const gradcomp_host *host, const gradco
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", name);
 	gradcomp_status st = sparse_open(s, host, values, layout, name, rows, err);
 	if (st)
-		host->release(s);
+		sparse_destroy(s);
 	else
 		*instance = s;
 	return st;
@@ -58,6 +66,7 @@ void sparse_destroy(void *instance)
 		return;
 	s->host->release(s->encode_scratch);
 	s->host->release(s->decode_scratch);
+	s->host->release(s->pairs);
 	s->host->release(s);
 }
 
@@ -163,15 +172,12 @@ static const char *check_part(const sparse *s, const gradcomp_work *work, const 
 {
 	const gradcomp_operators *op = work->operators;
 	char *at = (char *)in->data + w->from;
-	if (!sparse_plain(s->coding) && work->device != GRADCOMP_HOST)
+	/* There sparse_average() looks. */
+	if (work->device != GRADCOMP_HOST)
 		return NULL;
 	if (!sparse_plain(s->coding))
 		return sparse_unpack(op, s->coding, at, pairs_in(work->scratch, w->p.k), w->p.d, w->p.k);
 	sparse_pairs p = pairs_in(at, w->p.k);
-	if (work->device != GRADCOMP_HOST) {
-		op->sparse_check(work->queue, work->fault, p.idx, p.val, w->p.k, w->p.d);
-		return NULL;
-	}
 	const char *wrong = sparse_index_check(p.idx, w->p.d, w->p.k);
 	return wrong ? wrong : sparse_value_check(op, p.val, w->p.k);
 }
@@ -213,8 +219,32 @@ void sparse_clear(const sparse *s, const gradcomp_work *work, const gradcomp_pay
 		work->operators->scatter(work->queue, y + w.p.at, unpacked(s, work, in, &w).idx, NULL, w.p.k);
 }
 
+/* Pairs that lie in payloads are checked and added up where they are, all ranks' of a part at once. */
+static void sum_pairs(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n)
+{
+	gradcomp_sparse to[SUMS];
+	uint32_t parts = sparse_parts(s, work->bucket), first = 0, some = parts < SUMS ? parts : SUMS;
+	EACH_PART(s, work->bucket, work->step, w) {
+		uint32_t i = w.i - 1 - first;
+		to[i] = (gradcomp_sparse){work->flat + w.p.at, w.p.d};
+		for (uint32_t r = 0; r < n; r++) {
+			sparse_pairs p = pairs_in((char *)in[r].data + w.from, w.p.k);
+			s->pairs[r * some + i] = (gradcomp_pairs){p.idx, p.val, w.p.k};
+		}
+		if (i + 1 < some)
+			continue;
+		work->operators->sparse_sum(work->queue, to, some, s->pairs, n, 1.0f / (float)n, work->fault);
+		first = w.i;
+		some = parts - first < SUMS ? parts - first : SUMS;
+	}
+}
+
 void sparse_average(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n)
 {
+	if (work->device != GRADCOMP_HOST && sparse_plain(s->coding)) {
+		sum_pairs(s, work, in, n);
+		return;
+	}
 	work->operators->fill(work->queue, work->flat, 0, work->bucket->numel);
 	for (uint32_t r = 0; r < n; r++)
 		sparse_add(s, work, &in[r], 1.0f / (float)n, work->flat);

@@ -167,6 +167,7 @@ struct sparse {
 	int layerwise;
 	int coded;        /* the collective takes codes: see sparse_code.c */
 	void *encode_scratch, *decode_scratch; /* workspaces of code() and of the decoders */
+	gradcomp_pairs *pairs; /* on a device: what one call adds up */
 	/* How many of a part are sent, 1..d; NULL: what the schedule says. */
 	uint64_t (*kept)(const sparse *s, const sparse_part *p, uint64_t step);
 	/* Chooses exactly p->k of x[0..p->d), ascending, with operators alone. */

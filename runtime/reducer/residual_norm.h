@@ -6,8 +6,8 @@
 
 #include "reducer/engine.h"
 
-#define RESIDUAL_RUN 256
-#define RESIDUAL_EVERY 8192
+#define RESIDUAL_RUN GRADCOMP_SAMPLE_RUN
+#define RESIDUAL_EVERY GRADCOMP_SAMPLE_EVERY
 
 /* |x|^2, or |x + more|^2, of the run that begins at element `at` of n, if one does. */
 double residual_norm_run(const float *x, const float *more, uint64_t at, uint64_t n);

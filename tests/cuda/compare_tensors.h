@@ -114,6 +114,16 @@ static void tensors_store(size_t count, int poison, int with_squares)
 	   with_squares ? ", sampled" : "");
 }
 
+static void tensors_filled(size_t count, int word)
+{
+	static bucket_of b;
+	bucket_make(&b, count, 0);
+	watched W = watch(&word, sizeof word, 4);
+	gpu->fill_tensors_if(NULL, b.dev, count, 3, W.at);
+	cpu->fill_tensors_if(NULL, b.host, count, 3, &word);
+	ok(unwatch(&W, NULL) & bucket_same(&b), "%zu tensors filled, word %d", count, word);
+}
+
 static void tensors_refused(void)
 {
 	gradcomp_segment t = {.dtype = GRADCOMP_I32};
@@ -238,6 +248,7 @@ static void test_tensors(void)
 	for (int i = 0; i < 12; i++)
 		tensors_store(i & 1 ? 13 : SEGMENTS, i / 4 - 1, i & 2);
 	tensors_load(0, 0, 1), tensors_store(0, 0, 1);
+	tensors_filled(SEGMENTS, 1), tensors_filled(13, 0), tensors_filled(0, 1);
 	tensors_refused();
 	pairs_sum(1, 1, 100, SOUND), pairs_sum(1, 9, 30000, SOUND), pairs_sum(7, 4, 9000, SOUND);
 	pairs_sum(MOST_PARTS, 3, 300, SOUND), pairs_sum(2, MOST_RANKS, 500, SOUND), pairs_sum(5, 0, 500, SOUND);

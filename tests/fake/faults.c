@@ -147,6 +147,19 @@ static void try_launches(const char *compressor, const char *collective, const c
 	   collective, count, o[1].text);
 }
 
+/* Operators of a step whose five tensors are one bucket: as many whatever the number of ranks. */
+static void count_launches(const char *compressor, long most, const char *const *settings)
+{
+	failing f = {.compressor = compressor, .collective = "nccl"};
+	const outcome *o = run_processes(2, 30, settings, launches, &f);
+	const long two = (long)o[1].number[0];
+	int failed = o[0].failed | o[1].failed | o[0].status | o[1].status;
+	o = run_processes(4, 30, settings, launches, &f);
+	ok(!failed && !o[3].failed && !o[3].status && two <= most && (long)o[3].number[0] == two,
+	   "%s over nccl: a bucket of five tensors takes %ld launches (%ld of 4 ranks), at most %ld", compressor, two,
+	   (long)o[3].number[0], most);
+}
+
 static void enqueued(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err)
 {
 	(void)first, (void)err;
@@ -328,6 +341,11 @@ int main(void)
 			   o[0].number[MISALIGNED], o[1].number[MISALIGNED]);
 	}
 
+	count_launches("none", 4, settings);
+	count_launches("cast", 5, settings);
+	count_launches("topk:density=0.1", 13, settings);
+	count_launches("topk:density=0.1,layerwise=yes", 20, settings);
+	count_launches("powersgd", 34, settings);
 	try_launches("topk:density=0.1", "nccl", settings);
 	try_launches("powersgd", "nccl", settings);
 	try_launches("block", "nccl", settings);

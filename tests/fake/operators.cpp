@@ -200,6 +200,15 @@ gradcomp_status store_tensors(void *queue, const gradcomp_segment *t, size_t cou
 	return host()->store_tensors(nullptr, t, 0, nullptr, nullptr, nullptr);
 }
 
+void fill_tensors_if(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word)
+{
+	const std::vector<gradcomp_segment> all(t, t + count);
+	enqueue(queue, [=] {
+		host()->fill_tensors_if(nullptr, real_segments(all).data(), all.size(), a,
+		                        static_cast<const int *>(fake_at(word)));
+	});
+}
+
 void sparse_sum(void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs, size_t ranks, float a,
                 int *fault)
 {
@@ -219,7 +228,7 @@ void sparse_sum(void *queue, const gradcomp_sparse *part, size_t parts, const gr
 
 template <auto M> constexpr auto function_of = later<M>::call;
 #define OWN(name) template <> constexpr auto function_of<&gradcomp_operators::name> = name;
-OWN(copy) OWN(reduce) OWN(load_tensors) OWN(store_tensors) OWN(sparse_sum)
+OWN(copy) OWN(reduce) OWN(load_tensors) OWN(store_tensors) OWN(fill_tensors_if) OWN(sparse_sum)
 #undef OWN
 #define OWN(name, function) template <> constexpr auto function_of<&gradcomp_operators::name> = function;
 OWN(product_mq_batch, products<&gradcomp_operators::product_mq_batch>)

@@ -82,6 +82,19 @@ static void stores(const char *name, const gradcomp_operators *op, int poison)
 	free(scratch);
 }
 
+static void fills(const char *name, const gradcomp_operators *op, int word)
+{
+	static float x[N], y[N];
+	const gradcomp_segment t[3] = {{.x = x, .n = N}, {.n = 0}, {.x = y, .n = N - 1}};
+	int same = 1;
+	for (uint64_t i = 0; i < N; i++)
+		x[i] = y[i] = number(i);
+	op->fill_tensors_if(NULL, t, 3, -2, &word);
+	for (uint64_t i = 0; i < N; i++)
+		same &= x[i] == (word ? -2 : number(i)) && y[i] == (word && i < N - 1 ? -2 : number(i));
+	ok(same, "%s: tensors are filled %s", name, word ? "as a word says" : "not where it does not");
+}
+
 static void pairs(const char *name, const gradcomp_operators *op)
 {
 	enum { RANKS = 5, PARTS = 2, K = 40 };
@@ -115,6 +128,8 @@ static void each(const char *name, const gradcomp_operators *op)
 	loads(name, op);
 	stores(name, op, 0);
 	stores(name, op, 1);
+	fills(name, op, 0);
+	fills(name, op, 7);
 	pairs(name, op);
 	ok(op->load_tensors(NULL, &odd, 1, NULL, NULL, NULL) == GRADCOMP_ERR_UNSUPPORTED &&
 	           op->store_tensors(NULL, &odd, 1, NULL, NULL, NULL) == GRADCOMP_ERR_UNSUPPORTED,

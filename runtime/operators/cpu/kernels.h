@@ -156,6 +156,7 @@ void KERNEL(any_set)(void *queue, int *out, const void *words, size_t width, siz
 void KERNEL(put_flag)(void *queue, void *to, gradcomp_dtype dtype, const int *word);
 void KERNEL(copy_if)(void *queue, float *to, const float *from, size_t n, const int *word, int set);
 void KERNEL(fill_if)(void *queue, float *x, float a, size_t n, const int *word);
+void KERNEL(fill_tensors_if)(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word);
 
 /* 1 in a type, little-endian. */
 static inline uint64_t flag_bits(gradcomp_dtype dtype)
@@ -223,7 +224,7 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 		.index_words = index_words, .index_pack = index_pack, .index_scratch = index_scratch, \
 		.index_unpack = index_unpack, \
 		.any_set = KERNEL(any_set), .put_flag = KERNEL(put_flag), .copy_if = KERNEL(copy_if), \
-		.fill_if = KERNEL(fill_if), \
+		.fill_if = KERNEL(fill_if), .fill_tensors_if = KERNEL(fill_tensors_if), \
 	}
 
 /* The tables of kernels_avx2.c and kernels_avx512.c, when they are part of the build. */

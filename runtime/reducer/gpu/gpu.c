@@ -151,27 +151,28 @@ static const char *pair_of(gpu *g, size_t bytes, void **device, void **pinned)
 	return why;
 }
 
-/* For residual_norm.h: room for the sample of the largest tensor. */
-static const char *samples(engine *eng)
+/* For residual_norm.h. */
+static const char *norms(engine *eng)
 {
 	gpu *g = eng->gpu;
-	uint64_t most = 0;
-	void *p[3] = {0};
-	const char *why;
-	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
-		most = eng->layout.tensors[i].numel > most ? eng->layout.tensors[i].numel : most;
-	size_t n = (size_t)(most / RESIDUAL_EVERY + 1) * RESIDUAL_RUN;
-	why = g->d->alloc(&p[0], 2 * sizeof(double) * eng->layout.ntensors);
-	g->squares = p[0];
+	size_t bytes = 2 * sizeof(double) * eng->layout.ntensors;
+	void *p = NULL;
+	const char *why = g->d->alloc(&p, bytes);
+	g->squares = p;
 	for (int k = 0; !why && k < 2; k++) {
-		why = g->d->pin(&p[1], 2 * sizeof(double) * eng->layout.ntensors);
-		g->steps[k].squares = p[1];
+		why = g->d->pin(&p, bytes);
+		g->steps[k].squares = why ? NULL : p;
 	}
-	if (!why && !(why = g->d->alloc(&p[2], n * sizeof(float))))
-		g->sample = p[2];
-	if (!why && !eng->error && !(why = g->d->alloc(&p[2], n * sizeof(float))))
-		g->sample_more = p[2];
-	return why ? why : g->d->alloc(&g->sum_room, g->ops->sum_scratch(n));
+	return why;
+}
+
+/* Scratch for any bucket. */
+static const char *chunks(engine *eng)
+{
+	gpu *g = eng->gpu;
+	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
+		g->segments[i] = (gradcomp_segment){.n = eng->layout.tensors[i].numel};
+	return g->d->alloc(&g->chunks, g->ops->tensors_scratch(g->segments, eng->layout.ntensors));
 }
 
 gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
@@ -182,6 +183,7 @@ gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 	void *p[2] = {0};
 	g->passed = calloc(n, sizeof *g->passed);
 	g->averaged = calloc(n, sizeof *g->averaged);
+	g->segments = calloc(n, sizeof *g->segments);
 	for (int k = 0; k < 2; k++) {
 		g->steps[k].ready = calloc(n, sizeof *g->steps[k].ready);
 		g->steps[k].slots = calloc(g->enqueues ? n : 1, sizeof *g->steps[k].slots);
@@ -190,7 +192,7 @@ gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 	eng->grads = given;
 	if (g->mode == GPU_WHOLE)
 		eng->grads = calloc(n, sizeof *eng->grads);
-	if (!g->passed || !g->averaged || !eng->grads || !g->steps[0].ready || !g->steps[1].ready || !g->steps[0].slots ||
+	if (!g->passed || !g->averaged || !g->segments || !eng->grads || !g->steps[0].ready || !g->steps[1].ready || !g->steps[0].slots ||
 	    !g->steps[1].slots)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n);
 	for (uint32_t i = 0; !why && i < n; i++) {
@@ -215,7 +217,9 @@ gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 		g->steps[k].words = p[1];
 	}
 	if (!why && eng->memory)
-		why = samples(eng);
+		why = norms(eng);
+	if (!why)
+		why = chunks(eng);
 	return gpu_check(why, "its memory for a reducer could not be had", err);
 }
 
@@ -332,9 +336,7 @@ void gpu_close(engine *eng)
 		g->d->release(g->words);
 		g->d->unpin(g->seen);
 		g->d->release(g->squares);
-		g->d->release(g->sample);
-		g->d->release(g->sample_more);
-		g->d->release(g->sum_room);
+		g->d->release(g->chunks);
 		g->d->event_free(g->exchanged);
 		g->d->event_free(g->joined);
 		g->d->event_free(g->clock_event);
@@ -352,5 +354,6 @@ void gpu_close(engine *eng)
 	}
 	free(g->passed);
 	free(g->averaged);
+	free(g->segments);
 	free(g);
 }

@@ -85,8 +85,8 @@ struct gpu {
 	 * host). They come down into the step's. */
 	int *words, *seen;
 	double *squares; /* by tensor: sampled |u|^2, then |e|^2; see residual_norm.h */
-	float *sample, *sample_more;
-	void *sum_room;
+	gradcomp_segment *segments; /* of the bucket that a task works on: the compute thread's */
+	void *chunks;               /* scratch of operators that get them */
 	double sent;  /* bytes that this rank has sent on the device, at least */
 	uint64_t put; /* pieces of work so far that tasks wait for */
 };

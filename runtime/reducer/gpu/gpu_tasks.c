@@ -29,46 +29,21 @@ static const char *copy_down(const gpu *g, int *to, const int *from, uint32_t n)
 	return g->d->copy(g->compute, to, from, n * sizeof(int));
 }
 
-/* The runs of a tensor that its norm is read from, copied together. */
-static size_t take(const gpu *g, float *to, const float *x, uint64_t n)
+/* What the operators of whole buckets go by. With `back`: what FINISH gives them. */
+static gradcomp_segment *segments(const engine *eng, const bucket *b, int back)
 {
-	uint64_t rows = n / RESIDUAL_EVERY, rest = n % RESIDUAL_EVERY;
-	uint64_t tail = rest < RESIDUAL_RUN ? rest : RESIDUAL_RUN;
-	const size_t run = RESIDUAL_RUN * sizeof(float);
-	g->d->copy_rows(g->compute, to, run, x, RESIDUAL_EVERY * sizeof(float), run, rows);
-	g->d->copy(g->compute, to + rows * RESIDUAL_RUN, x + rows * RESIDUAL_EVERY, tail * sizeof(float));
-	return rows * RESIDUAL_RUN + tail;
-}
-
-/* residual_norm_run() of a whole tensor in GPU memory: added up where it is. */
-static void sample_squares(const engine *eng, const float *x, const float *more, uint64_t n, double *out)
-{
-	const gpu *g = eng->gpu;
-	size_t taken = take(g, g->sample, x, n);
-	if (more) {
-		take(g, g->sample_more, more, n);
-		g->ops->add(g->compute, g->sample, g->sample_more, taken);
+	gradcomp_segment *to = eng->gpu->segments;
+	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
+		uint32_t k = b->pub.first + i;
+		const gradcomp_tensor *t = &eng->layout.tensors[k];
+		to[i] = (gradcomp_segment){.x = b->x[i],
+		                           .grad = back && !b->copy_out ? NULL : eng->grads[k],
+		                           .error = eng->memory ? eng->memory + t->offset : NULL,
+		                           .n = t->numel,
+		                           .dtype = t->dtype,
+		                           .add = !back && eng->error};
 	}
-	g->ops->sum_squares(g->compute, out, g->sample, taken, g->sum_room);
-}
-
-/* u = gradient + error memory, into x; finite or not, and sampled. */
-static gradcomp_status accumulate(engine *eng, bucket *b, uint32_t i, gradcomp_error *err)
-{
-	const gpu *g = eng->gpu;
-	uint32_t k = b->pub.first + i;
-	const gradcomp_tensor *t = &eng->layout.tensors[k];
-	gradcomp_status st = GRADCOMP_OK;
-	if ((void *)b->x[i] != eng->grads[k])
-		st = g->ops->cast_to_f32(g->compute, b->x[i], eng->grads[k], t->numel, t->dtype);
-	if (st)
-		return error_set(err, st, "tensor '%s': its type cannot be read on a CUDA device", t->name);
-	g->ops->nonfinite(g->compute, b->x[i], t->numel, g->words + k);
-	if (eng->error)
-		g->ops->add(g->compute, b->x[i], b->error[i], t->numel);
-	if (eng->memory)
-		sample_squares(eng, b->x[i], eng->error ? NULL : eng->memory + t->offset, t->numel, g->squares + k);
-	return GRADCOMP_OK;
+	return to;
 }
 
 /* Whether all lengths are known before anything is sent. */
@@ -98,8 +73,8 @@ static void fill_if(const engine *eng, bucket *b, float a, int word)
 	const int *w = g->words + gpu_bucket_words(eng, b) + word;
 	if (b->work.flat)
 		g->ops->fill_if(g->compute, b->work.flat, a, b->pub.numel, w);
-	for (uint32_t i = 0; !b->work.flat && i < b->pub.ntensors; i++)
-		g->ops->fill_if(g->compute, b->x[i], a, eng->layout.tensors[b->pub.first + i].numel, w);
+	else
+		g->ops->fill_tensors_if(g->compute, segments(eng, b, 0), b->pub.ntensors, a, w);
 }
 
 void gpu_keep(const engine *eng, bucket *b, void *stream, int restore)
@@ -146,8 +121,10 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 		why = gpu_learn_start(eng, b, &b->tasks[0]);
 	if (!why)
 		why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
-	for (uint32_t i = 0; !st && !why && i < n; i++)
-		st = accumulate(eng, b, i, err);
+	if (!why && g->ops->load_tensors(g->compute, segments(eng, b, 0), n, g->words + first,
+	                                 eng->memory ? g->squares + first : NULL, g->chunks))
+		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "tensor '%s': its bucket has a type that cannot be read on a CUDA device",
+		               eng->layout.tensors[first].name);
 	if (st || why || !b->slot) {
 		if (!why && !st)
 			why = copy_down(g, at->words + first, g->words + first, n);
@@ -176,13 +153,12 @@ static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
 	return gpu_check(g->d->record(g->averaged[b->pub.index], g->compute), "a bucket's end", err);
 }
 
-/* The result is NaN, and what lasts is as it was, where a word says so. */
+/* The word that says whether the result is NaN; where it is, what lasts is as it was. */
 static void void_result(engine *eng, bucket *b)
 {
 	const gpu *g = eng->gpu;
 	int *words = g->words + gpu_bucket_words(eng, b);
 	g->ops->any_set(g->compute, words + WORD_VOID, words, sizeof *words, sizeof *words, WORD_VOID);
-	fill_if(eng, b, NAN, WORD_VOID);
 	/* Finite gradients whose sum is not: what could not be sent is not kept either. */
 	if (b->plan.rounds[0].pattern == GRADCOMP_CODED && b->work.error_flat)
 		g->ops->fill_if(g->compute, b->work.error_flat, 0, b->pub.numel, words + WORD_SUM);
@@ -199,17 +175,13 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 	const char *why;
 	if (b->later)
 		return finished(eng, b, err);
+	const int *poison = b->slot ? g->words + words + WORD_VOID : NULL;
 	if (b->slot)
 		void_result(eng, b);
-	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
-		const gradcomp_tensor *t = &eng->layout.tensors[first + i];
-		if (eng->memory && !b->bad)
-			sample_squares(eng, eng->memory + t->offset, NULL, t->numel, g->squares + n + first + i);
-		if (b->bad)
-			g->ops->fill(g->compute, b->x[i], NAN, t->numel);
-		if (b->copy_out)
-			g->ops->cast_from_f32(g->compute, eng->grads[first + i], b->x[i], t->numel, t->dtype, 0);
-	}
+	for (uint32_t i = 0; b->bad && i < b->pub.ntensors; i++)
+		g->ops->fill(g->compute, b->x[i], NAN, eng->layout.tensors[first + i].numel);
+	g->ops->store_tensors(g->compute, segments(eng, b, 1), b->pub.ntensors, poison,
+	                      eng->memory ? g->squares + n + first : NULL, g->chunks);
 	why = g->d->record(g->averaged[b->pub.index], g->compute);
 	if (!why)
 		why = copy_down(g, at->words + words, g->words + words, BUCKET_WORDS);
