@@ -353,7 +353,7 @@ int cmd_metrics(int argc, char **argv)
 	const char *dir = NULL, *output = NULL;
 	const command_option options[] = {{"--dir", &dir, NULL}, {"--output", &output, NULL}, {0}};
 	int status = take_options(argc, argv, usage, options, NULL, 0), fd;
-	char set[4096], name[TEXT_NAME_MAX];
+	char set[4096];
 	totals t = {0};
 
 	if (status >= 0)
@@ -370,6 +370,8 @@ int cmd_metrics(int argc, char **argv)
 	}
 	fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0) {
+		char name[TEXT_NAME_MAX];
+
 		fprintf(stderr, "gradcomp: cannot open the directory %s: %s\n", gradcomp_printable(dir, name, sizeof name),
 		        strerror(errno));
 		return 1;

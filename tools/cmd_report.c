@@ -1,17 +1,19 @@
 /* gradcomp report: a job's report (doc/report.md) as a table. */
 #include "tools/commands.h"
 
-static const char usage[] = "usage: gradcomp report [--json] [--tensors] FILE\n"
+static const char usage[] = "usage: gradcomp report [--json | --tensors | --html PAGE [--trace FILE]] FILE\n"
 			    "\n"
-			    "Prints what a job did, from its report: bytes and times a step of rank 0. With\n"
-			    "--tensors also what was done with each tensor; with --json the report itself,\n"
-			    "after checking that it is one.\n";
+			    "Prints what a job did, from its report: bytes and times a step of rank 0.\n\n"
+			    "  --json         the report itself, after checking that it is one\n"
+			    "  --tensors      also what was done with each tensor\n"
+			    "  --html PAGE    writes one page with plots for a browser, which needs no other file\n"
+			    "  --trace FILE   the job's timeline (setting gradcomp.trace), for that page\n";
 
 #ifdef HAVE_JANSSON
-#include <jansson.h>
 #include <string.h>
 
 #include "gradcomp/stage.h"
+#include "tools/report_html.h"
 
 #define REPORT_SCHEMA 1
 #define LINK_MAP_SHOWN 16 /* ranks of which a line has room */
@@ -22,16 +24,6 @@ static const char *text_of(const json_t *object, const char *key, char out[256])
 	const char *text = json_string_value(json_object_get(object, key));
 
 	return text ? gradcomp_printable(text, out, 256) : "?";
-}
-
-static double number_of(const json_t *object, const char *key)
-{
-	return json_number_value(json_object_get(object, key));
-}
-
-static long long count_of(const json_t *object, const char *key)
-{
-	return (long long)json_integer_value(json_object_get(object, key));
 }
 
 /* Which kind of link leads from whom to whom, in words and, for a few ranks, as a table. */
@@ -196,21 +188,43 @@ static void print_reducer(const json_t *r, int every_tensor)
 		}
 }
 
-static json_t *load(const char *path)
+/* `what` the file should be: "report". */
+static json_t *load_json(const char *path, const char *what)
 {
 	json_error_t e;
 	json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &e);
 	char name[256], text[256];
 
 	gradcomp_printable(path, name, sizeof name);
-	if (!root) {
-		if (e.line > 0)
-			fprintf(stderr, "gradcomp: %s:%d: this is no report: %s\n", name, e.line,
-			        gradcomp_printable(e.text, text, sizeof text));
-		else
-			fprintf(stderr, "gradcomp: %s\n", gradcomp_printable(e.text, text, sizeof text));
+	if (!root && e.line > 0)
+		fprintf(stderr, "gradcomp: %s:%d: this is no %s: %s\n", name, e.line, what,
+		        gradcomp_printable(e.text, text, sizeof text));
+	else if (!root)
+		fprintf(stderr, "gradcomp: %s\n", gradcomp_printable(e.text, text, sizeof text));
+	return root;
+}
+
+static json_t *load_trace(const char *path)
+{
+	json_t *root = load_json(path, "timeline");
+	char name[256];
+
+	if (!root || json_is_array(json_object_get(root, "traceEvents")))
+		return root;
+	fprintf(stderr, "gradcomp: %s is JSON, but no timeline (it has no traceEvents)\n",
+	        gradcomp_printable(path, name, sizeof name));
+	json_decref(root);
+	return NULL;
+}
+
+static json_t *load(const char *path)
+{
+	json_t *root = load_json(path, "report");
+	char name[256];
+
+	if (!root)
 		return NULL;
-	}
+	gradcomp_printable(path, name, sizeof name);
 	if (json_is_integer(json_object_get(root, "schema")) && count_of(root, "schema") == REPORT_SCHEMA)
 		return root;
 	if (json_is_integer(json_object_get(root, "schema")))
@@ -225,10 +239,15 @@ static json_t *load(const char *path)
 int cmd_report(int argc, char **argv)
 {
 	const char *words[1] = {NULL};
+	const char *html = NULL, *trace_path = NULL;
 	int as_json = 0, every_tensor = 0, status;
-	const command_option options[] = {
-		{"--json", NULL, &as_json}, {"--tensors", NULL, &every_tensor}, {NULL, NULL, NULL}};
-	json_t *root, *reducer;
+	const command_option options[] = {{"--html", &html, NULL},
+	                                  {"--trace", &trace_path, NULL},
+	                                  {"--json", NULL, &as_json},
+	                                  {"--tensors", NULL, &every_tensor},
+	                                  {NULL, NULL, NULL}};
+	json_t *root, *trace = NULL, *reducer;
+	gradcomp_error err;
 	size_t i;
 
 	status = take_options(argc, argv, usage, options, words, 1);
@@ -236,9 +255,23 @@ int cmd_report(int argc, char **argv)
 		return status;
 	if (!words[0])
 		return usage_error(usage, "report: which file?");
+	if (trace_path && !html)
+		return usage_error(usage, "report: --trace is for --html");
+	if (html && (as_json || every_tensor))
+		return usage_error(usage, "report: --html goes without --json and --tensors");
 	root = load(words[0]);
 	if (!root)
 		return 1;
+	if (trace_path && !(trace = load_trace(trace_path))) {
+		json_decref(root);
+		return 1;
+	}
+	if (html) {
+		status = report_html(root, trace, html, &err) ? failed(&err) : 0;
+		json_decref(trace);
+		json_decref(root);
+		return status;
+	}
 	if (as_json) {
 		json_dumpf(root, stdout, JSON_INDENT(2));
 		putchar('\n');
@@ -255,10 +288,13 @@ int cmd_report(int argc, char **argv)
 
 int cmd_report(int argc, char **argv)
 {
-	const char *words[1];
+	const char *words[1], *html, *trace_path;
 	int as_json, every_tensor;
-	const command_option options[] = {
-		{"--json", NULL, &as_json}, {"--tensors", NULL, &every_tensor}, {NULL, NULL, NULL}};
+	const command_option options[] = {{"--html", &html, NULL},
+	                                  {"--trace", &trace_path, NULL},
+	                                  {"--json", NULL, &as_json},
+	                                  {"--tensors", NULL, &every_tensor},
+	                                  {NULL, NULL, NULL}};
 	int status = take_options(argc, argv, usage, options, words, 1);
 
 	if (status >= 0)

@@ -101,8 +101,9 @@ static bool take_number(const char **text, uint64_t *out)
 bool site_usage_parse(const char *text, site_usage *out)
 {
 	static const char head[] = "gradcomp-usage 1 ";
-	uint64_t failed, *const number[NUMBERS] = {&failed,           &out->steps, &out->dense_bytes, &out->wire_bytes,
-	                                           &out->stages, &out->hits,  &out->read_bytes};
+	uint64_t failed = 0;
+	uint64_t *const number[NUMBERS] = {&failed,      &out->steps, &out->dense_bytes, &out->wire_bytes,
+	                                   &out->stages, &out->hits,  &out->read_bytes};
 	size_t n;
 
 	*out = (site_usage){0};

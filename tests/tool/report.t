@@ -79,4 +79,87 @@ head -c 100000 /dev/zero | tr '\0' '[' >"$tmp/deep"
 bad "a deep nest" "$tmp/deep" "this is no report: maximum parsing depth reached"
 "$gradcomp" report >"$tmp/out" 2>&1
 is "no file: usage" $? 2
+
+# The page for browsers, from names that would be markup, and numbers that would leave a plot.
+cat > "$tmp/hostile.py" << 'END'
+import json, sys
+r = json.load(open(sys.argv[1]))
+evil = '"><script>document.title="taken"</script></text></svg><h1 onclick=\'x\'>&amp;\u202e\u0001\uffff'
+r["job"] = r["failure"] = r["ended"] = evil
+r["reducers"][0]["compressor"] = r["reducers"][0]["auto"]["decision"] = r["reducers"][0]["tensors"][0]["name"] = evil
+r["reducers"][0]["exchange_s"], r["reducers"][0]["decode_s"] = 1e308, -5
+r["reducers"][0]["tensors"] += [{"name": "t%d" % i, "numel": 1, "choice": "x", "error": 0.001 * i} for i in range(100)]
+json.dump(r, open(sys.argv[2], "w"))
+step = lambda rank, n: [
+    {"name": "step", "cat": "steps", "ph": "X", "ts": n * 1e4, "dur": 5e3 + n, "pid": rank, "tid": 1, "args": {"step": n}}] + [
+    {"name": name, "cat": lane, "ph": "X", "ts": n * 1e4 + 1e3 * k, "dur": 900, "pid": rank, "tid": 2, "args": {"step": n}}
+    for k, (name, lane) in enumerate([("encode", "compute"), ("exchange", "exchange"), ("decode", "compute"),
+                                      ("wait", "application"), (evil, "compute")])]
+json.dump({"traceEvents": [e for rank in range(3) for n in range(9) for e in step(rank, n)] + [
+    {"name": "wait", "cat": "application", "ph": "X", "ts": 1e300, "dur": -1e300, "pid": 10**15, "args": {"step": 1}}, 7, None]},
+    open(sys.argv[3], "w"))
+END
+cat > "$tmp/page.py" << 'END'
+import sys, xml.dom.minidom
+page = xml.dom.minidom.parse(sys.argv[1])
+names = {e.tagName for e in page.getElementsByTagName("*")}
+assert not names & {"script", "img", "link", "iframe", "object", "foreignObject"} and len(page.getElementsByTagName("h1")) == 1, names
+assert not [a for e in page.getElementsByTagName("*") for a in e.attributes.keys() if a.startswith("on") or a in ("src", "href")]
+for e in page.getElementsByTagName("rect"):
+    x, width = float(e.getAttribute("x")), float(e.getAttribute("width"))
+    assert x >= 0 and width >= 0 and x + width <= 901, e.toxml()
+print(len(page.getElementsByTagName("svg")), len(page.getElementsByTagName("rect")))
+END
+cat > "$tmp/colours.py" << 'END'
+"""Which colours a screenshot has: 8 bits a sample, RGB or RGBA."""
+import collections, struct, sys, zlib
+data, at, packed = open(sys.argv[1], "rb").read(), 8, b""
+while at < len(data):
+    n, kind = struct.unpack(">I4s", data[at:at + 8])
+    if kind == b"IHDR":
+        width, height, depth, colour = struct.unpack(">IIBB", data[at + 8:at + 18])
+    packed += data[at + 8:at + 8 + n] if kind == b"IDAT" else b""
+    at += n + 12
+step = {2: 3, 6: 4}[colour]
+raw, above, seen = zlib.decompress(packed), bytearray(width * step), collections.Counter()
+for y in range(height):
+    how, line = raw[y * (width * step + 1)], bytearray(raw[y * (width * step + 1) + 1:(y + 1) * (width * step + 1)])
+    for i in range(len(line) if how else 0):
+        a, b, c = (line[i - step] if i >= step else 0), above[i], (above[i - step] if i >= step else 0)
+        p = a + b - c
+        paeth = a if abs(p - a) <= abs(p - b) and abs(p - a) <= abs(p - c) else b if abs(p - b) <= abs(p - c) else c
+        line[i] = line[i] + (0, a, b, (a + b) // 2, paeth)[how] & 255
+    above = line
+    seen.update(bytes(line[i:i + 3]).hex() for i in range(0, len(line), step))
+missing = [c for c in sys.argv[2:] if seen[c] < 100]
+assert not missing, (missing, seen.most_common(12))
+END
+if command -v python3 > /dev/null; then
+	python3 "$tmp/hostile.py" "$tmp/r.json" "$tmp/h.json" "$tmp/trace.json"
+	check "report --html" "$gradcomp" report --html "$tmp/page.html" --trace "$tmp/trace.json" "$tmp/h.json"
+	check "the page is well-formed, and names are text in it" python3 "$tmp/page.py" "$tmp/page.html"
+	is "with plots: times, bytes, hidden, residuals, messages, auto, steps, timeline" "$said" "8 $((6 + 2 + 2 + 40 + 2 + 1 + 15))"
+	like "the step that took as long as the median" "$(cat "$tmp/page.html")" "Timeline of step 4"
+	check "a page without a timeline" "$gradcomp" report --html "$tmp/short.html" "$tmp/r.json"
+	check "is well-formed" python3 "$tmp/page.py" "$tmp/short.html"
+	like "and says what is missing" "$(cat "$tmp/short.html")" "GRADCOMP_TRACE"
+	if command -v chromium > /dev/null; then
+		timeout 300 chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --force-device-scale-factor=0.5 \
+			--user-data-dir="$tmp/browser" --window-size=1000,3000 --dump-dom --screenshot="$tmp/page.png" \
+			"file://$tmp/page.html" > "$tmp/dom" 2> "$tmp/browser.log"
+		like "a browser reads it to its end" "$(cat "$tmp/dom")" "Timeline of step 4"
+		unlike "and runs nothing" "$(cat "$tmp/dom")" '<title>taken'
+		check "shows its plots in their colours" python3 "$tmp/colours.py" "$tmp/page.png" 4477aa ee8866 44a27a cc3355 98a2ae
+	else
+		skip "a browser shows the page" "chromium is not installed"
+	fi
+else
+	skip "report --html" "python3 is not installed"
+fi
+refuse "a timeline that is none" "$gradcomp" report --html "$tmp/none.html" --trace "$tmp/r.json" "$tmp/r.json"
+like "is named" "$said" "r.json is JSON, but no timeline (it has no traceEvents)"
+refuse "a page that cannot be written" "$gradcomp" report --html "$tmp/no/page.html" "$tmp/r.json"
+like "is named, too" "$said" "page $tmp/no/page.html cannot be written"
+refuse "a timeline for no page" "$gradcomp" report --trace "$tmp/trace.json" "$tmp/r.json"
+like "is said" "$said" "--trace is for --html"
 done_testing
