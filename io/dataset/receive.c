@@ -255,6 +255,7 @@ void receive_poll(service *s, peer *p)
 		} else if (!channel_done(&p->req)) {
 			return;
 		}
+		p->heard = true;
 		switch (p->state) {
 		case IN_HEAD:
 			receive_message(s, p);

@@ -1,13 +1,16 @@
 #include "io/dataset/service.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "job/job.h"
 #include "base/thread.h"
+#include "config/config.h"
 
 #define STARVED_SECONDS 0.002
+#define WATCH_NS 1000000000u /* between looks at who is silent */
 
 void service_failed(service *s, gradcomp_status st, const gradcomp_error *err)
 {
@@ -23,16 +26,54 @@ void service_failed(service *s, gradcomp_status st, const gradcomp_error *err)
 	transport_failure(s->ds->group->job->transport, &s->error);
 }
 
-void service_wrong(service *s, const peer *p, const char *what)
+static void blame(service *s, const peer *p, gradcomp_status st, const char *what)
 {
 	gradcomp_dataset *ds = s->ds;
 	int world = ds->group->ranks[p->rank];
 	gradcomp_error err;
 
-	error_set(&err, GRADCOMP_ERR_MISMATCH, "rank %d on %s %s, says rank %d", world,
-	          transport_host(ds->group->job->transport, world), what, ds->group->ranks[ds->rank]);
-	transport_fail(ds->group->job->transport, GRADCOMP_ERR_MISMATCH, world, err.text);
-	service_failed(s, GRADCOMP_ERR_MISMATCH, &err);
+	error_set(&err, st, "rank %d on %s %s, says rank %d", world, transport_host(ds->group->job->transport, world), what,
+	          ds->group->ranks[ds->rank]);
+	transport_fail(ds->group->job->transport, st, world, err.text);
+	service_failed(s, st, &err);
+}
+
+void service_wrong(service *s, const peer *p, const char *what)
+{
+	blame(s, p, GRADCOMP_ERR_MISMATCH, what);
+}
+
+/* A peer that owes answers or values and sends nothing at all would keep processes waiting for ever.
+ * Time in which this process was stopped does not count. */
+static void peers_watch(service *s)
+{
+	double limit = config_float(s->ds->group->job->config, "transport.wait_timeout");
+	uint64_t now = clock_ns(), passed = now - s->watched;
+	char what[96];
+
+	if (passed < WATCH_NS)
+		return;
+	s->watched = now;
+	passed = passed < 2 * WATCH_NS ? passed : WATCH_NS;
+	for (int i = 0; i < s->npeers; i++)
+		s->peers[i].owes = false;
+	for (uint32_t i = 0; i < s->ds->head->ntickets; i++)
+		if (s->flights[i].asked)
+			s->flights[i].asked->owes = true;
+	for (const offer *f = s->offers; f; f = f->next)
+		f->to->owes = true;
+	for (const take *t = s->takes; t; t = t->next)
+		t->from->owes = true;
+	for (int i = 0; i < s->npeers && !s->status; i++) {
+		peer *p = &s->peers[i];
+
+		p->silent = p->owes && !p->heard ? p->silent + passed : 0;
+		p->heard = false;
+		if ((double)p->silent < limit * 1e9)
+			continue;
+		snprintf(what, sizeof what, "has been silent for %.3g s (transport.wait_timeout) and owes values of a dataset", limit);
+		blame(s, p, GRADCOMP_ERR_TIMEOUT, what);
+	}
 }
 
 static void collect(service *s, peer *p)
@@ -104,6 +145,8 @@ void service_turn(service *s)
 		collect(s, &s->peers[i]);
 	}
 	tickets_sweep(s);
+	if (!s->status)
+		peers_watch(s);
 }
 
 static void serve(service *s)

@@ -72,6 +72,8 @@ typedef struct peer {
 	uint32_t *wanted;    /* tickets, from `first` on */
 	size_t first, nwanted, room;
 	unsigned nrequests; /* not answered */
+	bool owes, heard;   /* something is to come from it; something came */
+	uint64_t silent;    /* ns in which it owed and nothing came */
 	out *outs;
 } peer;
 
@@ -84,7 +86,7 @@ typedef struct block {
 
 /* What a ticket that is FLYING waits for. The ticket stands in memory that others write to; this does not. */
 typedef struct flight {
-	const peer *asked; /* NULL: it waits for nothing */
+	peer *asked; /* NULL: it waits for nothing */
 	uint32_t block;    /* the answer's; BLOCKS: the owner said LATER, and notifies */
 } flight;
 
@@ -100,7 +102,7 @@ typedef struct offer {
 /* What this node takes of an offer: the PUSH has to be the value that was offered. */
 typedef struct take {
 	struct take *next;
-	const peer *from;
+	peer *from;
 	uint64_t id, index, bytes, sum;
 	uint64_t offset; /* in the arena; 0: there is no space in it */
 } take;
@@ -133,6 +135,7 @@ struct service {
 	uint64_t offered;
 	take *takes;
 	uint64_t swept; /* ns: when tickets of dead processes were last looked for */
+	uint64_t watched; /* ns: when silent peers were */
 	load_worker *load_worker;
 };
 

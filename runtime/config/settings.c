@@ -290,7 +290,7 @@ const setting settings_table[] = {
 	{NUMBER(FLOAT, "transport.timeout", "30", 0.1, 86400,
 	        "seconds to join the job, and of silence after which a rank counts as dead")},
 	{NUMBER(FLOAT, "transport.wait_timeout", "1800", 0.1, 604800,
-	        "seconds a collective waits for a rank that lives but does not take part")},
+	        "seconds a collective or a dataset waits for a rank that lives but does not take part")},
 	{NUMBER(INT, "transport.streams", "1", 1, 16, "TCP connections between two ranks, a channel")},
 	{NUMBER(SIZE, "transport.chunk", "256K", 4096, 1 << 26, "bytes of a piece in a pipelined transfer")},
 	{NUMBER(INT, "transport.spin_us", "50", 0, 1000000, "microseconds a wait spins before it sleeps")},

@@ -14,7 +14,7 @@ typedef struct lie {
 
 enum { SAMPLES = 40, MINE, THEIRS };
 
-static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL};
+static const char *settings[] = {NULL, "transport.timeout=30", "gradcomp.log=error", NULL, NULL};
 static const int two_nodes[] = {0, 1};
 static const lie *lying;
 
@@ -117,6 +117,29 @@ static void offer_then_push(gradcomp_dataset *ds, header h)
 	post(ds, value, h.bytes);
 }
 
+static void never_answer(gradcomp_dataset *ds, header h)
+{
+	(void)h;
+	await_request(ds, &h);
+}
+
+static void never_notify(gradcomp_dataset *ds, header h)
+{
+	reply_item later = {.status = REPLY_LATER};
+	await_request(ds, &h);
+	post(ds, &(header){.type = MSG_REPLY, .n = 1, .id = h.id}, sizeof h);
+	post(ds, &later, sizeof later);
+}
+
+static void never_push(gradcomp_dataset *ds, header h)
+{
+	h.index = last_sample(ds);
+	post(ds, &h, sizeof h);
+	await_header(ds);
+}
+
+static const char silence[] = "has been silent for ";
+
 /* MINE and THEIRS stand for samples that the liar's node owns, and the other. */
 static const lie lies[] = {
 	{"a message of no type", "unknown type", {.type = 99}, {{0}}, 0, NULL},
@@ -146,6 +169,10 @@ static const lie lies[] = {
 	 {.type = MSG_PUSH, .bytes = 1 << 16, .sum = 7}, {{0}}, 0, offer_then_push},
 	{"a value with another checksum than was offered", "not the one it offered",
 	 {.type = MSG_PUSH, .bytes = 64, .sum = 8}, {{0}}, 0, offer_then_push},
+	{"silence after a request", silence, {0}, {{0}}, 0, never_answer},
+	{"silence after LATER", silence, {0}, {{0}}, 0, never_notify},
+	{"silence after an offer that was taken", silence,
+	 {.type = MSG_OFFER, .id = 1, .bytes = 64, .sum = 7}, {{0}}, 0, never_push},
 	{"damage of a sample there is not", "does not own", {.type = MSG_DAMAGED, .index = ~(uint64_t)0}, {{0}}, 0, NULL},
 };
 
@@ -179,7 +206,7 @@ static void body(gradcomp_job *job, int rank, process_board *b, void *room)
 		v->status = v->error.status;
 	} else {
 		/* Values of its own, which it has without asking anybody; or the liar's. */
-		uint64_t index = sample_of(ds, lying->h.type == MSG_PUSH || !lying->play ? THEIRS : MINE);
+		uint64_t index = sample_of(ds, lying->h.type == MSG_PUSH || lying->h.type == MSG_OFFER || !lying->play ? THEIRS : MINE);
 		double begin = process_now();
 		while (!atomic_load(&all_samples->step))
 			usleep(500);
@@ -199,11 +226,12 @@ int main(void)
 	processes_on(two_nodes);
 	for (size_t k = 0; k < sizeof lies / sizeof lies[0]; k++) {
 		lying = &lies[k];
+		gradcomp_status status = lying->answer == silence ? GRADCOMP_ERR_TIMEOUT : GRADCOMP_ERR_MISMATCH;
+		settings[3] = lying->answer == silence ? "transport.wait_timeout=2" : NULL;
 		samples_forget();
 		process_board *b = run_processes(2, settings, body, sizeof(dataset_result));
 		const dataset_result *v = process_room(b, 0), *liar = process_room(b, 1);
-		ok(v->status == GRADCOMP_ERR_MISMATCH && liar->status == GRADCOMP_ERR_MISMATCH && !v->wrong,
-		   "%s ends the job on both sides", lying->name);
+		ok(v->status == status && liar->status == status && !v->wrong, "%s ends the job on both sides", lying->name);
 		like(v->error.text, "rank 1 on ", "naming who said it");
 		like(v->error.text, lying->answer, "and what it was");
 		end_processes(b);
