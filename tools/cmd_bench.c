@@ -163,6 +163,8 @@ int cmd_bench(int argc, char **argv)
 		body = bench_reduce;
 	else
 		return usage(stderr);
+	if (argc > 2 && (!strcmp(argv[2], "--help") || !strcmp(argv[2], "-h")))
+		return usage(stdout);
 	if (parse(argc - 2, argv + 2, &o) < 0)
 		return 2;
 	o.resident_before = bench_resident();

@@ -36,6 +36,7 @@ else
 /usr/share/man/man8/spank_gradcomp.8 "
 	like '... for this release of Slurm' "$(rpm -qp --requires "$top"/RPMS/*/"gradcomp-slurm$slurm"-*.rpm)" "slurm >= $slurm"
 	like 'of the library' "$(files gradcomp-libs)" /usr/lib64/gradcomp/collectives/ring.so
+	like 'its manual page' "$(files gradcomp-devel)" /usr/share/man/man3/gradcomp.3
 	like 'of the package for developers' "$(files gradcomp-devel)" /usr/lib64/cmake/gradcomp/gradcomp-config.cmake
 	like 'of Python' "$(files python3-gradcomp)" /usr/lib64/gradcomp/python/sitecustomize.py
 	like 'of the command' "$(files gradcomp)" /usr/lib/tmpfiles.d/gradcomp.conf

@@ -58,12 +58,4 @@ is "and changes nothing" "$(printf '%s\n' "$said" | grep -c "$tmp/conf:")" 0
 sed -e 's|@libdir@|/usr/lib|' -e 's/^#\([a-z_]* =\)/\1/' "$sample" >"$tmp/conf"
 check "with every line in force it is accepted too" "$gradcomp" config
 is "and sets everything" "$(printf '%s\n' "$said" | grep -c "($tmp/conf:")" "$documented"
-
-if command -v mandoc >/dev/null; then
-	for page in gradcomp.1 gradcomp-metrics.1 gradcomp.conf.5; do
-		is "mandoc accepts $page" "$(mandoc -Tlint -Wwarning "$GRADCOMP_SRC/doc/man/$page" 2>&1)" ""
-	done
-else
-	skip "mandoc accepts the manual pages" "mandoc is not installed"
-fi
 done_testing
