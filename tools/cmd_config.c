@@ -7,11 +7,14 @@
 #include "tools/commands.h"
 #include "base/json.h"
 #include "config/conffile.h"
+#include "config/config.h"
 #include "security/munge_seal.h"
 
-static const char usage[] = "usage: gradcomp config [--json]\n"
+static const char usage[] = "usage: gradcomp config [--json | --check]\n"
 			    "\n"
-			    "Prints every setting, its value, and where the value comes from.\n";
+			    "Prints every setting, its value, and where the value comes from. With --check:\n"
+			    "only whether gradcomp.conf, conf.d and the environment can be used; 1 when they cannot,\n"
+			    "or name a variable that means nothing.\n";
 
 static void print_one(void *ctx, const char *name, const char *value, const char *origin, const char *help)
 {
@@ -30,6 +33,13 @@ static void write_one(void *ctx, const char *name, const char *value, const char
 	jsonw_string(j, "origin", origin);
 	jsonw_string(j, "help", help);
 	jsonw_end(j);
+}
+
+/* *ctx counts. */
+static void print_unknown(void *ctx, const char *text)
+{
+	++*(int *)ctx;
+	fprintf(stderr, "gradcomp: %s\n", text);
 }
 
 static const char *settings_file(void)
@@ -58,8 +68,8 @@ gradcomp_status print_settings(gradcomp_error *err)
 
 int cmd_config(int argc, char **argv)
 {
-	int as_json = 0, status;
-	const command_option options[] = {{"--json", NULL, &as_json}, {NULL, NULL, NULL}};
+	int as_json = 0, only_check = 0, unknown = 0, status;
+	const command_option options[] = {{"--json", NULL, &as_json}, {"--check", NULL, &only_check}, {NULL, NULL, NULL}};
 	gradcomp_error err;
 	char *text = NULL;
 	size_t bytes;
@@ -69,6 +79,15 @@ int cmd_config(int argc, char **argv)
 	status = take_options(argc, argv, usage, options, NULL, 0);
 	if (status >= 0)
 		return status;
+	config_unknown(print_unknown, &unknown);
+	if (only_check) {
+		config *c = NULL;
+
+		if (config_load(NULL, &c, &err))
+			return failed(&err);
+		config_free(c);
+		return unknown != 0;
+	}
 	if (!as_json)
 		return print_settings(&err) ? failed(&err) : 0;
 

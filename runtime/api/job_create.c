@@ -32,6 +32,11 @@ static void destroy(gradcomp_job *job)
 	free(job);
 }
 
+static void warn_unknown(void *ctx, const char *text)
+{
+	log_line(ctx, GRADCOMP_LOG_WARN, "%s", text);
+}
+
 gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcomp_job **out, gradcomp_error *err)
 {
 	const gradcomp_store *store = options && GRADCOMP_HAS(options, store) ? options->store : NULL;
@@ -71,6 +76,8 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	job->rank = job->log.rank = w.rank;
 	job->nranks = w.nranks;
 	registry_host(&job->host, &job->log);
+	if (job->rank == 0)
+		config_unknown(warn_unknown, &job->log);
 	st = job_join(job, &w, st ? &refusal : NULL, err);
 	bootstrap_close(&w);
 	ranks = malloc((size_t)job->nranks * sizeof *ranks);

@@ -1,5 +1,6 @@
 #include "base/number.h"
 
+#include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -112,6 +113,24 @@ number_result number_ports(const char *text, uint16_t *first, uint16_t *last)
 		return NUMBER_MALFORMED;
 	*first = (uint16_t)a;
 	*last = (uint16_t)b;
+	return NUMBER_OK;
+}
+
+number_result number_block(const char *text, unsigned char ip[16], int *bytes, int *prefix)
+{
+	size_t n = strcspn(text, "/");
+	char address[INET6_ADDRSTRLEN];
+	int64_t bits;
+
+	if (!text[n] || n >= sizeof address || text[n + 1] < '0' || text[n + 1] > '9')
+		return NUMBER_MALFORMED;
+	memcpy(address, text, n);
+	address[n] = '\0';
+	*bytes = strchr(address, ':') ? 16 : 4;
+	if (number_int(text + n + 1, &bits) != NUMBER_OK || bits > 8L * *bytes ||
+	    inet_pton(*bytes == 16 ? AF_INET6 : AF_INET, address, ip) != 1)
+		return NUMBER_MALFORMED;
+	*prefix = (int)bits;
 	return NUMBER_OK;
 }
 

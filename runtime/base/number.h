@@ -25,6 +25,9 @@ number_result number_share(const char *text, int64_t *bytes, int *percent);
 /* Ports FIRST-LAST; "" is 0 and 0, any free one. */
 number_result number_ports(const char *text, uint16_t *first, uint16_t *last);
 
+/* A block of addresses, "10.0.0.0/8" or "fd00::/8": *bytes of ip (4 or 16) and the bits that count. */
+number_result number_block(const char *text, unsigned char ip[16], int *bytes, int *prefix);
+
 #define NUMBER_TEXT 32
 
 /* The shortest decimal that reads back as x; "inf" and "nan" as printf has

@@ -53,6 +53,8 @@ void suggest_try(suggest *s, const char *known)
 	if (!*s->typed || strlen(known) >= SUGGEST_MAX)
 		return;
 	d = suggest_distance(s->typed, known);
+	if (d > 1 && strlen(s->typed) > 2 && !strncmp(s->typed, known, strlen(s->typed)))
+		d = 1; /* the beginning of a name */
 	if (d < s->distance) {
 		s->distance = d;
 		snprintf(s->name, sizeof s->name, "%s", known);

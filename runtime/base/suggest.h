@@ -1,4 +1,4 @@
-/* "did you mean": the known name nearest to what a user typed. */
+/* "did you mean": the known name nearest to what a user typed, or that begins with it. */
 #ifndef BASE_SUGGEST_H
 #define BASE_SUGGEST_H
 

@@ -1,6 +1,8 @@
 /* gradcomp.conf: which sections and keys there are. */
 #include "config/conffile.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,7 +76,7 @@ static void conffile_key(inifile *f, const char *section, const char *key, const
 		unknown_key(f, section, name, key);
 		return;
 	}
-	if (c->seen[index]) {
+	if (c->seen[index] && !settings_table[index].separator) {
 		inifile_fail(f, "%s was given in line %d already", name, c->seen[index]);
 		return;
 	}
@@ -115,5 +117,45 @@ gradcomp_status conffile_read(const char *path, conffile_take *take, void *ctx, 
 		close(fd);
 	free(c.seen);
 	free(real);
+	return status;
+}
+
+static int is_drop_in(const struct dirent *e)
+{
+	size_t n = strlen(e->d_name);
+
+	return e->d_name[0] != '.' && n > 5 && !strcmp(e->d_name + n - 5, ".conf");
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name); /* whatever the locale */
+}
+
+gradcomp_status conffile_drop_ins(const char *path, conffile_take *take, void *ctx, gradcomp_error *err)
+{
+	gradcomp_status status = GRADCOMP_OK;
+	struct dirent **list = NULL;
+	char *folder, *file;
+	int n = -1;
+
+	if (asprintf(&folder, "%.*sconf.d", (int)(strrchr(path, '/') + 1 - path), path) < 0)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", path);
+	n = scandir(folder, &list, is_drop_in, by_name);
+	if (n < 0 && errno != ENOENT)
+		status = error_errno(err, GRADCOMP_ERR_IO, "%s", folder);
+	for (int i = 0; i < n; i++) {
+		if (!status && asprintf(&file, "%s/%s", folder, list[i]->d_name) < 0) {
+			status = error_set(err, GRADCOMP_ERR_NOMEM, "%s: no memory", folder);
+		} else if (!status) {
+			status = conffile_read(file, take, ctx, err);
+			if (status == GRADCOMP_ERR_NOTFOUND) /* a link that leads nowhere, not the absence of settings */
+				status = err->status = GRADCOMP_ERR_INVALID;
+			free(file);
+		}
+		free(list[i]);
+	}
+	free(list);
+	free(folder);
 	return status;
 }

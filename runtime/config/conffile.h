@@ -15,4 +15,7 @@ const char *conffile_site(void);
 /* NOTFOUND only when the file itself is missing. */
 gradcomp_status conffile_read(const char *path, conffile_take *take, void *ctx, gradcomp_error *err);
 
+/* The files conf.d/NAME.conf in the folder of `path`, in the order of their names. There may be none. */
+gradcomp_status conffile_drop_ins(const char *path, conffile_take *take, void *ctx, gradcomp_error *err);
+
 #endif

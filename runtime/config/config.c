@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "config/conffile.h"
 #include "base/error.h"
 #include "base/install.h"
 #include "config/settings.h"
+#include "base/suggest.h"
 
 typedef struct config_entry {
 	char *text; /* as it was written */
@@ -78,14 +80,27 @@ static gradcomp_status config_defaults(config *c, gradcomp_error *err)
 	return status;
 }
 
+/* A list grows by what another line says of it; anything else has the value of the last file that names it. */
 static gradcomp_status config_from_file(void *ctx, int index, const char *value, const char *origin,
                                         gradcomp_error *err)
 {
 	config *c = ctx;
-	gradcomp_status status = config_set(c, index, value, origin, err);
+	config_entry *e = &c->entries[index];
+	char *all = NULL, *origins = NULL;
+	gradcomp_status status;
 
+	if (!settings_table[index].separator || !e->from_file || e->lock) {
+		status = config_set(c, index, value, origin, err);
+	} else if (asprintf(&all, "%s%c%s", e->text, settings_table[index].separator, value) < 0 ||
+	           asprintf(&origins, "%s, %s", e->origin, origin) < 0) {
+		status = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
+	} else {
+		status = config_set(c, index, all, origins, err);
+	}
+	free(all);
+	free(origins);
 	if (!status)
-		c->entries[index].from_file = true;
+		e->from_file = true;
 	return status;
 }
 
@@ -107,7 +122,7 @@ static gradcomp_status config_lock(config *c, gradcomp_error *err)
 	return GRADCOMP_OK;
 }
 
-/* Another file than the site's replaces it, except for what the site's has locked. */
+/* The site's file, and those beside it in conf.d. Another file than the site's replaces it, except for what the site's has locked. */
 static gradcomp_status config_file(config *c, gradcomp_error *err)
 {
 	const char *named = secure_getenv("GRADCOMP_CONF");
@@ -117,6 +132,8 @@ static gradcomp_status config_file(config *c, gradcomp_error *err)
 
 	if (status && (status != GRADCOMP_ERR_NOTFOUND || (named && *named && !other)))
 		return error_set(err, status, "%s%s", status == GRADCOMP_ERR_NOTFOUND ? "GRADCOMP_CONF: " : "", inner.text);
+	if ((status = conffile_drop_ins(conffile_site(), config_from_file, c, err)))
+		return status;
 	if ((status = config_lock(c, err)) || !other || (status = config_defaults(c, err)))
 		return status;
 	status = conffile_read(named, config_from_file, c, &inner);
@@ -224,6 +241,31 @@ static gradcomp_status config_overrides(config *c, const char *const *overrides,
 	return GRADCOMP_OK;
 }
 
+/* The name comes from our own source: a typo is a bug. */
+static const config_entry *config_entry_of(const config *c, const char *name)
+{
+	int index = settings_find(name);
+
+	if (index < 0) {
+		fprintf(stderr, "gradcomp: there is no setting %s\n", name);
+		abort();
+	}
+	return &c->entries[index];
+}
+
+/* What one value alone cannot say. */
+static gradcomp_status config_consistent(const config *c, gradcomp_error *err)
+{
+	const config_entry *low = config_entry_of(c, "stage.low_mark"), *high = config_entry_of(c, "stage.high_mark");
+
+	if (low->value.i <= high->value.i)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID,
+	                 "stage.low_mark is %s (%s), above stage.high_mark, %s (%s); copies are evicted from the high mark down to "
+	                 "the low one",
+	                 low->text, low->origin, high->text, high->origin);
+}
+
 static gradcomp_status config_make(const config_option *options, const char *const *overrides, config **out,
                                    gradcomp_error *err)
 {
@@ -234,7 +276,8 @@ static gradcomp_status config_make(const config_option *options, const char *con
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for settings");
 	c->count = settings_count;
 	if ((status = config_defaults(c, err)) || (status = config_file(c, err)) ||
-	    (status = config_environment(c, options, err)) || (status = config_overrides(c, overrides, err))) {
+	    (status = config_environment(c, options, err)) || (status = config_overrides(c, overrides, err)) ||
+	    (status = config_consistent(c, err))) {
 		config_free(c);
 		return status;
 	}
@@ -282,18 +325,6 @@ void config_free(config *c)
 	free(c);
 }
 
-/* The name comes from our own source: a typo is a bug. */
-static const config_entry *config_entry_of(const config *c, const char *name)
-{
-	int index = settings_find(name);
-
-	if (index < 0) {
-		fprintf(stderr, "gradcomp: there is no setting %s\n", name);
-		abort();
-	}
-	return &c->entries[index];
-}
-
 const char *config_str(const config *c, const char *name)
 {
 	return config_entry_of(c, name)->text;
@@ -338,4 +369,41 @@ void config_each(const config *c,
 {
 	for (size_t i = 0; i < c->count; i++)
 		each(ctx, settings_table[i].row.name, c->entries[i].text, c->entries[i].origin, settings_table[i].row.help);
+}
+
+/* A prefix "NAME*" stands for all that begin so. */
+static bool is_variable(const char *name, size_t n, const char *known)
+{
+	size_t m = strlen(known);
+
+	return known[m - 1] == '*' ? n >= m - 1 && !strncmp(name, known, m - 1) : n == m && !strncmp(name, known, n);
+}
+
+void config_unknown(void (*each)(void *ctx, const char *text), void *ctx)
+{
+	/* What is no setting: for other parts of gradcomp, for its tests, and as module files are wont to set. */
+	static const char *const others[] = {"CONF", "OPTIONS", "COMPONENTS", "RENDEZVOUS*", "DATA", "DATA_*", "LIBRARY", "MODELS",
+	                                     "SRC", "BUILD", "INJECT", "TEST_*", "ROOT", "HOME", "DIR", "PREFIX", "VERSION"};
+	char env[SETTINGS_ENV_MAX], text[400], typed[SUGGEST_MAX];
+
+	for (char **v = environ; v && *v; v++) {
+		size_t n = strcspn(*v, "=");
+		bool known = strncmp(*v, "GRADCOMP_", 9) != 0;
+		suggest near;
+
+		for (size_t i = 0; i < sizeof others / sizeof others[0] && !known; i++)
+			known = is_variable(*v + 9, n - 9, others[i]);
+		snprintf(typed, sizeof typed, "%.*s", (int)(n < 200 ? n : 200), *v);
+		suggest_start(&near, strlen(typed) > 14 ? typed : ""); /* GRADCOMP_ alone is alike in all */
+		for (size_t i = 0; i < settings_count && !known; i++) {
+			settings_env(&settings_table[i], env);
+			known = is_variable(*v, n, env);
+			suggest_try(&near, env);
+		}
+		if (known)
+			continue;
+		snprintf(text, sizeof text, "environment %.*s: gradcomp knows no such variable%s", (int)(n < 200 ? n : 200), *v,
+		         suggest_text(&near));
+		each(ctx, text);
+	}
 }

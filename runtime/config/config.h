@@ -11,8 +11,11 @@
  * What gradcomp.lock lists, and what a file says of quotas and security, cannot be changed
  * by anything that comes later: it is refused with the line that has locked it.
  *
- * The file is refused as a whole, with file:line, for an unknown section or
- * key, a key given twice, an overlong line, a value its row does not allow, and
+ * Beside the site's file, those in conf.d are read, in the order of their names. The last that gives a value
+ * has it; a list is what all lines of it say.
+ *
+ * A file is refused as a whole, with file:line, for an unknown section or
+ * key, a key that is no list given twice, an overlong line, a value its row does not allow, and
  * when someone other than root or the user could have written it. */
 #ifndef CONFIG_CONFIG_H
 #define CONFIG_CONFIG_H
@@ -49,6 +52,8 @@ const char *config_origin(const config *c, const char *name);
 int config_is_default(const config *c, const char *name);
 /* "FILE:LINE" of what forbids everybody to change the setting; NULL: nothing. */
 const char *config_lock_of(const config *c, const char *name);
+/* One line for each variable GRADCOMP_... of the environment that means nothing to gradcomp: mostly a slip of the pen. */
+void config_unknown(void (*each)(void *ctx, const char *text), void *ctx);
 /* NULL when there is no such setting. */
 const char *config_find(const config *c, const char *name);
 void config_each(const config *c,

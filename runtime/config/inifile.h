@@ -1,12 +1,16 @@
 /* INI files, read strictly. inih parts the lines; what it lets pass is refused: control
  * characters, overlong and indented lines, sections that are not [NAME], and the reader's
- * callbacks know the line. One thread at a time. */
+ * callbacks know the line. A comment is a line that begins with ';' or '#', and what follows one of these after a blank.
+ * One thread at a time. */
 #ifndef CONFIG_INIFILE_H
 #define CONFIG_INIFILE_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "gradcomp/abi.h"
+
+#define INIFILE_LINE 65536 /* characters of a line, at most */
 
 /* Set by the caller: path (for messages), err, section, key, ctx. */
 typedef struct inifile {
@@ -19,7 +23,13 @@ typedef struct inifile {
 	void *ctx;
 	int line;
 	gradcomp_status status; /* the first thing wrong; *err holds its text, and reading ends */
+	/* Private. */
 	FILE *stream;
+	char *text;       /* a line */
+	const char *rest; /* what inih has not yet had of its value */
+	char in[64], name[64], *value; /* of what inih has handed on */
+	size_t nvalue;
+	bool pending;
 } inifile;
 
 /* For the callbacks: INVALID, with file and line before the text. */

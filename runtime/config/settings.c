@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <net/if.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,17 @@ static gradcomp_status check_transports(const char *value, gradcomp_error *err)
 			return GRADCOMP_OK;
 		p += n + 1;
 	}
+}
+
+static gradcomp_status check_interface(const char *value, gradcomp_error *err)
+{
+	unsigned char ip[16];
+	int bytes, prefix;
+
+	if (strchr(value, '/') ? number_block(value, ip, &bytes, &prefix) == NUMBER_OK : strlen(value) < IFNAMSIZ)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is neither an address block such as 10.0.0.0/8 nor an interface such as eth0",
+	                 value);
 }
 
 /* NAME or NAME:PORT. */
@@ -283,9 +295,9 @@ const setting settings_table[] = {
 	         .help = "the most verbose level that is printed"}},
 	{TEXT("gradcomp.plugin_path", GRADCOMP_PLUGINDIR,
 	      "directories with compressors/NAME.so and collectives/NAME.so, separated by ':'"),
-	 .check = check_directories},
+	 .check = check_directories, .separator = ':'},
 	{TEXT("gradcomp.lock", "", "settings that hold as this file has them, or by default, against everybody: section.key or section.*, separated by ','"),
-	 .check = check_lock, .site = 1, .fixed = 1},
+	 .check = check_lock, .separator = ',', .site = 1, .fixed = 1},
 
 	{NUMBER(FLOAT, "transport.timeout", "30", 0.1, 86400,
 	        "seconds to join the job, and of silence after which a rank counts as dead")},
@@ -295,9 +307,10 @@ const setting settings_table[] = {
 	{NUMBER(SIZE, "transport.chunk", "256K", 4096, 1 << 26, "bytes of a piece in a pipelined transfer")},
 	{NUMBER(INT, "transport.spin_us", "50", 0, 1000000, "microseconds a wait spins before it sleeps")},
 	{TEXT("transport.interface", "",
-	      "interface or network (eth1, 10.1.0.0/16) for TCP; empty: the one that leads to the other nodes")},
+	      "interface or network (eth1, 10.1.0.0/16) for TCP; empty: the one that leads to the other nodes"),
+	 .check = check_interface},
 	{TEXT("transport.allow", "shm,tcp,verbs", "transports that may be used, separated by ','"),
-	 .check = check_transports},
+	 .check = check_transports, .separator = ','},
 	{.row = {.name = "transport.cma",
 	         .type = GRADCOMP_PARAM_BOOL,
 	         .def = "no",
@@ -339,9 +352,9 @@ const setting settings_table[] = {
 
 	{TEXT("auto.candidates", DEFAULT_CANDIDATES,
 	      "what --gradcomp=auto chooses from, SPECs or SPEC@COLLECTIVE separated by commas; the first is its base"),
-	 .check = check_specs},
-	{TEXT("auto.allow", "", "compressors that auto may use beside its base, a,b,c; empty: all candidates")},
-	{TEXT("auto.deny", "", "compressors that auto may not use, a,b,c")},
+	 .check = check_specs, .separator = ','},
+	{TEXT("auto.allow", "", "compressors that auto may use beside its base, a,b,c; empty: all candidates"), .separator = ','},
+	{TEXT("auto.deny", "", "compressors that auto may not use, a,b,c"), .separator = ','},
 	{NUMBER(FLOAT, "auto.max_error", "0.995", 0.001, 100,
 	        "share of a gradient that may stay in error memory before auto turns compression off")},
 	{NUMBER(FLOAT, "auto.margin", "0.05", 0, 1, "least gain, as a share of a step, for which auto tries a candidate")},
@@ -369,7 +382,7 @@ const setting settings_table[] = {
 	{NUMBER(INT, "stage.low_mark", "80", 1, 100, "percent of cache_bytes down to which copies are evicted")},
 	{NUMBER(SIZE, "stage.user_bytes", "0", 0, INFINITY, "quota of each user in the cache; 0: none"), .fixed = 1},
 	{TEXT("stage.shared", "", "sources whose copies all users of a node share, separated by ','"),
-	 .check = check_sources, .site = 1},
+	 .check = check_sources, .separator = ',', .site = 1},
 	{TEXT("stage.shared_user", "nobody", "the account that stages what is shared"), .site = 1},
 	{.row = {.name = "stage.together",
 	         .type = GRADCOMP_PARAM_BOOL,

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,6 +165,11 @@ gradcomp_status spec_value(const gradcomp_param *row, const char *text, gradcomp
 
 /* ---- the whole ---- */
 
+static bool spec_is_name(const char *text)
+{
+	return !text[strspn(text, spec_letters)] && !strchr("_-", text[0]);
+}
+
 gradcomp_status spec_name(const char *text, char name[SPEC_NAME_MAX], gradcomp_error *err)
 {
 	size_t n = strcspn(text, ":");
@@ -176,11 +182,17 @@ gradcomp_status spec_name(const char *text, char name[SPEC_NAME_MAX], gradcomp_e
 		                 SPEC_NAME_MAX - 1);
 	memcpy(name, text, n);
 	name[n] = '\0';
-	if (name[strspn(name, spec_letters)] || strchr("_-", name[0]))
+	if (!spec_is_name(name)) {
+		char small[SPEC_NAME_MAX];
+
+		for (size_t i = 0; i <= n; i++)
+			small[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] - 'A' + 'a' : name[i]);
 		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "'%s' cannot be a name; a name is made of a-z, 0-9, '_' and '-' and begins with a "
+		                 "'%s' cannot be a name%s%s%s; a name is made of a-z, 0-9, '_' and '-' and begins with a "
 		                 "letter or a digit",
-		                 name);
+		                 name, spec_is_name(small) ? " (did you mean '" : "", spec_is_name(small) ? small : "",
+		                 spec_is_name(small) ? "'?)" : "");
+	}
 	if (!strcmp(name, "help") || !strcmp(name, "off"))
 		return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is a word of the option --gradcomp, not a plugin",
 		                 name);
@@ -212,7 +224,8 @@ static gradcomp_status spec_error(const gradcomp_plugin_info *info, gradcomp_err
 	                 spec_takes(info, takes, sizeof takes));
 }
 
-static gradcomp_status spec_unknown(const gradcomp_plugin_info *info, const char *key, gradcomp_error *err)
+/* `alone`: no '=' follows. */
+static gradcomp_status spec_unknown(const gradcomp_plugin_info *info, const char *key, bool alone, gradcomp_error *err)
 {
 	char takes[sizeof err->text];
 	suggest near;
@@ -220,6 +233,14 @@ static gradcomp_status spec_unknown(const gradcomp_plugin_info *info, const char
 	suggest_start(&near, key);
 	for (uint32_t i = 0; i < info->nparams; i++)
 		suggest_try(&near, info->params[i].name);
+	/* A value without its parameter, as in cast:bf16 and topk:0.01. */
+	for (uint32_t i = 0; i < info->nparams && alone && !near.name[0]; i++) {
+		const gradcomp_param *row = &info->params[i];
+		gradcomp_value v;
+
+		if (row->type != GRADCOMP_PARAM_STRING && row->type != GRADCOMP_PARAM_BOOL && !spec_value(row, key, &v, NULL))
+			snprintf(near.name, sizeof near.name, "%s=%s", row->name, key);
+	}
 	return error_set(err, GRADCOMP_ERR_INVALID, "%s: unknown parameter '%s'%s; %s", info->name, key,
 	                 suggest_text(&near), spec_takes(info, takes, sizeof takes));
 }
@@ -239,7 +260,7 @@ static gradcomp_status spec_item(const gradcomp_plugin_info *info, char *item, c
 	while (i < info->nparams && strcmp(info->params[i].name, item))
 		i++;
 	if (i == info->nparams)
-		return spec_unknown(info, item, err);
+		return spec_unknown(info, item, !value, err);
 	if (!value || !*value)
 		return spec_error(info, err, "no value for parameter", item);
 	if (seen[i]++)

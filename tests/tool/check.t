@@ -87,7 +87,7 @@ bad "wrong collective in the file" "gradcomp.collective ($tmp/conf:2): collectiv
 printf '[gradcomp]\ncolective = both\n' >"$tmp/conf"
 bad "unknown key in the file" "$tmp/conf:2: unknown key 'colective' in section [gradcomp] (did you mean 'gradcomp.collective'?)" \
 	--compressor sample
-printf '[gradcomp]\nreport = %0300d\n' 0 >"$tmp/conf"
+printf '[gradcomp]\nreport = %065600d\n' 0 >"$tmp/conf"
 bad "overlong line in the file" "$tmp/conf:2: the line is too long; at most" --compressor sample
 : >"$tmp/conf"
 chmod 666 "$tmp/conf"

@@ -83,6 +83,53 @@ static void good_files(void)
 	       at, "a section in two pieces");
 	snprintf(at, sizeof at, " (%s:2)", conf);
 	is_str(loaded("[gradcomp]\nreport =\n", "gradcomp.report"), at, "an empty text");
+	is_str(loaded("[gradcomp]\nreport = # none\n", "gradcomp.report"), at, "a comment alone");
+	snprintf(at, sizeof at, "/x#1;2 (%s:2)", conf);
+	is_str(loaded("[gradcomp]\nreport = /x#1;2 # mine\n", "gradcomp.report"), at, "a comment behind a text");
+}
+
+/* Longer by far than what inih hands on whole: where it is parted, no blank is lost and no comment seen. */
+static void long_lines(void)
+{
+	static char text[67000], want[67000];
+	const size_t value = 65536 - strlen("report = "), head = strlen("[gradcomp]\nreport = ");
+	config *c;
+
+	for (size_t phase = 0; phase < 6; phase++) {
+		strcpy(text, "[gradcomp]\nreport = ");
+		for (size_t i = 0; i < value; i++)
+			text[head + i] = i ? "|;#= x"[(i + phase) % 6] : '/';
+		strcpy(text + head + value - 1, "z\r\n[transport]\nstreams = 3\n");
+		snprintf(want, sizeof want, "%.*s", (int)value, text + head);
+		write_conf(text, strlen(text));
+		is_int(config_load(NULL, &c, &e), 0, "a line of 65536 characters: %s", e.text);
+		ok(!strcmp(config_str(c, "gradcomp.report"), want), "is read whole");
+		is_int(config_int(c, "transport.streams"), 3, "and so is the next");
+		config_free(c);
+	}
+	snprintf(text, sizeof text, "[gradcomp]\nreport = /%0*d\n", (int)value, 0);
+	like(loaded(text, "gradcomp.report"), ":2: the line is too long; at most 65536", "one more is refused");
+	snprintf(text, sizeof text, ";%065530d\n[gradcomp] ;%0500d\nreport = /x\n", 0, 0);
+	like(loaded(text, "gradcomp.report"), "/x (", "long comments");
+	snprintf(text, sizeof text, "[gradcomp]\n%0300d = 3\n", 0);
+	like(loaded(text, "gradcomp.report"), ":2: a name has at most", "a long name");
+}
+
+/* Lists, which several lines may fill. */
+static void lists(void)
+{
+	char want[500];
+
+	snprintf(want, sizeof want, "/a:/b:/c (%s:2, %s:3, %s:5)", conf, conf, conf);
+	is_str(loaded("[gradcomp]\nplugin_path = /a\nplugin_path = /b ; ours\nlog = info\nplugin_path = /c # theirs\n",
+	              "gradcomp.plugin_path"),
+	       want, "a list of three lines");
+	like(loaded("[auto]\ncandidates = none\ncandidates = topk:density=0.1,values=bf16\n", "auto.candidates"),
+	     "none,topk:density=0.1,values=bf16 (", "SPECs");
+	like(loaded("[stage]\nshared = /a\nshared = b\n", "stage.shared"), ":3: stage.shared: 'b' is neither",
+	     "the line that is wrong");
+	like(loaded("[gradcomp]\nlock = stage.workers\nlock = stage.max_bytes\nlock =\n", "gradcomp.lock"),
+	     "stage.workers,stage.max_bytes, (", "locks");
 }
 
 static void bad_files(void)
@@ -123,22 +170,20 @@ static void bad_files(void)
 		{"[gradcomp]\nreport = a%q\n", ":2: gradcomp.report: report 'a%q': after '%' may come"},
 		{"[stage]\ncache_dir = tmp\n", ":2: stage.cache_dir: 'tmp' is not an absolute path"},
 		{"[stage]\nmax_bytes = -1\n", ":2: stage.max_bytes: '-1' is not a size"},
+		{"[stage]\nhigh_mark = 50\nlow_mark = 60\n", ":3), above stage.high_mark, 50 ("},
+		{"[stage]\nlow_mark = 96\n", ":2), above stage.high_mark, 95 (default)"},
+		{"[transport]\ninterface = 10.0.0.0/99\n", ":2: transport.interface: '10.0.0.0/99' is neither an address block"},
+		{"[transport]\ninterface = 10.0.0/8\n", ":2: transport.interface: '10.0.0/8' is neither"},
+		{"[transport]\ninterface = eth0123456789012\n", ":2: transport.interface: 'eth0123456789012' is neither"},
 		{"[transport]\ntimeout = 3\001\n", ":2: there is a control character (0x01)"},
 	};
-	char line[400];
-
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		char name[64];
 		snprintf(name, sizeof name, "refused: case %zu, %.40s", i, cases[i].says);
 		like(loaded(cases[i].text, "gradcomp.log"), cases[i].says, name);
 	}
 
-	/* 197 characters are the most that inih 55 hands on whole. */
-	snprintf(line, sizeof line, "[gradcomp]\nreport = /%0187d\n", 0);
-	is_int(strlen(line), 11 + 197 + 1, "197 characters");
-	like(loaded(line, "gradcomp.report"), ":2)", "is read whole");
-	snprintf(line, sizeof line, "[gradcomp]\nreport = /%0188d\n", 0);
-	like(loaded(line, "gradcomp.report"), ":2: the line is too long; at most", "one more is refused");
+	long_lines();
 	write_conf("[transport]\ntime\0out = 3\n", 25);
 	config *c;
 	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INVALID, "a zero byte");
@@ -277,7 +322,7 @@ static void options_of_srun(void)
 }
 
 /* The site's file, which a user's GRADCOMP_CONF does not replace altogether. */
-static char site[160] = "/nowhere/gradcomp.conf";
+static char site[300] = "/nowhere/gradcomp.conf";
 
 const char *conffile_site(void)
 {
@@ -297,7 +342,7 @@ static void locks(void)
 {
 	static const char *const more[] = {"stage.user_bytes=9T", NULL};
 	static const char *const same[] = {"stage.user_bytes=700K", NULL};
-	char says[400];
+	char says[700];
 	config *c;
 
 	like(loaded("[gradcomp]\nlock = stage.user_bites\n", "gradcomp.lock"),
@@ -370,6 +415,85 @@ static void locks(void)
 	setenv("GRADCOMP_CONF", conf, 1);
 }
 
+/* Files beside the site's. */
+static void drop_ins(void)
+{
+	char folder[200], says[700], saved[sizeof site];
+	const char *const files[] = {"20-ours.conf", "10-theirs.conf", ".hidden.conf", "notes.txt", "30-more.conf"};
+	const char *const texts[] = {"[transport]\nstreams = 4\n[gradcomp]\nplugin_path = /ours\n",
+	                             "[transport]\nstreams = 3\ntimeout = 7\n[gradcomp]\nplugin_path = /theirs\n", "nonsense", "nonsense",
+	                             "[gradcomp]\nlock = transport.streams\n"};
+	config *c;
+
+	snprintf(folder, sizeof folder, "%s/conf.d", tmpdir);
+	mkdir(folder, 0755);
+	unsetenv("GRADCOMP_CONF");
+	memcpy(saved, site, sizeof site);
+	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+		snprintf(site, sizeof site, "%s/%s", folder, files[i]);
+		write_site(texts[i]);
+	}
+	memcpy(site, saved, sizeof site);
+	is_int(config_load(NULL, &c, &e), 0, "conf.d without a file beside it: %s", e.text);
+	is_str(config_str(c, "transport.streams"), "4", "the last file wins");
+	is_str(config_str(c, "transport.timeout"), "7", "what only one says");
+	is_str(config_str(c, "gradcomp.plugin_path"), "/theirs:/ours", "lists grow, in the order of the names");
+	snprintf(says, sizeof says, "%s/10-theirs.conf:5, %s/20-ours.conf:4", folder, folder);
+	is_str(config_origin(c, "gradcomp.plugin_path"), says, "by whom");
+	like(config_lock_of(c, "transport.streams"), "30-more.conf:2", "a lock");
+	config_free(c);
+	write_site("[gradcomp]\nplugin_path = /first\n");
+	is_int(config_load(NULL, &c, &e), 0, "the site's file comes first");
+	is_str(config_str(c, "gradcomp.plugin_path"), "/first:/theirs:/ours", "in lists, too");
+	config_free(c);
+	setenv("GRADCOMP_CONF", conf, 1);
+	snprintf(says, sizeof says, "%s:2: transport.streams is locked by %s/30-more.conf:2, where it is '4'", conf, folder);
+	is_str(loaded("[transport]\nstreams = 3\n", "transport.streams"), says, "a lock holds for another file");
+	like(loaded("", "transport.timeout"), "30 (default)", "which replaces the rest");
+	snprintf(says, sizeof says, "%s/20-ours.conf", folder);
+	chmod(says, 0666);
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INSECURE, "one that everybody can write");
+	unlink(says);
+	if (symlink("/nonexistent", says))
+		exit(2);
+	is_int(config_load(NULL, &c, &e), GRADCOMP_ERR_INVALID, "a link that leads nowhere");
+	like(e.text, "20-ours.conf", "is named");
+	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+		snprintf(says, sizeof says, "%s/%s", folder, files[i]);
+		unlink(says);
+	}
+	rmdir(folder);
+	unlink(site);
+}
+
+static void note(void *ctx, const char *text)
+{
+	char *all = ctx;
+	size_t n = strlen(all);
+
+	snprintf(all + n, 1000 - n, "%s\n", text);
+}
+
+static void variables(void)
+{
+	char all[1000] = "";
+
+	setenv("GRADCOMP_DATA_1_SHARD", "0/2", 1);
+	setenv("GRADCOMP_TRANSPORT_STREAMS", "2", 1);
+	setenv("GRADCOMP_TRANSPORT_STRAEMS", "2", 1);
+	setenv("GRADCOMP_FOO", "2", 1);
+	config_unknown(note, all);
+	like(all, "environment GRADCOMP_FOO: gradcomp knows no such variable\n", "a variable that means nothing");
+	like(all, "GRADCOMP_TRANSPORT_STRAEMS: gradcomp knows no such variable (did you mean 'GRADCOMP_TRANSPORT_STREAMS'?)\n",
+	     "one with a slip of the pen");
+	ok(!strstr(all, "environment GRADCOMP_TRANSPORT_STREAMS") && !strstr(all, "DATA") && !strstr(all, "CONF"), "and no others: %s",
+	   all);
+	unsetenv("GRADCOMP_DATA_1_SHARD");
+	unsetenv("GRADCOMP_TRANSPORT_STREAMS");
+	unsetenv("GRADCOMP_TRANSPORT_STRAEMS");
+	unsetenv("GRADCOMP_FOO");
+}
+
 int main(void)
 {
 	umask(022);
@@ -384,10 +508,13 @@ int main(void)
 	setenv("GRADCOMP_CONF", conf, 1);
 	defaults();
 	good_files();
+	lists();
 	bad_files();
 	insecure();
 	environment();
 	options_of_srun();
 	locks();
+	drop_ins();
+	variables();
 	return done_testing();
 }

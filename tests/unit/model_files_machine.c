@@ -82,10 +82,10 @@ static void machine_bad(void)
 		{"", "[machine]\nnodes = 5\n", "was given in line 4 already"},
 		{"; a comment", "nodes = 4", "stands before the first [section]"},
 	};
-	char text[8000];
+	static char text[70000];
 
 	all_refused(MACHINE, "machine", machine_text, list, sizeof list / sizeof list[0]);
-	snprintf(text, sizeof text, "%.*snodes = %0200d\n", 30, machine_text, 4);
+	snprintf(text, sizeof text, "%.*snodes = %065600d\n", 30, machine_text, 4);
 	put(text, strlen(text));
 	is_int(read_it(MACHINE), GRADCOMP_ERR_INVALID, "an overlong line");
 	like(e.text, "the line is too long", "and why");

@@ -57,6 +57,10 @@ static void names(void)
 	is_int(spec_name("name123456789012345678901234567", name, &e), 0, "31 characters");
 	for (size_t i = 0; i < sizeof refused / sizeof refused[0]; i++)
 		is_int(spec_name(refused[i], name, &e), GRADCOMP_ERR_INVALID, "refused: %s", i == 12 ? "newline" : refused[i]);
+	is_int(spec_name("PowerSGD:rank=4", name, &e), GRADCOMP_ERR_INVALID, "capital letters");
+	like(e.text, "'PowerSGD' cannot be a name (did you mean 'powersgd'?); a name is made", "are small ones in names");
+	spec_name("A/b", name, &e);
+	like(e.text, "'A/b' cannot be a name; a name is made", "unless that is no name either");
 }
 
 static void good(void)
@@ -98,6 +102,11 @@ static void bad(void)
 		{"lowrank: rank=1", "unknown parameter ' rank' (did you mean 'rank'?)"},
 		{"lowrank:rnak=4", "lowrank: unknown parameter 'rnak' (did you mean 'rank'?); it takes "
 		                   "rank=INT (1..64, default 4), density=FLOAT (0..1, default 0.01)"},
+		{"lowrank:bf16", "unknown parameter 'bf16' (did you mean 'type=bf16'?)"},
+		{"lowrank:7", "unknown parameter '7' (did you mean 'rank=7'?)"},
+		{"lowrank:0.3", "unknown parameter '0.3' (did you mean 'density=0.3'?)"},
+		{"lowrank:warm=no", "unknown parameter 'warm' (did you mean 'warm_start'?)"},
+		{"lowrank:bf16=4", "unknown parameter 'bf16'; it takes"},
 		{"lowrank:quux=4", "unknown parameter 'quux'; it takes"},
 		{"lowrank:rank=0", "rank: '0' is too small; rank=INT (1..64, default 4)"},
 		{"lowrank:rank=65", "rank: '65' is too large"},

@@ -77,21 +77,12 @@ static bool address_in(const address *a, const address *net, int prefix)
 /* "10.0.0.0/8" -> net, prefix; -1 when it is not a block. */
 static int address_block(const char *text, address *net)
 {
-	const char *slash = strchr(text, '/');
-	char ip[INET6_ADDRSTRLEN];
-	long prefix;
+	int bytes, prefix;
 
-	if (!slash || (size_t)(slash - text) >= sizeof ip)
-		return -1;
-	memcpy(ip, text, (size_t)(slash - text));
-	ip[slash - text] = '\0';
 	memset(net, 0, sizeof *net);
-	net->bytes = strchr(ip, ':') ? 16 : 4;
-	if (inet_pton(net->bytes == 16 ? AF_INET6 : AF_INET, ip, net->ip) != 1)
+	if (number_block(text, net->ip, &bytes, &prefix) != NUMBER_OK)
 		return -1;
-	prefix = address_number(slash + 1, 8L * net->bytes);
-	if (prefix < 0)
-		return -1;
+	net->bytes = (uint8_t)bytes;
 	net->prefix = (uint8_t)prefix;
 	return 0;
 }
