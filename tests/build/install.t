@@ -62,6 +62,14 @@ for file in bin/gradcomp lib/libgradcomp.so.0 lib/pkgconfig/gradcomp.pc include/
 done
 is "no folder of the build is named in the configuration" \
 	"$(grep -rl -e "$tmp/stage" -e "$GRADCOMP_SRC" "$staged/etc" "$staged/lib/pkgconfig")" ""
+is "... nor in what was compiled" "$(grep -rl -e "$tmp/build" -e "$GRADCOMP_SRC" "$staged/bin" "$staged/lib" "$staged/include")" ""
+dead=$(cd "$staged/share/doc/gradcomp" && for document in *.md; do
+	sed -e '/^    /d' -e 's/`[^`]*`//g' "$document" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//; s/#.*//' | while read -r link; do
+		case $link in '' | http*://*) ;; /*) [ -e "$tmp/stage$link" ] || echo "$document: $link" ;; *) [ -e "$link" ] || echo "$document: $link" ;; esac
+	done
+done)
+is "links of the installed documents lead somewhere" "$dead" ""
+like "... to headers, too" "$(cat "$staged/share/doc/gradcomp/README.md")" "]($prefix/include/gradcomp/gradcomp.h)"
 is "no @variable@ is left in it" "$(grep -rl '@[a-z]*@' "$staged/etc" "$staged/lib/pkgconfig")" ""
 list "$tmp/stage" >"$tmp/first"
 # Whether the library is there, and whole, at any moment.
