@@ -316,6 +316,8 @@ int exec_helper_run(exec_helper *r, char *why, size_t size)
 		         (long)f.pid);
 	else if (wstatus < 0)
 		snprintf(why, size, "lost track of %s: %s", command, strerror(e));
+	else if (r->show_output && WIFSIGNALED(wstatus) && WTERMSIG(wstatus) == SIGPIPE)
+		result = 0; /* who reads has seen enough, as head does */
 	else if (WIFSIGNALED(wstatus))
 		snprintf(why, size, "%s was killed by signal %d (%s)", command, WTERMSIG(wstatus),
 		         strsignal(WTERMSIG(wstatus)));

@@ -271,6 +271,8 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 	stage_run *run = NULL;
 	stage_group group;
 	gradcomp_error error = {0};
+	const char *source = NULL;
+	char name[TEXT_NAME_MAX];
 	gradcomp_status status = take_options(options, &o, &error);
 	if (status || (status = config_load(NULL, &c, &error)) || (status = check_locks(&o, c, &error)))
 		goto done;
@@ -294,6 +296,7 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 		status = GRADCOMP_OK;
 	}
 	status = stage_group_result(&group, &r, status, &error);
+	source = status ? o.source : NULL;
 	stage_group_free(&group);
 	r.seconds = clock_now() - begin;
 	r.struct_size = result->struct_size;
@@ -301,6 +304,9 @@ gradcomp_status gradcomp_stage(const gradcomp_stage_options *options, gradcomp_s
 done:
 	free(run);
 	config_free(c);
+	/* A name below the source means little to who has several. */
+	if (source && !strstr(error.text, source))
+		return error_set(err, status, "%s: %s", gradcomp_printable(source, name, sizeof name), error.text);
 	if (status && err)
 		*err = error;
 	return status;

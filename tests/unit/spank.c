@@ -200,6 +200,21 @@ static void command(void)
 	} else {
 		skip("needs root", "as another user");
 	}
+	{
+		char *yes[] = {(char *)"/bin/sh", (char *)"-c", (char *)"exec yes", NULL};
+		int pipe_ends[2], own = dup(1);
+
+		if (pipe(pipe_ends) || dup2(pipe_ends[1], 1) != 1)
+			exit(2);
+		close(pipe_ends[0]);
+		close(pipe_ends[1]);
+		r = (exec_helper){.argv = yes, .env = env, .show_output = true};
+		int status = exec_helper_run(&r, why, sizeof why);
+		dup2(own, 1);
+		close(own);
+		is_int(status, 0, "a reader of the output who has gone is no failure");
+		r = (exec_helper){.argv = missing, .env = env};
+	}
 	is_int(sh("head -c 100000 /dev/zero | tr '\\0' x", 0, out, why), 0, "more output than 16 paths have");
 	is_str(out, "", "is none");
 	is_int(sh("trap '' TERM; exec sleep 60", 1, out, why), -1, "a command that does not end, nor on SIGTERM");
