@@ -95,6 +95,10 @@ GRADCOMP_EXPORT int gradcomp_job_rank(const gradcomp_job *job);
 GRADCOMP_EXPORT int gradcomp_job_nranks(const gradcomp_job *job);
 /* The host of a rank; NULL when there is no such rank. Owned by the job. */
 GRADCOMP_EXPORT const char *gradcomp_job_host(const gradcomp_job *job, int rank);
+/* GRADCOMP_OK, or the failure that the job has had, with the text that every later call ends with.
+ * Never sleeps, from any thread: for a program whose own communication (Gloo, NCCL, MPI) fails and does not say which
+ * rank is gone. That may be milliseconds before this job has heard of it. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_job_check(const gradcomp_job *job, gradcomp_error *err);
 /* The group of all ranks. Owned by the job. */
 GRADCOMP_EXPORT gradcomp_group *gradcomp_job_world(gradcomp_job *job);
 /* The effective value of a setting, for instance "gradcomp.compressor"; NULL

@@ -171,7 +171,7 @@ def _close_all(failed):
     for core in reversed(_open[:]):
         if not core.owned():
             continue
-        if failed:
+        if failed is not None:
             # The others learn from this process's end that it failed: do not wait for
             # them, but let no thread come back into an interpreter that is gone.
             core.stop()

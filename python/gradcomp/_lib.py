@@ -93,6 +93,7 @@ _PROTOTYPES = {
     "job_rank": (c_int, [c_void_p]),
     "job_nranks": (c_int, [c_void_p]),
     "job_host": (c_char_p, [c_void_p, c_int]),
+    "job_check": (c_int, [c_void_p, _ERR]),
     "job_world": (c_void_p, [c_void_p]),
     "job_setting": (c_char_p, [c_void_p, c_char_p]),
     "group_split": (c_int, [c_void_p, c_int, c_int, POINTER(c_void_p), _ERR]),

@@ -89,15 +89,15 @@ def _has_pmix():
 
 def at_exit(end):
     """end(failed) is called at exit, those that came last first, before the job of
-    join() is left; `failed` when an exception ends the program. A forked child calls
+    join() is left; `failed`: the exception that ends the program, or None. A forked child calls
     them too, and owns nothing of its parent's."""
     _ends.append(end)
 
 
 def _failed():
-    """Whether an exception ends the program. In a process of multiprocessing it is still on its way."""
+    """The exception that ends the program. In a process of multiprocessing it is still on its way."""
     ending = sys.exc_info()[1] or getattr(sys, "last_value", None)
-    return ending is not None and not (isinstance(ending, SystemExit) and ending.code in (None, 0))
+    return None if isinstance(ending, SystemExit) and ending.code in (None, 0) else ending
 
 
 @atexit.register
@@ -107,7 +107,7 @@ def _leave():
         end(failed)
     # A process that ends by an exception must not wait for the others: they learn
     # from its end who failed.
-    if failed or _joined is None or _joined._handle is None or os.getpid() != _joined._pid:
+    if failed is not None or _joined is None or _joined._handle is None or os.getpid() != _joined._pid:
         return
     try:
         _joined.free()
@@ -157,6 +157,11 @@ class Job:
     def host(self, rank: int) -> str | None:
         name = lib().job_host(self._handle, rank)
         return name.decode() if name is not None else None
+
+    def check(self) -> None:
+        """The Error that the job has failed with, if it has; never sleeps. For a program whose own
+        communication fails and does not say which rank is gone."""
+        lib().call("job_check", self._handle)
 
     def setting(self, name: str) -> str | None:
         value = lib().job_setting(self._handle, name.encode())

@@ -496,7 +496,7 @@ def _send_from_first(tensors, process_group):
 
 
 def _leave(failed):
-    if failed:
+    if failed is not None:
         return
     for sync in list(_synced):
         if sync._pid == os.getpid() and sync._end.alive and sync._unfinished() and dist.is_initialized() \

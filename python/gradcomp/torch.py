@@ -19,6 +19,7 @@ checkpoint, before weights are compared or evaluated, and at the end.
 import os
 import sys
 import threading
+import time
 import weakref
 from typing import Any, Dict, Optional, Union
 
@@ -488,13 +489,32 @@ def _group(process_group):
 
 
 def _leave(failed):
-    if failed:
+    if failed is not None:
+        if _jobs.joined() is not None and _of_backend(failed):
+            _tell_failure(_jobs.joined())
         return
     for attachment in list(_attached):
         if attachment._pid == os.getpid() and attachment._end.alive and attachment._owes and attachment._group.rank == 0:
             print("gradcomp: the program ended without drain(): its weights lack the averages of the last "
                   f"{attachment._delay} steps", file=sys.stderr)
         _pytorch.end(attachment._end)
+
+
+def _of_backend(error):
+    """Whether torch.distributed's own communication has failed."""
+    return isinstance(error, getattr(dist, "DistError", ())) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
+def _tell_failure(job):
+    """Gloo does not say which rank is gone, and may know before the job does."""
+    until = time.monotonic() + 1
+    while time.monotonic() < until:
+        try:
+            job.check()
+        except _lib.Error as e:
+            print(f"gradcomp: {e}", file=sys.stderr)
+            return
+        time.sleep(0.02)
 
 
 _jobs.at_exit(_leave)

@@ -113,6 +113,11 @@ const char *gradcomp_job_host(const gradcomp_job *job, int rank)
 	return rank >= 0 && rank < job->nranks ? transport_host(job->transport, rank) : NULL;
 }
 
+gradcomp_status gradcomp_job_check(const gradcomp_job *job, gradcomp_error *err)
+{
+	return transport_failure(job->transport, err);
+}
+
 gradcomp_group *gradcomp_job_world(gradcomp_job *job)
 {
 	return job->world;

@@ -10,7 +10,7 @@
 enum { P = 3, DIES = 1, GOOD = 3, FLIGHT = 6, N = 5000 };
 
 typedef struct seen {
-	int good, failed, named, later;
+	int good, failed, named, later, checked;
 	gradcomp_error err;
 } seen;
 
@@ -31,6 +31,7 @@ static void dies(gradcomp_job *job, int rank, process_board *board, void *room)
 		return;
 	for (int i = 0; i < GOOD; i++)
 		s->good += !gradcomp_coder_reduce_scatter(k, in[0], out[0], counts, GRADCOMP_F32, 1, 0, &s->err);
+	s->checked = !gradcomp_job_check(job, &s->err);
 	gradcomp_barrier(gradcomp_job_world(job), &s->err); /* the others have theirs, too */
 	for (int i = 0; i < FLIGHT; i++) {
 		gradcomp_status st =
@@ -49,6 +50,8 @@ static void dies(gradcomp_job *job, int rank, process_board *board, void *room)
 	}
 	gradcomp_status st = gradcomp_coder_all_gather(k, in[0], out[0], counts, GRADCOMP_F32, &s->err);
 	s->later = named(st, &s->err);
+	st = gradcomp_job_check(job, &s->err);
+	s->checked += named(st, &s->err);
 	gradcomp_coder_free(k);
 }
 
@@ -99,7 +102,7 @@ int main(void)
 {
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=5", "transport.wait_timeout=20", NULL};
 	char report[300], trace[300], command[3000];
-	int good = 0, failed = 0, said = 0, later = 0;
+	int good = 0, failed = 0, said = 0, later = 0, checked = 0;
 	process_board *b = run_processes(P, settings, dies, sizeof(seen));
 	if (!b) {
 		skip("processes cannot be started", "the others fail, and name it");
@@ -113,12 +116,14 @@ int main(void)
 		failed += s->failed;
 		said += s->named;
 		later += s->later;
+		checked += s->checked;
 		printf("# rank %d: %s\n", p, s->err.text);
 	}
 	is_int(good, (P - 1) * GOOD, "the calls before it died");
 	ok(failed >= (P - 1) * (FLIGHT - FLIGHT / 2), "those it did not come to fail: %d", failed);
 	is_int(said, failed, "each names it");
 	is_int(later, P - 1, "and so do later ones");
+	is_int(checked, 2 * (P - 1), "the job is well before, and asked afterwards it names the rank");
 	ok(WIFSIGNALED(b->slot[DIES].status), "it was killed");
 	end_processes(b);
 
