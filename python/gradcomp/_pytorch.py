@@ -24,6 +24,15 @@ def without_compile(model):
     return model
 
 
+def sharded(model):
+    """(module, its FSDPParamGroups) of all within a model that fully_shard() was given and that have parameters."""
+    for module in model.modules():
+        state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
+        groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+        if groups[0] is not None:
+            yield module, groups
+
+
 def free(function, pid):
     """What frees a reducer, for a finalizer; in a forked child that is its parent's."""
     if os.getpid() != pid:

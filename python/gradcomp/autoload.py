@@ -10,6 +10,7 @@ A hook on some of the ranks would mix up what they send each other. So the ranks
 after, in the store of torch.distributed, which no other traffic can be confused with.
 """
 
+import functools
 import os
 import sys
 
@@ -44,17 +45,25 @@ def load():
 def _note_models():
     from torch.nn.parallel import DistributedDataParallel
 
-    make = DistributedDataParallel.__init__
+    _after_init(DistributedDataParallel, _note)
 
+
+def _after_init(cls, note):
+    make = cls.__init__
+
+    @functools.wraps(make)
     def __init__(self, *args, **named):
         make(self, *args, **named)
-        try:
-            _note(self)
-        except Exception as e:
-            _say(f"{_name(self)} is not attached: {_one_line(e)}")
+        _try(note, self)
 
-    __init__.__doc__, __init__.__wrapped__ = make.__doc__, make
-    DistributedDataParallel.__init__ = __init__
+    cls.__init__ = __init__
+
+
+def _try(note, model):
+    try:
+        note(model)
+    except Exception as e:
+        _say(f"{_name(model)} is not attached: {_one_line(e)}")
 
 
 class _WhenFsdpComes:
@@ -83,40 +92,28 @@ class _WhenFsdpComes:
 
 
 def _note_sharded(fsdp):
-    import functools
     import weakref
 
     global _sharded
     _sharded = weakref.WeakKeyDictionary()
-
-    def note(model):
-        if not hasattr(model, "register_forward_pre_hook"):
-            return  # of a list of modules: they are in one that is sharded, too
-        try:
-            for module in model.modules():
-                if module in _sharded:
-                    _sharded.pop(module).handle.remove()
-            _note(model)
-        except Exception as e:
-            _say(f"{_name(model)} is not attached: {_one_line(e)}")
-
     shard = getattr(fsdp, "fully_shard", None)
     if shard is not None:
         @functools.wraps(shard)
         def fully_shard(module, *args, **named):
             made = shard(module, *args, **named)
-            note(module)
+            if hasattr(module, "register_forward_pre_hook"):  # else of a list of modules: they are in one that is sharded, too
+                _try(_note_outermost, module)
             return made
 
         fsdp.fully_shard = fully_shard
-    make = fsdp.FullyShardedDataParallel.__init__
+    _after_init(fsdp.FullyShardedDataParallel, _note_outermost)
 
-    @functools.wraps(make)
-    def __init__(self, *args, **named):
-        make(self, *args, **named)
-        note(self)
 
-    fsdp.FullyShardedDataParallel.__init__ = __init__
+def _note_outermost(model):
+    for module in model.modules():
+        if module in _sharded:
+            _sharded.pop(module).handle.remove()
+    _note(model)
 
 
 class _Noted:
@@ -186,7 +183,8 @@ def _ranks_of(model):
     import torch.distributed as dist
 
     if hasattr(model, "_get_fsdp_state"):
-        ranks = next((g.mesh_info.mesh.mesh.flatten().tolist() for g in _param_groups(model)), [])
+        groups = _param_groups(model)
+        ranks = groups[0].mesh_info.mesh.mesh.flatten().tolist() if groups else []
     elif isinstance(model.process_group, tuple):  # within nodes and between them
         ranks = range(dist.get_world_size())
     else:
@@ -195,11 +193,10 @@ def _ranks_of(model):
 
 
 def _param_groups(model):
-    """The FSDPParamGroups of all that fully_shard() made within a model."""
-    for module in model.modules():
-        state = module._get_fsdp_state() if hasattr(module, "_get_fsdp_state") else None
-        groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
-        yield from (g for g in groups if g is not None)
+    """The FSDPParamGroups within a model."""
+    from . import _pytorch
+
+    return [group for _, groups in _pytorch.sharded(model) for group in groups]
 
 
 def _attach(noted, model):

@@ -4,37 +4,35 @@ train as without and one line says why."""
 
 import os
 import re
-import subprocess
 import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import BUILD, SOURCE, done_testing, errors, need_library, ok, ranks, skip_all  # noqa: E402
+from tap import BUILD, SOURCE, current_torch, done_testing, errors, need_library, ok, ranks  # noqa: E402
 
 need_library()
-found = subprocess.run([os.path.join(SOURCE, "tests/python/current-torch")], capture_output=True, text=True, check=False)
-if found.returncode:
-    skip_all(found.stderr.strip().replace("\n", " ") or "no current PyTorch")
+PYTHON = current_torch()
 PACKAGE = os.path.join(BUILD, "lib/gradcomp/python")
-CODER = re.compile(r"gradcomp: coder '(\w+)' block:bits=8 on 2 ranks: ")
+CODER = re.compile(r"gradcomp: coder '(\w+)' (\S+) on 2 ranks: ")
 
 
-def run(name, *kinds, **more):
-    """(the digests of both ranks by kind of model, gradcomp's lines but the job's last, the coders in those)"""
+def run(name, *kinds, nranks=2, **more):
+    """(the digests of all ranks by kind of model, gradcomp's lines but those of coders, "CODER SPEC" of these)"""
     more = {"PYTHONPATH": PACKAGE, "GRADCOMP_AUTO_ATTACH": None, **more}
-    got = ranks(2, [os.path.join(SOURCE, "tests/python/unmodified_sharded.py"), *kinds], timeout=120, python=found.stdout.strip(),
+    got = ranks(nranks, [os.path.join(SOURCE, "tests/python/unmodified_sharded.py"), *kinds], timeout=120, python=PYTHON,
                 **more)
-    ok([s for s, _, _ in got] == [0, 0], f"{name}: both ranks end", errors(got))
+    ok(not any(s for s, _, _ in got), f"{name}: all ranks end", errors(got))
     digests = {k: tuple(m.group(1) for m in (re.search(rf"^{k} (\w+)$", out, re.M) for _, out, _ in got) if m) for k in kinds}
     lines = [line for _, _, err in got for line in err.splitlines() if line.startswith("gradcomp: ")]
-    return digests, [line for line in lines if not CODER.search(line)], CODER.findall("\n".join(lines))
+    return digests, [line for line in lines if not CODER.search(line)], sorted(" ".join(m.groups()) for m in map(CODER.search, lines) if m)
 
 
 dense, lines, coders = run("auto-attach=no", "fsdp2", "fsdp1", "inner", GRADCOMP="block:bits=8", GRADCOMP_AUTO_ATTACH="no")
 ok(not lines and not coders and all(len(d) == 2 for d in dense.values()), "as if gradcomp were not there", lines, dense)
 ours, lines, coders = run("block", "fsdp2", "fsdp1", "own", "attach", GRADCOMP="block:bits=8")
 ok(len(lines) == 3, "a line for each model that does not attach itself", lines)
-ok(sorted(coders) == ["all_gather", "reduce_scatter", "reduce_scatter"], "and the last lines count what they sent", coders)
+ok(len(coders) == 4 and {"reduce_scatter block:bits=8", "reduce_scatter none"} <= set(coders),
+   "and lines count what the four coders sent that ended first, of five", coders)
 for line, text in zip(lines, ("attached FSDPSequential, sharded (reduce_scatter, all_gather): block:bits=8",
                               "attached FullyShardedDataParallel(Sequential), sharded (reduce_scatter): block:bits=8",
                               "FSDPSequential trains as without gradcomp: rank 0: it has a communication hook of its own (Own)")):
@@ -50,4 +48,8 @@ ok(ours == {k: dense[k] for k in ours}, "and they train as without", ours, dense
 ours, lines, _ = run("parts that are sharded each", "inner", GRADCOMP="none")
 ok(ours["inner"] == dense["inner"] and len([line for line in lines if "attached FSDPLinear, sharded" in line]) == 3, "each is attached",
    lines)
+ours, lines, coders = run("replicas", "hsdp", nranks=4, GRADCOMP="powersgd:rank=2,start_step=0")
+ok(any("attached FSDPSequential, sharded (reduce_scatter, all_gather, all_reduce): powersgd:rank=2" in line for line in lines)
+   and coders == ["all_gather none", "reduce_scatter none"], "replicas are attached, their shards' collectives exact", lines, coders)
+ok(len(ours["hsdp"]) == 4 and ours["hsdp"][:2] == ours["hsdp"][2:], "and are equal to the bit", ours)
 done_testing()

@@ -58,6 +58,14 @@ def need_gloo():
         skip_all("PyTorch without Gloo")
 
 
+def current_torch():
+    """The python of a current PyTorch, where the machine has one or can get one: tests/python/current-torch."""
+    found = subprocess.run([os.path.join(SOURCE, "tests/python/current-torch")], capture_output=True, text=True, check=False)
+    if found.returncode:
+        skip_all(found.stderr.strip().replace("\n", " ") or "no current PyTorch")
+    return found.stdout.strip()
+
+
 def errors(result):
     """What ranks() returned, for a failed test's details."""
     return "\n".join(f"rank {r}: status {status}\n{err[-1500:]}" for r, (status, _, err) in enumerate(result))

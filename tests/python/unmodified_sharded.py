@@ -39,10 +39,11 @@ def made(kind):
     if kind == "fsdp1":
         model[0] = FullyShardedDataParallel(model[0], device_id=torch.device("cpu"))
         return FullyShardedDataParallel(model, device_id=torch.device("cpu"))
+    on = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("replicate", "shard")) if kind == "hsdp" else mesh
     for i in (0, 2, 4) if kind == "inner" else (0, 2):
-        fully_shard(model[i], mesh=mesh)
+        fully_shard(model[i], mesh=on)
     if kind != "inner":
-        fully_shard(model, mesh=mesh)
+        fully_shard(model, mesh=on)
     if kind == "own":
         model.set_custom_reduce_scatter(Own())
     if kind == "attach":
