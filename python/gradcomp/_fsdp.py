@@ -310,38 +310,27 @@ class _AllGather(_Comm):
 
 
 def _groups(model):
-    """(module, FSDPParamGroup) of all that fully_shard() made within a model."""
-    found = []
-    for module in model.modules():
-        if not isinstance(module, _fsdp_module()):
-            continue
-        state = module._get_fsdp_state()
-        groups = getattr(state, "_fsdp_param_groups", None)
-        groups = [state._fsdp_param_group] if groups is None else groups
+    """[(module, FSDPParamGroup)], where fully_shard() takes collectives for each."""
+    found = list(_pytorch.sharded(model))
+    for module, groups in found:
         if len(groups) > 1:
             raise _refuse(f"{type(module).__name__} has parameters on several meshes (shard_placement_fn): fully_shard() "
                           "takes one collective for a module, so shard those parts as modules of their own")
-        if groups and groups[0] is not None:
-            found.append((module, groups[0]))
-    return found
+    return [(module, groups[0]) for module, groups in found]
 
 
 def _has_run(model, groups):
     return model not in _known and any(m._get_fsdp_state()._is_root is not None for m, _ in groups)
 
 
-def _specs(job, hsdp, reduce_scatter, all_gather):
-    """The SPECs of reduce-scatter and all-gather; None where FSDP's own collective serves."""
-    asked = job.setting("gradcomp.compressor")
-    if hsdp:
-        asked = "none"  # the job's is for the link between nodes
-    reduce_scatter = reduce_scatter or asked
+def _specs(asked, reduce_scatter, all_gather):
+    """The SPECs of both, where `asked` is for what is not named."""
     if all_gather is None:
         name, _, options = asked.partition(":")
         bits = dict(o.partition("=")[::2] for o in options.split(",")).get("bits", "8")
         # Weights bear less than gradients do.
         all_gather = "block:bits=8" if name == "block" and bits != "8" else asked
-    return [None if s == "none" else s for s in (reduce_scatter, all_gather)]
+    return {"reduce_scatter": reduce_scatter or asked, "all_gather": all_gather}
 
 
 def attach(model, kind_of, free, group_of, join, options):
@@ -393,7 +382,9 @@ def _attach_fsdp2(model, free, group_of, join, options):
             if options[name]:
                 raise TypeError(f"{name}: for averages between replicas, and the mesh of this model has one dimension")
     job = join()
-    scatter, gather = _specs(job, hsdp, options["reduce_scatter"], options["all_gather"])
+    # With replicas, what the job names is for the links between nodes.
+    asked, collective = ("none", "ring") if hsdp else (job.setting("gradcomp.compressor"), options["collective"])
+    specs = _specs(asked, options["reduce_scatter"], options["all_gather"])
 
     made = {}
     parts, own = {}, []
@@ -409,8 +400,7 @@ def _attach_fsdp2(model, free, group_of, join, options):
 
     backward = _Backward()
     try:
-        coders = _coders(parts, group_for, [m.shard_process_group for m in meshes], {"reduce_scatter": scatter, "all_gather": gather},
-                         None if hsdp else options["collective"], options["seed"])
+        coders = _coders(parts, group_for, [m.shard_process_group for m in meshes], specs, collective, options["seed"])
         if hsdp:
             parts["all_reduce"] = _replicas(groups, names, group_for, backward, options)
         for i, group in enumerate(own):
@@ -440,17 +430,18 @@ def _check(name, p, device):
 
 def _coders(parts, group_for, process_groups, specs, collective, seed):
     """{name: coder} of the ranks that share the shards; they are parts of the attachment too."""
-    asked = {name: spec for name, spec in specs.items() if spec is not None}
-    if not asked or process_groups[0].size() == 1:
-        return {}
     if len({tuple(dist.get_process_group_ranks(pg)) for pg in process_groups}) > 1:
+        if set(specs.values()) == {"none"}:
+            return {}  # FSDP's own are exact, too
         raise _refuse("modules of the model are sharded over different ranks: shards are coded among the same ones")
-    for spec in asked.values():
+    if process_groups[0].size() == 1:
+        return {}
+    for spec in specs.values():
         Coder.check(spec, collective)
     group = group_for(process_groups[0])
-    for name, spec in asked.items():
+    for name, spec in specs.items():
         parts[name] = Coder(group, spec, collective, seed, name)
-    return {name: parts[name] for name in asked}
+    return {name: parts[name] for name in specs}
 
 
 def _take_over(attachment, module, group, coders, backward, slot):
@@ -562,7 +553,7 @@ def _attach_fsdp1(model, free, group_of, join, options):
         raise _refuse("residual=True: the hook of FullyShardedDataParallel does not say which gradient it is given; take "
                       "fully_shard(), or leave residual out")
     job = join()
-    scatter, _ = _specs(job, False, options["reduce_scatter"] or options["compressor"], "none")
+    scatter = options["reduce_scatter"] or options["compressor"] or job.setting("gradcomp.compressor")
     groups = [u.process_group for u in units]
     parts = {}
 

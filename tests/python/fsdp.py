@@ -108,7 +108,7 @@ hook.detach()
 print("after_detach", worst(unsharded(model), whole(model)))
 hook = gradcomp.torch.attach(model, reduce_scatter="none", all_gather="block:bits=8")
 train(model, 2)
-print("again", sorted(hook.stats()))
+print("again", *(hook.stats()[name]["wire_bytes"] / hook.stats()[name]["dense_bytes"] for name in ("reduce_scatter", "all_gather")))
 hook.detach()
 
 # A state that continues to the bit; gradients with a residual.
@@ -138,9 +138,9 @@ for name, options, parts in (("accumulate", {}, 3),
                              ("kept", {"reshard_after_forward": False}, 1)):
     model = sharded(**options)
     hook = gradcomp.torch.attach(model)
-    loss = train(model, 40, parts=parts)
+    loss = train(model, 20, parts=parts)
     hook.detach()
-    print(f"loss_{name}", loss, train(sharded(**options), 40, parts=parts))
+    print(f"loss_{name}", loss, train(sharded(**options), 20, parts=parts))
 
 # HSDP: none between nodes is FSDP's own average, others train.
 model = sharded(nodes)

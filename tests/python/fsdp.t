@@ -3,19 +3,16 @@
 FullyShardedDataParallel: losses, bits, bytes, checkpoints, and what is refused."""
 
 import os
-import subprocess
 import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import SOURCE, done_testing, errors, need_library, ok, ranks, skip_all  # noqa: E402
+from tap import SOURCE, current_torch, done_testing, errors, need_library, ok, ranks  # noqa: E402
 
 need_library()
-found = subprocess.run([os.path.join(SOURCE, "tests/python/current-torch")], capture_output=True, text=True, check=False)
-if found.returncode:
-    skip_all(found.stderr.strip().replace("\n", " ") or "no current PyTorch")
+PYTHON = current_torch()
 P = 4
-got = ranks(P, [os.path.join(SOURCE, "tests/python/fsdp.py")], timeout=240, python=found.stdout.strip(), GRADCOMP="block:bits=8")
+got = ranks(P, [os.path.join(SOURCE, "tests/python/fsdp.py")], timeout=240, python=PYTHON, GRADCOMP="block:bits=8")
 if not ok([s for s, _, _ in got] == [0] * P, f"{P} ranks do everything", errors(got)):
     done_testing()
 each = [dict(line.split(" ", 1) for line in out.splitlines() if " " in line and not line.startswith("[")) for _, out, _ in got]
@@ -40,7 +37,8 @@ ok(len({e["unsharded"] for e in each}) == 1, "unsharded parameters are the same 
 ok(0 < number("rounded") < 1 / 127, "and rounded", said)
 ok(all(e["masters_exact"] == "True" for e in each), "the shards themselves are not", each)
 ok(number("after_detach") == 0, "after detach() FSDP gathers by itself", said)
-ok(said["again"] == "['all_gather']", "and the model can be attached again, one way alone", said)
+exact, coded = map(float, said["again"].split())
+ok(1 <= exact < 1.03 and coded < 0.29, f"and the model can be attached again, one way with none: {exact:.4f}, {coded:.4f}", said)
 ok(all(e["resumed"] == "True" for e in each), "a saved state continues to the bit", each)
 ok(int(said["residual"]) > 0, "with a residual", said)
 for name in ("accumulate", "bf16", "bf16_float_sums", "kept"):
@@ -74,4 +72,8 @@ for name, kind, *texts in (
        f"{name}: refused, with what to do", [e[name] for e in each])
 ok(said["after_errors"] == "6", "and the job goes on", said)
 ok("fewer bytes" in got[0][2], "counted in the last line", got[0][2][-2000:])
+
+got = ranks(P, [os.path.join(SOURCE, "tests/python/dying.py"), "hsdp"], python=PYTHON, GRADCOMP="powersgd:rank=2")
+ok([s for s, _, _ in got] == [1, -9, 1, 1] and all("gradcomp._lib.Error: rank 1 on " in err for r, (_, _, err) in enumerate(got) if r != 1),
+   "replicas: a rank that dies is named by its shard's ranks and by the others", errors(got))
 done_testing()
