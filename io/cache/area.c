@@ -204,20 +204,41 @@ static gradcomp_status open_below(int parent, const struct location *p, const ch
 	return status;
 }
 
+/* Whether `name` is a directory of this user's. */
+static bool own_dir(int parent, const char *name)
+{
+	struct stat st;
+	return fstatat(parent, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid();
+}
+
+/* Whether the user's area stands beside the cache, as CACHE-UID. Only root can make a cache that all users may trust;
+ * without one, or where another user has taken its name, a user has an area of his own next to where it would be. It
+ * stays in use when root makes the cache later: jobs may have its copies open. */
+static bool is_beside(int parent, const struct location *p, const char *uid)
+{
+	char beside[NAME_MAX + 1], within[CACHE_MAX + 1];
+	struct stat st;
+	if (geteuid() == 0)
+		return false;
+	if (fstatat(parent, p->base, &st, AT_SYMLINK_NOFOLLOW) < 0)
+		return errno == ENOENT;
+	if (st.st_uid != 0 && st.st_uid != geteuid())
+		return true;
+	snprintf(beside, sizeof beside, "%.200s-%s", p->base, uid);
+	snprintf(within, sizeof within, "%s/%s", p->base, uid);
+	return own_dir(parent, beside) && !own_dir(parent, within);
+}
+
 gradcomp_status cache_user_area(const char *cache_dir, bool create, int *out, char path[4096], gradcomp_error *err)
 {
 	struct location p;
 	char uid[16];
 	int parent = -1, area = -1;
-	struct stat st;
 	gradcomp_status status = locate(cache_dir, &p, err);
 	if (status || (status = open_parent(p.dir, geteuid(), &parent, err)))
 		return status;
 	snprintf(uid, sizeof uid, "%u", (unsigned)geteuid());
-	if (geteuid() != 0 && (fstatat(parent, p.base, &st, AT_SYMLINK_NOFOLLOW) < 0 ? errno == ENOENT
-	                                                                             : st.st_uid != 0 && st.st_uid != geteuid())) {
-		/* Only root can make a cache that all users may trust. Without one, or where another
-		 * user has taken its name, a user has an area of his own next to where it would be. */
+	if (is_beside(parent, &p, uid)) {
 		snprintf(path, PATH_MAX, "%s-%s", p.whole, uid);
 		status = open_or_make(parent, strrchr(path, '/') + 1, path, create, 0700, &area, err);
 	} else {

@@ -176,6 +176,25 @@ if [ "$(id -u)" != 0 ] || ! command -v setpriv >/dev/null; then
 	done_testing
 fi
 user () { setpriv --reuid=$uid --regid=$uid --clear-groups "$@"; }
+
+# A user's area that was there before root made the cache.
+mkdir -m 1777 "$tmp/later"
+export GRADCOMP_STAGE_CACHE_DIR="$tmp/later/cache"
+before=$(user "$gradcomp" stage --quiet "$tmp/one")
+like 'a cache beside the one that root has not made' "$before" "$tmp/later/cache-$uid/"
+mkdir -m 1777 "$tmp/later/cache"
+is 'is used when root has made it' "$(user "$gradcomp" stage --quiet "$tmp/one")" "$before"
+is '... and nothing is staged twice' "$(find "$tmp/later/cache" -mindepth 1)" ''
+like '... is listed' "$(user "$gradcomp" cache list)" "$tmp/one"
+cache list --all-users
+like '... for root, too' "$out" "$tmp/one"
+cache clear --all-users
+is '... and cleared' "$(ls "$tmp/later/cache-$uid" | grep -v lock)" ''
+rm -rf "$tmp/later/cache-$uid"
+like 'a user without one is in the cache' "$(user "$gradcomp" stage --quiet "$tmp/one")" "$tmp/later/cache/$uid/"
+mkdir "$tmp/later/cache-$uid"
+like 'what another has made beside it changes nothing' "$(user "$gradcomp" stage --quiet "$tmp/one")" "$tmp/later/cache/$uid/"
+export GRADCOMP_STAGE_CACHE_DIR="$tmp/cache"
 user "$gradcomp" stage --quiet "$tmp/two" >/dev/null
 mkdir "$tmp/cache/61235" "$tmp/elsewhere"
 ln -s "$tmp/elsewhere" "$tmp/cache/61236"
