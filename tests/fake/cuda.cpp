@@ -9,7 +9,8 @@
  * FAKE_CUDA_DEVICES=0: there is no device. FAKE_CUDA_BYTES: how much memory it has.
  * FAKE_CUDA_LATE: the most a stream waits before each piece of work, in us.
  * fake_cuda_launches() and fake_cuda_fail_launch(k): how many launches there were, and
- * that the k-th from now on, from 1, does not take place. */
+ * that the k-th from now on, from 1, does not take place. fake_cuda_lend(p, n): host memory
+ * that is the device's, too, until it is lent with n = 0; for what has no memory elsewhere. */
 #include "tests/fake/fake_cuda.h"
 
 #include <atomic>
@@ -44,6 +45,7 @@ struct arena {
 	size_t bytes = size_t(setting("FAKE_CUDA_BYTES", 2l << 30)), used = 0, live = 0;
 	char *seen = nullptr, *real = nullptr;
 	std::map<size_t, size_t> blocks;
+	std::map<const char *, size_t> lent;
 
 	arena()
 	{
@@ -57,7 +59,26 @@ struct arena {
 		if (seen == MAP_FAILED || real == MAP_FAILED)
 			fake_die("no addresses for a device");
 	}
-	bool has(const void *p) const { return p >= seen && p < seen + bytes * 8; }
+	/* Where the lent range that p is in ends, or NULL. With the lock held. */
+	const char *end_of_lent(const void *p)
+	{
+		auto b = lent.upper_bound(static_cast<const char *>(p));
+		return b != lent.begin() && p < (--b)->first + b->second ? b->first + b->second : nullptr;
+	}
+	void lend(const void *p, size_t n)
+	{
+		std::lock_guard<std::mutex> hold(lock);
+		lent.erase(static_cast<const char *>(p));
+		if (n)
+			lent[static_cast<const char *>(p)] = n;
+	}
+	bool has(const void *p)
+	{
+		if (p >= seen && p < seen + bytes * 8)
+			return true;
+		std::lock_guard<std::mutex> hold(lock);
+		return end_of_lent(p);
+	}
 	void *alloc(size_t n)
 	{
 		std::lock_guard<std::mutex> hold(lock);
@@ -83,6 +104,9 @@ struct arena {
 	void *at(const void *p, size_t n)
 	{
 		std::lock_guard<std::mutex> hold(lock);
+		const char *end = end_of_lent(p);
+		if (end && static_cast<const char *>(p) + n <= end)
+			return const_cast<void *>(p);
 		size_t from = size_t(static_cast<const char *>(p) - seen);
 		auto b = blocks.upper_bound(from);
 		if (b == blocks.begin() || from + n > (--b)->first + b->second)
@@ -293,6 +317,11 @@ long fake_cuda_launches(void)
 void fake_cuda_fail_launch(long k)
 {
 	fails_at = k > 0 ? launches + k : 0;
+}
+
+void fake_cuda_lend(const void *p, size_t bytes)
+{
+	device().lend(p, bytes);
 }
 
 /* Calls that return when the device has done something. */

@@ -1,0 +1,38 @@
+#!/usr/bin/python3
+"""gradcomp.torch with parameters on a GPU, by a fake device and a fake NCCL: see hook.py."""
+
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.dont_write_bytecode = True
+SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(SOURCE, "tests/python"))
+from tap import BUILD, done_testing, errors, need_gloo, need_library, ok, ranks, skip_all  # noqa: E402
+
+need_gloo()
+need_library()
+HOOK = os.path.join(SOURCE, "tests/fake/hook.py")
+if subprocess.run([sys.executable, "-c", "import torch; raise SystemExit(torch.version.cuda is not None)"]).returncode:
+    skip_all("this PyTorch has a CUDA runtime of its own, which would be taken for the fake's")
+
+with tempfile.TemporaryDirectory(prefix="gradcomp-test-") as lib:
+    made = subprocess.run([os.path.join(SOURCE, "tests/fake/compile"), lib], capture_output=True, text=True,
+                          env=dict(os.environ, GRADCOMP_SRC=SOURCE, GRADCOMP_BUILD=BUILD))
+    ok(made.returncode == 0, "the device's code compiles against the fake", made.stderr)
+    more = {"LD_LIBRARY_PATH": lib, "GRADCOMP_PLUGIN_PATH": f"{lib}/gradcomp:{BUILD}/lib/gradcomp"}
+
+    def said(got, word):
+        return [line.split()[1] for _, out, _ in got for line in out.splitlines() if line.startswith(word)]
+
+    for spec, within in ("none", 1e-5), ("cast:type=bf16", 0.02), ("powersgd:rank=4,start_step=0", 1), ("topk:density=1", 1e-5):
+        got = ranks(2, [HOOK, "trains", spec], GRADCOMP="none", **more)
+        if ok([s for s, _, _ in got] == [0, 0], f"{spec}: two ranks train", errors(got)):
+            ok(max(map(float, said(got, "worst"))) < within, f"{spec}: gradients are the average", said(got, "worst"))
+            ok(said(got, "steps") == ["5", "5"], f"{spec}: every step was counted", said(got, "steps"))
+    got = ranks(2, [HOOK, "resumes", "topk:density=0.1"], GRADCOMP="none", **more)
+    ok([s for s, _, _ in got] == [0, 0], "a state is saved and taken up", errors(got))
+    got = ranks(2, [HOOK, "dies", "none"], GRADCOMP="none", **more)
+    ok(got[1][0] == 3 and got[0][0] not in (0, None) and "rank 1" in got[0][2], "a rank that dies is named by backward()", errors(got))
+done_testing()
