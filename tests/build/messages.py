@@ -1,0 +1,30 @@
+#!/usr/bin/python3
+"""messages.py SOURCE: the messages of the rooms that doc/messages.md is about, one a line, with `...` for what
+differs, N for the end of a range. Left out: those of memory, and what was said elsewhere and is handed on."""
+
+import glob
+import os
+import re
+import sys
+
+ROOMS = ["api", "bootstrap", "security", "plugin", "device", "transport", "base"]
+CALL = re.compile(r'\b(?:error_set|error_errno|\w*fail\w*)\(\s*[\w>.&()-]+,\s*[^;"]*?,\s*((?:"(?:[^"\\]|\\.)*"\s*(?:PRI\w+\s*)?)+)')
+CONVERSION = re.compile(r"%[-0-9.*]*(?:hh|h|ll|l|z)?[a-zA-Z]")
+
+
+def messages(source):
+    for room in ROOMS:
+        for path in sorted(glob.glob(os.path.join(source, "runtime", room, "**/*.c"), recursive=True)):
+            with open(path, encoding="utf-8") as f:
+                for literals in CALL.findall(f.read()):
+                    text = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals)).replace('\\"', '"')
+                    own = CONVERSION.sub("", text)
+                    text = re.sub(f"{CONVERSION.pattern}\\.\\.{CONVERSION.pattern}", "N..N", text)
+                    text = re.sub(f"\\.\\.{CONVERSION.pattern}", "..N", text)
+                    if len(re.findall("[a-zA-Z]", own)) >= 6 and "no memory" not in text:
+                        yield re.sub(r"(\.\.\.){2,}", "...", CONVERSION.sub("...", text)).replace("%%", "%").strip()
+
+
+if __name__ == "__main__":
+    for line in sorted(set(messages(sys.argv[1]))):
+        print(line)
