@@ -35,8 +35,10 @@ static uint64_t run_begins(const runs *r, const gradcomp_work *work)
 static void runs_destroy(void *instance)
 {
 	runs *r = instance;
+#ifndef FAULT_DESTROY_NULL
 	if (!r)
 		return;
+#endif
 	r->host->release(r->turn);
 #ifndef FAULT_LEAK
 	r->host->release(r->shift);
@@ -77,6 +79,9 @@ static gradcomp_status runs_plan(void *instance, const gradcomp_bucket *bucket, 
 	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_GATHERED,
 	                                   .flags = GRADCOMP_ROUND_FIXED,
 	                                   .bound = FAULT_BOUND(bucket->numel)};
+#ifdef FAULT_PLAN
+	FAULT_PLAN;
+#endif
 	return GRADCOMP_OK;
 }
 

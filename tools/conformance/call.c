@@ -1,7 +1,11 @@
 #include "tools/conformance/call.h"
 
+#include <fenv.h>
 #include <pthread.h>
 #include <stdbool.h>
+
+#include "tools/conformance/crash.h"
+#include "tools/conformance/process.h"
 
 static call_state own_state;
 call_state *call_now = &own_state;
@@ -11,13 +15,22 @@ bool call_in_step(void)
 	return call_now->which >= CALL_PLAN && call_now->which <= CALL_CODE_DECODE_ADD;
 }
 
+const char *call_primitive(int bit)
+{
+	static const char *const names[PRIMITIVES] = {
+		"allreduce", "reduce_scatter", "allgather", "alltoall", "broadcast", "barrier", "merge",
+		"coded_allreduce", "coded_allgather", "exchange", "shard", "coded_reduce_scatter"};
+
+	return names[bit];
+}
+
 const char *call_name(call_which which)
 {
-	static const char *const names[] = {"no function", "create", "destroy",     "plan",
-	                                    "encode",      "decode", "merge",       "code",
-	                                    "code_decode", "code_decode_add", "save", "load", "cost"};
+	static const char *const names[CALL_PRIMITIVE] = {
+		"no function", "create", "destroy", "plan", "encode", "decode", "merge", "code",
+		"code_decode", "code_decode_add", "save", "load", "cost", "code() beside code_decode", "predict"};
 
-	return names[which];
+	return which < CALL_PRIMITIVE ? names[which] : call_primitive((int)(which - CALL_PRIMITIVE));
 }
 
 void call_begin(call_which which, int rank, int nranks, uint32_t round)
@@ -29,8 +42,23 @@ void call_begin(call_which which, int rank, int nranks, uint32_t round)
 	call_now->which = which;
 }
 
+/* On the thread that has made the call. */
+static void look_at_floats(call_which which)
+{
+	int now = process_floats();
+
+	if (!now)
+		return;
+	if (!call_now->floats) {
+		call_now->floats = now;
+		call_now->floats_by = which;
+	}
+	fesetenv(FE_DFL_ENV);
+}
+
 void call_end(void)
 {
+	look_at_floats(call_now->which);
 	call_now->which = CALL_NONE;
 }
 
@@ -76,7 +104,9 @@ static void *run_elsewhere(void *ctx)
 {
 	elsewhere *e = ctx;
 
+	crash_stack();
 	e->st = dispatch(e->s, e->c);
+	look_at_floats(e->c->which);
 	return NULL;
 }
 
@@ -86,6 +116,7 @@ gradcomp_status ranks_call(ranks *s, const call *c)
 	 * each direction at a time, which may therefore have workspaces there. */
 	int shared = c->which == CALL_MERGE;
 	elsewhere e = {s, c, GRADCOMP_OK};
+	pthread_attr_t small;
 	pthread_t thread;
 
 	if (shared)
@@ -93,10 +124,13 @@ gradcomp_status ranks_call(ranks *s, const call *c)
 	call_begin(c->which, c->rank, s->P, c->round);
 	if (s->device)
 		guard_fence(1);
-	if (s->hop && !pthread_create(&thread, NULL, run_elsewhere, &e))
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, CALL_STACK);
+	if (s->hop && !pthread_create(&thread, &small, run_elsewhere, &e))
 		pthread_join(thread, NULL);
 	else
 		e.st = dispatch(s, c);
+	pthread_attr_destroy(&small);
 	if (s->device)
 		guard_fence(0);
 	call_end();

@@ -21,8 +21,12 @@ typedef enum call_which {
 	CALL_CODE_DECODE_ADD,
 	CALL_SAVE,
 	CALL_LOAD,
-	CALL_COST
+	CALL_COST,
+	CALL_CODES, /* code() beside a decoder */
+	CALL_PREDICT,
+	CALL_PRIMITIVE /* the first of them, in the order of GRADCOMP_CAN_* */
 } call_which;
+enum { PRIMITIVES = 12 };
 
 typedef struct call {
 	call_which which;
@@ -48,13 +52,20 @@ typedef struct call_state {
 	volatile int rank, nranks;
 	volatile uint32_t round;
 	volatile uint64_t count; /* of calls that began */
+	volatile int done;       /* the group has come to its end */
+	volatile int floats;     /* what a call has left of process_floats(), and which */
+	volatile call_which floats_by;
 } call_state;
 extern call_state *call_now;
 /* A function of a step, which must allocate nothing. */
 bool call_in_step(void);
 const char *call_name(call_which which);
 
+/* The stack of a thread of its own, of which the C library has a part. */
+enum { CALL_STACK = 512 << 10 };
 gradcomp_status ranks_call(ranks *s, const call *c);
+/* Of a collective's primitive, by its bit. */
+const char *call_primitive(int bit);
 /* Records what is about to run, when it is called directly. */
 void call_begin(call_which which, int rank, int nranks, uint32_t round);
 void call_end(void);

@@ -54,8 +54,17 @@ static void crashed(int number, siginfo_t *info, void *context)
 {
 	(void)context;
 	signal(number, SIG_DFL);
+	watched->crash_signal = number;
 	report(number, info->si_addr);
 	_exit(CRASH_STATUS);
+}
+
+void crash_stack(void)
+{
+	static char room[65536];
+	const stack_t stack = {.ss_sp = room, .ss_size = sizeof room};
+
+	sigaltstack(&stack, NULL);
 }
 
 void crash_watch(kit *k)

@@ -10,5 +10,7 @@
 
 /* From here on a crash is reported to k, and ends the process. */
 void crash_watch(kit *k);
+/* Every thread needs a stack for that of its own; one such thread at a time. */
+void crash_stack(void);
 
 #endif

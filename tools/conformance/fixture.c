@@ -14,6 +14,11 @@ model fixture_models[MODELS] = {
 	{"tall and wide", 4, {{300, 12}, {12, 301}, {2, 2}, {50, 50}}},
 };
 
+model fixture_large_models[LARGE_MODELS] = {
+	{"2^17 numbers", 1, {{1 << 17, 0}}},
+	{"2^20 numbers", 3, {{1000, 1000}, {1, 0}, {48575, 0}}},
+};
+
 const char *const fixture_kind_names[KINDS_ALL] = {"normal", "zero", "constant", "tied", "denormal", "widely scaled", "huge"};
 
 float gradient(int kind, uint64_t i, double largest)

@@ -30,6 +30,9 @@ typedef struct model {
 
 enum { MODELS = 8 };
 extern model fixture_models[MODELS];
+/* With more numbers than 16 bits count, and with many. */
+enum { LARGE_MODELS = 2 };
+extern model fixture_large_models[LARGE_MODELS];
 
 enum { KIND_NORMAL, KIND_ZERO, KIND_CONSTANT, KIND_TIES, KIND_DENORMAL, KIND_SCALES, KIND_HUGE, KINDS_ALL };
 extern const char *const fixture_kind_names[KINDS_ALL];

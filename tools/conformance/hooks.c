@@ -1,13 +1,22 @@
 #include "tools/conformance/hooks.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <link.h>
+#include <locale.h>
 #include <malloc.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -21,14 +30,25 @@ static int nblocks, forbidden_count;
 static const char *forbidden_name;
 static call_which forbidden_where;
 
-void hooks_note(const char *name)
+static void note(const char *name, bool forbidden)
 {
-	if (!call_in_step())
+	if (!forbidden)
 		return;
 	if (!forbidden_count++) {
 		forbidden_name = name;
 		forbidden_where = call_now->which;
 	}
+}
+
+void hooks_note(const char *name)
+{
+	note(name, call_in_step());
+}
+
+/* In create() and destroy(), too. */
+static void note_anywhere(const char *name)
+{
+	note(name, call_now->which != CALL_NONE);
 }
 
 const char *hooks_forbidden(const char **function, int *count)
@@ -113,75 +133,82 @@ static void hook_free(void *p)
 	free(p);
 }
 
-static int hook_mutex_lock(pthread_mutex_t *m)
+static char *hook_strdup(const char *text)
 {
-	hooks_note("pthread_mutex_lock");
-	return pthread_mutex_lock(m);
+	return taken(strdup(text), "strdup");
 }
 
-static int hook_thread_create(pthread_t *t, const pthread_attr_t *a, void *(*run)(void *), void *ctx)
-{
-	hooks_note("pthread_create");
-	return pthread_create(t, a, run, ctx);
-}
+/* Functions that are called all the same: in a step they may not be, or nowhere. */
+#define STEP(type, name, args, pass) \
+	static type hook_##name args \
+	{ \
+		hooks_note(#name); \
+		return name pass; \
+	}
+#define NOWHERE(type, name, args, pass) \
+	static type hook_##name args \
+	{ \
+		note_anywhere(#name); \
+		return name pass; \
+	}
 
-static int hook_nanosleep(const struct timespec *want, struct timespec *left)
-{
-	hooks_note("nanosleep");
-	return nanosleep(want, left);
-}
-
-static int hook_usleep(useconds_t us)
-{
-	hooks_note("usleep");
-	return usleep(us);
-}
-
-static unsigned hook_sleep(unsigned s)
-{
-	hooks_note("sleep");
-	return sleep(s);
-}
-
-static pid_t hook_fork(void)
-{
-	hooks_note("fork");
-	return fork();
-}
+STEP(int, pthread_mutex_lock, (pthread_mutex_t * m), (m))
+STEP(int, pthread_rwlock_rdlock, (pthread_rwlock_t * m), (m))
+STEP(int, pthread_rwlock_wrlock, (pthread_rwlock_t * m), (m))
+STEP(int, pthread_cond_wait, (pthread_cond_t * c, pthread_mutex_t *m), (c, m))
+STEP(int, pthread_join, (pthread_t t, void **out), (t, out))
+STEP(int, sem_wait, (sem_t * s), (s))
+STEP(int, sched_yield, (void), ())
+STEP(int, poll, (struct pollfd * p, nfds_t n, int ms), (p, n, ms))
+STEP(int, open, (const char *path, int flags, mode_t mode), (path, flags, mode))
+STEP(FILE *, fopen, (const char *path, const char *mode), (path, mode))
+STEP(ssize_t, read, (int fd, void *out, size_t n), (fd, out, n))
+STEP(ssize_t, write, (int fd, const void *in, size_t n), (fd, in, n))
+STEP(ssize_t, getrandom, (void *out, size_t n, unsigned flags), (out, n, flags))
+STEP(void *, mmap, (void *at, size_t n, int prot, int flags, int fd, off_t from), (at, n, prot, flags, fd, from))
+STEP(void *, dlopen, (const char *path, int mode), (path, mode))
+STEP(int, rand, (void), ())
+STEP(long, random, (void), ())
+STEP(double, drand48, (void), ())
+STEP(int, pthread_create, (pthread_t * t, const pthread_attr_t *a, void *(*run)(void *), void *ctx), (t, a, run, ctx))
+NOWHERE(int, nanosleep, (const struct timespec *want, struct timespec *left), (want, left))
+NOWHERE(int, clock_nanosleep, (clockid_t c, int f, const struct timespec *want, struct timespec *left), (c, f, want, left))
+NOWHERE(int, usleep, (useconds_t us), (us))
+NOWHERE(unsigned, sleep, (unsigned s), (s))
+NOWHERE(pid_t, fork, (void), ())
+NOWHERE(int, system, (const char *command), (command))
+NOWHERE(FILE *, popen, (const char *command, const char *mode), (command, mode))
+NOWHERE(int, chdir, (const char *path), (path))
+NOWHERE(char *, setlocale, (int what, const char *name), (what, name))
+NOWHERE(int, setenv, (const char *name, const char *value, int replace), (name, value, replace))
+NOWHERE(int, putenv, (char *assignment), (assignment))
+NOWHERE(mode_t, umask, (mode_t mask), (mask))
 
 static int hook_sigaction(int n, const struct sigaction *act, struct sigaction *old)
 {
 	if (act)
-		hooks_note("sigaction");
+		note_anywhere("sigaction");
 	return sigaction(n, act, old);
 }
 
 static void (*hook_signal(int n, void (*handler)(int)))(int)
 {
-	hooks_note("signal");
+	note_anywhere("signal");
 	return signal(n, handler);
 }
 
 typedef void (*function)(void);
+#define HOOK(name) {#name, (function)hook_##name}
 static const struct {
 	const char *name;
 	function hook;
 } hooks[] = {
-	{"malloc", (function)hook_malloc},
-	{"calloc", (function)hook_calloc},
-	{"realloc", (function)hook_realloc},
-	{"aligned_alloc", (function)hook_aligned_alloc},
-	{"memalign", (function)hook_memalign},
-	{"posix_memalign", (function)hook_posix_memalign},
-	{"free", (function)hook_free},
-	{"pthread_mutex_lock", (function)hook_mutex_lock},
-	{"pthread_create", (function)hook_thread_create},
-	{"nanosleep", (function)hook_nanosleep},
-	{"usleep", (function)hook_usleep},
-	{"sleep", (function)hook_sleep},
-	{"fork", (function)hook_fork},
-	{"sigaction", (function)hook_sigaction},
-	{"signal", (function)hook_signal},
+	HOOK(malloc), HOOK(calloc), HOOK(realloc), HOOK(aligned_alloc), HOOK(memalign), HOOK(posix_memalign), HOOK(free),
+	HOOK(strdup), HOOK(pthread_mutex_lock), HOOK(pthread_rwlock_rdlock), HOOK(pthread_rwlock_wrlock),
+	HOOK(pthread_cond_wait), HOOK(pthread_join), HOOK(sem_wait), HOOK(sched_yield), HOOK(poll), HOOK(open), HOOK(fopen),
+	HOOK(read), HOOK(write), HOOK(getrandom), HOOK(mmap), HOOK(dlopen), HOOK(rand), HOOK(random), HOOK(drand48),
+	HOOK(pthread_create), HOOK(nanosleep), HOOK(clock_nanosleep), HOOK(usleep), HOOK(sleep), HOOK(fork), HOOK(system),
+	HOOK(popen), HOOK(chdir), HOOK(setlocale), HOOK(setenv), HOOK(putenv), HOOK(umask), HOOK(sigaction), HOOK(signal),
 };
 
 /* One word of a table of addresses, which may be read-only by now. */

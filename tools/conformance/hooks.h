@@ -1,13 +1,13 @@
 /* What a plugin calls outside of its table: memory, locks, sleep, processes, signals.
  * The calls of its shared object, and of those it brought along, are led through
- * here; a step may make none. */
+ * here; a step may make none, and some may be made nowhere. */
 #ifndef TOOLS_CONFORMANCE_HOOKS_H
 #define TOOLS_CONFORMANCE_HOOKS_H
 
 /* The object that holds `address`, and all others but the system's own. Once a
  * process. Returns how many calls were redirected. */
 int hooks_install(const void *address);
-/* A call that no function of a step may make, since the last time: its name, the
+/* A call that no function may make where it was made, since the last time: its name, the
  * function of the plugin that made it, how many there were. NULL: none. */
 const char *hooks_forbidden(const char **function, int *count);
 /* For services of the host that are forbidden in a step too. */

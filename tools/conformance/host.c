@@ -1,5 +1,6 @@
 #include "tools/conformance/host.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -12,12 +13,13 @@ int host_allocated, host_fail_at = -1;
 
 static guarded allocations[ALLOCATIONS_MAX];
 static int most; /* of them in use so far */
+/* Ranks of a collective are threads. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void *host_alloc(size_t bytes)
+static void *take(size_t bytes)
 {
 	int i = 0;
 
-	hooks_note("host->alloc");
 	if (host_fail_at == 0)
 		return NULL;
 	host_fail_at -= host_fail_at > 0;
@@ -32,11 +34,19 @@ static void *host_alloc(size_t bytes)
 	return allocations[i].data;
 }
 
-static void host_release(void *p)
+static void *host_alloc(size_t bytes)
 {
-	if (!p)
-		return;
-	hooks_note("host->release");
+	void *p;
+
+	hooks_note("host->alloc");
+	pthread_mutex_lock(&lock);
+	p = take(bytes);
+	pthread_mutex_unlock(&lock);
+	return p;
+}
+
+static void give_back(const void *p)
+{
 	for (int i = 0; i < ALLOCATIONS_MAX; i++)
 		if (allocations[i].map && allocations[i].data == p) {
 			guard_free(&allocations[i]);
@@ -45,6 +55,16 @@ static void host_release(void *p)
 		}
 	/* Released twice, or never allocated: the balance goes wrong for good. */
 	host_allocated -= 1000;
+}
+
+static void host_release(void *p)
+{
+	if (!p)
+		return;
+	hooks_note("host->release");
+	pthread_mutex_lock(&lock);
+	give_back(p);
+	pthread_mutex_unlock(&lock);
 }
 
 void host_lock(int read_only)

@@ -6,6 +6,8 @@
 
 #include "tools/conformance/rules.h"
 #include "tools/conformance/fixture.h"
+#include "tools/conformance/call.h"
+#include "gradcomp/collective.h"
 #include "gradcomp/plugin.h"
 
 #include <stdbool.h>
@@ -17,6 +19,7 @@ typedef struct kit_options {
 	int ranks_min, ranks_max;
 	uint64_t seed;
 	int thorough;
+	int large;      /* buckets of 2^17 and 2^20 numbers, too */
 	double seconds; /* the limit of a group */
 } kit_options;
 
@@ -29,17 +32,19 @@ typedef struct kit_result {
 	char name[64], version[64], licence[64];
 	uint32_t abi;
 	gradcomp_plugin_kind kind;
-	int rules_kept, rules_broken, rules_skipped;
+	int rules_kept, rules_broken, rules_skipped, rules_missed;
+	int crash_signal; /* of the crash that has been told */
+	call_which crash_in;
 } kit_result;
 
-/* Checks predict() of a collective; one that has none has no result. */
-void predict_notes(const kit_options *options, const struct gradcomp_collective_v1 *plugin, const gradcomp_value *values,
-                   kit_result *out);
 /* Returns 0 when all rules are kept, 1 when one is broken. */
 int kit_run(const kit_options *options, kit_result *out);
 /* As kit_run() on a plugin that is loaded already; only `seed`, ranks, `thorough`
  * and `seconds` of the options count. */
 int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *out);
+/* The same of a collective. */
+int kit_run_collective(const kit_options *options, const struct gradcomp_collective_v1 *plugin,
+                       const gradcomp_value *values, kit_result *out);
 /* The parameters with momentum and clipping off, of a plugin that has them, for
  * subject.plain; NULL when there is nothing to switch off, or it cannot be. */
 gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameters);
@@ -48,7 +53,10 @@ gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameter
 
 typedef struct kit {
 	const kit_options *options;
-	fixture fixture;
+	fixture fixture; /* of a compressor */
+	const struct gradcomp_collective_v1 *collective; /* or this, with its values */
+	const gradcomp_value *values;
+	int crash_signal; /* not 0: what is reported is a crash */
 	rule crash; /* the rule that a crash would break just now */
 	int out;    /* where results go */
 } kit;
@@ -86,5 +94,11 @@ void group_instances(kit *k);
 void group_threads(kit *k);
 void group_nonfinite(kit *k);
 void group_device(kit *k);
+void group_noise(kit *k);
+void group_large(kit *k);
+
+void group_predict(kit *k);
+void group_primitives(kit *k);
+void group_collective_memory(kit *k);
 
 #endif

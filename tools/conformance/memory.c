@@ -1,5 +1,6 @@
 /* create() without memory: an error, and nothing left behind. Everything that was
  * taken is given back. */
+#include "tools/conformance/call.h"
 #include "tools/conformance/hooks.h"
 #include "tools/conformance/kit.h"
 
@@ -26,7 +27,9 @@ void group_memory(kit *k)
 		if (st && s.instance[0])
 			kit_fail(k, RULE_MEMORY, "create() fails and leaves something in *instance");
 	}
+	call_begin(CALL_DESTROY, 0, 1, 0);
 	t->plugin->destroy(NULL);
+	call_end();
 	if (host_allocated != before || hooks_outstanding() != plain)
 		kit_fail(k, RULE_MEMORY, "after %d failures of create() %d blocks of host->alloc and %d of malloc are left",
 		         failed, host_allocated - before, hooks_outstanding() - plain);

@@ -1,13 +1,18 @@
 /* A plugin from its file, its parameters from the user: what kit_run() puts before the
  * groups. */
+#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "tools/conformance/kit.h"
+#include "tools/conformance/process.h"
+#include "tools/conformance/symbols.h"
 
 static gradcomp_status parse(const kit_options *o, const gradcomp_plugin_info *info, gradcomp_spec **spec,
                              gradcomp_error *err)
@@ -26,27 +31,71 @@ static gradcomp_status parse(const kit_options *o, const gradcomp_plugin_info *i
 	return st;
 }
 
-/* Loading and check() run code of the plugin: a process of its own tries first. */
+/* The status of a process that has come to its end: not one that a plugin would think of. */
+enum { LOADED = 76, REPORT_MAX = 400 };
+
+/* Loads it, as the host would, and says what else has happened. */
+static void load(const kit_options *o, char *text)
+{
+	const gradcomp_plugin_info *info;
+	gradcomp_plugin_kind kind;
+	gradcomp_spec *spec;
+	process_state before;
+	gradcomp_error err;
+	const char *name;
+
+	process_look(&before);
+	if (gradcomp_plugin_open(o->path, &kind, &info, &err))
+		return;
+	name = symbols_taken(info);
+	if (name)
+		snprintf(text, REPORT_MAX, "%s is defined for other objects, too: make it static, or compile with -fvisibility=hidden",
+		         name);
+	else if (process_changed(&before, text, REPORT_MAX))
+		snprintf(text + strlen(text), REPORT_MAX - strlen(text), ", when the plugin is loaded");
+	else if (kind == GRADCOMP_KIND_COMPRESSOR && !parse(o, info, &spec, &err))
+		gradcomp_spec_free(spec);
+}
+
+/* Loading and check() run code of the plugin: a process of its own tries first. What that
+ * says, and what the plugin says, comes back in a file. */
 static bool survives(const kit_options *o, kit_result *out)
 {
-	gradcomp_plugin_kind kind;
-	const gradcomp_plugin_info *info;
-	gradcomp_spec *spec;
-	gradcomp_error err;
-	int status = 0;
+	int printed = memfd_create("output", MFD_CLOEXEC), status = 0;
+	char *text = mmap(NULL, REPORT_MAX, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	struct stat st = {0};
+	pid_t child;
 
-	fflush(NULL);
-	pid_t child = fork();
-	if (child == 0) {
-		alarm((unsigned)o->seconds + 1);
-		if (!gradcomp_plugin_open(o->path, &kind, &info, &err) && kind == GRADCOMP_KIND_COMPRESSOR)
-			parse(o, info, &spec, &err);
-		_exit(0);
+	if (text == MAP_FAILED || printed < 0) {
+		kit_note(out, RULE_PROCESS, RESULT_FAIL, "no memory");
+		return false;
 	}
-	if (child < 0 || waitpid(child, &status, 0) < 0 || WIFEXITED(status))
-		return true;
-	kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "loading it, or its check(), ends with signal %d", WTERMSIG(status));
-	return false;
+	fflush(NULL);
+	child = fork();
+	if (child == 0) {
+		dup2(printed, STDOUT_FILENO);
+		dup2(printed, STDERR_FILENO);
+		alarm((unsigned)o->seconds + 1);
+		load(o, text);
+		exit(LOADED); /* not _exit(): destructors run, too */
+	}
+	if (child < 0 || waitpid(child, &status, 0) < 0)
+		snprintf(text, REPORT_MAX, "no process could be started: %m");
+	else if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
+		kit_note(out, RULE_TIME, RESULT_FAIL, "loading it, or its check(), has taken more than %.0f s", o->seconds);
+	else if (WIFSIGNALED(status))
+		kit_note(out, RULE_DESCRIPTOR, RESULT_FAIL, "loading it, or its check(), ends with signal %d", WTERMSIG(status));
+	else if (WEXITSTATUS(status) != LOADED)
+		snprintf(text, REPORT_MAX, "loading it, or its check() or a destructor, ends the process with status %d",
+		         WEXITSTATUS(status));
+	else if (!*text && !fstat(printed, &st) && st.st_size > 0)
+		snprintf(text, REPORT_MAX, "%lld bytes are written when the plugin is loaded, by a constructor or check()",
+		         (long long)st.st_size);
+	if (*text)
+		kit_note(out, RULE_PROCESS, RESULT_FAIL, "%s", text);
+	munmap(text, REPORT_MAX);
+	close(printed);
+	return !out->broken[RULE_PROCESS] && !out->broken[RULE_TIME] && !out->broken[RULE_DESCRIPTOR];
 }
 
 static bool has_row(const gradcomp_plugin_info *info, const char *name)
@@ -114,22 +163,18 @@ static int run_collective(const kit_options *o, const gradcomp_plugin_info *info
 	gradcomp_spec *spec = NULL;
 	gradcomp_error err = {.status = GRADCOMP_OK};
 	char text[1000];
+	int status;
 
-	kit_note(out, RULE_DESCRIPTOR, RESULT_OK, "fields and functions are what they should be%s",
-	         c->predict ? "" : "; there is no predict(), and no more is checked");
 	snprintf(text, sizeof text, "%s%s%s", info->name, *o->parameters ? ":" : "", o->parameters);
 	if (gradcomp_spec_parse(info, text, &spec, &err)) {
 		kit_note(out, RULE_PARAMETERS, RESULT_FAIL, "%s is refused: %s", o->parameters, err.text);
-	} else {
-		snprintf(out->spec, sizeof out->spec, "%s", spec->text);
-		predict_notes(o, c, spec->values, out);
-		gradcomp_spec_free(spec);
+		out->rules_broken = 1;
+		return 1;
 	}
-	for (int r = RULE_NONE + 1; r < RULES; r++) {
-		out->rules_kept += out->result[r] == RESULT_OK;
-		out->rules_broken += out->result[r] == RESULT_FAIL;
-	}
-	return out->rules_broken > 0;
+	snprintf(out->spec, sizeof out->spec, "%s", spec->text);
+	status = kit_run_collective(o, c, spec->values, out);
+	gradcomp_spec_free(spec);
+	return status;
 }
 
 int kit_run(const kit_options *o, kit_result *out)

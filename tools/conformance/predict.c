@@ -1,18 +1,15 @@
 /* predict() of a collective: its figures are not negative, do not shrink as messages grow,
  * and are the same in every call. */
 #include <math.h>
-#include <signal.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "tools/conformance/kit.h"
 
 /* Below the first of the last ones a collective may go from one way to another. */
 static const uint64_t sizes[] = {0, 4, 4096, 100000, 4 << 20, 16 << 20, 1 << 30};
-enum { SIZES = sizeof sizes / sizeof sizes[0], GROWING = 4, PRIMITIVES = 12 };
+enum { SIZES = sizeof sizes / sizeof sizes[0], GROWING = 4 };
 
 /* The first field that is no number from 0 on; NULL: none. */
 static const char *fault(const gradcomp_call_load *l, double *value)
@@ -97,31 +94,19 @@ static bool all(const kit_options *o, const struct gradcomp_collective_v1 *c, co
 	return false;
 }
 
-void predict_notes(const kit_options *o, const struct gradcomp_collective_v1 *c, const gradcomp_value *values,
-                   kit_result *out)
+void group_predict(kit *k)
 {
-	char said[300] = "";
-	int ends[2], status = 0;
-	ssize_t n = 0;
-	if (!c->predict || pipe(ends))
+	const kit_options *o = k->options;
+	char text[300];
+
+	if (!k->collective->predict) {
+		kit_skip(k, RULE_PREDICT, "there is no predict()");
 		return;
-	fflush(NULL);
-	pid_t child = fork();
-	if (child == 0) {
-		alarm((unsigned)o->seconds + 1);
-		if (all(o, c, values, said, sizeof said) && write(ends[1], said, strlen(said)) < 0)
-			_exit(1);
-		_exit(0);
 	}
-	close(ends[1]);
-	if (child > 0 && (n = read(ends[0], said, sizeof said - 1)) > 0)
-		said[n] = 0;
-	close(ends[0]);
-	if (child > 0 && waitpid(child, &status, 0) > 0 && !WIFEXITED(status))
-		snprintf(said, sizeof said, WTERMSIG(status) == SIGALRM ? "predict() has taken more than %.0f s" : "predict() ends with signal %.0f",
-		         WTERMSIG(status) == SIGALRM ? o->seconds : WTERMSIG(status));
-	if (*said)
-		kit_note(out, RULE_PREDICT, RESULT_FAIL, "%s", said);
+	call_begin(CALL_PREDICT, 0, 1, 0);
+	if (all(o, k->collective, k->values, text, sizeof text))
+		kit_fail(k, RULE_PREDICT, "%s", text);
 	else
-		kit_note(out, RULE_PREDICT, RESULT_OK, "%d..%d ranks, every number of nodes", o->ranks_min, o->ranks_max);
+		kit_ok(k, RULE_PREDICT, "%d..%d ranks, every number of nodes", o->ranks_min, o->ranks_max);
+	call_end();
 }

@@ -26,14 +26,21 @@ typedef enum rule {
 	RULE_CODE,
 	RULE_DEVICE,
 	RULE_PREDICT,
+	RULE_PROCESS,
+	RULE_NOISE,
+	RULE_PRIMITIVES,
+	RULE_LINKS,
 	RULES
 } rule;
 
-typedef enum rule_result { RESULT_OK = 0, RESULT_FAIL, RESULT_SKIP } rule_result;
+/* MISSED: a check that applies and was not come to, since the run ended before. */
+typedef enum rule_result { RESULT_OK = 0, RESULT_FAIL, RESULT_SKIP, RESULT_MISSED } rule_result;
 
 /* One word, as it is printed and searched for. */
 const char *rule_name(rule r);
 /* What is asked of a plugin, in one line. */
 const char *rule_text(rule r);
+/* What most often breaks it, or what to look at. */
+const char *rule_cause(rule r);
 
 #endif

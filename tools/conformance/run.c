@@ -15,11 +15,13 @@
 #include "tools/conformance/crash.h"
 #include "tools/conformance/hooks.h"
 #include "tools/conformance/kit.h"
+#include "tools/conformance/process.h"
 
 /* What a group's process writes; less than PIPE_BUF, so it arrives in one piece. */
 typedef struct message {
 	rule rule;
 	rule_result result;
+	int crash_signal; /* not 0: of a crash */
 	char text[400];
 } message;
 
@@ -33,7 +35,7 @@ static double now(void)
 
 static void send(kit *k, rule r, rule_result v, const char *fmt, va_list ap)
 {
-	message m = {.rule = r, .result = v};
+	message m = {.rule = r, .result = v, .crash_signal = k->crash_signal};
 
 	vsnprintf(m.text, sizeof m.text, fmt, ap);
 	if (write(k->out, &m, sizeof m) != sizeof m)
@@ -71,6 +73,13 @@ static void take(kit_result *out, const message *m)
 {
 	rule_result *v = &out->result[m->rule];
 
+	/* Many groups meet the same crash: it is told once. */
+	if (m->crash_signal && m->crash_signal == out->crash_signal && call_now->which == out->crash_in)
+		return;
+	if (m->crash_signal) {
+		out->crash_signal = m->crash_signal;
+		out->crash_in = call_now->which;
+	}
 	out->asked[m->rule] += m->result != RESULT_SKIP;
 	out->broken[m->rule] += m->result == RESULT_FAIL;
 	if (*v == RESULT_FAIL || (*v == RESULT_OK && m->result == RESULT_SKIP))
@@ -90,23 +99,33 @@ void kit_note(kit_result *out, rule r, rule_result v, const char *fmt, ...)
 	take(out, &m);
 }
 
-static const struct {
+typedef struct group {
 	void (*run)(kit *k);
 	rule crash;
 	int instead; /* asked again of what the plugin can do instead */
-} groups[] = {
-	{group_steps, RULE_BOUNDS, 1},       {group_nonfinite, RULE_NONFINITE, 0},     {group_unbiased, RULE_UNBIASED, 1},
-	{group_resume, RULE_RESUME, 1},      {group_instances, RULE_GLOBALS, 0},       {group_threads, RULE_THREADS, 1},
-	{group_parameters, RULE_PARAMETERS, 1}, {group_saved_state, RULE_SAVED_STATE, 0}, {group_peers, RULE_PEERS, 1},
-	{group_memory, RULE_MEMORY, 1},      {group_device, RULE_DEVICE, 0},
-};
-enum { GROUPS = sizeof groups / sizeof groups[0] };
+} group;
 
-static void after_steps(kit *k, const struct sigaction *before, int printed)
+static const group of_compressors[] = {
+	{group_steps, RULE_BOUNDS, 1},       {group_nonfinite, RULE_NONFINITE, 0},     {group_unbiased, RULE_UNBIASED, 1},
+	{group_noise, RULE_NOISE, 1},        {group_resume, RULE_RESUME, 1},           {group_instances, RULE_GLOBALS, 0},
+	{group_threads, RULE_THREADS, 1},    {group_parameters, RULE_PARAMETERS, 1},   {group_saved_state, RULE_SAVED_STATE, 0},
+	{group_peers, RULE_PEERS, 1},        {group_memory, RULE_MEMORY, 1},           {group_device, RULE_DEVICE, 0},
+	{group_large, RULE_BOUNDS, 1},       {NULL, RULE_NONE, 0},
+};
+
+static const group of_collectives[] = {
+	{group_predict, RULE_PREDICT, 0},
+	{group_primitives, RULE_PRIMITIVES, 0},
+	{group_collective_memory, RULE_MEMORY, 0},
+	{NULL, RULE_NONE, 0},
+};
+
+static void after_group(kit *k, const process_state *before, int printed)
 {
 	struct stat st = {0};
 	const char *function, *name;
-	int count, changed = 0;
+	char changed[200];
+	int count;
 
 	name = hooks_forbidden(&function, &count);
 	if (name)
@@ -114,15 +133,14 @@ static void after_steps(kit *k, const struct sigaction *before, int printed)
 	fstat(printed, &st);
 	if (st.st_size)
 		kit_fail(k, RULE_STEADY, "%lld bytes were written to stdout", (long long)st.st_size);
-	for (int n = 1; n < 32; n++) {
-		struct sigaction sa;
-		if (!sigaction(n, NULL, &sa) && sa.sa_handler != before[n].sa_handler)
-			changed = n;
-	}
-	if (changed)
-		kit_fail(k, RULE_STEADY, "the handler of signal %d was changed", changed);
-	if (!name && !st.st_size && !changed)
-		kit_ok(k, RULE_STEADY, "no allocation, lock, sleep, output or new signal handler");
+	if (!name && !st.st_size)
+		kit_ok(k, RULE_STEADY, k->collective ? "no sleep, process or output" : "no allocation, lock, sleep, file or output");
+	if (call_now->floats)
+		kit_fail(k, RULE_PROCESS, "%s in %s()", process_floats_text(call_now->floats), call_name(call_now->floats_by));
+	else if (process_changed(before, changed, sizeof changed))
+		kit_fail(k, RULE_PROCESS, "%s", changed);
+	else
+		kit_ok(k, RULE_PROCESS, "rounding, descriptors, threads, directory, locale, environment and signals stay as they are");
 }
 
 /* Parameters that do not apply to the alternative payload type may be refused with an error. */
@@ -137,30 +155,36 @@ static bool suits(const kit *k)
 	return st != GRADCOMP_ERR_UNSUPPORTED || !s.err.text[0];
 }
 
-/* In the child. */
-static void group_process(kit *k, int group)
+/* A plugin may end the process as well as we: only this is the end of a group. */
+__attribute__((noreturn)) static void group_done(void)
 {
-	struct sigaction before[32] = {0};
+	call_now->done = 1;
+	_exit(0);
+}
+
+/* In the child. */
+static void group_process(kit *k, const group *g, int number)
+{
 	int printed = memfd_create("stdout", MFD_CLOEXEC);
+	process_state before;
 
 	if (printed >= 0)
 		dup2(printed, STDOUT_FILENO);
-	check_seed(k->options->seed * 64 + (uint64_t)group);
-	hooks_install(k->fixture.plugin);
-	k->crash = groups[group].crash;
+	check_seed(k->options->seed * 64 + (uint64_t)number);
+	hooks_install(k->collective ? (const void *)k->collective : k->fixture.plugin);
+	k->crash = g->crash;
 	crash_watch(k);
-	for (int n = 1; n < 32; n++)
-		sigaction(n, NULL, &before[n]);
+	process_look(&before);
 	if (ranks_patterns && !suits(k))
-		_exit(0);
+		group_done();
 	if (ranks_patterns)
 		k->fixture.bytes = NULL; /* a formula of the payloads */
-	if (k->fixture.relative <= 0)
+	if (!k->collective && k->fixture.relative <= 0)
 		fixture_rounding(&k->fixture);
-	groups[group].run(k);
+	g->run(k);
 	fflush(stdout);
-	after_steps(k, before, printed);
-	_exit(0);
+	after_group(k, &before, printed);
+	group_done();
 }
 
 /* Reads until the child has closed its end. A call that does not return, or a group
@@ -197,7 +221,7 @@ static int listen_to(int in, pid_t child, const kit_options *o, kit_result *out)
 	}
 }
 
-static int run_group(kit *k, int group, kit_result *out)
+static int run_group(kit *k, const group *g, int number, kit_result *out)
 {
 	int ends[2], status, finished;
 	pid_t child;
@@ -205,54 +229,105 @@ static int run_group(kit *k, int group, kit_result *out)
 	fflush(NULL);
 	memset(call_now, 0, sizeof *call_now);
 	if (pipe(ends) || (child = fork()) < 0) {
-		kit_note(out, groups[group].crash, RESULT_FAIL, "no process could be started: %m");
+		kit_note(out, g->crash, RESULT_FAIL, "no process could be started: %m");
 		return 0;
 	}
 	if (!child) {
 		close(ends[0]);
 		k->out = ends[1];
-		group_process(k, group);
+		group_process(k, g, number);
 	}
 	close(ends[1]);
 	finished = listen_to(ends[0], child, k->options, out);
 	close(ends[0]);
 	waitpid(child, &status, 0);
-	if (finished && (!WIFEXITED(status) || (WEXITSTATUS(status) && WEXITSTATUS(status) != CRASH_STATUS)))
-		kit_note(out, groups[group].crash, RESULT_FAIL, "%s: ended with %s %d in %s()",
-		     rule_text(groups[group].crash), WIFSIGNALED(status) ? "signal" : "status",
-		     WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), call_name(call_now->which));
+	if (finished && !call_now->done && (!WIFEXITED(status) || WEXITSTATUS(status) != CRASH_STATUS))
+		kit_note(out, RULE_PROCESS, RESULT_FAIL, "the process ended with %s %d in %s()",
+		         WIFSIGNALED(status) ? "signal" : "status",
+		         WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), call_name(call_now->which));
 	return finished;
+}
+
+/* Whether the run goes on: a call that hangs would do so again. */
+static bool run_groups(kit *k, const group *groups, bool instead, kit_result *out)
+{
+	bool going = true;
+
+	for (int g = 0; groups[g].run && going; g++)
+		if (!instead || groups[g].instead)
+			going = run_group(k, &groups[g], g, out) != 0;
+	return going;
+}
+
+static bool shared_calls(void)
+{
+	void *shared = mmap(NULL, sizeof *call_now, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+	if (shared == MAP_FAILED)
+		return false;
+	call_now = shared;
+	return true;
+}
+
+/* What no group has spoken of was not come to. */
+static int sum_up(kit_result *out)
+{
+	for (int r = RULE_NONE + 1; r < RULES; r++) {
+		if (out->result[r] == RESULT_SKIP && !out->text[r][0]) {
+			out->result[r] = RESULT_MISSED;
+			snprintf(out->text[r], sizeof out->text[r], "not reached: the checks ended before");
+		}
+		out->rules_kept += out->result[r] == RESULT_OK;
+		out->rules_broken += out->result[r] == RESULT_FAIL;
+		out->rules_skipped += out->result[r] == RESULT_SKIP;
+		out->rules_missed += out->result[r] == RESULT_MISSED;
+	}
+	return out->rules_broken || out->rules_missed;
 }
 
 int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *out)
 {
-	void *shared = mmap(NULL, sizeof *call_now, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	kit k = {.options = options, .fixture = *t};
-	int going = 1;
+	bool going;
 
 	for (int r = 0; r < RULES; r++)
 		out->result[r] = RESULT_SKIP;
-	if (shared == MAP_FAILED)
+	if (!shared_calls())
 		return 1;
-	call_now = shared;
 	kit_note(out, RULE_DESCRIPTOR, RESULT_OK, "fields, functions and %u parameters are what they should be",
-	     t->plugin->info.nparams);
+	         t->plugin->info.nparams);
 	descriptor_notes(t->plugin, out);
-	for (int g = 0; g < GROUPS && going; g++)
-		going = run_group(&k, g, out);
+	going = run_groups(&k, of_compressors, false, out);
 	ranks_patterns = t->plugin->instead;
-	for (int g = 0; g < GROUPS && going && ranks_patterns; g++)
-		if (groups[g].instead)
-			going = run_group(&k, g, out);
+	going = going && (!ranks_patterns || run_groups(&k, of_compressors, true, out));
 	ranks_patterns = 0;
 	if (going)
 		kit_note(out, RULE_TIME, RESULT_OK, "every call returned");
+	for (rule r = RULE_PREDICT; r < RULES; r++)
+		if (r != RULE_PROCESS && r != RULE_NOISE)
+			kit_note(out, r, RESULT_SKIP, "of collectives");
+	return sum_up(out);
+}
+
+int kit_run_collective(const kit_options *options, const struct gradcomp_collective_v1 *plugin,
+                       const gradcomp_value *values, kit_result *out)
+{
+	static const rule asked[] = {RULE_AGREEMENT, RULE_CONSERVATION, RULE_DESCRIPTOR, RULE_BOUNDS, RULE_MEMORY, RULE_STEADY,
+	                             RULE_TIME, RULE_PREDICT, RULE_PROCESS, RULE_PRIMITIVES, RULE_LINKS};
+	kit k = {.options = options, .collective = plugin, .values = values};
+
+	if (!shared_calls())
+		return 1;
+	kit_note(out, RULE_DESCRIPTOR, RESULT_OK, "fields and functions are what they should be");
+	if (run_groups(&k, of_collectives, false, out))
+		kit_note(out, RULE_TIME, RESULT_OK, "every call returned");
 	for (int r = RULE_NONE + 1; r < RULES; r++) {
-		if (out->result[r] == RESULT_SKIP && !out->text[r][0])
-			snprintf(out->text[r], sizeof out->text[r], "%s", r == RULE_PREDICT ? "of collectives" : "not reached");
-		out->rules_kept += out->result[r] == RESULT_OK;
-		out->rules_broken += out->result[r] == RESULT_FAIL;
-		out->rules_skipped += out->result[r] == RESULT_SKIP;
+		bool of_these = false;
+
+		for (size_t i = 0; i < sizeof asked / sizeof *asked; i++)
+			of_these |= (int)asked[i] == r;
+		if (!of_these && out->result[r] == RESULT_SKIP)
+			kit_note(out, (rule)r, RESULT_SKIP, "of compressors");
 	}
-	return out->rules_broken != 0;
+	return sum_up(out);
 }

@@ -121,8 +121,8 @@ static bool keeps_nothing(const fixture *t, const ranks *s)
 	return true;
 }
 
-/* Four steps with fresh gradients. Returns whether all was well. */
-static int steps_of(kit *k, int P, model *m, int kind, tally *n)
+/* Some steps with fresh gradients. Returns whether all was well. */
+static int steps_of(kit *k, int P, model *m, int kind, int steps, tally *n)
 {
 	const fixture *t = &k->fixture;
 	float *g[RANKS_MAX];
@@ -134,7 +134,7 @@ static int steps_of(kit *k, int P, model *m, int kind, tally *n)
 	uint64_t d = s.layout[0].numel;
 	double *sum = calloc(2 * d + 1, sizeof *sum), *mag = sum + d;
 	fixture_gradients_new(&s, g);
-	for (int step = 0; sum && step < 4; step++) {
+	for (int step = 0; sum && step < steps; step++) {
 		double want, headers;
 		int fixed;
 		fixture_fill(t, &s, g, kind);
@@ -162,7 +162,7 @@ static int steps_of(kit *k, int P, model *m, int kind, tally *n)
 		n->sent += (double)s.sent;
 		n->dense += 4.0 * (double)d;
 	}
-	int whole = s.step == 4;
+	int whole = s.step == (uint64_t)steps;
 	free(sum);
 	fixture_gradients_free(&s, g);
 	ranks_close(&s);
@@ -177,12 +177,12 @@ void group_steps(kit *k)
 
 	if (k->fixture.plain)
 		k->fixture.values = k->fixture.plain;
-	n.rebuild = steps_of(k, o->ranks_max < 2 ? 1 : 2, &fixture_models[6], KIND_NORMAL, &n);
+	n.rebuild = steps_of(k, o->ranks_max < 2 ? 1 : 2, &fixture_models[6], KIND_NORMAL, 4, &n);
 	for (int m = 0; m < MODELS; m++)
 		for (int P = o->ranks_min; P <= o->ranks_max; P++) {
-			steps_of(k, P, &fixture_models[m], KIND_NORMAL, &n);
+			steps_of(k, P, &fixture_models[m], KIND_NORMAL, 4, &n);
 			for (int kind = 1; kind < KINDS_ALL && (P == 1 || P == 3 || o->thorough); kind++)
-				steps_of(k, P, &fixture_models[m], kind, &n);
+				steps_of(k, P, &fixture_models[m], kind, 4, &n);
 		}
 	k->fixture.values = values;
 	if (n.conserved || !n.steps)
@@ -205,4 +205,18 @@ void group_steps(kit *k)
 		                                                     : "");
 	else
 		kit_skip(k, RULE_CODE, "pattern CODED is not there");
+}
+
+void group_large(kit *k)
+{
+	const struct gradcomp_compressor_v1 *plugin = k->fixture.plugin;
+	const gradcomp_value *values = k->fixture.values;
+	tally n = {.worst = 0};
+
+	if (k->fixture.plain)
+		k->fixture.values = k->fixture.plain;
+	for (int m = 0; k->options->large && m < LARGE_MODELS; m++)
+		if (!plugin->max_bucket || plugin->max_bucket >= 1 << 20)
+			steps_of(k, k->options->ranks_max < 2 ? 1 : 2, &fixture_large_models[m], KIND_NORMAL, 2, &n);
+	k->fixture.values = values;
 }

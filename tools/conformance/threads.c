@@ -81,7 +81,7 @@ static void codes_together(kit *k)
 		}
 	}
 	pthread_barrier_init(&start, NULL, 2);
-	call_begin(CALL_CODE, 0, 2, 0);
+	call_begin(CALL_CODES, 0, 2, 0);
 	if (!pthread_create(&thread, NULL, codes, &a)) {
 		decodes(&b);
 		pthread_join(thread, NULL);

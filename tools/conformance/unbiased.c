@@ -1,5 +1,7 @@
-/* E[a] = mean u: the same gradients under many seeds. */
+/* E[a] = mean u: the same gradients under many seeds. And what one rank draws another must not
+ * draw, or errors add up where they should cancel. */
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,4 +64,72 @@ void group_unbiased(kit *k)
 	}
 	kit_ok(k, RULE_UNBIASED, "%d numbers under %d seeds: within %.1f standard errors of the mean", NUMBERS, times,
 	       worst);
+}
+
+enum { NOISE_NUMBERS = 999 };
+
+/* What ranks 0 and 1 make of the same numbers: payloads of a gathered round, or a code. */
+typedef struct drawn {
+	uint64_t bytes[2];
+	unsigned char made[2][4 * NOISE_NUMBERS + NOISE_NUMBERS / 64 + 64];
+} drawn;
+static drawn draws[2], *drawing;
+
+static void keep_payload(ranks *s, const gradcomp_bucket *bucket, uint32_t round, int rank, gradcomp_payload *p)
+{
+	uint64_t room = sizeof drawing->made[0];
+
+	(void)s, (void)bucket;
+	if (round)
+		return;
+	drawing->bytes[rank] = p->bytes < room ? p->bytes : room;
+	memcpy(drawing->made[rank], p->data, drawing->bytes[rank]);
+}
+
+static bool draw(kit *k, model *m, uint64_t seed, drawn *d)
+{
+	const fixture *t = &k->fixture;
+	float *g[RANKS_MAX];
+	gradcomp_error err;
+	ranks s;
+	bool well = false;
+
+	drawing = d;
+	if (ranks_open(&s, t->plugin, t->op, t->values, 2, m->n, m->dims, seed))
+		return false;
+	fixture_gradients_new(&s, g);
+	for (int w = 0; w < 2; w++)
+		for (int i = 0; i < NOISE_NUMBERS; i++)
+			g[w][i] = (float)((i * 7919) % 1009) * 0.001f;
+	s.made = keep_payload;
+	if (s.patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED))
+		well = !ranks_step(&s, g, 0) && d->bytes[0] > 0;
+	else if (t->plugin->code_bound(s.instance[0], NOISE_NUMBERS) <= sizeof d->made[0])
+		well = !t->plugin->code(s.instance[0], g[0], NOISE_NUMBERS, 1, d->made[0], &d->bytes[0], &err) &&
+		       !t->plugin->code(s.instance[1], g[1], NOISE_NUMBERS, 1, d->made[1], &d->bytes[1], &err);
+	fixture_gradients_free(&s, g);
+	ranks_close(&s);
+	return well;
+}
+
+static bool equal(const drawn *a, int w, const drawn *b, int v)
+{
+	return a->bytes[w] == b->bytes[v] && !memcmp(a->made[w], b->made[v], a->bytes[w]);
+}
+
+void group_noise(kit *k)
+{
+	static model vector = {"999 numbers", 1, {{NOISE_NUMBERS, 0}}};
+	uint32_t patterns = ranks_planned(k->fixture.plugin);
+	bool codes = patterns == GRADCOMP_PATTERN_BIT(GRADCOMP_CODED);
+
+	if (!codes && !(patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) && k->fixture.plugin->traits & GRADCOMP_TRAIT_UNBIASED))
+		kit_skip(k, RULE_NOISE, "of what is gathered without bias, and of codes");
+	else if (!draw(k, &vector, 1, &draws[0]) || !draw(k, &vector, 2, &draws[1]) || equal(&draws[0], 0, &draws[1], 0))
+		kit_skip(k, RULE_NOISE, "another seed makes no difference");
+	else if (equal(&draws[0], 0, &draws[0], 1))
+		kit_fail(k, RULE_NOISE, "ranks 0 and 1 make the same %llu bytes of the same numbers, another seed makes others",
+		         (unsigned long long)draws[0].bytes[0]);
+	else
+		kit_ok(k, RULE_NOISE, "two ranks draw differently");
 }

@@ -1,0 +1,3 @@
+/* :  */
+#define FAULT_NAME "star"
+#include "tests/plugins/faulty_collective.h"

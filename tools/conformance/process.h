@@ -1,0 +1,26 @@
+/* What belongs to the process that a plugin is loaded into, and that a plugin leaves as it
+ * is: how floats are rounded, descriptors, threads, the working directory and so on. */
+#ifndef TOOLS_CONFORMANCE_PROCESS_H
+#define TOOLS_CONFORMANCE_PROCESS_H
+
+#include <signal.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct process_state {
+	int floats, descriptors, threads;
+	uint64_t directory, locale, environment, mask;
+	struct sigaction handlers[32];
+} process_state;
+
+/* Rounding to nearest, denormals kept: 0, of this thread. */
+int process_floats(void);
+/* In words; `mode` is not 0. */
+const char *process_floats_text(int mode);
+void process_look(process_state *s);
+/* What has changed since `before`, in words; false: nothing. A thread or a child that is about
+ * to end is waited for. */
+bool process_changed(const process_state *before, char *text, size_t capacity);
+
+#endif

@@ -1,0 +1,72 @@
+#include "tools/conformance/symbols.h"
+
+#include <dlfcn.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <string.h>
+
+typedef struct table {
+	const ElfW(Sym) *symbols;
+	const char *strings;
+	const uint32_t *hash; /* of the GNU kind: it has what is defined, and nothing else */
+} table;
+
+static table find_table(const struct link_map *m)
+{
+	table t = {NULL, NULL, NULL};
+
+	for (const ElfW(Dyn) *d = m->l_ld; d->d_tag != DT_NULL; d++) {
+		/* glibc has made addresses of the offsets in this table on most machines. */
+		const void *p = (const void *)(d->d_un.d_ptr < m->l_addr ? d->d_un.d_ptr + m->l_addr : d->d_un.d_ptr);
+
+		if (d->d_tag == DT_SYMTAB)
+			t.symbols = p;
+		if (d->d_tag == DT_STRTAB)
+			t.strings = p;
+		if (d->d_tag == DT_GNU_HASH)
+			t.hash = p;
+	}
+	return t;
+}
+
+/* Templates of C++ are there more than once by nature: they are weak. */
+static bool taken(const ElfW(Sym) *symbol, const char *name, const struct link_map *m)
+{
+	int type = ELF64_ST_TYPE(symbol->st_info);
+	struct link_map *of = NULL;
+	Dl_info info;
+	void *other;
+
+	if (ELF64_ST_BIND(symbol->st_info) != STB_GLOBAL || (type != STT_FUNC && type != STT_OBJECT))
+		return false;
+	if (!strncmp(name, "gradcomp_", 9))
+		return strcmp(name, "gradcomp_compressor_v1") != 0 && strcmp(name, "gradcomp_collective_v1") != 0;
+	other = dlsym(RTLD_DEFAULT, name);
+	return other && dladdr1(other, &info, (void **)&of, RTLD_DL_LINKMAP) && of && of != m &&
+	       (strstr(of->l_name, "/libc.so") || strstr(of->l_name, "/libm.so"));
+}
+
+const char *symbols_taken(const void *address)
+{
+	const struct link_map *m = NULL;
+	Dl_info info;
+	table t;
+
+	if (!dladdr1(address, &info, (void **)(void *)&m, RTLD_DL_LINKMAP) || !m)
+		return NULL;
+	t = find_table(m);
+	if (!t.symbols || !t.strings || !t.hash)
+		return NULL;
+	uint32_t nbuckets = t.hash[0], first = t.hash[1];
+	const uint32_t *buckets = t.hash + 4 + t.hash[2] * (sizeof(ElfW(Addr)) / 4), *chain = buckets + nbuckets;
+
+	for (uint32_t b = 0; b < nbuckets; b++)
+		for (uint32_t i = buckets[b]; i >= first && i; i++) {
+			if (taken(&t.symbols[i], t.strings + t.symbols[i].st_name, m))
+				return t.strings + t.symbols[i].st_name;
+			if (chain[i - first] & 1)
+				break;
+		}
+	return NULL;
+}
