@@ -306,6 +306,9 @@ struct gradcomp_collective_v1 {
 	const char *(*unusable)(void);
 };
 
+/* The constant that NAME.so exports. In C++ a constant without this would be the file's own. */
+extern GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1;
+
 #ifdef __cplusplus
 }
 #endif

@@ -314,6 +314,9 @@ struct gradcomp_compressor_v1 {
 	uint64_t reserved[6];
 };
 
+/* The constant that NAME.so exports. In C++ a constant without this would be the file's own. */
+extern GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1;
+
 #ifdef __cplusplus
 }
 #endif

@@ -256,8 +256,10 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_follow(gradcomp_reducer *reduce
  * a last w -= rate * correction makes the weights of all ranks equal but for rounding.
  * With weights (NULL: none) the caller has that done here: weights[i] -= rate *
  * corrections[i], then their mean over ranks, so that they are equal to the bit.
- * Collective; between steps, else GRADCOMP_ERR_STATE. GRADCOMP_ERR_INVALID, before anything
- * is sent: corrections or one of a tensor's pointers is NULL, a rate that is not finite.
+ * Collective; between steps, else GRADCOMP_ERR_STATE. GRADCOMP_ERR_INVALID: corrections or one of a
+ * tensor's pointers is NULL, a rate that is not finite. Where a delayed reducer's rank cannot, the
+ * others return GRADCOMP_ERR_PEER; GRADCOMP_ERR_MISMATCH: weights or rates that differ between
+ * ranks. Nothing has changed then.
  * Afterwards nothing is in flight. With delay 0 it does nothing to corrections. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *reducer, void *const *corrections,
                                                        void *const *weights, double rate, gradcomp_error *err);
@@ -330,7 +332,8 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_create(gradcomp_group *group, 
  * else every rank does all of them; looked at again every 100 calls. t_share is the longest
  * of the runs of neighbours that the pieces are cut into: t_work / P where they can be cut
  * evenly. Memory that stays: as much as the pieces make. GRADCOMP_ERR_INVALID when out[i] of
- * a piece that makes something is NULL; otherwise fails like an exchange. */
+ * a piece that makes something is NULL; where others would wait for the piece the job ends
+ * with that. Otherwise fails like an exchange. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
                                                         void (*work)(void *ctx, uint32_t piece), void *ctx,
                                                         gradcomp_error *err);

@@ -50,7 +50,7 @@ static gradcomp_status resolve_specs(gradcomp_job *job, char *out, size_t capaci
 		         config_str(c, "gradcomp.collective"));
 		return st;
 	}
-	st = spec_table_both(&job->specs, NULL, NULL, plugins, specs, err);
+	st = spec_table_job(&job->specs, NULL, NULL, plugins, specs, err);
 	if (!st)
 		registry_identities(plugins, plugin_text);
 	if (!st && snprintf(out, capacity, "%s/%s", specs[0]->text, specs[1]->text) >= (int)capacity)

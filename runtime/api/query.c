@@ -57,7 +57,7 @@ static gradcomp_status spec_check(const config *c, const char *compressor, const
 	spec_table_init(&specs, c);
 	registry_builtin(gradcomp_auto_info()->name);
 	status = tuner_requested(c, compressor) ? tuner_check_spec(&specs, compressor, collective, err)
-	                                        : spec_table_both(&specs, compressor, collective, p, s, err);
+	                                        : spec_table_job(&specs, compressor, collective, p, s, err);
 	spec_table_clear(&specs);
 	return status;
 }

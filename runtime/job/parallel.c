@@ -156,16 +156,20 @@ gradcomp_status gradcomp_parallel_apply(gradcomp_parallel *p, void *const *out,
                                         void (*work)(void *ctx, uint32_t piece), void *ctx, gradcomp_error *err)
 {
 	gradcomp_error own = {0};
-	gradcomp_status st = transport_failure(p->group->job->transport, err);
+	gradcomp_status st = transport_failure(p->group->job->transport, &own);
 	int last, timed;
 	for (uint32_t i = 0; !st && i < p->n; i++)
 		if (p->bytes[i] && (!out || !out[i]))
-			st = error_set(err, GRADCOMP_ERR_INVALID, "piece %u makes %llu bytes, and out[%u] is NULL", i,
-			                 (unsigned long long)p->bytes[i], i);
+			st = error_set(&own, GRADCOMP_ERR_INVALID, "piece %u makes %llu bytes, and out[%u] is NULL", i,
+			               (unsigned long long)p->bytes[i], i);
+	if (st)
+		error_set(err, st, "%s", own.text);
 	if (!st && !p->gathered)
 		do_all(p, work, ctx, 0);
-	if (st || !p->gathered)
+	if (!p->gathered)
 		return st;
+	if (st)
+		return given_up(p, st, &own);
 	timed = timed_call(p->calls++, &last);
 	for (uint32_t i = 0; timed == 0 && i <= p->n; i++)
 		p->seconds[i] = -1;

@@ -251,6 +251,18 @@ gradcomp_status spec_table_both(spec_table *t, const char *compressor, const cha
 	return status;
 }
 
+gradcomp_status spec_table_job(spec_table *t, const char *compressor, const char *collective, const plugin *p[2],
+                               const spec *s[2], gradcomp_error *err)
+{
+	gradcomp_status status = spec_table_both(t, compressor, collective, p, s, err);
+
+	if (status || p[1]->collective->serves & GRADCOMP_CAN_ALLGATHER)
+		return status;
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                 "collective '%s' serves no all-gather, by which the ranks of a job compare their settings",
+	                 p[1]->info->name);
+}
+
 /* ---- what plugins are given ---- */
 
 static void host_log(void *ctx, gradcomp_log_level level, const char *fmt, ...)

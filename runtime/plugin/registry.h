@@ -75,6 +75,9 @@ gradcomp_status spec_table_builtin(spec_table *t, const gradcomp_plugin_info *in
  * one, or the first installed one that can carry the compressor. */
 gradcomp_status spec_table_both(spec_table *t, const char *compressor, const char *collective, const plugin *p[2],
                                 const spec *s[2], gradcomp_error *err);
+/* The same, of a job: its ranks compare what they do by the collective's all-gather. */
+gradcomp_status spec_table_job(spec_table *t, const char *compressor, const char *collective, const plugin *p[2],
+                               const spec *s[2], gradcomp_error *err);
 /* The services handed to plugins; `log` must outlive every instance. */
 void registry_host(gradcomp_host *host, const log_sink *log);
 

@@ -337,6 +337,10 @@ static gradcomp_status plugin_load(reducer *r, loading *l, const void *in, uint6
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %llu bytes of the state of '%s'",
 		                 (unsigned long long)l->nbefore, c->info.name);
 	st = c->save(r->eng.instance, l->before, l->nbefore, &l->nbefore, err);
+	if (st) {
+		free(l->before);
+		l->before = NULL;
+	}
 	return st ? st : c->load(r->eng.instance, in, n, err);
 }
 

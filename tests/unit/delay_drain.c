@@ -142,6 +142,25 @@ static void reported(const char *spec)
 	like(text, "\"delay\": 2", "it says how late averages came");
 }
 
+/* Rank 1 has nowhere to put its corrections, then no weights: the others do not wait for them. */
+static void refused_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	struct run *run = arg;
+	gradcomp_error err = {0};
+	gradcomp_status st;
+	sgd m;
+	int bad = sgd_open(&m, job, run, &err) || step(m.red, &m.v, rank, 0, &err);
+	(void)P;
+	st = gradcomp_reducer_drain(m.red, rank == 1 ? NULL : m.corrections.at, m.weights.at, 1, &err);
+	bad |= st != (rank == 1 ? GRADCOMP_ERR_INVALID : GRADCOMP_ERR_PEER) || !strstr(err.text, "corrections is NULL") ||
+	       (rank != 1 && !strstr(err.text, "rank 1 on "));
+	st = gradcomp_reducer_drain(m.red, m.corrections.at, rank == 1 ? NULL : m.weights.at, 1, &err);
+	bad |= st != GRADCOMP_ERR_MISMATCH || !strstr(err.text, "drains without weights, rank 0 with them");
+	err = (gradcomp_error){0};
+	run->failed[rank] = bad || gradcomp_reducer_drain(m.red, m.corrections.at, m.weights.at, 1, &err);
+	sgd_close(&m, run, rank, P, 0, 0, &err);
+}
+
 int main(void)
 {
 	const char *settings[] = {plugin_path_setting(), "transport.timeout=20", "gradcomp.log=error", NULL};
@@ -161,6 +180,9 @@ int main(void)
 	check(3, settings, "drained", (struct run){.spec = "auto", .delay = 2}, INFINITY, drain_body);
 	check(2, settings, "converged", (struct run){.spec = "auto:candidates=none/topk:density=0.3", .delay = 1}, 0.05,
 	      converge_body);
+	struct run run = {.spec = "none", .delay = 1};
+	run_ranks(3, settings, refused_body, &run);
+	ok(!run.failed[0] && !run.failed[1] && !run.failed[2], "a rank that cannot drain is named, and nobody waits for it");
 	tmpdir_make("delay");
 	reported("none");
 	reported("auto");

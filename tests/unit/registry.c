@@ -259,6 +259,22 @@ static void pairs(const config *c)
 	       "says which would do");
 }
 
+/* Ranks compare settings by an all-gather: a job cannot do without. */
+static void of_a_job(const config *c)
+{
+	const plugin *p[2];
+	const spec *s[2];
+	spec_table t;
+
+	spec_table_init(&t, c);
+	is_int(spec_table_both(&t, "sample", "sumonly", p, s, &e), 0, "a reducer's own collective may only sum");
+	is_int(spec_table_job(&t, "sample", "sumonly", p, s, &e), GRADCOMP_ERR_UNSUPPORTED, "a job's may not");
+	like(e.text, "collective 'sumonly' serves no all-gather, by which the ranks of a job compare their settings",
+	     "and is told why");
+	is_int(spec_table_job(&t, "sample", "both", p, s, &e), 0, "one that gathers may");
+	spec_table_clear(&t);
+}
+
 static void resolving(const config *c)
 {
 	const plugin *p;
@@ -366,6 +382,7 @@ int main(void)
 	damaged();
 	listing(c);
 	pairs(c);
+	of_a_job(c);
 	resolving(c);
 	threads();
 	modules(c);

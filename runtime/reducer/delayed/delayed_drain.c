@@ -2,8 +2,10 @@
 #include "reducer/delayed/delayed_internal.h"
 
 #include "base/error.h"
+#include "job/consensus.h"
 
 #include <math.h>
+#include <stdio.h>
 
 /* Adds the corrections that are pending to a tensor; rounded once, to its type. */
 static void collect(const delay *d, const delay_tensor *t, char *correction)
@@ -59,15 +61,41 @@ static gradcomp_status check(const delay *d, void *const *corrections, void *con
 	return GRADCOMP_OK;
 }
 
+typedef struct drain_claim {
+	uint64_t weights;
+	double rate;
+} drain_claim;
+
+static void differing_drains(const void *claim, const void *claim0, int first, char *out, size_t capacity)
+{
+	const drain_claim *a = claim, *b = claim0;
+
+	if (a->weights != b->weights)
+		snprintf(out, capacity, "drains %s weights, rank %d %s them", a->weights ? "with" : "without", first,
+		         b->weights ? "with" : "without");
+	else
+		snprintf(out, capacity, "drains with a rate of %g, rank %d with %g", a->rate, first, b->rate);
+}
+
+/* A rank that cannot must not leave the others waiting for its weights. */
+static gradcomp_status agree(const delay *d, const drain_claim *c, gradcomp_status mine, gradcomp_error *err)
+{
+	return consensus(d->group, &(consensus_topic){"drain its reducer", c, sizeof *c, differing_drains, false}, mine, err);
+}
+
 gradcomp_status delay_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
                             gradcomp_error *err)
 {
 	delay *d = (delay *)base;
-	gradcomp_status st = check(d, corrections, weights, rate, err);
-	if (st)
-		return st;
+	drain_claim claim = {.weights = weights != NULL, .rate = weights ? rate : 0};
+	gradcomp_error own = {0};
+	gradcomp_status st = check(d, corrections, weights, rate, &own);
 	pthread_mutex_lock(&d->lock);
-	st = delay_settle(d, "drain", err);
+	if (!st)
+		st = delay_settle(d, "drain", &own);
+	st = agree(d, &claim, st, &own);
+	if (st)
+		error_set(err, st, "%s", own.text);
 	if (!st) {
 		for (uint32_t i = 0; d->n_pending && i < d->n; i++)
 			collect(d, &d->tensors[i], corrections[i]);
