@@ -30,7 +30,7 @@ export PKG_CONFIG_PATH
 make -C "$work/plugin" CFLAGS='-O2 -Wall -Wextra -Werror' install >"$work/log" 2>&1
 ok $? "builds and installs with those alone" || :
 sed 's/^/# /' "$work/log"
-for name in bf16_ef cyclic delta; do
+for name in bf16_ef cyclic delta peaks; do
 	so=$work/prefix/lib/gradcomp/compressors/$name.so
 	ls "$so" >"$work/said"
 	ok $? "$name is where gradcomp looks for compressors"

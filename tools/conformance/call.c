@@ -5,6 +5,7 @@
 #include <stdbool.h>
 
 #include "tools/conformance/crash.h"
+#include "tools/conformance/hooks.h"
 #include "tools/conformance/process.h"
 
 static call_state own_state;
@@ -116,6 +117,7 @@ gradcomp_status ranks_call(ranks *s, const call *c)
 	 * each direction at a time, which may therefore have workspaces there. */
 	int shared = c->which == CALL_MERGE;
 	elsewhere e = {s, c, GRADCOMP_OK};
+	int noted = hooks_count();
 	pthread_attr_t small;
 	pthread_t thread;
 
@@ -134,6 +136,8 @@ gradcomp_status ranks_call(ranks *s, const call *c)
 	if (s->device)
 		guard_fence(0);
 	call_end();
+	if (e.st)
+		hooks_forget(noted);
 	if (shared)
 		host_lock(0);
 	return e.st;

@@ -62,6 +62,18 @@ const char *hooks_forbidden(const char **function, int *count)
 	return name;
 }
 
+int hooks_count(void)
+{
+	return forbidden_count;
+}
+
+void hooks_forget(int before)
+{
+	forbidden_count = before;
+	if (!before)
+		forbidden_name = NULL;
+}
+
 int hooks_outstanding(void)
 {
 	return nblocks;

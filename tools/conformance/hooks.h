@@ -10,6 +10,10 @@ int hooks_install(const void *address);
 /* A call that no function may make where it was made, since the last time: its name, the
  * function of the plugin that made it, how many there were. NULL: none. */
 const char *hooks_forbidden(const char **function, int *count);
+/* How many such calls there were; and that those after `before` do not count: of a call that has
+ * failed, which ends the job. */
+int hooks_count(void);
+void hooks_forget(int before);
 /* For services of the host that are forbidden in a step too. */
 void hooks_note(const char *name);
 /* Blocks the plugin took with malloc() and the like, and has not freed. */
