@@ -1,5 +1,4 @@
 /* TRAIT_CUDA: the same bits as on the host, and no touch but by operators. */
-#include "tools/conformance/fenced_device.h"
 #include "tools/conformance/kit.h"
 
 #include <stdbool.h>
@@ -33,20 +32,28 @@ void group_device(kit *k)
 		kit_skip(k, RULE_DEVICE, "the code functions work on host memory");
 		return;
 	}
-	if (!kit_open(k, &trial, 1, &fixture_models[6]))
-		return;
-	trial.device = GRADCOMP_CUDA;
-	trial.device_operators = device_operators(t->op);
-	int no = refused(k, &trial);
-	ranks_close(&trial);
+	ranks_device = GRADCOMP_CUDA;
+	gradcomp_status st = ranks_open(&trial, t->plugin, t->op, t->values, 1, fixture_models[6].n, fixture_models[6].dims, 1);
+	ranks_device = GRADCOMP_HOST;
+	int no = st == GRADCOMP_ERR_UNSUPPORTED && trial.err.text[0];
+	if (no)
+		kit_skip(k, RULE_DEVICE, "refused with these parameters: %s", trial.err.text);
+	else if (st)
+		kit_fail(k, RULE_DEVICE, "create() for a device fails: %s", trial.err.text);
+	else
+		no = refused(k, &trial);
+	if (!st)
+		ranks_close(&trial);
 	for (int m = 0; m < MODELS && !no; m++)
 		for (int P = 1; P <= 3; P++) {
 			ranks a, b;
 			if (!kit_open(k, &a, P, &fixture_models[m]))
 				return;
-			if (!ranks_open(&b, t->plugin, t->op, t->values, P, fixture_models[m].n, fixture_models[m].dims, a.layout[0].seed)) {
-				b.device = GRADCOMP_CUDA;
-				b.device_operators = device_operators(t->op);
+			ranks_device = GRADCOMP_CUDA;
+			st = ranks_open(&b, t->plugin, t->op, t->values, P, fixture_models[m].n, fixture_models[m].dims,
+			                a.layout[0].seed);
+			ranks_device = GRADCOMP_HOST;
+			if (!st) {
 				steps += kit_run_alike(k, RULE_DEVICE, "on the fenced device", &a, &b, 3);
 				ranks_close(&b);
 			}

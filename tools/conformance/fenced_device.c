@@ -121,6 +121,11 @@ PLAIN(index_pack, (void *queue, uint32_t *out, const uint32_t *idx, size_t d, si
 	out, idx, d, k, coding))
 PLAIN(index_unpack, (void *queue, int *fault, uint32_t *idx, const uint32_t *in, size_t d, size_t k, uint32_t coding,
 	void *scratch), (queue, fault, idx, in, d, k, coding, scratch))
+PLAIN(sparse_sum, (void *queue, const gradcomp_sparse *part, size_t parts, const gradcomp_pairs *pairs, size_t ranks,
+	float a, int *fault), (queue, part, parts, pairs, ranks, a, fault))
+PLAIN(copy_if, (void *queue, float *to, const float *from, size_t n, const int *word, int set), (queue, to, from, n,
+	word, set))
+PLAIN(fill_if, (void *queue, float *x, float a, size_t n, const int *word), (queue, x, a, n, word))
 /* clang-format on */
 
 /* Sizes (*_scratch() and the like) touch no memory and stay as they are. */
@@ -187,5 +192,8 @@ const gradcomp_operators *device_operators(const gradcomp_operators *of)
 	table.random_indices = fenced_random_indices;
 	table.index_pack = fenced_index_pack;
 	table.index_unpack = fenced_index_unpack;
+	table.sparse_sum = fenced_sparse_sum;
+	table.copy_if = fenced_copy_if;
+	table.fill_if = fenced_fill_if;
 	return &table;
 }

@@ -5,7 +5,9 @@
 #include <string.h>
 
 #include "tools/conformance/guard.h"
+#include "tools/conformance/fenced_device.h"
 #include "tools/conformance/hooks.h"
+#include "gradcomp/plugin.h"
 
 #define ALLOCATIONS_MAX 4096
 
@@ -91,6 +93,17 @@ GRADCOMP_PRINTF(3, 4) static void host_log(void *ctx, gradcomp_log_level level, 
 	(void)ctx, (void)level, (void)fmt;
 }
 
+/* Of the fenced device, as the host gives them of a real one. */
+static const gradcomp_operators *operators_on(gradcomp_device device, gradcomp_error *err)
+{
+	if (device == GRADCOMP_HOST)
+		return gradcomp_host_operators();
+	if (device == GRADCOMP_CUDA)
+		return device_operators(gradcomp_host_operators());
+	host_fail(err, GRADCOMP_ERR_INVALID, "device %d: must be 0 (host) or 1 (CUDA)", (int)device);
+	return NULL;
+}
+
 void host_services(gradcomp_host *host, const struct gradcomp_operators *op)
 {
 	*host = (gradcomp_host){.struct_size = sizeof *host,
@@ -99,5 +112,6 @@ void host_services(gradcomp_host *host, const struct gradcomp_operators *op)
 	                        .fail = host_fail,
 	                        .alloc = host_alloc,
 	                        .release = host_release,
-	                        .operators = op};
+	                        .operators = op,
+	                        .operators_on = operators_on};
 }

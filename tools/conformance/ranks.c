@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "tools/conformance/call.h"
+#include "tools/conformance/fenced_device.h"
 
 gradcomp_status ranks_broke(ranks *s, rule r, const char *fmt, ...)
 {
@@ -61,6 +62,7 @@ static void describe_tensors(ranks *s, uint32_t ntensors, uint64_t (*dims)[2])
 }
 
 uint32_t ranks_patterns;
+gradcomp_device ranks_device;
 
 uint32_t ranks_planned(const struct gradcomp_compressor_v1 *plugin)
 {
@@ -72,8 +74,10 @@ gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin
                            uint64_t seed)
 {
 	*s = (ranks){.plugin = plugin, .values = values, .P = P, .intact = 1,
-	             .patterns = ranks_planned(plugin)};
+	             .patterns = ranks_planned(plugin), .device = ranks_device};
 	host_services(&s->host, op);
+	if (s->device)
+		s->device_operators = device_operators(op);
 	if (plugin->state_arrays > STATES_MAX) {
 		s->P = 0;
 		return host_fail(&s->err, GRADCOMP_ERR_UNSUPPORTED, "%u state arrays, the harness has %d",
@@ -89,7 +93,8 @@ gradcomp_status ranks_open(ranks *s, const struct gradcomp_compressor_v1 *plugin
 		                                 .rank = w,
 		                                 .nranks = P,
 		                                 .seed = seed,
-		                                 .patterns = s->patterns};
+		                                 .patterns = s->patterns,
+		                                 .device = s->device};
 		s->error[w] = calloc(numel + 1, sizeof(float));
 		s->state[w] = calloc(numel * plugin->state_arrays + 1, sizeof(float));
 		gradcomp_status st = GRADCOMP_ERR_NOMEM;

@@ -53,6 +53,8 @@ typedef struct ranks {
 /* What plan() may ask for in ranks that are opened from now on: a descriptor's `instead`,
  * or 0 for its `patterns`. */
 extern uint32_t ranks_patterns;
+/* Where their work will be: CUDA is the fenced device. */
+extern gradcomp_device ranks_device;
 uint32_t ranks_planned(const struct gradcomp_compressor_v1 *plugin);
 
 /* dims: two numbers a tensor; 0 as the second: a vector of the first. They
