@@ -38,6 +38,13 @@ done
 check 'a report' job -N4 --gradcomp=powersgd --gradcomp-report=report.json "$tmp/job" steps
 check 'a report: is JSON that names the compressor' grep -q powersgd run/report.json
 is 'a report: belongs to the user' "$(stat -c %u run/report.json)" "$(as alice id -u)"
+mkdir -m 1733 metrics
+printf '[report]\nmetrics = %s\n' "$tmp/metrics" > metrics.conf
+GRADCOMP_CONF=$tmp/metrics.conf check 'figures for the site' job -N4 --gradcomp=powersgd "$tmp/job" steps
+is 'figures for the site: one file, of the user' "$(find metrics -type f -name '*.usage' -printf '%U\n')" "$(as alice id -u)"
+check 'figures for the site: root sums them up' bin/gradcomp metrics --dir metrics --output metrics.prom
+check 'figures for the site: in the totals' grep -qx 'gradcomp_jobs_total{compressor="powersgd"} 1' metrics.prom
+is 'figures for the site: and gone' "$(find metrics -mindepth 1)" ''
 refuse 'no such parameter' job -N4 --gradcomp=topk:densty=0.1 "$tmp/job" steps
 like 'no such parameter: what there is' "$said" 'density'
 
