@@ -66,21 +66,30 @@ static int stage_one(const char *source, int64_t job)
 	return 0;
 }
 
+prolog_mark prolog_seen(const char *records)
+{
+	char path[4096];
+	int n = snprintf(path, sizeof path, "%s/prolog", records);
+
+	if (n < (int)sizeof path && access(path, F_OK) == 0)
+		return PROLOG_RUNS;
+	snprintf(path, sizeof path, "%s/unseen", records);
+	return access(path, F_OK) == 0 ? PROLOG_UNSEEN : PROLOG_UNKNOWN;
+}
+
 static int look_for_mark(const char *records)
 {
-	char dir[256], path[4096];
-	int n = snprintf(path, sizeof path, "%s/prolog", records);
-	int runs = n < (int)sizeof path && access(path, F_OK) == 0;
+	prolog_mark mark = prolog_seen(records);
+	char dir[256];
 
-	snprintf(path, sizeof path, "%s/unseen", records);
-	if (!runs && access(path, F_OK) == 0) {
+	if (mark == PROLOG_UNSEEN) {
 		fprintf(stderr,
-		        "gradcomp: slurmd on this node runs neither prolog nor epilog of gradcomp (%s): it was "
+		        "gradcomp: slurmd on this node runs neither prolog nor epilog of gradcomp (%s/unseen): it was "
 		        "started before plugstack.conf named the plugin; restart it\n",
-		        gradcomp_printable(path, dir, sizeof dir));
+		        gradcomp_printable(records, dir, sizeof dir));
 		return 1;
 	}
-	puts(runs ? "slurmd on this node runs the prologs and epilogs of gradcomp"
+	puts(mark == PROLOG_RUNS ? "slurmd on this node runs the prologs and epilogs of gradcomp"
 	          : "no job has run a prolog of gradcomp on this node, or staged, since it booted");
 	return 0;
 }
@@ -102,7 +111,7 @@ int cmd_prolog(int argc, char **argv)
 	if (plan + mark + !!job != 1 || (records && !mark) || (job && (number_int(job, &id) != NUMBER_OK || id < 1)))
 		return usage_error(usage, "prolog needs --plan, or --job and its number, or --check");
 	if (mark)
-		return look_for_mark(records ? records : "/run/gradcomp");
+		return look_for_mark(records ? records : PROLOG_RECORDS);
 	catch_signals();
 	status = gradcomp_setting_each(look, &p, &err) ? failed(&err) : 0;
 	p.on = p.on && p.shared && *p.shared && p.user && p.timeout;

@@ -14,6 +14,7 @@ int cmd_bench(int argc, char **argv);
 int cmd_cache(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_config(int argc, char **argv);
+int cmd_doctor(int argc, char **argv);
 int cmd_help_option(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_metrics(int argc, char **argv);
@@ -61,6 +62,14 @@ gradcomp_status print_plugins(const char *only, int *found, int *unusable, gradc
 gradcomp_status print_compat(gradcomp_error *err);
 /* What gradcomp_setting_each() tells of a setting that is yes or no. */
 bool setting_yes(const char *value);
+/* Whether slurmd runs the prologs and epilogs of the SPANK plugin on this node, by what they and the stagers note. */
+#define PROLOG_RECORDS "/run/gradcomp"
+typedef enum prolog_mark {
+	PROLOG_UNKNOWN, /* no job has been here yet */
+	PROLOG_RUNS,
+	PROLOG_UNSEEN /* a job was started without */
+} prolog_mark;
+prolog_mark prolog_seen(const char *records);
 /* Every setting with its value and origin. */
 gradcomp_status print_settings(gradcomp_error *err);
 

@@ -17,6 +17,7 @@ static const struct {
 	{"config", cmd_config, "settings, their values and where they come from"},
 	{"check", cmd_check, "whether compressor, collective and report can be used"},
 	{"metrics", cmd_metrics, "what this node's jobs have done, for node_exporter"},
+	{"doctor", cmd_doctor, "whether the nodes of an allocation are alike, and can form a job"},
 	{"report", cmd_report, "the report of a job as a table"},
 	{"stage", cmd_stage, "copies of datasets in this node's cache"},
 	{"cache", cmd_cache, "what is in this node's cache, and how it is kept in order"},

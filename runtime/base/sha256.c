@@ -1,7 +1,10 @@
 #include "base/sha256.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/fileio.h"
 #include "base/sha256_block.h"
 
 void sha256_init(sha256 *s)
@@ -113,4 +116,22 @@ void sha256_hex(const unsigned char digest[SHA256_BYTES], char hex[2 * SHA256_BY
 		hex[2 * i + 1] = digits[digest[i] & 15];
 	}
 	hex[2 * SHA256_BYTES] = '\0';
+}
+
+int sha256_file(const char *path, unsigned char digest[SHA256_BYTES])
+{
+	unsigned char buffer[16384];
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	uint64_t at = 0;
+	sha256 sum;
+	int64_t n;
+
+	if (fd < 0)
+		return -1;
+	sha256_init(&sum);
+	for (; (n = fileio_read(fd, buffer, sizeof buffer, at)) > 0; at += (uint64_t)n)
+		sha256_update(&sum, buffer, (size_t)n);
+	close(fd);
+	sha256_final(&sum, digest);
+	return n < 0 ? -1 : 0;
 }

@@ -72,26 +72,11 @@ static gradcomp_status registry_symbol(void *handle, gradcomp_plugin_kind kind, 
 /* The lock is held. */
 static gradcomp_status registry_identify(plugin *p, gradcomp_error *err)
 {
-	static unsigned char buffer[65536];
 	unsigned char digest[SHA256_BYTES];
 	char hex[2 * SHA256_BYTES + 1];
-	int fd = open(p->path, O_RDONLY | O_CLOEXEC);
-	uint64_t at = 0;
-	sha256 sum;
-	int64_t n;
 
-	if (fd < 0)
+	if (sha256_file(p->path, digest) < 0)
 		return error_errno(err, GRADCOMP_ERR_IO, "%s", p->path);
-	sha256_init(&sum);
-	for (; (n = fileio_read(fd, buffer, sizeof buffer, at)) > 0; at += (uint64_t)n)
-		sha256_update(&sum, buffer, (size_t)n);
-	if (n < 0) {
-		error_errno(err, GRADCOMP_ERR_IO, "%s", p->path);
-		close(fd);
-		return GRADCOMP_ERR_IO;
-	}
-	close(fd);
-	sha256_final(&sum, digest);
 	sha256_hex(digest, hex);
 	snprintf(p->identity, sizeof p->identity, "%.32s %.24s@%.8s", p->info->name, p->info->version, hex);
 	return GRADCOMP_OK;
