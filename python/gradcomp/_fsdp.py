@@ -97,6 +97,8 @@ class Sharded:
 
     def load_state_dict(self, state):
         self._alive()
+        if not state:  # of a run without gradcomp
+            return
         known = {name for name, part in self._parts.items() if hasattr(part, "save")}
         if set(state) != known:
             raise _refuse(f"a state of {_list(state)} for a model with {_list(known)}: the state of an attachment is "
@@ -436,8 +438,6 @@ def _coders(parts, group_for, process_groups, specs, collective, seed):
         raise _refuse("modules of the model are sharded over different ranks: shards are coded among the same ones")
     if process_groups[0].size() == 1:
         return {}
-    for spec in specs.values():
-        Coder.check(spec, collective)
     group = group_for(process_groups[0])
     for name, spec in specs.items():
         parts[name] = Coder(group, spec, collective, seed, name)

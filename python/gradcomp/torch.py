@@ -119,9 +119,17 @@ class Attachment:
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Takes up a state of either kind. All ranks call it together, with their own or with the
         same shared one; when one of them cannot, all raise and go on as before."""
-        if state.get("gradcomp") is not None:
-            self._in_force().load(_pytorch.as_bytes(state["gradcomp"]))
-            self._owes = state.get("owes", False)
+        if not state:  # of a run without gradcomp
+            return
+        saved = state.get("gradcomp")
+        try:
+            self._in_force().load(b"" if saved is None else _pytorch.as_bytes(saved))  # the other ranks are told, too
+        except _lib.Error as e:
+            if saved is not None:
+                raise
+            raise _lib.Error(e.status, f"a state of {', '.join(sorted(state))}: it is not of a model that "
+                                       "DistributedDataParallel wraps") from None
+        self._owes = state.get("owes", False)
 
     @property
     def shared(self) -> "Shared":

@@ -196,6 +196,8 @@ refused("low_rank", sharded, reduce_scatter="powersgd:rank=2")
 refused("low_rank_gather", sharded, all_gather="topk:density=0.01")
 refused("delayed", sharded, delay=2)
 refused("unknown", sharded, reduce_scatter="blok")
+refused("one_rank", sharded, all_gather="blok" if rank == 1 else "block:bits=8")
+refused("different", sharded, reduce_scatter="none" if rank == 0 else "block:bits=4")
 refused("no_shard", lambda: fsdp1(ShardingStrategy.NO_SHARD))
 refused("fsdp1_gather", fsdp1, all_gather="block:bits=8")
 refused("fsdp1_inner", lambda: nn.Sequential(fsdp1()))
@@ -204,6 +206,12 @@ refused("fsdp1_double", lambda: fsdp1(of=network().double()))
 refused("double", lambda: fully_shard(nn.Linear(4, 4).double(), mesh=flat))
 refused("replicas_only", sharded, bucket_bytes=1 << 20)
 refused("not_sharded", lambda: nn.parallel.DistributedDataParallel(nn.Linear(4, 4)), all_gather="block:bits=8")
+replica = gradcomp.torch.attach(nn.parallel.DistributedDataParallel(nn.Linear(4, 4)), compressor="topk")
+try:
+    replica.load_state_dict(state)
+except gradcomp.Error as e:
+    print("of_shards", "Error", e)
+replica.detach()
 older = FSDPModule.set_custom_reduce_scatter
 del FSDPModule.set_custom_reduce_scatter
 refused("old_torch", sharded)
