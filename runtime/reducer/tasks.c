@@ -7,6 +7,7 @@
 #include "base/error.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -204,11 +205,46 @@ gradcomp_status task_damaged(const engine *eng, const bucket *b, gradcomp_error 
 	                 eng->layout.tensors[b->pub.first].name);
 }
 
+/* All numbers are looked at in the first steps, afterwards one of so many, others in each step. */
+enum { LOOK_STEPS = 4, LOOK_APART = 1021 };
+
+static bool looks_finite(const engine *eng, const float *p, uint64_t n)
+{
+	int bad = 0;
+
+	if (eng->step < LOOK_STEPS)
+		eng->job->host.operators->nonfinite(NULL, p, n, &bad);
+	else
+		for (uint64_t i = eng->step % LOOK_APART; i < n; i += LOOK_APART)
+			bad |= !isfinite(p[i]);
+	return !bad;
+}
+
+/* Gradients were finite on all ranks, and so was their sum: what is not finite now is of the
+ * compressor's making. The next step's gradients would be blamed for it. */
+static void blame_compressor(engine *eng, const bucket *b)
+{
+	for (uint32_t i = 0; i < b->pub.ntensors && eng->warned < 5; i++) {
+		const gradcomp_tensor *t = &eng->layout.tensors[b->pub.first + i];
+		bool average = !looks_finite(eng, b->x[i], t->numel);
+
+		if (!average && (!eng->error || looks_finite(eng, b->error[i], t->numel)))
+			continue;
+		eng->warned++;
+		log_line(&eng->job->log, GRADCOMP_LOG_WARN,
+		         "step %llu: compressor '%s' has made NaN or Inf of finite gradients, in the %s of '%s'%s",
+		         (unsigned long long)eng->step, eng->compressor->info.name, average ? "average" : "error memory", t->name,
+		         eng->warned == 5 ? " (not told again)" : "");
+	}
+}
+
 static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gradcomp_operators *ops = eng->job->host.operators;
 	if (b->fault)
 		return task_damaged(eng, b, err);
+	if (!b->bad && !eng->hierarchical && !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
+		blame_compressor(eng, b);
 	residual_norm_bucket(eng, b);
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &eng->layout.tensors[b->pub.first + i];

@@ -2,12 +2,13 @@
  * as UNRULY_PATTERN says. Told so, it breaks one rule on rank 1. */
 #include "gradcomp/compressor.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { FAULT };
-enum { SOUND, CUT, BEYOND, BROAD, MARK, OTHER, MUTE, STILLBORN };
+enum { SOUND, CUT, BEYOND, BROAD, MARK, OTHER, MUTE, STILLBORN, POISON };
 
-static const char *const faults[] = {"none", "cut", "beyond", "broad", "mark", "other", "mute", "stillborn", NULL};
+static const char *const faults[] = {"none", "cut", "beyond", "broad", "mark", "other", "mute", "stillborn", "poison", NULL};
 static const gradcomp_param params[] = {
 	[FAULT] = {.name = "fault", .type = GRADCOMP_PARAM_CHOICE, .def = "none", .choices = faults, .help = "what rank 1 does"},
 };
@@ -95,6 +96,8 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 	memcpy(work->error_flat, work->scratch, 4 * work->bucket->numel);
 	for (uint64_t i = 0; i < work->bucket->numel; i++)
 		work->flat[i] = ((const float *)in->data)[i] / (float)u->nranks;
+	if (u->fault == POISON)
+		work->error_flat[0] = NAN;
 	return GRADCOMP_OK;
 }
 

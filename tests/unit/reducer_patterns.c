@@ -56,6 +56,30 @@ static void breaks(const char *spec, gradcomp_status status, const char *text, c
 	free(b);
 }
 
+/* Rank 1's plugin puts a NaN into its error memory: the log names the plugin, not the gradient. */
+static void blamed(const char *path)
+{
+	const char *const settings[] = {path, "transport.timeout=20", "gradcomp.log=warn", NULL};
+	const char *const *all[MAX_RANKS] = {settings};
+	broken *b = calloc(1, sizeof *b);
+	rank_arg left[MAX_RANKS];
+	char text[4000] = "";
+	int own = dup(STDERR_FILENO);
+	FILE *log = tmpfile();
+
+	b->spec = "merger:fault=poison";
+	dup2(fileno(log), STDERR_FILENO);
+	run_ranks_with(2, all, left, broken_body, b);
+	dup2(own, STDERR_FILENO);
+	close(own);
+	rewind(log);
+	text[fread(text, 1, sizeof text - 1, log)] = 0;
+	like(text, "step 0: compressor 'merger' has made NaN or Inf of finite gradients, in the error memory of 'w2'",
+	     "a NaN that a plugin makes is the plugin's");
+	fclose(log);
+	free(b);
+}
+
 /* ---- what error memory holds back ---- */
 
 static void held_body(gradcomp_job *job, int rank, int P, void *arg)
@@ -272,6 +296,7 @@ int main(void)
 	breaks("coder:fault=beyond", GRADCOMP_ERR_INTERNAL, "where it promised at most", settings);
 	breaks("coder:fault=broad", GRADCOMP_ERR_MISMATCH, "bytes", settings);
 	breaks("coder:fault=mark", GRADCOMP_ERR_MISMATCH, "is damaged", settings);
+	blamed(path);
 	if (config_load(settings, &c, &err)) {
 		ok(0, "%s", err.text);
 		return done_testing();

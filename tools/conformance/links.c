@@ -65,7 +65,7 @@ static gradcomp_status post(link_end *e, bool sends, int peer, void *buf, size_t
 		*t = (transfer){e->posted, peer, sends, false, false, buf, bytes, turn};
 		e->posted = t;
 		memset(req, 0x5a, sizeof *req);
-		memcpy(req, &t, sizeof(void *));
+		memcpy(req->opaque, &t, sizeof t);
 		pthread_cond_broadcast(&f->moved);
 	} else {
 		if (!f->failure.status)
@@ -127,7 +127,7 @@ static transfer *transfer_of(const gradcomp_request *req)
 {
 	transfer *t;
 
-	memcpy(&t, req, sizeof(void *));
+	memcpy(&t, req->opaque, sizeof t);
 	return t;
 }
 
