@@ -63,6 +63,7 @@ done
 is "no folder of the build is named in the configuration" \
 	"$(grep -rl -e "$tmp/stage" -e "$GRADCOMP_SRC" "$staged/etc" "$staged/lib/pkgconfig")" ""
 is "... nor in what was compiled" "$(grep -rl -e "$tmp/build" -e "$GRADCOMP_SRC" "$staged/bin" "$staged/lib" "$staged/include")" ""
+# shellcheck disable=SC2016 # backticks of Markdown
 dead=$(cd "$staged/share/doc/gradcomp" && for document in *.md; do
 	sed -e '/^    /d' -e 's/`[^`]*`//g' "$document" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//; s/#.*//' | while read -r link; do
 		case $link in '' | http*://*) ;; /*) [ -e "$tmp/stage$link" ] || echo "$document: $link" ;; *) [ -e "$link" ] || echo "$document: $link" ;; esac

@@ -189,7 +189,7 @@ like '... is listed' "$(user "$gradcomp" cache list)" "$tmp/one"
 cache list --all-users
 like '... for root, too' "$out" "$tmp/one"
 cache clear --all-users
-is '... and cleared' "$(ls "$tmp/later/cache-$uid" | grep -v lock)" ''
+is '... and cleared' "$(find "$tmp/later/cache-$uid" -mindepth 1 -name '[0-9a-f]*' ! -name '*.lock')" ''
 rm -rf "$tmp/later/cache-$uid"
 like 'a user without one is in the cache' "$(user "$gradcomp" stage --quiet "$tmp/one")" "$tmp/later/cache/$uid/"
 mkdir "$tmp/later/cache-$uid"
