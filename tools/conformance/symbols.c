@@ -43,8 +43,7 @@ static bool taken(const ElfW(Sym) *symbol, const char *name, const struct link_m
 	if (!strncmp(name, "gradcomp_", 9))
 		return strcmp(name, "gradcomp_compressor_v1") != 0 && strcmp(name, "gradcomp_collective_v1") != 0;
 	other = dlsym(RTLD_DEFAULT, name);
-	return other && dladdr1(other, &info, (void **)&of, RTLD_DL_LINKMAP) && of && of != m &&
-	       (strstr(of->l_name, "/libc.so") || strstr(of->l_name, "/libm.so"));
+	return other && dladdr1(other, &info, (void **)&of, RTLD_DL_LINKMAP) && of && of != m;
 }
 
 const char *symbols_taken(const void *address)

@@ -4,8 +4,8 @@
 
 #include <stddef.h>
 
-/* The first name that the object which holds `address` defines for others and must not: one of
- * the C library's, or one that begins with gradcomp_. NULL: none. */
+/* The first name that the object which holds `address` defines for others and must not: one that
+ * the process has already, such as the C library's, or that begins with gradcomp_. NULL: none. */
 const char *symbols_taken(const void *address);
 
 #endif
