@@ -64,6 +64,14 @@ void workers_given(reducer *r, uint32_t bucket)
 	admit(r);
 }
 
+/* With the lock held: nothing is on the device, and the exchange thread looks after nothing there, so
+ * that the collective is another thread's to call. */
+static int device_at_rest(const reducer *r)
+{
+	const gpu *g = r->eng.gpu;
+	return gpu_idle(g) && !(g && g->enqueues && (r->running || g->busy));
+}
+
 void workers_replan_settle(reducer *r)
 {
 	static const struct timespec nap = {.tv_nsec = 200000};
@@ -71,7 +79,7 @@ void workers_replan_settle(reducer *r)
 	while (r->replan_due && !r->failed)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	/* The exchange thread looks after what is on the device meanwhile, and takes the lock for it. */
-	while (!r->failed && !gpu_idle(r->eng.gpu)) {
+	while (!r->failed && !device_at_rest(r)) {
 		pthread_mutex_unlock(&r->lock);
 		nanosleep(&nap, NULL);
 		pthread_mutex_lock(&r->lock);

@@ -41,7 +41,13 @@ static gradcomp_status move(gpu_model *host, gpu_model *dev, int s, gradcomp_err
 	for (uint32_t b = 0; b < p.nbuckets; b++)
 		position[b] = p.nbuckets - 1 - b;
 	gradcomp_status st = reducer_rebucket(reducer_of(host->red), &p, err);
-	return st ? st : reducer_rebucket(reducer_of(dev->red), &p, err);
+	if (st)
+		return st;
+	/* It is the exchange thread's to call, but for when that has nothing to do. */
+	pthread_mutex_lock(&reducer_of(dev->red)->lock);
+	workers_replan_settle(reducer_of(dev->red));
+	pthread_mutex_unlock(&reducer_of(dev->red)->lock);
+	return reducer_rebucket(reducer_of(dev->red), &p, err);
 }
 
 /* Both hold the same, and after it is given back nothing. */

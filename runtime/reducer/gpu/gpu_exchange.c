@@ -8,10 +8,14 @@
 
 #include <time.h>
 
+static gradcomp_status look_after(engine *eng, int *busy, gradcomp_error *err)
+{
+	return eng->coll_ctx.collective->watch(eng->coll_ctx.instance, busy, err);
+}
+
 gradcomp_status gpu_watch(engine *eng, gradcomp_error *err)
 {
-	gpu *g = eng->gpu;
-	return eng->coll_ctx.collective->watch(eng->coll_ctx.instance, &g->busy, err);
+	return look_after(eng, &eng->gpu->busy, err);
 }
 
 /* A stream whose peer has died comes to an end only when the collective is looked after. */
@@ -20,13 +24,13 @@ gradcomp_status gpu_settle(engine *eng, const char *why, const char *what, gradc
 	static const struct timespec nap = {.tv_nsec = 50000};
 	const gpu *g = eng->gpu;
 	gradcomp_status st = GRADCOMP_OK;
-	int is = 0;
+	int is = 0, busy;
 	if (!why)
 		why = g->d->record(g->exchanged, g->exchange);
 	if (!g->enqueues)
 		return gpu_check(why ? why : g->d->wait(g->exchanged), what, err);
 	while (!why && !st && !(why = g->d->test(g->exchanged, &is)) && !is) {
-		st = gpu_watch(eng, err);
+		st = look_after(eng, &busy, err);
 		nanosleep(&nap, NULL);
 	}
 	return st ? st : gpu_check(why, what, err);
