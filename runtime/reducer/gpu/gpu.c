@@ -156,12 +156,12 @@ static const char *norms(engine *eng)
 {
 	gpu *g = eng->gpu;
 	size_t bytes = 2 * sizeof(double) * eng->layout.ntensors;
-	void *p = NULL;
-	const char *why = g->d->alloc(&p, bytes);
-	g->squares = p;
+	void *p[3] = {0};
+	const char *why = g->d->alloc(&p[2], bytes);
+	g->squares = p[2];
 	for (int k = 0; !why && k < 2; k++) {
-		why = g->d->pin(&p, bytes);
-		g->steps[k].squares = why ? NULL : p;
+		why = g->d->pin(&p[k], bytes);
+		g->steps[k].squares = p[k];
 	}
 	return why;
 }
