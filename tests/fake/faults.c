@@ -277,7 +277,7 @@ static void try(const fault *f, const char *const *settings)
 		}
 		if (r == 1 && f->does != NOTHING)
 			continue;
-		wrong |= o[r].status != f->status || (!f->status && o[r].failed) || !strstr(o[r].text, f->says[0]);
+		wrong |= o[r].status != f->status || (!f->status && o[r].failed) || !strstr(o[r].text, f->says);
 		waited |= !f->waits || strstr(o[r].text, f->waits);
 		took = fmax(took, o[r].number[TOOK]);
 	}
