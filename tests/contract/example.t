@@ -30,10 +30,11 @@ export PKG_CONFIG_PATH
 make -C "$work/plugin" CFLAGS='-O2 -Wall -Wextra -Werror' install >"$work/log" 2>&1
 ok $? "builds and installs with those alone" || :
 sed 's/^/# /' "$work/log"
-for name in bf16_ef cyclic delta peaks; do
-	so=$work/prefix/lib/gradcomp/compressors/$name.so
+for name in compressors/bf16_ef compressors/cyclic compressors/delta compressors/loudest compressors/shared_step compressors/upper compressors/peaks collectives/star; do
+	so=$work/prefix/lib/gradcomp/$name.so
+	name=${name#*/}
 	ls "$so" >"$work/said"
-	ok $? "$name is where gradcomp looks for compressors"
+	ok $? "$name is where gradcomp looks for it"
 	"$GRADCOMP_BUILD/bin/gradcomp" plugin-check "$so" >"$work/said"
 	ok $? "$name keeps the rules ($(tail -n 1 "$work/said"))"
 	grep "^FAIL" "$work/said" | sed 's/^/# /'
