@@ -18,6 +18,7 @@ int cmd_doctor(int argc, char **argv);
 int cmd_help_option(int argc, char **argv);
 int cmd_list(int argc, char **argv);
 int cmd_metrics(int argc, char **argv);
+int cmd_new(int argc, char **argv);
 int cmd_rendezvous(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_plugin_check(int argc, char **argv);

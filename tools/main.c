@@ -26,6 +26,7 @@ static const struct {
 	{"probe", cmd_probe, "what messages, bytes and compressors cost on these nodes"},
 	{"bench", cmd_bench, "how fast this job's ranks reduce"},
 	{"plan", cmd_plan, "what a step of a model will take, and what to ask for"},
+	{"new", cmd_new, "a folder with a plugin to begin with"},
 	{"plugin-check", cmd_plugin_check, "whether a plugin keeps the rules"},
 	{"help-option", cmd_help_option, "what srun --gradcomp=help prints"},
 };

@@ -39,4 +39,39 @@ for name in compressors/bf16_ef compressors/cyclic compressors/delta compressors
 	ok $? "$name keeps the rules ($(tail -n 1 "$work/said"))"
 	grep "^FAIL" "$work/said" | sed 's/^/# /'
 done
+
+# What `gradcomp new` makes builds and keeps the rules as it is.
+gradcomp=$GRADCOMP_BUILD/bin/gradcomp
+PATH=$GRADCOMP_BUILD/bin:$PATH
+mkdir "$work/new" && cd "$work/new" || exit 1
+made () {
+	what=$1
+	shift
+	"$gradcomp" new "$@" --examples "$GRADCOMP_SRC/examples/plugin" >"$work/said" 2>&1 &&
+		make -C "$2" CFLAGS='-O2 -Wall -Wextra -Werror' check install >>"$work/said" 2>&1 &&
+		[ -e "$work/prefix/lib/gradcomp/$1s/$2.so" ] && ! grep -nw "$what" "$2"/Makefile "$2/$2".c*
+	ok $? "gradcomp new $*: builds, keeps the rules and is installed, and nothing in it is called $what"
+	grep -E '^FAIL|error|No ' "$work/said" | sed 's/^/# /'
+}
+made cyclic compressor mine
+made shared_step compressor mine2 --pattern gathered
+made loudest compressor mine_3 --pattern merged
+made upper compressor my4 --pattern coded
+made peaks compressor my_5 --pattern gathered --cxx
+made star collective our_star
+refused () {
+	words=$1
+	shift
+	! "$gradcomp" new "$@" >"$work/said" 2>&1 && grep -q -- "$words" "$work/said" && ! [ -e there ]
+	ok $? "gradcomp new $*: refused ($words)"
+}
+refused 'cannot make the folder mine' compressor mine --examples "$GRADCOMP_SRC/examples/plugin"
+refused 'is no name for a plugin' compressor ../there
+refused 'is no name for a plugin' compressor There
+refused 'has another meaning for' compressor encode --examples "$GRADCOMP_SRC/examples/plugin"
+refused 'summed, gathered, merged or coded' compressor there --pattern added
+refused 'it has none' collective there --pattern summed
+refused '--pattern gathered --cxx' compressor there --cxx
+refused '--examples names its folder' compressor there --examples /nowhere
+refused 'usage:' compressor
 echo "1..$n"
