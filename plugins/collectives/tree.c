@@ -1,4 +1,4 @@
-/* tree: all-reduce, broadcast, barrier and all-gather in ceil(log2 P) rounds, for
+/* tree: all-reduce, reduce-scatter, broadcast, barrier and all-gather in ceil(log2 P) rounds, for
  * what is short or for many ranks, and the reduction tree of gTop-k (Shi et al.,
  * ICDCS 2019), in which two payloads become one at every meeting. The root alone
  * computes a result and hands out its bytes, so all ranks end with the same bits. */
@@ -33,11 +33,12 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	         .name = "tree", .version = "1.0", .licence = "MIT",
 	         .summary = "binomial tree: few rounds for short messages, and merges payloads",
 	         .params = params, .nparams = sizeof params / sizeof params[0]},
-	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER | GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER |
-	          GRADCOMP_CAN_MERGE,
+	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER | GRADCOMP_CAN_BROADCAST |
+	          GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_MERGE,
 	.create = create,
 	.destroy = tree_destroy,
 	.allreduce = tree_allreduce,
+	.reduce_scatter = tree_reduce_scatter,
 	.allgather = tree_allgather,
 	.broadcast = tree_broadcast,
 	.barrier = tree_barrier,

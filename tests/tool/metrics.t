@@ -2,7 +2,7 @@
 # gradcomp metrics: what jobs and stagers leave is summed up once, and what others put there does no harm.
 # shellcheck source=tests/tool/tool.sh
 . "$GRADCOMP_SRC/tests/tool/tool.sh"
-unset GRADCOMP_PLUGIN_PATH
+export GRADCOMP_PLUGIN_PATH=$GRADCOMP_BUILD/lib/gradcomp
 
 refuse "without the setting" "$gradcomp" metrics
 like "says which" "$said" "report.metrics is not set in gradcomp.conf"

@@ -5,7 +5,7 @@
 
 check "of the fixtures" "$gradcomp" list --pairs
 like "what collectives carry" "$said" "| merged     | -    | -       | -     |"
-like "what a compressor needs" "$said" "| gatherer   | yes  | -       | -     | gathered |"
+like "what a compressor needs" "$said" "| gatherer   | yes  | -       | yes   | gathered |"
 like "what it can do with instead" "$said" "| either     | yes  | -       | or    | gathered; or coded |"
 like "one that no primitive here carries" "$said" "| coder      | -    | -       | yes   | coded |"
 unlike "no plugin that cannot be used" "$said" "promise"

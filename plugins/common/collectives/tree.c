@@ -161,20 +161,25 @@ static gradcomp_status hand_out(tree *t, const tree_position *p, char *buf, uint
 	return st;
 }
 
+/* Up to the root, which has the result then, scaled. */
+static gradcomp_status reduce_to_root(tree *t, const tree_position *p, void *buf, uint64_t count, gradcomp_dtype dtype,
+                                      gradcomp_op op, double scale, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	if (t->nranks > 1)
+		st = reduce(t, p, buf, count * gradcomp_dtype_bytes(dtype), dtype, op, err);
+	if (!st && p->parent < 0 && scale != 1.0 && t->host->operators->scale_as(NULL, buf, scale, count, dtype))
+		st = t->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "tree: elements of type %d cannot be scaled", (int)dtype);
+	return st;
+}
+
 gradcomp_status tree_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                double scale, gradcomp_error *err)
 {
 	tree *t = instance;
-	uint64_t bytes = count * gradcomp_dtype_bytes(dtype);
 	tree_position p = tree_find(t, 0);
-	gradcomp_status st = GRADCOMP_OK;
-	if (!count)
-		return GRADCOMP_OK;
-	if (t->nranks > 1)
-		st = reduce(t, &p, buf, bytes, dtype, op, err);
-	if (!st && p.parent < 0 && scale != 1.0 && t->host->operators->scale_as(NULL, buf, scale, count, dtype))
-		st = t->host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "tree: elements of type %d cannot be scaled", (int)dtype);
-	return st ? st : hand_out(t, &p, buf, bytes, err);
+	gradcomp_status st = count ? reduce_to_root(t, &p, buf, count, dtype, op, scale, err) : GRADCOMP_OK;
+	return st || !count ? st : hand_out(t, &p, buf, count * gradcomp_dtype_bytes(dtype), err);
 }
 
 gradcomp_status tree_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err)
@@ -235,21 +240,21 @@ gradcomp_status tree_merge(void *instance, gradcomp_payload *inout, uint64_t bou
 	return st ? st : tree_broadcast(t, inout->data, bound, 0, err);
 }
 
-/* A run of n blocks from block `first` on, around the end: at most two pieces.
- * Sends them to, or receives them from, a peer. */
-static gradcomp_status move(tree *t, int sending, int peer, char *buf, const uint64_t *bytes, int first, int n,
-                            gradcomp_request req[2], int *posted, gradcomp_error *err)
+/* A run of n blocks from block `first` on, around the end: at most two pieces. Blocks have so many
+ * elements of `size` bytes. Sends them to, or receives them from, a peer. */
+static gradcomp_status move(tree *t, int sending, int peer, char *buf, const uint64_t *counts, size_t size, int first,
+                            int n, gradcomp_request req[2], int *posted, gradcomp_error *err)
 {
 	const gradcomp_links *l = t->links;
 	int P = t->nranks, until_end = n < P - first ? n : P - first;
 	gradcomp_status st = GRADCOMP_OK;
 	uint64_t at = 0, len[2] = {0, 0};
 	for (int b = 0; b < first; b++) {
-		at += bytes[b];
-		len[1] += b < n - until_end ? bytes[b] : 0;
+		at += counts[b] * size;
+		len[1] += b < n - until_end ? counts[b] * size : 0;
 	}
 	for (int b = first; b < first + until_end; b++)
-		len[0] += bytes[b];
+		len[0] += counts[b] * size;
 	char *piece[2] = {buf + at, buf};
 	*posted = 0;
 	for (int k = 0; !st && k < 2; k++) {
@@ -272,13 +277,65 @@ gradcomp_status tree_allgather(void *instance, void *buf, const uint64_t *bytes,
 	int P = t->nranks;
 	for (int d = 1; !st && d < P; d *= 2) {
 		int n = d < P - d ? d : P - d, from = (t->rank + d) % P, to = (t->rank + P - d) % P, nrecv = 0, nsend = 0;
-		st = move(t, 0, from, buf, bytes, from, n, t->arriving[0], &nrecv, err);
+		st = move(t, 0, from, buf, bytes, 1, from, n, t->arriving[0], &nrecv, err);
 		if (!st)
-			st = move(t, 1, to, buf, bytes, t->rank, n, t->send[0], &nsend, err);
+			st = move(t, 1, to, buf, bytes, 1, t->rank, n, t->send[0], &nsend, err);
 		for (int k = 0; !st && k < nrecv; k++)
 			st = l->wait(l->ctx, &t->arriving[0][k], err);
 		for (int k = 0; !st && k < nsend; k++)
 			st = l->wait(l->ctx, &t->send[0][k], err);
 	}
 	return st;
+}
+
+/* ---- blocks of a sum: up the tree as a whole, and down again what the ranks below want ---- */
+
+/* The blocks of all ranks from `rank` down, of which there may be two runs: those next to it, and those folded
+ * onto them. They go between `rank` and its parent. */
+static gradcomp_status move_below(tree *t, int sending, int peer, int rank, char *buf, const uint64_t *counts, size_t size,
+                                  gradcomp_request *const req[2], int posted[2], gradcomp_error *err)
+{
+	int folded, next = tree_below(&t->shape, rank, &folded);
+	gradcomp_status st = move(t, sending, peer, buf, counts, size, rank, next, req[0], &posted[0], err);
+	posted[1] = 0;
+	if (!st && folded)
+		st = move(t, sending, peer, buf, counts, size, rank + t->shape.full, folded, req[1], &posted[1], err);
+	return st;
+}
+
+static gradcomp_status scatter(tree *t, const tree_position *p, char *buf, const uint64_t *counts, size_t size,
+                               gradcomp_error *err)
+{
+	const gradcomp_links *l = t->links;
+	int posted[TREE_MAX_CHILDREN][2];
+	gradcomp_status st = GRADCOMP_OK;
+	if (p->parent >= 0) {
+		gradcomp_request *const req[2] = {t->arriving[0], t->arriving[1]};
+		st = move_below(t, 0, p->parent, t->rank, buf, counts, size, req, posted[0], err);
+		for (int run = 0; !st && run < 2; run++)
+			if (posted[0][run])
+				st = l->wait(l->ctx, req[run], err);
+	}
+	/* The child with the most below it comes last in the order of addition. */
+	for (int k = p->nchildren - 1; !st && k >= 0; k--) {
+		gradcomp_request *const req[2] = {&t->send[0][k], &t->send[1][k]};
+		st = move_below(t, 1, p->child[k], p->child[k], buf, counts, size, req, posted[k], err);
+	}
+	for (int k = p->nchildren - 1; !st && k >= 0; k--)
+		for (int run = 0; !st && run < 2; run++)
+			if (posted[k][run])
+				st = l->wait(l->ctx, &t->send[run][k], err);
+	return st;
+}
+
+gradcomp_status tree_reduce_scatter(void *instance, void *buf, const uint64_t *counts, gradcomp_dtype dtype, gradcomp_op op,
+                                    double scale, gradcomp_error *err)
+{
+	tree *t = instance;
+	tree_position p = tree_find(t, 0);
+	uint64_t count = 0;
+	for (int r = 0; r < t->nranks; r++)
+		count += counts[r];
+	gradcomp_status st = count ? reduce_to_root(t, &p, buf, count, dtype, op, scale, err) : GRADCOMP_OK;
+	return st ? st : scatter(t, &p, buf, counts, gradcomp_dtype_bytes(dtype), err);
 }

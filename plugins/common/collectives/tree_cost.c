@@ -35,6 +35,43 @@ void tree_call_cost(const tree_shape *s, call_kind call, uint64_t bytes, call_co
 	out->reduced = call == CALL_ALLREDUCE ? call_cost_messages(out) / 2 * (double)bytes : 0;
 }
 
+int tree_below(const tree_shape *s, int rank, int *folded)
+{
+	int next = 1;
+	*folded = 0;
+	if (rank >= s->full)
+		return 1;
+	while (!(rank & next) && next < s->full)
+		next *= 2;
+	if (rank + s->full < s->nranks)
+		*folded = s->nranks - rank - s->full < next ? s->nranks - rank - s->full : next;
+	return next;
+}
+
+/* Up all of it, and down the blocks of those below. In the round of bit d these are d of `full`, but not of every
+ * rank alike where some are folded: what is sent is counted. */
+static void cost_of_reduce_scatter(const tree_shape *s, const call_group *g, uint64_t bytes, call_cost *out)
+{
+	int P = s->nranks;
+	double block = (double)bytes / P, sent, left;
+	tree_call_cost(s, CALL_BROADCAST, bytes, out);
+	sent = out->sent;
+	left = out->left;
+	*out = (call_cost){0};
+	if (s->full < P)
+		call_cost_add(out, &s->down[0], 2, ((double)bytes + block) / 2);
+	for (int k = 1, d = 1; d < s->full; d *= 2, k++)
+		call_cost_add(out, &s->down[k], 2, (double)bytes * (1 + (double)d / s->full) / 2);
+	for (int r = 1; r < P; r++) {
+		int folded, next = tree_below(s, r, &folded), parent = r >= s->full ? r - s->full : r & (r - 1);
+		sent += block * (next + folded) / P;
+		left += g->links.node[r] == g->links.node[parent] ? 0 : block * (next + folded) / g->links.nnodes;
+	}
+	out->sent = sent;
+	out->left = left;
+	out->reduced = call_cost_messages(out) / 2 * (double)bytes;
+}
+
 /* Bruck's all-gather: in the round of reach d everybody sends d blocks. */
 static void cost_of_allgather(const call_group *g, uint64_t bytes, call_cost *out)
 {
@@ -74,6 +111,9 @@ gradcomp_status tree_predict(int32_t nranks, int32_t nnodes, uint32_t primitive,
 		tree_call_cost(scan_again(&g), CALL_ALLREDUCE, bytes, &l);
 		if (primitive == GRADCOMP_CAN_MERGE)
 			l.reduced = 0;
+		break;
+	case GRADCOMP_CAN_REDUCE_SCATTER:
+		cost_of_reduce_scatter(scan_again(&g), &g, bytes, &l);
 		break;
 	case GRADCOMP_CAN_BROADCAST:
 		tree_call_cost(scan_again(&g), CALL_BROADCAST, bytes, &l);

@@ -12,7 +12,8 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 }
 
 #define FIXTURE_NAME "nocost"
-#define FIXTURE_SERVES GRADCOMP_CAN_ALLREDUCE
+#define FIXTURE_SERVES (GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER)
 #define FIXTURE_ALLREDUCE fixture_allreduce
+#define FIXTURE_ALLGATHER fixture_allgather
 #define FIXTURE_PREDICT predict
 #include "tests/plugins/fixture_collective.h"
