@@ -246,7 +246,11 @@ static void pairs(const config *c)
 	}
 	is_int(registry_pair(c, sample, sumonly, &e), 0, "sum on sum");
 	is_int(registry_pair(c, gatherer, both, &e), 0, "gather on both");
-	is_int(registry_patterns(gatherer, whole), 0, "an exchange is no gather");
+	struct gradcomp_collective_v1 no_gather = *whole->collective;
+	plugin exchanges = *whole;
+	no_gather.serves &= ~GRADCOMP_CAN_ALLGATHER;
+	exchanges.collective = &no_gather;
+	is_int(registry_patterns(gatherer, &exchanges), 0, "an exchange is no gather");
 	is_int(registry_patterns(either, both), GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED), "what it rather does, where that goes");
 	is_int(registry_patterns(either, whole), GRADCOMP_PATTERN_BIT(GRADCOMP_CODED), "what it can do instead, where codes are summed");
 	is_int(registry_pair(c, either, whole, &e), 0, "that is a pair");
@@ -255,7 +259,7 @@ static void pairs(const config *c)
 	is_int(registry_pair(c, gatherer, sumonly, &e), GRADCOMP_ERR_UNSUPPORTED, "gather on sum");
 	is_str(e.text,
 	       "compressor 'gatherer' needs an all-gather, which collective 'sumonly' does not have; collectives that "
-	       "serve it: both",
+	       "serve it: both, whole",
 	       "says which would do");
 }
 
