@@ -88,14 +88,18 @@ gradcomp_status delay_drain(gradcomp_reducer *base, void *const *corrections, vo
 {
 	delay *d = (delay *)base;
 	drain_claim claim = {.weights = weights != NULL, .rate = weights ? rate : 0};
-	gradcomp_error own = {0};
-	gradcomp_status st = check(d, corrections, weights, rate, &own);
+	gradcomp_error own = {0}, late = {0};
+	gradcomp_status st = check(d, corrections, weights, rate, &own), settled;
+	/* What is under way comes to its end whatever was asked for: others wait for it. */
 	pthread_mutex_lock(&d->lock);
-	if (!st)
-		st = delay_settle(d, "drain", &own);
-	st = agree(d, &claim, st, &own);
+	settled = delay_settle(d, "drain", &late);
+	pthread_mutex_unlock(&d->lock);
+	if (!st && settled)
+		own = late;
+	st = agree(d, &claim, st ? st : settled, &own);
 	if (st)
 		error_set(err, st, "%s", own.text);
+	pthread_mutex_lock(&d->lock);
 	if (!st) {
 		for (uint32_t i = 0; d->n_pending && i < d->n; i++)
 			collect(d, &d->tensors[i], corrections[i]);
