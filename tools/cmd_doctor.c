@@ -38,6 +38,14 @@ static const char usage[] =
 #define FACT_FIELDS 5 /* node, kind, name, value, detail: separated by tabs, a fact a line */
 #define LINE_BYTES 70000
 
+static double wall_clock(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_REALTIME, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 /* ---- on each node ------------------------------------------------------------------ */
 
 static void fact(const char *kind, const char *name, const char *value, const char *detail)
@@ -128,12 +136,10 @@ static void cache_fact(const char *dir)
 static int facts(const char *records)
 {
 	char *own = install_own_file(&(unsigned long long){0}), *library = install_path(GRADCOMP_LIBDIR "/libgradcomp.so"), clock[40];
-	struct timespec now;
 	gradcomp_error err;
 	config *c = NULL;
 
-	clock_gettime(CLOCK_REALTIME, &now);
-	snprintf(clock, sizeof clock, "%lld.%03ld", (long long)now.tv_sec, now.tv_nsec / 1000000);
+	snprintf(clock, sizeof clock, "%.3f", wall_clock());
 	fact("clock", "", clock, "");
 	fact("version", "", gradcomp_version(), "");
 	if (own)
@@ -189,14 +195,6 @@ typedef struct doctor {
 	double began;    /* of the step */
 	char last[400]; /* the last thing said that is no fact */
 } doctor;
-
-static double wall_clock(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_REALTIME, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void take_line(doctor *d, char *line)
 {

@@ -3,6 +3,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -111,32 +112,26 @@ static void write_makefile(FILE *f, const struct example *e, const char *name)
 /* The example's text, or NULL and the reason has been said. */
 static char *read_example(const struct example *e, const char *dir)
 {
-	char *installed = dir ? NULL : install_path(GRADCOMP_DATADIR "/gradcomp/examples"), *text = malloc(SOURCE_MOST + 1), *path;
-	char name[TEXT_NAME_MAX];
+	char *folder = dir ? strdup(dir) : install_path(GRADCOMP_DATADIR "/gradcomp/examples"), *text = calloc(1, SOURCE_MOST + 1);
+	char path[PATH_MAX], name[TEXT_NAME_MAX];
 	int64_t n = -1;
 	int fd;
 
-	if (!dir)
-		dir = installed ? installed : GRADCOMP_DATADIR "/gradcomp/examples";
-	if (!text || asprintf(&path, "%s/%s%s", dir, e->name, e->suffix) < 0) {
-		fputs("gradcomp: out of memory\n", stderr);
-		free(installed);
-		free(text);
-		return NULL;
-	}
+	snprintf(path, sizeof path, "%s/%s%s", folder ? folder : GRADCOMP_DATADIR "/gradcomp/examples", e->name, e->suffix);
+	free(folder);
 	gradcomp_printable(path, name, sizeof name);
 	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0 || (n = fileio_read(fd, text, SOURCE_MOST, 0)) < 0)
+	if (!text)
+		fputs("gradcomp: out of memory\n", stderr);
+	else if (fd < 0 || (n = fileio_read(fd, text, SOURCE_MOST, 0)) < 0)
 		fprintf(stderr, "gradcomp: cannot read the example %s: %s; --examples names its folder\n", name, strerror(errno));
-	else if (n == SOURCE_MOST || memchr(text, 0, (size_t)n))
+	else if (n == SOURCE_MOST || strlen(text) < (size_t)n) {
 		fprintf(stderr, "gradcomp: %s is no source of an example\n", name);
-	else
-		text[n] = 0;
+		n = -1;
+	}
 	if (fd >= 0)
 		close(fd);
-	free(path);
-	free(installed);
-	if (n >= 0 && n < SOURCE_MOST && !memchr(text, 0, (size_t)n))
+	if (n >= 0)
 		return text;
 	free(text);
 	return NULL;
@@ -213,25 +208,17 @@ int cmd_new(int argc, char **argv)
 	status = take_options(argc, argv, usage, options, words, 2);
 	if (status >= 0)
 		return status;
-	if (!words[1] || (strcmp(words[0], "compressor") && strcmp(words[0], "collective"))) {
-		fputs(usage, stderr);
-		return 2;
-	}
-	if (!is_name(words[1])) {
-		fprintf(stderr, "gradcomp: '%s' is no name for a plugin: a small letter, then at most %d small letters, digits and '_'\n",
-		        gradcomp_printable(words[1], printable, sizeof printable), NAME_MOST - 1);
-		return 2;
-	}
+	if (!words[1] || (strcmp(words[0], "compressor") && strcmp(words[0], "collective")))
+		return usage_error(usage, "new makes a compressor or a collective, and gives it a name");
+	if (!is_name(words[1]))
+		return usage_error(usage, "'%s' is no name for a plugin: a small letter, then at most %d small letters, digits and '_'",
+		                   gradcomp_printable(words[1], printable, sizeof printable), NAME_MOST - 1);
 	e = find(words[0], pattern ? pattern : strcmp(words[0], "collective") ? "summed" : "", cxx);
-	if (!e && cxx) {
-		fputs("gradcomp: the example in C++ is a compressor that gathers: --pattern gathered --cxx\n", stderr);
-		return 2;
-	}
-	if (!e) {
-		fprintf(stderr, "gradcomp: '%s' is no pattern of a %s: %s\n", gradcomp_printable(pattern, printable, sizeof printable), words[0],
-		        strcmp(words[0], "collective") ? "summed, gathered, merged or coded" : "it has none");
-		return 2;
-	}
+	if (!e && cxx)
+		return usage_error(usage, "the example in C++ is a compressor that gathers: --pattern gathered --cxx");
+	if (!e)
+		return usage_error(usage, "'%s' is no pattern of a %s: %s", gradcomp_printable(pattern, printable, sizeof printable),
+		                   words[0], strcmp(words[0], "collective") ? "summed, gathered, merged or coded" : "it has none");
 	text = read_example(e, dir);
 	if (!text)
 		return 1;

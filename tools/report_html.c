@@ -15,6 +15,7 @@
 #define VALUES 110  /* behind its bars */
 #define BAR 22      /* a row */
 #define LANE 12     /* of the timeline */
+#define ROW (3 * LANE + 8) /* of a rank there */
 #define MOST_TENSORS 40
 #define MOST_BUCKETS 60
 #define MOST_RANKS 16
@@ -421,10 +422,10 @@ static void put_timeline(FILE *out, const json_t *events, const json_t *step)
 	        "compressors and the exchange of each rank did.<span class=\"key encode\"></span>encode"
 	        "<span class=\"key exchange\"></span>exchange<span class=\"key decode\"></span>decode<span class=\"key wait\"></span>"
 	        "wait<span class=\"key other\"></span>other</p>\n<svg viewBox=\"0 0 %d %lld\" role=\"img\">\n",
-	        number, WIDTH, ranks * (3 * LANE + 8) + 24);
+	        number, WIDTH, ranks * ROW + 24);
 	for (long long r = 0; r < ranks; r++)
 		fprintf(out, "<text class=\"soft\" x=\"0\" y=\"%lld\">rank %lld</text><line class=\"axis\" x1=\"70\" x2=\"%d\" y1=\"%lld\" y2=\"%lld\"/>\n",
-		        r * (3 * LANE + 8) + 22, r, WIDTH, r * (3 * LANE + 8) + 3 * LANE + 4, r * (3 * LANE + 8) + 3 * LANE + 4);
+		        r * ROW + 22, r, WIDTH, r * ROW + 3 * LANE + 4, r * ROW + 3 * LANE + 4);
 	json_array_foreach(events, i, e)
 	{
 		const char *name = string_of(e, "name");
@@ -437,14 +438,14 @@ static void put_timeline(FILE *out, const json_t *events, const json_t *step)
 			continue;
 		from = within(from, 0, 1);
 		fprintf(out, "<rect class=\"%s\" x=\"%.2f\" y=\"%lld\" width=\"%.2f\" height=\"%d\"><title>", class_of(name), 70 + room * from,
-		        rank * (3 * LANE + 8) + lane * LANE + 2, fmax(room * (within(to, 0, 1) - from), 0.4), LANE - 2);
+		        rank * ROW + lane * LANE + 2, fmax(room * (within(to, 0, 1) - from), 0.4), LANE - 2);
 		put_text(out, name, 0);
 		fputs(", ", out);
 		put_ms(out, number_of(e, "dur") / 1e6);
 		fputs("</title></rect>\n", out);
 	}
 	fprintf(out, "<text class=\"soft\" x=\"70\" y=\"%lld\">0</text><text class=\"soft\" x=\"%d\" y=\"%lld\" text-anchor=\"end\">",
-	        ranks * (3 * LANE + 8) + 18, WIDTH, ranks * (3 * LANE + 8) + 18);
+	        ranks * ROW + 18, WIDTH, ranks * ROW + 18);
 	put_ms(out, length / 1e6);
 	fputs("</text>\n</svg>\n", out);
 }

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "io/cache/manage_internal.h"
 #include "io/cache/manifest.h"
+#include "io/source/nfs_url.h"
 
 #define OPEN_DIR (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 #define PREFIX_MIN 4
@@ -30,7 +31,7 @@ static bool is_copy_of(int area, const cache_entry *entry, const char *source)
 /* The source as manifests name it: resolved, when it is there. */
 static char *source_of(const char *name)
 {
-	char *real = name[0] && strncmp(name, "nfs://", 6) ? realpath(name, NULL) : NULL;
+	char *real = name[0] && !source_url_is(name) ? realpath(name, NULL) : NULL;
 	return real ? real : strdup(name);
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "io/cache/cache.h"
+#include "io/source/nfs_url.h"
 #include "config/config.h"
 
 /* `origin` is FILE:LINE, or a word: then the value is the default. The file and all
@@ -92,7 +93,7 @@ gradcomp_status cache_open_area(stage_run *run, bool create, int *area, gradcomp
 		return error_set(err, GRADCOMP_ERR_INSECURE,
 		                 "you are uid %u; only %s (stage.shared_user) stages into the shared area",
 		                 (unsigned)geteuid(), config_str(run->config, "stage.shared_user"));
-	if (!owner && !strncmp(run->options->source, "nfs://", 6))
+	if (!owner && source_url_is(run->options->source))
 		return error_set(err, GRADCOMP_ERR_INSECURE,
 		                 "root does not read what a server sends: name another account in stage.shared_user "
 		                 "(default: nobody), or mount %s",

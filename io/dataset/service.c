@@ -10,7 +10,7 @@
 #include "config/config.h"
 
 #define STARVED_SECONDS 0.002
-#define WATCH_NS 1000000000u /* between looks at who is silent */
+#define SWEEP_NS 1000000000u /* between looks at who is dead, and who is silent */
 
 void service_failed(service *s, gradcomp_status st, const gradcomp_error *err)
 {
@@ -45,16 +45,12 @@ void service_wrong(service *s, const peer *p, const char *what)
 
 /* A peer that owes answers or values and sends nothing at all would keep processes waiting for ever.
  * Time in which this process was stopped does not count. */
-static void peers_watch(service *s)
+static void peers_watch(service *s, uint64_t passed)
 {
 	double limit = config_float(s->ds->group->job->config, "transport.wait_timeout");
-	uint64_t now = clock_ns(), passed = now - s->watched;
 	char what[96];
 
-	if (passed < WATCH_NS)
-		return;
-	s->watched = now;
-	passed = passed < 2 * WATCH_NS ? passed : WATCH_NS;
+	passed = passed < 2 * SWEEP_NS ? passed : SWEEP_NS;
 	for (int i = 0; i < s->npeers; i++)
 		s->peers[i].owes = false;
 	for (uint32_t i = 0; i < s->ds->head->ntickets; i++)
@@ -136,6 +132,8 @@ static bool quiet(const service *s)
 
 void service_turn(service *s)
 {
+	uint64_t passed;
+
 	s->starved = s->posted = false;
 	tickets_attend(s);
 	load_worker_notify(s);
@@ -144,9 +142,13 @@ void service_turn(service *s)
 		request_send(s, &s->peers[i]);
 		collect(s, &s->peers[i]);
 	}
+	passed = clock_ns() - s->swept;
+	if (passed < SWEEP_NS)
+		return;
+	s->swept += passed;
 	tickets_sweep(s);
 	if (!s->status)
-		peers_watch(s);
+		peers_watch(s, passed);
 }
 
 static void serve(service *s)

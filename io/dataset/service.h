@@ -134,8 +134,7 @@ struct service {
 	offer *offers;
 	uint64_t offered;
 	take *takes;
-	uint64_t swept; /* ns: when tickets of dead processes were last looked for */
-	uint64_t watched; /* ns: when silent peers were */
+	uint64_t swept; /* ns: when tickets of dead processes and silent peers were last looked for */
 	load_worker *load_worker;
 };
 

@@ -4,7 +4,6 @@
 
 #include "io/dataset/service.h"
 
-#define SWEEP_NS 1000000000u
 
 static peer *peer_for(const service *s, uint64_t index)
 {
@@ -115,9 +114,6 @@ void tickets_sweep(service *s)
 	gradcomp_dataset *ds = s->ds;
 	uint32_t alive = atomic_load(&ds->self);
 
-	if (clock_ns() - s->swept < SWEEP_NS)
-		return;
-	s->swept = clock_ns();
 	for (uint32_t i = 0; i < ds->head->ntickets; i++) {
 		ticket *t = &ds->tickets[i];
 		uint32_t word = atomic_load_explicit(&t->word, memory_order_acquire), state = word & WORD_STATE;

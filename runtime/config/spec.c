@@ -183,15 +183,16 @@ gradcomp_status spec_name(const char *text, char name[SPEC_NAME_MAX], gradcomp_e
 	memcpy(name, text, n);
 	name[n] = '\0';
 	if (!spec_is_name(name)) {
-		char small[SPEC_NAME_MAX];
+		char small[SPEC_NAME_MAX], near[SPEC_NAME_MAX + 20] = "";
 
 		for (size_t i = 0; i <= n; i++)
 			small[i] = (char)(name[i] >= 'A' && name[i] <= 'Z' ? name[i] - 'A' + 'a' : name[i]);
+		if (spec_is_name(small))
+			snprintf(near, sizeof near, " (did you mean '%s'?)", small);
 		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "'%s' cannot be a name%s%s%s; a name is made of a-z, 0-9, '_' and '-' and begins with a "
-		                 "letter or a digit",
-		                 name, spec_is_name(small) ? " (did you mean '" : "", spec_is_name(small) ? small : "",
-		                 spec_is_name(small) ? "'?)" : "");
+		                 "'%s' cannot be a name%s; a name is made of a-z, 0-9, '_' and '-' and begins with a letter or "
+		                 "a digit",
+		                 name, near);
 	}
 	if (!strcmp(name, "help") || !strcmp(name, "off"))
 		return error_set(err, GRADCOMP_ERR_INVALID, "'%s' is a word of the option --gradcomp, not a plugin",

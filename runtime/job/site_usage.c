@@ -23,37 +23,45 @@ static void name_of(const char *spec, char out[SITE_USAGE_NAME_MAX])
 		snprintf(out, SITE_USAGE_NAME_MAX, "%.*s", (int)n, spec);
 }
 
+typedef struct sums {
+	double dense, wire, most;
+} sums;
+
+/* Whether it is the largest so far: the one that gives its name to the job. */
+static bool add(sums *s, double dense, double wire)
+{
+	bool largest = dense > s->most;
+
+	s->dense += dense;
+	s->wire += wire;
+	s->most = largest ? dense : s->most;
+	return largest;
+}
+
 bool site_usage_of_job(const report_job *job, site_usage *out)
 {
-	double most = -1;
-	double dense = 0, wire = 0;
+	sums all = {.most = -1};
 
 	*out = (site_usage){.failed = job->failure != NULL};
 	for (uint32_t i = 0; i < job->nreducers; i++) {
 		const report_reducer *r = &job->reducers[i];
 
-		dense += r->stats.dense_bytes;
-		wire += r->stats.wire_bytes;
-		if (r->stats.dense_bytes <= most)
-			continue;
-		most = r->stats.dense_bytes;
-		out->steps = r->stats.steps;
-		name_of(r->asked, out->compressor);
+		if (add(&all, r->stats.dense_bytes, r->stats.wire_bytes)) {
+			out->steps = r->stats.steps;
+			name_of(r->asked, out->compressor);
+		}
 	}
 	for (uint32_t i = 0; i < job->ncoders; i++) {
 		const report_coder *c = &job->coders[i];
 
-		dense += c->stats.dense_bytes;
-		wire += c->stats.wire_bytes;
-		if (c->stats.dense_bytes <= most)
-			continue;
-		most = c->stats.dense_bytes;
-		out->steps = c->stats.reduce_scatters;
-		name_of(c->asked, out->compressor);
+		if (add(&all, c->stats.dense_bytes, c->stats.wire_bytes)) {
+			out->steps = c->stats.reduce_scatters;
+			name_of(c->asked, out->compressor);
+		}
 	}
-	out->dense_bytes = (uint64_t)dense;
-	out->wire_bytes = (uint64_t)wire;
-	return most >= 0;
+	out->dense_bytes = (uint64_t)all.dense;
+	out->wire_bytes = (uint64_t)all.wire;
+	return all.most >= 0;
 }
 
 gradcomp_status site_usage_leave(const char *dir, const site_usage *u, gradcomp_error *err)

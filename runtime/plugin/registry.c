@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +11,6 @@
 
 #include "plugin/descriptor.h"
 #include "base/error.h"
-#include "base/fileio.h"
 #include "gradcomp/gradcomp.h"
 #include "base/module.h"
 #include "base/sha256.h"

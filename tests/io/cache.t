@@ -231,6 +231,7 @@ cache gc --all-users --job 12
 is 'which gc for all users removes' "$status" 0
 printf '[stage]\nshared = nfs://127.0.0.1/x\nshared_user = root\n' >"$tmp/conf"
 refuse 'root asks no server' "$gradcomp" stage --shared nfs://127.0.0.1/x
+refuse 'root asks no server, however its scheme is written' "$gradcomp" stage --shared NFS://127.0.0.1/x
 like '... and says who may' "$said" 'name another account in stage.shared_user'
 # A user stops the child that has become him, in an area that takes a while.
 # shellcheck disable=SC2016 # expanded by the user's shell

@@ -10,6 +10,11 @@ typedef struct star {
 	const gradcomp_links *links;
 } star;
 
+#ifdef FAULT_ALLREDUCE
+static gradcomp_status star_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                                      double scale, gradcomp_error *err);
+#endif
+
 static gradcomp_status star_create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
                                    void **instance, gradcomp_error *err)
 {

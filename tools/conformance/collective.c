@@ -12,6 +12,12 @@
 
 enum { RUNS_MAX = 2048, LARGE = (1 << 17) + 1 };
 
+/* Those with a codec. */
+enum {
+	CODED_BLOCKS = GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
+	CODED = CODED_BLOCKS | GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_EXCHANGE
+};
+
 /* What the codec has seen of a rank's runs. */
 typedef struct coder {
 	uint64_t counters[RUNS_MAX];
@@ -41,13 +47,18 @@ typedef struct trial {
 	fabric f;
 	void *instance[LINKS_RANKS_MAX];
 	rank_call *calls;
-	int P, bit, root, entered;
+	int P, bit, root, entered; /* bit: of the primitive, in `serves` */
 	uint64_t count;
 	gradcomp_dtype dtype;
 	gradcomp_op op;
 	double scale;
 	int failures; /* that were reported: no more of the same */
 } trial;
+
+static bool is(const trial *t, uint32_t primitives)
+{
+	return 1u << t->bit & primitives;
+}
 
 /* ---- numbers ---- */
 
@@ -308,7 +319,7 @@ __attribute__((format(printf, 3, 4))) static void broken(trial *t, rule r, const
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
-	if (t->bit == 0 || t->bit == 1)
+	if (is(t, GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER))
 		snprintf(of, sizeof of, ", type %d, operation %d, scale %g", (int)t->dtype, (int)t->op, t->scale);
 	kit_fail(t->k, r, "%s() of %llu numbers%s, %d ranks on %d nodes: %s", call_primitive(t->bit),
 	         (unsigned long long)t->count, of, t->P, t->f.ends[0].api.nnodes, text);
@@ -377,6 +388,15 @@ static uint64_t block_begin(const trial *t, int rank)
 	return at;
 }
 
+static int block_owner(const trial *t, uint64_t i)
+{
+	int owner = 0;
+
+	while (owner + 1 < t->P && i >= block_begin(t, owner + 1))
+		owner++;
+	return owner;
+}
+
 static void begin(trial *t)
 {
 	size_t size = gradcomp_dtype_bytes(t->dtype);
@@ -390,14 +410,14 @@ static void begin(trial *t)
 		c->codec = (gradcomp_codec){.struct_size = sizeof c->codec, .ctx = &c->coder, .bound = half_bound,
 		                            .code = half_code, .decode = half_decode, .decode_add = half_decode_add};
 		c->buf = guard("the buffer of a primitive", t->count * size, 8);
-		c->out = guard("the output of a primitive", t->bit == 3 ? (uint64_t)t->P * size : 0, 8);
+		c->out = guard("the output of a primitive", is(t, GRADCOMP_CAN_ALLTOALL) ? (uint64_t)t->P * size : 0, 8);
 		c->residual = guard("the residual", t->count * sizeof(float), 8);
 		c->memory = guard("the server's error", 0, 8);
 		for (uint64_t i = 0; i < t->count; i++)
 			put(t, c->buf.data, i, value(r, i));
 		for (int q = 0; q < t->P; q++) {
-			c->lengths[q] = block(t, q) * (t->bit == 2 ? size : 1);
-			if (t->bit == 3)
+			c->lengths[q] = block(t, q) * (is(t, GRADCOMP_CAN_ALLGATHER) ? size : 1);
+			if (is(t, GRADCOMP_CAN_ALLTOALL))
 				c->lengths[q] = (uint64_t)q < t->count ? size : 0;
 			c->out_lengths[q] = (uint64_t)r < t->count ? size : 0;
 		}
@@ -421,15 +441,11 @@ static void end(trial *t)
 /* What number i of rank r's buffer is to be; NAN: it may be anything. */
 static double expected(const trial *t, int r, uint64_t i)
 {
-	int owner = 0;
-
-	while (owner + 1 < t->P && i >= block_begin(t, owner + 1))
-		owner++;
 	switch (1u << t->bit) {
 	case GRADCOMP_CAN_REDUCE_SCATTER:
-		return owner == r ? reduced(t, i) : NAN;
+		return block_owner(t, i) == r ? reduced(t, i) : NAN;
 	case GRADCOMP_CAN_ALLGATHER:
-		return value(owner, i);
+		return value(block_owner(t, i), i);
 	case GRADCOMP_CAN_BROADCAST:
 		return value(t->root, i);
 	case GRADCOMP_CAN_ALLTOALL:
@@ -454,18 +470,12 @@ static void compare(trial *t)
 				return;
 			}
 		}
-		for (int q = 0; t->bit == 3 && (uint64_t)r < t->count && q < t->P; q++)
+		for (int q = 0; is(t, GRADCOMP_CAN_ALLTOALL) && (uint64_t)r < t->count && q < t->P; q++)
 			if (get(t, c->out.data, (uint64_t)q) != value(q, (uint64_t)r)) {
 				broken(t, RULE_PRIMITIVES, "rank %d has not what rank %d has sent it", r, q);
 				return;
 			}
 	}
-}
-
-static bool plain_coded(const trial *t)
-{
-	return (1u << t->bit) & (GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER |
-	                         GRADCOMP_CAN_EXCHANGE);
 }
 
 /* Numbers that a code does not keep: random ones. */
@@ -495,7 +505,7 @@ static double accounted(const trial *t, uint64_t i, int owner)
 	for (int r = 0; r < t->P; r++) {
 		const float *residual = (const float *)(void *)t->calls[r].residual.data;
 
-		if (1u << t->bit != GRADCOMP_CAN_CODED_ALLGATHER)
+		if (!is(t, GRADCOMP_CAN_CODED_ALLGATHER))
 			all += (double)residual[i];
 		else if (r == owner)
 			all += (double)residual[i - begins];
@@ -506,20 +516,14 @@ static double accounted(const trial *t, uint64_t i, int owner)
 /* Whose block number i is, of a primitive with blocks; -1: all ranks have a result there. */
 static int owner_of(const trial *t, uint64_t i)
 {
-	int owner = 0;
-
-	if (!((1u << t->bit) & (GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER)))
-		return -1;
-	while (owner + 1 < t->P && i >= block_begin(t, owner + 1))
-		owner++;
-	return owner;
+	return is(t, CODED_BLOCKS) ? block_owner(t, i) : -1;
 }
 
 static bool conserved(trial *t, float *const *before)
 {
 	for (uint64_t i = 0; i < t->count; i++) {
 		int owner = owner_of(t, i);
-		int from = 1u << t->bit == GRADCOMP_CAN_CODED_ALLGATHER ? owner : -1;
+		int from = is(t, GRADCOMP_CAN_CODED_ALLGATHER) ? owner : -1;
 		double in = gone_in(t, before, i, from), out = accounted(t, i, owner);
 
 		if (!(fabs(in - out) <= 1e-4 * t->P)) {
@@ -529,6 +533,16 @@ static bool conserved(trial *t, float *const *before)
 		}
 	}
 	return true;
+}
+
+static double in_memory(const trial *t)
+{
+	double all = 0;
+
+	for (int r = 0; r < t->P; r++)
+		for (uint64_t i = 0; i < t->calls[r].memory.bytes / sizeof(float); i++)
+			all += (double)((const float *)(void *)t->calls[r].memory.data)[i];
+	return all;
 }
 
 /* The server's memory is of another number of floats than the result: all of it together. */
@@ -541,9 +555,7 @@ static bool conserved_together(trial *t, float *const *before, double remembered
 		out += accounted(t, i, -1);
 		room += 1e-5 * t->P;
 	}
-	for (int r = 0; r < t->P; r++)
-		for (uint64_t i = 0; i < t->calls[r].memory.bytes / sizeof(float); i++)
-			out += (double)((const float *)(void *)t->calls[r].memory.data)[i];
+	out += in_memory(t);
 	if (fabs(in - out) <= room)
 		return true;
 	broken(t, RULE_CONSERVATION, "%.9g went in, result, residuals and the server's error make %.9g", in, out);
@@ -552,7 +564,7 @@ static bool conserved_together(trial *t, float *const *before, double remembered
 
 static bool alike(trial *t)
 {
-	for (int r = 1; r < t->P && 1u << t->bit != GRADCOMP_CAN_CODED_REDUCE_SCATTER; r++)
+	for (int r = 1; r < t->P && !is(t, GRADCOMP_CAN_CODED_REDUCE_SCATTER); r++)
 		if (memcmp(t->calls[r].buf.data, t->calls[0].buf.data, t->calls[0].buf.bytes) != 0) {
 			broken(t, RULE_AGREEMENT, "ranks 0 and %d end with different bits", r);
 			return false;
@@ -582,7 +594,7 @@ static bool own_counters(trial *t)
 static void coded(trial *t)
 {
 	float *before[LINKS_RANKS_MAX] = {NULL};
-	bool exchange = 1u << t->bit == GRADCOMP_CAN_EXCHANGE;
+	bool exchange = is(t, GRADCOMP_CAN_EXCHANGE);
 	double remembered = 0;
 
 	begin(t);
@@ -603,10 +615,7 @@ static void coded(trial *t)
 		if (!call_all(t) || !alike(t) || !own_counters(t) ||
 		    !(exchange ? conserved_together(t, before, remembered) : conserved(t, before)))
 			break;
-		remembered = 0;
-		for (int r = 0; r < t->P; r++)
-			for (uint64_t i = 0; i < t->calls[r].memory.bytes / sizeof(float); i++)
-				remembered += (double)((const float *)(void *)t->calls[r].memory.data)[i];
+		remembered = in_memory(t);
 	}
 	for (int r = 0; r < t->P; r++)
 		free(before[r]);
@@ -664,21 +673,20 @@ static void every_type(trial *t)
 static void primitive(trial *t)
 {
 	static const uint64_t counts[] = {0, 1, 7, 1027, LARGE};
-	uint32_t of = 1u << t->bit;
 
 	for (size_t i = 0; i < sizeof counts / sizeof *counts && t->failures < 3; i++) {
 		t->count = counts[i];
-		t->scale = of == GRADCOMP_CAN_ALLREDUCE || of == GRADCOMP_CAN_EXCHANGE ? 0.25 : 1.0;
+		t->scale = is(t, GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_EXCHANGE) ? 0.25 : 1.0;
 		if (t->count == LARGE && t->P != 3)
 			continue;
-		if (plain_coded(t))
+		if (is(t, CODED))
 			coded(t);
-		for (t->root = 0; !plain_coded(t) && t->root < (of == GRADCOMP_CAN_BROADCAST ? t->P : 1); t->root++)
+		for (t->root = 0; !is(t, CODED) && t->root < (is(t, GRADCOMP_CAN_BROADCAST) ? t->P : 1); t->root++)
 			exact(t);
 		t->root = 0;
-		if (of & (GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_MERGE))
+		if (is(t, GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_MERGE))
 			repeated(t);
-		if (t->count == 1027 && t->P <= 4 && of & (GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER))
+		if (t->count == 1027 && t->P <= 4 && is(t, GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER))
 			every_type(t);
 	}
 }
@@ -769,8 +777,7 @@ void group_primitives(kit *k)
 	kit_ok(k, RULE_LINKS, "nothing is left unwaited for, no rank misses a failure");
 	kit_ok(k, RULE_AGREEMENT, "equal bits on all ranks, and again");
 	kit_ok(k, RULE_BOUNDS, "walls behind all buffers: untouched");
-	if (serves & (GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER |
-	              GRADCOMP_CAN_EXCHANGE))
+	if (serves & CODED)
 		kit_ok(k, RULE_CONSERVATION, "what codes lose is in the residuals");
 	else
 		kit_skip(k, RULE_CONSERVATION, "of codes");

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 extern char **environ;
 
@@ -23,14 +24,6 @@ int process_floats(void)
 const char *process_floats_text(int mode)
 {
 	return mode & 1 ? "floats are no longer rounded to nearest" : "denormal floats have become zero";
-}
-
-/* FNV-1a. */
-static uint64_t hash(uint64_t h, const void *data, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i++)
-		h = (h ^ ((const unsigned char *)data)[i]) * 0x100000001b3u;
-	return h;
 }
 
 static int entries(const char *path)
@@ -54,10 +47,10 @@ void process_look(process_state *s)
 	*s = (process_state){.floats = process_floats(), .descriptors = entries("/proc/self/fd"),
 	                     .threads = entries("/proc/self/task")};
 	stat(".", &st);
-	s->directory = hash(hash(0, &st.st_dev, sizeof st.st_dev), &st.st_ino, sizeof st.st_ino);
-	s->locale = hash(0, locale, locale ? strlen(locale) : 0);
+	s->directory = XXH64(&st.st_ino, sizeof st.st_ino, st.st_dev);
+	s->locale = XXH64(locale, locale ? strlen(locale) : 0, 0);
 	for (char **e = environ; e && *e; e++)
-		s->environment = hash(s->environment, *e, strlen(*e) + 1);
+		s->environment = XXH64(*e, strlen(*e), s->environment);
 	sigprocmask(SIG_BLOCK, NULL, &mask);
 	for (int n = 1; n < 32; n++) {
 		s->mask |= (uint64_t)(sigismember(&mask, n) == 1) << n;

@@ -178,8 +178,10 @@ gradcomp_status tree_allreduce(void *instance, void *buf, uint64_t count, gradco
 {
 	tree *t = instance;
 	tree_position p = tree_find(t, 0);
-	gradcomp_status st = count ? reduce_to_root(t, &p, buf, count, dtype, op, scale, err) : GRADCOMP_OK;
-	return st || !count ? st : hand_out(t, &p, buf, count * gradcomp_dtype_bytes(dtype), err);
+	if (!count)
+		return GRADCOMP_OK;
+	gradcomp_status st = reduce_to_root(t, &p, buf, count, dtype, op, scale, err);
+	return st ? st : hand_out(t, &p, buf, count * gradcomp_dtype_bytes(dtype), err);
 }
 
 gradcomp_status tree_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err)

@@ -3,9 +3,6 @@
 #include "gradcomp/collective.h"
 
 #define FAULT_ALLREDUCE
-typedef struct star star;
-static gradcomp_status star_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
-                                      double scale, gradcomp_error *err);
 #include "tests/plugins/faulty_collective.h"
 
 static gradcomp_status star_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
