@@ -25,6 +25,8 @@ static const char *const specs[] = {
 	"block",
 	"block:bits=4,block=32",
 	"block:bits=2,block=32,rounding=stochastic",
+	"blocktopk:density=0.2,block=8",
+	"blocktopk:density=0.3,rows=yes",
 	"cast",
 	"cast:type=fp16,saturate=yes",
 	"dgc:density=0.2",

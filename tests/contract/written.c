@@ -14,6 +14,8 @@ static const char *const specs[] = {
 	"acpsgd:rank=2,min_ratio=0",
 	"block:bits=4,block=32",
 	"block:bits=2,block=32",
+	"blocktopk:density=0.2,block=8",
+	"blocktopk:density=0.2,rows=yes",
 	"lqsgd:rank=3,min_ratio=0",
 	"lqsgd:rank=3,min_ratio=0,bits=4,block=32",
 	"powersgd:rank=2,min_ratio=0",

@@ -53,6 +53,17 @@ def topk(density):
     return lambda _ranks, us, _before: shares(us, [largest(u, kept(density, len(u))) for u in us])
 
 
+def blocktopk(density, block):
+    """The blocks of largest sum of magnitudes over all ranks; the last may be shorter."""
+    def method(_ranks, us, _before):
+        d = len(us[0])
+        block_of = np.arange(d) // block
+        sums = np.bincount(block_of, np.sum(np.abs(us), axis=0))
+        chosen = np.flatnonzero(np.isin(block_of, largest(sums, kept(density, len(sums)))))
+        return shares(us, [chosen] * len(us))
+    return method
+
+
 def layerwise(density):
     def method(ranks, us, _before):
         chosen = []

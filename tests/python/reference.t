@@ -33,6 +33,7 @@ CASES = [
     ("topk:density=0.01", methods.topk(0.01), EXACT, 1),
     ("topk:density=0.3,indices=auto", methods.topk(0.3), EXACT, 1),
     ("topk:density=0.05,layerwise=yes", methods.layerwise(0.05), EXACT, 1),
+    ("blocktopk:density=0.1,block=32", methods.blocktopk(0.1, 32), EXACT, 1),
     ("lags:density=0.05", methods.layerwise(0.05), EXACT, 1),
     ("gtopk:density=0.02", methods.gtopk(0.02), EXACT, 1),
     ("dgc:density=0.02", methods.dgc(0.02), EXACT, 2),

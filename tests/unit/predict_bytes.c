@@ -33,6 +33,8 @@ static const pair flat[] = {
 	{"topk:density=0.05,indices=delta", "ring", 1e-9},
 	{"mstopk:density=0.05", "ring", 1e-9},
 	{"randomk:density=0.05", "ring", 1e-9},
+	{"blocktopk:density=0.05", "ring", 1e-9},
+	{"blocktopk:density=0.05,rows=yes", "ring", 1e-9},
 	{"gtopk:density=0.05", "tree", 1e-9},
 	{"dgc:density=0.05", "ring", 1e-9},
 	{"lags:density=0.05", "ring", 1e-9},
@@ -47,6 +49,8 @@ static const pair flat[] = {
 static const pair levels[] = {
 	{"none", "hier", 1e-9},
 	{"topk:density=0.05", "hier", 1e-9},
+	{"randomk:density=0.05", "hier", 0.002},
+	{"blocktopk:density=0.05", "hier", 0.01},
 	/* What they do with a matrix is not what they do with its numbers in a row. */
 	{"dgc:density=0.05", "hier", 0.002},
 	{"onebit", "hier", 0.002},

@@ -384,6 +384,9 @@ int main(void)
 	run("onebit", "hier:ranks_per_node=2", 4, 5000, 1, 2, 4);
 	run("mstopk:density=0.1", "hier:ranks_per_node=3", 6, 1, -1, 2, 6);
 	run("lags:density=0.1", "hier:ranks_per_node=2", 4, 5000, 1, 2, 4);
+	run("blocktopk:density=0.2,block=32", "hier:ranks_per_node=2", 5, 5000, 1, 3, 3);
+	run("blocktopk:density=0.2,rows=yes,start_step=1", "hier:ranks_per_node=3", 6, 5000, 2, 2, 6);
+	run("randomk:density=0.1", "hier:ranks_per_node=2", 4, 5000, 1, 2, 4);
 	run("block", "hier:ranks_per_node=2", 4, 5000, 1, 0, 0);
 	overflows();
 	return done_testing();

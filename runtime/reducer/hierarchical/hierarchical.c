@@ -14,8 +14,10 @@ int hierarchical_possible(const struct gradcomp_compressor_v1 *compressor, uint3
 {
 	const uint32_t may = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED) | GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED);
 	const uint32_t never = GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_PASSES_NONFINITE;
-	return c->serves & GRADCOMP_CAN_SHARD && c->serves & GRADCOMP_CAN_ALLREDUCE && !(patterns & ~may) &&
-	       patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) && !(compressor->traits & never);
+	/* What is summed without being chosen (none) is summed in two levels by the collective. */
+	int chooses = patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) || compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK;
+	return c->serves & GRADCOMP_CAN_SHARD && c->serves & GRADCOMP_CAN_ALLREDUCE && !(patterns & ~may) && chooses &&
+	       !(compressor->traits & never);
 }
 
 int hierarchical_wanted(const engine *eng, const struct gradcomp_collective_v1 *c)
