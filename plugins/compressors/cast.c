@@ -14,7 +14,7 @@
  * the largest partial sum. For the same reason NaN and Inf are simply passed on.
  *
  * There are no 8-bit floats: a sum that is rounded to two or three bits of mantissa
- * at every hop says little of its terms. `block` sends 8 bits and adds in 32.
+ * at every hop says little of its terms. `fp8` and `block` send 8 bits and add in 32.
  *
  * saturate=yes limits what a rank adds to its P-th part of the largest number of
  * the type, less what the hops can round upwards: finite gradients never make

@@ -53,6 +53,8 @@ CLOSE = [
     ("block:bits=8", methods.dense, 2e-2),
     ("block:bits=4,rounding=stochastic", methods.dense, 0.7),
     ("zfp:rate=12", methods.dense, 5e-2),
+    ("fp8", methods.dense, 0.2),
+    ("fp8:type=e5m2,scales=e8m0,block=32", methods.dense, 0.4),
 ]
 
 

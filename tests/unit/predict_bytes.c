@@ -45,6 +45,8 @@ static const pair flat[] = {
 	{"qsgd", "ring", 1e-9},
 	{"block", "ring", 0.01},
 	{"block:bits=4", "direct", 0.01},
+	{"fp8:scales=e8m0,block=32", "ring", 0.01},
+	{"natural", "ring", 0.01},
 };
 static const pair levels[] = {
 	{"none", "hier", 1e-9},

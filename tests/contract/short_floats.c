@@ -1,0 +1,283 @@
+/* fp8 and natural, codes whose numbers are floats of few bits: against the definitions of
+ * their formats in double, on average, at both ends of the range, and what they refuse. */
+#include <float.h>
+#include <math.h>
+
+#include "tests/support/codec_fixture.h"
+#include "tests/support/operator_input.h"
+
+enum { N = 3001 };
+
+enum { GAUSSIAN, ZERO, TIED, SCALED, HUGE_ONES, DENORMAL, BITS, INPUTS };
+static const char *const input_names[INPUTS] = {"Gaussian", "zero", "tied", "widely scaled", "huge", "denormal", "any bits"};
+
+static float input(int kind, int i)
+{
+	float v = test_normal();
+	switch (kind) {
+	case GAUSSIAN:
+		return v;
+	case ZERO:
+		return i % 2 ? 0.0f : -0.0f;
+	case TIED:
+		return (float)((int)(test_random() % 65) - 32) / 4;
+	case SCALED:
+		return v * (float)pow(10, i / 40 % 13 - 6.0);
+	case HUGE_ONES:
+		return i % 3 ? 3e38f * (float)test_uniform() : -FLT_MAX;
+	case DENORMAL:
+		return v * 1e-40f;
+	default:
+		do
+			v = test_bits((uint32_t)test_random());
+		while (!isfinite(v));
+		return v;
+	}
+}
+
+/* What a run of x comes back as; its bytes must be `want`. */
+static int there_and_back(codec *c, const float *x, float *y, uint64_t n, uint64_t want)
+{
+	guarded wire;
+	uint64_t bytes;
+	float *sum = calloc(n + 1, sizeof *sum);
+	int right = sum && codec_code(c, x, n, test_random(), &wire, &bytes) && bytes == want;
+	right = right && !codec_decode(c, wire.data, bytes, y, n, 0) && !codec_decode(c, wire.data, bytes, sum, n, 1);
+	for (uint64_t i = 0; right && i < n; i++)
+		right &= sum[i] == y[i];
+	right = right && (!bytes || codec_decode(c, wire.data, bytes - 1, y, n, 0) == GRADCOMP_ERR_MISMATCH);
+	guard_free(&wire);
+	free(sum);
+	return right;
+}
+
+/* ---- fp8 ---- */
+
+typedef struct format {
+	int mantissa, bias, codes; /* codes that are numbers, of one sign */
+	double largest;
+	double values[128];
+} format;
+
+static format format_of(int e5m2)
+{
+	format f = e5m2 ? (format){2, 15, 0x7c, 57344, {0}} : (format){3, 7, 0x7f, 448, {0}};
+	for (int code = 0; code < f.codes; code++) {
+		int e = code >> f.mantissa, m = code & ((1 << f.mantissa) - 1);
+		f.values[code] = e ? ldexp(1 + ldexp(m, -f.mantissa), e - f.bias) : ldexp(m, 1 - f.bias - f.mantissa);
+	}
+	return f;
+}
+
+/* The code next to x >= 0, the even one of two; the last one for what is larger. */
+static int nearest(const format *f, double x)
+{
+	int at = 0;
+	while (at + 1 < f->codes && f->values[at + 1] <= x)
+		at++;
+	if (at + 1 == f->codes)
+		return at;
+	double below = x - f->values[at], above = f->values[at + 1] - x;
+	return below < above ? at : below > above ? at + 1 : at + (at & 1);
+}
+
+/* Of a block, by the definition: what y is off by, in halves of the gap between codes where it
+ * is; 0 where scales are powers of two and y is the very number. */
+static double off(const format *f, const float *x, const float *y, int n, int e8m0)
+{
+	double top = 0, worst = 0;
+	for (int i = 0; i < n; i++)
+		top = fmax(top, fabs((double)x[i]));
+	int e = (top > 0 ? ilogb(top) : -1000) - ilogb(f->largest);
+	double scale = e8m0 ? ldexp(1, e < -127 ? -127 : e) : top / f->largest;
+	for (int i = 0; i < n; i++) {
+		double a = fabs((double)x[i]), b = fabs((double)y[i]);
+		if (!e8m0 && top / f->largest < FLT_MIN * (1 + 1e-6)) {
+			worst = fmax(worst, b > 0 && top / f->largest < FLT_MIN * (1 - 1e-6) ? INFINITY : 0);
+			continue;
+		}
+		int code = nearest(f, a / scale);
+		double want = f->values[code] * scale;
+		double gap = (code + 1 < f->codes ? f->values[code + 1] - f->values[code] : f->values[code] - f->values[code - 1]) * scale;
+		if (signbit(x[i]) != signbit(y[i]))
+			return INFINITY;
+		worst = e8m0 ? fmax(worst, b == (double)(float)want ? 0 : INFINITY) : fmax(worst, fabs(a - b) / (gap / 2));
+	}
+	return worst;
+}
+
+static void formats(const char *spec, int e5m2, int block, int e8m0)
+{
+	format f = format_of(e5m2);
+	static float x[N], y[N];
+	static const int sizes[] = {0, 1, 31, 32, 33, 1000, N};
+	double worst = 0;
+	codec c;
+	int right = 1;
+	if (!codec_open(&c, spec, 1, 3, N))
+		return codec_close(&c);
+	for (int kind = 0; kind < INPUTS; kind++)
+		for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+			int n = sizes[k];
+			for (int i = 0; i < n; i++)
+				x[i] = input(kind, i);
+			int well = there_and_back(&c, x, y, (uint64_t)n, (uint64_t)((n + block - 1) / block * (e8m0 ? 1 : 4) + n));
+			for (int at = 0; at < n; at += block) {
+				double o = off(&f, x + at, y + at, n - at < block ? n - at : block, e8m0);
+				worst = fmax(worst, o);
+				well &= o <= 1 + 1e-5;
+			}
+			if (!well)
+				printf("# %s: %d %s numbers\n", spec, n, input_names[kind]);
+			right &= well;
+		}
+	ok(right, "%s: %s, bytes of the formula", spec,
+	   e8m0 ? "every number is the format's nearest, to even" : "every number within half a gap");
+	codec_close(&c);
+}
+
+static void refused_fp8(const char *spec, int type_codes, int scale_bytes)
+{
+	static float x[100], y[100];
+	static const float scales[] = {NAN, INFINITY, -1, FLT_MAX};
+	codec c;
+	guarded wire;
+	uint64_t bytes;
+	int right = 1;
+	if (!codec_open(&c, spec, 0, 2, 100))
+		return codec_close(&c);
+	for (int code = type_codes; code < 256; code++) {
+		int number = code >= 0x80 && code < 0x80 + type_codes;
+		for (int i = 0; i < 100; i++)
+			x[i] = test_normal();
+		right &= codec_code(&c, x, 100, 0, &wire, &bytes);
+		wire.data[bytes - 7] = (unsigned char)code;
+		gradcomp_status st = codec_decode(&c, wire.data, bytes, y, 100, code & 1);
+		right &= st == (number ? GRADCOMP_OK : GRADCOMP_ERR_MISMATCH) && (number || strstr(c.err.text, "NaN or Inf"));
+		guard_free(&wire);
+	}
+	for (int k = 0; k < 4; k++) {
+		right &= codec_code(&c, x, 100, 0, &wire, &bytes);
+		if (scale_bytes == 4)
+			memcpy(wire.data, &scales[k], 4);
+		else
+			wire.data[0] = (unsigned char)(252 + k);
+		right &= codec_decode(&c, wire.data, bytes, y, 100, 1) == GRADCOMP_ERR_MISMATCH;
+		guard_free(&wire);
+	}
+	ok(right, "%s: codes that are NaN or Inf, and scales beyond the range, are refused; others are not", spec);
+	codec_close(&c);
+}
+
+/* ---- natural ---- */
+
+static void neighbours(void)
+{
+	static float x[N], y[N];
+	codec c;
+	int right = 1;
+	if (!codec_open(&c, "natural", 0, 2, N))
+		return codec_close(&c);
+	for (int kind = 0; kind < INPUTS; kind++)
+		for (int n = 0; n <= N; n = n < 34 ? n + 1 : n < N ? N : N + 1) {
+			for (int i = 0; i < n; i++)
+				x[i] = input(kind, i);
+			int well = there_and_back(&c, x, y, (uint64_t)n, (uint64_t)(n + (n + 7) / 8));
+			for (int i = 0; i < n; i++) {
+				double a = fabs((double)x[i]), b = fabs((double)y[i]), low = a > 0 ? ldexp(1, ilogb(a)) : 0;
+				int is = b == low || (b == 2 * low && a > low);
+				if (a < FLT_MIN)
+					is = b == 0 || (a > 0 && b == FLT_MIN);
+				else if (a > 0x1p127)
+					is = b == 0x1p127;
+				well &= is && signbit(x[i]) == signbit(y[i]);
+			}
+			if (!well)
+				printf("# natural: %d %s numbers\n", n, input_names[kind]);
+			right &= well;
+		}
+	ok(right, "natural: every number is one of the powers of two beside it, n + ceil(n / 8) bytes");
+	codec_close(&c);
+}
+
+/* Over many runs: right on average, with the variance (2^(e+1) - x) (x - 2^e). */
+static void on_average(void)
+{
+	enum { TIMES = 20000, NUMBERS = 40 };
+	float x[NUMBERS], y[NUMBERS];
+	double sum[NUMBERS] = {0}, squares[NUMBERS] = {0}, worst = 0, spread = 0, most = 0;
+	codec c;
+	if (!codec_open(&c, "natural", 0, 2, N))
+		return codec_close(&c);
+	for (int i = 0; i < NUMBERS; i++)
+		x[i] = i == 0 ? 1e-39f : i == 1 ? 0 : i == 2 ? 1.5f : test_normal() * (float)pow(10, i % 7 - 3);
+	for (uint64_t t = 0; t < TIMES; t++) {
+		guarded wire;
+		uint64_t bytes;
+		codec_code(&c, x, NUMBERS, t, &wire, &bytes);
+		codec_decode(&c, wire.data, bytes, y, NUMBERS, 0);
+		guard_free(&wire);
+		for (int i = 0; i < NUMBERS; i++) {
+			sum[i] += y[i];
+			squares[i] += ((double)y[i] - x[i]) * ((double)y[i] - x[i]);
+		}
+	}
+	for (int i = 0; i < NUMBERS; i++) {
+		double a = fabs((double)x[i]), low = a < FLT_MIN ? 0 : ldexp(1, ilogb(a)), high = a < FLT_MIN ? FLT_MIN : 2 * low;
+		double variance = a > 0 ? (high - a) * (a - low) : 0, sd = sqrt(variance / TIMES);
+		if (variance > 0)
+			worst = fmax(worst, fabs(sum[i] / TIMES - x[i]) / sd);
+		else
+			worst = fmax(worst, sum[i] == (double)x[i] * TIMES ? 0 : INFINITY);
+		if (i) {
+			spread = fmax(spread, fabs(squares[i] / TIMES - variance) / (a * a / 8 + DBL_MIN));
+			most = fmax(most, a > 0 ? variance / (a * a) : 0);
+		}
+	}
+	/* 7 standard deviations: once in 10^9 runs of 40 numbers by chance. */
+	ok(worst < 7, "natural: the mean of %d codings is the number, within %.2f standard deviations", TIMES, worst);
+	ok(spread < 0.15 && most <= 0.125 && most > 0.1, "natural: the variance is the formula's, at most %.4f of the square", most);
+	codec_close(&c);
+}
+
+static void refused_natural(void)
+{
+	float x[20], y[20] = {0};
+	codec c;
+	guarded wire;
+	uint64_t bytes;
+	int same = 1;
+	if (!codec_open(&c, "natural", 0, 2, 20))
+		return codec_close(&c);
+	for (int i = 0; i < 20; i++)
+		x[i] = 1;
+	codec_code(&c, x, 20, 0, &wire, &bytes);
+	wire.data[19] = 255;
+	is_int(codec_decode(&c, wire.data, bytes, y, 20, 1), GRADCOMP_ERR_MISMATCH, "natural: an exponent of 255 is refused: %s",
+	       c.err.text);
+	for (int i = 0; i < 20; i++)
+		same &= y[i] == 0;
+	ok(same, "and nothing is written");
+	guard_free(&wire);
+	codec_close(&c);
+}
+
+int main(void)
+{
+	codec c;
+	test_seed();
+	formats("fp8", 0, 128, 0);
+	formats("fp8:type=e5m2,block=32", 1, 32, 0);
+	formats("fp8:block=65536", 0, 65536, 0);
+	formats("fp8:scales=e8m0,block=32", 0, 32, 1);
+	formats("fp8:type=e5m2,scales=e8m0,block=96", 1, 96, 1);
+	refused_fp8("fp8", 0x7f, 4);
+	refused_fp8("fp8:type=e5m2", 0x7c, 4);
+	refused_fp8("fp8:scales=e8m0", 0x7f, 1);
+	is_int(codec_load(&c, "fp8:block=33"), GRADCOMP_ERR_INVALID, "fp8:block=33 is refused: %s", c.err.text);
+	codec_close(&c);
+	neighbours();
+	on_average();
+	refused_natural();
+	return done_testing();
+}
