@@ -185,7 +185,7 @@ gradcomp_status local_step(local *l, const float *u, local_times *times, gradcom
 	gradcomp_work w = {.struct_size = sizeof w, .bucket = &l->bucket, .step = l->step, .x = &l->x, .flat = l->x,
 	                   .state = l->state, .scratch = l->scratch, .scratch_bytes = plan.scratch_bytes,
 	                   .operators = l->host.operators, .fault = &fault};
-	if (l->plugin->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK) {
+	if (gradcomp_keeps_error(l->plugin, l->spec->values)) {
 		w.error = &l->error;
 		w.error_flat = l->error;
 	}

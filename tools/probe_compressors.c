@@ -75,11 +75,12 @@ static gradcomp_status gathered(probe *p, const bench_spec *spec, uint64_t s, co
 }
 
 static gradcomp_status curve(probe *p, const bench_spec *spec, const struct gradcomp_compressor_v1 *plugin,
-                             const float *u, float *room, double seconds, compressor_curve *out, gradcomp_error *err)
+                             const gradcomp_value *values, const float *u, float *room, double seconds,
+                             compressor_curve *out, gradcomp_error *err)
 {
 	fit_point encode[SIZES], decode[SIZES];
 	int coded = !!(plugin->patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED));
-	const float *error = plugin->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK ? u : NULL;
+	const float *error = gradcomp_keeps_error(plugin, values) ? u : NULL;
 	gradcomp_status st = GRADCOMP_OK;
 	for (int k = 0; !st && k < SIZES; k++) {
 		uint64_t s = side(p->numbers >> 3 * (SIZES - 1 - k));
@@ -130,7 +131,8 @@ static gradcomp_status one(probe *p, const bench_spec *spec, const float *u, flo
 		return probe_leave_out(p, p->named_compressors, spec->spec, why.text, err);
 	}
 	if (!st)
-		st = curve(p, spec, (const struct gradcomp_compressor_v1 *)(const void *)info, u, room, seconds, c, err);
+		st = curve(p, spec, (const struct gradcomp_compressor_v1 *)(const void *)info, text->values, u, room, seconds, c,
+		           err);
 	if (!st && text)
 		c->compressor = strdup(text->text);
 	if (!st && !c->compressor) {

@@ -59,7 +59,7 @@ extern "C" {
 #endif
 
 /* Traits. */
-#define GRADCOMP_TRAIT_ERROR_FEEDBACK (1u << 0)   /* the host keeps e and adds it to g */
+#define GRADCOMP_TRAIT_ERROR_FEEDBACK (1u << 0)   /* the host keeps e and adds it to g; see keeps_error() */
 #define GRADCOMP_TRAIT_SHAPED (1u << 1)           /* works tensor by tensor: `flat` may be NULL */
 #define GRADCOMP_TRAIT_PASSES_NONFINITE (1u << 2) /* NaN and Inf come out as they went in */
 #define GRADCOMP_TRAIT_CUDA (1u << 3)             /* accepts GRADCOMP_CUDA work */
@@ -311,8 +311,19 @@ struct gradcomp_compressor_v1 {
 	 * densities or ranks follow the machine sets them here; they are part of its state. */
 	gradcomp_status (*measured)(void *instance, const gradcomp_measured *m, uint64_t step, gradcomp_error *err);
 
-	uint64_t reserved[6];
+	/* Optional, with GRADCOMP_TRAIT_ERROR_FEEDBACK: whether the host is to keep an error memory
+	 * with these values. 0: it keeps none, and work->error and error_flat are NULL. Hosts
+	 * that do not know this function keep one. NULL function: it keeps one. */
+	int (*keeps_error)(const gradcomp_value *values);
+
+	uint64_t reserved[5];
 };
+
+/* Whether the host keeps an error memory for instances with these values. */
+static inline int gradcomp_keeps_error(const struct gradcomp_compressor_v1 *c, const gradcomp_value *values)
+{
+	return c->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK && (!c->keeps_error || c->keeps_error(values));
+}
 
 /* The constant that NAME.so exports. In C++ a constant without this would be the file's own. */
 extern GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1;

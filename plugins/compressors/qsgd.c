@@ -154,7 +154,7 @@ static gradcomp_status qsgd_decode(void *instance, const gradcomp_work *work, ui
 		return s;
 	if (t->remembers)
 		op->dequantise_error(work->queue, work->error_flat, work->flat, in[t->layout->rank].data, d, &t->q);
-	else
+	else if (work->error_flat)
 		op->fill(work->queue, work->error_flat, 0, d);
 	op->fill(work->queue, work->flat, 0, d);
 	for (uint32_t w = 0; w < n; w++)
@@ -174,7 +174,11 @@ static gradcomp_status qsgd_cost(void *instance, const gradcomp_bucket *bucket, 
 	return GRADCOMP_OK;
 }
 
-/* The host keeps an error memory whether error=yes or not; without, it is zero. */
+static int qsgd_keeps_error(const gradcomp_value *values)
+{
+	return values[ERROR].i != 0;
+}
+
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.info =
 		{
@@ -197,4 +201,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.encode = qsgd_encode,
 	.decode = qsgd_decode,
 	.cost = qsgd_cost,
+	.keeps_error = qsgd_keeps_error,
 };

@@ -134,7 +134,7 @@ static gradcomp_status residual_of(making *k, const char *compressor, double *ou
 	st = spec_table_both(&k->specs, compressor, k->q->collective, p, s, err);
 	if (st)
 		return st;
-	*out = p[0]->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK ? sizeof(float) : 0;
+	*out = gradcomp_keeps_error(p[0]->compressor, s[0]->values) ? sizeof(float) : 0;
 	return GRADCOMP_OK;
 }
 

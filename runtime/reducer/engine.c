@@ -50,7 +50,7 @@ gradcomp_status engine_allocate(engine *eng, gradcomp_error *err)
 	gradcomp_status st = GRADCOMP_OK;
 	size_t bytes = eng->layout.numel * sizeof(float) + sizeof(float);
 	uint32_t states = eng->compressor->state_arrays;
-	if (eng->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK && !eng->hierarchical) {
+	if (gradcomp_keeps_error(eng->compressor, eng->values) && !eng->hierarchical) {
 		st = array(eng, bytes, "an error memory", &eng->error, err);
 		if (st)
 			return st;

@@ -12,7 +12,7 @@ static int keeps(const engine *eng)
 {
 	return eng->coll_ctx.collective->serves & GRADCOMP_CAN_EXCHANGE &&
 	       eng->layout.patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) &&
-	       eng->compressor->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK;
+	       gradcomp_keeps_error(eng->compressor, eng->values);
 }
 
 gradcomp_status bucketing_server_error(const engine *eng, bucketing *d, gradcomp_error *err)

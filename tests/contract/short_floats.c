@@ -252,7 +252,7 @@ static void refused_natural(void)
 	for (int i = 0; i < 20; i++)
 		x[i] = 1;
 	codec_code(&c, x, 20, 0, &wire, &bytes);
-	wire.data[19] = 255;
+	wire.data[19] = '\xff';
 	is_int(codec_decode(&c, wire.data, bytes, y, 20, 1), GRADCOMP_ERR_MISMATCH, "natural: an exponent of 255 is refused: %s",
 	       c.err.text);
 	for (int i = 0; i < 20; i++)

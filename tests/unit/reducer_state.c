@@ -2,6 +2,7 @@
  * it is and what was wanted, and the reducer goes on as if nothing had been. */
 #include "tests/support/small_model.h"
 
+#include "reducer/reducer.h"
 #include "reducer/reducer_state.h"
 
 #include <stddef.h>
@@ -53,6 +54,31 @@ static void forge(model *m, int rank, const unsigned char *s, uint64_t bytes)
 	forged(m, rank, s, bytes, offsetof(state_head, has_error), 0, 4, "should have", "no error memory");
 }
 
+/* A compressor whose parameters say that nothing is remembered has no error memory, in the
+ * reducer as in its state. */
+static void memory_as_asked(gradcomp_group *world, int rank)
+{
+	static const char *const specs[] = {"qsgd", "qsgd:error=yes"};
+	uint64_t bytes[2] = {0}, floats = 0;
+	gradcomp_error err = {0};
+	int there[2] = {-1, -1};
+	for (int k = 0; k < 2; k++) {
+		model m;
+		if (model_open(&m, world, specs[k], 8000, &err) || model_step(&m, rank, 0, &err))
+			break;
+		there[k] = reducer_of(m.red)->eng.error != NULL;
+		floats = reducer_of(m.red)->eng.layout.numel;
+		gradcomp_reducer_save(m.red, NULL, 0, &bytes[k], &err);
+		model_close(&m);
+	}
+	/* Both hold the name of the compressor with all its parameters. */
+	long long more = (long long)bytes[1] - (long long)bytes[0], off = more - 4 * (long long)floats;
+	if (rank == 0)
+		ok(!there[0] && there[1] == 1 && off >= 0 && off <= 8,
+		   "qsgd keeps no error memory, with error=yes one of 4 bytes a number (%lld of %llu numbers) %s", more,
+		   (unsigned long long)floats, err.text);
+}
+
 static void body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	gradcomp_group *world = gradcomp_job_world(job);
@@ -73,6 +99,7 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_reducer_save(a.red, NULL, 0, &kept_bytes[rank], &err);
 	kept[rank] = malloc(kept_bytes[rank]);
 	gradcomp_reducer_save(a.red, kept[rank], kept_bytes[rank], &kept_bytes[rank], &err);
+	memory_as_asked(world, rank);
 	ranks_wait();
 
 	unsigned char *state = kept[rank];

@@ -36,7 +36,7 @@ static void take_arrays(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b
 
 void bucket_run_begin(ranks *s, bucket_run *f, int w, const gradcomp_bucket *b, const gradcomp_plan *plan, const float *g)
 {
-	int remembers = !!(s->plugin->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK), apart = lies_apart(s, plan);
+	int remembers = gradcomp_keeps_error(s->plugin, s->values), apart = lies_apart(s, plan);
 
 	memset(f, 0, sizeof *f);
 	take_arrays(s, f, w, b);

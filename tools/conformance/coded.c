@@ -121,7 +121,7 @@ static gradcomp_status piece(ranks *s, bucket_run *f, float *const *lost, int c,
 gradcomp_status bucket_run_exchange_coded(ranks *s, bucket_run *f, const gradcomp_round *rd)
 {
 	uint64_t P = (uint64_t)s->P, index = f->work.bucket->index;
-	int remembers = !!(s->plugin->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK);
+	int remembers = gradcomp_keeps_error(s->plugin, s->values);
 	gradcomp_status st = GRADCOMP_OK;
 	float *lost[RANKS_MAX];
 	guarded room[RANKS_MAX];

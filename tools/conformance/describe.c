@@ -22,6 +22,8 @@ static const char *contradiction(const struct gradcomp_compressor_v1 *c)
 		return "traits OWN_MOMENTUM and ERROR_FEEDBACK exclude each other";
 	if (has(c, GRADCOMP_TRAIT_OWN_MOMENTUM) && !c->state_arrays)
 		return "trait OWN_MOMENTUM keeps its memory in the last state array, and there is none";
+	if (c->keeps_error && !has(c, GRADCOMP_TRAIT_ERROR_FEEDBACK))
+		return "keeps_error() is there and trait ERROR_FEEDBACK is not";
 	if (c->state_arrays > STATES_MAX)
 		return "there are more than 8 state arrays";
 	if (c->merge && !bit(c, GRADCOMP_MERGED))

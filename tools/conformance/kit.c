@@ -31,7 +31,7 @@ const float *kit_memory(const fixture *t, const ranks *s, int w)
 {
 	if ((t->plugin->traits & GRADCOMP_TRAIT_OWN_MOMENTUM) && t->plugin->state_arrays)
 		return s->state[w] + (t->plugin->state_arrays - 1) * s->layout[w].numel;
-	return t->plugin->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK ? s->error[w] : NULL;
+	return gradcomp_keeps_error(t->plugin, s->values) ? s->error[w] : NULL;
 }
 
 static bool same(kit *k, rule r, const char *when, const char *what, int P, int w, const float *a, const float *b,

@@ -31,6 +31,7 @@ typedef struct sample {
 	float *x, *error, **state;
 	void *scratch, *payload, *merged;
 	double encode, decode;
+	int keeps_error;
 } sample;
 
 static void *taken(sample *s, size_t bytes, gradcomp_status *st, gradcomp_error *err)
@@ -82,6 +83,7 @@ static gradcomp_status sample_open(sample *s, const candidate *k, uint64_t rows,
 	s->dims[0] = rows;
 	s->dims[1] = columns;
 	s->step = LATER;
+	s->keeps_error = gradcomp_keeps_error(s->c, k->specs[0]->values);
 	s->tensor = (gradcomp_tensor){.name = "sample", .numel = rows * columns, .dims = s->dims, .ndim = 2};
 	s->layout = (gradcomp_layout){.struct_size = sizeof s->layout, .ntensors = 1, .tensors = &s->tensor,
 	                              .numel = rows * columns, .nranks = RANKS, .seed = 1, .patterns = patterns};
@@ -152,15 +154,15 @@ static gradcomp_status one_round(sample *s, const gradcomp_work *w, uint32_t k, 
 /* Two steps that are not timed would be more: REPEAT takes care of the first. */
 static gradcomp_status step(sample *s, gradcomp_error *err)
 {
-	int fault = 0, keeps = !!(s->c->traits & GRADCOMP_TRAIT_ERROR_FEEDBACK);
+	int fault = 0;
 	gradcomp_status st = rounds_of(s, s->step, err);
 	gradcomp_work w = {.struct_size = sizeof w,
 	                   .bucket = &s->bucket,
 	                   .step = s->step++,
 	                   .x = &s->x,
 	                   .flat = s->x,
-	                   .error = keeps ? &s->error : NULL,
-	                   .error_flat = keeps ? s->error : NULL,
+	                   .error = s->keeps_error ? &s->error : NULL,
+	                   .error_flat = s->keeps_error ? s->error : NULL,
 	                   .state = s->state,
 	                   .scratch = s->scratch,
 	                   .scratch_bytes = s->plan.scratch_bytes,

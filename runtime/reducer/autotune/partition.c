@@ -118,8 +118,8 @@ gradcomp_status residual_carry_take(tuner *c, const partition *p, gradcomp_error
 	for (uint32_t i = 0; !st && i < c->ntensors; i++) {
 		const subreducer *q = &p->sub[p->of[i]];
 		uint64_t n = q->r->eng.layout.tensors[q->n - 1 - p->as[i]].numel;
-		if (!(q->r->eng.compressor->traits & (GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_OWN_MOMENTUM)) ||
-		    !n)
+		if (!n || !(q->r->eng.compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM ||
+		            gradcomp_keeps_error(q->r->eng.compressor, q->r->eng.values)))
 			continue;
 		if (!c->carry[i])
 			c->carry[i] = calloc(n, sizeof *c->carry[i]);
