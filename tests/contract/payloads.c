@@ -29,6 +29,7 @@ static const char *const specs[] = {
 	"blocktopk:density=0.3,rows=yes",
 	"cast",
 	"cast:type=fp16,saturate=yes",
+	"demo:chunk=4,k=3",
 	"dgc:density=0.2",
 	"fp8",
 	"fp8:type=e5m2,scales=e8m0,block=32",

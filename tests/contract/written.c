@@ -16,6 +16,7 @@ static const char *const specs[] = {
 	"block:bits=2,block=32",
 	"blocktopk:density=0.2,block=8",
 	"blocktopk:density=0.2,rows=yes",
+	"demo:chunk=5,k=3",
 	"lqsgd:rank=3,min_ratio=0",
 	"lqsgd:rank=3,min_ratio=0,bits=4,block=32",
 	"powersgd:rank=2,min_ratio=0",

@@ -140,6 +140,35 @@ def dgc(density, momentum=0.9, nesterov=False, clip=0.0):
     return method
 
 
+def cosines(n):
+    """The orthonormal DCT-II of n numbers, a coefficient a row."""
+    b, j = np.meshgrid(np.arange(n), np.arange(n), indexing="ij")
+    return np.sqrt(np.where(b, 2, 1) / n) * np.cos(np.pi * (2 * j + 1) * b / (2 * n))
+
+
+def demo(chunk, k):
+    """DeMo that forgets nothing: the k largest coefficients of each chunk of each matrix."""
+    def sent(ranks, u):
+        out = []
+        for part in ranks.pieces(u):
+            matrix = part.reshape(part.shape[0] if part.ndim > 1 else 1, -1)
+            result = np.zeros_like(matrix)
+            for i in range(0, matrix.shape[0], chunk):
+                for j in range(0, matrix.shape[1], chunk):
+                    x = matrix[i:i + chunk, j:j + chunk]
+                    rows, columns = cosines(x.shape[0]), cosines(x.shape[1])
+                    q = rows @ x @ columns.T
+                    q.ravel()[np.setdiff1d(np.arange(q.size), largest(q.ravel(), min(k, q.size)))] = 0
+                    result[i:i + chunk, j:j + chunk] = rows.T @ q @ columns
+            out.append(result.ravel())
+        return np.concatenate(out)
+
+    def method(ranks, us, _before):
+        q = [sent(ranks, u) for u in us]
+        return mean(q), [u - s for u, s in zip(us, q)]
+    return method
+
+
 def threshold(t):
     def method(_ranks, us, _before):
         sent = [np.where(u >= t, t, np.where(u <= -t, -t, 0)) for u in us]

@@ -38,6 +38,7 @@ CASES = [
     ("gtopk:density=0.02", methods.gtopk(0.02), EXACT, 1),
     ("dgc:density=0.02", methods.dgc(0.02), EXACT, 2),
     ("dgc:density=0.02,nesterov=yes,momentum=0.5,clip=20", methods.dgc(0.02, 0.5, True, 20), 1e-6, 2),
+    ("demo:chunk=8,k=5,decay=1", methods.demo(8, 5), 2e-6, 1),
     ("threshold:t=1.5", methods.threshold(1.5), EXACT, 1),
     ("signsgd", methods.signed(False), EXACT, 1),
     ("onebit", methods.signed(True), EXACT, 1),

@@ -36,6 +36,7 @@ static const pair flat[] = {
 	{"blocktopk:density=0.05", "ring", 1e-9},
 	{"blocktopk:density=0.05,rows=yes", "ring", 1e-9},
 	{"gtopk:density=0.05", "tree", 1e-9},
+	{"demo", "ring", 1e-9},
 	{"dgc:density=0.05", "ring", 1e-9},
 	{"lags:density=0.05", "ring", 1e-9},
 	{"onebit", "ring", 1e-9},

@@ -108,7 +108,10 @@ static bool has_row(const gradcomp_plugin_info *info, const char *name)
 
 gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameters)
 {
-	static const char *const off[] = {"momentum", "clip"};
+	static const struct {
+		const char *name, *value;
+	} off[] = {{"momentum", "0"}, {"clip", "0"}, {"decay", "1"}, {"sign", "no"}};
+	enum { OFF = sizeof off / sizeof off[0] };
 	gradcomp_spec *spec = NULL;
 	gradcomp_error err;
 	char text[1000];
@@ -117,15 +120,15 @@ gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameter
 	for (const char *p = parameters; *p;) {
 		size_t length = strcspn(p, ",");
 		int drop = 0;
-		for (int i = 0; i < 2; i++)
-			drop |= !strncmp(p, off[i], strlen(off[i])) && p[strlen(off[i])] == '=';
+		for (int i = 0; i < OFF; i++)
+			drop |= !strncmp(p, off[i].name, strlen(off[i].name)) && p[strlen(off[i].name)] == '=';
 		if (!drop && n >= 0 && (size_t)n < sizeof text)
 			n += snprintf(text + n, sizeof text - (size_t)n, "%.*s,", (int)length, p);
 		p += length + (p[length] == ',');
 	}
-	for (int i = 0; i < 2; i++)
-		if (has_row(info, off[i]) && n >= 0 && (size_t)n < sizeof text) {
-			n += snprintf(text + n, sizeof text - (size_t)n, "%s=0,", off[i]);
+	for (int i = 0; i < OFF; i++)
+		if (has_row(info, off[i].name) && n >= 0 && (size_t)n < sizeof text) {
+			n += snprintf(text + n, sizeof text - (size_t)n, "%s=%s,", off[i].name, off[i].value);
 			found++;
 		}
 	if (!found || n < 1 || (size_t)n >= sizeof text)
