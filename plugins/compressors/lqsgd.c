@@ -12,17 +12,20 @@
  *     sum of errors = sum of M_w - P (sum of Q~_w)^T = sum of M_w - nranks * average
  *
  * Numbers share a step by blocks of `block`, of one tensor and factor: the largest
- * magnitude is the highest level.
+ * magnitude is the highest level. With levels=log, as in the paper (Li et al., arXiv
+ * 2506.17974, 2025), levels stand closer where numbers are small (log_levels.h).
  *
  * Rounds: the tensors sent uncompressed, if there are any, SUMMED; P_w and Q_w, GATHERED,
  * the matrices in order: steps (F32) and codes of each, padded to 4 bytes. */
 #include "plugins/common/passthrough.h"
 #include "plugins/common/gathered.h"
+#include "plugins/common/log_levels.h"
 #include "plugins/common/lowrank.h"
 
-enum { BITS = LOWRANK_PARAMS, BLOCK };
+enum { BITS = LOWRANK_PARAMS, BLOCK, LEVELS, ALPHA };
 
 static const char *const widths[] = {"8", "4", NULL};
+static const char *const spacings[] = {"linear", "log", NULL};
 
 static const gradcomp_param params[] = {
 	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
@@ -39,6 +42,17 @@ static const gradcomp_param params[] = {
                    .min = 32,
                    .max = 65536,
                    .help = "numbers that share a scale, a multiple of 32"},
+	[LEVELS] = {.name = "levels",
+                    .type = GRADCOMP_PARAM_CHOICE,
+                    .def = "linear",
+                    .choices = spacings,
+                    .help = "how levels are spaced; log: closer where numbers are small, on the host"},
+	[ALPHA] = {.name = "alpha",
+                   .type = GRADCOMP_PARAM_FLOAT,
+                   .def = "10",
+                   .min = 0.01,
+                   .max = 1e6,
+                   .help = "how much closer, with levels=log"},
 };
 
 /* Bytes of payload before a tensor. */
@@ -49,6 +63,7 @@ typedef struct extent {
 typedef struct lqsgd {
 	lowrank l;
 	gradcomp_quantiser q;
+	log_levels *log; /* NULL: linear */
 	extent *at; /* ntensors + 1 */
 } lqsgd;
 
@@ -66,6 +81,7 @@ static void lqsgd_destroy(void *instance)
 	if (!p)
 		return;
 	lowrank_close(&p->l);
+	p->l.host->release(p->log);
 	p->l.host->release(p->at);
 	p->l.host->release(p);
 }
@@ -78,6 +94,10 @@ static gradcomp_status lqsgd_create(const gradcomp_host *host, const gradcomp_va
 	gradcomp_status st;
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "lqsgd: no memory");
+	if (values[LEVELS].i && GRADCOMP_HAS(layout, device) && layout->device != GRADCOMP_HOST) {
+		host->release(p);
+		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "lqsgd: levels=log is for the host");
+	}
 	st = lowrank_open(&p->l, host, values, layout, "lqsgd", LOWRANK_KEEP_Q, bits == 8 ? ", 8 bits" : ", 4 bits",
 	                  err);
 	if (st) {
@@ -91,7 +111,10 @@ static gradcomp_status lqsgd_create(const gradcomp_host *host, const gradcomp_va
 	                            .norm = GRADCOMP_NORM_ABSMAX,
 	                            .rounding = GRADCOMP_TO_NEAREST};
 	p->at = host->alloc((layout->ntensors + 1) * sizeof *p->at);
-	if (!p->at) {
+	p->log = values[LEVELS].i ? host->alloc(sizeof *p->log) : NULL;
+	if (p->log)
+		log_levels_make(p->log, &p->q, values[ALPHA].f);
+	if (!p->at || (values[LEVELS].i && !p->log)) {
 		lqsgd_destroy(p);
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "lqsgd: no memory for %u tensors", layout->ntensors);
 	}
@@ -189,7 +212,9 @@ static void quantise(const lqsgd *p, const gradcomp_work *work, char *out, float
 	op->fill(work->queue, (float *)(void *)out, 0, packed(p, work->bucket, factor) / sizeof(float));
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 		piece f = piece_of(p, work->bucket, i, factor);
-		if (f.count)
+		if (f.count && p->log)
+			log_levels_quantise(p->log, out + f.packed, factors + f.at, f.count);
+		else if (f.count)
 			op->quantise(work->queue, out + f.packed, factors + f.at, f.count, &p->q);
 	}
 }
@@ -255,9 +280,11 @@ static gradcomp_status average(const lqsgd *p, const gradcomp_work *work, const 
 	for (uint32_t w = 0; w < n; w++)
 		for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 			piece f = piece_of(p, work->bucket, i, factor);
-			if (f.count)
-				op->dequantise_add(work->queue, mean + f.at, 1.0f / (float)n,
-				                   (const char *)in[w].data + f.packed, f.count, &p->q);
+			const char *from = (const char *)in[w].data + f.packed;
+			if (f.count && p->log)
+				log_levels_dequantise_add(p->log, mean + f.at, 1.0f / (float)n, from, f.count);
+			else if (f.count)
+				op->dequantise_add(work->queue, mean + f.at, 1.0f / (float)n, from, f.count, &p->q);
 		}
 	return GRADCOMP_OK;
 }
@@ -276,7 +303,9 @@ static gradcomp_status decode_last(lqsgd *p, const gradcomp_work *work, const gr
 		return st;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		piece f = piece_of(p, b, i, SEND_Q);
-		if (f.count)
+		if (f.count && p->log)
+			log_levels_dequantise(p->log, s.own + f.at, own + f.packed, f.count);
+		else if (f.count)
 			op->dequantise(work->queue, s.own + f.at, own + f.packed, f.count, &p->q);
 	}
 	lowrank_finish(l, work, s.P, s.own, s.Q);

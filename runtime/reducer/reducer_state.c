@@ -7,6 +7,7 @@
 #include "reducer/shared_state.h"
 
 #include "base/error.h"
+#include "config/spec.h"
 #include "job/consensus.h"
 #include "reducer/reducer_ops.h"
 #include "reducer/gpu/gpu.h"
@@ -84,11 +85,25 @@ void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes,
 	h->settled = (uint32_t)replan_settled(r);
 }
 
+enum { KEPT = sizeof((state_head *)0)->compressor - 1 }; /* of a SPEC, in states of both kinds */
+
+/* A parameter that the plugin has got since has its default in what is older. */
+static int same_compressor(const reducer *r, const char *text)
+{
+	gradcomp_error unused;
+	spec s = {0};
+	int same = !strncmp(text, r->eng.compressor_spec, KEPT);
+
+	if (!same && strlen(text) < KEPT && !spec_parse(&r->eng.compressor->info, text, &s, &unused))
+		same = !strncmp(s.text, r->eng.compressor_spec, KEPT);
+	spec_clear(&s);
+	return same;
+}
+
 gradcomp_status state_check_model(const reducer *r, const char *what, const char *compressor, uint64_t tensors,
                                   uint64_t numel, gradcomp_error *err)
 {
-	enum { KEPT = sizeof((state_head *)0)->compressor - 1 }; /* of a SPEC, in states of both kinds */
-	if (strncmp(compressor, r->eng.compressor_spec, KEPT))
+	if (!same_compressor(r, compressor))
 		return error_set(err, GRADCOMP_ERR_MISMATCH, "load: the %s is of '%s', this reducer is '%.*s'", what,
 		                 compressor, KEPT, r->eng.compressor_spec);
 	if (tensors != layout_hash(&r->eng.layout) || numel != r->eng.layout.numel)

@@ -35,6 +35,7 @@ static const struct {
 	{"lqsgd", 2e-5, 0, 0, NULL, NULL},
 	{"lqsgd:rank=1,min_ratio=0,bits=4,block=32", 2e-5, 0, 0, NULL, NULL},
 	{"lqsgd:rank=64,min_ratio=0", 2e-5, 0, 0, NULL, NULL},
+	{"lqsgd:rank=2,min_ratio=0,bits=4,levels=log", 2e-5, 0, 0, NULL, NULL},
 	{"threshold:t=0.5", 1e-5, 0, 0, bytes_threshold, NULL},
 	{"threshold:t=1e-30", 1e-5, 0, 0, NULL, NULL},
 	{"block", 0, 0, 0, NULL, NULL},

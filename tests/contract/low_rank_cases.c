@@ -143,14 +143,15 @@ static double with_errors(const char *text, uint64_t *sent)
 
 static void quantised(void)
 {
-	uint64_t plain = 0, eight = 0, four = 0;
+	uint64_t plain = 0, eight = 0, four = 0, eight_log = 0;
 	double a = with_errors("powersgd", &plain), b = with_errors("lqsgd", &eight),
-	       c = with_errors("lqsgd:bits=4", &four);
+	       c = with_errors("lqsgd:bits=4", &four), logarithmic = with_errors("lqsgd:levels=log", &eight_log);
 	is_int((long long)plain, 4 * (N + M) * R, "powersgd sends 4 (n + m) r bytes");
 	is_int((long long)eight, (N * R + 4) + (M * R + 8),
 	       "lqsgd sends a byte a number and a float a block of 256");
 	is_int((long long)four, (N * R / 2 + 4) + (M * R / 2 + 8), "lqsgd:bits=4 half a byte");
 	ok(b < 1.1 * a, "lqsgd: 8 bits leave an error of %.3f, floats %.3f", b, a);
+	ok(logarithmic < 1.1 * a && eight_log == eight, "lqsgd:levels=log: as many bytes leave %.3f", logarithmic);
 	ok(c < 2 * a, "lqsgd: 4 bits leave %.3f", c);
 }
 

@@ -19,6 +19,7 @@ static const char *const specs[] = {
 	"demo:chunk=5,k=3",
 	"lqsgd:rank=3,min_ratio=0",
 	"lqsgd:rank=3,min_ratio=0,bits=4,block=32",
+	"lqsgd:rank=3,min_ratio=0,bits=4,block=32,levels=log",
 	"powersgd:rank=2,min_ratio=0",
 	"qsgd:levels=1,block=32",
 	"qsgd:levels=127",
