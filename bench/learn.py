@@ -77,9 +77,11 @@ def learn(task, spec, momentum, seed, delay):
     attached = gradcomp.torch.attach(model, compressor=spec, seed=seed, delay=delay)
     # A step without momentum is as long as one with it is in the end.
     rate = task.rate * (10 if momentum == 0 else 1)
-    # demo gives each gradient once; a sign is as long as the rate itself.
+    # demo gives each gradient once; a sign, or a direction of dion, is as long as the rate itself.
     if spec.startswith("demo"):
         rate = 0.001 if "sign=yes" in spec else task.rate * 10
+    if spec.startswith("dion"):
+        rate = 0.02
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum or 0)
     # The last third goes down to nothing, so that the end is not a matter of luck.
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, 3 * (1 - s / task.steps)))

@@ -53,6 +53,8 @@ static const struct {
 	{"fp8", 0, 0, 0, NULL, NULL},
 	{"fp8:type=e5m2,scales=e8m0,block=32,start_step=1", 0, 0, 0, NULL, NULL},
 	{"natural", 0, 0, 0, NULL, NULL},
+	{"dion", 2e-5, 0, 0, NULL, NULL},
+	{"dion:rank=2,min_ratio=0,orthogonal=qr,momentum=0.5,start_step=1", 2e-5, 0, 0, NULL, NULL},
 	{"gtopk:density=0.2", 0, 0, 0, NULL, NULL},
 	{"gtopk:density=0.1,indices=auto,warmup=0.5/0.3,warmup_steps=1", 0, 0, 0, NULL, NULL},
 	{"lossless:codec=lz4", 0, 0, 0, NULL, NULL},

@@ -31,6 +31,7 @@ static const char *const specs[] = {
 	"cast:type=fp16,saturate=yes",
 	"demo:chunk=4,k=3",
 	"dgc:density=0.2",
+	"dion:rank=2,min_ratio=0",
 	"fp8",
 	"fp8:type=e5m2,scales=e8m0,block=32",
 	"gtopk:density=0.2",

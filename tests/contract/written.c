@@ -17,6 +17,7 @@ static const char *const specs[] = {
 	"blocktopk:density=0.2,block=8",
 	"blocktopk:density=0.2,rows=yes",
 	"demo:chunk=5,k=3",
+	"dion:rank=2,min_ratio=0",
 	"lqsgd:rank=3,min_ratio=0",
 	"lqsgd:rank=3,min_ratio=0,bits=4,block=32",
 	"lqsgd:rank=3,min_ratio=0,bits=4,block=32,levels=log",

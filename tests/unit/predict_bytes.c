@@ -29,6 +29,7 @@ static const pair flat[] = {
 	{"powersgd:rank=2", "rhd", 1e-9},
 	{"acpsgd", "ring", 1e-9},
 	{"lqsgd", "ring", 1e-9},
+	{"dion", "ring", 1e-9},
 	{"topk:density=0.05", "ring", 1e-9},
 	{"topk:density=0.05,indices=delta", "ring", 1e-9},
 	{"mstopk:density=0.05", "ring", 1e-9},

@@ -45,8 +45,8 @@ int kit_run_fixture(const kit_options *options, const fixture *t, kit_result *ou
 /* The same of a collective. */
 int kit_run_collective(const kit_options *options, const struct gradcomp_collective_v1 *plugin,
                        const gradcomp_value *values, kit_result *out);
-/* The parameters with momentum, clipping and signs off and nothing forgotten (decay), of a plugin
- * that has them, for
+/* The parameters with momentum, clipping, signs and orthogonal factors off and nothing forgotten
+ * (decay), of a plugin that has them, for
  * subject.plain; NULL when there is nothing to switch off, or it cannot be. */
 gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameters);
 

@@ -110,7 +110,7 @@ gradcomp_spec *kit_plain(const gradcomp_plugin_info *info, const char *parameter
 {
 	static const struct {
 		const char *name, *value;
-	} off[] = {{"momentum", "0"}, {"clip", "0"}, {"decay", "1"}, {"sign", "no"}};
+	} off[] = {{"momentum", "0"}, {"clip", "0"}, {"decay", "1"}, {"sign", "no"}, {"orthogonal", "no"}};
 	enum { OFF = sizeof off / sizeof off[0] };
 	gradcomp_spec *spec = NULL;
 	gradcomp_error err;

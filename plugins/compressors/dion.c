@@ -1,0 +1,310 @@
+/* dion: low-rank updates whose directions all weigh the same, out of a momentum that each rank keeps
+ * (Ahn, Xu, Abreu, Fan, Magakyan, Sharma, Zhan, Langford: Dion: distributed orthonormalized updates,
+ * arXiv 2504.05295, 2025). The optimizer must apply no momentum. With Q kept from the step before,
+ * rank w does, for every n x m matrix,
+ *
+ *     encode 0   B_w = M_w + G_w, P_w = B_w Q
+ *     decode 0   P := orth(mean of P_w)
+ *     encode 1   R_w = B_w^T P
+ *     decode 1   R = mean of R_w, M_w = B_w - (1 - momentum) P R_w^T
+ *                Q := R with columns of length 1, average = sqrt(n / m) P Q^T
+ *
+ * What each rank takes out of its momentum is its own part: the sum over ranks is that of the paper,
+ * which takes out P R^T. orthogonal=qr makes the columns of Q orthonormal (Orth-Dion, Nakamori et
+ * al., arXiv 2605.16341, 2026); orthogonal=no gives P R^T, and Q := orth(R) in the next step.
+ *
+ * Vectors, matrices that would not shrink, and everything before start_step are averaged
+ * uncompressed and get their momentum afterwards: M := momentum (M + mean G), average = M + mean G.
+ *
+ * Payloads, F32: P_w of the bucket's matrices and the tensors sent uncompressed; R_w. M is the state
+ * array. */
+#include <math.h>
+#include <string.h>
+
+#include "plugins/common/passthrough.h"
+#include "plugins/common/lowrank.h"
+
+enum { MOMENTUM = LOWRANK_PARAMS, ORTHOGONAL };
+enum { COLUMNS, QR, NO };
+
+static const char *const factors[] = {"columns", "qr", "no", NULL};
+static const gradcomp_param params[] = {
+	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
+	[LOWRANK_MIN_RATIO] = LOWRANK_MIN_RATIO_ROW,
+	[LOWRANK_START_STEP] = PASSTHROUGH_START_STEP,
+	[MOMENTUM] = {.name = "momentum",
+                      .type = GRADCOMP_PARAM_FLOAT,
+                      .def = "0.95",
+                      .min = 0,
+                      .max = 0.999999,
+                      .help = "what remains of a direction's momentum after it was sent"},
+	[ORTHOGONAL] = {.name = "orthogonal",
+                        .type = GRADCOMP_PARAM_CHOICE,
+                        .def = "columns",
+                        .choices = factors,
+                        .help = "the right factor: columns of length 1, orthonormal ones, or as it is"},
+};
+
+typedef struct dion {
+	lowrank l;
+	float momentum;
+	int64_t orthogonal;
+} dion;
+
+static gradcomp_status dion_create(const gradcomp_host *host, const gradcomp_value *values,
+                                   const gradcomp_layout *layout, void **instance, gradcomp_error *err)
+{
+	dion *p = host->alloc(sizeof *p);
+	gradcomp_status st;
+	if (!p)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "dion: no memory");
+	st = lowrank_open(&p->l, host, values, layout, "dion", LOWRANK_KEEP_Q, "", err);
+	if (st) {
+		host->release(p);
+		return st;
+	}
+	p->momentum = (float)values[MOMENTUM].f;
+	p->orthogonal = values[ORTHOGONAL].i;
+	*instance = p;
+	return GRADCOMP_OK;
+}
+
+static void dion_destroy(void *instance)
+{
+	dion *p = instance;
+	if (!p)
+		return;
+	lowrank_close(&p->l);
+	p->l.host->release(p);
+}
+
+/* Scratch: P; M Q, later Q; R_w; where each tensor's M is; the operators' scratch. */
+typedef struct parts {
+	float *P, *Q, *own;
+	float **M;
+	void *operator_scratch;
+} parts;
+
+static uint64_t aligned(uint64_t bytes)
+{
+	return (bytes + 63) / 64 * 64;
+}
+
+/* Room for Q and for the product that is added to P. */
+static uint64_t second(const lowrank_extent *size)
+{
+	return size->Q > size->P ? size->Q : size->P;
+}
+
+static uint64_t held(const dion *p, const gradcomp_bucket *bucket)
+{
+	lowrank_extent size = lowrank_sizes(&p->l, bucket);
+	return aligned((size.P + second(&size) + size.Q) * sizeof(float));
+}
+
+static parts divide(const dion *p, const gradcomp_work *work)
+{
+	lowrank_extent size = lowrank_sizes(&p->l, work->bucket);
+	char *scratch = work->scratch, *pointers = scratch + held(p, work->bucket);
+	float *P = work->scratch;
+	return (parts){P, P + size.P, P + size.P + second(&size), (float **)(void *)pointers,
+	               pointers + aligned(work->bucket->ntensors * sizeof(float *))};
+}
+
+/* The bucket with M in place of x, or as what lowrank_finish() leaves its rest in. */
+static gradcomp_work beside(const dion *p, const gradcomp_work *work, const parts *s, int as_x)
+{
+	const gradcomp_tensor *t = &p->l.layout->tensors[work->bucket->first];
+	gradcomp_work other = *work;
+	for (uint32_t i = 0; i < work->bucket->ntensors; i++)
+		s->M[i] = work->state[0] + (t[i].offset - work->bucket->offset);
+	if (as_x)
+		other.x = s->M;
+	other.error = s->M;
+	return other;
+}
+
+static uint64_t floats(const dion *p, const gradcomp_bucket *bucket, uint32_t round)
+{
+	lowrank_extent size = lowrank_sizes(&p->l, bucket);
+	return round ? size.Q : size.P + size.uncompressed;
+}
+
+static gradcomp_status dion_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                                 gradcomp_error *err)
+{
+	const dion *p = instance;
+	(void)err;
+	if (lowrank_is_passthrough(&p->l, bucket, step)) {
+		passthrough_plan(bucket, plan);
+		return GRADCOMP_OK;
+	}
+	plan->nrounds = 2;
+	for (uint32_t r = 0; r < 2; r++)
+		plan->rounds[r] = passthrough_round(floats(p, bucket, r));
+	plan->scratch_bytes = held(p, bucket) + aligned(bucket->ntensors * sizeof(float *)) + lowrank_scratch(&p->l, bucket);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status dion_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                                   gradcomp_error *err)
+{
+	const dion *p = instance;
+	const lowrank *l = &p->l;
+	const gradcomp_operators *op = work->operators;
+	lowrank_extent size = lowrank_sizes(l, work->bucket);
+	parts s = divide(p, work);
+	float *to = out->data;
+	(void)err;
+	if (round) {
+		lowrank_product_mtp(l, work, s.own, s.P, s.operator_scratch);
+		op->copy(work->queue, to, s.own, size.Q * sizeof *to);
+	} else {
+		gradcomp_work momentum = beside(p, work, &s, 1);
+		op->copy(work->queue, s.own, l->Q + l->tensors[work->bucket->first].at.Q, size.Q * sizeof *s.own);
+		if (p->orthogonal == NO)
+			lowrank_orthonormalise_q(l, work, s.own);
+		lowrank_product_mq(l, work, to, s.own, s.operator_scratch);
+		lowrank_product_mq(l, &momentum, s.Q, s.own, s.operator_scratch);
+		op->add(work->queue, to, s.Q, size.P);
+		lowrank_pack(l, work, to + size.P);
+	}
+	out->bytes = floats(p, work->bucket, round) * sizeof *to;
+	return GRADCOMP_OK;
+}
+
+/* x := M + x. */
+static void add_momentum(const dion *p, const gradcomp_work *work)
+{
+	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
+		const gradcomp_tensor *t = &p->l.layout->tensors[work->bucket->first + i];
+		work->operators->add(work->queue, work->x[i], work->state[0] + (t->offset - work->bucket->offset), t->numel);
+	}
+}
+
+/* M := momentum x, of tensors that were averaged uncompressed. */
+static void keep_momentum(const dion *p, const gradcomp_work *work, int all)
+{
+	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
+		const gradcomp_tensor *t = &p->l.layout->tensors[work->bucket->first + i];
+		float *M = work->state[0] + (t->offset - work->bucket->offset);
+		if (!all && p->l.tensors[work->bucket->first + i].r)
+			continue;
+		work->operators->copy(work->queue, M, work->x[i], t->numel * sizeof *M);
+		work->operators->scale(work->queue, M, p->momentum, t->numel);
+	}
+}
+
+/* Columns of length 1; 0 stays 0. In double and in order: all ranks have the same bits. */
+static void unit_columns(float *Q, uint64_t m, uint64_t r)
+{
+	for (uint64_t j = 0; j < r; j++) {
+		double squares = 0;
+		for (uint64_t i = 0; i < m; i++)
+			squares += (double)Q[i * r + j] * Q[i * r + j];
+		double left = squares > 0 ? 1 / sqrt(squares) : 0;
+		for (uint64_t i = 0; i < m; i++)
+			Q[i * r + j] = (float)(Q[i * r + j] * left);
+	}
+}
+
+/* Q, in place of the mean of R: the next step's, and with `weight` what the average is made of. */
+static void right_factor(const dion *p, const gradcomp_work *work, float *Q, int weight)
+{
+	const lowrank_tensor *first = &p->l.tensors[work->bucket->first];
+	if (p->orthogonal == QR && !weight)
+		lowrank_orthonormalise_q(&p->l, work, Q);
+	for (const lowrank_tensor *t = first; t < first + work->bucket->ntensors; t++) {
+		float *q = Q + (t->at.Q - first->at.Q);
+		if (t->r && weight)
+			work->operators->scale(work->queue, q, (float)sqrt((double)t->n / (double)t->m), t->m * t->r);
+		else if (t->r && p->orthogonal == COLUMNS)
+			unit_columns(q, t->m, t->r);
+	}
+}
+
+static void decode_last(dion *p, const gradcomp_work *work, const float *mean)
+{
+	lowrank *l = &p->l;
+	uint64_t count = lowrank_sizes(l, work->bucket).Q;
+	parts s = divide(p, work);
+	if (lowrank_overflown(l, work, mean, count))
+		return;
+	gradcomp_work with_rest = beside(p, work, &s, 0);
+	work->operators->copy(work->queue, s.Q, mean, count * sizeof *s.Q);
+	work->operators->scale(work->queue, s.own, 1 - p->momentum, count);
+	if (p->orthogonal != NO)
+		right_factor(p, work, s.Q, 0);
+	lowrank_keep(work, l->Q + l->tensors[work->bucket->first].at.Q, s.Q, count);
+	if (p->orthogonal != NO)
+		right_factor(p, work, s.Q, 1);
+	lowrank_finish(l, &with_rest, s.P, s.own, s.Q);
+	keep_momentum(p, work, 0);
+}
+
+static gradcomp_status dion_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                                   const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+{
+	dion *p = instance;
+	lowrank *l = &p->l;
+	(void)n;
+	if (lowrank_is_passthrough(l, work->bucket, work->step)) {
+		add_momentum(p, work);
+		keep_momentum(p, work, 1);
+		return GRADCOMP_OK;
+	}
+	gradcomp_status st =
+		lowrank_expect(l, work, round, in, floats(p, work->bucket, round) * sizeof(float), err);
+	if (st)
+		return st;
+	if (round) {
+		decode_last(p, work, in->data);
+		return GRADCOMP_OK;
+	}
+	uint64_t count = lowrank_sizes(l, work->bucket).P;
+	parts s = divide(p, work);
+	work->operators->copy(work->queue, s.P, in->data, count * sizeof *s.P);
+	lowrank_orthonormalise_p(l, work, s.P);
+	lowrank_unpack(l, work, (const float *)in->data + count);
+	add_momentum(p, work);
+	return GRADCOMP_OK;
+}
+
+static gradcomp_status dion_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                                 gradcomp_error *err)
+{
+	const dion *p = instance;
+	int dense = lowrank_is_passthrough(&p->l, bucket, step);
+	(void)err;
+	cost->rounds = dense ? 1 : 2;
+	cost->wire_bytes = 4.0 * (double)(dense ? bucket->numel : floats(p, bucket, 0) + floats(p, bucket, 1));
+	cost->passes = dense ? 3 : 8;
+	cost->flops = dense ? 0 : lowrank_flops(&p->l, bucket, 5);
+	return GRADCOMP_OK;
+}
+
+GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
+	.info =
+		{
+			.abi_version = GRADCOMP_ABI_VERSION,
+			.struct_size = sizeof gradcomp_compressor_v1,
+			.name = "dion",
+			.version = "1.0",
+			.summary = "orthonormalised low-rank updates out of each rank's momentum",
+			.licence = "MIT",
+			.params = params,
+			.nparams = sizeof params / sizeof params[0],
+		},
+	.traits = GRADCOMP_TRAIT_OWN_MOMENTUM | GRADCOMP_TRAIT_SHAPED,
+	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
+	.state_arrays = 1,
+	.create = dion_create,
+	.destroy = dion_destroy,
+	.plan = dion_plan,
+	.encode = dion_encode,
+	.decode = dion_decode,
+	.save = lowrank_save,
+	.load = lowrank_load,
+	.cost = dion_cost,
+	.choice = lowrank_choice,
+};
