@@ -112,6 +112,48 @@ static void turns_wild(story *t, tuner *c, int rank, int s)
 		t->error = 1.2;
 }
 
+/* Noise: what is held back stays where it is, above the limit, where numbers wait 200 steps. */
+static void stays_high(story *t, tuner *c, int rank, int s)
+{
+	(void)c;
+	if (s >= 40 && rank == 0)
+		t->error = 0.9962 + 0.0002 * (s % 3);
+}
+
+static void stays_too_high(story *t, tuner *c, int rank, int s)
+{
+	(void)c;
+	if (s >= 40 && rank == 0)
+		t->error = 0.998;
+}
+
+static void grows(story *t, tuner *c, int rank, int s)
+{
+	(void)c;
+	if (s >= 40 && rank == 0)
+		t->error = 1 - 1.0 / (190 + s - 40);
+}
+
+static void noise_and_growth(void)
+{
+	story t = slow_network("auto:candidates=" CANDIDATES, 160);
+	t.before = stays_high;
+	tell_story("more than may be, and no more than before", &t, 3, settings);
+	ok(last(&t) >= TOPK && !strstr(t.switches, "too much"), "is borne with: %s", t.switches);
+	t = slow_network("auto:max_error=0.99,candidates=" CANDIDATES, 100);
+	t.before = stays_high;
+	tell_story("the same with a smaller max_error", &t, 3, settings);
+	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "is more than twice the wait: %s", t.switches);
+	t = slow_network("auto:candidates=" CANDIDATES, 100);
+	t.before = stays_too_high;
+	tell_story("numbers that wait more than twice as long", &t, 3, settings);
+	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "compression is turned off: %s", t.switches);
+	t = slow_network("auto:candidates=" CANDIDATES, 180);
+	t.before = grows;
+	tell_story("numbers that wait a step more in every step", &t, 3, settings);
+	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "compression is turned off: %s", t.switches);
+}
+
 static void guards(void)
 {
 	story t = slow_network("auto:candidates=none/topk:density=0.1/powersgd:rank=2", 160);
@@ -343,6 +385,7 @@ int main(void)
 	wins();
 	loses();
 	guards();
+	noise_and_growth();
 	mixes();
 	chooses_from();
 	refuses();

@@ -20,6 +20,7 @@ enum {
 #define HURRY_SECOND 0.25 /* and for which three are */
 #define HURRY_S 0.1       /* steps so long are decided on at once; measuring costs less than another */
 #define GUARD_SHARE 0.01  /* of the time may go into dense steps */
+#define GROWS 0.75        /* steps that numbers wait longer with every step: their memory grows */
 
 static double lesser(double a, double b)
 {
@@ -79,6 +80,7 @@ static void rest(tuner *c, double steps)
 	p->guard_at = c->steps + (uint64_t)lesser(wait, TUNER_NEXT_MAX);
 	p->patience = p->patience < PATIENCE ? 2 * p->patience : PATIENCE;
 	p->n_over = 0;
+	p->over_wait = 0;
 }
 
 /* ---- trials: which candidates are tried, and which of them wins ----
@@ -233,6 +235,34 @@ static void look(tuner *c, decision *v, uint8_t *of)
 	v->measure = 1;
 }
 
+/* Steps that a number waits, of which this share is held back. */
+static double waits(double share)
+{
+	return share < 1 ? 1 / (1 - share) : HUGE_VAL;
+}
+
+/* Too much is held back. Of gradients that are noise a compressor takes out the same small part in
+ * every step: the share stays where it is, and up to twice the wait is borne with. One whose memory
+ * grows makes numbers wait for a step more with every step, which shows after some part of the wait. */
+static int holds_too_much(tuner *c)
+{
+	policy *p = &c->policy;
+	double share = *c->metrics.error, wait = waits(share), twice = 2 * waits(c->config.max_error);
+	double since = (double)(c->steps - p->over_at);
+	if (share <= c->config.max_error) {
+		p->n_over = 0;
+		p->over_wait = 0;
+		return 0;
+	}
+	p->n_over = share >= 1 || wait > twice ? p->n_over + 1 : 0;
+	if (p->over_wait > 0 && since < fmax(c->config.window, p->over_wait / 4))
+		return p->n_over > 1;
+	int grows = p->over_wait > 0 && wait - p->over_wait > GROWS * since;
+	p->over_wait = lesser(wait, twice);
+	p->over_at = c->steps;
+	return grows || p->n_over > 1;
+}
+
 static void keep(tuner *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->policy;
@@ -240,8 +270,7 @@ static void keep(tuner *c, decision *v, uint8_t *of)
 	int dense = c->config.candidate[k].dense;
 	if (n >= TRIAL_FIRST)
 		p->measured[k] = metrics_median(c->metrics.took, n);
-	p->n_over = !dense && *c->metrics.error > c->config.max_error ? p->n_over + 1 : 0;
-	if (p->n_over > 1) {
+	if (!dense && holds_too_much(c)) {
 		p->banned[k] = 1;
 		p->lost++;
 		rest(c, 0);

@@ -192,7 +192,9 @@ typedef struct policy {
 	uint8_t *of; /* of an assignment, for each of TUNER_CANDIDATES */
 	uint32_t guarded;  /* the candidate that is compared with dense, */
 	double before;     /* and what its steps took */
-	uint32_t n_over;   /* checks in a row at which too much was held back */
+	uint32_t n_over;   /* checks in a row at which far too much was held back */
+	double over_wait;  /* steps that numbers waited when it was first too much, or has been since; 0: it is not */
+	uint64_t over_at;  /* when that was */
 	uint32_t lost;     /* trials and guards that ended with dense */
 	uint32_t patience; /* intervals until the next guard or look; doubles */
 	uint64_t guard_at;
