@@ -34,7 +34,7 @@ static const char usage[] =
 static const struct example {
 	const char *kind, *pattern, *name, *suffix;
 } examples[] = {
-	{"compressor", "summed", "cyclic", ".c"},   {"compressor", "gathered", "shared_step", ".c"},
+	{"compressor", "summed", "cyclic", ".c"},   {"compressor", "gathered", "fewbits", ".c"},
 	{"compressor", "merged", "loudest", ".c"},  {"compressor", "coded", "upper", ".c"},
 	{"compressor", "gathered", "peaks", ".cpp"}, {"collective", "", "star", ".c"},
 };
@@ -93,13 +93,13 @@ static void write_makefile(FILE *f, const struct example *e, const char *name)
 	        "\n"
 	        "%s.so: %s%s\n"
 	        "\t$(%s) -std=%s -fPIC -shared -fvisibility=hidden -ffp-contract=off $(%s) \\\n"
-	        "\t\t$$($(PKG_CONFIG) --cflags gradcomp) -o $@ $< -lm\n"
+	        "\t\t$$($(PKG_CONFIG) --cflags gradcomp-sdk) -o $@ $< $$($(PKG_CONFIG) --libs gradcomp-sdk)\n"
 	        "\n"
 	        "check: %s.so\n"
 	        "\tgradcomp plugin-check ./%s.so\n"
 	        "\n"
 	        "install: %s.so\n"
-	        "\tinstall -D -m 0755 %s.so \"$(DESTDIR)$$($(PKG_CONFIG) --variable=%sdir gradcomp)/%s.so\"\n"
+	        "\tinstall -D -m 0755 %s.so \"$(DESTDIR)$$($(PKG_CONFIG) --variable=%sdir gradcomp-sdk)/%s.so\"\n"
 	        "\n"
 	        "clean:\n"
 	        "\trm -f %s.so\n"

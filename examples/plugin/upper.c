@@ -4,30 +4,30 @@
  *
  *     average = sum of codes / P        error = what this rank's codes have lost
  */
-#include <gradcomp/compressor.h>
+#include <gradcomp/sdk/coded.h>
 
 #include <string.h>
+
+/* The SDK's functions for a compressor that is a code and nothing else work on instances that begin with an sdk_coded.
+ * It has no parameters, and codes from step 0 on. */
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_layout *layout,
                               void **instance, gradcomp_error *err)
 {
-	(void)values, (void)layout, (void)err;
-	*instance = (void *)host; /* a code needs nothing else */
+	sdk_coded *c = host->alloc(sizeof *c);
+	(void)values, (void)layout;
+	if (!c)
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "upper: no memory");
+	*c = (sdk_coded){.host = host, .name = "upper"};
+	*instance = c;
 	return GRADCOMP_OK;
 }
 
 static void destroy(void *instance)
 {
-	(void)instance;
-}
-
-static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
-                            gradcomp_error *err)
-{
-	(void)instance, (void)step, (void)err;
-	plan->nrounds = 1;
-	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_CODED, .dtype = GRADCOMP_F32, .count = bucket->numel};
-	return GRADCOMP_OK;
+	sdk_coded *c = instance;
+	if (c)
+		c->host->release(c);
 }
 
 static uint64_t code_bound(void *instance, uint64_t n)
@@ -60,15 +60,15 @@ static float value_of(uint16_t code)
 
 /* `in` comes from another rank. Any 16 bits are a float; what can be wrong is how many there are, and that they are no
  * number: a sum of finite numbers may be infinite, but never NaN. */
-static gradcomp_status check(const gradcomp_host *host, const uint16_t *in, uint64_t bytes, uint64_t n, gradcomp_error *err)
+static gradcomp_status check(const sdk_coded *c, const uint16_t *in, uint64_t bytes, uint64_t n,
+                             gradcomp_error *err)
 {
-	if (bytes != 2 * n)
-		return host->fail(err, GRADCOMP_ERR_MISMATCH, "upper: a run of %llu numbers came in %llu bytes, %llu are right",
-		                  (unsigned long long)n, (unsigned long long)bytes, 2 * (unsigned long long)n);
-	for (uint64_t i = 0; i < n; i++)
+	gradcomp_status st = sdk_coded_length(c, bytes, 2 * n, n, err);
+	for (uint64_t i = 0; !st && i < n; i++)
 		if ((in[i] & 0x7fff) > 0x7f80)
-			return host->fail(err, GRADCOMP_ERR_MISMATCH, "upper: number %llu of a run that came is NaN", (unsigned long long)i);
-	return GRADCOMP_OK;
+			st = c->host->fail(err, GRADCOMP_ERR_MISMATCH, "upper: number %llu of a run that came is NaN",
+			                   (unsigned long long)i);
+	return st;
 }
 
 static gradcomp_status code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
@@ -90,10 +90,21 @@ static gradcomp_status code_decode_add(void *instance, const void *in, uint64_t 
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
-	.info = {.abi_version = GRADCOMP_ABI_VERSION, .struct_size = sizeof gradcomp_compressor_v1, .name = "upper",
-	         .version = "1.0", .summary = "the upper half of every float, while they are summed", .licence = "MIT"},
+	.info = {.abi_version = GRADCOMP_ABI_VERSION,
+                 .struct_size = sizeof gradcomp_compressor_v1,
+                 .name = "upper",
+                 .version = "1.0",
+                 .summary = "the upper half of every float, while they are summed",
+                 .licence = "MIT"},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED),
-	.create = create, .destroy = destroy, .plan = plan,
-	.code_bound = code_bound, .code = code, .code_decode = code_decode, .code_decode_add = code_decode_add,
+	.create = create,
+	.destroy = destroy,
+	.plan = sdk_coded_plan,
+	.encode = sdk_coded_encode,
+	.decode = sdk_coded_decode,
+	.code_bound = code_bound,
+	.code = code,
+	.code_decode = code_decode,
+	.code_decode_add = code_decode_add,
 };

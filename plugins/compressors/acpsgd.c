@@ -10,23 +10,24 @@
  * the mean is linear in the factors they add up to what the average lacks.
  *
  * Payload, F32: P_w or Q_w of the bucket's matrices, then the tensors sent uncompressed. */
-#include "plugins/common/passthrough.h"
-#include "plugins/common/lowrank.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/lowrank.h"
+#include "gradcomp/sdk/scratch.h"
 
 static const gradcomp_param params[] = {
-	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
-	[LOWRANK_MIN_RATIO] = LOWRANK_MIN_RATIO_ROW,
-	[LOWRANK_START_STEP] = PASSTHROUGH_START_STEP,
+	[SDK_LOWRANK_RANK] = SDK_LOWRANK_RANK_ROW,
+	[SDK_LOWRANK_MIN_RATIO] = SDK_LOWRANK_MIN_RATIO_ROW,
+	[SDK_LOWRANK_START_STEP] = SDK_START_STEP_ROW,
 };
 
 static gradcomp_status acpsgd_create(const gradcomp_host *host, const gradcomp_value *values,
                                      const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	lowrank *l = host->alloc(sizeof *l);
+	sdk_lowrank *l = host->alloc(sizeof *l);
 	gradcomp_status st;
 	if (!l)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "acpsgd: no memory");
-	st = lowrank_open(l, host, values, layout, "acpsgd", LOWRANK_KEEP_P | LOWRANK_KEEP_Q, "", err);
+	st = sdk_lowrank_open(l, host, values, layout, "acpsgd", SDK_LOWRANK_KEEP_P | SDK_LOWRANK_KEEP_Q, "", err);
 	if (st)
 		host->release(l);
 	else
@@ -36,15 +37,15 @@ static gradcomp_status acpsgd_create(const gradcomp_host *host, const gradcomp_v
 
 static void acpsgd_destroy(void *instance)
 {
-	lowrank *l = instance;
+	sdk_lowrank *l = instance;
 	if (!l)
 		return;
-	lowrank_close(l);
+	sdk_lowrank_close(l);
 	l->host->release(l);
 }
 
 /* Whether this step sends Q. */
-static int sends_q(const lowrank *l, uint64_t step)
+static int sends_q(const sdk_lowrank *l, uint64_t step)
 {
 	return (step - l->start_step) % 2 == 1;
 }
@@ -54,9 +55,9 @@ typedef struct sizes {
 	uint64_t held, sent, uncompressed;
 } sizes;
 
-static sizes measure(const lowrank *l, const gradcomp_bucket *bucket, uint64_t step)
+static sizes measure(const sdk_lowrank *l, const gradcomp_bucket *bucket, uint64_t step)
 {
-	lowrank_extent size = lowrank_sizes(l, bucket);
+	sdk_lowrank_extent size = sdk_lowrank_sizes(l, bucket);
 	return sends_q(l, step) ? (sizes){size.P, size.Q, size.uncompressed} : (sizes){size.Q, size.P, size.uncompressed};
 }
 
@@ -67,53 +68,58 @@ typedef struct parts {
 	void *operator_scratch;
 } parts;
 
-static uint64_t before_room(const sizes *n)
+static parts divide(const sizes *n, sdk_scratch *scratch)
 {
-	return (n->held + n->sent + 15) / 16 * 16;
+	parts s = {.held = sdk_scratch_take(scratch, n->held * sizeof(float))};
+	s.own = sdk_scratch_take(scratch, n->sent * sizeof(float));
+	s.operator_scratch = sdk_scratch_take(scratch, 0);
+	return s;
 }
 
-static parts divide(const sizes *n, float *scratch)
+static parts parts_of(const sizes *n, const gradcomp_work *work)
 {
-	return (parts){scratch, scratch + n->held, scratch + before_room(n)};
+	return divide(n, &(sdk_scratch){.memory = work->scratch});
 }
 
 static gradcomp_status acpsgd_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step,
                                    gradcomp_plan *plan, gradcomp_error *err)
 {
-	const lowrank *l = instance;
+	const sdk_lowrank *l = instance;
+	sdk_scratch scratch = {0};
 	(void)err;
-	if (lowrank_is_passthrough(l, bucket, step)) {
-		passthrough_plan(bucket, plan);
+	if (sdk_lowrank_is_passthrough(l, bucket, step)) {
+		sdk_passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	sizes n = measure(l, bucket, step);
 	plan->nrounds = 1;
-	plan->rounds[0] = passthrough_round(n.sent + n.uncompressed);
-	plan->scratch_bytes = before_room(&n) * sizeof(float) + lowrank_scratch(l, bucket);
+	plan->rounds[0] = sdk_passthrough_round(n.sent + n.uncompressed);
+	divide(&n, &scratch);
+	plan->scratch_bytes = scratch.bytes + sdk_lowrank_scratch(l, bucket);
 	return GRADCOMP_OK;
 }
 
 static gradcomp_status acpsgd_encode(void *instance, const gradcomp_work *work, uint32_t round,
                                      gradcomp_payload *out, gradcomp_error *err)
 {
-	const lowrank *l = instance;
+	const sdk_lowrank *l = instance;
 	const gradcomp_operators *op = work->operators;
-	const lowrank_extent *at = &l->tensors[work->bucket->first].at;
+	const sdk_lowrank_extent *at = &l->tensors[work->bucket->first].at;
 	sizes n = measure(l, work->bucket, work->step);
-	parts s = divide(&n, work->scratch);
+	parts s = parts_of(&n, work);
 	float *to = out->data;
 	(void)round, (void)err;
 	if (sends_q(l, work->step)) {
 		op->copy(work->queue, s.held, l->P + at->P, n.held * sizeof *to);
-		lowrank_orthonormalise_p(l, work, s.held);
-		lowrank_product_mtp(l, work, s.own, s.held, s.operator_scratch);
+		sdk_lowrank_orthonormalise_p(l, work, s.held);
+		sdk_lowrank_product_mtp(l, work, s.own, s.held, s.operator_scratch);
 	} else {
 		op->copy(work->queue, s.held, l->Q + at->Q, n.held * sizeof *to);
-		lowrank_orthonormalise_q(l, work, s.held);
-		lowrank_product_mq(l, work, s.own, s.held, s.operator_scratch);
+		sdk_lowrank_orthonormalise_q(l, work, s.held);
+		sdk_lowrank_product_mq(l, work, s.own, s.held, s.operator_scratch);
 	}
 	op->copy(work->queue, to, s.own, n.sent * sizeof *to);
-	lowrank_pack(l, work, to + n.sent);
+	sdk_lowrank_pack(l, work, to + n.sent);
 	out->bytes = (n.sent + n.uncompressed) * sizeof *to;
 	return GRADCOMP_OK;
 }
@@ -121,30 +127,30 @@ static gradcomp_status acpsgd_encode(void *instance, const gradcomp_work *work, 
 static gradcomp_status acpsgd_decode(void *instance, const gradcomp_work *work, uint32_t round,
                                      const gradcomp_payload *in, uint32_t count, gradcomp_error *err)
 {
-	lowrank *l = instance;
+	sdk_lowrank *l = instance;
 	const gradcomp_bucket *b = work->bucket;
-	const lowrank_extent *at = &l->tensors[b->first].at;
+	const sdk_lowrank_extent *at = &l->tensors[b->first].at;
 	(void)count;
-	if (lowrank_is_passthrough(l, b, work->step)) {
-		passthrough_decode(work);
+	if (sdk_lowrank_is_passthrough(l, b, work->step)) {
+		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	sizes n = measure(l, b, work->step);
-	parts s = divide(&n, work->scratch);
+	parts s = parts_of(&n, work);
 	const float *mean = in->data;
-	gradcomp_status st = lowrank_expect(l, work, round, in, (n.sent + n.uncompressed) * sizeof *mean, err);
-	if (st || lowrank_overflown(l, work, mean, n.sent))
+	gradcomp_status st = sdk_lowrank_expect(l, work, round, in, (n.sent + n.uncompressed) * sizeof *mean, err);
+	if (st || sdk_lowrank_overflown(l, work, mean, n.sent))
 		return st;
-	lowrank_unpack(l, work, mean + n.sent);
+	sdk_lowrank_unpack(l, work, mean + n.sent);
 	if (sends_q(l, work->step)) {
-		lowrank_finish(l, work, s.held, s.own, mean);
-		lowrank_keep(work, l->Q + at->Q, mean, n.sent);
+		sdk_lowrank_finish(l, work, s.held, s.own, mean);
+		sdk_lowrank_keep(work, l->Q + at->Q, mean, n.sent);
 	} else {
 		/* The operator's local factor is on the other side: once for the error
 		 * and once for the average. */
-		lowrank_finish(l, work, s.own, s.held, s.held);
-		lowrank_finish(l, work, mean, NULL, s.held);
-		lowrank_keep(work, l->P + at->P, mean, n.sent);
+		sdk_lowrank_finish(l, work, s.own, s.held, s.held);
+		sdk_lowrank_finish(l, work, mean, NULL, s.held);
+		sdk_lowrank_keep(work, l->P + at->P, mean, n.sent);
 	}
 	return GRADCOMP_OK;
 }
@@ -152,14 +158,14 @@ static gradcomp_status acpsgd_decode(void *instance, const gradcomp_work *work, 
 static gradcomp_status acpsgd_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step,
                                    gradcomp_cost *cost, gradcomp_error *err)
 {
-	const lowrank *l = instance;
-	int dense = lowrank_is_passthrough(l, bucket, step);
+	const sdk_lowrank *l = instance;
+	int dense = sdk_lowrank_is_passthrough(l, bucket, step);
 	sizes n = measure(l, bucket, step);
 	(void)err;
 	cost->rounds = 1;
 	cost->wire_bytes = 4.0 * (double)(dense ? bucket->numel : n.sent + n.uncompressed);
 	cost->passes = dense ? 0 : sends_q(l, step) ? 4 : 5;
-	cost->flops = dense ? 0 : lowrank_flops(l, bucket, sends_q(l, step) ? 3 : 4);
+	cost->flops = dense ? 0 : sdk_lowrank_flops(l, bucket, sends_q(l, step) ? 3 : 4);
 	return GRADCOMP_OK;
 }
 
@@ -182,8 +188,8 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.plan = acpsgd_plan,
 	.encode = acpsgd_encode,
 	.decode = acpsgd_decode,
-	.save = lowrank_save,
-	.load = lowrank_load,
+	.save = sdk_lowrank_save,
+	.load = sdk_lowrank_load,
 	.cost = acpsgd_cost,
-	.choice = lowrank_choice,
+	.choice = sdk_lowrank_choice,
 };

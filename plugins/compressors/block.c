@@ -9,8 +9,9 @@
  * lose stays in that rank's error memory, so that nothing is lost for good. */
 #include "gradcomp/compressor.h"
 
-#include "plugins/common/coded.h"
-#include "plugins/common/passthrough.h"
+#include "gradcomp/sdk/coded.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/random_stream.h"
 
 enum { BITS, BLOCK, ROUNDING, START_STEP };
 
@@ -33,11 +34,11 @@ static const gradcomp_param params[] = {
                       .def = "nearest",
                       .choices = roundings,
                       .help = "stochastic: up with the probability of the fraction"},
-	[START_STEP] = PASSTHROUGH_START_STEP,
+	[START_STEP] = SDK_START_STEP_ROW,
 };
 
 typedef struct block {
-	coded c;
+	sdk_coded c;
 	gradcomp_quantiser q;
 	const gradcomp_operators *op; /* where the code works */
 	void *queue;
@@ -62,7 +63,7 @@ static gradcomp_status block_create(const gradcomp_host *host, const gradcomp_va
 		return s;
 	if (!b)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "block: no memory");
-	b->c = (coded){.host = host, .name = "block", .start_step = (uint64_t)values[START_STEP].i};
+	b->c = (sdk_coded){.host = host, .name = "block", .start_step = (uint64_t)values[START_STEP].i};
 	b->op = host->operators;
 	b->q = (gradcomp_quantiser){
 		.struct_size = sizeof b->q,
@@ -71,8 +72,7 @@ static gradcomp_status block_create(const gradcomp_host *host, const gradcomp_va
 		.block = (uint32_t)values[BLOCK].i,
 		.norm = GRADCOMP_NORM_ABSMAX,
 		.rounding = values[ROUNDING].i ? GRADCOMP_TO_EITHER : GRADCOMP_TO_NEAREST,
-		/* A run's counter is one rank's: ranks must not draw alike. */
-		.seed = layout->seed + ((uint64_t)layout->rank + 1) * 0x9e3779b97f4a7c15u,
+		.seed = sdk_random_rank_seed(layout),
 	};
 	*instance = b;
 	return GRADCOMP_OK;
@@ -106,7 +106,7 @@ static gradcomp_status block_code(void *instance, const float *in, uint64_t n, u
 static gradcomp_status checked(const block *b, const void *in, uint64_t bytes, uint64_t n, gradcomp_error *err)
 {
 	int bad = 0;
-	gradcomp_status s = coded_length(&b->c, bytes, b->c.host->operators->quantised_bytes(&b->q, n), n, err);
+	gradcomp_status s = sdk_coded_length(&b->c, bytes, b->c.host->operators->quantised_bytes(&b->q, n), n, err);
 	if (s)
 		return s;
 	b->op->quantised_check(b->queue, b->fault ? b->fault : &bad, in, n, &b->q);
@@ -177,9 +177,9 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.check = block_check,
 	.create = block_create,
 	.destroy = block_destroy,
-	.plan = coded_plan,
-	.encode = coded_encode,
-	.decode = coded_decode,
+	.plan = sdk_coded_plan,
+	.encode = sdk_coded_encode,
+	.decode = sdk_coded_decode,
 	.code_bound = block_bound,
 	.code = block_code,
 	.code_decode = block_code_decode,

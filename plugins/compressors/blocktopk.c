@@ -16,12 +16,12 @@
 #include <float.h>
 #include <string.h>
 
-#include "plugins/common/sparse.h"
+#include "gradcomp/sdk/sparse.h"
 
-enum { BLOCK = SPARSE_INDICES, ROWS };
+enum { BLOCK = SDK_SPARSE_INDICES, ROWS };
 
 static const gradcomp_param params[] = {
-	SPARSE_SCHEDULE_ROWS,
+	SDK_SPARSE_SCHEDULE_ROWS,
 	[BLOCK] = {.name = "block",
                    .type = GRADCOMP_PARAM_INT,
                    .def = "256",
@@ -35,7 +35,7 @@ static const gradcomp_param params[] = {
 };
 
 typedef struct blocktopk {
-	sparse s;
+	sdk_sparse s;
 	uint64_t block; /* 0: rows */
 } blocktopk;
 
@@ -64,7 +64,7 @@ static part part_at(const blocktopk *p, const gradcomp_bucket *bucket, uint64_t 
 	if (!a.d)
 		return a;
 	a.blocks = (a.d + a.width - 1) / a.width;
-	a.k = sparse_share(sparse_density(&p->s.schedule, step), a.blocks);
+	a.k = sdk_sparse_share(sdk_sparse_density(&p->s.schedule, step), a.blocks);
 	a.sums = a.k < a.blocks ? a.blocks : 0;
 	a.values = a.sums ? a.k * a.width : a.d;
 	return a;
@@ -101,7 +101,7 @@ static totals measure(const blocktopk *p, const gradcomp_bucket *bucket, uint64_
 
 static int is_passthrough(const blocktopk *p, const totals *all, uint64_t step)
 {
-	return sparse_is_passthrough(&p->s, step) || !all->sums;
+	return sdk_sparse_is_passthrough(&p->s, step) || !all->sums;
 }
 
 /* Scratch: the chosen blocks and their sums, then the operators'. */
@@ -112,8 +112,8 @@ static uint64_t list_bytes(const totals *all)
 
 static gradcomp_status blocktopk_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
-	sparse_schedule s;
-	return sparse_schedule_read(&s, host, values, "blocktopk", err);
+	sdk_sparse_schedule s;
+	return sdk_sparse_schedule_read(&s, host, values, "blocktopk", err);
 }
 
 static gradcomp_status blocktopk_create(const gradcomp_host *host, const gradcomp_value *values,
@@ -121,7 +121,7 @@ static gradcomp_status blocktopk_create(const gradcomp_host *host, const gradcom
 {
 	void *made;
 	gradcomp_status st =
-		sparse_new(sizeof(blocktopk), host, values, layout, "blocktopk", SPARSE_INDICES, &made, err);
+		sdk_sparse_new(sizeof(blocktopk), host, values, layout, "blocktopk", SDK_SPARSE_INDICES, &made, err);
 	if (st)
 		return st;
 	((blocktopk *)made)->block = values[ROWS].i ? 0 : (uint64_t)values[BLOCK].i;
@@ -136,13 +136,13 @@ static gradcomp_status blocktopk_plan(void *instance, const gradcomp_bucket *buc
 	totals all = measure(p, bucket, step);
 	(void)err;
 	if (is_passthrough(p, &all, step)) {
-		passthrough_plan(bucket, plan);
+		sdk_passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 2;
-	plan->rounds[0] = passthrough_round(all.sums);
+	plan->rounds[0] = sdk_passthrough_round(all.sums);
 	plan->rounds[0].flags = 0;
-	plan->rounds[1] = passthrough_round(all.values);
+	plan->rounds[1] = sdk_passthrough_round(all.values);
 	plan->scratch_bytes = list_bytes(&all) + all.operator_scratch;
 	return GRADCOMP_OK;
 }
@@ -235,7 +235,7 @@ static gradcomp_status blocktopk_decode(void *instance, const gradcomp_work *wor
 	totals all = measure(p, work->bucket, work->step);
 	uint64_t want = (round == 0 ? all.sums : all.values) * sizeof(float);
 	if (is_passthrough(p, &all, work->step)) {
-		passthrough_decode(work);
+		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	if (n != 1 || in->bytes != want)
@@ -278,7 +278,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.max_bucket = UINT32_MAX,
 	.check = blocktopk_check,
 	.create = blocktopk_create,
-	.destroy = sparse_destroy,
+	.destroy = sdk_sparse_destroy,
 	.plan = blocktopk_plan,
 	.encode = blocktopk_encode,
 	.decode = blocktopk_decode,

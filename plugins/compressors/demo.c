@@ -18,7 +18,7 @@
 
 #include "gradcomp/compressor.h"
 
-#include "plugins/common/gathered.h"
+#include "gradcomp/sdk/payload.h"
 
 enum { CHUNK, K, DECAY, SIGN };
 enum { LONGEST = 64 }; /* of what the products take */
@@ -188,7 +188,7 @@ static gradcomp_status demo_plan(void *instance, const gradcomp_bucket *bucket, 
 		choose = choose > bytes ? choose : bytes;
 	}
 	plan->nrounds = 1;
-	plan->rounds[0] = gathered_round(payload_bytes(coefficients(p, bucket)));
+	plan->rounds[0] = sdk_gathered_round(payload_bytes(coefficients(p, bucket)));
 	plan->scratch_bytes = ROOMS * ((all + 15) / 16 * 16) * sizeof(float) + choose;
 	return GRADCOMP_OK;
 }
@@ -233,7 +233,7 @@ static gradcomp_status demo_encode(void *instance, const gradcomp_work *work, ui
 static gradcomp_status verify(const demo *p, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                               uint64_t sent, gradcomp_error *err)
 {
-	gradcomp_status st = gathered_expect(p->host, p->layout, "demo", work, in, n, payload_bytes(sent), err);
+	gradcomp_status st = sdk_gathered_expect(p->host, p->layout, "demo", work, in, n, payload_bytes(sent), err);
 	for (uint32_t w = 0; w < n && !st; w++) {
 		const uint16_t *where = places_in(&in[w], sent);
 		int bad = 0, wild = 0;
@@ -243,8 +243,8 @@ static gradcomp_status verify(const demo *p, const gradcomp_work *work, const gr
 				bad |= where[c.sent + j] >= c.rows * c.columns ||
 				       (j && where[c.sent + j] <= where[c.sent + j - 1]);
 		if (bad || wild)
-			st = gathered_refuse(p->host, "demo", work, w,
-			                     bad ? "places that do not ascend within a chunk" : "coefficients that are not finite", err);
+			st = sdk_gathered_refuse(p->host, "demo", work, w,
+			                         bad ? "places that do not ascend within a chunk" : "coefficients that are not finite", err);
 	}
 	return st;
 }

@@ -19,18 +19,18 @@
  * others, GATHERED (sparse.h), if there are any. m and v are the state arrays. */
 #include <math.h>
 
-#include "plugins/common/gathered.h"
-#include "plugins/common/room.h"
-#include "plugins/common/sparse.h"
+#include "gradcomp/sdk/payload.h"
+#include "gradcomp/sdk/scratch.h"
+#include "gradcomp/sdk/sparse.h"
 
-enum { MOMENTUM = SPARSE_PARAMS, NESTEROV, CLIP };
+enum { MOMENTUM = SDK_SPARSE_PARAMS, NESTEROV, CLIP };
 enum { M, V };
 enum { FOUND = 64 }; /* bytes of a norm and what it leaves */
 
 static const gradcomp_param params[] = {
-	SPARSE_SCHEDULE_ROWS,
-	SPARSE_INDICES_ROW,
-	SPARSE_VALUES_ROW,
+	SDK_SPARSE_SCHEDULE_ROWS,
+	SDK_SPARSE_INDICES_ROW,
+	SDK_SPARSE_VALUES_ROW,
 	[MOMENTUM] = {.name = "momentum",
                       .type = GRADCOMP_PARAM_FLOAT,
                       .def = "0.9",
@@ -47,7 +47,7 @@ static const gradcomp_param params[] = {
 };
 
 typedef struct dgc {
-	sparse s;
+	sdk_sparse s;
 	float momentum;
 	int nesterov;
 	double clip; /* of one rank */
@@ -55,27 +55,27 @@ typedef struct dgc {
 
 static int uncompressed(const dgc *p, uint32_t tensor, uint64_t step)
 {
-	return sparse_is_passthrough(&p->s, step) || p->s.layout->tensors[tensor].ndim < 2;
+	return sdk_sparse_is_passthrough(&p->s, step) || p->s.layout->tensors[tensor].ndim < 2;
 }
 
-static uint64_t kept(const sparse *s, const sparse_part *part, uint64_t step)
+static uint64_t kept(const sdk_sparse *s, const sdk_sparse_part *part, uint64_t step)
 {
 	if (uncompressed((const dgc *)s, part->tensor, step))
 		return 0;
-	return sparse_share(sparse_density(&s->schedule, step), part->d);
+	return sdk_sparse_share(sdk_sparse_density(&s->schedule, step), part->d);
 }
 
 static gradcomp_status dgc_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
-	sparse_schedule s;
-	return sparse_schedule_read(&s, host, values, "dgc", err);
+	sdk_sparse_schedule s;
+	return sdk_sparse_schedule_read(&s, host, values, "dgc", err);
 }
 
 static gradcomp_status dgc_create(const gradcomp_host *host, const gradcomp_value *values,
                                   const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
 	void *made;
-	gradcomp_status st = sparse_new(sizeof(dgc), host, values, layout, "dgc", SPARSE_PARAMS, &made, err);
+	gradcomp_status st = sdk_sparse_new(sizeof(dgc), host, values, layout, "dgc", SDK_SPARSE_PARAMS, &made, err);
 	if (st)
 		return st;
 	dgc *p = made;
@@ -96,7 +96,7 @@ typedef struct sizes {
 
 static sizes measure(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
 {
-	sizes a = {.parts = sparse_payload_bytes(&p->s, bucket, step)};
+	sizes a = {.parts = sdk_sparse_payload_bytes(&p->s, bucket, step)};
 	for (uint32_t i = bucket->first; i < bucket->first + bucket->ntensors; i++)
 		a.uncompressed += uncompressed(p, i, step) ? p->s.layout->tensors[i].numel : 0;
 	a.rounds = a.uncompressed && a.parts ? 2 : 1;
@@ -117,8 +117,9 @@ typedef struct offsets {
 
 static offsets divide(const dgc *p, const gradcomp_bucket *bucket, uint64_t step)
 {
-	uint64_t norm_scratch = p->clip > 0 ? FOUND + room_table(p->s.host, p->s.layout)->sum_scratch(bucket->numel) : 0;
-	offsets a = {.v = sparse_scratch(&p->s, bucket, step) / sizeof(float)};
+	uint64_t norm_scratch =
+		p->clip > 0 ? FOUND + sdk_layout_operators(p->s.host, p->s.layout)->sum_scratch(bucket->numel) : 0;
+	offsets a = {.v = sdk_sparse_scratch(&p->s, bucket, step) / sizeof(float)};
 	a.mean = a.v + bucket->numel;
 	a.norm = (a.mean + measure(p, bucket, step).uncompressed + 15) / 16 * 16;
 	a.bytes = a.norm * sizeof(float) + norm_scratch;
@@ -133,7 +134,7 @@ static gradcomp_status dgc_plan(void *instance, const gradcomp_bucket *bucket, u
 	(void)err;
 	plan->nrounds = a.rounds;
 	for (uint32_t r = 0; r < a.rounds; r++)
-		plan->rounds[r] = is_sum(&a, r) ? passthrough_round(a.uncompressed) : gathered_round(a.parts);
+		plan->rounds[r] = is_sum(&a, r) ? sdk_passthrough_round(a.uncompressed) : sdk_gathered_round(a.parts);
 	plan->scratch_bytes = divide(p, bucket, step).bytes;
 	return GRADCOMP_OK;
 }
@@ -224,7 +225,7 @@ static gradcomp_status dgc_encode(void *instance, const gradcomp_work *work, uin
 		to += n;
 	}
 	out->bytes = size.uncompressed * sizeof *to;
-	return is_sum(&size, round) ? GRADCOMP_OK : sparse_encode_from(&p->s, work, v, out, err);
+	return is_sum(&size, round) ? GRADCOMP_OK : sdk_sparse_encode_from(&p->s, work, v, out, err);
 }
 
 /* The parts: m and v of this step, cleared where they were sent; x is the average. */
@@ -234,7 +235,7 @@ static gradcomp_status decode_parts(const dgc *p, const gradcomp_work *work, con
 	const gradcomp_bucket *b = work->bucket;
 	const float *v = (const float *)work->scratch + divide(p, b, work->step).v;
 	const gradcomp_payload *own = &in[p->s.layout->rank];
-	gradcomp_status st = sparse_verify(&p->s, work, in, n, err);
+	gradcomp_status st = sdk_sparse_verify(&p->s, work, in, n, err);
 	if (st)
 		return st;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
@@ -244,9 +245,9 @@ static gradcomp_status decode_parts(const dgc *p, const gradcomp_work *work, con
 		accumulate(p, work, work->state[M] + at, work->x[i], clipped(p, work, i), d);
 		work->operators->copy(work->queue, work->state[V] + at, v + at, d * sizeof *v);
 	}
-	sparse_clear(&p->s, work, own, work->state[M]);
-	sparse_add(&p->s, work, own, -1, work->state[V]);
-	sparse_average(&p->s, work, in, n);
+	sdk_sparse_clear(&p->s, work, own, work->state[M]);
+	sdk_sparse_add(&p->s, work, own, -1, work->state[V]);
+	sdk_sparse_average(&p->s, work, in, n);
 	return GRADCOMP_OK;
 }
 
@@ -324,7 +325,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.max_bucket = UINT32_MAX,
 	.check = dgc_check,
 	.create = dgc_create,
-	.destroy = sparse_destroy,
+	.destroy = sdk_sparse_destroy,
 	.plan = dgc_plan,
 	.encode = dgc_encode,
 	.decode = dgc_decode,

@@ -21,17 +21,17 @@
 #include <math.h>
 #include <string.h>
 
-#include "plugins/common/passthrough.h"
-#include "plugins/common/lowrank.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/lowrank.h"
 
-enum { MOMENTUM = LOWRANK_PARAMS, ORTHOGONAL };
+enum { MOMENTUM = SDK_LOWRANK_PARAMS, ORTHOGONAL };
 enum { COLUMNS, QR, NO };
 
 static const char *const factors[] = {"columns", "qr", "no", NULL};
 static const gradcomp_param params[] = {
-	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
-	[LOWRANK_MIN_RATIO] = LOWRANK_MIN_RATIO_ROW,
-	[LOWRANK_START_STEP] = PASSTHROUGH_START_STEP,
+	[SDK_LOWRANK_RANK] = SDK_LOWRANK_RANK_ROW,
+	[SDK_LOWRANK_MIN_RATIO] = SDK_LOWRANK_MIN_RATIO_ROW,
+	[SDK_LOWRANK_START_STEP] = SDK_START_STEP_ROW,
 	[MOMENTUM] = {.name = "momentum",
                       .type = GRADCOMP_PARAM_FLOAT,
                       .def = "0.95",
@@ -46,7 +46,7 @@ static const gradcomp_param params[] = {
 };
 
 typedef struct dion {
-	lowrank l;
+	sdk_lowrank l;
 	float momentum;
 	int64_t orthogonal;
 } dion;
@@ -58,7 +58,7 @@ static gradcomp_status dion_create(const gradcomp_host *host, const gradcomp_val
 	gradcomp_status st;
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "dion: no memory");
-	st = lowrank_open(&p->l, host, values, layout, "dion", LOWRANK_KEEP_Q, "", err);
+	st = sdk_lowrank_open(&p->l, host, values, layout, "dion", SDK_LOWRANK_KEEP_Q, "", err);
 	if (st) {
 		host->release(p);
 		return st;
@@ -74,7 +74,7 @@ static void dion_destroy(void *instance)
 	dion *p = instance;
 	if (!p)
 		return;
-	lowrank_close(&p->l);
+	sdk_lowrank_close(&p->l);
 	p->l.host->release(p);
 }
 
@@ -91,20 +91,20 @@ static uint64_t aligned(uint64_t bytes)
 }
 
 /* Room for Q and for the product that is added to P. */
-static uint64_t second(const lowrank_extent *size)
+static uint64_t second(const sdk_lowrank_extent *size)
 {
 	return size->Q > size->P ? size->Q : size->P;
 }
 
 static uint64_t held(const dion *p, const gradcomp_bucket *bucket)
 {
-	lowrank_extent size = lowrank_sizes(&p->l, bucket);
+	sdk_lowrank_extent size = sdk_lowrank_sizes(&p->l, bucket);
 	return aligned((size.P + second(&size) + size.Q) * sizeof(float));
 }
 
 static parts divide(const dion *p, const gradcomp_work *work)
 {
-	lowrank_extent size = lowrank_sizes(&p->l, work->bucket);
+	sdk_lowrank_extent size = sdk_lowrank_sizes(&p->l, work->bucket);
 	char *scratch = work->scratch, *pointers = scratch + held(p, work->bucket);
 	float *P = work->scratch;
 	return (parts){P, P + size.P, P + size.P + second(&size), (float **)(void *)pointers,
@@ -126,7 +126,7 @@ static gradcomp_work beside(const dion *p, const gradcomp_work *work, const part
 
 static uint64_t floats(const dion *p, const gradcomp_bucket *bucket, uint32_t round)
 {
-	lowrank_extent size = lowrank_sizes(&p->l, bucket);
+	sdk_lowrank_extent size = sdk_lowrank_sizes(&p->l, bucket);
 	return round ? size.Q : size.P + size.uncompressed;
 }
 
@@ -135,14 +135,14 @@ static gradcomp_status dion_plan(void *instance, const gradcomp_bucket *bucket, 
 {
 	const dion *p = instance;
 	(void)err;
-	if (lowrank_is_passthrough(&p->l, bucket, step)) {
-		passthrough_plan(bucket, plan);
+	if (sdk_lowrank_is_passthrough(&p->l, bucket, step)) {
+		sdk_passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 2;
 	for (uint32_t r = 0; r < 2; r++)
-		plan->rounds[r] = passthrough_round(floats(p, bucket, r));
-	plan->scratch_bytes = held(p, bucket) + aligned(bucket->ntensors * sizeof(float *)) + lowrank_scratch(&p->l, bucket);
+		plan->rounds[r] = sdk_passthrough_round(floats(p, bucket, r));
+	plan->scratch_bytes = held(p, bucket) + aligned(bucket->ntensors * sizeof(float *)) + sdk_lowrank_scratch(&p->l, bucket);
 	return GRADCOMP_OK;
 }
 
@@ -150,24 +150,24 @@ static gradcomp_status dion_encode(void *instance, const gradcomp_work *work, ui
                                    gradcomp_error *err)
 {
 	const dion *p = instance;
-	const lowrank *l = &p->l;
+	const sdk_lowrank *l = &p->l;
 	const gradcomp_operators *op = work->operators;
-	lowrank_extent size = lowrank_sizes(l, work->bucket);
+	sdk_lowrank_extent size = sdk_lowrank_sizes(l, work->bucket);
 	parts s = divide(p, work);
 	float *to = out->data;
 	(void)err;
 	if (round) {
-		lowrank_product_mtp(l, work, s.own, s.P, s.operator_scratch);
+		sdk_lowrank_product_mtp(l, work, s.own, s.P, s.operator_scratch);
 		op->copy(work->queue, to, s.own, size.Q * sizeof *to);
 	} else {
 		gradcomp_work momentum = beside(p, work, &s, 1);
 		op->copy(work->queue, s.own, l->Q + l->tensors[work->bucket->first].at.Q, size.Q * sizeof *s.own);
 		if (p->orthogonal == NO)
-			lowrank_orthonormalise_q(l, work, s.own);
-		lowrank_product_mq(l, work, to, s.own, s.operator_scratch);
-		lowrank_product_mq(l, &momentum, s.Q, s.own, s.operator_scratch);
+			sdk_lowrank_orthonormalise_q(l, work, s.own);
+		sdk_lowrank_product_mq(l, work, to, s.own, s.operator_scratch);
+		sdk_lowrank_product_mq(l, &momentum, s.Q, s.own, s.operator_scratch);
 		op->add(work->queue, to, s.Q, size.P);
-		lowrank_pack(l, work, to + size.P);
+		sdk_lowrank_pack(l, work, to + size.P);
 	}
 	out->bytes = floats(p, work->bucket, round) * sizeof *to;
 	return GRADCOMP_OK;
@@ -211,10 +211,10 @@ static void unit_columns(float *Q, uint64_t m, uint64_t r)
 /* Q, in place of the mean of R: the next step's, and with `weight` what the average is made of. */
 static void right_factor(const dion *p, const gradcomp_work *work, float *Q, int weight)
 {
-	const lowrank_tensor *first = &p->l.tensors[work->bucket->first];
+	const sdk_lowrank_tensor *first = &p->l.tensors[work->bucket->first];
 	if (p->orthogonal == QR && !weight)
-		lowrank_orthonormalise_q(&p->l, work, Q);
-	for (const lowrank_tensor *t = first; t < first + work->bucket->ntensors; t++) {
+		sdk_lowrank_orthonormalise_q(&p->l, work, Q);
+	for (const sdk_lowrank_tensor *t = first; t < first + work->bucket->ntensors; t++) {
 		float *q = Q + (t->at.Q - first->at.Q);
 		if (t->r && weight)
 			work->operators->scale(work->queue, q, (float)sqrt((double)t->n / (double)t->m), t->m * t->r);
@@ -225,20 +225,20 @@ static void right_factor(const dion *p, const gradcomp_work *work, float *Q, int
 
 static void decode_last(dion *p, const gradcomp_work *work, const float *mean)
 {
-	lowrank *l = &p->l;
-	uint64_t count = lowrank_sizes(l, work->bucket).Q;
+	sdk_lowrank *l = &p->l;
+	uint64_t count = sdk_lowrank_sizes(l, work->bucket).Q;
 	parts s = divide(p, work);
-	if (lowrank_overflown(l, work, mean, count))
+	if (sdk_lowrank_overflown(l, work, mean, count))
 		return;
 	gradcomp_work with_rest = beside(p, work, &s, 0);
 	work->operators->copy(work->queue, s.Q, mean, count * sizeof *s.Q);
 	work->operators->scale(work->queue, s.own, 1 - p->momentum, count);
 	if (p->orthogonal != NO)
 		right_factor(p, work, s.Q, 0);
-	lowrank_keep(work, l->Q + l->tensors[work->bucket->first].at.Q, s.Q, count);
+	sdk_lowrank_keep(work, l->Q + l->tensors[work->bucket->first].at.Q, s.Q, count);
 	if (p->orthogonal != NO)
 		right_factor(p, work, s.Q, 1);
-	lowrank_finish(l, &with_rest, s.P, s.own, s.Q);
+	sdk_lowrank_finish(l, &with_rest, s.P, s.own, s.Q);
 	keep_momentum(p, work, 0);
 }
 
@@ -246,26 +246,26 @@ static gradcomp_status dion_decode(void *instance, const gradcomp_work *work, ui
                                    const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
 {
 	dion *p = instance;
-	lowrank *l = &p->l;
+	sdk_lowrank *l = &p->l;
 	(void)n;
-	if (lowrank_is_passthrough(l, work->bucket, work->step)) {
+	if (sdk_lowrank_is_passthrough(l, work->bucket, work->step)) {
 		add_momentum(p, work);
 		keep_momentum(p, work, 1);
 		return GRADCOMP_OK;
 	}
 	gradcomp_status st =
-		lowrank_expect(l, work, round, in, floats(p, work->bucket, round) * sizeof(float), err);
+		sdk_lowrank_expect(l, work, round, in, floats(p, work->bucket, round) * sizeof(float), err);
 	if (st)
 		return st;
 	if (round) {
 		decode_last(p, work, in->data);
 		return GRADCOMP_OK;
 	}
-	uint64_t count = lowrank_sizes(l, work->bucket).P;
+	uint64_t count = sdk_lowrank_sizes(l, work->bucket).P;
 	parts s = divide(p, work);
 	work->operators->copy(work->queue, s.P, in->data, count * sizeof *s.P);
-	lowrank_orthonormalise_p(l, work, s.P);
-	lowrank_unpack(l, work, (const float *)in->data + count);
+	sdk_lowrank_orthonormalise_p(l, work, s.P);
+	sdk_lowrank_unpack(l, work, (const float *)in->data + count);
 	add_momentum(p, work);
 	return GRADCOMP_OK;
 }
@@ -274,12 +274,12 @@ static gradcomp_status dion_cost(void *instance, const gradcomp_bucket *bucket, 
                                  gradcomp_error *err)
 {
 	const dion *p = instance;
-	int dense = lowrank_is_passthrough(&p->l, bucket, step);
+	int dense = sdk_lowrank_is_passthrough(&p->l, bucket, step);
 	(void)err;
 	cost->rounds = dense ? 1 : 2;
 	cost->wire_bytes = 4.0 * (double)(dense ? bucket->numel : floats(p, bucket, 0) + floats(p, bucket, 1));
 	cost->passes = dense ? 3 : 8;
-	cost->flops = dense ? 0 : lowrank_flops(&p->l, bucket, 5);
+	cost->flops = dense ? 0 : sdk_lowrank_flops(&p->l, bucket, 5);
 	return GRADCOMP_OK;
 }
 
@@ -303,8 +303,8 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.plan = dion_plan,
 	.encode = dion_encode,
 	.decode = dion_decode,
-	.save = lowrank_save,
-	.load = lowrank_load,
+	.save = sdk_lowrank_save,
+	.load = sdk_lowrank_load,
 	.cost = dion_cost,
-	.choice = lowrank_choice,
+	.choice = sdk_lowrank_choice,
 };

@@ -19,8 +19,8 @@
 
 #include "gradcomp/compressor.h"
 
-#include "plugins/common/coded.h"
-#include "plugins/common/passthrough.h"
+#include "gradcomp/sdk/coded.h"
+#include "gradcomp/sdk/passthrough.h"
 
 enum { TYPE, BLOCK, SCALES, START_STEP };
 enum { SOME = 1024, BIAS = 127 };
@@ -44,7 +44,7 @@ static const gradcomp_param params[] = {
                     .def = "f32",
                     .choices = scales,
                     .help = "e8m0: powers of two in a byte, as in microscaling formats, whose blocks have 32"},
-	[START_STEP] = PASSTHROUGH_START_STEP,
+	[START_STEP] = SDK_START_STEP_ROW,
 };
 
 /* What OCP says of a type. */
@@ -58,7 +58,7 @@ typedef struct format {
 static const format formats[] = {{GRADCOMP_F8E4M3, 448, 8, 0x7e}, {GRADCOMP_F8E5M2, 57344, 15, 0x7b}};
 
 typedef struct fp8 {
-	coded c;
+	sdk_coded c;
 	format f;
 	uint64_t block;
 	uint64_t scale_bytes;
@@ -83,7 +83,7 @@ static gradcomp_status fp8_create(const gradcomp_host *host, const gradcomp_valu
 		return st;
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "fp8: no memory");
-	p->c = (coded){.host = host, .name = "fp8", .start_step = (uint64_t)values[START_STEP].i};
+	p->c = (sdk_coded){.host = host, .name = "fp8", .start_step = (uint64_t)values[START_STEP].i};
 	p->f = formats[values[TYPE].i];
 	p->block = (uint64_t)values[BLOCK].i;
 	p->scale_bytes = values[SCALES].i ? 1 : sizeof(float);
@@ -174,7 +174,7 @@ static gradcomp_status checked(const fp8 *p, const uint8_t *in, uint64_t bytes, 
 {
 	const uint8_t *codes = in + blocks_of(p, n) * p->scale_bytes;
 	int bad = 0;
-	gradcomp_status st = coded_length(&p->c, bytes, blocks_of(p, n) * p->scale_bytes + n, n, err);
+	gradcomp_status st = sdk_coded_length(&p->c, bytes, blocks_of(p, n) * p->scale_bytes + n, n, err);
 	if (st)
 		return st;
 	for (uint64_t b = 0; b < blocks_of(p, n); b++) {
@@ -255,9 +255,9 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.check = fp8_check,
 	.create = fp8_create,
 	.destroy = fp8_destroy,
-	.plan = coded_plan,
-	.encode = coded_encode,
-	.decode = coded_decode,
+	.plan = sdk_coded_plan,
+	.encode = sdk_coded_encode,
+	.decode = sdk_coded_decode,
 	.code_bound = fp8_bound,
 	.code = fp8_code,
 	.code_decode = fp8_code_decode,

@@ -13,21 +13,22 @@
 #include <math.h>
 #include <string.h>
 
-#include "plugins/common/room.h"
-#include "plugins/common/sparse.h"
+#include "gradcomp/sdk/residual.h"
+#include "gradcomp/sdk/scratch.h"
+#include "gradcomp/sdk/sparse.h"
 
-static const gradcomp_param params[] = {SPARSE_SCHEDULE_ROWS, SPARSE_INDICES_ROW};
+static const gradcomp_param params[] = {SDK_SPARSE_SCHEDULE_ROWS, SDK_SPARSE_INDICES_ROW};
 
 static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
-	sparse_schedule s;
-	return sparse_schedule_read(&s, host, values, "gtopk", err);
+	sdk_sparse_schedule s;
+	return sdk_sparse_schedule_read(&s, host, values, "gtopk", err);
 }
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
                               const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	return sparse_new(sizeof(sparse), host, values, layout, "gtopk", SPARSE_VALUES, instance, err);
+	return sdk_sparse_new(sizeof(sdk_sparse), host, values, layout, "gtopk", SDK_SPARSE_VALUES, instance, err);
 }
 
 /* A bucket's scratch: what encode() sent and what merges dropped, for decode(). The
@@ -44,20 +45,20 @@ typedef struct notes {
 
 enum { FIRST = 16 }; /* words before the lists */
 
-static uint32_t most_merges(const sparse *s)
+static uint32_t most_merges(const sdk_sparse *s)
 {
 	return 2 + 31 - (uint32_t)__builtin_clz((uint32_t)s->layout->nranks);
 }
 
-static uint64_t words_before_room(const sparse *s, uint64_t k)
+static uint64_t words_before_room(const sdk_sparse *s, uint64_t k)
 {
 	return (FIRST + 4 * k + 2 * k * most_merges(s) + 15) / 16 * 16;
 }
 
-static notes notes_of(const sparse *s, const gradcomp_work *work)
+static notes notes_of(const sdk_sparse *s, const gradcomp_work *work)
 {
 	notes n = {.d = work->bucket->numel,
-	           .k = sparse_part_at(s, work->bucket, work->step, 0).k,
+	           .k = sdk_sparse_part_at(s, work->bucket, work->step, 0).k,
 	           .merges = work->scratch};
 	n.sent = n.merges + FIRST;
 	n.a = n.sent + n.k;
@@ -69,21 +70,21 @@ static notes notes_of(const sparse *s, const gradcomp_work *work)
 	return n;
 }
 
-static uint64_t payload_bytes(const sparse *s, uint64_t d, uint64_t k)
+static uint64_t payload_bytes(const sdk_sparse *s, uint64_t d, uint64_t k)
 {
-	return k * sizeof(float) + sparse_index_bytes(s->host->operators, s->coding.indices, d, k);
+	return k * sizeof(float) + sdk_sparse_index_bytes(s->host->operators, s->coding.indices, d, k);
 }
 
 static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                             gradcomp_error *err)
 {
-	const sparse *s = instance;
-	const gradcomp_operators *op = room_table(s->host, s->layout);
-	uint64_t d = bucket->numel, k = sparse_part_at(s, bucket, step, 0).k;
+	const sdk_sparse *s = instance;
+	const gradcomp_operators *op = sdk_layout_operators(s->host, s->layout);
+	uint64_t d = bucket->numel, k = sdk_sparse_part_at(s, bucket, step, 0).k;
 	uint64_t choosing = op->topk_scratch(d, k), merging = op->sparse_merge_scratch(k);
 	(void)err;
-	if (sparse_is_passthrough(s, step)) {
-		passthrough_plan(bucket, plan);
+	if (sdk_sparse_is_passthrough(s, step)) {
+		sdk_passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 1;
@@ -96,19 +97,19 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
                               gradcomp_error *err)
 {
-	const sparse *s = instance;
+	const sdk_sparse *s = instance;
 	notes n = notes_of(s, work);
 	float *val = out->data;
 	(void)round, (void)err;
 	*n.merges = 0;
 	work->operators->topk(work->queue, n.sent, val, work->flat, n.d, n.k, n.operator_scratch);
-	sparse_index_pack(work->operators, work->queue, s->coding.indices, val + n.k, n.sent, n.d, n.k);
+	sdk_sparse_index_pack(work->operators, work->queue, s->coding.indices, val + n.k, n.sent, n.d, n.k);
 	out->bytes = payload_bytes(s, n.d, n.k);
 	return GRADCOMP_OK;
 }
 
 /* The indices of a payload, which may be a peer's. */
-static gradcomp_status read_indices(const sparse *s, const gradcomp_work *work, const gradcomp_payload *in,
+static gradcomp_status read_indices(const sdk_sparse *s, const gradcomp_work *work, const gradcomp_payload *in,
                                     const notes *n, uint32_t *idx, gradcomp_error *err)
 {
 	uint64_t right = payload_bytes(s, n->d, n->k);
@@ -116,7 +117,8 @@ static gradcomp_status read_indices(const sparse *s, const gradcomp_work *work, 
 		return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
 		                     "gtopk: rank %d got %llu bytes for bucket %u, %llu are right", s->layout->rank,
 		                     (unsigned long long)in->bytes, work->bucket->index, (unsigned long long)right);
-	const char *wrong = sparse_index_read(work->operators, s->coding.indices, (float *)in->data + n->k, idx, n->d, n->k);
+	const char *wrong = sdk_sparse_index_read(work->operators, s->coding.indices, (float *)in->data + n->k, idx,
+	                                          n->d, n->k);
 	if (wrong)
 		return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
 		                     "gtopk: a payload that rank %d got for bucket %u %s (%llu of %llu numbers)",
@@ -129,13 +131,13 @@ static gradcomp_status read_indices(const sparse *s, const gradcomp_work *work, 
  * is. */
 static int overflown(const gradcomp_work *work, const gradcomp_payload *in, uint64_t k)
 {
-	return sparse_value_check(work->operators, in->data, k) != NULL;
+	return sdk_sparse_value_check(work->operators, in->data, k) != NULL;
 }
 
 static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
                              const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err)
 {
-	const sparse *s = instance;
+	const sdk_sparse *s = instance;
 	notes n = notes_of(s, work);
 	float *val = out->data;
 	(void)round;
@@ -156,18 +158,18 @@ static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t
 	uint64_t at = n.k * (*n.merges)++;
 	work->operators->sparse_merge(work->queue, n.out, val, n.left_idx + at, n.left_val + at, n.a, a->data, n.b,
 	                              b->data, n.k, n.operator_scratch);
-	sparse_index_pack(work->operators, work->queue, s->coding.indices, val + n.k, n.out, n.d, n.k);
+	sdk_sparse_index_pack(work->operators, work->queue, s->coding.indices, val + n.k, n.out, n.d, n.k);
 	return GRADCOMP_OK;
 }
 
 static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
                               uint32_t n_in, gradcomp_error *err)
 {
-	const sparse *s = instance;
+	const sdk_sparse *s = instance;
 	const gradcomp_operators *op = work->operators;
 	(void)round;
-	if (sparse_is_passthrough(s, work->step)) {
-		passthrough_decode(work);
+	if (sdk_sparse_is_passthrough(s, work->step)) {
+		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	notes n = notes_of(s, work);
@@ -180,7 +182,7 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 		op->fill(work->queue, work->flat, NAN, n.d);
 		return GRADCOMP_OK;
 	}
-	op->copy(work->queue, work->error_flat, work->flat, n.d * sizeof(float));
+	sdk_residual_all(work);
 	op->scatter(work->queue, work->error_flat, n.sent, NULL, n.k);
 	op->scatter_add(work->queue, work->error_flat, n.d, n.left_idx, n.left_val, n.k * *n.merges, 1);
 	op->fill(work->queue, work->flat, 0, n.d);
@@ -190,12 +192,12 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 static gradcomp_status cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                             gradcomp_error *err)
 {
-	const sparse *s = instance;
-	int dense = sparse_is_passthrough(s, step);
+	const sdk_sparse *s = instance;
+	int dense = sdk_sparse_is_passthrough(s, step);
 	(void)err;
 	cost->rounds = 1;
 	cost->wire_bytes = (double)(dense ? 4 * bucket->numel
-	                                  : payload_bytes(s, bucket->numel, sparse_part_at(s, bucket, step, 0).k));
+	                                  : payload_bytes(s, bucket->numel, sdk_sparse_part_at(s, bucket, step, 0).k));
 	cost->passes = dense ? 1 : 4;
 	return GRADCOMP_OK;
 }
@@ -217,7 +219,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.max_bucket = UINT32_MAX,
 	.check = check,
 	.create = create,
-	.destroy = sparse_destroy,
+	.destroy = sdk_sparse_destroy,
 	.plan = plan,
 	.encode = encode,
 	.decode = decode,

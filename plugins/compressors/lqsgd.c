@@ -17,20 +17,21 @@
  *
  * Rounds: the tensors sent uncompressed, if there are any, SUMMED; P_w and Q_w, GATHERED,
  * the matrices in order: steps (F32) and codes of each, padded to 4 bytes. */
-#include "plugins/common/passthrough.h"
-#include "plugins/common/gathered.h"
-#include "plugins/common/log_levels.h"
-#include "plugins/common/lowrank.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/payload.h"
+#include "gradcomp/sdk/log_levels.h"
+#include "gradcomp/sdk/lowrank.h"
+#include "gradcomp/sdk/scratch.h"
 
-enum { BITS = LOWRANK_PARAMS, BLOCK, LEVELS, ALPHA };
+enum { BITS = SDK_LOWRANK_PARAMS, BLOCK, LEVELS, ALPHA };
 
 static const char *const widths[] = {"8", "4", NULL};
 static const char *const spacings[] = {"linear", "log", NULL};
 
 static const gradcomp_param params[] = {
-	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
-	[LOWRANK_MIN_RATIO] = LOWRANK_MIN_RATIO_ROW,
-	[LOWRANK_START_STEP] = PASSTHROUGH_START_STEP,
+	[SDK_LOWRANK_RANK] = SDK_LOWRANK_RANK_ROW,
+	[SDK_LOWRANK_MIN_RATIO] = SDK_LOWRANK_MIN_RATIO_ROW,
+	[SDK_LOWRANK_START_STEP] = SDK_START_STEP_ROW,
 	[BITS] = {.name = "bits",
                   .type = GRADCOMP_PARAM_CHOICE,
                   .def = "8",
@@ -61,9 +62,9 @@ typedef struct extent {
 } extent;
 
 typedef struct lqsgd {
-	lowrank l;
+	sdk_lowrank l;
 	gradcomp_quantiser q;
-	log_levels *log; /* NULL: linear */
+	sdk_log_levels *log; /* NULL: linear */
 	extent *at; /* ntensors + 1 */
 } lqsgd;
 
@@ -80,7 +81,7 @@ static void lqsgd_destroy(void *instance)
 	lqsgd *p = instance;
 	if (!p)
 		return;
-	lowrank_close(&p->l);
+	sdk_lowrank_close(&p->l);
 	p->l.host->release(p->log);
 	p->l.host->release(p->at);
 	p->l.host->release(p);
@@ -98,8 +99,8 @@ static gradcomp_status lqsgd_create(const gradcomp_host *host, const gradcomp_va
 		host->release(p);
 		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "lqsgd: levels=log is for the host");
 	}
-	st = lowrank_open(&p->l, host, values, layout, "lqsgd", LOWRANK_KEEP_Q, bits == 8 ? ", 8 bits" : ", 4 bits",
-	                  err);
+	st = sdk_lowrank_open(&p->l, host, values, layout, "lqsgd", SDK_LOWRANK_KEEP_Q, bits == 8 ? ", 8 bits" : ", 4 bits",
+	                      err);
 	if (st) {
 		host->release(p);
 		return st;
@@ -113,13 +114,13 @@ static gradcomp_status lqsgd_create(const gradcomp_host *host, const gradcomp_va
 	p->at = host->alloc((layout->ntensors + 1) * sizeof *p->at);
 	p->log = values[LEVELS].i ? host->alloc(sizeof *p->log) : NULL;
 	if (p->log)
-		log_levels_make(p->log, &p->q, values[ALPHA].f);
+		sdk_log_levels_make(p->log, &p->q, values[ALPHA].f);
 	if (!p->at || (values[LEVELS].i && !p->log)) {
 		lqsgd_destroy(p);
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "lqsgd: no memory for %u tensors", layout->ntensors);
 	}
 	for (uint32_t i = 0; i < layout->ntensors; i++) {
-		const lowrank_tensor *t = &p->l.tensors[i];
+		const sdk_lowrank_tensor *t = &p->l.tensors[i];
 		const gradcomp_operators *op = host->operators;
 		p->at[i + 1] = p->at[i];
 		if (!t->r)
@@ -136,7 +137,7 @@ enum { UNCOMPRESSED, SEND_P, SEND_Q };
 
 static int sends(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t round)
 {
-	return (int)round + (lowrank_sizes(&p->l, bucket).uncompressed ? UNCOMPRESSED : SEND_P);
+	return (int)round + (sdk_lowrank_sizes(&p->l, bucket).uncompressed ? UNCOMPRESSED : SEND_P);
 }
 
 /* Scratch: P, Q, what this rank sent of Q, and the operators' scratch. */
@@ -145,18 +146,19 @@ typedef struct parts {
 	void *operator_scratch;
 } parts;
 
-/* Floats before the operators' scratch. */
-static uint64_t held(const lqsgd *p, const gradcomp_bucket *bucket)
+static parts divide(const lqsgd *p, const gradcomp_bucket *bucket, sdk_scratch *scratch)
 {
-	lowrank_extent size = lowrank_sizes(&p->l, bucket);
-	return (size.P + 2 * size.Q + 15) / 16 * 16;
+	sdk_lowrank_extent size = sdk_lowrank_sizes(&p->l, bucket);
+	parts s = {.P = sdk_scratch_take(scratch, size.P * sizeof(float))};
+	s.Q = sdk_scratch_take(scratch, size.Q * sizeof(float));
+	s.own = sdk_scratch_take(scratch, size.Q * sizeof(float));
+	s.operator_scratch = sdk_scratch_take(scratch, 0);
+	return s;
 }
 
-static parts divide(const lqsgd *p, const gradcomp_work *work)
+static parts parts_of(const lqsgd *p, const gradcomp_work *work)
 {
-	lowrank_extent size = lowrank_sizes(&p->l, work->bucket);
-	float *scratch = work->scratch;
-	return (parts){scratch, scratch + size.P, scratch + size.P + size.Q, scratch + held(p, work->bucket)};
+	return divide(p, work->bucket, &(sdk_scratch){.memory = work->scratch});
 }
 
 /* Payload bytes of a factor. */
@@ -170,15 +172,18 @@ static gradcomp_status lqsgd_plan(void *instance, const gradcomp_bucket *bucket,
                                   gradcomp_error *err)
 {
 	const lqsgd *p = instance;
+	sdk_scratch scratch = {0};
 	(void)err;
-	if (lowrank_is_passthrough(&p->l, bucket, step)) {
-		passthrough_plan(bucket, plan);
+	if (sdk_lowrank_is_passthrough(&p->l, bucket, step)) {
+		sdk_passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	for (int what; (what = sends(p, bucket, plan->nrounds)) <= SEND_Q; plan->nrounds++)
-		plan->rounds[plan->nrounds] = what == UNCOMPRESSED ? passthrough_round(lowrank_sizes(&p->l, bucket).uncompressed)
-		                                            : gathered_round(packed(p, bucket, what));
-	plan->scratch_bytes = held(p, bucket) * sizeof(float) + lowrank_scratch(&p->l, bucket);
+		plan->rounds[plan->nrounds] =
+			what == UNCOMPRESSED ? sdk_passthrough_round(sdk_lowrank_sizes(&p->l, bucket).uncompressed)
+					     : sdk_gathered_round(packed(p, bucket, what));
+	divide(p, bucket, &scratch);
+	plan->scratch_bytes = scratch.bytes + sdk_lowrank_scratch(&p->l, bucket);
 	return GRADCOMP_OK;
 }
 
@@ -189,7 +194,7 @@ typedef struct piece {
 
 static piece piece_of(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t i, int factor)
 {
-	const lowrank_tensor *first = &p->l.tensors[bucket->first], *t = first + i;
+	const sdk_lowrank_tensor *first = &p->l.tensors[bucket->first], *t = first + i;
 	const extent *at = &p->at[bucket->first];
 	if (factor == SEND_P)
 		return (piece){t->at.P - first->at.P, t->n * t->r, at[i].P - at->P};
@@ -213,7 +218,7 @@ static void quantise(const lqsgd *p, const gradcomp_work *work, char *out, float
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 		piece f = piece_of(p, work->bucket, i, factor);
 		if (f.count && p->log)
-			log_levels_quantise(p->log, out + f.packed, factors + f.at, f.count);
+			sdk_log_levels_quantise(p->log, out + f.packed, factors + f.at, f.count);
 		else if (f.count)
 			op->quantise(work->queue, out + f.packed, factors + f.at, f.count, &p->q);
 	}
@@ -223,24 +228,24 @@ static gradcomp_status lqsgd_encode(void *instance, const gradcomp_work *work, u
                                     gradcomp_payload *out, gradcomp_error *err)
 {
 	const lqsgd *p = instance;
-	const lowrank *l = &p->l;
-	lowrank_extent size = lowrank_sizes(l, work->bucket);
-	parts s = divide(p, work);
+	const sdk_lowrank *l = &p->l;
+	sdk_lowrank_extent size = sdk_lowrank_sizes(l, work->bucket);
+	parts s = parts_of(p, work);
 	int what = sends(p, work->bucket, round);
 	(void)err;
 	if (what == UNCOMPRESSED) {
-		lowrank_pack(l, work, out->data);
+		sdk_lowrank_pack(l, work, out->data);
 		out->bytes = size.uncompressed * sizeof(float);
 		return GRADCOMP_OK;
 	}
 	if (what == SEND_P) {
 		work->operators->copy(work->queue, s.Q, l->Q + l->tensors[work->bucket->first].at.Q,
 		                      size.Q * sizeof *s.Q);
-		lowrank_orthonormalise_q(l, work, s.Q);
-		lowrank_product_mq(l, work, s.P, s.Q, s.operator_scratch);
+		sdk_lowrank_orthonormalise_q(l, work, s.Q);
+		sdk_lowrank_product_mq(l, work, s.P, s.Q, s.operator_scratch);
 		quantise(p, work, out->data, s.P, size.P, what);
 	} else {
-		lowrank_product_mtp(l, work, s.own, s.P, s.operator_scratch);
+		sdk_lowrank_product_mtp(l, work, s.own, s.P, s.operator_scratch);
 		quantise(p, work, out->data, s.own, size.Q, what);
 	}
 	out->bytes = packed(p, work->bucket, what);
@@ -252,18 +257,18 @@ static gradcomp_status check(const lqsgd *p, const gradcomp_work *work, const gr
 {
 	const gradcomp_host *host = p->l.host;
 	gradcomp_status st =
-		gathered_expect(host, p->l.layout, "lqsgd", work, in, n, packed(p, work->bucket, factor), err);
+		sdk_gathered_expect(host, p->l.layout, "lqsgd", work, in, n, packed(p, work->bucket, factor), err);
 	for (uint32_t w = 0; w < n && !st; w++) {
 		int bad = 0;
 		for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 			piece f = piece_of(p, work->bucket, i, factor);
 			if (f.count)
-				work->operators->quantised_check(work->queue, gathered_fault(work, &bad),
+				work->operators->quantised_check(work->queue, sdk_gathered_fault(work, &bad),
 				                                 (const char *)in[w].data + f.packed, f.count,
 				                                 &p->q);
 		}
 		if (bad)
-			st = gathered_refuse(host, "lqsgd", work, w, "a factor that is no quantised matrix", err);
+			st = sdk_gathered_refuse(host, "lqsgd", work, w, "a factor that is no quantised matrix", err);
 	}
 	return st;
 }
@@ -282,7 +287,7 @@ static gradcomp_status average(const lqsgd *p, const gradcomp_work *work, const 
 			piece f = piece_of(p, work->bucket, i, factor);
 			const char *from = (const char *)in[w].data + f.packed;
 			if (f.count && p->log)
-				log_levels_dequantise_add(p->log, mean + f.at, 1.0f / (float)n, from, f.count);
+				sdk_log_levels_dequantise_add(p->log, mean + f.at, 1.0f / (float)n, from, f.count);
 			else if (f.count)
 				op->dequantise_add(work->queue, mean + f.at, 1.0f / (float)n, from, f.count, &p->q);
 		}
@@ -292,24 +297,24 @@ static gradcomp_status average(const lqsgd *p, const gradcomp_work *work, const 
 static gradcomp_status decode_last(lqsgd *p, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                                    gradcomp_error *err)
 {
-	lowrank *l = &p->l;
+	sdk_lowrank *l = &p->l;
 	const gradcomp_bucket *b = work->bucket;
 	const gradcomp_operators *op = work->operators;
 	const char *own = in[l->layout->rank].data;
-	uint64_t floats = lowrank_sizes(l, b).Q;
-	parts s = divide(p, work);
+	uint64_t floats = sdk_lowrank_sizes(l, b).Q;
+	parts s = parts_of(p, work);
 	gradcomp_status st = average(p, work, in, n, SEND_Q, s.Q, floats, err);
-	if (st || lowrank_overflown(l, work, s.Q, floats))
+	if (st || sdk_lowrank_overflown(l, work, s.Q, floats))
 		return st;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		piece f = piece_of(p, b, i, SEND_Q);
 		if (f.count && p->log)
-			log_levels_dequantise(p->log, s.own + f.at, own + f.packed, f.count);
+			sdk_log_levels_dequantise(p->log, s.own + f.at, own + f.packed, f.count);
 		else if (f.count)
 			op->dequantise(work->queue, s.own + f.at, own + f.packed, f.count, &p->q);
 	}
-	lowrank_finish(l, work, s.P, s.own, s.Q);
-	lowrank_keep(work, l->Q + l->tensors[b->first].at.Q, s.Q, floats);
+	sdk_lowrank_finish(l, work, s.P, s.own, s.Q);
+	sdk_lowrank_keep(work, l->Q + l->tensors[b->first].at.Q, s.Q, floats);
 	return GRADCOMP_OK;
 }
 
@@ -317,25 +322,25 @@ static gradcomp_status lqsgd_decode(void *instance, const gradcomp_work *work, u
                                     const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
 {
 	lqsgd *p = instance;
-	lowrank *l = &p->l;
-	lowrank_extent size = lowrank_sizes(l, work->bucket);
-	if (lowrank_is_passthrough(l, work->bucket, work->step)) {
-		passthrough_decode(work);
+	sdk_lowrank *l = &p->l;
+	sdk_lowrank_extent size = sdk_lowrank_sizes(l, work->bucket);
+	if (sdk_lowrank_is_passthrough(l, work->bucket, work->step)) {
+		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	int what = sends(p, work->bucket, round);
 	if (what == UNCOMPRESSED) {
-		gradcomp_status st = lowrank_expect(l, work, round, in, size.uncompressed * sizeof(float), err);
+		gradcomp_status st = sdk_lowrank_expect(l, work, round, in, size.uncompressed * sizeof(float), err);
 		if (!st)
-			lowrank_unpack(l, work, in->data);
+			sdk_lowrank_unpack(l, work, in->data);
 		return st;
 	}
 	if (what == SEND_Q)
 		return decode_last(p, work, in, n, err);
-	parts s = divide(p, work);
+	parts s = parts_of(p, work);
 	gradcomp_status st = average(p, work, in, n, SEND_P, s.P, size.P, err);
 	if (!st)
-		lowrank_orthonormalise_p(l, work, s.P);
+		sdk_lowrank_orthonormalise_p(l, work, s.P);
 	return st;
 }
 
@@ -343,9 +348,9 @@ static gradcomp_status lqsgd_cost(void *instance, const gradcomp_bucket *bucket,
                                   gradcomp_error *err)
 {
 	const lqsgd *p = instance;
-	lowrank_extent size = lowrank_sizes(&p->l, bucket);
+	sdk_lowrank_extent size = sdk_lowrank_sizes(&p->l, bucket);
 	(void)err;
-	if (lowrank_is_passthrough(&p->l, bucket, step)) {
+	if (sdk_lowrank_is_passthrough(&p->l, bucket, step)) {
 		cost->rounds = 1;
 		cost->wire_bytes = 4.0 * (double)bucket->numel;
 		return GRADCOMP_OK;
@@ -354,7 +359,7 @@ static gradcomp_status lqsgd_cost(void *instance, const gradcomp_bucket *bucket,
 	cost->wire_bytes =
 		4.0 * (double)size.uncompressed + (double)packed(p, bucket, SEND_P) + (double)packed(p, bucket, SEND_Q);
 	cost->passes = 5;
-	cost->flops = lowrank_flops(&p->l, bucket, 4);
+	cost->flops = sdk_lowrank_flops(&p->l, bucket, 4);
 	return GRADCOMP_OK;
 }
 
@@ -378,8 +383,8 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.plan = lqsgd_plan,
 	.encode = lqsgd_encode,
 	.decode = lqsgd_decode,
-	.save = lowrank_save,
-	.load = lowrank_load,
+	.save = sdk_lowrank_save,
+	.load = sdk_lowrank_load,
 	.cost = lqsgd_cost,
-	.choice = lowrank_choice,
+	.choice = sdk_lowrank_choice,
 };

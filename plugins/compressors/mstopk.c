@@ -8,17 +8,17 @@
  *
  * The random number follows from the seed, the rank, the step and the tensor.
  * Payload: as topk's, see sparse.h. */
-#include "plugins/common/random_stream.h"
-#include "plugins/common/room.h"
-#include "plugins/common/sparse.h"
+#include "gradcomp/sdk/random_stream.h"
+#include "gradcomp/sdk/scratch.h"
+#include "gradcomp/sdk/sparse.h"
 
-enum { SAMPLINGS = SPARSE_LAYERWISE_PARAMS };
+enum { SAMPLINGS = SDK_SPARSE_LAYERWISE_PARAMS };
 
 static const gradcomp_param params[] = {
-	SPARSE_SCHEDULE_ROWS,
-	SPARSE_INDICES_ROW,
-	SPARSE_VALUES_ROW,
-	SPARSE_LAYERWISE_ROW,
+	SDK_SPARSE_SCHEDULE_ROWS,
+	SDK_SPARSE_INDICES_ROW,
+	SDK_SPARSE_VALUES_ROW,
+	SDK_SPARSE_LAYERWISE_ROW,
 	[SAMPLINGS] = {.name = "samplings",
                        .type = GRADCOMP_PARAM_INT,
                        .def = "30",
@@ -28,34 +28,34 @@ static const gradcomp_param params[] = {
 };
 
 typedef struct mstopk {
-	sparse sparse;
+	sdk_sparse sparse;
 	int samplings;
 } mstopk;
 
-static size_t scratch(const sparse *s, uint64_t d, uint64_t k)
+static size_t scratch(const sdk_sparse *s, uint64_t d, uint64_t k)
 {
-	return room_table(s->host, s->layout)->mstopk_scratch(d, k);
+	return sdk_layout_operators(s->host, s->layout)->mstopk_scratch(d, k);
 }
 
-static void select_sampled(const sparse *s, const gradcomp_work *work, const sparse_part *p, const float *x,
-                           sparse_pairs out, void *workspace)
+static void select_sampled(const sdk_sparse *s, const gradcomp_work *work, const sdk_sparse_part *p, const float *x,
+                           sdk_sparse_pairs out, void *workspace)
 {
-	uint64_t stream = random_stream(s->layout, work->step) + p->tensor * 0x9e3779b97f4a7c15u;
+	uint64_t stream = sdk_random_stream(s->layout, work->step) + p->tensor * 0x9e3779b97f4a7c15u;
 	work->operators->mstopk(work->queue, out.idx, out.val, x, p->d, p->k, ((const mstopk *)s)->samplings,
 	                        s->layout->seed, stream, workspace);
 }
 
 static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
-	sparse_schedule s;
-	return sparse_schedule_read(&s, host, values, "mstopk", err);
+	sdk_sparse_schedule s;
+	return sdk_sparse_schedule_read(&s, host, values, "mstopk", err);
 }
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
                               const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
 	gradcomp_status st =
-		sparse_new(sizeof(mstopk), host, values, layout, "mstopk", SPARSE_LAYERWISE_PARAMS, instance, err);
+		sdk_sparse_new(sizeof(mstopk), host, values, layout, "mstopk", SDK_SPARSE_LAYERWISE_PARAMS, instance, err);
 	if (st)
 		return st;
 	mstopk *m = *instance;
@@ -83,9 +83,9 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.max_bucket = UINT32_MAX,
 	.check = check,
 	.create = create,
-	.destroy = sparse_destroy,
-	.plan = sparse_plan,
-	.encode = sparse_encode,
-	.decode = sparse_decode,
-	.cost = sparse_cost,
+	.destroy = sdk_sparse_destroy,
+	.plan = sdk_sparse_plan,
+	.encode = sdk_sparse_encode,
+	.decode = sdk_sparse_decode,
+	.cost = sdk_sparse_cost,
 };

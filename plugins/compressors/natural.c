@@ -16,18 +16,20 @@
 
 #include "gradcomp/compressor.h"
 
-#include "plugins/common/coded.h"
-#include "plugins/common/passthrough.h"
+#include "gradcomp/sdk/bits.h"
+#include "gradcomp/sdk/coded.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/random_stream.h"
 
 enum { START_STEP };
 enum { MANTISSA = 23, LARGEST = 254, DRAWS = 1024 };
 
 static const gradcomp_param params[] = {
-	[START_STEP] = PASSTHROUGH_START_STEP,
+	[START_STEP] = SDK_START_STEP_ROW,
 };
 
 typedef struct natural {
-	coded c;
+	sdk_coded c;
 	uint64_t seed;
 } natural;
 
@@ -37,9 +39,8 @@ static gradcomp_status natural_create(const gradcomp_host *host, const gradcomp_
 	natural *p = host->alloc(sizeof *p);
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "natural: no memory");
-	p->c = (coded){.host = host, .name = "natural", .start_step = (uint64_t)values[START_STEP].i};
-	/* A run's counter is one rank's: ranks must not draw alike. */
-	p->seed = layout->seed + ((uint64_t)layout->rank + 1) * 0x9e3779b97f4a7c15u;
+	p->c = (sdk_coded){.host = host, .name = "natural", .start_step = (uint64_t)values[START_STEP].i};
+	p->seed = sdk_random_rank_seed(layout);
 	*instance = p;
 	return GRADCOMP_OK;
 }
@@ -74,16 +75,16 @@ static gradcomp_status natural_code(void *instance, const float *in, uint64_t n,
 	uint8_t *exponents = out, *signs = exponents + n;
 	float draw[DRAWS];
 	(void)err;
-	memset(signs, 0, (n + 7) / 8);
 	for (uint64_t at = 0; at < n; at += DRAWS) {
 		uint64_t some = n - at < DRAWS ? n - at : DRAWS;
-		uint32_t bits[DRAWS];
+		uint32_t bits[DRAWS], negative[DRAWS];
 		p->c.host->operators->random_uniform(NULL, draw, some, p->seed, counter, at);
 		memcpy(bits, in + at, some * sizeof *bits);
 		for (uint64_t i = 0; i < some; i++)
 			exponents[at + i] = exponent(bits[i], draw[i]);
 		for (uint64_t i = 0; i < some; i++)
-			signs[(at + i) / 8] |= (uint8_t)((bits[i] >> 31) << (at + i) % 8);
+			negative[i] = bits[i] >> 31;
+		sdk_bits_pack(signs + at / 8, negative, some, 1);
 	}
 	*bytes = natural_bound(instance, n);
 	return GRADCOMP_OK;
@@ -93,7 +94,7 @@ static gradcomp_status checked(const natural *p, const uint8_t *exponents, uint6
                                gradcomp_error *err)
 {
 	unsigned most = 0;
-	gradcomp_status st = coded_length(&p->c, bytes, n + (n + 7) / 8, n, err);
+	gradcomp_status st = sdk_coded_length(&p->c, bytes, n + (n + 7) / 8, n, err);
 	for (uint64_t i = 0; !st && i < n; i++)
 		most = exponents[i] > most ? exponents[i] : most;
 	return st || most <= LARGEST
@@ -159,9 +160,9 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = natural_create,
 	.destroy = natural_destroy,
-	.plan = coded_plan,
-	.encode = coded_encode,
-	.decode = coded_decode,
+	.plan = sdk_coded_plan,
+	.encode = sdk_coded_encode,
+	.decode = sdk_coded_decode,
 	.code_bound = natural_bound,
 	.code = natural_code,
 	.code_decode = natural_code_decode,

@@ -13,8 +13,8 @@
  * bucket are coded the same way. Rows are not known there: a column is 1024 numbers. */
 #include "gradcomp/compressor.h"
 
-#include "plugins/common/passthrough.h"
-#include "plugins/common/signs.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/signs.h"
 
 enum { COLUMN, START_STEP };
 enum { SHORTEST = 32 };
@@ -26,7 +26,7 @@ static const gradcomp_param params[] = {
                     .min = 0,
                     .max = 1 << 30,
                     .help = "numbers that share two means; 0: a row of the tensor, 1024 where sums are coded"},
-	[START_STEP] = PASSTHROUGH_START_STEP,
+	[START_STEP] = SDK_START_STEP_ROW,
 };
 
 static gradcomp_status onebit_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
@@ -38,7 +38,7 @@ static gradcomp_status onebit_check(const gradcomp_host *host, const gradcomp_va
 	                  (long long)values[COLUMN].i, SHORTEST);
 }
 
-static uint64_t column(const signs *s, const gradcomp_tensor *t)
+static uint64_t column(const sdk_signs *s, const gradcomp_tensor *t)
 {
 	uint64_t row = t->ndim > 1 ? t->numel / t->dims[0] : t->numel;
 	if (s->length)
@@ -49,7 +49,7 @@ static uint64_t column(const signs *s, const gradcomp_tensor *t)
 static gradcomp_status onebit_create(const gradcomp_host *host, const gradcomp_value *values,
                                      const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	signs s = {
+	sdk_signs s = {
 		.host = host,
 		.layout = layout,
 		.name = "onebit",
@@ -59,7 +59,7 @@ static gradcomp_status onebit_create(const gradcomp_host *host, const gradcomp_v
 		.values = 2,
 	};
 	gradcomp_status st = onebit_check(host, values, err);
-	return st ? st : signs_create(host, &s, instance, err);
+	return st ? st : sdk_signs_create(host, &s, instance, err);
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
@@ -76,16 +76,16 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 		},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
-	.instead = SIGNS_INSTEAD,
+	.instead = SDK_SIGNS_INSTEAD,
 	.check = onebit_check,
 	.create = onebit_create,
-	.destroy = signs_destroy,
-	.plan = signs_plan,
-	.encode = signs_encode,
-	.decode = signs_decode,
-	.code_bound = signs_code_bound,
-	.code = signs_code,
-	.code_decode = signs_code_decode,
-	.code_decode_add = signs_code_decode_add,
-	.cost = signs_cost,
+	.destroy = sdk_signs_destroy,
+	.plan = sdk_signs_plan,
+	.encode = sdk_signs_encode,
+	.decode = sdk_signs_decode,
+	.code_bound = sdk_signs_code_bound,
+	.code = sdk_signs_code,
+	.code_decode = sdk_signs_code_decode,
+	.code_decode_add = sdk_signs_code_decode_add,
+	.cost = sdk_signs_cost,
 };

@@ -19,17 +19,18 @@
  * these the tensors sent uncompressed; odd rounds have Q_w. */
 #include <math.h>
 
-#include "plugins/common/passthrough.h"
-#include "plugins/common/lowrank.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/lowrank.h"
+#include "gradcomp/sdk/scratch.h"
 
-enum { WARM_START = LOWRANK_PARAMS, RESTART };
+enum { WARM_START = SDK_LOWRANK_PARAMS, RESTART };
 enum { EXTRA = 2 };
 #define NOISE 0.1 /* of the length of a column of Q */
 
 static const gradcomp_param params[] = {
-	[LOWRANK_RANK] = LOWRANK_RANK_ROW,
-	[LOWRANK_MIN_RATIO] = LOWRANK_MIN_RATIO_ROW,
-	[LOWRANK_START_STEP] = PASSTHROUGH_START_STEP,
+	[SDK_LOWRANK_RANK] = SDK_LOWRANK_RANK_ROW,
+	[SDK_LOWRANK_MIN_RATIO] = SDK_LOWRANK_MIN_RATIO_ROW,
+	[SDK_LOWRANK_START_STEP] = SDK_START_STEP_ROW,
 	[WARM_START] = {.name = "warm_start",
                         .type = GRADCOMP_PARAM_BOOL,
                         .def = "yes",
@@ -44,7 +45,7 @@ static const gradcomp_param params[] = {
 };
 
 typedef struct powersgd {
-	lowrank l;
+	sdk_lowrank l;
 	uint64_t restart;
 } powersgd;
 
@@ -55,8 +56,8 @@ static gradcomp_status powersgd_create(const gradcomp_host *host, const gradcomp
 	gradcomp_status st;
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "powersgd: no memory");
-	st = lowrank_open(&p->l, host, values, layout, "powersgd", values[WARM_START].i ? LOWRANK_KEEP_Q : 0, "",
-	                  err);
+	st = sdk_lowrank_open(&p->l, host, values, layout, "powersgd", values[WARM_START].i ? SDK_LOWRANK_KEEP_Q : 0, "",
+	                      err);
 	if (st) {
 		host->release(p);
 		return st;
@@ -71,7 +72,7 @@ static void powersgd_destroy(void *instance)
 	powersgd *p = instance;
 	if (!p)
 		return;
-	lowrank_close(&p->l);
+	sdk_lowrank_close(&p->l);
 	p->l.host->release(p);
 }
 
@@ -91,24 +92,24 @@ typedef struct parts {
 	void *operator_scratch;
 } parts;
 
-/* Floats before the operators' scratch. */
-static uint64_t held(const powersgd *p, const gradcomp_bucket *bucket, uint64_t step)
+static parts divide(const powersgd *p, const gradcomp_bucket *bucket, uint64_t step, sdk_scratch *scratch)
 {
-	lowrank_extent size = lowrank_sizes(&p->l, bucket);
-	return (size.P + (restarts(p, step) ? 2 : 1) * size.Q + 15) / 16 * 16;
+	sdk_lowrank_extent size = sdk_lowrank_sizes(&p->l, bucket);
+	parts s = {.P = sdk_scratch_take(scratch, size.P * sizeof(float))};
+	s.Q = sdk_scratch_take(scratch, size.Q * sizeof(float));
+	s.noise = sdk_scratch_take(scratch, restarts(p, step) ? size.Q * sizeof(float) : 0);
+	s.operator_scratch = sdk_scratch_take(scratch, 0);
+	return s;
 }
 
-static parts divide(const powersgd *p, const gradcomp_work *work)
+static parts parts_of(const powersgd *p, const gradcomp_work *work)
 {
-	lowrank_extent size = lowrank_sizes(&p->l, work->bucket);
-	float *scratch = work->scratch;
-	return (parts){scratch, scratch + size.P, scratch + size.P + size.Q,
-	               scratch + held(p, work->bucket, work->step)};
+	return divide(p, work->bucket, work->step, &(sdk_scratch){.memory = work->scratch});
 }
 
 static uint64_t floats(const powersgd *p, const gradcomp_bucket *bucket, uint32_t round)
 {
-	lowrank_extent size = lowrank_sizes(&p->l, bucket);
+	sdk_lowrank_extent size = sdk_lowrank_sizes(&p->l, bucket);
 	return round % 2 ? size.Q : round ? size.P : size.P + size.uncompressed;
 }
 
@@ -116,34 +117,36 @@ static gradcomp_status powersgd_plan(void *instance, const gradcomp_bucket *buck
                                      gradcomp_plan *plan, gradcomp_error *err)
 {
 	const powersgd *p = instance;
+	sdk_scratch scratch = {0};
 	(void)err;
-	if (lowrank_is_passthrough(&p->l, bucket, step)) {
-		passthrough_plan(bucket, plan);
+	if (sdk_lowrank_is_passthrough(&p->l, bucket, step)) {
+		sdk_passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = rounds(p, step);
 	for (uint32_t r = 0; r < plan->nrounds; r++)
-		plan->rounds[r] = passthrough_round(floats(p, bucket, r));
-	plan->scratch_bytes = held(p, bucket, step) * sizeof(float) + lowrank_scratch(&p->l, bucket);
+		plan->rounds[r] = sdk_passthrough_round(floats(p, bucket, r));
+	divide(p, bucket, step, &scratch);
+	plan->scratch_bytes = scratch.bytes + sdk_lowrank_scratch(&p->l, bucket);
 	return GRADCOMP_OK;
 }
 
 static void first_q(const powersgd *p, const gradcomp_work *work, const parts *s)
 {
-	const lowrank *l = &p->l;
+	const sdk_lowrank *l = &p->l;
 	const gradcomp_operators *op = work->operators;
 	const gradcomp_bucket *b = work->bucket;
-	const lowrank_tensor *t = &l->tensors[b->first];
+	const sdk_lowrank_tensor *t = &l->tensors[b->first];
 	uint64_t from = t->at.Q;
 	if (l->Q)
-		op->copy(work->queue, s->Q, l->Q + from, lowrank_sizes(l, b).Q * sizeof *s->Q);
+		op->copy(work->queue, s->Q, l->Q + from, sdk_lowrank_sizes(l, b).Q * sizeof *s->Q);
 	else
-		lowrank_random_q(l, work, s->Q, 2 + work->step);
-	lowrank_orthonormalise_q(l, work, s->Q);
+		sdk_lowrank_random_q(l, work, s->Q, 2 + work->step);
+	sdk_lowrank_orthonormalise_q(l, work, s->Q);
 	if (!restarts(p, work->step))
 		return;
-	lowrank_random_q(l, work, s->noise, 2 + work->step);
-	for (const lowrank_tensor *end = t + b->ntensors; t < end; t++)
+	sdk_lowrank_random_q(l, work, s->noise, 2 + work->step);
+	for (const sdk_lowrank_tensor *end = t + b->ntensors; t < end; t++)
 		if (t->r)
 			op->axpy(work->queue, s->Q + (t->at.Q - from), (float)(NOISE / sqrt((double)t->m)),
 			         s->noise + (t->at.Q - from), t->m * t->r);
@@ -153,20 +156,20 @@ static gradcomp_status powersgd_encode(void *instance, const gradcomp_work *work
                                        gradcomp_payload *out, gradcomp_error *err)
 {
 	const powersgd *p = instance;
-	const lowrank *l = &p->l;
-	parts s = divide(p, work);
-	lowrank_extent size = lowrank_sizes(l, work->bucket);
+	const sdk_lowrank *l = &p->l;
+	parts s = parts_of(p, work);
+	sdk_lowrank_extent size = sdk_lowrank_sizes(l, work->bucket);
 	float *to = out->data;
 	(void)err;
 	if (round % 2) {
-		lowrank_product_mtp(l, work, s.Q, s.P, s.operator_scratch);
+		sdk_lowrank_product_mtp(l, work, s.Q, s.P, s.operator_scratch);
 		work->operators->copy(work->queue, to, s.Q, size.Q * sizeof *to);
 	} else {
 		if (!round) {
 			first_q(p, work, &s);
-			lowrank_pack(l, work, to + size.P);
+			sdk_lowrank_pack(l, work, to + size.P);
 		}
-		lowrank_product_mq(l, work, to, s.Q, s.operator_scratch);
+		sdk_lowrank_product_mq(l, work, to, s.Q, s.operator_scratch);
 	}
 	out->bytes = floats(p, work->bucket, round) * sizeof *to;
 	return GRADCOMP_OK;
@@ -176,32 +179,32 @@ static gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work
                                        const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
 {
 	powersgd *p = instance;
-	lowrank *l = &p->l;
+	sdk_lowrank *l = &p->l;
 	const gradcomp_operators *op = work->operators;
 	const gradcomp_bucket *b = work->bucket;
 	(void)n;
-	if (lowrank_is_passthrough(l, b, work->step)) {
-		passthrough_decode(work);
+	if (sdk_lowrank_is_passthrough(l, b, work->step)) {
+		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
-	gradcomp_status st = lowrank_expect(l, work, round, in, floats(p, b, round) * sizeof(float), err);
-	parts s = divide(p, work);
-	lowrank_extent size = lowrank_sizes(l, b);
+	gradcomp_status st = sdk_lowrank_expect(l, work, round, in, floats(p, b, round) * sizeof(float), err);
+	parts s = parts_of(p, work);
+	sdk_lowrank_extent size = sdk_lowrank_sizes(l, b);
 	const float *mean = in->data;
 	if (st)
 		return st;
 	if (round % 2 == 0) {
 		op->copy(work->queue, s.P, mean, size.P * sizeof *s.P);
-		lowrank_orthonormalise_p(l, work, s.P);
+		sdk_lowrank_orthonormalise_p(l, work, s.P);
 		if (!round)
-			lowrank_unpack(l, work, mean + size.P);
+			sdk_lowrank_unpack(l, work, mean + size.P);
 	} else if (round + 1 < rounds(p, work->step)) {
 		op->copy(work->queue, s.Q, mean, size.Q * sizeof *s.Q);
-		lowrank_orthonormalise_q(l, work, s.Q);
-	} else if (!lowrank_overflown(l, work, mean, size.Q)) {
-		lowrank_finish(l, work, s.P, s.Q, mean);
+		sdk_lowrank_orthonormalise_q(l, work, s.Q);
+	} else if (!sdk_lowrank_overflown(l, work, mean, size.Q)) {
+		sdk_lowrank_finish(l, work, s.P, s.Q, mean);
 		if (l->Q)
-			lowrank_keep(work, l->Q + l->tensors[b->first].at.Q, mean, size.Q);
+			sdk_lowrank_keep(work, l->Q + l->tensors[b->first].at.Q, mean, size.Q);
 	}
 	return GRADCOMP_OK;
 }
@@ -211,7 +214,7 @@ static gradcomp_status powersgd_cost(void *instance, const gradcomp_bucket *buck
 {
 	const powersgd *p = instance;
 	(void)err;
-	if (lowrank_is_passthrough(&p->l, bucket, step)) {
+	if (sdk_lowrank_is_passthrough(&p->l, bucket, step)) {
 		cost->rounds = 1;
 		cost->wire_bytes = 4.0 * (double)bucket->numel;
 		return GRADCOMP_OK;
@@ -220,7 +223,7 @@ static gradcomp_status powersgd_cost(void *instance, const gradcomp_bucket *buck
 	for (uint32_t r = 0; r < cost->rounds; r++)
 		cost->wire_bytes += 4.0 * (double)floats(p, bucket, r);
 	cost->passes = 3 + cost->rounds;
-	cost->flops = lowrank_flops(&p->l, bucket, 2 + (int)cost->rounds);
+	cost->flops = sdk_lowrank_flops(&p->l, bucket, 2 + (int)cost->rounds);
 	return GRADCOMP_OK;
 }
 
@@ -243,8 +246,8 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.plan = powersgd_plan,
 	.encode = powersgd_encode,
 	.decode = powersgd_decode,
-	.save = lowrank_save,
-	.load = lowrank_load,
+	.save = sdk_lowrank_save,
+	.load = sdk_lowrank_load,
 	.cost = powersgd_cost,
-	.choice = lowrank_choice,
+	.choice = sdk_lowrank_choice,
 };

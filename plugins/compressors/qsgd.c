@@ -17,9 +17,9 @@
 
 #include "gradcomp/compressor.h"
 
-#include "plugins/common/passthrough.h"
-#include "plugins/common/random_stream.h"
-#include "plugins/common/gathered.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/random_stream.h"
+#include "gradcomp/sdk/payload.h"
 
 enum { LEVELS, BLOCK, ERROR, START_STEP };
 
@@ -40,7 +40,7 @@ static const gradcomp_param params[] = {
                    .type = GRADCOMP_PARAM_BOOL,
                    .def = "no",
                    .help = "remember what was rounded away, and send less of it at random"},
-	[START_STEP] = PASSTHROUGH_START_STEP,
+	[START_STEP] = SDK_START_STEP_ROW,
 };
 
 typedef struct qsgd {
@@ -106,11 +106,11 @@ static gradcomp_status qsgd_plan(void *instance, const gradcomp_bucket *bucket, 
 	const qsgd *t = instance;
 	(void)err;
 	if (step < t->start_step) {
-		passthrough_plan(bucket, plan);
+		sdk_passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 1;
-	plan->rounds[0] = gathered_round(payload_bytes(t, bucket->numel));
+	plan->rounds[0] = sdk_gathered_round(payload_bytes(t, bucket->numel));
 	return GRADCOMP_OK;
 }
 
@@ -121,7 +121,7 @@ static gradcomp_status qsgd_encode(void *instance, const gradcomp_work *work, ui
 	uint64_t d = work->bucket->numel;
 	gradcomp_quantiser q = t->q;
 	(void)round, (void)err;
-	q.stream = random_stream(t->layout, work->step);
+	q.stream = sdk_random_stream(t->layout, work->step);
 	q.first = work->bucket->offset;
 	work->operators->quantise(work->queue, out->data, work->flat, d, &q);
 	if (t->remembers)
@@ -140,15 +140,15 @@ static gradcomp_status qsgd_decode(void *instance, const gradcomp_work *work, ui
 	int bad = 0;
 	(void)round;
 	if (work->step < t->start_step) {
-		passthrough_decode(work);
+		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
-	s = gathered_expect(t->host, t->layout, "qsgd", work, in, n, payload_bytes(t, d), err);
+	s = sdk_gathered_expect(t->host, t->layout, "qsgd", work, in, n, payload_bytes(t, d), err);
 	for (uint32_t w = 0; w < n && !s; w++) {
-		op->quantised_check(work->queue, gathered_fault(work, &bad), in[w].data, d, &t->q);
+		op->quantised_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, d, &t->q);
 		if (bad)
-			s = gathered_refuse(t->host, "qsgd", work, w,
-			                    "a norm that is not finite and positive, or a code beyond the levels,", err);
+			s = sdk_gathered_refuse(t->host, "qsgd", work, w,
+			                        "a norm that is not finite and positive, or a code beyond the levels,", err);
 	}
 	if (s)
 		return s;

@@ -9,30 +9,31 @@
  * any other.
  *
  * Payload: k values (F32), 4k bytes. */
-#include "plugins/common/sparse.h"
+#include "gradcomp/sdk/residual.h"
+#include "gradcomp/sdk/sparse.h"
 
-static const gradcomp_param params[] = {SPARSE_SCHEDULE_ROWS};
+static const gradcomp_param params[] = {SDK_SPARSE_SCHEDULE_ROWS};
 
 static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
-	sparse_schedule s;
-	return sparse_schedule_read(&s, host, values, "randomk", err);
+	sdk_sparse_schedule s;
+	return sdk_sparse_schedule_read(&s, host, values, "randomk", err);
 }
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
                               const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	return sparse_new(sizeof(sparse), host, values, layout, "randomk", SPARSE_INDICES, instance, err);
+	return sdk_sparse_new(sizeof(sdk_sparse), host, values, layout, "randomk", SDK_SPARSE_INDICES, instance, err);
 }
 
 static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                             gradcomp_error *err)
 {
-	const sparse *s = instance;
-	uint64_t k = sparse_part_at(s, bucket, step, 0).k;
+	const sdk_sparse *s = instance;
+	uint64_t k = sdk_sparse_part_at(s, bucket, step, 0).k;
 	(void)err;
-	if (sparse_is_passthrough(s, step)) {
-		passthrough_plan(bucket, plan);
+	if (sdk_sparse_is_passthrough(s, step)) {
+		sdk_passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 1;
@@ -45,8 +46,8 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
                               gradcomp_error *err)
 {
-	const sparse *s = instance;
-	uint64_t k = sparse_part_at(s, work->bucket, work->step, 0).k;
+	const sdk_sparse *s = instance;
+	uint64_t k = sdk_sparse_part_at(s, work->bucket, work->step, 0).k;
 	uint32_t *idx = work->scratch;
 	(void)round, (void)err;
 	work->operators->random_indices(work->queue, idx, k, work->bucket->numel, s->layout->seed, work->step,
@@ -59,12 +60,12 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
                               uint32_t n, gradcomp_error *err)
 {
-	const sparse *s = instance;
+	const sdk_sparse *s = instance;
 	const gradcomp_operators *op = work->operators;
-	uint64_t d = work->bucket->numel, k = sparse_part_at(s, work->bucket, work->step, 0).k;
+	uint64_t d = work->bucket->numel, k = sdk_sparse_part_at(s, work->bucket, work->step, 0).k;
 	(void)round;
-	if (sparse_is_passthrough(s, work->step)) {
-		passthrough_decode(work);
+	if (sdk_sparse_is_passthrough(s, work->step)) {
+		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	if (n != 1 || in->bytes != k * sizeof(float))
@@ -72,8 +73,8 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 		                     "randomk: a sum of %llu bytes for bucket %u, %llu are right",
 		                     (unsigned long long)in->bytes, work->bucket->index,
 		                     (unsigned long long)(k * sizeof(float)));
-	op->copy(work->queue, work->error_flat, work->flat, d * sizeof(float));
-	op->scatter(work->queue, work->error_flat, work->scratch, NULL, k);
+	sdk_residual_all(work);
+	sdk_residual_sent(work, work->scratch, k);
 	op->fill(work->queue, work->flat, 0, d);
 	op->scatter(work->queue, work->flat, work->scratch, in->data, k);
 	return GRADCOMP_OK;
@@ -82,12 +83,12 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 static gradcomp_status cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
                             gradcomp_error *err)
 {
-	const sparse *s = instance;
+	const sdk_sparse *s = instance;
 	(void)err;
 	cost->rounds = 1;
 	cost->wire_bytes =
-		4.0 * (double)(sparse_is_passthrough(s, step) ? bucket->numel : sparse_part_at(s, bucket, step, 0).k);
-	cost->passes = sparse_is_passthrough(s, step) ? 1 : 3;
+		4.0 * (double)(sdk_sparse_is_passthrough(s, step) ? bucket->numel : sdk_sparse_part_at(s, bucket, step, 0).k);
+	cost->passes = sdk_sparse_is_passthrough(s, step) ? 1 : 3;
 	return GRADCOMP_OK;
 }
 
@@ -108,7 +109,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.max_bucket = UINT32_MAX,
 	.check = check,
 	.create = create,
-	.destroy = sparse_destroy,
+	.destroy = sdk_sparse_destroy,
 	.plan = plan,
 	.encode = encode,
 	.decode = decode,

@@ -14,16 +14,16 @@
  * in dist-EF-SGD (Zheng, Huang, Kwok, NeurIPS 2019), which compresses both ways. */
 #include "gradcomp/compressor.h"
 
-#include "plugins/common/passthrough.h"
-#include "plugins/common/signs.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/signs.h"
 
 enum { START_STEP };
 
 static const gradcomp_param params[] = {
-	[START_STEP] = PASSTHROUGH_START_STEP,
+	[START_STEP] = SDK_START_STEP_ROW,
 };
 
-static uint64_t whole(const signs *s, const gradcomp_tensor *t)
+static uint64_t whole(const sdk_signs *s, const gradcomp_tensor *t)
 {
 	(void)s;
 	return t->numel;
@@ -32,7 +32,7 @@ static uint64_t whole(const signs *s, const gradcomp_tensor *t)
 static gradcomp_status signsgd_create(const gradcomp_host *host, const gradcomp_value *values,
                                       const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
-	signs s = {
+	sdk_signs s = {
 		.host = host,
 		.layout = layout,
 		.name = "signsgd",
@@ -40,7 +40,7 @@ static gradcomp_status signsgd_create(const gradcomp_host *host, const gradcomp_
 		.run = whole,
 		.values = 1,
 	};
-	return signs_create(host, &s, instance, err);
+	return sdk_signs_create(host, &s, instance, err);
 }
 
 GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
@@ -57,15 +57,15 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 		},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
-	.instead = SIGNS_INSTEAD,
+	.instead = SDK_SIGNS_INSTEAD,
 	.create = signsgd_create,
-	.destroy = signs_destroy,
-	.plan = signs_plan,
-	.encode = signs_encode,
-	.decode = signs_decode,
-	.code_bound = signs_code_bound,
-	.code = signs_code,
-	.code_decode = signs_code_decode,
-	.code_decode_add = signs_code_decode_add,
-	.cost = signs_cost,
+	.destroy = sdk_signs_destroy,
+	.plan = sdk_signs_plan,
+	.encode = sdk_signs_encode,
+	.decode = sdk_signs_decode,
+	.code_bound = sdk_signs_code_bound,
+	.code = sdk_signs_code,
+	.code_decode = sdk_signs_code_decode,
+	.code_decode_add = sdk_signs_code_decode_add,
+	.cost = sdk_signs_cost,
 };

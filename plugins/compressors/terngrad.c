@@ -18,10 +18,10 @@
 
 #include "gradcomp/compressor.h"
 
-#include "plugins/common/passthrough.h"
-#include "plugins/common/random_stream.h"
-#include "plugins/common/gathered.h"
-#include "plugins/common/room.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/random_stream.h"
+#include "gradcomp/sdk/payload.h"
+#include "gradcomp/sdk/scratch.h"
 
 enum { CLIP, START_STEP };
 enum { SUMMED_FROM = 11, SUMMED_TO = 127, FOUND = 64 };
@@ -33,7 +33,7 @@ static const gradcomp_param params[] = {
                   .min = 0,
                   .max = 1e6,
                   .help = "root mean squares beyond which a number is cut off; 0: none is"},
-	[START_STEP] = PASSTHROUGH_START_STEP,
+	[START_STEP] = SDK_START_STEP_ROW,
 };
 
 typedef struct terngrad {
@@ -91,15 +91,15 @@ static gradcomp_status terngrad_plan(void *instance, const gradcomp_bucket *buck
 {
 	const terngrad *t = instance;
 	uint64_t bytes = payload_bytes(t, bucket), scales = 4 * (uint64_t)bucket->ntensors,
-		 sums = FOUND + room_table(t->host, t->layout)->sum_scratch(bucket->numel);
+		 sums = FOUND + sdk_layout_operators(t->host, t->layout)->sum_scratch(bucket->numel);
 	(void)err;
 	if (step < t->start_step) {
-		passthrough_plan(bucket, plan);
+		sdk_passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 2;
-	plan->rounds[0] = gathered_round(scales);
-	plan->rounds[1] = !t->summed ? gathered_round(bytes)
+	plan->rounds[0] = sdk_gathered_round(scales);
+	plan->rounds[1] = !t->summed ? sdk_gathered_round(bytes)
 	                             : (gradcomp_round){.pattern = GRADCOMP_SUMMED, .dtype = GRADCOMP_U8, .count = bytes};
 	plan->scratch_bytes = scales > sums ? scales : sums;
 	return GRADCOMP_OK;
@@ -136,7 +136,7 @@ static gradcomp_status terngrad_encode(void *instance, const gradcomp_work *work
                                        gradcomp_payload *out, gradcomp_error *err)
 {
 	const terngrad *t = instance;
-	uint64_t stream = random_stream(t->layout, work->step);
+	uint64_t stream = sdk_random_stream(t->layout, work->step);
 	uint8_t *to = out->data;
 	float *s = round == 0 ? out->data : work->scratch;
 	(void)err;
@@ -169,9 +169,9 @@ static gradcomp_status agree(const terngrad *t, const gradcomp_work *work, const
 	const float *own = in[t->layout->rank].data;
 	int bad = 0;
 	for (uint32_t w = 0; w < n; w++) {
-		op->range_check(work->queue, gathered_fault(work, &bad), in[w].data, ntensors, 0, FLT_MAX);
+		op->range_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, ntensors, 0, FLT_MAX);
 		if (bad)
-			return gathered_refuse(t->host, "terngrad", work, w, "a scale that is negative or not finite", err);
+			return sdk_gathered_refuse(t->host, "terngrad", work, w, "a scale that is negative or not finite", err);
 	}
 	op->copy(work->queue, work->scratch, in[0].data, ntensors * sizeof(float));
 	for (uint32_t w = 1; w < n; w++)
@@ -192,11 +192,11 @@ static gradcomp_status decode_gathered(const terngrad *t, const gradcomp_work *w
 		for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 			const gradcomp_tensor *of = tensor(t, work->bucket, i);
 			work->operators->ternary_add(work->queue, work->x[i], 1.0f / (float)n, from, &s[i], of->numel,
-			                             gathered_fault(work, &bad));
+			                             sdk_gathered_fault(work, &bad));
 			from += part(t, of);
 		}
 		if (bad)
-			return gathered_refuse(t->host, "terngrad", work, w, "a byte above 242", err);
+			return sdk_gathered_refuse(t->host, "terngrad", work, w, "a byte above 242", err);
 	}
 	return GRADCOMP_OK;
 }
@@ -210,7 +210,7 @@ static gradcomp_status decode_summed(const terngrad *t, const gradcomp_work *wor
 		uint64_t numel = tensor(t, work->bucket, i)->numel;
 		gradcomp_quantiser q = integers(&s[i], (uint32_t)t->layout->nranks);
 		int bad = 0;
-		work->operators->quantised_check(work->queue, gathered_fault(work, &bad), from, numel, &q);
+		work->operators->quantised_check(work->queue, sdk_gathered_fault(work, &bad), from, numel, &q);
 		if (bad)
 			return t->host->fail(err, GRADCOMP_ERR_MISMATCH,
 			                     "terngrad: a sum in bucket %u is outside of -%d..%d: some rank sent "
@@ -233,7 +233,7 @@ static gradcomp_status terngrad_decode(void *instance, const gradcomp_work *work
 		return GRADCOMP_OK;
 	if (round == 1 && t->summed)
 		return decode_summed(t, work, in, err);
-	st = gathered_expect(t->host, t->layout, "terngrad", work, in, n, round ? bytes : scales, err);
+	st = sdk_gathered_expect(t->host, t->layout, "terngrad", work, in, n, round ? bytes : scales, err);
 	if (st)
 		return st;
 	return round == 0 ? agree(t, work, in, n, err) : decode_gathered(t, work, in, n, err);

@@ -4,8 +4,8 @@
  *     average = t / nranks * sum over ranks of (-1, 0 or 1)       error = u - what was sent
  *
  * Payload: ceil(d / 4) bytes, the first number in the lowest bits, no header. */
-#include "plugins/common/passthrough.h"
-#include "plugins/common/gathered.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/payload.h"
 
 enum { T, START_STEP };
 
@@ -16,7 +16,7 @@ static const gradcomp_param params[] = {
                .min = 1e-30,
                .max = 1e30,
                .help = "what is sent of numbers that large; about the size of the largest gradients"},
-	[START_STEP] = PASSTHROUGH_START_STEP,
+	[START_STEP] = SDK_START_STEP_ROW,
 };
 
 typedef struct threshold {
@@ -66,11 +66,11 @@ static gradcomp_status threshold_plan(void *instance, const gradcomp_bucket *buc
 	const threshold *p = instance;
 	(void)err;
 	if (step < p->start_step) {
-		passthrough_plan(bucket, plan);
+		sdk_passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 1;
-	plan->rounds[0] = gathered_round(packed(bucket->numel));
+	plan->rounds[0] = sdk_gathered_round(packed(bucket->numel));
 	plan->scratch_bytes = sizeof(float); /* t, on the device */
 	return GRADCOMP_OK;
 }
@@ -96,15 +96,15 @@ static gradcomp_status threshold_decode(void *instance, const gradcomp_work *wor
 	uint64_t d = work->bucket->numel;
 	(void)round;
 	if (work->step < p->start_step) {
-		passthrough_decode(work);
+		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
-	gradcomp_status st = gathered_expect(p->host, p->layout, "threshold", work, in, n, packed(d), err);
+	gradcomp_status st = sdk_gathered_expect(p->host, p->layout, "threshold", work, in, n, packed(d), err);
 	for (uint32_t w = 0; w < n && !st; w++) {
 		int bad = 0;
-		op->quantised_check(work->queue, gathered_fault(work, &bad), in[w].data, d, &q);
+		op->quantised_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, d, &q);
 		if (bad)
-			st = gathered_refuse(p->host, "threshold", work, w, "a code other than -1, 0 and 1", err);
+			st = sdk_gathered_refuse(p->host, "threshold", work, w, "a code other than -1, 0 and 1", err);
 	}
 	if (st)
 		return st;

@@ -10,25 +10,25 @@
  *
  * Over a collective that sums codes k is of each run that it codes (sparse: of a block,
  * at every hop), and what a rank drops on the way stays in its own error memory. */
-#include "plugins/common/sparse.h"
+#include "gradcomp/sdk/sparse.h"
 
-static const gradcomp_param params[] = {SPARSE_SCHEDULE_ROWS, SPARSE_INDICES_ROW, SPARSE_VALUES_ROW,
-                                        SPARSE_LAYERWISE_ROW};
+static const gradcomp_param params[] = {SDK_SPARSE_SCHEDULE_ROWS, SDK_SPARSE_INDICES_ROW, SDK_SPARSE_VALUES_ROW,
+                                        SDK_SPARSE_LAYERWISE_ROW};
 
 static gradcomp_status check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
-	sparse_schedule s;
-	return sparse_schedule_read(&s, host, values, "topk", err);
+	sdk_sparse_schedule s;
+	return sdk_sparse_schedule_read(&s, host, values, "topk", err);
 }
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values,
                               const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
 	gradcomp_status st =
-		sparse_new(sizeof(sparse), host, values, layout, "topk", SPARSE_LAYERWISE_PARAMS, instance, err);
-	if (st || !(st = sparse_code_open(*instance, err)))
+		sdk_sparse_new(sizeof(sdk_sparse), host, values, layout, "topk", SDK_SPARSE_LAYERWISE_PARAMS, instance, err);
+	if (st || !(st = sdk_sparse_code_open(*instance, err)))
 		return st;
-	sparse_destroy(*instance);
+	sdk_sparse_destroy(*instance);
 	*instance = NULL;
 	return st;
 }
@@ -47,17 +47,17 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 		},
 	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
-	.instead = SPARSE_INSTEAD,
+	.instead = SDK_SPARSE_INSTEAD,
 	.max_bucket = UINT32_MAX,
 	.check = check,
 	.create = create,
-	.destroy = sparse_destroy,
-	.plan = sparse_plan,
-	.encode = sparse_encode,
-	.decode = sparse_decode,
-	.code_bound = sparse_code_bound,
-	.code = sparse_code,
-	.code_decode = sparse_code_decode,
-	.code_decode_add = sparse_code_decode_add,
-	.cost = sparse_cost,
+	.destroy = sdk_sparse_destroy,
+	.plan = sdk_sparse_plan,
+	.encode = sdk_sparse_encode,
+	.decode = sdk_sparse_decode,
+	.code_bound = sdk_sparse_code_bound,
+	.code = sdk_sparse_code,
+	.code_decode = sdk_sparse_code_decode,
+	.code_decode_add = sdk_sparse_code_decode_add,
+	.cost = sdk_sparse_cost,
 };

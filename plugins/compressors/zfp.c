@@ -20,8 +20,8 @@
 
 #include "gradcomp/compressor.h"
 
-#include "plugins/common/coded.h"
-#include "plugins/common/passthrough.h"
+#include "gradcomp/sdk/coded.h"
+#include "gradcomp/sdk/passthrough.h"
 
 enum { RATE, START_STEP };
 enum { PIECE = 4096, EMPTY_BITS = 9, LEAST_RATE = 5 };
@@ -33,7 +33,7 @@ static const gradcomp_param params[] = {
                   .min = 1,
                   .max = 32,
                   .help = "bits a number; 1 and 2 are 2.25, and of gradients little comes through below 5"},
-	[START_STEP] = PASSTHROUGH_START_STEP,
+	[START_STEP] = SDK_START_STEP_ROW,
 };
 
 /* One direction. Words past the piece are there for a decoder that reads ahead. */
@@ -45,7 +45,7 @@ typedef struct coder {
 } coder;
 
 typedef struct zfp {
-	coded c;
+	sdk_coded c;
 	uint64_t block_bits;
 	coder in, out;
 } zfp;
@@ -94,7 +94,7 @@ static gradcomp_status zfp_create(const gradcomp_host *host, const gradcomp_valu
 	(void)layout;
 	if (!z)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "zfp: no memory");
-	z->c = (coded){.host = host, .name = "zfp", .start_step = (uint64_t)values[START_STEP].i};
+	z->c = (sdk_coded){.host = host, .name = "zfp", .start_step = (uint64_t)values[START_STEP].i};
 	z->block_bits = 4 * rate < EMPTY_BITS ? EMPTY_BITS : 4 * rate;
 	if (!coder_open(&z->in, (double)rate) || !coder_open(&z->out, (double)rate)) {
 		zfp_destroy(z);
@@ -163,7 +163,7 @@ static gradcomp_status decode(zfp *z, const void *in, uint64_t bytes, float *out
 	static const float most = 0x1.fffffep127f;
 	const gradcomp_operators *op = z->c.host->operators;
 	const char *from = in;
-	gradcomp_status s = coded_length(&z->c, bytes, zfp_bound(z, n), n, err);
+	gradcomp_status s = sdk_coded_length(&z->c, bytes, zfp_bound(z, n), n, err);
 	for (uint64_t i = 0; i < n && !s; i += PIECE) {
 		uint64_t count = n - i < PIECE ? n - i : PIECE;
 		memcpy(z->in.words, from, zfp_bound(z, count));
@@ -218,9 +218,9 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = zfp_create,
 	.destroy = zfp_destroy,
-	.plan = coded_plan,
-	.encode = coded_encode,
-	.decode = coded_decode,
+	.plan = sdk_coded_plan,
+	.encode = sdk_coded_encode,
+	.decode = sdk_coded_decode,
 	.code_bound = zfp_bound,
 	.code = zfp_code,
 	.code_decode = zfp_code_decode,

@@ -10,8 +10,8 @@ try () {
 		skip "$compiler $*" "$compiler is not installed"
 		return
 	fi
-	for header in "$GRADCOMP_SRC"/include/gradcomp/*.h; do
-		name=gradcomp/${header##*/}
+	for header in "$GRADCOMP_SRC"/include/gradcomp/*.h "$GRADCOMP_SRC"/include/gradcomp/sdk/*.h; do
+		name=${header#"$GRADCOMP_SRC"/include/}
 		case $compiler in *++) file=$tmp/t.cc ;; *) file=$tmp/t.c ;; esac
 		printf '#include <%s>\n#include <%s>\nint main(void) { return 0; }\n' "$name" "$name" >"$file"
 		check "$compiler $*: $name" "$compiler" "$@" -Wall -Wextra -Werror -fsyntax-only \
@@ -27,8 +27,8 @@ try clang++ -std=c++17
 
 nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
 if command -v "$nvcc" >/dev/null; then
-	for header in "$GRADCOMP_SRC"/include/gradcomp/*.h; do
-		echo "#include <gradcomp/${header##*/}>"
+	for header in "$GRADCOMP_SRC"/include/gradcomp/*.h "$GRADCOMP_SRC"/include/gradcomp/sdk/*.h; do
+		echo "#include <${header#"$GRADCOMP_SRC"/include/}>"
 	done >"$tmp/t.cu"
 	check "nvcc: all of them" "$nvcc" -Werror all-warnings -c -o "$tmp/t.o" -I"$GRADCOMP_SRC/include" "$tmp/t.cu"
 else
@@ -36,8 +36,9 @@ else
 fi
 
 is "they include each other and the C library alone" \
-	"$(grep -h '#include' "$GRADCOMP_SRC"/include/gradcomp/*.h | grep -v -x -E \
+	"$(grep -h '#include' "$GRADCOMP_SRC"/include/gradcomp/*.h "$GRADCOMP_SRC"/include/gradcomp/sdk/*.h | grep -v -x -E \
 		-e '#include "(gradcomp/)?(abi|gradcomp|compressor|collective|operators|stage)\.h"' \
+		-e '#include "gradcomp/sdk/[a-z_]+\.h"' \
 		-e '#include <std(arg|bool|def|int|io|lib)\.h>')" ""
 is "plugins include public headers and their own" \
 	"$(cd "$GRADCOMP_SRC/plugins" && grep -rn '#include "' . | grep -vE '"(gradcomp|plugins)/')" ""

@@ -56,6 +56,7 @@ is "... and nowhere else" "$(ls -d "$prefix" 2>/dev/null)" ""
 is "... in the prefix alone" "$(cd "$tmp/stage" && find . -type f ! -path ".$prefix/*")" ""
 staged=$tmp/stage$prefix
 for file in bin/gradcomp lib/libgradcomp.so.0 lib/pkgconfig/gradcomp.pc include/gradcomp/gradcomp.h \
+	lib/libgradcomp-sdk.a lib/pkgconfig/gradcomp-sdk.pc include/gradcomp/sdk.h include/gradcomp/sdk/lowrank.h \
 	lib/gradcomp/compressors/none.so lib/gradcomp/collectives/ring.so etc/gradcomp/gradcomp.conf \
 	lib/gradcomp/python/gradcomp/__init__.py; do
 	check "installed: $file" test -f "$staged/$file"

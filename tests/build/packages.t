@@ -38,6 +38,8 @@ else
 	like 'of the library' "$(files gradcomp-libs)" /usr/lib64/gradcomp/collectives/ring.so
 	like 'its manual page' "$(files gradcomp-devel)" /usr/share/man/man3/gradcomp.3
 	like 'of the package for developers' "$(files gradcomp-devel)" /usr/lib64/cmake/gradcomp/gradcomp-config.cmake
+	like 'the SDK' "$(files gradcomp-devel)" /usr/lib64/libgradcomp-sdk.a
+	like '... with its headers' "$(files gradcomp-devel)" /usr/include/gradcomp/sdk/lowrank.h
 	like 'of Python' "$(files python3-gradcomp)" /usr/lib64/gradcomp/python/sitecustomize.py
 	like 'of the command' "$(files gradcomp)" /usr/lib/tmpfiles.d/gradcomp.conf
 	is 'a site keeps its settings' "$(rpm -qcp "$top"/RPMS/*/"gradcomp-$version"-*.rpm)" /etc/gradcomp/gradcomp.conf
@@ -61,11 +63,17 @@ if command -v cmake > /dev/null; then
 		find_package(gradcomp 0.1 REQUIRED)
 		add_executable(user user.c)
 		target_link_libraries(user gradcomp::gradcomp)
+		add_library(fewbits MODULE fewbits.c)
+		set_target_properties(fewbits PROPERTIES PREFIX "" C_VISIBILITY_PRESET hidden)
+		target_compile_options(fewbits PRIVATE -ffp-contract=off)
+		target_link_libraries(fewbits gradcomp::sdk)
 	EOF
+	cp "$prefix/share/gradcomp/examples/fewbits.c" "$tmp/cmake/"
 	printf '#include <gradcomp/gradcomp.h>\n#include <stdio.h>\nint main(void) { return puts(gradcomp_version()) < 0; }\n' > "$tmp/cmake/user.c"
 	check 'find_package(gradcomp)' cmake -S "$tmp/cmake" -B "$tmp/cmake/b" "-DCMAKE_PREFIX_PATH=$prefix"
 	check '... links' cmake --build "$tmp/cmake/b"
 	is '... and runs' "$("$tmp/cmake/b/user")" "$version"
+	check "... a plugin with gradcomp::sdk keeps the rules" "$prefix/bin/gradcomp" plugin-check "$tmp/cmake/b/fewbits.so"
 	sed -i 's/gradcomp 0.1/gradcomp 7.3/' "$tmp/cmake/CMakeLists.txt"
 	refuse '... another version is refused' cmake -S "$tmp/cmake" -B "$tmp/cmake/b7" "-DCMAKE_PREFIX_PATH=$prefix"
 else

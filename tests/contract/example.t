@@ -1,6 +1,6 @@
 #!/bin/sh
 # examples/plugin as its author would do it: a copy of the folder, installed
-# headers, pkg-config and make; then gradcomp plugin-check.
+# headers and SDK, pkg-config and make; then gradcomp plugin-check.
 set -u
 : "${GRADCOMP_BUILD:?}" "${GRADCOMP_SRC:?}"
 work=$(mktemp -d) || exit 1
@@ -20,25 +20,34 @@ if ! command -v pkg-config >/dev/null; then
 fi
 mkdir -p "$work/prefix/include" "$work/prefix/lib/pkgconfig" &&
 	cp -R "$GRADCOMP_SRC/include/gradcomp" "$work/prefix/include/" &&
+	cp "$GRADCOMP_BUILD/lib/libgradcomp-sdk.a" "$work/prefix/lib/" &&
 	sed "s|^prefix=.*|prefix=$work/prefix|; s|^\(libdir\)=.*|\1=$work/prefix/lib|; s|^\(includedir\)=.*|\1=$work/prefix/include|" \
-		"$GRADCOMP_BUILD/gradcomp.pc" >"$work/prefix/lib/pkgconfig/gradcomp.pc" &&
+		"$GRADCOMP_BUILD/gradcomp-sdk.pc" >"$work/prefix/lib/pkgconfig/gradcomp-sdk.pc" &&
 	cp -R "$GRADCOMP_SRC/examples/plugin" "$work/plugin" && chmod -R u+w "$work/plugin"
-ok $? "a prefix with headers and gradcomp.pc"
+ok $? "a prefix with headers, SDK and gradcomp-sdk.pc"
 
 PKG_CONFIG_PATH=$work/prefix/lib/pkgconfig
 export PKG_CONFIG_PATH
 make -C "$work/plugin" CFLAGS='-O2 -Wall -Wextra -Werror' install >"$work/log" 2>&1
 ok $? "builds and installs with those alone" || :
 sed 's/^/# /' "$work/log"
-for name in compressors/bf16_ef compressors/cyclic compressors/delta compressors/loudest compressors/shared_step compressors/upper compressors/peaks collectives/star; do
+for name in compressors/bf16_ef compressors/cyclic compressors/delta compressors/fewbits compressors/loudest compressors/shared_step compressors/upper compressors/peaks collectives/star; do
 	so=$work/prefix/lib/gradcomp/$name.so
-	name=${name#*/}
+	kind=${name%/*} name=${name#*/}
 	ls "$so" >"$work/said"
 	ok $? "$name is where gradcomp looks for it"
 	"$GRADCOMP_BUILD/bin/gradcomp" plugin-check "$so" >"$work/said"
 	ok $? "$name keeps the rules ($(tail -n 1 "$work/said"))"
 	grep "^FAIL" "$work/said" | sed 's/^/# /'
+	[ "$(nm -D --defined-only "$so" | awk '{ print $3 }')" = "gradcomp_${kind%s}_v1" ]
+	ok $? "$name exports its descriptor alone"
 done
+
+# What is linked into a plugin meets nobody else's.
+readelf -Ws "$GRADCOMP_BUILD/lib/libgradcomp-sdk.a" |
+	awk '$5 == "GLOBAL" && $7 != "UND" { print $8, $6 }' >"$work/symbols"
+[ -s "$work/symbols" ] && ! grep -v '^sdk_[a-z_]* HIDDEN$' "$work/symbols"
+ok $? "symbols of the SDK begin with sdk_ and are hidden"
 
 # What `gradcomp new` makes builds and keeps the rules as it is.
 gradcomp=$GRADCOMP_BUILD/bin/gradcomp
@@ -54,7 +63,7 @@ made () {
 	grep -E '^FAIL|error|No ' "$work/said" | sed 's/^/# /'
 }
 made cyclic compressor mine
-made shared_step compressor mine2 --pattern gathered
+made fewbits compressor mine2 --pattern gathered
 made loudest compressor mine_3 --pattern merged
 made upper compressor my4 --pattern coded
 made peaks compressor my_5 --pattern gathered --cxx

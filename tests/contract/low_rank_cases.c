@@ -4,7 +4,7 @@
 #include "tests/support/compressor_ranks.h"
 #include "tests/contract/double_matrices.h"
 
-#include "plugins/common/state_header.h"
+#include "gradcomp/sdk/state.h"
 
 /* r = 1 and as many tensors of one shape as there can be, some of them zero: what
  * they share must not mix them. Two ranks: the order of a sum depends on where in a
@@ -210,8 +210,8 @@ static void takes(const char *spec, int P)
 		return;
 	uint64_t bytes = state_of(&b, state, sizeof state);
 	int st = a.s.plugin->load(a.s.instance[0], state, bytes, &a.s.err);
-	int same = state_of(&a, again, sizeof again) == bytes && !memcmp(state + sizeof(state_header), again + sizeof(state_header),
-	                                                              bytes - sizeof(state_header));
+	int same = state_of(&a, again, sizeof again) == bytes && !memcmp(state + sizeof(sdk_state_header), again + sizeof(sdk_state_header),
+	                                                              bytes - sizeof(sdk_state_header));
 	ok(!st && same, "%s on 2 ranks takes a state of %d ranks: %s", spec, P, st ? a.s.err.text : "");
 	job_close(&a), job_close(&b);
 }

@@ -56,7 +56,7 @@ static void codings_alike(const char *name)
 	int same = 1, opened = 0;
 	uint64_t sent[4] = {0};
 	for (; opened < 4; opened++) {
-		snprintf(text, sizeof text, "%s:density=0.02,indices=%s", name, sparse_index_codings[opened]);
+		snprintf(text, sizeof text, "%s:density=0.02,indices=%s", name, sdk_sparse_index_codings[opened]);
 		if (!job_open(&j[opened], text, 3, TENSORS, dims))
 			break;
 	}
@@ -78,7 +78,7 @@ static void codings_alike(const char *name)
 	uint64_t k = share_formula(0.02, D);
 	for (uint32_t c = 0; c < 4; c++)
 		same &= sent[c] == 4 * k + index_formula(c, D, k);
-	ok(same && sent[SPARSE_AUTO] < sent[SPARSE_RAW],
+	ok(same && sent[SDK_SPARSE_AUTO] < sent[SDK_SPARSE_RAW],
 	   "%s: the same to the bit as raw, delta, bitmap and auto, in %d, "
 	   "%d, %d and %d bytes",
 	   name, (int)sent[0], (int)sent[1], (int)sent[2], (int)sent[3]);

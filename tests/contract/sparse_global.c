@@ -54,7 +54,7 @@ static void gtopk_follows(const char *text, int P, double density)
 			right &= j.g[0][i] == 1.0f / (float)P * (float)top[0][i];
 		}
 	}
-	uint64_t bytes = 4 * k + index_formula(strstr(text, "auto") ? SPARSE_AUTO : SPARSE_RAW, D, k);
+	uint64_t bytes = 4 * k + index_formula(strstr(text, "auto") ? SDK_SPARSE_AUTO : SDK_SPARSE_RAW, D, k);
 	ok(right && whole && j.s.sent == bytes, "%s, P=%d: the plain one's average%s%s; %d bytes", text, P,
 	   right ? "" : " (NOT)", whole ? ", and nothing is lost" : ", SOMETHING IS LOST", (int)bytes);
 	job_close(&j);

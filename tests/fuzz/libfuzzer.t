@@ -16,15 +16,15 @@ libraries=$(sed -n -e 's/^ZFP_LIBS *= *//p' -e 's/^LZ4_LIBS *= *//p' -e 's/^ZSTD
 compile="clang $common -fPIC -fsanitize=fuzzer-no-link -I$GRADCOMP_SRC"
 both () { xargs -P 2 -d '\n' -I '{}' sh -c '{}'; }
 # What they share is compiled once; each takes what it uses.
-for file in "$GRADCOMP_SRC"/plugins/common/*.c; do
+for file in "$GRADCOMP_SRC"/plugins/sdk/*.c; do
 	echo "$compile -c -o $tmp/$(basename "$file").o $file"
 done | both
-ar rcs "$tmp/common.a" "$tmp"/*.c.o
+ar rcs "$tmp/sdk.a" "$tmp"/*.c.o
 for so in "$GRADCOMP_BUILD"/lib/gradcomp/compressors/*.so; do
 	name=$(basename "$so" .so)
 	files=$(find "$GRADCOMP_SRC/plugins/compressors/$name.c" "$GRADCOMP_SRC/plugins/compressors/$name" \
 		-maxdepth 1 -name '*.c' 2>/dev/null | tr '\n' ' ')
-	echo "$compile -shared -o $tmp/plugins/$name.so $files $tmp/common.a $libraries" \
+	echo "$compile -shared -o $tmp/plugins/$name.so $files $tmp/sdk.a $libraries" \
 		"-lm 2>$tmp/log.$name || echo '# $name is left out:' \$(grep -m1 error $tmp/log.$name)"
 done | both
 # shellcheck disable=SC2046,SC2086

@@ -9,7 +9,7 @@
  *     clang -fsanitize=fuzzer,address -DLIBFUZZER ... tests/fuzz/sparse.c */
 #include "tools/conformance/guard.h"
 #include "operators/operator_tables.h"
-#include "plugins/common/sparse.h"
+#include "gradcomp/sdk/sparse.h"
 #include "tests/support/tap.h"
 
 #include <math.h>
@@ -59,15 +59,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		numbers = guard("values", 4 * MOST, 8);
 	}
 	read_head(&h, data);
-	sparse_coding c = {h.indices, h.values};
-	uint64_t bytes = sparse_bytes(op, c, h.d, h.k), given = size - sizeof h < bytes ? size - sizeof h : bytes;
+	sdk_sparse_coding c = {h.indices, h.values};
+	uint64_t bytes = sdk_sparse_bytes(op, c, h.d, h.k), given = size - sizeof h < bytes ? size - sizeof h : bytes;
 	if (bytes > payload.bytes)
 		abort();
 	char *in = end_of(&payload, bytes);
 	memset(in, 0, bytes);
 	memcpy(in, data + sizeof h, given);
-	sparse_pairs out = {end_of(&indices, 4 * (uint64_t)h.k), end_of(&numbers, 4 * (uint64_t)h.k)};
-	const char *wrong = sparse_unpack(op, c, in, out, h.d, h.k);
+	sdk_sparse_pairs out = {end_of(&indices, 4 * (uint64_t)h.k), end_of(&numbers, 4 * (uint64_t)h.k)};
+	const char *wrong = sdk_sparse_unpack(op, c, in, out, h.d, h.k);
 	if (wrong) {
 		refused++;
 		return 0;
@@ -94,14 +94,14 @@ static size_t make(uint8_t *data)
 	          .values = (uint8_t)draw(5)};
 	memcpy(data, &h, sizeof h);
 	read_head(&h, data);
-	sparse_coding c = {h.indices, h.values};
+	sdk_sparse_coding c = {h.indices, h.values};
 	for (uint32_t j = 0; j < h.k; j++) {
 		uint64_t from = (uint64_t)j * h.d / h.k, to = (uint64_t)(j + 1) * h.d / h.k;
 		idx[j] = (uint32_t)from + draw((uint32_t)(to - from));
 		val[j] = ((float)draw(2001) - 1000) * 1e-3f;
 	}
-	sparse_pack(operators_cpu(), NULL, c, data + sizeof h, (sparse_pairs){idx, val}, h.d, h.k);
-	return sizeof h + sparse_bytes(operators_cpu(), c, h.d, h.k);
+	sdk_sparse_pack(operators_cpu(), NULL, c, data + sizeof h, (sdk_sparse_pairs){idx, val}, h.d, h.k);
+	return sizeof h + sdk_sparse_bytes(operators_cpu(), c, h.d, h.k);
 }
 
 static int run_file(const char *path)

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "plugins/common/sparse.h"
+#include "gradcomp/sdk/sparse.h"
 
 static uint64_t whole_words(uint64_t bits)
 {
@@ -21,17 +21,17 @@ __attribute__((unused)) static uint64_t index_formula(uint32_t coding, uint64_t 
 {
 	uint64_t l = lower_bits(d, k), bitmap = whole_words(d), best = 4 * k;
 	uint64_t delta = k ? whole_words(k * l) + whole_words(k + ((d - 1) >> l)) : 0;
-	if (coding == SPARSE_DELTA || coding == SPARSE_AUTO)
+	if (coding == SDK_SPARSE_DELTA || coding == SDK_SPARSE_AUTO)
 		best = delta < best ? delta : best;
-	if (coding == SPARSE_BITMAP || coding == SPARSE_AUTO)
+	if (coding == SDK_SPARSE_BITMAP || coding == SDK_SPARSE_AUTO)
 		best = bitmap < best ? bitmap : best;
-	return coding == SPARSE_AUTO && k == d ? 0 : best;
+	return coding == SDK_SPARSE_AUTO && k == d ? 0 : best;
 }
 
 __attribute__((unused)) static uint64_t value_formula(uint32_t values, uint64_t k)
 {
 	static const uint64_t bits[] = {32, 16, 16, 8, 4};
-	return whole_words(bits[values] * k) + (values >= SPARSE_BLOCK8 ? 4 * ((k + 255) / 256) : 0);
+	return whole_words(bits[values] * k) + (values >= SDK_SPARSE_BLOCK8 ? 4 * ((k + 255) / 256) : 0);
 }
 
 __attribute__((unused)) static uint64_t share_formula(double density, uint64_t d)

@@ -1,6 +1,6 @@
 /* Logarithmic levels of quantised numbers: against the formula in double, both widths, ends of
  * blocks, ties, zeros and the largest floats; what peers send. */
-#include "plugins/common/log_levels.h"
+#include "gradcomp/sdk/log_levels.h"
 
 #include "operators/operator_tables.h"
 #include "tests/support/operator_input.h"
@@ -26,9 +26,9 @@ static double level(double alpha, uint32_t c, uint32_t levels)
 static void table(uint32_t bits, double alpha)
 {
 	gradcomp_quantiser q = quantiser(bits);
-	log_levels l;
+	sdk_log_levels l;
 	double worst = 0;
-	log_levels_make(&l, &q, alpha);
+	sdk_log_levels_make(&l, &q, alpha);
 	for (uint32_t c = 0; c <= q.levels; c++) {
 		double want = level(alpha, c, q.levels);
 		worst = fmax(worst, want > 0 ? fabs(l.value[c] / want - 1) : fabs((double)l.value[c]));
@@ -42,7 +42,7 @@ static void there_and_back(uint32_t bits, double alpha, int kind, uint64_t n)
 {
 	gradcomp_quantiser q = quantiser(bits);
 	const gradcomp_operators *op = operators_cpu();
-	log_levels l;
+	sdk_log_levels l;
 	size_t bytes = op->quantised_bytes(&q, n);
 	unsigned char *packed = malloc(bytes + 1);
 	float *x = malloc((n + 1) * sizeof *x), *y = malloc((n + 1) * sizeof *y), *sum = malloc((n + 1) * sizeof *sum);
@@ -55,12 +55,12 @@ static void there_and_back(uint32_t bits, double alpha, int kind, uint64_t n)
 		x[i] = kind == 0 ? v : kind == 1 ? 0 : kind == 2 ? v * (float)pow(10, (double)(i % 9) - 4) : kind == 3 ? (i % 2 ? FLT_MAX : -FLT_MAX) * (float)test_uniform() : 1e-41f * v;
 		sum[i] = (float)(i % 5);
 	}
-	log_levels_make(&l, &q, alpha);
-	log_levels_quantise(&l, packed, x, n);
+	sdk_log_levels_make(&l, &q, alpha);
+	sdk_log_levels_quantise(&l, packed, x, n);
 	right &= packed[bytes] == 0xa5;
 	op->quantised_check(NULL, &bad, packed, n, &q);
-	log_levels_dequantise(&l, y, packed, n);
-	log_levels_dequantise_add(&l, sum, 0.5f, packed, n);
+	sdk_log_levels_dequantise(&l, y, packed, n);
+	sdk_log_levels_dequantise_add(&l, sum, 0.5f, packed, n);
 	for (uint64_t i = 0; i < n; i++) {
 		double top = 0, off = INFINITY;
 		for (uint64_t j = i / BLOCK * BLOCK; j < n && j < (i / BLOCK + 1) * BLOCK; j++)
@@ -77,15 +77,15 @@ static void there_and_back(uint32_t bits, double alpha, int kind, uint64_t n)
 }
 
 /* Relative error of many numbers of very different sizes. */
-static double relative(const log_levels *l, const gradcomp_quantiser *q, const float *x, uint64_t n)
+static double relative(const sdk_log_levels *l, const gradcomp_quantiser *q, const float *x, uint64_t n)
 {
 	const gradcomp_operators *op = operators_cpu();
 	unsigned char packed[2 * N];
 	float y[N];
 	double off = 0;
 	if (l) {
-		log_levels_quantise(l, packed, x, n);
-		log_levels_dequantise(l, y, packed, n);
+		sdk_log_levels_quantise(l, packed, x, n);
+		sdk_log_levels_dequantise(l, y, packed, n);
 	} else {
 		op->quantise(NULL, packed, x, n, q);
 		op->dequantise(NULL, y, packed, n, q);
@@ -99,10 +99,10 @@ static void small_numbers(void)
 {
 	gradcomp_quantiser q = quantiser(4);
 	float x[N];
-	log_levels l;
+	sdk_log_levels l;
 	for (int i = 0; i < N; i++)
 		x[i] = (float)exp(1.5 * test_normal());
-	log_levels_make(&l, &q, 100);
+	sdk_log_levels_make(&l, &q, 100);
 	double linear = relative(NULL, &q, x, N), logarithmic = relative(&l, &q, x, N);
 	ok(logarithmic < 0.6 * linear, "of numbers of many sizes 4 bits lose %.2f of each, in even steps %.2f", logarithmic, linear);
 }
@@ -113,12 +113,12 @@ static void anything(void)
 	gradcomp_quantiser q = quantiser(4);
 	unsigned char in[4 + BLOCK / 2];
 	float y[BLOCK], top = 2;
-	log_levels l;
+	sdk_log_levels l;
 	int right = 1, bad = 0;
-	log_levels_make(&l, &q, 10);
+	sdk_log_levels_make(&l, &q, 10);
 	memset(in, 0x88, sizeof in);
 	memcpy(in, &top, sizeof top);
-	log_levels_dequantise(&l, y, in, BLOCK);
+	sdk_log_levels_dequantise(&l, y, in, BLOCK);
 	for (int i = 0; i < BLOCK; i++)
 		right &= y[i] == -2;
 	operators_cpu()->quantised_check(NULL, &bad, in, BLOCK, &q);

@@ -1,11 +1,11 @@
 /* The direct collective's instance, and the order of its transfers. */
 #include "plugins/common/collectives/direct.h"
 
-#include "plugins/common/growbuf.h"
+#include "gradcomp/sdk/growbuf.h"
 
 gradcomp_status direct_reserve(direct *d, size_t bytes, gradcomp_error *err)
 {
-	return growbuf_reserve(d->host, &d->scratch, &d->scratch_bytes, bytes, "direct", err);
+	return sdk_growbuf_reserve(d->host, &d->scratch, &d->scratch_bytes, bytes, "direct", err);
 }
 
 gradcomp_status direct_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, direct **out,

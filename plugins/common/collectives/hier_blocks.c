@@ -6,7 +6,7 @@
 #include "plugins/common/collectives/hier.h"
 
 #include "plugins/common/collectives/blocks.h"
-#include "plugins/common/growbuf.h"
+#include "gradcomp/sdk/growbuf.h"
 
 #include <string.h>
 
@@ -95,7 +95,8 @@ static gradcomp_status prepare(blocks *b, hier *h, void *buf, const uint64_t *le
 	}
 	if (h->sorted)
 		return GRADCOMP_OK;
-	gradcomp_status st = growbuf_reserve(h->host, &h->scratch, &h->scratch_bytes, b->total * size + 1, "hier", err);
+	gradcomp_status st =
+		sdk_growbuf_reserve(h->host, &h->scratch, &h->scratch_bytes, b->total * size + 1, "hier", err);
 	b->buf = h->scratch;
 	return st;
 }

@@ -3,7 +3,7 @@
 
 #include "plugins/common/collectives/blocks.h"
 #include "plugins/common/collectives/barrier.h"
-#include "plugins/common/growbuf.h"
+#include "gradcomp/sdk/growbuf.h"
 
 #include <string.h>
 
@@ -249,7 +249,7 @@ gradcomp_status rhd_doubled(rhd *r, void *buf, uint64_t count, gradcomp_dtype dt
 		st = one_way(r, peer, 1, buf, bytes, err);
 		return st ? st : one_way(r, peer, 0, buf, bytes, err);
 	}
-	st = growbuf_reserve(r->host, &r->scratch, &r->scratch_bytes, bytes, "rhd", err);
+	st = sdk_growbuf_reserve(r->host, &r->scratch, &r->scratch_bytes, bytes, "rhd", err);
 	char *have = buf, *other = r->scratch;
 	if (!st && folded >= 0) {
 		st = one_way(r, folded, 0, other, bytes, err);

@@ -2,7 +2,7 @@
  * its way. Blocks that are neighbours in memory travel as one run. */
 #include "plugins/common/collectives/rhd.h"
 
-#include "plugins/common/growbuf.h"
+#include "gradcomp/sdk/growbuf.h"
 
 /* Where a run of blocks has got to, in the order of memory from its first block on;
  * both sides go through the same blocks and so cut the same pieces. */
@@ -84,7 +84,7 @@ gradcomp_status rhd_round(rhd *r, const rhd_blocks *c, const rhd_run *out, const
 	size_t len = 0;
 	char *p;
 	if (c->reduce && !in_place)
-		st = growbuf_reserve(r->host, &r->scratch, &r->scratch_bytes, RHD_AHEAD * r->piece, "rhd", err);
+		st = sdk_growbuf_reserve(r->host, &r->scratch, &r->scratch_bytes, RHD_AHEAD * r->piece, "rhd", err);
 	for (uint64_t i = 0; !st && (!all_sent || !all_posted || i < posted); i++) {
 		while (!st && !all_posted && posted < i + RHD_AHEAD) {
 			if (!(p = cursor_next(&coming, P, r->piece, &len)))

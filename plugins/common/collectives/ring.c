@@ -3,14 +3,14 @@
 
 #include "plugins/common/collectives/blocks.h"
 #include "plugins/common/collectives/direct.h"
-#include "plugins/common/growbuf.h"
+#include "gradcomp/sdk/growbuf.h"
 #include "plugins/common/collectives/barrier.h"
 
 #include <string.h>
 
 gradcomp_status ring_reserve(ring *r, size_t bytes, gradcomp_error *err)
 {
-	return growbuf_reserve(r->host, &r->pieces, &r->pieces_cap, bytes, "ring", err);
+	return sdk_growbuf_reserve(r->host, &r->pieces, &r->pieces_cap, bytes, "ring", err);
 }
 
 gradcomp_status ring_create(const gradcomp_host *host, const gradcomp_links *links, const ring_options *o, ring **out,

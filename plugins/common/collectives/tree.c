@@ -1,14 +1,14 @@
 /* The tree: its instance, a rank's position in it, and its calls. */
 #include "plugins/common/collectives/tree.h"
 
-#include "plugins/common/growbuf.h"
+#include "gradcomp/sdk/growbuf.h"
 #include "plugins/common/collectives/barrier.h"
 
 #include <string.h>
 
 gradcomp_status tree_reserve(tree *t, size_t bytes, gradcomp_error *err)
 {
-	return growbuf_reserve(t->host, &t->scratch, &t->scratch_bytes, bytes, "tree", err);
+	return sdk_growbuf_reserve(t->host, &t->scratch, &t->scratch_bytes, bytes, "tree", err);
 }
 
 tree_position tree_find(const tree *t, int root)

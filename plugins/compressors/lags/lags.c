@@ -14,16 +14,16 @@
 #include <math.h>
 #include <string.h>
 
-#include "plugins/common/gathered.h"
+#include "gradcomp/sdk/payload.h"
 #include "plugins/compressors/lags/lags_internal.h"
-#include "plugins/common/state_header.h"
+#include "gradcomp/sdk/state.h"
 
-enum { DENSITIES = SPARSE_PARAMS, ADAPTIVE, MAX_RATIO, MEASURE_STEPS };
+enum { DENSITIES = SDK_SPARSE_PARAMS, ADAPTIVE, MAX_RATIO, MEASURE_STEPS };
 
 static const gradcomp_param params[] = {
-	SPARSE_SCHEDULE_ROWS,
-	SPARSE_INDICES_ROW,
-	SPARSE_VALUES_ROW,
+	SDK_SPARSE_SCHEDULE_ROWS,
+	SDK_SPARSE_INDICES_ROW,
+	SDK_SPARSE_VALUES_ROW,
 	[DENSITIES] = {.name = "densities",
                        .type = GRADCOMP_PARAM_STRING,
                        .def = "",
@@ -59,7 +59,7 @@ static gradcomp_status read_densities(const gradcomp_host *host, const char *tex
 	*count = 0;
 	for (const char *p = text; *p; p++) {
 		double density;
-		p = sparse_number(p, &density);
+		p = sdk_sparse_number(p, &density);
 		if (!(density >= 1e-9 && density <= 1) || (*p && (*p != '/' || !p[1])))
 			return refuse(host, text, err);
 		if (out)
@@ -73,23 +73,23 @@ static gradcomp_status read_densities(const gradcomp_host *host, const char *tex
 
 static gradcomp_status lags_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
 {
-	sparse_schedule s;
+	sdk_sparse_schedule s;
 	uint32_t count;
 	if (values[ADAPTIVE].i && values[DENSITIES].s[0])
 		return host->fail(err, GRADCOMP_ERR_INVALID, "lags: densities are given or adaptive, not both");
 	gradcomp_status st = read_densities(host, values[DENSITIES].s, NULL, &count, err);
-	return st ? st : sparse_schedule_read(&s, host, values, "lags", err);
+	return st ? st : sdk_sparse_schedule_read(&s, host, values, "lags", err);
 }
 
-static uint64_t kept(const sparse *s, const sparse_part *part, uint64_t step)
+static uint64_t kept(const sdk_sparse *s, const sdk_sparse_part *part, uint64_t step)
 {
 	const lags *l = (const lags *)s;
-	double density = sparse_density(&s->schedule, step);
+	double density = sdk_sparse_density(&s->schedule, step);
 	if (l->given)
 		density = (double)l->given[part->tensor];
 	if (l->adaptive)
 		density = lags_density_of(l, part->tensor, step, density);
-	return sparse_share(density, part->d);
+	return sdk_sparse_share(density, part->d);
 }
 
 static void lags_destroy(void *instance)
@@ -167,7 +167,7 @@ static gradcomp_status lags_create(const gradcomp_host *host, const gradcomp_val
                                    const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
 	void *made;
-	gradcomp_status st = sparse_new(sizeof(lags), host, values, layout, "lags", SPARSE_PARAMS, &made, err);
+	gradcomp_status st = sdk_sparse_new(sizeof(lags), host, values, layout, "lags", SDK_SPARSE_PARAMS, &made, err);
 	if (st)
 		return st;
 	lags *l = made;
@@ -191,7 +191,7 @@ static int times_this(const lags *l, uint64_t step)
 /* Scratch: what the parts need, a line's points when they are told; times follow. */
 static uint64_t times_at(const lags *l, const gradcomp_bucket *bucket, uint64_t step)
 {
-	return sparse_scratch(&l->s, bucket, step) +
+	return sdk_sparse_scratch(&l->s, bucket, step) +
 	       (lags_agrees(l, bucket, step) ? lags_line(l) * sizeof(double) : 0);
 }
 
@@ -199,12 +199,12 @@ static gradcomp_status lags_plan(void *instance, const gradcomp_bucket *bucket, 
                                  gradcomp_error *err)
 {
 	const lags *l = instance;
-	gradcomp_status st = sparse_plan(instance, bucket, step, plan, err);
-	if (st || sparse_is_passthrough(&l->s, step))
+	gradcomp_status st = sdk_sparse_plan(instance, bucket, step, plan, err);
+	if (st || sdk_sparse_is_passthrough(&l->s, step))
 		return st;
 	if (lags_agrees(l, bucket, step)) {
 		plan->rounds[1] = plan->rounds[0];
-		plan->rounds[0] = passthrough_round(lags_floats(bucket));
+		plan->rounds[0] = sdk_passthrough_round(lags_floats(bucket));
 		plan->nrounds = 2;
 	}
 	plan->scratch_bytes = times_at(l, bucket, step) + (times_this(l, step) ? sizeof(lags_in_flight) : 0);
@@ -221,15 +221,15 @@ static gradcomp_status lags_encode(void *instance, const gradcomp_work *work, ui
 	if (st)
 		return st;
 	if (!round && lags_agrees(l, b, work->step)) {
-		lags_tell(l, b, (double *)(void *)(scratch + sparse_scratch(&l->s, b, work->step)), out->data);
+		lags_tell(l, b, (double *)(void *)(scratch + sdk_sparse_scratch(&l->s, b, work->step)), out->data);
 		out->bytes = lags_floats(b) * sizeof(float);
 		return GRADCOMP_OK;
 	}
 	if (!times_this(l, work->step))
-		return sparse_encode(instance, work, 0, out, err);
+		return sdk_sparse_encode(instance, work, 0, out, err);
 	lags_in_flight *f = (lags_in_flight *)(void *)(scratch + times_at(l, b, work->step));
 	f->began = lags_now();
-	st = sparse_encode(instance, work, 0, out, err);
+	st = sdk_sparse_encode(instance, work, 0, out, err);
 	f->chosen = lags_now();
 	return st;
 }
@@ -250,7 +250,7 @@ static gradcomp_status lags_decode(void *instance, const gradcomp_work *work, ui
 		lags_take(l, b, work->step, in->data);
 		return GRADCOMP_OK;
 	}
-	gradcomp_status st = sparse_decode(instance, work, 0, in, n, err);
+	gradcomp_status st = sdk_sparse_decode(instance, work, 0, in, n, err);
 	if (!st && timed)
 		lags_note(l, b, work->step,
 		          (const lags_in_flight *)(const void *)((char *)work->scratch + times_at(l, b, work->step)),
@@ -262,8 +262,8 @@ static gradcomp_status lags_cost(void *instance, const gradcomp_bucket *bucket, 
                                  gradcomp_error *err)
 {
 	const lags *l = instance;
-	gradcomp_status st = sparse_cost(instance, bucket, step, cost, err);
-	if (!sparse_is_passthrough(&l->s, step) && lags_agrees(l, bucket, step)) {
+	gradcomp_status st = sdk_sparse_cost(instance, bucket, step, cost, err);
+	if (!sdk_sparse_is_passthrough(&l->s, step) && lags_agrees(l, bucket, step)) {
 		cost->rounds++;
 		cost->wire_bytes += 4.0 * (double)lags_floats(bucket);
 	}
@@ -279,19 +279,19 @@ static const char *lags_choice(void *instance, uint32_t tensor)
 /* What the ranks have agreed on, for checkpoints; nothing unless adaptive. What was
  * only measured is of a machine and not saved: before the agreement a run that is
  * resumed measures for the steps that are left. */
-static state_header head(const lags *l)
+static sdk_state_header head(const lags *l)
 {
-	uint64_t parameters = state_digest_add(STATE_DIGEST_SEED, (uint64_t)l->adaptive);
-	return state_header_make(l->s.layout, "lags", 1, parameters,
+	uint64_t parameters = sdk_state_digest_add(SDK_STATE_DIGEST_SEED, (uint64_t)l->adaptive);
+	return sdk_state_header_make(l->s.layout, "lags", 1, parameters,
 	                  l->adaptive ? l->s.layout->ntensors * sizeof *l->agreed : 0);
 }
 
 gradcomp_status lags_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	const lags *l = instance;
-	state_header s = head(l);
+	sdk_state_header s = head(l);
 	void *body;
-	gradcomp_status st = state_header_write(l->s.host, &s, out, capacity, bytes, &body, err);
+	gradcomp_status st = sdk_state_header_write(l->s.host, &s, out, capacity, bytes, &body, err);
 	if (body && s.bytes)
 		memcpy(body, l->agreed, s.bytes);
 	return st;
@@ -305,9 +305,9 @@ static int sensible(float v)
 gradcomp_status lags_load(void *instance, const void *in, uint64_t bytes, gradcomp_error *err)
 {
 	lags *l = instance;
-	state_header want = head(l);
+	sdk_state_header want = head(l);
 	const char *body = (const char *)in + sizeof want;
-	gradcomp_status st = state_header_check(l->s.host, &want, in, bytes, err);
+	gradcomp_status st = sdk_state_header_check(l->s.host, &want, in, bytes, err);
 	for (uint32_t i = 0; !st && l->adaptive && i < l->s.layout->ntensors; i++) {
 		lags_agreed a;
 		memcpy(&a, body + i * sizeof a, sizeof a);

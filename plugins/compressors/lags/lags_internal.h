@@ -4,7 +4,7 @@
 #define PLUGINS_COMPRESSORS_LAGS_LAGS_INTERNAL_H
 
 #include "plugins/compressors/lags/lags_density.h"
-#include "plugins/common/sparse.h"
+#include "gradcomp/sdk/sparse.h"
 
 #define LAGS_NEVER UINT64_MAX
 
@@ -24,7 +24,7 @@ typedef struct lags_measured {
 } lags_measured;
 
 typedef struct lags {
-	sparse s; /* first */
+	sdk_sparse s; /* first */
 	int adaptive;
 	double max_ratio;
 	uint64_t agree_step; /* the first at which ranks agree */

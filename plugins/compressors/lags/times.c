@@ -52,8 +52,8 @@ double lags_density_of(const lags *l, uint32_t tensor, uint64_t step, double oth
 		return otherwise;
 	const lags_agreed *a = &l->agreed[tensor];
 	lags_times t = {(double)a->latency, (double)a->per_byte, (double)a->per_number};
-	double k = (double)sparse_share(otherwise, d);
-	double pair = k > 0 ? (double)sparse_bytes(l->s.host->operators, l->s.coding, d, (uint64_t)k) / k : 0;
+	double k = (double)sdk_sparse_share(otherwise, d);
+	double pair = k > 0 ? (double)sdk_sparse_bytes(l->s.host->operators, l->s.coding, d, (uint64_t)k) / k : 0;
 	return lags_density(&t, (double)d, pair, next < n ? (double)l->agreed[next].backward : 0, l->max_ratio);
 }
 
@@ -126,7 +126,7 @@ void lags_note(lags *l, const gradcomp_bucket *bucket, uint64_t step, const lags
 {
 	uint32_t first = bucket->first, size = (step - l->s.schedule.start_step) % 2;
 	lags_measured *m = &l->measured[first], *end = m + bucket->ntensors - 1;
-	double bytes = (double)sparse_payload_bytes(&l->s, bucket, step), took = arrived - f->chosen;
+	double bytes = (double)sdk_sparse_payload_bytes(&l->s, bucket, step), took = arrived - f->chosen;
 	l->selecting += f->chosen - f->began;
 	l->selected += (double)bucket->numel;
 	if (m->bytes[size] != bytes || took < m->seconds[size]) {

@@ -18,11 +18,12 @@
  * 4 n + 9 bytes at the most. */
 #include <string.h>
 
-#include "plugins/common/coded.h"
+#include "gradcomp/sdk/coded.h"
+#include "gradcomp/sdk/planes.h"
 #include "plugins/compressors/lossless/lossless.h"
 
 enum { CODEC, LEVEL };
-enum { HEAD = 2 * PLANES + 1 };
+enum { HEAD = 2 * SDK_PLANES + 1 };
 
 static const gradcomp_param params[] = {
 	[CODEC] = {.name = "codec",
@@ -40,10 +41,10 @@ static const gradcomp_param params[] = {
 
 /* Each direction has its workspace. */
 typedef struct lossless {
-	coded c;
+	sdk_coded c;
 	plane_codec codec;
-	uint8_t out[PLANES][PIECE], out_turned[PIECE];
-	uint8_t in[PLANES][PIECE], in_turned[PIECE];
+	uint8_t out[SDK_PLANES][PIECE], out_turned[PIECE];
+	uint8_t in[SDK_PLANES][PIECE], in_turned[PIECE];
 	float piece[PIECE];
 } lossless;
 
@@ -62,7 +63,7 @@ static gradcomp_status lossless_create(const gradcomp_host *host, const gradcomp
 		return s;
 	if (!l)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "lossless: no memory");
-	l->c = (coded){.host = host, .name = "lossless"};
+	l->c = (sdk_coded){.host = host, .name = "lossless"};
 	s = plane_codec_open(&l->codec, host, (int)values[CODEC].i, (int)values[LEVEL].i, err);
 	if (s)
 		host->release(l);
@@ -98,7 +99,7 @@ static uint64_t code_plane(lossless *l, uint8_t *out, const uint8_t *plane, uint
 	if (is_zero(plane, n))
 		return 0;
 	if (l->codec.codec == CODEC_LZ4) {
-		planes_turn(l->out_turned, plane, n);
+		sdk_planes_turn(l->out_turned, plane, n);
 		plane = l->out_turned;
 	}
 	bytes = plane_pack(&l->codec, out, plane, n);
@@ -117,9 +118,9 @@ static gradcomp_status lossless_code(void *instance, const float *in, uint64_t n
 	for (uint64_t i = 0; i < n; i += PIECE) {
 		uint64_t count = n - i < PIECE ? n - i : PIECE;
 		uint8_t *head = to;
-		head[HEAD - 1] = planes_split(l->out, in + i, count);
+		head[HEAD - 1] = sdk_planes_split(l->out[0], PIECE, in + i, count);
 		to += HEAD;
-		for (int k = 0; k < PLANES; k++) {
+		for (int k = 0; k < SDK_PLANES; k++) {
 			uint64_t length = code_plane(l, to, l->out[k], count);
 			head[2 * k] = (uint8_t)length;
 			head[2 * k + 1] = (uint8_t)(length >> 8);
@@ -150,7 +151,7 @@ static int decode_plane(lossless *l, uint8_t *plane, uint64_t n, rest *from, uin
 	else if (!plane_unpack(&l->codec, to, n, from->at, length))
 		return 0;
 	if (to != plane)
-		planes_turn_back(plane, to, n);
+		sdk_planes_turn_back(plane, to, n);
 	from->at += length;
 	from->bytes -= length;
 	return 1;
@@ -163,10 +164,10 @@ static int decode_piece(lossless *l, float *out, uint64_t n, rest *from)
 		return 0;
 	from->at += HEAD;
 	from->bytes -= HEAD;
-	for (int k = 0; k < PLANES; k++)
+	for (int k = 0; k < SDK_PLANES; k++)
 		if (!decode_plane(l, l->in[k], n, from, head[2 * k] | (uint64_t)head[2 * k + 1] << 8))
 			return 0;
-	planes_join(out, l->in, head[HEAD - 1], n);
+	sdk_planes_join(out, l->in[0], PIECE, head[HEAD - 1], n);
 	return 1;
 }
 
@@ -229,9 +230,9 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.check = lossless_check,
 	.create = lossless_create,
 	.destroy = lossless_destroy,
-	.plan = coded_plan,
-	.encode = coded_encode,
-	.decode = coded_decode,
+	.plan = sdk_coded_plan,
+	.encode = sdk_coded_encode,
+	.decode = sdk_coded_decode,
 	.code_bound = lossless_bound,
 	.code = lossless_code,
 	.code_decode = lossless_decode,

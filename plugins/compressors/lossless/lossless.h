@@ -1,28 +1,12 @@
-/* The parts of the compressor `lossless`: floats to planes of bytes and back
- * (planes.c), and a plane through LZ4 or zstd (plane_codec.c). */
+/* The compressor `lossless`: a plane of bytes (gradcomp/sdk/planes.h) through LZ4 or zstd, as far as
+ * they are in this build. */
 #ifndef PLUGINS_COMPRESSORS_LOSSLESS_LOSSLESS_H
 #define PLUGINS_COMPRESSORS_LOSSLESS_LOSSLESS_H
 
 #include "gradcomp/compressor.h"
 
 /* Numbers that go through together. zstd's smallest tables are for 16 KiB. */
-enum { PIECE = 16384, PLANES = 4 };
-
-/* ---- planes ---- */
-
-/* Plane 3 has the exponents, as what the largest is more (so that bytes are small
- * and often alike), plane 2 the sign and the upper seven bits of the mantissa, planes
- * 1 and 0 the rest of it. Returns the largest exponent. */
-uint8_t planes_split(uint8_t planes[PLANES][PIECE], const float *x, uint64_t n);
-void planes_join(float *x, uint8_t planes[PLANES][PIECE], uint8_t largest, uint64_t n);
-
-/* Bit b of all bytes, for b = 0, 1, ... 7, then the n % 8 bytes that are left; and
- * back. LZ4, which sees whole bytes only, finds in it what the numbers' upper bits
- * have in common. */
-void planes_turn(uint8_t *out, const uint8_t *in, uint64_t n);
-void planes_turn_back(uint8_t *out, const uint8_t *in, uint64_t n);
-
-/* ---- LZ4 and zstd, as far as they are in this build ---- */
+enum { PIECE = 16384 };
 
 enum { CODEC_ZSTD, CODEC_LZ4, CODECS };
 extern const char *const codec_names[CODECS + 1];

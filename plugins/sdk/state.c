@@ -1,27 +1,27 @@
-#include "plugins/common/state_header.h"
+#include "gradcomp/sdk/state.h"
 
 #include <string.h>
 
-state_header state_header_make(const gradcomp_layout *layout, const char *name, uint32_t version, uint64_t parameters,
-                 uint64_t bytes)
+sdk_state_header sdk_state_header_make(const gradcomp_layout *layout, const char *name, uint32_t version,
+                                       uint64_t parameters, uint64_t bytes)
 {
-	state_header s = {.version = version,
+	sdk_state_header s = {.version = version,
 	           .nranks = (uint32_t)layout->nranks,
-	           .shapes = STATE_DIGEST_SEED,
+	           .shapes = SDK_STATE_DIGEST_SEED,
 	           .parameters = parameters,
 	           .bytes = bytes};
 	strncpy(s.compressor, name, sizeof s.compressor - 1);
 	for (uint32_t i = 0; i < layout->ntensors; i++) {
 		const gradcomp_tensor *t = &layout->tensors[i];
 		for (uint32_t k = 0; k < t->ndim; k++)
-			s.shapes = state_digest_add(s.shapes, t->dims[k]);
-		s.shapes = state_digest_add(s.shapes, ~(uint64_t)t->ndim);
+			s.shapes = sdk_state_digest_add(s.shapes, t->dims[k]);
+		s.shapes = sdk_state_digest_add(s.shapes, ~(uint64_t)t->ndim);
 	}
 	return s;
 }
 
-gradcomp_status state_header_write(const gradcomp_host *host, const state_header *head, void *out, uint64_t capacity,
-                            uint64_t *bytes, void **body, gradcomp_error *err)
+gradcomp_status sdk_state_header_write(const gradcomp_host *host, const sdk_state_header *head, void *out,
+                                       uint64_t capacity, uint64_t *bytes, void **body, gradcomp_error *err)
 {
 	*bytes = sizeof *head + head->bytes;
 	*body = NULL;
@@ -35,11 +35,11 @@ gradcomp_status state_header_write(const gradcomp_host *host, const state_header
 	return GRADCOMP_OK;
 }
 
-gradcomp_status state_header_check(const gradcomp_host *host, const state_header *want, const void *in, uint64_t bytes,
-                            gradcomp_error *err)
+gradcomp_status sdk_state_header_check(const gradcomp_host *host, const sdk_state_header *want, const void *in,
+                                       uint64_t bytes, gradcomp_error *err)
 {
 	const char *name = want->compressor;
-	state_header got;
+	sdk_state_header got;
 	if (bytes < sizeof got)
 		return host->fail(err, GRADCOMP_ERR_INVALID, "%s: a state of %llu bytes is cut short", name,
 		                  (unsigned long long)bytes);

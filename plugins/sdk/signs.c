@@ -1,18 +1,18 @@
-#include "plugins/common/signs.h"
+#include "gradcomp/sdk/signs.h"
 
 #include <float.h>
 
-#include "plugins/common/coded.h"
-#include "plugins/common/passthrough.h"
-#include "plugins/common/gathered.h"
-#include "plugins/common/room.h"
+#include "gradcomp/sdk/coded.h"
+#include "gradcomp/sdk/passthrough.h"
+#include "gradcomp/sdk/payload.h"
+#include "gradcomp/sdk/scratch.h"
 
 /* Where a tensor's part of a payload begins, in 32-bit words. */
 typedef struct extent {
 	uint64_t value, bits, run;
 } extent;
 
-static extent after(const signs *s, extent at, const gradcomp_tensor *t)
+static extent after(const sdk_signs *s, extent at, const gradcomp_tensor *t)
 {
 	at.run = t->numel ? s->run(s, t) : 1;
 	at.value += s->values * ((t->numel + at.run - 1) / at.run);
@@ -20,7 +20,7 @@ static extent after(const signs *s, extent at, const gradcomp_tensor *t)
 	return at;
 }
 
-static extent total(const signs *s, const gradcomp_bucket *bucket)
+static extent total(const sdk_signs *s, const gradcomp_bucket *bucket)
 {
 	extent at = {0};
 	for (uint32_t i = 0; i < bucket->ntensors; i++)
@@ -28,48 +28,49 @@ static extent total(const signs *s, const gradcomp_bucket *bucket)
 	return at;
 }
 
-static uint64_t payload_bytes(const signs *s, const gradcomp_bucket *bucket)
+static uint64_t payload_bytes(const sdk_signs *s, const gradcomp_bucket *bucket)
 {
 	extent all = total(s, bucket);
 	return 4 * (all.value + all.bits);
 }
 
-gradcomp_status signs_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
-                           gradcomp_error *err)
+gradcomp_status sdk_signs_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
+                               gradcomp_error *err)
 {
-	const signs *s = instance;
+	const sdk_signs *s = instance;
 	(void)err;
 	if (step < s->start_step) {
-		passthrough_plan(bucket, plan);
+		sdk_passthrough_plan(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	if (s->coded) {
-		coded_round(bucket, plan);
+		sdk_coded_round(bucket, plan);
 		return GRADCOMP_OK;
 	}
 	plan->nrounds = 1;
-	plan->rounds[0] = gathered_round(payload_bytes(s, bucket));
+	plan->rounds[0] = sdk_gathered_round(payload_bytes(s, bucket));
 	if (s->values == 1)
-		plan->scratch_bytes = SIGNS_SUM_SCRATCH + room_table(s->host, s->layout)->sum_scratch(bucket->numel);
+		plan->scratch_bytes = SDK_SIGNS_SUM_SCRATCH +
+		                      sdk_layout_operators(s->host, s->layout)->sum_scratch(bucket->numel);
 	return GRADCOMP_OK;
 }
 
 /* The magnitudes of x[0..n), which is not empty. */
-static void measure(const signs *s, const gradcomp_operators *op, void *queue, void *scratch, float *out, const float *x,
-                    uint64_t n, uint64_t run)
+static void measure(const sdk_signs *s, const gradcomp_operators *op, void *queue, void *scratch, float *out,
+                    const float *x, uint64_t n, uint64_t run)
 {
 	if (s->values == 2) {
 		op->sign_means(queue, out, x, n, run);
 	} else {
-		op->sum_abs(queue, scratch, x, n, (char *)scratch + SIGNS_SUM_SCRATCH);
+		op->sum_abs(queue, scratch, x, n, (char *)scratch + SDK_SIGNS_SUM_SCRATCH);
 		op->moment(queue, out, scratch, (double)n, 1, GRADCOMP_MEAN);
 	}
 }
 
-gradcomp_status signs_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
-                             gradcomp_error *err)
+gradcomp_status sdk_signs_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
+                                 gradcomp_error *err)
 {
-	const signs *s = instance;
+	const sdk_signs *s = instance;
 	uint64_t values = total(s, work->bucket).value;
 	extent at = {0};
 	(void)round, (void)err;
@@ -88,23 +89,24 @@ gradcomp_status signs_encode(void *instance, const gradcomp_work *work, uint32_t
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status check(const signs *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
+static gradcomp_status check(const sdk_signs *s, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                              gradcomp_error *err)
 {
 	gradcomp_status st =
-		gathered_expect(s->host, s->layout, s->name, work, in, n, payload_bytes(s, work->bucket), err);
+		sdk_gathered_expect(s->host, s->layout, s->name, work, in, n, payload_bytes(s, work->bucket), err);
 	uint64_t values = total(s, work->bucket).value;
 	for (uint32_t w = 0; w < n && !st; w++) {
 		int bad = 0;
-		work->operators->range_check(work->queue, gathered_fault(work, &bad), in[w].data, values, -FLT_MAX, FLT_MAX);
+		work->operators->range_check(work->queue, sdk_gathered_fault(work, &bad), in[w].data, values, -FLT_MAX, FLT_MAX);
 		if (bad)
-			st = gathered_refuse(s->host, s->name, work, w, "a magnitude that is not finite", err);
+			st = sdk_gathered_refuse(s->host, s->name, work, w, "a magnitude that is not finite", err);
 	}
 	return st;
 }
 
 /* Two values that stand for a run's bits; `pair` is memory of the operators' device. */
-static const float *pairs_of(const signs *s, const gradcomp_operators *op, void *queue, const float *values, float *pair)
+static const float *pairs_of(const sdk_signs *s, const gradcomp_operators *op, void *queue, const float *values,
+                             float *pair)
 {
 	if (s->values == 2)
 		return values;
@@ -112,17 +114,17 @@ static const float *pairs_of(const signs *s, const gradcomp_operators *op, void 
 	return pair;
 }
 
-gradcomp_status signs_decode(void *instance, const gradcomp_work *work, uint32_t round,
-                             const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
+gradcomp_status sdk_signs_decode(void *instance, const gradcomp_work *work, uint32_t round,
+                                 const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
 {
-	const signs *s = instance;
+	const sdk_signs *s = instance;
 	const gradcomp_operators *op = work->operators;
 	gradcomp_status st;
 	uint64_t values = total(s, work->bucket).value;
 	extent at = {0};
 	(void)round;
 	if (work->step < s->start_step) {
-		passthrough_decode(work);
+		sdk_passthrough_decode(work);
 		return GRADCOMP_OK;
 	}
 	st = s->coded ? GRADCOMP_OK : check(s, work, in, n, err);
@@ -146,25 +148,28 @@ gradcomp_status signs_decode(void *instance, const gradcomp_work *work, uint32_t
 	return st;
 }
 
-gradcomp_status signs_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
-                           gradcomp_error *err)
+gradcomp_status sdk_signs_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
+                               gradcomp_error *err)
 {
-	const signs *s = instance;
+	const sdk_signs *s = instance;
 	(void)err;
 	cost->rounds = 1;
-	cost->wire_bytes = step < s->start_step ? 4.0 * (double)bucket->numel : (double)(s->coded ? signs_code_bound(instance, bucket->numel) : payload_bytes(s, bucket));
+	cost->wire_bytes = step < s->start_step ? 4.0 * (double)bucket->numel
+	                                        : (double)(s->coded ? sdk_signs_code_bound(instance, bucket->numel)
+	                                                            : payload_bytes(s, bucket));
 	cost->passes = step < s->start_step ? 0 : s->coded ? 8 : 5 + 2 * s->layout->nranks;
 	return GRADCOMP_OK;
 }
 
-gradcomp_status signs_create(const gradcomp_host *host, const signs *from, void **instance, gradcomp_error *err)
+gradcomp_status sdk_signs_create(const gradcomp_host *host, const sdk_signs *from, void **instance,
+                                 gradcomp_error *err)
 {
-	signs *s = host->alloc(sizeof *s);
+	sdk_signs *s = host->alloc(sizeof *s);
 	if (!s)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", from->name);
 	*s = *from;
-	s->coded = coded_instead(s->layout);
-	s->scratch = s->coded ? host->alloc(SIGNS_SUM_SCRATCH + host->operators->sum_scratch(s->layout->numel)) : NULL;
+	s->coded = sdk_coded_instead(s->layout);
+	s->scratch = s->coded ? host->alloc(SDK_SIGNS_SUM_SCRATCH + host->operators->sum_scratch(s->layout->numel)) : NULL;
 	if (s->coded && !s->scratch) {
 		host->release(s);
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory", from->name);
@@ -173,9 +178,9 @@ gradcomp_status signs_create(const gradcomp_host *host, const signs *from, void 
 	return GRADCOMP_OK;
 }
 
-void signs_destroy(void *instance)
+void sdk_signs_destroy(void *instance)
 {
-	signs *s = instance;
+	sdk_signs *s = instance;
 	if (!s)
 		return;
 	s->host->release(s->scratch);
@@ -186,30 +191,30 @@ void signs_destroy(void *instance)
  * SIGNS_COLUMN numbers, or as many as were asked for; with one value, the whole run. */
 enum { SIGNS_COLUMN = 1024 };
 
-static uint64_t column_of(const signs *s, uint64_t n)
+static uint64_t column_of(const sdk_signs *s, uint64_t n)
 {
 	return s->values == 1 ? n : s->length ? s->length : SIGNS_COLUMN;
 }
 
-static uint64_t values_of(const signs *s, uint64_t n)
+static uint64_t values_of(const sdk_signs *s, uint64_t n)
 {
 	uint64_t column = column_of(s, n);
 	return s->values * ((n + column - 1) / column);
 }
 
-uint64_t signs_code_bound(void *instance, uint64_t n)
+uint64_t sdk_signs_code_bound(void *instance, uint64_t n)
 {
-	const signs *s = instance;
+	const sdk_signs *s = instance;
 	return n ? 4 * (values_of(s, n) + s->host->operators->sign_words(n, column_of(s, n))) : 0;
 }
 
-gradcomp_status signs_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out, uint64_t *bytes,
-                           gradcomp_error *err)
+gradcomp_status sdk_signs_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out,
+                               uint64_t *bytes, gradcomp_error *err)
 {
-	const signs *s = instance;
+	const sdk_signs *s = instance;
 	const gradcomp_operators *op = s->host->operators;
 	(void)counter, (void)err;
-	*bytes = signs_code_bound(instance, n);
+	*bytes = sdk_signs_code_bound(instance, n);
 	if (!n)
 		return GRADCOMP_OK;
 	measure(s, op, NULL, s->scratch, out, in, n, column_of(s, n));
@@ -217,31 +222,32 @@ gradcomp_status signs_code(void *instance, const float *in, uint64_t n, uint64_t
 	return GRADCOMP_OK;
 }
 
-gradcomp_status signs_code_decode_add(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
-                                      gradcomp_error *err)
+gradcomp_status sdk_signs_code_decode_add(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                          gradcomp_error *err)
 {
-	const signs *s = instance;
+	const sdk_signs *s = instance;
 	const gradcomp_operators *op = s->host->operators;
-	const coded about = {.host = s->host, .name = s->name};
+	const sdk_coded about = {.host = s->host, .name = s->name};
 	const float *values = in;
 	float pair[2];
 	int bad = 0;
-	gradcomp_status st = coded_length(&about, bytes, signs_code_bound(instance, n), n, err);
+	gradcomp_status st = sdk_coded_length(&about, bytes, sdk_signs_code_bound(instance, n), n, err);
 	if (st || !n)
 		return st;
 	op->nonfinite(NULL, values, values_of(s, n), &bad);
 	if (bad)
-		return s->host->fail(err, GRADCOMP_ERR_MISMATCH, "%s: a run of %llu numbers came with a magnitude that is not finite",
-		                     s->name, (unsigned long long)n);
+		return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
+		                     "%s: a run of %llu numbers came with a magnitude that is not finite", s->name,
+		                     (unsigned long long)n);
 	op->sign_add(NULL, out, 1, (const uint32_t *)in + values_of(s, n), pairs_of(s, op, NULL, values, pair), n,
 	             column_of(s, n));
 	return GRADCOMP_OK;
 }
 
-gradcomp_status signs_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
-                                  gradcomp_error *err)
+gradcomp_status sdk_signs_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
+                                      gradcomp_error *err)
 {
-	const signs *s = instance;
+	const sdk_signs *s = instance;
 	s->host->operators->fill(NULL, out, 0, n);
-	return signs_code_decode_add(instance, in, bytes, out, n, err);
+	return sdk_signs_code_decode_add(instance, in, bytes, out, n, err);
 }

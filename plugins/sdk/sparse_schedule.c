@@ -1,9 +1,9 @@
 /* Densities by step: warm-up as in Lin et al., Deep Gradient Compression (2018). */
-#include "plugins/common/sparse.h"
+#include "gradcomp/sdk/sparse.h"
 
 #include <string.h>
 
-const char *sparse_number(const char *p, double *out)
+const char *sdk_sparse_number(const char *p, double *out)
 {
 	double value = 0, scale = 1;
 	int digits = 0;
@@ -23,8 +23,8 @@ const char *sparse_number(const char *p, double *out)
 	return p;
 }
 
-static gradcomp_status read_list(sparse_schedule *s, const gradcomp_host *host, const char *text, const char *name,
-                                 gradcomp_error *err)
+static gradcomp_status read_list(sdk_sparse_schedule *s, const gradcomp_host *host, const char *text,
+                                 const char *name, gradcomp_error *err)
 {
 	enum { MOST = sizeof s->warmup / sizeof s->warmup[0] };
 	for (const char *p = text;; p++) {
@@ -32,7 +32,7 @@ static gradcomp_status read_list(sparse_schedule *s, const gradcomp_host *host, 
 			return host->fail(err, GRADCOMP_ERR_INVALID, "%s: warmup=%.80s: at most %d densities", name,
 			                  text, MOST);
 		double *w = &s->warmup[s->count++];
-		p = sparse_number(p, w);
+		p = sdk_sparse_number(p, w);
 		if (!(*w >= 1e-9 && *w <= 1) || (*p && *p != '/'))
 			return host->fail(err, GRADCOMP_ERR_INVALID,
 			                  "%s: warmup=%.80s: must be 'exp' or densities from 1e-9 to 1, as "
@@ -43,13 +43,13 @@ static gradcomp_status read_list(sparse_schedule *s, const gradcomp_host *host, 
 	}
 }
 
-gradcomp_status sparse_schedule_read(sparse_schedule *s, const gradcomp_host *host, const gradcomp_value *values,
-                                     const char *name, gradcomp_error *err)
+gradcomp_status sdk_sparse_schedule_read(sdk_sparse_schedule *s, const gradcomp_host *host,
+                                         const gradcomp_value *values, const char *name, gradcomp_error *err)
 {
-	const char *text = values[SPARSE_WARMUP].s;
-	*s = (sparse_schedule){.density = values[SPARSE_DENSITY].f,
-	                       .each = (uint64_t)values[SPARSE_WARMUP_STEPS].i,
-	                       .start_step = (uint64_t)values[SPARSE_START_STEP].i};
+	const char *text = values[SDK_SPARSE_WARMUP].s;
+	*s = (sdk_sparse_schedule){.density = values[SDK_SPARSE_DENSITY].f,
+	                           .each = (uint64_t)values[SDK_SPARSE_WARMUP_STEPS].i,
+	                           .start_step = (uint64_t)values[SDK_SPARSE_START_STEP].i};
 	if (!text || !*text)
 		return GRADCOMP_OK;
 	if (strcmp(text, "exp"))
@@ -60,7 +60,7 @@ gradcomp_status sparse_schedule_read(sparse_schedule *s, const gradcomp_host *ho
 	return GRADCOMP_OK;
 }
 
-double sparse_density(const sparse_schedule *s, uint64_t step)
+double sdk_sparse_density(const sdk_sparse_schedule *s, uint64_t step)
 {
 	if (step < s->start_step)
 		return 1;
@@ -68,7 +68,7 @@ double sparse_density(const sparse_schedule *s, uint64_t step)
 	return at < s->count ? s->warmup[at] : s->density;
 }
 
-uint64_t sparse_share(double density, uint64_t d)
+uint64_t sdk_sparse_share(double density, uint64_t d)
 {
 	uint64_t k = (uint64_t)(density * (double)d + 0.5);
 	return d == 0 ? 0 : k < 1 ? 1 : k > d ? d : k;

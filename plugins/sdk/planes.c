@@ -1,6 +1,6 @@
-#include <string.h>
+#include "gradcomp/sdk/planes.h"
 
-#include "plugins/compressors/lossless/lossless.h"
+#include <string.h>
 
 static uint32_t bits_of(const float *x)
 {
@@ -9,8 +9,9 @@ static uint32_t bits_of(const float *x)
 	return u;
 }
 
-uint8_t planes_split(uint8_t planes[PLANES][PIECE], const float *x, uint64_t n)
+uint8_t sdk_planes_split(uint8_t *planes, uint64_t stride, const float *x, uint64_t n)
 {
+	uint8_t *sign = planes + 2 * stride, *exponent = planes + 3 * stride;
 	uint32_t largest = 0;
 	for (uint64_t i = 0; i < n; i++) {
 		uint32_t e = bits_of(&x[i]) >> 23 & 255;
@@ -18,19 +19,20 @@ uint8_t planes_split(uint8_t planes[PLANES][PIECE], const float *x, uint64_t n)
 	}
 	for (uint64_t i = 0; i < n; i++) {
 		uint32_t u = bits_of(&x[i]);
-		planes[3][i] = (uint8_t)(largest - (u >> 23 & 255));
-		planes[2][i] = (uint8_t)(u >> 31 << 7 | (u >> 16 & 127));
-		planes[1][i] = (uint8_t)(u >> 8);
-		planes[0][i] = (uint8_t)u;
+		exponent[i] = (uint8_t)(largest - (u >> 23 & 255));
+		sign[i] = (uint8_t)(u >> 31 << 7 | (u >> 16 & 127));
+		planes[stride + i] = (uint8_t)(u >> 8);
+		planes[i] = (uint8_t)u;
 	}
 	return (uint8_t)largest;
 }
 
-void planes_join(float *x, uint8_t planes[PLANES][PIECE], uint8_t largest, uint64_t n)
+void sdk_planes_join(float *x, const uint8_t *planes, uint64_t stride, uint8_t largest, uint64_t n)
 {
+	const uint8_t *sign = planes + 2 * stride, *exponent = planes + 3 * stride;
 	for (uint64_t i = 0; i < n; i++) {
-		uint32_t e = (uint8_t)(largest - planes[3][i]), top = planes[2][i];
-		uint32_t u = top >> 7 << 31 | e << 23 | (top & 127) << 16 | (uint32_t)planes[1][i] << 8 | planes[0][i];
+		uint32_t e = (uint8_t)(largest - exponent[i]), top = sign[i];
+		uint32_t u = top >> 7 << 31 | e << 23 | (top & 127) << 16 | (uint32_t)planes[stride + i] << 8 | planes[i];
 		memcpy(&x[i], &u, sizeof u);
 	}
 }
@@ -47,7 +49,7 @@ static uint64_t transpose(uint64_t x)
 	return x ^ t ^ t << 28;
 }
 
-void planes_turn(uint8_t *out, const uint8_t *in, uint64_t n)
+void sdk_planes_turn(uint8_t *out, const uint8_t *in, uint64_t n)
 {
 	uint64_t groups = n / 8;
 	for (uint64_t g = 0; g < groups; g++) {
@@ -61,7 +63,7 @@ void planes_turn(uint8_t *out, const uint8_t *in, uint64_t n)
 	memcpy(out + 8 * groups, in + 8 * groups, n % 8);
 }
 
-void planes_turn_back(uint8_t *out, const uint8_t *in, uint64_t n)
+void sdk_planes_turn_back(uint8_t *out, const uint8_t *in, uint64_t n)
 {
 	uint64_t groups = n / 8;
 	for (uint64_t g = 0; g < groups; g++) {

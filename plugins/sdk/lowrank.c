@@ -1,22 +1,22 @@
-#include "plugins/common/lowrank.h"
-#include "plugins/common/room.h"
-#include "plugins/common/state_header.h"
+#include "gradcomp/sdk/lowrank.h"
+#include "gradcomp/sdk/scratch.h"
+#include "gradcomp/sdk/state.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <math.h>
 #include <string.h>
 
-static void shape(lowrank_tensor *a, const gradcomp_tensor *t, const gradcomp_value *values)
+static void shape(sdk_lowrank_tensor *a, const gradcomp_tensor *t, const gradcomp_value *values)
 {
-	uint64_t rank = (uint64_t)values[LOWRANK_RANK].i;
+	uint64_t rank = (uint64_t)values[SDK_LOWRANK_RANK].i;
 	if (t->ndim < 2 || !t->numel)
 		return;
 	a->n = t->dims[0];
 	a->m = t->numel / a->n;
 	uint64_t small = a->n < a->m ? a->n : a->m;
 	a->r = rank < small ? rank : small;
-	if (((double)a->n + (double)a->m) * (double)a->r * values[LOWRANK_MIN_RATIO].f >=
+	if (((double)a->n + (double)a->m) * (double)a->r * values[SDK_LOWRANK_MIN_RATIO].f >=
 	    (double)a->n * (double)a->m)
 		a->r = 0;
 }
@@ -24,7 +24,7 @@ static void shape(lowrank_tensor *a, const gradcomp_tensor *t, const gradcomp_va
 /* By shape, then by index. Tensors sent uncompressed come first. */
 static int by_shape(const void *x, const void *y)
 {
-	const lowrank_tensor *a = *(const lowrank_tensor *const *)x, *b = *(const lowrank_tensor *const *)y;
+	const sdk_lowrank_tensor *a = *(const sdk_lowrank_tensor *const *)x, *b = *(const sdk_lowrank_tensor *const *)y;
 	if (a->r != b->r)
 		return a->r < b->r ? -1 : 1;
 	if (a->n != b->n)
@@ -34,19 +34,19 @@ static int by_shape(const void *x, const void *y)
 	return a < b ? -1 : a > b;
 }
 
-static gradcomp_status chain(lowrank *l)
+static gradcomp_status chain(sdk_lowrank *l)
 {
 	uint32_t n = l->layout->ntensors;
-	lowrank_tensor **sorted = l->host->alloc((n + 1) * sizeof(lowrank_tensor *)), *t = l->tensors;
+	sdk_lowrank_tensor **sorted = l->host->alloc((n + 1) * sizeof(sdk_lowrank_tensor *)), *t = l->tensors;
 	if (!sorted)
 		return GRADCOMP_ERR_NOMEM;
 	for (uint32_t i = 0; i < n; i++) {
 		sorted[i] = &t[i];
-		t[i].before = t[i].after = LOWRANK_NONE;
+		t[i].before = t[i].after = SDK_LOWRANK_NONE;
 	}
-	qsort(sorted, n, sizeof(lowrank_tensor *), by_shape);
+	qsort(sorted, n, sizeof(sdk_lowrank_tensor *), by_shape);
 	for (uint32_t i = 1; i < n; i++) {
-		lowrank_tensor *a = sorted[i - 1], *b = sorted[i];
+		sdk_lowrank_tensor *a = sorted[i - 1], *b = sorted[i];
 		if (a->r != b->r || a->n != b->n || a->m != b->m)
 			continue;
 		a->after = (uint32_t)(b - t);
@@ -56,7 +56,7 @@ static gradcomp_status chain(lowrank *l)
 	return GRADCOMP_OK;
 }
 
-static float *begin(const lowrank *l, uint64_t floats, uint64_t stream)
+static float *begin(const sdk_lowrank *l, uint64_t floats, uint64_t stream)
 {
 	float *p = l->host->alloc((floats + 1) * sizeof *p);
 	if (p)
@@ -64,18 +64,18 @@ static float *begin(const lowrank *l, uint64_t floats, uint64_t stream)
 	return p;
 }
 
-gradcomp_status lowrank_open(lowrank *l, const gradcomp_host *host, const gradcomp_value *values,
-                             const gradcomp_layout *layout, const char *name, int keep, const char *suffix,
-                             gradcomp_error *err)
+gradcomp_status sdk_lowrank_open(sdk_lowrank *l, const gradcomp_host *host, const gradcomp_value *values,
+                                 const gradcomp_layout *layout, const char *name, int keep, const char *suffix,
+                                 gradcomp_error *err)
 {
 	uint32_t n = layout->ntensors;
-	*l = (lowrank){
-		.host = host, .layout = layout, .name = name, .start_step = (uint64_t)values[LOWRANK_START_STEP].i};
+	*l = (sdk_lowrank){
+		.host = host, .layout = layout, .name = name, .start_step = (uint64_t)values[SDK_LOWRANK_START_STEP].i};
 	l->tensors = host->alloc((n + 1) * sizeof *l->tensors);
 	if (!l->tensors)
 		goto fail;
 	for (uint32_t i = 0; i < n; i++) {
-		lowrank_tensor *t = &l->tensors[i];
+		sdk_lowrank_tensor *t = &l->tensors[i];
 		shape(t, &layout->tensors[i], values);
 		t[1].at = t->at;
 		t[1].at.P += t->n * t->r;
@@ -86,52 +86,52 @@ gradcomp_status lowrank_open(lowrank *l, const gradcomp_host *host, const gradco
 		else
 			snprintf(t->choice, sizeof t->choice, "dense");
 	}
-	if (chain(l) || ((keep & LOWRANK_KEEP_P) && !(l->P = begin(l, l->tensors[n].at.P, 0))) ||
-	    ((keep & LOWRANK_KEEP_Q) && !(l->Q = begin(l, l->tensors[n].at.Q, 1))))
+	if (chain(l) || ((keep & SDK_LOWRANK_KEEP_P) && !(l->P = begin(l, l->tensors[n].at.P, 0))) ||
+	    ((keep & SDK_LOWRANK_KEEP_Q) && !(l->Q = begin(l, l->tensors[n].at.Q, 1))))
 		goto fail;
 	return GRADCOMP_OK;
 fail:
-	lowrank_close(l);
+	sdk_lowrank_close(l);
 	return host->fail(err, GRADCOMP_ERR_NOMEM, "%s: no memory for the factors of %u tensors", name, n);
 }
 
-void lowrank_close(lowrank *l)
+void sdk_lowrank_close(sdk_lowrank *l)
 {
 	l->host->release(l->tensors);
 	l->host->release(l->P);
 	l->host->release(l->Q);
 }
 
-const char *lowrank_choice(void *instance, uint32_t tensor)
+const char *sdk_lowrank_choice(void *instance, uint32_t tensor)
 {
-	const lowrank *l = instance;
+	const sdk_lowrank *l = instance;
 	return tensor < l->layout->ntensors ? l->tensors[tensor].choice : NULL;
 }
 
-lowrank_extent lowrank_sizes(const lowrank *l, const gradcomp_bucket *bucket)
+sdk_lowrank_extent sdk_lowrank_sizes(const sdk_lowrank *l, const gradcomp_bucket *bucket)
 {
-	const lowrank_extent *a = &l->tensors[bucket->first].at;
-	const lowrank_extent *b = &l->tensors[bucket->first + bucket->ntensors].at;
-	return (lowrank_extent){b->uncompressed - a->uncompressed, b->P - a->P, b->Q - a->Q};
+	const sdk_lowrank_extent *a = &l->tensors[bucket->first].at;
+	const sdk_lowrank_extent *b = &l->tensors[bucket->first + bucket->ntensors].at;
+	return (sdk_lowrank_extent){b->uncompressed - a->uncompressed, b->P - a->P, b->Q - a->Q};
 }
 
-int lowrank_is_passthrough(const lowrank *l, const gradcomp_bucket *bucket, uint64_t step)
+int sdk_lowrank_is_passthrough(const sdk_lowrank *l, const gradcomp_bucket *bucket, uint64_t step)
 {
-	return step < l->start_step || !lowrank_sizes(l, bucket).P;
+	return step < l->start_step || !sdk_lowrank_sizes(l, bucket).P;
 }
 
-double lowrank_flops(const lowrank *l, const gradcomp_bucket *bucket, int products)
+double sdk_lowrank_flops(const sdk_lowrank *l, const gradcomp_bucket *bucket, int products)
 {
 	double flops = 0;
 	for (uint32_t i = 0; i < bucket->ntensors; i++) {
-		const lowrank_tensor *t = &l->tensors[bucket->first + i];
+		const sdk_lowrank_tensor *t = &l->tensors[bucket->first + i];
 		flops += 2.0 * products * (double)t->n * (double)t->m * (double)t->r;
 	}
 	return flops;
 }
 
-gradcomp_status lowrank_expect(const lowrank *l, const gradcomp_work *work, uint32_t round,
-                               const gradcomp_payload *in, uint64_t bytes, gradcomp_error *err)
+gradcomp_status sdk_lowrank_expect(const sdk_lowrank *l, const gradcomp_work *work, uint32_t round,
+                                   const gradcomp_payload *in, uint64_t bytes, gradcomp_error *err)
 {
 	if (in->bytes == bytes)
 		return GRADCOMP_OK;
@@ -153,17 +153,17 @@ typedef struct batch {
 } batch;
 
 /* A chain of equal shapes begins at the first of its tensors in the bucket. */
-static int next(const lowrank *l, const gradcomp_bucket *b, batch *k)
+static int next(const sdk_lowrank *l, const gradcomp_bucket *b, batch *k)
 {
 	uint32_t end = b->first + b->ntensors, i = k->more;
 	while (i >= end) {
 		if (k->lead == b->ntensors)
 			return 0;
-		const lowrank_tensor *t = &l->tensors[b->first + k->lead++];
-		if (t->r && (t->before == LOWRANK_NONE || t->before < b->first))
+		const sdk_lowrank_tensor *t = &l->tensors[b->first + k->lead++];
+		if (t->r && (t->before == SDK_LOWRANK_NONE || t->before < b->first))
 			i = (uint32_t)(t - l->tensors);
 	}
-	const lowrank_tensor *t = &l->tensors[i];
+	const sdk_lowrank_tensor *t = &l->tensors[i];
 	k->n = t->n, k->m = t->m, k->r = t->r;
 	for (k->count = 0; i < end && k->count < BATCH; i = l->tensors[i].after)
 		k->tensor[k->count++] = i;
@@ -171,44 +171,44 @@ static int next(const lowrank *l, const gradcomp_bucket *b, batch *k)
 	return 1;
 }
 
-#define EACH_BATCH(l, b, k) for (batch k = {.more = LOWRANK_NONE}; next(l, b, &k);)
+#define EACH_BATCH(l, b, k) for (batch k = {.more = SDK_LOWRANK_NONE}; next(l, b, &k);)
 
-static uint64_t p_at(const lowrank *l, const gradcomp_bucket *b, uint32_t tensor)
+static uint64_t p_at(const sdk_lowrank *l, const gradcomp_bucket *b, uint32_t tensor)
 {
 	return l->tensors[tensor].at.P - l->tensors[b->first].at.P;
 }
 
-static uint64_t q_at(const lowrank *l, const gradcomp_bucket *b, uint32_t tensor)
+static uint64_t q_at(const sdk_lowrank *l, const gradcomp_bucket *b, uint32_t tensor)
 {
 	return l->tensors[tensor].at.Q - l->tensors[b->first].at.Q;
 }
 
-uint64_t lowrank_scratch(const lowrank *l, const gradcomp_bucket *bucket)
+uint64_t sdk_lowrank_scratch(const sdk_lowrank *l, const gradcomp_bucket *bucket)
 {
 	uint64_t most = 0;
 	EACH_BATCH(l, bucket, k) {
-		uint64_t bytes = room_table(l->host, l->layout)->product_scratch(k.count, k.n, k.m, k.r);
+		uint64_t bytes = sdk_layout_operators(l->host, l->layout)->product_scratch(k.count, k.n, k.m, k.r);
 		most = bytes > most ? bytes : most;
 	}
 	return most;
 }
 
-void lowrank_pack(const lowrank *l, const gradcomp_work *work, float *out)
+void sdk_lowrank_pack(const sdk_lowrank *l, const gradcomp_work *work, float *out)
 {
 	const gradcomp_bucket *b = work->bucket;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
-		const lowrank_tensor *t = &l->tensors[b->first + i];
+		const sdk_lowrank_tensor *t = &l->tensors[b->first + i];
 		if (!t->r)
 			work->operators->copy(work->queue, out + (t->at.uncompressed - l->tensors[b->first].at.uncompressed),
 			                      work->x[i], l->layout->tensors[b->first + i].numel * sizeof *out);
 	}
 }
 
-void lowrank_unpack(const lowrank *l, const gradcomp_work *work, const float *in)
+void sdk_lowrank_unpack(const sdk_lowrank *l, const gradcomp_work *work, const float *in)
 {
 	const gradcomp_bucket *b = work->bucket;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
-		const lowrank_tensor *t = &l->tensors[b->first + i];
+		const sdk_lowrank_tensor *t = &l->tensors[b->first + i];
 		if (!t->r)
 			work->operators->copy(work->queue, work->x[i],
 			                      in + (t->at.uncompressed - l->tensors[b->first].at.uncompressed),
@@ -216,13 +216,13 @@ void lowrank_unpack(const lowrank *l, const gradcomp_work *work, const float *in
 	}
 }
 
-void lowrank_random_q(const lowrank *l, const gradcomp_work *work, float *Q, uint64_t draw)
+void sdk_lowrank_random_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q, uint64_t draw)
 {
-	work->operators->random_normal(work->queue, Q, lowrank_sizes(l, work->bucket).Q, l->layout->seed, draw,
+	work->operators->random_normal(work->queue, Q, sdk_lowrank_sizes(l, work->bucket).Q, l->layout->seed, draw,
 	                               l->tensors[work->bucket->first].at.Q);
 }
 
-void lowrank_orthonormalise_p(const lowrank *l, const gradcomp_work *work, float *P)
+void sdk_lowrank_orthonormalise_p(const sdk_lowrank *l, const gradcomp_work *work, float *P)
 {
 	EACH_BATCH(l, work->bucket, k) {
 		float *a[BATCH];
@@ -232,7 +232,7 @@ void lowrank_orthonormalise_p(const lowrank *l, const gradcomp_work *work, float
 	}
 }
 
-void lowrank_orthonormalise_q(const lowrank *l, const gradcomp_work *work, float *Q)
+void sdk_lowrank_orthonormalise_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q)
 {
 	EACH_BATCH(l, work->bucket, k) {
 		float *a[BATCH];
@@ -242,7 +242,8 @@ void lowrank_orthonormalise_q(const lowrank *l, const gradcomp_work *work, float
 	}
 }
 
-void lowrank_product_mq(const lowrank *l, const gradcomp_work *work, float *P, const float *Q, void *scratch)
+void sdk_lowrank_product_mq(const sdk_lowrank *l, const gradcomp_work *work, float *P, const float *Q,
+                            void *scratch)
 {
 	EACH_BATCH(l, work->bucket, k) {
 		const float *M[BATCH], *q[BATCH];
@@ -256,7 +257,8 @@ void lowrank_product_mq(const lowrank *l, const gradcomp_work *work, float *P, c
 	}
 }
 
-void lowrank_product_mtp(const lowrank *l, const gradcomp_work *work, float *Q, const float *P, void *scratch)
+void sdk_lowrank_product_mtp(const sdk_lowrank *l, const gradcomp_work *work, float *Q, const float *P,
+                             void *scratch)
 {
 	EACH_BATCH(l, work->bucket, k) {
 		const float *M[BATCH], *p[BATCH];
@@ -270,7 +272,8 @@ void lowrank_product_mtp(const lowrank *l, const gradcomp_work *work, float *Q, 
 	}
 }
 
-void lowrank_finish(const lowrank *l, const gradcomp_work *work, const float *P, const float *local, const float *Q)
+void sdk_lowrank_finish(const sdk_lowrank *l, const gradcomp_work *work, const float *P, const float *local,
+                        const float *Q)
 {
 	EACH_BATCH(l, work->bucket, k) {
 		float *x[BATCH], *e[BATCH];
@@ -293,7 +296,7 @@ void lowrank_finish(const lowrank *l, const gradcomp_work *work, const float *P,
 			                      l->layout->tensors[work->bucket->first + i].numel);
 }
 
-int lowrank_overflown(const lowrank *l, const gradcomp_work *work, const float *mean, uint64_t floats)
+int sdk_lowrank_overflown(const sdk_lowrank *l, const gradcomp_work *work, const float *mean, uint64_t floats)
 {
 	int bad = 0;
 	if (work->device == GRADCOMP_HOST)
@@ -304,7 +307,7 @@ int lowrank_overflown(const lowrank *l, const gradcomp_work *work, const float *
 	return bad;
 }
 
-void lowrank_keep(const gradcomp_work *work, float *to, const float *from, uint64_t floats)
+void sdk_lowrank_keep(const gradcomp_work *work, float *to, const float *from, uint64_t floats)
 {
 	if (work->hold)
 		work->operators->copy_if(work->queue, to, from, floats, work->hold, 0);
@@ -321,27 +324,27 @@ typedef struct lengths {
 	uint64_t P, Q; /* bytes */
 } lengths;
 
-static lengths measure(const lowrank *l)
+static lengths measure(const sdk_lowrank *l)
 {
-	const lowrank_extent *end = &l->tensors[l->layout->ntensors].at;
+	const sdk_lowrank_extent *end = &l->tensors[l->layout->ntensors].at;
 	return (lengths){l->P ? end->P * sizeof *l->P : 0, l->Q ? end->Q * sizeof *l->Q : 0};
 }
 
-static state_header head(const lowrank *l, const lengths *n)
+static sdk_state_header head(const sdk_lowrank *l, const lengths *n)
 {
-	uint64_t ranks = state_digest_add(STATE_DIGEST_SEED, n->P);
+	uint64_t ranks = sdk_state_digest_add(SDK_STATE_DIGEST_SEED, n->P);
 	for (uint32_t i = 0; i < l->layout->ntensors; i++)
-		ranks = state_digest_add(ranks, l->tensors[i].r);
-	return state_header_make(l->layout, l->name, 1, ranks, n->P + n->Q);
+		ranks = sdk_state_digest_add(ranks, l->tensors[i].r);
+	return sdk_state_header_make(l->layout, l->name, 1, ranks, n->P + n->Q);
 }
 
-gradcomp_status lowrank_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+gradcomp_status sdk_lowrank_save(void *instance, void *out, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
-	const lowrank *l = instance;
+	const sdk_lowrank *l = instance;
 	lengths n = measure(l);
-	state_header s = head(l, &n);
+	sdk_state_header s = head(l, &n);
 	void *body;
-	gradcomp_status st = state_header_write(l->host, &s, out, capacity, bytes, &body, err);
+	gradcomp_status st = sdk_state_header_write(l->host, &s, out, capacity, bytes, &body, err);
 	if (body && n.P)
 		memcpy(body, l->P, n.P);
 	if (body && n.Q)
@@ -349,12 +352,12 @@ gradcomp_status lowrank_save(void *instance, void *out, uint64_t capacity, uint6
 	return st;
 }
 
-gradcomp_status lowrank_load(void *instance, const void *in, uint64_t bytes, gradcomp_error *err)
+gradcomp_status sdk_lowrank_load(void *instance, const void *in, uint64_t bytes, gradcomp_error *err)
 {
-	lowrank *l = instance;
+	sdk_lowrank *l = instance;
 	lengths n = measure(l);
-	state_header want = head(l, &n);
-	gradcomp_status st = state_header_check(l->host, &want, in, bytes, err);
+	sdk_state_header want = head(l, &n);
+	gradcomp_status st = sdk_state_header_check(l->host, &want, in, bytes, err);
 	const char *body = (const char *)in + sizeof want;
 	if (!st && n.P)
 		memcpy(l->P, body, n.P);

@@ -1,12 +1,12 @@
 /* Lists of indices and values, packed. */
-#include "plugins/common/sparse.h"
+#include "gradcomp/sdk/sparse.h"
 
-const char *const sparse_value_codings[] = {"f32", "bf16", "fp16", "block8", "block4", NULL};
+const char *const sdk_sparse_value_codings[] = {"f32", "bf16", "fp16", "block8", "block4", NULL};
 
 /* How blocks are quantised: the largest value of each is exact. */
 static gradcomp_quantiser blocks(uint32_t values)
 {
-	uint32_t bits = values == SPARSE_BLOCK8 ? 8 : 4;
+	uint32_t bits = values == SDK_SPARSE_BLOCK8 ? 8 : 4;
 	return (gradcomp_quantiser){.struct_size = sizeof(gradcomp_quantiser),
 	                            .bits = bits,
 	                            .levels = (1u << (bits - 1)) - 1,
@@ -19,19 +19,19 @@ static uint64_t value_bytes(const gradcomp_operators *op, uint32_t values, uint6
 {
 	gradcomp_quantiser q = blocks(values);
 	switch (values) {
-	case SPARSE_F32:
+	case SDK_SPARSE_F32:
 		return 4 * k;
-	case SPARSE_BF16:
-	case SPARSE_FP16:
+	case SDK_SPARSE_BF16:
+	case SDK_SPARSE_FP16:
 		return (2 * k + 3) / 4 * 4;
 	default:
 		return (op->quantised_bytes(&q, k) + 3) / 4 * 4;
 	}
 }
 
-uint64_t sparse_bytes(const gradcomp_operators *op, sparse_coding c, uint64_t d, uint64_t k)
+uint64_t sdk_sparse_bytes(const gradcomp_operators *op, sdk_sparse_coding c, uint64_t d, uint64_t k)
 {
-	return value_bytes(op, c.values, k) + sparse_index_bytes(op, c.indices, d, k);
+	return value_bytes(op, c.values, k) + sdk_sparse_index_bytes(op, c.indices, d, k);
 }
 
 /* Values out of the range of FP16 are held at its ends: what is cut off stays in
@@ -41,20 +41,20 @@ static void pack_values(const gradcomp_operators *op, void *queue, uint32_t valu
 {
 	gradcomp_quantiser q = blocks(values);
 	switch (values) {
-	case SPARSE_F32:
+	case SDK_SPARSE_F32:
 		op->copy(queue, out, val, k * sizeof *val);
 		break;
-	case SPARSE_BF16:
-	case SPARSE_FP16:
-		op->cast_from_f32(queue, out, val, k, values == SPARSE_BF16 ? GRADCOMP_BF16 : GRADCOMP_F16, 1);
+	case SDK_SPARSE_BF16:
+	case SDK_SPARSE_FP16:
+		op->cast_from_f32(queue, out, val, k, values == SDK_SPARSE_BF16 ? GRADCOMP_BF16 : GRADCOMP_F16, 1);
 		break;
 	default:
 		op->quantise(queue, out, val, k, &q);
 	}
 }
 
-void sparse_pack(const gradcomp_operators *op, void *queue, sparse_coding c, void *out, sparse_pairs p, uint64_t d,
-                 uint64_t k)
+void sdk_sparse_pack(const gradcomp_operators *op, void *queue, sdk_sparse_coding c, void *out, sdk_sparse_pairs p,
+                     uint64_t d, uint64_t k)
 {
 	uint32_t *indices = (uint32_t *)out + value_bytes(op, c.values, k) / 4;
 	if (!k)
@@ -62,7 +62,7 @@ void sparse_pack(const gradcomp_operators *op, void *queue, sparse_coding c, voi
 	/* What values leave of their last word is zero. */
 	op->fill(queue, (float *)(void *)(indices - 1), 0, 1);
 	pack_values(op, queue, c.values, out, p.val, k);
-	sparse_index_pack(op, queue, c.indices, indices, p.idx, d, k);
+	sdk_sparse_index_pack(op, queue, c.indices, indices, p.idx, d, k);
 }
 
 static void unpack_values(const gradcomp_operators *op, void *queue, int *fault, uint32_t values, const void *in,
@@ -70,12 +70,12 @@ static void unpack_values(const gradcomp_operators *op, void *queue, int *fault,
 {
 	gradcomp_quantiser q = blocks(values);
 	switch (values) {
-	case SPARSE_F32:
+	case SDK_SPARSE_F32:
 		op->copy(queue, val, in, k * sizeof *val);
 		break;
-	case SPARSE_BF16:
-	case SPARSE_FP16:
-		op->cast_to_f32(queue, val, in, k, values == SPARSE_BF16 ? GRADCOMP_BF16 : GRADCOMP_F16);
+	case SDK_SPARSE_BF16:
+	case SDK_SPARSE_FP16:
+		op->cast_to_f32(queue, val, in, k, values == SDK_SPARSE_BF16 ? GRADCOMP_BF16 : GRADCOMP_F16);
 		break;
 	default:
 		op->quantised_check(queue, fault, in, k, &q);
@@ -83,30 +83,30 @@ static void unpack_values(const gradcomp_operators *op, void *queue, int *fault,
 	}
 }
 
-const char *sparse_unpack(const gradcomp_operators *op, sparse_coding c, const void *in, sparse_pairs p, uint64_t d,
-                          uint64_t k)
+const char *sdk_sparse_unpack(const gradcomp_operators *op, sdk_sparse_coding c, const void *in, sdk_sparse_pairs p,
+                              uint64_t d, uint64_t k)
 {
 	int bad = 0;
 	unpack_values(op, NULL, &bad, c.values, in, p.val, k);
 	if (bad)
 		return "has steps or codes that are none";
-	const char *wrong = sparse_value_check(op, p.val, k);
+	const char *wrong = sdk_sparse_value_check(op, p.val, k);
 	return wrong ? wrong
-	             : sparse_index_read(op, c.indices, (const char *)in + value_bytes(op, c.values, k), p.idx, d, k);
+	             : sdk_sparse_index_read(op, c.indices, (const char *)in + value_bytes(op, c.values, k), p.idx, d, k);
 }
 
-void sparse_unpack_on(const gradcomp_operators *op, void *queue, int *fault, sparse_coding c, const void *in,
-                      sparse_pairs p, uint64_t d, uint64_t k, void *scratch)
+void sdk_sparse_unpack_on(const gradcomp_operators *op, void *queue, int *fault, sdk_sparse_coding c,
+                          const void *in, sdk_sparse_pairs p, uint64_t d, uint64_t k, void *scratch)
 {
 	if (!k)
 		return;
 	unpack_values(op, queue, fault, c.values, in, p.val, k);
-	sparse_index_unpack(op, queue, fault, c.indices, (const char *)in + value_bytes(op, c.values, k), p.idx, d, k,
-	                    scratch);
+	sdk_sparse_index_unpack(op, queue, fault, c.indices, (const char *)in + value_bytes(op, c.values, k), p.idx, d, k,
+	                        scratch);
 	op->sparse_check(queue, fault, p.idx, p.val, k, d);
 }
 
-const char *sparse_value_check(const gradcomp_operators *op, const float *val, uint64_t k)
+const char *sdk_sparse_value_check(const gradcomp_operators *op, const float *val, uint64_t k)
 {
 	int bad = 0;
 	op->nonfinite(NULL, val, k, &bad);

@@ -1,4 +1,4 @@
-#include "plugins/common/log_levels.h"
+#include "gradcomp/sdk/log_levels.h"
 
 #include <string.h>
 
@@ -25,10 +25,10 @@ static double root(double a, uint32_t n)
 	return low;
 }
 
-void log_levels_make(log_levels *l, const gradcomp_quantiser *q, double alpha)
+void sdk_log_levels_make(sdk_log_levels *l, const gradcomp_quantiser *q, double alpha)
 {
 	double r = root(alpha, q->levels), y = 1;
-	*l = (log_levels){.bits = q->bits, .levels = q->levels, .block = q->block};
+	*l = (sdk_log_levels){.bits = q->bits, .levels = q->levels, .block = q->block};
 	for (uint32_t c = 1; c < l->levels; c++) {
 		y *= r;
 		l->value[c] = (float)((y - 1) / alpha);
@@ -38,13 +38,13 @@ void log_levels_make(log_levels *l, const gradcomp_quantiser *q, double alpha)
 		l->edge[c] = (float)(((double)l->value[c - 1] + l->value[c]) / 2);
 }
 
-static uint64_t blocks_of(const log_levels *l, uint64_t n)
+static uint64_t blocks_of(const sdk_log_levels *l, uint64_t n)
 {
 	return (n + l->block - 1) / l->block;
 }
 
 /* The level next to x, 0 <= x <= 1. */
-static int nearest(const log_levels *l, float x)
+static int nearest(const sdk_log_levels *l, float x)
 {
 	uint32_t below = 0, above = l->levels + 1;
 	while (above - below > 1) {
@@ -57,7 +57,7 @@ static int nearest(const log_levels *l, float x)
 	return (int)below;
 }
 
-void log_levels_quantise(const log_levels *l, void *out, const float *x, uint64_t n)
+void sdk_log_levels_quantise(const sdk_log_levels *l, void *out, const float *x, uint64_t n)
 {
 	unsigned char *tops = out, *codes = tops + blocks_of(l, n) * sizeof(float);
 	uint32_t each = 8 / l->bits, mask = (1u << l->bits) - 1;
@@ -78,7 +78,7 @@ void log_levels_quantise(const log_levels *l, void *out, const float *x, uint64_
 	}
 }
 
-static float read(const log_levels *l, const unsigned char *tops, const unsigned char *codes, uint64_t i)
+static float read(const sdk_log_levels *l, const unsigned char *tops, const unsigned char *codes, uint64_t i)
 {
 	uint32_t each = 8 / l->bits, half = 1u << (l->bits - 1);
 	uint32_t bits = (uint32_t)codes[i / each] >> i % each * l->bits & (2 * half - 1);
@@ -91,14 +91,14 @@ static float read(const log_levels *l, const unsigned char *tops, const unsigned
 	return code < 0 ? -v : v;
 }
 
-void log_levels_dequantise(const log_levels *l, float *y, const void *in, uint64_t n)
+void sdk_log_levels_dequantise(const sdk_log_levels *l, float *y, const void *in, uint64_t n)
 {
 	const unsigned char *tops = in, *codes = tops + blocks_of(l, n) * sizeof(float);
 	for (uint64_t i = 0; i < n; i++)
 		y[i] = read(l, tops, codes, i);
 }
 
-void log_levels_dequantise_add(const log_levels *l, float *y, float a, const void *in, uint64_t n)
+void sdk_log_levels_dequantise_add(const sdk_log_levels *l, float *y, float a, const void *in, uint64_t n)
 {
 	const unsigned char *tops = in, *codes = tops + blocks_of(l, n) * sizeof(float);
 	for (uint64_t i = 0; i < n; i++)
