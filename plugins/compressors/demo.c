@@ -51,7 +51,9 @@ typedef struct demo {
 	uint64_t chunk, k;
 	float decay;
 	int sign;
-	float *bases; /* of the transforms of 1, 2, ... chunk numbers */
+	/* Of the transforms of 1, 2, ... chunk numbers, n x n: number j of coefficient b, at [j][b] and
+	 * at [b][j]. */
+	float *bases, *waves;
 } demo;
 
 /* cos(pi t / (2 n)), 0 <= t < 4 n, by its series: ranks on other machines need the same bits, which
@@ -67,10 +69,15 @@ static double cosine(uint64_t t, uint64_t n)
 	return t > n ? -sum : sum;
 }
 
-/* n x n: number j of coefficient b, at [j][b]. */
-static float *basis(const demo *p, uint64_t n)
+/* Floats of the transforms of fewer than n numbers. */
+static uint64_t before(uint64_t n)
 {
-	return p->bases + (n - 1) * n * (2 * n - 1) / 6;
+	return (n - 1) * n * (2 * n - 1) / 6;
+}
+
+static const float *basis(const demo *p, uint64_t n)
+{
+	return p->bases + before(n);
 }
 
 static void demo_destroy(void *instance)
@@ -79,6 +86,7 @@ static void demo_destroy(void *instance)
 	if (!p)
 		return;
 	p->host->release(p->bases);
+	p->host->release(p->waves);
 	p->host->release(p);
 }
 
@@ -90,17 +98,20 @@ static gradcomp_status demo_create(const gradcomp_host *host, const gradcomp_val
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "demo: no memory");
 	*p = (demo){.host = host, .layout = layout, .chunk = (uint64_t)values[CHUNK].i, .k = (uint64_t)values[K].i,
 	            .decay = (float)values[DECAY].f, .sign = values[SIGN].i != 0};
-	p->bases = host->alloc(p->chunk * (p->chunk + 1) * (2 * p->chunk + 1) / 6 * sizeof *p->bases);
-	if (!p->bases) {
+	p->bases = host->alloc(before(p->chunk + 1) * sizeof *p->bases);
+	p->waves = host->alloc(before(p->chunk + 1) * sizeof *p->waves);
+	if (!p->bases || !p->waves) {
 		demo_destroy(p);
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "demo: no memory for transforms of %llu numbers",
 		                  (unsigned long long)values[CHUNK].i);
 	}
 	for (uint64_t n = 1; n <= p->chunk; n++)
 		for (uint64_t j = 0; j < n; j++)
-			for (uint64_t b = 0; b < n; b++)
-				basis(p, n)[j * n + b] = (float)(sqrt((b ? 2.0 : 1.0) / (double)n) *
-				                                 cosine((2 * j + 1) * b % (4 * n), n));
+			for (uint64_t b = 0; b < n; b++) {
+				double length = sqrt((b ? 2.0 : 1.0) / (double)n);
+				p->bases[before(n) + j * n + b] = p->waves[before(n) + b * n + j] =
+					(float)(length * cosine((2 * j + 1) * b % (4 * n), n));
+			}
 	*instance = p;
 	return GRADCOMP_OK;
 }
@@ -250,19 +261,25 @@ static gradcomp_status verify(const demo *p, const gradcomp_work *work, const gr
 }
 
 /* out (columns x rows): the rows of coefficients transformed back, those of one rank or the mean of
- * n, whose room is c. */
-static void rows_back(const demo *p, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n, uint64_t sent,
-                      const place *at, float *room, float *out)
+ * n. Coefficients are few: each adds its wave to its row, in `room`. */
+static void rows_back(const demo *p, const gradcomp_payload *in, uint32_t n, uint64_t sent, const place *at, float *room,
+                      float *out)
 {
-	memset(room, 0, at->rows * at->columns * sizeof *room);
+	uint64_t columns = at->columns;
+	memset(room, 0, at->rows * columns * sizeof *room);
 	for (uint32_t w = 0; w < n; w++) {
 		const float *value = (const float *)in[w].data + at->sent;
 		const uint16_t *where = places_in(&in[w], sent) + at->sent;
-		for (uint64_t j = 0; j < at->k; j++)
-			room[where[j]] += 1.0f / (float)n * value[j];
+		for (uint64_t i = 0; i < at->k; i++) {
+			float a = 1.0f / (float)n * value[i], *row = room + where[i] / columns * columns;
+			const float *wave = p->waves + before(columns) + where[i] % columns * columns;
+			for (uint64_t j = 0; j < columns; j++)
+				row[j] += a * wave[j];
+		}
 	}
-	work->operators->low_rank_finish(work->queue, out, NULL, basis(p, at->columns), NULL, room, at->columns, at->rows,
-	                                 at->columns);
+	for (uint64_t i = 0; i < at->rows; i++)
+		for (uint64_t j = 0; j < columns; j++)
+			out[j * at->rows + i] = room[i * columns + j];
 }
 
 static gradcomp_status demo_decode(void *instance, const gradcomp_work *work, uint32_t round,
@@ -277,8 +294,8 @@ static gradcomp_status demo_decode(void *instance, const gradcomp_work *work, ui
 		return st;
 	for (place c = {0}; next(p, work->bucket, &c);) {
 		momentum(p, work, &c, r.u);
-		rows_back(p, work, &in[p->layout->rank], 1, sent, &c, r.c, r.a);
-		rows_back(p, work, in, n, sent, &c, r.c, r.b);
+		rows_back(p, &in[p->layout->rank], 1, sent, &c, r.c, r.a);
+		rows_back(p, in, n, sent, &c, r.c, r.b);
 		work->operators->low_rank_finish(work->queue, r.u, r.left, basis(p, c.rows), r.a, r.b, c.rows, c.columns,
 		                                 c.rows);
 		for (uint64_t i = 0; i < c.rows; i++) {

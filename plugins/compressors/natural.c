@@ -16,13 +16,13 @@
 
 #include "gradcomp/compressor.h"
 
-#include "gradcomp/sdk/bits.h"
 #include "gradcomp/sdk/coded.h"
 #include "gradcomp/sdk/passthrough.h"
 #include "gradcomp/sdk/random_stream.h"
 
 enum { START_STEP };
-enum { MANTISSA = 23, LARGEST = 254, DRAWS = 1024 };
+enum { MANTISSA = 23, LARGEST = 254 };
+enum { DRAWS = 1024, SOME = 32 }; /* numbers drawn for at a time, and coded */
 
 static const gradcomp_param params[] = {
 	[START_STEP] = SDK_START_STEP_ROW,
@@ -58,33 +58,37 @@ static uint64_t natural_bound(void *instance, uint64_t n)
 	return n + (n + 7) / 8;
 }
 
-/* The exponent that stands for the number of these bits. Both sides of the comparison are
- * multiples of 2^-24. */
-static uint8_t exponent(uint32_t bits, float draw)
+/* The exponents that stand for numbers of these bits. Both sides of the comparison are multiples
+ * of 2^-24. */
+static void exponents_of(uint8_t *out, const uint32_t *bits, const float *draw)
 {
-	uint32_t magnitude = bits & 0x7fffffff, e = magnitude >> MANTISSA;
-	float fraction = (float)(magnitude & ((1u << MANTISSA) - 1)) * 0x1p-23f;
-	e += draw < fraction;
-	return (uint8_t)(e > LARGEST ? LARGEST : e);
+	for (int i = 0; i < SOME; i++) {
+		uint32_t magnitude = bits[i] & 0x7fffffff, e = magnitude >> MANTISSA;
+		float fraction = (float)(int32_t)(magnitude & ((1u << MANTISSA) - 1)) * 0x1p-23f;
+		e += draw[i] < fraction;
+		out[i] = (uint8_t)(e > LARGEST ? LARGEST : e);
+	}
 }
 
 static gradcomp_status natural_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out,
                                     uint64_t *bytes, gradcomp_error *err)
 {
 	const natural *p = instance;
+	const gradcomp_operators *op = p->c.host->operators;
 	uint8_t *exponents = out, *signs = exponents + n;
-	float draw[DRAWS];
+	float draw[DRAWS] = {0};
+	uint32_t bits[DRAWS] = {0}, words[DRAWS / 32];
+	uint8_t coded[DRAWS];
 	(void)err;
 	for (uint64_t at = 0; at < n; at += DRAWS) {
 		uint64_t some = n - at < DRAWS ? n - at : DRAWS;
-		uint32_t bits[DRAWS], negative[DRAWS];
-		p->c.host->operators->random_uniform(NULL, draw, some, p->seed, counter, at);
+		op->random_uniform(NULL, draw, some, p->seed, counter, at);
 		memcpy(bits, in + at, some * sizeof *bits);
-		for (uint64_t i = 0; i < some; i++)
-			exponents[at + i] = exponent(bits[i], draw[i]);
-		for (uint64_t i = 0; i < some; i++)
-			negative[i] = bits[i] >> 31;
-		sdk_bits_pack(signs + at / 8, negative, some, 1);
+		for (uint64_t i = 0; i < some; i += SOME)
+			exponents_of(coded + i, bits + i, draw + i);
+		memcpy(exponents + at, coded, some);
+		op->sign_pack(NULL, words, in + at, some, DRAWS);
+		memcpy(signs + at / 8, words, (some + 7) / 8);
 	}
 	*bytes = natural_bound(instance, n);
 	return GRADCOMP_OK;

@@ -190,7 +190,7 @@ static void neighbours(void)
 					is = b == 0 || (a > 0 && b == FLT_MIN);
 				else if (a > 0x1p127)
 					is = b == 0x1p127;
-				well &= is && signbit(x[i]) == signbit(y[i]);
+				well &= is && (a == 0 || signbit(x[i]) == signbit(y[i]));
 			}
 			if (!well)
 				printf("# natural: %d %s numbers\n", n, input_names[kind]);
