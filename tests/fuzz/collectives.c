@@ -25,7 +25,8 @@ static const struct {
              {"cast", "auto"},       {"topk:density=0.05", NULL}, {"topk:density=0.05", "sparse"}, {"gtopk:density=0.05", NULL},
              {"randomk", NULL},      {"powersgd:rank=2", NULL},  {"block:bits=4", "ring"}, {"block:bits=8", "direct"},
              {"qsgd", NULL},         {"terngrad", NULL},         {"signsgd", NULL},      {"onebit", "direct"},
-             {"dgc:density=0.05", NULL}, {"threshold", NULL},    {"mstopk:density=0.05", NULL}, {"acpsgd:rank=2", NULL}};
+             {"dgc:density=0.05", NULL}, {"threshold", NULL},    {"mstopk:density=0.05", NULL}, {"acpsgd:rank=2", NULL},
+             {"blocktopk:density=0.05,block=32", NULL}, {"fp8", "ring"}, {"natural", "direct"}, {"demo:chunk=16", NULL}, {"dion:rank=2", NULL}};
 enum { PAIRS = sizeof pairs / sizeof pairs[0] };
 
 /* ---- the liar's links ---- */
