@@ -372,7 +372,7 @@ int main(void)
 	const int was = dup(2), to = memfd_create("log", MFD_CLOEXEC);
 	char said[2048] = "";
 	dup2(to, 2);
-	o = run_processes(2, 30, warns, steady, (void *)(uintptr_t)usual);
+	run_processes(2, 30, warns, steady, (void *)(uintptr_t)usual);
 	dup2(was, 2);
 	ok(pread(to, said, sizeof said - 1, 0) > 0 && strstr(said, "are sent by 'ring', through host memory, since 'absent' cannot be used (") &&
 	           !strstr(strstr(said, "cannot be used") + 1, "cannot be used"),

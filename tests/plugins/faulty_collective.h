@@ -51,11 +51,13 @@ __attribute__((unused)) static gradcomp_status take(const star *s, int peer, voi
 {
 	gradcomp_request req;
 	gradcomp_status st = s->links->recv(s->links->ctx, peer, buf, bytes, &req, err);
-	st = st ? st : s->links->wait(s->links->ctx, &req, err);
 #ifdef FAULT_DEAF
-	st = GRADCOMP_OK;
+	if (!st)
+		s->links->wait(s->links->ctx, &req, err);
+	return GRADCOMP_OK;
+#else
+	return st ? st : s->links->wait(s->links->ctx, &req, err);
 #endif
-	return st;
 }
 
 /* From `root` to all others. */

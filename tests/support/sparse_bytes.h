@@ -1,4 +1,4 @@
-/* The bytes of sparse payloads, by the formulas of plugins/common/sparse.h. */
+/* The bytes of sparse payloads, by the formulas of gradcomp/sdk/sparse.h. */
 #ifndef TESTS_SUPPORT_SPARSE_BYTES_H
 #define TESTS_SUPPORT_SPARSE_BYTES_H
 

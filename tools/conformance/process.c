@@ -12,8 +12,6 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-extern char **environ;
-
 int process_floats(void)
 {
 	volatile float denormal = 1e-40f, one = 1;

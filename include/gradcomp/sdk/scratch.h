@@ -36,12 +36,12 @@ typedef struct sdk_scratch {
 	uint64_t bytes; /* taken so far, a multiple of 64 */
 } sdk_scratch;
 
-/* The next part, of `bytes` bytes, not zeroed; NULL when there is no memory. */
+/* The next part, of `bytes` bytes, not zeroed; where there is no memory, an address of nothing. */
 static inline void *sdk_scratch_take(sdk_scratch *s, uint64_t bytes)
 {
-	char *at = s->memory ? s->memory + s->bytes : NULL;
+	uintptr_t at = (uintptr_t)s->memory + s->bytes;
 	s->bytes += (bytes + 63) / 64 * 64;
-	return at;
+	return (void *)at;
 }
 
 #ifdef __cplusplus
