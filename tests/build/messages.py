@@ -7,9 +7,10 @@ import os
 import re
 import sys
 
-ROOMS = ["api", "bootstrap", "security", "plugin", "device", "transport", "base"]
+ROOMS = ["api", "bootstrap", "security", "plugin", "device", "transport", "base", "config", "operators", "job", "schedule", "trace", "coder",
+         "reducer"]
 CALL = re.compile(r'\b(?:error_set|error_errno|\w*fail\w*)\(\s*[\w>.&()-]+,\s*[^;"]*?,\s*((?:"(?:[^"\\]|\\.)*"\s*(?:PRI\w+\s*)?)+)')
-CONVERSION = re.compile(r"%[-0-9.*]*(?:hh|h|ll|l|z)?[a-zA-Z]")
+CONVERSION = re.compile(r"%[-#0-9.*]*(?:hh|h|ll|l|z)?[a-zA-Z]")
 
 
 def messages(source):
