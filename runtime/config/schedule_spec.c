@@ -16,6 +16,13 @@ static const gradcomp_param fixed_params[] = {
          .help = "of gradients (as floats) in a message; 0: reducer.first_bucket_bytes, then reducer.bucket_bytes"},
 };
 
+static const gradcomp_param merge_params[] = {
+	{.name = "greedy",
+         .type = GRADCOMP_PARAM_BOOL,
+         .def = "no",
+         .help = "by the rule as published, not by the best plan of its model"},
+};
+
 static const gradcomp_param plan_params[] = {
 	{.name = "file", .type = GRADCOMP_PARAM_STRING, .help = "a plan that gradcomp plan has written"},
 };
@@ -26,8 +33,8 @@ static const gradcomp_plugin_info table[] = {
 	{.name = "single"},
 	{.name = "fixed", .params = fixed_params, .nparams = 1},
 	{.name = "plan", .params = plan_params, .nparams = 1},
-	{.name = "mgwfbp"},
-	{.name = "omgs"},
+	{.name = "mgwfbp", .params = merge_params, .nparams = 1},
+	{.name = "omgs", .params = merge_params, .nparams = 1},
 	{.name = "auto"},
 };
 enum { METHODS = sizeof table / sizeof *table };
@@ -40,7 +47,7 @@ static void unknown(const char *name, gradcomp_error *err)
 	for (int i = 0; i < METHODS; i++)
 		suggest_try(&near, table[i].name);
 	error_set(err, GRADCOMP_ERR_NOTFOUND,
-	          "no schedule '%s'%s; there are wfbp, single, fixed[:bytes=25M], mgwfbp, omgs, auto and "
+	          "no schedule '%s'%s; there are wfbp, single, fixed[:bytes=25M], mgwfbp[:greedy], omgs[:greedy], auto and "
 	          "plan:file=FILE",
 	          name, suggest_text(&near));
 }
@@ -65,7 +72,16 @@ gradcomp_status schedule_spec_read(const gradcomp_plugin_info *info, const spec 
 {
 	schedule_method m = (schedule_method)(info - table);
 
-	*out = (schedule_spec){.text = strdup(s->text), .method = m};
+	int merges = m == SCHEDULE_MGWFBP || m == SCHEDULE_OMGS, greedy = merges && s->values[0].i;
+	const char *text = s->text;
+
+	if (greedy)
+		text = m == SCHEDULE_OMGS ? "omgs:greedy" : "mgwfbp:greedy";
+	else if (merges)
+		text = info->name;
+	*out = (schedule_spec){.text = strdup(text), .method = m};
+	if (greedy)
+		out->method = m == SCHEDULE_OMGS ? SCHEDULE_OMGS_GREEDY : SCHEDULE_MGWFBP_GREEDY;
 	if (m == SCHEDULE_FIXED)
 		out->bytes = (uint64_t)s->values[0].i;
 	if (m == SCHEDULE_PLAN)

@@ -277,7 +277,8 @@ const setting settings_table[] = {
 	{TEXT("gradcomp.device_collective", DEFAULT_DEVICE_COLLECTIVE, "SPEC of the collective for gradients on a GPU, where none is named"),
 	 .check = check_spec},
 	{TEXT("gradcomp.schedule", "fixed",
-	      "how gradients are merged into messages: wfbp, single, fixed[:bytes=25M], mgwfbp, omgs, auto, plan:file=FILE"),
+	      "how gradients are merged into messages: wfbp, single, fixed[:bytes=25M], mgwfbp[:greedy], "
+	      "omgs[:greedy], auto, plan:file=FILE"),
 	 .check = check_schedule},
 	{TEXT("gradcomp.record", "", "file that the model of this job is written to, for gradcomp plan; empty: none"),
 	 .check = check_record},

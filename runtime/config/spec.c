@@ -250,7 +250,7 @@ static gradcomp_status spec_unknown(const gradcomp_plugin_info *info, const char
 static gradcomp_status spec_item(const gradcomp_plugin_info *info, char *item, char *seen, spec *out,
                                  gradcomp_error *err)
 {
-	char *value = strchr(item, '=');
+	char *value = strchr(item, '='), yes[] = "yes";
 	gradcomp_error inner;
 	uint32_t i = 0;
 
@@ -262,6 +262,9 @@ static gradcomp_status spec_item(const gradcomp_plugin_info *info, char *item, c
 		i++;
 	if (i == info->nparams)
 		return spec_unknown(info, item, !value, err);
+	/* A boolean by its name alone: it is so. */
+	if (!value && info->params[i].type == GRADCOMP_PARAM_BOOL)
+		value = yes;
 	if (!value || !*value)
 		return spec_error(info, err, "no value for parameter", item);
 	if (seen[i]++)

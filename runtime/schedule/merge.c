@@ -1,4 +1,4 @@
-/* The merge plans that others have published; best.c has ours. */
+/* The merge plans that others have published; merge_dp.c has the optimum. */
 #include "schedule/merge.h"
 
 #include <string.h>

@@ -13,7 +13,8 @@
  * wfbp     every tensor by itself (Poseidon: Zhang et al., ATC 2017)
  * single   all at the end
  * fixed    buckets of so many bytes (PyTorch DDP)
- * mgwfbp   Shi, Chu, Li: MG-WFBP, INFOCOM 2019, algorithm 1
+ * mgwfbp   Shi, Chu, Li: MG-WFBP, INFOCOM 2019, algorithm 1: greedy. Where a is longer than every
+ *          gap between two layers it merges all of them, whatever b is; so does omgs
  * omgs     Shi et al.: Communication-Efficient Distributed Deep Learning with Merged
  *          Gradient Sparsification on GPUs, INFOCOM 2020
  * best     the least end there is, by dynamic programming over where the last bucket

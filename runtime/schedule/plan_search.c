@@ -25,14 +25,14 @@ typedef enum rule {
 	FIXED_4M,
 	FIXED_16M,
 	FIXED_64M,
-	MGWFBP,
+	MGWFBP_GREEDY,
+	OMGS_GREEDY,
+	MGWFBP, /* the best plan of the model of MG-WFBP, and of OMGS */
 	OMGS,
-	BEST,
-	BEST_AFTER_SELECTION,
 	RULES
 } rule;
 static const char *const rule_names[RULES] = {"fixed", "single", "wfbp", "fixed:bytes=1M", "fixed:bytes=4M", "fixed:bytes=16M",
-                                              "fixed:bytes=64M", "mgwfbp", "omgs", "best", "best"};
+                                              "fixed:bytes=64M", "mgwfbp:greedy", "omgs:greedy", "mgwfbp", "omgs"};
 
 /* Exchanges in backward order; of those that are there the one that the next forward pass
  * needs first; the one that it needs first before all others. */
@@ -311,14 +311,14 @@ static gradcomp_status cut_by(search *q, rule by, gradcomp_error *err)
 	case FIXED_64M:
 		cut_size(q->of, with.max_numel, (uint64_t)1 << (20 + 2 * (by - FIXED_1M)), q->cut);
 		break;
-	case MGWFBP:
+	case MGWFBP_GREEDY:
 		rc = merge_mgwfbp(&without, q->cut);
 		break;
-	case OMGS:
+	case OMGS_GREEDY:
 		rc = merge_omgs(&with, q->cut);
 		break;
 	default:
-		rc = merge_dp(by == BEST ? &without : &with, q->cut);
+		rc = merge_dp(by == MGWFBP ? &without : &with, q->cut);
 	}
 	return rc ? no_memory(with.n, err) : GRADCOMP_OK;
 }
@@ -402,6 +402,20 @@ static gradcomp_status find_candidate(search *q, const plan_found *best, plan_fo
 	return st;
 }
 
+static rule rule_of(schedule_method method)
+{
+	switch (method) {
+	case SCHEDULE_MGWFBP:
+		return MGWFBP;
+	case SCHEDULE_OMGS:
+		return OMGS;
+	case SCHEDULE_MGWFBP_GREEDY:
+		return MGWFBP_GREEDY;
+	default:
+		return OMGS_GREEDY;
+	}
+}
+
 gradcomp_status plan_search_run(const plan_search *s, schedule_method method, plan_found *out, plan_found *candidate,
                                 gradcomp_error *err)
 {
@@ -415,7 +429,7 @@ gradcomp_status plan_search_run(const plan_search *s, schedule_method method, pl
 		for (rule by = FIXED; !st && by < RULES; by++)
 			st = try(&q, by, 2, s->sim.each_layer ? ORDERS : 1, EQUAL, &best, err);
 	} else {
-		st = try(&q, method == SCHEDULE_MGWFBP ? MGWFBP : OMGS, 1, 1, 0, &best, err);
+		st = try(&q, rule_of(method), 1, 1, 0, &best, err);
 		for (rule by = FIXED; !st && by <= WFBP; by++)
 			st = try(&q, by, 1, 1, PLAN_SEARCH_SIMPLE, &best, err);
 	}

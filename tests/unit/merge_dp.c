@@ -182,6 +182,25 @@ static void published(void)
 	}
 }
 
+/* a is longer than every gap, so the published rule merges all, and the link idles while the
+ * gradients come: 1 GbE by all-gather, layers of a hundredth of a second. */
+static void collapses(void)
+{
+	static const double backward[] = {9e-3, 9e-3, 9e-3, 9e-3, 9e-3, 9e-3, 9e-3, 9e-3};
+	static const uint64_t numel[] = {1000000, 1000000, 1000000, 1000000, 1000000, 1000000, 1000000, 1000000};
+	merge_problem p = {.n = 8, .backward = backward, .numel = numel, .a = 1.1e-2, .b = 4 * 1.7e-8};
+	uint8_t greedy[8], best[8];
+	int messages = 0;
+
+	merge_mgwfbp(&p, greedy);
+	merge_dp(&p, best);
+	for (int i = 0; i < 8; i++)
+		messages += greedy[i];
+	is_int(messages, 1, "the published rule makes one message where a is longer than every gap");
+	ok(merge_end(&p, greedy) / merge_end(&p, best) > 1.05, "which takes %.2f times as long as the best plan",
+	   merge_end(&p, greedy) / merge_end(&p, best));
+}
+
 /* By hand: a = 1, b = 1. */
 static void by_hand(void)
 {
@@ -282,6 +301,7 @@ int main(void)
 {
 	draw_state = 20191109;
 	by_hand();
+	collapses();
 	random_instances();
 	published();
 	deep();

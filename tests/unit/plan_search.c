@@ -138,7 +138,8 @@ int main(void)
 		schedule_method method;
 		const char *name;
 	} methods[] = {{SCHEDULE_WFBP, "wfbp"},     {SCHEDULE_SINGLE, "single"}, {SCHEDULE_FIXED, "fixed"},
-	               {SCHEDULE_MGWFBP, "mgwfbp"}, {SCHEDULE_OMGS, "omgs"},     {SCHEDULE_AUTO, "auto"}};
+	               {SCHEDULE_MGWFBP, "mgwfbp"}, {SCHEDULE_OMGS, "omgs"},     {SCHEDULE_AUTO, "auto"},
+	               {SCHEDULE_MGWFBP_GREEDY, "mgwfbp:greedy"}, {SCHEDULE_OMGS_GREEDY, "omgs:greedy"}};
 
 	setenv("GRADCOMP_PLUGIN_PATH", strchr(plugin_path_setting(), '=') + 1, 1);
 	for (size_t i = 0; i < sizeof methods / sizeof methods[0]; i++)

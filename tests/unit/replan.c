@@ -8,6 +8,7 @@ static int near(double x, double y)
 
 static void methods(void)
 {
+	double published;
 	times t = usual;
 	job_run *j = run(3, "wfbp", 3, &t);
 	ok(sound(j, 3) && j->nbuckets[0] == N && !j->plans[0], "wfbp: %u messages", j->nbuckets[0]);
@@ -28,8 +29,18 @@ static void methods(void)
 	ok(sound(j, 3) && j->plans[0] == 1 && j->predicted[0] <= j->fixed[0], "auto: '%s', %u messages", j->name,
 	   j->nbuckets[0]);
 	t.a = 1e-7, t.b = 1e-12;
+	j = run(3, "mgwfbp:greedy", 20, &t);
+	ok(sound(j, 3) && j->nbuckets[0] == N, "mgwfbp:greedy: %u messages where they cost nothing", j->nbuckets[0]);
 	j = run(3, "mgwfbp", 20, &t);
-	ok(sound(j, 3) && j->nbuckets[0] == N, "mgwfbp: %u messages where they cost nothing", j->nbuckets[0]);
+	ok(sound(j, 3) && j->nbuckets[0] > 1 && j->nbuckets[0] < N, "mgwfbp: the last tensors alone: %u", j->nbuckets[0]);
+	/* Longer than every gap: the rule makes one message, whatever the bytes take. */
+	t.a = 4e-3, t.b = 1e-6;
+	j = run(3, "mgwfbp:greedy", 20, &t);
+	ok(sound(j, 3) && j->plans[0] == 1, "mgwfbp:greedy: %u messages, %.4f s", j->nbuckets[0], j->predicted[0]);
+	published = j->predicted[0];
+	j = run(3, "mgwfbp", 20, &t);
+	ok(sound(j, 3) && j->plans[0] == 1 && j->predicted[0] <= published, "mgwfbp: %u messages, %.4f s, not longer",
+	   j->nbuckets[0], j->predicted[0]);
 	j = run(1, "mgwfbp", 20, &t);
 	ok(sound(j, 1) && !j->plans[0], "one rank has nothing to plan");
 }
@@ -79,7 +90,7 @@ static void drift(void)
 	later.a = 1e-6;
 	later.b = 2e-7;
 	later.backward = 1e-3;
-	job_run *j = run_more(3, "mgwfbp", 120, &usual, 21, &later);
+	job_run *j = run_more(3, "mgwfbp:greedy", 120, &usual, 21, &later);
 	ok(sound(j, 3) && j->after[0] == 1 && j->plans[0] == 2 && j->nbuckets[0] > N / 2,
 	   "other times: %u plans, %u messages now", j->plans[0], j->nbuckets[0]);
 	later = usual;

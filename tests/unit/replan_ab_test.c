@@ -17,21 +17,21 @@ static times favouring(uint32_t messages)
 static void candidates(void)
 {
 	times t = favouring(1), later;
-	job_run *j = run(3, "mgwfbp", 40, &t);
+	job_run *j = run(3, "mgwfbp:greedy", 40, &t);
 	ok(sound(j, 3) && j->plans[0] == 1 && j->nbuckets[0] == 1 && !strcmp(j->name, "fixed") && j->predicted[2] == j->predicted[0],
 	   "a simple plan that runs faster than the one that was solved for stays: '%s'", j->name);
 	t.favours = 3;
-	j = run(3, "mgwfbp", 40, &t);
-	ok(sound(j, 3) && j->plans[0] == 1 && j->nbuckets[0] == 3 && !strcmp(j->name, "mgwfbp"),
+	j = run(3, "mgwfbp:greedy", 40, &t);
+	ok(sound(j, 3) && j->plans[0] == 1 && j->nbuckets[0] == 3 && !strcmp(j->name, "mgwfbp:greedy"),
 	   "one that does not is left again: '%s'", j->name);
 	settings[4] = "schedule.trial_steps=0";
 	t.favours = 1;
-	j = run(3, "mgwfbp", 40, &t);
+	j = run(3, "mgwfbp:greedy", 40, &t);
 	settings[4] = NULL;
 	ok(sound(j, 3) && j->nbuckets[0] == 3, "without steps for it nothing is compared");
 	later = t;
 	later.wild = 1;
-	j = run_more(3, "mgwfbp", 40, &t, PLANNED + 1, &later);
+	j = run_more(3, "mgwfbp:greedy", 40, &t, PLANNED + 1, &later);
 	ok(sound(j, 3) && j->nbuckets[0] == 1 && !strcmp(j->name, "fixed"),
 	   "steps are compared, whatever line the exchanges are on: '%s'", j->name);
 }
@@ -130,21 +130,21 @@ static void without_phase(job_run *run, gradcomp_reducer *r, int rank, int s)
 /* What cannot be had on one rank is had on none, and what is said is of the plan in force. */
 static void refused(void)
 {
-	job_run *j = run_scene("mgwfbp", 40, 1, without_candidate);
-	ok(sound(j, 3) && j->nbuckets[0] == 3 && seen.nbuckets == 3 && !strcmp(j->name, "mgwfbp") && j->plans[0] == 1,
+	job_run *j = run_scene("mgwfbp:greedy", 40, 1, without_candidate);
+	ok(sound(j, 3) && j->nbuckets[0] == 3 && seen.nbuckets == 3 && !strcmp(j->name, "mgwfbp:greedy") && j->plans[0] == 1,
 	   "a rank cannot have the candidate: '%s' stays, with %u messages", j->name, j->nbuckets[0]);
 	ok(seen.runs == AB_FOUND && seen.predicted > 0 && j->predicted[0] == seen.predicted && j->predicted[1] == seen.predicted,
 	   "and what is predicted is its step: %g s", j->predicted[0]);
-	j = run_scene("mgwfbp", 40, 3, without_way_back);
+	j = run_scene("mgwfbp:greedy", 40, 3, without_way_back);
 	ok(sound(j, 3) && seen.runs == AB_CANDIDATE && j->nbuckets[0] == 1 && !strcmp(j->name, "fixed") &&
 	           j->predicted[0] == seen.predicted && j->predicted[2] == seen.predicted,
 	   "a rank cannot go back: '%s' stays, with %u message", j->name, j->nbuckets[0]);
-	j = run_scene("mgwfbp", PLANNED + 2, 0, without_plan);
+	j = run_scene("mgwfbp:greedy", PLANNED + 2, 0, without_plan);
 	ok(sound(j, 3) && j->plans[0] == 0 && !strcmp(seen.plan, "fixed") && strstr(seen.reason, "rank 2 on "),
 	   "a rank cannot have the plan: none was made, and why: %s", seen.reason);
-	j = run_scene("mgwfbp", PLANNED + 8 + PLANNED + 2, 0, without_plan);
+	j = run_scene("mgwfbp:greedy", PLANNED + 8 + PLANNED + 2, 0, without_plan);
 	ok(sound(j, 3) && j->plans[0] == 1 && !*j->reason, "and one is made later: %u messages", j->nbuckets[0]);
-	j = run_scene("mgwfbp", PLANNED + 2, 0, without_phase);
+	j = run_scene("mgwfbp:greedy", PLANNED + 2, 0, without_phase);
 	ok(sound(j, 3) && seen.nbuckets == 1 && j->plans[0] == 1, "a rank cannot have small buckets, which are not measured then");
 }
 
@@ -159,7 +159,7 @@ static void between_trials(job_run *run, gradcomp_reducer *r, int rank, int s)
 static void too_short(void)
 {
 	settings[4] = "schedule.trial_steps=3";
-	job_run *j = run_scene("mgwfbp", PLANNED + 2, 1, between_trials);
+	job_run *j = run_scene("mgwfbp:greedy", PLANNED + 2, 1, between_trials);
 	settings[4] = NULL;
 	ok(sound(j, 3) && seen.runs == AB_NONE && seen.next == PLANNED + 8, "three steps are too few to compare: none is");
 }
@@ -212,16 +212,16 @@ static int loads(const job_run *j)
 static void loaded(void)
 {
 	state = (struct state){.save = PLANNED + 2, .load = CANDIDATE + 2};
-	job_run *j = run_scene("mgwfbp", 40, 1, resume);
+	job_run *j = run_scene("mgwfbp:greedy", 40, 1, resume);
 	ok(loads(j) && state.nbuckets[0][1] == 3 && j->nbuckets[0] == 3 && j->settled[1] && seen.next == CANDIDATE + 3 + 8,
 	   "a state of a plan, loaded while its candidate runs: %u messages, and no comparing", j->nbuckets[0]);
 	ok(state.ran == AB_CANDIDATE && !strcmp(seen.plan, "saved") && seen.predicted == 0,
 	   "the report says whose the plan is: '%s'", seen.plan);
 	state = (struct state){.save = CANDIDATE + 1, .load = CANDIDATE + 5};
-	j = run_scene("mgwfbp", 50, 3, resume);
+	j = run_scene("mgwfbp:greedy", 50, 3, resume);
 	ok(loads(j) && j->nbuckets[0] == 1 && j->plans[0] == 1, "one of a candidate that runs: %u message stays", j->nbuckets[0]);
 	state = (struct state){.save = 3, .load = CANDIDATE + 2};
-	j = run_scene("mgwfbp", CANDIDATE + 3 + PLANNED + 1, 3, resume);
+	j = run_scene("mgwfbp:greedy", CANDIDATE + 3 + PLANNED + 1, 3, resume);
 	ok(loads(j) && j->plans[0] == 2 && seen.next == CANDIDATE + 3 + PLANNED / 3 && !strcmp(seen.plan, "saved"),
 	   "one from before there was a plan: measured anew, and a second plan");
 }
@@ -235,7 +235,7 @@ static void loaded_while_measuring(void)
 	later = t;
 	later.a = 5e-3;
 	state = (struct state){.save = PLANNED + 2, .load = CANDIDATE + 2};
-	run = (job_run){.compressor = "none", .schedule = "mgwfbp", .steps = CANDIDATE + 12, .t = t, .later = later,
+	run = (job_run){.compressor = "none", .schedule = "mgwfbp:greedy", .steps = CANDIDATE + 12, .t = t, .later = later,
 	                .drift_at = PLANNED + 1, .between = resume};
 	run_ranks(3, settings, measured_body, &run);
 	ok(loads(&run) && run.nbuckets[0] == 1, "a state that is loaded while plans are measured again takes their place");

@@ -108,7 +108,7 @@ static void paths(void)
 
 static void whole(void)
 {
-	static char asked[] = "mgwfbp", plan[] = "best, lag 0";
+	static char asked[] = "mgwfbp", plan[] = "omgs, lag 0";
 	report_bucket buckets[2] = {{3, 1, 500}, {1, 0, 20}};
 	report_schedule schedule = {.asked = asked, .plan = plan, .buckets = buckets, .nbuckets = 2, .plans = 1, .measured = 1,
 	                            .exchange_a = 0.001, .exchange_b = 1e-9, .predicted = 0.04, .fixed = 0.05, .step = 0.041};
@@ -140,7 +140,7 @@ static void whole(void)
 	         "assert r['steps'] == 450 and abs(r['ratio'] - 26.06) < 0.01 and abs(r['hidden'] - 0.35) < 1e-6\n"
 	         "assert r['error_mean'] == 0.62 and r['error_last'] == 0.5 and r['tensors'][0]['error'] == 0.75\n"
 	         "s = r['schedule']\n"
-	         "assert s['asked'] == 'mgwfbp' and s['plan'] == 'best, lag 0' and s['fallback'] is None and s['plans'] == 1\n"
+	         "assert s['asked'] == 'mgwfbp' and s['plan'] == 'omgs, lag 0' and s['fallback'] is None and s['plans'] == 1\n"
 	         "assert s['buckets'] == [dict(tensors=3, numel=500, position=1), dict(tensors=1, numel=20, position=0)]\n"
 	         "assert s['exchange'] == dict(a=0.001, b=1e-9) and s['predicted_s'] == 0.04 and s['step_s'] == 0.041\n"
 	         "assert r['tensors'][1] == dict(name='fc1.bias \"q\"\\ufffd', numel=256, choice='dense', error=None)\nEND",

@@ -86,6 +86,17 @@ static void good(void)
 	ok(!s.text && !s.values, "cleared");
 }
 
+/* A boolean by its name alone. */
+static void flags(void)
+{
+	spec s;
+
+	is_int(spec_parse(&info, "lowrank:warm_start", &s, &e), 0, "a boolean by its name alone: %s", e.text);
+	like(s.text, "warm_start=yes", "is so");
+	spec_clear(&s);
+	is_int(spec_parse(&info, "lowrank:warm_start=", &s, &e), GRADCOMP_ERR_INVALID, "with nothing behind '=' it is refused");
+}
+
 static void bad(void)
 {
 	static const struct {
@@ -277,6 +288,7 @@ int main(void)
 {
 	names();
 	good();
+	flags();
 	bad();
 	sizes();
 	round_trip();
