@@ -7,6 +7,7 @@
 #include "base/number.h"
 
 #include <stdbool.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -93,6 +94,8 @@ static gradcomp_status measure(probe *p, gradcomp_error *err)
 	}
 	if (!st)
 		probe_say(p, "measured in %.1f seconds", clock_now() - start);
+	if (!st && p->nlines)
+		p->m->spread = fmin(0.5, fmax(0.01, p->off / p->nlines));
 	if (!st && p->noise > 0.25)
 		probe_say(p, "what was measured is off its lines by %.0f %% (%s): the nodes are not quiet, or --seconds is "
 		             "short",

@@ -13,6 +13,8 @@ static void put_row(jsonw *j, const char *key, const plan_table *t, const plan_r
 	jsonw_string(j, "schedule", row->schedule->text);
 	jsonw_uint(j, "buckets", row->p.buckets);
 	jsonw_float(j, "step_s", row->p.step_s);
+	jsonw_float(j, "least_s", row->p.least_s);
+	jsonw_float(j, "most_s", row->p.most_s);
 	jsonw_float(j, "compute_s", row->p.compute_s);
 	jsonw_float(j, "exposed_s", row->p.exposed_s);
 	jsonw_float(j, "encode_s", row->p.encode_s);

@@ -28,6 +28,8 @@ typedef struct probe {
 	int named_compressors, named_collectives; /* by the user: one that cannot be used ends it */
 	machine_file *m;     /* what came out: on all ranks */
 	double noise;            /* the largest relative error of a line; of `noisy` */
+	double off;              /* the sum of those of all lines */
+	int nlines;
 	char noisy[300];
 } probe;
 

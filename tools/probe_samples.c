@@ -38,6 +38,10 @@ linear probe_line(probe *p, const fit_point *points, int n, const char *what)
 {
 	linear l = {0, 0};
 	double off = fit_line(points, (size_t)n, &l.a, &l.b);
+	if (off >= 0) {
+		p->off += off;
+		p->nlines++;
+	}
 	if (off > p->noise) {
 		p->noise = off;
 		snprintf(p->noisy, sizeof p->noisy, "%s", what);

@@ -22,6 +22,8 @@ void probe_show(const machine_file *m)
 	printf("%-22s %8.3f GB/s, copying %.3f GB/s\n", "adding", rate(m->reduce), rate(m->memory));
 	printf("%-22s %8.0f %% of its speed beside the program, %.0f %% beside an exchange\n", "compressing",
 	       100 * m->beside_application, 100 * m->beside_exchange);
+	printf("%-22s %8.0f %% longer beside compressing, %.0f %% beside an exchange\n", "the program's passes",
+	       100 * m->slowed_by_compute, 100 * m->slowed_by_exchange);
 	printf("\n%-44s %22s %22s\n", "ms, and ms a million numbers", "encode", "decode, or code");
 	for (uint32_t k = 0; k < m->ncurves; k++) {
 		const compressor_curve *c = &m->curves[k];

@@ -20,6 +20,7 @@ typedef struct speeds {
 	const gradcomp_links *links; /* of the world; NULL: one rank */
 	char *room;                  /* two messages */
 	atomic_int stop;
+	void (*work)(struct speeds *); /* whose pace is taken */
 	int rounds;
 	gradcomp_status status; /* of the exchanges */
 	gradcomp_error error;
@@ -57,13 +58,36 @@ static gradcomp_status rate(speeds *s, void (*what)(speeds *, uint64_t), double 
 	return st;
 }
 
+/* Of a compressor, and of a program. */
+static void add_piece(speeds *s)
+{
+	add(s, PIECE);
+}
+
+static void compute_piece(speeds *s)
+{
+	volatile double x = 1;
+	(void)s;
+	for (int i = 0; i < 1000; i++)
+		x = x * 1.0000001 + 1e-9;
+}
+
 static void *compute(void *ctx)
 {
 	speeds *s = ctx;
-	volatile double x = 1;
 	while (!atomic_load_explicit(&s->stop, memory_order_relaxed))
-		for (int i = 0; i < 1000; i++)
-			x = x * 1.0000001 + 1e-9;
+		compute_piece(s);
+	return NULL;
+}
+
+static void *compress(void *ctx)
+{
+	/* Numbers of its own: nobody waits for these. */
+	speeds own = {.x = calloc(2, PIECE * sizeof(float))}, *s = ctx;
+	own.y = own.x ? own.x + PIECE : NULL;
+	while (own.x && !atomic_load_explicit(&s->stop, memory_order_relaxed))
+		add_piece(&own);
+	free(own.x);
 	return NULL;
 }
 
@@ -92,7 +116,7 @@ static double pace(speeds *s, double seconds)
 	double start = clock_now(), now;
 	long pieces = 0;
 	do {
-		add(s, PIECE);
+		s->work(s);
 		pieces++;
 		now = clock_now();
 	} while (!atomic_load(&s->stop) && now - start < seconds);
@@ -131,6 +155,32 @@ static double share(double beside_it, double by_itself)
 	return fmin(1, fmax(s, 0.01));
 }
 
+/* What is lost of the speed, as a share of the time. */
+static double slowed(double beside_it, double by_itself)
+{
+	return 1 / share(beside_it, by_itself) - 1;
+}
+
+/* Of the program's own pace: beside a thread that compresses, and beside one that exchanges. */
+static gradcomp_status slow_downs(speeds *s, double seconds, gradcomp_error *err)
+{
+	machine_file *m = s->p->m;
+	double by_itself = 0, other = 0;
+	gradcomp_status st;
+	s->work = compute_piece;
+	st = beside(s, NULL, seconds, &by_itself, err);
+	if (!st)
+		st = beside(s, compress, seconds, &other, err);
+	if (st)
+		return st;
+	m->slowed_by_compute = slowed(other, by_itself);
+	if (!s->links)
+		return GRADCOMP_OK;
+	st = beside(s, exchange, seconds, &other, err);
+	m->slowed_by_exchange = st ? 0 : slowed(other, by_itself);
+	return st;
+}
+
 static gradcomp_status measure(speeds *s, double seconds, gradcomp_error *err)
 {
 	machine_file *m = s->p->m;
@@ -144,18 +194,22 @@ static gradcomp_status measure(speeds *s, double seconds, gradcomp_error *err)
 		st = beside(s, compute, seconds / 6, &other, err);
 		m->beside_application = st ? 1 : share(other, by_itself);
 	}
-	if (st || !s->links)
+	if (!st && !s->links)
+		return s->p->sleeping ? st : slow_downs(s, seconds / 9, err);
+	if (st)
 		return st;
 	trip = fmax(m->level[0].a + m->level[0].b * MESSAGE, m->level[1].a + m->level[1].b * MESSAGE);
 	s->rounds = (int)fmin(10000, 2 + seconds / 6 / fmax(trip, 1e-6));
 	st = beside(s, exchange, seconds / 6, &other, err);
 	m->beside_exchange = st ? 1 : share(other, by_itself);
+	if (!st && !s->p->sleeping)
+		st = slow_downs(s, seconds / 9, err);
 	return st;
 }
 
 gradcomp_status probe_speeds(probe *p, double seconds, gradcomp_error *err)
 {
-	speeds s = {.p = p, .x = calloc(NUMBERS, sizeof(float)), .y = calloc(NUMBERS, sizeof(float)),
+	speeds s = {.p = p, .work = add_piece, .x = calloc(NUMBERS, sizeof(float)), .y = calloc(NUMBERS, sizeof(float)),
 	            .room = calloc(2, MESSAGE)};
 	gradcomp_status st = GRADCOMP_OK;
 	p->m->beside_application = p->m->beside_exchange = 1;

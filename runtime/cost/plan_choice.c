@@ -11,13 +11,39 @@
 /* Steps that are simulated: by then they are alike. */
 #define STEPS 4
 
+typedef struct scaled {
+	cost_model *cost;
+	double by; /* 1: as it is */
+} scaled;
+
 static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, uint32_t end, sim_bucket *out,
                                     double *payload, gradcomp_error *err)
 {
+	const scaled *s = ctx;
 	bucket_cost cost = {0};
-	gradcomp_status st = cost_bucket(ctx, index, first, end, out, &cost, err);
+	gradcomp_status st = cost_bucket(s->cost, index, first, end, out, &cost, err);
 
+	for (uint32_t t = 0; !st && t < out->ntasks; t++)
+		out->seconds[t] *= s->by;
 	*payload = cost.payload;
+	return st;
+}
+
+/* What the plan takes when all that was measured of the machine takes so much longer. */
+static gradcomp_status predict_scaled(const plan_search *search, const step_plan *plan, double by, double *step,
+                                      gradcomp_error *err)
+{
+	plan_search s = *search;
+	scaled costs = {((const scaled *)search->ctx)->cost, by};
+	sim_output out;
+	gradcomp_status st;
+
+	s.ctx = &costs;
+	s.sim.slowed_by_exchange *= by;
+	s.sim.slowed_by_compute *= by;
+	st = plan_search_predict(&s, plan, 0, &out, err);
+	if (!st)
+		*step = out.step;
 	return st;
 }
 
@@ -48,6 +74,8 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 	uint32_t n = m->ntensors;
 	/* In backward order. */
 	double *forward = calloc(n, sizeof *forward), *backward = calloc(n, sizeof *backward);
+	double spread = c->machine->spread > 0 ? c->machine->spread : COST_SPREAD;
+	scaled costs = {c, 1};
 	schedule_spec s = {0};
 	gradcomp_status st;
 
@@ -66,19 +94,25 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 	const plan_search search = {
 		.sim = {.n = n, .forward = forward, .backward = backward, .io = m->io, .copy = m->copy, .update = m->update,
 	                .window = REDUCER_WORKSPACES, .beside_application = c->machine->beside_application,
-	                .beside_exchange = c->machine->beside_exchange, .each_layer = each_layer, .steps = STEPS},
+	                .beside_exchange = c->machine->beside_exchange,
+	                .slowed_by_exchange = c->machine->slowed_by_exchange,
+	                .slowed_by_compute = c->machine->slowed_by_compute, .each_layer = each_layer, .steps = STEPS},
 		.numel = c->whole,
 		.max_numel = c->plugins[0]->compressor->max_bucket,
 		.first_bytes = s.bytes ? s.bytes : (uint64_t)config_int(c->config, "reducer.first_bucket_bytes"),
 		.bytes = s.bytes ? s.bytes : (uint64_t)config_int(c->config, "reducer.bucket_bytes"),
 		.bucket = bucket_costs,
-		.ctx = c};
+		.ctx = &costs};
 
 	st = plan_search_plan(&search, &s, plan_model_hash(m), &out->plan, err);
 	if (!st)
 		st = plan_search_predict(&search, &out->plan, with_events, &out->sim, err);
 	if (!st)
 		st = sum_costs(c, &out->plan, &out->cost, err);
+	if (!st)
+		st = predict_scaled(&search, &out->plan, 1 - spread, &out->least, err);
+	if (!st)
+		st = predict_scaled(&search, &out->plan, 1 + spread, &out->most, err);
 	out->plan.predicted = out->sim.step;
 done:
 	schedule_spec_clear(&s);

@@ -9,6 +9,7 @@ typedef struct plan_choice {
 	step_plan plan; /* with what it is predicted to take */
 	sim_output sim; /* events where they were asked for */
 	bucket_cost cost;
+	double least, most; /* seconds of a step, by the spread of what was measured */
 } plan_choice;
 
 /* spec: NULL for the setting gradcomp.schedule. *out is to be cleared when it was OK. */

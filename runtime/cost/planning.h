@@ -40,6 +40,9 @@ typedef struct collective_cost {
 	linear cost;
 } collective_cost;
 
+/* Of a machine file that does not say. */
+#define COST_SPREAD 0.1
+
 typedef struct machine_file {
 	uint32_t nodes, ranks_per_node; /* that were measured */
 	uint32_t ncurves, ncalls;
@@ -50,6 +53,11 @@ typedef struct machine_file {
 	/* As in the simulator: what is left of a rank's speed of compressing while its program
 	 * computes, and while bytes move. */
 	double beside_application, beside_exchange;
+	/* And what its program's passes lose while bytes move, and while it compresses: they take 1 + so
+	 * much times as long. */
+	double slowed_by_exchange, slowed_by_compute;
+	/* How far what was measured is off, relative: 0.05 is 5 % more or less; 0: COST_SPREAD. */
+	double spread;
 	compressor_curve *curves;
 	collective_cost *calls;
 } machine_file;
@@ -115,6 +123,9 @@ typedef struct cost_question {
 typedef struct cost_prediction {
 	uint32_t buckets;
 	double step_s;     /* seconds a step */
+	/* The same plan where exchanging, encoding, decoding and what they slow the passes down by are
+	 * less, and more, by the machine's spread. */
+	double least_s, most_s;
 	double compute_s;  /* of that the program's own */
 	double exposed_s;  /* and what waits for gradients after the backward pass */
 	double encode_s, exchange_s, decode_s;

@@ -1,6 +1,7 @@
 /* What a training step will cost: planning.h. */
 #include "cost/plan_choice.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,6 +103,9 @@ gradcomp_status cost_predict(const model_file *model, const machine_file *machin
 		return st;
 	*out = (cost_prediction){.buckets = choice.plan.nbuckets};
 	out->step_s = choice.sim.step;
+	/* Schedules have anomalies: less work may end later. */
+	out->least_s = fmin(choice.least, choice.sim.step);
+	out->most_s = fmax(choice.most, choice.sim.step);
 	out->compute_s = model->update;
 	for (uint32_t i = 0; i < model->ntensors; i++)
 		out->compute_s += model->tensors[i].forward + model->tensors[i].backward;

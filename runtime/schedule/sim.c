@@ -35,11 +35,13 @@ static gradcomp_status check(const sim_input *in, gradcomp_error *err)
 	gradcomp_status st;
 
 	if (!in->n || !in->window || !in->steps || !is_time(in->io) || !is_time(in->copy) || !is_time(in->update) ||
-	    !is_share(in->beside_application) || !is_share(in->beside_exchange) || (in->classes && !in->nclasses))
+	    !is_share(in->beside_application) || !is_share(in->beside_exchange) || !is_time(in->slowed_by_exchange) ||
+	    !is_time(in->slowed_by_compute) || (in->classes && !in->nclasses))
 		return error_set(err, GRADCOMP_ERR_INVALID,
-		                 "a simulation of %u tensors, %u steps, a window of %u, io %g, copy %g, update %g, shares %g and %g",
+		                 "a simulation of %u tensors, %u steps, a window of %u, io %g, copy %g, update %g, shares %g and %g, "
+		                 "slowed by %g and %g",
 		                 in->n, in->steps, in->window, in->io, in->copy, in->update, in->beside_application,
-		                 in->beside_exchange);
+		                 in->beside_exchange, in->slowed_by_exchange, in->slowed_by_compute);
 	st = step_plan_check(in->plan, in->n, err);
 	for (uint32_t i = 0; !st && i < in->n; i++)
 		if (!is_time(in->forward[i]) || !is_time(in->backward[i]))

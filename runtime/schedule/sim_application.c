@@ -8,6 +8,7 @@ static void does(sim_rank *r, sim_doing what, double seconds)
 	r->doing = what;
 	r->busy = seconds > 0 && isfinite(seconds);
 	r->since = r->now;
+	r->slowed = 1;
 	r->until = r->now + seconds;
 }
 

@@ -33,6 +33,7 @@ typedef struct sim_rank {
 	uint32_t step;   /* the application's */
 	uint32_t n_ended; /* steps whose buckets have all ended */
 	double since, until; /* of what the application does */
+	double slowed;       /* `until` is right while it is so much slower than by itself */
 	double batch;        /* when the next one is there */
 	uint32_t computing;  /* a bucket, or NONE */
 	double work;         /* left of it at full speed */

@@ -17,6 +17,7 @@ uint32_t sim_next_task(const sim *m, const sim_rank *r, uint32_t bucket)
 int sim_rank_make(sim *m, sim_rank *r, const sim_class *c)
 {
 	r->speed = c->speed;
+	r->slowed = 1;
 	r->computing = r->exchanging = SCHEDULE_NONE;
 	r->next = calloc(m->in->window, sizeof *r->next);
 	return schedule_make(&r->s, m->in->plan->nbuckets, m->tensors, m->in->plan->position, m->in->window,
@@ -122,21 +123,44 @@ static void exchanged(sim *m, sim_rank *r)
 	schedule_exchanged(&r->s, b, m->part_of[b][*next].left);
 }
 
-/* All three threads, by the next event of theirs. */
+static int moves(const sim_rank *r)
+{
+	return r->exchanging != SCHEDULE_NONE && r->now >= r->moves_from && r->now < r->moves_to;
+}
+
 static double rate(const sim *m, const sim_rank *r)
 {
 	double share = r->busy ? m->in->beside_application : 1;
 
-	if (r->exchanging != SCHEDULE_NONE && r->now >= r->moves_from && r->now < r->moves_to)
-		share *= m->in->beside_exchange;
-	return share;
+	return moves(r) ? share * m->in->beside_exchange : share;
 }
+
+/* What the application has left takes longer or shorter, when one of the others has begun or stopped. */
+static void slow_down(const sim *m, sim_rank *r)
+{
+	double slowed = 1;
+
+	if (!r->busy)
+		return;
+	if (moves(r))
+		slowed += m->in->slowed_by_exchange;
+	if (r->computing != SCHEDULE_NONE)
+		slowed *= 1 + m->in->slowed_by_compute;
+	if (slowed == r->slowed)
+		return;
+	r->until = r->now + (r->until - r->now) * slowed / r->slowed;
+	r->slowed = slowed;
+}
+
+/* All three threads, by the next event of theirs. */
 
 uint32_t sim_advance(sim *m, sim_rank *r)
 {
 	for (;;) {
 		int computes = r->computing != SCHEDULE_NONE, exchanges = r->exchanging != SCHEDULE_NONE;
 		double speed = rate(m, r), done = computes ? r->now + r->work / speed : INFINITY, t;
+
+		slow_down(m, r);
 
 		if (r->look && !exchanges) {
 			uint32_t b = schedule_exchange(&r->s);

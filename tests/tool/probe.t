@@ -15,6 +15,8 @@ is 'two compressors' "$(grep -c '^spec = ' "$tmp/m.ini")" 2
 check 'which gradcomp plan reads' env GRADCOMP_PLUGIN_PATH="$real" "$gradcomp" plan --model resnet50 --machine "$tmp/m.ini" \
 	--collectives ring --schedules single
 check 'all compressors, in half a second or not much more' quick --compressors all --sleeping
+is 'what slows passes down' "$(grep -c '^slowed_by_[a-z]* = ' "$tmp/m.ini")" 2
+like 'and how far what was measured is off' "$(cat "$tmp/m.ini")" 'spread = 0.'
 is 'a program on a GPU leaves the cores alone' "$(sed -n 's/^beside_application = //p' "$tmp/m.ini")" 1
 
 before=$(cat "$tmp/m.ini")

@@ -179,6 +179,29 @@ static void honest(void)
 	machine = was;
 }
 
+/* Passes that are slowed down, and how sure a prediction is. */
+static void uncertain(void)
+{
+	const machine_file was = machine;
+	cost_prediction p = ask(4, 1, NULL, "ring", "wfbp"), q;
+
+	ok(p.least_s <= p.step_s && p.step_s <= p.most_s && p.least_s < p.most_s, "between %.4f and %.4f s", p.least_s, p.most_s);
+	machine.spread = COST_SPREAD;
+	q = ask(4, 1, NULL, "ring", "wfbp");
+	ok(q.least_s == p.least_s && q.most_s == p.most_s, "by a tenth, where the file does not say");
+	machine.spread = 0.01;
+	q = ask(4, 1, NULL, "ring", "wfbp");
+	ok(q.most_s - q.least_s < (p.most_s - p.least_s) / 2 && q.step_s == p.step_s, "by a hundredth: the same step, closer");
+	/* Exchanges that the passes hide. */
+	machine.level[1] = (linear){1e-6, 1e-11};
+	p = ask(4, 1, NULL, "ring", "wfbp");
+	machine.slowed_by_exchange = 0.5;
+	ok(ask(4, 1, NULL, "ring", "wfbp").step_s > p.step_s, "slower where passes lose speed beside an exchange");
+	ok(about(ask(4, 1, NULL, "ring", "single").step_s, (machine.slowed_by_exchange = 0, ask(4, 1, NULL, "ring", "single").step_s)),
+	   "but not where nothing is beside them");
+	machine = was;
+}
+
 static void many(void)
 {
 	double last = 0, start = clock_now();
@@ -203,7 +226,8 @@ static void many(void)
 
 static void schedules(void)
 {
-	static const char *const others[] = {"wfbp", "single", "fixed", "fixed:bytes=1M", "mgwfbp", "omgs"};
+	static const char *const others[] = {"wfbp", "single", "fixed", "fixed:bytes=1M", "mgwfbp", "omgs",
+	                                     "mgwfbp:greedy", "omgs:greedy"};
 	model_tensor many[40];
 	uint64_t dims[40];
 	const model_file was = model;
@@ -293,6 +317,7 @@ int main(void)
 	dense();
 	compressed();
 	honest();
+	uncertain();
 	many();
 	schedules();
 	bad();

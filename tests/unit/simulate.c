@@ -74,6 +74,35 @@ static void shares(void)
 	ok(about(period(&s), 7), "nor beside an exchange at half");
 }
 
+/* Passes that take longer beside the others. */
+static void slowed(void)
+{
+	static const uint8_t end[] = {1, 1};
+	step s = {.forward = {0, 0}, .backward = {1, 10}};
+
+	make(&s, 2, end, 1, 0);
+	set(&s, 0, TASK_EXCHANGE, 4);
+	s.in.slowed_by_exchange = 1;
+	/* 1-5 does 2 of 10, 8 alone to 13 */
+	ok(about(period(&s), 13), "at half of its speed beside an exchange");
+	s.in.slowed_by_exchange = 0;
+	set(&s, 0, TASK_ENCODE, 2);
+	s.in.slowed_by_compute = 3;
+	/* 1-3 does 0.5, 9.5 alone to 12.5; the exchange 3-7 */
+	ok(about(period(&s), 12.5), "at a quarter beside compressing");
+	s.in.slowed_by_exchange = 1;
+	/* 1-3 does 0.5, 3-7 does 2, 7.5 alone */
+	ok(about(period(&s), 14.5), "or both");
+	set(&s, 0, TASK_EXCHANGE, 100);
+	/* 1-3 does 0.5, 9.5 take 19 to 22; the exchange ends at 103 */
+	ok(about(period(&s), 103), "which costs nothing where the exchange is longer");
+	s.in.beside_application = 0.5;
+	set(&s, 0, TASK_EXCHANGE, 0);
+	s.in.slowed_by_compute = 1;
+	/* encoding 1-5 at half, of the pass 2; 8 to 13 */
+	ok(about(period(&s), 13), "both threads at half of their speed");
+}
+
 static void layers(void)
 {
 	step s = {.forward = {1, 5}, .backward = {1, 1}, .position = {1, 0}};
@@ -125,6 +154,12 @@ static void refused(void)
 	s.in.beside_exchange = 0;
 	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "no speed");
 	s.in.beside_exchange = 1;
+	s.in.slowed_by_exchange = NAN;
+	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "slowed by NaN");
+	s.in.slowed_by_exchange = 0;
+	s.in.slowed_by_compute = -0.5;
+	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "made faster");
+	s.in.slowed_by_compute = 0;
 	s.in.classes = &c;
 	s.in.nclasses = 1;
 	is_int(sim_run(in, 0, &out, &e), GRADCOMP_ERR_INVALID, "a class that stands still");
@@ -152,6 +187,7 @@ int main(void)
 	by_hand();
 	lag();
 	shares();
+	slowed();
 	layers();
 	two_levels();
 	refused();

@@ -105,6 +105,8 @@ static void random_step(step *s, int two)
 	s->in.io = draw() * 5;
 	s->in.beside_application = draw() < 0.5 ? 1 : 0.2 + 0.8 * draw();
 	s->in.beside_exchange = draw() < 0.5 ? 1 : 0.2 + 0.8 * draw();
+	s->in.slowed_by_exchange = draw() < 0.5 ? 0 : draw();
+	s->in.slowed_by_compute = draw() < 0.5 ? 0 : draw();
 	s->in.each_layer = draw() < 0.3;
 	s->in.steps = 3;
 }
