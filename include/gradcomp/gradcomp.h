@@ -202,6 +202,16 @@ typedef struct gradcomp_reducer_options {
 	/* Called in place of `done`, if not NULL, once for each run of tensors that are done
 	 * together: first, first + 1, ... first + n - 1. */
 	void (*done_run)(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err);
+	/* GRADCOMP_CUDA: where the reducer's device memory comes from, such as a framework's caching
+	 * allocator; both, or NULL: cudaMalloc() and cudaFree(). On all ranks or on some. `bytes` bytes that
+	 * begin at a multiple of 16, or NULL when there are none: the step, or the creation, fails then.
+	 * The first work on them is put on the stream (cudaStream_t) `stream`, or comes after such work.
+	 * They are released when no work on them is left. Called on the thread that makes or frees the
+	 * reducer and on threads of the library, with the reducer's device current; must not call into
+	 * the reducer. */
+	void *(*device_alloc)(void *device_ctx, size_t bytes, void *stream);
+	void (*device_release)(void *device_ctx, void *p);
+	void *device_ctx;
 } gradcomp_reducer_options;
 
 /* Collective over `group`: checks that all ranks declared the same tensors and

@@ -39,6 +39,8 @@ STORE_SET = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_void_p, c_size_t)
 STORE_GET = ctypes.CFUNCTYPE(c_long, c_void_p, c_char_p, c_void_p, c_size_t, c_int)
 DONE = ctypes.CFUNCTYPE(None, c_void_p, c_uint32, c_int, POINTER(ErrorText))
 WORK = ctypes.CFUNCTYPE(None, c_void_p, c_uint32)
+DEVICE_ALLOC = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_void_p)
+DEVICE_RELEASE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
 SETTING = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_char_p, c_char_p, c_char_p)
 
 
@@ -60,7 +62,8 @@ class ReducerOptions(Structure):
     _fields_ = [("struct_size", c_uint32), ("reserved0", c_uint32), ("compressor", c_char_p),
                 ("collective", c_char_p), ("bucket_bytes", c_uint64), ("seed", c_uint64), ("done", DONE),
                 ("ctx", c_void_p), ("device", c_int), ("reserved1", c_uint32), ("queue", c_void_p),
-                ("schedule", c_char_p), ("delay", c_uint32), ("reserved2", c_uint32), ("done_run", c_void_p)]
+                ("schedule", c_char_p), ("delay", c_uint32), ("reserved2", c_uint32), ("done_run", c_void_p),
+                ("device_alloc", DEVICE_ALLOC), ("device_release", DEVICE_RELEASE), ("device_ctx", c_void_p)]
 
 
 class ReducerStats(Structure):

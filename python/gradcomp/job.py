@@ -268,7 +268,9 @@ class Reducer:
     error)` is called on a thread of the library once for every tensor and step,
     error being None or an Error; it must not call into the reducer, but for follow(). With `cuda`
     gradients are in the memory of the current CUDA device, and made on the stream
-    `queue` (its handle as a number; 0: the default one). `schedule` is a SPEC of how
+    `queue` (its handle as a number; 0: the default one), and the reducer's own memory comes from
+    `memory`, a pair of functions: of bytes and a stream to an address, or None where there are no
+    more, and of an address that is given back; without it from CUDA. `schedule` is a SPEC of how
     gradients are merged. With `delay` averages are applied so many steps late: a step's
     gradient is done at once and holds what the step's own and the average of `delay`
     steps ago make up to (see drain())."""
@@ -276,7 +278,8 @@ class Reducer:
     def __init__(self, group: Group, tensors: Sequence[tuple[str, Sequence[int], Any]],
                  done: Callable[[int, Error | None], object] | None = None, compressor: str | None = None,
                  collective: str | None = None, bucket_bytes: int = 0, seed: int = 0, cuda: bool = False, queue: int = 0,
-                 schedule: str | None = None, delay: int = 0):
+                 schedule: str | None = None, delay: int = 0,
+                 memory: tuple[Callable[[int, int], int | None], Callable[[int], object]] | None = None):
         if not 0 <= delay < 1 << 32:
             raise Error(_lib.ERR_INVALID, f"a delay of {delay} steps: must be 0 or more")
         self._sizes = [(name, math.prod(shape), dtype_code(dtype)) for name, shape, dtype in tensors]
@@ -294,6 +297,11 @@ class Reducer:
                                       collective and collective.encode(), bucket_bytes, seed, self._done)
         options.device, options.queue = int(cuda), queue or None
         options.schedule, options.delay = schedule and schedule.encode(), delay
+        if memory:
+            alloc, release = memory
+            self._memory = (_lib.DEVICE_ALLOC(lambda _ctx, bytes, stream: alloc(bytes, stream or 0)),
+                            _lib.DEVICE_RELEASE(lambda _ctx, address: release(address)))
+            options.device_alloc, options.device_release = self._memory
         self._handle = c_void_p()
         lib().call("reducer_create", group._handle, described, len(tensors), ctypes.byref(options),
                    ctypes.byref(self._handle))

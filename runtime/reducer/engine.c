@@ -21,10 +21,10 @@ gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, c
 /* Zeroed, where the compressor works. */
 static gradcomp_status array(const engine *eng, size_t bytes, const char *what, float **out, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	gpu *g = eng->gpu;
 	void *p = NULL;
 	if (g && g->mode == GPU_ON_DEVICE) {
-		const char *why = g->d->alloc(&p, bytes);
+		const char *why = gpu_alloc(g, &p, bytes);
 		*out = p;
 		if (!why)
 			why = g->d->zero(g->compute, p, bytes);
@@ -40,7 +40,7 @@ static gradcomp_status array(const engine *eng, size_t bytes, const char *what, 
 static void array_free(const engine *eng, float *p)
 {
 	if (p && eng->gpu && eng->gpu->mode == GPU_ON_DEVICE)
-		eng->gpu->d->release(p);
+		gpu_release(eng->gpu, p);
 	else
 		free(p);
 }

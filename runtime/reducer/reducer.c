@@ -102,9 +102,9 @@ static void destroy(reducer *r)
 	bucketing d = bucketing_current(r);
 	bucketing_free(&d);
 	coll_ctx_close(&r->eng.coll_ctx);
-	engine_free(&r->eng);
 	for (int s = 0; s < REDUCER_WORKSPACES; s++)
 		workspace_free(&r->workspaces[s]);
+	engine_free(&r->eng);
 	replan_close(r);
 	profile_close(r);
 	layout_free(&r->eng.layout);
@@ -405,7 +405,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	if (!st)
 		st = layout_limits(&r->eng.layout, r->eng.compressor, &own);
 	if (!st && o.device == GRADCOMP_CUDA)
-		st = gpu_open(&r->eng, plugins[1]->collective, r->eng.values, o.queue, r->workspaces,
+		st = gpu_open(&r->eng, plugins[1]->collective, r->eng.values, &o, r->workspaces,
 		              REDUCER_WORKSPACES, &own);
 	/* What the compressor works on is known when the nodes are, from the collective. */
 	int late = !st && !r->eng.gpu && hierarchical_wanted(&r->eng, plugins[1]->collective);

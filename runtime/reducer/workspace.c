@@ -1,7 +1,7 @@
 #include "reducer/workspace.h"
 
 #include "base/error.h"
-#include "device/device.h"
+#include "reducer/gpu/gpu.h"
 
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *e
 		return GRADCOMP_OK;
 	bytes = (bytes + 4095) & ~(size_t)4095;
 	if (b->on)
-		why = b->pinned ? b->on->pin(&p, bytes) : b->on->alloc(&p, bytes);
+		why = b->pinned ? b->on->d->pin(&p, bytes) : gpu_alloc(b->on, &p, bytes);
 	else
 		p = aligned_alloc(64, bytes);
 	if (why)
@@ -32,19 +32,19 @@ void scratch_buf_free(scratch_buf *b)
 	if (!b->on)
 		free(b->p);
 	else if (b->pinned)
-		b->on->unpin(b->p);
+		b->on->d->unpin(b->p);
 	else
-		b->on->release(b->p);
+		gpu_release(b->on, b->p);
 	b->p = NULL;
 	b->bytes = 0;
 }
 
-static void place_buf(scratch_buf *b, const device_calls *on, bool pinned)
+static void place_buf(scratch_buf *b, struct gpu *on, bool pinned)
 {
 	*b = (scratch_buf){.on = on, .pinned = pinned};
 }
 
-void workspace_place(workspace *w, const device_calls *on, bool pinned)
+void workspace_place(workspace *w, struct gpu *on, bool pinned)
 {
 	place_buf(&w->flat, on, pinned);
 	place_buf(&w->own, on, pinned);

@@ -7,12 +7,12 @@
 
 #include <stdbool.h>
 
-struct device_calls;
+struct gpu;
 
 typedef struct scratch_buf {
 	void *p;
 	size_t bytes;
-	const struct device_calls *on; /* of a device, or its pinned host memory; NULL: plain */
+	struct gpu *on; /* its device's memory, or pinned host memory for it; NULL: plain */
 	bool pinned;
 } scratch_buf;
 
@@ -26,7 +26,7 @@ typedef struct workspace {
 gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *err);
 void scratch_buf_free(scratch_buf *b);
 /* All buffers of an empty workspace are in such memory from now on. */
-void workspace_place(workspace *w, const struct device_calls *on, bool pinned);
+void workspace_place(workspace *w, struct gpu *on, bool pinned);
 void workspace_free(workspace *w);
 
 #endif

@@ -258,7 +258,7 @@ event *of(cudaEvent_t e)
 	return reinterpret_cast<event *>(e);
 }
 
-std::atomic<long> allocations, waits, launches, fails_at;
+std::atomic<long> allocations, on_device, waits, launches, fails_at;
 thread_local cudaError_t last_error;
 
 bool no_device()
@@ -307,6 +307,12 @@ extern "C" {
 long fake_cuda_allocations(void)
 {
 	return allocations;
+}
+
+/* Of these, device memory. */
+long fake_cuda_mallocs(void)
+{
+	return on_device;
 }
 
 long fake_cuda_launches(void)
@@ -375,6 +381,7 @@ cudaError_t cudaSetDevice(int id)
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
 	allocations++;
+	on_device++;
 	*p = no_device() ? nullptr : device().alloc(bytes ? bytes : 1);
 	return *p ? cudaSuccess : no_device() ? cudaErrorNoDevice : cudaErrorMemoryAllocation;
 }

@@ -1,6 +1,8 @@
 /* What goes wrong with GPUs: a rank that dies in a collective of NCCL's, or never comes
  * to it, or gives up elsewhere; no device, no memory on it, damaged payloads. Every
  * other rank gets an error that says so, soon; nothing hangs. */
+#include <stdbool.h>
+
 #include "tests/fake/gpu_model.h"
 
 enum { TOOK };
@@ -8,6 +10,7 @@ enum { DIES_AFTER_MS = 300 };
 
 /* The fake's; on a real device there is none, and what needs a fake is passed over. */
 __attribute__((weak)) extern long fake_cuda_allocations(void);
+__attribute__((weak)) extern long fake_cuda_mallocs(void);
 __attribute__((weak)) extern long fake_cuda_launches(void);
 __attribute__((weak)) extern void fake_cuda_fail_launch(long k);
 __attribute__((weak)) extern long fake_cuda_waits(void);
@@ -99,6 +102,247 @@ static void steady(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	if (m.red)
 		gpu_model_close(&m);
 	leave(out, st, &err);
+}
+
+/* The program's memory of the device: what is given back is spoilt at once. */
+enum { ARENA = 64 << 20, BLOCKS = 1024, GAP = 512 };
+typedef struct arena {
+	pthread_mutex_t lock;
+	cudaStream_t stream;
+	char *base;
+	size_t used, at[BLOCKS], bytes[BLOCKS];
+	bool live[BLOCKS];
+	int n, refuse, shift; /* the n-th is refused; all begin so many bytes on */
+} arena;
+
+static void spoil(const arena *a, void *p, size_t bytes)
+{
+	cuda_must(cudaMemsetAsync(p, 0xff, bytes, a->stream), "poison");
+	cuda_must(cudaStreamSynchronize(a->stream), "poison");
+}
+
+static void *arena_alloc(void *ctx, size_t bytes, void *stream)
+{
+	arena *a = ctx;
+	void *p = NULL;
+	pthread_mutex_lock(&a->lock);
+	if (stream && a->n < BLOCKS && a->used + bytes + GAP <= ARENA && a->n + 1 != a->refuse) {
+		a->at[a->n] = a->used + (size_t)a->shift;
+		a->bytes[a->n] = bytes;
+		a->live[a->n] = true;
+		p = a->base + a->at[a->n++];
+		a->used += (bytes + 2 * GAP - 1) / GAP * GAP;
+		spoil(a, p, bytes);
+	}
+	pthread_mutex_unlock(&a->lock);
+	return p;
+}
+
+static void arena_release(void *ctx, void *p)
+{
+	arena *a = ctx;
+	pthread_mutex_lock(&a->lock);
+	for (int i = 0; i < a->n; i++)
+		if (a->live[i] && a->base + a->at[i] == p) {
+			spoil(a, p, a->bytes[i]);
+			a->live[i] = false;
+			p = NULL;
+		}
+	pthread_mutex_unlock(&a->lock);
+	if (p)
+		raise(SIGABRT); /* none of its own */
+}
+
+static void arena_open(arena *a)
+{
+	void *base;
+	*a = (arena){.lock = PTHREAD_MUTEX_INITIALIZER};
+	cuda_must(cudaMalloc(&base, ARENA), "an arena");
+	cuda_must(cudaStreamCreateWithFlags(&a->stream, cudaStreamNonBlocking), "a stream");
+	a->base = base;
+	gpu_memory = (gpu_model_memory){arena_alloc, arena_release, a};
+}
+
+/* How many blocks were not given back, or written to afterwards. */
+static int arena_close(arena *a)
+{
+	unsigned char *now = malloc(ARENA);
+	int live = 0;
+	cuda_must(cudaMemcpyAsync(now, a->base, ARENA, cudaMemcpyDefault, a->stream), "copy");
+	cuda_must(cudaStreamSynchronize(a->stream), "copy");
+	for (int i = 0; i < a->n; i++) {
+		size_t whole = 0;
+		while (whole < a->bytes[i] && now[a->at[i] + whole] == 0xff)
+			whole++;
+		live += a->live[i] || whole < a->bytes[i];
+	}
+	free(now);
+	cuda_must(cudaFree(a->base), "the arena");
+	cudaStreamDestroy(a->stream);
+	gpu_memory = (gpu_model_memory){0};
+	return live;
+}
+
+enum { OFF, TAKEN, TAKEN_LATE, LEFT };
+
+/* In the program's memory: the same results as in CUDA's, no cudaMalloc() at all, nothing asked for in
+ * later steps, everything given back. */
+static void lent(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const char *const *spec = arg;
+	gradcomp_group *w = gradcomp_job_world(job);
+	gradcomp_error err = {0};
+	gpu_model usual, m;
+	arena a;
+	int early = 0;
+	long before;
+	(void)P;
+	gradcomp_status st = gpu_model_open(&usual, w, GRADCOMP_CUDA, GRADCOMP_F32, spec[0], spec[1], 5000, &err);
+	if (st) {
+		leave(out, st, &err);
+		return;
+	}
+	arena_open(&a);
+	before = fake_cuda_mallocs() + N_TENSORS; /* for gradients, by the test */
+	st = gpu_model_open(&m, w, GRADCOMP_CUDA, GRADCOMP_F32, spec[0], spec[1], 5000, &err);
+	out->number[TAKEN] = (double)(fake_cuda_mallocs() - before);
+	for (int s = 0; !st && s < 5; s++) {
+		st = gpu_step(&usual, rank, s, s == 3, &err);
+		before = fake_cuda_mallocs();
+		if (!st)
+			st = gpu_step(&m, rank, s, s == 3, &err);
+		out->number[TAKEN] += (double)(fake_cuda_mallocs() - before);
+		out->number[OFF] = fmax(out->number[OFF], gpu_distance(&usual, &m));
+		early = s < 2 ? a.n : early;
+	}
+	out->number[TAKEN_LATE] = a.n - early;
+	gpu_model_close(&usual);
+	if (m.red)
+		gpu_model_close(&m);
+	out->number[LEFT] = arena_close(&a);
+	leave(out, st, &err);
+}
+
+enum { GROWING = 12 };
+
+/* Each bucket is larger than those before, and all are on the device before it has a gradient: what the
+ * workspaces outgrow is still to be worked on. */
+static void outgrown(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	gradcomp_tensor_desc d[GROWING];
+	char names[GROWING][16];
+	uint64_t n[GROWING];
+	void *grad[GROWING], *host[GROWING];
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = arg, .collective = "nccl", .bucket_bytes = 64,
+	                              .device = GRADCOMP_CUDA, .device_alloc = arena_alloc, .device_release = arena_release};
+	gradcomp_reducer *red = NULL;
+	gradcomp_error err = {0};
+	cudaStream_t queue;
+	arena a;
+	cuda_must(cudaStreamCreateWithFlags(&queue, 0), "a stream");
+	arena_open(&a);
+	gpu_memory = (gpu_model_memory){0};
+	o.queue = queue;
+	o.device_ctx = &a;
+	for (int t = 0; t < GROWING; t++) {
+		n[t] = (uint64_t)(GROWING - t) * 4000;
+		snprintf(names[t], sizeof names[t], "t%d", t);
+		d[t] = (gradcomp_tensor_desc){.name = names[t], .dims = &n[t], .ndim = 1};
+		cuda_must(cudaMalloc(&grad[t], n[t] * sizeof(float)), "memory");
+		cuda_must(cudaHostAlloc(&host[t], n[t] * sizeof(float), 0), "memory");
+		for (uint64_t i = 0; i < n[t]; i++)
+			((float *)host[t])[i] = (float)(rank + t + (int)(i % 7));
+	}
+	gradcomp_status st = gradcomp_reducer_create(gradcomp_job_world(job), d, GROWING, &o, &red, &err);
+	fake_cuda_hold(queue, 1);
+	for (int t = GROWING - 1; !st && t >= 0; t--) {
+		cudaMemcpyAsync(grad[t], host[t], n[t] * sizeof(float), cudaMemcpyDefault, queue);
+		st = gradcomp_reducer_ready(red, (uint32_t)t, grad[t], &err);
+	}
+	if (!st)
+		st = gradcomp_reducer_wait(red, &err);
+	fake_cuda_hold(queue, 0);
+	for (int t = 0; t < GROWING; t++)
+		cudaMemcpyAsync(host[t], grad[t], n[t] * sizeof(float), cudaMemcpyDefault, queue);
+	cuda_must(cudaStreamSynchronize(queue), "the stream");
+	for (int t = 0; !st && t < GROWING; t++)
+		for (uint64_t i = 0; i < n[t]; i++)
+			if (!(fabs(((float *)host[t])[i] - ((P - 1) / 2.0 + t + (int)(i % 7))) < 1e-3))
+				out->number[OFF]++;
+	out->number[TAKEN] = a.n;
+	gradcomp_reducer_free(red);
+	for (int t = 0; t < GROWING; t++) {
+		cudaFree(grad[t]);
+		cudaFreeHost(host[t]);
+	}
+	cudaStreamDestroy(queue);
+	out->number[LEFT] = arena_close(&a);
+	leave(out, st, &err);
+}
+
+static void try_lent(const char *compressor, const char *collective, const char *const *settings)
+{
+	const char *spec[] = {compressor, collective};
+	const outcome *o = run_processes(3, 60, settings, lent, spec);
+	int wrong = 0;
+	for (int r = 0; r < 3; r++) {
+		wrong |= o[r].failed || o[r].status || o[r].number[OFF] > 0 || o[r].number[TAKEN] > 0 || o[r].number[TAKEN_LATE] > 0 ||
+		         o[r].number[LEFT] > 0;
+		if (wrong)
+			printf("# rank %d: status %d %s, off by %g; CUDA was asked %g times, the program late %g times; %g are left\n", r,
+			       o[r].status, o[r].text, o[r].number[OFF], o[r].number[TAKEN], o[r].number[TAKEN_LATE], o[r].number[LEFT]);
+	}
+	ok(!wrong, "%s over %s in the program's memory: as in CUDA's, which is not asked; all is given back", compressor, collective);
+}
+
+/* The n-th block is refused, on rank 1: words, no rank hangs, all is given back. */
+static void refused(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const int *how = arg; /* which is refused, the shift */
+	gradcomp_error err = {0};
+	gpu_model m;
+	arena a;
+	(void)P;
+	arena_open(&a);
+	a.refuse = rank == 1 ? how[0] : 0;
+	a.shift = rank == 1 ? how[1] : 0;
+	if (how[0] < 0 && rank == 1)
+		gpu_memory.release = NULL;
+	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, "topk:density=0.1", "nccl",
+	                                    5000, &err);
+	for (int s = 0; !st && s < 3; s++)
+		st = gpu_step(&m, rank, s, 0, &err);
+	if (m.red)
+		gpu_model_close(&m);
+	out->number[0] = a.n;
+	out->number[LEFT] = arena_close(&a);
+	leave(out, st, &err);
+}
+
+static void try_refused(const char *const *settings)
+{
+	int how[2] = {0, 0};
+	const outcome *o = run_processes(2, 60, settings, refused, how);
+	int count = (int)o[1].number[0], wrong = o[0].status || o[1].status || o[0].failed || o[1].failed;
+	for (how[0] = 1; !wrong && how[0] <= count; how[0]++) {
+		o = run_processes(2, 60, settings, refused, how);
+		wrong = o[1].status != GRADCOMP_ERR_NOMEM || !o[0].status || o[0].failed || o[1].failed || o[1].number[LEFT] > 0 ||
+		        o[0].number[LEFT] > 0 || !strstr(o[1].text, "device_alloc() gave none");
+		if (wrong)
+			printf("# block %d: status %d and %d, \"%s\" and \"%s\", %g and %g are left\n", how[0], o[0].status, o[1].status,
+			       o[0].text, o[1].text, o[0].number[LEFT], o[1].number[LEFT]);
+	}
+	ok(!wrong && count > 5, "each of %d blocks that the program does not give ends the step: \"%s\"", count, o[1].text);
+	how[0] = 0;
+	how[1] = 8;
+	o = run_processes(2, 60, settings, refused, how);
+	ok(!o[1].failed && o[1].status == GRADCOMP_ERR_NOMEM && strstr(o[1].text, "16 bytes") && o[1].number[LEFT] <= 0,
+	   "nor is one taken that begins anywhere: \"%s\"", o[1].text);
+	how[0] = -1;
+	how[1] = 0;
+	o = run_processes(2, 60, settings, refused, how);
+	ok(!o[1].failed && o[1].status == GRADCOMP_ERR_INVALID && strstr(o[1].text, "device_release") && o[0].status,
+	   "half an allocator is refused: \"%s\"", o[1].text);
 }
 
 typedef struct failing {
@@ -351,6 +595,19 @@ int main(void)
 	try_launches("powersgd", "nccl", settings);
 	try_launches("block", "nccl", settings);
 	try_launches("topk:density=0.1", "ring", settings);
+	try_lent("topk:density=0.1", "nccl", settings);
+	try_lent("powersgd:rank=2", "nccl", settings);
+	try_lent("dgc:density=0.1", "ring", settings);
+	try_lent("signsgd", "ring", settings);
+	try_refused(settings);
+	static const char *const outgrow[] = {"topk:density=1", "cast:type=bf16"};
+	for (size_t i = 0; i < sizeof outgrow / sizeof outgrow[0]; i++) {
+		const outcome *o = run_processes(2, 30, settings, outgrown, (void *)(uintptr_t)outgrow[i]);
+		ok(!o[0].failed && !o[1].failed && !o[0].status && !o[1].status && o[0].number[OFF] <= 0 &&
+		           o[0].number[LEFT] <= 0,
+		   "%s over nccl: what is outgrown while the device works on it goes back later (%g wrong numbers, %g blocks) %s",
+		   outgrow[i], o[0].number[OFF], o[0].number[TAKEN], o[0].text);
+	}
 	static const char *const enqueue[][2] = {{"none", "nccl"}, {"block", "nccl"}, {"powersgd:rank=2", "nccl"}, {"onebit", "nccl"}};
 	for (size_t i = 0; i < sizeof enqueue / sizeof enqueue[0]; i++) {
 		const outcome *o = run_processes(3, 30, settings, ahead, (void *)(uintptr_t)enqueue[i]);

@@ -41,6 +41,14 @@ static void cuda_must(cudaError_t e, const char *what)
 	}
 }
 
+/* Of the options, for models on the device. */
+typedef struct gpu_model_memory {
+	void *(*alloc)(void *ctx, size_t bytes, void *stream);
+	void (*release)(void *ctx, void *p);
+	void *ctx;
+} gpu_model_memory;
+static gpu_model_memory gpu_memory;
+
 typedef struct gpu_model {
 	gradcomp_device device;
 	gradcomp_dtype dtype;
@@ -85,6 +93,11 @@ static gradcomp_status gpu_model_open(gpu_model *m, gradcomp_group *g, gradcomp_
 	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = compressor, .collective = collective,
 	                              .bucket_bytes = bucket_bytes, .seed = 5, .done = gpu_done, .ctx = &m->done,
 	                              .device = device, .queue = m->queue};
+	if (device == GRADCOMP_CUDA) {
+		o.device_alloc = gpu_memory.alloc;
+		o.device_release = gpu_memory.release;
+		o.device_ctx = gpu_memory.ctx;
+	}
 	for (int t = 0; t < N_TENSORS; t++) {
 		void *p;
 		desc[t] = (gradcomp_tensor_desc){.name = tensor_names[t], .dims = tensor_dims[t], .ndim = 2, .dtype = dtype};

@@ -103,6 +103,25 @@ def late(attachment, bucket):
     return future
 
 
+taken = {}  # of PyTorch's allocator
+
+
+def take(bytes, device, stream):
+    """None is given where the stream is not one of the reducer's, or for "starves" after the first ones."""
+    assert device == DEVICE and stream, (device, stream)
+    if what == "starves" and len(taken) > 3:
+        raise RuntimeError("CUDA out of memory. Tried to allocate a lot")
+    p = ctypes.c_void_p()
+    must(fake.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(bytes)))
+    taken[p.value] = bytes
+    return p.value
+
+
+def give_back(address):
+    del taken[address]
+    must(fake.cudaFree(ctypes.c_void_p(address)))
+
+
 gradcomp.torch.init_process_group()
 rank, nranks = dist.get_rank(), dist.get_world_size()
 torch.manual_seed(1)
@@ -110,6 +129,7 @@ model = torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.ReLU(), torch.nn.L
 ddp = DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=0.01)
 reduce, gradcomp.torch.Attachment._reduce = gradcomp.torch.Attachment._reduce, late
 torch.cuda.Stream, torch.cuda.stream = Stream, stream
+torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete = take, give_back
 torch.cuda.device, torch.cuda.current_stream = lambda device: contextlib.nullcontext(), lambda device=None: backward
 for p in model.parameters():
     p.__class__ = Parameter
@@ -134,4 +154,6 @@ print("worst", worst)
 print("steps", attachment.stats()["steps"])
 if what == "resumes":
     attachment.load_state_dict(attachment.state_dict())
+print("blocks", len(taken))
 attachment.detach()
+print("left", len(taken))

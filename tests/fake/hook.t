@@ -30,9 +30,14 @@ with tempfile.TemporaryDirectory(prefix="gradcomp-test-") as lib:
         got = ranks(2, [HOOK, "trains", spec], GRADCOMP="none", **more)
         if ok([s for s, _, _ in got] == [0, 0], f"{spec}: two ranks train", errors(got)):
             ok(max(map(float, said(got, "worst"))) < within, f"{spec}: gradients are the average", said(got, "worst"))
+            ok(all(int(n) > 3 for n in said(got, "blocks")) and said(got, "left") == ["0", "0"],
+               f"{spec}: memory is PyTorch's, and goes back to it", said(got, "blocks"), said(got, "left"))
             ok(said(got, "steps") == ["5", "5"], f"{spec}: every step was counted", said(got, "steps"))
     got = ranks(2, [HOOK, "resumes", "topk:density=0.1"], GRADCOMP="none", **more)
     ok([s for s, _, _ in got] == [0, 0], "a state is saved and taken up", errors(got))
+    got = ranks(2, [HOOK, "starves", "topk:density=0.1"], GRADCOMP="none", **more)
+    ok(all(s for s, _, _ in got) and any("gradcomp: CUDA out of memory" in err and "no CUDA memory for" in err for _, _, err in got),
+       "where PyTorch has none left its words are told", errors(got))
     got = ranks(2, [HOOK, "dies", "none"], GRADCOMP="none", **more)
     ok(got[1][0] == 3 and got[0][0] not in (0, None) and "rank 1" in got[0][2], "a rank that dies is named by backward()", errors(got))
 done_testing()

@@ -90,14 +90,18 @@ static gradcomp_status create(engine *eng, const gradcomp_value *values, gradcom
 }
 
 gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, const gradcomp_value *values,
-                         void *queue, workspace *workspaces, uint32_t n, gradcomp_error *err)
+                         const gradcomp_reducer_options *o, workspace *workspaces, uint32_t n, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
 	gradcomp_status st;
 	gpu *g = eng->gpu = calloc(1, sizeof *g);
 	if (!g)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
-	g->producer = queue;
+	pthread_mutex_init(&g->left_lock, NULL);
+	g->producer = o->queue;
+	g->from = (gpu_allocator){o->device_alloc, o->device_release, o->device_ctx};
+	if (!g->from.alloc != !g->from.release)
+		return error_set(err, GRADCOMP_ERR_INVALID, "of device_alloc and device_release only one is given: both, or neither");
 	g->d = device_open(eng->job->config, &inner);
 	if (!g->d)
 		return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s", inner.text);
@@ -123,8 +127,8 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	g->nmirrors = n;
 	for (uint32_t i = 0; i < n; i++) {
 		if (g->mode == GPU_ON_DEVICE)
-			workspace_place(&workspaces[i], g->d, false);
-		workspace_place(&g->mirrors[i], g->d, true);
+			workspace_place(&workspaces[i], g, false);
+		workspace_place(&g->mirrors[i], g, true);
 		workspaces[i].mirror = &g->mirrors[i];
 	}
 	if (g->mode == GPU_WHOLE)
@@ -141,7 +145,7 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 /* Device memory, zeroed, and the pinned memory it is read through. */
 static const char *pair_of(gpu *g, size_t bytes, void **device, void **pinned)
 {
-	const char *why = g->d->alloc(device, bytes);
+	const char *why = gpu_alloc(g, device, bytes);
 	if (!why)
 		why = g->d->zero(g->compute, *device, bytes);
 	if (!why)
@@ -157,7 +161,7 @@ static const char *norms(engine *eng)
 	gpu *g = eng->gpu;
 	size_t bytes = 2 * sizeof(double) * eng->layout.ntensors;
 	void *p[3] = {0};
-	const char *why = g->d->alloc(&p[2], bytes);
+	const char *why = gpu_alloc(g, &p[2], bytes);
 	g->squares = p[2];
 	for (int k = 0; !why && k < 2; k++) {
 		why = g->d->pin(&p[k], bytes);
@@ -172,7 +176,7 @@ static const char *chunks(engine *eng)
 	gpu *g = eng->gpu;
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
 		g->segments[i] = (gradcomp_segment){.n = eng->layout.tensors[i].numel};
-	return g->d->alloc(&g->chunks, g->ops->tensors_scratch(g->segments, eng->layout.ntensors));
+	return gpu_alloc(g, &g->chunks, g->ops->tensors_scratch(g->segments, eng->layout.ntensors));
 }
 
 gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
@@ -204,14 +208,12 @@ gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 	}
 	for (int k = 0; !why && k < 2; k++)
 		why = g->d->timer(&g->steps[k].over);
-	if (g->mode == GPU_WHOLE)
+	if (why || g->mode == GPU_WHOLE)
 		return gpu_check(why, "an event could not be made", err);
 	size_t words = (gpu_exchange_word(eng) + 1) * sizeof(int);
-	if (!why) {
-		why = pair_of(g, words, &p[0], &p[1]);
-		g->words = p[0];
-		g->seen = p[1];
-	}
+	why = pair_of(g, words, &p[0], &p[1]);
+	g->words = p[0];
+	g->seen = p[1];
 	for (int k = 0; !why && k < 2; k++) {
 		why = g->d->pin(&p[1], words);
 		g->steps[k].words = p[1];
@@ -220,7 +222,7 @@ gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 		why = norms(eng);
 	if (!why)
 		why = chunks(eng);
-	return gpu_check(why, "its memory for a reducer could not be had", err);
+	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for a reducer of %u tensors: %s", n, why) : GRADCOMP_OK;
 }
 
 void gpu_work(const engine *eng, bucket *b)
@@ -333,10 +335,11 @@ void gpu_close(engine *eng)
 			g->d->event_free(g->averaged[i]);
 		for (uint32_t i = 0; g->passed && i < eng->layout.ntensors; i++)
 			g->d->event_free(g->passed[i]);
-		g->d->release(g->words);
+		gpu_release(g, g->words);
 		g->d->unpin(g->seen);
-		g->d->release(g->squares);
-		g->d->release(g->chunks);
+		gpu_release(g, g->squares);
+		gpu_release(g, g->chunks);
+		gpu_release_all(g);
 		g->d->event_free(g->exchanged);
 		g->d->event_free(g->joined);
 		g->d->event_free(g->clock_event);
@@ -355,5 +358,6 @@ void gpu_close(engine *eng)
 	free(g->passed);
 	free(g->averaged);
 	free(g->segments);
+	pthread_mutex_destroy(&g->left_lock);
 	free(g);
 }

@@ -59,8 +59,20 @@ typedef struct gpu_step {
 	double *squares;   /* pinned, as gpu.squares */
 } gpu_step;
 
+/* The program's allocator of device memory; .alloc is NULL: CUDA's. */
+typedef struct gpu_allocator {
+	void *(*alloc)(void *ctx, size_t bytes, void *stream);
+	void (*release)(void *ctx, void *p);
+	void *ctx;
+} gpu_allocator;
+
+typedef struct gpu_left gpu_left;
+
 struct gpu {
 	const device_calls *d;
+	gpu_allocator from;
+	gpu_left *left; /* memory given back that streams may work on */
+	pthread_mutex_t left_lock;
 	const gradcomp_operators *ops; /* ON_DEVICE */
 	gpu_mode mode;
 	int id;
@@ -92,11 +104,11 @@ struct gpu {
 };
 
 /* gpu.c: opened when the layout is known and before anything of the model's size is
- * allocated. `queue` is the caller's stream; the reducer's n
+ * allocated. The caller's stream and allocator are taken from `o`; the reducer's n
  * workspaces are placed. A compressor that works on the device is
  * created here, since its parameters decide whether it does. */
 gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, const gradcomp_value *values,
-                         void *queue, workspace *workspaces, uint32_t n, gradcomp_error *err);
+                         const gradcomp_reducer_options *o, workspace *workspaces, uint32_t n, gradcomp_error *err);
 /* When layout and arenas are there, and when there is a port. */
 gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err);
 gradcomp_status gpu_port(engine *eng, gradcomp_error *err);
@@ -143,6 +155,14 @@ static inline gpu_step *gpu_step_of(const engine *eng)
 {
 	return &eng->gpu->steps[eng->step % 2];
 }
+
+/* gpu_memory.c: memory of the device, from any of the reducer's threads. What is released goes back when
+ * the streams have done what they have by then; nobody waits for that. NULL is fine. */
+const char *gpu_alloc(gpu *g, void **p, size_t bytes);
+void gpu_release(gpu *g, void *p);
+/* What may go now goes back; in the end all of it, when the streams are done. */
+void gpu_sweep(gpu *g);
+void gpu_release_all(gpu *g);
 
 /* gpu_tasks.c: task_run() of such a reducer. */
 gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *err);

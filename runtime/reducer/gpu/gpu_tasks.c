@@ -274,9 +274,10 @@ static gradcomp_status enqueue(engine *eng, bucket *b, const task *t, gradcomp_e
 
 gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
+	gpu *g = eng->gpu;
 	gradcomp_status st = GRADCOMP_OK;
 	int is = 1;
+	gpu_sweep(g);
 	if (b->later)
 		st = gpu_passed(g, b, &is, err);
 	if (st) {
