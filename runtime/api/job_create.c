@@ -3,6 +3,7 @@
 #include "api/job_join.h"
 
 #include "base/error.h"
+#include "base/term_watch.h"
 #include "base/thread_pool.h"
 #include "cost/model_capture.h"
 #include "job/site_usage.h"
@@ -11,6 +12,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void destroy(gradcomp_job *job)
 {
@@ -28,8 +30,97 @@ static void destroy(gradcomp_job *job)
 	model_capture_abandon(job->model_capture);
 	spec_table_clear(&job->specs);
 	config_free(job->config);
+	pthread_mutex_destroy(&job->parts_lock);
 	pthread_mutex_destroy(&job->lock);
 	free(job);
+}
+
+#define LINK_MAP_RANKS 16 /* larger jobs' reports have how many pairs each kind of link connects alone */
+
+/* Which kind of link connects whom; r->link_map is allocated. */
+static void fill_links(const transport *t, link_map_row rows[4], report_link_kind out[4], report_job *r)
+{
+	r->nlink_kinds = (uint32_t)transport_link_map(t, rows);
+	r->link_kinds = out;
+	for (uint32_t i = 0; i < r->nlink_kinds; i++)
+		out[i] = (report_link_kind){rows[i].transport, rows[i].pairs, rows[i].why_not};
+	const char **map = r->nranks <= LINK_MAP_RANKS ? calloc((size_t)r->nranks * (size_t)r->nranks, sizeof *map) : NULL;
+	for (int i = 0; map && i < r->nranks * r->nranks; i++)
+		map[i] = transport_pair(t, i / r->nranks, i % r->nranks);
+	r->link_map = map;
+}
+
+/* For the site. It is no matter of the job's: one that cannot leave it has not failed. */
+static void leave_usage(gradcomp_job *job, const report_job *r)
+{
+	const char *dir = config_str(job->config, "report.metrics");
+	gradcomp_error err;
+	site_usage u;
+
+	if (*dir && site_usage_of_job(r, &u) && site_usage_leave(dir, &u, &err))
+		log_line(&job->log, GRADCOMP_LOG_WARN, "%s", err.text);
+}
+
+/* All that a report says of the job, and what it points to. */
+typedef struct picture {
+	report_job job;
+	report_link links[4];
+	report_link_kind kinds[4];
+	job_rows rows;
+	const char **hosts;
+} picture;
+
+static gradcomp_status picture_take(gradcomp_job *job, picture *p, gradcomp_error *err)
+{
+	transport_counts counts[4];
+	link_map_row rows[4];
+	int n = transport_stats(job->transport, counts), nnodes;
+	p->hosts = calloc((size_t)job->nranks, sizeof *p->hosts);
+	if (!p->hosts)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the report");
+	for (int r = 0; r < job->nranks; r++)
+		p->hosts[r] = transport_host(job->transport, r);
+	for (int i = 0; i < n; i++)
+		p->links[i] = (report_link){counts[i].transport, counts[i].pairs, counts[i].sent, counts[i].received};
+	transport_nodes(job->transport, &nnodes);
+	job_rows_take(job, &p->rows);
+	p->job = (report_job){.job_id = getenv("SLURM_JOB_ID"), .step_id = getenv("SLURM_STEP_ID"), .nranks = job->nranks,
+	                      .nnodes = nnodes, .hosts = p->hosts, .wall_s = clock_now() - job->started,
+	                      .reducers = p->rows.reducers, .nreducers = p->rows.nreducers,
+	                      .coders = p->rows.coders, .ncoders = p->rows.ncoders, .links = p->links,
+	                      .nlinks = (uint32_t)n};
+	fill_links(job->transport, rows, p->kinds, &p->job);
+	return GRADCOMP_OK;
+}
+
+static void picture_drop(picture *p)
+{
+	job_rows_drop(&p->rows);
+	free((void *)p->job.link_map);
+	free((void *)p->hosts);
+}
+
+/* The report of a job that SIGTERM ends. Beside the threads of the program and of the job: the
+ * process does not live to free what this takes. */
+static void report_term(void *ctx, int signal)
+{
+	gradcomp_job *job = ctx;
+	char text[80], *path = strdup(outfile_path(job->report));
+	gradcomp_error err;
+	uint64_t steps = 0;
+	picture p = {0};
+	gradcomp_status st = picture_take(job, &p, &err);
+	if (!st) {
+		for (uint32_t i = 0; i < p.job.nreducers; i++)
+			steps = p.job.reducers[i].stats.steps > steps ? p.job.reducers[i].stats.steps : steps;
+		snprintf(text, sizeof text, "ended by signal %d after step %llu", signal, (unsigned long long)steps);
+		p.job.failure = text;
+		st = report_close(job->report, &p.job, &err);
+	}
+	if (st)
+		log_line(&job->log, GRADCOMP_LOG_WARN, "signal %d ends the job, and there is no report: %s", signal, err.text);
+	else
+		log_line(&job->log, GRADCOMP_LOG_WARN, "%s; the report is %s", text, path ? path : "there");
 }
 
 static void warn_unknown(void *ctx, const char *text)
@@ -51,6 +142,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	if (!job)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a job");
 	pthread_mutex_init(&job->lock, NULL);
+	pthread_mutex_init(&job->parts_lock, NULL);
 	job->started = clock_now();
 	job->log.level = GRADCOMP_LOG_INFO;
 	job->log.rank = -1;
@@ -92,6 +184,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	if (st)
 		goto fail;
 	free(ranks);
+	job->watched = job->report && term_watch_start(report_term, job);
 	*out = job;
 	return GRADCOMP_OK;
 fail:
@@ -107,56 +200,16 @@ fail:
 	return st;
 }
 
-#define LINK_MAP_RANKS 16 /* larger jobs' reports have how many pairs each kind of link connects alone */
-
-/* Which kind of link connects whom; r->link_map is allocated. */
-static void fill_links(const transport *t, link_map_row rows[4], report_link_kind out[4], report_job *r)
-{
-	r->nlink_kinds = (uint32_t)transport_link_map(t, rows);
-	r->link_kinds = out;
-	for (uint32_t i = 0; i < r->nlink_kinds; i++)
-		out[i] = (report_link_kind){rows[i].transport, rows[i].pairs, rows[i].why_not};
-	const char **map = r->nranks <= LINK_MAP_RANKS ? calloc((size_t)r->nranks * (size_t)r->nranks, sizeof *map) : NULL;
-	for (int i = 0; map && i < r->nranks * r->nranks; i++)
-		map[i] = transport_pair(t, i / r->nranks, i % r->nranks);
-	r->link_map = map;
-}
-
-/* For the site. It is no matter of the job's: one that cannot leave it has not failed. */
-static void leave_usage(gradcomp_job *job, const report_job *r)
-{
-	const char *dir = config_str(job->config, "report.metrics");
-	gradcomp_error err;
-	site_usage u;
-
-	if (*dir && site_usage_of_job(r, &u) && site_usage_leave(dir, &u, &err))
-		log_line(&job->log, GRADCOMP_LOG_WARN, "%s", err.text);
-}
-
 /* The report and the closing line, from rank 0. */
 static gradcomp_status write_report(gradcomp_job *job, const char *failure, gradcomp_error *err)
 {
-	transport_counts counts[4];
-	report_link links[4];
-	link_map_row rows[4];
-	report_link_kind kinds[4];
-	int n = transport_stats(job->transport, counts), nnodes;
-	const char **hosts = calloc((size_t)job->nranks, sizeof *hosts);
-	gradcomp_status st = GRADCOMP_OK;
 	char line[512];
-	if (!hosts)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the report");
-	for (int r = 0; r < job->nranks; r++)
-		hosts[r] = transport_host(job->transport, r);
-	for (int i = 0; i < n; i++)
-		links[i] = (report_link){counts[i].transport, counts[i].pairs, counts[i].sent, counts[i].received};
-	transport_nodes(job->transport, &nnodes);
-	report_job r = {.job_id = getenv("SLURM_JOB_ID"), .step_id = getenv("SLURM_STEP_ID"), .nranks = job->nranks,
-	                .nnodes = nnodes, .hosts = hosts, .wall_s = clock_now() - job->started,
-	                .reducers = job->reducers, .nreducers = job->nreducers,
-	                .coders = job->coders, .ncoders = job->ncoders, .links = links, .nlinks = (uint32_t)n,
-	                .failure = failure};
-	fill_links(job->transport, rows, kinds, &r);
+	picture p = {0};
+	gradcomp_status st = picture_take(job, &p, err);
+	if (st)
+		return st;
+	report_job r = p.job;
+	r.failure = failure;
 	if (job->nreducers && !failure) {
 		report_line(&r, line, sizeof line);
 		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
@@ -175,8 +228,7 @@ static gradcomp_status write_report(gradcomp_job *job, const char *failure, grad
 	else
 		model_capture_abandon(job->model_capture);
 	job->model_capture = NULL;
-	free((void *)r.link_map);
-	free(hosts);
+	picture_drop(&p);
 	return st;
 }
 
@@ -188,6 +240,8 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 		return GRADCOMP_OK;
 	if (job->live)
 		return error_set(err, GRADCOMP_ERR_STATE, "%d groups, links, reducers or coders of the job have not been freed", job->live);
+	if (job->watched)
+		term_watch_stop();
 	st = transport_failure(job->transport, &failed);
 	left = job->rank == 0 ? write_report(job, st ? failed.text : NULL, err) : GRADCOMP_OK;
 	if (job->trace) {

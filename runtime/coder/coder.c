@@ -420,6 +420,19 @@ static gradcomp_status begin(gradcomp_coder *c, gradcomp_error *err)
 	return st;
 }
 
+/* Of a report that is written before the coder is freed. Nothing but the counters changes. */
+static void row(void *of, report_coder *out)
+{
+	gradcomp_coder *c = of;
+	*out = (report_coder){.name = strdup(c->name),
+	                      .asked = strdup(c->asked),
+	                      .compressor = strdup(c->spec),
+	                      .collective = strdup(c->collective),
+	                      .nranks = c->layout.nranks,
+	                      .stats = {.struct_size = sizeof out->stats}};
+	gradcomp_coder_get_stats(c, &out->stats);
+}
+
 gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec,
                                       const gradcomp_coder_options *options, gradcomp_coder **out,
                                       gradcomp_error *err)
@@ -457,6 +470,8 @@ gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec,
 		return error_set(err, st, "%s", own.text);
 	}
 	job_count(c->job, 1);
+	c->part = (job_part){.of = c, .coder = row};
+	job_show(c->job, &c->part);
 	*out = c;
 	return GRADCOMP_OK;
 }
@@ -478,6 +493,7 @@ void gradcomp_coder_free(gradcomp_coder *c)
 {
 	if (!c)
 		return;
+	job_hide(&c->part);
 	pthread_mutex_lock(&c->lock);
 	c->stopping = true;
 	pthread_cond_signal(&c->wake);

@@ -40,6 +40,7 @@ struct gradcomp_coder_request {
 struct gradcomp_coder {
 	gradcomp_job *job;
 	gradcomp_group *group;
+	job_part part;
 	coder_parts parts;
 	char *asked, *spec, *collective, *name;
 	void *instance;        /* NULL when dense */

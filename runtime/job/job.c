@@ -98,6 +98,66 @@ void job_keep_coder(gradcomp_job *job, report_coder *c)
 	pthread_mutex_unlock(&job->lock);
 }
 
+void job_show(gradcomp_job *job, job_part *part)
+{
+	part->job = job;
+	pthread_mutex_lock(&job->parts_lock);
+	part->next = job->parts;
+	job->parts = part;
+	pthread_mutex_unlock(&job->parts_lock);
+}
+
+void job_hide(job_part *part)
+{
+	if (!part->job)
+		return;
+	pthread_mutex_lock(&part->job->parts_lock);
+	job_part **p = &part->job->parts;
+	while (*p != part)
+		p = &(*p)->next;
+	*p = part->next;
+	pthread_mutex_unlock(&part->job->parts_lock);
+	part->job = NULL;
+}
+
+void job_rows_take(gradcomp_job *job, job_rows *out)
+{
+	uint32_t n = 0;
+	*out = (job_rows){0};
+	pthread_mutex_lock(&job->parts_lock);
+	for (const job_part *p = job->parts; p; p = p->next)
+		n++;
+	pthread_mutex_lock(&job->lock);
+	out->reducers = calloc(job->nreducers + n + 1, sizeof *out->reducers);
+	out->coders = calloc(job->ncoders + n + 1, sizeof *out->coders);
+	bool room = out->reducers && out->coders;
+	if (room) {
+		out->nreducers = out->freed_reducers = job->nreducers;
+		out->ncoders = out->freed_coders = job->ncoders;
+		for (uint32_t i = 0; i < job->nreducers; i++)
+			out->reducers[i] = job->reducers[i];
+		for (uint32_t i = 0; i < job->ncoders; i++)
+			out->coders[i] = job->coders[i];
+	}
+	pthread_mutex_unlock(&job->lock);
+	for (const job_part *p = room ? job->parts : NULL; p; p = p->next)
+		if (p->reducer)
+			p->reducer(p->of, &out->reducers[out->nreducers++]);
+		else
+			p->coder(p->of, &out->coders[out->ncoders++]);
+	pthread_mutex_unlock(&job->parts_lock);
+}
+
+void job_rows_drop(job_rows *rows)
+{
+	for (uint32_t i = rows->freed_reducers; i < rows->nreducers; i++)
+		job_drop_reducer(&rows->reducers[i]);
+	for (uint32_t i = rows->freed_coders; i < rows->ncoders; i++)
+		job_drop_coder(&rows->coders[i]);
+	free(rows->reducers);
+	free(rows->coders);
+}
+
 int gradcomp_job_rank(const gradcomp_job *job)
 {
 	return job->rank;

@@ -12,6 +12,7 @@
 #include "transport/core/transport.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 
 /* A collective plugin at work on one channel of a group. */
 typedef struct coll_ctx {
@@ -39,6 +40,17 @@ struct gradcomp_group {
 	coll_ctx blocking; /* of the blocking collectives; opened on first use */
 };
 
+/* A reducer or coder that the program still has: the row of a report that is written before it is
+ * freed. One of the functions is NULL. They fill a row that job_drop_reducer() or job_drop_coder()
+ * frees; any thread. */
+typedef struct job_part {
+	void *of;
+	void (*reducer)(void *of, report_reducer *row);
+	void (*coder)(void *of, report_coder *row);
+	gradcomp_job *job; /* NULL: not shown */
+	struct job_part *next;
+} job_part;
+
 struct gradcomp_job {
 	config *config;
 	log_sink log;
@@ -60,6 +72,9 @@ struct gradcomp_job {
 	uint32_t nreducers;
 	report_coder *coders; /* likewise */
 	uint32_t ncoders;
+	pthread_mutex_t parts_lock; /* of `parts`; taken before a part's own */
+	job_part *parts;
+	bool watched; /* SIGTERM writes the report */
 	int live; /* groups but the world, reducers, coders and the like */
 };
 
@@ -73,6 +88,19 @@ void job_keep_reducer(gradcomp_job *job, report_reducer *r);
 void job_drop_reducer(report_reducer *r);
 void job_keep_coder(gradcomp_job *job, report_coder *c);
 void job_drop_coder(report_coder *c);
+/* From now on reports that are written meanwhile have `part`. */
+void job_show(gradcomp_job *job, job_part *part);
+/* Waits for one that is being written. Nothing where `part` was not shown. */
+void job_hide(job_part *part);
+/* The rows of what has been freed, then of what has not. */
+typedef struct job_rows {
+	report_reducer *reducers;
+	report_coder *coders;
+	uint32_t nreducers, ncoders;
+	uint32_t freed_reducers, freed_coders; /* of these: the job's */
+} job_rows;
+void job_rows_take(gradcomp_job *job, job_rows *out);
+void job_rows_drop(job_rows *rows);
 void job_count(gradcomp_job *job, int delta);
 
 /* The group of ranks[0..n-1] (copied). */

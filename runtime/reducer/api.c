@@ -41,6 +41,14 @@ gradcomp_status reducer_open(gradcomp_group *group, const gradcomp_tensor_desc *
 	return st;
 }
 
+static void row(void *of, report_reducer *out)
+{
+	gradcomp_reducer *r = of;
+	r->ops->row(r, out);
+	out->stats.struct_size = sizeof out->stats;
+	r->ops->get_stats(r, &out->stats);
+}
+
 /* Whatever kind of reducer a rank makes, the first thing that the ranks say to each other is
  * reducer_consensus(): so ranks that make different kinds find it out there. */
 gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
@@ -57,8 +65,13 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 		st = reducer_consensus(group, &(reducer_request){.delay = o.delay}, st, &own);
 		return error_set(err, st, "%s", own.text);
 	}
-	return o.delay ? delay_open(group, tensors, ntensors, &o, out, err)
-	               : reducer_open(group, tensors, ntensors, &o, out, err);
+	st = o.delay ? delay_open(group, tensors, ntensors, &o, out, err)
+	             : reducer_open(group, tensors, ntensors, &o, out, err);
+	if (!st) {
+		(*out)->part = (job_part){.of = *out, .reducer = row};
+		job_show(group->job, &(*out)->part);
+	}
+	return st;
 }
 
 gradcomp_status gradcomp_reducer_ready(gradcomp_reducer *r, uint32_t index, void *gradient, gradcomp_error *err)
@@ -112,6 +125,8 @@ void gradcomp_reducer_get_stats(const gradcomp_reducer *reducer, gradcomp_reduce
 
 void gradcomp_reducer_free(gradcomp_reducer *r)
 {
-	if (r)
-		r->ops->free(r);
+	if (!r)
+		return;
+	job_hide(&r->part);
+	r->ops->free(r);
 }

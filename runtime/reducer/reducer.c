@@ -171,6 +171,16 @@ static void keep_report(reducer *r)
 		job_keep_reducer(r->eng.job, &kept);
 }
 
+/* Nothing of this changes in the life of a reducer. */
+static void reducer_row(gradcomp_reducer *base, report_reducer *row)
+{
+	reducer *r = reducer_of(base);
+	row->asked = strdup(r->asked);
+	row->compressor = strdup(r->eng.compressor_spec);
+	row->collective = strdup(r->collective_spec);
+	row->nranks = r->eng.layout.nranks;
+}
+
 static void reducer_free(gradcomp_reducer *base)
 {
 	reducer *r = reducer_of(base);
@@ -352,7 +362,7 @@ static gradcomp_status reducer_drain(gradcomp_reducer *base, void *const *correc
 
 static const reducer_ops ops = {reducer_ready, reducer_wait, reducer_wait_for, reducer_follow, reducer_drain,
                                 reducer_save,  reducer_save_shared, reducer_load, reducer_get_stats,
-                                reducer_free};
+                                reducer_free,  reducer_row};
 
 /* The first thing that ranks say to each other. */
 static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *const plugins[2], gradcomp_status mine,

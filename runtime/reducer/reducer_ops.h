@@ -5,7 +5,7 @@
 #define REDUCER_OPS_H
 
 #include "gradcomp/gradcomp.h"
-#include "job/report.h"
+#include "job/job.h"
 
 /* As the public functions of the same names. `follow` is NULL where gradients are in host memory. */
 typedef struct reducer_ops {
@@ -22,6 +22,9 @@ typedef struct reducer_ops {
 	gradcomp_status (*load)(gradcomp_reducer *r, const void *buf, uint64_t bytes, gradcomp_error *err);
 	void (*get_stats)(gradcomp_reducer *r, gradcomp_reducer_stats *stats);
 	void (*free)(gradcomp_reducer *r);
+	/* The row of a report before the reducer is freed: without tensors and schedule. The strings
+	 * are the caller's. Any thread. */
+	void (*row)(gradcomp_reducer *r, report_reducer *row);
 } reducer_ops;
 
 struct gradcomp_reducer {
@@ -30,6 +33,7 @@ struct gradcomp_reducer {
 	 * a reducer sets it. */
 	void (*report)(void *ctx, report_reducer *row);
 	void *report_ctx;
+	job_part part; /* of what the program has */
 };
 
 #endif

@@ -108,5 +108,15 @@ check 'rank 1 stopped: srun fails' test $status -gt 0
 like 'rank 1 stopped: it is named' "$(grep '^rank [023] stopped: ' out)" 'rank 1'
 unset GRADCOMP_TRANSPORT_TIMEOUT
 
+# The other ranks pass the signal by, so that rank 0 does not hear of their end first.
+# shellcheck disable=SC2016 # for the shell of the task
+begin --gradcomp-report=end.json sh -c '[ "$SLURM_PROCID" = 0 ] || trap "" TERM; exec "$0" "$@"'
+tap_result $? 'scancel: the job was running'
+cancel_jobs
+wait $srun
+check 'scancel: srun fails' test $? -gt 0
+check 'scancel: there is a report' "$tmp/bin/gradcomp" report run/end.json
+like 'scancel: it says why the job ended' "$(grep failure run/end.json)" 'ended by signal 15 after step 0'
+
 all_idle 'every node is idle'
 done_testing

@@ -270,4 +270,5 @@ const reducer_ops tuner_ops = {
 	.load = tuner_load,
 	.get_stats = tuner_stats,
 	.free = tuner_free,
+	.row = tuner_row,
 };

@@ -42,6 +42,7 @@ void tuner_log(const tuner *c, const decision *v);
 /* Into the list of changes: c->now from c->changed_at on. */
 void tuner_note_change(tuner *c, tuner_reason why);
 void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats);
+void tuner_row(gradcomp_reducer *base, report_reducer *row);
 /* The row of the report; and of parts that have gone for good, none. */
 void tuner_keep_row(tuner *c, const partition *p);
 void tuner_drop_rows(tuner *c);

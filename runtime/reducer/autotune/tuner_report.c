@@ -205,27 +205,56 @@ static void steps_into(gradcomp_reducer_stats *s, const tuner *c)
 	s->exposed_s = c->timer.exposed_s;
 }
 
-void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
+/* Parts are not changed while somebody is inside. */
+static void enter(tuner *c)
 {
-	tuner *c = (tuner *)base;
-	uint32_t size = stats->struct_size;
 	pthread_mutex_lock(&c->lock);
-	/* Parts are not changed while somebody is inside. */
 	while (c->busy && !c->failed)
 		pthread_cond_wait(&c->changed, &c->lock);
 	c->inside++;
 	pthread_mutex_unlock(&c->lock);
+}
+
+/* With the lock held. */
+static void leave(tuner *c)
+{
+	c->inside--;
+	pthread_cond_signal(&c->wake);
+}
+
+void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
+{
+	tuner *c = (tuner *)base;
+	uint32_t size = stats->struct_size;
+	enter(c);
 	gradcomp_reducer_stats full = all_stats(c, c->partition);
 	pthread_mutex_lock(&c->lock);
 	steps_into(&full, c);
-	c->inside--;
-	pthread_cond_signal(&c->wake);
+	leave(c);
 	pthread_mutex_unlock(&c->lock);
 	full.struct_size = size;
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
 }
 
 /* ---- the report ---- */
+
+void tuner_row(gradcomp_reducer *base, report_reducer *row)
+{
+	tuner *c = (tuner *)base;
+	char *asked = NULL;
+	enter(c);
+	if (c->partition && c->partition->n) {
+		gradcomp_reducer *first = &c->partition->sub[0].r->base;
+		first->ops->row(first, row);
+	}
+	pthread_mutex_lock(&c->lock);
+	if (asprintf(&asked, "auto (%s)", c->config.candidate[c->now.candidate].compressor) >= 0) {
+		free((char *)row->asked);
+		row->asked = asked;
+	}
+	leave(c);
+	pthread_mutex_unlock(&c->lock);
+}
 
 void tuner_part_kept(void *ctx, report_reducer *row)
 {

@@ -143,8 +143,16 @@ static void delay_free(gradcomp_reducer *base)
 	destroy(d);
 }
 
+static void delay_row(gradcomp_reducer *base, report_reducer *row)
+{
+	const delay *d = (delay *)base;
+	d->inner->ops->row(d->inner, row);
+	row->delay = d->delay;
+}
+
 static const reducer_ops ops = {delay_ready, delay_wait, delay_wait_for, NULL, delay_drain,
-                                delay_save,  delay_save_shared, delay_load, delay_get_stats, delay_free};
+                                delay_save,  delay_save_shared, delay_load, delay_get_stats, delay_free,
+                                delay_row};
 
 /* The reducer behind has found the tensors to be as they should. */
 static gradcomp_status allocate(delay *d, const gradcomp_tensor_desc *tensors, gradcomp_error *err)
