@@ -85,6 +85,7 @@ is "bindir follows exec-prefix" "$(value dirs bindir)" "/opt/e/bin"
 is "includedir follows prefix" "$(value dirs includedir)" "/opt/g++_1.0@x~y-z/include"
 is "mandir follows datarootdir" "$(value dirs mandir)" "/opt/g++_1.0@x~y-z/share/man"
 is "libdir" "$(value dirs libdir)" "/opt/l/lib64"
+unlike "... is no run-time path" "$(grep -v ^CONFIGURE_ARGS "$tmp/dirs/config.mk")" rpath
 is "slurm's plugin folder" "$(value dirs slurmplugindir)" "/s"
 is "plugstack.conf.d follows sysconfdir" "$(value dirs plugstackdir)" "/etc/slurm/plugstack.conf.d"
 is "CFLAGS replace the default" "$(value dirs CFLAGS)" '-O1 -DNAME="a b"'

@@ -64,6 +64,10 @@ done
 is "no folder of the build is named in the configuration" \
 	"$(grep -rl -e "$tmp/stage" -e "$GRADCOMP_SRC" "$staged/etc" "$staged/lib/pkgconfig")" ""
 is "... nor in what was compiled" "$(grep -rl -e "$tmp/build" -e "$GRADCOMP_SRC" "$staged/bin" "$staged/lib" "$staged/include")" ""
+is "nothing has a run-time path: the command has the library in it, plugins and modules need none" \
+	"$(find "$staged/bin" "$staged/lib" -type f | while read -r file; do
+		! readelf -d "$file" 2>/dev/null | grep -qE 'RPATH|RUNPATH' || echo "$file"
+	done)" ""
 # shellcheck disable=SC2016 # backticks of Markdown
 dead=$(cd "$staged/share/doc/gradcomp" && for document in *.md; do
 	sed -e '/^    /d' -e 's/`[^`]*`//g' "$document" | grep -oE '\]\([^) ]+\)' | sed 's/^](//; s/)$//; s/#.*//' | while read -r link; do
