@@ -28,7 +28,9 @@
  *
  * Failures. When a rank dies, leaves or stops answering, every pending and
  * later call on the job fails with GRADCOMP_ERR_PEER or _TIMEOUT and a text that
- * names the rank and its host. The job cannot be used again; free it.
+ * names the rank and its host. The job cannot be used again; free it. With
+ * gradcomp.on_failure=shrink the status is GRADCOMP_ERR_PEER_LOST, and the job may go on
+ * without the rank: gradcomp_job_shrink().
  *
  * fork(). A child must not use objects it inherited.
  */
@@ -99,6 +101,34 @@ GRADCOMP_EXPORT const char *gradcomp_job_host(const gradcomp_job *job, int rank)
  * Never sleeps, from any thread: for a program whose own communication (Gloo, NCCL, MPI) fails and does not say which
  * rank is gone. That may be milliseconds before this job has heard of it. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_job_check(const gradcomp_job *job, gradcomp_error *err);
+/* Who goes on after ranks were lost. The arrays are the job's, until the next shrink. */
+typedef struct gradcomp_survivors {
+	uint32_t struct_size; /* set by the caller */
+	uint32_t epoch;       /* 0 in the job that began; more with every agreement */
+	int32_t rank, nranks; /* of this job from now on */
+	int32_t old_rank, old_nranks;
+	const int32_t *ranks; /* ranks[r], r < nranks: what rank r was before this call */
+	const int32_t *lost;  /* ranks before this call that are lost, old_nranks - nranks of them */
+	/* 1: the step whose wait() failed here is done on all ranks, and the averages are in place.
+	 * 0: it is void on all: the gradients' memory holds nothing of use. */
+	int32_t step_done;
+	uint32_t reserved0;
+} gradcomp_survivors;
+
+/* After GRADCOMP_ERR_PEER_LOST, on every rank that lives: they agree on who is left, are numbered
+ * anew in the order they had, and the world and the job's reducers work among them from then on. A
+ * reducer's error memory is as it was before the failed step when that is void, else as after
+ * it; what lost ranks owed is lost. The compressor's own state is that of the new rank 0. A rank that is lost
+ * meanwhile is left out too. Other groups, links, coders and the like must have been freed, and no
+ * other call be under way on the job. Returns when all that are left have called it; hosts' names
+ * (gradcomp_job_host) are new.
+ *
+ * GRADCOMP_ERR_STATE, and nothing is done: nothing has failed, gradcomp.on_failure is not shrink, or something is
+ * not freed. Otherwise the job cannot be used again: GRADCOMP_ERR_PEER when this rank is with the
+ * smaller part of the ranks of the last epoch (of two halves, the one without the lowest rank), fewer
+ * than gradcomp.min_ranks are left, or the others have given this rank up; GRADCOMP_ERR_TIMEOUT when a rank lives and
+ * does not call it within transport.wait_timeout. `survivors` may be NULL. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err);
 /* The group of all ranks. Owned by the job. */
 GRADCOMP_EXPORT gradcomp_group *gradcomp_job_world(gradcomp_job *job);
 /* The effective value of a setting, for instance "gradcomp.compressor"; NULL

@@ -28,6 +28,8 @@ static void destroy(gradcomp_job *job)
 		operator_threads_stop();
 	report_abandon(job->report);
 	model_capture_abandon(job->model_capture);
+	roster_view_clear(&job->view);
+	free(job->survivors);
 	spec_table_clear(&job->specs);
 	config_free(job->config);
 	pthread_mutex_destroy(&job->parts_lock);
@@ -192,6 +194,7 @@ fail:
 	trace_abandon(job->trace);
 	job->trace = NULL;
 	group_destroy(job->world);
+	roster_close(job->roster);
 	if (job->transport) {
 		job_fail(job, st, err->text);
 		transport_stop(job->transport, NULL);
@@ -249,6 +252,7 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 		left = left ? left : traced;
 	}
 	group_destroy(job->world);
+	roster_close(job->roster);
 	st = transport_stop(job->transport, left ? NULL : err);
 	destroy(job);
 	return left ? left : st;

@@ -22,11 +22,11 @@
  * hear how it went. */
 #define MUNGE_PATIENCE 0.5
 
-/* A record: "V<version>, about the secret, SPECs, their plugins, timeline, the transport's endpoint"
- * separated by tabs, or "E<rank> <text>" of a rank that cannot join. */
+/* A record: "V<version>, about the secret, SPECs, their plugins, timeline, what a lost rank means, the
+ * transport's endpoint" separated by tabs, or "E<rank> <text>" of a rank that cannot join. */
 #define RECORD_TEXT BOOTSTRAP_MAX
 
-enum { RECORD_VERSION, RECORD_SECRET, RECORD_SPECS, RECORD_PLUGINS, RECORD_TIMELINE, RECORD_PARTS };
+enum { RECORD_VERSION, RECORD_SECRET, RECORD_SPECS, RECORD_PLUGINS, RECORD_TIMELINE, RECORD_FAILURE, RECORD_PARTS };
 
 /* A job that cannot begin ends when all ranks know why, or after so many seconds, at most half of
  * transport.timeout. */
@@ -63,9 +63,37 @@ static void capture(gradcomp_job *job, struct reducer *r)
 	model_capture_reducer(job->model_capture, r);
 }
 
+/* What cannot go on after a rank is lost is refused before the job begins. */
+static gradcomp_status check_shrink(const config *c, const transport_options *o, gradcomp_error *err)
+{
+	if (o->frames)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "gradcomp.on_failure=shrink cannot be with security.frames=%s: must be none",
+		                 config_find(c, "security.frames"));
+	if (*config_str(c, "gradcomp.trace"))
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "gradcomp.on_failure=shrink cannot be with gradcomp.trace: a timeline is of one set of ranks");
+	if (!config_is_default(c, "transport.allow") && strstr(o->allow, "verbs"))
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "gradcomp.on_failure=shrink cannot be with transport.allow=%s: verbs cannot shrink; shm,tcp can", o->allow);
+	return GRADCOMP_OK;
+}
+
+/* "F0", or of a rank whose job may outlive others where it answers, and min_ranks: "F40123/2". */
+static gradcomp_status offer_roster(gradcomp_job *job, char out[32], gradcomp_error *err)
+{
+	int port = 0;
+	gradcomp_status st = GRADCOMP_OK;
+	if (job->transport_options.outlives && job->nranks > 1)
+		st = roster_listen(&port, &job->roster, err);
+	if (port)
+		snprintf(out, 32, "F%d/%d", port, (int)config_int(job->config, "gradcomp.min_ranks"));
+	else
+		snprintf(out, 32, "F0");
+	return st;
+}
+
 static gradcomp_status prepare(gradcomp_job *job, const char *space, char record[RECORD_TEXT], gradcomp_error *err)
 {
-	char specs[1024], plugins[PLUGIN_PAIR_TEXT], secret[JOB_SECRET_TEXT], timeline[TRACE_OPTIONS_TEXT];
+	char specs[1024], plugins[PLUGIN_PAIR_TEXT], secret[JOB_SECRET_TEXT], timeline[TRACE_OPTIONS_TEXT], failure[32];
 	const config *c = job->config;
 	transport_options o = {
 		.rank = job->rank,
@@ -82,9 +110,12 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 		.frames = (frames_mode)config_int(c, "security.frames"),
 		.log = &job->log,
 		.operators = operators_cpu(),
+		.outlives = config_int(c, "gradcomp.on_failure") == FAILURE_SHRINK,
 	};
 	gradcomp_error missing = {0};
 	gradcomp_status st = resolve_specs(job, specs, sizeof specs, plugins, err);
+	if (!st && o.outlives)
+		st = check_shrink(c, &o, err);
 	if (st)
 		return st;
 	if (job->rank == 0 && *config_str(c, "gradcomp.report")) {
@@ -105,15 +136,21 @@ static gradcomp_status prepare(gradcomp_job *job, const char *space, char record
 	}
 	trace_options_write(&(trace_options){.events = job->trace_file ? (uint32_t)config_int(c, "trace.events") : 0,
 	                            .ranks = (uint32_t)config_int(c, "trace.ranks")}, timeline);
-	verbs_options(c, &o, &missing);
+	if (o.outlives)
+		o.allow = config_is_default(c, "transport.allow") ? "shm,tcp" : o.allow;
+	else
+		verbs_options(c, &o, &missing);
+	job->transport_options = o;
 	st = transport_listen(&o, &job->transport, err);
+	if (!st)
+		st = offer_roster(job, failure, err);
 	if (!st)
 		st = job_secret_offer(config_str(c, "security.secret"), job->rank, space,
 		                      MUNGE_PATIENCE * o.timeout, &job->log, secret, err);
 	if (st)
 		return st;
-	snprintf(record, RECORD_TEXT, "V%s\t%s\t%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, plugins, timeline,
-	         transport_endpoint(job->transport));
+	snprintf(record, RECORD_TEXT, "V%s\t%s\t%s\t%s\t%s\t%s\t%s", GRADCOMP_VERSION_STRING, secret, specs, plugins, timeline,
+	         failure, transport_endpoint(job->transport));
 	secret_wipe(secret, sizeof secret);
 	return GRADCOMP_OK;
 }
@@ -145,10 +182,28 @@ static gradcomp_status find_refusal(const gradcomp_job *job, char *const *all, g
 	return GRADCOMP_OK;
 }
 
+/* Whether rank r takes a lost rank as rank 0 does; *port: where it answers. */
+static gradcomp_status failure_alike(const char *text, const char *text0, int r, int *port, gradcomp_error *err)
+{
+	int least = 0, least0 = 0, port0 = 0;
+	*port = 0;
+	sscanf(text, "F%d/%d", port, &least);
+	sscanf(text0, "F%d/%d", &port0, &least0);
+	if (!*port != !port0)
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d has gradcomp.on_failure=%s, rank 0 has %s: all ranks must have the same", r,
+		                 *port ? "shrink" : "abort", port0 ? "shrink" : "abort");
+	if (least != least0)
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d has gradcomp.min_ranks=%d, rank 0 has %d: all ranks must have the same", r,
+		                 least, least0);
+	if (*port < 0 || *port > 65535)
+		return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d is not one of gradcomp", r);
+	return GRADCOMP_OK;
+}
+
 /* Splits the records; endpoints[r] becomes rank r's endpoint of the transport. Names a rank that
  * is not like rank 0: all ranks find the same one. */
 static gradcomp_status read_records(gradcomp_job *job, char **all, const char **endpoints, const char *text0[RECORD_PARTS],
-                                    const char **own_secret, gradcomp_error *err)
+                                    const char **own_secret, int *ports, gradcomp_error *err)
 {
 	for (int r = 0; r < job->nranks; r++) {
 		char *rest = NULL;
@@ -160,7 +215,7 @@ static gradcomp_status read_records(gradcomp_job *job, char **all, const char **
 		version = part[RECORD_VERSION];
 		secrets = part[RECORD_SECRET];
 		specs = part[RECORD_SPECS];
-		if (!version || version[0] != 'V' || !part[RECORD_TIMELINE] || !rest || !*rest)
+		if (!version || version[0] != 'V' || !part[RECORD_FAILURE] || !rest || !*rest)
 			return error_set(err, GRADCOMP_ERR_INVALID, "the endpoint record of rank %d is not one of gradcomp", r);
 		if (r == 0)
 			memcpy(text0, part, sizeof part);
@@ -176,6 +231,9 @@ static gradcomp_status read_records(gradcomp_job *job, char **all, const char **
 			return error_set(err, GRADCOMP_ERR_MISMATCH,
 			                 "rank %d on %s has the plugins %s, rank 0 on %s has %s: all nodes must have the same files", r,
 			                 endpoint_host(rest, host), part[RECORD_PLUGINS], endpoint_host(endpoints[0], host0), text0[RECORD_PLUGINS]);
+		st = failure_alike(part[RECORD_FAILURE], text0[RECORD_FAILURE], r, &ports[r], err);
+		if (st)
+			return st;
 		st = r ? job_secret_alike(text0[RECORD_SECRET], secrets, r, err) : GRADCOMP_OK;
 		if (st)
 			return st;
@@ -195,12 +253,13 @@ gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *
 	double timeout = config_float(job->config, "transport.timeout");
 	char **all = calloc((size_t)job->nranks, sizeof *all);
 	const char **endpoints = calloc((size_t)job->nranks, sizeof *endpoints);
+	int *ports = calloc((size_t)job->nranks, sizeof *ports); /* of their rosters */
 	const char *text0[RECORD_PARTS] = {NULL}, *own_secret = "";
 	gradcomp_error own = {0};
 	size_t secrets = 0; /* bytes of rank 0's text, before it is cut up */
 	gradcomp_status mine, st;
 	bool known; /* to all ranks: why the job cannot begin */
-	if (!all || !endpoints) {
+	if (!all || !endpoints || !ports) {
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the endpoints of %d ranks", job->nranks);
 		goto done;
 	}
@@ -218,7 +277,7 @@ gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *
 	if (!st)
 		st = find_refusal(job, all, err);
 	if (!st)
-		st = read_records(job, all, endpoints, text0, &own_secret, err);
+		st = read_records(job, all, endpoints, text0, &own_secret, ports, err);
 	known = known && st;
 	if (known)
 		bootstrap_heard(w, timeout / 2 < HEARD_SECONDS ? timeout / 2 : HEARD_SECONDS);
@@ -229,6 +288,8 @@ gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *
 		                     MUNGE_PATIENCE * timeout, &job->log, secret, err);
 	if (!st)
 		st = transport_start(job->transport, endpoints, secret, err);
+	if (!st && job->roster)
+		st = roster_begin(job->roster, job->transport, job->rank, job->nranks, endpoints, ports, &job->log, err);
 	secret_wipe(secret, sizeof secret);
 done:
 	secret_wipe(record, sizeof record);
@@ -238,5 +299,6 @@ done:
 		free(all[r]);
 	free(all);
 	free(endpoints);
+	free(ports);
 	return st;
 }

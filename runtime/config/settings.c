@@ -261,6 +261,8 @@ static gradcomp_status check_lock(const char *value, gradcomp_error *err)
 
 /* In the order of gradcomp_log_level. */
 static const char *const log_levels[] = {"error", "warn", "info", "debug", NULL};
+/* In the order of failure_mode in job/job.h. */
+static const char *const failure_modes[] = {"abort", "shrink", NULL};
 /* In the order of zerocopy_mode in transport/transport.h. */
 static const char *const zerocopy_modes[] = {"auto", "yes", "no", NULL};
 /* In the order of frames_mode in transport/transport.h. */
@@ -289,6 +291,12 @@ const setting settings_table[] = {
 	         .type = GRADCOMP_PARAM_BOOL,
 	         .def = "yes",
 	         .help = "models of PyTorch programs that do not call attach() are attached at their first pass"}},
+	{.row = {.name = "gradcomp.on_failure",
+	         .type = GRADCOMP_PARAM_CHOICE,
+	         .def = "abort",
+	         .choices = failure_modes,
+	         .help = "when a rank is lost: the job ends, or may go on without it (gradcomp_job_shrink)"}},
+	{NUMBER(INT, "gradcomp.min_ranks", "1", 1, 1 << 24, "with gradcomp.on_failure=shrink: fewer ranks than that end the job")},
 	{.row = {.name = "gradcomp.log",
 	         .type = GRADCOMP_PARAM_CHOICE,
 	         .def = "info",

@@ -45,6 +45,25 @@ void group_destroy(gradcomp_group *g)
 	free(g);
 }
 
+gradcomp_status group_renew(gradcomp_group *world, uint64_t id, int nranks, int me, gradcomp_error *err)
+{
+	int *ranks = malloc((size_t)nranks * sizeof *ranks);
+	if (!ranks)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a group of %d ranks", nranks);
+	for (int r = 0; r < nranks; r++)
+		ranks[r] = r;
+	free(world->ranks);
+	free(world->lists);
+	world->ranks = ranks;
+	world->lists = NULL;
+	world->nlists = 0;
+	world->id = id;
+	world->nranks = nranks;
+	world->me = me;
+	world->splits = world->channels = 0;
+	return GRADCOMP_OK;
+}
+
 gradcomp_status group_channel(gradcomp_group *g, channel **out, gradcomp_error *err)
 {
 	return channel_open(g->job->transport, id_mix(g->id, ++g->channels), g->ranks, g->nranks, g->me, out, err);

@@ -7,12 +7,16 @@
 #include "gradcomp/gradcomp.h"
 #include "base/log.h"
 #include "plugin/registry.h"
+#include "job/roster.h"
 #include "job/report.h"
 #include "config/spec.h"
 #include "transport/core/transport.h"
 
 #include <pthread.h>
 #include <stdbool.h>
+
+/* In the order of the setting's choices. */
+typedef enum failure_mode { FAILURE_ABORT = 0, FAILURE_SHRINK = 1 } failure_mode;
 
 /* A collective plugin at work on one channel of a group. */
 typedef struct coll_ctx {
@@ -57,6 +61,11 @@ struct gradcomp_job {
 	gradcomp_host host;
 	int rank, nranks;
 	transport *transport;
+	transport_options transport_options; /* it was made with */
+	roster *roster;                      /* with gradcomp.on_failure=shrink; else NULL */
+	roster_view view;                    /* who is in the world, by the ranks that the job began with */
+	int32_t *survivors;                  /* what the last shrink told */
+	struct enduring *enduring;           /* reducers that outlive ranks, in the order they were made */
 	gradcomp_group *world;
 	spec_table specs; /* every SPEC that the job asks for */
 	report *report; /* rank 0, when asked for */
@@ -107,6 +116,8 @@ void job_count(gradcomp_job *job, int delta);
 gradcomp_status group_create(gradcomp_job *job, uint64_t id, const int *ranks, int n, int me, gradcomp_group **out,
                              gradcomp_error *err);
 void group_destroy(gradcomp_group *g);
+/* As if made anew, of all `nranks` ranks of a world; `id` was of no group before. Nothing of it is in use. */
+gradcomp_status group_renew(gradcomp_group *world, uint64_t id, int nranks, int me, gradcomp_error *err);
 
 /* The next channel of the group. Every rank of the group opens the same channels,
  * with a collective on them or without, in the same order. */

@@ -3,6 +3,7 @@
 
 #include "reducer/autotune/tuner.h"
 #include "reducer/delayed/delayed.h"
+#include "reducer/enduring.h"
 #include "reducer/reducer_consensus.h"
 #include "base/error.h"
 
@@ -60,13 +61,14 @@ gradcomp_status gradcomp_reducer_create(gradcomp_group *group, const gradcomp_te
 	*out = NULL;
 	if (!group)
 		return error_set(err, GRADCOMP_ERR_INVALID, "group is NULL");
-	gradcomp_status st = check_delay(&o, &own);
+	gradcomp_status st = group->job->roster ? enduring_check(group, &o, &own) : check_delay(&o, &own);
 	if (st) {
 		st = reducer_consensus(group, &(reducer_request){.delay = o.delay}, st, &own);
 		return error_set(err, st, "%s", own.text);
 	}
-	st = o.delay ? delay_open(group, tensors, ntensors, &o, out, err)
-	             : reducer_open(group, tensors, ntensors, &o, out, err);
+	st = group->job->roster ? enduring_open(group, tensors, ntensors, &o, out, err)
+	     : o.delay          ? delay_open(group, tensors, ntensors, &o, out, err)
+	                        : reducer_open(group, tensors, ntensors, &o, out, err);
 	if (!st) {
 		(*out)->part = (job_part){.of = *out, .reducer = row};
 		job_show(group->job, &(*out)->part);

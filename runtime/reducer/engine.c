@@ -5,6 +5,7 @@
 #include "reducer/layout.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, const gradcomp_value *values,
                                        gradcomp_error *err)
@@ -68,8 +69,50 @@ gradcomp_status engine_allocate(engine *eng, gradcomp_error *err)
 	return st;
 }
 
+float *engine_array(const engine *eng, uint32_t s)
+{
+	return !eng->error ? eng->state[s] : s ? eng->state[s - 1] : eng->error;
+}
+
+gradcomp_status engine_undo_open(engine *eng, gradcomp_error *err)
+{
+	uint32_t arrays = !!eng->error + eng->compressor->state_arrays;
+	engine_undo *u = eng->undo = calloc(1, sizeof *u);
+	if (u) {
+		u->arrays = arrays;
+		u->array = calloc(arrays + 1, sizeof *u->array);
+		u->step = calloc(eng->layout.ntensors + 1, sizeof *u->step);
+	}
+	for (uint32_t s = 0; u && u->array && s < arrays; s++)
+		if (!(u->array[s] = malloc(eng->layout.numel * sizeof(float) + 1)))
+			u->arrays = s;
+	return !u || !u->array || !u->step || u->arrays < arrays
+	               ? error_set(err, GRADCOMP_ERR_NOMEM, "no memory to keep what a step overwrites")
+	               : GRADCOMP_OK;
+}
+
+void engine_undo_close(engine_undo *u)
+{
+	for (uint32_t s = 0; u && u->array && s < u->arrays; s++)
+		free(u->array[s]);
+	if (u) {
+		free(u->array);
+		free(u->step);
+	}
+	free(u);
+}
+
+void engine_keep(engine *eng, const bucket *b)
+{
+	for (uint32_t s = 0; s < eng->undo->arrays; s++)
+		memcpy(eng->undo->array[s] + b->pub.offset, engine_array(eng, s) + b->pub.offset, b->pub.numel * sizeof(float));
+	for (uint32_t i = 0; i < b->pub.ntensors; i++)
+		eng->undo->step[b->pub.first + i] = eng->step + 1;
+}
+
 void engine_free(engine *eng)
 {
+	engine_undo_close(eng->undo);
 	if (eng->instance)
 		eng->compressor->destroy(eng->instance);
 	for (uint32_t s = 0; eng->state && s < eng->compressor->state_arrays; s++)

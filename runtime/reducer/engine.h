@@ -68,6 +68,7 @@ typedef struct engine {
 	uint64_t nserver_error;
 	uint64_t *lengths;    /* 2 nranks words of the exchange thread's: lengths, and what comes with them */
 	residual_norm *norms; /* by tensor of the layout */
+	struct engine_undo *undo; /* of a reducer that outlives ranks; else NULL */
 
 	uint64_t step;
 	double step_e, step_u; /* |e|^2 and |u|^2 of this step: the compute thread's */
@@ -75,6 +76,20 @@ typedef struct engine {
 	int warned;            /* log lines about non-finite gradients */
 	gradcomp_reducer_stats stats;
 } engine;
+
+/* What a step has overwritten, until it is known to be done on all ranks. */
+typedef struct engine_undo {
+	float **array;  /* of each array of the engine's, error memory first: as before the step */
+	uint32_t arrays;
+	uint64_t *step; /* by tensor: the last step that it was kept for, + 1 */
+} engine_undo;
+
+/* Keeps what the bucket's step is about to overwrite. */
+void engine_keep(engine *eng, const bucket *b);
+gradcomp_status engine_undo_open(engine *eng, gradcomp_error *err);
+void engine_undo_close(engine_undo *u);
+/* Array s of those that have the layout's length: error memory, when there is one, comes first. */
+float *engine_array(const engine *eng, uint32_t s);
 
 /* The compressor's instance for the layout. */
 gradcomp_status engine_create_instance(engine *eng, const gradcomp_host *host, const gradcomp_value *values,

@@ -5,6 +5,7 @@
 #include "reducer/arg_errors.h"
 #include "reducer/bucketing/profile.h"
 #include "reducer/bucketing/replan.h"
+#include "reducer/enduring.h"
 #include "reducer/hierarchical/hierarchical.h"
 #include "reducer/layout.h"
 #include "reducer/reducer_consensus.h"
@@ -442,6 +443,8 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 		r->eng.server_error = d.server_error;
 		r->eng.nserver_error = d.nserver_error;
 	}
+	if (!st && r->eng.job->roster)
+		st = enduring_fits(r, plugins[1]->info->name, &why);
 	if (!st)
 		st = workers_start(r, &why);
 	if (st) {

@@ -41,11 +41,6 @@ const engine *state_owner(const reducer *r, const bucketing *d)
 	return d->hierarchical ? hierarchical_inner(d->hierarchical) : &r->eng;
 }
 
-float *state_array(const engine *k, uint32_t s)
-{
-	return !k->error ? k->state[s] : s ? k->state[s - 1] : k->error;
-}
-
 uint64_t state_array_bytes(const reducer *r, const bucketing *d)
 {
 	const engine *k = state_owner(r, d);
@@ -219,7 +214,7 @@ static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned
 	size_t bytes = k->layout.numel * sizeof(float);
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
-		st = gpu_copy(&r->eng, p, state_array(k, s), bytes, err);
+		st = gpu_copy(&r->eng, p, engine_array(k, s), bytes, err);
 	if (!st && d->nserver_error)
 		memcpy(p, d->server_error, d->nserver_error * sizeof(float));
 	return st;
@@ -232,7 +227,7 @@ static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const u
 	size_t bytes = k->layout.numel * sizeof(float);
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
-		st = gpu_copy(&r->eng, state_array(k, s), p, bytes, err);
+		st = gpu_copy(&r->eng, engine_array(k, s), p, bytes, err);
 	if (!st && d->nserver_error)
 		memcpy(d->server_error, p, d->nserver_error * sizeof(float));
 	return st;

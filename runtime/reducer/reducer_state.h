@@ -27,8 +27,6 @@ typedef struct state_head {
 
 /* Whose the arrays and the plugin are with bucketing *d: with two levels those of the shards. */
 const engine *state_owner(const reducer *r, const bucketing *d);
-/* Array s of those whose numbers are the owner's: error memory, when it has one, comes first. */
-float *state_array(const engine *k, uint32_t s);
 /* Bytes of the arrays and the collective's memory. */
 uint64_t state_array_bytes(const reducer *r, const bucketing *d);
 /* All but the checksum. */

@@ -51,7 +51,7 @@ static gradcomp_status share(const reducer *r, uint32_t s, uint64_t at, uint64_t
 	const struct hierarchical *two = r->eng.hierarchical;
 	const bucketing d = bucketing_current(r);
 	const engine *k = state_owner(r, &d);
-	const float *array = state_array(k, s);
+	const float *array = engine_array(k, s);
 	memset(to, 0, n * sizeof *to);
 	if (!two) {
 		gradcomp_status st = gpu_copy(&r->eng, room, array + at, n * sizeof *room, err);
@@ -268,7 +268,7 @@ static void take_shards(reducer *r, uint32_t s, const char *array)
 	const struct hierarchical *two = r->eng.hierarchical;
 	for (uint32_t i = 0; i < r->eng.nbuckets; i++) {
 		const bucket *b = &r->eng.buckets[i];
-		memcpy(state_array(&two->inner, s) + b->part->pub.offset,
+		memcpy(engine_array(&two->inner, s) + b->part->pub.offset,
 		       array + (b->pub.offset + two->of[i].begin) * sizeof(float), b->part->pub.numel * sizeof(float));
 	}
 }
@@ -281,7 +281,7 @@ gradcomp_status shared_state_take(reducer *r, const void *state, const shared_he
 		if (r->eng.hierarchical)
 			take_shards(r, s, array);
 		else
-			st = gpu_copy(&r->eng, state_array(&r->eng, s), array, array_bytes(r), err);
+			st = gpu_copy(&r->eng, engine_array(&r->eng, s), array, array_bytes(r), err);
 	if (st)
 		return st;
 	if (r->eng.server_error)

@@ -47,6 +47,8 @@ void tree_fail(transport *t, gradcomp_status status, int culprit, const char *te
 {
 	if (atomic_load(&t->failed) || t->left)
 		return;
+	if (t->o.outlives && (status == GRADCOMP_ERR_PEER || status == GRADCOMP_ERR_TIMEOUT))
+		status = GRADCOMP_ERR_PEER_LOST;
 	error_set(&t->failure, status, "%.*s", CULPRIT_TEXT, text);
 	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		neighbour_send(&t->tree[i], CTRL_FAIL, status, culprit, t->failure.text);
@@ -134,7 +136,7 @@ static int neighbour_message(transport *t, int i, const ctrl_msg *f)
 	case CTRL_HEARTBEAT:
 		return 0;
 	case CTRL_FAIL:
-		if (f->a >= 0 || f->a < GRADCOMP_ERR_INTERNAL || f->b < -1 || f->b >= t->nranks)
+		if (f->a >= 0 || f->a < GRADCOMP_ERR_PEER_LOST || f->b < -1 || f->b >= t->nranks)
 			return -1;
 		memcpy(text, f->text, f->bytes);
 		text[f->bytes] = '\0';

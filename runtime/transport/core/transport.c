@@ -88,6 +88,17 @@ static gradcomp_status transport_check(const transport_options *o, gradcomp_erro
 	return GRADCOMP_OK;
 }
 
+void transport_renumber(transport *t, int rank, int nranks)
+{
+	t->rank = rank;
+	t->nranks = nranks;
+	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
+		int r = i == TREE_PARENT ? (rank ? (rank - 1) / 2 : -1) : 2 * rank + i;
+
+		t->tree[i].rank = r < nranks ? r : -1;
+	}
+}
+
 gradcomp_status transport_listen(const transport_options *o, transport **out, gradcomp_error *err)
 {
 	gradcomp_status st = transport_check(o, err);
@@ -108,8 +119,6 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	t->numa = shm_numa_nodes() > 1;
 	t->o = *o;
 	t->o.chunk &= ~(size_t)63;
-	t->rank = o->rank;
-	t->nranks = o->nranks;
 	t->wake_fd = t->failed_fd = -1;
 	listener_init(&t->listener, &accept_ops, t, o->log);
 	pthread_mutex_init(&t->lock, NULL);
@@ -118,12 +127,9 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&t->changed, &attr);
 	pthread_condattr_destroy(&attr);
-	for (int i = 0; i < TREE_NEIGHBOURS; i++) {
-		int r = i == TREE_PARENT ? (t->rank ? (t->rank - 1) / 2 : -1) : 2 * t->rank + i;
-
-		t->tree[i].rank = r < t->nranks ? r : -1;
+	transport_renumber(t, o->rank, o->nranks);
+	for (int i = 0; i < TREE_NEIGHBOURS; i++)
 		t->tree[i].fd = -1;
-	}
 	t->interface = strdup(o->interface ? o->interface : "");
 	t->allow = strdup(o->allow && *o->allow ? o->allow : "shm,tcp");
 	t->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

@@ -42,6 +42,8 @@ typedef struct transport_options {
 	int rank, nranks;
 	double timeout;      /* s; setting transport.timeout */
 	double wait_timeout; /* s; transport.wait_timeout */
+	double join_timeout; /* s for all to come to transport_start(); 0: timeout */
+	bool outlives;       /* a rank that is lost is GRADCOMP_ERR_PEER_LOST: the job may go on without it */
 	int streams;         /* tcp connections a peer and channel; transport.streams */
 	size_t chunk;        /* bytes; transport.chunk */
 	int spin_us;         /* how long a wait spins before it sleeps; transport.spin_us */
@@ -67,6 +69,9 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 const char *transport_endpoint(const transport *t);
 /* Fresh random bytes, for rank 0 to make the job's secret. */
 gradcomp_status transport_secret(unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err);
+/* Before transport_start(): this rank is another one of another number than transport_listen() was
+ * told, at most that many. */
+void transport_renumber(transport *t, int rank, int nranks);
 /* Endpoint records of all ranks (untrusted text), and the secret. Starts the control
  * thread and joins the tree; returns when this rank's parent and children are
  * connected, or fails within `timeout` naming who is missing. */

@@ -1,0 +1,170 @@
+/* A job that goes on without the ranks it has lost: the roster says who is left, a new transport
+ * connects them, and the world and the reducers move over to it. Any of it may fail because
+ * another rank is lost; then it begins again, in the next epoch. */
+#include "job/job.h"
+
+#include "base/error.h"
+#include "reducer/enduring.h"
+#include "security/secret.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* For those that have just agreed to connect to each other. */
+#define JOIN_SECONDS 5.0
+#define WORLD_ID 1 /* of the first epoch's world */
+
+static gradcomp_status check(const gradcomp_job *job, gradcomp_error *err)
+{
+	int others = job->live - enduring_count(job);
+	if (!job->transport_options.outlives)
+		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: the job began with gradcomp.on_failure=abort");
+	if (!transport_failure(job->transport, NULL))
+		return error_set(err, GRADCOMP_ERR_STATE, "gradcomp_job_shrink: nothing has failed");
+	if (others)
+		return error_set(err, GRADCOMP_ERR_STATE,
+		                 "gradcomp_job_shrink: %d groups, links, coders or the like have not been freed, which are of the ranks "
+		                 "there were", others);
+	return GRADCOMP_OK;
+}
+
+/* The first view: all ranks. */
+static gradcomp_status begin_view(gradcomp_job *job, gradcomp_error *err)
+{
+	if (job->view.ranks)
+		return GRADCOMP_OK;
+	job->view.ranks = calloc((size_t)job->nranks, sizeof *job->view.ranks);
+	if (!job->view.ranks)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
+	job->view.n = job->nranks;
+	for (int r = 0; r < job->nranks; r++)
+		job->view.ranks[r] = r;
+	return GRADCOMP_OK;
+}
+
+static int place(const roster_view *v, int rank)
+{
+	for (int i = 0; i < v->n; i++)
+		if (v->ranks[i] == rank)
+			return i;
+	return -1;
+}
+
+/* The job's transport becomes `t`, of the ranks of *v, which is taken over. */
+static gradcomp_status move_over(gradcomp_job *job, transport *t, roster_view *v, int me, gradcomp_error *err)
+{
+	unsigned char secret[TRANSPORT_SECRET_BYTES];
+	gradcomp_status st;
+	roster_watch(job->roster, NULL);
+	transport_stop(job->transport, NULL);
+	job->transport = t;
+	roster_view_clear(&job->view);
+	job->view = *v;
+	job->rank = job->log.rank = me;
+	job->nranks = v->n;
+	transport_renumber(t, me, v->n);
+	st = group_renew(job->world, id_mix(WORLD_ID, v->epoch), v->n, me, err);
+	roster_secret(job->roster, v, secret);
+	if (!st)
+		st = transport_start(t, (const char *const *)v->records, secret, err);
+	secret_wipe(secret, sizeof secret);
+	if (st)
+		transport_fail(t, st, -1, err->text);
+	else
+		roster_watch(job->roster, t);
+	return st;
+}
+
+/* One epoch. *agreed: this rank is in it, and has moved over to it. */
+static gradcomp_status next_epoch(gradcomp_job *job, int *agreed, gradcomp_error *err)
+{
+	transport_options o = job->transport_options;
+	int was = job->view.ranks[job->rank], least = (int)config_int(job->config, "gradcomp.min_ranks");
+	roster_view v = {0};
+	transport *t;
+	gradcomp_status st;
+	*agreed = 0;
+	o.rank = job->rank;
+	o.nranks = job->nranks;
+	o.join_timeout = JOIN_SECONDS;
+	st = transport_listen(&o, &t, err);
+	if (st)
+		return st;
+	st = roster_agree(job->roster, transport_endpoint(t), o.wait_timeout, &v, err);
+	if (!st && v.n < least)
+		st = error_set(err, GRADCOMP_ERR_PEER, "%d ranks are left, gradcomp.min_ranks is %d: the job ends", v.n, least);
+	if (st) {
+		roster_view_clear(&v);
+		transport_stop(t, NULL);
+		return st;
+	}
+	*agreed = 1;
+	return move_over(job, t, &v, place(&v, was), err);
+}
+
+static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_rank, int step_done, gradcomp_survivors *out,
+                            gradcomp_error *err)
+{
+	int32_t *ranks = malloc(((size_t)old->n + 1) * sizeof *ranks);
+	int32_t live = 0, lost = job->nranks;
+	if (!ranks)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", old->n);
+	for (int i = 0; i < old->n; i++)
+		if (place(&job->view, old->ranks[i]) >= 0)
+			ranks[live++] = i;
+		else
+			ranks[lost++] = i;
+	free(job->survivors);
+	job->survivors = ranks;
+	gradcomp_survivors s = {.epoch = (uint32_t)job->view.epoch, .rank = job->rank, .nranks = job->nranks, .old_rank = old_rank,
+	                        .old_nranks = old->n, .ranks = ranks, .lost = ranks + job->nranks, .step_done = step_done};
+	if (out) {
+		uint32_t size = out->struct_size;
+		s.struct_size = size;
+		memcpy(out, &s, size < sizeof s ? size : sizeof s);
+	}
+	if (!job->rank)
+		log_line(&job->log, GRADCOMP_LOG_WARN, "the job goes on as %d of %d ranks (epoch %u); the step that failed is %s on all",
+		         job->nranks, old->n, s.epoch, step_done ? "done" : "void");
+	return GRADCOMP_OK;
+}
+
+gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err)
+{
+	gradcomp_error own;
+	roster_view old = {0};
+	int old_rank, step_done = 0, agreed = 1;
+	gradcomp_status st;
+	err = err ? err : &own;
+	if (!job)
+		return error_set(err, GRADCOMP_ERR_INVALID, "job is NULL");
+	st = check(job, err);
+	if (!st && !job->roster)
+		st = error_set(err, GRADCOMP_ERR_PEER, "the job has one rank, and it has failed");
+	if (!st)
+		st = begin_view(job, err);
+	if (st)
+		return st;
+	old_rank = job->rank;
+	old.n = job->view.n;
+	old.ranks = malloc((size_t)old.n * sizeof *old.ranks);
+	if (!old.ranks)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", old.n);
+	memcpy(old.ranks, job->view.ranks, (size_t)old.n * sizeof *old.ranks);
+	do {
+		enduring_detach(job);
+		coll_ctx_close(&job->world->blocking);
+		st = next_epoch(job, &agreed, err);
+		if (!st)
+			st = enduring_attach(job, &step_done, err);
+		if (!st)
+			st = gradcomp_barrier(job->world, err);
+		/* Somebody was lost meanwhile; what is wrong here alone ends the job here. */
+	} while (st == GRADCOMP_ERR_PEER_LOST || (st && agreed && transport_failure(job->transport, NULL) == GRADCOMP_ERR_PEER_LOST));
+	if (!st)
+		st = tell(job, &old, old_rank, step_done, survivors, err);
+	else if (!transport_failure(job->transport, NULL))
+		job_fail(job, st, err->text);
+	free(old.ranks);
+	return st;
+}

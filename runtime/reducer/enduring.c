@@ -1,0 +1,435 @@
+#include "reducer/enduring.h"
+
+#include "reducer/autotune/tuner.h"
+#include "base/error.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct enduring {
+	gradcomp_reducer base;
+	enduring *next; /* of the job's */
+	gradcomp_group *group;
+	gradcomp_tensor_desc *tensors;
+	uint32_t ntensors;
+	gradcomp_reducer_options options;
+	reducer *inner;  /* NULL: detached */
+	channel *barrier;
+	uint64_t step;   /* the first that is not known to be done on all ranks */
+	uint64_t base_steps; /* done by reducers that were before this inner one */
+	uint64_t first;  /* the inner one's first step */
+	/* While detached. */
+	float **array; /* error memory, when there is one, and the compressor's arrays; NULL: not detached */
+	engine_undo *undo;
+	void *own; /* the compressor's own state */
+	uint64_t nown, reached;
+	int short_of; /* there was no memory to keep it */
+};
+
+gradcomp_status enduring_check(const gradcomp_group *group, const gradcomp_reducer_options *o, gradcomp_error *err)
+{
+	static const char cannot[] = "gradcomp.on_failure=shrink cannot be with";
+	if (o->delay)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s averages that come %u steps late", cannot, o->delay);
+	if (o->device != GRADCOMP_HOST)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s gradients in GPU memory", cannot);
+	if (group != group->job->world)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s a reducer of a part of the ranks", cannot);
+	if (tuner_requested(group->job->config, o->compressor))
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "%s compressor auto, which compares compressors while the job runs", cannot);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status enduring_fits(reducer *r, const char *collective, gradcomp_error *err)
+{
+	if (r->eng.hierarchical)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "gradcomp.on_failure=shrink cannot be with collective '%s', which compresses between nodes alone", collective);
+	if (r->eng.nserver_error)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "gradcomp.on_failure=shrink cannot be with collective '%s', which keeps an error memory of its own", collective);
+	return engine_undo_open(&r->eng, err);
+}
+
+/* When a rank leaves it, all have entered: in round k everybody hears of 2^k more. */
+static gradcomp_status barrier(enduring *d, gradcomp_error *err)
+{
+	const gradcomp_links *l = channel_links(d->barrier);
+	char out = 1, in;
+	gradcomp_status st = GRADCOMP_OK;
+	for (int64_t k = 1; !st && k < l->nranks; k *= 2) {
+		gradcomp_request s, r;
+		st = l->recv(l->ctx, (int)((l->rank + l->nranks - k) % l->nranks), &in, 1, &r, err);
+		if (!st)
+			st = l->send(l->ctx, (int)((l->rank + k) % l->nranks), &out, 1, &s, err);
+		if (!st)
+			st = l->wait(l->ctx, &r, err);
+		if (!st)
+			st = l->wait(l->ctx, &s, err);
+	}
+	return st;
+}
+
+static uint64_t reached(enduring *d)
+{
+	pthread_mutex_lock(&d->inner->lock);
+	uint64_t step = d->inner->eng.step;
+	pthread_mutex_unlock(&d->inner->lock);
+	return step;
+}
+
+static gradcomp_status lost(gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_PEER_LOST, "a rank is lost, and the job could not go on");
+}
+
+static gradcomp_status enduring_ready(gradcomp_reducer *base, uint32_t index, void *gradient, gradcomp_error *err)
+{
+	enduring *d = (enduring *)base;
+	if (!d->inner)
+		return lost(err);
+	if (reached(d) != d->step) {
+		gradcomp_status st = transport_failure(d->group->job->transport, err);
+		return st ? st
+		          : error_set(err, GRADCOMP_ERR_STATE,
+		                      "step %llu was not waited for: with gradcomp.on_failure=shrink every step ends with gradcomp_reducer_wait()",
+		                      (unsigned long long)d->step);
+	}
+	return d->inner->base.ops->ready(&d->inner->base, index, gradient, err);
+}
+
+static gradcomp_status enduring_wait(gradcomp_reducer *base, gradcomp_error *err)
+{
+	enduring *d = (enduring *)base;
+	if (!d->inner)
+		return lost(err);
+	gradcomp_status st = d->inner->base.ops->wait(&d->inner->base, err);
+	if (st || reached(d) == d->step)
+		return st;
+	st = barrier(d, err);
+	if (!st)
+		d->step = reached(d);
+	return st;
+}
+
+static gradcomp_status enduring_wait_for(gradcomp_reducer *base, uint32_t index, gradcomp_error *err)
+{
+	(void)base, (void)index;
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                 "gradcomp_reducer_wait_for() with gradcomp.on_failure=shrink: a step is done on all ranks or void on all, which "
+	                 "gradcomp_reducer_wait() tells");
+}
+
+static gradcomp_status enduring_drain(gradcomp_reducer *base, void *const *corrections, void *const *weights, double rate,
+                                      gradcomp_error *err)
+{
+	(void)corrections, (void)weights, (void)rate;
+	return enduring_wait(base, err);
+}
+
+static gradcomp_status enduring_save(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
+{
+	enduring *d = (enduring *)base;
+	return d->inner ? reducer_save(&d->inner->base, buf, capacity, bytes, err) : lost(err);
+}
+
+static gradcomp_status enduring_save_shared(gradcomp_reducer *base, void *buf, uint64_t capacity, uint64_t *bytes,
+                                            gradcomp_error *err)
+{
+	enduring *d = (enduring *)base;
+	return d->inner ? reducer_save_shared(&d->inner->base, buf, capacity, bytes, err) : lost(err);
+}
+
+static gradcomp_status enduring_load(gradcomp_reducer *base, const void *buf, uint64_t bytes, gradcomp_error *err)
+{
+	enduring *d = (enduring *)base;
+	if (!d->inner)
+		return lost(err);
+	gradcomp_status st = reducer_load(&d->inner->base, buf, bytes, err);
+	if (!st) {
+		d->base_steps += d->step - d->first;
+		d->step = d->first = reached(d);
+	}
+	return st;
+}
+
+static void enduring_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
+{
+	const enduring *d = (enduring *)base;
+	if (d->inner)
+		d->inner->base.ops->get_stats(&d->inner->base, stats);
+	if (stats->struct_size >= offsetof(gradcomp_reducer_stats, steps) + sizeof stats->steps)
+		stats->steps = d->base_steps + d->step - d->first;
+}
+
+static void drop_kept(enduring *d)
+{
+	for (uint32_t s = 0; d->array && s < d->undo->arrays; s++)
+		free(d->array[s]);
+	free(d->array);
+	engine_undo_close(d->undo);
+	free(d->own);
+	d->undo = NULL;
+	d->array = NULL;
+	d->own = NULL;
+	d->nown = 0;
+}
+
+/* Nothing of it uses the transport any more. */
+static void put_down(enduring *d)
+{
+	if (d->barrier)
+		channel_close(d->barrier);
+	d->barrier = NULL;
+	if (d->inner)
+		d->inner->base.ops->free(&d->inner->base);
+	d->inner = NULL;
+}
+
+/* The reducer itself is not in the list any more, or never was. */
+static void destroy(enduring *d)
+{
+	put_down(d);
+	drop_kept(d);
+	for (uint32_t i = 0; d->tensors && i < d->ntensors; i++) {
+		free((char *)d->tensors[i].name);
+		free((uint64_t *)d->tensors[i].dims);
+	}
+	free(d->tensors);
+	free((char *)d->options.compressor);
+	free((char *)d->options.collective);
+	free((char *)d->options.schedule);
+	free(d);
+}
+
+static void enduring_free(gradcomp_reducer *base)
+{
+	enduring *d = (enduring *)base, **at = &d->group->job->enduring;
+	while (*at && *at != d)
+		at = &(*at)->next;
+	if (*at)
+		*at = d->next;
+	destroy(d);
+}
+
+static const reducer_ops ops = {enduring_ready, enduring_wait, enduring_wait_for, NULL, enduring_drain,
+                                enduring_save, enduring_save_shared, enduring_load, enduring_get_stats, enduring_free};
+
+static char *copy(const char *text, int *short_of)
+{
+	char *p = text ? strdup(text) : NULL;
+	*short_of |= text && !p;
+	return p;
+}
+
+/* The program's declaration, which it may free. */
+static gradcomp_status declare(enduring *d, const gradcomp_tensor_desc *tensors, uint32_t n, const gradcomp_reducer_options *o,
+                               gradcomp_error *err)
+{
+	int short_of = 0;
+	d->options = *o;
+	d->options.compressor = copy(o->compressor, &short_of);
+	d->options.collective = copy(o->collective, &short_of);
+	d->options.schedule = copy(o->schedule, &short_of);
+	d->tensors = calloc((size_t)n + 1, sizeof *d->tensors);
+	d->ntensors = d->tensors ? n : 0;
+	for (uint32_t i = 0; i < d->ntensors; i++) {
+		d->tensors[i] = tensors[i];
+		d->tensors[i].name = copy(tensors[i].name, &short_of);
+		uint64_t *dims = malloc(((size_t)tensors[i].ndim + 1) * sizeof *dims);
+		d->tensors[i].dims = dims;
+		short_of |= !dims;
+		if (dims && tensors[i].ndim)
+			memcpy(dims, tensors[i].dims, tensors[i].ndim * sizeof *dims);
+	}
+	return short_of || !d->tensors ? error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer") : GRADCOMP_OK;
+}
+
+gradcomp_status enduring_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
+                              const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err)
+{
+	enduring *d = calloc(1, sizeof *d), **at = &group->job->enduring;
+	gradcomp_error own = {0};
+	gradcomp_status st;
+	if (!d) {
+		job_fail(group->job, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
+	}
+	d->group = group;
+	/* First, with the program's own: it checks them. */
+	st = reducer_create(group, tensors, ntensors, options, &d->inner, &own);
+	if (!st) {
+		st = declare(d, tensors, ntensors, options, &own);
+		if (!st)
+			st = group_channel(group, &d->barrier, &own);
+		if (st)
+			job_fail(group->job, st, own.text);
+	}
+	if (st) {
+		destroy(d);
+		return error_set(err, st, "%s", own.text);
+	}
+	d->base.ops = &ops;
+	while (*at)
+		at = &(*at)->next;
+	*at = d;
+	*out = &d->base;
+	return GRADCOMP_OK;
+}
+
+int enduring_count(const gradcomp_job *job)
+{
+	int n = 0;
+	for (const enduring *d = job->enduring; d; d = d->next)
+		n++;
+	return n;
+}
+
+/* Waits until the failed reducer's threads touch nothing. */
+static void settle(reducer *r)
+{
+	reducer_look(r);
+	pthread_mutex_lock(&r->lock);
+	while (r->running || r->callbacks)
+		pthread_cond_wait(&r->step_over, &r->lock);
+	pthread_mutex_unlock(&r->lock);
+}
+
+/* What the inner one keeps is taken from it, before it is freed. */
+static void set_aside(enduring *d)
+{
+	engine *eng = &d->inner->eng;
+	const struct gradcomp_compressor_v1 *c = eng->compressor;
+	gradcomp_error err;
+	drop_kept(d);
+	d->reached = eng->step;
+	d->undo = eng->undo;
+	eng->undo = NULL;
+	d->array = calloc((size_t)d->undo->arrays + 1, sizeof *d->array);
+	d->short_of = !d->array;
+	for (uint32_t s = 0; d->array && s < d->undo->arrays; s++) {
+		d->array[s] = engine_array(eng, s);
+	}
+	eng->error = NULL;
+	for (uint32_t s = 0; s < c->state_arrays; s++)
+		eng->state[s] = NULL;
+	if (c->save && !c->save(eng->instance, NULL, 0, &d->nown, &err) && d->nown) {
+		d->own = malloc(d->nown);
+		if (!d->own || c->save(eng->instance, d->own, d->nown, &d->nown, &err))
+			d->short_of = 1;
+	}
+}
+
+void enduring_detach(gradcomp_job *job)
+{
+	for (enduring *d = job->enduring; d; d = d->next) {
+		if (d->inner) {
+			settle(d->inner);
+			d->base_steps += d->step - d->first;
+			d->first = d->step;
+			set_aside(d);
+		}
+		put_down(d);
+	}
+}
+
+typedef struct standing {
+	uint64_t step, reached, nown, short_of;
+} standing;
+
+/* The new reducer goes on where the old one was, before step d->step. */
+static void fill(enduring *d)
+{
+	engine *eng = &d->inner->eng;
+	for (uint32_t i = 0; i < eng->layout.ntensors; i++) {
+		const gradcomp_tensor *t = &eng->layout.tensors[i];
+		float *const *from = d->undo->step[i] == d->step + 1 ? d->undo->array : d->array;
+		for (uint32_t s = 0; s < d->undo->arrays; s++) {
+			memcpy(engine_array(eng, s) + t->offset, from[s] + t->offset, t->numel * sizeof(float));
+		}
+	}
+	pthread_mutex_lock(&d->inner->lock);
+	eng->step = d->step;
+	pthread_mutex_unlock(&d->inner->lock);
+	d->first = d->step;
+	drop_kept(d);
+}
+
+/* The compressor's own state is one on all ranks: that of the first. */
+static gradcomp_status share_own(enduring *d, uint64_t bytes, gradcomp_error *err)
+{
+	const struct gradcomp_compressor_v1 *c = d->inner->eng.compressor;
+	uint64_t *counts = calloc((size_t)d->group->nranks, sizeof *counts);
+	void *all = malloc(bytes + 1);
+	gradcomp_status st = GRADCOMP_OK;
+	if (!counts || !all) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %llu bytes of a compressor's state", (unsigned long long)bytes);
+		job_fail(d->group->job, st, err->text);
+	}
+	if (!st && bytes) {
+		counts[0] = bytes;
+		st = gradcomp_allgather(d->group, d->group->me ? all : d->own, all, counts, GRADCOMP_U8, err);
+	}
+	if (!st && bytes) {
+		st = c->load ? c->load(d->inner->eng.instance, all, bytes, err)
+		             : error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' saves a state and loads none", c->info.name);
+		if (st)
+			job_fail(d->group->job, st, err->text);
+	}
+	free(counts);
+	free(all);
+	return st;
+}
+
+static gradcomp_status attach(enduring *d, standing *all, int *step_done, gradcomp_error *err)
+{
+	const standing mine = {d->step, d->reached, d->nown, (uint64_t)d->short_of};
+	gradcomp_status st = reducer_create(d->group, d->tensors, d->ntensors, &d->options, &d->inner, err);
+	if (!st)
+		st = group_channel(d->group, &d->barrier, err);
+	if (!st)
+		st = group_exchange(d->group, &mine, all, sizeof mine, err);
+	if (st)
+		return st;
+	/* Done on one that lives: then all had its averages when that one went on. */
+	uint64_t step = 0;
+	for (int r = 0; r < d->group->nranks; r++)
+		step = all[r].step > step ? all[r].step : step;
+	for (int r = 0; !st && r < d->group->nranks; r++) {
+		if (all[r].short_of)
+			st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory on rank %d for what its reducer keeps", r);
+		else if (all[r].reached < step)
+			st = error_set(err, GRADCOMP_ERR_INTERNAL, "rank %d is at step %llu, and step %llu is done", r,
+			               (unsigned long long)all[r].reached, (unsigned long long)step);
+	}
+	if (st)
+		job_fail(d->group->job, st, err->text);
+	else
+		st = share_own(d, all[0].nown, err);
+	if (st)
+		return st;
+	*step_done |= step > d->step;
+	d->base_steps += step - d->step;
+	d->step = step;
+	fill(d);
+	return GRADCOMP_OK;
+}
+
+gradcomp_status enduring_attach(gradcomp_job *job, int *step_done, gradcomp_error *err)
+{
+	standing *all = calloc((size_t)job->nranks, sizeof *all);
+	gradcomp_status st = GRADCOMP_OK;
+	if (!all) {
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
+		job_fail(job, st, err->text);
+	}
+	for (enduring *d = job->enduring; !st && d; d = d->next) {
+		st = attach(d, all, step_done, err);
+		/* What it had before is still set aside. */
+		if (st && d->array)
+			put_down(d);
+	}
+	free(all);
+	return st;
+}

@@ -1,0 +1,262 @@
+/* Ranks that are killed or stopped at random moments, in a job that may go on without them: those
+ * that are left train on, with the same weights, and nothing that was owed is touched by a step that is void. */
+#include "tests/support/pace.h"
+#include "tests/support/process_ranks.h"
+#include "tests/support/thread_ranks.h"
+
+#include <signal.h>
+
+enum { MOST = 64, TENSORS = 5, STEPS = 40, NUMEL = 977, RUNS = 12 };
+
+typedef struct seen {
+	double killed, told, agreed; /* seconds */
+	int status, finished, shrinks, epoch, nranks, rank, wrong;
+	long long steps;
+	float w[TENSORS * NUMEL];
+	gradcomp_error err;
+} seen;
+
+static struct {
+	int victims, who[3];
+	double at[3];      /* seconds after the first step */
+	int in_shrink[3];  /* counted from when it calls shrink instead */
+	int stop, stopped_for_ms; /* who[0] is stopped, not killed */
+	const char *compressor, *collective;
+	int steps;
+} plan;
+
+static double limit_of_agreement;
+
+typedef struct death {
+	double seconds;
+	seen *s;
+} death;
+
+static void *die(void *arg)
+{
+	const death *d = arg;
+	usleep((useconds_t)(d->seconds * 1e6));
+	d->s->killed = process_now();
+	raise(plan.stop ? SIGSTOP : SIGKILL);
+	return NULL;
+}
+
+static int victim(int rank)
+{
+	for (int i = 0; i < plan.victims; i++)
+		if (plan.who[i] == rank)
+			return i;
+	return -1;
+}
+
+/* Exact in floats however many ranks there are. */
+static float gradient(int rank, long long step, int i)
+{
+	return (float)((rank * 7 + step * 13 + i * 3) % 64 - 31);
+}
+
+/* The arrays of a saved state are its last bytes, of compressors without a state of their own. */
+static void *arrays(gradcomp_reducer *r, uint64_t *bytes, seen *s)
+{
+	unsigned char *p;
+	if (gradcomp_reducer_save(r, NULL, 0, bytes, &s->err))
+		return NULL;
+	p = malloc(*bytes);
+	if (gradcomp_reducer_save(r, p, *bytes, bytes, &s->err)) {
+		free(p);
+		return NULL;
+	}
+	return p;
+}
+
+static int same_arrays(const unsigned char *a, uint64_t na, const unsigned char *b, uint64_t nb)
+{
+	uint64_t n = sizeof(float) * TENSORS * NUMEL;
+	return a && b && na >= n && nb >= n && !memcmp(a + na - n, b + nb - n, n);
+}
+
+static void body(gradcomp_job *job, int rank, process_board *board, void *room)
+{
+	static float grad[TENSORS][NUMEL];
+	const uint64_t dims[1] = {NUMEL};
+	gradcomp_tensor_desc desc[TENSORS];
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = plan.compressor, .collective = plan.collective,
+	                              .bucket_bytes = 2 * NUMEL * sizeof(float)};
+	seen *s = room;
+	gradcomp_reducer *r;
+	gradcomp_error err;
+	int v = victim(rank), feedback = !strncmp(plan.compressor, "topk", 4);
+	death d = {v < 0 ? 0 : plan.at[v], s};
+	pthread_t killer;
+	unsigned char *before = NULL;
+	uint64_t nbefore = 0;
+	(void)board;
+	for (int i = 0; i < TENSORS; i++)
+		desc[i] = (gradcomp_tensor_desc){.dims = dims, .ndim = 1};
+	s->status = gradcomp_reducer_create(gradcomp_job_world(job), desc, TENSORS, &o, &r, &s->err);
+	if (s->status)
+		return;
+	if (v >= 0 && !plan.in_shrink[v])
+		pthread_create(&killer, NULL, die, &d);
+	while (s->steps < plan.steps) {
+		gradcomp_status st = GRADCOMP_OK;
+		int apply = 1;
+		if (feedback) {
+			void *now = arrays(r, &nbefore, s);
+			if (now) {
+				free(before);
+				before = now;
+			}
+		}
+		for (int i = TENSORS; i-- > 0 && !st;) {
+			for (int k = 0; k < NUMEL; k++)
+				grad[i][k] = gradient(rank, s->steps, i * NUMEL + k);
+			st = gradcomp_reducer_ready(r, (uint32_t)i, grad[i], &err);
+		}
+		if (!st)
+			st = gradcomp_reducer_wait(r, &err);
+		while (st == GRADCOMP_ERR_PEER_LOST) {
+			gradcomp_survivors who = {.struct_size = sizeof who};
+			s->told = s->told > 0 ? s->told : process_now();
+			if (v >= 0 && plan.in_shrink[v])
+				pthread_create(&killer, NULL, die, &d);
+			st = gradcomp_job_shrink(job, &who, &err);
+			if (st)
+				break;
+			s->agreed = s->agreed > 0 ? s->agreed : process_now();
+			s->shrinks++;
+			s->epoch = (int)who.epoch;
+			apply = who.step_done;
+			if (!apply && feedback) {
+				uint64_t n = 0;
+				void *now = arrays(r, &n, s);
+				/* Another may be lost at once; then this says nothing. */
+				if (now && !same_arrays(now, n, before, nbefore))
+					s->wrong++;
+				free(now);
+			}
+		}
+		if (st) {
+			s->status = st;
+			s->err = err;
+			break;
+		}
+		for (int i = 0; apply && i < TENSORS * NUMEL; i++)
+			s->w[i] -= grad[i / NUMEL][i % NUMEL] / 1024;
+		s->steps += apply;
+		gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
+		gradcomp_reducer_get_stats(r, &stats);
+		s->wrong += stats.steps != (uint64_t)s->steps;
+	}
+	s->nranks = gradcomp_job_nranks(job);
+	s->rank = gradcomp_job_rank(job);
+	s->finished = !s->status;
+	free(before);
+	gradcomp_reducer_free(r);
+}
+
+static int whole(const seen *s, int finished, const seen *first)
+{
+	return s->nranks >= finished && s->epoch == first->epoch && s->nranks == first->nranks && s->steps == plan.steps && !s->wrong &&
+	       !memcmp(s->w, first->w, sizeof s->w);
+}
+
+/* Whether the living must be able to go on: whichever comes first, those lost were never too many. */
+static int must_go_on(int P)
+{
+	int low = 0;
+	for (int i = 0; i < plan.victims; i++)
+		low |= plan.who[i] == 0;
+	return 2 * plan.victims < P || (2 * plan.victims == P && !low && P == 2);
+}
+
+static const char *const timeouts[] = {"transport.timeout=20", "transport.wait_timeout=60"};
+
+static int trial(int P, const char *name)
+{
+	char least[] = "gradcomp.min_ranks=1", silent[40];
+	const char *settings[] = {plugin_path_setting(), "gradcomp.on_failure=shrink", least, timeouts[1],
+	                          "gradcomp.log=error", silent, NULL};
+	snprintf(silent, sizeof silent, "transport.timeout=%g", plan.stop ? 2 * pace() : 20);
+	process_board *b = run_processes(P, settings, body, sizeof(seen));
+	const seen *first = NULL;
+	int finished = 0, good = 1, ended = 0;
+	double worst = 0, killed = 0;
+	for (int r = 0; r < P; r++) {
+		const seen *s = process_room(b, r);
+		finished += s->finished;
+		first = s->finished && !first ? s : first;
+		if (s->killed > 0 && (killed <= 0 || s->killed < killed))
+			killed = s->killed;
+	}
+	for (int r = 0; r < P; r++) {
+		const seen *s = process_room(b, r);
+		if (s->finished) {
+			good &= whole(s, finished, first);
+			worst = s->agreed - killed > worst && s->agreed > 0 ? s->agreed - killed : worst;
+		} else if (victim(r) < 0) {
+			ended++;
+			good &= s->status == GRADCOMP_ERR_PEER && !must_go_on(P);
+		}
+	}
+	if (must_go_on(P))
+		good &= finished >= P - plan.victims;
+	for (int r = 0; !good && r < P; r++) {
+		const seen *s = process_room(b, r);
+		printf("# rank %d%s: finished %d, status %d, steps %lld, epoch %d, %d ranks, wrong %d, exit %x: %s%s\n", r, victim(r) < 0 ? "" : " (victim)",
+		       s->finished, s->status, s->steps, s->epoch, s->nranks, s->wrong, b->slot[r].status, s->err.text,
+		       s->finished && memcmp(s->w, first->w, sizeof s->w) ? ", OTHER WEIGHTS" : "");
+	}
+	printf("# %d ranks, %d lost, %s over %s: %d go on, %d end; agreed %.3f s after the first death\n", P, plan.victims, plan.compressor,
+	       plan.collective, finished, ended, worst);
+	limit_of_agreement = worst;
+	end_processes(b);
+	return tap_result(good, __FILE__, __LINE__, "%s", name);
+}
+
+static unsigned state;
+
+static int chance(int n)
+{
+	state = state * 1103515245u + 12345u;
+	return (int)((state >> 8) % (unsigned)n);
+}
+
+static void random_trial(int k)
+{
+	static const char *const compressors[] = {"none", "topk:density=0.1", "powersgd:rank=2"};
+	static const char *const collectives[] = {"ring", "tree"};
+	char name[80];
+	int P = 2 + chance(8);
+	memset(&plan, 0, sizeof plan);
+	plan.steps = STEPS;
+	plan.compressor = compressors[chance(3)];
+	plan.collective = collectives[chance(2)];
+	plan.victims = P > 3 && chance(3) == 0 ? 2 : 1;
+	plan.who[0] = chance(P);
+	plan.who[1] = (plan.who[0] + 1 + chance(P - 1)) % P;
+	plan.at[0] = chance(60) * 1e-3;
+	plan.in_shrink[1] = chance(3) > 0;
+	plan.at[1] = plan.in_shrink[1] ? chance(40) * 1e-3 : chance(60) * 1e-3;
+	snprintf(name, sizeof name, "run %d: %d of %d ranks killed at random", k, plan.victims, P);
+	trial(P, name);
+}
+
+int main(void)
+{
+	const char *runs = getenv("TEST_RUNS"), *seed = getenv("TEST_SEED"), *ranks = getenv("TEST_RANKS");
+	state = seed ? (unsigned)atoi(seed) : 20261123;
+	if (ranks) {
+		plan.steps = STEPS;
+		plan.compressor = "topk:density=0.1";
+		plan.collective = "ring";
+		plan.victims = 1;
+		plan.who[0] = atoi(ranks) / 2;
+		plan.at[0] = 0.5;
+		trial(atoi(ranks), "one of many ranks is killed");
+		return done_testing();
+	}
+	for (int k = 0; k < (runs ? atoi(runs) : RUNS); k++)
+		random_trial(k);
+	return done_testing();
+}
