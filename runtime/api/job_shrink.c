@@ -10,8 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* For those that have just agreed to connect to each other. */
-#define JOIN_SECONDS 5.0
+/* For those that have just agreed, and wait for each other. Where that was too little, or one of them is
+ * lost just then, they agree again, and wait twice as long. */
+#define JOIN_SECONDS 1.0
+#define JOIN_SECONDS_MAX 16.0
 #define WORLD_ID 1 /* of the first epoch's world */
 
 static gradcomp_status check(const gradcomp_job *job, gradcomp_error *err)
@@ -65,18 +67,18 @@ static gradcomp_status move_over(gradcomp_job *job, transport *t, roster_view *v
 	transport_renumber(t, me, v->n);
 	st = group_renew(job->world, id_mix(WORLD_ID, v->epoch), v->n, me, err);
 	roster_secret(job->roster, v, secret);
+	/* Whoever finds first that one of them is missing tells the others. */
+	roster_watch(job->roster, t);
 	if (!st)
 		st = transport_start(t, (const char *const *)v->records, secret, err);
 	secret_wipe(secret, sizeof secret);
 	if (st)
 		transport_fail(t, st, -1, err->text);
-	else
-		roster_watch(job->roster, t);
 	return st;
 }
 
 /* One epoch. *agreed: this rank is in it, and has moved over to it. */
-static gradcomp_status next_epoch(gradcomp_job *job, int *agreed, gradcomp_error *err)
+static gradcomp_status next_epoch(gradcomp_job *job, double join, int *agreed, gradcomp_error *err)
 {
 	transport_options o = job->transport_options;
 	int was = job->view.ranks[job->rank], least = (int)config_int(job->config, "gradcomp.min_ranks");
@@ -86,7 +88,7 @@ static gradcomp_status next_epoch(gradcomp_job *job, int *agreed, gradcomp_error
 	*agreed = 0;
 	o.rank = job->rank;
 	o.nranks = job->nranks;
-	o.join_timeout = JOIN_SECONDS;
+	o.join_timeout = join < o.timeout ? join : o.timeout;
 	st = transport_listen(&o, &t, err);
 	if (st)
 		return st;
@@ -134,6 +136,7 @@ gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survi
 	gradcomp_error own;
 	roster_view old = {0};
 	int old_rank, step_done = 0, agreed = 1;
+	double join = JOIN_SECONDS;
 	gradcomp_status st;
 	err = err ? err : &own;
 	if (!job)
@@ -154,7 +157,8 @@ gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survi
 	do {
 		enduring_detach(job);
 		coll_ctx_close(&job->world->blocking);
-		st = next_epoch(job, &agreed, err);
+		st = next_epoch(job, join, &agreed, err);
+		join = join < JOIN_SECONDS_MAX ? 2 * join : join;
 		if (!st)
 			st = enduring_attach(job, &step_done, err);
 		if (!st)

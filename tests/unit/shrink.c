@@ -20,7 +20,7 @@ static struct {
 	int victims, who[3];
 	double at[3];      /* seconds after the first step */
 	int in_shrink[3];  /* counted from when it calls shrink instead */
-	int stop, stopped_for_ms; /* who[0] is stopped, not killed */
+	int stop; /* who[0] is stopped, not killed, and comes back */
 	const char *compressor, *collective;
 	int steps;
 } plan;
@@ -75,6 +75,17 @@ static int same_arrays(const unsigned char *a, uint64_t na, const unsigned char 
 	return a && b && na >= n && nb >= n && !memcmp(a + na - n, b + nb - n, n);
 }
 
+/* The one that was stopped goes on, when the others have trained without it, and is heard. */
+static void wake(process_board *board)
+{
+	const seen *s = process_room(board, plan.who[0]);
+	double until = process_now() + 30 * pace();
+	while (!s->status && process_now() < until) {
+		kill(board->slot[plan.who[0]].pid, SIGCONT);
+		usleep(10000);
+	}
+}
+
 static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 {
 	static float grad[TENSORS][NUMEL];
@@ -90,7 +101,6 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	pthread_t killer;
 	unsigned char *before = NULL;
 	uint64_t nbefore = 0;
-	(void)board;
 	for (int i = 0; i < TENSORS; i++)
 		desc[i] = (gradcomp_tensor_desc){.dims = dims, .ndim = 1};
 	s->status = gradcomp_reducer_create(gradcomp_job_world(job), desc, TENSORS, &o, &r, &s->err);
@@ -148,16 +158,22 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 		gradcomp_reducer_get_stats(r, &stats);
 		s->wrong += stats.steps != (uint64_t)s->steps;
 	}
+	s->finished = !s->status;
+	if (plan.stop && s->finished)
+		wake(board);
+	/* Who is done stays for those that have not heard yet that they are. */
+	while (s->finished && gradcomp_barrier(gradcomp_job_world(job), &err) == GRADCOMP_ERR_PEER_LOST)
+		if (gradcomp_job_shrink(job, NULL, &err))
+			break;
 	s->nranks = gradcomp_job_nranks(job);
 	s->rank = gradcomp_job_rank(job);
-	s->finished = !s->status;
 	free(before);
 	gradcomp_reducer_free(r);
 }
 
-static int whole(const seen *s, int finished, const seen *first)
+static int whole(const seen *s, const seen *first)
 {
-	return s->nranks >= finished && s->epoch == first->epoch && s->nranks == first->nranks && s->steps == plan.steps && !s->wrong &&
+	return s->steps == plan.steps && !s->wrong &&
 	       !memcmp(s->w, first->w, sizeof s->w);
 }
 
@@ -192,7 +208,7 @@ static int trial(int P, const char *name)
 	for (int r = 0; r < P; r++) {
 		const seen *s = process_room(b, r);
 		if (s->finished) {
-			good &= whole(s, finished, first);
+			good &= whole(s, first);
 			worst = s->agreed - killed > worst && s->agreed > 0 ? s->agreed - killed : worst;
 		} else if (victim(r) < 0) {
 			ended++;
@@ -201,6 +217,12 @@ static int trial(int P, const char *name)
 	}
 	if (must_go_on(P))
 		good &= finished >= P - plan.victims;
+	if (plan.stop) {
+		const seen *s = process_room(b, plan.who[0]);
+		char who[80];
+		snprintf(who, sizeof who, "rank %d on ", plan.who[0]);
+		good &= s->status == GRADCOMP_ERR_PEER && strstr(s->err.text, who) && strstr(s->err.text, "was given up by the others");
+	}
 	for (int r = 0; !good && r < P; r++) {
 		const seen *s = process_room(b, r);
 		printf("# rank %d%s: finished %d, status %d, steps %lld, epoch %d, %d ranks, wrong %d, exit %x: %s%s\n", r, victim(r) < 0 ? "" : " (victim)",
@@ -242,6 +264,78 @@ static void random_trial(int k)
 	trial(P, name);
 }
 
+static void stopped_trial(int P, int who)
+{
+	memset(&plan, 0, sizeof plan);
+	plan.steps = STEPS;
+	plan.compressor = "topk:density=0.1";
+	plan.collective = "ring";
+	plan.victims = plan.stop = 1;
+	plan.who[0] = who;
+	plan.at[0] = 2e-3;
+	trial(P, "a rank that is stopped is left out, and refused by name when it comes back");
+}
+
+/* What cannot go on without a rank is refused before it begins, or says so. */
+static void refusing(gradcomp_job *job, int rank, process_board *board, void *room)
+{
+	seen *s = room;
+	const uint64_t dims[1] = {NUMEL};
+	gradcomp_tensor_desc desc = {.dims = dims, .ndim = 1};
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "none", .delay = 1};
+	gradcomp_reducer *r = NULL;
+	gradcomp_group *half = NULL;
+	(void)board, (void)rank;
+	s->wrong += gradcomp_job_shrink(job, NULL, &s->err) != GRADCOMP_ERR_STATE || !strstr(s->err.text, "nothing has failed");
+	s->wrong += gradcomp_reducer_create(gradcomp_job_world(job), &desc, 1, &o, &r, &s->err) != GRADCOMP_ERR_UNSUPPORTED;
+	o.delay = 0;
+	o.compressor = "auto";
+	s->wrong += gradcomp_reducer_create(gradcomp_job_world(job), &desc, 1, &o, &r, &s->err) != GRADCOMP_ERR_UNSUPPORTED;
+	s->wrong += gradcomp_group_split(gradcomp_job_world(job), 0, 0, &half, &s->err) != GRADCOMP_OK;
+	o.compressor = "none";
+	s->wrong += gradcomp_reducer_create(half, &desc, 1, &o, &r, &s->err) != GRADCOMP_ERR_UNSUPPORTED;
+	gradcomp_group_free(half);
+	s->wrong += gradcomp_barrier(gradcomp_job_world(job), &s->err) != GRADCOMP_OK;
+	s->finished = 1;
+}
+
+static void refused(void)
+{
+	const char *settings[] = {plugin_path_setting(), "gradcomp.on_failure=shrink", "gradcomp.log=error", NULL};
+	process_board *b = run_processes(2, settings, refusing, sizeof(seen));
+	for (int r = 0; r < 2; r++) {
+		const seen *s = process_room(b, r);
+		ok(s->finished && !s->wrong && b->slot[r].left, "rank %d: what cannot shrink is refused, and the job goes on: %s%s", r,
+		   s->err.text, b->slot[r].error.text);
+	}
+	end_processes(b);
+}
+
+static void alone(gradcomp_job *job, int rank, process_board *board, void *room)
+{
+	seen *s = room;
+	(void)board;
+	s->status = GRADCOMP_OK;
+	if (rank == 1)
+		raise(SIGKILL);
+	while (!s->status)
+		s->status = gradcomp_barrier(gradcomp_job_world(job), &s->err);
+	s->wrong = s->status != GRADCOMP_ERR_PEER_LOST;
+	s->status = gradcomp_job_shrink(job, NULL, &s->err);
+}
+
+static void too_few(void)
+{
+	const char *settings[] = {plugin_path_setting(), "gradcomp.on_failure=shrink", "gradcomp.min_ranks=3", "gradcomp.log=error", NULL};
+	process_board *b = run_processes(3, settings, alone, sizeof(seen));
+	for (int r = 0; r < 3; r += 2) {
+		const seen *s = process_room(b, r);
+		is_int(s->status, GRADCOMP_ERR_PEER, "fewer than gradcomp.min_ranks: rank %d ends", r);
+		like(s->err.text, "2 ranks are left, gradcomp.min_ranks is 3", "and says why");
+	}
+	end_processes(b);
+}
+
 int main(void)
 {
 	const char *runs = getenv("TEST_RUNS"), *seed = getenv("TEST_SEED"), *ranks = getenv("TEST_RANKS");
@@ -258,5 +352,9 @@ int main(void)
 	}
 	for (int k = 0; k < (runs ? atoi(runs) : RUNS); k++)
 		random_trial(k);
+	stopped_trial(4, 2);
+	stopped_trial(3, 0);
+	refused();
+	too_few();
 	return done_testing();
 }

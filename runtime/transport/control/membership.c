@@ -149,8 +149,7 @@ void transport_fail(transport *t, gradcomp_status status, int culprit, const cha
 	pthread_mutex_lock(&t->lock);
 	tree_fail(t, status, culprit, text);
 	pthread_mutex_unlock(&t->lock);
-	if (t->running)
-		tree_wake(t);
+	tree_wake(t);
 }
 
 gradcomp_status transport_failure(const transport *t, gradcomp_error *err)
