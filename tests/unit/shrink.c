@@ -315,7 +315,8 @@ static void alone(gradcomp_job *job, int rank, process_board *board, void *room)
 {
 	seen *s = room;
 	(void)board;
-	s->status = GRADCOMP_OK;
+	/* All have joined. */
+	s->status = gradcomp_barrier(gradcomp_job_world(job), &s->err);
 	if (rank == 1)
 		raise(SIGKILL);
 	while (!s->status)
