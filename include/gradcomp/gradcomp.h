@@ -126,7 +126,8 @@ typedef struct gradcomp_survivors {
  * GRADCOMP_ERR_STATE, and nothing is done: nothing has failed, gradcomp.on_failure is not shrink, or something is
  * not freed. Otherwise the job cannot be used again: GRADCOMP_ERR_PEER when this rank is with the
  * smaller part of the ranks of the last epoch (of two halves, the one without the lowest rank), fewer
- * than gradcomp.min_ranks are left, or the others have given this rank up; GRADCOMP_ERR_TIMEOUT when a rank lives and
+ * than gradcomp.min_ranks are left, or the others have given this rank up; GRADCOMP_ERR_MISMATCH when ranks do
+ * not have the same reducers; GRADCOMP_ERR_TIMEOUT when a rank lives and
  * does not call it within transport.wait_timeout. `survivors` may be NULL. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err);
 /* The group of all ranks. Owned by the job. */

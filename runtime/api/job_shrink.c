@@ -133,7 +133,7 @@ static gradcomp_status tell(gradcomp_job *job, const roster_view *old, int old_r
 
 gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survivors, gradcomp_error *err)
 {
-	gradcomp_error own;
+	gradcomp_error own = {0};
 	roster_view old = {0};
 	int old_rank, step_done = 0, agreed = 1;
 	double join = JOIN_SECONDS;

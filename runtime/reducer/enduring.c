@@ -416,6 +416,21 @@ static gradcomp_status attach(enduring *d, standing *all, int *step_done, gradco
 	return GRADCOMP_OK;
 }
 
+/* A rank may be lost while reducers are made. */
+static gradcomp_status same_number(gradcomp_job *job, standing *all, gradcomp_error *err)
+{
+	const standing mine = {.reached = (uint64_t)enduring_count(job)};
+	gradcomp_status st = group_exchange(job->world, &mine, all, sizeof mine, err);
+	for (int r = 1; !st && r < job->nranks; r++)
+		if (all[r].reached != all[0].reached) {
+			st = error_set(err, GRADCOMP_ERR_MISMATCH,
+			               "rank %d has %llu reducers, rank 0 has %llu: a rank was lost while they were made, and the job ends", r,
+			               (unsigned long long)all[r].reached, (unsigned long long)all[0].reached);
+			job_fail(job, st, err->text);
+		}
+	return st;
+}
+
 gradcomp_status enduring_attach(gradcomp_job *job, int *step_done, gradcomp_error *err)
 {
 	standing *all = calloc((size_t)job->nranks, sizeof *all);
@@ -424,6 +439,8 @@ gradcomp_status enduring_attach(gradcomp_job *job, int *step_done, gradcomp_erro
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", job->nranks);
 		job_fail(job, st, err->text);
 	}
+	if (!st)
+		st = same_number(job, all, err);
 	for (enduring *d = job->enduring; !st && d; d = d->next) {
 		st = attach(d, all, step_done, err);
 		/* What it had before is still set aside. */

@@ -106,6 +106,8 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	s->status = gradcomp_reducer_create(gradcomp_job_world(job), desc, TENSORS, &o, &r, &s->err);
 	if (s->status)
 		return;
+	/* All have made theirs. */
+	pthread_barrier_wait(&board->barrier);
 	if (v >= 0 && !plan.in_shrink[v])
 		pthread_create(&killer, NULL, die, &d);
 	while (s->steps < plan.steps) {
