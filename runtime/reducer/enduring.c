@@ -213,8 +213,22 @@ static void enduring_free(gradcomp_reducer *base)
 	destroy(d);
 }
 
+static void enduring_row(gradcomp_reducer *base, report_reducer *row)
+{
+	enduring *d = (enduring *)base;
+	if (d->inner) {
+		d->inner->base.ops->row(&d->inner->base, row);
+	} else {
+		row->asked = strdup("");
+		row->compressor = strdup("");
+		row->collective = strdup("");
+		row->nranks = d->group->nranks;
+	}
+}
+
 static const reducer_ops ops = {enduring_ready, enduring_wait, enduring_wait_for, NULL, enduring_drain,
-                                enduring_save, enduring_save_shared, enduring_load, enduring_get_stats, enduring_free};
+                                enduring_save, enduring_save_shared, enduring_load, enduring_get_stats, enduring_free,
+                                enduring_row};
 
 static char *copy(const char *text, int *short_of)
 {
