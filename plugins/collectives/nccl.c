@@ -130,6 +130,15 @@ static gradcomp_status coded_allreduce(void *instance, float *buf, uint64_t coun
 	       ring_coded_allreduce(n->ring, buf, count, scale, codec, counter, residual, err));
 }
 
+static gradcomp_status coded_reduce_scatter(void *instance, float *buf, const uint64_t *counts, double scale,
+                                            const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                            gradcomp_error *err)
+{
+	nccl *n = instance;
+	EITHER(n, buf, nccl_coded_reduce_scatter(n, buf, counts, scale, codec, counter, residual, err),
+	       ring_coded_reduce_scatter(n->ring, buf, counts, scale, codec, counter, residual, err));
+}
+
 static gradcomp_status coded_allgather(void *instance, float *buf, const uint64_t *counts,
                                        const gradcomp_codec *codec, uint64_t counter, float *residual,
                                        gradcomp_error *err)
@@ -150,7 +159,7 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
                                uint64_t bytes, gradcomp_call_load *out, gradcomp_error *err)
 {
 	(void)values;
-	if (primitive & (GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_EXCHANGE))
+	if (primitive & GRADCOMP_CAN_EXCHANGE)
 		return call_cost_refuse("nccl", primitive, err);
 	return primitive == GRADCOMP_CAN_ALLTOALL
 	               ? direct_predict(nranks, nnodes, primitive, bytes, out, err)
@@ -164,7 +173,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	         .params = params, .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
 	          GRADCOMP_CAN_ALLTOALL | GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER |
-	          GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_ALLGATHER,
+	          GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
 	.traits = GRADCOMP_TRAIT_CUDA,
 	.create = create,
 	.destroy = destroy,
@@ -180,6 +189,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.barrier = barrier,
 	.coded_allreduce = coded_allreduce,
 	.coded_allgather = coded_allgather,
+	.coded_reduce_scatter = coded_reduce_scatter,
 	.cost = cost,
 	.predict = predict,
 };

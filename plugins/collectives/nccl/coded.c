@@ -37,6 +37,16 @@ static cut cut_stripes(const gradcomp_codec *codec, uint64_t count, int P)
 	return (cut){.codec = codec, .count = count, .each = each, .stride = nccl_rounded(bound(codec, each))};
 }
 
+static cut cut_blocks(const gradcomp_codec *codec, const uint64_t *counts, int P)
+{
+	cut c = {.codec = codec, .counts = counts};
+
+	for (int r = 0; r < P; r++)
+		if (nccl_rounded(bound(codec, counts[r])) > c.stride)
+			c.stride = nccl_rounded(bound(codec, counts[r]));
+	return c;
+}
+
 static part part_at(const cut *c, int r)
 {
 	part p = {.from = 0};
@@ -127,33 +137,47 @@ static gradcomp_status spread(nccl *n, const cut *c, char *codes, float *buf, gr
 	return st ? st : nccl_done(n, what, err);
 }
 
-gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double scale, const gradcomp_codec *codec,
-                                     uint64_t counter, float *residual, gradcomp_error *err)
+/* This rank's part of the sum, scaled: every part is coded for its owner once. Codes are at the
+ * beginning of scratch afterwards, `stride` apart. */
+static gradcomp_status reduce(nccl *n, const cut *c, float *buf, double scale, uint64_t counter, float *residual,
+                              gradcomp_error *err)
 {
 	int P = n->links->nranks, me = n->links->rank;
-	const cut c = cut_stripes(codec, count, P);
-	size_t all = (size_t)P * c.stride;
-	part own = part_at(&c, me);
+	size_t all = (size_t)P * c->stride;
+	part own = part_at(c, me);
 	float *x = buf + own.from;
 	gradcomp_status st = nccl_reserve(n, 2 * all, err);
 	char *codes = n->scratch, *came = n->scratch + all;
 
 	for (int r = 0; !st && r < P; r++) {
-		part p = part_at(&c, r);
-		char *at = codes + (size_t)r * c.stride;
+		part p = part_at(c, r);
+		char *at = codes + (size_t)r * c->stride;
 		if (r == me || !p.n)
 			continue;
-		st = code(n, codec, buf + p.from, p.n, counter + (uint64_t)r, at, p.bytes, err);
+		st = code(n, c->codec, buf + p.from, p.n, counter + (uint64_t)r, at, p.bytes, err);
 		if (!st)
-			st = note(n, codec, at, p.bytes, buf + p.from, residual ? residual + p.from : NULL, p.n, 1, 0, err);
+			st = note(n, c->codec, at, p.bytes, buf + p.from, residual ? residual + p.from : NULL, p.n, 1, 0, err);
 	}
 	if (!st)
-		st = scatter(n, &c, codes, came, err);
+		st = scatter(n, c, codes, came, err);
 	for (int r = 0; !st && own.n && r < P; r++)
 		if (r != me)
-			st = codec->decode_add(codec->ctx, came + (size_t)r * c.stride, own.bytes, x, own.n, err);
+			st = c->codec->decode_add(c->codec->ctx, came + (size_t)r * c->stride, own.bytes, x, own.n, err);
 	if (!st && own.n && scale != 1.0)
 		st = n->ops->scale_as(n->queue, x, scale, own.n, GRADCOMP_F32);
+	return st;
+}
+
+gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double scale, const gradcomp_codec *codec,
+                                     uint64_t counter, float *residual, gradcomp_error *err)
+{
+	int P = n->links->nranks, me = n->links->rank;
+	const cut c = cut_stripes(codec, count, P);
+	part own = part_at(&c, me);
+	float *x = buf + own.from;
+	gradcomp_status st = reduce(n, &c, buf, scale, counter, residual, err);
+	char *codes = n->scratch;
+
 	if (!st && own.n)
 		st = code(n, codec, x, own.n, counter + (uint64_t)P, codes + (size_t)me * c.stride, own.bytes, err);
 	if (!st && own.n)
@@ -162,18 +186,26 @@ gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double
 	return st ? st : spread(n, &c, codes, buf, err);
 }
 
+gradcomp_status nccl_coded_reduce_scatter(nccl *n, float *buf, const uint64_t *counts, double scale,
+                                          const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                          gradcomp_error *err)
+{
+	const cut c = cut_blocks(codec, counts, n->links->nranks);
+	part own = part_at(&c, n->links->rank);
+
+	gradcomp_status st = reduce(n, &c, buf, scale, counter, residual, err);
+	if (!st && residual && own.n)
+		n->ops->fill(n->queue, residual + own.from, 0, own.n);
+	return st ? st : nccl_done(n, "reduce and scatter coded blocks", err);
+}
+
 gradcomp_status nccl_coded_allgather(nccl *n, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
                                      uint64_t counter, float *residual, gradcomp_error *err)
 {
 	int P = n->links->nranks, me = n->links->rank;
-	cut c = {.codec = codec, .counts = counts};
+	const cut c = cut_blocks(codec, counts, P);
 	part own;
-	gradcomp_status st;
-
-	for (int r = 0; r < P; r++)
-		if (nccl_rounded(bound(codec, counts[r])) > c.stride)
-			c.stride = nccl_rounded(bound(codec, counts[r]));
-	st = nccl_reserve(n, (size_t)P * c.stride, err);
+	gradcomp_status st = nccl_reserve(n, (size_t)P * c.stride, err);
 	own = part_at(&c, me);
 	char *at = n->scratch + (size_t)me * c.stride;
 	if (!st && own.n)

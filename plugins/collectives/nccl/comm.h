@@ -92,6 +92,9 @@ gradcomp_status nccl_alltoall(nccl *n, const void *in, const uint64_t *in_bytes,
 gradcomp_status nccl_broadcast(nccl *n, void *buf, uint64_t bytes, int root, gradcomp_error *err);
 gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double scale, const gradcomp_codec *codec,
                                      uint64_t counter, float *residual, gradcomp_error *err);
+gradcomp_status nccl_coded_reduce_scatter(nccl *n, float *buf, const uint64_t *counts, double scale,
+                                          const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                          gradcomp_error *err);
 gradcomp_status nccl_coded_allgather(nccl *n, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
                                      uint64_t counter, float *residual, gradcomp_error *err);
 
