@@ -30,8 +30,8 @@
  * names one, what it asks for and what the first rank does; the job fails) and numbers that are
  * not finite.
  *
- * Numbers are in host memory (a pointer to a GPU's is not recognised; Python refuses such
- * tensors), of type F32, F16 or BF16, the same for input and output. Work is
+ * Numbers are in host memory, or with `device` in a GPU's (a pointer to another place than that
+ * is not recognised), of type F32, F16 or BF16, the same for input and output. Work is
  * done in F32: a 16-bit input is widened once, tile by tile, on its way into the coder's
  * workspace (4 bytes a number of the largest call, kept), and the result rounded once, to
  * nearest even.
@@ -62,6 +62,16 @@
  * its block decodes to. Equal inputs give equal outputs from run to run, and after save and
  * load, with a collective that promises it (collective.h).
  *
+ * On a GPU (options.device = GRADCOMP_CUDA) buffers are in memory of the device that is current in the
+ * threads that make the coder and call it, and the caller's stream is options.queue. A call reads its buffers after
+ * what that stream had when it was started, and has ended, for test() and wait(), as soon as it is on
+ * the device: nothing waits for the device, and what is put on the stream after wait(), or after a blocking
+ * call, comes after the call. Buffers are the coder's until then. A coder keeps about six calls ahead of
+ * the device. So a failure of the device, damage that peers sent (the result is NaN) and the
+ * failure of a rank in a call that has ended show in a later call, and times, `nonfinite` and lines in
+ * the log come some calls late. Collectives that take CUDA memory are served (nccl), and compressors that
+ * code there (block) and none. A stream that is being captured into a graph is refused.
+ *
  * Threads. start, test, wait and the blocking calls may come from any thread; what order calls
  * have is what order they are started in, so that threads that share a coder must settle it
  * among themselves. create, free, save and load: one at a time, beside no other call.
@@ -91,11 +101,15 @@ typedef struct gradcomp_coder_request gradcomp_coder_request;
 typedef struct gradcomp_coder_options {
 	uint32_t struct_size;
 	uint32_t reserved0;
-	/* SPEC; NULL: the job's, or where nobody named one and the default serves no coded
+	/* SPEC; NULL: the job's (of numbers on a GPU gradcomp.device_collective), or where nobody named one and the default serves no coded
 	 * reduce-scatter and all-gather, the first installed one that does. */
 	const char *collective;
 	uint64_t seed;    /* of codes that draw random numbers; equal on all ranks */
 	const char *name; /* of this coder, in the report, the timeline and messages; NULL: "coder". Copied */
+	/* Where numbers are, a gradcomp_device. GRADCOMP_CUDA: see On a GPU, above. */
+	uint32_t device;
+	uint32_t reserved1;
+	void *queue; /* the caller's stream, a cudaStream_t, with CUDA */
 } gradcomp_coder_options;
 
 /* Collective over `group`: all ranks make the same coder. spec: of the compressor; NULL: the

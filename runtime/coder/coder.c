@@ -1,6 +1,6 @@
 /* Coded reduce-scatter and all-gather for programs (gradcomp/coder.h): making a coder, and the queue
  * of its calls. */
-#include "coder/coder_internal.h"
+#include "coder/coder_gpu.h"
 
 #include "base/error.h"
 #include "base/thread.h"
@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define WATCH_MS 5
 
 /* ---- the thread ---- */
 
@@ -49,18 +51,38 @@ static gradcomp_status carry_out(gradcomp_coder *c, const gradcomp_coder_request
 		if (st)
 			job_fail(c->job, st, err->text);
 	}
-	record(c, q->kind == CODER_REDUCE_SCATTER ? TRACE_REDUCE_SCATTER : TRACE_ALL_GATHER, call, q->slot_number,
-	       start, channel_sent(c->coll_ctx.channel) - sent);
+	/* A device's times are learned later. */
+	if (!c->gpu)
+		record(c, q->kind == CODER_REDUCE_SCATTER ? TRACE_REDUCE_SCATTER : TRACE_ALL_GATHER, call, q->slot_number,
+		       start, channel_sent(c->coll_ctx.channel) - sent);
 	return st;
+}
+
+/* With the lock held: until there is a call, or the coder ends. What is on a device is looked after
+ * meanwhile: a stream whose peer has died comes to an end only then. */
+static void await_call(gradcomp_coder *c)
+{
+	bool busy = c->gpu;
+	gradcomp_error err = {0};
+	while (!c->first && (!c->stopping || busy)) {
+		gradcomp_status st = busy ? coder_gpu_watch(c, &busy, &err) : GRADCOMP_OK;
+		if (st)
+			job_fail(c->job, st, err.text);
+		if (busy)
+			thread_wait(&c->wake, &c->lock, c->stopping ? 1 : WATCH_MS);
+		else if (!c->stopping)
+			pthread_cond_wait(&c->wake, &c->lock);
+	}
 }
 
 static void *work(void *arg)
 {
 	gradcomp_coder *c = arg;
+	if (c->gpu)
+		coder_gpu_bind(c);
 	pthread_mutex_lock(&c->lock);
 	for (;;) {
-		while (!c->first && !c->stopping)
-			pthread_cond_wait(&c->wake, &c->lock);
+		await_call(c);
 		gradcomp_coder_request *q = c->first;
 		if (!q)
 			break;
@@ -86,16 +108,18 @@ static void *work(void *arg)
 
 /* ---- slots ---- */
 
-coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks, uint64_t total)
+coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks, uint64_t total,
+                            const device_calls *device)
 {
 	size_t bytes = (size_t)nranks * sizeof *counts;
 	coder_slot *s = calloc(1, sizeof *s + bytes);
-	if (s)
+	if (s && !device)
 		s->e = calloc(total + 1, sizeof *s->e);
-	if (!s || !s->e) {
+	if (!s || (!device && !s->e)) {
 		free(s);
 		return NULL;
 	}
+	s->device = device;
 	s->number = number;
 	s->total = total;
 	memcpy(s->counts, counts, bytes);
@@ -104,7 +128,10 @@ coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks,
 
 void coder_slot_free(coder_slot *s)
 {
-	free(s->e);
+	if (s->device)
+		s->device->release(s->e);
+	else
+		free(s->e);
 	free(s);
 }
 
@@ -141,7 +168,7 @@ gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_
 	coder_slot **more = realloc(c->slots, ((size_t)c->nslots + 1) * sizeof *more);
 	if (more)
 		c->slots = more;
-	*out = more ? coder_slot_make(number, counts, c->layout.nranks, total) : NULL;
+	*out = more ? coder_slot_make(number, counts, c->layout.nranks, total, c->gpu ? coder_gpu_device(c) : NULL) : NULL;
 	if (!*out)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for the %llu numbers of slot %u",
 		                 c->name, (unsigned long long)total, number);
@@ -202,6 +229,8 @@ static gradcomp_status enqueue(gradcomp_coder *c, gradcomp_coder_request *q, gra
 	pthread_mutex_lock(&c->lock);
 	if (keep)
 		st = coder_slot_get(c, q->slot_number, q->counts, q->total, &q->slot, err);
+	if (!st && c->gpu)
+		st = coder_gpu_given(c, q, err);
 	if (!st) {
 		*c->last = q;
 		c->last = &q->next;
@@ -322,8 +351,10 @@ gradcomp_status gradcomp_coder_wait(gradcomp_coder_request *q, gradcomp_error *e
 		q->live_next->live_before = q->live_before;
 	c->stats.exposed_s += clock_now() - began;
 	record(c, TRACE_CODER_WAIT, c->calls, q->slot_number, began, 0);
+	gradcomp_status st = c->gpu ? coder_gpu_taken(c, q, err) : GRADCOMP_OK;
 	pthread_mutex_unlock(&c->lock);
-	gradcomp_status st = q->status ? error_set(err, q->status, "%s", q->error.text) : GRADCOMP_OK;
+	if (q->status)
+		st = error_set(err, q->status, "%s", q->error.text);
 	free(q);
 	return st;
 }
@@ -334,12 +365,17 @@ static void destroy(gradcomp_coder *c)
 {
 	for (gradcomp_coder_request *q; (q = c->live);) {
 		c->live = q->live_next;
+		if (c->gpu)
+			coder_gpu_taken(c, q, NULL);
 		free(q);
 	}
 	coll_ctx_close(&c->coll_ctx);
 	if (c->instance)
 		c->parts.compressor->destroy(c->instance);
 	coder_slots_free(c->slots, c->nslots);
+	if (c->gpu)
+		coder_gpu_close(c);
+	free(c->lengths);
 	free(c->work);
 	free(c->asked);
 	free(c->spec);
@@ -354,7 +390,9 @@ static void destroy(gradcomp_coder *c)
 static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradcomp_coder_options *o,
                                gradcomp_error *err)
 {
-	gradcomp_status st = coder_choose(&c->job->specs, spec, o->collective, &c->parts, err);
+	gradcomp_status st = coder_choose(&c->job->specs, spec, o->collective, o->device == GRADCOMP_CUDA, &c->parts, err);
+	if (!st && o->device != GRADCOMP_HOST && o->device != GRADCOMP_CUDA)
+		st = error_set(err, GRADCOMP_ERR_INVALID, "device %u: must be GRADCOMP_HOST or GRADCOMP_CUDA", o->device);
 	if (st)
 		return st;
 	c->asked = strdup(spec ? spec : config_str(c->job->config, "gradcomp.compressor"));
@@ -375,8 +413,13 @@ static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradco
 	                              .nranks = c->group->nranks,
 	                              .seed = o->seed,
 	                              .patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)};
-	return c->parts.dense ? GRADCOMP_OK
-	                      : coder_instance(&c->parts, &c->job->host, &c->layout, &c->instance, err);
+	if (c->parts.device) {
+		c->lengths = calloc((size_t)c->group->nranks, sizeof *c->lengths);
+		st = c->lengths ? coder_gpu_open(c, o->queue, err) : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
+	}
+	return st || c->parts.dense ? st
+	       : c->gpu             ? coder_gpu_instance(c, err)
+	                            : coder_instance(&c->parts, &c->job->host, &c->layout, &c->instance, err);
 }
 
 typedef struct coder_claim {
@@ -402,7 +445,7 @@ static gradcomp_status same_coders(gradcomp_coder *c, gradcomp_status mine, grad
 	memset(&own, 0, sizeof own);
 	if (!mine) {
 		own.seed = c->layout.seed;
-		snprintf(own.text, sizeof own.text, "%s + %s", c->spec, c->collective);
+		snprintf(own.text, sizeof own.text, "%s + %s%s", c->spec, c->collective, c->gpu ? " on a GPU" : "");
 	}
 	return consensus(c->group, &(consensus_topic){"make its coder", &own, sizeof own, differing_coders, true},
 	                 mine, err);
@@ -413,6 +456,8 @@ static gradcomp_status begin(gradcomp_coder *c, gradcomp_error *err)
 {
 	gradcomp_status st =
 		coll_ctx_open(c->group, c->parts.collective_plugin, c->parts.collective_spec, &c->coll_ctx, err);
+	if (!st && c->gpu)
+		st = coder_gpu_begin(c, err);
 	if (!st && thread_start(&c->thread, work, c))
 		st = error_set(err, GRADCOMP_ERR_NOMEM, "no thread for a coder");
 	if (st)
@@ -452,7 +497,7 @@ gradcomp_status gradcomp_coder_create(gradcomp_group *group, const char *spec,
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
 	}
 	pthread_mutex_init(&c->lock, NULL);
-	pthread_cond_init(&c->wake, NULL);
+	thread_condition(&c->wake);
 	pthread_cond_init(&c->ended, NULL);
 	c->job = group->job;
 	c->group = group;
@@ -511,7 +556,7 @@ void gradcomp_coder_get_stats(gradcomp_coder *c, gradcomp_coder_stats *stats)
 	gradcomp_coder_stats full = c->stats;
 	pthread_mutex_unlock(&c->lock);
 	full.struct_size = size;
-	full.wire_bytes = (double)channel_sent(c->coll_ctx.channel);
+	full.wire_bytes = (double)channel_sent(c->coll_ctx.channel) + c->sent;
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
 }
 

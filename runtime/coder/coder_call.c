@@ -3,7 +3,7 @@
  * It begins with an all-reduce of three words: whether this rank's numbers are not finite, and what
  * call this rank means, twice, so that the largest and the smallest come out. Numbers are looked at
  * and widened a tile at a time, while the tile is in the cache. */
-#include "coder/coder_internal.h"
+#include "coder/coder_gpu.h"
 
 #include "base/error.h"
 #include "plugin/code_view.h"
@@ -360,12 +360,14 @@ gradcomp_status coder_call(gradcomp_coder *c, const gradcomp_coder_request *q, u
 {
 	bool scatters = q->kind == CODER_REDUCE_SCATTER, dense = c->parts.dense;
 	uint64_t own = q->counts[c->layout.rank];
-	gradcomp_status st = fit_instance(c, q->total, err);
-	if (!st && q->dtype != GRADCOMP_F32)
+	bool bad = false;
+	gradcomp_status st = c->gpu ? agree(c, q, &bad, err) : fit_instance(c, q->total, err);
+	if (!st && !c->gpu && q->dtype != GRADCOMP_F32)
 		st = reserve(c, dense ? TILE : q->total, err);
 	if (st)
 		return st;
-	st = scatters ? dense ? scatter_dense(c, q, took, err) : scatter_coded(c, q, call, took, err)
+	st = c->gpu ? coder_gpu_call(c, q, call, err)
+	     : scatters ? dense ? scatter_dense(c, q, took, err) : scatter_coded(c, q, call, took, err)
 	     : dense ? gather_dense(c, q, took, err)
 	              : gather_coded(c, q, call, took, err);
 	if (st)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include "coder/coder_spec.h"
+#include "device/device.h"
 #include "gradcomp/coder.h"
 #include "job/job.h"
 
@@ -13,6 +14,7 @@
 typedef struct coder_slot {
 	uint32_t number;
 	uint64_t total; /* numbers */
+	const device_calls *device; /* whose memory e is; NULL: the host's */
 	float *e;
 	uint64_t counts[]; /* of the group's ranks */
 } coder_slot;
@@ -31,11 +33,15 @@ struct gradcomp_coder_request {
 	uint32_t slot_number;
 	coder_slot *slot;      /* or NULL */
 	uint64_t total, begin; /* numbers of all blocks, and before this rank's */
+	void *event;           /* of a device: what the caller gives has been made; then: the call is over */
 	bool done;             /* under the coder's lock, like what follows */
 	gradcomp_status status;
 	gradcomp_error error;
 	uint64_t counts[];
 };
+
+/* What it has beside the others on a device (coder_gpu.c). */
+typedef struct coder_gpu coder_gpu;
 
 struct gradcomp_coder {
 	gradcomp_job *job;
@@ -47,6 +53,7 @@ struct gradcomp_coder {
 	gradcomp_tensor shard; /* what the compressor takes for its model */
 	gradcomp_layout layout;
 	coll_ctx coll_ctx;
+	coder_gpu *gpu; /* NULL: numbers are in host memory */
 	pthread_t thread;
 	struct trace *trace;
 
@@ -54,6 +61,7 @@ struct gradcomp_coder {
 	float *work; /* of so many numbers */
 	uint64_t room;
 	int told; /* lines about NaN */
+	uint64_t *lengths; /* on a device: of ranks */
 
 	uint16_t trace_id;
 	bool keeps;  /* residuals */
@@ -64,6 +72,8 @@ struct gradcomp_coder {
 	gradcomp_coder_request *first, **last;
 	gradcomp_coder_request *live; /* those that have not been waited for */
 	uint64_t inflight;
+	uint64_t unclaimed; /* events that calls have: those that have not been waited for */
+	double sent;        /* on a device */
 	uint64_t calls;     /* so far: names the runs of each */
 	coder_slot **slots; /* by number */
 	uint32_t nslots;
@@ -82,7 +92,9 @@ const char *coder_dtype_name(gradcomp_dtype dtype);
  * counts. */
 gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_t *counts, uint64_t total,
                                coder_slot **out, gradcomp_error *err);
-coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks, uint64_t total);
+/* With a `device` it has no numbers yet. */
+coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks, uint64_t total,
+                            const device_calls *device);
 void coder_slot_free(coder_slot *s);
 void coder_slots_free(coder_slot **slots, uint32_t n);
 

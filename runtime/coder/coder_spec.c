@@ -27,6 +27,7 @@ static const char *lacking(uint32_t missing)
 
 typedef struct search {
 	uint32_t needs; /* of a collective */
+	uint32_t traits;
 	strset able;
 } search;
 
@@ -37,7 +38,7 @@ static int try_compressor(void *ctx, const char *name, const char *path, const g
 	search *s = ctx;
 
 	(void)path, (void)reason;
-	if (c && c->patterns & CODES)
+	if (c && c->patterns & CODES && !(s->traits & ~c->traits))
 		strset_add(&s->able, name, strlen(name));
 	return 0;
 }
@@ -49,20 +50,21 @@ static int try_collective(void *ctx, const char *name, const char *path, const g
 	search *s = ctx;
 
 	(void)path, (void)reason;
-	if (c && !(s->needs & ~c->serves))
+	if (c && !(s->needs & ~c->serves) && !(s->traits & ~c->traits))
 		strset_add(&s->able, name, strlen(name));
 	return 0;
 }
 
 /* What is refused, and what is there instead. */
-static gradcomp_status no_code(const config *c, const char *name, const char *why, gradcomp_error *err)
+static gradcomp_status no_code(const config *c, const char *name, const char *why, bool device, gradcomp_error *err)
 {
-	search s = {0};
+	search s = {.traits = device ? GRADCOMP_TRAIT_CUDA : 0};
 
 	registry_each(c, GRADCOMP_KIND_COMPRESSOR, try_compressor, &s);
 	char *list = strset_join(&s.able);
 	gradcomp_status st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-	                               "'%s' %s; compressors that shards can be sent with: %s%snone", name, why,
+	                               "'%s' %s; compressors that shards %scan be sent with: %s%snone", name, why,
+	                               device ? "on a GPU " : "",
 	                               list ? list : "", list && *list ? ", " : "");
 	free(list);
 	strset_clear(&s.able);
@@ -94,7 +96,8 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 
 	if (named(asked, "auto"))
 		return no_code(t->config, "auto",
-		               "chooses among compressors for a model's tensors, which a coder does not know", err);
+		               "chooses among compressors for a model's tensors, which a coder does not know",
+		               out->device, err);
 	gradcomp_status st =
 		get(t, GRADCOMP_KIND_COMPRESSOR, text, "gradcomp.compressor", &p, &out->compressor_spec, err);
 	if (st)
@@ -108,18 +111,51 @@ static gradcomp_status choose_compressor(spec_table *t, const char *text, coder_
 		               p->compressor->traits & GRADCOMP_TRAIT_SHAPED
 		                       ? "works on matrices, of which a flat shard has none"
 		                       : "gives no code for runs of numbers, which a shard is",
-		               err);
+		               out->device, err);
 	if (p->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM || p->compressor->state_arrays ||
 	    p->compressor->save)
 		return no_code(t->config, p->info->name,
-		               "keeps state of a model's tensors, which a coder does not know", err);
+		               "keeps state of a model's tensors, which a coder does not know", out->device, err);
+	if (out->device && !(p->compressor->traits & GRADCOMP_TRAIT_CUDA && p->compressor->code_on))
+		return no_code(t->config, p->info->name, "codes numbers in host memory alone", true, err);
 	return GRADCOMP_OK;
+}
+
+/* Where nobody names one. */
+static const char *usual(const config *c, const char *text, bool device)
+{
+	return text || !device || !config_is_default(c, "gradcomp.collective")
+	               ? text
+	               : config_str(c, "gradcomp.device_collective");
+}
+
+static gradcomp_status check_on_device(spec_table *t, const plugin *p, gradcomp_error *err)
+{
+	const struct gradcomp_collective_v1 *c = p->collective;
+	const char *why = c->unusable ? c->unusable() : NULL;
+	search s = {.traits = GRADCOMP_TRAIT_CUDA};
+
+	if (why)
+		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		                 "collective '%s', by which shards on a GPU are sent, cannot be used: %s", p->info->name, why);
+	if (c->traits & GRADCOMP_TRAIT_CUDA && c->enqueue && c->watch)
+		return GRADCOMP_OK;
+	registry_each(t->config, GRADCOMP_KIND_COLLECTIVE, try_collective, &s);
+	char *list = strset_join(&s.able);
+	gradcomp_status st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+	                               "collective '%s' takes no CUDA memory, in which shards are; collectives that do: %s",
+	                               p->info->name, list && *list ? list : "none is installed");
+	free(list);
+	strset_clear(&s.able);
+	return st;
 }
 
 static gradcomp_status choose_collective(spec_table *t, const char *text, coder_parts *out, gradcomp_error *err)
 {
-	search s = {.needs = out->dense ? NEEDS_DENSE : NEEDS_CODED};
+	search s = {.needs = out->dense ? NEEDS_DENSE : NEEDS_CODED, .traits = out->device ? GRADCOMP_TRAIT_CUDA : 0};
 	const plugin *p;
+
+	text = usual(t->config, text, out->device);
 	gradcomp_status st =
 		get(t, GRADCOMP_KIND_COLLECTIVE, text, "gradcomp.collective", &p, &out->collective_spec, err);
 
@@ -145,13 +181,13 @@ static gradcomp_status choose_collective(spec_table *t, const char *text, coder_
 		return st;
 	out->collective = p->collective;
 	out->collective_plugin = p;
-	return GRADCOMP_OK;
+	return out->device ? check_on_device(t, p, err) : GRADCOMP_OK;
 }
 
-gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, coder_parts *out,
-                             gradcomp_error *err)
+gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, bool device,
+                             coder_parts *out, gradcomp_error *err)
 {
-	*out = (coder_parts){0};
+	*out = (coder_parts){.device = device};
 	gradcomp_status st = choose_compressor(t, compressor, out, err);
 	return st ? st : choose_collective(t, collective, out, err);
 }
@@ -199,7 +235,7 @@ static gradcomp_status check(const config *c, const char *compressor, const char
 	void *instance = NULL;
 
 	spec_table_init(&specs, c);
-	gradcomp_status st = coder_choose(&specs, compressor, collective, &parts, err);
+	gradcomp_status st = coder_choose(&specs, compressor, collective, false, &parts, err);
 	registry_host(&host, &quiet);
 	if (!st && !parts.dense)
 		st = coder_instance(&parts, &host, &layout, &instance, err);

@@ -13,12 +13,13 @@ typedef struct coder_parts {
 	const plugin *collective_plugin;
 	const spec *compressor_spec, *collective_spec;
 	bool dense; /* numbers go as they are, in their own type */
+	bool device; /* in GPU memory */
 } coder_parts;
 
-/* NULL stands for what is configured; a collective that nobody configured is the default one, or the
- * first installed one that serves. */
-gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, coder_parts *out,
-                             gradcomp_error *err);
+/* NULL stands for what is configured; a collective that nobody configured is the default one (with
+ * `device` that for devices), or the first installed one that serves. */
+gradcomp_status coder_choose(spec_table *t, const char *compressor, const char *collective, bool device,
+                             coder_parts *out, gradcomp_error *err);
 /* Of compressors that code: an instance, which must code from the first call on. */
 gradcomp_status coder_instance(const coder_parts *parts, const gradcomp_host *host, const gradcomp_layout *layout,
                                void **instance, gradcomp_error *err);

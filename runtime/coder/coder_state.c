@@ -1,6 +1,6 @@
 /* Saving and loading a coder: residuals, and how many calls there were. Its compressor keeps nothing.
  * What is loaded is hostile until it has been checked, before anything changes. */
-#include "coder/coder_internal.h"
+#include "coder/coder_gpu.h"
 
 #include "base/error.h"
 
@@ -63,7 +63,8 @@ static void describe(const gradcomp_coder *c, state_head *h)
 	strncpy(h->compressor, c->spec, sizeof h->compressor - 1);
 }
 
-static char *put_slot(const gradcomp_coder *c, const coder_slot *s, char *p)
+/* Its numbers are put there apart, where they are on a device. */
+static char *put_slot(gradcomp_coder *c, const coder_slot *s, char *p, gradcomp_status *st, gradcomp_error *err)
 {
 	const slot_head h = {.total = s->total, .number = s->number};
 	size_t counts = (size_t)c->layout.nranks * sizeof *s->counts;
@@ -71,7 +72,10 @@ static char *put_slot(const gradcomp_coder *c, const coder_slot *s, char *p)
 	memset(p + bytes - 8, 0, 8);
 	memcpy(p, &h, sizeof h);
 	memcpy(p + sizeof h, s->counts, counts);
-	memcpy(p + sizeof h + counts, s->e, s->total * sizeof *s->e);
+	if (c->gpu && !*st)
+		*st = coder_gpu_read_slot(c, s, (float *)(void *)(p + sizeof h + counts), err);
+	else if (!c->gpu)
+		memcpy(p + sizeof h + counts, s->e, s->total * sizeof *s->e);
 	return p + bytes;
 }
 
@@ -93,7 +97,9 @@ static gradcomp_status save(gradcomp_coder *c, char *buf, uint64_t capacity, uin
 		                 (unsigned long long)capacity, (unsigned long long)*bytes);
 	char *p = buf + sizeof h;
 	for (uint32_t i = 0; i < c->nslots; i++)
-		p = put_slot(c, c->slots[i], p);
+		p = put_slot(c, c->slots[i], p, &st, err);
+	if (st)
+		return st;
 	describe(c, &h);
 	memcpy(buf, &h, sizeof h);
 	h.checksum = checksum(buf, *bytes);
@@ -174,7 +180,7 @@ static coder_slot *take_slot(const gradcomp_coder *c, const char **at, uint64_t 
 	uint64_t *copy = malloc(counts);
 	if (copy)
 		memcpy(copy, *at + sizeof h, counts);
-	coder_slot *s = copy ? coder_slot_make(h.number, copy, c->layout.nranks, h.total) : NULL;
+	coder_slot *s = copy ? coder_slot_make(h.number, copy, c->layout.nranks, h.total, NULL) : NULL;
 	free(copy);
 	*nomem = !s;
 	if (!s)
@@ -216,6 +222,8 @@ static gradcomp_status load(gradcomp_coder *c, const char *buf, uint64_t bytes, 
 		               (unsigned long long)bytes);
 	else if (!whole)
 		st = no_state(c, bytes, err);
+	for (uint32_t i = 0; c->gpu && !st && i < n; i++)
+		st = coder_gpu_move_slot(c, slots[i], err);
 	if (st) {
 		coder_slots_free(slots, n);
 		return st;

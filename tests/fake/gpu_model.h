@@ -81,7 +81,7 @@ static void gpu_model_close(gpu_model *m)
 	cudaStreamDestroy(m->queue);
 }
 
-static gradcomp_status gpu_model_open(gpu_model *m, gradcomp_group *g, gradcomp_device device, gradcomp_dtype dtype,
+__attribute__((unused)) static gradcomp_status gpu_model_open(gpu_model *m, gradcomp_group *g, gradcomp_device device, gradcomp_dtype dtype,
                                       const char *compressor, const char *collective, uint64_t bucket_bytes,
                                       gradcomp_error *err)
 {
@@ -141,7 +141,7 @@ static void gpu_put(gpu_model *m, int t, uint64_t i, float v)
 
 /* One step; nothing is waited for between what makes a gradient and its ready(). With
  * `poison` one number of "w2" is a NaN. */
-static gradcomp_status gpu_step(gpu_model *m, int rank, int step, int poison, gradcomp_error *err)
+__attribute__((unused)) static gradcomp_status gpu_step(gpu_model *m, int rank, int step, int poison, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (int t = 0; t < N_TENSORS; t++)

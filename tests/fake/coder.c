@@ -1,0 +1,284 @@
+/* Coders of shards in GPU memory, against the same in host memory: to the bit where the order of sums
+ * is the same (gathers; reductions on two ranks), blocks of odd and no lengths, residuals, NaN, 16-bit
+ * numbers, a state that is taken up; no allocation and no host wait once there was a call of each kind, and
+ * a launch that fails. */
+#include "tests/fake/gpu_model.h"
+
+#include "gradcomp/coder.h"
+
+enum { WORST, WAITED, ALLOCATED, FINGERPRINTS };
+enum { STEPS = 6, POISONED = 2, STEADY = 3 };
+
+extern long fake_cuda_allocations(void);
+extern long fake_cuda_waits(void);
+extern void fake_cuda_fail_launch(long k);
+
+typedef struct run {
+	const char *compressor, *host, *device; /* collectives */
+	gradcomp_dtype dtype;
+	double within;
+	int fails; /* rank 1's k-th launch of the fourth step, from 1; 0: none */
+} run;
+
+/* One side: a coder, and what its calls read and write. */
+typedef struct side {
+	gradcomp_coder *coder;
+	cudaStream_t queue; /* NULL: host memory */
+	gradcomp_dtype dtype;
+	uint64_t counts[MAX_RANKS], total, own, begin;
+	char *full, *part; /* pinned, where the test looks */
+	void *in, *out;    /* what the coder gets; the same on the host */
+} side;
+
+static size_t bytes_of(const side *s, uint64_t n)
+{
+	return n * gradcomp_dtype_bytes(s->dtype);
+}
+
+static void *memory(int device, size_t bytes)
+{
+	void *p;
+	cuda_must(device ? cudaMalloc(&p, bytes + 1) : cudaHostAlloc(&p, bytes + 1, 0), "memory");
+	return p;
+}
+
+static gradcomp_status side_open(side *s, gradcomp_group *w, int rank, int P, const run *run, int device, gradcomp_error *err)
+{
+	memset(s, 0, sizeof *s);
+	s->dtype = run->dtype;
+	for (int r = 0; r < P; r++) {
+		s->counts[r] = r == 2 ? 0 : 5003 + 77 * (uint64_t)r;
+		s->begin += r < rank ? s->counts[r] : 0;
+		s->total += s->counts[r];
+	}
+	s->own = s->counts[rank];
+	s->full = memory(0, bytes_of(s, s->total));
+	s->part = memory(0, bytes_of(s, s->own));
+	s->in = device ? memory(1, bytes_of(s, s->total)) : s->full;
+	s->out = device ? memory(1, bytes_of(s, s->own)) : s->part;
+	if (device)
+		cuda_must(cudaStreamCreateWithFlags(&s->queue, cudaStreamNonBlocking), "a stream");
+	gradcomp_coder_options o = {.struct_size = sizeof o, .collective = device ? run->device : run->host, .seed = 7,
+	                            .name = device ? "on the device" : "on the host",
+	                            .device = device ? GRADCOMP_CUDA : GRADCOMP_HOST, .queue = s->queue};
+	return gradcomp_coder_create(w, run->compressor, &o, &s->coder, err);
+}
+
+static void side_close(side *s)
+{
+	gradcomp_coder_free(s->coder);
+	cudaFreeHost(s->full);
+	cudaFreeHost(s->part);
+	if (!s->queue)
+		return;
+	cudaFree(s->in);
+	cudaFree(s->out);
+	cudaStreamDestroy(s->queue);
+}
+
+static void move(const side *s, void *to, const void *from, uint64_t n)
+{
+	if (s->queue)
+		cuda_must(cudaMemcpyAsync(to, from, bytes_of(s, n), cudaMemcpyDefault, s->queue), "copy");
+}
+
+static void put(const side *s, char *at, uint64_t i, float v)
+{
+	uint32_t word;
+	memcpy(&word, &v, 4);
+	memcpy(at + bytes_of(s, i), s->dtype == GRADCOMP_F32 ? (char *)&word : (char *)&word + 2, bytes_of(s, 1));
+}
+
+static float get(const side *s, const char *at, uint64_t i)
+{
+	uint32_t word = 0;
+	float v;
+	memcpy(s->dtype == GRADCOMP_F32 ? (char *)&word : (char *)&word + 2, at + bytes_of(s, i), bytes_of(s, 1));
+	memcpy(&v, &word, 4);
+	return v;
+}
+
+/* A reduction of a gradient, and then a gather of what came of it, one behind the other. */
+static gradcomp_status step(side *s, int rank, int at, int poison, gradcomp_error *err)
+{
+	gradcomp_coder_request *requests[2] = {NULL, NULL};
+	for (uint64_t i = 0; i < s->total; i++)
+		put(s, s->full, i, made(rank, at, 0, i));
+	if (poison)
+		put(s, s->full, 3, NAN);
+	move(s, s->in, s->full, s->total);
+	gradcomp_status st = gradcomp_coder_reduce_scatter_start(s->coder, s->in, s->out, s->counts, s->dtype, 0.5, 3,
+	                                                         &requests[0], err);
+	if (!st)
+		st = gradcomp_coder_wait(requests[0], err);
+	move(s, s->part, s->out, s->own);
+	if (!st)
+		st = gradcomp_coder_all_gather_start(s->coder, s->out, s->in, s->counts, s->dtype, &requests[1], err);
+	if (!st)
+		st = gradcomp_coder_wait(requests[1], err);
+	move(s, s->full, s->in, s->total);
+	if (s->queue)
+		cuda_must(cudaStreamSynchronize(s->queue), "the stream");
+	return st;
+}
+
+static double distance(const side *a, const side *b)
+{
+	double worst = 0;
+	for (uint64_t i = 0; i < a->own + a->total; i++) {
+		int part = i < a->own;
+		uint64_t k = part ? i : i - a->own;
+		float x = get(a, part ? a->part : a->full, k), y = get(b, part ? b->part : b->full, k);
+		double off = isnan(x) && isnan(y) ? 0 : fabs((double)x - y);
+		if (!(off <= worst))
+			worst = isnan(off) ? INFINITY : off;
+	}
+	return worst;
+}
+
+static int told(int rank, gradcomp_status st, const gradcomp_error *err)
+{
+	if (st)
+		printf("# rank %d: %s\n", rank, err->text);
+	return st != 0;
+}
+
+static void resume(side *dev, side *again, int rank, outcome *out, gradcomp_error *err)
+{
+	uint64_t bytes = 0;
+	gradcomp_status st = gradcomp_coder_save(dev->coder, NULL, 0, &bytes, err);
+	void *state = malloc(bytes + 1);
+	if (!st)
+		st = gradcomp_coder_save(dev->coder, state, bytes, &bytes, err);
+	if (!st)
+		st = gradcomp_coder_load(again->coder, state, bytes, err);
+	free(state);
+	out->failed |= told(rank, st, err);
+}
+
+static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const run *run = arg;
+	gradcomp_group *w = gradcomp_job_world(job);
+	gradcomp_error err = {0};
+	side host, dev, again;
+	gradcomp_coder_stats stats = {.struct_size = sizeof stats};
+	long waits = 0, allocations = 0;
+	gradcomp_status st = side_open(&host, w, rank, P, run, 0, &err);
+	if (!st)
+		st = side_open(&dev, w, rank, P, run, 1, &err);
+	if (!st)
+		st = side_open(&again, w, rank, P, run, 1, &err);
+	out->failed = told(rank, st, &err);
+	for (int s = 0; !out->failed && s < STEPS; s++) {
+		int poison = s == POISONED && rank == P - 1;
+		if (s == STEADY) {
+			allocations = fake_cuda_allocations();
+			waits = fake_cuda_waits();
+		}
+		out->failed |= told(rank, step(&host, rank, s, poison, &err), &err);
+		out->failed |= told(rank, step(&dev, rank, s, poison, &err), &err);
+		out->number[WORST] = fmax(out->number[WORST], distance(&host, &dev));
+		for (size_t i = 0; i < bytes_of(&dev, dev.total); i++)
+			out->mark = mixed(out->mark ^ (unsigned char)dev.full[i]) + 1;
+	}
+	/* One a step is the test's own. */
+	out->number[WAITED] = (double)(fake_cuda_waits() - waits - (STEPS - STEADY));
+	out->number[ALLOCATED] = (double)(fake_cuda_allocations() - allocations);
+	if (!out->failed) {
+		resume(&dev, &again, rank, out, &err);
+		out->failed |= told(rank, step(&dev, rank, STEPS, 0, &err), &err);
+		out->failed |= told(rank, step(&again, rank, STEPS, 0, &err), &err);
+		out->failed |= distance(&again, &dev) != 0;
+		gradcomp_coder_get_stats(dev.coder, &stats);
+		out->failed |= !(stats.wire_bytes > 0) || stats.all_gathers != STEPS + 1 || stats.reduce_scatters != STEPS + 1;
+	}
+	side_close(&again);
+	side_close(&dev);
+	side_close(&host);
+}
+
+static void check(int P, const char *const *settings, run run)
+{
+	int failed = 0, differ = 0;
+	double worst = 0, waited = 0, allocated = 0;
+	const outcome *o = run_processes(P, 60, settings, alike, &run);
+	for (int r = 0; r < P; r++) {
+		failed |= o[r].failed;
+		differ |= o[r].mark != o[0].mark;
+		worst = fmax(worst, o[r].number[WORST]);
+		waited = fmax(waited, o[r].number[WAITED]);
+		allocated = fmax(allocated, o[r].number[ALLOCATED]);
+	}
+	ok(!failed && !differ && worst <= run.within, "%s, %d ranks, %s: as on the host (off by %.2g)", run.compressor, P,
+	   run.dtype == GRADCOMP_F32 ? "float" : "bfloat16", worst);
+	if (failed || differ)
+		printf("# %s%s\n", failed ? "a call failed, or resuming differs, or a rank was killed; " : "",
+		       differ ? "ranks differ" : "");
+	ok(waited == 0 && allocated == 0, "... %g host waits and %g allocations when every call was made once", waited, allocated);
+}
+
+/* Rank 1's fails; the other learns of it in that call or a later one. */
+static void fails(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const run *run = arg;
+	gradcomp_error err = {0};
+	side dev;
+	gradcomp_status st = side_open(&dev, gradcomp_job_world(job), rank, P, run, 1, &err);
+	for (int s = 0; !st && s < STEPS + 2; s++) {
+		if (s == STEADY && rank == 1)
+			fake_cuda_fail_launch(run->fails);
+		st = step(&dev, rank, s, 0, &err);
+	}
+	out->status = st;
+	snprintf(out->text, sizeof out->text, "%s", st ? err.text : "");
+	side_close(&dev);
+}
+
+/* What a coder on a device cannot be made of. */
+static void refused(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const run *run = arg;
+	gradcomp_error err = {0};
+	side dev;
+	out->status = side_open(&dev, gradcomp_job_world(job), rank, P, run, 1, &err);
+	snprintf(out->text, sizeof out->text, "%s", err.text);
+	if (!out->status)
+		side_close(&dev);
+}
+
+static void check_refused(const char *const *settings, run run, const char *says)
+{
+	const outcome *o = run_processes(2, 60, settings, refused, &run);
+	ok(o[0].status == GRADCOMP_ERR_UNSUPPORTED && o[1].status == GRADCOMP_ERR_UNSUPPORTED && strstr(o[0].text, says),
+	   "'%s' over '%s' is refused: %s", run.compressor, run.device ? run.device : "the usual", o[0].text);
+}
+
+int main(void)
+{
+	const char *const settings[] = {"transport.timeout=20", "gradcomp.log=error", NULL};
+	static const run runs[] = {
+		{.compressor = "block:bits=8", .host = "direct"},
+		{.compressor = "block:bits=4,rounding=stochastic", .host = "direct", .within = 0.5},
+		{.compressor = "block:bits=4", .host = "direct", .dtype = GRADCOMP_BF16},
+		{.compressor = "none", .host = "ring", .device = "nccl"},
+		{.compressor = "none", .host = "ring", .dtype = GRADCOMP_BF16, .within = 1e-2},
+	};
+	test_seed_value = 20261123;
+	for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
+		run more = runs[i];
+		check(2, settings, more);
+		/* Sums in another order: a code may then round the other way. */
+		more.within = fmax(more.within, strncmp(more.compressor, "none", 4) ? 0.3 : 1e-2);
+		check(4, settings, more);
+	}
+	for (int k = 1; k < 12; k += 5) {
+		run failing = {.compressor = "block:bits=8", .fails = k};
+		const outcome *o = run_processes(2, 60, settings, fails, &failing);
+		ok(o[1].status == GRADCOMP_ERR_IO && strstr(o[1].text, "a launch failed") && o[0].status, "launch %d fails: %s; the other: %s", k,
+		   o[1].text, o[0].text);
+	}
+	check_refused(settings, (run){.compressor = "lossless"}, "in host memory alone; compressors that shards on a GPU can be sent with: block, none");
+	check_refused(settings, (run){.compressor = "block", .device = "ring"}, "takes no CUDA memory, in which shards are; collectives that do: nccl");
+	return done_testing();
+}
