@@ -30,6 +30,7 @@ typedef struct cost_model {
 	const spec *specs[2]; /* in it */
 	const compressor_curve *curve; /* NULL: the compressor costs nothing but a look at the gradient */
 	gradcomp_host host;
+	gradcomp_operators operators; /* of the host */
 	gradcomp_layout layout;   /* what the compressor works on: of two levels, rank 0's shards */
 	gradcomp_tensor *tensors; /* of the layout */
 	uint64_t *whole;          /* the numel of each in the model, backward order */
