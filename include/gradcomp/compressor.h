@@ -316,7 +316,12 @@ struct gradcomp_compressor_v1 {
 	 * that do not know this function keep one. NULL function: it keeps one. */
 	int (*keeps_error)(const gradcomp_value *values);
 
-	uint64_t reserved[5];
+	/* Optional: the SPEC of the schedule that these values are made for, as "wfbp" where each tensor
+	 * is sent by itself; NULL: any. The host takes it where neither the program nor a setting names
+	 * one, else it warns. NULL function: any. */
+	const char *(*schedule)(const gradcomp_value *values);
+
+	uint64_t reserved[4];
 };
 
 /* Whether the host keeps an error memory for instances with these values. */

@@ -14,6 +14,8 @@ static uint64_t numel_of(int i)
 	return 64 + (uint64_t)(i * 97 % 13) * 150;
 }
 
+static const char *compressor = "none";
+
 typedef struct asking {
 	const char *schedule[MAX_RANKS];
 	uint64_t bucket_bytes;
@@ -28,7 +30,7 @@ static void ask_body(gradcomp_job *job, int rank, int P, void *arg)
 	gradcomp_error err = {0};
 	gradcomp_tensor_desc desc[N];
 	uint64_t dims[N];
-	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "none", .schedule = a->schedule[rank],
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = compressor, .schedule = a->schedule[rank],
 	                              .bucket_bytes = a->bucket_bytes};
 	gradcomp_reducer *r;
 	(void)P;
@@ -85,6 +87,27 @@ static void specs(void)
 	a = ask(NULL);
 	ok(!a->status[0] && a->nbuckets[0] == N, "without an option the setting counts");
 	settings[4] = NULL;
+}
+
+/* A compressor that is made for one message a tensor. */
+static void compressors_own(void)
+{
+	const asking *a;
+	compressor = "lags:adaptive=yes";
+	a = ask(NULL);
+	ok(!a->status[0] && a->nbuckets[0] == N, "lags:adaptive=yes: every tensor by itself, %u messages", a->nbuckets[0]);
+	a = ask("fixed");
+	ok(!a->status[0] && a->nbuckets[0] == 1, "but where another schedule is named: %u", a->nbuckets[0]);
+	a = ask_each(NULL, NULL, 8192);
+	ok(!a->status[0] && a->nbuckets[0] < N, "or bytes of a bucket: %u", a->nbuckets[0]);
+	settings[4] = "gradcomp.schedule=single";
+	a = ask(NULL);
+	ok(!a->status[0] && a->nbuckets[0] == 1, "or the setting: %u", a->nbuckets[0]);
+	settings[4] = NULL;
+	compressor = "lags";
+	a = ask(NULL);
+	ok(!a->status[0] && a->nbuckets[0] == 1, "lags with given densities has fixed buckets: %u", a->nbuckets[0]);
+	compressor = "none";
 }
 
 /* A plan file of this model, changed. */
@@ -176,6 +199,7 @@ int main(void)
 	settings[3] = "schedule.profile_steps=18";
 	wordless();
 	specs();
+	compressors_own();
 	plan_files();
 	return done_testing();
 }

@@ -183,6 +183,12 @@ static gradcomp_status lags_create(const gradcomp_host *host, const gradcomp_val
 	return st;
 }
 
+/* What a tensor hides behind is the next one's gradient: neither may wait for others of a bucket. */
+static const char *lags_schedule(const gradcomp_value *values)
+{
+	return values[ADAPTIVE].i ? "wfbp" : NULL;
+}
+
 static int times_this(const lags *l, uint64_t step)
 {
 	return l->adaptive && step >= l->s.schedule.start_step && step < l->agree_step;
@@ -348,4 +354,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.cost = lags_cost,
 	.choice = lags_choice,
 	.measured = lags_told,
+	.schedule = lags_schedule,
 };

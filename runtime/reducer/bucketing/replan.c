@@ -219,6 +219,8 @@ static gradcomp_status look(reducer *r, gradcomp_error *err)
 	plan_msg v = {0};
 	measure m = {0};
 	fit f = {0};
+	/* A compressor that has just been told sends other sizes from now on: these are to be seen soon. */
+	uint64_t soon = r->eng.compressor->measured && !q->known && !q->plans ? q->asked.profile_steps : 0;
 	gradcomp_status st;
 	pthread_mutex_lock(&r->lock);
 	st = measure_take(r, q->from, &m, err);
@@ -241,7 +243,7 @@ static gradcomp_status look(reducer *r, gradcomp_error *err)
 		if (kind == PLAN_MSG_FIXED || kind == PLAN_MSG_MEASURE)
 			q->next = q->start + (uint64_t)q->asked.profile_steps / q->phases;
 		else
-			q->next = r->eng.stats.steps + (v.trial ? q->asked.trial_steps : q->interval);
+			q->next = r->eng.stats.steps + (v.trial ? q->asked.trial_steps : soon && soon < q->interval ? soon : q->interval);
 	}
 	plan_msg_clear(&v);
 	fit_clear(&f);
