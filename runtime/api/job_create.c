@@ -125,6 +125,13 @@ static void report_term(void *ctx, int signal)
 		log_line(&job->log, GRADCOMP_LOG_WARN, "%s; the report is %s", text, path ? path : "there");
 }
 
+void job_watch_term(gradcomp_job *job, bool on)
+{
+	if (job->watched && !on)
+		term_watch_stop();
+	job->watched = on && job->report && (job->watched || term_watch_start(report_term, job));
+}
+
 static void warn_unknown(void *ctx, const char *text)
 {
 	log_line(ctx, GRADCOMP_LOG_WARN, "%s", text);
@@ -186,7 +193,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	if (st)
 		goto fail;
 	free(ranks);
-	job->watched = job->report && term_watch_start(report_term, job);
+	job_watch_term(job, true);
 	*out = job;
 	return GRADCOMP_OK;
 fail:
@@ -243,8 +250,7 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 		return GRADCOMP_OK;
 	if (job->live)
 		return error_set(err, GRADCOMP_ERR_STATE, "%d groups, links, reducers or coders of the job have not been freed", job->live);
-	if (job->watched)
-		term_watch_stop();
+	job_watch_term(job, false);
 	st = transport_failure(job->transport, &failed);
 	left = job->rank == 0 ? write_report(job, st ? failed.text : NULL, err) : GRADCOMP_OK;
 	if (job->trace) {

@@ -10,4 +10,7 @@
  * host table. On failure the transport may exist. */
 gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *refusal, gradcomp_error *err);
 
+/* Whether SIGTERM writes the report, where the job has one. When it is off, no report is being written. */
+void job_watch_term(gradcomp_job *job, bool on);
+
 #endif

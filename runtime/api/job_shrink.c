@@ -1,7 +1,7 @@
 /* A job that goes on without the ranks it has lost: the roster says who is left, a new transport
  * connects them, and the world and the reducers move over to it. Any of it may fail because
  * another rank is lost; then it begins again, in the next epoch. */
-#include "job/job.h"
+#include "api/job_join.h"
 
 #include "base/error.h"
 #include "reducer/enduring.h"
@@ -154,6 +154,8 @@ gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survi
 	if (!old.ranks)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", old.n);
 	memcpy(old.ranks, job->view.ranks, (size_t)old.n * sizeof *old.ranks);
+	/* A report looks at the transport and the reducers that are being replaced. */
+	job_watch_term(job, false);
 	do {
 		enduring_detach(job);
 		coll_ctx_close(&job->world->blocking);
@@ -169,6 +171,7 @@ gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survi
 		st = tell(job, &old, old_rank, step_done, survivors, err);
 	else if (!transport_failure(job->transport, NULL))
 		job_fail(job, st, err->text);
+	job_watch_term(job, true);
 	free(old.ranks);
 	return st;
 }
