@@ -244,13 +244,13 @@ typedef struct gradcomp_operators {
 	void (*gather)(void *queue, float *val, const float *x, const uint32_t *idx, size_t k);
 	/* y[idx[j]] = val[j], or 0 when val is NULL; idx is this rank's own. */
 	void (*scatter)(void *queue, float *y, const uint32_t *idx, const float *val, size_t k);
-	/* *fault = 1 unless idx ascends strictly below n and val is finite. */
+	/* *fault = 1 unless idx ascends strictly below n and val, if it is not NULL, is finite. */
 	void (*sparse_check)(void *queue, int *fault, const uint32_t *idx, const float *val, size_t k, size_t n);
 	/* gTop-k's sum: of a + b (k pairs each) the k largest by magnitude, ties to
 	 * the lower index, go to (idx, val), and the rest of the union to (left_idx,
 	 * left_val): k pairs, filled up with GRADCOMP_NO_INDEX and 0. scatter_add()
-	 * passes over those. All ascending; a and b have passed sparse_check().
-	 * REPLICATED. */
+	 * passes over those. All ascending; a and b have passed sparse_check(). On a
+	 * device values may be infinite or NaN: those are the largest. REPLICATED. */
 	size_t (*sparse_merge_scratch)(size_t k);
 	void (*sparse_merge)(void *queue, uint32_t *idx, float *val, uint32_t *left_idx, float *left_val,
 	                     const uint32_t *a_idx, const float *a_val, const uint32_t *b_idx, const float *b_val,

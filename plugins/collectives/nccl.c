@@ -1,6 +1,6 @@
 /* nccl: payloads in CUDA memory by NVIDIA's library, on the caller's stream. What is
  * in host memory (lengths, marks, plain collectives of a program) goes over the job's
- * links as `ring` (all-to-all: `direct`) carries it, so a job can name this collective for everything.
+ * links as `ring` (all-to-all: `direct`, merging: `tree`) carries it, so a job can name this collective for everything.
  *
  * Calls return when the stream has done the work, or, where the host asks for it, when it is
  * there; the host's thread then looks after it by watch(), see nccl/comm.c. */
@@ -24,6 +24,7 @@ static void destroy(void *instance)
 	nccl_close(n);
 	ring_destroy(n->ring);
 	direct_destroy(n->direct);
+	tree_destroy(n->tree);
 	n->host->release(n);
 }
 
@@ -40,6 +41,8 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 	st = ring_create(host, links, &usual, &n->ring, err);
 	if (!st)
 		st = direct_create(host, links, 0, &n->direct, err);
+	if (!st)
+		st = tree_create(host, links, 0, &n->tree, err);
 	if (st)
 		destroy(n);
 	else
@@ -121,6 +124,13 @@ static gradcomp_status barrier(void *instance, gradcomp_error *err)
 	                        : ring_barrier(n->ring, err);
 }
 
+static gradcomp_status merge(void *instance, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
+                             gradcomp_error *err)
+{
+	nccl *n = instance;
+	EITHER(n, inout->data, nccl_merge(n, inout, bound, merger, err), tree_merge(n->tree, inout, bound, merger, err));
+}
+
 static gradcomp_status coded_allreduce(void *instance, float *buf, uint64_t count, double scale,
                                        const gradcomp_codec *codec, uint64_t counter, float *residual,
                                        gradcomp_error *err)
@@ -161,6 +171,8 @@ static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int
 	(void)values;
 	if (primitive & GRADCOMP_CAN_EXCHANGE)
 		return call_cost_refuse("nccl", primitive, err);
+	if (primitive == GRADCOMP_CAN_MERGE)
+		return tree_predict(nranks, nnodes, primitive, bytes, out, err);
 	return primitive == GRADCOMP_CAN_ALLTOALL
 	               ? direct_predict(nranks, nnodes, primitive, bytes, out, err)
 	               : ring_predict(&usual, nranks, nnodes, primitive, bytes, out, err);
@@ -173,7 +185,8 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	         .params = params, .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
 	          GRADCOMP_CAN_ALLTOALL | GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER |
-	          GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_ALLGATHER | GRADCOMP_CAN_CODED_REDUCE_SCATTER,
+	          GRADCOMP_CAN_MERGE | GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_ALLGATHER |
+	          GRADCOMP_CAN_CODED_REDUCE_SCATTER,
 	.traits = GRADCOMP_TRAIT_CUDA,
 	.create = create,
 	.destroy = destroy,
@@ -187,6 +200,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.alltoall = alltoall,
 	.broadcast = broadcast,
 	.barrier = barrier,
+	.merge = merge,
 	.coded_allreduce = coded_allreduce,
 	.coded_allgather = coded_allgather,
 	.coded_reduce_scatter = coded_reduce_scatter,

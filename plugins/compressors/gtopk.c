@@ -10,6 +10,7 @@
  * what it drops: sum of u = P average + sum of errors.
  *
  * Payload: k values (F32), then k indices, coded as in sparse.h. */
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -32,13 +33,16 @@ static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *v
 }
 
 /* A bucket's scratch: what encode() sent and what merges dropped, for decode(). The
- * merges of a rank come one after another. */
+ * merges of a rank come one after another. On a device nobody can count them, and each adds
+ * what it drops at once. */
 typedef struct notes {
 	uint64_t d, k;
 	uint32_t *merges;      /* so far */
+	int *overflown;        /* on a device, in its place: the sum is not finite */
+	float *rest;           /* on a device: d numbers, u without what was sent, with what was dropped */
 	uint32_t *sent;        /* k indices that encode() sent */
 	uint32_t *a, *b, *out; /* k each: of two payloads, and of what becomes of them */
-	uint32_t *left_idx;    /* k for each merge */
+	uint32_t *left_idx;    /* k for each merge; on a device of one */
 	float *left_val;
 	void *operator_scratch; /* for operators */
 } notes;
@@ -50,23 +54,35 @@ static uint32_t most_merges(const sdk_sparse *s)
 	return 2 + 31 - (uint32_t)__builtin_clz((uint32_t)s->layout->nranks);
 }
 
-static uint64_t words_before_room(const sdk_sparse *s, uint64_t k)
+static int on_device(const sdk_sparse *s)
 {
-	return (FIRST + 4 * k + 2 * k * most_merges(s) + 15) / 16 * 16;
+	return GRADCOMP_HAS(s->layout, device) && s->layout->device != GRADCOMP_HOST;
+}
+
+static uint64_t left_lists(const sdk_sparse *s)
+{
+	return on_device(s) ? 1 : most_merges(s);
+}
+
+static uint64_t words_before_room(const sdk_sparse *s, uint64_t d, uint64_t k)
+{
+	return (FIRST + (on_device(s) ? d : 0) + 4 * k + 2 * k * left_lists(s) + 15) / 16 * 16;
 }
 
 static notes notes_of(const sdk_sparse *s, const gradcomp_work *work)
 {
 	notes n = {.d = work->bucket->numel,
 	           .k = sdk_sparse_part_at(s, work->bucket, work->step, 0).k,
-	           .merges = work->scratch};
-	n.sent = n.merges + FIRST;
+	           .merges = work->scratch,
+	           .overflown = work->scratch};
+	n.rest = (float *)(n.merges + FIRST);
+	n.sent = n.merges + FIRST + (on_device(s) ? n.d : 0);
 	n.a = n.sent + n.k;
 	n.b = n.a + n.k;
 	n.out = n.b + n.k;
 	n.left_idx = n.out + n.k;
-	n.left_val = (float *)(n.left_idx + n.k * most_merges(s));
-	n.operator_scratch = n.merges + words_before_room(s, n.k);
+	n.left_val = (float *)(n.left_idx + n.k * left_lists(s));
+	n.operator_scratch = n.merges + words_before_room(s, n.d, n.k);
 	return n;
 }
 
@@ -81,7 +97,8 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	const sdk_sparse *s = instance;
 	const gradcomp_operators *op = sdk_layout_operators(s->host, s->layout);
 	uint64_t d = bucket->numel, k = sdk_sparse_part_at(s, bucket, step, 0).k;
-	uint64_t choosing = op->topk_scratch(d, k), merging = op->sparse_merge_scratch(k);
+	const uint64_t room[] = {op->topk_scratch(d, k), op->sparse_merge_scratch(k),
+	                         sdk_sparse_index_scratch(op, s->coding.indices, d, k)};
 	(void)err;
 	if (sdk_sparse_is_passthrough(s, step)) {
 		sdk_passthrough_plan(bucket, plan);
@@ -89,8 +106,9 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	}
 	plan->nrounds = 1;
 	plan->rounds[0] = (gradcomp_round){.pattern = GRADCOMP_MERGED, .bound = payload_bytes(s, d, k)};
-	plan->scratch_bytes =
-		words_before_room(s, k) * sizeof(uint32_t) + (choosing > merging ? choosing : merging);
+	for (size_t i = 0; i < sizeof room / sizeof room[0]; i++)
+		plan->scratch_bytes = room[i] > plan->scratch_bytes ? room[i] : plan->scratch_bytes;
+	plan->scratch_bytes += words_before_room(s, d, k) * sizeof(uint32_t);
 	return GRADCOMP_OK;
 }
 
@@ -98,17 +116,24 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
                               gradcomp_error *err)
 {
 	const sdk_sparse *s = instance;
+	const gradcomp_operators *op = work->operators;
 	notes n = notes_of(s, work);
 	float *val = out->data;
 	(void)round, (void)err;
-	*n.merges = 0;
-	work->operators->topk(work->queue, n.sent, val, work->flat, n.d, n.k, n.operator_scratch);
-	sdk_sparse_index_pack(work->operators, work->queue, s->coding.indices, val + n.k, n.sent, n.d, n.k);
+	op->topk(work->queue, n.sent, val, work->flat, n.d, n.k, n.operator_scratch);
+	sdk_sparse_index_pack(op, work->queue, s->coding.indices, val + n.k, n.sent, n.d, n.k);
+	if (on_device(s)) {
+		op->copy(work->queue, n.rest, work->flat, n.d * sizeof(float));
+		op->scatter(work->queue, n.rest, n.sent, NULL, n.k);
+	} else {
+		*n.merges = 0;
+	}
 	out->bytes = payload_bytes(s, n.d, n.k);
 	return GRADCOMP_OK;
 }
 
-/* The indices of a payload, which may be a peer's. */
+/* The indices of a payload, which may be a peer's. Those that are not right are an error; on a
+ * device the host learns of it later, and this rank's own stand in for them. */
 static gradcomp_status read_indices(const sdk_sparse *s, const gradcomp_work *work, const gradcomp_payload *in,
                                     const notes *n, uint32_t *idx, gradcomp_error *err)
 {
@@ -117,8 +142,15 @@ static gradcomp_status read_indices(const sdk_sparse *s, const gradcomp_work *wo
 		return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
 		                     "gtopk: rank %d got %llu bytes for bucket %u, %llu are right", s->layout->rank,
 		                     (unsigned long long)in->bytes, work->bucket->index, (unsigned long long)right);
-	const char *wrong = sdk_sparse_index_read(work->operators, s->coding.indices, (float *)in->data + n->k, idx,
-	                                          n->d, n->k);
+	if (work->device != GRADCOMP_HOST) {
+		const gradcomp_operators *op = work->operators;
+		sdk_sparse_index_unpack(op, work->queue, work->fault, s->coding.indices, (float *)in->data + n->k, idx, n->d, n->k,
+		                    n->operator_scratch);
+		op->sparse_check(work->queue, work->fault, idx, NULL, n->k, n->d);
+		op->copy_if(work->queue, (float *)idx, (const float *)n->sent, n->k, work->fault, 1);
+		return GRADCOMP_OK;
+	}
+	const char *wrong = sdk_sparse_index_read(work->operators, s->coding.indices, (float *)in->data + n->k, idx, n->d, n->k);
 	if (wrong)
 		return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
 		                     "gtopk: a payload that rank %d got for bucket %u %s (%llu of %llu numbers)",
@@ -127,21 +159,23 @@ static gradcomp_status read_indices(const sdk_sparse *s, const gradcomp_work *wo
 	return GRADCOMP_OK;
 }
 
-/* Sums of finite gradients can still overflow. That goes on to all ranks as it
- * is. */
+/* Sums of finite gradients can still overflow. That goes on to all ranks as it is; on a
+ * device by itself, since nothing is larger. */
 static int overflown(const gradcomp_work *work, const gradcomp_payload *in, uint64_t k)
 {
-	return sdk_sparse_value_check(work->operators, in->data, k) != NULL;
+	return work->device == GRADCOMP_HOST && sdk_sparse_value_check(work->operators, in->data, k) != NULL;
 }
 
 static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
                              const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err)
 {
 	const sdk_sparse *s = instance;
+	const gradcomp_operators *op = work->operators;
+	const int there = on_device(s);
 	notes n = notes_of(s, work);
 	float *val = out->data;
 	(void)round;
-	if (*n.merges == most_merges(s))
+	if (!there && *n.merges == most_merges(s))
 		return s->host->fail(err, GRADCOMP_ERR_INTERNAL,
 		                     "gtopk: more than %u merges for bucket %u on rank %d", *n.merges,
 		                     work->bucket->index, s->layout->rank);
@@ -155,11 +189,27 @@ static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t
 		memcpy(out->data, overflown(work, a, n.k) ? a->data : b->data, out->bytes);
 		return GRADCOMP_OK;
 	}
-	uint64_t at = n.k * (*n.merges)++;
-	work->operators->sparse_merge(work->queue, n.out, val, n.left_idx + at, n.left_val + at, n.a, a->data, n.b,
-	                              b->data, n.k, n.operator_scratch);
-	sdk_sparse_index_pack(work->operators, work->queue, s->coding.indices, val + n.k, n.out, n.d, n.k);
+	uint64_t at = there ? 0 : n.k * (*n.merges)++;
+	op->sparse_merge(work->queue, n.out, val, n.left_idx + at, n.left_val + at, n.a, a->data, n.b, b->data, n.k,
+	                 n.operator_scratch);
+	sdk_sparse_index_pack(op, work->queue, s->coding.indices, val + n.k, n.out, n.d, n.k);
+	if (there)
+		op->scatter_add(work->queue, n.rest, n.d, n.left_idx, n.left_val, n.k, 1);
 	return GRADCOMP_OK;
+}
+
+/* The host does not know whether the sum is finite, so the error memory is written, or left, when
+ * that is known on the device. */
+static void decode_there(const sdk_sparse *s, const gradcomp_work *work, const notes *n, const float *val)
+{
+	const gradcomp_operators *op = work->operators;
+	void *queue = work->queue;
+	op->fill(queue, (float *)n->overflown, 0, 1);
+	op->range_check(queue, n->overflown, val, n->k, -FLT_MAX, FLT_MAX);
+	op->copy_if(queue, work->error_flat, n->rest, n->d, n->overflown, 0);
+	op->fill(queue, work->flat, 0, n->d);
+	op->scatter_add(queue, work->flat, n->d, n->a, val, n->k, 1.0f / (float)s->layout->nranks);
+	op->fill_if(queue, work->flat, NAN, n->d, n->overflown);
 }
 
 static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_t round, const gradcomp_payload *in,
@@ -178,6 +228,10 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 	gradcomp_status st = read_indices(s, work, in, &n, n.a, err);
 	if (st)
 		return st;
+	if (on_device(s)) {
+		decode_there(s, work, &n, in->data);
+		return GRADCOMP_OK;
+	}
 	if (overflown(work, in, n.k)) {
 		op->fill(work->queue, work->flat, NAN, n.d);
 		return GRADCOMP_OK;
@@ -214,7 +268,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.max_bucket = UINT32_MAX,
 	.check = check,

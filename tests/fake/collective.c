@@ -324,6 +324,49 @@ static void try_coded(bench *b, uint64_t n, int dev)
 	buffer_free(&e);
 }
 
+/* Of two payloads the elementwise sum stands for what a compressor makes of them; the host's tree
+ * makes the same of them, to the bit. */
+static gradcomp_status merge_sums(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b, gradcomp_payload *out,
+                                  gradcomp_error *err)
+{
+	const gradcomp_operators *op = *(const int *)ctx ? ops : host.operators;
+	void *on = *(const int *)ctx ? queue : NULL;
+	(void)err;
+	op->copy(on, out->data, a->data, a->bytes);
+	return op->reduce(on, out->data, b->data, a->bytes / sizeof(float), GRADCOMP_F32, GRADCOMP_SUM);
+}
+
+static void try_merge(bench *b, uint64_t n, int dev)
+{
+	uint64_t bytes = n * sizeof(float);
+	buffer x = buffer_new(bytes, dev), same = buffer_new(bytes, 0);
+	int on = dev, off = 0, good;
+	gradcomp_merger there = {.struct_size = sizeof there, .ctx = &on, .merge = merge_sums},
+			here = {.struct_size = sizeof here, .ctx = &off, .merge = merge_sums};
+	for (uint64_t i = 0; i < n; i++) {
+		float v = (float)number(b->rank, i);
+		memcpy(x.copy + 4 * i, &v, 4);
+		memcpy(same.copy + 4 * i, &v, 4);
+	}
+	buffer_up(&x);
+	gradcomp_payload p = {x.at, bytes, bytes}, q = {same.at, bytes, bytes};
+	good = !nccl->merge(b->c, &p, bytes, &there, &b->err) && !nccl->merge(b->c, &q, bytes, &here, &b->err);
+	buffer_down(&x);
+	cudaStreamSynchronize(queue);
+	good = good && !memcmp(x.copy, same.copy, bytes);
+	for (uint64_t i = 0; good && i < n; i++) {
+		double sum = 0, size = 0;
+		float v;
+		memcpy(&v, x.copy + 4 * i, 4);
+		for (int r = 0; r < b->P; r++)
+			sum += number(r, i), size += fabs(number(r, i));
+		good = fabs(v - sum) <= size * 0x1p-22;
+	}
+	expect(b, good, "merge", n, dev);
+	buffer_free(&x);
+	buffer_free(&same);
+}
+
 static void all_primitives(bench *b, int s, int dev)
 {
 	for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
@@ -334,6 +377,7 @@ static void all_primitives(bench *b, int s, int dev)
 	try_blocks(b, sizes[s], 0, dev);
 	try_alltoall(b, sizes[s], dev);
 	try_coded(b, sizes[s], dev);
+	try_merge(b, sizes[s], dev);
 	expect(b, !nccl->barrier(b->c, &b->err), "a barrier", 0, dev);
 }
 

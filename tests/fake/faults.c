@@ -557,6 +557,11 @@ int main(void)
 		{.what = "payloads are damaged on their way", .compressor = "topk:density=0.1", .collective = "nccl",
 		 .name = "FAKE_NCCL_DAMAGE", .value = "1", .does = NOTHING, .status = GRADCOMP_ERR_MISMATCH, .says = "damaged",
 		 .within = 10},
+		{.what = "merged payloads are damaged on their way", .compressor = "gtopk:density=0.1", .collective = "nccl",
+		 .name = "FAKE_NCCL_DAMAGE", .value = "1", .does = NOTHING, .status = GRADCOMP_ERR_MISMATCH, .says = "damaged",
+		 .within = 10},
+		{.what = "a rank is killed while payloads are merged", .compressor = "gtopk:density=0.1", .collective = "nccl",
+		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to", .within = 6},
 		{.what = "the device has too little memory", .compressor = "topk:density=0.1", .collective = "nccl",
 		 .name = "FAKE_CUDA_BYTES", .value = "150000", .does = NOTHING, .status = GRADCOMP_ERR_NOMEM,
 		 .says = "CUDA memory", .within = 10},
@@ -572,7 +577,7 @@ int main(void)
 	                                       {"block", "nccl"}, {"none", "nccl"}, {"signsgd", "ring"},
 	                                       {"qsgd:levels=7", "nccl"}, {"onebit", "nccl"}, {"acpsgd", "nccl"},
 	                                       {"dgc:density=0.1", "nccl"}, {"lqsgd", "nccl"}, {"gtopk:density=0.1", "tree"},
-	                                       {"cast", "nccl"}, {"signsgd", "nccl"}};
+	                                       {"cast", "nccl"}, {"signsgd", "nccl"}, {"gtopk:density=0.1", "nccl"}};
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
 		const outcome *o = run_processes(2, 30, settings, steady, (void *)(uintptr_t)pairs[i]);
 		ok(!o[0].failed && !o[0].status && o[0].number[ALLOCATED] == 0 && o[1].number[ALLOCATED] == 0,
@@ -591,9 +596,12 @@ int main(void)
 	count_launches("topk:density=0.1", 13, settings);
 	count_launches("topk:density=0.1,layerwise=yes", 20, settings);
 	count_launches("powersgd", 34, settings);
+	/* Ranks that merge nothing; a merge takes some more. */
+	count_launches("gtopk:density=0.1", 24, settings);
 	try_launches("topk:density=0.1", "nccl", settings);
 	try_launches("powersgd", "nccl", settings);
 	try_launches("block", "nccl", settings);
+	try_launches("gtopk:density=0.1", "nccl", settings);
 	try_launches("topk:density=0.1", "ring", settings);
 	try_lent("topk:density=0.1", "nccl", settings);
 	try_lent("powersgd:rank=2", "nccl", settings);

@@ -6,7 +6,7 @@
  * block says ncclInProgress for a while, also after every call; a peer that is gone
  * is an asynchronous error, and work that cannot be done keeps its stream until the
  * communicator is aborted. FAKE_NCCL_SILENT=1: a peer that is gone is not noticed.
- * FAKE_NCCL_DAMAGE=1: what is gathered from others has ones for its last bytes. */
+ * FAKE_NCCL_DAMAGE=1: what is gathered, received or broadcast has ones for its last bytes. */
 #include <nccl.h>
 
 #include "tests/fake/fake_cuda.h"
@@ -411,6 +411,13 @@ ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclData
 	return reduce(in, out, count, count, type, op, -1, comm, stream);
 }
 
+/* Padding is less than 16 bytes. */
+static void damage(char *at, size_t bytes)
+{
+	if (getenv("FAKE_NCCL_DAMAGE") && bytes > 64)
+		memset(at + bytes - 24, 0xff, 24);
+}
+
 ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType_t type, ncclComm_t comm,
                            cudaStream_t stream)
 {
@@ -429,12 +436,11 @@ ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType
 				p.moves.push_back({r, to + bytes * size_t(r), bytes, false});
 			}
 		int me = w->rank, n = w->nranks;
-		if (getenv("FAKE_NCCL_DAMAGE") && bytes > 64)
-			p.after = [=] {
-				for (int r = 0; r < n; r++)
-					if (r != me)
-						memset(to + bytes * size_t(r + 1) - 24, 0xff, 24); /* padding is less than 16 */
-			};
+		p.after = [=] {
+			for (int r = 0; r < n; r++)
+				if (r != me)
+					damage(to + bytes * size_t(r), bytes);
+		};
 		return p;
 	});
 }
@@ -451,10 +457,12 @@ ncclResult_t ncclBroadcast(const void *in, void *out, size_t count, ncclDataType
 		for (int r = 0; r < w->nranks && w->rank == root; r++)
 			if (r != root)
 				p.moves.push_back({r, from, bytes, true});
-		if (w->rank != root)
+		if (w->rank != root) {
 			p.moves.push_back({root, to, bytes, false});
-		else if (from != to)
+			p.after = [=] { damage(to, bytes); };
+		} else if (from != to) {
 			memcpy(to, from, bytes);
+		}
 		return p;
 	});
 }
@@ -468,7 +476,10 @@ static ncclResult_t one(const void *at, size_t count, ncclDataType_t type, int p
 	aligned(at, bytes);
 	return add(comm, stream, [=](world *) {
 		part p;
-		p.moves.push_back({peer, static_cast<char *>(fake_at(at, bytes)), bytes, sending});
+		char *there = static_cast<char *>(fake_at(at, bytes));
+		p.moves.push_back({peer, there, bytes, sending});
+		if (!sending)
+			p.after = [=] { damage(there, bytes); };
 		return p;
 	});
 }

@@ -211,9 +211,11 @@ int main(int argc, char **argv)
 		{"mstopk:density=0.1,indices=auto,values=block8", 1e-6},
 		{"dgc:density=0.1,indices=auto,values=bf16", 1e-6},
 		{"lags:density=1,indices=auto,values=block4", 1e-6},
-		/* Not on the device: by pinned memory. */
+		/* Over nccl only: else by pinned memory. Merged in the tree's order, so to the bit. */
 		{"block:bits=8", 2e-2},
-		{"gtopk:density=0.1", 1e-5},
+		{"gtopk:density=0.1", 0},
+		{"gtopk:density=0.2,indices=delta", 0},
+		{"gtopk:density=0.3,indices=bitmap", 0},
 	};
 	const char *only = argc > 1 ? argv[1] : NULL;
 	gradcomp_error err = {0};
@@ -235,8 +237,8 @@ int main(int argc, char **argv)
 		/* Over it codes are summed; the default gathers. */
 		run.on_host = strcmp(run.collective, "direct") ? NULL : run.collective;
 		check(3, settings, run);
-		run.on_host = NULL;
-		if (merges || !with_nccl)
+		run.on_host = merges ? "tree" : NULL;
+		if (!with_nccl)
 			continue;
 		run.collective = "nccl";
 		check(1 + (int)i % 4, settings, run);

@@ -8,6 +8,7 @@
 #include "gradcomp/collective.h"
 #include "plugins/common/collectives/direct.h"
 #include "plugins/common/collectives/ring.h"
+#include "plugins/common/collectives/tree.h"
 
 /* NCCL's functions. It is looked for when the first payload in CUDA memory comes, so
  * that the plugin can be listed and looked at anywhere. */
@@ -30,6 +31,7 @@ typedef struct nccl {
 	const gradcomp_links *links;
 	ring *ring; /* for host memory, and for meeting */
 	direct *direct;
+	tree *tree; /* for merging, whose order is its */
 	nccl_functions f;
 	const gradcomp_operators *ops; /* of the device */
 	nccl_base *base;
@@ -81,7 +83,7 @@ gradcomp_status nccl_watch(nccl *n, int *busy, gradcomp_error *err);
 gradcomp_status nccl_reserve(nccl *n, size_t bytes, gradcomp_error *err);
 void nccl_close(nccl *n);
 
-/* primitives.c and coded.c: as in collective.h, on device memory. */
+/* primitives.c, merge.c and coded.c: as in collective.h, on device memory. */
 gradcomp_status nccl_allreduce(nccl *n, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
                                gradcomp_error *err);
 gradcomp_status nccl_reduce_scatter(nccl *n, void *buf, const uint64_t *counts, gradcomp_dtype dtype, gradcomp_op op,
@@ -90,6 +92,8 @@ gradcomp_status nccl_allgather(nccl *n, void *buf, const uint64_t *bytes, gradco
 gradcomp_status nccl_alltoall(nccl *n, const void *in, const uint64_t *in_bytes, void *out, const uint64_t *out_bytes,
                               gradcomp_error *err);
 gradcomp_status nccl_broadcast(nccl *n, void *buf, uint64_t bytes, int root, gradcomp_error *err);
+gradcomp_status nccl_merge(nccl *n, gradcomp_payload *inout, uint64_t bound, const gradcomp_merger *merger,
+                           gradcomp_error *err);
 gradcomp_status nccl_coded_allreduce(nccl *n, float *buf, uint64_t count, double scale, const gradcomp_codec *codec,
                                      uint64_t counter, float *residual, gradcomp_error *err);
 gradcomp_status nccl_coded_reduce_scatter(nccl *n, float *buf, const uint64_t *counts, double scale,

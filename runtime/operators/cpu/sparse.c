@@ -55,7 +55,7 @@ void KERNEL(sparse_check)(void *queue, int *fault, const uint32_t *idx, const fl
 		return;
 	for (size_t j = 0; j + 1 < k; j++)
 		bad |= idx[j] >= idx[j + 1];
-	for (size_t j = 0; j < k; j++)
+	for (size_t j = 0; val && j < k; j++)
 		bad |= key_of(val[j]) >= KEY_INF;
 	if (bad || idx[k - 1] >= n)
 		*fault = 1;

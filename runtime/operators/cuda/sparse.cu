@@ -28,7 +28,7 @@ static __global__ void __launch_bounds__(THREADS)
 sparse_check_kernel(int *fault, const uint32_t *idx, const float *val, size_t k, size_t n)
 {
 	for (size_t j = thread_id(); j < k; j += thread_count())
-		if ((j + 1 < k ? idx[j] >= idx[j + 1] : idx[j] >= n) || key_of(val[j]) >= KEY_INF)
+		if ((j + 1 < k ? idx[j] >= idx[j + 1] : idx[j] >= n) || (val && key_of(val[j]) >= KEY_INF))
 			*fault = 1;
 }
 
@@ -196,7 +196,8 @@ extern "C" void sparse_sum_cuda(void *queue, const gradcomp_sparse *part, size_t
  *
  * Every pair of a and of b finds its place in the union by a binary search in the
  * other. Where both have an index, a's place gets the sum and b's stays a hole. What
- * is selected by is a key that is one more than the sum's, and 0 for a hole. */
+ * is selected by is a key that is one more than the sum's, and 0 for a hole. What is not
+ * finite is above all that is. */
 
 struct merging {
 	uint32_t *idx;
@@ -226,7 +227,8 @@ unite(merging m, const uint32_t *a_idx, const float *a_val, const uint32_t *b_id
 		const float v = is_a ? both ? a_val[i] + b_val[j] : a_val[i] : b_val[i];
 		m.idx[at] = hole ? GRADCOMP_NO_INDEX : index;
 		m.val[at] = v;
-		m.key[at] = bits_float(hole ? 0 : key_of(v) + 1);
+		const uint32_t key = key_of(v) < KEY_INF ? key_of(v) : uint32_t(KEY_INF);
+		m.key[at] = bits_float(hole ? 0 : key + 1);
 	}
 }
 

@@ -36,13 +36,16 @@ static int can_enqueue(const engine *eng, const struct gradcomp_collective_v1 *c
 }
 
 /* Whether the compressor's part can be done on the device. Codes are made where the
- * collective has the floats. */
+ * collective has the floats, and only steps that are enqueued merge there. */
 static gpu_mode mode_of(const engine *eng, const struct gradcomp_collective_v1 *collective)
 {
 	const struct gradcomp_compressor_v1 *c = eng->compressor;
 	uint32_t patterns = patterns_of(eng);
 	int direct = !!(collective->traits & GRADCOMP_TRAIT_CUDA);
-	if (!(c->traits & GRADCOMP_TRAIT_CUDA) || patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED))
+	if (!(c->traits & GRADCOMP_TRAIT_CUDA))
+		return GPU_WHOLE;
+	/* Merges are inside of the collective, so they are where its payloads are. */
+	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && !(direct && can_enqueue(eng, collective)))
 		return GPU_WHOLE;
 	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && !(direct && c->code_on))
 		return GPU_WHOLE;

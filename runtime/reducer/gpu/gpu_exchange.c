@@ -4,6 +4,7 @@
 #include "reducer/gpu/gpu.h"
 #include "reducer/exchange/exchange.h"
 
+#include "base/error.h"
 #include "plugin/code_view.h"
 
 #include <time.h>
@@ -145,6 +146,56 @@ static gradcomp_status gathered(engine *eng, bucket *b, uint32_t round, int *wor
 	return st;
 }
 
+typedef struct merging {
+	engine *eng;
+	gradcomp_work work; /* the bucket's, on the exchange stream */
+	uint32_t round;
+	uint64_t bound;
+} merging;
+
+/* Heads say whether a gradient was finite; one that was not has become 0. */
+static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gradcomp_payload *b, gradcomp_payload *out,
+                                 gradcomp_error *err)
+{
+	const merging *m = ctx;
+	const gradcomp_operators *op = m->work.operators;
+	void *queue = m->work.queue;
+	uint64_t bound = m->bound, padding = out->bytes - PAYLOAD_HEAD - bound;
+	gradcomp_payload x = {(char *)a->data + PAYLOAD_HEAD, bound, bound}, y = {(char *)b->data + PAYLOAD_HEAD, bound, bound},
+			 sum = {(char *)out->data + PAYLOAD_HEAD, bound, bound};
+	gradcomp_status st;
+	op->copy(queue, out->data, a->data, PAYLOAD_HEAD);
+	st = op->reduce(queue, out->data, b->data, 1, GRADCOMP_I64, GRADCOMP_MAX);
+	if (!st && padding)
+		st = memops_zero(m->eng, (char *)sum.data + bound, padding, err);
+	if (!st)
+		st = m->eng->compressor->merge(m->eng->instance, &m->work, m->round, &x, &y, &sum, err);
+	if (!st && sum.bytes != bound)
+		st = error_set(err, GRADCOMP_ERR_INTERNAL, "compressor '%s' merged to %llu bytes where it planned %llu",
+		               m->eng->compressor->info.name, (unsigned long long)sum.bytes, (unsigned long long)bound);
+	return st;
+}
+
+static gradcomp_status merged(engine *eng, bucket *b, uint32_t round, int *words, gradcomp_error *err)
+{
+	const gpu *g = eng->gpu;
+	merging m = {.eng = eng, .work = b->work, .round = round, .bound = b->plan.rounds[round].bound};
+	gradcomp_merger merger = {.struct_size = sizeof merger, .ctx = &m, .merge = merge_two};
+	uint64_t bytes = merged_bytes(m.bound), padding = bytes - PAYLOAD_HEAD - m.bound;
+	char *head = (char *)b->own.data - PAYLOAD_HEAD;
+	gradcomp_payload whole = {head, bytes, bytes};
+	gradcomp_status st = GRADCOMP_OK;
+	m.work.queue = g->exchange;
+	g->ops->put_flag(g->exchange, head, GRADCOMP_I64, words + WORD_LOCAL);
+	if (padding)
+		st = memops_zero(eng, (char *)b->own.data + m.bound, padding, err);
+	if (!st)
+		st = eng->coll_ctx.collective->merge(eng->coll_ctx.instance, &whole, bytes, &merger, err);
+	if (!st && !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
+		g->ops->any_set(g->exchange, words + WORD_BAD, head, PAYLOAD_HEAD, PAYLOAD_HEAD, 1);
+	return st;
+}
+
 static gradcomp_status coded(engine *eng, bucket *b, int *words, gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
@@ -177,6 +228,7 @@ static gradcomp_status enqueue(engine *eng, bucket *b, uint32_t round, gradcomp_
 	if (!st)
 		st = pattern == GRADCOMP_SUMMED     ? summed(eng, b, round, words, err)
 		     : pattern == GRADCOMP_GATHERED ? gathered(eng, b, round, words, err)
+		     : pattern == GRADCOMP_MERGED   ? merged(eng, b, round, words, err)
 		                                    : coded(eng, b, words, err);
 	return st ? st : gpu_check(gpu_learn_end(eng, b, &t), "an exchange's end", err);
 }
