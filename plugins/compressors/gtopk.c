@@ -144,13 +144,14 @@ static gradcomp_status read_indices(const sdk_sparse *s, const gradcomp_work *wo
 		                     (unsigned long long)in->bytes, work->bucket->index, (unsigned long long)right);
 	if (work->device != GRADCOMP_HOST) {
 		const gradcomp_operators *op = work->operators;
-		sdk_sparse_index_unpack(op, work->queue, work->fault, s->coding.indices, (float *)in->data + n->k, idx, n->d, n->k,
-		                    n->operator_scratch);
+		sdk_sparse_index_unpack(op, work->queue, work->fault, s->coding.indices, (float *)in->data + n->k, idx,
+		                        n->d, n->k, n->operator_scratch);
 		op->sparse_check(work->queue, work->fault, idx, NULL, n->k, n->d);
 		op->copy_if(work->queue, (float *)idx, (const float *)n->sent, n->k, work->fault, 1);
 		return GRADCOMP_OK;
 	}
-	const char *wrong = sdk_sparse_index_read(work->operators, s->coding.indices, (float *)in->data + n->k, idx, n->d, n->k);
+	const char *wrong = sdk_sparse_index_read(work->operators, s->coding.indices, (float *)in->data + n->k, idx,
+	                                          n->d, n->k);
 	if (wrong)
 		return s->host->fail(err, GRADCOMP_ERR_MISMATCH,
 		                     "gtopk: a payload that rank %d got for bucket %u %s (%llu of %llu numbers)",

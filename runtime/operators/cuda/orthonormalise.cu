@@ -3,9 +3,12 @@
  * host's order, only those that do not depend on each other run side by side. */
 #include "operators/cuda/batch.h"
 
-enum { MOST = 64, BLOCK = 128, ORTHO_THREADS = 512 /* ROW_LANES, too */, TILE = BLOCK * (MOST + 1), DOTS = 512 };
+enum { MOST = 64, BLOCK = 128, ORTHO_THREADS = 512 /* ROW_LANES, too */, TILE = BLOCK * (MOST + 1), DOTS = 512,
+       SUMS = 8 /* whose lanes fit the tile */ };
 #define DEPENDENT 1e-12
 #define ONE_ROUND 1e-7
+static_assert(SUMS * ORTHO_THREADS * sizeof(double) <= TILE * sizeof(float), "room for the lanes");
+static_assert(SUMS * WARP <= ORTHO_THREADS, "a warp for each sum");
 
 /* In shared memory but for the sizes. Square arrays have rows of r. */
 struct ortho {
@@ -211,24 +214,37 @@ INLINE size_t least_row(const ortho &o, const float *A)
 	return found;
 }
 
-/* The product of columns c and b over all rows, to all threads. */
-INLINE double row_sum(const ortho &o, const float *A, unsigned c, unsigned b)
+/* The products of column c and up to SUMS others over all rows, to dot[]: a thread has a lane of
+ * each sum, and then a warp a sum, whose lanes are added by halves. */
+INLINE void row_sums(const ortho &o, const float *A, unsigned c, const int *others, unsigned count, double *dot)
 {
-	double *const lane = reinterpret_cast<double *>(o.tile);
-	const unsigned t = threadIdx.x;
-	double s = 0;
+	double *const lanes = reinterpret_cast<double *>(o.tile);
+	const unsigned t = threadIdx.x, w = t / WARP, l = t % WARP;
+#pragma unroll 1
+	for (unsigned k = 0; k < count; k++)
+		lanes[k * ORTHO_THREADS + t] = 0;
+#pragma unroll 1
 	for (size_t i = t; i < o.n; i += ORTHO_THREADS)
-		s += double(A[i * o.r + c]) * A[i * o.r + b];
-	lane[t] = s;
-	for (unsigned half = ORTHO_THREADS / 2; half; half /= 2) {
-		__syncthreads();
-		if (t < half)
-			lane[t] += lane[t + half];
+#pragma unroll 1
+		for (unsigned k = 0; k < count; k++)
+			lanes[k * ORTHO_THREADS + t] += double(A[i * o.r + c]) * A[i * o.r + unsigned(others[k])];
+	__syncthreads();
+	if (w < count) {
+		double *const lane = lanes + w * ORTHO_THREADS;
+#pragma unroll 1
+		for (unsigned half = ORTHO_THREADS / 2; half >= WARP; half /= 2) {
+#pragma unroll 1
+			for (unsigned i = l; i < half; i += WARP)
+				lane[i] += lane[i + half];
+			__syncwarp();
+		}
+		double s = lane[l];
+		for (int d = WARP / 2; d; d /= 2)
+			s = s + __shfl_xor_sync(ALL_LANES, s, d);
+		if (!l)
+			dot[w] = s;
 	}
 	__syncthreads();
-	s = lane[0];
-	__syncthreads();
-	return s;
 }
 
 /* Column c := e_t made orthogonal to the kept columns and of length 1. A thread has the
@@ -240,30 +256,32 @@ INLINE void fill_column(const ortho &o, float *A, unsigned c)
 	const int nk = *o.nkept;
 	for (size_t i = threadIdx.x; i < o.n; i += ORTHO_THREADS)
 		A[i * r + c] = i == t;
+	/* Behind those that are kept; it becomes one of them in the end. */
+	if (!threadIdx.x)
+		o.kept[nk] = int(c);
 	for (int round = 0; round < 2; round++) {
-		for (int a = 0; a < nk; a++) {
-			const double s = row_sum(o, A, c, unsigned(o.kept[a]));
-			if (!threadIdx.x)
-				dot[a] = s;
-		}
 		__syncthreads();
+#pragma unroll 1
+		for (int a = 0; a < nk; a += SUMS)
+			row_sums(o, A, c, o.kept + a, unsigned(nk - a < SUMS ? nk - a : SUMS), dot + a);
 		for (size_t i = threadIdx.x; i < o.n; i += ORTHO_THREADS) {
 			double v = A[i * r + c];
 			for (int a = 0; a < nk; a++)
 				v -= dot[a] * A[i * r + o.kept[a]];
 			A[i * r + c] = float(v);
 		}
-		const double unit = 1 / sqrt(row_sum(o, A, c, c));
+		row_sums(o, A, c, o.kept + nk, 1, dot + nk);
+		const double unit = 1 / sqrt(dot[nk]);
 		for (size_t i = threadIdx.x; i < o.n; i += ORTHO_THREADS)
 			A[i * r + c] = float(A[i * r + c] * unit);
 	}
 	__syncthreads();
 	if (!threadIdx.x)
-		o.kept[(*o.nkept)++] = int(c);
+		*o.nkept = nk + 1;
 	__syncthreads();
 }
 
-static __global__ void __launch_bounds__(ORTHO_THREADS)
+static __global__ void __launch_bounds__(ORTHO_THREADS, 2)
 ortho_kernel(matrices<1> all, size_t n, unsigned r, unsigned square)
 {
 	SHARED_DYNAMIC(double, room);
