@@ -1,7 +1,7 @@
 """Coder: reduce-scatter and all-gather under a code, for programs that shard (FSDP, ZeRO).
 
-Buffers are torch CPU tensors, numpy arrays or other writable buffers, contiguous, of float32,
-float16 or bfloat16; their memory is used in place. See gradcomp/coder.h."""
+Buffers are torch CPU tensors, numpy arrays or other writable buffers, or with `cuda` torch tensors on
+a GPU, contiguous, of float32, float16 or bfloat16; their memory is used in place. See gradcomp/coder.h."""
 
 from __future__ import annotations
 
@@ -49,11 +49,15 @@ class Coder:
     the same on all ranks of the group. Collective to create.
 
     `spec` and `collective` are SPECs, None the job's; `seed` is equal on all ranks; `name` is
-    what the report, the timeline and messages call it."""
+    what the report, the timeline and messages call it. With `cuda` numbers are in the memory of the
+    current CUDA device; calls come after what the stream `queue` (torch.cuda.Stream.cuda_stream) has when
+    they are started, and what it is given after wait() comes after them: the host waits for neither."""
 
     def __init__(self, group: Group, spec: str | None = None, collective: str | None = None, seed: int = 0,
-                 name: str | None = None):
-        options = _lib.CoderOptions(ctypes.sizeof(_lib.CoderOptions), 0, _text(collective), seed, _text(name))
+                 name: str | None = None, cuda: bool = False, queue: int = 0):
+        options = _lib.CoderOptions(ctypes.sizeof(_lib.CoderOptions), 0, _text(collective), seed, _text(name), int(cuda), 0,
+                                    queue or None)
+        self._cuda = cuda
         self.nranks, self.rank = group.nranks, group.rank
         self._flight = set()
         handle = c_void_p()
@@ -80,8 +84,8 @@ class Coder:
         counts[r] numbers for each rank r, is used as workspace; without counts they are equal.
         With a `slot`, a number from 0 of this tensor's own, what codes lose is kept here and
         added to what the next call with that slot is given. Returns a Request."""
-        source, total, dtype = _memory(parts)
-        target, own, out_dtype = _memory(out)
+        source, total, dtype = _memory(parts, self._cuda)
+        target, own, out_dtype = _memory(out, self._cuda)
         counts = self._counts(counts, own, total, dtype, out_dtype)
         if slot is not None and not 0 <= slot < _NO_SLOT:
             raise Error(_lib.ERR_INVALID, f"slot {slot}: must be 0..{_NO_SLOT - 1}")
@@ -91,8 +95,8 @@ class Coder:
     def all_gather(self, part: Buffer, out: Buffer, counts: Sequence[int] | None = None) -> Request:
         """Starts: `out` gets every rank's `part` as its code decodes, the same bits on all
         ranks, counts[r] numbers from rank r; without counts they are equal. Returns a Request."""
-        source, own, dtype = _memory(part)
-        target, total, out_dtype = _memory(out)
+        source, own, dtype = _memory(part, self._cuda)
+        target, total, out_dtype = _memory(out, self._cuda)
         counts = self._counts(counts, own, total, dtype, out_dtype)
         return self._start("coder_all_gather_start", (part, out), source, target, counts, dtype)
 

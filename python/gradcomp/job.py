@@ -41,10 +41,13 @@ def _name(code):
     return next(name for name, c in _DTYPES.items() if c == code)
 
 
-def _memory(buf):
-    """(address, elements, dtype code) of a buffer."""
+def _memory(buf, cuda=False):
+    """(address, elements, dtype code) of a buffer; with `cuda` of a tensor on a GPU."""
+    if cuda and (not hasattr(buf, "data_ptr") or buf.device.type != "cuda"):
+        raise Error(_lib.ERR_INVALID, f"{'a tensor is on ' + str(buf.device) if hasattr(buf, 'data_ptr') else 'a buffer is in host memory'}: "
+                                      "this call works on GPU memory, give it a tensor made by .cuda()")
     if hasattr(buf, "data_ptr"):
-        if buf.device.type != "cpu":
+        if not cuda and buf.device.type != "cpu":
             raise Error(_lib.ERR_INVALID, f"a tensor is on {buf.device}: this call works on host memory, give it a copy "
                                           "made by .cpu()")
         if not buf.is_contiguous():

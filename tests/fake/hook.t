@@ -40,4 +40,8 @@ with tempfile.TemporaryDirectory(prefix="gradcomp-test-") as lib:
        "where PyTorch has none left its words are told", errors(got))
     got = ranks(2, [HOOK, "dies", "none"], GRADCOMP="none", **more)
     ok(got[1][0] == 3 and got[0][0] not in (0, None) and "rank 1" in got[0][2], "a rank that dies is named by backward()", errors(got))
+    got = ranks(2, [os.path.join(SOURCE, "tests/fake/coder.py")], GRADCOMP="none", **more)
+    if ok([s for s, _, _ in got] == [0, 0], "a Coder takes tensors on a GPU and returns before the device has begun", errors(got)):
+        ok(said(got, "alike") == ["3", "3"], "... and gives what one in host memory does, to the bit", said(got, "alike"))
+        ok(said(got, "refused") == ["a", "a"], "... a tensor in host memory is refused", said(got, "refused"))
 done_testing()

@@ -1,0 +1,64 @@
+"""One rank of hook.t: gradcomp.Coder with tensors on a GPU, the fake's. They lie in host memory that is lent to
+the device while it works; what a call reads arrives on the caller's stream, late."""
+
+import ctypes
+
+import torch
+import torch.distributed as dist
+
+import gradcomp
+import gradcomp.torch
+
+fake = ctypes.CDLL("libfakecuda.so")
+N = 5003
+
+
+def must(status):
+    assert not status, f"fake CUDA: {status}"
+
+
+class Tensor:
+    """A tensor of PyTorch's that says it is on a GPU."""
+
+    def __init__(self, numel):
+        self.host = torch.zeros(numel)
+        self.device, self.dtype = torch.device("cuda", 0), self.host.dtype
+        self.data_ptr, self.numel, self.is_contiguous = self.host.data_ptr, self.host.numel, self.host.is_contiguous
+
+    def lend(self, on):
+        fake.fake_cuda_lend(ctypes.c_void_p(self.data_ptr()), ctypes.c_size_t(4 * self.numel() if on else 0))
+
+
+gradcomp.torch.init_process_group()
+rank, nranks = dist.get_rank(), dist.get_world_size()
+queue = ctypes.c_void_p()
+must(fake.cudaStreamCreateWithFlags(ctypes.byref(queue), 0))
+group = gradcomp.torch.group()
+coder = gradcomp.Coder(group, "block:bits=8", cuda=True, queue=queue.value)
+on_host = gradcomp.Coder(group, "block:bits=8", "direct")
+try:
+    coder.all_gather(torch.zeros(N), torch.zeros(N * nranks))
+    raise SystemExit("a tensor in host memory was taken")
+except gradcomp.Error as e:
+    print("refused", e)
+for step in range(3):
+    full, part = Tensor(N * nranks), Tensor(N)
+    made = torch.randn(N * nranks, generator=torch.Generator().manual_seed(10 * step + rank))
+    want_full, want_part = made.clone(), torch.zeros(N)
+    on_host.reduce_scatter(want_full, want_part, scale=1 / nranks, slot=1).wait()
+    on_host.all_gather(want_part, want_full).wait()
+    full.lend(True)
+    part.lend(True)
+    fake.fake_cuda_hold(queue, int(step > 0))  # in the first one memory grows, for which the device is waited for
+    must(fake.cudaMemcpyAsync(ctypes.c_void_p(full.data_ptr()), ctypes.c_void_p(made.data_ptr()), ctypes.c_size_t(4 * full.numel()),
+                              4, queue))
+    coder.reduce_scatter(full, part, scale=1 / nranks, slot=1).wait()  # the device has not begun
+    coder.all_gather(part, full).wait()
+    fake.fake_cuda_hold(queue, 0)
+    must(fake.cudaStreamSynchronize(queue))
+    full.lend(False)
+    part.lend(False)
+    assert torch.equal(part.host, want_part) and torch.equal(full.host, want_full), f"step {step}"
+print("alike", step + 1)
+coder.free()
+on_host.free()
