@@ -25,6 +25,7 @@ int cmd_plugin_check(int argc, char **argv);
 int cmd_probe(int argc, char **argv);
 int cmd_prolog(int argc, char **argv);
 int cmd_report(int argc, char **argv);
+int cmd_run(int argc, char **argv);
 int cmd_stage(int argc, char **argv);
 
 /* `text` to stdout, the status 0. */

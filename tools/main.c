@@ -16,6 +16,7 @@ static const struct {
 	{"list", cmd_list, "plugins and their parameters"},
 	{"config", cmd_config, "settings, their values and where they come from"},
 	{"check", cmd_check, "whether compressor, collective and report can be used"},
+	{"run", cmd_run, "ranks without Slurm"},
 	{"metrics", cmd_metrics, "what this node's jobs have done, for node_exporter"},
 	{"doctor", cmd_doctor, "whether the nodes of an allocation are alike, and can form a job"},
 	{"report", cmd_report, "the report of a job as a table"},

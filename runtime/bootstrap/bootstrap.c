@@ -1,8 +1,12 @@
-/* Chooses the method: the application's store, then PMIx, then a job of one rank. */
+/* Chooses the method: the application's store, then that of gradcomp run, then PMIx, then a job of
+ * one rank. */
 #include "bootstrap/bootstrap.h"
 
 #include "base/error.h"
 #include "base/module.h"
+#include "base/number.h"
+#include "bootstrap/rendezvous.h"
+#include "bootstrap/run_env.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -59,10 +63,52 @@ static gradcomp_status refuse_other_world(const bootstrap *w, gradcomp_error *er
 	                 rank, world, w->nranks, w->nranks == 1 ? "" : "s", world);
 }
 
+static int number_of(const char *variable)
+{
+	const char *text = getenv(variable);
+	int64_t n;
+
+	return text && number_int(text, &n) == NUMBER_OK && n >= 0 && n <= 1 << 20 ? (int)n : -1;
+}
+
+/* Ranks that gradcomp run has started have its rendezvous server for a store. */
+static gradcomp_status connect_run(const config *c, bootstrap *w, gradcomp_error *err)
+{
+	rendezvous_client_options who = {.struct_size = sizeof who, .where = getenv(RUN_ENV_WHERE), .token = getenv(RUN_ENV_TOKEN),
+	                                 .rank = number_of("RANK"), .nranks = number_of("WORLD_SIZE"),
+	                                 .timeout = config_float(c, "transport.timeout")};
+
+	if (!who.token || who.rank < 0 || who.nranks < 1 || who.rank >= who.nranks)
+		return error_set(err, GRADCOMP_ERR_STATE,
+		                 "gradcomp run has started this process, but RANK, WORLD_SIZE or GRADCOMP_RUN_TOKEN is not what it "
+		                 "set: leave them as they were, or take GRADCOMP_RUN out of the environment too");
+	return rendezvous_connect(&who, &w->client, err);
+}
+
+/* A launcher has started several ranks, and each would be a job of its own. */
+static gradcomp_status refuse_lonely_rank(gradcomp_error *err)
+{
+	int world = number_of("WORLD_SIZE"), rank = number_of("RANK");
+
+	if (world < 2 || rank < 0)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_STATE,
+	                 "this is rank %d of WORLD_SIZE=%d, but nothing says where the others are: start the program with gradcomp run -n "
+	                 "%d or srun --mpi=pmix, or give the job torch.distributed's store (gradcomp.torch); for a job of one rank each, "
+	                 "take WORLD_SIZE out of the environment",
+	                 rank, world, world);
+}
+
 gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, bootstrap *w, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	memset(w, 0, sizeof *w);
+	if (!store && getenv(RUN_ENV_WHERE)) {
+		st = connect_run(c, w, err);
+		if (st)
+			return st;
+		store = rendezvous_store(w->client);
+	}
 	if (store) {
 		w->method = &bootstrap_store;
 	} else if (getenv("PMIX_NAMESPACE")) {
@@ -77,6 +123,7 @@ gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, boo
 			                 w->method->version, BOOTSTRAP_VERSION);
 	} else {
 		st = refuse_task_without_pmix(err);
+		st = st ? st : refuse_lonely_rank(err);
 		w->method = &bootstrap_single;
 	}
 	if (!st)
@@ -86,8 +133,10 @@ gradcomp_status bootstrap_open(const config *c, const gradcomp_store *store, boo
 		if (st)
 			w->method->close(w->ctx);
 	}
-	if (st)
+	if (st) {
+		rendezvous_disconnect(w->client);
 		memset(w, 0, sizeof *w);
+	}
 	return st;
 }
 
@@ -109,5 +158,6 @@ void bootstrap_close(bootstrap *w)
 {
 	if (w->method)
 		w->method->close(w->ctx);
+	rendezvous_disconnect(w->client);
 	memset(w, 0, sizeof *w);
 }

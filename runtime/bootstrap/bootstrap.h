@@ -35,10 +35,13 @@ typedef struct bootstrap_method {
 /* The symbol of the PMIx module. */
 #define BOOTSTRAP_PMIX_SYMBOL "gradcomp_bootstrap_pmix"
 
+struct rendezvous_client;
+
 typedef struct bootstrap {
 	const bootstrap_method *method;
 	void *ctx;
 	int rank, nranks;
+	struct rendezvous_client *client; /* of gradcomp run */
 } bootstrap;
 
 /* `store` may be NULL. Says what to type when srun was started without PMIx. */

@@ -382,7 +382,7 @@ static bool is_variable(const char *name, size_t n, const char *known)
 void config_unknown(void (*each)(void *ctx, const char *text), void *ctx)
 {
 	/* What is no setting: for other parts of gradcomp, for its tests, and as module files are wont to set. */
-	static const char *const others[] = {"CONF", "OPTIONS", "COMPONENTS", "RENDEZVOUS*", "DATA", "DATA_*", "LIBRARY", "MODELS",
+	static const char *const others[] = {"CONF", "OPTIONS", "COMPONENTS", "RENDEZVOUS*", "RUN", "RUN_*", "DATA", "DATA_*", "LIBRARY", "MODELS",
 	                                     "SRC", "BUILD", "INJECT", "TEST_*", "ROOT", "HOME", "DIR", "PREFIX", "VERSION"};
 	char env[SETTINGS_ENV_MAX], text[400], typed[SUGGEST_MAX];
 

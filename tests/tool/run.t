@@ -1,0 +1,96 @@
+#!/bin/bash
+# gradcomp run: ranks without Slurm are one job, one's end is all ranks' end, and nothing is left behind.
+# shellcheck source=tests/tool/tool.sh
+. "$GRADCOMP_SRC/tests/tool/tool.sh"
+export GRADCOMP_PLUGIN_PATH=$GRADCOMP_BUILD/lib/gradcomp
+cd "$tmp" || exit 1
+
+for n in 1 2 3 7; do
+	check "$n ranks" "$gradcomp" run -n "$n" --gradcomp=topk:density=0.5 --gradcomp-report="$tmp/$n.json" \
+		"$gradcomp" bench reduce --tensors 64x64 --iters 2
+	like "$n ranks: are one job" "$said" "topk:density=0.5 on $n rank"
+	like "$n ranks: its report" "$(cat "$n.json")" "\"ranks\": $n"
+done
+# shellcheck disable=SC2016 # for the ranks
+said=$("$gradcomp" run -n3 sh -c 'echo "$RANK $LOCAL_RANK $LOCAL_WORLD_SIZE $WORLD_SIZE ${MASTER_PORT:+port} $MASTER_ADDR"' | sort)
+is "what ranks are told" "$said" "0 0 3 3 port 127.0.0.1
+1 1 3 3 port 127.0.0.1
+2 2 3 3 port 127.0.0.1"
+
+# ends CODE WHAT COMMAND...: the command ends with CODE; $said, and whether its sleepers are gone
+ends () {
+	local want=$1 what=$2
+	shift 2
+	said=$(timeout "$(scaled 40)" "$@" 2>&1 < /dev/null)
+	is "$what: the exit status" $? "$want"
+}
+sleepers () { pgrep -f "^sleep 98765.$$" ; }
+none_left () { check "$1: no rank is left" wait_for 15 none; }
+none () { ! sleepers > /dev/null; }
+ends 5 "a rank that fails" "$gradcomp" run -n 3 sh -c "[ \$RANK = 1 ] && exit 5; sleep 98765.$$ & wait"
+like "a rank that fails: is named" "$said" "rank 1 on this host ended with status 5; the others are ended"
+none_left "a rank that fails"
+ends 137 "a rank that is killed" "$gradcomp" run -n 3 sh -c "[ \$RANK = 2 ] && kill -9 \$\$; trap '' TERM; sleep 98765.$$ & wait; wait"
+like "a rank that is killed: is named" "$said" "rank 2 on this host was ended by signal 9 (Killed)"
+none_left "a rank that is killed, though others do not hear SIGTERM"
+ends 127 "no such command" "$gradcomp" run -n 2 no-such-command
+like "no such command: is named" "$said" "no-such-command on this host cannot be run: No such file"
+is "no such command: said once" "$(grep -c 'cannot be run' <<< "$said")" 1
+ends 126 "no program" "$gradcomp" run -n 2 "$tmp"
+
+# started WHAT: three ranks sleep below $job
+started () {
+	"$gradcomp" run -n 3 sh -c "exec sleep 98765.$$" 2> err & job=$!
+	check "$1: the ranks run" wait_for 10 three
+}
+three () { [ "$(sleepers | wc -l)" = 3 ]; }
+for signal in TERM HUP; do
+	started "SIG$signal"
+	kill -$signal $job
+	wait $job
+	is "SIG$signal: the exit status" $? $((128 + $(kill -l $signal)))
+	none_left "SIG$signal"
+done
+# A shell's background job ignores SIGINT, and so would the command.
+timeout --foreground -k 60 -s INT --preserve-status "$(scaled 1)" "$gradcomp" run -n 2 sleep 98765.$$ 2> err
+is "^C: the exit status" $? 130
+none_left "^C"
+started "killed"
+kill -9 $job
+wait $job 2> /dev/null
+none_left "killed"
+
+cat > ssh << 'SSH'
+#!/bin/sh
+# A stand-in: host `off` cannot be reached, the others are this machine.
+[ "$1" = off ] && exit 255
+exec sh -c "$2"
+SSH
+chmod 755 ssh
+check "two hosts" "$gradcomp" run --ssh "$tmp/ssh" --hosts a:2,b:2 --gradcomp=topk:density=0.5 "$gradcomp" bench reduce --tensors 64x64 --iters 2
+like "two hosts: one job" "$said" "topk:density=0.5 on 4 ranks"
+# shellcheck disable=SC2016 # for the ranks
+said=$("$gradcomp" run --ssh "$tmp/ssh" --hosts a:2,b sh -c 'echo "$RANK $LOCAL_RANK $WORLD_SIZE $MASTER_ADDR $PWD"' | sort)
+is "two hosts: what ranks are told" "$said" "0 0 3 a $tmp
+1 1 3 a $tmp
+2 0 3 a $tmp"
+ends 9 "a rank elsewhere that fails" "$gradcomp" run --ssh "$tmp/ssh" --hosts a:2,b sh -c "[ \$RANK = 2 ] && exit 9; sleep 98765.$$ & wait"
+like "a rank elsewhere that fails: is named" "$said" "rank 2 on b ended with status 9"
+none_left "a rank elsewhere that fails"
+ends 255 "a host that cannot be reached" "$gradcomp" run --ssh "$tmp/ssh" --hosts a,off sleep 98765.$$
+like "a host that cannot be reached: is named" "$said" "host off cannot be reached"
+none_left "a host that cannot be reached"
+
+refuse "no command" "$gradcomp" run -n 2
+refuse "no number" "$gradcomp" run -n 0 true
+like "no number: what would be" "$said" "a number from 1 to 4096"
+refuse "hosts without a number" "$gradcomp" run --hosts a:x true
+refuse "another number than hosts have" "$gradcomp" run -n 3 --hosts a:2 true
+refuse "no such option" "$gradcomp" run --gradcomp-nothing=1 true
+refuse "an agent that nobody asked for" sh -c "echo | '$gradcomp' run --agent"
+refuse "half of an order" sh -c "printf 'gradcomp-run 1\0host\0000\0' | '$gradcomp' run --agent"
+
+said=$(RANK=1 WORLD_SIZE=4 "$gradcomp" bench reduce --tensors 64x64 --iters 2 2>&1)
+like "a rank that another launcher has started alone is told" "$said" "this is rank 1 of WORLD_SIZE=4, but nothing says where the others are"
+refuse "half of what run sets" env GRADCOMP_RUN=x "$gradcomp" bench reduce --tensors 64x64 --iters 2
+done_testing
