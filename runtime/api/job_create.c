@@ -86,6 +86,11 @@ static gradcomp_status picture_take(gradcomp_job *job, picture *p, gradcomp_erro
 		p->links[i] = (report_link){counts[i].transport, counts[i].pairs, counts[i].sent, counts[i].received};
 	transport_nodes(job->transport, &nnodes);
 	job_rows_take(job, &p->rows);
+	if (!p->rows.reducers || !p->rows.coders) {
+		job_rows_drop(&p->rows);
+		free((void *)p->hosts);
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the report");
+	}
 	p->job = (report_job){.job_id = getenv("SLURM_JOB_ID"), .step_id = getenv("SLURM_STEP_ID"), .nranks = job->nranks,
 	                      .nnodes = nnodes, .hosts = p->hosts, .wall_s = clock_now() - job->started,
 	                      .reducers = p->rows.reducers, .nreducers = p->rows.nreducers,
