@@ -131,9 +131,10 @@ int roster_view_read(const roster_blob *in, int n, roster_view *v)
 		    bytes >= TRANSPORT_ENDPOINT_MAX)
 			goto bad;
 		v->ranks[i] = (int)rank;
-		v->records[i] = strndup((const char *)in->p + at, bytes);
+		v->records[i] = memchr(in->p + at, 0, bytes) ? NULL : calloc(1, bytes + 1);
 		if (!v->records[i])
 			goto bad;
+		memcpy(v->records[i], in->p + at, bytes);
 		at += bytes;
 	}
 	if (v->n && at == in->bytes)

@@ -27,7 +27,9 @@ for compressor in $(GRADCOMP_PLUGIN_PATH=$tmp/lib/gradcomp "$GRADCOMP_BUILD/bin/
 	threshold) spec=threshold:t=0.5 ;; # its default is for gradients of another size
 	*) spec=$compressor ;;
 	esac
-	train "$spec" 800 0.002
+	rate=0.002
+	[ "$compressor" != dion ] || rate=0.008 # updates that do not grow with the gradient
+	train "$spec" 800 "$rate"
 	learns "$spec"
 	case $closing in *', '[0-9]*x\ fewer\ bytes*) fewer="$fewer $compressor" ;; esac
 done

@@ -30,7 +30,7 @@ check '... and a report' grep -q '"topk' run/report.json
 check '... through shared memory within a node' grep -q '"shm"' run/report.json
 check 'sums of 3 ranks on 3 nodes' job -N3 --gradcomp=none "$tmp/container" "$tmp/job" sums
 is '... all right' "$(grep -c '^rank [0-2] of 3 right$' <<< "$said")" 3
-check 'Python' job -N2 --gradcomp=none "$tmp/container" python3 -c 'import gradcomp; j = gradcomp.Job(); print("rank", j.rank, "of", j.nranks)'
+check 'Python' job -N2 --gradcomp=none "$tmp/container" python3 -c 'import gradcomp; j = gradcomp.Job(); print("rank", j.rank, "of", j.nranks); j.free()'
 is '... both ranks' "$(grep -c '^rank [01] of 2$' <<< "$said")" 2
 mkdir data && seq 1000 > data/numbers && chmod -R a+rX data
 # shellcheck disable=SC2016
