@@ -16,6 +16,8 @@
 #include <float.h>
 #include <string.h>
 
+#include "gradcomp/sdk/residual.h"
+#include "gradcomp/sdk/scratch.h"
 #include "gradcomp/sdk/sparse.h"
 
 enum { BLOCK = SDK_SPARSE_INDICES, ROWS };
@@ -104,10 +106,24 @@ static int is_passthrough(const blocktopk *p, const totals *all, uint64_t step)
 	return sdk_sparse_is_passthrough(&p->s, step) || !all->sums;
 }
 
-/* Scratch: the chosen blocks and their sums, then the operators'. */
-static uint64_t list_bytes(const totals *all)
+/* Scratch. */
+typedef struct rooms {
+	uint32_t *chosen; /* blocks */
+	float *largest;   /* their sums */
+	void *operator_scratch;
+} rooms;
+
+static rooms divide(const totals *all, sdk_scratch *scratch)
 {
-	return (all->chosen * (sizeof(uint32_t) + sizeof(float)) + 63) / 64 * 64;
+	rooms r = {.chosen = sdk_scratch_take(scratch, all->chosen * sizeof(uint32_t))};
+	r.largest = sdk_scratch_take(scratch, all->chosen * sizeof(float));
+	r.operator_scratch = sdk_scratch_take(scratch, all->operator_scratch);
+	return r;
+}
+
+static rooms rooms_of(const totals *all, const gradcomp_work *work)
+{
+	return divide(all, &(sdk_scratch){.memory = work->scratch});
 }
 
 static gradcomp_status blocktopk_check(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err)
@@ -134,6 +150,7 @@ static gradcomp_status blocktopk_plan(void *instance, const gradcomp_bucket *buc
 {
 	const blocktopk *p = instance;
 	totals all = measure(p, bucket, step);
+	sdk_scratch scratch = {0};
 	(void)err;
 	if (is_passthrough(p, &all, step)) {
 		sdk_passthrough_plan(bucket, plan);
@@ -143,7 +160,8 @@ static gradcomp_status blocktopk_plan(void *instance, const gradcomp_bucket *buc
 	plan->rounds[0] = sdk_passthrough_round(all.sums);
 	plan->rounds[0].flags = 0;
 	plan->rounds[1] = sdk_passthrough_round(all.values);
-	plan->scratch_bytes = list_bytes(&all) + all.operator_scratch;
+	divide(&all, &scratch);
+	plan->scratch_bytes = scratch.bytes;
 	return GRADCOMP_OK;
 }
 
@@ -160,7 +178,8 @@ static gradcomp_status blocktopk_encode(void *instance, const gradcomp_work *wor
 {
 	const blocktopk *p = instance;
 	totals all = measure(p, work->bucket, work->step);
-	const uint32_t *chosen = work->scratch;
+	const rooms r = rooms_of(&all, work);
+	const uint32_t *chosen = r.chosen;
 	float *to = out->data;
 	(void)err;
 	for (uint32_t i = 0; i < parts(p, work->bucket); i++) {
@@ -168,8 +187,7 @@ static gradcomp_status blocktopk_encode(void *instance, const gradcomp_work *wor
 		const float *x = work->flat + a.at;
 		if (round == 0) {
 			for (uint64_t b = 0; b < a.sums; b++)
-				*to++ = sum_of(p, work, x + b * a.width, length(&a, b),
-				               (char *)work->scratch + list_bytes(&all));
+				*to++ = sum_of(p, work, x + b * a.width, length(&a, b), r.operator_scratch);
 			continue;
 		}
 		if (!a.sums) {
@@ -191,8 +209,7 @@ static gradcomp_status blocktopk_encode(void *instance, const gradcomp_work *wor
 static gradcomp_status choose(const blocktopk *p, const gradcomp_work *work, const totals *all, const float *sums,
                               gradcomp_error *err)
 {
-	uint32_t *chosen = work->scratch;
-	float *largest = (float *)work->scratch + all->chosen;
+	rooms r = rooms_of(all, work);
 	int bad = 0;
 	work->operators->nonfinite(work->queue, sums, all->sums, &bad);
 	if (bad)
@@ -204,18 +221,17 @@ static gradcomp_status choose(const blocktopk *p, const gradcomp_work *work, con
 		part a = part_at(p, work->bucket, work->step, i);
 		if (!a.sums)
 			continue;
-		work->operators->topk(work->queue, chosen, largest, sums, a.blocks, a.k,
-		                      (char *)work->scratch + list_bytes(all));
-		chosen += a.k;
+		work->operators->topk(work->queue, r.chosen, r.largest, sums, a.blocks, a.k, r.operator_scratch);
+		r.chosen += a.k;
 		sums += a.sums;
 	}
 	return GRADCOMP_OK;
 }
 
-static void finish(const blocktopk *p, const gradcomp_work *work, const float *mean)
+static void finish(const blocktopk *p, const gradcomp_work *work, const totals *all, const float *mean)
 {
-	const uint32_t *chosen = work->scratch;
-	memcpy(work->error_flat, work->flat, work->bucket->numel * sizeof *mean);
+	const uint32_t *chosen = rooms_of(all, work).chosen;
+	sdk_residual_all(work);
 	memset(work->flat, 0, work->bucket->numel * sizeof *mean);
 	for (uint32_t i = 0; i < parts(p, work->bucket); i++) {
 		part a = part_at(p, work->bucket, work->step, i);
@@ -244,7 +260,7 @@ static gradcomp_status blocktopk_decode(void *instance, const gradcomp_work *wor
 		                       work->bucket->index, (unsigned long long)in->bytes, (unsigned long long)want);
 	if (round == 0)
 		return choose(p, work, &all, in->data, err);
-	finish(p, work, in->data);
+	finish(p, work, &all, in->data);
 	return GRADCOMP_OK;
 }
 

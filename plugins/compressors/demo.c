@@ -19,6 +19,7 @@
 #include "gradcomp/compressor.h"
 
 #include "gradcomp/sdk/payload.h"
+#include "gradcomp/sdk/scratch.h"
 
 enum { CHUNK, K, DECAY, SIGN };
 enum { LONGEST = 64 }; /* of what the products take */
@@ -178,21 +179,31 @@ typedef struct rooms {
 	void *operator_scratch;
 } rooms;
 
-enum { ROOMS = 7 };
-
-static rooms divide(const demo *p, void *scratch)
+static rooms divide(const demo *p, sdk_scratch *scratch)
 {
-	uint64_t one = (p->chunk * p->chunk + 15) / 16 * 16;
-	float *s = scratch;
-	return (rooms){s,           s + one,     s + 2 * one, s + 3 * one, s + 4 * one, s + 5 * one, (uint32_t *)s + 6 * one,
-	               s + ROOMS * one};
+	uint64_t one = p->chunk * p->chunk * sizeof(float);
+	rooms r = {.u = sdk_scratch_take(scratch, one)};
+	r.left = sdk_scratch_take(scratch, one);
+	r.a = sdk_scratch_take(scratch, one);
+	r.b = sdk_scratch_take(scratch, one);
+	r.c = sdk_scratch_take(scratch, one);
+	r.largest = sdk_scratch_take(scratch, one);
+	r.chosen = sdk_scratch_take(scratch, one);
+	r.operator_scratch = sdk_scratch_take(scratch, 0);
+	return r;
+}
+
+static rooms rooms_of(const demo *p, const gradcomp_work *work)
+{
+	return divide(p, &(sdk_scratch){.memory = work->scratch});
 }
 
 static gradcomp_status demo_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                                  gradcomp_error *err)
 {
 	const demo *p = instance;
-	uint64_t all = p->chunk * p->chunk, choose = 0;
+	uint64_t choose = 0;
+	sdk_scratch scratch = {0};
 	(void)step, (void)err;
 	for (place c = {0}; next(p, bucket, &c);) {
 		uint64_t bytes = p->host->operators->topk_scratch(c.rows * c.columns, c.k);
@@ -200,7 +211,8 @@ static gradcomp_status demo_plan(void *instance, const gradcomp_bucket *bucket, 
 	}
 	plan->nrounds = 1;
 	plan->rounds[0] = sdk_gathered_round(payload_bytes(coefficients(p, bucket)));
-	plan->scratch_bytes = ROOMS * ((all + 15) / 16 * 16) * sizeof(float) + choose;
+	divide(p, &scratch);
+	plan->scratch_bytes = scratch.bytes + choose;
 	return GRADCOMP_OK;
 }
 
@@ -221,7 +233,7 @@ static gradcomp_status demo_encode(void *instance, const gradcomp_work *work, ui
 	const gradcomp_operators *op = work->operators;
 	const float limit = 1e32f; /* so that no sum of a chunk overflows; the rest stays in m */
 	uint64_t sent = coefficients(p, work->bucket);
-	rooms r = divide(p, work->scratch);
+	rooms r = rooms_of(p, work);
 	float *to = out->data;
 	uint16_t *where = places_in(out, sent);
 	(void)round, (void)err;
@@ -287,7 +299,7 @@ static gradcomp_status demo_decode(void *instance, const gradcomp_work *work, ui
 {
 	const demo *p = instance;
 	uint64_t sent = coefficients(p, work->bucket);
-	rooms r = divide(p, work->scratch);
+	rooms r = rooms_of(p, work);
 	gradcomp_status st = verify(p, work, in, n, sent, err);
 	(void)round;
 	if (st)

@@ -23,6 +23,7 @@
 
 #include "gradcomp/sdk/passthrough.h"
 #include "gradcomp/sdk/lowrank.h"
+#include "gradcomp/sdk/scratch.h"
 
 enum { MOMENTUM = SDK_LOWRANK_PARAMS, ORTHOGONAL };
 enum { COLUMNS, QR, NO };
@@ -85,39 +86,35 @@ typedef struct parts {
 	void *operator_scratch;
 } parts;
 
-static uint64_t aligned(uint64_t bytes)
-{
-	return (bytes + 63) / 64 * 64;
-}
-
-/* Room for Q and for the product that is added to P. */
-static uint64_t second(const sdk_lowrank_extent *size)
-{
-	return size->Q > size->P ? size->Q : size->P;
-}
-
-static uint64_t held(const dion *p, const gradcomp_bucket *bucket)
+static parts divide(const dion *p, const gradcomp_bucket *bucket, sdk_scratch *scratch)
 {
 	sdk_lowrank_extent size = sdk_lowrank_sizes(&p->l, bucket);
-	return aligned((size.P + second(&size) + size.Q) * sizeof(float));
+	parts s = {.P = sdk_scratch_take(scratch, size.P * sizeof(float))};
+	/* For Q and for the product that is added to P. */
+	s.Q = sdk_scratch_take(scratch, (size.Q > size.P ? size.Q : size.P) * sizeof(float));
+	s.own = sdk_scratch_take(scratch, size.Q * sizeof(float));
+	s.M = sdk_scratch_take(scratch, bucket->ntensors * sizeof(float *));
+	s.operator_scratch = sdk_scratch_take(scratch, 0);
+	return s;
 }
 
-static parts divide(const dion *p, const gradcomp_work *work)
+static parts parts_of(const dion *p, const gradcomp_work *work)
 {
-	sdk_lowrank_extent size = sdk_lowrank_sizes(&p->l, work->bucket);
-	char *scratch = work->scratch, *pointers = scratch + held(p, work->bucket);
-	float *P = work->scratch;
-	return (parts){P, P + size.P, P + size.P + second(&size), (float **)(void *)pointers,
-	               pointers + aligned(work->bucket->ntensors * sizeof(float *))};
+	return divide(p, work->bucket, &(sdk_scratch){.memory = work->scratch});
+}
+
+/* M of the bucket's tensor i. */
+static float *momentum_of(const dion *p, const gradcomp_work *work, uint32_t i)
+{
+	return work->state[0] + (p->l.layout->tensors[work->bucket->first + i].offset - work->bucket->offset);
 }
 
 /* The bucket with M in place of x, or as what lowrank_finish() leaves its rest in. */
 static gradcomp_work beside(const dion *p, const gradcomp_work *work, const parts *s, int as_x)
 {
-	const gradcomp_tensor *t = &p->l.layout->tensors[work->bucket->first];
 	gradcomp_work other = *work;
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++)
-		s->M[i] = work->state[0] + (t[i].offset - work->bucket->offset);
+		s->M[i] = momentum_of(p, work, i);
 	if (as_x)
 		other.x = s->M;
 	other.error = s->M;
@@ -134,6 +131,7 @@ static gradcomp_status dion_plan(void *instance, const gradcomp_bucket *bucket, 
                                  gradcomp_error *err)
 {
 	const dion *p = instance;
+	sdk_scratch scratch = {0};
 	(void)err;
 	if (sdk_lowrank_is_passthrough(&p->l, bucket, step)) {
 		sdk_passthrough_plan(bucket, plan);
@@ -142,7 +140,8 @@ static gradcomp_status dion_plan(void *instance, const gradcomp_bucket *bucket, 
 	plan->nrounds = 2;
 	for (uint32_t r = 0; r < 2; r++)
 		plan->rounds[r] = sdk_passthrough_round(floats(p, bucket, r));
-	plan->scratch_bytes = held(p, bucket) + aligned(bucket->ntensors * sizeof(float *)) + sdk_lowrank_scratch(&p->l, bucket);
+	divide(p, bucket, &scratch);
+	plan->scratch_bytes = scratch.bytes + sdk_lowrank_scratch(&p->l, bucket);
 	return GRADCOMP_OK;
 }
 
@@ -153,7 +152,7 @@ static gradcomp_status dion_encode(void *instance, const gradcomp_work *work, ui
 	const sdk_lowrank *l = &p->l;
 	const gradcomp_operators *op = work->operators;
 	sdk_lowrank_extent size = sdk_lowrank_sizes(l, work->bucket);
-	parts s = divide(p, work);
+	parts s = parts_of(p, work);
 	float *to = out->data;
 	(void)err;
 	if (round) {
@@ -178,7 +177,7 @@ static void add_momentum(const dion *p, const gradcomp_work *work)
 {
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 		const gradcomp_tensor *t = &p->l.layout->tensors[work->bucket->first + i];
-		work->operators->add(work->queue, work->x[i], work->state[0] + (t->offset - work->bucket->offset), t->numel);
+		work->operators->add(work->queue, work->x[i], momentum_of(p, work, i), t->numel);
 	}
 }
 
@@ -187,7 +186,7 @@ static void keep_momentum(const dion *p, const gradcomp_work *work, int all)
 {
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 		const gradcomp_tensor *t = &p->l.layout->tensors[work->bucket->first + i];
-		float *M = work->state[0] + (t->offset - work->bucket->offset);
+		float *M = momentum_of(p, work, i);
 		if (!all && p->l.tensors[work->bucket->first + i].r)
 			continue;
 		work->operators->copy(work->queue, M, work->x[i], t->numel * sizeof *M);
@@ -227,7 +226,7 @@ static void decode_last(dion *p, const gradcomp_work *work, const float *mean)
 {
 	sdk_lowrank *l = &p->l;
 	uint64_t count = sdk_lowrank_sizes(l, work->bucket).Q;
-	parts s = divide(p, work);
+	parts s = parts_of(p, work);
 	if (sdk_lowrank_overflown(l, work, mean, count))
 		return;
 	gradcomp_work with_rest = beside(p, work, &s, 0);
@@ -262,7 +261,7 @@ static gradcomp_status dion_decode(void *instance, const gradcomp_work *work, ui
 		return GRADCOMP_OK;
 	}
 	uint64_t count = sdk_lowrank_sizes(l, work->bucket).P;
-	parts s = divide(p, work);
+	parts s = parts_of(p, work);
 	work->operators->copy(work->queue, s.P, in->data, count * sizeof *s.P);
 	sdk_lowrank_orthonormalise_p(l, work, s.P);
 	sdk_lowrank_unpack(l, work, (const float *)in->data + count);

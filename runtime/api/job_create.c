@@ -72,6 +72,13 @@ typedef struct picture {
 	const char **hosts;
 } picture;
 
+static void picture_drop(picture *p)
+{
+	job_rows_drop(&p->rows);
+	free((void *)p->job.link_map);
+	free((void *)p->hosts);
+}
+
 static gradcomp_status picture_take(gradcomp_job *job, picture *p, gradcomp_error *err)
 {
 	transport_counts counts[4];
@@ -87,8 +94,7 @@ static gradcomp_status picture_take(gradcomp_job *job, picture *p, gradcomp_erro
 	transport_nodes(job->transport, &nnodes);
 	job_rows_take(job, &p->rows);
 	if (!p->rows.reducers || !p->rows.coders) {
-		job_rows_drop(&p->rows);
-		free((void *)p->hosts);
+		picture_drop(p);
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the report");
 	}
 	p->job = (report_job){.job_id = getenv("SLURM_JOB_ID"), .step_id = getenv("SLURM_STEP_ID"), .nranks = job->nranks,
@@ -98,13 +104,6 @@ static gradcomp_status picture_take(gradcomp_job *job, picture *p, gradcomp_erro
 	                      .nlinks = (uint32_t)n};
 	fill_links(job->transport, rows, p->kinds, &p->job);
 	return GRADCOMP_OK;
-}
-
-static void picture_drop(picture *p)
-{
-	job_rows_drop(&p->rows);
-	free((void *)p->job.link_map);
-	free((void *)p->hosts);
 }
 
 /* The report of a job that SIGTERM ends. Beside the threads of the program and of the job: the

@@ -375,7 +375,6 @@ static void destroy(gradcomp_coder *c)
 	coder_slots_free(c->slots, c->nslots);
 	if (c->gpu)
 		coder_gpu_close(c);
-	free(c->lengths);
 	free(c->work);
 	free(c->asked);
 	free(c->spec);
@@ -413,10 +412,8 @@ static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradco
 	                              .nranks = c->group->nranks,
 	                              .seed = o->seed,
 	                              .patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)};
-	if (c->parts.device) {
-		c->lengths = calloc((size_t)c->group->nranks, sizeof *c->lengths);
-		st = c->lengths ? coder_gpu_open(c, o->queue, err) : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
-	}
+	if (c->parts.device)
+		st = coder_gpu_open(c, o->queue, err);
 	return st || c->parts.dense ? st
 	       : c->gpu             ? coder_gpu_instance(c, err)
 	                            : coder_instance(&c->parts, &c->job->host, &c->layout, &c->instance, err);

@@ -17,8 +17,6 @@
 #define FLAG_INTS 16
 #define AHEAD 6
 #define NOTES (AHEAD + 2)
-/* A device whose work does not end in this time is lost. */
-#define DRAIN_SECONDS 30.0
 #define TELL_MOST 5
 
 /* NCCL adds up the first. */
@@ -54,6 +52,8 @@ struct coder_gpu {
 	void *stream, *producer, *settled; /* ours, the caller's; an event */
 	void **events;                     /* free ones of calls; under the lock */
 	size_t nevents, room;
+	uint64_t unclaimed; /* events that calls have: those that have not been waited for; under the lock */
+	uint64_t *lengths;  /* of ranks */
 	int *words;
 	memory work, kept, flags; /* floats of a 16-bit type's; a residual as it was; by rank */
 	note notes[NOTES];
@@ -62,11 +62,6 @@ struct coder_gpu {
 	double clock;
 	int told;
 };
-
-static gradcomp_status check(const char *why, const char *what, gradcomp_error *err)
-{
-	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: %s: %s", what, why) : GRADCOMP_OK;
-}
 
 /* ---- what the host learns ---- */
 
@@ -78,9 +73,9 @@ static gradcomp_status learn(gradcomp_coder *c, const note *n, gradcomp_error *e
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "coder '%s': what a rank sent in call %llu (%s) is damaged, or coded otherwise",
 		                 c->name, (unsigned long long)n->call, coder_kind_name(n->kind));
-	gradcomp_status st = check(g->d->elapsed(g->last, n->began, &before), "the time of a call", err);
+	gradcomp_status st = device_check(g->d->elapsed(g->last, n->began, &before), "the time of a call", err);
 	if (!st)
-		st = check(g->d->elapsed(n->began, n->ended, &took), "the time of a call", err);
+		st = device_check(g->d->elapsed(n->began, n->ended, &took), "the time of a call", err);
 	if (st)
 		return st;
 	if (c->trace)
@@ -112,7 +107,7 @@ gradcomp_status coder_gpu_watch(gradcomp_coder *c, bool *busy, gradcomp_error *e
 	gradcomp_status st = c->parts.collective->watch(c->coll_ctx.instance, &owes, err);
 	while (!st && is && g->learned < g->put) {
 		const note *n = &g->notes[g->learned % NOTES];
-		st = check(g->d->test(n->ended, &is), "a call's end", err);
+		st = device_check(g->d->test(n->ended, &is), "a call's end", err);
 		if (!st && is) {
 			st = learn(c, n, err);
 			g->learned++;
@@ -143,10 +138,10 @@ gradcomp_status coder_gpu_settle(gradcomp_coder *c, gradcomp_error *err)
 {
 	static const struct timespec nap = {.tv_nsec = 50000};
 	const coder_gpu *g = c->gpu;
-	gradcomp_status st = check(g->d->record(g->settled, g->stream), "the end of its work", err);
+	gradcomp_status st = device_check(g->d->record(g->settled, g->stream), "the end of its work", err);
 	int is = 0;
 	bool busy;
-	while (!st && !(st = check(g->d->test(g->settled, &is), "the end of its work", err)) && !is) {
+	while (!st && !(st = device_check(g->d->test(g->settled, &is), "the end of its work", err)) && !is) {
 		st = coder_gpu_watch(c, &busy, err);
 		nanosleep(&nap, NULL);
 	}
@@ -200,7 +195,7 @@ gradcomp_status coder_gpu_read_slot(gradcomp_coder *c, const coder_slot *s, floa
 	}
 	gradcomp_status st = coder_gpu_settle(c, err);
 	if (!st)
-		st = check(g->d->copy(g->stream, to, s->e, bytes), "a residual could not be copied", err);
+		st = device_check(g->d->copy(g->stream, to, s->e, bytes), "a residual could not be copied", err);
 	return st ? st : coder_gpu_settle(c, err);
 }
 
@@ -211,7 +206,7 @@ gradcomp_status coder_gpu_move_slot(gradcomp_coder *c, coder_slot *s, gradcomp_e
 	s->e = NULL;
 	gradcomp_status st = fill_slot(c, s, err);
 	if (!st)
-		st = check(g->d->copy(g->stream, s->e, from, s->total * sizeof *from), "a residual could not be copied", err);
+		st = device_check(g->d->copy(g->stream, s->e, from, s->total * sizeof *from), "a residual could not be copied", err);
 	if (!st)
 		st = coder_gpu_settle(c, err);
 	free(from);
@@ -242,6 +237,9 @@ gradcomp_status coder_gpu_open(gradcomp_coder *c, void *queue, gradcomp_error *e
 	void *p = NULL;
 	if (!g)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
+	g->lengths = calloc((size_t)c->layout.nranks, sizeof *g->lengths);
+	if (!g->lengths)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
 	g->producer = queue;
 	g->d = device_open(c->job->config, &inner);
 	g->ops = g->d ? operators_cuda(&inner) : NULL;
@@ -270,7 +268,7 @@ gradcomp_status coder_gpu_open(gradcomp_coder *c, void *queue, gradcomp_error *e
 	if (!why)
 		why = g->d->wait(g->last);
 	g->clock = clock_now();
-	return check(why, "what a coder needs of it could not be had", err);
+	return device_check(why, "what a coder needs of it could not be had", err);
 }
 
 gradcomp_status coder_gpu_begin(gradcomp_coder *c, gradcomp_error *err)
@@ -303,16 +301,13 @@ gradcomp_status coder_gpu_instance(gradcomp_coder *c, gradcomp_error *err)
 
 void coder_gpu_close(gradcomp_coder *c)
 {
-	static const struct timespec nap = {.tv_nsec = 200000};
 	coder_gpu *g = c->gpu;
-	double until = clock_now() + DRAIN_SECONDS;
-	int is = 0;
+	free(g->lengths);
 	if (!g->d) {
 		free(g);
 		return;
 	}
-	while (g->stream && !g->d->idle(g->stream, &is) && !is && clock_now() < until)
-		nanosleep(&nap, NULL);
+	device_drain(g->d, &g->stream, 1);
 	for (int k = 0; k < NOTES; k++) {
 		g->d->unpin(g->notes[k].words);
 		g->d->event_free(g->notes[k].began);
@@ -347,25 +342,25 @@ static gradcomp_status take_event(coder_gpu *g, uint64_t inflight, void **event,
 		g->events = more;
 		g->room = room;
 	}
-	return check(g->d->event(event), "an event could not be made", err);
+	return device_check(g->d->event(event), "an event could not be made", err);
 }
 
 gradcomp_status coder_gpu_given(gradcomp_coder *c, gradcomp_coder_request *q, gradcomp_error *err)
 {
 	coder_gpu *g = c->gpu;
 	int captures = 0;
-	gradcomp_status st = check(g->d->captures(g->producer, &captures), "the caller's stream", err);
+	gradcomp_status st = device_check(g->d->captures(g->producer, &captures), "the caller's stream", err);
 	if (!st && captures)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "coder '%s': the caller's stream is being captured into a CUDA graph, which would replay a "
 		                 "call without the host's part of it: its order among ranks and its failures",
 		                 c->name);
 	if (!st)
-		st = take_event(g, c->unclaimed, &q->event, err);
+		st = take_event(g, g->unclaimed, &q->event, err);
 	if (st)
 		return st;
-	c->unclaimed++;
-	return check(g->d->record(q->event, g->producer), "the caller's stream", err);
+	g->unclaimed++;
+	return device_check(g->d->record(q->event, g->producer), "the caller's stream", err);
 }
 
 gradcomp_status coder_gpu_taken(gradcomp_coder *c, gradcomp_coder_request *q, gradcomp_error *err)
@@ -375,9 +370,9 @@ gradcomp_status coder_gpu_taken(gradcomp_coder *c, gradcomp_coder_request *q, gr
 	if (!q->event)
 		return st;
 	if (!q->status)
-		st = check(g->d->follow(g->producer, q->event), "the caller's stream", err);
+		st = device_check(g->d->follow(g->producer, q->event), "the caller's stream", err);
 	g->events[g->nevents++] = q->event;
-	c->unclaimed--;
+	g->unclaimed--;
 	return st;
 }
 
@@ -449,8 +444,8 @@ static gradcomp_status gather_coded(gradcomp_coder *c, const gradcomp_coder_requ
 	ops->fill_if(g->stream, mine, 0, own, w + WORD_LOCAL);
 	ops->put_flag(g->stream, flags + (size_t)me * FLAG_INTS, GRADCOMP_I32, w + WORD_LOCAL);
 	for (int r = 0; r < P; r++)
-		c->lengths[r] = lengths;
-	gradcomp_status st = k->allgather(c->coll_ctx.instance, flags, c->lengths, err);
+		g->lengths[r] = lengths;
+	gradcomp_status st = k->allgather(c->coll_ctx.instance, flags, g->lengths, err);
 	if (!st && P > 1)
 		st = k->coded_allgather(c->coll_ctx.instance, x, q->counts, &codec, call << RUN_BITS, NULL, err);
 	n->bytes = code_bytes(c, own) * (P - 1);
@@ -488,15 +483,16 @@ static gradcomp_status scatter_dense(gradcomp_coder *c, const gradcomp_coder_req
 
 static gradcomp_status gather_dense(gradcomp_coder *c, const gradcomp_coder_request *q, note *n, gradcomp_error *err)
 {
+	const coder_gpu *g = c->gpu;
 	size_t size = gradcomp_dtype_bytes(q->dtype);
 	uint64_t own = q->counts[c->layout.rank] * size;
 	void *mine = at(q->out, q->begin, q->dtype);
 	for (int r = 0; r < c->layout.nranks; r++)
-		c->lengths[r] = q->counts[r] * size;
+		g->lengths[r] = q->counts[r] * size;
 	if (own && mine != q->in)
-		c->gpu->ops->copy(c->gpu->stream, mine, q->in, own);
+		g->ops->copy(g->stream, mine, q->in, own);
 	n->bytes = (double)own * (c->layout.nranks - 1);
-	return c->parts.collective->allgather(c->coll_ctx.instance, q->out, c->lengths, err);
+	return c->parts.collective->allgather(c->coll_ctx.instance, q->out, g->lengths, err);
 }
 
 /* What only grows. */
@@ -540,7 +536,7 @@ gradcomp_status coder_gpu_call(gradcomp_coder *c, const gradcomp_coder_request *
 		why = g->d->record(n->began, g->stream);
 	if (!why)
 		why = g->d->zero(g->stream, g->words, WORDS * sizeof(int));
-	st = check(why, "a call's beginning", err);
+	st = device_check(why, "a call's beginning", err);
 	if (!st)
 		st = scatters ? c->parts.dense ? scatter_dense(c, q, x, n, err) : scatter_coded(c, q, call, x, n, err)
 		     : c->parts.dense ? gather_dense(c, q, n, err)
@@ -556,7 +552,7 @@ gradcomp_status coder_gpu_call(gradcomp_coder *c, const gradcomp_coder_request *
 	if (!st && !why)
 		why = g->d->record(q->event, g->stream);
 	if (st || why)
-		return st ? st : check(why, "a call's end", err);
+		return st ? st : device_check(why, "a call's end", err);
 	pthread_mutex_lock(&c->lock);
 	c->sent += n->bytes;
 	g->put++;

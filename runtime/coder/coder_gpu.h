@@ -30,7 +30,7 @@ gradcomp_status coder_gpu_taken(gradcomp_coder *c, gradcomp_coder_request *q, gr
 
 /* An instance on the device, for so many numbers. */
 gradcomp_status coder_gpu_instance(gradcomp_coder *c, gradcomp_error *err);
-/* As coder_call(): puts it on the stream. `agree` is what ranks tell each other first. */
+/* Puts the call on the stream, after ranks have told each other which it is. */
 gradcomp_status coder_gpu_call(gradcomp_coder *c, const gradcomp_coder_request *q, uint64_t call, gradcomp_error *err);
 
 /* A slot's numbers, of which there are none before its first call, to and from host memory. */

@@ -61,7 +61,6 @@ struct gradcomp_coder {
 	float *work; /* of so many numbers */
 	uint64_t room;
 	int told; /* lines about NaN */
-	uint64_t *lengths; /* on a device: of ranks */
 
 	uint16_t trace_id;
 	bool keeps;  /* residuals */
@@ -72,7 +71,6 @@ struct gradcomp_coder {
 	gradcomp_coder_request *first, **last;
 	gradcomp_coder_request *live; /* those that have not been waited for */
 	uint64_t inflight;
-	uint64_t unclaimed; /* events that calls have: those that have not been waited for */
 	double sent;        /* on a device */
 	uint64_t calls;     /* so far: names the runs of each */
 	coder_slot **slots; /* by number */

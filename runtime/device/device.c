@@ -2,11 +2,16 @@
  * for. */
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "config/config.h"
 #include "device/device.h"
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/module.h"
+
+/* A device whose work does not end in this time is lost. */
+#define DRAIN_SECONDS 30.0
 
 static const device_calls *load(const config *c, gradcomp_error *err)
 {
@@ -37,6 +42,30 @@ const device_calls *device_open(const config *c, gradcomp_error *err)
 	found = opened;
 	pthread_mutex_unlock(&lock);
 	return found;
+}
+
+gradcomp_status device_check(const char *why, const char *what, gradcomp_error *err)
+{
+	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: %s: %s", what, why) : GRADCOMP_OK;
+}
+
+bool device_streams_idle(const device_calls *d, void *const *streams, size_t n)
+{
+	int is = 1;
+
+	for (size_t i = 0; is && i < n; i++)
+		if (streams[i] && d->idle(streams[i], &is))
+			is = 1;
+	return is;
+}
+
+void device_drain(const device_calls *d, void *const *streams, size_t n)
+{
+	static const struct timespec nap = {.tv_nsec = 200000};
+	double until = clock_now() + DRAIN_SECONDS;
+
+	while (!device_streams_idle(d, streams, n) && clock_now() < until)
+		nanosleep(&nap, NULL);
 }
 
 void *device_host_alloc(size_t bytes)

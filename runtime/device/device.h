@@ -7,6 +7,8 @@
 #ifndef DEVICE_DEVICE_H
 #define DEVICE_DEVICE_H
 
+#include <stdbool.h>
+
 #include "gradcomp/abi.h"
 
 typedef struct device_calls {
@@ -61,6 +63,12 @@ typedef struct device_calls {
 struct config;
 /* The module, for ever. NULL and the reason in *err where there is none. Any thread. */
 const device_calls *device_open(const struct config *c, gradcomp_error *err);
+/* What one of its functions has said, NULL is OK: an error that begins with `what`. */
+gradcomp_status device_check(const char *why, const char *what, gradcomp_error *err);
+/* Whether nothing is on any of the n streams; an error counts as yes, and so does NULL for a stream. */
+bool device_streams_idle(const device_calls *d, void *const *streams, size_t n);
+/* Returns when that is so, or the device is lost: what is on it does not end. */
+void device_drain(const device_calls *d, void *const *streams, size_t n);
 /* gradcomp_host.alloc() and release() of plugins that work on a device, once it is open: pinned
  * memory, so that a stream reads and writes it while the host goes on. */
 void *device_host_alloc(size_t bytes);

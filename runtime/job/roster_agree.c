@@ -58,13 +58,12 @@ static void ask(roster *m, attempt *a, uint32_t type, uint32_t good, uint64_t *h
 }
 
 /* What somebody may have accepted already, else those that have promised. */
-static int choose(const roster *m, attempt *a)
+static int choose(attempt *a)
 {
 	uint64_t best = 0;
 	roster_view v = {.epoch = a->view.epoch + 1};
 	int rc;
 
-	(void)m;
 	for (int i = 0; i < a->view.n; i++) {
 		const roster_message *r = &a->answers[i];
 
@@ -100,7 +99,7 @@ static int lead(roster *m, attempt *a, uint64_t *highest)
 	a->q.ballot = ((*highest >> 32) + 1) << 32 | (uint64_t)(m->rank + 1);
 	*highest = a->q.ballot;
 	ask(m, a, ROSTER_PREPARE, ROSTER_PROMISE, highest);
-	if (a->waiting >= 0 || a->refused || !quorum(a) || choose(m, a))
+	if (a->waiting >= 0 || a->refused || !quorum(a) || choose(a))
 		return 0;
 	ask(m, a, ROSTER_ACCEPT, ROSTER_ACCEPTED, highest);
 	if (!quorum(a))

@@ -93,7 +93,7 @@ int roster_receive(int fd, roster_blob *b, double until)
 	return !b->p || take(fd, b->p, b->bytes, until) ? -1 : 0;
 }
 
-void roster_hello(const roster *m, int to, const unsigned char nonce[NONCE_BYTES], unsigned char out[HELLO_BYTES])
+static void write_hello(const roster *m, int to, const unsigned char nonce[NONCE_BYTES], unsigned char out[HELLO_BYTES])
 {
 	memset(out, 0, HELLO_BYTES);
 	memcpy(out, "GCS1", 4);
@@ -109,7 +109,7 @@ static int handshake(const roster *m, int to, int fd, double until)
 
 	if (secret_random(nonce, sizeof nonce, NULL))
 		return -1;
-	roster_hello(m, to, nonce, hello);
+	write_hello(m, to, nonce, hello);
 	if (put(fd, hello, sizeof hello, until) || take(fd, challenge, sizeof challenge, until))
 		return -1;
 	handshake_mac(m->key, ROLE_ACCEPT, hello, challenge, mac);

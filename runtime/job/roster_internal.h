@@ -74,6 +74,5 @@ void roster_ask(roster *m, const int *ranks, int n, const roster_message *questi
 /* One end of a call, behind the handshake: 0, or -1. */
 int roster_send(int fd, const roster_blob *b, double until);
 int roster_receive(int fd, roster_blob *b, double until);
-void roster_hello(const roster *m, int to, const unsigned char nonce[NONCE_BYTES], unsigned char out[HELLO_BYTES]);
 
 #endif

@@ -6,7 +6,7 @@ gradcomp_status memops_move(engine *eng, void *to, const void *from, size_t byte
 {
 	const gpu *g = eng->gpu;
 	if (memops_on_device(eng))
-		return gpu_check(g->d->copy(g->exchange, to, from, bytes), "a payload could not be copied", err);
+		return device_check(g->d->copy(g->exchange, to, from, bytes), "a payload could not be copied", err);
 	memcpy(to, from, bytes);
 	return GRADCOMP_OK;
 }
@@ -37,7 +37,7 @@ gradcomp_status memops_zero(engine *eng, void *p, size_t bytes, gradcomp_error *
 {
 	const gpu *g = eng->gpu;
 	if (memops_on_device(eng))
-		return gpu_check(g->d->zero(g->exchange, p, bytes), "a payload could not be cleared", err);
+		return device_check(g->d->zero(g->exchange, p, bytes), "a payload could not be cleared", err);
 	memset(p, 0, bytes);
 	return GRADCOMP_OK;
 }

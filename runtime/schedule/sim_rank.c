@@ -153,7 +153,6 @@ static void slow_down(const sim *m, sim_rank *r)
 }
 
 /* All three threads, by the next event of theirs. */
-
 uint32_t sim_advance(sim *m, sim_rank *r)
 {
 	for (;;) {
@@ -161,7 +160,6 @@ uint32_t sim_advance(sim *m, sim_rank *r)
 		double speed = rate(m, r), done = computes ? r->now + r->work / speed : INFINITY, t;
 
 		slow_down(m, r);
-
 		if (r->look && !exchanges) {
 			uint32_t b = schedule_exchange(&r->s);
 

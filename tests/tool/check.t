@@ -99,15 +99,17 @@ GRADCOMP_CONF=$tmp/nothing bad "file that is missing" "GRADCOMP_CONF: $tmp/nothi
 # With the collectives of this build: nobody named one, so one that works will do.
 if [ -e "$GRADCOMP_BUILD/lib/gradcomp/collectives/tree.so" ] && [ -e "$GRADCOMP_BUILD/lib/gradcomp/collectives/ring.so" ]; then
 	real=$GRADCOMP_BUILD/lib/gradcomp:$fixtures
+	merging="auto, tree"
+	[ ! -e "$GRADCOMP_BUILD/lib/gradcomp/collectives/nccl.so" ] || merging="auto, nccl, tree"
 	: >"$tmp/conf"
 	(GRADCOMP_PLUGIN_PATH=$real quiet --compressor merger)
 	is "the default collective cannot merge: another one is found" $? 0
 	(GRADCOMP_PLUGIN_PATH=$real quiet --compressor coder)
 	is "the default collective can code" $? 0
-	GRADCOMP_PLUGIN_PATH=$real bad "a collective that was named stays" "compressor 'merger' needs a merge tree, which collective 'ring' does not have; collectives that serve it: auto, " \
+	GRADCOMP_PLUGIN_PATH=$real bad "a collective that was named stays" "compressor 'merger' needs a merge tree, which collective 'ring' does not have; collectives that serve it: $merging" \
 		--compressor merger --collective ring
 	printf '[gradcomp]\ncollective = ring\n' >"$tmp/conf"
-	GRADCOMP_PLUGIN_PATH=$real bad "one that the file names too" "collectives that serve it: auto, " --compressor merger
+	GRADCOMP_PLUGIN_PATH=$real bad "one that the file names too" "collectives that serve it: $merging" --compressor merger
 	: >"$tmp/conf"
 else
 	skip "the default collective" "ring and tree were not built"

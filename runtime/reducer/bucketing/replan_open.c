@@ -68,19 +68,8 @@ uint64_t schedule_request_hash(const schedule_request *q, const step_plan *file)
 	return h;
 }
 
-/* The schedule that the compressor is made for, where nobody names one; NULL: that of the settings. */
-static const char *compressors_own(const reducer *r, const char *spec, uint64_t bucket_bytes)
+static void warn_of_other(const reducer *r, const char *own, const schedule_spec *taken)
 {
-	const char *own = r->eng.compressor->schedule ? r->eng.compressor->schedule(r->eng.values) : NULL;
-	const config *c = r->eng.job->specs.config;
-	if (spec || !own || bucket_bytes || !config_is_default(c, "gradcomp.schedule"))
-		return spec;
-	return own;
-}
-
-static void warn_of_other(const reducer *r, const schedule_spec *taken)
-{
-	const char *own = r->eng.compressor->schedule ? r->eng.compressor->schedule(r->eng.values) : NULL;
 	if (own && strcmp(own, taken->text) && !r->eng.group->me)
 		log_line(&r->eng.job->log, GRADCOMP_LOG_WARN,
 		         "schedule '%s' was asked for; %s is made for '%s', in which no tensor waits for another", taken->text,
@@ -90,15 +79,19 @@ static void warn_of_other(const reducer *r, const schedule_spec *taken)
 gradcomp_status replan_open(reducer *r, const char *spec, uint64_t bucket_bytes, gradcomp_error *err)
 {
 	struct replan *q = r->replan = calloc(1, sizeof *q);
+	/* What the compressor is made for; NULL: any. */
+	const char *own = r->eng.compressor->schedule ? r->eng.compressor->schedule(r->eng.values) : NULL;
 	const schedule_request *asked;
 	gradcomp_status st;
 	if (!q)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a schedule");
-	st = schedule_request_read(&r->eng.job->specs, compressors_own(r, spec, bucket_bytes), bucket_bytes, &q->asked, err);
+	if (!spec && !bucket_bytes && config_is_default(r->eng.job->specs.config, "gradcomp.schedule"))
+		spec = own; /* where nobody names one */
+	st = schedule_request_read(&r->eng.job->specs, spec, bucket_bytes, &q->asked, err);
 	if (st)
 		return st;
 	asked = &q->asked;
-	warn_of_other(r, &asked->spec);
+	warn_of_other(r, own, &asked->spec);
 	r->bucket_bytes = asked->bucket_bytes;
 	r->first_bucket_bytes = asked->first_bucket_bytes;
 	q->measures = schedule_measures(asked->spec.method) && r->eng.group->nranks > 1;

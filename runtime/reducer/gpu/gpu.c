@@ -9,14 +9,6 @@
 #include <string.h>
 #include <time.h>
 
-/* A device whose work does not end in this time is lost. */
-#define DRAIN_SECONDS 30.0
-
-gradcomp_status gpu_check(const char *why, const char *what, gradcomp_error *err)
-{
-	return why ? error_set(err, GRADCOMP_ERR_IO, "the CUDA device: %s: %s", what, why) : GRADCOMP_OK;
-}
-
 gradcomp_status gpu_failed(const gpu *g, gradcomp_error *err)
 {
 	const char *why = g->ops ? g->ops->failed() : NULL;
@@ -71,7 +63,7 @@ static gradcomp_status streams(gpu *g, gradcomp_error *err)
 	if (!why)
 		why = g->d->wait(g->clock_event);
 	g->clock = clock_now();
-	return gpu_check(why, "a stream could not be made", err);
+	return device_check(why, "a stream could not be made", err);
 }
 
 static gradcomp_status create(engine *eng, const gradcomp_value *values, gradcomp_error *err)
@@ -212,7 +204,7 @@ gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 	for (int k = 0; !why && k < 2; k++)
 		why = g->d->timer(&g->steps[k].over);
 	if (why || g->mode == GPU_WHOLE)
-		return gpu_check(why, "an event could not be made", err);
+		return device_check(why, "an event could not be made", err);
 	size_t words = (gpu_exchange_word(eng) + 1) * sizeof(int);
 	why = pair_of(g, words, &p[0], &p[1]);
 	g->words = p[0];
@@ -274,7 +266,7 @@ gradcomp_status gpu_copy(const engine *eng, void *to, const void *from, size_t b
 		why = g->d->record(g->exchanged, g->compute);
 	if (!why)
 		why = g->d->wait(g->exchanged);
-	return gpu_check(why, "the reducer's state could not be copied", err);
+	return device_check(why, "the reducer's state could not be copied", err);
 }
 
 void gpu_bind_thread(const gpu *g)
@@ -296,7 +288,7 @@ gradcomp_status gpu_ready(engine *eng, uint32_t tensor, gradcomp_error *err)
 		                 eng->layout.tensors[tensor].name);
 	if (!why)
 		why = g->d->record(gpu_step_of(eng)->ready[tensor], g->producer);
-	return gpu_check(why, "the stream of gradients", err);
+	return device_check(why, "the stream of gradients", err);
 }
 
 gradcomp_status gpu_follow(const engine *eng, void *queue, const bucket *b, gradcomp_error *err)
@@ -306,25 +298,18 @@ gradcomp_status gpu_follow(const engine *eng, void *queue, const bucket *b, grad
 	const char *why = b ? NULL : g->d->record(event, g->compute);
 	if (!why)
 		why = g->d->follow(queue ? queue : g->producer, event);
-	return gpu_check(why, "a stream could not be made to wait for averages", err);
+	return device_check(why, "a stream could not be made to wait for averages", err);
 }
 
 int gpu_idle(const gpu *g)
 {
-	void *const streams[] = {g ? g->compute : NULL, g ? g->exchange : NULL};
-	int is = 1;
-	for (size_t i = 0; is && i < sizeof streams / sizeof *streams; i++)
-		if (streams[i] && g->d->idle(streams[i], &is))
-			is = 1;
-	return is;
+	return !g || device_streams_idle(g->d, (void *const[]){g->compute, g->exchange}, 2);
 }
 
 void gpu_flush(const gpu *g)
 {
-	static const struct timespec nap = {.tv_nsec = 200000};
-	double until = clock_now() + DRAIN_SECONDS;
-	while (!gpu_idle(g) && clock_now() < until)
-		nanosleep(&nap, NULL);
+	if (g)
+		device_drain(g->d, (void *const[]){g->compute, g->exchange}, 2);
 }
 
 void gpu_close(engine *eng)

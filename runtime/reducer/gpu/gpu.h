@@ -130,8 +130,6 @@ void gpu_close(engine *eng);
 void gpu_bind_thread(const gpu *g);
 /* The tensor's gradient is what the caller's stream has made so far. */
 gradcomp_status gpu_ready(engine *eng, uint32_t tensor, gradcomp_error *err);
-/* NULL: OK; else *err says what could not be done. */
-gradcomp_status gpu_check(const char *why, const char *what, gradcomp_error *err);
 /* Whether all that operators of the calling thread put on streams since it was last asked got
  * there. Every thread asks after each task, before anybody uses what the task has made. */
 gradcomp_status gpu_failed(const gpu *g, gradcomp_error *err);

@@ -29,12 +29,12 @@ gradcomp_status gpu_settle(engine *eng, const char *why, const char *what, gradc
 	if (!why)
 		why = g->d->record(g->exchanged, g->exchange);
 	if (!g->enqueues)
-		return gpu_check(why ? why : g->d->wait(g->exchanged), what, err);
+		return device_check(why ? why : g->d->wait(g->exchanged), what, err);
 	while (!why && !st && !(why = g->d->test(g->exchanged, &is)) && !is) {
 		st = look_after(eng, &busy, err);
 		nanosleep(&nap, NULL);
 	}
-	return st ? st : gpu_check(why, what, err);
+	return st ? st : device_check(why, what, err);
 }
 
 gradcomp_status gpu_drain(engine *eng, gradcomp_error *err)
@@ -223,20 +223,20 @@ static gradcomp_status enqueue(engine *eng, bucket *b, uint32_t round, gradcomp_
 {
 	const task t = {TASK_EXCHANGE, round};
 	int *words = eng->gpu->words + gpu_bucket_words(eng, b);
-	gradcomp_status st = gpu_check(gpu_learn_start(eng, b, &t), "an exchange's beginning", err);
+	gradcomp_status st = device_check(gpu_learn_start(eng, b, &t), "an exchange's beginning", err);
 	gradcomp_pattern pattern = b->plan.rounds[round].pattern;
 	if (!st)
 		st = pattern == GRADCOMP_SUMMED     ? summed(eng, b, round, words, err)
 		     : pattern == GRADCOMP_GATHERED ? gathered(eng, b, round, words, err)
 		     : pattern == GRADCOMP_MERGED   ? merged(eng, b, round, words, err)
 		                                    : coded(eng, b, words, err);
-	return st ? st : gpu_check(gpu_learn_end(eng, b, &t), "an exchange's end", err);
+	return st ? st : device_check(gpu_learn_end(eng, b, &t), "an exchange's end", err);
 }
 
 gradcomp_status gpu_exchange(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
 	gpu *g = eng->gpu;
-	gradcomp_status st = gpu_check(g->d->follow(g->exchange, g->passed[b->pub.index]), "a bucket's work", err);
+	gradcomp_status st = device_check(g->d->follow(g->exchange, g->passed[b->pub.index]), "a bucket's work", err);
 	if (st)
 		return st;
 	if (!g->direct)
@@ -246,5 +246,5 @@ gradcomp_status gpu_exchange(engine *eng, bucket *b, uint32_t round, gradcomp_er
 	const char *why = st ? NULL : g->d->record(g->exchanged, g->exchange);
 	if (!st && !why)
 		why = g->d->follow(g->compute, g->exchanged);
-	return st ? st : gpu_check(why, "a bucket's work", err);
+	return st ? st : device_check(why, "a bucket's work", err);
 }

@@ -14,12 +14,12 @@ static gradcomp_status pause_here(engine *eng, bucket *b, const char *why, gradc
 	if (!why)
 		why = g->d->record(g->passed[b->pub.index], g->compute);
 	b->later = why ? 0 : ++eng->gpu->put;
-	return gpu_check(why, "a bucket's work could not be put on its stream", err);
+	return device_check(why, "a bucket's work could not be put on its stream", err);
 }
 
 gradcomp_status gpu_passed(const gpu *g, const bucket *b, int *is, gradcomp_error *err)
 {
-	return gpu_check(g->d->test(g->passed[b->pub.index], is), "a bucket's work failed", err);
+	return device_check(g->d->test(g->passed[b->pub.index], is), "a bucket's work failed", err);
 }
 
 /* ---- ON_DEVICE ---- */
@@ -150,7 +150,7 @@ static gradcomp_status finished(engine *eng, bucket *b, gradcomp_error *err)
 		eng->norms[i].u = at->squares[i];
 		residual_norm_tensor(eng, i, at->squares[n + i]);
 	}
-	return gpu_check(g->d->record(g->averaged[b->pub.index], g->compute), "a bucket's end", err);
+	return device_check(g->d->record(g->averaged[b->pub.index], g->compute), "a bucket's end", err);
 }
 
 /* The word that says whether the result is NaN; where it is, what lasts is as it was. */
@@ -195,7 +195,7 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 		return pause_here(eng, b, why, err);
 	if (!why)
 		why = copy_down(g, at->words + first, g->words + first, b->pub.ntensors);
-	return gpu_check(why, "a bucket's end", err);
+	return device_check(why, "a bucket's end", err);
 }
 
 /* ---- WHOLE ---- */
@@ -257,7 +257,7 @@ static gradcomp_status enqueue(engine *eng, bucket *b, const task *t, gradcomp_e
 		if (in_place(b))
 			fill_if(eng, b, 0, WORD_BAD);
 	}
-	st = why                        ? gpu_check(why, "a task's beginning", err)
+	st = why                        ? device_check(why, "a task's beginning", err)
 	     : t->kind == TASK_BEGIN    ? begin(eng, b, err)
 	     : t->kind == TASK_FINISH   ? finish(eng, b, err)
 	                                : task_host(eng, b, t, err);
@@ -269,7 +269,7 @@ static gradcomp_status enqueue(engine *eng, bucket *b, const task *t, gradcomp_e
 		why = g->d->record(gpu_step_of(eng)->over, g->compute);
 	if (!why)
 		why = g->d->record(g->passed[b->pub.index], g->compute);
-	return gpu_check(why, "a bucket's work", err);
+	return device_check(why, "a bucket's work", err);
 }
 
 gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *err)
@@ -298,7 +298,7 @@ gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *
 		st = task_host(eng, b, t, err);
 		/* For the exchange thread to come after. */
 		if (!st)
-			st = gpu_check(g->d->record(g->passed[b->pub.index], g->compute), "a bucket's work", err);
+			st = device_check(g->d->record(g->passed[b->pub.index], g->compute), "a bucket's work", err);
 	}
 	gradcomp_status launched = gpu_failed(g, st ? NULL : err);
 	if (launched)

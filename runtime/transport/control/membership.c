@@ -25,8 +25,7 @@ static gradcomp_status transport_missing(const transport *t, gradcomp_error *err
 			used += (size_t)snprintf(who + used, sizeof who - used, "%srank %d on %s", used ? " and " : "",
 			                         n->rank, transport_host(t, n->rank));
 	}
-	return error_set(err, GRADCOMP_ERR_TIMEOUT, "%s did not join the job within %.3g s", who,
-	                 t->o.join_timeout > 0 ? t->o.join_timeout : t->o.timeout);
+	return error_set(err, GRADCOMP_ERR_TIMEOUT, "%s did not join the job within %.3g s", who, t->o.join_timeout);
 }
 
 static bool transport_complete(const transport *t)
@@ -73,7 +72,7 @@ static gradcomp_status transport_join(transport *t, double deadline, gradcomp_er
 gradcomp_status transport_start(transport *t, const char *const *endpoints,
                                 const unsigned char secret[TRANSPORT_SECRET_BYTES], gradcomp_error *err)
 {
-	double deadline = clock_now() + (t->o.join_timeout > 0 ? t->o.join_timeout : t->o.timeout);
+	double deadline = clock_now() + t->o.join_timeout;
 	gradcomp_status st = peer_table_read(t, endpoints, err);
 	gradcomp_error why;
 	int rc;

@@ -119,6 +119,7 @@ gradcomp_status transport_listen(const transport_options *o, transport **out, gr
 	t->numa = shm_numa_nodes() > 1;
 	t->o = *o;
 	t->o.chunk &= ~(size_t)63;
+	t->o.join_timeout = o->join_timeout > 0 ? o->join_timeout : o->timeout;
 	t->wake_fd = t->failed_fd = -1;
 	listener_init(&t->listener, &accept_ops, t, o->log);
 	pthread_mutex_init(&t->lock, NULL);
