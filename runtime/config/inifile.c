@@ -56,12 +56,14 @@ static char *inifile_value(char *line)
 {
 	char *value = line + strcspn(line, "=:"), *end;
 
-	if (!*value)
+	if (!*value || value == line)
 		return NULL;
 	value++;
-	for (end = value; *end; end++)
+	for (end = line + 1; *end; end++)
 		if ((*end == ';' || *end == '#') && strchr(" \t", end[-1]))
 			break;
+	if (end < value)
+		return NULL;
 	while (end > value && strchr(" \t", end[-1]))
 		end--;
 	*end = '\0';
@@ -151,6 +153,10 @@ static int inifile_key(void *user, const char *section, const char *key, const c
 		return 0;
 	if (!*section) {
 		inifile_fail(f, "'%s' stands before the first [section]", key);
+		return 0;
+	}
+	if (!*key) { /* its pieces would not be taken as its own */
+		inifile_fail(f, "this is no comment, no [section] and no key = value");
 		return 0;
 	}
 	if (!f->pending) { /* its pieces follow */

@@ -148,6 +148,11 @@ static void bad_files(void)
 		{"timeout = 3\n", ":1: 'timeout' stands before the first [section]"},
 		{"[transport]\ntimeout\n", ":2: this is no comment, no [section] and no key = value"},
 		{"[transport]\ntimeout = 3\nstreams = 2\ntimeout = 3\n", ":4: transport.timeout was given in line 2 already"},
+		{"[transport]\n= 3\n", ":2: this is no comment, no [section] and no key = value"},
+		{"[transport]\n=3=\n", ":2: this is no comment, no [section] and no key = value"},
+		{"[transport]\nstreams = 2\n =3=\n", ":3: the line is indented"},
+		{"\xef\xbb\xbf\xef\xbb\xbf=3=\n", ":1: "},
+		{"[transport]\nstreams = 2\ntimeout ;= 3\n", ":3: this is no comment, no [section] and no key = value"},
 		{"[transport]\ntimeout = 3\n  4\n", ":3: the line is indented"},
 		{"[transport]\n\ttimeout = 3\n", ":2: the line is indented"},
 		{"[transport]\ntimeout = soon\n", ":2: transport.timeout: 'soon' is not a number; "
