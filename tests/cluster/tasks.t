@@ -38,7 +38,7 @@ is 'a value with blanks and quotes arrives as it is' \
 is 'whether models are attached' "$(tasks -wn1 --gradcomp=topk --gradcomp-auto-attach=no)" \
 	'n1 GRADCOMP=topk GRADCOMP_AUTO_ATTACH=no GRADCOMP_OPTIONS=compressor auto_attach'
 long=/$(printf 'x%.0s' {1..4090})
-# By its checksum: srun passes on lines of over 4096 characters in pieces.
+# By its checksum, so that what srun says beside it is seen.
 cat > checksum <<'SHOW'
 #!/bin/sh
 printf %s "$GRADCOMP_REPORT" | cksum
