@@ -33,6 +33,10 @@ typedef struct automatic {
 	hier *levels; /* NULL: there are none */
 	int measured;
 	auto_shape shape;
+	struct {
+		uint64_t bytes; /* 0: none */
+		way way;
+	} last[CALL_BROADCAST + 1]; /* chosen since it was measured, by call */
 } automatic;
 
 /* The fastest way by what was measured, on all ranks the same, and its load; `out` may be NULL. */

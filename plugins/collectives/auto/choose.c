@@ -86,9 +86,12 @@ way auto_best(auto_shape *s, call_kind call, uint64_t bytes, call_cost *out)
 
 way auto_choose(automatic *a, call_kind call, uint64_t bytes)
 {
-	way best = auto_best(&a->shape, call, bytes, NULL);
-	set(best, &a->ring->small, &a->rhd->shape.brief);
-	return best;
+	if (!bytes || a->last[call].bytes != bytes) {
+		a->last[call].way = auto_best(&a->shape, call, bytes, NULL);
+		a->last[call].bytes = a->measured ? bytes : 0;
+	}
+	set(a->last[call].way, &a->ring->small, &a->rhd->shape.brief);
+	return a->last[call].way;
 }
 
 __attribute__((format(printf, 4, 5))) static void add(char *out, size_t capacity, size_t *at, const char *fmt, ...)

@@ -155,11 +155,11 @@ static void fit_write(link_fit *fit, int ways, char *out, size_t capacity)
 gradcomp_status auto_measure(automatic *a, gradcomp_error *err)
 {
 	const gradcomp_links *l = a->links;
-	double begin = now();
 	gradcomp_status st = GRADCOMP_OK;
 	char text[400], fit[CALL_LEVELS * FIT_SIZES * 16];
 	if (a->measured || l->nranks == 1)
 		return GRADCOMP_OK;
+	double begin = now();
 	char *scratch = a->host->alloc(2 * (size_t)LONGEST);
 	if (!scratch)
 		return a->host->fail(err, GRADCOMP_ERR_NOMEM, "auto: no memory for messages to measure with");
