@@ -110,6 +110,11 @@ typedef struct gradcomp_coder_options {
 	uint32_t device;
 	uint32_t reserved1;
 	void *queue; /* the caller's stream, a cudaStream_t, with CUDA */
+	/* With CUDA: where the coder's device memory comes from, as gradcomp_reducer_options has it: both, or
+	 * NULL: cudaMalloc() and cudaFree(). Called on the threads that make, load and free the coder and on its own. */
+	void *(*device_alloc)(void *device_ctx, size_t bytes, void *stream);
+	void (*device_release)(void *device_ctx, void *p);
+	void *device_ctx;
 } gradcomp_coder_options;
 
 /* Collective over `group`: all ranks make the same coder. spec: of the compressor; NULL: the

@@ -75,7 +75,8 @@ class ReducerStats(Structure):
 
 class CoderOptions(Structure):
     _fields_ = [("struct_size", c_uint32), ("reserved0", c_uint32), ("collective", c_char_p), ("seed", c_uint64),
-                ("name", c_char_p), ("device", c_uint32), ("reserved1", c_uint32), ("queue", c_void_p)]
+                ("name", c_char_p), ("device", c_uint32), ("reserved1", c_uint32), ("queue", c_void_p),
+                ("device_alloc", DEVICE_ALLOC), ("device_release", DEVICE_RELEASE), ("device_ctx", c_void_p)]
 
 
 class CoderStats(Structure):

@@ -6,12 +6,12 @@ a GPU, contiguous, of float32, float16 or bfloat16; their memory is used in plac
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import c_int, c_uint64, c_void_p
 
 from . import _lib
 from ._lib import Error, lib
-from .job import Buffer, Group, _memory, _name
+from .job import Buffer, Group, _device_memory, _memory, _name
 
 _NO_SLOT = 0xffffffff
 
@@ -51,12 +51,15 @@ class Coder:
     `spec` and `collective` are SPECs, None the job's; `seed` is equal on all ranks; `name` is
     what the report, the timeline and messages call it. With `cuda` numbers are in the memory of the
     current CUDA device; calls come after what the stream `queue` (torch.cuda.Stream.cuda_stream) has when
-    they are started, and what it is given after wait() comes after them: the host waits for neither."""
+    they are started, and what it is given after wait() comes after them: the host waits for neither. `memory` is
+    where the coder's own memory of the device comes from, as of a Reducer."""
 
     def __init__(self, group: Group, spec: str | None = None, collective: str | None = None, seed: int = 0,
-                 name: str | None = None, cuda: bool = False, queue: int = 0):
+                 name: str | None = None, cuda: bool = False, queue: int = 0,
+                 memory: tuple[Callable[[int, int], int | None], Callable[[int], object]] | None = None):
         options = _lib.CoderOptions(ctypes.sizeof(_lib.CoderOptions), 0, _text(collective), seed, _text(name), int(cuda), 0,
                                     queue or None)
+        self._memory = _device_memory(options, memory)
         self._cuda = cuda
         self.nranks, self.rank = group.nranks, group.rank
         self._flight = set()

@@ -206,6 +206,17 @@ def _c_store(store):
                       _lib.STORE_GET(get))
 
 
+def _device_memory(options, memory):
+    """Where device memory comes from, in the options of a Reducer or Coder; what it returns is held for as long
+    as the library may call it."""
+    if memory is None:
+        return None
+    alloc, release = memory
+    options.device_alloc = _lib.DEVICE_ALLOC(lambda _ctx, bytes, stream: alloc(bytes, stream or 0))
+    options.device_release = _lib.DEVICE_RELEASE(lambda _ctx, address: release(address))
+    return options.device_alloc, options.device_release
+
+
 class Group:
     """Some ranks of a job, and plain blocking collectives among them."""
 
@@ -300,11 +311,7 @@ class Reducer:
                                       collective and collective.encode(), bucket_bytes, seed, self._done)
         options.device, options.queue = int(cuda), queue or None
         options.schedule, options.delay = schedule and schedule.encode(), delay
-        if memory:
-            alloc, release = memory
-            self._memory = (_lib.DEVICE_ALLOC(lambda _ctx, bytes, stream: alloc(bytes, stream or 0)),
-                            _lib.DEVICE_RELEASE(lambda _ctx, address: release(address)))
-            options.device_alloc, options.device_release = self._memory
+        self._memory = _device_memory(options, memory)
         self._handle = c_void_p()
         lib().call("reducer_create", group._handle, described, len(tensors), ctypes.byref(options),
                    ctypes.byref(self._handle))

@@ -109,17 +109,17 @@ static void *work(void *arg)
 /* ---- slots ---- */
 
 coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks, uint64_t total,
-                            const device_calls *device)
+                            const device_memory *memory)
 {
 	size_t bytes = (size_t)nranks * sizeof *counts;
 	coder_slot *s = calloc(1, sizeof *s + bytes);
-	if (s && !device)
+	if (s && !memory)
 		s->e = calloc(total + 1, sizeof *s->e);
-	if (!s || (!device && !s->e)) {
+	if (!s || (!memory && !s->e)) {
 		free(s);
 		return NULL;
 	}
-	s->device = device;
+	s->memory = memory;
 	s->number = number;
 	s->total = total;
 	memcpy(s->counts, counts, bytes);
@@ -128,8 +128,8 @@ coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks,
 
 void coder_slot_free(coder_slot *s)
 {
-	if (s->device)
-		s->device->release(s->e);
+	if (s->memory)
+		device_memory_give_back(s->memory, s->e);
 	else
 		free(s->e);
 	free(s);
@@ -168,7 +168,7 @@ gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_
 	coder_slot **more = realloc(c->slots, ((size_t)c->nslots + 1) * sizeof *more);
 	if (more)
 		c->slots = more;
-	*out = more ? coder_slot_make(number, counts, c->layout.nranks, total, c->gpu ? coder_gpu_device(c) : NULL) : NULL;
+	*out = more ? coder_slot_make(number, counts, c->layout.nranks, total, c->gpu ? coder_gpu_memory(c) : NULL) : NULL;
 	if (!*out)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no memory for the %llu numbers of slot %u",
 		                 c->name, (unsigned long long)total, number);
@@ -370,6 +370,8 @@ static void destroy(gradcomp_coder *c)
 		free(q);
 	}
 	coll_ctx_close(&c->coll_ctx);
+	if (c->gpu)
+		coder_gpu_drain(c);
 	if (c->instance)
 		c->parts.compressor->destroy(c->instance);
 	coder_slots_free(c->slots, c->nslots);
@@ -413,7 +415,7 @@ static gradcomp_status prepare(gradcomp_coder *c, const char *spec, const gradco
 	                              .seed = o->seed,
 	                              .patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED)};
 	if (c->parts.device)
-		st = coder_gpu_open(c, o->queue, err);
+		st = coder_gpu_open(c, o, err);
 	return st || c->parts.dense ? st
 	       : c->gpu             ? coder_gpu_instance(c, err)
 	                            : coder_instance(&c->parts, &c->job->host, &c->layout, &c->instance, err);

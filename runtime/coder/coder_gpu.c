@@ -39,13 +39,14 @@ typedef struct note {
 	double bytes;
 } note;
 
-typedef struct memory {
+typedef struct growing {
 	void *p;
 	size_t bytes;
-} memory;
+} growing;
 
 struct coder_gpu {
 	const device_calls *d;
+	device_memory memory;
 	const gradcomp_operators *ops;
 	gradcomp_host host;
 	int id;
@@ -55,7 +56,7 @@ struct coder_gpu {
 	uint64_t unclaimed; /* events that calls have: those that have not been waited for; under the lock */
 	uint64_t *lengths;  /* of ranks */
 	int *words;
-	memory work, kept, flags; /* floats of a 16-bit type's; a residual as it was; by rank */
+	growing work, kept, flags; /* floats of a 16-bit type's; a residual as it was; by rank */
 	note notes[NOTES];
 	uint64_t put, learned; /* notes so far */
 	void *last;            /* the timer that the host's clock was `clock` at */
@@ -150,8 +151,16 @@ gradcomp_status coder_gpu_settle(gradcomp_coder *c, gradcomp_error *err)
 
 /* ---- memory ---- */
 
+static gradcomp_status take(gradcomp_coder *c, void **p, size_t bytes, gradcomp_error *err)
+{
+	const coder_gpu *g = c->gpu;
+	const char *why = device_memory_take(&g->memory, p, bytes, g->stream);
+	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no CUDA memory for %zu bytes: %s", c->name, bytes, why)
+	           : GRADCOMP_OK;
+}
+
 /* What is there is lost. */
-static gradcomp_status reserve(gradcomp_coder *c, memory *m, size_t bytes, gradcomp_error *err)
+static gradcomp_status reserve(gradcomp_coder *c, growing *m, size_t bytes, gradcomp_error *err)
 {
 	const coder_gpu *g = c->gpu;
 	if (bytes <= m->bytes)
@@ -159,13 +168,11 @@ static gradcomp_status reserve(gradcomp_coder *c, memory *m, size_t bytes, gradc
 	gradcomp_status st = catch_up(c, 0, err);
 	if (st)
 		return st;
-	g->d->release(m->p);
-	*m = (memory){NULL, 0};
-	const char *why = g->d->alloc(&m->p, bytes);
-	if (why)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no CUDA memory for %zu bytes: %s", c->name, bytes, why);
-	m->bytes = bytes;
-	return GRADCOMP_OK;
+	device_memory_give_back(&g->memory, m->p);
+	*m = (growing){NULL, 0};
+	st = take(c, &m->p, bytes, err);
+	m->bytes = st ? 0 : bytes;
+	return st;
 }
 
 static gradcomp_status fill_slot(gradcomp_coder *c, coder_slot *s, gradcomp_error *err)
@@ -175,10 +182,10 @@ static gradcomp_status fill_slot(gradcomp_coder *c, coder_slot *s, gradcomp_erro
 	void *p = NULL;
 	if (s->e)
 		return GRADCOMP_OK;
-	const char *why = g->d->alloc(&p, bytes);
+	const char *why = device_memory_take(&g->memory, &p, bytes, g->stream);
 	if (!why)
 		why = g->d->zero(g->stream, p, bytes);
-	s->device = g->d;
+	s->memory = &g->memory;
 	s->e = p;
 	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "coder '%s': no CUDA memory for the %llu numbers of slot %u: %s",
 	                       c->name, (unsigned long long)s->total, s->number, why)
@@ -230,7 +237,7 @@ static const char *open_notes(coder_gpu *g)
 	return why;
 }
 
-gradcomp_status coder_gpu_open(gradcomp_coder *c, void *queue, gradcomp_error *err)
+gradcomp_status coder_gpu_open(gradcomp_coder *c, const gradcomp_coder_options *o, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
 	coder_gpu *g = c->gpu = calloc(1, sizeof *g);
@@ -240,8 +247,12 @@ gradcomp_status coder_gpu_open(gradcomp_coder *c, void *queue, gradcomp_error *e
 	g->lengths = calloc((size_t)c->layout.nranks, sizeof *g->lengths);
 	if (!g->lengths)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a coder");
-	g->producer = queue;
-	g->d = device_open(c->job->config, &inner);
+	g->producer = o->queue;
+	g->memory = (device_memory){NULL, o->device_alloc, o->device_release, o->device_ctx};
+	gradcomp_status st = device_memory_check(&g->memory, err);
+	if (st)
+		return st;
+	g->d = g->memory.d = device_open(c->job->config, &inner);
 	g->ops = g->d ? operators_cuda(&inner) : NULL;
 	if (!g->ops)
 		return error_set(err, inner.status, "shards in CUDA memory are not served here: %s", inner.text);
@@ -254,11 +265,13 @@ gradcomp_status coder_gpu_open(gradcomp_coder *c, void *queue, gradcomp_error *e
 		why = g->d->stream(&g->stream, 1);
 	if (!why)
 		why = g->d->event(&g->settled);
-	if (!why)
-		why = g->d->alloc(&p, WORDS * sizeof(int));
+	st = device_check(why, "what a coder needs of it could not be had", err);
+	if (!st)
+		st = take(c, &p, WORDS * sizeof(int), err);
+	if (st)
+		return st;
 	g->words = p;
-	if (!why)
-		why = g->d->zero(g->stream, g->words, WORDS * sizeof(int));
+	why = g->d->zero(g->stream, g->words, WORDS * sizeof(int));
 	if (!why)
 		why = open_notes(g);
 	/* The last note is the first one's clock. */
@@ -282,9 +295,9 @@ gradcomp_status coder_gpu_begin(gradcomp_coder *c, gradcomp_error *err)
 	return st ? st : k->enqueue(c->coll_ctx.instance, 1, err);
 }
 
-const device_calls *coder_gpu_device(const gradcomp_coder *c)
+const device_memory *coder_gpu_memory(const gradcomp_coder *c)
 {
-	return c->gpu->d;
+	return &c->gpu->memory;
 }
 
 void coder_gpu_bind(gradcomp_coder *c)
@@ -299,6 +312,12 @@ gradcomp_status coder_gpu_instance(gradcomp_coder *c, gradcomp_error *err)
 	return st ? st : c->parts.compressor->code_on(c->instance, g->ops, g->stream, g->words + WORD_FAULT, err);
 }
 
+void coder_gpu_drain(const gradcomp_coder *c)
+{
+	if (c->gpu->d)
+		device_drain(c->gpu->d, &c->gpu->stream, 1);
+}
+
 void coder_gpu_close(gradcomp_coder *c)
 {
 	coder_gpu *g = c->gpu;
@@ -307,7 +326,6 @@ void coder_gpu_close(gradcomp_coder *c)
 		free(g);
 		return;
 	}
-	device_drain(g->d, &g->stream, 1);
 	for (int k = 0; k < NOTES; k++) {
 		g->d->unpin(g->notes[k].words);
 		g->d->event_free(g->notes[k].began);
@@ -317,10 +335,10 @@ void coder_gpu_close(gradcomp_coder *c)
 		g->d->event_free(g->events[--g->nevents]);
 	free(g->events);
 	g->d->event_free(g->settled);
-	g->d->release(g->words);
-	g->d->release(g->work.p);
-	g->d->release(g->kept.p);
-	g->d->release(g->flags.p);
+	device_memory_give_back(&g->memory, g->words);
+	device_memory_give_back(&g->memory, g->work.p);
+	device_memory_give_back(&g->memory, g->kept.p);
+	device_memory_give_back(&g->memory, g->flags.p);
 	g->d->stream_free(g->stream);
 	free(g);
 }

@@ -12,7 +12,7 @@
 #include "coder/coder_internal.h"
 
 /* Device, stream and words, before the coder's instance is made; and what takes all ranks. */
-gradcomp_status coder_gpu_open(gradcomp_coder *c, void *queue, gradcomp_error *err);
+gradcomp_status coder_gpu_open(gradcomp_coder *c, const gradcomp_coder_options *o, gradcomp_error *err);
 gradcomp_status coder_gpu_begin(gradcomp_coder *c, gradcomp_error *err);
 /* What the thread does first, and when it has no call. With the lock held: *busy while there is
  * something to look after. */
@@ -20,8 +20,10 @@ void coder_gpu_bind(gradcomp_coder *c);
 gradcomp_status coder_gpu_watch(gradcomp_coder *c, bool *busy, gradcomp_error *err);
 /* Returns when the device has done all of it. Where no call is under way, as what follows. */
 gradcomp_status coder_gpu_settle(gradcomp_coder *c, gradcomp_error *err);
+/* When the collective is closed, whose streams that wait for a peer have come to an end. */
+void coder_gpu_drain(const gradcomp_coder *c);
 void coder_gpu_close(gradcomp_coder *c);
-const device_calls *coder_gpu_device(const gradcomp_coder *c);
+const device_memory *coder_gpu_memory(const gradcomp_coder *c);
 
 /* The call comes after what the caller's stream has now; with the lock held. */
 gradcomp_status coder_gpu_given(gradcomp_coder *c, gradcomp_coder_request *q, gradcomp_error *err);

@@ -14,7 +14,7 @@
 typedef struct coder_slot {
 	uint32_t number;
 	uint64_t total; /* numbers */
-	const device_calls *device; /* whose memory e is; NULL: the host's */
+	const device_memory *memory; /* that e is in; NULL: the host's */
 	float *e;
 	uint64_t counts[]; /* of the group's ranks */
 } coder_slot;
@@ -90,9 +90,9 @@ const char *coder_dtype_name(gradcomp_dtype dtype);
  * counts. */
 gradcomp_status coder_slot_get(gradcomp_coder *c, uint32_t number, const uint64_t *counts, uint64_t total,
                                coder_slot **out, gradcomp_error *err);
-/* With a `device` it has no numbers yet. */
+/* With a device's `memory` it has no numbers yet. */
 coder_slot *coder_slot_make(uint32_t number, const uint64_t *counts, int nranks, uint64_t total,
-                            const device_calls *device);
+                            const device_memory *memory);
 void coder_slot_free(coder_slot *s);
 void coder_slots_free(coder_slot **slots, uint32_t n);
 

@@ -224,6 +224,9 @@ static gradcomp_status load(gradcomp_coder *c, const char *buf, uint64_t bytes, 
 		st = no_state(c, bytes, err);
 	for (uint32_t i = 0; c->gpu && !st && i < n; i++)
 		st = coder_gpu_move_slot(c, slots[i], err);
+	/* Calls that have ended may be at work on the slots there were. */
+	if (!st && c->gpu)
+		st = coder_gpu_settle(c, err);
 	if (st) {
 		coder_slots_free(slots, n);
 		return st;

@@ -68,6 +68,41 @@ void device_drain(const device_calls *d, void *const *streams, size_t n)
 		nanosleep(&nap, NULL);
 }
 
+/* NCCL and the operators move 16 bytes at a time. */
+#define ALIGNMENT 16
+
+gradcomp_status device_memory_check(const device_memory *m, gradcomp_error *err)
+{
+	if (!m->alloc == !m->release)
+		return GRADCOMP_OK;
+	return error_set(err, GRADCOMP_ERR_INVALID, "of device_alloc and device_release only one is given: both, or neither");
+}
+
+const char *device_memory_take(const device_memory *m, void **p, size_t bytes, void *stream)
+{
+	*p = NULL;
+	if (!m->alloc)
+		return m->d->alloc(p, bytes);
+	*p = m->alloc(m->ctx, bytes, stream);
+	if (!*p)
+		return "the program's device_alloc() gave none";
+	if ((uintptr_t)*p % ALIGNMENT == 0)
+		return NULL;
+	m->release(m->ctx, *p);
+	*p = NULL;
+	return "what the program's device_alloc() gave does not begin at a multiple of 16 bytes";
+}
+
+void device_memory_give_back(const device_memory *m, void *p)
+{
+	if (!p)
+		return;
+	if (m->alloc)
+		m->release(m->ctx, p);
+	else
+		m->d->release(p);
+}
+
 void *device_host_alloc(size_t bytes)
 {
 	void *p = NULL;

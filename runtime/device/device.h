@@ -60,6 +60,20 @@ typedef struct device_calls {
 #define DEVICE_MODULE "device/cuda.so"
 #define DEVICE_SYMBOL "gradcomp_device_cuda"
 
+/* Device memory, and where it comes from: the program's allocator, or CUDA's where .alloc is NULL. */
+typedef struct device_memory {
+	const device_calls *d;
+	void *(*alloc)(void *ctx, size_t bytes, void *stream);
+	void (*release)(void *ctx, void *p);
+	void *ctx;
+} device_memory;
+/* INVALID where the program has given one function of the two. */
+gradcomp_status device_memory_check(const device_memory *m, gradcomp_error *err);
+/* *p, NULL on failure, begins at a multiple of 16 bytes; its first work is put on `stream`. */
+const char *device_memory_take(const device_memory *m, void **p, size_t bytes, void *stream);
+/* When no work on it is left. NULL is fine. */
+void device_memory_give_back(const device_memory *m, void *p);
+
 struct config;
 /* The module, for ever. NULL and the reason in *err where there is none. Any thread. */
 const device_calls *device_open(const struct config *c, gradcomp_error *err);

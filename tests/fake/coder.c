@@ -1,17 +1,19 @@
 /* Coders of shards in GPU memory, against the same in host memory: to the bit where the order of sums
  * is the same (gathers; reductions on two ranks), blocks of odd and no lengths, residuals, NaN, 16-bit
- * numbers, a state that is taken up; no allocation and no host wait once there was a call of each kind, and
- * a launch that fails. */
-#include "tests/fake/gpu_model.h"
+ * numbers, a state that is taken up; no allocation and no host wait once there was a call of each kind,
+ * launches that fail, ranks that die, and an allocator of the program's. */
+#include "tests/fake/arena.h"
 
 #include "gradcomp/coder.h"
 
-enum { WORST, WAITED, ALLOCATED, FINGERPRINTS };
+enum { WORST, WAITED, ALLOCATED };
+enum { TOOK = 1, BLOCKS_TAKEN = 1, LEFT };
 enum { STEPS = 6, POISONED = 2, STEADY = 3 };
 
 extern long fake_cuda_allocations(void);
 extern long fake_cuda_waits(void);
 extern void fake_cuda_fail_launch(long k);
+extern void fake_cuda_hold(cudaStream_t s, int on);
 
 typedef struct run {
 	const char *compressor, *host, *device; /* collectives */
@@ -60,7 +62,9 @@ static gradcomp_status side_open(side *s, gradcomp_group *w, int rank, int P, co
 		cuda_must(cudaStreamCreateWithFlags(&s->queue, cudaStreamNonBlocking), "a stream");
 	gradcomp_coder_options o = {.struct_size = sizeof o, .collective = device ? run->device : run->host, .seed = 7,
 	                            .name = device ? "on the device" : "on the host",
-	                            .device = device ? GRADCOMP_CUDA : GRADCOMP_HOST, .queue = s->queue};
+	                            .device = device ? GRADCOMP_CUDA : GRADCOMP_HOST, .queue = s->queue,
+	                            .device_alloc = gpu_memory.alloc, .device_release = gpu_memory.release,
+	                            .device_ctx = gpu_memory.ctx};
 	return gradcomp_coder_create(w, run->compressor, &o, &s->coder, err);
 }
 
@@ -235,6 +239,102 @@ static void fails(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	side_close(&dev);
 }
 
+/* Rank 1 dies when the others have their part of a call on the device and hers waits for what makes its numbers;
+ * or, with `fails`, between two calls. */
+static void dies(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const run *run = arg;
+	gradcomp_error err = {0};
+	double since = process_clock();
+	side dev;
+	gradcomp_status st = side_open(&dev, gradcomp_job_world(job), rank, P, run, 1, &err);
+	for (int s = 0; !st && s < STEPS; s++) {
+		since = s <= STEADY ? process_clock() : since;
+		if (s != STEADY || (run->fails && rank != 1)) {
+			st = step(&dev, rank, s, 0, &err);
+			continue;
+		}
+		fake_cuda_hold(dev.queue, rank == 1);
+		if (!run->fails)
+			st = gradcomp_coder_reduce_scatter(dev.coder, dev.in, dev.out, dev.counts, dev.dtype, 0.5, 3, &err);
+		if (rank == 1) {
+			usleep(200000); /* the others' devices wait for it by now */
+			raise(SIGKILL);
+		}
+		/* This comes to an end, and nothing else says why yet. */
+		if (!st)
+			cuda_must(cudaStreamSynchronize(dev.queue), "the stream");
+	}
+	side_close(&dev);
+	out->number[TOOK] = process_clock() - since;
+	out->status = st;
+	snprintf(out->text, sizeof out->text, "%s", st ? err.text : "");
+}
+
+static void check_dies(const char *const *settings, run run)
+{
+	const outcome *o = run_processes(3, 60, settings, dies, &run);
+	int wrong = o[1].failed != -SIGKILL;
+	for (int r = 0; r < 3; r += 2)
+		wrong |= o[r].failed || o[r].status != GRADCOMP_ERR_PEER || !strstr(o[r].text, "rank 1 on") || !(o[r].number[TOOK] < 10);
+	ok(!wrong, "%s: rank 1 dies %s: \"%s\" after %.1f s", run.compressor, run.fails ? "between calls" : "in a call",
+	   o[0].text, o[0].number[TOOK]);
+	for (int r = 0; wrong && r < 3; r++)
+		printf("# rank %d: failed %d, status %d \"%s\" after %.1f s\n", r, o[r].failed, o[r].status, o[r].text,
+		       o[r].number[TOOK]);
+}
+
+/* In the program's memory, the n-th block of which it may refuse to rank 1; all of it is given back. */
+static void lent(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	const run *run = arg;
+	gradcomp_group *w = gradcomp_job_world(job);
+	gradcomp_error err = {0};
+	side usual = {0}, dev = {0};
+	arena a;
+	gradcomp_status st = side_open(&usual, w, rank, P, run, 1, &err);
+	out->failed = st;
+	arena_open(&a);
+	a.refuse = rank == 1 ? run->fails : 0;
+	if (!st)
+		st = side_open(&dev, w, rank, P, run, 1, &err);
+	for (int s = 0; !st && s < STEPS; s++) {
+		if (!run->fails)
+			st = step(&usual, rank, s, s == POISONED, &err);
+		if (!st)
+			st = step(&dev, rank, s, s == POISONED, &err);
+		if (!st && s == STEADY && !run->fails) {
+			out->number[BLOCKS_TAKEN] = a.n;
+			resume(&dev, &dev, rank, out, &err);
+		}
+		out->number[WORST] = run->fails ? 0 : fmax(out->number[WORST], distance(&usual, &dev));
+	}
+	side_close(&dev);
+	side_close(&usual);
+	out->number[LEFT] = arena_close(&a);
+	out->status = st;
+	snprintf(out->text, sizeof out->text, "%s", st ? err.text : "");
+}
+
+static void check_lent(const char *const *settings, run run)
+{
+	const outcome *o = run_processes(2, 60, settings, lent, &run);
+	int wrong = 0, count = (int)o[1].number[BLOCKS_TAKEN];
+	for (int r = 0; r < 2; r++)
+		wrong |= o[r].failed || o[r].status || o[r].number[WORST] > 0 || o[r].number[LEFT] > 0;
+	ok(!wrong && count > 1, "%s in the program's memory, %d blocks: as in CUDA's, and all is given back (%g left) %s", run.compressor,
+	   count, o[1].number[LEFT], o[1].text);
+	for (run.fails = 1; !wrong && run.fails <= count; run.fails++) {
+		o = run_processes(2, 60, settings, lent, &run);
+		wrong = o[0].failed || o[1].failed || !o[0].status || o[1].status != GRADCOMP_ERR_NOMEM || o[0].number[LEFT] > 0 ||
+		        o[1].number[LEFT] > 0 || !strstr(o[1].text, "device_alloc() gave none");
+		if (wrong)
+			printf("# block %d: status %d and %d, \"%s\" and \"%s\", %g and %g are left\n", run.fails, o[0].status,
+			       o[1].status, o[0].text, o[1].text, o[0].number[LEFT], o[1].number[LEFT]);
+	}
+	ok(!wrong, "... each of which that is not given ends the call: \"%s\"", o[1].text);
+}
+
 /* What a coder on a device cannot be made of. */
 static void refused(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
@@ -278,6 +378,15 @@ int main(void)
 		ok(o[1].status == GRADCOMP_ERR_IO && strstr(o[1].text, "a launch failed") && o[0].status, "launch %d fails: %s; the other: %s", k,
 		   o[1].text, o[0].text);
 	}
+	const char *const impatient[] = {"transport.timeout=5", "gradcomp.log=error", NULL};
+	check_dies(impatient, (run){.compressor = "block:bits=8"});
+	check_dies(impatient, (run){.compressor = "none"});
+	setenv("FAKE_NCCL_SILENT", "1", 1);
+	check_dies(impatient, (run){.compressor = "block:bits=8"});
+	unsetenv("FAKE_NCCL_SILENT");
+	check_dies(impatient, (run){.compressor = "block:bits=8", .fails = 1});
+	check_lent(settings, (run){.compressor = "block:bits=8"});
+	check_lent(settings, (run){.compressor = "none", .dtype = GRADCOMP_BF16});
 	check_refused(settings, (run){.compressor = "lossless"}, "in host memory alone; compressors that shards on a GPU can be sent with: block, none");
 	check_refused(settings, (run){.compressor = "block", .device = "ring"}, "takes no CUDA memory, in which shards are; collectives that do: nccl");
 	return done_testing();

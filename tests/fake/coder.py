@@ -29,12 +29,27 @@ class Tensor:
         fake.fake_cuda_lend(ctypes.c_void_p(self.data_ptr()), ctypes.c_size_t(4 * self.numel() if on else 0))
 
 
+taken = set()
+
+
+def take(bytes, stream):
+    p = ctypes.c_void_p()
+    must(fake.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(bytes)))
+    taken.add(p.value)
+    return p.value if stream else None
+
+
+def give_back(address):
+    taken.remove(address)
+    must(fake.cudaFree(ctypes.c_void_p(address)))
+
+
 gradcomp.torch.init_process_group()
 rank, nranks = dist.get_rank(), dist.get_world_size()
 queue = ctypes.c_void_p()
 must(fake.cudaStreamCreateWithFlags(ctypes.byref(queue), 0))
 group = gradcomp.torch.group()
-coder = gradcomp.Coder(group, "block:bits=8", cuda=True, queue=queue.value)
+coder = gradcomp.Coder(group, "block:bits=8", cuda=True, queue=queue.value, memory=(take, give_back))
 on_host = gradcomp.Coder(group, "block:bits=8", "direct")
 try:
     coder.all_gather(torch.zeros(N), torch.zeros(N * nranks))
@@ -60,5 +75,7 @@ for step in range(3):
     part.lend(False)
     assert torch.equal(part.host, want_part) and torch.equal(full.host, want_full), f"step {step}"
 print("alike", step + 1)
+print("blocks", len(taken))
 coder.free()
+print("left", len(taken))
 on_host.free()

@@ -43,5 +43,7 @@ with tempfile.TemporaryDirectory(prefix="gradcomp-test-") as lib:
     got = ranks(2, [os.path.join(SOURCE, "tests/fake/coder.py")], GRADCOMP="none", **more)
     if ok([s for s, _, _ in got] == [0, 0], "a Coder takes tensors on a GPU and returns before the device has begun", errors(got)):
         ok(said(got, "alike") == ["3", "3"], "... and gives what one in host memory does, to the bit", said(got, "alike"))
+        ok(all(int(n) > 3 for n in said(got, "blocks")) and said(got, "left") == ["0", "0"],
+           "... its memory is the program's, and goes back to it", said(got, "blocks"), said(got, "left"))
         ok(said(got, "refused") == ["a", "a"], "... a tensor in host memory is refused", said(got, "refused"))
 done_testing()

@@ -94,10 +94,11 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	pthread_mutex_init(&g->left_lock, NULL);
 	g->producer = o->queue;
-	g->from = (gpu_allocator){o->device_alloc, o->device_release, o->device_ctx};
-	if (!g->from.alloc != !g->from.release)
-		return error_set(err, GRADCOMP_ERR_INVALID, "of device_alloc and device_release only one is given: both, or neither");
-	g->d = device_open(eng->job->config, &inner);
+	g->memory = (device_memory){NULL, o->device_alloc, o->device_release, o->device_ctx};
+	st = device_memory_check(&g->memory, err);
+	if (st)
+		return st;
+	g->d = g->memory.d = device_open(eng->job->config, &inner);
 	if (!g->d)
 		return error_set(err, inner.status, "gradients in CUDA memory are not served here: %s", inner.text);
 	st = streams(g, err);

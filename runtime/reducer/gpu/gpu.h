@@ -59,18 +59,11 @@ typedef struct gpu_step {
 	double *squares;   /* pinned, as gpu.squares */
 } gpu_step;
 
-/* The program's allocator of device memory; .alloc is NULL: CUDA's. */
-typedef struct gpu_allocator {
-	void *(*alloc)(void *ctx, size_t bytes, void *stream);
-	void (*release)(void *ctx, void *p);
-	void *ctx;
-} gpu_allocator;
-
 typedef struct gpu_left gpu_left;
 
 struct gpu {
 	const device_calls *d;
-	gpu_allocator from;
+	device_memory memory;
 	gpu_left *left; /* memory given back that streams may work on */
 	pthread_mutex_t left_lock;
 	const gradcomp_operators *ops; /* ON_DEVICE */

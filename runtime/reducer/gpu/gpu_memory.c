@@ -3,9 +3,6 @@
 
 #include <stdlib.h>
 
-/* NCCL and the operators move 16 bytes at a time. */
-#define ALIGNMENT 16
-
 /* Given back while the streams may have work on it; it goes when both events have come. */
 struct gpu_left {
 	gpu_left *next;
@@ -14,31 +11,13 @@ struct gpu_left {
 
 const char *gpu_alloc(gpu *g, void **p, size_t bytes)
 {
-	*p = NULL;
 	gpu_sweep(g);
-	if (!g->from.alloc)
-		return g->d->alloc(p, bytes);
-	*p = g->from.alloc(g->from.ctx, bytes, g->compute);
-	if (!*p)
-		return "the program's device_alloc() gave none";
-	if ((uintptr_t)*p % ALIGNMENT == 0)
-		return NULL;
-	g->from.release(g->from.ctx, *p);
-	*p = NULL;
-	return "what the program's device_alloc() gave does not begin at a multiple of 16 bytes";
-}
-
-static void give_back(const gpu *g, void *p)
-{
-	if (g->from.alloc)
-		g->from.release(g->from.ctx, p);
-	else
-		g->d->release(p);
+	return device_memory_take(&g->memory, p, bytes, g->compute);
 }
 
 static void forget(gpu *g, gpu_left *l)
 {
-	give_back(g, l->p);
+	device_memory_give_back(&g->memory, l->p);
 	for (int k = 0; k < 2; k++)
 		g->d->event_free(l->after[k]);
 	free(l);
@@ -89,7 +68,7 @@ void gpu_release(gpu *g, void *p)
 	}
 	if (!l || why) {
 		gpu_flush(g);
-		give_back(g, p);
+		device_memory_give_back(&g->memory, p);
 		for (int k = 0; l && k < 2; k++)
 			g->d->event_free(l->after[k]);
 		free(l);
