@@ -16,6 +16,7 @@ typedef struct part {
 	const gradcomp_tensor *t;
 	uint64_t at, n;
 	double scale;
+	int stays; /* with the reducer */
 } part;
 
 /* In host memory. */
@@ -24,13 +25,14 @@ static void export_run(const part *p, float *from, float *to)
 	to += p->at - p->t->offset;
 	for (uint64_t i = 0; i < p->n; i++)
 		to[i] += (float)(from[i] * p->scale);
-	memset(from, 0, p->n * sizeof *from);
+	if (!p->stays)
+		memset(from, 0, p->n * sizeof *from);
 }
 
 /* The reducer's own memory, wherever it is. */
-static gradcomp_status export_own(reducer *r, const gradcomp_tensor *t, float *to, gradcomp_error *err)
+static gradcomp_status export_own(reducer *r, const gradcomp_tensor *t, int stays, float *to, gradcomp_error *err)
 {
-	const part p = {t, t->offset, t->numel, 1};
+	const part p = {t, t->offset, t->numel, 1, stays};
 	size_t bytes = t->numel * sizeof(float);
 	float *room = malloc(bytes + 1);
 	gradcomp_status st;
@@ -40,19 +42,21 @@ static gradcomp_status export_own(reducer *r, const gradcomp_tensor *t, float *t
 	st = gpu_copy(&r->eng, room, r->eng.memory + t->offset, bytes, err);
 	if (!st) {
 		export_run(&p, room, to);
-		st = gpu_copy(&r->eng, r->eng.memory + t->offset, room, bytes, err);
+		if (!stays)
+			st = gpu_copy(&r->eng, r->eng.memory + t->offset, room, bytes, err);
 	}
 	free(room);
 	return st;
 }
 
-static gradcomp_status export_server_error(reducer *r, const gradcomp_tensor *t, float *to, gradcomp_error *err)
+static gradcomp_status export_server_error(reducer *r, const gradcomp_tensor *t, int stays, float *to,
+                                           gradcomp_error *err)
 {
 	const bucket *b = &r->eng.buckets[r->bucket_of[t - r->eng.layout.tensors]];
 	gradcomp_status st = b->nserver_error ? server_error_check(&r->eng, err) : GRADCOMP_OK;
 	if (st || !b->nserver_error)
 		return st;
-	part p = {.t = t, .scale = 1};
+	part p = {.t = t, .scale = 1, .stays = stays};
 	uint64_t begin = server_error_offset(&r->eng, b);
 	p.n = hierarchical_overlap(t->offset, t->numel, begin, b->nserver_error, &p.at);
 	if (p.n)
@@ -62,18 +66,18 @@ static gradcomp_status export_server_error(reducer *r, const gradcomp_tensor *t,
 
 /* The mean over the holders of a shard is that over all ranks: a number of theirs weighs as
  * much more as there are fewer of them. */
-static void export_shard(reducer *r, const gradcomp_tensor *t, float *to)
+static void export_shard(reducer *r, const gradcomp_tensor *t, int stays, float *to)
 {
 	const struct hierarchical *s = r->eng.hierarchical;
 	const bucket *b = &r->eng.buckets[r->bucket_of[t - r->eng.layout.tensors]];
 	uint64_t begin = b->pub.offset + s->of[b->pub.index].begin;
-	part p = {.t = t, .scale = 1 / s->scale};
+	part p = {.t = t, .scale = 1 / s->scale, .stays = stays};
 	p.n = hierarchical_overlap(t->offset, t->numel, begin, b->part->pub.numel, &p.at);
 	if (p.n)
 		export_run(&p, s->inner.memory + b->part->pub.offset + (p.at - begin), to);
 }
 
-gradcomp_status reducer_residual_export(reducer *r, uint32_t index, float *to, gradcomp_error *err)
+static gradcomp_status export_tensor(reducer *r, uint32_t index, int stays, float *to, gradcomp_error *err)
 {
 	uint32_t n = r->eng.layout.ntensors;
 	gradcomp_status st;
@@ -84,11 +88,21 @@ gradcomp_status reducer_residual_export(reducer *r, uint32_t index, float *to, g
 	workers_replan_settle(r);
 	st = reducer_between_steps(r, "give back", err);
 	if (!st)
-		st = export_server_error(r, t, to, err);
+		st = export_server_error(r, t, stays, to, err);
 	if (!st && r->eng.hierarchical && r->eng.hierarchical->inner.memory)
-		export_shard(r, t, to);
+		export_shard(r, t, stays, to);
 	else if (!st && r->eng.memory)
-		st = export_own(r, t, to, err);
+		st = export_own(r, t, stays, to, err);
 	pthread_mutex_unlock(&r->lock);
 	return st;
+}
+
+gradcomp_status reducer_residual_export(reducer *r, uint32_t index, float *to, gradcomp_error *err)
+{
+	return export_tensor(r, index, 0, to, err);
+}
+
+gradcomp_status reducer_residual_copy(reducer *r, uint32_t index, float *to, gradcomp_error *err)
+{
+	return export_tensor(r, index, 1, to, err);
 }

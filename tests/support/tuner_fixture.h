@@ -16,6 +16,7 @@ typedef struct story {
 	double exposed;                    /* of the base */
 	double error;                      /* what is held back, by whatever does */
 	double byte, message;              /* seconds of an exchange: of a byte, and before the first */
+	double small_message;              /* of one as small as a candidate's; 0: they are not told apart */
 	int steps;
 	uint64_t bucket_bytes;
 	/* Before step s, on every rank; may be NULL. */
@@ -122,6 +123,8 @@ static void story_shows(tuner *c, void *ctx)
 	}
 	f->line[0] = t->message;
 	f->line[1] = t->byte;
+	f->fitted[0] = t->small_message;
+	f->fitted[1] = t->small_message > 0 ? t->byte : 0;
 	*f->error = c->config.candidate[c->now.candidate].dense ? 0 : t->error;
 	*f->forward = t->seconds[0] - t->exposed;
 	memset(f->backward, 0, c->ntensors * sizeof *f->backward);
@@ -129,12 +132,16 @@ static void story_shows(tuner *c, void *ctx)
 		f->cost[i] = 0;
 }
 
+static double held_in(const partition *p, int t, uint64_t i)
+{
+	const subreducer *q = &p->sub[p->of[t]];
+	const reducer *r = q->r;
+	return r->eng.error ? r->eng.error[r->eng.layout.tensors[q->n - 1 - p->as[t]].offset + i] : 0;
+}
+
 static double held_by(const tuner *c, int t, uint64_t i)
 {
-	const subreducer *q = &c->partition->sub[c->partition->of[t]];
-	const reducer *r = q->r;
-	double e = r->eng.error ? r->eng.error[r->eng.layout.tensors[q->n - 1 - c->partition->as[t]].offset + i] : 0;
-	return e + (c->carry[t] ? c->carry[t][i] : 0);
+	return held_in(c->partition, t, i) + (c->aside ? held_in(c->aside, t, i) : 0) + (c->carry[t] ? c->carry[t][i] : 0);
 }
 
 /* With all ranks standing still between two steps. */

@@ -154,6 +154,72 @@ static void noise_and_growth(void)
 	ok(last(&t) < TOPK && strstr(t.switches, "too much was held back"), "compression is turned off: %s", t.switches);
 }
 
+static linear timed_anew;
+static uint32_t timed_bytes;
+
+static void is_timed_anew(story *t, tuner *c, int rank, int s)
+{
+	(void)t, (void)s;
+	if (rank)
+		return;
+	timed_anew = c->fitted;
+	timed_bytes = c->fit_bytes;
+}
+
+/* The line of large messages misleads about small ones. */
+static void fits_again(void)
+{
+	story t = slow_network("auto:candidates=" CANDIDATES, 60);
+	t.small_message = 20e-3;
+	t.rounding = 0.1;
+	t.before = is_timed_anew;
+	tell_story("small messages that take longer than large ones said", &t, 3, settings);
+	ok(ever(&t, NONE) + ever(&t, CAST) == t.steps, "nothing is tried that sends them: %s", t.switches);
+	ok(timed_bytes >= TUNER_FIT_MIN && timed_bytes <= 12652 && timed_anew.b > 0,
+	   "messages of %u bytes were timed", timed_bytes);
+
+	t = slow_network("auto:candidates=none/powersgd:rank=2", 60);
+	t.seconds[1] = 2e-3;
+	t.message = 20e-3;
+	t.small_message = 1e-6;
+	tell_story("small messages that take less than large ones said", &t, 3, settings);
+	ok(last(&t) == 1, "they are tried, and stay: %s", t.switches);
+}
+
+/* What rank 0 has at work before each step, and whether it owed something in a guard's steps. */
+static const partition *compressing, *returned;
+static int asides, owed_in_guard, nan_in_guard;
+
+static void is_set_aside(story *t, tuner *c, int rank, int s)
+{
+	if (rank)
+		return;
+	if (c->aside) {
+		asides++;
+		compressing = c->aside;
+		returned = NULL;
+		for (int i = 0; i < T; i++)
+			owed_in_guard += c->carry[i] != NULL;
+	} else if (asides && c->now.candidate == POWERSGD && !returned) {
+		returned = c->partition;
+	}
+	if (nan_in_guard && c->aside && asides == 1)
+		t->nan_step = s;
+}
+
+static void sets_aside(void)
+{
+	for (nan_in_guard = 0; nan_in_guard < 2; nan_in_guard++) {
+		story t = slow_network("auto:candidates=" CANDIDATES, 60);
+		t.before = is_set_aside;
+		compressing = returned = NULL;
+		asides = owed_in_guard = 0;
+		tell_story(nan_in_guard ? "a NaN in a dense step to compare with" : "dense steps to compare with", &t, 3, settings);
+		ok(asides >= 2 && !owed_in_guard, "what is compared is set aside with what it holds back");
+		ok(returned && returned == compressing, "and goes on with it: %s", t.switches);
+	}
+}
+
 static void guards(void)
 {
 	story t = slow_network("auto:candidates=none/topk:density=0.1/powersgd:rank=2", 160);
@@ -272,6 +338,8 @@ static void one_is_told_otherwise(tuner *c, decision *v, uint8_t *of, void *ctx)
 		FORGED(candidate, 3),
 		FORGED(next, UINT32_MAX),
 		FORGED(measure, 2),
+		FORGED(fit, 1),
+		FORGED(fit, UINT32_MAX),
 		FORGED(exposed, 0x7ff8000000000000u),
 		FORGED(predicted[3], 0xbff0000000000000u),
 	};
@@ -288,7 +356,7 @@ static void one_is_told_otherwise(tuner *c, decision *v, uint8_t *of, void *ctx)
 static void forged(void)
 {
 	const char *const *all[MAX_RANKS] = {settings};
-	for (int k = 0; k < 14; k++) {
+	for (int k = 0; k < 16; k++) {
 		story t = slow_network("auto:candidates=" CANDIDATES, 12);
 		rank_arg results[MAX_RANKS];
 		t.nan_step = k;
@@ -331,7 +399,7 @@ static void forecast_body(gradcomp_job *job, int rank, int P, void *arg)
 		*c->metrics.forward = 0;
 		c->metrics.line[0] = 1e-2;
 		c->metrics.line[1] = 0;
-		t->step = tuner_predict(c, NONE, of);
+		t->step = tuner_predict(c, NONE, of, NULL);
 	}
 	model_close(&m);
 }
@@ -385,6 +453,8 @@ int main(void)
 	wins();
 	loses();
 	guards();
+	sets_aside();
+	fits_again();
 	noise_and_growth();
 	mixes();
 	chooses_from();

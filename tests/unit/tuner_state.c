@@ -130,6 +130,61 @@ static void resumes(const char *name, resume *t, int P)
 		   t->carry[0]);
 }
 
+/* Saved while a guard has set a compressor aside: what that holds back is in the state, and stays with it. */
+static void aside_body(gradcomp_job *job, int rank, int P, void *arg)
+{
+	resume *t = arg;
+	gradcomp_error err = {0};
+	uint64_t bytes = 0;
+	unsigned char *state = NULL;
+	model a, b;
+	(void)P;
+	int failed = model_open(&a, gradcomp_job_world(job), SPEC, 1000, &err) ||
+	             model_open(&b, gradcomp_job_world(job), SPEC, 1000, &err);
+	if (failed) {
+		t->failed[rank] = 1;
+		return;
+	}
+	tuner *c = front_of(&a), *d = front_of(&b);
+	watched(&a, &t->story);
+	watched(&b, &t->story);
+	while (!failed && !c->aside && c->steps < 300)
+		failed = steps(&a, rank, (int)c->steps, (int)c->steps + 1, NULL, &err) != 0;
+	t->then[rank] = c->aside != NULL;
+	failed |= gradcomp_reducer_save(a.red, NULL, 0, &bytes, &err) != 0;
+	state = malloc(bytes + 1);
+	failed |= gradcomp_reducer_save(a.red, state, bytes, &bytes, &err) != 0;
+	failed |= gradcomp_reducer_load(b.red, state, bytes, &err) != 0;
+	double off = 0, held = 0;
+	for (int k = 0; !failed && c->aside && k < T; k++)
+		for (uint64_t i = 0; i < numel(k); i++) {
+			held += fabs(held_in(c->aside, k, i));
+			off += fabs(held_in(c->aside, k, i) - (d->carry[k] ? d->carry[k][i] : 0));
+		}
+	t->carry[rank] = held > 0 && off == 0;
+	failed |= steps(&a, rank, (int)c->steps, (int)c->steps + 8, NULL, &err) != 0;
+	failed |= steps(&b, rank, (int)d->steps, (int)d->steps + 8, NULL, &err) != 0;
+	t->with[rank] = c->now.candidate;
+	if (failed)
+		fprintf(stderr, "# rank %d: %s\n", rank, err.text);
+	t->failed[rank] = failed;
+	free(state);
+	model_close(&a);
+	model_close(&b);
+}
+
+static void saves_aside(void)
+{
+	resume t = {.story = {.seconds = {14e-3, 3e-3, 2e-3}, .exposed = 12.7e-3, .byte = 1e-6, .error = 0.5}};
+	run_ranks(3, settings, aside_body, &t);
+	int failed = 0, all = 1;
+	for (int r = 0; r < 3; r++) {
+		failed |= t.failed[r];
+		all &= t.then[r] && t.carry[r] && t.with[r] == 2;
+	}
+	ok(!failed && all, "what is set aside is in the state, and comes back in the job that goes on");
+}
+
 static void delayed_body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	resume *t = arg;
@@ -250,6 +305,8 @@ int main(void)
 	resumes("states of different steps", &other, 3);
 	resumes("a state that ends within a length", &within, 3);
 	ok(strstr(within.text[1], "parts are cut off"), "which is said: %s", within.text[1]);
+
+	saves_aside();
 
 	resume late_averages = {0};
 	run_ranks(3, settings, delayed_body, &late_averages);

@@ -30,13 +30,15 @@ void exchange_cost_call(const candidate *k, const exchange_cost *w, uint32_t pri
 	}
 }
 
-exchange_cost exchange_cost_of(const tuner *c)
+exchange_cost exchange_cost_of(const tuner *c, uint32_t k)
 {
+	int fitted = k && !c->config.candidate[k].dense && c->fit_bytes && c->metrics.fitted[1] > 0;
+	const double *line = fitted ? c->metrics.fitted : c->metrics.line, usual = fitted ? c->fit_bytes : USUAL;
 	exchange_cost w = {.nranks = c->group->nranks, .nnodes = channel_links(c->partition->sub[0].r->eng.coll_ctx.channel)->nnodes};
 	double messages, moved;
-	exchange_cost_call(&c->config.candidate[0], &w, GRADCOMP_CAN_ALLREDUCE, USUAL, &messages, &moved);
-	w.message = messages > 0 && c->metrics.line[0] > 0 ? c->metrics.line[0] / messages : 0;
-	w.byte = moved > 0 && c->metrics.line[1] > 0 ? c->metrics.line[1] * USUAL / moved : 0;
+	exchange_cost_call(&c->config.candidate[0], &w, GRADCOMP_CAN_ALLREDUCE, usual, &messages, &moved);
+	w.message = messages > 0 && line[0] > 0 ? line[0] / messages : 0;
+	w.byte = moved > 0 && line[1] > 0 ? line[1] * usual / moved : 0;
 	return w;
 }
 
@@ -54,6 +56,15 @@ double exchange_cost_seconds(const candidate *k, const exchange_cost *w, const c
 		s += w->byte * moved + w->message * messages * l->exchanges;
 	}
 	return s;
+}
+
+double exchange_cost_size(const tuner *c, const candidate *k, const exchange_cost *w, const candidate_load *l,
+                          uint64_t numel, double n)
+{
+	const exchange_cost bytes = {.byte = 1, .nranks = w->nranks, .nnodes = w->nnodes};
+	double messages, moved;
+	exchange_cost_call(&c->config.candidate[0], w, GRADCOMP_CAN_ALLREDUCE, USUAL, &messages, &moved);
+	return moved > 0 && n > 0 ? exchange_cost_seconds(k, &bytes, l, numel) / n * USUAL / moved : 0;
 }
 
 double exchange_cost_base(const tuner *c, const exchange_cost *w)

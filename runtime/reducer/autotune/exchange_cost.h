@@ -1,6 +1,7 @@
 /* What a candidate's exchanges take, before anybody waits for them.
  *
- * The measured line is that of the base's collective, an all-reduce. What another primitive
+ * The measured line is that of the base's collective, an all-reduce, in the base's buckets. Compressed
+ * messages are smaller: before a trial the same all-reduce is timed at their size, and theirs is that line. What another primitive
  * costs follows from how many messages and bytes its plugin says it takes, against those of
  * that all-reduce. */
 #ifndef REDUCER_AUTOTUNE_EXCHANGE_COST_H
@@ -14,7 +15,8 @@ typedef struct exchange_cost {
 	int nranks, nnodes;
 } exchange_cost;
 
-exchange_cost exchange_cost_of(const tuner *c);
+/* Of the base, or of messages such as candidate k sends, where those have been timed. */
+exchange_cost exchange_cost_of(const tuner *c, uint32_t k);
 /* Messages and bytes on the critical path of one call; as a ring's, where the plugin does
  * not say. */
 void exchange_cost_call(const candidate *k, const exchange_cost *w, uint32_t primitive, double bytes, double *messages,
@@ -23,6 +25,10 @@ void exchange_cost_call(const candidate *k, const exchange_cost *w, uint32_t pri
  * l->exchanges messages' ways. A code's bytes are fewer than the floats' that the primitive
  * is asked about, and coding is part of it. */
 double exchange_cost_seconds(const candidate *k, const exchange_cost *w, const candidate_load *l, uint64_t numel);
+/* Bytes of an all-reduce of the base that moves as many on its critical path as one of n messages
+ * does into which what `l` sends is cut. */
+double exchange_cost_size(const tuner *c, const candidate *k, const exchange_cost *w, const candidate_load *l,
+                          uint64_t numel, double n);
 /* Of one more exchange of the base. */
 double exchange_cost_base(const tuner *c, const exchange_cost *w);
 

@@ -15,12 +15,13 @@ gradcomp_status metrics_make(metrics *f, uint32_t n, uint32_t ncandidates, gradc
 {
 	double *at;
 	*f = (metrics){.ntensors = n, .ncandidates = ncandidates,
-	             .count = 2 * TUNER_WINDOW + 5 + n + (COSTS + 1) * ncandidates};
+	             .count = 2 * TUNER_WINDOW + 7 + n + (COSTS + 1) * ncandidates};
 	f->value = at = calloc(f->count, sizeof *f->value);
 	if (!at)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what is measured of %u tensors", n);
 	f->exposed = at, at += TUNER_WINDOW;
 	f->line = at, at += 2;
+	f->fitted = at, at += 2;
 	f->costed = at++;
 	/* Up to here the ranks' minimum. */
 	f->took = at, at += TUNER_WINDOW;
@@ -69,6 +70,8 @@ void metrics_fill(tuner *c)
 	}
 	f->line[0] = line.a;
 	f->line[1] = line.b;
+	f->fitted[0] = c->fitted.a;
+	f->fitted[1] = c->fitted.b;
 	*f->error = c->steps > c->changed_at ? p->error : 0;
 	*f->forward = p->forward;
 	memcpy(f->backward, p->backward, c->ntensors * sizeof *f->backward);

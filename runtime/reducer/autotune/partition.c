@@ -2,7 +2,8 @@
  *
  * Both assignments' reducers live for a moment, while one takes over from the other; what
  * has been left is freed at once, with its error memory. Its residual is a float a number
- * of the tensors it compressed, until the next finite step has carried it. */
+ * of the tensors it compressed, until the next finite step has carried it. What is compared
+ * with dense steps is set aside meanwhile, and goes on as if those had not been when it wins. */
 #include "reducer/autotune/tuner_internal.h"
 
 #include "base/error.h"
@@ -112,23 +113,71 @@ void partition_resolve(tuner *c, const partition *p)
 
 /* ---- residuals that are carried over ---- */
 
+/* The reducer of a partition that holds something of tensor i back; NULL: none does. */
+static reducer *holder(const tuner *c, const partition *p, uint32_t i)
+{
+	const subreducer *q = &p->sub[p->of[i]];
+	const engine *eng = &q->r->eng;
+	int holds = eng->compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM || gradcomp_keeps_error(eng->compressor, eng->values);
+	return holds && c->layout.tensors[c->ntensors - 1 - i].numel ? q->r : NULL;
+}
+
+static gradcomp_status no_memory(uint64_t numel, gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %llu numbers that are still to be sent",
+	                 (unsigned long long)numel);
+}
+
 gradcomp_status residual_carry_take(tuner *c, const partition *p, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; !st && i < c->ntensors; i++) {
-		const subreducer *q = &p->sub[p->of[i]];
-		uint64_t n = q->r->eng.layout.tensors[q->n - 1 - p->as[i]].numel;
-		if (!n || !(q->r->eng.compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM ||
-		            gradcomp_keeps_error(q->r->eng.compressor, q->r->eng.values)))
+		uint64_t n = c->layout.tensors[c->ntensors - 1 - i].numel;
+		reducer *r = holder(c, p, i);
+		if (!r)
 			continue;
 		if (!c->carry[i])
 			c->carry[i] = calloc(n, sizeof *c->carry[i]);
 		if (!c->carry[i])
-			return error_set(err, GRADCOMP_ERR_NOMEM,
-			                 "no memory for %llu numbers that are still to be sent",
-			                 (unsigned long long)n);
-		st = reducer_residual_export(q->r, p->as[i], c->carry[i], err);
+			return no_memory(n, err);
+		st = reducer_residual_export(r, p->as[i], c->carry[i], err);
 	}
+	return st;
+}
+
+int residual_carried(const tuner *c, uint32_t i)
+{
+	return c->carry[i] || (c->aside && holder(c, c->aside, i));
+}
+
+gradcomp_status residual_carry_copy(const tuner *c, uint32_t i, float *to, gradcomp_error *err)
+{
+	uint64_t n = c->layout.tensors[c->ntensors - 1 - i].numel;
+	reducer *r = c->aside ? holder(c, c->aside, i) : NULL;
+	if (c->carry[i])
+		memcpy(to, c->carry[i], n * sizeof *to);
+	else
+		memset(to, 0, n * sizeof *to);
+	return r ? reducer_residual_copy(r, c->aside->as[i], to, err) : GRADCOMP_OK;
+}
+
+/* ---- a partition that is set aside while dense steps are compared with it ---- */
+
+int partition_aside_is(const tuner *c, const assignment *a)
+{
+	const partition *p = c->aside;
+	for (uint32_t i = 0; p && i < c->ntensors; i++)
+		if (p->sub[p->of[i]].candidate != a->of[i])
+			return 0;
+	return p != NULL;
+}
+
+gradcomp_status partition_aside_end(tuner *c, gradcomp_error *err)
+{
+	partition *p = c->aside;
+	gradcomp_status st = p ? residual_carry_take(c, p, err) : GRADCOMP_OK;
+	c->aside = NULL;
+	partition_free(c, p, 0);
 	return st;
 }
 

@@ -150,15 +150,24 @@ static void next_trial(tuner *c, decision *v, uint8_t *of)
 	go_to(c, v, of, k, TUNER_TRY, TUNER_TRIES, 1 + TRIAL_FIRST);
 }
 
+/* The exchange was measured in the base's buckets. Before anything is tried it is timed at the size of the
+ * best candidate's messages, and all is predicted again. */
+static void fit_first(tuner *c, decision *v, double message)
+{
+	c->policy.fitted = 1;
+	stay(v, TUNER_MEASURE, TUNER_GOES_ON, 0);
+	v->fit = (uint32_t)fmin(fmax(message, TUNER_FIT_MIN), TUNER_FIT_MAX);
+}
+
 /* Candidates' costs are known: who is worth a trial? */
 static void predict_all(tuner *c, decision *v, uint8_t *of)
 {
 	policy *p = &c->policy;
-	double of_base = tuner_predict(c, 0, p->of), best = 0;
+	double of_base = tuner_predict(c, 0, p->of, NULL), best = 0, message = 0;
 	memset(p->tried, 0, sizeof p->tried);
 	p->trials = 0;
 	for (uint32_t k = 1; k < c->config.n; k++) {
-		double s = usable(c, k) ? tuner_predict(c, k, p->of + (size_t)k * c->ntensors) : -1;
+		double size = 0, s = usable(c, k) ? tuner_predict(c, k, p->of + (size_t)k * c->ntensors, &size) : -1;
 		p->predicted[k] = 0;
 		if (s < 0 || of_base < 0)
 			continue;
@@ -168,9 +177,14 @@ static void predict_all(tuner *c, decision *v, uint8_t *of)
 		if (c->config.candidate[k].mixed && best > 0 && took > NEARLY * best)
 			continue;
 		p->predicted[k] = took;
+		if (!(best > 0 && best <= took) && !c->config.candidate[k].dense)
+			message = size;
 		best = best > 0 ? lesser(best, took) : took;
 	}
-	next_trial(c, v, of);
+	if (message > 0 && !p->fitted)
+		fit_first(c, v, message);
+	else
+		next_trial(c, v, of);
 }
 
 static void judge_trial(tuner *c, decision *v, uint8_t *of)
@@ -222,6 +236,7 @@ static void look(tuner *c, decision *v, uint8_t *of)
 	p->base = p->measured[0] = took;
 	p->base_steps = n;
 	p->exposed = exposed;
+	p->fitted = 0;
 	if (exposed < c->config.margin * took || c->config.n == 1) {
 		rest(c, 0);
 		stay(v, TUNER_KEEP, c->config.n == 1 ? TUNER_NO_GAIN : TUNER_HIDDEN, until_next(c, 0));
@@ -406,6 +421,11 @@ gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t 
 		                 "0..%d and 0..%u",
 		                 first, v->phase, v->reason, v->next, TUNER_GUARD, TUNER_REASONS - 1,
 		                 TUNER_NEXT_MAX);
+	if (v->fit && (v->fit < TUNER_FIT_MIN || v->fit > TUNER_FIT_MAX || v->candidate || c->now.candidate))
+		return error_set(err, GRADCOMP_ERR_MISMATCH,
+		                 "auto: rank %d wants all-reduces of %u bytes timed with candidate %u: must be %u..%u with the "
+		                 "base, which is 0",
+		                 first, v->fit, v->candidate, TUNER_FIT_MIN, TUNER_FIT_MAX);
 	if (v->candidate >= n || c->config.candidate[v->candidate].unusable)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "auto: rank %d decided on candidate %u, which is none of 0..%u or left out", first,

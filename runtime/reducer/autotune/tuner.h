@@ -13,7 +13,8 @@
  * next step that come meanwhile wait. So all ranks change at the same step.
  *
  * What a compressor holds back (its residual) when it is given up is carried over: it is added
- * to the next gradient of its tensor, until a step has carried it.
+ * to the next gradient of its tensor, until a step has carried it. While a guard compares it with
+ * dense steps it is set aside with what it holds back, and takes that up again when it wins.
  *
  * Files: tuner.c the calls and the thread, tuner_open.c how one is made, with the first look at
  * the network, tuner_config.c its SPEC and settings, partition.c reducers of parts and residuals
@@ -123,6 +124,7 @@ typedef struct metrics {
 	double *exposed;  /* - TUNER_WINDOW seconds from the last gradient to the end */
 	double *error;    /* 1: what is kept back, as a share, smoothed over steps */
 	double *line;     /* - 2: an exchange in this assignment, a and b */
+	double *fitted;   /* - 2: likewise of messages as a candidate sends them; 0: not timed */
 	double *costed;   /* - 1: whether candidates' costs are known */
 	double *forward;  /* 1 */
 	double *backward; /* by tensor of the layout */
@@ -169,7 +171,7 @@ typedef struct decision {
 	uint32_t candidate;
 	uint32_t next;    /* steps to the next check; 0: another round at once */
 	uint32_t measure; /* candidates' costs are to be measured */
-	uint32_t reserved0;
+	uint32_t fit;     /* bytes of all-reduces that are to be timed now; 0: none */
 	/* Seconds a step, of the candidates; 0: not known. */
 	double predicted[TUNER_CANDIDATES], measured[TUNER_CANDIDATES];
 	double exposed; /* of the base */
@@ -177,6 +179,8 @@ typedef struct decision {
 
 #define TUNER_MAGIC 0x314f545541434721u
 #define TUNER_NEXT_MAX (1u << 24)
+#define TUNER_FIT_MIN 256u
+#define TUNER_FIT_MAX (1u << 22)
 /* What another rank may say at `step`. */
 gradcomp_status decision_check(const tuner *c, const decision *v, const uint8_t *of, gradcomp_error *err);
 
@@ -185,6 +189,7 @@ typedef struct policy {
 	tuner_phase phase;
 	double base, exposed;
 	uint32_t base_steps; /* that it rests on */
+	int fitted;          /* the exchange has been timed at the sizes of what was predicted then */
 	double predicted[TUNER_CANDIDATES], measured[TUNER_CANDIDATES];
 	uint8_t banned[TUNER_CANDIDATES]; /* lost too much, or cannot be made */
 	uint8_t tried[TUNER_CANDIDATES];
@@ -209,8 +214,9 @@ void policy_refused(tuner *c, uint32_t k);
 void policy_resume(tuner *c, int looks, uint64_t guard_at);
 
 /* tuner_predict.c: seconds a step of candidate k, from metrics; of the tensors it is best used
- * for, as of[] of an assignment. Negative: it cannot be said, or there is no such mix. */
-double tuner_predict(tuner *c, uint32_t k, uint8_t *of);
+ * for, as of[] of an assignment. Negative: it cannot be said, or there is no such mix. *message: bytes
+ * of an all-reduce that takes the network as long as one of its messages does; may be NULL. */
+double tuner_predict(tuner *c, uint32_t k, uint8_t *of, double *message);
 /* candidate_cost.c: what the candidate's work costs on this rank. */
 gradcomp_status tuner_measure_cost(tuner *c, candidate *k, gradcomp_error *err);
 
@@ -243,9 +249,12 @@ struct tuner {
 	tuner_config config;
 	assignment now;
 	partition *partition;
+	partition *aside;     /* what is compared with dense steps; NULL: no comparison is under way */
 	float **carry;        /* by the caller's tensor; NULL: nothing */
 	uint64_t changed_at; /* step at which `now` began */
 	linear probed; /* an all-reduce of bytes before the first step */
+	linear fitted; /* of fit_bytes and fewer, at the latest prediction; fit_bytes 0: of none */
+	uint32_t fit_bytes;
 	metrics metrics;
 	policy policy;       /* rank 0's */
 	decision last;
@@ -277,9 +286,13 @@ gradcomp_status tuner_open(gradcomp_group *group, const gradcomp_tensor_desc *te
                             const gradcomp_reducer_options *options, gradcomp_reducer **out, gradcomp_error *err);
 /* tuner_check.c, on auto's thread, between two steps of all parts. */
 gradcomp_status tuner_check(tuner *c, gradcomp_error *err);
+/* tuner_open.c, on auto's thread, between two steps with the base alone at work: times all-reduces of
+ * the base of `bytes` and of a quarter. Collective. */
+gradcomp_status tuner_fit(tuner *c, uint32_t bytes, gradcomp_error *err);
 /* Costs of the candidates that have none yet. */
 void tuner_measure(tuner *c);
-/* Puts other reducers to work. *refused: a candidate cannot be made, on any rank, and all
+/* Puts other reducers to work; those that a guard compares with are set aside, and come back when
+ * they still win. *refused: a candidate cannot be made, on any rank, and all
  * is as before. */
 gradcomp_status tuner_change(tuner *c, const assignment *to, tuner_reason why, int *refused,
                               gradcomp_error *err);

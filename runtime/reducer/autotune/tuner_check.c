@@ -22,9 +22,10 @@ static gradcomp_status fails(tuner *c, gradcomp_status st, const gradcomp_error 
 gradcomp_status tuner_change(tuner *c, const assignment *to, tuner_reason why, int *refused, gradcomp_error *err)
 {
 	gradcomp_error inner = {0};
-	partition *made = NULL;
+	int back = why == TUNER_STILL_WINS && partition_aside_is(c, to);
+	partition *made = back ? c->aside : NULL;
 	*refused = 0;
-	gradcomp_status st = partition_make(c, to, &made, &inner);
+	gradcomp_status st = back ? GRADCOMP_OK : partition_make(c, to, &made, &inner);
 	if (st) {
 		if (transport_failure(c->job->transport, err))
 			return error_set(err, st, "%s", inner.text);
@@ -34,12 +35,20 @@ gradcomp_status tuner_change(tuner *c, const assignment *to, tuner_reason why, i
 		*refused = 1;
 		return GRADCOMP_OK;
 	}
-	st = residual_carry_take(c, c->partition, err);
 	partition *old = c->partition;
+	if (back)
+		c->aside = NULL;
+	else
+		st = partition_aside_end(c, err);
+	if (!st && why != TUNER_GUARDS)
+		st = residual_carry_take(c, old, err);
 	pthread_mutex_lock(&c->lock);
 	c->partition = made;
 	pthread_mutex_unlock(&c->lock);
-	partition_free(c, old, 0);
+	if (why == TUNER_GUARDS)
+		c->aside = old;
+	else
+		partition_free(c, old, 0);
 	if (st)
 		return fails(c, st, err);
 	c->now.candidate = to->candidate;
@@ -89,10 +98,20 @@ static gradcomp_status check_once(tuner *c, decision *v, uint8_t *of, gradcomp_e
 		return fails(c, st, err);
 	if (v->measure && !v->next)
 		tuner_measure(c);
+	if (v->fit)
+		st = tuner_fit(c, v->fit, err);
+	if (st)
+		return st;
 	c->measure = v->measure && v->next;
 	assignment to = {v->candidate, of};
 	if (to.candidate != c->now.candidate || memcmp(of, c->now.of, c->ntensors))
 		st = tuner_change(c, &to, (tuner_reason)v->reason, &refused, err);
+	/* Dense steps have won: nothing was changed, and what was set aside is over. */
+	if (!st && !refused && v->phase != TUNER_GUARD) {
+		st = partition_aside_end(c, err);
+		if (st)
+			fails(c, st, err);
+	}
 	if (st)
 		return st;
 	uint32_t reason = v->reason == TUNER_GOES_ON ? c->last.reason : v->reason;

@@ -15,6 +15,14 @@ void partition_free(tuner *c, partition *p, int last);
 
 /* Between steps: the residuals of the reducers are carried over, and theirs no longer. */
 gradcomp_status residual_carry_take(tuner *c, const partition *p, gradcomp_error *err);
+/* Whether something of tensor i is carried over, or held back by reducers that are set aside; and
+ * that, into to[numel], where it stays too. Between steps. */
+int residual_carried(const tuner *c, uint32_t i);
+gradcomp_status residual_carry_copy(const tuner *c, uint32_t i, float *to, gradcomp_error *err);
+/* Whether the reducers that are set aside are those of an assignment. */
+int partition_aside_is(const tuner *c, const assignment *a);
+/* They do not come back: their residuals are carried over. Between steps; fine when there are none. */
+gradcomp_status partition_aside_end(tuner *c, gradcomp_error *err);
 /* What is carried over of tensor i, added to its gradient, in the gradient's own type. */
 void residual_carry_add(tuner *c, uint32_t i, void *gradient);
 /* The average has come: what is in it is no longer carried over. Numbers that are not finite

@@ -232,10 +232,15 @@ gradcomp_status tuner_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 		st = load_parts(&l, rest, (const char *)buf + bytes, &own);
 		st = together(c, st, 0, &own);
 	}
+	partition *aside = NULL;
 	pthread_mutex_lock(&c->lock);
-	if (!st)
+	if (!st) {
 		take_up(c, &l);
+		aside = c->aside; /* the state has what it held back then */
+		c->aside = NULL;
+	}
 	pthread_mutex_unlock(&c->lock);
+	partition_free(c, aside, 0);
 	partition_free(c, l.partition, 0);
 	for (uint32_t i = 0; l.carry && i < c->ntensors; i++)
 		free(l.carry[i]);

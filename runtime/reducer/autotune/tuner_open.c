@@ -12,6 +12,7 @@
 
 void tuner_destroy(tuner *c)
 {
+	partition_free(c, c->aside, 0);
 	partition_free(c, c->partition, c->started);
 	for (uint32_t i = 0; c->carry && i < c->ntensors; i++)
 		free(c->carry[i]);
@@ -93,6 +94,7 @@ static gradcomp_status prepare(tuner *c, const gradcomp_group *group, const grad
  * megabyte together. Where a dense exchange of the model will take long, candidates are measured
  * while the program gets ready. */
 enum { SMALL = 1 << 14, LARGE = 1 << 17 }; /* floats */
+enum { FITS = 2 };
 #define LONG_S 0.05 /* of a dense step's exchange */
 
 static gradcomp_status timed(const coll_ctx *p, float *zeroes, uint64_t count, double *seconds, gradcomp_error *err)
@@ -102,6 +104,16 @@ static gradcomp_status timed(const coll_ctx *p, float *zeroes, uint64_t count, d
 		p->collective->allreduce(p->instance, zeroes, count, GRADCOMP_F32, GRADCOMP_SUM, 1.0, err);
 	*seconds = clock_now() - start;
 	return st;
+}
+
+/* Over bytes, of two numbers of floats. */
+static linear line_through(uint64_t few, double of_few, uint64_t many, double of_many)
+{
+	double bytes = sizeof(float), b = (of_many - of_few) / ((double)(many - few) * bytes);
+	linear l = {.b = b > 0 ? b : of_many / ((double)many * bytes)};
+	l.a = of_few - l.b * (double)few * bytes;
+	l.a = l.a > 0 ? l.a : 0;
+	return l;
 }
 
 /* The first look at the network. Collective. */
@@ -128,11 +140,40 @@ static gradcomp_status probe(tuner *c, gradcomp_error *err)
 		return st;
 	}
 	c->gone.wire_bytes -= (double)channel_sent(p->channel);
-	double bytes = sizeof(float), b = (large - small) / ((LARGE - SMALL) * bytes);
-	c->probed.b = b > 0 ? b : large / (LARGE * bytes);
-	c->probed.a = small - c->probed.b * SMALL * bytes;
-	c->probed.a = c->probed.a > 0 ? c->probed.a : 0;
-	c->measure = c->probed.b * (double)c->layout.numel * bytes > LONG_S;
+	c->probed = line_through(SMALL, small, LARGE, large);
+	c->measure = c->probed.b * (double)c->layout.numel * sizeof(float) > LONG_S;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status tuner_fit(tuner *c, uint32_t bytes, gradcomp_error *err)
+{
+	const coll_ctx *p = &c->partition->sub[0].r->eng.coll_ctx;
+	const uint64_t large = bytes / sizeof(float), small = large / 4;
+	double seconds, of_small = 0, of_large = 0, sent = (double)channel_sent(p->channel);
+	gradcomp_status st = GRADCOMP_OK;
+	if (!(p->collective->serves & GRADCOMP_CAN_ALLREDUCE))
+		return GRADCOMP_OK;
+	float *zeroes = calloc(large, sizeof *zeroes);
+	if (!zeroes)
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory to time all-reduces of %u bytes", bytes);
+	/* The ranks come to the first one at different times. */
+	if (!st)
+		st = timed(p, zeroes, small, &seconds, err);
+	for (int i = 0; !st && i < FITS; i++) {
+		st = timed(p, zeroes, small, &seconds, err);
+		of_small = !i || seconds < of_small ? seconds : of_small;
+		if (!st)
+			st = timed(p, zeroes, large, &seconds, err);
+		of_large = !i || seconds < of_large ? seconds : of_large;
+	}
+	free(zeroes);
+	if (st) {
+		job_fail(c->job, st, err->text);
+		return st;
+	}
+	c->gone.wire_bytes -= (double)channel_sent(p->channel) - sent;
+	c->fitted = line_through(small, of_small, large, of_large);
+	c->fit_bytes = bytes;
 	return GRADCOMP_OK;
 }
 

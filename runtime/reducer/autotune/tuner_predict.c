@@ -14,22 +14,32 @@ static double work_s(linear line, double numel)
 	return numel > 0 ? linear_at(&line, numel) : 0;
 }
 
+/* Of tensors [first, end) of the layout, what candidate k sends of those that it has. */
+static candidate_load load_of(const tuner *c, uint32_t k, const uint8_t *of_tensor, uint32_t first, uint32_t end,
+                              uint64_t *numel)
+{
+	const candidate *of = &c->config.candidate[k];
+	candidate_load all = {.exchanges = 1};
+	*numel = 0;
+	for (uint32_t i = first; i < end; i++) {
+		if (of_tensor[c->ntensors - 1 - i] != k)
+			continue;
+		*numel += c->layout.tensors[i].numel;
+		all.exchanges = of->load[i].exchanges > all.exchanges ? of->load[i].exchanges : all.exchanges;
+		for (int p = 0; p < 4; p++)
+			all.bytes[p] += of->load[i].bytes[p];
+	}
+	return all;
+}
+
 /* A bucket's tasks: of those of its tensors that candidate k has. Returns its payload's bytes. */
 static double time_bucket(const tuner *c, uint32_t k, const exchange_cost *w, const uint8_t *of_tensor, uint32_t first,
                         uint32_t end, sim_bucket *b)
 {
 	const candidate *of = &c->config.candidate[k];
-	candidate_load all = {.exchanges = 1};
 	gradcomp_plan plan = {0};
-	uint64_t numel = 0;
-	for (uint32_t i = first; i < end; i++) {
-		if (of_tensor[c->ntensors - 1 - i] != k)
-			continue;
-		numel += c->layout.tensors[i].numel;
-		all.exchanges = of->load[i].exchanges > all.exchanges ? of->load[i].exchanges : all.exchanges;
-		for (int p = 0; p < 4; p++)
-			all.bytes[p] += of->load[i].bytes[p];
-	}
+	uint64_t numel;
+	candidate_load all = load_of(c, k, of_tensor, first, end, &numel);
 	plan.nrounds = all.exchanges < GRADCOMP_MAX_ROUNDS ? all.exchanges : GRADCOMP_MAX_ROUNDS;
 	double rounds = plan.nrounds, exchange = exchange_cost_seconds(of, w, &all, numel);
 	double encode = work_s(of->cost.encode, (double)numel), decode = work_s(of->cost.decode, (double)numel);
@@ -95,7 +105,8 @@ static gradcomp_status bucket_costs(void *ctx, uint32_t index, uint32_t first, u
 
 /* Under the job's schedule. What the job plans from measurements, it will have planned when this
  * candidate has run for a while. */
-static double simulated(const tuner *c, uint32_t k, const exchange_cost *w, const uint8_t *of, double *forward)
+static double simulated(const tuner *c, uint32_t k, const exchange_cost *w, const uint8_t *of, double *forward,
+                        double *message)
 {
 	uint32_t n = c->ntensors;
 	uint64_t *numel = calloc(n, sizeof *numel), hash = 0;
@@ -117,20 +128,25 @@ static double simulated(const tuner *c, uint32_t k, const exchange_cost *w, cons
 	                            .first_bytes = c->asked.first_bucket_bytes, .bytes = c->asked.bucket_bytes,
 	                            .bucket = bucket_costs, .ctx = &q};
 	if (!plan_search_plan(&search, &c->asked.spec, hash, &plan, NULL) &&
-	    !plan_search_predict(&search, &plan, 0, &out, NULL))
+	    !plan_search_predict(&search, &plan, 0, &out, NULL)) {
+		uint64_t sent;
+		candidate_load all = load_of(c, k, of, 0, n, &sent);
 		step = out.step + others(c, k, w, of);
+		if (message)
+			*message = exchange_cost_size(c, &c->config.candidate[k], w, &all, sent, (double)plan.nbuckets * all.exchanges);
+	}
 	step_plan_clear(&plan);
 	free(numel);
 	return step;
 }
 
-double tuner_predict(tuner *c, uint32_t k, uint8_t *of)
+double tuner_predict(tuner *c, uint32_t k, uint8_t *of, double *message)
 {
 	double *forward = calloc(c->ntensors, sizeof *forward), step = -1;
 	const candidate *all = c->config.candidate;
-	const exchange_cost w = exchange_cost_of(c);
+	const exchange_cost w = exchange_cost_of(c, k);
 	if (forward && all[0].load && (all[k].load || all[k].mixed) && tuner_assign(c, k, &w, of))
-		step = simulated(c, all[k].mixed ? largest(c, of) : k, &w, of, forward);
+		step = simulated(c, all[k].mixed ? largest(c, of) : k, &w, of, forward, message);
 	free(forward);
 	return step;
 }

@@ -192,6 +192,8 @@ void stats_add(gradcomp_reducer_stats *to, const partition *p)
 static gradcomp_reducer_stats all_stats(const tuner *c, const partition *p)
 {
 	gradcomp_reducer_stats s = c->gone;
+	if (c->aside)
+		stats_add(&s, c->aside);
 	s.buckets = 0;
 	if (p)
 		stats_add(&s, p);

@@ -71,7 +71,7 @@ static void fill_head(const tuner *c, const char *magic, tuner_state_head *h)
 	h->last = c->last;
 	h->error = c->timer.error;
 	for (uint32_t i = 0; i < c->ntensors; i++)
-		h->ncarried += c->carry[i] != NULL;
+		h->ncarried += (uint32_t)residual_carried(c, i);
 }
 
 /* What a state is of: the calls of its parts, which all ranks make together when they share it. */
@@ -101,21 +101,18 @@ static gradcomp_status put_parts(const tuner *c, const state_kind *kind, char *p
 static gradcomp_status put_carry(const tuner *c, const state_kind *kind, uint32_t i, char *p, gradcomp_error *err)
 {
 	const uint64_t number = i, n = tuner_numel(c, i);
-	gradcomp_status st = GRADCOMP_OK;
-	memcpy(p, &number, sizeof number);
-	memcpy(p + sizeof number, c->carry[i], n * sizeof(float));
-	if (!kind->shared)
-		return GRADCOMP_OK;
-	float *mean = malloc(n * sizeof *mean + 1);
-	if (!mean) {
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what is carried over of %llu numbers", (unsigned long long)n);
+	float *owed = malloc(n * sizeof *owed + 1);
+	gradcomp_status st = owed ? residual_carry_copy(c, i, owed, err)
+	                          : error_set(err, GRADCOMP_ERR_NOMEM, "no memory for what is carried over of %llu numbers",
+	                                      (unsigned long long)n);
+	if (st && kind->shared)
 		job_fail(c->job, st, err->text);
-		return st;
-	}
-	memcpy(mean, c->carry[i], n * sizeof *mean);
-	st = shared_state_mean(c->group, mean, n, err);
-	memcpy(p + sizeof number, mean, n * sizeof *mean);
-	free(mean);
+	if (!st && kind->shared)
+		st = shared_state_mean(c->group, owed, n, err);
+	memcpy(p, &number, sizeof number);
+	if (!st)
+		memcpy(p + sizeof number, owed, n * sizeof *owed);
+	free(owed);
 	return st;
 }
 
@@ -148,7 +145,7 @@ static gradcomp_status save(tuner *c, const state_kind *kind, char *buf, uint64_
 		fill_head(c, kind->magic, &h);
 		h.bytes = sizeof h + tuner_padded(c->ntensors);
 		for (uint32_t i = 0; i < c->ntensors; i++)
-			h.bytes += c->carry[i] ? tuner_carry_bytes(c, i) : 0;
+			h.bytes += residual_carried(c, i) ? tuner_carry_bytes(c, i) : 0;
 		for (uint32_t i = 0; i < c->partition->n; i++)
 			h.bytes += sizeof *behind + tuner_padded(behind[i]);
 		*bytes = h.bytes;
@@ -165,7 +162,7 @@ static gradcomp_status save(tuner *c, const state_kind *kind, char *buf, uint64_
 	memcpy(p, c->partition->of, c->ntensors);
 	p += tuner_padded(c->ntensors);
 	for (uint32_t i = 0; !st && i < c->ntensors; i++)
-		if (c->carry[i]) {
+		if (residual_carried(c, i)) {
 			st = put_carry(c, kind, i, p, err);
 			p += tuner_carry_bytes(c, i);
 		}

@@ -27,5 +27,7 @@ gradcomp_status reducer_rebucket(reducer *r, const step_plan *p, gradcomp_error 
  * with GRADCOMP_TRAIT_OWN_MOMENTUM; with two levels, what it holds of the tensor in its
  * shards. Between steps. */
 gradcomp_status reducer_residual_export(reducer *r, uint32_t index, float *to, gradcomp_error *err);
+/* The same, and it is owed as before. */
+gradcomp_status reducer_residual_copy(reducer *r, uint32_t index, float *to, gradcomp_error *err);
 
 #endif
