@@ -301,7 +301,7 @@ void record_io_write_name(FILE *out, const char *name)
 	if (!n)
 		fputc('_', out);
 	for (const char *p = n > NAME_LONGEST ? name + n - NAME_LONGEST : name; *p; p++)
-		fputc(*p > 0x20 && *p < 0x7f && *p != ';' ? *p : '_', out);
+		fputc(*p > 0x20 && *p < 0x7f && *p != ';' && *p != '#' ? *p : '_', out);
 }
 
 void record_io_write(FILE *out, const record_io *t, const char *section, const char *heading)

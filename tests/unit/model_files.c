@@ -26,7 +26,7 @@ static void round_trips(void)
 	                      .beside_application = 0.5, .beside_exchange = 1, .slowed_by_exchange = 0.2,
 	                      .slowed_by_compute = 1.5, .spread = 0.03, .curves = curves, .calls = calls}, *back;
 	uint64_t dims[] = {3, 4};
-	model_tensor tensors[] = {{.name = (char[]){"first weight;"}, .dims = dims, .ndim = 2, .forward = 0.1, .backward = 1.0 / 3},
+	model_tensor tensors[] = {{.name = (char[]){"#first weight;"}, .dims = dims, .ndim = 2, .forward = 0.1, .backward = 1.0 / 3},
 	                                   {.name = long_spec}};
 	model_layer layers[] = {{.name = (char[]){"all"}, .ntensors = 2, .output = 5, .kept = {1, 2}, .reduces = 2}};
 	model_file model = {.ntensors = 2, .batch = 7, .name = "a model", .io = 0.25,
@@ -58,7 +58,7 @@ static void round_trips(void)
 	ok(again->ntensors == 2 && again->tensors[0].backward == 1.0 / 3 && again->tensors[0].dims[1] == 4 &&
 	           again->tensors[1].ndim == 0 && again->batch == 7 && again->io == 0.25,
 	   "as it was");
-	is_str(again->tensors[0].name, "first_weight_", "names without blanks");
+	is_str(again->tensors[0].name, "_first_weight_", "names without blanks, and none is a comment");
 	is_int(strlen(again->tensors[1].name), 80, "and not without end");
 	ok(again->nlayers == 1 && again->layers[0].reduces == 2, "layers too");
 	model_file_free(again);
