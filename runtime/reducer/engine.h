@@ -69,6 +69,8 @@ typedef struct engine {
 	uint64_t *lengths;    /* 2 nranks words of the exchange thread's: lengths, and what comes with them */
 	residual_norm *norms; /* by tensor of the layout */
 	struct engine_undo *undo; /* of a reducer that outlives ranks; else NULL */
+	struct verify *verify;    /* with gradcomp.verify, see verify.h; else NULL. With two levels the outer one's ... */
+	const uint32_t *verify_row; /* ... and by tensor of the layout whose row is meant; NULL: its own */
 
 	uint64_t step;
 	double step_e, step_u; /* |e|^2 and |u|^2 of this step: the compute thread's */

@@ -10,6 +10,7 @@
 #include "reducer/layout.h"
 #include "reducer/reducer_consensus.h"
 #include "reducer/timeline.h"
+#include "reducer/verify.h"
 
 #include "base/error.h"
 #include "base/thread.h"
@@ -103,6 +104,7 @@ static void destroy(reducer *r)
 	bucketing d = bucketing_current(r);
 	bucketing_free(&d);
 	coll_ctx_close(&r->eng.coll_ctx);
+	verify_close(r->eng.verify);
 	for (int s = 0; s < REDUCER_WORKSPACES; s++)
 		workspace_free(&r->workspaces[s]);
 	engine_free(&r->eng);
@@ -186,7 +188,7 @@ static void reducer_free(gradcomp_reducer *base)
 {
 	reducer *r = reducer_of(base);
 	pthread_mutex_lock(&r->lock);
-	while ((r->ngiven == r->eng.layout.ntensors && !r->failed) || r->callbacks)
+	while (((r->ngiven == r->eng.layout.ntensors || r->verify_due) && !r->failed) || r->callbacks)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	workers_replan_settle(r);
 	if (r->ngiven && !r->failed) {
@@ -291,7 +293,7 @@ static gradcomp_status reducer_wait(gradcomp_reducer *base, gradcomp_error *err)
 	}
 	uint64_t step = r->eng.step;
 	double began = clock_now();
-	while (!st && !r->failed && ((r->ngiven && r->eng.step == step) || r->callbacks))
+	while (!st && !r->failed && ((r->ngiven && r->eng.step == step) || r->callbacks || r->verify_due))
 		pthread_cond_wait(&r->step_over, &r->lock);
 	settle_failed(r);
 	double end = clock_now();
@@ -371,7 +373,8 @@ static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *c
 {
 	reducer_request q = {.layout = &r->eng.layout, .compressor = r->eng.compressor_spec, .aside = r->aside,
 	                     .collective = r->collective_spec, .bucket_bytes = r->bucket_bytes,
-	                     .plugins = {plugins[0], plugins[1]}, .first_bucket_bytes = r->first_bucket_bytes, .delay = delay};
+	                     .plugins = {plugins[0], plugins[1]}, .first_bucket_bytes = r->first_bucket_bytes, .delay = delay,
+	                     .verify = config_int(r->eng.job->config, "gradcomp.verify")};
 	if (!mine) {
 		q.schedule = replan_asked(r);
 		q.schedule_hash = replan_hash(r);
@@ -427,6 +430,8 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	agreed = !st;
 	if (!st)
 		st = coll_ctx_open(group, plugins[1], specs[1], &r->eng.coll_ctx, &why);
+	if (!st)
+		st = verify_open(r, &why);
 	if (!st && late) {
 		st = hierarchical_open(&r->eng, &own);
 		if (!st)

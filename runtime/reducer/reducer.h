@@ -42,7 +42,8 @@ typedef struct reducer {
 	pthread_t compute, exchange;
 	int threads; /* started */
 	int stop;
-	int replan_due; /* nothing is admitted until replan_run() has been */
+	int replan_due; /* nothing is admitted until replan_run() has been, */
+	int verify_due; /* or verify_step(), for which wait() waits */
 	void **given;   /* by tensor of the layout: the gradient of this step, or NULL */
 	uint32_t ngiven;
 	int callbacks;                           /* running */

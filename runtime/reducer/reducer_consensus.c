@@ -13,6 +13,7 @@
 
 typedef struct declaration {
 	uint32_t ntensors, delay;
+	uint64_t verify;
 	uint64_t tensors; /* hash of all */
 	uint64_t bucket_bytes, first_bucket_bytes, seed;
 	uint64_t schedule; /* hash of what the SPEC of the schedule does not say */
@@ -31,6 +32,7 @@ static void fill(const reducer_request *q, declaration *d)
 	d->seed = q->layout->seed;
 	d->schedule = q->schedule_hash;
 	d->delay = q->delay;
+	d->verify = q->verify;
 	snprintf(d->text, sizeof d->text, "%s + %s, schedule %s", q->compressor, q->collective, q->schedule);
 	snprintf(d->aside, sizeof d->aside, "%s", q->aside ? q->aside : "");
 	if (q->plugins[0] && q->plugins[1])
@@ -113,6 +115,9 @@ static gradcomp_status compare(const gradcomp_group *g, int rank, const declarat
 	if (d->delay != d0->delay)
 		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s asks for a delay of %u steps, rank %d for %u",
 		                 world, host, d->delay, first, d0->delay);
+	if (d->verify != d0->verify)
+		return error_set(err, GRADCOMP_ERR_MISMATCH, "rank %d on %s has gradcomp.verify=%s, rank %d has %s: all ranks must have the same",
+		                 world, host, d->verify ? "yes" : "no", first, d0->verify ? "yes" : "no");
 	if (d->schedule != d0->schedule)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "rank %d on %s has other settings schedule.* or another plan in its file than rank %d (%s)",

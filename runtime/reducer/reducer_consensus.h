@@ -16,6 +16,7 @@ typedef struct reducer_request {
 	uint64_t schedule_hash;                         /* of what the SPEC of the schedule does not say */
 	uint64_t bucket_bytes, first_bucket_bytes;
 	uint32_t delay;
+	bool verify;
 } reducer_request;
 
 /* `mine` is this rank's status so far, with `err` when it is not OK; then *q is not looked at.

@@ -3,6 +3,7 @@
 #include "reducer/gpu/gpu.h"
 #include "reducer/hierarchical/hierarchical.h"
 #include "reducer/residual_norm.h"
+#include "reducer/verify.h"
 
 #include "base/error.h"
 
@@ -154,6 +155,8 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 		    !b->local_bad)
 			b->local_bad = (int)i + 1;
 	}
+	if (eng->verify)
+		verify_input(eng, b);
 	if (b->part) {
 		b->part->plan.nrounds = 0;
 		b->part->bad = 0;
@@ -245,8 +248,10 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 	const gradcomp_operators *ops = eng->job->host.operators;
 	if (b->fault)
 		return task_damaged(eng, b, err);
-	if (!b->bad && !eng->hierarchical && !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
+	if (!b->bad && !eng->hierarchical && !eng->verify && !(eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
 		blame_compressor(eng, b);
+	if (eng->verify)
+		verify_output(eng, b);
 	residual_norm_bucket(eng, b);
 	for (uint32_t i = 0; i < b->pub.ntensors; i++) {
 		const gradcomp_tensor *t = &eng->layout.tensors[b->pub.first + i];
@@ -255,6 +260,8 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 		if (b->copy_out)
 			ops->cast_from_f32(NULL, eng->grads[b->pub.first + i], b->x[i], t->numel, t->dtype, 0);
 	}
+	if (eng->verify && !eng->verify_row)
+		verify_result(eng, b);
 	return GRADCOMP_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "reducer/layout.h"
 #include "reducer/residual_norm.h"
 #include "reducer/timeline.h"
+#include "reducer/verify.h"
 
 #include "base/error.h"
 #include "base/thread.h"
@@ -43,7 +44,7 @@ static uint32_t stages_left(const bucket *b)
 static void admit(reducer *r)
 {
 	uint32_t i;
-	while (!r->replan_due && (i = schedule_admit(&r->schedule)) != SCHEDULE_NONE) {
+	while (!r->replan_due && !r->verify_due && (i = schedule_admit(&r->schedule)) != SCHEDULE_NONE) {
 		bucket *b = &r->eng.buckets[i];
 		/* Always the same of a position: then its workspace has grown when every bucket has
 		 * been through once. */
@@ -76,7 +77,7 @@ void workers_replan_settle(reducer *r)
 {
 	static const struct timespec nap = {.tv_nsec = 200000};
 	gradcomp_error err;
-	while (r->replan_due && !r->failed)
+	while ((r->replan_due || r->verify_due) && !r->failed)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	/* The exchange thread looks after what is on the device meanwhile, and takes the lock for it. */
 	while (!r->failed && !device_at_rest(r)) {
@@ -151,7 +152,8 @@ static void step_done(reducer *r)
 	if (!later)
 		timeline(r, TRACE_STEP, r->eng.step - 1, 0, r->step_began, now);
 	replan_step_over(r);
-	if (r->replan_due)
+	r->verify_due = r->eng.verify != NULL;
+	if (r->replan_due || r->verify_due)
 		pthread_cond_signal(&r->exchange_wake);
 }
 
@@ -309,6 +311,23 @@ static void replan_sync(reducer *r)
 		admit(r);
 }
 
+/* With the lock held, dropped meanwhile: what the step has made is as it should be, on all ranks. */
+static void verify_sync(reducer *r)
+{
+	gradcomp_error err = {0};
+	r->running++;
+	pthread_mutex_unlock(&r->lock);
+	gradcomp_status st = verify_step(r, &err);
+	pthread_mutex_lock(&r->lock);
+	r->running--;
+	r->verify_due = 0;
+	pthread_cond_broadcast(&r->step_over);
+	if (st)
+		workers_fail(r, st, &err);
+	else
+		admit(r);
+}
+
 /* With the lock held: gradients of the step were given and others were not, for longer than
  * peers wait. It is said here, where it is known which. */
 static void fail_missing(reducer *r)
@@ -361,6 +380,10 @@ static void *exchange_main(void *arg)
 	gpu_bind_thread(r->eng.gpu);
 	pthread_mutex_lock(&r->lock);
 	while (!r->stop && !r->failed) {
+		if (r->verify_due) {
+			verify_sync(r);
+			continue;
+		}
 		if (r->replan_due) {
 			replan_sync(r);
 			continue;

@@ -1,14 +1,15 @@
-/* In order by default: a small method with error memory that works, merged or coded
- * as UNRULY_PATTERN says. Told so, it breaks one rule on rank 1. */
+/* In order by default: a small method with error memory that works, its payloads of the
+ * UNRULY_PATTERN. Told so, it breaks one rule on rank 1. */
 #include "gradcomp/compressor.h"
 
 #include <math.h>
 #include <string.h>
 
 enum { FAULT };
-enum { SOUND, CUT, BEYOND, BROAD, MARK, OTHER, MUTE, STILLBORN, POISON };
+enum { SOUND, CUT, BEYOND, BROAD, MARK, OTHER, MUTE, STILLBORN, POISON, NOISE, MELT, LOSE };
 
-static const char *const faults[] = {"none", "cut", "beyond", "broad", "mark", "other", "mute", "stillborn", "poison", NULL};
+static const char *const faults[] = {"none",      "cut",    "beyond", "broad", "mark", "other", "mute",
+                                     "stillborn", "poison", "noise",  "melt",  "lose", NULL};
 static const gradcomp_param params[] = {
 	[FAULT] = {.name = "fault", .type = GRADCOMP_PARAM_CHOICE, .def = "none", .choices = faults, .help = "what rank 1 does"},
 };
@@ -49,11 +50,22 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	plan->nrounds = 1;
 	plan->scratch_bytes = bucket->numel * sizeof(float);
 	plan->rounds[0] = (gradcomp_round){.pattern = u->fault == OTHER ? GRADCOMP_GATHERED : UNRULY_PATTERN,
+	                                   .flags = UNRULY_PATTERN == GRADCOMP_SUMMED     ? GRADCOMP_ROUND_MEAN
+	                                            : UNRULY_PATTERN == GRADCOMP_GATHERED ? GRADCOMP_ROUND_FIXED
+	                                                                                  : 0,
 	                                   .count = bucket->numel, .bound = 4 * bucket->numel};
 	return GRADCOMP_OK;
 }
 
-/* Merged: all numbers go; merging drops what is small. */
+/* What is small is dropped. Returns what goes. */
+static float drop_small(float v, float *dropped)
+{
+	float goes = v < 0.125f && v > -0.125f ? 0 : v;
+	*dropped += v - goes;
+	return goes;
+}
+
+/* Merged: all numbers go, and merging drops. */
 static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
                               gradcomp_error *err)
 {
@@ -63,6 +75,11 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 	memcpy(out->data, work->flat, 4 * work->bucket->numel);
 	if (work->bucket->numel)
 		memset(work->scratch, 0, 4 * work->bucket->numel);
+	/* NOLINTNEXTLINE(misc-redundant-expression): who includes this chooses the pattern */
+	for (uint64_t i = 0; UNRULY_PATTERN != GRADCOMP_MERGED && i < work->bucket->numel; i++)
+		((float *)out->data)[i] = drop_small(work->flat[i], &((float *)work->scratch)[i]);
+	for (uint64_t i = 0; ((const unruly *)instance)->fault == LOSE && i < work->bucket->numel; i++)
+		((float *)out->data)[i] /= 2;
 	out->bytes = 4 * work->bucket->numel;
 	return GRADCOMP_OK;
 }
@@ -74,11 +91,8 @@ static gradcomp_status merge(void *instance, const gradcomp_work *work, uint32_t
 	const float *x = a->data, *y = b->data;
 	float *dropped = work->scratch, *sum = out->data;
 	(void)round, (void)err;
-	for (uint64_t i = 0; i < work->bucket->numel; i++) {
-		float v = x[i] + y[i];
-		sum[i] = v < 0.125f && v > -0.125f ? 0 : v;
-		dropped[i] += v - sum[i];
-	}
+	for (uint64_t i = 0; i < work->bucket->numel; i++)
+		sum[i] = drop_small(x[i] + y[i], &dropped[i]);
 	out->bytes = u->fault == CUT ? 1 : 4 * work->bucket->numel;
 	return GRADCOMP_OK;
 }
@@ -87,17 +101,25 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
                               uint32_t n, gradcomp_error *err)
 {
 	const unruly *u = instance;
-	(void)round, (void)n, (void)err;
+	(void)round, (void)err;
 	if (u->fault == MARK)
 		*work->fault = 1;
 	/* NOLINTNEXTLINE(misc-redundant-expression): who includes this chooses the pattern */
 	if (UNRULY_PATTERN == GRADCOMP_CODED || !work->bucket->numel)
 		return GRADCOMP_OK;
 	memcpy(work->error_flat, work->scratch, 4 * work->bucket->numel);
-	for (uint64_t i = 0; i < work->bucket->numel; i++)
-		work->flat[i] = ((const float *)in->data)[i] / (float)u->nranks;
+	for (uint64_t i = 0; i < work->bucket->numel; i++) {
+		float sum = 0;
+		for (uint32_t w = 0; w < n; w++)
+			sum += ((const float *)in[w].data)[i];
+		work->flat[i] = UNRULY_PATTERN == GRADCOMP_SUMMED ? sum : sum / (float)u->nranks;
+	}
 	if (u->fault == POISON)
 		work->error_flat[0] = NAN;
+	if (u->fault == NOISE)
+		work->flat[0] = nextafterf(work->flat[0], 1);
+	if (u->fault == MELT)
+		work->flat[0] = NAN;
 	return GRADCOMP_OK;
 }
 
@@ -139,8 +161,12 @@ static gradcomp_status get(const unruly *u, const void *in, uint64_t bytes, floa
 		uint32_t w = i < bytes / 2 ? (uint32_t)from[i] << 16 : 0;
 		float v;
 		memcpy(&v, &w, 4);
-		out[i] = add ? out[i] + v : v;
+		out[i] = add ? out[i] + (u->fault == LOSE ? v / 2 : v) : v;
 	}
+	if (n && !add && u->fault == NOISE)
+		out[0] = nextafterf(out[0], 1);
+	if (n && !add && u->fault == MELT)
+		out[0] = NAN;
 	return GRADCOMP_OK;
 }
 

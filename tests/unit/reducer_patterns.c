@@ -2,6 +2,7 @@
  * memories hold, to rounding; the same bits on all ranks; NaN told and survived. Then
  * plugins that break the rules of merged and coded payloads, what error memory holds
  * back, and which collective is taken. */
+#include "tests/support/broken_ranks.h"
 #include "tests/support/conservation.h"
 
 #include "config/config.h"
@@ -15,27 +16,6 @@ static void run_spec(const char *spec, int P, uint64_t bucket_bytes, int nan_ste
 
 /* ---- rules that are broken ---- */
 
-typedef struct broken {
-	const char *spec;
-	gradcomp_status status[MAX_RANKS];
-	char text[MAX_RANKS][508];
-} broken;
-
-static void broken_body(gradcomp_job *job, int rank, int P, void *arg)
-{
-	broken *b = arg;
-	gradcomp_error err = {0};
-	model m;
-	(void)P;
-	b->status[rank] = model_open(&m, gradcomp_job_world(job), b->spec, 1 << 20, &err);
-	if (!b->status[rank]) {
-		for (int step = 0; !b->status[rank] && step < 2; step++)
-			b->status[rank] = model_step(&m, rank, step, &err);
-		model_close(&m);
-	}
-	memcpy(b->text[rank], err.text, sizeof err.text);
-}
-
 static void breaks(const char *spec, gradcomp_status status, const char *text, const char *const *settings)
 {
 	const char *const *all[MAX_RANKS] = {settings};
@@ -43,6 +23,7 @@ static void breaks(const char *spec, gradcomp_status status, const char *text, c
 	rank_arg left[MAX_RANKS];
 	int failed = 0, named = 0, right = 0;
 	b->spec = spec;
+	b->bucket_bytes = 1 << 20;
 	run_ranks_with(6, all, left, broken_body, b);
 	for (int r = 0; r < 6; r++) {
 		failed += b->status[r] != 0;
@@ -68,6 +49,7 @@ static void blamed(const char *path)
 	FILE *log = tmpfile();
 
 	b->spec = "merger:fault=poison";
+	b->bucket_bytes = 1 << 20;
 	dup2(fileno(log), STDERR_FILENO);
 	run_ranks_with(2, all, left, broken_body, b);
 	dup2(own, STDERR_FILENO);

@@ -91,10 +91,24 @@ gradcomp_status exchange_largest_head(engine *eng, bucket *b, gradcomp_error *er
 	return st ? st : exchange_check_step(eng, b, (uint64_t)word, -1, err);
 }
 
+/* Whether a sum is finite each rank sees for itself, and all see the same, unless what gradcomp.verify
+ * looks for has come. Then they would go different ways, and wait for each other. */
+static gradcomp_status share_bad(engine *eng, bucket *b, const gradcomp_round *rd, gradcomp_error *err)
+{
+	int64_t bad = b->bad;
+	gradcomp_status st;
+	if (!eng->verify || (rd->pattern != GRADCOMP_CODED && !(rd->flags & GRADCOMP_ROUND_IN_PLACE)))
+		return GRADCOMP_OK;
+	st = eng->coll_ctx.collective->allreduce(eng->coll_ctx.instance, &bad, 1, GRADCOMP_I64, GRADCOMP_MAX, 1.0, err);
+	b->bad = bad != 0;
+	return st;
+}
+
 gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
+	const gradcomp_round *rd = &b->plan.rounds[round];
 	gradcomp_status st = GRADCOMP_ERR_INTERNAL;
-	switch (b->plan.rounds[round].pattern) {
+	switch (rd->pattern) {
 	case GRADCOMP_SUMMED:
 		st = exchange_allreduce(eng, b, round, err);
 		break;
@@ -108,5 +122,7 @@ gradcomp_status exchange_run(engine *eng, bucket *b, uint32_t round, gradcomp_er
 		st = exchange_codec(eng, b, err);
 		break;
 	}
+	if (!st)
+		st = share_bad(eng, b, rd, err);
 	return !st && b->bad ? exchange_nonfinite(eng, b, err) : st;
 }

@@ -34,6 +34,9 @@ static gpu_mode mode_of(const engine *eng, const struct gradcomp_collective_v1 *
 	const struct gradcomp_compressor_v1 *c = eng->compressor;
 	uint32_t patterns = patterns_of(eng);
 	int direct = !!(collective->traits & GRADCOMP_TRAIT_CUDA);
+	/* It is looked at where it is made, on the host. */
+	if (config_int(eng->job->config, "gradcomp.verify"))
+		return GPU_WHOLE;
 	if (!(c->traits & GRADCOMP_TRAIT_CUDA))
 		return GPU_WHOLE;
 	/* Merges are inside of the collective, so they are where its payloads are. */
@@ -129,8 +132,9 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 	}
 	if (g->mode == GPU_WHOLE)
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
-		         "'%s' over '%s' works on host memory: gradients go there and come back as a whole",
-		         eng->compressor->info.name, collective->info.name);
+		         "'%s' over '%s' works on host memory%s: gradients go there and come back as a whole",
+		         eng->compressor->info.name, collective->info.name,
+		         config_int(eng->job->config, "gradcomp.verify") ? " for gradcomp.verify" : "");
 	else if (!g->direct)
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
 		         "collective '%s' takes no CUDA memory: payloads go through pinned host memory",

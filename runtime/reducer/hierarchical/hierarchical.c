@@ -229,6 +229,8 @@ gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *e
 		st = engine_allocate(in, err);
 	if (!st) {
 		in->grads = s->grads;
+		in->verify = eng->verify;
+		in->verify_row = s->origin;
 		st = make_arrays(d, err);
 	}
 	return st ? st : make_instance(eng, in, err);
