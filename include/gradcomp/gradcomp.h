@@ -226,8 +226,8 @@ typedef struct gradcomp_reducer_options {
 	void *queue;
 	const char *schedule; /* SPEC of how gradients are merged; NULL: the setting gradcomp.schedule */
 	/* Averages may be applied up to so many steps late (delayed gradient averaging: Zhu et al.,
-	 * NeurIPS 2021); 0: none is. At most 64, equal on all ranks, gradients in host memory; takes
-	 * delay + 1 times the model's memory. See gradcomp_reducer_drain(). */
+	 * NeurIPS 2021); 0: none is. At most 64, equal on all ranks; takes delay + 1
+	 * times the model's memory, where gradients live. See gradcomp_reducer_drain(). */
 	uint32_t delay;
 	uint32_t reserved2;
 	/* Called in place of `done`, if not NULL, once for each run of tensors that are done
@@ -301,7 +301,10 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_follow(gradcomp_reducer *reduce
  * tensor's pointers is NULL, a rate that is not finite. Where a delayed reducer's rank cannot, the
  * others return GRADCOMP_ERR_PEER; GRADCOMP_ERR_MISMATCH: weights or rates that differ between
  * ranks. Nothing has changed then.
- * Afterwards nothing is in flight. With delay 0 it does nothing to corrections. */
+ * Afterwards nothing is in flight. With delay 0 it does nothing to corrections.
+ * With GRADCOMP_CUDA corrections and weights are in that device's memory, and the call is as if it
+ * were put on options.queue: it comes after what is there, and what is put there later after it. The
+ * mean of weights goes through host memory, and the call waits for it. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_reducer_drain(gradcomp_reducer *reducer, void *const *corrections,
                                                        void *const *weights, double rate, gradcomp_error *err);
 

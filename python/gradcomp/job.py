@@ -309,6 +309,7 @@ class Reducer:
         self._done = _lib.DONE(call_done) if done else _lib.DONE()
         options = _lib.ReducerOptions(ctypes.sizeof(_lib.ReducerOptions), 0, compressor and compressor.encode(),
                                       collective and collective.encode(), bucket_bytes, seed, self._done)
+        self._cuda = cuda
         options.device, options.queue = int(cuda), queue or None
         options.schedule, options.delay = schedule and schedule.encode(), delay
         self._memory = _device_memory(options, memory)
@@ -338,14 +339,15 @@ class Reducer:
         """With a delay: waits for the steps in flight and adds what they owe to
         `corrections`, a buffer for every tensor. With `weights`, likewise: weights -=
         rate * corrections, then their mean over ranks, so that they are the same to the
-        bit. Collective, between steps."""
+        bit. Collective, between steps. With `cuda` both are tensors on the GPU, made and used
+        on the reducer's `queue`."""
         lib().call("reducer_drain", self._handle, self._addresses("corrections", corrections),
                    weights and self._addresses("weights", weights), rate)
 
     def _addresses(self, what, buffers):
         if len(buffers) != len(self._sizes):
             raise Error(_lib.ERR_INVALID, f"{len(buffers)} {what} for {len(self._sizes)} tensors")
-        found = [_memory(b) for b in buffers]
+        found = [_memory(b, self._cuda) for b in buffers]
         for (name, numel, dtype), (_, count, own) in zip(self._sizes, found):
             if (numel, dtype) != (count, own):
                 raise Error(_lib.ERR_INVALID, f"{what} of '{name}': {count} elements of {_name(own)} for {numel} of "

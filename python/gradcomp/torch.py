@@ -151,7 +151,12 @@ class Attachment:
         rates = {p: group["lr"] * (-1 if group.get("maximize") else 1)
                  for group in optimizer.param_groups for p in group["params"]}
         owed = [torch.zeros_like(p, memory_format=torch.contiguous_format) for p in self._parameters]
-        self._in_force().drain(owed)
+        reducer = self._in_force()
+        if self._stream is not None:
+            self._stream.wait_stream(torch.cuda.current_stream(self._stream.device))
+        reducer.drain(owed)
+        if self._stream is not None:
+            torch.cuda.current_stream(self._stream.device).wait_stream(self._stream)
         for p, correction in zip(self._parameters, owed):
             p.sub_(correction * rates.get(p, 0))
         self._average([t for p in self._parameters for t in [p, *_moments(optimizer.state.get(p, {}), p)]])
@@ -160,8 +165,9 @@ class Attachment:
     def _average(self, tensors):
         """The mean over ranks, in floats, in one all-reduce."""
         together = torch.cat([t.detach().float().reshape(-1) for t in tensors])
-        self._group.allreduce(together)
-        together /= self._group.nranks
+        host = together.cpu()  # itself, if it is there
+        self._group.allreduce(host)
+        together.copy_(host.div_(self._group.nranks))
         for t, mean in zip(tensors, together.split([t.numel() for t in tensors])):
             t.copy_(mean.reshape(t.shape))
 

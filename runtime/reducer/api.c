@@ -23,10 +23,6 @@ static gradcomp_status check_delay(const gradcomp_reducer_options *o, gradcomp_e
 {
 	if (o->delay > DELAY_MAX)
 		return error_set(err, GRADCOMP_ERR_INVALID, "a delay of %u steps: must be 0..%d", o->delay, DELAY_MAX);
-	if (o->delay && o->device != GRADCOMP_HOST)
-		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
-		                 "a delay of %u steps with gradients in GPU memory: delayed averages need them in host memory",
-		                 o->delay);
 	return GRADCOMP_OK;
 }
 

@@ -48,6 +48,7 @@ typedef struct gpu_model_memory {
 	void *ctx;
 } gpu_model_memory;
 static gpu_model_memory gpu_memory;
+static uint32_t gpu_delay; /* likewise, of all models */
 
 typedef struct gpu_model {
 	gradcomp_device device;
@@ -92,7 +93,7 @@ __attribute__((unused)) static gradcomp_status gpu_model_open(gpu_model *m, grad
 	cuda_must(cudaStreamCreateWithFlags(&m->queue, cudaStreamNonBlocking), "a stream");
 	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = compressor, .collective = collective,
 	                              .bucket_bytes = bucket_bytes, .seed = 5, .done = gpu_done, .ctx = &m->done,
-	                              .device = device, .queue = m->queue};
+	                              .device = device, .queue = m->queue, .delay = gpu_delay};
 	if (device == GRADCOMP_CUDA) {
 		o.device_alloc = gpu_memory.alloc;
 		o.device_release = gpu_memory.release;

@@ -3,7 +3,8 @@ parameters say that they are on a GPU when attach() looks, streams are the fake 
 buckets, which are host memory, are lent to the fake device while a step is under way. What backward
 makes arrives on the stream of backward, late; a future comes when the stream it is completed on is done.
 
-Prints the worst distance from the mean over ranks; with "dies" rank 1 goes in its third step."""
+Prints the worst distance from the mean over ranks; with "dies" rank 1 goes in its third step. With "delayed" averages
+come a step late, and are drained into weights."""
 
 import contextlib
 import ctypes
@@ -133,11 +134,50 @@ torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete = take, 
 torch.cuda.device, torch.cuda.current_stream = lambda device: contextlib.nullcontext(), lambda device=None: backward
 for p in model.parameters():
     p.__class__ = Parameter
-attachment = gradcomp.torch.attach(ddp, spec)
+attachment = gradcomp.torch.attach(ddp, spec, delay=int(what == "delayed"))
 torch.futures.Future = Future  # now that DDP has looked at the hook's types
 for p in model.parameters():
     p.__class__ = torch.nn.Parameter
 
+
+class OnGpu(torch.Tensor):
+    device = property(lambda self: DEVICE)
+
+
+def drain(corrections):
+    """The reducer's, of tensors that say they are on a GPU and are lent to it."""
+    tensors = [c.as_subclass(OnGpu) for c in corrections]
+    for t in tensors:
+        lend(t, t.numel() * 4)
+    drains(tensors)
+    must(fake.cudaStreamSynchronize(ctypes.c_void_p(attachment._stream.cuda_stream)))
+    for t in tensors:
+        lend(t, 0)
+
+
+def train_late():
+    """SGD whose averages come a step late: drained, the weights are those of SGD."""
+    rate, weights = 0.01, [p.detach().clone() for p in model.parameters()]
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for step in range(5):
+        # A gradient that does not depend on the weights, so that being late changes nothing but when.
+        inputs = [torch.randn(16, 40, generator=torch.Generator().manual_seed(100 * step + r)) for r in range(nranks)]
+        ddp.zero_grad()
+        sum((p * inputs[rank].mean()).sum() for p in model.parameters()).add(0 * ddp(inputs[rank]).sum()).backward()
+        optimizer.step()
+        for w in weights:
+            w -= rate * sum(x.mean() for x in inputs) / nranks
+    attachment.drain(optimizer)
+    print("worst", max((p - w).abs().max().item() for p, w in zip(model.parameters(), weights)))
+    print("weights", hash(tuple(v for p in model.parameters() for v in p.flatten().tolist())))
+
+
+drains, attachment._reducer.drain = attachment._reducer.drain, drain
+if what == "delayed":
+    train_late()
+    attachment.detach()
+    print("left", len(taken))
+    raise SystemExit
 worst = 0.0
 for step in range(5):
     if what == "dies" and step == 2 and rank == 1:

@@ -33,6 +33,11 @@ with tempfile.TemporaryDirectory(prefix="gradcomp-test-") as lib:
             ok(all(int(n) > 3 for n in said(got, "blocks")) and said(got, "left") == ["0", "0"],
                f"{spec}: memory is PyTorch's, and goes back to it", said(got, "blocks"), said(got, "left"))
             ok(said(got, "steps") == ["5", "5"], f"{spec}: every step was counted", said(got, "steps"))
+    got = ranks(2, [HOOK, "delayed", "none"], GRADCOMP="none", **more)
+    if ok([s for s, _, _ in got] == [0, 0], "two ranks train with averages that come a step late", errors(got)):
+        ok(max(map(float, said(got, "worst"))) < 1e-5 and len(set(said(got, "weights"))) == 1,
+           "... drained, their weights are those of SGD, the same on both", said(got, "worst"), said(got, "weights"))
+        ok(said(got, "left") == ["0", "0"], "... and all memory goes back to PyTorch", said(got, "left"))
     got = ranks(2, [HOOK, "resumes", "topk:density=0.1"], GRADCOMP="none", **more)
     ok([s for s, _, _ in got] == [0, 0], "a state is saved and taken up", errors(got))
     got = ranks(2, [HOOK, "starves", "topk:density=0.1"], GRADCOMP="none", **more)

@@ -1,6 +1,7 @@
 /* Delayed averaging as its user sees it: making one, feeding it, waiting for it. */
 #include "reducer/delayed/delayed.h"
-#include "reducer/delayed/delayed_internal.h"
+#include "reducer/delayed/delayed_gpu.h"
+#include "reducer/reducer_consensus.h"
 #include "reducer/reducer.h"
 #include "reducer/arg_errors.h"
 
@@ -26,6 +27,8 @@ static gradcomp_status delay_ready(gradcomp_reducer *base, uint32_t index, void 
 		arg_fail_twice(d->group->job, index, t->name, d->step);
 		st = delay_failure(d, err);
 	}
+	if (!st)
+		st = delay_gpu_given(d, index, err);
 	if (!st) {
 		t->given = gradient ? gradient : nothing;
 		d->last_given = clock_now();
@@ -59,6 +62,8 @@ static gradcomp_status delay_wait(gradcomp_reducer *base, gradcomp_error *err)
 		pthread_cond_wait(&d->change, &d->lock);
 	if (!st)
 		st = delay_failure(d, err);
+	if (!st)
+		st = delay_gpu_follow(d, DELAY_ALL, NULL, err);
 	pthread_mutex_unlock(&d->lock);
 	return st;
 }
@@ -76,6 +81,19 @@ static gradcomp_status delay_wait_for(gradcomp_reducer *base, uint32_t index, gr
 		pthread_cond_wait(&d->change, &d->lock);
 	if (!st)
 		st = delay_failure(d, err);
+	if (!st)
+		st = delay_gpu_follow(d, index, NULL, err);
+	pthread_mutex_unlock(&d->lock);
+	return st;
+}
+
+static gradcomp_status delay_follow(gradcomp_reducer *base, uint32_t index, void *queue, gradcomp_error *err)
+{
+	delay *d = (delay *)base;
+	if (index >= d->n)
+		return arg_error_index(index, d->n, err);
+	pthread_mutex_lock(&d->lock);
+	gradcomp_status st = delay_gpu_follow(d, index, queue, err);
 	pthread_mutex_unlock(&d->lock);
 	return st;
 }
@@ -88,6 +106,7 @@ static void delay_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stat
 	uint32_t size = stats->struct_size;
 	gradcomp_reducer_get_stats(d->inner, &full);
 	pthread_mutex_lock(&d->lock);
+	delay_gpu_learn(d);
 	full.exposed_s = d->exposed_s;
 	pthread_mutex_unlock(&d->lock);
 	full.struct_size = size;
@@ -109,11 +128,13 @@ static void destroy(delay *d)
 	gradcomp_reducer_free(d->inner);
 	for (uint32_t i = 0; d->tensors && i < d->n; i++)
 		free(d->tensors[i].name);
+	delay_gpu_drain(d);
 	for (uint32_t s = 0; d->slots && s < d->delay; s++)
-		free(d->slots[s]);
+		delay_release(d, d->slots[s]);
+	delay_release(d, d->work);
+	delay_gpu_close(d);
 	free(d->tensors);
 	free(d->slots);
-	free(d->work);
 	free(d->to_complete);
 	free(d->to_submit);
 	pthread_cond_destroy(&d->completer_wake);
@@ -150,7 +171,7 @@ static void delay_row(gradcomp_reducer *base, report_reducer *row)
 	row->delay = d->delay;
 }
 
-static const reducer_ops ops = {delay_ready, delay_wait, delay_wait_for, NULL, delay_drain,
+static const reducer_ops ops = {delay_ready, delay_wait, delay_wait_for, delay_follow, delay_drain,
                                 delay_save,  delay_save_shared, delay_load, delay_get_stats, delay_free,
                                 delay_row};
 
@@ -179,9 +200,9 @@ static gradcomp_status allocate(delay *d, const gradcomp_tensor_desc *tensors, g
 		if (!t->name)
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for tensor %u", i);
 	}
-	d->work = malloc(bytes + 1);
+	d->work = delay_alloc(d, bytes + 1);
 	for (uint32_t s = 0; s < d->delay; s++)
-		d->slots[s] = calloc(d->numel + 1, sizeof(float));
+		d->slots[s] = delay_alloc(d, (d->numel + 1) * sizeof(float));
 	for (uint32_t s = 0; s < d->delay; s++)
 		if (!d->work || !d->slots[s])
 			return error_set(err, GRADCOMP_ERR_NOMEM,
@@ -192,7 +213,7 @@ static gradcomp_status allocate(delay *d, const gradcomp_tensor_desc *tensors, g
 		d->tensors[i].work = d->work + bytes;
 		bytes += (d->tensors[i].numel * gradcomp_dtype_bytes(d->tensors[i].dtype) + 63) & ~(uint64_t)63;
 	}
-	return GRADCOMP_OK;
+	return delay_gpu_arrays(d, err);
 }
 
 gradcomp_status delay_open(gradcomp_group *group, const gradcomp_tensor_desc *tensors, uint32_t ntensors,
@@ -220,7 +241,11 @@ gradcomp_status delay_open(gradcomp_group *group, const gradcomp_tensor_desc *te
 	behind.done = delay_arrived;
 	behind.done_run = NULL;
 	behind.ctx = d;
-	st = reducer_open(group, tensors, ntensors, &behind, &d->inner, &own);
+	st = delay_gpu_open(d, options, &behind.queue, &own);
+	if (st)
+		st = reducer_consensus(group, &(reducer_request){.delay = d->delay}, st, &own);
+	else
+		st = reducer_open(group, tensors, ntensors, &behind, &d->inner, &own);
 	if (!st) {
 		st = allocate(d, tensors, &own);
 		if (!st)

@@ -1,48 +1,73 @@
 /* What delayed averages still owe, handed out at once. */
-#include "reducer/delayed/delayed_internal.h"
+#include "reducer/delayed/delayed_gpu.h"
 
 #include "base/error.h"
 #include "job/consensus.h"
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* Adds the corrections that are pending to a tensor; rounded once, to its type. */
 static void collect(const delay *d, const delay_tensor *t, char *correction)
 {
 	size_t size = gradcomp_dtype_bytes(t->dtype);
-	float run[DELAY_RUN];
-	for (uint64_t at = 0; at < t->numel; at += DELAY_RUN) {
-		size_t len = t->numel - at < DELAY_RUN ? t->numel - at : DELAY_RUN;
-		d->ops->cast_to_f32(NULL, run, correction + at * size, len, t->dtype);
+	float local[DELAY_RUN];
+	const delay_run r = delay_front_run(d, local);
+	for (uint64_t at = 0; at < t->numel; at += r.n) {
+		size_t len = t->numel - at < r.n ? t->numel - at : r.n;
+		d->ops->cast_to_f32(r.queue, r.x, correction + at * size, len, t->dtype);
 		for (uint32_t j = 0; j < d->n_pending; j++)
-			d->ops->add(NULL, run, delay_correction(d, j) + t->offset + at, len);
-		d->ops->cast_from_f32(NULL, correction + at * size, run, len, t->dtype, 0);
+			d->ops->add(r.queue, r.x, delay_correction(d, j) + t->offset + at, len);
+		d->ops->cast_from_f32(r.queue, correction + at * size, r.x, len, t->dtype, 0);
 	}
 }
 
+/* The sum over ranks of `all`, by way of host memory. */
+static gradcomp_status sum_over_ranks(delay *d, float *all, gradcomp_error *err)
+{
+	size_t bytes = d->numel * sizeof *all;
+	float *host = d->gpu ? malloc(bytes + 1) : all;
+	gradcomp_status st = GRADCOMP_OK;
+	if (!host)
+		st = error_set(err, GRADCOMP_ERR_NOMEM, "drain: no memory for the %llu bytes of a model's weights", (unsigned long long)bytes);
+	if (!st && host != all)
+		st = delay_gpu_copy(d, host, all, bytes, err);
+	/* The others wait for it in the all-reduce. */
+	if (st)
+		job_fail(d->group->job, st, err->text);
+	if (!st)
+		st = gradcomp_allreduce(d->group, host, d->numel, GRADCOMP_F32, GRADCOMP_SUM, err);
+	if (!st && host != all)
+		st = delay_gpu_copy(d, all, host, bytes, err);
+	if (host != all)
+		free(host);
+	return st;
+}
+
 /* The step with the corrections, then the mean over ranks, in one all-reduce of floats. */
-static gradcomp_status settle_weights(const delay *d, void *const *corrections, void *const *weights, float rate,
+static gradcomp_status settle_weights(delay *d, void *const *corrections, void *const *weights, float rate,
                                       gradcomp_error *err)
 {
-	float *all = d->slots[0], run[DELAY_RUN];
+	float *all = d->slots[0], local[DELAY_RUN];
+	const delay_run r = delay_front_run(d, local);
 	for (uint32_t i = 0; i < d->n; i++) {
 		const delay_tensor *t = &d->tensors[i];
 		size_t size = gradcomp_dtype_bytes(t->dtype);
 		float *w = all + t->offset;
-		d->ops->cast_to_f32(NULL, w, weights[i], t->numel, t->dtype);
-		for (uint64_t at = 0; rate != 0 && at < t->numel; at += DELAY_RUN) {
-			size_t len = t->numel - at < DELAY_RUN ? t->numel - at : DELAY_RUN;
-			d->ops->cast_to_f32(NULL, run, (const char *)corrections[i] + at * size, len, t->dtype);
-			d->ops->axpy(NULL, w + at, -rate, run, len);
+		d->ops->cast_to_f32(r.queue, w, weights[i], t->numel, t->dtype);
+		for (uint64_t at = 0; rate != 0 && at < t->numel; at += r.n) {
+			size_t len = t->numel - at < r.n ? t->numel - at : r.n;
+			d->ops->cast_to_f32(r.queue, r.x, (const char *)corrections[i] + at * size, len, t->dtype);
+			d->ops->axpy(r.queue, w + at, -rate, r.x, len);
 		}
 	}
-	gradcomp_status st = gradcomp_allreduce(d->group, all, d->numel, GRADCOMP_F32, GRADCOMP_SUM, err);
+	gradcomp_status st = sum_over_ranks(d, all, err);
 	if (st)
 		return st;
-	d->ops->scale(NULL, all, 1.0f / (float)d->group->nranks, d->numel);
+	d->ops->scale(r.queue, all, 1.0f / (float)d->group->nranks, d->numel);
 	for (uint32_t i = 0; i < d->n; i++)
-		d->ops->cast_from_f32(NULL, weights[i], all + d->tensors[i].offset, d->tensors[i].numel,
+		d->ops->cast_from_f32(r.queue, weights[i], all + d->tensors[i].offset, d->tensors[i].numel,
 		                      d->tensors[i].dtype, 0);
 	return GRADCOMP_OK;
 }
@@ -106,6 +131,10 @@ gradcomp_status delay_drain(gradcomp_reducer *base, void *const *corrections, vo
 		d->n_pending = 0;
 		if (weights)
 			st = settle_weights(d, corrections, weights, (float)rate, err);
+		if (!st)
+			st = delay_gpu_failed(d, err);
+		if (!st)
+			st = delay_gpu_follow(d, DELAY_ALL, NULL, err);
 	}
 	pthread_mutex_unlock(&d->lock);
 	return st;

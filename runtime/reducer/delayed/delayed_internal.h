@@ -7,8 +7,10 @@
 
 #include <pthread.h>
 
-/* Casts and sums go over memory in runs that stay in the first-level cache. */
+/* Casts and sums of the host go over memory in runs that stay in the first-level cache. */
 #define DELAY_RUN 4096
+
+typedef struct delay_gpu delay_gpu; /* delayed_gpu.h */
 
 typedef struct delay_tensor {
 	char *name;
@@ -25,6 +27,7 @@ typedef struct delay {
 	gradcomp_group *group;
 	gradcomp_reducer *inner; /* the reducer behind */
 	const gradcomp_operators *ops;
+	delay_gpu *gpu; /* gradients are in GPU memory; else NULL */
 	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
 	void (*done_run)(void *ctx, uint32_t first, uint32_t n, gradcomp_status status, const gradcomp_error *err);
 	void *ctx;

@@ -4,7 +4,7 @@
  * floats, and what the reducer behind saves. Averages that are on their way are waited for,
  * so all that is pending is corrections, and when they come does not matter: a resumed run has
  * the same bits. A state that ranks share has nothing pending, and is that of the reducer behind. */
-#include "reducer/delayed/delayed_internal.h"
+#include "reducer/delayed/delayed_gpu.h"
 
 #include "reducer/shared_state.h"
 
@@ -54,11 +54,12 @@ gradcomp_status delay_save(gradcomp_reducer *base, void *buf, uint64_t capacity,
 		char *p = buf;
 		memcpy(h.magic, magic, sizeof magic);
 		memcpy(p, &h, sizeof h);
-		for (uint32_t j = 0; j < d->n_pending; j++)
-			memcpy(p + sizeof h + pending_bytes(d, j), delay_correction(d, j), pending_bytes(d, 1));
+		for (uint32_t j = 0; !st && j < d->n_pending; j++)
+			st = delay_gpu_copy(d, p + sizeof h + pending_bytes(d, j), delay_correction(d, j), pending_bytes(d, 1), err);
 		h.checksum = sum(buf, pending_bytes(d, d->n_pending));
 		memcpy(p, &h, sizeof h);
-		st = gradcomp_reducer_save(d->inner, p + own, behind, &behind, err);
+		if (!st)
+			st = gradcomp_reducer_save(d->inner, p + own, behind, &behind, err);
 	}
 	pthread_mutex_unlock(&d->lock);
 	return st;
@@ -130,9 +131,9 @@ gradcomp_status delay_load(gradcomp_reducer *base, const void *buf, uint64_t byt
 		st = gradcomp_reducer_load(d->inner, (const char *)buf + own, bytes - own, &why);
 	if (!st) {
 		d->n_pending = h.n_pending;
-		for (uint32_t j = 0; j < d->n_pending; j++)
-			memcpy(delay_correction(d, j), (const char *)buf + sizeof h + pending_bytes(d, j),
-			       pending_bytes(d, 1));
+		for (uint32_t j = 0; !st && j < d->n_pending; j++)
+			st = delay_gpu_copy(d, delay_correction(d, j), (const char *)buf + sizeof h + pending_bytes(d, j),
+			                    pending_bytes(d, 1), &why);
 	}
 	pthread_mutex_unlock(&d->lock);
 	return st ? error_set(err, st, "%s", why.text) : GRADCOMP_OK;

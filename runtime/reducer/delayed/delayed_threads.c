@@ -1,5 +1,5 @@
 /* The two threads of delayed averaging, and what they hand to each other. */
-#include "reducer/delayed/delayed_internal.h"
+#include "reducer/delayed/delayed_gpu.h"
 
 #include "base/error.h"
 #include "base/thread.h"
@@ -39,19 +39,34 @@ gradcomp_status delay_settle(delay *d, const char *what, gradcomp_error *err)
 		return error_set(err, GRADCOMP_ERR_STATE, "%s in the middle of a step: wait for it first", what);
 	while (!d->failed && (d->n_given || d->n_callbacks || d->n_averaged < d->step))
 		pthread_cond_wait(&d->change, &d->lock);
-	return delay_failure(d, err);
+	gradcomp_status st = delay_failure(d, err);
+	return st ? st : delay_gpu_join(d, err);
+}
+
+/* The slot of a tensor whose average has come: average - own gradient. */
+static void correct(const delay *d, const delay_tensor *t)
+{
+	float *slot = delay_slot(d, t->n_arrived) + t->offset, local[DELAY_RUN];
+	const delay_run r = delay_arrive_run(d, local);
+	for (uint64_t at = 0; at < t->numel; at += r.n) {
+		size_t len = t->numel - at < r.n ? t->numel - at : r.n;
+		d->ops->cast_to_f32(r.queue, r.x, t->work + at * gradcomp_dtype_bytes(t->dtype), len, t->dtype);
+		d->ops->scale(r.queue, slot + at, -1, len);
+		d->ops->add(r.queue, slot + at, r.x, len);
+	}
 }
 
 void delay_arrived(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err)
 {
 	delay *d = ctx;
 	delay_tensor *t = &d->tensors[tensor];
-	float *slot = delay_slot(d, t->n_arrived) + t->offset, run[DELAY_RUN];
-	for (uint64_t at = 0; !status && at < t->numel; at += DELAY_RUN) {
-		size_t len = t->numel - at < DELAY_RUN ? t->numel - at : DELAY_RUN;
-		d->ops->cast_to_f32(NULL, run, t->work + at * gradcomp_dtype_bytes(t->dtype), len, t->dtype);
-		d->ops->scale(NULL, slot + at, -1, len);
-		d->ops->add(NULL, slot + at, run, len);
+	gradcomp_error own = {0};
+	if (!status) {
+		status = delay_gpu_arrive(d, tensor, &own);
+		if (!status)
+			correct(d, t);
+		status = delay_gpu_arrived(d, tensor, status, &own);
+		err = &own;
 	}
 	pthread_mutex_lock(&d->lock);
 	if (status)
@@ -64,28 +79,29 @@ void delay_arrived(void *ctx, uint32_t tensor, gradcomp_status status, const gra
 /* The step's gradient into its slot, and onto the gradient what the slot held. */
 static void combine(const delay *d, const delay_tensor *t)
 {
-	float *slot = delay_slot(d, d->step) + t->offset, run[DELAY_RUN];
+	float *slot = delay_slot(d, d->step) + t->offset, local[DELAY_RUN];
+	const delay_run r = delay_front_run(d, local);
 	int corrected = d->n_pending == d->delay;
-	for (uint64_t at = 0; at < t->numel; at += DELAY_RUN) {
-		size_t len = t->numel - at < DELAY_RUN ? t->numel - at : DELAY_RUN;
+	for (uint64_t at = 0; at < t->numel; at += r.n) {
+		size_t len = t->numel - at < r.n ? t->numel - at : r.n;
 		char *gradient = (char *)t->given + at * gradcomp_dtype_bytes(t->dtype);
-		d->ops->cast_to_f32(NULL, run, gradient, len, t->dtype);
+		d->ops->cast_to_f32(r.queue, r.x, gradient, len, t->dtype);
 		if (corrected) {
-			d->ops->add(NULL, slot + at, run, len);
-			d->ops->cast_from_f32(NULL, gradient, slot + at, len, t->dtype, 0);
+			d->ops->add(r.queue, slot + at, r.x, len);
+			d->ops->cast_from_f32(r.queue, gradient, slot + at, len, t->dtype, 0);
 		}
-		memcpy(slot + at, run, len * sizeof *run);
+		d->ops->copy(r.queue, slot + at, r.x, len * sizeof *r.x);
 	}
 }
 
 /* With the lock held. */
 static void end_step(delay *d)
 {
+	d->exposed_s += d->gpu ? 0 : clock_now() - d->last_given;
 	d->step++;
 	d->n_pending += d->n_pending < d->delay;
 	d->n_given = d->n_done = 0;
 	d->to_complete_first = d->to_complete_end = 0;
-	d->exposed_s += clock_now() - d->last_given;
 }
 
 /* With the lock held, dropped meanwhile. */
@@ -106,6 +122,8 @@ static void notify(delay *d, uint32_t tensor)
 static void *completer_main(void *arg)
 {
 	delay *d = arg;
+	gradcomp_error err = {0};
+	delay_gpu_bind(d);
 	pthread_mutex_lock(&d->lock);
 	while (!d->stop && !d->failed) {
 		if (d->to_complete_first == d->to_complete_end) {
@@ -115,8 +133,16 @@ static void *completer_main(void *arg)
 		uint32_t i = d->to_complete[d->to_complete_first++];
 		delay_tensor *t = &d->tensors[i];
 		pthread_mutex_unlock(&d->lock);
-		combine(d, t);
+		gradcomp_status st = delay_gpu_front(d, i, &err);
+		if (!st)
+			combine(d, t);
+		if (!st)
+			st = delay_gpu_fronted(d, i, &err);
 		pthread_mutex_lock(&d->lock);
+		if (!st && d->n_done + 1 == d->n)
+			st = delay_gpu_end_step(d, &err);
+		if (st)
+			delay_fail(d, st, &err);
 		if (d->failed)
 			break;
 		t->given = NULL;
@@ -127,6 +153,8 @@ static void *completer_main(void *arg)
 			end_step(d);
 		notify(d, i);
 	}
+	if (d->failed)
+		delay_gpu_drain(d);
 	for (uint32_t i = 0; d->failed && i < d->n; i++)
 		if (d->tensors[i].given)
 			notify(d, i);
@@ -140,8 +168,12 @@ static void *completer_main(void *arg)
 static gradcomp_status submit(delay *d, uint32_t i, gradcomp_error *err)
 {
 	const delay_tensor *t = &d->tensors[i];
-	d->ops->cast_from_f32(NULL, t->work, delay_slot(d, d->n_averaged) + t->offset, t->numel, t->dtype, 0);
-	return gradcomp_reducer_ready(d->inner, i, t->work, err);
+	gradcomp_status st = delay_gpu_submit(d, i, err);
+	if (!st)
+		d->ops->cast_from_f32(delay_submit_queue(d), t->work, delay_slot(d, d->n_averaged) + t->offset, t->numel, t->dtype, 0);
+	if (!st)
+		st = delay_gpu_failed(d, err);
+	return st ? st : gradcomp_reducer_ready(d->inner, i, t->work, err);
 }
 
 static void *submitter_main(void *arg)
@@ -149,6 +181,7 @@ static void *submitter_main(void *arg)
 	delay *d = arg;
 	gradcomp_error err = {0};
 	uint32_t sent = 0;
+	delay_gpu_bind(d);
 	pthread_mutex_lock(&d->lock);
 	while (!d->stop && !d->failed) {
 		if (d->to_submit_first == d->to_submit_end) {
@@ -160,6 +193,8 @@ static void *submitter_main(void *arg)
 		gradcomp_status st = submit(d, i, &err);
 		if (!st && ++sent == d->n)
 			st = gradcomp_reducer_wait(d->inner, &err);
+		if (!st && sent == d->n)
+			st = delay_gpu_averaged(d, &err);
 		pthread_mutex_lock(&d->lock);
 		if (st) {
 			delay_fail(d, st, &err);

@@ -280,20 +280,26 @@ void gpu_bind_thread(const gpu *g)
 		g->d->use(g->id);
 }
 
-gradcomp_status gpu_ready(engine *eng, uint32_t tensor, gradcomp_error *err)
+gradcomp_status gpu_refuse_capture(const device_calls *d, void *stream, const char *tensor, gradcomp_error *err)
 {
-	const gpu *g = eng->gpu;
 	int captures = 0;
-	const char *why = g->d->captures(g->producer, &captures);
+	const char *why = d->captures(stream, &captures);
 	if (!why && captures)
 		return error_set(err, GRADCOMP_ERR_UNSUPPORTED,
 		                 "tensor '%s': the stream of gradients is being captured into a CUDA graph, which would replay "
 		                 "the step without the host's part of it: its order among ranks, its number and its failures; "
 		                 "capture the forward and backward pass, and give gradients outside",
-		                 eng->layout.tensors[tensor].name);
-	if (!why)
-		why = g->d->record(gpu_step_of(eng)->ready[tensor], g->producer);
+		                 tensor);
 	return device_check(why, "the stream of gradients", err);
+}
+
+gradcomp_status gpu_ready(engine *eng, uint32_t tensor, gradcomp_error *err)
+{
+	const gpu *g = eng->gpu;
+	gradcomp_status st = gpu_refuse_capture(g->d, g->producer, eng->layout.tensors[tensor].name, err);
+	if (st)
+		return st;
+	return device_check(g->d->record(gpu_step_of(eng)->ready[tensor], g->producer), "the stream of gradients", err);
 }
 
 gradcomp_status gpu_follow(const engine *eng, void *queue, const bucket *b, gradcomp_error *err)

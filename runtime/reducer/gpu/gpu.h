@@ -115,6 +115,8 @@ void gpu_work(const engine *eng, bucket *b);
 void gpu_flush(const gpu *g);
 /* Whether that is so; an error counts as yes. */
 int gpu_idle(const gpu *g);
+/* The tensor's gradient is made by a replay of a graph that `stream` is being captured into. */
+gradcomp_status gpu_refuse_capture(const device_calls *d, void *stream, const char *tensor, gradcomp_error *err);
 /* What is put on `queue`, NULL: on the caller's stream, from now on comes after the averages of
  * the buckets that are done; after those of one, `bucket`, if it is not NULL. */
 gradcomp_status gpu_follow(const engine *eng, void *queue, const bucket *b, gradcomp_error *err);
