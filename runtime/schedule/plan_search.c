@@ -29,10 +29,11 @@ typedef enum rule {
 	OMGS_GREEDY,
 	MGWFBP, /* the best plan of the model of MG-WFBP, and of OMGS */
 	OMGS,
-	RULES
+	RULES,
+	REFINED = RULES /* no rule: what a search in plans of several rounds comes to */
 } rule;
-static const char *const rule_names[RULES] = {"fixed", "single", "wfbp", "fixed:bytes=1M", "fixed:bytes=4M", "fixed:bytes=16M",
-                                              "fixed:bytes=64M", "mgwfbp:greedy", "omgs:greedy", "mgwfbp", "omgs"};
+static const char *const rule_names[RULES + 1] = {"fixed", "single", "wfbp", "fixed:bytes=1M", "fixed:bytes=4M", "fixed:bytes=16M",
+                                              "fixed:bytes=64M", "mgwfbp:greedy", "omgs:greedy", "mgwfbp", "omgs", "refined"};
 
 /* Exchanges in backward order; of those that are there the one that the next forward pass
  * needs first; the one that it needs first before all others. */
@@ -47,6 +48,7 @@ typedef struct search {
 	uint64_t *weight;
 	uint8_t *cut;
 	sim_bucket *buckets; /* of the plan that is judged */
+	int rounds;          /* a bucket has several exchanges, between which it is computed */
 } search;
 
 static gradcomp_status no_memory(uint32_t n, gradcomp_error *err)
@@ -104,6 +106,15 @@ static double exchange_seconds(const sim_bucket *b)
 	for (uint32_t k = 0; k < b->ntasks; k++)
 		s += task_exchanges(b->tasks[k].kind) ? b->seconds[k] : 0;
 	return s;
+}
+
+static uint32_t exchanges(const sim_bucket *b)
+{
+	uint32_t n = 0;
+
+	for (uint32_t k = 0; k < b->ntasks; k++)
+		n += (uint32_t)task_exchanges(b->tasks[k].kind);
+	return n;
 }
 
 /* What is computed before the first exchange. */
@@ -172,6 +183,7 @@ static gradcomp_status find_lines(search *q, gradcomp_error *err)
 		st = q->of->bucket(q->of->ctx, 0, first, last + 1, &b, &payload, err);
 		if (st)
 			return st;
+		q->rounds |= exchanges(&b) > 1;
 		exchange[points] = (fit_point){1, weight, exchange_seconds(&b)};
 		select[points++] = (fit_point){1, weight, selection_seconds(&b)};
 	}
@@ -342,11 +354,11 @@ static gradcomp_status judge(const search *q, step_plan *p, rule by, order in, d
 	return GRADCOMP_OK;
 }
 
-/* Whatever the rule cuts, with so many lags in so many orders. */
-static gradcomp_status try(search *q, rule by, uint32_t lags, order orders, double gain, plan_found *best,
-                           gradcomp_error *err)
+/* q->cut, with so many lags in so many orders. */
+static gradcomp_status try_cut(search *q, rule by, uint32_t lags, order orders, double gain, plan_found *best,
+                               gradcomp_error *err)
 {
-	gradcomp_status st = cut_by(q, by, err);
+	gradcomp_status st = GRADCOMP_OK;
 
 	for (uint32_t variant = 0; !st && variant < lags * orders; variant++) {
 		order in = variant / lags;
@@ -363,6 +375,214 @@ static gradcomp_status try(search *q, rule by, uint32_t lags, order orders, doub
 		else
 			st = judge(q, &p, by, in, gain, best, err);
 	}
+	return st;
+}
+
+/* Whatever the rule cuts. */
+static gradcomp_status try(search *q, rule by, uint32_t lags, order orders, double gain, plan_found *best,
+                           gradcomp_error *err)
+{
+	gradcomp_status st = cut_by(q, by, err);
+
+	return st ? st : try_cut(q, by, lags, orders, gain, best, err);
+}
+
+/* ---- several rounds a bucket ----------------------------------------------
+ *
+ * The rules know one exchange a bucket, and nothing of what is computed between two. Of a few
+ * tensors all plans are judged. Of more, every rule's plan is changed as long as that helps: a
+ * boundary more, one less, one further on or back, of some tensors any two. */
+
+/* Up to so many tensors. */
+#define ALL_PLANS 11
+/* Tensors that are simulated in changed plans, and the least number of these. */
+#define CHANGES (1u << 18)
+#define FEWEST_CHANGES 512u
+/* Up to so many tensors any two boundaries are changed together. */
+#define PAIRS 24
+
+static int fits(const search *q)
+{
+	uint64_t numel = 0;
+
+	for (uint32_t i = 0, tensors = 0; q->problem.max_numel && i < q->problem.n; i++) {
+		numel += q->of->numel[i];
+		if (++tensors > 1 && numel > q->problem.max_numel)
+			return 0;
+		if (q->cut[i])
+			tensors = 0, numel = 0;
+	}
+	return 1;
+}
+
+static gradcomp_status try_all(search *q, order orders, plan_found *best, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	uint32_t n = q->problem.n;
+
+	q->cut[n - 1] = 1;
+	for (uint32_t mask = 0; !st && mask < 1u << (n - 1); mask++) {
+		for (uint32_t i = 0; i + 1 < n; i++)
+			q->cut[i] = mask >> i & 1;
+		if (fits(q))
+			st = try_cut(q, REFINED, 2, orders, EQUAL, best, err);
+	}
+	return st;
+}
+
+typedef struct climb {
+	search *q;
+	plan_found at;     /* its buckets are q->buckets, where q->cut ends them but for a change */
+	sim_bucket *other; /* of the changed plan */
+	uint32_t left;     /* plans that may still be judged */
+} climb;
+
+/* Buckets that both plans have cost the same. */
+static gradcomp_status fill_changed(const climb *c, const step_plan *p, gradcomp_error *err)
+{
+	const plan_search *s = c->q->of;
+	const step_plan *old = &c->at.plan;
+	gradcomp_status st = GRADCOMP_OK;
+	double payload;
+
+	for (uint32_t b = 0, k = 0, first = 0; !st && b < p->nbuckets; first = p->end[b++]) {
+		while (old->end[k] < p->end[b])
+			k++;
+		if (old->end[k] == p->end[b] && (k ? old->end[k - 1] : 0) == first)
+			c->other[b] = c->q->buckets[k];
+		else
+			st = s->bucket(s->ctx, b, first, p->end[b], &c->other[b], &payload, err);
+	}
+	return st;
+}
+
+/* Judges q->cut; 1: it is better, and is the best from now on. */
+static gradcomp_status change(climb *c, uint32_t lag, int *better, gradcomp_error *err)
+{
+	search *q = c->q;
+	step_plan p = {0};
+	gradcomp_status st = GRADCOMP_OK;
+
+	*better = 0;
+	if (!c->left || !fits(q))
+		return st;
+	c->left--;
+	st = step_plan_from_cut(&p, q->cut, q->problem.n, err);
+	if (!st)
+		st = fill_changed(c, &p, err);
+	if (st) {
+		step_plan_clear(&p);
+		return st;
+	}
+	sim_bucket *before = q->buckets;
+	const uint32_t *end = p.end;
+	p.lag = lag;
+	q->buckets = c->other;
+	st = judge(q, &p, REFINED, BACKWARD, EQUAL, &c->at, err);
+	*better = !st && c->at.plan.end == end;
+	if (*better)
+		c->other = before;
+	else
+		q->buckets = before;
+	return st;
+}
+
+/* A boundary behind tensor i more, or less, and another one behind `j` unless that is i. */
+static gradcomp_status change_at(climb *c, uint32_t i, uint32_t j, int *any, gradcomp_error *err)
+{
+	uint8_t *cut = c->q->cut;
+	int better;
+
+	cut[i] ^= 1;
+	cut[j] ^= j != i;
+	gradcomp_status st = change(c, c->at.plan.lag, &better, err);
+	if (!better) {
+		cut[i] ^= 1;
+		cut[j] ^= j != i;
+	}
+	*any |= better;
+	return st;
+}
+
+/* The boundary behind tensor i elsewhere: twice as far each time. */
+static gradcomp_status move(climb *c, uint32_t i, int *any, gradcomp_error *err)
+{
+	const uint8_t *cut = c->q->cut;
+	uint32_t last = c->q->problem.n - 1;
+	gradcomp_status st = GRADCOMP_OK;
+
+	for (uint32_t far = 1; !st && cut[i] && far <= last; far *= 2) {
+		if (far <= i && !cut[i - far])
+			st = change_at(c, i - far, i, any, err);
+		if (!st && cut[i] && i + far < last && !cut[i + far])
+			st = change_at(c, i + far, i, any, err);
+	}
+	return st;
+}
+
+/* Every change once; *any: some helped. */
+static gradcomp_status change_all(climb *c, int *any, gradcomp_error *err)
+{
+	uint32_t n = c->q->problem.n, apart = n > 64 ? n / 64 : 1;
+	gradcomp_status st = GRADCOMP_OK;
+	int better;
+
+	*any = 0;
+	for (uint32_t i = 0; !st && i + 1 < n; i++) {
+		if (c->q->cut[i] || i % apart == 0)
+			st = change_at(c, i, i, any, err);
+		if (!st && n > PAIRS)
+			st = move(c, i, any, err);
+		for (uint32_t j = i + 1; !st && n <= PAIRS && j + 1 < n; j++)
+			st = change_at(c, i, j, any, err);
+	}
+	if (!st)
+		st = change(c, c->at.plan.lag ^ 1, &better, err);
+	*any |= !st && better;
+	return st;
+}
+
+/* From a rule's plan on. */
+static gradcomp_status climb_from(climb *c, rule by, uint32_t lag, plan_found *best, gradcomp_error *err)
+{
+	search *q = c->q;
+	gradcomp_status st = cut_by(q, by, err);
+	int any = 1;
+
+	c->at = (plan_found){.exposed = 0};
+	step_plan p = {0};
+	if (!st)
+		st = step_plan_from_cut(&p, q->cut, q->problem.n, err);
+	if (!st)
+		st = fill_buckets(q->of, &p, q->buckets, err);
+	p.lag = lag;
+	if (st)
+		step_plan_clear(&p);
+	else
+		st = judge(q, &p, REFINED, BACKWARD, 0, &c->at, err);
+	while (!st && any && c->left)
+		st = change_all(c, &any, err);
+	if (!st && c->at.plan.predicted < (1 - EQUAL) * best->plan.predicted) {
+		step_plan_clear(&best->plan);
+		*best = c->at;
+	} else {
+		step_plan_clear(&c->at.plan);
+	}
+	return st;
+}
+
+static gradcomp_status refine(search *q, plan_found *best, gradcomp_error *err)
+{
+	uint32_t n = q->problem.n, changes = CHANGES / n;
+	climb c = {.q = q, .other = calloc(n, sizeof *c.other)};
+	gradcomp_status st = c.other ? GRADCOMP_OK : no_memory(n, err);
+
+	changes = changes > FEWEST_CHANGES ? changes : FEWEST_CHANGES;
+	for (uint32_t k = 0; !st && k < 2 * RULES; k++) {
+		c.left = changes / (2 * RULES);
+		st = climb_from(&c, k / 2, k % 2, best, err);
+	}
+	free(c.other);
 	return st;
 }
 
@@ -420,6 +640,7 @@ gradcomp_status plan_search_run(const plan_search *s, schedule_method method, pl
                                 gradcomp_error *err)
 {
 	plan_found best = {.exposed = 0}, other = {.exposed = 0};
+	order orders = s->sim.each_layer ? ORDERS : 1;
 	search q;
 	gradcomp_status st = search_open(&q, s, err);
 
@@ -427,7 +648,9 @@ gradcomp_status plan_search_run(const plan_search *s, schedule_method method, pl
 		return st;
 	if (method == SCHEDULE_AUTO) {
 		for (rule by = FIXED; !st && by < RULES; by++)
-			st = try(&q, by, 2, s->sim.each_layer ? ORDERS : 1, EQUAL, &best, err);
+			st = try(&q, by, 2, orders, EQUAL, &best, err);
+		if (!st && q.rounds)
+			st = q.problem.n <= ALL_PLANS ? try_all(&q, orders, &best, err) : refine(&q, &best, err);
 	} else {
 		st = try(&q, rule_of(method), 1, 1, 0, &best, err);
 		for (rule by = FIXED; !st && by <= WFBP; by++)

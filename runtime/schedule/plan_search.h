@@ -4,7 +4,8 @@
  *
  * The merge rules (merge.h) know a line for exchanges and one for encoding, no more. So their
  * plans are judged by the simulator (sim.h), which knows the rounds of a bucket, the buckets
- * in flight and decoding. */
+ * in flight and decoding. With several rounds a bucket AUTO looks beyond the rules: at all plans of
+ * a few tensors, and around the rules' plans of more. */
 #ifndef SCHEDULE_PLAN_SEARCH_H
 #define SCHEDULE_PLAN_SEARCH_H
 
