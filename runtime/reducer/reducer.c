@@ -139,18 +139,12 @@ static void reducer_get_stats(gradcomp_reducer *base, gradcomp_reducer_stats *st
 	memcpy(stats, &full, size < sizeof full ? size : sizeof full);
 }
 
-/* What the report keeps of a reducer that goes. */
-static void keep_report(reducer *r)
+/* What was done with each tensor, for the report. When nobody is inside of the compressor; NULL: no memory. */
+static report_tensor *report_tensors(reducer *r)
 {
 	uint32_t n = r->eng.layout.ntensors;
 	report_tensor *t = calloc(n, sizeof *t);
-	report_reducer kept = {.nranks = r->eng.layout.nranks, .tensors = t, .ntensors = n};
-	if (!t)
-		return;
-	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
-	reducer_get_stats(&r->base, &stats);
-	kept.stats = stats;
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; t && i < n; i++) {
 		const gradcomp_tensor *from = &r->eng.layout.tensors[n - 1 - i];
 		const char *choice = r->eng.hierarchical ? hierarchical_choice(&r->eng, n - 1 - i)
 		                     : r->eng.compressor->choice
@@ -163,6 +157,18 @@ static void keep_report(reducer *r)
 		                       .choice = strdup(choice),
 		                       .error = norm->steps ? norm->shares / (double)norm->steps : -1};
 	}
+	return t;
+}
+
+/* What the report keeps of a reducer that goes. */
+static void keep_report(reducer *r)
+{
+	report_reducer kept = {.nranks = r->eng.layout.nranks, .tensors = report_tensors(r), .ntensors = r->eng.layout.ntensors};
+	if (!kept.tensors)
+		return;
+	gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
+	reducer_get_stats(&r->base, &stats);
+	kept.stats = stats;
 	kept.asked = r->asked;
 	kept.compressor = r->eng.compressor_spec;
 	kept.collective = r->collective_spec;
@@ -174,10 +180,20 @@ static void keep_report(reducer *r)
 		job_keep_reducer(r->eng.job, &kept);
 }
 
-/* Nothing of this changes in the life of a reducer. */
+/* A round of replanning, which waits for other ranks, is not waited for for ever: then without tensors. */
+#define ROW_SECONDS 1.0
+
 static void reducer_row(gradcomp_reducer *base, report_reducer *row)
 {
 	reducer *r = reducer_of(base);
+	pthread_mutex_lock(&r->lock);
+	if (workers_hold(r, ROW_SECONDS)) {
+		row->tensors = report_tensors(r);
+		row->ntensors = row->tensors ? r->eng.layout.ntensors : 0;
+		row->schedule = replan_report(r);
+	}
+	workers_release(r);
+	pthread_mutex_unlock(&r->lock);
 	row->asked = strdup(r->asked);
 	row->compressor = strdup(r->eng.compressor_spec);
 	row->collective = strdup(r->collective_spec);
@@ -400,7 +416,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 	pthread_mutex_init(&r->lock, NULL);
 	pthread_cond_init(&r->compute_wake, NULL);
 	thread_condition(&r->exchange_wake);
-	pthread_cond_init(&r->step_over, NULL);
+	thread_condition(&r->step_over);
 	r->eng.job = group->job;
 	r->eng.group = group;
 	st = choose(r, &o, plugins, specs, &own);

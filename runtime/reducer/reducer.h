@@ -49,6 +49,7 @@ typedef struct reducer {
 	int callbacks;                           /* running */
 	uint32_t callback_first, callback_count; /* tensors that one of them is about */
 	int running;                             /* tasks: they may touch the caller's gradients */
+	int inside, holders;                     /* of the compressor; who waits that nobody is */
 	workspace workspaces[REDUCER_WORKSPACES];
 	double patience; /* seconds without a gradient in the middle of a step */
 	gradcomp_status failed;
@@ -97,6 +98,10 @@ void workers_count_time(reducer *r, task_kind kind, double seconds);
 /* With the lock held, dropped meanwhile: until the ranks' replanning round is over, and nothing
  * of the reducer's is on a device. */
 void workers_replan_settle(reducer *r);
+/* With the lock held, dropped meanwhile: until nobody is inside of the compressor, for so long at most.
+ * Returns whether that is so; it stays so while the lock is held. After it the release, in any case. */
+int workers_hold(reducer *r, double seconds);
+void workers_release(reducer *r);
 /* With the lock held: the first failure is kept, sent to all ranks, and every
  * tensor in the reducer's hands is done with it. Drops and takes the lock. */
 void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err);

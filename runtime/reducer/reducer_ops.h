@@ -22,8 +22,8 @@ typedef struct reducer_ops {
 	gradcomp_status (*load)(gradcomp_reducer *r, const void *buf, uint64_t bytes, gradcomp_error *err);
 	void (*get_stats)(gradcomp_reducer *r, gradcomp_reducer_stats *stats);
 	void (*free)(gradcomp_reducer *r);
-	/* The row of a report before the reducer is freed: without tensors and schedule. The strings
-	 * are the caller's. Any thread. */
+	/* The row of a report before the reducer is freed; tensors and schedule only if they can be had
+	 * soon. All of it is the caller's, for job_drop_reducer(). Any thread. */
 	void (*row)(gradcomp_reducer *r, report_reducer *row);
 } reducer_ops;
 

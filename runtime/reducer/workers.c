@@ -209,6 +209,36 @@ static uint32_t next_on_gpu(reducer *r)
 	return first;
 }
 
+/* With the lock held. Tasks that compute, and replanning rounds, are inside of the compressor. */
+static void enter_compressor(reducer *r)
+{
+	while (r->holders)
+		pthread_cond_wait(&r->step_over, &r->lock);
+	r->inside++;
+}
+
+static void leave_compressor(reducer *r)
+{
+	r->inside--;
+	if (r->holders)
+		pthread_cond_broadcast(&r->step_over);
+}
+
+int workers_hold(reducer *r, double seconds)
+{
+	double limit = clock_now() + seconds;
+	r->holders++;
+	while (r->inside && clock_now() < limit)
+		thread_wait(&r->step_over, &r->lock, 100);
+	return !r->inside;
+}
+
+void workers_release(reducer *r)
+{
+	r->holders--;
+	pthread_cond_broadcast(&r->step_over);
+}
+
 void workers_count_time(reducer *r, task_kind kind, double seconds)
 {
 	if (kind == TASK_BEGIN || kind == TASK_LOCAL_BEGIN || kind == TASK_ENCODE)
@@ -223,7 +253,10 @@ void workers_count_time(reducer *r, task_kind kind, double seconds)
 static int run_next(reducer *r, bucket *b)
 {
 	const task *t = &b->tasks[b->next++];
+	int computes = !task_exchanges(t->kind);
 	gradcomp_error err = {0};
+	if (computes)
+		enter_compressor(r);
 	gradcomp_status st = t->kind == TASK_BEGIN && r->eng.gpu ? gpu_learn_place(r, &err) : GRADCOMP_OK;
 	double start = clock_now(), end;
 	uint64_t sent = timeline_sent(r);
@@ -233,6 +266,8 @@ static int run_next(reducer *r, bucket *b)
 		st = task_run(&r->eng, b, t, &err);
 	pthread_mutex_lock(&r->lock);
 	r->running--;
+	if (computes)
+		leave_compressor(r);
 	if (r->failed)
 		pthread_cond_broadcast(&r->step_over);
 	end = clock_now();
@@ -291,6 +326,7 @@ static void replan_sync(reducer *r)
 {
 	gradcomp_error err = {0};
 	double start = clock_now();
+	enter_compressor(r);
 	r->running++;
 	pthread_mutex_unlock(&r->lock);
 	gradcomp_status st = gpu_drain(&r->eng, &err);
@@ -303,6 +339,7 @@ static void replan_sync(reducer *r)
 	pthread_mutex_lock(&r->lock);
 	timeline(r, TRACE_REPLAN, r->eng.step, 0, start, clock_now());
 	r->running--;
+	leave_compressor(r);
 	r->replan_due = 0;
 	pthread_cond_broadcast(&r->step_over);
 	if (st)

@@ -1,5 +1,5 @@
-/* SIGTERM and the report: it is written with what has been reduced so far, and the process ends by
- * the signal. A handler of the program's own is left alone, a child of rank 0 that is ended is no
+/* SIGTERM and the report: it is written with what has been reduced so far and what was done with each
+ * tensor, also while steps go on, and the process ends by the signal. A handler of the program's own is left alone, a child of rank 0 that is ended is no
  * end of the job, and who waits for a lock for ever is not waited for. */
 #include <signal.h>
 #include <stdbool.h>
@@ -12,7 +12,7 @@
 #include "tests/support/tmpdir.h"
 
 enum { P = 2, N = 1000, STEPS = 7 };
-enum { PLAIN, OWN_BEFORE, OWN_LATER, CHILD, FREED };
+enum { PLAIN, BUSY, OWN_BEFORE, OWN_LATER, CHILD, FREED };
 
 static int kind;
 static volatile sig_atomic_t caught;
@@ -73,9 +73,12 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 		gradcomp_reducer_free(r);
 		r = NULL;
 	}
-	if (rank == 0 && kind != CHILD)
+	if (rank == 0 && kind != CHILD && kind != BUSY)
 		kill(getpid(), SIGTERM);
 	double limit = process_now() + 20 * pace();
+	while (kind == BUSY && process_now() < limit && !steps(r, 1, s))
+		if (rank == 0 && s->steps == 5 * STEPS)
+			kill(getpid(), SIGTERM);
 	while (rank == 0 && (kind == PLAIN || kind == FREED) && process_now() < limit)
 		usleep(1000);
 	s->alive = 1;
@@ -95,7 +98,7 @@ static char *slurp(const char *path)
 	return text;
 }
 
-static void job_of(int what, const char *spec, const char *title)
+static void job_of(int what, const char *spec, const char *choice, const char *title)
 {
 	char path[300], setting[340], compressor[100];
 	snprintf(path, sizeof path, "%s/%d.json", tmpdir, what);
@@ -113,8 +116,11 @@ static void job_of(int what, const char *spec, const char *title)
 	const seen *s = process_room(b, 0);
 	int status = b->slot[0].status;
 	const char *text = slurp(path);
-	is_int(s->steps, STEPS, "%s: steps before: %s", title, s->err.text);
-	if (what == PLAIN || what == FREED) {
+	ok(what == BUSY ? s->steps >= 5 * STEPS : s->steps == STEPS, "%s: %d steps: %s", title, s->steps, s->err.text);
+	if (what == BUSY) {
+		ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "%s: the exit status is the signal's: %x", title, status);
+		ok(strstr(text, "\"failure\": \"ended by signal 15 after step ") != NULL, "%s: the report says so", title);
+	} else if (what == PLAIN || what == FREED) {
 		ok(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM, "%s: the exit status is the signal's: %x", title, status);
 		ok(strstr(text, "\"failure\": \"ended by signal 15 after step 7\"") != NULL, "%s: the report says so", title);
 		ok(strstr(text, "\"steps\": 7") != NULL, "%s: and has the steps", title);
@@ -127,6 +133,11 @@ static void job_of(int what, const char *spec, const char *title)
 		is_int(s->caught, what == CHILD ? 0 : SIGTERM, "%s: whose handler it is", title);
 		ok(strstr(text, "\"failure\": null") != NULL, "%s: its report is an ordinary one", title);
 	}
+	const char *tensor = strstr(text, "\"name\": \"w\"");
+	ok(tensor && strstr(tensor, "\"numel\": 1000") && strstr(tensor, choice), "%s: the tensor, with %s", title, choice);
+	ok(strstr(text, "\"plan\": \"fixed\"") != NULL, "%s: the schedule", title);
+	if (!tensor)
+		printf("# %s\n", text);
 	end_processes(b);
 }
 
@@ -191,12 +202,13 @@ int main(void)
 	ok(!term_watch_start(told, NULL), "a handler is left alone");
 	sigaction(SIGTERM, NULL, &now);
 	ok(now.sa_handler == own_handler, "it is there afterwards");
-	job_of(OWN_BEFORE, "topk:density=0.1", "a handler of before");
+	job_of(OWN_BEFORE, "topk:density=0.1", "\"choice\": \"topk\"", "a handler of before");
 	signal(SIGTERM, SIG_DFL);
-	job_of(OWN_LATER, "none", "a later handler");
-	job_of(CHILD, "none", "a child that is ended");
-	job_of(PLAIN, "topk:density=0.1", "a reducer that is there");
-	job_of(PLAIN, "auto", "one of auto");
-	job_of(FREED, "none", "a reducer that was freed");
+	job_of(OWN_LATER, "none", "\"choice\": \"none\"", "a later handler");
+	job_of(CHILD, "none", "\"choice\": \"none\"", "a child that is ended");
+	job_of(PLAIN, "topk:density=0.1", "\"choice\": \"topk\"", "a reducer that is there");
+	job_of(BUSY, "topk:density=0.1", "\"choice\": \"topk\"", "while steps go on");
+	job_of(PLAIN, "auto", "\"choice\": \"", "one of auto");
+	job_of(FREED, "none", "\"choice\": \"none\"", "a reducer that was freed");
 	return done_testing();
 }

@@ -3,6 +3,7 @@
 
 #include "base/error.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -240,15 +241,43 @@ void tuner_stats(gradcomp_reducer *base, gradcomp_reducer_stats *stats)
 
 /* ---- the report ---- */
 
+/* What was done with tensor i, out of the rows of the parts. */
+static report_tensor take_tensor(const report_reducer *parts, const partition *p, uint32_t i)
+{
+	report_tensor *t = (report_tensor *)parts[p->of[i]].tensors + p->as[i], taken = *t;
+	t->name = t->choice = NULL;
+	return taken;
+}
+
+/* Of parts that go on: the first one's row, with the tensors of all. */
+static void join_parts(const tuner *c, const partition *p, report_reducer *row)
+{
+	report_reducer part[TUNER_PARTS] = {0};
+	report_tensor *t = calloc(c->ntensors, sizeof *t);
+	bool all = t != NULL;
+	for (uint32_t i = 0; i < p->n; i++) {
+		p->sub[i].r->base.ops->row(&p->sub[i].r->base, &part[i]);
+		all &= part[i].tensors != NULL;
+	}
+	for (uint32_t i = 0; all && i < c->ntensors; i++)
+		t[i] = take_tensor(part, p, i);
+	*row = part[0];
+	row->tensors = all ? t : NULL;
+	row->ntensors = all ? c->ntensors : 0;
+	part[0] = (report_reducer){.tensors = part[0].tensors, .ntensors = part[0].ntensors};
+	for (uint32_t i = 0; i < p->n; i++)
+		job_drop_reducer(&part[i]);
+	if (!all)
+		free(t);
+}
+
 void tuner_row(gradcomp_reducer *base, report_reducer *row)
 {
 	tuner *c = (tuner *)base;
 	char *asked = NULL;
 	enter(c);
-	if (c->partition && c->partition->n) {
-		gradcomp_reducer *first = &c->partition->sub[0].r->base;
-		first->ops->row(first, row);
-	}
+	if (c->partition && c->partition->n)
+		join_parts(c, c->partition, row);
 	pthread_mutex_lock(&c->lock);
 	if (asprintf(&asked, "auto (%s)", c->config.candidate[c->now.candidate].compressor) >= 0) {
 		free((char *)row->asked);
@@ -296,14 +325,6 @@ static report_auto *report_of(const tuner *c)
 	return a;
 }
 
-/* What was done with tensor i, out of the rows of the parts. */
-static report_tensor take_tensor(tuner *c, const partition *p, uint32_t i)
-{
-	report_tensor *t = (report_tensor *)c->row[p->of[i]].tensors + p->as[i], taken = *t;
-	t->name = t->choice = NULL;
-	return taken;
-}
-
 /* One row for all parts: the first one's, with the counters of all there ever were. */
 void tuner_keep_row(tuner *c, const partition *p)
 {
@@ -316,7 +337,7 @@ void tuner_keep_row(tuner *c, const partition *p)
 		return;
 	}
 	for (uint32_t i = 0; i < c->ntensors; i++)
-		t[i] = take_tensor(c, p, i);
+		t[i] = take_tensor(c->row, p, i);
 	report_reducer row = c->row[0];
 	c->row[0] = (report_reducer){.asked = row.asked, .tensors = row.tensors, .ntensors = row.ntensors};
 	uint32_t buckets = c->gone.buckets;
