@@ -22,6 +22,8 @@ static int scale_compute(plan *p, const char *seconds)
 		p->model->tensors[i].forward *= want / all;
 		p->model->tensors[i].backward *= want / all;
 	}
+	/* That is of passes by themselves. */
+	p->model->exchanging = p->model->compressing = 0;
 	return -1;
 }
 

@@ -10,6 +10,9 @@
 
 gradcomp_status machine_check(const machine_file *m, gradcomp_error *err);
 gradcomp_status model_check(const model_file *m, gradcomp_error *err);
+/* What a recorded job's backward pass takes by itself, as a share of what was recorded, when the job ran
+ * on such a machine. */
+double model_backward_alone(const model_file *m, const machine_file *machine);
 /* Parameters of a tensor of a model that is right. */
 uint64_t model_numel(const model_tensor *t);
 

@@ -21,6 +21,8 @@ static const field model_rows[] = {
 	{"model", "io", FIELD_NUMBER, 0, AT(io), 0, SECONDS_MOST, 0, "seconds"},
 	{"model", "copy", FIELD_NUMBER, 0, AT(copy), 0, SECONDS_MOST, 0, "seconds"},
 	{"model", "update", FIELD_NUMBER, 0, AT(update), 0, SECONDS_MOST, 0, "seconds"},
+	{"model", "exchanging", FIELD_NUMBER, 0, AT(exchanging), 0, 1, 0, "a share of the backward pass"},
+	{"model", "compressing", FIELD_NUMBER, 0, AT(compressing), 0, 1, 0, "a share of the backward pass"},
 };
 #undef AT
 
@@ -67,6 +69,17 @@ static gradcomp_status model_whole(const model_file *m, gradcomp_error *err)
 	if (!numel)
 		return error_set(err, GRADCOMP_ERR_INVALID, "model '%s' has no parameters", m->name);
 	return layers_check(m, err);
+}
+
+/* Of the time that it was beside something, 1 / (1 + slowed) is left of the pass. */
+static double alone(double share, double slowed)
+{
+	return 1 - share * slowed / (1 + slowed);
+}
+
+double model_backward_alone(const model_file *m, const machine_file *machine)
+{
+	return alone(m->exchanging, machine->slowed_by_exchange) * alone(m->compressing, machine->slowed_by_compute);
 }
 
 gradcomp_status model_check(const model_file *m, gradcomp_error *err)

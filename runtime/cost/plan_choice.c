@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "config/schedule_spec.h"
+#include "cost/machine.h"
 #include "reducer/reducer.h"
 #include "schedule/plan_file.h"
 
@@ -74,6 +75,7 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 	uint32_t n = m->ntensors;
 	/* In backward order. */
 	double *forward = calloc(n, sizeof *forward), *backward = calloc(n, sizeof *backward);
+	double by_itself = model_backward_alone(m, c->machine);
 	double spread = c->machine->spread > 0 ? c->machine->spread : COST_SPREAD;
 	scaled costs = {c, 1};
 	schedule_spec s = {0};
@@ -86,7 +88,7 @@ gradcomp_status plan_choose(cost_model *c, const char *spec, int each_layer, int
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		forward[i] = m->tensors[n - 1 - i].forward;
-		backward[i] = m->tensors[n - 1 - i].backward;
+		backward[i] = m->tensors[n - 1 - i].backward * by_itself;
 	}
 	st = schedule_spec_parse(spec ? spec : config_str(c->config, "gradcomp.schedule"), &s, err);
 	if (st)

@@ -98,6 +98,9 @@ typedef struct model_file {
 	uint64_t batch; /* samples of a rank and step; 0: not known */
 	char name[64];
 	double io, copy, update;        /* seconds a step: reading a batch, to the device, the optimizer */
+	/* Of a recorded job: shares of the backward pass in which bytes moved, and in which it compressed. What
+	 * that slowed is in `backward`. 0: it is the pass by itself. */
+	double exchanging, compressing;
 	model_tensor *tensors; /* in forward order */
 	/* Section [layers], for hybrid_plan_make(): all tensors, in order. 0: the file has none. */
 	uint32_t nlayers;

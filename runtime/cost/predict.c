@@ -108,7 +108,7 @@ gradcomp_status cost_predict(const model_file *model, const machine_file *machin
 	out->most_s = fmax(choice.most, choice.sim.step);
 	out->compute_s = model->update;
 	for (uint32_t i = 0; i < model->ntensors; i++)
-		out->compute_s += model->tensors[i].forward + model->tensors[i].backward;
+		out->compute_s += model->tensors[i].forward + model->tensors[i].backward * model_backward_alone(model, machine);
 	out->exposed_s = choice.sim.exposed;
 	out->encode_s = choice.cost.encode;
 	out->exchange_s = choice.cost.exchange;

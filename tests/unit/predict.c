@@ -195,6 +195,22 @@ static void uncertain(void)
 	/* Exchanges that the passes hide. */
 	machine.level[1] = (linear){1e-6, 1e-11};
 	p = ask(4, 1, NULL, "ring", "wfbp");
+	/* A recorded job's backward pass, half of it beside exchanges that made it half as long again. */
+	const double recorded[2] = {tensors[0].backward, tensors[1].backward};
+	machine.slowed_by_exchange = 0.5;
+	double by_itself = ask(4, 1, NULL, "ring", "wfbp").step_s;
+	for (int i = 0; i < 2; i++)
+		tensors[i].backward = recorded[i] * 1.2;
+	model.exchanging = 0.5; /* 0.5 + 0.5 / 1.5 is 1 / 1.2 */
+	ok(about(ask(4, 1, NULL, "ring", "wfbp").step_s, by_itself), "what slowed a recorded job's passes is taken out once");
+	machine.slowed_by_exchange = 0, machine.slowed_by_compute = 0.25;
+	model.exchanging = 0, model.compressing = 1;
+	for (int i = 0; i < 2; i++)
+		tensors[i].backward = recorded[i] * 1.25;
+	ok(about(ask(4, 1, NULL, "ring", "single").compute_s, passes + 0.005), "and of a pass that was beside compressing all the time");
+	machine.slowed_by_compute = model.compressing = 0;
+	for (int i = 0; i < 2; i++)
+		tensors[i].backward = recorded[i];
 	machine.slowed_by_exchange = 0.5;
 	ok(ask(4, 1, NULL, "ring", "wfbp").step_s > p.step_s, "slower where passes lose speed beside an exchange");
 	ok(about(ask(4, 1, NULL, "ring", "single").step_s, (machine.slowed_by_exchange = 0, ask(4, 1, NULL, "ring", "single").step_s)),

@@ -105,6 +105,33 @@ static void fake_close(fake *f)
 	pthread_mutex_destroy(&f->r.lock);
 }
 
+/* Gradients a second apart, an exchange that ends among them, one that ends later, and some computing. */
+static void beside_the_pass(void)
+{
+	const task exchange = {TASK_EXCHANGE, 0}, encode = {TASK_ENCODE, 0};
+	double share[PROFILE_BESIDE];
+	fake f;
+	fake_open(&f, 8);
+	profile_beside(&f.r, share);
+	ok(share[PROFILE_EXCHANGING] == 0 && share[PROFILE_COMPRESSING] == 0, "nothing is beside no pass");
+	for (int step = 0; step < 5; step++) {
+		double now = 100.0 * step;
+		for (uint32_t i = 0; i < 4; i++)
+			profile_ready(&f.r, i, now + i);
+		profile_task(&f.r, &f.buckets[0], &encode, now + 0.5, now + 1);
+		profile_task(&f.r, &f.buckets[0], &exchange, now + 1, now + 3);
+		for (uint32_t i = 4; i < N; i++)
+			profile_ready(&f.r, i, now + i);
+		profile_task(&f.r, &f.buckets[1], &exchange, now + 6, now + 9);
+		profile_task(&f.r, &f.buckets[1], &encode, now + 9, now + 10);
+		profile_step(&f.r, now + 10);
+	}
+	profile_beside(&f.r, share);
+	ok(fabs(share[PROFILE_EXCHANGING] - 3.0 / 7) < 1e-12 && fabs(share[PROFILE_COMPRESSING] - 0.5 / 7) < 1e-12,
+	   "exchanges are beside %.3f of a pass, computing beside %.3f", share[PROFILE_EXCHANGING], share[PROFILE_COMPRESSING]);
+	fake_close(&f);
+}
+
 /* A step that begins at `now`: gradients a millisecond apart, two at a time; returns its end. */
 static double fake_step(fake *f, double now, double gap, double blocked, double slower)
 {
@@ -284,6 +311,7 @@ int main(void)
 {
 	lines();
 	edges();
+	beside_the_pass();
 	steps();
 	bad_buckets();
 	messages();

@@ -59,6 +59,12 @@ static double last_of(const profile_row *row, uint32_t which)
 	return row->gap + row->last - row->first;
 }
 
+static double beside_of(const profile_row *row, uint32_t which)
+{
+	double pass = row->last - row->first;
+	return pass > 0 ? row->beside[which] / pass : 0;
+}
+
 /* The median of a column, and *n steps in order of it in v. */
 static double middle(const profile *p, const measure *m, column *of, uint32_t which, double *v, uint32_t *n)
 {
@@ -67,6 +73,21 @@ static double middle(const profile *p, const measure *m, column *of, uint32_t wh
 		if (usable(profile_row_of(p, at), p->ntensors))
 			v[(*n)++] = of(profile_row_of(p, at), which);
 	return fit_median(v, *n);
+}
+
+void profile_beside(reducer *r, double share[PROFILE_BESIDE])
+{
+	const profile *p = r->profile;
+	double *v = calloc(p->kept + 1, sizeof *v);
+	uint32_t n;
+	pthread_mutex_lock(&r->lock);
+	const measure all = {.from = profile_oldest(p), .to = p->at};
+	for (uint32_t k = 0; k < PROFILE_BESIDE; k++) {
+		share[k] = v ? middle(p, &all, beside_of, k, v, &n) : 0;
+		share[k] = share[k] < 1 ? share[k] : 1;
+	}
+	pthread_mutex_unlock(&r->lock);
+	free(v);
 }
 
 static void put_head(const reducer *r, measure *m, double *v)

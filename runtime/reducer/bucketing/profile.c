@@ -126,6 +126,17 @@ static void count(profile *p, profile_row *row, const profile_timed *b, const ta
 	}
 }
 
+/* While not all gradients have come, the pass goes on. */
+static void beside(const profile *p, profile_row *row, const task *t, double start, double end)
+{
+	if (row->given == p->ntensors && end > row->last)
+		end = row->last;
+	if (start < row->first)
+		start = row->first;
+	if (row->given && end > start)
+		row->beside[task_exchanges(t->kind) ? PROFILE_EXCHANGING : PROFILE_COMPRESSING] += end - start;
+}
+
 void profile_task(reducer *r, const bucket *b, const task *t, double start, double end)
 {
 	const gradcomp_plan *plan = b->part ? &b->part->plan : &b->plan;
@@ -134,6 +145,7 @@ void profile_task(reducer *r, const bucket *b, const task *t, double start, doub
 	if (t->kind == TASK_EXCHANGE && t->round < plan->nrounds)
 		timed.bytes = (double)round_bytes(&plan->rounds[t->round]);
 	count(r->profile, current(r->profile), &timed, t, end - start);
+	beside(r->profile, current(r->profile), t, start, end);
 }
 
 /* ---- told later ---- */
@@ -191,6 +203,7 @@ void profile_step(reducer *r, double now)
 	row = current(p);
 	row->given = row->nbuckets = 0;
 	row->dropped = row->awaited = 0;
+	memset(row->beside, 0, sizeof row->beside);
 }
 
 void profile_drop(reducer *r)

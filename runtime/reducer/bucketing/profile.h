@@ -59,6 +59,11 @@ void profile_drop(reducer *r);
 /* The program was held up so long in wait(), or in wait_for(): `layer`. */
 void profile_waited(reducer *r, double seconds, int layer);
 
+/* Shares of the time from a step's first gradient to its last in which an exchange ran, and a
+ * task that computes: medians, 0 where nothing is known, as of a device. Takes the lock. */
+enum { PROFILE_EXCHANGING, PROFILE_COMPRESSING, PROFILE_BESIDE };
+void profile_beside(reducer *r, double share[PROFILE_BESIDE]);
+
 /* The latest; takes the lock. Valid until the next call, or replan_run(). Never NULL. */
 const profile_summary *profile_get(reducer *r);
 

@@ -45,6 +45,7 @@ typedef struct profile_row {
 	double first, last, ended;
 	double gap;  /* the program's own time before the first gradient */
 	double step; /* from the end of the step before to this one's */
+	double beside[PROFILE_BESIDE]; /* seconds of tasks while gradients came */
 	uint32_t given;
 	int awaited; /* the device has not told its times yet */
 	int dropped; /* the first step, or the first of a plan: memory grows, caches are cold */
