@@ -27,6 +27,7 @@ int cmd_prolog(int argc, char **argv);
 int cmd_report(int argc, char **argv);
 int cmd_run(int argc, char **argv);
 int cmd_stage(int argc, char **argv);
+int cmd_watch(int argc, char **argv);
 
 /* `text` to stdout, the status 0. */
 int usage_help(const char *text);

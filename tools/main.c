@@ -19,6 +19,7 @@ static const struct {
 	{"run", cmd_run, "ranks without Slurm"},
 	{"metrics", cmd_metrics, "what this node's jobs have done, for node_exporter"},
 	{"doctor", cmd_doctor, "whether the nodes of an allocation are alike, and can form a job"},
+	{"watch", cmd_watch, "a job while it runs: steps, times, bytes"},
 	{"report", cmd_report, "the report of a job as a table"},
 	{"stage", cmd_stage, "copies of datasets in this node's cache"},
 	{"cache", cmd_cache, "what is in this node's cache, and how it is kept in order"},

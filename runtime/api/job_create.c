@@ -6,6 +6,7 @@
 #include "base/term_watch.h"
 #include "base/thread_pool.h"
 #include "cost/model_capture.h"
+#include "job/live.h"
 #include "job/site_usage.h"
 #include "operators/operator_threads.h"
 #include "trace/trace.h"
@@ -79,7 +80,8 @@ static void picture_drop(picture *p)
 	free((void *)p->hosts);
 }
 
-static gradcomp_status picture_take(gradcomp_job *job, picture *p, gradcomp_error *err)
+/* Which ranks are linked by what takes a while in a large job. */
+static gradcomp_status picture_take(gradcomp_job *job, picture *p, bool links, gradcomp_error *err)
 {
 	transport_counts counts[4];
 	link_map_row rows[4];
@@ -102,7 +104,8 @@ static gradcomp_status picture_take(gradcomp_job *job, picture *p, gradcomp_erro
 	                      .reducers = p->rows.reducers, .nreducers = p->rows.nreducers,
 	                      .coders = p->rows.coders, .ncoders = p->rows.ncoders, .links = p->links,
 	                      .nlinks = (uint32_t)n};
-	fill_links(job->transport, rows, p->kinds, &p->job);
+	if (links)
+		fill_links(job->transport, rows, p->kinds, &p->job);
 	return GRADCOMP_OK;
 }
 
@@ -115,7 +118,7 @@ static void report_term(void *ctx, int signal)
 	gradcomp_error err;
 	uint64_t steps = 0;
 	picture p = {0};
-	gradcomp_status st = picture_take(job, &p, &err);
+	gradcomp_status st = picture_take(job, &p, true, &err);
 	if (!st) {
 		for (uint32_t i = 0; i < p.job.nreducers; i++)
 			steps = p.job.reducers[i].stats.steps > steps ? p.job.reducers[i].stats.steps : steps;
@@ -129,11 +132,30 @@ static void report_term(void *ctx, int signal)
 		log_line(&job->log, GRADCOMP_LOG_WARN, "%s; the report is %s", text, path ? path : "there");
 }
 
-void job_watch_term(gradcomp_job *job, bool on)
+/* For `gradcomp watch`, beside the threads of the program and of the job. */
+static void tell_live(void *ctx, FILE *out)
 {
+	gradcomp_job *job = ctx;
+	gradcomp_error failed = {0}, err;
+	picture p = {0};
+	if (picture_take(job, &p, false, &err))
+		return;
+	if (transport_failure(job->transport, &failed))
+		p.job.failure = failed.text;
+	live_write(out, &p.job);
+	picture_drop(&p);
+}
+
+void job_observe(gradcomp_job *job, bool on)
+{
+	gradcomp_error err;
 	if (job->watched && !on)
 		term_watch_stop();
 	job->watched = on && job->report && (job->watched || term_watch_start(report_term, job));
+	live_close(job->live_server);
+	job->live_server = NULL;
+	if (on && job->rank == 0 && config_int(job->config, "report.live") && live_open(tell_live, job, &job->live_server, &err))
+		log_line(&job->log, GRADCOMP_LOG_DEBUG, "%s", err.text);
 }
 
 static void warn_unknown(void *ctx, const char *text)
@@ -197,7 +219,7 @@ gradcomp_status gradcomp_job_create(const gradcomp_job_options *options, gradcom
 	if (st)
 		goto fail;
 	free(ranks);
-	job_watch_term(job, true);
+	job_observe(job, true);
 	*out = job;
 	return GRADCOMP_OK;
 fail:
@@ -219,7 +241,7 @@ static gradcomp_status write_report(gradcomp_job *job, const char *failure, grad
 {
 	char line[512];
 	picture p = {0};
-	gradcomp_status st = picture_take(job, &p, err);
+	gradcomp_status st = picture_take(job, &p, true, err);
 	if (st)
 		return st;
 	report_job r = p.job;
@@ -254,7 +276,7 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 		return GRADCOMP_OK;
 	if (job->live)
 		return error_set(err, GRADCOMP_ERR_STATE, "%d groups, links, reducers or coders of the job have not been freed", job->live);
-	job_watch_term(job, false);
+	job_observe(job, false);
 	st = transport_failure(job->transport, &failed);
 	left = job->rank == 0 ? write_report(job, st ? failed.text : NULL, err) : GRADCOMP_OK;
 	if (job->trace) {

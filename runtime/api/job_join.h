@@ -10,7 +10,8 @@
  * host table. On failure the transport may exist. */
 gradcomp_status job_join(gradcomp_job *job, bootstrap *w, const gradcomp_error *refusal, gradcomp_error *err);
 
-/* Whether SIGTERM writes the report, where the job has one. When it is off, no report is being written. */
-void job_watch_term(gradcomp_job *job, bool on);
+/* Whether SIGTERM writes the report, where the job has one, and `gradcomp watch` is answered. When it is off, nothing of
+ * the job is being read for either. */
+void job_observe(gradcomp_job *job, bool on);
 
 #endif

@@ -155,7 +155,7 @@ gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survi
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %d ranks", old.n);
 	memcpy(old.ranks, job->view.ranks, (size_t)old.n * sizeof *old.ranks);
 	/* A report looks at the transport and the reducers that are being replaced. */
-	job_watch_term(job, false);
+	job_observe(job, false);
 	do {
 		enduring_detach(job);
 		coll_ctx_close(&job->world->blocking);
@@ -171,7 +171,7 @@ gradcomp_status gradcomp_job_shrink(gradcomp_job *job, gradcomp_survivors *survi
 		st = tell(job, &old, old_rank, step_done, survivors, err);
 	else if (!transport_failure(job->transport, NULL))
 		job_fail(job, st, err->text);
-	job_watch_term(job, true);
+	job_observe(job, true);
 	free(old.ranks);
 	return st;
 }

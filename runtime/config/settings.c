@@ -358,6 +358,10 @@ const setting settings_table[] = {
 
 	{TEXT("report.metrics", "", "directory where jobs and stagers leave their figures for gradcomp metrics; empty: none"),
 	 .check = check_metrics, .site = 1},
+	{.row = {.name = "report.live",
+	         .type = GRADCOMP_PARAM_BOOL,
+	         .def = "yes",
+	         .help = "rank 0 answers gradcomp watch of the job's user on its node"}},
 
 	{NUMBER(INT, "trace.events", "20000", 1, 1e8,
 	        "events of a rank that the timeline keeps; then those of the oldest steps are dropped")},

@@ -84,6 +84,7 @@ struct gradcomp_job {
 	pthread_mutex_t parts_lock; /* of `parts`; taken before a part's own */
 	job_part *parts;
 	bool watched; /* SIGTERM writes the report */
+	struct live_server *live_server; /* rank 0, unless the settings say no */
 	int live; /* groups but the world, reducers, coders and the like */
 };
 

@@ -226,6 +226,7 @@ static void write_reducer(jsonw *j, const report_reducer *r)
 	double hidden = report_hidden(s);
 
 	jsonw_object(j, NULL);
+	jsonw_string(j, "asked", r->asked);
 	jsonw_string(j, "compressor", r->compressor);
 	jsonw_string(j, "collective", r->collective);
 	jsonw_int(j, "ranks", r->nranks);
@@ -266,6 +267,7 @@ static void write_coder(jsonw *j, const report_coder *c)
 
 	jsonw_object(j, NULL);
 	jsonw_string(j, "name", c->name);
+	jsonw_string(j, "asked", c->asked);
 	jsonw_string(j, "compressor", c->compressor);
 	jsonw_string(j, "collective", c->collective);
 	jsonw_int(j, "ranks", c->nranks);
