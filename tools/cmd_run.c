@@ -1,7 +1,7 @@
-/* gradcomp run: ranks without Slurm. One agent a host, which is a process of its own, starts the ranks
- * there and ends them when this command does not want them any more, or is gone: the agent holds the
- * end of a pipe. On other hosts the agent is this command behind ssh; what it is to start comes
- * through its stdin, where no list of processes shows it. */
+/* gradcomp run: ranks without Slurm. One agent a host (run_agent.h) starts the ranks there and ends them
+ * when this command does not want them any more, or is gone: the agent holds the end of a pipe. On
+ * other hosts the agent is this command behind ssh; what it is to start comes through its stdin,
+ * where no list of processes shows it. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,18 +10,16 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/number.h"
 #include "base/thread.h"
 #include "bootstrap/rendezvous.h"
 #include "bootstrap/run_env.h"
 #include "tools/commands.h"
+#include "tools/run_agent.h"
 
 static const char usage[] =
 	"usage: gradcomp run [-n N] [--hosts HOST[:N],...] [--gradcomp[-OPTION]=VALUE ...] COMMAND [ARGUMENT ...]\n"
@@ -35,270 +33,6 @@ static const char usage[] =
 	"  --gradcomp=SPEC       the compressor, as of srun\n"
 	"  --gradcomp-OPTION=V   collective, report, schedule, trace, record: likewise\n";
 
-#define RANKS_MAX 4096
-#define STRINGS_MAX 4096
-#define TEXT_MAX (1 << 20)
-#define GRACE 5.0 /* seconds from the first failure, or the end of the command, to SIGKILL */
-
-/* What the agent of a host starts. */
-typedef struct share {
-	const char *host; /* for messages */
-	int first, count, nranks;
-	char **env; /* to be set, NAME=VALUE; ended by NULL */
-	char **argv;
-} share;
-
-/* ---- an agent ----------------------------------------------------------------------- */
-
-static void start_rank(const share *s, int i, pid_t agent, const sigset_t *old)
-{
-	char text[16];
-	int null = open("/dev/null", O_RDONLY);
-
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
-	if (getppid() != agent)
-		_exit(1);
-	setpgid(0, 0);
-	dup2(null, 0);
-	for (char **v = s->env; *v; v++)
-		putenv(*v);
-	snprintf(text, sizeof text, "%d", s->first + i);
-	setenv("RANK", text, 1);
-	snprintf(text, sizeof text, "%d", i);
-	setenv("LOCAL_RANK", text, 1);
-	snprintf(text, sizeof text, "%d", s->count);
-	setenv("LOCAL_WORLD_SIZE", text, 1);
-	sigprocmask(SIG_SETMASK, old, NULL);
-	execvp(s->argv[0], s->argv);
-	int code = errno == ENOENT ? 127 : 126;
-	if (i == 0)
-		fprintf(stderr, "gradcomp: %s on %s cannot be run: %s\n", s->argv[0], s->host, strerror(errno));
-	_exit(code);
-}
-
-static void signal_all(const pid_t *group, int n, int signal_number)
-{
-	for (int i = 0; i < n; i++)
-		if (group[i] > 0)
-			kill(-group[i], signal_number);
-}
-
-static int status_code(int status)
-{
-	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-/* Of the ranks that have ended by now a signal's victim is the culprit before those that only
- * noticed. -1: no rank has failed. */
-static int reap(pid_t *live, int n, int *left, int *culprit_status)
-{
-	int culprit = -1, status;
-	pid_t pid;
-
-	while ((pid = waitpid(-1, &status, WNOHANG)) > 0)
-		for (int i = 0; i < n; i++)
-			if (live[i] == pid) {
-				live[i] = 0;
-				(*left)--;
-				if (status && (culprit < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(*culprit_status)))) {
-					culprit = i;
-					*culprit_status = status;
-				}
-			}
-	return culprit;
-}
-
-static void name_culprit(const share *s, int i, int status)
-{
-	if (WIFSIGNALED(status))
-		fprintf(stderr, "gradcomp: rank %d on %s was ended by signal %d (%s); the others are ended\n", s->first + i, s->host,
-		        WTERMSIG(status), strsignal(WTERMSIG(status)));
-	else
-		fprintf(stderr, "gradcomp: rank %d on %s ended with status %d; the others are ended\n", s->first + i, s->host,
-		        WEXITSTATUS(status));
-}
-
-/* `orders` brings numbers of signals for the ranks; at its end they are to end. The exit status. */
-static int agent(const share *s, int orders)
-{
-	pid_t *group = calloc((size_t)s->count, sizeof *group), *live = calloc((size_t)s->count, sizeof *live), self = getpid();
-	int left = 0, code = 0, status = 0, culprit, child;
-	double limit = 0;
-	bool asked = false; /* a signal for the ranks came from outside: their ends are no failures */
-	sigset_t set, old;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGCHLD);
-	sigprocmask(SIG_BLOCK, &set, &old);
-	child = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (!group || !live || child < 0) {
-		fprintf(stderr, "gradcomp: no memory or descriptors for %d ranks\n", s->count);
-		return 1;
-	}
-	/* What the ranks leave behind comes to us, and is ended with them. */
-	prctl(PR_SET_CHILD_SUBREAPER, 1);
-	for (int i = 0; i < s->count; i++) {
-		pid_t pid = fork();
-
-		if (pid == 0)
-			start_rank(s, i, self, &old);
-		if (pid < 0) {
-			fprintf(stderr, "gradcomp: rank %d on %s cannot be started: %s\n", s->first + i, s->host, strerror(errno));
-			code = 1;
-			limit = clock_now() + GRACE;
-			signal_all(group, s->count, SIGTERM);
-			break;
-		}
-		setpgid(pid, pid);
-		group[i] = live[i] = pid;
-		left++;
-	}
-	while (left) {
-		struct pollfd p[2] = {{.fd = child, .events = POLLIN}, {.fd = orders, .events = POLLIN}};
-		struct signalfd_siginfo info;
-		unsigned char order;
-
-		poll(p, 2, limit > 0 ? 100 : -1);
-		while (read(child, &info, sizeof info) > 0)
-			continue;
-		culprit = reap(live, s->count, &left, &status);
-		if (culprit >= 0 && !code) {
-			code = status_code(status);
-			if (!asked && limit == 0)
-				name_culprit(s, culprit, status);
-			if (limit == 0)
-				signal_all(group, s->count, SIGTERM);
-			limit = limit > 0 ? limit : clock_now() + GRACE;
-		}
-		if (p[1].revents) {
-			ssize_t got = read(orders, &order, 1);
-
-			if (got == 1) {
-				asked = true;
-				signal_all(group, s->count, order);
-			} else if (got == 0 || errno != EINTR) {
-				orders = -1; /* poll() passes it by */
-				if (limit == 0)
-					signal_all(group, s->count, SIGTERM);
-				limit = limit > 0 ? limit : clock_now() + GRACE;
-				code = code ? code : 1;
-			}
-		}
-		if (limit > 0 && clock_now() > limit)
-			signal_all(group, s->count, SIGKILL);
-	}
-	/* What ranks have started and left behind. */
-	signal_all(group, s->count, SIGKILL);
-	while (waitpid(-1, NULL, WNOHANG) > 0)
-		continue;
-	close(child);
-	free(group);
-	free(live);
-	return code;
-}
-
-/* ---- what an agent behind ssh is told ------------------------------------------------ */
-
-/* "gradcomp-run 1", host, first, count, ranks, folder, number of variables, variables, number of
- * arguments, arguments: each ended by a 0. */
-#define HELLO "gradcomp-run 1"
-
-static bool put_text(FILE *f, const char *text)
-{
-	return fputs(text, f) != EOF && fputc(0, f) != EOF;
-}
-
-static bool put_list(FILE *f, char **list)
-{
-	int n = 0;
-
-	while (list[n])
-		n++;
-	if (fprintf(f, "%d", n) < 0 || fputc(0, f) == EOF)
-		return false;
-	for (int i = 0; i < n; i++)
-		if (!put_text(f, list[i]))
-			return false;
-	return true;
-}
-
-static char *take_text(void)
-{
-	size_t n = 0, room = 256;
-	char *text = malloc(room), *more;
-	unsigned char c;
-
-	/* Byte by byte: what follows is for agent(). */
-	for (; text && read(0, &c, 1) == 1; text[n++] = (char)c) {
-		if (c == 0) {
-			text[n] = 0;
-			return text;
-		}
-		if (n + 2 > room) {
-			more = room < TEXT_MAX ? realloc(text, room *= 2) : NULL;
-			if (!more)
-				break;
-			text = more;
-		}
-	}
-	free(text);
-	return NULL;
-}
-
-/* -1: none between lo and hi came. */
-static int take_number(int lo, int hi)
-{
-	char *text = take_text();
-	int64_t n = -1;
-
-	if (!text || number_int(text, &n) != NUMBER_OK || n < lo || n > hi)
-		n = -1;
-	free(text);
-	return (int)n;
-}
-
-static char **take_list(void)
-{
-	int n = take_number(0, STRINGS_MAX);
-	char **list = n < 0 ? NULL : calloc((size_t)n + 1, sizeof *list);
-
-	for (int i = 0; list && i < n; i++)
-		if (!(list[i] = take_text()))
-			return NULL;
-	return list;
-}
-
-static int remote_agent(void)
-{
-	char *hello = take_text(), *folder;
-	share s = {0};
-
-	if (!hello || strcmp(hello, HELLO) != 0) {
-		fputs("gradcomp: run --agent is what gradcomp run starts on other hosts; both must be of one version\n", stderr);
-		return 2;
-	}
-	s.host = take_text();
-	s.first = take_number(0, RANKS_MAX);
-	s.count = take_number(1, RANKS_MAX);
-	s.nranks = take_number(1, RANKS_MAX);
-	folder = take_text();
-	s.env = take_list();
-	s.argv = take_list();
-	if (!s.host || s.first < 0 || s.count < 0 || s.nranks < 0 || !folder || !s.env || !s.argv || !s.argv[0]) {
-		fputs("gradcomp: run --agent: what it is to start did not come whole\n", stderr);
-		return 2;
-	}
-	if (chdir(folder)) {
-		fprintf(stderr, "gradcomp: there is no folder %s on %s: %s\n", folder, s.host, strerror(errno));
-		return 1;
-	}
-	signal(SIGINT, SIG_IGN); /* comes through stdin */
-	signal(SIGPIPE, SIG_IGN);
-	return agent(&s, 0);
-}
-
-/* ---- the command ---------------------------------------------------------------------- */
-
 typedef struct host {
 	const char *name; /* NULL: here, without ssh */
 	int count, first;
@@ -307,7 +41,7 @@ typedef struct host {
 } host;
 
 typedef struct job {
-	host hosts[RANKS_MAX];
+	host hosts[RUN_RANKS_MAX];
 	int nhosts, nranks;
 	const char *ssh;
 	char **argv, **env;
@@ -363,7 +97,7 @@ static void become_ssh(const job *j, const host *h, int end)
 
 static int start_host(job *j, host *h)
 {
-	share s = {.host = h->name ? h->name : "this host", .first = h->first, .count = h->count, .nranks = j->nranks,
+	run_share s = {.host = h->name ? h->name : "this host", .first = h->first, .count = h->count, .nranks = j->nranks,
 	           .env = j->env, .argv = j->argv};
 	int ends[2];
 
@@ -388,7 +122,7 @@ static int start_host(job *j, host *h)
 		signal(SIGPIPE, SIG_DFL);
 		if (h->name)
 			become_ssh(j, h, ends[0]);
-		_exit(agent(&s, ends[0]));
+		_exit(run_agent(&s, ends[0]));
 	}
 	close(ends[0]);
 	h->pipe = ends[1];
@@ -397,10 +131,10 @@ static int start_host(job *j, host *h)
 	char *folder = getcwd(NULL, 0), **env = remote_env(j->env);
 	int copy = dup(h->pipe);
 	FILE *f = copy < 0 ? NULL : fdopen(copy, "w");
+	s.env = env;
 	/* An agent that does not get all of it says so, and one that went away says why by its status. */
-	if (f && folder && env && put_text(f, HELLO) && put_text(f, h->name) &&
-	    fprintf(f, "%d%c%d%c%d%c", h->first, 0, h->count, 0, j->nranks, 0) > 0 && put_text(f, folder))
-		(void)(put_list(f, env) && put_list(f, j->argv));
+	if (f && folder && env)
+		(void)run_agent_tell(f, &s, folder);
 	if (f)
 		(void)fclose(f);
 	free(folder);
@@ -415,6 +149,17 @@ static void *serve(void *ctx)
 
 	(void)rendezvous_server_run(j->server, j->until[0], &err);
 	return NULL;
+}
+
+/* What reaches a host has a process group of its own, so that ^C does not end it before the ranks: a question
+ * at the terminal, about a key or a password, stops it. Nobody would ever see it. */
+static void end_stopped(const job *j, const host *h, int signal_number)
+{
+	if (signal_number != SIGTTIN && signal_number != SIGTTOU)
+		return;
+	fprintf(stderr, "gradcomp: '%s %s' asks something at the terminal, which it cannot do here (a host key that it does not know, a "
+	                "password): type it once by hand, or give it a key\n", j->ssh, h->name ? h->name : "this host");
+	kill(-h->pid, SIGKILL);
 }
 
 /* Until all agents have ended. The exit status. */
@@ -433,7 +178,7 @@ static int supervise(job *j)
 				if (j->hosts[i].pid && write(j->hosts[i].pipe, &order, 1) < 0)
 					continue;
 		}
-		pid_t pid = waitpid(-1, &status, WNOHANG);
+		pid_t pid = waitpid(-1, &status, WNOHANG | WUNTRACED);
 		if (pid <= 0) {
 			(void)poll(NULL, 0, 20);
 			continue;
@@ -443,13 +188,17 @@ static int supervise(job *j)
 
 			if (h->pid != pid)
 				continue;
+			if (WIFSTOPPED(status)) {
+				end_stopped(j, h, WSTOPSIG(status));
+				break;
+			}
 			h->pid = 0;
 			left--;
 			close(h->pipe);
 			h->pipe = -1;
 			if (!status || code)
 				continue;
-			code = status_code(status);
+			code = run_status_code(status);
 			if (WIFSIGNALED(status))
 				fprintf(stderr, "gradcomp: what watches the ranks on %s was ended by signal %d\n", h->name ? h->name : "this host",
 				        WTERMSIG(status));
@@ -488,9 +237,9 @@ static bool take_hosts(job *j, char *list)
 
 		if (colon)
 			*colon = 0;
-		if (!*item || *item == '-' || (colon && (number_int(colon + 1, &n) != NUMBER_OK || n < 1)) || n > RANKS_MAX - j->nranks) {
+		if (!*item || *item == '-' || (colon && (number_int(colon + 1, &n) != NUMBER_OK || n < 1)) || n > RUN_RANKS_MAX - j->nranks) {
 			fprintf(stderr, "gradcomp: --hosts '%s%s%s': must be HOST:N, N from 1, %d ranks in all\n", item, colon ? ":" : "",
-			        colon ? colon + 1 : "", RANKS_MAX);
+			        colon ? colon + 1 : "", RUN_RANKS_MAX);
 			return false;
 		}
 		j->hosts[j->nhosts++] = (host){.name = item, .count = (int)n, .first = j->nranks};
@@ -556,7 +305,7 @@ static int take_line(job *j, int argc, char **argv, char **hosts)
 		} else if ((v = value_of("--ssh", argc, argv, &i))) {
 			j->ssh = v;
 		} else if ((v = value_of("-n", argc, argv, &i))) {
-			if (number_int(v, &n) != NUMBER_OK || n < 1 || n > RANKS_MAX)
+			if (number_int(v, &n) != NUMBER_OK || n < 1 || n > RUN_RANKS_MAX)
 				return usage_value(usage, "-n", v, "a number from 1 to 4096");
 		} else {
 			return usage_error(usage, "run: '%s' is no option, or has no value", argv[i]);
@@ -623,7 +372,7 @@ int cmd_run(int argc, char **argv)
 	int status;
 
 	if (argc == 2 && !strcmp(argv[1], "--agent"))
-		return remote_agent();
+		return run_agent_remote();
 	j = calloc(1, sizeof *j);
 	if (!j)
 		return 1;

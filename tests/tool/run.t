@@ -80,6 +80,36 @@ none_left "a rank elsewhere that fails"
 ends 255 "a host that cannot be reached" "$gradcomp" run --ssh "$tmp/ssh" --hosts a,off sleep 98765.$$
 like "a host that cannot be reached: is named" "$said" "host off cannot be reached"
 none_left "a host that cannot be reached"
+# ssh on a terminal, about a key that it does not know.
+printf '#!/bin/sh\nread -r answer < /dev/tty\n' > asks
+chmod 755 asks
+ends 137 "what asks at the terminal" script -qec "$gradcomp run --ssh $tmp/asks --hosts a:1,b:1 true" /dev/null
+like "what asks at the terminal: is said" "$said" "'$tmp/asks a' asks something at the terminal, which it cannot do here"
+
+# A real sshd, with a configuration, keys and a port of its own.
+if [ -x /usr/sbin/sshd ] && command -v ssh-keygen > /dev/null && { [ "$(id -u)" != 0 ] || [ -d /run/sshd ]; }; then
+	ssh-keygen -q -t ed25519 -N '' -f hostkey
+	ssh-keygen -q -t ed25519 -N '' -f key
+	port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+	printf '%s\n' "Port $port" "ListenAddress 127.0.0.1" "HostKey $tmp/hostkey" "PidFile $tmp/sshd.pid" "AuthorizedKeysFile $tmp/key.pub" \
+		"StrictModes no" "UsePAM no" "PermitRootLogin yes" "PasswordAuthentication no" > sshd_config
+	/usr/sbin/sshd -D -f "$tmp/sshd_config" 2> sshd.log & sshd=$!
+	cleanup () { kill "$sshd" 2> /dev/null; }
+	by="ssh -p $port -i $tmp/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=$tmp/known -o LogLevel=ERROR"
+	check "sshd: listens" wait_for 10 eval "$by 127.0.0.1 true"
+	check "sshd: two hosts" "$gradcomp" run --ssh "$by" --hosts 127.0.0.1:2,localhost:1 --gradcomp=topk:density=0.5 "$gradcomp" bench reduce --tensors 64x64 --iters 2
+	like "sshd: one job" "$said" "topk:density=0.5 on 3 ranks"
+	ends 9 "sshd: a rank that fails" "$gradcomp" run --ssh "$by" --hosts 127.0.0.1:2,localhost:1 sh -c "[ \$RANK = 2 ] && exit 9; sleep 98765.$$ & wait"
+	like "sshd: a rank that fails is named" "$said" "rank 2 on localhost ended with status 9"
+	none_left "sshd: a rank that fails"
+	"$gradcomp" run --ssh "$by" --hosts 127.0.0.1:3 sh -c "exec sleep 98765.$$" 2> err & job=$!
+	check "sshd: the ranks run" wait_for 20 three
+	kill -9 $job
+	wait $job 2> /dev/null
+	none_left "sshd: the command is killed"
+else
+	skip "sshd: ranks on two hosts" "openssh-server is not installed"
+fi
 
 refuse "no command" "$gradcomp" run -n 2
 refuse "no number" "$gradcomp" run -n 0 true
