@@ -2,11 +2,12 @@
  * of groups costs on each (the intra-operator table of pipeline.h).
  *
  * A choice is a submesh (all ranks of some nodes, or a part of the ranks of one), a tensor
- * degree inside a node, and a compressor; data degree = its ranks / tensor. On it a stage
+ * degree, inside a node or over all ranks of several, and a compressor; data degree = its ranks / tensor. On it a stage
  * takes, of each micro-batch of m samples, x = m / data of them on a rank:
  *
  *     seconds of its layers * x / tensor           (layers that cannot be divided: * x)
- *   + 2 passes * reduces * ring(output * x)        among `tensor` ranks of a node
+ *   + 2 passes * reduces * all-reduce(output * x)  among `tensor` ranks: a ring in a node; over nodes one
+ *                                                  ring, or two levels, whichever takes less
  *   + 2 passes * (a + b * output * m / nodes)      to the next stage, if there is one
  *
  * and once a step the reduction of its gradients over the data-parallel ranks, a line in
@@ -24,7 +25,7 @@
 #define HYBRID_CHOICES_MAX 1024
 
 /* Neighbouring layers, or several such groups in a row. */
-typedef struct layer_group {
+typedef struct layer_group { /* what is divided and what whole: hybrid_divides() */
 	uint32_t first, nlayers;   /* of the model's */
 	double divided_s, whole_s; /* forward and backward of a sample: in layers that can be divided, in others */
 	double divided, whole;     /* parameters, likewise */
@@ -41,6 +42,9 @@ typedef struct rank_choice {
 	double a, b;            /* reducing gradients: a + b * the rank's parameters */
 } rank_choice;
 
+/* Whether the ranks of a tensor-parallel group divide a tensor of the layer among themselves, instead of all
+ * holding and computing it. */
+int hybrid_divides(const model_layer *layer, const model_tensor *tensor);
 /* groups[] has room for all layers; returns how many were made, at most `most`. */
 uint32_t hybrid_group(const model_file *model, uint32_t most, layer_group *groups);
 /* Every submesh, degree and compressor; choices that take as many ranks stand in a row.

@@ -40,6 +40,7 @@ static gradcomp_status part_open(part *p, const model_file *m, uint32_t ntensors
                                  gradcomp_error *err)
 {
 	size_t ndims = 1, at = 0;
+	const model_layer *l = m->layers;
 
 	for (uint32_t i = 0; i < ntensors; i++)
 		ndims += m->tensors[i].ndim;
@@ -55,13 +56,16 @@ static gradcomp_status part_open(part *p, const model_file *m, uint32_t ntensors
 		model_tensor *t = &p->model.tensors[i];
 		double numel = 1;
 
+		while (i >= l->first + l->ntensors)
+			l++;
+		uint32_t among = hybrid_divides(l, &m->tensors[i]) ? tensor : 1;
 		*t = m->tensors[i];
 		t->forward = t->backward = 0;
 		t->dims = p->dims + at;
 		for (uint32_t d = 0; d < t->ndim; d++) {
 			uint64_t whole = m->tensors[i].dims[d];
 
-			p->dims[at] = d ? whole : (whole + tensor - 1) / tensor;
+			p->dims[at] = d ? whole : (whole + among - 1) / among;
 			numel *= (double)p->dims[at++];
 		}
 		p->numel += numel;
@@ -73,8 +77,10 @@ static gradcomp_status part_open(part *p, const model_file *m, uint32_t ntensors
 static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32_t ntensors, double *numel,
                                    double *seconds, gradcomp_error *err)
 {
-	cost_question q = {.nodes = c->nodes,
-	                       .ranks_per_node = c->ranks_per_node / c->tensor,
+	/* Of a group over several nodes every rank reduces with one of each other group. */
+	uint32_t sharing = c->tensor < c->ranks_per_node ? c->tensor : c->ranks_per_node;
+	cost_question q = {.nodes = c->tensor > c->ranks_per_node ? c->data : c->nodes,
+	                       .ranks_per_node = c->ranks_per_node / sharing,
 	                       .compressor = c->compressor,
 	                       .collective = k->q->collective};
 	cost_prediction out = {0};
@@ -83,7 +89,7 @@ static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32
 	part p;
 
 	if (c->tensor > 1) {
-		machine.level[1].b *= c->tensor;
+		machine.level[1].b *= sharing;
 		machine.ncalls = 0; /* they were measured with the interface to themselves */
 	}
 	st = part_open(&p, k->model, ntensors, c->tensor, err);
@@ -163,17 +169,29 @@ static int multiple(uint64_t samples, uint32_t ranks)
 	return ranks && samples % ranks == 0;
 }
 
+/* 1, 2, 4 ... ranks of a node, then all ranks of 2, 4 ... nodes; 0: there is no other. */
+static uint32_t next_degree(uint32_t tensor, uint32_t nodes, uint32_t ranks)
+{
+	uint32_t more = 2 * tensor;
+
+	if (more <= ranks && ranks % more == 0)
+		return more;
+	if (tensor < ranks)
+		more = 2 * ranks;
+	return nodes % (more / ranks) == 0 ? more : 0;
+}
+
 static gradcomp_status add_submesh(making *k, uint32_t nodes, uint32_t ranks, gradcomp_error *err)
 {
 	static const char *const uncompressed[] = {NULL};
 	const char *const *list = k->q->compressors ? k->q->compressors : uncompressed;
 	gradcomp_status st = GRADCOMP_OK;
 
-	for (uint32_t tensor = 1; ranks % tensor == 0 && !st; tensor *= 2) {
+	for (uint32_t tensor = 1; tensor && !st; tensor = next_degree(tensor, nodes, ranks)) {
 		rank_choice c = {.nodes = nodes,
 		                 .ranks_per_node = ranks,
 		                 .tensor = tensor,
-		                 .data = nodes * (ranks / tensor)};
+		                 .data = nodes * ranks / tensor};
 		uint32_t before = k->n, i = 0;
 
 		if (!multiple(k->samples, c.data))

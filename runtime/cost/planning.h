@@ -159,7 +159,7 @@ gradcomp_status cost_plan_write(const char *path, const model_file *model,
 /* ---- hybrid parallel plans ---------------------------------------------- */
 
 /* How ranks share a transformer: stages of a pipeline, each on some ranks, its matrices divided
- * among `tensor` of them inside a node and its samples among the `data` groups of those. After
+ * among `tensor` of them, inside a node or on all ranks of several, and its samples among the `data` groups of those. After
  * Alpa's inter-operator pass (Zheng et al., OSDI 2022): with t the seconds a stage takes of a
  * micro-batch, g of reducing its gradients, B micro-batches, it is the least
  *

@@ -77,7 +77,7 @@ static int sound(const hybrid_question *q, const hybrid_plan *plan)
 		const hybrid_stage *s = &plan->stages[i];
 
 		if (s->first != layer || !s->nlayers || s->data * s->tensor != s->nodes * s->ranks_per_node ||
-		    s->tensor > q->ranks_per_node || s->ranks_per_node > q->ranks_per_node ||
+		    (s->tensor > s->ranks_per_node && s->tensor % s->ranks_per_node) || s->ranks_per_node > q->ranks_per_node ||
 		    s->memory > q->memory || plan->batch / q->microbatches % s->data)
 			return 0;
 		layer += s->nlayers;

@@ -93,11 +93,80 @@ static void one_case(tally *t)
 	hybrid_plan_free(plan);
 }
 
+/* A layer that one rank has no room for, on two nodes of a rank: its matrix is divided over them. */
+static void over_nodes(void)
+{
+	hybrid_question q = question_of(2, 1, 1);
+	hybrid_plan *plan = NULL;
+	gradcomp_error err = {0};
+
+	make_machine();
+	make_model(1);
+	layers[0].reduces = 2;
+	layers[0].kept[0] = layers[0].kept[1] = 0;
+	q.memory = (double)(dims[0][0] * dims[0][1]) * 12; /* it takes 16 a parameter */
+	ok(!hybrid_plan_make(&model, &machine, &q, &plan, &err) && plan->nstages == 1 && plan->stages[0].tensor == 2 &&
+	           plan->stages[0].nodes == 2 && plan->stages[0].data == 1,
+	   "a matrix without room on one rank is divided over two nodes %s", err.text);
+	hybrid_plan_free(plan);
+}
+
+/* Where a network is as quick as a node, dividing over nodes is the better plan of a small batch. */
+static void pays_over_nodes(void)
+{
+	hybrid_question q = question_of(4, 2, 1);
+	hybrid_plan *plan = NULL;
+	gradcomp_error err = {0};
+
+	make_machine();
+	make_model(1);
+	machine.level[0] = machine.level[1] = (linear){1e-7, 1e-12};
+	layers[0].reduces = 1;
+	layers[0].output = 1e3;
+	tensors[0].forward = tensors[0].backward = 1e-2;
+	q.batch = 2; /* no more than two groups can have a sample each */
+	ok(!hybrid_plan_make(&model, &machine, &q, &plan, &err) && plan->stages[0].tensor == 8 && plan->stages[0].data == 1,
+	   "eight ranks of four nodes divide a matrix: tensor %u, data %u %s", plan ? plan->stages[0].tensor : 0,
+	   plan ? plan->stages[0].data : 0, err.text);
+	hybrid_plan_free(plan);
+}
+
+/* What every rank of a tensor-parallel group holds whole. */
+static void kinds(void)
+{
+	static const struct {
+		const char *name;
+		uint32_t ndim;
+		int divides;
+	} of[] = {{"h.0.ln_1.weight", 1, 0},          {"h.0.attn.c_attn.weight", 2, 1}, {"h.0.attn.c_attn.bias", 1, 1},
+	          {"h.0.attn.c_proj.weight", 2, 1},   {"h.0.attn.c_proj.bias", 1, 0},   {"wpe.weight", 2, 0},
+	          {"wte.weight", 2, 1},               {"layer.0.output.dense.bias", 1, 0},
+	          {"layer.0.output.LayerNorm.weight", 1, 0}, {"layer.0.intermediate.dense.bias", 1, 1},
+	          {"layers.0.mlp.down_proj.weight", 2, 1},   {"layers.0.input_layernorm.weight", 1, 0}};
+	model_layer l = {.reduces = 2}, none = {.reduces = 0};
+	int wrong = 0, any = 0;
+
+	for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+		model_tensor t = {.name = (char *)of[i].name, .ndim = of[i].ndim};
+		if (hybrid_divides(&l, &t) != of[i].divides) {
+			printf("# %s\n", of[i].name);
+			wrong++;
+		}
+		any |= hybrid_divides(&none, &t);
+	}
+	is_int(wrong, 0, "norms, positions and biases of rows are whole on every rank");
+	ok(!any, "and all of a layer that cannot be divided");
+}
+
 int main(void)
 {
 	tally t = {0};
 
 	built_plugins();
+	kinds();
+	draw_state = 7;
+	over_nodes();
+	pays_over_nodes();
 	draw_state = 20221109;
 	for (int i = 0; i < CASES; i++)
 		one_case(&t);
