@@ -2,7 +2,10 @@
  * takes, what every installed collective takes the first time (its connections are made
  * then) and again, and the memory, descriptors and sockets of a rank.
  *
- *     scaling [--json FILE] [--links LIST] [--collectives NAME,...] [RANKS...]
+ *     scaling [--json FILE] [--links LIST] [--collectives NAME,...] [--kill] [RANKS...]
+ *
+ * --kill instead: a rank in the middle is killed while all are in all-reduces, and how long it takes
+ * until the others know, and name it. Fails when one does not.
  *
  * LIST is transport.allow, "tcp" by default, so that all goes through the loopback
  * device as it would between nodes. Without RANKS: 2 8 32 128 512. Times are those of
@@ -14,6 +17,7 @@
 #include "job/job.h"
 
 #include <dirent.h>
+#include <signal.h>
 #include <sys/resource.h>
 
 enum { MOST = 16 };
@@ -134,6 +138,73 @@ static void body(gradcomp_job *job, int rank, process_board *board, void *room)
 	spec_clear(&s);
 }
 
+/* ---- a rank that is killed ---- */
+
+typedef struct mourner {
+	double at; /* when it was killed, or when this rank knew */
+	int named;
+} mourner;
+
+static void mortal_body(gradcomp_job *job, int rank, process_board *board, void *room)
+{
+	mourner *at = room;
+	int victim = board->P / 2;
+	char name[32];
+	gradcomp_error err = {0};
+	snprintf(name, sizeof name, "rank %d on ", victim);
+	for (int k = 0; !err.status; k++) {
+		float x = 1;
+		if (gradcomp_allreduce(gradcomp_job_world(job), &x, 1, GRADCOMP_F32, GRADCOMP_SUM, &err))
+			break;
+		if (k)
+			continue;
+		pthread_barrier_wait(&board->barrier);
+		if (rank == victim) {
+			at->at = process_now();
+			kill(getpid(), SIGKILL);
+		}
+	}
+	at->at = process_now();
+	at->named = strstr(err.text, name) != NULL;
+	if (!at->named)
+		fprintf(stderr, "scaling: rank %d does not name rank %d: %s\n", rank, victim, err.text);
+}
+
+static int rising(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+	return x < y ? -1 : x > y;
+}
+
+static int measure_kill(int P, const char *const *settings, FILE *json, int *rows)
+{
+	process_board *b = P > 1 ? run_processes(P, settings, mortal_body, sizeof(mourner)) : NULL;
+	double *took = calloc((size_t)P, sizeof *took);
+	int n = 0, named = 0, victim = P / 2;
+	if (!b || !took) {
+		fprintf(stderr, "scaling: %d processes cannot be started, or are too few\n", P);
+		free(took);
+		return 1;
+	}
+	for (int r = 0; r < P; r++) {
+		const mourner *m = process_room(b, r), *dead = process_room(b, victim);
+		if (r == victim)
+			continue;
+		took[n++] = m->at - dead->at;
+		named += m->named;
+	}
+	qsort(took, (size_t)n, sizeof *took, rising);
+	printf("%6d killed: %d of %d name it, half of them after %.4f s, the last after %.4f s\n", P, named, n, took[n / 2],
+	       took[n - 1]);
+	fflush(stdout);
+	if (json)
+		fprintf(json, "%s {\"ranks\": %d, \"what\": \"killed\", \"named\": %d, \"half_s\": %.6f, \"last_s\": %.6f}",
+		        (*rows)++ ? ",\n" : "", P, named, took[n / 2], took[n - 1]);
+	free(took);
+	end_processes(b);
+	return named != n;
+}
+
 static void row(FILE *json, int *rows, int P, const char *what, double first, double again, const usage *all)
 {
 	usage most = {0}, sum = {0};
@@ -209,7 +280,7 @@ int main(int argc, char **argv)
 {
 	char path[4200], exe[4096], allow[64] = "transport.allow=tcp";
 	const char *settings[] = {"transport.timeout=120", "transport.wait_timeout=200", "gradcomp.log=error", allow, NULL};
-	int ranks[16] = {2, 8, 32, 128, 512}, n = 0, rows = 0, status = 0;
+	int ranks[16] = {2, 8, 32, 128, 512}, n = 0, rows = 0, status = 0, kills = 0;
 	gradcomp_error err = {0};
 	FILE *json = NULL;
 	for (int i = 1; i < argc; i++) {
@@ -220,10 +291,12 @@ int main(int argc, char **argv)
 			snprintf(allow, sizeof allow, "transport.allow=%s", argv[++i]);
 		else if (!strcmp(argv[i], "--collectives") && *value)
 			only = argv[++i];
+		else if (!strcmp(argv[i], "--kill"))
+			kills = 1;
 		else if (n < 16 && (ranks[n] = atoi(argv[i])) > 0)
 			n++;
 		else {
-			fputs("usage: scaling [--json FILE] [--links LIST] [--collectives NAME,...] [RANKS...]\n", stderr);
+			fputs("usage: scaling [--json FILE] [--links LIST] [--collectives NAME,...] [--kill] [RANKS...]\n", stderr);
 			return 2;
 		}
 	}
@@ -237,13 +310,17 @@ int main(int argc, char **argv)
 		fprintf(stderr, "scaling: %s\n", err.text);
 		return 1;
 	}
-	printf("%6s %-14s %10s %10s %10s %10s %6s %8s %9s\n", "ranks", "", "first s", "again s", "MB a rank", "MB at most",
+	if (!kills)
+		printf("%6s %-14s %10s %10s %10s %10s %6s %8s %9s\n", "ranks", "", "first s", "again s", "MB a rank", "MB at most",
 	       "fds", "sockets", "CPU s");
 	if (json)
 		fputs("[\n", json);
 	for (int k = 0; k < (n ? n : 5) && !status; k++)
-		for (present = 0; present < nnames && !status; present++)
-			status = measure(ranks[k], settings, json, &rows);
+		if (kills)
+			status = measure_kill(ranks[k], settings, json, &rows);
+		else
+			for (present = 0; present < nnames && !status; present++)
+				status = measure(ranks[k], settings, json, &rows);
 	if (json && (fputs("\n]\n", json) < 0 || fclose(json)))
 		status = 1;
 	return status;
