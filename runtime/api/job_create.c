@@ -6,6 +6,7 @@
 #include "base/term_watch.h"
 #include "base/thread_pool.h"
 #include "cost/model_capture.h"
+#include "job/job_comment.h"
 #include "job/live.h"
 #include "job/site_usage.h"
 #include "operators/operator_threads.h"
@@ -236,8 +237,8 @@ fail:
 	return st;
 }
 
-/* The report and the closing line, from rank 0. */
-static gradcomp_status write_report(gradcomp_job *job, const char *failure, gradcomp_error *err)
+/* The report and the closing line, from rank 0; the line for the job's comment, "": none. */
+static gradcomp_status write_report(gradcomp_job *job, const char *failure, char comment[JOB_COMMENT_LINE], gradcomp_error *err)
 {
 	char line[512];
 	picture p = {0};
@@ -255,6 +256,8 @@ static gradcomp_status write_report(gradcomp_job *job, const char *failure, grad
 		log_line(&job->log, GRADCOMP_LOG_INFO, "%s", line);
 	}
 	leave_usage(job, &r);
+	if (!config_int(job->config, "report.comment") || !job_comment_line(&r, comment))
+		*comment = '\0';
 	if (job->report) {
 		st = report_close(job->report, &r, err);
 		job->report = NULL;
@@ -270,15 +273,16 @@ static gradcomp_status write_report(gradcomp_job *job, const char *failure, grad
 
 gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 {
-	gradcomp_error failed = {0};
+	gradcomp_error failed = {0}, uncommented;
 	gradcomp_status st, left;
+	char comment[JOB_COMMENT_LINE] = "";
 	if (!job)
 		return GRADCOMP_OK;
 	if (job->live)
 		return error_set(err, GRADCOMP_ERR_STATE, "%d groups, links, reducers or coders of the job have not been freed", job->live);
 	job_observe(job, false);
 	st = transport_failure(job->transport, &failed);
-	left = job->rank == 0 ? write_report(job, st ? failed.text : NULL, err) : GRADCOMP_OK;
+	left = job->rank == 0 ? write_report(job, st ? failed.text : NULL, comment, err) : GRADCOMP_OK;
 	if (job->trace) {
 		gradcomp_status traced = trace_end(job, st != GRADCOMP_OK, left ? NULL : err);
 		left = left ? left : traced;
@@ -286,6 +290,9 @@ gradcomp_status gradcomp_job_free(gradcomp_job *job, gradcomp_error *err)
 	group_destroy(job->world);
 	roster_close(job->roster);
 	st = transport_stop(job->transport, left ? NULL : err);
+	/* No other rank waits any more. */
+	if (*comment && job_comment_leave(comment, &uncommented))
+		log_line(&job->log, GRADCOMP_LOG_INFO, "no line in the job's comment: %s", uncommented.text);
 	destroy(job);
 	return left ? left : st;
 }

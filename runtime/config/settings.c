@@ -358,6 +358,11 @@ const setting settings_table[] = {
 
 	{TEXT("report.metrics", "", "directory where jobs and stagers leave their figures for gradcomp metrics; empty: none"),
 	 .check = check_metrics, .site = 1},
+	{.row = {.name = "report.comment",
+	         .type = GRADCOMP_PARAM_BOOL,
+	         .def = "no",
+	         .help = "rank 0 leaves a line in the job's comment in Slurm when the job ends"},
+	 .site = 1},
 	{.row = {.name = "report.live",
 	         .type = GRADCOMP_PARAM_BOOL,
 	         .def = "yes",

@@ -21,7 +21,7 @@ steps_taken () { watch --once --json --interval 0.1 "$job" 2> watch.err | grep -
 refuse 'a job that is not there' watch 4711
 is 'is told so' "$said" 'gradcomp: job 4711 is not known to Slurm, or has ended a while ago'
 
-submit train "srun --mpi=pmix --exact -N2 -r2 sleep 600 & srun --mpi=pmix -N4 --overlap --gradcomp=topk:density=0.1 ${bench[*]}
+submit train "srun --mpi=pmix --exact -N2 -r2 sleep 600 & srun --mpi=pmix -N4 --overlap --gradcomp=powersgd:rank=2 ${bench[*]}
 wait"
 check 'a job of two steps takes steps' wait_for 60 steps_taken || note "$(cat watch.err run/train.out)"
 check 'it is watched once' watch --once "$job"
@@ -29,12 +29,13 @@ is 'one line' "$(wc -l <<< "$said")" 1
 # On a busy machine an interval may end before a step does.
 timed () { watch --once "$@" "$job" > line 2> watch.err && grep -Eq ' ms a step|"step_s":[0-9]' line; }
 check 'with the time of a step' wait_for 60 timed || note "$(cat line watch.err)"
-check 'and all there is to know' grep -Eq "^$job\.[01] on n[1-4]: topk:density=0.1 over ring, 4 ranks of 4 nodes, [0-9]+ steps, [0-9.]+ ms a step, [0-9.]+x fewer bytes \([0-9.]+ of [0-9.]+ MB a step\), [0-9]+ % hidden, error [0-9.]+ %$" line || note "$(cat line)"
+check 'and all there is to know' grep -Eq "^$job\.[01] on n[1-4]: powersgd:rank=2 over ring, 4 ranks of 4 nodes, [0-9]+ steps, [0-9.]+ ms a step, [0-9.]+x fewer bytes \([0-9.]+ of [0-9.]+ MB a step\), [0-9]+ % hidden, error [0-9.]+ %$" line
+note "$(cat line)"
 check 'for machines, too' wait_for 60 timed --json || note "$(cat line watch.err)"
 check 'has it all' python3 -c '
 import json, sys
 r = json.loads(sys.argv[1])
-assert r["asked"] == "topk:density=0.1" and r["compressor"].startswith("topk:") and r["ranks"] == 4 and r["failure"] is None
+assert r["asked"] == "powersgd:rank=2" and r["compressor"].startswith("powersgd:") and r["ranks"] == 4 and r["failure"] is None
 assert r["steps"] > 0 and r["step_s"] > 0 and r["wire_bytes"] < r["dense_bytes"], r' "$(cat line)"
 check 'a row is not so long that Slurm would break it' test "$(wc -c < line)" -lt 1000
 
