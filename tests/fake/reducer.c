@@ -183,6 +183,8 @@ static void check(int P, const char *const *settings, struct run run)
 int main(int argc, char **argv)
 {
 	const char *const settings[] = {"transport.timeout=20", "gradcomp.log=error", NULL};
+	/* Both work in host memory then. */
+	const char *const verified[] = {"transport.timeout=20", "gradcomp.log=error", "gradcomp.verify=yes", NULL};
 	static const struct {
 		const char *spec;
 		double within;
@@ -252,6 +254,12 @@ int main(int argc, char **argv)
 			check(2, settings, half);
 		half.collective = "ring";
 		check(2, settings, half);
+		struct run looked_at = half;
+		looked_at.collective = with_nccl ? "nccl" : "ring";
+		check(3, verified, looked_at);
+		looked_at.compressor = "powersgd:rank=4";
+		looked_at.dtype = GRADCOMP_F32;
+		check(2, verified, looked_at);
 		half.compressor = "block:bits=4";
 		half.within = 0.1;
 		check(2, settings, half);
