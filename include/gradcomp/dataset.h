@@ -132,6 +132,13 @@ GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_begin(gradcomp_dataset *ds, uin
  * it stays where it is: another call tries again, begin() can go past. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view *view,
                                                       gradcomp_error *err);
+/* A batch in one call: the values of the next samples of the order, at most `n` and each of `bytes` bytes, are copied
+ * to `out`, `stride` >= bytes from one to the next; *got of them. It ends before a value of another size and at the
+ * epoch's end: the next call of this or of next() begins there. When the first one fails, as next(); a later
+ * one's failure is the next call's. */
+GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_next_copies(gradcomp_dataset *ds, uint64_t n, uint64_t bytes,
+                                                             uint64_t stride, void *out, uint64_t *got,
+                                                             gradcomp_error *err);
 /* Sample `index`, whatever the order. */
 GRADCOMP_EXPORT gradcomp_status gradcomp_dataset_get(gradcomp_dataset *ds, uint64_t index, gradcomp_value_view *view,
                                                      gradcomp_error *err);

@@ -5,6 +5,7 @@
  * taken by a thread, and done; next() itself loads a sample that no thread has taken yet. The
  * lock is that of the threads: forked children never take it. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "io/dataset/fetch.h"
 #include "job/job.h"
@@ -254,12 +255,38 @@ static bool take_done(prefetcher *p, job *j)
 	return done;
 }
 
+/* The sample at p->position. */
+static gradcomp_status take(prefetcher *p, job *j, gradcomp_value_view *view, gradcomp_error *err)
+{
+	uint64_t begin = clock_ns();
+
+	if (!take_done(p, j))
+		return value_obtain(p->ds, j->index, TICKET_ORDERED, view, err);
+	count(&p->ds->area->counts.wait_ns, clock_ns() - begin);
+	if (j->status)
+		return error_set(err, j->status, "%s", j->error.text);
+	view_move(view, &j->view);
+	return GRADCOMP_OK;
+}
+
+/* take() has not been, for as long as the window has not moved. */
+static void put_back(prefetcher *p, job *j, gradcomp_value_view *view)
+{
+	if (!p->nthreads) {
+		gradcomp_dataset_release(p->ds, view);
+		return;
+	}
+	pthread_mutex_lock(&p->lock);
+	view_move(&j->view, view);
+	j->status = GRADCOMP_OK;
+	j->state = JOB_DONE;
+	pthread_mutex_unlock(&p->lock);
+}
+
 gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view *view, gradcomp_error *err)
 {
 	gradcomp_status st = value_view_check(ds, view, err);
-	uint64_t begin;
 	prefetcher *p;
-	job *j;
 
 	if (!st)
 		st = not_in_child(ds, "next()", err);
@@ -269,19 +296,43 @@ gradcomp_status gradcomp_dataset_next(gradcomp_dataset *ds, gradcomp_value_view 
 	if (p->position == p->length)
 		return GRADCOMP_OK;
 	fill_window(p);
-	j = &p->jobs[p->position % p->window];
-	begin = clock_ns();
-	if (take_done(p, j)) {
-		count(&ds->area->counts.wait_ns, clock_ns() - begin);
-		st = j->status;
-		if (st)
-			error_set(err, st, "%s", j->error.text);
-		else
-			view_move(view, &j->view);
-	} else {
-		st = value_obtain(ds, j->index, TICKET_ORDERED, view, err);
-	}
+	st = take(p, &p->jobs[p->position % p->window], view, err);
 	/* What failed can be tried again. */
 	p->position += !st;
 	return st;
+}
+
+gradcomp_status gradcomp_dataset_next_copies(gradcomp_dataset *ds, uint64_t n, uint64_t bytes, uint64_t stride,
+                                             void *out, uint64_t *got, gradcomp_error *err)
+{
+	gradcomp_value_view view = {.struct_size = sizeof view};
+	gradcomp_status st = value_view_check(ds, &view, err);
+	prefetcher *p;
+
+	if (!st)
+		st = not_in_child(ds, "next_copies()", err);
+	if (st)
+		return st;
+	if (!got || (n && !out))
+		return error_set(err, GRADCOMP_ERR_INVALID, "%s is NULL", got ? "out" : "got");
+	if (bytes > stride || (n && stride > UINT64_MAX / n))
+		return error_set(err, GRADCOMP_ERR_INVALID, "stride %llu: %llu values of %llu bytes", (unsigned long long)stride,
+		                 (unsigned long long)n, (unsigned long long)bytes);
+	p = ds->prefetcher;
+	for (*got = 0; *got < n && p->position < p->length; ++*got, p->position++) {
+		job *j;
+
+		fill_window(p);
+		j = &p->jobs[p->position % p->window];
+		st = take(p, j, &view, err);
+		if (st)
+			return *got ? GRADCOMP_OK : st; /* the next call meets it again */
+		if (view.bytes != bytes) {
+			put_back(p, j, &view);
+			break;
+		}
+		memcpy((unsigned char *)out + *got * stride, view.data, bytes);
+		gradcomp_dataset_release(ds, &view);
+	}
+	return GRADCOMP_OK;
 }

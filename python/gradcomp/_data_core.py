@@ -133,6 +133,10 @@ class Core:
 
     def next(self, epoch, position):
         """The value at `position`, which is where begin() and earlier calls came to."""
+        return self.sized(epoch, position)[0]
+
+    def sized(self, epoch, position):
+        """The same, and its bytes."""
         handle = self._used("iteration")
         view, err = _data_lib.ValueView(struct_size=ctypes.sizeof(_data_lib.ValueView)), _lib.ErrorText()
         status = self._lib.dataset_next(handle, ctypes.byref(view), ctypes.byref(err))
@@ -140,7 +144,16 @@ class Core:
             self._fail(status, err, self.order(epoch, position))
         if not view.data:
             raise Error(_lib.ERR_INTERNAL, f"epoch {epoch} ended at position {position} of {self.length}: report it")
-        return self._value(handle, view)
+        size = view.bytes
+        return self._value(handle, view), size
+
+    def copies(self, rows, size):
+        """The next values as long as they have `size` bytes, copied to rows of bytes: those that were. What fails and
+        what has another size is left to next()."""
+        got = c_uint64()
+        self._lib.dataset_next_copies(self._used("iteration"), len(rows), size, rows.strides[0], rows.ctypes.data,
+                                      ctypes.byref(got), None)
+        return rows[:got.value]
 
     def expect(self, indices):
         self._lib.call("dataset_expect", self._used("expect()"), (c_uint64 * len(indices))(*indices), len(indices))

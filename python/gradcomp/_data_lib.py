@@ -62,6 +62,7 @@ _PROTOTYPES = {
     "dataset_order": (c_int, [c_void_p, c_uint64, c_uint64, POINTER(c_uint64), _ERR]),
     "dataset_begin": (c_int, [c_void_p, c_uint64, c_uint64, _ERR]),
     "dataset_next": (c_int, [c_void_p, POINTER(ValueView), _ERR]),
+    "dataset_next_copies": (c_int, [c_void_p, c_uint64, c_uint64, c_uint64, c_void_p, POINTER(c_uint64), _ERR]),
     "dataset_get": (c_int, [c_void_p, c_uint64, POINTER(ValueView), _ERR]),
     "dataset_expect": (c_int, [c_void_p, POINTER(c_uint64), c_uint64, _ERR]),
     "dataset_release": (None, [c_void_p, POINTER(ValueView)]),

@@ -45,14 +45,27 @@ def _array(at, shape, typestr, scalar):
     return view
 
 
+def typestr(number):
+    if _TYPESTR[number] is None:
+        raise ValueError(f"a numpy array of {ELEMENTS[number]}")
+    return _TYPESTR[number]
+
+
+def torch_type(torch, name):
+    dtype = getattr(torch, name, None)
+    if dtype is None:
+        raise ImportError(f"torch has no {name}")
+    return dtype
+
+
 def _tensor(at, shape, name, size):
     # There are no read-only tensors: a view of the memory that all share would be
     # changed by the first step that works in place.
     import torch
 
-    dtype = getattr(torch, name, None)
-    if dtype is None:
-        raise ImportError(f"torch has no {name}")
+    dtype = torch_type(torch, name)
+    for n in shape:
+        size *= n
 
     def copy(address, _loan):
         try:
@@ -70,7 +83,7 @@ def _together(kind, makers):
     return lambda address, loan: kind([make(address, loan) for make in makers])
 
 
-class _Description:
+class Description:
     """Walks along a description; `buffers` is how far the value reaches with it."""
 
     def __init__(self, meta):
@@ -109,6 +122,18 @@ class _Description:
             return self.text(self.unpack("<I")[0])
         return {b"N": None, b"n": False, b"y": True}[letter]
 
+    def plain(self, letter):
+        value = self.constant(letter)
+        return lambda _address, _loan: value
+
+    def raw(self, at, size):
+        return lambda address, _loan: ctypes.string_at(address + at, size)
+
+    def array(self, letter, number, shape, at):
+        if letter == b"t":
+            return _tensor(at, shape, ELEMENTS[number], SIZES[number])
+        return _array(at, shape, typestr(number), letter == b"v")
+
     def maker(self, depth=0):
         """The function that makes the next value."""
         if depth > DEPTH + 1:
@@ -118,12 +143,10 @@ class _Description:
         if letter in (b"a", b"t", b"v"):
             return self.shaped(letter)
         if letter and letter in b"ifsNny":
-            value = self.constant(letter)
-            return lambda _address, _loan: value
+            return self.plain(letter)
         if letter == b"b":
             (size,) = self.unpack("<Q")
-            at = self.buffer(size)
-            return lambda address, _loan: ctypes.string_at(address + at, size)
+            return self.raw(self.buffer(size), size)
         if letter == b"(" or letter == b"[":
             return _together(tuple if letter == b"(" else list, [self.maker(depth + 1) for _ in self.places()])
         if letter == b"S":
@@ -150,17 +173,11 @@ class _Description:
             count *= n
         if max(shape, default=0) >= 1 << 62:
             raise ValueError(f"an array of shape {shape}")
-        size = count * SIZES[number]
-        at = self.buffer(size)
-        if letter == b"t":
-            return _tensor(at, shape, ELEMENTS[number], size)
-        if _TYPESTR[number] is None:
-            raise ValueError(f"a numpy array of {ELEMENTS[number]}")
-        return _array(at, shape, _TYPESTR[number], letter == b"v")
+        return self.array(letter, number, shape, self.buffer(count * SIZES[number]))
 
 
 def _understood(meta):
-    description = _Description(meta)
+    description = Description(meta)
     maker = description.maker()
     if description.at != len(meta):
         raise ValueError(f"{len(meta) - description.at} bytes of description left over")

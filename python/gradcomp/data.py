@@ -130,6 +130,29 @@ class Dataset(_Base):
         self._core.begin(_number("epoch", number, 64), _number("start", start, 64))
         return self._iterate(own, number, start)
 
+    def batches(self, number: int, size: int, start: int = 0, drop_last: bool = False) -> Iterator[Any]:
+        """As epoch(), `size` values at a time as one: arrays and tensors have a new first axis, numbers are an array
+        along it, tuples, lists and dicts are kept, and what cannot be stacked is a list. The arrays are the
+        caller's. Values of one size and form are copied in one call; a `transform` is called for each."""
+        size = _number("size", size, 32)
+        if not size:
+            raise ValueError("size is 0")
+        self._epochs += 1
+        own, self._turn = self._epochs, None
+        self._core.begin(_number("epoch", number, 64), _number("start", start, 64))
+        return self._batches(own, number, start, size, drop_last)
+
+    def _batches(self, own, number, position, size, drop_last):
+        from ._data_batch import Batcher
+
+        batcher = Batcher(self._core, self.transform)
+        while position < self.length - (size - 1 if drop_last else 0):
+            if self._epochs != own:
+                raise Error(_lib.ERR_STATE, f"epoch {number} was ended by the beginning of another")
+            batch = batcher.next(number, position, min(size, self.length - position))
+            position += size
+            yield batch
+
     def _iterate(self, own, number, start):
         for position in range(start, self.length):
             if self._epochs != own:

@@ -266,6 +266,71 @@ static void threads(gradcomp_job *job, int rank, process_board *b, void *room)
 	v->wrong |= (gradcomp_dataset_free(ds, &v->error) != 0) << 2;
 }
 
+/* ---- batches ---- */
+
+/* The rest of an epoch from `position` on, in batches of 7 and single values in turn. */
+static int batches(gradcomp_dataset *ds, uint64_t epoch, uint64_t position, gradcomp_error *err)
+{
+	enum { MOST = 7, STRIDE = 5120 };
+	static unsigned char out[MOST * STRIDE];
+	gradcomp_value_view view = {.struct_size = sizeof view};
+	int wrong = 0;
+	if (gradcomp_dataset_begin(ds, epoch, position, err))
+		return 1;
+	while (position < gradcomp_dataset_length(ds)) {
+		uint64_t index, got = 99, bytes;
+		if (gradcomp_dataset_order(ds, epoch, position, &index, err))
+			return 1;
+		bytes = sample_bytes(index);
+		memset(out, 0xa5, sizeof out);
+		wrong |= (gradcomp_dataset_next_copies(ds, MOST, bytes, STRIDE, out, &got, err) || !got || got > MOST) << 1;
+		for (uint64_t k = 0; k < got && k < MOST; k++, position++) {
+			const unsigned char *p = out + k * STRIDE;
+			wrong |= (gradcomp_dataset_order(ds, epoch, position, &index, err) || sample_bytes(index) != bytes) << 2;
+			for (uint64_t i = 0; i < STRIDE; i++)
+				wrong |= (p[i] != (i < bytes ? sample_byte(index, i) : 0xa5)) << 3;
+		}
+		/* It ended before a value of another size, which has not been lost. */
+		if (got < MOST && position < gradcomp_dataset_length(ds)) {
+			wrong |= (gradcomp_dataset_next_copies(ds, MOST, bytes, STRIDE, out, &got, err) || got) << 4;
+			wrong |= (gradcomp_dataset_order(ds, epoch, position++, &index, err) ||
+			          gradcomp_dataset_next(ds, &view, err) || !sample_right(&view, index) ||
+			          view.bytes == bytes) << 5;
+			gradcomp_dataset_release(ds, &view);
+		}
+	}
+	return wrong | (gradcomp_dataset_next(ds, &view, err) || view.data) << 6;
+}
+
+static void copying(gradcomp_job *job, int rank, process_board *b, void *room)
+{
+	gradcomp_dataset_options o = samples_options(120);
+	dataset_result *v = room;
+	gradcomp_error *err = &v->error;
+	uint64_t got;
+	unsigned char small[64];
+	(void)rank;
+	for (uint32_t workers = 0; workers < 2; workers++)
+		for (int equal = 0; equal < 2; equal++) {
+			gradcomp_dataset *ds;
+			o.workers = workers;
+			pthread_barrier_wait(&b->barrier);
+			all_samples->bytes = equal ? 777 : 0;
+			pthread_barrier_wait(&b->barrier);
+			if (gradcomp_dataset_create(gradcomp_job_world(job), &o, &ds, err)) {
+				v->wrong = -1;
+				return;
+			}
+			v->wrong |= batches(ds, 0, 0, err) | batches(ds, 1, 5, err);
+			v->wrong |= (gradcomp_dataset_next_copies(ds, 1, 65, 64, small, &got, err) != GRADCOMP_ERR_INVALID ||
+			             text_has(err, "stride 64")) << 7;
+			v->wrong |= (gradcomp_dataset_next_copies(ds, 1, 64, 64, NULL, &got, err) != GRADCOMP_ERR_INVALID ||
+			             text_has(err, "out is NULL")) << 8;
+			v->wrong |= (gradcomp_dataset_next_copies(ds, 9, 64, 64, small, &got, err) || got) << 9;
+			v->wrong |= (gradcomp_dataset_free(ds, err) != 0) << 10;
+		}
+}
+
 static void run(process_body *body, const int *nodes, const char *what)
 {
 	samples_forget();
@@ -286,6 +351,7 @@ int main(void)
 		    "a load() that fails fails the call, with the sample's number, and may be called again");
 		run(resuming, where, "an epoch goes on anywhere; two datasets at once");
 		run(threads, where, "four threads by get() and one by next()");
+		run(copying, where, "batches are copied, end before a value of another size, and lose none");
 		run(outliving, where, "values on loan outlive their dataset");
 	}
 	return done_testing();
