@@ -220,18 +220,12 @@ static const char *plural(double n)
 static void row_text(const row *r, char *out, size_t room)
 {
 	FILE *f = fmemopen(memset(out, 0, room), room, "w");
-	size_t name = strcspn(r->compressor, ":");
 
 	if (!f)
 		return;
 	fprintf(f, "%s on %s: ", r->job, r->host);
 	if (*r->asked)
-		fputs(r->asked, f);
-	/* What `auto` has chosen. */
-	if (*r->compressor && (strcspn(r->asked, ":") != name || strncmp(r->asked, r->compressor, name)))
-		fprintf(f, " (now %s)", r->compressor);
-	if (*r->collective)
-		fprintf(f, " over %.*s, ", (int)strcspn(r->collective, ":"), r->collective);
+		fprintf(f, "%s over %.*s, ", r->asked, (int)strcspn(r->collective, ":"), r->collective);
 	fprintf(f, "%.0f rank%s of %.0f node%s, ", r->ranks, plural(r->ranks), r->nodes, plural(r->nodes));
 	if (*r->asked)
 		fprintf(f, "%.0f step%s", r->steps, plural(r->steps));
@@ -244,7 +238,7 @@ static void row_text(const row *r, char *out, size_t room)
 		        r->dense / r->steps / 1e6);
 	else if (r->steps > 0 && r->wire > 0)
 		fprintf(f, ", %.2f MB a step", r->wire / r->steps / 1e6);
-	if (hidden(r) >= 0)
+	if (r->steps > 0 && hidden(r) >= 0)
 		fprintf(f, ", %.0f %% hidden", hidden(r) * 100);
 	if (r->error > 0)
 		fprintf(f, ", error %.*f %%", r->error < 0.1, r->error * 100);

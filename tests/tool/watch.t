@@ -52,6 +52,11 @@ wait $watcher
 is 'ends when the job does' $? 0
 is 'with no more to say' "$(cat "$tmp/err")" ''
 is 'and no escape codes' "$(tr -d '\n' < "$tmp/lines" | tr -d '[:print:]' | wc -c)" 0
+begin auto
+check 'auto' wait_for 30 seen
+like 'says what is used' "$("$gradcomp" watch --here --once --interval 0.1 "$pid")" ': auto ('
+kill "$pid"
+wait "$pid" 2> /dev/null
 printf '[report]\nlive = no\n[gradcomp]\nlock = report.live\n' > "$tmp/conf"
 begin none
 quiet=$pid
@@ -66,7 +71,7 @@ wait "$quiet" 2> /dev/null
 cat > "$tmp/liar.py" <<'PY'
 import socket, sys, time
 kind = sys.argv[1]
-row = '{"asked":"x","compressor":"x","collective":"y","ranks":2,"steps":%s,"dense_bytes":%s,"wire_bytes":1}'
+row = '{"asked":"x","compressor":"x","collective":"y","ranks":2,"steps":%s,"dense_bytes":%s,"wire_bytes":1,"exchange_s":1}'
 job = '{"schema":1,"nodes":1,"ranks":2,"wall_s":%s,"failure":%s,"reducers":[%s],"coders":[]}'
 say = {
     "nothing": "", "noise": "\x00\x01\x02" * 1000, "half": '{"schema":1,"reducers":[', "list": "[1,2]", "deep": "[" * 100000,
@@ -115,7 +120,7 @@ lie codes
 is 'control characters are not printed' "$(tr -d '\n' <<< "$said" | tr -d '[:print:]' | wc -c)" 0
 like 'nor end a line' "$said" 'failed: '
 lie numbers
-is 'impossible numbers are 0' "$tap_status $(grep -c ' 0 steps' <<< "$said")" '0 1'
+is 'impossible numbers are 0, and of no step there is no share' "$tap_status $(grep -c ', 0 steps$' <<< "$said")" '0 1'
 lie many
 is 'a thousand reducers: as many as there is room for' "$(wc -l <<< "$said")" 128
 lie long
