@@ -49,8 +49,6 @@ typedef struct job {
 	int until[2]; /* the server ends with it */
 } job;
 
-extern char **environ;
-
 /* What goes to other hosts of the environment: the job's own and what a program is found by. */
 static bool is_carried(const char *variable)
 {
@@ -272,7 +270,7 @@ static const char *value_of(const char *name, int argc, char **argv, int *i)
 {
 	size_t n = strlen(name);
 
-	if (!strcmp(argv[*i], name) && *i + 1 < argc)
+	if (!strcmp(argv[*i], name) && *i + 1 < argc && argv[*i + 1])
 		return argv[++*i];
 	if (strncmp(argv[*i], name, n) != 0)
 		return NULL;

@@ -100,6 +100,10 @@ int run_agent(const run_share *s, int orders)
 	child = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (!group || !live || child < 0) {
 		fprintf(stderr, "gradcomp: no memory or descriptors for %d ranks\n", s->count);
+		free(group);
+		free(live);
+		if (child >= 0)
+			close(child);
 		return 1;
 	}
 	/* What the ranks leave behind comes to us, and is ended with them. */
@@ -230,42 +234,65 @@ static int take_number(int lo, int hi)
 	return (int)n;
 }
 
+static void free_list(char **list)
+{
+	for (char **p = list; p && *p; p++)
+		free(*p);
+	free(list);
+}
+
 static char **take_list(void)
 {
 	int n = take_number(0, STRINGS_MAX);
 	char **list = n < 0 ? NULL : calloc((size_t)n + 1, sizeof *list);
 
 	for (int i = 0; list && i < n; i++)
-		if (!(list[i] = take_text()))
+		if (!(list[i] = take_text())) {
+			free_list(list);
 			return NULL;
+		}
 	return list;
+}
+
+/* What follows the greeting. The exit status. */
+static int obey(const run_share *s, const char *folder)
+{
+	if (!s->host || s->first < 0 || s->count < 0 || s->nranks < 0 || !folder || !s->env || !s->argv || !s->argv[0]) {
+		fputs("gradcomp: run --agent: what it is to start did not come whole\n", stderr);
+		return 2;
+	}
+	if (chdir(folder)) {
+		fprintf(stderr, "gradcomp: there is no folder %s on %s: %s\n", folder, s->host, strerror(errno));
+		return 1;
+	}
+	signal(SIGINT, SIG_IGN); /* comes through stdin */
+	signal(SIGPIPE, SIG_IGN);
+	return run_agent(s, 0);
 }
 
 int run_agent_remote(void)
 {
-	char *hello = take_text(), *folder;
+	char *hello = take_text(), *host, *folder;
+	bool right = hello && !strcmp(hello, HELLO);
 	run_share s = {0};
+	int status;
 
-	if (!hello || strcmp(hello, HELLO) != 0) {
+	free(hello);
+	if (!right) {
 		fputs("gradcomp: run --agent is what gradcomp run starts on other hosts; both must be of one version\n", stderr);
 		return 2;
 	}
-	s.host = take_text();
+	s.host = host = take_text();
 	s.first = take_number(0, RUN_RANKS_MAX);
 	s.count = take_number(1, RUN_RANKS_MAX);
 	s.nranks = take_number(1, RUN_RANKS_MAX);
 	folder = take_text();
 	s.env = take_list();
 	s.argv = take_list();
-	if (!s.host || s.first < 0 || s.count < 0 || s.nranks < 0 || !folder || !s.env || !s.argv || !s.argv[0]) {
-		fputs("gradcomp: run --agent: what it is to start did not come whole\n", stderr);
-		return 2;
-	}
-	if (chdir(folder)) {
-		fprintf(stderr, "gradcomp: there is no folder %s on %s: %s\n", folder, s.host, strerror(errno));
-		return 1;
-	}
-	signal(SIGINT, SIG_IGN); /* comes through stdin */
-	signal(SIGPIPE, SIG_IGN);
-	return run_agent(&s, 0);
+	status = obey(&s, folder);
+	free(host);
+	free(folder);
+	free_list(s.env);
+	free_list(s.argv);
+	return status;
 }
