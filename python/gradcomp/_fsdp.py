@@ -11,6 +11,9 @@ FSDP1   Its communication hook has gradients only.
 
 One `_Backward` a model keeps what is on its way: reductions are started in backward and waited
 for at its end, by a callback of autograd's.
+
+On a GPU to wait for a call is to have the current stream come after it (`_Order`): the host waits
+until the call is on the device, which other ranks have a part in, and never for the device.
 """
 
 import collections
@@ -27,7 +30,7 @@ from .coder import Coder
 from .job import Reducer
 
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-_HOST = "shards are coded in host memory so far; on GPUs train without gradcomp, or wrap the model in DistributedDataParallel"
+_WHERE = "shards are coded in host memory or on one CUDA device"
 _MOST_REDUCTIONS = 2  # reduce-scatters in flight, which hold unsharded gradients
 
 _known = weakref.WeakSet()  # models that have been attached before: they may have run
@@ -140,6 +143,70 @@ class _Together:
         self._parts.clear()
 
 
+class _Order:
+    """The stream between PyTorch's and that of a coder or a reducer: it comes after the stream that is current when a
+    call is started, and the one that is current when it has been waited for comes after it. On a CPU nothing."""
+
+    def __init__(self, device):
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+
+    def make(self, cls, *arguments, **named):
+        """A Coder or Reducer whose calls are in this order."""
+        if self._stream is None:
+            return cls(*arguments, **named)
+        device = self._stream.device
+        with torch.cuda.device(device):
+            return cls(*arguments, **named, cuda=True, queue=self._stream.cuda_stream, memory=_pytorch.device_memory(device))
+
+    def current(self):
+        return None if self._stream is None else torch.cuda.current_stream(self._stream.device)
+
+    def before(self, *tensors, made_on=None):
+        """What is started next reads what the current stream, and that of `made_on`, have made of the tensors; whose
+        memory is not another's before the stream is done with them, whenever they are let go."""
+        if self._stream is None:
+            return
+        self._stream.wait_stream(self.current())
+        if made_on is not None:
+            self._stream.wait_stream(made_on)
+        for tensor in tensors:
+            tensor.record_stream(self._stream)
+
+    def after(self):
+        """What has been waited for comes before what is put on the current stream from now on."""
+        if self._stream is not None:
+            self.current().wait_stream(self._stream)
+
+
+class _Ordered:
+    """A coder's call, when it has been waited for."""
+
+    def __init__(self, request, order):
+        self.order, self.test, self._wait = order, request.test, request.wait
+
+    def wait(self):
+        self._wait()
+        self.order.after()
+
+
+class _Shards:
+    """A Coder in its order."""
+
+    def __init__(self, device, *arguments):
+        self._order = _Order(device)
+        self._coder = self._order.make(Coder, *arguments)
+        self.nranks, self.save, self.load = self._coder.nranks, self._coder.save, self._coder.load
+        self.stats, self.free = self._coder.stats, self._coder.free
+
+    def reduce_scatter(self, parts, out, **options):
+        self._order.before(parts, out)
+        return _Ordered(self._coder.reduce_scatter(parts, out, **options), self._order)
+
+    def all_gather(self, part, out):
+        self._order.before(part, out)
+        return _Ordered(self._coder.all_gather(part, out), self._order)
+
+
 class _Backward:
     """The reductions of a model that backward has started.
 
@@ -147,18 +214,20 @@ class _Backward:
     gradients of what it is given, in whatever type, added to what, and in whatever order."""
 
     def __init__(self):
-        self._scatters = collections.deque()  # (request, what it holds)
-        self.reducer, self._shards, self._index = None, [], {}
-        self._given, self._waiting = {}, []
+        self._scatters = collections.deque()  # (call, what it holds)
+        self._last = None  # scatter of this backward pass
+        self.reducer, self._order, self._shards, self._index = None, None, [], {}
+        self._given, self._waiting, self._made_on = {}, [], None
 
-    def replicas(self, reducer, shards):
+    def replicas(self, reducer, order, shards):
         """shards: the FSDPParams of the reducer's tensors."""
-        self.reducer, self._shards = reducer, [weakref.ref(s) for s in shards]
+        self.reducer, self._order, self._shards = reducer, order, [weakref.ref(s) for s in shards]
         self._index = {id(s): i for i, s in enumerate(shards)}
 
-    def scatter(self, request, held, deferred):
+    def scatter(self, call, held, deferred):
         """Takes a reduce-scatter that was started; where it is not `deferred`, waits for it."""
-        self._scatters.append((request, held))
+        self._scatters.append((call, held))
+        self._last = call
         if deferred:
             self._at_end()
         self._wait_scatters(_MOST_REDUCTIONS if deferred else 0)
@@ -172,26 +241,20 @@ class _Backward:
         self._at_end()
         self._hand_over()
         self._waiting = [p for p in group.fsdp_params if id(p) in self._index]
+        self._made_on = self._order.current()  # FSDP's, which makes gradients next
 
     def _hand_over(self):
-        if self._waiting:
-            self._wait_scatters(0)
         waiting, self._waiting = self._waiting, []
-        for shard in waiting:
-            self._give(self._index[id(shard)], shard)
+        if waiting:
+            self._wait_scatters(0)
+            self._give([(self._index[id(shard)], shard) for shard in waiting])
 
-    def _give(self, index, shard):
-        parameter = shard.sharded_param
-        if getattr(parameter, "_post_accumulate_grad_hooks", None):
-            raise _refuse("a parameter has a hook that uses its gradient within backward (an optimizer step?): between "
-                          "replicas gradients are averaged until backward ends, so step after it", _lib.ERR_STATE)
-        gradient = parameter.grad
-        gradient = torch.zeros_like(_local(parameter)) if gradient is None else _local(gradient)
-        if gradient.dtype != parameter.dtype or not gradient.is_contiguous():
-            raise _refuse(f"a gradient of {gradient.dtype} for a parameter of {parameter.dtype}: averaging between "
-                          "replicas takes gradients of the parameter's type")
-        self._given[index] = gradient
-        self.reducer.ready(index, gradient.data_ptr())
+    def _give(self, shards):
+        gradients = {index: _gradient(shard) for index, shard in shards}
+        self._order.before(made_on=self._made_on)
+        for index, gradient in gradients.items():
+            self._given[index] = gradient
+            self.reducer.ready(index, gradient.data_ptr())
 
     def _at_end(self):
         try:
@@ -203,14 +266,30 @@ class _Backward:
     def _finish(self):
         """At the end of backward, possibly more than once."""
         self._wait_scatters(0)
+        last, self._last = self._last, None
+        if last is not None:  # those before were waited for on other streams
+            last.order.after()
         self._hand_over()
         if not self._given:
             return
-        for index, shard in enumerate(self._shards):
-            if index not in self._given:  # no gradient in this step
-                self._give(index, shard())
+        # And zeroes of those that have none in this step.
+        self._give([(index, shard()) for index, shard in enumerate(self._shards) if index not in self._given])
         self.reducer.wait()
+        self._order.after()
         self._given.clear()
+
+
+def _gradient(shard):
+    parameter = shard.sharded_param
+    if getattr(parameter, "_post_accumulate_grad_hooks", None):
+        raise _refuse("a parameter has a hook that uses its gradient within backward (an optimizer step?): between "
+                      "replicas gradients are averaged until backward ends, so step after it", _lib.ERR_STATE)
+    gradient = parameter.grad
+    gradient = torch.zeros_like(_local(parameter)) if gradient is None else _local(gradient)
+    if gradient.dtype != parameter.dtype or not gradient.is_contiguous():
+        raise _refuse(f"a gradient of {gradient.dtype} for a parameter of {parameter.dtype}: averaging between "
+                      "replicas takes gradients of the parameter's type")
+    return gradient
 
 
 def _local(tensor):
@@ -243,8 +322,8 @@ class _ReduceScatter(_Comm):
             self._numel = self._numel or input_tensor.numel()
             if self._numel != input_tensor.numel():  # some parameters had no gradient
                 slot = None
-        request = self._coder.reduce_scatter(input_tensor, output_tensor, scale=_scale(op, nranks, fsdp), slot=slot)
-        self._backward.scatter(request, (input_tensor, output_tensor), _only_viewed(fsdp, input_tensor.dtype, op))
+        call = self._coder.reduce_scatter(input_tensor, output_tensor, scale=_scale(op, nranks, fsdp), slot=slot)
+        self._backward.scatter(call, (input_tensor, output_tensor), _only_viewed(fsdp, input_tensor.dtype, op))
         return None
 
 
@@ -280,20 +359,20 @@ def _only_viewed(group, dtype, op):
 class _Work(dist.Work):
     """A gather in flight: FSDP waits for it before it uses the parameters."""
 
-    def __init__(self, request, held):
+    def __init__(self, call, held):
         super().__init__()
-        self._request, self._held = request, held
+        self._call, self._held = call, held
 
     def wait(self, timeout=None):
         del timeout
-        request, self._request = self._request, None
-        if request is not None:
-            request.wait()
+        call, self._call = self._call, None
+        if call is not None:
+            call.wait()
         self._held = None
         return True
 
     def is_completed(self):
-        return self._request is None or self._request.test()
+        return self._call is None or self._call.test()
 
 
 class _AllGather(_Comm):
@@ -306,9 +385,9 @@ class _AllGather(_Comm):
         if group.size() != self._nranks or input_tensor.dtype not in _FLOATS:
             return self._fallback(output_tensor=output_tensor, input_tensor=input_tensor, group=group,
                                   async_op=async_op)
-        request = self._coder.all_gather(input_tensor, output_tensor)
+        call = self._coder.all_gather(input_tensor, output_tensor)
         # Asynchronous even where FSDP asks for a blocking one: it waits for a Work that it is given.
-        return _Work(request, (input_tensor, output_tensor))
+        return _Work(call, (input_tensor, output_tensor))
 
 
 def _groups(model):
@@ -375,7 +454,7 @@ def _attach_fsdp2(model, free, group_of, join, options):
     names = {p: n for n, p in model.named_parameters()}
     for _, group in groups:
         for p in group.fsdp_params:
-            _check(names.get(p.sharded_param, "a parameter"), p, group.device)
+            _check(names.get(p.sharded_param, "a parameter"), p, group.device, groups[0][1].device, hsdp)
     if hsdp and not all(hasattr(m, "replicate_process_group") for m in meshes):
         raise _refuse("some modules of the model are sharded on a mesh with replicas and some without: use one mesh")
     if not hsdp:
@@ -385,7 +464,9 @@ def _attach_fsdp2(model, free, group_of, join, options):
                 raise TypeError(f"{name}: for averages between replicas, and the mesh of this model has one dimension")
     job = join()
     # With replicas, what the job names is for the links between nodes.
-    asked, collective = ("none", "ring") if hsdp else (job.setting("gradcomp.compressor"), options["collective"])
+    device = groups[0][1].device
+    asked, collective = ("none", "ring" if device.type == "cpu" else None) if hsdp else (
+        job.setting("gradcomp.compressor"), options["collective"])
     specs = _specs(asked, options["reduce_scatter"], options["all_gather"])
 
     made = {}
@@ -402,9 +483,10 @@ def _attach_fsdp2(model, free, group_of, join, options):
 
     backward = _Backward()
     try:
-        coders = _coders(parts, group_for, [m.shard_process_group for m in meshes], specs, collective, options["seed"])
+        coders = _coders(parts, group_for, [m.shard_process_group for m in meshes], device, specs, collective,
+                         options["seed"])
         if hsdp:
-            parts["all_reduce"] = _replicas(groups, names, group_for, backward, options)
+            parts["all_reduce"] = _replicas(groups, names, group_for, backward, device, options)
         for i, group in enumerate(own):
             parts[f"group {i}"] = group
     except BaseException:
@@ -424,13 +506,20 @@ def _check_type(name, parameter):
                       "float16 or bfloat16: convert it")
 
 
-def _check(name, p, device):
+def _check_device(name, device, first):
+    if device != first or device.type not in ("cpu", "cuda"):
+        raise _refuse(f"{name} is used on {device}: {_WHERE}" + (f", and others are on {first}" if device != first else ""))
+
+
+def _check(name, p, device, first, replicas):
     _check_type(name, p.sharded_param)
-    if device.type != "cpu":
-        raise _refuse(f"parameter {name} is used on {device}: {_HOST}")
+    _check_device(f"parameter {name}", device, first)
+    if replicas and device.type != "cpu" and p.offload_to_cpu:
+        raise _refuse(f"parameter {name} is kept in host memory (CPUOffloadPolicy) and used on {device}: with replicas leave "
+                      "the policy out")
 
 
-def _coders(parts, group_for, process_groups, specs, collective, seed):
+def _coders(parts, group_for, process_groups, device, specs, collective, seed):
     """{name: coder} of the ranks that share the shards; they are parts of the attachment too."""
     if len({tuple(dist.get_process_group_ranks(pg)) for pg in process_groups}) > 1:
         if set(specs.values()) == {"none"}:
@@ -440,7 +529,7 @@ def _coders(parts, group_for, process_groups, specs, collective, seed):
         return {}
     group = group_for(process_groups[0])
     for name, spec in specs.items():
-        parts[name] = Coder(group, spec, collective, seed, name)
+        parts[name] = _Shards(device, group, spec, collective, seed, name)
     return {name: parts[name] for name in specs}
 
 
@@ -470,7 +559,7 @@ def _weakly(module, undo):
     return do
 
 
-def _replicas(groups, names, group_for, backward, options):
+def _replicas(groups, names, group_for, backward, device, options):
     """The reducer between replicas: a tensor for every parameter that this rank has a shard of."""
     shards = [p for _, g in groups for p in g.fsdp_params if p.sharded_param.requires_grad and _local(p.sharded_param).numel()]
     tensors = [(names[p.sharded_param], tuple(_local(p.sharded_param).shape), p.sharded_param.dtype) for p in shards]
@@ -478,9 +567,10 @@ def _replicas(groups, names, group_for, backward, options):
     ranks = {tuple(dist.get_process_group_ranks(pg)) for pg in same.values()}
     if len(ranks) > 1:
         raise _refuse("modules of the model are sharded on different meshes: replicas are averaged over one")
-    reducer = Reducer(group_for(next(iter(same.values()))), tensors, None,
-                      **{k: options[k] for k in ("compressor", "collective", "bucket_bytes", "seed", "schedule")})
-    backward.replicas(reducer, shards)
+    order = _Order(device)
+    reducer = order.make(Reducer, group_for(next(iter(same.values()))), tensors, None,
+                         **{k: options[k] for k in ("compressor", "collective", "bucket_bytes", "seed", "schedule")})
+    backward.replicas(reducer, order, shards)
     return reducer
 
 
@@ -540,8 +630,7 @@ def _attach_fsdp1(model, free, group_of, join, options):
         if unit._comm_hook is not None:
             raise _refuse("the model has a communication hook of somebody else's, and FSDP takes one: leave that "
                           "register_comm_hook() out", _lib.ERR_STATE)
-        if unit.compute_device.type != "cpu":
-            raise _refuse(f"parameters are used on {unit.compute_device}: {_HOST}")
+        _check_device("the model", unit.compute_device, units[0].compute_device)
     for name, p in model.named_parameters():
         _check_type(name, p)
     if model not in _known and any(u._is_root is not None for u in units):
@@ -564,7 +653,8 @@ def _attach_fsdp1(model, free, group_of, join, options):
         return made
 
     try:
-        coder = _coders(parts, group_for, groups, {"reduce_scatter": scatter}, options["collective"], options["seed"])
+        coder = _coders(parts, group_for, groups, units[0].compute_device, {"reduce_scatter": scatter},
+                        options["collective"], options["seed"])
     except BaseException:
         _Together(dict(reversed(parts.items()))).free()
         raise

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import sys
 import threading
 
 import torch
@@ -31,6 +32,18 @@ def sharded(model):
         groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
         if groups[0] is not None:
             yield module, groups
+
+
+def device_memory(where):
+    """PyTorch's own memory of the device, for a Reducer or a Coder."""
+    def alloc(bytes, stream):
+        try:
+            return torch.cuda.caching_allocator_alloc(bytes, where, stream)
+        except RuntimeError as e:  # out of memory: PyTorch's words are worth more than ours
+            print(f"gradcomp: {e}", file=sys.stderr)
+            return None
+
+    return alloc, torch.cuda.caching_allocator_delete
 
 
 def free(function, pid):

@@ -78,7 +78,7 @@ class Attachment:
         else:
             with torch.cuda.device(where):
                 self._reducer = Reducer(group, tensors, done, cuda=True, queue=self._stream.cuda_stream,
-                                        memory=_allocator(where), **options)
+                                        memory=_pytorch.device_memory(where), **options)
         self._end = weakref.finalize(self, _free, self._reducer, group, self._pid)
         self._end.atexit = False  # at exit: _leave()
 
@@ -285,18 +285,6 @@ def _communicate(hook: _Hook, bucket: dist.GradBucket) -> torch.futures.Future[t
     if hook.attachment is None:
         return default_hooks.allreduce_hook(hook.process_group, bucket)
     return hook.attachment._reduce(bucket)
-
-
-def _allocator(where):
-    """PyTorch's own memory of the device, for a Reducer."""
-    def alloc(bytes, stream):
-        try:
-            return torch.cuda.caching_allocator_alloc(bytes, where, stream)
-        except RuntimeError as e:  # out of memory: PyTorch's words are worth more than ours
-            print(f"gradcomp: {e}", file=sys.stderr)
-            return None
-
-    return alloc, torch.cuda.caching_allocator_delete
 
 
 def _free(reducer, group, pid):

@@ -6,15 +6,12 @@ import ctypes
 import torch
 import torch.distributed as dist
 
+import fake_torch
 import gradcomp
 import gradcomp.torch
+from fake_torch import DEVICE, fake, must, taken
 
-fake = ctypes.CDLL("libfakecuda.so")
 N = 5003
-
-
-def must(status):
-    assert not status, f"fake CUDA: {status}"
 
 
 class Tensor:
@@ -22,26 +19,11 @@ class Tensor:
 
     def __init__(self, numel):
         self.host = torch.zeros(numel)
-        self.device, self.dtype = torch.device("cuda", 0), self.host.dtype
+        self.device, self.dtype = DEVICE, self.host.dtype
         self.data_ptr, self.numel, self.is_contiguous = self.host.data_ptr, self.host.numel, self.host.is_contiguous
 
     def lend(self, on):
         fake.fake_cuda_lend(ctypes.c_void_p(self.data_ptr()), ctypes.c_size_t(4 * self.numel() if on else 0))
-
-
-taken = set()
-
-
-def take(bytes, stream):
-    p = ctypes.c_void_p()
-    must(fake.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(bytes)))
-    taken.add(p.value)
-    return p.value if stream else None
-
-
-def give_back(address):
-    taken.remove(address)
-    must(fake.cudaFree(ctypes.c_void_p(address)))
 
 
 gradcomp.torch.init_process_group()
@@ -49,7 +31,8 @@ rank, nranks = dist.get_rank(), dist.get_world_size()
 queue = ctypes.c_void_p()
 must(fake.cudaStreamCreateWithFlags(ctypes.byref(queue), 0))
 group = gradcomp.torch.group()
-coder = gradcomp.Coder(group, "block:bits=8", cuda=True, queue=queue.value, memory=(take, give_back))
+coder = gradcomp.Coder(group, "block:bits=8", cuda=True, queue=queue.value,
+                       memory=(lambda bytes, stream: fake_torch.take(bytes, DEVICE, stream), fake_torch.give_back))
 on_host = gradcomp.Coder(group, "block:bits=8", "direct")
 try:
     coder.all_gather(torch.zeros(N), torch.zeros(N * nranks))

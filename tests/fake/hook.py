@@ -6,8 +6,6 @@ makes arrives on the stream of backward, late; a future comes when the stream it
 Prints the worst distance from the mean over ranks; with "dies" rank 1 goes in its third step. With "delayed" averages
 come a step late, and are drained into weights."""
 
-import contextlib
-import ctypes
 import os
 import sys
 import threading
@@ -16,45 +14,12 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+import fake_torch
 import gradcomp.torch
+from fake_torch import DEVICE, Stream, lend, on, taken
 
 torch.set_num_threads(1)
-fake = ctypes.CDLL("libfakecuda.so")
 what, spec = sys.argv[1:3]
-on = threading.local()  # .stream: the current one of this thread
-DEFAULT_KIND = 4
-
-
-def must(status):
-    if status:
-        raise RuntimeError(f"fake CUDA: {status}")
-
-
-class Stream:
-    def __init__(self, device):
-        handle = ctypes.c_void_p()
-        must(fake.cudaStreamCreateWithFlags(ctypes.byref(handle), 0))
-        self.device, self.cuda_stream = device, handle.value
-
-    def wait_stream(self, other):
-        event = ctypes.c_void_p()
-        must(fake.cudaEventCreateWithFlags(ctypes.byref(event), 0))
-        must(fake.cudaEventRecord(event, ctypes.c_void_p(other.cuda_stream)))
-        must(fake.cudaStreamWaitEvent(ctypes.c_void_p(self.cuda_stream), event, 0))
-        must(fake.cudaEventDestroy(event))
-
-
-@contextlib.contextmanager
-def stream(s):
-    on.stream = s
-    try:
-        yield
-    finally:
-        on.stream = None
-
-
-def lend(tensor, bytes):
-    fake.fake_cuda_lend(ctypes.c_void_p(tensor.data_ptr()), ctypes.c_size_t(bytes))
 
 
 class Future(torch.futures.Future):
@@ -74,8 +39,8 @@ class Future(torch.futures.Future):
 
         def complete():
             if s is not None:
-                must(fake.cudaStreamSynchronize(ctypes.c_void_p(s.cuda_stream)))
-                lend(value, 0)
+                s.synchronize()
+                lend(value, False)
             super(Future, self).set_result(value)
 
         threading.Thread(target=complete).start()
@@ -85,42 +50,24 @@ class Parameter(torch.nn.Parameter):
     device = property(lambda self: DEVICE)
 
 
-DEVICE = torch.device("cuda", 0)
 backward = Stream(DEVICE)
 
 
 def late(attachment, bucket):
     """The gradients are not there yet: they come on the stream of backward."""
     buffer = bucket.buffer()
-    bytes = buffer.numel() * buffer.element_size()
-    made = buffer.clone()
-    buffer.fill_(float("nan"))
-    lend(buffer, bytes)
-    fake.fake_cuda_hold(ctypes.c_void_p(backward.cuda_stream), 1)
-    must(fake.cudaMemcpyAsync(ctypes.c_void_p(buffer.data_ptr()), ctypes.c_void_p(made.data_ptr()), ctypes.c_size_t(bytes),
-                              DEFAULT_KIND, ctypes.c_void_p(backward.cuda_stream)))
+    lend(buffer)
+    fake_torch.comes_late(buffer, backward)
     future = reduce(attachment, bucket)
-    threading.Timer(0.01, fake.fake_cuda_hold, (ctypes.c_void_p(backward.cuda_stream), 0)).start()
+    fake_torch.go_on(backward)
     return future
 
 
-taken = {}  # of PyTorch's allocator
-
-
 def take(bytes, device, stream):
-    """None is given where the stream is not one of the reducer's, or for "starves" after the first ones."""
-    assert device == DEVICE and stream, (device, stream)
+    """None is given for "starves" after the first ones."""
     if what == "starves" and len(taken) > 3:
         raise RuntimeError("CUDA out of memory. Tried to allocate a lot")
-    p = ctypes.c_void_p()
-    must(fake.cudaMalloc(ctypes.byref(p), ctypes.c_size_t(bytes)))
-    taken[p.value] = bytes
-    return p.value
-
-
-def give_back(address):
-    del taken[address]
-    must(fake.cudaFree(ctypes.c_void_p(address)))
+    return fake_torch.take(bytes, device, stream)
 
 
 gradcomp.torch.init_process_group()
@@ -129,9 +76,7 @@ torch.manual_seed(1)
 model = torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.ReLU(), torch.nn.Linear(60, 30), torch.nn.ReLU(), torch.nn.Linear(30, 1))
 ddp = DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=0.01)
 reduce, gradcomp.torch.Attachment._reduce = gradcomp.torch.Attachment._reduce, late
-torch.cuda.Stream, torch.cuda.stream = Stream, stream
-torch.cuda.caching_allocator_alloc, torch.cuda.caching_allocator_delete = take, give_back
-torch.cuda.device, torch.cuda.current_stream = lambda device: contextlib.nullcontext(), lambda device=None: backward
+fake_torch.stand_in(backward, take)
 for p in model.parameters():
     p.__class__ = Parameter
 attachment = gradcomp.torch.attach(ddp, spec, delay=int(what == "delayed"))

@@ -185,9 +185,9 @@ print("fsdp1_calls", stats["reduce_scatters"])
 print("torch", torch.__version__)
 
 
-def on_gpu():
+def nowhere():
     model = fsdp1()
-    model.compute_device = torch.device("cuda")
+    model.compute_device = torch.device("meta")
     return model
 
 
@@ -201,7 +201,7 @@ refused("different", sharded, reduce_scatter="none" if rank == 0 else "block:bit
 refused("no_shard", lambda: fsdp1(ShardingStrategy.NO_SHARD))
 refused("fsdp1_gather", fsdp1, all_gather="block:bits=8")
 refused("fsdp1_inner", lambda: nn.Sequential(fsdp1()))
-refused("fsdp1_gpu", on_gpu)
+refused("fsdp1_nowhere", nowhere)
 refused("fsdp1_double", lambda: fsdp1(of=network().double()))
 refused("double", lambda: fully_shard(nn.Linear(4, 4).double(), mesh=flat))
 refused("replicas_only", sharded, bucket_bytes=1 << 20)

@@ -68,7 +68,7 @@ for name, kind, *texts in (
         ("double", "Error", "parameter weight is float64", "convert it"),
         ("replicas_only", "TypeError", "bucket_bytes"),
         ("not_sharded", "TypeError", "all_gather", "DistributedDataParallel"),
-        ("fsdp1_gpu", "Error", "used on cuda"),
+        ("fsdp1_nowhere", "Error", "used on meta", "one CUDA device"),
         ("fsdp1_double", "Error", "is float64", "convert it"),
         ("old_torch", "TypeError", "PyTorch 2.9", f"this is {said['torch']}:")):
     ok(all(e[name].startswith(kind + " ") and all(t in e[name] for t in texts) for e in each),
