@@ -1,5 +1,6 @@
 #include "spank/local.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -84,8 +85,8 @@ int local_init(spank_t sp, int ac, char **av)
 static int check(const options *o)
 {
 	static const char *const flag[] = {"--compressor", "--collective", "--report", "--schedule", "--record",
-	                                   "--auto-attach"};
-	char *argv[15] = {local.args.helper, "check"};
+	                                   "--auto-attach", "--on-failure"};
+	char *argv[17] = {local.args.helper, "check"};
 	int n = 2;
 
 	for (int i = OPTION_COMPRESSOR; i < OPTION_STAGE; i++) {
@@ -115,6 +116,35 @@ static bool useless(const options *o)
 	log_error("%s does nothing without --gradcomp=SPEC; --gradcomp=none sends gradients uncompressed",
 	          option_name(which));
 	return true;
+}
+
+/* A plugin is not told what else srun was asked for. That is in its command line, also behind the name of the
+ * program, where it is not srun's: then a line of advice is missing, no more. Without --kill-on-bad-exit slurm.conf decides. */
+static void advise(const options *o)
+{
+	static char line[65536];
+	const char *end = line, *kill = getenv("SLURM_KILL_BAD_EXIT");
+	bool keeps = getenv("SLURM_NO_KILL"), kills = kill && strcmp(kill, "0");
+	FILE *f;
+
+	if (spank_context() != S_CTX_LOCAL || !o->value[OPTION_ON_FAILURE] || strcmp(o->value[OPTION_ON_FAILURE], "shrink"))
+		return;
+	f = fopen("/proc/self/cmdline", "r");
+	if (!f)
+		return;
+	end += fread(line, 1, sizeof line - 1, f);
+	fclose(f);
+	for (const char *arg = line; arg < end; arg += strlen(arg) + 1) {
+		if (!strcmp(arg, "-k") || !strncmp(arg, "--no-k", 6))
+			keeps = strcmp(arg, "--no-kill=off") != 0;
+		if (!strncmp(arg, "-K", 2))
+			kills = strcmp(arg, "-K0") != 0;
+		else if (!strncmp(arg, "--kill-on-bad", 13))
+			kills = !strchr(arg, '=') || strcmp(strchr(arg, '='), "=0") != 0;
+	}
+	if (!keeps || kills)
+		log_error("--gradcomp-on-failure=shrink: srun itself ends the step with %s; --no-kill --kill-on-bad-exit=0 keeps it",
+		          keeps ? "a lost task" : "a lost node");
 }
 
 static bool equal(const options *a, const options *b)
@@ -166,6 +196,7 @@ int local_options_end(void)
 	if (options_any(&local.now) && (!local.checked || strcmp(local.checked, text))) {
 		if (useless(&local.now) || check(&local.now) != 0)
 			exit(1);
+		advise(&local.now);
 		free(local.checked);
 		local.checked = text;
 		text = NULL;

@@ -6,7 +6,7 @@
 
 static const char *const names[OPTION_COUNT] = {"--gradcomp", "--gradcomp-collective", "--gradcomp-report",
                                                 "--gradcomp-schedule", "--gradcomp-record", "--gradcomp-auto-attach",
-                                                "--gradcomp-stage"};
+                                                "--gradcomp-on-failure", "--gradcomp-stage"};
 
 static const struct {
 	const char *value, *usage;
@@ -18,6 +18,7 @@ static const struct {
 	{"SPEC", "how gradients are merged into messages, for instance mgwfbp"},
 	{"FILE|none", "write the model of this job to FILE, for gradcomp plan"},
 	{"yes|no", "PyTorch programs that do not call attach(): compress the gradients of their models too (default yes)"},
+	{"abort|shrink", "when a rank is lost: the job ends (default), or a program that can shrink goes on without it"},
 	{"SPEC|none|help", "copy datasets to a cache on every node before the tasks start, for instance /nfs/images; "
                            "they find the copy in GRADCOMP_DATA"},
 };
@@ -89,7 +90,8 @@ int options_set(options *o, int which, const char *value, char *why, size_t size
 const char *options_value(const options *o, int which)
 {
 	const char *v = o->value[which];
-	bool any = which == OPTION_COLLECTIVE || which == OPTION_SCHEDULE || which == OPTION_ATTACH;
+	bool any = which == OPTION_COLLECTIVE || which == OPTION_SCHEDULE || which == OPTION_ATTACH ||
+	           which == OPTION_ON_FAILURE;
 	const char *none = which == OPTION_COMPRESSOR ? "off" : any ? NULL : "none";
 	return v && none && !strcmp(v, none) ? NULL : v;
 }

@@ -181,9 +181,10 @@ static int set_file(spank_t sp, int which, const char *variable, const char *fil
 
 static int export_options(spank_t sp)
 {
-	static const char *const word[] = {"compressor", "collective", "report", "schedule", "record", "auto_attach"};
+	static const char *const word[] = {"compressor", "collective", "report", "schedule", "record", "auto_attach",
+	                                   "on_failure"};
 	static const char *const variable[] = {"GRADCOMP", "GRADCOMP_COLLECTIVE", "GRADCOMP_REPORT", "GRADCOMP_SCHEDULE",
-	                                       "GRADCOMP_RECORD", "GRADCOMP_AUTO_ATTACH"};
+	                                       "GRADCOMP_RECORD", "GRADCOMP_AUTO_ATTACH", "GRADCOMP_ON_FAILURE"};
 	char names[80] = "";
 
 	if (options_off(&step.opt)) {

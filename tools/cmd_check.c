@@ -7,7 +7,7 @@
 
 static const char usage[] =
 	"usage: gradcomp check [--compressor SPEC] [--collective SPEC] [--report FILE] [--schedule SPEC] [--record FILE]\n"
-	"       [--auto-attach yes|no]\n"
+	"       [--auto-attach yes|no] [--on-failure abort|shrink]\n"
 	"\n"
 	"Checks the SPECs, that the compressor works with the collective, and the form of\n"
 	"the files' names, as srun does with the options of the same names. What is not\n"
@@ -16,13 +16,15 @@ static const char usage[] =
 
 int cmd_check(int argc, char **argv)
 {
-	const char *compressor = NULL, *collective = NULL, *report = NULL, *schedule = NULL, *record = NULL, *attach = NULL;
+	const char *compressor = NULL, *collective = NULL, *report = NULL, *schedule = NULL, *record = NULL, *attach = NULL,
+	           *on_failure = NULL;
 	const command_option options[] = {{"--compressor", &compressor, NULL},
 	                                  {"--collective", &collective, NULL},
 	                                  {"--report", &report, NULL},
 	                                  {"--schedule", &schedule, NULL},
 	                                  {"--record", &record, NULL},
 	                                  {"--auto-attach", &attach, NULL},
+	                                  {"--on-failure", &on_failure, NULL},
 	                                  {NULL, NULL, NULL}};
 	gradcomp_error err;
 	int status = take_options(argc, argv, usage, options, NULL, 0);
@@ -39,6 +41,7 @@ int cmd_check(int argc, char **argv)
 	                               {"gradcomp.schedule", schedule},
 	                               {"gradcomp.record", record},
 	                               {"gradcomp.auto_attach", attach},
+	                               {"gradcomp.on_failure", on_failure},
 	                               {NULL, NULL}};
 	return query_check_options(given, compressor, collective, &err) ? failed(&err) : 0;
 }

@@ -22,6 +22,7 @@ static const char text[] =
 	"  --gradcomp-schedule=SPEC     how gradients are merged: wfbp, single, fixed:bytes=25M, mgwfbp, omgs, auto\n"
 	"  --gradcomp-record=FILE       the model of the job, for gradcomp plan\n"
 	"  --gradcomp-auto-attach=no    leave the models of PyTorch programs alone that do not call attach()\n"
+	"  --gradcomp-on-failure=shrink a program that can shrink goes on without ranks that are lost\n"
 	"  --gradcomp-stage=SPEC        copy datasets to every node first; see --gradcomp-stage=help\n"
 	"\n";
 

@@ -183,8 +183,11 @@ static void environment_origin(const config_option *options, const char *name, c
 		snprintf(out, capacity, "environment %s", env);
 	else if (!strcmp(name, "gradcomp.compressor"))
 		snprintf(out, capacity, "option --gradcomp");
-	else
-		snprintf(out, capacity, "option --gradcomp-%s", strcmp(name, "gradcomp.auto_attach") ? name + 9 : "auto-attach");
+	else {
+		snprintf(out, capacity, "option --gradcomp-%s", name + 9);
+		for (char *c = out; (c = strchr(c, '_'));)
+			*c = '-';
+	}
 }
 
 static gradcomp_status config_environment(config *c, const config_option *options, gradcomp_error *err)

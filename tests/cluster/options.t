@@ -45,6 +45,7 @@ x"
 	like "$mode, srun: and says what goes with it too" "$said" '--gradcomp-schedule does nothing without --gradcomp'
 	refuse "$mode: a helper that refuses without a word" on srun -n1 --gradcomp=silent true
 	like "$mode: is named" "$said" "gradcomp: $tmp/stand-in check"
+	refuse "$mode, srun: on-failure alone is refused" on srun -n1 --gradcomp-on-failure=shrink true
 	refuse "$mode, srun: auto-attach alone is refused" on srun -n1 --gradcomp-auto-attach=no true
 	is "$mode: nothing was submitted" "$(submitted)" "$before"
 	is "$mode: nothing is queued" "$(as root squeue -h)" ""

@@ -37,6 +37,8 @@ is 'a value with blanks and quotes arrives as it is' \
 	"n1 GRADCOMP=topk GRADCOMP_OPTIONS=compressor report GRADCOMP_REPORT=/a \"b\" 'c' \$(id) ü.json"
 is 'whether models are attached' "$(tasks -wn1 --gradcomp=topk --gradcomp-auto-attach=no)" \
 	'n1 GRADCOMP=topk GRADCOMP_AUTO_ATTACH=no GRADCOMP_OPTIONS=compressor auto_attach'
+is 'what becomes of a job that loses a rank' "$(tasks -wn1 --no-kill --kill-on-bad-exit=0 --gradcomp=topk --gradcomp-on-failure=shrink)" \
+	'n1 GRADCOMP=topk GRADCOMP_ON_FAILURE=shrink GRADCOMP_OPTIONS=compressor on_failure'
 long=/$(printf 'x%.0s' {1..4090})
 # By its checksum, so that what srun says beside it is seen.
 cat > checksum <<'SHOW'

@@ -54,6 +54,8 @@ bad "record with an unknown letter" "option --gradcomp-record: " --compressor sa
 bad "record with an unknown letter: what it is" "record '%x': after '%' may come" --compressor sample --collective both --record '%x'
 check "whether models are attached" quiet --compressor sample --collective both --auto-attach no
 bad "an answer that is none" "option --gradcomp-auto-attach: gradcomp.auto_attach: 'maybe' is not yes or no" --compressor sample --collective both --auto-attach maybe
+check "what becomes of a job that loses a rank" quiet --compressor sample --collective both --on-failure shrink
+bad "something else" "option --gradcomp-on-failure: gradcomp.on_failure: 'retry' is not " --compressor sample --collective both --on-failure retry
 bad "two schedules" "no schedule 'wfbp,single'; there are wfbp, single, fixed" --compressor sample --collective both --schedule wfbp,single
 bad "unknown schedule" "no schedule 'nope'; there are wfbp, single, fixed" --compressor sample --collective both --schedule nope
 

@@ -59,6 +59,8 @@ static void values(void)
 	is_str(options_value(&o, OPTION_SCHEDULE), "none", "is for the check to refuse");
 	options_set(&o, OPTION_ATTACH, "no", why, sizeof why);
 	is_str(options_value(&o, OPTION_ATTACH), "no", "auto-attach=no is a value");
+	options_set(&o, OPTION_ON_FAILURE, "none", why, sizeof why);
+	is_str(options_value(&o, OPTION_ON_FAILURE), "none", "on-failure=none is for the check to refuse");
 	options_set(&o, OPTION_COMPRESSOR, "off", why, sizeof why);
 	ok(options_off(&o) && !options_value(&o, OPTION_COMPRESSOR), "off is");
 	options_clear(&o);
@@ -86,8 +88,8 @@ static void components(void)
 	is_int(options_split(text, 3, &o, why, sizeof why), -1, "there is no fourth");
 	like(why, "not known", "which is said");
 	static const char *const bad[] = {
-		"", "a", "a\n", "a\tb\tc\n", "a\tb\tc\td", "a\tb\tc\td\n", "a\tb\tc\td\te\tf\tg\th\n",
-		"#\t\t\t\t\t\t\n", "\t\t\x01\t\t\t\t\n"};
+		"", "a", "a\n", "a\tb\tc\n", "a\tb\tc\td", "a\tb\tc\td\n", "a\tb\tc\td\te\tf\tg\th\ti\n",
+		"#\t\t\t\t\t\t\t\n", "\t\t\x01\t\t\t\t\t\n"};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
 		is_int(options_split(bad[i], 0, &o, why, sizeof why), -1, "damaged text %zu", i);
 	is_int(options_split(text, -1, &o, why, sizeof why), -1, "a number below 0");

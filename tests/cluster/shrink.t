@@ -1,0 +1,71 @@
+#!/bin/bash
+# A job of four nodes that goes on without ranks and nodes it has lost (srun --gradcomp-on-failure=shrink).
+# shellcheck source-path=SCRIPTDIR
+. "$(dirname "$0")/common.sh"
+# shellcheck source=tests/cluster/shrink.sh
+. "$GRADCOMP_SRC/tests/cluster/shrink.sh"
+seed=${TEST_SEED:-$RANDOM}
+real_jobs --conf UnkillableStepTimeout=20
+library_program shrink
+export GRADCOMP_LOG=error GRADCOMP_TRANSPORT_TIMEOUT GRADCOMP_TRANSPORT_WAIT_TIMEOUT
+GRADCOMP_TRANSPORT_TIMEOUT=$(scaled 10) GRADCOMP_TRANSPORT_WAIT_TIMEOUT=$(scaled 60)
+
+said_of_kill () { grep -c 'gradcomp: --gradcomp-on-failure=shrink: ' out; }
+
+check 'nothing is lost: srun succeeds' train
+judge
+is 'nothing is lost: all are left' "$lost $left$problem" '0 8'
+whole=$loss
+# Memory that a rank has more than before it joined, KiB: the middle of eight.
+kib () { sed 's/.* kib \([0-9]*\).*/\1/' run/end.* | sort -n | sed -n 4p; }
+enduring=$(kib)
+is 'srun has what it takes, and gives no advice' "$(said_of_kill)" 0
+RANDOM=$seed
+for k in {1..6}; do
+	draw
+	train "${fates[@]}"
+	judge
+	is "seed $seed, run $k, $drawn: those left train on with the same weights, and name the lost" "$problem" '' || note "$(tail -n +1 out run/end.* run/died.*)"
+	check "run $k: the loss is that of all ranks: $loss of $whole" awk "BEGIN { exit !($loss < 2 * $whole + 1e-9) }"
+	note "$lost lost, $left left, $given_up given up; $stall s without a step, agreed after $agreement s"
+done
+all_idle 'every node is idle'
+
+GRADCOMP_MIN_RANKS=8 train 5:KILL:FIRST:0.2
+is 'fewer than min_ranks are left: all end' "$(grep -h -c '7 ranks are left, gradcomp.min_ranks is 8: the job ends' run/end.* | paste -sd+ | bc)" 7 || note "$(tail -n +1 out run/end.*)"
+
+# Stopped, left out when the limit is reached, and told so when it comes back while the others work.
+steps=3000
+GRADCOMP_TRANSPORT_TIMEOUT=$(scaled 3) train 6:STOP:FIRST:0.2 &
+run=$!
+wait_for 80 test -e run/shrunk.0
+for pid in $("${bed[@]}" node 4 ps -C shrink -o pid=); do "${bed[@]}" node 4 kill -CONT "$pid"; done
+wait $run
+steps=120
+like 'a rank that was stopped is refused by name when it comes back' "$(cat run/end.6)" 'rank 6 on n4 was given up by the others' || note "$(tail -n +1 out run/end.*)"
+is 'and the others have trained without it' "$(grep -l '^0 .* ranks 7 lost 6 ' run/end.* | wc -l)" 7
+
+rm -f run/end.*
+refuse 'one rank alone cannot shrink' on srun --mpi=pmix -n1 -D "$tmp/run" "${options[@]}" "$tmp/shrink" 10
+like 'which it is told' "$(cat run/end.0)" ': gradcomp_job_shrink: nothing has failed'
+
+# srun's command line says whether a lost node ends the step.
+options=(--gradcomp=none --gradcomp-on-failure=shrink)
+train
+is 'without --no-kill srun gives advice' "$(said_of_kill)" 1 || note "$(cat out)"
+options=(-k -K1 --gradcomp=none --gradcomp-on-failure=shrink)
+train
+is 'with --kill-on-bad-exit too' "$(said_of_kill)" 1 || note "$(cat out)"
+export SLURM_NO_KILL=yes
+options=(--gradcomp=none --gradcomp-on-failure=shrink)
+train
+is 'but not where the environment says it' "$(said_of_kill)" 0 || note "$(cat out)"
+options=(--gradcomp=none)
+unset SLURM_NO_KILL
+train
+is 'nor without the option' "$(said_of_kill)" 0 || note "$(cat out)"
+judge
+is 'a job that may not shrink trains as well' "$lost $left$problem" '0 8'
+check "to be able to shrink takes less than 1 MiB a rank: $enduring KiB, $(kib) without" test "$enduring" -lt $(($(kib) + 1024))
+all_idle 'every node is idle in the end'
+done_testing
