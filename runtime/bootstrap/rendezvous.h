@@ -40,6 +40,8 @@ const char *rendezvous_server_token(const rendezvous_server *m);
 /* Serves until all clients have connected and left, or `until` (a descriptor; -1: none)
  * is at its end. Signals do not end it. */
 gradcomp_status rendezvous_server_run(rendezvous_server *m, int until, gradcomp_error *err);
+/* Bytes sent to clients, when the server has ended. */
+uint64_t rendezvous_server_sent(const rendezvous_server *m);
 /* NULL is fine. */
 void rendezvous_server_close(rendezvous_server *m);
 

@@ -134,20 +134,30 @@ gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradc
 	return GRADCOMP_OK;
 }
 
-gradcomp_status client_connect(rendezvous_client *cl, double deadline, gradcomp_error *err)
+const char *client_try(rendezvous_client *cl, double deadline, bool *unproved)
 {
 	const char *why = "";
+
+	for (int i = 0; i < cl->nat; i++) {
+		why = attempt(cl, &cl->at[i], deadline, unproved);
+		if (!why || stopped(cl))
+			break;
+	}
+	return why;
+}
+
+gradcomp_status client_connect(rendezvous_client *cl, double deadline, gradcomp_error *err)
+{
+	const char *why;
 	bool unproved = false;
 	double pause = 0.05;
 
 	for (;;) {
-		for (int i = 0; i < cl->nat; i++) {
-			why = attempt(cl, &cl->at[i], deadline, &unproved);
-			if (!why)
-				return GRADCOMP_OK;
-			if (stopped(cl))
-				return error_set(err, GRADCOMP_ERR_STATE, "stopped");
-		}
+		why = client_try(cl, deadline, &unproved);
+		if (!why)
+			return GRADCOMP_OK;
+		if (stopped(cl))
+			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
 		/* The server has just been started, or a flood of connections pushed this one out. */
 		if (clock_now() + pause > deadline)
 			break;
@@ -200,10 +210,10 @@ static bool keep_pair(rendezvous_client *cl, const char *key, const unsigned cha
 	return true;
 }
 
-/* Reads what has arrived. */
+/* Reads what the relay has handed on. */
 static void receive_log(rendezvous_client *cl)
 {
-	ssize_t n = recv(cl->fd, cl->in + cl->have, sizeof cl->in - cl->have, MSG_DONTWAIT);
+	ssize_t n = recv(cl->log_fd, cl->in + cl->have, sizeof cl->in - cl->have, MSG_DONTWAIT);
 	size_t at = 0, bytes;
 	uint32_t rank;
 	long entry = 0;
@@ -211,7 +221,7 @@ static void receive_log(rendezvous_client *cl)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
-		snprintf(cl->why, sizeof cl->why, "the rendezvous server of the step at %s is gone: srun has ended", cl->server);
+		memcpy(cl->why, cl->ended, sizeof cl->why);
 		return;
 	}
 	cl->have += (size_t)n;
@@ -229,12 +239,16 @@ static void receive_log(rendezvous_client *cl)
 	memmove(cl->in, cl->in + at, cl->have);
 }
 
-static bool send_entry(rendezvous_client *cl, const char *key, const void *value, size_t bytes)
+bool client_send(rendezvous_client *cl, const char *key, const void *value, size_t bytes)
 {
 	unsigned char entry[RENDEZVOUS_ENTRY_MAX];
 	size_t n = rendezvous_entry_seal(&cl->keys, (uint32_t)cl->o.rank, key, value, bytes, entry);
+	bool sent;
 
-	return n && !client_transfer(cl, cl->fd, entry, n, true, clock_now() + CLIENT_ATTEMPT);
+	pthread_mutex_lock(&cl->sending);
+	sent = n && !client_transfer(cl, cl->fd, entry, n, true, clock_now() + CLIENT_ATTEMPT);
+	pthread_mutex_unlock(&cl->sending);
+	return sent;
 }
 
 static void missing(const rendezvous_client *cl, double timeout, gradcomp_error *err)
@@ -256,7 +270,7 @@ static void missing(const rendezvous_client *cl, double timeout, gradcomp_error 
 static gradcomp_status all_joined(rendezvous_client *cl, double timeout, double deadline, gradcomp_error *err)
 {
 	while (!cl->why[0] && cl->njoined < cl->o.nranks) {
-		int ready = client_wait(cl, cl->fd, POLLIN, deadline);
+		int ready = client_wait(cl, cl->log_fd, POLLIN, deadline);
 		if (ready < 0)
 			return error_set(err, GRADCOMP_ERR_STATE, "stopped");
 		if (!ready) {
@@ -270,7 +284,7 @@ static gradcomp_status all_joined(rendezvous_client *cl, double timeout, double 
 
 static int store_set(void *ctx, const char *key, const void *value, size_t bytes)
 {
-	return send_entry(ctx, key, value, bytes) ? 0 : -1;
+	return client_send(ctx, key, value, bytes) ? 0 : -1;
 }
 
 static long store_get(void *ctx, const char *key, void *value, size_t capacity, int timeout_ms)
@@ -280,7 +294,7 @@ static long store_get(void *ctx, const char *key, void *value, size_t capacity, 
 	const kv_pair *f;
 
 	while (!(f = find(cl, key))) {
-		if (cl->why[0] || client_wait(cl, cl->fd, POLLIN, until) <= 0)
+		if (cl->why[0] || client_wait(cl, cl->log_fd, POLLIN, until) <= 0)
 			return -1;
 		receive_log(cl);
 	}
@@ -302,6 +316,7 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a rendezvous with the other nodes");
 	cl->o = *o;
 	cl->fd = -1;
+	pthread_mutex_init(&cl->sending, NULL);
 	cl->store = (gradcomp_store){.struct_size = sizeof cl->store, .rank = o->rank, .nranks = o->nranks, .ctx = cl,
 	                            .set = store_set, .get = store_get};
 	st = o->nranks < 1 || o->nranks > RENDEZVOUS_RANKS_MAX || o->rank < 0 || o->rank >= o->nranks
@@ -318,10 +333,12 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 		rendezvous_keys_make(&cl->keys, token);
 		st = client_connect(cl, deadline, err);
 	}
+	if (!st)
+		st = relay_start(cl, err);
 	if (!st) {
 		gethostname(host, sizeof host - 1);
 		snprintf(key, sizeof key, RENDEZVOUS_JOINED "%d", o->rank);
-		if (!send_entry(cl, key, host, strlen(host)))
+		if (!client_send(cl, key, host, strlen(host)))
 			st = error_set(err, GRADCOMP_ERR_IO, "the rendezvous server of the step at %s does not read", cl->server);
 	}
 	if (!st)
@@ -330,6 +347,7 @@ gradcomp_status rendezvous_connect(const rendezvous_client_options *o, rendezvou
 	config_free(c);
 	if (st) {
 		/* Without a goodbye: the server reports this client as died. */
+		relay_stop(cl, false);
 		if (cl->fd >= 0)
 			close(cl->fd);
 		cl->fd = -1;
@@ -351,9 +369,10 @@ void rendezvous_disconnect(rendezvous_client *cl)
 
 	if (!cl)
 		return;
+	relay_stop(cl, true);
 	snprintf(key, sizeof key, RENDEZVOUS_LEFT "%d", cl->o.rank);
 	if (cl->fd >= 0)
-		(void)send_entry(cl, key, "", 0);
+		(void)client_send(cl, key, "", 0);
 	if (cl->fd >= 0)
 		close(cl->fd);
 	for (size_t i = 0; i < cl->npairs; i++) {
@@ -362,6 +381,7 @@ void rendezvous_disconnect(rendezvous_client *cl)
 		free(cl->pairs[i].key);
 	}
 	free(cl->pairs);
+	pthread_mutex_destroy(&cl->sending);
 	secret_wipe(&cl->keys, sizeof cl->keys);
 	secret_wipe(cl->in, sizeof cl->in);
 	free(cl);

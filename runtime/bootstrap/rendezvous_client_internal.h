@@ -2,6 +2,7 @@
 #ifndef BOOTSTRAP_RENDEZVOUS_CLIENT_INTERNAL_H
 #define BOOTSTRAP_RENDEZVOUS_CLIENT_INTERNAL_H
 
+#include <pthread.h>
 #include <stdbool.h>
 
 #include "transport/core/address.h"
@@ -10,6 +11,8 @@
 
 #define CLIENT_ATTEMPT 3.0 /* s: for a connection and the greeting, or for the server to read */
 #define CLIENT_INPUT (8 * RENDEZVOUS_ENTRY_MAX)
+
+typedef struct relay relay;
 
 typedef struct kv_pair {
 	char *key;
@@ -23,6 +26,10 @@ struct rendezvous_client {
 	rendezvous_keys keys;
 	address at[ADDRESS_MAX];
 	int nat, fd;
+	pthread_mutex_t sending; /* entries on fd: the relay's thread writes too */
+	relay *relay;            /* reads fd */
+	int log_fd;              /* the log, from the relay */
+	char ended[200];         /* why it has ended; valid at the end of log_fd */
 	char server[ADDRESS_TEXT]; /* the address that answered, or was tried last */
 	kv_pair *pairs;
 	size_t npairs, capacity, have;
@@ -37,7 +44,16 @@ int client_wait(const rendezvous_client *cl, int fd, short events, double until)
 const char *client_transfer(const rendezvous_client *cl, int fd, void *buf, size_t bytes, bool out, double until);
 /* Parses the server's addresses, those most likely to reach it first. */
 gradcomp_status client_addresses(rendezvous_client *cl, const char *where, gradcomp_error *err);
+/* Tries each address once; NULL, or what went wrong with the last. */
+const char *client_try(rendezvous_client *cl, double deadline, bool *unproved);
+/* Sends an entry to the server. Any thread. */
+bool client_send(rendezvous_client *cl, const char *key, const void *value, size_t bytes);
 /* Connects and proves the token, again and again until the deadline. */
 gradcomp_status client_connect(rendezvous_client *cl, double deadline, gradcomp_error *err);
+
+/* Begins to read the log, to hand it to the client at cl->log_fd, and to other clients. */
+gradcomp_status relay_start(rendezvous_client *cl, gradcomp_error *err);
+/* Ends that; `linger`: after the others have taken what is here, or a second. */
+void relay_stop(rendezvous_client *cl, bool linger);
 
 #endif

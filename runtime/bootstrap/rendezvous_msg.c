@@ -11,7 +11,7 @@
 /* s; the SPANK plugin waits 20 s for the server, and a call to munged may take 10 of them. */
 #define TOKEN_PATIENCE 8.0
 
-static const unsigned char magic[4] = {'G', 'C', 'M', '1'};
+static const unsigned char magic[4] = {'G', 'C', 'M', '2'};
 
 void rendezvous_keys_make(rendezvous_keys *k, const unsigned char token[SECRET_BYTES])
 {

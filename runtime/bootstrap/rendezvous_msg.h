@@ -28,6 +28,29 @@ struct config;
 #define RENDEZVOUS_LEFT "gone/"
 #define RENDEZVOUS_DIED "died/"
 
+/* Between one client and the server, not in the log. To the server: the addresses at which this
+ * client passes the log on; the offset from which it wants the log from the server (8 bytes), and
+ * whether it wants it even if there is no more (1 byte). To the client: the addresses of its relay; the
+ * log follows from this offset (8 bytes). */
+#define RENDEZVOUS_RELAY "relay/"
+#define RENDEZVOUS_ASK "ask/"
+#define RENDEZVOUS_LOG "log/"
+
+/* Clients to which the server, and each client, sends the log. */
+#define RENDEZVOUS_FANOUT 16
+
+/* The client from which `rank` has the log; -1: the server. */
+static inline int rendezvous_relay_of(int rank)
+{
+	return rank / RENDEZVOUS_FANOUT - 1;
+}
+
+/* The first of the clients to which `rank` passes the log on; there may be none. */
+static inline int64_t rendezvous_first_of(int rank)
+{
+	return ((int64_t)rank + 1) * RENDEZVOUS_FANOUT;
+}
+
 /* ---- keys and greeting ------------------------------------------ */
 
 typedef struct rendezvous_keys {

@@ -1,5 +1,6 @@
 /* The rendezvous server: its clients and its log. One thread, one poll(). What a client
- * sends is appended to the log, and every client is sent the whole log. */
+ * sends is appended to the log. The first clients are sent the log, and pass it on to the others
+ * (rendezvous_relay.c), which ask for it here only when their relay is lost. */
 #include "base/clock.h"
 #include "bootstrap/rendezvous_msg.h"
 #include "config/config.h"
@@ -23,7 +24,12 @@ typedef struct slot { /* of a rank */
 	bool left;        /* has said goodbye */
 	char host[65];
 	unsigned entries;
-	size_t sent; /* bytes of the log */
+	bool direct;  /* is sent the log from here */
+	bool told;    /* has been told where its relay is */
+	size_t sent;  /* bytes of the log */
+	char *relay;  /* where it passes the log on; NULL: not known */
+	unsigned char *out; /* entries for it alone, sent before the log */
+	size_t out_bytes, out_sent;
 	size_t have;
 	unsigned char *in; /* RENDEZVOUS_ENTRY_MAX bytes */
 } slot;
@@ -37,7 +43,60 @@ struct rendezvous_server {
 	struct pollfd *polls; /* what ends the server, the slots, the listener's */
 	unsigned char *log;
 	size_t bytes, capacity;
+	uint64_t total; /* sent to clients */
 };
+
+/* ---- what one client is told ------------------------------------------------- */
+
+/* False: there is no memory. */
+static bool tell(rendezvous_server *srv, slot *s, const char *key, const void *value, size_t bytes)
+{
+	unsigned char *out = realloc(s->out, s->out_bytes + RENDEZVOUS_ENTRY_MAX);
+	size_t n = 0;
+
+	if (out) {
+		s->out = out;
+		n = rendezvous_entry_seal(&srv->keys, (uint32_t)(s - srv->slots), key, value, bytes, out + s->out_bytes);
+		s->out_bytes += n;
+	}
+	return n > 0;
+}
+
+/* From here on it is sent the log by the server, from this byte. */
+static bool begin_log(rendezvous_server *srv, slot *s, uint64_t offset)
+{
+	unsigned char value[8];
+
+	put64(value, offset);
+	s->direct = true;
+	s->sent = (size_t)offset;
+	return tell(srv, s, RENDEZVOUS_LOG, value, sizeof value);
+}
+
+/* Tells a client where it can read the log, once that is known. */
+static bool tell_way(rendezvous_server *srv, int rank)
+{
+	slot *s = &srv->slots[rank];
+	const slot *relay = rank < RENDEZVOUS_FANOUT ? NULL : &srv->slots[rendezvous_relay_of(rank)];
+
+	if (s->fd < 0 || s->direct || s->told)
+		return true;
+	if (!relay || relay->left)
+		return begin_log(srv, s, 0);
+	if (!relay->relay)
+		return true;
+	s->told = true;
+	return tell(srv, s, RENDEZVOUS_RELAY, relay->relay, strlen(relay->relay));
+}
+
+/* The same for the clients of a relay. One that there is no memory for asks when it is quiet for long. */
+static void tell_readers(rendezvous_server *srv, int relay)
+{
+	int64_t first = rendezvous_first_of(relay);
+
+	for (int64_t r = first; r < first + RENDEZVOUS_FANOUT && r < srv->nranks; r++)
+		(void)tell_way(srv, (int)r);
+}
 
 /* ---- the handshake ---------------------------------------------------------- */
 
@@ -77,6 +136,7 @@ static const char *take_slot(void *ctx, pending_conn *p)
 	*to = (slot){.fd = p->fd, .in = to->in};
 	p->fd = -1;
 	setsockopt(to->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+	(void)tell_way(srv, (int)get32(p->hello + 4));
 	return NULL;
 }
 
@@ -109,6 +169,9 @@ static void drop(rendezvous_server *srv, int rank)
 	s->fd = -1;
 	free(s->in);
 	s->in = NULL;
+	free(s->out);
+	s->out = NULL;
+	s->out_bytes = s->out_sent = 0;
 	if (s->left)
 		return;
 	/* The others learn of it at once and not at the time limit. */
@@ -118,9 +181,32 @@ static void drop(rendezvous_server *srv, int rank)
 	size_t n = rendezvous_entry_seal(&srv->keys, (uint32_t)rank, key, s->host, strlen(s->host), entry);
 	if (n)
 		(void)append(srv, entry, n);
+	tell_readers(srv, rank);
 }
 
 /* ---- clients -------------------------------------------------------------------- */
+
+/* An entry for the server alone: 1; 0: it is one of the log; -1: it is malformed. */
+static int take_private(rendezvous_server *srv, int rank, const char *key, const unsigned char *value, size_t bytes)
+{
+	slot *s = &srv->slots[rank];
+	uint64_t offset;
+
+	if (!strcmp(key, RENDEZVOUS_RELAY)) {
+		if (s->relay || !bytes || bytes >= WHERE_TEXT || memchr(value, 0, bytes))
+			return -1;
+		s->relay = strndup((const char *)value, bytes);
+		tell_readers(srv, rank);
+		return s->relay ? 1 : -1;
+	}
+	if (strcmp(key, RENDEZVOUS_ASK))
+		return 0;
+	if (bytes != 9 || (offset = get64(value)) > srv->bytes)
+		return -1;
+	if (!s->direct && (value[8] || offset < srv->bytes) && !begin_log(srv, s, offset))
+		return -1;
+	return 1;
+}
 
 /* False: it has disconnected, or broke the protocol. */
 static bool receive_from(rendezvous_server *srv, int rank)
@@ -138,17 +224,21 @@ static bool receive_from(rendezvous_server *srv, int rank)
 		return false;
 	s->have += (size_t)n;
 	while ((entry = rendezvous_entry_check(&srv->keys, s->in, s->have, &from)) > 0) {
-		if (from != (uint32_t)rank || s->left || ++s->entries > RENDEZVOUS_ENTRIES)
+		int private;
+
+		if (from != (uint32_t)rank || s->left)
 			return false;
 		memcpy(copy, s->in, (size_t)entry);
 		value = rendezvous_entry_open(&srv->keys, copy, (size_t)entry, &bytes);
-		if (!value || !append(srv, s->in, (size_t)entry))
+		private = value ? take_private(srv, rank, (char *)copy + RENDEZVOUS_HEAD, value, bytes) : -1;
+		if (private < 0 || (!private && (++s->entries > RENDEZVOUS_ENTRIES || !append(srv, s->in, (size_t)entry))))
 			return false;
 		if (!strncmp((char *)copy + RENDEZVOUS_HEAD, RENDEZVOUS_JOINED, sizeof RENDEZVOUS_JOINED - 1))
 			snprintf(s->host, sizeof s->host, "%.*s", (int)bytes, (char *)value);
 		if (!strncmp((char *)copy + RENDEZVOUS_HEAD, RENDEZVOUS_LEFT, sizeof RENDEZVOUS_LEFT - 1)) {
 			s->left = true;
 			srv->nleft++;
+			tell_readers(srv, rank);
 		}
 		s->have -= (size_t)entry;
 		memmove(s->in, s->in + entry, s->have);
@@ -157,12 +247,21 @@ static bool receive_from(rendezvous_server *srv, int rank)
 	return entry == 0;
 }
 
-static bool send_log(rendezvous_server *srv, slot *s)
+static bool has_more(const rendezvous_server *srv, const slot *s)
 {
-	ssize_t n = send(s->fd, srv->log + s->sent, srv->bytes - s->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+	return s->out_sent < s->out_bytes || (s->direct && s->sent < srv->bytes);
+}
 
-	if (n > 0)
-		s->sent += (size_t)n;
+static bool send_more(rendezvous_server *srv, slot *s)
+{
+	bool own = s->out_sent < s->out_bytes;
+	const unsigned char *from = own ? s->out + s->out_sent : srv->log + s->sent;
+	ssize_t n = send(s->fd, from, own ? s->out_bytes - s->out_sent : srv->bytes - s->sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+
+	if (n > 0) {
+		*(own ? &s->out_sent : &s->sent) += (size_t)n;
+		srv->total += (uint64_t)n;
+	}
 	return n >= 0 || errno == EAGAIN || errno == EINTR;
 }
 
@@ -173,7 +272,7 @@ static int prepare(rendezvous_server *srv, int until, double now)
 {
 	srv->polls[0] = (struct pollfd){until, POLLIN, 0};
 	for (int r = 0; r < srv->nranks; r++) {
-		short more = srv->slots[r].sent < srv->bytes ? POLLOUT : 0;
+		short more = has_more(srv, &srv->slots[r]) ? POLLOUT : 0;
 		srv->polls[1 + r] = (struct pollfd){srv->slots[r].fd, (short)(POLLIN | more), 0};
 	}
 	return listener_poll(&srv->listener, srv->polls + 1 + srv->nranks, now);
@@ -211,7 +310,7 @@ gradcomp_status rendezvous_server_run(rendezvous_server *srv, int until, gradcom
 			if (p->fd < 0 || !p->revents)
 				continue;
 			if ((p->revents & ~POLLOUT && !receive_from(srv, r)) ||
-			    (p->revents & POLLOUT && !send_log(srv, &srv->slots[r])))
+			    (p->revents & POLLOUT && has_more(srv, &srv->slots[r]) && !send_more(srv, &srv->slots[r])))
 				drop(srv, r);
 		}
 		listener_serve(&srv->listener, srv->polls + 1 + srv->nranks, n);
@@ -230,21 +329,6 @@ static gradcomp_status listen_for_nodes(rendezvous_server *srv, const char *rang
 		                   *range ? " on ports " : "", range);
 	listener_add(&srv->listener, fd, false);
 	return GRADCOMP_OK;
-}
-
-static gradcomp_status own_addresses(rendezvous_server *srv, uint16_t port, gradcomp_error *err)
-{
-	address own[ADDRESS_MAX];
-	int n;
-	gradcomp_status st = address_own("", own, &n, err);
-
-	for (int i = 0; !st && i < n; i++) {
-		size_t used = strlen(srv->where);
-		own[i].port = port;
-		srv->where[used] = ',';
-		address_format(&own[i], srv->where + used + !!used);
-	}
-	return st;
 }
 
 gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, rendezvous_server **out, gradcomp_error *err)
@@ -280,7 +364,7 @@ gradcomp_status rendezvous_server_open(const char *const *settings, int nranks, 
 	if (!st)
 		st = listen_for_nodes(srv, config_str(c, "stage.rendezvous_ports"), &port, err);
 	if (!st)
-		st = own_addresses(srv, port, err);
+		st = address_own_text(port, srv->where, err);
 	if (!st)
 		st = secret_random(token, sizeof token, err);
 	if (!st) {
@@ -306,6 +390,11 @@ const char *rendezvous_server_token(const rendezvous_server *srv)
 	return srv->token;
 }
 
+uint64_t rendezvous_server_sent(const rendezvous_server *srv)
+{
+	return srv->total;
+}
+
 void rendezvous_server_close(rendezvous_server *srv)
 {
 	if (!srv)
@@ -315,6 +404,8 @@ void rendezvous_server_close(rendezvous_server *srv)
 		if (srv->slots[r].fd >= 0)
 			close(srv->slots[r].fd);
 		free(srv->slots[r].in);
+		free(srv->slots[r].out);
+		free(srv->slots[r].relay);
 	}
 	free(srv->slots);
 	free(srv->polls);

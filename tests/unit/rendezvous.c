@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #define CLIENTS 24
+#define MANY 300 /* 16 have the list from the server, 256 from these, 28 from those */
 
 static double clock_s(void)
 {
@@ -84,6 +85,8 @@ typedef struct task {
 	const server *s;
 	int rank, nranks;
 	double timeout;
+	size_t bytes; /* of rank 0's value */
+	pthread_barrier_t *all; /* before it leaves, as in a job; or NULL */
 	int good;
 	gradcomp_status status;
 	gradcomp_error err;
@@ -98,25 +101,34 @@ static void *client(void *p)
 	char key[32], value[RENDEZVOUS_VALUE_MAX];
 
 	t->status = join(t->s, t->rank, t->nranks, t->timeout, &g, &t->err);
+	if (t->status && t->all)
+		pthread_barrier_wait(t->all);
 	if (t->status)
 		return NULL;
 	const gradcomp_store *st = rendezvous_store(g);
 	snprintf(key, sizeof key, "endpoint/%d", t->rank);
 	memset(value, t->rank, sizeof value);
-	t->good = st->rank == t->rank && st->nranks == t->nranks && !st->set(st->ctx, key, value, sizeof value - (size_t)t->rank);
+	t->good = st->rank == t->rank && st->nranks == t->nranks && !st->set(st->ctx, key, value, t->bytes - (size_t)t->rank);
 	for (int r = 0; t->good && r < t->nranks; r++) {
 		snprintf(key, sizeof key, "endpoint/%d", r);
 		long n = st->get(st->ctx, key, value, sizeof value, 20000);
-		t->good = n == RENDEZVOUS_VALUE_MAX - r && value[0] == (char)r && value[n - 1] == (char)r;
+		t->good = n == (long)t->bytes - r && value[0] == (char)r && value[n - 1] == (char)r;
 	}
+	if (t->all)
+		pthread_barrier_wait(t->all);
 	rendezvous_disconnect(g);
 	return NULL;
 }
 
+static void start_all(task *t, const server *s, int rank, int nranks, double timeout, pthread_barrier_t *all)
+{
+	*t = (task){.s = s, .rank = rank, .nranks = nranks, .timeout = timeout, .bytes = nranks < MANY ? RENDEZVOUS_VALUE_MAX : 320, .all = all};
+	pthread_create(&t->thread, NULL, client, t);
+}
+
 static void start(task *t, const server *s, int rank, int nranks, double timeout)
 {
-	*t = (task){.s = s, .rank = rank, .nranks = nranks, .timeout = timeout};
-	pthread_create(&t->thread, NULL, client, t);
+	start_all(t, s, rank, nranks, timeout, NULL);
 }
 
 static void all_connect(void)
@@ -135,6 +147,115 @@ static void all_connect(void)
 	is_int(good, CLIENTS, "all get the values of all");
 	end(&s, 0);
 	is_int(s.status, GRADCOMP_OK, "and the server ends when they have left");
+}
+
+/* Three levels of clients: the server sends the list to the first 16 alone. */
+static void many(void)
+{
+	static task t[MANY];
+	server s;
+	pthread_barrier_t all;
+	int good = 0;
+	double list = 0;
+
+	pthread_barrier_init(&all, NULL, MANY);
+	is_int(begin(&s, MANY), 0, "a server for %d", MANY);
+	for (int i = MANY; i-- > 0;)
+		start_all(&t[i], &s, i, MANY, 120, &all);
+	for (int i = 0; i < MANY; i++) {
+		pthread_join(t[i].thread, NULL);
+		good += t[i].good;
+		list += 3 * RENDEZVOUS_ENTRY_MIN + 32 + (double)t[i].bytes - i; /* that it joined, its value, that it left */
+	}
+	is_int(good, MANY, "all get the values of all");
+	pthread_barrier_destroy(&all);
+	pthread_join(s.thread, NULL);
+	double sent = (double)rendezvous_server_sent(s.server);
+	printf("# the server sent %.0f lists\n", sent / list);
+	/* 16, and what clients ask for whose relay has no processor time for seconds. */
+	ok(sent < list * MANY / 2, "and the server has not sent them to each");
+	close(s.until[0]);
+	close(s.until[1]);
+	rendezvous_server_close(s.server);
+}
+
+/* A client of 40 that offers to pass the list on, at a port where nobody answers. */
+static int deaf_relay(const server *s, int rank, int listening, rendezvous_keys *k)
+{
+	unsigned char token[SECRET_BYTES], hello[RENDEZVOUS_HELLO_BYTES], in[CHALLENGE_BYTES], mac[SECRET_BYTES];
+	unsigned char entry[RENDEZVOUS_ENTRY_MAX];
+	struct sockaddr_in sa;
+	socklen_t bytes = sizeof sa;
+	char where[40], key[32], value[RENDEZVOUS_VALUE_MAX];
+	int fd = connect_to(port_of(s));
+
+	getsockname(listening, (struct sockaddr *)&sa, &bytes);
+	sha256_unhex(rendezvous_server_token(s->server) + 6, token);
+	rendezvous_keys_make(k, token);
+	rendezvous_hello_write(&(rendezvous_hello){(uint32_t)rank, 40, {7}}, hello);
+	if (fd < 0 || write(fd, hello, sizeof hello) < 0 || recv(fd, in, sizeof in, MSG_WAITALL) != sizeof in)
+		return -1;
+	rendezvous_proof(k, ROLE_CONNECT, hello, in, mac);
+	if (write(fd, mac, sizeof mac) < 0 || recv(fd, in, WELCOME_BYTES, MSG_WAITALL) != WELCOME_BYTES)
+		return -1;
+	snprintf(where, sizeof where, "127.0.0.1/8@%d", ntohs(sa.sin_port));
+	size_t n = rendezvous_entry_seal(k, (uint32_t)rank, RENDEZVOUS_RELAY, where, strlen(where), entry);
+	(void)!write(fd, entry, n);
+	snprintf(key, sizeof key, RENDEZVOUS_JOINED "%d", rank);
+	n = rendezvous_entry_seal(k, (uint32_t)rank, key, "deaf", 4, entry);
+	(void)!write(fd, entry, n);
+	snprintf(key, sizeof key, "endpoint/%d", rank);
+	memset(value, rank, sizeof value);
+	n = rendezvous_entry_seal(k, (uint32_t)rank, key, value, sizeof value - (size_t)rank, entry);
+	(void)!write(fd, entry, n);
+	return fd;
+}
+
+static int listen_deaf(void)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET};
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	sa.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	return fd < 0 || bind(fd, (struct sockaddr *)&sa, sizeof sa) || listen(fd, 64) ? -1 : fd;
+}
+
+static void relays_fail(void)
+{
+	static task t[40];
+	rendezvous_keys k;
+	server s;
+	int good = 0, named = 0, port = listen_deaf();
+
+	begin(&s, 40);
+	for (int i = 1; i < 40; i++)
+		start(&t[i], &s, i, 40, 60);
+	int fd = deaf_relay(&s, 0, port, &k);
+	ok(fd >= 0, "a node of 40 does not pass the list on");
+	for (int i = 1; i < 40; i++) {
+		pthread_join(t[i].thread, NULL);
+		good += t[i].good;
+	}
+	is_int(good, 39, "the others have it all the same");
+	close(fd);
+	end(&s, 0);
+
+	begin(&s, 40);
+	fd = deaf_relay(&s, 1, port, &k);
+	for (int i = 0; i < 39; i++)
+		if (i != 1)
+			start(&t[i], &s, i, 40, 60);
+	(void)poll(NULL, 0, 500);
+	close(fd);
+	close(port); /* it dies, and node 39 is not there yet */
+	for (int i = 0; i < 39; i++) {
+		if (i == 1)
+			continue;
+		pthread_join(t[i].thread, NULL);
+		named += t[i].status == GRADCOMP_ERR_PEER && strstr(t[i].err.text, "deaf (node 1 of the step) died") != NULL;
+	}
+	is_int(named, 38, "one that dies is named everywhere, by those behind it too");
+	end(&s, 1);
 }
 
 static void unauthenticated(void)
@@ -340,6 +461,8 @@ int main(void)
 {
 	setenv("GRADCOMP_SECURITY_SECRET", "pmix", 1);
 	all_connect();
+	many();
+	relays_fail();
 	unauthenticated();
 	flooded();
 	missing();

@@ -219,6 +219,22 @@ int address_format(const address *a, char out[ADDRESS_TEXT])
 	return snprintf(out, ADDRESS_TEXT, "%s/%u@%u", ip, a->prefix, a->port);
 }
 
+gradcomp_status address_own_text(uint16_t port, char out[ADDRESS_MAX * ADDRESS_TEXT], gradcomp_error *err)
+{
+	address own[ADDRESS_MAX];
+	int n = 0;
+	gradcomp_status st = address_own("", own, &n, err);
+
+	out[0] = 0;
+	for (int i = 0; !st && i < n; i++) {
+		size_t used = strlen(out);
+		own[i].port = port;
+		out[used] = ',';
+		address_format(&own[i], out + used + !!used);
+	}
+	return st;
+}
+
 int address_parse(const char *text, size_t bytes, address *out)
 {
 	char copy[ADDRESS_TEXT], *at;

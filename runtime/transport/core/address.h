@@ -41,6 +41,8 @@ void address_text(const struct sockaddr_storage *sa, char out[ADDRESS_TEXT]);
 
 /* The form in an endpoint record: 10.0.0.2/24@45678. */
 int address_format(const address *a, char out[ADDRESS_TEXT]);
+/* All own addresses in that form, at `port`, with commas between. */
+gradcomp_status address_own_text(uint16_t port, char out[ADDRESS_MAX * ADDRESS_TEXT], gradcomp_error *err);
 /* 0, or -1 when the text is not such an address. */
 int address_parse(const char *text, size_t bytes, address *out);
 
