@@ -78,9 +78,9 @@ static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32
                                    double *seconds, gradcomp_error *err)
 {
 	/* Of a group over several nodes every rank reduces with one of each other group. */
-	uint32_t sharing = c->tensor < c->ranks_per_node ? c->tensor : c->ranks_per_node;
+	int inside = c->tensor < c->ranks_per_node;
 	cost_question q = {.nodes = c->tensor > c->ranks_per_node ? c->data : c->nodes,
-	                       .ranks_per_node = c->ranks_per_node / sharing,
+	                       .ranks_per_node = inside ? c->ranks_per_node / c->tensor : 1,
 	                       .compressor = c->compressor,
 	                       .collective = k->q->collective};
 	cost_prediction out = {0};
@@ -89,7 +89,7 @@ static gradcomp_status reduce_part(const making *k, const rank_choice *c, uint32
 	part p;
 
 	if (c->tensor > 1) {
-		machine.level[1].b *= sharing;
+		machine.level[1].b *= inside ? c->tensor : c->ranks_per_node;
 		machine.ncalls = 0; /* they were measured with the interface to themselves */
 	}
 	st = part_open(&p, k->model, ntensors, c->tensor, err);
@@ -169,47 +169,45 @@ static int multiple(uint64_t samples, uint32_t ranks)
 	return ranks && samples % ranks == 0;
 }
 
-/* 1, 2, 4 ... ranks of a node, then all ranks of 2, 4 ... nodes; 0: there is no other. */
-static uint32_t next_degree(uint32_t tensor, uint32_t nodes, uint32_t ranks)
-{
-	uint32_t more = 2 * tensor;
-
-	if (more <= ranks && ranks % more == 0)
-		return more;
-	if (tensor < ranks)
-		more = 2 * ranks;
-	return nodes % (more / ranks) == 0 ? more : 0;
-}
-
-static gradcomp_status add_submesh(making *k, uint32_t nodes, uint32_t ranks, gradcomp_error *err)
+/* Where `data` groups of `tensor` ranks can share the samples. */
+static gradcomp_status add_degree(making *k, rank_choice c, gradcomp_error *err)
 {
 	static const char *const uncompressed[] = {NULL};
 	const char *const *list = k->q->compressors ? k->q->compressors : uncompressed;
 	gradcomp_status st = GRADCOMP_OK;
+	uint32_t before = k->n, i = 0;
 
-	for (uint32_t tensor = 1; tensor && !st; tensor = next_degree(tensor, nodes, ranks)) {
-		rank_choice c = {.nodes = nodes,
-		                 .ranks_per_node = ranks,
-		                 .tensor = tensor,
-		                 .data = nodes * ranks / tensor};
-		uint32_t before = k->n, i = 0;
+	if (!multiple(k->samples, c.data))
+		return GRADCOMP_OK;
+	if (k->n == HYBRID_CHOICES_MAX)
+		return error_set(err, GRADCOMP_ERR_RANGE, "more than %d choices of ranks for a stage", HYBRID_CHOICES_MAX);
+	if (c.data == 1) {
+		k->choices[k->n++] = c;
+		return GRADCOMP_OK;
+	}
+	do {
+		if (k->n < HYBRID_CHOICES_MAX)
+			st = add_compressed(k, c, list[i], err);
+	} while (!st && list[i] && list[++i]);
+	if (!st && k->n == before)
+		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "no compressor can be predicted: %s", k->skipped.text);
+	return st;
+}
 
-		if (!multiple(k->samples, c.data))
-			continue;
-		if (k->n == HYBRID_CHOICES_MAX)
-			return error_set(err, GRADCOMP_ERR_RANGE, "more than %d choices of ranks for a stage",
-			                 HYBRID_CHOICES_MAX);
-		if (c.data == 1) {
-			k->choices[k->n++] = c;
-			continue;
-		}
-		do {
-			if (k->n < HYBRID_CHOICES_MAX)
-				st = add_compressed(k, c, list[i], err);
-		} while (!st && list[i] && list[++i]);
-		if (!st && k->n == before)
-			st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "no compressor can be predicted: %s",
-			               k->skipped.text);
+/* 1, 2, 4 ... ranks of a node divide the matrices, or all ranks of 2, 4 ... nodes. */
+static gradcomp_status add_submesh(making *k, uint32_t nodes, uint32_t ranks, gradcomp_error *err)
+{
+	rank_choice c = {.nodes = nodes, .ranks_per_node = ranks};
+	gradcomp_status st = GRADCOMP_OK;
+
+	for (c.tensor = 1; ranks % c.tensor == 0 && !st; c.tensor *= 2) {
+		c.data = nodes * (ranks / c.tensor);
+		st = add_degree(k, c, err);
+	}
+	for (uint32_t over = 2; over <= nodes && nodes % over == 0 && !st; over *= 2) {
+		c.tensor = over * ranks;
+		c.data = nodes / over;
+		st = add_degree(k, c, err);
 	}
 	return st;
 }

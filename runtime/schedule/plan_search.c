@@ -418,10 +418,10 @@ static int fits(const search *q)
 static gradcomp_status try_all(search *q, order orders, plan_found *best, gradcomp_error *err)
 {
 	gradcomp_status st = GRADCOMP_OK;
-	uint32_t n = q->problem.n;
+	uint32_t n = q->problem.n, plans = n ? 1u << (n - 1) : 0;
 
-	q->cut[n - 1] = 1;
-	for (uint32_t mask = 0; !st && mask < 1u << (n - 1); mask++) {
+	for (uint32_t mask = 0; !st && mask < plans; mask++) {
+		q->cut[n - 1] = 1;
 		for (uint32_t i = 0; i + 1 < n; i++)
 			q->cut[i] = mask >> i & 1;
 		if (fits(q))
