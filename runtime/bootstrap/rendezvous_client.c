@@ -170,12 +170,46 @@ gradcomp_status client_connect(rendezvous_client *cl, double deadline, gradcomp_
 
 /* ---- the log: read as it grows, its entries kept ------------------------------ */
 
+/* Where the key is in the index, or the free place for it. The capacity is a power of 2; keys are of
+ * ranks of this job, so any hash will do (FNV-1a). */
+static size_t index_of(const rendezvous_client *cl, const char *key)
+{
+	size_t mask = 2 * cl->capacity - 1;
+	uint32_t hash = 2166136261u;
+
+	for (const char *c = key; *c; c++)
+		hash = (hash ^ (unsigned char)*c) * 16777619u;
+	for (size_t i = hash & mask;; i = (i + 1) & mask)
+		if (!cl->index[i] || !strcmp(cl->pairs[cl->index[i] - 1].key, key))
+			return i;
+}
+
 static const kv_pair *find(const rendezvous_client *cl, const char *key)
 {
+	uint32_t at = cl->capacity ? cl->index[index_of(cl, key)] : 0;
+
+	return at ? &cl->pairs[at - 1] : NULL;
+}
+
+/* Space for another pair. */
+static bool grow(rendezvous_client *cl)
+{
+	size_t more = cl->capacity ? 2 * cl->capacity : 64;
+	kv_pair *f = realloc(cl->pairs, more * sizeof *f);
+	uint32_t *index = calloc(2 * more, sizeof *index);
+
+	if (f)
+		cl->pairs = f;
+	if (!f || !index) {
+		free(index);
+		return false;
+	}
+	free(cl->index);
+	cl->index = index;
+	cl->capacity = more;
 	for (size_t i = 0; i < cl->npairs; i++)
-		if (!strcmp(cl->pairs[i].key, key))
-			return &cl->pairs[i];
-	return NULL;
+		index[index_of(cl, f[i].key)] = (uint32_t)i + 1;
+	return true;
 }
 
 /* Keeps the key and value of an entry; the first value of a key stays. */
@@ -183,14 +217,8 @@ static bool keep_pair(rendezvous_client *cl, const char *key, const unsigned cha
 {
 	if (find(cl, key))
 		return true;
-	if (cl->npairs == cl->capacity) {
-		size_t more = cl->capacity ? 2 * cl->capacity : 64;
-		kv_pair *f = realloc(cl->pairs, more * sizeof *f);
-		if (!f)
-			return false;
-		cl->pairs = f;
-		cl->capacity = more;
-	}
+	if (cl->npairs == cl->capacity && !grow(cl))
+		return false;
 	kv_pair *f = &cl->pairs[cl->npairs];
 	f->key = strdup(key);
 	f->value = malloc(bytes + 1);
@@ -202,7 +230,7 @@ static bool keep_pair(rendezvous_client *cl, const char *key, const unsigned cha
 	}
 	memcpy(f->value, value, bytes);
 	f->value[bytes] = 0;
-	cl->npairs++;
+	cl->index[index_of(cl, key)] = (uint32_t)++cl->npairs;
 	cl->njoined += !strncmp(key, RENDEZVOUS_JOINED, sizeof RENDEZVOUS_JOINED - 1);
 	if (!strncmp(key, RENDEZVOUS_DIED, sizeof RENDEZVOUS_DIED - 1) && !cl->why[0])
 		snprintf(cl->why, sizeof cl->why, "%.64s (node %.10s of the step) died before all nodes had connected", f->value,
@@ -381,6 +409,7 @@ void rendezvous_disconnect(rendezvous_client *cl)
 		free(cl->pairs[i].key);
 	}
 	free(cl->pairs);
+	free(cl->index);
 	pthread_mutex_destroy(&cl->sending);
 	secret_wipe(&cl->keys, sizeof cl->keys);
 	secret_wipe(cl->in, sizeof cl->in);

@@ -33,6 +33,7 @@ struct rendezvous_client {
 	char server[ADDRESS_TEXT]; /* the address that answered, or was tried last */
 	kv_pair *pairs;
 	size_t npairs, capacity, have;
+	uint32_t *index; /* 2 * capacity: by hash of the key, 1 + a pair's number; 0: free */
 	int njoined; /* clients, this one too */
 	char why[200]; /* the server is lost or a client died; "" */
 	unsigned char in[CLIENT_INPUT];
