@@ -327,6 +327,75 @@ static void alone(gradcomp_job *job, int rank, process_board *board, void *room)
 	s->status = gradcomp_job_shrink(job, NULL, &s->err);
 }
 
+/* Rank 1 dies where the others are in a call that is none of a step's. */
+enum { SPLITS, SAVES, LOADS, BROADCASTS, CALLS };
+static const char *const call_names[] = {"gradcomp_group_split", "gradcomp_reducer_save_shared", "gradcomp_reducer_load",
+                                         "gradcomp_broadcast"};
+static int in_call;
+
+static gradcomp_status call(gradcomp_job *job, gradcomp_reducer *r, unsigned char *state, uint64_t bytes, gradcomp_error *err)
+{
+	gradcomp_group *group = NULL;
+	gradcomp_status st;
+	uint64_t n = 0;
+	switch (in_call) {
+	case SPLITS:
+		st = gradcomp_group_split(gradcomp_job_world(job), 0, 0, &group, err);
+		gradcomp_group_free(group);
+		return st;
+	case SAVES:
+		return gradcomp_reducer_save_shared(r, state, bytes, &n, err);
+	case LOADS:
+		return gradcomp_reducer_load(r, state, bytes, err);
+	default:
+		return gradcomp_broadcast(gradcomp_job_world(job), state, bytes, GRADCOMP_U8, 0, err);
+	}
+}
+
+static void calling(gradcomp_job *job, int rank, process_board *board, void *room)
+{
+	seen *s = room;
+	const uint64_t dims[1] = {NUMEL};
+	gradcomp_tensor_desc desc = {.dims = dims, .ndim = 1};
+	gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "topk:density=0.1"};
+	gradcomp_survivors who = {.struct_size = sizeof who};
+	gradcomp_reducer *r = NULL;
+	unsigned char *state = NULL;
+	uint64_t bytes = 0;
+	s->status = gradcomp_reducer_create(gradcomp_job_world(job), &desc, 1, &o, &r, &s->err);
+	if (!s->status)
+		s->status = gradcomp_reducer_save_shared(r, NULL, 0, &bytes, &s->err);
+	state = malloc(bytes + 1);
+	if (!s->status)
+		s->status = gradcomp_reducer_save_shared(r, state, bytes, &bytes, &s->err);
+	pthread_barrier_wait(&board->barrier);
+	for (int k = 0; !s->status; k++) {
+		if (rank == 1 && k == 3)
+			raise(SIGKILL);
+		s->status = call(job, r, state, bytes, &s->err);
+	}
+	s->wrong = s->status != GRADCOMP_ERR_PEER_LOST || !strstr(s->err.text, "rank 1 on ");
+	if (!s->wrong)
+		s->finished = !gradcomp_job_shrink(job, &who, &s->err) && who.nranks == 2 && who.lost[0] == 1 &&
+		              !call(job, r, state, bytes, &s->err);
+	gradcomp_reducer_free(r);
+	free(state);
+}
+
+static void in_calls(void)
+{
+	const char *settings[] = {plugin_path_setting(), "gradcomp.on_failure=shrink", "gradcomp.log=error", NULL};
+	for (in_call = 0; in_call < CALLS; in_call++) {
+		process_board *b = run_processes(3, settings, calling, sizeof(seen));
+		for (int r = 0; r < 3; r += 2) {
+			const seen *s = process_room(b, r);
+			ok(s->finished && !s->wrong, "a rank is lost in %s: rank %d is told who, and goes on: status %d, %s", call_names[in_call], r,
+			   s->status, s->err.text);
+		}
+		end_processes(b);
+	}
+}
+
 static void too_few(void)
 {
 	const char *settings[] = {plugin_path_setting(), "gradcomp.on_failure=shrink", "gradcomp.min_ranks=3", "gradcomp.log=error", NULL};
@@ -358,6 +427,7 @@ int main(void)
 	stopped_trial(4, 2);
 	stopped_trial(3, 0);
 	refused();
+	in_calls();
 	too_few();
 	return done_testing();
 }
