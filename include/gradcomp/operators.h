@@ -380,6 +380,31 @@ typedef struct gradcomp_operators {
 	void (*fill_if)(void *queue, float *x, float a, size_t n, const int *word);
 	/* The same of the x of all tensors. */
 	void (*fill_tensors_if)(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word);
+
+	/* ---- numbers as small floats; x is finite. All REPLICATED ---- */
+
+	/* Powers of two: n exponents as floats have them, then n signs of a bit each, lowest first,
+	 * 1 for x < 0. The exponent is one more when random_uniform's number first + i is less
+	 * than the fraction of x / 2^exponent, and at most 254. n + ceil(n / 8) bytes. */
+	void (*power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint64_t seed, uint64_t stream,
+	                   uint64_t first);
+	/* y = v; y += v. *fault = 1 when an exponent is 255; then the host writes nothing, and a
+	 * device anything. */
+	void (*power_read)(void *queue, float *y, const uint8_t *in, size_t n, int *fault);
+	void (*power_add)(void *queue, float *y, const uint8_t *in, size_t n, int *fault);
+	/* F8E4M3 or F8E5M2: a scale for every `block` numbers (a multiple of 32), then n codes. A
+	 * scale is the block's largest magnitude by that of the type as a float, at most the
+	 * largest whose product with that is finite, or 0 below 2^-126, and then codes are 0. With
+	 * powers = 1 it is 2^(byte - 127), the byte the block's exponent less the type's largest, or 0. A
+	 * code is cast_scaled() of x by 1 / scale, held within the type's largest. */
+	void (*float8_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, gradcomp_dtype type,
+	                    int powers);
+	/* v = code * scale, rounded. y = v; y += v. *fault = 1 when a code is NaN or Inf, or a scale is not
+	 * one that float8_pack() can write; then likewise. */
+	void (*float8_read)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type,
+	                    int powers, int *fault);
+	void (*float8_add)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type,
+	                   int powers, int *fault);
 } gradcomp_operators;
 
 #ifdef __cplusplus

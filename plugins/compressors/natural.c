@@ -12,8 +12,6 @@
  *
  * A run of n numbers: n exponents (a byte each, as in a float; 0 stands for the number 0), then
  * n signs (a bit each, the first in the lowest, 1 for negative): n + ceil(n / 8) bytes. */
-#include <string.h>
-
 #include "gradcomp/compressor.h"
 
 #include "gradcomp/sdk/coded.h"
@@ -21,8 +19,6 @@
 #include "gradcomp/sdk/random_stream.h"
 
 enum { START_STEP };
-enum { MANTISSA = 23, LARGEST = 254 };
-enum { DRAWS = 1024, SOME = 32 }; /* numbers drawn for at a time, and coded */
 
 static const gradcomp_param params[] = {
 	[START_STEP] = SDK_START_STEP_ROW,
@@ -31,6 +27,10 @@ static const gradcomp_param params[] = {
 typedef struct natural {
 	sdk_coded c;
 	uint64_t seed;
+	/* Where runs are coded: see code_on(). */
+	const gradcomp_operators *op;
+	void *queue;
+	int *fault;
 } natural;
 
 static gradcomp_status natural_create(const gradcomp_host *host, const gradcomp_value *values,
@@ -40,6 +40,7 @@ static gradcomp_status natural_create(const gradcomp_host *host, const gradcomp_
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "natural: no memory");
 	p->c = (sdk_coded){.host = host, .name = "natural", .start_step = (uint64_t)values[START_STEP].i};
+	p->op = host->operators;
 	p->seed = sdk_random_rank_seed(layout);
 	*instance = p;
 	return GRADCOMP_OK;
@@ -58,82 +59,51 @@ static uint64_t natural_bound(void *instance, uint64_t n)
 	return n + (n + 7) / 8;
 }
 
-/* The exponents that stand for numbers of these bits. Both sides of the comparison are multiples
- * of 2^-24. */
-static void exponents_of(uint8_t *out, const uint32_t *bits, const float *draw)
-{
-	for (int i = 0; i < SOME; i++) {
-		uint32_t magnitude = bits[i] & 0x7fffffff, e = magnitude >> MANTISSA;
-		float fraction = (float)(int32_t)(magnitude & ((1u << MANTISSA) - 1)) * 0x1p-23f;
-		e += draw[i] < fraction;
-		out[i] = (uint8_t)(e > LARGEST ? LARGEST : e);
-	}
-}
-
 static gradcomp_status natural_code(void *instance, const float *in, uint64_t n, uint64_t counter, void *out,
                                     uint64_t *bytes, gradcomp_error *err)
 {
 	const natural *p = instance;
-	const gradcomp_operators *op = p->c.host->operators;
-	uint8_t *exponents = out, *signs = exponents + n;
-	float draw[DRAWS] = {0};
-	uint32_t bits[DRAWS] = {0}, words[DRAWS / 32];
-	uint8_t coded[DRAWS];
 	(void)err;
-	for (uint64_t at = 0; at < n; at += DRAWS) {
-		uint64_t some = n - at < DRAWS ? n - at : DRAWS;
-		op->random_uniform(NULL, draw, some, p->seed, counter, at);
-		memcpy(bits, in + at, some * sizeof *bits);
-		for (uint64_t i = 0; i < some; i += SOME)
-			exponents_of(coded + i, bits + i, draw + i);
-		memcpy(exponents + at, coded, some);
-		op->sign_pack(NULL, words, in + at, some, DRAWS);
-		memcpy(signs + at / 8, words, (some + 7) / 8);
-	}
+	p->op->power_pack(p->queue, out, in, n, p->seed, counter, 0);
 	*bytes = natural_bound(instance, n);
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status checked(const natural *p, const uint8_t *exponents, uint64_t bytes, uint64_t n,
-                               gradcomp_error *err)
+static gradcomp_status decode(const natural *p, const void *in, uint64_t bytes, float *out, uint64_t n, int add,
+                              gradcomp_error *err)
 {
-	unsigned most = 0;
+	int bad = 0, *fault = p->fault ? p->fault : &bad;
 	gradcomp_status st = sdk_coded_length(&p->c, bytes, n + (n + 7) / 8, n, err);
-	for (uint64_t i = 0; !st && i < n; i++)
-		most = exponents[i] > most ? exponents[i] : most;
-	return st || most <= LARGEST
-	               ? st
-	               : p->c.host->fail(err, GRADCOMP_ERR_MISMATCH,
-	                                 "natural: a run of %llu numbers came with an exponent of 255, which is no number's",
-	                                 (unsigned long long)n);
-}
-
-static float value(const uint8_t *exponents, const uint8_t *signs, uint64_t i)
-{
-	uint32_t bits = (uint32_t)exponents[i] << MANTISSA | (uint32_t)(signs[i / 8] >> i % 8 & 1) << 31;
-	float x;
-	memcpy(&x, &bits, sizeof x);
-	return x;
+	if (st)
+		return st;
+	(add ? p->op->power_add : p->op->power_read)(p->queue, out, in, n, fault);
+	return !bad ? GRADCOMP_OK
+	            : p->c.host->fail(err, GRADCOMP_ERR_MISMATCH,
+	                              "natural: a run of %llu numbers came with an exponent of 255, which is no number's",
+	                              (unsigned long long)n);
 }
 
 static gradcomp_status natural_code_decode(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
                                            gradcomp_error *err)
 {
-	const uint8_t *exponents = in, *signs = exponents + n;
-	gradcomp_status st = checked(instance, in, bytes, n, err);
-	for (uint64_t i = 0; !st && i < n; i++)
-		out[i] = value(exponents, signs, i);
-	return st;
+	return decode(instance, in, bytes, out, n, 0, err);
 }
 
 static gradcomp_status natural_code_decode_add(void *instance, const void *in, uint64_t bytes, float *out, uint64_t n,
                                                gradcomp_error *err)
 {
-	const uint8_t *exponents = in, *signs = exponents + n;
-	gradcomp_status st = checked(instance, in, bytes, n, err);
-	for (uint64_t i = 0; !st && i < n; i++)
-		out[i] += value(exponents, signs, i);
-	return st;
+	return decode(instance, in, bytes, out, n, 1, err);
+}
+
+static gradcomp_status natural_code_on(void *instance, const gradcomp_operators *operators, void *queue, int *fault,
+                                       gradcomp_error *err)
+{
+	natural *p = instance;
+	(void)err;
+	p->op = operators;
+	p->queue = queue;
+	p->fault = fault;
+	return GRADCOMP_OK;
 }
 
 static gradcomp_status natural_cost(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_cost *cost,
@@ -160,7 +130,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_STOCHASTIC,
+	.traits = GRADCOMP_TRAIT_UNBIASED | GRADCOMP_TRAIT_STOCHASTIC | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) | GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.create = natural_create,
 	.destroy = natural_destroy,
@@ -172,4 +142,5 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 	.code_decode = natural_code_decode,
 	.code_decode_add = natural_code_decode_add,
 	.cost = natural_cost,
+	.code_on = natural_code_on,
 };

@@ -170,6 +170,42 @@ static void ternary(size_t n, int kind, int rubbish)
 	free(x), free(y), free(want), free(got);
 }
 
+/* Powers of two; 8-bit floats of a type, or rubbish. */
+static void small_floats(size_t n, int kind, int rubbish, uint32_t block, gradcomp_dtype type, int powers)
+{
+	const size_t bytes = block ? (n + block - 1) / block * (powers ? 1 : 4) + n : n + (n + 7) / 8;
+	float *x = malloc(4 * n + 1), *y = malloc(4 * n + 1), *z = malloc(4 * n + 1);
+	uint8_t *want = calloc(1, bytes + 1), *got = calloc(1, bytes + 1);
+	uint64_t seed = test_random(), stream = test_random(), first = test_random() % 9;
+	int fault = 0, found = 0;
+	for (size_t i = 0; i < n; i++)
+		x[i] = magnitude(kind, i), y[i] = test_normal();
+	watched X = watch(x, 4 * n, 4), C = watch(NULL, bytes, 1), F = watch(&found, 4, 0), Y = watch(y, 4 * n, 0);
+	if (block)
+		cpu->float8_pack(NULL, want, x, n, block, type, powers), gpu->float8_pack(NULL, C.at, (float *)X.at, n, block, type, powers);
+	else
+		cpu->power_pack(NULL, want, x, n, seed, stream, first), gpu->power_pack(NULL, C.at, (float *)X.at, n, seed, stream, first);
+	from_device(got, C.at, bytes);
+	ok(!memcmp(want, got, bytes), "%zu %s, %s", n, !block ? "powers of two" : type == GRADCOMP_F8E4M3 ? "E4M3" : "E5M2", kinds[kind]);
+	if (rubbish) {
+		code_bytes(want, bytes);
+		to_device(C.at, want, bytes);
+	}
+	if (block) {
+		cpu->float8_add(NULL, y, want, n, block, type, powers, &fault);
+		gpu->float8_add(NULL, (float *)Y.at, C.at, n, block, type, powers, (int *)F.at);
+		cpu->float8_read(NULL, x, want, n, block, type, powers, &fault);
+		gpu->float8_read(NULL, (float *)X.at, C.at, n, block, type, powers, (int *)F.at);
+	} else {
+		cpu->power_add(NULL, y, want, n, &fault), gpu->power_add(NULL, (float *)Y.at, C.at, n, (int *)F.at);
+		cpu->power_read(NULL, x, want, n, &fault), gpu->power_read(NULL, (float *)X.at, C.at, n, (int *)F.at);
+	}
+	unwatch(&F, &found);
+	ok(unwatch(&X, z) & unwatch(&C, NULL) && (rubbish || same_floats(x, z, n)) && fault == found, "read%s", rubbish ? ", of rubbish" : "");
+	ok(unwatch(&Y, z) && (rubbish || same_floats(y, z, n)), "and added");
+	free(x), free(y), free(z), free(want), free(got);
+}
+
 static void test_codes(void)
 {
 	static const size_t sizes[] = {0, 1, 4, 31, 33, 1025, 3001}, segments[] = {1, 31, 32, 100, 3000, 100000};
@@ -179,6 +215,12 @@ static void test_codes(void)
 			signs(sizes[s], segments[g]);
 		for (int kind = 0; kind < KINDS; kind++)
 			ternary(sizes[s], kind, kind % 2);
+		for (int kind = 0; kind < 2 * KINDS; kind++) {
+			small_floats(sizes[s], kind % KINDS, kind >= KINDS, 0, GRADCOMP_F32, 0);
+			for (int as = 0; as < 4; as++)
+				small_floats(sizes[s], kind % KINDS, kind >= KINDS, as & 2 ? 32 : 1056, as & 1 ? GRADCOMP_F8E4M3 : GRADCOMP_F8E5M2,
+				             kind >> 1 & 1);
+		}
 	}
 }
 

@@ -496,7 +496,7 @@ int main(void)
 	                                       {"block", "nccl"}, {"none", "nccl"}, {"signsgd", "ring"},
 	                                       {"qsgd:levels=7", "nccl"}, {"onebit", "nccl"}, {"acpsgd", "nccl"},
 	                                       {"dgc:density=0.1", "nccl"}, {"lqsgd", "nccl"}, {"gtopk:density=0.1", "tree"},
-	                                       {"cast", "nccl"}, {"signsgd", "nccl"}, {"gtopk:density=0.1", "nccl"}};
+	                                       {"fp8", "nccl"}, {"natural", "nccl"}, {"cast", "nccl"}, {"signsgd", "nccl"}, {"gtopk:density=0.1", "nccl"}};
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
 		const outcome *o = run_processes(2, 30, settings, steady, (void *)(uintptr_t)pairs[i]);
 		ok(!o[0].failed && !o[0].status && o[0].number[ALLOCATED] == 0 && o[1].number[ALLOCATED] == 0,

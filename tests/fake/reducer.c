@@ -215,8 +215,11 @@ int main(int argc, char **argv)
 		{"lags:density=1,indices=auto,values=block4", 1e-6},
 		/* Over nccl only: else by pinned memory. Merged in the tree's order, so to the bit. */
 		{"block:bits=8", 2e-2},
+		{"fp8", 0.1},
 		{"gtopk:density=0.1", 0},
+		{"fp8:type=e5m2,scales=e8m0,block=32", 0.2},
 		{"gtopk:density=0.2,indices=delta", 0},
+		{"natural", 2.5},
 		{"gtopk:density=0.3,indices=bitmap", 0},
 	};
 	const char *only = argc > 1 ? argv[1] : NULL;
@@ -233,7 +236,7 @@ int main(int argc, char **argv)
 			continue;
 		struct run run = {.compressor = all[i].spec, .within = all[i].within, .bucket_bytes = 5000,
 		                  /* Codes are made elsewhere than in a ring. */
-		                  .share_within = strncmp(all[i].spec, "block", 5) ? 1e-4 : 1e-2};
+		                  .share_within = !strncmp(all[i].spec, "block", 5) ? 1e-2 : !strncmp(all[i].spec, "fp8", 3) ? 0.1 : 1e-4};
 		int merges = !strncmp(all[i].spec, "gtopk", 5);
 		run.collective = merges ? "tree" : i % 5 == 1 ? "hier" : i % 5 == 3 ? "direct" : "ring";
 		/* Over it codes are summed; the default gathers. */

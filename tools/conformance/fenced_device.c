@@ -106,6 +106,16 @@ PLAIN(ternary_pack, (void *queue, uint8_t *out, const float *x, size_t n, const 
 	uint64_t stream, uint64_t first), (queue, out, x, n, scale, seed, stream, first))
 PLAIN(ternary_add, (void *queue, float *y, float a, const uint8_t *in, const float *scale, size_t n, int
 	*fault), (queue, y, a, in, scale, n, fault))
+PLAIN(power_pack, (void *queue, uint8_t *out, const float *x, size_t n, uint64_t seed, uint64_t stream, uint64_t
+	first), (queue, out, x, n, seed, stream, first))
+PLAIN(power_read, (void *queue, float *y, const uint8_t *in, size_t n, int *fault), (queue, y, in, n, fault))
+PLAIN(power_add, (void *queue, float *y, const uint8_t *in, size_t n, int *fault), (queue, y, in, n, fault))
+PLAIN(float8_pack, (void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, gradcomp_dtype type, int
+	powers), (queue, out, x, n, block, type, powers))
+PLAIN(float8_read, (void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type, int
+	powers, int *fault), (queue, y, in, n, block, type, powers, fault))
+PLAIN(float8_add, (void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type, int
+	powers, int *fault), (queue, y, in, n, block, type, powers, fault))
 PLAIN(moment, (void *queue, float *out, const double *sum, double n, double a, uint32_t kind), (queue, out, sum,
 	n, a, kind))
 PLAIN(scale_by, (void *queue, float *y, const float *a, const float *x, size_t n), (queue, y, a, x, n))
@@ -183,6 +193,12 @@ const gradcomp_operators *device_operators(const gradcomp_operators *of)
 	table.sign_error = fenced_sign_error;
 	table.ternary_pack = fenced_ternary_pack;
 	table.ternary_add = fenced_ternary_add;
+	table.power_pack = fenced_power_pack;
+	table.power_read = fenced_power_read;
+	table.power_add = fenced_power_add;
+	table.float8_pack = fenced_float8_pack;
+	table.float8_read = fenced_float8_read;
+	table.float8_add = fenced_float8_add;
 	table.moment = fenced_moment;
 	table.scale_by = fenced_scale_by;
 	table.axpy_by = fenced_axpy_by;

@@ -157,6 +157,14 @@ void KERNEL(put_flag)(void *queue, void *to, gradcomp_dtype dtype, const int *wo
 void KERNEL(copy_if)(void *queue, float *to, const float *from, size_t n, const int *word, int set);
 void KERNEL(fill_if)(void *queue, float *x, float a, size_t n, const int *word);
 void KERNEL(fill_tensors_if)(void *queue, const gradcomp_segment *t, size_t count, float a, const int *word);
+void KERNEL(power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint64_t seed, uint64_t stream, uint64_t first);
+void KERNEL(power_read)(void *queue, float *y, const uint8_t *in, size_t n, int *fault);
+void KERNEL(power_add)(void *queue, float *y, const uint8_t *in, size_t n, int *fault);
+void KERNEL(float8_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, gradcomp_dtype type, int powers);
+void KERNEL(float8_read)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type, int powers,
+                         int *fault);
+void KERNEL(float8_add)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type, int powers,
+                        int *fault);
 
 /* 1 in a type, little-endian. */
 static inline uint64_t flag_bits(gradcomp_dtype dtype)
@@ -225,6 +233,8 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 		.index_unpack = index_unpack, \
 		.any_set = KERNEL(any_set), .put_flag = KERNEL(put_flag), .copy_if = KERNEL(copy_if), \
 		.fill_if = KERNEL(fill_if), .fill_tensors_if = KERNEL(fill_tensors_if), \
+		.power_pack = KERNEL(power_pack), .power_read = KERNEL(power_read), .power_add = KERNEL(power_add), \
+		.float8_pack = KERNEL(float8_pack), .float8_read = KERNEL(float8_read), .float8_add = KERNEL(float8_add), \
 	}
 
 /* The tables of kernels_avx2.c and kernels_avx512.c, when they are part of the build. */

@@ -11,6 +11,7 @@
 #include "operators/cpu/quantise.c"
 #include "operators/cpu/select.c"
 #include "operators/cpu/sign.c"
+#include "operators/cpu/small_float.c"
 #include "operators/cpu/sparse.c"
 #include "operators/cpu/sums.c"
 #include "operators/cpu/tensors.c"

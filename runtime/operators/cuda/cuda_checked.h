@@ -71,7 +71,8 @@ template <class NAME, auto F, class R, class... A> struct checked<NAME, F, R (*)
 	with(ternary_pack) with(ternary_add) with(moment) with(scale_by) with(axpy_by) with(range_check) \
 	with(cast_scaled) with(sign_pairs) with(random_indices) with(load_tensors) with(store_tensors) with(sparse_sum) \
 	with(index_pack) with(index_unpack) \
-	with(any_set) with(put_flag) with(copy_if) with(fill_if) with(fill_tensors_if)
+	with(any_set) with(put_flag) with(copy_if) with(fill_if) with(fill_tensors_if) \
+	with(power_pack) with(power_read) with(power_add) with(float8_pack) with(float8_read) with(float8_add)
 
 /* And those that only count. */
 #define EACH_SIZE(with) \

@@ -1,0 +1,144 @@
+/* Numbers as powers of two with a sign, and as 8-bit floats whose blocks share a scale. */
+#include "operators/cpu/half.h"
+#include "operators/cpu/lanes.h"
+#include "operators/cpu/small_float.h"
+
+enum { POWER_TILE = 1024, POWER_LANES = 32, POWER_LARGEST = 254, FLOAT8_TILE = 1024 };
+
+/* The exponents that stand for numbers of these bits. Both sides of the comparison are multiples
+ * of 2^-24. */
+INLINE void power_exponents(uint8_t *out, const uint32_t *bits, const float *draw)
+{
+	for (int i = 0; i < POWER_LANES; i++) {
+		uint32_t magnitude = bits[i] & 0x7fffffff, e = magnitude >> 23;
+		float fraction = (float)(int32_t)(magnitude & 0x7fffff) * 0x1p-23f;
+		e += draw[i] < fraction;
+		out[i] = (uint8_t)(e > POWER_LARGEST ? POWER_LARGEST : e);
+	}
+}
+
+void KERNEL(power_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint64_t seed, uint64_t stream, uint64_t first)
+{
+	float draw[POWER_TILE] = {0};
+	uint32_t bits[POWER_TILE] = {0}, words[POWER_TILE / 32];
+	uint8_t exponents[POWER_TILE], *signs = out + n;
+	for (size_t at = 0; at < n; at += POWER_TILE) {
+		const size_t some = n - at < POWER_TILE ? n - at : POWER_TILE;
+		KERNEL(random_uniform)(queue, draw, some, seed, stream, first + at);
+		memcpy(bits, x + at, some * sizeof *bits);
+		for (size_t i = 0; i < some; i += POWER_LANES)
+			power_exponents(exponents + i, bits + i, draw + i);
+		memcpy(out + at, exponents, some);
+		KERNEL(sign_pack)(queue, words, x + at, some, POWER_TILE);
+		memcpy(signs + at / 8, words, (some + 7) / 8);
+	}
+}
+
+INLINE void power_decode(float *y, const uint8_t *in, size_t n, const int add, int *fault)
+{
+	const uint8_t *signs = in + n;
+	unsigned most = 0;
+	for (size_t i = 0; i < n; i++)
+		most = in[i] > most ? in[i] : most;
+	if (most > POWER_LARGEST) {
+		*fault = 1;
+		return;
+	}
+	for (size_t i = 0; i < n; i++) {
+		const float v = bits_float((uint32_t)in[i] << 23 | (uint32_t)(signs[i / 8] >> i % 8 & 1) << 31);
+		y[i] = add ? y[i] + v : v;
+	}
+}
+
+void KERNEL(power_read)(void *queue, float *y, const uint8_t *in, size_t n, int *fault)
+{
+	(void)queue;
+	power_decode(y, in, n, 0, fault);
+}
+
+void KERNEL(power_add)(void *queue, float *y, const uint8_t *in, size_t n, int *fault)
+{
+	(void)queue;
+	power_decode(y, in, n, 1, fault);
+}
+
+void KERNEL(float8_pack)(void *queue, uint8_t *out, const float *x, size_t n, uint32_t block, gradcomp_dtype type, int powers)
+{
+	const int e4m3 = type == GRADCOMP_F8E4M3;
+	const size_t blocks = (n + block - 1) / block;
+	uint8_t *codes = out + blocks * (powers ? 1 : sizeof(float));
+	for (size_t b = 0; b < blocks; b++) {
+		const size_t at = b * block, some = n - at < block ? n - at : block;
+		uint32_t most = 0;
+		for (size_t i = at; i < at + some; i++) {
+			const uint32_t magnitude = float_bits(x[i]) & 0x7fffffff;
+			most = magnitude > most ? magnitude : most;
+		}
+		float scale = float8_scale_of(bits_float(most), e4m3);
+		if (powers) {
+			out[b] = (uint8_t)float8_power_of(bits_float(most), e4m3);
+			scale = float8_power(out[b]);
+		} else {
+			memcpy(out + b * sizeof scale, &scale, sizeof scale);
+		}
+		if (scale > 0)
+			KERNEL(cast_scaled)(queue, codes + at, x + at, some, type, 1 / scale, FLOAT8_LARGEST(e4m3));
+		else
+			memset(codes + at, 0, some);
+	}
+}
+
+INLINE float float8_scale_at(const uint8_t *in, size_t b, int powers)
+{
+	float scale;
+	if (powers)
+		return float8_power(in[b]);
+	memcpy(&scale, in + b * sizeof scale, sizeof scale);
+	return scale;
+}
+
+INLINE void float8_decode(float *y, const uint8_t *in, size_t n, size_t block, gradcomp_dtype type, int powers, const int add,
+                          int *fault)
+{
+	const int e4m3 = type == GRADCOMP_F8E4M3;
+	const size_t blocks = (n + block - 1) / block;
+	const uint8_t *codes = in + blocks * (powers ? 1 : sizeof(float));
+	const float most = float8_most_scale(e4m3);
+	int bad = 0;
+	float read[FLOAT8_TILE];
+	for (size_t b = 0; b < blocks; b++) {
+		const float scale = float8_scale_at(in, b, powers);
+		bad |= !(scale >= 0 && scale <= most);
+	}
+	for (size_t i = 0; i < n; i++)
+		bad |= (codes[i] & 0x7f) > FLOAT8_LARGEST_CODE(e4m3);
+	if (bad) {
+		*fault = 1;
+		return;
+	}
+	for (size_t at = 0, end; at < n; at = end) {
+		const size_t b = at / block;
+		const float scale = float8_scale_at(in, b, powers);
+		end = (b + 1) * block < n ? (b + 1) * block : n;
+		end = end - at > FLOAT8_TILE ? at + FLOAT8_TILE : end;
+		KERNEL(cast_to_f32)(NULL, add ? read : y + at, codes + at, end - at, type);
+		if (add)
+			KERNEL(axpy)(NULL, y + at, scale, read, end - at);
+		else
+			KERNEL(scale)(NULL, y + at, scale, end - at);
+	}
+}
+
+void KERNEL(float8_read)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type, int powers,
+                         int *fault)
+{
+	(void)queue;
+	float8_decode(y, in, n, block, type, powers, 0, fault);
+}
+
+void KERNEL(float8_add)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type, int powers,
+                        int *fault)
+{
+	(void)queue;
+	float8_decode(y, in, n, block, type, powers, 1, fault);
+}
