@@ -26,6 +26,7 @@ static const char usage[] =
 	"\n"
 	"Starts N ranks of COMMAND without Slurm, as one job. When one fails the others are ended and it\n"
 	"is named. The exit status is that rank's; 128 and the signal's number where a signal ended it.\n"
+	"With GRADCOMP_ON_FAILURE=shrink the others go on, and the exit status is 0 when one ends with 0.\n"
 	"\n"
 	"  -n N                  ranks; without it 1, or as many as --hosts says\n"
 	"  --hosts LIST          where: a:2,b:2 has ranks 0 and 1 on a; without it all are here\n"
@@ -163,7 +164,8 @@ static void end_stopped(const job *j, const host *h, int signal_number)
 /* Until all agents have ended. The exit status. */
 static int supervise(job *j)
 {
-	int left = j->nhosts, code = 0, sent = 0, status;
+	int left = j->nhosts, code = 0, sent = 0, well = 0, status;
+	bool outlive = run_outlives(j->env);
 
 	while (left) {
 		int got = caught_signal();
@@ -194,6 +196,7 @@ static int supervise(job *j)
 			left--;
 			close(h->pipe);
 			h->pipe = -1;
+			well += !status;
 			if (!status || code)
 				continue;
 			code = run_status_code(status);
@@ -202,14 +205,14 @@ static int supervise(job *j)
 				        WTERMSIG(status));
 			else if (h->name && WEXITSTATUS(status) == 255)
 				fprintf(stderr, "gradcomp: host %s cannot be reached by '%s'\n", h->name, j->ssh);
-			for (int k = 0; k < j->nhosts; k++) /* which ends the others' ranks */
+			for (int k = 0; !outlive && k < j->nhosts; k++) /* which ends the others' ranks */
 				if (j->hosts[k].pid) {
 					close(j->hosts[k].pipe);
 					j->hosts[k].pipe = -1;
 				}
 		}
 	}
-	return code;
+	return outlive && well && !sent ? 0 : code;
 }
 
 /* A port of this machine that nobody has now. */

@@ -58,7 +58,7 @@ int run_status_code(int status)
 
 /* Of the ranks that have ended by now a signal's victim is the culprit before those that only
  * noticed. -1: no rank has failed. */
-static int reap(pid_t *live, int n, int *left, int *culprit_status)
+static int reap(pid_t *live, int n, int *left, int *well, int *culprit_status)
 {
 	int culprit = -1, status;
 	pid_t pid;
@@ -68,6 +68,7 @@ static int reap(pid_t *live, int n, int *left, int *culprit_status)
 			if (live[i] == pid) {
 				live[i] = 0;
 				(*left)--;
+				*well += !status;
 				if (status && (culprit < 0 || (WIFSIGNALED(status) && !WIFSIGNALED(*culprit_status)))) {
 					culprit = i;
 					*culprit_status = status;
@@ -76,21 +77,35 @@ static int reap(pid_t *live, int n, int *left, int *culprit_status)
 	return culprit;
 }
 
-static void name_culprit(const run_share *s, int i, int status)
+static void name_culprit(const run_share *s, int i, int status, bool outlive)
 {
+	const char *others = outlive ? "go on" : "are ended";
+
 	if (WIFSIGNALED(status))
-		fprintf(stderr, "gradcomp: rank %d on %s was ended by signal %d (%s); the others are ended\n", s->first + i, s->host,
-		        WTERMSIG(status), strsignal(WTERMSIG(status)));
+		fprintf(stderr, "gradcomp: rank %d on %s was ended by signal %d (%s); the others %s\n", s->first + i, s->host,
+		        WTERMSIG(status), strsignal(WTERMSIG(status)), others);
 	else
-		fprintf(stderr, "gradcomp: rank %d on %s ended with status %d; the others are ended\n", s->first + i, s->host,
-		        WEXITSTATUS(status));
+		fprintf(stderr, "gradcomp: rank %d on %s ended with status %d; the others %s\n", s->first + i, s->host,
+		        WEXITSTATUS(status), others);
+}
+
+bool run_outlives(char *const *env)
+{
+	const char *own = getenv("GRADCOMP_ON_FAILURE");
+	bool yes = own && !strcmp(own, "shrink");
+
+	for (; *env; env++)
+		if (!strncmp(*env, "GRADCOMP_ON_FAILURE=", 20))
+			yes = !strcmp(*env + 20, "shrink");
+	return yes;
 }
 
 int run_agent(const run_share *s, int orders)
 {
 	pid_t *group = calloc((size_t)s->count, sizeof *group), *live = calloc((size_t)s->count, sizeof *live), self = getpid();
-	int left = 0, code = 0, status = 0, culprit, child;
+	int left = 0, well = 0, code = 0, status = 0, culprit, child;
 	double limit = 0;
+	bool outlive = run_outlives(s->env);
 	bool asked = false; /* a signal for the ranks came from outside: their ends are no failures */
 	sigset_t set, old;
 
@@ -132,11 +147,15 @@ int run_agent(const run_share *s, int orders)
 		poll(p, 2, limit > 0 ? 100 : -1);
 		while (read(child, &info, sizeof info) > 0)
 			continue;
-		culprit = reap(live, s->count, &left, &status);
-		if (culprit >= 0 && !code) {
+		culprit = reap(live, s->count, &left, &well, &status);
+		if (culprit >= 0 && outlive && !asked && limit == 0) {
+			code = run_status_code(status);
+			name_culprit(s, culprit, status, true);
+			kill(-group[culprit], SIGKILL); /* its workers */
+		} else if (culprit >= 0 && !code) {
 			code = run_status_code(status);
 			if (!asked && limit == 0)
-				name_culprit(s, culprit, status);
+				name_culprit(s, culprit, status, false);
 			if (limit == 0)
 				signal_all(group, s->count, SIGTERM);
 			limit = limit > 0 ? limit : clock_now() + GRACE;
@@ -165,7 +184,7 @@ int run_agent(const run_share *s, int orders)
 	close(child);
 	free(group);
 	free(live);
-	return code;
+	return outlive && well && !asked && limit == 0 ? 0 : code;
 }
 
 /* ---- what an agent behind ssh is told ------------------------------------------------ */

@@ -8,12 +8,12 @@ the library is looked for when it is first used.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ._lib import Error, __version__, requested, version
+    from ._lib import Error, PeersLost, __version__, requested, version
     from .coder import Coder
     from .job import Group, Job, Reducer
     from .parallel import Parallel
 
-__all__ = ["Coder", "Error", "Group", "Job", "Parallel", "Reducer", "__version__", "requested", "version"]
+__all__ = ["Coder", "Error", "Group", "Job", "Parallel", "PeersLost", "Reducer", "__version__", "requested", "version"]
 
 _OF = {"Coder": "coder", "Group": "job", "Job": "job", "Parallel": "parallel", "Reducer": "job"}
 

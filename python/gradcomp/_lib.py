@@ -4,7 +4,7 @@ import ctypes
 import ctypes.util
 import glob
 import os
-from typing import Optional
+from typing import List, Optional
 from ctypes import POINTER, Structure, c_char, c_char_p, c_double, c_int, c_int32, c_long, c_size_t, c_uint32, c_uint64, c_void_p
 
 # Of this package, and of the library that it works with: the file VERSION.
@@ -13,7 +13,7 @@ __version__ = "0.1.0"
 F32, F16, BF16, F64, I32, I64, U8 = range(7)
 SUM, MAX, MIN, BOR = range(4)
 ERR_INVALID, ERR_NOMEM, ERR_NOTFOUND, ERR_UNSUPPORTED, ERR_ABI, ERR_IO = -1, -2, -3, -4, -5, -7
-ERR_MISMATCH, ERR_TIMEOUT, ERR_STATE, ERR_INTERNAL = -9, -11, -12, -14
+ERR_MISMATCH, ERR_PEER, ERR_TIMEOUT, ERR_STATE, ERR_INTERNAL, ERR_PEER_LOST = -9, -10, -11, -12, -14, -15
 ITEMSIZE = {F32: 4, F16: 2, BF16: 2, F64: 8, I32: 4, I64: 8, U8: 1}
 
 
@@ -26,6 +26,19 @@ class Error(RuntimeError):
 
     def __reduce__(self):  # from a process to another
         return Error, (self.status, str(self))
+
+
+class PeersLost(Error):
+    """Ranks were lost, and the job goes on without them. `ranks`: the lost, as they were numbered;
+    `rank` of `nranks`: what this one is from now on; `epoch`: 1 after the first loss."""
+
+    def __init__(self, ranks: List[int], rank: int, nranks: int, epoch: int):
+        super().__init__(ERR_PEER_LOST, f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))} lost: the job goes on as "
+                                        f"{nranks} ranks, this one is rank {rank} (epoch {epoch})")
+        self.ranks, self.rank, self.nranks, self.epoch = ranks, rank, nranks, epoch
+
+    def __reduce__(self):
+        return PeersLost, (self.ranks, self.rank, self.nranks, self.epoch)
 
 
 class ErrorText(Structure):
@@ -86,6 +99,12 @@ class CoderStats(Structure):
                 ("residual_bytes", c_uint64)]
 
 
+class Survivors(Structure):
+    _fields_ = [("struct_size", c_uint32), ("epoch", c_uint32), ("rank", c_int32), ("nranks", c_int32), ("old_rank", c_int32),
+                ("old_nranks", c_int32), ("ranks", POINTER(c_int32)), ("lost", POINTER(c_int32)), ("step_done", c_int32),
+                ("reserved0", c_uint32)]
+
+
 _ERR = POINTER(ErrorText)
 _PROTOTYPES = {
     "version": (c_char_p, []),
@@ -98,6 +117,7 @@ _PROTOTYPES = {
     "job_nranks": (c_int, [c_void_p]),
     "job_host": (c_char_p, [c_void_p, c_int]),
     "job_check": (c_int, [c_void_p, _ERR]),
+    "job_shrink": (c_int, [c_void_p, POINTER(Survivors), _ERR]),
     "job_world": (c_void_p, [c_void_p]),
     "job_setting": (c_char_p, [c_void_p, c_char_p]),
     "group_split": (c_int, [c_void_p, c_int, c_int, POINTER(c_void_p), _ERR]),

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_char_p, c_uint64, c_void_p
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from . import _lib
 from ._lib import Error, lib
@@ -67,12 +67,12 @@ _joined = None  # the one of join()
 _ends = []
 
 
-def join(store=None):
+def join(store=None, settings=None):
     """The job that all of this process shares: made at the first call, left at exit.
-    `store` makes the store where there is no PMIx server for this rank."""
+    `store` makes the store where there is no PMIx server for this rank; `settings` as Job takes them."""
     global _joined
     if joined() is None:
-        _joined = Job(store=None if store is None or _has_pmix() else store())
+        _joined = Job(settings, store=None if store is None or _has_pmix() else store())
         if multiprocessing.parent_process() is not None:
             # A forked process of multiprocessing ends without atexit.
             multiprocessing.util.Finalize(None, _leave, exitpriority=0)
@@ -123,6 +123,20 @@ def current():
     return _current if _current is not None and _current._pid == os.getpid() else None
 
 
+class Survivors(NamedTuple):
+    """What Job.shrink() found. `ranks`: what each rank of now was before; `lost`: those that were lost, as they were
+    numbered before; `step_done`: the step whose wait() failed here is done on all ranks, else it is void on all."""
+
+    epoch: int
+    rank: int
+    nranks: int
+    old_rank: int
+    old_nranks: int
+    ranks: list[int]
+    lost: list[int]
+    step_done: bool
+
+
 class Store(Protocol):
     """What ranks find each other through where there is no PMIx."""
 
@@ -165,6 +179,16 @@ class Job:
         """The Error that the job has failed with, if it has; never sleeps. For a program whose own
         communication fails and does not say which rank is gone."""
         lib().call("job_check", self._handle)
+
+    def shrink(self) -> Survivors:
+        """With gradcomp.on_failure=shrink, after an Error whose status is -15 (a rank is lost), on all ranks that live: they
+        agree on who is left and are numbered anew, and `world` and reducers go on among them."""
+        found = _lib.Survivors(struct_size=ctypes.sizeof(_lib.Survivors))
+        lib().call("job_shrink", self._handle, ctypes.byref(found))
+        self.rank = self.world.rank = found.rank
+        self.nranks = self.world.nranks = found.nranks
+        return Survivors(found.epoch, found.rank, found.nranks, found.old_rank, found.old_nranks, found.ranks[:found.nranks],
+                         found.lost[:found.old_nranks - found.nranks], bool(found.step_done))
 
     def setting(self, name: str) -> str | None:
         value = lib().job_setting(self._handle, name.encode())

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
-from . import _fsdp, _lib, _pytorch, launch
+from . import _fsdp, _lib, _pytorch, _shrink, launch
 from . import job as _jobs
 from .job import Reducer
 from .local_sgd import DiLoCo, LocalSGD  # noqa: F401
@@ -368,14 +368,13 @@ def _instead(model):
     return "wrap the model first, model = DistributedDataParallel(model)"
 
 
-def _reduced(ddp, root):
-    """The (name, parameter) of all that DDP reduces, in forward order. What gradcomp cannot reduce is
+def _reduced(module, root, ignored):
+    """The (name, parameter) of all of the module that is reduced, in forward order. What gradcomp cannot reduce is
     refused here, before the first backward pass."""
     sparse = {m.weight for m in root.modules()
               if isinstance(m, (torch.nn.Embedding, torch.nn.EmbeddingBag)) and m.sparse}
-    ignored = ddp.parameters_to_ignore
     names = {p: n for n, p in root.named_parameters()}
-    named = [(names.get(p, n), p) for n, p in ddp.module.named_parameters() if p.requires_grad and n not in ignored]
+    named = [(names.get(p, n), p) for n, p in module.named_parameters() if p.requires_grad and n not in ignored]
     for name, p in named:
         if p in sparse:
             raise _unsupported(name, "an embedding with sparse gradients", "make it with sparse=False")
@@ -395,7 +394,8 @@ def _unsupported(name, what, remedy):
 
 def attach(model: torch.nn.Module, compressor: Optional[str] = None, collective: Optional[str] = None, bucket_bytes: int = 0,
            seed: int = 0, schedule: Optional[str] = None, delay: int = 0, reduce_scatter: Optional[str] = None,
-           all_gather: Optional[str] = None, residual: bool = False) -> Union[Attachment, _fsdp.Sharded, _Detached]:
+           all_gather: Optional[str] = None, residual: bool = False,
+           on_failure: Optional[str] = None) -> Union[Attachment, _fsdp.Sharded, _shrink.Shrinking, _shrink.Alone, _Detached]:
     """Reduces the gradients of `model` with gradcomp: a DistributedDataParallel, one in
     torch.compile(), a module after composable replicate(), or a sharded model (FSDP).
 
@@ -407,20 +407,33 @@ def attach(model: torch.nn.Module, compressor: Optional[str] = None, collective:
 
     Of a sharded model, `reduce_scatter` and `all_gather` are SPECs of codes for gradients and for
     weights on their way, with `residual` what gradients lose is kept (the memory of unsharded gradients);
-    `compressor` is for the averages between replicas, where a mesh has them."""
+    `compressor` is for the averages between replicas, where a mesh has them.
+
+    With on_failure="shrink" training goes on when ranks are lost, among those that live: every step is in the step() of what
+    this returns. `model` may then be any module, without torch.distributed. "abort", the default: the job ends."""
     global _told
+    if on_failure not in (None, "abort", "shrink"):
+        raise TypeError(f"on_failure={on_failure!r}: must be 'abort' or 'shrink'")
+    inner = _pytorch.without_compile(model)
+    if on_failure == "shrink":
+        _shrink.check(inner, _fsdp.kind(model), delay, residual or reduce_scatter or all_gather)
     if not _lib.requested():
         if not _told and int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", 0))) == 0:
             whose = "FSDP communicates" if _fsdp.kind(model) else "DDP reduces the gradients"
             print(f"gradcomp: not requested (no --gradcomp): {whose} itself", file=sys.stderr)
         _told = True
-        return _Detached()
+        return _shrink.Alone(inner, _Detached()) if on_failure == "shrink" else _Detached()
+    options = {"compressor": compressor, "collective": collective, "bucket_bytes": bucket_bytes, "seed": seed,
+               "schedule": schedule, "delay": delay}
+    if on_failure == "shrink":
+        ddp = inner if isinstance(inner, DistributedDataParallel) else None
+        root = inner if ddp is None else ddp.module
+        named = _reduced(root, root, () if ddp is None else ddp.parameters_to_ignore)
+        return _shrink.attach(root, ddp, named, options, None if ddp is None else _hook_of(ddp))
     if not dist.is_initialized():
         raise _lib.Error(_lib.ERR_STATE, "torch.distributed is not initialised: call "
                                          "gradcomp.torch.init_process_group(), make the model a DistributedDataParallel, "
                                          "then attach() it")
-    options = {"compressor": compressor, "collective": collective, "bucket_bytes": bucket_bytes, "seed": seed,
-               "schedule": schedule, "delay": delay}
     sharding = {"reduce_scatter": reduce_scatter, "all_gather": all_gather, "residual": residual}
     sharded = _fsdp.kind(model)
     if sharded:
@@ -431,9 +444,13 @@ def attach(model: torch.nn.Module, compressor: Optional[str] = None, collective:
         raise TypeError(f"{', '.join(k for k, v in sharding.items() if v)}: for models that are sharded (fully_shard(), "
                         f"FullyShardedDataParallel), and this is a {type(model).__name__}")
     ddp, root = _ddp_of(model)
-    named = _reduced(ddp, root)
+    named = _reduced(ddp.module, root, ddp.parameters_to_ignore)
+    group = _group(ddp.process_group)
+    if group.job.setting("gradcomp.on_failure") == "shrink":
+        raise _lib.Error(_lib.ERR_STATE, "gradcomp.on_failure=shrink: the training loop must say where a step begins and ends, with "
+                                         'attach(model, on_failure="shrink") and its step(); or set gradcomp.on_failure=abort')
     hook = _hook_of(ddp)
-    attachment = Attachment(named, _group(ddp.process_group), options)
+    attachment = Attachment(named, group, options)
     hook.attachment, attachment._hook = attachment, weakref.ref(hook)
     _attached.add(attachment)
     return attachment
@@ -504,7 +521,9 @@ def _group(process_group):
 
 
 def _leave(failed):
-    if failed is not None:
+    if failed is None:
+        _shrink.leave()
+    else:
         if _jobs.joined() is not None and _of_backend(failed):
             _tell_failure(_jobs.joined())
         return

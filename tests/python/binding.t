@@ -19,14 +19,15 @@ from gradcomp import _data_lib, _lib  # noqa: E402
 
 STRUCTURES = {"gradcomp_error": _lib.ErrorText, "gradcomp_store": _lib.Store, "gradcomp_job_options": _lib.JobOptions,
               "gradcomp_tensor_desc": _lib.TensorDesc, "gradcomp_reducer_options": _lib.ReducerOptions,
-              "gradcomp_reducer_stats": _lib.ReducerStats, "gradcomp_coder_options": _lib.CoderOptions,
+              "gradcomp_survivors": _lib.Survivors, "gradcomp_reducer_stats": _lib.ReducerStats, "gradcomp_coder_options": _lib.CoderOptions,
               "gradcomp_coder_stats": _lib.CoderStats, "gradcomp_samples_options": _data_lib.SamplesOptions,
               "gradcomp_sample_info": _data_lib.SampleInfo, "gradcomp_value_buffer": _data_lib.ValueBuffer,
               "gradcomp_dataset_options": _data_lib.DatasetOptions, "gradcomp_value_view": _data_lib.ValueView,
               "gradcomp_dataset_stats": _data_lib.DatasetStats}
 CONSTANTS = {"GRADCOMP_" + n: getattr(_lib, n) for n in
              ("F32", "F16", "BF16", "F64", "I32", "I64", "U8", "SUM", "MAX", "MIN", "BOR", "ERR_INVALID",
-              "ERR_NOMEM", "ERR_NOTFOUND", "ERR_UNSUPPORTED", "ERR_ABI", "ERR_IO", "ERR_MISMATCH", "ERR_STATE", "ERR_INTERNAL")}
+              "ERR_NOMEM", "ERR_NOTFOUND", "ERR_UNSUPPORTED", "ERR_ABI", "ERR_IO", "ERR_MISMATCH", "ERR_PEER", "ERR_STATE", "ERR_INTERNAL",
+              "ERR_PEER_LOST")}
 CONSTANTS.update({"GRADCOMP_SAMPLES_" + name.upper(): number for name, number in _data_lib.FORMATS.items()})
 
 

@@ -33,6 +33,12 @@ none_left "a rank that fails"
 ends 137 "a rank that is killed" "$gradcomp" run -n 3 sh -c "[ \$RANK = 2 ] && kill -9 \$\$; trap '' TERM; sleep 98765.$$ & wait; wait"
 like "a rank that is killed: is named" "$said" "rank 2 on this host was ended by signal 9 (Killed)"
 none_left "a rank that is killed, though others do not hear SIGTERM"
+# shellcheck disable=SC2016 # for the ranks
+ends 0 "on_failure=shrink" env GRADCOMP_ON_FAILURE=shrink "$gradcomp" run -n 3 sh -c '[ $RANK = 1 ] && { sleep 98765.'$$' & kill -9 $$; }
+	while pgrep -f "^sleep 98765.'$$'" > /dev/null; do sleep 0.1; done; echo "end $RANK"'
+like "on_failure=shrink: is named" "$said" "rank 1 on this host was ended by signal 9 (Killed); the others go on"
+is "on_failure=shrink: the others go on, and what the rank has started is ended" "$(grep -c '^end [02]' <<< "$said")" 2
+ends 3 "on_failure=shrink: none ends well" env GRADCOMP_ON_FAILURE=shrink "$gradcomp" run -n 2 sh -c 'exit 3'
 ends 127 "no such command" "$gradcomp" run -n 2 no-such-command
 like "no such command: is named" "$said" "no-such-command on this host cannot be run: No such file"
 is "no such command: said once" "$(grep -c 'cannot be run' <<< "$said")" 1

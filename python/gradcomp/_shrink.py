@@ -1,0 +1,353 @@
+"""attach(model, on_failure="shrink"): data-parallel training that goes on without the ranks it loses.
+
+The process groups of torch.distributed have a fixed set of ranks and cannot be mended, so nothing of them is used once
+a model is attached. A DistributedDataParallel is left as in no_sync(), in which it does not communicate; hooks of the
+parameters hand gradients over, and buffers are broadcast over the job."""
+
+import contextlib
+import os
+import sys
+from typing import Any, Dict, Optional
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from . import _lib, _pytorch, launch
+from . import job as _jobs
+from ._lib import PeersLost
+
+# What makes a DistributedDataParallel communicate, or run its graph through a node that does.
+_QUIET = {"require_backward_grad_sync": False, "require_forward_param_sync": False, "broadcast_buffers": False,
+          "static_graph": False, "find_unused_parameters": False}
+
+_in_force = None  # the Shrinking of this process
+
+
+def check(model: torch.nn.Module, sharded: Any, delay: int, codes: Any) -> None:
+    """What cannot outlive a rank is refused before anything is done."""
+    if sharded or codes:
+        raise _unsupported("a sharded model (FSDP) has parameters that only the lost rank had: take DistributedDataParallel")
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"attach() takes a module, not a {type(model).__name__}")
+    if delay:
+        raise _unsupported("averages that come late (delay=) cannot be with it")
+    for name, m in model.named_modules():
+        if isinstance(m, torch.nn.SyncBatchNorm):
+            raise _unsupported(f"module {name} is a SyncBatchNorm, which communicates over torch.distributed: take BatchNorm")
+        if isinstance(m, DistributedDataParallel) and m is not model:
+            raise _unsupported(f"module {name} is a DistributedDataParallel within the model: attach that, or its module")
+    for name, t in [*model.named_parameters(), *model.named_buffers()]:
+        if t.device.type != "cpu":
+            raise _unsupported(f"{name} is on {t.device}: it must be in host memory")
+    if isinstance(model, DistributedDataParallel) and len(launch.global_ranks(model.process_group)) != dist.get_world_size():
+        raise _unsupported("the DistributedDataParallel is of a part of the ranks: make it of all")
+
+
+def attach(root: torch.nn.Module, ddp: Optional[DistributedDataParallel], named: Any, options: Dict[str, Any],
+           hook: Any) -> "Shrinking":
+    """`root` is what is reduced, in a DistributedDataParallel or not; `named` its (name, parameter) in forward order; `hook`
+    the communication hook of the former, which is not called meanwhile."""
+    if _in_force is not None:
+        raise _lib.Error(_lib.ERR_STATE, 'a model is attached with on_failure="shrink" already: have both in one module '
+                                         "(torch.nn.ModuleList), since a step is void for both or for none")
+    return Shrinking(_join(), ddp, root, named, options, hook)
+
+
+def _unsupported(why):
+    return _lib.Error(_lib.ERR_UNSUPPORTED, f'on_failure="shrink": {why}')
+
+
+def _join():
+    store = launch.TorchStore if dist.is_available() and dist.is_initialized() else None
+    job = _jobs.join(store, ["gradcomp.on_failure=shrink"])
+    if job.setting("gradcomp.on_failure") != "shrink":
+        raise _lib.Error(_lib.ERR_STATE, "the job began with gradcomp.on_failure=abort, before this model was attached: set "
+                                         "GRADCOMP_ON_FAILURE=shrink, or attach this model first")
+    if store is not None and (job.rank, job.nranks) != (dist.get_rank(), dist.get_world_size()):
+        raise _lib.Error(_lib.ERR_MISMATCH, f"rank {job.rank} of {job.nranks} in the job is rank {dist.get_rank()} of "
+                                            f"{dist.get_world_size()} in torch.distributed; give both the same ranks "
+                                            "(gradcomp.torch.init_process_group() does)")
+    return job
+
+
+class Shrinking:
+    """What attach(model, on_failure="shrink") returns. `rank` of `nranks` is what this process is now, `epoch` how
+    often ranks have been lost.
+
+        while n < steps:
+            try:
+                with shared.step():
+                    optimizer.zero_grad()
+                    loss(model, batch(n, shared.rank, shared.nranks)).backward()
+            except gradcomp.PeersLost:
+                continue                # step n is void on all ranks: again, as the rank that this is now
+            optimizer.step()
+            n += 1
+
+    All calls come from one thread, and step(), state_dict(shared=True), load_state_dict() and detach() on all ranks."""
+
+    def __init__(self, job, ddp, root, named, options, hook):
+        global _in_force
+        self._job, self.group, self._ddp = job, job.world, ddp
+        self._names, self._parameters = [n for n, _ in named], [p for _, p in named]
+        ignored = getattr(ddp, "parameters_to_ignore", ())
+        every = ddp is None or ddp.broadcast_buffers
+        self._buffers = [b for n, b in root.named_buffers() if n not in ignored and b.numel()]
+        self._broadcasts = every and bool(self._buffers)
+        self.automatic, self._pid, self.epoch, self._stats = False, os.getpid(), 0, {}
+        self._open, self._gives, self._failed = False, True, False
+        self._lost: Optional[PeersLost] = None  # to be raised when the next step begins
+        self._before = None  # buffers when the step began, as bytes
+        for t in [*self._parameters, *self._buffers]:
+            self._broadcast([t])
+        # A gradient's memory must be its own and dense, which that of autograd may not be.
+        self._gradients = [torch.empty_like(p, requires_grad=False) for p in self._parameters]
+        self._given = [False] * len(named)
+        self._reducer: Optional[_jobs.Reducer] = _jobs.Reducer(job.world, [(n, tuple(p.shape), p.dtype) for n, p in named], **options)
+        self._hooks = [_after_accumulation(p, lambda i=i: self._came(i)) for i, p in enumerate(self._parameters)]
+        self._was = {name: getattr(ddp, name) for name in _QUIET if hasattr(ddp, name)}
+        for name in self._was:
+            setattr(ddp, name, _QUIET[name])
+        self._hook = hook
+        if hook is not None:
+            hook.attachment = self
+        _in_force = self
+
+    @property
+    def rank(self) -> int:
+        return self._job.rank
+
+    @property
+    def nranks(self) -> int:
+        return self._job.nranks
+
+    @contextlib.contextmanager
+    def step(self):
+        """Around all forward and backward passes of one step; at its end p.grad is the average over the ranks that live.
+        Raises gradcomp.PeersLost when ranks have been lost: the step is void on all that are left, which have
+        agreed, gradients are None and buffers are as before it. gradcomp.Error when the job cannot go on."""
+        self._begin()
+        try:
+            yield self
+            if not self._failed:
+                self._finish_step()
+        except _lib.Error as e:
+            if e.status != _lib.ERR_PEER_LOST or isinstance(e, PeersLost):
+                raise
+            self._failed = True
+        finally:
+            self._open = False
+        if self._failed:
+            self._recover()
+
+    @contextlib.contextmanager
+    def no_sync(self):
+        """Within step(): backward passes that only add to the gradients, all but the last of a step."""
+        self._gives = False
+        try:
+            yield
+        finally:
+            self._gives = True
+
+    def _begin(self):
+        self._present()
+        if self._open:
+            raise _lib.Error(_lib.ERR_STATE, "step() within step(): a step's forward and backward passes are in one")
+        lost, self._lost = self._lost, None
+        if lost is not None:
+            raise lost
+        self._failed, self._before = False, None
+        self._given = [False] * len(self._given)
+        if self._buffers:
+            self._before = _bytes_of(self._buffers)
+        if self._broadcasts:
+            self._collective(self.group.broadcast, self._before)
+            _put_bytes(self._buffers, self._before)
+        self._open = True
+
+    def _another_pass(self):
+        """Before a forward pass: nothing, a step may have several."""
+
+    def _present(self):
+        if self._reducer is None:
+            raise _lib.Error(_lib.ERR_STATE, "this attachment has been detached; attach(model) makes another")
+        return self._reducer
+
+    def _came(self, i):
+        """After autograd has added to the gradient of parameter i."""
+        if not self._gives or self._failed:
+            return
+        if not self._open:
+            raise _lib.Error(_lib.ERR_STATE, 'a backward pass outside of step(): with on_failure="shrink" its gradients are '
+                                             "averaged within step(), or left alone within no_sync()")
+        if self._given[i]:
+            raise _lib.Error(_lib.ERR_STATE, f"parameter {self._names[i]} has two backward passes in one step(): put all but the "
+                                             "last in no_sync()")
+        self._give(i)
+
+    @torch.no_grad()
+    def _give(self, i):
+        p, own = self._parameters[i], self._gradients[i]
+        if p.grad is None:
+            own.zero_()
+        elif p.grad.layout != torch.strided:
+            raise _unsupported(f"parameter {self._names[i]} has a sparse gradient: make it dense (to_dense()) where it is made")
+        elif p.grad.data_ptr() != own.data_ptr():
+            own.copy_(p.grad)
+        p.grad = own
+        self._given[i] = True
+        try:
+            self._present().ready(i, own.data_ptr())
+        except _lib.Error as e:
+            if e.status != _lib.ERR_PEER_LOST:
+                raise
+            self._failed = True  # told at the end of the step, when autograd is at rest
+
+    def _finish_step(self):
+        # As they come on the other ranks: from the last layer on.
+        for i in reversed(range(len(self._given))):
+            if not self._given[i] and not self._failed:
+                self._give(i)
+        if not self._failed:
+            self._present().wait()
+
+    def _recover(self):
+        lost, done = self._shrink()
+        if done:
+            # Others may have begun the next step, which is void on all.
+            self._lost = lost
+            return
+        for p in self._parameters:
+            p.grad = None
+        if self._before is not None:
+            _put_bytes(self._buffers, self._before)
+        raise lost
+
+    def _shrink(self):
+        found = self._job.shrink()
+        self.epoch = found.epoch
+        return PeersLost(found.lost, found.rank, found.nranks, found.epoch), found.step_done
+
+    def _collective(self, call, *arguments):
+        """Between steps: what fails has not happened, and the job goes on."""
+        try:
+            return call(*arguments)
+        except _lib.Error as e:
+            if e.status != _lib.ERR_PEER_LOST:
+                raise
+        raise self._shrink()[0]
+
+    def _broadcast(self, tensors):
+        together = _bytes_of(tensors)
+        if together.numel():
+            self.group.broadcast(together)
+            _put_bytes(tensors, together)
+
+    def state_dict(self, in_flight: bool = False, shared: bool = False) -> Dict[str, Any]:
+        """As of other attachments (gradcomp.torch.Attachment). PeersLost with shared=True: this checkpoint is to be left out."""
+        del in_flight
+        return {"gradcomp": _pytorch.as_tensor(self._collective(self._present().save, shared)), "owes": False}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Takes up a state of either kind, on all ranks together."""
+        if state:
+            self._collective(self._present().load, _pytorch.as_bytes(state["gradcomp"]))
+
+    def drain(self, optimizer: torch.optim.Optimizer) -> None:
+        """Nothing is late."""
+        del optimizer
+
+    def stats(self) -> Dict[str, float]:
+        return dict(self._stats) if self._reducer is None else self._reducer.stats()
+
+    def detach(self) -> None:
+        """Undoes attach(), on all ranks between the same steps. A DistributedDataParallel communicates itself again, for which
+        no rank may have been lost."""
+        global _in_force
+        if self._reducer is None or self._pid != os.getpid():
+            return
+        for hook in self._hooks:
+            hook.remove()
+        for name, value in self._was.items():
+            setattr(self._ddp, name, value)
+        if self._hook is not None:
+            self._hook.attachment = None
+        self._stats, reducer, self._reducer, _in_force = self._reducer.stats(), self._reducer, None, None
+        try:
+            self._meet()
+        finally:
+            reducer.free()
+
+    def _meet(self):
+        """A rank whose last step failed needs the others, to agree on what became of it."""
+        while True:
+            try:
+                return self._collective(self.group.barrier)
+            except PeersLost:
+                continue
+
+
+def leave() -> None:
+    """At the end of a program that has not failed."""
+    if _in_force is not None:
+        try:
+            _in_force.detach()
+        except _lib.Error as e:  # all that was trained is done
+            print(f"gradcomp: {e}", file=sys.stderr)
+
+
+class Alone:
+    """In place of a Shrinking where gradcomp was not asked for: PyTorch's own way, without a failure."""
+
+    def __init__(self, model, detached):
+        self._model, self._detached, self.epoch = model, detached, 0
+        of_torch = dist.is_available() and dist.is_initialized()
+        self.rank, self.nranks = (dist.get_rank(), dist.get_world_size()) if of_torch else (0, 1)
+        started = max([self.nranks, *(int(os.environ.get(n, 1)) for n in ("WORLD_SIZE", "SLURM_NTASKS"))])
+        if started > 1 and not isinstance(model, DistributedDataParallel):
+            raise _lib.Error(_lib.ERR_STATE, f"there are {started} ranks, and gradcomp was not asked for: nobody would average the "
+                                             "gradients; start with --gradcomp=none or GRADCOMP=none, or give attach() a "
+                                             "DistributedDataParallel")
+
+    def step(self):
+        return contextlib.nullcontext(self)
+
+    def no_sync(self):
+        return self._model.no_sync() if isinstance(self._model, DistributedDataParallel) else contextlib.nullcontext()
+
+    def __getattr__(self, name):
+        return getattr(self._detached, name)
+
+
+def _after_accumulation(p, call):
+    """call() whenever a backward pass has added to p.grad."""
+    if hasattr(p, "register_post_accumulate_grad_hook"):
+        return p.register_post_accumulate_grad_hook(lambda _: call())
+    with torch.enable_grad():
+        node = p.expand_as(p).grad_fn.next_functions[0][0]
+    return _NodeHook(node, node.register_hook(lambda *_: call()))
+
+
+class _NodeHook:
+    """Before PyTorch 2.1: a hook of the node that accumulates, which lives while somebody holds it."""
+
+    def __init__(self, node, handle):
+        self._node, self._handle = node, handle
+
+    def remove(self):
+        self._handle.remove()
+
+
+def _bytes_of(tensors):
+    return torch.cat([t.detach().contiguous().reshape(-1).view(torch.uint8) for t in tensors])
+
+
+@torch.no_grad()
+def _put_bytes(tensors, together):
+    at = 0
+    for t in tensors:
+        size = t.numel() * t.element_size()
+        # A copy, since a view of another type must begin where that type may.
+        t.copy_(together[at:at + size].clone().view(t.dtype).reshape(t.shape))
+        at += size
