@@ -3,12 +3,14 @@
 live train on, with equal weights and the loss of a run in which nobody was lost."""
 
 import os
+import signal
 import subprocess
 import sys
+import tempfile
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tap import SOURCE, done_testing, errors, need_gloo, need_library, ok, ranks  # noqa: E402
+from tap import BUILD, SOURCE, done_testing, environment, errors, need_gloo, need_library, ok, ranks  # noqa: E402
 
 need_gloo()
 need_library()
@@ -80,6 +82,33 @@ got, said = run("ddp", n=2, gradcomp="off")
 ok([s for s, _, _ in got] == [0, 0] and len({s["ranks"] for s in said}) == 2, "without gradcomp the loop trains as it is", errors(got))
 got, said = run("module", n=2, gradcomp="off")
 ok(all(s == 1 and "gradcomp was not asked for" in err for s, _, err in got), "a module alone needs gradcomp", errors(got))
+
+def example(n, steps, checkpoint, **more):
+    """examples/pytorch/shrink.py under gradcomp run, started."""
+    command = [os.path.join(BUILD, "bin/gradcomp"), "run", "-n", str(n), "--gradcomp=topk:density=0.1", sys.executable,
+               os.path.join(SOURCE, "examples/pytorch/shrink.py"), checkpoint, str(steps)]
+    return subprocess.Popen(command, env=environment(GRADCOMP_ON_FAILURE="shrink", **more), stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    file = os.path.join(folder, "state.pt")
+    p = example(3, 60, file, EXAMPLE_PAUSE="0.02")
+    said = []
+    for line in p.stdout:
+        said.append(line)
+        if line.startswith("rank 1 of 3 is process "):
+            os.kill(int(line.split()[6].rstrip(",")), signal.SIGKILL)
+    err = p.stderr.read()
+    ends = [line for line in said if " ends at step 60" in line]
+    ok(p.wait() == 0 and "ended by signal 9 (Killed); the others go on" in err, "gradcomp run: the exit status is that of the others", err)
+    ok(sorted(line[:11] for line in ends) == ["rank 0 of 2", "rank 1 of 2"] and len({line.split("weights")[1] for line in ends}) == 1,
+       "gradcomp run: a process is killed with SIGKILL, the others train on", "".join(said), err)
+    p = example(4, 80, file)
+    out, err = p.communicate()
+    ends = [line for line in out.splitlines() if " ends at step 80" in line]
+    ok(p.returncode == 0 and out.count("begins at step 49") == 4 and len(ends) == 4 and len({line.split("weights")[1] for line in ends}) == 1,
+       "more ranks begin at its checkpoint, and take up what was kept", out, err)
 
 REFUSED = """
 import torch, gradcomp.torch
