@@ -502,6 +502,12 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s)
 	return cudaSuccess;
 }
 
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, void (*f)(void *), void *data)
+{
+	of(s)->put([=] { f(data); });
+	return cudaSuccess;
+}
+
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
 	stream *on;

@@ -25,9 +25,18 @@ section () {
 section torch "$GRADCOMP_SRC/tests/gpu/train.py"
 section rivals "$GRADCOMP_SRC/tests/gpu/rivals.py" cpu 1
 section rates "$GRADCOMP_SRC/tests/gpu/torch_rates.py" "$GRADCOMP_SRC/etc/models" cpu 16
+newest=$("$PYTHON" "$GRADCOMP_SRC/tests/python/current-torch" 2>/dev/null) || newest=$PYTHON
+usual=$PYTHON PYTHON=$newest
+section fsdp "$GRADCOMP_SRC/tests/gpu/sharded.py"
+PYTHON=$usual
 check "they run" "$PYTHON" -B "$GRADCOMP_SRC/tests/gpu/run" --bundle "$tmp/bundle" --out "$tmp/out" --only torch="$(scaled 120)" \
-	--only rivals="$(scaled 60)" --only rates="$(scaled 60)"
+	--only rivals="$(scaled 60)" --only rates="$(scaled 60)" --only fsdp="$(scaled 120)"
 like "the hook's averages are right" "$(cat "$tmp/out/log")" "one rank raises: all end with a failure"
+if [ "$newest" != "$PYTHON" ]; then
+	like "sharded models, too" "$(cat "$tmp/out/log")" "4 bits, residual: the weights are those of the host"
+else
+	like "sharded models want a newer PyTorch" "$(cat "$tmp/out/log")" "a program since PyTorch 2.9"
+fi
 unlike "and none is wrong" "$(cat "$tmp/out/log")" "not ok"
 like "a step of PowerSGD is beside PyTorch's" "$(cat "$tmp/out/figures.tsv")" "of powerSGD_hook's"
 like "times of PyTorch's have the names of our own" "$(cat "$tmp/out/log")" "topk 1% of 2^16 "

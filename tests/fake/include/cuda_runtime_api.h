@@ -66,6 +66,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind, cudaStream_t s);
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
                               enum cudaMemcpyKind kind, cudaStream_t s);
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, void (*f)(void *), void *data);
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s);
 
 #ifdef __cplusplus
