@@ -603,7 +603,6 @@ static char *nodes_of(const char *id, bool all, int *n)
 /* As typed in a shell of its own: what the shell has of an allocation is not for this step. */
 static void forget_allocation(void)
 {
-	extern char **environ;
 	char name[256];
 
 	unsetenv("GRADCOMP");

@@ -131,6 +131,7 @@ static void report_term(void *ctx, int signal)
 		log_line(&job->log, GRADCOMP_LOG_WARN, "signal %d ends the job, and there is no report: %s", signal, err.text);
 	else
 		log_line(&job->log, GRADCOMP_LOG_WARN, "%s; the report is %s", text, path ? path : "there");
+	free(path);
 }
 
 /* For `gradcomp watch`, beside the threads of the program and of the job. */

@@ -18,8 +18,6 @@
 #define SECONDS 5.0 /* for both commands: Slurm's would go on asking a controller that is away for minutes */
 #define REAP_MS 10
 
-extern char **environ;
-
 static const char *number_in(const char *variable)
 {
 	const char *v = getenv(variable);

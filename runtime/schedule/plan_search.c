@@ -525,7 +525,7 @@ static gradcomp_status change_all(climb *c, int *any, gradcomp_error *err)
 {
 	uint32_t n = c->q->problem.n, apart = n > 64 ? n / 64 : 1;
 	gradcomp_status st = GRADCOMP_OK;
-	int better;
+	int better = 0;
 
 	*any = 0;
 	for (uint32_t i = 0; !st && i + 1 < n; i++) {

@@ -18,8 +18,8 @@ __attribute__((weak)) extern void fake_cuda_fail_launch(long k);
 
 typedef struct run {
 	const char *compressor, *host, *device; /* collectives */
-	gradcomp_dtype dtype;
 	double within;
+	gradcomp_dtype dtype;
 	int fails; /* rank 1's k-th launch of the fourth step, from 1; 0: none */
 } run;
 

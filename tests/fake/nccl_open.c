@@ -2,6 +2,10 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#ifndef FAKE_NCCL
+#define FAKE_NCCL "libnccl.so.2" /* tests/fake/compile gives its path */
+#endif
+
 void *__real_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags);
 

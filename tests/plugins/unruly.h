@@ -42,6 +42,8 @@ static void destroy(void *instance)
 		u->host->release(u);
 }
 
+static const uint32_t pattern = UNRULY_PATTERN;
+
 static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                             gradcomp_error *err)
 {
@@ -49,10 +51,10 @@ static gradcomp_status plan(void *instance, const gradcomp_bucket *bucket, uint6
 	(void)step, (void)err;
 	plan->nrounds = 1;
 	plan->scratch_bytes = bucket->numel * sizeof(float);
-	plan->rounds[0] = (gradcomp_round){.pattern = u->fault == OTHER ? GRADCOMP_GATHERED : UNRULY_PATTERN,
-	                                   .flags = UNRULY_PATTERN == GRADCOMP_SUMMED     ? GRADCOMP_ROUND_MEAN
-	                                            : UNRULY_PATTERN == GRADCOMP_GATHERED ? GRADCOMP_ROUND_FIXED
-	                                                                                  : 0,
+	plan->rounds[0] = (gradcomp_round){.pattern = u->fault == OTHER ? GRADCOMP_GATHERED : pattern,
+	                                   .flags = pattern == GRADCOMP_SUMMED     ? GRADCOMP_ROUND_MEAN
+	                                            : pattern == GRADCOMP_GATHERED ? GRADCOMP_ROUND_FIXED
+	                                                                           : 0,
 	                                   .count = bucket->numel, .bound = 4 * bucket->numel};
 	return GRADCOMP_OK;
 }
@@ -75,8 +77,7 @@ static gradcomp_status encode(void *instance, const gradcomp_work *work, uint32_
 	memcpy(out->data, work->flat, 4 * work->bucket->numel);
 	if (work->bucket->numel)
 		memset(work->scratch, 0, 4 * work->bucket->numel);
-	/* NOLINTNEXTLINE(misc-redundant-expression): who includes this chooses the pattern */
-	for (uint64_t i = 0; UNRULY_PATTERN != GRADCOMP_MERGED && i < work->bucket->numel; i++)
+	for (uint64_t i = 0; pattern != GRADCOMP_MERGED && i < work->bucket->numel; i++)
 		((float *)out->data)[i] = drop_small(work->flat[i], &((float *)work->scratch)[i]);
 	for (uint64_t i = 0; ((const unruly *)instance)->fault == LOSE && i < work->bucket->numel; i++)
 		((float *)out->data)[i] /= 2;
@@ -104,15 +105,14 @@ static gradcomp_status decode(void *instance, const gradcomp_work *work, uint32_
 	(void)round, (void)err;
 	if (u->fault == MARK)
 		*work->fault = 1;
-	/* NOLINTNEXTLINE(misc-redundant-expression): who includes this chooses the pattern */
-	if (UNRULY_PATTERN == GRADCOMP_CODED || !work->bucket->numel)
+	if (pattern == GRADCOMP_CODED || !work->bucket->numel)
 		return GRADCOMP_OK;
 	memcpy(work->error_flat, work->scratch, 4 * work->bucket->numel);
 	for (uint64_t i = 0; i < work->bucket->numel; i++) {
 		float sum = 0;
 		for (uint32_t w = 0; w < n; w++)
 			sum += ((const float *)in[w].data)[i];
-		work->flat[i] = UNRULY_PATTERN == GRADCOMP_SUMMED ? sum : sum / (float)u->nranks;
+		work->flat[i] = pattern == GRADCOMP_SUMMED ? sum : sum / (float)u->nranks;
 	}
 	if (u->fault == POISON)
 		work->error_flat[0] = NAN;

@@ -198,6 +198,7 @@ static int deaf_relay(const server *s, int rank, int listening, rendezvous_keys 
 	rendezvous_proof(k, ROLE_CONNECT, hello, in, mac);
 	if (write(fd, mac, sizeof mac) < 0 || recv(fd, in, WELCOME_BYTES, MSG_WAITALL) != WELCOME_BYTES)
 		return -1;
+	/* NOLINTNEXTLINE(clang-analyzer-core.CallAndMessage): getsockname has filled it */
 	snprintf(where, sizeof where, "127.0.0.1/8@%d", ntohs(sa.sin_port));
 	size_t n = rendezvous_entry_seal(k, (uint32_t)rank, RENDEZVOUS_RELAY, where, strlen(where), entry);
 	(void)!write(fd, entry, n);
