@@ -93,11 +93,11 @@ def drain(corrections):
     """The reducer's, of tensors that say they are on a GPU and are lent to it."""
     tensors = [c.as_subclass(OnGpu) for c in corrections]
     for t in tensors:
-        lend(t, t.numel() * 4)
+        lend(t)
     drains(tensors)
-    must(fake.cudaStreamSynchronize(ctypes.c_void_p(attachment._stream.cuda_stream)))
+    attachment._stream.synchronize()
     for t in tensors:
-        lend(t, 0)
+        lend(t, False)
 
 
 def train_late():
