@@ -65,4 +65,7 @@ print("digest", hashlib.sha256(gradients(model).numpy().tobytes()).hexdigest())
 print("ours", "gradcomp" in sys.modules, "gradcomp.torch" in sys.modules)
 if "own" in globals():
     print("steps", own.stats()["steps"])
+# With the last reference to the group its threads end. One that drops the future of a hook in Python while the
+# interpreter ends would take the process with it ("terminate called without an active exception").
+del called, model, optimizer
 dist.destroy_process_group()
