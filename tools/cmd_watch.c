@@ -420,7 +420,6 @@ static int watch_here(const request *q)
 {
 	static table t;
 	int answers = look(q, q->once ? NULL : q, &t);
-	char text[ROW_TEXT];
 
 	if (!answers) {
 		fputs("gradcomp: " NOTHING ": no job of yours", stderr);
@@ -433,12 +432,7 @@ static int watch_here(const request *q)
 	if (q->once) {
 		look(q, NULL, &t); /* what has ended meanwhile is shown as it was */
 		for (size_t i = 0; i < t.n; i++)
-			if (q->json) {
-				print_json(&t.rows[i]);
-			} else {
-				row_text(&t.rows[i], text, sizeof text);
-				puts(text);
-			}
+			show(q, &t, &t.rows[i]);
 		return 0;
 	}
 	while (look(q, q, &t)) {

@@ -51,6 +51,15 @@ static void signal_all(const pid_t *group, int n, int signal_number)
 			kill(-group[i], signal_number);
 }
 
+/* Asks the ranks to end, once; *limit is when those that have not are killed, 0 before. */
+static void end_all(const pid_t *group, int n, double *limit)
+{
+	if (*limit > 0)
+		return;
+	signal_all(group, n, SIGTERM);
+	*limit = clock_now() + GRACE;
+}
+
 int run_status_code(int status)
 {
 	return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -131,8 +140,7 @@ int run_agent(const run_share *s, int orders)
 		if (pid < 0) {
 			fprintf(stderr, "gradcomp: rank %d on %s cannot be started: %s\n", s->first + i, s->host, strerror(errno));
 			code = 1;
-			limit = clock_now() + GRACE;
-			signal_all(group, s->count, SIGTERM);
+			end_all(group, s->count, &limit);
 			break;
 		}
 		setpgid(pid, pid);
@@ -156,9 +164,7 @@ int run_agent(const run_share *s, int orders)
 			code = run_status_code(status);
 			if (!asked && limit == 0)
 				name_culprit(s, culprit, status, false);
-			if (limit == 0)
-				signal_all(group, s->count, SIGTERM);
-			limit = limit > 0 ? limit : clock_now() + GRACE;
+			end_all(group, s->count, &limit);
 		}
 		if (p[1].revents) {
 			ssize_t got = read(orders, &order, 1);
@@ -168,9 +174,7 @@ int run_agent(const run_share *s, int orders)
 				signal_all(group, s->count, order);
 			} else if (got == 0 || errno != EINTR) {
 				orders = -1; /* poll() passes it by */
-				if (limit == 0)
-					signal_all(group, s->count, SIGTERM);
-				limit = limit > 0 ? limit : clock_now() + GRACE;
+				end_all(group, s->count, &limit);
 				code = code ? code : 1;
 			}
 		}

@@ -10,6 +10,8 @@
 
 #include "base/error.h"
 
+#define NO_LINE "this is no comment, no [section] and no key = value"
+
 void inifile_fail(inifile *f, const char *fmt, ...)
 {
 	char text[400];
@@ -136,7 +138,7 @@ static char *inifile_line(char *out, int capacity, void *user)
 		n = (size_t)(value - line);
 		f->rest = value + strspn(value, " \t");
 	} else {
-		inifile_fail(f, "this is no comment, no [section] and no key = value");
+		inifile_fail(f, NO_LINE);
 	}
 	if (n > room)
 		inifile_fail(f, "a name has at most %zu characters", room);
@@ -156,7 +158,7 @@ static int inifile_key(void *user, const char *section, const char *key, const c
 		return 0;
 	}
 	if (!*key) { /* its pieces would not be taken as its own */
-		inifile_fail(f, "this is no comment, no [section] and no key = value");
+		inifile_fail(f, NO_LINE);
 		return 0;
 	}
 	if (!f->pending) { /* its pieces follow */

@@ -235,33 +235,21 @@ static gradcomp_status share(const verify *v, void *mine, void *room, size_t n, 
 	const gradcomp_links *l = v->channel ? channel_links(v->channel) : NULL;
 	int64_t me = l ? l->rank : 0, P = l ? l->nranks : 1, k = 1;
 	gradcomp_status st = GRADCOMP_OK;
-	gradcomp_request q;
 
 	for (; !st && k < P && !(me & k); k *= 2) {
 		if (me + k >= P)
 			continue;
-		st = l->recv(l->ctx, (int)(me + k), room, n * each, &q, err);
-		if (!st)
-			st = l->wait(l->ctx, &q, err);
+		st = channel_get(v->channel, (int)(me + k), room, n * each, err);
 		if (!st)
 			join(mine, room, n);
 	}
-	if (!st && me) {
-		st = l->send(l->ctx, (int)(me - k), mine, n * each, &q, err);
-		if (!st)
-			st = l->wait(l->ctx, &q, err);
-		if (!st)
-			st = l->recv(l->ctx, (int)(me - k), mine, n * each, &q, err);
-		if (!st)
-			st = l->wait(l->ctx, &q, err);
-	}
-	for (k /= 2; !st && k; k /= 2) {
-		if (me + k >= P)
-			continue;
-		st = l->send(l->ctx, (int)(me + k), mine, n * each, &q, err);
-		if (!st)
-			st = l->wait(l->ctx, &q, err);
-	}
+	if (!st && me)
+		st = channel_put(v->channel, (int)(me - k), mine, n * each, err);
+	if (!st && me)
+		st = channel_get(v->channel, (int)(me - k), mine, n * each, err);
+	for (k /= 2; !st && k; k /= 2)
+		if (me + k < P)
+			st = channel_put(v->channel, (int)(me + k), mine, n * each, err);
 	return st;
 }
 

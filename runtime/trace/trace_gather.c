@@ -14,27 +14,9 @@ enum { ASK_CLOCK = 1, ASK_EVENTS, ASK_NOTHING };
 /* No clock has run for longer than thirty million years. */
 #define SECONDS_FARTHEST 1e15
 
-static gradcomp_status put(trace *t, int peer, const void *buf, size_t bytes, gradcomp_error *err)
-{
-	const gradcomp_links *l = channel_links(t->channel);
-	gradcomp_request req;
-	gradcomp_status st = l->send(l->ctx, peer, buf, bytes, &req, err);
-
-	return st ? st : l->wait(l->ctx, &req, err);
-}
-
-static gradcomp_status get(trace *t, int peer, void *buf, size_t bytes, gradcomp_error *err)
-{
-	const gradcomp_links *l = channel_links(t->channel);
-	gradcomp_request req;
-	gradcomp_status st = l->recv(l->ctx, peer, buf, bytes, &req, err);
-
-	return st ? st : l->wait(l->ctx, &req, err);
-}
-
 static gradcomp_status ask(trace *t, int rank, uint64_t what, gradcomp_error *err)
 {
-	return put(t, rank, &what, sizeof what, err);
+	return channel_put(t->channel, rank, &what, sizeof what, err);
 }
 
 /* ---- the others ---- */
@@ -47,14 +29,14 @@ static gradcomp_status give(trace *t, gradcomp_error *err)
 
 	for (uint64_t i = t->added - n; i < t->added; i++)
 		kept += (uint64_t)trace_whole(t, &t->ring[i % t->o.events]);
-	st = put(t, 0, &(trace_head){TRACE_MAGIC, kept, t->added - kept}, sizeof(trace_head), err);
+	st = channel_put(t->channel, 0, &(trace_head){TRACE_MAGIC, kept, t->added - kept}, sizeof(trace_head), err);
 	for (uint64_t i = t->added - n; !st && i < t->added; i++) {
 		const trace_event *e = &t->ring[i % t->o.events];
 		if (!trace_whole(t, e))
 			continue;
 		chunk[sent++ % TRACE_CHUNK] = *e;
 		if (sent % TRACE_CHUNK == 0 || sent == kept)
-			st = put(t, 0, chunk, ((sent - 1) % TRACE_CHUNK + 1) * sizeof *chunk, err);
+			st = channel_put(t->channel, 0, chunk, ((sent - 1) % TRACE_CHUNK + 1) * sizeof *chunk, err);
 	}
 	return st;
 }
@@ -66,10 +48,10 @@ static gradcomp_status answer(trace *t, gradcomp_error *err)
 	uint64_t what = ASK_CLOCK;
 
 	while (!st && what == ASK_CLOCK) {
-		st = get(t, 0, &what, sizeof what, err);
+		st = channel_get(t->channel, 0, &what, sizeof what, err);
 		double now = clock_now();
 		if (!st && what == ASK_CLOCK)
-			st = put(t, 0, &now, sizeof now, err);
+			st = channel_put(t->channel, 0, &now, sizeof now, err);
 	}
 	return !st && what == ASK_EVENTS ? give(t, err) : st;
 }
@@ -100,7 +82,7 @@ static gradcomp_status compare(trace *t, int rank, trace_clock *out, gradcomp_er
 		double before = clock_now(), there, after;
 		gradcomp_status st = ask(t, rank, ASK_CLOCK, err);
 		if (!st)
-			st = get(t, rank, &there, sizeof there, err);
+			st = channel_get(t->channel, rank, &there, sizeof there, err);
 		if (st)
 			return st;
 		after = clock_now();
@@ -131,7 +113,7 @@ static gradcomp_status take(trace *t, trace_writer *w, int rank, gradcomp_error 
 	if (!st)
 		st = ask(t, rank, ASK_EVENTS, err);
 	if (!st)
-		st = get(t, rank, &head, sizeof head, err);
+		st = channel_get(t->channel, rank, &head, sizeof head, err);
 	if (!st && (head.magic != TRACE_MAGIC || head.events > t->o.events))
 		st = error_set(err, GRADCOMP_ERR_MISMATCH, "what rank %d sent is no timeline of at most %u events", rank,
 		               t->o.events);
@@ -140,7 +122,7 @@ static gradcomp_status take(trace *t, trace_writer *w, int rank, gradcomp_error 
 	trace_write_rank(w, rank, &t->began[rank], &ended, head.dropped);
 	for (uint64_t left = head.events; !st && left;) {
 		size_t n = left < TRACE_CHUNK ? (size_t)left : TRACE_CHUNK;
-		st = get(t, rank, chunk, n * sizeof *chunk, err);
+		st = channel_get(t->channel, rank, chunk, n * sizeof *chunk, err);
 		for (size_t i = 0; !st && i < n; i++) {
 			if (sane(&chunk[i]))
 				trace_write_event(w, &chunk[i]);

@@ -301,6 +301,22 @@ static gradcomp_status channel_recv_reduce(void *ctx, int peer, void *acc, size_
 	return channel_post(c, peer, r, err);
 }
 
+gradcomp_status channel_put(channel *c, int peer, const void *buf, size_t bytes, gradcomp_error *err)
+{
+	gradcomp_request req;
+	gradcomp_status st = channel_send(c, peer, buf, bytes, &req, err);
+
+	return st ? st : channel_wait(c, &req, err);
+}
+
+gradcomp_status channel_get(channel *c, int peer, void *buf, size_t bytes, gradcomp_error *err)
+{
+	gradcomp_request req;
+	gradcomp_status st = channel_recv(c, peer, buf, bytes, &req, err);
+
+	return st ? st : channel_wait(c, &req, err);
+}
+
 static gradcomp_status channel_job_failure(void *ctx, gradcomp_error *err)
 {
 	const channel *c = ctx;

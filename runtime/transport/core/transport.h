@@ -106,6 +106,9 @@ gradcomp_status transport_failure(const transport *t, gradcomp_error *err);
 gradcomp_status channel_open(transport *t, uint64_t id, const int *ranks, int n, int me, channel **out,
                              gradcomp_error *err);
 const gradcomp_links *channel_links(const channel *c);
+/* A message to, or from, rank `peer` of the channel; returns when `buf` may be used again, or holds it. */
+gradcomp_status channel_put(channel *c, int peer, const void *buf, size_t bytes, gradcomp_error *err);
+gradcomp_status channel_get(channel *c, int peer, void *buf, size_t bytes, gradcomp_error *err);
 void channel_close(channel *c);
 /* Payload bytes sent on the channel so far; any thread. */
 uint64_t channel_sent(const channel *c);
