@@ -137,6 +137,27 @@ like "... the slowest first" "$(printf '%s\n' "$slowest" | head -n 1)" tests/uni
 like "... and what all of them took" "$said" "
 12 tests took "
 
+# ---- what runs beside what
+
+mkdir "$tmp/at"
+for name in cluster/a cluster/b unit/c unit/d; do
+	script "$name.t" <<'END'
+# Who else runs is in a folder, for a second at least.
+me=$(basename "$0" .t)
+cd "$GRADCOMP_BUILD/../at" && touch "$me" && sleep 1
+echo "# beside $me:" *
+sleep 0.5
+rm "$me"
+echo "ok 1 - x"
+echo "1..1"
+END
+done
+check "two that start clusters and two others, one at a time" run -j 1 tests/cluster/a.t tests/cluster/b.t tests/unit/c.t tests/unit/d.t
+beside=$(cat "$tmp/build/tests/log/"cluster-[ab].t.tap "$tmp/build/tests/log/"unit-[cd].t.tap | grep beside)
+like "one of each runs at a time" "$beside" "beside a: a c"
+unlike "no two clusters" "$beside" " a b"
+unlike "no two others" "$beside" " c d"
+
 umask 077
 check "surroundings" env GRADCOMP=topk GRADCOMP_REPORT=x MAKEFLAGS=w GRADCOMP_SRC="$tmp/src" GRADCOMP_BUILD="$tmp/build" \
 	"$runner" tests/cluster/env.t

@@ -92,14 +92,19 @@ chmod 755 asks
 ends 137 "what asks at the terminal" script -qec "$gradcomp run --ssh $tmp/asks --hosts a:1,b:1 true" /dev/null
 like "what asks at the terminal: is said" "$said" "'$tmp/asks a' asks something at the terminal, which it cannot do here"
 
-# A real sshd, with a configuration, keys and a port of its own.
-if [ -x /usr/sbin/sshd ] && command -v ssh-keygen > /dev/null && { [ "$(id -u)" != 0 ] || [ -d /run/sshd ]; }; then
+# A real sshd, with a configuration, keys and a port of its own; root's wants a folder in /run, which only
+# its service makes.
+run_sshd () { exec /usr/sbin/sshd -D -f "$tmp/sshd_config" 2> sshd.log; }
+if [ "$(id -u)" = 0 ] && [ ! -d /run/sshd ]; then
+	run_sshd () { exec unshare --mount sh -c 'mount -t tmpfs none /run && mkdir /run/sshd && exec "$@"' sh /usr/sbin/sshd -D -f "$tmp/sshd_config" 2> sshd.log; }
+fi
+if [ -x /usr/sbin/sshd ] && command -v ssh-keygen > /dev/null; then
 	ssh-keygen -q -t ed25519 -N '' -f hostkey
 	ssh-keygen -q -t ed25519 -N '' -f key
 	port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 	printf '%s\n' "Port $port" "ListenAddress 127.0.0.1" "HostKey $tmp/hostkey" "PidFile $tmp/sshd.pid" "AuthorizedKeysFile $tmp/key.pub" \
 		"StrictModes no" "UsePAM no" "PermitRootLogin yes" "PasswordAuthentication no" > sshd_config
-	/usr/sbin/sshd -D -f "$tmp/sshd_config" 2> sshd.log & sshd=$!
+	run_sshd & sshd=$!
 	cleanup () { kill "$sshd" 2> /dev/null; }
 	by="ssh -p $port -i $tmp/key -o StrictHostKeyChecking=no -o UserKnownHostsFile=$tmp/known -o LogLevel=ERROR"
 	check "sshd: listens" wait_for 10 eval "$by 127.0.0.1 true"
