@@ -405,6 +405,13 @@ typedef struct gradcomp_operators {
 	                    int powers, int *fault);
 	void (*float8_add)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type,
 	                   int powers, int *fault);
+
+	/* ---- low rank, with room ---- */
+
+	/* orthonormalise_batch() with its bits, and with scratch memory that lets a device divide
+	 * a tall matrix among several of its processors. */
+	size_t (*orthonormalise_scratch)(size_t count, size_t n, size_t r);
+	void (*orthonormalise_split)(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch);
 } gradcomp_operators;
 
 #ifdef __cplusplus

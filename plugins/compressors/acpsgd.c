@@ -111,11 +111,11 @@ static gradcomp_status acpsgd_encode(void *instance, const gradcomp_work *work, 
 	(void)round, (void)err;
 	if (sends_q(l, work->step)) {
 		op->copy(work->queue, s.held, l->P + at->P, n.held * sizeof *to);
-		sdk_lowrank_orthonormalise_p(l, work, s.held);
+		sdk_lowrank_orthonormalise_p(l, work, s.held, s.operator_scratch);
 		sdk_lowrank_product_mtp(l, work, s.own, s.held, s.operator_scratch);
 	} else {
 		op->copy(work->queue, s.held, l->Q + at->Q, n.held * sizeof *to);
-		sdk_lowrank_orthonormalise_q(l, work, s.held);
+		sdk_lowrank_orthonormalise_q(l, work, s.held, s.operator_scratch);
 		sdk_lowrank_product_mq(l, work, s.own, s.held, s.operator_scratch);
 	}
 	op->copy(work->queue, to, s.own, n.sent * sizeof *to);

@@ -162,7 +162,7 @@ static gradcomp_status dion_encode(void *instance, const gradcomp_work *work, ui
 		gradcomp_work momentum = beside(p, work, &s, 1);
 		op->copy(work->queue, s.own, l->Q + l->tensors[work->bucket->first].at.Q, size.Q * sizeof *s.own);
 		if (p->orthogonal == NO)
-			sdk_lowrank_orthonormalise_q(l, work, s.own);
+			sdk_lowrank_orthonormalise_q(l, work, s.own, s.operator_scratch);
 		sdk_lowrank_product_mq(l, work, to, s.own, s.operator_scratch);
 		sdk_lowrank_product_mq(l, &momentum, s.Q, s.own, s.operator_scratch);
 		op->add(work->queue, to, s.Q, size.P);
@@ -212,7 +212,7 @@ static void right_factor(const dion *p, const gradcomp_work *work, float *Q, int
 {
 	const sdk_lowrank_tensor *first = &p->l.tensors[work->bucket->first];
 	if (p->orthogonal == QR && !weight)
-		sdk_lowrank_orthonormalise_q(&p->l, work, Q);
+		sdk_lowrank_orthonormalise_q(&p->l, work, Q, NULL);
 	for (const sdk_lowrank_tensor *t = first; t < first + work->bucket->ntensors; t++) {
 		float *q = Q + (t->at.Q - first->at.Q);
 		if (t->r && weight)
@@ -263,7 +263,7 @@ static gradcomp_status dion_decode(void *instance, const gradcomp_work *work, ui
 	uint64_t count = sdk_lowrank_sizes(l, work->bucket).P;
 	parts s = parts_of(p, work);
 	work->operators->copy(work->queue, s.P, in->data, count * sizeof *s.P);
-	sdk_lowrank_orthonormalise_p(l, work, s.P);
+	sdk_lowrank_orthonormalise_p(l, work, s.P, s.operator_scratch);
 	sdk_lowrank_unpack(l, work, (const float *)in->data + count);
 	add_momentum(p, work);
 	return GRADCOMP_OK;

@@ -241,7 +241,7 @@ static gradcomp_status lqsgd_encode(void *instance, const gradcomp_work *work, u
 	if (what == SEND_P) {
 		work->operators->copy(work->queue, s.Q, l->Q + l->tensors[work->bucket->first].at.Q,
 		                      size.Q * sizeof *s.Q);
-		sdk_lowrank_orthonormalise_q(l, work, s.Q);
+		sdk_lowrank_orthonormalise_q(l, work, s.Q, s.operator_scratch);
 		sdk_lowrank_product_mq(l, work, s.P, s.Q, s.operator_scratch);
 		quantise(p, work, out->data, s.P, size.P, what);
 	} else {
@@ -340,7 +340,7 @@ static gradcomp_status lqsgd_decode(void *instance, const gradcomp_work *work, u
 	parts s = parts_of(p, work);
 	gradcomp_status st = average(p, work, in, n, SEND_P, s.P, size.P, err);
 	if (!st)
-		sdk_lowrank_orthonormalise_p(l, work, s.P);
+		sdk_lowrank_orthonormalise_p(l, work, s.P, s.operator_scratch);
 	return st;
 }
 

@@ -142,7 +142,7 @@ static void first_q(const powersgd *p, const gradcomp_work *work, const parts *s
 		op->copy(work->queue, s->Q, l->Q + from, sdk_lowrank_sizes(l, b).Q * sizeof *s->Q);
 	else
 		sdk_lowrank_random_q(l, work, s->Q, 2 + work->step);
-	sdk_lowrank_orthonormalise_q(l, work, s->Q);
+	sdk_lowrank_orthonormalise_q(l, work, s->Q, s->operator_scratch);
 	if (!restarts(p, work->step))
 		return;
 	sdk_lowrank_random_q(l, work, s->noise, 2 + work->step);
@@ -195,12 +195,12 @@ static gradcomp_status powersgd_decode(void *instance, const gradcomp_work *work
 		return st;
 	if (round % 2 == 0) {
 		op->copy(work->queue, s.P, mean, size.P * sizeof *s.P);
-		sdk_lowrank_orthonormalise_p(l, work, s.P);
+		sdk_lowrank_orthonormalise_p(l, work, s.P, s.operator_scratch);
 		if (!round)
 			sdk_lowrank_unpack(l, work, mean + size.P);
 	} else if (round + 1 < rounds(p, work->step)) {
 		op->copy(work->queue, s.Q, mean, size.Q * sizeof *s.Q);
-		sdk_lowrank_orthonormalise_q(l, work, s.Q);
+		sdk_lowrank_orthonormalise_q(l, work, s.Q, s.operator_scratch);
 	} else if (!sdk_lowrank_overflown(l, work, mean, size.Q)) {
 		sdk_lowrank_finish(l, work, s.P, s.Q, mean);
 		if (l->Q)

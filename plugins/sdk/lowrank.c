@@ -185,10 +185,14 @@ static uint64_t q_at(const sdk_lowrank *l, const gradcomp_bucket *b, uint32_t te
 
 uint64_t sdk_lowrank_scratch(const sdk_lowrank *l, const gradcomp_bucket *bucket)
 {
+	const gradcomp_operators *op = sdk_layout_operators(l->host, l->layout);
 	uint64_t most = 0;
 	EACH_BATCH(l, bucket, k) {
-		uint64_t bytes = sdk_layout_operators(l->host, l->layout)->product_scratch(k.count, k.n, k.m, k.r);
-		most = bytes > most ? bytes : most;
+		const uint64_t bytes[] = {op->product_scratch(k.count, k.n, k.m, k.r),
+		                          op->orthonormalise_scratch(k.count, k.n, k.r),
+		                          op->orthonormalise_scratch(k.count, k.m, k.r)};
+		for (int i = 0; i < 3; i++)
+			most = bytes[i] > most ? bytes[i] : most;
 	}
 	return most;
 }
@@ -222,23 +226,23 @@ void sdk_lowrank_random_q(const sdk_lowrank *l, const gradcomp_work *work, float
 	                               l->tensors[work->bucket->first].at.Q);
 }
 
-void sdk_lowrank_orthonormalise_p(const sdk_lowrank *l, const gradcomp_work *work, float *P)
+void sdk_lowrank_orthonormalise_p(const sdk_lowrank *l, const gradcomp_work *work, float *P, void *scratch)
 {
 	EACH_BATCH(l, work->bucket, k) {
 		float *a[BATCH];
 		for (size_t i = 0; i < k.count; i++)
 			a[i] = P + p_at(l, work->bucket, k.tensor[i]);
-		work->operators->orthonormalise_batch(work->queue, a, k.count, k.n, k.r);
+		work->operators->orthonormalise_split(work->queue, a, k.count, k.n, k.r, scratch);
 	}
 }
 
-void sdk_lowrank_orthonormalise_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q)
+void sdk_lowrank_orthonormalise_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q, void *scratch)
 {
 	EACH_BATCH(l, work->bucket, k) {
 		float *a[BATCH];
 		for (size_t i = 0; i < k.count; i++)
 			a[i] = Q + q_at(l, work->bucket, k.tensor[i]);
-		work->operators->orthonormalise_batch(work->queue, a, k.count, k.m, k.r);
+		work->operators->orthonormalise_split(work->queue, a, k.count, k.m, k.r, scratch);
 	}
 }
 

@@ -130,6 +130,12 @@ static void orthonormalise_batch(void *queue, float *const *A, size_t count, siz
 	run(&(call){.to = A, .n = n, .r = r}, count, matrices_of(n, r * r), orthonormalise_batch_part);
 }
 
+static void orthonormalise_split(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch)
+{
+	(void)scratch;
+	orthonormalise_batch(queue, A, count, n, r);
+}
+
 void split_products(gradcomp_operators *table, const gradcomp_operators *from)
 {
 	plain = from;
@@ -139,4 +145,5 @@ void split_products(gradcomp_operators *table, const gradcomp_operators *from)
 	table->low_rank_finish = low_rank_finish;
 	table->low_rank_finish_batch = low_rank_finish_batch;
 	table->orthonormalise_batch = orthonormalise_batch;
+	table->orthonormalise_split = orthonormalise_split;
 }

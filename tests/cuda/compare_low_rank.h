@@ -140,12 +140,76 @@ static void step(size_t n, size_t m, size_t r)
 
 static void orthonormal(const char *what, float *A, size_t n, size_t r)
 {
+	float *got = malloc(4 * n * r + 1), *alone = malloc(4 * n * r + 1);
+	watched W = watch(A, 4 * n * r, 4), V = watch(A, 4 * n * r, 8);
+	watched S = watch(NULL, gpu->orthonormalise_scratch(2, n, r), 0);
+	float *const both[] = {(float *)V.at, (float *)W.at};
+	gpu->orthonormalise_split(NULL, both, 1, n, r, S.at);
+	from_device(alone, V.at, 4 * n * r);
+	to_device(V.at, A, 4 * n * r);
+	gpu->orthonormalise_split(NULL, both, 2, n, r, S.at);
+	cpu->orthonormalise(NULL, A, n, r);
+	ok(unwatch(&W, got) && !memcmp(A, got, 4 * n * r) && unwatch(&V, got) && !memcmp(A, got, 4 * n * r),
+	   "orthonormalise two of %zux%zu %s", n, r, what);
+	ok(!memcmp(A, alone, 4 * n * r), "alone as in a batch");
+	ok(unwatch(&S, NULL), "and the scratch memory was enough");
+	free(got), free(alone);
+}
+
+/* Without scratch memory, and so in one block, whatever the shape. */
+static void orthonormal_plain(float *A, size_t n, size_t r)
+{
 	float *got = malloc(4 * n * r + 1);
 	watched W = watch(A, 4 * n * r, 4);
 	gpu->orthonormalise(NULL, (float *)W.at, n, r);
 	cpu->orthonormalise(NULL, A, n, r);
-	ok(unwatch(&W, got) && !memcmp(A, got, 4 * n * r), "orthonormalise %zux%zu %s", n, r, what);
+	ok(unwatch(&W, got) && !memcmp(A, got, 4 * n * r), "orthonormalise %zux%zu without scratch memory", n, r);
 	free(got);
+}
+
+/* Numbers of a kind: of any size, with zero columns, nearly parallel, not finite, zeroes, dependent. */
+enum { ORTHO_KINDS = 7 };
+
+static float *columns_of(int kind, size_t n, size_t r)
+{
+	static const char *const sizes[] = {"1e-30", "1", "1e30"};
+	float *A = normals(n * r), *B = normals(n), size = strtof(sizes[test_random() % 3], NULL);
+	for (size_t i = 0; i < n * r; i++)
+		A[i] = kind == 0 ? A[i] * size
+		     : kind == 1 ? (i % r % 3 ? A[i] : 0)
+		     : kind == 2 ? A[i / r * r] + (i % r ? 1e-5f * A[i] : 0)
+		     : kind == 3 ? (i % r == 1 ? NAN : A[i])
+		     : kind == 4 ? 0
+		     : kind == 5 ? (float)((int)(test_random() % 3) - 1)
+		                 : (i % r < 2 ? A[i] : (float)(i % r) * B[i / r]);
+	free(B);
+	return A;
+}
+
+static const char *const ortho_kinds[] = {"of some size", "with zero columns", "nearly parallel", "with NaN", "of zeroes",
+                                          "of few values", "of rank 3"};
+
+/* Either side of what fits one block, of a chunk more than a block of rows, and of a tile. */
+static void test_orthonormalise(void)
+{
+	static const size_t tall[][2] = {{1, 1},   {85, 64},  {64, 64},  {210, 64}, {211, 64}, {257, 63}, {700, 61},
+	                                 {400, 33}, {600, 17}, {4096, 4}, {8193, 1}, {8320, 2}, {20000, 3}};
+	for (size_t s = 0; s < sizeof tall / sizeof tall[0]; s++) {
+		const int kind = s < 4 ? (int)(test_random() % ORTHO_KINDS) : s % 3 == 0 ? 2 : s % 3 == 1 ? 6 : 5;
+		float *A = columns_of(kind, tall[s][0], tall[s][1]);
+		orthonormal(ortho_kinds[kind], A, tall[s][0], tall[s][1]);
+		free(A);
+		A = columns_of(s % 2 ? 0 : 6, tall[s][0], tall[s][1]);
+		orthonormal_plain(A, tall[s][0], tall[s][1]);
+		free(A);
+	}
+	for (int kind = 0; kind < ORTHO_KINDS; kind++)
+		for (int k = 0; k < 5; k++) {
+			size_t n = 1 + test_random() % (k < 2 ? 400 : 1600), r = 1 + test_random() % (k % 2 ? 8 : 64);
+			float *A = columns_of(kind, n, r);
+			orthonormal(ortho_kinds[kind], A, n, r);
+			free(A);
+		}
 }
 
 static void test_low_rank(void)
@@ -157,20 +221,7 @@ static void test_low_rank(void)
 			if (s < 3 || i % 3 == s % 3)
 				step(shapes[s][0], shapes[s][1], ranks[i]);
 	step(520, 600, 4);
-	for (int k = 0; k < 24; k++) {
-		size_t n = 1 + test_random() % (k < 12 ? 400 : 1600), r = 1 + test_random() % (k % 2 ? 8 : 64);
-		float *A = normals(n * r), size = k % 3 == 0 ? 1e-30f : k % 3 == 1 ? 1 : 1e30f;
-		int kind = k % 6;
-		for (size_t i = 0; i < n * r; i++)
-			A[i] = kind == 0 ? A[i] * size
-			     : kind == 1 ? (i % r % 3 ? A[i] : 0)
-			     : kind == 2 ? A[i / r * r] + (i % r ? 1e-5f * A[i] : 0)
-			     : kind == 3 ? (i % r == 1 ? NAN : A[i])
-			     : kind == 4 ? 0
-			                 : (float)((int)(test_random() % 3) - 1);
-		orthonormal(kind == 2 ? "nearly parallel" : kind == 4 ? "of zeroes" : "random", A, n, r);
-		free(A);
-	}
+	test_orthonormalise();
 }
 
 #endif

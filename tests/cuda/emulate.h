@@ -99,6 +99,7 @@ static inline unsigned __ballot_sync(unsigned, int yes)
 
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 template <class T> static T atomicAdd(T *p, T v) { T was = *p; *p = T(was + v); return was; }
 template <class T> static T atomicMax(T *p, T v) { T was = *p; *p = was > v ? was : v; return was; }
 

@@ -159,6 +159,15 @@ void orthonormalise_batch(void *queue, float *const *A, size_t count, size_t n, 
 	});
 }
 
+void orthonormalise_split(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch)
+{
+	places a(A, count);
+	enqueue(queue, [=] {
+		auto x = a.real();
+		host()->orthonormalise_split(nullptr, x.data(), count, n, r, room{scratch}.get());
+	});
+}
+
 /* Tensors, and pairs, in many places. */
 std::vector<gradcomp_segment> real_segments(std::vector<gradcomp_segment> t)
 {
@@ -235,6 +244,7 @@ OWN(product_mq_batch, products<&gradcomp_operators::product_mq_batch>)
 OWN(product_mtp_batch, products<&gradcomp_operators::product_mtp_batch>)
 OWN(low_rank_finish_batch, finish_batch)
 OWN(orthonormalise_batch, orthonormalise_batch)
+OWN(orthonormalise_split, orthonormalise_split)
 #define ROOMY(name) OWN(name, with_room<&gradcomp_operators::name>::call)
 ROOMY(topk) ROOMY(sum) ROOMY(sum_abs) ROOMY(sum_squares) ROOMY(absmax) ROOMY(kth_magnitude) ROOMY(compact)
 ROOMY(mstopk) ROOMY(sparse_merge) ROOMY(index_unpack)

@@ -67,6 +67,8 @@ PLAIN(low_rank_finish_batch, (void *queue, float *const *X, float *const *E, con
 	count, n, m, r))
 PLAIN(orthonormalise_batch, (void *queue, float *const *A, size_t count, size_t n, size_t r), (queue, A, count,
 	n, r))
+PLAIN(orthonormalise_split, (void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch), (queue,
+	A, count, n, r, scratch))
 PLAIN(histogram, (void *queue, uint32_t *counts, const float *x, size_t n), (queue, counts, x, n))
 PLAIN(kth_magnitude, (void *queue, float *out, const float *x, size_t n, size_t k, void *scratch), (queue, out,
 	x, n, k, scratch))
@@ -173,6 +175,7 @@ const gradcomp_operators *device_operators(const gradcomp_operators *of)
 	table.product_mtp_batch = fenced_product_mtp_batch;
 	table.low_rank_finish_batch = fenced_low_rank_finish_batch;
 	table.orthonormalise_batch = fenced_orthonormalise_batch;
+	table.orthonormalise_split = fenced_orthonormalise_split;
 	table.histogram = fenced_histogram;
 	table.kth_magnitude = fenced_kth_magnitude;
 	table.count_above = fenced_count_above;

@@ -74,7 +74,7 @@ gradcomp_status sdk_lowrank_load(void *instance, const void *in, uint64_t bytes,
 sdk_lowrank_extent sdk_lowrank_sizes(const sdk_lowrank *l, const gradcomp_bucket *bucket);
 /* Nothing to compress: before start_step, and without matrices. */
 int sdk_lowrank_is_passthrough(const sdk_lowrank *l, const gradcomp_bucket *bucket, uint64_t step);
-/* Bytes of scratch that the products need. */
+/* Bytes of scratch that the operators need. */
 uint64_t sdk_lowrank_scratch(const sdk_lowrank *l, const gradcomp_bucket *bucket);
 double sdk_lowrank_flops(const sdk_lowrank *l, const gradcomp_bucket *bucket, int products);
 
@@ -93,9 +93,10 @@ void sdk_lowrank_unpack(const sdk_lowrank *l, const gradcomp_work *work, const f
  * first P and Q. */
 void sdk_lowrank_random_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q, uint64_t draw);
 
-/* P, Q: the bucket's factors. `scratch` is of sdk_lowrank_scratch() bytes. */
-void sdk_lowrank_orthonormalise_p(const sdk_lowrank *l, const gradcomp_work *work, float *P);
-void sdk_lowrank_orthonormalise_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q);
+/* P, Q: the bucket's factors. `scratch` is of sdk_lowrank_scratch() bytes; without (NULL) the
+ * bits are the same, and a device is slower. */
+void sdk_lowrank_orthonormalise_p(const sdk_lowrank *l, const gradcomp_work *work, float *P, void *scratch);
+void sdk_lowrank_orthonormalise_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q, void *scratch);
 /* P = M Q and Q = M^T P, of what is compressed. */
 void sdk_lowrank_product_mq(const sdk_lowrank *l, const gradcomp_work *work, float *P, const float *Q,
                             void *scratch);

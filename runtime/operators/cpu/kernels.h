@@ -103,6 +103,8 @@ void KERNEL(low_rank_finish_batch)(void *queue, float *const *X, float *const *E
                                    const float *const *Elocal, const float *const *Q, size_t count, size_t n,
                                    size_t m, size_t r);
 void KERNEL(orthonormalise_batch)(void *queue, float *const *A, size_t count, size_t n, size_t r);
+size_t KERNEL(orthonormalise_scratch)(size_t count, size_t n, size_t r);
+void KERNEL(orthonormalise_split)(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch);
 void KERNEL(histogram)(void *queue, uint32_t *counts, const float *x, size_t n);
 void KERNEL(kth_magnitude)(void *queue, float *out, const float *x, size_t n, size_t k, void *scratch);
 void KERNEL(count_above)(void *queue, uint64_t *count, const float *x, size_t n, const float *threshold);
@@ -235,6 +237,8 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 		.fill_if = KERNEL(fill_if), .fill_tensors_if = KERNEL(fill_tensors_if), \
 		.power_pack = KERNEL(power_pack), .power_read = KERNEL(power_read), .power_add = KERNEL(power_add), \
 		.float8_pack = KERNEL(float8_pack), .float8_read = KERNEL(float8_read), .float8_add = KERNEL(float8_add), \
+		.orthonormalise_scratch = KERNEL(orthonormalise_scratch), \
+		.orthonormalise_split = KERNEL(orthonormalise_split), \
 	}
 
 /* The tables of kernels_avx2.c and kernels_avx512.c, when they are part of the build. */

@@ -317,3 +317,17 @@ void KERNEL(orthonormalise_batch)(void *queue, float *const *A, size_t count, si
 	for (size_t i = 0; i < count; i++)
 		KERNEL(orthonormalise)(queue, A[i], n, r);
 }
+
+size_t KERNEL(orthonormalise_scratch)(size_t count, size_t n, size_t r)
+{
+	(void)count;
+	(void)n;
+	(void)r;
+	return 0;
+}
+
+void KERNEL(orthonormalise_split)(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch)
+{
+	(void)scratch;
+	KERNEL(orthonormalise_batch)(queue, A, count, n, r);
+}

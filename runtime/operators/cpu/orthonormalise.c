@@ -3,8 +3,9 @@
  *     G = A^T A,  G = R^T R,  A := A R^-1
  *
  * The Gram matrix is summed in double, where products of floats are exact, in
- * an order fixed by n and r. Its columns are scaled to length 1 first, so 1e-30
- * and 1e30 are alike. One round leaves the columns orthogonal to about
+ * an order fixed by n: eight lanes of BLOCK rows, blocks in their order, and at most
+ * CHUNKS runs of blocks, which a GPU sums side by side. Its columns are scaled to
+ * length 1 first, so 1e-30 and 1e30 are alike. One round leaves the columns orthogonal to about
  * 1e-15 / pivot; where the smallest pivot makes that worse than float rounding,
  * a second round repairs it (CholeskyQR2, Yamamoto et al. 2015). A column whose
  * squared distance from the span of those before it is below DEPENDENT of its own
@@ -15,7 +16,7 @@
 
 #include "operators/cpu/four.h"
 
-enum { MOST = 64, BLOCK = 128, ROW_LANES = 512 };
+enum { MOST = 64, BLOCK = 128, CHUNKS = 64 };
 #define DEPENDENT 1e-12
 #define ONE_ROUND 1e-7
 
@@ -34,6 +35,7 @@ typedef struct ortho {
 	int kept[MOST];          /* columns in use, ascending */
 	double scale[MOST];      /* 1 / length of a column */
 	double gram[MOST][MOST]; /* upper triangle, unscaled */
+	double part[MOST][MOST]; /* of it, of a chunk */
 	double inv[MOST][MOST];  /* upper triangle of R^-1 over kept columns, scaled in */
 	double tile[MOST][BLOCK] __attribute__((aligned(64)));
 } ortho;
@@ -113,26 +115,38 @@ INLINE void gram_part(ortho *o, size_t i, size_t j, size_t length, const size_t 
 		for (size_t b = 0; b < wj; b++) {
 			double s[8];
 			memcpy(s, sum[a][b], sizeof s);
-			o->gram[i + a][j + b] += ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
+			o->part[i + a][j + b] += ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]));
 		}
 	}
 }
 
+/* Adds the product of a block's columns to the part. */
+static void gram_block(ortho *o, float *A, size_t rows)
+{
+	const size_t even = o->r / SIDE * SIDE, length = tile_load(o, A, rows);
+	for (size_t i = 0; i < even; i += SIDE) {
+		for (size_t j = i; j < even; j += SIDE)
+			gram_part(o, i, j, length, SIDE, SIDE);
+		for (size_t j = even; j < o->r; j++)
+			gram_part(o, i, j, length, SIDE, 1);
+	}
+	for (size_t i = even; i < o->r; i++)
+		for (size_t j = i; j < o->r; j++)
+			gram_part(o, i, j, length, 1, 1);
+}
+
 static void gram(ortho *o, float *A)
 {
-	const size_t even = o->r / SIDE * SIDE;
+	const size_t chunk = BLOCK * ((o->n + BLOCK * CHUNKS - 1) / (BLOCK * CHUNKS));
 	memset(o->gram, 0, sizeof o->gram[0] * o->r);
-	for (size_t row = 0; row < o->n; row += BLOCK) {
-		size_t length = tile_load(o, A + row * o->r, o->n - row < BLOCK ? o->n - row : BLOCK);
-		for (size_t i = 0; i < even; i += SIDE) {
-			for (size_t j = i; j < even; j += SIDE)
-				gram_part(o, i, j, length, SIDE, SIDE);
-			for (size_t j = even; j < o->r; j++)
-				gram_part(o, i, j, length, SIDE, 1);
-		}
-		for (size_t i = even; i < o->r; i++)
+	for (size_t from = 0; from < o->n; from += chunk) {
+		const size_t to = o->n - from < chunk ? o->n : from + chunk;
+		memset(o->part, 0, sizeof o->part[0] * o->r);
+		for (size_t row = from; row < to; row += BLOCK)
+			gram_block(o, A + row * o->r, to - row < BLOCK ? to - row : BLOCK);
+		for (size_t i = 0; i < o->r; i++)
 			for (size_t j = i; j < o->r; j++)
-				gram_part(o, i, j, length, 1, 1);
+				o->gram[i][j] += o->part[i][j];
 	}
 }
 
@@ -140,7 +154,7 @@ static void gram(ortho *o, float *A)
  * the inverse of its factor. Returns the smallest pivot. */
 static double factor(ortho *o)
 {
-	double R[MOST][MOST], smallest = 1;
+	double R[MOST][MOST], inverse[MOST], smallest = 1; /* of the diagonal of R */
 	o->nkept = 0;
 	for (int j = 0; j < (int)o->r && (size_t)o->nkept < o->n; j++) {
 		int nk = o->nkept;
@@ -153,22 +167,23 @@ static double factor(ortho *o)
 			double s = o->gram[i][j] * o->scale[i] * o->scale[j];
 			for (int b = 0; b < a; b++)
 				s -= R[b][a] * R[b][nk];
-			R[a][nk] = s / R[a][a];
+			R[a][nk] = s * inverse[a];
 			pivot -= R[a][nk] * R[a][nk];
 		}
 		if (!(pivot > DEPENDENT))
 			continue;
-		R[nk][nk] = __builtin_sqrt(pivot);
+		inverse[nk] = 1 / __builtin_sqrt(pivot);
 		smallest = pivot < smallest ? pivot : smallest;
 		o->kept[o->nkept++] = j;
 	}
+	/* From the last row up, so that a GPU may take what is known from all rows above at once. */
 	for (int j = 0; j < o->nkept; j++) {
-		o->inv[j][j] = 1 / R[j][j];
+		o->inv[j][j] = inverse[j];
 		for (int i = j - 1; i >= 0; i--) {
 			double s = 0;
-			for (int k = i + 1; k <= j; k++)
+			for (int k = j; k > i; k--)
 				s -= R[i][k] * o->inv[k][j];
-			o->inv[i][j] = s / R[i][i];
+			o->inv[i][j] = s * inverse[i];
 		}
 	}
 	for (int i = 0; i < o->nkept; i++)
@@ -206,29 +221,15 @@ static void apply(ortho *o, float *A)
 	}
 }
 
-/* The product of columns c and b of A. Rare, so its order is made for a GPU: row i is of
- * lane i % ROW_LANES, and the lanes are added by halves. */
-static double row_sum(const ortho *o, const float *A, size_t c, size_t b)
+/* The row that the kept columns reach least, the first of equal ones. */
+static size_t least_row(const ortho *o, const float *A)
 {
-	double lane[ROW_LANES] = {0};
-	for (size_t i = 0; i < o->n; i++)
-		lane[i % ROW_LANES] += (double)A[i * o->r + c] * A[i * o->r + b];
-	for (size_t half = ROW_LANES / 2; half; half /= 2)
-		for (size_t i = 0; i < half; i++)
-			lane[i] += lane[i + half];
-	return lane[0];
-}
-
-/* Column c := e_t made orthogonal to the kept columns and of length 1, where row
- * t is the one the kept columns reach least: at most nkept / n < 1 of e_t is lost. */
-static void fill_column(ortho *o, float *A, size_t c)
-{
-	size_t n = o->n, r = o->r, t = 0;
+	size_t t = 0;
 	double least = 0;
-	for (size_t i = 0; i < n; i++) {
+	for (size_t i = 0; i < o->n; i++) {
 		double s = 0;
 		for (int a = 0; a < o->nkept; a++) {
-			double v = A[i * r + (size_t)o->kept[a]];
+			double v = A[i * o->r + (size_t)o->kept[a]];
 			s += v * v;
 		}
 		if (!i || s < least) {
@@ -236,22 +237,52 @@ static void fill_column(ortho *o, float *A, size_t c)
 			t = i;
 		}
 	}
-	for (size_t i = 0; i < n; i++)
-		A[i * r + c] = i == t;
-	for (int round = 0; round < 2; round++) {
-		double dot[MOST], unit;
-		for (int a = 0; a < o->nkept; a++)
-			dot[a] = row_sum(o, A, c, (size_t)o->kept[a]);
-		for (size_t i = 0; i < n; i++) {
-			double v = A[i * r + c];
-			for (int a = 0; a < o->nkept; a++)
-				v -= dot[a] * A[i * r + (size_t)o->kept[a]];
-			A[i * r + c] = (float)v;
-		}
-		unit = 1 / __builtin_sqrt(row_sum(o, A, c, c));
+	return t;
+}
+
+/* Column c less its part in the kept ones, and of length 1. */
+static void repair_column(const ortho *o, float *A, size_t c)
+{
+	const size_t n = o->n, r = o->r;
+	double dot[MOST], square = 0;
+	for (int a = 0; a < o->nkept; a++) {
+		dot[a] = 0;
 		for (size_t i = 0; i < n; i++)
-			A[i * r + c] = (float)(A[i * r + c] * unit);
+			dot[a] += (double)A[i * r + c] * A[i * r + (size_t)o->kept[a]];
 	}
+	for (size_t i = 0; i < n; i++) {
+		double v = A[i * r + c];
+		for (int a = 0; a < o->nkept; a++)
+			v -= dot[a] * A[i * r + (size_t)o->kept[a]];
+		A[i * r + c] = (float)v;
+		square += (double)A[i * r + c] * A[i * r + c];
+	}
+	const double unit = 1 / __builtin_sqrt(square);
+	for (size_t i = 0; i < n; i++)
+		A[i * r + c] = (float)(A[i * r + c] * unit);
+}
+
+/* Column c := e_t made orthogonal to the kept columns and of length 1, where row t is the one
+ * that they reach least: at most nkept / n < 1 of e_t is lost. As they are orthonormal, the
+ * products with e_t are row t and the length follows from it, without a sum over rows. Where
+ * little may be left of e_t, their errors count for more, and a second step repairs that. */
+static void fill_column(ortho *o, float *A, size_t c)
+{
+	const size_t n = o->n, r = o->r, t = least_row(o, A);
+	double dot[MOST], left = 1;
+	for (int a = 0; a < o->nkept; a++) {
+		dot[a] = A[t * r + (size_t)o->kept[a]];
+		left -= dot[a] * dot[a];
+	}
+	const double unit = 1 / __builtin_sqrt(left);
+	for (size_t i = 0; i < n; i++) {
+		double v = i == t;
+		for (int a = 0; a < o->nkept; a++)
+			v -= dot[a] * A[i * r + (size_t)o->kept[a]];
+		A[i * r + c] = (float)(v * unit);
+	}
+	if (4 * (size_t)o->nkept > 3 * n)
+		repair_column(o, A, c);
 }
 
 static void fill(ortho *o, float *A)

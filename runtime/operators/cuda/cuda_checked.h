@@ -64,7 +64,7 @@ template <class NAME, auto F, class R, class... A> struct checked<NAME, F, R (*)
 	with(product_mq) with(product_mtp) with(low_rank_finish) with(orthonormalise) with(topk) with(scatter_add) \
 	with(random_uniform) with(random_normal) with(copy) with(fill) with(axpy) with(clamp) with(sum) \
 	with(sum_abs) with(sum_squares) with(absmax) with(product_mq_batch) with(product_mtp_batch) \
-	with(low_rank_finish_batch) with(orthonormalise_batch) with(histogram) with(kth_magnitude) \
+	with(low_rank_finish_batch) with(orthonormalise_batch) with(orthonormalise_split) with(histogram) with(kth_magnitude) \
 	with(count_above) with(compact) with(mstopk) with(gather) with(scatter) with(sparse_check) \
 	with(sparse_merge) with(quantise) with(quantised_check) with(dequantise) with(dequantise_add) \
 	with(dequantise_error) with(sign_pack) with(sign_means) with(sign_add) with(sign_error) \
@@ -77,7 +77,7 @@ template <class NAME, auto F, class R, class... A> struct checked<NAME, F, R (*)
 /* And those that only count. */
 #define EACH_SIZE(with) \
 	with(topk_scratch) with(sum_scratch) with(product_scratch) with(mstopk_scratch) with(sparse_merge_scratch) \
-	with(tensors_scratch) with(index_scratch)
+	with(tensors_scratch) with(index_scratch) with(orthonormalise_scratch)
 
 /* t.name: the checked `function`. */
 #define CHECKED(t, name, function) \
