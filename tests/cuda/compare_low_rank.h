@@ -221,6 +221,10 @@ static void test_low_rank(void)
 			if (s < 3 || i % 3 == s % 3)
 				step(shapes[s][0], shapes[s][1], ranks[i]);
 	step(520, 600, 4);
+	/* By tiles: on either side of a step, of a tile and of a chunk. */
+	step(1025, 65, 17);
+	step(1056, 31, 64);
+	step(250, 129, 33);
 	test_orthonormalise();
 }
 

@@ -96,46 +96,52 @@ INLINE counts counts_before(const uint32_t *count, unsigned upto, unsigned all, 
 
 enum { LEFT_OUT, ABOVE, MIDDLE };
 
-/* Walks over src[from..to) in order. kind(i, key) is one of the above; emit(i, kind,
- * a, m) is called for those not left out, with how many of each kind are before it,
- * beginning with `before`. */
-template <class K, class E>
+/* Walks over src[from..to) in order. kind(key) is one of the above, MIDDLE only where
+ * BOTH says so; emit(i, kind, a, m) is called for those not left out, with how many of each
+ * kind are before it, beginning with `before`. */
+template <bool BOTH, class K, class E>
 INLINE void walk(const float *val, size_t from, size_t to, counts before, const K &kind, const E &emit)
 {
 	enum { ROWS = 8, TILE = SELECT_THREADS * ROWS };
 	SHARED(uint32_t, all_above, WARP);
 	SHARED(uint32_t, all_middle, WARP);
 	const unsigned warps = SELECT_THREADS / WARP, w = warp_id(), l = lane_id(), below = (1u << l) - 1;
-	for (size_t tile = from; tile < to; tile += TILE) {
-		const size_t first = tile + w * (WARP * ROWS) + l;
+	/* A segment is short: its own numbering takes half the registers. */
+	const float *const src = val + from;
+	const uint32_t n = from < to ? uint32_t(to - from) : 0;
+	for (uint32_t tile = 0; tile < n; tile += TILE) {
+		const uint32_t first = tile + w * (WARP * ROWS) + l;
 		uint32_t key[ROWS], above[ROWS], middle[ROWS], na = 0, nm = 0;
 #pragma unroll
 		for (int u = 0; u < ROWS; u++)
-			key[u] = first + u * WARP < to ? key_of(val[first + u * WARP]) : 0;
+			key[u] = first + u * WARP < n ? key_of(src[first + u * WARP]) : 0;
 #pragma unroll
 		for (int u = 0; u < ROWS; u++) {
-			int is = first + u * WARP < to ? kind(first + u * WARP, key[u]) : LEFT_OUT;
+			int is = first + u * WARP < n ? kind(key[u]) : LEFT_OUT;
 			above[u] = __ballot_sync(ALL_LANES, is == ABOVE);
-			middle[u] = __ballot_sync(ALL_LANES, is == MIDDLE);
+			middle[u] = BOTH ? __ballot_sync(ALL_LANES, is == MIDDLE) : 0;
 			na += __popc(above[u]);
 			nm += __popc(middle[u]);
 		}
 		if (!l) {
 			all_above[w] = na;
-			all_middle[w] = nm;
+			if (BOTH)
+				all_middle[w] = nm;
 		}
 		__syncthreads();
 		counts at = before;
 		for (unsigned v = 0; v < warps; v++) {
 			at.x += v < w ? all_above[v] : 0;
-			at.y += v < w ? all_middle[v] : 0;
 			before.x += all_above[v];
-			before.y += all_middle[v];
+			if (BOTH) {
+				at.y += v < w ? all_middle[v] : 0;
+				before.y += all_middle[v];
+			}
 		}
 #pragma unroll
 		for (int u = 0; u < ROWS; u++) {
 			if ((above[u] | middle[u]) >> l & 1)
-				emit(first + u * WARP, above[u] >> l & 1 ? ABOVE : MIDDLE,
+				emit(from + first + u * WARP, above[u] >> l & 1 ? ABOVE : MIDDLE,
 				     at.x + __popc(above[u] & below), at.y + __popc(middle[u] & below));
 			at.x += __popc(above[u]);
 			at.y += __popc(middle[u]);

@@ -1,9 +1,134 @@
 /* Products of a large matrix with a thin one; each reads the large one once. A term
- * is one fused multiply-add. */
+ * is one fused multiply-add. Which kernel works, and so the order of a sum, depends on
+ * the shape alone. */
 #include "operators/cuda/batch.h"
+#include "operators/cuda/each.h"
 
-/* ---- P = M Q ----
+/* ---- sums by tiles, for ranks where arithmetic costs more than memory ----
  *
+ * A block has TILE rows, or columns, of M and all R columns of the thin matrix. STEP terms
+ * of these are in shared memory while the next are on their way to registers. A thread has
+ * SIDE x SIDE sums, for which it reads two packs a term; some groups of threads share the
+ * terms of a step, and the groups' sums are added in order. */
+
+enum { TILE = 32, STEP = 64, SIDE = 4, WARPS = THREADS / WARP };
+
+template <int R> struct tiling {
+	enum { ACROSS = R / SIDE, GROUP = ACROSS * TILE / SIDE, GROUPS = THREADS / GROUP, SHARE = STEP / GROUPS };
+	enum { LD = TILE + SIDE, LARGE = TILE * STEP / THREADS, THIN = STEP * R / THREADS, SIZE = STEP * (LD + R) };
+	static_assert(GROUPS * TILE * R <= SIZE, "room for the groups' sums");
+};
+
+/* Number u of a thread's elements of a step: term k, row i of P; eight terms of four rows a
+ * warp, whose places in the tile are in different banks. */
+struct along_rows {
+	const float *M;
+	size_t n, m, first;
+	__device__ unsigned k(int) const { return warp_id() * 8 + lane_id() % 8; }
+	__device__ unsigned i(int u) const { return u * 4 + lane_id() / 8; }
+	__device__ float load(size_t term, unsigned row) const { return first + row < n ? M[(first + row) * m + term] : 0; }
+};
+/* Term k is a row of M, i a column. */
+struct down_columns {
+	const float *M;
+	size_t n, m, first;
+	__device__ unsigned k(int u) const { return u * WARPS + warp_id(); }
+	__device__ unsigned i(int) const { return lane_id(); }
+	__device__ float load(size_t term, unsigned column) const
+	{
+		return first + column < m ? M[term * m + first + column] : 0;
+	}
+};
+
+template <int R, class WAY> struct step_of {
+	typedef tiling<R> T;
+	float large[T::LARGE], thin[T::THIN];
+
+	__device__ void load(const WAY &way, const float *B, unsigned r, size_t from, size_t to)
+	{
+#pragma unroll
+		for (int u = 0; u < T::LARGE; u++)
+			large[u] = from + way.k(u) < to ? way.load(from + way.k(u), way.i(u)) : 0;
+#pragma unroll
+		for (int u = 0; u < T::THIN; u++) {
+			const unsigned e = u * THREADS + threadIdx.x, k = e / R, c = e % R;
+			thin[u] = from + k < to && c < r ? B[(from + k) * r + c] : 0;
+		}
+	}
+	__device__ void store(const WAY &way, float *A, float *B) const
+	{
+#pragma unroll
+		for (int u = 0; u < T::LARGE; u++)
+			A[way.k(u) * T::LD + way.i(u)] = large[u];
+#pragma unroll
+		for (int u = 0; u < T::THIN; u++)
+			B[u * THREADS + threadIdx.x] = thin[u];
+	}
+};
+
+/* Leaves the sums of the terms from..to in memory[row * R + column]. */
+template <int R, class WAY>
+INLINE void tiled_sum(float *memory, const WAY &way, const float *thin, unsigned r, size_t from, size_t to)
+{
+	typedef tiling<R> T;
+	float *const A = memory, *const B = memory + STEP * T::LD;
+	const unsigned group = threadIdx.x / T::GROUP, me = threadIdx.x % T::GROUP;
+	const unsigned row = me / T::ACROSS * SIDE, column = me % T::ACROSS * SIDE;
+	float acc[SIDE][SIDE] = {};
+	step_of<R, WAY> step;
+	step.load(way, thin, r, from, to);
+	for (size_t term = from; term < to; term += STEP) {
+		__syncthreads();
+		step.store(way, A, B);
+		__syncthreads();
+		if (to - term > STEP)
+			step.load(way, thin, r, term + STEP, to);
+#pragma unroll 8
+		for (unsigned k = group * T::SHARE; k < (group + 1) * T::SHARE; k++) {
+			const pack<float, SIDE> a = load_pack<float, SIDE>(A + row, k * T::LD);
+			const pack<float, SIDE> b = load_pack<float, SIDE>(B + column, k * R);
+#pragma unroll
+			for (int i = 0; i < SIDE; i++)
+#pragma unroll
+				for (int j = 0; j < SIDE; j++)
+					acc[i][j] = __fmaf_rn(a.at[i], b.at[j], acc[i][j]);
+		}
+	}
+	__syncthreads();
+#pragma unroll
+	for (int i = 0; i < SIDE; i++)
+#pragma unroll
+		for (int j = 0; j < SIDE; j++)
+			memory[(group * TILE + row + i) * R + column + j] = acc[i][j];
+	__syncthreads();
+	for (unsigned e = threadIdx.x; e < TILE * R; e += THREADS) {
+		float s = memory[e];
+#pragma unroll
+		for (int g = 1; g < T::GROUPS; g++)
+			s += memory[g * TILE * R + e];
+		memory[e] = s;
+	}
+	__syncthreads();
+}
+
+/* ---- P = M Q ---- */
+
+/* From so many rows on there are blocks enough. */
+enum { TILED_ROWS = 1024 };
+
+template <int R>
+static __global__ void __launch_bounds__(THREADS, 2) mq_tiled(matrices<3> all, size_t n, size_t m, unsigned r)
+{
+	SHARED(float, memory, tiling<R>::SIZE);
+	float *P = all.at[0][blockIdx.y];
+	const along_rows way = {all.at[1][blockIdx.y], n, m, size_t(blockIdx.x) * TILE};
+	tiled_sum<R>(memory, way, all.at[2][blockIdx.y], r, 0, m);
+	for (unsigned e = threadIdx.x; e < TILE * R; e += THREADS)
+		if (way.first + e / R < n && e % R < r)
+			P[(way.first + e / R) * r + e % R] = memory[e];
+}
+
+/*
  * A warp has ROWS rows of M and all R columns of Q, a tile of which is in shared
  * memory, transposed. Lanes run along the rows; a row's sum does not depend on how
  * many rows a warp has. */
@@ -61,6 +186,12 @@ template <int R> static void mq(void *queue, const matrices<3> &all, unsigned co
 {
 	constexpr int MANY = R <= 16 ? 4 : R == 32 ? 2 : 1;
 	const size_t warps = THREADS / WARP, enough = 4096;
+	if constexpr (R > 16)
+		if (n >= TILED_ROWS) {
+			launch(mq_tiled<R>, dim3(unsigned((n + TILE - 1) / TILE), count), THREADS, 0, queue, all, n, m,
+			       unsigned(r));
+			return;
+		}
 	if (MANY == 1 || n / MANY * count < enough)
 		launch(mq_kernel<R, 1>, dim3(unsigned((n + warps - 1) / warps), count), THREADS, 0, queue, all, n,
 		       m, unsigned(r));
@@ -90,7 +221,8 @@ extern "C" void product_mq_cuda(void *queue, float *P, const float *M, const flo
 /* ---- Q = M^T P ----
  *
  * A block has a strip of columns of M. Rows come in chunks; of a chunk every warp sums
- * each eighth row, the warps' sums are added in order, and the chunks' in order. With
+ * each eighth row, and the warps' sums are added in order, or a chunk is summed by tiles;
+ * the chunks' sums are added in order. With
  * scratch memory each chunk has a block of its own, and a second kernel adds; without,
  * one block does all chunks of a strip. The bits are the same. */
 
@@ -101,7 +233,7 @@ template <int R, int COLUMNS>
 INLINE void chunk_sum(float *sum, float *tile, const float *M, const float *P, size_t from, size_t to, size_t first,
                       size_t m, unsigned r)
 {
-	const unsigned w = warp_id(), l = lane_id(), warps = THREADS / WARP;
+	const unsigned w = warp_id(), l = lane_id(), warps = WARPS;
 	float acc[COLUMNS][R];
 #pragma unroll
 	for (int j = 0; j < COLUMNS; j++)
@@ -144,8 +276,41 @@ INLINE void chunk_sum(float *sum, float *tile, const float *M, const float *P, s
 	__syncthreads();
 }
 
-/* CHUNKS: block x is (strip, chunk) and writes to the scratch memory when there is
- * more than one chunk; else all chunks of a strip. */
+/* Block x is (strip, chunk) and writes to the scratch memory when there is more than one
+ * chunk; else it has all chunks of a strip. */
+struct chunks_of_block {
+	size_t strip;
+	unsigned from, to;
+	float *to_q;
+};
+
+INLINE chunks_of_block block_chunks(float *scratch, float *Q, size_t size, unsigned chunks)
+{
+	const unsigned mine = scratch ? blockIdx.x % chunks : 0;
+	return chunks_of_block{blockIdx.x / (scratch ? chunks : 1), mine, scratch ? mine + 1 : chunks,
+	                       scratch ? scratch + (size_t(blockIdx.y) * chunks + mine) * size : Q};
+}
+
+/* By tiles, where a strip is as wide as one. */
+template <int R>
+static __global__ void __launch_bounds__(THREADS, 2)
+mtp_tiled(matrices<3> all, float *scratch, size_t n, size_t m, unsigned r, unsigned chunks)
+{
+	SHARED(float, memory, tiling<R>::SIZE);
+	SHARED(float, total, TILE * R);
+	const chunks_of_block mine = block_chunks(scratch, all.at[0][blockIdx.y], m * r, chunks);
+	const down_columns way = {all.at[1][blockIdx.y], n, m, mine.strip * TILE};
+	for (unsigned chunk = mine.from; chunk < mine.to; chunk++) {
+		const size_t row = size_t(chunk) * CHUNK, end = row + CHUNK < n ? row + CHUNK : n;
+		tiled_sum<R>(memory, way, all.at[2][blockIdx.y], r, row, end);
+		for (unsigned e = threadIdx.x; e < TILE * R; e += THREADS)
+			total[e] = chunk > mine.from ? total[e] + memory[e] : memory[e];
+	}
+	for (unsigned e = threadIdx.x; e < TILE * R; e += THREADS)
+		if (way.first + e / R < m && e % R < r)
+			mine.to_q[(way.first + e / R) * r + e % R] = total[e];
+}
+
 template <int R, int COLUMNS>
 static __global__ void __launch_bounds__(THREADS)
 mtp_kernel(matrices<3> all, float *scratch, size_t n, size_t m, unsigned r, unsigned chunks)
@@ -154,23 +319,20 @@ mtp_kernel(matrices<3> all, float *scratch, size_t n, size_t m, unsigned r, unsi
 	SHARED(float, tile, PIECE * R);
 	SHARED(float, sum, SIZE);
 	SHARED(float, total, SIZE);
-	float *Q = all.at[0][blockIdx.y];
 	const float *M = all.at[1][blockIdx.y], *P = all.at[2][blockIdx.y];
-	const size_t strip = blockIdx.x / (scratch ? chunks : 1), first = strip * COLUMNS * WARP;
-	const unsigned mine = scratch ? blockIdx.x % chunks : 0;
-	const unsigned from = mine, to = scratch ? mine + 1 : chunks;
-	for (unsigned chunk = from; chunk < to; chunk++) {
+	const chunks_of_block mine = block_chunks(scratch, all.at[0][blockIdx.y], m * r, chunks);
+	const size_t first = mine.strip * COLUMNS * WARP;
+	for (unsigned chunk = mine.from; chunk < mine.to; chunk++) {
 		const size_t row = size_t(chunk) * CHUNK, end = row + CHUNK < n ? row + CHUNK : n;
 		chunk_sum<R, COLUMNS>(sum, tile, M, P, row, end, first, m, r);
 		for (unsigned e = threadIdx.x; e < SIZE; e += THREADS)
-			total[e] = chunk > from ? total[e] + sum[e] : sum[e];
+			total[e] = chunk > mine.from ? total[e] + sum[e] : sum[e];
 	}
 	__syncthreads();
-	float *to_q = scratch ? scratch + (size_t(blockIdx.y) * chunks + mine) * m * r : Q;
 	for (unsigned e = threadIdx.x; e < SIZE; e += THREADS) {
 		const unsigned column = e / R, c = e % R;
 		if (first + column < m && c < r)
-			to_q[(first + column) * r + c] = total[(column / WARP * R + c) * WARP + column % WARP];
+			mine.to_q[(first + column) * r + c] = total[(column / WARP * R + c) * WARP + column % WARP];
 	}
 }
 
@@ -198,8 +360,11 @@ static void mtp(void *queue, const matrices<3> &part, unsigned some, float *scra
 	const unsigned chunks = chunks_of(n);
 	const size_t strips = (m + COLUMNS * WARP - 1) / (COLUMNS * WARP);
 	float *room = chunks > 1 ? scratch : nullptr;
-	launch(mtp_kernel<R, COLUMNS>, dim3(unsigned(strips * (room ? chunks : 1)), some), THREADS, 0, queue, part,
-	       room, n, m, unsigned(r), chunks);
+	const dim3 blocks(unsigned(strips * (room ? chunks : 1)), some);
+	if constexpr (R > 16)
+		launch(mtp_tiled<R>, blocks, THREADS, 0, queue, part, room, n, m, unsigned(r), chunks);
+	else
+		launch(mtp_kernel<R, COLUMNS>, blocks, THREADS, 0, queue, part, room, n, m, unsigned(r), chunks);
 	if (room)
 		launch(add_chunks, dim3(blocks_for(m * r, THREADS, 4096), some), THREADS, 0, queue, part, room,
 		       m * r, chunks);

@@ -240,8 +240,8 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect(select_room 
 	const uint32_t floor = r.s->bin << 19;
 	counts before = counts_before(r.above, blockIdx.x, gridDim.x, room);
 	before.y = 0;
-	walk(
-		x, from, to, before, [=](size_t, uint32_t key) { return key >= floor ? ABOVE : LEFT_OUT; },
+	walk<false>(
+		x, from, to, before, [=](uint32_t key) { return key >= floor ? ABOVE : LEFT_OUT; },
 		[=](size_t i, int, uint32_t a, uint32_t) {
 			r.val[a] = x[i];
 			r.idx[a] = uint32_t(i);

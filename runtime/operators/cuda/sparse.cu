@@ -242,9 +242,9 @@ part(select_room r, merging m, uint32_t *idx, float *val, size_t k)
 	const counts ties = counts_before(r.middle, blockIdx.x, gridDim.x, room);
 	const uint64_t take = k - above.y;
 	const uint32_t high = r.s->above, low = r.s->low;
-	walk(
+	walk<true>(
 		m.key, from, to, counts{above.x, ties.x},
-		[=](size_t, uint32_t key) { return key >= high ? ABOVE : key >= low ? MIDDLE : LEFT_OUT; },
+		[=](uint32_t key) { return key >= high ? ABOVE : key >= low ? MIDDLE : LEFT_OUT; },
 		[=](size_t i, int kind, uint32_t a, uint32_t t) {
 			if (kind == MIDDLE && t >= take)
 				return;
@@ -281,9 +281,9 @@ leave(select_room r, merging m, uint32_t *left_idx, float *left_val, size_t k)
 	const counts less = counts_before(r.digit0, blockIdx.x, gridDim.x, room);
 	const uint64_t take = k - above.y, end = less.y + (ties.y - take);
 	const uint32_t high = r.s->above, low = r.s->low;
-	walk(
+	walk<true>(
 		m.key, from, to, counts{less.x, ties.x},
-		[=](size_t, uint32_t key) { return key >= high || !key ? LEFT_OUT : key >= low ? MIDDLE : ABOVE; },
+		[=](uint32_t key) { return key >= high || !key ? LEFT_OUT : key >= low ? MIDDLE : ABOVE; },
 		[=](size_t i, int kind, uint32_t b, uint32_t t) {
 			if (kind == MIDDLE && t < take)
 				return;

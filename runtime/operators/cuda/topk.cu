@@ -28,9 +28,9 @@ take(select_room r, const float *x, size_t n, size_t k, run how, uint32_t *idx, 
 	if (count && !blockIdx.x && !threadIdx.x)
 		*count = above.y + run < k ? above.y + run : k;
 	const uint32_t high = r.s->above, low = r.s->low;
-	walk(
+	walk<true>(
 		src.val, from, to, counts{above.x, middle.x},
-		[=](size_t, uint32_t key) { return key >= high ? ABOVE : key >= low ? MIDDLE : LEFT_OUT; },
+		[=](uint32_t key) { return key >= high ? ABOVE : key >= low ? MIDDLE : LEFT_OUT; },
 		[=](size_t i, int kind, uint32_t a, uint32_t m) {
 			const uint64_t in_run = m < first ? 0 : m - first < run ? m - first : run;
 			const uint64_t at = a + in_run;
