@@ -175,6 +175,43 @@ else
 	like "... says what it needs" "$said" "needs CUDA"
 fi
 
+# Of several CUDA toolkits the one that serves most drivers is taken, if it works; these do nothing else.
+# fake_toolkit VERSION WORKS
+fake_toolkit () {
+	mkdir -p "$tmp/toolkits/cuda-$1/bin" "$tmp/toolkits/cuda-$1/include" "$tmp/toolkits/cuda-$1/lib64"
+	cat >"$tmp/toolkits/cuda-$1/bin/nvcc" <<-END
+		#!/bin/sh
+		case \$1 in --version) echo "Cuda compilation tools, release $1, V$1.1"; exit ;; esac
+		while [ \$# -gt 1 ]; do [ "\$1" != -o ] || : >"\$2"; shift; done
+		exit $2
+	END
+	chmod +x "$tmp/toolkits/cuda-$1/bin/nvcc"
+	echo '#define cudaSuccess 0
+	static inline int cudaGetDeviceCount(int *n) { return *n = 0; }' >"$tmp/toolkits/cuda-$1/include/cuda_runtime.h"
+	ar rc "$tmp/toolkits/cuda-$1/lib64/libcudart.a"
+}
+fake_toolkit 13.1 0
+fake_toolkit 12.4 0
+fake_toolkit 12.9 1
+ln -s cuda-13.1 "$tmp/toolkits/cuda"
+of=$tmp/toolkits
+without=$(echo "$none" | sed "s/--without-cuda//")
+# shellcheck disable=SC2086
+PATH=$of/cuda/bin:$PATH check "toolkits of CUDA 12 and 13" conf toolkits $without
+is "12 is taken" "$(value toolkits NVCC)" "$of/cuda-12.4/bin/nvcc"
+like "... which is said" "$said" "$of/cuda-12.4/bin/nvcc (12.4), not $of/cuda/bin/nvcc (13): it serves older drivers, too"
+like "... with its own headers" "$(value toolkits CUDA_CFLAGS)" "$of/cuda-12.4/include"
+# shellcheck disable=SC2086
+PATH=$of/cuda/bin:$PATH check "unless another is named" conf toolkits-named $without NVCC="$of/cuda-13.1/bin/nvcc"
+is "... which is taken" "$(value toolkits-named NVCC)" "$of/cuda-13.1/bin/nvcc"
+# shellcheck disable=SC2086
+PATH=$of/cuda/bin:$PATH check "... or its folder" conf toolkits-folder $without --with-cuda="$of/cuda-13.1"
+is "... which is taken" "$(value toolkits-folder NVCC)" "$of/cuda-13.1/bin/nvcc"
+rm -r "$of/cuda-12.4"
+# shellcheck disable=SC2086
+PATH=$of/cuda/bin:$PATH check "one of 12 that does not compile" conf toolkits-broken $without
+is "... is not taken" "$(value toolkits-broken NVCC)" "$of/cuda/bin/nvcc"
+
 # What is lost with a codec depends on the other.
 like "without libzfp no zfp" "$(cat "$tmp/auto-zfp/config.log")" "zfp-devel): no compressor zfp"
 like "without LZ4 and zstd no lossless" "$(cat "$tmp/auto-lz4/config.log")" "lz4-devel): no compressor lossless"

@@ -38,13 +38,24 @@ extern "C" void axpy_by_cuda(void *queue, float *y, const float *a, const float 
 static __global__ void __launch_bounds__(THREADS)
 range_kernel(int *fault, const float *x, size_t n, float least, float most)
 {
-	for (size_t i = thread_id(); i < n; i += thread_count())
-		if (!(x[i] >= least && x[i] <= most))
+	enum { AT_ONCE = 8 };
+	const size_t step = size_t(gridDim.x) * THREADS * AT_ONCE;
+	for (size_t i = size_t(blockIdx.x) * THREADS * AT_ONCE + threadIdx.x; i < n; i += step) {
+		float v[AT_ONCE];
+		bool bad = false;
+#pragma unroll
+		for (int u = 0; u < AT_ONCE; u++)
+			v[u] = x[i + u * THREADS < n ? i + u * THREADS : i];
+#pragma unroll
+		for (int u = 0; u < AT_ONCE; u++)
+			bad |= !(v[u] >= least && v[u] <= most);
+		if (bad)
 			*fault = 1;
+	}
 }
 
 extern "C" void range_check_cuda(void *queue, int *fault, const float *x, size_t n, float least, float most)
 {
 	if (n)
-		launch(range_kernel, blocks_for(n, THREADS * 4, 1 << 20), THREADS, 0, queue, fault, x, n, least, most);
+		launch(range_kernel, blocks_for(n, THREADS * 8, 1 << 20), THREADS, 0, queue, fault, x, n, least, most);
 }

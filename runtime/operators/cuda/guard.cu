@@ -33,15 +33,26 @@ extern "C" void put_flag_cuda(void *queue, void *to, gradcomp_dtype dtype, const
 static __global__ void __launch_bounds__(THREADS) copy_if_kernel(float *to, const float *from, size_t n,
                                                                  const int *word, int set)
 {
-	if ((*word != 0) == set)
-		for (size_t i = thread_id(); i < n; i += size_t(gridDim.x) * THREADS)
-			to[i] = from[i];
+	enum { AT_ONCE = 4 };
+	const size_t step = size_t(gridDim.x) * THREADS * AT_ONCE;
+	if ((*word != 0) != set)
+		return;
+	for (size_t i = size_t(blockIdx.x) * THREADS * AT_ONCE + threadIdx.x; i < n; i += step) {
+		float v[AT_ONCE];
+#pragma unroll
+		for (int u = 0; u < AT_ONCE; u++)
+			v[u] = i + u * THREADS < n ? from[i + u * THREADS] : 0;
+#pragma unroll
+		for (int u = 0; u < AT_ONCE; u++)
+			if (i + u * THREADS < n)
+				to[i + u * THREADS] = v[u];
+	}
 }
 
 extern "C" void copy_if_cuda(void *queue, float *to, const float *from, size_t n, const int *word, int set)
 {
 	if (n)
-		launch(copy_if_kernel, blocks_for(n, THREADS, 1 << 10), THREADS, 0, queue, to, from, n, word,
+		launch(copy_if_kernel, blocks_for(n, THREADS * 4, 1 << 10), THREADS, 0, queue, to, from, n, word,
 		       int(set != 0));
 }
 

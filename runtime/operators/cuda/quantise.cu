@@ -1,7 +1,9 @@
 /* Numbers in few bits, block by block (QSGD, Alistarh et al. 2017, with the Euclidean
- * norm; block absmax otherwise). A warp has a short block, all warps of a thread block
- * a long one; it is read twice, the second time from a cache. */
+ * norm; block absmax otherwise). A warp has a short block, and keeps its numbers in
+ * registers; all warps of a thread block have a long one, which is read twice, the second
+ * time from a cache. */
 #include "operators/cuda/cuda_quantise.h"
+#include "operators/cuda/each.h"
 
 enum { SHORT = 1024 };
 
@@ -48,62 +50,100 @@ INLINE int code(float x, float u, float step, float levels, unsigned rounding)
 	return c;
 }
 
-/* Four numbers a time, from number `first` of x on, by `lanes` threads. */
-INLINE void code_block(uint8_t *codes, const float *x, size_t from, size_t to, float step, const quantiser &q,
-                       unsigned me, unsigned lanes)
+typedef pack<float, 4> four;
+
+/* Numbers i .. i + 3, 0 from `to` on. `whole`: x + i stands on a boundary of four. */
+INLINE four load_four(const float *x, size_t i, size_t to, bool whole)
 {
-	const float levels = float(q.levels);
-	for (size_t i = from + 4 * size_t(me); i < to; i += 4 * size_t(lanes)) {
-		const unsigned count = to - i < 4 ? unsigned(to - i) : 4;
-		float u[4] = {0};
-		uint32_t word = 0;
-		if (step > 0) {
-			if (q.rounding == GRADCOMP_TO_EITHER)
-				draw_uniform<4>(u, q.d, i);
+	if (whole && i + 4 <= to)
+		return load_pack<float, 4>(x, i);
+	four v;
 #pragma unroll
-			for (unsigned j = 0; j < 4; j++)
-				if (j < count)
-					word |= (uint32_t(code(x[i + j], u[j], step, levels, q.rounding)) &
-					         ((1u << q.bits) - 1))
-					        << q.bits * j;
+	for (int j = 0; j < 4; j++)
+		v.at[j] = i + j < to ? x[i + j] : 0;
+	return v;
+}
+
+/* The codes of number i and up to three more; that of 0 is 0. */
+INLINE void code_four(uint8_t *codes, const four &v, size_t i, size_t to, float step, const quantiser &q)
+{
+	const unsigned count = to - i < 4 ? unsigned(to - i) : 4;
+	float u[4] = {0};
+	uint32_t word = 0;
+	if (step > 0) {
+		if (q.rounding == GRADCOMP_TO_EITHER)
+			draw_uniform<4>(u, q.d, i);
+#pragma unroll
+		for (unsigned j = 0; j < 4; j++)
+			word |= (uint32_t(code(v.at[j], u[j], step, float(q.levels), q.rounding)) & ((1u << q.bits) - 1))
+			        << q.bits * j;
+	}
+	store_word(codes + i / 4 * q.bits / 2, word, unsigned(code_bytes(count, q.bits)));
+}
+
+/* A warp a block of at most 128 * FOURS numbers. */
+template <int FOURS>
+static __global__ void __launch_bounds__(THREADS)
+quantise_short(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantiser q, bool whole)
+{
+	const size_t size = size_t(q.groups) * 32, blocks = (n + size - 1) / size;
+	for (size_t b = thread_id() / WARP; b < blocks; b += thread_count() / WARP) {
+		const size_t from = b * size, to = from + size < n ? from + size : n;
+		four v[FOURS];
+		float most = 0;
+		double squares = 0;
+#pragma unroll
+		for (int f = 0; f < FOURS; f++)
+			v[f] = load_four(x, from + 4 * (f * WARP + lane_id()), to, whole);
+#pragma unroll
+		for (int f = 0; f < FOURS; f++)
+#pragma unroll
+			for (int j = 0; j < 4; j++)
+				if (q.norm == GRADCOMP_NORM_L2)
+					squares += double(v[f].at[j]) * v[f].at[j];
+				else
+					most = largest_of()(bits_float(key_of(v[f].at[j])), most);
+		most = warp_fold(most, largest_of());
+		if (q.norm == GRADCOMP_NORM_L2)
+			squares = warp_fold(squares, sum_of());
+		const float step = step_of(most, squares, q);
+		if (q.norm != GRADCOMP_NORM_GIVEN && !lane_id())
+			store_word(steps + b * sizeof step, float_bits(step), 4);
+#pragma unroll
+		for (int f = 0; f < FOURS; f++) {
+			const size_t i = from + 4 * (f * WARP + lane_id());
+			if (i < to)
+				code_four(codes, v[f], i, to, step, q);
 		}
-		store_word(codes + i / 4 * q.bits / 2, word, unsigned(code_bytes(count, q.bits)));
 	}
 }
 
-/* BLOCK: all of the thread block at one block of numbers; else a warp. */
-template <bool BLOCK>
+/* All of a thread block at one block of numbers. */
 static __global__ void __launch_bounds__(THREADS)
-quantise_kernel(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantiser q)
+quantise_long(uint8_t *steps, uint8_t *codes, const float *x, size_t n, quantiser q, bool whole)
 {
 	SHARED(float, room, WARP);
 	SHARED(double, room2, WARP);
 	const size_t size = size_t(q.groups) * 32, blocks = (n + size - 1) / size;
-	const unsigned me = BLOCK ? threadIdx.x : lane_id(), lanes = BLOCK ? THREADS : WARP;
-	const size_t step_by = BLOCK ? gridDim.x : size_t(gridDim.x) * (THREADS / WARP);
-	for (size_t b = BLOCK ? blockIdx.x : size_t(blockIdx.x) * (THREADS / WARP) + warp_id(); b < blocks;
-	     b += step_by) {
+	for (size_t b = blockIdx.x; b < blocks; b += gridDim.x) {
 		const size_t from = b * size, to = from + size < n ? from + size : n;
 		float most = 0;
 		double squares = 0;
 		if (q.norm == GRADCOMP_NORM_L2)
-			for (size_t i = from + me; i < to; i += lanes)
+			for (size_t i = from + threadIdx.x; i < to; i += THREADS)
 				squares += double(x[i]) * x[i];
 		else if (q.norm == GRADCOMP_NORM_ABSMAX)
-			for (size_t i = from + me; i < to; i += lanes)
+			for (size_t i = from + threadIdx.x; i < to; i += THREADS)
 				most = largest_of()(bits_float(key_of(x[i])), most);
-		if (BLOCK) {
-			most = block_fold(most, largest_of(), room);
-			squares = block_fold(squares, sum_of(), room2);
-			__syncthreads();
-		} else {
-			most = warp_fold(most, largest_of());
-			squares = warp_fold(squares, sum_of());
-		}
+		most = block_fold(most, largest_of(), room);
+		squares = block_fold(squares, sum_of(), room2);
+		__syncthreads();
 		const float step = step_of(most, squares, q);
-		if (q.norm != GRADCOMP_NORM_GIVEN && !me)
+		if (q.norm != GRADCOMP_NORM_GIVEN && !threadIdx.x)
 			store_word(steps + b * sizeof step, float_bits(step), 4);
-		code_block(codes, x, from, to, step, q, me, lanes);
+#pragma unroll 2
+		for (size_t i = from + 4 * size_t(threadIdx.x); i < to; i += 4 * THREADS)
+			code_four(codes, load_four(x, i, to, whole), i, to, step, q);
 	}
 }
 
@@ -113,10 +153,12 @@ extern "C" void quantise_cuda(void *queue, void *out, const float *x, size_t n, 
 		return;
 	uint8_t *steps = static_cast<uint8_t *>(out), *codes = steps + step_bytes(q, n);
 	const size_t blocks = (n + q->block - 1) / q->block;
-	if (q->block > SHORT)
-		launch(quantise_kernel<true>, blocks_for(blocks, 1, 1 << 20), THREADS, 0, queue, steps, codes, x, n,
-		       quantiser_of(q));
-	else
-		launch(quantise_kernel<false>, blocks_for(blocks, THREADS / WARP, 1 << 20), THREADS, 0, queue,
-		       steps, codes, x, n, quantiser_of(q));
+	const bool is_short = q->block <= SHORT, whole = uintptr_t(x) % sizeof(four) == 0;
+	launch(!is_short        ? quantise_long
+	       : q->block > 512 ? quantise_short<8>
+	       : q->block > 256 ? quantise_short<4>
+	       : q->block > 128 ? quantise_short<2>
+	                        : quantise_short<1>,
+	       blocks_for(blocks, is_short ? THREADS / WARP : 1, 1 << 20), THREADS, 0, queue, steps, codes, x, n,
+	       quantiser_of(q), whole);
 }

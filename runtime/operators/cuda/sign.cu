@@ -17,26 +17,36 @@ INLINE size_t quotient(size_t a, size_t b)
 	return (a | b) <= UINT32_MAX ? uint32_t(a) / uint32_t(b) : a / b;
 }
 
-/* A warp makes AT_ONCE words. */
+/* Whether word w is of numbers 32 w and up, in whichever run. */
+static bool in_words(size_t n, size_t segment)
+{
+	return segment % 32 == 0 || segment >= n;
+}
+
+enum { PACK_WORDS = 8 };
+
+/* A warp makes PACK_WORDS words. PLAIN: in_words(). */
+template <bool PLAIN>
 static __global__ void __launch_bounds__(THREADS)
 	pack_kernel(uint32_t *bits, const float *x, size_t n, size_t words, runs r)
 {
-	enum { AT_ONCE = 4 };
 	const size_t warps = thread_count() / WARP, l = lane_id();
-	for (size_t w = thread_id() / WARP * AT_ONCE; w < words; w += warps * AT_ONCE) {
-		bool below[AT_ONCE];
+	for (size_t w = thread_id() / WARP * PACK_WORDS; w < words; w += warps * PACK_WORDS) {
+		bool below[PACK_WORDS];
+		uint32_t mine = 0;
 #pragma unroll
-		for (int u = 0; u < AT_ONCE; u++) {
-			const size_t run = quotient(w + u, r.words), at = (w + u - run * r.words) * 32 + l;
+		for (int u = 0; u < PACK_WORDS; u++) {
+			const size_t run = PLAIN ? 0 : quotient(w + u, r.words), at = (w + u - run * r.words) * 32 + l;
 			const size_t i = run * r.segment + at;
-			below[u] = at < r.segment && i < n && x[i] < 0;
+			below[u] = (PLAIN || at < r.segment) && i < n && x[i] < 0;
 		}
 #pragma unroll
-		for (int u = 0; u < AT_ONCE; u++) {
+		for (int u = 0; u < PACK_WORDS; u++) {
 			const uint32_t word = __ballot_sync(ALL_LANES, below[u]);
-			if (!l && w + u < words)
-				bits[w + u] = word;
+			mine = l == unsigned(u) ? word : mine;
 		}
+		if (l < PACK_WORDS && w + l < words)
+			bits[w + l] = mine;
 	}
 }
 
@@ -44,8 +54,9 @@ extern "C" void sign_pack_cuda(void *queue, uint32_t *bits, const float *x, size
 {
 	const size_t words = sign_words(n, segment);
 	if (words)
-		launch(pack_kernel, blocks_for(words, THREADS / WARP * 4, 1 << 20), THREADS, 0, queue, bits, x, n,
-		       words, runs_of(segment));
+		launch(in_words(n, segment) ? pack_kernel<true> : pack_kernel<false>,
+		       blocks_for(words, THREADS / WARP * PACK_WORDS, 1 << 20), THREADS, 0, queue, bits, x, n, words,
+		       runs_of(segment));
 }
 
 /* A block a run. */
@@ -109,18 +120,50 @@ template <bool ADD> struct rebuilt : element_wise {
 	}
 };
 
+/* The same where in_words() says so: numbers of a pack have one word and one run. */
+template <bool ADD> struct rebuilt_words {
+	struct of_pack {
+		uint32_t word;
+		float above, below;
+	};
+	const uint32_t *bits;
+	const float *pairs;
+	size_t segment; /* 0: one run */
+	float a;
+	template <int W> __device__ of_pack ahead(size_t i) const
+	{
+		const size_t run = segment ? quotient(i, segment) : 0;
+		return {bits[i / 32] >> i % 32, pairs[2 * run], pairs[2 * run + 1]};
+	}
+	__device__ float operator()(const of_pack &p, size_t, int w, float x, absent) const
+	{
+		const float v = p.word >> w & 1 ? p.below : p.above;
+		return ADD ? x + a * v : x - v;
+	}
+};
+
+template <bool ADD>
+static void rebuild(void *queue, float *y, float a, const float *x, const uint32_t *bits, const float *pairs, size_t n,
+                    size_t segment)
+{
+	if (in_words(n, segment))
+		each(queue, rebuilt_words<ADD>{bits, pairs, segment < n ? segment : 0, a}, y, x, no_operand, n);
+	else
+		each(queue, rebuilt<ADD>(bits, pairs, segment, a), y, x, no_operand, n);
+}
+
 extern "C" void sign_add_cuda(void *queue, float *y, float a, const uint32_t *bits, const float *pairs, size_t n,
                               size_t segment)
 {
 	if (segment)
-		each(queue, rebuilt<true>(bits, pairs, segment, a), y, y, no_operand, n);
+		rebuild<true>(queue, y, a, y, bits, pairs, n, segment);
 }
 
 extern "C" void sign_error_cuda(void *queue, float *e, const float *x, const uint32_t *bits, const float *pairs,
                                 size_t n, size_t segment)
 {
 	if (segment)
-		each(queue, rebuilt<false>(bits, pairs, segment, 0), e, x, no_operand, n);
+		rebuild<false>(queue, e, 0, x, bits, pairs, n, segment);
 }
 
 static __global__ void __launch_bounds__(THREADS) pairs_kernel(float *pairs, const float *values, size_t count)

@@ -114,12 +114,29 @@ extern "C" void compact_cuda(void *queue, uint32_t *idx, float *val, uint64_t *c
 static __global__ void __launch_bounds__(SELECT_THREADS)
 	histogram_kernel(uint32_t *counts, const float *x, size_t n)
 {
+	enum { AT_ONCE = 8, STEP = SELECT_THREADS * AT_ONCE };
 	SHARED(uint32_t, count, GRADCOMP_HISTOGRAM_BINS);
+	SHARED(uint32_t, room, WARP);
+	uint32_t low = 0;
 	for (unsigned b = threadIdx.x; b < GRADCOMP_HISTOGRAM_BINS; b += SELECT_THREADS)
 		count[b] = 0;
 	__syncthreads();
-	for (size_t i = thread_id(); i < n; i += thread_count())
-		atomicAdd(&count[key_of(x[i]) >> 19], 1u);
+	for (size_t i = size_t(blockIdx.x) * STEP + threadIdx.x; i < n; i += size_t(gridDim.x) * STEP) {
+		uint32_t key[AT_ONCE];
+#pragma unroll
+		for (int u = 0; u < AT_ONCE; u++)
+			key[u] = i + u * SELECT_THREADS < n ? key_of(x[i + u * SELECT_THREADS]) : UINT32_MAX;
+#pragma unroll
+		for (int u = 0; u < AT_ONCE; u++)
+			/* Zeroes are often many: all threads would wait for one place. */
+			if (key[u] >> 19 == 0)
+				low++;
+			else if (key[u] != UINT32_MAX)
+				atomicAdd(&count[key[u] >> 19], 1u);
+	}
+	low = block_fold(low, sum_of(), room);
+	if (!threadIdx.x)
+		count[0] = low;
 	__syncthreads();
 	for (unsigned b = threadIdx.x; b < GRADCOMP_HISTOGRAM_BINS; b += SELECT_THREADS)
 		if (count[b])
