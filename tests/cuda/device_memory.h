@@ -22,6 +22,8 @@ double device_seconds(void (*work)(void *ctx), void *ctx, int repeat);
 /* Launch number k from now on, from 1, fails; 0: none. Only where device_can_fail. */
 extern const int device_can_fail;
 void device_fail_launch(long k);
+/* Launches, copies and fills until now; where nobody counts, 0. */
+long device_queued(void);
 #ifdef __cplusplus
 }
 #endif

@@ -228,6 +228,7 @@ void *emulate_shared_dynamic()
 	return dynamic_memory;
 }
 
+long emulate_queued;
 static long launches_left;
 static bool launch_failed;
 
@@ -257,6 +258,7 @@ void emulate_launch(dim3 blocks, unsigned threads, size_t shared, void (*call)(v
 	if (shared > MOST_SHARED)
 		die("more shared memory than there is");
 	shared_dynamic = shared;
+	emulate_queued++;
 	launch_failed |= launches_left && !--launches_left;
 	if (launch_failed)
 		return;

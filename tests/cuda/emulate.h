@@ -55,14 +55,19 @@ void emulate_fail(long k);
 bool device_refuses();
 const char *device_error();
 
+/* What has been put on a queue until now: launches, copies and fills. */
+extern long emulate_queued;
+
 template <auto KERNEL> static void allow_shared(size_t) {}
 static inline void device_copy(void *, void *to, const void *from, size_t bytes)
 {
+	emulate_queued++;
 	if (!device_refuses())
 		memcpy(to, from, bytes);
 }
 static inline void device_zero(void *, void *to, size_t bytes)
 {
+	emulate_queued++;
 	if (!device_refuses())
 		memset(to, 0, bytes);
 }
@@ -98,6 +103,7 @@ static inline unsigned __ballot_sync(unsigned, int yes)
 }
 
 static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int __clz(int v) { return v ? __builtin_clz(unsigned(v)) : 32; }
 static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
 static inline double __fma_rn(double a, double b, double c) { return fma(a, b, c); }
 template <class T> static T atomicAdd(T *p, T v) { T was = *p; *p = T(was + v); return was; }

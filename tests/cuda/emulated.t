@@ -41,4 +41,13 @@ if ! said=$(build 2>&1); then
 	echo "1..1"
 	exit 1
 fi
-ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 "$tmp/test"
+ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 "$tmp/test" >"$tmp/said"
+status=$?
+cat "$tmp/said"
+# The table of the documentation is what was counted.
+sed -n 's/^# launches: \(.*\) \([0-9]*\)$/| `\1` | \2 |/p' "$tmp/said" | while read -r row; do
+	grep -qF "$row" "$src/doc/gpu.md" || { echo "not ok - doc/gpu.md has no row that begins with: $row"; break; }
+done >"$tmp/missing"
+cat "$tmp/missing"
+[ ! -s "$tmp/missing" ] || exit 1
+exit $status

@@ -24,6 +24,11 @@ void device_fail_launch(long k)
 	emulate_fail(k);
 }
 
+long device_queued(void)
+{
+	return emulate_queued;
+}
+
 void *device_alloc(size_t bytes)
 {
 	/* The exact size, on a boundary as cudaMalloc() gives, full of rubbish. */

@@ -4,6 +4,7 @@
 
 #include "tests/cuda/compare_codes.h"
 #include "tests/cuda/compare_elements.h"
+#include "tests/cuda/compare_launches.h"
 #include "tests/cuda/compare_low_rank.h"
 #include "tests/cuda/compare_selection.h"
 #include "tests/cuda/compare_tensors.h"
@@ -25,5 +26,7 @@ int main(void)
 	test_low_rank();
 	test_codes();
 	test_tensors();
+	if (device_can_fail)
+		test_launches();
 	return done_testing();
 }

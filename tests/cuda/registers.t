@@ -30,22 +30,28 @@ awk '
 cat >"$tmp/budgets" <<'END'
 # 512 threads, four blocks: all threads that a processor has.
 4take 32 0 0 512
-7collect 32 32 32 512
-# 512 threads; two blocks are enough where one block a matrix is all there is.
-12ortho_kernel 64 0 0 0
+7collect 32 0 0 512
+# 512 threads, of which a processor has one block at a time: sixteen sums in double a thread.
+12ortho_kernel 128 0 0 0
+11gram_kernel 128 0 0 0
+12split_kernel 128 0 0 0
+11fill_kernel8matrices 128 0 0 9728
 15first_histogram 48 0 0 20480
 # A thread has rows of two factors, or sums of several rows by all columns, in registers.
 13finish_kernelILi64 184 0 0 16384
 13finish_kernelILi32 128 0 0 8192
 13finish_kernel 96 0 0 4096
+# Tiles of both matrices, the next ones and sixteen sums in registers: two blocks.
+8mq_tiled 128 0 0 25600
+9mtp_tiled 128 0 0 33792
 9mq_kernelILi64 128 0 0 17408
 9mq_kernel 128 0 0 17408
-10mtp_kernelILi64 128 0 0 40960
-10mtp_kernel 128 0 0 40960
+10mtp_kernel 80 0 0 12288
 # Sixteen bytes of three arrays, two at a time.
 hhhLi16ELi2 80 0 0 0
 # One double or pointer that does not stay in registers.
-15quantise_kernel 64 8 8 18432
+# Thirty-two numbers a lane.
+14quantise_shortILi8 80 0 0 0
 11each_kernelI7rebuilt 64 8 8 0
 11load_kernel 64 8 8 18432
 # A tile of what is summed.

@@ -18,7 +18,7 @@ typedef struct ground {
 	uint8_t *bytes;
 	void *scratch;
 	double *out;
-	int *fault, *bad;
+	int *fault, *bad, *set; /* the last one is not 0 */
 	gradcomp_quantiser q;
 	/* What load_tensors() and store_tensors() get: with none, x alone. */
 	gradcomp_segment segment[400];
@@ -66,6 +66,37 @@ static void scaled_fp8(void *c) { (void)c, gpu->cast_scaled(NULL, g.z, g.x, g.n,
 static void random_indices(void *c) { (void)c, gpu->random_indices(NULL, g.idx, g.n / 100, g.n, 1, 2, 3); }
 static void sign_error(void *c) { (void)c, gpu->sign_error(NULL, g.y, g.x, (uint32_t *)g.bytes, g.val, g.n, 4096); }
 
+static void sum_abs(void *c) { (void)c, gpu->sum_abs(NULL, g.out + 1, g.x, g.n, g.scratch); }
+static void dequantise_add(void *c) { (void)c, gpu->dequantise_add(NULL, g.y, 1e-6f, g.bytes, g.n, &g.q); }
+static void quantised_check(void *c) { (void)c, gpu->quantised_check(NULL, g.fault, g.bytes, g.n, &g.q); }
+static void scale_bf16(void *c) { (void)c, gpu->scale_as(NULL, g.z, 0.5, g.n, GRADCOMP_BF16); }
+static void power_pack(void *c) { (void)c, gpu->power_pack(NULL, g.bytes, g.x, g.n, 1, 2, 0); }
+static void power_read(void *c) { (void)c, gpu->power_read(NULL, g.y, g.bytes, g.n, g.fault); }
+static void power_add(void *c) { (void)c, gpu->power_add(NULL, g.y, g.bytes, g.n, g.fault); }
+static void float8_pack(void *c) { (void)c, gpu->float8_pack(NULL, g.bytes, g.x, g.n, 256, GRADCOMP_F8E4M3, 0); }
+static void float8_read(void *c) { (void)c, gpu->float8_read(NULL, g.y, g.bytes, g.n, 256, GRADCOMP_F8E4M3, 0, g.fault); }
+static void float8_add(void *c) { (void)c, gpu->float8_add(NULL, g.y, g.bytes, g.n, 256, GRADCOMP_F8E4M3, 0, g.fault); }
+static void copy_if(void *c) { (void)c, gpu->copy_if(NULL, g.y, g.x, g.n, g.set, 1); }
+static void fill_if(void *c) { (void)c, gpu->fill_if(NULL, g.y, 1, g.n, g.set); }
+static void copy_bytes(void *c) { (void)c, gpu->copy(NULL, g.y, g.x, 4 * g.n); }
+
+/* All numbers as one matrix of rank 4. */
+static size_t wide(void) { return g.n < 1024 ? 1 : 1024; }
+static void product_mq(void *c) { (void)c, gpu->product_mq(NULL, g.P, g.x, g.Q, g.n / wide(), wide(), 4); }
+
+static void product_mtp(void *c)
+{
+	const float *const x = g.x, *const P = g.P;
+	(void)c;
+	gpu->product_mtp_batch(NULL, &g.L, &x, &P, 1, g.n / wide(), wide(), 4, g.scratch);
+}
+
+static void finish(void *c)
+{
+	(void)c;
+	gpu->low_rank_finish(NULL, g.y, g.z, g.P, g.L, g.Q, g.n / wide(), wide(), 4);
+}
+
 /* A bucket's way in, with error memory, and out. */
 static void load(void *c)
 {
@@ -85,7 +116,7 @@ static void store(void *c)
 static void orthonormalise(void *c)
 {
 	(void)c;
-	gpu->orthonormalise_batch(NULL, g.p_of, g.count, g.rows, g.rank);
+	gpu->orthonormalise_split(NULL, g.p_of, g.count, g.rows, g.rank, g.scratch);
 }
 
 /* A step of PowerSGD on one rank, without its collectives. */
@@ -94,9 +125,9 @@ static void low_rank(void *c)
 	const float *const *x = (const float *const *)g.x_of, *const *P = (const float *const *)g.p_of,
 			  *const *Q = (const float *const *)g.q_of, *const *L = (const float *const *)g.l_of;
 	(void)c;
-	gpu->orthonormalise_batch(NULL, g.q_of, g.count, g.columns, g.rank);
+	gpu->orthonormalise_split(NULL, g.q_of, g.count, g.columns, g.rank, g.scratch);
 	gpu->product_mq_batch(NULL, g.p_of, x, Q, g.count, g.rows, g.columns, g.rank, g.scratch);
-	gpu->orthonormalise_batch(NULL, g.p_of, g.count, g.rows, g.rank);
+	gpu->orthonormalise_split(NULL, g.p_of, g.count, g.rows, g.rank, g.scratch);
 	gpu->product_mtp_batch(NULL, g.q_of, x, P, g.count, g.rows, g.columns, g.rank, g.scratch);
 	gpu->low_rank_finish_batch(NULL, g.x_of, g.e_of, P, L, Q, g.count, g.rows, g.columns, g.rank);
 }
@@ -140,7 +171,24 @@ static const struct {
 	{"cast_scaled to F8E4M3", scaled_fp8, 5, 0.85},
 	{"random_indices of 1 %", random_indices, 0.04, 0},
 	{"sign_error", sign_error, 8.125, 0.70},
+	{"copy, of the table", copy_bytes, 8, 0.85},
+	{"sum_abs", sum_abs, 4, 0.85},
+	{"scale_as BF16", scale_bf16, 4, 0.85},
+	{"quantise 8 bits, once more", quantise, 5, 0}, /* its codes are read by the next two */
+	{"dequantise_add 8 bits", dequantise_add, 9, 0.70},
+	{"quantised_check 8 bits", quantised_check, 1, 0},
+	{"power_pack", power_pack, 5.125, 0},
+	{"power_read", power_read, 5.125, 0},
+	{"power_add", power_add, 9.125, 0},
+	{"float8_pack", float8_pack, 5, 0},
+	{"float8_read", float8_read, 5, 0},
+	{"float8_add", float8_add, 9, 0},
+	{"copy_if", copy_if, 8, 0},
+	{"fill_if", fill_if, 4, 0},
+	{"product_mq r=4", product_mq, 4, 0},
+	{"product_mtp r=4", product_mtp, 4, 0},
 	/* g.z holds floats from here on. */
+	{"low_rank_finish r=4", finish, 12, 0},
 	{"load_tensors", load, 12, 0.85},
 	{"store_tensors", store, 8, 0.85},
 };
@@ -226,6 +274,57 @@ static void powers_of_two(void)
 	}
 }
 
+/* ---- k pairs: what topk() has found ---- */
+
+static void gather(void *c) { (void)c, gpu->gather(NULL, g.val, g.x, g.idx, g.k); }
+static void scatter(void *c) { (void)c, gpu->scatter(NULL, g.y, g.idx, g.val, g.k); }
+static void scatter_add(void *c) { (void)c, gpu->scatter_add(NULL, g.y, g.n, g.idx, g.val, g.k, 1e-6f); }
+static void sparse_check(void *c) { (void)c, gpu->sparse_check(NULL, g.fault, g.idx, g.val, g.k, g.n); }
+static void kth_magnitude(void *c) { (void)c, gpu->kth_magnitude(NULL, (float *)(g.out + 1), g.x, g.n, g.k, g.scratch); }
+static void index_pack(void *c) { (void)c, gpu->index_pack(NULL, (uint32_t *)g.bytes, g.idx, g.n, g.k, GRADCOMP_INDEX_DELTA); }
+
+static void compact(void *c)
+{
+	(void)c;
+	gpu->compact(NULL, g.idx, g.val, (uint64_t *)g.y, g.x, g.n, (float *)(g.out + 1), g.k, g.scratch);
+}
+
+static void index_unpack(void *c)
+{
+	(void)c;
+	gpu->index_unpack(NULL, g.fault, (uint32_t *)g.z, (uint32_t *)g.bytes, g.n, g.k, GRADCOMP_INDEX_DELTA, g.scratch);
+}
+
+static void sparse_merge(void *c)
+{
+	uint32_t *const idx = (uint32_t *)g.z;
+	float *const val = g.z + 2 * g.k;
+	(void)c;
+	gpu->sparse_merge(NULL, idx, val, idx + g.k, val + g.k, g.idx, g.val, g.idx, g.val, g.k, g.scratch);
+}
+
+static void sparse_sum(void *c)
+{
+	const gradcomp_sparse to = {.y = g.y, .n = g.n};
+	const gradcomp_pairs pair = {.idx = g.idx, .val = g.val, .k = g.k}, from[4] = {pair, pair, pair, pair};
+	(void)c;
+	gpu->sparse_sum(NULL, &to, 1, from, 4, 0.25f, g.fault);
+}
+
+static void pairs(int bits)
+{
+	static const struct {
+		const char *name;
+		void (*work)(void *);
+	} sparse[] = {
+		{"kth_magnitude", kth_magnitude}, {"compact", compact}, {"gather", gather}, {"scatter", scatter},
+		{"scatter_add", scatter_add}, {"sparse_check", sparse_check}, {"sparse_sum of four ranks", sparse_sum},
+		{"sparse_merge", sparse_merge}, {"index_pack", index_pack}, {"index_unpack", index_unpack},
+	};
+	for (size_t i = 0; i < sizeof sparse / sizeof sparse[0]; i++)
+		printf("figure: %s, 1%% of 2^%d = %.1f us\n", sparse[i].name, bits, microseconds(sparse[i].work));
+}
+
 static void selections(void)
 {
 	char what[64];
@@ -233,6 +332,7 @@ static void selections(void)
 		g.n = (size_t)1 << bits, g.k = g.n / 100;
 		snprintf(what, sizeof what, "topk 1%% of 2^%d", bits);
 		beside_torch(what, microseconds(topk), "torch.topk", bits == 24 ? 5 : 0);
+		pairs(bits);
 		snprintf(what, sizeof what, "mstopk 1%% of 2^%d", bits);
 		beside_torch(what, microseconds(mstopk), "torch.topk", bits == 24 ? 8 : 0);
 	}
@@ -369,7 +469,8 @@ static void layers_of(const char *folder, const char *model)
 				layers[i].count++, layers[j].done = 1;
 		matrices(layers[i].count, layers[i].rows, layers[i].columns, 4);
 		if (g.count != layers[i].count ||
-		    gpu->product_scratch(g.count, g.rows, g.columns, g.rank) > scratch_bytes) {
+		    gpu->product_scratch(g.count, g.rows, g.columns, g.rank) > scratch_bytes ||
+		    gpu->orthonormalise_scratch(g.count, g.rows > g.columns ? g.rows : g.columns, g.rank) > scratch_bytes) {
 			printf("# %s: %zu matrices of %zux%zu are too many\n", model, layers[i].count, layers[i].rows, layers[i].columns);
 			return;
 		}
@@ -409,11 +510,15 @@ int main(int argc, char **argv)
 	g.idx = device_alloc(most / 8 + (1 << 16)), g.val = device_alloc(most / 8), g.bytes = device_alloc(2 * most);
 	g.P = device_alloc(1 << 24), g.Q = device_alloc(1 << 24), g.L = device_alloc(1 << 24);
 	g.scratch = device_alloc(scratch_bytes), g.out = device_alloc(16), g.fault = device_alloc(4), g.bad = device_alloc(4 * 400);
+	g.set = device_alloc(4);
 	g.q = (gradcomp_quantiser){.struct_size = sizeof g.q, .bits = 8, .levels = 127, .block = 256};
 	g.n = most;
 	gpu->random_normal(NULL, g.x, g.n, 3, 4, 0);
 	gpu->random_normal(NULL, g.y, g.n, 5, 6, 0);
 	gpu->fill(NULL, (float *)g.out, 6, 1);
+	gpu->any_set(NULL, g.set, g.out, 4, 4, 1);
+	gpu->random_normal(NULL, g.P, 1 << 22, 5, 4, 0);
+	gpu->random_normal(NULL, g.Q, 1 << 22, 7, 8, 0);
 	/* Codes and types that are read are of numbers, not rubbish. */
 	quantise(NULL), to_bf16(NULL);
 	powers_of_two();

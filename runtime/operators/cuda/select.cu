@@ -164,18 +164,24 @@ INLINE found find_bin(const uint32_t *count, unsigned bins, uint32_t want)
 	return *result;
 }
 
-static __global__ void __launch_bounds__(SELECT_THREADS) find_first(select_room r, uint32_t k)
+INLINE void put_first(const select_room &r, const found &f, uint32_t k)
 {
-	found f = find_bin(r.digit0, DIGIT0, k);
-	if (threadIdx.x)
+	if (threadIdx.x || blockIdx.x)
 		return;
 	r.s->bin = r.s->prefix = f.bin;
 	r.s->rest = k - f.above;
 	r.s->picked = f.above + f.in <= r.most ? f.above + f.in : 0;
 }
 
+static __global__ void __launch_bounds__(SELECT_THREADS) find_first(select_room r, uint32_t k)
+{
+	put_first(r, find_bin(r.digit0, DIGIT0, k), k);
+}
+
+/* After the last digit the prefix is the key that is taken and, with sums, what reaches
+ * the mean is still to be found. */
 static __global__ void __launch_bounds__(SELECT_THREADS)
-find_next(select_room r, const uint32_t *count, unsigned bins, unsigned bits)
+find_next(select_room r, const uint32_t *count, unsigned bins, unsigned bits, bool last)
 {
 	const uint32_t want = r.s->rest;
 	__syncthreads();
@@ -184,6 +190,10 @@ find_next(select_room r, const uint32_t *count, unsigned bins, unsigned bits)
 		return;
 	r.s->prefix = r.s->prefix << bits | f.bin;
 	r.s->rest = want - f.above;
+	if (last) {
+		r.s->low = r.s->prefix;
+		r.s->above = r.s->prefix + 1;
+	}
 }
 
 /* Of the elements whose key begins with the prefix, the `bits` bits after it. */
@@ -219,13 +229,16 @@ next_histogram(select_room r, const float *x, size_t n, uint32_t *total, unsigne
 
 /* ---- candidates ---- */
 
-static __global__ void __launch_bounds__(SELECT_THREADS) count_candidates(select_room r)
+/* Every block looks for the bin, which takes less than a launch. */
+static __global__ void __launch_bounds__(SELECT_THREADS) count_candidates(select_room r, uint32_t k)
 {
 	SHARED(uint32_t, room, WARP);
 	const uint32_t *row = r.rows + size_t(blockIdx.x) * DIGIT0;
+	const found f = find_bin(r.digit0, DIGIT0, k);
 	uint32_t c = 0;
+	put_first(r, f, k);
 	for (unsigned b = threadIdx.x; b < DIGIT0; b += SELECT_THREADS)
-		c += b >= r.s->bin ? row[b] : 0;
+		c += b >= f.bin ? row[b] : 0;
 	c = block_fold(c, sum_of(), room);
 	if (!threadIdx.x)
 		r.above[blockIdx.x] = c;
@@ -250,30 +263,21 @@ static __global__ void __launch_bounds__(SELECT_THREADS, 4) collect(select_room 
 
 /* ---- all of it ---- */
 
-/* Keys that are taken and, with sums, those that reach the mean. */
-static __global__ void set_key(select_room r)
-{
-	if (!threadIdx.x) {
-		r.s->low = r.s->prefix;
-		r.s->above = r.s->prefix + 1;
-	}
-}
-
 void select_key(void *queue, const select_room &r, const float *x, size_t n, size_t k, bool sums)
 {
 	device_zero(queue, r.s, size_t(reinterpret_cast<char *>(r.above) - reinterpret_cast<char *>(r.s)));
 	launch(sums ? first_histogram<true> : first_histogram<false>, r.segments, SELECT_THREADS, 0, queue, r, x,
 	       n);
-	launch(find_first, 1, SELECT_THREADS, 0, queue, r, uint32_t(k));
 	if (r.rows) {
-		launch(count_candidates, r.segments, SELECT_THREADS, 0, queue, r);
+		launch(count_candidates, r.segments, SELECT_THREADS, 0, queue, r, uint32_t(k));
 		launch(collect, r.segments, SELECT_THREADS, 0, queue, r, x, n);
+	} else {
+		launch(find_first, 1, SELECT_THREADS, 0, queue, r, uint32_t(k));
 	}
 	launch(next_histogram, r.segments, SELECT_THREADS, 0, queue, r, x, n, r.digit1, 9, 10);
-	launch(find_next, 1, SELECT_THREADS, 0, queue, r, r.digit1, DIGIT1, 10);
+	launch(find_next, 1, SELECT_THREADS, 0, queue, r, r.digit1, DIGIT1, 10, false);
 	launch(next_histogram, r.segments, SELECT_THREADS, 0, queue, r, x, n, r.digit2, 0, 9);
-	launch(find_next, 1, SELECT_THREADS, 0, queue, r, r.digit2, DIGIT2, 9);
-	launch(set_key, 1, WARP, 0, queue, r);
+	launch(find_next, 1, SELECT_THREADS, 0, queue, r, r.digit2, DIGIT2, 9, true);
 }
 
 static __global__ void __launch_bounds__(SELECT_THREADS) count_kernel(select_room r, const float *x, size_t n)

@@ -177,33 +177,53 @@ extern "C" void count_above_cuda(void *queue, uint64_t *count, const float *x, s
 
 /* ---- MSTopK ---- */
 
-/* The mean from the exact sum: part[e] is in units of 2^(e - 150), e >= 1. Rounded
- * once, to even. Then the mean's key is what select_count() counts. */
+/* The exact sum in words of 32 bits: part[e] is in units of 2^(e - 150), e >= 1. A lane adds
+ * what falls into its word; then one carries. */
+enum { SUM_WORDS = (SUM_PARTS + 64) / 32 };
+
+INLINE u64 word_sum(const u64 *part, int word)
+{
+	const int first = 32 * word - 63, last = 32 * word + 31;
+	u64 s = 0;
+#pragma unroll 4
+	for (int i = first < 0 ? 0 : first; i <= last && i + 1 < SUM_PARTS; i++) {
+		const int down = 32 * word - i;
+		s += down >= 0 ? part[i + 1] >> down & UINT32_MAX : part[i + 1] << -down & UINT32_MAX;
+	}
+	return s;
+}
+
+/* The mean from it, rounded once, to even. Then the mean's key is what select_count() counts. */
 static __global__ void mean_kernel(select_room r, double n)
 {
-	enum { BITS = SUM_PARTS + 64 };
 	SHARED(u64, part, SUM_PARTS);
-	SHARED(uint8_t, bit, BITS);
+	SHARED(u64, sum, SUM_WORDS + 2);
+	const int l = int(lane_id());
 	for (unsigned i = threadIdx.x; i < SUM_PARTS; i += WARP)
 		part[i] = r.sum[i];
 	__syncwarp();
-	if (threadIdx.x)
+	if (l < SUM_WORDS + 2)
+		sum[l] = l < SUM_WORDS ? word_sum(part, l) : 0;
+	__syncwarp();
+	if (l)
 		return;
-	u64 rest = 0, mantissa = 0;
 	int top = 0, beyond = 0;
-	for (int i = 0; i < BITS; i++) {
-		rest += i + 1 < SUM_PARTS ? part[i + 1] : 0;
-		bit[i] = rest & 1;
-		rest >>= 1;
-		top = bit[i] ? i : top;
+	for (int w = 0; w < SUM_WORDS; w++) {
+		sum[w + 1] += sum[w] >> 32;
+		sum[w] &= UINT32_MAX;
+		top = sum[w] ? 32 * w + 31 - __clz(int(sum[w])) : top;
 	}
-	const int low = top < 53 ? 0 : top - 52;
-	for (int i = top; i >= low; i--)
-		mantissa = mantissa << 1 | bit[i];
-	for (int i = 0; i < low - 1; i++)
-		beyond |= bit[i];
-	if (low && bit[low - 1] && (beyond || mantissa & 1))
-		mantissa++;
+	const int low = top < 53 ? 0 : top - 52, at = low / 32, bits = low % 32;
+	u64 mantissa = (sum[at] | sum[at + 1] << 32) >> bits | (bits ? sum[at + 2] << (64 - bits) : 0);
+	mantissa &= (u64(1) << 53) - 1;
+	if (low) {
+		const int half = low - 1;
+		for (int w = 0; w < half / 32; w++)
+			beyond |= sum[w] != 0;
+		beyond |= (sum[half / 32] & ((u64(1) << half % 32) - 1)) != 0;
+		if (sum[half / 32] >> half % 32 & 1 && (beyond || mantissa & 1))
+			mantissa++;
+	}
 	const uint64_t unit = uint64_t(low - 149 + 1023) << 52;
 	double scale;
 	memcpy(&scale, &unit, sizeof scale);

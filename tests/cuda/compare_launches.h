@@ -1,0 +1,105 @@
+/* How many launches, copies and fills an operator takes; doc/gpu.md has the same table, which
+ * tests/cuda/emulated.t holds against what is printed here. */
+#ifndef TESTS_CUDA_COMPARE_LAUNCHES_H
+#define TESTS_CUDA_COMPARE_LAUNCHES_H
+
+#include "tests/cuda/device_arrays.h"
+
+static void launches(const char *name, long before, long want)
+{
+	const long took = device_queued() - before;
+	is_int(took, want, "launches of %s", name);
+	printf("# launches: %s %ld\n", name, took);
+}
+
+#define LAUNCHES(name, want, call) \
+	do { \
+		const long before = device_queued(); \
+		(call); \
+		launches(name, before, want); \
+	} while (0)
+
+static void launches_of_selection(const float *x, size_t n, uint32_t *idx, float *val, double *out)
+{
+	const size_t k = n / 100;
+	watched S = watch(NULL, gpu->mstopk_scratch(n, k), 0);
+	LAUNCHES("topk", 10, gpu->topk(NULL, idx, val, x, n, k, S.at));
+	LAUNCHES("mstopk", 13, gpu->mstopk(NULL, idx, val, x, n, k, 25, 1, 2, S.at));
+	LAUNCHES("kth_magnitude", 9, gpu->kth_magnitude(NULL, val, x, n, k, S.at));
+	LAUNCHES("compact", 3, gpu->compact(NULL, idx, val, (uint64_t *)out, x, n, x, k, S.at));
+	LAUNCHES("count_above", 2, gpu->count_above(NULL, (uint64_t *)out, x, n, x));
+	LAUNCHES("histogram", 2, gpu->histogram(NULL, idx, x, n));
+	unwatch(&S, NULL);
+}
+
+static void launches_of_matrices(float *a, float *b, float *c, float *d)
+{
+	enum { ROWS = 600, COLUMNS = 40, RANK = 4 };
+	float *const A[] = {a, b}, *const P[] = {c, c + ROWS * RANK}, *const Q[] = {d, d + COLUMNS * RANK};
+	const float *const *const cA = (const float *const *)A, *const *const cP = (const float *const *)P,
+				  *const *const cQ = (const float *const *)Q;
+	watched S = watch(NULL, gpu->product_scratch(2, ROWS, COLUMNS, RANK), 0);
+	watched O = watch(NULL, gpu->orthonormalise_scratch(2, 700, 64), 0);
+	LAUNCHES("product_mq_batch", 1, gpu->product_mq_batch(NULL, P, cA, cQ, 2, ROWS, COLUMNS, RANK, NULL));
+	LAUNCHES("product_mtp_batch", 2, gpu->product_mtp_batch(NULL, Q, cA, cP, 2, ROWS, COLUMNS, RANK, S.at));
+	LAUNCHES("low_rank_finish_batch", 1, gpu->low_rank_finish_batch(NULL, A, NULL, cP, NULL, cQ, 2, ROWS, COLUMNS, RANK));
+	LAUNCHES("orthonormalise_split", 1, gpu->orthonormalise_split(NULL, P, 2, ROWS, RANK, NULL));
+	LAUNCHES("orthonormalise_split, divided", 4, gpu->orthonormalise_split(NULL, A, 2, 700, 64, O.at));
+	unwatch(&S, NULL), unwatch(&O, NULL);
+}
+
+static void launches_of_numbers(float *x, float *y, uint8_t *codes, float *pairs, double *out, int *word)
+{
+	const size_t n = 5000;
+	const gradcomp_quantiser q = {.struct_size = sizeof q, .bits = 8, .levels = 127, .block = 256};
+	watched S = watch(NULL, gpu->sum_scratch(n), 0);
+	LAUNCHES("add", 1, gpu->add(NULL, y, x, n));
+	LAUNCHES("axpy", 1, gpu->axpy(NULL, y, 2, x, n));
+	LAUNCHES("scale", 1, gpu->scale(NULL, y, 2, n));
+	LAUNCHES("clamp", 1, gpu->clamp(NULL, y, x, x, n));
+	LAUNCHES("cast_from_f32", 1, gpu->cast_from_f32(NULL, codes, x, n, GRADCOMP_BF16, 0));
+	LAUNCHES("cast_to_f32", 1, gpu->cast_to_f32(NULL, y, codes, n, GRADCOMP_BF16));
+	LAUNCHES("sum", 2, gpu->sum(NULL, out, x, n, S.at));
+	LAUNCHES("absmax", 2, gpu->absmax(NULL, (float *)out, x, n, S.at));
+	LAUNCHES("nonfinite", 2, gpu->nonfinite(NULL, x, n, word));
+	LAUNCHES("range_check", 1, gpu->range_check(NULL, word, x, n, -1, 1));
+	LAUNCHES("quantise", 1, gpu->quantise(NULL, codes, x, n, &q));
+	LAUNCHES("dequantise", 1, gpu->dequantise(NULL, y, codes, n, &q));
+	LAUNCHES("dequantise_error", 1, gpu->dequantise_error(NULL, y, x, codes, n, &q));
+	LAUNCHES("sign_pack", 1, gpu->sign_pack(NULL, (uint32_t *)codes, x, n, 4096));
+	LAUNCHES("sign_means", 1, gpu->sign_means(NULL, pairs, x, n, 4096));
+	LAUNCHES("sign_add", 1, gpu->sign_add(NULL, y, 1, (uint32_t *)codes, pairs, n, 4096));
+	LAUNCHES("sign_error", 1, gpu->sign_error(NULL, y, x, (uint32_t *)codes, pairs, n, 4096));
+	unwatch(&S, NULL);
+}
+
+static void launches_of_tensors(float *x, float *y, float *error, int *bad)
+{
+	gradcomp_segment t[3];
+	for (size_t i = 0; i < 3; i++)
+		t[i] = (gradcomp_segment){.x = y + 1000 * i, .grad = x + 1000 * i, .error = error + 1000 * i, .n = 900,
+		                          .dtype = GRADCOMP_F32, .add = 1};
+	watched S = watch(NULL, gpu->tensors_scratch(t, 3), 0);
+	LAUNCHES("load_tensors", 2, gpu->load_tensors(NULL, t, 3, bad, NULL, S.at));
+	LAUNCHES("store_tensors", 1, gpu->store_tensors(NULL, t, 3, NULL, NULL, S.at));
+	unwatch(&S, NULL);
+}
+
+static void test_launches(void)
+{
+	enum { N = 70000 };
+	float *host = malloc(4 * N);
+	for (size_t i = 0; i < N; i++)
+		host[i] = test_normal();
+	watched X = watch(host, 4 * N, 0), Y = watch(host, 4 * N, 0), Z = watch(host, 4 * N, 0), I = watch(host, 4 * N, 0);
+	float *const x = (float *)X.at, *const y = (float *)Y.at, *const z = (float *)Z.at;
+	double *const out = (double *)I.at;
+	launches_of_numbers(x, y, (uint8_t *)Z.at, z + N / 2, out, (int *)I.at);
+	launches_of_tensors(x, y, z, (int *)I.at);
+	launches_of_matrices(x, y, z, z + N / 2);
+	launches_of_selection(x, N, (uint32_t *)I.at, y, (double *)Z.at);
+	ok(unwatch(&X, NULL) & unwatch(&Y, NULL) & unwatch(&Z, NULL) & unwatch(&I, NULL), "nothing written outside");
+	free(host);
+}
+
+#endif
