@@ -131,10 +131,32 @@ static void degenerate(void)
 	test_free(A, n * r, 0);
 }
 
+/* Most columns are filled in, where much and where little of a unit vector is left. */
+static void low_rank(void)
+{
+	static const size_t shapes[][3] = {{64, 64, 30}, {64, 64, 63}, {70, 64, 1}, {86, 64, 60}, {9, 9, 4}, {9000, 5, 2}, {2, 2, 1}};
+	for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+		const size_t n = shapes[s][0], r = shapes[s][1], rank = shapes[s][2];
+		float *A = test_alloc(n * r, 0), *B = test_alloc(n * rank, 0), *C = test_alloc(rank * r, 0);
+		for (size_t i = 0; i < n * rank; i++)
+			B[i] = test_normal();
+		for (size_t i = 0; i < rank * r; i++)
+			C[i] = (float)((int)(test_random() % 5) - 2);
+		for (size_t i = 0; i < n * r; i++) {
+			A[i] = 0;
+			for (size_t k = 0; k < rank; k++)
+				A[i] += B[i / r * rank + k] * C[k * r + i % r];
+		}
+		check("of low rank", A, n, r, 1e-5);
+		test_free(A, n * r, 0), test_free(B, n * rank, 0), test_free(C, rank * r, 0);
+	}
+}
+
 int main(void)
 {
 	test_seed();
 	random_ones();
 	degenerate();
+	low_rank();
 	return done_testing();
 }
