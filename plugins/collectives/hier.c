@@ -57,6 +57,7 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.shard_allreduce = hier_shard_allreduce,
 	.shard_allgather = hier_shard_allgather,
 	.local_allgather = hier_local_allgather,
+	.shard_at = hier_shard_at,
 	.cost = hier_cost,
 	.predict = predict,
 };

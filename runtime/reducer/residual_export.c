@@ -68,13 +68,15 @@ static gradcomp_status export_server_error(reducer *r, const gradcomp_tensor *t,
  * much more as there are fewer of them. */
 static void export_shard(reducer *r, const gradcomp_tensor *t, int stays, float *to)
 {
-	const struct hierarchical *s = r->eng.hierarchical;
 	const bucket *b = &r->eng.buckets[r->bucket_of[t - r->eng.layout.tensors]];
-	uint64_t begin = b->pub.offset + s->of[b->pub.index].begin;
-	part p = {.t = t, .scale = 1 / s->scale, .stays = stays};
-	p.n = hierarchical_overlap(t->offset, t->numel, begin, b->part->pub.numel, &p.at);
-	if (p.n)
-		export_run(&p, s->inner.memory + b->part->pub.offset + (p.at - begin), to);
+	for (const struct hierarchical *s = r->eng.hierarchical; s; s = s->next) {
+		const gradcomp_bucket *held = &s->inner.buckets[b->pub.index].pub;
+		uint64_t begin = b->pub.offset + s->of[b->pub.index].begin;
+		part p = {.t = t, .scale = 1 / s->scale, .stays = stays};
+		p.n = hierarchical_overlap(t->offset, t->numel, begin, held->numel, &p.at);
+		if (p.n)
+			export_run(&p, s->inner.memory + held->offset + (p.at - begin), to);
+	}
 }
 
 static gradcomp_status export_tensor(reducer *r, uint32_t index, int stays, float *to, gradcomp_error *err)

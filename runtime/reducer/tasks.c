@@ -157,9 +157,9 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 	}
 	if (eng->verify)
 		verify_input(eng, b);
-	if (b->part) {
-		b->part->plan.nrounds = 0;
-		b->part->bad = 0;
+	for (bucket *part = b->part; part; part = part->beside) {
+		part->plan.nrounds = 0;
+		part->bad = 0;
 	}
 	if (b->local_bad && (eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
 		task_pass_on(eng, b);
