@@ -193,10 +193,14 @@ static inline uint32_t gradcomp_compatible_patterns(const struct gradcomp_compre
 	return gradcomp_carries(serves, c->patterns) ? c->patterns : instead ? c->instead : 0;
 }
 
+/* With GRADCOMP_TRAIT_CUDA: where unusable() gives a reason instances serve host buffers all the same, and the
+ * host goes on with those, warns and says the reason. */
+#define GRADCOMP_TRAIT_ELSE_HOST (1u << 9)
+
 struct gradcomp_collective_v1 {
 	gradcomp_plugin_info info;
 	uint32_t serves; /* GRADCOMP_CAN_*; a set bit has its function */
-	uint32_t traits; /* GRADCOMP_TRAIT_CUDA: takes device buffers */
+	uint32_t traits; /* GRADCOMP_TRAIT_CUDA: takes device buffers; GRADCOMP_TRAIT_ELSE_HOST */
 
 	/* Optional, as in gradcomp_compressor_v1. */
 	gradcomp_status (*check)(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err);

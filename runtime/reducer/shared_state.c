@@ -56,18 +56,23 @@ static void add_run(double *to, uint64_t at, uint64_t n, const float *from, uint
 static gradcomp_status share(const reducer *r, uint32_t s, uint64_t at, uint64_t n, double *to, float *room,
                              gradcomp_error *err)
 {
+	gradcomp_status st = GRADCOMP_OK;
 	memset(to, 0, n * sizeof *to);
 	for (const struct hierarchical *two = r->eng.hierarchical; two; two = two->next)
-		for (uint32_t i = 0; i < r->eng.nbuckets; i++) {
+		for (uint32_t i = 0; !st && i < r->eng.nbuckets; i++) {
 			const gradcomp_bucket *part = &two->inner.buckets[i].pub;
-			if (part->numel)
-				add_run(to, at, n, engine_array(&two->inner, s) + part->offset,
-				        r->eng.buckets[i].pub.offset + two->of[i].begin, part->numel);
+			uint64_t first, begin = r->eng.buckets[i].pub.offset + two->of[i].begin;
+			uint64_t common = hierarchical_overlap(at, n, begin, part->numel, &first);
+			if (common)
+				st = gpu_copy(&r->eng, room, engine_array(&two->inner, s) + part->offset + (first - begin),
+				              common * sizeof *room, err);
+			if (!st && common)
+				add_run(to, at, n, room, first, common);
 		}
-	if (r->eng.hierarchical)
-		return GRADCOMP_OK;
+	if (st || r->eng.hierarchical)
+		return st;
 	const float *array = engine_array(&r->eng, s);
-	gradcomp_status st = gpu_copy(&r->eng, room, array + at, n * sizeof *room, err);
+	st = gpu_copy(&r->eng, room, array + at, n * sizeof *room, err);
 	for (uint64_t i = 0; !st && i < n; i++)
 		to[i] = (double)room[i];
 	for (uint32_t i = 0; !st && array == r->eng.error && i < r->eng.nbuckets; i++) {
@@ -267,15 +272,18 @@ const void *shared_state_plugin(const reducer *r, const void *state, const share
 }
 
 /* Of array s what lies in this rank's shards. */
-static void take_shards(reducer *r, uint32_t s, const char *array)
+static gradcomp_status take_shards(reducer *r, uint32_t s, const char *array, gradcomp_error *err)
 {
+	gradcomp_status st = GRADCOMP_OK;
 	for (const struct hierarchical *two = r->eng.hierarchical; two; two = two->next)
-		for (uint32_t i = 0; i < r->eng.nbuckets; i++) {
+		for (uint32_t i = 0; !st && i < r->eng.nbuckets; i++) {
 			const gradcomp_bucket *part = &two->inner.buckets[i].pub;
-			memcpy(engine_array(&two->inner, s) + part->offset,
-			       array + (r->eng.buckets[i].pub.offset + two->of[i].begin) * sizeof(float),
-			       part->numel * sizeof(float));
+			if (part->numel)
+				st = gpu_copy(&r->eng, engine_array(&two->inner, s) + part->offset,
+				              array + (r->eng.buckets[i].pub.offset + two->of[i].begin) * sizeof(float),
+				              part->numel * sizeof(float), err);
 		}
+	return st;
 }
 
 gradcomp_status shared_state_take(reducer *r, const void *state, const shared_head *h, gradcomp_error *err)
@@ -284,7 +292,7 @@ gradcomp_status shared_state_take(reducer *r, const void *state, const shared_he
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t s = 0; !st && s < h->has_error + h->state_arrays; s++, array += array_bytes(r))
 		if (r->eng.hierarchical)
-			take_shards(r, s, array);
+			st = take_shards(r, s, array, err);
 		else
 			st = gpu_copy(&r->eng, engine_array(&r->eng, s), array, array_bytes(r), err);
 	if (st)

@@ -143,7 +143,9 @@ static void step_done(reducer *r)
 		2.0 * (r->eng.layout.nranks - 1) / r->eng.layout.nranks * layout_bytes(&r->eng.layout);
 	r->eng.step++;
 	if (r->eng.hierarchical)
-		hierarchical_step_done(&r->eng);
+		hierarchical_next_step(&r->eng);
+	if (r->eng.hierarchical && !later)
+		hierarchical_norms(&r->eng);
 	else if (!later)
 		residual_norm_step(&r->eng);
 	r->ngiven = 0;

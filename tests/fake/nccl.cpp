@@ -49,12 +49,13 @@ struct part {
 };
 
 struct world {
-	int rank, nranks;
+	int rank = 0, nranks = 0;
 	std::string name;
 	std::vector<int> fd;
 	std::atomic<int> aborted{0}, state{ncclInProgress}, busy{0};
 	int splits = 0;
 	std::thread rendezvous;
+	std::vector<std::thread> dividing; /* splits of it */
 
 	~world()
 	{
@@ -336,18 +337,46 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 	return ncclInProgress;
 }
 
-/* All ranks go with it here: colours are not asked for. */
+/* Ranks tell each other their colours over the parent, which is busy with it for so long. Keys are as the ranks. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config)
 {
-	if (config->blocking || color || key != comm->w->rank || comm->w->state != ncclSuccess)
+	std::shared_ptr<world> of = comm->w;
+	if (config->blocking || color < NCCL_SPLIT_NOCOLOR || key != of->rank || of->state != ncclSuccess)
 		return ncclInvalidArgument;
-	auto w = std::make_shared<world>();
-	w->rank = comm->w->rank;
-	w->nranks = comm->w->nranks;
-	w->name = comm->w->name + "-" + std::to_string(comm->w->splits++);
-	w->fd.assign(size_t(w->nranks), -1);
-	w->rendezvous = std::thread(accept_ranks, w.get());
-	*made = new ncclComm{w};
+	std::shared_ptr<world> w = color == NCCL_SPLIT_NOCOLOR ? nullptr : std::make_shared<world>();
+	std::string name = of->name + "-" + std::to_string(of->splits++) + "-" + std::to_string(color);
+	if (w)
+		w->name = name;
+	of->state = ncclInProgress;
+	*made = w ? new ncclComm{w} : nullptr;
+	std::thread divide([of, w, color] {
+		std::vector<int> colors(size_t(of->nranks), color);
+		std::vector<transfer> moves;
+		int own = color;
+		for (int r = 0; r < of->nranks; r++)
+			if (r != of->rank) {
+				moves.push_back({r, reinterpret_cast<char *>(&own), sizeof own, true});
+				moves.push_back({r, reinterpret_cast<char *>(&colors[size_t(r)]), sizeof own, false});
+			}
+		if (!move(of.get(), moves)) {
+			if (w)
+				w->state = ncclRemoteError;
+			return;
+		}
+		for (int r = 0; w && r < of->nranks; r++) {
+			w->rank += r < of->rank && colors[size_t(r)] == color;
+			w->nranks += colors[size_t(r)] == color;
+		}
+		of->state = ncclSuccess;
+		if (w) {
+			w->fd.assign(size_t(w->nranks), -1);
+			accept_ranks(w.get());
+		}
+	});
+	if (w)
+		w->rendezvous = std::move(divide);
+	else
+		of->dividing.push_back(std::move(divide));
 	return ncclInProgress;
 }
 
@@ -355,6 +384,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
 	if (comm->w->rendezvous.joinable())
 		comm->w->rendezvous.join();
+	for (auto &t : comm->w->dividing)
+		if (t.joinable())
+			t.join();
 	return ncclSuccess;
 }
 

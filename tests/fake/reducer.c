@@ -250,6 +250,34 @@ int main(int argc, char **argv)
 		run.bucket_bytes = 1 << 20;
 		check(3, settings, run);
 	}
+	/* Two levels: two ranks a node, whose sums have one order; several shards on a rank; nodes of three; none. */
+	static const struct {
+		const char *spec, *collective;
+		int P;
+		uint64_t bucket_bytes;
+		double within;
+	} levels[] = {
+		{"topk:density=0.1", "hier:ranks_per_node=2", 4, 5000, 0},
+		{"topk:density=0.1,indices=delta", "hier:ranks_per_node=2", 3, 1 << 20, 0},
+		{"dgc:density=0.1", "hier:ranks_per_node=3", 4, 5000, 1e-6},
+		{"lags:density=0.1", "hier:ranks_per_node=2", 4, 5000, 0},
+		{"mstopk:density=0.1", "hier:ranks_per_node=4", 5, 1 << 20, 1e-6},
+		{"onebit", "hier:ranks_per_node=2", 4, 5000, 1e-5},
+		{"randomk:density=0.1", "hier:ranks_per_node=2", 4, 1 << 20, 1e-6},
+		{"topk:density=0.1", "hier:ranks_per_node=4", 4, 5000, 1e-6},
+		{"none", "hier:ranks_per_node=2", 4, 5000, 1e-6},
+		{"none", "hier:ranks_per_node=3", 4, 1 << 20, 1e-6},
+		{"powersgd:rank=4", "hier:ranks_per_node=2", 3, 5000, 1e-4},
+		{"block:bits=8", "hier:ranks_per_node=2", 4, 1 << 20, 2e-2},
+	};
+	for (size_t i = 0; with_nccl && i < sizeof levels / sizeof levels[0]; i++) {
+		if (only && strcmp(only, "levels"))
+			break;
+		check(levels[i].P, settings,
+		      (struct run){.compressor = levels[i].spec, .collective = levels[i].collective, .on_host = levels[i].collective,
+		                   .bucket_bytes = levels[i].bucket_bytes, .within = levels[i].within,
+		                   .share_within = !strncmp(levels[i].spec, "block", 5) ? 1e-2 : 1e-4});
+	}
 	if (!only) {
 		struct run half = {.compressor = "topk:density=0.1", .collective = "nccl", .bucket_bytes = 5000,
 		                   .dtype = GRADCOMP_BF16, .within = 1e-2, .share_within = 1e-2};

@@ -1,6 +1,7 @@
 #include "reducer/hierarchical/hierarchical_internal.h"
 
 #include "reducer/exchange/exchange.h"
+#include "reducer/gpu/gpu.h"
 #include "reducer/residual_norm.h"
 
 #include "base/error.h"
@@ -94,6 +95,11 @@ gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err)
 	/* Others wait for this rank in find_holders(). */
 	if (st)
 		job_fail(eng->job, st, err->text);
+	/* On a GPU it was made to know whether it works there; what works is on shards. */
+	if (!st && eng->instance) {
+		eng->compressor->destroy(eng->instance);
+		eng->instance = NULL;
+	}
 	return st;
 }
 
@@ -202,7 +208,8 @@ static gradcomp_status make_arrays(bucketing *d, struct hierarchical *s, gradcom
 /* The compressor among the holders: what it works on is there. */
 static gradcomp_status make_instance(engine *eng, engine *in, gradcomp_error *err)
 {
-	return in->layout.numel ? engine_create_instance(in, &eng->job->host, eng->values, err) : GRADCOMP_OK;
+	const gradcomp_host *host = in->gpu ? &eng->gpu->host : &eng->job->host;
+	return in->layout.numel ? engine_create_instance(in, host, eng->values, err) : GRADCOMP_OK;
 }
 
 /* The shards with that index, whose holders are those of `like`. */
@@ -244,8 +251,12 @@ static gradcomp_status divide(engine *eng, bucketing *d, const struct hierarchic
 		st = ask_shard(eng, index, d->buckets[i].pub.numel, &s->of[i], &holders, err);
 	if (!st)
 		st = cut_buckets(eng, d, s, err);
+	if (!st && eng->gpu && eng->gpu->mode == GPU_ON_DEVICE)
+		st = gpu_part_open(in, eng->gpu, err);
 	if (!st)
 		st = engine_allocate(in, err);
+	if (!st && in->gpu)
+		st = gpu_part_arrays(in, d->nbuckets, err);
 	if (!st) {
 		in->grads = s->grads;
 		in->verify = eng->verify;
@@ -385,10 +396,9 @@ void hierarchical_next_step(engine *eng)
 }
 
 /* The mean of the error is that of the rank's first shards. */
-void hierarchical_step_done(engine *eng)
+void hierarchical_norms(engine *eng)
 {
 	const engine *in = &eng->hierarchical->inner;
-	hierarchical_next_step(eng);
 	for (struct hierarchical *s = eng->hierarchical; s; s = s->next) {
 		s->inner.step_bad = eng->step_bad;
 		residual_norm_step(&s->inner);
@@ -409,35 +419,38 @@ static gradcomp_status reduce(engine *eng, bucket *b, gradcomp_error *err)
 }
 
 /* The compressor has its tensors where the node's sums are. */
-static gradcomp_status local_begin(struct hierarchical *s, const bucket *b, bucket *part, gradcomp_error *err)
+static void place(struct hierarchical *s, const bucket *b, const bucket *part)
 {
-	engine *in = &s->inner;
-	const task begin = {TASK_BEGIN, 0};
+	const engine *in = &s->inner;
 	for (uint32_t i = part->pub.first; i < part->pub.first + part->pub.ntensors; i++)
 		s->grads[i] = b->work.flat + s->of[b->pub.index].begin +
 		              (in->layout.tensors[i].offset - part->pub.offset);
-	return task_host(in, part, &begin, err);
+}
+
+static gradcomp_status part_task(engine *in, bucket *part, const task *t, gradcomp_error *err)
+{
+	const task inner = {t->kind == TASK_LOCAL_BEGIN ? TASK_BEGIN : t->kind == TASK_LOCAL_END ? TASK_FINISH : t->kind, t->round};
+	return task_host(in, part, &inner, err);
 }
 
 /* A task of all this rank's shards, in their order. */
 static gradcomp_status each_part(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	const task finish = {TASK_FINISH, 0};
+	const int rounds = t->kind == TASK_ENCODE || t->kind == TASK_EXCHANGE || t->kind == TASK_DECODE;
+	const int *words = b->slot ? eng->gpu->words + gpu_bucket_words(eng, b) : NULL;
 	workspace *w = b->workspace;
 	bucket *part = b->part;
 	gradcomp_status st = GRADCOMP_OK;
 	for (struct hierarchical *s = eng->hierarchical; !st && s; s = s->next, part = part->beside) {
-		if (!w || (s != eng->hierarchical && !(w = workspace_beside(w))))
+		/* On a GPU a shard that stands on no boundary may need a copy, beside the bucket's. */
+		if ((s != eng->hierarchical || words) && !(w = workspace_beside(w)))
 			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a workspace");
-		if (!part->pub.numel)
+		if (!part->pub.numel || (rounds && (t->round >= part->plan.nrounds || part->bad)))
 			continue;
 		part->workspace = w;
 		if (t->kind == TASK_LOCAL_BEGIN)
-			st = local_begin(s, b, part, err);
-		else if (t->kind == TASK_LOCAL_END)
-			st = task_host(&s->inner, part, &finish, err);
-		else if (t->round < part->plan.nrounds && !part->bad)
-			st = task_host(&s->inner, part, t, err);
+			place(s, b, part);
+		st = words ? gpu_part_task(&s->inner, part, b, words, t, err) : part_task(&s->inner, part, t, err);
 	}
 	return st;
 }
@@ -498,16 +511,19 @@ gradcomp_status hierarchical_measured(engine *eng, const gradcomp_measured *m, g
 }
 
 /* Of a run of numbers of the layout that is in `room`, what lies in shards of `to`, to *into. */
-static void take(const bucketing *to, const struct hierarchical *s, const gradcomp_bucket *b, const float *room, float *into)
+static gradcomp_status take(const engine *eng, const bucketing *to, const struct hierarchical *s, const gradcomp_bucket *b,
+                            const float *room, float *into, gradcomp_error *err)
 {
+	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t k = to->bucket_of[b->first];
-	     k < to->nbuckets && to->buckets[k].pub.first < b->first + b->ntensors; k++) {
+	     !st && k < to->nbuckets && to->buckets[k].pub.first < b->first + b->ntensors; k++) {
 		const gradcomp_bucket *part = &s->inner.buckets[k].pub;
 		uint64_t at, begin = to->buckets[k].pub.offset + s->of[k].begin;
 		uint64_t n = hierarchical_overlap(b->offset, b->numel, begin, part->numel, &at);
 		if (n)
-			memcpy(into + part->offset + (at - begin), room + (at - b->offset), n * sizeof *into);
+			st = gpu_copy(eng, into + part->offset + (at - begin), room + (at - b->offset), n * sizeof *into, err);
 	}
+	return st;
 }
 
 /* Array k of all shards. */
@@ -518,14 +534,16 @@ static gradcomp_status move_array(engine *eng, const bucketing *to, uint32_t k, 
 		const gradcomp_bucket *b = &eng->buckets[i].pub;
 		if (!b->numel)
 			continue;
-		for (const struct hierarchical *s = eng->hierarchical; s; s = s->next) {
+		for (const struct hierarchical *s = eng->hierarchical; !st && s; s = s->next) {
 			const gradcomp_bucket *part = &s->inner.buckets[i].pub;
 			if (part->numel)
-				memcpy(room + s->of[i].begin, engine_array(&s->inner, k) + part->offset, part->numel * sizeof *room);
+				st = gpu_copy(eng, room + s->of[i].begin, engine_array(&s->inner, k) + part->offset,
+				              part->numel * sizeof *room, err);
 		}
-		st = eng->coll_ctx.collective->local_allgather(eng->coll_ctx.instance, room, b->numel, err);
+		if (!st)
+			st = eng->coll_ctx.collective->local_allgather(eng->coll_ctx.instance, room, b->numel, err);
 		for (const struct hierarchical *s = to->hierarchical; !st && s; s = s->next)
-			take(to, s, b, room, engine_array(&s->inner, k));
+			st = take(eng, to, s, b, room, engine_array(&s->inner, k), err);
 	}
 	return st;
 }

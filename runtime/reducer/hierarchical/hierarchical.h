@@ -41,8 +41,8 @@ gradcomp_status hierarchical_task(engine *eng, bucket *b, const task *t, gradcom
 void hierarchical_carry(engine *eng, const bucketing *d);
 /* The step that comes next is eng->step. */
 void hierarchical_next_step(engine *eng);
-/* With the lock held, when the step is over and eng->step the next one. */
-void hierarchical_step_done(engine *eng);
+/* With the lock held, when all is known of a step: its error counts. */
+void hierarchical_norms(engine *eng);
 
 /* measured() of the compressor on the shards: m is of eng's layout. */
 gradcomp_status hierarchical_measured(engine *eng, const gradcomp_measured *m, gradcomp_error *err);
