@@ -157,6 +157,14 @@ static gradcomp_status ready(levels *l, gradcomp_error *err)
 
 /* ---- within the node ---- */
 
+/* A rank alone is the sum. */
+static gradcomp_status scale_alone(levels *l, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale)
+{
+	return scale == 1.0 || op != GRADCOMP_SUM || dtype > GRADCOMP_F64
+	               ? GRADCOMP_OK
+	               : l->world.ops->scale_as(l->inside.queue, buf, scale, count, dtype);
+}
+
 /* The shards that ranks of the node take at once, from `first` on. `stride`: what one of them takes up where all have
  * the same; they are equal and on boundaries that NCCL likes in the buffer itself if `in_place`. */
 typedef struct group {
@@ -214,10 +222,8 @@ static gradcomp_status bring(levels *l, void *buf, uint64_t count, gradcomp_dtyp
 	size_t size = gradcomp_dtype_bytes(dtype);
 	gradcomp_status st = GRADCOMP_OK;
 	if (h->locals == 1)
-		return scale == 1.0 || op != GRADCOMP_SUM || dtype > GRADCOMP_F64
-		               ? GRADCOMP_OK
-		               : l->world.ops->scale_as(l->inside.queue, buf, scale, count, dtype);
-	for (int first = 0; !st && first < h->shards; first += h->locals) {
+		st = scale_alone(l, buf, count, dtype, op, scale);
+	for (int first = 0; !st && h->locals > 1 && first < h->shards; first += h->locals) {
 		group g;
 		st = lay_out(l, buf, count, size, first, &g, err);
 		if (!st)
@@ -229,7 +235,7 @@ static gradcomp_status bring(levels *l, void *buf, uint64_t count, gradcomp_dtyp
 		if (!st)
 			st = carry(l, &g, count, first, 1, 1, err);
 	}
-	return st;
+	return st ? st : nccl_done(&l->inside, "reduce within the node", err);
 }
 
 static gradcomp_status hand_out(levels *l, void *buf, uint64_t count, size_t size, gradcomp_error *err)
@@ -248,17 +254,22 @@ static gradcomp_status hand_out(levels *l, void *buf, uint64_t count, size_t siz
 		if (!st)
 			st = carry(l, &g, count, first, 0, 1, err);
 	}
-	return st;
+	return st ? st : nccl_done(&l->inside, "gather within the node", err);
 }
 
 /* ---- among holders ---- */
 
 /* Off its boundaries NCCL moves single bytes. */
-static gradcomp_status reduce_across(nccl *n, char *x, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
-                                     gradcomp_error *err)
+static gradcomp_status reduce_across(level_part *p, char *x, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
+                                     double scale, gradcomp_error *err)
 {
+	nccl *n = &p->across;
 	size_t bytes = count * gradcomp_dtype_bytes(dtype);
 	gradcomp_status st;
+	if (p->of->hier->nodes == 1) {
+		st = scale_alone(p->of, x, count, dtype, op, scale);
+		return st ? st : nccl_done(&p->of->inside, "scale a shard", err);
+	}
 	/* What is not a sum may be put together in the same memory. */
 	if ((uintptr_t)x % 16 == 0 || op != GRADCOMP_SUM || !count)
 		return nccl_allreduce(n, x, count, dtype, op, scale, err);
@@ -267,9 +278,10 @@ static gradcomp_status reduce_across(nccl *n, char *x, uint64_t count, gradcomp_
 		return st;
 	n->ops->copy(n->queue, n->scratch, x, bytes);
 	st = nccl_allreduce(n, n->scratch, count, dtype, op, scale, err);
-	if (!st)
-		n->ops->copy(n->queue, x, n->scratch, bytes);
-	return st;
+	if (st)
+		return st;
+	n->ops->copy(n->queue, x, n->scratch, bytes);
+	return nccl_done(n, "reduce among the holders of a shard", err);
 }
 
 static uint64_t extent(const level_part *p, uint64_t total, uint64_t *n)
@@ -285,14 +297,14 @@ static gradcomp_status device_allreduce(levels *l, void *buf, uint64_t count, gr
 	const hier *h = l->hier;
 	size_t size = gradcomp_dtype_bytes(dtype);
 	gradcomp_status st;
-	/* Words, whose sum is the same in any order. */
-	if (dtype > GRADCOMP_F64 && count * size <= HIER_SMALL)
+	/* Words, whose sum is the same in any order; and what is no sum. */
+	if (op != GRADCOMP_SUM || (dtype > GRADCOMP_F64 && count * size <= HIER_SMALL))
 		return nccl_allreduce(&l->world, buf, count, dtype, op, scale, err);
 	st = bring(l, buf, count, dtype, op, h->nodes > 1 ? 1.0 : scale, err);
 	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
 		level_part *p = part_at(l, i);
 		uint64_t n, begin = extent(p, count, &n);
-		st = reduce_across(&p->across, (char *)buf + begin * size, n, dtype, op, scale, err);
+		st = reduce_across(p, (char *)buf + begin * size, n, dtype, op, scale, err);
 	}
 	return st ? st : hand_out(l, buf, count, size, err);
 }
@@ -398,14 +410,15 @@ gradcomp_status levels_shard_allreduce(void *holders, void *buf, uint64_t count,
                                        double scale, gradcomp_error *err)
 {
 	level_part *p = holders;
-	EITHER(p->of, buf, reduce_across(&p->across, buf, count, dtype, op, scale, err),
+	EITHER(p->of, buf, reduce_across(p, buf, count, dtype, op, scale, err),
 	       hier_shard_allreduce(p->shard, buf, count, dtype, op, scale, err));
 }
 
 gradcomp_status levels_shard_allgather(void *holders, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {
 	level_part *p = holders;
-	EITHER(p->of, buf, nccl_allgather(&p->across, buf, bytes, err), hier_shard_allgather(p->shard, buf, bytes, err));
+	EITHER(p->of, buf, p->of->hier->nodes == 1 ? GRADCOMP_OK : nccl_allgather(&p->across, buf, bytes, err),
+	       hier_shard_allgather(p->shard, buf, bytes, err));
 }
 
 gradcomp_status levels_local_allgather(void *instance, float *buf, uint64_t numel, gradcomp_error *err)
