@@ -406,6 +406,7 @@ static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *c
 {
 	reducer_request q = {.layout = &r->eng.layout, .compressor = r->eng.compressor_spec, .aside = r->aside,
 	                     .collective = r->collective_spec, .bucket_bytes = r->bucket_bytes,
+	                     .through_host = r->aside && plugins[1] && plugins[1]->collective->traits & GRADCOMP_TRAIT_ELSE_HOST,
 	                     .plugins = {plugins[0], plugins[1]}, .first_bucket_bytes = r->first_bucket_bytes, .delay = delay,
 	                     .verify = config_int(r->eng.job->config, "gradcomp.verify")};
 	if (!mine) {

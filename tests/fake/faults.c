@@ -426,6 +426,32 @@ static void on_host(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	leave(out, st, &err);
 }
 
+/* Rank 1 has no NCCL. */
+static void without_nccl(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	gradcomp_error err = {0};
+	gpu_model m;
+	(void)P, (void)arg;
+	if (rank == 1)
+		setenv("FAKE_NCCL_ABSENT", "1", 1);
+	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, "topk:density=0.1",
+	                                    "hier:ranks_per_node=2", 5000, &err);
+	if (!st)
+		gpu_model_close(&m);
+	leave(out, st, &err);
+}
+
+/* What three ranks write to standard error in steady(): a file. */
+static int said_by(const char *const *settings, const char *const *spec)
+{
+	const int was = dup(2), to = memfd_create("log", MFD_CLOEXEC);
+	dup2(to, 2);
+	run_processes(3, 30, settings, steady, (void *)(uintptr_t)spec);
+	dup2(was, 2);
+	close(was);
+	return to;
+}
+
 static void try(const fault *f, const char *const *settings)
 {
 	int wrong = 0, waited = 0;
@@ -577,16 +603,27 @@ int main(void)
 	   "... and through host memory where the collective for devices is not there %s", o[0].text);
 	/* Said once, by rank 0, with the reason. */
 	static const char *const warns[] = {"transport.timeout=5", "gradcomp.log=warn", "gradcomp.device_collective=absent", NULL};
-	const int was = dup(2), to = memfd_create("log", MFD_CLOEXEC);
 	char said[2048] = "";
-	dup2(to, 2);
-	run_processes(2, 30, warns, steady, (void *)(uintptr_t)usual);
-	dup2(was, 2);
+	int to = said_by(warns, usual);
 	ok(pread(to, said, sizeof said - 1, 0) > 0 && strstr(said, "are sent by 'ring', through host memory, since 'absent' cannot be used (") &&
 	           !strstr(strstr(said, "cannot be used") + 1, "cannot be used"),
 	   "... which rank 0 says: %s", strtok(said, "\n") ? said : "nothing");
-	close(was);
 	close(to);
+
+	static const char *const levels[] = {"topk:density=0.1", "hier:ranks_per_node=2"};
+	static const char *const warn[] = {"transport.timeout=5", "gradcomp.log=warn", NULL};
+	memset(said, 0, sizeof said);
+	setenv("FAKE_NCCL_ABSENT", "1", 1);
+	to = said_by(warn, levels);
+	unsetenv("FAKE_NCCL_ABSENT");
+	ok(pread(to, said, sizeof said - 1, 0) > 0 && strstr(said, "go through host memory over 'hier', whose way on GPUs cannot be used (") &&
+	           strstr(said, "install NCCL") && !strstr(strstr(said, "over 'hier'") + 1, "over 'hier'"),
+	   "two levels are in host memory where there is no NCCL, which rank 0 says: %s", strtok(said, "\n") ? said : "nothing");
+	close(to);
+	o = run_processes(3, 30, settings, without_nccl, NULL);
+	ok(o[0].status == GRADCOMP_ERR_MISMATCH && o[1].status && o[2].status && strstr(o[0].text, "rank 1") &&
+	           strstr(o[0].text, "through host memory") && strstr(o[0].text, "install NCCL"),
+	   "ranks with NCCL and without it have no reducer: %s", o[0].text);
 
 	setenv("FAKE_CUDA_DEVICES", "0", 1);
 	o = run_processes(3, 30, settings, on_host, NULL);

@@ -6,6 +6,9 @@
 #include "reducer/bucketing/rebucket.h"
 #include "reducer/hierarchical/hierarchical_internal.h"
 
+/* On a real device there is none. */
+__attribute__((weak)) extern long fake_cuda_allocations(void);
+
 struct run {
 	const char *compressor, *collective;
 	const char *on_host; /* the host's collective; NULL: the default */
@@ -286,6 +289,15 @@ int main(int argc, char **argv)
 		      (struct run){.compressor = levels[i].spec, .collective = levels[i].collective, .on_host = levels[i].collective,
 		                   .bucket_bytes = levels[i].bucket_bytes, .levels = levels[i].levels, .within = levels[i].within,
 		                   .share_within = !strncmp(levels[i].spec, "block", 5) ? 1e-2 : 1e-4});
+	}
+	if (fake_cuda_allocations && (!only || !strcmp(only, "levels"))) {
+		/* Without NCCL shards are in host memory, and so is all work on them. */
+		setenv("FAKE_NCCL_ABSENT", "1", 1);
+		check(4, settings, (struct run){.compressor = "topk:density=0.1", .collective = "hier:ranks_per_node=3",
+		                                .on_host = "hier:ranks_per_node=3", .bucket_bytes = 5000, .levels = -1});
+		check(3, settings, (struct run){.compressor = "none", .collective = "hier:ranks_per_node=2",
+		                                .on_host = "hier:ranks_per_node=2", .bucket_bytes = 5000, .within = 1e-6, .levels = -1});
+		unsetenv("FAKE_NCCL_ABSENT");
 	}
 	if (!only) {
 		struct run half = {.compressor = "topk:density=0.1", .collective = "nccl", .bucket_bytes = 5000,
