@@ -11,7 +11,7 @@
 
 /* Made with NCCL it has another half, for payloads in GPU memory. */
 #ifdef HIER_ON_DEVICE
-#include "plugins/collectives/hier/device.h"
+#include "plugins/collectives/hier/levels.h"
 #define LEVELS(call) levels_##call
 #else
 #define LEVELS(call) hier_##call

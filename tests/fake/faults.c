@@ -622,7 +622,7 @@ int main(void)
 	close(to);
 	o = run_processes(3, 30, settings, without_nccl, NULL);
 	ok(o[0].status == GRADCOMP_ERR_MISMATCH && o[1].status && o[2].status && strstr(o[0].text, "rank 1") &&
-	           strstr(o[0].text, "through host memory") && strstr(o[0].text, "install NCCL"),
+	           strstr(o[0].text, "through host memory"),
 	   "ranks with NCCL and without it have no reducer: %s", o[0].text);
 
 	setenv("FAKE_CUDA_DEVICES", "0", 1);

@@ -398,7 +398,8 @@ void gpu_close(engine *eng)
 	for (uint32_t i = 0; i < g->nmirrors; i++)
 		workspace_free(&g->mirrors[i]);
 	free(g->mirrors);
-	if (g->mode == GPU_WHOLE && !g->of)
+	/* Not before gpu_arrays() has been. */
+	if (g->mode == GPU_WHOLE && g->given)
 		free(eng->grads);
 	for (int k = 0; k < 2; k++) {
 		free(g->steps[k].ready);

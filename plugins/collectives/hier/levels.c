@@ -1,4 +1,4 @@
-#include "plugins/collectives/hier/device.h"
+#include "plugins/collectives/hier/levels.h"
 
 #include "plugins/collectives/nccl/comm.h"
 #include "plugins/common/collectives/hier.h"

@@ -1,8 +1,8 @@
 /* hier on payloads in GPU memory: the two levels of plugins/common/collectives/hier.h, each over a communicator
  * of NCCL's. What is in host memory goes over the job's links, as without a GPU. The calls are those of
  * collective.h, with what levels_create() makes for an instance. */
-#ifndef PLUGINS_COLLECTIVES_HIER_DEVICE_H
-#define PLUGINS_COLLECTIVES_HIER_DEVICE_H
+#ifndef PLUGINS_COLLECTIVES_HIER_LEVELS_H
+#define PLUGINS_COLLECTIVES_HIER_LEVELS_H
 
 #include "gradcomp/collective.h"
 
