@@ -19,7 +19,7 @@ typedef struct fault {
 	const char *what;
 	const char *compressor, *collective;
 	const char *name, *value; /* of the environment */
-	enum { DIES, DIES_EARLY, STAYS_AWAY, GIVES_UP, NOTHING } does; /* rank 1, in its third step */
+	enum { DIES, DIES_EARLY, DIES_DIVIDING, STAYS_AWAY, GIVES_UP, NOTHING } does; /* rank 1, in its third step */
 	int status;                                                 /* 0: it works */
 	const char *says;                                           /* the error of all others */
 	const char *waits; /* and of at least one: another may hear of it at its next call */
@@ -44,6 +44,8 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		if (rank == 1)
 			raise(SIGKILL);
 	}
+	if (f->does == DIES_DIVIDING && rank == 1)
+		setenv("FAKE_NCCL_DIES_AT_SPLIT", "2", 1);
 	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, f->compressor,
 	                                    f->collective, 5000, &err);
 	for (int s = 0; !st && s < 6; s++) {
@@ -462,7 +464,7 @@ static void try(const fault *f, const char *const *settings)
 	if (f->name)
 		unsetenv(f->name);
 	for (int r = 0; r < 3; r++) {
-		if (r == 1 && (f->does == DIES || f->does == DIES_EARLY)) {
+		if (r == 1 && (f->does == DIES || f->does == DIES_EARLY || f->does == DIES_DIVIDING)) {
 			wrong |= o[r].failed != -SIGKILL;
 			continue;
 		}
@@ -517,6 +519,9 @@ int main(void)
 		 .waits = "was waiting for NCCL to reduce", .within = 6},
 		{.what = "a rank is killed in sums of two levels", .compressor = "none", .collective = "hier:ranks_per_node=2",
 		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to", .within = 6},
+		{.what = "a rank is killed while ranks are divided", .compressor = "topk:density=0.1",
+		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES_DIVIDING,
+		 .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to divide the ranks", .within = 6},
 		{.what = "a rank does not come to two levels", .compressor = "topk:density=0.1",
 		 .collective = "hier:ranks_per_node=2,timeout=1", .does = STAYS_AWAY, .status = GRADCOMP_ERR_TIMEOUT,
 		 .says = "timeout=", .waits = "was waiting for NCCL to", .within = 4},

@@ -6,6 +6,7 @@
  * block says ncclInProgress for a while, also after every call; a peer that is gone
  * is an asynchronous error, and work that cannot be done keeps its stream until the
  * communicator is aborted. FAKE_NCCL_SILENT=1: a peer that is gone is not noticed.
+ * FAKE_NCCL_DIES_AT_SPLIT=K: this rank is gone when it should take part in a communicator's K-th split, from 0.
  * FAKE_NCCL_DAMAGE=1: what is gathered, received or broadcast has ones for its last bytes. */
 #include <nccl.h>
 
@@ -13,6 +14,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -116,16 +118,16 @@ void accept_ranks(world *w)
 }
 
 /* The work cannot go on: as a kernel would, it stays until it is aborted. */
-void lost(world *w)
+void lost(world *w, const world *made)
 {
 	if (!getenv("FAKE_NCCL_SILENT"))
 		w->state = ncclRemoteError;
-	while (!w->aborted)
+	while (!w->aborted && !(made && made->aborted))
 		usleep(1000);
 }
 
-/* All of it at once, in order between any two ranks. False: given up. */
-bool move(world *w, std::vector<transfer> &all)
+/* All of it at once, in order between any two ranks. False: given up, or what it is to make, `made`, is. */
+bool move(world *w, std::vector<transfer> &all, const world *made = nullptr)
 {
 	size_t left = 0;
 	for (auto &t : all)
@@ -146,11 +148,11 @@ bool move(world *w, std::vector<transfer> &all)
 				t.bytes -= size_t(n);
 				left -= !t.bytes;
 			} else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
-				lost(w);
+				lost(w, made);
 				return false;
 			}
 		}
-		if (w->aborted)
+		if (w->aborted || (made && made->aborted))
 			return false;
 		if (!moved)
 			usleep(20);
@@ -343,6 +345,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made
 	std::shared_ptr<world> of = comm->w;
 	if (config->blocking || color < NCCL_SPLIT_NOCOLOR || key != of->rank || of->state != ncclSuccess)
 		return ncclInvalidArgument;
+	const char *dies = getenv("FAKE_NCCL_DIES_AT_SPLIT");
+	if (dies && of->splits == atoi(dies))
+		raise(SIGKILL);
 	std::shared_ptr<world> w = color == NCCL_SPLIT_NOCOLOR ? nullptr : std::make_shared<world>();
 	std::string name = of->name + "-" + std::to_string(of->splits++) + "-" + std::to_string(color);
 	if (w)
@@ -358,7 +363,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made
 				moves.push_back({r, reinterpret_cast<char *>(&own), sizeof own, true});
 				moves.push_back({r, reinterpret_cast<char *>(&colors[size_t(r)]), sizeof own, false});
 			}
-		if (!move(of.get(), moves)) {
+		if (!move(of.get(), moves, w.get())) {
 			if (w)
 				w->state = ncclRemoteError;
 			return;

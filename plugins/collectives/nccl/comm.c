@@ -459,17 +459,20 @@ gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err)
 	config.splitShare = 1;
 	pthread_mutex_lock(&bases_lock);
 	rc = n->f.ncclCommSplit(n->base->comm, out ? colour : NCCL_SPLIT_NOCOLOR, n->links->rank, &made, &config);
-	st = nccl_going(rc) ? await(n, n->base->comm, 0, what, err) : nccl_broken(n, rc, what, err);
-	pthread_mutex_unlock(&bases_lock);
 	if (out) {
 		out->f = n->f;
 		out->ops = n->ops;
-		out->comm = st && n->failed.status ? NULL : made;
+		out->comm = made;
 		e = cudaEventCreateWithFlags(&out->event, cudaEventDisableTiming);
 	}
-	if (!st && e)
-		st = n->host->fail(err, GRADCOMP_ERR_IO, "nccl: no CUDA event: %s", cudaGetErrorString(e));
-	return !st && out ? await(out, out->comm, 0, what, err) : st;
+	st = nccl_going(rc) ? await(n, n->base->comm, 0, what, err) : nccl_broken(n, rc, what, err);
+	pthread_mutex_unlock(&bases_lock);
+	if (!st && out)
+		st = e ? n->host->fail(err, GRADCOMP_ERR_IO, "nccl: no CUDA event: %s", cudaGetErrorString(e))
+		       : await(out, out->comm, 0, what, err);
+	if (st && !n->failed.status)
+		n->host->fail(&n->failed, st, "%s", err ? err->text : "NCCL cannot be used");
+	return st;
 }
 
 void nccl_close(nccl *n)

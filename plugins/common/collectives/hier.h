@@ -20,6 +20,7 @@ typedef struct hier_shape {
 	int turns;           /* shards of a rank, at most: they are one after another */
 	int steps;           /* shards that follow one another around a node, at most */
 	call_senders within; /* of a shard, to the next rank of the node */
+	call_senders own;    /* of the blocks of the node's ranks, all the way around it; of one rank's block */
 	ring_shape across;   /* among the holders of a shard, all shards at once */
 } hier_shape;
 

@@ -97,6 +97,12 @@ void hier_scan(hier_shape *s, const gradcomp_links *l, const int *order, const i
 			     (double)shards / n * (n - 1) / s->steps, count);
 	}
 	clear(l, count);
+	for (int k = 0; k < nodes; k++) {
+		int n = first[k + 1] - first[k];
+		for (int j = 0; n > 1 && j < n; j++)
+			note(&s->own, l, order[first[k] + j], order[first[k] + (j + 1) % n], n - 1, count);
+	}
+	clear(l, count);
 	for (int k = 0; nodes > 1 && k < nodes; k++)
 		for (int j = 0; j < shards; j++)
 			note(&s->across.right, l, holder(order, first, k, j), holder(order, first, (k + 1) % nodes, j), 1, count);
@@ -115,11 +121,20 @@ static void add_within(const hier_shape *s, double times, double bytes, call_cos
 		call_cost_add(out, &s->within, times * s->steps, bytes / s->shards);
 }
 
-/* Rounds [from, n) of *out are those of a shard. A rank that holds several takes them in turn; what goes
- * through the interface of a node stays as much, since it is that of all its shards. */
-static void take_turns(const hier_shape *s, int from, call_cost *out)
+/* Around each node in so many rounds the blocks of its own ranks, of which all together have `bytes`. */
+static void add_own(const hier_shape *s, int rounds, double bytes, call_cost *out)
 {
-	for (int k = from; k < out->n; k++) {
+	if (!rounds)
+		return;
+	const call_senders each = {.most = s->own.most, .left = s->own.left / rounds, .sent = s->own.sent / rounds};
+	call_cost_add(out, &each, rounds, bytes / s->nranks);
+}
+
+/* *out is that of a shard. A rank that holds several takes them in turn; what goes through the
+ * interface of a node stays as much, since it is that of all its shards. */
+static void take_turns(const hier_shape *s, call_cost *out)
+{
+	for (int k = 0; k < out->n; k++) {
 		out->round[k].times *= s->turns;
 		if (out->round[k].level == CALL_BETWEEN)
 			out->round[k].bytes /= s->turns;
@@ -130,7 +145,7 @@ static void take_turns(const hier_shape *s, int from, call_cost *out)
 void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out)
 {
 	ring_call_cost(&s->across, CALL_ALLREDUCE, bytes / (uint64_t)s->shards, out);
-	take_turns(s, 0, out);
+	take_turns(s, out);
 	add_within(s, 2, (double)bytes, out);
 	out->reduced += s->steps * (double)bytes / s->shards;
 }
@@ -145,7 +160,7 @@ static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_co
 	call_cost_export(&within, &uncoded);
 	across.small = 0;
 	ring_call_cost(&across, CALL_ALLREDUCE, (uint64_t)shard, out);
-	take_turns(s, 0, out);
+	take_turns(s, out);
 	add_within(s, 2, (double)bytes, out);
 	out->reduced = s->steps * shard;
 	out->coded = s->turns *
@@ -160,9 +175,9 @@ static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_co
 static void cost_of_blocks(const hier_shape *s, int reduces, uint64_t bytes, call_cost *out)
 {
 	ring_call_cost(&s->across, reduces ? CALL_REDUCE_SCATTER : CALL_ALLGATHER, bytes / (uint64_t)s->shards, out);
-	take_turns(s, 0, out);
+	take_turns(s, out);
 	add_within(s, 1, (double)bytes, out);
-	add_within(s, 1, (double)bytes / s->nodes, out);
+	add_own(s, reduces ? s->steps : s->largest - 1, (double)bytes, out);
 	if (reduces)
 		out->reduced += s->steps * (double)bytes / s->shards;
 }
@@ -187,9 +202,11 @@ static void cost_of_broadcast(const hier_shape *s, uint64_t bytes, call_cost *ou
 	double shard = (double)bytes / s->shards;
 	*out = (call_cost){0};
 	add_broadcast(s, s->largest, &s->within, (double)bytes, out);
-	int from = out->n;
 	add_broadcast(s, s->nodes, &s->across.right, shard, out);
-	take_turns(s, from, out);
+	/* Further shards of a rank come right behind. */
+	if (s->turns > 1)
+		call_cost_add(out, &(call_senders){.most = s->across.right.most}, s->turns - 1,
+		              s->across.right.most ? 0 : shard);
 	if (s->nodes > 1)
 		add_within(s, 1, (double)bytes, out);
 	/* Everybody but the root gets each byte once. */
