@@ -315,7 +315,7 @@ static int one(bench *b, const bench_spec *s, const bench_spec *codes, int ncode
 		return -1;
 	b->plugin = (const struct gradcomp_collective_v1 *)(const void *)info;
 	b->spec = s->spec;
-	if (b->plugin->traits & GRADCOMP_TRAIT_CUDA) {
+	if (b->plugin->traits & GRADCOMP_TRAIT_CUDA && !(b->plugin->traits & GRADCOMP_TRAIT_ELSE_HOST)) {
 		if (b->rank == 0)
 			printf("%-22s takes device memory, which this bench does not\n", s->spec);
 		return 0;

@@ -115,7 +115,7 @@ static gradcomp_status one(calls *c, const bench_spec *s, double seconds, gradco
 	c->plugin = (const struct gradcomp_collective_v1 *)(const void *)info;
 	c->instance = NULL;
 	local_host(&host);
-	if (!st && c->plugin->traits & GRADCOMP_TRAIT_CUDA)
+	if (!st && c->plugin->traits & GRADCOMP_TRAIT_CUDA && !(c->plugin->traits & GRADCOMP_TRAIT_ELSE_HOST))
 		st = bench_failed(&why, GRADCOMP_ERR_UNSUPPORTED, "it is for device memory");
 	if (!st)
 		st = gradcomp_spec_parse(info, s->spec, &values, &why);

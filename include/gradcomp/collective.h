@@ -193,10 +193,14 @@ static inline uint32_t gradcomp_compatible_patterns(const struct gradcomp_compre
 	return gradcomp_carries(serves, c->patterns) ? c->patterns : instead ? c->instead : 0;
 }
 
+/* With GRADCOMP_TRAIT_CUDA: where unusable() gives a reason instances serve host buffers all the same, and the
+ * host goes on with those, warns and says the reason. */
+#define GRADCOMP_TRAIT_ELSE_HOST (1u << 9)
+
 struct gradcomp_collective_v1 {
 	gradcomp_plugin_info info;
 	uint32_t serves; /* GRADCOMP_CAN_*; a set bit has its function */
-	uint32_t traits; /* GRADCOMP_TRAIT_CUDA: takes device buffers */
+	uint32_t traits; /* GRADCOMP_TRAIT_CUDA: takes device buffers; GRADCOMP_TRAIT_ELSE_HOST */
 
 	/* Optional, as in gradcomp_compressor_v1. */
 	gradcomp_status (*check)(const gradcomp_host *host, const gradcomp_value *values, gradcomp_error *err);
@@ -304,6 +308,14 @@ struct gradcomp_collective_v1 {
 	 * that it lacks; NULL: they can. Asked before one is made, where it is not the user who
 	 * names the collective. Any thread; the text is the thread's until it asks again. */
 	const char *(*unusable)(void);
+
+	/* Optional, with GRADCOMP_CAN_SHARD, where a rank may hold several shards of a bucket: the one with
+	 * this index, of which 0 is that of shard(), as there; rank -1: it holds no more. *holders is
+	 * what shard_allreduce and shard_allgather then take for `instance`. How many a rank holds does not
+	 * follow from numel, and all have `nranks` holders. A rank makes each call for its shards
+	 * in the order of their indices. */
+	gradcomp_status (*shard_at)(void *instance, uint32_t index, uint64_t numel, gradcomp_shard *out, void **holders,
+	                            gradcomp_error *err);
 };
 
 /* The constant that NAME.so exports. In C++ a constant without this would be the file's own. */

@@ -9,7 +9,15 @@
  * brings. */
 #include "plugins/common/collectives/hier.h"
 
-enum { PARAM_CHUNK, PARAM_RANKS_PER_NODE };
+/* Made with NCCL it has another half, for payloads in GPU memory. */
+#ifdef HIER_ON_DEVICE
+#include "plugins/collectives/hier/levels.h"
+#define LEVELS(call) levels_##call
+#else
+#define LEVELS(call) hier_##call
+#endif
+
+enum { PARAM_CHUNK, PARAM_RANKS_PER_NODE, PARAM_TIMEOUT };
 
 static const gradcomp_param params[] = {
 	[PARAM_CHUNK] = {.name = "chunk", .type = GRADCOMP_PARAM_SIZE, .def = "0", .min = 0, .max = 1 << 30,
@@ -17,17 +25,24 @@ static const gradcomp_param params[] = {
 	[PARAM_RANKS_PER_NODE] = {.name = "ranks_per_node", .type = GRADCOMP_PARAM_INT, .def = "0", .min = 0,
 	                          .max = 1 << 20,
 	                          .help = "ranks in a row that make a node, as those of a switch; 0: the nodes there are"},
+	[PARAM_TIMEOUT] = {.name = "timeout", .type = GRADCOMP_PARAM_FLOAT, .def = "1800", .min = 0.1, .max = 604800,
+	                   .help = "seconds a call on GPU memory may wait for other ranks"},
 };
 
 static gradcomp_status create(const gradcomp_host *host, const gradcomp_value *values, const gradcomp_links *links,
                               void **instance, gradcomp_error *err)
 {
+	size_t chunk = (size_t)values[PARAM_CHUNK].i;
+	int ranks_per_node = (int)values[PARAM_RANKS_PER_NODE].i;
+#ifdef HIER_ON_DEVICE
+	return levels_create(host, links, chunk, ranks_per_node, values[PARAM_TIMEOUT].f, instance, err);
+#else
 	hier *h;
-	gradcomp_status st = hier_create(host, links, (size_t)values[PARAM_CHUNK].i,
-	                                 (int)values[PARAM_RANKS_PER_NODE].i, &h, err);
+	gradcomp_status st = hier_create(host, links, chunk, ranks_per_node, &h, err);
 	if (!st)
 		*instance = h;
 	return st;
+#endif
 }
 
 static gradcomp_status predict(const gradcomp_value *values, int32_t nranks, int32_t nnodes, uint32_t primitive,
@@ -44,19 +59,27 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	         .params = params, .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
 	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_SHARD,
+#ifdef HIER_ON_DEVICE
+	.traits = GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_ELSE_HOST,
+	.set_queue = levels_set_queue,
+	.enqueue = levels_enqueue,
+	.watch = levels_watch,
+	.unusable = levels_unusable,
+#endif
 	.create = create,
-	.destroy = hier_destroy,
-	.allreduce = hier_allreduce,
-	.reduce_scatter = hier_reduce_scatter,
-	.allgather = hier_allgather,
-	.broadcast = hier_broadcast,
-	.barrier = hier_barrier,
-	.coded_allreduce = hier_coded_allreduce,
-	.shard = hier_shard,
-	.local_reduce_scatter = hier_local_reduce_scatter,
-	.shard_allreduce = hier_shard_allreduce,
-	.shard_allgather = hier_shard_allgather,
-	.local_allgather = hier_local_allgather,
-	.cost = hier_cost,
+	.destroy = LEVELS(destroy),
+	.allreduce = LEVELS(allreduce),
+	.reduce_scatter = LEVELS(reduce_scatter),
+	.allgather = LEVELS(allgather),
+	.broadcast = LEVELS(broadcast),
+	.barrier = LEVELS(barrier),
+	.coded_allreduce = LEVELS(coded_allreduce),
+	.shard = LEVELS(shard),
+	.local_reduce_scatter = LEVELS(local_reduce_scatter),
+	.shard_allreduce = LEVELS(shard_allreduce),
+	.shard_allgather = LEVELS(shard_allgather),
+	.local_allgather = LEVELS(local_allgather),
+	.shard_at = LEVELS(shard_at),
+	.cost = LEVELS(cost),
 	.predict = predict,
 };

@@ -37,7 +37,8 @@ typedef struct bucket {
 	float **state;           /* of each of the compressor's arrays */
 	float *server_error;     /* the collective's error memory, or NULL */
 	uint64_t nserver_error;
-	struct bucket *part; /* this rank's shard of it, or NULL: see hierarchical.h */
+	struct bucket *part; /* this rank's shard of it, or NULL: see hierarchical.h ... */
+	struct bucket *beside; /* ... and of such a one the rank's next shard of the same bucket, or NULL */
 } bucket;
 
 /* Of a tensor, see residual_norm.h. */

@@ -46,6 +46,21 @@ static gradcomp_status choose_on_device(reducer *r, const gradcomp_reducer_optio
 	return st;
 }
 
+/* A collective that serves host memory where it cannot serve a GPU's: this says so. Returns 0 when there is no
+ * memory. */
+static int stay_on_host(reducer *r, const plugin *p)
+{
+	const char *why = p->collective->unusable();
+	if (!why)
+		return 1;
+	r->aside = strdup(why);
+	if (r->aside && !r->eng.group->me)
+		log_line(&r->eng.job->log, GRADCOMP_LOG_WARN,
+		         "gradients on the GPU go through host memory over '%s', whose way on GPUs cannot be used (%s)", p->info->name,
+		         why);
+	return r->aside != NULL;
+}
+
 /* What the options leave out comes from the job's settings. */
 static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, const plugin *plugins[2],
                               const spec *specs[2], gradcomp_error *err)
@@ -62,6 +77,8 @@ static gradcomp_status choose(reducer *r, const gradcomp_reducer_options *o, con
 		log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
 		         "'%s' goes over collective '%s', since '%s' cannot carry it", plugins[0]->info->name,
 		         plugins[1]->info->name, usual);
+	if (o->device == GRADCOMP_CUDA && plugins[1]->collective->traits & GRADCOMP_TRAIT_ELSE_HOST && !stay_on_host(r, plugins[1]))
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	r->eng.compressor = plugins[0]->compressor;
 	r->asked = strdup(o->compressor ? o->compressor : config_str(c, "gradcomp.compressor"));
 	r->eng.compressor_spec = strdup(specs[0]->text);
@@ -389,6 +406,7 @@ static gradcomp_status declare(const reducer *r, uint32_t delay, const plugin *c
 {
 	reducer_request q = {.layout = &r->eng.layout, .compressor = r->eng.compressor_spec, .aside = r->aside,
 	                     .collective = r->collective_spec, .bucket_bytes = r->bucket_bytes,
+	                     .through_host = r->aside && plugins[1] && plugins[1]->collective->traits & GRADCOMP_TRAIT_ELSE_HOST,
 	                     .plugins = {plugins[0], plugins[1]}, .first_bucket_bytes = r->first_bucket_bytes, .delay = delay,
 	                     .verify = config_int(r->eng.job->config, "gradcomp.verify")};
 	if (!mine) {
@@ -438,7 +456,7 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 		st = gpu_open(&r->eng, plugins[1]->collective, r->eng.values, &o, r->workspaces,
 		              REDUCER_WORKSPACES, &own);
 	/* What the compressor works on is known when the nodes are, from the collective. */
-	int late = !st && !r->eng.gpu && hierarchical_wanted(&r->eng, plugins[1]->collective);
+	int late = !st && hierarchical_wanted(&r->eng, plugins[1]->collective);
 	if (!st && !late)
 		st = equip(r, &own);
 	why = own;

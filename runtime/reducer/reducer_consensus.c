@@ -33,7 +33,8 @@ static void fill(const reducer_request *q, declaration *d)
 	d->schedule = q->schedule_hash;
 	d->delay = q->delay;
 	d->verify = q->verify;
-	snprintf(d->text, sizeof d->text, "%s + %s, schedule %s", q->compressor, q->collective, q->schedule);
+	snprintf(d->text, sizeof d->text, "%s + %s%s, schedule %s", q->compressor, q->collective,
+	         q->through_host ? ", through host memory" : "", q->schedule);
 	snprintf(d->aside, sizeof d->aside, "%s", q->aside ? q->aside : "");
 	if (q->plugins[0] && q->plugins[1])
 		registry_identities(q->plugins, d->plugins);

@@ -41,10 +41,26 @@ const engine *state_owner(const reducer *r, const bucketing *d)
 	return d->hierarchical ? hierarchical_inner(d->hierarchical) : &r->eng;
 }
 
+/* A rank that holds several shards of a bucket has an engine for each: the next one, or NULL. */
+static const engine *next_owner(const struct hierarchical **s)
+{
+	*s = *s ? hierarchical_next(*s) : NULL;
+	return *s ? hierarchical_inner(*s) : NULL;
+}
+
+static uint64_t kept(const reducer *r, const bucketing *d)
+{
+	const struct hierarchical *s = d->hierarchical;
+	uint64_t n = 0;
+	for (const engine *k = state_owner(r, d); k; k = next_owner(&s))
+		n += k->layout.numel;
+	return n;
+}
+
 uint64_t state_array_bytes(const reducer *r, const bucketing *d)
 {
 	const engine *k = state_owner(r, d);
-	return ((uint64_t)(!!k->error + r->eng.compressor->state_arrays) * k->layout.numel + d->nserver_error) *
+	return ((uint64_t)(!!k->error + r->eng.compressor->state_arrays) * kept(r, d) + d->nserver_error) *
 	       sizeof(float);
 }
 
@@ -55,6 +71,9 @@ static uint64_t held_hash(const bucketing *d)
 	for (uint32_t i = 0; (d->hierarchical || d->nserver_error) && i < d->nbuckets; i++) {
 		h = id_mix(h, d->buckets[i].pub.numel);
 		h = id_mix(h, d->hierarchical ? hierarchical_shard_begin(d->hierarchical, i) : 1);
+		const struct hierarchical *s = d->hierarchical ? hierarchical_next(d->hierarchical) : NULL;
+		for (; s; s = hierarchical_next(s))
+			h = id_mix(h, hierarchical_shard_begin(s, i));
 	}
 	return h;
 }
@@ -71,7 +90,7 @@ void state_describe(const reducer *r, const bucketing *d, uint64_t plugin_bytes,
 	h->state_arrays = r->eng.compressor->state_arrays;
 	h->rank = (uint32_t)r->eng.layout.rank;
 	h->nranks = (uint32_t)r->eng.layout.nranks;
-	h->kept = state_owner(r, d)->layout.numel;
+	h->kept = kept(r, d);
 	h->nserver_error = d->nserver_error;
 	h->held_hash = held_hash(d);
 	strncpy(h->compressor, r->eng.compressor_spec, sizeof h->compressor - 1);
@@ -210,11 +229,13 @@ static unsigned char *put_words(unsigned char *p, const uint32_t *words, uint32_
 /* The arrays and the collective's memory, state_array_bytes() of them. */
 static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned char *p, gradcomp_error *err)
 {
-	const engine *k = state_owner(r, d);
-	size_t bytes = k->layout.numel * sizeof(float);
+	const struct hierarchical *two = d->hierarchical;
 	gradcomp_status st = GRADCOMP_OK;
-	for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
-		st = gpu_copy(&r->eng, p, engine_array(k, s), bytes, err);
+	for (const engine *k = state_owner(r, d); k; k = next_owner(&two)) {
+		size_t bytes = k->layout.numel * sizeof(float);
+		for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
+			st = gpu_copy(&r->eng, p, engine_array(k, s), bytes, err);
+	}
 	if (!st && d->nserver_error)
 		memcpy(p, d->server_error, d->nserver_error * sizeof(float));
 	return st;
@@ -223,13 +244,63 @@ static gradcomp_status put_arrays(const reducer *r, const bucketing *d, unsigned
 static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const unsigned char *p,
                                    gradcomp_error *err)
 {
-	const engine *k = state_owner(r, d);
-	size_t bytes = k->layout.numel * sizeof(float);
+	const struct hierarchical *two = d->hierarchical;
 	gradcomp_status st = GRADCOMP_OK;
-	for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
-		st = gpu_copy(&r->eng, engine_array(k, s), p, bytes, err);
+	for (const engine *k = state_owner(r, d); k; k = next_owner(&two)) {
+		size_t bytes = k->layout.numel * sizeof(float);
+		for (uint32_t s = 0; !st && s < !!k->error + r->eng.compressor->state_arrays; s++, p += bytes)
+			st = gpu_copy(&r->eng, engine_array(k, s), p, bytes, err);
+	}
 	if (!st && d->nserver_error)
 		memcpy(d->server_error, p, d->nserver_error * sizeof(float));
+	return st;
+}
+
+/* What the compressor keeps of its own: *bytes of it, into buf unless that is NULL. Of several
+ * shards each after its length. */
+static gradcomp_status put_plugin(const reducer *r, const bucketing *d, unsigned char *buf, uint64_t *bytes,
+                                  gradcomp_error *err)
+{
+	const struct hierarchical *two = d->hierarchical;
+	const int several = two && hierarchical_next(two);
+	const uint64_t capacity = *bytes;
+	gradcomp_status st = GRADCOMP_OK;
+	*bytes = 0;
+	for (const engine *k = state_owner(r, d); !st && k && r->eng.compressor->save; k = next_owner(&two)) {
+		uint64_t head = several ? sizeof(uint64_t) : 0, own = 0;
+		if (k->instance)
+			st = r->eng.compressor->save(k->instance, NULL, 0, &own, err);
+		if (!st && buf && head + own > capacity - *bytes)
+			return error_set(err, GRADCOMP_ERR_INTERNAL, "save: the state of '%s' grew while it was saved",
+			                 r->eng.compressor->info.name);
+		if (!st && buf && several)
+			memcpy(buf + *bytes, &own, sizeof own);
+		if (!st && buf && own)
+			st = r->eng.compressor->save(k->instance, buf + *bytes + head, own, &own, err);
+		*bytes += head + own;
+	}
+	return st;
+}
+
+/* What put_plugin() has put for several shards, into instances that nobody uses yet. */
+static gradcomp_status take_plugin(const reducer *r, const bucketing *d, const unsigned char *p, uint64_t bytes,
+                                   gradcomp_error *err)
+{
+	const struct hierarchical *two = d->hierarchical;
+	gradcomp_status st = GRADCOMP_OK;
+	for (const engine *k = state_owner(r, d); !st && k; k = next_owner(&two)) {
+		uint64_t own = 0;
+		if (bytes >= sizeof own)
+			memcpy(&own, p, sizeof own);
+		if (bytes < sizeof own || own > bytes - sizeof own)
+			return error_set(err, GRADCOMP_ERR_INVALID, "load: the state of '%s' for several shards is cut short",
+			                 r->eng.compressor->info.name);
+		p += sizeof own;
+		bytes -= sizeof own + own;
+		if (k->instance)
+			st = r->eng.compressor->load(k->instance, p, own, err);
+		p += own;
+	}
 	return st;
 }
 
@@ -237,13 +308,12 @@ static gradcomp_status take_arrays(const reducer *r, const bucketing *d, const u
 static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, uint64_t *bytes, gradcomp_error *err)
 {
 	const bucketing d = bucketing_current(r);
-	const engine *k = state_owner(r, &d);
 	uint64_t own = 0, words = 2 * (uint64_t)d.nbuckets * sizeof(uint32_t);
 	step_plan plan = {0};
 	state_head h;
 	gradcomp_status st = reducer_between_steps(r, "save", err);
-	if (!st && k->instance && r->eng.compressor->save)
-		st = r->eng.compressor->save(k->instance, NULL, 0, &own, err);
+	if (!st)
+		st = put_plugin(r, &d, NULL, &own, err);
 	if (st)
 		return st;
 	*bytes = sizeof h + words + state_array_bytes(r, &d) + own;
@@ -261,7 +331,7 @@ static gradcomp_status save(reducer *r, unsigned char *buf, uint64_t capacity, u
 	step_plan_clear(&plan);
 	st = put_arrays(r, &d, p, err);
 	if (!st && own)
-		st = r->eng.compressor->save(k->instance, p + state_array_bytes(r, &d), own, &own, err);
+		st = put_plugin(r, &d, p + state_array_bytes(r, &d), &own, err);
 	memcpy(buf, &h, sizeof h);
 	h.checksum = state_checksum(buf, *bytes);
 	memcpy(buf, &h, sizeof h);
@@ -371,6 +441,8 @@ static gradcomp_status prepare_own(reducer *r, loading *l, gradcomp_error *err)
 	const void *plugin = l->state + l->body + state_array_bytes(r, &l->d);
 	if (!k->instance || !r->eng.compressor->load)
 		return GRADCOMP_OK;
+	if (l->d.hierarchical && hierarchical_next(l->d.hierarchical))
+		return take_plugin(r, &l->d, plugin, l->own.plugin_bytes, err);
 	return k->instance == r->eng.instance ? plugin_load(r, l, plugin, l->own.plugin_bytes, err)
 	                                      : r->eng.compressor->load(k->instance, plugin, l->own.plugin_bytes, err);
 }

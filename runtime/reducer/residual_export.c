@@ -29,24 +29,30 @@ static void export_run(const part *p, float *from, float *to)
 		memset(from, 0, p->n * sizeof *from);
 }
 
-/* The reducer's own memory, wherever it is. */
-static gradcomp_status export_own(reducer *r, const gradcomp_tensor *t, int stays, float *to, gradcomp_error *err)
+/* The same of memory that may be a device's. */
+static gradcomp_status export_memory(reducer *r, const part *p, float *from, float *to, gradcomp_error *err)
 {
-	const part p = {t, t->offset, t->numel, 1, stays};
-	size_t bytes = t->numel * sizeof(float);
+	size_t bytes = p->n * sizeof(float);
 	float *room = malloc(bytes + 1);
 	gradcomp_status st;
 	if (!room)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for the %llu numbers of '%s'",
-		                 (unsigned long long)t->numel, t->name);
-	st = gpu_copy(&r->eng, room, r->eng.memory + t->offset, bytes, err);
+		                 (unsigned long long)p->n, p->t->name);
+	st = gpu_copy(&r->eng, room, from, bytes, err);
 	if (!st) {
-		export_run(&p, room, to);
-		if (!stays)
-			st = gpu_copy(&r->eng, r->eng.memory + t->offset, room, bytes, err);
+		export_run(p, room, to);
+		if (!p->stays)
+			st = gpu_copy(&r->eng, from, room, bytes, err);
 	}
 	free(room);
 	return st;
+}
+
+/* The reducer's own memory, wherever it is. */
+static gradcomp_status export_own(reducer *r, const gradcomp_tensor *t, int stays, float *to, gradcomp_error *err)
+{
+	const part p = {t, t->offset, t->numel, 1, stays};
+	return export_memory(r, &p, r->eng.memory + t->offset, to, err);
 }
 
 static gradcomp_status export_server_error(reducer *r, const gradcomp_tensor *t, int stays, float *to,
@@ -66,15 +72,19 @@ static gradcomp_status export_server_error(reducer *r, const gradcomp_tensor *t,
 
 /* The mean over the holders of a shard is that over all ranks: a number of theirs weighs as
  * much more as there are fewer of them. */
-static void export_shard(reducer *r, const gradcomp_tensor *t, int stays, float *to)
+static gradcomp_status export_shard(reducer *r, const gradcomp_tensor *t, int stays, float *to, gradcomp_error *err)
 {
-	const struct hierarchical *s = r->eng.hierarchical;
+	gradcomp_status st = GRADCOMP_OK;
 	const bucket *b = &r->eng.buckets[r->bucket_of[t - r->eng.layout.tensors]];
-	uint64_t begin = b->pub.offset + s->of[b->pub.index].begin;
-	part p = {.t = t, .scale = 1 / s->scale, .stays = stays};
-	p.n = hierarchical_overlap(t->offset, t->numel, begin, b->part->pub.numel, &p.at);
-	if (p.n)
-		export_run(&p, s->inner.memory + b->part->pub.offset + (p.at - begin), to);
+	for (const struct hierarchical *s = r->eng.hierarchical; s; s = s->next) {
+		const gradcomp_bucket *held = &s->inner.buckets[b->pub.index].pub;
+		uint64_t begin = b->pub.offset + s->of[b->pub.index].begin;
+		part p = {.t = t, .scale = 1 / s->scale, .stays = stays};
+		p.n = hierarchical_overlap(t->offset, t->numel, begin, held->numel, &p.at);
+		if (!st && p.n)
+			st = export_memory(r, &p, s->inner.memory + held->offset + (p.at - begin), to, err);
+	}
+	return st;
 }
 
 static gradcomp_status export_tensor(reducer *r, uint32_t index, int stays, float *to, gradcomp_error *err)
@@ -90,7 +100,7 @@ static gradcomp_status export_tensor(reducer *r, uint32_t index, int stays, floa
 	if (!st)
 		st = export_server_error(r, t, stays, to, err);
 	if (!st && r->eng.hierarchical && r->eng.hierarchical->inner.memory)
-		export_shard(r, t, stays, to);
+		st = export_shard(r, t, stays, to, err);
 	else if (!st && r->eng.memory)
 		st = export_own(r, t, stays, to, err);
 	pthread_mutex_unlock(&r->lock);

@@ -44,34 +44,43 @@ static void describe(const reducer *r, uint64_t plugin_bytes, shared_head *h)
 
 /* ---- saving ---- */
 
+/* Onto to[], which is of numbers [at, at + n), what of them is among the `held` ones that begin at `begin`. */
+static void add_run(double *to, uint64_t at, uint64_t n, const float *from, uint64_t begin, uint64_t held)
+{
+	uint64_t first, common = hierarchical_overlap(at, n, begin, held, &first);
+	for (uint64_t j = 0; j < common; j++)
+		to[first - at + j] += (double)from[first - begin + j];
+}
+
 /* What this rank adds to numbers [at, at + n) of array s: to[], in units of the sum. */
 static gradcomp_status share(const reducer *r, uint32_t s, uint64_t at, uint64_t n, double *to, float *room,
                              gradcomp_error *err)
 {
-	const struct hierarchical *two = r->eng.hierarchical;
-	const bucketing d = bucketing_current(r);
-	const engine *k = state_owner(r, &d);
-	const float *array = engine_array(k, s);
+	gradcomp_status st = GRADCOMP_OK;
 	memset(to, 0, n * sizeof *to);
-	if (!two) {
-		gradcomp_status st = gpu_copy(&r->eng, room, array + at, n * sizeof *room, err);
-		for (uint64_t i = 0; !st && i < n; i++)
-			to[i] = (double)room[i];
-		if (st)
-			return st;
-	}
-	for (uint32_t i = 0; i < r->eng.nbuckets; i++) {
+	for (const struct hierarchical *two = r->eng.hierarchical; two; two = two->next)
+		for (uint32_t i = 0; !st && i < r->eng.nbuckets; i++) {
+			const gradcomp_bucket *part = &two->inner.buckets[i].pub;
+			uint64_t first, begin = r->eng.buckets[i].pub.offset + two->of[i].begin;
+			uint64_t common = hierarchical_overlap(at, n, begin, part->numel, &first);
+			if (common)
+				st = gpu_copy(&r->eng, room, engine_array(&two->inner, s) + part->offset + (first - begin),
+				              common * sizeof *room, err);
+			if (!st && common)
+				add_run(to, at, n, room, first, common);
+		}
+	if (st || r->eng.hierarchical)
+		return st;
+	const float *array = engine_array(&r->eng, s);
+	st = gpu_copy(&r->eng, room, array + at, n * sizeof *room, err);
+	for (uint64_t i = 0; !st && i < n; i++)
+		to[i] = (double)room[i];
+	for (uint32_t i = 0; !st && array == r->eng.error && i < r->eng.nbuckets; i++) {
 		const bucket *b = &r->eng.buckets[i];
-		const float *from = two ? array + b->part->pub.offset : array == r->eng.error ? b->server_error : NULL;
-		uint64_t held = two ? b->part->pub.numel : b->nserver_error, first;
-		if (!from || !held)
-			continue;
-		uint64_t begin = two ? b->pub.offset + two->of[i].begin : server_error_offset(&r->eng, b);
-		uint64_t common = hierarchical_overlap(at, n, begin, held, &first);
-		for (uint64_t j = 0; j < common; j++)
-			to[first - at + j] += (double)from[first - begin + j];
+		if (b->server_error && b->nserver_error)
+			add_run(to, at, n, b->server_error, server_error_offset(&r->eng, b), b->nserver_error);
 	}
-	return GRADCOMP_OK;
+	return st;
 }
 
 /* to[] = the sums of all ranks over `holders`, the same bits on all. */
@@ -263,14 +272,18 @@ const void *shared_state_plugin(const reducer *r, const void *state, const share
 }
 
 /* Of array s what lies in this rank's shards. */
-static void take_shards(reducer *r, uint32_t s, const char *array)
+static gradcomp_status take_shards(reducer *r, uint32_t s, const char *array, gradcomp_error *err)
 {
-	const struct hierarchical *two = r->eng.hierarchical;
-	for (uint32_t i = 0; i < r->eng.nbuckets; i++) {
-		const bucket *b = &r->eng.buckets[i];
-		memcpy(engine_array(&two->inner, s) + b->part->pub.offset,
-		       array + (b->pub.offset + two->of[i].begin) * sizeof(float), b->part->pub.numel * sizeof(float));
-	}
+	gradcomp_status st = GRADCOMP_OK;
+	for (const struct hierarchical *two = r->eng.hierarchical; two; two = two->next)
+		for (uint32_t i = 0; !st && i < r->eng.nbuckets; i++) {
+			const gradcomp_bucket *part = &two->inner.buckets[i].pub;
+			if (part->numel)
+				st = gpu_copy(&r->eng, engine_array(&two->inner, s) + part->offset,
+				              array + (r->eng.buckets[i].pub.offset + two->of[i].begin) * sizeof(float),
+				              part->numel * sizeof(float), err);
+		}
+	return st;
 }
 
 gradcomp_status shared_state_take(reducer *r, const void *state, const shared_head *h, gradcomp_error *err)
@@ -279,7 +292,7 @@ gradcomp_status shared_state_take(reducer *r, const void *state, const shared_he
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t s = 0; !st && s < h->has_error + h->state_arrays; s++, array += array_bytes(r))
 		if (r->eng.hierarchical)
-			take_shards(r, s, array);
+			st = take_shards(r, s, array, err);
 		else
 			st = gpu_copy(&r->eng, engine_array(&r->eng, s), array, array_bytes(r), err);
 	if (st)

@@ -127,7 +127,7 @@ gradcomp_status task_place(engine *eng, bucket *b, gradcomp_error *err)
 	if (st)
 		return st;
 	b->copy_out = !in_callers_memory(eng, b) || (needs_flat(b) && !b->work.flat) ||
-	              (needs_flat(b) && memops_on_device(eng) && (uintptr_t)b->work.flat % 16);
+	              ((needs_flat(b) || eng->hierarchical) && memops_on_device(eng) && (uintptr_t)b->work.flat % 16);
 	if (b->copy_out) {
 		st = scratch_buf_grow(&b->workspace->flat, (b->pub.numel + 1) * sizeof(float), err);
 		if (st)
@@ -157,9 +157,9 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 	}
 	if (eng->verify)
 		verify_input(eng, b);
-	if (b->part) {
-		b->part->plan.nrounds = 0;
-		b->part->bad = 0;
+	for (bucket *part = b->part; part; part = part->beside) {
+		part->plan.nrounds = 0;
+		part->bad = 0;
 	}
 	if (b->local_bad && (eng->compressor->traits & GRADCOMP_TRAIT_PASSES_NONFINITE))
 		task_pass_on(eng, b);

@@ -23,7 +23,7 @@
 /* The tasks of a bucket's step, when its rounds are known. */
 static void set_tasks(bucket *b)
 {
-	b->ntasks = task_list_make(b->part ? &b->part->plan : &b->plan, b->part != NULL, b->tasks);
+	b->ntasks = task_list_make(hierarchical_plan(b), b->part != NULL, b->tasks);
 }
 
 /* The rest of the rounds is given up: goes on with the task of this kind, unless the bucket is
@@ -143,7 +143,9 @@ static void step_done(reducer *r)
 		2.0 * (r->eng.layout.nranks - 1) / r->eng.layout.nranks * layout_bytes(&r->eng.layout);
 	r->eng.step++;
 	if (r->eng.hierarchical)
-		hierarchical_step_done(&r->eng);
+		hierarchical_next_step(&r->eng);
+	if (r->eng.hierarchical && !later)
+		hierarchical_norms(&r->eng);
 	else if (!later)
 		residual_norm_step(&r->eng);
 	r->ngiven = 0;
@@ -437,8 +439,8 @@ static void *exchange_main(void *arg)
 			skip_to(b, TASK_FINISH);
 			r->eng.stats.nonfinite_steps += !r->eng.step_bad;
 			r->eng.step_bad = 1;
-		} else if (b->part && b->part->bad) {
-			/* Only the shard is given up: what was summed beside it is gathered. */
+		} else if (hierarchical_given_up(b)) {
+			/* Only the shards are given up: what was summed beside them is gathered. */
 			skip_to(b, TASK_LOCAL_END);
 		}
 		schedule_exchanged(&r->schedule, i, stages_left(b));

@@ -53,8 +53,20 @@ void workspace_place(workspace *w, struct gpu *on, bool pinned)
 	place_buf(&w->kept, on, pinned);
 }
 
+workspace *workspace_beside(workspace *w)
+{
+	if (!w->beside && (w->beside = calloc(1, sizeof *w->beside)))
+		workspace_place(w->beside, w->flat.on, w->flat.pinned);
+	return w->beside;
+}
+
 void workspace_free(workspace *w)
 {
+	if (w->beside) {
+		workspace_free(w->beside);
+		free(w->beside);
+		w->beside = NULL;
+	}
 	scratch_buf_free(&w->flat);
 	scratch_buf_free(&w->own);
 	scratch_buf_free(&w->gathered);

@@ -20,6 +20,7 @@ typedef struct workspace {
 	scratch_buf flat, own, gathered, scratch;
 	scratch_buf kept;         /* of a device: what lasts of a bucket, should a gradient not be finite */
 	struct workspace *mirror; /* pinned host memory for what is on a device; else NULL */
+	struct workspace *beside; /* for another shard of the same bucket; made when first needed */
 } workspace;
 
 /* Grows a buffer to `bytes`; its content is lost. */
@@ -27,6 +28,9 @@ gradcomp_status scratch_buf_grow(scratch_buf *b, size_t bytes, gradcomp_error *e
 void scratch_buf_free(scratch_buf *b);
 /* All buffers of an empty workspace are in such memory from now on. */
 void workspace_place(workspace *w, struct gpu *on, bool pinned);
+/* The one beside it, in memory of the same kind; NULL: no memory. */
+workspace *workspace_beside(workspace *w);
+/* And those beside it. */
 void workspace_free(workspace *w);
 
 #endif

@@ -124,21 +124,43 @@ static gradcomp_status exchange(place *p, uint64_t n, const gradcomp_codec *code
 	return st;
 }
 
+/* This rank's k-th shard; rank -1: there is none. */
+static gradcomp_status shard_at(const place *p, uint32_t k, uint64_t n, gradcomp_shard *s, void **holders,
+                                gradcomp_error *err)
+{
+	const struct gradcomp_collective_v1 *c = p->coll_ctx.collective;
+	gradcomp_status st;
+	*s = (gradcomp_shard){.struct_size = sizeof *s, .rank = -1};
+	*holders = p->coll_ctx.instance;
+	if (!c->shard_at)
+		st = k ? GRADCOMP_OK : c->shard(p->coll_ctx.instance, n, s, err);
+	else
+		st = c->shard_at(p->coll_ctx.instance, k, n, s, holders, err);
+	if (!st && (s->begin > n || s->numel > n - s->begin))
+		st = error_set(err, GRADCOMP_ERR_RANGE, "a shard beyond the bucket");
+	return st;
+}
+
 static gradcomp_status shards(place *p, uint64_t n, float *x, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = p->coll_ctx.collective;
-	gradcomp_shard s = {.struct_size = sizeof s};
-	gradcomp_status st = c->shard(p->coll_ctx.instance, n, &s, err);
-	if (!st && (s.begin > n || s.numel > n - s.begin))
-		st = error_set(err, GRADCOMP_ERR_RANGE, "a shard beyond the bucket");
+	gradcomp_shard s = {.rank = 0};
+	void *holders;
+	float *sums = walled(4 * n);
+	gradcomp_status st = c->local_reduce_scatter(p->coll_ctx.instance, x, n, 1.0 / p->P, err);
 	if (!st)
-		st = c->local_reduce_scatter(p->coll_ctx.instance, x, n, 1.0 / p->P, err);
-	/* Nothing but the shard goes on. */
+		memcpy(sums, x, 4 * n);
+	/* Nothing but the shards goes on. */
 	for (uint64_t i = 0; !st && i < n; i++)
-		if (s.rank < 0 || i < s.begin || i >= s.begin + s.numel)
-			x[i] = NAN;
-	if (!st && s.rank >= 0)
-		st = c->shard_allreduce(p->coll_ctx.instance, x + s.begin, s.numel, GRADCOMP_F32, GRADCOMP_SUM, 1.0, err);
+		x[i] = NAN;
+	for (uint32_t k = 0; !st && s.rank >= 0; k++) {
+		st = shard_at(p, k, n, &s, &holders, err);
+		if (st || s.rank < 0)
+			break;
+		memcpy(x + s.begin, sums + s.begin, 4 * s.numel);
+		st = c->shard_allreduce(holders, x + s.begin, s.numel, GRADCOMP_F32, GRADCOMP_SUM, 1.0, err);
+	}
+	walled_free(sums);
 	return st ? st : c->local_allgather(p->coll_ctx.instance, x, n, err);
 }
 

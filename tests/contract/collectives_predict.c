@@ -353,6 +353,9 @@ int main(void)
 {
 	static const layout spread[] = {{"4 nodes", 4, {0, 1, 2, 3}}, {"7 nodes", 7, {0, 1, 2, 3, 4, 5, 6}},
 	                                {"9 nodes", 9, {0, 1, 2, 3, 4, 5, 6, 7, 8}}};
+	/* As predict() takes them to be, and ranks that hold two shards. */
+	static const layout uneven[] = {{"3 + 2 ranks", 5, {0, 0, 0, 1, 1}}, {"2 + 1 ranks", 3, {0, 0, 1}},
+	                                {"3 + 2 + 2 ranks", 7, {0, 0, 0, 1, 1, 2, 2}}};
 	static const char *const more[] = {
 		"ring:small=0", "ring:mode=hop", "ring:mode=direct", "rhd:short=0",
 		"auto:fit=5000/6000/7000/9000/20000/70000/260000/30000/33000/37000/44000/88000/260000/970000"};
@@ -369,6 +372,8 @@ int main(void)
 			if (strcmp(collectives[k], "auto") != 0)
 				check(collectives[k], &spread[l], settings);
 	}
+	for (size_t l = 0; l < sizeof uneven / sizeof uneven[0]; l++)
+		check("hier", &uneven[l], settings);
 	for (size_t k = 0; k < sizeof more / sizeof more[0]; k++)
 		for (size_t l = 0; l < 2; l++)
 			check(more[k], &spread[l], settings);

@@ -1,4 +1,4 @@
-/* The collective nccl on its own: every primitive on device memory and on host memory
+/* The collectives that take device memory on their own: every primitive on device memory and on host memory
  * against what it should give, in float64; odd sizes, unequal blocks, coded sums. */
 #include "tests/fake/device_ranks.h"
 
@@ -7,6 +7,7 @@
 #include <math.h>
 
 #include "gradcomp/operators.h"
+#include "config/spec.h"
 #include "plugin/registry.h"
 
 static const struct gradcomp_collective_v1 *nccl;
@@ -208,14 +209,17 @@ static void try_alltoall(bench *b, uint64_t n, int dev)
 	buffer_free(&x);
 	buffer_free(&y);
 
-	int root = (int)(n % (uint64_t)b->P);
+}
+
+static void try_broadcast(bench *b, uint64_t n, int dev)
+{
+	int root = (int)(n % (uint64_t)b->P), right = 1;
 	buffer z = buffer_new(4 * n, dev);
 	for (uint64_t i = 0; i < n; i++)
 		put(&z, i, GRADCOMP_F32, number(b->rank, i));
 	buffer_up(&z);
-	st = nccl->broadcast(b->c, z.at, 4 * n, root, &b->err);
+	gradcomp_status st = nccl->broadcast(b->c, z.at, 4 * n, root, &b->err);
 	buffer_down(&z);
-	right = 1;
 	for (uint64_t i = 0; i < n; i++)
 		right &= get(&z, i, GRADCOMP_F32) == (double)(float)number(root, i);
 	mark(b, z.copy, 4 * n);
@@ -298,6 +302,8 @@ static void try_coded(bench *b, uint64_t n, int dev)
 	buffer_free(&lost);
 
 	uint64_t counts[MAX_RANKS], all = 0, from = 0;
+	if (!(nccl->serves & GRADCOMP_CAN_CODED_ALLGATHER))
+		return;
 	for (int r = 0; r < b->P; r++) {
 		counts[r] = block_of(r, n);
 		from += r < b->rank ? counts[r] : 0;
@@ -367,6 +373,37 @@ static void try_merge(bench *b, uint64_t n, int dev)
 	buffer_free(&same);
 }
 
+/* The node's sums, those of all holders of each of this rank's shards, and the whole to everybody. */
+static void try_shards(bench *b, uint64_t n, int dev)
+{
+	buffer x = buffer_new(4 * n, dev);
+	gradcomp_shard shard = {.rank = 0};
+	void *holders;
+	int right = 1;
+	for (uint64_t i = 0; i < n; i++)
+		put(&x, i, GRADCOMP_F32, floor(number(b->rank, i)));
+	buffer_up(&x);
+	gradcomp_status st = nccl->local_reduce_scatter(b->c, (float *)(void *)x.at, n, 0.5, &b->err);
+	for (uint32_t k = 0; !st && shard.rank >= 0; k++) {
+		shard = (gradcomp_shard){.struct_size = sizeof shard};
+		st = nccl->shard_at(b->c, k, n, &shard, &holders, &b->err);
+		if (!st && shard.rank >= 0)
+			st = nccl->shard_allreduce(holders, x.at + 4 * shard.begin, shard.numel, GRADCOMP_F32, GRADCOMP_SUM, 1.0, &b->err);
+	}
+	if (!st)
+		st = nccl->local_allgather(b->c, (float *)(void *)x.at, n, &b->err);
+	buffer_down(&x);
+	for (uint64_t i = 0; i < n && !st; i++) {
+		double want = 0;
+		for (int r = 0; r < b->P; r++)
+			want += 0.5 * floor(number(r, i));
+		right &= fabs(get(&x, i, GRADCOMP_F32) - want) < 1e-3;
+	}
+	mark(b, x.copy, 4 * n);
+	expect(b, right && !st, "shards", n, dev);
+	buffer_free(&x);
+}
+
 static void all_primitives(bench *b, int s, int dev)
 {
 	for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
@@ -375,9 +412,14 @@ static void all_primitives(bench *b, int s, int dev)
 	}
 	try_blocks(b, sizes[s], 1, dev);
 	try_blocks(b, sizes[s], 0, dev);
-	try_alltoall(b, sizes[s], dev);
+	if (nccl->serves & GRADCOMP_CAN_ALLTOALL)
+		try_alltoall(b, sizes[s], dev);
+	try_broadcast(b, sizes[s], dev);
 	try_coded(b, sizes[s], dev);
-	try_merge(b, sizes[s], dev);
+	if (nccl->serves & GRADCOMP_CAN_MERGE)
+		try_merge(b, sizes[s], dev);
+	if (nccl->serves & GRADCOMP_CAN_SHARD)
+		try_shards(b, sizes[s], dev);
 	expect(b, !nccl->barrier(b->c, &b->err), "a barrier", 0, dev);
 }
 
@@ -412,11 +454,10 @@ static void enqueued(bench *b, gradcomp_group *w, const gradcomp_value *values)
 static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 {
 	static const log_sink quiet = {GRADCOMP_LOG_ERROR, -1};
-	const gradcomp_value values[] = {{.f = 30}};
+	const gradcomp_value *values = arg;
 	gradcomp_group *w = gradcomp_job_world(job);
 	const gradcomp_links *links;
 	bench b = {.rank = rank, .P = P};
-	(void)arg;
 	out->failed = 1;
 	registry_host(&host, &quiet);
 	ops = host.operators_on(GRADCOMP_CUDA, &b.err);
@@ -440,26 +481,39 @@ int main(void)
 	const char *const settings[] = {"transport.timeout=20", "gradcomp.log=error", NULL};
 	struct timespec now;
 	config *c;
-	const plugin *p;
 	gradcomp_error err = {0};
+	static const struct {
+		const char *spec;
+		int from;
+	} all[] = {{"nccl:timeout=30", 1}, {"hier:timeout=30", 3}, {"hier:timeout=30,ranks_per_node=2", 2},
+	           {"hier:timeout=30,ranks_per_node=4", 5}};
 	clock_gettime(CLOCK_REALTIME, &now);
 	seed = getenv("TEST_SEED") ? strtoull(getenv("TEST_SEED"), NULL, 0) : (uint64_t)now.tv_nsec;
 	printf("# seed %llu\n", (unsigned long long)seed);
-	if (config_load(NULL, &c, &err) || registry_open(c, GRADCOMP_KIND_COLLECTIVE, "nccl", &p, &err)) {
-		ok(0, "the collective nccl is found: %s", err.text);
+	if (config_load(NULL, &c, &err)) {
+		ok(0, "settings: %s", err.text);
 		return done_testing();
 	}
-	nccl = p->collective;
-	for (int P = 1; P <= 5; P++) {
-		const outcome *o = run_processes(P, 60, settings, body, NULL);
-		int failed = 0, differ = 0;
-		for (int r = 0; r < P; r++) {
-			failed |= o[r].failed;
-			differ |= o[r].mark != o[0].mark;
+	for (size_t k = 0; k < sizeof all / sizeof all[0]; k++) {
+		const plugin *p;
+		spec of;
+		if (registry_resolve(c, GRADCOMP_KIND_COLLECTIVE, all[k].spec, &p, &of, &err)) {
+			ok(0, "the collective %s is found: %s", all[k].spec, err.text);
+			continue;
 		}
-		ok(!failed && !differ, "every primitive is right, and the same to the bit on all of %d ranks", P);
-		if (differ)
-			printf("# ranks differ\n");
+		nccl = p->collective;
+		for (int P = all[k].from; P <= 5; P++) {
+			const outcome *o = run_processes(P, 60, settings, body, (void *)(uintptr_t)of.values);
+			int failed = 0, differ = 0;
+			for (int r = 0; r < P; r++) {
+				failed |= o[r].failed;
+				differ |= o[r].mark != o[0].mark;
+			}
+			ok(!failed && !differ, "%s: every primitive is right, and the same to the bit on all of %d ranks", all[k].spec, P);
+			if (differ)
+				printf("# ranks differ\n");
+		}
+		spec_clear(&of);
 	}
 	config_free(c);
 	return done_testing();

@@ -19,7 +19,7 @@ typedef struct fault {
 	const char *what;
 	const char *compressor, *collective;
 	const char *name, *value; /* of the environment */
-	enum { DIES, DIES_EARLY, STAYS_AWAY, GIVES_UP, NOTHING } does; /* rank 1, in its third step */
+	enum { DIES, DIES_EARLY, DIES_DIVIDING, STAYS_AWAY, GIVES_UP, NOTHING } does; /* rank 1, in its third step */
 	int status;                                                 /* 0: it works */
 	const char *says;                                           /* the error of all others */
 	const char *waits; /* and of at least one: another may hear of it at its next call */
@@ -44,6 +44,8 @@ static void body(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 		if (rank == 1)
 			raise(SIGKILL);
 	}
+	if (f->does == DIES_DIVIDING && rank == 1)
+		setenv("FAKE_NCCL_DIES_AT_SPLIT", "2", 1);
 	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, f->compressor,
 	                                    f->collective, 5000, &err);
 	for (int s = 0; !st && s < 6; s++) {
@@ -266,6 +268,7 @@ static void try_refused(const char *const *settings)
 
 typedef struct failing {
 	const char *compressor, *collective;
+	int P;
 	long launch; /* rank 1's in its second step, from 1; 0: none fails */
 } failing;
 
@@ -295,12 +298,13 @@ static void launches(gradcomp_job *job, int rank, int P, outcome *out, void *arg
 /* Each launch of a step fails once. */
 static void try_launches(const char *compressor, const char *collective, const char *const *settings)
 {
-	failing f = {.compressor = compressor, .collective = collective};
-	const outcome *o = run_processes(2, 30, settings, launches, &f);
+	/* Of the fewest ranks on two nodes one with two ranks. */
+	failing f = {.compressor = compressor, .collective = collective, .P = strncmp(collective, "hier", 4) ? 2 : 3};
+	const outcome *o = run_processes(f.P, 30, settings, launches, &f);
 	long count = (long)o[1].number[0];
 	int wrong = o[0].status || o[1].status || o[0].failed || o[1].failed;
 	for (f.launch = 1; !wrong && f.launch <= count; f.launch++) {
-		o = run_processes(2, 30, settings, launches, &f);
+		o = run_processes(f.P, 30, settings, launches, &f);
 		wrong = o[1].status != GRADCOMP_ERR_IO || !o[0].status || o[0].failed || o[1].failed ||
 		        !strstr(o[1].text, "a launch failed: ") || !strstr(o[1].text, ": invalid configuration argument");
 		if (wrong)
@@ -424,6 +428,32 @@ static void on_host(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	leave(out, st, &err);
 }
 
+/* Rank 1 has no NCCL. */
+static void without_nccl(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	gradcomp_error err = {0};
+	gpu_model m;
+	(void)P, (void)arg;
+	if (rank == 1)
+		setenv("FAKE_NCCL_ABSENT", "1", 1);
+	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32, "topk:density=0.1",
+	                                    "hier:ranks_per_node=2", 5000, &err);
+	if (!st)
+		gpu_model_close(&m);
+	leave(out, st, &err);
+}
+
+/* What three ranks write to standard error in steady(): a file. */
+static int said_by(const char *const *settings, const char *const *spec)
+{
+	const int was = dup(2), to = memfd_create("log", MFD_CLOEXEC);
+	dup2(to, 2);
+	run_processes(3, 30, settings, steady, (void *)(uintptr_t)spec);
+	dup2(was, 2);
+	close(was);
+	return to;
+}
+
 static void try(const fault *f, const char *const *settings)
 {
 	int wrong = 0, waited = 0;
@@ -434,7 +464,7 @@ static void try(const fault *f, const char *const *settings)
 	if (f->name)
 		unsetenv(f->name);
 	for (int r = 0; r < 3; r++) {
-		if (r == 1 && (f->does == DIES || f->does == DIES_EARLY)) {
+		if (r == 1 && (f->does == DIES || f->does == DIES_EARLY || f->does == DIES_DIVIDING)) {
 			wrong |= o[r].failed != -SIGKILL;
 			continue;
 		}
@@ -481,6 +511,23 @@ int main(void)
 		 .within = 10},
 		{.what = "a rank is killed while payloads are merged", .compressor = "gtopk:density=0.1", .collective = "nccl",
 		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to", .within = 6},
+		{.what = "a rank is killed in a step of two levels", .compressor = "topk:density=0.1",
+		 .collective = "hier:ranks_per_node=2", .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1",
+		 .waits = "was waiting for NCCL to reduce", .within = 6},
+		{.what = "and NCCL does not notice", .compressor = "topk:density=0.1", .collective = "hier:ranks_per_node=2",
+		 .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1",
+		 .waits = "was waiting for NCCL to reduce", .within = 6},
+		{.what = "a rank is killed in sums of two levels", .compressor = "none", .collective = "hier:ranks_per_node=2",
+		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to", .within = 6},
+		{.what = "a rank is killed while ranks are divided", .compressor = "topk:density=0.1",
+		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_SILENT", .value = "1", .does = DIES_DIVIDING,
+		 .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to divide the ranks", .within = 6},
+		{.what = "a rank does not come to two levels", .compressor = "topk:density=0.1",
+		 .collective = "hier:ranks_per_node=2,timeout=1", .does = STAYS_AWAY, .status = GRADCOMP_ERR_TIMEOUT,
+		 .says = "timeout=", .waits = "was waiting for NCCL to", .within = 4},
+		{.what = "payloads between nodes are damaged", .compressor = "topk:density=0.1",
+		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_DAMAGE", .value = "1", .does = NOTHING,
+		 .status = GRADCOMP_ERR_MISMATCH, .says = "damaged", .within = 10},
 		{.what = "the device has too little memory", .compressor = "topk:density=0.1", .collective = "nccl",
 		 .name = "FAKE_CUDA_BYTES", .value = "150000", .does = NOTHING, .status = GRADCOMP_ERR_NOMEM,
 		 .says = "CUDA memory", .within = 10},
@@ -496,18 +543,24 @@ int main(void)
 	                                       {"block", "nccl"}, {"none", "nccl"}, {"signsgd", "ring"},
 	                                       {"qsgd:levels=7", "nccl"}, {"onebit", "nccl"}, {"acpsgd", "nccl"},
 	                                       {"dgc:density=0.1", "nccl"}, {"lqsgd", "nccl"}, {"gtopk:density=0.1", "tree"},
-	                                       {"fp8", "nccl"}, {"natural", "nccl"}, {"cast", "nccl"}, {"signsgd", "nccl"}, {"gtopk:density=0.1", "nccl"}};
+	                                       {"fp8", "nccl"}, {"natural", "nccl"}, {"cast", "nccl"}, {"signsgd", "nccl"}, {"gtopk:density=0.1", "nccl"},
+	                                       {"topk:density=0.1", "hier:ranks_per_node=2"},
+	                                       {"randomk:density=0.1", "hier:ranks_per_node=2"},
+	                                       {"lags:density=0.1", "hier:ranks_per_node=2"},
+	                                       {"none", "hier:ranks_per_node=2"}, {"block", "hier:ranks_per_node=2"}};
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
-		const outcome *o = run_processes(2, 30, settings, steady, (void *)(uintptr_t)pairs[i]);
-		ok(!o[0].failed && !o[0].status && o[0].number[ALLOCATED] == 0 && o[1].number[ALLOCATED] == 0,
+		/* Of three ranks, two a node, one holds two shards. */
+		int two_levels = !strncmp(pairs[i][1], "hier", 4), P = two_levels ? 3 : 2;
+		const outcome *o = run_processes(P, 30, settings, steady, (void *)(uintptr_t)pairs[i]);
+		ok(!o[0].failed && !o[0].status && o[0].number[ALLOCATED] == 0 && o[P - 1].number[ALLOCATED] == 0,
 		   "%s over %s: no memory is asked for after the third step %s", pairs[i][0], pairs[i][1], o[0].text);
-		if (!strcmp(pairs[i][1], "nccl"))
-			ok(o[0].number[WAITED] == 0 && o[1].number[WAITED] == 0, "%s over nccl: no step waits for the device (%g, %g)",
-			   pairs[i][0], o[0].number[WAITED], o[1].number[WAITED]);
-		if (!strcmp(pairs[i][1], "nccl"))
-			ok(o[0].number[MISALIGNED] == 0 && o[1].number[MISALIGNED] == 0,
-			   "%s over nccl: all buffers stand on boundaries of 16 bytes (%g and %g do not)", pairs[i][0],
-			   o[0].number[MISALIGNED], o[1].number[MISALIGNED]);
+		if (two_levels || !strcmp(pairs[i][1], "nccl"))
+			ok(o[0].number[WAITED] == 0 && o[P - 1].number[WAITED] == 0, "%s over %s: no step waits for the device (%g, %g)",
+			   pairs[i][0], pairs[i][1], o[0].number[WAITED], o[P - 1].number[WAITED]);
+		if (two_levels || !strcmp(pairs[i][1], "nccl"))
+			ok(o[0].number[MISALIGNED] == 0 && o[P - 1].number[MISALIGNED] == 0,
+			   "%s over %s: all buffers stand on boundaries of 16 bytes (%g and %g do not)", pairs[i][0], pairs[i][1],
+			   o[0].number[MISALIGNED], o[P - 1].number[MISALIGNED]);
 	}
 
 	count_launches("none", 4, settings);
@@ -522,6 +575,7 @@ int main(void)
 	try_launches("block", "nccl", settings);
 	try_launches("gtopk:density=0.1", "nccl", settings);
 	try_launches("topk:density=0.1", "ring", settings);
+	try_launches("topk:density=0.1", "hier:ranks_per_node=2", settings);
 	try_lent("topk:density=0.1", "nccl", settings);
 	try_lent("powersgd:rank=2", "nccl", settings);
 	try_lent("dgc:density=0.1", "ring", settings);
@@ -535,11 +589,12 @@ int main(void)
 		   "%s over nccl: what is outgrown while the device works on it goes back later (%g wrong numbers, %g blocks) %s",
 		   outgrow[i], o[0].number[OFF], o[0].number[TAKEN], o[0].text);
 	}
-	static const char *const enqueue[][2] = {{"none", "nccl"}, {"block", "nccl"}, {"powersgd:rank=2", "nccl"}, {"onebit", "nccl"}};
+	static const char *const enqueue[][2] = {{"none", "nccl"}, {"block", "nccl"}, {"powersgd:rank=2", "nccl"}, {"onebit", "nccl"},
+	                                         {"topk:density=1", "hier:ranks_per_node=2"}};
 	for (size_t i = 0; i < sizeof enqueue / sizeof enqueue[0]; i++) {
 		const outcome *o = run_processes(3, 30, settings, ahead, (void *)(uintptr_t)enqueue[i]);
 		ok(!o[0].failed && !o[1].failed && !o[2].failed && !o[0].status && !o[1].status,
-		   "%s over nccl: two steps are done before the device has a gradient %s", enqueue[i][0], o[0].text);
+		   "%s over %s: two steps are done before the device has a gradient %s", enqueue[i][0], enqueue[i][1], o[0].text);
 	}
 
 	/* Nobody names a collective: then no step waits, or every step does. */
@@ -553,16 +608,27 @@ int main(void)
 	   "... and through host memory where the collective for devices is not there %s", o[0].text);
 	/* Said once, by rank 0, with the reason. */
 	static const char *const warns[] = {"transport.timeout=5", "gradcomp.log=warn", "gradcomp.device_collective=absent", NULL};
-	const int was = dup(2), to = memfd_create("log", MFD_CLOEXEC);
 	char said[2048] = "";
-	dup2(to, 2);
-	run_processes(2, 30, warns, steady, (void *)(uintptr_t)usual);
-	dup2(was, 2);
+	int to = said_by(warns, usual);
 	ok(pread(to, said, sizeof said - 1, 0) > 0 && strstr(said, "are sent by 'ring', through host memory, since 'absent' cannot be used (") &&
 	           !strstr(strstr(said, "cannot be used") + 1, "cannot be used"),
 	   "... which rank 0 says: %s", strtok(said, "\n") ? said : "nothing");
-	close(was);
 	close(to);
+
+	static const char *const levels[] = {"topk:density=0.1", "hier:ranks_per_node=2"};
+	static const char *const warn[] = {"transport.timeout=5", "gradcomp.log=warn", NULL};
+	memset(said, 0, sizeof said);
+	setenv("FAKE_NCCL_ABSENT", "1", 1);
+	to = said_by(warn, levels);
+	unsetenv("FAKE_NCCL_ABSENT");
+	ok(pread(to, said, sizeof said - 1, 0) > 0 && strstr(said, "go through host memory over 'hier', whose way on GPUs cannot be used (") &&
+	           strstr(said, "install NCCL") && !strstr(strstr(said, "over 'hier'") + 1, "over 'hier'"),
+	   "two levels are in host memory where there is no NCCL, which rank 0 says: %s", strtok(said, "\n") ? said : "nothing");
+	close(to);
+	o = run_processes(3, 30, settings, without_nccl, NULL);
+	ok(o[0].status == GRADCOMP_ERR_MISMATCH && o[1].status && o[2].status && strstr(o[0].text, "rank 1") &&
+	           strstr(o[0].text, "through host memory"),
+	   "ranks with NCCL and without it have no reducer: %s", o[0].text);
 
 	setenv("FAKE_CUDA_DEVICES", "0", 1);
 	o = run_processes(3, 30, settings, on_host, NULL);

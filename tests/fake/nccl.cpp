@@ -6,6 +6,7 @@
  * block says ncclInProgress for a while, also after every call; a peer that is gone
  * is an asynchronous error, and work that cannot be done keeps its stream until the
  * communicator is aborted. FAKE_NCCL_SILENT=1: a peer that is gone is not noticed.
+ * FAKE_NCCL_DIES_AT_SPLIT=K: this rank is gone when it should take part in a communicator's K-th split, from 0.
  * FAKE_NCCL_DAMAGE=1: what is gathered, received or broadcast has ones for its last bytes. */
 #include <nccl.h>
 
@@ -13,6 +14,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -49,12 +51,13 @@ struct part {
 };
 
 struct world {
-	int rank, nranks;
+	int rank = 0, nranks = 0;
 	std::string name;
 	std::vector<int> fd;
 	std::atomic<int> aborted{0}, state{ncclInProgress}, busy{0};
 	int splits = 0;
 	std::thread rendezvous;
+	std::vector<std::thread> dividing; /* splits of it */
 
 	~world()
 	{
@@ -115,16 +118,16 @@ void accept_ranks(world *w)
 }
 
 /* The work cannot go on: as a kernel would, it stays until it is aborted. */
-void lost(world *w)
+void lost(world *w, const world *made)
 {
 	if (!getenv("FAKE_NCCL_SILENT"))
 		w->state = ncclRemoteError;
-	while (!w->aborted)
+	while (!w->aborted && !(made && made->aborted))
 		usleep(1000);
 }
 
-/* All of it at once, in order between any two ranks. False: given up. */
-bool move(world *w, std::vector<transfer> &all)
+/* All of it at once, in order between any two ranks. False: given up, or what it is to make, `made`, is. */
+bool move(world *w, std::vector<transfer> &all, const world *made = nullptr)
 {
 	size_t left = 0;
 	for (auto &t : all)
@@ -145,11 +148,11 @@ bool move(world *w, std::vector<transfer> &all)
 				t.bytes -= size_t(n);
 				left -= !t.bytes;
 			} else if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) {
-				lost(w);
+				lost(w, made);
 				return false;
 			}
 		}
-		if (w->aborted)
+		if (w->aborted || (made && made->aborted))
 			return false;
 		if (!moved)
 			usleep(20);
@@ -336,18 +339,49 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId i
 	return ncclInProgress;
 }
 
-/* All ranks go with it here: colours are not asked for. */
+/* Ranks tell each other their colours over the parent, which is busy with it for so long. Keys are as the ranks. */
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *made, ncclConfig_t *config)
 {
-	if (config->blocking || color || key != comm->w->rank || comm->w->state != ncclSuccess)
+	std::shared_ptr<world> of = comm->w;
+	if (config->blocking || color < NCCL_SPLIT_NOCOLOR || key != of->rank || of->state != ncclSuccess)
 		return ncclInvalidArgument;
-	auto w = std::make_shared<world>();
-	w->rank = comm->w->rank;
-	w->nranks = comm->w->nranks;
-	w->name = comm->w->name + "-" + std::to_string(comm->w->splits++);
-	w->fd.assign(size_t(w->nranks), -1);
-	w->rendezvous = std::thread(accept_ranks, w.get());
-	*made = new ncclComm{w};
+	const char *dies = getenv("FAKE_NCCL_DIES_AT_SPLIT");
+	if (dies && of->splits == atoi(dies))
+		raise(SIGKILL);
+	std::shared_ptr<world> w = color == NCCL_SPLIT_NOCOLOR ? nullptr : std::make_shared<world>();
+	std::string name = of->name + "-" + std::to_string(of->splits++) + "-" + std::to_string(color);
+	if (w)
+		w->name = name;
+	of->state = ncclInProgress;
+	*made = w ? new ncclComm{w} : nullptr;
+	std::thread divide([of, w, color] {
+		std::vector<int> colors(size_t(of->nranks), color);
+		std::vector<transfer> moves;
+		int own = color;
+		for (int r = 0; r < of->nranks; r++)
+			if (r != of->rank) {
+				moves.push_back({r, reinterpret_cast<char *>(&own), sizeof own, true});
+				moves.push_back({r, reinterpret_cast<char *>(&colors[size_t(r)]), sizeof own, false});
+			}
+		if (!move(of.get(), moves, w.get())) {
+			if (w)
+				w->state = ncclRemoteError;
+			return;
+		}
+		for (int r = 0; w && r < of->nranks; r++) {
+			w->rank += r < of->rank && colors[size_t(r)] == color;
+			w->nranks += colors[size_t(r)] == color;
+		}
+		of->state = ncclSuccess;
+		if (w) {
+			w->fd.assign(size_t(w->nranks), -1);
+			accept_ranks(w.get());
+		}
+	});
+	if (w)
+		w->rendezvous = std::move(divide);
+	else
+		of->dividing.push_back(std::move(divide));
 	return ncclInProgress;
 }
 
@@ -355,6 +389,9 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
 	if (comm->w->rendezvous.joinable())
 		comm->w->rendezvous.join();
+	for (auto &t : comm->w->dividing)
+		if (t.joinable())
+			t.join();
 	return ncclSuccess;
 }
 

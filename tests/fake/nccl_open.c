@@ -1,5 +1,7 @@
-/* dlopen() of the collective nccl: its libnccl.so.2 is the fake, whatever the process has loaded. */
+/* dlopen() of the collective nccl: its libnccl.so.2 is the fake, whatever the process has loaded.
+ * FAKE_NCCL_ABSENT=1: there is none. */
 #include <dlfcn.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifndef FAKE_NCCL
@@ -11,5 +13,7 @@ void *__wrap_dlopen(const char *name, int flags);
 
 void *__wrap_dlopen(const char *name, int flags)
 {
-	return __real_dlopen(name && !strcmp(name, "libnccl.so.2") ? FAKE_NCCL : name, flags);
+	const char *fake = getenv("FAKE_NCCL_ABSENT") ? "libnccl.so.absent" : FAKE_NCCL;
+
+	return __real_dlopen(name && !strcmp(name, "libnccl.so.2") ? fake : name, flags);
 }

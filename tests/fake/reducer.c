@@ -4,6 +4,10 @@
 #include "tests/fake/gpu_model.h"
 
 #include "reducer/bucketing/rebucket.h"
+#include "reducer/hierarchical/hierarchical_internal.h"
+
+/* On a real device there is none. */
+__attribute__((weak)) extern long fake_cuda_allocations(void);
 
 struct run {
 	const char *compressor, *collective;
@@ -11,6 +15,7 @@ struct run {
 	uint64_t bucket_bytes;
 	gradcomp_dtype dtype;
 	double within, share_within;
+	int levels; /* that it works on shards, in two levels, on the device: 1 it does, -1 it does not; 0: not looked at */
 };
 
 /* What a rank leaves. */
@@ -68,7 +73,8 @@ static gradcomp_status give(gpu_model *a, gpu_model *b, int *differ, gradcomp_er
 	}
 	/* But those that are unbiased. */
 	int holds = reducer_of(a->red)->eng.memory && !(reducer_of(a->red)->eng.compressor->traits & GRADCOMP_TRAIT_UNBIASED);
-	*differ |= (held > 0) != holds;
+	/* Of two levels a rank holds what is in its shards, which may be nothing of this one. */
+	*differ |= (held > 0) != holds && !(reducer_of(a->red)->eng.coll_ctx.collective->serves & GRADCOMP_CAN_SHARD);
 	for (int k = 0; k < 3; k++)
 		free(to[k]);
 	return st;
@@ -119,7 +125,11 @@ static void alike(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
 	if (told(rank, &err, gpu_model_open(&again, w, GRADCOMP_CUDA, run->dtype, run->compressor, run->collective,
 	                                    run->bucket_bytes, &err)))
 		goto no_other;
-	out->failed = 0;
+	const reducer *r = reducer_of(dev.red);
+	int levels = r->eng.hierarchical && r->eng.hierarchical->inner.gpu ? 1 : -1;
+	out->failed = run->levels && levels != run->levels;
+	if (out->failed)
+		printf("# rank %d: %s levels on the device\n", rank, levels < 0 ? "no" : "two");
 	for (int s = 0; !out->failed && s < 5; s++) {
 		int poison = s == 2 && rank == P - 1;
 		gradcomp_status st = gpu_step(&host, rank, s, poison, &err);
@@ -249,6 +259,45 @@ int main(int argc, char **argv)
 		check(1 + (int)i % 4, settings, run);
 		run.bucket_bytes = 1 << 20;
 		check(3, settings, run);
+	}
+	/* Two levels: two ranks a node, whose sums have one order; several shards on a rank; nodes of three; none. */
+	static const struct {
+		const char *spec, *collective;
+		int P, levels;
+		uint64_t bucket_bytes;
+		double within;
+	} levels[] = {
+		{"topk:density=0.1", "hier:ranks_per_node=2", 4, 1, 5000, 0},
+		{"topk:density=0.1,indices=delta", "hier:ranks_per_node=2", 3, 1, 1 << 20, 0},
+		{"dgc:density=0.1", "hier:ranks_per_node=3", 4, 1, 5000, 1e-6},
+		{"lags:density=0.1", "hier:ranks_per_node=2", 4, 1, 5000, 0},
+		{"mstopk:density=0.1", "hier:ranks_per_node=4", 5, 1, 1 << 20, 1e-6},
+		{"onebit", "hier:ranks_per_node=2", 4, 1, 5000, 1e-5},
+		{"signsgd", "hier:ranks_per_node=2", 4, 1, 1 << 20, 1e-5},
+		{"qsgd:levels=7", "hier:ranks_per_node=3", 6, 1, 5000, 1e-3},
+		{"randomk:density=0.1", "hier:ranks_per_node=2", 4, 1, 1 << 20, 0},
+		{"topk:density=0.1", "hier:ranks_per_node=4", 4, -1, 5000, 1e-6},
+		{"none", "hier:ranks_per_node=2", 4, -1, 5000, 0},
+		{"none", "hier:ranks_per_node=3", 4, -1, 1 << 20, 1e-6},
+		{"powersgd:rank=4", "hier:ranks_per_node=2", 3, -1, 5000, 1e-4},
+		{"block:bits=8", "hier:ranks_per_node=2", 4, -1, 1 << 20, 2e-2},
+	};
+	for (size_t i = 0; with_nccl && i < sizeof levels / sizeof levels[0]; i++) {
+		if (only && strcmp(only, "levels"))
+			break;
+		check(levels[i].P, settings,
+		      (struct run){.compressor = levels[i].spec, .collective = levels[i].collective, .on_host = levels[i].collective,
+		                   .bucket_bytes = levels[i].bucket_bytes, .levels = levels[i].levels, .within = levels[i].within,
+		                   .share_within = !strncmp(levels[i].spec, "block", 5) ? 1e-2 : 1e-4});
+	}
+	if (fake_cuda_allocations && (!only || !strcmp(only, "levels"))) {
+		/* Without NCCL shards are in host memory, and so is all work on them. */
+		setenv("FAKE_NCCL_ABSENT", "1", 1);
+		check(4, settings, (struct run){.compressor = "topk:density=0.1", .collective = "hier:ranks_per_node=3",
+		                                .on_host = "hier:ranks_per_node=3", .bucket_bytes = 5000, .levels = -1});
+		check(3, settings, (struct run){.compressor = "none", .collective = "hier:ranks_per_node=2",
+		                                .on_host = "hier:ranks_per_node=2", .bucket_bytes = 5000, .within = 1e-6, .levels = -1});
+		unsetenv("FAKE_NCCL_ABSENT");
 	}
 	if (!only) {
 		struct run half = {.compressor = "topk:density=0.1", .collective = "nccl", .bucket_bytes = 5000,

@@ -16,12 +16,12 @@ enum { MEMORIES = 4096 }; /* numbers of the model, at most */
 static void memory_add(double *total, const reducer *red)
 {
 	const struct hierarchical *s = red->eng.hierarchical;
-	const engine *k = s ? &s->inner : &red->eng;
-	for (uint32_t i = 0; k->error && i < k->nbuckets; i++) {
-		uint64_t at = red->eng.buckets[i].pub.offset + (s ? s->of[i].begin : 0);
-		for (uint64_t j = 0; j < k->buckets[i].pub.numel; j++)
-			total[at + j] += k->error[k->buckets[i].pub.offset + j];
-	}
+	for (const engine *k = s ? &s->inner : &red->eng; k; s = s ? s->next : NULL, k = s ? &s->inner : NULL)
+		for (uint32_t i = 0; k->error && i < k->nbuckets; i++) {
+			uint64_t at = red->eng.buckets[i].pub.offset + (s ? s->of[i].begin : 0);
+			for (uint64_t j = 0; j < k->buckets[i].pub.numel; j++)
+				total[at + j] += k->error[k->buckets[i].pub.offset + j];
+		}
 	for (uint32_t i = 0; i < red->eng.nbuckets; i++) {
 		const bucket *b = &red->eng.buckets[i];
 		uint64_t P = (uint64_t)red->eng.layout.nranks, n = b->pub.numel, me = (uint64_t)red->eng.layout.rank;

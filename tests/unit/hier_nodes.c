@@ -10,20 +10,32 @@
 
 #include <math.h>
 
-enum { MOST = 6, NUMBERS = 4099, PAYLOAD = 240 };
+enum { MOST = 9, NUMBERS = 4099, PAYLOAD = 240, SPLITS = 4 };
 
 typedef struct nodes {
 	const char *name;
 	int P, m;
 	int32_t node[MOST];
-	int even; /* ranks of every node, or 0 */
+	int even;   /* ranks of every node, or 0 */
+	int shards; /* 0: not looked at */
 } nodes;
 
 static const nodes shapes[] = {
-	{"3 + 1", 4, 2, {0, 0, 0, 1}, 0},       {"2 x 3", 6, 2, {0, 0, 0, 1, 1, 1}, 3},
-	{"3 x 2", 6, 3, {0, 0, 1, 1, 2, 2}, 2}, {"2 x 3 in turn", 6, 2, {0, 1, 0, 1, 0, 1}, 3},
-	{"2 + 2 + 1, mixed", 5, 3, {0, 1, 1, 2, 0}, 0}, {"one node", 3, 1, {0, 0, 0}, 3},
-	{"one rank a node", 3, 3, {0, 1, 2}, 1}, {"one rank", 1, 1, {0}, 1},
+	{"2 x 3", 6, 2, {0, 0, 0, 1, 1, 1}, 3, 3},
+	{"3 x 2", 6, 3, {0, 0, 1, 1, 2, 2}, 2, 2},
+	{"2 x 3 in turn", 6, 2, {0, 1, 0, 1, 0, 1}, 3, 3},
+	{"one node", 3, 1, {0, 0, 0}, 3, 3},
+	{"one rank a node", 3, 3, {0, 1, 2}, 1, 1},
+	{"one rank", 1, 1, {0}, 1, 1},
+	/* Over the largest, where an even share for a small node's ranks is not much less. */
+	{"3 + 1", 4, 2, {0, 0, 0, 1}, 0, 3},
+	{"2 + 2 + 1, mixed", 5, 3, {0, 1, 1, 2, 0}, 0, 2},
+	{"4 + 2 + 1, mixed", 7, 3, {2, 0, 1, 0, 0, 1, 0}, 0, 4},
+	{"1 + 5", 6, 2, {0, 1, 1, 1, 1, 1}, 0, 5},
+	{"5 + 3", 8, 2, {0, 0, 0, 0, 0, 1, 1, 1}, 0, 5},
+	/* Two shards on one rank of three, and one on the others, would be worse. */
+	{"4 + 3", 7, 2, {0, 0, 0, 0, 1, 1, 1}, 0, 3},
+	{"5 + 4", 9, 2, {0, 0, 0, 0, 0, 1, 1, 1, 1}, 0, 4},
 };
 
 /* Links with nodes of their own. */
@@ -35,7 +47,7 @@ typedef struct counting {
 
 typedef struct trial {
 	const nodes *of;
-	int failed[MOST], holders[MOST];
+	int failed[MOST], holders[MOST]; /* how many shards a rank holds */
 	float x[MOST][NUMBERS];
 	uint64_t sharded[MOST], flat[MOST];
 } trial;
@@ -145,12 +157,37 @@ static void bytes_between(const struct gradcomp_collective_v1 *c, void *h, const
 	t->flat[rank] = links->between;
 }
 
+/* Shards of a node are all of the buffer, each once. Returns what is wrong. */
+static int shards_tile(const struct gradcomp_collective_v1 *c, void *h, float *x, uint64_t n, trial *t, int rank)
+{
+	gradcomp_shard shard = {.struct_size = sizeof shard}, first = {.struct_size = sizeof first};
+	gradcomp_error err;
+	void *holders;
+	int bad = 0, k = 0;
+	for (uint64_t i = 0; i < n; i++)
+		x[i] = NAN;
+	bad |= c->shard(h, n, &first, &err) != 0 || first.nranks != t->of->m;
+	while (!bad && !c->shard_at(h, (uint32_t)k, n, &shard, &holders, &err) && shard.rank >= 0) {
+		bad |= shard.nranks != t->of->m || shard.begin > n || shard.numel > n - shard.begin;
+		bad |= !k && (shard.begin != first.begin || shard.numel != first.numel || shard.rank != first.rank);
+		for (uint64_t i = shard.begin; !bad && i < shard.begin + shard.numel; i++) {
+			bad |= !isnan(x[i]);
+			x[i] = 1;
+		}
+		k++;
+	}
+	t->holders[rank] = k;
+	bad |= c->local_allgather(h, x, n, &err) != 0;
+	for (uint64_t i = 0; i < n; i++)
+		bad |= x[i] != 1;
+	return bad;
+}
+
 static void body(gradcomp_job *job, int rank, int P, void *arg)
 {
 	static const uint64_t sizes[] = {0, 1, 2, 7, NUMBERS};
 	trial *t = arg;
 	counting links = {.links.rank = rank};
-	gradcomp_shard shard = {.struct_size = sizeof shard};
 	gradcomp_error err = {0};
 	channel *channel;
 	int world[MOST];
@@ -186,9 +223,8 @@ static void body(gradcomp_job *job, int rank, int P, void *arg)
 		t->failed[rank] |= memcmp(x, t->x[0], 4 * n) ? 4 : 0;
 		ranks_wait();
 		t->failed[rank] |= blocks_right(c, h, x, rank, P, n) << 3;
-		/* Shards of a node are all of the buffer, and a sum that is spread is everybody's. */
-		t->failed[rank] |= c->shard(h, n, &shard, &err) != 0 || shard.nranks != t->of->m;
-		t->holders[rank] = shard.rank >= 0;
+		t->failed[rank] |= shards_tile(c, h, x, n, t, rank) << 5;
+		/* A sum that is spread is everybody's. */
 		memcpy(x, input[rank], 4 * n);
 		t->failed[rank] |= c->local_reduce_scatter(h, x, n, 2.0, &err) != 0 || c->local_allgather(h, x, n, &err) != 0;
 		for (uint64_t i = 0; i < n; i++) {
@@ -219,6 +255,12 @@ static void check(const nodes *of, const char *const *settings)
 	}
 	ok(!failed, "hier, %s: all-reduce, reduce-scatter, all-gather, broadcast, barrier, shards (%#x)", of->name,
 	   (unsigned)failed);
+	int held[MOST] = {0}, differ = 0;
+	for (int r = 0; r < of->P; r++)
+		held[of->node[r]] += t->holders[r];
+	for (int k = 0; k < of->m; k++)
+		differ |= held[k] != (of->shards ? of->shards : held[0]);
+	ok(!differ, "hier, %s: %d shards", of->name, held[0]);
 	if (of->even)
 		/* A flat all-gather brings each node the payloads of all ranks of the others, n times
 		 * as long: once at least, and around a ring what it had sent out too. */
@@ -226,6 +268,27 @@ static void check(const nodes *of, const char *const *settings)
 		   "hier, %s: %llu bytes between nodes by shards: 1/%d of all payloads of other nodes exactly (a flat ring: %llu)",
 		   of->name, (unsigned long long)sharded, of->even, (unsigned long long)flat);
 	free(t);
+}
+
+/* Some split of so many ranks over nodes. */
+static void check_any(int P, const char *const *settings)
+{
+	nodes of = {.P = P};
+	char name[64];
+	int count[MOST] = {0}, to[MOST] = {0}, at;
+	for (int r = 0; r < P; r++) {
+		of.node[r] = (int)(test_uniform() * P);
+		count[of.node[r]]++;
+	}
+	for (int k = 0; k < P; k++)
+		to[k] = count[k] ? of.m++ : 0;
+	at = snprintf(name, sizeof name, "ranks on nodes");
+	for (int r = 0; r < P; r++) {
+		of.node[r] = to[of.node[r]];
+		at += snprintf(name + at, sizeof name - (size_t)at, " %d", (int)of.node[r]);
+	}
+	of.name = name;
+	check(&of, settings);
 }
 
 /* ---- all-to-all ---- */
@@ -271,7 +334,9 @@ int main(void)
 	}
 	for (size_t k = 0; k < sizeof shapes / sizeof shapes[0]; k++)
 		check(&shapes[k], settings);
-	for (int P = 1; P <= MOST; P++) {
+	for (int k = 0; k < SPLITS; k++)
+		check_any(MOST - k, settings);
+	for (int P = 1; P <= 6; P++) {
 		int failed[MOST] = {0}, any = 0;
 		run_ranks(P, settings, alltoall_body, failed);
 		for (int r = 0; r < P; r++)

@@ -60,15 +60,17 @@ static uint64_t of_step(int step)
 static void expose(show *s, const reducer *red, int after)
 {
 	const struct hierarchical *h = red->eng.hierarchical;
-	const engine *k = h ? &h->inner : &red->eng;
 	int node = h ? h->rank : red->eng.layout.rank;
-	uint32_t arrays = !!k->error + k->compressor->state_arrays;
-	for (uint32_t a = 0; node >= 0 && a < arrays; a++)
-		for (uint32_t i = 0; i < red->eng.nbuckets; i++) {
-			const float *from = k->error && !a ? k->error : k->state[a - !!k->error];
-			uint64_t at = red->eng.buckets[i].pub.offset + (h ? h->of[i].begin : 0);
-			memcpy(s->held[after][node][a] + at, from + k->buckets[i].pub.offset, k->buckets[i].pub.numel * sizeof *from);
-		}
+	for (const engine *k = h ? &h->inner : &red->eng; k; h = h ? h->next : NULL, k = h ? &h->inner : NULL) {
+		uint32_t arrays = !!k->error + k->compressor->state_arrays;
+		for (uint32_t a = 0; node >= 0 && a < arrays; a++)
+			for (uint32_t i = 0; i < red->eng.nbuckets; i++) {
+				const float *from = k->error && !a ? k->error : k->state[a - !!k->error];
+				uint64_t at = red->eng.buckets[i].pub.offset + (h ? h->of[i].begin : 0);
+				memcpy(s->held[after][node][a] + at, from + k->buckets[i].pub.offset,
+				       k->buckets[i].pub.numel * sizeof *from);
+			}
+	}
 }
 
 static int moves(show *s, model *m, int rank, int P, int step, gradcomp_error *err)
@@ -253,6 +255,7 @@ int main(void)
 	config_free(c);
 	run("dgc:density=0.1", "hier", 5, nodes[3]);
 	run("topk:density=0.1,layerwise=yes", "hier:ranks_per_node=3", 5, NULL);
+	run("topk:density=0.1", "hier:ranks_per_node=4", 5, NULL);
 	run("onebit:column=64", "direct", 5, NULL);
 	ok(with_shards > 2 && with_resident > 2 && given_early > 2,
 	   "%d runs moved shards, %d a memory of the collective's; %d moves with gradients given", with_shards, with_resident,

@@ -375,19 +375,27 @@ int main(void)
 	for (int P = 2; P <= 7; P++)
 		run("gtopk:density=0.1", "tree", P, 5000, -1, 0, 0);
 	/* 3 + 1, 2 x 3, 3 x 2, one node, one rank a node, 2 + 2 + 1. */
-	run("topk:density=0.1", "hier:ranks_per_node=3", 4, 5000, -1, 2, 2);
+	run("topk:density=0.1", "hier:ranks_per_node=3", 4, 5000, -1, 2, 4);
 	run("topk:density=0.1", "hier:ranks_per_node=3", 6, 5000, 1, 2, 6);
 	run("topk:density=0.1", "hier:ranks_per_node=2", 6, 1 << 20, 1, 3, 6);
 	run("topk:density=0.1", "hier:ranks_per_node=4", 4, 5000, -1, 0, 0);
 	run("topk:density=0.1", "hier:ranks_per_node=1", 3, 5000, 1, 0, 0);
-	run("topk:density=0.1,start_step=1,layerwise=yes", "hier:ranks_per_node=2", 5, 5000, 2, 3, 3);
+	run("topk:density=0.1,start_step=1,layerwise=yes", "hier:ranks_per_node=2", 5, 5000, 2, 3, 5);
 	run("onebit", "hier:ranks_per_node=2", 4, 5000, 1, 2, 4);
 	run("mstopk:density=0.1", "hier:ranks_per_node=3", 6, 1, -1, 2, 6);
 	run("lags:density=0.1", "hier:ranks_per_node=2", 4, 5000, 1, 2, 4);
-	run("blocktopk:density=0.2,block=32", "hier:ranks_per_node=2", 5, 5000, 1, 3, 3);
+	run("blocktopk:density=0.2,block=32", "hier:ranks_per_node=2", 5, 5000, 1, 3, 5);
 	run("blocktopk:density=0.2,rows=yes,start_step=1", "hier:ranks_per_node=3", 6, 5000, 2, 2, 6);
 	run("randomk:density=0.1", "hier:ranks_per_node=2", 4, 5000, 1, 2, 4);
 	run("block", "hier:ranks_per_node=2", 4, 5000, 1, 0, 0);
+	/* A rank of the small node holds several shards of a bucket. */
+	run("topk:density=0.1", "hier:ranks_per_node=4", 5, 5000, 1, 2, 5);
+	run("topk:density=0.1,start_step=1,layerwise=yes", "hier:ranks_per_node=5", 8, 5000, 2, 2, 8);
+	run("randomk:density=0.1", "hier:ranks_per_node=4", 5, 1 << 20, 1, 2, 5);
+	run("blocktopk:density=0.2,block=32", "hier:ranks_per_node=3", 5, 5000, 1, 2, 5);
+	run("lags:density=0.1", "hier:ranks_per_node=3", 4, 5000, 1, 2, 4);
+	run("onebit", "hier:ranks_per_node=4", 7, 5000, 1, 2, 6);
+	run("block", "hier:ranks_per_node=3", 4, 5000, 1, 0, 0);
 	overflows();
 	return done_testing();
 }

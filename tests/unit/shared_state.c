@@ -52,11 +52,11 @@ static void owed(double *to)
 	for (int r = 0; first->eng.compressor->traits & GRADCOMP_TRAIT_OWN_MOMENTUM && r < P; r++) {
 		const reducer *red = reducer_of(now.models[r]->red);
 		const struct hierarchical *s = red->eng.hierarchical;
-		const engine *k = s ? &s->inner : &red->eng;
-		for (uint32_t i = 0; i < k->nbuckets; i++)
-			for (uint64_t j = 0; j < k->buckets[i].pub.numel; j++)
-				to[red->eng.buckets[i].pub.offset + (s ? s->of[i].begin : 0) + j] +=
-					k->memory[k->buckets[i].pub.offset + j];
+		for (const engine *k = s ? &s->inner : &red->eng; k; s = s ? s->next : NULL, k = s ? &s->inner : NULL)
+			for (uint32_t i = 0; i < k->nbuckets; i++)
+				for (uint64_t j = 0; j < k->buckets[i].pub.numel; j++)
+					to[red->eng.buckets[i].pub.offset + (s ? s->of[i].begin : 0) + j] +=
+						k->memory[k->buckets[i].pub.offset + j];
 	}
 	for (int i = 0; i < MEMORIES; i++)
 		to[i] /= nodes ? nodes : P;

@@ -217,25 +217,29 @@ static gradcomp_status two_levels(rank_call *c)
 	void *instance = c->t->instance[c->rank];
 	float *buf = (float *)(void *)c->buf.data;
 	uint64_t n = c->t->count, ids[LINKS_RANKS_MAX], lengths[LINKS_RANKS_MAX];
-	gradcomp_status st;
+	void *holders = instance;
+	gradcomp_status st = p->local_reduce_scatter(instance, buf, n, 1.0, &c->err);
 
-	c->shard = (gradcomp_shard){.struct_size = sizeof c->shard};
-	st = p->shard(instance, n, &c->shard, &c->err);
-	if (st || (c->shard.rank >= 0 && (c->shard.begin > n || c->shard.numel > n - c->shard.begin || c->shard.nranks > c->t->P)))
-		return st ? st : host_fail(&c->err, GRADCOMP_ERR_INTERNAL, "its shard is not within the bucket");
-	st = p->local_reduce_scatter(instance, buf, n, 1.0, &c->err);
-	if (!st && c->shard.rank >= 0)
-		st = p->shard_allreduce(instance, buf + c->shard.begin, c->shard.numel, GRADCOMP_F32, GRADCOMP_SUM, c->t->scale,
+	for (uint32_t k = 0; !st && (!k || p->shard_at); k++) {
+		c->shard = (gradcomp_shard){.struct_size = sizeof c->shard, .rank = -1};
+		st = p->shard_at ? p->shard_at(instance, k, n, &c->shard, &holders, &c->err)
+		                 : p->shard(instance, n, &c->shard, &c->err);
+		if (st || c->shard.rank < 0)
+			break;
+		if (c->shard.begin > n || c->shard.numel > n - c->shard.begin || c->shard.nranks > c->t->P || k >= n + c->t->P)
+			return host_fail(&c->err, GRADCOMP_ERR_INTERNAL, "its shard is not within the bucket");
+		st = p->shard_allreduce(holders, buf + c->shard.begin, c->shard.numel, GRADCOMP_F32, GRADCOMP_SUM, c->t->scale,
 		                        &c->err);
-	for (int r = 0; r < c->shard.nranks; r++) {
-		ids[r] = r == c->shard.rank ? (uint64_t)r : ~0u;
-		lengths[r] = sizeof *ids;
+		for (int r = 0; r < c->shard.nranks; r++) {
+			ids[r] = r == c->shard.rank ? (uint64_t)r : ~0u;
+			lengths[r] = sizeof *ids;
+		}
+		if (!st)
+			st = p->shard_allgather(holders, ids, lengths, &c->err);
+		for (int r = 0; !st && r < c->shard.nranks; r++)
+			if (ids[r] != (uint64_t)r)
+				st = host_fail(&c->err, GRADCOMP_ERR_INTERNAL, "shard_allgather(): block %d is not that of holder %d", r, r);
 	}
-	if (!st && c->shard.rank >= 0)
-		st = p->shard_allgather(instance, ids, lengths, &c->err);
-	for (int r = 0; !st && c->shard.rank >= 0 && r < c->shard.nranks; r++)
-		if (ids[r] != (uint64_t)r)
-			st = host_fail(&c->err, GRADCOMP_ERR_INTERNAL, "shard_allgather(): block %d is not that of holder %d", r, r);
 	return st ? st : p->local_allgather(instance, buf, n, &c->err);
 }
 

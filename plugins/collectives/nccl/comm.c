@@ -76,16 +76,23 @@ static gradcomp_status job_failure(const nccl *n, gradcomp_error *err)
 static gradcomp_status give_up(nccl *n, const gradcomp_error *why, const char *what, gradcomp_error *err)
 {
 	double since = now();
+	nccl *m = n;
 
-	if (n->comm)
-		n->f.ncclCommAbort(n->comm);
-	n->comm = NULL;
-	if (n->base)
-		atomic_store(&n->base->broken, 1);
+	/* Whatever else is on the stream would not end either. */
+	do {
+		if (m->comm)
+			m->f.ncclCommAbort(m->comm);
+		m->comm = NULL;
+		if (m->base)
+			atomic_store(&m->base->broken, 1);
+		m = m->with;
+	} while (m && m != n);
 	while (cudaStreamQuery(n->queue) == cudaErrorNotReady && now() - since < DRAIN_SECONDS)
 		breathe(since);
 	cudaGetLastError();
 	n->host->fail(&n->failed, why->status, "%s; rank %d was waiting for NCCL to %s", why->text, n->links->rank, what);
+	for (m = n->with; m && m != n; m = m->with)
+		m->failed = n->failed;
 	return n->host->fail(err, n->failed.status, "%s", n->failed.text);
 }
 
@@ -434,6 +441,35 @@ gradcomp_status nccl_ready(nccl *n, gradcomp_error *err)
 	pthread_mutex_unlock(&bases_lock);
 	if (!st)
 		st = await(n, n->comm, 0, what, err);
+	if (st && !n->failed.status)
+		n->host->fail(&n->failed, st, "%s", err ? err->text : "NCCL cannot be used");
+	return st;
+}
+
+gradcomp_status nccl_split(nccl *n, nccl *out, int colour, gradcomp_error *err)
+{
+	static const char what[] = "divide the ranks";
+	ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+	ncclComm_t made = NULL;
+	cudaError_t e = cudaSuccess;
+	gradcomp_status st;
+	ncclResult_t rc;
+
+	config.blocking = 0;
+	config.splitShare = 1;
+	pthread_mutex_lock(&bases_lock);
+	rc = n->f.ncclCommSplit(n->base->comm, out ? colour : NCCL_SPLIT_NOCOLOR, n->links->rank, &made, &config);
+	if (out) {
+		out->f = n->f;
+		out->ops = n->ops;
+		out->comm = made;
+		e = cudaEventCreateWithFlags(&out->event, cudaEventDisableTiming);
+	}
+	st = nccl_going(rc) ? await(n, n->base->comm, 0, what, err) : nccl_broken(n, rc, what, err);
+	pthread_mutex_unlock(&bases_lock);
+	if (!st && out)
+		st = e ? n->host->fail(err, GRADCOMP_ERR_IO, "nccl: no CUDA event: %s", cudaGetErrorString(e))
+		       : await(out, out->comm, 0, what, err);
 	if (st && !n->failed.status)
 		n->host->fail(&n->failed, st, "%s", err ? err->text : "NCCL cannot be used");
 	return st;

@@ -17,6 +17,7 @@ static void find_nodes(hier *h, int ranks_per_node)
 		h->node++;
 	h->local = h->rank_at - h->first[h->node];
 	h->locals = h->first[h->node + 1] - h->first[h->node];
+	h->held = h->local < h->shards ? (h->shards - h->local - 1) / h->locals + 1 : 0;
 }
 
 static gradcomp_status open_level(hier *h, const int *ranks, int n, int me, size_t chunk, sublinks **links, ring **out,
@@ -27,13 +28,42 @@ static gradcomp_status open_level(hier *h, const int *ranks, int n, int me, size
 	return st ? st : ring_create(h->host, &(*links)->links, &o, out, err);
 }
 
+/* This rank's shard with that index, and its holders. */
+static gradcomp_status open_part(hier *h, int index, size_t chunk, gradcomp_error *err)
+{
+	hier_part *p = index ? &h->more[index - 1] : &h->own;
+	p->of = h;
+	p->shard = h->local + index * h->locals;
+	p->holders = h->holders + (size_t)index * (size_t)h->nodes;
+	for (int k = 0; k < h->nodes; k++)
+		p->holders[k] = h->order[h->first[k] + p->shard % (h->first[k + 1] - h->first[k])];
+	return open_level(h, p->holders, h->nodes, h->node, chunk, &p->across, &p->outer, err);
+}
+
+static gradcomp_status open_parts(hier *h, size_t chunk, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	size_t n = (size_t)h->held;
+	h->own.of = h;
+	h->own.shard = h->local;
+	if (!n)
+		return GRADCOMP_OK;
+	h->holders = h->host->alloc(n * (size_t)h->nodes * sizeof *h->holders);
+	h->more = n > 1 ? h->host->alloc((n - 1) * sizeof *h->more) : NULL;
+	if (!h->holders || (n > 1 && !h->more))
+		return h->host->fail(err, GRADCOMP_ERR_NOMEM, "hier: no memory for the holders of %d shards", h->held);
+	for (int i = 0; !st && i < h->held; i++)
+		st = open_part(h, i, chunk, err);
+	return st;
+}
+
 gradcomp_status hier_create(const gradcomp_host *host, const gradcomp_links *links, size_t chunk, int ranks_per_node,
                             hier **out, gradcomp_error *err)
 {
 	size_t P = (size_t)links->nranks;
 	int nodes = ranks_per_node ? (links->nranks - 1) / ranks_per_node + 1 : links->nnodes;
 	hier *h = host->alloc(sizeof *h + (2 * (P + 1) + (size_t)nodes + 1) * sizeof *h->counts +
-	                      (P + 2 * (size_t)nodes + 1) * sizeof *h->order);
+	                      (P + (size_t)nodes + 1) * sizeof *h->order);
 	int32_t *count = host->alloc((size_t)links->nnodes * sizeof *count);
 	gradcomp_status st;
 	if (!h || !count) {
@@ -50,16 +80,12 @@ gradcomp_status hier_create(const gradcomp_host *host, const gradcomp_links *lin
 	h->start = h->offset + P + 1;
 	h->order = (int *)(void *)(h->start + nodes + 1);
 	h->first = h->order + P;
-	h->holders = h->first + nodes + 1;
 	find_nodes(h, ranks_per_node);
 	hier_scan(&h->shape, links, h->order, h->first, nodes, h->shards, chunk, count);
 	host->release(count);
 	st = open_level(h, h->order + h->first[h->node], h->locals, h->local, chunk, &h->inside, &h->inner, err);
-	if (!st && h->local < h->shards) {
-		for (int k = 0; k < nodes; k++)
-			h->holders[k] = h->order[h->first[k] + h->local];
-		st = open_level(h, h->holders, nodes, h->node, chunk, &h->across, &h->outer, err);
-	}
+	if (!st)
+		st = open_parts(h, chunk, err);
 	if (st)
 		hier_destroy(h);
 	else
@@ -74,40 +100,80 @@ void hier_destroy(void *instance)
 		return;
 	const gradcomp_host *host = h->host;
 	ring_destroy(h->inner);
-	ring_destroy(h->outer);
 	sublinks_destroy(h->inside);
-	sublinks_destroy(h->across);
+	for (int i = 0; i < h->held && (!i || h->more); i++) {
+		ring_destroy(hier_part_at(h, i)->outer);
+		sublinks_destroy(hier_part_at(h, i)->across);
+	}
+	host->release(h->more);
+	host->release(h->holders);
 	host->release(h->scratch);
 	host->release(h);
 }
 
-static const uint64_t *shard_counts(hier *h, uint64_t total, size_t size)
+/* Of the shards from `first` on, one a rank of the node: into counts[]; returns how much they are. */
+static uint64_t shard_counts(hier *h, int first, uint64_t total, size_t size)
 {
-	for (int j = 0; j < h->locals; j++)
-		h->counts[j] = (hier_begin(h, total, j + 1) - hier_begin(h, total, j)) * size;
-	return h->counts;
+	uint64_t all = 0;
+	for (int j = 0; j < h->locals; j++) {
+		h->counts[j] = (hier_begin(h, total, first + j + 1) - hier_begin(h, total, first + j)) * size;
+		all += h->counts[j];
+	}
+	return all;
 }
 
 gradcomp_status hier_bring(hier *h, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op, double scale,
                            gradcomp_error *err)
 {
-	return ring_reduce_scatter(h->inner, buf, shard_counts(h, count, 1), dtype, op, scale, err);
+	gradcomp_status st = GRADCOMP_OK;
+	char *at = buf;
+	for (int first = 0; !st && first < h->shards; first += h->locals) {
+		uint64_t n = shard_counts(h, first, count, 1);
+		st = ring_reduce_scatter(h->inner, at, h->counts, dtype, op, scale, err);
+		at += n * gradcomp_dtype_bytes(dtype);
+	}
+	return st;
 }
 
 gradcomp_status hier_hand_out(hier *h, void *buf, uint64_t count, size_t size, gradcomp_error *err)
 {
-	return ring_allgather(h->inner, buf, shard_counts(h, count, size), err);
+	gradcomp_status st = GRADCOMP_OK;
+	char *at = buf;
+	for (int first = 0; !st && first < h->shards; first += h->locals) {
+		uint64_t bytes = shard_counts(h, first, count, size);
+		st = ring_allgather(h->inner, at, h->counts, err);
+		at += bytes;
+	}
+	return st;
+}
+
+/* Where it begins; in *n how long it is. */
+static uint64_t extent(const hier_part *p, uint64_t total, uint64_t *n)
+{
+	uint64_t begin = hier_begin(p->of, total, p->shard);
+	*n = hier_begin(p->of, total, p->shard + 1) - begin;
+	return begin;
+}
+
+gradcomp_status hier_shard_at(void *instance, uint32_t index, uint64_t numel, gradcomp_shard *out, void **holders,
+                              gradcomp_error *err)
+{
+	const hier *h = instance;
+	int is = index < (uint32_t)h->held;
+	const hier_part *p = is ? hier_part_at(h, (int)index) : &h->own;
+	(void)err;
+	out->rank = is ? h->node : -1;
+	out->nranks = h->nodes;
+	out->begin = is ? extent(p, numel, &out->numel) : numel;
+	out->numel = is ? out->numel : 0;
+	*holders = (void *)(uintptr_t)p;
+	return GRADCOMP_OK;
 }
 
 gradcomp_status hier_shard(void *instance, uint64_t numel, gradcomp_shard *out, gradcomp_error *err)
 {
-	const hier *h = instance;
-	(void)err;
-	out->rank = h->outer ? h->node : -1;
-	out->nranks = h->nodes;
-	out->begin = hier_begin(h, numel, h->local);
-	out->numel = hier_begin(h, numel, h->local + 1) - out->begin;
-	return GRADCOMP_OK;
+	void *holders;
+	return hier_shard_at(instance, 0, numel, out, &holders, err);
 }
 
 gradcomp_status hier_local_reduce_scatter(void *instance, float *buf, uint64_t numel, double scale, gradcomp_error *err)
@@ -118,14 +184,14 @@ gradcomp_status hier_local_reduce_scatter(void *instance, float *buf, uint64_t n
 gradcomp_status hier_shard_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                      double scale, gradcomp_error *err)
 {
-	hier *h = instance;
-	return ring_allreduce(h->outer, buf, count, dtype, op, scale, err);
+	const hier_part *p = instance;
+	return ring_allreduce(p->outer, buf, count, dtype, op, scale, err);
 }
 
 gradcomp_status hier_shard_allgather(void *instance, void *buf, const uint64_t *bytes, gradcomp_error *err)
 {
-	hier *h = instance;
-	return ring_allgather(h->outer, buf, bytes, err);
+	const hier_part *p = instance;
+	return ring_allgather(p->outer, buf, bytes, err);
 }
 
 gradcomp_status hier_local_allgather(void *instance, float *buf, uint64_t numel, gradcomp_error *err)
@@ -138,10 +204,12 @@ gradcomp_status hier_allreduce(void *instance, void *buf, uint64_t count, gradco
 {
 	hier *h = instance;
 	size_t size = gradcomp_dtype_bytes(dtype);
-	uint64_t begin = hier_begin(h, count, h->local), n = hier_begin(h, count, h->local + 1) - begin;
 	gradcomp_status st = hier_bring(h, buf, count, dtype, op, h->nodes > 1 ? 1.0 : scale, err);
-	if (!st && h->outer && h->nodes > 1)
-		st = ring_allreduce(h->outer, (char *)buf + begin * size, n, dtype, op, scale, err);
+	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
+		const hier_part *p = hier_part_at(h, i);
+		uint64_t n, begin = extent(p, count, &n);
+		st = ring_allreduce(p->outer, (char *)buf + begin * size, n, dtype, op, scale, err);
+	}
 	return st ? st : hier_hand_out(h, buf, count, size, err);
 }
 
@@ -151,13 +219,15 @@ gradcomp_status hier_coded_allreduce(void *instance, float *buf, uint64_t count,
                                      gradcomp_error *err)
 {
 	hier *h = instance;
-	uint64_t begin = hier_begin(h, count, h->local), n = hier_begin(h, count, h->local + 1) - begin;
 	gradcomp_status st = hier_bring(h, buf, count, GRADCOMP_F32, GRADCOMP_SUM, h->nodes > 1 ? 1.0 : scale, err);
 	if (!st && residual)
 		h->host->operators->fill(NULL, residual, 0, count);
-	if (!st && h->outer && h->nodes > 1)
-		st = ring_coded_allreduce(h->outer, buf + begin, n, scale, codec, counter, residual ? residual + begin : NULL,
+	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
+		const hier_part *p = hier_part_at(h, i);
+		uint64_t n, begin = extent(p, count, &n);
+		st = ring_coded_allreduce(p->outer, buf + begin, n, scale, codec, counter, residual ? residual + begin : NULL,
 		                          err);
+	}
 	return st ? st : hier_hand_out(h, buf, count, sizeof(float), err);
 }
 
@@ -165,7 +235,6 @@ gradcomp_status hier_coded_allreduce(void *instance, float *buf, uint64_t count,
 gradcomp_status hier_broadcast(void *instance, void *buf, uint64_t bytes, int root, gradcomp_error *err)
 {
 	hier *h = instance;
-	uint64_t begin = hier_begin(h, bytes, h->local), n = hier_begin(h, bytes, h->local + 1) - begin;
 	gradcomp_status st = GRADCOMP_OK;
 	int at = 0, from = 0;
 	while (h->order[at] != root)
@@ -174,8 +243,11 @@ gradcomp_status hier_broadcast(void *instance, void *buf, uint64_t bytes, int ro
 		from++;
 	if (h->node == from)
 		st = ring_broadcast(h->inner, buf, bytes, at - h->first[from], err);
-	if (!st && h->outer)
-		st = ring_broadcast(h->outer, (char *)buf + begin, n, from, err);
+	for (int i = 0; !st && i < h->held; i++) {
+		const hier_part *p = hier_part_at(h, i);
+		uint64_t n, begin = extent(p, bytes, &n);
+		st = ring_broadcast(p->outer, (char *)buf + begin, n, from, err);
+	}
 	return st || h->node == from ? st : hier_hand_out(h, buf, bytes, 1, err);
 }
 
@@ -184,6 +256,6 @@ gradcomp_status hier_barrier(void *instance, gradcomp_error *err)
 	const hier *h = instance;
 	gradcomp_status st = barrier_disseminate(&h->inside->links, err);
 	if (!st && h->local == 0)
-		st = barrier_disseminate(&h->across->links, err);
+		st = barrier_disseminate(&h->own.across->links, err);
 	return st ? st : barrier_disseminate(&h->inside->links, err);
 }

@@ -1,10 +1,13 @@
 /* The two-level collective: its calls, as in collective.h with a `hier` for an instance,
  * and the parts they are made of.
  *
- * With n the fewest ranks a node has, a buffer is cut into n shards; rank j < n of every
- * node holds shard j, the others of a node none. What is summed goes to the holders
- * within the node, then the holders of a shard, one a node, work among themselves, then
- * the shards are handed out within the node. */
+ * A buffer is cut into n shards (hier_nodes()). Of a node with r ranks rank j holds the shards
+ * j, j + r, j + 2 r and so on: one where nodes are alike, several on a small node, none on
+ * a rank j >= n. What is summed goes to the holders within the node, then the holders of a
+ * shard, one a node, work among themselves, then the shards are handed out within the node.
+ *
+ * Ranks take their shards in ascending order. So of the shards that are not done the first has
+ * all its holders, and a shard waits for at most ceil(n / r) - 1 others, r of the smallest node. */
 #ifndef PLUGINS_COMMON_COLLECTIVES_HIER_H
 #define PLUGINS_COMMON_COLLECTIVES_HIER_H
 
@@ -14,11 +17,25 @@
 /* What the cost of calls follows from. */
 typedef struct hier_shape {
 	int nranks, nodes, shards, largest; /* ranks of the largest node */
+	int turns;           /* shards of a rank, at most: they are one after another */
+	int steps;           /* shards that follow one another around a node, at most */
 	call_senders within; /* of a shard, to the next rank of the node */
+	call_senders own;    /* of the blocks of the node's ranks, all the way around it; of one rank's block */
 	ring_shape across;   /* among the holders of a shard, all shards at once */
 } hier_shape;
 
+/* A shard that this rank holds, and those that hold it too: the `instance` of hier_shard_allreduce()
+ * and hier_shard_allgather(). */
+typedef struct hier_part {
+	const struct hier *of;
+	int shard;     /* which */
+	int *holders;  /* by node */
+	sublinks *across;
+	ring *outer;   /* among them; NULL: this rank holds nothing */
+} hier_part;
+
 typedef struct hier {
+	hier_part own; /* the first, so that a hier is one, too */
 	const gradcomp_host *host;
 	const gradcomp_links *links;
 	int nranks, nodes, shards;
@@ -27,10 +44,12 @@ typedef struct hier {
 	int sorted;              /* order[] is 0, 1, 2, ... */
 	int *order;              /* ranks, node by node */
 	int *first;              /* of each node, in order[]; nodes + 1 */
-	int *holders;            /* of this rank's shard, by node */
+	int held;                /* shards that it holds */
+	int *holders;            /* of these, one after another, by node */
+	hier_part *more;         /* ... of which these are the further ones, in ascending order */
 	hier_shape shape;
-	sublinks *inside, *across;
-	ring *inner, *outer; /* outer: NULL on a rank that holds nothing */
+	sublinks *inside;
+	ring *inner;
 	char *scratch;          /* for blocks in the order of nodes */
 	size_t scratch_bytes;
 	uint64_t *counts; /* of a call within the node, or among the nodes */
@@ -53,6 +72,8 @@ gradcomp_status hier_coded_allreduce(void *instance, float *buf, uint64_t count,
                                      const gradcomp_codec *codec, uint64_t counter, float *residual,
                                      gradcomp_error *err);
 gradcomp_status hier_shard(void *instance, uint64_t numel, gradcomp_shard *out, gradcomp_error *err);
+gradcomp_status hier_shard_at(void *instance, uint32_t index, uint64_t numel, gradcomp_shard *out, void **holders,
+                              gradcomp_error *err);
 gradcomp_status hier_local_reduce_scatter(void *instance, float *buf, uint64_t numel, double scale, gradcomp_error *err);
 gradcomp_status hier_shard_allreduce(void *instance, void *buf, uint64_t count, gradcomp_dtype dtype, gradcomp_op op,
                                      double scale, gradcomp_error *err);
@@ -60,7 +81,10 @@ gradcomp_status hier_shard_allgather(void *instance, void *buf, const uint64_t *
 gradcomp_status hier_local_allgather(void *instance, float *buf, uint64_t numel, gradcomp_error *err);
 void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages);
 /* Ranks node by node, and where each node begins in them: order, and first of nodes + 1
- * numbers that are 0. Returns the shards. ranks_per_node as in hier_create(). */
+ * numbers that are 0. Returns the shards: of the numbers from the ranks of the smallest node to
+ * those of the largest the one with the least ceil(n / r) * r / n on the node of r ranks
+ * where that is most; of several the largest. It is what a rank sends within the node and holds,
+ * against an even share. ranks_per_node as in hier_create(). */
 int hier_nodes(const gradcomp_links *links, int ranks_per_node, int nodes, int *order, int *first);
 /* count: an array of nnodes. */
 void hier_scan(hier_shape *s, const gradcomp_links *links, const int *order, const int *first, int nodes, int shards,
@@ -75,6 +99,12 @@ gradcomp_status hier_predict(size_t chunk, int ranks_per_node, int32_t nranks, i
 
 /* All-reduces among holders up to this size go to all of them at once. */
 #define HIER_SMALL 8192u
+
+/* This rank's shard with that index; index < held. */
+static inline const hier_part *hier_part_at(const hier *h, int index)
+{
+	return index ? &h->more[index - 1] : &h->own;
+}
 
 /* Where shard j of `total` things begins. */
 static inline uint64_t hier_begin(const hier *h, uint64_t total, int j)

@@ -28,20 +28,24 @@ static uint64_t common(const blocks *b, int j, int node)
 	return to > from ? to - from : 0;
 }
 
-/* Of this rank's shard, what belongs to each node. */
-static const uint64_t *by_node(const blocks *b)
+/* Of a shard, what belongs to each node. */
+static const uint64_t *by_node(const blocks *b, int shard)
 {
 	for (int k = 0; k < b->h->nodes; k++)
-		b->h->counts[k] = common(b, b->h->local, k);
+		b->h->counts[k] = common(b, shard, k);
 	return b->h->counts;
 }
 
-/* Of this node's blocks, what is in each shard. */
-static const uint64_t *by_shard(const blocks *b)
+/* Of this node's blocks, what is in each shard from `first` on, one a rank: into counts[]; returns how
+ * much that is. */
+static uint64_t by_shard(const blocks *b, int first)
 {
-	for (int j = 0; j < b->h->locals; j++)
-		b->h->counts[j] = j < b->h->shards ? common(b, j, b->h->node) * b->size : 0;
-	return b->h->counts;
+	uint64_t all = 0;
+	for (int j = 0; j < b->h->locals; j++) {
+		b->h->counts[j] = first + j < b->h->shards ? common(b, first + j, b->h->node) * b->size : 0;
+		all += b->h->counts[j];
+	}
+	return all;
 }
 
 static const uint64_t *of_node(const blocks *b)
@@ -110,8 +114,10 @@ gradcomp_status hier_allgather(void *instance, void *buf, const uint64_t *bytes,
 		return st;
 	copy_own(&b, buf, 0);
 	st = ring_allgather(h->inner, of_own(&b), of_node(&b), err);
-	if (!st && h->outer)
-		st = ring_allgather(h->outer, b.buf + hier_begin(h, b.total, h->local), by_node(&b), err);
+	for (int i = 0; !st && i < h->held; i++) {
+		const hier_part *p = hier_part_at(h, i);
+		st = ring_allgather(p->outer, b.buf + hier_begin(h, b.total, p->shard), by_node(&b, p->shard), err);
+	}
 	if (!st)
 		st = hier_hand_out(h, b.buf, b.total, 1, err);
 	if (!st)
@@ -130,11 +136,17 @@ gradcomp_status hier_reduce_scatter(void *instance, void *buf, const uint64_t *c
 		return st;
 	copy(&b, buf, 0, h->nranks, 0, 0);
 	st = hier_bring(h, b.buf, b.total, dtype, op, 1.0, err);
-	if (!st && h->outer)
-		st = ring_reduce_scatter(h->outer, b.buf + hier_begin(h, b.total, h->local) * size, by_node(&b), dtype, op,
-		                         scale, err);
-	if (!st)
-		st = ring_allgather(h->inner, of_own(&b), by_shard(&b), err);
+	for (int i = 0; !st && i < h->held; i++) {
+		const hier_part *p = hier_part_at(h, i);
+		st = ring_reduce_scatter(p->outer, b.buf + hier_begin(h, b.total, p->shard) * size, by_node(&b, p->shard), dtype,
+		                         op, scale, err);
+	}
+	char *at = of_own(&b);
+	for (int first = 0; !st && first < h->shards; first += h->locals) {
+		uint64_t n = by_shard(&b, first);
+		st = ring_allgather(h->inner, at, h->counts, err);
+		at += n;
+	}
 	if (!st)
 		copy_own(&b, buf, 1);
 	return st;

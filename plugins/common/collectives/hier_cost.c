@@ -8,15 +8,43 @@ static int node_of(const gradcomp_links *l, int ranks_per_node, int rank)
 	return ranks_per_node ? rank / ranks_per_node : l->node[rank];
 }
 
+/* How many times a node of r ranks goes around with n shards. */
+static int times_around(int n, int r)
+{
+	return (n + r - 1) / r;
+}
+
+/* Of nodes with so many ranks, see hier.h. */
+static int shards_of(const int *ranks, int nodes)
+{
+	int least = ranks[0], largest = ranks[0], best = 0;
+	int64_t best_load = 1;
+	for (int k = 1; k < nodes; k++) {
+		least = ranks[k] < least ? ranks[k] : least;
+		largest = ranks[k] > largest ? ranks[k] : largest;
+	}
+	for (int n = least; n <= largest; n++) {
+		int64_t load = 0;
+		for (int k = 0; k < nodes; k++) {
+			int64_t of_node = (int64_t)times_around(n, ranks[k]) * ranks[k];
+			load = of_node > load ? of_node : load;
+		}
+		if (!best || load * best <= best_load * n) {
+			best = n;
+			best_load = load;
+		}
+	}
+	return best;
+}
+
 int hier_nodes(const gradcomp_links *l, int ranks_per_node, int nodes, int *order, int *first)
 {
-	int shards = l->nranks;
+	int shards;
 	for (int r = 0; r < l->nranks; r++)
 		first[node_of(l, ranks_per_node, r) + 1]++;
-	for (int k = 0; k < nodes; k++) {
-		shards = first[k + 1] < shards ? first[k + 1] : shards;
+	shards = shards_of(first + 1, nodes);
+	for (int k = 0; k < nodes; k++)
 		first[k + 1] += first[k];
-	}
 	/* first[k] counts up as indices are given, and comes out as first[k + 1]. */
 	for (int r = 0; r < l->nranks; r++)
 		order[first[node_of(l, ranks_per_node, r)]++] = r;
@@ -42,6 +70,11 @@ static void clear(const gradcomp_links *l, int32_t *count)
 		count[k] = 0;
 }
 
+static int holder(const int *order, const int *first, int node, int shard)
+{
+	return order[first[node] + shard % (first[node + 1] - first[node])];
+}
+
 void hier_scan(hier_shape *s, const gradcomp_links *l, const int *order, const int *first, int nodes, int shards,
                size_t chunk, int32_t *count)
 {
@@ -49,39 +82,72 @@ void hier_scan(hier_shape *s, const gradcomp_links *l, const int *order, const i
 	ring_scan(&s->across, l, HIER_SMALL, chunk, count);
 	s->across.nranks = nodes;
 	s->across.right = s->across.to_all = (call_senders){0};
-	for (int k = 0; k < nodes; k++)
-		s->largest = first[k + 1] - first[k] > s->largest ? first[k + 1] - first[k] : s->largest;
-	/* In a node with more ranks than shards some have nothing to send at times. */
+	for (int k = 0; k < nodes; k++) {
+		int n = first[k + 1] - first[k], around = times_around(shards, n);
+		s->largest = n > s->largest ? n : s->largest;
+		s->turns = around > s->turns ? around : s->turns;
+		s->steps = around * (n - 1) > s->steps ? around * (n - 1) : s->steps;
+	}
+	/* Of n ranks each sends all shards but its own, at times it has nothing to send. */
 	clear(l, count);
 	for (int k = 0; k < nodes; k++) {
 		int n = first[k + 1] - first[k];
 		for (int j = 0; n > 1 && j < n; j++)
 			note(&s->within, l, order[first[k] + j], order[first[k] + (j + 1) % n],
-			     (double)shards / n * (n - 1) / (s->largest - 1), count);
+			     (double)shards / n * (n - 1) / s->steps, count);
+	}
+	clear(l, count);
+	for (int k = 0; k < nodes; k++) {
+		int n = first[k + 1] - first[k];
+		for (int j = 0; n > 1 && j < n; j++)
+			note(&s->own, l, order[first[k] + j], order[first[k] + (j + 1) % n], n - 1, count);
 	}
 	clear(l, count);
 	for (int k = 0; nodes > 1 && k < nodes; k++)
 		for (int j = 0; j < shards; j++)
-			note(&s->across.right, l, order[first[k] + j], order[first[(k + 1) % nodes] + j], 1, count);
+			note(&s->across.right, l, holder(order, first, k, j), holder(order, first, (k + 1) % nodes, j), 1, count);
 	clear(l, count);
 	for (int k = 0; nodes <= RING_AHEAD && k < nodes; k++)
 		for (int j = 0; j < shards; j++)
 			for (int other = 1; other < nodes; other++)
-				note(&s->across.to_all, l, order[first[k] + j], order[first[(k + other) % nodes] + j], 1, count);
+				note(&s->across.to_all, l, holder(order, first, k, j), holder(order, first, (k + other) % nodes, j), 1,
+				     count);
 }
 
 /* Around the nodes, so many times, blocks of which the shards together have `bytes`. */
 static void add_within(const hier_shape *s, double times, double bytes, call_cost *out)
 {
-	if (s->largest > 1)
-		call_cost_add(out, &s->within, times * (s->largest - 1), bytes / s->shards);
+	if (s->steps)
+		call_cost_add(out, &s->within, times * s->steps, bytes / s->shards);
+}
+
+/* Around each node in so many rounds the blocks of its own ranks, of which all together have `bytes`. */
+static void add_own(const hier_shape *s, int rounds, double bytes, call_cost *out)
+{
+	if (!rounds)
+		return;
+	const call_senders each = {.most = s->own.most, .left = s->own.left / rounds, .sent = s->own.sent / rounds};
+	call_cost_add(out, &each, rounds, bytes / s->nranks);
+}
+
+/* *out is that of a shard. A rank that holds several takes them in turn; what goes through the
+ * interface of a node stays as much, since it is that of all its shards. */
+static void take_turns(const hier_shape *s, call_cost *out)
+{
+	for (int k = 0; k < out->n; k++) {
+		out->round[k].times *= s->turns;
+		if (out->round[k].level == CALL_BETWEEN)
+			out->round[k].bytes /= s->turns;
+	}
+	out->reduced *= s->turns;
 }
 
 void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out)
 {
 	ring_call_cost(&s->across, CALL_ALLREDUCE, bytes / (uint64_t)s->shards, out);
+	take_turns(s, out);
 	add_within(s, 2, (double)bytes, out);
-	out->reduced += (s->largest - 1) * (double)bytes / s->shards;
+	out->reduced += s->steps * (double)bytes / s->shards;
 }
 
 static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_cost *out)
@@ -94,9 +160,11 @@ static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_co
 	call_cost_export(&within, &uncoded);
 	across.small = 0;
 	ring_call_cost(&across, CALL_ALLREDUCE, (uint64_t)shard, out);
+	take_turns(s, out);
 	add_within(s, 2, (double)bytes, out);
-	out->reduced = (s->largest - 1) * shard;
-	out->coded = call_coded_numbers(s->nodes, GRADCOMP_CAN_CODED_ALLREDUCE, shard / sizeof(float) / s->nodes);
+	out->reduced = s->steps * shard;
+	out->coded = s->turns *
+	             call_coded_numbers(s->nodes, GRADCOMP_CAN_CODED_ALLREDUCE, shard / sizeof(float) / s->nodes);
 	out->uncoded[0] = uncoded.bytes[0];
 	out->uncoded[1] = uncoded.bytes[1];
 	out->uncoded_sent = uncoded.sent;
@@ -107,10 +175,11 @@ static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_co
 static void cost_of_blocks(const hier_shape *s, int reduces, uint64_t bytes, call_cost *out)
 {
 	ring_call_cost(&s->across, reduces ? CALL_REDUCE_SCATTER : CALL_ALLGATHER, bytes / (uint64_t)s->shards, out);
+	take_turns(s, out);
 	add_within(s, 1, (double)bytes, out);
-	add_within(s, 1, (double)bytes / s->nodes, out);
+	add_own(s, reduces ? s->steps : s->largest - 1, (double)bytes, out);
 	if (reduces)
-		out->reduced += (s->largest - 1) * (double)bytes / s->shards;
+		out->reduced += s->steps * (double)bytes / s->shards;
 }
 
 /* A ring's broadcast in n ranks, without what is sent. */
@@ -134,6 +203,10 @@ static void cost_of_broadcast(const hier_shape *s, uint64_t bytes, call_cost *ou
 	*out = (call_cost){0};
 	add_broadcast(s, s->largest, &s->within, (double)bytes, out);
 	add_broadcast(s, s->nodes, &s->across.right, shard, out);
+	/* Further shards of a rank come right behind. */
+	if (s->turns > 1)
+		call_cost_add(out, &(call_senders){.most = s->across.right.most}, s->turns - 1,
+		              s->across.right.most ? 0 : shard);
 	if (s->nodes > 1)
 		add_within(s, 1, (double)bytes, out);
 	/* Everybody but the root gets each byte once. */
@@ -199,7 +272,7 @@ gradcomp_status hier_predict(size_t chunk, int ranks_per_node, int32_t nranks, i
 		break;
 	case GRADCOMP_CAN_SHARD:
 		add_within(&s, 2, (double)bytes, &l);
-		l.reduced = (s.largest - 1) * (double)bytes / s.shards;
+		l.reduced = s.steps * (double)bytes / s.shards;
 		break;
 	default:
 		return call_cost_refuse("hier", primitive, err);
@@ -214,10 +287,10 @@ void hier_cost(void *instance, uint64_t bytes, double *sent, double *messages)
 {
 	const hier *h = instance;
 	double shard = (double)bytes / h->shards, across, rounds;
-	int next = (h->local + 1) % h->locals;
+	int next = (h->local + 1) % h->locals, of_next = times_around(h->shards - next, h->locals);
 	ring_cost_of(h->nodes, h->inner->small, bytes / (uint64_t)h->shards, &across, &rounds);
-	*sent = h->outer ? across : 0;
+	*sent = h->held * across;
 	if (h->locals > 1)
-		*sent += 2 * (double)bytes - shard * ((h->local < h->shards) + (next < h->shards));
-	*messages = 2.0 * (h->shape.largest - 1) + rounds;
+		*sent += 2 * (double)bytes - shard * (h->held + of_next);
+	*messages = 2.0 * h->shape.steps + rounds * h->shape.turns;
 }

@@ -1,5 +1,6 @@
 /* What a reducer with gradients in GPU memory has beside the others. */
 #include "reducer/gpu/gpu.h"
+#include "reducer/hierarchical/hierarchical.h"
 #include "reducer/residual_norm.h"
 
 #include "base/error.h"
@@ -20,6 +21,12 @@ static uint32_t patterns_of(const engine *eng)
 	return eng->layout.patterns ? eng->layout.patterns : eng->compressor->patterns;
 }
 
+/* Whether it does here. */
+static int takes_device(const struct gradcomp_collective_v1 *c)
+{
+	return c->traits & GRADCOMP_TRAIT_CUDA && !(c->traits & GRADCOMP_TRAIT_ELSE_HOST && c->unusable());
+}
+
 /* Whether no step needs the host to wait, as far as these two go. */
 static int can_enqueue(const engine *eng, const struct gradcomp_collective_v1 *collective)
 {
@@ -33,11 +40,14 @@ static gpu_mode mode_of(const engine *eng, const struct gradcomp_collective_v1 *
 {
 	const struct gradcomp_compressor_v1 *c = eng->compressor;
 	uint32_t patterns = patterns_of(eng);
-	int direct = !!(collective->traits & GRADCOMP_TRAIT_CUDA);
+	int direct = takes_device(collective);
 	/* It is looked at where it is made, on the host. */
 	if (config_int(eng->job->config, "gradcomp.verify"))
 		return GPU_WHOLE;
 	if (!(c->traits & GRADCOMP_TRAIT_CUDA))
+		return GPU_WHOLE;
+	/* Shards are where both levels are, and steps enqueued. */
+	if (hierarchical_possible(c, patterns, collective) && !(direct && can_enqueue(eng, collective)))
 		return GPU_WHOLE;
 	/* Merges are inside of the collective, so they are where its payloads are. */
 	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && !(direct && can_enqueue(eng, collective)))
@@ -112,7 +122,7 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 		st = create(eng, values, err);
 	if (st)
 		return st;
-	g->direct = g->mode == GPU_ON_DEVICE && collective->traits & GRADCOMP_TRAIT_CUDA;
+	g->direct = g->mode == GPU_ON_DEVICE && takes_device(collective);
 	g->enqueues = g->direct && can_enqueue(eng, collective);
 	if (g->mode == GPU_ON_DEVICE) {
 		g->ops = operators_cuda(&inner);
@@ -179,12 +189,61 @@ static const char *chunks(engine *eng)
 	return gpu_alloc(g, &g->chunks, g->ops->tensors_scratch(g->segments, eng->layout.ntensors));
 }
 
+/* For the bits that operators write, and what they come down into. */
+static const char *words(engine *eng)
+{
+	gpu *g = eng->gpu;
+	size_t bytes = (gpu_exchange_word(eng) + 1) * sizeof(int);
+	void *p[2] = {0};
+	const char *why = pair_of(g, bytes, &p[0], &p[1]);
+	g->words = p[0];
+	g->seen = p[1];
+	for (int k = 0; !why && k < 2; k++) {
+		why = g->d->pin(&p[1], bytes);
+		g->steps[k].words = p[1];
+	}
+	if (!why && eng->memory)
+		why = norms(eng);
+	return why ? why : chunks(eng);
+}
+
+gradcomp_status gpu_part_open(engine *in, const gpu *of, gradcomp_error *err)
+{
+	gpu *g = in->gpu = calloc(1, sizeof *g);
+	if (!g)
+		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
+	pthread_mutex_init(&g->left_lock, NULL);
+	g->of = of;
+	g->d = of->d;
+	g->memory = of->memory;
+	g->ops = of->ops;
+	g->mode = of->mode;
+	g->id = of->id;
+	g->direct = of->direct;
+	g->enqueues = of->enqueues;
+	g->compute = of->compute;
+	g->exchange = of->exchange;
+	return GRADCOMP_OK;
+}
+
+gradcomp_status gpu_part_arrays(engine *in, uint32_t nbuckets, gradcomp_error *err)
+{
+	gpu *g = in->gpu;
+	uint32_t n = in->layout.ntensors;
+	g->room = nbuckets;
+	g->segments = calloc((size_t)n + 1, sizeof *g->segments);
+	const char *why = g->segments ? words(in) : NULL;
+	return !g->segments ? error_set(err, GRADCOMP_ERR_NOMEM, "no memory for %u tensors", n)
+	       : why        ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for shards of %u tensors: %s", n, why)
+	                    : GRADCOMP_OK;
+}
+
 gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 {
 	gpu *g = eng->gpu;
 	uint32_t n = eng->layout.ntensors;
 	const char *why = NULL;
-	void *p[2] = {0};
+	g->room = n;
 	g->passed = calloc(n, sizeof *g->passed);
 	g->averaged = calloc(n, sizeof *g->averaged);
 	g->segments = calloc(n, sizeof *g->segments);
@@ -210,18 +269,7 @@ gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err)
 		why = g->d->timer(&g->steps[k].over);
 	if (why || g->mode == GPU_WHOLE)
 		return device_check(why, "an event could not be made", err);
-	size_t words = (gpu_exchange_word(eng) + 1) * sizeof(int);
-	why = pair_of(g, words, &p[0], &p[1]);
-	g->words = p[0];
-	g->seen = p[1];
-	for (int k = 0; !why && k < 2; k++) {
-		why = g->d->pin(&p[1], words);
-		g->steps[k].words = p[1];
-	}
-	if (!why && eng->memory)
-		why = norms(eng);
-	if (!why)
-		why = chunks(eng);
+	why = words(eng);
 	return why ? error_set(err, GRADCOMP_ERR_NOMEM, "no CUDA memory for a reducer of %u tensors: %s", n, why) : GRADCOMP_OK;
 }
 
@@ -339,6 +387,8 @@ void gpu_close(engine *eng)
 		gpu_release(g, g->squares);
 		gpu_release(g, g->chunks);
 		gpu_release_all(g);
+	}
+	if (g->d && !g->of) {
 		g->d->event_free(g->exchanged);
 		g->d->event_free(g->joined);
 		g->d->event_free(g->clock_event);
@@ -348,7 +398,8 @@ void gpu_close(engine *eng)
 	for (uint32_t i = 0; i < g->nmirrors; i++)
 		workspace_free(&g->mirrors[i]);
 	free(g->mirrors);
-	if (g->mode == GPU_WHOLE)
+	/* Not before gpu_arrays() has been. */
+	if (g->mode == GPU_WHOLE && g->given)
 		free(eng->grads);
 	for (int k = 0; k < 2; k++) {
 		free(g->steps[k].ready);

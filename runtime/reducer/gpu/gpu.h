@@ -31,6 +31,9 @@ enum {
 	WORD_SUM,   /* the sum of finite gradients is not */
 	WORD_VOID,  /* any of these: the result is NaN */
 	WORD_LOCAL, /* this rank's gradient is not finite */
+	/* Of a shard: why WORD_LOCAL is set. */
+	WORD_OWN,   /* the node's sum is not finite */
+	WORD_ABOVE, /* the gradient of some rank is not */
 	BUCKET_WORDS = 8
 };
 
@@ -62,6 +65,8 @@ typedef struct gpu_step {
 typedef struct gpu_left gpu_left;
 
 struct gpu {
+	const struct gpu *of; /* of a rank's shards: the reducer's, whose streams these are; else NULL */
+	uint32_t room;        /* buckets there is room for in words */
 	const device_calls *d;
 	device_memory memory;
 	gpu_left *left; /* memory given back that streams may work on */
@@ -102,6 +107,10 @@ struct gpu {
  * created here, since its parameters decide whether it does. */
 gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *collective, const gradcomp_value *values,
                          const gradcomp_reducer_options *o, workspace *workspaces, uint32_t n, gradcomp_error *err);
+/* Of shards (hierarchical.h): in->gpu, on the streams of a reducer whose work is enqueued, before
+ * anything is allocated; and its words, once the layout is there, for so many buckets. */
+gradcomp_status gpu_part_open(engine *in, const gpu *of, gradcomp_error *err);
+gradcomp_status gpu_part_arrays(engine *in, uint32_t nbuckets, gradcomp_error *err);
 /* When layout and arenas are there, and when there is a port. */
 gradcomp_status gpu_arrays(engine *eng, void **given, gradcomp_error *err);
 gradcomp_status gpu_port(engine *eng, gradcomp_error *err);
@@ -138,7 +147,7 @@ static inline size_t gpu_bucket_words(const engine *eng, const bucket *b)
 static inline size_t gpu_code_word(const engine *eng)
 {
 	return ((size_t)eng->layout.ntensors + BUCKET_WORDS - 1) / BUCKET_WORDS * BUCKET_WORDS +
-	       (size_t)eng->layout.ntensors * BUCKET_WORDS;
+	       (size_t)eng->gpu->room * BUCKET_WORDS;
 }
 static inline size_t gpu_exchange_word(const engine *eng)
 {
@@ -163,10 +172,13 @@ gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *
 gradcomp_status gpu_passed(const gpu *g, const bucket *b, int *is, gradcomp_error *err);
 /* What lasts of the bucket is kept beside, or put back, where a rank's gradient is not finite. */
 void gpu_keep(const engine *eng, bucket *b, void *stream, int restore);
+/* A compute task of a shard of `whole`, a bucket whose tasks are all enqueued. */
+gradcomp_status gpu_part_task(engine *in, bucket *part, const bucket *whole, const int *whole_words, const task *t,
+                              gradcomp_error *err);
 /* gpu_exchange.c */
 /* Returns when nothing of the reducer's is on the device any more: the exchange thread's. */
 gradcomp_status gpu_drain(engine *eng, gradcomp_error *err);
-gradcomp_status gpu_exchange(engine *eng, bucket *b, uint32_t round, gradcomp_error *err);
+gradcomp_status gpu_exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err);
 /* Returns when what is on the exchange stream has been done, or the collective has failed; at once with
  * `why`, what the device said of a call before. `what` begins the error. */
 gradcomp_status gpu_settle(engine *eng, const char *why, const char *what, gradcomp_error *err);

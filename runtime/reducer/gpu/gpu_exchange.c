@@ -3,6 +3,7 @@
  * pinned host memory, exchanged there as any, and what came is brought back. */
 #include "reducer/gpu/gpu.h"
 #include "reducer/exchange/exchange.h"
+#include "reducer/hierarchical/hierarchical_internal.h"
 
 #include "base/error.h"
 #include "plugin/code_view.h"
@@ -219,30 +220,63 @@ static gradcomp_status coded(engine *eng, bucket *b, int *words, gradcomp_error 
 	return st;
 }
 
-static gradcomp_status enqueue(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
+static gradcomp_status carry(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
 {
-	const task t = {TASK_EXCHANGE, round};
 	int *words = eng->gpu->words + gpu_bucket_words(eng, b);
-	gradcomp_status st = device_check(gpu_learn_start(eng, b, &t), "an exchange's beginning", err);
 	gradcomp_pattern pattern = b->plan.rounds[round].pattern;
-	if (!st)
-		st = pattern == GRADCOMP_SUMMED     ? summed(eng, b, round, words, err)
-		     : pattern == GRADCOMP_GATHERED ? gathered(eng, b, round, words, err)
-		     : pattern == GRADCOMP_MERGED   ? merged(eng, b, round, words, err)
-		                                    : coded(eng, b, words, err);
-	return st ? st : device_check(gpu_learn_end(eng, b, &t), "an exchange's end", err);
+	return pattern == GRADCOMP_SUMMED     ? summed(eng, b, round, words, err)
+	       : pattern == GRADCOMP_GATHERED ? gathered(eng, b, round, words, err)
+	       : pattern == GRADCOMP_MERGED   ? merged(eng, b, round, words, err)
+	                                      : coded(eng, b, words, err);
 }
 
-gradcomp_status gpu_exchange(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
+/* Of two levels: the news of NaN to all ranks, then the sums of the node. */
+static gradcomp_status reduce_local(engine *eng, bucket *b, gradcomp_error *err)
+{
+	const gpu *g = eng->gpu;
+	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
+	int *words = g->words + gpu_bucket_words(eng, b);
+	g->ops->put_flag(g->exchange, words + WORD_BAD, GRADCOMP_I32, words + WORD_LOCAL);
+	gradcomp_status st =
+		c->allreduce(eng->coll_ctx.instance, words + WORD_BAD, 1, GRADCOMP_I32, GRADCOMP_SUM, 1.0, err);
+	return st ? st
+	          : c->local_reduce_scatter(eng->coll_ctx.instance, b->work.flat, b->pub.numel, eng->hierarchical->scale, err);
+}
+
+/* A round of this rank's shards, in their order. */
+static gradcomp_status carry_parts(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	bucket *part = b->part;
+	for (struct hierarchical *s = eng->hierarchical; !st && s; s = s->next, part = part->beside)
+		if (part->pub.numel && round < part->plan.nrounds)
+			st = carry(&s->inner, part, round, err);
+	return st;
+}
+
+static gradcomp_status enqueue(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
+	gradcomp_status st = device_check(gpu_learn_start(eng, b, t), "an exchange's beginning", err);
+	if (!st)
+		st = t->kind == TASK_REDUCE_LOCAL ? reduce_local(eng, b, err)
+		     : t->kind == TASK_ALLGATHER_LOCAL
+		             ? c->local_allgather(eng->coll_ctx.instance, b->work.flat, b->pub.numel, err)
+		     : eng->hierarchical ? carry_parts(eng, b, t->round, err)
+		                         : carry(eng, b, t->round, err);
+	return st ? st : device_check(gpu_learn_end(eng, b, t), "an exchange's end", err);
+}
+
+gradcomp_status gpu_exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
 	gpu *g = eng->gpu;
 	gradcomp_status st = device_check(g->d->follow(g->exchange, g->passed[b->pub.index]), "a bucket's work", err);
 	if (st)
 		return st;
 	if (!g->direct)
-		return through_host(eng, b, round, err);
+		return through_host(eng, b, t->round, err);
 	g->busy = g->enqueues;
-	st = b->slot ? enqueue(eng, b, round, err) : exchange_run(eng, b, round, err);
+	st = b->slot ? enqueue(eng, b, t, err) : exchange_run(eng, b, t->round, err);
 	const char *why = st ? NULL : g->d->record(g->exchanged, g->exchange);
 	if (!st && !why)
 		why = g->d->follow(g->compute, g->exchanged);

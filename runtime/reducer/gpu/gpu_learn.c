@@ -4,6 +4,7 @@
  * or when nothing is under way. */
 #include "reducer/gpu/gpu.h"
 #include "reducer/bucketing/profile.h"
+#include "reducer/hierarchical/hierarchical_internal.h"
 #include "reducer/residual_norm.h"
 #include "reducer/timeline.h"
 
@@ -35,6 +36,27 @@ static double payload(const engine *eng, const bucket *b, const task *t, double 
 	return bytes;
 }
 
+/* Of two levels: a level within the node, or this rank's shards. */
+static double payload_of_levels(const engine *eng, const bucket *b, const task *t, double *sent)
+{
+	const bucket *part = b->part;
+	double bytes = 0, held = 0, more;
+	*sent = 0;
+	for (const struct hierarchical *s = eng->hierarchical; s; s = s->next, part = part->beside) {
+		held += (double)part->pub.numel * sizeof(float);
+		if (t->kind != TASK_EXCHANGE || !part->pub.numel || t->round >= part->plan.nrounds)
+			continue;
+		bytes += payload(&s->inner, part, t, &more);
+		*sent += more;
+	}
+	if (t->kind == TASK_EXCHANGE)
+		return bytes;
+	/* Around the node all but what this rank holds goes through it. */
+	bytes = (double)b->pub.numel * sizeof(float);
+	*sent = bytes - held;
+	return bytes;
+}
+
 static void *stream_of(const gpu *g, const task *t)
 {
 	return task_exchanges(t->kind) ? g->exchange : g->compute;
@@ -49,7 +71,9 @@ const char *gpu_learn_start(engine *eng, bucket *b, const task *t)
 		why = g->d->timer(&at->end);
 	at->t = *t;
 	at->sent = 0;
-	at->bytes = task_exchanges(t->kind) ? payload(eng, b, t, &at->sent) : (double)b->pub.numel * sizeof(float);
+	at->bytes = !task_exchanges(t->kind) ? (double)b->pub.numel * sizeof(float)
+	            : eng->hierarchical      ? payload_of_levels(eng, b, t, &at->sent)
+	                                     : payload(eng, b, t, &at->sent);
 	return why ? why : g->d->record(at->start, stream_of(g, t));
 }
 
@@ -109,6 +133,37 @@ static void tell_nonfinite(reducer *r, const gpu_step *s, const gpu_slot *slot, 
 	}
 }
 
+/* What was found in this rank's shards of the bucket: norms, unless it was given up, and whether what peers sent
+ * was damaged. */
+static int learn_parts(reducer *r, const gpu_step *s, const gpu_slot *slot, int bad)
+{
+	const bucket *part = r->eng.hierarchical ? r->eng.buckets[slot->bucket].part : NULL;
+	int fault = 0;
+	for (struct hierarchical *h = r->eng.hierarchical; h; h = h->next, part = part->beside) {
+		engine *in = &h->inner;
+		if (!part->pub.numel)
+			continue;
+		const gpu_step *of = &in->gpu->steps[s - r->eng.gpu->steps];
+		const int *words = of->words + gpu_bucket_words(in, part);
+		uint32_t n = in->layout.ntensors;
+		fault |= words[WORD_FAULT];
+		if (!bad && (words[WORD_BAD] || words[WORD_SUM]) && r->eng.warned < 5) {
+			r->eng.warned++;
+			log_line(&r->eng.job->log, GRADCOMP_LOG_INFO,
+			         "step %llu: gradients are finite on every rank, but not their sum in the bucket of '%s'; its result is "
+			         "NaN in the shards concerned, on all ranks%s",
+			         (unsigned long long)s->step, r->eng.layout.tensors[slot->first].name,
+			         r->eng.warned == 5 ? " (not told again)" : "");
+		}
+		bad |= words[WORD_BAD] || words[WORD_SUM];
+		for (uint32_t i = part->pub.first; in->memory && !bad && i < part->pub.first + part->pub.ntensors; i++) {
+			in->norms[i].u = of->squares[i];
+			residual_norm_tensor(in, i, of->squares[n + i]);
+		}
+	}
+	return fault;
+}
+
 static gradcomp_status learn_slot(reducer *r, gpu_step *s, const gpu_slot *slot, double over, gradcomp_error *err)
 {
 	engine *eng = &r->eng;
@@ -126,7 +181,8 @@ static gradcomp_status learn_slot(reducer *r, gpu_step *s, const gpu_slot *slot,
 		g->sent += at->sent;
 	}
 	tell_nonfinite(r, s, slot, words);
-	if (words[WORD_FAULT] || s->words[gpu_code_word(eng)])
+	int damaged = learn_parts(r, s, slot, bad);
+	if (words[WORD_FAULT] || s->words[gpu_code_word(eng)] || damaged)
 		return error_set(err, GRADCOMP_ERR_MISMATCH,
 		                 "compressor '%s': what a rank sent in step %llu for the bucket of '%s' is damaged",
 		                 eng->compressor->info.name, (unsigned long long)s->step, eng->layout.tensors[slot->first].name);
@@ -163,7 +219,10 @@ static gradcomp_status learn_step(reducer *r, gpu_step *s, gradcomp_error *err)
 	r->eng.stats.exposed_s += over > last ? over - last : 0;
 	profile_step_of(r, s->row, first, last, over);
 	timeline(r, TRACE_STEP, s->step, 0, first, over);
-	residual_norm_step(&r->eng);
+	if (r->eng.hierarchical)
+		hierarchical_norms(&r->eng);
+	else
+		residual_norm_step(&r->eng);
 	r->eng.step_bad = 0;
 	s->over = g->clock_event;
 	g->clock_event = timer;

@@ -1,5 +1,6 @@
 /* The tasks of a bucket whose gradients are in GPU memory, see gpu.h. */
 #include "reducer/gpu/gpu.h"
+#include "reducer/hierarchical/hierarchical.h"
 #include "reducer/residual_norm.h"
 
 #include "base/error.h"
@@ -91,6 +92,50 @@ void gpu_keep(const engine *eng, bucket *b, void *stream, int restore)
 	}
 }
 
+static gradcomp_status grow_kept(const engine *eng, bucket *b, gradcomp_error *err)
+{
+	return scratch_buf_grow(&b->workspace->kept, (eng->compressor->state_arrays + 1) * b->pub.numel * sizeof(float), err);
+}
+
+static gradcomp_status unreadable(const engine *eng, const bucket *b, gradcomp_error *err)
+{
+	return error_set(err, GRADCOMP_ERR_UNSUPPORTED, "tensor '%s': its bucket has a type that cannot be read on a CUDA device",
+	                 eng->layout.tensors[b->pub.first].name);
+}
+
+/* u of a shard is where the node's sums are. */
+static gradcomp_status begin_part(engine *in, bucket *part, const bucket *whole, const int *whole_words,
+                                  gradcomp_error *err)
+{
+	const gpu *g = in->gpu;
+	uint32_t first = part->pub.first, n = part->pub.ntensors;
+	int *words = g->words + gpu_bucket_words(in, part);
+	gradcomp_status st = task_place(in, part, err);
+	part->slot = whole->slot;
+	if (!st && !fixed_lengths(part))
+		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED,
+		               "compressor '%s' plans payloads of any length; in GPU memory two levels need such whose length is fixed",
+		               in->compressor->info.name);
+	if (!st)
+		st = grow_kept(in, part, err);
+	if (st)
+		return st;
+	const char *why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
+	if (!why && g->ops->load_tensors(g->compute, segments(in, part, 0), n, g->words + first,
+	                                 in->memory ? g->squares + first : NULL, g->chunks))
+		return unreadable(in, part, err);
+	if (why)
+		return device_check(why, "a shard's work could not be put on its stream", err);
+	g->ops->any_set(g->compute, words + WORD_OWN, g->words + first, sizeof *words, sizeof *words, n);
+	g->ops->any_set(g->compute, words + WORD_ABOVE, whole_words + WORD_BAD, sizeof *words, sizeof *words, 1);
+	g->ops->any_set(g->compute, words + WORD_LOCAL, words + WORD_OWN, sizeof *words, sizeof *words, 2);
+	if (in_place(part))
+		g->ops->any_set(g->compute, words + WORD_BAD, words + WORD_ABOVE, sizeof *words, sizeof *words, 1);
+	else
+		fill_if(in, part, 0, WORD_LOCAL);
+	return GRADCOMP_OK;
+}
+
 static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
@@ -110,9 +155,8 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 	b->slot = NULL;
 	if (!st && g->enqueues && fixed_lengths(b))
 		gpu_learn_begin(eng, b);
-	if (!st && b->slot)
-		st = scratch_buf_grow(&b->workspace->kept,
-		                      (eng->compressor->state_arrays + 1) * b->pub.numel * sizeof(float), err);
+	if (!st && b->slot && !eng->hierarchical)
+		st = grow_kept(eng, b, err);
 	if (st)
 		return st;
 	for (uint32_t i = 0; !why && i < n; i++)
@@ -123,8 +167,7 @@ static gradcomp_status begin(engine *eng, bucket *b, gradcomp_error *err)
 		why = g->d->zero(g->compute, words, BUCKET_WORDS * sizeof *words);
 	if (!why && g->ops->load_tensors(g->compute, segments(eng, b, 0), n, g->words + first,
 	                                 eng->memory ? g->squares + first : NULL, g->chunks))
-		st = error_set(err, GRADCOMP_ERR_UNSUPPORTED, "tensor '%s': its bucket has a type that cannot be read on a CUDA device",
-		               eng->layout.tensors[first].name);
+		st = unreadable(eng, b, err);
 	if (st || why || !b->slot) {
 		if (!why && !st)
 			why = copy_down(g, at->words + first, g->words + first, n);
@@ -182,7 +225,7 @@ static gradcomp_status finish(engine *eng, bucket *b, gradcomp_error *err)
 		g->ops->fill(g->compute, b->x[i], NAN, eng->layout.tensors[first + i].numel);
 	g->ops->store_tensors(g->compute, segments(eng, b, 1), b->pub.ntensors, poison,
 	                      eng->memory ? g->squares + n + first : NULL, g->chunks);
-	why = g->d->record(g->averaged[b->pub.index], g->compute);
+	why = g->averaged ? g->d->record(g->averaged[b->pub.index], g->compute) : NULL;
 	if (!why)
 		why = copy_down(g, at->words + words, g->words + words, BUCKET_WORDS);
 	if (!why)
@@ -245,18 +288,40 @@ static gradcomp_status whole(engine *eng, bucket *b, const task *t, gradcomp_err
 	return st || t->kind != TASK_FINISH ? st : up(eng, b, err);
 }
 
+/* What lasts is kept before anything is decoded, and nobody decodes what is not finite. */
+static void before_decode(const engine *eng, bucket *b, const task *t)
+{
+	if (t->round || b->plan.rounds[0].pattern == GRADCOMP_CODED || passes(eng))
+		return;
+	gpu_keep(eng, b, eng->gpu->compute, 0);
+	if (in_place(b))
+		fill_if(eng, b, 0, WORD_BAD);
+}
+
+gradcomp_status gpu_part_task(engine *in, bucket *part, const bucket *whole, const int *whole_words, const task *t,
+                              gradcomp_error *err)
+{
+	switch (t->kind) {
+	case TASK_LOCAL_BEGIN:
+		return begin_part(in, part, whole, whole_words, err);
+	case TASK_LOCAL_END:
+		return finish(in, part, err);
+	case TASK_DECODE:
+		before_decode(in, part, t);
+		return task_host(in, part, t, err);
+	default:
+		return task_host(in, part, t, err);
+	}
+}
+
 /* A compute task of a bucket whose tasks are all enqueued. */
 static gradcomp_status enqueue(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
 	const gpu *g = eng->gpu;
 	gradcomp_status st;
 	const char *why = t->kind == TASK_BEGIN ? NULL : gpu_learn_start(eng, b, t);
-	if (t->kind == TASK_DECODE && !t->round && b->plan.rounds[0].pattern != GRADCOMP_CODED && !passes(eng)) {
-		gpu_keep(eng, b, g->compute, 0);
-		/* Nobody decodes what is not finite. */
-		if (in_place(b))
-			fill_if(eng, b, 0, WORD_BAD);
-	}
+	if (t->kind == TASK_DECODE && !eng->hierarchical)
+		before_decode(eng, b, t);
 	st = why                        ? device_check(why, "a task's beginning", err)
 	     : t->kind == TASK_BEGIN    ? begin(eng, b, err)
 	     : t->kind == TASK_FINISH   ? finish(eng, b, err)
@@ -286,8 +351,8 @@ gradcomp_status gpu_task(engine *eng, bucket *b, const task *t, gradcomp_error *
 	}
 	if (g->mode == GPU_WHOLE)
 		return whole(eng, b, t, err);
-	if (t->kind == TASK_EXCHANGE) {
-		st = gpu_exchange(eng, b, t->round, err);
+	if (task_exchanges(t->kind)) {
+		st = gpu_exchange(eng, b, t, err);
 	} else if (g->enqueues && !b->later && (b->slot || t->kind == TASK_BEGIN)) {
 		st = enqueue(eng, b, t, err);
 	} else if (t->kind == TASK_BEGIN) {

@@ -1,6 +1,7 @@
 #include "reducer/hierarchical/hierarchical_internal.h"
 
 #include "reducer/exchange/exchange.h"
+#include "reducer/gpu/gpu.h"
 #include "reducer/residual_norm.h"
 
 #include "base/error.h"
@@ -25,22 +26,29 @@ int hierarchical_wanted(const engine *eng, const struct gradcomp_collective_v1 *
 	return hierarchical_possible(eng->compressor, eng->layout.patterns, c);
 }
 
-static gradcomp_status ask_shard(const engine *eng, uint64_t numel, gradcomp_shard *out, gradcomp_error *err)
+/* This rank's shard with that index; rank -1: there is none. */
+static gradcomp_status ask_shard(const engine *eng, uint32_t index, uint64_t numel, gradcomp_shard *out, void **holders,
+                                 gradcomp_error *err)
 {
-	*out = (gradcomp_shard){.struct_size = sizeof *out};
-	gradcomp_status st = eng->coll_ctx.collective->shard(eng->coll_ctx.instance, numel, out, err);
+	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
+	gradcomp_status st = GRADCOMP_OK;
+	*out = (gradcomp_shard){.struct_size = sizeof *out, .rank = -1, .nranks = 1};
+	*holders = eng->coll_ctx.instance;
+	if (c->shard_at)
+		st = c->shard_at(eng->coll_ctx.instance, index, numel, out, holders, err);
+	else if (!index)
+		st = c->shard(eng->coll_ctx.instance, numel, out, err);
 	if (!st && (out->begin > numel || out->numel > numel - out->begin || out->nranks < 1 ||
 	            out->rank >= out->nranks || (out->rank < 0 && out->numel)))
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
 		               "collective '%s' has a shard that is none of %llu numbers",
-		               eng->coll_ctx.collective->info.name, (unsigned long long)numel);
+		               c->info.name, (unsigned long long)numel);
 	return st;
 }
 
 /* The holders of this rank's shards are the same of all buckets, however they are cut. */
-static gradcomp_status find_holders(engine *eng, gradcomp_error *err)
+static gradcomp_status find_holders(engine *eng, struct hierarchical *s, gradcomp_error *err)
 {
-	struct hierarchical *s = eng->hierarchical;
 	uint64_t *bytes = calloc((size_t)s->nranks, sizeof *bytes);
 	gradcomp_status st = GRADCOMP_OK;
 	s->ranks = calloc((size_t)s->nranks, sizeof *s->ranks);
@@ -50,7 +58,7 @@ static gradcomp_status find_holders(engine *eng, gradcomp_error *err)
 		s->ranks[s->rank] = eng->group->ranks[eng->layout.rank];
 		for (int p = 0; p < s->nranks; p++)
 			bytes[p] = sizeof *s->ranks;
-		st = eng->coll_ctx.collective->shard_allgather(eng->coll_ctx.instance, s->ranks, bytes, err);
+		st = eng->coll_ctx.collective->shard_allgather(s->holders, s->ranks, bytes, err);
 	}
 	for (int p = 0; !st && s->rank >= 0 && p < s->nranks; p++)
 		if (s->ranks[p] < 0 || s->ranks[p] >= eng->job->nranks)
@@ -64,20 +72,34 @@ static gradcomp_status find_holders(engine *eng, gradcomp_error *err)
 gradcomp_status hierarchical_open(engine *eng, gradcomp_error *err)
 {
 	gradcomp_shard any;
-	gradcomp_status st = ask_shard(eng, 0, &any, err);
+	struct hierarchical **to = &eng->hierarchical;
+	void *holders;
+	gradcomp_status st = ask_shard(eng, 0, 0, &any, &holders, err);
 	if (!st && (any.nranks == 1 || any.nranks >= eng->layout.nranks))
 		return GRADCOMP_OK;
-	if (!st && !(eng->hierarchical = calloc(1, sizeof *eng->hierarchical)))
-		st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
-	if (!st) {
-		eng->hierarchical->rank = any.rank;
-		eng->hierarchical->nranks = any.nranks;
-		eng->hierarchical->scale = (double)any.nranks / eng->layout.nranks;
-		st = find_holders(eng, err);
+	/* A rank that holds nothing has the first, too. */
+	for (uint32_t k = 0; !st && (!k || any.rank >= 0); k++, to = &(*to)->next) {
+		struct hierarchical *s = *to = calloc(1, sizeof *s);
+		if (!s) {
+			st = error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
+			break;
+		}
+		s->holders = holders;
+		s->rank = any.rank;
+		s->nranks = any.nranks;
+		s->scale = (double)any.nranks / eng->layout.nranks;
+		st = find_holders(eng, s, err);
+		if (!st)
+			st = ask_shard(eng, k + 1, 0, &any, &holders, err);
 	}
 	/* Others wait for this rank in find_holders(). */
 	if (st)
 		job_fail(eng->job, st, err->text);
+	/* On a GPU it was made to know whether it works there; what works is on shards. */
+	if (!st && eng->instance) {
+		eng->compressor->destroy(eng->instance);
+		eng->instance = NULL;
+	}
 	return st;
 }
 
@@ -131,10 +153,9 @@ static void cut(struct hierarchical *s, const gradcomp_tensor *t, uint32_t origi
 	add(s, t, origin, 1, (n - head) % row);
 }
 
-/* Fills the tensors and buckets of d->hierarchical->inner, origin and dims. */
-static gradcomp_status cut_buckets(const engine *eng, const bucketing *d, gradcomp_error *err)
+/* Fills the tensors and buckets of s->inner, origin and dims. */
+static gradcomp_status cut_buckets(const engine *eng, const bucketing *d, struct hierarchical *s, gradcomp_error *err)
 {
-	struct hierarchical *s = d->hierarchical;
 	engine *in = &s->inner;
 	/* A shard cuts at most two tensors of a bucket, each into three. */
 	size_t most = (size_t)eng->layout.ntensors + 4 * (size_t)d->nbuckets;
@@ -170,13 +191,16 @@ static gradcomp_status cut_buckets(const engine *eng, const bucketing *d, gradco
 	return GRADCOMP_OK;
 }
 
-static gradcomp_status make_arrays(bucketing *d, gradcomp_error *err)
+static gradcomp_status make_arrays(bucketing *d, struct hierarchical *s, gradcomp_error *err)
 {
-	engine *in = &d->hierarchical->inner;
+	engine *in = &s->inner;
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; !st && i < d->nbuckets; i++) {
+		bucket **to = &d->buckets[i].part;
 		st = bucketing_arrays(in, &in->buckets[i], err);
-		d->buckets[i].part = &in->buckets[i];
+		while (*to)
+			to = &(*to)->beside;
+		*to = &in->buckets[i];
 	}
 	return st;
 }
@@ -184,26 +208,28 @@ static gradcomp_status make_arrays(bucketing *d, gradcomp_error *err)
 /* The compressor among the holders: what it works on is there. */
 static gradcomp_status make_instance(engine *eng, engine *in, gradcomp_error *err)
 {
-	return in->layout.numel ? engine_create_instance(in, &eng->job->host, eng->values, err) : GRADCOMP_OK;
+	const gradcomp_host *host = in->gpu ? &eng->gpu->host : &eng->job->host;
+	return in->layout.numel ? engine_create_instance(in, host, eng->values, err) : GRADCOMP_OK;
 }
 
-gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *err)
+/* The shards with that index, whose holders are those of `like`. */
+static gradcomp_status divide(engine *eng, bucketing *d, const struct hierarchical *like, uint32_t index,
+                              struct hierarchical *s, gradcomp_error *err)
 {
 	const struct gradcomp_collective_v1 *c = eng->coll_ctx.collective;
-	struct hierarchical *s = d->hierarchical = calloc(1, sizeof *s);
 	gradcomp_status st = GRADCOMP_OK;
-	if (!s)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
+	void *holders;
 	engine *in = &s->inner;
-	s->rank = eng->hierarchical->rank;
-	s->nranks = eng->hierarchical->nranks;
-	s->scale = eng->hierarchical->scale;
+	s->holders = like->holders;
+	s->rank = like->rank;
+	s->nranks = like->nranks;
+	s->scale = like->scale;
 	s->view = (struct gradcomp_collective_v1){.info = c->info,
 	                                          .serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_ALLGATHER,
 	                                          .allreduce = c->shard_allreduce,
 	                                          .allgather = c->shard_allgather};
 	in->coll_ctx = (coll_ctx){
-		.channel = eng->coll_ctx.channel, .collective = &s->view, .instance = eng->coll_ctx.instance};
+		.channel = eng->coll_ctx.channel, .collective = &s->view, .instance = s->holders};
 	in->job = eng->job;
 	in->compressor = eng->compressor;
 	in->compressor_spec = eng->compressor_spec;
@@ -218,28 +244,47 @@ gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *e
 	s->backward = calloc(eng->layout.ntensors, sizeof *s->backward);
 	if (!s->of || !s->ranks || !s->before || !s->backward)
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards of %u buckets", d->nbuckets);
-	memcpy(s->ranks, eng->hierarchical->ranks, (size_t)s->nranks * sizeof *s->ranks);
+	memcpy(s->ranks, like->ranks, (size_t)s->nranks * sizeof *s->ranks);
 	s->group = (gradcomp_group){.job = eng->job, .me = s->rank, .nranks = s->nranks, .ranks = s->ranks};
 	in->group = &s->group;
 	for (uint32_t i = 0; !st && i < d->nbuckets; i++)
-		st = ask_shard(eng, d->buckets[i].pub.numel, &s->of[i], err);
+		st = ask_shard(eng, index, d->buckets[i].pub.numel, &s->of[i], &holders, err);
 	if (!st)
-		st = cut_buckets(eng, d, err);
+		st = cut_buckets(eng, d, s, err);
+	if (!st && eng->gpu && eng->gpu->mode == GPU_ON_DEVICE)
+		st = gpu_part_open(in, eng->gpu, err);
 	if (!st)
 		st = engine_allocate(in, err);
+	if (!st && in->gpu)
+		st = gpu_part_arrays(in, d->nbuckets, err);
 	if (!st) {
 		in->grads = s->grads;
 		in->verify = eng->verify;
 		in->verify_row = s->origin;
-		st = make_arrays(d, err);
+		st = make_arrays(d, s, err);
 	}
 	return st ? st : make_instance(eng, in, err);
+}
+
+gradcomp_status hierarchical_divide(engine *eng, bucketing *d, gradcomp_error *err)
+{
+	struct hierarchical **to = &d->hierarchical;
+	gradcomp_status st = GRADCOMP_OK;
+	uint32_t index = 0;
+	for (const struct hierarchical *like = eng->hierarchical; !st && like; like = like->next, to = &(*to)->next) {
+		*to = calloc(1, sizeof **to);
+		if (!*to)
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for shards");
+		st = divide(eng, d, like, index++, *to, err);
+	}
+	return st;
 }
 
 void hierarchical_free(struct hierarchical *s)
 {
 	if (!s)
 		return;
+	hierarchical_free(s->next);
 	for (uint32_t i = 0; s->inner.buckets && i < s->inner.nbuckets; i++)
 		bucketing_release(&s->inner.buckets[i]);
 	free(s->inner.buckets);
@@ -265,7 +310,41 @@ uint64_t hierarchical_shard_begin(const struct hierarchical *s, uint32_t bucket)
 	return s->of[bucket].begin;
 }
 
-/* The first part of tensor i on this rank, or the number of parts. */
+const struct hierarchical *hierarchical_next(const struct hierarchical *s)
+{
+	return s->next;
+}
+
+const gradcomp_plan *hierarchical_plan(const bucket *b)
+{
+	const gradcomp_plan *most = &b->plan;
+	for (const bucket *part = b->part; part; part = part->beside)
+		if (part == b->part || part->plan.nrounds > most->nrounds)
+			most = &part->plan;
+	return most;
+}
+
+double hierarchical_round_bytes(const bucket *b, uint32_t round)
+{
+	double bytes = b->part ? 0 : (double)round_bytes(&b->plan.rounds[round]);
+	for (const bucket *part = b->part; part; part = part->beside)
+		if (round < part->plan.nrounds)
+			bytes += (double)round_bytes(&part->plan.rounds[round]);
+	return bytes;
+}
+
+bool hierarchical_given_up(const bucket *b)
+{
+	bool bad = false;
+	for (const bucket *part = b->part; part; part = part->beside) {
+		if (part->pub.numel && !part->bad)
+			return false;
+		bad |= part->bad;
+	}
+	return bad;
+}
+
+/* The first part of tensor i in a shard, or the number of parts. */
 static uint32_t part_of(const struct hierarchical *s, uint32_t i)
 {
 	uint32_t k = 0;
@@ -276,45 +355,54 @@ static uint32_t part_of(const struct hierarchical *s, uint32_t i)
 
 const char *hierarchical_choice(const engine *eng, uint32_t i)
 {
-	const struct hierarchical *s = eng->hierarchical;
-	uint32_t k = part_of(s, i);
 	if (!eng->compressor->choice)
 		return eng->compressor->info.name;
-	return k < s->inner.layout.ntensors ? eng->compressor->choice(s->inner.instance, k) : "on other ranks";
+	for (const struct hierarchical *s = eng->hierarchical; s; s = s->next) {
+		uint32_t k = part_of(s, i);
+		if (k < s->inner.layout.ntensors)
+			return eng->compressor->choice(s->inner.instance, k);
+	}
+	return "on other ranks";
 }
 
 const residual_norm *hierarchical_residual_norm(engine *eng, uint32_t i)
 {
-	const struct hierarchical *s = eng->hierarchical;
 	residual_norm *sum = &eng->norms[i];
-	*sum = s->before[i];
-	for (uint32_t k = part_of(s, i); k < s->inner.layout.ntensors && s->origin[k] == i; k++) {
-		sum->shares += s->inner.norms[k].shares;
-		sum->steps += s->inner.norms[k].steps;
-	}
+	*sum = eng->hierarchical->before[i];
+	for (const struct hierarchical *s = eng->hierarchical; s; s = s->next)
+		for (uint32_t k = part_of(s, i); k < s->inner.layout.ntensors && s->origin[k] == i; k++) {
+			sum->shares += s->inner.norms[k].shares;
+			sum->steps += s->inner.norms[k].steps;
+		}
 	return sum;
 }
 
 void hierarchical_carry(engine *eng, const bucketing *d)
 {
+	struct hierarchical *to = d->hierarchical;
 	for (uint32_t i = 0; i < eng->layout.ntensors; i++)
-		d->hierarchical->before[i] = *hierarchical_residual_norm(eng, i);
-	d->hierarchical->inner.stats = eng->hierarchical->inner.stats;
-	d->hierarchical->inner.warned = eng->hierarchical->inner.warned;
-	d->hierarchical->notified = eng->hierarchical->notified;
+		to->before[i] = *hierarchical_residual_norm(eng, i);
+	to->notified = eng->hierarchical->notified;
+	for (const struct hierarchical *s = eng->hierarchical; s; s = s->next, to = to->next) {
+		to->inner.stats = s->inner.stats;
+		to->inner.warned = s->inner.warned;
+	}
 }
 
 void hierarchical_next_step(engine *eng)
 {
-	eng->hierarchical->inner.step = eng->step;
+	for (struct hierarchical *s = eng->hierarchical; s; s = s->next)
+		s->inner.step = eng->step;
 }
 
-void hierarchical_step_done(engine *eng)
+/* The mean of the error is that of the rank's first shards. */
+void hierarchical_norms(engine *eng)
 {
-	engine *in = &eng->hierarchical->inner;
-	in->step_bad = eng->step_bad;
-	hierarchical_next_step(eng);
-	residual_norm_step(in);
+	const engine *in = &eng->hierarchical->inner;
+	for (struct hierarchical *s = eng->hierarchical; s; s = s->next) {
+		s->inner.step_bad = eng->step_bad;
+		residual_norm_step(&s->inner);
+	}
 	eng->stats.error_steps = in->stats.error_steps;
 	eng->stats.error_mean = in->stats.error_mean;
 	eng->stats.error_last = in->stats.error_last;
@@ -331,45 +419,59 @@ static gradcomp_status reduce(engine *eng, bucket *b, gradcomp_error *err)
 }
 
 /* The compressor has its tensors where the node's sums are. */
-static gradcomp_status local_begin(engine *eng, bucket *b, gradcomp_error *err)
+static void place(struct hierarchical *s, const bucket *b, const bucket *part)
 {
-	struct hierarchical *s = eng->hierarchical;
-	engine *in = &s->inner;
-	bucket *part = b->part;
-	const task begin = {TASK_BEGIN, 0};
-	part->bad = 0;
-	if (!part->pub.numel)
-		return GRADCOMP_OK;
-	part->workspace = b->workspace;
+	const engine *in = &s->inner;
 	for (uint32_t i = part->pub.first; i < part->pub.first + part->pub.ntensors; i++)
 		s->grads[i] = b->work.flat + s->of[b->pub.index].begin +
 		              (in->layout.tensors[i].offset - part->pub.offset);
-	return task_host(in, part, &begin, err);
+}
+
+static gradcomp_status part_task(engine *in, bucket *part, const task *t, gradcomp_error *err)
+{
+	const task inner = {t->kind == TASK_LOCAL_BEGIN ? TASK_BEGIN : t->kind == TASK_LOCAL_END ? TASK_FINISH : t->kind, t->round};
+	return task_host(in, part, &inner, err);
+}
+
+/* A task of all this rank's shards, in their order. */
+static gradcomp_status each_part(engine *eng, bucket *b, const task *t, gradcomp_error *err)
+{
+	const int rounds = t->kind == TASK_ENCODE || t->kind == TASK_EXCHANGE || t->kind == TASK_DECODE;
+	const int *words = b->slot ? eng->gpu->words + gpu_bucket_words(eng, b) : NULL;
+	workspace *w = b->workspace;
+	bucket *part = b->part;
+	gradcomp_status st = GRADCOMP_OK;
+	for (struct hierarchical *s = eng->hierarchical; !st && s; s = s->next, part = part->beside) {
+		/* On a GPU a shard that stands on no boundary may need a copy, beside the bucket's. */
+		if ((s != eng->hierarchical || words) && !(w = workspace_beside(w)))
+			return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a workspace");
+		if (!part->pub.numel || (rounds && (t->round >= part->plan.nrounds || part->bad)))
+			continue;
+		part->workspace = w;
+		if (t->kind == TASK_LOCAL_BEGIN)
+			place(s, b, part);
+		st = words ? gpu_part_task(&s->inner, part, b, words, t, err) : part_task(&s->inner, part, t, err);
+	}
+	return st;
 }
 
 gradcomp_status hierarchical_task(engine *eng, bucket *b, const task *t, gradcomp_error *err)
 {
-	engine *in = &eng->hierarchical->inner;
-	const task finish = {TASK_FINISH, 0};
 	switch (t->kind) {
 	case TASK_REDUCE_LOCAL:
 		return reduce(eng, b, err);
-	case TASK_LOCAL_BEGIN:
-		return local_begin(eng, b, err);
-	case TASK_LOCAL_END:
-		return b->part->pub.numel ? task_host(in, b->part, &finish, err) : GRADCOMP_OK;
 	case TASK_ALLGATHER_LOCAL:
 		return eng->coll_ctx.collective->local_allgather(eng->coll_ctx.instance, b->work.flat, b->pub.numel,
 		                                                 err);
 	default:
-		return task_host(in, b->part, t, err);
+		return each_part(eng, b, t, err);
 	}
 }
 
-/* s->measured, as far as it is of the parts in s, to the compressor of s. */
-static gradcomp_status pass_on_measured(const engine *eng, const struct hierarchical *s, gradcomp_error *err)
+/* *m, as far as it is of the parts in s, to the compressor of s. */
+static gradcomp_status pass_on_measured(const engine *eng, const struct hierarchical *s, const gradcomp_measured *m,
+                                        gradcomp_error *err)
 {
-	const gradcomp_measured *m = &s->measured;
 	const engine *in = &s->inner;
 	uint32_t n = in->layout.ntensors;
 	gradcomp_measured part = *m;
@@ -390,43 +492,58 @@ static gradcomp_status pass_on_measured(const engine *eng, const struct hierarch
 	return st;
 }
 
+/* What the first knows, to all of them. */
+static gradcomp_status tell_measured(const engine *eng, const struct hierarchical *first, gradcomp_error *err)
+{
+	gradcomp_status st = GRADCOMP_OK;
+	for (const struct hierarchical *s = first; !st && s; s = s->next)
+		st = pass_on_measured(eng, s, &first->measured, err);
+	return st;
+}
+
 gradcomp_status hierarchical_measured(engine *eng, const gradcomp_measured *m, gradcomp_error *err)
 {
 	struct hierarchical *s = eng->hierarchical;
 	memcpy(s->backward, m->backward, eng->layout.ntensors * sizeof *s->backward);
 	s->measured = *m;
 	s->measured.backward = s->backward;
-	return pass_on_measured(eng, s, err);
+	return tell_measured(eng, s, err);
 }
 
-/* Of a run of numbers of the layout that is in `room`, what lies in the shards of *to. */
-static void take(const bucketing *to, const gradcomp_bucket *b, const float *room, float *into)
+/* Of a run of numbers of the layout that is in `room`, what lies in shards of `to`, to *into. */
+static gradcomp_status take(const engine *eng, const bucketing *to, const struct hierarchical *s, const gradcomp_bucket *b,
+                            const float *room, float *into, gradcomp_error *err)
 {
-	const struct hierarchical *s = to->hierarchical;
+	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t k = to->bucket_of[b->first];
-	     k < to->nbuckets && to->buckets[k].pub.first < b->first + b->ntensors; k++) {
+	     !st && k < to->nbuckets && to->buckets[k].pub.first < b->first + b->ntensors; k++) {
 		const gradcomp_bucket *part = &s->inner.buckets[k].pub;
 		uint64_t at, begin = to->buckets[k].pub.offset + s->of[k].begin;
 		uint64_t n = hierarchical_overlap(b->offset, b->numel, begin, part->numel, &at);
 		if (n)
-			memcpy(into + part->offset + (at - begin), room + (at - b->offset), n * sizeof *into);
+			st = gpu_copy(eng, into + part->offset + (at - begin), room + (at - b->offset), n * sizeof *into, err);
 	}
+	return st;
 }
 
-static gradcomp_status move_array(engine *eng, const bucketing *to, const float *from, float *into, float *room,
-                                  gradcomp_error *err)
+/* Array k of all shards. */
+static gradcomp_status move_array(engine *eng, const bucketing *to, uint32_t k, float *room, gradcomp_error *err)
 {
-	const struct hierarchical *s = eng->hierarchical;
 	gradcomp_status st = GRADCOMP_OK;
 	for (uint32_t i = 0; !st && i < eng->nbuckets; i++) {
-		const gradcomp_bucket *b = &eng->buckets[i].pub, *part = &s->inner.buckets[i].pub;
+		const gradcomp_bucket *b = &eng->buckets[i].pub;
 		if (!b->numel)
 			continue;
-		if (part->numel)
-			memcpy(room + s->of[i].begin, from + part->offset, part->numel * sizeof *room);
-		st = eng->coll_ctx.collective->local_allgather(eng->coll_ctx.instance, room, b->numel, err);
+		for (const struct hierarchical *s = eng->hierarchical; !st && s; s = s->next) {
+			const gradcomp_bucket *part = &s->inner.buckets[i].pub;
+			if (part->numel)
+				st = gpu_copy(eng, room + s->of[i].begin, engine_array(&s->inner, k) + part->offset,
+				              part->numel * sizeof *room, err);
+		}
 		if (!st)
-			take(to, b, room, into);
+			st = eng->coll_ctx.collective->local_allgather(eng->coll_ctx.instance, room, b->numel, err);
+		for (const struct hierarchical *s = to->hierarchical; !st && s; s = s->next)
+			st = take(eng, to, s, b, room, engine_array(&s->inner, k), err);
 	}
 	return st;
 }
@@ -436,18 +553,16 @@ static gradcomp_status move_array(engine *eng, const bucketing *to, const float 
  * than for a bucket. */
 gradcomp_status hierarchical_move(engine *eng, const bucketing *d, float *room, gradcomp_error *err)
 {
-	const engine *from = &eng->hierarchical->inner;
-	engine *to = &d->hierarchical->inner;
+	struct hierarchical *to = d->hierarchical;
+	uint32_t arrays = !!eng->hierarchical->inner.error + eng->compressor->state_arrays;
 	gradcomp_status st = GRADCOMP_OK;
-	if (from->error)
-		st = move_array(eng, d, from->error, to->error, room, err);
-	for (uint32_t k = 0; !st && k < eng->compressor->state_arrays; k++)
-		st = move_array(eng, d, from->state[k], to->state[k], room, err);
+	for (uint32_t k = 0; !st && k < arrays; k++)
+		st = move_array(eng, d, k, room, err);
 	if (st)
 		return st;
 	hierarchical_carry(eng, d);
-	if (eng->compressor->save && !d->hierarchical->notified) {
-		d->hierarchical->notified = 1;
+	if (eng->compressor->save && !to->notified) {
+		to->notified = 1;
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
 		         "step %llu: buckets moved, and with them the parts of tensors that ranks of a node hold: "
 		         "what '%s' "
@@ -456,9 +571,8 @@ gradcomp_status hierarchical_move(engine *eng, const bucketing *d, float *room, 
 	}
 	if (!eng->hierarchical->measured.struct_size)
 		return GRADCOMP_OK;
-	d->hierarchical->measured = eng->hierarchical->measured;
-	d->hierarchical->measured.backward = d->hierarchical->backward;
-	memcpy(d->hierarchical->backward, eng->hierarchical->backward,
-	       eng->layout.ntensors * sizeof *d->hierarchical->backward);
-	return pass_on_measured(eng, d->hierarchical, err);
+	to->measured = eng->hierarchical->measured;
+	to->measured.backward = to->backward;
+	memcpy(to->backward, eng->hierarchical->backward, eng->layout.ntensors * sizeof *to->backward);
+	return tell_measured(eng, to, err);
 }

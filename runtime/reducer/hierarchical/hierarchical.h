@@ -13,11 +13,15 @@
  * m nodes, P ranks: the average over holders that the compressor makes is that over
  * ranks. What it works on is an engine of its own, whose tensors are the parts of tensors that
  * lie in this rank's shards, whose ranks are the holders and whose collective is the one among
- * them. A rank that holds nothing takes part in the node's tasks alone. */
+ * them. A rank that holds nothing takes part in the node's tasks alone. One that holds several shards of a
+ * bucket has an engine for each, since each has other holders: they encode one after another, then
+ * exchange, then decode. */
 #ifndef REDUCER_HIERARCHICAL_HIERARCHICAL_H
 #define REDUCER_HIERARCHICAL_HIERARCHICAL_H
 
 #include "reducer/bucketing/bucketing.h"
+
+#include <stdbool.h>
 
 /* Whether a compressor, of whose patterns it uses some, would go by shards over such a
  * collective, if there are nodes. */
@@ -37,12 +41,21 @@ gradcomp_status hierarchical_task(engine *eng, bucket *b, const task *t, gradcom
 void hierarchical_carry(engine *eng, const bucketing *d);
 /* The step that comes next is eng->step. */
 void hierarchical_next_step(engine *eng);
-/* With the lock held, when the step is over and eng->step the next one. */
-void hierarchical_step_done(engine *eng);
+/* With the lock held, when all is known of a step: its error counts. */
+void hierarchical_norms(engine *eng);
 
 /* measured() of the compressor on the shards: m is of eng's layout. */
 gradcomp_status hierarchical_measured(engine *eng, const gradcomp_measured *m, gradcomp_error *err);
 
+/* What a bucket's tasks follow from: the bucket's own plan, or of its shards the one with the most
+ * rounds. */
+const gradcomp_plan *hierarchical_plan(const bucket *b);
+/* Of this rank's payloads of a round, as planned. */
+double hierarchical_round_bytes(const bucket *b, uint32_t round);
+/* All rounds of this rank's shards are given up, since none is finite. */
+bool hierarchical_given_up(const bucket *b);
+/* The rank's next shard; NULL: there is none. */
+const struct hierarchical *hierarchical_next(const struct hierarchical *s);
 /* The reducer of the shards; where a bucket's shard begins. */
 const engine *hierarchical_inner(const struct hierarchical *s);
 uint64_t hierarchical_shard_begin(const struct hierarchical *s, uint32_t bucket);

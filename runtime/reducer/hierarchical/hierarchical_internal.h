@@ -6,6 +6,8 @@
 
 struct hierarchical {
 	engine inner;               /* of what this rank holds; of no tensors when that is nothing */
+	struct hierarchical *next;  /* this rank's next shard of each bucket, on a small node; or NULL */
+	void *holders;              /* the collective's instance for calls among them */
 	int rank, nranks;           /* among the holders; -1: none */
 	double scale;               /* nodes / ranks */
 	gradcomp_shard *of;         /* by bucket */
