@@ -45,6 +45,7 @@ ASAN_OPTIONS=detect_stack_use_after_return=0 UBSAN_OPTIONS=print_stacktrace=1 "$
 status=$?
 cat "$tmp/said"
 # The table of the documentation is what was counted.
+# shellcheck disable=SC2016 # backquotes of Markdown
 sed -n 's/^# launches: \(.*\) \([0-9]*\)$/| `\1` | \2 |/p' "$tmp/said" | while read -r row; do
 	grep -qF "$row" "$src/doc/gpu.md" || { echo "not ok - doc/gpu.md has no row that begins with: $row"; break; }
 done >"$tmp/missing"
