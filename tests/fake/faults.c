@@ -621,9 +621,10 @@ int main(void)
 	setenv("FAKE_NCCL_ABSENT", "1", 1);
 	to = said_by(warn, levels);
 	unsetenv("FAKE_NCCL_ABSENT");
-	ok(pread(to, said, sizeof said - 1, 0) > 0 && strstr(said, "go through host memory over 'hier', whose way on GPUs cannot be used (") &&
+	ssize_t had = pread(to, said, sizeof said - 1, 0);
+	ok(had > 0 && strstr(said, "go through host memory over 'hier', whose way on GPUs cannot be used (") &&
 	           strstr(said, "install NCCL") && !strstr(strstr(said, "over 'hier'") + 1, "over 'hier'"),
-	   "two levels are in host memory where there is no NCCL, which rank 0 says: %s", strtok(said, "\n") ? said : "nothing");
+	   "two levels are in host memory where there is no NCCL, which rank 0 says: %.*s", (int)strcspn(said, "\n"), said);
 	close(to);
 	o = run_processes(3, 30, settings, without_nccl, NULL);
 	ok(o[0].status == GRADCOMP_ERR_MISMATCH && o[1].status && o[2].status && strstr(o[0].text, "rank 1") &&

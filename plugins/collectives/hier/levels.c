@@ -320,8 +320,8 @@ static gradcomp_status device_coded_allreduce(levels *l, float *buf, uint64_t co
 	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
 		level_part *p = part_at(l, i);
 		uint64_t n, begin = extent(p, count, &n);
-		st = nccl_coded_allreduce(&p->across, buf + begin, n, scale, codec, counter, residual ? residual + begin : NULL,
-		                          err);
+		st = nccl_coded_allreduce(&p->across, buf + begin, n, scale, codec, hier_counter(h, counter, i),
+		                          residual ? residual + begin : NULL, err);
 	}
 	return st ? st : hand_out(l, buf, count, sizeof(float), err);
 }

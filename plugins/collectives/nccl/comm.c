@@ -360,7 +360,7 @@ static gradcomp_status base_make(nccl *n, const char *what, gradcomp_error *err)
 		                   rc ? n->f.ncclGetErrorString(rc) : "see its own error");
 	if (!st && !b)
 		st = n->host->fail(err, GRADCOMP_ERR_NOMEM, "nccl: no memory");
-	if (st) {
+	if (st || !b) {
 		n->host->release(b);
 		return st;
 	}

@@ -225,8 +225,8 @@ gradcomp_status hier_coded_allreduce(void *instance, float *buf, uint64_t count,
 	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
 		const hier_part *p = hier_part_at(h, i);
 		uint64_t n, begin = extent(p, count, &n);
-		st = ring_coded_allreduce(p->outer, buf + begin, n, scale, codec, counter, residual ? residual + begin : NULL,
-		                          err);
+		st = ring_coded_allreduce(p->outer, buf + begin, n, scale, codec, hier_counter(h, counter, i),
+		                          residual ? residual + begin : NULL, err);
 	}
 	return st ? st : hier_hand_out(h, buf, count, sizeof(float), err);
 }

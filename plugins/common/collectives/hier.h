@@ -106,6 +106,12 @@ static inline const hier_part *hier_part_at(const hier *h, int index)
 	return index ? &h->more[index - 1] : &h->own;
 }
 
+/* The first number of the coded runs of this rank's shard with that index: of those that a call has, in equal parts. */
+static inline uint64_t hier_counter(const hier *h, uint64_t counter, int index)
+{
+	return counter + (uint64_t)index * ((1u << 24) / (uint32_t)h->shape.turns);
+}
+
 /* Where shard j of `total` things begins. */
 static inline uint64_t hier_begin(const hier *h, uint64_t total, int j)
 {

@@ -8,10 +8,10 @@ static int node_of(const gradcomp_links *l, int ranks_per_node, int rank)
 	return ranks_per_node ? rank / ranks_per_node : l->node[rank];
 }
 
-/* How many times a node of r ranks goes around with n shards. */
+/* How many times a node of r ranks goes around with n shards. There is no node without ranks. */
 static int times_around(int n, int r)
 {
-	return (n + r - 1) / r;
+	return r > 0 ? (n + r - 1) / r : 0;
 }
 
 /* Of nodes with so many ranks, see hier.h. */

@@ -398,11 +398,13 @@ void hierarchical_next_step(engine *eng)
 /* The mean of the error is that of the rank's first shards. */
 void hierarchical_norms(engine *eng)
 {
-	const engine *in = &eng->hierarchical->inner;
-	for (struct hierarchical *s = eng->hierarchical; s; s = s->next) {
+	struct hierarchical *s = eng->hierarchical;
+	const engine *in = &s->inner;
+	do {
 		s->inner.step_bad = eng->step_bad;
 		residual_norm_step(&s->inner);
-	}
+		s = s->next;
+	} while (s);
 	eng->stats.error_steps = in->stats.error_steps;
 	eng->stats.error_mean = in->stats.error_mean;
 	eng->stats.error_last = in->stats.error_last;
