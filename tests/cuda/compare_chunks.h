@@ -155,11 +155,11 @@ static void test_chunks(void)
 		for (int w = 0; w < 5; w++)
 			blocks(w == kind % 5 ? 0 : 1 + test_random() % 4000, widths[w], kind);
 		columns(1 + test_random() % 300, 1 + test_random() % 20, kind);
-		chunks(kind == NORMAL ? 7 : 1 + test_random() % 3, kind % 2 ? 64 : 2 + (uint32_t)test_random() % 20,
+		chunks(kind == NORMAL ? 7 : 1 + test_random() % 3, kind % 2 ? 64 : 9 + (uint32_t)test_random() % 20,
 		       1 + (uint32_t)test_random() % 40, kind);
 	}
 	columns(0, 3, NORMAL), columns(700, 64, NORMAL);
-	chunks(6, 64, 32, NORMAL), chunks(CHUNKED, 5, 7, NORMAL), chunks(4, 64, 4096, TIES);
+	chunks(6, 64, 32, NORMAL), chunks(CHUNKED, 33, 7, NORMAL), chunks(4, 64, 4096, TIES);
 }
 
 #endif
