@@ -67,6 +67,12 @@ static void scaled_fp8(void *c) { (void)c, gpu->cast_scaled(NULL, g.z, g.x, g.n,
 static void random_indices(void *c) { (void)c, gpu->random_indices(NULL, g.idx, g.n / 100, g.n, 1, 2, 3); }
 static void sign_error(void *c) { (void)c, gpu->sign_error(NULL, g.y, g.x, (uint32_t *)g.bytes, g.val, g.n, 4096); }
 static void blocks_sum(void *c) { (void)c, gpu->blocks_sum_abs(NULL, g.y, g.x, g.n, 256, 1e30f); }
+static void levels_add(void *c) { (void)c, gpu->levels_add(NULL, g.y, 1e-6f, g.bytes, g.n, &g.levels); }
+
+/* Every block of 256, in another order. */
+enum { WIDTH = 256 };
+static void blocks_gather(void *c) { (void)c, gpu->blocks_gather(NULL, g.y, g.x, g.idx, g.n / WIDTH, g.n, WIDTH); }
+static void blocks_scatter(void *c) { (void)c, gpu->blocks_scatter(NULL, g.y, g.idx, g.x, g.n / WIDTH, g.n, WIDTH); }
 static void levels_pack(void *c) { (void)c, gpu->levels_pack(NULL, g.bytes, g.x, g.n, &g.levels); }
 static void levels_read(void *c) { (void)c, gpu->levels_read(NULL, g.y, g.bytes, g.n, &g.levels); }
 
@@ -217,6 +223,7 @@ static const struct {
 	{"blocks_sum_abs, 256 each", blocks_sum, 4, 0.85},
 	{"levels_pack 8 bits", levels_pack, 5, 0},
 	{"levels_read 8 bits", levels_read, 5, 0},
+	{"levels_add 8 bits", levels_add, 9, 0},
 	/* g.z holds floats from here on. */
 	{"low_rank_finish r=4", finish, 12, 0},
 	{"load_tensors", load, 12, 0.85},
@@ -284,6 +291,16 @@ static void beside_torch(const char *what, double us, const char *whose, double 
 }
 
 /* ---- sizes ---- */
+
+static void blocks(void)
+{
+	for (int bits = LEAST_BITS; bits <= highest; bits++) {
+		g.n = (size_t)1 << bits;
+		gpu->random_indices(NULL, g.idx, g.n / WIDTH, g.n / WIDTH, 1, 2, 3);
+		printf("figure: blocks_gather, all of 256, 2^%d = %.1f GB/s\n", bits, 8 * (double)g.n / microseconds(blocks_gather) / 1e3);
+		printf("figure: blocks_scatter, all of 256, 2^%d = %.1f GB/s\n", bits, 8 * (double)g.n / microseconds(blocks_scatter) / 1e3);
+	}
+}
 
 static void powers_of_two(void)
 {
@@ -569,6 +586,7 @@ int main(int argc, char **argv)
 	powers_of_two();
 	gpu->random_normal(NULL, g.x, most, 3, 4, 0);
 	selections();
+	blocks();
 	transforms();
 	low_ranks();
 	for (int i = 0; models && i < 3; i++)
