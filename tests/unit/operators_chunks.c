@@ -86,15 +86,16 @@ static double off_by(const gradcomp_matrix *t, uint32_t chunk, uint32_t k, const
 			uint64_t rows = t->n - row < chunk ? t->n - row : chunk, columns = t->m - column < chunk ? t->m - column : chunk;
 			uint64_t n = rows * columns, kept = n < k ? n : k, next = 0;
 			double least = INFINITY, rest = 0;
-			for (uint64_t p = 0; p < n; p++) {
-				double want = coefficient(t, row, column, rows, columns, p / columns, p % columns);
-				if (next < kept && place[*sent + next] == p) {
-					off = fmax(off, fabs(val[*sent + next++] - want));
-					least = fmin(least, fabs(want));
-				} else {
-					rest = fmax(rest, fabs(want));
+			for (uint64_t i = 0; i < rows; i++)
+				for (uint64_t j = 0; j < columns; j++) {
+					double want = coefficient(t, row, column, rows, columns, i, j);
+					if (next < kept && place[*sent + next] == i * columns + j) {
+						off = fmax(off, fabs(val[*sent + next++] - want));
+						least = fmin(least, fabs(want));
+					} else {
+						rest = fmax(rest, fabs(want));
+					}
 				}
-			}
 			off = next < kept ? INFINITY : fmax(off, rest - least);
 			*sent += kept;
 		}
