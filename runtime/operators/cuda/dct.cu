@@ -169,9 +169,9 @@ static __global__ void __launch_bounds__(SELECT_THREADS) dct_topk_kernel(cut_mat
 	const tie_cut cut = cut_at(tile, n, uint32_t(p.c.k));
 	val += p.c.at;
 	place += p.c.at;
-	walk(
+	walk<true>(
 		tile, 0, n, counts{0, 0},
-		[=](size_t, uint32_t key) { return key > cut.key ? ABOVE : key == cut.key ? MIDDLE : LEFT_OUT; },
+		[=](uint32_t key) { return key > cut.key ? ABOVE : key == cut.key ? MIDDLE : LEFT_OUT; },
 		[=](size_t i, int kind, uint32_t a, uint32_t m) {
 			if (kind == MIDDLE && m >= cut.ties)
 				return;
