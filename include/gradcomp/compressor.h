@@ -302,7 +302,8 @@ struct gradcomp_compressor_v1 {
 	/* CODED with GRADCOMP_TRAIT_CUDA, optional: from now on the code functions of this
 	 * instance work on memory of that device, putting their work on `queue`, and note
 	 * what is wrong with input in *fault. There a code has exactly code_bound(n)
-	 * bytes. Called before the first step. */
+	 * bytes. Called before the first step. Not called where the collective takes no device memory:
+	 * then codes are of host memory, wherever work is. */
 	gradcomp_status (*code_on)(void *instance, const gradcomp_operators *operators, void *queue, int *fault,
 	                           gradcomp_error *err);
 

@@ -110,6 +110,31 @@ typedef struct gradcomp_sparse {
 	uint64_t n; /* below 2^32 */
 } gradcomp_sparse;
 
+/* Numbers in few bits whose levels are given: code c of -levels..levels stands for sign(c) *
+ * value[|c|] * the largest magnitude of its block. In memory they are as a gradcomp_quantiser's,
+ * with those magnitudes in place of steps, so quantised_bytes() and quantised_check() hold. */
+typedef struct gradcomp_levels {
+	uint32_t struct_size;
+	uint32_t bits;    /* of a code: 4 or 8 */
+	uint32_t levels;  /* 1..2^(bits-1) - 1 */
+	uint32_t block;   /* as a quantiser's */
+	float value[128]; /* of codes 0..levels: ascending from 0 to 1 */
+	float edge[128];  /* edge[c], c > 0: what lies above it is code c or a higher one; ascending */
+} gradcomp_levels;
+
+/* A matrix whose chunks are transformed, and what a rank sent of all chunks. */
+typedef struct gradcomp_matrix {
+	float *x; /* n x m */
+	uint64_t n, m;
+} gradcomp_matrix;
+typedef struct gradcomp_coefficients {
+	const float *val;
+	const uint16_t *place;
+} gradcomp_coefficients;
+#define GRADCOMP_DCT_RANKS 64 /* that one dct_back() takes */
+#define GRADCOMP_DCT_ADD (1u << 0)
+#define GRADCOMP_DCT_SIGN (1u << 1)
+
 typedef struct gradcomp_operators {
 	uint32_t struct_size;
 	gradcomp_device device;
@@ -412,6 +437,54 @@ typedef struct gradcomp_operators {
 	 * a tall matrix among several of its processors. */
 	size_t (*orthonormalise_scratch)(size_t count, size_t n, size_t r);
 	void (*orthonormalise_split)(void *queue, float *const *A, size_t count, size_t n, size_t r, void *scratch);
+
+	/* ---- blocks: number b of n numbers are `width` from b * width on, the last may be shorter ---- */
+
+	/* out[b] = the sum of |x| of block b, in double, held below `most`, then rounded to float.
+	 * LOCAL, and the same in every run. */
+	void (*blocks_sum_abs)(void *queue, float *out, const float *x, size_t n, size_t width, float most);
+	/* width numbers of out for each j < k: block idx[j] of x, zeros behind a shorter one. Back:
+	 * block idx[j] of y = those of val, or 0 when val is NULL. idx is this rank's own; for the
+	 * way back no index stands twice. */
+	void (*blocks_gather)(void *queue, float *out, const float *x, const uint32_t *idx, size_t k, size_t n,
+	                      size_t width);
+	void (*blocks_scatter)(void *queue, float *y, const uint32_t *idx, const float *val, size_t k, size_t n,
+	                       size_t width);
+
+	/* ---- levels that are given, see gradcomp_levels. All REPLICATED ---- */
+
+	/* The code of a finite x is the highest c with |x| / largest magnitude > edge[c], or 0, and
+	 * has the sign of x. A magnitude that is infinite counts as the largest finite one. */
+	void (*levels_pack)(void *queue, void *out, const float *x, size_t n, const gradcomp_levels *l);
+	/* v = largest magnitude * value, rounded, with the sign; codes beyond the levels count as the
+	 * last. y = v; y += a * v (rounded after each). */
+	void (*levels_read)(void *queue, float *y, const void *in, size_t n, const gradcomp_levels *l);
+	void (*levels_add)(void *queue, float *y, float a, const void *in, size_t n, const gradcomp_levels *l);
+
+	/* The columns of A[i] (n x r), i < count, become `length` long; those of zeros stay. What is not
+	 * finite comes out as no number. Squares are added in double: those of rows l, l + 64, l + 128,
+	 * ... in this order, for each l < 64, then the 64 sums in halves. REPLICATED. */
+	void (*normalise_columns_batch)(void *queue, float *const *A, size_t count, size_t n, size_t r, float length);
+
+	/* ---- cosine transforms (DCT-II, orthonormal) of chunks. All REPLICATED ----
+	 *
+	 * Matrices are cut into chunks of `chunk` x `chunk` numbers (2 <= chunk <= 64), smaller ones at
+	 * their ends, in the order of matrices, rows and columns of chunks. Each has min(k, its
+	 * numbers) coefficients: a value, and a place in the chunk, row by row. With B_n[j][b] =
+	 * sqrt((b ? 2 : 1) / n) cos(pi (2 j + 1) b / 2 n) in double, then rounded, a chunk X of r rows and
+	 * c columns has B_r^T (X B_c); back it is B_r (C B_c^T). Sums run in the order of indices, from
+	 * 0 on, rounded after each product and each sum. */
+
+	/* The k of each chunk that topk() would choose, by place. x is finite, and held within
+	 * -1e32..1e32. */
+	void (*dct_topk)(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count,
+	                 uint32_t chunk, uint32_t k);
+	/* x = what the coefficients of `ranks` <= GRADCOMP_DCT_RANKS come to, each times a and added
+	 * to 0 in the order of ranks; DCT_ADD: x += that. DCT_SIGN: the result becomes its sign, 1, 0 or -1. Coefficients
+	 * come from peers: *fault = 1 unless places ascend within their chunk and values are finite; then
+	 * x is anything. */
+	void (*dct_back)(void *queue, const gradcomp_matrix *t, size_t count, uint32_t chunk, uint32_t k,
+	                 const gradcomp_coefficients *from, size_t ranks, float a, uint32_t flags, int *fault);
 } gradcomp_operators;
 
 #ifdef __cplusplus

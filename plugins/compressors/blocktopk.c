@@ -14,8 +14,8 @@
  * order, SUMMED, 4 k block bytes: 0s stand behind a last block that is shorter. Where there
  * is nothing to choose there is one round, of the bucket itself. */
 #include <float.h>
-#include <string.h>
 
+#include "gradcomp/sdk/payload.h"
 #include "gradcomp/sdk/residual.h"
 #include "gradcomp/sdk/scratch.h"
 #include "gradcomp/sdk/sparse.h"
@@ -72,13 +72,6 @@ static part part_at(const blocktopk *p, const gradcomp_bucket *bucket, uint64_t 
 	return a;
 }
 
-/* Numbers in block b. */
-static uint64_t length(const part *a, uint64_t b)
-{
-	uint64_t left = a->d - b * a->width;
-	return left < a->width ? left : a->width;
-}
-
 /* Of a whole bucket. */
 typedef struct totals {
 	uint64_t sums, values, chosen;
@@ -87,15 +80,14 @@ typedef struct totals {
 
 static totals measure(const blocktopk *p, const gradcomp_bucket *bucket, uint64_t step)
 {
-	const gradcomp_operators *op = p->s.host->operators;
+	const gradcomp_operators *op = sdk_layout_operators(p->s.host, p->s.layout);
 	totals all = {0};
 	for (uint32_t i = 0; i < parts(p, bucket); i++) {
 		part a = part_at(p, bucket, step, i);
-		uint64_t sum = op->sum_scratch(a.width), choose = a.sums ? op->topk_scratch(a.blocks, a.k) : 0;
+		uint64_t choose = a.sums ? op->topk_scratch(a.blocks, a.k) : 0;
 		all.sums += a.sums;
 		all.values += a.values;
 		all.chosen += a.sums ? a.k : 0;
-		all.operator_scratch = all.operator_scratch > sum ? all.operator_scratch : sum;
 		all.operator_scratch = all.operator_scratch > choose ? all.operator_scratch : choose;
 	}
 	return all;
@@ -165,41 +157,31 @@ static gradcomp_status blocktopk_plan(void *instance, const gradcomp_bucket *buc
 	return GRADCOMP_OK;
 }
 
-/* What ranks give adds up to a finite number, however large gradients are. */
-static float sum_of(const blocktopk *p, const gradcomp_work *work, const float *x, uint64_t n, void *scratch)
-{
-	double sum, most = FLT_MAX / 2 / p->s.layout->nranks;
-	work->operators->sum_abs(work->queue, &sum, x, n, scratch);
-	return (float)(sum < most ? sum : most);
-}
-
 static gradcomp_status blocktopk_encode(void *instance, const gradcomp_work *work, uint32_t round,
                                         gradcomp_payload *out, gradcomp_error *err)
 {
 	const blocktopk *p = instance;
+	const gradcomp_operators *op = work->operators;
+	const float most = FLT_MAX / 2 / (float)p->s.layout->nranks; /* sums over ranks are finite, however large gradients are */
 	totals all = measure(p, work->bucket, work->step);
-	const rooms r = rooms_of(&all, work);
-	const uint32_t *chosen = r.chosen;
+	const uint32_t *chosen = rooms_of(&all, work).chosen;
 	float *to = out->data;
 	(void)err;
 	for (uint32_t i = 0; i < parts(p, work->bucket); i++) {
 		part a = part_at(p, work->bucket, work->step, i);
 		const float *x = work->flat + a.at;
 		if (round == 0) {
-			for (uint64_t b = 0; b < a.sums; b++)
-				*to++ = sum_of(p, work, x + b * a.width, length(&a, b), r.operator_scratch);
+			if (a.sums)
+				op->blocks_sum_abs(work->queue, to, x, a.d, a.width, most);
+			to += a.sums;
 			continue;
 		}
-		if (!a.sums) {
-			memcpy(to, x, a.values * sizeof *to);
-			to += a.values;
-			continue;
-		}
-		for (uint64_t j = 0; j < a.k; j++, to += a.width) {
-			uint64_t b = *chosen++, n = length(&a, b);
-			memcpy(to, x + b * a.width, n * sizeof *to);
-			memset(to + n, 0, (a.width - n) * sizeof *to);
-		}
+		if (a.sums)
+			op->blocks_gather(work->queue, to, x, chosen, a.k, a.d, a.width);
+		else
+			op->copy(work->queue, to, x, a.values * sizeof *to);
+		chosen += a.sums ? a.k : 0;
+		to += a.values;
 	}
 	out->bytes = (round == 0 ? all.sums : all.values) * sizeof *to;
 	return GRADCOMP_OK;
@@ -211,11 +193,11 @@ static gradcomp_status choose(const blocktopk *p, const gradcomp_work *work, con
 {
 	rooms r = rooms_of(all, work);
 	int bad = 0;
-	work->operators->nonfinite(work->queue, sums, all->sums, &bad);
+	work->operators->range_check(work->queue, sdk_gathered_fault(work, &bad), sums, all->sums, 0, FLT_MAX);
 	if (bad)
 		return p->s.host->fail(err, GRADCOMP_ERR_MISMATCH,
-		                       "blocktopk: the blocks of bucket %u have a sum that is not finite: some rank sent "
-		                       "what is none",
+		                       "blocktopk: the blocks of bucket %u have a sum that is negative or not finite: some rank "
+		                       "sent what is none",
 		                       work->bucket->index);
 	for (uint32_t i = 0; i < parts(p, work->bucket); i++) {
 		part a = part_at(p, work->bucket, work->step, i);
@@ -230,17 +212,23 @@ static gradcomp_status choose(const blocktopk *p, const gradcomp_work *work, con
 
 static void finish(const blocktopk *p, const gradcomp_work *work, const totals *all, const float *mean)
 {
+	const gradcomp_operators *op = work->operators;
 	const uint32_t *chosen = rooms_of(all, work).chosen;
+	void *queue = work->queue;
 	sdk_residual_all(work);
-	memset(work->flat, 0, work->bucket->numel * sizeof *mean);
+	op->fill(queue, work->flat, 0, work->bucket->numel);
 	for (uint32_t i = 0; i < parts(p, work->bucket); i++) {
 		part a = part_at(p, work->bucket, work->step, i);
-		for (uint64_t j = 0; j < a.k; j++) {
-			uint64_t b = a.sums ? *chosen++ : j, at = a.at + b * a.width, n = length(&a, b);
-			memcpy(work->flat + at, mean, n * sizeof *mean);
-			memset(work->error_flat + at, 0, n * sizeof *mean);
-			mean += a.sums ? a.width : n;
+		float *x = work->flat + a.at, *e = work->error_flat + a.at;
+		if (a.sums) {
+			op->blocks_scatter(queue, x, chosen, mean, a.k, a.d, a.width);
+			op->blocks_scatter(queue, e, chosen, NULL, a.k, a.d, a.width);
+			chosen += a.k;
+		} else {
+			op->copy(queue, x, mean, a.d * sizeof *x);
+			op->fill(queue, e, 0, a.d);
 		}
+		mean += a.values;
 	}
 }
 
@@ -289,7 +277,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK,
+	.traits = GRADCOMP_TRAIT_ERROR_FEEDBACK | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.max_bucket = UINT32_MAX,
 	.check = blocktopk_check,

@@ -13,16 +13,12 @@
  *
  * Payload: of all chunks the coefficients (F32), then their places in their chunks, row by row (16
  * bits, ascending), padded to 4 bytes: 6 bytes for each of min(k, numbers of the chunk). */
-#include <math.h>
-#include <string.h>
-
 #include "gradcomp/compressor.h"
 
 #include "gradcomp/sdk/payload.h"
-#include "gradcomp/sdk/scratch.h"
 
 enum { CHUNK, K, DECAY, SIGN };
-enum { LONGEST = 64 }; /* of what the products take */
+enum { LONGEST = 64 }; /* of what dct_topk() takes */
 
 static const gradcomp_param params[] = {
 	[CHUNK] = {.name = "chunk",
@@ -52,42 +48,18 @@ typedef struct demo {
 	uint64_t chunk, k;
 	float decay;
 	int sign;
-	/* Of the transforms of 1, 2, ... chunk numbers, n x n: number j of coefficient b, at [j][b] and
-	 * at [b][j]. */
-	float *bases, *waves;
+	/* Of one call: its tensors as matrices, and what ranks sent. */
+	gradcomp_matrix *matrices;
+	gradcomp_coefficients *sent;
 } demo;
-
-/* cos(pi t / (2 n)), 0 <= t < 4 n, by its series: ranks on other machines need the same bits, which
- * no C library promises. */
-static double cosine(uint64_t t, uint64_t n)
-{
-	t = t > 2 * n ? 4 * n - t : t;
-	double x = 3.14159265358979323846 / 2 * (double)(t > n ? 2 * n - t : t) / (double)n, term = 1, sum = 1;
-	for (int i = 2; i <= 26; i += 2) {
-		term *= -(x * x) / (i * (i - 1));
-		sum += term;
-	}
-	return t > n ? -sum : sum;
-}
-
-/* Floats of the transforms of fewer than n numbers. */
-static uint64_t before(uint64_t n)
-{
-	return (n - 1) * n * (2 * n - 1) / 6;
-}
-
-static const float *basis(const demo *p, uint64_t n)
-{
-	return p->bases + before(n);
-}
 
 static void demo_destroy(void *instance)
 {
 	demo *p = instance;
 	if (!p)
 		return;
-	p->host->release(p->bases);
-	p->host->release(p->waves);
+	p->host->release(p->matrices);
+	p->host->release(p->sent);
 	p->host->release(p);
 }
 
@@ -99,29 +71,38 @@ static gradcomp_status demo_create(const gradcomp_host *host, const gradcomp_val
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "demo: no memory");
 	*p = (demo){.host = host, .layout = layout, .chunk = (uint64_t)values[CHUNK].i, .k = (uint64_t)values[K].i,
 	            .decay = (float)values[DECAY].f, .sign = values[SIGN].i != 0};
-	p->bases = host->alloc(before(p->chunk + 1) * sizeof *p->bases);
-	p->waves = host->alloc(before(p->chunk + 1) * sizeof *p->waves);
-	if (!p->bases || !p->waves) {
+	p->matrices = host->alloc((layout->ntensors + 1) * sizeof *p->matrices);
+	p->sent = host->alloc((size_t)layout->nranks * sizeof *p->sent);
+	if (!p->matrices || !p->sent) {
 		demo_destroy(p);
-		return host->fail(err, GRADCOMP_ERR_NOMEM, "demo: no memory for transforms of %llu numbers",
-		                  (unsigned long long)values[CHUNK].i);
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "demo: no memory for %u tensors", layout->ntensors);
 	}
-	for (uint64_t n = 1; n <= p->chunk; n++)
-		for (uint64_t j = 0; j < n; j++)
-			for (uint64_t b = 0; b < n; b++) {
-				double length = sqrt((b ? 2.0 : 1.0) / (double)n);
-				p->bases[before(n) + j * n + b] = p->waves[before(n) + b * n + j] =
-					(float)(length * cosine((2 * j + 1) * b % (4 * n), n));
-			}
 	*instance = p;
 	return GRADCOMP_OK;
+}
+
+static void shape(const gradcomp_tensor *t, uint64_t *n, uint64_t *m)
+{
+	*n = t->ndim > 1 && t->numel ? t->dims[0] : t->numel > 0;
+	*m = *n ? t->numel / *n : 0;
+}
+
+/* The bucket's tensors in `x`, which is as work->flat. */
+static const gradcomp_matrix *matrices(const demo *p, const gradcomp_bucket *bucket, float *x)
+{
+	for (uint32_t i = 0; i < bucket->ntensors; i++) {
+		const gradcomp_tensor *t = &p->layout->tensors[bucket->first + i];
+		p->matrices[i].x = x + (t->offset - bucket->offset);
+		shape(t, &p->matrices[i].n, &p->matrices[i].m);
+	}
+	return p->matrices;
 }
 
 /* A chunk of a bucket; begins as {0}, and next() goes on. */
 typedef struct place {
 	uint32_t tensor; /* of the bucket, the one that comes next */
-	uint64_t n, m, start, row, column; /* of the tensor, and where the chunk is in it */
-	uint64_t at, rows, columns, k; /* of the chunk: where it begins in the bucket */
+	uint64_t n, m, row, column; /* of the tensor, and where the chunk is in it */
+	uint64_t rows, columns, k;  /* of the chunk */
 	uint64_t sent;                 /* coefficients of those before it */
 } place;
 
@@ -141,13 +122,9 @@ static int next(const demo *p, const gradcomp_bucket *bucket, place *c)
 	while (c->row >= c->n) {
 		if (c->tensor == bucket->ntensors)
 			return 0;
-		const gradcomp_tensor *t = &p->layout->tensors[bucket->first + c->tensor++];
-		c->n = t->ndim > 1 && t->numel ? t->dims[0] : t->numel > 0;
-		c->m = c->n ? t->numel / c->n : 0;
-		c->start = t->offset - bucket->offset;
+		shape(&p->layout->tensors[bucket->first + c->tensor++], &c->n, &c->m);
 		c->row = c->column = 0;
 	}
-	c->at = c->start + c->row * c->m + c->column;
 	c->rows = least(p->chunk, c->n - c->row);
 	c->columns = least(p->chunk, c->m - c->column);
 	c->k = least(p->k, c->rows * c->columns);
@@ -172,58 +149,22 @@ static uint16_t *places_in(const gradcomp_payload *payload, uint64_t sent)
 	return (uint16_t *)(void *)((float *)payload->data + sent);
 }
 
-/* Scratch: chunks in a row each, and what choosing takes. */
-typedef struct rooms {
-	float *u, *left, *a, *b, *c, *largest;
-	uint32_t *chosen;
-	void *operator_scratch;
-} rooms;
-
-static rooms divide(const demo *p, sdk_scratch *scratch)
-{
-	uint64_t one = p->chunk * p->chunk * sizeof(float);
-	rooms r = {.u = sdk_scratch_take(scratch, one)};
-	r.left = sdk_scratch_take(scratch, one);
-	r.a = sdk_scratch_take(scratch, one);
-	r.b = sdk_scratch_take(scratch, one);
-	r.c = sdk_scratch_take(scratch, one);
-	r.largest = sdk_scratch_take(scratch, one);
-	r.chosen = sdk_scratch_take(scratch, one);
-	r.operator_scratch = sdk_scratch_take(scratch, 0);
-	return r;
-}
-
-static rooms rooms_of(const demo *p, const gradcomp_work *work)
-{
-	return divide(p, &(sdk_scratch){.memory = work->scratch});
-}
-
 static gradcomp_status demo_plan(void *instance, const gradcomp_bucket *bucket, uint64_t step, gradcomp_plan *plan,
                                  gradcomp_error *err)
 {
 	const demo *p = instance;
-	uint64_t choose = 0;
-	sdk_scratch scratch = {0};
 	(void)step, (void)err;
-	for (place c = {0}; next(p, bucket, &c);) {
-		uint64_t bytes = p->host->operators->topk_scratch(c.rows * c.columns, c.k);
-		choose = choose > bytes ? choose : bytes;
-	}
 	plan->nrounds = 1;
 	plan->rounds[0] = sdk_gathered_round(payload_bytes(coefficients(p, bucket)));
-	divide(p, &scratch);
-	plan->scratch_bytes = scratch.bytes + choose;
+	plan->scratch_bytes = bucket->numel * sizeof(float);
 	return GRADCOMP_OK;
 }
 
-/* u = decay m + g of a chunk. */
-static void momentum(const demo *p, const gradcomp_work *work, const place *c, float *u)
+/* m = decay m + g */
+static void accumulate(const demo *p, const gradcomp_work *work, float *m)
 {
-	for (uint64_t i = 0; i < c->rows; i++) {
-		const float *g = work->flat + c->at + i * c->m, *m = work->state[0] + c->at + i * c->m;
-		for (uint64_t j = 0; j < c->columns; j++)
-			u[i * c->columns + j] = p->decay * m[j] + g[j];
-	}
+	work->operators->scale(work->queue, m, p->decay, work->bucket->numel);
+	work->operators->add(work->queue, m, work->flat, work->bucket->numel);
 }
 
 static gradcomp_status demo_encode(void *instance, const gradcomp_work *work, uint32_t round, gradcomp_payload *out,
@@ -231,33 +172,27 @@ static gradcomp_status demo_encode(void *instance, const gradcomp_work *work, ui
 {
 	const demo *p = instance;
 	const gradcomp_operators *op = work->operators;
-	const float limit = 1e32f; /* so that no sum of a chunk overflows; the rest stays in m */
-	uint64_t sent = coefficients(p, work->bucket);
-	rooms r = rooms_of(p, work);
-	float *to = out->data;
+	const gradcomp_bucket *b = work->bucket;
+	uint64_t sent = coefficients(p, b);
 	uint16_t *where = places_in(out, sent);
+	float *m = work->scratch;
 	(void)round, (void)err;
-	for (place c = {0}; next(p, work->bucket, &c);) {
-		momentum(p, work, &c, r.u);
-		op->clamp(work->queue, r.u, r.u, &limit, c.rows * c.columns);
-		op->product_mq(work->queue, r.a, r.u, basis(p, c.columns), c.rows, c.columns, c.columns);
-		op->product_mtp(work->queue, r.b, basis(p, c.rows), r.a, c.rows, c.rows, c.columns);
-		op->topk(work->queue, r.chosen, r.largest, r.b, c.rows * c.columns, c.k, r.operator_scratch);
-		memcpy(to + c.sent, r.largest, c.k * sizeof *to);
-		for (uint64_t j = 0; j < c.k; j++)
-			where[c.sent + j] = (uint16_t)r.chosen[j];
-	}
+	op->copy(work->queue, m, work->state[0], b->numel * sizeof *m);
+	accumulate(p, work, m);
+	/* What is padded is sent, too. */
 	if (sent % 2)
-		where[sent] = 0;
+		op->fill(work->queue, (float *)(void *)(where + sent - 1), 0, 1);
+	op->dct_topk(work->queue, out->data, where, matrices(p, b, m), b->ntensors, (uint32_t)p->chunk, (uint32_t)p->k);
 	out->bytes = payload_bytes(sent);
 	return GRADCOMP_OK;
 }
 
+/* On the host, which can name the rank; on a device dct_back() looks. */
 static gradcomp_status verify(const demo *p, const gradcomp_work *work, const gradcomp_payload *in, uint32_t n,
                               uint64_t sent, gradcomp_error *err)
 {
 	gradcomp_status st = sdk_gathered_expect(p->host, p->layout, "demo", work, in, n, payload_bytes(sent), err);
-	for (uint32_t w = 0; w < n && !st; w++) {
+	for (uint32_t w = 0; w < n && !st && work->device == GRADCOMP_HOST; w++) {
 		const uint16_t *where = places_in(&in[w], sent);
 		int bad = 0, wild = 0;
 		work->operators->nonfinite(work->queue, in[w].data, sent, &wild);
@@ -272,51 +207,29 @@ static gradcomp_status verify(const demo *p, const gradcomp_work *work, const gr
 	return st;
 }
 
-/* out (columns x rows): the rows of coefficients transformed back, those of one rank or the mean of
- * n. Coefficients are few: each adds its wave to its row, in `room`. */
-static void rows_back(const demo *p, const gradcomp_payload *in, uint32_t n, uint64_t sent, const place *at, float *room,
-                      float *out)
-{
-	uint64_t columns = at->columns;
-	memset(room, 0, at->rows * columns * sizeof *room);
-	for (uint32_t w = 0; w < n; w++) {
-		const float *value = (const float *)in[w].data + at->sent;
-		const uint16_t *where = places_in(&in[w], sent) + at->sent;
-		for (uint64_t i = 0; i < at->k; i++) {
-			float a = 1.0f / (float)n * value[i], *row = room + where[i] / columns * columns;
-			const float *wave = p->waves + before(columns) + where[i] % columns * columns;
-			for (uint64_t j = 0; j < columns; j++)
-				row[j] += a * wave[j];
-		}
-	}
-	for (uint64_t i = 0; i < at->rows; i++)
-		for (uint64_t j = 0; j < columns; j++)
-			out[j * at->rows + i] = room[i * columns + j];
-}
-
 static gradcomp_status demo_decode(void *instance, const gradcomp_work *work, uint32_t round,
                                    const gradcomp_payload *in, uint32_t n, gradcomp_error *err)
 {
 	const demo *p = instance;
-	uint64_t sent = coefficients(p, work->bucket);
-	rooms r = rooms_of(p, work);
+	const gradcomp_operators *op = work->operators;
+	const gradcomp_bucket *b = work->bucket;
+	const uint32_t chunk = (uint32_t)p->chunk, k = (uint32_t)p->k;
+	uint64_t sent = coefficients(p, b);
+	int mine = 0, *fault = sdk_gathered_fault(work, &mine);
 	gradcomp_status st = verify(p, work, in, n, sent, err);
 	(void)round;
 	if (st)
 		return st;
-	for (place c = {0}; next(p, work->bucket, &c);) {
-		momentum(p, work, &c, r.u);
-		rows_back(p, &in[p->layout->rank], 1, sent, &c, r.c, r.a);
-		rows_back(p, in, n, sent, &c, r.c, r.b);
-		work->operators->low_rank_finish(work->queue, r.u, r.left, basis(p, c.rows), r.a, r.b, c.rows, c.columns,
-		                                 c.rows);
-		for (uint64_t i = 0; i < c.rows; i++) {
-			float *x = work->flat + c.at + i * c.m;
-			memcpy(work->state[0] + c.at + i * c.m, r.left + i * c.columns, c.columns * sizeof *x);
-			memcpy(x, r.u + i * c.columns, c.columns * sizeof *x);
-			for (uint64_t j = 0; p->sign && j < c.columns; j++)
-				x[j] = (float)((x[j] > 0) - (x[j] < 0));
-		}
+	for (uint32_t w = 0; w < n; w++)
+		p->sent[w] = (gradcomp_coefficients){in[w].data, places_in(&in[w], sent)};
+	accumulate(p, work, work->state[0]);
+	op->dct_back(work->queue, matrices(p, b, work->state[0]), b->ntensors, chunk, k, &p->sent[p->layout->rank], 1, -1,
+	             GRADCOMP_DCT_ADD, fault);
+	for (uint32_t w = 0; w < n; w += GRADCOMP_DCT_RANKS) {
+		uint32_t ranks = n - w < GRADCOMP_DCT_RANKS ? n - w : GRADCOMP_DCT_RANKS;
+		uint32_t flags = (w ? GRADCOMP_DCT_ADD : 0) | (p->sign && w + ranks == n ? GRADCOMP_DCT_SIGN : 0);
+		op->dct_back(work->queue, matrices(p, b, work->flat), b->ntensors, chunk, k, p->sent + w, ranks, 1.0f / (float)n, flags,
+		             fault);
 	}
 	return GRADCOMP_OK;
 }
@@ -345,7 +258,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_OWN_MOMENTUM,
+	.traits = GRADCOMP_TRAIT_OWN_MOMENTUM | GRADCOMP_TRAIT_CUDA,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_GATHERED),
 	.state_arrays = 1,
 	.create = demo_create,

@@ -18,9 +18,6 @@
  *
  * Payloads, F32: P_w of the bucket's matrices and the tensors sent uncompressed; R_w. M is the state
  * array. */
-#include <math.h>
-#include <string.h>
-
 #include "gradcomp/sdk/passthrough.h"
 #include "gradcomp/sdk/lowrank.h"
 #include "gradcomp/sdk/scratch.h"
@@ -50,6 +47,7 @@ typedef struct dion {
 	sdk_lowrank l;
 	float momentum;
 	int64_t orthogonal;
+	float **M; /* of one call: where each tensor's momentum is */
 } dion;
 
 static gradcomp_status dion_create(const gradcomp_host *host, const gradcomp_value *values,
@@ -64,6 +62,12 @@ static gradcomp_status dion_create(const gradcomp_host *host, const gradcomp_val
 		host->release(p);
 		return st;
 	}
+	p->M = host->alloc((layout->ntensors + 1) * sizeof *p->M);
+	if (!p->M) {
+		sdk_lowrank_close(&p->l);
+		host->release(p);
+		return host->fail(err, GRADCOMP_ERR_NOMEM, "dion: no memory for %u tensors", layout->ntensors);
+	}
 	p->momentum = (float)values[MOMENTUM].f;
 	p->orthogonal = values[ORTHOGONAL].i;
 	*instance = p;
@@ -76,13 +80,13 @@ static void dion_destroy(void *instance)
 	if (!p)
 		return;
 	sdk_lowrank_close(&p->l);
+	p->l.host->release(p->M);
 	p->l.host->release(p);
 }
 
-/* Scratch: P; M Q, later Q; R_w; where each tensor's M is; the operators' scratch. */
+/* Scratch: P; M Q, later Q; R_w; what was sent uncompressed, times momentum; the operators' scratch. */
 typedef struct parts {
-	float *P, *Q, *own;
-	float **M;
+	float *P, *Q, *own, *uncompressed;
 	void *operator_scratch;
 } parts;
 
@@ -93,7 +97,7 @@ static parts divide(const dion *p, const gradcomp_bucket *bucket, sdk_scratch *s
 	/* For Q and for the product that is added to P. */
 	s.Q = sdk_scratch_take(scratch, (size.Q > size.P ? size.Q : size.P) * sizeof(float));
 	s.own = sdk_scratch_take(scratch, size.Q * sizeof(float));
-	s.M = sdk_scratch_take(scratch, bucket->ntensors * sizeof(float *));
+	s.uncompressed = sdk_scratch_take(scratch, size.uncompressed * sizeof(float));
 	s.operator_scratch = sdk_scratch_take(scratch, 0);
 	return s;
 }
@@ -110,14 +114,14 @@ static float *momentum_of(const dion *p, const gradcomp_work *work, uint32_t i)
 }
 
 /* The bucket with M in place of x, or as what lowrank_finish() leaves its rest in. */
-static gradcomp_work beside(const dion *p, const gradcomp_work *work, const parts *s, int as_x)
+static gradcomp_work beside(const dion *p, const gradcomp_work *work, int as_x)
 {
 	gradcomp_work other = *work;
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++)
-		s->M[i] = momentum_of(p, work, i);
+		p->M[i] = momentum_of(p, work, i);
 	if (as_x)
-		other.x = s->M;
-	other.error = s->M;
+		other.x = p->M;
+	other.error = p->M;
 	return other;
 }
 
@@ -159,7 +163,7 @@ static gradcomp_status dion_encode(void *instance, const gradcomp_work *work, ui
 		sdk_lowrank_product_mtp(l, work, s.own, s.P, s.operator_scratch);
 		op->copy(work->queue, to, s.own, size.Q * sizeof *to);
 	} else {
-		gradcomp_work momentum = beside(p, work, &s, 1);
+		gradcomp_work momentum = beside(p, work, 1);
 		op->copy(work->queue, s.own, l->Q + l->tensors[work->bucket->first].at.Q, size.Q * sizeof *s.own);
 		if (p->orthogonal == NO)
 			sdk_lowrank_orthonormalise_q(l, work, s.own, s.operator_scratch);
@@ -175,6 +179,10 @@ static gradcomp_status dion_encode(void *instance, const gradcomp_work *work, ui
 /* x := M + x. */
 static void add_momentum(const dion *p, const gradcomp_work *work)
 {
+	if (work->flat) {
+		work->operators->add(work->queue, work->flat, work->state[0], work->bucket->numel);
+		return;
+	}
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 		const gradcomp_tensor *t = &p->l.layout->tensors[work->bucket->first + i];
 		work->operators->add(work->queue, work->x[i], momentum_of(p, work, i), t->numel);
@@ -182,44 +190,20 @@ static void add_momentum(const dion *p, const gradcomp_work *work)
 }
 
 /* M := momentum x, of tensors that were averaged uncompressed. */
-static void keep_momentum(const dion *p, const gradcomp_work *work, int all)
+static void keep_momentum(const dion *p, const gradcomp_work *work, float *packed)
 {
-	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
-		const gradcomp_tensor *t = &p->l.layout->tensors[work->bucket->first + i];
-		float *M = momentum_of(p, work, i);
-		if (!all && p->l.tensors[work->bucket->first + i].r)
-			continue;
-		work->operators->copy(work->queue, M, work->x[i], t->numel * sizeof *M);
-		work->operators->scale(work->queue, M, p->momentum, t->numel);
-	}
+	uint64_t count = sdk_lowrank_sizes(&p->l, work->bucket).uncompressed;
+	gradcomp_work momentum = beside(p, work, 1);
+	sdk_lowrank_pack(&p->l, work, packed);
+	work->operators->scale(work->queue, packed, p->momentum, count);
+	sdk_lowrank_unpack(&p->l, &momentum, packed);
 }
 
-/* Columns of length 1; 0 stays 0. In double and in order: all ranks have the same bits. */
-static void unit_columns(float *Q, uint64_t m, uint64_t r)
+/* The same of all, after a step that compressed none. */
+static void keep_all(const dion *p, const gradcomp_work *work)
 {
-	for (uint64_t j = 0; j < r; j++) {
-		double squares = 0;
-		for (uint64_t i = 0; i < m; i++)
-			squares += (double)Q[i * r + j] * Q[i * r + j];
-		double left = squares > 0 ? 1 / sqrt(squares) : 0;
-		for (uint64_t i = 0; i < m; i++)
-			Q[i * r + j] = (float)(Q[i * r + j] * left);
-	}
-}
-
-/* Q, in place of the mean of R: the next step's, and with `weight` what the average is made of. */
-static void right_factor(const dion *p, const gradcomp_work *work, float *Q, int weight)
-{
-	const sdk_lowrank_tensor *first = &p->l.tensors[work->bucket->first];
-	if (p->orthogonal == QR && !weight)
-		sdk_lowrank_orthonormalise_q(&p->l, work, Q, NULL);
-	for (const sdk_lowrank_tensor *t = first; t < first + work->bucket->ntensors; t++) {
-		float *q = Q + (t->at.Q - first->at.Q);
-		if (t->r && weight)
-			work->operators->scale(work->queue, q, (float)sqrt((double)t->n / (double)t->m), t->m * t->r);
-		else if (t->r && p->orthogonal == COLUMNS)
-			unit_columns(q, t->m, t->r);
-	}
+	work->operators->copy(work->queue, work->state[0], work->flat, work->bucket->numel * sizeof(float));
+	work->operators->scale(work->queue, work->state[0], p->momentum, work->bucket->numel);
 }
 
 static void decode_last(dion *p, const gradcomp_work *work, const float *mean)
@@ -229,16 +213,18 @@ static void decode_last(dion *p, const gradcomp_work *work, const float *mean)
 	parts s = parts_of(p, work);
 	if (sdk_lowrank_overflown(l, work, mean, count))
 		return;
-	gradcomp_work with_rest = beside(p, work, &s, 0);
+	gradcomp_work with_rest = beside(p, work, 0);
 	work->operators->copy(work->queue, s.Q, mean, count * sizeof *s.Q);
 	work->operators->scale(work->queue, s.own, 1 - p->momentum, count);
-	if (p->orthogonal != NO)
-		right_factor(p, work, s.Q, 0);
+	if (p->orthogonal == QR)
+		sdk_lowrank_orthonormalise_q(l, work, s.Q, s.operator_scratch);
+	else if (p->orthogonal == COLUMNS)
+		sdk_lowrank_normalise_q(l, work, s.Q, 0);
 	sdk_lowrank_keep(work, l->Q + l->tensors[work->bucket->first].at.Q, s.Q, count);
 	if (p->orthogonal != NO)
-		right_factor(p, work, s.Q, 1);
+		sdk_lowrank_normalise_q(l, work, s.Q, 1);
 	sdk_lowrank_finish(l, &with_rest, s.P, s.own, s.Q);
-	keep_momentum(p, work, 0);
+	keep_momentum(p, work, s.uncompressed);
 }
 
 static gradcomp_status dion_decode(void *instance, const gradcomp_work *work, uint32_t round,
@@ -249,7 +235,7 @@ static gradcomp_status dion_decode(void *instance, const gradcomp_work *work, ui
 	(void)n;
 	if (sdk_lowrank_is_passthrough(l, work->bucket, work->step)) {
 		add_momentum(p, work);
-		keep_momentum(p, work, 1);
+		keep_all(p, work);
 		return GRADCOMP_OK;
 	}
 	gradcomp_status st =
@@ -294,7 +280,7 @@ GRADCOMP_EXPORT const struct gradcomp_compressor_v1 gradcomp_compressor_v1 = {
 			.params = params,
 			.nparams = sizeof params / sizeof params[0],
 		},
-	.traits = GRADCOMP_TRAIT_OWN_MOMENTUM | GRADCOMP_TRAIT_SHAPED,
+	.traits = GRADCOMP_TRAIT_OWN_MOMENTUM | GRADCOMP_TRAIT_SHAPED | GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_HOLDS,
 	.patterns = GRADCOMP_PATTERN_BIT(GRADCOMP_SUMMED),
 	.state_arrays = 1,
 	.create = dion_create,

@@ -47,7 +47,7 @@ static const gradcomp_param params[] = {
                     .type = GRADCOMP_PARAM_CHOICE,
                     .def = "linear",
                     .choices = spacings,
-                    .help = "how levels are spaced; log: closer where numbers are small, on the host"},
+                    .help = "how levels are spaced; log: closer where numbers are small"},
 	[ALPHA] = {.name = "alpha",
                    .type = GRADCOMP_PARAM_FLOAT,
                    .def = "10",
@@ -64,7 +64,7 @@ typedef struct extent {
 typedef struct lqsgd {
 	sdk_lowrank l;
 	gradcomp_quantiser q;
-	sdk_log_levels *log; /* NULL: linear */
+	gradcomp_levels *log; /* NULL: linear */
 	extent *at; /* ntensors + 1 */
 } lqsgd;
 
@@ -95,10 +95,6 @@ static gradcomp_status lqsgd_create(const gradcomp_host *host, const gradcomp_va
 	gradcomp_status st;
 	if (!p)
 		return host->fail(err, GRADCOMP_ERR_NOMEM, "lqsgd: no memory");
-	if (values[LEVELS].i && GRADCOMP_HAS(layout, device) && layout->device != GRADCOMP_HOST) {
-		host->release(p);
-		return host->fail(err, GRADCOMP_ERR_UNSUPPORTED, "lqsgd: levels=log is for the host");
-	}
 	st = sdk_lowrank_open(&p->l, host, values, layout, "lqsgd", SDK_LOWRANK_KEEP_Q, bits == 8 ? ", 8 bits" : ", 4 bits",
 	                      err);
 	if (st) {
@@ -140,9 +136,10 @@ static int sends(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t round)
 	return (int)round + (sdk_lowrank_sizes(&p->l, bucket).uncompressed ? UNCOMPRESSED : SEND_P);
 }
 
-/* Scratch: P, Q, what this rank sent of Q, and the operators' scratch. */
+/* Scratch: P, Q, what this rank sent of Q, whether a factor is not finite, and the operators' scratch. */
 typedef struct parts {
 	float *P, *Q, *own;
+	int *wild;
 	void *operator_scratch;
 } parts;
 
@@ -152,6 +149,7 @@ static parts divide(const lqsgd *p, const gradcomp_bucket *bucket, sdk_scratch *
 	parts s = {.P = sdk_scratch_take(scratch, size.P * sizeof(float))};
 	s.Q = sdk_scratch_take(scratch, size.Q * sizeof(float));
 	s.own = sdk_scratch_take(scratch, size.Q * sizeof(float));
+	s.wild = sdk_scratch_take(scratch, sizeof *s.wild);
 	s.operator_scratch = sdk_scratch_take(scratch, 0);
 	return s;
 }
@@ -202,23 +200,20 @@ static piece piece_of(const lqsgd *p, const gradcomp_bucket *bucket, uint32_t i,
 }
 
 /* Only finite numbers can be quantised. Products that are not (of gradients near
- * the end of the range) are sent as 0, and stay in the error whole. On a device
- * the peers' check stops the job instead. */
+ * the end of the range) are sent as 0, and stay in the error whole. */
 static void quantise(const lqsgd *p, const gradcomp_work *work, char *out, float *factors, uint64_t floats,
                      int factor)
 {
 	const gradcomp_operators *op = work->operators;
-	int bad = 0;
-	if (work->device == GRADCOMP_HOST)
-		op->nonfinite(work->queue, factors, floats, &bad);
-	if (bad)
-		op->fill(work->queue, factors, 0, floats);
+	int *wild = parts_of(p, work).wild;
+	op->nonfinite(work->queue, factors, floats, wild);
+	op->fill_if(work->queue, factors, 0, floats, wild);
 	/* Padding is sent too. */
 	op->fill(work->queue, (float *)(void *)out, 0, packed(p, work->bucket, factor) / sizeof(float));
 	for (uint32_t i = 0; i < work->bucket->ntensors; i++) {
 		piece f = piece_of(p, work->bucket, i, factor);
 		if (f.count && p->log)
-			sdk_log_levels_quantise(p->log, out + f.packed, factors + f.at, f.count);
+			op->levels_pack(work->queue, out + f.packed, factors + f.at, f.count, p->log);
 		else if (f.count)
 			op->quantise(work->queue, out + f.packed, factors + f.at, f.count, &p->q);
 	}
@@ -287,7 +282,7 @@ static gradcomp_status average(const lqsgd *p, const gradcomp_work *work, const 
 			piece f = piece_of(p, work->bucket, i, factor);
 			const char *from = (const char *)in[w].data + f.packed;
 			if (f.count && p->log)
-				sdk_log_levels_dequantise_add(p->log, mean + f.at, 1.0f / (float)n, from, f.count);
+				op->levels_add(work->queue, mean + f.at, 1.0f / (float)n, from, f.count, p->log);
 			else if (f.count)
 				op->dequantise_add(work->queue, mean + f.at, 1.0f / (float)n, from, f.count, &p->q);
 		}
@@ -309,7 +304,7 @@ static gradcomp_status decode_last(lqsgd *p, const gradcomp_work *work, const gr
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		piece f = piece_of(p, b, i, SEND_Q);
 		if (f.count && p->log)
-			sdk_log_levels_dequantise(p->log, s.own + f.at, own + f.packed, f.count);
+			op->levels_read(work->queue, s.own + f.at, own + f.packed, f.count, p->log);
 		else if (f.count)
 			op->dequantise(work->queue, s.own + f.at, own + f.packed, f.count, &p->q);
 	}

@@ -197,27 +197,36 @@ uint64_t sdk_lowrank_scratch(const sdk_lowrank *l, const gradcomp_bucket *bucket
 	return most;
 }
 
-void sdk_lowrank_pack(const sdk_lowrank *l, const gradcomp_work *work, float *out)
+/* Many tensors go to, or come from, one place at once. */
+static void move(const sdk_lowrank *l, const gradcomp_work *work, float *packed, int back)
 {
+	enum { AT_ONCE = 64 };
 	const gradcomp_bucket *b = work->bucket;
+	gradcomp_segment some[AT_ONCE];
+	size_t count = 0;
 	for (uint32_t i = 0; i < b->ntensors; i++) {
 		const sdk_lowrank_tensor *t = &l->tensors[b->first + i];
+		float *at = packed + (t->at.uncompressed - l->tensors[b->first].at.uncompressed);
 		if (!t->r)
-			work->operators->copy(work->queue, out + (t->at.uncompressed - l->tensors[b->first].at.uncompressed),
-			                      work->x[i], l->layout->tensors[b->first + i].numel * sizeof *out);
+			some[count++] = (gradcomp_segment){.x = back ? at : work->x[i],
+			                                   .grad = back ? work->x[i] : at,
+			                                   .n = l->layout->tensors[b->first + i].numel,
+			                                   .dtype = GRADCOMP_F32};
+		if (count == AT_ONCE || (count && i + 1 == b->ntensors)) {
+			work->operators->store_tensors(work->queue, some, count, NULL, NULL, NULL);
+			count = 0;
+		}
 	}
+}
+
+void sdk_lowrank_pack(const sdk_lowrank *l, const gradcomp_work *work, float *out)
+{
+	move(l, work, out, 0);
 }
 
 void sdk_lowrank_unpack(const sdk_lowrank *l, const gradcomp_work *work, const float *in)
 {
-	const gradcomp_bucket *b = work->bucket;
-	for (uint32_t i = 0; i < b->ntensors; i++) {
-		const sdk_lowrank_tensor *t = &l->tensors[b->first + i];
-		if (!t->r)
-			work->operators->copy(work->queue, work->x[i],
-			                      in + (t->at.uncompressed - l->tensors[b->first].at.uncompressed),
-			                      l->layout->tensors[b->first + i].numel * sizeof *in);
-	}
+	move(l, work, (float *)(uintptr_t)in, 1);
 }
 
 void sdk_lowrank_random_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q, uint64_t draw)
@@ -243,6 +252,17 @@ void sdk_lowrank_orthonormalise_q(const sdk_lowrank *l, const gradcomp_work *wor
 		for (size_t i = 0; i < k.count; i++)
 			a[i] = Q + q_at(l, work->bucket, k.tensor[i]);
 		work->operators->orthonormalise_split(work->queue, a, k.count, k.m, k.r, scratch);
+	}
+}
+
+void sdk_lowrank_normalise_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q, int stretch)
+{
+	EACH_BATCH(l, work->bucket, k) {
+		float *a[BATCH];
+		for (size_t i = 0; i < k.count; i++)
+			a[i] = Q + q_at(l, work->bucket, k.tensor[i]);
+		work->operators->normalise_columns_batch(work->queue, a, k.count, k.m, k.r,
+		                                         stretch ? (float)sqrt((double)k.n / (double)k.m) : 1);
 	}
 }
 

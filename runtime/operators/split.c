@@ -6,7 +6,7 @@ static const gradcomp_operators *plain;
 
 /* Of one call, what its parts need. */
 typedef struct call {
-	size_t n, length;
+	size_t n, length, numbers, width; /* the last two: of blocks */
 	void *out;
 	const void *in;
 	const float *limit; /* or another number */
@@ -204,6 +204,23 @@ static void count_above(void *queue, uint64_t *count, const float *x, size_t n, 
 		*count += part[i];
 }
 
+/* Whole blocks a part. */
+static void blocks_sum_part(void *arg, size_t i)
+{
+	const call *c = arg;
+	const split_span s = split_part(c->n, c->length, i);
+	const size_t width = c->width, from = s.from * width, left = c->numbers - from;
+	plain->blocks_sum_abs(NULL, OUT(float), (const float *)c->in + from, left < s.count * width ? left : s.count * width, width,
+	                      (float)c->a);
+}
+
+static void blocks_sum_abs(void *queue, float *out, const float *x, size_t n, size_t width, float most)
+{
+	(void)queue;
+	run(&(call){.out = out, .in = x, .a = (double)most, .numbers = n, .width = width}, split_parts(n, width),
+	    width < OPERATOR_PART ? OPERATOR_PART / width : 1, blocks_sum_part);
+}
+
 PART(nonfinite, plain->nonfinite(NULL, IN(float), s.count, (int *)c->out + i))
 static void nonfinite(void *queue, const float *x, size_t n, int *bad)
 {
@@ -240,6 +257,8 @@ void split_table(gradcomp_operators *table, const gradcomp_operators *from)
 	table->absmax = absmax;
 	table->count_above = count_above;
 	table->nonfinite = nonfinite;
+	table->blocks_sum_abs = blocks_sum_abs;
 	split_products(table, from);
 	split_codes(table, from);
+	split_dct(table, from);
 }

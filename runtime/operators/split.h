@@ -11,6 +11,7 @@ void split_table(gradcomp_operators *table, const gradcomp_operators *plain);
 /* Its parts. */
 void split_products(gradcomp_operators *table, const gradcomp_operators *plain);
 void split_codes(gradcomp_operators *table, const gradcomp_operators *plain);
+void split_dct(gradcomp_operators *table, const gradcomp_operators *plain);
 
 /* How many parts n numbers have, and part i of them. */
 typedef struct split_span {

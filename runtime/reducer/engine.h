@@ -18,6 +18,8 @@
 
 typedef struct gpu gpu; /* gpu/gpu.h */
 
+enum { BAD_SUM = 2 };
+
 typedef struct bucket {
 	gradcomp_bucket pub;
 	workspace *workspace; /* while it is in flight */
@@ -25,7 +27,7 @@ typedef struct bucket {
 	task tasks[MAX_TASKS];
 	int ntasks, next;
 	int local_bad;  /* this rank's gradient is not finite; index of the tensor + 1 */
-	int bad;        /* some rank's is: known after round 0 */
+	int bad;        /* some rank's is: known after round 0; BAD_SUM: none is, but their coded sum */
 	int fault;      /* what peers sent is not what it should be: set by operators */
 	int copy_out;   /* x is workspace, not the caller's memory */
 	struct gpu_slot *slot; /* of its step, where its tasks are all enqueued; else NULL */

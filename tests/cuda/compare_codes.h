@@ -206,6 +206,42 @@ static void small_floats(size_t n, int kind, int rubbish, uint32_t block, gradco
 	free(x), free(y), free(z), free(want), free(got);
 }
 
+/* Numbers whose levels are given, there and back; then rubbish. */
+static void levels(size_t n, int kind, uint32_t bits, uint32_t block)
+{
+	gradcomp_levels l = {.struct_size = sizeof l, .bits = bits, .block = block};
+	l.levels = 1 + (uint32_t)test_random() % ((1u << (bits - 1)) - 1);
+	for (uint32_t c = 1; c <= l.levels; c++) {
+		l.value[c] = (float)pow((double)c / l.levels, 2);
+		l.edge[c] = (l.value[c - 1] + l.value[c]) / 2;
+	}
+	const size_t bytes = (n + block - 1) / block * 4 + (n * bits + 7) / 8;
+	float *x = malloc(4 * n + 1), *y = malloc(4 * n + 1), *z = malloc(4 * n + 1);
+	uint8_t *want = calloc(1, bytes + 1), *got = calloc(1, bytes + 1);
+	for (size_t i = 0; i < n; i++)
+		x[i] = magnitude(kind, i), y[i] = test_normal();
+	if (n && kind == HEAVY)
+		x[n / 2] = -INFINITY;
+	watched X = watch(x, 4 * n, 4), Y = watch(y, 4 * n, 0), C = watch(NULL, bytes, test_random() % 4);
+	cpu->levels_pack(NULL, want, x, n, &l), gpu->levels_pack(NULL, C.at, (float *)X.at, n, &l);
+	from_device(got, C.at, bytes);
+	ok(!memcmp(want, got, bytes), "%zu to %u levels of %u bits, %s", n, l.levels, bits, kinds[kind]);
+	for (int rubbish = 0; rubbish < 2; rubbish++) {
+		if (rubbish) {
+			code_bytes(want, bytes);
+			to_device(C.at, want, bytes);
+		}
+		cpu->levels_add(NULL, y, 0.7f, want, n, &l), gpu->levels_add(NULL, (float *)Y.at, 0.7f, C.at, n, &l);
+		cpu->levels_read(NULL, x, want, n, &l), gpu->levels_read(NULL, (float *)X.at, C.at, n, &l);
+		from_device(z, X.at, 4 * n);
+		int same = same_floats(x, z, n);
+		from_device(z, Y.at, 4 * n);
+		ok(same && same_floats(y, z, n), "read and added%s", rubbish ? ", of rubbish" : "");
+	}
+	ok(unwatch(&X, NULL) & unwatch(&Y, NULL) & unwatch(&C, NULL), "nothing written outside");
+	free(x), free(y), free(z), free(want), free(got);
+}
+
 static void test_codes(void)
 {
 	static const size_t sizes[] = {0, 1, 4, 31, 33, 1025, 3001}, segments[] = {1, 31, 32, 100, 3000, 100000};
@@ -215,6 +251,8 @@ static void test_codes(void)
 			signs(sizes[s], segments[g]);
 		for (int kind = 0; kind < KINDS; kind++)
 			ternary(sizes[s], kind, kind % 2);
+		for (int kind = 0; kind < KINDS; kind++)
+			levels(sizes[s], kind, kind % 2 ? 8 : 4, kind % 3 ? 32 * (1 + (uint32_t)test_random() % 8) : 2080);
 		for (int kind = 0; kind < 2 * KINDS; kind++) {
 			small_floats(sizes[s], kind % KINDS, kind >= KINDS, 0, GRADCOMP_F32, 0);
 			for (int as = 0; as < 4; as++)

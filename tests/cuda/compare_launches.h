@@ -42,6 +42,7 @@ static void launches_of_matrices(float *a, float *b, float *c, float *d)
 	watched O = watch(NULL, gpu->orthonormalise_scratch(2, 700, 64), 0);
 	LAUNCHES("product_mq_batch", 1, gpu->product_mq_batch(NULL, P, cA, cQ, 2, ROWS, COLUMNS, RANK, NULL));
 	LAUNCHES("product_mtp_batch", 2, gpu->product_mtp_batch(NULL, Q, cA, cP, 2, ROWS, COLUMNS, RANK, S.at));
+	LAUNCHES("normalise_columns_batch", 1, gpu->normalise_columns_batch(NULL, P, 2, ROWS, RANK, 1));
 	LAUNCHES("low_rank_finish_batch", 1, gpu->low_rank_finish_batch(NULL, A, NULL, cP, NULL, cQ, 2, ROWS, COLUMNS, RANK));
 	LAUNCHES("orthonormalise_split", 1, gpu->orthonormalise_split(NULL, P, 2, ROWS, RANK, NULL));
 	LAUNCHES("orthonormalise_split, divided", 4, gpu->orthonormalise_split(NULL, A, 2, 700, 64, O.at));
@@ -85,6 +86,23 @@ static void launches_of_tensors(float *x, float *y, float *error, int *bad)
 	unwatch(&S, NULL);
 }
 
+static void launches_of_chunks(float *x, float *y, uint32_t *idx, float *val, int *word)
+{
+	const gradcomp_levels l = {.struct_size = sizeof l, .bits = 8, .levels = 1, .block = 256, .value = {0, 1}, .edge = {0, 0.5f}};
+	const gradcomp_matrix t[] = {{y, 70, 100}, {y + 7000, 1, 300}};
+	const gradcomp_coefficients from = {val, (const uint16_t *)idx};
+	const uint32_t two[] = {1, 3};
+	to_device(idx, two, sizeof two);
+	LAUNCHES("blocks_sum_abs", 1, gpu->blocks_sum_abs(NULL, y, x, 5000, 100, 1e30f));
+	LAUNCHES("blocks_gather", 1, gpu->blocks_gather(NULL, y, x, idx, 2, 5000, 100));
+	LAUNCHES("blocks_scatter", 1, gpu->blocks_scatter(NULL, y, idx, NULL, 2, 5000, 100));
+	LAUNCHES("levels_pack", 1, gpu->levels_pack(NULL, val, x, 5000, &l));
+	LAUNCHES("levels_read", 1, gpu->levels_read(NULL, y, val, 5000, &l));
+	LAUNCHES("levels_add", 1, gpu->levels_add(NULL, y, 1, val, 5000, &l));
+	LAUNCHES("dct_topk", 1, gpu->dct_topk(NULL, val, (uint16_t *)idx, t, 2, 64, 32));
+	LAUNCHES("dct_back", 1, gpu->dct_back(NULL, t, 2, 64, 32, &from, 1, 1, 0, word));
+}
+
 static void test_launches(void)
 {
 	enum { N = 70000 };
@@ -96,6 +114,7 @@ static void test_launches(void)
 	double *const out = (double *)I.at;
 	launches_of_numbers(x, y, (uint8_t *)Z.at, z + N / 2, out, (int *)I.at);
 	launches_of_tensors(x, y, z, (int *)I.at);
+	launches_of_chunks(x, y, (uint32_t *)I.at, z, (int *)I.at + N / 2);
 	launches_of_matrices(x, y, z, z + N / 2);
 	launches_of_selection(x, N, (uint32_t *)I.at, y, (double *)Z.at);
 	ok(unwatch(&X, NULL) & unwatch(&Y, NULL) & unwatch(&Z, NULL) & unwatch(&I, NULL), "nothing written outside");

@@ -2,6 +2,7 @@
  * where it is REPLICATED, else to the stated bound. */
 #include "tests/cuda/device_arrays.h"
 
+#include "tests/cuda/compare_chunks.h"
 #include "tests/cuda/compare_codes.h"
 #include "tests/cuda/compare_elements.h"
 #include "tests/cuda/compare_launches.h"
@@ -28,5 +29,6 @@ int main(void)
 	test_tensors();
 	if (device_can_fail)
 		test_launches();
+	test_chunks();
 	return done_testing();
 }

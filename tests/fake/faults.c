@@ -509,6 +509,9 @@ int main(void)
 		{.what = "merged payloads are damaged on their way", .compressor = "gtopk:density=0.1", .collective = "nccl",
 		 .name = "FAKE_NCCL_DAMAGE", .value = "1", .does = NOTHING, .status = GRADCOMP_ERR_MISMATCH, .says = "damaged",
 		 .within = 10},
+		{.what = "damaged places of coefficients", .compressor = "demo", .collective = "nccl",
+		 .name = "FAKE_NCCL_DAMAGE", .value = "1", .does = NOTHING, .status = GRADCOMP_ERR_MISMATCH, .says = "damaged",
+		 .within = 10},
 		{.what = "a rank is killed while payloads are merged", .compressor = "gtopk:density=0.1", .collective = "nccl",
 		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting for NCCL to", .within = 6},
 		{.what = "a rank is killed in a step of two levels", .compressor = "topk:density=0.1",
@@ -528,6 +531,10 @@ int main(void)
 		{.what = "payloads between nodes are damaged", .compressor = "topk:density=0.1",
 		 .collective = "hier:ranks_per_node=2", .name = "FAKE_NCCL_DAMAGE", .value = "1", .does = NOTHING,
 		 .status = GRADCOMP_ERR_MISMATCH, .says = "damaged", .within = 10},
+		{.what = "a rank is killed while payloads are merged through pinned memory", .compressor = "gtopk:density=0.1",
+		 .collective = "tree", .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting to", .within = 6},
+		{.what = "a rank is killed while codes are made in pinned memory", .compressor = "block", .collective = "ring",
+		 .does = DIES, .status = GRADCOMP_ERR_PEER, .says = "rank 1", .waits = "was waiting to", .within = 6},
 		{.what = "the device has too little memory", .compressor = "topk:density=0.1", .collective = "nccl",
 		 .name = "FAKE_CUDA_BYTES", .value = "150000", .does = NOTHING, .status = GRADCOMP_ERR_NOMEM,
 		 .says = "CUDA memory", .within = 10},
@@ -547,7 +554,10 @@ int main(void)
 	                                       {"topk:density=0.1", "hier:ranks_per_node=2"},
 	                                       {"randomk:density=0.1", "hier:ranks_per_node=2"},
 	                                       {"lags:density=0.1", "hier:ranks_per_node=2"},
-	                                       {"none", "hier:ranks_per_node=2"}, {"block", "hier:ranks_per_node=2"}};
+	                                       {"none", "hier:ranks_per_node=2"}, {"block", "hier:ranks_per_node=2"},
+	                                       {"blocktopk:density=0.1", "nccl"}, {"lqsgd:levels=log", "nccl"}, {"demo", "nccl"},
+	                                       {"dion", "nccl"}, {"dion:orthogonal=qr", "nccl"}, {"lags:adaptive=yes", "nccl"},
+	                                       {"block", "ring"}, {"onebit", "direct"}};
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
 		/* Of three ranks, two a node, one holds two shards. */
 		int two_levels = !strncmp(pairs[i][1], "hier", 4), P = two_levels ? 3 : 2;
@@ -567,7 +577,10 @@ int main(void)
 	count_launches("cast", 5, settings);
 	count_launches("topk:density=0.1", 13, settings);
 	count_launches("topk:density=0.1,layerwise=yes", 20, settings);
-	count_launches("powersgd", 34, settings);
+	count_launches("powersgd", 30, settings);
+	count_launches("blocktopk:density=0.1", 18, settings);
+	count_launches("demo", 18, settings);
+	count_launches("dion", 45, settings);
 	/* Ranks that merge nothing; a merge takes some more. */
 	count_launches("gtopk:density=0.1", 24, settings);
 	try_launches("topk:density=0.1", "nccl", settings);
@@ -576,10 +589,17 @@ int main(void)
 	try_launches("gtopk:density=0.1", "nccl", settings);
 	try_launches("topk:density=0.1", "ring", settings);
 	try_launches("topk:density=0.1", "hier:ranks_per_node=2", settings);
+	try_launches("blocktopk:density=0.1", "nccl", settings);
+	try_launches("demo", "nccl", settings);
+	try_launches("dion", "nccl", settings);
+	try_launches("gtopk:density=0.1", "tree", settings);
+	try_launches("block", "ring", settings);
 	try_lent("topk:density=0.1", "nccl", settings);
 	try_lent("powersgd:rank=2", "nccl", settings);
 	try_lent("dgc:density=0.1", "ring", settings);
 	try_lent("signsgd", "ring", settings);
+	try_lent("gtopk:density=0.1", "tree", settings);
+	try_lent("block", "ring", settings);
 	try_refused(settings);
 	static const char *const outgrow[] = {"topk:density=1", "cast:type=bf16"};
 	for (size_t i = 0; i < sizeof outgrow / sizeof outgrow[0]; i++) {

@@ -50,6 +50,12 @@ template <> struct kept<const gradcomp_quantiser *> {
 	}
 };
 
+template <> struct kept<const gradcomp_levels *> {
+	gradcomp_levels v;
+	explicit kept(const gradcomp_levels *l) : v(*l) {}
+	const gradcomp_levels *get() const { return &v; }
+};
+
 void enqueue(void *queue, std::function<void()> work)
 {
 	if (fake_launch())
@@ -168,6 +174,46 @@ void orthonormalise_split(void *queue, float *const *A, size_t count, size_t n, 
 	});
 }
 
+void normalise_columns_batch(void *queue, float *const *A, size_t count, size_t n, size_t r, float length)
+{
+	places a(A, count);
+	enqueue(queue, [=] {
+		auto x = a.real();
+		host()->normalise_columns_batch(nullptr, x.data(), count, n, r, length);
+	});
+}
+
+std::vector<gradcomp_matrix> real_matrices(std::vector<gradcomp_matrix> t)
+{
+	for (auto &m : t)
+		m.x = static_cast<float *>(fake_at(m.x));
+	return t;
+}
+
+void dct_topk(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count, uint32_t chunk, uint32_t k)
+{
+	const std::vector<gradcomp_matrix> all(t, t + count);
+	enqueue(queue, [=] {
+		host()->dct_topk(nullptr, static_cast<float *>(fake_at(val)), static_cast<uint16_t *>(fake_at(place)),
+		                 real_matrices(all).data(), all.size(), chunk, k);
+	});
+}
+
+void dct_back(void *queue, const gradcomp_matrix *t, size_t count, uint32_t chunk, uint32_t k,
+              const gradcomp_coefficients *from, size_t ranks, float a, uint32_t flags, int *fault)
+{
+	const std::vector<gradcomp_matrix> all(t, t + count);
+	std::vector<gradcomp_coefficients> sent(from, from + ranks);
+	enqueue(queue, [=]() mutable {
+		for (auto &s : sent) {
+			s.val = static_cast<const float *>(fake_at(s.val));
+			s.place = static_cast<const uint16_t *>(fake_at(s.place));
+		}
+		host()->dct_back(nullptr, real_matrices(all).data(), all.size(), chunk, k, sent.data(), sent.size(), a, flags,
+		                 static_cast<int *>(fake_at(fault)));
+	});
+}
+
 /* Tensors, and pairs, in many places. */
 std::vector<gradcomp_segment> real_segments(std::vector<gradcomp_segment> t)
 {
@@ -238,6 +284,7 @@ void sparse_sum(void *queue, const gradcomp_sparse *part, size_t parts, const gr
 template <auto M> constexpr auto function_of = later<M>::call;
 #define OWN(name) template <> constexpr auto function_of<&gradcomp_operators::name> = name;
 OWN(copy) OWN(reduce) OWN(load_tensors) OWN(store_tensors) OWN(fill_tensors_if) OWN(sparse_sum)
+OWN(normalise_columns_batch) OWN(dct_topk) OWN(dct_back)
 #undef OWN
 #define OWN(name, function) template <> constexpr auto function_of<&gradcomp_operators::name> = function;
 OWN(product_mq_batch, products<&gradcomp_operators::product_mq_batch>)

@@ -190,6 +190,51 @@ static void check(int P, const char *const *settings, struct run run)
 		       differ ? "ranks differ" : "");
 }
 
+enum { ADAPTED = 40 }; /* on a loaded machine what is measured does not count at once */
+
+/* lags:adaptive=yes sends by turns `density` and a quarter of it until it is told what was measured. */
+static void adapts(gradcomp_job *job, int rank, int P, outcome *out, void *arg)
+{
+	gradcomp_error err = {0};
+	gpu_model m;
+	double sent[ADAPTED + 1] = {0};
+	int settled = 0;
+	gradcomp_status st = gpu_model_open(&m, gradcomp_job_world(job), GRADCOMP_CUDA, GRADCOMP_F32,
+	                                    "lags:adaptive=yes,density=0.4,measure_steps=1000", arg, 0, &err);
+	(void)P;
+	out->failed = told(rank, &err, st);
+	for (int s = 0; !st && s < ADAPTED; s++) {
+		gradcomp_reducer_stats stats = {.struct_size = sizeof stats};
+		st = gpu_step(&m, rank, s, 0, &err);
+		out->failed |= told(rank, &err, st);
+		/* The host learns of a step when its last event has come. */
+		for (int ms = 0; !st && ms < 5000 && sent[s + 1] <= sent[s]; ms++) {
+			gradcomp_reducer_get_stats(m.red, &stats);
+			sent[s + 1] = (double)stats.wire_bytes;
+			if (sent[s + 1] <= sent[s])
+				usleep(1000);
+		}
+		out->mark = mixed(out->mark ^ gpu_fingerprint(&m));
+	}
+	/* In the first steps it does. */
+	out->failed |= fabs((sent[2] - sent[1]) - (sent[1] - sent[0])) < 1000;
+	for (int s = 4; s < ADAPTED; s++)
+		settled |= fabs((sent[s + 1] - sent[s]) - (sent[s] - sent[s - 1])) < 0.3 * (sent[s] - sent[s - 1]) && sent[s] - sent[s - 1] < 2 * (sent[s + 1] - sent[s]);
+	out->number[WORST] = settled;
+	if (m.red)
+		gpu_model_close(&m);
+}
+
+static void check_adapts(const char *collective)
+{
+	static const char *const settings[] = {"transport.timeout=20", "gradcomp.log=error", "schedule.profile_steps=4", NULL};
+	const outcome *o = run_processes(3, 60, settings, adapts, (void *)(uintptr_t)collective);
+	int wrong = 0;
+	for (int r = 0; r < 3; r++)
+		wrong |= o[r].failed || o[r].mark != o[0].mark || !(o[r].number[WORST] > 0);
+	ok(!wrong, "lags:adaptive=yes over %s: densities follow what was measured on the device, alike on all ranks", collective);
+}
+
 int main(int argc, char **argv)
 {
 	const char *const settings[] = {"transport.timeout=20", "gradcomp.log=error", NULL};
@@ -223,7 +268,15 @@ int main(int argc, char **argv)
 		{"mstopk:density=0.1,indices=auto,values=block8", 1e-6},
 		{"dgc:density=0.1,indices=auto,values=bf16", 1e-6},
 		{"lags:density=1,indices=auto,values=block4", 1e-6},
-		/* Over nccl only: else by pinned memory. Merged in the tree's order, so to the bit. */
+		{"blocktopk:density=0.1,block=100", 1e-6},
+		{"blocktopk:density=0.2,rows=yes", 1e-6},
+		{"lqsgd:rank=2,levels=log", 0.2},
+		{"dion:rank=2", 1e-3},
+		{"demo:chunk=16,k=8", 1e-6},
+		{"dion:rank=4,orthogonal=qr", 1e-3},
+		{"demo:chunk=64,k=32,sign=yes", 1e-6},
+		{"dion:rank=3,orthogonal=no,start_step=1", 1e-3},
+		/* Merged in the tree's order, so to the bit; codes are made where the collective has the floats. */
 		{"block:bits=8", 2e-2},
 		{"fp8", 0.1},
 		{"gtopk:density=0.1", 0},
@@ -248,7 +301,7 @@ int main(int argc, char **argv)
 		                  /* Codes are made elsewhere than in a ring. */
 		                  .share_within = !strncmp(all[i].spec, "block", 5) ? 1e-2 : !strncmp(all[i].spec, "fp8", 3) ? 0.1 : 1e-4};
 		int merges = !strncmp(all[i].spec, "gtopk", 5);
-		run.collective = merges ? "tree" : i % 5 == 1 ? "hier" : i % 5 == 3 ? "direct" : "ring";
+		run.collective = merges ? "tree" : !strcmp(all[i].spec, "onebit") ? "direct" : i % 5 == 1 ? "hier" : i % 5 == 3 ? "direct" : "ring";
 		/* Over it codes are summed; the default gathers. */
 		run.on_host = strcmp(run.collective, "direct") ? NULL : run.collective;
 		check(3, settings, run);
@@ -276,6 +329,9 @@ int main(int argc, char **argv)
 		{"signsgd", "hier:ranks_per_node=2", 4, 1, 1 << 20, 1e-5},
 		{"qsgd:levels=7", "hier:ranks_per_node=3", 6, 1, 5000, 1e-3},
 		{"randomk:density=0.1", "hier:ranks_per_node=2", 4, 1, 1 << 20, 0},
+		{"blocktopk:density=0.1,block=100", "hier:ranks_per_node=2", 4, 1, 5000, 1e-6},
+		{"demo:chunk=16,k=8", "hier:ranks_per_node=2", 4, 1, 5000, 1e-6},
+		{"dion:rank=2", "hier:ranks_per_node=2", 4, -1, 5000, 1e-3},
 		{"topk:density=0.1", "hier:ranks_per_node=4", 4, -1, 5000, 1e-6},
 		{"none", "hier:ranks_per_node=2", 4, -1, 5000, 0},
 		{"none", "hier:ranks_per_node=3", 4, -1, 1 << 20, 1e-6},
@@ -298,6 +354,11 @@ int main(int argc, char **argv)
 		check(3, settings, (struct run){.compressor = "none", .collective = "hier:ranks_per_node=2",
 		                                .on_host = "hier:ranks_per_node=2", .bucket_bytes = 5000, .within = 1e-6, .levels = -1});
 		unsetenv("FAKE_NCCL_ABSENT");
+	}
+	if (!only || !strcmp(only, "adapts")) {
+		check_adapts("ring");
+		if (with_nccl)
+			check_adapts("nccl");
 	}
 	if (!only) {
 		struct run half = {.compressor = "topk:density=0.1", .collective = "nccl", .bucket_bytes = 5000,

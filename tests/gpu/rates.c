@@ -20,6 +20,7 @@ typedef struct ground {
 	double *out;
 	int *fault, *bad, *set; /* the last one is not 0 */
 	gradcomp_quantiser q;
+	gradcomp_levels levels;
 	/* What load_tensors() and store_tensors() get: with none, x alone. */
 	gradcomp_segment segment[400];
 	size_t segments;
@@ -65,6 +66,38 @@ static void range_check(void *c) { (void)c, gpu->range_check(NULL, g.fault, g.x,
 static void scaled_fp8(void *c) { (void)c, gpu->cast_scaled(NULL, g.z, g.x, g.n, GRADCOMP_F8E4M3, 2, 448); }
 static void random_indices(void *c) { (void)c, gpu->random_indices(NULL, g.idx, g.n / 100, g.n, 1, 2, 3); }
 static void sign_error(void *c) { (void)c, gpu->sign_error(NULL, g.y, g.x, (uint32_t *)g.bytes, g.val, g.n, 4096); }
+static void blocks_sum(void *c) { (void)c, gpu->blocks_sum_abs(NULL, g.y, g.x, g.n, 256, 1e30f); }
+static void levels_add(void *c) { (void)c, gpu->levels_add(NULL, g.y, 1e-6f, g.bytes, g.n, &g.levels); }
+
+/* Every block of 256, in another order. */
+enum { WIDTH = 256 };
+static void blocks_gather(void *c) { (void)c, gpu->blocks_gather(NULL, g.y, g.x, g.idx, g.n / WIDTH, g.n, WIDTH); }
+static void blocks_scatter(void *c) { (void)c, gpu->blocks_scatter(NULL, g.y, g.idx, g.x, g.n / WIDTH, g.n, WIDTH); }
+static void levels_pack(void *c) { (void)c, gpu->levels_pack(NULL, g.bytes, g.x, g.n, &g.levels); }
+static void levels_read(void *c) { (void)c, gpu->levels_read(NULL, g.y, g.bytes, g.n, &g.levels); }
+
+/* Of rows of 1024, as demo has them. */
+enum { DCT_ROW = 1024, DCT_CHUNK = 64, DCT_KEPT = 32 };
+static void dct_topk(void *c)
+{
+	const gradcomp_matrix t = {g.x, g.n / DCT_ROW, DCT_ROW};
+	(void)c;
+	gpu->dct_topk(NULL, g.val, (uint16_t *)g.idx, &t, 1, DCT_CHUNK, DCT_KEPT);
+}
+
+static void dct_back(void *c)
+{
+	const gradcomp_matrix t = {g.y, g.n / DCT_ROW, DCT_ROW};
+	const gradcomp_coefficients from = {g.val, (uint16_t *)g.idx};
+	(void)c;
+	gpu->dct_back(NULL, &t, 1, DCT_CHUNK, DCT_KEPT, &from, 1, 1, 0, g.fault);
+}
+
+static void columns(void *c)
+{
+	(void)c;
+	gpu->normalise_columns_batch(NULL, g.q_of, g.count, g.columns, g.rank, 1);
+}
 
 static void sum_abs(void *c) { (void)c, gpu->sum_abs(NULL, g.out + 1, g.x, g.n, g.scratch); }
 static void dequantise_add(void *c) { (void)c, gpu->dequantise_add(NULL, g.y, 1e-6f, g.bytes, g.n, &g.q); }
@@ -187,6 +220,10 @@ static const struct {
 	{"fill_if", fill_if, 4, 0},
 	{"product_mq r=4", product_mq, 4, 0},
 	{"product_mtp r=4", product_mtp, 4, 0},
+	{"blocks_sum_abs, 256 each", blocks_sum, 4, 0.85},
+	{"levels_pack 8 bits", levels_pack, 5, 0},
+	{"levels_read 8 bits", levels_read, 5, 0},
+	{"levels_add 8 bits", levels_add, 9, 0},
 	/* g.z holds floats from here on. */
 	{"low_rank_finish r=4", finish, 12, 0},
 	{"load_tensors", load, 12, 0.85},
@@ -254,6 +291,16 @@ static void beside_torch(const char *what, double us, const char *whose, double 
 }
 
 /* ---- sizes ---- */
+
+static void blocks(void)
+{
+	for (int bits = LEAST_BITS; bits <= highest; bits++) {
+		g.n = (size_t)1 << bits;
+		gpu->random_indices(NULL, g.idx, g.n / WIDTH, g.n / WIDTH, 1, 2, 3);
+		printf("figure: blocks_gather, all of 256, 2^%d = %.1f GB/s\n", bits, 8 * (double)g.n / microseconds(blocks_gather) / 1e3);
+		printf("figure: blocks_scatter, all of 256, 2^%d = %.1f GB/s\n", bits, 8 * (double)g.n / microseconds(blocks_scatter) / 1e3);
+	}
+}
 
 static void powers_of_two(void)
 {
@@ -360,6 +407,15 @@ static void matrices(size_t count, size_t rows, size_t columns, size_t rank)
 	gpu->random_normal(NULL, g.L, g.count * columns * rank, 9, 8, 0);
 }
 
+static void transforms(void)
+{
+	for (int bits = LEAST_BITS; bits <= highest; bits++) {
+		g.n = (size_t)1 << bits;
+		printf("figure: dct_topk, 32 of 64x64, 2^%d = %.1f us\n", bits, microseconds(dct_topk));
+		printf("figure: dct_back, 32 of 64x64, 2^%d = %.1f us\n", bits, microseconds(dct_back));
+	}
+}
+
 static void low_ranks(void)
 {
 	char what[64];
@@ -371,6 +427,7 @@ static void low_ranks(void)
 		if (n == 4096 && r == 4)
 			printf("figure: orthonormalise 4096x4, alone = %.1f us; goal <= 15\n", us);
 		beside_torch(what, us, "torch.linalg.qr", 0);
+		printf("figure: normalise_columns %zux%zu = %.1f us\n", n, r, microseconds(columns));
 		matrices(1, n, n, r);
 		snprintf(what, sizeof what, "low-rank step %zux%zu r=%zu", n, n, r);
 		beside_torch(what, microseconds(low_rank), "the same in PyTorch", 0);
@@ -512,6 +569,11 @@ int main(int argc, char **argv)
 	g.scratch = device_alloc(scratch_bytes), g.out = device_alloc(16), g.fault = device_alloc(4), g.bad = device_alloc(4 * 400);
 	g.set = device_alloc(4);
 	g.q = (gradcomp_quantiser){.struct_size = sizeof g.q, .bits = 8, .levels = 127, .block = 256};
+	g.levels = (gradcomp_levels){.struct_size = sizeof g.levels, .bits = 8, .levels = 127, .block = 256};
+	for (int i = 1; i < 128; i++) {
+		g.levels.value[i] = (float)(i * i) / (127 * 127);
+		g.levels.edge[i] = (g.levels.value[i - 1] + g.levels.value[i]) / 2;
+	}
 	g.n = most;
 	gpu->random_normal(NULL, g.x, g.n, 3, 4, 0);
 	gpu->random_normal(NULL, g.y, g.n, 5, 6, 0);
@@ -524,6 +586,8 @@ int main(int argc, char **argv)
 	powers_of_two();
 	gpu->random_normal(NULL, g.x, most, 3, 4, 0);
 	selections();
+	blocks();
+	transforms();
 	low_ranks();
 	for (int i = 0; models && i < 3; i++)
 		layers_of(models, (const char *const[]){"resnet50", "bert-base", "gpt2"}[i]);

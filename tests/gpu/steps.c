@@ -61,7 +61,8 @@ int main(void)
 	static const pair pairs[] = {
 		{"none", "nccl"}, {"none", "ring"}, {"block:bits=8", "nccl"}, {"topk:density=0.01", "nccl"},
 		{"topk:density=0.01", "ring"}, {"powersgd:rank=4", "nccl"}, {"powersgd:rank=4", "ring"}, {"onebit", "nccl"},
-		{"signsgd", "ring"},
+		{"signsgd", "ring"}, {"blocktopk:density=0.01", "nccl"}, {"demo", "nccl"}, {"dion:rank=4", "nccl"},
+		{"block:bits=8", "ring"}, {"gtopk:density=0.01", "tree"},
 	};
 	const char *const settings[] = {"gradcomp.log=warn", NULL};
 	int wrong = 0;

@@ -16,7 +16,8 @@ BUNDLE = {k: os.environ.get(k) for k in ("PYTHONPATH", "GRADCOMP_LIBRARY", "GRAD
                                          "GRADCOMP_TEST_DEVICE")}
 SPECS = ("cast:type=bf16", "topk:density=0.05", "mstopk:density=0.05", "dgc:density=0.05", "threshold:t=0.01",
          "powersgd:rank=2,start_step=0", "acpsgd:rank=2,start_step=0", "lqsgd:rank=2,start_step=0", "qsgd", "onebit", "signsgd",
-         "block:bits=8")
+         "block:bits=8", "blocktopk:density=0.05,block=32", "lqsgd:rank=2,start_step=0,levels=log", "demo:k=8",
+         "dion:rank=2,start_step=0")
 STEPS = 6
 
 

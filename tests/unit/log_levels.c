@@ -26,7 +26,7 @@ static double level(double alpha, uint32_t c, uint32_t levels)
 static void table(uint32_t bits, double alpha)
 {
 	gradcomp_quantiser q = quantiser(bits);
-	sdk_log_levels l;
+	gradcomp_levels l;
 	double worst = 0;
 	sdk_log_levels_make(&l, &q, alpha);
 	for (uint32_t c = 0; c <= q.levels; c++) {
@@ -42,7 +42,7 @@ static void there_and_back(uint32_t bits, double alpha, int kind, uint64_t n)
 {
 	gradcomp_quantiser q = quantiser(bits);
 	const gradcomp_operators *op = operators_cpu();
-	sdk_log_levels l;
+	gradcomp_levels l;
 	size_t bytes = op->quantised_bytes(&q, n);
 	unsigned char *packed = malloc(bytes + 1);
 	float *x = malloc((n + 1) * sizeof *x), *y = malloc((n + 1) * sizeof *y), *sum = malloc((n + 1) * sizeof *sum);
@@ -56,11 +56,11 @@ static void there_and_back(uint32_t bits, double alpha, int kind, uint64_t n)
 		sum[i] = (float)(i % 5);
 	}
 	sdk_log_levels_make(&l, &q, alpha);
-	sdk_log_levels_quantise(&l, packed, x, n);
+	operators_cpu()->levels_pack(NULL, packed, x, n, &l);
 	right &= packed[bytes] == 0xa5;
 	op->quantised_check(NULL, &bad, packed, n, &q);
-	sdk_log_levels_dequantise(&l, y, packed, n);
-	sdk_log_levels_dequantise_add(&l, sum, 0.5f, packed, n);
+	operators_cpu()->levels_read(NULL, y, packed, n, &l);
+	operators_cpu()->levels_add(NULL, sum, 0.5f, packed, n, &l);
 	for (uint64_t i = 0; i < n; i++) {
 		double top = 0, off = INFINITY;
 		for (uint64_t j = i / BLOCK * BLOCK; j < n && j < (i / BLOCK + 1) * BLOCK; j++)
@@ -77,15 +77,15 @@ static void there_and_back(uint32_t bits, double alpha, int kind, uint64_t n)
 }
 
 /* Relative error of many numbers of very different sizes. */
-static double relative(const sdk_log_levels *l, const gradcomp_quantiser *q, const float *x, uint64_t n)
+static double relative(const gradcomp_levels *l, const gradcomp_quantiser *q, const float *x, uint64_t n)
 {
 	const gradcomp_operators *op = operators_cpu();
 	unsigned char packed[2 * N];
 	float y[N];
 	double off = 0;
 	if (l) {
-		sdk_log_levels_quantise(l, packed, x, n);
-		sdk_log_levels_dequantise(l, y, packed, n);
+		operators_cpu()->levels_pack(NULL, packed, x, n, l);
+		operators_cpu()->levels_read(NULL, y, packed, n, l);
 	} else {
 		op->quantise(NULL, packed, x, n, q);
 		op->dequantise(NULL, y, packed, n, q);
@@ -99,7 +99,7 @@ static void small_numbers(void)
 {
 	gradcomp_quantiser q = quantiser(4);
 	float x[N];
-	sdk_log_levels l;
+	gradcomp_levels l;
 	for (int i = 0; i < N; i++)
 		x[i] = (float)exp(1.5 * test_normal());
 	sdk_log_levels_make(&l, &q, 100);
@@ -113,12 +113,12 @@ static void anything(void)
 	gradcomp_quantiser q = quantiser(4);
 	unsigned char in[4 + BLOCK / 2];
 	float y[BLOCK], top = 2;
-	sdk_log_levels l;
+	gradcomp_levels l;
 	int right = 1, bad = 0;
 	sdk_log_levels_make(&l, &q, 10);
 	memset(in, 0x88, sizeof in);
 	memcpy(in, &top, sizeof top);
-	sdk_log_levels_dequantise(&l, y, in, BLOCK);
+	operators_cpu()->levels_read(NULL, y, in, BLOCK, &l);
 	for (int i = 0; i < BLOCK; i++)
 		right &= y[i] == -2;
 	operators_cpu()->quantised_check(NULL, &bad, in, BLOCK, &q);

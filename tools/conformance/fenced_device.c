@@ -138,6 +138,27 @@ PLAIN(sparse_sum, (void *queue, const gradcomp_sparse *part, size_t parts, const
 PLAIN(copy_if, (void *queue, float *to, const float *from, size_t n, const int *word, int set), (queue, to, from, n,
 	word, set))
 PLAIN(fill_if, (void *queue, float *x, float a, size_t n, const int *word), (queue, x, a, n, word))
+STATUS(load_tensors, (void *queue, const gradcomp_segment *t, size_t count, int *bad, double *squares, void *scratch),
+	(queue, t, count, bad, squares, scratch))
+STATUS(store_tensors, (void *queue, const gradcomp_segment *t, size_t count, const int *poison, double *squares, void
+	*scratch), (queue, t, count, poison, squares, scratch))
+PLAIN(blocks_sum_abs, (void *queue, float *out, const float *x, size_t n, size_t width, float most), (queue, out, x, n,
+	width, most))
+PLAIN(blocks_gather, (void *queue, float *out, const float *x, const uint32_t *idx, size_t k, size_t n, size_t width),
+	(queue, out, x, idx, k, n, width))
+PLAIN(blocks_scatter, (void *queue, float *y, const uint32_t *idx, const float *val, size_t k, size_t n, size_t width),
+	(queue, y, idx, val, k, n, width))
+PLAIN(levels_pack, (void *queue, void *out, const float *x, size_t n, const gradcomp_levels *l), (queue, out, x, n, l))
+PLAIN(levels_read, (void *queue, float *y, const void *in, size_t n, const gradcomp_levels *l), (queue, y, in, n, l))
+PLAIN(levels_add, (void *queue, float *y, float a, const void *in, size_t n, const gradcomp_levels *l), (queue, y, a, in,
+	n, l))
+PLAIN(normalise_columns_batch, (void *queue, float *const *A, size_t count, size_t n, size_t r, float length), (queue, A,
+	count, n, r, length))
+PLAIN(dct_topk, (void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count, uint32_t chunk, uint32_t
+	k), (queue, val, place, t, count, chunk, k))
+PLAIN(dct_back, (void *queue, const gradcomp_matrix *t, size_t count, uint32_t chunk, uint32_t k, const
+	gradcomp_coefficients *from, size_t ranks, float a, uint32_t flags, int *fault), (queue, t, count, chunk, k, from,
+	ranks, a, flags, fault))
 /* clang-format on */
 
 /* Sizes (*_scratch() and the like) touch no memory and stay as they are. */
@@ -214,5 +235,16 @@ const gradcomp_operators *device_operators(const gradcomp_operators *of)
 	table.sparse_sum = fenced_sparse_sum;
 	table.copy_if = fenced_copy_if;
 	table.fill_if = fenced_fill_if;
+	table.load_tensors = fenced_load_tensors;
+	table.store_tensors = fenced_store_tensors;
+	table.blocks_sum_abs = fenced_blocks_sum_abs;
+	table.blocks_gather = fenced_blocks_gather;
+	table.blocks_scatter = fenced_blocks_scatter;
+	table.levels_pack = fenced_levels_pack;
+	table.levels_read = fenced_levels_read;
+	table.levels_add = fenced_levels_add;
+	table.normalise_columns_batch = fenced_normalise_columns_batch;
+	table.dct_topk = fenced_dct_topk;
+	table.dct_back = fenced_dct_back;
 	return &table;
 }

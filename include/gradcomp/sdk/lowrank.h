@@ -97,6 +97,8 @@ void sdk_lowrank_random_q(const sdk_lowrank *l, const gradcomp_work *work, float
  * bits are the same, and a device is slower. */
 void sdk_lowrank_orthonormalise_p(const sdk_lowrank *l, const gradcomp_work *work, float *P, void *scratch);
 void sdk_lowrank_orthonormalise_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q, void *scratch);
+/* Columns of Q become 1 long; with `stretch`, sqrt(n / m). */
+void sdk_lowrank_normalise_q(const sdk_lowrank *l, const gradcomp_work *work, float *Q, int stretch);
 /* P = M Q and Q = M^T P, of what is compressed. */
 void sdk_lowrank_product_mq(const sdk_lowrank *l, const gradcomp_work *work, float *P, const float *Q,
                             void *scratch);

@@ -7,7 +7,8 @@
  * max_ratio numbers at least. What that takes is measured by the host (schedule.*), which
  * tells it to all ranks alike; where it has not by then, in the first measure_steps steps
  * every rank times its backward pass, the choosing and the exchanges itself, and a mean over
- * the ranks of a few floats makes that equal.
+ * the ranks of a few floats makes that equal. On a device, where a call takes no longer than
+ * to enqueue its work, only the host can tell.
  *
  * Rounds: that mean, in the one step it is due; and the parts, GATHERED (sparse.h). */
 #include <stdio.h>
@@ -31,7 +32,7 @@ static const gradcomp_param params[] = {
 	[ADAPTIVE] = {.name = "adaptive",
                       .type = GRADCOMP_PARAM_BOOL,
                       .def = "no",
-                      .help = "as much as is sent while the next tensor is computed; host memory only"},
+                      .help = "as much as is sent while the next tensor is computed"},
 	[MAX_RATIO] = {.name = "max_ratio",
                        .type = GRADCOMP_PARAM_FLOAT,
                        .def = "1000",
@@ -155,14 +156,6 @@ static gradcomp_status prepare(lags *l, const gradcomp_value *values, gradcomp_e
 	return st;
 }
 
-static gradcomp_status suits(const lags *l, gradcomp_device device, gradcomp_error *err)
-{
-	if (!l->adaptive || device == GRADCOMP_HOST)
-		return GRADCOMP_OK;
-	return l->s.host->fail(err, GRADCOMP_ERR_UNSUPPORTED,
-	                       "lags: adaptive works in host memory only: nothing times a device");
-}
-
 static gradcomp_status lags_create(const gradcomp_host *host, const gradcomp_value *values,
                                    const gradcomp_layout *layout, void **instance, gradcomp_error *err)
 {
@@ -173,9 +166,8 @@ static gradcomp_status lags_create(const gradcomp_host *host, const gradcomp_val
 	lags *l = made;
 	l->s.layerwise = 1;
 	l->s.kept = kept;
+	l->on_device = GRADCOMP_HAS(layout, device) && layout->device != GRADCOMP_HOST;
 	st = prepare(l, values, err);
-	if (!st)
-		st = suits(l, layout->device, err);
 	if (st)
 		lags_destroy(l);
 	else
@@ -191,7 +183,7 @@ static const char *lags_schedule(const gradcomp_value *values)
 
 static int times_this(const lags *l, uint64_t step)
 {
-	return l->adaptive && step >= l->s.schedule.start_step && step < l->agree_step;
+	return l->adaptive && !l->on_device && step >= l->s.schedule.start_step && step < l->agree_step;
 }
 
 /* Scratch: what the parts need, a line's points when they are told; times follow. */
@@ -223,9 +215,7 @@ static gradcomp_status lags_encode(void *instance, const gradcomp_work *work, ui
 	const lags *l = instance;
 	const gradcomp_bucket *b = work->bucket;
 	char *scratch = work->scratch;
-	gradcomp_status st = suits(l, work->device, err);
-	if (st)
-		return st;
+	gradcomp_status st;
 	if (!round && lags_agrees(l, b, work->step)) {
 		lags_tell(l, b, (double *)(void *)(scratch + sdk_sparse_scratch(&l->s, b, work->step)), out->data);
 		out->bytes = lags_floats(b) * sizeof(float);

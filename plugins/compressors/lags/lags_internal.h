@@ -25,7 +25,7 @@ typedef struct lags_measured {
 
 typedef struct lags {
 	sdk_sparse s; /* first */
-	int adaptive;
+	int adaptive, on_device;
 	double max_ratio;
 	uint64_t agree_step; /* the first at which ranks agree */
 	float *given;        /* densities by tensor of the layout; NULL: the schedule's */

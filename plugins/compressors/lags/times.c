@@ -29,7 +29,7 @@ static int holds(const lags *l, uint32_t tensor, uint64_t step)
 int lags_agrees(const lags *l, const gradcomp_bucket *bucket, uint64_t step)
 {
 	int missing = 0;
-	for (uint32_t i = 0; l->adaptive && i < bucket->ntensors; i++)
+	for (uint32_t i = 0; l->adaptive && !l->on_device && i < bucket->ntensors; i++)
 		missing |= !holds(l, bucket->first + i, step);
 	return missing && step >= l->agree_step;
 }

@@ -167,6 +167,17 @@ void KERNEL(float8_read)(void *queue, float *y, const uint8_t *in, size_t n, uin
                          int *fault);
 void KERNEL(float8_add)(void *queue, float *y, const uint8_t *in, size_t n, uint32_t block, gradcomp_dtype type, int powers,
                         int *fault);
+void KERNEL(blocks_sum_abs)(void *queue, float *out, const float *x, size_t n, size_t width, float most);
+void KERNEL(blocks_gather)(void *queue, float *out, const float *x, const uint32_t *idx, size_t k, size_t n, size_t width);
+void KERNEL(blocks_scatter)(void *queue, float *y, const uint32_t *idx, const float *val, size_t k, size_t n, size_t width);
+void KERNEL(levels_pack)(void *queue, void *out, const float *x, size_t n, const gradcomp_levels *l);
+void KERNEL(levels_read)(void *queue, float *y, const void *in, size_t n, const gradcomp_levels *l);
+void KERNEL(levels_add)(void *queue, float *y, float a, const void *in, size_t n, const gradcomp_levels *l);
+void KERNEL(normalise_columns_batch)(void *queue, float *const *A, size_t count, size_t n, size_t r, float length);
+void KERNEL(dct_topk)(void *queue, float *val, uint16_t *place, const gradcomp_matrix *t, size_t count, uint32_t chunk,
+                      uint32_t k);
+void KERNEL(dct_back)(void *queue, const gradcomp_matrix *t, size_t count, uint32_t chunk, uint32_t k,
+                      const gradcomp_coefficients *from, size_t ranks, float a, uint32_t flags, int *fault);
 
 /* 1 in a type, little-endian. */
 static inline uint64_t flag_bits(gradcomp_dtype dtype)
@@ -239,6 +250,11 @@ void random_draw(uint32_t out[4], uint64_t seed, uint64_t stream, uint64_t block
 		.float8_pack = KERNEL(float8_pack), .float8_read = KERNEL(float8_read), .float8_add = KERNEL(float8_add), \
 		.orthonormalise_scratch = KERNEL(orthonormalise_scratch), \
 		.orthonormalise_split = KERNEL(orthonormalise_split), \
+		.blocks_sum_abs = KERNEL(blocks_sum_abs), .blocks_gather = KERNEL(blocks_gather), \
+		.blocks_scatter = KERNEL(blocks_scatter), .levels_pack = KERNEL(levels_pack), \
+		.levels_read = KERNEL(levels_read), .levels_add = KERNEL(levels_add), \
+		.normalise_columns_batch = KERNEL(normalise_columns_batch), .dct_topk = KERNEL(dct_topk), \
+		.dct_back = KERNEL(dct_back), \
 	}
 
 /* The tables of kernels_avx2.c and kernels_avx512.c, when they are part of the build. */

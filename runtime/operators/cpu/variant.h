@@ -1,10 +1,14 @@
 /* Every kernel file once more: for a file that has said KERNEL(), and is compiled
  * with the instructions of its variant. */
 #include "operators/cpu/arithmetic.c"
+#include "operators/cpu/blocks.c"
 #include "operators/cpu/cast.c"
+#include "operators/cpu/columns.c"
+#include "operators/cpu/dct.c"
 #include "operators/cpu/dequantise.c"
 #include "operators/cpu/exact_sum.c"
 #include "operators/cpu/guard.c"
+#include "operators/cpu/levels.c"
 #include "operators/cpu/low_rank.c"
 #include "operators/cpu/mstopk.c"
 #include "operators/cpu/orthonormalise.c"

@@ -72,7 +72,9 @@ template <class NAME, auto F, class R, class... A> struct checked<NAME, F, R (*)
 	with(cast_scaled) with(sign_pairs) with(random_indices) with(load_tensors) with(store_tensors) with(sparse_sum) \
 	with(index_pack) with(index_unpack) \
 	with(any_set) with(put_flag) with(copy_if) with(fill_if) with(fill_tensors_if) \
-	with(power_pack) with(power_read) with(power_add) with(float8_pack) with(float8_read) with(float8_add)
+	with(power_pack) with(power_read) with(power_add) with(float8_pack) with(float8_read) with(float8_add) \
+	with(blocks_sum_abs) with(blocks_gather) with(blocks_scatter) with(levels_pack) with(levels_read) with(levels_add) \
+	with(normalise_columns_batch) with(dct_topk) with(dct_back)
 
 /* And those that only count. */
 #define EACH_SIZE(with) \

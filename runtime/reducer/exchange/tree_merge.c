@@ -2,6 +2,7 @@
  * in front of each says the step, and whether a gradient behind it is not finite: that
  * spreads through merges exactly, whatever the compressor does with numbers. */
 #include "reducer/exchange/exchange.h"
+#include "reducer/gpu/gpu.h"
 
 #include "base/error.h"
 
@@ -60,7 +61,9 @@ static gradcomp_status merge_two(void *ctx, const gradcomp_payload *a, const gra
 		return GRADCOMP_OK;
 	}
 	gradcomp_payload x = bare(a, bound), y = bare(b, bound), sum = bare(out, bound);
-	st = c->merge(m->eng->instance, &m->b->work, m->round, &x, &y, &sum, err);
+	st = m->eng->gpu && m->eng->gpu->mode == GPU_ON_DEVICE
+	             ? gpu_merge(m->eng, &m->b->work, m->round, &x, &y, &sum, err)
+	             : c->merge(m->eng->instance, &m->b->work, m->round, &x, &y, &sum, err);
 	if (!st && sum.bytes != bound)
 		st = error_set(err, GRADCOMP_ERR_INTERNAL,
 		               "compressor '%s' merged to %llu bytes where it planned %llu", c->info.name,

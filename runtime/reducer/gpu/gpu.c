@@ -35,7 +35,7 @@ static int can_enqueue(const engine *eng, const struct gradcomp_collective_v1 *c
 }
 
 /* Whether the compressor's part can be done on the device. Codes are made where the
- * collective has the floats, and only steps that are enqueued merge there. */
+ * collective has the floats. */
 static gpu_mode mode_of(const engine *eng, const struct gradcomp_collective_v1 *collective)
 {
 	const struct gradcomp_compressor_v1 *c = eng->compressor;
@@ -49,10 +49,10 @@ static gpu_mode mode_of(const engine *eng, const struct gradcomp_collective_v1 *
 	/* Shards are where both levels are, and steps enqueued. */
 	if (hierarchical_possible(c, patterns, collective) && !(direct && can_enqueue(eng, collective)))
 		return GPU_WHOLE;
-	/* Merges are inside of the collective, so they are where its payloads are. */
-	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && !(direct && can_enqueue(eng, collective)))
+	/* A collective on the device merges and codes there, too. */
+	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_MERGED) && direct && !can_enqueue(eng, collective))
 		return GPU_WHOLE;
-	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && !(direct && c->code_on))
+	if (patterns & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) && direct && !c->code_on)
 		return GPU_WHOLE;
 	return GPU_ON_DEVICE;
 }
@@ -147,8 +147,9 @@ gradcomp_status gpu_open(engine *eng, const struct gradcomp_collective_v1 *colle
 		         config_int(eng->job->config, "gradcomp.verify") ? " for gradcomp.verify" : "");
 	else if (!g->direct)
 		log_line(&eng->job->log, GRADCOMP_LOG_INFO,
-		         "collective '%s' takes no CUDA memory: payloads go through pinned host memory",
-		         collective->info.name);
+		         "collective '%s' takes no CUDA memory: payloads go through pinned host memory%s",
+		         collective->info.name,
+		         patterns_of(eng) & GRADCOMP_PATTERN_BIT(GRADCOMP_CODED) ? ", and codes are made there" : "");
 	return GRADCOMP_OK;
 }
 

@@ -1,9 +1,9 @@
 /* A reducer whose gradients are in GPU memory.
  *
  * Two modes. ON_DEVICE: the arenas are GPU memory and the compressor's operators run on
- * a stream, when it can (GRADCOMP_TRAIT_CUDA, payloads that are summed or gathered, or
- * coded by code that runs there). Payloads go straight to a collective that takes
- * device memory, else through pinned host memory. WHOLE: the bucket's gradients go
+ * a stream, when it can (GRADCOMP_TRAIT_CUDA). Payloads go straight to a collective that
+ * takes device memory, else through pinned host memory: there two that are to be merged come to the
+ * device and go back as one, and codes are made on the host, where the collective has the floats. WHOLE: the bucket's gradients go
  * through pinned host memory, and all the rest is as on the host.
  *
  * Where the collective puts its work on a stream and returns, so does everything else: a
@@ -87,6 +87,10 @@ struct gpu {
 	gpu_step steps[2];  /* by the parity of the step */
 	double clock;       /* of the host, at the latest `over` that was learned of ... */
 	void *clock_event;  /* ... which is this timer */
+	/* The exchange thread's, of a round that merges in the collective's host memory: room for two
+	 * payloads and what becomes of them, `merge_stride` apart, on the device and pinned. */
+	char *merge_there, *merge_here;
+	size_t merge_stride;
 	workspace *mirrors; /* pinned, one for each workspace: payloads on their way, or whole buckets */
 	uint32_t nmirrors;
 	void **given; /* WHOLE: the caller's gradients, by tensor */
@@ -179,6 +183,10 @@ gradcomp_status gpu_part_task(engine *in, bucket *part, const bucket *whole, con
 /* Returns when nothing of the reducer's is on the device any more: the exchange thread's. */
 gradcomp_status gpu_drain(engine *eng, gradcomp_error *err);
 gradcomp_status gpu_exchange(engine *eng, bucket *b, const task *t, gradcomp_error *err);
+/* The compressor's merge() of two payloads in host memory, on the device; what it makes has come
+ * when the call returns. `work` is the bucket's. */
+gradcomp_status gpu_merge(engine *eng, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
+                          const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err);
 /* Returns when what is on the exchange stream has been done, or the collective has failed; at once with
  * `why`, what the device said of a call before. `what` begins the error. */
 gradcomp_status gpu_settle(engine *eng, const char *why, const char *what, gradcomp_error *err);

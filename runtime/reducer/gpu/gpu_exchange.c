@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "plugin/code_view.h"
 
+#include <string.h>
 #include <time.h>
 
 static gradcomp_status look_after(engine *eng, int *busy, gradcomp_error *err)
@@ -50,6 +51,81 @@ gradcomp_status gpu_drain(engine *eng, gradcomp_error *err)
 	return st;
 }
 
+gradcomp_status gpu_merge(engine *eng, const gradcomp_work *work, uint32_t round, const gradcomp_payload *a,
+                          const gradcomp_payload *b, gradcomp_payload *out, gradcomp_error *err)
+{
+	static const char what[] = "payloads could not be merged on the device";
+	const gpu *g = eng->gpu;
+	char *there = g->merge_there, *here = g->merge_here;
+	size_t stride = g->merge_stride, bytes = a->bytes;
+	const gradcomp_payload x = {there, bytes, bytes}, y = {there + stride, bytes, bytes};
+	gradcomp_payload sum = {there + 2 * stride, bytes, bytes};
+	gradcomp_work on = *work;
+	gradcomp_status st;
+
+	on.queue = g->exchange;
+	memcpy(here, a->data, bytes);
+	memcpy(here + stride, b->data, bytes);
+	st = device_check(g->d->copy(g->exchange, there, here, stride + bytes), what, err);
+	if (!st)
+		st = eng->compressor->merge(eng->instance, &on, round, &x, &y, &sum, err);
+	if (!st)
+		st = gpu_failed(g, err);
+	if (!st)
+		st = gpu_settle(eng, g->d->copy(g->exchange, here + 2 * stride, sum.data, bytes), what, err);
+	if (!st)
+		memcpy(out->data, here + 2 * stride, bytes);
+	out->bytes = sum.bytes;
+	return st;
+}
+
+static gradcomp_status merge_room(engine *eng, const bucket *b, uint64_t bound, gradcomp_error *err)
+{
+	gpu *g = eng->gpu;
+	scratch_buf *there = &b->workspace->gathered, *here = &b->workspace->mirror->gathered;
+	gradcomp_status st;
+
+	g->merge_stride = (size_t)(bound + 63) & ~(size_t)63;
+	st = scratch_buf_grow(there, 3 * g->merge_stride, err);
+	if (!st)
+		st = scratch_buf_grow(here, 3 * g->merge_stride, err);
+	g->merge_there = there->p;
+	g->merge_here = here->p;
+	return st;
+}
+
+/* The bucket's floats are coded on the host, and what that loses is noted there; both come up. */
+static gradcomp_status coded_on_host(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
+{
+	static const char what[] = "a bucket could not be moved";
+	const gpu *g = eng->gpu;
+	workspace *mirror = b->workspace->mirror;
+	size_t bytes = b->pub.numel * sizeof(float);
+	const char *why = NULL;
+	bucket view = *b;
+	gradcomp_status st = scratch_buf_grow(&mirror->own, bytes + 1, err);
+
+	if (!st && b->work.error_flat)
+		st = scratch_buf_grow(&mirror->gathered, bytes + 1, err);
+	if (st)
+		return st;
+	view.workspace = mirror;
+	view.work.flat = mirror->own.p;
+	view.work.error_flat = b->work.error_flat ? mirror->gathered.p : NULL;
+	st = gpu_settle(eng, g->d->copy(g->exchange, view.work.flat, b->work.flat, bytes), what, err);
+	if (!st)
+		st = exchange_run(eng, &view, round, err);
+	b->bad = view.bad;
+	if (st || (b->bad && b->bad != BAD_SUM))
+		return st;
+	b->own = (gradcomp_payload){b->work.flat, bytes, bytes};
+	if (b->work.error_flat)
+		why = g->d->copy(g->exchange, b->work.error_flat, view.work.error_flat, bytes);
+	if (!why && !b->bad)
+		why = g->d->copy(g->exchange, b->work.flat, view.work.flat, bytes);
+	return gpu_settle(eng, why, what, err);
+}
+
 /* Where what a round sends is, and how much; what comes back takes as much, or with
  * gathered payloads all of `gathered`. */
 static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, gradcomp_error *err)
@@ -58,18 +134,25 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 	const gradcomp_round *rd = &b->plan.rounds[round];
 	workspace *mirror = b->workspace->mirror;
 	bucket view = *b;
-	int gathers = rd->pattern == GRADCOMP_GATHERED, in_place = !!(rd->flags & GRADCOMP_ROUND_IN_PLACE);
-	int fixed = gathers && rd->flags & GRADCOMP_ROUND_FIXED;
+	int gathers = rd->pattern == GRADCOMP_GATHERED, merges = rd->pattern == GRADCOMP_MERGED;
+	int fixed = gathers && rd->flags & GRADCOMP_ROUND_FIXED, in_place = !!(rd->flags & GRADCOMP_ROUND_IN_PLACE);
 	size_t stride = payload_fixed_stride(eng, rd->bound), size = gradcomp_dtype_bytes(rd->dtype);
 	void *own = in_place ? b->work.flat : b->own.data;
 	static const char what[] = "a payload could not be moved";
-	size_t bytes = in_place ? b->pub.numel * sizeof(float) : gathers ? b->own.bytes : rd->count * size;
+	size_t bytes = in_place ? b->pub.numel * sizeof(float) : gathers || merges ? b->own.bytes : rd->count * size;
+	size_t room = fixed    ? stride * (size_t)eng->layout.nranks
+	              : merges ? merged_bytes(rd->bound)
+	                       : bytes + SUMMED_MARKS * size;
 	scratch_buf *buf = fixed ? &mirror->gathered : &mirror->own;
-	gradcomp_status st = scratch_buf_grow(buf, fixed ? stride * (size_t)eng->layout.nranks : bytes + SUMMED_MARKS * size, err);
+	gradcomp_status st = scratch_buf_grow(buf, room, err);
+	if (!st && merges)
+		st = merge_room(eng, b, rd->bound, err);
 	if (st)
 		return st;
 	view.workspace = mirror;
-	view.own.data = fixed ? (char *)buf->p + (size_t)eng->layout.rank * stride + PAYLOAD_HEAD : buf->p;
+	view.own.data = fixed    ? (char *)buf->p + (size_t)eng->layout.rank * stride + PAYLOAD_HEAD
+	                : merges ? (char *)buf->p + PAYLOAD_HEAD
+	                         : buf->p;
 	if (in_place)
 		view.work.flat = buf->p;
 	/* Of a gradient that is not finite nothing was encoded. */
@@ -81,7 +164,7 @@ static gradcomp_status through_host(engine *eng, bucket *b, uint32_t round, grad
 		return st;
 	if (!gathers) {
 		b->own = (gradcomp_payload){own, bytes, bytes};
-		return gpu_settle(eng, g->d->copy(g->exchange, own, buf->p, bytes), what, err);
+		return gpu_settle(eng, g->d->copy(g->exchange, own, view.own.data, bytes), what, err);
 	}
 	size_t all = 0;
 	for (int p = 0; p < eng->layout.nranks; p++) {
@@ -273,6 +356,8 @@ gradcomp_status gpu_exchange(engine *eng, bucket *b, const task *t, gradcomp_err
 	gradcomp_status st = device_check(g->d->follow(g->exchange, g->passed[b->pub.index]), "a bucket's work", err);
 	if (st)
 		return st;
+	if (!g->direct && b->plan.rounds[t->round].pattern == GRADCOMP_CODED)
+		return coded_on_host(eng, b, t->round, err);
 	if (!g->direct)
 		return through_host(eng, b, t->round, err);
 	g->busy = g->enqueues;
