@@ -6,6 +6,8 @@ fsdp       The time of a step of a sharded transformer of 25 million parameters,
            FSDP2's own collectives over Gloo.
 fsdp-loss  The loss of a small one after 300 steps, over seeds. Links are not shaped.
 hsdp       The first one on two nodes of two ranks, sharded within the nodes: a step, and bytes between them.
+zero       The first one on two nodes of two ranks, sharded over all four: codes over a ring, over two levels, and with backward's gathers
+           within the nodes.
 no-code    What an import of PyTorch and the first step of a program that knows nothing of gradcomp take longer. Links are not shaped.
 
 Sharded models need a current PyTorch (tests/python/current-torch); without one these rows are left out, as are those of no-code
@@ -41,6 +43,13 @@ POWERSGD, TOPK = "powersgd:rank=4,start_step=0", "topk:density=0.01"
 WITHIN = f"{POWERSGD}; block:bits=8 within a node"
 AVERAGED = {REPLICAS: None, POWERSGD: {"compressor": POWERSGD}, TOPK: {"compressor": TOPK},
             WITHIN: {"compressor": POWERSGD, "reduce_scatter": "block:bits=8", "all_gather": "block:bits=8"}}
+
+
+RING, LEVELS = f"{FEWER}, ring", f"{FEWER}, hier"
+NODES = f"{LEVELS}, backward gathers in a node"
+ZERO = {DENSE: None, RING: {**CODES[FEWER], "collective": "ring"}, LEVELS: {**CODES[FEWER], "collective": "hier"},
+        NODES: {**CODES[FEWER], "collective": "hier", "reshard_after_forward": 2}}
+TWO_BY_TWO = ("-N2", "-n4", "--ntasks-per-node=2", "--nodelist=n1,n2")
 
 
 @contextlib.contextmanager
@@ -149,7 +158,7 @@ def between(spec, of):
 
 def hsdp(cluster, args):
     with shaped(cluster):
-        taken = timed(cluster, args, AVERAGED, "-N2", "-n4", "--ntasks-per-node=2", "--nodelist=n1,n2", replicas=2)
+        taken = timed(cluster, args, AVERAGED, *TWO_BY_TWO, replicas=2)
     if taken is None:
         return
     ms, sent = medians(taken, "step_ms", "node_sent")
@@ -161,6 +170,22 @@ def hsdp(cluster, args):
         promised = 2 * between(case, rows[0])  # of two ranks
         yield {"bench": "HSDP 2x2, bytes a node and step on the interface", "case": case, "value": sent[case] / 1e6, "unit": "MB",
                "peer": "formula", "peer_value": promised / 1e6, "ratio": sent[case] / promised, "least": 0.97, "limit": 1.03}
+
+
+def zero(cluster, args):
+    with shaped(cluster):
+        taken = timed(cluster, args, ZERO, *TWO_BY_TWO)
+    if taken is None:
+        return
+    ms, sent, last = medians(taken, "step_ms", "node_sent", "last")
+    for case in ZERO:
+        if case == DENSE:
+            continue
+        peer = DENSE if case == RING else RING
+        for what, of, unit, per in (("a step", ms, "ms", 1), ("bytes a node and step on the interface", sent, "MB", 1e6),
+                                    ("loss at the end", last, "", 1)):
+            yield {"bench": f"FSDP2 2x2, {what}", "case": case, "value": of[case] / per, "unit": unit, "peer": peer,
+                   "peer_value": of[peer] / per, "ratio": of[case] / of[peer], "limit": None}
 
 
 IMPORTS, FIRST_STEPS = 8, 5

@@ -1,6 +1,6 @@
-"""One rank of bench/run --only fsdp, fsdp-loss, hsdp: transformers that fully_shard() shards, a layer at a time. Its argument is a JSON object
-of one function below and what it is to be told; SPECs are those of gradcomp.torch.attach(), and none of them: FSDP2's own
-collectives over Gloo. Rank 0 prints one line, a JSON object."""
+"""One rank of bench/run --only fsdp, fsdp-loss, hsdp, zero: transformers that fully_shard() shards, a layer at a time. Its argument is a JSON
+object of one function below and what it is to be told; SPECs are those of gradcomp.torch.attach(), and none of them: FSDP2's own
+collectives over Gloo. `reshard_after_forward` among them is fully_shard()'s. Rank 0 prints one line, a JSON object."""
 
 import json
 import os
@@ -22,15 +22,15 @@ from fsdp import Transformer, sequences  # noqa: E402
 WARM = 3  # steps
 
 
-def sharded(width, layers, seed, replicas=1):
+def sharded(width, layers, seed, replicas=1, **options):
     nranks = dist.get_world_size()
     shape = (nranks,) if replicas == 1 else (replicas, nranks // replicas)
     mesh = init_device_mesh("cpu", shape, mesh_dim_names=("replicate", "shard")[-len(shape):])
     torch.manual_seed(seed)
     model = Transformer(width, layers)
     for layer in model.layers:
-        fully_shard(layer, mesh=mesh)
-    return fully_shard(model, mesh=mesh)
+        fully_shard(layer, mesh=mesh, **options)
+    return fully_shard(model, mesh=mesh, **options)
 
 
 def attached(model, specs):
@@ -59,7 +59,9 @@ class Timed:
     """A model of 25 million parameters, what its steps took, and what a node's interface sent meanwhile."""
 
     def __init__(self, specs, replicas):
-        self.model = sharded(512, 8, 0, replicas)
+        specs = dict(specs or {})
+        options = {k: specs.pop(k) for k in ("reshard_after_forward",) if k in specs}
+        self.model = sharded(512, 8, 0, replicas, **options)
         self.hook = attached(self.model, specs)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-2)
         self.took, self.sent, self.losses = [], [], []

@@ -1,8 +1,12 @@
 """One rank of bench/accuracy: trains two small models to their end with the
 compressor it is told, as a user would: DDP and gradcomp.torch.attach().
 
-Lines on standard input are JSON objects {task, spec, momentum, seed, delay}; rank 0
-answers each with one line {loss, accuracy, relative_error, wire_ratio}.
+Its arguments, or without any the lines on standard input, are JSON objects; rank 0 answers each with one line:
+
+{task, spec, momentum, seed, delay}   {loss, accuracy, relative_error, wire_ratio}; with `every`, also
+                                      {curve: [[steps done, test loss], ...]} after every so many
+{task, ways: [[spec, momentum], ...], steps}
+                                      {step_ms: [...]}: the median of each way, which take a step in turn
 
 digits   scikit-learn's 8x8 digits, a perceptron of 305,000 parameters
 text     the next letter of the King James Bible from the 12 before it, a
@@ -10,8 +14,10 @@ text     the next letter of the King James Bible from the 12 before it, a
 """
 
 import json
+import statistics
 import subprocess
 import sys
+import time
 
 import torch
 import torch.distributed as dist
@@ -23,6 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 import gradcomp.torch
 
 CONTEXT = 12
+WARM = 5  # steps
 
 
 class Digits:
@@ -70,36 +77,69 @@ class Text:
         return self.windows(self.data, torch.randint(CONTEXT, len(self.data), (count,), generator=generator))
 
 
-def learn(task, spec, momentum, seed, delay):
+class Training:
+    """A model, what averages its gradients, and how it is trained."""
+
+    def __init__(self, task, spec, momentum, seed, delay=0):
+        torch.manual_seed(seed)
+        self.task = task
+        self.model = DistributedDataParallel(task.network(), gradient_as_bucket_view=True)
+        self.attached = gradcomp.torch.attach(self.model, compressor=spec, seed=seed, delay=delay)
+        # A step without momentum is as long as one with it is in the end.
+        rate = task.rate * (10 if momentum == 0 else 1)
+        # demo gives each gradient once; a sign, or a direction of dion, is as long as the rate itself.
+        if spec.startswith("demo"):
+            rate = 0.001 if "sign=yes" in spec else task.rate * 10
+        if spec.startswith("dion"):
+            rate = 0.02
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=rate, momentum=momentum or 0)
+        # The last third goes down to nothing, so that the end is not a matter of luck.
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda s: min(1, 3 * (1 - s / task.steps)))
+
+    def step(self, x, y):
+        self.optimizer.zero_grad()
+        cross_entropy(self.model(x), y).backward()
+        self.optimizer.step()
+        self.schedule.step()
+
+    def test(self):
+        """The test loss, and the share that is right."""
+        x, y = self.task.test
+        with torch.no_grad():
+            out = self.model.module(x)
+        return cross_entropy(out, y).item(), (out.argmax(1) == y).float().mean().item()
+
+
+def learn(task, spec, momentum, seed, delay, every=0):
     """The test loss, its accuracy, and what the compressor says of itself."""
-    torch.manual_seed(seed)
-    model = DistributedDataParallel(task.network(), gradient_as_bucket_view=True)
-    attached = gradcomp.torch.attach(model, compressor=spec, seed=seed, delay=delay)
-    # A step without momentum is as long as one with it is in the end.
-    rate = task.rate * (10 if momentum == 0 else 1)
-    # demo gives each gradient once; a sign, or a direction of dion, is as long as the rate itself.
-    if spec.startswith("demo"):
-        rate = 0.001 if "sign=yes" in spec else task.rate * 10
-    if spec.startswith("dion"):
-        rate = 0.02
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=momentum or 0)
-    # The last third goes down to nothing, so that the end is not a matter of luck.
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda s: min(1, 3 * (1 - s / task.steps)))
+    training = Training(task, spec, momentum, seed, delay)
     generator = torch.Generator().manual_seed(1000 * seed + dist.get_rank())
-    for _ in range(task.steps):
-        x, y = task.sample(generator, task.batch)
-        optimizer.zero_grad()
-        cross_entropy(model(x), y).backward()
-        optimizer.step()
-        schedule.step()
-    attached.drain(optimizer)
-    stats = attached.stats()
-    with torch.no_grad():
-        out = model.module(task.test[0])
-    return {"loss": cross_entropy(out, task.test[1]).item(),
-            "accuracy": (out.argmax(1) == task.test[1]).float().mean().item(),
+    curve = []
+    for step in range(1, task.steps + 1):
+        training.step(*task.sample(generator, task.batch))
+        if every and step % every == 0:
+            curve.append([step, training.test()[0]])
+    training.attached.drain(training.optimizer)
+    stats = training.attached.stats()
+    loss, accuracy = training.test()
+    return {"loss": loss, "accuracy": accuracy, **({"curve": curve} if every else {}),
             "relative_error": stats["error_mean"] if stats["error_steps"] else None,
             "wire_ratio": stats["dense_bytes"] / stats["wire_bytes"] if stats["wire_bytes"] else None}
+
+
+def timed(task, ways, steps):
+    """What a step takes, in ms. The first steps make room, and are not counted."""
+    trainings = [Training(task, spec, momentum, 0) for spec, momentum in ways]
+    took = [[] for _ in ways]
+    generator = torch.Generator().manual_seed(dist.get_rank())
+    for _ in range(WARM + steps):
+        x, y = task.sample(generator, task.batch)
+        for training, of in zip(trainings, took):
+            dist.barrier()
+            began = time.monotonic()
+            training.step(x, y)
+            of.append(1e3 * (time.monotonic() - began))
+    return {"step_ms": [statistics.median(of[WARM:]) for of in took]}
 
 
 def main():
@@ -107,11 +147,12 @@ def main():
     gradcomp.torch.init_process_group()
     tasks = {}
     # Line by line: the next one is written when this one has been answered.
-    for line in iter(sys.stdin.readline, ""):
+    for line in sys.argv[1:] or iter(sys.stdin.readline, ""):
         order = json.loads(line)
         if order["task"] not in tasks:
             tasks[order["task"]] = {"digits": Digits, "text": Text}[order["task"]]()
-        result = learn(tasks[order["task"]], order["spec"], order["momentum"], order["seed"], order["delay"])
+        task = tasks[order.pop("task")]
+        result = timed(task, **order) if "ways" in order else learn(task, **order)
         if dist.get_rank() == 0:
             print(json.dumps(result), flush=True)
 

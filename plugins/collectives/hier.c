@@ -6,7 +6,10 @@
  * A compressor whose payloads are gathered works on the shards (HiTopKComm: Shi, Zhou,
  * Song, Wang, Zhu, Chu 2020): its error memory lives on the shard, 1/n of the size, and
  * between nodes a node receives 1/n of what a flat all-gather of the same density
- * brings. */
+ * brings.
+ *
+ * Coded reduce-scatter and all-gather are those of ZeRO++ (Wang et al. 2023), but for what goes
+ * within a node: there is memory to share there, and nothing to save by a code. */
 #include "plugins/common/collectives/hier.h"
 
 /* Made with NCCL it has another half, for payloads in GPU memory. */
@@ -58,7 +61,8 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	         .summary = "two levels: within nodes as they are, compressed between nodes",
 	         .params = params, .nparams = sizeof params / sizeof params[0]},
 	.serves = GRADCOMP_CAN_ALLREDUCE | GRADCOMP_CAN_REDUCE_SCATTER | GRADCOMP_CAN_ALLGATHER |
-	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_SHARD,
+	          GRADCOMP_CAN_BROADCAST | GRADCOMP_CAN_BARRIER | GRADCOMP_CAN_CODED_ALLREDUCE | GRADCOMP_CAN_CODED_ALLGATHER |
+	          GRADCOMP_CAN_CODED_REDUCE_SCATTER | GRADCOMP_CAN_SHARD,
 #ifdef HIER_ON_DEVICE
 	.traits = GRADCOMP_TRAIT_CUDA | GRADCOMP_TRAIT_ELSE_HOST,
 	.set_queue = levels_set_queue,
@@ -74,6 +78,8 @@ GRADCOMP_EXPORT const struct gradcomp_collective_v1 gradcomp_collective_v1 = {
 	.broadcast = LEVELS(broadcast),
 	.barrier = LEVELS(barrier),
 	.coded_allreduce = LEVELS(coded_allreduce),
+	.coded_allgather = LEVELS(coded_allgather),
+	.coded_reduce_scatter = LEVELS(coded_reduce_scatter),
 	.shard = LEVELS(shard),
 	.local_reduce_scatter = LEVELS(local_reduce_scatter),
 	.shard_allreduce = LEVELS(shard_allreduce),

@@ -121,7 +121,8 @@ class Sharded:
         del optimizer
 
     def stats(self):
-        """Counters by what is communicated: reduce_scatter, all_gather, all_reduce."""
+        """Counters by what is communicated: reduce_scatter, all_gather, all_reduce, and all_gather_of_N, which
+        reshard_after_forward=N gathers in backward."""
         if not self._end.alive:
             return dict(self._stats)
         return {name: part.stats() for name, part in self._parts.items() if hasattr(part, "stats")}
@@ -376,16 +377,19 @@ class _Work(dist.Work):
 
 
 class _AllGather(_Comm):
-    def __init__(self, attachment, coder, fallback, nranks):
+    """`again`: of the smaller group of reshard_after_forward=N, in which backward gathers what forward has gathered
+    before; None: there is none."""
+
+    def __init__(self, attachment, coder, fallback, nranks, again):
         super().__init__(attachment, coder, fallback)
-        self._nranks = nranks
+        self._nranks, self._again = nranks, again
 
     def __call__(self, output_tensor, input_tensor, group, async_op=False):
-        # A smaller group: reshard_after_forward=N, of what was gathered before.
-        if group.size() != self._nranks or input_tensor.dtype not in _FLOATS:
+        coder = self._coder if group.size() == self._nranks else self._again
+        if coder is None or input_tensor.dtype not in _FLOATS:
             return self._fallback(output_tensor=output_tensor, input_tensor=input_tensor, group=group,
                                   async_op=async_op)
-        call = self._coder.all_gather(input_tensor, output_tensor)
+        call = coder.all_gather(input_tensor, output_tensor)
         # Asynchronous even where FSDP asks for a blocking one: it waits for a Work that it is given.
         return _Work(call, (input_tensor, output_tensor))
 
@@ -485,6 +489,7 @@ def _attach_fsdp2(model, free, group_of, join, options):
     try:
         coders = _coders(parts, group_for, [m.shard_process_group for m in meshes], device, specs, collective,
                          options["seed"])
+        again = _coders_again(parts, group_for, groups if coders else [], device, options["seed"])
         if hsdp:
             parts["all_reduce"] = _replicas(groups, names, group_for, backward, device, options)
         for i, group in enumerate(own):
@@ -494,7 +499,7 @@ def _attach_fsdp2(model, free, group_of, join, options):
         raise
     attachment = Sharded(parts, job.world, free)
     for slot, (module, group) in enumerate(groups):
-        _take_over(attachment, module, group, coders, backward, slot if options["residual"] else None)
+        _take_over(attachment, module, group, coders, again, backward, slot if options["residual"] else None)
         if hsdp:
             _average_replicas(attachment, module, group, backward)
     return attachment
@@ -533,7 +538,26 @@ def _coders(parts, group_for, process_groups, device, specs, collective, seed):
     return {name: parts[name] for name in specs}
 
 
-def _take_over(attachment, module, group, coders, backward, slot):
+def _smaller_group(group):
+    """The process group that backward gathers in, where reshard_after_forward=N makes it a smaller one; else None."""
+    after = getattr(group.post_forward_mesh_info, "shard_process_group", None)
+    return after if after is not None and 1 < after.size() < group.mesh_info.shard_process_group.size() else None
+
+
+def _coders_again(parts, group_for, groups, device, seed):
+    """{number of ranks: coder} of the smaller groups. They keep forward's weights, which have been under a code already,
+    and pass them on as they are."""
+    made = {}
+    for _, group in groups:
+        process_group = _smaller_group(group)
+        n = process_group.size() if process_group is not None else 0
+        if n and n not in made:
+            name = f"all_gather_of_{n}"
+            made[n] = parts[name] = _Shards(device, group_for(process_group), "none", "ring" if device.type == "cpu" else None, seed, name)
+    return made
+
+
+def _take_over(attachment, module, group, coders, again, backward, slot):
     """Puts our collectives in the place of the module's own."""
     nranks = group.mesh_info.shard_process_group.size()
     if nranks == 1:
@@ -544,7 +568,9 @@ def _take_over(attachment, module, group, coders, backward, slot):
         attachment._undo.append(_weakly(module, lambda m: m.set_custom_reduce_scatter(own)))
     if "all_gather" in coders:
         theirs = group._all_gather_comm
-        module.set_custom_all_gather(_AllGather(attachment, coders["all_gather"], theirs, nranks))
+        smaller = _smaller_group(group)
+        module.set_custom_all_gather(_AllGather(attachment, coders["all_gather"], theirs, nranks,
+                                                again[smaller.size()] if smaller is not None else None))
         attachment._undo.append(_weakly(module, lambda m: m.set_custom_all_gather(theirs)))
 
 

@@ -355,8 +355,9 @@ static void check(const char *spec, const layout *l, const char *const *settings
 		   all.failed ? "; a call failed, or lost something" : "", all.differ ? "; ranks differ" : "",
 		   all.moved ? "; not the same again" : "", all.beside ? "; written beside it" : "");
 	}
-	/* Blocks of 3, 0, 2, ...: rank 0 codes its own, and in hops those that it hands on. */
-	if (l->P > 2 && t->serves & GRADCOMP_CAN_CODED_ALLGATHER) {
+	/* Blocks of 3, 0, 2, ...: rank 0 codes its own, and in hops those that it hands on. hier codes shards,
+	 * which are not blocks. */
+	if (l->P > 2 && t->serves & GRADCOMP_CAN_CODED_ALLGATHER && !(t->serves & GRADCOMP_CAN_SHARD)) {
 		uint64_t counts[RANKS], want = 1;
 		grid_split(7, l->P, counts);
 		for (int r = 2; strstr(spec, "hop") && r < l->P; r++)

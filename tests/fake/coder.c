@@ -380,6 +380,7 @@ int main(void)
 		{.compressor = "block:bits=4", .host = "direct", .dtype = GRADCOMP_BF16},
 		{.compressor = "fp8", .host = "direct"},
 		{.compressor = "natural", .host = "direct", .within = 2},
+		{.compressor = "block:bits=8", .host = "direct", .device = "hier"},
 		{.compressor = "none", .host = "ring", .device = "nccl"},
 		{.compressor = "none", .host = "ring", .dtype = GRADCOMP_BF16, .within = 1e-2},
 	};
@@ -409,6 +410,6 @@ int main(void)
 	check_lent(settings, (run){.compressor = "block:bits=8"});
 	check_lent(settings, (run){.compressor = "none", .dtype = GRADCOMP_BF16});
 	check_refused(settings, (run){.compressor = "lossless"}, "in host memory alone; compressors that shards on a GPU can be sent with: block, fp8, natural, none");
-	check_refused(settings, (run){.compressor = "block", .device = "ring"}, "takes no CUDA memory, in which shards are; collectives that do: nccl");
+	check_refused(settings, (run){.compressor = "block", .device = "ring"}, "takes no CUDA memory, in which shards are; collectives that do: hier, nccl");
 	return done_testing();
 }

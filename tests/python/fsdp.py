@@ -142,6 +142,20 @@ for name, options, parts in (("accumulate", {}, 3),
     hook.detach()
     print(f"loss_{name}", loss, train(sharded(**options), 20, parts=parts))
 
+# Backward gathers in a smaller group what forward has gathered before: the same bits, by a coder of its own.
+weights = []
+for options in ({}, {"reshard_after_forward": 2}):
+    model = sharded(**options)
+    hook = gradcomp.torch.attach(model)
+    train(model, 5)
+    weights.append(digest(whole(model)))
+    stats = hook.stats()
+    hook.detach()
+print("smaller", *weights)
+print("smaller_parts", " ".join(sorted(stats)))
+print("smaller_calls", stats["all_gather"]["all_gathers"], stats["all_gather_of_2"]["all_gathers"])
+print("smaller_bytes", stats["all_gather_of_2"]["wire_bytes"] / stats["all_gather_of_2"]["dense_bytes"])
+
 # HSDP: none between nodes is FSDP's own average, others train.
 model = sharded(nodes)
 hook = gradcomp.torch.attach(model, compressor="none")

@@ -44,6 +44,11 @@ ok(int(said["residual"]) > 0, "with a residual", said)
 for name in ("accumulate", "bf16", "bf16_float_sums", "kept"):
     ours, theirs = map(float, said["loss_" + name].split())
     ok(abs(ours - theirs) < 0.05 * theirs, f"{name}: a loss of {ours:.4f}, FSDP's own {theirs:.4f}")
+without, smaller = said["smaller"].split()
+ok(without == smaller, "what backward gathers in a smaller group has the bits of the whole one's", said)
+# Five steps of three layers, whose parameters forward and backward gather.
+ok(said["smaller_parts"] == "all_gather all_gather_of_2 reduce_scatter" and said["smaller_calls"] == "15 15", "... by a coder of its own", said)
+ok(1 <= number("smaller_bytes") < 1.03, "... as they are", said)
 ok(number("hsdp_none") < 1e-6, "replicas: none is FSDP's own average", said)
 ok(said["hsdp_placements"] == "2", "parameters stay on the mesh of two dimensions", said)
 near("loss_hsdp", dense, 0.3)  # two columns of each matrix, forty steps

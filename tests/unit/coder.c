@@ -449,7 +449,7 @@ static void not_finite(gradcomp_job *job, int rank, int P, void *arg)
 
 int main(void)
 {
-	static const char *const collectives[] = {"ring", "direct", "auto", "ring:chunk=4096"};
+	static const char *const collectives[] = {"ring", "direct", "hier:ranks_per_node=2", "auto", "ring:chunk=4096"};
 	static const struct {
 		const char *spec;
 		double code;
@@ -464,7 +464,7 @@ int main(void)
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++)
 		for (size_t p = 0; p < sizeof sizes / sizeof sizes[0]; p++) {
 			one_case c = {.spec = specs[i].spec,
-			              .collective = collectives[(i + p) % 4],
+			              .collective = collectives[(i + p) % 5],
 			              .code = specs[i].code};
 			run_ranks(sizes[p], settings, every_call, &c);
 			is_int(atomic_load(&c.wrong), 0, "%s over %s, %d ranks: right, and the same everywhere",
@@ -481,17 +481,19 @@ int main(void)
 	}
 	static const char *const lossy[] = {"block:bits=2", "block:bits=4,rounding=stochastic", "block:bits=8",
 	                                    "lossless"};
-	for (int i = 0; i < 8; i++) {
+	for (int i = 0; i < 12; i++) {
+		/* Two levels of at least two nodes: within one nothing is coded. */
+		int P = i % 3 == 2 ? 3 + i / 3 % 2 : 2 + (i + i / 3) % 3;
 		conserved *s = calloc(1, sizeof *s);
 		if (!s)
 			return 1;
-		s->spec = lossy[i / 2];
-		s->collective = collectives[i % 2];
-		run_ranks(2 + i % 3, settings, conserve, s);
+		s->spec = lossy[i / 3];
+		s->collective = collectives[i % 3];
+		run_ranks(P, settings, conserve, s);
 		is_int(atomic_load(&s->failed), 0, "%s over %s: calls with slots", s->spec, s->collective);
 		ok(s->off <= s->largest * 2e-6, "... what went in came out or is kept: %.3g of %.3g is not", s->off,
 		   s->largest);
-		ok((i < 6) == (s->kept > 0), "... and some is kept: up to %.3g", s->kept);
+		ok((i < 9) == (s->kept > 0), "... and some is kept: up to %.3g", s->kept);
 		free(s);
 	}
 	static const char *const unwell_specs[] = {"block:bits=8", "lossless", "none"};

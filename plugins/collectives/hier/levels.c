@@ -383,6 +383,24 @@ gradcomp_status levels_coded_allreduce(void *instance, float *buf, uint64_t coun
 	       hier_coded_allreduce(l->hier, buf, count, scale, codec, counter, residual, err));
 }
 
+/* Blocks of any lengths would lie off NCCL's boundaries within the node: as one level. */
+gradcomp_status levels_coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                       uint64_t counter, float *residual, gradcomp_error *err)
+{
+	levels *l = instance;
+	EITHER(l, buf, nccl_coded_allgather(&l->world, buf, counts, codec, counter, residual, err),
+	       hier_coded_allgather(l->hier, buf, counts, codec, counter, residual, err));
+}
+
+gradcomp_status levels_coded_reduce_scatter(void *instance, float *buf, const uint64_t *counts, double scale,
+                                            const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                            gradcomp_error *err)
+{
+	levels *l = instance;
+	EITHER(l, buf, nccl_coded_reduce_scatter(&l->world, buf, counts, scale, codec, counter, residual, err),
+	       hier_coded_reduce_scatter(l->hier, buf, counts, scale, codec, counter, residual, err));
+}
+
 gradcomp_status levels_shard_at(void *instance, uint32_t index, uint64_t numel, gradcomp_shard *out, void **holders,
                                 gradcomp_error *err)
 {

@@ -71,6 +71,11 @@ gradcomp_status hier_barrier(void *instance, gradcomp_error *err);
 gradcomp_status hier_coded_allreduce(void *instance, float *buf, uint64_t count, double scale,
                                      const gradcomp_codec *codec, uint64_t counter, float *residual,
                                      gradcomp_error *err);
+gradcomp_status hier_coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                     uint64_t counter, float *residual, gradcomp_error *err);
+gradcomp_status hier_coded_reduce_scatter(void *instance, float *buf, const uint64_t *counts, double scale,
+                                          const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                          gradcomp_error *err);
 gradcomp_status hier_shard(void *instance, uint64_t numel, gradcomp_shard *out, gradcomp_error *err);
 gradcomp_status hier_shard_at(void *instance, uint32_t index, uint64_t numel, gradcomp_shard *out, void **holders,
                               gradcomp_error *err);

@@ -87,7 +87,9 @@ static void copy_own(const blocks *b, char *user, int back)
 	copy(b, user, h->rank_at, h->rank_at + 1, before * b->size, back);
 }
 
-static gradcomp_status prepare(blocks *b, hier *h, void *buf, const uint64_t *length, size_t size, gradcomp_error *err)
+/* times: for so many buffers in the order of nodes. */
+static gradcomp_status prepare(blocks *b, hier *h, void *buf, const uint64_t *length, size_t size, int times,
+                               gradcomp_error *err)
 {
 	*b = (blocks){.h = h, .length = length, .size = size, .buf = buf};
 	blocks_given(h->offset, h->nranks, length, 1);
@@ -100,8 +102,37 @@ static gradcomp_status prepare(blocks *b, hier *h, void *buf, const uint64_t *le
 	if (h->sorted)
 		return GRADCOMP_OK;
 	gradcomp_status st =
-		sdk_growbuf_reserve(h->host, &h->scratch, &h->scratch_bytes, b->total * size + 1, "hier", err);
+		sdk_growbuf_reserve(h->host, &h->scratch, &h->scratch_bytes, (uint64_t)times * b->total * size + 1, "hier", err);
 	b->buf = h->scratch;
+	return st;
+}
+
+/* Every rank's own is in place. Among the holders of a shard it goes under `codec`, or NULL: as it is. */
+static gradcomp_status gather(const blocks *b, const gradcomp_codec *codec, uint64_t counter, gradcomp_error *err)
+{
+	hier *h = b->h;
+	gradcomp_status st = ring_allgather(h->inner, of_own(b), of_node(b), err);
+	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
+		const hier_part *p = hier_part_at(h, i);
+		char *shard = b->buf + hier_begin(h, b->total, p->shard) * b->size;
+		const uint64_t *counts = by_node(b, p->shard);
+		st = codec ? ring_coded_allgather(p->outer, (float *)(void *)shard, counts, codec, counter, NULL, err)
+		           : ring_allgather(p->outer, shard, counts, err);
+	}
+	return st ? st : hier_hand_out(h, b->buf, b->total, b->size, err);
+}
+
+/* Everything is in place, and what is summed of this node's blocks goes to their owners. */
+static gradcomp_status to_owners(const blocks *b, gradcomp_error *err)
+{
+	hier *h = b->h;
+	gradcomp_status st = GRADCOMP_OK;
+	char *at = of_own(b);
+	for (int first = 0; !st && first < h->shards; first += h->locals) {
+		uint64_t n = by_shard(b, first);
+		st = ring_allgather(h->inner, at, h->counts, err);
+		at += n;
+	}
 	return st;
 }
 
@@ -109,19 +140,36 @@ gradcomp_status hier_allgather(void *instance, void *buf, const uint64_t *bytes,
 {
 	hier *h = instance;
 	blocks b;
-	gradcomp_status st = prepare(&b, h, buf, bytes, 1, err);
+	gradcomp_status st = prepare(&b, h, buf, bytes, 1, 1, err);
 	if (st)
 		return st;
 	copy_own(&b, buf, 0);
-	st = ring_allgather(h->inner, of_own(&b), of_node(&b), err);
-	for (int i = 0; !st && i < h->held; i++) {
-		const hier_part *p = hier_part_at(h, i);
-		st = ring_allgather(p->outer, b.buf + hier_begin(h, b.total, p->shard), by_node(&b, p->shard), err);
-	}
-	if (!st)
-		st = hier_hand_out(h, b.buf, b.total, 1, err);
+	st = gather(&b, NULL, 0, err);
 	if (!st)
 		copy(&b, buf, 0, h->nranks, 0, 1);
+	return st;
+}
+
+/* A block is coded in parts, by the holders of the shards it is in, who need not be its owner: what
+ * was lost of it the owner sees in what comes back. */
+gradcomp_status hier_coded_allgather(void *instance, float *buf, const uint64_t *counts, const gradcomp_codec *codec,
+                                     uint64_t counter, float *residual, gradcomp_error *err)
+{
+	hier *h = instance;
+	blocks b;
+	gradcomp_status st = prepare(&b, h, buf, counts, sizeof *buf, 1, err);
+	if (st)
+		return st;
+	const float *own = buf + h->offset[h->links->rank];
+	uint64_t n = residual ? counts[h->links->rank] : 0;
+	copy_own(&b, (char *)buf, 0);
+	if (n)
+		memcpy(residual, own, n * sizeof *own);
+	st = gather(&b, codec, counter, err);
+	if (!st)
+		copy(&b, (char *)buf, 0, h->nranks, 0, 1);
+	for (uint64_t i = 0; !st && i < n; i++)
+		residual[i] -= own[i];
 	return st;
 }
 
@@ -131,7 +179,7 @@ gradcomp_status hier_reduce_scatter(void *instance, void *buf, const uint64_t *c
 	hier *h = instance;
 	size_t size = gradcomp_dtype_bytes(dtype);
 	blocks b;
-	gradcomp_status st = prepare(&b, h, buf, counts, size, err);
+	gradcomp_status st = prepare(&b, h, buf, counts, size, 1, err);
 	if (st)
 		return st;
 	copy(&b, buf, 0, h->nranks, 0, 0);
@@ -141,13 +189,40 @@ gradcomp_status hier_reduce_scatter(void *instance, void *buf, const uint64_t *c
 		st = ring_reduce_scatter(p->outer, b.buf + hier_begin(h, b.total, p->shard) * size, by_node(&b, p->shard), dtype,
 		                         op, scale, err);
 	}
-	char *at = of_own(&b);
-	for (int first = 0; !st && first < h->shards; first += h->locals) {
-		uint64_t n = by_shard(&b, first);
-		st = ring_allgather(h->inner, at, h->counts, err);
-		at += n;
-	}
+	if (!st)
+		st = to_owners(&b, err);
 	if (!st)
 		copy_own(&b, buf, 1);
 	return st;
+}
+
+gradcomp_status hier_coded_reduce_scatter(void *instance, float *buf, const uint64_t *counts, double scale,
+                                          const gradcomp_codec *codec, uint64_t counter, float *residual,
+                                          gradcomp_error *err)
+{
+	hier *h = instance;
+	blocks b;
+	gradcomp_status st = prepare(&b, h, buf, counts, sizeof *buf, residual ? 2 : 1, err);
+	if (st)
+		return st;
+	blocks lost = b;
+	lost.buf = h->sorted ? (char *)residual : b.buf + b.total * sizeof *buf;
+	if (residual)
+		h->host->operators->fill(NULL, (float *)(void *)lost.buf, 0, b.total);
+	copy(&b, (char *)buf, 0, h->nranks, 0, 0);
+	st = hier_bring(h, b.buf, b.total, GRADCOMP_F32, GRADCOMP_SUM, h->nodes > 1 ? 1.0 : scale, err);
+	for (int i = 0; !st && i < h->held && h->nodes > 1; i++) {
+		const hier_part *p = hier_part_at(h, i);
+		uint64_t begin = hier_begin(h, b.total, p->shard);
+		st = ring_coded_reduce_scatter(p->outer, (float *)(void *)b.buf + begin, by_node(&b, p->shard), scale, codec,
+		                               counter, residual ? (float *)(void *)lost.buf + begin : NULL, err);
+	}
+	if (!st)
+		st = to_owners(&b, err);
+	if (st)
+		return st;
+	copy_own(&b, (char *)buf, 1);
+	if (residual)
+		copy(&lost, (char *)residual, 0, h->nranks, 0, 1);
+	return GRADCOMP_OK;
 }

@@ -150,24 +150,35 @@ void hier_call_cost(const hier_shape *s, uint64_t bytes, call_cost *out)
 	out->reduced += s->steps * (double)bytes / s->shards;
 }
 
+/* What goes within the nodes is not coded. */
+static void leave_uncoded(const call_cost *within, call_cost *out)
+{
+	gradcomp_call_load uncoded = {.struct_size = sizeof uncoded};
+	call_cost_export(within, &uncoded);
+	out->uncoded[0] = uncoded.bytes[0];
+	out->uncoded[1] = uncoded.bytes[1];
+	out->uncoded_sent = uncoded.sent;
+}
+
+/* Numbers that a rank codes and decodes of its shards, in all. */
+static double coded_of_shards(const hier_shape *s, uint32_t primitive, double shard)
+{
+	return s->turns * call_coded_numbers(s->nodes, primitive, shard / sizeof(float) / s->nodes);
+}
+
 static void cost_of_coded_allreduce(const hier_shape *s, uint64_t bytes, call_cost *out)
 {
 	call_cost within = {0};
 	ring_shape across = s->across;
-	gradcomp_call_load uncoded = {.struct_size = sizeof uncoded};
 	double shard = (double)bytes / s->shards;
 	add_within(s, 2, (double)bytes, &within);
-	call_cost_export(&within, &uncoded);
 	across.small = 0;
 	ring_call_cost(&across, CALL_ALLREDUCE, (uint64_t)shard, out);
 	take_turns(s, out);
 	add_within(s, 2, (double)bytes, out);
 	out->reduced = s->steps * shard;
-	out->coded = s->turns *
-	             call_coded_numbers(s->nodes, GRADCOMP_CAN_CODED_ALLREDUCE, shard / sizeof(float) / s->nodes);
-	out->uncoded[0] = uncoded.bytes[0];
-	out->uncoded[1] = uncoded.bytes[1];
-	out->uncoded_sent = uncoded.sent;
+	out->coded = coded_of_shards(s, GRADCOMP_CAN_CODED_ALLREDUCE, shard);
+	leave_uncoded(&within, out);
 }
 
 /* Of `bytes` in all: to the holders, among them to the nodes, there to the owners; or the
@@ -180,6 +191,19 @@ static void cost_of_blocks(const hier_shape *s, int reduces, uint64_t bytes, cal
 	add_own(s, reduces ? s->steps : s->largest - 1, (double)bytes, out);
 	if (reduces)
 		out->reduced += s->steps * (double)bytes / s->shards;
+}
+
+static void cost_of_coded_blocks(const hier_shape *s, uint32_t primitive, uint64_t bytes, call_cost *out)
+{
+	call_cost within = {0};
+	int reduces = primitive == GRADCOMP_CAN_CODED_REDUCE_SCATTER;
+	double shard = (double)bytes / s->shards;
+	add_within(s, 1, (double)bytes, &within);
+	add_within(s, 1, (double)bytes / s->nodes, &within);
+	cost_of_blocks(s, reduces, bytes, out);
+	out->reduced = reduces * s->steps * shard;
+	out->coded = coded_of_shards(s, primitive, shard);
+	leave_uncoded(&within, out);
 }
 
 /* A ring's broadcast in n ranks, without what is sent. */
@@ -263,6 +287,10 @@ gradcomp_status hier_predict(size_t chunk, int ranks_per_node, int32_t nranks, i
 	case GRADCOMP_CAN_REDUCE_SCATTER:
 	case GRADCOMP_CAN_ALLGATHER:
 		cost_of_blocks(&s, primitive == GRADCOMP_CAN_REDUCE_SCATTER, call_bytes(primitive, nranks, bytes), &l);
+		break;
+	case GRADCOMP_CAN_CODED_REDUCE_SCATTER:
+	case GRADCOMP_CAN_CODED_ALLGATHER:
+		cost_of_coded_blocks(&s, primitive, call_bytes(primitive, nranks, bytes), &l);
 		break;
 	case GRADCOMP_CAN_BROADCAST:
 		cost_of_broadcast(&s, bytes, &l);
