@@ -203,7 +203,8 @@ typedef struct ordered {
 	gradcomp_group *group;
 	gradcomp_reducer *reducer;
 	float *x;
-	atomic_int done, *wait_for; /* its callback waits until that is 1 */
+	atomic_int *wait_for; /* its callback waits until that is 1 */
+	atomic_int done;
 	int stuck;
 } ordered;
 
