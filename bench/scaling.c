@@ -2,10 +2,13 @@
  * takes, what every installed collective takes the first time (its connections are made
  * then) and again, and the memory, descriptors and sockets of a rank.
  *
- *     scaling [--json FILE] [--links LIST] [--collectives NAME,...] [--kill] [RANKS...]
+ *     scaling [--json FILE] [--links LIST] [--collectives NAME,...] [--kill | --reducers] [RANKS...]
  *
  * --kill instead: a rank in the middle is killed while all are in all-reduces, and how long it takes
  * until the others know, and name it. Fails when one does not.
+ *
+ * --reducers instead: the threads and the memory of a rank with 0, 1 and 20 reducers of 4 KB, which have all
+ * done a step, one after another.
  *
  * LIST is transport.allow, "tcp" by default, so that all goes through the loopback
  * device as it would between nodes. Without RANKS: 2 8 32 128 512. Times are those of
@@ -170,6 +173,90 @@ static void mortal_body(gradcomp_job *job, int rank, process_board *board, void 
 		fprintf(stderr, "scaling: rank %d does not name rank %d: %s\n", rank, victim, err.text);
 }
 
+/* ---- reducers ---- */
+
+enum { REDUCERS = 20, NUMBERS = 1024 };
+
+typedef struct crowd {
+	struct {
+		int threads;
+		double resident, shared_out, own; /* RSS, PSS, what no other process sees */
+	} at[3]; /* with 0, 1 and REDUCERS reducers */
+} crowd;
+
+static double kib_of(const char *file, const char *name)
+{
+	char line[256];
+	double kib = 0;
+	size_t n = strlen(name);
+	FILE *f = fopen(file, "r");
+	while (f && fgets(line, sizeof line, f))
+		if (!strncmp(line, name, n))
+			kib += strtod(line + n, NULL);
+	if (f)
+		fclose(f);
+	return kib;
+}
+
+static void count_crowd(crowd *c, int which, process_board *board)
+{
+	pthread_barrier_wait(&board->barrier);
+	c->at[which].threads = (int)kib_of("/proc/self/status", "Threads:");
+	c->at[which].resident = 1024 * kib_of("/proc/self/smaps_rollup", "Rss:");
+	c->at[which].shared_out = 1024 * kib_of("/proc/self/smaps_rollup", "Pss:");
+	c->at[which].own = look().own;
+	pthread_barrier_wait(&board->barrier);
+}
+
+static void crowd_body(gradcomp_job *job, int rank, process_board *board, void *room)
+{
+	static const uint64_t dims[1] = {NUMBERS};
+	static float x[NUMBERS];
+	const gradcomp_tensor_desc desc = {.name = "w", .dims = dims, .ndim = 1};
+	const gradcomp_reducer_options o = {.struct_size = sizeof o, .compressor = "none"};
+	gradcomp_reducer *reducers[REDUCERS];
+	gradcomp_error err = {0};
+	gradcomp_status st = GRADCOMP_OK;
+	count_crowd(room, 0, board);
+	for (int i = 0; i < REDUCERS; i++) {
+		st = gradcomp_reducer_create(gradcomp_job_world(job), &desc, 1, &o, &reducers[i], &err);
+		if (!st)
+			st = gradcomp_reducer_ready(reducers[i], 0, x, &err);
+		if (!st)
+			st = gradcomp_reducer_wait(reducers[i], &err);
+		if (st) {
+			fprintf(stderr, "scaling: rank %d: %s\n", rank, err.text);
+			exit(1);
+		}
+		if (!i)
+			count_crowd(room, 1, board);
+	}
+	count_crowd(room, 2, board);
+	for (int i = 0; i < REDUCERS; i++)
+		gradcomp_reducer_free(reducers[i]);
+}
+
+static int measure_reducers(int P, const char *const *settings, FILE *json, int *rows)
+{
+	process_board *b = run_processes(P, settings, crowd_body, sizeof(crowd));
+	if (!b) {
+		fprintf(stderr, "scaling: %d processes cannot be started\n", P);
+		return 1;
+	}
+	for (int k = 0; k < 3; k++) {
+		const crowd *c = process_room(b, P - 1);
+		int n = k == 2 ? REDUCERS : k;
+		printf("%6d %2d reducers: %2d threads, RSS %.2f MB, PSS %.2f MB, private %.2f MB\n", P, n, c->at[k].threads,
+		       c->at[k].resident / 1e6, c->at[k].shared_out / 1e6, c->at[k].own / 1e6);
+		if (json)
+			fprintf(json, "%s {\"ranks\": %d, \"reducers\": %d, \"threads\": %d, \"rss\": %.0f, \"pss\": %.0f, \"private\": %.0f}",
+			        (*rows)++ ? ",\n" : "", P, n, c->at[k].threads, c->at[k].resident, c->at[k].shared_out, c->at[k].own);
+	}
+	fflush(stdout);
+	end_processes(b);
+	return 0;
+}
+
 static int rising(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -280,7 +367,7 @@ int main(int argc, char **argv)
 {
 	char path[4200], exe[4096], allow[64] = "transport.allow=tcp";
 	const char *settings[] = {"transport.timeout=120", "transport.wait_timeout=200", "gradcomp.log=error", allow, NULL};
-	int ranks[16] = {2, 8, 32, 128, 512}, n = 0, rows = 0, status = 0, kills = 0;
+	int ranks[16] = {2, 8, 32, 128, 512}, n = 0, rows = 0, status = 0, kills = 0, crowds = 0;
 	gradcomp_error err = {0};
 	FILE *json = NULL;
 	for (int i = 1; i < argc; i++) {
@@ -293,10 +380,12 @@ int main(int argc, char **argv)
 			only = argv[++i];
 		else if (!strcmp(argv[i], "--kill"))
 			kills = 1;
+		else if (!strcmp(argv[i], "--reducers"))
+			crowds = 1;
 		else if (n < 16 && (ranks[n] = atoi(argv[i])) > 0)
 			n++;
 		else {
-			fputs("usage: scaling [--json FILE] [--links LIST] [--collectives NAME,...] [--kill] [RANKS...]\n", stderr);
+			fputs("usage: scaling [--json FILE] [--links LIST] [--collectives NAME,...] [--kill | --reducers] [RANKS...]\n", stderr);
 			return 2;
 		}
 	}
@@ -310,13 +399,15 @@ int main(int argc, char **argv)
 		fprintf(stderr, "scaling: %s\n", err.text);
 		return 1;
 	}
-	if (!kills)
+	if (!kills && !crowds)
 		printf("%6s %-14s %10s %10s %10s %10s %6s %8s %9s\n", "ranks", "", "first s", "again s", "MB a rank", "MB at most",
 	       "fds", "sockets", "CPU s");
 	if (json)
 		fputs("[\n", json);
 	for (int k = 0; k < (n ? n : 5) && !status; k++)
-		if (kills)
+		if (crowds)
+			status = measure_reducers(ranks[k], settings, json, &rows);
+		else if (kills)
 			status = measure_kill(ranks[k], settings, json, &rows);
 		else
 			for (present = 0; present < nnames && !status; present++)

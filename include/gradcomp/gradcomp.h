@@ -212,7 +212,8 @@ typedef struct gradcomp_reducer_options {
 	uint64_t seed;          /* must be equal on all ranks */
 	/* Called once for every tensor whose average is in place, on a thread of the
 	 * library, or with a negative status and `err` when the step has failed.
-	 * Must not call into the reducer, but for gradcomp_reducer_follow(). May be NULL. */
+	 * Must not call into the reducer, but for gradcomp_reducer_follow(). To return soon: the reducer's
+	 * other tensors wait for it, and those of other reducers for 50 ms. May be NULL. */
 	void (*done)(void *ctx, uint32_t tensor, gradcomp_status status, const gradcomp_error *err);
 	void *ctx;
 	gradcomp_device device; /* where gradients live */

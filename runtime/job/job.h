@@ -77,6 +77,7 @@ struct gradcomp_job {
 	int operator_threads; /* started */
 	double started;
 	pthread_mutex_t lock; /* of what follows */
+	struct progress *progress; /* the threads of its reducers, while it has some */
 	report_reducer *reducers; /* of reducers that have been freed; owned */
 	uint32_t nreducers;
 	report_coder *coders; /* likewise */

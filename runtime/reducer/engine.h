@@ -16,6 +16,8 @@
 #include "reducer/workspace.h"
 #include "schedule/task_list.h"
 
+#include <stdatomic.h>
+
 typedef struct gpu gpu; /* gpu/gpu.h */
 
 enum { BAD_SUM = 2 };
@@ -78,7 +80,7 @@ typedef struct engine {
 	uint64_t step;
 	double step_e, step_u; /* |e|^2 and |u|^2 of this step: the compute thread's */
 	int step_bad;          /* this step has been counted as non-finite */
-	int warned;            /* log lines about non-finite gradients */
+	atomic_int warned;     /* log lines about non-finite gradients; of both threads */
 	gradcomp_reducer_stats stats;
 } engine;
 

@@ -133,8 +133,6 @@ static void destroy(reducer *r)
 	free(r->eng.compressor_spec);
 	free(r->collective_spec);
 	free(r->aside);
-	pthread_cond_destroy(&r->compute_wake);
-	pthread_cond_destroy(&r->exchange_wake);
 	pthread_cond_destroy(&r->step_over);
 	pthread_mutex_destroy(&r->lock);
 	free(r);
@@ -432,8 +430,6 @@ gradcomp_status reducer_create(gradcomp_group *group, const gradcomp_tensor_desc
 		return error_set(err, GRADCOMP_ERR_NOMEM, "no memory for a reducer");
 	}
 	pthread_mutex_init(&r->lock, NULL);
-	pthread_cond_init(&r->compute_wake, NULL);
-	thread_condition(&r->exchange_wake);
 	thread_condition(&r->step_over);
 	r->eng.job = group->job;
 	r->eng.group = group;

@@ -1,8 +1,9 @@
 /* Inside of gradcomp_reducer: what happens to a gradient between ready and done.
  *
  * A reducer has an engine (engine.h), which knows how a bucket is compressed and exchanged,
- * a schedule (schedule/schedule.h), which says which bucket is next, and two threads, the
- * compute thread and the exchange thread, which run the buckets' tasks. Exchanges have one
+ * a schedule (schedule/schedule.h), which says which bucket is next, and turns on the job's
+ * threads (progress.h), which run the buckets' tasks: one that computes at a time, the compute
+ * thread, and one that exchanges, the exchange thread. Exchanges have one
  * order, the same on all ranks whatever order gradients become ready in. Workspace comes from
  * a few workspaces, given to buckets in the order of their positions, so that a late bucket never holds
  * what an earlier one waits for.
@@ -13,6 +14,7 @@
 #define REDUCER_H
 
 #include "reducer/engine.h"
+#include "reducer/progress.h"
 #include "reducer/reducer_ops.h"
 #include "schedule/schedule.h"
 
@@ -38,9 +40,8 @@ typedef struct reducer {
 	void *ctx;
 
 	pthread_mutex_t lock;
-	pthread_cond_t compute_wake, exchange_wake, step_over;
-	pthread_t compute, exchange;
-	int threads; /* started */
+	pthread_cond_t step_over;
+	progress_client progress;
 	int stop;
 	int replan_due; /* nothing is admitted until replan_run() has been, */
 	int verify_due; /* or verify_step(), for which wait() waits */
@@ -52,6 +53,7 @@ typedef struct reducer {
 	int inside, holders;                     /* of the compressor; who waits that nobody is */
 	workspace workspaces[REDUCER_WORKSPACES];
 	double patience; /* seconds without a gradient in the middle of a step */
+	double watch_at; /* when what is on the device is looked after again */
 	gradcomp_status failed;
 	gradcomp_error failure;
 	double step_began, last_given;

@@ -1,4 +1,5 @@
-/* The two threads of a reducer and the hand-over between them. */
+/* What a reducer has its threads do: pieces of its steps, one at a time of each kind, on the threads of
+ * progress.h. "The compute thread" and "the exchange thread" are whoever has such a turn. */
 #include "reducer/reducer.h"
 
 #include "reducer/gpu/gpu.h"
@@ -14,11 +15,12 @@
 #include "base/thread.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <string.h>
 #include <time.h>
 
 /* How long a dead peer may hold up a device before this rank looks. */
-#define WATCH_MS 5
+#define WATCH_S 0.005
 
 /* The tasks of a bucket's step, when its rounds are known. */
 static void set_tasks(bucket *b)
@@ -40,10 +42,12 @@ static uint32_t stages_left(const bucket *b)
 	return task_list_stages(b->tasks, b->ntasks, b->next);
 }
 
-/* With the lock held: buckets that are complete and whose turn it is begin. */
-static void admit(reducer *r)
+/* With the lock held: buckets that are complete and whose turn it is begin. Returns whether one does: then
+ * there is something to compute. */
+static bool admit(reducer *r)
 {
 	uint32_t i;
+	bool any = false;
 	while (!r->replan_due && !r->verify_due && (i = schedule_admit(&r->schedule)) != SCHEDULE_NONE) {
 		bucket *b = &r->eng.buckets[i];
 		/* Always the same of a position: then its workspace has grown when every bucket has
@@ -52,17 +56,18 @@ static void admit(reducer *r)
 		b->tasks[0] = (task){TASK_BEGIN, 0};
 		b->ntasks = 1;
 		b->next = 0;
-		pthread_cond_signal(&r->compute_wake);
+		any = true;
 	}
+	return any;
 }
 
 void workers_given(reducer *r, uint32_t bucket)
 {
 	schedule_given(&r->schedule, bucket);
-	/* From now on it looks at the clock. */
 	if (r->ngiven == 1)
-		pthread_cond_signal(&r->exchange_wake);
-	admit(r);
+		progress_at(&r->progress, r->last_given + r->patience);
+	if (admit(r))
+		progress_wake(&r->progress, PROGRESS_COMPUTE);
 }
 
 /* With the lock held: nothing is on the device, and the exchange thread looks after nothing there, so
@@ -114,8 +119,6 @@ void workers_fail(reducer *r, gradcomp_status status, const gradcomp_error *err)
 		job_fail(r->eng.job, status, err->text);
 	}
 	r->callbacks++;
-	pthread_cond_broadcast(&r->compute_wake);
-	pthread_cond_broadcast(&r->exchange_wake);
 	while (r->running)
 		pthread_cond_wait(&r->step_over, &r->lock);
 	pthread_mutex_unlock(&r->lock);
@@ -156,7 +159,7 @@ static void step_done(reducer *r)
 	replan_step_over(r);
 	r->verify_due = r->eng.verify != NULL;
 	if (r->replan_due || r->verify_due)
-		pthread_cond_signal(&r->exchange_wake);
+		progress_wake(&r->progress, PROGRESS_EXCHANGE);
 }
 
 /* With the lock held: the bucket's step is over. */
@@ -291,36 +294,53 @@ static int run_next(reducer *r, bucket *b)
 	return !r->failed;
 }
 
-static void *compute_main(void *arg)
+/* With the lock held, dropped meanwhile: the tasks of a bucket up to its next exchange. Returns whether it
+ * has come to one. */
+static bool compute(reducer *r, uint32_t i)
+{
+	bucket *b = &r->eng.buckets[i];
+	while (b->next < b->ntasks && !task_exchanges(b->tasks[b->next].kind))
+		if (!run_next(r, b) || b->later)
+			break;
+	if (r->failed)
+		return false;
+	if (b->later) {
+		schedule_later(&r->schedule, i);
+	} else if (b->next == b->ntasks) {
+		bucket_done(r, b);
+	} else {
+		schedule_reached(&r->schedule, i, stages_left(b));
+		return true;
+	}
+	return false;
+}
+
+/* Buckets that have something to compute, until another reducer has, too. An exchange that has become due
+ * is this thread's when there is nothing more to compute, another's when there is. */
+static void compute_turn(void *arg)
 {
 	reducer *r = arg;
-	gpu_bind_thread(r->eng.gpu);
+	bool due = false;
 	pthread_mutex_lock(&r->lock);
 	while (!r->stop && !r->failed) {
-		uint32_t i = r->eng.gpu ? next_on_gpu(r) : schedule_compute(&r->schedule);
-		if (i == SCHEDULE_NONE) {
-			pthread_cond_wait(&r->compute_wake, &r->lock);
-			continue;
+		if (due && r->eng.gpu) {
+			progress_wake(&r->progress, PROGRESS_EXCHANGE);
+			due = false;
 		}
-		bucket *b = &r->eng.buckets[i];
-		if (r->failed)
+		uint32_t i = r->eng.gpu ? next_on_gpu(r) : schedule_compute(&r->schedule);
+		if (i == SCHEDULE_NONE || r->failed)
 			break;
-		while (b->next < b->ntasks && !task_exchanges(b->tasks[b->next].kind))
-			if (!run_next(r, b) || b->later)
-				break;
-		if (r->failed)
+		if (due)
+			progress_wake(&r->progress, PROGRESS_EXCHANGE);
+		due = compute(r, i);
+		if (progress_contended(&r->progress, PROGRESS_COMPUTE)) {
+			progress_next(&r->progress, PROGRESS_COMPUTE);
 			break;
-		if (b->later) {
-			schedule_later(&r->schedule, i);
-		} else if (b->next == b->ntasks) {
-			bucket_done(r, b);
-		} else {
-			schedule_reached(&r->schedule, i, stages_left(b));
-			pthread_cond_signal(&r->exchange_wake);
 		}
 	}
+	if (due)
+		progress_next(&r->progress, PROGRESS_EXCHANGE);
 	pthread_mutex_unlock(&r->lock);
-	return NULL;
 }
 
 /* With the lock held, dropped meanwhile: the step is over on all ranks, and none begins. */
@@ -346,8 +366,8 @@ static void replan_sync(reducer *r)
 	pthread_cond_broadcast(&r->step_over);
 	if (st)
 		workers_fail(r, st, &err);
-	else
-		admit(r);
+	else if (admit(r))
+		progress_wake(&r->progress, PROGRESS_COMPUTE);
 }
 
 /* With the lock held, dropped meanwhile: what the step has made is as it should be, on all ranks. */
@@ -363,8 +383,8 @@ static void verify_sync(reducer *r)
 	pthread_cond_broadcast(&r->step_over);
 	if (st)
 		workers_fail(r, st, &err);
-	else
-		admit(r);
+	else if (admit(r))
+		progress_wake(&r->progress, PROGRESS_COMPUTE);
 }
 
 /* With the lock held: gradients of the step were given and others were not, for longer than
@@ -397,26 +417,49 @@ static void watch(reducer *r)
 		workers_fail(r, st, &err);
 }
 
-/* With the lock held: until there may be something to exchange. */
-static void exchange_sleep(reducer *r)
+/* With the lock held: there is nothing to exchange. Says when to look again. */
+static void exchange_rest(reducer *r)
 {
-	double left = r->last_given + r->patience - clock_now();
+	double now = clock_now(), due = r->last_given + r->patience;
 	if (r->eng.gpu && r->eng.gpu->busy) {
-		thread_wait(&r->exchange_wake, &r->lock, WATCH_MS);
-		if (!r->failed)
+		if (now >= r->watch_at) {
+			r->watch_at = now + WATCH_S;
 			watch(r);
-	} else if (!r->ngiven || r->ngiven == r->eng.layout.ntensors)
-		pthread_cond_wait(&r->exchange_wake, &r->lock);
-	else if (left > 0)
-		thread_wait(&r->exchange_wake, &r->lock, left < 1000 ? (int)(left * 1000) + 1 : 1000000);
-	else
-		fail_missing(r);
+		}
+		if (!r->failed)
+			progress_at(&r->progress, r->watch_at);
+	} else if (r->ngiven && r->ngiven < r->eng.layout.ntensors) {
+		if (due <= now)
+			fail_missing(r);
+		else
+			progress_at(&r->progress, due);
+	}
 }
 
-static void *exchange_main(void *arg)
+/* With the lock held, dropped meanwhile: the bucket's exchange. Returns 0 when it failed. */
+static int exchange(reducer *r, uint32_t i)
+{
+	bucket *b = &r->eng.buckets[i];
+	if (!run_next(r, b))
+		return 0;
+	if (b->bad) {
+		skip_to(b, TASK_FINISH);
+		r->eng.stats.nonfinite_steps += !r->eng.step_bad;
+		r->eng.step_bad = 1;
+	} else if (hierarchical_given_up(b)) {
+		/* Only the shards are given up: what was summed beside them is gathered. */
+		skip_to(b, TASK_LOCAL_END);
+	}
+	schedule_exchanged(&r->schedule, i, stages_left(b));
+	return 1;
+}
+
+/* Exchanges whose turn it is, and what ranks do together between two steps, until another reducer has an
+ * exchange, too. What comes after an exchange is this thread's when there is no other. */
+static void exchange_turn(void *arg)
 {
 	reducer *r = arg;
-	gpu_bind_thread(r->eng.gpu);
+	bool due = false;
 	pthread_mutex_lock(&r->lock);
 	while (!r->stop && !r->failed) {
 		if (r->verify_due) {
@@ -427,58 +470,48 @@ static void *exchange_main(void *arg)
 			replan_sync(r);
 			continue;
 		}
+		if (due && progress_contended(&r->progress, PROGRESS_EXCHANGE)) {
+			progress_next(&r->progress, PROGRESS_EXCHANGE);
+			break;
+		}
 		uint32_t i = schedule_exchange(&r->schedule);
 		if (i == SCHEDULE_NONE) {
-			exchange_sleep(r);
-			continue;
-		}
-		bucket *b = &r->eng.buckets[i];
-		if (!run_next(r, b))
+			exchange_rest(r);
 			break;
-		if (b->bad) {
-			skip_to(b, TASK_FINISH);
-			r->eng.stats.nonfinite_steps += !r->eng.step_bad;
-			r->eng.step_bad = 1;
-		} else if (hierarchical_given_up(b)) {
-			/* Only the shards are given up: what was summed beside them is gathered. */
-			skip_to(b, TASK_LOCAL_END);
 		}
-		schedule_exchanged(&r->schedule, i, stages_left(b));
-		pthread_cond_signal(&r->compute_wake);
+		if (due)
+			progress_wake(&r->progress, PROGRESS_COMPUTE);
+		due = exchange(r, i);
 	}
+	if (due)
+		progress_next(&r->progress, PROGRESS_COMPUTE);
 	pthread_mutex_unlock(&r->lock);
-	return NULL;
+}
+
+static void bind_thread(void *arg)
+{
+	const reducer *r = arg;
+	gpu_bind_thread(r->eng.gpu);
 }
 
 gradcomp_status workers_start(reducer *r, gradcomp_error *err)
 {
 	double wait = config_float(r->eng.job->config, "transport.wait_timeout");
-	int rc;
 	/* Before its peers give up waiting, who know only which rank they wait for. */
 	r->patience = wait - fmin(wait / 4, 30);
-	rc = thread_start(&r->compute, compute_main, r);
-	if (!rc) {
-		r->threads = 1;
-		rc = thread_start(&r->exchange, exchange_main, r);
-		r->threads += !rc;
-	}
-	if (rc)
-		return error_set(err, GRADCOMP_ERR_NOMEM, "could not start the reducer's threads: %s",
-		                 strerror(rc));
-	return GRADCOMP_OK;
+	r->progress.turn[PROGRESS_COMPUTE] = compute_turn;
+	r->progress.turn[PROGRESS_EXCHANGE] = exchange_turn;
+	r->progress.bind = r->eng.gpu ? bind_thread : NULL;
+	r->progress.ctx = r;
+	return progress_join(&r->progress, r->eng.job, err);
 }
 
 void workers_stop(reducer *r)
 {
 	pthread_mutex_lock(&r->lock);
 	r->stop = 1;
-	pthread_cond_broadcast(&r->compute_wake);
-	pthread_cond_broadcast(&r->exchange_wake);
 	pthread_mutex_unlock(&r->lock);
-	if (r->threads > 0)
-		pthread_join(r->compute, NULL);
-	if (r->threads > 1)
-		pthread_join(r->exchange, NULL);
+	progress_leave(&r->progress, r->eng.job);
 	/* What is to be freed now is still in use on a device that a failure has not reached yet. */
 	if (r->failed && r->eng.gpu && r->eng.gpu->enqueues) {
 		gradcomp_error known;

@@ -67,14 +67,17 @@ static int prepare(sim *m)
 	m->part_of = calloc(in->plan->nbuckets, sizeof *m->part_of);
 	m->tensors = calloc(in->plan->nbuckets, sizeof *m->tensors);
 	m->bucket_of = calloc(in->n, sizeof *m->bucket_of);
-	if (!m->parts || !m->part_of || !m->tensors || !m->bucket_of)
+	m->backward = calloc(in->plan->nbuckets, sizeof *m->backward);
+	if (!m->parts || !m->part_of || !m->tensors || !m->bucket_of || !m->backward)
 		return -1;
 	for (uint32_t b = 0, first = 0, at = 0; b < in->plan->nbuckets; first = in->plan->end[b++]) {
 		const sim_bucket *s = &in->buckets[b];
 
 		m->tensors[b] = in->plan->end[b] - first;
-		for (uint32_t i = first; i < in->plan->end[b]; i++)
+		for (uint32_t i = first; i < in->plan->end[b]; i++) {
 			m->bucket_of[i] = b;
+			m->backward[b] += in->backward[i];
+		}
 		m->part_of[b] = m->parts + at;
 		at += s->ntasks;
 		for (uint32_t t = s->ntasks; t-- > 0;) {
@@ -129,6 +132,7 @@ static void release(sim *m, uint32_t nclasses)
 	free(m->part_of);
 	free(m->tensors);
 	free(m->bucket_of);
+	free(m->backward);
 	free(m->events);
 }
 

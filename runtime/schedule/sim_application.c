@@ -37,6 +37,23 @@ static void begin_forward(sim *m, sim_rank *r)
 	does(r, SIM_FORWARD, seconds);
 }
 
+/* The backward pass to the end of the bucket: until then nobody looks at single tensors. */
+static void begin_backward(sim *m, sim_rank *r)
+{
+	does(r, SIM_BACKWARD, (sim_told(m, r) ? m->in->backward[r->tensor] : m->backward[m->bucket_of[r->tensor]]) / r->speed);
+}
+
+static void give(sim *m, sim_rank *r)
+{
+	uint32_t b = m->bucket_of[r->tensor], end = sim_told(m, r) ? r->tensor + 1 : m->in->plan->end[b];
+
+	while (r->tensor < end) {
+		schedule_given(&r->s, b);
+		r->tensor++;
+	}
+	sim_admit(m, r);
+}
+
 static int bucket_ended(const sim *m, const sim_rank *r)
 {
 	return r->n_ended >= r->step || r->s.bucket[m->bucket_of[r->tensor]].state == SCHEDULE_ENDED;
@@ -102,14 +119,13 @@ void sim_application(sim *m, sim_rank *r)
 			r->tensor--;
 			begin_layer(m, r);
 		} else {
-			does(r, SIM_BACKWARD, m->in->backward[0] / r->speed);
+			begin_backward(m, r);
 		}
 		break;
 	case SIM_BACKWARD:
-		schedule_given(&r->s, m->bucket_of[r->tensor]);
-		sim_admit(m, r);
-		if (++r->tensor < m->in->n) {
-			does(r, SIM_BACKWARD, m->in->backward[r->tensor] / r->speed);
+		give(m, r);
+		if (r->tensor < m->in->n) {
+			begin_backward(m, r);
 		} else {
 			r->tensor = 0;
 			end_passes(m, r);

@@ -53,6 +53,7 @@ typedef struct sim {
 	uint32_t *bucket_of;        /* of each tensor */
 	uint64_t exchanges;         /* of a step */
 	double forward;             /* all of it */
+	double *backward;           /* of each bucket's tensors */
 	sim_rank *ranks;
 	/* Of rank 0 in the last step. */
 	int with_events, failed;

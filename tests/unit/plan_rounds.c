@@ -4,6 +4,7 @@
 #include "tests/support/tap.h"
 #include "tests/support/test_random.h"
 
+#include <dlfcn.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,17 @@
 enum { MOST = 13, CASES = 40 };
 
 static gradcomp_error e;
+static double simulated; /* buckets, by steps */
+
+gradcomp_status sim_run(const sim_input *in, int with_events, sim_output *out, gradcomp_error *err)
+{
+	gradcomp_status (*real)(const sim_input *, int, sim_output *, gradcomp_error *);
+
+	*(void **)&real = dlsym(RTLD_NEXT, "sim_run");
+	simulated += (double)in->steps * in->plan->nbuckets;
+	return real(in, with_events, out, err);
+}
+
 /* Seconds, and seconds a number. */
 typedef struct costs {
 	uint32_t rounds;
@@ -117,8 +129,34 @@ static int optimal(uint32_t n, uint32_t rounds, double *mean, double *most)
 	return equal;
 }
 
+/* A large model: what a search costs is bounded, in buckets that are simulated. The seconds of
+ * `gradcomp plan` over many numbers of nodes are little else. */
+static void bounded(uint32_t n, double most)
+{
+	uint64_t *numel = calloc(n, sizeof *numel);
+	double *forward = calloc(n, sizeof *forward), *backward = calloc(n, sizeof *backward);
+	costs c;
+	plan_found found = {.exposed = 0};
+
+	make(&c, n, 2, numel, backward);
+	const plan_search s = {.sim = {.n = n, .forward = forward, .backward = backward, .window = 4, .beside_application = 1,
+	                               .beside_exchange = 1, .steps = 4},
+	                       .numel = numel, .first_bytes = 1 << 20, .bytes = 25 << 20, .bucket = bucket, .ctx = &c};
+	simulated = 0;
+	gradcomp_status st = plan_search_run(&s, SCHEDULE_AUTO, &found, NULL, &e);
+	ok(!st && simulated > n && simulated < most, "%u tensors: %.0f buckets are simulated, at most %.0f: %s", n, simulated,
+	   most, st ? e.text : "");
+	step_plan_clear(&found.plan);
+	free(numel);
+	free(forward);
+	free(backward);
+}
+
 int main(void)
 {
+	bounded(580, 180e3);
+	bounded(2000, 600e3);
+
 	static const uint32_t sizes[] = {1, 2, 5, 9};
 	double mean, most;
 
