@@ -118,6 +118,8 @@ static gradcomp_status peers_find(service *s, gradcomp_error *err)
 			s->peer_of[node] = s->npeers;
 		s->peers[s->npeers++].rank = r;
 	}
+	/* A ticket may be of a sample that this node has come to own since it was wanted. */
+	s->peer_of[ds->node] = -1;
 	free(here);
 	return GRADCOMP_OK;
 }
